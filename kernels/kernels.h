@@ -1,0 +1,132 @@
+// kernels.h -- every operation once: its formula, its shapes, whether it writes "=" or "+=", and what may alias.
+//
+// Sizes   B batch, T positions, N = B*T rows, C channels, NH heads, HS = C/NH head size, V vocabulary, Vp = V rounded up to 16.
+// Names   gradient = "d" + name. Matrices are row-major; a weight is (outputs, inputs).
+// Types   floatX is the backend's storage type. Arithmetic is float; sums over rows are float unless said.
+// Writes  activations "="; parameter gradients are fp32 and "=" when accumulate is false, "+=" when true (the new sum is
+//         complete before the one add, so that "+=" onto zeros equals "="). The residual stream's gradient is "+=".
+// Promise the bits of a result depend on the arguments alone, never on the number of threads or on timing.
+//
+// A backend is a namespace that defines all of these: ref (ref.cpp, plain loops: the specification), cpu (cpu/), and the
+// CUDA ones. No include guard: a test includes this file once per backend, with another BACKEND each time.
+#include "types.h"
+
+#ifndef LOCKSTEP_BACKENDS
+#define LOCKSTEP_BACKENDS
+namespace ref { using floatX = float; }
+namespace cpu { using floatX = float; }
+#endif
+
+namespace BACKEND {
+
+// ------------------------------------------------------------------------------------------------ memory and streams
+
+// Zeroed memory of the device, 64-byte aligned; an Error (code 1) that says how much was asked when there is none.
+void* device_alloc(size_t bytes, const char* what);
+void device_free(void* memory);
+void copy_to_device(void* device, const void* host, size_t bytes, Stream stream);   // host memory must stay until the stream is there
+void copy_to_host(void* host, const void* device, size_t bytes, Stream stream);     // returns when the bytes have arrived
+void device_zero(void* device, size_t bytes, Stream stream);
+
+// floatX <-> float, host side, round to nearest even.
+void store_floats(floatX* device, const float* host, size_t n);
+void load_floats(float* host, const floatX* device, size_t n);
+
+Stream stream_create();                          // a CPU's second stream is a thread that runs what stream_call gives it, in order
+void stream_destroy(Stream stream);
+void stream_call(Stream stream, void (*function)(void*), void* argument);   // function enqueues GPU work, or does CPU work
+void stream_wait(Stream stream, Stream other);   // what comes next on `stream` starts after all that was put on `other` so far
+void stream_sync(Stream stream);                 // the caller waits until `stream` is empty; an Error inside it is thrown here
+
+void set_threads(int n);                         // CPU threads of this process (0: what affinity and cgroup allow); a GPU ignores it
+int get_threads();
+const char* device_name();                       // "cpu avx2 x 2 threads"
+
+// ---------------------------------------------------------------------------------------------------------- forward
+
+// out[b,t,:] = drop(wte[tokens[b,t],:] + wpe[first + t,:])          out (B,T,C), tokens (B,T) in 0..V-1, wte (Vp,C), wpe (maxT,C)
+void embedding_forward(floatX* out, const int* tokens, const floatX* wte, const floatX* wpe, int B, int T, int C, int first,
+                       const Dropout& drop, Stream stream);
+
+// LayerNorm: out = (inp - mean) * rstd * weight + bias, rstd = 1 / sqrt(var + 1e-5), var biased      inp, out (N,C), mean, rstd (N)
+void layernorm_forward(floatX* out, float* mean, float* rstd, const floatX* inp, const floatX* weight, const floatX* bias,
+                       int N, int C, Stream stream);
+
+// residual = inp + drop(branch);  out = LayerNorm(residual)         all (N,C); residual may be inp
+void residual_layernorm_forward(floatX* residual, floatX* out, float* mean, float* rstd, const floatX* inp, const floatX* branch,
+                                const floatX* weight, const floatX* bias, int N, int C, const Dropout& drop, Stream stream);
+
+// out = inp weight^T + bias                                         inp (N,C), weight (OC,C), bias (OC) or null, out (N,OC)
+void matmul_forward(floatX* out, const floatX* inp, const floatX* weight, const floatX* bias, int N, int C, int OC, Stream stream);
+
+// pre = inp weight^T + bias;  out = gelu(pre), gelu(x) = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))     pre, out (N,OC)
+void matmul_gelu_forward(floatX* out, floatX* pre, const floatX* inp, const floatX* weight, const floatX* bias,
+                         int N, int C, int OC, Stream stream);
+
+// Causal attention, per head: out_t = sum_{u<=t} drop(p_tu) v_u,  p_tu = exp(q_t.k_u / sqrt(HS) - lse_t),
+// lse_t = log sum_{u<=t} exp(q_t.k_u / sqrt(HS)).                   qkv (B,T,3,NH,HS), out (B,T,NH,HS), lse (B,NH,T)
+// HS is a multiple of 8 up to 128. Dropout's element index is ((b*NH + h)*T + t)*T + u.
+void attention_forward(floatX* out, float* lse, const floatX* qkv, int B, int T, int NH, int HS, const Dropout& drop, Stream stream);
+
+// The same for n new positions at the end of `first` cached ones, one sequence: appends their k and v to the cache, no dropout.
+// qkv (n,3,NH,HS), cache (2,NH,maxT,HS), out (n,NH,HS); first + n <= maxT.
+void attention_cached(floatX* out, floatX* cache, const floatX* qkv, int first, int n, int maxT, int NH, int HS, Stream stream);
+
+// Softmax and cross entropy of each row: losses[i] = -log softmax(logits_i)[targets[i]] over the first V columns.
+// With `backward` logits become their gradient, softmax - onehot (columns V..Vp-1 become 0); not scaled by 1/N.
+// logits (N,Vp), targets (N) in 0..V-1, losses (N)
+void classifier(float* losses, floatX* logits, const int* targets, int N, int V, int Vp, bool backward, Stream stream);
+
+// total[0] = sum of x[0..n-1] in double, in index order.
+void sum_in_order(double* total, const float* x, size_t n, Stream stream);
+
+// --------------------------------------------------------------------------------------------------------- backward
+
+// dwte[tokens[b,t],:] += drop(dout[b,t,:]), rows in order of (b,t); dwpe[t,:] (+)= sum_b drop(dout[b,t,:]).
+// dwte is always "+=": the head has written it already (tied weights). dwpe rows T..maxT-1 are 0 with "=", untouched with "+=".
+// dout (B,T,C), dwte (Vp,C), dwpe (maxT,C)
+void embedding_backward(float* dwte, float* dwpe, const floatX* dout, const int* tokens, int B, int T, int C, int maxT,
+                        const Dropout& drop, bool accumulate, Stream stream);
+
+// dinp += the gradient through LayerNorm (dinp is the residual stream's gradient), or "=" where `first`; dweight, dbias (+)= sums over rows.
+void layernorm_backward(floatX* dinp, float* dweight, float* dbias, const floatX* dout, const floatX* inp, const float* mean,
+                        const float* rstd, const floatX* weight, int N, int C, bool first, bool accumulate, Stream stream);
+
+// dinp = drop(dout), with forward's mask                            (n); dinp may be dout. For the branches of the residual stream
+void dropout_backward(floatX* dinp, const floatX* dout, size_t n, const Dropout& drop, Stream stream);
+
+// dinp = dout weight                                                dout (N,OC), weight (OC,C), dinp (N,C)
+void matmul_backward_input(floatX* dinp, const floatX* dout, const floatX* weight, int N, int C, int OC, Stream stream);
+
+// dpre = (dout weight) * gelu'(pre)                                 dout (N,OC), weight (OC,C), pre, dpre (N,C); dpre may be pre
+void matmul_gelu_backward_input(floatX* dpre, const floatX* dout, const floatX* weight, const floatX* pre, int N, int C, int OC,
+                                Stream stream);
+
+// dweight (+)= dout^T inp,  dbias (+)= sum over rows of dout        dweight (OC,C), dbias (OC) or null
+void matmul_backward_params(float* dweight, float* dbias, const floatX* dout, const floatX* inp, int N, int C, int OC,
+                            bool accumulate, Stream stream);
+
+// dqkv = the gradient of attention_forward                          delta: workspace (B,NH,T), p is computed again from lse
+void attention_backward(floatX* dqkv, float* delta, const floatX* dout, const floatX* qkv, const floatX* out, const float* lse,
+                        int B, int T, int NH, int HS, const Dropout& drop, Stream stream);
+
+// ------------------------------------------------------------------------- the update, over the arena, cut only at units
+
+// out[i] = the sum of terms[0..count-1][i] by halves: sum(lo,n) = sum(lo,n/2) + sum(lo+n/2,n/2). count is a power of two, n a
+// multiple of kUnit; out may be terms[0]. The one place where gradients of different replicas meet.
+void fold(float* out, const float* const* terms, int count, size_t n, Stream stream);
+
+// partials[k] = sum of squares of unit k of grad: 16 interleaved float sums, then their sum in order.     n a multiple of kUnit
+void norm_partials(float* partials, const float* grad, size_t n, Stream stream);
+
+// AdamW on n elements, a multiple of kUnit.  g = grad * grad_scale;  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2;
+//   w = master - lr ( (m/bias1) / (sqrt(v/bias2) + eps) + decay * weight_decay * master );  master = w;  param = w rounded.
+// decay[k] is 0 or 1 per unit. With floatX = float, master and param are the same memory. Loshchilov and Hutter, arXiv 1711.05101.
+struct AdamW { float beta1, beta2, eps, weight_decay; };
+void adamw_update(floatX* param, float* master, float* m, float* v, const float* grad, const uint8_t* decay, size_t n,
+                  const AdamW& adamw, const StepState* state, Stream stream);
+
+// Order-sensitive 64-bit hash of n elements of 4 bytes, per unit and then over the units; equal bits <=> equal hash, but for chance.
+uint64_t hash_floats(const float* x, size_t n, Stream stream);
+
+}  // namespace BACKEND

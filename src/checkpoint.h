@@ -1,0 +1,57 @@
+// checkpoint.h -- safetensors, Hugging Face folders, and checkpoints that are complete or absent.
+//
+//     OUT/ckpt/step_00001000/   model.safetensors (fp32) config.json generation_config.json tokenizer.json ...  a Hugging Face GPT-2 folder
+//                               optim.safetensors  "<tensor>.exp_avg", "<tensor>.exp_avg_sq"
+//                               state.json         step, tokens, options, data hash, best loss
+//                               DONE               written last, inside the temporary folder: name, size, CRC-32C of every other file
+//     OUT/ckpt/latest           name of the newest complete one
+//
+// Commit: .tmp_step_*; every file fsynced; DONE; fsync of the folder; rename; fsync of ckpt/; verify; latest; only then retire the
+// oldest beyond `keep`. No file depends on the number of ranks, the time or the host.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+#include "arena.h"
+#include "file.h"
+
+// ---- safetensors: u64 header length, JSON header, data. Reader's limits: see checkpoint.cpp; every number is checked against the file.
+struct SafeTensor { std::string name, dtype; std::vector<uint64_t> shape; const char* data; uint64_t bytes; };
+struct SafeTensors {
+    MappedFile file;
+    std::vector<SafeTensor> tensors;
+    std::vector<std::pair<std::string, std::string>> metadata;
+    const SafeTensor* find(const std::string& name) const;
+};
+SafeTensors open_safetensors(const std::string& path);
+std::vector<SafeTensor> parse_safetensors(const char* data, size_t size, const char* what,
+                                          std::vector<std::pair<std::string, std::string>>* metadata);
+// Writes tensors named spec.name + suffix from arenas of floats in memory order; transposes and drops padding rows as specs say.
+struct NamedArena { const char* suffix; const float* values; };
+uint32_t write_safetensors(const std::string& path, const Arena& arena, const std::vector<NamedArena>& arenas, uint64_t* bytes);
+// Fills one arena from tensors named spec.name + suffix (fp32, fp16 or bf16), checking names, dtypes and shapes. Accepts both of
+// Hugging Face's name styles (with and without "transformer."), ignores attention masks and a tied lm_head. Padding rows become 0.
+void read_safetensors(const SafeTensors& file, const Arena& arena, const char* suffix, float* values);
+
+// ---- Hugging Face config.json
+struct HfConfig { int layers = 0, heads = 0, channels = 0, seq_len = 0, vocab_size = 0; double dropout = 0; int eot = -1; };
+std::string hf_config_json(const HfConfig& config);
+HfConfig read_hf_config(const std::string& folder);      // 65 if it is not a GPT-2 this program can hold, naming the field
+
+// ---- checkpoints of a run
+struct CheckpointFiles {
+    std::string config_json, tokenizer_json, state_json; // tokenizer_json may be empty
+    int eot = -1;
+    const Arena* arena;
+    const float *master, *m, *v;
+};
+// Returns the folder's path. Error 74 if it could not be written: older checkpoints are untouched, nothing half-written remains.
+std::string save_checkpoint(const std::string& out_dir, int64_t step, const CheckpointFiles& files, int keep);
+
+// Newest complete checkpoint of a run; for each newer one that is not whole, a warning that says why. "" if there is none and
+// never was; Error 65 if some are present but none is whole.
+std::string find_checkpoint(const std::string& out_dir);
+// "" if the folder is complete and every checksum right, else what is wrong with it.
+std::string verify_checkpoint(const std::string& folder, bool checksums);
+// Run folder, checkpoint folder or Hugging Face folder -> the folder with model.safetensors. 66 if there is none.
+std::string resolve_model_folder(const std::string& path);

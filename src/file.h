@@ -1,0 +1,58 @@
+// file.h -- files: mapped reading, checked writing, checksums. Every failure is an Error with the path.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+// A read-only mapping; empty files map to size 0. Movable, unmapped at the end.
+struct MappedFile {
+    const char* data = nullptr;
+    size_t size = 0;
+    std::string path;
+    MappedFile() = default;
+    MappedFile(MappedFile&& other) noexcept;
+    MappedFile& operator=(MappedFile&& other) noexcept;
+    ~MappedFile();
+    std::string_view text() const { return {data, size}; }
+};
+MappedFile map_file(const std::string& path);           // 66 missing or not a regular file
+std::string read_file(const std::string& path);         // 66; for small files
+
+bool file_exists(const std::string& path);
+bool is_directory(const std::string& path);
+std::vector<std::string> list_directory(const std::string& path);      // names, sorted, without . and ..
+std::vector<std::string> expand_glob(const std::string& pattern);      // sorted; empty if nothing matches
+void make_directories(const std::string& path);                        // 74
+void sync_directory(const std::string& path);                          // fsync of a folder; 74
+void remove_tree(const std::string& path);                             // 74
+std::string base_name(const std::string& path);
+std::string path_join(const std::string& a, const std::string& b);
+std::string program_folder();                                          // where the running program lies
+
+// Writes a file that must not exist, in blocks, with a checksum of what was given; 74 on any failure, named.
+struct FileWriter {
+    explicit FileWriter(const std::string& path);
+    ~FileWriter();                                       // closes; without finish() the file is incomplete
+    void write(const void* data, size_t bytes);
+    void finish();                                       // flush, fsync, close, each checked
+    uint64_t bytes = 0;
+    uint32_t crc = 0;                                    // CRC-32C of all bytes
+    FileWriter(const FileWriter&) = delete;
+  private:
+    std::string path;
+    int fd = -1;
+};
+// Whole file through a temporary name: fsync, rename, fsync of the folder.
+void write_file_atomic(const std::string& path, std::string_view content);
+
+uint32_t crc32c(uint32_t crc, const void* data, size_t bytes);         // start with 0; "123456789" gives e3069283
+struct Sha256 {                                                        // FIPS 180-4
+    Sha256();
+    void update(const void* data, size_t bytes);
+    std::string hex();                                                 // ends it
+    void digest(uint8_t out[32]);
+  private:
+    uint32_t state[8]; uint8_t block[64]; uint64_t total;
+};
+uint64_t hash_bytes(const void* data, size_t bytes, uint64_t seed);    // fast, 64 bits; for identities, not for security

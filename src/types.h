@@ -1,0 +1,29 @@
+// types.h -- the types that all backends share. No functions here: an inline function that depended on a backend's
+// storage type would be merged with another backend's copy by the linker.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+struct bf16 { uint16_t bits; };          // storage only; kernels widen it to float when they load it
+using Stream = struct StreamTag*;        // an in-order queue of work: a cudaStream_t on a GPU, a worker thread on a CPU; null = at once
+
+// The gradient arena, the weights and the moments are cut only at units of this many elements (DESIGN: determinism).
+constexpr size_t kUnit = 4096;
+
+// What changes from step to step, in memory that kernels read: a captured CUDA graph then needs no new arguments.
+struct StepState {
+    uint64_t seed;
+    uint32_t step;
+    float lr;               // of this step
+    float grad_scale;       // 1 / tokens of the step, times the clip factor
+    float bias1, bias2;     // 1 - beta1^(step+1), 1 - beta2^(step+1)
+};
+
+// Counter-based dropout: element i of site `purpose` is kept if uniform01(random4({seed, purpose, step, leaf}, i/4).v[i%4]) >= rate,
+// and kept values are divided by 1 - rate. Masks are never stored: backward asks for the same numbers again.
+struct Dropout {
+    float rate;             // 0 = none
+    uint32_t purpose;       // RandomPurpose
+    uint32_t leaf;          // number of the micro-batch within the step
+    const StepState* state; // seed and step
+};
