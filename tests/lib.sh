@@ -1,0 +1,42 @@
+# lib.sh -- for test scripts: . tests/lib.sh from the repository's root, then check NAME COMMAND..., and `summary` at the end.
+set -u
+passed=0 failed=0 skipped=0
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+train=${TRAIN_GPT:-$PWD/train_gpt}
+shared=${LOCKSTEP_SHARED:-$PWD/../shared}
+
+ok() { passed=$((passed + 1)); echo "ok   $1"; }
+fail() { failed=$((failed + 1)); echo "FAIL $1: $2"; }
+skip() { skipped=$((skipped + 1)); echo "SKIP $1: $2"; }
+summary() { echo "tests: $passed passed, $failed failed, $skipped skipped"; [ "$failed" -eq 0 ]; }
+
+# check NAME COMMAND...: ok if the command succeeds; its output is shown when it does not.
+check() {
+    name=$1; shift
+    if "$@" >"$tmp/check.log" 2>&1; then ok "$name"; else fail "$name" "$(tail -n 5 "$tmp/check.log" | tr '\n' '|')"; fi
+}
+
+# expect NAME CODE PATTERN COMMAND...: the command must exit with CODE and print a line that matches PATTERN (grep -E).
+expect() {
+    name=$1 code=$2 pattern=$3; shift 3
+    timeout 120 "$@" >"$tmp/expect.log" 2>&1 </dev/null
+    got=$?
+    if [ "$got" -ne "$code" ]; then fail "$name" "exit code $got, want $code: $(tail -n 3 "$tmp/expect.log" | tr '\n' '|')"
+    elif ! grep -qE -- "$pattern" "$tmp/expect.log"; then fail "$name" "no line like '$pattern': $(tail -n 3 "$tmp/expect.log" | tr '\n' '|')"
+    else ok "$name"; fi
+}
+
+# losses OUT: "step loss grad_norm" of every training step, the later line where a resume repeated one, digits as written.
+losses() {
+    sed -n 's/^{"event":"train","step":\([0-9]*\),"loss":\([^,]*\),"lr":[^,]*,"grad_norm":\([^,]*\),.*/\1 \2 \3/p' "$1/metrics.jsonl" |
+        awk '{ line[$1] = $0; if ($1 > last) last = $1 } END { for (i = 0; i <= last; i++) print line[i] }'
+}
+weights() { sha256sum <"$1/ckpt/$(cat "$1/ckpt/latest")/model.safetensors"; }
+# same A B: equal losses, bit for bit, and equal final weights.
+same() {
+    losses "$1" >"$tmp/a.losses"; losses "$2" >"$tmp/b.losses"
+    [ -s "$tmp/a.losses" ] || { echo "no losses in $1"; return 1; }
+    diff "$tmp/a.losses" "$tmp/b.losses" || return 1
+    [ "$(weights "$1")" = "$(weights "$2")" ] || { echo "weights differ: $1 $2"; return 1; }
+}
