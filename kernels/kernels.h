@@ -1,10 +1,13 @@
 // kernels.h -- every operation once: its formula, its shapes, whether it writes "=" or "+=", and what may alias.
 //
 // Sizes   B batch, T positions, N = B*T rows, C channels, NH heads, HS = C/NH head size, V vocabulary, Vp = V rounded up to 16.
+//         C, OC and HS are multiples of 8; pointers are aligned to 16 bytes, those into the arena to 64.
 // Names   gradient = "d" + name. Matrices are row-major; a weight is (outputs, inputs).
 // Types   floatX is the backend's storage type. Arithmetic is float; sums over rows are float unless said.
 // Writes  activations "="; parameter gradients are fp32 and "=" when accumulate is false, "+=" when true (the new sum is
 //         complete before the one add, so that "+=" onto zeros equals "="). The residual stream's gradient is "+=".
+//         What an op does not write it leaves alone. Arrays do not overlap but where "may be" says so.
+// Dropout drop() is of types.h; an element's index is its place in the flat array (attention states its own).
 // Promise the bits of a result depend on the arguments alone, never on the number of threads or on timing.
 //
 // A backend is a namespace that defines all of these: ref (ref.cpp, plain loops: the specification), cpu (cpu/), and the
@@ -13,8 +16,10 @@
 
 #ifndef LOCKSTEP_BACKENDS
 #define LOCKSTEP_BACKENDS
-namespace ref { using floatX = float; }
-namespace cpu { using floatX = float; }
+namespace ref { using floatX = float; constexpr bool kOnGpu = false; }
+namespace ref16 { using floatX = bf16; constexpr bool kOnGpu = false; }
+namespace cpu { using floatX = float; constexpr bool kOnGpu = false; }
+namespace cpu16 { using floatX = bf16; constexpr bool kOnGpu = false; }
 #endif
 
 namespace BACKEND {
@@ -73,8 +78,8 @@ void attention_forward(floatX* out, float* lse, const floatX* qkv, int B, int T,
 void attention_cached(floatX* out, floatX* cache, const floatX* qkv, int first, int n, int maxT, int NH, int HS, Stream stream);
 
 // Softmax and cross entropy of each row: losses[i] = -log softmax(logits_i)[targets[i]] over the first V columns.
-// With `backward` logits become their gradient, softmax - onehot (columns V..Vp-1 become 0); not scaled by 1/N.
-// logits (N,Vp), targets (N) in 0..V-1, losses (N)
+// With `backward` logits become their gradient, softmax - onehot (columns V..Vp-1 become 0); not scaled by 1/N. Without it they
+// are only read.                                                    logits (N,Vp), targets (N) in 0..V-1, losses (N)
 void classifier(float* losses, floatX* logits, const int* targets, int N, int V, int Vp, bool backward, Stream stream);
 
 // total[0] = sum of x[0..n-1] in double, in index order.
@@ -88,7 +93,8 @@ void sum_in_order(double* total, const float* x, size_t n, Stream stream);
 void embedding_backward(float* dwte, float* dwpe, const floatX* dout, const int* tokens, int B, int T, int C, int maxT,
                         const Dropout& drop, bool accumulate, Stream stream);
 
-// dinp += the gradient through LayerNorm (dinp is the residual stream's gradient), or "=" where `first`; dweight, dbias (+)= sums over rows.
+// dinp += the gradient through LayerNorm (dinp is the residual stream's gradient), or "=" where `first`;
+// dweight, dbias (+)= sums over rows.
 void layernorm_backward(floatX* dinp, float* dweight, float* dbias, const floatX* dout, const floatX* inp, const float* mean,
                         const float* rstd, const floatX* weight, int N, int C, bool first, bool accumulate, Stream stream);
 
@@ -113,20 +119,26 @@ void attention_backward(floatX* dqkv, float* delta, const floatX* dout, const fl
 // ------------------------------------------------------------------------- the update, over the arena, cut only at units
 
 // out[i] = the sum of terms[0..count-1][i] by halves: sum(lo,n) = sum(lo,n/2) + sum(lo+n/2,n/2). count is a power of two, n a
-// multiple of kUnit; out may be terms[0]. The one place where gradients of different replicas meet.
+// multiple of kUnit; out may be any of the terms. The one place where gradients of different replicas meet.
 void fold(float* out, const float* const* terms, int count, size_t n, Stream stream);
 
-// partials[k] = sum of squares of unit k of grad: 16 interleaved float sums, then their sum in order.     n a multiple of kUnit
+// partials[k] = sum of squares of unit k of grad, in float: sum j of 16 starts at 0 and takes the elements i = j, j+16, j+32, ... of
+// the unit in order; then ((s0 + s1) + s2) + ... + s15. The same bits in every backend.                   n a multiple of kUnit
 void norm_partials(float* partials, const float* grad, size_t n, Stream stream);
 
 // AdamW on n elements, a multiple of kUnit.  g = grad * grad_scale;  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2;
 //   w = master - lr ( (m/bias1) / (sqrt(v/bias2) + eps) + decay * weight_decay * master );  master = w;  param = w rounded.
 // decay[k] is 0 or 1 per unit. With floatX = float, master and param are the same memory. Loshchilov and Hutter, arXiv 1711.05101.
-struct AdamW { float beta1, beta2, eps, weight_decay; };
+// Every operation is rounded to float, in the order written; no fused multiply-add.
 void adamw_update(floatX* param, float* master, float* m, float* v, const float* grad, const uint8_t* decay, size_t n,
                   const AdamW& adamw, const StepState* state, Stream stream);
 
-// Order-sensitive 64-bit hash of n elements of 4 bytes, per unit and then over the units; equal bits <=> equal hash, but for chance.
+// Order-sensitive 64-bit hash of the bits of n elements (any n; the last unit may be short), the same value in every backend:
+//   unit k:  u_k = sum over its elements i = 0, 1, ... of mix((i + 1) << 32 | bits of x[k * kUnit + i])     (mod 2^64)
+//   whole:   h = n;  for k = 0, 1, ...: h = mix(h ^ u_k)
+//   mix(z):  z ^= z >> 30;  z *= 0xbf58476d1ce4e5b9;  z ^= z >> 27;  z *= 0x94d049bb133111eb;  z ^= z >> 31
+// mix is a bijection (splitmix64's, Steele, Lea and Flood 2014): one changed element always changes h, several but for a chance of
+// 2^-64. A unit's terms may be added in any order, so it vectorises; the place is inside the term, so a swap shows.
 uint64_t hash_floats(const float* x, size_t n, Stream stream);
 
 }  // namespace BACKEND

@@ -7,7 +7,8 @@
 struct bf16 { uint16_t bits; };          // storage only; kernels widen it to float when they load it
 using Stream = struct StreamTag*;        // an in-order queue of work: a cudaStream_t on a GPU, a worker thread on a CPU; null = at once
 
-// The gradient arena, the weights and the moments are cut only at units of this many elements (DESIGN: determinism).
+// The gradient arena, the weights and the moments are cut only at units of this many elements, so that no element's arithmetic depends on where
+// a rank's or a thread's part begins.
 constexpr size_t kUnit = 4096;
 
 // What changes from step to step, in memory that kernels read: a captured CUDA graph then needs no new arguments.
@@ -27,3 +28,5 @@ struct Dropout {
     uint32_t leaf;          // number of the micro-batch within the step
     const StepState* state; // seed and step
 };
+
+struct AdamW { float beta1, beta2, eps, weight_decay; };

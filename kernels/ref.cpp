@@ -1,0 +1,438 @@
+// ref.cpp -- the specification: every operation of kernels.h as plain loops with sums in double, in the order of kernels.h.
+//
+// Read this to learn the mathematics; nothing here is fast. Every other backend is held to these results, and these are held to
+// finite differences and to PyTorch's numbers (tests/test_ref.cpp). Compiled as `ref` (floatX = float) and as `ref16` (bf16).
+//
+// One rule explains every backward function. The loss is one number, and the gradient of a tensor x, "dx", says how much the
+// loss changes per change of each element of x. If y = f(x), then dx[i] = sum_j dy[j] * (change of y[j] per change of x[i]):
+// the sum over all ways in which x[i] reaches the loss. Each function below is that sum written out for its f, and simplified.
+#include "kernels.h"
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+#include "common.h"
+#include "rng.h"
+
+namespace BACKEND {
+
+// One element from memory and to memory: the only place where storage types differ.
+inline double get(float x) { return x; }
+inline double get(bf16 x) {                                     // bf16 is the upper half of a float
+    const uint32_t bits = uint32_t(x.bits) << 16;
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+}
+inline void put(float& to, double x) { to = float(x); }
+inline void put(bf16& to, double x) {
+    const float value = float(x);
+    uint32_t bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    if (std::isnan(value)) bits |= 0x400000u;                   // stays a NaN when the lower half is cut off
+    else bits += 0x7fffu + (bits >> 16 & 1u);                   // to nearest; a tie goes to the even neighbour
+    to.bits = uint16_t(bits >> 16);
+}
+
+static double dot(const floatX* a, const floatX* b, int n) {
+    double sum = 0;
+    for (int i = 0; i < n; i++) sum += get(a[i]) * get(b[i]);
+    return sum;
+}
+
+// A parameter gradient: the sum is complete, and rounded, before it meets what was there.
+static void put_gradient(float& to, double sum, bool accumulate) { to = accumulate ? to + float(sum) : float(sum); }
+
+// Dropout (Srivastava et al. 2014): forget an element with probability `rate`, and scale the others so that the expected value
+// stays. The mask is a function of the element's index, so backward finds the same one again and nobody stores it.
+static double dropped(const Dropout& d, uint64_t i, double x) {
+    if (d.rate == 0) return x;
+    const Random4 random = random4({d.state->seed, d.purpose, d.state->step, d.leaf}, i / 4);
+    return uniform01(random.v[i % 4]) >= d.rate ? x / (1.0f - d.rate) : 0;
+}
+
+// ------------------------------------------------------------------------------------------------ memory and streams
+
+void* device_alloc(size_t bytes, const char* what) {
+    void* memory = bytes <= SIZE_MAX - 64 ? std::aligned_alloc(64, round_up<size_t>(bytes + 1, 64)) : nullptr;
+    if (!memory) die(kExitOther, "memory: %s: got none, want %zu bytes; make the model or the batch smaller", what, bytes);
+    return std::memset(memory, 0, bytes);
+}
+void device_free(void* memory) { std::free(memory); }
+void copy_to_device(void* device, const void* host, size_t bytes, Stream) { std::memcpy(device, host, bytes); }
+void copy_to_host(void* host, const void* device, size_t bytes, Stream) { std::memcpy(host, device, bytes); }
+void device_zero(void* device, size_t bytes, Stream) { std::memset(device, 0, bytes); }
+
+void store_floats(floatX* device, const float* host, size_t n) {
+    for (size_t i = 0; i < n; i++) put(device[i], host[i]);
+}
+void load_floats(float* host, const floatX* device, size_t n) {
+    for (size_t i = 0; i < n; i++) host[i] = float(get(device[i]));
+}
+
+// Every stream is the null stream: what is called is done when the call returns.
+Stream stream_create() { return nullptr; }
+void stream_destroy(Stream) {}
+void stream_call(Stream, void (*function)(void*), void* argument) { function(argument); }
+void stream_wait(Stream, Stream) {}
+void stream_sync(Stream) {}
+
+void set_threads(int) {}
+int get_threads() { return 1; }
+const char* device_name() { return "ref x 1 thread"; }
+
+// ---------------------------------------------------------------------------------------------------------- forward
+
+// A token is a row of a table, and so is a position. Their sum is the start of the residual stream.
+void embedding_forward(floatX* out, const int* tokens, const floatX* wte, const floatX* wpe, int B, int T, int C, int first,
+                       const Dropout& drop, Stream) {
+    for (int b = 0; b < B; b++)
+        for (int t = 0; t < T; t++) {
+            const size_t row = (size_t(b) * T + t) * C;
+            const floatX* token = wte + size_t(tokens[size_t(b) * T + t]) * C;
+            const floatX* position = wpe + size_t(first + t) * C;
+            for (int c = 0; c < C; c++)
+                put(out[row + c], dropped(drop, row + c, get(token[c]) + get(position[c])));
+        }
+}
+
+// Each row is shifted to mean 0 and scaled to variance 1, then given a learned scale and shift per channel (Ba et al. 2016).
+// 1e-5 keeps a constant row from dividing by zero. The variance divides by C, not C - 1, and is a second pass over the row:
+// E[x^2] - mean^2 would cancel catastrophically where the mean is large.
+void layernorm_forward(floatX* out, float* mean, float* rstd, const floatX* inp, const floatX* weight, const floatX* bias,
+                       int N, int C, Stream) {
+    for (int n = 0; n < N; n++) {
+        const floatX* x = inp + size_t(n) * C;
+        double sum = 0, squares = 0;
+        for (int c = 0; c < C; c++) sum += get(x[c]);
+        const double m = sum / C;
+        for (int c = 0; c < C; c++) squares += (get(x[c]) - m) * (get(x[c]) - m);
+        const double r = 1 / std::sqrt(squares / C + 1e-5);
+        for (int c = 0; c < C; c++) put(out[size_t(n) * C + c], (get(x[c]) - m) * r * get(weight[c]) + get(bias[c]));
+        mean[n] = float(m);
+        rstd[n] = float(r);
+    }
+}
+
+// The residual stream takes up a branch's output, and the next branch reads it normalised.
+void residual_layernorm_forward(floatX* residual, floatX* out, float* mean, float* rstd, const floatX* inp, const floatX* branch,
+                                const floatX* weight, const floatX* bias, int N, int C, const Dropout& drop, Stream stream) {
+    for (size_t i = 0; i < size_t(N) * C; i++) put(residual[i], get(inp[i]) + dropped(drop, i, get(branch[i])));
+    layernorm_forward(out, mean, rstd, residual, weight, bias, N, C, stream);
+}
+
+// Each output is the dot product of a row of inp with a row of weight: how much of that feature is in the input.
+void matmul_forward(floatX* out, const floatX* inp, const floatX* weight, const floatX* bias, int N, int C, int OC, Stream) {
+    for (int n = 0; n < N; n++)
+        for (int o = 0; o < OC; o++) {
+            const double sum = dot(inp + size_t(n) * C, weight + size_t(o) * C, C);
+            put(out[size_t(n) * OC + o], sum + (bias ? get(bias[o]) : 0));
+        }
+}
+
+// GELU (Hendrycks and Gimpel 2016, arXiv 1606.08415) is x * P(X < x) for a normal X: it passes large x, stops very negative
+// ones, and is smooth between. GPT-2 uses this approximation by tanh.
+static const double kGeluK = std::sqrt(2 / M_PI), kGeluA = 0.044715;
+
+static double gelu(double x) { return 0.5 * x * (1 + std::tanh(kGeluK * (x + kGeluA * x * x * x))); }
+
+// Product rule, and tanh' = 1 - tanh^2.
+static double gelu_derivative(double x) {
+    const double t = std::tanh(kGeluK * (x + kGeluA * x * x * x));
+    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * kGeluK * (1 + 3 * kGeluA * x * x);
+}
+
+void matmul_gelu_forward(floatX* out, floatX* pre, const floatX* inp, const floatX* weight, const floatX* bias,
+                         int N, int C, int OC, Stream stream) {
+    matmul_forward(pre, inp, weight, bias, N, C, OC, stream);
+    for (size_t i = 0; i < size_t(N) * OC; i++) put(out[i], gelu(get(pre[i])));
+}
+
+// Where q, k and v of one position and head lie in qkv (B,T,3,NH,HS), and the output in out (B,T,NH,HS).
+struct Heads {
+    int T, NH, HS;
+    size_t at(int b, int t, int which, int h) const { return (((size_t(b) * T + t) * 3 + which) * NH + h) * HS; }
+    size_t out(int b, int t, int h) const { return ((size_t(b) * T + t) * NH + h) * HS; }
+    size_t row(int b, int h, int t) const { return (size_t(b) * NH + h) * T + t; }     // of lse, delta
+};
+enum { kQ, kK, kV };
+
+// p[u] = softmax of scores[u] over u < n; returns lse, the logarithm of the sum. softmax(x) = softmax(x - max): with the maximum
+// subtracted no exponential overflows, and the largest is 1, so the sum is never 0.
+static double softmax(double* p, const double* scores, int n) {
+    double max = scores[0], sum = 0;
+    for (int u = 1; u < n; u++) max = std::fmax(max, scores[u]);
+    for (int u = 0; u < n; u++) sum += p[u] = std::exp(scores[u] - max);
+    for (int u = 0; u < n; u++) p[u] /= sum;
+    return max + std::log(sum);
+}
+
+// Each position asks (q) and all positions up to it answer: the better a key k matches, the more of that position's v is taken.
+// 1 / sqrt(HS) keeps the variance of q.k at 1 for any head size. Positions after t are never looked at: a language model
+// must not see what it predicts. lse is kept so that backward can make p again: T numbers per head instead of T^2.
+void attention_forward(floatX* out, float* lse, const floatX* qkv, int B, int T, int NH, int HS, const Dropout& drop, Stream) {
+    const Heads heads = {T, NH, HS};
+    const double scale = 1 / std::sqrt(double(HS));
+    std::vector<double> scores(size_t(T), 0), p(size_t(T), 0);
+    for (int b = 0; b < B; b++)
+        for (int h = 0; h < NH; h++)
+            for (int t = 0; t < T; t++) {
+                const size_t row = heads.row(b, h, t), q = heads.at(b, t, kQ, h);
+                for (int u = 0; u <= t; u++) scores[u] = scale * dot(qkv + q, qkv + heads.at(b, u, kK, h), HS);
+                lse[row] = float(softmax(p.data(), scores.data(), t + 1));
+                for (int u = 0; u <= t; u++) p[u] = dropped(drop, uint64_t(row) * T + u, p[u]);
+                for (int i = 0; i < HS; i++) {
+                    double sum = 0;
+                    for (int u = 0; u <= t; u++) sum += p[u] * get(qkv[heads.at(b, u, kV, h) + i]);
+                    put(out[heads.out(b, t, h) + i], sum);
+                }
+            }
+}
+
+// Generation asks for one more position at a time, and the keys and values of the earlier ones do not change: they are kept.
+void attention_cached(floatX* out, floatX* cache, const floatX* qkv, int first, int n, int maxT, int NH, int HS, Stream) {
+    CHECK(first >= 0 && n >= 0 && first + n <= maxT, "attention_cached: positions %d to %d, room for %d", first, first + n, maxT);
+    const Heads heads = {n, NH, HS};
+    const double scale = 1 / std::sqrt(double(HS));
+    std::vector<double> scores(size_t(maxT), 0), p(size_t(maxT), 0);
+    for (int h = 0; h < NH; h++) {
+        floatX* keys = cache + size_t(h) * maxT * HS;
+        floatX* values = cache + size_t(NH + h) * maxT * HS;
+        for (int t = 0; t < n; t++)
+            for (int i = 0; i < HS; i++) {
+                keys[size_t(first + t) * HS + i] = qkv[heads.at(0, t, kK, h) + i];
+                values[size_t(first + t) * HS + i] = qkv[heads.at(0, t, kV, h) + i];
+            }
+        for (int t = 0; t < n; t++) {
+            const int last = first + t;
+            for (int u = 0; u <= last; u++) scores[u] = scale * dot(qkv + heads.at(0, t, kQ, h), keys + size_t(u) * HS, HS);
+            softmax(p.data(), scores.data(), last + 1);
+            for (int i = 0; i < HS; i++) {
+                double sum = 0;
+                for (int u = 0; u <= last; u++) sum += p[u] * get(values[size_t(u) * HS + i]);
+                put(out[heads.out(0, t, h) + i], sum);
+            }
+        }
+    }
+}
+
+// The loss of one position is the surprise at the token that came: -log of the probability the model gave it. Its gradient is the
+// probabilities themselves, less 1 at that token: from d/dx_j (log sum exp x) = p_j and d/dx_j (-x_target) = -1 at the target.
+// The padding columns V..Vp-1 take no part.
+void classifier(float* losses, floatX* logits, const int* targets, int N, int V, int Vp, bool backward, Stream) {
+    std::vector<double> x(size_t(V), 0), p(size_t(V), 0);
+    for (int n = 0; n < N; n++) {
+        floatX* logits_n = logits + size_t(n) * Vp;
+        for (int j = 0; j < V; j++) x[j] = get(logits_n[j]);
+        losses[n] = float(softmax(p.data(), x.data(), V) - x[targets[n]]);
+        if (!backward) continue;
+        for (int j = 0; j < V; j++) put(logits_n[j], p[j] - (j == targets[n] ? 1 : 0));
+        for (int j = V; j < Vp; j++) put(logits_n[j], 0);
+    }
+}
+
+void sum_in_order(double* total, const float* x, size_t n, Stream) {
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) sum += x[i];
+    *total = sum;
+}
+
+// --------------------------------------------------------------------------------------------------------- backward
+
+// A row of a table was copied to every place where its token stands, so its gradient is the sum over those places. The sum for
+// dwte is not in double: it holds the head's gradient already and takes the rows one after another.
+void embedding_backward(float* dwte, float* dwpe, const floatX* dout, const int* tokens, int B, int T, int C, int maxT,
+                        const Dropout& drop, bool accumulate, Stream) {
+    for (int b = 0; b < B; b++)
+        for (int t = 0; t < T; t++) {
+            const size_t row = (size_t(b) * T + t) * C;
+            float* dtoken = dwte + size_t(tokens[size_t(b) * T + t]) * C;
+            for (int c = 0; c < C; c++) dtoken[c] += float(dropped(drop, row + c, get(dout[row + c])));
+        }
+    for (int t = 0; t < maxT; t++)
+        for (int c = 0; c < C; c++) {
+            double sum = 0;
+            for (int b = 0; b < B && t < T; b++) {
+                const size_t i = (size_t(b) * T + t) * C + c;
+                sum += dropped(drop, i, get(dout[i]));
+            }
+            if (t < T || !accumulate) put_gradient(dwpe[size_t(t) * C + c], sum, accumulate);
+        }
+}
+
+// With xhat = (x - mean) * rstd the output is xhat * weight + bias, so dbias = dout and dweight = dout * xhat, summed over rows,
+// and g = dout * weight is the gradient of xhat. x reaches xhat three ways: directly (g), through the mean (which takes the average
+// of g away) and through the variance (which takes away the part of g along xhat):
+//     dx = rstd * (g - average(g) - xhat * average(g * xhat))
+// Both must go: adding a constant to x, or scaling its distance from the mean, does not change xhat.
+void layernorm_backward(floatX* dinp, float* dweight, float* dbias, const floatX* dout, const floatX* inp, const float* mean,
+                        const float* rstd, const floatX* weight, int N, int C, bool first, bool accumulate, Stream) {
+    std::vector<double> dweight_sum(size_t(C), 0), dbias_sum(size_t(C), 0);
+    for (int n = 0; n < N; n++) {
+        const size_t row = size_t(n) * C;
+        const double m = mean[n], r = rstd[n];
+        double g_sum = 0, g_xhat_sum = 0;
+        for (int c = 0; c < C; c++) {
+            const double xhat = (get(inp[row + c]) - m) * r, dy = get(dout[row + c]), g = dy * get(weight[c]);
+            dbias_sum[c] += dy;
+            dweight_sum[c] += dy * xhat;
+            g_sum += g;
+            g_xhat_sum += g * xhat;
+        }
+        for (int c = 0; c < C; c++) {
+            const double xhat = (get(inp[row + c]) - m) * r, g = get(dout[row + c]) * get(weight[c]);
+            const double dx = r * (g - g_sum / C - xhat * g_xhat_sum / C);
+            put(dinp[row + c], first ? dx : get(dinp[row + c]) + dx);
+        }
+    }
+    for (int c = 0; c < C; c++) {
+        put_gradient(dweight[c], dweight_sum[c], accumulate);
+        put_gradient(dbias[c], dbias_sum[c], accumulate);
+    }
+}
+
+// What was forgotten had no influence, what was scaled had more: the gradient goes through the same mask.
+void dropout_backward(floatX* dinp, const floatX* dout, size_t n, const Dropout& drop, Stream) {
+    for (size_t i = 0; i < n; i++) put(dinp[i], dropped(drop, i, get(dout[i])));
+}
+
+// out_o = sum_c inp_c weight_oc: inp_c reaches every output o, with factor weight_oc.
+static double input_gradient(const floatX* dout_n, const floatX* weight, int c, int C, int OC) {
+    double sum = 0;
+    for (int o = 0; o < OC; o++) sum += get(dout_n[o]) * get(weight[size_t(o) * C + c]);
+    return sum;
+}
+
+void matmul_backward_input(floatX* dinp, const floatX* dout, const floatX* weight, int N, int C, int OC, Stream) {
+    for (int n = 0; n < N; n++)
+        for (int c = 0; c < C; c++) put(dinp[size_t(n) * C + c], input_gradient(dout + size_t(n) * OC, weight, c, C, OC));
+}
+
+// The input of this matmul was gelu(pre), element by element: its gradient times the slope of gelu at pre is the gradient of pre.
+void matmul_gelu_backward_input(floatX* dpre, const floatX* dout, const floatX* weight, const floatX* pre, int N, int C, int OC,
+                                Stream) {
+    for (int n = 0; n < N; n++)
+        for (int c = 0; c < C; c++) {
+            const size_t i = size_t(n) * C + c;
+            put(dpre[i], input_gradient(dout + size_t(n) * OC, weight, c, C, OC) * gelu_derivative(get(pre[i])));
+        }
+}
+
+// weight_oc is used once in every row n, there with factor inp_nc; the bias with factor 1.
+void matmul_backward_params(float* dweight, float* dbias, const floatX* dout, const floatX* inp, int N, int C, int OC,
+                            bool accumulate, Stream) {
+    for (int o = 0; o < OC; o++) {
+        for (int c = 0; c < C; c++) {
+            double sum = 0;
+            for (int n = 0; n < N; n++) sum += get(dout[size_t(n) * OC + o]) * get(inp[size_t(n) * C + c]);
+            put_gradient(dweight[size_t(o) * C + c], sum, accumulate);
+        }
+        if (!dbias) continue;
+        double sum = 0;
+        for (int n = 0; n < N; n++) sum += get(dout[size_t(n) * OC + o]);
+        put_gradient(dbias[o], sum, accumulate);
+    }
+}
+
+// Backwards through out_t = sum_u m_tu p_tu v_u, p = softmax(s), s_tu = q_t . k_u / sqrt(HS); m is the mask, 0 or 1 / (1 - rate):
+//     dv_u  = sum_t m_tu p_tu dout_t
+//     dp_tu = m_tu (dout_t . v_u)
+//     ds_tu = p_tu (dp_tu - sum_w p_tw dp_tw)      softmax: raising one score lowers all the other probabilities
+//     dq_t  = sum_u ds_tu k_u / sqrt(HS),   dk_u = sum_t ds_tu q_t / sqrt(HS)
+// The sum over w is the same for all u, and equals dout_t . out_t: delta_t. So no row of p need be complete at any time, which is
+// what makes a fast version possible (Dao et al. 2022, arXiv 2205.14135).
+void attention_backward(floatX* dqkv, float* delta, const floatX* dout, const floatX* qkv, const floatX* out, const float* lse,
+                        int B, int T, int NH, int HS, const Dropout& drop, Stream) {
+    const Heads heads = {T, NH, HS};
+    const double scale = 1 / std::sqrt(double(HS));
+    std::vector<double> sums(size_t(B) * T * 3 * NH * HS, 0);              // dqkv, before it is rounded
+    for (int b = 0; b < B; b++)
+        for (int h = 0; h < NH; h++)
+            for (int t = 0; t < T; t++) {
+                const size_t row = heads.row(b, h, t), q = heads.at(b, t, kQ, h);
+                const floatX* dout_t = dout + heads.out(b, t, h);
+                delta[row] = float(dot(dout_t, out + heads.out(b, t, h), HS));
+                for (int u = 0; u <= t; u++) {
+                    const size_t k = heads.at(b, u, kK, h), v = heads.at(b, u, kV, h);
+                    const uint64_t element = uint64_t(row) * T + u;
+                    const double p = std::exp(scale * dot(qkv + q, qkv + k, HS) - lse[row]);
+                    const double dp = dropped(drop, element, dot(dout_t, qkv + v, HS));
+                    const double ds = p * (dp - delta[row]), p_dropped = dropped(drop, element, p);
+                    for (int i = 0; i < HS; i++) {
+                        sums[q + i] += ds * scale * get(qkv[k + i]);
+                        sums[k + i] += ds * scale * get(qkv[q + i]);
+                        sums[v + i] += p_dropped * get(dout_t[i]);
+                    }
+                }
+            }
+    for (size_t i = 0; i < sums.size(); i++) put(dqkv[i], sums[i]);
+}
+
+// ------------------------------------------------------------------------- the update, over the arena, cut only at units
+//
+// These are exact: every backend gives the same bits for fold, norm_partials and hash_floats, because the replicas' agreement is
+// built on them. So they are in float, in the order that kernels.h says.
+
+// Float addition is not associative: the order is the result. By halves, because then 8 terms on one rank, or the sums of 4 and
+// 4 on two, or of 2 on four, go through the same additions.
+static float sum_by_halves(const float* const* terms, int count, size_t i) {
+    if (count == 1) return terms[0][i];
+    return sum_by_halves(terms, count / 2, i) + sum_by_halves(terms + count / 2, count / 2, i);
+}
+
+void fold(float* out, const float* const* terms, int count, size_t n, Stream) {
+    CHECK(count > 0 && (count & (count - 1)) == 0 && n % kUnit == 0, "fold: %d terms of %zu elements", count, n);
+    for (size_t i = 0; i < n; i++) out[i] = sum_by_halves(terms, count, i);
+}
+
+void norm_partials(float* partials, const float* grad, size_t n, Stream) {
+    CHECK(n % kUnit == 0, "norm_partials: %zu elements", n);
+    for (size_t k = 0; k < n / kUnit; k++) {
+        float sums[16] = {};
+        for (size_t i = 0; i < kUnit; i++) sums[i % 16] += grad[k * kUnit + i] * grad[k * kUnit + i];
+        partials[k] = sums[0];
+        for (int j = 1; j < 16; j++) partials[k] += sums[j];
+    }
+}
+
+// Adam walks along m, a moving average of the gradient, divided by the size the gradient usually has: the root of v, a moving
+// average of its square. So each weight moves about lr per step whatever the scale of its gradient. m and v start at 0, too small at
+// first; bias1 and bias2 undo that. The "W": weights shrink by a fraction of themselves, outside of that division, or the decay
+// would be weakest where gradients are large.
+void adamw_update(floatX* param, float* master, float* m, float* v, const float* grad, const uint8_t* decay, size_t n,
+                  const AdamW& adamw, const StepState* state, Stream) {
+    CHECK(n % kUnit == 0, "adamw_update: %zu elements", n);
+    const float b1 = adamw.beta1, b2 = adamw.beta2;
+    for (size_t i = 0; i < n; i++) {
+        const float g = grad[i] * state->grad_scale;
+        m[i] = b1 * m[i] + (1 - b1) * g;
+        v[i] = b2 * v[i] + (1 - b2) * (g * g);
+        const float step = (m[i] / state->bias1) / (std::sqrt(v[i] / state->bias2) + adamw.eps);
+        const float shrink = float(decay[i / kUnit]) * adamw.weight_decay * master[i];
+        const float w = master[i] - state->lr * (step + shrink);
+        master[i] = w;
+        put(param[i], w);                                       // with floatX = float these two are one place
+    }
+}
+
+static uint64_t mix(uint64_t z) {
+    z ^= z >> 30; z *= 0xbf58476d1ce4e5b9u;
+    z ^= z >> 27; z *= 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+uint64_t hash_floats(const float* x, size_t n, Stream) {
+    uint64_t hash = n;
+    for (size_t begin = 0; begin < n; begin += kUnit) {
+        uint64_t unit = 0;
+        for (size_t i = 0; i < kUnit && begin + i < n; i++) {
+            uint32_t bits;
+            std::memcpy(&bits, x + begin + i, sizeof bits);
+            unit += mix(uint64_t(i + 1) << 32 | bits);
+        }
+        hash = mix(hash ^ unit);
+    }
+    return hash;
+}
+
+}  // namespace BACKEND
