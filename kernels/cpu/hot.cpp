@@ -1,0 +1,23 @@
+// hot.cpp -- the table of hot loops of one instruction set. Compiled with -DISA=portable, and on x86-64 again with -DISA=avx2 and
+// -DISA=avx512 and their -m flags. -fno-math-errno lets sqrt be an instruction.
+#include "attention.h"
+#include "matmul.h"
+#include "rows.h"
+
+namespace BACKEND::ISA {
+
+extern const HotLoops hot_loops;
+const HotLoops hot_loops = {
+    .name = LOCKSTEP_NAME(ISA), .rows = kRows, .cols = kCols,
+    .matmul_buffer = matmul_buffer, .matmul = matmul, .matvec = matvec, .column_sums = column_sums,
+    .attention_forward_buffer = attention_forward_buffer, .attention_forward = attention_forward,
+    .attention_backward_buffer = attention_backward_buffer, .attention_backward = attention_backward,
+    .layernorm = layernorm, .layernorm_backward = layernorm_backward, .add_partials = add_partials,
+    .classifier = classifier,
+    .embedding = embedding, .embedding_backward = embedding_backward, .position_backward = position_backward,
+    .dropout = dropout,
+    .fold = fold, .norm = norm, .adamw = adamw, .hash = hash,
+    .multiply_adds = multiply_adds, .store_floats = convert, .load_floats = convert,
+};
+
+}  // namespace BACKEND::ISA

@@ -1,0 +1,117 @@
+// matmul.h -- one task of a matmul: a block of the output, over all of k.
+//
+// k is cut into equal blocks of at most kDepth, by K alone. Within a block an element's products are added in order in a register,
+// then the block's sum is added to those before: every element sees the same additions wherever tasks and tiles are cut.
+// The cut keeps a panel of b in the first-level cache and the block of a in the second, and makes sums of 50,000 terms more exact.
+#pragma once
+#include "micro.h"
+
+namespace BACKEND::ISA {
+
+constexpr int kDepth = 384;
+static int depth(int K) {
+    const int blocks = (K + kDepth - 1) / kDepth;
+    return ceil_to((K + blocks - 1) / blocks, 8);
+}
+
+static size_t matmul_buffer(int rows, int cols, int K) {
+    const size_t m = size_t(ceil_to(rows, kRows)), n = size_t(ceil_to(cols, kCols)), k = size_t(depth(K));
+    return n * k + (K > kDepth ? m * n : 0) + m * k + kSpill;
+}
+
+// One vector of the output: x is the complete sum of n elements at (i, j).
+INLINE void finish(const Matmul& m, Vec x, int i, int j, int n) {
+    const size_t at = size_t(i) * size_t(m.N) + size_t(j);
+    if (m.bias) x += load(m.bias + j, n);
+    switch (m.epilogue) {
+    case Epilogue::kStore: store(m.out + at, x, n); break;
+    case Epilogue::kGelu:
+        store(m.pre + at, x, n);
+        store(m.out + at, gelu(stored(m.pre, x)), n);           // of what backward will read
+        break;
+    case Epilogue::kGeluBackward: store(m.out + at, x * gelu_derivative(load(m.pre + at, n)), n); break;
+    case Epilogue::kGradient: store(m.gradient + at, x, n); break;
+    case Epilogue::kGradientAdd: store(m.gradient + at, load(m.gradient + at, n) + x, n); break;
+    }
+}
+
+// A tile of one k block joins the sums of the blocks before, and the last one is the output. sums: this tile's place.
+static void finish_tile(const Matmul& m, const float* tile, float* sums, bool first, bool last, int i, int rows, int j, int cols) {
+    for (int r = 0; r < rows; r++)
+        for (int c = 0; c < cols; c += kWidth) {
+            const int at = r * kCols + c;
+            Vec x = load(tile + at);
+            if (!first) x = load(sums + at) + x;
+            if (last) finish(m, x, i + r, j + c, cols - c);
+            else store(sums + at, x);
+        }
+}
+
+static void matmul(const Matmul& m, int row, int rows, int col, int cols, float* buffer) {
+    const int k_block = depth(m.K), panels = ceil_to(cols, kCols);
+    float* b_packed = buffer;                                               // [panel of b][k][kCols]
+    float* sums = b_packed + size_t(panels) * size_t(k_block);              // [panel of b][panel of a][kRows][kCols]
+    float* a_packed = sums + (m.K > kDepth ? size_t(ceil_to(rows, kRows)) * size_t(panels) : 0);       // [panel of a][k][kRows]
+    alignas(64) float tile[kRows * kCols];
+
+    for (int k0 = 0; k0 < m.K; k0 += k_block) {
+        const int k = min(k_block, m.K - k0);
+        for (int i = 0; i < rows; i += kRows) {
+            float* panel = a_packed + size_t(i) * size_t(k_block);
+            if (m.a_rows) pack_rows<kRows>(panel, m.a + size_t(row + i) * m.lda + k0, m.lda, rows - i, k);
+            else pack_cols<kRows>(panel, m.a + size_t(k0) * m.lda + row + i, m.lda, rows - i, k);
+        }
+        for (int j = 0; j < cols; j += kCols) {
+            float* panel = b_packed + size_t(j) * size_t(k_block);
+            if (m.b_rows) pack_rows<kCols>(panel, m.b + size_t(col + j) * m.ldb + k0, m.ldb, cols - j, k);
+            else pack_cols<kCols>(panel, m.b + size_t(k0) * m.ldb + col + j, m.ldb, cols - j, k);
+            for (int i = 0; i < rows; i += kRows) {
+                float* place = m.K > kDepth ? sums : tile;
+                if (m.K > kDepth) sums += kRows * kCols;
+                micro_kernel(tile, a_packed + size_t(i) * size_t(k_block), panel, k);
+                finish_tile(m, tile, place, k0 == 0, k0 + k == m.K, row + i, min(kRows, rows - i), col + j, min(kCols, cols - j));
+            }
+        }
+        if (m.K > kDepth) sums -= size_t(ceil_to(rows, kRows)) * size_t(panels);
+    }
+}
+
+// The same with few rows, as in generation: memory gives the pace, so b is read once, as it lies, and each element is a dot
+// product over k: kWidth sums side by side, then their sum. Four columns at a time, because one chain of additions would wait for itself.
+static void matvec(const Matmul& m, int col, int cols) {
+    constexpr int kTogether = 4;
+    alignas(64) float results[kCols];
+    for (int j = 0; j < cols; j += kCols)
+        for (int i = 0; i < m.M; i++) {
+            const int n = min(kCols, cols - j);
+            const floatX* a = m.a + size_t(i) * m.lda;
+            for (int c = 0; c < n; c += kTogether) {
+                Vec sums[kTogether] = {};
+                const floatX* b[kTogether];
+                for (int t = 0; t < kTogether; t++) b[t] = m.b + size_t(col + j + min(c + t, n - 1)) * m.ldb;
+                int k = 0;
+                for (; k + kWidth <= m.K; k += kWidth)
+                    for (int t = 0; t < kTogether; t++) sums[t] = fma(load(a + k), load(b[t] + k), sums[t]);
+                if (k < m.K)
+                    for (int t = 0; t < kTogether; t++) sums[t] = fma(load(a + k, m.K - k), load(b[t] + k, m.K - k), sums[t]);
+                for (int t = 0; t < kTogether; t++) results[c + t] = sum(sums[t]);
+            }
+            for (int c = 0; c < n; c += kWidth) finish(m, load(results + c), i, col + j + c, n - c);
+        }
+}
+
+// sums[j] (+)= sum over n of x[n][j] for columns col .. col + cols - 1; blocks of 256 rows, then the blocks in order.
+static void column_sums(float* sums, const floatX* x, int N, int C, int col, int cols, bool accumulate) {
+    for (int j = col; j < col + cols; j += kWidth) {
+        const int n = min(kWidth, col + cols - j);
+        Vec total = {};
+        for (int row = 0; row < N; row += 256) {
+            Vec block = {};
+            for (int i = row; i < min(row + 256, N); i++) block += load(x + size_t(i) * size_t(C) + j, n);
+            total += block;
+        }
+        store(sums + j, accumulate ? load(sums + j, n) + total : total, n);
+    }
+}
+
+}  // namespace BACKEND::ISA

@@ -1,0 +1,94 @@
+// micro.h -- packing and the micro-kernel: the two ideas under every matmul here, in attention too.
+//
+// A matmul is cut into tiles of kRows x kCols that live in registers while k runs. For that the operands are copied ("packed") so
+// that the micro-kernel reads both as one stream: panels of kRows rows of a, a[k][kRows], and of kCols columns of b, b[k][kCols].
+// (Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008.)
+#pragma once
+#include "isa.h"
+
+namespace BACKEND::ISA {
+
+// tile[kRows][kCols] = sum over k of a[k][:] b[k][:], k in order.
+static void micro_kernel(float* tile, const float* a, const float* b, int k) {
+    Vec sum[kRows][kVectors] = {};
+    for (; k > 0; k--, a += kRows, b += kCols) {
+        Vec b_k[kVectors];
+#pragma GCC unroll 4
+        for (int v = 0; v < kVectors; v++) b_k[v] = load(b + v * kWidth);
+#pragma GCC unroll 16
+        for (int i = 0; i < kRows; i++) {
+            const Vec a_ik = broadcast(a[i]);
+#pragma GCC unroll 4
+            for (int v = 0; v < kVectors; v++) sum[i][v] = fma(a_ik, b_k[v], sum[i][v]);
+        }
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < kRows; i++)
+#pragma GCC unroll 4
+        for (int v = 0; v < kVectors; v++) store(tile + i * kCols + v * kWidth, sum[i][v]);
+}
+
+// The arithmetic of the micro-kernel without its memory.
+static float multiply_adds(int n) {
+    Vec sum[kRows][kVectors], a = broadcast(0.5f), b = broadcast(1.0f);
+    for (int i = 0; i < kRows; i++)
+        for (int v = 0; v < kVectors; v++) sum[i][v] = broadcast(float(i * kVectors + v));      // no two chains alike
+    for (int k = 0; k < n; k++) {
+        asm volatile("" : "+m"(a), "+m"(b));                            // or the compiler would see through it
+        const Vec a_k = a, b_k = b;
+#pragma GCC unroll 16
+        for (int i = 0; i < kRows; i++)
+#pragma GCC unroll 4
+            for (int v = 0; v < kVectors; v++) sum[i][v] = fma(sum[i][v], a_k, b_k);
+    }
+    Vec all = {};
+#pragma GCC unroll 16
+    for (int i = 0; i < kRows; i++)
+#pragma GCC unroll 4
+        for (int v = 0; v < kVectors; v++) all += sum[i][v];
+    return all[0];
+}
+
+typedef float Quad __attribute__((vector_size(16)));
+typedef float QuadAt __attribute__((vector_size(16), aligned(4), may_alias));
+typedef uint16_t HalfQuadAt __attribute__((vector_size(8), aligned(2), may_alias));
+typedef uint32_t QuadBits __attribute__((vector_size(16)));
+
+INLINE Quad load4(const float* p) { return *reinterpret_cast<const QuadAt*>(p); }
+INLINE Quad load4(const bf16* p) { return (Quad)(__builtin_convertvector(*reinterpret_cast<const HalfQuadAt*>(p), QuadBits) << 16); }
+INLINE void store4(float* p, Quad x) { *reinterpret_cast<QuadAt*>(p) = x; }
+
+// out[j][i] = x_i[j] for 4 x 4 elements, rows of out `ld` apart.
+INLINE void transpose4(float* out, size_t ld, Quad x0, Quad x1, Quad x2, Quad x3) {
+    const Quad a = __builtin_shufflevector(x0, x1, 0, 4, 1, 5), b = __builtin_shufflevector(x2, x3, 0, 4, 1, 5);
+    const Quad c = __builtin_shufflevector(x0, x1, 2, 6, 3, 7), d = __builtin_shufflevector(x2, x3, 2, 6, 3, 7);
+    store4(out + 0 * ld, __builtin_shufflevector(a, b, 0, 1, 4, 5));
+    store4(out + 1 * ld, __builtin_shufflevector(a, b, 2, 3, 6, 7));
+    store4(out + 2 * ld, __builtin_shufflevector(c, d, 0, 1, 4, 5));
+    store4(out + 3 * ld, __builtin_shufflevector(c, d, 2, 3, 6, 7));
+}
+
+// panel[k][W] from x stored (rows,K), row i at x + i * ld; K a multiple of 4. Missing rows repeat the last: their sums are never
+// read. Where W is no multiple of 4 the last group writes up to kSpill floats into what follows, which is why groups go from last
+// to first and panels upwards, and why a buffer ends kSpill floats later.
+constexpr int kSpill = 4;
+template <int W, class F> static void pack_rows(float* panel, const F* x, size_t ld, int rows, int K) {
+    for (int k = 0; k < K; k += 4)
+        for (int i = (W - 1) / 4 * 4; i >= 0; i -= 4) {
+            const auto row = [&](int r) { return load4(x + size_t(min(i + r, rows - 1)) * ld + k); };
+            transpose4(panel + k * W + i, W, row(0), row(1), row(2), row(3));
+        }
+}
+
+// panel[k][W] from x stored (K,cols), row k at x + k * ld. Missing columns become 0.
+template <int W, class F> static void pack_cols(float* panel, const F* x, size_t ld, int cols, int K) {
+    if (cols >= W) {
+        for (int k = 0; k < K; k++, panel += W, x += ld)
+            for (int i = 0; i < W; i++) panel[i] = to_float(x[i]);
+        return;
+    }
+    for (int k = 0; k < K; k++, panel += W, x += ld)
+        for (int i = 0; i < W; i++) panel[i] = i < cols ? to_float(x[i]) : 0.0f;
+}
+
+}  // namespace BACKEND::ISA

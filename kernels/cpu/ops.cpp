@@ -1,0 +1,315 @@
+// ops.cpp -- the CPU backend: every operation of kernels.h, cut into tasks for the threads. The loops are in hot.cpp.
+//
+// Streams: an op runs at once, on the thread that calls it and those of the pool, whatever its Stream says. What should go on
+// beside it is given to stream_call.
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <sys/mman.h>
+#include <vector>
+#include "common.h"
+#include "hot.h"
+#include "threads.h"
+
+namespace BACKEND {
+
+using cpu_threads::parallel_for;
+using cpu_threads::thread_buffer;
+
+// ------------------------------------------------------------------------------------------------ memory and streams
+
+// calloc knows which pages are fresh from the kernel and need no clearing. Its address is kept in front of the aligned one.
+void* device_alloc(size_t bytes, const char* what) {
+    constexpr size_t kExtra = 64 + sizeof(void*);
+    constexpr size_t kHugePage = size_t(2) << 20;
+    char* raw = bytes <= SIZE_MAX - kExtra ? static_cast<char*>(std::calloc(1, bytes + kExtra)) : nullptr;
+    if (!raw) die(kExitOther, "out of memory: %s: wanted %zu bytes; make the model or the batch smaller", what, bytes);
+    char* memory = reinterpret_cast<char*>(round_up<uintptr_t>(reinterpret_cast<uintptr_t>(raw) + sizeof(void*), 64));
+    std::memcpy(memory - sizeof raw, &raw, sizeof raw);
+    if (bytes >= 4 * kHugePage) {               // fewer TLB misses; only advice, so its result does not matter
+        char* page = reinterpret_cast<char*>(round_up<uintptr_t>(reinterpret_cast<uintptr_t>(memory), kHugePage));
+        madvise(page, size_t(memory + bytes - page) / kHugePage * kHugePage, MADV_HUGEPAGE);
+    }
+    return memory;
+}
+
+void device_free(void* memory) {
+    if (!memory) return;
+    void* raw;
+    std::memcpy(&raw, static_cast<char*>(memory) - sizeof raw, sizeof raw);
+    std::free(raw);
+}
+
+void copy_to_device(void* device, const void* host, size_t bytes, Stream) { std::memcpy(device, host, bytes); }
+void copy_to_host(void* host, const void* device, size_t bytes, Stream) { std::memcpy(host, device, bytes); }
+void device_zero(void* device, size_t bytes, Stream) { std::memset(device, 0, bytes); }
+
+void store_floats(floatX* device, const float* host, size_t n) { hot().store_floats(device, host, n); }
+void load_floats(float* host, const floatX* device, size_t n) { hot().load_floats(host, device, n); }
+
+Stream stream_create() { return cpu_threads::stream_create(); }
+void stream_destroy(Stream stream) { cpu_threads::stream_destroy(stream); }
+void stream_call(Stream stream, void (*function)(void*), void* argument) { cpu_threads::stream_call(stream, function, argument); }
+void stream_wait(Stream stream, Stream other) { cpu_threads::stream_wait(stream, other); }
+void stream_sync(Stream stream) { cpu_threads::stream_sync(stream); }
+
+void set_threads(int n) { cpu_threads::set_count(n); }
+int get_threads() { return cpu_threads::count(); }
+
+const char* device_name() {
+    static thread_local std::string name;
+    const int n = get_threads();
+    name = format("cpu %s x %d thread%s", hot().name, n, n == 1 ? "" : "s");
+    return name.c_str();
+}
+
+// ----------------------------------------------------------------------------------------------------------- cutting
+
+// f(row, rows) for blocks of rows, of `cols` elements each, that are worth a task: a function of the shape.
+template <class F> static void for_rows(int N, int cols, const F& f) {
+    constexpr int kElements = 16384;
+    const int rows = std::max(1, kElements / std::max(cols, 1));
+    parallel_for(ceil_div(N, rows), [&](int task) { f(task * rows, std::min(rows, N - task * rows)); });
+}
+
+// f(begin, count) for blocks of units.
+template <class F> static void for_units(size_t n, const F& f) {
+    constexpr size_t kElements = 8 * kUnit;
+    CHECK(n % kUnit == 0, "%zu elements, want a multiple of %zu", n, kUnit);
+    parallel_for(int(ceil_div(n, kElements)), [&](int task) {
+        const size_t begin = size_t(task) * kElements;
+        f(begin, std::min(kElements, n - begin));
+    });
+}
+
+static Mask mask(const Dropout& drop) {
+    if (drop.rate <= 0) return {0, 1, 0, 0, 0, 0, 0};
+    const StepState& s = *drop.state;
+    return {drop.rate, 1.0f / (1.0f - drop.rate), drop.purpose, s.step, drop.leaf, uint32_t(s.seed), uint32_t(s.seed >> 32)};
+}
+
+// ----------------------------------------------------------------------------------------------------------- matmuls
+
+constexpr int kFewRows = 4;         // up to so many rows, packing the weights would cost more than it saves
+
+// Tasks are blocks of the output. An element's sum has the same order in every block it could be in, so the cut is free to follow
+// the number of threads: large blocks pack less, small ones give every thread something to do.
+static void run_matmul(const Matmul& m) {
+    const HotLoops& h = hot();
+    CHECK(m.N % 8 == 0 && (m.K % 8 == 0 || !(m.a_rows || m.b_rows)), "matmul: %d x %d x %d, want channels in multiples of 8",
+          m.M, m.N, m.K);
+    if (m.M <= 0) return;
+    if (m.a_rows && m.b_rows && m.M <= kFewRows) {
+        const int cols = round_up(std::max(1, 65536 / m.K), h.cols);
+        parallel_for(ceil_div(m.N, cols), [&](int task) { h.matvec(m, task * cols, std::min(cols, m.N - task * cols)); });
+        return;
+    }
+    const int wanted = cpu_threads::count() == 1 ? 1 : 4 * cpu_threads::count();
+    int rows = 240, cols = 512;
+    const auto tasks = [&] { return int64_t(ceil_div(m.M, rows)) * ceil_div(m.N, cols); };
+    while (tasks() < wanted && (rows > 4 * h.rows || cols > 4 * h.cols)) (rows < cols && cols > 4 * h.cols ? cols : rows) /= 2;
+    rows = round_up(ceil_div(m.M, ceil_div(m.M, rows)), h.rows);            // equal blocks
+    cols = round_up(ceil_div(m.N, ceil_div(m.N, cols)), h.cols);
+    const int row_blocks = ceil_div(m.M, rows);
+    parallel_for(int(tasks()), [&](int task) {
+        const int row = task % row_blocks * rows, col = task / row_blocks * cols;
+        float* buffer = thread_buffer(h.matmul_buffer(rows, cols, m.K));
+        h.matmul(m, row, std::min(rows, m.M - row), col, std::min(cols, m.N - col), buffer);
+    });
+}
+
+void matmul_gelu_forward(floatX* out, floatX* pre, const floatX* inp, const floatX* weight, const floatX* bias,
+                         int N, int C, int OC, Stream) {
+    run_matmul({.a = inp, .b = weight, .lda = size_t(C), .ldb = size_t(C), .a_rows = true, .b_rows = true, .M = N, .N = OC, .K = C,
+                .epilogue = pre ? Epilogue::kGelu : Epilogue::kStore, .out = out, .pre = pre, .bias = bias, .gradient = nullptr});
+}
+
+void matmul_forward(floatX* out, const floatX* inp, const floatX* weight, const floatX* bias, int N, int C, int OC, Stream stream) {
+    matmul_gelu_forward(out, nullptr, inp, weight, bias, N, C, OC, stream);
+}
+
+void matmul_gelu_backward_input(floatX* dpre, const floatX* dout, const floatX* weight, const floatX* pre, int N, int C, int OC,
+                                Stream) {
+    run_matmul({.a = dout, .b = weight, .lda = size_t(OC), .ldb = size_t(C), .a_rows = true, .b_rows = false, .M = N, .N = C, .K = OC,
+                .epilogue = pre ? Epilogue::kGeluBackward : Epilogue::kStore, .out = dpre, .pre = const_cast<floatX*>(pre),
+                .bias = nullptr, .gradient = nullptr});
+}
+
+void matmul_backward_input(floatX* dinp, const floatX* dout, const floatX* weight, int N, int C, int OC, Stream stream) {
+    matmul_gelu_backward_input(dinp, dout, weight, nullptr, N, C, OC, stream);
+}
+
+void matmul_backward_params(float* dweight, float* dbias, const floatX* dout, const floatX* inp, int N, int C, int OC,
+                            bool accumulate, Stream) {
+    run_matmul({.a = dout, .b = inp, .lda = size_t(OC), .ldb = size_t(C), .a_rows = false, .b_rows = false, .M = OC, .N = C,
+                .K = N, .epilogue = accumulate ? Epilogue::kGradientAdd : Epilogue::kGradient, .out = nullptr, .pre = nullptr,
+                .bias = nullptr, .gradient = dweight});
+    if (!dbias) return;
+    constexpr int kCols = 64;
+    parallel_for(ceil_div(OC, kCols), [&](int task) {
+        hot().column_sums(dbias, dout, N, OC, task * kCols, std::min(kCols, OC - task * kCols), accumulate);
+    });
+}
+
+// --------------------------------------------------------------------------------------------------------- attention
+
+void attention_forward(floatX* out, float* lse, const floatX* qkv, int B, int T, int NH, int HS, const Dropout& drop, Stream) {
+    const size_t C = size_t(NH) * size_t(HS), rows = size_t(T);
+    const Mask m = mask(drop);
+    parallel_for(B * NH, [&](int head) {
+        const size_t b = size_t(head / NH), at = size_t(head % NH) * size_t(HS);
+        const floatX* q = qkv + b * rows * 3 * C + at;
+        hot().attention_forward({.q = q, .k = q + C, .v = q + 2 * C, .q_stride = 3 * C, .kv_stride = 3 * C, .out_stride = C,
+                                 .out = out + b * rows * C + at, .lse = lse + size_t(head) * rows, .queries = T, .first = 0, .HS = HS,
+                                 .mask = m, .mask_base = uint64_t(head) * rows * rows, .T = T},
+                                thread_buffer(hot().attention_forward_buffer(T, HS)));
+    });
+}
+
+void attention_cached(floatX* out, floatX* cache, const floatX* qkv, int first, int n, int maxT, int NH, int HS, Stream) {
+    CHECK(first >= 0 && n >= 0 && first + n <= maxT, "attention_cached: positions %d to %d, room for %d", first, first + n, maxT);
+    const size_t C = size_t(NH) * size_t(HS), H = size_t(HS);
+    parallel_for(NH, [&](int head) {
+        const floatX* q = qkv + size_t(head) * H;
+        floatX* k = cache + size_t(head) * size_t(maxT) * H;
+        floatX* v = k + size_t(maxT) * C;
+        for (int t = 0; t < n; t++) {
+            std::memcpy(k + size_t(first + t) * H, q + size_t(t) * 3 * C + C, H * sizeof(floatX));
+            std::memcpy(v + size_t(first + t) * H, q + size_t(t) * 3 * C + 2 * C, H * sizeof(floatX));
+        }
+        hot().attention_forward({.q = q, .k = k, .v = v, .q_stride = 3 * C, .kv_stride = H, .out_stride = C,
+                                 .out = out + size_t(head) * H, .lse = nullptr, .queries = n, .first = first, .HS = HS,
+                                 .mask = mask({}), .mask_base = 0, .T = n},
+                                thread_buffer(hot().attention_forward_buffer(first + n, HS)));
+    });
+}
+
+void attention_backward(floatX* dqkv, float* delta, const floatX* dout, const floatX* qkv, const floatX* out, const float* lse,
+                        int B, int T, int NH, int HS, const Dropout& drop, Stream) {
+    const size_t C = size_t(NH) * size_t(HS), rows = size_t(T);
+    const Mask m = mask(drop);
+    parallel_for(B * NH, [&](int head) {
+        const size_t b = size_t(head / NH), at = size_t(head % NH) * size_t(HS), q = b * rows * 3 * C + at, o = b * rows * C + at;
+        hot().attention_backward({.q = qkv + q, .k = qkv + q + C, .v = qkv + q + 2 * C, .out = out + o, .dout = dout + o,
+                                  .dq = dqkv + q, .dk = dqkv + q + C, .dv = dqkv + q + 2 * C, .qkv_stride = 3 * C, .out_stride = C,
+                                  .lse = lse + size_t(head) * rows, .delta = delta + size_t(head) * rows, .T = T, .HS = HS,
+                                  .mask = m, .mask_base = uint64_t(head) * rows * rows},
+                                 thread_buffer(hot().attention_backward_buffer(T, HS)));
+    });
+}
+
+// ---------------------------------------------------------------------------------------------- rows, and the two ends
+
+void embedding_forward(floatX* out, const int* tokens, const floatX* wte, const floatX* wpe, int B, int T, int C, int first,
+                       const Dropout& drop, Stream) {
+    const Mask m = mask(drop);
+    for_rows(B * T, C, [&](int row, int rows) {
+        for (int n = row; n < row + rows; n++) {
+            const size_t at = size_t(n) * size_t(C);
+            hot().embedding(out + at, wte + size_t(tokens[n]) * size_t(C), wpe + size_t(first + n % T) * size_t(C), C, m, at);
+        }
+    });
+}
+
+void embedding_backward(float* dwte, float* dwpe, const floatX* dout, const int* tokens, int B, int T, int C, int maxT,
+                        const Dropout& drop, bool accumulate, Stream) {
+    constexpr int kCols = 64;
+    const Mask m = mask(drop);
+    parallel_for(ceil_div(C, kCols), [&](int task) {
+        hot().embedding_backward(dwte, dout, tokens, B * T, C, task * kCols, std::min(kCols, C - task * kCols), m);
+    });
+    for_rows(T, B * C, [&](int row, int rows) {
+        for (int t = row; t < row + rows; t++) {
+            const size_t at = size_t(t) * size_t(C);
+            hot().position_backward(dwpe + at, dout + at, B, size_t(T) * size_t(C), C, m, at, accumulate);
+        }
+    });
+    if (!accumulate) std::memset(dwpe + size_t(T) * size_t(C), 0, size_t(maxT - T) * size_t(C) * sizeof(float));
+}
+
+void layernorm_forward(floatX* out, float* mean, float* rstd, const floatX* inp, const floatX* weight, const floatX* bias,
+                       int N, int C, Stream stream) {
+    residual_layernorm_forward(nullptr, out, mean, rstd, inp, nullptr, weight, bias, N, C, {}, stream);
+}
+
+void residual_layernorm_forward(floatX* residual, floatX* out, float* mean, float* rstd, const floatX* inp, const floatX* branch,
+                                const floatX* weight, const floatX* bias, int N, int C, const Dropout& drop, Stream) {
+    const LayerNorm l = {.residual = residual, .out = out, .mean = mean, .rstd = rstd, .inp = inp, .branch = branch,
+                         .weight = weight, .bias = bias, .C = C, .mask = mask(drop)};
+    for_rows(N, C, [&](int row, int rows) { hot().layernorm(l, row, rows); });
+}
+
+void layernorm_backward(floatX* dinp, float* dweight, float* dbias, const floatX* dout, const floatX* inp, const float* mean,
+                        const float* rstd, const floatX* weight, int N, int C, bool first, bool accumulate, Stream) {
+    constexpr int kRows = 32;           // each block of rows has its own sums, which then meet in order
+    const LayerNormBackward l = {.dinp = dinp, .dout = dout, .inp = inp, .weight = weight, .mean = mean, .rstd = rstd, .C = C,
+                                 .first = first};
+    const int blocks = ceil_div(N, kRows);
+    const size_t stride = 2 * size_t(C);
+    float* partials = thread_buffer(std::max<size_t>(1, size_t(blocks)) * stride);       // [block][dweight, dbias][C]
+    if (blocks == 0) std::memset(partials, 0, stride * sizeof(float));
+    parallel_for(blocks, [&](int block) {
+        float* sums = partials + size_t(block) * stride;
+        hot().layernorm_backward(l, sums, sums + C, block * kRows, std::min(kRows, N - block * kRows));
+    });
+    constexpr int kCols = 256;
+    parallel_for(ceil_div(C, kCols), [&](int task) {
+        const int col = task * kCols, cols = std::min(kCols, C - col);
+        hot().add_partials(dweight + col, partials + col, std::max(1, blocks), stride, cols, accumulate);
+        hot().add_partials(dbias + col, partials + C + col, std::max(1, blocks), stride, cols, accumulate);
+    });
+}
+
+void dropout_backward(floatX* dinp, const floatX* dout, size_t n, const Dropout& drop, Stream) {
+    constexpr size_t kElements = 16384;
+    const Mask m = mask(drop);
+    parallel_for(int(ceil_div(n, kElements)), [&](int task) {
+        const size_t begin = size_t(task) * kElements;
+        hot().dropout(dinp + begin, dout + begin, std::min(kElements, n - begin), m, begin);
+    });
+}
+
+void classifier(float* losses, floatX* logits, const int* targets, int N, int V, int Vp, bool backward, Stream) {
+    for_rows(N, Vp, [&](int row, int rows) { hot().classifier(losses, logits, targets, V, Vp, backward, row, rows); });
+}
+
+void sum_in_order(double* total, const float* x, size_t n, Stream) {
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) sum += double(x[i]);
+    *total = sum;
+}
+
+// ------------------------------------------------------------------------- the update, over the arena, cut only at units
+
+void fold(float* out, const float* const* terms, int count, size_t n, Stream) {
+    CHECK(count > 0 && (count & (count - 1)) == 0, "fold: %d terms, want a power of two", count);
+    for_units(n, [&](size_t begin, size_t elements) { hot().fold(out, terms, count, begin, elements); });
+}
+
+void norm_partials(float* partials, const float* grad, size_t n, Stream) {
+    for_units(n, [&](size_t begin, size_t elements) {
+        for (size_t i = begin; i < begin + elements; i += kUnit) partials[i / kUnit] = hot().norm(grad + i);
+    });
+}
+
+void adamw_update(floatX* param, float* master, float* m, float* v, const float* grad, const uint8_t* decay, size_t n,
+                  const AdamW& adamw, const StepState* state, Stream) {
+    for_units(n, [&](size_t begin, size_t elements) {
+        for (size_t i = begin; i < begin + elements; i += kUnit)
+            hot().adamw(param + i, master + i, m + i, v + i, grad + i, float(decay[i / kUnit]), kUnit, adamw, *state);
+    });
+}
+
+uint64_t hash_floats(const float* x, size_t n, Stream) {
+    std::vector<uint64_t> units(ceil_div(n, kUnit));
+    parallel_for(int(ceil_div<size_t>(units.size(), 8)), [&](int task) {
+        for (size_t k = size_t(task) * 8; k < std::min(units.size(), size_t(task) * 8 + 8); k++)
+            units[k] = hot().hash(x + k * kUnit, std::min(kUnit, n - k * kUnit));
+    });
+    uint64_t hash = n;
+    for (const uint64_t unit : units) hash = hash_mix(hash ^ unit);
+    return hash;
+}
+
+}  // namespace BACKEND
