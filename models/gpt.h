@@ -65,7 +65,7 @@ struct GptActivations {
     float *lnf_mean, *lnf_rstd;     // (N)
     floatX *logits;                 // (chunk,Vp)  a chunk of rows at a time: the whole of them never exists
     float *losses;                  // (N)
-    double *loss;                   // (1)
+    double *loss;                   // (1)      their sum, in order
     // backward
     floatX *dresidual;              // (N,C)    the residual stream's gradient, carried from the head to the embedding
     floatX *dbranch;                // (N,C)
@@ -90,13 +90,10 @@ struct Gpt {
     int chunk;                      // rows of logits at a time
 };
 
-// weights, grads: arenas of arena.n elements, laid out by gpt_tensors; grads may be null (no backward). B, T: the largest batch.
-void gpt_create(Gpt* model, const GptConfig& config, int B, int T, floatX* weights, float* grads);
+// weights: an arena of arena.n elements, laid out by gpt_tensors. B, T: the largest batch. training: room for backward too.
+void gpt_create(Gpt* model, const GptConfig& config, int B, int T, floatX* weights, bool training);
 void gpt_destroy(Gpt* model);
-// GPT-2's initialisation into host memory of arena.n floats: normal 0.02, 0.02/sqrt(2L) for projections into the residual stream.
-void gpt_init_weights(float* weights, const Arena& arena, uint64_t seed);
-
-// The gradient arena moves between the buffers of the reduction tree; this points model->d at one of them.
+// Points model->d at an arena of gradients: one of the buffers of the reduction tree.
 void gpt_set_gradients(Gpt* model, float* grads);
 
 // Sum of the losses (nats) over B*T tokens. tokens, targets: host, (B,T). losses: per token, host, (B,T), or null.

@@ -1,5 +1,8 @@
 #include "arena.h"
+#include <algorithm>
+#include <cmath>
 #include "common.h"
+#include "rng.h"
 
 Arena arena_layout(std::vector<TensorSpec> tensors) {
     Arena arena;
@@ -11,4 +14,32 @@ Arena arena_layout(std::vector<TensorSpec> tensors) {
         arena.n += units * kUnit;
     }
     return arena;
+}
+
+namespace {
+// Two normals from two uniforms (Box and Muller 1958). 1 - u keeps the logarithm away from 0.
+void normal_pair(uint32_t a, uint32_t b, float std, float out[2]) {
+    const double radius = std::sqrt(-2.0 * std::log(1.0 - uniform01(a))), angle = 2.0 * M_PI * uniform01(b);
+    out[0] = float(std * radius * std::cos(angle));
+    out[1] = float(std * radius * std::sin(angle));
+}
+}  // namespace
+
+void arena_init(float* weights, const Arena& arena, uint64_t seed) {
+    std::fill(weights, weights + arena.n, 0.0f);
+    for (size_t t = 0; t < arena.tensors.size(); t++) {
+        const TensorSpec& spec = arena.tensors[t];
+        float* w = weights + arena.offset[t];
+        const size_t n = spec.file_rows * spec.cols;
+        if (spec.init_std == kOnes) std::fill(w, w + n, 1.0f);
+        if (spec.init_std <= 0) continue;
+        const RandomKey key = {seed, kRandomInit, uint32_t(t), 0};
+        for (size_t i = 0; i < n; i += 4) {
+            const Random4 r = random4(key, i / 4);
+            float x[4];
+            normal_pair(r.v[0], r.v[1], spec.init_std, x);
+            normal_pair(r.v[2], r.v[3], spec.init_std, x + 2);
+            std::copy(x, x + std::min<size_t>(4, n - i), w + i);
+        }
+    }
 }

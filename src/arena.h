@@ -27,3 +27,7 @@ struct Arena {
 };
 
 Arena arena_layout(std::vector<TensorSpec> tensors);
+
+// The first weights, into host memory of arena.n floats: element i of tensor t is a function of (seed, t, i) alone. Normal with the
+// table's standard deviation, zeros or ones; padding stays zero.
+void arena_init(float* weights, const Arena& arena, uint64_t seed);
