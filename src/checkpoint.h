@@ -1,4 +1,4 @@
-// checkpoint.h -- safetensors, Hugging Face folders, and checkpoints that are complete or absent.
+// checkpoint.h -- Hugging Face folders, and checkpoints that are complete or absent.
 //
 //     OUT/ckpt/step_00001000/   model.safetensors (fp32) config.json generation_config.json tokenizer.json ...  a Hugging Face GPT-2 folder
 //                               optim.safetensors  "<tensor>.exp_avg", "<tensor>.exp_avg_sq"
@@ -12,31 +12,14 @@
 #include <cstdint>
 #include <string>
 #include <vector>
-#include "arena.h"
-#include "file.h"
-
-// ---- safetensors: u64 header length, JSON header, data. Reader's limits: see checkpoint.cpp; every number is checked against the file.
-struct SafeTensor { std::string name, dtype; std::vector<uint64_t> shape; const char* data; uint64_t bytes; };
-struct SafeTensors {
-    MappedFile file;
-    std::vector<SafeTensor> tensors;
-    std::vector<std::pair<std::string, std::string>> metadata;
-    const SafeTensor* find(const std::string& name) const;
-};
-SafeTensors open_safetensors(const std::string& path);
-std::vector<SafeTensor> parse_safetensors(const char* data, size_t size, const char* what,
-                                          std::vector<std::pair<std::string, std::string>>* metadata);
-// Writes tensors named spec.name + suffix from arenas of floats in memory order; transposes and drops padding rows as specs say.
-struct NamedArena { const char* suffix; const float* values; };
-uint32_t write_safetensors(const std::string& path, const Arena& arena, const std::vector<NamedArena>& arenas, uint64_t* bytes);
-// Fills one arena from tensors named spec.name + suffix (fp32, fp16 or bf16), checking names, dtypes and shapes. Accepts both of
-// Hugging Face's name styles (with and without "transformer."), ignores attention masks and a tied lm_head. Padding rows become 0.
-void read_safetensors(const SafeTensors& file, const Arena& arena, const char* suffix, float* values);
+#include "safetensors.h"
 
 // ---- Hugging Face config.json
 struct HfConfig { int layers = 0, heads = 0, channels = 0, seq_len = 0, vocab_size = 0; double dropout = 0; int eot = -1; };
 std::string hf_config_json(const HfConfig& config);
 HfConfig read_hf_config(const std::string& folder);      // 65 if it is not a GPT-2 this program can hold, naming the field
+HfConfig parse_hf_config(std::string_view text, const char* what);
+uint64_t hf_parameters(const HfConfig& config, const char* what);       // 65 if there are more than 2^64
 
 // ---- checkpoints of a run
 struct CheckpointFiles {
@@ -55,3 +38,7 @@ std::string find_checkpoint(const std::string& out_dir);
 std::string verify_checkpoint(const std::string& folder, bool checksums);
 // Run folder, checkpoint folder or Hugging Face folder -> the folder with model.safetensors. 66 if there is none.
 std::string resolve_model_folder(const std::string& path);
+
+// A run goes on from `step`: checkpoints of later steps (it was resumed from an older one, or they are broken) are renamed .bad_step_*,
+// so that the next resume does not take them, and `latest` is set right.
+void abandon_newer(const std::string& out_dir, int64_t step);

@@ -16,8 +16,10 @@ struct MappedFile {
     ~MappedFile();
     std::string_view text() const { return {data, size}; }
 };
-MappedFile map_file(const std::string& path);           // 66 missing or not a regular file
+int open_regular(const std::string& path, const char* what, uint64_t* size);   // for reading; 66 missing or not a regular file
+MappedFile map_file(const std::string& path);           // 66
 std::string read_file(const std::string& path);         // 66; for small files
+std::string read_kernel_file(const std::string& path);  // of /proc and /sys, whose sizes say nothing; "" if it cannot be read
 
 bool file_exists(const std::string& path);
 bool is_directory(const std::string& path);
@@ -47,6 +49,7 @@ struct FileWriter {
 void write_file_atomic(const std::string& path, std::string_view content);
 
 uint32_t crc32c(uint32_t crc, const void* data, size_t bytes);         // start with 0; "123456789" gives e3069283
+uint32_t crc32c_portable(uint32_t crc, const void* data, size_t bytes);   // what crc32c does where there is no instruction for it
 struct Sha256 {                                                        // FIPS 180-4
     Sha256();
     void update(const void* data, size_t bytes);

@@ -15,6 +15,7 @@ struct Json {
     std::string text;                                   // of a string (decoded) or a number (as written)
     std::vector<Json> items;                            // of an array
     std::vector<std::pair<std::string, Json>> members;  // of an object, in file order
+    Json() {}           // written out: clang 14 asks pair<string, Json> whether Json is complete before it is
 
     const Json* find(std::string_view key) const;       // null if absent or not an object
     // The value under `key` as a type, or an Error (65) that says what, key, got and want.
@@ -28,21 +29,22 @@ struct Json {
 Json parse_json(std::string_view text, const char* what);
 
 std::string json_quote(std::string_view text);          // "..." with escapes; invalid UTF-8 becomes U+FFFD
+std::string json_shown(const Json& value);           // for "got X": short, whatever the file holds
 std::string json_number(double x);                      // %.17g, null for NaN and infinities
 std::string json_number(float x);                       // %.9g
 
 // One object on one line: JsonLine().add("step", 3).add("loss", 1.5).text()
 struct JsonLine {
-    JsonLine& add(const char* key, double x);
-    JsonLine& add(const char* key, float x);
-    JsonLine& add(const char* key, int64_t x);
-    JsonLine& add(const char* key, uint64_t x);
-    JsonLine& add(const char* key, int x);
-    JsonLine& add(const char* key, bool x);
-    JsonLine& add(const char* key, const char* x);
-    JsonLine& add(const char* key, const std::string& x);
+    JsonLine& add(const char* key, double x) { return raw(key, json_number(x)); }
+    JsonLine& add(const char* key, float x) { return raw(key, json_number(x)); }
+    JsonLine& add(const char* key, int64_t x) { return raw(key, std::to_string(x)); }
+    JsonLine& add(const char* key, uint64_t x) { return raw(key, std::to_string(x)); }
+    JsonLine& add(const char* key, int x) { return raw(key, std::to_string(x)); }
+    JsonLine& add(const char* key, bool x) { return raw(key, x ? "true" : "false"); }
+    JsonLine& add(const char* key, const char* x) { return raw(key, json_quote(x)); }
+    JsonLine& add(const char* key, const std::string& x) { return raw(key, json_quote(x)); }
     JsonLine& raw(const char* key, const std::string& json);   // already JSON
-    std::string text() const;                           // {...}
+    std::string text() const { return "{" + body + "}"; }
   private:
     std::string body;
 };

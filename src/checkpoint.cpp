@@ -1,0 +1,401 @@
+// checkpoint.cpp -- the commit protocol: at every instant a complete checkpoint exists, and no other kind is ever taken for one.
+//
+// Why each step: a name must not appear before its bytes are on the disk (fsync of files, then rename), and must not vanish in a
+// power cut after it was announced (fsync of folders). DONE turns "complete" into something that can be checked: it names every
+// other file with its size and CRC-32C, and ends with its own.
+#include "checkpoint.h"
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "common.h"
+#include "json.h"
+
+// ------------------------------------------------------------------------------------------- Hugging Face's config.json
+
+std::string hf_config_json(const HfConfig& c) {
+    const std::string eot = c.eot >= 0 ? std::to_string(c.eot) : "null", dropout = json_number(c.dropout);
+    return format("{\n"
+                  "  \"architectures\": [\"GPT2LMHeadModel\"],\n"
+                  "  \"model_type\": \"gpt2\",\n"
+                  "  \"vocab_size\": %d,\n  \"n_positions\": %d,\n  \"n_ctx\": %d,\n"
+                  "  \"n_embd\": %d,\n  \"n_layer\": %d,\n  \"n_head\": %d,\n"
+                  "  \"n_inner\": null,\n"
+                  "  \"activation_function\": \"gelu_new\",\n"
+                  "  \"layer_norm_epsilon\": 1e-05,\n"
+                  "  \"resid_pdrop\": %s,\n  \"embd_pdrop\": %s,\n  \"attn_pdrop\": %s,\n"
+                  "  \"scale_attn_weights\": true,\n"
+                  "  \"initializer_range\": 0.02,\n"
+                  "  \"use_cache\": true,\n"
+                  "  \"bos_token_id\": %s,\n  \"eos_token_id\": %s,\n"
+                  "  \"tie_word_embeddings\": true,\n"
+                  "  \"torch_dtype\": \"float32\"\n"
+                  "}\n",
+                  c.vocab_size, c.seq_len, c.seq_len, c.channels, c.layers, c.heads, dropout.c_str(), dropout.c_str(),
+                  dropout.c_str(), eot.c_str(), eot.c_str());
+}
+
+namespace {
+int get_size(const Json& config, const char* key, const char* what) {
+    constexpr uint64_t kMost = 1 << 24;
+    uint64_t n = 0;
+    const Json& v = config.at(key, what);
+    if (!v.as_u64(&n) || n < 1 || n > kMost)
+        die(kExitBadContent, "%s: %s: got %s, want an integer of 1..%llu", what, key, json_shown(v).c_str(),
+            (unsigned long long)kMost);
+    return int(n);
+}
+
+double get_rate(const Json& config, const char* key, double otherwise, const char* what) {
+    const Json* v = config.find(key);
+    if (!v) return otherwise;
+    double x;
+    if (!v->as_double(&x) || !(x >= 0 && x < 1))
+        die(kExitBadContent, "%s: %s: got %s, want a number in [0, 1)", what, key, json_shown(*v).c_str());
+    return x;
+}
+
+// Absent is fine: Hugging Face's default is `want` in each case.
+void want_flag(const Json& config, const char* key, bool want, const char* what) {
+    const Json* v = config.find(key);
+    if (v && (v->kind != Json::boolean || v->flag != want))
+        die(kExitBadContent, "%s: %s: got %s, want %s, the only one this program knows", what, key, json_shown(*v).c_str(),
+            want ? "true" : "false");
+}
+}  // namespace
+
+HfConfig read_hf_config(const std::string& folder) {
+    const std::string path = path_join(folder, "config.json");
+    return parse_hf_config(map_file(path).text(), path.c_str());
+}
+
+HfConfig parse_hf_config(std::string_view text, const char* what) {
+    const Json j = parse_json(text, what);
+    if (const std::string type = j.get_string("model_type", what); type != "gpt2")
+        die(kExitBadContent, "%s: model_type: got %s, want \"gpt2\"", what, json_quote(type.substr(0, 40)).c_str());
+    HfConfig c;
+    c.layers = get_size(j, "n_layer", what);
+    c.heads = get_size(j, "n_head", what);
+    c.channels = get_size(j, "n_embd", what);
+    c.seq_len = get_size(j, "n_positions", what);
+    c.vocab_size = get_size(j, "vocab_size", what);
+    if (c.channels % c.heads) die(kExitBadContent, "%s: n_head: got %d, want a divisor of n_embd = %d", what, c.heads, c.channels);
+
+    if (const Json* inner = j.find("n_inner"); inner && inner->kind != Json::null) {
+        uint64_t n = 0;
+        if (!inner->as_u64(&n) || n != 4 * uint64_t(c.channels))
+            die(kExitBadContent, "%s: n_inner: got %s, want null or %d, four times n_embd", what, json_shown(*inner).c_str(),
+                4 * c.channels);
+    }
+    if (const Json* gelu = j.find("activation_function"); gelu && gelu->text != "gelu_new" && gelu->text != "gelu_pytorch_tanh")
+        die(kExitBadContent, "%s: activation_function: got %s, want \"gelu_new\" or \"gelu_pytorch_tanh\"", what,
+            json_shown(*gelu).c_str());
+    double eps = 1e-5;
+    if (const Json* v = j.find("layer_norm_epsilon"); v && (!v->as_double(&eps) || eps != 1e-5))
+        die(kExitBadContent, "%s: layer_norm_epsilon: got %s, want 1e-05", what, json_shown(*v).c_str());
+    want_flag(j, "scale_attn_weights", true, what);
+    want_flag(j, "tie_word_embeddings", true, what);
+    want_flag(j, "scale_attn_by_inverse_layer_idx", false, what);
+    want_flag(j, "add_cross_attention", false, what);
+    if (j.find("quantization_config")) die(kExitBadContent, "%s: quantization_config: quantised weights, want plain ones", what);
+
+    c.dropout = get_rate(j, "resid_pdrop", 0.1, what);  // 0.1: Hugging Face's default
+    for (const char* key : {"embd_pdrop", "attn_pdrop"})
+        if (get_rate(j, key, 0.1, what) != c.dropout)
+            warn("%s: %s differs from resid_pdrop; this program has one dropout, %g", what, key, c.dropout);
+    uint64_t eot = 0;
+    const Json* eos = j.find("eos_token_id");
+    if (eos && eos->as_u64(&eot) && eot < uint64_t(c.vocab_size)) c.eot = int(eot);
+    return c;
+}
+
+uint64_t hf_parameters(const HfConfig& c, const char* what) {
+    const uint64_t C = uint64_t(c.channels);            // each size is below 2^25, so the inner sums cannot wrap
+    const uint64_t block = (12 * C + 13) * C;           // 4 matrices, 4 biases, 2 LayerNorms
+    return checked_add((uint64_t(c.vocab_size) + uint64_t(c.seq_len) + 2) * C, checked_mul(uint64_t(c.layers), block, what), what);
+}
+
+// ---------------------------------------------------------------------------------------------------------- DONE
+
+namespace {
+constexpr int kDoneFormat = 1;
+constexpr size_t kMaxDone = 1 << 16;
+const char* const kNeeded[] = {"model.safetensors", "optim.safetensors", "config.json", "state.json"};
+
+struct DoneFile { std::string name; uint64_t bytes; uint32_t crc; };
+struct Done { int64_t step = 0; std::vector<DoneFile> files; };
+
+//     lockstep checkpoint 1
+//     step 1000
+//     9a3c05e1 497774208 model.safetensors         CRC-32C, bytes, name
+//     ...
+//     crc 7d01f5aa                                 of all bytes before this line
+std::string done_text(const Done& done) {
+    std::string text = format("lockstep checkpoint %d\nstep %lld\n", kDoneFormat, (long long)done.step);
+    for (const DoneFile& f : done.files) text += format("%08x %llu %s\n", f.crc, (unsigned long long)f.bytes, f.name.c_str());
+    return text + format("crc %08x\n", crc32c(0, text.data(), text.size()));
+}
+
+// Reads it loosely, then accepts only what it would have written itself, byte for byte.
+Done parse_done(const std::string& text, const char* what) {
+    constexpr std::string_view kHead = "lockstep checkpoint ";
+    if (!text.starts_with(kHead) || text.size() > kMaxDone)
+        die(kExitBadContent, "%s: it does not begin with \"lockstep checkpoint\"", what);
+    if (const int version = std::atoi(text.c_str() + kHead.size()); version != kDoneFormat)
+        die(kExitBadContent, "%s: format %d, want %d; another version of this program wrote it", what, version, kDoneFormat);
+    Done done;
+    for (size_t at = 0, end; (end = text.find('\n', at)) != std::string::npos; at = end + 1) {
+        const std::string line = text.substr(at, end - at);
+        long long step;
+        unsigned crc;
+        unsigned long long bytes;
+        char name[65];
+        if (std::sscanf(line.c_str(), "step %lld", &step) == 1) done.step = step;
+        else if (std::sscanf(line.c_str(), "%8x %20llu %64[A-Za-z0-9._-]", &crc, &bytes, name) == 3)
+            done.files.push_back({name, bytes, crc});
+    }
+    if (done_text(done) != text) die(kExitBadContent, "%s: its lines do not agree with its checksum", what);
+    return done;
+}
+
+// "" if the file is there as DONE says, else what is wrong. Not through links: a checkpoint is a folder of plain files.
+std::string check_file(const std::string& folder, const DoneFile& f, bool checksums) {
+    const std::string path = path_join(folder, f.name);
+    struct stat info;
+    if (::lstat(path.c_str(), &info)) return f.name + ": missing";
+    if (!S_ISREG(info.st_mode)) return f.name + ": not a regular file";
+    if (uint64_t(info.st_size) != f.bytes)
+        return format("%s: got %lld bytes, want %llu", f.name.c_str(), (long long)info.st_size, (unsigned long long)f.bytes);
+    if (!checksums) return "";
+    const MappedFile file = map_file(path);
+    const uint32_t crc = crc32c(0, file.data, file.size);
+    return crc == f.crc ? "" : format("%s: checksum mismatch: got %08x, want %08x", f.name.c_str(), crc, f.crc);
+}
+
+// The step of "step_00001000", -1 for any other name.
+int64_t step_of(const std::string& name) {
+    if (!name.starts_with("step_") || name.size() < 13 || name.size() > 5 + 18) return -1;
+    int64_t step = -1;
+    const auto result = std::from_chars(name.data() + 5, name.data() + name.size(), step);
+    return result.ec == std::errc() && result.ptr == name.data() + name.size() ? step : -1;
+}
+
+std::vector<std::string> step_folders(const std::string& ckpt) {                         // newest first
+    std::vector<std::string> names;
+    for (const std::string& name : list_directory(ckpt))
+        if (step_of(name) >= 0) names.push_back(name);
+    std::sort(names.begin(), names.end(), [](const std::string& a, const std::string& b) { return step_of(a) > step_of(b); });
+    return names;
+}
+}  // namespace
+
+std::string verify_checkpoint(const std::string& folder, bool checksums) try {
+    const std::string path = path_join(folder, "DONE");
+    struct stat info;
+    if (::lstat(path.c_str(), &info)) return "no DONE: its save was never finished";
+    if (!S_ISREG(info.st_mode) || size_t(info.st_size) > kMaxDone) return "DONE: not a small regular file";
+    const Done done = parse_done(read_file(path), "DONE");
+    const int64_t step = step_of(base_name(folder));
+    if (step >= 0 && step != done.step) return format("DONE: it is of step %lld", (long long)done.step);
+    for (const char* name : kNeeded)
+        if (std::none_of(done.files.begin(), done.files.end(), [&](const DoneFile& f) { return f.name == name; }))
+            return std::string("DONE: it names no ") + name;
+    for (const DoneFile& f : done.files)
+        if (const std::string bad = check_file(folder, f, checksums); !bad.empty()) return bad;
+    return "";
+} catch (const Error& error) {
+    return error.message;
+}
+
+std::string find_checkpoint(const std::string& out_dir) {
+    const std::string ckpt = path_join(out_dir, "ckpt");
+    const std::vector<std::string> names = is_directory(ckpt) ? step_folders(ckpt) : std::vector<std::string>();
+    std::vector<std::string> bad;
+    for (const std::string& name : names) {
+        const std::string why = verify_checkpoint(path_join(ckpt, name), true);
+        if (!why.empty()) {
+            bad.push_back("bad checkpoint: " + name + ": " + why);
+            continue;
+        }
+        for (const std::string& b : bad) warn("%s; using %s", b.c_str(), name.c_str());
+        return path_join(ckpt, name);
+    }
+    if (!bad.empty())
+        die(kExitBadContent, "%s: none of %zu checkpoints is whole: %s; restore one, or start again in another folder",
+            ckpt.c_str(), bad.size(), bad[0].c_str());
+    return "";
+}
+
+std::string resolve_model_folder(const std::string& path) {
+    std::string folder = path;
+    while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
+    if (!is_directory(folder))
+        die(kExitNoInput, "no model: %s: %s; want a run, a checkpoint or a Hugging Face folder", path.c_str(),
+            file_exists(folder) ? "it is a file" : "it does not exist");
+    if (file_exists(path_join(folder, "DONE")) || file_exists(path_join(folder, "state.json")) || step_of(base_name(folder)) >= 0) {
+        if (const std::string why = verify_checkpoint(folder, true); !why.empty())
+            die(kExitBadContent, "bad checkpoint: %s: %s", folder.c_str(), why.c_str());
+        return folder;
+    }
+    if (file_exists(path_join(folder, "model.safetensors"))) return folder;
+    if (is_directory(path_join(folder, "ckpt"))) {
+        const std::string found = find_checkpoint(folder);
+        if (found.empty()) die(kExitNoInput, "no model: %s: this run has not saved yet", path.c_str());
+        return found;
+    }
+    for (const char* other : {"pytorch_model.bin", "model.safetensors.index.json"})
+        if (file_exists(path_join(folder, other)))
+            die(kExitNoInput,
+                "no model: %s: it has %s, want one model.safetensors; load it with transformers and "
+                "save_pretrained(safe_serialization=True, max_shard_size=\"100GB\")",
+                path.c_str(), other);
+    die(kExitNoInput, "no model: %s: it has no model.safetensors and no ckpt/", path.c_str());
+}
+
+// ---------------------------------------------------------------------------------------------------------- saving
+
+namespace {
+std::string generation_config_json(int eot) {
+    JsonLine line;
+    if (eot >= 0) line.add("bos_token_id", eot).add("eos_token_id", eot);
+    return line.add("do_sample", true).add("temperature", 0.8).add("top_k", 50).text() + "\n";
+}
+
+// PreTrainedTokenizerFast takes tokenizer.json as it stands, whatever its kind.
+std::string tokenizer_config_json(const CheckpointFiles& files) {
+    JsonLine line;
+    line.add("tokenizer_class", "PreTrainedTokenizerFast").add("clean_up_tokenization_spaces", false);
+    line.add("model_max_length", parse_json(files.config_json, "config.json").get_u64("n_positions", "config.json"));
+    if (files.eot < 0) return line.text() + "\n";
+    const Json tokenizer = parse_json(files.tokenizer_json, "tokenizer.json");
+    const Json* added = tokenizer.find("added_tokens");
+    for (const Json& token : added ? added->items : std::vector<Json>())
+        if (token.get_u64("id", "tokenizer.json: added token") == uint64_t(files.eot)) {
+            const std::string text = token.get_string("content", "tokenizer.json: added token");
+            line.add("bos_token", text).add("eos_token", text).add("unk_token", text);
+        }
+    return line.text() + "\n";
+}
+
+void write_text(const std::string& folder, const char* name, const std::string& text, Done* done) {
+    FileWriter file(path_join(folder, name));
+    file.write(text.data(), text.size());
+    file.finish();
+    if (done) done->files.push_back({name, file.bytes, file.crc});
+}
+
+// All files of a checkpoint, DONE last, each on the disk when this returns.
+void write_checkpoint(const std::string& folder, int64_t step, const CheckpointFiles& files) {
+    Done done;
+    done.step = step;
+    uint64_t bytes;
+    uint32_t crc = write_safetensors(path_join(folder, "model.safetensors"), *files.arena, {{"", files.master}}, &bytes);
+    done.files.push_back({"model.safetensors", bytes, crc});
+    crc = write_safetensors(path_join(folder, "optim.safetensors"), *files.arena,
+                            {{".exp_avg", files.m}, {".exp_avg_sq", files.v}}, &bytes);
+    done.files.push_back({"optim.safetensors", bytes, crc});
+    write_text(folder, "config.json", files.config_json, &done);
+    write_text(folder, "generation_config.json", generation_config_json(files.eot), &done);
+    if (!files.tokenizer_json.empty()) {
+        write_text(folder, "tokenizer.json", files.tokenizer_json, &done);
+        write_text(folder, "tokenizer_config.json", tokenizer_config_json(files), &done);
+    }
+    write_text(folder, "state.json", files.state_json, &done);
+    write_text(folder, "DONE", done_text(done), nullptr);
+    sync_directory(folder);
+}
+
+void rename_folder(const std::string& from, const std::string& to, unsigned flags) {
+    if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), flags) == 0) return;
+    int error = errno;
+    if (error == EINVAL || error == ENOSYS) {           // a file system without these flags, such as NFS
+        error = flags == RENAME_NOREPLACE && file_exists(to) ? EEXIST : 0;
+        if (error == 0 && ::rename(from.c_str(), to.c_str())) error = errno;
+    }
+    if (error) die(kExitWrite, "cannot rename: %s to %s: %s", from.c_str(), to.c_str(), std::strerror(error));
+}
+
+std::string free_name(const std::string& ckpt, const std::string& name) {
+    std::string path = path_join(ckpt, name);
+    for (int i = 2; file_exists(path); i++) path = path_join(ckpt, format("%s.%d", name.c_str(), i));
+    return path;
+}
+
+// Gives the finished temporary folder its name. One of this step may be there, whole (a run that saves its last step twice) or
+// broken (the run resumed from an older one): the two are exchanged in one system call, so that no instant is without either.
+void place(const std::string& ckpt, const std::string& temporary, const std::string& name) {
+    const std::string final = path_join(ckpt, name);
+    if (!file_exists(final)) return rename_folder(temporary, final, RENAME_NOREPLACE);
+    const std::string aside = free_name(ckpt, (verify_checkpoint(final, true).empty() ? ".del_" : ".bad_") + name);
+    if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, final.c_str(), RENAME_EXCHANGE) == 0) {
+        rename_folder(temporary, aside, RENAME_NOREPLACE);
+    } else {
+        rename_folder(final, aside, RENAME_NOREPLACE);
+        rename_folder(temporary, final, RENAME_NOREPLACE);
+    }
+}
+
+bool is_stale(const std::string& name) {
+    return name.starts_with(".tmp_step_") || name.starts_with(".del_step_") || name.starts_with("latest.tmp");
+}
+
+void remove_stale(const std::string& ckpt) {
+    for (const std::string& name : list_directory(ckpt))
+        if (is_stale(name)) remove_tree(path_join(ckpt, name));
+}
+
+// Removes whole checkpoints older than the one just committed, beyond `keep` in all. Broken ones are nobody's to delete and do not
+// count.
+void retire(const std::string& ckpt, int64_t step, int keep) {
+    int kept = 1;
+    for (const std::string& name : step_folders(ckpt)) {
+        if (keep == 0 || step_of(name) >= step || !verify_checkpoint(path_join(ckpt, name), false).empty() || ++kept <= keep)
+            continue;
+        const std::string gone = path_join(ckpt, ".del_" + name);       // so that it is never half-deleted under its own name
+        rename_folder(path_join(ckpt, name), gone, RENAME_NOREPLACE);
+        remove_tree(gone);
+    }
+    remove_stale(ckpt);                                                 // what place() set aside
+}
+}  // namespace
+
+std::string save_checkpoint(const std::string& out_dir, int64_t step, const CheckpointFiles& files, int keep) {
+    CHECK(step >= 0 && keep >= 0, "step %lld, keep %d", (long long)step, keep);
+    const std::string ckpt = path_join(out_dir, "ckpt"), name = format("step_%08lld", (long long)step);
+    const std::string temporary = path_join(ckpt, ".tmp_" + name), final = path_join(ckpt, name);
+    make_directories(ckpt);
+    remove_stale(ckpt);
+    try {
+        make_directories(temporary);
+        write_checkpoint(temporary, step, files);
+        place(ckpt, temporary, name);
+    } catch (const Error&) {
+        try { remove_tree(temporary); } catch (const Error&) {}         // the first error is the one to tell
+        throw;
+    }
+    sync_directory(ckpt);
+    if (const std::string bad = verify_checkpoint(final, false); !bad.empty())
+        die(kExitWrite, "write failed: %s: it does not read back: %s", final.c_str(), bad.c_str());
+    write_file_atomic(path_join(ckpt, "latest"), name + "\n");
+    try {
+        retire(ckpt, step, keep);
+    } catch (const Error& error) {                                      // the new one is safe; only space is lost
+        warn("old checkpoints stay: %s", error.message.c_str());
+    }
+    return final;
+}
+
+void abandon_newer(const std::string& out_dir, int64_t step) {
+    const std::string ckpt = path_join(out_dir, "ckpt");
+    for (const std::string& name : step_folders(ckpt)) {
+        if (step_of(name) <= step) continue;
+        const std::string aside = free_name(ckpt, ".bad_" + name);
+        rename_folder(path_join(ckpt, name), aside, RENAME_NOREPLACE);
+        warn("%s: set aside as %s: the run goes on from step %lld", name.c_str(), base_name(aside).c_str(), (long long)step);
+    }
+    sync_directory(ckpt);
+    write_file_atomic(path_join(ckpt, "latest"), format("step_%08lld\n", (long long)step));
+}

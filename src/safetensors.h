@@ -1,0 +1,35 @@
+// safetensors.h -- Hugging Face's tensor file: u64 header length, JSON header, data. Read with distrust, written for anyone.
+//
+//     8 bytes   N, little-endian: length of the header
+//     N bytes   {"__metadata__":{"format":"pt"},"name":{"dtype":"F32","shape":[2,3],"data_offsets":[begin,end]},...}, padded with spaces
+//     data      row-major, little-endian, offsets from here; no gaps, no overlaps, the last byte is the file's last
+#pragma once
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+#include "arena.h"
+#include "file.h"
+
+struct SafeTensor { std::string name, dtype; std::vector<uint64_t> shape; const char* data; uint64_t bytes; };
+struct SafeTensors {
+    MappedFile file;
+    std::vector<SafeTensor> tensors;                                // in the order of their data
+    std::vector<std::pair<std::string, std::string>> metadata;
+    const SafeTensor* find(const std::string& name) const;
+};
+SafeTensors open_safetensors(const std::string& path);              // 66; 65 if anything in it is not as above
+std::vector<SafeTensor> parse_safetensors(const char* data, size_t size, const char* what,
+                                          std::vector<std::pair<std::string, std::string>>* metadata);
+// n values of F32, F16 or BF16 at `data` (any alignment) as floats; false for another dtype.
+bool convert_to_floats(float* out, const char* data, const std::string& dtype, size_t n);
+std::string shape_text(const std::vector<uint64_t>& shape);         // "[50257,768]"
+
+// Writes tensors named spec.name + suffix from arenas of floats in memory order; transposes and drops padding rows as specs say.
+// Returns the CRC-32C of the file. Error 74; Error 1 if a value is NaN or infinite: a broken model is not saved over a good one.
+struct NamedArena { const char* suffix; const float* values; };
+uint32_t write_safetensors(const std::string& path, const Arena& arena, const std::vector<NamedArena>& arenas, uint64_t* bytes);
+// Fills one arena from tensors named spec.name + suffix (fp32, fp16 or bf16), checking names, dtypes, shapes and that all values are
+// finite. Accepts both of Hugging Face's name styles (with and without "transformer."), ignores attention masks and a tied lm_head.
+// Padding becomes 0.
+void read_safetensors(const SafeTensors& file, const Arena& arena, const char* suffix, float* values);
