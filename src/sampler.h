@@ -8,19 +8,21 @@
 uint64_t permute(uint64_t i, uint64_t n, uint64_t seed, uint64_t epoch);
 uint64_t sample_lanes(uint64_t c, uint64_t n, uint64_t seed);
 
-// torch: torch.utils.data.DistributedSampler(shuffle=True) with the R lanes as its replicas. ddp.md 3.1 and 3.2.
+// torch: torch.utils.data.DistributedSampler(shuffle=True) with the R lanes as its replicas.
 std::vector<int64_t> torch_randperm(int64_t n, uint64_t seed);     // CPU generator, n < 2^32 / 20
 // The samples of replica r in one epoch, in order.
 std::vector<int64_t> distributed_sampler(int64_t n, int replicas, int r, uint64_t seed, bool shuffle, bool drop_last, uint64_t epoch);
 
 // What the trainer asks: the sample index of sequence b (0..B-1) of leaf k (0..G-1) of step s. With `torch`, lane j walks its own
 // replica's list: its q-th sequence of the run is entry q mod len of epoch q / len (drop_last = false).
+// One thread at a time (torch keeps its permutations); copies are independent.
 struct Sampler {
     bool torch = false;
     uint64_t n = 0, seed = 0;
     int B = 0, G = 0, R = 1;
     uint64_t index(uint64_t step, int leaf, int b) const;
   private:
-    mutable uint64_t epoch = ~0ull;
-    mutable std::vector<int64_t> order;      // torch: this epoch's randperm
+    // torch: the randperm of an even and of an odd epoch. Where a step straddles two epochs each lane needs both.
+    struct Order { uint64_t epoch = ~0ull; std::vector<int64_t> list; };
+    mutable Order orders[2];
 };
