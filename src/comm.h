@@ -17,14 +17,15 @@
 // Who this process is in its job, before it has talked to anybody.
 struct World {
     int rank = 0, size = 1;
-    int local_rank = 0, local_size = 1;  // on this host
+    int local_rank = 0, local_size = 1;  // on this host; -1 and 0: the launcher did not say, comm_create finds out
     std::string launcher = "none";       // "torchrun", "Open MPI", "srun", ..., for messages
+    bool dies_with_parent = false;       // this process's parent is the launcher: when it is gone, so is the job
     std::string job;                     // the same on all ranks of a job, different for two jobs of one user
     std::string master_addr;             // where rank 0 listens; empty: all ranks are on this host
     int master_port = 0;                 // 0: taken from the job's name
 };
-// Reads the variables of torchrun, Open MPI, MVAPICH2, PMI/PMIx, SLURM (inside a step), in this order; `get` is getenv in the program.
-// A size without a rank, or two launchers that disagree, is an Error (2).
+// Reads the variables of torchrun, Open MPI, MVAPICH2, PMI, SLURM (inside a step), in this order; `get` is getenv in the program.
+// A size without a rank, or two launchers that disagree, is an Error (2). LOCKSTEP_JOB names the job where a launcher does not.
 World find_world(const std::function<const char*(const char*)>& get);
 
 struct Comm {
@@ -35,16 +36,21 @@ struct Comm {
     std::vector<Peer> peers;              // by rank
     std::string launcher;
     double timeout = 60;                  // seconds without progress after which a peer counts as stuck
-    struct Impl* impl = nullptr;          // sockets, segments, the watching thread
+    struct Impl;
+    Impl* impl = nullptr;                 // sockets, segments, the watching thread
 };
 
 Comm* comm_create(const World& world, double timeout);   // rendezvous; 69 if ranks are missing, with their numbers
 void comm_destroy(Comm* comm);                           // all ranks; nobody leaves before all are here
 
-// This rank did something: (step, phase) is what messages about it will say. Local and cheap; call it often.
+// This rank did something: (step, phase) is what messages about it will say; step -1 = as before. Local and cheap; call it often:
+// a rank that the others wait for and that neither calls this nor a collective for `timeout` seconds (five times that until the
+// second step begins) is taken for stuck.
 void comm_progress(Comm* comm, int64_t step, const char* phase);
-// This rank ends with an error of its own: peers are told, so that they name this cause and not each other. Local.
-void comm_abort(Comm* comm, int code, const std::string& message);
+// This rank ends with an error of its own: peers are told, so that they name this cause and not each other. Local. Does not
+// return if the job is already ending for another reason: that line has been printed and the process is about to leave.
+// True if rank 0 has taken the message and says it: one line for the job, not one per rank. False: the caller prints it.
+bool comm_abort(Comm* comm, int code, const std::string& message);
 
 void comm_barrier(Comm* comm);
 void comm_allgather(Comm* comm, void* out, const void* in, size_t bytes);      // out: size * bytes, in order of rank

@@ -1,11 +1,19 @@
 // launch.h -- `--np N`: start N ranks of this program on this machine and stand over them.
 //
-// Each rank gets the torchrun variables and LOCKSTEP_JOB; it dies with the supervisor (PR_SET_PDEATHSIG). Signals that ask to save
-// and stop are passed on. A rank killed by a signal, or exit code 69, restarts all ranks with --resume, at most max_restarts
-// times and only while new checkpoints appear; any other code ends the job with the first failing rank's code.
+// Each rank gets the torchrun variables, LOCKSTEP_JOB and LOCKSTEP_TRY; it dies with the supervisor (PR_SET_PDEATHSIG). INT, TERM, HUP,
+// USR1 and USR2 are passed on. When one rank fails, the others have 3 s. A rank killed by a signal, or exit code 69, restarts all
+// ranks with --resume, at most max_restarts times, until two attempts in a row have saved no checkpoint; any other code ends the job
+// with the first failing rank's code. A rank killed by a signal counts as 69.
 #pragma once
 #include <string>
 #include <vector>
 
-// argv: the arguments the ranks are started with, without --np. Returns the exit code of the job.
+// argv: the arguments the ranks are started with, without the program's name; --np is taken out. Returns the exit code of the job.
 int launch_ranks(int np, int max_restarts, const std::vector<std::string>& argv);
+
+// Rank 0 tells its supervisor, if it has one, where this run saves: a restart needs to know.
+void report_out_dir(const std::string& out_dir);
+
+// The arguments of the next attempt: --out-dir OUT, --resume auto, no --force. `saved`: OUT has a checkpoint; without one a --resume
+// PATH stays as it was given. out_dir empty: unknown, the run never began.
+std::vector<std::string> restart_arguments(const std::vector<std::string>& argv, const std::string& out_dir, bool saved);

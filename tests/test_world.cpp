@@ -1,0 +1,110 @@
+// test_world.cpp -- what find_world makes of launchers' variables: each launcher, the precedence, and the traps.
+#include <map>
+#include "comm.h"
+#include "test.h"
+
+using Env = std::map<std::string, std::string>;
+static World world_of(const Env& env) {
+    return find_world([&](const char* name) -> const char* {
+        const auto it = env.find(name);
+        return it == env.end() ? nullptr : it->second.c_str();
+    });
+}
+static Env with(Env env, const Env& more) {
+    for (const auto& [k, v] : more) env[k] = v;
+    return env;
+}
+static void expect_world(const World& w, int rank, int size, int local_rank, int local_size, const std::string& launcher, const std::string& addr) {
+    EXPECT(w.rank == rank && w.size == size && w.local_rank == local_rank && w.local_size == local_size, "got %d of %d, local %d of %d", w.rank, w.size, w.local_rank, w.local_size);
+    EXPECT(w.launcher == launcher, "got %s, want %s", w.launcher.c_str(), launcher.c_str());
+    EXPECT(w.master_addr == addr, "got \"%s\", want \"%s\"", w.master_addr.c_str(), addr.c_str());
+}
+
+static const Env kTorch = {{"RANK", "3"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "3"}, {"LOCAL_WORLD_SIZE", "8"}, {"MASTER_ADDR", "127.0.0.1"},
+                           {"MASTER_PORT", "29500"}, {"TORCHELASTIC_RUN_ID", "abc"}, {"TORCHELASTIC_RESTART_COUNT", "0"}};
+static const Env kOmpi = {{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                          {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}, {"PMIX_NAMESPACE", "12345"}, {"OMPI_MCA_orte_hnp_uri", "99.0;tcp://10.0.0.5,192.168.0.5:4112"}};
+static const Env kSlurm = {{"SLURM_PROCID", "5"}, {"SLURM_NTASKS", "8"}, {"SLURM_LOCALID", "1"}, {"SLURM_NNODES", "2"}, {"SLURM_NODEID", "1"},
+                           {"SLURM_STEP_TASKS_PER_NODE", "4(x2)"}, {"SLURM_STEP_NODELIST", "node[01-02,7]"}, {"SLURM_JOB_ID", "77"}, {"SLURM_STEP_ID", "0"}};
+
+TEST(no_launcher) {
+    expect_world(world_of({}), 0, 1, 0, 1, "none", "");
+    expect_world(world_of({{"WORLD_SIZE", "1"}}), 0, 1, 0, 1, "none", "");
+    expect_world(world_of({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"MASTER_ADDR", "far"}}), 0, 1, 0, 1, "torchrun", "");
+}
+
+TEST(torchrun) {
+    const World w = world_of(kTorch);
+    expect_world(w, 3, 8, 3, 8, "torchrun", "");
+    EXPECT(w.dies_with_parent, "torchrun is the parent");
+    EXPECT(w.job != world_of(with(kTorch, {{"TORCHELASTIC_RUN_ID", "abd"}})).job, "two runs");
+    EXPECT(w.job != world_of(with(kTorch, {{"TORCHELASTIC_RESTART_COUNT", "1"}})).job, "two attempts");
+    EXPECT(w.job == world_of(with(kTorch, {{"RANK", "0"}, {"LOCAL_RANK", "0"}})).job, "two ranks of one run");
+    const World far = world_of(with(kTorch, {{"LOCAL_WORLD_SIZE", "4"}, {"MASTER_ADDR", "n1"}}));
+    expect_world(far, 3, 8, 3, 4, "torchrun", "n1");
+    EXPECT(far.master_port == 29500, "got %d", far.master_port);
+    EXPECT(world_of(with(kTorch, {{"LOCAL_WORLD_SIZE", "4"}, {"MASTER_ADDR", "n1"}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}})).master_port == 0, "the agent listens there");
+}
+
+TEST(by_hand) {
+    expect_world(world_of({{"RANK", "1"}, {"WORLD_SIZE", "2"}}), 1, 2, -1, 0, "torchrun", "");
+    expect_world(world_of({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "localhost"}}), 1, 2, -1, 0, "torchrun", "");
+    expect_world(world_of({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "10.9.0.1"}, {"MASTER_PORT", "5"}}), 1, 2, -1, 0, "torchrun", "10.9.0.1");
+    EXPECT(!world_of({{"RANK", "1"}, {"WORLD_SIZE", "2"}}).dies_with_parent, "a shell may leave");
+    EXPECT(world_of({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"LOCKSTEP_JOB", "j"}}).job == "j", "LOCKSTEP_JOB");
+    expect_error(2, "no address of rank 0", [] { world_of({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "1"}}); });
+}
+
+TEST(open_mpi) {
+    const World w = world_of(kOmpi);
+    expect_world(w, 1, 4, 1, 4, "Open MPI", "");
+    EXPECT(w.job == "mpirun 12345" && w.dies_with_parent, "got %s", w.job.c_str());
+    expect_world(world_of(with(kOmpi, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}})), 1, 4, 1, 2, "Open MPI", "10.0.0.5");
+    expect_world(world_of(with(kOmpi, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}, {"MASTER_ADDR", "n9"}})), 1, 4, 1, 2, "Open MPI", "n9");
+    expect_world(world_of(with(kOmpi, kSlurm)), 1, 4, 1, 4, "Open MPI", "");          // mpirun inside SLURM
+}
+
+TEST(other_mpis) {
+    expect_world(world_of({{"MV2_COMM_WORLD_RANK", "2"}, {"MV2_COMM_WORLD_SIZE", "3"}, {"MV2_COMM_WORLD_LOCAL_RANK", "2"}, {"MV2_COMM_WORLD_LOCAL_SIZE", "3"},
+                           {"PMI_RANK", "2"}, {"PMI_SIZE", "3"}}), 2, 3, 2, 3, "MVAPICH2", "");
+    expect_world(world_of({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "0"}, {"MPI_LOCALNRANKS", "2"}}), 0, 2, 0, 2, "PMI", "");
+    expect_world(world_of({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}), 1, 2, -1, 0, "PMI", "");
+}
+
+TEST(slurm) {
+    const World w = world_of(kSlurm);
+    expect_world(w, 5, 8, 1, 4, "srun", "node01");
+    EXPECT(w.job == "srun 77.0" && !w.dies_with_parent, "got %s", w.job.c_str());
+    expect_world(world_of(with(kSlurm, {{"SLURM_NNODES", "1"}})), 5, 8, 1, 8, "srun", "");
+    expect_world(world_of(with(kSlurm, {{"SLURM_STEP_TASKS_PER_NODE", "3,5"}, {"SLURM_STEP_NODELIST", "r[2-3]n[01-04,7],x"}})), 5, 8, 1, 5, "srun", "r2n01");
+    expect_world(world_of(with(kSlurm, {{"SLURM_STEP_NODELIST", "login,node[1-3]"}})), 5, 8, 1, 4, "srun", "login");
+    for (const char* id : {"4294967291", "4294967292", "4294967290", "", "x"})      // batch, extern, interactive, none
+        expect_world(world_of(with(kSlurm, {{"SLURM_STEP_ID", id}})), 0, 1, 0, 1, "none", "");
+    expect_world(world_of(with(kSlurm, {{"WORLD_SIZE", "8"}})), 5, 8, 1, 4, "srun", "node01");      // exported by the batch script
+    expect_error(2, "WORLD_SIZE=4, but no RANK (and srun says 8 ranks)", [] { world_of(with(kSlurm, {{"WORLD_SIZE", "4"}})); });
+}
+
+TEST(wrong_variables) {
+    expect_error(2, "WORLD_SIZE=8, but no RANK", [] { world_of({{"WORLD_SIZE", "8"}}); });
+    expect_error(2, "OMPI_COMM_WORLD_SIZE=4, but no OMPI_COMM_WORLD_RANK", [] { world_of({{"OMPI_COMM_WORLD_SIZE", "4"}}); });
+    expect_error(2, "RANK is set, WORLD_SIZE is not", [] { world_of({{"RANK", "1"}}); });
+    expect_error(2, "RANK: got \"8\", want a number from 0 to 7", [] { world_of(with(kTorch, {{"RANK", "8"}})); });
+    for (const char* bad : {"-1", "1x", "x", " 1", "99999999999999999999", "0x1", "1.0"})
+        expect_error(2, "RANK: got", [&] { world_of(with(kTorch, {{"RANK", bad}})); });
+    for (const char* bad : {"0", "-8", "8 ", "2147483648"}) expect_error(2, "WORLD_SIZE: got", [&] { world_of(with(kTorch, {{"WORLD_SIZE", bad}})); });
+    expect_error(2, "LOCAL_RANK: got", [] { world_of(with(kTorch, {{"LOCAL_RANK", "8"}})); });
+    expect_error(2, "LOCAL_RANK: got 3, want less than 2", [] { world_of(with(kTorch, {{"LOCAL_WORLD_SIZE", "2"}, {"MASTER_ADDR", "n"}})); });
+    expect_error(2, "LOCAL_WORLD_SIZE: got", [] { world_of(with(kTorch, {{"LOCAL_WORLD_SIZE", "9"}})); });
+    expect_error(2, "MASTER_PORT: got", [] { world_of(with(kTorch, {{"MASTER_PORT", "65536"}})); });
+}
+
+TEST(two_launchers) {
+    const Env left_over = with(kOmpi, {{"RANK", "0"}, {"WORLD_SIZE", "2"}});
+    expect_error(2, "RANK=0 WORLD_SIZE=2, but OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4", [&] { world_of(left_over); });
+    expect_world(world_of(with(kOmpi, {{"RANK", "1"}, {"WORLD_SIZE", "4"}, {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "4"}})), 1, 4, 1, 4, "torchrun", "");
+    expect_world(world_of(with(kOmpi, kTorch)), 3, 8, 3, 8, "torchrun", "");                        // torchrun started by mpirun
+    Env np = with(left_over, {{"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "2"}, {"LOCKSTEP_TRY", "0"}, {"LOCKSTEP_JOB", "np-1"}});
+    expect_world(world_of(np), 0, 2, 0, 2, "--np", "");
+}
+
+int main(int argc, char** argv) { return run_tests(argc, argv); }
