@@ -1,7 +1,8 @@
 // log.h -- what the user sees and what programs read: the console, OUT/metrics.jsonl, the loss curve at the end.
 //
 // Only rank 0 has a Log. On a terminal the last line is rewritten in place; otherwise plain lines. metrics.jsonl is append-only and
-// flushed per line; after a "resume" event readers drop earlier lines with the same or a later step.
+// flushed per line; after a "resume" event readers drop earlier lines with the same or a later step. A disk that is full or a
+// closed terminal never ends a run: one warning, and lines of metrics.jsonl wait in memory for the next try.
 #pragma once
 #include <cstdint>
 #include <cstdio>
@@ -15,32 +16,50 @@ struct TrainLine {
     double loss, lr, grad_norm;
     double step_ms, tok_s;
     int64_t tokens;                             // cumulative
-    double mfu;                                 // NaN = unknown
-    double gflops;                              // per second, from the model's flops
+    double mfu;                                 // a fraction of the peak; NaN = unknown
+    double gflops;                              // per second, from the model's flops; NaN or 0 = not shown
     double compute_ms, comm_ms, exposed_ms;     // exposed: step time minus step time without reduction
     double compute_ms_min, compute_ms_max;      // over ranks
     int slowest_rank, ranks;
 };
 
+using LossPoints = std::vector<std::pair<int64_t, double>>;                    // (step, loss) in order of step
+
 struct Log {
+    // Opens OUT/metrics.jsonl: fresh, or on a resume for appending, after what a crash left of a last line is cut. Error 74.
+    // out_dir "": console only. log_every: steps between plain lines; 0 = the first and the last only.
     Log(const std::string& out_dir, bool resumed, int64_t log_every);
     ~Log();
+    Log(const Log&) = delete;
     void text(const char* format, ...) __attribute__((format(printf, 2, 3)));   // a line of the console
     void event(const JsonLine& line);                                          // a line of metrics.jsonl; the caller names "event"
     void train(const TrainLine& line);                                         // both; the console at its own pace
     void val(int64_t step, double loss, double bpb, const std::string& extra);   // bpb NaN = unknown
     void sample_begin(int64_t step, const std::string& prompt);
-    void sample_text(const std::string& text);                                  // streamed
+    void sample_text(const std::string& text);                                  // streamed; may cut UTF-8 characters
     void sample_end(int64_t step, const std::string& prompt, const std::string& text);
     void curve() const;                         // the losses so far, drawn with braille dots
     void sync();                                // metrics.jsonl on disk: before each checkpoint's commit
-    double best_val = 1e300;
+    double best_val = 1e300;                    // of this run; on a resume of the part of it that counts
   private:
     struct Impl; Impl* impl;
 };
-// Reads (step, loss) of train and val events, resumes honoured: for the curve after a resume and for tools.
-struct Metrics { std::vector<std::pair<int64_t, double>> train, val; };
+
+// One line of the console for a step, without line end. eta: seconds left, NaN = not known yet.
+std::string train_line_text(const TrainLine& line, double eta);
+
+// ---- curve.cpp
+
+// Reads (step, loss) of train and val events, resumes honoured: for the curve after a resume and for tools. Lines that are not
+// such events are skipped. Errors: 66.
+struct Metrics { LossPoints train, val; };
 Metrics read_metrics(const std::string& path);
-// Text of a loss curve, width x height characters of 2 x 4 dots. Points must be in order of step.
-std::string draw_curve(const std::vector<std::pair<int64_t, double>>& train, const std::vector<std::pair<int64_t, double>>& val,
-                       int width, int height);
+// Drops the points with this or a later step: the run has gone back there.
+void drop_losses(LossPoints* points, int64_t step);
+// Appends a point, and drops what it replaces.
+void add_loss(LossPoints* points, int64_t step, double loss);
+// Exponential moving average over about `window` points, debiased, so that the first value is the first loss. Values that are
+// not finite are left out.
+LossPoints smooth_losses(const LossPoints& points, double window);
+// Text of a loss curve, width x height characters of 2 x 4 dots, and its axes. Points must be in order of step.
+std::string draw_curve(const LossPoints& train, const LossPoints& val, int width, int height);

@@ -6,13 +6,15 @@
 #include <vector>
 #include "schedule.h"
 
+// A field with a default here has it everywhere; the others are 0 or empty until resolve_options fills them from the preset.
 struct Options {
     std::string command = "train";      // train, sample, eval
     std::vector<std::string> paths;     // what follows the command: OUT
 
     // model
     std::string preset;                 // nano on a CPU, gpt2-124m on a GPU
-    int layers = 0, heads = 0, channels = 0, seq_len = 0, vocab_size = 0;
+    int layers = 0, heads = 0, channels = 0, seq_len = 0;
+    int vocab_size = 0;                 // 0: the tokenizer's
     double dropout = 0;
     std::string init;                   // a run, a checkpoint or a Hugging Face folder
     // data
@@ -26,46 +28,59 @@ struct Options {
     int lanes = 0;                      // R
     double lr = 0;
     Schedule schedule = Schedule::cosine;
-    int64_t warmup_steps = -1;
-    double final_lr_frac = 0, weight_decay = 0, beta1 = 0, beta2 = 0, eps = 0, grad_clip = 0;
-    uint64_t seed = 0;
+    int64_t warmup_steps = 0;
+    double final_lr_frac = 0, weight_decay = 0.1, beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
+    double grad_clip = 1;               // largest norm of the gradient; 0: no limit
+    uint64_t seed = 1337;
     // system
-    std::string device = "auto", dtype = "fp32", reduce = "ordered";
-    int threads = 0, np = 0, max_restarts = 3;
-    int64_t audit_every = 500;
-    double timeout = 60;
-    bool overlap = true;
+    std::string device = "auto", dtype = "fp32", reduce = "ordered";    // dtype: bf16 on a GPU
+    int threads = 0;                    // per rank; 0: what this process may use
+    int np = 0, max_restarts = 3;       // np 0: this process is one rank
+    int64_t audit_every = 500;          // steps
+    double timeout = 60;                // seconds
+    bool overlap = true;                // reduce while backward goes on; off: after it, the same bits
     // output
     std::string out_dir, resume;        // resume: empty = no, "auto", or a path
     int64_t eval_every = 0, eval_steps = 0, sample_every = 0, log_every = 0, save_every = 0;
-    int keep = 0;
+    int keep = 2;                       // checkpoints; 0: all
     bool force = false, verbose = false;
-    // sample, eval
+    // samples
     std::string prompt;
-    double temperature = 0, top_p = 0;
-    int top_k = 0, max_tokens = 0;
+    double temperature = 0.8, top_p = 1;
+    int top_k = 0, max_tokens = 256;    // top_k 0: any
 
     std::vector<std::string> given;     // names of the options that stood on the command line, without "--"
-    std::vector<std::string> argv;
+    std::vector<std::string> saved;     // names of those that come from the saved config of a resumed run
+    std::vector<std::string> changed;   // a resume's differences, for one warning: "--lr: 0.001, was 0.002"
+    std::vector<std::string> argv;      // without the program's name
     bool is_given(const char* name) const;
 };
 
 // What a resumed run does when an option differs from the saved one.
-enum class OnResume { identity,      // refused: the run's bits depend on it
-                      free };        // taken as given
+enum class OnResume { identity,      // refused: the run's bits depend on it from the first step on
+                      tuning,        // taken as given and noted in `changed`: the bits differ from here on
+                      free,          // taken as given: when to evaluate, save, print; where the data lie (their hash is the identity)
+                      local };       // not taken over: belongs to this start (out-dir, threads), not to the run
 
 // Parses; answers --help and --version itself (exit code in *exit_now, which stays -1 otherwise). Errors: code 2.
 // Numbers accept 1e-3, 512k, 2M (k = 1000). "--x=y" = "--x y", "_" = "-".
 Options parse_options(int argc, const char* const* argv, int* exit_now);
 
-// Presets and what follows from other options (lanes from the batch, warm-up from the steps): fills every value still unset.
-// gpu: the device chosen. Errors: code 2, e.g. a size that does not divide.
+// The order before training: parse; on a resume options_merge_saved; with --init its shape into layers, heads, ...; resolve.
+
+// Presets and what follows from other options (lanes from the batch, warm-up from the steps): fills every value that is
+// neither given nor saved and still as in a fresh Options.
+// gpu: the device chosen. Errors: code 2, e.g. a size that does not divide; sample and eval skip the checks of a training run.
 void resolve_options(Options* options, bool gpu);
 
-// For OUT/config.json: {"name": value, ...} for every option of the table, resolved; and back. A resume: values saved in `json`
-// replace those not given; identity options that are given and differ are an Error (2) that names them all with both values.
-std::string options_to_json(const Options& options);
+// {"seq_len": 256, ...}: every option of the table; without_local: only those a checkpoint may hold, which do not depend on the
+// place, the machine or the number of ranks. And back, from such an object or from a larger one that has it as "options":
+// values saved in `json` replace those not given. On a resume (command train) identity options that are given and differ are
+// an Error (2) that names them all with both values. path: of the file, for messages; its bad content is an Error (65).
+std::string options_to_json(const Options& options, bool without_local = false);
 void options_merge_saved(Options* options, const std::string& json, const std::string& path);
-// "seed=1337 lr=0.001 ...": the options that decide the run's bits, for the check that all ranks agree.
+// "seed=1337 lr=0.001 ...": every option but the local ones, for the check that all ranks agree.
 std::string options_identity(const Options& options);
-std::string options_help(const std::string& preset, bool gpu);      // text of --help
+std::string options_help(const std::string& preset, bool gpu);      // text of --help; preset "": the device's default
+std::vector<std::string> option_names();                            // of the whole table, in its order
+const char* version_text();                                         // "0.1 (a1b2c3d)"
