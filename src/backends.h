@@ -1,0 +1,14 @@
+// backends.h -- the only indirection between main and a backend: three calls per process.
+#pragma once
+#include "comm.h"
+#include "options.h"
+
+struct Backend {
+    const char* name;                                   // namespace
+    bool gpu;
+    const char* dtype;                                  // storage type of weights and activations
+    int (*train)(Options options, Comm* comm);          // each returns an exit code
+    int (*sample)(Options options, Comm* comm);
+    int (*eval)(Options options, Comm* comm);
+};
+extern const Backend backends[];                        // what this build contains, best first; ends with a null name

@@ -1,0 +1,66 @@
+// main.cpp -- options, ranks, one backend, one call. Every error of the program ends here.
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
+#include <new>
+#include <unistd.h>
+#include "backends.h"
+#include "common.h"
+#include "launch.h"
+#include "run.h"
+
+// --device auto takes the first backend of the table whose storage type fits; the table is best first.
+static const Backend& choose_backend(const Options& options) {
+    std::string have;
+    for (const Backend* b = backends; b->name; b++) {
+        if ((options.device == "auto" || (options.device == "gpu") == b->gpu) && options.dtype == b->dtype) return *b;
+        have += std::string(have.empty() ? "" : ", ") + (b->gpu ? "gpu" : "cpu") + " " + b->dtype;
+    }
+    die(kExitUsage, "--device %s --dtype %s: not in this build, which has: %s", options.device.c_str(), options.dtype.c_str(), have.c_str());
+}
+
+static int run(const Options& options, const World& world, Comm** comm) {
+    if (options.reduce == "nccl") die(kExitUsage, "--reduce nccl: needs GPUs; leave it out on a CPU");
+    const Backend& backend = choose_backend(options);
+    if (options.command != "train" && world.size > 1) die(kExitUsage, "%s runs on one rank, not on %d; start it without a launcher", options.command.c_str(), world.size);
+    if (options.command == "train") catch_signals();       // before the ranks meet: a stop while they do is not lost
+    *comm = comm_create(world, options.timeout);
+    int (*const command)(Options, Comm*) = options.command == "sample" ? backend.sample : options.command == "eval" ? backend.eval : backend.train;
+    const int code = command(options, *comm);
+    comm_destroy(*comm);
+    return code;
+}
+
+int main(int argc, char** argv) {
+    int fd;                             // descriptors 0 to 2 are taken, or a closed one would become a file of the run
+    while ((fd = open("/dev/null", O_RDWR)) >= 0 && fd <= 2) {}
+    close(fd);
+    signal(SIGPIPE, SIG_IGN);           // a closed terminal or pipe must not end a run
+    signal(SIGXFSZ, SIG_IGN);
+    Comm* comm = nullptr;
+    int rank = 0;
+    Error error;
+    try {
+        int exit_now = -1;
+        const World world = find_world([](const char* name) -> const char* { return std::getenv(name); });
+        rank = world.rank;
+        if (world.size > 1) set_error_rank(rank);
+        const Options options = parse_options(argc, argv, &exit_now);
+        if (exit_now >= 0) return exit_now;
+        if (options.np > 1 && world.size > 1) die(kExitUsage, "--np %d under %s: the launcher has already started %d ranks; leave --np out", options.np, world.launcher.c_str(), world.size);
+        if (options.np > 1) return launch_ranks(options.np, options.max_restarts, options.argv);
+        return run(options, world, &comm);
+    } catch (const Error& e) {
+        error = e;
+    } catch (const std::bad_alloc&) {
+        error = {kExitOther, "out of memory; try a smaller --batch-size with the same --total-batch-size"};
+    } catch (const std::exception& e) {
+        error = {kExitOther, format("internal error: %s", e.what())};
+    }
+    // What is wrong with the command line is wrong on every rank: one says it.
+    const bool said = comm ? comm_abort(comm, error.code, error.message) : rank > 0 && error.code == kExitUsage;
+    if (!said) print_error(error);
+    std::fflush(nullptr);
+    std::_Exit(error.code);             // other threads may still be at work: no destructors under their feet
+}

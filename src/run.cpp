@@ -1,0 +1,233 @@
+#include "run.h"
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <ctime>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "checkpoint.h"
+#include "common.h"
+#include "file.h"
+#include "json.h"
+
+// ------------------------------------------------------------------------------------------------------- the run folder
+
+namespace {
+
+std::string default_folder(const Options& options) {
+    std::string data = options.data.empty() ? "stories" : base_name(options.data);
+    if (const size_t dot = data.find('.'); dot != std::string::npos && dot > 0) data.resize(dot);
+    for (char& c : data)
+        if (!isalnum((unsigned char)c) && c != '-' && c != '_') c = '_';
+    char when[32];
+    const time_t now = time(nullptr);
+    tm local;
+    std::strftime(when, sizeof when, "%Y%m%d-%H%M%S", localtime_r(&now, &local));
+    return "runs/" + options.preset + "-" + data + "-" + when;
+}
+
+// The run in runs/ that wrote its log last: what a bare --resume means.
+std::string newest_run() {
+    std::string newest;
+    timespec best = {};
+    for (const std::string& name : is_directory("runs") ? list_directory("runs") : std::vector<std::string>()) {
+        const std::string folder = path_join("runs", name);
+        struct stat s;
+        if (stat(path_join(folder, "metrics.jsonl").c_str(), &s) != 0) continue;
+        if (newest.empty() || std::pair(s.st_mtim.tv_sec, s.st_mtim.tv_nsec) > std::pair(best.tv_sec, best.tv_nsec)) {
+            newest = folder;
+            best = s.st_mtim;
+        }
+    }
+    return newest;
+}
+
+// One run per folder: the lock dies with the process, so nothing is left to clean.
+int lock_folder(const std::string& folder) {
+    const std::string path = path_join(folder, ".lock");
+    const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (fd < 0) die(kExitWrite, "cannot lock the run folder: %s: %s", path.c_str(), strerror(errno));
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        char who[64] = {};
+        const ssize_t n = read(fd, who, sizeof who - 1);
+        close(fd);
+        die(kExitWrite, "the run folder is in use: %s: locked by process %.*s; give another --out-dir", folder.c_str(), int(n > 0 ? n : 0), who);
+    }
+    const std::string pid = std::to_string(getpid());
+    if (ftruncate(fd, 0) != 0 || pwrite(fd, pid.data(), pid.size(), 0) < 0) warn("%s: %s", path.c_str(), strerror(errno));
+    return fd;
+}
+
+bool is_empty_run(const std::string& folder) {
+    if (!is_directory(folder)) return true;
+    for (const std::string& name : list_directory(folder))
+        if (name != ".lock") return false;
+    return true;
+}
+
+// What rank 0 decides, as text for the others: folder, checkpoint, the saved options of a resumed run.
+struct Choice { std::string out_dir, checkpoint, saved; };
+
+std::string without_slash(std::string path) {
+    while (path.size() > 1 && path.back() == '/') path.pop_back();
+    return path;
+}
+
+Choice choose_folder(const Options& options) {
+    Choice c;
+    c.out_dir = without_slash(options.out_dir);
+    const std::string resume = without_slash(options.resume);
+    if (resume.empty()) return c;
+    if (resume != "auto") {
+        c.out_dir = run_of(resume);
+        if (c.out_dir.empty()) die(kExitNoInput, "--resume: %s: not a run or checkpoint folder", resume.c_str());
+        if (!options.out_dir.empty() && run_of(options.out_dir) != c.out_dir)
+            die(kExitUsage, "--out-dir %s and --resume %s name two runs; leave --out-dir out", options.out_dir.c_str(), resume.c_str());
+        c.checkpoint = c.out_dir == resume ? find_checkpoint(c.out_dir) : resume;
+        if (c.checkpoint.empty()) die(kExitNoInput, "--resume: %s: no complete checkpoint in it", resume.c_str());
+        if (const std::string bad = verify_checkpoint(c.checkpoint, true); !bad.empty())
+            die(kExitBadContent, "bad checkpoint: %s: %s", c.checkpoint.c_str(), bad.c_str());
+    } else {
+        if (c.out_dir.empty()) c.out_dir = newest_run();
+        if (c.out_dir.empty()) die(kExitNoInput, "--resume: no run in runs/; give --out-dir DIR or --resume DIR");
+        c.checkpoint = find_checkpoint(c.out_dir);
+        // A run that never saved starts again from its first step, with the options of its own config.json.
+    }
+    const std::string config = path_join(c.out_dir, "config.json");
+    if (file_exists(config)) c.saved = read_file(config);
+    else if (!c.checkpoint.empty()) die(kExitNoInput, "--resume: %s: missing; it holds the run's options", config.c_str());
+    return c;
+}
+
+std::string from_rank0(Comm* comm, const std::string& text) { return comm_gather_text(comm, text)[0]; }
+
+}  // namespace
+
+std::string run_of(const std::string& path) {
+    const std::string folder = without_slash(path);
+    if (file_exists(path_join(folder, "config.json")) && is_directory(path_join(folder, "ckpt"))) return folder;
+    if (file_exists(path_join(folder, "metrics.jsonl"))) return folder;
+    const std::string run = path_join(folder, "../..");          // OUT/ckpt/step_N
+    if (!file_exists(path_join(folder, "state.json")) || !file_exists(path_join(run, "config.json"))) return "";
+    const size_t slash = folder.rfind("/ckpt/");
+    return slash == std::string::npos ? run : folder.substr(0, slash);
+}
+
+Run find_run(Options* options, Comm* comm) {
+    Choice choice;
+    if (comm->rank == 0) choice = choose_folder(*options);
+    choice.saved = from_rank0(comm, choice.saved);
+    choice.checkpoint = from_rank0(comm, choice.checkpoint);
+    choice.out_dir = from_rank0(comm, choice.out_dir);
+    if (!choice.saved.empty()) options_merge_saved(options, choice.saved, path_join(choice.out_dir, "config.json"));
+    Run run;
+    run.out_dir = choice.out_dir;
+    run.checkpoint = choice.checkpoint;
+    run.resumed = !choice.checkpoint.empty();
+    return run;
+}
+
+void claim_run(Run* run, Options* options, Comm* comm) {
+    if (run->out_dir.empty()) run->out_dir = from_rank0(comm, default_folder(*options));
+    options->out_dir = run->out_dir;
+    if (comm->rank == 0) {
+        run->overwrite = options->resume.empty() && !is_empty_run(run->out_dir);
+        if (run->overwrite && !options->force)
+            die(kExitUsage, "--out-dir: %s: not empty; --resume goes on with the run in it, --force overwrites it", run->out_dir.c_str());
+        if (run->overwrite && run_of(run->out_dir).empty())
+            die(kExitUsage, "--force: %s: not a run's folder, so it is not overwritten; give another --out-dir", run->out_dir.c_str());
+        make_directories(run->out_dir);
+        run->lock = lock_folder(run->out_dir);
+    }
+    comm_barrier(comm);
+}
+
+void empty_run(const Run& run) {
+    if (!run.overwrite) return;
+    for (const char* name : {"ckpt", "metrics.jsonl", "config.json"})
+        if (const std::string path = path_join(run.out_dir, name); file_exists(path)) remove_tree(path);
+}
+
+void close_run(Run* run) {
+    if (run->lock >= 0) close(run->lock);
+    run->lock = -1;
+}
+
+// -------------------------------------------------------------------------------------------------------- agreement
+
+void check_agreement(Comm* comm, const Fields& fields) {
+    std::string mine;
+    for (const auto& [name, value] : fields) mine += name + "=" + escape_control(value) + "\n";
+    const std::vector<std::string> all = comm_gather_text(comm, mine);
+    const auto lines = [](const std::string& text) {
+        std::vector<std::string> out;
+        for (size_t at = 0, end; (end = text.find('\n', at)) != std::string::npos; at = end + 1) out.push_back(text.substr(at, end - at));
+        return out;
+    };
+    const std::vector<std::string> want = lines(all[0]);
+    for (size_t r = 1; r < all.size(); r++) {
+        if (all[r] == all[0]) continue;
+        const std::vector<std::string> got = lines(all[r]);
+        size_t i = 0;
+        while (i < got.size() && i < want.size() && got[i] == want[i]) i++;
+        die(kExitDisagree, "replicas disagree: rank %zu: got %s, want %s as on rank 0; start all ranks with the same program, options and files", r,
+            i < got.size() ? got[i].c_str() : "nothing more", i < want.size() ? want[i].c_str() : "nothing more");
+    }
+}
+
+Fields option_fields(const Options& options) {
+    Fields fields;
+    char exe[4096];
+    const ssize_t length = readlink("/proc/self/exe", exe, sizeof exe - 1);
+    const MappedFile program = map_file(std::string(exe, size_t(std::max<ssize_t>(length, 0))));
+    fields.push_back({"program", format("%016llx", (unsigned long long)hash_bytes(program.data, program.size, 0))});
+    const std::string identity = options_identity(options);
+    for (size_t at = 0; at < identity.size();) {
+        const size_t end = std::min(identity.find(' ', at), identity.size()), equals = identity.find('=', at);
+        if (equals < end) fields.push_back({"--" + identity.substr(at, equals - at), identity.substr(equals + 1, end - equals - 1)});
+        at = end + 1;
+    }
+    return fields;
+}
+
+// ----------------------------------------------------------------------------------------------------------- signals
+
+namespace {
+volatile std::sig_atomic_t stop_flag = 0, save_flag = 0;
+volatile int64_t first_stop_ms = 0;
+
+void on_stop(int) {
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    const int64_t ms = int64_t(now.tv_sec) * 1000 + now.tv_nsec / 1000000;
+    if (stop_flag && ms - first_stop_ms >= 1000) _exit(kExitOther);
+    if (!stop_flag) first_stop_ms = ms;         // a Ctrl-C can come twice: from the terminal and from the launcher
+    stop_flag = 1;
+}
+void on_save(int) { save_flag = 1; }
+}  // namespace
+
+void catch_signals() {
+    struct sigaction action = {};
+    action.sa_flags = SA_RESTART;
+    action.sa_handler = on_stop;
+    for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) sigaction(signal, &action, nullptr);
+    struct sigaction old;
+    if (sigaction(SIGHUP, nullptr, &old) == 0 && old.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);   // nohup stays nohup
+    action.sa_handler = on_save;
+    sigaction(SIGUSR2, &action, nullptr);
+}
+
+bool stop_requested() { return stop_flag; }
+
+uint32_t pending_requests() {
+    uint32_t flags = stop_flag ? kRequestStop : 0u;
+    if (save_flag) {
+        save_flag = 0;
+        flags |= kRequestSave;
+    }
+    return flags;
+}

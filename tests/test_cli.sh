@@ -1,0 +1,109 @@
+#!/bin/sh
+# test_cli.sh -- the program as its users type it: commands, mistakes, exit codes, what a run leaves behind.
+. tests/lib.sh
+tools=${TOOLS:-build}
+lines=tests/golden/lines.txt
+small="--layers 1 --heads 2 --channels 16 --seq-len 16 --batch-size 2 --total-batch-size 64"
+tiny="$small --steps 4 --warmup-steps 1 --lr 1e-3 --sample-every 0"
+
+# ---- a run and what it leaves
+out=$tmp/run
+expect "a run" 0 '^done ' $train $tiny --data $lines --out-dir "$out" --save-every 2 --eval-every 2 --eval-steps 2
+check "its folder" test -s "$out/config.json" -a -s "$out/metrics.jsonl" -a "$(cat "$out/ckpt/latest")" = step_00000004
+check "its checkpoint" sh -c "cd '$out/ckpt/step_00000004' && ls DONE model.safetensors config.json tokenizer.json optim.safetensors state.json"
+fields() { head -n 40 "$out/metrics.jsonl" | grep '"event":"train"' | head -n 1 | grep -oE '"[a-z_]+":' | tr -d '":\n'; }
+check "every train line has the promised fields" sh -c "for f in step loss lr grad_norm step_ms tok_s tokens mfu compute_ms comm_ms exposed_ms; do grep -q '\"event\":\"train\".*\"'\$f'\":' '$out/metrics.jsonl' || { echo \$f; exit 1; }; done"
+check "a loss at step 0 near ln V" awk -F'"loss":' '/"event":"train","step":0,/ { split($2, a, ","); exit !(a[1] > 5.4 && a[1] < 5.7) }' "$out/metrics.jsonl"
+expect "no second run in the folder" 2 'not empty; --resume goes on' $train $tiny --data $lines --out-dir "$out"
+expect "--force overwrites" 0 '^done ' $train $tiny --data $lines --out-dir "$out" --force --save-every 2
+expect "--steps may grow" 0 'step *5/6|done' $train --resume "$out" --steps 6
+expect "an identity option may not change" 2 'seed' $train --resume "$out" --seed 9 --steps 8
+expect "a folder in use" 74 'in use' sh -c "LOCKSTEP_FAULT=rank=0,step=1,at=bwd,do=sleep:3 $train $tiny --data $lines --out-dir '$tmp/used' >/dev/null 2>&1 &
+    sleep 1.5; $train $tiny --data $lines --out-dir '$tmp/used' --resume auto; code=\$?; wait; exit \$code"
+
+# ---- eval, sample
+expect "eval" 0 '^val loss [0-9]+\.[0-9]{6}  bpb [0-9]+\.[0-9]{6}  tokens [0-9]+$' $train eval "$out"
+expect "eval of a checkpoint folder on a file" 0 '^val loss ' $train eval "$out/ckpt/step_00000004" --data $lines
+expect "sample" 0 'the ' $train sample "$out" --prompt "the " --max-tokens 20 --seed 3
+check "samples are a function of the seed" sh -c "[ \"\$($train sample '$out' --prompt a --max-tokens 30 --seed 4)\" = \"\$($train sample '$out' --prompt a --max-tokens 30 --seed 4)\" ]"
+check "another seed, another sample" sh -c "[ \"\$($train sample '$out' --prompt a --max-tokens 30 --seed 4)\" != \"\$($train sample '$out' --prompt a --max-tokens 30 --seed 5)\" ]"
+expect "sample of nothing" 66 'missing|no such|not a|no ' $train sample "$tmp/nowhere"
+expect "eval needs data outside a run" 2 'give --data' $train eval tests/golden/gpt2_tiny
+
+# ---- start from a Hugging Face folder, from a run
+expect "--init of a run" 0 '^done ' $train --init "$out" --data $lines --steps 2 --batch-size 2 --total-batch-size 64 --sample-every 0 --out-dir "$tmp/init"
+expect "--init contradicted" 2 'channels: got 32, want 16' $train --init "$out" --channels 32 --data $lines --steps 2 --out-dir "$tmp/no"
+expect "--init with text of another vocabulary" 2 '257 tokens, want 67' $train --init tests/golden/gpt2_tiny --data $lines --steps 2 --batch-size 1 --total-batch-size 24 --out-dir "$tmp/no"
+expect "--init of nothing" 66 'nowhere' $train --init "$tmp/nowhere" --steps 2 --out-dir "$tmp/no"
+
+# ---- mistakes: one line, before any work
+mistake() { name=$1 code=$2 pattern=$3; shift 3; expect "$name" "$code" "$pattern" $train "$@" --out-dir "$tmp/mistake"
+    [ ! -e "$tmp/mistake/ckpt" ] || fail "$name" "work was done"; rm -rf "$tmp/mistake"; }
+mistake "a misspelt option" 2 'did you mean --steps' --stpes 3
+mistake "another trainer's option" 2 'did you mean --seq-len' --block_size 3
+mistake "not a number" 2 'lr' --lr fast
+mistake "a missing file" 66 'nowhere.txt' --data "$tmp/nowhere.txt"
+mistake "heads that do not divide" 2 'heads' --heads 3 --channels 64
+mistake "a batch that does not divide" 2 'total-batch-size' --batch-size 3 --seq-len 16 --total-batch-size 100
+mistake "bf16 is not in this build" 2 'dtype' --dtype bf16
+mistake "no GPU in this build" 2 'device' --device gpu
+mistake "nccl on a CPU" 2 'nccl' --reduce nccl
+: >"$tmp/empty.txt"; mistake "an empty file" 65 'empty' --data "$tmp/empty.txt"
+printf 'short' >"$tmp/short.txt"; mistake "text shorter than a sequence" '65' 'token' --data "$tmp/short.txt"
+gzip -c $lines >"$tmp/lines.gz"; mistake "gzip" 65 'gzip|gz' --data "$tmp/lines.gz"
+head -c 100 /dev/urandom >"$tmp/odd.npy"; mistake "a broken .npy" 65 'npy' --data "$tmp/odd.npy"
+mistake "a token beyond the vocabulary" 65 'vocabulary|token' --data tests/golden/gpt2_tiny/batch.bin --vocab-size 20 --seq-len 24 --batch-size 1 --total-batch-size 24 --steps 5 --layers 1 --heads 1 --channels 8
+expect "an unwritable folder" 74 '/proc' $train --data $lines --out-dir /proc/nowhere
+expect "a size without a rank" 2 'OMPI_COMM_WORLD_RANK' env OMPI_COMM_WORLD_SIZE=8 $train $tiny
+expect "--version" 0 '^train_gpt ' $train --version
+expect "--help" 0 '--total-batch-size' $train --help
+check "docs/options.md is what docs/make_options.sh writes" sh -c "TRAIN_GPT='$train' docs/make_options.sh | sed '/^train_gpt [0-9]/d' | diff docs/options.md -"
+
+# ---- damaged checkpoints
+cp -r "$out" "$tmp/damaged"
+newest=$(cat "$tmp/damaged/ckpt/latest")
+printf 'X' | dd of="$tmp/damaged/ckpt/$newest/model.safetensors" bs=1 seek=5000 conv=notrunc 2>/dev/null
+expect "a damaged checkpoint is passed over, aloud" 0 "warning.*$newest" $train --resume "$tmp/damaged" --steps 7
+for d in "$tmp/damaged"/ckpt/step_*; do : >"$d/DONE"; done
+expect "none whole" 65 'checkpoint' $train --resume auto --out-dir "$tmp/damaged" --steps 8
+
+# ---- what is refused, or has nothing to do, changes nothing
+cp -r "$out" "$tmp/kept"
+expect "--force with missing data" 66 'nowhere' $train $tiny --force --out-dir "$tmp/kept" --data nowhere.txt
+expect "--force with ranks that do not divide" 2 'start 1, 2' $train $tiny --force --out-dir "$tmp/kept" --data $lines --np 3
+check "neither removed the run" sh -c "cmp '$out/metrics.jsonl' '$tmp/kept/metrics.jsonl' && diff -r '$out/ckpt' '$tmp/kept/ckpt'"
+expect "--resume of a finished run" 0 'finished' $train --resume "$tmp/kept/" --lr 5
+check "did not touch it" sh -c "cmp '$out/metrics.jsonl' '$tmp/kept/metrics.jsonl' && cmp '$out/config.json' '$tmp/kept/config.json'"
+expect "a run of five bad steps saves none of them" 1 'without a finite gradient' $train $small --steps 40 --sample-every 0 --eval-every 0 --data $lines --out-dir "$tmp/bad" --lr 1e30 --grad-clip 0 --save-every 1 --force
+check "its only checkpoint is from before them" test "$(ls "$tmp/bad/ckpt" | tr '\n' ' ')" = 'latest step_00000001 '
+
+# ---- going on with what the run began with
+expect "--init with a tokenizer of its own" 0 '^done ' $train --data $lines --tokenizer char --steps 4 $small --out-dir "$tmp/char"
+expect "a run from --init" 0 '^done ' $train --init "$tmp/char" --data $lines --steps 2 --save-every 2 --batch-size 2 --total-batch-size 64 --sample-every 0 --out-dir "$tmp/tuned"
+expect "goes on with that tokenizer" 0 '^done ' $train --resume "$tmp/tuned" --steps 4
+expect "a resumed run evaluates where it stopped" 0 '"event":"val","step":2' sh -c "rm -rf '$tmp/tuned/ckpt/step_00000004' && $train --resume '$tmp/tuned/ckpt/step_00000002' --eval-every 2 && tail -n 8 '$tmp/tuned/metrics.jsonl'"
+check "data may move: their content is the identity" sh -c "cp $lines '$tmp/moved.txt' && $train --resume '$tmp/tuned' --data '$tmp/moved.txt' --steps 5"
+expect "other data are refused" 2 'the data have changed' sh -c "sed 1d $lines >'$tmp/other.txt'; $train --resume '$tmp/tuned' --data '$tmp/other.txt' --steps 6"
+check "closed descriptors do not become files of the run" sh -c "$train $tiny --data $lines --out-dir '$tmp/closed' <&- >&- 2>&-; ! grep -qv '^{' '$tmp/closed/metrics.jsonl'"
+# A stop while the ranks are still starting ends the job: it is not a lost rank to start again.
+stopped_early() { for ms in 2 5 8 12 16; do
+    $train $tiny --steps 100000 --np 2 --data $lines --force --out-dir "$tmp/early" >"$tmp/early.log" 2>&1 & pid=$!
+    sleep 0.0$(printf %02d $ms); kill -TERM $pid; wait $pid; code=$?
+    ! grep -q 'starting all' "$tmp/early.log" && [ $code -ne 0 ] || { echo "after $ms ms: code $code"; cat "$tmp/early.log"; return 1; }
+    done; }
+check "a stop at start-up is no restart" stopped_early
+# USR2 while a sample is written saves too.
+saved_by_usr2() {
+    $train $small --data $lines --tokenizer char --steps 4 --sample-every 2 --save-every 0 --max-tokens 100000 --out-dir "$tmp/usr2" >"$tmp/usr2.log" 2>&1 & pid=$!
+    for i in $(seq 100); do grep -q '^sample' "$tmp/usr2.log" && break; sleep 0.05; done
+    kill -USR2 $pid; sleep 0.3; kill -TERM $pid; wait $pid
+    ls "$tmp/usr2/ckpt"/step_0000000[34] >/dev/null
+}
+check "a request to save during a sample is kept" saved_by_usr2
+
+# ---- tools
+expect "info of a checkpoint" 0 'transformer.wte.weight' $tools/info "$out/ckpt/step_00000004/model.safetensors"
+expect "export" 0 '' $tools/export "$out" --hf "$tmp/hf"
+check "an exported folder evaluates alike" sh -c "[ \"\$($train eval '$out' --data $lines)\" = \"\$($train eval '$tmp/hf' --data $lines)\" ]"
+expect "plot" 0 '' $tools/plot "$out" -o "$tmp/loss.svg"
+summary

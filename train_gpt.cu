@@ -1,0 +1,684 @@
+// train_gpt.cu -- the story: data, model, then a loop of {forward, backward, reduce, update}, and now and then evaluate, sample, save.
+//
+// Compiled once per backend (namespace BACKEND); main.cpp calls train, sample or eval of the one it chose. Every rank runs this
+// same code; rank 0 also writes. Keep models/gpt.h (the tensors) and kernels/kernels.h (the operations) open beside it.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include "checkpoint.h"
+#include "choose.h"
+#include "common.h"
+#include "data.h"
+#include "ddp.h"
+#include "fault.h"
+#include "gpt.h"
+#include "launch.h"
+#include "log.h"
+#include "run.h"
+#include "stories.h"
+
+namespace BACKEND {
+
+int train(Options options, Comm* comm);
+int sample(Options options, Comm* comm);
+int eval(Options options, Comm* comm);
+
+// ------------------------------------------------------------------------------------------------ model and weights
+
+static GptConfig config_of(const Options& o, int vocab_size) {
+    return {o.layers, o.heads, o.channels, o.seq_len, vocab_size, int(round_up(vocab_size, 16)), float(o.dropout)};
+}
+
+static Fields tensor_fields(const Arena& arena) {
+    Fields fields;
+    for (const TensorSpec& t : arena.tensors) fields.push_back({"tensor " + t.name, format("(%zu,%zu)", t.rows, t.cols)});
+    return fields;
+}
+
+// --init DIR: shape and tokenizer come from the folder; options that were given and say otherwise are refused.
+struct InitFrom { std::string folder, tokenizer; int vocab_size = 0; };
+
+static InitFrom init_of(const std::string& folder) {
+    InitFrom init = {folder, path_join(folder, "tokenizer.json"), read_hf_config(folder).vocab_size};
+    if (!file_exists(init.tokenizer)) init.tokenizer.clear();
+    return init;
+}
+
+static InitFrom read_init(Options* o) {
+    if (o->init.empty()) return {};
+    const InitFrom init = init_of(resolve_model_folder(o->init));
+    const HfConfig hf = read_hf_config(init.folder);
+    const struct { const char* name; int* value; int file; } shape[] = {
+        {"layers", &o->layers, hf.layers}, {"heads", &o->heads, hf.heads}, {"channels", &o->channels, hf.channels}, {"seq-len", &o->seq_len, hf.seq_len},
+        {"vocab-size", &o->vocab_size, hf.vocab_size}};
+    for (const auto& s : shape) {
+        if (o->is_given(s.name) && *s.value != s.file) die(kExitUsage, "--%s: got %d, want %d as in --init %s; leave it out", s.name, *s.value, s.file, o->init.c_str());
+        *s.value = s.file;
+    }
+    return init;
+}
+
+// Rank 0 fills the fp32 weights (and moments, when a run goes on); the others get them by broadcast.
+static void load_state(Ddp* ddp, const std::string& folder, bool moments) {
+    read_safetensors(open_safetensors(path_join(folder, "model.safetensors")), *ddp->arena, "", ddp->master);
+    if (!moments) return;
+    const SafeTensors optim = open_safetensors(path_join(folder, "optim.safetensors"));
+    read_safetensors(optim, *ddp->arena, ".exp_avg", ddp->m);
+    read_safetensors(optim, *ddp->arena, ".exp_avg_sq", ddp->v);
+}
+
+// ---------------------------------------------------------------------------------------------------------- evaluation
+
+struct Score { double loss = NAN, bpb = NAN; uint64_t tokens = 0; };
+
+// Mean loss over the first `batches` batches of B windows (0 = all windows, the last batch may be smaller). Batch i is rank i % W's;
+// one double per batch, added in order of i: the same bits for any W.
+// Bits per byte counts the targets that stand for text: the nats of end-of-text tokens and their zero bytes stay out.
+static Score evaluate(Gpt* model, const Data& data, const Dataset& set, int B, int64_t batches, Comm* comm) {
+    struct Sums { double nats, text_nats; uint64_t bytes, tokens; };
+    const int T = set.T, rank = comm->rank, W = comm->size;
+    const uint64_t all = ceil_div<uint64_t>(set.samples, uint64_t(B)), count = batches > 0 ? std::min(uint64_t(batches), all) : all;
+    const uint64_t rows = ceil_div<uint64_t>(count, uint64_t(W));
+    std::vector<Sums> mine(rows), sums(rows * size_t(W));
+    std::vector<int> tokens(size_t(B) * size_t(T)), targets(tokens.size());
+    std::vector<float> losses(tokens.size());
+    for (uint64_t i = uint64_t(rank); i < count; i += uint64_t(W)) {
+        const int n = int(std::min<uint64_t>(uint64_t(B), set.samples - i * uint64_t(B)));
+        for (int b = 0; b < n; b++)
+            set.sample(i * uint64_t(B) + uint64_t(b), &tokens[size_t(b) * size_t(T)], &targets[size_t(b) * size_t(T)], data.vocab_size);
+        Sums& s = mine[i / uint64_t(W)];
+        s.nats = gpt_loss(model, tokens.data(), targets.data(), n, T, losses.data(), nullptr);
+        s.tokens = uint64_t(n) * uint64_t(T);
+        for (size_t k = 0; k < s.tokens && data.tokenizer.kind != Tokenizer::none; k++) {
+            const size_t bytes = data.tokenizer.bytes[size_t(targets[k])].size();
+            s.bytes += bytes;
+            if (bytes) s.text_nats += double(losses[k]);
+        }
+        comm_progress(comm, -1, "evaluation");
+    }
+    comm_allgather(comm, sums.data(), mine.data(), rows * sizeof(Sums));
+    Sums total = {};
+    for (uint64_t i = 0; i < count; i++) {
+        const Sums& s = sums[size_t(i % uint64_t(W)) * rows + i / uint64_t(W)];
+        total.nats += s.nats; total.text_nats += s.text_nats; total.bytes += s.bytes; total.tokens += s.tokens;
+    }
+    Score score;
+    score.tokens = total.tokens;
+    if (total.tokens) score.loss = total.nats / double(total.tokens);
+    if (total.bytes) score.bpb = total.text_nats / std::log(2.0) / double(total.bytes);
+    return score;
+}
+
+// ---------------------------------------------------------------------------------------------------------- generation
+
+// Continues `text` (tokens, not empty) by up to max_tokens, or until `stop` says so; `print` gets each token. When the context
+// is full, the newer half of it is read again and generation goes on.
+template <class Print>
+static void generate(Gpt* model, std::vector<int>* text, int max_tokens, const Choosing& how, Print print) {
+    GptCache cache;
+    gpt_cache_create(&cache, model->config);
+    std::vector<float> logits(size_t(model->config.V));
+    const int maxT = model->config.maxT;
+    size_t begin = text->size() > size_t(maxT) ? text->size() - size_t(maxT) : 0;       // first token of the context
+    size_t cached = begin;
+    for (int i = 0; i < max_tokens; i++) {
+        if (text->size() - begin > size_t(maxT)) begin = cached = text->size() - size_t(std::max(1, maxT / 2));
+        gpt_generate_step(model, &cache, text->data() + cached, int(cached - begin), int(text->size() - cached), logits.data(), nullptr);
+        cached = text->size();
+        text->push_back(choose_token(logits, how, text->size()));
+        if (!print(text->back())) break;
+    }
+    gpt_cache_destroy(&cache);
+}
+
+// How often the model answers the stories' closing questions exactly, reading each story up to the answer; greedy.
+struct Answers { int right = 0, asked = 0; double chance = 0; };
+
+static Answers closing_questions(Gpt* model, const Tokenizer& tokenizer, uint64_t seed, int count, Comm* comm) {
+    Answers result;
+    for (int i = 0; i < count; i++) {
+        comm_progress(comm, -1, "closing questions");
+        const Story story = make_story(seed, uint64_t(i));
+        std::vector<int> text = {tokenizer.eot};
+        tokenizer.encode(std::string_view(story.text).substr(0, story.answer), &text);
+        std::string answer;
+        const std::string want = story.text.substr(story.answer);
+        generate(model, &text, int(want.size()), {.temperature = 0}, [&](int token) {
+            answer += tokenizer.bytes[size_t(token)];
+            return answer.size() < want.size() && want.starts_with(answer);
+        });
+        result.right += answer == want;
+        result.asked++;
+        result.chance += 1.0 / story.answers / count;
+    }
+    return result;
+}
+
+// Where a sample starts without a prompt: a document's first token, or a new line.
+static std::vector<int> opening(const Tokenizer& tokenizer, const std::string& prompt, int vocab_size) {
+    std::vector<int> tokens;
+    if (tokenizer.eot >= 0) tokens.push_back(tokenizer.eot);
+    if (tokenizer.kind != Tokenizer::none) tokenizer.encode(prompt.empty() && tokenizer.eot < 0 ? "\n" : prompt, &tokens);
+    if (tokens.empty()) tokens.push_back(vocab_size - 1);
+    return tokens;
+}
+
+static std::string generate_text(Gpt* model, const Tokenizer& tokenizer, std::vector<int> tokens, int max_tokens, const Choosing& how,
+                                 const std::function<void(const std::string&)>& print) {
+    std::string all;
+    Utf8Stream utf8;
+    const auto emit = [&](const std::string& piece) { all += piece; print(piece); };
+    generate(model, &tokens, max_tokens, how, [&](int token) {
+        if (token == tokenizer.eot) return false;
+        emit(tokenizer.kind == Tokenizer::none ? std::to_string(token) + " " : utf8.push(tokenizer.bytes[size_t(token)]));
+        return !stop_requested();
+    });
+    emit(utf8.finish());
+    return all;
+}
+
+// -------------------------------------------------------------------------------------------------------------- the run
+
+namespace {
+
+// What a rank tells the others once per step, besides its leaves' losses.
+struct StepReport {
+    uint32_t requests;
+    double compute_seconds, comm_seconds, exposed_seconds;
+};
+
+struct Trainer {
+    Options options;
+    Comm* comm;
+    Run run;
+    Data data;
+    Arena arena;
+    Ddp ddp;
+    Gpt model;
+    std::unique_ptr<BatchLoader> loader;
+    std::unique_ptr<Log> log;           // rank 0
+    StepState* state;                   // memory of the device
+    double* losses;                     // (leaves of this rank), memory of the device
+    int G, leaf_begin, leaf_end;        // leaves of a step, and this rank's
+    int64_t step = 0;                   // updates done
+    int bad_steps = 0;                  // in a row, without a finite gradient
+    double best_val = INFINITY;
+    double flops_per_token;
+};
+
+struct StepResult { double loss, norm, lr; uint32_t requests; bool skipped; };
+
+}  // namespace
+
+static double learning_rate(const Options& o, int64_t step) {
+    return o.lr * schedule_fraction(o.schedule, step, o.steps, o.warmup_steps, o.final_lr_frac);
+}
+
+// Computes a leaf of this step again, into the buffer of lane 0; returns the hash of its gradients.
+static uint64_t recompute_leaf(Trainer* t, int leaf) {
+    float* grads = ddp_lane_buffer(&t->ddp, 0);
+    const BatchLoader::Batch batch = t->loader->leaf(uint64_t(t->step), leaf);
+    gpt_set_gradients(&t->model, grads);
+    gpt_forward_backward(&t->model, t->losses, batch.tokens.data(), batch.targets.data(), false, t->state, uint32_t(leaf), nullptr, nullptr, nullptr);
+    return hash_floats(grads, t->arena.n, nullptr);
+}
+
+// Silent corruption shows as two ranks that compute the same leaf differently; a third decides which of the two is odd.
+static void compare_audit(Trainer* t, uint64_t own, uint64_t of_previous) {
+    struct Hashes { uint64_t own, of_previous, weights; };
+    const int W = t->comm->size, leaves = t->leaf_end - t->leaf_begin;
+    const Hashes mine = {own, of_previous, ddp_hash_weights(&t->ddp)};
+    std::vector<Hashes> all(static_cast<size_t>(W));
+    comm_allgather(t->comm, all.data(), &mine, sizeof mine);
+    for (int r = 1; r < W; r++)
+        if (all[size_t(r)].weights != all[0].weights)
+            die(kExitDisagree, "replicas disagree: step %lld: the weights of rank %d and of rank 0 differ; nothing of this step was saved", (long long)t->step, r);
+    for (int r = 0; r < W; r++) {
+        const int next = (r + 1) % W, third = (r + 2) % W;
+        if (all[size_t(r)].own == all[size_t(next)].of_previous) continue;
+        if (W == 1) die(kExitDisagree, "replicas disagree: step %lld: leaf %d computed twice gave two gradients; this machine's memory or processor is at fault", (long long)t->step, t->leaf_begin);
+        if (W == 2) die(kExitDisagree, "replicas disagree: step %lld: ranks 0 and 1 computed leaf %d differently; one of the two machines is at fault", (long long)t->step, r * leaves);
+        uint64_t vote = t->comm->rank == third ? recompute_leaf(t, r * leaves) : 0;
+        comm_broadcast(t->comm, &vote, sizeof vote, third);
+        const int odd = vote == all[size_t(r)].own ? next : vote == all[size_t(next)].of_previous ? r : -1;
+        die(kExitDisagree, "replicas disagree: step %lld: rank %d computed leaf %d differently from two others; nothing of this step was saved", (long long)t->step, odd, r * leaves);
+    }
+}
+
+// THE STEP. Gradients of this rank's lanes, their sum over all lanes, the norm, the update.
+static StepResult train_step(Trainer* t) {
+    const Options& o = t->options;
+    Ddp* ddp = &t->ddp;
+    const int leaves_per_lane = t->G / o.lanes, mine = t->leaf_end - t->leaf_begin, W = t->comm->size;
+    const bool audit = o.audit_every > 0 && t->step > 0 && t->step % o.audit_every == 0;
+    StepResult result = {};
+    result.lr = learning_rate(o, t->step);
+
+    StepState state = {};
+    state.seed = o.seed;
+    state.step = uint32_t(t->step);
+    copy_to_device(t->state, &state, sizeof state, nullptr);
+
+    const double start = now_seconds();
+    uint64_t own_hash = 0, previous_hash = 0;
+    if (audit) previous_hash = recompute_leaf(t, (t->comm->rank + W - 1) % W * mine);
+
+    // Forward and backward, leaf by leaf; the last leaf of the last lane starts the reduction of each bucket as it goes.
+    ddp_begin(ddp);
+    comm_progress(t->comm, t->step, "forward and backward");
+    for (int leaf = t->leaf_begin; leaf < t->leaf_end; leaf++) {
+        const int in_lane = (leaf - t->leaf_begin) % leaves_per_lane, lane = (leaf - t->leaf_begin) / leaves_per_lane;
+        const bool last = leaf + 1 == t->leaf_end;
+        const BatchLoader::Batch& batch = t->loader->next();
+        gpt_set_gradients(&t->model, ddp_lane_buffer(ddp, lane));
+        gpt_forward_backward(&t->model, t->losses + (leaf - t->leaf_begin), batch.tokens.data(), batch.targets.data(), in_lane > 0, t->state,
+                             uint32_t(leaf), last && !audit ? ddp_gradients_ready : nullptr, ddp, nullptr);
+        if (leaf == t->leaf_begin) {
+            fault_point("bwd", t->comm->rank, t->step, ddp_lane_buffer(ddp, lane), t->arena.n);
+            if (audit) own_hash = hash_floats(ddp_lane_buffer(ddp, lane), t->arena.n, nullptr);
+        }
+        if (in_lane + 1 == leaves_per_lane) ddp_lane_done(ddp, lane);
+        comm_progress(t->comm, t->step, "forward and backward");
+    }
+    const double compute = now_seconds() - start;
+    if (audit) compare_audit(t, own_hash, previous_hash);
+
+    comm_progress(t->comm, t->step, "reduction");
+    ddp_reduce_finish(ddp);
+
+    // One message: the leaves' losses, added in order of the leaves, and what ranks were asked by signal.
+    const size_t bytes = sizeof(StepReport) + size_t(mine) * sizeof(double);
+    std::vector<char> report(bytes), reports(bytes * size_t(W));
+    const StepReport r = {pending_requests(), compute, ddp->comm_seconds, ddp->exposed_seconds};
+    std::memcpy(report.data(), &r, sizeof r);
+    copy_to_host(report.data() + sizeof r, t->losses, size_t(mine) * sizeof(double), nullptr);
+    comm_allgather(t->comm, reports.data(), report.data(), bytes);
+    double loss = 0;
+    TrainLine line = {};
+    line.compute_ms_min = INFINITY;
+    for (int w = 0; w < W; w++) {
+        StepReport other;
+        std::memcpy(&other, reports.data() + size_t(w) * bytes, sizeof other);
+        result.requests |= other.requests;
+        const double ms = other.compute_seconds * 1e3;
+        line.compute_ms_min = std::min(line.compute_ms_min, ms);
+        if (ms > line.compute_ms_max) { line.compute_ms_max = ms; line.slowest_rank = w; }
+        for (int k = 0; k < mine; k++) {
+            double x;
+            std::memcpy(&x, reports.data() + size_t(w) * bytes + sizeof other + size_t(k) * sizeof x, sizeof x);
+            loss += x;
+        }
+    }
+    const double tokens = double(o.total_batch_size);
+    result.loss = loss / tokens;
+    result.norm = ddp_grad_norm(ddp) / tokens;          // of the mean gradient
+
+    // Update. A gradient that is not finite would destroy the weights: all ranks see the same norm and skip together.
+    comm_progress(t->comm, t->step, "update");
+    result.skipped = !std::isfinite(result.norm) || !std::isfinite(result.loss);
+    if (!result.skipped) {
+        const double clip = o.grad_clip > 0 ? std::min(1.0, o.grad_clip / (result.norm + 1e-6)) : 1.0;   // as torch.nn.utils.clip_grad_norm_
+        state.lr = float(result.lr);
+        state.grad_scale = float(clip / tokens);
+        state.bias1 = float(1 - std::pow(o.beta1, double(t->step + 1)));
+        state.bias2 = float(1 - std::pow(o.beta2, double(t->step + 1)));
+        copy_to_device(t->state, &state, sizeof state, nullptr);
+        ddp_update(ddp, {float(o.beta1), float(o.beta2), float(o.eps), float(o.weight_decay)}, t->state);
+    }
+    fault_point("opt", t->comm->rank, t->step, ddp->master, t->arena.n);
+
+    if (t->log) {
+        const double seconds = now_seconds() - start;
+        line.step = t->step; line.steps = o.steps;
+        line.loss = result.loss; line.lr = result.lr; line.grad_norm = result.norm;
+        line.step_ms = seconds * 1e3; line.tok_s = tokens / seconds;
+        line.tokens = (t->step + 1) * o.total_batch_size;
+        line.mfu = NAN;
+        line.gflops = t->flops_per_token * line.tok_s * 1e-9;
+        line.compute_ms = compute * 1e3; line.comm_ms = ddp->comm_seconds * 1e3; line.exposed_ms = ddp->exposed_seconds * 1e3;
+        line.ranks = W;
+        t->log->train(line);
+    }
+    t->step++;
+    return result;
+}
+
+// ------------------------------------------------------------------------------------------------------ saving, reporting
+
+static void save(Trainer* t) {
+    comm_progress(t->comm, t->step, "checkpoint");
+    ddp_gather_state(&t->ddp);
+    std::string failed;
+    if (t->log) {
+        CheckpointFiles files = {};
+        files.config_json = hf_config_json({t->model.config.L, t->model.config.NH, t->model.config.C, t->model.config.maxT, t->model.config.V,
+                                            t->options.dropout, t->data.tokenizer.eot});
+        if (t->data.tokenizer.kind != Tokenizer::none) files.tokenizer_json = t->data.tokenizer.to_json();
+        files.state_json = JsonLine().add("version", 1).add("step", t->step).add("tokens", t->step * t->options.total_batch_size)
+            .add("identity", options_identity(t->options)).add("data_hash", t->data.train.hash).add("val_hash", t->data.val.hash)
+            .add("bad_steps", t->bad_steps).add("best_val", t->best_val).text() + "\n";
+        files.eot = t->data.tokenizer.eot;
+        files.arena = &t->arena;
+        files.master = t->ddp.master; files.m = t->ddp.m; files.v = t->ddp.v;
+        t->log->sync();
+        try {
+            const std::string folder = save_checkpoint(t->run.out_dir, t->step, files, t->options.keep);
+            t->log->event(JsonLine().add("event", "ckpt").add("step", t->step).add("path", folder));
+            t->log->text("saved   %s", folder.c_str());
+        } catch (const Error& e) {
+            failed = e.message;
+        }
+    }
+    failed = comm_gather_text(t->comm, failed)[0];      // also: nobody goes on, or leaves, before the commit
+    if (!failed.empty()) die(kExitWrite, "%s", failed.c_str());
+}
+
+static void validate(Trainer* t, bool final) {
+    comm_progress(t->comm, t->step, "evaluation");
+    const Score score = evaluate(&t->model, t->data, t->data.val, t->options.batch_size, t->options.eval_steps, t->comm);
+    t->best_val = std::min(t->best_val, score.loss);
+    if (!t->log) return;
+    const double floor = t->data.val.floor_bits_per_byte;
+    t->log->val(t->step, score.loss, score.bpb, floor > 0 ? format("%.3f bpb above the text's entropy of %.3f", score.bpb - floor, floor) : "");
+    if (final && t->data.val.stories && t->model.config.maxT >= kStorySlot) {
+        const Answers a = closing_questions(&t->model, t->data.tokenizer, kStoryValidationSeed, 200, t->comm);
+        t->log->text("closing questions: %d of %d answered right (%.0f %%, chance %.0f %%)", a.right, a.asked, 100.0 * a.right / a.asked, 100 * a.chance);
+        t->log->event(JsonLine().add("event", "questions").add("step", t->step).add("right", a.right).add("asked", a.asked).add("chance", a.chance).add("floor", floor));
+    }
+}
+
+static void show_sample(Trainer* t) {
+    comm_progress(t->comm, t->step, "sampling");
+    if (t->log) {
+        const Options& o = t->options;
+        const Choosing how = {.temperature = o.temperature, .top_k = o.top_k, .top_p = o.top_p, .seed = o.seed, .stream = uint32_t(t->step)};
+        t->log->sample_begin(t->step, o.prompt);
+        const std::string text = generate_text(&t->model, t->data.tokenizer, opening(t->data.tokenizer, o.prompt, t->data.vocab_size), o.max_tokens, how,
+                                               [&](const std::string& piece) {
+                                                   comm_progress(t->comm, t->step, "sampling");
+                                                   t->log->sample_text(piece);
+                                               });
+        t->log->sample_end(t->step, o.prompt, text);
+    }
+    comm_barrier(t->comm);
+}
+
+static void print_header(const Trainer* t) {
+    const Options& o = t->options;
+    const GptConfig& c = t->model.config;
+    Log* log = t->log.get();
+    const double MB = 1e-6;
+    const size_t n = t->arena.n * sizeof(float);
+    log->text("train_gpt %s | %s | %d rank%s (%s)", version_text(), device_name(), t->comm->size, t->comm->size > 1 ? "s" : "", t->comm->launcher.c_str());
+    log->text("model   %d layers x %d heads x %d channels | %s parameters | context %d", c.L, c.NH, c.C, with_commas(gpt_parameters(c)).c_str(), c.maxT);
+    log->text("data    %s | tokenizer %s, vocabulary %d", t->data.train.description.c_str(), t->data.tokenizer.name.empty() ? "none" : t->data.tokenizer.name.c_str(), c.V);
+    log->text("batch   %d x %d tokens x %d leaves = %s per step, in %d lanes | %s steps = %s tokens", o.batch_size, o.seq_len, t->G,
+              with_commas(uint64_t(o.total_batch_size)).c_str(), o.lanes, with_commas(uint64_t(o.steps)).c_str(), with_commas(uint64_t(o.steps * o.total_batch_size)).c_str());
+    log->text("memory  weights %.1f MB, moments %.1f, gradients %.1f x %zu, activations %.1f per rank", double(n) * MB, 2 * double(n) * MB, double(n) * MB,
+              t->ddp.grads.size(), double(t->model.activation_bytes) * MB);
+    log->text("output  %s", t->run.out_dir.c_str());
+    if (!o.verbose) return;
+    for (size_t i = 0; i < t->arena.tensors.size(); i++) {
+        const TensorSpec& s = t->arena.tensors[i];
+        log->text("tensor  %-32s %6zu x %-6zu at %zu%s", s.name.c_str(), s.rows, s.cols, t->arena.offset[i], s.decay ? ", decays" : "");
+    }
+    for (const Bucket& b : t->ddp.buckets) log->text("bucket  elements %zu to %zu, %.1f MB", b.begin, b.end, double(b.end - b.begin) * sizeof(float) * MB);
+}
+
+static void write_run_files(const Trainer* t) {
+    const std::string options = options_to_json(t->options);        // {...}: the rest is added inside the same object
+    std::string argv, ranks;
+    for (const std::string& a : t->options.argv) argv.append(argv.empty() ? "" : " ").append(a);
+    for (const Comm::Peer& p : t->comm->peers) ranks.append(ranks.empty() ? "" : ",").append(JsonLine().add("host", p.host).add("pid", p.pid).text());
+    JsonLine facts;
+    facts.add("version", version_text()).add("argv", argv).add("device_name", device_name()).add("world_size", t->comm->size)
+        .add("launcher", t->comm->launcher).add("data_hash", t->data.train.hash).raw("ranks", "[" + ranks + "]");
+    write_file_atomic(path_join(t->run.out_dir, "config.json"), options.substr(0, options.rfind('}')) + ", \"run\": " + facts.text() + "}\n");
+    t->log->event(JsonLine().add("event", t->run.resumed ? "resume" : "run").add("step", t->step).add("name", base_name(t->run.out_dir)).add("argv", argv)
+        .add("version", version_text()).add("device", device_name()).add("world_size", t->comm->size).raw("ranks", "[" + ranks + "]")
+        .add("params", uint64_t(gpt_parameters(t->model.config))).add("max_steps", t->options.steps).add("tokens_per_step", t->options.total_batch_size)
+        .add("tokenizer", t->data.tokenizer.name).add("vocab_size", t->data.vocab_size).add("seed", t->options.seed));
+}
+
+// ----------------------------------------------------------------------------------------------------------------- train
+
+// Rank 0, a run that goes on: what state.json says, then weights and moments.
+static void read_state(Trainer* t) {
+    const std::string where = path_join(t->run.checkpoint, "state.json");
+    const Json state = parse_json(read_file(where), where.c_str());
+    if (const std::string hash = state.get_string("data_hash", where.c_str()); hash != t->data.train.hash)
+        die(kExitUsage, "--data: %s: the data have changed: got %s, want %s as in %s; resume with the data the run began with",
+            t->options.data.c_str(), t->data.train.hash.c_str(), hash.c_str(), where.c_str());
+    if (state.get_string("val_hash", where.c_str()) != t->data.val.hash) warn("the validation data have changed: earlier validation losses do not compare");
+    t->step = int64_t(state.get_u64("step", where.c_str()));
+    t->bad_steps = int(state.get_u64("bad_steps", where.c_str()));
+    if (const Json* const best = state.find("best_val")) best->as_double(&t->best_val);
+    load_state(&t->ddp, t->run.checkpoint, true);
+}
+
+// Everything before the first step. Returns false if there is nothing left to do. Until the folder is written to, at the end,
+// whatever is refused has changed nothing.
+static bool set_up(Trainer* t) {
+    Options& o = t->options;
+    Comm* comm = t->comm;
+    t->run = find_run(&o, comm);
+    const InitFrom init = t->run.resumed ? init_of(t->run.checkpoint) : read_init(&o);
+    resolve_options(&o, kOnGpu);
+    t->G = int(o.total_batch_size / (int64_t(o.batch_size) * o.seq_len));
+    if (o.lanes % comm->size != 0) {
+        std::string work;
+        for (int w = 1; w <= o.lanes; w *= 2) work += (w > 1 ? ", " : "") + std::to_string(w);
+        die(kExitUsage, "%d ranks do not divide the %d lanes of this batch; start %s ranks, or change --total-batch-size or --batch-size", comm->size, o.lanes, work.c_str());
+    }
+    claim_run(&t->run, &o, comm);
+    set_threads(o.threads);
+    if (o.threads == 0) set_threads(std::max(1, get_threads() / comm->local_size));     // the ranks of a host share its cores
+    const std::string device = device_name();
+    Fields fields = option_fields(o);
+    fields.push_back({"device", device.substr(0, device.find(','))});
+    check_agreement(comm, fields);
+
+    t->data = open_data(o, comm, init.tokenizer, init.vocab_size);
+    const GptConfig config = config_of(o, t->data.vocab_size);
+    t->arena = arena_layout(gpt_tensors(config));
+    fields = tensor_fields(t->arena);
+    fields.push_back({"data", t->data.train.hash});
+    fields.push_back({"validation data", t->data.val.hash});
+    check_agreement(comm, fields);
+
+    ddp_create(&t->ddp, comm, &t->arena, o.lanes, o.overlap);
+    gpt_create(&t->model, config, o.batch_size, o.seq_len, t->ddp.weights, true);
+    t->flops_per_token = gpt_flops_per_token(config, o.seq_len);
+    t->state = static_cast<StepState*>(device_alloc(sizeof(StepState), "step state"));
+    t->leaf_begin = t->G / comm->size * comm->rank;
+    t->leaf_end = t->leaf_begin + t->G / comm->size;
+    t->losses = static_cast<double*>(device_alloc(size_t(t->leaf_end - t->leaf_begin) * sizeof(double), "losses"));
+    if (comm->rank == 0) {
+        if (t->run.resumed) read_state(t);
+        else if (!init.folder.empty()) load_state(&t->ddp, init.folder, false);
+        else arena_init(t->ddp.master, t->arena, o.seed);
+    }
+    comm_broadcast(comm, &t->step, sizeof t->step, 0);
+    comm_broadcast(comm, &t->bad_steps, sizeof t->bad_steps, 0);
+    ddp_broadcast_state(&t->ddp);
+    if (t->step >= o.steps) return false;
+
+    Sampler sampler;
+    sampler.torch = o.sampler == "torch";
+    sampler.n = t->data.train.samples; sampler.seed = o.seed;
+    sampler.B = o.batch_size; sampler.G = t->G; sampler.R = o.lanes;
+    t->loader = std::make_unique<BatchLoader>(t->data.train, sampler, t->data.vocab_size, t->leaf_begin, t->leaf_end, uint64_t(t->step));
+    if (comm->rank == 0) {
+        empty_run(t->run);
+        t->log = std::make_unique<Log>(t->run.out_dir, t->run.resumed, o.log_every);
+        t->log->best_val = t->best_val;
+        report_out_dir(t->run.out_dir);
+        print_header(t);
+        write_run_files(t);
+        for (const std::string& change : o.changed) {
+            warn("%s", change.c_str());
+            t->log->event(JsonLine().add("event", "warn").add("step", t->step).add("msg", change));
+        }
+        if (t->run.resumed) abandon_newer(t->run.out_dir, t->step);
+        if (t->run.resumed) t->log->text("resumed %s at step %lld", t->run.checkpoint.c_str(), (long long)t->step);
+        else if (!o.resume.empty()) t->log->text("nothing saved in %s yet: starting at step 0", t->run.out_dir.c_str());
+    }
+    return true;
+}
+
+static void tear_down(Trainer* t) {
+    t->loader.reset();
+    ddp_destroy(&t->ddp);
+    gpt_destroy(&t->model);
+    device_free(t->state);
+    device_free(t->losses);
+    close_run(&t->run);
+}
+
+static void print_end(const Trainer* t, double seconds, int64_t steps_here) {
+    Log* log = t->log.get();
+    const std::string& out = t->run.out_dir;
+    log->curve();
+    log->text("done    %lld steps in %.1f s (%s tokens/s)", (long long)steps_here, seconds,
+              with_commas(uint64_t(double(steps_here * t->options.total_batch_size) / std::max(seconds, 1e-9))).c_str());
+    if (t->options.save_every == 0) {
+        log->text("nothing was saved (--save-every 0)");
+        return;
+    }
+    log->text("next    ./train_gpt sample %s", out.c_str());
+    log->text("        ./train_gpt --resume %s --steps %lld", out.c_str(), (long long)(2 * t->step));
+    log->text("        build/export %s --hf DIR", out.c_str());
+}
+
+// The loop. Returns true if the run was stopped on request.
+static bool run_steps(Trainer* t) {
+    const Options& o = t->options;
+    const auto due = [&](int64_t every) { return every > 0 && (t->step % every == 0 || t->step == o.steps); };
+    if (t->run.resumed && due(o.eval_every)) validate(t, false);       // the run may have ended between this save and its evaluation
+    while (t->step < o.steps) {
+        set_error_step(t->step);
+        const StepResult r = train_step(t);
+        t->bad_steps = r.skipped ? t->bad_steps + 1 : 0;
+        if (t->log && r.skipped) {
+            t->log->event(JsonLine().add("event", "warn").add("step", t->step - 1).add("msg", "skipped: loss or gradient is not finite"));
+            t->log->text("step %lld skipped: its loss or gradient is not finite (loss %g, norm %g)", (long long)(t->step - 1), r.loss, r.norm);
+        }
+        if (t->bad_steps == 5) die(kExitOther, "5 steps in a row without a finite gradient: lr %g, loss %g, norm %g; nothing of them was saved; try a smaller --lr", r.lr, r.loss, r.norm);
+        if (t->log && t->step == 1 && o.init.empty()) t->log->text("        ln V = %.4f: a fresh model starts near it", std::log(double(t->data.vocab_size)));
+
+        const bool stop = (r.requests & kRequestStop) != 0 && t->step < o.steps;
+        if ((due(o.save_every) && t->bad_steps == 0) || stop || (r.requests & kRequestSave)) save(t);
+        if (stop) return true;
+        if (due(o.eval_every)) validate(t, t->step == o.steps);
+        if (due(o.sample_every)) show_sample(t);
+    }
+    return false;
+}
+
+int train(Options options, Comm* comm) {
+    Trainer t = {};
+    t.options = std::move(options);
+    t.comm = comm;
+    if (!set_up(&t)) {
+        if (comm->rank == 0) std::printf("%s: finished: %lld steps; --steps N with a larger N goes on\n", t.run.out_dir.c_str(), (long long)t.step);
+        tear_down(&t);
+        return kExitDone;
+    }
+    const double start = now_seconds();
+    const int64_t first = t.step;
+    const auto done = [&](int code, const std::string& why) {
+        if (t.log) t.log->event(JsonLine().add("event", "done").add("step", t.step).add("code", code).add("why", why));
+        if (t.log) t.log->sync();
+    };
+    bool stopped;
+    try {
+        stopped = run_steps(&t);
+    } catch (const Error& e) {
+        done(e.code, e.message);
+        throw;
+    }
+    set_error_step(-1);
+    if (t.log && stopped) t.log->text("stopped on request at step %lld, saved; go on with: ./train_gpt --resume %s", (long long)t.step, t.run.out_dir.c_str());
+    if (t.log && !stopped) print_end(&t, now_seconds() - start, t.step - first);
+    done(stopped ? kExitStopped : kExitDone, stopped ? "stopped on request" : "finished");
+    tear_down(&t);
+    return stopped ? kExitStopped : kExitDone;
+}
+
+// --------------------------------------------------------------------------------------------------------- sample and eval
+
+namespace {
+// A model to run forward only, from a run, a checkpoint or a Hugging Face folder.
+struct Loaded {
+    Gpt model;
+    Tokenizer tokenizer;
+    std::vector<float> master;
+    floatX* weights = nullptr;
+};
+}  // namespace
+
+static void load_model(Loaded* loaded, const std::string& folder, int B) {
+    const HfConfig hf = read_hf_config(folder);
+    const GptConfig config = {hf.layers, hf.heads, hf.channels, hf.seq_len, hf.vocab_size, round_up(hf.vocab_size, 16), 0};
+    const Arena arena = arena_layout(gpt_tensors(config));
+    loaded->master.resize(arena.n);
+    read_safetensors(open_safetensors(path_join(folder, "model.safetensors")), arena, "", loaded->master.data());
+    loaded->weights = static_cast<floatX*>(device_alloc(arena.n * sizeof(floatX), "weights"));
+    store_floats(loaded->weights, loaded->master.data(), arena.n);
+    gpt_create(&loaded->model, config, B, hf.seq_len, loaded->weights, false);
+    if (file_exists(path_join(folder, "tokenizer.json"))) loaded->tokenizer = tokenizer_load(path_join(folder, "tokenizer.json"));
+}
+
+static void unload(Loaded* loaded) {
+    gpt_destroy(&loaded->model);
+    device_free(loaded->weights);
+}
+
+int sample(Options o, Comm*) {
+    set_threads(o.threads);
+    const std::string folder = resolve_model_folder(o.paths[0]);
+    Loaded loaded;
+    load_model(&loaded, folder, 1);
+    if (loaded.tokenizer.kind == Tokenizer::none && !o.prompt.empty())
+        die(kExitUsage, "--prompt: %s has no tokenizer.json, so text means nothing to it; leave the prompt out to see token numbers", folder.c_str());
+    catch_signals();
+    const auto print = [](const std::string& piece) { std::fputs(piece.c_str(), stdout); std::fflush(stdout); };
+    const std::vector<int> tokens = opening(loaded.tokenizer, o.prompt, loaded.model.config.V);
+    print(o.prompt);
+    const Choosing how = {.temperature = o.temperature, .top_k = o.top_k, .top_p = o.top_p, .seed = o.seed, .stream = 0};
+    generate_text(&loaded.model, loaded.tokenizer, tokens, o.max_tokens, how, print);
+    print("\n");
+    unload(&loaded);
+    return kExitDone;
+}
+
+int eval(Options o, Comm* comm) {
+    set_threads(o.threads);
+    const std::string folder = resolve_model_folder(o.paths[0]), run = run_of(o.paths[0]);
+    Loaded loaded;
+    load_model(&loaded, folder, 1);
+    const int T = loaded.model.config.maxT;
+    Data data;
+    data.tokenizer = loaded.tokenizer;
+    data.vocab_size = loaded.model.config.V;
+    if (o.is_given("data")) {
+        data.val = open_dataset(o.data, data.tokenizer, T, comm);
+    } else {
+        const std::string config = run.empty() ? "" : path_join(run, "config.json");
+        if (config.empty() || !file_exists(config)) die(kExitUsage, "eval %s: not a run folder, so it has no validation part; give --data PATH", o.paths[0].c_str());
+        const int threads = o.threads;
+        options_merge_saved(&o, read_file(config), config);
+        resolve_options(&o, kOnGpu);
+        o.threads = threads;
+        const std::string tokenizer = path_join(folder, "tokenizer.json");
+        data = open_data(o, comm, file_exists(tokenizer) ? tokenizer : "", data.vocab_size);
+    }
+    const Score score = evaluate(&loaded.model, data, data.val, 1, 0, comm);
+    if (std::isnan(score.bpb)) std::printf("val loss %.6f  bpb null  tokens %llu\n", score.loss, (unsigned long long)score.tokens);
+    else std::printf("val loss %.6f  bpb %.6f  tokens %llu\n", score.loss, score.bpb, (unsigned long long)score.tokens);
+    unload(&loaded);
+    return kExitDone;
+}
+
+}  // namespace BACKEND
