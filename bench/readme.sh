@@ -1,0 +1,43 @@
+#!/bin/sh
+# readme.sh -- measures what the README says and writes it between the README's markers.
+#   bench/readme.sh          about 5 minutes; needs a quiet machine. The date and the processor go with the numbers.
+set -eu
+cd "$(dirname "$0")/.."
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+now() { date +%s.%N; }
+took() { awk "BEGIN { printf \"%.0f\", $(now) - $1 }"; }
+median() { sort -n | awk '{ x[NR] = $1 } END { print x[int((NR + 1) / 2)] }'; }
+field() { sed -n "s/.*\"event\":\"$2\".*\"$3\":\([^,}]*\).*/\1/p" "$1/metrics.jsonl" | tail -n 1; }
+
+echo 'a clean build'
+git archive HEAD | (mkdir "$tmp/clone" && tar -x -C "$tmp/clone")
+start=$(now); (cd "$tmp/clone" && ./configure && ninja) >"$tmp/build.log"; build=$(took "$start")
+
+echo 'the default run'
+start=$(now); ./train_gpt --out-dir "$tmp/default" >"$tmp/default.log"; default=$(took "$start")
+bpb=$(field "$tmp/default" val bpb)
+floor=$(sed -n "s/.*text's entropy of \([0-9.]*\).*/\1/p" "$tmp/default.log" | tail -n 1)
+questions=$(sed -n 's/^closing questions: \(.*\)/\1/p' "$tmp/default.log" | tail -n 1)
+
+speed() { ./train_gpt --steps 60 --warmup-steps 6 --eval-every 0 --sample-every 0 --save-every 0 --out-dir "$tmp/speed" --force "$@" >/dev/null 2>&1
+    sed -n 's/.*"event":"train".*"tok_s":\([^,]*\),.*/\1/p' "$tmp/speed/metrics.jsonl" | tail -n 50 | median; }
+echo 'ranks'
+one=$(speed --threads 1) two=$(speed) ranks=$(speed --np 2 --threads 1)
+
+{
+    echo "Measured on $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(nproc) cores, $(date +%Y-%m-%d), by \`bench/readme.sh\`:"
+    echo
+    echo '| | |'
+    echo '|---|---|'
+    echo "| clean build, $(nproc) cores | $build s |"
+    echo "| default run ($(field "$tmp/default" run max_steps) steps of $(field "$tmp/default" run tokens_per_step) tokens, $(field "$tmp/default" run params) parameters) | $default s |"
+    echo "| its validation loss | $(printf '%.3f' "$bpb") bits per byte; the text's entropy is $floor |"
+    echo "| its closing questions | $questions |"
+    awk "BEGIN { printf \"| tokens/s of the default model: 1 thread, 2 threads, 2 ranks of 1 thread | %.0f, %.0f, %.0f |\n\", $one, $two, $ranks }"
+    echo "| lines linked into train_gpt | $(cat train_gpt.cu src/*.cpp src/*.h models/* kernels/kernels.h kernels/cpu/* data/stories.* | wc -l) |"
+} >"$tmp/numbers"
+awk -v file="$tmp/numbers" '/^<!-- numbers/ { print; print ""; while ((getline line < file) > 0) print line; print ""; skip = 1 }
+    /^<!-- end of numbers/ { skip = 0 } !skip && !/^<!-- numbers/ { print }' README.md >"$tmp/README.md"
+cp "$tmp/README.md" README.md
+cat "$tmp/numbers"
