@@ -26,7 +26,7 @@ echo 'ranks'
 one=$(speed --threads 1) two=$(speed) ranks=$(speed --np 2 --threads 1)
 
 {
-    echo "Measured on $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(nproc) cores, $(date +%Y-%m-%d), by \`bench/readme.sh\`:"
+    echo "Measured on $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(nproc) cores shared with other work, $(date +%Y-%m-%d), by \`bench/readme.sh\`:"
     echo
     echo '| | |'
     echo '|---|---|'
