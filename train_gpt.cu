@@ -17,6 +17,7 @@
 #include "log.h"
 #include "run.h"
 #include "stories.h"
+#include "trace.h"
 
 namespace BACKEND {
 
@@ -198,8 +199,16 @@ struct Trainer {
     Gpt model;
     std::unique_ptr<BatchLoader> loader;
     std::unique_ptr<Log> log;           // rank 0
-    StepState* state;                   // memory of the device
-    double* losses;                     // (leaves of this rank), memory of the device
+    std::unique_ptr<Trace> trace;       // --trace
+    struct Point { std::string name; Mark end; };
+    std::vector<Point> points;          // of the step under way, for the trace: what the compute stream has done when it gets there
+    size_t points_used = 0;
+    // Of the step: device memory, and host memory that copies to and from it. Two states, since the update of one step may still read
+    // its own when the next begins.
+    StepState *state, *host_state;      // (2)
+    double *results, *host_results;     // (leaves of this rank + 1)  their losses, and the norm
+    int* batches;                       // (leaves, 2, B, T)  tokens and targets, on the host until the device has read them
+    Mark marks[3];                      // the step begins, losses are there, the norm is there
     int G, leaf_begin, leaf_end;        // leaves of a step, and this rank's
     int64_t step = 0;                   // updates done
     int bad_steps = 0;                  // in a row, without a finite gradient
@@ -215,13 +224,29 @@ static double learning_rate(const Options& o, int64_t step) {
     return o.lr * schedule_fraction(o.schedule, step, o.steps, o.warmup_steps, o.final_lr_frac);
 }
 
+constexpr const char* kDtype = sizeof(floatX) == 2 ? "bf16" : "fp32";
+
+static size_t leaf_tokens(const Trainer* t) { return size_t(t->options.batch_size) * size_t(t->options.seq_len); }
+static StepState* state_of(const Trainer* t) { return t->state + t->step % 2; }
+
 // Computes a leaf of this step again, into the buffer of lane 0; returns the hash of its gradients.
 static uint64_t recompute_leaf(Trainer* t, int leaf) {
     float* grads = ddp_lane_buffer(&t->ddp, 0);
     const BatchLoader::Batch batch = t->loader->leaf(uint64_t(t->step), leaf);
     gpt_set_gradients(&t->model, grads);
-    gpt_forward_backward(&t->model, t->losses, batch.tokens.data(), batch.targets.data(), false, t->state, uint32_t(leaf), nullptr, nullptr, nullptr);
+    gpt_forward_backward(&t->model, t->results, batch.tokens.data(), batch.targets.data(), false, state_of(t), uint32_t(leaf), nullptr, nullptr, nullptr);
     return hash_floats(grads, t->arena.n, nullptr);
+}
+
+// LOCKSTEP_FAULT: where it asks for a wrong number, this puts it there.
+static void fault(Trainer* t, const char* point, float* data, size_t n) {
+    const Damage damage = fault_point(point, t->comm->rank, t->step, n);
+    if (damage.kind == Damage::none) return;
+    uint32_t bits;
+    copy_to_host(&bits, data + damage.index, sizeof bits, nullptr);
+    bits = damage.kind == Damage::nan ? 0x7fc00000u : bits ^ 1u << 20;
+    copy_to_device(data + damage.index, &bits, sizeof bits, nullptr);
+    stream_sync(nullptr);
 }
 
 // Silent corruption shows as two ranks that compute the same leaf differently; a third decides which of the two is odd.
@@ -246,53 +271,113 @@ static void compare_audit(Trainer* t, uint64_t own, uint64_t of_previous) {
     }
 }
 
-// THE STEP. Gradients of this rank's lanes, their sum over all lanes, the norm, the update.
+static void trace_point(Trainer* t, const std::string& name) {
+    if (t->points_used == t->points.size()) t->points.push_back({"", mark_create()});
+    Trainer::Point& point = t->points[t->points_used++];
+    point.name = name;
+    mark_set(point.end, nullptr);
+}
+
+// begin: of the step, by the host's clock.
+static void write_trace(Trainer* t, double begin) {
+    const Mark zero = t->marks[0];
+    double at = 0;
+    for (size_t i = 0; i < t->points_used; i++) {
+        const double end = mark_seconds(zero, t->points[i].end);
+        t->trace->span("compute", t->points[i].name, begin + at, end - at);
+        at = end;
+    }
+    t->points_used = 0;
+    const Ddp::Marks& m = t->ddp.marks[0];
+    for (size_t b = 0; b < m.begin.size(); b++)
+        t->trace->span("communication", format("bucket %zu", b), begin + mark_seconds(zero, m.begin[b]), mark_seconds(m.begin[b], m.end[b]));
+    t->trace->span("host", format("step %lld", (long long)t->step), begin, now_seconds() - begin);
+    t->trace->flush();
+}
+
+// One leaf into its lane's buffer. The host only puts work on the stream; the device reads the batch from memory that stays.
+static void leaf_step(Trainer* t, int leaf, bool audit) {
+    const int leaves_per_lane = t->G / t->options.lanes, k = leaf - t->leaf_begin;
+    const int in_lane = k % leaves_per_lane, lane = k / leaves_per_lane;
+    const bool last = leaf + 1 == t->leaf_end;
+    const size_t N = leaf_tokens(t);
+    int* const tokens = t->batches + size_t(k) * 2 * N;
+    const BatchLoader::Batch& batch = t->loader->next();
+    std::copy(batch.tokens.begin(), batch.tokens.end(), tokens);
+    std::copy(batch.targets.begin(), batch.targets.end(), tokens + N);
+
+    struct Context { Trainer* t; int leaf; bool reduce; } context = {t, leaf, last && !audit};
+    const GradientsReady ready = [](void* p, int first, int) {
+        const Context* c = static_cast<Context*>(p);
+        if (c->t->trace) trace_point(c->t, format("leaf %d: to the gradients of %s", c->leaf, c->t->arena.tensors[size_t(first)].name.c_str()));
+        if (c->reduce) ddp_gradients_ready(&c->t->ddp, first);
+    };
+    gpt_set_gradients(&t->model, ddp_lane_buffer(&t->ddp, lane));
+    gpt_forward_backward(&t->model, t->results + k, tokens, tokens + N, in_lane > 0, state_of(t), uint32_t(leaf), ready, &context, nullptr);
+}
+
+// THE STEP. Gradients of this rank's lanes, their sum over all lanes, the norm, the update. A GPU is given all of it before the host
+// waits, once, for the losses and the norm.
 static StepResult train_step(Trainer* t) {
     const Options& o = t->options;
     Ddp* ddp = &t->ddp;
     const int leaves_per_lane = t->G / o.lanes, mine = t->leaf_end - t->leaf_begin, W = t->comm->size;
     const bool audit = o.audit_every > 0 && t->step > 0 && t->step % o.audit_every == 0;
+    const double tokens = double(o.total_batch_size), start = now_seconds();
     StepResult result = {};
     result.lr = learning_rate(o, t->step);
 
-    StepState state = {};
-    state.seed = o.seed;
-    state.step = uint32_t(t->step);
-    copy_to_device(t->state, &state, sizeof state, nullptr);
+    // All that changes from step to step and that kernels read; the clip factor is added on the device.
+    StepState* const state = t->host_state + t->step % 2;
+    *state = {.seed = o.seed, .step = uint32_t(t->step), .lr = float(result.lr), .grad_scale = 0,
+              .bias1 = float(1 - std::pow(o.beta1, double(t->step + 1))), .bias2 = float(1 - std::pow(o.beta2, double(t->step + 1)))};
+    ddp_begin(ddp);
+    copy_to_device(state_of(t), state, sizeof *state, nullptr);
+    mark_set(t->marks[0], nullptr);
 
-    const double start = now_seconds();
     uint64_t own_hash = 0, previous_hash = 0;
     if (audit) previous_hash = recompute_leaf(t, (t->comm->rank + W - 1) % W * mine);
 
     // Forward and backward, leaf by leaf; the last leaf of the last lane starts the reduction of each bucket as it goes.
-    ddp_begin(ddp);
     comm_progress(t->comm, t->step, "forward and backward");
     for (int leaf = t->leaf_begin; leaf < t->leaf_end; leaf++) {
-        const int in_lane = (leaf - t->leaf_begin) % leaves_per_lane, lane = (leaf - t->leaf_begin) / leaves_per_lane;
-        const bool last = leaf + 1 == t->leaf_end;
-        const BatchLoader::Batch& batch = t->loader->next();
-        gpt_set_gradients(&t->model, ddp_lane_buffer(ddp, lane));
-        gpt_forward_backward(&t->model, t->losses + (leaf - t->leaf_begin), batch.tokens.data(), batch.targets.data(), in_lane > 0, t->state,
-                             uint32_t(leaf), last && !audit ? ddp_gradients_ready : nullptr, ddp, nullptr);
-        if (leaf == t->leaf_begin) {
-            fault_point("bwd", t->comm->rank, t->step, ddp_lane_buffer(ddp, lane), t->arena.n);
+        const int k = leaf - t->leaf_begin, lane = k / leaves_per_lane;
+        leaf_step(t, leaf, audit);
+        if (k == 0) {
+            fault(t, "bwd", ddp_lane_buffer(ddp, lane), t->arena.n);
             if (audit) own_hash = hash_floats(ddp_lane_buffer(ddp, lane), t->arena.n, nullptr);
         }
-        if (in_lane + 1 == leaves_per_lane) ddp_lane_done(ddp, lane);
+        if ((k + 1) % leaves_per_lane == 0) ddp_lane_done(ddp, lane);
         comm_progress(t->comm, t->step, "forward and backward");
     }
-    const double compute = now_seconds() - start;
     if (audit) compare_audit(t, own_hash, previous_hash);
+    copy_to_host_later(t->host_results, t->results, size_t(mine) * sizeof(double), nullptr);
+    mark_set(t->marks[1], nullptr);
 
     comm_progress(t->comm, t->step, "reduction");
     ddp_reduce_finish(ddp);
+    // A gradient that is not finite would destroy the weights: all ranks see the same norm, and skip the update together. (A loss
+    // that is not finite makes such a gradient.)
+    ddp_clip(ddp, state_of(t), t->results + mine, o.grad_clip, tokens);
+    copy_to_host_later(t->host_results + mine, t->results + mine, sizeof(double), ddp->stream);
+    mark_set(t->marks[2], ddp->stream);
+    comm_progress(t->comm, t->step, "update");
+    ddp_update(ddp, {float(o.beta1), float(o.beta2), float(o.eps), float(o.weight_decay)}, state_of(t));
+
+    for (const Mark mark : {t->marks[1], t->marks[2]}) mark_sync(mark);
+    result.norm = t->host_results[mine];                // of the mean gradient
+    result.skipped = !std::isfinite(result.norm);
+    if (!result.skipped) fault(t, "opt", ddp->own_master, ddp->own_n);
+
+    if (t->trace) write_trace(t, start);
 
     // One message: the leaves' losses, added in order of the leaves, and what ranks were asked by signal.
+    const DdpTimes times = ddp_times(ddp);
     const size_t bytes = sizeof(StepReport) + size_t(mine) * sizeof(double);
     std::vector<char> report(bytes), reports(bytes * size_t(W));
-    const StepReport r = {pending_requests(), compute, ddp->comm_seconds, ddp->exposed_seconds};
+    const StepReport r = {pending_requests(), mark_seconds(t->marks[0], t->marks[1]), times.comm, times.exposed};
     std::memcpy(report.data(), &r, sizeof r);
-    copy_to_host(report.data() + sizeof r, t->losses, size_t(mine) * sizeof(double), nullptr);
+    std::memcpy(report.data() + sizeof r, t->host_results, size_t(mine) * sizeof(double));
     comm_allgather(t->comm, reports.data(), report.data(), bytes);
     double loss = 0;
     TrainLine line = {};
@@ -310,23 +395,7 @@ static StepResult train_step(Trainer* t) {
             loss += x;
         }
     }
-    const double tokens = double(o.total_batch_size);
     result.loss = loss / tokens;
-    result.norm = ddp_grad_norm(ddp) / tokens;          // of the mean gradient
-
-    // Update. A gradient that is not finite would destroy the weights: all ranks see the same norm and skip together.
-    comm_progress(t->comm, t->step, "update");
-    result.skipped = !std::isfinite(result.norm) || !std::isfinite(result.loss);
-    if (!result.skipped) {
-        const double clip = o.grad_clip > 0 ? std::min(1.0, o.grad_clip / (result.norm + 1e-6)) : 1.0;   // as torch.nn.utils.clip_grad_norm_
-        state.lr = float(result.lr);
-        state.grad_scale = float(clip / tokens);
-        state.bias1 = float(1 - std::pow(o.beta1, double(t->step + 1)));
-        state.bias2 = float(1 - std::pow(o.beta2, double(t->step + 1)));
-        copy_to_device(t->state, &state, sizeof state, nullptr);
-        ddp_update(ddp, {float(o.beta1), float(o.beta2), float(o.eps), float(o.weight_decay)}, t->state);
-    }
-    fault_point("opt", t->comm->rank, t->step, ddp->master, t->arena.n);
 
     if (t->log) {
         const double seconds = now_seconds() - start;
@@ -336,7 +405,7 @@ static StepResult train_step(Trainer* t) {
         line.tokens = (t->step + 1) * o.total_batch_size;
         line.mfu = NAN;
         line.gflops = t->flops_per_token * line.tok_s * 1e-9;
-        line.compute_ms = compute * 1e3; line.comm_ms = ddp->comm_seconds * 1e3; line.exposed_ms = ddp->exposed_seconds * 1e3;
+        line.compute_ms = r.compute_seconds * 1e3; line.comm_ms = times.comm * 1e3; line.exposed_ms = times.exposed * 1e3;
         line.ranks = W;
         t->log->train(line);
     }
@@ -423,7 +492,13 @@ static void print_header(const Trainer* t) {
         const TensorSpec& s = t->arena.tensors[i];
         log->text("tensor  %-32s %6zu x %-6zu at %zu%s", s.name.c_str(), s.rows, s.cols, t->arena.offset[i], s.decay ? ", decays" : "");
     }
-    for (const Bucket& b : t->ddp.buckets) log->text("bucket  elements %zu to %zu, %.1f MB", b.begin, b.end, double(b.end - b.begin) * sizeof(float) * MB);
+    GptActivations act;
+    for (const Activation& a : gpt_plan(&act, c, o.batch_size, o.seq_len, o.recompute, true)) {
+        static const char* last = "";
+        if (a.name != last) log->text("activation  %-10s %9.2f MB x %d", a.name, double(a.bytes) * MB, a.count);
+        last = a.name;
+    }
+    for (const Range& b : t->ddp.buckets) log->text("bucket  elements %zu to %zu, %.1f MB", b.begin, b.end, double(b.end - b.begin) * sizeof(float) * MB);
 }
 
 static void write_run_files(const Trainer* t) {
@@ -457,6 +532,55 @@ static void read_state(Trainer* t) {
     load_state(&t->ddp, t->run.checkpoint, true);
 }
 
+// Operations per second of a matmul like the model's, on this device now.
+static double measure_flops(const GptConfig& c, int rows) {
+    const int N = std::min(rows, kOnGpu ? 16384 : 512), OC = 4 * c.C;
+    floatX* const memory = static_cast<floatX*>(device_alloc((size_t(N) * size_t(c.C) + size_t(OC) * size_t(c.C) + size_t(N) * size_t(OC)) * sizeof(floatX), "a trial matmul"));
+    floatX *const weight = memory + size_t(N) * size_t(c.C), *const out = weight + size_t(OC) * size_t(c.C);
+    const double flops = 2.0 * N * c.C * OC;
+    double best = 0;
+    for (const double begin = now_seconds(); now_seconds() - begin < 0.3 || best == 0;) {
+        const double start = now_seconds();
+        for (int i = 0; i < (kOnGpu ? 20 : 1); i++) matmul_forward(out, memory, weight, nullptr, N, c.C, OC, nullptr);
+        stream_sync(nullptr);
+        best = std::max(best, (kOnGpu ? 20 : 1) * flops / (now_seconds() - start));
+    }
+    device_free(memory);
+    return best;
+}
+
+// --dry-run: what the run would take, and stop. Nothing is written.
+static void dry_run(const Trainer* t, const GptConfig& c) {
+    const Options& o = t->options;
+    const double MB = 1e-6, W = t->comm->size;
+    const size_t n = arena_layout(gpt_tensors(c)).n;
+    GptActivations act;
+    double activations = 0;
+    for (const Activation& a : gpt_plan(&act, c, o.batch_size, o.seq_len, o.recompute, true)) activations += double(a.bytes);
+    int buffers = 1;
+    for (int k = 1; k < o.lanes / t->comm->size; k *= 2) buffers++;
+    const double weights = double(n) * sizeof(floatX), gradients = double(n) * sizeof(float) * buffers;
+    const double state = double(n) * sizeof(float) * (sizeof(floatX) == 2 ? 3 : 2) / W, received = W > 1 ? double(kBucketBytes) : 0;
+    std::printf("model     %d layers x %d heads x %d channels, context %d, vocabulary %d: %s parameters\n", c.L, c.NH, c.C, c.maxT, c.V,
+                with_commas(gpt_parameters(c)).c_str());
+    std::printf("step      %s tokens = %d micro-batches of %d x %d, in %d lanes on %d rank%s\n", with_commas(uint64_t(o.total_batch_size)).c_str(),
+                t->G, o.batch_size, o.seq_len, o.lanes, t->comm->size, W > 1 ? "s" : "");
+    std::printf("memory    per rank, MB: weights %.1f, optimizer %.1f, gradients %.1f (%d x), activations %.1f (--recompute %d), received %.1f = %.1f\n",
+                weights * MB, state * MB, gradients * MB, buffers, activations * MB, o.recompute, received * MB,
+                (weights + state + gradients + activations + received) * MB);
+    size_t free, total;
+    device_memory(&free, &total);
+    if (total) std::printf("          this device has %.1f MB, %.1f free\n", double(total) * MB, double(free) * MB);
+    // Two thirds of a matmul's rate is what whole steps of this trainer reach: attention and what is bound by memory take the rest.
+    const double rate = measure_flops(c, o.batch_size * o.seq_len), work = gpt_flops_per_token(c, o.seq_len) * double(o.total_batch_size);
+    const double seconds = work / (W * rate * 2 / 3), days = seconds * double(o.steps) / 86400;
+    std::printf("time      %.3g FLOP per step; a matmul of this shape runs at %.1f GFLOP/s here: about %.3g s per step, %s tokens/s\n", work, rate * 1e-9,
+                seconds, with_commas(uint64_t(double(o.total_batch_size) / seconds)).c_str());
+    std::printf("          %s steps: about %s (on %d rank%s, communication not counted)\n", with_commas(uint64_t(o.steps)).c_str(),
+                (days >= 1 ? format("%.1f days", days) : days * 24 >= 1 ? format("%.1f hours", days * 24) : format("%.1f minutes", days * 1440)).c_str(),
+                t->comm->size, W > 1 ? "s" : "");
+}
+
 // Everything before the first step. Returns false if there is nothing left to do. Until the folder is written to, at the end,
 // whatever is refused has changed nothing.
 static bool set_up(Trainer* t) {
@@ -471,7 +595,8 @@ static bool set_up(Trainer* t) {
         for (int w = 1; w <= o.lanes; w *= 2) work += (w > 1 ? ", " : "") + std::to_string(w);
         die(kExitUsage, "%d ranks do not divide the %d lanes of this batch; start %s ranks, or change --total-batch-size or --batch-size", comm->size, o.lanes, work.c_str());
     }
-    claim_run(&t->run, &o, comm);
+    if (o.dtype != kDtype) die(kExitUsage, "--dtype: the run has %s, this device %s; use the device it began on (--device), or start a new run", o.dtype.c_str(), kDtype);
+    if (!o.dry_run) claim_run(&t->run, &o, comm);
     set_threads(o.threads);
     if (o.threads == 0) set_threads(std::max(1, get_threads() / comm->local_size));     // the ranks of a host share its cores
     const std::string device = device_name();
@@ -487,13 +612,22 @@ static bool set_up(Trainer* t) {
     fields.push_back({"validation data", t->data.val.hash});
     check_agreement(comm, fields);
 
-    ddp_create(&t->ddp, comm, &t->arena, o.lanes, o.overlap);
-    gpt_create(&t->model, config, o.batch_size, o.seq_len, t->ddp.weights, true);
+    if (o.dry_run) {
+        if (comm->rank == 0) dry_run(t, config);
+        return false;
+    }
+    ddp_create(&t->ddp, comm, &t->arena, o.lanes, o.overlap, o.reduce == "nccl");
+    gpt_create(&t->model, config, o.batch_size, o.seq_len, o.recompute, t->ddp.weights, true);
     t->flops_per_token = gpt_flops_per_token(config, o.seq_len);
-    t->state = static_cast<StepState*>(device_alloc(sizeof(StepState), "step state"));
-    t->leaf_begin = t->G / comm->size * comm->rank;
-    t->leaf_end = t->leaf_begin + t->G / comm->size;
-    t->losses = static_cast<double*>(device_alloc(size_t(t->leaf_end - t->leaf_begin) * sizeof(double), "losses"));
+    const int leaves = t->G / comm->size;
+    t->leaf_begin = leaves * comm->rank;
+    t->leaf_end = t->leaf_begin + leaves;
+    t->state = static_cast<StepState*>(device_alloc(2 * sizeof(StepState), "step state"));
+    t->results = static_cast<double*>(device_alloc(size_t(leaves + 1) * sizeof(double), "losses and norm"));
+    t->host_state = static_cast<StepState*>(host_alloc(2 * sizeof(StepState), "step state"));
+    t->host_results = static_cast<double*>(host_alloc(size_t(leaves + 1) * sizeof(double), "losses and norm"));
+    t->batches = static_cast<int*>(host_alloc(size_t(leaves) * 2 * leaf_tokens(t) * sizeof(int), "batches of a step"));
+    for (Mark& mark : t->marks) mark = mark_create();
     if (comm->rank == 0) {
         if (t->run.resumed) read_state(t);
         else if (!init.folder.empty()) load_state(&t->ddp, init.folder, false);
@@ -509,6 +643,7 @@ static bool set_up(Trainer* t) {
     sampler.n = t->data.train.samples; sampler.seed = o.seed;
     sampler.B = o.batch_size; sampler.G = t->G; sampler.R = o.lanes;
     t->loader = std::make_unique<BatchLoader>(t->data.train, sampler, t->data.vocab_size, t->leaf_begin, t->leaf_end, uint64_t(t->step));
+    if (!o.trace.empty()) t->trace = std::make_unique<Trace>(o.trace, comm->rank);
     if (comm->rank == 0) {
         empty_run(t->run);
         t->log = std::make_unique<Log>(t->run.out_dir, t->run.resumed, o.log_every);
@@ -529,10 +664,13 @@ static bool set_up(Trainer* t) {
 
 static void tear_down(Trainer* t) {
     t->loader.reset();
+    for (const Trainer::Point& point : t->points) mark_destroy(point.end);
     ddp_destroy(&t->ddp);
     gpt_destroy(&t->model);
-    device_free(t->state);
-    device_free(t->losses);
+    for (void* memory : {static_cast<void*>(t->state), static_cast<void*>(t->results)}) device_free(memory);
+    for (void* memory : {static_cast<void*>(t->host_state), static_cast<void*>(t->host_results), static_cast<void*>(t->batches)}) host_free(memory);
+    for (const Mark mark : t->marks)
+        if (mark) mark_destroy(mark);
     close_run(&t->run);
 }
 
@@ -581,7 +719,7 @@ int train(Options options, Comm* comm) {
     t.options = std::move(options);
     t.comm = comm;
     if (!set_up(&t)) {
-        if (comm->rank == 0) std::printf("%s: finished: %lld steps; --steps N with a larger N goes on\n", t.run.out_dir.c_str(), (long long)t.step);
+        if (comm->rank == 0 && !t.options.dry_run) std::printf("%s: finished: %lld steps; --steps N with a larger N goes on\n", t.run.out_dir.c_str(), (long long)t.step);
         tear_down(&t);
         return kExitDone;
     }
@@ -625,8 +763,11 @@ static void load_model(Loaded* loaded, const std::string& folder, int B) {
     loaded->master.resize(arena.n);
     read_safetensors(open_safetensors(path_join(folder, "model.safetensors")), arena, "", loaded->master.data());
     loaded->weights = static_cast<floatX*>(device_alloc(arena.n * sizeof(floatX), "weights"));
-    store_floats(loaded->weights, loaded->master.data(), arena.n);
-    gpt_create(&loaded->model, config, B, hf.seq_len, loaded->weights, false);
+    std::vector<floatX> stored(arena.n);
+    store_floats(stored.data(), loaded->master.data(), arena.n);
+    copy_to_device(loaded->weights, stored.data(), arena.n * sizeof(floatX), nullptr);
+    stream_sync(nullptr);
+    gpt_create(&loaded->model, config, B, hf.seq_len, 3, loaded->weights, false);
     if (file_exists(path_join(folder, "tokenizer.json"))) loaded->tokenizer = tokenizer_load(path_join(folder, "tokenizer.json"));
 }
 

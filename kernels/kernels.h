@@ -20,6 +20,8 @@ namespace ref { using floatX = float; constexpr bool kOnGpu = false; }
 namespace ref16 { using floatX = bf16; constexpr bool kOnGpu = false; }
 namespace cpu { using floatX = float; constexpr bool kOnGpu = false; }
 namespace cpu16 { using floatX = bf16; constexpr bool kOnGpu = false; }
+namespace gpu { using floatX = bf16; constexpr bool kOnGpu = true; }
+namespace emu { using floatX = bf16; constexpr bool kOnGpu = true; }
 #endif
 
 namespace BACKEND {
@@ -31,17 +33,39 @@ void* device_alloc(size_t bytes, const char* what);
 void device_free(void* memory);
 void copy_to_device(void* device, const void* host, size_t bytes, Stream stream);   // host memory must stay until the stream is there
 void copy_to_host(void* host, const void* device, size_t bytes, Stream stream);     // returns when the bytes have arrived
+void copy_to_host_later(void* host, const void* device, size_t bytes, Stream stream);   // when the stream gets there; see mark_sync
 void device_zero(void* device, size_t bytes, Stream stream);
 
 // floatX <-> float, host side, round to nearest even.
 void store_floats(floatX* device, const float* host, size_t n);
 void load_floats(float* host, const floatX* device, size_t n);
 
-Stream stream_create();                          // a CPU's second stream is a thread that runs what stream_call gives it, in order
+// Streams: queues of work, each in order. null is the main stream: on a CPU what is put there is done when the call returns, on a GPU
+// it is a queue like the others. A CPU's second stream is a thread that runs what stream_call gives it.
+Stream stream_create();
 void stream_destroy(Stream stream);
-void stream_call(Stream stream, void (*function)(void*), void* argument);   // function enqueues GPU work, or does CPU work
+void stream_call(Stream stream, void (*function)(void*), void* argument);   // host work in the stream's order; it may not put work on a GPU
 void stream_wait(Stream stream, Stream other);   // what comes next on `stream` starts after all that was put on `other` so far
 void stream_sync(Stream stream);                 // the caller waits until `stream` is empty; an Error inside it is thrown here
+void* stream_native(Stream stream);              // the cudaStream_t, for libraries; null on a CPU
+
+// A point in a stream's work: mark_set puts it behind what the stream has, others wait until it is passed, and two that were
+// passed tell the time between them.
+using Mark = struct MarkTag*;
+Mark mark_create();
+void mark_destroy(Mark mark);
+void mark_set(Mark mark, Stream stream);
+void mark_sync(Mark mark);                           // the caller waits; for one never set, not at all
+void stream_wait_mark(Stream stream, Mark mark);     // what comes next on `stream` waits; for one never set, not at all
+double mark_seconds(Mark from, Mark to);
+
+void* host_alloc(size_t bytes, const char* what);    // zeroed host memory that copies to and from the device run fast with
+void host_free(void* memory);
+void host_register(void* memory, size_t bytes);      // makes memory that is there already as good, if the system allows it
+
+int device_count();                                  // devices of this kind that answer; 0: none, or no driver
+void device_select(int index);                       // this process uses that one
+void device_memory(size_t* free, size_t* total);     // bytes
 
 void set_threads(int n);                         // CPU threads of this process (0: what affinity and cgroup allow); a GPU ignores it
 int get_threads();
@@ -67,6 +91,9 @@ void matmul_forward(floatX* out, const floatX* inp, const floatX* weight, const 
 // pre = inp weight^T + bias;  out = gelu(pre), gelu(x) = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))     pre, out (N,OC)
 void matmul_gelu_forward(floatX* out, floatX* pre, const floatX* inp, const floatX* weight, const floatX* bias,
                          int N, int C, int OC, Stream stream);
+
+// out = gelu(pre), the same bits as matmul_gelu_forward gave: for a backward that did not keep them      pre, out (n), n a multiple of 8
+void gelu_forward(floatX* out, const floatX* pre, size_t n, Stream stream);
 
 // Causal attention, per head: out_t = sum_{u<=t} drop(p_tu) v_u,  p_tu = exp(q_t.k_u / sqrt(HS) - lse_t),
 // lse_t = log sum_{u<=t} exp(q_t.k_u / sqrt(HS)).                   qkv (B,T,3,NH,HS), out (B,T,NH,HS), lse (B,NH,T)
@@ -126,9 +153,15 @@ void fold(float* out, const float* const* terms, int count, size_t n, Stream str
 // the unit in order; then ((s0 + s1) + s2) + ... + s15. The same bits in every backend.                   n a multiple of kUnit
 void norm_partials(float* partials, const float* grad, size_t n, Stream stream);
 
+// norm[0] = sqrt(the sum of partials) / tokens, in double: sum j of 256 starts at 0 and takes partials j, j+256, ... in order; then
+// ((s0 + s1) + s2) + ... + s255. state->grad_scale = min(1, clip / (norm + 1e-6)) / tokens, or 1 / tokens where clip <= 0, as
+// torch.nn.utils.clip_grad_norm_; NaN where norm is not finite. partials of norm_partials (units); tokens of the step.
+void clip_scale(StepState* state, double* norm, const float* partials, size_t units, double clip, double tokens, Stream stream);
+
 // AdamW on n elements, a multiple of kUnit.  g = grad * grad_scale;  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2;
 //   w = master - lr ( (m/bias1) / (sqrt(v/bias2) + eps) + decay * weight_decay * master );  master = w;  param = w rounded.
 // decay[k] is 0 or 1 per unit. With floatX = float, master and param are the same memory. Loshchilov and Hutter, arXiv 1711.05101.
+// Where grad_scale is not finite nothing is written: a step without a finite gradient is skipped.
 // Every operation is rounded to float, in the order written; no fused multiply-add.
 void adamw_update(floatX* param, float* master, float* m, float* v, const float* grad, const uint8_t* decay, size_t n,
                   const AdamW& adamw, const StepState* state, Stream stream);

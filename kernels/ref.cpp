@@ -61,6 +61,7 @@ void* device_alloc(size_t bytes, const char* what) {
 void device_free(void* memory) { std::free(memory); }
 void copy_to_device(void* device, const void* host, size_t bytes, Stream) { std::memcpy(device, host, bytes); }
 void copy_to_host(void* host, const void* device, size_t bytes, Stream) { std::memcpy(host, device, bytes); }
+void copy_to_host_later(void* host, const void* device, size_t bytes, Stream) { std::memcpy(host, device, bytes); }
 void device_zero(void* device, size_t bytes, Stream) { std::memset(device, 0, bytes); }
 
 void store_floats(floatX* device, const float* host, size_t n) {
@@ -76,6 +77,23 @@ void stream_destroy(Stream) {}
 void stream_call(Stream, void (*function)(void*), void* argument) { function(argument); }
 void stream_wait(Stream, Stream) {}
 void stream_sync(Stream) {}
+
+void* stream_native(Stream) { return nullptr; }
+struct Noted { double seconds; };
+Mark mark_create() { return reinterpret_cast<Mark>(new Noted{0}); }
+void mark_destroy(Mark mark) { delete reinterpret_cast<Noted*>(mark); }
+void mark_set(Mark mark, Stream) { reinterpret_cast<Noted*>(mark)->seconds = now_seconds(); }
+void mark_sync(Mark) {}
+void stream_wait_mark(Stream, Mark) {}
+double mark_seconds(Mark from, Mark to) { return reinterpret_cast<Noted*>(to)->seconds - reinterpret_cast<Noted*>(from)->seconds; }
+
+void* host_alloc(size_t bytes, const char* what) { return device_alloc(bytes, what); }
+void host_free(void* memory) { std::free(memory); }
+void host_register(void*, size_t) {}
+
+int device_count() { return 1; }
+void device_select(int) {}
+void device_memory(size_t* free, size_t* total) { *free = *total = 0; }
 
 void set_threads(int) {}
 int get_threads() { return 1; }
@@ -142,10 +160,13 @@ static double gelu_derivative(double x) {
     return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * kGeluK * (1 + 3 * kGeluA * x * x);
 }
 
+void gelu_forward(floatX* out, const floatX* pre, size_t n, Stream) {
+    for (size_t i = 0; i < n; i++) put(out[i], gelu(get(pre[i])));
+}
 void matmul_gelu_forward(floatX* out, floatX* pre, const floatX* inp, const floatX* weight, const floatX* bias,
                          int N, int C, int OC, Stream stream) {
     matmul_forward(pre, inp, weight, bias, N, C, OC, stream);
-    for (size_t i = 0; i < size_t(N) * OC; i++) put(out[i], gelu(get(pre[i])));
+    gelu_forward(out, pre, size_t(N) * OC, stream);
 }
 
 // Where q, k and v of one position and head lie in qkv (B,T,3,NH,HS), and the output in out (B,T,NH,HS).
@@ -395,6 +416,17 @@ void norm_partials(float* partials, const float* grad, size_t n, Stream) {
     }
 }
 
+// A gradient longer than `clip` is scaled down to it: its direction is kept, one wild batch cannot throw the weights far. The partials
+// are many, and of floats; their sum is in double, so that its order matters little - and is fixed all the same.
+void clip_scale(StepState* state, double* norm, const float* partials, size_t units, double clip, double tokens, Stream) {
+    double sums[256] = {}, sum = 0;
+    for (size_t k = 0; k < units; k++) sums[k % 256] += double(partials[k]);
+    for (int j = 0; j < 256; j++) sum += sums[j];
+    norm[0] = std::sqrt(sum) / tokens;
+    const double factor = clip > 0 ? std::fmin(1, clip / (norm[0] + 1e-6)) : 1;
+    state->grad_scale = std::isfinite(norm[0]) ? float(factor / tokens) : NAN;
+}
+
 // Adam walks along m, a moving average of the gradient, divided by the size the gradient usually has: the root of v, a moving
 // average of its square. So each weight moves about lr per step whatever the scale of its gradient. m and v start at 0, too small at
 // first; bias1 and bias2 undo that. The "W": weights shrink by a fraction of themselves, outside of that division, or the decay
@@ -402,6 +434,7 @@ void norm_partials(float* partials, const float* grad, size_t n, Stream) {
 void adamw_update(floatX* param, float* master, float* m, float* v, const float* grad, const uint8_t* decay, size_t n,
                   const AdamW& adamw, const StepState* state, Stream) {
     CHECK(n % kUnit == 0, "adamw_update: %zu elements", n);
+    if (!std::isfinite(state->grad_scale)) return;
     const float b1 = adamw.beta1, b2 = adamw.beta2;
     for (size_t i = 0; i < n; i++) {
         const float g = grad[i] * state->grad_scale;

@@ -70,58 +70,72 @@ double gpt_flops_per_token(const GptConfig& c, int T) {
 
 // ------------------------------------------------------------------------------------- activations: one plan, one allocation
 
-namespace {
-struct Planned { void** pointer; size_t bytes; };
-
-// Rows of logits that exist at a time: a function of the shape only, since a chunk's weight gradient is one sum.
-int logits_chunk(int N, int Vp) {
-    constexpr size_t kElements = size_t(1) << 24;
+// Rows of logits that exist at a time: a function of the shape and the kind of backend only, since a chunk's weight gradient is one sum.
+// A GPU takes about 8,192 rows of GPT-2's vocabulary: smaller chunks would read and write the head's gradient too often.
+static int logits_chunk(int N, int Vp) {
+    constexpr size_t kElements = kOnGpu ? size_t(8192) * 50304 : size_t(1) << 24;
     const size_t rows = kElements / size_t(Vp) / 64 * 64;
     return int(std::min(std::max<size_t>(rows, 64), size_t(N)));
 }
-}  // namespace
 
-static std::vector<Planned> plan_activations(Gpt* model, bool training) {
-    GptActivations& a = model->act;
-    const size_t N = size_t(model->B) * size_t(model->T), C = size_t(model->config.C), rows = size_t(model->config.NH) * N;
-    std::vector<Planned> plan;
-    const auto keep = [&](auto*& p, size_t n) { plan.push_back({reinterpret_cast<void**>(&p), n * sizeof(*p)}); };
-    keep(a.encoded, N * C);
-    a.block.resize(size_t(model->config.L));
-    for (GptActivations::Block& b : a.block) {
-        keep(b.ln1, N * C);  keep(b.ln1_mean, N);  keep(b.ln1_rstd, N);
-        keep(b.qkv, N * 3 * C);
-        keep(b.att, N * C);  keep(b.lse, rows);
-        keep(b.residual2, N * C);
-        keep(b.ln2, N * C);  keep(b.ln2_mean, N);  keep(b.ln2_rstd, N);
-        keep(b.fc, N * 4 * C);  keep(b.gelu, N * 4 * C);
-        keep(b.residual3, N * C);
-    }
-    keep(a.branch, N * C);
-    keep(a.lnf, N * C);  keep(a.lnf_mean, N);  keep(a.lnf_rstd, N);
-    keep(a.logits, size_t(model->chunk) * size_t(model->config.Vp));
-    keep(a.losses, N);  keep(a.loss, 1);
-    keep(a.tokens, N);  keep(a.targets, N);
+std::vector<Activation> gpt_plan(GptActivations* act, const GptConfig& c, int B, int T, int recompute, bool training) {
+    GptActivations& a = *act;
+    const size_t N = size_t(B) * size_t(T), C = size_t(c.C), rows = size_t(c.NH) * N, L = size_t(c.L);
+    a.block.resize(L);
+    std::vector<Activation> plan;
+    const auto keep = [&](const char* name, auto*& p, size_t n) { plan.push_back({name, reinterpret_cast<void**>(&p), n * sizeof(*p), 1}); };
+    // One per block, or one for all where backward computes it again from this level of --recompute on.
+    const auto block = [&](const char* name, auto GptActivations::Block::* p, size_t n, int shared_from) {
+        const bool shared = recompute >= shared_from;
+        for (size_t l = 0; l < (shared ? 1 : L); l++)
+            plan.push_back({name, reinterpret_cast<void**>(&(a.block[l].*p)), n * sizeof(*(a.block[l].*p)), shared ? 1 : int(L)});
+    };
+    constexpr int kNever = 99;
+    using Block = GptActivations::Block;
+    keep("encoded", a.encoded, N * C);
+    block("ln1", &Block::ln1, N * C, 2);               block("ln1_mean", &Block::ln1_mean, N, 3);  block("ln1_rstd", &Block::ln1_rstd, N, 3);
+    block("qkv", &Block::qkv, N * 3 * C, 3);
+    block("att", &Block::att, N * C, 3);               block("lse", &Block::lse, rows, 3);
+    block("residual2", &Block::residual2, N * C, 3);
+    block("ln2", &Block::ln2, N * C, 2);               block("ln2_mean", &Block::ln2_mean, N, 3);  block("ln2_rstd", &Block::ln2_rstd, N, 3);
+    block("fc", &Block::fc, N * 4 * C, 3);             block("gelu", &Block::gelu, N * 4 * C, 1);
+    block("residual3", &Block::residual3, N * C, kNever);
+    keep("branch", a.branch, N * C);
+    keep("lnf", a.lnf, N * C);  keep("lnf_mean", a.lnf_mean, N);  keep("lnf_rstd", a.lnf_rstd, N);
+    keep("logits", a.logits, size_t(logits_chunk(B * T, c.Vp)) * size_t(c.Vp));
+    keep("losses", a.losses, N);  keep("loss", a.loss, 1);
+    keep("tokens", a.tokens, N);  keep("targets", a.targets, N);
     if (training) {
-        keep(a.dresidual, N * C);  keep(a.dbranch, N * C);  keep(a.dnorm, N * C);
-        keep(a.dwide, N * 4 * C);  keep(a.delta, rows);
+        keep("dresidual", a.dresidual, N * C);
+        if (c.dropout > 0) keep("dbranch", a.dbranch, N * C);
+        keep("dnorm", a.dnorm, N * C);
+        keep("dwide", a.dwide, N * 4 * C);  keep("delta", a.delta, rows);
     }
     return plan;
 }
 
-void gpt_create(Gpt* model, const GptConfig& config, int B, int T, floatX* weights, bool training) {
+// What the blocks share, they find in the first.
+template <class P> static void share(std::vector<GptActivations::Block>& blocks, P GptActivations::Block::* p) {
+    for (GptActivations::Block& b : blocks)
+        if (!(b.*p)) b.*p = blocks[0].*p;
+}
+
+void gpt_create(Gpt* model, const GptConfig& config, int B, int T, int recompute, floatX* weights, bool training) {
     *model = Gpt{};
     model->config = config;
     model->arena = arena_layout(gpt_tensors(config));
-    model->B = B; model->T = T;
+    model->B = B; model->T = T; model->recompute = recompute;
     model->chunk = logits_chunk(B * T, config.Vp);
     model->w = resolve(model->arena, weights, config.L);
-    const std::vector<Planned> plan = plan_activations(model, training);
+    const std::vector<Activation> plan = gpt_plan(&model->act, config, B, T, recompute, training);
     const auto padded = [](size_t bytes) { return round_up<size_t>(bytes, 256); };
-    for (const Planned& p : plan) model->activation_bytes += padded(p.bytes);
+    for (const Activation& p : plan) model->activation_bytes += padded(p.bytes);
     model->memory = device_alloc(model->activation_bytes, "activations");
     char* at = static_cast<char*>(model->memory);
-    for (const Planned& p : plan) { *p.pointer = at; at += padded(p.bytes); }
+    for (const Activation& p : plan) { *p.pointer = at; at += padded(p.bytes); }
+    using Block = GptActivations::Block;
+    for (floatX* Block::* p : {&Block::ln1, &Block::qkv, &Block::att, &Block::residual2, &Block::ln2, &Block::fc, &Block::gelu}) share(model->act.block, p);
+    for (float* Block::* p : {&Block::ln1_mean, &Block::ln1_rstd, &Block::lse, &Block::ln2_mean, &Block::ln2_rstd}) share(model->act.block, p);
 }
 
 void gpt_destroy(Gpt* model) { device_free(model->memory); *model = Gpt{}; }
@@ -151,12 +165,33 @@ static Dropout dropout(const Gpt* model, const Pass& pass, int layer, Site site)
 }
 static Dropout embedding_dropout(const Gpt* model, const Pass& pass) { return dropout(model, pass, kRandomDropout - 1); }
 
+// A block as far as backward needs it: x normalised -> attention -> x + projection, normalised -> pre-activation and activation.
+static void forward_block(Gpt* model, const Pass& pass, int l, const floatX* x) {
+    const GptConfig& c = model->config;
+    GptActivations::Block& b = model->act.block[size_t(l)];
+    const GptTensors<floatX>::Block& p = model->w.block[size_t(l)];
+    floatX* const branch = model->act.branch;
+    const int C = c.C, N = pass.B * pass.T, HS = C / c.NH;
+    const Stream s = pass.stream;
+    matmul_forward(b.qkv, b.ln1, p.qkvw, p.qkvb, N, C, 3 * C, s);
+    if (pass.cache) {
+        floatX* cache = pass.cache + size_t(l) * 2 * size_t(c.maxT) * size_t(C);
+        attention_cached(b.att, cache, b.qkv, pass.first, pass.T, c.maxT, c.NH, HS, s);
+    } else {
+        attention_forward(b.att, b.lse, b.qkv, pass.B, pass.T, c.NH, HS, dropout(model, pass, l, kSiteAttention), s);
+    }
+    matmul_forward(branch, b.att, p.attprojw, p.attprojb, N, C, C, s);
+    residual_layernorm_forward(b.residual2, b.ln2, b.ln2_mean, b.ln2_rstd, x, branch, p.ln2w, p.ln2b, N, C,
+                               dropout(model, pass, l, kSiteProjection), s);
+    matmul_gelu_forward(b.gelu, b.fc, b.ln2, p.fcw, p.fcb, N, C, 4 * C, s);
+}
+
 // act.tokens -> act.lnf, everything backward needs on the way.
 static void forward(Gpt* model, const Pass& pass) {
     const GptConfig& c = model->config;
     GptActivations& a = model->act;
     const GptTensors<floatX>& w = model->w;
-    const int C = c.C, N = pass.B * pass.T, HS = C / c.NH;
+    const int C = c.C, N = pass.B * pass.T;
     const Stream s = pass.stream;
 
     embedding_forward(a.encoded, a.tokens, w.wte, w.wpe, pass.B, pass.T, C, pass.first, embedding_dropout(model, pass), s);
@@ -165,19 +200,7 @@ static void forward(Gpt* model, const Pass& pass) {
     for (int l = 0; l < c.L; l++) {
         GptActivations::Block& b = a.block[size_t(l)];
         const GptTensors<floatX>::Block& p = w.block[size_t(l)];
-
-        matmul_forward(b.qkv, b.ln1, p.qkvw, p.qkvb, N, C, 3 * C, s);
-        if (pass.cache) {
-            floatX* cache = pass.cache + size_t(l) * 2 * size_t(c.maxT) * size_t(C);
-            attention_cached(b.att, cache, b.qkv, pass.first, pass.T, c.maxT, c.NH, HS, s);
-        } else {
-            attention_forward(b.att, b.lse, b.qkv, pass.B, pass.T, c.NH, HS, dropout(model, pass, l, kSiteAttention), s);
-        }
-        matmul_forward(a.branch, b.att, p.attprojw, p.attprojb, N, C, C, s);
-        residual_layernorm_forward(b.residual2, b.ln2, b.ln2_mean, b.ln2_rstd, x, a.branch, p.ln2w, p.ln2b, N, C,
-                                   dropout(model, pass, l, kSiteProjection), s);
-
-        matmul_gelu_forward(b.gelu, b.fc, b.ln2, p.fcw, p.fcb, N, C, 4 * C, s);
+        forward_block(model, pass, l, x);
         matmul_forward(a.branch, b.gelu, p.fcprojw, p.fcprojb, N, 4 * C, C, s);
         const Dropout drop = dropout(model, pass, l, kSiteMlp);
         if (l + 1 < c.L) {              // the next block's first LayerNorm, or the last one
@@ -189,6 +212,19 @@ static void forward(Gpt* model, const Pass& pass) {
         }
         x = b.residual3;
     }
+}
+
+// Fills again what the blocks share, for block l whose input is x.
+static void recompute_block(Gpt* model, const Pass& pass, int l, const floatX* x) {
+    GptActivations::Block& b = model->act.block[size_t(l)];
+    const GptTensors<floatX>::Block& p = model->w.block[size_t(l)];
+    const int C = model->config.C, N = pass.B * pass.T;
+    const bool last = l + 1 == model->config.L;         // forward has left its arrays as they should be
+    if (last) return;
+    if (model->recompute >= 2) layernorm_forward(b.ln1, b.ln1_mean, b.ln1_rstd, x, p.ln1w, p.ln1b, N, C, pass.stream);
+    if (model->recompute >= 3) return forward_block(model, pass, l, x);
+    if (model->recompute >= 2) layernorm_forward(b.ln2, b.ln2_mean, b.ln2_rstd, b.residual2, p.ln2w, p.ln2b, N, C, pass.stream);
+    if (model->recompute >= 1) gelu_forward(b.gelu, b.fc, size_t(N) * 4 * size_t(C), pass.stream);
 }
 
 double gpt_loss(Gpt* model, const int* tokens, const int* targets, int B, int T, float* losses, Stream s) {
@@ -258,6 +294,7 @@ void gpt_forward_backward(Gpt* model, double* loss, const int* tokens, const int
         const GptTensors<float>::Block& d = model->d.block[size_t(l)];
         const floatX* x = l > 0 ? a.block[size_t(l) - 1].residual3 : a.encoded;
 
+        recompute_block(model, pass, l, x);
         const floatX* dmlp = through_dropout(l, kSiteMlp);
         matmul_backward_params(d.fcprojw, d.fcprojb, dmlp, b.gelu, N, 4 * C, C, acc, s);
         matmul_gelu_backward_input(a.dwide, dmlp, w.fcprojw, b.fc, N, 4 * C, C, s);

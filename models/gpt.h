@@ -44,7 +44,8 @@ template <class F> struct GptTensors {
     F *lnfw, *lnfb;             // (C)
 };
 
-// What forward leaves for backward.
+// What forward leaves for backward. With --recompute some of it is one array that all blocks share, and backward fills it again:
+//   1  gelu     2  ln1, ln2 too     3  everything of a block but its output, from its input
 struct GptActivations {
     struct Block {
         floatX *ln1;                // (N,C)
@@ -75,6 +76,8 @@ struct GptActivations {
     int *tokens, *targets;          // (N)
 };
 
+struct Activation { const char* name; void** pointer; size_t bytes; int count; };   // count: how many blocks have one of their own
+
 // Called as soon as backward has written the gradients of tensors [first, last) of the table for the last time in this pass.
 using GradientsReady = void (*)(void* context, int first, int last);
 
@@ -88,10 +91,14 @@ struct Gpt {
     size_t activation_bytes;
     int B, T;                       // what the activations have room for
     int chunk;                      // rows of logits at a time
+    int recompute;                  // 0 to 3, see GptActivations; the bits do not depend on it
 };
 
+// Names and sizes of the activations, one row per array: what gpt_create will allocate. The pointers are of `act`.
+std::vector<Activation> gpt_plan(GptActivations* act, const GptConfig& config, int B, int T, int recompute, bool training);
+
 // weights: an arena of arena.n elements, laid out by gpt_tensors. B, T: the largest batch. training: room for backward too.
-void gpt_create(Gpt* model, const GptConfig& config, int B, int T, floatX* weights, bool training);
+void gpt_create(Gpt* model, const GptConfig& config, int B, int T, int recompute, floatX* weights, bool training);
 void gpt_destroy(Gpt* model);
 // Points model->d at an arena of gradients: one of the buffers of the reduction tree.
 void gpt_set_gradients(Gpt* model, float* grads);
@@ -100,7 +107,8 @@ void gpt_set_gradients(Gpt* model, float* grads);
 double gpt_loss(Gpt* model, const int* tokens, const int* targets, int B, int T, float* losses, Stream stream);
 
 // Forward and backward of one leaf of model->B x model->T tokens: gradients of the summed loss "=" or "+=" into model->d,
-// the summed loss into loss[0] (memory of the device, so that nobody waits for it here).
+// the summed loss into loss[0] (memory of the device, so that nobody waits for it here). tokens and targets are host memory and
+// stay as they are until the stream has read them.
 void gpt_forward_backward(Gpt* model, double* loss, const int* tokens, const int* targets, bool accumulate,
                           const StepState* state, uint32_t leaf, GradientsReady ready, void* context, Stream stream);
 

@@ -1,4 +1,4 @@
-// backends.h -- the only indirection between main and a backend: three calls per process.
+// backends.h -- the only indirection between main and a backend: four calls per process.
 #pragma once
 #include "comm.h"
 #include "options.h"
@@ -7,6 +7,7 @@ struct Backend {
     const char* name;                                   // namespace
     bool gpu;
     const char* dtype;                                  // storage type of weights and activations
+    int (*devices)();                                   // that answer
     int (*train)(Options options, Comm* comm);          // each returns an exit code
     int (*sample)(Options options, Comm* comm);
     int (*eval)(Options options, Comm* comm);

@@ -2,44 +2,16 @@
 #include "ddp.h"
 #include <algorithm>
 #include <bit>
-#include <cmath>
-#include <cstring>
 #include <type_traits>
 #include "common.h"
-#include "file.h"
 
 namespace BACKEND {
 
-namespace {
-
-struct Range { size_t begin, end; size_t size() const { return end - begin; } };
-
-// Part k of n of a range, cut at units.
-Range part(Range whole, size_t k, size_t n) {
-    const size_t units = whole.size() / kUnit;
-    return {whole.begin + units * k / n * kUnit, whole.begin + units * (k + 1) / n * kUnit};
-}
-
-// Local rank l's part of a bucket: what it folds among the ranks of its host.
-Range host_slice(const Ddp* ddp, const Bucket& b) {
-    return part({b.begin, b.end}, size_t(ddp->comm->local_rank), size_t(ddp->comm->local_size));
-}
-// The part of it that this rank owns: folded over hosts too, updated here.
-Range own_slice(const Ddp* ddp, const Bucket& b) {
-    return part(host_slice(ddp, b), size_t(ddp->comm->host), size_t(ddp->comm->hosts));
-}
-// Byte offsets of the hosts' parts of a slice, counted from its begin, in an array that holds so many bytes per unit.
-std::vector<size_t> host_cuts(const Ddp* ddp, Range slice, size_t unit_bytes) {
-    const size_t hosts = size_t(ddp->comm->hosts);
-    std::vector<size_t> cut;
-    for (size_t h = 0; h < hosts; h++) cut.push_back((part(slice, h, hosts).begin - slice.begin) / kUnit * unit_bytes);
-    cut.push_back(slice.size() / kUnit * unit_bytes);
-    return cut;
-}
+static Range own(const Ddp* ddp, Range bucket) { return own_slice(bucket, ddp->comm, ddp->comm->local_rank, ddp->comm->host); }
 
 // From the arena's end: a small bucket, so that communication starts early; then full ones.
-std::vector<Bucket> cut_buckets(size_t n) {
-    std::vector<Bucket> buckets;
+static std::vector<Range> cut_buckets(size_t n) {
+    std::vector<Range> buckets;
     for (size_t end = n; end > 0;) {
         const size_t want = (buckets.empty() ? kFirstBucketBytes : kBucketBytes) / sizeof(float);
         const size_t begin = end > want ? end - want : 0;
@@ -49,95 +21,138 @@ std::vector<Bucket> cut_buckets(size_t n) {
     return buckets;
 }
 
-// On the communication stream. Afterwards this rank's slice of grads[0] holds the sum over all lanes, and partials its squares.
-void reduce_bucket(Ddp* ddp, const Bucket& bucket) {
-    Comm* comm = ddp->comm;
-    const double start = now_seconds();
-    const size_t n = bucket.end - bucket.begin;
+// On the communication stream. Afterwards this rank's slice of grads[0] holds the sum over all lanes, and partials the squares.
+static void reduce_bucket(Ddp* ddp, size_t b, Ddp::Marks* marks) {
+    const Range bucket = ddp->buckets[b], mine = own(ddp, bucket), slice = host_slice(bucket, ddp->comm, ddp->comm->local_rank);
+    const auto sum = [&](Range to, const std::vector<const float*>& terms) {
+        if (terms.size() > 1 || terms[0] != ddp->grads[0] + to.begin)
+            fold(ddp->grads[0] + to.begin, terms.data(), int(terms.size()), to.size(), ddp->stream);
+    };
+    mark_set(marks->begin[b], ddp->stream);
     for (size_t k = ddp->grads.size() - 1; k > 0; k--) {            // the tree inside this rank: the last lane's buffer joins the others
         const float* terms[] = {ddp->grads[k - 1] + bucket.begin, ddp->grads[k] + bucket.begin};
-        fold(ddp->grads[k - 1] + bucket.begin, terms, 2, n, ddp->stream);
+        fold(ddp->grads[k - 1] + bucket.begin, terms, 2, bucket.size(), ddp->stream);
     }
-    if (comm->local_size > 1) comm_local_barrier(comm, 1);          // every rank of this host has its sum in grads[0]
-    const Range slice = host_slice(ddp, bucket);
-    std::vector<const float*> terms;
-    for (const float* peer : ddp->peers) terms.push_back(peer + slice.begin);
-    if (comm->local_size > 1) fold(ddp->grads[0] + slice.begin, terms.data(), comm->local_size, slice.size(), ddp->stream);
-    const Range own = own_slice(ddp, bucket);
-    if (comm->hosts > 1) {
-        comm_hosts_scatter(comm, ddp->grads[0] + slice.begin, host_cuts(ddp, slice, kUnit * sizeof(float)).data(), ddp->received);
-        terms.clear();
-        for (int h = 0; h < comm->hosts; h++) terms.push_back(h == comm->host ? ddp->grads[0] + own.begin : ddp->received + size_t(h) * own.size());
-        fold(ddp->grads[0] + own.begin, terms.data(), comm->hosts, own.size(), ddp->stream);
-    }
-    norm_partials(ddp->partials + own.begin / kUnit, ddp->grads[0] + own.begin, own.size(), ddp->stream);
-    if (comm->hosts > 1) comm_hosts_gather(comm, ddp->partials + slice.begin / kUnit, host_cuts(ddp, slice, sizeof(float)).data());
-    ddp->comm_seconds += now_seconds() - start;
+    sum(slice, exchange_local(ddp->exchange, bucket, ddp->stream));
+    sum(mine, exchange_hosts(ddp->exchange, bucket, ddp->stream));
+    norm_partials(ddp->partials + mine.begin / kUnit, ddp->grads[0] + mine.begin, mine.size(), ddp->stream);
+    exchange_gather_partials(ddp->exchange, bucket, ddp->stream);
+    mark_set(marks->end[b], ddp->stream);
 }
 
-void run_job(void* job) {
+static void run_job(void* job) {
     Ddp* ddp = static_cast<Ddp::Job*>(job)->ddp;
-    reduce_bucket(ddp, ddp->buckets[static_cast<Ddp::Job*>(job)->bucket]);
+    reduce_bucket(ddp, static_cast<Ddp::Job*>(job)->bucket, &ddp->marks[0]);
 }
 
-// Every host's owners send their slices of an arena to the other hosts; the ranks of a host share its memory.
-template <class F> void gather_slices(Ddp* ddp, F* base) {
-    if (ddp->comm->hosts == 1) return;
-    for (const Bucket& b : ddp->buckets) {
-        const Range slice = host_slice(ddp, b);
-        comm_hosts_gather(ddp->comm, base + slice.begin, host_cuts(ddp, slice, kUnit * sizeof(F)).data());
-    }
+// A GPU's stream is fed from here; a CPU's is a thread that does the work.
+static void start_bucket(Ddp* ddp) {
+    if constexpr (kOnGpu) run_job(&ddp->jobs[ddp->next]);
+    else stream_call(ddp->stream, run_job, &ddp->jobs[ddp->next]);
+    ddp->next++;
 }
 
-}  // namespace
-
-void ddp_create(Ddp* ddp, Comm* comm, const Arena* arena, int R, bool overlap) {
+void ddp_create(Ddp* ddp, Comm* comm, const Arena* arena, int R, bool overlap, bool nccl_sums) {
     *ddp = Ddp{};
     ddp->comm = comm; ddp->arena = arena; ddp->R = R; ddp->overlap = overlap;
     ddp->lanes = R / comm->size;
     CHECK(ddp->lanes * comm->size == R && std::has_single_bit(unsigned(R)), "ddp_create: %d lanes on %d ranks", R, comm->size);
     const size_t n = arena->n;
-    ddp->weights = static_cast<floatX*>(comm_shared(comm, n * sizeof(floatX), "weights"));
-    ddp->m = static_cast<float*>(comm_shared(comm, n * sizeof(float), "first moments"));
-    ddp->v = static_cast<float*>(comm_shared(comm, n * sizeof(float), "second moments"));
-    if constexpr (std::is_same_v<floatX, float>) ddp->master = ddp->weights;
-    else ddp->master = static_cast<float*>(comm_shared(comm, n * sizeof(float), "fp32 weights"));
-    float* shared = static_cast<float*>(comm_shared(comm, size_t(comm->local_size) * n * sizeof(float), "gradients"));
-    for (int l = 0; l < comm->local_size; l++) ddp->peers.push_back(shared + size_t(l) * n);
-    ddp->grads.push_back(ddp->peers[size_t(comm->local_rank)]);
-    for (int k = 1; k < ddp->lanes; k *= 2) ddp->grads.push_back(static_cast<float*>(device_alloc(n * sizeof(float), "gradients of a lane")));
-    ddp->partials = static_cast<float*>(comm_shared(comm, n / kUnit * sizeof(float), "partial norms"));
     ddp->buckets = cut_buckets(n);
-    for (size_t b = 0; b < ddp->buckets.size(); b++) ddp->jobs.push_back({ddp, b});
-    if (comm->hosts > 1) {
-        size_t largest = 0;
-        for (const Bucket& b : ddp->buckets) largest = std::max(largest, own_slice(ddp, b).size());
-        ddp->received = static_cast<float*>(device_alloc(size_t(comm->hosts) * largest * sizeof(float), "gradients from other hosts"));
+    size_t largest = 0, own_n = 0;
+    for (size_t b = 0; b < ddp->buckets.size(); b++) {
+        ddp->jobs.push_back({ddp, b});
+        largest = std::max(largest, ddp->buckets[b].size());
+        ddp->own_at.push_back(kOnGpu ? own_n : own(ddp, ddp->buckets[b]).begin);
+        own_n += own(ddp, ddp->buckets[b]).size();
+    }
+    ddp->own_n = kOnGpu ? own_n : n;
+    ddp->exchange = exchange_create(comm, n, largest, nccl_sums);
+    ddp->weights = exchange_weights(ddp->exchange);
+    ddp->partials = exchange_partials(ddp->exchange);
+    ddp->grads.push_back(exchange_gradients(ddp->exchange));
+    for (int k = 1; k < ddp->lanes; k *= 2) ddp->grads.push_back(static_cast<float*>(device_alloc(n * sizeof(float), "gradients of a lane")));
+    const auto state = [&](const char* what) { return static_cast<float*>(comm_shared(comm, n * sizeof(float), what)); };
+    if constexpr (std::is_same_v<floatX, float>) ddp->master = ddp->weights;
+    else ddp->master = state("fp32 weights");
+    ddp->m = state("first moments");
+    ddp->v = state("second moments");
+    if constexpr (kOnGpu) {
+        float** const slices[] = {&ddp->own_master, &ddp->own_m, &ddp->own_v};
+        for (float** slice : slices) *slice = static_cast<float*>(device_alloc(std::max(ddp->own_n, kUnit) * sizeof(float), "this rank's part of the optimizer's state"));
+        ddp->decay = static_cast<uint8_t*>(device_alloc(arena->decay.size(), "which tensors decay"));
+        copy_to_device(ddp->decay, arena->decay.data(), arena->decay.size(), nullptr);
+        stream_sync(nullptr);
+    } else {
+        ddp->own_master = ddp->master; ddp->own_m = ddp->m; ddp->own_v = ddp->v;
+        ddp->decay = const_cast<uint8_t*>(arena->decay.data());
     }
     ddp->stream = stream_create();
+    for (Ddp::Marks& marks : ddp->marks) {
+        marks.computed = mark_create(); marks.updated = mark_create(); marks.gathered = mark_create();
+        for (size_t b = 0; b < ddp->buckets.size(); b++) { marks.begin.push_back(mark_create()); marks.end.push_back(mark_create()); }
+    }
 }
 
 void ddp_destroy(Ddp* ddp) {
+    if (!ddp->exchange) return;
     stream_destroy(ddp->stream);
+    for (Ddp::Marks& marks : ddp->marks) {
+        for (const Mark mark : {marks.computed, marks.updated, marks.gathered}) mark_destroy(mark);
+        for (size_t b = 0; b < ddp->buckets.size(); b++) { mark_destroy(marks.begin[b]); mark_destroy(marks.end[b]); }
+    }
     for (size_t k = 1; k < ddp->grads.size(); k++) device_free(ddp->grads[k]);
-    device_free(ddp->received);
+    if constexpr (kOnGpu)
+        for (void* memory : {static_cast<void*>(ddp->own_master), static_cast<void*>(ddp->own_m), static_cast<void*>(ddp->own_v), static_cast<void*>(ddp->decay)}) device_free(memory);
+    exchange_destroy(ddp->exchange);
     *ddp = Ddp{};
 }
 
+// ----------------------------------------------------------------------------------------- the state, for checkpoints
+
 void ddp_broadcast_state(Ddp* ddp) {
     Comm* comm = ddp->comm;
+    const size_t n = ddp->arena->n;
     comm_barrier(comm);
     if (comm->hosts > 1)
-        for (float* state : {ddp->master, ddp->m, ddp->v}) comm_broadcast(comm, state, ddp->arena->n * sizeof(float), 0);
-    if constexpr (!std::is_same_v<floatX, float>)
-        if (comm->local_rank == 0) store_floats(ddp->weights, ddp->master, ddp->arena->n);
+        for (float* state : {ddp->master, ddp->m, ddp->v}) comm_broadcast(comm, state, n * sizeof(float), 0);
+    comm_barrier(comm);
+    if constexpr (kOnGpu) {
+        std::vector<floatX> weights(n);
+        store_floats(weights.data(), ddp->master, n);
+        copy_to_device(ddp->weights, weights.data(), n * sizeof(floatX), nullptr);
+        for (size_t b = 0; b < ddp->buckets.size(); b++) {
+            const Range r = own(ddp, ddp->buckets[b]);
+            const auto up = [&](float* to, const float* from) { copy_to_device(to + ddp->own_at[b], from + r.begin, r.size() * sizeof(float), nullptr); };
+            up(ddp->own_master, ddp->master); up(ddp->own_m, ddp->m); up(ddp->own_v, ddp->v);
+        }
+        stream_sync(nullptr);
+    } else if constexpr (!std::is_same_v<floatX, float>) {
+        if (comm->local_rank == 0) store_floats(ddp->weights, ddp->master, n);
+    }
     comm_barrier(comm);
 }
 
 void ddp_gather_state(Ddp* ddp) {
-    gather_slices(ddp, ddp->m);
-    gather_slices(ddp, ddp->v);
-    if constexpr (!std::is_same_v<floatX, float>) gather_slices(ddp, ddp->master);
+    const Comm* comm = ddp->comm;
+    for (size_t b = 0; b < ddp->buckets.size(); b++) {
+        const Range r = own(ddp, ddp->buckets[b]);
+        const auto down = [&](float* to, const float* from) { copy_to_host_later(to + r.begin, from + ddp->own_at[b], r.size() * sizeof(float), ddp->stream); };
+        if constexpr (kOnGpu) { down(ddp->master, ddp->own_master); down(ddp->m, ddp->own_m); down(ddp->v, ddp->own_v); }
+    }
+    stream_sync(ddp->stream);
+    if (comm->hosts > 1) {              // the owners on other hosts send; the ranks of a host share the memory
+        std::vector<float*> arrays = {ddp->m, ddp->v};
+        if constexpr (!std::is_same_v<floatX, float>) arrays.push_back(ddp->master);
+        for (float* array : arrays)
+            for (const Range& bucket : ddp->buckets) {
+                const Range slice = host_slice(bucket, comm, comm->local_rank);
+                std::vector<size_t> cut;
+                for (int h = 0; h < comm->hosts; h++) cut.push_back((part(slice, h, comm->hosts).begin - slice.begin) * sizeof(float));
+                cut.push_back(slice.size() * sizeof(float));
+                comm_hosts_gather(ddp->comm, array + slice.begin, cut.data());
+            }
+    }
     comm_barrier(ddp->comm);
 }
 
@@ -145,7 +160,9 @@ void ddp_gather_state(Ddp* ddp) {
 
 void ddp_begin(Ddp* ddp) {
     ddp->next = 0;
-    ddp->comm_seconds = ddp->exposed_seconds = 0;
+    std::swap(ddp->marks[0], ddp->marks[1]);
+    ddp->marks[0].set = false;
+    stream_wait(nullptr, ddp->stream);
 }
 
 // Lane i of this rank waits, as a block of the tree, beside one block per set bit of i: its buffer is the next one.
@@ -162,40 +179,58 @@ void ddp_lane_done(Ddp* ddp, int lane) {
     }
 }
 
-void ddp_gradients_ready(void* context, int first, int) {
-    Ddp* ddp = static_cast<Ddp*>(context);
-    if (!ddp->overlap) return;
-    for (; ddp->next < ddp->buckets.size() && ddp->buckets[ddp->next].begin >= ddp->arena->offset[size_t(first)]; ddp->next++) {
-        stream_wait(ddp->stream, nullptr);
-        stream_call(ddp->stream, run_job, &ddp->jobs[ddp->next]);
-    }
+void ddp_gradients_ready(Ddp* ddp, int first) {
+    if (!ddp->overlap || ddp->next == ddp->buckets.size() || ddp->buckets[ddp->next].begin < ddp->arena->offset[size_t(first)]) return;
+    stream_wait(ddp->stream, nullptr);
+    while (ddp->next < ddp->buckets.size() && ddp->buckets[ddp->next].begin >= ddp->arena->offset[size_t(first)]) start_bucket(ddp);
 }
 
 void ddp_reduce_finish(Ddp* ddp) {
-    const double start = now_seconds();
-    for (; ddp->next < ddp->buckets.size(); ddp->next++) stream_call(ddp->stream, run_job, &ddp->jobs[ddp->next]);
-    stream_sync(ddp->stream);
-    ddp->exposed_seconds += now_seconds() - start;
-}
-
-double ddp_grad_norm(const Ddp* ddp) {
-    double sum = 0;
-    for (size_t k = 0; k < ddp->arena->n / kUnit; k++) sum += double(ddp->partials[k]);
-    return std::sqrt(sum);
-}
-
-void ddp_update(Ddp* ddp, const AdamW& adamw, const StepState* state) {
-    for (const Bucket& b : ddp->buckets) {
-        const Range own = own_slice(ddp, b);
-        adamw_update(ddp->weights + own.begin, ddp->master + own.begin, ddp->m + own.begin, ddp->v + own.begin,
-                     ddp->grads[0] + own.begin, ddp->arena->decay.data() + own.begin / kUnit, own.size(), adamw, state, nullptr);
+    mark_set(ddp->marks[0].computed, nullptr);
+    stream_wait(ddp->stream, nullptr);
+    while (ddp->next < ddp->buckets.size()) start_bucket(ddp);
+    if constexpr (!kOnGpu) {
+        stream_sync(ddp->stream);
+        exchange_finish(ddp->exchange, nullptr);        // the other ranks' partials are there
     }
-    const double start = now_seconds();
-    gather_slices(ddp, ddp->weights);
-    if (ddp->comm->local_size > 1) comm_local_barrier(ddp->comm, 0);
-    ddp->exposed_seconds += now_seconds() - start;
 }
 
-uint64_t ddp_hash_weights(const Ddp* ddp) { return hash_bytes(ddp->weights, ddp->arena->n * sizeof(floatX), 0); }
+void ddp_clip(Ddp* ddp, StepState* state, double* norm, double clip, double tokens) {
+    clip_scale(state, norm, ddp->partials, ddp->arena->n / kUnit, clip, tokens, ddp->stream);
+}
+
+// From the arena's start: what the next forward needs first.
+void ddp_update(Ddp* ddp, const AdamW& adamw, const StepState* state) {
+    for (size_t b = ddp->buckets.size(); b-- > 0;) {
+        const Range r = own(ddp, ddp->buckets[b]);
+        const size_t at = ddp->own_at[b];
+        adamw_update(ddp->weights + r.begin, ddp->own_master + at, ddp->own_m + at, ddp->own_v + at, ddp->grads[0] + r.begin,
+                     ddp->decay + r.begin / kUnit, r.size(), adamw, state, ddp->stream);
+    }
+    mark_set(ddp->marks[0].updated, ddp->stream);
+    for (size_t b = ddp->buckets.size(); b-- > 0;) exchange_gather_weights(ddp->exchange, ddp->buckets[b], ddp->stream);
+    exchange_finish(ddp->exchange, ddp->stream);
+    mark_set(ddp->marks[0].gathered, ddp->stream);
+    ddp->marks[0].set = true;
+}
+
+DdpTimes ddp_times(Ddp* ddp) {
+    DdpTimes times = {};
+    const Ddp::Marks& now = ddp->marks[0];
+    for (size_t b = 0; b < ddp->buckets.size(); b++) times.comm += mark_seconds(now.begin[b], now.end[b]);
+    times.exposed = std::max(0.0, mark_seconds(now.computed, now.end.back()));
+    const Ddp::Marks& gathered = ddp->marks[kOnGpu ? 1 : 0];
+    if (gathered.set && ddp->comm->size > 1) {
+        const double gather = mark_seconds(gathered.updated, gathered.gathered);
+        times.comm += gather;
+        times.exposed += gather;
+    }
+    return times;
+}
+
+// Of their bits, which do not all stand for floats.
+uint64_t ddp_hash_weights(const Ddp* ddp) {
+    return hash_floats(reinterpret_cast<const float*>(ddp->weights), ddp->arena->n * sizeof(floatX) / sizeof(float), ddp->stream);
+}
 
 }  // namespace BACKEND

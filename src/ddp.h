@@ -15,57 +15,72 @@
 //     comm                                 [ bucket 0    ]  [ bucket 1    ]
 //
 // Between the reduce-scatter and the all-gather stands the update (ZeRO-1): masters and moments of a slice live on its owner.
-// On one host "gather" costs nothing: its ranks share the memory of the weights. Elementwise sums do not see where buckets,
-// slices or threads cut, so overlap and bucket sizes cannot change a bit.
+// exchange.h moves the bytes. Elementwise sums do not see where buckets, slices or threads cut, so overlap and bucket sizes cannot
+// change a bit. On a GPU nothing here waits: the step is put on two streams, and the host goes on.
 #pragma once
 #include <vector>
 #include "arena.h"
 #include "comm.h"
+#include "exchange.h"
 #include "kernels.h"
 
 namespace BACKEND {
 
 constexpr size_t kBucketBytes = 25 << 20, kFirstBucketBytes = 1 << 20;
 
-struct Bucket { size_t begin, end; };       // elements, multiples of kUnit; buckets go from the arena's end to its start
-
 struct Ddp {
     Comm* comm;
     const Arena* arena;
+    Exchange* exchange;
     int R, lanes;                           // lanes of the run, and of this rank: R / W
     bool overlap;
-    floatX* weights;                        // (n)  shared by the ranks of a host
-    float *master, *m, *v;                  // (n)  fp32 weights (the same memory as weights where floatX is float) and moments
-    std::vector<float*> grads;              // buffers of the tree: log2(lanes) + 1 of (n); grads[0] is readable by the host's ranks
-    std::vector<float*> peers;              // grads[0] of each local rank
-    float* partials;                        // (n / kUnit)  squares of the reduced gradient, shared by the ranks of a host
-    float* received;                        // what other hosts send: (hosts x a bucket's part)
-    std::vector<Bucket> buckets;
+    floatX* weights;                        // (n)  of the device; one for all ranks of a CPU host
+    std::vector<float*> grads;              // buffers of the tree: log2(lanes) + 1 of (n)
+    float* partials;                        // (n / kUnit)  squares of the reduced gradient
+    // The optimizer's state: whole on the host, shared by its ranks, for reading and writing checkpoints. A CPU updates it there (and with
+    // floatX = float the master is the weights); a GPU holds its own slices, packed, and the host's copy is filled when asked for.
+    float *master, *m, *v;                  // (n)
+    float *own_master, *own_m, *own_v;      // (own elements), the slice of bucket b at own_at[b]
+    std::vector<size_t> own_at;
+    size_t own_n;                           // elements of the three
+    uint8_t* decay;                         // (n / kUnit)  the arena's, where kernels can read it
+    std::vector<Range> buckets;             // from the arena's end to its start
     Stream stream;                          // communication
     // of the step under way
     size_t next;                            // first bucket not yet handed to the stream
-    double comm_seconds, exposed_seconds;   // time the reduction took, and how much of it nothing else hid
     struct Job { Ddp* ddp; size_t bucket; };
     std::vector<Job> jobs;
+    // Points of a step, to measure it; of two steps, since the gather of one ends in the next.
+    struct Marks {
+        Mark computed;                      // this rank's backward is done
+        std::vector<Mark> begin, end;       // of each bucket's reduction
+        Mark updated, gathered;
+        bool set;
+    } marks[2];
 };
 
-// Weights, moments and grads[0] lie in comm's shared memory. R is a multiple of comm->size, both powers of two.
-void ddp_create(Ddp* ddp, Comm* comm, const Arena* arena, int R, bool overlap);
+// The state and grads[0] come from comm's shared memory on a CPU. R is a multiple of comm->size, both powers of two.
+void ddp_create(Ddp* ddp, Comm* comm, const Arena* arena, int R, bool overlap, bool nccl_sums);
 void ddp_destroy(Ddp* ddp);
 
-// Rank 0's weights and moments become everybody's: after initialisation or a resume. Compares nothing; see check_agreement.
+// Rank 0's master, m and v become everybody's, and the weights: after initialisation or a resume. Compares nothing; see check_agreement.
 void ddp_broadcast_state(Ddp* ddp);
-// Hosts that do not own a slice get its moments: before rank 0 writes a checkpoint.
+// Rank 0's master, m and v become whole: before it writes a checkpoint.
 void ddp_gather_state(Ddp* ddp);
 
 // The step, in this order:
-void ddp_begin(Ddp* ddp);
+void ddp_begin(Ddp* ddp);                                // what is put on the main stream next sees the weights of the last update
 float* ddp_lane_buffer(Ddp* ddp, int lane);              // where the gradients of this rank's lane 0, 1, ... go
 void ddp_lane_done(Ddp* ddp, int lane);                  // folds what is complete inside the rank
-void ddp_gradients_ready(void* ddp, int first, int last);// the model's callback in the last leaf of the last lane: starts buckets
-void ddp_reduce_finish(Ddp* ddp);                        // returns when every bucket is reduced
-double ddp_grad_norm(const Ddp* ddp);                    // of the summed gradient; after a collective that follows ddp_reduce_finish
+void ddp_gradients_ready(Ddp* ddp, int first);           // tensors from `first` of the table on are final: starts their buckets
+void ddp_reduce_finish(Ddp* ddp);                        // the remaining buckets; a CPU returns when they are reduced on all ranks
+void ddp_clip(Ddp* ddp, StepState* state, double* norm, double clip, double tokens);   // clip_scale over the whole gradient, on ddp->stream
 void ddp_update(Ddp* ddp, const AdamW& adamw, const StepState* state);   // this rank's slices, then the gather of the weights
+
+// Seconds the reduction and the gather took, and how much of them no computation hid. Of the step that the last ddp_begin began, when
+// the host has waited for its norm; a GPU reports the gather of the step before.
+struct DdpTimes { double comm, exposed; };
+DdpTimes ddp_times(Ddp* ddp);
 
 uint64_t ddp_hash_weights(const Ddp* ddp);
 

@@ -44,20 +44,15 @@ Fault parse(const char* all) {
 
 }  // namespace
 
-void fault_point(const char* point, int rank, int64_t step, float* data, size_t n) {
+Damage fault_point(const char* point, int rank, int64_t step, size_t n) {
     static const Fault fault = std::getenv("LOCKSTEP_FAULT") ? parse(std::getenv("LOCKSTEP_FAULT")) : Fault{};
-    if (!fault.on || fault.at != point || fault.rank != rank || fault.step != step) return;
+    if (!fault.on || fault.at != point || fault.rank != rank || fault.step != step) return {};
     warn("LOCKSTEP_FAULT fires: %s at %s", fault.action.c_str(), point);
     if (fault.action == "kill") raise(SIGKILL);
     if (fault.action == "stop") raise(SIGSTOP);
     if (fault.action == "exit") _exit(int(fault.argument));
     if (fault.action == "sleep") sleep(unsigned(fault.argument));
-    if (fault.action == "nan") data[0] = NAN;
-    if (fault.action == "flip") {
-        float* x = data + size_t(fault.argument) % n;
-        uint32_t bits;
-        std::memcpy(&bits, x, sizeof bits);
-        bits ^= 1u << 20;
-        std::memcpy(x, &bits, sizeof bits);
-    }
+    if (fault.action == "nan") return {Damage::nan, 0};
+    if (fault.action == "flip") return {Damage::flip, size_t(fault.argument) % n};
+    return {};
 }

@@ -10,19 +10,25 @@
 #include "launch.h"
 #include "run.h"
 
-// --device auto takes the first backend of the table whose storage type fits; the table is best first.
-static const Backend& choose_backend(const Options& options) {
+// --device auto takes the first backend of the table that has a device and the storage type asked for; the table is best first.
+static const Backend& choose_backend(Options* o) {
+    Options& options = *o;
     std::string have;
     for (const Backend* b = backends; b->name; b++) {
-        if ((options.device == "auto" || (options.device == "gpu") == b->gpu) && options.dtype == b->dtype) return *b;
+        const bool fits = (options.device == "auto" || (options.device == "gpu") == b->gpu) && (!options.is_given("dtype") || options.dtype == b->dtype);
+        if (fits && b->devices() > 0) {
+            options.dtype = b->dtype;
+            return *b;
+        }
+        if (fits && options.device == "gpu") die(kExitUsage, "--device gpu: no GPU answers; see nvidia-smi, or use --device cpu");
         have += std::string(have.empty() ? "" : ", ") + (b->gpu ? "gpu" : "cpu") + " " + b->dtype;
     }
     die(kExitUsage, "--device %s --dtype %s: not in this build, which has: %s", options.device.c_str(), options.dtype.c_str(), have.c_str());
 }
 
-static int run(const Options& options, const World& world, Comm** comm) {
-    if (options.reduce == "nccl") die(kExitUsage, "--reduce nccl: needs GPUs; leave it out on a CPU");
-    const Backend& backend = choose_backend(options);
+static int run(Options options, const World& world, Comm** comm) {
+    const Backend& backend = choose_backend(&options);
+    if (options.reduce == "nccl" && !backend.gpu) die(kExitUsage, "--reduce nccl: needs GPUs; leave it out on a CPU");
     if (options.command != "train" && world.size > 1) die(kExitUsage, "%s runs on one rank, not on %d; start it without a launcher", options.command.c_str(), world.size);
     if (options.command == "train") catch_signals();       // before the ranks meet: a stop while they do is not lost
     *comm = comm_create(world, options.timeout);

@@ -33,6 +33,7 @@ const Values natural    = {">= 0", 0, kBig, false, false};
 const Values any_seed   = {"from 0 to 18446744073709551615", 0, 18446744073709551615.0, false, false};
 const Values batch      = {"from 1 to 2147483647", 1, INT_MAX, false, false};      // leaves are counted in int
 const Values size       = {"from 1 to 65536", 1, 65536, false, false};
+const Values level      = {"from 0 to 3", 0, 3, false, false};
 const Values few        = {"from 1 to 1024", 1, 1024, false, false};
 const Values positive   = {"> 0", 0, 1e30, true, false};
 const Values not_minus  = {">= 0", 0, 1e30, false, false};
@@ -138,6 +139,9 @@ const Row table[] = {
     {kSystem, "overlap", "on|off", &Options::overlap, &flag, unbound, kTrain,
      "overlap-comm overlap-grad-reduce",
      "reduce gradients while backward goes on; off reduces after backward; same bits"},
+    {kSystem, "recompute", "LEVEL", &Options::recompute, &level, unbound, kTrain,
+     "gradient-checkpointing activation-checkpointing use-recompute -r",
+     "for less memory backward computes again: 0 nothing, 1 GELU, 2 and LayerNorm, 3 whole blocks; same bits"},
     {kSystem, "audit-every", "STEPS", &Options::audit_every, &natural, unbound, kTrain,
      "audit", "a micro-batch is computed twice and compared bit for bit; 0 = never"},
     {kSystem, "timeout", "SECONDS", &Options::timeout, &positive, local, kTrain,
@@ -166,7 +170,11 @@ const Row table[] = {
      "go on from the newest complete checkpoint (auto), or from a run or checkpoint folder"},
     {kOutput, "force", "", &Options::force, &flag, local, kTrain, "overwrite overwrite-output-dir",
      "overwrite a run that is in --out-dir"},
-    {kOutput, "verbose", "", &Options::verbose, &flag, local, kAll, "debug", "also print the tensors and the buckets of the reduction"},
+    {kOutput, "trace", "FILE", &Options::trace, &some_text, local, kTrain, "profile profiler",
+     "the timeline of every step, computation and communication, for chrome://tracing"},
+    {kOutput, "dry-run", "", &Options::dry_run, &flag, local, kTrain, "estimate",
+     "print parameters, memory and an estimate of the time, and stop"},
+    {kOutput, "verbose", "", &Options::verbose, &flag, local, kAll, "debug", "also print the tensors, the activations and the buckets of the reduction"},
 
     {kSamples, "prompt", "TEXT", &Options::prompt, &any_text, unbound, kTrain | kSample, "start input-text -p",
      "what a sample begins with"},
@@ -186,8 +194,6 @@ const struct { const char* names; const char* answer; } foreign[] = {
      "accumulation follows from --total-batch-size = micro-batches x --batch-size x --seq-len"},
     {"zero-stage zero fsdp -z", "the optimizer's state is always divided among the ranks (ZeRO-1)"},
     {"compile", "there is nothing to compile at run time"},
-    {"recompute gradient-checkpointing activation-checkpointing -r",
-     "for less memory: a smaller --batch-size with the same --total-batch-size"},
 };
 
 // Sizes: Radford et al. 2019; batch and learning rate of the larger ones: Brown et al. 2020, arXiv 2005.14165, table 2.1, and about

@@ -36,6 +36,7 @@ struct Options {
     std::string device = "auto", dtype = "fp32", reduce = "ordered";    // dtype: bf16 on a GPU
     int threads = 0;                    // per rank; 0: what this process may use
     int np = 0, max_restarts = 3;       // np 0: this process is one rank
+    int recompute = 0;                  // 0 to 3: what backward computes again instead of keeping it
     int64_t audit_every = 500;          // steps
     double timeout = 60;                // seconds
     bool overlap = true;                // reduce while backward goes on; off: after it, the same bits
@@ -43,7 +44,8 @@ struct Options {
     std::string out_dir, resume;        // resume: empty = no, "auto", or a path
     int64_t eval_every = 0, eval_steps = 0, sample_every = 0, log_every = 0, save_every = 0;
     int keep = 2;                       // checkpoints; 0: all
-    bool force = false, verbose = false;
+    std::string trace;                  // file of the timeline; empty: none
+    bool dry_run = false, force = false, verbose = false;
     // samples
     std::string prompt;
     double temperature = 0.8, top_p = 1;

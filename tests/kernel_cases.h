@@ -144,6 +144,7 @@ inline void tensor_write(Tensor& t, Side side, size_t shift) {
     const std::vector<char> image = tensor_image(t, side);
     if (side == kSpec) SPEC::copy_to_device(t.memory[side], image.data(), image.size(), nullptr);
     else BACKEND::copy_to_device(t.memory[side], image.data(), image.size(), nullptr);
+    BACKEND::stream_sync(nullptr);                  // `image` must stay until then
 }
 // The elements, after the guards, and an input's elements, were found unharmed.
 inline std::vector<char> tensor_read(const Tensor& t, Side side, const std::string& what) {

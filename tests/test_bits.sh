@@ -20,6 +20,7 @@ for n in 2 4 8; do like_one "np_$n" $train --np $n; done
 like_one threads_1 $train --threads 1
 like_one threads_2 $train --threads 2
 like_one overlap_off $train --np 2 --overlap off
+for level in 1 2 3; do like_one "recompute_$level" $train --recompute $level; done
 like_one lanes_of_the_batch $train --lanes 8
 sum_of_parts() { ! same "$tmp/one" "$tmp/lanes_4"; }        # negative control: another tree must not give the same bits
 run lanes_4 $train --lanes 4 && check "another number of lanes is noticed" sum_of_parts

@@ -101,6 +101,16 @@ saved_by_usr2() {
 }
 check "a request to save during a sample is kept" saved_by_usr2
 
+# ---- what a run would take, and where its time went
+expect "--dry-run of a large model" 0 '48 layers x 25 heads x 1600 channels.* 1,477,611,200 parameters' $train --dry-run --preset gpt2-1558m --out-dir "$tmp/dry"
+check "wrote nothing" test ! -e "$tmp/dry"
+activations() { $train --dry-run --preset small "$@" | sed -n 's/.*activations \([0-9]*\).*/\1/p'; }
+less_memory() { set -- $(activations) $(activations --recompute 1) $(activations --recompute 3); echo "$@"; [ "$1" -gt "$2" ] && [ "$2" -gt "$3" ]; }
+check "--recompute takes less memory" less_memory
+expect "--trace" 0 '^done ' $train $tiny --data $lines --np 2 --out-dir "$tmp/traced" --trace "$tmp/trace.json"
+check "is JSON with both tracks" python3 -c "import json; t = json.load(open('$tmp/trace.json')) + json.load(open('$tmp/trace.json.rank1')); assert {e['tid'] for e in t} == {'compute', 'communication', 'host'} and {e['pid'] for e in t} == {0, 1}"
+expect "--trace to no folder" 74 'no/where/t.json' $train $tiny --data $lines --out-dir "$tmp/traced2" --trace no/where/t.json
+
 # ---- tools
 expect "info of a checkpoint" 0 'transformer.wte.weight' $tools/info "$out/ckpt/step_00000004/model.safetensors"
 expect "export" 0 '' $tools/export "$out" --hf "$tmp/hf"

@@ -24,7 +24,7 @@ struct Fixture {
     Fixture(GptConfig c, int B, int T) : config(c) {
         const Arena arena = arena_layout(gpt_tensors(config));
         weights = static_cast<floatX*>(device_alloc(arena.n * sizeof(floatX), "weights"));
-        gpt_create(&model, config, B, T, weights, true);
+        gpt_create(&model, config, B, T, 0, weights, true);
         init.resize(arena.n);
         arena_init(init.data(), arena, 1);
         for (size_t t = 0; t < arena.tensors.size(); t++)       // larger weights and non-zero biases: nothing hides in zeros

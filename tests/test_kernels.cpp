@@ -324,6 +324,24 @@ TEST(matmul_gelu_forward) {
         }
 }
 
+TEST(gelu_forward) {
+    for (const size_t n : {size_t(8), size_t(1000), size_t(40008)}) {
+        Case c(format("gelu_forward n=%zu", n));
+        Tensor &out = c.out(kX, n), &pre = c.in(kX, normal(n, 3));
+        RUN(c, gelu_forward, out, pre, n);
+        c.near(out, 8);
+    }
+    const size_t N = 5, C = 8, OC = 72;                              // what a backward recomputes has forward's bits
+    Case c("matmul_gelu_forward and gelu_forward");
+    Tensor &out = c.out(kX, N * OC), &pre = c.out(kX, N * OC), &inp = c.in(kX, normal(N * C)), &weight = c.in(kX, normal(OC * C));
+    RUN(c, matmul_gelu_forward, out, pre, inp, weight, static_cast<BACKEND::floatX*>(nullptr), int(N), int(C), int(OC));
+    std::vector<BACKEND::floatX> before(N * OC), after(N * OC);
+    BACKEND::copy_to_host(before.data(), out.at(kBackend), N * OC * sizeof before[0], nullptr);
+    BACKEND::gelu_forward(reinterpret_cast<BACKEND::floatX*>(out.at(kBackend)), reinterpret_cast<BACKEND::floatX*>(pre.at(kBackend)), N * OC, nullptr);
+    BACKEND::copy_to_host(after.data(), out.at(kBackend), N * OC * sizeof before[0], nullptr);
+    EXPECT(std::memcmp(before.data(), after.data(), N * OC * sizeof before[0]) == 0, "gelu_forward has other bits than matmul_gelu_forward");
+}
+
 TEST(matmul_backward_input) {
     for (const Matmul& s : kMatmuls)
         for (const bool exact : {true, false}) {

@@ -15,7 +15,7 @@ const HotLoops hot_loops = {
     .layernorm = layernorm, .layernorm_backward = layernorm_backward, .add_partials = add_partials,
     .classifier = classifier,
     .embedding = embedding, .embedding_backward = embedding_backward, .position_backward = position_backward,
-    .dropout = dropout,
+    .gelu = gelu_all, .dropout = dropout,
     .fold = fold, .norm = norm, .adamw = adamw, .hash = hash,
     .multiply_adds = multiply_adds, .store_floats = convert, .load_floats = convert,
 };

@@ -90,6 +90,7 @@ struct HotLoops {
     void (*embedding_backward)(float* dwte, const floatX* dout, const int* tokens, int N, int C, int col, int cols, const Mask&);
     void (*position_backward)(float* dwpe_t, const floatX* dout_t, int B, size_t stride, int C, const Mask&, uint64_t index,
                               bool accumulate);
+    void (*gelu)(floatX* out, const floatX* pre, size_t n);
     void (*dropout)(floatX* out, const floatX* inp, size_t n, const Mask&, uint64_t index);
 
     void (*fold)(float* out, const float* const* terms, int count, size_t begin, size_t n);

@@ -3,10 +3,12 @@
 // Streams: an op runs at once, on the thread that calls it and those of the pool, whatever its Stream says. What should go on
 // beside it is given to stream_call.
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <string>
 #include <sys/mman.h>
+#include <unistd.h>
 #include <vector>
 #include "common.h"
 #include "hot.h"
@@ -43,7 +45,12 @@ void device_free(void* memory) {
 
 void copy_to_device(void* device, const void* host, size_t bytes, Stream) { std::memcpy(device, host, bytes); }
 void copy_to_host(void* host, const void* device, size_t bytes, Stream) { std::memcpy(host, device, bytes); }
+void copy_to_host_later(void* host, const void* device, size_t bytes, Stream) { std::memcpy(host, device, bytes); }
 void device_zero(void* device, size_t bytes, Stream) { std::memset(device, 0, bytes); }
+
+void* host_alloc(size_t bytes, const char* what) { return device_alloc(bytes, what); }
+void host_free(void* memory) { device_free(memory); }
+void host_register(void*, size_t) {}
 
 void store_floats(floatX* device, const float* host, size_t n) { hot().store_floats(device, host, n); }
 void load_floats(float* host, const floatX* device, size_t n) { hot().load_floats(host, device, n); }
@@ -53,6 +60,24 @@ void stream_destroy(Stream stream) { cpu_threads::stream_destroy(stream); }
 void stream_call(Stream stream, void (*function)(void*), void* argument) { cpu_threads::stream_call(stream, function, argument); }
 void stream_wait(Stream stream, Stream other) { cpu_threads::stream_wait(stream, other); }
 void stream_sync(Stream stream) { cpu_threads::stream_sync(stream); }
+
+// Ops run at once on the thread that calls them, so a mark is the time of the call.
+void* stream_native(Stream) { return nullptr; }
+struct Noted { double seconds; };
+Mark mark_create() { return reinterpret_cast<Mark>(new Noted{0}); }
+void mark_destroy(Mark mark) { delete reinterpret_cast<Noted*>(mark); }
+void mark_set(Mark mark, Stream) { reinterpret_cast<Noted*>(mark)->seconds = now_seconds(); }
+void mark_sync(Mark) {}
+void stream_wait_mark(Stream, Mark) {}
+double mark_seconds(Mark from, Mark to) { return reinterpret_cast<Noted*>(to)->seconds - reinterpret_cast<Noted*>(from)->seconds; }
+
+int device_count() { return 1; }
+void device_select(int) {}
+void device_memory(size_t* free, size_t* total) {
+    const size_t page = size_t(sysconf(_SC_PAGESIZE));
+    *total = size_t(sysconf(_SC_PHYS_PAGES)) * page;
+    *free = size_t(sysconf(_SC_AVPHYS_PAGES)) * page;
+}
 
 void set_threads(int n) { cpu_threads::set_count(n); }
 int get_threads() { return cpu_threads::count(); }
@@ -127,6 +152,14 @@ void matmul_gelu_forward(floatX* out, floatX* pre, const floatX* inp, const floa
 
 void matmul_forward(floatX* out, const floatX* inp, const floatX* weight, const floatX* bias, int N, int C, int OC, Stream stream) {
     matmul_gelu_forward(out, nullptr, inp, weight, bias, N, C, OC, stream);
+}
+
+void gelu_forward(floatX* out, const floatX* pre, size_t n, Stream) {
+    constexpr size_t kElements = 16384;
+    parallel_for(int(ceil_div(n, kElements)), [&](int task) {
+        const size_t begin = size_t(task) * kElements;
+        hot().gelu(out + begin, pre + begin, std::min(kElements, n - begin));
+    });
 }
 
 void matmul_gelu_backward_input(floatX* dpre, const floatX* dout, const floatX* weight, const floatX* pre, int N, int C, int OC,
@@ -293,8 +326,18 @@ void norm_partials(float* partials, const float* grad, size_t n, Stream) {
     });
 }
 
+void clip_scale(StepState* state, double* norm, const float* partials, size_t units, double clip, double tokens, Stream) {
+    double sums[256] = {}, sum = 0;
+    for (size_t k = 0; k < units; k++) sums[k % 256] += double(partials[k]);
+    for (int j = 0; j < 256; j++) sum += sums[j];
+    norm[0] = std::sqrt(sum) / tokens;
+    const double factor = clip > 0 ? std::fmin(1, clip / (norm[0] + 1e-6)) : 1;
+    state->grad_scale = std::isfinite(norm[0]) ? float(factor / tokens) : NAN;
+}
+
 void adamw_update(floatX* param, float* master, float* m, float* v, const float* grad, const uint8_t* decay, size_t n,
                   const AdamW& adamw, const StepState* state, Stream) {
+    if (!std::isfinite(state->grad_scale)) return;
     for_units(n, [&](size_t begin, size_t elements) {
         for (size_t i = begin; i < begin + elements; i += kUnit)
             hot().adamw(param + i, master + i, m + i, v + i, grad + i, float(decay[i / kUnit]), kUnit, adamw, *state);

@@ -18,6 +18,13 @@ template <class F> INLINE void each_dropped(size_t n, const Mask& mask, uint64_t
     }
 }
 
+static void gelu_all(floatX* out, const floatX* pre, size_t n) {
+    for (size_t i = 0; i < n; i += kWidth) {
+        const int left = int(n - i < kWidth ? n - i : kWidth);
+        store(out + i, gelu(load(pre + i, left)), left);
+    }
+}
+
 static void dropout(floatX* out, const floatX* inp, size_t n, const Mask& mask, uint64_t index) {
     each_dropped(n, mask, index, [&](size_t i, int left, Vec factor) { store(out + i, load(inp + i, left) * factor, left); });
 }

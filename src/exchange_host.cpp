@@ -1,0 +1,80 @@
+// exchange_host.cpp -- the road between CPU ranks: shared memory on a host, TCP between hosts.
+//
+// Called on the thread that does the work: the reduction's (channel 1 of the barriers) while backward runs, else the main one (channel 0).
+#include <algorithm>
+#include "common.h"
+#include "exchange.h"
+
+namespace BACKEND {
+
+struct Exchange {
+    Comm* comm;
+    std::vector<float*> gradients;          // of each local rank
+    floatX* weights;
+    float* partials;
+    float* received;                        // what other hosts send: (hosts x a bucket's own part)
+};
+
+Exchange* exchange_create(Comm* comm, size_t n, size_t largest, bool) {
+    Exchange* x = new Exchange{};
+    x->comm = comm;
+    x->weights = static_cast<floatX*>(comm_shared(comm, n * sizeof(floatX), "weights"));
+    float* gradients = static_cast<float*>(comm_shared(comm, size_t(comm->local_size) * n * sizeof(float), "gradients"));
+    for (int l = 0; l < comm->local_size; l++) x->gradients.push_back(gradients + size_t(l) * n);
+    x->partials = static_cast<float*>(comm_shared(comm, n / kUnit * sizeof(float), "partial norms"));
+    if (comm->hosts > 1) {
+        const size_t room = round_up(ceil_div(largest, size_t(comm->local_size)), kUnit) + size_t(comm->hosts) * kUnit;
+        x->received = static_cast<float*>(device_alloc(room * sizeof(float), "gradients from other hosts"));
+    }
+    return x;
+}
+
+void exchange_destroy(Exchange* x) {
+    if (x) device_free(x->received);
+    delete x;
+}
+
+const char* exchange_name(const Exchange* x) { return x->comm->hosts > 1 ? "shared memory and TCP" : "shared memory"; }
+float* exchange_gradients(Exchange* x) { return x->gradients[size_t(x->comm->local_rank)]; }
+floatX* exchange_weights(Exchange* x) { return x->weights; }
+float* exchange_partials(Exchange* x) { return x->partials; }
+
+// Byte offsets of the hosts' parts of a slice, counted from its begin, in an array that holds so many bytes per unit.
+static std::vector<size_t> host_cuts(const Comm* comm, Range slice, size_t unit_bytes) {
+    std::vector<size_t> cut;
+    for (int h = 0; h < comm->hosts; h++) cut.push_back((part(slice, h, comm->hosts).begin - slice.begin) / kUnit * unit_bytes);
+    cut.push_back(slice.size() / kUnit * unit_bytes);
+    return cut;
+}
+
+std::vector<const float*> exchange_local(Exchange* x, Range bucket, Stream) {
+    const size_t begin = host_slice(bucket, x->comm, x->comm->local_rank).begin;
+    if (x->comm->local_size > 1) comm_local_barrier(x->comm, 1);        // every rank of this host has its sums
+    std::vector<const float*> terms;
+    for (const float* gradients : x->gradients) terms.push_back(gradients + begin);
+    return terms;
+}
+
+std::vector<const float*> exchange_hosts(Exchange* x, Range bucket, Stream) {
+    const Comm* comm = x->comm;
+    const Range slice = host_slice(bucket, comm, comm->local_rank), own = own_slice(bucket, comm, comm->local_rank, comm->host);
+    const float* mine = exchange_gradients(x);
+    if (comm->hosts > 1) comm_hosts_scatter(x->comm, mine + slice.begin, host_cuts(comm, slice, kUnit * sizeof(float)).data(), x->received);
+    std::vector<const float*> terms;
+    for (int h = 0; h < comm->hosts; h++) terms.push_back(h == comm->host ? mine + own.begin : x->received + size_t(h) * own.size());
+    return terms;
+}
+
+// The ranks of a host share the arrays: only what other hosts own has to come.
+static void gather(Exchange* x, void* base, size_t unit_bytes, Range bucket) {
+    const Range slice = host_slice(bucket, x->comm, x->comm->local_rank);
+    if (x->comm->hosts > 1)
+        comm_hosts_gather(x->comm, static_cast<char*>(base) + slice.begin / kUnit * unit_bytes, host_cuts(x->comm, slice, unit_bytes).data());
+}
+void exchange_gather_weights(Exchange* x, Range bucket, Stream) { gather(x, x->weights, kUnit * sizeof(floatX), bucket); }
+void exchange_gather_partials(Exchange* x, Range bucket, Stream) { gather(x, x->partials, sizeof(float), bucket); }
+void exchange_finish(Exchange* x, Stream) {
+    if (x->comm->local_size > 1) comm_local_barrier(x->comm, 0);
+}
+
+}  // namespace BACKEND
