@@ -21,7 +21,7 @@
 
 namespace BACKEND {
 
-int train(Options options, Comm* comm);
+int train(Options options, Comm* comm, Run run);
 int sample(Options options, Comm* comm);
 int eval(Options options, Comm* comm);
 
@@ -186,7 +186,8 @@ namespace {
 // What a rank tells the others once per step, besides its leaves' losses.
 struct StepReport {
     uint32_t requests;
-    double compute_seconds, comm_seconds, exposed_seconds;
+    double compute_seconds;
+    GpuHealth gpu;
 };
 
 struct Trainer {
@@ -223,8 +224,6 @@ struct StepResult { double loss, norm, lr; uint32_t requests; bool skipped; };
 static double learning_rate(const Options& o, int64_t step) {
     return o.lr * schedule_fraction(o.schedule, step, o.steps, o.warmup_steps, o.final_lr_frac);
 }
-
-constexpr const char* kDtype = sizeof(floatX) == 2 ? "bf16" : "fp32";
 
 static size_t leaf_tokens(const Trainer* t) { return size_t(t->options.batch_size) * size_t(t->options.seq_len); }
 static StepState* state_of(const Trainer* t) { return t->state + t->step % 2; }
@@ -375,7 +374,7 @@ static StepResult train_step(Trainer* t) {
     const DdpTimes times = ddp_times(ddp);
     const size_t bytes = sizeof(StepReport) + size_t(mine) * sizeof(double);
     std::vector<char> report(bytes), reports(bytes * size_t(W));
-    const StepReport r = {pending_requests(), mark_seconds(t->marks[0], t->marks[1]), times.comm, times.exposed};
+    const StepReport r = {pending_requests(), mark_seconds(t->marks[0], t->marks[1]), gpu_health(device_address())};
     std::memcpy(report.data(), &r, sizeof r);
     std::memcpy(report.data() + sizeof r, t->host_results, size_t(mine) * sizeof(double));
     comm_allgather(t->comm, reports.data(), report.data(), bytes);
@@ -388,7 +387,7 @@ static StepResult train_step(Trainer* t) {
         result.requests |= other.requests;
         const double ms = other.compute_seconds * 1e3;
         line.compute_ms_min = std::min(line.compute_ms_min, ms);
-        if (ms > line.compute_ms_max) { line.compute_ms_max = ms; line.slowest_rank = w; }
+        if (ms > line.compute_ms_max) { line.compute_ms_max = ms; line.slowest_rank = w; line.gpu = other.gpu; }
         for (int k = 0; k < mine; k++) {
             double x;
             std::memcpy(&x, reports.data() + size_t(w) * bytes + sizeof other + size_t(k) * sizeof x, sizeof x);
@@ -403,7 +402,7 @@ static StepResult train_step(Trainer* t) {
         line.loss = result.loss; line.lr = result.lr; line.grad_norm = result.norm;
         line.step_ms = seconds * 1e3; line.tok_s = tokens / seconds;
         line.tokens = (t->step + 1) * o.total_batch_size;
-        line.mfu = NAN;
+        line.mfu = t->flops_per_token * line.tok_s / (device_peak_flops() * W);
         line.gflops = t->flops_per_token * line.tok_s * 1e-9;
         line.compute_ms = r.compute_seconds * 1e3; line.comm_ms = times.comm * 1e3; line.exposed_ms = times.exposed * 1e3;
         line.ranks = W;
@@ -586,7 +585,7 @@ static void dry_run(const Trainer* t, const GptConfig& c) {
 static bool set_up(Trainer* t) {
     Options& o = t->options;
     Comm* comm = t->comm;
-    t->run = find_run(&o, comm);
+    exchange_place(comm);
     const InitFrom init = t->run.resumed ? init_of(t->run.checkpoint) : read_init(&o);
     resolve_options(&o, kOnGpu);
     t->G = int(o.total_batch_size / (int64_t(o.batch_size) * o.seq_len));
@@ -595,7 +594,6 @@ static bool set_up(Trainer* t) {
         for (int w = 1; w <= o.lanes; w *= 2) work += (w > 1 ? ", " : "") + std::to_string(w);
         die(kExitUsage, "%d ranks do not divide the %d lanes of this batch; start %s ranks, or change --total-batch-size or --batch-size", comm->size, o.lanes, work.c_str());
     }
-    if (o.dtype != kDtype) die(kExitUsage, "--dtype: the run has %s, this device %s; use the device it began on (--device), or start a new run", o.dtype.c_str(), kDtype);
     if (!o.dry_run) claim_run(&t->run, &o, comm);
     set_threads(o.threads);
     if (o.threads == 0) set_threads(std::max(1, get_threads() / comm->local_size));     // the ranks of a host share its cores
@@ -714,9 +712,10 @@ static bool run_steps(Trainer* t) {
     return false;
 }
 
-int train(Options options, Comm* comm) {
+int train(Options options, Comm* comm, Run run) {
     Trainer t = {};
     t.options = std::move(options);
+    t.run = std::move(run);
     t.comm = comm;
     if (!set_up(&t)) {
         if (comm->rank == 0 && !t.options.dry_run) std::printf("%s: finished: %lld steps; --steps N with a larger N goes on\n", t.run.out_dir.c_str(), (long long)t.step);

@@ -1,10 +1,12 @@
 // backends_cpu.cpp -- the backends of a build without nvcc.
 #include "backends.h"
 
-#define DECLARE(ns) namespace ns { int device_count(); int train(Options, Comm*); int sample(Options, Comm*); int eval(Options, Comm*); }
+#define DECLARE(ns) namespace ns { int device_count(); int train(Options, Comm*, Run); int sample(Options, Comm*); int eval(Options, Comm*); int selftest(Options, Comm*); }
 DECLARE(cpu)
+DECLARE(cpu16)
 
 const Backend backends[] = {
-    {"cpu", false, "fp32", cpu::device_count, cpu::train, cpu::sample, cpu::eval},
+    {"cpu", false, "fp32", cpu::device_count, cpu::train, cpu::sample, cpu::eval, cpu::selftest},
+    {"cpu16", false, "bf16", cpu16::device_count, cpu16::train, cpu16::sample, cpu16::eval, cpu16::selftest},
     {},
 };

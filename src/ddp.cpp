@@ -73,7 +73,7 @@ void ddp_create(Ddp* ddp, Comm* comm, const Arena* arena, int R, bool overlap, b
     ddp->grads.push_back(exchange_gradients(ddp->exchange));
     for (int k = 1; k < ddp->lanes; k *= 2) ddp->grads.push_back(static_cast<float*>(device_alloc(n * sizeof(float), "gradients of a lane")));
     const auto state = [&](const char* what) { return static_cast<float*>(comm_shared(comm, n * sizeof(float), what)); };
-    if constexpr (std::is_same_v<floatX, float>) ddp->master = ddp->weights;
+    if constexpr (std::is_same_v<floatX, float>) ddp->master = reinterpret_cast<float*>(ddp->weights);
     else ddp->master = state("fp32 weights");
     ddp->m = state("first moments");
     ddp->v = state("second moments");

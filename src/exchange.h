@@ -26,6 +26,10 @@ inline Range own_slice(Range bucket, const Comm* comm, int local_rank, int host)
     return part(host_slice(bucket, comm, local_rank), host, comm->hosts);
 }
 
+// Gives this rank its device, before anything else touches one: GPU number local_rank. More ranks than GPUs is an Error (2), unless
+// LOCKSTEP_TRANSPORT is set, for tests.
+void exchange_place(const Comm* comm);
+
 struct Exchange;
 // n: elements of the arena; largest: of its largest bucket. nccl_sums: NCCL adds too (--reduce nccl), in its own order.
 Exchange* exchange_create(Comm* comm, size_t n, size_t largest, bool nccl_sums);
@@ -45,6 +49,8 @@ std::vector<const float*> exchange_hosts(Exchange* x, Range bucket, Stream strea
 // Every rank gets every rank's own slices of a bucket, in weights or in partials.
 void exchange_gather_weights(Exchange* x, Range bucket, Stream stream);
 void exchange_gather_partials(Exchange* x, Range bucket, Stream stream);
+// n elements of rank `from`'s gradients to rank `to`, for measuring; all ranks ask. False where no road goes from one to the other alone.
+bool exchange_pair(Exchange* x, int from, int to, size_t n, Stream stream);
 // After the last bucket: what was gathered is there for this rank's next work on `stream`.
 void exchange_finish(Exchange* x, Stream stream);
 

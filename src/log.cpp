@@ -189,6 +189,7 @@ std::string train_line_text(const TrainLine& l, double eta) {
     if (std::isfinite(l.mfu)) line += format(" | mfu %.1f%%", 100 * l.mfu);
     else if (l.gflops > 0) line += " | " + with_unit(1e9 * l.gflops, " ") + "FLOP/s";
     line += " | eta " + duration(eta);
+    if (const std::string why = throttle_text(l.gpu.reasons); !why.empty()) line += format(" | gpu %d of %d MHz: %s", l.gpu.sm_mhz, l.gpu.sm_mhz_max, why.c_str());
     if (l.ranks > 1) line += format(" | comm %.1f ms exposed %.1f | slowest rank %d", l.comm_ms, l.exposed_ms, l.slowest_rank);
     return line;
 }
@@ -202,6 +203,8 @@ void Log::train(const TrainLine& l) {
     if (l.ranks > 1)
         json.add("compute_ms_min", float(l.compute_ms_min)).add("compute_ms_max", float(l.compute_ms_max))
             .add("slowest_rank", l.slowest_rank);
+    if (l.gpu.sm_mhz > 0)
+        json.add("sm_mhz", l.gpu.sm_mhz).add("watts", float(l.gpu.watts)).add("throttle", throttle_text(l.gpu.reasons));
     event(json);
     add_loss(&impl->train, l.step, l.loss);
     if (impl->steps_seen == 0) drop_losses(&impl->val, l.step);     // of the attempt that a resume replaces

@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 #include <vector>
+#include "gpu_health.h"
 #include "json.h"
 
 struct TrainLine {
@@ -21,6 +22,7 @@ struct TrainLine {
     double compute_ms, comm_ms, exposed_ms;     // exposed: step time minus step time without reduction
     double compute_ms_min, compute_ms_max;      // over ranks
     int slowest_rank, ranks;
+    GpuHealth gpu;                              // of the slowest rank; sm_mhz 0 = unknown
 };
 
 using LossPoints = std::vector<std::pair<int64_t, double>>;                    // (step, loss) in order of step

@@ -1,4 +1,5 @@
 // main.cpp -- options, ranks, one backend, one call. Every error of the program ends here.
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -14,8 +15,9 @@
 static const Backend& choose_backend(Options* o) {
     Options& options = *o;
     std::string have;
+    const bool asked = options.is_given("dtype") || std::find(options.saved.begin(), options.saved.end(), "dtype") != options.saved.end();
     for (const Backend* b = backends; b->name; b++) {
-        const bool fits = (options.device == "auto" || (options.device == "gpu") == b->gpu) && (!options.is_given("dtype") || options.dtype == b->dtype);
+        const bool fits = (options.device == "auto" || (options.device == "gpu") == b->gpu) && (!asked || options.dtype == b->dtype);
         if (fits && b->devices() > 0) {
             options.dtype = b->dtype;
             return *b;
@@ -23,17 +25,20 @@ static const Backend& choose_backend(Options* o) {
         if (fits && options.device == "gpu") die(kExitUsage, "--device gpu: no GPU answers; see nvidia-smi, or use --device cpu");
         have += std::string(have.empty() ? "" : ", ") + (b->gpu ? "gpu" : "cpu") + " " + b->dtype;
     }
-    die(kExitUsage, "--device %s --dtype %s: not in this build, which has: %s", options.device.c_str(), options.dtype.c_str(), have.c_str());
+    die(kExitUsage, "--device %s%s%s: not in this build, which has: %s%s", options.device.c_str(), asked ? " --dtype " : "", asked ? options.dtype.c_str() : "",
+        have.c_str(), options.device == "gpu" ? "; a build with nvcc has a GPU's too: ./configure && ninja" : "");
 }
 
 static int run(Options options, const World& world, Comm** comm) {
-    const Backend& backend = choose_backend(&options);
-    if (options.reduce == "nccl" && !backend.gpu) die(kExitUsage, "--reduce nccl: needs GPUs; leave it out on a CPU");
     if (options.command != "train" && world.size > 1) die(kExitUsage, "%s runs on one rank, not on %d; start it without a launcher", options.command.c_str(), world.size);
     if (options.command == "train") catch_signals();       // before the ranks meet: a stop while they do is not lost
     *comm = comm_create(world, options.timeout);
-    int (*const command)(Options, Comm*) = options.command == "sample" ? backend.sample : options.command == "eval" ? backend.eval : backend.train;
-    const int code = command(options, *comm);
+    Run run;
+    if (options.command == "train" && !options.selftest) run = find_run(&options, *comm);       // its storage type decides the backend
+    const Backend& backend = choose_backend(&options);
+    if (options.reduce == "nccl" && !backend.gpu) die(kExitUsage, "--reduce nccl: needs GPUs; leave it out on a CPU");
+    const int code = options.selftest ? backend.selftest(options, *comm) : options.command == "sample" ? backend.sample(options, *comm) : options.command == "eval" ? backend.eval(options, *comm)
+                                                 : backend.train(options, *comm, run);
     comm_destroy(*comm);
     return code;
 }

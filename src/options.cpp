@@ -144,6 +144,8 @@ const Row table[] = {
      "for less memory backward computes again: 0 nothing, 1 GELU, 2 and LayerNorm, 3 whole blocks; same bits"},
     {kSystem, "audit-every", "STEPS", &Options::audit_every, &natural, unbound, kTrain,
      "audit", "a micro-batch is computed twice and compared bit for bit; 0 = never"},
+    {kSystem, "selftest", "", &Options::selftest, &flag, local, kTrain, "self-test check",
+     "test and measure the roads between the ranks, name a slow one, and stop"},
     {kSystem, "timeout", "SECONDS", &Options::timeout, &positive, local, kTrain,
      "ddp-timeout nccl-timeout", "without progress, after which a rank counts as lost"},
 

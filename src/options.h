@@ -44,6 +44,7 @@ struct Options {
     std::string out_dir, resume;        // resume: empty = no, "auto", or a path
     int64_t eval_every = 0, eval_steps = 0, sample_every = 0, log_every = 0, save_every = 0;
     int keep = 2;                       // checkpoints; 0: all
+    bool selftest = false;              // test the ranks' connections instead of training
     std::string trace;                  // file of the timeline; empty: none
     bool dry_run = false, force = false, verbose = false;
     // samples

@@ -219,6 +219,7 @@ struct Case {
         }
         const struct { int threads; size_t shift; } runs[] = {{1, 0}, {2, arena ? 0u : 16u}, {3, 0}, {3, 0}};
         for (const auto& r : runs) {
+            if (once && &r != runs) break;
             BACKEND::set_threads(r.threads);
             for (Tensor& t : tensors) tensor_write(t, kBackend, r.shift);
             backend(pick(kBackend, args)..., Stream(nullptr));
@@ -255,6 +256,7 @@ struct Case {
     }
 
     std::string what;
+    bool once = false;                              // for large cases: one call, whose bits are compared with no other's
     bool arena = false;                             // arrays of the arena: always aligned to 64 bytes
     std::deque<Tensor> tensors;                     // a deque: references stay valid
 };

@@ -45,8 +45,7 @@ mistake "not a number" 2 'lr' --lr fast
 mistake "a missing file" 66 'nowhere.txt' --data "$tmp/nowhere.txt"
 mistake "heads that do not divide" 2 'heads' --heads 3 --channels 64
 mistake "a batch that does not divide" 2 'total-batch-size' --batch-size 3 --seq-len 16 --total-batch-size 100
-mistake "bf16 is not in this build" 2 'dtype' --dtype bf16
-mistake "no GPU in this build" 2 'device' --device gpu
+CUDA_VISIBLE_DEVICES= mistake "no GPU, or no CUDA in this build" 2 'no GPU answers|not in this build' --device gpu
 mistake "nccl on a CPU" 2 'nccl' --reduce nccl
 : >"$tmp/empty.txt"; mistake "an empty file" 65 'empty' --data "$tmp/empty.txt"
 printf 'short' >"$tmp/short.txt"; mistake "text shorter than a sequence" '65' 'token' --data "$tmp/short.txt"
@@ -78,6 +77,8 @@ expect "a run of five bad steps saves none of them" 1 'without a finite gradient
 check "its only checkpoint is from before them" test "$(ls "$tmp/bad/ckpt" | tr '\n' ' ')" = 'latest step_00000001 '
 
 # ---- going on with what the run began with
+expect "bf16 on a CPU" 0 '^done ' $train $small --data $lines --dtype bf16 --steps 4 --save-every 2 --sample-every 0 --out-dir "$tmp/bf16"
+check "goes on in bf16" sh -c "rm -r '$tmp/bf16/ckpt/step_00000004' && cp '$tmp/bf16/metrics.jsonl' '$tmp/bf16.jsonl' && $train --resume '$tmp/bf16' && [ \"\$(grep '\"step\":3,' '$tmp/bf16.jsonl' | cut -d, -f3)\" = \"\$(grep '\"step\":3,' '$tmp/bf16/metrics.jsonl' | tail -n 1 | cut -d, -f3)\" ]"
 expect "--init with a tokenizer of its own" 0 '^done ' $train --data $lines --tokenizer char --steps 4 $small --out-dir "$tmp/char"
 expect "a run from --init" 0 '^done ' $train --init "$tmp/char" --data $lines --steps 2 --save-every 2 --batch-size 2 --total-batch-size 64 --sample-every 0 --out-dir "$tmp/tuned"
 expect "goes on with that tokenizer" 0 '^done ' $train --resume "$tmp/tuned" --steps 4
@@ -110,6 +111,9 @@ check "--recompute takes less memory" less_memory
 expect "--trace" 0 '^done ' $train $tiny --data $lines --np 2 --out-dir "$tmp/traced" --trace "$tmp/trace.json"
 check "is JSON with both tracks" python3 -c "import json; t = json.load(open('$tmp/trace.json')) + json.load(open('$tmp/trace.json.rank1')); assert {e['tid'] for e in t} == {'compute', 'communication', 'host'} and {e['pid'] for e in t} == {0, 1}"
 expect "--trace to no folder" 74 'no/where/t.json' $train $tiny --data $lines --out-dir "$tmp/traced2" --trace no/where/t.json
+
+expect "--selftest" 0 'slow link' $train --selftest --np 2
+expect "--selftest of one rank" 0 'no road to measure' $train --selftest
 
 # ---- tools
 expect "info of a checkpoint" 0 'transformer.wte.weight' $tools/info "$out/ckpt/step_00000004/model.safetensors"

@@ -159,19 +159,20 @@ TEST(threads) {
 // --------------------------------------------------------------------------------------------- embedding, LayerNorm
 
 struct Rows { int B, T, C; };
-static const Rows kEmbeddings[] = {{1, 1, 8}, {3, 17, 24}, {2, 65, 136}, {5, 13, 768}};
+static const Rows kEmbeddings[] = {{1, 1, 8}, {2, 40, 8}, {3, 17, 24}, {2, 65, 136}, {5, 13, 768}};
+static int vocabulary(const Rows& s) { return s.C == 8 ? 1900 : 65; }        // more tokens than any table a kernel may have
 
 TEST(embedding_forward) {
     for (const Rows& s : kEmbeddings)
         for (const float rate : kRates)
             for (const int first : {0, 9}) {
                 const size_t C = size_t(s.C), N = size_t(s.B) * size_t(s.T);
-                const int V = 65;
+                const int V = vocabulary(s);
                 const State state(kState);
                 Mask mask = {rate, state};
                 Case c(format("embedding_forward B=%d T=%d C=%d first=%d dropout=%g", s.B, s.T, s.C, first, rate));
                 Tensor &out = c.out(kX, N * C), &tokens = c.in(kInt, tokens_of(N, V));
-                Tensor &wte = c.in(kX, normal(80 * C)), &wpe = c.in(kX, normal(size_t(s.T + first) * C));
+                Tensor &wte = c.in(kX, normal(size_t(V + 15) * C)), &wpe = c.in(kX, normal(size_t(s.T + first) * C));
                 RUN(c, embedding_forward, out, tokens, wte, wpe, s.B, s.T, s.C, first, mask);
                 c.near(out, 2);                                      // k: one add and one division
                 if (rate == 0) c.same(out);
@@ -184,12 +185,12 @@ TEST(embedding_backward) {
             for (const bool accumulate : {false, true})
                 for (const bool one_token : {false, true}) {
                     const size_t C = size_t(s.C), N = size_t(s.B) * size_t(s.T);
-                    const int V = 65, maxT = s.T + 3;
+                    const int V = vocabulary(s), maxT = s.T + 3;
                     const State state(kState);
                     Mask mask = {rate, state};
                     Case c(format("embedding_backward B=%d T=%d C=%d dropout=%g accumulate=%d one_token=%d", s.B, s.T, s.C, rate,
                                   accumulate, one_token));
-                    Tensor& dwte = c.inout(kFloat, normal(80 * C));
+                    Tensor& dwte = c.inout(kFloat, normal(size_t(V + 15) * C));
                     Tensor& dwpe = accumulate ? c.inout(kFloat, normal(size_t(maxT) * C)) : c.out(kFloat, size_t(maxT) * C);
                     Tensor& dout = c.in(kX, normal(N * C));
                     Tensor& tokens = c.in(kInt, one_token ? std::vector<float>(N, float(V - 1)) : tokens_of(N, V));
@@ -322,6 +323,28 @@ TEST(matmul_gelu_forward) {
             compare(c, pre, exact, 2 + root(C));                     // k: a sum of C terms
             c.near(out, 8 + root(C), 1);                             // k: and gelu; kx: of pre as stored
         }
+}
+
+// Sizes for which the CUDA backend takes its larger tiles, and parts of a long sum. Small integers, so that the order cannot matter.
+TEST(matmul_large_tiles) {
+    for (const Matmul& s : {Matmul{514, 24, 3464}, Matmul{386, 8, 3976}}) {
+        const size_t N = size_t(s.N), C = size_t(s.C), OC = size_t(s.OC);
+        Case c(format("matmul_forward N=%d C=%d OC=%d", s.N, s.C, s.OC));
+        c.once = true;
+        Tensor &out = c.out(kX, N * OC), &inp = c.in(kX, operands(N * C, true)), &weight = c.in(kX, operands(OC * C, true)), &bias = c.in(kX, operands(OC, true));
+        RUN(c, matmul_forward, out, inp, weight, bias, s.N, s.C, s.OC);
+        c.same(out);
+    }
+    for (const bool accumulate : {false, true}) {
+        const int N = 2100, C = 8, OC = 24;
+        Case c(format("matmul_backward_params N=%d accumulate=%d", N, accumulate));
+        Tensor& dweight = accumulate ? c.inout(kFloat, integers(size_t(OC * C), -9, 9)) : c.out(kFloat, size_t(OC * C));
+        Tensor& dbias = accumulate ? c.inout(kFloat, integers(size_t(OC), -9, 9)) : c.out(kFloat, size_t(OC));
+        Tensor &dout = c.in(kX, operands(size_t(N) * size_t(OC), true)), &inp = c.in(kX, operands(size_t(N) * size_t(C), true));
+        RUN(c, matmul_backward_params, dweight, dbias, dout, inp, N, C, OC, accumulate);
+        c.same(dweight);
+        c.same(dbias);
+    }
 }
 
 TEST(gelu_forward) {
@@ -623,6 +646,32 @@ TEST(norm_partials) {
 }
 
 static const AdamW kAdamW = {0.9f, 0.95f, 1e-8f, 0.1f};
+
+TEST(clip_scale) {
+    for (const size_t units : {size_t(1), size_t(255), size_t(1003)})
+        for (const double clip : {0.0, 0.5, 1e9})
+            for (const double spoil : {0.0, double(kNaN), double(INFINITY)}) {
+                Case c(format("clip_scale units=%zu clip=%g spoiled=%g", units, clip, spoil));
+                std::vector<float> p = normal(units, 1, 4);
+                if (spoil != 0) p[units / 2] = float(spoil);
+                Tensor &state = c.inout(kFloat, std::vector<float>(sizeof(StepState) / sizeof(float), 7)), &norm = c.out(kDouble, 1);
+                Tensor& partials = c.in(kFloat, p);
+                c.run(SPEC::clip_scale, BACKEND::clip_scale, state, norm, partials, units, clip, 512.0);
+                const size_t at = offsetof(StepState, grad_scale) / sizeof(float);
+                EXPECT(std::isfinite(state.got[at]) == (spoil == 0) && std::isfinite(norm.got[0]) == (spoil == 0), "%s: norm %g, scale %g", c.what.c_str(), norm.got[0], state.got[at]);
+                if (spoil == 0) { c.same(norm); c.same(state); }
+            }
+    // A gradient that is not finite changes nothing.
+    const StepState bad = {42, 7, 1e-3f, kNaN, 0.19f, 0.0975f};
+    const State state(bad);
+    Case c("adamw_update of a bad gradient");
+    c.arena = true;
+    Tensor &master = c.inout(kFloat, normal(kUnit)), &m = c.inout(kFloat, normal(kUnit)), &v = c.inout(kFloat, std::vector<float>(kUnit, 1)), &param = c.inout(kX, normal(kUnit));
+    Tensor &grad = c.in(kFloat, normal(kUnit)), &decay = c.in(kByte, {1});
+    if (kHalf) RUN(c, adamw_update, param, master, m, v, grad, decay, kUnit, AdamW{0.9f, 0.95f, 1e-8f, 0.1f}, state);
+    else RUN(c, adamw_update, master, master, m, v, grad, decay, kUnit, AdamW{0.9f, 0.95f, 1e-8f, 0.1f}, state);
+    for (size_t i = 0; i < kUnit; i++) EXPECT(master.got[i] == double(master.start[i]) && m.got[i] == double(m.start[i]), "changed at %zu", i);
+}
 
 TEST(adamw_update) {
     for (const size_t units : {1, 5}) {

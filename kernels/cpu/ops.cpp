@@ -72,6 +72,8 @@ void stream_wait_mark(Stream, Mark) {}
 double mark_seconds(Mark from, Mark to) { return reinterpret_cast<Noted*>(to)->seconds - reinterpret_cast<Noted*>(from)->seconds; }
 
 int device_count() { return 1; }
+const char* device_address() { return ""; }
+double device_peak_flops() { return NAN; }
 void device_select(int) {}
 void device_memory(size_t* free, size_t* total) {
     const size_t page = size_t(sysconf(_SC_PAGESIZE));

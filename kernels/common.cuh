@@ -1,0 +1,76 @@
+// common.cuh -- what every CUDA kernel starts from: the machine's instructions as functions, and the few helpers they all share.
+//
+// The .cu files are compiled twice: by nvcc (cuda.cuh below holds the device bodies, PTX included), and by the host compiler against
+// tests/emu, where each CUDA thread is a fiber and every instruction has an emulated body. A kernel therefore holds no inline assembly,
+// no <<<>>> and no plain __shared__. The words both sides give:
+//
+//   DEVICE, UNROLL                  inline device function; unroll the loop that follows
+//   SHARED(T, name, n)              T name[n] in static shared memory, with the alignment of a T and no more
+//   DYNAMIC_SHARED(name)            unsigned char* name: the launch's dynamic shared memory, 1024-byte aligned
+//   launch(kernel, grid, block, smem, stream, args...)      asynchronous; more than 48 KB of smem is asked for here
+//
+//   ldmatrix_x4<TRANS>(r, row)      four 8x8 matrices of bf16; lanes 8i..8i+7 point at the rows of matrix i. Lane t gets elements
+//                                   (t/4, t%4*2) and its right neighbour of each; with TRANS, of the transposes
+//   mma_m16n8k16(d, a, b)           d += a b. fp32 += bf16 x bf16. d: rows t/4 and t/4+8, columns t%4*2 and +1
+//   cp_async16(dst, src, valid)     16 bytes, global to shared, both 16-byte aligned; zeros where !valid (src is then not read)
+//   cp_async_commit(), cp_async_wait<N>()    all but this thread's newest N groups have landed
+//
+// and, for Hopper, mbarriers, TMA loads and wgmma: cuda.cuh lists them.
+#pragma once
+#include "types.h"
+#ifdef __CUDACC__
+#include "cuda.cuh"
+#else
+#include "emu.h"
+#endif
+#include "rng.h"
+
+namespace BACKEND {
+
+// bf16 is the upper half of a float. Rounding is to nearest even; a NaN stays one.
+DEVICE float to_float(bf16 x) { return __uint_as_float(unsigned(x.bits) << 16); }
+DEVICE bf16 to_bf16(float x) {
+    unsigned u = __float_as_uint(x);
+    u = x != x ? u | 0x400000u : u + 0x7fffu + (u >> 16 & 1u);
+    return {uint16_t(u >> 16)};
+}
+// Two neighbours in one register, as the tensor cores take them: `low` has the smaller index.
+DEVICE unsigned pack2(float low, float high) { return unsigned(to_bf16(low).bits) | unsigned(to_bf16(high).bits) << 16; }
+DEVICE float low2(unsigned u) { return __uint_as_float(u << 16); }
+DEVICE float high2(unsigned u) { return __uint_as_float(u & 0xffff0000u); }
+
+// Eight bf16 = 16 bytes, the widest load there is. Memory is 16-byte aligned.
+struct Pack8 { float x[8]; };
+DEVICE Pack8 load8(const bf16* p) {
+    const uint4 u = *reinterpret_cast<const uint4*>(p);
+    return {{low2(u.x), high2(u.x), low2(u.y), high2(u.y), low2(u.z), high2(u.z), low2(u.w), high2(u.w)}};
+}
+DEVICE void store8(bf16* p, const Pack8& v) {
+    *reinterpret_cast<uint4*>(p) = {pack2(v.x[0], v.x[1]), pack2(v.x[2], v.x[3]), pack2(v.x[4], v.x[5]), pack2(v.x[6], v.x[7])};
+}
+
+// Sum and maximum over a warp, the same bits in every lane: a butterfly, so the order is fixed.
+DEVICE float warp_sum(float x) {
+    for (int o = 16; o; o /= 2) x += __shfl_xor_sync(~0u, x, o);
+    return x;
+}
+DEVICE float warp_max(float x) {
+    for (int o = 16; o; o /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, o));
+    return x;
+}
+
+// Element i of the array a dropout site covers: x / (1 - rate) if it is kept, else 0. For eight neighbours at once, i a multiple of 8.
+DEVICE void dropout8(const Dropout& drop, uint64_t i, Pack8* v) {
+    const float keep = 1.0f - drop.rate;
+    for (int half = 0; half < 2; half++) {
+        const Random4 r = random4({drop.state->seed, drop.purpose, drop.state->step, drop.leaf}, i / 4 + uint64_t(half));
+        for (int k = 0; k < 4; k++) v->x[half * 4 + k] = uniform01(r.v[k]) >= drop.rate ? v->x[half * 4 + k] / keep : 0.0f;
+    }
+}
+
+// Scratch memory of a stream, grown when a larger piece is asked for: what one op leaves in it the next may overwrite.
+void* scratch(size_t bytes, Stream stream);
+
+template <class T> constexpr T div_up(T a, T b) { return (a + b - 1) / b; }
+
+}  // namespace BACKEND

@@ -1,0 +1,171 @@
+// epilogue.cuh -- what the matmuls do with their sums, for every kernel that leaves them in a warp's accumulators.
+//
+// mma.sync and wgmma leave them alike: of every 8 columns lane t holds 2 (t % 4) and its right neighbour, in rows t / 4 and t / 4 + 8.
+// An epilogue is a struct of plain data that says
+//
+//   start(n)                  what the sums of columns n and n + 1 start from: the bias. So it costs nothing at the end
+//   Old, fetch(m, n)          what must be read before it can write; asked for many rows ahead, so that the reads overlap
+//   operator()(m, n, v, old)  stores row m, columns n .. n+31: v[2j], v[2j+1] are this lane's sums of columns n + 8j + 2 (t % 4), +1
+//
+// The 32 lanes call these together, for rows and columns outside of the matrix too; nothing is read or written there.
+// bf16 goes out by 16 bytes: the four lanes of a row hand each other pairs (transpose_quad) until each has eight neighbours. A pair
+// is 4 bytes, and stored as it is would fill every 32-byte sector by two instructions.
+#pragma once
+#include "common.cuh"
+
+namespace BACKEND {
+
+// Every lane's w[j] becomes w[t % 4] of the quad's lane j. Its own inverse.
+DEVICE void transpose_quad(unsigned (&w)[4]) {
+    UNROLL for (int bit = 1; bit < 4; bit *= 2)
+        UNROLL for (int j = 0; j < 4; j++) {
+            if (j & bit) continue;
+            const bool upper = threadIdx.x & unsigned(bit);
+            const unsigned got = __shfl_xor_sync(~0u, upper ? w[j] : w[j | bit], bit);
+            if (upper) w[j] = got;
+            else w[j | bit] = got;
+        }
+}
+
+// The matrix (M,N) that an epilogue writes, N a multiple of 8. A lane's chunk is columns n + 8 (t % 4) and the seven behind it.
+struct Extent {
+    int M, N;
+    DEVICE bool has(int m, int n) const { return m < M && n < N; }
+    DEVICE size_t at(int m, int n) const { return size_t(m) * size_t(N) + size_t(n); }
+};
+DEVICE int chunk_of(int n) { return n + int(threadIdx.x % 4) * 8; }
+
+// Row m, columns n .. n+31 of a bf16 matrix, given and taken as pairs.
+DEVICE void store_pairs(bf16* out, Extent e, int m, int n, unsigned (&w)[4]) {
+    transpose_quad(w);
+    n = chunk_of(n);
+    if (e.has(m, n)) *reinterpret_cast<uint4*>(out + e.at(m, n)) = {w[0], w[1], w[2], w[3]};
+}
+
+// gelu(x) = x/2 (1 + tanh u), u = k (x + a x^3). (1 + tanh u)/2 is the logistic function of 2u: one exponential and no cancellation
+// for negative x. 1/y is taken as rsqrt(y)^2, two instructions where a division takes ten; y may be infinite. Relative error 1e-6.
+// The one fused multiply-add is written out, so that every kernel that takes gelu of a number gets the same bits.
+constexpr float kGeluK = 0.7978845608f, kGeluA = 0.044715f;                 // sqrt(2/pi)
+DEVICE float gelu_gate(float x) {
+    const float r = rsqrtf(1.0f + __expf(-2.0f * kGeluK * x * fmaf(kGeluA * x, x, 1.0f)));
+    return r * r;
+}
+DEVICE float gelu(float x) { return x * gelu_gate(x); }
+// With s for the gate, s' = 2 s (1 - s) u'.
+DEVICE float gelu_derivative(float x) {
+    const float s = gelu_gate(x);
+    return s + x * s * (1.0f - s) * 2.0f * kGeluK * (1.0f + 3.0f * kGeluA * x * x);
+}
+
+struct Nothing {};
+
+// out = sum + bias
+struct Store {
+    bf16* out;
+    const bf16* bias;                                                        // (N), or null
+    Extent extent;
+
+    using Old = Nothing;
+    DEVICE float2 start(int n) const {
+        if (!bias || n >= extent.N) return {0, 0};
+        const unsigned pair = *reinterpret_cast<const unsigned*>(bias + n);
+        return {low2(pair), high2(pair)};
+    }
+    DEVICE Old fetch(int, int) const { return {}; }
+    DEVICE void operator()(int m, int n, const float (&v)[8], const Old&) const {
+        unsigned w[4];
+        UNROLL for (int j = 0; j < 4; j++) w[j] = pack2(v[2 * j], v[2 * j + 1]);
+        store_pairs(out, extent, m, n, w);
+    }
+};
+
+// pre = sum + bias, out = gelu(pre): of pre as it was stored, which is what backward will see.
+struct StoreGelu {
+    bf16* out;
+    Store pre;
+
+    using Old = Nothing;
+    DEVICE float2 start(int n) const { return pre.start(n); }
+    DEVICE Old fetch(int, int) const { return {}; }
+    DEVICE void operator()(int m, int n, const float (&v)[8], const Old&) const {
+        unsigned p[4], w[4];
+        UNROLL for (int j = 0; j < 4; j++) {
+            p[j] = pack2(v[2 * j], v[2 * j + 1]);
+            w[j] = pack2(gelu(low2(p[j])), gelu(high2(p[j])));
+        }
+        store_pairs(pre.out, pre.extent, m, n, p);
+        store_pairs(out, pre.extent, m, n, w);
+    }
+};
+
+// dpre = sum * gelu'(pre). dpre may be pre: a lane reads the chunk that it will write, and only that.
+struct StoreGeluBackward {
+    bf16* dpre;
+    const bf16* pre;
+    Extent extent;
+
+    struct Old { unsigned pair[4]; };
+    DEVICE float2 start(int) const { return {0, 0}; }
+    DEVICE Old fetch(int m, int n) const {
+        n = chunk_of(n);
+        if (!extent.has(m, n)) return {};
+        const uint4 u = *reinterpret_cast<const uint4*>(pre + extent.at(m, n));
+        return {{u.x, u.y, u.z, u.w}};
+    }
+    DEVICE void operator()(int m, int n, const float (&v)[8], Old old) const {
+        unsigned w[4];
+        transpose_quad(old.pair);
+        UNROLL for (int j = 0; j < 4; j++)
+            w[j] = pack2(v[2 * j] * gelu_derivative(low2(old.pair[j])), v[2 * j + 1] * gelu_derivative(high2(old.pair[j])));
+        store_pairs(dpre, extent, m, n, w);
+    }
+};
+
+// out (+)= sum, in fp32. A quad's pairs fill a sector as they are.
+struct StoreFloat {
+    float* out;
+    Extent extent;
+    bool accumulate;
+
+    struct Old { float2 pair[4]; };
+    DEVICE float2 start(int) const { return {0, 0}; }
+    DEVICE float2* at(int m, int n, int j) const {
+        n += j * 8 + int(threadIdx.x % 4) * 2;
+        return extent.has(m, n) ? reinterpret_cast<float2*>(out + extent.at(m, n)) : nullptr;
+    }
+    DEVICE Old fetch(int m, int n) const {
+        Old old = {};
+        if (!accumulate) return old;
+        UNROLL for (int j = 0; j < 4; j++)
+            if (const float2* p = at(m, n, j)) old.pair[j] = *p;
+        return old;
+    }
+    DEVICE void operator()(int m, int n, const float (&v)[8], const Old& old) const {
+        UNROLL for (int j = 0; j < 4; j++) {
+            float2 sum = {v[2 * j], v[2 * j + 1]};
+            if (accumulate) sum = {old.pair[j].x + sum.x, old.pair[j].y + sum.y};
+            if (float2* p = at(m, n, j)) *p = sum;
+        }
+    }
+};
+
+// A warp's accumulators of MT x NT pieces of 16 x 8, this lane's first row being m and the warp's first column n. NT a multiple of 4.
+template <int MT, int NT, class Epilogue> DEVICE void start_sums(float (&acc)[MT][NT][4], const Epilogue& epilogue, int n) {
+    UNROLL for (int y = 0; y < NT; y++) {
+        const float2 s = epilogue.start(n + y * 8 + int(threadIdx.x % 4) * 2);
+        UNROLL for (int x = 0; x < MT; x++) { acc[x][y][0] = acc[x][y][2] = s.x; acc[x][y][1] = acc[x][y][3] = s.y; }
+    }
+}
+template <int MT, int NT, class Epilogue> DEVICE void store_sums(const float (&acc)[MT][NT][4], const Epilogue& epilogue, int m, int n) {
+    UNROLL for (int y = 0; y < NT; y += 4) {
+        typename Epilogue::Old old[2 * MT];
+        UNROLL for (int r = 0; r < 2 * MT; r++) old[r] = epilogue.fetch(m + r * 8, n + y * 8);
+        UNROLL for (int r = 0; r < 2 * MT; r++) {
+            float v[8];
+            UNROLL for (int j = 0; j < 8; j++) v[j] = acc[r / 2][y + j / 2][r % 2 * 2 + j % 2];
+            epilogue(m + r * 8, n + y * 8, v, old[r]);
+        }
+    }
+}
+
+}  // namespace BACKEND

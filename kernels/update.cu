@@ -1,0 +1,216 @@
+// update.cu -- what happens to the gradient after backward: sums over replicas, its norm, the clip factor, AdamW, and hashes.
+//
+//   fold            out = sum of terms, by halves                            4 (count + 1) bytes per element
+//   norm_partials   one float per unit of 4096                               4 bytes
+//   clip_scale      norm and state->grad_scale from the partials             nothing: one block
+//   adamw_update    m, v, master and param from the gradient                 30 bytes
+//   hash_floats     64 bits that tell any two arrays apart                   4 bytes
+//
+//   Precision  exact: the same bits as ref.cpp and as every other backend, because replicas' agreement is built on them. So additions and
+//              multiplications that could be fused are written as functions that cannot.
+//   Why        All are bound by memory: 16-byte accesses, each byte once. Nothing returns to the host but a hash; norm and clip factor stay
+//              on the device, and the step is put on the stream without waiting for them.
+#include "common.cuh"
+#include "kernels.h"
+
+#include <cmath>
+#include <vector>
+#include "common.h"
+
+namespace BACKEND {
+
+namespace {
+
+constexpr int kThreads = 256;
+
+// ------------------------------------------------------------------------------------------------------------- fold
+
+constexpr int kMaxTerms = 64;
+struct Terms { const float4* at[kMaxTerms]; };
+
+template <int COUNT> DEVICE float4 sum_by_halves(const float4* const* terms, size_t i) {
+    if constexpr (COUNT == 1) {
+        return terms[0][i];
+    } else {
+        const float4 a = sum_by_halves<COUNT / 2>(terms, i), b = sum_by_halves<COUNT / 2>(terms + COUNT / 2, i);
+        return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};
+    }
+}
+
+// One thread per 4 elements. It has read all its terms when it writes, so out may be one of them.
+template <int COUNT> __global__ void __launch_bounds__(kThreads) fold_kernel(float4* out, const __grid_constant__ Terms terms) {
+    const size_t i = size_t(blockIdx.x) * kThreads + threadIdx.x;
+    out[i] = sum_by_halves<COUNT>(terms.at, i);
+}
+
+template <int COUNT> void launch_fold(float* out, const Terms& terms, size_t n, Stream stream) {
+    launch(fold_kernel<COUNT>, unsigned(n / 4 / kThreads), kThreads, 0, stream, reinterpret_cast<float4*>(out), terms);
+}
+
+// ------------------------------------------------------------------------------------------------------------- norm
+
+// Four threads per unit; thread q has the sums 4q..4q+3 of its 16, a load of 16 bytes brings each its next element.
+__global__ void __launch_bounds__(kThreads) norm_partials_kernel(float* partials, const float4* grad, size_t units) {
+    const size_t thread = size_t(blockIdx.x) * kThreads + threadIdx.x, unit = thread / 4;
+    const int lane = int(threadIdx.x) % 32, q = lane % 4;
+    constexpr int steps = kUnit / 16, batch = 8;
+    float sums[4] = {};
+    if (unit < units) {
+        const float4* from = grad + unit * (kUnit / 4) + q;
+        for (int i = 0; i < steps; i += batch) {
+            float4 x[batch];
+            UNROLL
+            for (int k = 0; k < batch; k++) x[k] = from[(i + k) * 4];
+            UNROLL
+            for (int k = 0; k < batch; k++) {
+                sums[0] = __fadd_rn(sums[0], __fmul_rn(x[k].x, x[k].x));
+                sums[1] = __fadd_rn(sums[1], __fmul_rn(x[k].y, x[k].y));
+                sums[2] = __fadd_rn(sums[2], __fmul_rn(x[k].z, x[k].z));
+                sums[3] = __fadd_rn(sums[3], __fmul_rn(x[k].w, x[k].w));
+            }
+        }
+    }
+    float total = 0;                                // 0 + s0 is s0: squares are not -0
+    for (int from = lane - q; from < lane - q + 4; from++)
+        for (int k = 0; k < 4; k++) total += __shfl_sync(~0u, sums[k], from);
+    if (q == 0 && unit < units) partials[unit] = total;
+}
+
+constexpr int kSums = 256;                          // the order that kernels.h gives
+
+// One block; thread j has sum j, thread 0 adds them up.
+__global__ void __launch_bounds__(kSums)
+clip_scale_kernel(StepState* state, double* norm, const float* partials, size_t units, double clip, double tokens) {
+    SHARED(double, sums, kSums);
+    constexpr size_t batch = 8;
+    double sum = 0;
+    for (size_t k = threadIdx.x; k < units; k += kSums * batch) {
+        float x[batch];
+        UNROLL
+        for (size_t b = 0; b < batch; b++)
+            if (k + b * kSums < units) x[b] = partials[k + b * kSums];
+        UNROLL
+        for (size_t b = 0; b < batch; b++)
+            if (k + b * kSums < units) sum += double(x[b]);
+    }
+    sums[threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    for (int j = 1; j < kSums; j++) sum += sums[j];
+    const double length = sqrt(sum) / tokens, ratio = clip / (length + 1e-6);
+    const double factor = clip > 0 && ratio < 1 ? ratio : 1;
+    norm[0] = length;
+    state->grad_scale = length < INFINITY ? float(factor / tokens) : NAN;      // NaN is not less than anything
+}
+
+// ------------------------------------------------------------------------------------------------------------ AdamW
+
+DEVICE void adamw_element(float& master, float& m, float& v, float grad, const AdamW& adamw, const StepState& state, float decay) {
+    const float g = __fmul_rn(grad, state.grad_scale);
+    m = __fadd_rn(__fmul_rn(adamw.beta1, m), __fmul_rn(1 - adamw.beta1, g));
+    v = __fadd_rn(__fmul_rn(adamw.beta2, v), __fmul_rn(1 - adamw.beta2, __fmul_rn(g, g)));
+    const float step = __fdiv_rn(__fdiv_rn(m, state.bias1), __fadd_rn(__fsqrt_rn(__fdiv_rn(v, state.bias2)), adamw.eps));
+    const float shrink = __fmul_rn(decay, master);
+    master = __fadd_rn(master, -__fmul_rn(state.lr, __fadd_rn(step, shrink)));
+}
+
+// One block per unit; a thread takes 4 neighbours at a time.
+__global__ void __launch_bounds__(kThreads)
+adamw_update_kernel(floatX* param, float* master, float* m, float* v, const float* grad, const uint8_t* decay, AdamW adamw,
+                    const StepState* state_of_step) {
+    const StepState state = *state_of_step;
+    if (!(fabsf(state.grad_scale) < INFINITY)) return;
+    const float shrink = __fmul_rn(float(decay[blockIdx.x]), adamw.weight_decay);
+    const size_t end = (size_t(blockIdx.x) + 1) * kUnit;
+    for (size_t i = size_t(blockIdx.x) * kUnit + threadIdx.x * 4; i < end; i += kThreads * 4) {
+        float4 master4 = *reinterpret_cast<const float4*>(master + i), m4 = *reinterpret_cast<const float4*>(m + i);
+        float4 v4 = *reinterpret_cast<const float4*>(v + i), grad4 = *reinterpret_cast<const float4*>(grad + i);
+        adamw_element(master4.x, m4.x, v4.x, grad4.x, adamw, state, shrink);
+        adamw_element(master4.y, m4.y, v4.y, grad4.y, adamw, state, shrink);
+        adamw_element(master4.z, m4.z, v4.z, grad4.z, adamw, state, shrink);
+        adamw_element(master4.w, m4.w, v4.w, grad4.w, adamw, state, shrink);
+        *reinterpret_cast<float4*>(master + i) = master4;
+        *reinterpret_cast<float4*>(m + i) = m4;
+        *reinterpret_cast<float4*>(v + i) = v4;
+        *reinterpret_cast<uint2*>(param + i) = {pack2(master4.x, master4.y), pack2(master4.z, master4.w)};
+    }
+}
+
+// ------------------------------------------------------------------------------------------------------------- hash
+
+HOST_DEVICE uint64_t mix(uint64_t z) {
+    z ^= z >> 30; z *= 0xbf58476d1ce4e5b9u;
+    z ^= z >> 27; z *= 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+DEVICE uint64_t hash_element(unsigned bits, size_t i) { return mix(uint64_t(i + 1) << 32 | bits); }
+
+// One warp per unit.
+__global__ void __launch_bounds__(kThreads) hash_kernel(uint64_t* sums, const float* x, size_t n) {
+    const size_t unit = size_t(blockIdx.x) * (kThreads / 32) + threadIdx.x / 32, begin = unit * kUnit;
+    if (begin >= n) return;
+    const size_t count = n - begin < kUnit ? n - begin : kUnit;
+    uint64_t sum = 0;
+    for (size_t i = threadIdx.x % 32 * 4; i < count; i += 128) {
+        if (i + 4 <= count) {
+            const uint4 bits = *reinterpret_cast<const uint4*>(x + begin + i);
+            sum += hash_element(bits.x, i) + hash_element(bits.y, i + 1) + hash_element(bits.z, i + 2) + hash_element(bits.w, i + 3);
+        } else {
+            for (size_t k = i; k < count; k++) sum += hash_element(__float_as_uint(x[begin + k]), k);
+        }
+    }
+    for (int o = 16; o; o /= 2) sum += __shfl_xor_sync(~0u, sum, o);
+    if (threadIdx.x % 32 == 0) sums[unit] = sum;
+}
+
+}  // namespace
+
+void fold(float* out, const float* const* terms, int count, size_t n, Stream stream) {
+    CHECK(count > 0 && count <= kMaxTerms && (count & (count - 1)) == 0 && n % kUnit == 0, "fold: %d terms of %zu elements", count, n);
+    if (n == 0 || (count == 1 && terms[0] == out)) return;
+    Terms t = {};
+    for (int i = 0; i < count; i++) t.at[i] = reinterpret_cast<const float4*>(terms[i]);
+    switch (count) {
+        case 1: return launch_fold<1>(out, t, n, stream);
+        case 2: return launch_fold<2>(out, t, n, stream);
+        case 4: return launch_fold<4>(out, t, n, stream);
+        case 8: return launch_fold<8>(out, t, n, stream);
+        case 16: return launch_fold<16>(out, t, n, stream);
+        case 32: return launch_fold<32>(out, t, n, stream);
+        default: return launch_fold<64>(out, t, n, stream);
+    }
+}
+
+void norm_partials(float* partials, const float* grad, size_t n, Stream stream) {
+    CHECK(n % kUnit == 0, "norm_partials: %zu elements", n);
+    if (n == 0) return;
+    const size_t units = n / kUnit;
+    launch(norm_partials_kernel, unsigned(div_up(units * 4, size_t(kThreads))), kThreads, 0, stream, partials,
+           reinterpret_cast<const float4*>(grad), units);
+}
+
+void clip_scale(StepState* state, double* norm, const float* partials, size_t units, double clip, double tokens, Stream stream) {
+    launch(clip_scale_kernel, 1, kSums, 0, stream, state, norm, partials, units, clip, tokens);
+}
+
+void adamw_update(floatX* param, float* master, float* m, float* v, const float* grad, const uint8_t* decay, size_t n,
+                  const AdamW& adamw, const StepState* state, Stream stream) {
+    CHECK(n % kUnit == 0, "adamw_update: %zu elements", n);
+    if (n == 0) return;
+    launch(adamw_update_kernel, unsigned(n / kUnit), kThreads, 0, stream, param, master, m, v, grad, decay, adamw, state);
+}
+
+uint64_t hash_floats(const float* x, size_t n, Stream stream) {
+    const size_t units = div_up(n, kUnit);
+    std::vector<uint64_t> sums(units);
+    if (units) {
+        uint64_t* const device_sums = static_cast<uint64_t*>(scratch(units * sizeof(uint64_t), stream));
+        launch(hash_kernel, unsigned(div_up(units, size_t(kThreads / 32))), kThreads, 0, stream, device_sums, x, n);
+        copy_to_host(sums.data(), device_sums, units * sizeof(uint64_t), stream);
+    }
+    uint64_t hash = n;
+    for (const uint64_t unit : sums) hash = mix(hash ^ unit);
+    return hash;
+}
+
+}  // namespace BACKEND

@@ -1,0 +1,139 @@
+// selftest.cpp -- `train_gpt --selftest`: do the ranks reach each other, how fast, and is one link slower than the others?
+//
+// Compiled once per backend. What runs is the trainer's own exchange and fold, so a road that works here works there. Nobody waits for
+// ever: the ranks' progress is watched as in training (--timeout).
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <vector>
+#include "common.h"
+#include "exchange.h"
+#include "options.h"
+
+namespace BACKEND {
+
+int selftest(Options options, Comm* comm);
+
+namespace {
+
+constexpr size_t kMiB = size_t(1) << 20, kLargest = 100 * kMiB / sizeof(float), kPair = 32 * kMiB / sizeof(float);
+
+Range own(const Comm* comm, Range bucket) { return own_slice(bucket, comm, comm->local_rank, comm->host); }
+
+// The reduction of ddp.cpp for one bucket, then the gather of weights.
+void reduce_and_gather(Exchange* x, const Comm* comm, Range bucket, Stream stream) {
+    float* const sums = exchange_gradients(x);
+    const auto add = [&](Range to, const std::vector<const float*>& terms) {
+        if (terms.size() > 1) fold(sums + to.begin, terms.data(), int(terms.size()), to.size(), stream);
+    };
+    add(host_slice(bucket, comm, comm->local_rank), exchange_local(x, bucket, stream));
+    add(own(comm, bucket), exchange_hosts(x, bucket, stream));
+    exchange_gather_weights(x, bucket, stream);
+    stream_sync(stream);
+    exchange_finish(x, stream);
+}
+
+// Element i of rank r is (r + 1) (i mod 7 + 1): sums of whole numbers are exact, and each is another one.
+void check_sums(Exchange* x, Comm* comm) {
+    const Range bucket = {0, 16 * kUnit}, mine = own(comm, bucket);
+    std::vector<float> values(bucket.size());
+    for (size_t i = 0; i < values.size(); i++) values[i] = float(comm->rank + 1) * float(i % 7 + 1);
+    copy_to_device(exchange_gradients(x), values.data(), values.size() * sizeof(float), nullptr);
+    stream_sync(nullptr);
+    comm_progress(comm, -1, "selftest: the first sum");
+    comm_barrier(comm);
+    reduce_and_gather(x, comm, bucket, nullptr);
+    copy_to_host(values.data(), exchange_gradients(x), values.size() * sizeof(float), nullptr);
+    const float ranks = float(comm->size * (comm->size + 1) / 2);
+    std::string wrong;
+    for (size_t i = mine.begin; i < mine.end && wrong.empty(); i++)
+        if (values[i] != ranks * float(i % 7 + 1)) wrong = format("rank %d: element %zu of the sum: got %g, want %g", comm->rank, i, double(values[i]), double(ranks * float(i % 7 + 1)));
+    for (const std::string& text : comm_gather_text(comm, wrong))
+        if (!text.empty()) die(kExitDisagree, "selftest: %s; the road between the ranks changes numbers", text.c_str());
+}
+
+// Seconds of the slowest rank, the median of several.
+template <class F> double slowest(Comm* comm, int repeats, const F& f) {
+    std::vector<double> times, all(size_t(comm->size));
+    for (int i = 0; i < repeats; i++) {
+        comm_progress(comm, -1, "selftest");
+        comm_barrier(comm);
+        const double start = now_seconds();
+        f();
+        const double own_time = now_seconds() - start;
+        comm_allgather(comm, all.data(), &own_time, sizeof own_time);
+        times.push_back(*std::max_element(all.begin(), all.end()));
+    }
+    std::sort(times.begin(), times.end());
+    return times[times.size() / 2];
+}
+
+void peer_table(Exchange* x, Comm* comm) {
+    const int W = comm->size;
+    const bool show = comm->rank == 0;
+    std::vector<double> rates;
+    struct Link { int from, to; double rate; } slow = {0, 0, INFINITY};
+    if (show) std::printf("peer to peer, GB/s (row sends to column)\n      ");
+    for (int to = 0; to < W && show; to++) std::printf("%8d", to);
+    for (int from = 0; from < W; from++) {
+        if (show) std::printf("\n%6d", from);
+        for (int to = 0; to < W; to++) {
+            if (from == to) {
+                if (show) std::printf("%8s", ".");
+                continue;
+            }
+            bool reached = true;
+            const double seconds = slowest(comm, 3, [&] {
+                reached = exchange_pair(x, from, to, kPair, nullptr);
+                stream_sync(nullptr);
+            });
+            const double rate = double(kPair) * sizeof(float) / seconds * 1e-9;
+            if (show && reached) std::printf("%8.2f", rate);
+            if (show && !reached) std::printf("%8s", "-");
+            if (!reached) continue;
+            rates.push_back(rate);
+            if (rate < slow.rate) slow = {from, to, rate};
+        }
+    }
+    if (!show || rates.empty()) return;
+    std::sort(rates.begin(), rates.end());
+    const double median = rates[rates.size() / 2];
+    std::printf("\n");
+    if (slow.rate < median / 2)
+        std::printf("slow link: rank %d on %s to rank %d on %s: %.2f GB/s, the median is %.2f; look at its cable, slot or NUMA node\n", slow.from,
+                    comm->peers[size_t(slow.from)].host.c_str(), slow.to, comm->peers[size_t(slow.to)].host.c_str(), slow.rate, median);
+    else
+        std::printf("no slow link: the slowest, rank %d to rank %d, has %.2f GB/s, the median is %.2f\n", slow.from, slow.to, slow.rate, median);
+}
+
+}  // namespace
+
+int selftest(Options options, Comm* comm) {
+    exchange_place(comm);
+    Exchange* const x = exchange_create(comm, kLargest, kLargest, options.reduce == "nccl");
+    const std::vector<std::string> names = comm_gather_text(comm, std::string(device_name()) + (*device_address() ? ", PCI " : "") + device_address());
+    if (comm->rank == 0) {
+        std::printf("ranks\n");
+        for (int r = 0; r < comm->size; r++) std::printf("%6d  %s, process %d, %s\n", r, comm->peers[size_t(r)].host.c_str(), comm->peers[size_t(r)].pid, names[size_t(r)].c_str());
+        std::printf("road      %s\n", exchange_name(x));
+    }
+    check_sums(x, comm);
+    if (comm->size == 1) {
+        std::printf("one rank: there is no road to measure; start several with --np N or mpirun\n");
+        exchange_destroy(x);
+        return kExitDone;
+    }
+    if (comm->rank == 0) std::printf("first sum right on all ranks\n\nbucket MiB        ms   GB/s     reduce-scatter and gather; GB/s: bytes of the bucket over the time\n");
+    for (const double mib : {0.25, 1.0, 4.0, 25.0, 100.0}) {
+        const Range bucket = {0, size_t(mib * double(kMiB)) / sizeof(float)};
+        const double seconds = slowest(comm, 5, [&] { reduce_and_gather(x, comm, bucket, nullptr); });
+        if (comm->rank == 0) std::printf("%10.2f %9.3f %6.2f\n", mib, seconds * 1e3, double(bucket.size()) * sizeof(float) / seconds * 1e-9);
+    }
+    if (comm->rank == 0) std::printf("\n");
+    peer_table(x, comm);
+    comm_barrier(comm);
+    exchange_destroy(x);
+    return kExitDone;
+}
+
+}  // namespace BACKEND

@@ -1,0 +1,90 @@
+#!/bin/sh
+# test_emu.sh -- whole runs on emulated GPUs (train_gpt_emu): the trainer, its streams and both roads between GPUs, with the CUDA kernels
+# themselves. Bits must not depend on ranks, road, overlap, recomputation or the emulator's random order; losses must follow the CPU's.
+. tests/lib.sh
+emu="timeout 120 ${TRAIN_GPT_EMU:-$PWD/build/train_gpt_emu}"
+SIMT_DEVICES=8; export SIMT_DEVICES
+# 4 leaves, 4 lanes, dropout, clipping, an evaluation, an audit.
+job="--device gpu --preset nano --layers 2 --heads 2 --channels 32 --seq-len 24 --batch-size 1 --total-batch-size 96 --lr 3e-3 --warmup-steps 2
+     --dropout 0.1 --data tests/golden/lines.txt --eval-steps 1 --sample-every 0 --keep 0 --audit-every 3 --timeout 60 --steps 5 --eval-every 5 --save-every 2"
+run() { out=$1; shift; "$@" $job --out-dir "$tmp/$out" >"$tmp/$out.log" 2>&1 || { tail -n 5 "$tmp/$out.log"; return 1; }; }
+like_one() {        # NAME COMMAND...: the bits of one rank
+    name=$1; shift
+    run "$name" "$@" >"$tmp/run.log" 2>&1 || { fail "$name" "$(tail -n 3 "$tmp/run.log" | tr '\n' '|')"; return; }
+    check "$name" same "$tmp/one" "$tmp/$name"
+}
+
+check one_rank run one $emu
+[ "$failed" -eq 0 ] || { cat "$tmp/one.log"; summary; exit; }
+like_one another_order env SIMT_SEED=2 $emu
+like_one "nccl_2" env SIMT_SEED=3 $emu --np 2
+like_one "nccl_4" env SIMT_SEED=4 $emu --np 4
+like_one "staged_2" env SIMT_SEED=5 LOCKSTEP_TRANSPORT=staged $emu --np 2
+like_one "staged_4" env SIMT_SEED=6 LOCKSTEP_TRANSPORT=staged $emu --np 4
+like_one overlap_off env SIMT_SEED=7 $emu --np 2 --overlap off
+for level in 1 2 3; do like_one "recompute_$level" env SIMT_SEED=1$level $emu --recompute $level; done
+# Two hosts of two ranks: both stages of the reduction.
+hosts() {
+    for r in 0 1 2 3; do
+        env RANK=$r WORLD_SIZE=4 LOCAL_RANK=$((r % 2)) LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29$((600 + $$ % 300)) LOCKSTEP_HOST_ID=host$((r / 2)) \
+            LOCKSTEP_SECRET=hush "$@" & pids="${pids:-} $!"
+    done
+    bad=0
+    for p in $pids; do wait "$p" || bad=1; done
+    pids=
+    return $bad
+}
+like_one two_hosts_nccl hosts $emu
+like_one two_hosts_staged hosts env LOCKSTEP_TRANSPORT=staged $emu
+# Negative controls: without the waits between its streams, and with another tree, the run must not come out the same.
+no_waits() { for seed in 1 2 3 4 5 6; do
+    rm -rf "$tmp/no_waits"
+    run no_waits env SIMT_IGNORE_WAITS=1 SIMT_SEED=$seed $emu --np 2 >/dev/null 2>&1 || return 0
+    same "$tmp/one" "$tmp/no_waits" >/dev/null || return 0
+    done; return 1; }
+check "a missing wait between streams is noticed" no_waits
+other_tree() { run lanes_2 $emu --lanes 2 && ! same "$tmp/one" "$tmp/lanes_2"; }
+check "another number of lanes is noticed" other_tree
+nccl_sums() { run nccl_sums $emu --np 4 --reduce nccl && ! same "$tmp/one" "$tmp/nccl_sums" >/dev/null && near "$tmp/one" "$tmp/nccl_sums" 1e-3; }
+# near A B TOLERANCE: relative difference of every loss and norm.
+near() {
+    losses "$1" >"$tmp/a"; losses "$2" >"$tmp/b"
+    awk -v tol="$3" 'function off(a, b) { d = (a - b) / b; return d < 0 ? -d : d }
+        NR == FNR { loss[$1] = $2; norm[$1] = $3; n++; next }
+        { seen++; if (off($2, loss[$1]) > worst) worst = off($2, loss[$1]); if (off($3, norm[$1]) > worst_norm) worst_norm = off($3, norm[$1]) }
+        END { printf "largest relative difference: loss %.2g, norm %.2g of %d steps\n", worst, worst_norm, seen; exit !(n > 0 && seen == n && worst <= tol && worst_norm <= 20 * tol) }' "$tmp/a" "$tmp/b"
+}
+check "--reduce nccl: other bits, the same losses" nccl_sums
+
+# Interrupted and gone on with another number of ranks.
+resumed() {
+    LOCKSTEP_FAULT="rank=1,step=3,at=bwd,do=kill" run killed $emu --np 2 --max-restarts 0 >/dev/null 2>&1
+    [ "$(cat "$tmp/killed/ckpt/latest")" = step_00000002 ] || { echo "saved $(cat "$tmp/killed/ckpt/latest")"; return 1; }
+    $emu --device gpu --resume "$tmp/killed" --np 4 >"$tmp/killed.log2" 2>&1 || { tail -n 3 "$tmp/killed.log2"; return 1; }
+    same "$tmp/one" "$tmp/killed"
+}
+check "killed, resumed with 4 ranks" resumed
+flipped() { LOCKSTEP_FAULT="rank=2,step=3,at=bwd,do=flip:100" run flipped $emu --np 4; [ $? -ne 0 ] && grep -q 'rank 2 computed leaf 2 differently' "$tmp/flipped.log" || { tail -n 2 "$tmp/flipped.log"; return 1; }; }
+check "a flipped bit in a gradient is found, the rank named" flipped
+expect "--selftest between emulated GPUs" 0 'no slow link|slow link: ' $emu --selftest --np 2 --device gpu
+expect "more ranks than GPUs" 2 'got more ranks than GPUs, want one rank per GPU; start 1' env SIMT_DEVICES=1 $emu $job --np 2 --max-restarts 0 --out-dir "$tmp/crowded"
+
+# The CPU in fp32. bf16 keeps 8 bits (2^-9 = 0.002 by rounding); over thousands of numbers the errors average, and a loss is 1e-4 off
+# or less, a norm some 1e-3. Ten times that is the bound.
+job_cpu=$(echo "$job" | sed 's/--device gpu//')
+cpu_run() { $emu --device cpu $job_cpu --out-dir "$tmp/cpu" >"$tmp/cpu.log" 2>&1 && near "$tmp/cpu" "$tmp/one" 1e-3; }
+check "losses follow the CPU's" cpu_run
+tail -n 1 "$tmp/check.log"
+golden=tests/golden/gpt2_tiny
+pytorch() {
+    $emu --device gpu --init $golden --data $golden/batch.bin --val-data $golden/batch.bin --batch-size 4 --total-batch-size 96 --steps 20 --lr 3e-3 --warmup-steps 2 \
+        --final-lr-frac 0.1 --beta1 0.9 --beta2 0.95 --eps 1e-8 --weight-decay 0.1 --grad-clip 1 --dropout 0 --eval-every 0 --sample-every 0 --save-every 0 \
+        --out-dir "$tmp/golden" >"$tmp/golden.log" 2>&1 || { tail -n 2 "$tmp/golden.log"; return 1; }
+    mkdir -p "$tmp/torch"
+    awk '{ printf "{\"event\":\"train\",\"step\":%d,\"loss\":%s,\"lr\":0,\"grad_norm\":%s,\n", $1, $2, $3 }' $golden/losses.txt >"$tmp/torch/metrics.jsonl"
+    near "$tmp/torch" "$tmp/golden" 2e-3
+}
+check "20 steps follow PyTorch's losses" pytorch
+tail -n 1 "$tmp/check.log"
+check "text by emulated GPU and by CPU" sh -c "$emu sample $tmp/one --device gpu --temperature 0.5 --max-tokens 12 --prompt 'The ' && $emu eval $tmp/one --device gpu"
+summary
