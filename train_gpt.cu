@@ -233,7 +233,7 @@ static uint64_t recompute_leaf(Trainer* t, int leaf) {
     float* grads = ddp_lane_buffer(&t->ddp, 0);
     const BatchLoader::Batch batch = t->loader->leaf(uint64_t(t->step), leaf);
     gpt_set_gradients(&t->model, grads);
-    gpt_forward_backward(&t->model, t->results, batch.tokens.data(), batch.targets.data(), false, state_of(t), uint32_t(leaf), nullptr, nullptr, nullptr);
+    gpt_forward_backward(&t->model, t->results, batch.tokens.data(), batch.targets.data(), false, state_of(t), uint32_t(leaf), nullptr, nullptr, nullptr, nullptr);
     return hash_floats(grads, t->arena.n, nullptr);
 }
 
@@ -241,6 +241,7 @@ static uint64_t recompute_leaf(Trainer* t, int leaf) {
 static void fault(Trainer* t, const char* point, float* data, size_t n) {
     const Damage damage = fault_point(point, t->comm->rank, t->step, n);
     if (damage.kind == Damage::none) return;
+    ddp_settle(&t->ddp);
     uint32_t bits;
     copy_to_host(&bits, data + damage.index, sizeof bits, nullptr);
     bits = damage.kind == Damage::nan ? 0x7fc00000u : bits ^ 1u << 20;
@@ -311,8 +312,9 @@ static void leaf_step(Trainer* t, int leaf, bool audit) {
         if (c->t->trace) trace_point(c->t, format("leaf %d: to the gradients of %s", c->leaf, c->t->arena.tensors[size_t(first)].name.c_str()));
         if (c->reduce) ddp_gradients_ready(&c->t->ddp, first);
     };
+    const WeightsNeeded needed = [](void* p, int first, int last) { ddp_weights_needed(&static_cast<Context*>(p)->t->ddp, first, last); };
     gpt_set_gradients(&t->model, ddp_lane_buffer(&t->ddp, lane));
-    gpt_forward_backward(&t->model, t->results + k, tokens, tokens + N, in_lane > 0, state_of(t), uint32_t(leaf), ready, &context, nullptr);
+    gpt_forward_backward(&t->model, t->results + k, tokens, tokens + N, in_lane > 0, state_of(t), uint32_t(leaf), k == 0 ? needed : nullptr, ready, &context, nullptr);
 }
 
 // THE STEP. Gradients of this rank's lanes, their sum over all lanes, the norm, the update. A GPU is given all of it before the host
@@ -335,6 +337,7 @@ static StepResult train_step(Trainer* t) {
     mark_set(t->marks[0], nullptr);
 
     uint64_t own_hash = 0, previous_hash = 0;
+    if (audit) ddp_settle(ddp);
     if (audit) previous_hash = recompute_leaf(t, (t->comm->rank + W - 1) % W * mine);
 
     // Forward and backward, leaf by leaf; the last leaf of the last lane starts the reduction of each bucket as it goes.
@@ -443,6 +446,7 @@ static void save(Trainer* t) {
 }
 
 static void validate(Trainer* t, bool final) {
+    ddp_settle(&t->ddp);
     comm_progress(t->comm, t->step, "evaluation");
     const Score score = evaluate(&t->model, t->data, t->data.val, t->options.batch_size, t->options.eval_steps, t->comm);
     t->best_val = std::min(t->best_val, score.loss);
@@ -457,6 +461,7 @@ static void validate(Trainer* t, bool final) {
 }
 
 static void show_sample(Trainer* t) {
+    ddp_settle(&t->ddp);
     comm_progress(t->comm, t->step, "sampling");
     if (t->log) {
         const Options& o = t->options;

@@ -243,47 +243,46 @@ __global__ void __launch_bounds__(kThreads, 2) attention_forward_kernel(bf16* ou
     Rows<D, M, (D <= 64)> q(q_tile + first * D, 0);
 
     const float c = s.scale * kLog2e;                                       // exp(scale x) = exp2(c x)
-    float o[M][D / 8][4] = {}, most[M][2], sum[M][2] = {};
+    float o[M][D / 8][4] = {}, most[M][2], sum[M][2] = {};                  // most: c times the largest score
     UNROLL for (int i = 0; i < M; i++) most[i][0] = most[i][1] = -INFINITY;
     for (int u = 0, stage = 0; u < end; u += kKeys, stage ^= 1) {
-        if (u) {
-            cp_async_wait<0>();                                             // this step's keys and values are there, and
-            __syncthreads();                                                // all warps are done with those of the last step
-        }
         if (u + kKeys < end) load(u + kKeys, stage ^ 1);
-        if (u >= seen) continue;
-        const bf16* const tile = kv_tiles + stage * 2 * kKeys * D;
-        unsigned mask[kKeys / 32] = {};                                     // of row t_warp + lane
-        if constexpr (DROP)
-            UNROLL for (int w = 0; w < kKeys / 32; w++)
-                mask[w] = keep_bits<32>(drop, (uint64_t(p.head) * s.T + t_warp + lane()) * s.T + u + w * 32);
-        float x[M][N][4];
-        multiply_rows(x, q, tile, 0);
-        if (u + kKeys - 1 > t_warp) hide_future<false>(x, t_warp - u);
+        if (u < seen) {
+            const bf16* const tile = kv_tiles + stage * 2 * kKeys * D;
+            unsigned mask[kKeys / 32] = {};                                     // of row t_warp + lane
+            if constexpr (DROP)
+                UNROLL for (int w = 0; w < kKeys / 32; w++)
+                    mask[w] = keep_bits<32>(drop, (uint64_t(p.head) * s.T + t_warp + lane()) * s.T + u + w * 32);
+            float x[M][N][4];
+            multiply_rows(x, q, tile, 0);
+            if (u + kKeys - 1 > t_warp) hide_future<false>(x, t_warp - u);
 
-        UNROLL for (int i = 0; i < M; i++)
-            UNROLL for (int h = 0; h < 2; h++) {
-                float top = most[i][h];
-                UNROLL for (int n = 0; n < N; n++) top = fmaxf(top, fmaxf(x[i][n][h * 2], x[i][n][h * 2 + 1]));
-                top = row_max(top);
-                const float correction = exp2f((most[i][h] - top) * c), top_c = top * c;
-                most[i][h] = top;
-                sum[i][h] *= correction;
-                UNROLL for (int n = 0; n < D / 8; n++) o[i][n][h * 2] *= correction, o[i][n][h * 2 + 1] *= correction;
-                UNROLL for (int n = 0; n < N; n++)
-                    UNROLL for (int e = h * 2; e < h * 2 + 2; e++) {
-                        x[i][n][e] = exp2f(x[i][n][e] * c - top_c);
-                        sum[i][h] += x[i][n][e];
-                    }
-                if constexpr (DROP)
-                    UNROLL for (int w = 0; w < kKeys / 32; w++) {
-                        const unsigned bits = __shfl_sync(~0u, mask[w], i * 16 + row_of(h * 2)) >> column_of(0);
-                        UNROLL for (int n = 0; n < 4; n++)
-                            UNROLL for (int e = h * 2; e < h * 2 + 2; e++)
-                                if (!(bits & 1u << (n * 8 + e % 2))) x[i][w * 4 + n][e] = 0;
-                    }
-            }
-        add_product<D>(o, x, tile, kKeys);
+            UNROLL for (int i = 0; i < M; i++)
+                UNROLL for (int h = 0; h < 2; h++) {
+                    float top = x[i][0][h * 2];
+                    UNROLL for (int n = 0; n < N; n++) top = fmaxf(top, fmaxf(x[i][n][h * 2], x[i][n][h * 2 + 1]));
+                    top = fmaxf(most[i][h], row_max(top) * c);
+                    const float correction = exp2f(most[i][h] - top);
+                    most[i][h] = top;
+                    sum[i][h] *= correction;
+                    UNROLL for (int n = 0; n < D / 8; n++) o[i][n][h * 2] *= correction, o[i][n][h * 2 + 1] *= correction;
+                    UNROLL for (int n = 0; n < N; n++)
+                        UNROLL for (int e = h * 2; e < h * 2 + 2; e++) {
+                            x[i][n][e] = exp2f(x[i][n][e] * c - top);
+                            sum[i][h] += x[i][n][e];
+                        }
+                    if constexpr (DROP)
+                        UNROLL for (int w = 0; w < kKeys / 32; w++) {
+                            const unsigned bits = __shfl_sync(~0u, mask[w], i * 16 + row_of(h * 2)) >> column_of(0);
+                            UNROLL for (int n = 0; n < 4; n++)
+                                UNROLL for (int e = h * 2; e < h * 2 + 2; e++)
+                                    if (!(bits & 1u << (n * 8 + e % 2))) x[i][w * 4 + n][e] = 0;
+                        }
+                }
+            add_product<D>(o, x, tile, kKeys);
+        }
+        cp_async_wait<0>();                                                 // the next step's keys and values are there, and
+        __syncthreads();                                                    // all warps are done with this step's
     }
 
     if (t_warp >= s.T) return;
@@ -291,7 +290,7 @@ __global__ void __launch_bounds__(kThreads, 2) attention_forward_kernel(bf16* ou
         UNROLL for (int h = 0; h < 2; h++) {
             const int t = t_warp + i * 16 + row_of(h * 2);
             const float total = row_sum(sum[i][h]);                         // so far a lane's own columns
-            if (lane() % 4 == 0 && t < s.T) lse[size_t(p.head) * s.T + t] = (most[i][h] * c + log2f(total)) * kLn2;
+            if (lane() % 4 == 0 && t < s.T) lse[size_t(p.head) * s.T + t] = (most[i][h] + log2f(total)) * kLn2;
             sum[i][h] = 1 / (DROP ? total * (1 - drop.rate) : total);
         }
     store_rows<D>(out + out_at(s, p.head, t_warp), s.NH * s.HS, s.T - t_warp, s.HS, q_tile + first * D, o, sum);
@@ -357,30 +356,29 @@ __global__ void __launch_bounds__(kThreads, 2) attention_backward_q_kernel(bf16*
     const float c = s.scale * kLog2e;
     float dq[M][D / 8][4] = {};
     for (int u = 0, stage = 0; u < end; u += kStep, stage ^= 1) {
-        if (u) {
-            cp_async_wait<0>();
-            __syncthreads();
-        }
         if (u + kStep < end) load(u + kStep, stage ^ 1);
-        if (u >= seen) continue;
-        const bf16* const tile = kv_tiles + stage * 2 * kStep * D;
-        unsigned mask = ~0u;
-        if constexpr (DROP) mask = keep_bits<kStep>(drop, (uint64_t(p.head) * s.T + t_warp + lane() % (M * 16)) * s.T + u);
-        float x[M][N][4], dp[M][N][4];
-        multiply_rows(x, q, tile, 0);
-        multiply_rows(dp, dy, tile, kStep);
-        if (u + kStep - 1 > t_warp) hide_future<false>(x, t_warp - u);
-        UNROLL for (int i = 0; i < M; i++)
-            UNROLL for (int h = 0; h < 2; h++) {
-                const unsigned bits = DROP ? __shfl_sync(~0u, mask, i * 16 + row_of(h * 2)) >> column_of(0) : 0;
-                UNROLL for (int n = 0; n < N; n++)
-                    UNROLL for (int e = h * 2; e < h * 2 + 2; e++) {
-                        float y = dp[i][n][e];
-                        if constexpr (DROP) y = bits & 1u << (n * 8 + e % 2) ? y : 0;
-                        x[i][n][e] = exp2f(x[i][n][e] * c - row_lse[i][h]) * (y - row_delta[i][h]);
-                    }
-            }
-        add_product<D>(dq, x, tile, 0);
+        if (u < seen) {
+            const bf16* const tile = kv_tiles + stage * 2 * kStep * D;
+            unsigned mask = ~0u;
+            if constexpr (DROP) mask = keep_bits<kStep>(drop, (uint64_t(p.head) * s.T + t_warp + lane() % (M * 16)) * s.T + u);
+            float x[M][N][4], dp[M][N][4];
+            multiply_rows(x, q, tile, 0);
+            multiply_rows(dp, dy, tile, kStep);
+            if (u + kStep - 1 > t_warp) hide_future<false>(x, t_warp - u);
+            UNROLL for (int i = 0; i < M; i++)
+                UNROLL for (int h = 0; h < 2; h++) {
+                    const unsigned bits = DROP ? __shfl_sync(~0u, mask, i * 16 + row_of(h * 2)) >> column_of(0) : 0;
+                    UNROLL for (int n = 0; n < N; n++)
+                        UNROLL for (int e = h * 2; e < h * 2 + 2; e++) {
+                            float y = dp[i][n][e];
+                            if constexpr (DROP) y = bits & 1u << (n * 8 + e % 2) ? y : 0;
+                            x[i][n][e] = exp2f(x[i][n][e] * c - row_lse[i][h]) * (y - row_delta[i][h]);
+                        }
+                }
+            add_product<D>(dq, x, tile, 0);
+        }
+        cp_async_wait<0>();
+        __syncthreads();
     }
 
     if (t_warp >= s.T) return;
@@ -432,14 +430,10 @@ __global__ void __launch_bounds__(kThreads, 2) attention_backward_kv_kernel(bf16
     const float c = s.scale * kLog2e;
     float dk[M][D / 8][4] = {}, dv[M][D / 8][4] = {};
     for (int t = u0, stage = 0; t < s.T; t += kStep, stage ^= 1) {
-        if (t > u0) {
-            cp_async_wait<0>();
-            __syncthreads();
-        }
-        const bool more = t + kStep < s.T;
-        if (more) load(t + kStep, stage ^ 1);
-        const float next = more ? row_value(t + kStep) : 0;
-        if (t + kStep > u_warp && u_warp < s.T) {
+        if (t + kStep < s.T) load(t + kStep, stage ^ 1);
+        const float next = row_value(t + kStep);
+        const int ahead = t - u_warp;
+        if (ahead + kStep > 0) {
             const bf16* const tile = q_tiles + stage * 2 * kStep * D;
             const float* const row = rows + stage * 2 * kStep;
             unsigned mask = ~0u;                                            // of query t + lane, a bit per key
@@ -447,27 +441,29 @@ __global__ void __launch_bounds__(kThreads, 2) attention_backward_kv_kernel(bf16
 
             float x[M][N][4], ds[M][N][4];
             multiply_rows(x, k, tile, 0);
-            if (t < u_warp + M * 16 - 1) hide_future<true>(x, t - u_warp);
-            UNROLL for (int i = 0; i < M; i++)
-                UNROLL for (int n = 0; n < N; n++)
-                    UNROLL for (int e = 0; e < 4; e++) x[i][n][e] = exp2f(x[i][n][e] * c - row[n * 8 + column_of(e)]);
             multiply_rows(ds, v, tile, kStep);
+            if (ahead < M * 16 - 1) hide_future<true>(x, ahead);
             UNROLL for (int n = 0; n < N; n++)
                 UNROLL for (int e = 0; e < 2; e++) {
                     const int column = n * 8 + column_of(e);
-                    const float column_delta = row[kStep + column];
+                    const float column_lse = row[column], column_delta = row[kStep + column];
                     const unsigned bits = DROP ? __shfl_sync(~0u, mask, column) >> row_of(0) : 0;
                     UNROLL for (int i = 0; i < M; i++)
                         UNROLL for (int f = e; f < 4; f += 2) {
                             const bool kept = bits & 1u << (i * 16 + f / 2 * 8);
-                            ds[i][n][f] = x[i][n][f] * ((DROP && !kept ? 0 : ds[i][n][f]) - column_delta);
-                            if (DROP && !kept) x[i][n][f] = 0;
+                            const float prob = exp2f(x[i][n][f] * c - column_lse);
+                            float y = ds[i][n][f];
+                            if constexpr (DROP) y = kept ? y : 0;
+                            ds[i][n][f] = prob * (y - column_delta);
+                            x[i][n][f] = DROP && !kept ? 0 : prob;
                         }
                 }
             add_product<D>(dv, x, tile, kStep);
             add_product<D>(dk, ds, tile, 0);
         }
-        if (more && threadIdx.x < 2 * kStep) rows[(stage ^ 1) * 2 * kStep + threadIdx.x] = next;
+        if (threadIdx.x < 2 * kStep) rows[(stage ^ 1) * 2 * kStep + threadIdx.x] = next;
+        cp_async_wait<0>();
+        __syncthreads();
     }
 
     if (u_warp >= s.T) return;

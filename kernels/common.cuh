@@ -12,6 +12,7 @@
 //   ldmatrix_x4<TRANS>(r, row)      four 8x8 matrices of bf16; lanes 8i..8i+7 point at the rows of matrix i. Lane t gets elements
 //                                   (t/4, t%4*2) and its right neighbour of each; with TRANS, of the transposes
 //   mma_m16n8k16(d, a, b)           d += a b. fp32 += bf16 x bf16. d: rows t/4 and t/4+8, columns t%4*2 and +1
+//   pack2(low, high)                both rounded to bf16 in one register, as the tensor cores take neighbours: `low` has the smaller index
 //   cp_async16(dst, src, valid)     16 bytes, global to shared, both 16-byte aligned; zeros where !valid (src is then not read)
 //   cp_async_commit(), cp_async_wait<N>()    all but this thread's newest N groups have landed
 //
@@ -29,13 +30,7 @@ namespace BACKEND {
 
 // bf16 is the upper half of a float. Rounding is to nearest even; a NaN stays one.
 DEVICE float to_float(bf16 x) { return __uint_as_float(unsigned(x.bits) << 16); }
-DEVICE bf16 to_bf16(float x) {
-    unsigned u = __float_as_uint(x);
-    u = x != x ? u | 0x400000u : u + 0x7fffu + (u >> 16 & 1u);
-    return {uint16_t(u >> 16)};
-}
-// Two neighbours in one register, as the tensor cores take them: `low` has the smaller index.
-DEVICE unsigned pack2(float low, float high) { return unsigned(to_bf16(low).bits) | unsigned(to_bf16(high).bits) << 16; }
+DEVICE bf16 to_bf16(float x) { return {uint16_t(pack2(x, 0.0f))}; }
 DEVICE float low2(unsigned u) { return __uint_as_float(u << 16); }
 DEVICE float high2(unsigned u) { return __uint_as_float(u & 0xffff0000u); }
 

@@ -102,6 +102,11 @@ DEVICE void mma_m16n8k16(float (&d)[4], const unsigned (&a)[4], const unsigned (
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
+DEVICE unsigned pack2(float low, float high) {
+    unsigned packed;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+    return packed;
+}
 // A source size of 0 fills with zeros. The L2 fetches whole lines: a neighbour needs the rest.
 DEVICE void cp_async16(void* dst, const void* src, bool valid = true) {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"

@@ -119,7 +119,7 @@ const char* device_address() {
 double device_peak_flops() {
     static const struct { const char* name; double peak; } kPeaks[] = {
         {"B200", 2250}, {"H100 PCIe", 756}, {"H100 NVL", 835}, {"H100", 989}, {"H800", 989}, {"H200", 989}, {"A100", 312}, {"A800", 312},
-        {"L40S", 362}, {"L4", 121}, {"A40", 150}, {"A30", 165}, {"RTX 5090", 209.5}, {"RTX 4090", 165.2}, {"RTX 3090", 71}};
+        {"L40S", 362}, {"L40,", 181}, {"L4,", 121}, {"A40,", 150}, {"A30,", 165}, {"RTX 5090", 209.5}, {"RTX 4090", 165.2}, {"RTX 3090", 71}};
     for (const auto& p : kPeaks)
         if (std::strstr(device_name(), p.name)) return p.peak * 1e12;
     return std::nan("");

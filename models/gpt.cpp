@@ -154,6 +154,8 @@ struct Pass {
     const StepState* state = nullptr;   // null: no dropout
     uint32_t leaf = 0;
     Stream stream;
+    WeightsNeeded needed = nullptr;     // called with its context as forward comes to the tensors
+    void* context = nullptr;
 };
 }  // namespace
 
@@ -193,7 +195,11 @@ static void forward(Gpt* model, const Pass& pass) {
     const GptTensors<floatX>& w = model->w;
     const int C = c.C, N = pass.B * pass.T;
     const Stream s = pass.stream;
+    const auto need = [&](int first, int last) { if (pass.needed) pass.needed(pass.context, first, last); };
+    const auto need_block = [&](int l) { need(kFirstBlock + l * kBlockTensors, kFirstBlock + (l + 1) * kBlockTensors); };
 
+    need(0, kFirstBlock);
+    need_block(0);
     embedding_forward(a.encoded, a.tokens, w.wte, w.wpe, pass.B, pass.T, C, pass.first, embedding_dropout(model, pass), s);
     layernorm_forward(a.block[0].ln1, a.block[0].ln1_mean, a.block[0].ln1_rstd, a.encoded, w.block[0].ln1w, w.block[0].ln1b, N, C, s);
     const floatX* x = a.encoded;
@@ -203,6 +209,8 @@ static void forward(Gpt* model, const Pass& pass) {
         forward_block(model, pass, l, x);
         matmul_forward(a.branch, b.gelu, p.fcprojw, p.fcprojb, N, 4 * C, C, s);
         const Dropout drop = dropout(model, pass, l, kSiteMlp);
+        if (l + 1 < c.L) need_block(l + 1);
+        else need(kFirstBlock + c.L * kBlockTensors, kFirstBlock + c.L * kBlockTensors + 2);
         if (l + 1 < c.L) {              // the next block's first LayerNorm, or the last one
             GptActivations::Block& n = a.block[size_t(l) + 1];
             const GptTensors<floatX>::Block& q = w.block[size_t(l) + 1];
@@ -264,11 +272,11 @@ static void head(Gpt* model, int N, bool accumulate, Stream s) {
 }
 
 void gpt_forward_backward(Gpt* model, double* loss, const int* tokens, const int* targets, bool acc, const StepState* state,
-                          uint32_t leaf, GradientsReady ready, void* context, Stream s) {
+                          uint32_t leaf, WeightsNeeded needed, GradientsReady ready, void* context, Stream s) {
     const GptConfig& c = model->config;
     GptActivations& a = model->act;
     const int C = c.C, N = model->B * model->T, HS = C / c.NH;
-    const Pass pass = {.B = model->B, .T = model->T, .state = state, .leaf = leaf, .stream = s};
+    const Pass pass = {.B = model->B, .T = model->T, .state = state, .leaf = leaf, .stream = s, .needed = needed, .context = context};
     const auto done = [&](int first, int last) { if (ready) ready(context, first, last); };
 
     copy_to_device(a.tokens, tokens, size_t(N) * sizeof(int), s);

@@ -78,7 +78,9 @@ struct GptActivations {
 
 struct Activation { const char* name; void** pointer; size_t bytes; int count; };   // count: how many blocks have one of their own
 
-// Called as soon as backward has written the gradients of tensors [first, last) of the table for the last time in this pass.
+// Called before forward reads tensors [first, last) of the table, whose weights may still be on their way from other ranks; and as soon as
+// backward has written their gradients for the last time in this pass.
+using WeightsNeeded = void (*)(void* context, int first, int last);
 using GradientsReady = void (*)(void* context, int first, int last);
 
 struct Gpt {
@@ -110,7 +112,7 @@ double gpt_loss(Gpt* model, const int* tokens, const int* targets, int B, int T,
 // the summed loss into loss[0] (memory of the device, so that nobody waits for it here). tokens and targets are host memory and
 // stay as they are until the stream has read them.
 void gpt_forward_backward(Gpt* model, double* loss, const int* tokens, const int* targets, bool accumulate,
-                          const StepState* state, uint32_t leaf, GradientsReady ready, void* context, Stream stream);
+                          const StepState* state, uint32_t leaf, WeightsNeeded needed, GradientsReady ready, void* context, Stream stream);
 
 // Generation with a cache of keys and values: feeds n tokens after the `first` already cached, and returns in `logits`
 // (host, V floats) those of the last one. first + n <= maxT.

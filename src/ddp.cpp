@@ -2,6 +2,7 @@
 #include "ddp.h"
 #include <algorithm>
 #include <bit>
+#include <cstdlib>
 #include <type_traits>
 #include "common.h"
 
@@ -9,11 +10,14 @@ namespace BACKEND {
 
 static Range own(const Ddp* ddp, Range bucket) { return own_slice(bucket, ddp->comm, ddp->comm->local_rank, ddp->comm->host); }
 
-// From the arena's end: a small bucket, so that communication starts early; then full ones.
+// From the arena's end: a small bucket, so that communication starts early; then full ones. LOCKSTEP_BUCKET_UNITS=N makes all of them
+// N units, for tests: the bits do not depend on it.
 static std::vector<Range> cut_buckets(size_t n) {
+    const char* const units = std::getenv("LOCKSTEP_BUCKET_UNITS");
+    const size_t small = units ? size_t(std::max(1, std::atoi(units))) * kUnit : 0;
     std::vector<Range> buckets;
     for (size_t end = n; end > 0;) {
-        const size_t want = (buckets.empty() ? kFirstBucketBytes : kBucketBytes) / sizeof(float);
+        const size_t want = small ? small : (buckets.empty() ? kFirstBucketBytes : kBucketBytes) / sizeof(float);
         const size_t begin = end > want ? end - want : 0;
         buckets.push_back({begin, end});
         end = begin;
@@ -89,8 +93,9 @@ void ddp_create(Ddp* ddp, Comm* comm, const Arena* arena, int R, bool overlap, b
     }
     ddp->stream = stream_create();
     for (Ddp::Marks& marks : ddp->marks) {
-        marks.computed = mark_create(); marks.updated = mark_create(); marks.gathered = mark_create();
-        for (size_t b = 0; b < ddp->buckets.size(); b++) { marks.begin.push_back(mark_create()); marks.end.push_back(mark_create()); }
+        marks.computed = mark_create(); marks.updated = mark_create();
+        for (std::vector<Mark>* each : {&marks.begin, &marks.end, &marks.gathered})
+            for (size_t b = 0; b < ddp->buckets.size(); b++) each->push_back(mark_create());
     }
 }
 
@@ -98,8 +103,9 @@ void ddp_destroy(Ddp* ddp) {
     if (!ddp->exchange) return;
     stream_destroy(ddp->stream);
     for (Ddp::Marks& marks : ddp->marks) {
-        for (const Mark mark : {marks.computed, marks.updated, marks.gathered}) mark_destroy(mark);
-        for (size_t b = 0; b < ddp->buckets.size(); b++) { mark_destroy(marks.begin[b]); mark_destroy(marks.end[b]); }
+        for (const Mark mark : {marks.computed, marks.updated}) mark_destroy(mark);
+        for (const std::vector<Mark>* each : {&marks.begin, &marks.end, &marks.gathered})
+            for (const Mark mark : *each) mark_destroy(mark);
     }
     for (size_t k = 1; k < ddp->grads.size(); k++) device_free(ddp->grads[k]);
     if constexpr (kOnGpu)
@@ -162,8 +168,18 @@ void ddp_begin(Ddp* ddp) {
     ddp->next = 0;
     std::swap(ddp->marks[0], ddp->marks[1]);
     ddp->marks[0].set = false;
-    stream_wait(nullptr, ddp->stream);
 }
+
+// The gather of the last step goes from the arena's start to its end, behind all of its updates: whoever has waited for one of its
+// buckets may also write gradients again.
+void ddp_weights_needed(Ddp* ddp, int first, int last) {
+    const Arena& arena = *ddp->arena;
+    const size_t begin = arena.offset[size_t(first)], end = size_t(last) < arena.offset.size() ? arena.offset[size_t(last)] : arena.n;
+    for (size_t b = 0; b < ddp->buckets.size() && ddp->marks[1].set; b++)
+        if (ddp->buckets[b].begin < end && begin < ddp->buckets[b].end) stream_wait_mark(nullptr, ddp->marks[1].gathered[b]);
+}
+
+void ddp_settle(Ddp* ddp) { stream_wait(nullptr, ddp->stream); }
 
 // Lane i of this rank waits, as a block of the tree, beside one block per set bit of i: its buffer is the next one.
 float* ddp_lane_buffer(Ddp* ddp, int lane) { return ddp->grads[size_t(std::popcount(unsigned(lane)))]; }
@@ -208,9 +224,11 @@ void ddp_update(Ddp* ddp, const AdamW& adamw, const StepState* state) {
                      ddp->decay + r.begin / kUnit, r.size(), adamw, state, ddp->stream);
     }
     mark_set(ddp->marks[0].updated, ddp->stream);
-    for (size_t b = ddp->buckets.size(); b-- > 0;) exchange_gather_weights(ddp->exchange, ddp->buckets[b], ddp->stream);
-    exchange_finish(ddp->exchange, ddp->stream);
-    mark_set(ddp->marks[0].gathered, ddp->stream);
+    for (size_t b = ddp->buckets.size(); b-- > 0;) {
+        exchange_gather_weights(ddp->exchange, ddp->buckets[b], ddp->stream);
+        if (b == 0) exchange_finish(ddp->exchange, ddp->stream);
+        mark_set(ddp->marks[0].gathered[b], ddp->stream);
+    }
     ddp->marks[0].set = true;
 }
 
@@ -221,7 +239,7 @@ DdpTimes ddp_times(Ddp* ddp) {
     times.exposed = std::max(0.0, mark_seconds(now.computed, now.end.back()));
     const Ddp::Marks& gathered = ddp->marks[kOnGpu ? 1 : 0];
     if (gathered.set && ddp->comm->size > 1) {
-        const double gather = mark_seconds(gathered.updated, gathered.gathered);
+        const double gather = mark_seconds(gathered.updated, gathered.gathered[0]);
         times.comm += gather;
         times.exposed += gather;
     }

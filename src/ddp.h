@@ -54,8 +54,9 @@ struct Ddp {
     struct Marks {
         Mark computed;                      // this rank's backward is done
         std::vector<Mark> begin, end;       // of each bucket's reduction
-        Mark updated, gathered;
-        bool set;
+        Mark updated;
+        std::vector<Mark> gathered;         // of each bucket
+        bool set;                           // the last two
     } marks[2];
 };
 
@@ -69,13 +70,17 @@ void ddp_broadcast_state(Ddp* ddp);
 void ddp_gather_state(Ddp* ddp);
 
 // The step, in this order:
-void ddp_begin(Ddp* ddp);                                // what is put on the main stream next sees the weights of the last update
+void ddp_begin(Ddp* ddp);
+void ddp_weights_needed(Ddp* ddp, int first, int last);  // what is put on the main stream next sees tensors [first, last) as updated
 float* ddp_lane_buffer(Ddp* ddp, int lane);              // where the gradients of this rank's lane 0, 1, ... go
 void ddp_lane_done(Ddp* ddp, int lane);                  // folds what is complete inside the rank
 void ddp_gradients_ready(Ddp* ddp, int first);           // tensors from `first` of the table on are final: starts their buckets
 void ddp_reduce_finish(Ddp* ddp);                        // the remaining buckets; a CPU returns when they are reduced on all ranks
 void ddp_clip(Ddp* ddp, StepState* state, double* norm, double clip, double tokens);   // clip_scale over the whole gradient, on ddp->stream
 void ddp_update(Ddp* ddp, const AdamW& adamw, const StepState* state);   // this rank's slices, then the gather of the weights
+
+// What is put on the main stream next sees all weights as updated: before anything but a step reads them.
+void ddp_settle(Ddp* ddp);
 
 // Seconds the reduction and the gather took, and how much of them no computation hid. Of the step that the last ddp_begin began, when
 // the host has waited for its norm; a GPU reports the gather of the step before.

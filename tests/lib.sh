@@ -38,5 +38,7 @@ same() {
     losses "$1" >"$tmp/a.losses"; losses "$2" >"$tmp/b.losses"
     [ -s "$tmp/a.losses" ] || { echo "no losses in $1"; return 1; }
     diff "$tmp/a.losses" "$tmp/b.losses" || return 1
+    for o in "$1" "$2"; do grep '"event":"val"' "$o/metrics.jsonl" | sed 's/,"time".*//' | sort -u; done >"$tmp/vals"
+    [ -z "$(sort "$tmp/vals" | uniq -u)" ] || { echo "validation losses differ: $(sort "$tmp/vals" | uniq -u | head -n 2)"; return 1; }
     [ "$(weights "$1")" = "$(weights "$2")" ] || { echo "weights differ: $1 $2"; return 1; }
 }

@@ -357,9 +357,10 @@ __global__ void mirror(int* out, int racy) {
     SHARED(int, s, 64);
     const int t = threadIdx.x;
     s[t] = t;
-    if (int(blockIdx.x) != racy) __syncthreads();
+    if (int(blockIdx.x) != racy) __syncthreads();   // line kMirrorBarrier
     out[blockIdx.x * 64 + t] = s[63 - t];
 }
+constexpr int kMirrorBarrier = __LINE__ - 3;
 bool mirror_is_right(int racy) {
     Buffer<int> out(640);
     launch(mirror, 10, 64, 0, nullptr, out.p, racy);
@@ -898,6 +899,8 @@ static int run_planted(const std::string& name) {
     else if (name.starts_with("race")) mirror_is_right(std::atoi(name.c_str() + 4));
     else if (name.starts_with("warp")) { Buffer<int> x(64); failure(warp_exchange, 1, 64, 0, x.p, std::atoi(name.c_str() + 4)); }
     else if (name == "blocks") { Buffer<int> x(64); failure(all_write, 500, 64, 0, x.p); }
+    else if (name == "mirror") return seeds_that_fail(10, [] { return mirror_is_right(-1); });
+    else if (name == "events") return seeds_that_fail(16, [] { return two_streams(true) == 16; });
     else if (name == "trace") {
         for (int i = 0; i < 4; i++) std::printf("%u ", trace());
         std::printf("\n");
@@ -976,6 +979,19 @@ TEST(environment) {
     said = planted("limit", "SIMT_ARCH=86");
     EXPECT(said.find("sm_86 has 101376") != said.npos, "100 KB on sm_86: %s", said.c_str());
     EXPECT(planted("limit", "SIMT_ARCH=80").empty(), "100 KB on sm_80 is refused");
+}
+
+TEST(faults_on_request) {
+    if (kTsan) SKIP("it is a data race");
+    int status = 0;
+    planted("mirror", format("SIMT_SKIP_BARRIER=test_emu.cpp:%d", kMirrorBarrier), &status);
+    EXPECT(status > 0, "a barrier that is not there goes unnoticed");
+    planted("mirror", format("SIMT_SKIP_BARRIER=test_emu.cpp:%d", kMirrorBarrier + 1), &status);
+    EXPECT(status == 0, "a line without a barrier makes %d seeds fail", status);
+    planted("events", "SIMT_IGNORE_WAITS=1", &status);
+    EXPECT(status > 0, "waits that are not there go unnoticed");
+    planted("events", "", &status);
+    EXPECT(status == 0, "%d seeds fail", status);
 }
 
 TEST(coverage_lists_kernels) {

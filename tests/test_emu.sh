@@ -18,9 +18,9 @@ check one_rank run one $emu
 [ "$failed" -eq 0 ] || { cat "$tmp/one.log"; summary; exit; }
 like_one another_order env SIMT_SEED=2 $emu
 like_one "nccl_2" env SIMT_SEED=3 $emu --np 2
-like_one "nccl_4" env SIMT_SEED=4 $emu --np 4
+like_one "nccl_4" env SIMT_SEED=4 LOCKSTEP_BUCKET_UNITS=5 $emu --np 4
 like_one "staged_2" env SIMT_SEED=5 LOCKSTEP_TRANSPORT=staged $emu --np 2
-like_one "staged_4" env SIMT_SEED=6 LOCKSTEP_TRANSPORT=staged $emu --np 4
+like_one "staged_4" env SIMT_SEED=6 LOCKSTEP_BUCKET_UNITS=3 LOCKSTEP_TRANSPORT=staged $emu --np 4
 like_one overlap_off env SIMT_SEED=7 $emu --np 2 --overlap off
 for level in 1 2 3; do like_one "recompute_$level" env SIMT_SEED=1$level $emu --recompute $level; done
 # Two hosts of two ranks: both stages of the reduction.
@@ -34,12 +34,12 @@ hosts() {
     pids=
     return $bad
 }
-like_one two_hosts_nccl hosts $emu
-like_one two_hosts_staged hosts env LOCKSTEP_TRANSPORT=staged $emu
+like_one two_hosts_nccl hosts env LOCKSTEP_BUCKET_UNITS=6 $emu
+like_one two_hosts_staged hosts env LOCKSTEP_BUCKET_UNITS=7 LOCKSTEP_TRANSPORT=staged $emu
 # Negative controls: without the waits between its streams, and with another tree, the run must not come out the same.
 no_waits() { for seed in 1 2 3 4 5 6; do
     rm -rf "$tmp/no_waits"
-    run no_waits env SIMT_IGNORE_WAITS=1 SIMT_SEED=$seed $emu --np 2 >/dev/null 2>&1 || return 0
+    run no_waits env LOCKSTEP_BUCKET_UNITS=5 SIMT_IGNORE_WAITS=1 SIMT_SEED=$seed $emu --np 2 >/dev/null 2>&1 || return 0
     same "$tmp/one" "$tmp/no_waits" >/dev/null || return 0
     done; return 1; }
 check "a missing wait between streams is noticed" no_waits

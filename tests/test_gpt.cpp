@@ -45,7 +45,7 @@ struct Fixture {
     ~Fixture() { gpt_destroy(&model); device_free(weights); }
     double backward(bool accumulate = false, GradientsReady ready = nullptr, void* context = nullptr) {
         double loss;
-        gpt_forward_backward(&model, &loss, tokens.data(), targets.data(), accumulate, &state, 0, ready, context, nullptr);
+        gpt_forward_backward(&model, &loss, tokens.data(), targets.data(), accumulate, &state, 0, nullptr, ready, context, nullptr);
         return loss;
     }
     double loss() { return gpt_loss(&model, tokens.data(), targets.data(), model.B, model.T, nullptr, nullptr); }

@@ -138,6 +138,15 @@ inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b)
     return static_cast<unsigned long long>(Wide(a) * b >> 64);
 }
 
+// To nearest, a tie to even; every NaN becomes the same one, as cvt.rn.bf16x2.f32 makes it.
+inline unsigned pack2(float low, float high) {
+    const auto round = [](float x) {
+        const unsigned u = __float_as_uint(x);
+        return x != x ? 0x7fffu : (u + 0x7fffu + (u >> 16 & 1u)) >> 16;
+    };
+    return round(low) | round(high) << 16;
+}
+
 // ------------------------------------------------------------------------------------------------ memory
 
 template <class T> T __ldg(const T* p) { return *p; }

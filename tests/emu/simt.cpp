@@ -562,13 +562,13 @@ void park(const char* what, Loc loc) { engine->suspend(what, loc); }
 void wake(unsigned thread) { engine->ready.push_back(thread); }
 void later(const Later& work) { engine->async.push_back(work); }
 
-// SIMT_SKIP_BARRIER=FILE:LINE takes the barrier in that line out of the kernel: the tests must then fail.
-// FILE is the end of a path.
+// SIMT_SKIP_BARRIER=FILE:LINE takes the barriers in that line out of the kernel, and its tests must then fail. FILE is the end of a path.
+static const char* const skip_text = std::getenv("SIMT_SKIP_BARRIER");
+static const char* const skip_colon = skip_text ? std::strrchr(skip_text, ':') : nullptr;
+static const unsigned skip_line = skip_colon ? unsigned(std::atoi(skip_colon + 1)) : 0;
 static bool taken_out(const Loc& loc) {
-    static const char* const text = std::getenv("SIMT_SKIP_BARRIER");
-    static const char* const colon = text ? std::strrchr(text, ':') : nullptr;
-    static const unsigned line = colon ? unsigned(std::atoi(colon + 1)) : 0;
-    return line && loc.line == line && std::string_view(loc.file).ends_with(std::string_view(text, size_t(colon - text)));
+    if (!skip_line || loc.line != skip_line) return false;
+    return std::string_view(loc.file).ends_with(std::string_view(skip_text, size_t(skip_colon - skip_text)));
 }
 
 void barrier(int id, unsigned count, bool wait, const char* what, Loc loc) {

@@ -1,0 +1,25 @@
+#!/bin/sh
+# test_nvcc.sh -- the CUDA kernels compile for every architecture we name, without a warning, a spilled register or local memory.
+# ARCHS="90" tests/test_nvcc.sh: only these.
+[ $# -eq 2 ] || . tests/lib.sh            # with two arguments it is its own worker
+nvcc=$(sed -n 's/^nvcc = //p' build/config.ninja 2>/dev/null)
+if [ -z "$nvcc" ]; then skip "nvcc" "not installed; the CUDA Toolkit has it"; summary; exit; fi
+one() {         # ARCH FILE
+    fmad=
+    case $2 in kernels/update.cu) fmad=--fmad=false ;; esac
+    if "$nvcc" -std=c++20 -O3 -lineinfo --expt-relaxed-constexpr $fmad -gencode "arch=compute_$1,code=sm_$1" -Xcompiler -Wall,-Wextra \
+        -Xptxas --warn-on-spills,--warn-on-local-memory-usage -Werror all-warnings -Isrc -Ikernels -Imodels -DBACKEND=gpu -x cu -c "$2" -o "$tmp/$1.$(basename "$2").o" \
+        >"$tmp/$1.$(basename "$2").log" 2>&1; then echo "ok   sm_$1 $2"; else echo "FAIL sm_$1 $2: $(head -n 3 "$tmp/$1.$(basename "$2").log" | tr '\n' '|')"; fi
+}
+if [ $# -eq 2 ]; then tmp=$WORK; one "$1" "$2"; exit; fi
+for arch in ${ARCHS:-80 86 89 90a 100 120}; do for file in kernels/*.cu; do echo "$arch $file"; done; done |
+    WORK=$tmp xargs -P "$(nproc)" -n 2 "$0" >"$tmp/verdicts"
+cat "$tmp/verdicts"
+passed=$(grep -c '^ok' "$tmp/verdicts") failed=$(grep -vc '^ok' "$tmp/verdicts")
+# Negative control: a kernel that indexes registers at run time.
+cat >"$tmp/spill.cu" <<'CU'
+__global__ void spill(float* p, int n) { float x[64]; for (int i = 0; i < 64; i++) x[i] = p[i]; for (int i = 0; i < n; i++) x[i % 64] += p[i]; p[0] = x[n % 64]; }
+CU
+one 90 "$tmp/spill.cu" >"$tmp/verdict"
+if grep -q '^FAIL.*[Ll]ocal memory' "$tmp/verdict"; then ok "local memory is noticed"; else fail "local memory is noticed" "$(cat "$tmp/verdict")"; fi
+summary
