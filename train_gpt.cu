@@ -210,6 +210,7 @@ struct Trainer {
     double *results, *host_results;     // (leaves of this rank + 1)  their losses, and the norm
     int* batches;                       // (leaves, 2, B, T)  tokens and targets, on the host until the device has read them
     Mark marks[3];                      // the step begins, losses are there, the norm is there
+    std::vector<Mark> leaf_marks;       // a leaf is done: a GPU's progress, while the host waits
     int G, leaf_begin, leaf_end;        // leaves of a step, and this rank's
     int64_t step = 0;                   // updates done
     int bad_steps = 0;                  // in a row, without a finite gradient
@@ -307,9 +308,10 @@ static void leaf_step(Trainer* t, int leaf, bool audit) {
     std::copy(batch.targets.begin(), batch.targets.end(), tokens + N);
 
     struct Context { Trainer* t; int leaf; bool reduce; } context = {t, leaf, last && !audit};
-    const GradientsReady ready = [](void* p, int first, int) {
+    const GradientsReady ready = [](void* p, int first, int last) {
         const Context* c = static_cast<Context*>(p);
-        if (c->t->trace) trace_point(c->t, format("leaf %d: to the gradients of %s", c->leaf, c->t->arena.tensors[size_t(first)].name.c_str()));
+        const std::vector<TensorSpec>& tensors = c->t->arena.tensors;
+        if (c->t->trace) trace_point(c->t, format("leaf %d: %s %s", c->leaf, size_t(last) == tensors.size() ? "forward, head, backward to" : "backward to", tensors[size_t(first)].name.c_str()));
         if (c->reduce) ddp_gradients_ready(&c->t->ddp, first);
     };
     const WeightsNeeded needed = [](void* p, int first, int last) { ddp_weights_needed(&static_cast<Context*>(p)->t->ddp, first, last); };
@@ -350,6 +352,7 @@ static StepResult train_step(Trainer* t) {
             if (audit) own_hash = hash_floats(ddp_lane_buffer(ddp, lane), t->arena.n, nullptr);
         }
         if ((k + 1) % leaves_per_lane == 0) ddp_lane_done(ddp, lane);
+        mark_set(t->leaf_marks[size_t(k)], nullptr);
         comm_progress(t->comm, t->step, "forward and backward");
     }
     if (audit) compare_audit(t, own_hash, previous_hash);
@@ -366,7 +369,14 @@ static StepResult train_step(Trainer* t) {
     comm_progress(t->comm, t->step, "update");
     ddp_update(ddp, {float(o.beta1), float(o.beta2), float(o.eps), float(o.weight_decay)}, state_of(t));
 
+    // The wait. Whoever watches this rank sees the leaves go by: a step may take longer than --timeout, a leaf should not.
+    for (const Mark mark : t->leaf_marks) {
+        mark_sync(mark);
+        if (kOnGpu) comm_progress(t->comm, t->step, "forward and backward");
+    }
+    if (kOnGpu) comm_progress(t->comm, t->step, "reduction");
     for (const Mark mark : {t->marks[1], t->marks[2]}) mark_sync(mark);
+    if (kOnGpu) comm_progress(t->comm, t->step, "update");
     result.norm = t->host_results[mine];                // of the mean gradient
     result.skipped = !std::isfinite(result.norm);
     if (!result.skipped) fault(t, "opt", ddp->own_master, ddp->own_n);
@@ -482,14 +492,15 @@ static void print_header(const Trainer* t) {
     const GptConfig& c = t->model.config;
     Log* log = t->log.get();
     const double MB = 1e-6;
-    const size_t n = t->arena.n * sizeof(float);
+    const double n = double(t->arena.n), own = double(t->ddp.own_n);
     log->text("train_gpt %s | %s | %d rank%s (%s)", version_text(), device_name(), t->comm->size, t->comm->size > 1 ? "s" : "", t->comm->launcher.c_str());
     log->text("model   %d layers x %d heads x %d channels | %s parameters | context %d", c.L, c.NH, c.C, with_commas(gpt_parameters(c)).c_str(), c.maxT);
     log->text("data    %s | tokenizer %s, vocabulary %d", t->data.train.description.c_str(), t->data.tokenizer.name.empty() ? "none" : t->data.tokenizer.name.c_str(), c.V);
     log->text("batch   %d x %d tokens x %d leaves = %s per step, in %d lanes | %s steps = %s tokens", o.batch_size, o.seq_len, t->G,
               with_commas(uint64_t(o.total_batch_size)).c_str(), o.lanes, with_commas(uint64_t(o.steps)).c_str(), with_commas(uint64_t(o.steps * o.total_batch_size)).c_str());
-    log->text("memory  weights %.1f MB, moments %.1f, gradients %.1f x %zu, activations %.1f per rank", double(n) * MB, 2 * double(n) * MB, double(n) * MB,
-              t->ddp.grads.size(), double(t->model.activation_bytes) * MB);
+    log->text("memory  weights %.1f MB, optimizer %.1f, gradients %.1f x %zu, activations %.1f per rank | gradients go by %s", n * sizeof(floatX) * MB,
+              own * sizeof(float) * (sizeof(floatX) == 2 ? 3 : 2) * MB, n * sizeof(float) * MB, t->ddp.grads.size(),
+              double(t->model.activation_bytes) * MB, exchange_name(t->ddp.exchange));
     log->text("output  %s", t->run.out_dir.c_str());
     if (!o.verbose) return;
     for (size_t i = 0; i < t->arena.tensors.size(); i++) {
@@ -499,7 +510,7 @@ static void print_header(const Trainer* t) {
     GptActivations act;
     for (const Activation& a : gpt_plan(&act, c, o.batch_size, o.seq_len, o.recompute, true)) {
         static const char* last = "";
-        if (a.name != last) log->text("activation  %-10s %9.2f MB x %d", a.name, double(a.bytes) * MB, a.count);
+        if (a.name != last) log->text("activation  %-10s %11.3f MB x %d", a.name, double(a.bytes) * MB, a.count);
         last = a.name;
     }
     for (const Range& b : t->ddp.buckets) log->text("bucket  elements %zu to %zu, %.1f MB", b.begin, b.end, double(b.end - b.begin) * sizeof(float) * MB);
@@ -631,6 +642,7 @@ static bool set_up(Trainer* t) {
     t->host_results = static_cast<double*>(host_alloc(size_t(leaves + 1) * sizeof(double), "losses and norm"));
     t->batches = static_cast<int*>(host_alloc(size_t(leaves) * 2 * leaf_tokens(t) * sizeof(int), "batches of a step"));
     for (Mark& mark : t->marks) mark = mark_create();
+    for (int k = 0; k < leaves; k++) t->leaf_marks.push_back(mark_create());
     if (comm->rank == 0) {
         if (t->run.resumed) read_state(t);
         else if (!init.folder.empty()) load_state(&t->ddp, init.folder, false);
@@ -674,6 +686,7 @@ static void tear_down(Trainer* t) {
     for (void* memory : {static_cast<void*>(t->host_state), static_cast<void*>(t->host_results), static_cast<void*>(t->batches)}) host_free(memory);
     for (const Mark mark : t->marks)
         if (mark) mark_destroy(mark);
+    for (const Mark mark : t->leaf_marks) mark_destroy(mark);
     close_run(&t->run);
 }
 

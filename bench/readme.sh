@@ -12,7 +12,7 @@ field() { sed -n "s/.*\"event\":\"$2\".*\"$3\":\([^,}]*\).*/\1/p" "$1/metrics.js
 
 echo 'a clean build'
 git archive HEAD | (mkdir "$tmp/clone" && tar -x -C "$tmp/clone")
-start=$(now); (cd "$tmp/clone" && ./configure && ninja) >"$tmp/build.log"; build=$(took "$start")
+start=$(now); (cd "$tmp/clone" && NVCC= ./configure && ninja) >"$tmp/build.log"; build=$(took "$start")
 
 echo 'the default run'
 start=$(now); ./train_gpt --out-dir "$tmp/default" >"$tmp/default.log"; default=$(took "$start")
@@ -30,12 +30,15 @@ one=$(speed --threads 1) two=$(speed) ranks=$(speed --np 2 --threads 1)
     echo
     echo '| | |'
     echo '|---|---|'
-    echo "| clean build, $(nproc) cores | $build s |"
+    echo "| clean build without CUDA, $(nproc) cores | $build s |"
     echo "| default run ($(field "$tmp/default" run max_steps) steps of $(field "$tmp/default" run tokens_per_step) tokens, $(field "$tmp/default" run params) parameters) | $default s |"
     echo "| its validation loss | $(printf '%.3f' "$bpb") bits per byte; the text's entropy is $floor |"
     echo "| its closing questions | $questions |"
     awk "BEGIN { printf \"| tokens/s of the default model: 1 thread, 2 threads, 2 ranks of 1 thread | %.0f, %.0f, %.0f |\n\", $one, $two, $ranks }"
-    echo "| lines linked into train_gpt | $(cat train_gpt.cu src/*.cpp src/*.h models/* kernels/kernels.h kernels/cpu/* data/stories.* | wc -l) |"
+    cuda='src/exchange_gpu.cpp src/nccl.cpp src/nccl.h src/backends_gpu.cpp'
+    lines=$(cat train_gpt.cu src/*.cpp src/*.h models/* kernels/kernels.h kernels/cpu/* data/stories.* | wc -l)
+    of_cuda=$(cat $cuda kernels/*.cu kernels/*.cuh | wc -l)
+    echo "| lines linked into train_gpt, without CUDA; what CUDA adds | $((lines - $(cat $cuda | wc -l))); $of_cuda |"
 } >"$tmp/numbers"
 awk -v file="$tmp/numbers" '/^<!-- numbers/ { print; print ""; while ((getline line < file) > 0) print line; print ""; skip = 1 }
     /^<!-- end of numbers/ { skip = 0 } !skip && !/^<!-- numbers/ { print }' README.md >"$tmp/README.md"

@@ -88,13 +88,15 @@ struct StoreGelu {
     DEVICE float2 start(int n) const { return pre.start(n); }
     DEVICE Old fetch(int, int) const { return {}; }
     DEVICE void operator()(int m, int n, const float (&v)[8], const Old&) const {
-        unsigned p[4], w[4];
-        UNROLL for (int j = 0; j < 4; j++) {
-            p[j] = pack2(v[2 * j], v[2 * j + 1]);
-            w[j] = pack2(gelu(low2(p[j])), gelu(high2(p[j])));
-        }
-        store_pairs(pre.out, pre.extent, m, n, p);
-        store_pairs(out, pre.extent, m, n, w);
+        unsigned w[4];                              // one trip through the quad serves both
+        UNROLL for (int j = 0; j < 4; j++) w[j] = pack2(v[2 * j], v[2 * j + 1]);
+        transpose_quad(w);
+        n = chunk_of(n);
+        const bool inside = pre.extent.has(m, n);
+        const size_t at = pre.extent.at(m, n);
+        if (inside) *reinterpret_cast<uint4*>(pre.out + at) = {w[0], w[1], w[2], w[3]};
+        UNROLL for (int j = 0; j < 4; j++) w[j] = pack2(gelu(low2(w[j])), gelu(high2(w[j])));
+        if (inside) *reinterpret_cast<uint4*>(out + at) = {w[0], w[1], w[2], w[3]};
     }
 };
 
