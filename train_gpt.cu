@@ -214,6 +214,9 @@ struct Trainer {
     int G, leaf_begin, leaf_end;        // leaves of a step, and this rank's
     int64_t step = 0;                   // updates done
     int bad_steps = 0;                  // in a row, without a finite gradient
+    int failed_saves = 0;               // in a row
+    double step_seconds = 0;            // of the last step
+    int64_t save_again = -1;            // step after which a failed save is tried again
     double best_val = INFINITY;
     double flops_per_token;
 };
@@ -409,8 +412,8 @@ static StepResult train_step(Trainer* t) {
     }
     result.loss = loss / tokens;
 
+    const double seconds = t->step_seconds = now_seconds() - start;
     if (t->log) {
-        const double seconds = now_seconds() - start;
         line.step = t->step; line.steps = o.steps;
         line.loss = result.loss; line.lr = result.lr; line.grad_norm = result.norm;
         line.step_ms = seconds * 1e3; line.tok_s = tokens / seconds;
@@ -427,7 +430,9 @@ static StepResult train_step(Trainer* t) {
 
 // ------------------------------------------------------------------------------------------------------ saving, reporting
 
-static void save(Trainer* t) {
+// A disk that is full for a while must not end a run: the step goes on, and the save is tried again soon; the third failure in a row
+// ends it, and so does one that nothing would follow (`last`).
+static void save(Trainer* t, bool last) {
     comm_progress(t->comm, t->step, "checkpoint");
     ddp_gather_state(&t->ddp);
     std::string failed;
@@ -452,7 +457,17 @@ static void save(Trainer* t) {
         }
     }
     failed = comm_gather_text(t->comm, failed)[0];      // also: nobody goes on, or leaves, before the commit
-    if (!failed.empty()) die(kExitWrite, "%s", failed.c_str());
+    t->failed_saves = failed.empty() ? 0 : t->failed_saves + 1;
+    t->save_again = -1;
+    if (failed.empty()) return;
+    if (last || t->failed_saves == 3) die(kExitWrite, "%s", failed.c_str());
+    constexpr double kPause = 30;       // seconds
+    int64_t steps = int64_t(kPause / std::max(t->step_seconds, 1e-3)) + 1;
+    comm_broadcast(t->comm, &steps, sizeof steps, 0);
+    t->save_again = t->step + (t->options.save_every > 0 ? std::min(steps, t->options.save_every) : steps);
+    if (!t->log) return;
+    warn("not saved: %s; training goes on, the next try is after step %lld", failed.c_str(), (long long)t->save_again);
+    t->log->event(JsonLine().add("event", "warn").add("step", t->step).add("msg", "not saved: " + failed));
 }
 
 static void validate(Trainer* t, bool final) {
@@ -700,9 +715,10 @@ static void print_end(const Trainer* t, double seconds, int64_t steps_here) {
         log->text("nothing was saved (--save-every 0)");
         return;
     }
-    log->text("next    ./train_gpt sample %s", out.c_str());
-    log->text("        ./train_gpt --resume %s --steps %lld", out.c_str(), (long long)(2 * t->step));
-    log->text("        build/export %s --hf DIR", out.c_str());
+    const std::string here = shell_quote(out);
+    log->text("next    %s sample %s", typed_program(), here.c_str());
+    log->text("        %s --resume %s --steps %lld", typed_program(), here.c_str(), (long long)(2 * t->step));
+    log->text("        %sexport %s --hf DIR", tools_folder().c_str(), here.c_str());
 }
 
 // The loop. Returns true if the run was stopped on request.
@@ -722,7 +738,7 @@ static bool run_steps(Trainer* t) {
         if (t->log && t->step == 1 && o.init.empty()) t->log->text("        ln V = %.4f: a fresh model starts near it", std::log(double(t->data.vocab_size)));
 
         const bool stop = (r.requests & kRequestStop) != 0 && t->step < o.steps;
-        if ((due(o.save_every) && t->bad_steps == 0) || stop || (r.requests & kRequestSave)) save(t);
+        if (((due(o.save_every) || t->step == t->save_again) && t->bad_steps == 0) || stop || (r.requests & kRequestSave)) save(t, stop || t->step == o.steps);
         if (stop) return true;
         if (due(o.eval_every)) validate(t, t->step == o.steps);
         if (due(o.sample_every)) show_sample(t);
@@ -754,7 +770,7 @@ int train(Options options, Comm* comm, Run run) {
         throw;
     }
     set_error_step(-1);
-    if (t.log && stopped) t.log->text("stopped on request at step %lld, saved; go on with: ./train_gpt --resume %s", (long long)t.step, t.run.out_dir.c_str());
+    if (t.log && stopped) t.log->text("stopped on request at step %lld, saved; go on with: %s --resume %s", (long long)t.step, typed_program(), shell_quote(t.run.out_dir).c_str());
     if (t.log && !stopped) print_end(&t, now_seconds() - start, t.step - first);
     done(stopped ? kExitStopped : kExitDone, stopped ? "stopped on request" : "finished");
     tear_down(&t);
@@ -815,7 +831,8 @@ int eval(Options o, Comm* comm) {
     set_threads(o.threads);
     const std::string folder = resolve_model_folder(o.paths[0]), run = run_of(o.paths[0]);
     Loaded loaded;
-    load_model(&loaded, folder, 1);
+    const int B = o.batch_size > 0 ? o.batch_size : kOnGpu ? 8 : 1;
+    load_model(&loaded, folder, B);
     const int T = loaded.model.config.maxT;
     Data data;
     data.tokenizer = loaded.tokenizer;
@@ -832,7 +849,7 @@ int eval(Options o, Comm* comm) {
         const std::string tokenizer = path_join(folder, "tokenizer.json");
         data = open_data(o, comm, file_exists(tokenizer) ? tokenizer : "", data.vocab_size);
     }
-    const Score score = evaluate(&loaded.model, data, data.val, 1, 0, comm);
+    const Score score = evaluate(&loaded.model, data, data.val, B, 0, comm);
     if (std::isnan(score.bpb)) std::printf("val loss %.6f  bpb null  tokens %llu\n", score.loss, (unsigned long long)score.tokens);
     else std::printf("val loss %.6f  bpb %.6f  tokens %llu\n", score.loss, score.bpb, (unsigned long long)score.tokens);
     unload(&loaded);

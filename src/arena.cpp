@@ -1,3 +1,4 @@
+// arena.cpp -- where each tensor lies, and the first weights.
 #include "arena.h"
 #include <algorithm>
 #include <cmath>

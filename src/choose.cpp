@@ -1,3 +1,4 @@
+// choose.cpp -- temperature, top-k and top-p, in double and in a fixed order, so that a text is a function of its seed.
 #include "choose.h"
 #include <algorithm>
 #include <cmath>

@@ -1,3 +1,4 @@
+// common.cpp -- the text helpers of common.h, and the one place where an error becomes a line.
 #include "common.h"
 #include <algorithm>
 #include <cstdarg>
@@ -5,7 +6,7 @@
 #include <unistd.h>
 
 namespace {
-const char* program = "train_gpt";
+const char *program = "train_gpt", *path = "./train_gpt";
 int error_rank = -1;
 int64_t error_step = -1;
 
@@ -52,6 +53,23 @@ void warn(const char* format, ...) {
 }
 
 void set_program(const char* name) { program = name; }
+void set_program_path(const char* argv0) { path = argv0; }
+const char* typed_program() { return path; }
+std::string tools_folder() {
+    const std::string all = path;
+    std::string folder = all.substr(0, all.rfind('/') == std::string::npos ? 0 : all.rfind('/') + 1);
+    if (folder == "./") folder.clear();
+    return folder.ends_with("build/") ? folder : folder + "build/";
+}
+
+std::string shell_quote(const std::string& word) {
+    const bool plain = !word.empty() && word[0] != '-' &&
+        word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./+:,@%=") == std::string::npos;
+    if (plain) return word;
+    std::string quoted = "'";
+    for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    return quoted + "'";
+}
 void set_error_rank(int rank) { error_rank = rank; }
 void set_error_step(int64_t step) { error_step = step; }
 

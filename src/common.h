@@ -43,6 +43,10 @@ void warn(const char* format, ...) __attribute__((format(printf, 1, 2)));
 
 // What print_error and warn put in front; rank -1 (one process) and step -1 (not training) are left out.
 void set_program(const char* name);
+void set_program_path(const char* argv0);              // and how a user calls it again: "./train_gpt"
+const char* typed_program();
+std::string tools_folder();                            // where a user finds the tools from there: "build/"
+std::string shell_quote(const std::string& word);      // as a shell wants it: 'my run'
 void set_error_rank(int rank);
 void set_error_step(int64_t step);
 

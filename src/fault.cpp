@@ -1,3 +1,4 @@
+// fault.cpp -- reads LOCKSTEP_FAULT and does what it asks; see fault.h.
 #include "fault.h"
 #include <charconv>
 #include <cmath>

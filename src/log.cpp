@@ -183,15 +183,22 @@ void Log::sync() {
     if (impl->fd >= 0 && fdatasync(impl->fd) != 0 && errno != EINVAL) impl->complain(errno);   // EINVAL: a pipe, /dev/null
 }
 
-std::string train_line_text(const TrainLine& l, double eta) {
-    std::string line = format("step %5lld/%lld | loss %.4f | lr %.1e | norm %.2f | %6.1f ms | %5s tok/s",
-                              (long long)l.step, (long long)l.steps, l.loss, l.lr, l.grad_norm, l.step_ms, with_unit(l.tok_s, "").c_str());
-    if (std::isfinite(l.mfu)) line += format(" | mfu %.1f%%", 100 * l.mfu);
-    else if (l.gflops > 0) line += " | " + with_unit(1e9 * l.gflops, " ") + "FLOP/s";
-    line += " | eta " + duration(eta);
-    if (const std::string why = throttle_text(l.gpu.reasons); !why.empty()) line += format(" | gpu %d of %d MHz: %s", l.gpu.sm_mhz, l.gpu.sm_mhz_max, why.c_str());
-    if (l.ranks > 1) line += format(" | comm %.1f ms exposed %.1f | slowest rank %d", l.comm_ms, l.exposed_ms, l.slowest_rank);
-    return line;
+std::string train_line_text(const TrainLine& l, double eta, int columns) {
+    struct Field { int matters; std::string text; };        // less is left out first
+    std::vector<Field> fields = {
+        {9, format("step %5lld/%lld", (long long)l.step, (long long)l.steps)}, {8, format("loss %.4f", l.loss)}, {2, format("lr %.1e", l.lr)},
+        {4, format("norm %.2f", l.grad_norm)}, {3, format("%6.1f ms", l.step_ms)}, {6, format("%5s tok/s", with_unit(l.tok_s, "").c_str())}};
+    if (std::isfinite(l.mfu)) fields.push_back({5, format("mfu %.1f%%", 100 * l.mfu)});
+    else if (l.gflops > 0) fields.push_back({1, with_unit(1e9 * l.gflops, " ") + "FLOP/s"});
+    fields.push_back({7, "eta " + duration(eta)});
+    if (const std::string why = throttle_text(l.gpu.reasons); !why.empty()) fields.push_back({1, format("gpu %d of %d MHz: %s", l.gpu.sm_mhz, l.gpu.sm_mhz_max, why.c_str())});
+    if (l.ranks > 1) fields.push_back({0, format("comm %.1f ms exposed %.1f | slowest rank %d", l.comm_ms, l.exposed_ms, l.slowest_rank)});
+    for (;;) {
+        std::string line;
+        for (const Field& f : fields) line += (line.empty() ? "" : " | ") + f.text;
+        if (columns == 0 || line.size() <= size_t(columns) || fields.size() == 1) return line;
+        fields.erase(std::min_element(fields.begin(), fields.end(), [](const Field& x, const Field& y) { return x.matters < y.matters; }));
+    }
 }
 
 void Log::train(const TrainLine& l) {
@@ -221,11 +228,11 @@ void Log::train(const TrainLine& l) {
     const double since = now - impl->last_line;
     if (impl->terminal) {
         if (!first && !last && since < kTerminalPause) return;
-        std::string line = train_line_text(l, eta);
+        const int columns = std::max(1, terminal_columns() - 1);        // a line that wraps cannot be rewritten
+        std::string line = train_line_text(l, eta, columns);
         if (first || last) {
             impl->put_line(line);
         } else {
-            const int columns = std::max(1, terminal_columns() - 1);    // a line that wraps cannot be rewritten
             line.resize(std::min(line.size(), size_t(columns)));
             impl->put("\r" + line + "\x1b[K");
             impl->live = true;

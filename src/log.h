@@ -47,8 +47,9 @@ struct Log {
     struct Impl; Impl* impl;
 };
 
-// One line of the console for a step, without line end. eta: seconds left, NaN = not known yet.
-std::string train_line_text(const TrainLine& line, double eta);
+// One line of the console for a step, without line end. eta: seconds left, NaN = not known yet. columns: what there is room for; fields
+// that matter less are left out until the line fits (0: all are there).
+std::string train_line_text(const TrainLine& line, double eta, int columns = 0);
 
 // ---- curve.cpp
 

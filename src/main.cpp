@@ -49,6 +49,7 @@ int main(int argc, char** argv) {
     close(fd);
     signal(SIGPIPE, SIG_IGN);           // a closed terminal or pipe must not end a run
     signal(SIGXFSZ, SIG_IGN);
+    if (argc > 0 && argv[0][0]) set_program_path(argv[0]);
     Comm* comm = nullptr;
     int rank = 0;
     Error error;

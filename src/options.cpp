@@ -87,7 +87,7 @@ const Row table[] = {
     {kData, "val-data", "PATH", &Options::val_data, &some_text, unbound, kTrain,
      "val-file validation-file input-val-bin eval-data test-data -j",
      "validation data (default: the last tenth of --data)"},
-    {kData, "tokenizer", "byte|char|gpt2|bpe:N|FILE", &Options::tokenizer, &some_text, identity, kTrain | kSample | kEval,
+    {kData, "tokenizer", "byte|char|gpt2|bpe:N|FILE", &Options::tokenizer, &some_text, identity, kTrain,
      "tokenizer-path tokenizer-name vocab", "fixes the vocabulary; bpe:N learns N tokens from the data"},
     {kData, "sampler", "lanes|torch", &Options::sampler, &one_of, identity, kTrain,
      "shuffle", "order of the data; torch: as PyTorch's DistributedSampler with the lanes as its replicas"},

@@ -1,3 +1,4 @@
+// run.cpp -- the run folder, its lock, agreement between ranks, requests by signal.
 #include "run.h"
 #include <algorithm>
 #include <cerrno>

@@ -154,7 +154,7 @@ TEST(refused_arguments) {
     refused("sample", "sample: got no folder");
     refused("sample a b", "want one folder");
     refused("train x", "want options only");
-    refused("sample a --lr 3", "--lr: has no effect on sample, which takes --tokenizer --seed");
+    refused("sample a --lr 3", "--lr: has no effect on sample, which takes --seed");
     refused("eval a --prompt x", "--prompt: has no effect on eval");
     // A pasted file does not fill the screen.
     try { parse({"--lr", std::string(100000, 'x')}); } catch (const Error& e) { EXPECT(e.message.size() < 300, "%zu", e.message.size()); }
