@@ -5,7 +5,7 @@
 //              dv = drop(p)^T dout;  dk = scale ds^T q;  dq = scale ds k
 //   cached     forward for a few new rows, with the keys and values of earlier calls
 //
-//   Traffic    forward reads q once, and k and v once per 128 queries (from L2: the blocks of a head run side by side).
+//   Traffic    each side is read once, the other once per 64 or 128 rows of it (from L2: the blocks of a head run side by side).
 //              2 matmuls forward, 7 backward (s and dp are made twice), each B NH T^2/2 HS multiply-adds: bound by the tensor cores.
 //   Precision  bf16 operands; scores, softmax and all sums in fp32. p (at most 1) and ds are rounded to bf16 to be operands again;
 //              scale and 1 / (1 - rate) are applied to the finished sums.
@@ -32,8 +32,8 @@ constexpr int kStep = 32;                     // rows of the other side per step
 constexpr float kLog2e = 1.44269504f, kLn2 = 0.693147181f;
 
 // Rows per warp / 16, and keys per step of forward. 32 rows per warp read half as much shared memory per product as 16, and 64 keys
-// need half as many corrections of the sums as 32; the registers set the limit.
-template <int D> constexpr int kForwardM = 2;
+// need half as many corrections of the sums as 32. The limit is 255 registers, with nothing spilled on sm_80 to sm_120.
+template <int D, bool DROP> constexpr int kForwardM = D <= 96 || !DROP ? 2 : 1;
 template <int D, bool DROP> constexpr int kForwardKeys = D <= 64 && !DROP ? 64 : 32;
 template <int D> constexpr int kBackwardQM = D <= 64 ? 2 : 1;
 template <int D, bool DROP> constexpr int kBackwardKvM = D < 64 || (D == 64 && !DROP) ? 2 : 1;
@@ -126,7 +126,8 @@ template <int D, int M, bool KEEP> struct Rows {
 };
 
 // s = rows other^T, other: the 8 N rows of a tile from `row` on.
-template <int D, int M, bool KEEP, int N> DEVICE void multiply_rows(float (&s)[M][N][4], Rows<D, M, KEEP>& rows, const bf16* tile, int row) {
+template <int D, int M, bool KEEP, int N> DEVICE void multiply_rows(float (&s)[M][N][4], Rows<D, M, KEEP>& rows, const bf16* tile,
+                                                                    int row) {
     UNROLL for (int i = 0; i < M; i++)
         UNROLL for (int n = 0; n < N; n++)
             UNROLL for (int e = 0; e < 4; e++) s[i][n][e] = 0;
@@ -178,10 +179,10 @@ DEVICE float row_max(float x) {
     return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
 }
 
-// The warp's rows times their factors go to global memory, by way of its own rows of a tile: stores of 16 bytes. Nothing beyond `rows`.
+// The warp's rows times their factors go to global memory, by way of its own rows of a tile, which nobody reads any more: so they are
+// stored 16 bytes at a time. Nothing beyond `rows`.
 template <int D, int M> DEVICE void store_rows(bf16* to, int stride, int rows, int HS, bf16* own, const float (&sum)[M][D / 8][4],
                                                const float (&factor)[M][2]) {
-    __syncwarp();
     UNROLL for (int i = 0; i < M; i++)
         UNROLL for (int n = 0; n < D / 8; n++)
             UNROLL for (int e = 0; e < 4; e += 2)
@@ -211,14 +212,14 @@ template <int N> DEVICE unsigned keep_bits(const Dropout& drop, uint64_t first) 
 // ------------------------------------------------------------------------------------------------ forward
 
 template <int D, bool DROP> constexpr size_t forward_bytes() {
-    return size_t(kForwardM<D> * 16 * kWarps + 4 * kForwardKeys<D, DROP>) * D * sizeof(bf16);
+    return size_t(kForwardM<D, DROP> * 16 * kWarps + 4 * kForwardKeys<D, DROP>) * D * sizeof(bf16);
 }
 
-// One block: 128 queries of a head, a warp 32 of them. Keys and values pass by in steps, the next one loading meanwhile. A row's
+// One block: 64 M queries of a head, a warp 16 M of them. Keys and values pass by in steps, the next one loading meanwhile. A row's
 // maximum grows as they pass; what was summed with a smaller one is corrected by exp(old - new).
 template <int D, bool DROP>
 __global__ void __launch_bounds__(kThreads, 2) attention_forward_kernel(bf16* out, float* lse, const bf16* qkv, Shape s, Dropout drop) {
-    constexpr int M = kForwardM<D>, kRows = M * 16 * kWarps, kKeys = kForwardKeys<D, DROP>, N = kKeys / 8;
+    constexpr int M = kForwardM<D, DROP>, kRows = M * 16 * kWarps, kKeys = kForwardKeys<D, DROP>, N = kKeys / 8;
     DYNAMIC_SHARED(memory);
     bf16* const q_tile = reinterpret_cast<bf16*>(memory);
     bf16* const kv_tiles = q_tile + kRows * D;                              // [2 stages][k, v][kKeys][D]
@@ -249,7 +250,7 @@ __global__ void __launch_bounds__(kThreads, 2) attention_forward_kernel(bf16* ou
         if (u + kKeys < end) load(u + kKeys, stage ^ 1);
         if (u < seen) {
             const bf16* const tile = kv_tiles + stage * 2 * kKeys * D;
-            unsigned mask[kKeys / 32] = {};                                     // of row t_warp + lane
+            unsigned mask[kKeys / 32] = {};                                 // of query t_warp + lane, a bit per key
             if constexpr (DROP)
                 UNROLL for (int w = 0; w < kKeys / 32; w++)
                     mask[w] = keep_bits<32>(drop, (uint64_t(p.head) * s.T + t_warp + lane()) * s.T + u + w * 32);
@@ -262,13 +263,13 @@ __global__ void __launch_bounds__(kThreads, 2) attention_forward_kernel(bf16* ou
                     float top = x[i][0][h * 2];
                     UNROLL for (int n = 0; n < N; n++) top = fmaxf(top, fmaxf(x[i][n][h * 2], x[i][n][h * 2 + 1]));
                     top = fmaxf(most[i][h], row_max(top) * c);
-                    const float correction = exp2f(most[i][h] - top);
+                    const float correction = exp2_fast(most[i][h] - top);
                     most[i][h] = top;
                     sum[i][h] *= correction;
                     UNROLL for (int n = 0; n < D / 8; n++) o[i][n][h * 2] *= correction, o[i][n][h * 2 + 1] *= correction;
                     UNROLL for (int n = 0; n < N; n++)
                         UNROLL for (int e = h * 2; e < h * 2 + 2; e++) {
-                            x[i][n][e] = exp2f(x[i][n][e] * c - top);
+                            x[i][n][e] = exp2_fast(x[i][n][e] * c - top);
                             sum[i][h] += x[i][n][e];
                         }
                     if constexpr (DROP)
@@ -333,7 +334,6 @@ __global__ void __launch_bounds__(kThreads, 2) attention_backward_q_kernel(bf16*
     __syncthreads();
     Rows<D, M, true> q(q_tile + first * D, 0), dy(q_tile + first * D, kRows);
 
-    // With dropout the loop makes (1 - rate) ds = p * (mask * (dout v^T) - (1 - rate) delta): a division less per element.
     // Register e of a first operand holds row e % 2 * 8 and column e / 2 * 8 further on than register 0.
     float row_delta[M][2] = {}, row_lse[M][2] = {};
     UNROLL for (int i = 0; i < M; i++)
@@ -353,6 +353,7 @@ __global__ void __launch_bounds__(kThreads, 2) attention_backward_q_kernel(bf16*
             row_delta[i][h] *= keep;
         }
 
+    // With dropout the loop makes (1 - rate) ds = p * (mask * (dout v^T) - (1 - rate) delta): a division less per element.
     const float c = s.scale * kLog2e;
     float dq[M][D / 8][4] = {};
     for (int u = 0, stage = 0; u < end; u += kStep, stage ^= 1) {
@@ -372,7 +373,7 @@ __global__ void __launch_bounds__(kThreads, 2) attention_backward_q_kernel(bf16*
                         UNROLL for (int e = h * 2; e < h * 2 + 2; e++) {
                             float y = dp[i][n][e];
                             if constexpr (DROP) y = bits & 1u << (n * 8 + e % 2) ? y : 0;
-                            x[i][n][e] = exp2f(x[i][n][e] * c - row_lse[i][h]) * (y - row_delta[i][h]);
+                            x[i][n][e] = exp2_fast(x[i][n][e] * c - row_lse[i][h]) * (y - row_delta[i][h]);
                         }
                 }
             add_product<D>(dq, x, tile, 0);
@@ -402,7 +403,7 @@ __global__ void __launch_bounds__(kThreads, 2) attention_backward_kv_kernel(bf16
     const int blocks = div_up(s.T, kRows), stride = 3 * s.NH * s.HS, out_stride = s.NH * s.HS;
     const Place p = place(s, blocks);
     const int u0 = p.block * kRows, first = int(threadIdx.x) / 32 * M * 16, u_warp = u0 + first;
-    const float keep = DROP ? 1 - drop.rate : 1;
+    const float keep = DROP ? 1 - drop.rate : 1;                            // the loop makes (1 - rate) ds, as above
     const bf16* const q = qkv + qkv_at(s, p.head, 0, kQ);
     const bf16* const dy = dout + out_at(s, p.head, 0);
     const auto load = [&](int t, int stage) {
@@ -451,7 +452,7 @@ __global__ void __launch_bounds__(kThreads, 2) attention_backward_kv_kernel(bf16
                     UNROLL for (int i = 0; i < M; i++)
                         UNROLL for (int f = e; f < 4; f += 2) {
                             const bool kept = bits & 1u << (i * 16 + f / 2 * 8);
-                            const float prob = exp2f(x[i][n][f] * c - column_lse);
+                            const float prob = exp2_fast(x[i][n][f] * c - column_lse);
                             float y = ds[i][n][f];
                             if constexpr (DROP) y = kept ? y : 0;
                             ds[i][n][f] = prob * (y - column_delta);
@@ -561,30 +562,29 @@ template <class F> void with_tile(int HS, F f) {
 void attention_forward(bf16* out, float* lse, const bf16* qkv, int B, int T, int NH, int HS, const Dropout& drop, Stream stream) {
     const Shape s = shape_of("attention_forward", B, T, NH, HS);
     with_tile(HS, [&](auto tile) {
-        constexpr int D = decltype(tile)::value, kRows = kForwardM<D> * 16 * kWarps;
-        const dim3 grid(unsigned(s.heads * div_up(T, kRows)));
-        const auto run = [&](auto kernel, size_t smem) { launch(kernel, grid, kThreads, smem, stream, out, lse, qkv, s, drop); };
-        if (drop.rate > 0) run(attention_forward_kernel<D, true>, forward_bytes<D, true>());
-        else run(attention_forward_kernel<D, false>, forward_bytes<D, false>());
+        constexpr int D = decltype(tile)::value;
+        const auto run = [&](auto kernel, int rows, size_t smem) {
+            launch(kernel, dim3(unsigned(s.heads * div_up(T, rows))), kThreads, smem, stream, out, lse, qkv, s, drop);
+        };
+        if (drop.rate > 0) run(attention_forward_kernel<D, true>, kForwardM<D, true> * 16 * kWarps, forward_bytes<D, true>());
+        else run(attention_forward_kernel<D, false>, kForwardM<D, false> * 16 * kWarps, forward_bytes<D, false>());
     });
 }
 
-void attention_backward(bf16* dqkv, float* delta, const bf16* dout, const bf16* qkv, const bf16* out, const float* lse, int B, int T, int NH,
-                        int HS, const Dropout& drop, Stream stream) {
+void attention_backward(bf16* dqkv, float* delta, const bf16* dout, const bf16* qkv, const bf16* out, const float* lse,
+                        int B, int T, int NH, int HS, const Dropout& drop, Stream stream) {
     const Shape s = shape_of("attention_backward", B, T, NH, HS);
     with_tile(HS, [&](auto tile) {
-        constexpr int D = decltype(tile)::value;
-        const auto run = [&](auto q_kernel, auto kv_kernel, auto kv_tiles) {
-            constexpr int q_m = kBackwardQM<D>, kv_m = decltype(kv_tiles)::value;
-            launch(q_kernel, dim3(unsigned(s.heads * div_up(T, q_m * 16 * kWarps))), kThreads, backward_bytes<D, q_m>(), stream, dqkv, delta,
-                   dout, qkv, out, lse, s, drop);
-            launch(kv_kernel, dim3(unsigned(s.heads * div_up(T, kv_m * 16 * kWarps))), kThreads, backward_bytes<D, kv_m>(), stream, dqkv,
-                   dout, qkv, lse, delta, s, drop);
+        constexpr int D = decltype(tile)::value, q = kBackwardQM<D>, kv = kBackwardKvM<D, false>, kv_drop = kBackwardKvM<D, true>;
+        const auto grid = [&](int m) { return dim3(unsigned(s.heads * div_up(T, m * 16 * kWarps))); };
+        const auto run = [&](auto q_kernel, auto kv_kernel, int m, size_t smem) {
+            launch(q_kernel, grid(q), kThreads, backward_bytes<D, q>(), stream, dqkv, delta, dout, qkv, out, lse, s, drop);
+            launch(kv_kernel, grid(m), kThreads, smem, stream, dqkv, dout, qkv, lse, delta, s, drop);
         };
         if (drop.rate > 0)
-            run(attention_backward_q_kernel<D, true>, attention_backward_kv_kernel<D, true>, std::integral_constant<int, kBackwardKvM<D, true>>());
+            run(attention_backward_q_kernel<D, true>, attention_backward_kv_kernel<D, true>, kv_drop, backward_bytes<D, kv_drop>());
         else
-            run(attention_backward_q_kernel<D, false>, attention_backward_kv_kernel<D, false>, std::integral_constant<int, kBackwardKvM<D, false>>());
+            run(attention_backward_q_kernel<D, false>, attention_backward_kv_kernel<D, false>, kv, backward_bytes<D, kv>());
     });
 }
 
@@ -593,7 +593,8 @@ void attention_cached(bf16* out, bf16* cache, const bf16* qkv, int first, int n,
     CHECK(HS > 0 && HS % 8 == 0 && HS <= 128, "attention_cached: HS is %d, want a multiple of 8 up to 128", HS);
     if (n == 0) return;
     const int chunks = 2 * n * NH * (HS / 8);
-    launch(attention_append_kernel, dim3(unsigned(div_up(chunks, kCachedThreads))), kCachedThreads, 0, stream, cache, qkv, first, n, maxT, NH, HS);
+    launch(attention_append_kernel, dim3(unsigned(div_up(chunks, kCachedThreads))), kCachedThreads, 0, stream,
+           cache, qkv, first, n, maxT, NH, HS);
     const auto kernel = HS <= 64 ? attention_cached_kernel<8> : attention_cached_kernel<16>;
     launch(kernel, dim3(unsigned(n * NH)), kCachedThreads, 0, stream, out, cache, qkv, first, maxT, NH, HS, 1 / std::sqrt(float(HS)));
 }

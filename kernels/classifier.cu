@@ -137,7 +137,7 @@ size_t shared_memory_limit() {
 void classifier(float* losses, floatX* logits, const int* targets, int N, int V, int Vp, bool backward, Stream stream) {
     CHECK(V <= Vp && Vp % 16 == 0, "classifier: V is %d, Vp %d", V, Vp);
     static const size_t limit = shared_memory_limit();
-    constexpr size_t own = 256;                     // what the kernel's own arrays take of it
+    constexpr size_t own = 1024;                    // what the kernel's own arrays take of it: dynamic memory begins at a multiple of 1024
     const size_t row = size_t(Vp) * sizeof(floatX);
     const bool keep = backward && row + own <= limit;
     const int wanted = div_up(Vp / 8, 32 * kUnrolled) * 32, threads = wanted < kMaxThreads ? wanted : kMaxThreads;

@@ -12,6 +12,7 @@
 //   ldmatrix_x4<TRANS>(r, row)      four 8x8 matrices of bf16; lanes 8i..8i+7 point at the rows of matrix i. Lane t gets elements
 //                                   (t/4, t%4*2) and its right neighbour of each; with TRANS, of the transposes
 //   mma_m16n8k16(d, a, b)           d += a b. fp32 += bf16 x bf16. d: rows t/4 and t/4+8, columns t%4*2 and +1
+//   exp2_fast(x)                    2^x, relative error 2^-22; 0 where that is below 2^-126
 //   pack2(low, high)                both rounded to bf16 in one register, as the tensor cores take neighbours: `low` has the smaller index
 //   cp_async16(dst, src, valid)     16 bytes, global to shared, both 16-byte aligned; zeros where !valid (src is then not read)
 //   cp_async_commit(), cp_async_wait<N>()    all but this thread's newest N groups have landed

@@ -50,11 +50,15 @@ namespace BACKEND {
 cudaStream_t native(Stream stream);   // runtime.cu; null is the main stream
 inline const char* device_error_text(cudaError_t error) { return cudaGetErrorString(error); }
 
+// More than 48 KB of shared memory must be asked for. A kernel's static arrays count too: rounded up to 1024, as the dynamic memory
+// behind them is aligned. Only kernels with less than that of them have dynamic memory as well.
+constexpr size_t kUnaskedSharedBytes = 47 * 1024;
+
 // The only <<<>>> there is.
 template <class... P, class... A>
 void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t smem, Stream stream, A&&... args) {
     cudaError_t error = cudaSuccess;
-    if (smem > 48 * 1024) error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(smem));
+    if (smem > kUnaskedSharedBytes) error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(smem));
     if (error == cudaSuccess) {
         kernel<<<grid, block, smem, native(stream)>>>(static_cast<P>(args)...);
         error = cudaGetLastError();
@@ -101,6 +105,12 @@ DEVICE void mma_m16n8k16(float (&d)[4], const unsigned (&a)[4], const unsigned (
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+// One instruction; exp2f would spend three more on results below 2^-126, which are 0 here.
+DEVICE float exp2_fast(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
 }
 DEVICE unsigned pack2(float low, float high) {
     unsigned packed;

@@ -7,7 +7,8 @@
 //   Traffic    forward: reads and writes x once (with a residual: two reads, two writes). Backward: reads dout, x, dinp, writes dinp, and
 //              about 3 % for the partial sums at N = 65536, C = 768.
 //   Precision  fp32. Mean and variance are two passes over the row, which stays in registers; the residual is rounded to its storage
-//              type before it is measured, so that backward sees the same numbers.
+//              type before it is measured, so that backward sees the same numbers. Fused multiply-adds are written out: with and
+//              without a residual the bits are the same, so --recompute does not show in them.
 //   Why        A row belongs to one warp up to 1024 channels, to 2, 4 or 8 above, and a lane holds at most 4 packs of it. In backward a
 //              lane keeps its channels' sums over all the rows it meets. How many blocks share the rows, and so the order of the
 //              sums, depends on N and C alone; a second kernel adds the blocks' sums in order.
@@ -91,14 +92,17 @@ layernorm_forward_kernel(floatX* residual, floatX* out, float* mean, float* rstd
     UNROLL
     for (int j = 0; j < PACKS; j++)
         if (p.lane + j * p.stride < packs)
-            for (int k = 0; k < 8; k++) squares += (x[j].x[k] - m) * (x[j].x[k] - m);
+            for (int k = 0; k < 8; k++) {
+                const float d = x[j].x[k] - m;
+                squares = fmaf(d, d, squares);
+            }
     const float r = 1.0f / sqrtf(row_sum(squares, p, sums, &half) / float(C) + 1e-5f);
     UNROLL
     for (int j = 0; j < PACKS; j++) {
         const int i = p.lane + j * p.stride;
         if (i >= packs) continue;
         const Pack8 w = load8(weight + i * 8), b = load8(bias + i * 8);
-        for (int k = 0; k < 8; k++) x[j].x[k] = (x[j].x[k] - m) * r * w.x[k] + b.x[k];
+        for (int k = 0; k < 8; k++) x[j].x[k] = fmaf((x[j].x[k] - m) * r, w.x[k], b.x[k]);
         store8(out + begin + i * 8, x[j]);
     }
     if (p.lane == 0 && packs) {

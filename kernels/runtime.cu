@@ -45,16 +45,19 @@ struct DeviceStream {
     std::exception_ptr error;
 };
 
-DeviceStream* queue_create() {
+// urgent: blocks of this stream go before those that wait in others.
+DeviceStream* queue_create(bool urgent) {
     use_device();
     DeviceStream* queue = new DeviceStream;
-    check(cudaStreamCreateWithFlags(&queue->handle, cudaStreamNonBlocking), "cudaStreamCreate");
+    int least = 0, greatest = 0;
+    check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
+    check(cudaStreamCreateWithPriority(&queue->handle, cudaStreamNonBlocking, urgent ? greatest : least), "cudaStreamCreate");
     check(cudaEventCreateWithFlags(&queue->event, cudaEventDisableTiming), "cudaEventCreate");
     return queue;
 }
 
 DeviceStream* queue_of(Stream stream) {
-    static DeviceStream* const main_queue = queue_create();    // lives as long as the process
+    static DeviceStream* const main_queue = queue_create(false);   // lives as long as the process
     use_device();
     return stream ? reinterpret_cast<DeviceStream*>(stream) : main_queue;
 }
@@ -75,10 +78,17 @@ void queue_sync(DeviceStream* queue) {
 
 // ---------------------------------------------------------------------------------------------------------- devices
 
-// The kernels need compute capability 8.0. CUDA lists the fastest device first, so what comes after an older one is old too.
+// The kernels need compute capability 8.0. CUDA lists the fastest device first, so what comes after an older one is old too. No driver
+// and no device are no error; a driver that is there and does not work (too old for this build, not started) is said once.
 int device_count() {
-    int count = 0, usable = 0;
-    if (cudaGetDeviceCount(&count) != cudaSuccess) { cudaGetLastError(); return 0; }
+    int count = 0, usable = 0, driver = 0;
+    if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess) {
+        cudaGetLastError();
+        static std::atomic<bool> said{false};
+        if (error != cudaErrorNoDevice && cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0 && !said.exchange(true))
+            warn("gpu: %s; the driver is for CUDA %d.%d", device_error_text(error), driver / 1000, driver % 1000 / 10);
+        return 0;
+    }
     for (int major = 0; usable < count; usable++)
         if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, usable) != cudaSuccess || major < 8) break;
     return usable;
@@ -154,8 +164,15 @@ void device_free(void* memory) {
     check(cudaFree(memory), "cudaFree");            // waits until the device is idle
 }
 
+// Memory that is not pinned CUDA may read at once, before the stream has come to the copy: what the stream still does to it, a host
+// function's barrier above all, has to be done by then.
 void copy_to_device(void* device, const void* host, size_t bytes, Stream stream) {
-    if (bytes) check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, queue_of(stream)->handle), "copy to the device");
+    if (!bytes) return;
+    DeviceStream* const queue = queue_of(stream);
+    cudaPointerAttributes from;
+    check(cudaPointerGetAttributes(&from, host), "cudaPointerGetAttributes");
+    if (from.type == cudaMemoryTypeUnregistered) queue_sync(queue);
+    check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, queue->handle), "copy to the device");
 }
 void copy_to_host_later(void* host, const void* device, size_t bytes, Stream stream) {
     if (bytes) check(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, queue_of(stream)->handle), "copy to the host");
@@ -223,7 +240,8 @@ void* scratch(size_t bytes, Stream stream) {
 cudaStream_t native(Stream stream) { return queue_of(stream)->handle; }
 void* stream_native(Stream stream) { return native(stream); }
 
-Stream stream_create() { return reinterpret_cast<Stream>(queue_create()); }
+// Urgent: a second stream is for communication, which must not wait until a backward has no more blocks to start.
+Stream stream_create() { return reinterpret_cast<Stream>(queue_create(true)); }
 
 void stream_destroy(Stream stream) {
     if (!stream) return;

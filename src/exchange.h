@@ -27,8 +27,8 @@ inline Range own_slice(Range bucket, const Comm* comm, int local_rank, int host)
 }
 
 // Gives this rank its device, before anything else touches one: GPU number local_rank. More ranks than GPUs is an Error (2), unless
-// LOCKSTEP_TRANSPORT is set, for tests.
-void exchange_place(const Comm* comm);
+// LOCKSTEP_TRANSPORT is set, for tests. Collective.
+void exchange_place(Comm* comm);
 
 struct Exchange;
 // n: elements of the arena; largest: of its largest bucket. nccl_sums: NCCL adds too (--reduce nccl), in its own order.

@@ -46,15 +46,20 @@ static const char* transport() {
     return name;
 }
 
-// More ranks than GPUs would only take turns on them.
-void exchange_place(const Comm* comm) {
+// More ranks than GPUs would only take turns on them. But a launcher may show each rank a GPU of its own alone (CUDA_VISIBLE_DEVICES,
+// srun --gpus-per-task 1): then what the ranks see is not all there is, and their addresses on the bus tell.
+void exchange_place(Comm* comm) {
     const int devices = device_count();
-    if (comm->local_size > devices && !transport())
+    device_select(comm->local_rank % devices);
+    std::vector<std::string> address = comm_gather_text(comm, device_address());
+    address = {address.begin() + rank_of(comm, comm->host, 0), address.begin() + rank_of(comm, comm->host, comm->local_size)};
+    std::sort(address.begin(), address.end());
+    const bool crowded = comm->local_size > devices && (address[0].empty() || std::adjacent_find(address.begin(), address.end()) != address.end());
+    if (crowded && !transport())
         die(kExitUsage, "%d ranks on a host with %d GPU%s: got more ranks than GPUs, want one rank per GPU; start %d", comm->local_size, devices,
             devices == 1 ? "" : "s", devices);
-    device_select(comm->local_rank % devices);
     bind_near_gpu(device_address());
-    if (comm->local_size > devices)         // NCCL refuses two ranks on one GPU of one host: let each be a host of its own
+    if (crowded)                            // NCCL refuses two ranks on one GPU of one host: let each be a host of its own
         setenv("NCCL_HOSTID", format("%s-%d", comm->peers[size_t(comm->rank)].host.c_str(), comm->rank).c_str(), 0);
 }
 
@@ -89,6 +94,7 @@ static void map_host_memory(Exchange* x, size_t n, size_t room) {
     x->host_partials = static_cast<char*>(comm_shared(comm, n / kUnit * sizeof(float), "partial norms on their way through host memory"));
     host_register(gradients, size_t(comm->local_size) * bytes);
     host_register(x->host_weights, n * sizeof(floatX));
+    host_register(x->host_partials, n / kUnit * sizeof(float));
     if (comm->hosts > 1) x->host_received = static_cast<float*>(host_alloc(room * sizeof(float), "gradients from other hosts"));
     x->name = "host memory";
 }

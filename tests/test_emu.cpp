@@ -701,10 +701,21 @@ TEST(host_buffers_are_read_late) {
     Buffer<int> x(64);
     std::vector<int> host(64, 1);
     const TestStream s;
+    check(cudaHostRegister(host.data(), 256, 0));
     check(cudaMemcpyAsync(x.p, host.data(), 256, cudaMemcpyHostToDevice, s.s));
     host[0] = 2;   // too early: the stream has not been there
     check(cudaStreamSynchronize(s.s));
     EXPECT(x.host()[0] == 2, "the copy was made at the call");
+    check(cudaHostUnregister(host.data()));
+    int late = 0;  // memory that is not pinned may be read at the call, or later
+    for (int i = 0; i < 8; i++) {
+        host[0] = 1;
+        check(cudaMemcpyAsync(x.p, host.data(), 256, cudaMemcpyHostToDevice, s.s));
+        host[0] = 2;
+        check(cudaStreamSynchronize(s.s));
+        late += x.host()[0] == 2;
+    }
+    EXPECT(late == 4, "%d of 8 copies of pageable memory were made late", late);
 
     launch(fill, 1, 64, 0, s, x.p, 64, 5);
     host[0] = 7;

@@ -23,6 +23,9 @@ if [ "${1:-all}" != runs ]; then
     else skip "every operation" "no $tools/tests/kernels_gpu: ninja build/tests/kernels_gpu"; fi
 fi
 
+if [ -x "$tools/tests/graph_gpu" ]; then check "a step as a CUDA graph" timeout 60 "$tools/tests/graph_gpu"
+else skip "a step as a CUDA graph" "no $tools/tests/graph_gpu: ninja build/tests/graph_gpu"; fi
+
 # 8 leaves, 8 lanes, dropout, clipping, an evaluation, audits (a micro-batch twice, bit for bit); wide enough for every size of tile.
 shape="--preset nano --layers 3 --heads 4 --channels 256 --seq-len 256 --batch-size 2 --total-batch-size 4096 --lr 1e-3 --warmup-steps 2
        --data tests/golden/lines.txt --eval-steps 2 --sample-every 0 --keep 0 --timeout 60 --steps 12 --eval-every 6"
@@ -38,6 +41,7 @@ check one_rank run one $train
 
 like_one again $train
 like_one overlap_off $train --overlap off
+like_one traced $train --trace "$tmp/trace.json"
 for level in 0 1 2 3; do like_one "recompute_$level" $train --recompute $level; done
 like_one launches_one_by_one env CUDA_LAUNCH_BLOCKING=1 $train     # nothing may depend on what happens to run at the same time
 for n in 2 4; do like_one "staged_$n" env LOCKSTEP_TRANSPORT=staged $train --np $n --max-restarts 0; done

@@ -586,6 +586,17 @@ TEST(classifier) {
 }
 
 // Certain, impossible and huge: no NaN, no infinity. The logits are integers, so the differences are exact.
+// A row whose shared memory is 48 KB without what the kernel adds, and GPT-2's, which is near all that a block can have of some GPUs.
+TEST(classifier_long_rows) {
+    for (const int V : {24570, 50257}) {
+        const int Vp = (V + 15) / 16 * 16;
+        Case c(format("classifier V=%d", V));
+        Tensor &losses = c.out(kFloat, 1), &logits = c.inout(kX, normal(size_t(Vp), 3)), &targets = c.in(kInt, {float(V - 1)});
+        RUN(c, classifier, losses, logits, targets, 1, V, Vp, true);
+        c.near(losses, 8, 0, 4);                                     // k: as above
+        c.near(logits, 8);
+    }
+}
 TEST(classifier_large_logits) {
     const int N = 4, V = 20, Vp = 32;
     Case c("classifier, large logits");

@@ -138,6 +138,7 @@ inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b)
     return static_cast<unsigned long long>(Wide(a) * b >> 64);
 }
 
+inline float exp2_fast(float x) { return ::exp2f(x); }
 // To nearest, a tie to even; every NaN becomes the same one, as cvt.rn.bf16x2.f32 makes it.
 inline unsigned pack2(float low, float high) {
     const auto round = [](float x) {
@@ -314,6 +315,9 @@ cudaError_t cudaFree(void* memory);            // waits for all streams first
 cudaError_t cudaMallocHost(void** memory, size_t bytes);
 cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned flags);
 cudaError_t cudaFreeHost(void* memory);
+enum cudaMemoryType { cudaMemoryTypeUnregistered, cudaMemoryTypeHost, cudaMemoryTypeDevice };
+struct cudaPointerAttributes { cudaMemoryType type; };
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* memory);
 cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned flags);
 cudaError_t cudaHostUnregister(void* memory);
 template <class T> cudaError_t cudaMalloc(T** memory, size_t bytes) { return cudaMalloc(reinterpret_cast<void**>(memory), bytes); }

@@ -17,6 +17,7 @@
 //   fork          before the first use it is as if there had been none; after it the child's calls fail.
 #include "emu.h"
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
@@ -117,10 +118,10 @@ struct Device {
     std::string text;                            // of the last failure
     cudaError_t last = cudaSuccess;              // for cudaGetLastError
 
-    std::map<uintptr_t, size_t> memory, pinned;
-    std::set<uintptr_t> registered;
+    std::map<uintptr_t, size_t> memory, pinned, registered;
     size_t used = 0;
     std::deque<std::pair<void*, size_t>> freed;  // kept for a while, so that they are read as NaN
+    std::atomic<unsigned> pageable_copies{0};
     std::map<const void*, int> smem_limit;       // cudaFuncSetAttribute
     std::set<const void*> launched;
 
@@ -520,12 +521,29 @@ cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned) {
     ENTER();
     const std::lock_guard lock(device().mutex);
     if (!memory || !bytes) return error(cudaErrorInvalidValue);
-    return device().registered.insert(uintptr_t(memory)).second ? cudaSuccess : error(cudaErrorHostMemoryAlreadyRegistered);
+    return device().registered.emplace(uintptr_t(memory), bytes).second ? cudaSuccess : error(cudaErrorHostMemoryAlreadyRegistered);
 }
 cudaError_t cudaHostUnregister(void* memory) {
     ENTER();
     const std::lock_guard lock(device().mutex);
     return device().registered.erase(uintptr_t(memory)) ? cudaSuccess : error(cudaErrorHostMemoryNotRegistered);
+}
+
+static bool pageable(const void* memory, size_t bytes) {
+    Device& d = device();
+    const std::lock_guard lock(d.mutex);
+    return !inside(d.pinned, memory, bytes) && !inside(d.registered, memory, bytes);
+}
+
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* memory) {
+    ENTER();
+    bool on_device;
+    {
+        const std::lock_guard lock(device().mutex);
+        on_device = inside(device().memory, memory, 1);
+    }
+    attributes->type = on_device ? cudaMemoryTypeDevice : pageable(memory, 1) ? cudaMemoryTypeUnregistered : cudaMemoryTypeHost;
+    return cudaSuccess;
 }
 
 cudaError_t cudaMemcpyAsync(void* dst, const void* src, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
@@ -539,6 +557,11 @@ cudaError_t cudaMemcpyAsync(void* dst, const void* src, size_t bytes, cudaMemcpy
         if (to != want_to || from != want_from)
             return error(cudaErrorInvalidValue, format("a copy of %zu bytes: the destination is the device's: %d, want %d; the source: "
                                                        "%d, want %d", bytes, to, want_to, from, want_from));
+    }
+    // A small copy from memory that is not pinned may take the bytes at once, before the stream has come to it: here every other one.
+    if (kind == cudaMemcpyHostToDevice && bytes <= 64 << 10 && pageable(src, bytes) && (device().pageable_copies++ + simt::seed()) % 2) {
+        const char* const now = static_cast<const char*>(src);
+        return append(stream, {Entry::kWork, [=, taken = std::vector<char>(now, now + bytes)] { std::memcpy(dst, taken.data(), bytes); }, nullptr});
     }
     return append(stream, {Entry::kWork, [=] { std::memcpy(dst, src, bytes); }, nullptr});
 }
@@ -835,6 +858,7 @@ static cudaError_t try_submit(const void* kernel, simt::uint3 grid, simt::uint3 
     ENTER();
     Device& d = device();
     uint64_t number;
+    size_t allowed;
     {
         const std::lock_guard lock(d.mutex);
         if (!grid.x || !grid.y || !grid.z || grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535)
@@ -844,10 +868,12 @@ static cudaError_t try_submit(const void* kernel, simt::uint3 grid, simt::uint3 
         const auto limit = d.smem_limit.find(kernel);
         if (smem > (limit == d.smem_limit.end() ? 48u * 1024 : std::max(48u * 1024, unsigned(limit->second))))
             return error(cudaErrorInvalidValue, "more dynamic shared memory than was asked for");
+        allowed = limit == d.smem_limit.end() ? 48 * 1024 : limits().smem;
         note_coverage(kernel);
         number = d.launches++;
     }
     return append(native(stream), {Entry::kWork, [=, body = std::move(body)] {
+        simt::shared_limit = allowed;
         simt::run_grid(grid, block, smem, number, body);
     }, nullptr});
 }
@@ -857,7 +883,7 @@ static cudaError_t try_submit(const void* kernel, simt::uint3 grid, simt::uint3 
 void simt::submit(const void* kernel, uint3 grid, uint3 block, size_t smem, Stream stream, std::function<void()> body) {
     using namespace emu;
     cudaError_t e = cudaSuccess;
-    if (smem > 48 * 1024) e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(smem));
+    if (smem > 47 * 1024) e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(smem));
     if (e == cudaSuccess) e = try_submit(kernel, grid, block, smem, stream, body);
     if (e != cudaSuccess)
         die(kExitOther, "gpu: launch of %ux%ux%u blocks of %u threads with %zu bytes of shared memory: %s", grid.x, grid.y, grid.z,

@@ -29,6 +29,8 @@ namespace simt {
 
 thread_local constinit uint3 threadIdx{}, blockIdx{}, blockDim{}, gridDim{};
 
+thread_local constinit size_t shared_limit = 48 * 1024;
+
 static unsigned setting(const char* name, unsigned otherwise) {
     const char* text = std::getenv(name);
     return text ? unsigned(std::strtoul(text, nullptr, 0)) : otherwise;
@@ -406,6 +408,8 @@ struct Engine {
             size_t sum = 0;
             for (size_t k = 0; k < statics_used; k++) sum += statics[k].bytes;
             if (sum > 48 * 1024) fail("%zu bytes of static shared memory: 48 KB is the limit", sum);
+            if (smem_bytes && (sum + 1023) / 1024 * 1024 + smem_bytes > shared_limit)     // dynamic memory begins at a multiple of 1024
+                fail("%zu bytes of static and %zu of dynamic shared memory: the block may have %zu", sum, smem_bytes, shared_limit);
         }
         return s.memory + s.offset;
     }

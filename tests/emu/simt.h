@@ -62,6 +62,7 @@ void set_seed(unsigned seed);   // from the next launch on, as if the process ha
 
 // Runs every block of a grid to its end, in random order; a function of the seed, of `number` and of the arguments. Throws error.
 // Not reentrant.
+extern thread_local constinit size_t shared_limit;      // bytes of shared memory that a block of the next launch may have, static ones too
 void run_grid(uint3 grid, uint3 block, size_t smem, uint64_t number, const std::function<void()>& body);
 
 // Errors of blocks end up in the message of `error`; this many thread switches were made so far (for benchmarks).
