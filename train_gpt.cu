@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <unistd.h>
 #include "checkpoint.h"
 #include "choose.h"
 #include "common.h"
@@ -216,6 +217,7 @@ struct Trainer {
     int bad_steps = 0;                  // in a row, without a finite gradient
     int failed_saves = 0;               // in a row
     double step_seconds = 0;            // of the last step
+    int64_t steps_here = 0;             // by this process
     int64_t save_again = -1;            // step after which a failed save is tried again
     double best_val = INFINITY;
     double flops_per_token;
@@ -299,6 +301,24 @@ static void write_trace(Trainer* t, double begin) {
     t->trace->flush();
 }
 
+// The host waits for a GPU, which may wait for other ranks' GPUs. A rank that is gone is noticed by its closed connection; if all are
+// there and nothing moves, the ranks meet once more, so that one that does not come is named - else it is the network between the GPUs.
+static void wait_for(Trainer* t, Mark mark, const char* phase) {
+    if (kOnGpu && t->comm->size > 1) {
+        const double begin = now_seconds(), limit = t->comm->timeout * (t->steps_here < 2 ? 5 : 1);
+        for (int tries = 0; !mark_passed(mark); tries++) {
+            if (tries > 200) usleep(100);
+            if (tries % 1000 == 0) exchange_check(t->ddp.exchange);
+            if (now_seconds() - begin < limit) continue;
+            comm_barrier(t->comm);
+            die(kExitPeer, "the GPUs are stuck: %s of step %lld: got nothing for %.0f s though all ranks are alive, want progress; look at the network between the GPUs (NCCL_DEBUG=INFO, --selftest)",
+                phase, (long long)t->step, limit);
+        }
+    }
+    mark_sync(mark);
+    if (kOnGpu) comm_progress(t->comm, t->step, phase);
+}
+
 // One leaf into its lane's buffer. The host only puts work on the stream; the device reads the batch from memory that stays.
 static void leaf_step(Trainer* t, int leaf, bool audit) {
     const int leaves_per_lane = t->G / t->options.lanes, k = leaf - t->leaf_begin;
@@ -373,12 +393,8 @@ static StepResult train_step(Trainer* t) {
     ddp_update(ddp, {float(o.beta1), float(o.beta2), float(o.eps), float(o.weight_decay)}, state_of(t));
 
     // The wait. Whoever watches this rank sees the leaves go by: a step may take longer than --timeout, a leaf should not.
-    for (const Mark mark : t->leaf_marks) {
-        mark_sync(mark);
-        if (kOnGpu) comm_progress(t->comm, t->step, "forward and backward");
-    }
-    if (kOnGpu) comm_progress(t->comm, t->step, "reduction");
-    for (const Mark mark : {t->marks[1], t->marks[2]}) mark_sync(mark);
+    for (const Mark mark : t->leaf_marks) wait_for(t, mark, "forward and backward");
+    for (const Mark mark : {t->marks[1], t->marks[2]}) wait_for(t, mark, "reduction");
     if (kOnGpu) comm_progress(t->comm, t->step, "update");
     result.norm = t->host_results[mine];                // of the mean gradient
     result.skipped = !std::isfinite(result.norm);
@@ -425,6 +441,7 @@ static StepResult train_step(Trainer* t) {
         t->log->train(line);
     }
     t->step++;
+    t->steps_here++;
     return result;
 }
 

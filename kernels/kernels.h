@@ -56,6 +56,7 @@ Mark mark_create();
 void mark_destroy(Mark mark);
 void mark_set(Mark mark, Stream stream);
 void mark_sync(Mark mark);                           // the caller waits; for one never set, not at all
+bool mark_passed(Mark mark);                         // does not wait
 void stream_wait_mark(Stream stream, Mark mark);     // what comes next on `stream` waits; for one never set, not at all
 double mark_seconds(Mark from, Mark to);
 

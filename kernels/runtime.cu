@@ -307,6 +307,17 @@ void mark_sync(Mark mark) {
     use_device();
     if (event_of(mark)->set) check(cudaEventSynchronize(event_of(mark)->event), "the device stopped");
 }
+bool mark_passed(Mark mark) {
+    use_device();
+    if (!event_of(mark)->set) return true;
+    const cudaError_t result = cudaEventQuery(event_of(mark)->event);
+    if (result == cudaErrorNotReady) {
+        cudaGetLastError();
+        return false;
+    }
+    check(result, "the device stopped");
+    return true;
+}
 void stream_wait_mark(Stream stream, Mark mark) {
     if (event_of(mark)->set) check(cudaStreamWaitEvent(queue_of(stream)->handle, event_of(mark)->event, 0), "cudaStreamWaitEvent");
 }

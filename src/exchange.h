@@ -51,6 +51,8 @@ void exchange_gather_weights(Exchange* x, Range bucket, Stream stream);
 void exchange_gather_partials(Exchange* x, Range bucket, Stream stream);
 // n elements of rank `from`'s gradients to rank `to`, for measuring; all ranks ask. False where no road goes from one to the other alone.
 bool exchange_pair(Exchange* x, int from, int to, size_t n, Stream stream);
+// An Error (69) if the road has broken: for who waits for what was put on it. Local.
+void exchange_check(Exchange* x);
 // After the last bucket: what was gathered is there for this rank's next work on `stream`.
 void exchange_finish(Exchange* x, Stream stream);
 

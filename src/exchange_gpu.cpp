@@ -268,6 +268,12 @@ static void gather(Exchange* x, void* device, char* host, size_t unit_bytes, Ran
 void exchange_gather_weights(Exchange* x, Range bucket, Stream stream) { gather(x, x->weights, x->host_weights, kUnit * sizeof(floatX), bucket, stream); }
 void exchange_gather_partials(Exchange* x, Range bucket, Stream stream) { gather(x, x->partials, x->host_partials, sizeof(float), bucket, stream); }
 
+void exchange_check(Exchange* x) {
+    int error = 0;
+    if (!x->ranks || !x->nccl->get_async_error || x->nccl->get_async_error(x->ranks, &error) != 0) return;
+    if (error != 0 && error != kNcclInProgress) nccl_check(x->nccl, error, "the network between the ranks");
+}
+
 bool exchange_pair(Exchange* x, int from, int to, size_t n, Stream stream) {
     const Comm* comm = x->comm;
     if (x->nccl) {

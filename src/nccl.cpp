@@ -23,6 +23,7 @@ const Nccl* nccl_load(std::string* why) {
         *why = std::string(f.name) + " is not in the library; 2.7 or newer is needed";
         return nullptr;
     }
+    *reinterpret_cast<void**>(&nccl.get_async_error) = dlsym(library, "ncclCommGetAsyncError");
     return &nccl;
 }
 

@@ -7,7 +7,7 @@
 struct NcclId { char bytes[128]; };
 using NcclComm = struct NcclCommTag*;
 enum NcclType { kNcclBytes = 1, kNcclFloat = 7 };       // ncclUint8, ncclFloat32
-constexpr int kNcclSum = 0;
+constexpr int kNcclSum = 0, kNcclInProgress = 7;
 
 struct Nccl {
     int (*get_version)(int* version);                   // 22803 = 2.28.3
@@ -21,6 +21,7 @@ struct Nccl {
     int (*reduce)(const void* from, void* to, size_t count, int type, int op, int root, NcclComm comm, void* cuda_stream);
     int (*all_reduce)(const void* from, void* to, size_t count, int type, int op, NcclComm comm, void* cuda_stream);
     const char* (*error_string)(int result);
+    int (*get_async_error)(NcclComm comm, int* error);  // may be null
 };
 
 // Null if it is not there; `why` then says what was tried.

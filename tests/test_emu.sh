@@ -69,6 +69,12 @@ flipped() { LOCKSTEP_FAULT="rank=2,step=3,at=bwd,do=flip:100" run flipped $emu -
 check "a flipped bit in a gradient is found, the rank named" flipped
 # Blocks of these GPUs have 99 KB of shared memory; the others of the tests run as on an H100.
 expect "with the shared memory of sm_89" 0 ' 0 failed' env SIMT_ARCH=89 "${TOOLS:-$PWD/build}/tests/kernels_emu" classifier attention_backward
+lost() { LOCKSTEP_FAULT="rank=1,step=3,at=bwd,do=$1" timeout 60 $emu $job --timeout 4 --np 2 --max-restarts 0 --out-dir "$tmp/lost_$1" >"$tmp/lost.log" 2>&1; code=$?
+    [ $code -eq 69 ] && grep -q "peer $2: rank 1 .*step 3" "$tmp/lost.log" || { echo "exit code $code"; tail -n 2 "$tmp/lost.log"; return 1; }; }
+job_all=$job job=$(echo "$job" | sed 's/--timeout 60//')
+check "a stopped rank is named while GPUs wait for it" lost stop stuck
+check "a killed rank too" lost kill lost
+job=$job_all
 expect "--selftest between emulated GPUs" 0 'no slow link|slow link: ' $emu --selftest --np 2 --device gpu
 expect "more ranks than GPUs" 2 'got more ranks than GPUs, want one rank per GPU; start 1' env SIMT_DEVICES=1 $emu $job --np 2 --max-restarts 0 --out-dir "$tmp/crowded"
 
