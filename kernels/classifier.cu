@@ -95,33 +95,26 @@ classifier_kernel(float* losses, floatX* logits, const int* targets, int V, int 
     }
 }
 
-constexpr int kSumThreads = 256, kChunk = 2048;
+constexpr int kSums = 256;                          // the order that kernels.h gives
 
-// One block. One thread adds, the others bring the next chunk, as doubles: the adder waits for nothing but its own additions.
-__global__ void __launch_bounds__(kSumThreads) sum_in_order_kernel(double* total, const float* x, size_t n) {
-    SHARED(double, chunks, 2 * kChunk);
-    const int thread = int(threadIdx.x);
+// One block; thread j has sum j, thread 0 adds them up.
+__global__ void __launch_bounds__(kSums) sum_in_order_kernel(double* total, const float* x, size_t n) {
+    SHARED(double, sums, kSums);
+    constexpr size_t batch = 8;                     // loads in flight
     double sum = 0;
-    for (size_t c = 0; c * kChunk < n + kChunk; c++) {      // while chunk c is brought, chunk c - 1 is added
-        const size_t begin = c * kChunk;
-        if (thread >= 32)
-            for (size_t i = size_t(thread - 32); i < kChunk && begin + i < n; i += kSumThreads - 32)
-                chunks[c % 2 * kChunk + i] = double(x[begin + i]);
-        else if (thread == 0 && c > 0) {
-            const double* const from = chunks + (c - 1) % 2 * kChunk;
-            const size_t left = n - (begin - kChunk);
-            if (left >= kChunk) {
-                for (int i = 0; i < kChunk; i += 16) {
-                    UNROLL
-                    for (int k = 0; k < 16; k++) sum += from[i + k];
-                }
-            } else {
-                for (size_t i = 0; i < left; i++) sum += from[i];
-            }
-        }
-        __syncthreads();
+    for (size_t i = threadIdx.x; i < n; i += kSums * batch) {
+        float v[batch];
+        UNROLL
+        for (size_t b = 0; b < batch; b++) v[b] = i + b * kSums < n ? x[i + b * kSums] : 0.0f;
+        UNROLL
+        for (size_t b = 0; b < batch; b++)
+            if (i + b * kSums < n) sum += double(v[b]);
     }
-    if (thread == 0) *total = sum;
+    sums[threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    for (int j = 1; j < kSums; j++) sum += sums[j];
+    *total = sum;
 }
 
 // Shared memory that a block may ask for, in bytes, of the device in use.
@@ -146,7 +139,7 @@ void classifier(float* losses, floatX* logits, const int* targets, int N, int V,
 }
 
 void sum_in_order(double* total, const float* x, size_t n, Stream stream) {
-    launch(sum_in_order_kernel, 1, kSumThreads, 0, stream, total, x, n);
+    launch(sum_in_order_kernel, 1, kSums, 0, stream, total, x, n);
 }
 
 }  // namespace BACKEND

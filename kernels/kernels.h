@@ -112,7 +112,8 @@ void attention_cached(floatX* out, floatX* cache, const floatX* qkv, int first, 
 // are only read.                                                    logits (N,Vp), targets (N) in 0..V-1, losses (N)
 void classifier(float* losses, floatX* logits, const int* targets, int N, int V, int Vp, bool backward, Stream stream);
 
-// total[0] = sum of x[0..n-1] in double, in index order.
+// total[0] = sum of x[0..n-1] in double, in a fixed order: sum j of 256 starts at 0 and takes elements j, j+256, ... in order; then
+// ((s0 + s1) + s2) + ... + s255.
 void sum_in_order(double* total, const float* x, size_t n, Stream stream);
 
 // --------------------------------------------------------------------------------------------------------- backward
