@@ -423,9 +423,8 @@ void norm_partials(float* partials, const float* grad, size_t n, Stream) {
 // A gradient longer than `clip` is scaled down to it: its direction is kept, one wild batch cannot throw the weights far. The partials
 // are many, and of floats; their sum is in double, so that its order matters little - and is fixed all the same.
 void clip_scale(StepState* state, double* norm, const float* partials, size_t units, double clip, double tokens, Stream) {
-    double sums[256] = {}, sum = 0;
-    for (size_t k = 0; k < units; k++) sums[k % 256] += double(partials[k]);
-    for (int j = 0; j < 256; j++) sum += sums[j];
+    double sum;
+    sum_in_order(&sum, partials, units, nullptr);
     norm[0] = std::sqrt(sum) / tokens;
     const double factor = clip > 0 ? std::fmin(1, clip / (norm[0] + 1e-6)) : 1;
     state->grad_scale = std::isfinite(norm[0]) ? float(factor / tokens) : NAN;

@@ -15,7 +15,7 @@ const Nccl* nccl_load(std::string* why) {
     const struct { const char* name; void* to; } functions[] = {
         {"ncclGetVersion", &nccl.get_version}, {"ncclGetUniqueId", &nccl.get_unique_id}, {"ncclCommInitRank", &nccl.comm_init_rank},
         {"ncclCommDestroy", &nccl.comm_destroy}, {"ncclGroupStart", &nccl.group_start}, {"ncclGroupEnd", &nccl.group_end},
-        {"ncclSend", &nccl.send}, {"ncclRecv", &nccl.recv}, {"ncclReduce", &nccl.reduce}, {"ncclAllReduce", &nccl.all_reduce},
+        {"ncclSend", &nccl.send}, {"ncclRecv", &nccl.recv}, {"ncclReduce", &nccl.reduce},
         {"ncclGetErrorString", &nccl.error_string}};
     for (const auto& f : functions) {
         *static_cast<void**>(f.to) = dlsym(library, f.name);

@@ -19,7 +19,6 @@ struct Nccl {
     int (*send)(const void* data, size_t count, int type, int peer, NcclComm comm, void* cuda_stream);
     int (*recv)(void* data, size_t count, int type, int peer, NcclComm comm, void* cuda_stream);
     int (*reduce)(const void* from, void* to, size_t count, int type, int op, int root, NcclComm comm, void* cuda_stream);
-    int (*all_reduce)(const void* from, void* to, size_t count, int type, int op, NcclComm comm, void* cuda_stream);
     const char* (*error_string)(int result);
     int (*get_async_error)(NcclComm comm, int* error);  // may be null
 };
