@@ -573,8 +573,12 @@ static void read_state(Trainer* t) {
         die(kExitUsage, "--data: %s: the data have changed: got %s, want %s as in %s; resume with the data the run began with",
             t->options.data.c_str(), t->data.train.hash.c_str(), hash.c_str(), where.c_str());
     if (state.get_string("val_hash", where.c_str()) != t->data.val.hash) warn("the validation data have changed: earlier validation losses do not compare");
-    t->step = int64_t(state.get_u64("step", where.c_str()));
-    t->bad_steps = int(state.get_u64("bad_steps", where.c_str()));
+    const uint64_t step = state.get_u64("step", where.c_str()), bad = state.get_u64("bad_steps", where.c_str());
+    const std::string name = format("step_%08llu", (unsigned long long)step), folder = base_name(t->run.checkpoint);
+    if (folder.starts_with("step_") && folder != name) die(kExitBadContent, "%s: step: got %llu, want that of %s", where.c_str(), (unsigned long long)step, folder.c_str());
+    if (step > INT64_MAX || bad > 4) die(kExitBadContent, "%s: step %llu, bad_steps %llu: want less than 2^63 and 5", where.c_str(), (unsigned long long)step, (unsigned long long)bad);
+    t->step = int64_t(step);
+    t->bad_steps = int(bad);
     if (const Json* const best = state.find("best_val")) best->as_double(&t->best_val);
     load_state(&t->ddp, t->run.checkpoint, true);
 }

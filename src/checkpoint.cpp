@@ -68,8 +68,14 @@ void want_flag(const Json& config, const char* key, bool want, const char* what)
 }  // namespace
 
 HfConfig read_hf_config(const std::string& folder) {
-    const std::string path = path_join(folder, "config.json");
-    return parse_hf_config(map_file(path).text(), path.c_str());
+    const std::string path = path_join(folder, "config.json"), weights = path_join(folder, "model.safetensors");
+    const HfConfig c = parse_hf_config(map_file(path).text(), path.c_str());
+    // The config's sizes alone must not decide how much is allocated: the file has two bytes or more for each value.
+    const uint64_t most = file_exists(weights) ? map_file(weights).size / 2 : UINT64_MAX, n = hf_parameters(c, path.c_str());
+    if (n > most)
+        die(kExitBadContent, "%s: got a model of %s parameters, want at most %s, all that %s has room for", path.c_str(), with_commas(n).c_str(),
+            with_commas(most).c_str(), weights.c_str());
+    return c;
 }
 
 HfConfig parse_hf_config(std::string_view text, const char* what) {

@@ -17,7 +17,7 @@
 // ---- Hugging Face config.json
 struct HfConfig { int layers = 0, heads = 0, channels = 0, seq_len = 0, vocab_size = 0; double dropout = 0; int eot = -1; };
 std::string hf_config_json(const HfConfig& config);
-HfConfig read_hf_config(const std::string& folder);      // 65 if it is not a GPT-2 this program can hold, naming the field
+HfConfig read_hf_config(const std::string& folder);      // 65 if it is not a GPT-2 this program can hold, or larger than its weights' file
 HfConfig parse_hf_config(std::string_view text, const char* what);
 uint64_t hf_parameters(const HfConfig& config, const char* what);       // 65 if there are more than 2^64
 

@@ -98,9 +98,18 @@ Choice choose_folder(const Options& options) {
         // A run that never saved starts again from its first step, with the options of its own config.json.
     }
     const std::string config = path_join(c.out_dir, "config.json");
-    if (file_exists(config)) c.saved = read_file(config);
-    else if (!c.checkpoint.empty()) die(kExitNoInput, "--resume: %s: missing; it holds the run's options", config.c_str());
+    if (file_exists(config) && (c.saved = read_file(config)).empty()) die(kExitBadContent, "--resume: %s: it is empty; it holds the run's options", config.c_str());
+    if (c.saved.empty() && !c.checkpoint.empty()) die(kExitNoInput, "--resume: %s: missing; it holds the run's options", config.c_str());
     return c;
+}
+
+// The run's config.json has no checksum: its sizes must be those of the weights before they decide how much is allocated.
+void check_shape(const Options& o, const std::string& checkpoint, const std::string& config) {
+    const HfConfig hf = read_hf_config(checkpoint);
+    const struct { const char* name; int got, want; } sizes[] = {
+        {"layers", o.layers, hf.layers}, {"heads", o.heads, hf.heads}, {"channels", o.channels, hf.channels}, {"seq_len", o.seq_len, hf.seq_len}};
+    for (const auto& s : sizes)
+        if (s.got != s.want) die(kExitBadContent, "%s: %s: got %d, want %d as in %s/config.json", config.c_str(), s.name, s.got, s.want, checkpoint.c_str());
 }
 
 std::string from_rank0(Comm* comm, const std::string& text) { return comm_gather_text(comm, text)[0]; }
@@ -123,7 +132,9 @@ Run find_run(Options* options, Comm* comm) {
     choice.saved = from_rank0(comm, choice.saved);
     choice.checkpoint = from_rank0(comm, choice.checkpoint);
     choice.out_dir = from_rank0(comm, choice.out_dir);
-    if (!choice.saved.empty()) options_merge_saved(options, choice.saved, path_join(choice.out_dir, "config.json"));
+    const std::string config = path_join(choice.out_dir, "config.json");
+    if (!choice.saved.empty()) options_merge_saved(options, choice.saved, config);
+    if (comm->rank == 0 && !choice.checkpoint.empty()) check_shape(*options, choice.checkpoint, config);
     Run run;
     run.out_dir = choice.out_dir;
     run.checkpoint = choice.checkpoint;

@@ -97,7 +97,10 @@ void refuse_foreign(const std::string& path, std::string_view head, char last) {
     // A pickle starts with PROTO 2..5; two bytes could be a token, so look for FRAME, torch.save's LONG1, or the closing STOP too.
     if (head.size() > 2 && head[0] == '\x80' && head[1] >= 2 && head[1] <= 5 && (head[2] == '\x95' || head[2] == '\x8a' || last == '.'))
         die(kExitBadContent, "data: %s: got a Python pickle (.pkl, .pt), want text or tokens; %s", path.c_str(), kToNpy);
-    const uint32_t magic = u32_at(head, 0);                 // llm.c's other files
+    const uint32_t magic = u32_at(head, 0);
+    if (magic == __builtin_bswap32(kLlmc16) || magic == __builtin_bswap32(kLlmc32))
+        die(kExitBadContent, "data: %s: got llm.c's token shard in the other byte order (magic %08x), want little-endian", path.c_str(), magic);
+    // llm.c's other files
     if (magic == 20240326 || magic == 20240327 || magic == 20240522 || magic == 20240527 || magic == 20240328 || magic == 20240803)
         die(kExitBadContent, "data: %s: got an llm.c file of another kind (magic %u), want %u or %u for tokens; give the token shards",
             path.c_str(), magic, kLlmc16, kLlmc32);
