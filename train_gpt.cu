@@ -10,6 +10,7 @@
 #include "checkpoint.h"
 #include "choose.h"
 #include "common.h"
+#include "cpus.h"
 #include "data.h"
 #include "ddp.h"
 #include "fault.h"
@@ -647,8 +648,7 @@ static bool set_up(Trainer* t) {
         die(kExitUsage, "%d ranks do not divide the %d lanes of this batch; start %s ranks, or change --total-batch-size or --batch-size", comm->size, o.lanes, work.c_str());
     }
     if (!o.dry_run) claim_run(&t->run, &o, comm);
-    set_threads(o.threads);
-    if (o.threads == 0) set_threads(std::max(1, get_threads() / comm->local_size));     // the ranks of a host share its cores
+    if constexpr (!kOnGpu) set_threads(rank_threads(comm, o.threads));
     const std::string device = device_name();
     Fields fields = option_fields(o);
     fields.push_back({"device", device.substr(0, device.find(','))});

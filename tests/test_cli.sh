@@ -36,6 +36,22 @@ expect "--init contradicted" 2 'channels: got 32, want 16' $train --init "$out" 
 expect "--init with text of another vocabulary" 2 '257 tokens, want 67' $train --init tests/golden/gpt2_tiny --data $lines --steps 2 --batch-size 1 --total-batch-size 24 --out-dir "$tmp/no"
 expect "--init of nothing" 66 'nowhere' $train --init "$tmp/nowhere" --steps 2 --out-dir "$tmp/no"
 
+# ---- threads: what affinity, the launcher and the other ranks leave
+few="--layers 1 --heads 2 --channels 16 --seq-len 16 --batch-size 1 --total-batch-size 128 --steps 1 --save-every 0 --eval-every 0 --sample-every 0 --data $lines --out-dir $tmp/threads --force"
+cpus=$(nproc)
+threads() { name=$1 count=$2; shift 2; expect "threads: $name" 0 "^train_gpt .* x $count threads? " "$@" $few; }
+threads "all CPUs" "$cpus" $train
+threads "ranks share them" $((cpus < 8 ? 1 : cpus / 8)) $train --np 8
+threads "tied to one" 1 taskset -c "$(taskset -cp $$ | sed 's/.*[-, ]//')" $train
+threads "as many as asked for" 3 $train --threads 3
+expect "threads: too many are warned of" 0 "64 threads on $cpus CPUs" $train $few --threads 64
+if [ "$cpus" -lt 2 ]; then skip "mpirun that binds" "one CPU"
+elif ! command -v mpirun >/dev/null 2>&1; then skip "mpirun that binds" "no mpirun; on Debian: apt-get install openmpi-bin"
+else
+    expect "mpirun that binds is warned of" 0 "mpirun ties its ranks to 1 of $cpus CPUs" mpirun --allow-run-as-root --bind-to core -np 1 $train $few
+    check "mpirun that does not is not" sh -c "mpirun --allow-run-as-root --bind-to none -np 1 $train $few >$tmp/free 2>&1 && ! grep 'ties its ranks' $tmp/free"
+fi
+
 # ---- mistakes: one line, before any work
 mistake() { name=$1 code=$2 pattern=$3; shift 3; expect "$name" "$code" "$pattern" $train "$@" --out-dir "$tmp/mistake"
     [ ! -e "$tmp/mistake/ckpt" ] || fail "$name" "work was done"; rm -rf "$tmp/mistake"; }

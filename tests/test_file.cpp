@@ -68,6 +68,17 @@ TEST(crc32c_pieces_and_alignment) {
     }
 }
 
+// By blocks side by side, whatever number of them: one wrong bit of a long text shows.
+TEST(crc32c_long) {
+    std::string s = pattern(20000);
+    for (const size_t n : {3071u, 3072u, 3073u, 6143u, 9216u, 12287u, 20000u}) {
+        const uint32_t fast = crc32c(5, s.data(), n), slow = crc32c_portable(5, s.data(), n);
+        EXPECT(fast == slow, "%zu bytes: got %08x, want %08x", n, fast, slow);
+        s[n / 2] ^= 16;
+        EXPECT(crc32c(5, s.data(), n) != slow, "%zu bytes: a flipped bit makes no difference", n);
+    }
+}
+
 TEST(sha256_vectors) {
     const auto sha = [](const std::string& text, size_t piece) {
         Sha256 sha;

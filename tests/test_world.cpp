@@ -1,6 +1,10 @@
 // test_world.cpp -- what find_world makes of launchers' variables: each launcher, the precedence, and the traps.
+#include <cstdlib>
 #include <map>
+#include <sys/stat.h>
 #include "comm.h"
+#include "cpus.h"
+#include "file.h"
 #include "test.h"
 
 using Env = std::map<std::string, std::string>;
@@ -105,6 +109,68 @@ TEST(two_launchers) {
     expect_world(world_of(with(kOmpi, kTorch)), 3, 8, 3, 8, "torchrun", "");                        // torchrun started by mpirun
     Env np = with(left_over, {{"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "2"}, {"LOCKSTEP_TRY", "0"}, {"LOCKSTEP_JOB", "np-1"}});
     expect_world(world_of(np), 0, 2, 0, 2, "--np", "");
+}
+
+// A mask of CPUs by their numbers.
+static cpu_set_t mask(std::initializer_list<int> cpus) {
+    cpu_set_t m;
+    CPU_ZERO(&m);
+    for (const int c : cpus) CPU_SET(c, &m);
+    return m;
+}
+
+TEST(cpu_shares) {
+    const cpu_set_t four = mask({0, 1, 2, 3}), low = mask({0, 1}), high = mask({2, 3}), one = mask({0}), far = mask({63, 64, 1000});
+    const struct { std::vector<cpu_set_t> masks; int rank; double quota; int want; const char* what; } cases[] = {
+        {{four}, 0, 0, 4, "alone"},
+        {{four, four}, 1, 0, 2, "two ranks share"},
+        {{four, four, four}, 0, 0, 1, "rounded down: 4 threads of 6 would be too many"},
+        {{low, high}, 1, 0, 2, "tied to different CPUs: nothing is shared"},
+        {{four, low}, 0, 0, 3, "half of what the other may use too"},
+        {{four, low}, 1, 0, 1, "and the other has that half"},
+        {{one, one, one}, 2, 0, 1, "more ranks than CPUs"},
+        {{four}, 0, 2.5, 2, "a quota"},
+        {{four, four}, 0, 2.5, 1, "a quota is for all ranks together"},
+        {{four}, 0, 0.5, 1, "less than a CPU"},
+        {{four}, 0, 99, 4, "a quota beyond the mask"},
+        {{far}, 0, 0, 3, "high numbers"},
+    };
+    for (const auto& c : cases) {
+        const int got = cpu_share(c.masks, c.rank, c.quota);
+        EXPECT(got == c.want, "%s: got %d, want %d", c.what, got, c.want);
+    }
+}
+
+TEST(cgroup_quotas) {
+    char root[] = "/tmp/lockstep-cgroup-XXXXXX";
+    EXPECT(mkdtemp(root), "mkdtemp");
+    const std::string r = root;
+    for (const char* folder : {"/proc", "/proc/self", "/sys", "/sys/fs", "/sys/fs/cgroup", "/sys/fs/cgroup/a", "/sys/fs/cgroup/a/b", "/sys/fs/cgroup/cpu"}) mkdir((r + folder).c_str(), 0700);
+    const auto quota = [&](const std::vector<std::pair<std::string, std::string>>& files) {
+        for (const auto& [name, text] : files) write_file_atomic(r + name, text);
+        return cgroup_cpus(r);
+    };
+    const std::string group = "/sys/fs/cgroup";
+    const double none = quota({}), top = quota({{"/proc/self/cgroup", "0::/a/b\n"}, {group + "/a/b/cpu.max", "max 100000\n"}});
+    const double own = quota({{group + "/a/b/cpu.max", "350000 100000\n"}}), above = quota({{group + "/a/cpu.max", "150000 100000\n"}});
+    const double old = quota({{"/proc/self/cgroup", "4:cpu:/\n"}, {group + "/cpu/cpu.cfs_quota_us", "200000\n"}, {group + "/cpu/cpu.cfs_period_us", "100000\n"}});
+    const double unlimited = quota({{group + "/cpu/cpu.cfs_quota_us", "-1\n"}});
+    remove_tree(r);
+    EXPECT(none == 0 && top == 0 && own == 3.5 && above == 1.5 && old == 2 && unlimited == 0, "got %g %g %g %g %g %g", none, top, own, above, old, unlimited);
+}
+
+// This process tied to one CPU, as taskset does it.
+TEST(affinity) {
+    cpu_set_t before;
+    EXPECT(sched_getaffinity(0, sizeof before, &before) == 0, "sched_getaffinity");
+    int last = CPU_SETSIZE - 1;
+    while (!CPU_ISSET(last, &before)) last--;
+    const cpu_set_t one = mask({last});
+    EXPECT(sched_setaffinity(0, sizeof one, &one) == 0, "sched_setaffinity");
+    const int tied = available_cpus();
+    sched_setaffinity(0, sizeof before, &before);
+    EXPECT(tied == 1, "got %d, want 1", tied);
+    EXPECT(available_cpus() <= CPU_COUNT(&before), "got %d of %d", available_cpus(), CPU_COUNT(&before));
 }
 
 int main(int argc, char** argv) { return run_tests(argc, argv); }

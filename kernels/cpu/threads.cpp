@@ -6,49 +6,18 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdlib>
-#include <cstdio>
 #include <deque>
 #include <exception>
 #include <memory>
 #include <mutex>
-#include <sched.h>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 #include "common.h"
-#include "file.h"
+#include "cpus.h"
 
 namespace cpu_threads {
-
-// ------------------------------------------------------------------------------------------------ how many CPUs there are
-
-// CPUs that the cgroup's quota is worth, or 0 for no limit. Version 2: cpu.max of the process's group and of those above it;
-// version 1: two files. A container usually sees its own group as the root.
-static double cgroup_cpus() {
-    double limit = 0, quota = 0, period = 0;
-    const auto take = [&](double cpus) { if (cpus > 0 && (limit == 0 || cpus < limit)) limit = cpus; };
-    const std::string groups = "\n" + read_kernel_file("/proc/self/cgroup");
-    const size_t at = groups.find("\n0::");
-    std::string group = at == std::string::npos ? "" : groups.substr(at + 4, groups.find('\n', at + 4) - at - 4);
-    for (;; group.resize(group.find_last_of('/'))) {
-        const std::string numbers = read_kernel_file("/sys/fs/cgroup" + group + "/cpu.max");
-        if (std::sscanf(numbers.c_str(), "%lf %lf", &quota, &period) == 2) take(quota / period);
-        if (group.find('/') == std::string::npos) break;
-    }
-    if (std::sscanf(read_kernel_file("/sys/fs/cgroup/cpu/cpu.cfs_quota_us").c_str(), "%lf", &quota) == 1 && quota > 0 &&
-        std::sscanf(read_kernel_file("/sys/fs/cgroup/cpu/cpu.cfs_period_us").c_str(), "%lf", &period) == 1) take(quota / period);
-    return limit;
-}
-
-int available_cpus() {
-    int cpus = int(std::thread::hardware_concurrency());
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0) cpus = CPU_COUNT(&set);
-    const double limit = cgroup_cpus();
-    if (limit > 0 && limit < cpus) cpus = int(limit);   // rounded down: a thread too many is throttled with all the others
-    return cpus > 0 ? cpus : 1;
-}
 
 #if defined(__x86_64__)
 void flush_to_zero() { __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | 0x8040); }             // FTZ, DAZ

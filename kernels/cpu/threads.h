@@ -7,10 +7,7 @@
 
 namespace cpu_threads {
 
-// CPUs this process may use: the affinity mask, cut by the cgroup's quota (containers).
-int available_cpus();
-
-void set_count(int n);          // 0: available_cpus(). Ends the pool's threads; the next parallel_for starts the new number
+void set_count(int n);          // 0: available_cpus() of cpus.h. Ends the pool's threads; the next parallel_for starts the new number
 int count();
 
 // Runs task(context, i) for i = 0..tasks-1 and returns when all are done; the caller works too. A second caller at the same time
