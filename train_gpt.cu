@@ -39,11 +39,13 @@ static Fields tensor_fields(const Arena& arena) {
     return fields;
 }
 
-// --init DIR: shape and tokenizer come from the folder; options that were given and say otherwise are refused.
-struct InitFrom { std::string folder, tokenizer; int vocab_size = 0; };
+// --init DIR: shape and tokenizer come from the folder; options that were given and say otherwise are refused, but a shorter context may
+// be asked for.
+struct InitFrom { std::string folder, tokenizer; int vocab_size = 0, seq_len = 0; };
 
 static InitFrom init_of(const std::string& folder) {
-    InitFrom init = {folder, path_join(folder, "tokenizer.json"), read_hf_config(folder).vocab_size};
+    const HfConfig hf = read_hf_config(folder);
+    InitFrom init = {folder, path_join(folder, "tokenizer.json"), hf.vocab_size, hf.seq_len};
     if (!file_exists(init.tokenizer)) init.tokenizer.clear();
     return init;
 }
@@ -53,8 +55,8 @@ static InitFrom read_init(Options* o) {
     const InitFrom init = init_of(resolve_model_folder(o->init));
     const HfConfig hf = read_hf_config(init.folder);
     const struct { const char* name; int* value; int file; } shape[] = {
-        {"layers", &o->layers, hf.layers}, {"heads", &o->heads, hf.heads}, {"channels", &o->channels, hf.channels}, {"seq-len", &o->seq_len, hf.seq_len},
-        {"vocab-size", &o->vocab_size, hf.vocab_size}};
+        {"layers", &o->layers, hf.layers}, {"heads", &o->heads, hf.heads}, {"channels", &o->channels, hf.channels},
+        {"seq-len", &o->seq_len, o->is_given("seq-len") ? std::min(o->seq_len, hf.seq_len) : hf.seq_len}, {"vocab-size", &o->vocab_size, hf.vocab_size}};
     for (const auto& s : shape) {
         if (o->is_given(s.name) && *s.value != s.file) die(kExitUsage, "--%s: got %d, want %d as in --init %s; leave it out", s.name, *s.value, s.file, o->init.c_str());
         *s.value = s.file;
@@ -69,6 +71,19 @@ static void load_state(Ddp* ddp, const std::string& folder, bool moments) {
     const SafeTensors optim = open_safetensors(path_join(folder, "optim.safetensors"));
     read_safetensors(optim, *ddp->arena, ".exp_avg", ddp->m);
     read_safetensors(optim, *ddp->arena, ".exp_avg_sq", ddp->v);
+}
+
+// The weights of --init. Where its context is longer than ours, the first rows of its position table are taken: all other tensors are
+// equal, and the table lies row by row.
+static void load_init(Ddp* ddp, const InitFrom& init, GptConfig config) {
+    if (init.seq_len == config.maxT) return load_state(ddp, init.folder, false);
+    config.maxT = init.seq_len;
+    const Arena longer = arena_layout(gpt_tensors(config)), &own = *ddp->arena;
+    std::vector<float> values(longer.n);
+    read_safetensors(open_safetensors(path_join(init.folder, "model.safetensors")), longer, "", values.data());
+    std::fill_n(ddp->master, own.n, 0.0f);
+    for (size_t k = 0; k < own.tensors.size(); k++)
+        std::copy_n(&values[longer.offset[k]], own.tensors[k].rows * own.tensors[k].cols, ddp->master + own.offset[k]);
 }
 
 // ---------------------------------------------------------------------------------------------------------- evaluation
@@ -550,14 +565,18 @@ static void print_header(const Trainer* t) {
 }
 
 static void write_run_files(const Trainer* t) {
-    const std::string options = options_to_json(t->options);        // {...}: the rest is added inside the same object
+    Options o = t->options;                                 // as they turned out
+    o.vocab_size = t->data.vocab_size;
+    o.device = kOnGpu ? "gpu" : "cpu";
+    o.threads = get_threads();
+    const std::string options = options_to_json(o);         // {...}: the rest is added inside the same object
     std::string argv, ranks;
     for (const std::string& a : t->options.argv) argv.append(argv.empty() ? "" : " ").append(a);
     for (const Comm::Peer& p : t->comm->peers) ranks.append(ranks.empty() ? "" : ",").append(JsonLine().add("host", p.host).add("pid", p.pid).text());
     JsonLine facts;
     facts.add("version", version_text()).add("argv", argv).add("device_name", device_name()).add("world_size", t->comm->size)
         .add("launcher", t->comm->launcher).add("data_hash", t->data.train.hash).raw("ranks", "[" + ranks + "]");
-    write_file_atomic(path_join(t->run.out_dir, "config.json"), options.substr(0, options.rfind('}')) + ", \"run\": " + facts.text() + "}\n");
+    write_file_atomic(path_join(t->run.out_dir, "config.json"), options.substr(0, options.rfind('\n')) + ",\n  \"run\": " + facts.text() + "\n}\n");
     t->log->event(JsonLine().add("event", t->run.resumed ? "resume" : "run").add("step", t->step).add("name", base_name(t->run.out_dir)).add("argv", argv)
         .add("version", version_text()).add("device", device_name()).add("world_size", t->comm->size).raw("ranks", "[" + ranks + "]")
         .add("params", uint64_t(gpt_parameters(t->model.config))).add("max_steps", t->options.steps).add("tokens_per_step", t->options.total_batch_size)
@@ -681,7 +700,7 @@ static bool set_up(Trainer* t) {
     for (int k = 0; k < leaves; k++) t->leaf_marks.push_back(mark_create());
     if (comm->rank == 0) {
         if (t->run.resumed) read_state(t);
-        else if (!init.folder.empty()) load_state(&t->ddp, init.folder, false);
+        else if (!init.folder.empty()) load_init(&t->ddp, init, config);
         else arena_init(t->ddp.master, t->arena, o.seed);
     }
     comm_broadcast(comm, &t->step, sizeof t->step, 0);
@@ -701,6 +720,7 @@ static bool set_up(Trainer* t) {
         t->log->best_val = t->best_val;
         report_out_dir(t->run.out_dir);
         print_header(t);
+        if (init.seq_len > o.seq_len) t->log->text("init    %s: context %d of its %d, the first rows of its position table", init.folder.c_str(), o.seq_len, init.seq_len);
         write_run_files(t);
         for (const std::string& change : o.changed) {
             warn("%s", change.c_str());
@@ -742,8 +762,8 @@ static void print_end(const Trainer* t, double seconds, int64_t steps_here) {
     log->text("        %sexport %s --hf DIR", tools_folder().c_str(), here.c_str());
 }
 
-// The loop. Returns true if the run was stopped on request.
-static bool run_steps(Trainer* t) {
+// The loop. Returns the signals that stopped the run, "" if none did.
+static std::string run_steps(Trainer* t) {
     const Options& o = t->options;
     const auto due = [&](int64_t every) { return every > 0 && (t->step % every == 0 || t->step == o.steps); };
     if (t->run.resumed && due(o.eval_every)) validate(t, false);       // the run may have ended between this save and its evaluation
@@ -758,13 +778,14 @@ static bool run_steps(Trainer* t) {
         if (t->bad_steps == 5) die(kExitOther, "5 steps in a row without a finite gradient: lr %g, loss %g, norm %g; nothing of them was saved; try a smaller --lr", r.lr, r.loss, r.norm);
         if (t->log && t->step == 1 && o.init.empty()) t->log->text("        ln V = %.4f: a fresh model starts near it", std::log(double(t->data.vocab_size)));
 
-        const bool stop = (r.requests & kRequestStop) != 0 && t->step < o.steps;
-        if (((due(o.save_every) || t->step == t->save_again) && t->bad_steps == 0) || stop || (r.requests & kRequestSave)) save(t, stop || t->step == o.steps);
-        if (stop) return true;
+        const std::string reason = stop_reason(r.requests);
+        const bool stop = !reason.empty() && t->step < o.steps;
+        if (((due(o.save_every) || t->step == t->save_again) && t->bad_steps == 0) || stop || wants_save(r.requests)) save(t, stop || t->step == o.steps);
+        if (stop) return reason;
         if (due(o.eval_every)) validate(t, t->step == o.steps);
         if (due(o.sample_every)) show_sample(t);
     }
-    return false;
+    return "";
 }
 
 int train(Options options, Comm* comm, Run run) {
@@ -783,17 +804,18 @@ int train(Options options, Comm* comm, Run run) {
         if (t.log) t.log->event(JsonLine().add("event", "done").add("step", t.step).add("code", code).add("why", why));
         if (t.log) t.log->sync();
     };
-    bool stopped;
+    std::string reason;
     try {
-        stopped = run_steps(&t);
+        reason = run_steps(&t);
     } catch (const Error& e) {
         done(e.code, e.message);
         throw;
     }
     set_error_step(-1);
-    if (t.log && stopped) t.log->text("stopped on request at step %lld, saved; go on with: %s --resume %s", (long long)t.step, typed_program(), shell_quote(t.run.out_dir).c_str());
+    const bool stopped = !reason.empty();
+    if (t.log && stopped) t.log->text("stopped on request (%s) at step %lld, saved; go on with: %s --resume %s", reason.c_str(), (long long)t.step, typed_program(), shell_quote(t.run.out_dir).c_str());
     if (t.log && !stopped) print_end(&t, now_seconds() - start, t.step - first);
-    done(stopped ? kExitStopped : kExitDone, stopped ? "stopped on request" : "finished");
+    done(stopped ? kExitStopped : kExitDone, stopped ? "stopped on request (" + reason + ")" : "finished");
     tear_down(&t);
     return stopped ? kExitStopped : kExitDone;
 }

@@ -381,7 +381,8 @@ void require_samples(const Dataset& d, const std::string& path, const char* part
 
 std::string describe(const Source& s) {
     const std::string many = s.files.size() > 1 ? format(", %s files", with_commas(s.files.size()).c_str()) : "";
-    return s.path + many + ", " + with_commas(s.bytes) + " bytes";
+    const std::string but = s.folders ? format(" (%zu folder%s not looked into)", s.folders, s.folders > 1 ? "s" : "") : "";
+    return s.path + many + but + ", " + with_commas(s.bytes) + " bytes";
 }
 
 // All of a path as one dataset.

@@ -72,7 +72,7 @@ const Row table[] = {
      "n-embd n-embed hidden-size d-model embed-dim model-dim", "width of the residual stream"},
     {kModel, "seq-len", "TOKENS", &Options::seq_len, &batch, identity, kTrain,
      "block-size max-seq-len max-seq-length context-length context n-ctx n-positions sequence-length -t",
-     "context length, T"},
+     "context length, T; with --init at most the one it has"},
     {kModel, "vocab-size", "N", &Options::vocab_size, &batch, identity, kTrain,
      "padded-vocab-size n-vocab", "only for token files without a tokenizer; else the tokenizer's"},
     {kModel, "dropout", "P", &Options::dropout, &below_one, identity, kTrain,
@@ -647,17 +647,16 @@ void resolve_options(Options* options, bool gpu) {
             (long long)o.steps, (long long)o.steps / 10);
 }
 
-std::string options_to_json(const Options& options, bool without_local) {
+std::string options_to_json(const Options& options) {
     std::string json;
     for (const Row& row : table) {
-        if (without_local && row.on_resume == OnResume::local) continue;
         std::string key = row.name, value = value_text(row, options);
         std::replace(key.begin(), key.end(), '-', '_');
         if (row.values == &flag) value = value == "on" ? "true" : "false";
         else if (is_text(row)) value = json_quote(value);
-        json += (json.empty() ? "{" : ", ") + json_quote(key) + ": " + value;
+        json += (json.empty() ? "{\n  " : ",\n  ") + json_quote(key) + ": " + value;
     }
-    return json + "}";
+    return json + "\n}";
 }
 
 void options_merge_saved(Options* options, const std::string& json, const std::string& path) {

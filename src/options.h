@@ -76,11 +76,10 @@ Options parse_options(int argc, const char* const* argv, int* exit_now);
 // gpu: the device chosen. Errors: code 2, e.g. a size that does not divide; sample and eval skip the checks of a training run.
 void resolve_options(Options* options, bool gpu);
 
-// {"seq_len": 256, ...}: every option of the table; without_local: only those a checkpoint may hold, which do not depend on the
-// place, the machine or the number of ranks. And back, from such an object or from a larger one that has it as "options":
-// values saved in `json` replace those not given. On a resume (command train) identity options that are given and differ are
+// {"seq_len": 256, ...}: every option of the table, one a line. And back, from such an object or from a larger one that has it as
+// "options": values saved in `json` replace those not given. On a resume (command train) identity options that are given and differ are
 // an Error (2) that names them all with both values. path: of the file, for messages; its bad content is an Error (65).
-std::string options_to_json(const Options& options, bool without_local = false);
+std::string options_to_json(const Options& options);
 void options_merge_saved(Options* options, const std::string& json, const std::string& path);
 // "seed=1337 lr=0.001 ...": every option but the local ones, for the check that all ranks agree.
 std::string options_identity(const Options& options);

@@ -211,13 +211,15 @@ namespace {
 volatile std::sig_atomic_t stop_flag = 0, save_flag = 0;
 volatile int64_t first_stop_ms = 0;
 
-void on_stop(int) {
+constexpr struct { int number; const char* name; } stop_signals[] = {{SIGINT, "SIGINT"}, {SIGTERM, "SIGTERM"}, {SIGUSR1, "SIGUSR1"}, {SIGHUP, "SIGHUP"}};
+
+void on_stop(int signal) {
     timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     const int64_t ms = int64_t(now.tv_sec) * 1000 + now.tv_nsec / 1000000;
     if (stop_flag && ms - first_stop_ms >= 1000) _exit(kExitOther);
     if (!stop_flag) first_stop_ms = ms;         // a Ctrl-C can come twice: from the terminal and from the launcher
-    stop_flag = 1;
+    stop_flag = signal;
 }
 void on_save(int) { save_flag = 1; }
 }  // namespace
@@ -226,9 +228,9 @@ void catch_signals() {
     struct sigaction action = {};
     action.sa_flags = SA_RESTART;
     action.sa_handler = on_stop;
-    for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) sigaction(signal, &action, nullptr);
-    struct sigaction old;
-    if (sigaction(SIGHUP, nullptr, &old) == 0 && old.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);   // nohup stays nohup
+    struct sigaction old;                                   // nohup stays nohup
+    for (const auto& signal : stop_signals)
+        if (signal.number != SIGHUP || (sigaction(SIGHUP, nullptr, &old) == 0 && old.sa_handler != SIG_IGN)) sigaction(signal.number, &action, nullptr);
     action.sa_handler = on_save;
     sigaction(SIGUSR2, &action, nullptr);
 }
@@ -236,10 +238,19 @@ void catch_signals() {
 bool stop_requested() { return stop_flag; }
 
 uint32_t pending_requests() {
-    uint32_t flags = stop_flag ? kRequestStop : 0u;
+    uint32_t signals = stop_flag ? 1u << stop_flag : 0u;
     if (save_flag) {
         save_flag = 0;
-        flags |= kRequestSave;
+        signals |= 1u << SIGUSR2;
     }
-    return flags;
+    return signals;
+}
+
+bool wants_save(uint32_t requests) { return requests >> SIGUSR2 & 1; }
+
+std::string stop_reason(uint32_t requests) {
+    std::string names;
+    for (const auto& signal : stop_signals)
+        if (requests >> signal.number & 1) names += (names.empty() ? "" : " and ") + std::string(signal.name);
+    return names;
 }

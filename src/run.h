@@ -34,7 +34,8 @@ Fields option_fields(const Options& options);           // what decides the bits
 // Requests by signal. INT, TERM, USR1 (and HUP, unless ignored): save and stop. USR2: save and go on. The handler sets a flag; the
 // trainer or-s the flags of all ranks once per step, so that all act at the same step. A second request to stop, a second or more
 // after the first, ends the process at once with code 1.
-enum Request : uint32_t { kRequestStop = 1, kRequestSave = 2 };
 void catch_signals();
-uint32_t pending_requests();            // flags so far; kRequestSave is cleared by reading
+uint32_t pending_requests();            // bit n: signal n came; that of a save is cleared by reading
+bool wants_save(uint32_t requests);
+std::string stop_reason(uint32_t requests);             // "SIGTERM", "SIGINT and SIGTERM"; "": none asks to stop
 bool stop_requested();

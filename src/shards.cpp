@@ -171,16 +171,16 @@ bool has_validation_word(const std::string& path) {
 Source find_source(const std::string& path) {
     Source source;
     source.path = path;
-    if (is_directory(path)) {                               // its own files, not those of folders in it, nor hidden ones
+    const bool folder = is_directory(path), glob = !folder && !file_exists(path) && path.find_first_of("*?[") != std::string::npos;
+    if (folder) {
         for (const std::string& name : list_directory(path))
-            if (name[0] != '.' && !is_directory(path_join(path, name))) source.files.push_back(path_join(path, name));
-        if (source.files.empty()) die(kExitNoInput, "data: %s: got a folder without files, want text or token files in it", path.c_str());
-    } else if (!file_exists(path) && path.find_first_of("*?[") != std::string::npos) {
-        source.files = expand_glob(path);
-        if (source.files.empty()) die(kExitNoInput, "data: %s: no file matches", path.c_str());
+            if (name[0] != '.') source.files.push_back(path_join(path, name));
     } else {
-        source.files = {path};                              // opening it says what is wrong with it
+        source.files = glob ? expand_glob(path) : std::vector{path};        // opening a file says what is wrong with it
     }
+    if (folder || glob) source.folders = std::erase_if(source.files, is_directory);
+    if (source.files.empty())
+        die(kExitNoInput, folder ? "data: %s: got a folder without files, want text or token files in it" : "data: %s: no file matches", path.c_str());
     allow_open_files(source.files.size());
     std::sort(source.files.begin(), source.files.end());
     for (size_t k = 0; k < source.files.size(); k++) {

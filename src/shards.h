@@ -24,6 +24,7 @@ struct Source {
     std::vector<std::string> files;
     Format format = Format::text;
     uint64_t bytes = 0;                                     // of all files
+    size_t folders = 0;                                     // in the folder or among the matches: not looked into
     bool is_text() const { return format == Format::text || format == Format::jsonl; }
 };
 Source find_source(const std::string& path);                // 66 nothing there, 65 not data or not all of one kind

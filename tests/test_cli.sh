@@ -10,6 +10,7 @@ tiny="$small --steps 4 --warmup-steps 1 --lr 1e-3 --sample-every 0"
 out=$tmp/run
 expect "a run" 0 '^done ' $train $tiny --data $lines --out-dir "$out" --save-every 2 --eval-every 2 --eval-steps 2
 check "its folder" test -s "$out/config.json" -a -s "$out/metrics.jsonl" -a "$(cat "$out/ckpt/latest")" = step_00000004
+check "config.json, an option a line, as they turned out" sh -c "grep -q '^  \"vocab_size\": 257,\$' '$out/config.json' && grep -q '^  \"device\": \"cpu\",\$' '$out/config.json' && python3 -m json.tool '$out/config.json'"
 check "its checkpoint" sh -c "cd '$out/ckpt/step_00000004' && ls DONE model.safetensors config.json tokenizer.json optim.safetensors state.json"
 fields() { head -n 40 "$out/metrics.jsonl" | grep '"event":"train"' | head -n 1 | grep -oE '"[a-z_]+":' | tr -d '":\n'; }
 check "every train line has the promised fields" sh -c "for f in step loss lr grad_norm step_ms tok_s tokens mfu compute_ms comm_ms exposed_ms; do grep -q '\"event\":\"train\".*\"'\$f'\":' '$out/metrics.jsonl' || { echo \$f; exit 1; }; done"
@@ -33,6 +34,20 @@ expect "eval needs data outside a run" 2 'give --data' $train eval tests/golden/
 # ---- start from a Hugging Face folder, from a run
 expect "--init of a run" 0 '^done ' $train --init "$out" --data $lines --steps 2 --batch-size 2 --total-batch-size 64 --sample-every 0 --out-dir "$tmp/init"
 expect "--init contradicted" 2 'channels: got 32, want 16' $train --init "$out" --channels 32 --data $lines --steps 2 --out-dir "$tmp/no"
+expect "--init with a shorter context" 0 'context 8 of its 16' $train --init "$out" --seq-len 8 --data $lines --steps 1 --lr 1e-30 --batch-size 2 --total-batch-size 64 --sample-every 0 --out-dir "$tmp/short"
+check "takes the first rows of the position table, all else as it is" python3 - "$out/ckpt/$(cat "$out/ckpt/latest")" "$tmp/short/ckpt/step_00000001" <<'EOF'
+import json, sys
+def tensors(folder):
+    data = open(folder + "/model.safetensors", "rb").read()
+    n = int.from_bytes(data[:8], "little")
+    return {k: data[8 + n + v["data_offsets"][0]:8 + n + v["data_offsets"][1]] for k, v in json.loads(data[8:8 + n]).items() if k != "__metadata__"}
+long, short = map(tensors, sys.argv[1:])
+wpe = "transformer.wpe.weight"
+assert len(short[wpe]) == 8 * 16 * 4 and long[wpe][:len(short[wpe])] == short[wpe] and long.keys() == short.keys()
+assert all(long[k] == short[k] for k in long if k != wpe)
+assert json.load(open(sys.argv[2] + "/config.json"))["n_positions"] == 8
+EOF
+expect "--init with a longer one" 2 'seq-len: got 32, want 16' $train --init "$out" --seq-len 32 --data $lines --steps 2 --out-dir "$tmp/no"
 expect "--init with text of another vocabulary" 2 '257 tokens, want 67' $train --init tests/golden/gpt2_tiny --data $lines --steps 2 --batch-size 1 --total-batch-size 24 --out-dir "$tmp/no"
 expect "--init of nothing" 66 'nowhere' $train --init "$tmp/nowhere" --steps 2 --out-dir "$tmp/no"
 
@@ -109,6 +124,13 @@ stopped_early() { for ms in 2 5 8 12 16; do
     ! grep -q 'starting all' "$tmp/early.log" && [ $code -ne 0 ] || { echo "after $ms ms: code $code"; cat "$tmp/early.log"; return 1; }
     done; }
 check "a stop at start-up is no restart" stopped_early
+stopped_by() {
+    $train $small --data $lines --steps 1000000 --np 2 --sample-every 0 --eval-every 0 --out-dir "$tmp/by$1" >"$tmp/by.log" 2>&1 & pid=$!
+    for i in $(seq 100); do grep -q '^step' "$tmp/by.log" && break; sleep 0.05; done
+    kill -$1 $pid; wait $pid; code=$?
+    cat "$tmp/by.log"; [ $code -eq 75 ] && grep -q "stopped on request (SIG$1) at step" "$tmp/by.log" && grep -q "stopped on request (SIG$1)" "$tmp/by$1/metrics.jsonl"
+}
+for signal in TERM USR1; do check "a stop names its signal: $signal" stopped_by $signal; done
 # USR2 while a sample is written saves too.
 saved_by_usr2() {
     $train $small --data $lines --tokenizer char --steps 4 --sample-every 2 --save-every 0 --max-tokens 100000 --out-dir "$tmp/usr2" >"$tmp/usr2.log" 2>&1 & pid=$!
@@ -136,4 +158,8 @@ expect "info of a checkpoint" 0 'transformer.wte.weight' $tools/info "$out/ckpt/
 expect "export" 0 '' $tools/export "$out" --hf "$tmp/hf"
 check "an exported folder evaluates alike" sh -c "[ \"\$($train eval '$out' --data $lines)\" = \"\$($train eval '$tmp/hf' --data $lines)\" ]"
 expect "plot" 0 '' $tools/plot "$out" -o "$tmp/loss.svg"
+expect "plot beside the run" 0 "^$out/loss.svg\$" $tools/plot "$out"
+check "draws the same" cmp "$out/loss.svg" "$tmp/loss.svg"
+rm -f "$out/loss.svg"
+expect "plot beside a log" 0 "^$out/loss.svg\$" $tools/plot "$out/metrics.jsonl"
 summary

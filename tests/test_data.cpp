@@ -346,7 +346,10 @@ TEST(folder_of_texts) {
     EXPECT(open_one(f.path + "/0?.txt").train.tokens == 21 * 9, "a glob");
     EXPECT(open_one(f.path + "/07.t*", 1).train.tokens == 18, "a glob of one file is one text");
     expect_error(kExitNoInput, "*.md: no file matches", [&] { open_one(f.path + "/*.md"); });
-    expect_error(kExitNoInput, "want a regular file", [&] { open_one(f.path + "/folder*"); });
+    expect_error(kExitNoInput, "folder*: no file matches", [&] { open_one(f.path + "/folder*"); });
+    const Data all = open_one(f.path + "/*");       // the folder among the matches is named, not read
+    EXPECT(all.train.hash == data.train.hash && all.train.description.find("/*, 13 files (1 folder not looked into), 240 bytes") != std::string::npos, "%s",
+           all.train.description.c_str());
     f.add("tokens.bin", llmc({1, 2, 3}));
     expect_error(kExitBadContent, "got files of two kinds, want one: 00.txt is text, tokens.bin is an llm.c token shard; give a glob such as '*.bin'",
                  [&] { open_one(f.path); });

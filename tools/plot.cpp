@@ -1,4 +1,4 @@
-// plot.cpp -- build/plot OUT... -o loss.svg: the losses of one or more runs as a small SVG, drawn from their metrics.jsonl.
+// plot.cpp -- build/plot OUT... [-o loss.svg]: the losses of one or more runs as a small SVG, drawn from their metrics.jsonl.
 //
 // The training loss is smoothed (with one run its raw values stand faintly behind it), validation losses are dots. Background and
 // text suit light and dark pages: the picture is transparent and its greys and colours are readable on both.
@@ -19,7 +19,8 @@ constexpr size_t kMaxPoints = 800;                      // of a line: more than 
 const char* const colors[] = {"#2f81f7", "#d9730d", "#2da44e", "#bf4b8a", "#8957e5", "#a0790a", "#1b8a9c", "#d1453b"};
 const char* const grey = "#7d8590";
 const char* const usage = "usage: plot OUT... [-o loss.svg] [--smooth STEPS]\n"
-                          "Draws the training and validation losses of runs (folders, or metrics.jsonl files) as an SVG.\n";
+                          "Draws the training and validation losses of runs (folders, or metrics.jsonl files) as an SVG; without -o as\n"
+                          "loss.svg in the folder of the first.\n";
 
 std::string xml(const std::string& text) {
     std::string out;
@@ -140,7 +141,7 @@ Run read_run(std::string path, double window) {
 
 int plot_main(int argc, char** argv) {
     std::vector<std::string> paths;
-    std::string out = "loss.svg";
+    std::string out;                                        // default: loss.svg beside the first run's metrics.jsonl
     double window = 0;                                      // of the smoothing, in steps; 0: a hundredth of the run
     for (int i = 1; i < argc; i++) {
         const std::string arg = argv[i];
@@ -164,6 +165,8 @@ int plot_main(int argc, char** argv) {
     for (const std::string& path : paths) runs.push_back(read_run(path, window));
     if (runs.size() > 1)
         for (Run& run : runs) run.raw.clear();              // several clouds of raw values hide each other
+    const std::string& first = paths[0];
+    if (out.empty()) out = path_join(is_directory(first) ? first : first.substr(0, first.rfind('/') + 1), "loss.svg");
     write_file_atomic(out, draw(runs));
     std::printf("%s\n", out.c_str());
     return kExitDone;
