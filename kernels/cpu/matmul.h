@@ -8,7 +8,7 @@
 
 namespace BACKEND::ISA {
 
-constexpr int kDepth = 384;
+constexpr int kDepth = 256;
 static int depth(int K) {
     const int blocks = (K + kDepth - 1) / kDepth;
     return ceil_to((K + blocks - 1) / blocks, 8);
@@ -16,14 +16,14 @@ static int depth(int K) {
 
 static size_t matmul_buffer(int rows, int cols, int K) {
     const size_t m = size_t(ceil_to(rows, kRows)), n = size_t(ceil_to(cols, kCols)), k = size_t(depth(K));
-    return n * k + (K > kDepth ? m * n : 0) + m * k + kSpill;
+    return kCols * k + kSpill + m * n + m * k + kSpill;
 }
 
 // One vector of the output: x is the complete sum of n elements at (i, j).
-INLINE void finish(const Matmul& m, Vec x, int i, int j, int n) {
+template <Epilogue epilogue> INLINE void finish(const Matmul& m, Vec x, int i, int j, int n) {
     const size_t at = size_t(i) * size_t(m.N) + size_t(j);
     if (m.bias) x += load(m.bias + j, n);
-    switch (m.epilogue) {
+    switch (epilogue) {
     case Epilogue::kStore: store(m.out + at, x, n); break;
     case Epilogue::kGelu:
         store(m.pre + at, x, n);
@@ -35,44 +35,48 @@ INLINE void finish(const Matmul& m, Vec x, int i, int j, int n) {
     }
 }
 
-// A tile of one k block joins the sums of the blocks before, and the last one is the output. sums: this tile's place.
-static void finish_tile(const Matmul& m, const float* tile, float* sums, bool first, bool last, int i, int rows, int j, int cols) {
-    for (int r = 0; r < rows; r++)
-        for (int c = 0; c < cols; c += kWidth) {
-            const int at = r * kCols + c;
-            Vec x = load(tile + at);
-            if (!first) x = load(sums + at) + x;
-            if (last) finish(m, x, i + r, j + c, cols - c);
-            else store(sums + at, x);
-        }
+// A tile of the output, at (i, j), of rows x cols.
+template <Epilogue epilogue> static void finish_tile(const Matmul& m, const float* tile, int i, int rows, int j, int cols) {
+    if (cols == kCols)                          // the same with lengths that the compiler knows
+        for (int r = 0; r < rows; r++, tile += kCols)
+            for (int c = 0; c < kCols; c += kWidth) finish<epilogue>(m, load(tile + c), i + r, j + c, kWidth);
+    else
+        for (int r = 0; r < rows; r++, tile += kCols)
+            for (int c = 0; c < cols; c += kWidth) finish<epilogue>(m, load(tile + c), i + r, j + c, cols - c);
 }
+using FinishTile = void (*)(const Matmul&, const float*, int, int, int, int);
+static const FinishTile finishers[] = {             // in the order of Epilogue
+    finish_tile<Epilogue::kStore>, finish_tile<Epilogue::kGelu>, finish_tile<Epilogue::kGeluBackward>,
+    finish_tile<Epilogue::kGradient>, finish_tile<Epilogue::kGradientAdd>,
+};
 
 static void matmul(const Matmul& m, int row, int rows, int col, int cols, float* buffer) {
-    const int k_block = depth(m.K), panels = ceil_to(cols, kCols);
-    float* b_packed = buffer;                                               // [panel of b][k][kCols]
-    float* sums = b_packed + size_t(panels) * size_t(k_block);              // [panel of b][panel of a][kRows][kCols]
-    float* a_packed = sums + (m.K > kDepth ? size_t(ceil_to(rows, kRows)) * size_t(panels) : 0);       // [panel of a][k][kRows]
+    const FinishTile finish_tile = finishers[int(m.epilogue)];
+    const int k_block = depth(m.K), tall = ceil_to(rows, kRows), wide = ceil_to(cols, kCols);
+    float* panel = buffer;                                                  // of b: [k][kCols]
+    float* sums = panel + kCols * k_block + kSpill;                         // [panel of b][panel of a][kRows][kCols]
+    float* a_packed = sums + size_t(tall) * size_t(wide);                   // [panel of a][k][kRows]
     alignas(64) float tile[kRows * kCols];
 
     for (int k0 = 0; k0 < m.K; k0 += k_block) {
         const int k = min(k_block, m.K - k0);
+        const bool last = k0 + k == m.K;
         for (int i = 0; i < rows; i += kRows) {
-            float* panel = a_packed + size_t(i) * size_t(k_block);
-            if (m.a_rows) pack_rows<kRows>(panel, m.a + size_t(row + i) * m.lda + k0, m.lda, rows - i, k);
-            else pack_cols<kRows>(panel, m.a + size_t(k0) * m.lda + row + i, m.lda, rows - i, k);
+            float* a = a_packed + size_t(i) * size_t(k_block);
+            if (m.a_rows) pack_rows<kRows>(a, m.a + size_t(row + i) * m.lda + k0, m.lda, rows - i, k);
+            else pack_cols<kRows>(a, m.a + size_t(k0) * m.lda + row + i, m.lda, rows - i, k);
         }
         for (int j = 0; j < cols; j += kCols) {
-            float* panel = b_packed + size_t(j) * size_t(k_block);
             if (m.b_rows) pack_rows<kCols>(panel, m.b + size_t(col + j) * m.ldb + k0, m.ldb, cols - j, k);
             else pack_cols<kCols>(panel, m.b + size_t(k0) * m.ldb + col + j, m.ldb, cols - j, k);
             for (int i = 0; i < rows; i += kRows) {
-                float* place = m.K > kDepth ? sums : tile;
-                if (m.K > kDepth) sums += kRows * kCols;
-                micro_kernel(tile, a_packed + size_t(i) * size_t(k_block), panel, k);
-                finish_tile(m, tile, place, k0 == 0, k0 + k == m.K, row + i, min(kRows, rows - i), col + j, min(kCols, cols - j));
+                const float* a = a_packed + size_t(i) * size_t(k_block);
+                float* before = sums + size_t(j) * size_t(tall) + size_t(i) * kCols;
+                if (k0 == 0) micro_kernel(last ? tile : before, a, panel, k);
+                else micro_kernel_add(last ? tile : before, before, a, panel, k);
+                if (last) finish_tile(m, tile, row + i, min(kRows, rows - i), col + j, min(kCols, cols - j));
             }
         }
-        if (m.K > kDepth) sums -= size_t(ceil_to(rows, kRows)) * size_t(panels);
     }
 }
 
@@ -80,6 +84,7 @@ static void matmul(const Matmul& m, int row, int rows, int col, int cols, float*
 // product over k: kWidth sums side by side, then their sum. Four columns at a time, because one chain of additions would wait for itself.
 static void matvec(const Matmul& m, int col, int cols) {
     constexpr int kTogether = 4;
+    const FinishTile finish_tile = finishers[int(m.epilogue)];
     alignas(64) float results[kCols];
     for (int j = 0; j < cols; j += kCols)
         for (int i = 0; i < m.M; i++) {
@@ -96,7 +101,7 @@ static void matvec(const Matmul& m, int col, int cols) {
                     for (int t = 0; t < kTogether; t++) sums[t] = fma(load(a + k, m.K - k), load(b[t] + k, m.K - k), sums[t]);
                 for (int t = 0; t < kTogether; t++) results[c + t] = sum(sums[t]);
             }
-            for (int c = 0; c < n; c += kWidth) finish(m, load(results + c), i, col + j + c, n - c);
+            finish_tile(m, results, i, 1, col + j, n);
         }
 }
 

@@ -8,8 +8,8 @@
 
 namespace BACKEND::ISA {
 
-// tile[kRows][kCols] = sum over k of a[k][:] b[k][:], k in order.
-static void micro_kernel(float* tile, const float* a, const float* b, int k) {
+// done(i, v, x) for each vector x of the tile sum over k of a[k][:] b[k][:], k in order: row i, columns v * kWidth and on.
+template <class F> INLINE void micro_tile(const float* a, const float* b, int k, const F& done) {
     Vec sum[kRows][kVectors] = {};
     for (; k > 0; k--, a += kRows, b += kCols) {
         Vec b_k[kVectors];
@@ -25,7 +25,20 @@ static void micro_kernel(float* tile, const float* a, const float* b, int k) {
 #pragma GCC unroll 16
     for (int i = 0; i < kRows; i++)
 #pragma GCC unroll 4
-        for (int v = 0; v < kVectors; v++) store(tile + i * kCols + v * kWidth, sum[i][v]);
+        for (int v = 0; v < kVectors; v++) done(i, v, sum[i][v]);
+}
+
+// tile[kRows][kCols] = that sum.
+static void micro_kernel(float* tile, const float* a, const float* b, int k) {
+    micro_tile(a, b, k, [&](int i, int v, Vec x) { store(tile + i * kCols + v * kWidth, x); });
+}
+
+// tile[kRows][kCols] = before[kRows][kCols] + that sum.
+static void micro_kernel_add(float* tile, const float* before, const float* a, const float* b, int k) {
+    micro_tile(a, b, k, [&](int i, int v, Vec x) {
+        const int at = i * kCols + v * kWidth;
+        store(tile + at, load(before + at) + x);
+    });
 }
 
 // The arithmetic of the micro-kernel without its memory.
@@ -69,9 +82,9 @@ INLINE void transpose4(float* out, size_t ld, Quad x0, Quad x1, Quad x2, Quad x3
 }
 
 // panel[k][W] from x stored (rows,K), row i at x + i * ld; K a multiple of 4. Missing rows repeat the last: their sums are never
-// read. Where W is no multiple of 4 the last group writes up to kSpill floats into what follows, which is why groups go from last
-// to first and panels upwards, and why a buffer ends kSpill floats later.
-constexpr int kSpill = 4;
+// read. Where W is no multiple of 4 the last group writes up to 3 floats into what follows, which is why groups go from last
+// to first and panels upwards, and why a buffer has kSpill floats more.
+constexpr int kSpill = 16;          // a whole cache line, so that what follows is aligned
 template <int W, class F> static void pack_rows(float* panel, const F* x, size_t ld, int rows, int K) {
     for (int k = 0; k < K; k += 4)
         for (int i = (W - 1) / 4 * 4; i >= 0; i -= 4) {
@@ -83,8 +96,10 @@ template <int W, class F> static void pack_rows(float* panel, const F* x, size_t
 // panel[k][W] from x stored (K,cols), row k at x + k * ld. Missing columns become 0.
 template <int W, class F> static void pack_cols(float* panel, const F* x, size_t ld, int cols, int K) {
     if (cols >= W) {
-        for (int k = 0; k < K; k++, panel += W, x += ld)
+        for (int k = 0; k < K; k++, panel += W, x += ld) {
+            __builtin_prefetch(x + W);                      // the panel after this one: no hardware foresees a stride of rows
             for (int i = 0; i < W; i++) panel[i] = to_float(x[i]);
+        }
         return;
     }
     for (int k = 0; k < K; k++, panel += W, x += ld)
