@@ -538,34 +538,50 @@ TEST(bad_addresses) {
     expect_end(q, 0, 69, "Address already in use; give another MASTER_PORT");
 }
 
-// Strangers while rank 1 is still on its way: garbage, half a greeting, silence, floods; the job must start all the same.
+int connect_loopback(int port) {                        // -1: refused
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in a = {};
+    a.sin_family = AF_INET;
+    a.sin_port = htons(uint16_t(port));
+    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (connect(fd, reinterpret_cast<sockaddr*>(&a), sizeof a) == 0) return fd;
+    close(fd);
+    return -1;
+}
+
+// Strangers while ranks are on their way: 50 that stay and say nothing, 2,000 with garbage, half a greeting or nothing; rank 1 comes in
+// the middle of them, rank 2 with a wrong secret before and then, as another process, with the right one. The job starts all the same.
 TEST(garbage_and_idle_connections) {
     const int port = free_port();
     const double start = now_seconds();
-    const Outcome o = run_job({.shape = {2, 1}, .body = check_hosts, .before = [](int rank, World*) { if (rank == 1) usleep(700000); },
+    const Outcome o = run_job({.shape = {3, 1}, .ranks = {0, 1, 2, 2}, .body = check_hosts, .before = [](int rank, World*) {
+            const bool wrong = rank == 2 && board[1]++ == 0;
+            setenv("LOCKSTEP_SECRET", wrong ? "wrong" : "hush", 1);
+            while (rank > 0 && board[0] < (rank == 1 ? 1000 : wrong ? 500 : 700)) usleep(1000);
+        },
         .meanwhile = [&](const std::vector<pid_t>&) {
-            std::vector<int> fds;
+            std::vector<int> idle;
+            for (const double limit = now_seconds() + 5; idle.size() < 50 && now_seconds() < limit;)
+                if (const int fd = connect_loopback(port); fd >= 0) idle.push_back(fd); else usleep(1000);
             unsigned random = 1;
-            for (int i = 0; i < 300; i++) {
-                const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-                sockaddr_in a = {};
-                a.sin_family = AF_INET;
-                a.sin_port = htons(uint16_t(port));
-                a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-                if (i == 0) usleep(200000);
-                if (connect(fd, reinterpret_cast<sockaddr*>(&a), sizeof a) != 0 && errno != EINPROGRESS) { close(fd); continue; }
+            for (; board[0] < 2000; board[0]++) {
+                const int fd = connect_loopback(port), i = board[0];
+                if (fd < 0) continue;                   // the job has begun: nobody listens any more
                 std::string noise(i % 3 == 0 ? 5000 : i % 3 == 1 ? 30 : 0, '\0');
                 for (char& c : noise) c = char((random = random * 1103515245 + 12345) >> 16);
                 if (i % 2 && noise.size() > 8) std::memcpy(noise.data(), "LKSTEP01", 8);
-                usleep(1000);
                 if (!noise.empty() && send(fd, noise.data(), noise.size(), MSG_NOSIGNAL) < 0) {}
-                if (i % 5 == 0) close(fd); else fds.push_back(fd);
+                close(fd);
             }
-            for (const int fd : fds) close(fd);
+            EXPECT(idle.size() == 50, "%zu idle connections", idle.size());
+            for (const int fd : idle) close(fd);
         }, .port = port});
-    expect_success(o);
-    EXPECT(now_seconds() - start < 8, "took %.1f s", now_seconds() - start);
+    std::printf("     2,000 garbage and 50 idle connections: the job took %.1f s\n", now_seconds() - start);
+    EXPECT(now_seconds() - start < 20, "took %.1f s", now_seconds() - start);
     EXPECT(count(o.said[0], "warning: dropped a connection") == 1, "%s", all_said(o).c_str());
+    const size_t wrong = o.code[2] ? 2 : 3;             // whichever of the two came first
+    expect_end(o, wrong, 69, "not authenticated: 127.0.0.1:");
+    for (size_t i = 0; i < 4; i++) EXPECT(i == wrong || o.code[i] == 0, "%s", all_said(o).c_str());
 }
 
 // --------------------------------------------------------------------------------------------------- nothing left behind

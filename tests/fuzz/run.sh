@@ -1,0 +1,35 @@
+#!/bin/sh
+# run.sh [TARGET...] -- builds tests/fuzz/fuzz.cpp with clang's libFuzzer and sanitizers and runs its targets (all): ninja fuzz.
+#   FUZZ_RUNS=N      inputs per target (10,000,000)        FUZZ_SECONDS=S   at most S seconds per target (0: no limit)
+# Corpora grow in build/fuzz/TARGET; what crashes a reader is left in build/fuzz/TARGET-crash-*.
+cd "$(dirname "$0")/../.." && . tests/lib.sh
+clang=${FUZZ_CXX:-clang++}
+mkdir -p build/fuzz
+FUZZ_FOLDER=$(mktemp -d -p /dev/shm 2>/dev/null || echo "$tmp")
+export FUZZ_FOLDER
+trap 'rm -rf "$tmp" "$FUZZ_FOLDER"' EXIT
+if ! echo 'extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned long) { return 0; }' >"$tmp/x.cpp" ||
+   ! $clang -fsanitize=fuzzer,address "$tmp/x.cpp" -o "$tmp/x" 2>"$tmp/x.log"; then
+    skip fuzz "$clang has no libFuzzer here (on Debian: apt-get install clang libclang-rt-14-dev)"; summary; exit
+fi
+objects= wraps=-Wl
+for w in mmap munmap write getrandom; do wraps=$wraps,--wrap=$w; done
+flags="-std=c++20 -O1 -g -pthread -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -ffp-contract=off -Wno-psabi -DLOCKSTEP_VERSION=__DATE__ -Isrc -Ikernels -Imodels -Idata -Itests"
+newest=$(ls -t src/*.h src/*.cpp data/*.h tests/fuzz/fuzz.cpp | head -n 1)
+for f in arena bpe_train common curve data file gpu_health json loader log options safetensors sampler shards tokenizer unicode world; do objects="$objects src/$f.cpp"; done
+if [ ! -x build/fuzz/fuzz ] || [ "$newest" -nt build/fuzz/fuzz ]; then
+    for f in $objects data/stories.cpp tests/fuzz/fuzz.cpp; do echo "$f"; done |
+        xargs -P "$(nproc)" -I{} sh -c "$clang $flags -c {} -o build/fuzz/\$(basename {} .cpp).o" || { fail fuzz "it does not build"; summary; exit 1; }
+    $clang -fsanitize=fuzzer,address,undefined -pthread $wraps build/fuzz/*.o -o build/fuzz/fuzz || { fail fuzz "it does not link"; summary; exit 1; }
+fi
+for t in ${*:-$(FUZZ_TARGET=list build/fuzz/fuzz)}; do
+    mkdir -p build/fuzz/$t
+    FUZZ_TARGET=$t FUZZ_SEEDS=build/fuzz/$t build/fuzz/fuzz build/fuzz/$t -runs="${FUZZ_RUNS:-10000000}" -max_total_time="${FUZZ_SECONDS:-0}" -max_len=16384 -len_control=0 -timeout=10 \
+        -rss_limit_mb=2048 -malloc_limit_mb=64 -artifact_prefix=build/fuzz/$t- -print_final_stats=1 -reload=0 >"$tmp/log" 2>&1
+    code=$?
+    runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$tmp/log")
+    speed=$(sed -n 's/^stat::average_exec_per_sec: *//p' "$tmp/log")
+    if [ $code -eq 0 ]; then ok "$t: $runs runs, $speed/s, $(sed -n 's/.*cov: \([0-9]*\).*/\1/p' "$tmp/log" | tail -n 1) edges, $(ls build/fuzz/$t | wc -l) inputs kept"
+    else fail "$t" "code $code after $runs runs: $(grep -aE 'ERROR|runtime error|SUMMARY|bytes of heap|deadly' "$tmp/log" | head -n 3 | tr '\n' '|') see build/fuzz/$t-*"; cp "$tmp/log" build/fuzz/$t.log; fi
+done
+summary
