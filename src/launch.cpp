@@ -7,8 +7,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 #include "common.h"
 #include "file.h"
@@ -17,11 +19,38 @@ namespace {
 
 constexpr double kGraceSeconds = 3;         // for the other ranks when one has failed
 
-struct Rank { pid_t pid; int code; bool consequence; };     // pid 0: has ended; consequence: of another rank's end
+struct Rank {
+    pid_t pid = 0;              // 0: has ended
+    int errors = -1;            // the reading end of its stderr
+    int code = 0;
+    bool consequence = false;   // of another rank's end
+    std::string end = {}, said = {};    // "rank 1 (pid 7) was killed by signal 9 (Killed)"; the last of what it wrote on stderr
+};
+
+// Passes on what the ranks write on stderr, as it comes, and keeps the end of it, until all have closed theirs.
+void listen_to(std::vector<Rank>* ranks) {
+    constexpr size_t kKept = 64 << 10;
+    for (size_t open = ranks->size(); open > 0;) {
+        std::vector<pollfd> polls;
+        for (const Rank& r : *ranks) polls.push_back({r.errors, POLLIN, 0});
+        poll(polls.data(), polls.size(), -1);
+        for (size_t r = 0; r < polls.size(); r++) {
+            char text[4096];
+            if (!polls[r].revents) continue;
+            const ssize_t n = read(polls[r].fd, text, sizeof text);
+            if (n <= 0) { close((*ranks)[r].errors); (*ranks)[r].errors = -1; open--; continue; }
+            if (write(2, text, size_t(n)) != n) {}          // a terminal that is gone is no reason to stop
+            std::string& said = (*ranks)[r].said;
+            said.append(text, size_t(n));
+            if (said.size() > 2 * kKept) said.erase(0, said.size() - kKept);
+        }
+    }
+}
 
 // In the child, between fork and exec.
-[[noreturn]] void become_rank(int rank, int np, int attempt, const std::string& job, int report_fd, const std::string& program,
+[[noreturn]] void become_rank(int rank, int np, int attempt, const std::string& job, int report_fd, int errors, const std::string& program,
                               const std::vector<std::string>& argv, pid_t supervisor, const sigset_t& mask) {
+    dup2(errors, 2);
     setpgid(0, 0);                                          // a Ctrl-C reaches ranks once, through the supervisor
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != supervisor) _exit(kExitPeer);
@@ -65,25 +94,25 @@ void reap(std::vector<Rank>* ranks, int* cause, bool killing) {
         const bool signalled = WIFSIGNALED(status);
         rank.code = signalled ? kExitPeer : WEXITSTATUS(status);
         rank.consequence = !signalled && rank.code == kExitPeer;
-        if (signalled && !killing)
-            warn("rank %zu (pid %d) was killed by signal %d (%s)", r, int(rank.pid), WTERMSIG(status),
-                strsignal(WTERMSIG(status)));
+        rank.end = format("rank %zu (pid %d) ", r, int(rank.pid)) + (signalled ? format("was killed by signal %d (%s)", WTERMSIG(status),
+            strsignal(WTERMSIG(status))) : format("ended with code %d", rank.code));
+        if (signalled && !killing) warn("%s", rank.end.c_str());
         rank.pid = 0;
         if (rank.code == 0 || killing) continue;
         if (*cause < 0 || ((*ranks)[size_t(*cause)].consequence && !rank.consequence)) *cause = int(r);
     }
 }
 
-// Waits until all have ended. Returns the code of the first that failed, 0 if none did.
 bool stop_asked = false;         // a request to stop was passed on: a rank that it killed before it could save is not to be restarted
 
+// Waits until all have ended. Returns the first rank that failed, -1 if none did.
 int supervise(std::vector<Rank>* ranks, const sigset_t& signals) {
     int cause = -1;
     double kill_at = 0;                                     // 0: nothing has gone wrong
     for (;;) {
         reap(ranks, &cause, kill_at && now_seconds() > kill_at);
         const bool alive = std::any_of(ranks->begin(), ranks->end(), [](const Rank& r) { return r.pid != 0; });
-        if (!alive) return cause < 0 ? 0 : (*ranks)[size_t(cause)].code;
+        if (!alive) return cause;
         // Those who stopped on request (75) have met after the commit: the others are on their way.
         if (!kill_at && cause >= 0 && (*ranks)[size_t(cause)].code != kExitStopped) kill_at = now_seconds() + kGraceSeconds;
         if (kill_at && now_seconds() > kill_at) signal_all(*ranks, SIGKILL);        // SIGKILL ends stopped ones too
@@ -94,7 +123,17 @@ int supervise(std::vector<Rank>* ranks, const sigset_t& signals) {
     }
 }
 
-int run_attempt(int np, int attempt, const std::string& program, const std::vector<std::string>& argv, std::string* out_dir) {
+// OUT/failed/try_0.rank_1.log: how the rank ended and what it said last.
+void keep_logs(const std::vector<Rank>& ranks, int attempt, const std::string& out_dir) try {
+    const std::string folder = path_join(out_dir, "failed");
+    make_directories(folder);
+    for (size_t r = 0; r < ranks.size(); r++)
+        if (ranks[r].code) write_file_atomic(path_join(folder, format("try_%d.rank_%zu.log", attempt, r)), ranks[r].end + "\n" + ranks[r].said);
+} catch (const Error& e) { warn("%s", e.message.c_str()); }
+
+struct Attempt { int code = 0; std::string cause; };        // of the rank that failed first; 0 and "": none did
+
+Attempt run_attempt(int np, int attempt, const std::string& program, const std::vector<std::string>& argv, std::string* out_dir) {
     sigset_t signals, before;
     sigemptyset(&signals);
     for (const int s : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) sigaddset(&signals, s);
@@ -106,26 +145,36 @@ int run_attempt(int np, int attempt, const std::string& program, const std::vect
     const pid_t self = getpid();
     std::vector<Rank> ranks;
     for (int r = 0; r < np; r++) {
-        const pid_t pid = fork();
-        if (pid == 0) become_rank(r, np, attempt, job, report[1], program, argv, self, before);
+        int errors[2];
+        if (pipe2(errors, O_CLOEXEC) != 0) errors[0] = errors[1] = -1;
+        const pid_t pid = errors[0] < 0 ? -1 : fork();
+        if (pid == 0) become_rank(r, np, attempt, job, report[1], errors[1], program, argv, self, before);
+        const int error = errno;
+        close(errors[1]);
         if (pid < 0) {
-            const int error = errno;
+            close(errors[0]);
+            for (const Rank& rank : ranks) close(rank.errors);
             signal_all(ranks, SIGKILL);
             supervise(&ranks, signals);
             sigprocmask(SIG_SETMASK, &before, nullptr);
             die(kExitOther, "--np %d: cannot start rank %d: %s", np, r, std::strerror(error));
         }
         setpgid(pid, pid);                                  // here too, so that it is done whoever comes first
-        ranks.push_back({pid, 0, false});
+        ranks.push_back({.pid = pid, .errors = errors[0]});
     }
     close(report[1]);
-    const int code = supervise(&ranks, signals);
+    std::thread listener(listen_to, &ranks);                // with all signals blocked: they are this thread's
+    const int cause = supervise(&ranks, signals);
+    listener.join();
     sigprocmask(SIG_SETMASK, &before, nullptr);
     char text[PATH_MAX + 1];
     const ssize_t n = read(report[0], text, sizeof text);
     if (n > 0) *out_dir = std::string(text, size_t(n));
     close(report[0]);
-    return code;
+    if (cause < 0) return {};
+    const int code = ranks[size_t(cause)].code;
+    if ((code == kExitPeer || code == kExitDisagree || code == kExitOther) && !out_dir->empty() && !stop_asked) keep_logs(ranks, attempt, *out_dir);
+    return {code, ranks[size_t(cause)].end};
 }
 
 std::string newest_checkpoint(const std::string& out_dir) {
@@ -179,26 +228,29 @@ void report_out_dir(const std::string& out_dir) {
     close(fd);
 }
 
-int launch_ranks(int np, int max_restarts, const std::vector<std::string>& argv) {
+int launch_ranks(int np, int max_restarts, bool elastic, const std::vector<std::string>& argv) {
     signal(SIGCHLD, SIG_DFL);                               // whoever started us may have it ignored: then waitpid finds nobody
     const std::string program = program_path();
     std::vector<std::string> next = without_option(argv, "np", true);
     std::string out_dir;
     std::string before;                                     // the newest checkpoint when the attempt began
-    int fruitless = 0;                                      // attempts in a row that saved nothing
+    std::string first;                                      // failure: what came later may be its consequence
+    int fruitless = 0, failed = 0;                          // attempts in a row that saved nothing; that failed with this many ranks
     for (int attempt = 0;; attempt++) {
-        const int code = run_attempt(np, attempt, program, next, &out_dir);
-        if (code != kExitPeer || stop_asked) return code;
-        const std::string now = newest_checkpoint(out_dir);
+        const Attempt a = run_attempt(np, attempt, program, next, &out_dir);
+        if (a.code != kExitPeer || stop_asked) return a.code;
+        if (first.empty()) first = format("%s, one of %d", a.cause.c_str(), np);
+        const std::string now = newest_checkpoint(out_dir), logs = out_dir.empty() ? "" : "; logs: " + path_join(out_dir, "failed");
         fruitless = now != before ? 0 : fruitless + 1;
         before = now;
-        if (attempt >= max_restarts) return code;
-        if (fruitless >= 2) {
-            warn("--np: two attempts in a row saved no checkpoint; giving up");
-            return code;
+        const bool fewer = elastic && ++failed >= 2 && np > 1;
+        if (attempt >= max_restarts || (fruitless >= 2 && !fewer)) {
+            if (attempt > 0) warn("--np: %s; the first failure: %s%s", fruitless >= 2 ? "two attempts in a row saved no checkpoint; giving up" : "no restart left", first.c_str(), logs.c_str());
+            return a.code;
         }
+        if (fewer) np /= 2, failed = fruitless = 0;         // lanes are a power of two, so this divides them too; the bits stay the same
         next = restart_arguments(next, out_dir, !now.empty());
-        warn("--np: starting all %d ranks again (%d of %d), %s", np, attempt + 1, max_restarts,
+        warn("--np: starting %s %d ranks again (%d of %d), %s", fewer ? "only" : "all", np, attempt + 1, max_restarts,
              now.empty() ? "from the beginning: nothing was saved" : format("from %s", now.c_str()).c_str());
     }
 }

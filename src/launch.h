@@ -3,13 +3,14 @@
 // Each rank gets the torchrun variables, LOCKSTEP_JOB and LOCKSTEP_TRY; it dies with the supervisor (PR_SET_PDEATHSIG). INT, TERM, HUP,
 // USR1 and USR2 are passed on. When one rank fails, the others have 3 s. A rank killed by a signal, or exit code 69, restarts all
 // ranks with --resume, at most max_restarts times, until two attempts in a row have saved no checkpoint; any other code ends the job
-// with the first failing rank's code. A rank killed by a signal counts as 69.
+// with the first failing rank's code. A rank killed by a signal counts as 69. `elastic`: the second attempt in a row that fails is
+// followed by one with half as many ranks. What failed ranks said last is kept in OUT/failed.
 #pragma once
 #include <string>
 #include <vector>
 
 // argv: the arguments the ranks are started with, without the program's name; --np is taken out. Returns the exit code of the job.
-int launch_ranks(int np, int max_restarts, const std::vector<std::string>& argv);
+int launch_ranks(int np, int max_restarts, bool elastic, const std::vector<std::string>& argv);
 
 // Rank 0 tells its supervisor, if it has one, where this run saves: a restart needs to know.
 void report_out_dir(const std::string& out_dir);

@@ -61,7 +61,7 @@ int main(int argc, char** argv) {
         const Options options = parse_options(argc, argv, &exit_now);
         if (exit_now >= 0) return exit_now;
         if (options.np > 1 && world.size > 1) die(kExitUsage, "--np %d under %s: the launcher has already started %d ranks; leave --np out", options.np, world.launcher.c_str(), world.size);
-        if (options.np > 1) return launch_ranks(options.np, options.max_restarts, options.argv);
+        if (options.np > 1) return launch_ranks(options.np, options.max_restarts, options.elastic, options.argv);
         return run(options, world, &comm);
     } catch (const Error& e) {
         error = e;

@@ -134,6 +134,8 @@ const Row table[] = {
      "start N ranks on this machine and stand over them"},
     {kSystem, "max-restarts", "N", &Options::max_restarts, &natural, local, kTrain,
      "restarts", "with --np: starts from the newest checkpoint after a rank was lost"},
+    {kSystem, "elastic", "", &Options::elastic, &flag, local, kTrain, "max-nnodes nnodes",
+     "with --np: after two failures in a row half as many ranks; the bits stay the same"},
     {kSystem, "reduce", "ordered|nccl", &Options::reduce, &one_of, tuning, kTrain,
      "allreduce ddp-backend", "nccl: the library's own order, for comparison; bits then depend on the ranks"},
     {kSystem, "overlap", "on|off", &Options::overlap, &flag, unbound, kTrain,

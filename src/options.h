@@ -36,6 +36,7 @@ struct Options {
     std::string device = "auto", dtype = "fp32", reduce = "ordered";    // dtype: bf16 on a GPU
     int threads = 0;                    // per rank; 0: what this process may use
     int np = 0, max_restarts = 3;       // np 0: this process is one rank
+    bool elastic = false;               // fewer ranks after two failures
     int recompute = 0;                  // 0 to 3: what backward computes again instead of keeping it
     int64_t audit_every = 500;          // steps
     double timeout = 60;                // seconds

@@ -72,6 +72,17 @@ killed() {
     same "$tmp/one" "$out"
 }
 check killed_at_8_resumed_2_to_4 killed
+# A rank that always dies at the same step: after two attempts with 4 ranks --elastic goes on with 2, to the same end.
+elastic() {
+    LOCKSTEP_FAULT="rank=3,step=8,at=bwd,do=kill" run elastic $train --np 4 --elastic || return 1
+    grep -q 'starting only 2 ranks again (2 of 3), from step_00000005' "$tmp/elastic.log" || { cat "$tmp/elastic.log"; return 1; }
+    for try in 0 1; do grep -q '^rank 3 (pid [0-9]*) was killed by signal 9' "$tmp/elastic/failed/try_$try.rank_3.log" || return 1; done
+    grep -q 'peer lost: rank 3' "$tmp/elastic/failed/try_0.rank_0.log" && same "$tmp/one" "$tmp/elastic"
+}
+check "dies_at_4_ranks_ends_with_2" elastic
+spent() { LOCKSTEP_FAULT="rank=1,step=8,at=bwd,do=kill" $train --np 2 $job --out-dir "$tmp/spent" >"$tmp/spent.log" 2>&1; code=$?
+    [ $code -eq 69 ] && grep -q 'giving up; the first failure: rank 1 (pid [0-9]*) was killed by signal 9 (Killed), one of 2; logs: ' "$tmp/spent.log" || { echo $code; cat "$tmp/spent.log"; return 1; }; }
+check "the first failure is named at the end" spent
 # A finished run has nothing to do, and more steps go on from its end.
 expect "a finished run exits 0" 0 'finished' $train --resume "$tmp/one"
 

@@ -765,7 +765,7 @@ Launched launch(int np, int restarts, std::vector<std::string> args, const std::
         alarm(30);
         dup2(log, 2);
         int code = 1;
-        try { code = launch_ranks(np, restarts, args); } catch (const Error& e) { print_error(e); }
+        try { code = launch_ranks(np, restarts, false, args); } catch (const Error& e) { print_error(e); }
         if (waitpid(-1, nullptr, WNOHANG) != -1 || errno != ECHILD) code = 98;     // a child is left
         _exit(code);
     }
