@@ -34,16 +34,36 @@ check two_hosts_of_four_ranks bits h8 4 $job
 check overlap_off bits h4off 2 $job --overlap off
 # A checkpoint written by two hosts is the one that a single rank writes, moments included.
 check "the same checkpoint, byte for byte" sh -c "cd '$tmp/one/ckpt/step_00000010' && for f in *; do cmp \$f '$tmp/h4/ckpt/step_00000010/'\$f || exit 1; done"
-two_resume() {
-    cp -r "$tmp/one" "$tmp/again" && rm -rf "$tmp/again/ckpt/step_00000010"
-    r=0 pids=
+# pair LOG OPTIONS...: a rank in each namespace, in the background; their numbers in $pids.
+pair() {
+    log=$1 r=0 pids=; shift
     for ns in $a $b; do
         ip netns exec $ns env RANK=$r WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=10.9.0.1 MASTER_PORT=29613 LOCKSTEP_SECRET=x \
-            $train --resume "$tmp/again" >"$tmp/again.$r.log" 2>&1 & pids="$pids $!"
+            $train "$@" >"$tmp/$log.$r.log" 2>&1 & pids="$pids $!"
         r=$((r + 1))
     done
-    for p in $pids; do wait $p || { tail -n 3 "$tmp"/again.*.log; return 1; }; done
-    same "$tmp/one" "$tmp/again"
 }
-check one_rank_resumed_on_two_hosts two_resume
+resumed() {
+    pair "$1" --resume "$tmp/$1"
+    for p in $pids; do wait $p || { tail -n 3 "$tmp/$1".*.log; return 1; }; done
+    same "$tmp/one" "$tmp/$1"
+}
+cp -r "$tmp/one" "$tmp/again" && rm -rf "$tmp/again/ckpt/step_00000010"
+check one_rank_resumed_on_two_hosts resumed again
+# The cable is pulled while rank 1 is in the middle of step 7 and rank 0 waits for its gradients.
+pulled() {
+    export LOCKSTEP_FAULT=rank=1,step=7,at=bwd,do=sleep:2
+    pair pulled $(echo $job | sed 's/--timeout 20/--timeout 3/') --out-dir "$tmp/pulled"
+    unset LOCKSTEP_FAULT
+    for i in $(seq 200); do grep -q 'LOCKSTEP_FAULT fires' "$tmp/pulled.1.log" && break; sleep 0.05; done
+    start=$(date +%s%N); ip -n $b link set vb$$ down
+    for p in $pids; do wait $p; [ $? -eq 69 ] || { tail -n 3 "$tmp"/pulled.*.log; return 1; }; done
+    ms=$((($(date +%s%N) - start) / 1000000)); ip -n $b link set vb$$ up
+    [ $ms -lt 5000 ] || { echo "took $ms ms, want less than the 3 s of --timeout and 2"; return 1; }
+    echo "bench: cable pulled: both ends stopped after $ms ms (--timeout 3)" >"$tmp/pulled.bench"
+    for r in 0 1; do grep -qE "error: peer (stuck|lost): rank $((1 - r))" "$tmp/pulled.$r.log" || { tail -n 3 "$tmp/pulled.$r.log"; return 1; }; done
+}
+check "cable pulled in the middle of a step: both ends name the other in time" pulled
+cat "$tmp/pulled.bench" 2>/dev/null
+check "and the run resumed on both is the undisturbed one" resumed pulled
 summary
