@@ -111,10 +111,8 @@ const Row table[] = {
      "min-lr final-lr-fraction lr-final-frac -q", "learning rate of the last step, as a fraction of --lr"},
     {kOptimisation, "weight-decay", "X", &Options::weight_decay, &not_minus, tuning, kTrain,
      "wd decay -c", "of matrices and embeddings; vectors are not decayed"},
-    {kOptimisation, "beta1", "X", &Options::beta1, &below_one, tuning, kTrain, "adam-beta1",
-     "decay of AdamW's first moment"},
-    {kOptimisation, "beta2", "X", &Options::beta2, &below_one, tuning, kTrain, "adam-beta2",
-     "decay of AdamW's second moment"},
+    {kOptimisation, "beta1", "X", &Options::beta1, &below_one, tuning, kTrain, "adam-beta1", "decay of AdamW's first moment"},
+    {kOptimisation, "beta2", "X", &Options::beta2, &below_one, tuning, kTrain, "adam-beta2", "decay of AdamW's second moment"},
     {kOptimisation, "eps", "X", &Options::eps, &tiny, tuning, kTrain, "adam-epsilon adam-eps epsilon",
      "added to AdamW's denominator"},
     {kOptimisation, "grad-clip", "X", &Options::grad_clip, &not_minus, tuning, kTrain,
@@ -129,8 +127,7 @@ const Row table[] = {
      "precision mixed-precision bf16 fp16 fp32", "storage of weights and activations; sums and master weights are fp32"},
     {kSystem, "threads", "N", &Options::threads, &natural, local, kAll,
      "num-threads n-threads num-workers cpus", "per rank, on a CPU; 0 = what affinity and cgroup allow"},
-    {kSystem, "np", "N", &Options::np, &few, local, kTrain,
-     "nproc nproc-per-node world-size num-gpus gpus devices ranks -n",
+    {kSystem, "np", "N", &Options::np, &few, local, kTrain, "nproc nproc-per-node world-size num-gpus gpus devices ranks -n",
      "start N ranks on this machine and stand over them"},
     {kSystem, "max-restarts", "N", &Options::max_restarts, &natural, local, kTrain,
      "restarts", "with --np: starts from the newest checkpoint after a rank was lost"},
@@ -138,8 +135,7 @@ const Row table[] = {
      "with --np: after two failures in a row half as many ranks; the bits stay the same"},
     {kSystem, "reduce", "ordered|nccl", &Options::reduce, &one_of, tuning, kTrain,
      "allreduce ddp-backend", "nccl: the library's own order, for comparison; bits then depend on the ranks"},
-    {kSystem, "overlap", "on|off", &Options::overlap, &flag, unbound, kTrain,
-     "overlap-comm overlap-grad-reduce",
+    {kSystem, "overlap", "on|off", &Options::overlap, &flag, unbound, kTrain, "overlap-comm overlap-grad-reduce",
      "reduce gradients while backward goes on; off reduces after backward; same bits"},
     {kSystem, "recompute", "LEVEL", &Options::recompute, &level, unbound, kTrain,
      "gradient-checkpointing activation-checkpointing use-recompute -r",
@@ -161,8 +157,7 @@ const Row table[] = {
      "eval-iters max-val-batches val-max-steps -m", "of an evaluation; 0 = all"},
     {kOutput, "sample-every", "STEPS", &Options::sample_every, &natural, unbound, kTrain,
      "generate-every -s", "writes a sample of text; 0 = never"},
-    {kOutput, "log-every", "STEPS", &Options::log_every, &natural, unbound, kTrain,
-     "log-interval logging-steps",
+    {kOutput, "log-every", "STEPS", &Options::log_every, &natural, unbound, kTrain, "log-interval logging-steps",
      "lines where the output is not a terminal, at most one a second; 0 = first and last only"},
     {kOutput, "save-every", "STEPS", &Options::save_every, &natural, unbound, kTrain,
      "save-steps save-interval ckpt-interval checkpoint-every checkpoint-interval",
@@ -274,7 +269,7 @@ std::string value_text(const Row& row, const Options& options) {
 }
 
 // "2.5e3", "512k" -> a finite number. std::from_chars: no locale, no hexadecimal, no blanks.
-bool parse_real(std::string_view text, double* x) {
+bool parse_number(std::string_view text, double* x) {
     double unit = 1;
     if (!text.empty() && (text.back() == 'k' || text.back() == 'M')) {
         unit = text.back() == 'k' ? 1e3 : 1e6;
@@ -286,11 +281,11 @@ bool parse_real(std::string_view text, double* x) {
 }
 
 // Digits exactly, up to 2^64-1; other forms (1e3, 0.5M) if they come to a whole number a double holds.
-bool parse_whole(std::string_view text, uint64_t* x) {
+bool parse_number(std::string_view text, uint64_t* x) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *x);
     if (error == std::errc() && end == text.data() + text.size()) return true;
     double real;
-    if (!parse_real(text, &real) || real < 0 || real > kBig || real != std::floor(real)) return false;
+    if (!parse_number(text, &real) || real < 0 || real > kBig || real != std::floor(real)) return false;
     *x = uint64_t(real);
     return true;
 }
@@ -312,35 +307,26 @@ std::string canonical_preset(const std::string& name) {
 
 // Sets the row's field; false if the text is no such value.
 bool set_value(const Row& row, Options* options, std::string value) {
-    if (const auto* field = std::get_if<std::string Options::*>(&row.field)) {
-        if (*field == &Options::preset) value = canonical_preset(value);
-        if (row.values == &one_of && !contains(split(row.value, '|'), value)) return false;
-        if (row.values == &some_text && value.empty()) return false;
-        options->*(*field) = value;
-        return true;
-    }
-    if (const auto* field = std::get_if<Schedule Options::*>(&row.field)) {
-        for (int i = 0; i < 4; i++) {
-            if (value != schedule_names[i]) continue;
-            options->*(*field) = Schedule(i);
-            return true;
+    if (&row == find_row("preset")) value = canonical_preset(value);
+    if (row.values == &one_of && !contains(split(row.value, '|'), value)) return false;
+    if (row.values == &some_text && value.empty()) return false;
+    return std::visit([&](auto field) {
+        auto& to = options->*field;
+        using T = std::decay_t<decltype(to)>;
+        if constexpr (std::is_same_v<T, std::string>) {
+            to = value;
+        } else if constexpr (std::is_same_v<T, bool>) {
+            return parse_flag(value, &to);
+        } else if constexpr (std::is_same_v<T, Schedule>) {
+            to = Schedule(std::find(std::begin(schedule_names), std::end(schedule_names), value) - schedule_names);
+        } else {
+            std::conditional_t<std::is_same_v<T, double>, double, uint64_t> x;
+            if (!parse_number(value, &x) || !in_range(*row.values, double(x))) return false;
+            if (sizeof(T) == sizeof(int) && double(x) > INT_MAX) return false;
+            to = T(x);
         }
-        return false;
-    }
-    if (const auto* field = std::get_if<bool Options::*>(&row.field)) return parse_flag(value, &(options->*(*field)));
-    if (const auto* field = std::get_if<double Options::*>(&row.field)) {
-        double x;
-        if (!parse_real(value, &x) || !in_range(*row.values, x)) return false;
-        options->*(*field) = x;
         return true;
-    }
-    uint64_t x;
-    if (!parse_whole(value, &x) || !in_range(*row.values, double(x))) return false;
-    if (const auto* field = std::get_if<uint64_t Options::*>(&row.field)) options->*(*field) = x;
-    else if (const auto* field = std::get_if<int64_t Options::*>(&row.field)) options->*(*field) = int64_t(x);   // <= 2^53
-    else if (x > INT_MAX) return false;
-    else options->*std::get<int Options::*>(row.field) = int(x);
-    return true;
+    }, row.field);
 }
 
 // "8, 4 or 2"
@@ -356,7 +342,7 @@ std::string wanted(const Row& row, const std::string& got) {
     if (std::holds_alternative<double Options::*>(row.field)) return std::string("a number ") + row.values->want;
     if (std::holds_alternative<std::string Options::*>(row.field) || row.values == &flag) return row.values->want;
     uint64_t x;
-    const bool too_long = std::holds_alternative<int Options::*>(row.field) && parse_whole(got, &x) && x > INT_MAX;
+    const bool too_long = std::holds_alternative<int Options::*>(row.field) && parse_number(got, &x) && x > INT_MAX;
     return std::string("a whole number ") + (too_long ? "<= 2147483647" : row.values->want);
 }
 

@@ -321,8 +321,6 @@ struct JsonFile {
     }
     static std::string show(const Json* x) { return is_null(x) ? "nothing" : json_shown(*x); }
     static bool is_null(const Json* x) { return !x || x->kind == Json::null; }
-    static bool is_text(const Json* x, std::string_view text) { return x && x->kind == Json::string && x->text == text; }
-    static bool is_flag(const Json* x, bool flag) { return x && x->kind == Json::boolean && x->flag == flag; }
     void require(bool good, const std::string& field, const Json* got, const char* want) const {
         if (!good) fail(field, show(got), want);
     }
@@ -361,7 +359,7 @@ struct JsonFile {
             const Json *content = specials[k].find("content"), *id = specials[k].find("id"), *flag = specials[k].find("special");
             require(content && content->kind == Json::string && !content->text.empty(), field + ".content", content, "a token's text");
             require(id, field + ".id", id, "an id");
-            require(is_flag(flag, true), field + ".special", flag, "true: no other added tokens are known here");
+            require(show(flag) == "true", field + ".special", flag, "true: no other added tokens are known here");
             if (!names.insert(content->text).second) fail(field + ".content", show(content) + " again", "each token once");
             const auto found = in_vocab.find(content->text);
             if (found == in_vocab.end()) add_token(field, content->text, *id, n);
@@ -421,28 +419,27 @@ struct JsonFile {
         }
     }
 
-    void check_byte_level(const Json& model) const {
-        static const Json nothing;
-        const Json& pre = root.find("pre_tokenizer") ? *root.find("pre_tokenizer") : nothing;
-        const Json *type = pre.find("type"), *prefix = pre.find("add_prefix_space"), *regex = pre.find("use_regex");
-        require(is_text(type, "ByteLevel"), "pre_tokenizer.type", type, "\"ByteLevel\", as GPT-2 splits text");
-        require(is_flag(prefix, false), "pre_tokenizer.add_prefix_space", prefix, "false");
-        require(!regex || is_flag(regex, true), "pre_tokenizer.use_regex", regex, "true");
-        const Json *dropout = model.find("dropout"), *ignore = model.find("ignore_merges");
-        require(is_null(dropout), "model.dropout", dropout, "null");
-        require(!ignore || is_flag(ignore, false), "model.ignore_merges", ignore, "false");
-        for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"})
-            require(is_null(model.find(key)) || is_text(model.find(key), ""), std::string("model.") + key, model.find(key), "none");
+    const Json* at(std::string_view path) const {               // "model.type"; null if it is not there
+        const size_t dot = path.rfind('.');
+        const Json* const x = dot == path.npos ? &root : at(path.substr(0, dot));
+        return x ? x->find(path.substr(dot + 1)) : nullptr;     // npos + 1 is 0
     }
 
-    void check_characters() const {
-        static const Json nothing;
-        const Json& pre = root.find("pre_tokenizer") ? *root.find("pre_tokenizer") : nothing;
-        const Json *type = pre.find("type"), *pattern = pre.find("pattern"), *behavior = pre.find("behavior");
-        const Json* regex = pattern ? pattern->find("Regex") : nullptr;
-        require(is_text(type, "Split"), "pre_tokenizer.type", type, "\"Split\" into characters");
-        require(is_text(regex, "[\\s\\S]"), "pre_tokenizer.pattern.Regex", regex, "\"[\\\\s\\\\S]\", a split into characters");
-        require(is_text(behavior, "Isolated"), "pre_tokenizer.behavior", behavior, "\"Isolated\"");
+    // What this program does not do, by kind of tokenizer. `good`: as show() writes it, which says "nothing" for null too.
+    void check_fields() const {
+        static const struct { Tokenizer::Kind kind; const char* field; std::vector<std::string> good; const char* want; } fields[] = {
+            {Tokenizer::bpe, "pre_tokenizer.type", {R"("ByteLevel")"}, R"("ByteLevel", as GPT-2 splits text)"},
+            {Tokenizer::bpe, "pre_tokenizer.add_prefix_space", {"false"}, "false"},
+            {Tokenizer::bpe, "pre_tokenizer.use_regex", {"nothing", "true"}, "true"},
+            {Tokenizer::bpe, "model.dropout", {"nothing"}, "null"},
+            {Tokenizer::bpe, "model.ignore_merges", {"nothing", "false"}, "false"},
+            {Tokenizer::bpe, "model.continuing_subword_prefix", {"nothing", R"("")"}, "none"},
+            {Tokenizer::bpe, "model.end_of_word_suffix", {"nothing", R"("")"}, "none"},
+            {Tokenizer::character, "pre_tokenizer.type", {R"("Split")"}, R"("Split" into characters)"},
+            {Tokenizer::character, "pre_tokenizer.pattern.Regex", {R"("[\\s\\S]")"}, R"("[\\s\\S]", a split into characters)"},
+            {Tokenizer::character, "pre_tokenizer.behavior", {R"("Isolated")"}, R"("Isolated")"}};
+        for (const auto& f : fields)
+            if (f.kind == t.kind) require(std::count(f.good.begin(), f.good.end(), show(at(f.field))) > 0, f.field, at(f.field), f.want);
     }
 
     // The post-processor and the decoder are not asked: the one adds tokens around a text, which is the trainer's affair, and
@@ -451,13 +448,13 @@ struct JsonFile {
         require(root.kind == Json::object, "the file", &root, "an object");
         const Json& model = root.at("model", what.c_str());
         const Json* type = model.find("type");                  // files of 2020 do not name it
-        const bool characters = is_text(type, "WordLevel");
-        const bool bpe = is_text(type, "BPE") || (is_null(type) && model.find("merges"));
+        const bool characters = show(type) == R"("WordLevel")";
+        const bool bpe = show(type) == R"("BPE")" || (is_null(type) && model.find("merges"));
         require(characters || bpe, "model.type", type, "\"BPE\" (byte-level) or \"WordLevel\" (characters)");
-        require(is_null(root.find("normalizer")), "normalizer", root.find("normalizer"), "null");
+        require(is_null(at("normalizer")), "normalizer", at("normalizer"), "null");
         t.kind = characters ? Tokenizer::character : Tokenizer::bpe;
         t.name = characters ? "char" : path;
-        characters ? check_characters() : check_byte_level(model);
+        check_fields();
         read_tokens(model);
         read_bytes();
         if (!characters) read_merges(model.at("merges", (what + ": model").c_str()));
@@ -578,8 +575,7 @@ Tokenizer read_tiktoken(std::string_view text, const std::string& path) {
         if (t.bytes[id].size() == 1) continue;
         std::vector<int> parts;
         t.tables->merge_piece(t.bytes[id], &parts);
-        if (parts.size() != 2)
-            fail_line(path, line_of[id], t.bytes[id], "a token that is two tokens of lower rank joined");
+        if (parts.size() != 2) fail_line(path, line_of[id], t.bytes[id], "a token that is two tokens of lower rank joined");
         t.merges.push_back({parts[0], parts[1], int(id)});
         t.tables->add_merge(t.merges.back());
     }
