@@ -30,10 +30,6 @@ static void store_transposed(floatX* out, size_t stride, const float* x, int HS,
             store(out + size_t(t) * stride + d, load(temp + t * HS + d, HS - d) * factor[t], HS - d);
 }
 
-INLINE void add_tile(float* sums, const float* tile) {
-    for (int i = 0; i < kRows * kCols; i += kWidth) store(sums + i, load(sums + i) + load(tile + i));
-}
-
 static float inverse_sqrt(int n) { return 1.0f / __builtin_sqrtf(float(n)); }
 
 // Columns of s, rows 0 .. keys - 1: lane t sees rows u <= first + t. They become exp(scale (s - max)), the others 0.
@@ -67,32 +63,35 @@ struct Workspace {
     float* base;
     size_t used;
 };
-INLINE float* take(Workspace* w, size_t n) {
-    float* p = w->base ? w->base + w->used : nullptr;
-    w->used += (n + kSpill + 15) / 16 * 16;
-    return p;
+template <class F> INLINE void take(F** p, Workspace* w, size_t n) {
+    *p = w->base ? reinterpret_cast<F*>(w->base + w->used) : nullptr;
+    w->used += ((n + kSpill) * sizeof(F) + 63) / 64 * 16;
 }
 
 struct ForwardBuffers {
-    float* k;                       // [panel of keys][HS][kRows]       first operand of s^T
-    float* v;                       // [panel of HS][key][kRows]        first operand of out^T
-    float* q;                       // [HS][kCols]
+    Packed* k;                      // [panel of keys][HS][kRows]       first operand of s^T
+    Packed* v;                      // [panel of HS][key][kRows]        first operand of out^T
+    Packed* q;                      // [HS][kCols]
+    Packed* p;                      // [kKeysAtOnce][kCols]             second operand of out^T, where it is not s itself
     float* s;                       // [key][kCols]
     float *mask, *mask_rows;        // [key][kCols], [kCols][key]
     float *out, *temp;              // [HS][kCols], [kCols][HS]
 };
 
+constexpr int kKeysAtOnce = 256;    // rows of p that fit the first-level cache, for all panels of v
+
 static ForwardBuffers forward_buffers(Workspace* w, int keys, int HS) {
-    const size_t T = size_t(ceil_to(keys, kRows)), D = size_t(ceil_to(HS, kRows)), H = size_t(HS);
+    const size_t T = size_t(ceil_to(keys, kRows)), K = size_t(ceil_to(keys, kStep)), D = size_t(ceil_to(HS, kRows)), H = size_t(ceil_to(HS, kStep));
     ForwardBuffers b;
-    b.k = take(w, T * H);
-    b.v = take(w, T * D);
-    b.q = take(w, H * kCols);
-    b.s = take(w, T * kCols);
-    b.mask = take(w, (T + 4) * kCols);
-    b.mask_rows = take(w, (T + 4) * kCols);
-    b.out = take(w, D * kCols);
-    b.temp = take(w, H * kCols);
+    take(&b.k, w, T * H);
+    take(&b.v, w, K * D);
+    take(&b.q, w, H * kCols);
+    take(&b.p, w, kKeysAtOnce * kCols);
+    take(&b.s, w, T * kCols);
+    take(&b.mask, w, (T + 4) * kCols);
+    take(&b.mask_rows, w, (T + 4) * kCols);
+    take(&b.out, w, D * kCols);
+    take(&b.temp, w, H * kCols);
     return b;
 }
 
@@ -104,36 +103,42 @@ static size_t attention_forward_buffer(int keys, int HS) {
 
 static void attention_forward(const AttentionForward& a, float* buffer) {
     const int HS = a.HS, keys = a.first + a.queries, D = ceil_to(HS, kRows);
+    const size_t H = size_t(ceil_to(HS, kStep)), K = size_t(ceil_to(keys, kStep));
     const float scale = inverse_sqrt(HS);
     Workspace w = {buffer, 0};
     const ForwardBuffers b = forward_buffers(&w, keys, HS);
-    alignas(64) float tile[kRows * kCols], sums[kCols], maxima[kCols];
+    float sums[kCols], maxima[kCols];
 
+    begin_products();
     for (int u = 0; u < keys; u += kRows)
-        pack_rows<kRows>(b.k + size_t(u) * size_t(HS), a.k + size_t(u) * a.kv_stride, a.kv_stride, keys - u, HS);
-    for (int d = 0; d < HS; d += kRows) pack_cols<kRows>(b.v + size_t(d) * size_t(keys), a.v + d, a.kv_stride, HS - d, keys);
+        pack_a_rows(b.k + size_t(u) * H, a.k + size_t(u) * a.kv_stride, a.kv_stride, keys - u, HS);
+    for (int d = 0; d < HS; d += kRows) pack_a_cols(b.v + size_t(d) * K, a.v + d, a.kv_stride, HS - d, keys);
 
     for (int t = 0; t < a.queries; t += kCols) {
         const int rows = min(kCols, a.queries - t), seen = a.first + t + rows;
-        pack_rows<kCols>(b.q, a.q + size_t(t) * a.q_stride, a.q_stride, rows, HS);
-        for (int u = 0; u < seen; u += kRows) micro_kernel(b.s + u * kCols, b.k + size_t(u) * size_t(HS), b.q, HS);
+        pack_b_rows(b.q, a.q + size_t(t) * a.q_stride, a.q_stride, rows, HS);
+        for (int u = 0; u < seen; u += kRows) micro_kernel(b.s + u * kCols, b.k + size_t(u) * H, b.q, HS);
         softmax_columns(b.s, seen, a.first + t, scale, sums, maxima);
         if (a.mask.rate > 0) {
             mask_panel(b.mask, b.mask_rows, a.mask, a.mask_base, a.T, t, 0, seen);
             for (int i = 0; i < seen * kCols; i++) b.s[i] *= b.mask[i];
         }
         memset(b.out, 0, size_t(D * kCols) * sizeof(float));
-        for (int u = 0; u < seen; u += 256)                 // 256 rows of p fit the first-level cache, for all panels of v
+        for (int u = 0; u < seen; u += kKeysAtOnce) {
+            const int n = min(kKeysAtOnce, seen - u);
+            const Packed* p = pack_b_sums(b.p, b.s + u * kCols, n);
             for (int d = 0; d < HS; d += kRows) {
-                micro_kernel(tile, b.v + size_t(d) * size_t(keys) + u * kRows, b.s + u * kCols, min(256, seen - u));
-                add_tile(b.out + d * kCols, tile);
+                float* out = b.out + d * kCols;
+                micro_kernel_add(out, out, b.v + size_t(d) * K + u * kRows, p, n);
             }
+        }
         for (int i = 0; i < rows; i++) {
             if (a.lse) a.lse[t + i] = maxima[i] + __builtin_logf(sums[i]);
             sums[i] = 1.0f / sums[i];
         }
         store_transposed(a.out + size_t(t) * a.out_stride, a.out_stride, b.out, HS, rows, sums, b.temp);
     }
+    end_products();
 }
 
 // ------------------------------------------------------------------------------------------------------------- backward
@@ -144,41 +149,43 @@ static void attention_forward(const AttentionForward& a, float* buffer) {
 // dv += (mask p)^T dout and dk += ds^T q, whose sums stay with the block of keys while the queries pass.
 
 constexpr int kKeyBlock = 16 * kRows, kQueryBlock = 4 * kCols;
-constexpr int kPanel = kQueryBlock * kRows + kSpill;        // floats of a transposed panel: [query][kRows]
+constexpr int kPanel = ceil_to(kQueryBlock * kRows + kSpill, 32);       // elements of a transposed panel: [query][kRows]
 
 struct BackwardBuffers {
-    float *k_keys, *v_keys;         // [panel of keys][HS][kRows]       first operands of s^T, dp^T
-    float *k_dims;                  // [panel of HS][T][kRows]          first operand of dq^T
-    float *q_queries, *dout_queries;// [panel of queries][HS][kCols]    second operands of s^T, dp^T
-    float *q_dims, *dout_dims;      // [panel of HS][T][kCols]          second operands of dk, dv
+    Packed *k_keys, *v_keys;        // [panel of keys][HS][kRows]       first operands of s^T, dp^T
+    Packed *k_dims;                 // [panel of HS][T][kRows]          first operand of dq^T
+    Packed *q_queries, *dout_queries;   // [panel of queries][HS][kCols]    second operands of s^T, dp^T
+    Packed *q_dims, *dout_dims;     // [panel of HS][T][kCols]          second operands of dk, dv
     float *dq;                      // [panel of queries][HS][kCols]
     float *dk, *dv;                 // [panel of keys in the block][panel of HS][kRows][kCols]
     float *ds;                      // [key in the block][kCols]
-    float *p_a, *ds_a;              // [panel of keys in the block][kPanel]
+    Packed *ds_b;                   // the same, second operand of dq^T, where it is not ds itself
+    Packed *p_a, *ds_a;             // [panel of keys in the block][kPanel]
     float *mask, *mask_rows;        // [key in the block][kCols], [kCols][key in the block]
     float *temp;                    // [kCols][HS]
 };
 
 static BackwardBuffers backward_buffers(Workspace* w, int T, int HS) {
     const size_t keys = size_t(ceil_to(T, kRows)), queries = size_t(ceil_to(T, kCols));
-    const size_t D = size_t(ceil_to(HS, kRows)), E = size_t(ceil_to(HS, kCols)), H = size_t(HS);
+    const size_t D = size_t(ceil_to(HS, kRows)), E = size_t(ceil_to(HS, kCols)), H = size_t(ceil_to(HS, kStep)), K = size_t(ceil_to(T, kStep));
     BackwardBuffers b;
-    b.k_keys = take(w, keys * H);
-    b.v_keys = take(w, keys * H);
-    b.k_dims = take(w, D * size_t(T));
-    b.q_queries = take(w, queries * H);
-    b.dout_queries = take(w, queries * H);
-    b.q_dims = take(w, E * size_t(T));
-    b.dout_dims = take(w, E * size_t(T));
-    b.dq = take(w, queries * D);
-    b.dk = take(w, kKeyBlock * E);
-    b.dv = take(w, kKeyBlock * E);
-    b.ds = take(w, kKeyBlock * kCols);
-    b.p_a = take(w, size_t(kKeyBlock / kRows) * kPanel);
-    b.ds_a = take(w, size_t(kKeyBlock / kRows) * kPanel);
-    b.mask = take(w, (kKeyBlock + 4) * kCols);
-    b.mask_rows = take(w, (kKeyBlock + 4) * kCols);
-    b.temp = take(w, kCols * H);
+    take(&b.k_keys, w, keys * H);
+    take(&b.v_keys, w, keys * H);
+    take(&b.k_dims, w, D * K);
+    take(&b.q_queries, w, queries * H);
+    take(&b.dout_queries, w, queries * H);
+    take(&b.q_dims, w, E * K);
+    take(&b.dout_dims, w, E * K);
+    take(&b.dq, w, queries * D);
+    take(&b.dk, w, kKeyBlock * E);
+    take(&b.dv, w, kKeyBlock * E);
+    take(&b.ds, w, kKeyBlock * kCols);
+    take(&b.ds_b, w, kKeyBlock * kCols);
+    take(&b.p_a, w, size_t(kKeyBlock / kRows) * kPanel);
+    take(&b.ds_a, w, size_t(kKeyBlock / kRows) * kPanel);
+    take(&b.mask, w, (kKeyBlock + 4) * kCols);
+    take(&b.mask_rows, w, (kKeyBlock + 4) * kCols);
+    take(&b.temp, w, kCols * H);
     return b;
 }
 
@@ -192,8 +199,9 @@ static size_t attention_backward_buffer(int T, int HS) {
 INLINE void backward_tile(const AttentionBackward& a, const BackwardBuffers& b, const float* mask, int u, int t, float scale,
                           float* p, float* ds) {
     alignas(64) float s[kRows * kCols], dp[kRows * kCols];
-    micro_kernel(s, b.k_keys + size_t(u) * size_t(a.HS), b.q_queries + size_t(t) * size_t(a.HS), a.HS);
-    micro_kernel(dp, b.v_keys + size_t(u) * size_t(a.HS), b.dout_queries + size_t(t) * size_t(a.HS), a.HS);
+    const size_t H = size_t(ceil_to(a.HS, kStep));
+    micro_kernel(s, b.k_keys + size_t(u) * H, b.q_queries + size_t(t) * H, a.HS);
+    micro_kernel(dp, b.v_keys + size_t(u) * H, b.dout_queries + size_t(t) * H, a.HS);
     for (int v = 0; v < kVectors; v++) {
         const int lane = t + v * kWidth;
         if (lane >= a.T) {                                              // no such queries
@@ -218,10 +226,11 @@ INLINE void backward_tile(const AttentionBackward& a, const BackwardBuffers& b, 
 
 static void attention_backward(const AttentionBackward& a, float* buffer) {
     const int T = a.T, HS = a.HS, D = ceil_to(HS, kRows), E = ceil_to(HS, kCols);
+    const size_t H = size_t(ceil_to(HS, kStep)), K = size_t(ceil_to(T, kStep));
     const float scale = inverse_sqrt(HS);
     Workspace w = {buffer, 0};
     const BackwardBuffers b = backward_buffers(&w, T, HS);
-    alignas(64) float tile[kRows * kCols], p[kRows * kCols];
+    alignas(64) float p[kRows * kCols];
     float ones[kCols];
     for (int i = 0; i < kCols; i++) ones[i] = 1.0f;
 
@@ -231,18 +240,19 @@ static void attention_backward(const AttentionBackward& a, float* buffer) {
         for (int d = 0; d < HS; d += kWidth) dot = fma(load(out + d, HS - d), load(dout + d, HS - d), dot);
         a.delta[t] = sum(dot);
     }
+    begin_products();
     for (int u = 0; u < T; u += kRows) {
-        pack_rows<kRows>(b.k_keys + size_t(u) * size_t(HS), a.k + size_t(u) * a.qkv_stride, a.qkv_stride, T - u, HS);
-        pack_rows<kRows>(b.v_keys + size_t(u) * size_t(HS), a.v + size_t(u) * a.qkv_stride, a.qkv_stride, T - u, HS);
+        pack_a_rows(b.k_keys + size_t(u) * H, a.k + size_t(u) * a.qkv_stride, a.qkv_stride, T - u, HS);
+        pack_a_rows(b.v_keys + size_t(u) * H, a.v + size_t(u) * a.qkv_stride, a.qkv_stride, T - u, HS);
     }
     for (int t = 0; t < T; t += kCols) {
-        pack_rows<kCols>(b.q_queries + size_t(t) * size_t(HS), a.q + size_t(t) * a.qkv_stride, a.qkv_stride, T - t, HS);
-        pack_rows<kCols>(b.dout_queries + size_t(t) * size_t(HS), a.dout + size_t(t) * a.out_stride, a.out_stride, T - t, HS);
+        pack_b_rows(b.q_queries + size_t(t) * H, a.q + size_t(t) * a.qkv_stride, a.qkv_stride, T - t, HS);
+        pack_b_rows(b.dout_queries + size_t(t) * H, a.dout + size_t(t) * a.out_stride, a.out_stride, T - t, HS);
     }
-    for (int d = 0; d < HS; d += kRows) pack_cols<kRows>(b.k_dims + size_t(d) * size_t(T), a.k + d, a.qkv_stride, HS - d, T);
+    for (int d = 0; d < HS; d += kRows) pack_a_cols(b.k_dims + size_t(d) * K, a.k + d, a.qkv_stride, HS - d, T);
     for (int d = 0; d < HS; d += kCols) {
-        pack_cols<kCols>(b.q_dims + size_t(d) * size_t(T), a.q + d, a.qkv_stride, HS - d, T);
-        pack_cols<kCols>(b.dout_dims + size_t(d) * size_t(T), a.dout + d, a.out_stride, HS - d, T);
+        pack_b_cols(b.q_dims + size_t(d) * K, a.q + d, a.qkv_stride, HS - d, T);
+        pack_b_cols(b.dout_dims + size_t(d) * K, a.dout + d, a.out_stride, HS - d, T);
     }
     memset(b.dq, 0, size_t(ceil_to(T, kCols)) * size_t(D) * sizeof(float));
 
@@ -259,12 +269,13 @@ static void attention_backward(const AttentionBackward& a, float* buffer) {
                 for (int u = 0; u < seen; u += kRows) {
                     const size_t at = size_t(u / kRows) * kPanel + size_t(t - t0) * kRows;
                     backward_tile(a, b, a.mask.rate > 0 ? b.mask + u * kCols : nullptr, u0 + u, t, scale, p, b.ds + u * kCols);
-                    pack_rows<kRows>(b.p_a + at, p, kCols, kRows, kCols);
-                    pack_rows<kRows>(b.ds_a + at, b.ds + u * kCols, kCols, kRows, kCols);
+                    pack_a_sums(b.p_a + at, p);
+                    pack_a_sums(b.ds_a + at, b.ds + u * kCols);
                 }
+                const Packed* ds = pack_b_sums(b.ds_b, b.ds, seen);
                 for (int d = 0; d < HS; d += kRows) {
-                    micro_kernel(tile, b.k_dims + size_t(d) * size_t(T) + u0 * kRows, b.ds, seen);
-                    add_tile(b.dq + size_t(t) * size_t(D) + d * kCols, tile);
+                    float* dq = b.dq + size_t(t) * size_t(D) + d * kCols;
+                    micro_kernel_add(dq, dq, b.k_dims + size_t(d) * K + u0 * kRows, ds, seen);
                 }
             }
             for (int u = 0; u < keys; u += kRows) {
@@ -272,12 +283,9 @@ static void attention_backward(const AttentionBackward& a, float* buffer) {
                 if (skip >= queries) continue;
                 const size_t at = size_t(u / kRows) * kPanel + size_t(skip) * kRows;
                 for (int d = 0; d < HS; d += kCols) {
-                    const size_t panel = size_t(d) * size_t(T) + size_t(t0 + skip) * kCols;
-                    const size_t place = size_t(u) * size_t(E) + size_t(d) * kRows;
-                    micro_kernel(tile, b.p_a + at, b.dout_dims + panel, queries - skip);
-                    add_tile(b.dv + place, tile);
-                    micro_kernel(tile, b.ds_a + at, b.q_dims + panel, queries - skip);
-                    add_tile(b.dk + place, tile);
+                    const size_t panel = size_t(d) * K + size_t(t0 + skip) * kCols, place = size_t(u) * size_t(E) + size_t(d) * kRows;
+                    micro_kernel_add(b.dv + place, b.dv + place, b.p_a + at, b.dout_dims + panel, queries - skip);
+                    micro_kernel_add(b.dk + place, b.dk + place, b.ds_a + at, b.q_dims + panel, queries - skip);
                 }
             }
         }
@@ -293,6 +301,7 @@ static void attention_backward(const AttentionBackward& a, float* buffer) {
     for (int t = 0; t < T; t += kCols)
         store_transposed(a.dq + size_t(t) * a.qkv_stride, a.qkv_stride, b.dq + size_t(t) * size_t(D), HS, min(kCols, T - t),
                          ones, b.temp);
+    end_products();
 }
 
 }  // namespace BACKEND::ISA

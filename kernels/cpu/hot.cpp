@@ -1,5 +1,5 @@
-// hot.cpp -- the table of hot loops of one instruction set. Compiled with -DISA=portable, and on x86-64 again with -DISA=avx2 and
-// -DISA=avx512 and their -m flags. -fno-math-errno lets sqrt be an instruction.
+// hot.cpp -- the table of hot loops of one instruction set. Compiled with -DISA=portable, and on x86-64 again with -DISA=avx2,
+// avx512 and, for bf16 storage, amx, and their flags. -fno-math-errno lets sqrt be an instruction.
 #include "attention.h"
 #include "matmul.h"
 #include "rows.h"
@@ -8,7 +8,7 @@ namespace BACKEND::ISA {
 
 extern const HotLoops hot_loops;
 const HotLoops hot_loops = {
-    .name = LOCKSTEP_NAME(ISA), .rows = kRows, .cols = kCols,
+    .name = LOCKSTEP_NAME(ISA), .rows = kRows, .cols = kCols, .task_rows = kTaskRows, .task_cols = kTaskCols,
     .matmul_buffer = matmul_buffer, .matmul = matmul, .matvec = matvec, .column_sums = column_sums,
     .attention_forward_buffer = attention_forward_buffer, .attention_forward = attention_forward,
     .attention_backward_buffer = attention_backward_buffer, .attention_backward = attention_backward,

@@ -70,6 +70,7 @@ static inline uint64_t hash_mix(uint64_t z) {
 struct HotLoops {
     const char* name;
     int rows, cols;         // of a micro tile: matmul tasks are cut at multiples of these
+    int task_rows, task_cols;                                                   // of a matmul's task, at most
 
     size_t (*matmul_buffer)(int rows, int cols, int K);                         // floats of workspace for a task
     void (*matmul)(const Matmul&, int row, int rows, int col, int cols, float* buffer);

@@ -1,6 +1,6 @@
 // isa.h -- what differs between instruction sets, and the vector arithmetic built on it.
 //
-// hot.cpp and the headers it includes are compiled once per instruction set, with -DISA=portable, avx2 or avx512. All of it is
+// hot.cpp and the headers it includes are compiled once per instruction set, with -DISA=portable, avx2, avx512 or amx. All of it is
 // static inside namespace ISA, and no std:: template or inline function of another header is called: the linker keeps one
 // copy of those, and it could be the one with instructions that an older CPU does not have.
 #pragma once
@@ -22,8 +22,12 @@ namespace BACKEND::ISA {
 
 // Floats per vector, and the micro tile of a matmul: kRows x (kVectors vectors). kRows * kVectors accumulators, kVectors of b and
 // one of a must fit the registers: 16 of them with AVX2, 32 with AVX-512 and on Arm. Enough accumulators to hide the latency of
-// two multiply-adds per cycle: 2 x 4 = 8 at least.
-#if defined(__AVX512F__)
+// two multiply-adds per cycle: 2 x 4 = 8 at least. With AMX they are the tile registers', 32 x 32 (amx.h).
+#if defined(TILES) && defined(__AVX512F__)
+constexpr int kWidth = 16, kRows = 32, kVectors = 2;
+#elif defined(TILES)                                    // in software, for tests
+constexpr int kWidth = 8, kRows = 32, kVectors = 4;
+#elif defined(__AVX512F__)
 constexpr int kWidth = 16, kRows = 12, kVectors = 2;
 #elif defined(__AVX2__)
 constexpr int kWidth = 8, kRows = 6, kVectors = 2;
@@ -52,7 +56,7 @@ INLINE Vec broadcast(float x) { return x - Vec{}; }
 INLINE Vec max(Vec a, Vec b) { return a > b ? a : b; }              // b if a is NaN
 INLINE int min(int a, int b) { return a < b ? a : b; }
 INLINE int max(int a, int b) { return a > b ? a : b; }
-INLINE int ceil_to(int a, int b) { return (a + b - 1) / b * b; }
+INLINE constexpr int ceil_to(int a, int b) { return (a + b - 1) / b * b; }
 
 // The 64-bit products of 32-bit lanes: low and high halves.
 typedef uint64_t VecWide __attribute__((vector_size(4 * kWidth)));

@@ -8,15 +8,14 @@
 
 namespace BACKEND::ISA {
 
-constexpr int kDepth = 256;
 static int depth(int K) {
     const int blocks = (K + kDepth - 1) / kDepth;
-    return ceil_to((K + blocks - 1) / blocks, 8);
+    return ceil_to((K + blocks - 1) / blocks, kStep);
 }
 
 static size_t matmul_buffer(int rows, int cols, int K) {
     const size_t m = size_t(ceil_to(rows, kRows)), n = size_t(ceil_to(cols, kCols)), k = size_t(depth(K));
-    return kCols * k + kSpill + m * n + m * k + kSpill;
+    return m * n + ((m + kCols) * k + kSpill) * sizeof(Packed) / sizeof(float);
 }
 
 // One vector of the output: x is the complete sum of n elements at (i, j).
@@ -53,24 +52,25 @@ static const FinishTile finishers[] = {             // in the order of Epilogue
 static void matmul(const Matmul& m, int row, int rows, int col, int cols, float* buffer) {
     const FinishTile finish_tile = finishers[int(m.epilogue)];
     const int k_block = depth(m.K), tall = ceil_to(rows, kRows), wide = ceil_to(cols, kCols);
-    float* panel = buffer;                                                  // of b: [k][kCols]
-    float* sums = panel + kCols * k_block + kSpill;                         // [panel of b][panel of a][kRows][kCols]
-    float* a_packed = sums + size_t(tall) * size_t(wide);                   // [panel of a][k][kRows]
+    float* sums = buffer;                                                   // [panel of b][panel of a][kRows][kCols]
+    Packed* a_packed = reinterpret_cast<Packed*>(sums + size_t(tall) * size_t(wide));      // [panel of a][k][kRows]
+    Packed* panel = a_packed + size_t(tall) * size_t(k_block);              // of b: [k][kCols]
     alignas(64) float tile[kRows * kCols];
 
+    begin_products();
     for (int k0 = 0; k0 < m.K; k0 += k_block) {
         const int k = min(k_block, m.K - k0);
         const bool last = k0 + k == m.K;
         for (int i = 0; i < rows; i += kRows) {
-            float* a = a_packed + size_t(i) * size_t(k_block);
-            if (m.a_rows) pack_rows<kRows>(a, m.a + size_t(row + i) * m.lda + k0, m.lda, rows - i, k);
-            else pack_cols<kRows>(a, m.a + size_t(k0) * m.lda + row + i, m.lda, rows - i, k);
+            Packed* a = a_packed + size_t(i) * size_t(k_block);
+            if (m.a_rows) pack_a_rows(a, m.a + size_t(row + i) * m.lda + k0, m.lda, rows - i, k);
+            else pack_a_cols(a, m.a + size_t(k0) * m.lda + row + i, m.lda, rows - i, k);
         }
         for (int j = 0; j < cols; j += kCols) {
-            if (m.b_rows) pack_rows<kCols>(panel, m.b + size_t(col + j) * m.ldb + k0, m.ldb, cols - j, k);
-            else pack_cols<kCols>(panel, m.b + size_t(k0) * m.ldb + col + j, m.ldb, cols - j, k);
+            if (m.b_rows) pack_b_rows(panel, m.b + size_t(col + j) * m.ldb + k0, m.ldb, cols - j, k);
+            else pack_b_cols(panel, m.b + size_t(k0) * m.ldb + col + j, m.ldb, cols - j, k);
             for (int i = 0; i < rows; i += kRows) {
-                const float* a = a_packed + size_t(i) * size_t(k_block);
+                const Packed* a = a_packed + size_t(i) * size_t(k_block);
                 float* before = sums + size_t(j) * size_t(tall) + size_t(i) * kCols;
                 if (k0 == 0) micro_kernel(last ? tile : before, a, panel, k);
                 else micro_kernel_add(last ? tile : before, before, a, panel, k);
@@ -78,6 +78,7 @@ static void matmul(const Matmul& m, int row, int rows, int col, int cols, float*
             }
         }
     }
+    end_products();
 }
 
 // The same with few rows, as in generation: memory gives the pace, so b is read once, as it lies, and each element is a dot

@@ -3,11 +3,13 @@
 // A matmul is cut into tiles of kRows x kCols that live in registers while k runs. For that the operands are copied ("packed") so
 // that the micro-kernel reads both as one stream: panels of kRows rows of a, a[k][kRows], and of kCols columns of b, b[k][kCols].
 // (Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008.)
+// With AMX (-DTILES) amx.h has both in another form.
 #pragma once
 #include "isa.h"
 
 namespace BACKEND::ISA {
 
+#ifndef TILES
 // done(i, v, x) for each vector x of the tile sum over k of a[k][:] b[k][:], k in order: row i, columns v * kWidth and on.
 template <class F> INLINE void micro_tile(const float* a, const float* b, int k, const F& done) {
     Vec sum[kRows][kVectors] = {};
@@ -61,6 +63,7 @@ static float multiply_adds(int n) {
         for (int v = 0; v < kVectors; v++) all += sum[i][v];
     return all[0];
 }
+#endif
 
 typedef float Quad __attribute__((vector_size(16)));
 typedef float QuadAt __attribute__((vector_size(16), aligned(4), may_alias));
@@ -93,6 +96,13 @@ template <int W, class F> static void pack_rows(float* panel, const F* x, size_t
         }
 }
 
+}  // namespace BACKEND::ISA
+
+#ifdef TILES
+#include "amx.h"
+#else
+namespace BACKEND::ISA {
+
 // panel[k][W] from x stored (K,cols), row k at x + k * ld. Missing columns become 0.
 template <int W, class F> static void pack_cols(float* panel, const F* x, size_t ld, int cols, int K) {
     if (cols >= W) {
@@ -106,4 +116,19 @@ template <int W, class F> static void pack_cols(float* panel, const F* x, size_t
         for (int i = 0; i < W; i++) panel[i] = i < cols ? to_float(x[i]) : 0.0f;
 }
 
+// What matmul.h and attention.h are written with. k of a panel is rounded up to kStep; a is the first operand, b the second.
+using Packed = float;
+constexpr int kStep = 8, kDepth = 256;
+constexpr int kTaskRows = 384, kTaskCols = 512;        // of a task, at most
+INLINE void begin_products() {}
+INLINE void end_products() {}
+template <class F> INLINE void pack_a_rows(float* panel, const F* x, size_t ld, int rows, int K) { pack_rows<kRows>(panel, x, ld, rows, K); }
+template <class F> INLINE void pack_a_cols(float* panel, const F* x, size_t ld, int rows, int K) { pack_cols<kRows>(panel, x, ld, rows, K); }
+template <class F> INLINE void pack_b_rows(float* panel, const F* x, size_t ld, int cols, int K) { pack_rows<kCols>(panel, x, ld, cols, K); }
+template <class F> INLINE void pack_b_cols(float* panel, const F* x, size_t ld, int cols, int K) { pack_cols<kCols>(panel, x, ld, cols, K); }
+// Sums, x[kRows][kCols] as a first operand and x[K][kCols] as a second one, which they are already.
+INLINE void pack_a_sums(float* panel, const float* x) { pack_rows<kRows>(panel, x, kCols, kRows, kCols); }
+INLINE const float* pack_b_sums(float*, const float* x, int) { return x; }
+
 }  // namespace BACKEND::ISA
+#endif

@@ -134,7 +134,7 @@ static void run_matmul(const Matmul& m) {
         return;
     }
     const int wanted = cpu_threads::count() == 1 ? 1 : 4 * cpu_threads::count();
-    int rows = 384, cols = 512;
+    int rows = h.task_rows, cols = h.task_cols;
     const auto tasks = [&] { return int64_t(ceil_div(m.M, rows)) * ceil_div(m.N, cols); };
     while (tasks() < wanted && (rows > 4 * h.rows || cols > 4 * h.cols)) (rows < cols && cols > 4 * h.cols ? cols : rows) /= 2;
     rows = round_up(ceil_div(m.M, ceil_div(m.M, rows)), h.rows);            // equal blocks
