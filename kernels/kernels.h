@@ -72,6 +72,7 @@ void set_threads(int n);                         // CPU threads of this process 
 int get_threads();
 const char* device_name();                       // "cpu avx2 x 2 threads"; for a GPU what stands before the comma is the kind
 const char* device_address();                    // of a GPU on the PCI bus, "0000:1b:00.0"; "" for a CPU
+bool storage_is_fast();                          // floatX is the type to take: bf16 on a GPU and where a CPU multiplies it
 double device_peak_flops();                      // dense bf16, fp32 sums, from the data sheet; NaN where it is not known
 
 // ---------------------------------------------------------------------------------------------------------- forward

@@ -94,6 +94,7 @@ void host_register(void*, size_t) {}
 
 int device_count() { return 1; }
 const char* device_address() { return ""; }
+bool storage_is_fast() { return true; }
 double device_peak_flops() { return NAN; }
 void device_select(int) {}
 void device_memory(size_t* free, size_t* total) { *free = *total = 0; }

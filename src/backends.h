@@ -9,6 +9,7 @@ struct Backend {
     bool gpu;
     const char* dtype;                                  // storage type of weights and activations
     int (*devices)();                                   // that answer
+    bool (*natural)();                                  // taken where --dtype is not given: the device is fast with this type
     int (*train)(Options options, Comm* comm, Run run); // each returns an exit code
     int (*sample)(Options options, Comm* comm);
     int (*eval)(Options options, Comm* comm);

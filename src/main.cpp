@@ -1,5 +1,4 @@
 // main.cpp -- options, ranks, one backend, one call. Every error of the program ends here.
-#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -11,13 +10,14 @@
 #include "launch.h"
 #include "run.h"
 
-// --device auto takes the first backend of the table that has a device and the storage type asked for; the table is best first.
+// --device auto takes the first backend of the table that has a device and the storage type asked for, or one that the device is
+// fast with; the table is best first.
 static const Backend& choose_backend(Options* o) {
     Options& options = *o;
     std::string have;
-    const bool asked = options.is_given("dtype") || std::find(options.saved.begin(), options.saved.end(), "dtype") != options.saved.end();
+    const bool asked = options.dtype != "auto";                     // typed, or saved by the run that goes on
     for (const Backend* b = backends; b->name; b++) {
-        const bool fits = (options.device == "auto" || (options.device == "gpu") == b->gpu) && (!asked || options.dtype == b->dtype);
+        const bool fits = (options.device == "auto" || (options.device == "gpu") == b->gpu) && (asked ? options.dtype == b->dtype : b->natural());
         if (fits && b->devices() > 0) {
             options.dtype = b->dtype;
             return *b;

@@ -123,8 +123,8 @@ const Row table[] = {
 
     {kSystem, "device", "auto|cpu|gpu", &Options::device, &one_of, local, kAll, "accelerator backend",
      "auto: a GPU if one answers"},
-    {kSystem, "dtype", "fp32|bf16", &Options::dtype, &one_of, identity, kAll,
-     "precision mixed-precision bf16 fp16 fp32", "storage of weights and activations; sums and master weights are fp32"},
+    {kSystem, "dtype", "auto|fp32|bf16", &Options::dtype, &one_of, identity, kAll,
+     "precision mixed-precision bf16 fp16 fp32", "of weights and activations, sums and masters are fp32; auto: bf16 on a GPU and on a CPU with AMX"},
     {kSystem, "threads", "N", &Options::threads, &natural, local, kAll,
      "num-threads n-threads num-workers cpus", "per rank, on a CPU; 0 = what affinity and cgroup allow"},
     {kSystem, "np", "N", &Options::np, &few, local, kTrain, "nproc nproc-per-node world-size num-gpus gpus devices ranks -n",
@@ -619,7 +619,6 @@ void resolve_options(Options* options, bool gpu) {
     };
     const bool total_is_set = is_set("total-batch-size"), warmup_is_set = is_set("warmup-steps");
     if (o.preset.empty()) o.preset = gpu ? "gpt2-124m" : "nano";
-    if (!is_set("dtype")) o.dtype = gpu ? "bf16" : "fp32";
     for (const Row& row : table) {
         const std::string value = preset_value(o.preset, row.name);
         if (!value.empty() && !is_set(row.name))

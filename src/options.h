@@ -33,7 +33,7 @@ struct Options {
     double grad_clip = 1;               // largest norm of the gradient; 0: no limit
     uint64_t seed = 1337;
     // system
-    std::string device = "auto", dtype = "fp32", reduce = "ordered";    // dtype: bf16 on a GPU
+    std::string device = "auto", dtype = "auto", reduce = "ordered";    // dtype: main settles it
     int threads = 0;                    // per rank; 0: what this process may use
     int np = 0, max_restarts = 3;       // np 0: this process is one rank
     bool elastic = false;               // fewer ranks after two failures

@@ -110,6 +110,12 @@ check "its only checkpoint is from before them" test "$(ls "$tmp/bad/ckpt" | tr 
 # ---- going on with what the run began with
 expect "bf16 on a CPU" 0 '^done ' $train $small --data $lines --dtype bf16 --steps 4 --save-every 2 --sample-every 0 --out-dir "$tmp/bf16"
 check "goes on in bf16" sh -c "rm -r '$tmp/bf16/ckpt/step_00000004' && cp '$tmp/bf16/metrics.jsonl' '$tmp/bf16.jsonl' && $train --resume '$tmp/bf16' && [ \"\$(grep '\"step\":3,' '$tmp/bf16.jsonl' | cut -d, -f3)\" = \"\$(grep '\"step\":3,' '$tmp/bf16/metrics.jsonl' | tail -n 1 | cut -d, -f3)\" ]"
+dtype_of() { sed -n 's/.*"dtype": *"\([a-z0-9]*\)".*/\1/p' "$1/config.json" | head -n 1; }
+check "its config says bf16" test "$(dtype_of "$tmp/bf16")" = bf16
+expect "and not in fp32" 2 'dtype' $train --resume "$tmp/bf16" --steps 8 --dtype fp32
+grep -qw amx_bf16 /proc/cpuinfo && natural=bf16 || natural=fp32
+expect "--dtype auto" 0 '^done ' $train $small --data $lines --dtype auto --device cpu --steps 1 --sample-every 0 --save-every 0 --out-dir "$tmp/auto"
+check "is $natural here" test "$(dtype_of "$tmp/auto")" = $natural
 expect "--init with a tokenizer of its own" 0 '^done ' $train --data $lines --tokenizer char --steps 4 $small --out-dir "$tmp/char"
 expect "a run from --init" 0 '^done ' $train --init "$tmp/char" --data $lines --steps 2 --save-every 2 --batch-size 2 --total-batch-size 64 --sample-every 0 --out-dir "$tmp/tuned"
 expect "goes on with that tokenizer" 0 '^done ' $train --resume "$tmp/tuned" --steps 4

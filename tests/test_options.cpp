@@ -136,7 +136,7 @@ TEST(refused_arguments) {
     refused("--eps 1e-40", "--eps: got 1e-40");
     refused("--timeout 0", "--timeout: got 0");
     refused("--schedule cosin", "want cosine, linear, constant or wsd; e.g. --schedule cosine");
-    refused("--dtype fp16", "want fp32 or bf16");
+    refused("--dtype fp16", "want auto, fp32 or bf16");
     refused("--device cuda", "want auto, cpu or gpu");
     refused("--preset gpt3", "--preset: got gpt3, want nano, small, gpt2-124m");
     refused("--overlap maybe", "--overlap: got maybe, want on or off");
@@ -221,8 +221,8 @@ TEST(presets) {
         EXPECT(o.total_batch_size % (int64_t(o.batch_size) * o.seq_len) == 0 && o.lanes == 8 && o.warmup_steps <= o.steps / 10, "%s", w.name);
         EXPECT(o.steps > 0 && o.eval_every > 0 && o.save_every > 0 && o.log_every > 0 && o.keep > 0, "%s", w.name);
     }
-    EXPECT(resolve_line("").preset == "nano" && resolve_line("").dtype == "fp32", "a CPU's default");
-    EXPECT(resolve_line("", true).preset == "gpt2-124m" && resolve_line("", true).dtype == "bf16", "a GPU's default");
+    EXPECT(resolve_line("").preset == "nano" && resolve_line("").dtype == "auto", "a CPU's default");
+    EXPECT(resolve_line("", true).preset == "gpt2-124m", "a GPU's default");
     EXPECT(resolve_line("--dtype fp32", true).dtype == "fp32", "given");
     for (const char* alias : {"d24", "gpt2-medium"}) EXPECT(parse({"--preset", alias}).preset == "gpt2-350m", "%s", alias);
     const Options o = resolve_line("--preset gpt2-124m --layers 2 --lr 1 --beta2 0.5 --warmup-steps 7");

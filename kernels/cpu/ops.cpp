@@ -74,6 +74,7 @@ double mark_seconds(Mark from, Mark to) { return reinterpret_cast<Noted*>(to)->s
 
 int device_count() { return 1; }
 const char* device_address() { return ""; }
+bool storage_is_fast() { return sizeof(floatX) == sizeof(float) || std::strcmp(hot().name, "amx") == 0; }
 double device_peak_flops() { return NAN; }
 void device_select(int) {}
 void device_memory(size_t* free, size_t* total) {
