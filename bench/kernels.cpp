@@ -1,80 +1,47 @@
-// kernels.cpp -- how fast each operation of the CPU backend is, beside what this machine can do in the same minute.
+// kernels.cpp -- how fast each operation of a training step is on the CPU, beside what this machine can do in the same minute, and their sum.
 //
-//     build/bench_kernels [part of a name] [threads]
+//     build/bench/kernels [part of a name] [threads]       fp32;   build/bench/kernels16: bf16 storage
 //
-// Two ceilings: multiply-adds in registers, and a copy of memory (read + written bytes), by all threads. Each operation's line
-// gives its median time, its flops (2 per multiply-add; causal attention counts half the square) or its bytes (each array once)
-// per second, and that as a percentage of a ceiling measured beside it: the machine may be busy, and more so than a minute ago.
-// One thread is timed by its CPU clock, which stops while other programs have the core; several threads by the wall's.
-#include <algorithm>
+// Two ceilings of ceilings.h: multiply-adds in registers (AMX's where the products use it), and a copy of memory, by all threads. Each
+// line gives an operation's median time, how often a step does it, its flops (2 per multiply-add; causal attention counts half the
+// square) or its bytes (each array once) per second, and that as a percentage of the best that a ceiling reached beside it: the machine
+// may be busy, and more so than a minute ago. The total weighs each with its count: the step's time by its parts, and at the ceilings.
 #include <cstdlib>
-#include <cstring>
-#include <ctime>
-#include <functional>
-#include <string>
-#include <vector>
-#include "common.h"
+#include "ceilings.h"
 #include "cpu/hot.h"
-#include "cpu/threads.h"
+#include "gpt.h"
 
 namespace BACKEND {
 
-static double clock_seconds() {
-    if (get_threads() > 1) return now_seconds();
-    timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return double(t.tv_sec) + 1e-9 * double(t.tv_nsec);
-}
-
-static double seconds(const std::function<void()>& f) {
-    const double begin = clock_seconds();
-    f();
-    return clock_seconds() - begin;
-}
-
-static double median(std::vector<double> x) {
-    std::nth_element(x.begin(), x.begin() + long(x.size() / 2), x.end());
-    return x[x.size() / 2];
-}
-
-// ----------------------------------------------------------------------------------------------------------- ceilings
+using ceilings::median;
+using ceilings::seconds;
 
 static volatile float sink;
-
-static double peak_flops() {
-    constexpr int kTimes = 500000;               // a millisecond: waking the threads does not count
-    const HotLoops& h = hot();
-    const double time = seconds([&] { cpu_threads::parallel_for(get_threads(), [&](int) { sink = h.multiply_adds(kTimes); }); });
-    return 2.0 * kTimes * h.rows * h.cols * get_threads() / time;
-}
-
-static double copy_bytes() {
-    constexpr size_t kBytes = size_t(16) << 20;     // a piece; all of them together leave the last cache
-    constexpr int kPieces = 8;
-    static std::vector<char> from(kBytes * kPieces, 1), to(kBytes * kPieces, 1);
-    const double time = seconds([&] {
-        cpu_threads::parallel_for(kPieces, [&](int i) { std::memcpy(to.data() + size_t(i) * kBytes, from.data() + size_t(i) * kBytes, kBytes); });
-    });
-    return 2.0 * kBytes * kPieces / time;
-}
+static const ceilings::Ceiling *arithmetic, *copying;
 
 // -------------------------------------------------------------------------------------------------------------- lines
 
 static const char* only = "";
 
-// flops or bytes: the other is 0.
-static void line(const std::string& name, double flops, double bytes, const std::function<void()>& f) {
+static double step_seconds, step_ideal, products_seconds, products_ideal;
+
+// count: of this in a step. flops or bytes: the other is 0.
+static void line(const std::string& name, double count, double flops, double bytes, const std::function<void()>& f) {
     if (name.find(only) == std::string::npos) return;
+    const ceilings::Ceiling& ceiling = flops > 0 ? *arithmetic : *copying;
     f();                                            // first touch, packing buffers
-    std::vector<double> times, ceilings, shares;
+    std::vector<double> times;
+    double rate = 0;
     const double start = now_seconds();
-    while (times.size() < 5 || (now_seconds() - start < 0.5 && times.size() < 100)) {
-        ceilings.push_back(flops > 0 ? peak_flops() : copy_bytes());
+    while (times.size() < 3 || (now_seconds() - start < 0.5 && times.size() < 100)) {
+        rate = std::max(rate, ceilings::rate(ceiling));
         times.push_back(seconds(f));
-        shares.push_back((flops + bytes) / times.back() / ceilings.back());
     }
-    std::printf("%-52s %9.3f ms %8.1f %s %5.0f %% of %.1f\n", name.c_str(), 1e3 * median(times), (flops + bytes) / median(times) / 1e9,
-                flops > 0 ? "GFLOP/s" : "GB/s   ", 100 * median(shares), median(ceilings) / 1e9);
+    const double time = median(times), ideal = (flops + bytes) / rate;
+    step_seconds += count * time; step_ideal += count * ideal;
+    if (flops > 0) { products_seconds += count * time; products_ideal += count * ideal; }
+    std::printf("%-46s %7.1f x %9.3f ms %8.1f %s %5.0f %% of %.1f\n", name.c_str(), count, 1e3 * time, (flops + bytes) / time / 1e9,
+                flops > 0 ? "GFLOP/s" : "GB/s   ", 100 * ideal / time, rate / 1e9);
     std::fflush(stdout);
 }
 
@@ -86,113 +53,133 @@ static floatX* floats(size_t n) {
     store_floats(memory, x.data(), n);
     return memory;
 }
-static float* gradients(size_t n) { return static_cast<float*>(device_alloc(n * sizeof(float), "benchmark")); }
-
-static void matmuls(const std::string& set, int N, int C, int OC) {
-    const size_t n = size_t(N), c = size_t(C), oc = size_t(OC);
-    const std::string shape = format(" %s N=%d C=%d OC=%d", set.c_str(), N, C, OC);
-    const double flops = 2.0 * N * C * OC;
-    floatX *inp = floats(n * c), *weight = floats(oc * c), *bias = floats(oc), *out = floats(n * oc), *pre = floats(n * oc);
-    float *dweight = gradients(oc * c), *dbias = gradients(oc);
-    line("matmul_forward" + shape, flops, 0, [&] { matmul_forward(out, inp, weight, bias, N, C, OC, nullptr); });
-    line("matmul_gelu_forward" + shape, flops, 0, [&] { matmul_gelu_forward(out, pre, inp, weight, bias, N, C, OC, nullptr); });
-    line("matmul_backward_input" + shape, flops, 0, [&] { matmul_backward_input(inp, out, weight, N, C, OC, nullptr); });
-    line("matmul_backward_params" + shape, flops, 0, [&] { matmul_backward_params(dweight, dbias, out, inp, N, C, OC, true, nullptr); });
-    for (void* p : {(void*)inp, (void*)weight, (void*)bias, (void*)out, (void*)pre, (void*)dweight, (void*)dbias}) device_free(p);
+static float* gradients(size_t n) {                 // written: pages that were only read are all one page of zeros
+    float* memory = static_cast<float*>(device_alloc(n * sizeof(float), "benchmark"));
+    std::fill(memory, memory + n, 0.01f);
+    return memory;
 }
 
-static void attention(const std::string& set, int B, int T, int NH, int HS, float rate) {
+// The four products of a layer and the head are all these: forward (with GELU where act), gradient of the input (through GELU where
+// of_act), gradient of the parameters.
+struct Product { const char* name; int C, OC; bool bias, act, of_act; };
+
+static void products(const Product& p, double count, int N) {
+    const int C = p.C, OC = p.OC;
+    const size_t n = size_t(N), c = size_t(C), oc = size_t(OC);
+    const std::string shape = format(" %s %d x %d x %d", p.name, N, C, OC);
+    const double flops = 2.0 * N * C * OC;
+    floatX *inp = floats(n * c), *weight = floats(oc * c), *bias = p.bias ? floats(oc) : nullptr, *out = floats(n * oc);
+    floatX *pre = p.act ? floats(n * oc) : nullptr, *inp_pre = p.of_act ? floats(n * c) : nullptr;
+    float *dweight = gradients(oc * c), *dbias = p.bias ? gradients(oc) : nullptr;
+    line("forward" + shape, count, flops, 0, [&] { matmul_gelu_forward(out, pre, inp, weight, bias, N, C, OC, nullptr); });
+    line("backward input" + shape, count, flops, 0, [&] { matmul_gelu_backward_input(inp, out, weight, inp_pre, N, C, OC, nullptr); });
+    line("backward params" + shape, count, flops, 0, [&] { matmul_backward_params(dweight, dbias, out, inp, N, C, OC, false, nullptr); });
+    for (void* m : {(void*)inp, (void*)weight, (void*)bias, (void*)out, (void*)pre, (void*)inp_pre, (void*)dweight, (void*)dbias}) device_free(m);
+}
+
+static void attention(double count, int B, int T, int NH, int HS, float rate) {
     const size_t n = size_t(B) * size_t(T), C = size_t(NH) * size_t(HS);
     const StepState state = {1, 2, 0, 0, 0, 0};
     const Dropout drop = {rate, 3, 4, &state};
-    const std::string shape = format(" %s B=%d T=%d NH=%d HS=%d%s", set.c_str(), B, T, NH, HS, rate > 0 ? " dropout" : "");
-    const double matmul = 2.0 * B * NH * HS * T * (T + 1) / 2;
+    const std::string shape = format(" B %d T %d NH %d HS %d%s", B, T, NH, HS, rate > 0 ? " dropout" : "");
+    const double product = 2.0 * B * NH * HS * T * (T + 1) / 2;
     floatX *qkv = floats(n * 3 * C), *dqkv = floats(n * 3 * C), *out = floats(n * C), *dout = floats(n * C);
     float *lse = gradients(n * size_t(NH)), *delta = gradients(n * size_t(NH));
-    line("attention_forward" + shape, 2 * matmul, 0, [&] { attention_forward(out, lse, qkv, B, T, NH, HS, drop, nullptr); });
+    line("attention forward" + shape, count, 2 * product, 0, [&] { attention_forward(out, lse, qkv, B, T, NH, HS, drop, nullptr); });
     attention_forward(out, lse, qkv, B, T, NH, HS, drop, nullptr);
-    line("attention_backward" + shape, 5 * matmul, 0, [&] { attention_backward(dqkv, delta, dout, qkv, out, lse, B, T, NH, HS, drop, nullptr); });
+    line("attention backward" + shape, count, 5 * product, 0, [&] { attention_backward(dqkv, delta, dout, qkv, out, lse, B, T, NH, HS, drop, nullptr); });
     for (void* p : {(void*)qkv, (void*)dqkv, (void*)out, (void*)dout, (void*)lse, (void*)delta}) device_free(p);
 }
 
-static void rows(const std::string& set, int B, int T, int C, int V, int chunk) {
-    const size_t N = size_t(B) * size_t(T), n = N * size_t(C), Vp = round_up<size_t>(size_t(V), 16), logit_count = size_t(chunk) * Vp;
+static void rows(const GptConfig& c, double count, int B, int T, int chunk) {
+    const int C = c.C;
+    const size_t N = size_t(B) * size_t(T), n = N * size_t(C), logit_count = size_t(chunk) * size_t(c.Vp);
     const double X = sizeof(floatX), F = sizeof(float);
     const StepState state = {1, 2, 1e-3f, 1, 1, 1};
-    const Dropout none = {0, 0, 0, &state}, drop = {0.1f, 3, 4, &state};
-    const std::string shape = format(" %s N=%zu C=%d", set.c_str(), N, C);
+    const Dropout none = {0, 0, 0, &state};
+    const std::string shape = format(" %zu x %d", N, C);
     floatX *x = floats(n), *branch = floats(n), *y = floats(n), *weight = floats(size_t(C)), *bias = floats(size_t(C));
-    floatX *wte = floats(Vp * size_t(C)), *wpe = floats(size_t(T) * size_t(C)), *logits = floats(logit_count);
+    floatX *wte = floats(size_t(c.Vp) * size_t(C)), *wpe = floats(size_t(T) * size_t(C)), *logits = floats(logit_count);
     float *mean = gradients(N), *rstd = gradients(N), *dweight = gradients(size_t(C)), *dbias = gradients(size_t(C));
-    float *dwte = gradients(Vp * size_t(C)), *dwpe = gradients(size_t(T) * size_t(C)), *losses = gradients(N);
+    float *dwte = gradients(size_t(c.Vp) * size_t(C)), *dwpe = gradients(size_t(T) * size_t(C)), *losses = gradients(N);
     std::vector<int> tokens(std::max(N, size_t(chunk)));
-    for (size_t i = 0; i < tokens.size(); i++) tokens[i] = int(i * 7919 % size_t(V));
+    for (size_t i = 0; i < tokens.size(); i++) tokens[i] = int(i * 7919 % size_t(c.V));
 
-    line("layernorm_forward" + shape, 0, double(n) * 2 * X, [&] { layernorm_forward(y, mean, rstd, x, weight, bias, int(N), C, nullptr); });
-    line("residual_layernorm_forward" + shape, 0, double(n) * 4 * X,
+    line("layernorm forward" + shape, count, 0, double(n) * 2 * X, [&] { layernorm_forward(y, mean, rstd, x, weight, bias, int(N), C, nullptr); });
+    line("residual layernorm forward" + shape, count * 2 * c.L, 0, double(n) * 4 * X,
          [&] { residual_layernorm_forward(x, y, mean, rstd, x, branch, weight, bias, int(N), C, none, nullptr); });
-    line("residual_layernorm_forward dropout" + shape, 0, double(n) * 4 * X,
-         [&] { residual_layernorm_forward(x, y, mean, rstd, x, branch, weight, bias, int(N), C, drop, nullptr); });
-    line("layernorm_backward" + shape, 0, double(n) * 4 * X,
-         [&] { layernorm_backward(y, dweight, dbias, branch, x, mean, rstd, weight, int(N), C, false, true, nullptr); });
-    line("embedding_forward" + shape, 0, double(n) * 3 * X, [&] { embedding_forward(y, tokens.data(), wte, wpe, B, T, C, 0, none, nullptr); });
-    line("embedding_backward" + shape, 0, double(n) * (2 * X + 2 * F),
+    line("layernorm backward" + shape, count * (2 * c.L + 1), 0, double(n) * 4 * X,
+         [&] { layernorm_backward(y, dweight, dbias, branch, x, mean, rstd, weight, int(N), C, false, false, nullptr); });
+    line("embedding forward" + shape, count, 0, double(n) * 3 * X, [&] { embedding_forward(y, tokens.data(), wte, wpe, B, T, C, 0, none, nullptr); });
+    line("embedding backward" + shape, count, 0, double(n) * (2 * X + 2 * F),
          [&] { embedding_backward(dwte, dwpe, y, tokens.data(), B, T, C, T, none, true, nullptr); });
-    line(format("classifier %s N=%d V=%d", set.c_str(), chunk, V), 0, double(logit_count) * 2 * X,
-         [&] { classifier(losses, logits, tokens.data(), chunk, V, int(Vp), true, nullptr); });
+    line(format("classifier %d x %d", chunk, c.V), count * double(N) / chunk, 0, double(logit_count) * 2 * X,
+         [&] { classifier(losses, logits, tokens.data(), chunk, c.V, c.Vp, true, nullptr); });
     for (void* p : {(void*)x, (void*)branch, (void*)y, (void*)weight, (void*)bias, (void*)wte, (void*)wpe, (void*)logits}) device_free(p);
     for (float* p : {mean, rstd, dweight, dbias, dwte, dwpe, losses}) device_free(p);
 }
 
-static void update(const std::string& set, size_t n) {
-    n = round_up(n, kUnit);
+static void update(size_t n, int folds) {
     const AdamW adamw = {0.9f, 0.95f, 1e-8f, 0.1f};
     const StepState state = {1, 2, 1e-4f, 1, 0.5f, 0.5f};
-    const std::string shape = format(" %s n=%zu", set.c_str(), n);
+    const std::string shape = format(" n=%zu", n);
     float *w = gradients(n), *m = gradients(n), *v = gradients(n), *g = gradients(n), *partials = gradients(n / kUnit);
     floatX* param = sizeof(floatX) == sizeof(float) ? reinterpret_cast<floatX*>(w) : floats(n);
     const std::vector<uint8_t> decay(n / kUnit, 1);
-    const float* terms[] = {w, m, v, g};
-    const double bytes = double(n) * sizeof(float);
-    line("fold of 4" + shape, 0, 5 * bytes, [&] { fold(w, terms, 4, n, nullptr); });
-    line("norm_partials" + shape, 0, bytes, [&] { norm_partials(partials, g, n, nullptr); });
-    line("adamw_update" + shape, 0, 7 * bytes, [&] { adamw_update(param, w, m, v, g, decay.data(), n, adamw, &state, nullptr); });
-    line("hash_floats" + shape, 0, bytes, [&] { sink = float(hash_floats(g, n, nullptr)); });
-    if (static_cast<void*>(param) != w) device_free(param);
+    const float* terms[] = {w, g};
+    const double bytes = double(n) * sizeof(float), stored = static_cast<void*>(param) != w ? double(n) * sizeof(floatX) : 0;
+    line("norm partials" + shape, 1, 0, bytes, [&] { norm_partials(partials, g, n, nullptr); });
+    line("adamw update" + shape, 1, 0, 7 * bytes + stored, [&] { adamw_update(param, w, m, v, g, decay.data(), n, adamw, &state, nullptr); });
+    line("fold of 2" + shape, folds, 0, 3 * bytes, [&] { fold(w, terms, 2, n, nullptr); });
+    line("hash floats" + shape, 0, 0, bytes, [&] { sink = float(hash_floats(g, n, nullptr)); });
+    if (stored > 0) device_free(param);
     for (float* p : {w, m, v, g, partials}) device_free(p);
+}
+
+// Every operation of one step of so many micro-batches, each a lane.
+static void step(const char* name, const GptConfig& c, int B, int T, int leaves) {
+    GptActivations act;
+    int chunk = 0;                                  // rows of logits at a time, as the model does it
+    for (const Activation& a : gpt_plan(&act, c, B, T, 0, true))
+        if (std::string(a.name) == "logits") chunk = int(a.bytes / sizeof(floatX)) / c.Vp;
+    const int N = B * T, C = c.C;
+    std::printf("\n%s B %d T %d x %d, %s\n", name, B, T, leaves, device_name());
+    step_seconds = step_ideal = products_seconds = products_ideal = 0;
+    for (const Product& p : {Product{"qkv", C, 3 * C, true, false, false}, {"attproj", C, C, true, false, false}, {"fc", C, 4 * C, true, true, false},
+                             {"fcproj", 4 * C, C, true, false, true}}) products(p, leaves * c.L, N);
+    products({"head", C, c.Vp, false, false, false}, leaves * double(N) / chunk, chunk);
+    attention(leaves * c.L, B, T, c.NH, C / c.NH, 0);
+    rows(c, leaves, B, T, chunk);
+    update(arena_layout(gpt_tensors(c)).n, leaves - 1);
+    const double all = step_seconds, flops = gpt_flops_per_token(c, T) * N * leaves;
+    if (all > products_seconds && products_seconds > 0)         // not with part of a name
+        std::printf("%-46s %9.1f ms, %.1f at the ceilings: %.0f %%. Products %.1f ms, %.0f %% of their ceiling; the rest %.1f ms, %.0f %%. %.1f GFLOP/s\n",
+                    "total of the step's parts", 1e3 * all, 1e3 * step_ideal, 100 * step_ideal / all, 1e3 * products_seconds, 100 * products_ideal / products_seconds,
+                    1e3 * (all - products_seconds), 100 * (step_ideal - products_ideal) / (all - products_seconds), flops / all / 1e9);
 }
 
 static void one_token(int C, int OC) {
     floatX *inp = floats(size_t(C)), *weight = floats(size_t(OC) * size_t(C)), *out = floats(size_t(OC));
-    line(format("matmul_forward one token C=%d OC=%d", C, OC), 0, double(C) * OC * sizeof(floatX),
-         [&] { matmul_forward(out, inp, weight, nullptr, 1, C, OC, nullptr); });
+    line(format("one token %d x %d", C, OC), 0, 0, double(C) * OC * sizeof(floatX), [&] { matmul_forward(out, inp, weight, nullptr, 1, C, OC, nullptr); });
     for (floatX* p : {inp, weight, out}) device_free(p);
 }
 
 static void run() {
-    peak_flops();                                   // wakes the threads and the clock
-    std::printf("%s: %.1f GFLOP/s in registers, %.1f GB/s copied\n", device_name(), peak_flops() / 1e9, copy_bytes() / 1e9);
-    for (const int OC : {128, 384, 512}) matmuls("nano", 1024, 128, OC);
-    matmuls("nano", 1024, 512, 128);
-    attention("nano", 4, 256, 4, 32, 0);
-    attention("nano", 4, 256, 4, 32, 0.1f);
-    rows("nano", 4, 256, 128, 256, 1024);
-    update("nano", 800000);
-    for (const int OC : {768, 2304, 3072}) matmuls("gpt2-124m", 1024, 768, OC);
-    matmuls("gpt2-124m", 1024, 3072, 768);
-    matmuls("gpt2-124m head", 320, 768, 50272);
-    attention("gpt2-124m", 1, 1024, 12, 64, 0);
-    rows("gpt2-124m", 1, 1024, 768, 50257, 320);
-    update("gpt2-124m", 10000000);
+    using namespace ceilings;
+    arithmetic = best(sizeof(floatX) == 2 && std::string(hot().name) == "amx" && best(kBf16) ? kBf16 : kFp32);
+    copying = best(kCopy);
+    std::printf("ceilings: %s; %s\n", arithmetic->name, copying->name);
+    step("nano", {4, 4, 128, 256, 257, 272, 0}, 2, 256, 8);
+    attention(0, 2, 256, 4, 32, 0.1f);
+    step("gpt2-124m", {12, 12, 768, 1024, 50257, 50272, 0}, 4, 1024, 1);
     one_token(768, 3072);
     one_token(768, 50272);
-    std::printf("%s: %.1f GFLOP/s in registers, %.1f GB/s copied\n", device_name(), peak_flops() / 1e9, copy_bytes() / 1e9);
 }
 
 }  // namespace BACKEND
 
 int main(int argc, char** argv) {
-    set_program("bench_kernels");
+    set_program("kernels");
     try {
         if (argc > 1) BACKEND::only = argv[1];
         BACKEND::set_threads(argc > 2 ? std::atoi(argv[2]) : 0);
