@@ -21,7 +21,8 @@ static const char* cell(double x, int digits = 1) {
 }
 
 static void print_table() {
-    const int cores = cpu_threads::available_cpus();
+    cpu_threads::set_count(0);
+    const int cores = cpu_threads::count();
     std::printf("The best of 25 times 2 ms, which is the ceiling, and (their median), which a busy machine lowers. Flops: 2 per multiply-add; bytes:\n"
                 "read + written. Ratios: all cores to one, and to the best fp32 row above without AVX-512.\n\n"
                 "| loop | unit | 1 core | | %d cores at once | | to 1 core | to fp32 |\n|---|---|---|---|---|---|---|---|\n", cores);

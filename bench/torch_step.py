@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The same model and step in PyTorch, for bench/gpu.sh to compare with: GPT-2 with bf16 autocast, torch.compile, scaled_dot_product_attention,
+"""The same model and step in PyTorch, for bench/gpu.sh and bench/peers.py to compare with: GPT-2 with bf16 autocast, torch.compile, scaled_dot_product_attention,
 a fused AdamW and gradient accumulation. Needs torch; nothing else.
 
     bench/torch_step.py speed   --preset gpt2-124m --batch-size 16 --total-batch-size 65536 524288 --steps 10
@@ -63,14 +63,14 @@ class GPT(nn.Module):
 def optimizer_of(model, args):
     groups = [{"params": [p for p in model.parameters() if p.dim() >= 2], "weight_decay": args.weight_decay},
               {"params": [p for p in model.parameters() if p.dim() < 2], "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=args.lr, betas=(args.beta1, args.beta2), eps=1e-8, fused=args.device == "cuda")
+    return torch.optim.AdamW(groups, lr=args.lr, betas=(args.beta1, args.beta2), eps=1e-8, fused=True)
 
 
 def one_step(step_model, model, optimizer, batches, args):
     """Gradients of all micro-batches, the norm, the update. Returns the mean loss, on the device."""
     loss_sum = 0
     for tokens, targets in batches:
-        with torch.autocast(args.device, dtype=torch.bfloat16):
+        with torch.autocast(args.device, dtype=torch.bfloat16, enabled=args.bf16):
             loss = step_model(tokens, targets) / len(batches)
         loss.backward()
         loss_sum = loss_sum + loss.detach()
@@ -207,6 +207,7 @@ def main():
     p.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     p.add_argument("--no-compile", dest="compile", action="store_false")
     p.add_argument("--tiny", action="store_true")
+    p.add_argument("--fp32", dest="bf16", action="store_false")
     args = p.parse_args()
     if args.what != "init" and args.device == "cuda" and not torch.cuda.is_available():
         print("torch_step.py: no GPU answers torch", file=sys.stderr)
@@ -215,4 +216,5 @@ def main():
     {"speed": speed, "init": init, "train": train}[args.what](args)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+"""Lockstep beside PyTorch on this machine's CPU: the same model, batch, threads and contents of a step, in turns in one run.
+bench/peers.sh finds a Python for it.
+
+    bench/peers.py [nano|64|1024] [--rounds 3] [--steps 4] [--only eager] [--quality]
+
+nano is nanoGPT's recipe for characters on a CPU (4 layers, 4 heads, 128 channels, T 64, batch 12) on tinyshakespeare; 64 and 1024 are
+GPT-2 124M with B 4 and that T. PyTorch's model and step are those of torch_step.py: scaled_dot_product_attention, fused AdamW, clipping,
+zero_grad; eager and compiled, fp32 and bf16 autocast. --quality trains the recipe's 2,000 steps with both (PyTorch's fastest) and prints
+seconds and the loss over the whole validation part.
+"""
+import argparse
+import glob
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+import torch
+
+import torch_step
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+RECIPE = ("--tokenizer char --layers 4 --heads 4 --channels 128 --seq-len 64 --batch-size 12 --total-batch-size 768 --lr 1e-3 --beta2 0.99 "
+          "--final-lr-frac 0.1 --weight-decay 0.1 --dropout 0 --grad-clip 1 --eval-every 0 --sample-every 0").split()
+# layers, heads, channels, T, vocabulary, B
+SIZES = {"nano": (4, 4, 128, 64, 65, 12), "64": (12, 12, 768, 64, 50304, 4), "1024": (12, 12, 768, 1024, 50304, 4)}
+
+
+def median(x):
+    return sorted(x)[len(x) // 2]
+
+
+def shakespeare():
+    for path in glob.glob(os.path.join(ROOT, "../shared/data/tinyshakespeare.txt")) + glob.glob(os.path.join(ROOT, "data/tinyshakespeare.txt")):
+        return path
+    sys.exit("peers.py: no tinyshakespeare.txt; data/get_tinyshakespeare.sh fetches it")
+
+
+class Torch:
+    """One model and optimizer; eager and compiled, fp32 and bf16 are ways to run it."""
+
+    def __init__(self, size, compiled):
+        layers, heads, C, self.T, V, self.B = SIZES[size]
+        torch.manual_seed(1)
+        self.args = argparse.Namespace(device="cpu", bf16=False, weight_decay=0.1, lr=1e-3, beta1=0.9, beta2=0.99)
+        self.model = torch_step.GPT(layers, heads, C, self.T, V)
+        self.optimizer = torch_step.optimizer_of(self.model, self.args)
+        self.ways = {"eager": self.model}
+        if compiled:
+            self.ways["compiled"] = torch.compile(self.model)
+
+    def step(self, way, bf16, batch):
+        self.args.bf16 = bf16
+        return torch_step.one_step(self.ways[way], self.model, self.optimizer, [batch], self.args).item()
+
+    def times(self, way, bf16, steps, tokens, limit=math.inf):
+        """Seconds of each of so many steps, or of those that fit the limit: bf16 is emulated on CPUs without its instructions."""
+        result = []
+        while len(result) < steps and sum(result) < limit:
+            at = torch.randint(0, len(tokens) - self.T - 1, (self.B,))
+            x = torch.stack([tokens[i : i + self.T] for i in at])
+            y = torch.stack([tokens[i + 1 : i + 1 + self.T] for i in at])
+            start = time.perf_counter()
+            loss = self.step(way, bf16, (x, y))
+            result.append(time.perf_counter() - start)
+            assert math.isfinite(loss)
+        return result
+
+
+def lockstep(folder, steps, options):
+    """Seconds of each step but the first."""
+    command = [os.path.join(ROOT, "train_gpt"), "--steps", str(steps + 1), "--threads", str(torch.get_num_threads()), "--out-dir", os.path.join(folder, "run"), "--force"]
+    done = subprocess.run(command + options, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"peers.py: {' '.join(command + options)}: {done.stderr}")
+    with open(os.path.join(folder, "run", "metrics.jsonl")) as f:
+        events = [json.loads(line) for line in f]
+    return [e["step_ms"] / 1000 for e in events if e["event"] == "train" and e["step"] > 0]
+
+
+def speed(args, folder):
+    layers, heads, C, T, V, B = SIZES[args.size]
+    if args.size == "nano":
+        with open(shakespeare()) as f:
+            text = f.read()
+        letters = sorted(set(text))
+        tokens = torch.tensor([letters.index(c) for c in text[:200000]])
+        options = RECIPE + ["--data", shakespeare(), "--save-every", "0", "--warmup-steps", "1"]
+    else:
+        path = os.path.join(folder, "tokens.bin")
+        tokens = torch.randint(0, 50257, (200000,), generator=torch.Generator().manual_seed(1))
+        with open(path, "wb") as f:
+            f.write(tokens.to(torch.uint16).numpy().tobytes())
+        options = f"--preset gpt2-124m --data {path} --batch-size {B} --seq-len {T} --total-batch-size {B * T} --warmup-steps 1 --eval-every 0 --sample-every 0 --save-every 0".split()
+    peer = Torch(args.size, "compiled" in args.ways)
+    times = {}
+    for way in args.ways:                           # the compiler's time, first touch
+        for bf16 in args.bf16:
+            peer.times(way, bf16, 2, tokens)
+    for _ in range(args.rounds):
+        for dtype in ("fp32", "bf16"):
+            times.setdefault(("Lockstep", dtype), []).extend(lockstep(folder, args.steps, options + ["--dtype", dtype]))
+        for way in args.ways:
+            for bf16 in args.bf16:
+                times.setdefault((f"PyTorch {torch.__version__} {way}", "bf16 autocast" if bf16 else "fp32"), []).extend(peer.times(way, bf16, args.steps, tokens, 6))
+    base = {dtype: median(times["Lockstep", dtype]) for dtype in ("fp32", "bf16")}
+    print(f"| {args.size}: {layers} layers, {C} channels, B {B}, T {T}, {torch.get_num_threads()} threads | | ms a step | tokens/s | over Lockstep fp32 | over Lockstep bf16 |\n|---|---|---|---|---|---|")
+    for (who, dtype), seconds in times.items():
+        m = median(seconds)
+        print(f"| {who} | {dtype} | {m * 1e3:.1f} | {B * T / m:.0f} | {m / base['fp32']:.2f} | {m / base['bf16']:.2f} |", flush=True)
+
+
+def quality(args, folder):
+    """nanoGPT's 2,000 steps: PyTorch's random windows and schedule as nanoGPT draws and sets them."""
+    with open(shakespeare()) as f:
+        text = f.read()
+    letters = {c: i for i, c in enumerate(sorted(set(text)))}
+    tokens = torch.tensor([letters[c] for c in text])
+    cut = int(len(tokens) * 0.9)
+    train, val = tokens[:cut], tokens[cut:]
+    peer, steps = Torch("nano", "compiled" in args.ways), args.steps
+    way = args.ways[-1]
+    if way == "compiled":
+        peer.times(way, False, 3, train)
+        peer = Torch("nano", True)
+    start = time.perf_counter()
+    for step in range(steps):
+        u = (step - 100) / (2000 - 100)
+        for group in peer.optimizer.param_groups:
+            group["lr"] = 1e-3 * ((step + 1) / 100 if step < 100 else 0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * u)))
+        peer.times(way, False, 1, train)
+    theirs = time.perf_counter() - start
+    with torch.no_grad():
+        windows = [(val[i : i + 64], val[i + 1 : i + 65]) for i in range(0, len(val) - 64, 64)]
+        losses = [peer.model(torch.stack([w[0] for w in windows[k : k + 64]]), torch.stack([w[1] for w in windows[k : k + 64]])).item() * len(windows[k : k + 64])
+                  for k in range(0, len(windows), 64)]
+    loss = sum(losses) / len(windows)
+    start = time.perf_counter()
+    lockstep(folder, 1999, RECIPE + ["--data", shakespeare(), "--dtype", "fp32", "--save-every", "2000", "--warmup-steps", "100"])
+    ours = time.perf_counter() - start
+    out = subprocess.run([os.path.join(ROOT, "train_gpt"), "eval", os.path.join(folder, "run")], capture_output=True, text=True).stdout
+    scaled = theirs * 2000 / steps
+    print(f"2000 steps of nanoGPT's CPU recipe: Lockstep fp32 {ours:.0f} s, {out.strip()}; PyTorch {torch.__version__} {way} fp32 {theirs:.0f} s for {steps} steps"
+          f"{'' if steps == 2000 else f', {scaled:.0f} s for 2000'}, val loss {loss:.4f}; {scaled / ours:.2f} x Lockstep's time")
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("size", nargs="?", choices=SIZES, default="nano")
+    p.add_argument("--rounds", type=int, default=3)
+    p.add_argument("--steps", type=int, default=4)
+    p.add_argument("--only", nargs="+", choices=["eager", "compiled"], dest="ways", default=["eager", "compiled"])
+    p.add_argument("--fp32", action="store_const", const=[False], dest="bf16", default=[False, True])
+    p.add_argument("--quality", action="store_true")
+    p.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    args = p.parse_args()
+    torch.set_num_threads(args.threads)
+    with tempfile.TemporaryDirectory() as folder:
+        (quality if args.quality else speed)(args, folder)
+
+
+main()
