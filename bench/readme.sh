@@ -1,6 +1,7 @@
 #!/bin/sh
 # readme.sh -- measures what the README says and writes it between the README's markers.
 #   bench/readme.sh          about 5 minutes; needs a quiet machine. The date and the processor go with the numbers.
+#   bench/readme.sh steps FILE...    only what steps cost: the tables that bench/step.sh and bench/peers.sh printed into these files
 set -eu
 cd "$(dirname "$0")/.."
 tmp=$(mktemp -d)
@@ -9,6 +10,21 @@ now() { date +%s.%N; }
 took() { awk "BEGIN { printf \"%.0f\", $(now) - $1 }"; }
 median() { sort -n | awk '{ x[NR] = $1 } END { print x[int((NR + 1) / 2)] }'; }
 field() { sed -n "s/.*\"event\":\"$2\".*\"$3\":\([^,}]*\).*/\1/p" "$1/metrics.jsonl" | tail -n 1; }
+
+# put MARKER FILE: the text between "<!-- MARKER" and "<!-- end of MARKER" becomes the file's.
+put() {
+    awk -v marker="$1" -v file="$2" 'index($0, "<!-- " marker) == 1 { print; print ""; while ((getline line < file) > 0) print line; print ""; skip = 1 }
+        index($0, "<!-- end of " marker) == 1 { skip = 0 } !skip && index($0, "<!-- " marker) != 1 { print }' README.md >"$tmp/README.md"
+    cp "$tmp/README.md" README.md
+}
+machine="$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(nproc) cores shared with other work"
+if [ "${1:-}" = steps ]; then
+    shift
+    { echo "What a step costs on $machine, $(date +%Y-%m-%d), by \`bench/step.sh\` and beside PyTorch by \`bench/peers.sh\`:"
+        for f in "$@"; do awk '/^\|/ { if (!table) print ""; print } { table = /^\|/ }' "$f"; done; } >"$tmp/steps"
+    put steps "$tmp/steps"
+    exit
+fi
 
 echo 'a clean build'
 git archive HEAD | (mkdir "$tmp/clone" && tar -x -C "$tmp/clone")
@@ -26,7 +42,7 @@ echo 'ranks'
 one=$(speed --threads 1) two=$(speed) ranks=$(speed --np 2 --threads 1)
 
 {
-    echo "Measured on $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(nproc) cores shared with other work, $(date +%Y-%m-%d), by \`bench/readme.sh\`:"
+    echo "Measured on $machine, $(date +%Y-%m-%d), by \`bench/readme.sh\`:"
     echo
     echo '| | |'
     echo '|---|---|'
@@ -40,7 +56,5 @@ one=$(speed --threads 1) two=$(speed) ranks=$(speed --np 2 --threads 1)
     of_cuda=$(cat $cuda kernels/*.cu kernels/*.cuh | wc -l)
     echo "| lines linked into train_gpt, without CUDA; what CUDA adds | $((lines - $(cat $cuda | wc -l))); $of_cuda |"
 } >"$tmp/numbers"
-awk -v file="$tmp/numbers" '/^<!-- numbers/ { print; print ""; while ((getline line < file) > 0) print line; print ""; skip = 1 }
-    /^<!-- end of numbers/ { skip = 0 } !skip && !/^<!-- numbers/ { print }' README.md >"$tmp/README.md"
-cp "$tmp/README.md" README.md
+put numbers "$tmp/numbers"
 cat "$tmp/numbers"
