@@ -794,6 +794,7 @@ int train(Options options, Comm* comm, Run run) {
     t.run = std::move(run);
     t.comm = comm;
     if (!set_up(&t)) {
+        if (comm->rank == 0 && !t.options.dry_run && t.run.resumed) repair_latest(t.run.checkpoint);
         if (comm->rank == 0 && !t.options.dry_run) std::printf("%s: finished: %lld steps; --steps N with a larger N goes on\n", t.run.out_dir.c_str(), (long long)t.step);
         tear_down(&t);
         return kExitDone;

@@ -394,6 +394,14 @@ std::string save_checkpoint(const std::string& out_dir, int64_t step, const Chec
     return final;
 }
 
+void repair_latest(const std::string& checkpoint) try {
+    const std::string name = base_name(checkpoint), ckpt = checkpoint.substr(0, checkpoint.size() - name.size()), latest = ckpt + "latest";
+    if (step_folders(ckpt)[0] != name || (file_exists(latest) && read_file(latest) == name + "\n")) return;
+    write_file_atomic(latest, name + "\n");
+} catch (const Error& error) {
+    warn("%s", error.message.c_str());
+}
+
 void abandon_newer(const std::string& out_dir, int64_t step) {
     const std::string ckpt = path_join(out_dir, "ckpt");
     for (const std::string& name : step_folders(ckpt)) {

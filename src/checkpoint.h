@@ -41,4 +41,7 @@ std::string resolve_model_folder(const std::string& path);
 
 // A run goes on from `step`: checkpoints of later steps (it was resumed from an older one, or they are broken) are renamed .bad_step_*,
 // so that the next resume does not take them, and `latest` is set right.
+//
+// repair_latest: of a finished run, whose last save may have failed between the folder's rename and `latest`.
+void repair_latest(const std::string& checkpoint);
 void abandon_newer(const std::string& out_dir, int64_t step);

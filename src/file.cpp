@@ -5,9 +5,12 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <dirent.h>
 #include <fcntl.h>
 #include <filesystem>
+#include <ftw.h>
 #include <glob.h>
+#include <memory>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -90,11 +93,13 @@ bool is_directory(const std::string& path) {
 }
 
 std::vector<std::string> list_directory(const std::string& path) {
-    std::error_code error;
+    // Not std::filesystem's iterator: its noexcept functions end the process when there is no memory.
+    const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(path.c_str()), ::closedir);
     std::vector<std::string> names;
-    for (std::filesystem::directory_iterator it(path, error), end; !error && it != end; it.increment(error))
-        names.push_back(it->path().filename().string());
-    if (error) die(kExitNoInput, "cannot list: %s: %s", path.c_str(), error.message().c_str());
+    errno = folder ? 0 : errno;
+    for (const dirent* e; folder && (e = ::readdir(folder.get())); errno = 0)
+        if (std::strcmp(e->d_name, ".") != 0 && std::strcmp(e->d_name, "..") != 0) names.push_back(e->d_name);
+    if (errno) die(kExitNoInput, "cannot list: %s: %s", path.c_str(), std::strerror(errno));
     std::sort(names.begin(), names.end());
     return names;
 }
@@ -131,9 +136,9 @@ void sync_directory(const std::string& path) {
 }
 
 void remove_tree(const std::string& path) {
-    std::error_code error;
-    std::filesystem::remove_all(path, error);           // does not follow links; a path that is not there is no error
-    if (error) die(kExitWrite, "cannot remove: %s: %s", path.c_str(), error.message().c_str());
+    const auto remove_one = [](const char* name, const struct stat*, int, FTW*) { return ::remove(name); };
+    if (::nftw(path.c_str(), remove_one, 16, FTW_DEPTH | FTW_PHYS) != 0 && errno != ENOENT)     // does not follow links
+        die(kExitWrite, "cannot remove: %s: %s", path.c_str(), std::strerror(errno));
 }
 
 std::string base_name(const std::string& path) {

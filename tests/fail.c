@@ -1,0 +1,68 @@
+// fail.c -- a library to preload: the FAIL_AT-th call of FAIL_CALL fails with errno FAIL_ERRNO, once or (FAIL_EVER=1) from there on.
+//   FAIL_CALL  malloc (realloc and aligned_alloc too), mmap (anonymous or shared), open, write, fsync, close, rename, mkdir, unlink
+// Only what a path or descriptor above 2 is for counts. At its end the process writes how many calls there were to FAIL_COUNT, if set.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static const char* call;
+static long at, ever, code, count;
+
+__attribute__((constructor)) static void setup(void) {
+    const char *a = getenv("FAIL_AT"), *e = getenv("FAIL_EVER"), *n = getenv("FAIL_ERRNO");
+    at = a ? atol(a) : 0, ever = e != 0, code = n ? atol(n) : ENOMEM;
+    call = getenv("FAIL_CALL");
+}
+__attribute__((destructor)) static void report(void) {
+    const char* path = getenv("FAIL_COUNT");
+    const int fd = path ? (int)syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_TRUNC, 0600) : -1;
+    if (fd >= 0) { dprintf(fd, "%ld\n", count); syscall(SYS_close, fd); }
+}
+
+static int fails(const char* name) {
+    if (!call || strcmp(call, name)) return 0;
+    const long k = __sync_add_and_fetch(&count, 1);
+    if (k != at && !(ever && at && k > at)) return 0;
+    errno = (int)code;
+    return 1;
+}
+
+void* __libc_malloc(size_t);
+void* __libc_realloc(void*, size_t);
+void* __libc_memalign(size_t, size_t);
+void* malloc(size_t n) { return fails("malloc") ? NULL : __libc_malloc(n); }
+void* realloc(void* p, size_t n) { return fails("malloc") ? NULL : __libc_realloc(p, n); }
+void* aligned_alloc(size_t a, size_t n) { return fails("malloc") ? NULL : __libc_memalign(a, n); }
+
+#define REAL(type, name, ...) ((type(*)(__VA_ARGS__))dlsym(RTLD_NEXT, #name))
+void* mmap(void* p, size_t n, int prot, int flags, int fd, off_t off) {
+    return fails("mmap") ? MAP_FAILED : REAL(void*, mmap, void*, size_t, int, int, int, off_t)(p, n, prot, flags, fd, off);
+}
+int open(const char* path, int flags, ...) {
+    va_list args;
+    va_start(args, flags);
+    const mode_t mode = flags & O_CREAT ? va_arg(args, mode_t) : 0;
+    va_end(args);
+    return (flags & O_ACCMODE) != O_RDONLY && fails("open") ? -1 : (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
+}
+ssize_t write(int fd, const void* data, size_t n) { return fd > 2 && fails("write") ? -1 : syscall(SYS_write, fd, data, n); }
+int fsync(int fd) { return fails("fsync") ? -1 : (int)syscall(SYS_fsync, fd); }
+int close(int fd) { const int r = (int)syscall(SYS_close, fd); return fd > 2 && fails("close") ? -1 : r; }
+int rename(const char* from, const char* to) { return fails("rename") ? -1 : (int)syscall(SYS_rename, from, to); }
+int renameat2(int a, const char* from, int b, const char* to, unsigned flags) { return fails("rename") ? -1 : (int)syscall(SYS_renameat2, a, from, b, to, flags); }
+int mkdir(const char* path, mode_t mode) { return fails("mkdir") ? -1 : (int)syscall(SYS_mkdir, path, mode); }
+int unlink(const char* path) { return fails("unlink") ? -1 : (int)syscall(SYS_unlink, path); }
+int remove(const char* path) {
+    if (fails("unlink")) return -1;
+    const int r = (int)syscall(SYS_unlink, path);
+    return r != 0 && (errno == EISDIR || errno == EPERM) ? (int)syscall(SYS_rmdir, path) : r;
+}
+int unlinkat(int fd, const char* path, int flags) { return fails("unlink") ? -1 : (int)syscall(SYS_unlinkat, fd, path, flags); }

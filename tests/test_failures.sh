@@ -1,0 +1,49 @@
+#!/bin/sh
+# test_failures.sh -- memory that cannot be had and system calls that fail, one at a time, in a whole run with saves: a message and an
+# exit code, never a crash; afterwards the run goes on from what it saved to the same weights.
+# POINTS=N: at most N places per row (12); a number above the calls there are means every single one.
+. tests/lib.sh
+points=${POINTS:-12}
+cc -shared -fPIC -O2 -Wall -o "$tmp/fail.so" tests/fail.c -ldl 2>"$tmp/cc.log" || { skip failures "no C compiler for a library to preload: $(head -n 1 "$tmp/cc.log")"; summary; exit; }
+job="--layers 1 --heads 1 --channels 16 --seq-len 16 --batch-size 1 --total-batch-size 32 --data tests/golden/lines.txt --steps 5 --save-every 2
+     --eval-every 0 --sample-every 0 --threads 1"
+preload() { LD_PRELOAD=$tmp/fail.so "$@"; }
+FAIL_CALL=malloc FAIL_COUNT=$tmp/count preload $train $job --out-dir "$tmp/whole" >"$tmp/whole.log" 2>&1
+[ -s "$tmp/count" ] && [ "$(cat "$tmp/count")" -gt 100 ] || { skip failures "this build cannot be preloaded: $(tail -n 1 "$tmp/whole.log")"; summary; exit; }
+want=$(weights "$tmp/whole")
+
+# fail_at CALL K ERRNO CODES: one run with one failure, then its continuation. CODES: exit codes that are right.
+fail_at() {
+    rm -rf "$tmp/run"
+    FAIL_CALL=$1 FAIL_AT=$2 FAIL_ERRNO=$3 preload timeout 60 $train $job --out-dir "$tmp/run" >"$tmp/run.log" 2>&1
+    code=$?
+    case " $4 " in *" $code "*) ;; *) echo "$1 $2 errno $3: exit code $code, want one of $4: $(tail -n 2 "$tmp/run.log")"; return 1 ;; esac
+    [ $code -eq 0 ] || [ "$(grep -c 'error: ' "$tmp/run.log")" -eq 1 ] || { echo "$1 $2: code $code without a line that says why: $(tail -n 2 "$tmp/run.log")"; return 1; }
+    if [ -d "$tmp/run/ckpt" ] && ls "$tmp/run/ckpt"/step_* >/dev/null 2>&1; then set -- --resume "$tmp/run" --steps 5; else set -- $job --out-dir "$tmp/run" --force; rm -rf "$tmp/run"; fi
+    $train "$@" >"$tmp/again.log" 2>&1 || { echo "afterwards: $(tail -n 2 "$tmp/again.log")"; return 1; }
+    [ "$(weights "$tmp/run")" = "$want" ] || { echo "other weights afterwards"; return 1; }
+}
+# row NAME CALL ERRNO CODES: at evenly spaced calls, or all.
+row() {
+    FAIL_CALL=$2 FAIL_COUNT=$tmp/count preload $train $job --out-dir "$tmp/count.run" --force >/dev/null 2>&1
+    rm -rf "$tmp/count.run"
+    calls=$(cat "$tmp/count") n=$points tried=0
+    [ "$n" -le "$calls" ] || n=$calls
+    while [ $tried -lt "$n" ]; do                       # the first, the last and between them
+        k=$((1 + (calls - 1) * tried / (n > 1 ? n - 1 : 1)))
+        fail_at "$2" $k $3 "$4" >"$tmp/why" 2>&1 || { fail "$1" "call $k of $calls: $(tr '\n' '|' <"$tmp/why")"; return; }
+        tried=$((tried + 1))
+    done
+    if [ $tried -gt 0 ]; then ok "$1: $tried of $calls calls"; else fail "$1" "it was never called"; fi
+}
+row "an allocation fails" malloc 12 "0 1 74"
+row "a mapping fails" mmap 12 "0 1 66 74"
+for e in 28 5 122; do row "write fails, errno $e" write $e "0 74"; done
+row "write is interrupted" write 4 0
+for e in 28 5; do row "fsync fails, errno $e" fsync $e "0 74"; done
+for c in open rename mkdir; do for e in 28 30; do row "$c fails, errno $e" $c $e "0 74"; done; done
+row "close fails" close 5 "0 74"
+row "unlink fails" unlink 30 "0 74"
+export FAIL_EVER=1
+for c in write fsync open rename mkdir unlink; do row "$c fails for ever" $c 28 "0 74"; done
+summary
