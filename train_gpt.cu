@@ -685,7 +685,9 @@ static bool set_up(Trainer* t) {
         if (comm->rank == 0) dry_run(t, config);
         return false;
     }
-    ddp_create(&t->ddp, comm, &t->arena, o.lanes, o.overlap, o.reduce == "nccl");
+    // On the cores of one host the sum is computation like any other: beside backward it would only take turns with it.
+    const bool overlap = o.overlap && (o.is_given("overlap") || kOnGpu || comm->hosts > 1);
+    ddp_create(&t->ddp, comm, &t->arena, o.lanes, overlap, o.reduce == "nccl");
     gpt_create(&t->model, config, o.batch_size, o.seq_len, o.recompute, t->ddp.weights, true);
     t->flops_per_token = gpt_flops_per_token(config, o.seq_len);
     const int leaves = t->G / comm->size;

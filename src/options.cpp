@@ -136,7 +136,7 @@ const Row table[] = {
     {kSystem, "reduce", "ordered|nccl", &Options::reduce, &one_of, tuning, kTrain,
      "allreduce ddp-backend", "nccl: the library's own order, for comparison; bits then depend on the ranks"},
     {kSystem, "overlap", "on|off", &Options::overlap, &flag, unbound, kTrain, "overlap-comm overlap-grad-reduce",
-     "reduce gradients while backward goes on; off reduces after backward; same bits"},
+     "reduce gradients while backward goes on, or after it; same bits; left out: on, but off among the cores of one host"},
     {kSystem, "recompute", "LEVEL", &Options::recompute, &level, unbound, kTrain,
      "gradient-checkpointing activation-checkpointing use-recompute -r",
      "for less memory backward computes again: 0 nothing, 1 GELU, 2 and LayerNorm, 3 whole blocks; same bits"},

@@ -19,7 +19,8 @@ check one_rank run one $train
 for n in 2 4 8; do like_one "np_$n" $train --np $n; done
 like_one threads_1 $train --threads 1
 like_one threads_2 $train --threads 2
-like_one small_buckets env LOCKSTEP_BUCKET_UNITS=3 $train --np 4
+like_one small_buckets env LOCKSTEP_BUCKET_UNITS=3 $train --np 4 --overlap on
+like_one overlap_on $train --np 2 --overlap on
 like_one overlap_off $train --np 2 --overlap off
 for level in 1 2 3; do like_one "recompute_$level" $train --recompute $level; done
 like_one lanes_of_the_batch $train --lanes 8
