@@ -122,7 +122,7 @@ int main(int argc, char** argv) {
         World world = find_world([](const char* name) -> const char* { return std::getenv(name); });
         if (world.size == 1) {
             setenv("LOCKSTEP_BENCH_PORT", std::to_string(20000 + getpid() % 20000).c_str(), 1);
-            return launch_ranks(std::atoi(argv[1]), 0, {argv[1], kind});
+            return launch_ranks(std::atoi(argv[1]), 0, false, {argv[1], kind});
         }
         if (kind == "tcp") {
             setenv("LOCKSTEP_HOST_ID", format("host %d", world.rank).c_str(), 1);
