@@ -24,7 +24,7 @@ if [ ! -x build/fuzz/fuzz ] || [ "$newest" -nt build/fuzz/fuzz ]; then
 fi
 for t in ${*:-$(FUZZ_TARGET=list build/fuzz/fuzz)}; do
     mkdir -p build/fuzz/$t
-    FUZZ_TARGET=$t FUZZ_SEEDS=build/fuzz/$t build/fuzz/fuzz build/fuzz/$t -runs="${FUZZ_RUNS:-10000000}" -max_total_time="${FUZZ_SECONDS:-0}" -max_len=16384 -len_control=0 -timeout=10 \
+    FUZZ_TARGET=$t FUZZ_SEEDS=build/fuzz/$t build/fuzz/fuzz build/fuzz/$t -runs="${FUZZ_RUNS:-10000000}" -max_total_time="${FUZZ_SECONDS:-0}" -max_len=16384 -len_control=0 -timeout=60 \
         -rss_limit_mb=2048 -malloc_limit_mb=64 -artifact_prefix=build/fuzz/$t- -print_final_stats=1 -reload=0 >"$tmp/log" 2>&1
     code=$?
     runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$tmp/log")
