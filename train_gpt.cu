@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <ctime>
 #include <memory>
 #include <unistd.h>
 #include "checkpoint.h"
@@ -18,6 +19,7 @@
 #include "launch.h"
 #include "log.h"
 #include "run.h"
+#include "saver.h"
 #include "stories.h"
 #include "trace.h"
 
@@ -203,6 +205,8 @@ namespace {
 // What a rank tells the others once per step, besides its leaves' losses.
 struct StepReport {
     uint32_t requests;
+    bool saved;                         // the save under way has ended
+    size_t changed;                     // of ddp_changed
     double compute_seconds;
     GpuHealth gpu;
 };
@@ -218,6 +222,7 @@ struct Trainer {
     std::unique_ptr<BatchLoader> loader;
     std::unique_ptr<Log> log;           // rank 0
     std::unique_ptr<Trace> trace;       // --trace
+    Saver* saver;
     struct Point { std::string name; Mark end; };
     std::vector<Point> points;          // of the step under way, for the trace: what the compute stream has done when it gets there
     size_t points_used = 0;
@@ -232,6 +237,8 @@ struct Trainer {
     int64_t step = 0;                   // updates done
     int bad_steps = 0;                  // in a row, without a finite gradient
     int failed_saves = 0;               // in a row
+    double save_stall = 0;              // seconds training stood still for the save under way
+    double eval_seconds = 0;            // evaluations and samples
     double step_seconds = 0;            // of the last step
     int64_t steps_here = 0;             // by this process
     int64_t save_again = -1;            // step after which a failed save is tried again
@@ -239,7 +246,7 @@ struct Trainer {
     double flops_per_token;
 };
 
-struct StepResult { double loss, norm, lr; uint32_t requests; bool skipped; };
+struct StepResult { double loss, norm, lr; uint32_t requests; bool skipped, saved; };
 
 }  // namespace
 
@@ -346,7 +353,7 @@ static void leaf_step(Trainer* t, int leaf, bool audit) {
     std::copy(batch.tokens.begin(), batch.tokens.end(), tokens);
     std::copy(batch.targets.begin(), batch.targets.end(), tokens + N);
 
-    struct Context { Trainer* t; int leaf; bool reduce; } context = {t, leaf, last && !audit};
+    struct Context { Trainer* t; int leaf; bool reduce; } context = {t, leaf, last && !audit && !fault_ahead("bwd", t->comm->rank, t->step)};
     const GradientsReady ready = [](void* p, int first, int last) {
         const Context* c = static_cast<Context*>(p);
         const std::vector<TensorSpec>& tensors = c->t->arena.tensors;
@@ -373,6 +380,7 @@ static StepResult train_step(Trainer* t) {
     StepState* const state = t->host_state + t->step % 2;
     *state = {.seed = o.seed, .step = uint32_t(t->step), .lr = float(result.lr), .grad_scale = 0,
               .bias1 = float(1 - std::pow(o.beta1, double(t->step + 1))), .bias2 = float(1 - std::pow(o.beta2, double(t->step + 1)))};
+    fault_point("fwd", t->comm->rank, t->step);
     ddp_begin(ddp);
     copy_to_device(state_of(t), state, sizeof *state, nullptr);
     mark_set(t->marks[0], nullptr);
@@ -399,6 +407,7 @@ static StepResult train_step(Trainer* t) {
     mark_set(t->marks[1], nullptr);
 
     comm_progress(t->comm, t->step, "reduction");
+    fault_point("reduce", t->comm->rank, t->step);
     ddp_reduce_finish(ddp);
     // A gradient that is not finite would destroy the weights: all ranks see the same norm, and skip the update together. (A loss
     // that is not finite makes such a gradient.)
@@ -414,7 +423,9 @@ static StepResult train_step(Trainer* t) {
     if (kOnGpu) comm_progress(t->comm, t->step, "update");
     result.norm = t->host_results[mine];                // of the mean gradient
     result.skipped = !std::isfinite(result.norm);
-    if (!result.skipped) fault(t, "opt", ddp->own_master, ddp->own_n);
+    fault(t, "opt", ddp->own_master, ddp->own_n);
+    fault(t, "opt_m", ddp->own_m, ddp->own_n);
+    fault(t, "opt_v", ddp->own_v, ddp->own_n);
 
     if (t->trace) write_trace(t, start);
 
@@ -422,7 +433,7 @@ static StepResult train_step(Trainer* t) {
     const DdpTimes times = ddp_times(ddp);
     const size_t bytes = sizeof(StepReport) + size_t(mine) * sizeof(double);
     std::vector<char> report(bytes), reports(bytes * size_t(W));
-    const StepReport r = {pending_requests(), mark_seconds(t->marks[0], t->marks[1]), gpu_health(device_address())};
+    const StepReport r = {pending_requests(), saver_ready(t->saver), ddp_changed(ddp), mark_seconds(t->marks[0], t->marks[1]), gpu_health(device_address())};
     std::memcpy(report.data(), &r, sizeof r);
     std::memcpy(report.data() + sizeof r, t->host_results, size_t(mine) * sizeof(double));
     comm_allgather(t->comm, reports.data(), report.data(), bytes);
@@ -433,6 +444,11 @@ static StepResult train_step(Trainer* t) {
         StepReport other;
         std::memcpy(&other, reports.data() + size_t(w) * bytes, sizeof other);
         result.requests |= other.requests;
+        if (w == 0) result.saved = other.saved;
+        if (other.changed < t->arena.n)
+            die(kExitDisagree, "replicas disagree: step %lld: rank %d (host %s): %s: between two updates its weights or moments changed; that machine's memory "
+                "is at fault; nothing of it was saved", (long long)t->step, w, t->comm->peers[size_t(w)].host.c_str(),
+                t->arena.tensors[tensor_at(t->arena, other.changed)].name.c_str());
         const double ms = other.compute_seconds * 1e3;
         line.compute_ms_min = std::min(line.compute_ms_min, ms);
         if (ms > line.compute_ms_max) { line.compute_ms_max = ms; line.slowest_rank = w; line.gpu = other.gpu; }
@@ -463,44 +479,62 @@ static StepResult train_step(Trainer* t) {
 
 // ------------------------------------------------------------------------------------------------------ saving, reporting
 
-// A disk that is full for a while must not end a run: the step goes on, and the save is tried again soon; the third failure in a row
-// ends it, and so does one that nothing would follow (`last`).
-static void save(Trainer* t, bool last) {
+static CheckpointFiles checkpoint_files(Trainer* t) {
+    CheckpointFiles files = {};
+    files.config_json = hf_config_json({t->model.config.L, t->model.config.NH, t->model.config.C, t->model.config.maxT, t->model.config.V,
+                                        t->options.dropout, t->data.tokenizer.eot});
+    if (t->data.tokenizer.kind != Tokenizer::none) files.tokenizer_json = t->data.tokenizer.to_json();
+    Options options = t->options;
+    options.vocab_size = t->data.vocab_size;        // as config.json has it, so that a resumed run's checkpoints are the same bytes
+    files.state_json = JsonLine().add("version", 1).add("step", t->step).add("tokens", t->step * t->options.total_batch_size)
+        .add("identity", options_identity(options)).add("data_hash", t->data.train.hash).add("val_hash", t->data.val.hash)
+        .add("bad_steps", t->bad_steps).add("best_val", t->best_val).text() + "\n";
+    files.eot = t->data.tokenizer.eot;
+    files.arena = &t->arena;
+    files.master = t->ddp.master; files.m = t->ddp.m; files.v = t->ddp.v;
+    files.sums = t->ddp.sums;
+    return files;
+}
+
+// The end of the save under way, on all ranks at the same step; waits for it. A disk that is full for a while must not end a run: the save
+// is tried again soon; the third failure in a row ends it, and so does one that nothing would follow (`last`).
+static void finish_save(Trainer* t, bool last) {
+    if (!saver_busy(t->saver)) return;
+    const double begin = now_seconds();
     comm_progress(t->comm, t->step, "checkpoint");
-    ddp_gather_state(&t->ddp);
-    std::string failed;
-    if (t->log) {
-        CheckpointFiles files = {};
-        files.config_json = hf_config_json({t->model.config.L, t->model.config.NH, t->model.config.C, t->model.config.maxT, t->model.config.V,
-                                            t->options.dropout, t->data.tokenizer.eot});
-        if (t->data.tokenizer.kind != Tokenizer::none) files.tokenizer_json = t->data.tokenizer.to_json();
-        files.state_json = JsonLine().add("version", 1).add("step", t->step).add("tokens", t->step * t->options.total_batch_size)
-            .add("identity", options_identity(t->options)).add("data_hash", t->data.train.hash).add("val_hash", t->data.val.hash)
-            .add("bad_steps", t->bad_steps).add("best_val", t->best_val).text() + "\n";
-        files.eot = t->data.tokenizer.eot;
-        files.arena = &t->arena;
-        files.master = t->ddp.master; files.m = t->ddp.m; files.v = t->ddp.v;
-        t->log->sync();
-        try {
-            const std::string folder = save_checkpoint(t->run.out_dir, t->step, files, t->options.keep);
-            t->log->event(JsonLine().add("event", "ckpt").add("step", t->step).add("path", folder));
-            t->log->text("saved   %s", folder.c_str());
-        } catch (const Error& e) {
-            failed = e.message;
-        }
-    }
-    failed = comm_gather_text(t->comm, failed)[0];      // also: nobody goes on, or leaves, before the commit
+    const Saved saved = saver_result(t->saver);
+    const std::string failed = comm_gather_text(t->comm, saved.error.message)[0];       // also: nobody leaves before the commit
+    int code = saved.error.code;
+    comm_broadcast(t->comm, &code, sizeof code, 0);
+    t->save_stall += now_seconds() - begin;
     t->failed_saves = failed.empty() ? 0 : t->failed_saves + 1;
     t->save_again = -1;
-    if (failed.empty()) return;
-    if (last || t->failed_saves == 3) die(kExitWrite, "%s", failed.c_str());
+    if (failed.empty()) {
+        if (!t->log) return;
+        t->log->event(JsonLine().add("event", "ckpt").add("step", saved.step).add("path", saved.folder).add("stall_ms", float(t->save_stall * 1e3))
+            .add("write_ms", float(saved.seconds * 1e3)));
+        t->log->text("saved   %s", saved.folder.c_str());
+        return;
+    }
+    if (last || t->failed_saves == 3 || code == kExitDisagree) die(code == kExitDisagree ? code : kExitWrite, "%s", failed.c_str());
     constexpr double kPause = 30;       // seconds
     int64_t steps = int64_t(kPause / std::max(t->step_seconds, 1e-3)) + 1;
     comm_broadcast(t->comm, &steps, sizeof steps, 0);
     t->save_again = t->step + (t->options.save_every > 0 ? std::min(steps, t->options.save_every) : steps);
     if (!t->log) return;
     warn("not saved: %s; training goes on, the next try is after step %lld", failed.c_str(), (long long)t->save_again);
-    t->log->event(JsonLine().add("event", "warn").add("step", t->step).add("msg", "not saved: " + failed));
+    t->log->event(JsonLine().add("event", "warn").add("step", saved.step).add("msg", "not saved: " + failed));
+}
+
+// Training stands still while the state is copied, and until a save before it has ended: no checkpoint is left out.
+static void save(Trainer* t) {
+    const double begin = now_seconds();
+    finish_save(t, false);
+    comm_progress(t->comm, t->step, "checkpoint");
+    ddp_gather_state(&t->ddp);
+    saver_start(t->saver, t->step, checkpoint_files(t), [log = t->log.get()] { log->sync(); });
+    comm_barrier(t->comm);
+    t->save_stall = now_seconds() - begin;
 }
 
 static void validate(Trainer* t, bool final) {
@@ -587,6 +621,7 @@ static void write_run_files(const Trainer* t) {
 
 // Rank 0, a run that goes on: what state.json says, then weights and moments.
 static void read_state(Trainer* t) {
+    fault_point("load", 0, 0);
     const std::string where = path_join(t->run.checkpoint, "state.json");
     const Json state = parse_json(read_file(where), where.c_str());
     if (const std::string hash = state.get_string("data_hash", where.c_str()); hash != t->data.train.hash)
@@ -632,13 +667,14 @@ static void dry_run(const Trainer* t, const GptConfig& c) {
     for (int k = 1; k < o.lanes / t->comm->size; k *= 2) buffers++;
     const double weights = double(n) * sizeof(floatX), gradients = double(n) * sizeof(float) * buffers;
     const double state = double(n) * sizeof(float) * (sizeof(floatX) == 2 ? 3 : 2) / W, received = W > 1 ? double(kBucketBytes) : 0;
+    const double copy = kOnGpu ? 0 : 3 * double(n) * sizeof(float) / W;
     std::printf("model     %d layers x %d heads x %d channels, context %d, vocabulary %d: %s parameters\n", c.L, c.NH, c.C, c.maxT, c.V,
                 with_commas(gpt_parameters(c)).c_str());
     std::printf("step      %s tokens = %d micro-batches of %d x %d, in %d lanes on %d rank%s\n", with_commas(uint64_t(o.total_batch_size)).c_str(),
                 t->G, o.batch_size, o.seq_len, o.lanes, t->comm->size, W > 1 ? "s" : "");
-    std::printf("memory    per rank, MB: weights %.1f, optimizer %.1f, gradients %.1f (%d x), activations %.1f (--recompute %d), received %.1f = %.1f\n",
-                weights * MB, state * MB, gradients * MB, buffers, activations * MB, o.recompute, received * MB,
-                (weights + state + gradients + activations + received) * MB);
+    std::printf("memory    per rank, MB: weights %.1f, optimizer %.1f, gradients %.1f (%d x), activations %.1f (--recompute %d), received %.1f, copy for checkpoints %.1f = %.1f\n",
+                weights * MB, state * MB, gradients * MB, buffers, activations * MB, o.recompute, received * MB, copy * MB,
+                (weights + state + gradients + activations + received + copy) * MB);
     size_t free, total;
     device_memory(&free, &total);
     if (total) std::printf("          this device has %.1f MB, %.1f free\n", double(total) * MB, double(free) * MB);
@@ -687,7 +723,7 @@ static bool set_up(Trainer* t) {
     }
     // On the cores of one host the sum is computation like any other: beside backward it would only take turns with it.
     const bool overlap = o.overlap && (o.is_given("overlap") || kOnGpu || comm->hosts > 1);
-    ddp_create(&t->ddp, comm, &t->arena, o.lanes, overlap, o.reduce == "nccl");
+    ddp_create(&t->ddp, comm, &t->arena, o.lanes, overlap, o.reduce == "nccl", o.audit_every > 0);
     gpt_create(&t->model, config, o.batch_size, o.seq_len, o.recompute, t->ddp.weights, true);
     t->flops_per_token = gpt_flops_per_token(config, o.seq_len);
     const int leaves = t->G / comm->size;
@@ -709,6 +745,7 @@ static bool set_up(Trainer* t) {
     comm_broadcast(comm, &t->bad_steps, sizeof t->bad_steps, 0);
     ddp_broadcast_state(&t->ddp);
     if (t->step >= o.steps) return false;
+    t->saver = saver_create(comm, &t->arena, !kOnGpu, t->run.out_dir, o.keep);
 
     Sampler sampler;
     sampler.torch = o.sampler == "torch";
@@ -737,6 +774,7 @@ static bool set_up(Trainer* t) {
 
 static void tear_down(Trainer* t) {
     t->loader.reset();
+    saver_destroy(t->saver);
     for (const Trainer::Point& point : t->points) mark_destroy(point.end);
     ddp_destroy(&t->ddp);
     gpt_destroy(&t->model);
@@ -748,17 +786,33 @@ static void tear_down(Trainer* t) {
     close_run(&t->run);
 }
 
+// Where the time went, over all attempts of a supervised job; the attempts before this one show what they trained and saved.
+static JsonLine spent_time(const Trainer* t) {
+    timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    const double wall = job_seconds();
+    const TimeSpent s = read_times(path_join(t->run.out_dir, "metrics.jsonl"), double(now.tv_sec) + 1e-9 * double(now.tv_nsec) - wall);
+    const double other = std::max(0.0, wall - s.train - s.again - s.saving - t->eval_seconds);
+    t->log->text("time    %.1f %% of %.1f s trained; evaluation and samples %.1f s, checkpoints %.1f s, steps done again %.1f s, start%s %.1f s", 100 * s.train / wall,
+                 wall, t->eval_seconds, s.saving, s.again, job_restarts() ? format(" and %d restarts", job_restarts()).c_str() : "", other);
+    return JsonLine().add("goodput", float(s.train / wall)).add("wall_s", float(wall)).add("train_s", float(s.train)).add("eval_s", float(t->eval_seconds))
+        .add("save_s", float(s.saving)).add("again_s", float(s.again)).add("other_s", float(other)).add("restarts", job_restarts());
+}
+
 static void print_end(const Trainer* t, double seconds, int64_t steps_here) {
     Log* log = t->log.get();
-    const std::string& out = t->run.out_dir;
     log->curve();
     log->text("done    %lld steps in %.1f s (%s tokens/s)", (long long)steps_here, seconds,
               with_commas(uint64_t(double(steps_here * t->options.total_batch_size) / std::max(seconds, 1e-9))).c_str());
+}
+
+static void print_next(const Trainer* t) {
+    Log* log = t->log.get();
     if (t->options.save_every == 0) {
         log->text("nothing was saved (--save-every 0)");
         return;
     }
-    const std::string here = shell_quote(out);
+    const std::string here = shell_quote(t->run.out_dir);
     log->text("next    %s sample %s", typed_program(), here.c_str());
     log->text("        %s --resume %s --steps %lld", typed_program(), here.c_str(), (long long)(2 * t->step));
     log->text("        %sexport %s --hf DIR", tools_folder().c_str(), here.c_str());
@@ -782,11 +836,18 @@ static std::string run_steps(Trainer* t) {
 
         const std::string reason = stop_reason(r.requests);
         const bool stop = !reason.empty() && t->step < o.steps;
-        if (((due(o.save_every) || t->step == t->save_again) && t->bad_steps == 0) || stop || wants_save(r.requests)) save(t, stop || t->step == o.steps);
-        if (stop) return reason;
+        if (r.saved) finish_save(t, false);
+        if (((due(o.save_every) || t->step == t->save_again) && t->bad_steps == 0) || stop || wants_save(r.requests)) save(t);
+        if (stop) {
+            finish_save(t, true);
+            return reason;
+        }
+        const double begin = now_seconds();
         if (due(o.eval_every)) validate(t, t->step == o.steps);
         if (due(o.sample_every)) show_sample(t);
+        t->eval_seconds += now_seconds() - begin;
     }
+    finish_save(t, true);
     return "";
 }
 
@@ -804,14 +865,17 @@ int train(Options options, Comm* comm, Run run) {
     const double start = now_seconds();
     const int64_t first = t.step;
     const auto done = [&](int code, const std::string& why) {
-        if (t.log) t.log->event(JsonLine().add("event", "done").add("step", t.step).add("code", code).add("why", why));
-        if (t.log) t.log->sync();
+        if (!t.log) return;
+        t.log->event(JsonLine().add("event", "done").add("step", t.step).add("code", code).add("why", why).add(spent_time(&t)));
+        t.log->sync();
     };
     std::string reason;
     try {
         reason = run_steps(&t);
     } catch (const Error& e) {
         done(e.code, e.message);
+        comm_progress(comm, -1, "checkpoint");
+        saver_destroy(t.saver);                 // a checkpoint under way is of a step before: it is completed
         throw;
     }
     set_error_step(-1);
@@ -819,6 +883,7 @@ int train(Options options, Comm* comm, Run run) {
     if (t.log && stopped) t.log->text("stopped on request (%s) at step %lld, saved; go on with: %s --resume %s", reason.c_str(), (long long)t.step, typed_program(), shell_quote(t.run.out_dir).c_str());
     if (t.log && !stopped) print_end(&t, now_seconds() - start, t.step - first);
     done(stopped ? kExitStopped : kExitDone, stopped ? "stopped on request (" + reason + ")" : "finished");
+    if (t.log && !stopped) print_next(&t);
     tear_down(&t);
     return stopped ? kExitStopped : kExitDone;
 }

@@ -243,7 +243,7 @@ static void update_table(size_t n) {
         memory_line(format("fold of %d", count), 0, (count + 1) * bytes, [=] { fold(out, terms.data(), count, n, nullptr); }, {{out, n * kF}});
     memory_line("norm_partials", 0, bytes, [=] { norm_partials(partials, grad, n, nullptr); }, {{partials, n / kUnit * kF}});
     memory_line("clip_scale", 0, 0, [=] { clip_scale(state, norm, partials, n / kUnit, 1, 1e5, nullptr); }, {{norm, sizeof(double)}});
-    memory_line("adamw_update", 0, 7 * bytes + double(n) * kX, [=] { adamw_update(param, master, m, v, grad, decay, n, adamw, state, nullptr); });
+    memory_line("adamw_update", 0, 7 * bytes + double(n) * kX, [=] { adamw_update(param, master, m, v, grad, decay, n, adamw, state, {}, nullptr); });
     memory_line("hash_floats", 0, bytes, [=] { hash_floats(grad, n, nullptr); });
     free_all();
 }

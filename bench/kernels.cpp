@@ -129,7 +129,7 @@ static void update(size_t n, int folds) {
     const float* terms[] = {w, g};
     const double bytes = double(n) * sizeof(float), stored = static_cast<void*>(param) != w ? double(n) * sizeof(floatX) : 0;
     line("norm partials" + shape, 1, 0, bytes, [&] { norm_partials(partials, g, n, nullptr); });
-    line("adamw update" + shape, 1, 0, 7 * bytes + stored, [&] { adamw_update(param, w, m, v, g, decay.data(), n, adamw, &state, nullptr); });
+    line("adamw update" + shape, 1, 0, 7 * bytes + stored, [&] { adamw_update(param, w, m, v, g, decay.data(), n, adamw, &state, {}, nullptr); });
     line("fold of 2" + shape, folds, 0, 3 * bytes, [&] { fold(w, terms, 2, n, nullptr); });
     line("hash floats" + shape, 0, 0, bytes, [&] { sink = float(hash_floats(g, n, nullptr)); });
     if (stored > 0) device_free(param);

@@ -168,8 +168,10 @@ void clip_scale(StepState* state, double* norm, const float* partials, size_t un
 // decay[k] is 0 or 1 per unit. With floatX = float, master and param are the same memory. Loshchilov and Hutter, arXiv 1711.05101.
 // Where grad_scale is not finite nothing is written: a step without a finite gradient is skipped.
 // Every operation is rounded to float, in the order written; no fused multiply-add.
+// check.sums[k] is the sum (mod 2^32) of the bits of unit k's master, m and v after the update. Where it was not before it, or param was
+// not master rounded, check.changed[0] = k + 1 for one such k: memory has lost a bit.
 void adamw_update(floatX* param, float* master, float* m, float* v, const float* grad, const uint8_t* decay, size_t n,
-                  const AdamW& adamw, const StepState* state, Stream stream);
+                  const AdamW& adamw, const StepState* state, const StateSums& check, Stream stream);
 
 // Order-sensitive 64-bit hash of the bits of n elements (any n; the last unit may be short), the same value in every backend:
 //   unit k:  u_k = sum over its elements i = 0, 1, ... of mix((i + 1) << 32 | bits of x[k * kUnit + i])     (mod 2^64)

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <vector>
+#include "arena.h"
 #include "common.h"
 #include "rng.h"
 
@@ -436,10 +437,19 @@ void clip_scale(StepState* state, double* norm, const float* partials, size_t un
 // first; bias1 and bias2 undo that. The "W": weights shrink by a fraction of themselves, outside of that division, or the decay
 // would be weakest where gradients are large.
 void adamw_update(floatX* param, float* master, float* m, float* v, const float* grad, const uint8_t* decay, size_t n,
-                  const AdamW& adamw, const StepState* state, Stream) {
+                  const AdamW& adamw, const StepState* state, const StateSums& check, Stream) {
     CHECK(n % kUnit == 0, "adamw_update: %zu elements", n);
     if (!std::isfinite(state->grad_scale)) return;
     const float b1 = adamw.beta1, b2 = adamw.beta2;
+    for (size_t k = 0; k < n / kUnit && check.sums; k++) {
+        bool same = check.sums[k] == state_sum(master + k * kUnit, m + k * kUnit, v + k * kUnit);
+        for (size_t i = k * kUnit; i < (k + 1) * kUnit; i++) {
+            floatX rounded;
+            put(rounded, master[i]);
+            same &= std::memcmp(&rounded, param + i, sizeof rounded) == 0;
+        }
+        if (!same) check.changed[0] = uint32_t(k + 1);
+    }
     for (size_t i = 0; i < n; i++) {
         const float g = grad[i] * state->grad_scale;
         m[i] = b1 * m[i] + (1 - b1) * g;
@@ -450,6 +460,7 @@ void adamw_update(floatX* param, float* master, float* m, float* v, const float*
         master[i] = w;
         put(param[i], w);                                       // with floatX = float these two are one place
     }
+    for (size_t k = 0; k < n / kUnit && check.sums; k++) check.sums[k] = state_sum(master + k * kUnit, m + k * kUnit, v + k * kUnit);
 }
 
 static uint64_t mix(uint64_t z) {

@@ -114,10 +114,24 @@ DEVICE void adamw_element(float& master, float& m, float& v, float grad, const A
     master = __fadd_rn(master, -__fmul_rn(state.lr, __fadd_rn(step, shrink)));
 }
 
+DEVICE unsigned bits4(const float4& x) { return __float_as_uint(x.x) + __float_as_uint(x.y) + __float_as_uint(x.z) + __float_as_uint(x.w); }
+
+// Sum over a block, in thread 0.
+DEVICE unsigned block_sum(unsigned x, unsigned* warps) {
+    for (int o = 16; o; o /= 2) x += __shfl_xor_sync(~0u, x, o);
+    if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = x;
+    __syncthreads();
+    unsigned sum = 0;
+    for (int w = 0; w < kThreads / 32 && threadIdx.x == 0; w++) sum += warps[w];
+    return sum;
+}
+
 // One block per unit; a thread takes 4 neighbours at a time.
 __global__ void __launch_bounds__(kThreads)
 adamw_update_kernel(floatX* param, float* master, float* m, float* v, const float* grad, const uint8_t* decay, AdamW adamw,
-                    const StepState* state_of_step) {
+                    const StepState* state_of_step, StateSums check) {
+    SHARED(unsigned, warps, 3 * (kThreads / 32));
+    unsigned before = 0, after = 0, wrong = 0;
     const StepState state = *state_of_step;
     if (!(fabsf(state.grad_scale) < INFINITY)) return;
     const float shrink = __fmul_rn(float(decay[blockIdx.x]), adamw.weight_decay);
@@ -125,15 +139,28 @@ adamw_update_kernel(floatX* param, float* master, float* m, float* v, const floa
     for (size_t i = size_t(blockIdx.x) * kUnit + threadIdx.x * 4; i < end; i += kThreads * 4) {
         float4 master4 = *reinterpret_cast<const float4*>(master + i), m4 = *reinterpret_cast<const float4*>(m + i);
         float4 v4 = *reinterpret_cast<const float4*>(v + i), grad4 = *reinterpret_cast<const float4*>(grad + i);
+        before += bits4(master4) + bits4(m4) + bits4(v4);
+        if (check.sums) {
+            const uint2 was = *reinterpret_cast<const uint2*>(param + i);
+            wrong += was.x != pack2(master4.x, master4.y) || was.y != pack2(master4.z, master4.w);
+        }
         adamw_element(master4.x, m4.x, v4.x, grad4.x, adamw, state, shrink);
         adamw_element(master4.y, m4.y, v4.y, grad4.y, adamw, state, shrink);
         adamw_element(master4.z, m4.z, v4.z, grad4.z, adamw, state, shrink);
         adamw_element(master4.w, m4.w, v4.w, grad4.w, adamw, state, shrink);
+        after += bits4(master4) + bits4(m4) + bits4(v4);
         *reinterpret_cast<float4*>(master + i) = master4;
         *reinterpret_cast<float4*>(m + i) = m4;
         *reinterpret_cast<float4*>(v + i) = v4;
         *reinterpret_cast<uint2*>(param + i) = {pack2(master4.x, master4.y), pack2(master4.z, master4.w)};
     }
+    if (!check.sums) return;
+    before = block_sum(before, warps);
+    after = block_sum(after, warps + kThreads / 32);
+    wrong = block_sum(wrong, warps + 2 * (kThreads / 32));
+    if (threadIdx.x != 0) return;
+    if (before != check.sums[blockIdx.x] || wrong) check.changed[0] = blockIdx.x + 1;
+    check.sums[blockIdx.x] = after;
 }
 
 // ------------------------------------------------------------------------------------------------------------- hash
@@ -194,10 +221,10 @@ void clip_scale(StepState* state, double* norm, const float* partials, size_t un
 }
 
 void adamw_update(floatX* param, float* master, float* m, float* v, const float* grad, const uint8_t* decay, size_t n,
-                  const AdamW& adamw, const StepState* state, Stream stream) {
+                  const AdamW& adamw, const StepState* state, const StateSums& check, Stream stream) {
     CHECK(n % kUnit == 0, "adamw_update: %zu elements", n);
     if (n == 0) return;
-    launch(adamw_update_kernel, unsigned(n / kUnit), kThreads, 0, stream, param, master, m, v, grad, decay, adamw, state);
+    launch(adamw_update_kernel, unsigned(n / kUnit), kThreads, 0, stream, param, master, m, v, grad, decay, adamw, state, check);
 }
 
 uint64_t hash_floats(const float* x, size_t n, Stream stream) {

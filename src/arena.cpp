@@ -2,6 +2,7 @@
 #include "arena.h"
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include "common.h"
 #include "rng.h"
 
@@ -43,4 +44,19 @@ void arena_init(float* weights, const Arena& arena, uint64_t seed) {
             std::copy(x, x + std::min<size_t>(4, n - i), w + i);
         }
     }
+}
+
+uint32_t state_sum(const float* master, const float* m, const float* v) {
+    uint32_t sum = 0;
+    for (const float* array : {master, m, v})
+        for (size_t i = 0; i < kUnit; i++) {
+            uint32_t bits;
+            std::memcpy(&bits, array + i, sizeof bits);
+            sum += bits;
+        }
+    return sum;
+}
+
+size_t tensor_at(const Arena& arena, size_t element) {
+    return size_t(std::upper_bound(arena.offset.begin(), arena.offset.end(), element) - arena.offset.begin()) - 1;
 }

@@ -31,3 +31,7 @@ Arena arena_layout(std::vector<TensorSpec> tensors);
 // The first weights, into host memory of arena.n floats: element i of tensor t is a function of (seed, t, i) alone. Normal with the
 // table's standard deviation, zeros or ones; padding stays zero.
 void arena_init(float* weights, const Arena& arena, uint64_t seed);
+
+// The sum (mod 2^32) of the bits of one unit's master, m and v: any one flipped bit changes it.
+uint32_t state_sum(const float* master, const float* m, const float* v);
+size_t tensor_at(const Arena& arena, size_t element);       // number of the tensor whose units hold this element

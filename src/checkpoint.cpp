@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "common.h"
+#include "fault.h"
 #include "json.h"
 
 // ------------------------------------------------------------------------------------------- Hugging Face's config.json
@@ -293,25 +294,12 @@ void write_text(const std::string& folder, const char* name, const std::string& 
     if (done) done->files.push_back({name, file.bytes, file.crc});
 }
 
-// All files of a checkpoint, DONE last, each on the disk when this returns.
-void write_checkpoint(const std::string& folder, int64_t step, const CheckpointFiles& files) {
-    Done done;
-    done.step = step;
-    uint64_t bytes;
-    uint32_t crc = write_safetensors(path_join(folder, "model.safetensors"), *files.arena, {{"", files.master}}, &bytes);
-    done.files.push_back({"model.safetensors", bytes, crc});
-    crc = write_safetensors(path_join(folder, "optim.safetensors"), *files.arena,
-                            {{".exp_avg", files.m}, {".exp_avg_sq", files.v}}, &bytes);
-    done.files.push_back({"optim.safetensors", bytes, crc});
-    write_text(folder, "config.json", files.config_json, &done);
-    write_text(folder, "generation_config.json", generation_config_json(files.eot), &done);
-    if (!files.tokenizer_json.empty()) {
-        write_text(folder, "tokenizer.json", files.tokenizer_json, &done);
-        write_text(folder, "tokenizer_config.json", tokenizer_config_json(files), &done);
-    }
-    write_text(folder, "state.json", files.state_json, &done);
-    write_text(folder, "DONE", done_text(done), nullptr);
-    sync_directory(folder);
+// The two large files: the arrays in them, in order.
+struct LargeFile { const char* name; std::vector<std::string> suffixes; int first; };        // first: of master, m, v
+std::vector<LargeFile> large_files() { return {{"model.safetensors", {""}, 0}, {"optim.safetensors", {".exp_avg", ".exp_avg_sq"}, 1}}; }
+
+std::string temporary_folder(const std::string& out_dir, int64_t step) {
+    return path_join(out_dir, format("ckpt/.tmp_step_%08lld", (long long)step));
 }
 
 void rename_folder(const std::string& from, const std::string& to, unsigned flags) {
@@ -368,30 +356,103 @@ void retire(const std::string& ckpt, int64_t step, int keep) {
 }
 }  // namespace
 
-std::string save_checkpoint(const std::string& out_dir, int64_t step, const CheckpointFiles& files, int keep) {
-    CHECK(step >= 0 && keep >= 0, "step %lld, keep %d", (long long)step, keep);
-    const std::string ckpt = path_join(out_dir, "ckpt"), name = format("step_%08lld", (long long)step);
-    const std::string temporary = path_join(ckpt, ".tmp_" + name), final = path_join(ckpt, name);
+TensorRange part_tensors(const Arena& arena, int part, int parts) {
+    const auto cut = [&](int k) {
+        return size_t(std::lower_bound(arena.offset.begin(), arena.offset.end(), ceil_div(arena.n * size_t(k), size_t(parts))) - arena.offset.begin());
+    };
+    return {cut(part), cut(part + 1)};
+}
+
+void begin_checkpoint(const std::string& out_dir, int64_t step, const CheckpointFiles& files) {
+    const std::string ckpt = path_join(out_dir, "ckpt"), folder = temporary_folder(out_dir, step);
     make_directories(ckpt);
     remove_stale(ckpt);
-    try {
-        make_directories(temporary);
-        write_checkpoint(temporary, step, files);
-        place(ckpt, temporary, name);
-    } catch (const Error&) {
-        try { remove_tree(temporary); } catch (const Error&) {}         // the first error is the one to tell
-        throw;
+    make_directories(folder);
+    for (const LargeFile& large : large_files()) {                             // not synced: the first part's writer does that
+        const std::string header = safetensors_header(*files.arena, large.suffixes);
+        FileWriter(path_join(folder, large.name)).write(header.data(), header.size());
     }
+}
+
+CheckpointPart write_checkpoint_part(const std::string& out_dir, int64_t step, const CheckpointFiles& files, int part, int parts) {
+    const Arena& arena = *files.arena;
+    const TensorRange mine = part_tensors(arena, part, parts);
+    const float* const arrays[] = {files.master, files.m, files.v};
+    CheckpointPart sums;
+    const size_t end = mine.last < arena.tensors.size() ? arena.offset[mine.last] : arena.n;
+    for (size_t i = mine.first < mine.last ? arena.offset[mine.first] : end; i < end && files.sums; i += kUnit)
+        if (state_sum(arrays[0] + (i - files.base), arrays[1] + (i - files.base), arrays[2] + (i - files.base)) != files.sums[(i - files.base) / kUnit])
+            die(kExitDisagree, "the state of step %lld is damaged: %s: its weights or moments are not the bits that the last update wrote; this machine's "
+                "memory is at fault; nothing of it was saved", (long long)step, arena.tensors[tensor_at(arena, i)].name.c_str());
+    for (const LargeFile& large : large_files()) {
+        FileWriter file(path_join(temporary_folder(out_dir, step), large.name), true);
+        uint64_t at = safetensors_header(arena, large.suffixes).size() + bytes_of_tensors(arena, 0, mine.first);
+        for (size_t k = 0; k < large.suffixes.size(); k++, at += bytes_of_tensors(arena, 0, arena.tensors.size())) {
+            file.start_at(at);
+            write_tensors(&file, arena, mine.first, mine.last, arrays[large.first + k], files.base);
+            sums.of[large.first + k] = {file.bytes, file.crc};
+        }
+        file.finish();
+        if (large.first == 0) fault_point("ckpt_write", part, step);
+    }
+    return sums;
+}
+
+std::string commit_checkpoint(const std::string& out_dir, int64_t step, const CheckpointFiles& files, int keep,
+                              const std::vector<CheckpointPart>& parts) {
+    const std::string ckpt = path_join(out_dir, "ckpt"), name = format("step_%08lld", (long long)step);
+    const std::string folder = temporary_folder(out_dir, step), final = path_join(ckpt, name);
+    Done done;
+    done.step = step;
+    for (const LargeFile& large : large_files()) {
+        const std::string header = safetensors_header(*files.arena, large.suffixes);
+        DoneFile file = {large.name, header.size(), crc32c(0, header.data(), header.size())};
+        for (size_t k = 0; k < large.suffixes.size(); k++)
+            for (const CheckpointPart& part : parts) {
+                const auto& sum = part.of[large.first + k];
+                file.crc = crc32c_join(file.crc, sum.crc, sum.bytes);
+                file.bytes += sum.bytes;
+            }
+        done.files.push_back(file);
+    }
+    write_text(folder, "config.json", files.config_json, &done);
+    write_text(folder, "generation_config.json", generation_config_json(files.eot), &done);
+    if (!files.tokenizer_json.empty()) {
+        write_text(folder, "tokenizer.json", files.tokenizer_json, &done);
+        write_text(folder, "tokenizer_config.json", tokenizer_config_json(files), &done);
+    }
+    write_text(folder, "state.json", files.state_json, &done);
+    write_text(folder, "DONE", done_text(done), nullptr);
+    sync_directory(folder);
+    fault_point("ckpt_done", 0, step);
+    place(ckpt, folder, name);
     sync_directory(ckpt);
+    fault_point("ckpt_placed", 0, step);
     if (const std::string bad = verify_checkpoint(final, false); !bad.empty())
         die(kExitWrite, "write failed: %s: it does not read back: %s", final.c_str(), bad.c_str());
     write_file_atomic(path_join(ckpt, "latest"), name + "\n");
+    fault_point("ckpt_latest", 0, step);
     try {
         retire(ckpt, step, keep);
     } catch (const Error& error) {                                      // the new one is safe; only space is lost
         warn("old checkpoints stay: %s", error.message.c_str());
     }
     return final;
+}
+
+void cancel_checkpoint(const std::string& out_dir, int64_t step) {
+    try { remove_tree(temporary_folder(out_dir, step)); } catch (const Error&) {}       // the first error is the one to tell
+}
+
+std::string save_checkpoint(const std::string& out_dir, int64_t step, const CheckpointFiles& files, int keep) {
+    CHECK(step >= 0 && keep >= 0, "step %lld, keep %d", (long long)step, keep);
+    try {
+        begin_checkpoint(out_dir, step, files);
+        return commit_checkpoint(out_dir, step, files, keep, {write_checkpoint_part(out_dir, step, files, 0, 1)});
+    } catch (const Error&) {
+        cancel_checkpoint(out_dir, step);
+        throw;
+    }
 }
 
 void repair_latest(const std::string& checkpoint) try {

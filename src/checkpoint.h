@@ -26,10 +26,21 @@ struct CheckpointFiles {
     std::string config_json, tokenizer_json, state_json; // tokenizer_json may be empty
     int eot = -1;
     const Arena* arena;
-    const float *master, *m, *v;
+    const float *master, *m, *v;                         // from the arena's element `base` on
+    size_t base = 0;
+    const uint32_t* sums = nullptr;                      // state_sum of their units; null: not checked
 };
-// Returns the folder's path. Error 74 if it could not be written: older checkpoints are untouched, nothing half-written remains.
-std::string save_checkpoint(const std::string& out_dir, int64_t step, const CheckpointFiles& files, int keep);
+// A save, by `parts` writers at once, each of whole tensors: begin by part 0; then each writes its part; commit by part 0 when all are
+// there. All throw Error 74, a part that is not what its sums say Error 80: then cancel, and older checkpoints are untouched, nothing half-written remains.
+struct CheckpointPart { struct { uint64_t bytes; uint32_t crc; } of[3]; };          // master, m, v
+struct TensorRange { size_t first, last; };
+TensorRange part_tensors(const Arena& arena, int part, int parts);
+void begin_checkpoint(const std::string& out_dir, int64_t step, const CheckpointFiles& files);
+CheckpointPart write_checkpoint_part(const std::string& out_dir, int64_t step, const CheckpointFiles& files, int part, int parts);
+std::string commit_checkpoint(const std::string& out_dir, int64_t step, const CheckpointFiles& files, int keep,
+                              const std::vector<CheckpointPart>& parts);            // returns the folder's path
+void cancel_checkpoint(const std::string& out_dir, int64_t step);
+std::string save_checkpoint(const std::string& out_dir, int64_t step, const CheckpointFiles& files, int keep);      // all of it, by one
 
 // Newest complete checkpoint of a run; for each newer one that is not whole, a warning that says why. "" if there is none and
 // never was; Error 65 if some are present but none is whole.

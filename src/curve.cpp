@@ -1,6 +1,7 @@
 // curve.cpp -- the losses of a run: read back from metrics.jsonl, smoothed, drawn in a terminal.
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include "common.h"
 #include "file.h"
 #include "log.h"
@@ -33,6 +34,26 @@ Metrics read_metrics(const std::string& path) {
         } catch (const Error&) {}                        // a torn or foreign line says nothing about losses
     }
     return metrics;
+}
+
+TimeSpent read_times(const std::string& path, double since) {
+    TimeSpent spent;
+    std::vector<std::pair<int64_t, double>> steps;       // that count so far, and their seconds
+    const std::string text = file_exists(path) ? read_file(path) : "";
+    for (size_t at = 0, end; (end = text.find('\n', at)) != std::string::npos; at = end + 1) {
+        try {
+            const Json line = parse_json(std::string_view(text).substr(at, end - at), path.c_str());
+            if (line.get_double("time", path.c_str()) < since) continue;
+            const std::string event = line.get_string("event", path.c_str());
+            const int64_t step = int64_t(line.get_u64("step", path.c_str()));
+            if (event == "ckpt") spent.saving += line.get_double("stall_ms", path.c_str()) / 1e3;
+            if (event != "train" && event != "resume") continue;
+            for (; !steps.empty() && steps.back().first >= step; steps.pop_back()) spent.again += steps.back().second;
+            if (event == "train") steps.push_back({step, line.get_double("step_ms", path.c_str()) / 1e3});
+        } catch (const Error&) {}                        // as above
+    }
+    for (const auto& [step, seconds] : steps) spent.train += seconds;
+    return spent;
 }
 
 LossPoints smooth_losses(const LossPoints& points, double window) {

@@ -56,7 +56,7 @@ static void start_bucket(Ddp* ddp) {
     ddp->next++;
 }
 
-void ddp_create(Ddp* ddp, Comm* comm, const Arena* arena, int R, bool overlap, bool nccl_sums) {
+void ddp_create(Ddp* ddp, Comm* comm, const Arena* arena, int R, bool overlap, bool nccl_sums, bool check) {
     *ddp = Ddp{};
     ddp->comm = comm; ddp->arena = arena; ddp->R = R; ddp->overlap = overlap;
     ddp->lanes = R / comm->size;
@@ -81,6 +81,12 @@ void ddp_create(Ddp* ddp, Comm* comm, const Arena* arena, int R, bool overlap, b
     else ddp->master = state("fp32 weights");
     ddp->m = state("first moments");
     ddp->v = state("second moments");
+    if (check) {
+        ddp->sums = static_cast<uint32_t*>(comm_shared(comm, n / kUnit * sizeof(uint32_t), "sums of the optimizer's state"));
+        ddp->changed = static_cast<uint32_t*>(device_alloc(ddp->buckets.size() * sizeof(uint32_t), "whether the state changed"));
+        ddp->host_changed = kOnGpu ? static_cast<uint32_t*>(host_alloc(ddp->buckets.size() * sizeof(uint32_t), "whether the state changed")) : ddp->changed;
+        ddp->own_sums = kOnGpu ? static_cast<uint32_t*>(device_alloc(std::max(own_n / kUnit, size_t(1)) * sizeof(uint32_t), "sums of the optimizer's state")) : ddp->sums;
+    }
     if constexpr (kOnGpu) {
         float** const slices[] = {&ddp->own_master, &ddp->own_m, &ddp->own_v};
         for (float** slice : slices) *slice = static_cast<float*>(device_alloc(std::max(ddp->own_n, kUnit) * sizeof(float), "this rank's part of the optimizer's state"));
@@ -110,6 +116,9 @@ void ddp_destroy(Ddp* ddp) {
     for (size_t k = 1; k < ddp->grads.size(); k++) device_free(ddp->grads[k]);
     if constexpr (kOnGpu)
         for (void* memory : {static_cast<void*>(ddp->own_master), static_cast<void*>(ddp->own_m), static_cast<void*>(ddp->own_v), static_cast<void*>(ddp->decay)}) device_free(memory);
+    if (ddp->changed != ddp->host_changed) host_free(ddp->host_changed);
+    device_free(ddp->changed);
+    if (ddp->own_sums != ddp->sums) device_free(ddp->own_sums);
     exchange_destroy(ddp->exchange);
     *ddp = Ddp{};
 }
@@ -136,6 +145,12 @@ void ddp_broadcast_state(Ddp* ddp) {
     } else if constexpr (!std::is_same_v<floatX, float>) {
         if (comm->local_rank == 0) store_floats(ddp->weights, ddp->master, n);
     }
+    for (size_t b = 0; b < ddp->buckets.size() && ddp->sums; b++) {
+        const Range r = own(ddp, ddp->buckets[b]);
+        for (size_t i = r.begin; i < r.end; i += kUnit) ddp->sums[i / kUnit] = state_sum(ddp->master + i, ddp->m + i, ddp->v + i);
+        if constexpr (kOnGpu) copy_to_device(ddp->own_sums + ddp->own_at[b] / kUnit, ddp->sums + r.begin / kUnit, r.size() / kUnit * sizeof(uint32_t), nullptr);
+    }
+    stream_sync(nullptr);
     comm_barrier(comm);
 }
 
@@ -145,18 +160,21 @@ void ddp_gather_state(Ddp* ddp) {
         const Range r = own(ddp, ddp->buckets[b]);
         const auto down = [&](float* to, const float* from) { copy_to_host_later(to + r.begin, from + ddp->own_at[b], r.size() * sizeof(float), ddp->stream); };
         if constexpr (kOnGpu) { down(ddp->master, ddp->own_master); down(ddp->m, ddp->own_m); down(ddp->v, ddp->own_v); }
+        if (kOnGpu && ddp->sums) copy_to_host_later(ddp->sums + r.begin / kUnit, ddp->own_sums + ddp->own_at[b] / kUnit, r.size() / kUnit * sizeof(uint32_t), ddp->stream);
     }
     stream_sync(ddp->stream);
     if (comm->hosts > 1) {              // the owners on other hosts send; the ranks of a host share the memory
-        std::vector<float*> arrays = {ddp->m, ddp->v};
-        if constexpr (!std::is_same_v<floatX, float>) arrays.push_back(ddp->master);
-        for (float* array : arrays)
+        struct Travels { void* array; size_t unit_bytes; };
+        std::vector<Travels> all = {{ddp->m, kUnit * sizeof(float)}, {ddp->v, kUnit * sizeof(float)}};
+        if constexpr (!std::is_same_v<floatX, float>) all.push_back({ddp->master, kUnit * sizeof(float)});
+        if (ddp->sums) all.push_back({ddp->sums, sizeof(uint32_t)});
+        for (const Travels& t : all)
             for (const Range& bucket : ddp->buckets) {
                 const Range slice = host_slice(bucket, comm, comm->local_rank);
                 std::vector<size_t> cut;
-                for (int h = 0; h < comm->hosts; h++) cut.push_back((part(slice, h, comm->hosts).begin - slice.begin) * sizeof(float));
-                cut.push_back(slice.size() * sizeof(float));
-                comm_hosts_gather(ddp->comm, array + slice.begin, cut.data());
+                for (int h = 0; h < comm->hosts; h++) cut.push_back((part(slice, h, comm->hosts).begin - slice.begin) / kUnit * t.unit_bytes);
+                cut.push_back(slice.size() / kUnit * t.unit_bytes);
+                comm_hosts_gather(ddp->comm, static_cast<char*>(t.array) + slice.begin / kUnit * t.unit_bytes, cut.data());
             }
     }
     comm_barrier(ddp->comm);
@@ -221,8 +239,10 @@ void ddp_update(Ddp* ddp, const AdamW& adamw, const StepState* state) {
         const Range r = own(ddp, ddp->buckets[b]);
         const size_t at = ddp->own_at[b];
         adamw_update(ddp->weights + r.begin, ddp->own_master + at, ddp->own_m + at, ddp->own_v + at, ddp->grads[0] + r.begin,
-                     ddp->decay + r.begin / kUnit, r.size(), adamw, state, ddp->stream);
+                     ddp->decay + r.begin / kUnit, r.size(), adamw, state,
+                     ddp->sums ? StateSums{ddp->own_sums + at / kUnit, ddp->changed + b} : StateSums{}, ddp->stream);
     }
+    if (kOnGpu && ddp->sums) copy_to_host_later(ddp->host_changed, ddp->changed, ddp->buckets.size() * sizeof(uint32_t), ddp->stream);
     mark_set(ddp->marks[0].updated, ddp->stream);
     for (size_t b = ddp->buckets.size(); b-- > 0;) {
         exchange_gather_weights(ddp->exchange, ddp->buckets[b], ddp->stream);
@@ -230,6 +250,12 @@ void ddp_update(Ddp* ddp, const AdamW& adamw, const StepState* state) {
         mark_set(ddp->marks[0].gathered[b], ddp->stream);
     }
     ddp->marks[0].set = true;
+}
+
+size_t ddp_changed(const Ddp* ddp) {
+    for (size_t b = 0; b < ddp->buckets.size() && ddp->sums; b++)
+        if (ddp->host_changed[b]) return own(ddp, ddp->buckets[b]).begin + (ddp->host_changed[b] - 1) * kUnit;
+    return ddp->arena->n;
 }
 
 DdpTimes ddp_times(Ddp* ddp) {

@@ -43,6 +43,9 @@ struct Ddp {
     float *own_master, *own_m, *own_v;      // (own elements), the slice of bucket b at own_at[b]
     std::vector<size_t> own_at;
     size_t own_n;                           // elements of the three
+    // What the last update left, to be found so by the next (kernels.h, adamw_update), in the same two ways; null: not checked.
+    uint32_t *sums, *own_sums;              // (n / kUnit), (own units)
+    uint32_t *changed, *host_changed;       // (buckets)  of the device; of the host, when the update is over
     uint8_t* decay;                         // (n / kUnit)  the arena's, where kernels can read it
     std::vector<Range> buckets;             // from the arena's end to its start
     Stream stream;                          // communication
@@ -61,12 +64,13 @@ struct Ddp {
 };
 
 // The state and grads[0] come from comm's shared memory on a CPU. R is a multiple of comm->size, both powers of two.
-void ddp_create(Ddp* ddp, Comm* comm, const Arena* arena, int R, bool overlap, bool nccl_sums);
+// check: the state is summed and compared from update to update.
+void ddp_create(Ddp* ddp, Comm* comm, const Arena* arena, int R, bool overlap, bool nccl_sums, bool check);
 void ddp_destroy(Ddp* ddp);
 
 // Rank 0's master, m and v become everybody's, and the weights: after initialisation or a resume. Compares nothing; see check_agreement.
 void ddp_broadcast_state(Ddp* ddp);
-// Rank 0's master, m and v become whole: before it writes a checkpoint.
+// Rank 0's master, m and v become whole, and sums: before it writes a checkpoint.
 void ddp_gather_state(Ddp* ddp);
 
 // The step, in this order:
@@ -78,6 +82,10 @@ void ddp_gradients_ready(Ddp* ddp, int first);           // tensors from `first`
 void ddp_reduce_finish(Ddp* ddp);                        // the remaining buckets; a CPU returns when they are reduced on all ranks
 void ddp_clip(Ddp* ddp, StepState* state, double* norm, double clip, double tokens);   // clip_scale over the whole gradient, on ddp->stream
 void ddp_update(Ddp* ddp, const AdamW& adamw, const StepState* state);   // this rank's slices, then the gather of the weights
+
+// An element of the first unit that this rank's last update did not find as the one before had left it; arena->n: all were. On a GPU of
+// the last update that is over.
+size_t ddp_changed(const Ddp* ddp);
 
 // What is put on the main stream next sees all weights as updated: before anything but a step reads them.
 void ddp_settle(Ddp* ddp);

@@ -1,17 +1,18 @@
 // fault.cpp -- reads LOCKSTEP_FAULT and does what it asks; see fault.h.
 #include "fault.h"
+#include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <csignal>
 #include <cstdlib>
-#include <cstring>
 #include <string>
+#include <string_view>
 #include <unistd.h>
+#include <vector>
 #include "common.h"
 
 namespace {
 
-struct Fault { bool on = false; int64_t rank = 0, step = -1, argument = 0; std::string at, action; };
+struct Fault { int64_t rank = 0, step = -1, attempt = -1, argument = 0; std::string at, action; };
 
 int64_t number(std::string_view text, const char* all) {
     int64_t n = 0;
@@ -20,40 +21,63 @@ int64_t number(std::string_view text, const char* all) {
     return n;
 }
 
-Fault parse(const char* all) {
+// The text up to `separator`, which is taken from the front of *rest.
+std::string_view next_word(std::string_view* rest, char separator) {
+    const std::string_view word = rest->substr(0, rest->find(separator));
+    rest->remove_prefix(std::min(rest->size(), word.size() + 1));
+    return word;
+}
+
+Fault parse_one(std::string_view text, const char* all) {
     Fault f;
-    f.on = true;
-    for (std::string_view rest = all; !rest.empty();) {
-        const std::string_view word = rest.substr(0, rest.find(','));
-        rest.remove_prefix(std::min(rest.size(), word.size() + 1));
-        const std::string_view key = word.substr(0, word.find('=')), value = word.substr(std::min(word.size(), key.size() + 1));
+    while (!text.empty()) {
+        std::string_view value = next_word(&text, ',');
+        const std::string_view key = next_word(&value, '=');
         if (key == "rank") f.rank = number(value, all);
         else if (key == "step") f.step = number(value, all);
+        else if (key == "try") f.attempt = number(value, all);
         else if (key == "at") f.at = value;
         else if (key == "do") {
-            f.action = value.substr(0, value.find(':'));
-            if (f.action.size() < value.size()) f.argument = number(value.substr(f.action.size() + 1), all);
-        } else die(kExitUsage, "LOCKSTEP_FAULT: %s: unknown key \"%.*s\"; want rank, step, at, do", all, int(key.size()), key.data());
+            f.action = next_word(&value, ':');
+            if (!value.empty()) f.argument = number(value, all);
+        } else die(kExitUsage, "LOCKSTEP_FAULT: %s: unknown key \"%.*s\"; want rank, step, at, do, try", all, int(key.size()), key.data());
     }
-    for (const char* known : {"kill", "stop", "exit", "sleep", "nan", "flip"})
-        if (f.action == known) {
-            warn("LOCKSTEP_FAULT is set: %s", all);
-            return f;
-        }
-    die(kExitUsage, "LOCKSTEP_FAULT: %s: unknown action \"%s\"; want kill, stop, exit:N, sleep:S, nan, flip:K", all, f.action.c_str());
+    for (const char* known : {"kill", "stop", "exit", "sleep", "eio", "nan", "flip"})
+        if (f.action == known) return f;
+    die(kExitUsage, "LOCKSTEP_FAULT: %s: unknown action \"%s\"; want kill, stop, exit:N, sleep:S, eio, nan, flip:K", all, f.action.c_str());
+}
+
+std::vector<Fault> parse(const char* all) {
+    std::vector<Fault> faults;
+    if (!all || !*all) return faults;
+    for (std::string_view rest = all; !rest.empty();) faults.push_back(parse_one(next_word(&rest, ';'), all));
+    warn("LOCKSTEP_FAULT is set: %s", all);
+    return faults;
+}
+
+std::vector<Fault> faults_at(const char* point, int rank, int64_t step) {
+    static const std::vector<Fault> faults = parse(std::getenv("LOCKSTEP_FAULT"));
+    static const int attempt = std::getenv("LOCKSTEP_TRY") ? std::atoi(std::getenv("LOCKSTEP_TRY")) : 0;
+    std::vector<Fault> here;
+    for (const Fault& f : faults)
+        if (f.at == point && f.rank == rank && f.step == step && (f.attempt < 0 || f.attempt == attempt)) here.push_back(f);
+    return here;
 }
 
 }  // namespace
 
+bool fault_ahead(const char* point, int rank, int64_t step) { return !faults_at(point, rank, step).empty(); }
+
 Damage fault_point(const char* point, int rank, int64_t step, size_t n) {
-    static const Fault fault = std::getenv("LOCKSTEP_FAULT") ? parse(std::getenv("LOCKSTEP_FAULT")) : Fault{};
-    if (!fault.on || fault.at != point || fault.rank != rank || fault.step != step) return {};
-    warn("LOCKSTEP_FAULT fires: %s at %s", fault.action.c_str(), point);
-    if (fault.action == "kill") raise(SIGKILL);
-    if (fault.action == "stop") raise(SIGSTOP);
-    if (fault.action == "exit") _exit(int(fault.argument));
-    if (fault.action == "sleep") sleep(unsigned(fault.argument));
-    if (fault.action == "nan") return {Damage::nan, 0};
-    if (fault.action == "flip") return {Damage::flip, size_t(fault.argument) % n};
+    for (const Fault& fault : faults_at(point, rank, step)) {
+        warn("LOCKSTEP_FAULT fires: %s at %s", fault.action.c_str(), point);
+        if (fault.action == "kill") raise(SIGKILL);
+        if (fault.action == "stop") raise(SIGSTOP);
+        if (fault.action == "exit") _exit(int(fault.argument));
+        if (fault.action == "sleep") sleep(unsigned(fault.argument));
+        if (fault.action == "eio") die(kExitWrite, "write failed: Input/output error (LOCKSTEP_FAULT)");
+        if (fault.action == "nan") return {Damage::nan, 0};
+        if (fault.action == "flip") return {Damage::flip, size_t(fault.argument) % n};
+    }
     return {};
 }

@@ -1,7 +1,14 @@
 // fault.h -- faults on purpose, for tests: LOCKSTEP_FAULT="rank=1,step=7,at=bwd,do=kill". Off unless the variable is set, loud when it is.
 //
-//   at   bwd   after the first leaf's backward: nan and flip hit its gradients        opt   after the update: the fp32 weights
-//   do   kill  stop  exit:N  sleep:S  nan (the first value)  flip:K (bit 20 of value K)
+//   at   fwd, bwd          before the first leaf; after its backward: nan and flip hit its gradients
+//        reduce            before the reduction is waited for
+//        opt, opt_m, opt_v after the update: the fp32 weights, the first, the second moments
+//        ckpt_copy         a save: before the state is copied; the step is the checkpoint's
+//        ckpt_write        in the background, between the rank's two files
+//        ckpt_done, ckpt_placed, ckpt_latest    rank 0: DONE is written; the folder has its name; `latest` names it
+//        load              rank 0: before a checkpoint is read; the step is 0
+//   do   kill  stop  exit:N  sleep:S  eio (an Error 74)  nan (the first value)  flip:K (bit 20 of value K)
+//   try  N: only in attempt N of --np's supervisor, from 0. Several faults are separated by ";".
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -10,5 +17,6 @@
 struct Damage { enum { none, nan, flip } kind; size_t index; };
 
 // Does what the variable asks if point, rank and step are the ones it names; otherwise nothing. n: numbers there are to spoil.
-// A malformed value is an Error (2).
-Damage fault_point(const char* point, int rank, int64_t step, size_t n);
+// A malformed value is an Error (2). Any thread may call it.
+Damage fault_point(const char* point, int rank, int64_t step, size_t n = 0);
+bool fault_ahead(const char* point, int rank, int64_t step);    // it will do something there

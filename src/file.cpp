@@ -162,9 +162,15 @@ std::string program_folder() {
 
 // ---------------------------------------------------------------------------------------------------------- writing
 
-FileWriter::FileWriter(const std::string& path) : path(path) {
-    fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-    if (fd < 0) die(kExitWrite, "cannot create: %s: %s", path.c_str(), std::strerror(errno));
+FileWriter::FileWriter(const std::string& path, bool exists) : path(path) {
+    fd = ::open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC | (exists ? 0 : O_CREAT | O_EXCL), 0666);
+    if (fd < 0) die(kExitWrite, "cannot %s: %s: %s", exists ? "open" : "create", path.c_str(), std::strerror(errno));
+}
+
+void FileWriter::start_at(uint64_t offset) {
+    if (::lseek(fd, off_t(offset), SEEK_SET) < 0) die(kExitWrite, "cannot seek: %s: %s", path.c_str(), std::strerror(errno));
+    bytes = 0;
+    crc = 0;
 }
 
 FileWriter::~FileWriter() {
@@ -302,6 +308,24 @@ uint32_t crc32c(uint32_t crc, const void* data, size_t bytes) {
 
 uint32_t crc32c_portable(uint32_t crc, const void* data, size_t bytes) {
     return ~crc_tables(~crc, static_cast<const unsigned char*>(data), bytes);
+}
+
+// A checksum is a polynomial over GF(2) modulo Castagnoli's, its highest power in the lowest bit. Zero bytes behind a file multiply its
+// checksum by x^8 each; then the other part's is added (Adler's crc32_combine, zlib).
+static uint32_t crc_product(uint32_t a, uint32_t b) {
+    uint32_t product = 0;
+    for (uint32_t bit = 1u << 31; bit; bit >>= 1) {
+        if (a & bit) product ^= b;
+        b = b >> 1 ^ (b & 1 ? 0x82F63B78u : 0);
+    }
+    return product;
+}
+
+uint32_t crc32c_join(uint32_t a, uint32_t b, uint64_t bytes_of_b) {
+    uint32_t power = 1u << 23;                          // x^8, then its squares
+    for (; bytes_of_b; bytes_of_b >>= 1, power = crc_product(power, power))
+        if (bytes_of_b & 1) a = crc_product(power, a);
+    return a ^ b;
 }
 
 // ---------------------------------------------------------------------------------------------------------- SHA-256

@@ -32,10 +32,11 @@ std::string base_name(const std::string& path);
 std::string path_join(const std::string& a, const std::string& b);
 std::string program_folder();                                          // where the running program lies
 
-// Writes a file that must not exist, in blocks, with a checksum of what was given; 74 on any failure, named.
+// Writes a new file, in blocks, with a checksum of what was given; 74 on any failure, named.
 struct FileWriter {
-    explicit FileWriter(const std::string& path);
+    explicit FileWriter(const std::string& path, bool exists = false);   // exists: one that another rank has made, to write a part of
     ~FileWriter();                                       // closes; without finish() the file is incomplete
+    void start_at(uint64_t offset);                      // the next byte goes there; bytes and crc begin anew
     void write(const void* data, size_t bytes);
     void finish();                                       // flush, fsync, close, each checked
     uint64_t bytes = 0;
@@ -49,6 +50,7 @@ struct FileWriter {
 void write_file_atomic(const std::string& path, std::string_view content);
 
 uint32_t crc32c(uint32_t crc, const void* data, size_t bytes);         // start with 0; "123456789" gives e3069283
+uint32_t crc32c_join(uint32_t a, uint32_t b, uint64_t bytes_of_b);     // of a file, from those of its two parts
 uint32_t crc32c_portable(uint32_t crc, const void* data, size_t bytes);   // what crc32c does where there is no instruction for it
 struct Sha256 {                                                        // FIPS 180-4
     Sha256();

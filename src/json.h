@@ -43,6 +43,7 @@ struct JsonLine {
     JsonLine& add(const char* key, bool x) { return raw(key, x ? "true" : "false"); }
     JsonLine& add(const char* key, const char* x) { return raw(key, json_quote(x)); }
     JsonLine& add(const char* key, const std::string& x) { return raw(key, json_quote(x)); }
+    JsonLine& add(const JsonLine& more) { body += (body.empty() || more.body.empty() ? "" : ",") + more.body; return *this; }
     JsonLine& raw(const char* key, const std::string& json);   // already JSON
     std::string text() const { return "{" + body + "}"; }
   private:

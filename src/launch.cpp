@@ -228,9 +228,19 @@ void report_out_dir(const std::string& out_dir) {
     close(fd);
 }
 
+static const double process_began = now_seconds();
+
+double job_seconds() {
+    const char* const began = std::getenv("LOCKSTEP_BEGAN");        // by the same clock, which all processes share
+    return now_seconds() - (began ? std::atof(began) : process_began);
+}
+
+int job_restarts() { return std::getenv("LOCKSTEP_TRY") ? std::atoi(std::getenv("LOCKSTEP_TRY")) : 0; }
+
 int launch_ranks(int np, int max_restarts, bool elastic, const std::vector<std::string>& argv) {
     signal(SIGCHLD, SIG_DFL);                               // whoever started us may have it ignored: then waitpid finds nobody
     const std::string program = program_path();
+    setenv("LOCKSTEP_BEGAN", format("%.3f", process_began).c_str(), 1);
     std::vector<std::string> next = without_option(argv, "np", true);
     std::string out_dir;
     std::string before;                                     // the newest checkpoint when the attempt began

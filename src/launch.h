@@ -15,6 +15,10 @@ int launch_ranks(int np, int max_restarts, bool elastic, const std::vector<std::
 // Rank 0 tells its supervisor, if it has one, where this run saves: a restart needs to know.
 void report_out_dir(const std::string& out_dir);
 
+// Since this process, or its supervisor, was started.
+double job_seconds();
+int job_restarts();                     // of that supervisor
+
 // The arguments of the next attempt: --out-dir OUT, --resume auto, no --force. `saved`: OUT has a checkpoint; without one a --resume
 // PATH stays as it was given. out_dir empty: unknown, the run never began.
 std::vector<std::string> restart_arguments(const std::vector<std::string>& argv, const std::string& out_dir, bool saved);

@@ -1,6 +1,7 @@
 // log.cpp -- lines for people on stdout, lines for programs in metrics.jsonl. Neither can end a run.
 #include "log.h"
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <climits>
 #include <cmath>
@@ -91,7 +92,8 @@ int terminal_columns() {
 struct Log::Impl {
     int fd = -1;                        // metrics.jsonl; -1: none
     std::string path, pending;          // lines, or the rest of one, that the disk did not take
-    bool warned_file = false, console_lost = false;
+    std::atomic<bool> warned_file = false;
+    bool console_lost = false;
     bool terminal = false, live = false;    // live: a line about a step stands on the terminal and may be rewritten
     int64_t log_every = 0;
     double last_line = -1e9;            // time of the last line about a step
@@ -123,8 +125,7 @@ struct Log::Impl {
         if (error) complain(error);
     }
     void complain(int error) {
-        if (!warned_file) warn("%s: %s; the run goes on, its lines wait in memory", path.c_str(), strerror(error));
-        warned_file = true;
+        if (!warned_file.exchange(true)) warn("%s: %s; the run goes on, its lines wait in memory", path.c_str(), strerror(error));
     }
 };
 
@@ -179,7 +180,6 @@ void Log::event(const JsonLine& line) {
 }
 
 void Log::sync() {
-    impl->flush();
     if (impl->fd >= 0 && fdatasync(impl->fd) != 0 && errno != EINVAL) impl->complain(errno);   // EINVAL: a pipe, /dev/null
 }
 

@@ -41,7 +41,7 @@ struct Log {
     void sample_text(const std::string& text);                                  // streamed; may cut UTF-8 characters
     void sample_end(int64_t step, const std::string& prompt, const std::string& text);
     void curve() const;                         // the losses so far, drawn with braille dots
-    void sync();                                // metrics.jsonl on disk: before each checkpoint's commit
+    void sync();                                // metrics.jsonl on disk: before each checkpoint's commit, by its thread
     double best_val = 1e300;                    // of this run; on a resume of the part of it that counts
   private:
     struct Impl; Impl* impl;
@@ -57,6 +57,10 @@ std::string train_line_text(const TrainLine& line, double eta, int columns = 0);
 // such events are skipped. Errors: 66.
 struct Metrics { LossPoints train, val; };
 Metrics read_metrics(const std::string& path);
+// Where a job's time went, in seconds, from the events since `since` (of the clock in "time"): steps that count, steps that a resume
+// did again, training standing still for checkpoints. What is missing was start-up, evaluation, or lost.
+struct TimeSpent { double train = 0, again = 0, saving = 0; };
+TimeSpent read_times(const std::string& path, double since);
 // Drops the points with this or a later step: the run has gone back there.
 void drop_losses(LossPoints* points, int64_t step);
 // Appends a point, and drops what it replaces.

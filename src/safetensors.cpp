@@ -240,34 +240,38 @@ bool convert_to_floats(float* out, const char* data, const std::string& dtype, s
 
 // ---------------------------------------------------------------------------------------------------------- writing
 
-uint32_t write_safetensors(const std::string& path, const Arena& arena, const std::vector<NamedArena>& arenas, uint64_t* bytes) {
+uint64_t bytes_of_tensors(const Arena& arena, size_t first, size_t last) {
+    uint64_t bytes = 0;
+    for (size_t i = first; i < last; i++) bytes += arena.tensors[i].file_rows * arena.tensors[i].cols * sizeof(float);
+    return bytes;
+}
+
+std::string safetensors_header(const Arena& arena, const std::vector<std::string>& suffixes) {
     std::string header = "{\"__metadata__\":{\"format\":\"pt\"}";           // older readers ask for this key
     uint64_t at = 0;
-    for (const NamedArena& a : arenas)
+    for (const std::string& suffix : suffixes)
         for (size_t i = 0; i < arena.tensors.size(); i++) {
             const TensorSpec& spec = arena.tensors[i];
-            const std::string name = spec.name + a.suffix;
-            const uint64_t n = spec.file_rows * spec.cols;
-            check_finite(kExitOther, a.values + arena.offset[i], n, name, "the model is not saved");
-            header += "," + json_quote(name) + ":{\"dtype\":\"F32\",\"shape\":" + shape_text(file_shape(spec)) +
-                      ",\"data_offsets\":[" + std::to_string(at) + "," + std::to_string(at + 4 * n) + "]}";
-            at += 4 * n;
+            const uint64_t end = at + bytes_of_tensors(arena, i, i + 1);
+            header += "," + json_quote(spec.name + suffix) + ":{\"dtype\":\"F32\",\"shape\":" + shape_text(file_shape(spec)) +
+                      ",\"data_offsets\":[" + std::to_string(at) + "," + std::to_string(end) + "]}";
+            at = end;
         }
     header += "}";
     header.resize(round_up<size_t>(8 + header.size(), 64) - 8, ' ');        // data at 64 bytes: aligned when the file is mapped
     CHECK(header.size() <= kMaxHeader, "header of %zu bytes", header.size());
-
-    FileWriter file(path);
     const uint64_t length = header.size();
-    file.write(&length, 8);
-    file.write(header.data(), header.size());
+    return std::string(reinterpret_cast<const char*>(&length), 8) + header;
+}
+
+void write_tensors(FileWriter* file, const Arena& arena, size_t first, size_t last, const float* values, size_t base) {
     std::vector<float> buffer;
-    for (const NamedArena& a : arenas)
-        for (size_t i = 0; i < arena.tensors.size(); i++)
-            write_tensor(&file, arena.tensors[i], a.values + arena.offset[i], &buffer);
-    file.finish();
-    *bytes = file.bytes;
-    return file.crc;
+    for (size_t i = first; i < last; i++) {
+        const TensorSpec& spec = arena.tensors[i];
+        const float* const tensor = values + (arena.offset[i] - base);
+        check_finite(kExitOther, tensor, spec.file_rows * spec.cols, spec.name, "the model is not saved");
+        write_tensor(file, spec, tensor, &buffer);
+    }
 }
 
 // ---------------------------------------------------------------------------------------------------------- reading

@@ -30,3 +30,9 @@ struct Dropout {
 };
 
 struct AdamW { float beta1, beta2, eps, weight_decay; };
+
+// A check of AdamW's state between two updates, per unit of the arena: the sum of the bits of master, m and v. Null: none.
+struct StateSums {
+    uint32_t* sums = nullptr;       // (units)
+    uint32_t* changed = nullptr;    // (1)  a unit that was not as the last update left it, plus 1
+};

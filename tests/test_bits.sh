@@ -67,7 +67,7 @@ check stopped_by_int_at_0_resumed_2_to_1 interrupted 2 1 INT 0
 # Killed: goes on from the last checkpoint, by hand and by the supervisor.
 killed() {
     out="$tmp/killed"
-    LOCKSTEP_FAULT="rank=1,step=8,at=bwd,do=kill" $train --np 2 --max-restarts 0 $job --out-dir "$out" >"$out.log" 2>&1; code=$?
+    LOCKSTEP_FAULT="rank=1,step=8,at=fwd,do=sleep:1;rank=1,step=8,at=bwd,do=kill" $train --np 2 --max-restarts 0 $job --out-dir "$out" >"$out.log" 2>&1; code=$?
     [ $code -eq 69 ] || { echo "exit code $code, want 69"; tail -n 3 "$out.log"; return 1; }
     $train --np 4 --resume "$out" >"$out.log2" 2>&1 || { tail -n 3 "$out.log2"; return 1; }
     same "$tmp/one" "$out"
@@ -75,7 +75,7 @@ killed() {
 check killed_at_8_resumed_2_to_4 killed
 # A rank that always dies at the same step: after two attempts with 4 ranks --elastic goes on with 2, to the same end.
 elastic() {
-    LOCKSTEP_FAULT="rank=3,step=8,at=bwd,do=kill" run elastic $train --np 4 --elastic || return 1
+    LOCKSTEP_FAULT="rank=3,step=8,at=fwd,do=sleep:1;rank=3,step=8,at=bwd,do=kill" run elastic $train --np 4 --elastic || return 1
     grep -q 'starting only 2 ranks again (2 of 3), from step_00000005' "$tmp/elastic.log" || { cat "$tmp/elastic.log"; return 1; }
     for try in 0 1; do grep -q '^rank 3 (pid [0-9]*) was killed by signal 9' "$tmp/elastic/failed/try_$try.rank_3.log" || return 1; done
     grep -q 'peer lost: rank 3' "$tmp/elastic/failed/try_0.rank_0.log" && same "$tmp/one" "$tmp/elastic"

@@ -59,7 +59,7 @@ check "--reduce nccl: other bits, the same losses" nccl_sums
 
 # Interrupted and gone on with another number of ranks.
 resumed() {
-    LOCKSTEP_FAULT="rank=1,step=3,at=bwd,do=kill" run killed $emu --np 2 --max-restarts 0 >/dev/null 2>&1
+    LOCKSTEP_FAULT="rank=1,step=3,at=fwd,do=sleep:1;rank=1,step=3,at=bwd,do=kill" run killed $emu --np 2 --max-restarts 0 >/dev/null 2>&1
     [ "$(cat "$tmp/killed/ckpt/latest")" = step_00000002 ] || { echo "saved $(cat "$tmp/killed/ckpt/latest")"; return 1; }
     $emu --device gpu --resume "$tmp/killed" --np 4 >"$tmp/killed.log2" 2>&1 || { tail -n 3 "$tmp/killed.log2"; return 1; }
     same "$tmp/one" "$tmp/killed"
@@ -67,6 +67,9 @@ resumed() {
 check "killed, resumed with 4 ranks" resumed
 flipped() { LOCKSTEP_FAULT="rank=2,step=3,at=bwd,do=flip:100" run flipped $emu --np 4; [ $? -ne 0 ] && grep -q 'rank 2 computed leaf 2 differently' "$tmp/flipped.log" || { tail -n 2 "$tmp/flipped.log"; return 1; }; }
 check "a flipped bit in a gradient is found, the rank named" flipped
+state() { LOCKSTEP_FAULT="rank=1,step=$2,at=$1,do=flip:5000" run "state_$1" $emu --np 4 --max-restarts 0; [ $? -ne 0 ] && grep -q "$3" "$tmp/state_$1.log" || { tail -n 2 "$tmp/state_$1.log"; return 1; }; }
+check "in a weight too, by the next update" state opt 2 'rank 1 (host .*between two updates its weights or moments changed'
+check "and in a moment, by the save" state opt_v 4 'the state of step 5 is damaged'
 # Blocks of these GPUs have 99 KB of shared memory; the others of the tests run as on an H100.
 expect "with the shared memory of sm_89" 0 ' 0 failed' env SIMT_ARCH=89 "${TOOLS:-$PWD/build}/tests/kernels_emu" classifier attention_backward
 lost() { LOCKSTEP_FAULT="rank=1,step=3,at=bwd,do=$1" timeout 60 $emu $job --timeout 4 --np 2 --max-restarts 0 --out-dir "$tmp/lost_$1" >"$tmp/lost.log" 2>&1; code=$?

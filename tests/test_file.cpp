@@ -56,6 +56,16 @@ TEST(crc32c_vectors) {
     }
 }
 
+TEST(crc32c_of_two_parts) {
+    std::string text;
+    for (int i = 0; i < 100000; i++) text += char(i * i >> 3);
+    const uint32_t whole = crc32c(0, text.data(), text.size());
+    for (const size_t cut : {size_t(0), size_t(1), size_t(7), size_t(65536), text.size() - 1, text.size()}) {
+        const uint32_t a = crc32c(0, text.data(), cut), b = crc32c(0, text.data() + cut, text.size() - cut);
+        EXPECT(crc32c_join(a, b, text.size() - cut) == whole, "cut at %zu", cut);
+    }
+}
+
 TEST(crc32c_pieces_and_alignment) {
     const std::string s = pattern(1003);
     for (size_t begin = 0; begin < 9; begin++) {

@@ -61,7 +61,7 @@ check "another number of lanes is noticed" other_tree
 
 # Interrupted, and gone on with another number of ranks.
 killed() {
-    LOCKSTEP_FAULT="rank=1,step=8,at=bwd,do=kill" LOCKSTEP_TRANSPORT=staged run killed $train --np 2 --max-restarts 0 >/dev/null 2>&1
+    LOCKSTEP_FAULT="rank=1,step=8,at=fwd,do=sleep:1;rank=1,step=8,at=bwd,do=kill" LOCKSTEP_TRANSPORT=staged run killed $train --np 2 --max-restarts 0 >/dev/null 2>&1
     [ "$(cat "$tmp/killed/ckpt/latest")" = step_00000005 ] || { echo "saved $(cat "$tmp/killed/ckpt/latest")"; return 1; }
     timeout 120 $train --device gpu --resume "$tmp/killed" >"$tmp/killed.log2" 2>&1 || { tail -n 3 "$tmp/killed.log2"; return 1; }
     same "$tmp/one" "$tmp/killed"

@@ -58,7 +58,7 @@ struct Job {
             gpt_forward_backward(&model, results + leaf, batch + size_t(leaf) * 2 * N, batch + size_t(leaf) * 2 * N + N, leaf > 0, state, uint32_t(leaf), nullptr, nullptr, nullptr, stream);
         norm_partials(partials, grads, n, stream);
         clip_scale(state, results + 2, partials, n / kUnit, 1.0, 48, stream);
-        adamw_update(weights, master, m, v, grads, decay, n, {0.9f, 0.95f, 1e-8f, 0.1f}, state, stream);
+        adamw_update(weights, master, m, v, grads, decay, n, {0.9f, 0.95f, 1e-8f, 0.1f}, state, {}, stream);
         copy_to_host_later(host_results, results, 3 * sizeof(double), stream);
     }
 };

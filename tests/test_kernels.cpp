@@ -4,6 +4,8 @@
 // k roundings of a float (2^-23) at the size of the largest value; a sum of n random terms loses about sqrt(n) / 2 of them.
 #include "kernel_cases.h"
 #include <algorithm>
+#include <random>
+#include "arena.h"
 #include "common.h"
 
 static const StepState kState = {42, 7, 1e-3f, 0.5f, 0.19f, 0.0975f};       // bias1, bias2: of the second step, betas 0.9 and 0.95
@@ -679,8 +681,8 @@ TEST(clip_scale) {
     c.arena = true;
     Tensor &master = c.inout(kFloat, normal(kUnit)), &m = c.inout(kFloat, normal(kUnit)), &v = c.inout(kFloat, std::vector<float>(kUnit, 1)), &param = c.inout(kX, normal(kUnit));
     Tensor &grad = c.in(kFloat, normal(kUnit)), &decay = c.in(kByte, {1});
-    if (kHalf) RUN(c, adamw_update, param, master, m, v, grad, decay, kUnit, AdamW{0.9f, 0.95f, 1e-8f, 0.1f}, state);
-    else RUN(c, adamw_update, master, master, m, v, grad, decay, kUnit, AdamW{0.9f, 0.95f, 1e-8f, 0.1f}, state);
+    if (kHalf) RUN(c, adamw_update, param, master, m, v, grad, decay, kUnit, AdamW{0.9f, 0.95f, 1e-8f, 0.1f}, state, StateSums{});
+    else RUN(c, adamw_update, master, master, m, v, grad, decay, kUnit, AdamW{0.9f, 0.95f, 1e-8f, 0.1f}, state, StateSums{});
     for (size_t i = 0; i < kUnit; i++) EXPECT(master.got[i] == double(master.start[i]) && m.got[i] == double(m.start[i]), "changed at %zu", i);
 }
 
@@ -698,7 +700,7 @@ TEST(adamw_update) {
         Tensor &master = c.inout(kFloat, normal(n)), &m = c.inout(kFloat, normal(n)), &v = c.inout(kFloat, squares);
         Tensor &grad = c.in(kFloat, normal(n)), &decay = c.in(kByte, decays), &half = c.scratch(kX, n);
         Either param = {sizeof(SPEC::floatX) == 2 ? &half : &master, sizeof(BACKEND::floatX) == 2 ? &half : &master};
-        RUN(c, adamw_update, param, master, m, v, grad, decay, n, kAdamW, state);
+        RUN(c, adamw_update, param, master, m, v, grad, decay, n, kAdamW, state, StateSums{});
         c.same(master);
         c.same(m);
         c.same(v);
@@ -732,10 +734,10 @@ TEST(adamw_steps) {
         const StepState now = {42, step, 1e-2f, 0.25f, float(bias1), float(bias2)};
         BACKEND::copy_to_device(state, &now, sizeof now, nullptr);
         BACKEND::copy_to_device(grad, g.data(), n * 4, nullptr);
-        BACKEND::adamw_update(param(master[0]), master[0], m_[0], v_[0], grad, decay_, n, kAdamW, state, nullptr);
+        BACKEND::adamw_update(param(master[0]), master[0], m_[0], v_[0], grad, decay_, n, kAdamW, state, {}, nullptr);
         for (size_t at = 0; at < n; at += kUnit)
             BACKEND::adamw_update(param(master[1] + at), master[1] + at, m_[1] + at, v_[1] + at, grad + at, decay_ + at / kUnit, kUnit,
-                                  kAdamW, state, nullptr);
+                                  kAdamW, state, {}, nullptr);
         BACKEND::stream_sync(nullptr);
         for (size_t i = 0; i < n; i++) {
             const double s = double(now.grad_scale) * g[i];
@@ -754,6 +756,61 @@ TEST(adamw_steps) {
     EXPECT(moved > 0.03, "the weights moved by %g only: the test tests nothing", moved);
     for (void* p : {(void*)master[0], (void*)master[1], (void*)m_[0], (void*)m_[1], (void*)v_[0], (void*)v_[1], (void*)grad, (void*)half,
                     (void*)decay_, (void*)state})
+        BACKEND::device_free(p);
+}
+
+// A flipped bit in master, m, v or param is seen by the next update, which says where; an untouched state is not accused.
+TEST(adamw_check) {
+    const size_t units = 3, n = units * kUnit;
+    const std::vector<float> zero(n, 0), grads = normal(n), start = normal(n);
+    const auto device = [&](size_t bytes) { return BACKEND::device_alloc(bytes, "test"); };
+    float *m = static_cast<float*>(device(n * 4)), *v = static_cast<float*>(device(n * 4)), *grad = static_cast<float*>(device(n * 4));
+    float* master = static_cast<float*>(device(n * 4));
+    constexpr bool kOne = sizeof(BACKEND::floatX) == 4;             // param and master are one array
+    BACKEND::floatX* param = kOne ? reinterpret_cast<BACKEND::floatX*>(master) : static_cast<BACKEND::floatX*>(device(n * sizeof(BACKEND::floatX)));
+    uint8_t* decay = static_cast<uint8_t*>(device(units));
+    StepState* state = static_cast<StepState*>(device(sizeof(StepState)));
+    const StateSums check = {static_cast<uint32_t*>(device(units * 4)), static_cast<uint32_t*>(device(4))};
+    const auto up = [](void* to, const void* from, size_t bytes) { BACKEND::copy_to_device(to, from, bytes, nullptr); };
+    const auto update = [&] {
+        const uint32_t none = 0;
+        uint32_t changed;
+        up(check.changed, &none, 4);
+        BACKEND::adamw_update(param, master, m, v, grad, decay, n, kAdamW, state, check, nullptr);
+        BACKEND::copy_to_host(&changed, check.changed, 4, nullptr);
+        return changed;
+    };
+    const auto begin = [&] {
+        std::vector<uint32_t> sums;
+        std::vector<BACKEND::floatX> rounded(n);
+        for (size_t k = 0; k < n; k += kUnit) sums.push_back(state_sum(start.data() + k, zero.data(), zero.data()));
+        BACKEND::store_floats(rounded.data(), start.data(), n);
+        up(master, start.data(), n * 4); up(param, rounded.data(), n * sizeof rounded[0]);
+        up(m, zero.data(), n * 4); up(v, zero.data(), n * 4);
+        up(check.sums, sums.data(), units * 4);
+        BACKEND::stream_sync(nullptr);
+    };
+    const StepState now = {42, 0, 1e-2f, 0.25f, 0.1f, 0.05f};
+    up(state, &now, sizeof now); up(grad, grads.data(), n * 4);
+    begin();
+    for (int step = 0; step < 3; step++) EXPECT(update() == 0, "step %d: an untouched state was found changed", step);
+    std::mt19937 random(1);
+    const struct { void* array; size_t bytes; } arrays[] = {{master, 4 * n}, {m, 4 * n}, {v, 4 * n}, {param, sizeof(BACKEND::floatX) * n}};
+    for (int flip = 0; flip < 40; flip++) {
+        begin();
+        update();
+        const auto& a = arrays[flip % 4];
+        const size_t bit = random() % (8 * a.bytes);
+        uint8_t byte;
+        BACKEND::copy_to_host(&byte, static_cast<char*>(a.array) + bit / 8, 1, nullptr);
+        byte ^= uint8_t(1 << bit % 8);
+        up(static_cast<char*>(a.array) + bit / 8, &byte, 1);
+        BACKEND::stream_sync(nullptr);
+        const uint32_t want = uint32_t(bit / 8 * units / a.bytes + 1), got = update();
+        EXPECT(got == want, "array %d, bit %zu: got unit %u, want %u", flip % 4, bit, got, want);
+    }
+    for (void* p : {static_cast<void*>(master), static_cast<void*>(m), static_cast<void*>(v), static_cast<void*>(grad), static_cast<void*>(decay),
+                    static_cast<void*>(state), static_cast<void*>(check.sums), static_cast<void*>(check.changed), kOne ? nullptr : static_cast<void*>(param)})
         BACKEND::device_free(p);
 }
 

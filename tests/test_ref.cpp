@@ -158,7 +158,7 @@ TEST(adamw_first_step) {
     g[1] = -200; g[2] = 0;
     const uint8_t decay[1] = {1};
     const StepState state = {0, 0, 0.125f, 0.25f, 0.1f, 0.05f};
-    adamw_update(w.data(), w.data(), m.data(), v.data(), g.data(), decay, kUnit, {0.9f, 0.95f, 1e-8f, 0.5f}, &state, nullptr);
+    adamw_update(w.data(), w.data(), m.data(), v.data(), g.data(), decay, kUnit, {0.9f, 0.95f, 1e-8f, 0.5f}, &state, {}, nullptr);
     const double shrunk = 1 - 0.125 * 0.5, want[3] = {shrunk - 0.125, shrunk + 0.125, shrunk};
     expect_near(w.data(), want, 3, 3e-6, "weights");                 // eps / |g| is 1.3e-5, times lr
     const double want_m[3] = {0.1 * 0.25 * 3e-3, 0.1 * 0.25 * -200, 0}, want_v[3] = {0.05 * 0.75e-3 * 0.75e-3, 0.05 * 50 * 50, 0};
@@ -454,7 +454,7 @@ TEST(golden_adamw) {
         const Floats grad = spread(input(format("adamw.grad%d", step).c_str()));
         const StepState state = {0, uint32_t(step), 0.0625f / float(1 << step), 1, float(1 - std::pow(0.9, step + 1)),
                                  float(1 - std::pow(0.95, step + 1))};
-        adamw_update(w.data(), w.data(), m.data(), v.data(), grad.data(), decay, n, {0.9f, 0.95f, 1e-8f, 0.1f}, &state, nullptr);
+        adamw_update(w.data(), w.data(), m.data(), v.data(), grad.data(), decay, n, {0.9f, 0.95f, 1e-8f, 0.1f}, &state, {}, nullptr);
         Floats got(w.begin(), w.begin() + 8);
         got.insert(got.end(), w.begin() + kUnit, w.begin() + kUnit + 8);
         expect_golden(format("adamw.weights%d", step).c_str(), got);

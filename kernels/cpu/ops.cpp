@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 #include <vector>
+#include "arena.h"
 #include "common.h"
 #include "hot.h"
 #include "threads.h"
@@ -339,12 +340,26 @@ void clip_scale(StepState* state, double* norm, const float* partials, size_t un
     state->grad_scale = std::isfinite(norm[0]) ? float(factor / tokens) : NAN;
 }
 
+// Whether a unit's param is its master rounded, as the last update left it.
+static bool is_rounded(const floatX* param, const float* master) {
+    if (static_cast<const void*>(param) == master) return true;
+    floatX rounded[kUnit];
+    hot().store_floats(rounded, master, kUnit);
+    return std::memcmp(rounded, param, sizeof rounded) == 0;
+}
+
 void adamw_update(floatX* param, float* master, float* m, float* v, const float* grad, const uint8_t* decay, size_t n,
-                  const AdamW& adamw, const StepState* state, Stream) {
+                  const AdamW& adamw, const StepState* state, const StateSums& check, Stream) {
     if (!std::isfinite(state->grad_scale)) return;
     for_units(n, [&](size_t begin, size_t elements) {
-        for (size_t i = begin; i < begin + elements; i += kUnit)
+        for (size_t i = begin; i < begin + elements; i += kUnit) {
+            const auto sum = [&] { return state_sum(master + i, m + i, v + i); };
+            if (check.sums && (check.sums[i / kUnit] != sum() || !is_rounded(param + i, master + i))) {
+                __atomic_store_n(check.changed, uint32_t(i / kUnit + 1), __ATOMIC_RELAXED);
+            }
             hot().adamw(param + i, master + i, m + i, v + i, grad + i, float(decay[i / kUnit]), kUnit, adamw, *state);
+            if (check.sums) check.sums[i / kUnit] = sum();
+        }
     });
 }
 
