@@ -125,15 +125,4 @@ static void micro_kernel_add(float* tile, const float* before, const bf16* a, co
     store_sums(tile);
 }
 
-// The arithmetic of the micro-kernel without its memory, n steps of k.
-static float multiply_adds(int n) {
-    alignas(64) float tile[kRows * kCols];
-    begin_products();
-    zero_sums();
-    for (; n > 0; n -= kStep) { tile_product<0, 4, 6>(); tile_product<1, 4, 7>(); tile_product<2, 5, 6>(); tile_product<3, 5, 7>(); }
-    store_sums(tile);
-    end_products();
-    return tile[0];
-}
-
 }  // namespace BACKEND::ISA

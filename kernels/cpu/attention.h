@@ -58,14 +58,14 @@ static void softmax_columns(float* s, int keys, int first, float scale, float* s
     }
 }
 
-// Workspace is handed out in whole cache lines, with room for the spill of pack_rows. Without a base it only counts.
+// Workspace is handed out in whole cache lines. Without a base it only counts.
 struct Workspace {
     float* base;
     size_t used;
 };
 template <class F> INLINE void take(F** p, Workspace* w, size_t n) {
     *p = w->base ? reinterpret_cast<F*>(w->base + w->used) : nullptr;
-    w->used += ((n + kSpill) * sizeof(F) + 63) / 64 * 16;
+    w->used += (n * sizeof(F) + 63) / 64 * 16;
 }
 
 struct ForwardBuffers {
@@ -149,7 +149,7 @@ static void attention_forward(const AttentionForward& a, float* buffer) {
 // dv += (mask p)^T dout and dk += ds^T q, whose sums stay with the block of keys while the queries pass.
 
 constexpr int kKeyBlock = 16 * kRows, kQueryBlock = 4 * kCols;
-constexpr int kPanel = ceil_to(kQueryBlock * kRows + kSpill, 32);       // elements of a transposed panel: [query][kRows]
+constexpr int kPanel = kQueryBlock * kRows;       // elements of a transposed panel: [query][kRows]
 
 struct BackwardBuffers {
     Packed *k_keys, *v_keys;        // [panel of keys][HS][kRows]       first operands of s^T, dp^T

@@ -9,7 +9,8 @@ namespace BACKEND::ISA {
 extern const HotLoops hot_loops;
 const HotLoops hot_loops = {
     .name = LOCKSTEP_NAME(ISA), .rows = kRows, .cols = kCols, .task_rows = kTaskRows, .task_cols = kTaskCols,
-    .matmul_buffer = matmul_buffer, .matmul = matmul, .matvec = matvec, .column_sums = column_sums,
+    .packed_a = packed_a, .packed_b = packed_b, .depth = depth, .pack_a = pack_a, .pack_b = pack_b, .matmul = matmul,
+    .matvec = matvec, .column_sums = column_sums,
     .attention_forward_buffer = attention_forward_buffer, .attention_forward = attention_forward,
     .attention_backward_buffer = attention_backward_buffer, .attention_backward = attention_backward,
     .layernorm = layernorm, .layernorm_backward = layernorm_backward, .add_partials = add_partials,
@@ -17,7 +18,7 @@ const HotLoops hot_loops = {
     .embedding = embedding, .embedding_backward = embedding_backward, .position_backward = position_backward,
     .gelu = gelu_all, .dropout = dropout,
     .fold = fold, .norm = norm, .adamw = adamw, .hash = hash,
-    .multiply_adds = multiply_adds, .store_floats = convert, .load_floats = convert,
+    .store_floats = convert, .load_floats = convert,
 };
 
 }  // namespace BACKEND::ISA

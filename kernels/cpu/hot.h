@@ -23,6 +23,13 @@ struct Matmul {
     float* gradient;        // (M,N) instead of out: kGradient "=", kGradientAdd "+="
 };
 
+// A part of a matmul: rows row .. and columns col .. of the output, over products k .. k + deep - 1, with both operands packed.
+struct Packing {
+    int row, rows, col, cols, k, deep;
+    void *a, *b;
+    float* sums;            // (rows, cols) in whole tiles, of the parts with smaller k
+};
+
 // One head. Rows t of q, k, v, out lie `stride` elements apart. Queries are positions first .. first + queries - 1 of the keys.
 struct AttentionForward {
     const floatX *q, *k, *v;
@@ -67,13 +74,19 @@ static inline uint64_t hash_mix(uint64_t z) {
     return z ^ z >> 31;
 }
 
+// Of a unit, around its update: the state's bits summed, and whether param was master rounded.
+struct UnitSums { uint32_t before, after; bool rounded; };
+
 struct HotLoops {
     const char* name;
     int rows, cols;         // of a micro tile: matmul tasks are cut at multiples of these
     int task_rows, task_cols;                                                   // of a matmul's task, at most
 
-    size_t (*matmul_buffer)(int rows, int cols, int K);                         // floats of workspace for a task
-    void (*matmul)(const Matmul&, int row, int rows, int col, int cols, float* buffer);
+    size_t (*packed_a)(int rows, int deep), (*packed_b)(int cols, int deep);    // bytes
+    int (*depth)(int K);                                                        // k is cut at multiples of it
+    void (*pack_a)(const Matmul&, const Packing&, int row, int rows);           // row, col count from those of the Packing
+    void (*pack_b)(const Matmul&, const Packing&, int col, int cols);
+    void (*matmul)(const Matmul&, const Packing&, int row, int rows, int col, int cols);
     void (*matvec)(const Matmul&, int col, int cols);                           // a_rows, b_rows, few rows: no packing
     void (*column_sums)(float* sums, const floatX* x, int N, int C, int col, int cols, bool accumulate);
 
@@ -96,10 +109,8 @@ struct HotLoops {
 
     void (*fold)(float* out, const float* const* terms, int count, size_t begin, size_t n);
     float (*norm)(const float* grad);                                           // of one unit
-    void (*adamw)(floatX* param, float* master, float* m, float* v, const float* grad, float decay, size_t n, const AdamW&,
-                  const StepState&);
+    UnitSums (*adamw)(floatX* param, float* master, float* m, float* v, const float* grad, float decay, const AdamW&, const StepState&);
     uint64_t (*hash)(const float* x, size_t n);                                 // of one unit
-    float (*multiply_adds)(int n);                                              // n * rows * cols, in registers: for benchmarks
     void (*store_floats)(floatX* out, const float* inp, size_t n);
     void (*load_floats)(float* out, const floatX* inp, size_t n);
 };

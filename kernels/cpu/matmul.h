@@ -1,8 +1,9 @@
-// matmul.h -- one task of a matmul: a block of the output, over all of k.
+// matmul.h -- packing the operands of a matmul, and one task: a block of the output, over all of k.
 //
 // k is cut into equal blocks of at most kDepth, by K alone. Within a block an element's products are added in order in a register,
 // then the block's sum is added to those before: every element sees the same additions wherever tasks and tiles are cut.
-// The cut keeps a panel of b in the first-level cache and the block of a in the second, and makes sums of 50,000 terms more exact.
+// The cut keeps a panel of b in the first-level cache and a task's block of a in the second, and makes sums of 50,000 terms more
+// exact. Every element is packed once, by any thread: a task that packed for itself would do it again for each block beside it.
 #pragma once
 #include "micro.h"
 
@@ -13,9 +14,40 @@ static int depth(int K) {
     return ceil_to((K + blocks - 1) / blocks, kStep);
 }
 
-static size_t matmul_buffer(int rows, int cols, int K) {
-    const size_t m = size_t(ceil_to(rows, kRows)), n = size_t(ceil_to(cols, kCols)), k = size_t(depth(K));
-    return m * n + ((m + kCols) * k + kSpill) * sizeof(Packed) / sizeof(float);
+// A packed operand: [k block][panel of kRows rows, or kCols columns][k][lane].
+static size_t packed_size(int lanes, int deep) { return size_t(lanes) * size_t(ceil_to(deep, kStep)) * sizeof(Packed); }
+static size_t packed_a(int rows, int deep) { return packed_size(ceil_to(rows, kRows), deep); }
+static size_t packed_b(int cols, int deep) { return packed_size(ceil_to(cols, kCols), deep); }
+
+// Calls f(k0, k, place) for the blocks of k in a part; place(lanes, lane) is where the panel that begins at this lane lies in an
+// operand of so many (whole panels).
+template <class F> INLINE void each_block(const Matmul& m, const Packing& p, const F& f) {
+    for (int k0 = p.k; k0 < p.k + p.deep; k0 += depth(m.K)) {
+        const int k = min(depth(m.K), p.k + p.deep - k0);
+        f(k0, k, [&](int lanes, int lane) { return size_t(lanes) * size_t(k0 - p.k) + size_t(lane) * size_t(ceil_to(k, kStep)); });
+    }
+}
+
+static void pack_a(const Matmul& m, const Packing& p, int row, int rows) {
+    each_block(m, p, [&](int k0, int k, const auto& place) {
+        for (int i = row; i < row + rows; i += kRows) {
+            Packed* panel = static_cast<Packed*>(p.a) + place(ceil_to(p.rows, kRows), i);
+            const size_t at = size_t(p.row + i), from = size_t(k0);
+            if (m.a_rows) pack_a_rows(panel, m.a + at * m.lda + from, m.lda, p.rows - i, k);
+            else pack_a_cols(panel, m.a + from * m.lda + at, m.lda, p.rows - i, k);
+        }
+    });
+}
+
+static void pack_b(const Matmul& m, const Packing& p, int col, int cols) {
+    each_block(m, p, [&](int k0, int k, const auto& place) {
+        for (int j = col; j < col + cols; j += kCols) {
+            Packed* panel = static_cast<Packed*>(p.b) + place(ceil_to(p.cols, kCols), j);
+            const size_t at = size_t(p.col + j), from = size_t(k0);
+            if (m.b_rows) pack_b_rows(panel, m.b + at * m.ldb + from, m.ldb, p.cols - j, k);
+            else pack_b_cols(panel, m.b + from * m.ldb + at, m.ldb, p.cols - j, k);
+        }
+    });
 }
 
 // One vector of the output: x is the complete sum of n elements at (i, j).
@@ -49,35 +81,26 @@ static const FinishTile finishers[] = {             // in the order of Epilogue
     finish_tile<Epilogue::kGradient>, finish_tile<Epilogue::kGradientAdd>,
 };
 
-static void matmul(const Matmul& m, int row, int rows, int col, int cols, float* buffer) {
+// Rows row .. and columns col .. of a part.
+static void matmul(const Matmul& m, const Packing& p, int row, int rows, int col, int cols) {
     const FinishTile finish_tile = finishers[int(m.epilogue)];
-    const int k_block = depth(m.K), tall = ceil_to(rows, kRows), wide = ceil_to(cols, kCols);
-    float* sums = buffer;                                                   // [panel of b][panel of a][kRows][kCols]
-    Packed* a_packed = reinterpret_cast<Packed*>(sums + size_t(tall) * size_t(wide));      // [panel of a][k][kRows]
-    Packed* panel = a_packed + size_t(tall) * size_t(k_block);              // of b: [k][kCols]
+    const int tall = ceil_to(p.rows, kRows), wide = ceil_to(p.cols, kCols);
     alignas(64) float tile[kRows * kCols];
 
     begin_products();
-    for (int k0 = 0; k0 < m.K; k0 += k_block) {
-        const int k = min(k_block, m.K - k0);
+    each_block(m, p, [&](int k0, int k, const auto& place) {
         const bool last = k0 + k == m.K;
-        for (int i = 0; i < rows; i += kRows) {
-            Packed* a = a_packed + size_t(i) * size_t(k_block);
-            if (m.a_rows) pack_a_rows(a, m.a + size_t(row + i) * m.lda + k0, m.lda, rows - i, k);
-            else pack_a_cols(a, m.a + size_t(k0) * m.lda + row + i, m.lda, rows - i, k);
-        }
-        for (int j = 0; j < cols; j += kCols) {
-            if (m.b_rows) pack_b_rows(panel, m.b + size_t(col + j) * m.ldb + k0, m.ldb, cols - j, k);
-            else pack_b_cols(panel, m.b + size_t(k0) * m.ldb + col + j, m.ldb, cols - j, k);
-            for (int i = 0; i < rows; i += kRows) {
-                const Packed* a = a_packed + size_t(i) * size_t(k_block);
-                float* before = sums + size_t(j) * size_t(tall) + size_t(i) * kCols;
-                if (k0 == 0) micro_kernel(last ? tile : before, a, panel, k);
-                else micro_kernel_add(last ? tile : before, before, a, panel, k);
-                if (last) finish_tile(m, tile, row + i, min(kRows, rows - i), col + j, min(kCols, cols - j));
+        for (int j = col; j < col + cols; j += kCols) {
+            const Packed* b = static_cast<const Packed*>(p.b) + place(wide, j);
+            for (int i = row; i < row + rows; i += kRows) {
+                const Packed* a = static_cast<const Packed*>(p.a) + place(tall, i);
+                float* sums = p.sums + size_t(j) * size_t(tall) + size_t(i) * kCols;        // [panel of b][panel of a][kRows][kCols]
+                if (k0 == 0) micro_kernel(last ? tile : sums, a, b, k);
+                else micro_kernel_add(last ? tile : sums, sums, a, b, k);
+                if (last) finish_tile(m, tile, p.row + i, min(kRows, p.rows - i), p.col + j, min(kCols, p.cols - j));
             }
         }
-    }
+    });
     end_products();
 }
 

@@ -42,27 +42,6 @@ static void micro_kernel_add(float* tile, const float* before, const float* a, c
         store(tile + at, load(before + at) + x);
     });
 }
-
-// The arithmetic of the micro-kernel without its memory.
-static float multiply_adds(int n) {
-    Vec sum[kRows][kVectors], a = broadcast(0.5f), b = broadcast(1.0f);
-    for (int i = 0; i < kRows; i++)
-        for (int v = 0; v < kVectors; v++) sum[i][v] = broadcast(float(i * kVectors + v));      // no two chains alike
-    for (int k = 0; k < n; k++) {
-        asm volatile("" : "+m"(a), "+m"(b));                            // or the compiler would see through it
-        const Vec a_k = a, b_k = b;
-#pragma GCC unroll 16
-        for (int i = 0; i < kRows; i++)
-#pragma GCC unroll 4
-            for (int v = 0; v < kVectors; v++) sum[i][v] = fma(sum[i][v], a_k, b_k);
-    }
-    Vec all = {};
-#pragma GCC unroll 16
-    for (int i = 0; i < kRows; i++)
-#pragma GCC unroll 4
-        for (int v = 0; v < kVectors; v++) all += sum[i][v];
-    return all[0];
-}
 #endif
 
 typedef float Quad __attribute__((vector_size(16)));
@@ -85,15 +64,18 @@ INLINE void transpose4(float* out, size_t ld, Quad x0, Quad x1, Quad x2, Quad x3
 }
 
 // panel[k][W] from x stored (rows,K), row i at x + i * ld; K a multiple of 4. Missing rows repeat the last: their sums are never
-// read. Where W is no multiple of 4 the last group writes up to 3 floats into what follows, which is why groups go from last
-// to first and panels upwards, and why a buffer has kSpill floats more.
-constexpr int kSpill = 16;          // a whole cache line, so that what follows is aligned
+// read. Where W is no multiple of 4 the last group of four writes beyond its k: groups go from last to first, so that what follows
+// is written later, and the last k are put together elsewhere.
 template <int W, class F> static void pack_rows(float* panel, const F* x, size_t ld, int rows, int K) {
-    for (int k = 0; k < K; k += 4)
+    float last[4 * W + 4];
+    for (int k = 0; k < K; k += 4) {
+        float* to = W % 4 && k + 4 == K ? last : panel + k * W;
         for (int i = (W - 1) / 4 * 4; i >= 0; i -= 4) {
             const auto row = [&](int r) { return load4(x + size_t(min(i + r, rows - 1)) * ld + k); };
-            transpose4(panel + k * W + i, W, row(0), row(1), row(2), row(3));
+            transpose4(to + i, W, row(0), row(1), row(2), row(3));
         }
+    }
+    if (W % 4) memcpy(panel + (K - 4) * W, last, 4 * W * sizeof(float));
 }
 
 }  // namespace BACKEND::ISA

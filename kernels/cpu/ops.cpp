@@ -123,8 +123,27 @@ static Mask mask(const Dropout& drop) {
 
 constexpr int kFewRows = 4;         // up to so many rows, packing the weights would cost more than it saves
 
-// Tasks are blocks of the output. An element's sum has the same order in every block it could be in, so the cut is free to follow
-// the number of threads: large blocks pack less, small ones give every thread something to do.
+// `all` in equal pieces of at most `most`, multiples of unit.
+static int piece(int all, int most, int unit) { return round_up(ceil_div(all, ceil_div(all, std::max(most, unit))), unit); }
+
+// What is packed: both operands. Tasks are blocks of the output. An element's sum has the same order in every block it could be in,
+// so the cut is free to follow the number of threads.
+static void multiply(const Matmul& m, const Packing& p) {
+    const HotLoops& h = hot();
+    const int wanted = cpu_threads::count() == 1 ? 1 : 4 * cpu_threads::count();
+    int rows = h.task_rows, cols = h.task_cols;
+    const auto tasks = [&] { return ceil_div(p.rows, rows) * ceil_div(p.cols, cols); };
+    while (tasks() < wanted && (rows > 4 * h.rows || cols > 4 * h.cols)) (rows < cols && cols > 4 * h.cols ? cols : rows) /= 2;
+    rows = piece(p.rows, rows, h.rows);
+    cols = piece(p.cols, cols, h.cols);
+    const int row_blocks = ceil_div(p.rows, rows);
+    parallel_for(tasks(), [&](int task) {
+        const int row = task % row_blocks * rows, col = task / row_blocks * cols;
+        h.matmul(m, p, row, std::min(rows, p.rows - row), col, std::min(cols, p.cols - col));
+    });
+}
+
+// The output in parts whose packed operands stay small beside the weights.
 static void run_matmul(const Matmul& m) {
     const HotLoops& h = hot();
     CHECK(m.N % 8 == 0 && (m.K % 8 == 0 || !(m.a_rows || m.b_rows)), "matmul: %d x %d x %d, want channels in multiples of 8",
@@ -135,18 +154,25 @@ static void run_matmul(const Matmul& m) {
         parallel_for(ceil_div(m.N, cols), [&](int task) { h.matvec(m, task * cols, std::min(cols, m.N - task * cols)); });
         return;
     }
-    const int wanted = cpu_threads::count() == 1 ? 1 : 4 * cpu_threads::count();
-    int rows = h.task_rows, cols = h.task_cols;
-    const auto tasks = [&] { return int64_t(ceil_div(m.M, rows)) * ceil_div(m.N, cols); };
-    while (tasks() < wanted && (rows > 4 * h.rows || cols > 4 * h.cols)) (rows < cols && cols > 4 * h.cols ? cols : rows) /= 2;
-    rows = round_up(ceil_div(m.M, ceil_div(m.M, rows)), h.rows);            // equal blocks
-    cols = round_up(ceil_div(m.N, ceil_div(m.N, cols)), h.cols);
-    const int row_blocks = ceil_div(m.M, rows);
-    parallel_for(int(tasks()), [&](int task) {
-        const int row = task % row_blocks * rows, col = task / row_blocks * cols;
-        float* buffer = thread_buffer(h.matmul_buffer(rows, cols, m.K));
-        h.matmul(m, row, std::min(rows, m.M - row), col, std::min(cols, m.N - col), buffer);
-    });
+    constexpr int kLanes = 2048, kBlocks = 8, kTask = 16384;    // of a part: rows, columns, blocks of k; elements that a task packs
+    const int rows = piece(m.M, kLanes, h.rows), cols = piece(m.N, kLanes, h.cols), deep = std::min(m.K, kBlocks * h.depth(m.K));
+    const size_t a_bytes = round_up<size_t>(h.packed_a(rows, deep), 64), b_bytes = round_up<size_t>(h.packed_b(cols, deep), 64);
+    char* a = reinterpret_cast<char*>(cpu_threads::caller_buffer((a_bytes + b_bytes) / sizeof(float) + size_t(rows) * size_t(cols)));
+    const int a_lanes = round_up(std::max(1, kTask / deep), h.rows), b_lanes = round_up(std::max(1, kTask / deep), h.cols);
+    for (int row = 0; row < m.M; row += rows)
+        for (int col = 0; col < m.N; col += cols)
+            for (int k = 0; k < m.K; k += deep) {
+                const Packing p = {row, std::min(rows, m.M - row), col, std::min(cols, m.N - col), k, std::min(deep, m.K - k),
+                                   a, a + a_bytes, reinterpret_cast<float*>(a + a_bytes + b_bytes)};
+                const int a_tasks = col > 0 && deep == m.K ? 0 : ceil_div(p.rows, a_lanes);                     // there already
+                const int b_tasks = row > 0 && deep == m.K && cols >= m.N ? 0 : ceil_div(p.cols, b_lanes);
+                parallel_for(a_tasks + b_tasks, [&](int task) {
+                    const int i = task * a_lanes, j = (task - a_tasks) * b_lanes;
+                    if (task < a_tasks) h.pack_a(m, p, i, std::min(a_lanes, p.rows - i));
+                    else h.pack_b(m, p, j, std::min(b_lanes, p.cols - j));
+                });
+                multiply(m, p);
+            }
 }
 
 void matmul_gelu_forward(floatX* out, floatX* pre, const floatX* inp, const floatX* weight, const floatX* bias,
@@ -340,25 +366,16 @@ void clip_scale(StepState* state, double* norm, const float* partials, size_t un
     state->grad_scale = std::isfinite(norm[0]) ? float(factor / tokens) : NAN;
 }
 
-// Whether a unit's param is its master rounded, as the last update left it.
-static bool is_rounded(const floatX* param, const float* master) {
-    if (static_cast<const void*>(param) == master) return true;
-    floatX rounded[kUnit];
-    hot().store_floats(rounded, master, kUnit);
-    return std::memcmp(rounded, param, sizeof rounded) == 0;
-}
-
 void adamw_update(floatX* param, float* master, float* m, float* v, const float* grad, const uint8_t* decay, size_t n,
                   const AdamW& adamw, const StepState* state, const StateSums& check, Stream) {
     if (!std::isfinite(state->grad_scale)) return;
     for_units(n, [&](size_t begin, size_t elements) {
         for (size_t i = begin; i < begin + elements; i += kUnit) {
-            const auto sum = [&] { return state_sum(master + i, m + i, v + i); };
-            if (check.sums && (check.sums[i / kUnit] != sum() || !is_rounded(param + i, master + i))) {
+            const UnitSums unit = hot().adamw(param + i, master + i, m + i, v + i, grad + i, float(decay[i / kUnit]), adamw, *state);
+            if (!check.sums) continue;
+            if (check.sums[i / kUnit] != unit.before || !unit.rounded)
                 __atomic_store_n(check.changed, uint32_t(i / kUnit + 1), __ATOMIC_RELAXED);
-            }
-            hot().adamw(param + i, master + i, m + i, v + i, grad + i, float(decay[i / kUnit]), kUnit, adamw, *state);
-            if (check.sums) check.sums[i / kUnit] = sum();
+            check.sums[i / kUnit] = unit.after;
         }
     });
 }

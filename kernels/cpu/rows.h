@@ -191,20 +191,31 @@ static float norm(const float* grad) {
     return total;
 }
 
-// Plain loops over a whole unit, which the compiler turns into vectors: each operation is rounded as kernels.h says.
-static void adamw(floatX* param, float* __restrict master, float* __restrict m, float* __restrict v, const float* __restrict grad,
-                  float decay, size_t n, const AdamW& adamw, const StepState& state) {
+// Plain loops over a whole unit, which the compiler turns into vectors: each operation is rounded as kernels.h says. The sums of the
+// state's bits before and after (state_sum of arena.h) are made on the way: memory gives the pace.
+static UnitSums adamw(floatX* param, float* __restrict master, float* __restrict m, float* __restrict v, const float* __restrict grad,
+                      float decay, const AdamW& adamw, const StepState& state) {
     const float b1 = adamw.beta1, b2 = adamw.beta2, c1 = 1 - b1, c2 = 1 - b2, eps = adamw.eps, shrink = decay * adamw.weight_decay;
     const float lr = state.lr, bias1 = state.bias1, bias2 = state.bias2, grad_scale = state.grad_scale;
-    for (size_t i = 0; i < n; i++) {
+    const auto bits = [](float x) { return __builtin_bit_cast(uint32_t, x); };
+    uint32_t before = 0, after = 0, lost = 0;
+    const bool copied = static_cast<void*>(param) != master;
+    VecBits wrong = {};
+    if (copied)
+        for (size_t i = 0; i < kUnit; i += kWidth) wrong |= (VecBits)load(param + i) ^ (VecBits)stored(param, load(master + i));
+    for (size_t i = 0; i < kUnit; i++) {
         const float g = grad[i] * grad_scale;
+        before += bits(master[i]) + bits(m[i]) + bits(v[i]);
         m[i] = b1 * m[i] + c1 * g;
         v[i] = b2 * v[i] + c2 * (g * g);
         const float step = (m[i] / bias1) / (__builtin_sqrtf(v[i] / bias2) + eps);
         master[i] = master[i] - lr * (step + shrink * master[i]);
+        after += bits(master[i]) + bits(m[i]) + bits(v[i]);
     }
-    if (static_cast<void*>(param) == master) return;
-    for (size_t i = 0; i < n; i += kWidth) store(param + i, load(master + i));
+    if (copied)
+        for (size_t i = 0; i < kUnit; i += kWidth) store(param + i, load(master + i));
+    for (int i = 0; i < kWidth; i++) lost |= wrong[i];
+    return {before, after, lost == 0};
 }
 
 static uint64_t hash(const float* x, size_t n) {

@@ -34,15 +34,26 @@ void flush_to_zero() {}
 static void pause_cpu() {}
 #endif
 
-float* thread_buffer(size_t n) {
-    thread_local std::unique_ptr<float, decltype(&std::free)> memory(nullptr, &std::free);
-    thread_local size_t room = 0;
-    if (n > room) {
+struct Buffer {
+    std::unique_ptr<float, decltype(&std::free)> memory{nullptr, &std::free};
+    size_t room = 0;
+
+    float* at_least(size_t n) {
+        if (n <= room) return memory.get();
         memory.reset(static_cast<float*>(std::aligned_alloc(64, round_up<size_t>(n * sizeof(float), 64))));
         room = memory ? n : 0;
         if (!memory) die(kExitOther, "out of memory: a thread's work space: wanted %zu bytes", n * sizeof(float));
+        return memory.get();
     }
-    return memory.get();
+};
+
+float* thread_buffer(size_t n) {
+    thread_local Buffer buffer;
+    return buffer.at_least(n);
+}
+float* caller_buffer(size_t n) {
+    thread_local Buffer buffer;
+    return buffer.at_least(n);
 }
 
 // ---------------------------------------------------------------------------------------------------------------- the pool

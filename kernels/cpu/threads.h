@@ -21,6 +21,9 @@ template <class F> void parallel_for(int tasks, const F& f) {
 // At least n floats, 64-byte aligned, of the calling thread, not zeroed; valid until the thread's next call. Kept between calls.
 float* thread_buffer(size_t n);
 
+// Another one, for what a caller of parallel_for shares with its tasks.
+float* caller_buffer(size_t n);
+
 // Results below 1.2e-38 become 0 and inputs below it count as 0, in the calling thread from now on: such numbers cost a hundred
 // cycles each. Every thread that computes is in this mode, or bits would depend on who computes.
 void flush_to_zero();
