@@ -1,9 +1,13 @@
 // arena.cpp -- where each tensor lies, and the first weights.
 #include "arena.h"
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
+#include <exception>
+#include <thread>
 #include "common.h"
+#include "cpus.h"
 #include "rng.h"
 
 Arena arena_layout(std::vector<TensorSpec> tensors) {
@@ -27,23 +31,45 @@ void normal_pair(uint32_t a, uint32_t b, float std, float out[2]) {
 }
 }  // namespace
 
+// Elements begin .. end - 1 of a tensor, begin a multiple of 4: each four are a function of their place.
+static void init_normal(float* w, const RandomKey& key, float std, size_t begin, size_t end) {
+    for (size_t i = begin; i < end; i += 4) {
+        const Random4 r = random4(key, i / 4);
+        float x[4];
+        normal_pair(r.v[0], r.v[1], std, x);
+        normal_pair(r.v[2], r.v[3], std, x + 2);
+        std::copy(x, x + std::min<size_t>(4, end - i), w + i);
+    }
+}
+
 void arena_init(float* weights, const Arena& arena, uint64_t seed) {
+    constexpr size_t kPiece = size_t(1) << 18;
+    struct Piece { size_t tensor, begin, end; };
+    std::vector<Piece> pieces;
     std::fill(weights, weights + arena.n, 0.0f);
     for (size_t t = 0; t < arena.tensors.size(); t++) {
         const TensorSpec& spec = arena.tensors[t];
-        float* w = weights + arena.offset[t];
         const size_t n = spec.file_rows * spec.cols;
-        if (spec.init_std == kOnes) std::fill(w, w + n, 1.0f);
+        if (spec.init_std == kOnes) std::fill_n(weights + arena.offset[t], n, 1.0f);
         if (spec.init_std <= 0) continue;
-        const RandomKey key = {seed, kRandomInit, uint32_t(t), 0};
-        for (size_t i = 0; i < n; i += 4) {
-            const Random4 r = random4(key, i / 4);
-            float x[4];
-            normal_pair(r.v[0], r.v[1], spec.init_std, x);
-            normal_pair(r.v[2], r.v[3], spec.init_std, x + 2);
-            std::copy(x, x + std::min<size_t>(4, n - i), w + i);
-        }
+        for (size_t i = 0; i < n; i += kPiece) pieces.push_back({t, i, std::min(n, i + kPiece)});
     }
+    std::atomic<size_t> next{0};
+    const auto work = [&] {
+        for (size_t i; (i = next++) < pieces.size();) {
+            const auto [t, begin, end] = pieces[i];
+            init_normal(weights + arena.offset[t], {seed, kRandomInit, uint32_t(t), 0}, arena.tensors[t].init_std, begin, end);
+        }
+    };
+    const size_t count = std::min(size_t(available_cpus()), pieces.size());
+    std::vector<std::thread> threads;
+    threads.reserve(count);
+    for (size_t i = 1; i < count; i++) {
+        try { threads.emplace_back(work); }
+        catch (const std::exception&) { break; }                // no thread, no memory for one: those that are here do it
+    }
+    work();
+    for (std::thread& t : threads) t.join();
 }
 
 uint32_t state_sum(const float* master, const float* m, const float* v) {
