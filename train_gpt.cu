@@ -236,6 +236,7 @@ struct Trainer {
     int G, leaf_begin, leaf_end;        // leaves of a step, and this rank's
     int64_t step = 0;                   // updates done
     int bad_steps = 0;                  // in a row, without a finite gradient
+    std::vector<double> norms;          // --skip-spikes: of the last kSpikeWindow steps that were finite, oldest first
     int failed_saves = 0;               // in a row
     double save_stall = 0;              // seconds training stood still for the save under way
     double eval_seconds = 0;            // evaluations and samples
@@ -246,12 +247,22 @@ struct Trainer {
     double flops_per_token;
 };
 
-struct StepResult { double loss, norm, lr; uint32_t requests; bool skipped, saved; };
+struct StepResult { double loss, norm, lr; uint32_t requests; bool skipped, spike, saved; };
 
 }  // namespace
 
 static double learning_rate(const Options& o, int64_t step) {
     return o.lr * schedule_fraction(o.schedule, step, o.steps, o.warmup_steps, o.final_lr_frac);
+}
+
+// The largest norm that is no spike; 0: any. A skipped one counts too, so that a norm that has changed for good is accepted after a while.
+constexpr size_t kSpikeWindow = 128, kLeastNorms = 64;
+static float spike_limit(const Trainer* t) {
+    if (t->options.skip_spikes <= 0 || t->norms.size() < kLeastNorms) return 0;
+    double mean = 0, square = 0;
+    for (const double x : t->norms) mean += x / double(t->norms.size());
+    for (const double x : t->norms) square += (x - mean) * (x - mean) / double(t->norms.size());
+    return float(mean + t->options.skip_spikes * std::sqrt(square));
 }
 
 static size_t leaf_tokens(const Trainer* t) { return size_t(t->options.batch_size) * size_t(t->options.seq_len); }
@@ -379,7 +390,8 @@ static StepResult train_step(Trainer* t) {
     // All that changes from step to step and that kernels read; the clip factor is added on the device.
     StepState* const state = t->host_state + t->step % 2;
     *state = {.seed = o.seed, .step = uint32_t(t->step), .lr = float(result.lr), .grad_scale = 0,
-              .bias1 = float(1 - std::pow(o.beta1, double(t->step + 1))), .bias2 = float(1 - std::pow(o.beta2, double(t->step + 1)))};
+              .bias1 = float(1 - std::pow(o.beta1, double(t->step + 1))), .bias2 = float(1 - std::pow(o.beta2, double(t->step + 1))),
+              .norm_limit = spike_limit(t)};
     fault_point("fwd", t->comm->rank, t->step);
     ddp_begin(ddp);
     copy_to_device(state_of(t), state, sizeof *state, nullptr);
@@ -423,6 +435,9 @@ static StepResult train_step(Trainer* t) {
     if (kOnGpu) comm_progress(t->comm, t->step, "update");
     result.norm = t->host_results[mine];                // of the mean gradient
     result.skipped = !std::isfinite(result.norm);
+    result.spike = state->norm_limit > 0 && result.norm > double(state->norm_limit);
+    if (o.skip_spikes > 0 && !result.skipped) t->norms.push_back(result.norm);
+    if (t->norms.size() > kSpikeWindow) t->norms.erase(t->norms.begin());
     fault(t, "opt", ddp->own_master, ddp->own_n);
     fault(t, "opt_m", ddp->own_m, ddp->own_n);
     fault(t, "opt_v", ddp->own_v, ddp->own_n);
@@ -486,9 +501,11 @@ static CheckpointFiles checkpoint_files(Trainer* t) {
     if (t->data.tokenizer.kind != Tokenizer::none) files.tokenizer_json = t->data.tokenizer.to_json();
     Options options = t->options;
     options.vocab_size = t->data.vocab_size;        // as config.json has it, so that a resumed run's checkpoints are the same bytes
+    std::string norms;
+    for (const double x : t->norms) norms += (norms.empty() ? "" : ",") + json_number(x);
     files.state_json = JsonLine().add("version", 1).add("step", t->step).add("tokens", t->step * t->options.total_batch_size)
         .add("identity", options_identity(options)).add("data_hash", t->data.train.hash).add("val_hash", t->data.val.hash)
-        .add("bad_steps", t->bad_steps).add("best_val", t->best_val).text() + "\n";
+        .add("bad_steps", t->bad_steps).add("best_val", t->best_val).raw("norms", "[" + norms + "]").text() + "\n";
     files.eot = t->data.tokenizer.eot;
     files.arena = &t->arena;
     files.master = t->ddp.master; files.m = t->ddp.m; files.v = t->ddp.v;
@@ -635,6 +652,8 @@ static void read_state(Trainer* t) {
     t->step = int64_t(step);
     t->bad_steps = int(bad);
     if (const Json* const best = state.find("best_val")) best->as_double(&t->best_val);
+    for (const Json& x : state.find("norms") ? state.find("norms")->items : std::vector<Json>())
+        if (double norm; x.as_double(&norm) && std::isfinite(norm) && t->norms.size() < kSpikeWindow) t->norms.push_back(norm);
     load_state(&t->ddp, t->run.checkpoint, true);
 }
 
@@ -743,6 +762,10 @@ static bool set_up(Trainer* t) {
     }
     comm_broadcast(comm, &t->step, sizeof t->step, 0);
     comm_broadcast(comm, &t->bad_steps, sizeof t->bad_steps, 0);
+    size_t norms = t->norms.size();
+    comm_broadcast(comm, &norms, sizeof norms, 0);
+    t->norms.resize(norms);
+    comm_broadcast(comm, t->norms.data(), norms * sizeof(double), 0);
     ddp_broadcast_state(&t->ddp);
     if (t->step >= o.steps) return false;
     t->saver = saver_create(comm, &t->arena, !kOnGpu, t->run.out_dir, o.keep);
@@ -830,6 +853,10 @@ static std::string run_steps(Trainer* t) {
         if (t->log && r.skipped) {
             t->log->event(JsonLine().add("event", "warn").add("step", t->step - 1).add("msg", "skipped: loss or gradient is not finite"));
             t->log->text("step %lld skipped: its loss or gradient is not finite (loss %g, norm %g)", (long long)(t->step - 1), r.loss, r.norm);
+        }
+        if (t->log && r.spike) {
+            t->log->event(JsonLine().add("event", "warn").add("step", t->step - 1).add("msg", format("skipped: gradient norm %g", r.norm)));
+            t->log->text("step %lld skipped: its gradient norm of %g is a spike (--skip-spikes %g)", (long long)(t->step - 1), r.norm, o.skip_spikes);
         }
         if (t->bad_steps == 5) die(kExitOther, "5 steps in a row without a finite gradient: lr %g, loss %g, norm %g; nothing of them was saved; try a smaller --lr", r.lr, r.loss, r.norm);
         if (t->log && t->step == 1 && o.init.empty()) t->log->text("        ln V = %.4f: a fresh model starts near it", std::log(double(t->data.vocab_size)));

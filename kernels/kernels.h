@@ -160,7 +160,7 @@ void norm_partials(float* partials, const float* grad, size_t n, Stream stream);
 
 // norm[0] = sqrt(the sum of partials) / tokens, in double: sum j of 256 starts at 0 and takes partials j, j+256, ... in order; then
 // ((s0 + s1) + s2) + ... + s255. state->grad_scale = min(1, clip / (norm + 1e-6)) / tokens, or 1 / tokens where clip <= 0, as
-// torch.nn.utils.clip_grad_norm_; NaN where norm is not finite. partials of norm_partials (units); tokens of the step.
+// torch.nn.utils.clip_grad_norm_; NaN where norm is not finite or above state->norm_limit > 0. partials of norm_partials (units); tokens of the step.
 void clip_scale(StepState* state, double* norm, const float* partials, size_t units, double clip, double tokens, Stream stream);
 
 // AdamW on n elements, a multiple of kUnit.  g = grad * grad_scale;  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2;

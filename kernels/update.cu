@@ -100,7 +100,8 @@ clip_scale_kernel(StepState* state, double* norm, const float* partials, size_t 
     const double length = sqrt(sum) / tokens, ratio = clip / (length + 1e-6);
     const double factor = clip > 0 && ratio < 1 ? ratio : 1;
     norm[0] = length;
-    state->grad_scale = length < INFINITY ? float(factor / tokens) : NAN;      // NaN is not less than anything
+    const bool spike = state->norm_limit > 0 && length > double(state->norm_limit);
+    state->grad_scale = length < INFINITY && !spike ? float(factor / tokens) : NAN;    // NaN is not less than anything
 }
 
 // ------------------------------------------------------------------------------------------------------------ AdamW

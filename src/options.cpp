@@ -118,6 +118,9 @@ const Row table[] = {
     {kOptimisation, "grad-clip", "X", &Options::grad_clip, &not_minus, tuning, kTrain,
      "max-grad-norm max-norm clip clip-grad-norm gradient-clipping gradient-clip-val",
      "largest norm of the gradient; 0 = no limit"},
+    {kOptimisation, "skip-spikes", "Z", &Options::skip_spikes, &not_minus, tuning, kTrain,
+     "sl sg skip-update-lossz skip-update-gradz",
+     "skip a step whose gradient norm is Z standard deviations above the mean of the last 128; 0 = never"},
     {kOptimisation, "seed", "N", &Options::seed, &any_seed, identity, kTrain | kSample,
      "random-seed manual-seed", "of weights, data order, dropout and samples"},
 

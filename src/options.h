@@ -31,6 +31,7 @@ struct Options {
     int64_t warmup_steps = 0;
     double final_lr_frac = 0, weight_decay = 0.1, beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
     double grad_clip = 1;               // largest norm of the gradient; 0: no limit
+    double skip_spikes = 0;             // standard deviations; 0: never
     uint64_t seed = 1337;
     // system
     std::string device = "auto", dtype = "auto", reduce = "ordered";    // dtype: main settles it

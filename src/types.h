@@ -18,6 +18,7 @@ struct StepState {
     float lr;               // of this step
     float grad_scale;       // 1 / tokens of the step, times the clip factor
     float bias1, bias2;     // 1 - beta1^(step+1), 1 - beta2^(step+1)
+    float norm_limit = 0;   // a gradient with a larger norm is skipped; 0: any is taken
 };
 
 // Counter-based dropout: element i of site `purpose` is kept if uniform01(random4({seed, purpose, step, leaf}, i/4).v[i%4]) >= rate,

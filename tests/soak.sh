@@ -1,11 +1,10 @@
 #!/bin/sh
-# soak.sh -- random faults for SECONDS (an hour unless said): every rank may be killed, stopped, ended or get an I/O error, in forward, backward,
+# soak.sh -- random faults for SOAK_SECONDS (an hour unless said): every rank may be killed, stopped, ended or get an I/O error, in forward, backward,
 # reduction, update, and at each point of a save; the job restarts, with another number of ranks when its supervisor gave up. In the end losses,
 # weights and moments must be those of the undisturbed run, and no process, shared memory or socket may be left.
 #
-#   SECONDS=300 SEED=1 tests/soak.sh          each round has a seed of its own: ROUNDS=1 SEED=N repeats the one that failed
-limit=${SECONDS:-0} seed=${SEED:-$(date +%s)} rounds=${ROUNDS:-0}
-[ "$limit" -gt 0 ] || limit=3600
+#   SOAK_SECONDS=300 SEED=1 tests/soak.sh          each round has a seed of its own: ROUNDS=1 SEED=N repeats the one that failed
+limit=${SOAK_SECONDS:-3600} seed=${SEED:-$(date +%s)} rounds=${ROUNDS:-0}
 . tests/lib.sh
 steps=24 every=3
 job="--layers 1 --heads 2 --channels 32 --seq-len 16 --batch-size 1 --total-batch-size 64 --lr 3e-3 --dropout 0.1 --data tests/golden/lines.txt

@@ -69,6 +69,16 @@ five() {
 }
 check "five in a row stop the run" five
 
+# A spike of the norm is skipped by all ranks alike, and the norms before it are remembered over a resume.
+spikes=$(echo "$job" | sed 's/--steps [0-9]*/--steps 150/; s/--save-every [0-9]*/--save-every 120/; s/--lr [^ ]*/--lr 1e-5 --schedule constant --skip-spikes 1.5/')
+spike() { (job=$spikes; run "" "spike_$1" --np $1) && grep -q 'skipped: its gradient norm' "$tmp/spike_$1.log" && same "$tmp/spike_1" "$tmp/spike_$1"; }
+for n in 1 4; do check "spikes are skipped, $n ranks" spike $n; done
+spike_again() {
+    (job=$spikes; run "rank=0,step=125,at=fwd,do=sleep:1;rank=0,step=125,at=bwd,do=kill" spike_again --np 2)
+    [ "$(newest spike_again)" = step_00000120 ] && $train --np 4 --resume "$tmp/spike_again" >"$tmp/spike_again.log2" 2>&1 && same "$tmp/spike_1" "$tmp/spike_again"
+}
+check "and after a resume" spike_again
+
 # Where the time went, over the attempts of a supervisor: the two must agree on the whole.
 goodput() {
     LOCKSTEP_FAULT="rank=0,step=7,at=fwd,do=sleep:1,try=0;rank=1,step=8,at=bwd,do=kill,try=0" timeout 60 $train $job --max-restarts 2 --np 2 --out-dir "$tmp/time" >"$tmp/time.log" 2>&1 || { tail -n 3 "$tmp/time.log"; return 1; }

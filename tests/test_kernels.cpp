@@ -661,6 +661,16 @@ TEST(norm_partials) {
 static const AdamW kAdamW = {0.9f, 0.95f, 1e-8f, 0.1f};
 
 TEST(clip_scale) {
+    for (const float limit : {0.0f, 1e-3f, 1e9f}) {                // of the norm: none, exceeded, not exceeded
+        StepState start = kState;
+        start.norm_limit = limit;
+        std::vector<float> fields(sizeof start / sizeof(float));
+        std::memcpy(fields.data(), &start, sizeof start);
+        Case c(format("clip_scale limit=%g", double(limit)));
+        Tensor &state = c.inout(kFloat, fields), &norm = c.out(kDouble, 1), &partials = c.in(kFloat, std::vector<float>(9, 100));
+        c.run(SPEC::clip_scale, BACKEND::clip_scale, state, norm, partials, size_t(9), 0.0, 512.0);
+        EXPECT(std::isnan(state.got[offsetof(StepState, grad_scale) / sizeof(float)]) == (limit == 1e-3f), "%s", c.what.c_str());
+    }
     for (const size_t units : {size_t(1), size_t(255), size_t(1003)})
         for (const double clip : {0.0, 0.5, 1e9})
             for (const double spoil : {0.0, double(kNaN), double(INFINITY)}) {

@@ -41,7 +41,7 @@ const Sample samples[] = {
     {"val-data", "v.txt", "\"v.txt\""}, {"tokenizer", "bpe:512", "\"bpe:512\""}, {"sampler", "torch", "\"torch\""}, {"steps", "2M", "2000000"},
     {"batch-size", "7", "7"}, {"total-batch-size", "512k", "512000"}, {"lanes", "4", "4"}, {"lr", "1.5e-3", "0.0015"},
     {"schedule", "wsd", "\"wsd\""}, {"warmup-steps", "1e3", "1000"}, {"final-lr-frac", "0.05", "0.05"}, {"weight-decay", "0", "0"},
-    {"beta1", "0.8", "0.8"}, {"beta2", "0.999", "0.999"}, {"eps", "1e-6", "1e-06"}, {"grad-clip", "0.5", "0.5"},
+    {"beta1", "0.8", "0.8"}, {"beta2", "0.999", "0.999"}, {"eps", "1e-6", "1e-06"}, {"grad-clip", "0.5", "0.5"}, {"skip-spikes", "4", "4"},
     {"seed", "18446744073709551615", "18446744073709551615"}, {"device", "cpu", "\"cpu\""}, {"dtype", "bf16", "\"bf16\""}, {"threads", "2", "2"},
     {"np", "2", "2"}, {"max-restarts", "0", "0"}, {"elastic", "", "true"}, {"reduce", "nccl", "\"nccl\""}, {"overlap", "off", "false"}, {"recompute", "2", "2"}, {"audit-every", "0", "0"}, {"selftest", "", "true"},
     {"timeout", "2.5", "2.5"}, {"out-dir", "runs/\"x\"", "\"runs/\\\"x\\\"\""}, {"eval-every", "11", "11"}, {"eval-steps", "12", "12"},

@@ -363,7 +363,8 @@ void clip_scale(StepState* state, double* norm, const float* partials, size_t un
     sum_in_order(&sum, partials, units, nullptr);
     norm[0] = std::sqrt(sum) / tokens;
     const double factor = clip > 0 ? std::fmin(1, clip / (norm[0] + 1e-6)) : 1;
-    state->grad_scale = std::isfinite(norm[0]) ? float(factor / tokens) : NAN;
+    const bool spike = state->norm_limit > 0 && norm[0] > double(state->norm_limit);
+    state->grad_scale = std::isfinite(norm[0]) && !spike ? float(factor / tokens) : NAN;
 }
 
 void adamw_update(floatX* param, float* master, float* m, float* v, const float* grad, const uint8_t* decay, size_t n,
