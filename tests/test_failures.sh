@@ -3,6 +3,7 @@
 # exit code, never a crash; afterwards the run goes on from what it saved to the same weights.
 # POINTS=N: at most N places per row (12); a number above the calls there are means every single one.
 . tests/lib.sh
+train=${TOOLS:-$PWD/build}/train_gpt_cpu       # the CUDA runtime crashes before main where it gets no memory
 points=${POINTS:-12}
 cc -shared -fPIC -O2 -Wall -o "$tmp/fail.so" tests/fail.c -ldl 2>"$tmp/cc.log" || { skip failures "no C compiler for a library to preload: $(head -n 1 "$tmp/cc.log")"; summary; exit; }
 job="--layers 1 --heads 1 --channels 16 --seq-len 16 --batch-size 1 --total-batch-size 32 --data tests/golden/lines.txt --steps 5 --save-every 2
