@@ -7,7 +7,7 @@ orders="1 2 3 4 5 6"
 tests_of() {
     case $1 in
         matmul) echo "matmul_backward_params_bias matmul_gelu_forward" ;;
-        update) echo clip_scale ;;
+        update) echo clip_scale adamw_check ;;
         classifier) echo classifier sum_in_order ;;
         *) echo "$1" ;;
     esac
