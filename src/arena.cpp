@@ -7,7 +7,6 @@
 #include <exception>
 #include <thread>
 #include "common.h"
-#include "cpus.h"
 #include "rng.h"
 
 Arena arena_layout(std::vector<TensorSpec> tensors) {
@@ -61,7 +60,7 @@ void arena_init(float* weights, const Arena& arena, uint64_t seed) {
             init_normal(weights + arena.offset[t], {seed, kRandomInit, uint32_t(t), 0}, arena.tensors[t].init_std, begin, end);
         }
     };
-    const size_t count = std::min(size_t(available_cpus()), pieces.size());
+    const size_t count = std::min(size_t(std::thread::hardware_concurrency()), pieces.size());
     std::vector<std::thread> threads;
     threads.reserve(count);
     for (size_t i = 1; i < count; i++) {
