@@ -34,7 +34,7 @@ measure tests/test_net.sh
 echo "| the cable between two hosts pulled in the middle of a step | 1 | both ends name the other after $(found 'both ends stopped after \([0-9]* ms\)') with --timeout 3; resumed to the same bits: $verdict | \`tests/test_net.sh\` |"
 SOAK_SECONDS="${SOAK_SECONDS:-300}" && export SOAK_SECONDS
 measure tests/soak.sh
-echo "| random faults (killed, stopped, ended, an I/O error) in every phase of a step and of a save, 1 to 4 ranks | $(found '^bench: soak: \([0-9]* runs\).*') with $(found ' \([0-9]* faults\),') | $(found ' s: \(.* other bits\)'): $verdict | \`ninja soak\` |"
+echo "| random faults (killed, stopped, ended, an I/O error) in every phase of a step and of a save, 1 to 4 ranks | $(found "soak: \([0-9]* runs\)") with $(found ' \([0-9]* faults\),') | $(found ' s: \(.* other bits\)'): $verdict | \`ninja soak\` |"
 cat <<'END'
 
 What these do not show: drive caches that lie, NFS, a network that alters bytes and their CRC-32C alike, a GPU's memory (the audit of

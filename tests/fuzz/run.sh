@@ -16,7 +16,7 @@ objects= wraps=-Wl
 for w in mmap munmap write getrandom; do wraps=$wraps,--wrap=$w; done
 flags="-std=c++20 -O1 -g -pthread -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -ffp-contract=off -Wno-psabi -DLOCKSTEP_VERSION=__DATE__ -Isrc -Ikernels -Imodels -Idata -Itests"
 newest=$(ls -t src/*.h src/*.cpp data/*.h tests/fuzz/fuzz.cpp | head -n 1)
-for f in arena bpe_train common curve data file gpu_health json loader log options safetensors sampler shards tokenizer unicode world; do objects="$objects src/$f.cpp"; done
+for f in arena bpe_train common curve data fault file gpu_health json loader log options safetensors sampler shards tokenizer unicode world; do objects="$objects src/$f.cpp"; done
 if [ ! -x build/fuzz/fuzz ] || [ "$newest" -nt build/fuzz/fuzz ]; then
     for f in $objects data/stories.cpp tests/fuzz/fuzz.cpp; do echo "$f"; done |
         xargs -P "$(nproc)" -I{} sh -c "$clang $flags -c {} -o build/fuzz/\$(basename {} .cpp).o" || { fail fuzz "it does not build"; summary; exit 1; }
