@@ -58,7 +58,7 @@ TEST(crc32c_vectors) {
 
 TEST(crc32c_of_two_parts) {
     std::string text;
-    for (int i = 0; i < 100000; i++) text += char(i * i >> 3);
+    for (unsigned i = 0; i < 100000; i++) text += char(i * i >> 3);
     const uint32_t whole = crc32c(0, text.data(), text.size());
     for (const size_t cut : {size_t(0), size_t(1), size_t(7), size_t(65536), text.size() - 1, text.size()}) {
         const uint32_t a = crc32c(0, text.data(), cut), b = crc32c(0, text.data() + cut, text.size() - cut);
