@@ -18,7 +18,7 @@
 #include "shards.h"
 
 static bool inside = false;                             // a reader is at work: its warnings are not printed
-static size_t live = 0, peak = 0;                       // bytes of heap
+static ptrdiff_t live = 0, peak = 0;                    // bytes of heap since the input began; less than 0 where what was there before is freed
 
 extern "C" {
 void* __real_mmap(void*, size_t, int, int, int, off_t);
@@ -27,12 +27,12 @@ ssize_t __real_write(int, const void*, size_t);
 void* __wrap_mmap(void* at, size_t bytes, int protection, int flags, int fd, off_t offset) {
     if (fd < 0 || protection != PROT_READ) return __real_mmap(at, bytes, protection, flags, fd, offset);
     void* const copy = std::malloc(bytes);
-    live -= bytes;                                      // a mapping takes none
+    live -= ptrdiff_t(bytes);                         // a mapping takes none
     return pread(fd, copy, bytes, offset) == ssize_t(bytes) ? copy : MAP_FAILED;
 }
 int __wrap_munmap(void* at, size_t bytes) {
     if (__sanitizer_get_ownership(at) == 0) return __real_munmap(at, bytes);
-    live += bytes;
+    live += ptrdiff_t(bytes);
     std::free(at);
     return 0;
 }
@@ -40,8 +40,8 @@ ssize_t __wrap_write(int fd, const void* data, size_t bytes) { return inside && 
 ssize_t __wrap_getrandom(void* data, size_t bytes, unsigned) { std::memset(data, 0, bytes); return ssize_t(bytes); }    // nonces we can answer
 }
 
-static void on_malloc(const volatile void*, size_t bytes) { if (inside) live += bytes, peak = std::max(peak, live); }
-static void on_free(const volatile void* p) { if (inside && p) live -= __sanitizer_get_allocated_size(p); }
+static void on_malloc(const volatile void*, size_t bytes) { if (inside) live += ptrdiff_t(bytes), peak = std::max(peak, live); }
+static void on_free(const volatile void* p) { if (inside && p) live -= ptrdiff_t(__sanitizer_get_allocated_size(p)); }
 
 namespace {
 std::string folder;                                     // in memory where there is such a place: run.sh makes and removes it
@@ -267,6 +267,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const bool known = code == 0 || code == kExitBadContent || code == kExitUsage || code == kExitNoInput || code == kExitPeer || code == kExitDisagree;
     if (!known && target->run != listener) std::abort();            // a listener may name any code
     // The constant: tables of a tokenizer's bytes, the block of content_hash, messages.
-    if (peak > target->factor * size + (4 << 20)) { std::fprintf(stderr, "%zu bytes of heap for %zu bytes\n", peak, size); std::abort(); }
+    if (peak > ptrdiff_t(target->factor * size + (4 << 20))) { std::fprintf(stderr, "%td bytes of heap for %zu bytes\n", peak, size); std::abort(); }
     return 0;
 }
