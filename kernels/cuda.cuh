@@ -9,15 +9,20 @@
 //   mbar_wait(bar, parity)                    until the phase of that parity has ended (of a new barrier: that of parity 1 has)
 //   bar_sync(id, n)  bar_arrive(id, n)        barrier 1..15 of n threads, a multiple of 32: wait at it; count for it and go on
 //   tma_load(dst, map, bar, x, y)             box at column x, row y of a matrix of bf16, into rows of 128 bytes, swizzled; zeros outside
+//   tma_load(dst, map, bar, x, y, z)          of matrix z, where the map is of several: rows beyond one's last are outside, not another's first
 //   tma_store(map, src, x, y)                 back; what lies outside is not written. Before it: async_fence() by those who wrote src
 //   tma_store_commit()  tma_store_wait<N>()   of the thread's groups of stores all but the newest N have read their source
 //   wgmma_desc(tile, lbo, sbo)                operand in swizzled rows of 128 bytes, 1024-byte aligned; offsets in bytes
 //       K-major tile [rows][64 k]:            sbo = 1024 (next 8 rows), lbo unused; the next 16 k are 32 bytes on
 //       MN-major tile [mn/64][64 k][64 mn]:   sbo = 1024 (next 8 k), lbo = 8192 (next 64 mn); the next 16 k are 2048 bytes on
 //   wgmma<N, TA, TB>(d, a, b, accumulate)     m64nNk16, d (+)= a b, N 64, 128, 192 or 256; TA, TB: that operand is MN-major
-//   wgmma_fence()  wgmma_commit()  wgmma_wait<N>()      before the first; end a group; all but the newest N groups are done
+//   wgmma<N, TB>(d, r, b, accumulate)     the same with A in registers, 16 k of it: a warp's rows as ldmatrix_x4 gives them to mma.
+//                                         They must stay as they are until the product has been waited for
+//   wgmma_fence()  wgmma_commit()  wgmma_wait<N>(d...)  before the first; end a group; all but the newest N groups are done, and the
+//                                         compiler keeps what reads the accumulators d behind that
 //   registers_up<R>()  registers_down<R>()    setmaxnreg, by a whole warpgroup
-//   tensor_map(p, columns, rows, pitch, box_columns, box_rows)      host: describes a matrix of bf16 to TMA, pitch in elements
+//   tensor_map(p, columns, rows, pitch, box_columns, box_rows, count = 0, distance = 0)     host: describes a matrix of bf16 to TMA,
+//                                         or with a count that many, `distance` apart; pitch and distance in elements
 //
 // Swizzled: the 16-byte chunk number is xor-ed with row mod 8. Sources: PTX ISA 8.x, sections on wgmma and cp.async.bulk.tensor.
 #pragma once
@@ -69,7 +74,8 @@ void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t smem, Stream str
 }
 
 using TensorMap = CUtensorMap;
-inline TensorMap tensor_map(const bf16* p, size_t columns, size_t rows, size_t pitch, int box_columns, int box_rows) {
+inline TensorMap tensor_map(const bf16* p, size_t columns, size_t rows, size_t pitch, int box_columns, int box_rows, size_t count = 0,
+                            size_t distance = 0) {
     void* encode = nullptr;   // asked of the runtime, so that nothing links against the driver's library
     cudaDriverEntryPointQueryResult found;
 #if CUDART_VERSION >= 12050
@@ -80,10 +86,10 @@ inline TensorMap tensor_map(const bf16* p, size_t columns, size_t rows, size_t p
     if (error != cudaSuccess || !encode)
         die(kExitOther, "gpu: cuTensorMapEncodeTiled: %s; the driver is too old", device_error_text(error));
     TensorMap map;
-    const cuuint64_t size[2] = {columns, rows}, stride[1] = {pitch * sizeof(bf16)};
-    const cuuint32_t box[2] = {cuuint32_t(box_columns), cuuint32_t(box_rows)}, step[2] = {1, 1};
+    const cuuint64_t size[3] = {columns, rows, count}, stride[2] = {pitch * sizeof(bf16), distance * sizeof(bf16)};
+    const cuuint32_t box[3] = {cuuint32_t(box_columns), cuuint32_t(box_rows), 1}, step[3] = {1, 1, 1};
     const CUresult result = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(encode)(
-        &map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<bf16*>(p), size, stride, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
+        &map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, count ? 3 : 2, const_cast<bf16*>(p), size, stride, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
         CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (result != CUDA_SUCCESS) die(kExitOther, "gpu: cuTensorMapEncodeTiled: error %d for a %zux%zu matrix", int(result), rows, columns);
     return map;
@@ -155,6 +161,10 @@ DEVICE void tma_load(void* dst, const TensorMap* map, uint64_t* bar, int x, int 
     ASM_SM90("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];"
              :: "r"(shared_address(dst)), "l"(map), "r"(shared_address(bar)), "r"(x), "r"(y) : "memory");
 }
+DEVICE void tma_load(void* dst, const TensorMap* map, uint64_t* bar, int x, int y, int z) {
+    ASM_SM90("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];"
+             :: "r"(shared_address(dst)), "l"(map), "r"(shared_address(bar)), "r"(x), "r"(y), "r"(z) : "memory");
+}
 DEVICE void tma_store(const TensorMap* map, const void* src, int x, int y) {
     ASM_SM90("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];"
              :: "l"(map), "r"(shared_address(src)), "r"(x), "r"(y) : "memory");
@@ -170,7 +180,7 @@ DEVICE uint64_t wgmma_desc(const void* tile, int lbo, int sbo) {
     return start | uint64_t(lbo >> 4) << 16 | uint64_t(sbo >> 4) << 32 | uint64_t(1) << 62;
 }
 
-// The accumulators are operands 0 .. N/2-1 of the assembly; the descriptors, the flag and the two majors follow.
+// The accumulators are operands 0 .. N/2-1 of the assembly; A and B, the flag and the majors follow.
 #define REGISTERS_0_31 \
     "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15," \
     "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
@@ -189,6 +199,10 @@ DEVICE uint64_t wgmma_desc(const void* tile, int lbo, int sbo) {
     "{\n.reg .pred add;\nsetp.ne.b32 add, %" #flag ", 0;\n" \
     "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {" registers "}, %" #a ", %" #b ", add, 1, 1, %" #ta ", %" #tb ";\n}"
 #define WGMMA_INPUTS "l"(a), "l"(b), "r"(int(accumulate)), "n"(int(TA)), "n"(int(TB))
+#define WGMMA_REGISTERS(n, registers, a0, a1, a2, a3, b, flag, tb) \
+    "{\n.reg .pred add;\nsetp.ne.b32 add, %" #flag ", 0;\n" \
+    "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {" registers "}, {%" #a0 ",%" #a1 ",%" #a2 ",%" #a3 "}, %" #b ", add, 1, 1, %" #tb ";\n}"
+#define WGMMA_REGISTERS_INPUTS "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(accumulate)), "n"(int(TB))
 
 template <int N, bool TA, bool TB> DEVICE void wgmma(float (&d)[N / 2], uint64_t a, uint64_t b, bool accumulate) {
     static_assert(N == 64 || N == 128 || N == 192 || N == 256);
@@ -203,6 +217,13 @@ template <int N, bool TA, bool TB> DEVICE void wgmma(float (&d)[N / 2], uint64_t
         ASM_SM90A(WGMMA(256, REGISTERS_0_31 "," REGISTERS_32_63 "," REGISTERS_64_95 "," REGISTERS_96_127, 128, 129, 130, 131, 132)
                   : BIND32(0), BIND32(32), BIND32(64), BIND32(96) : WGMMA_INPUTS);
 }
+template <int N, bool TB> DEVICE void wgmma(float (&d)[N / 2], const unsigned (&a)[4], uint64_t b, bool accumulate) {
+    static_assert(N == 64 || N == 128);
+    if constexpr (N == 64)
+        ASM_SM90A(WGMMA_REGISTERS(64, REGISTERS_0_31, 32, 33, 34, 35, 36, 37, 38) : BIND32(0) : WGMMA_REGISTERS_INPUTS);
+    else
+        ASM_SM90A(WGMMA_REGISTERS(128, REGISTERS_0_31 "," REGISTERS_32_63, 64, 65, 66, 67, 68, 69, 70) : BIND32(0), BIND32(32) : WGMMA_REGISTERS_INPUTS);
+}
 #undef REGISTERS_0_31
 #undef REGISTERS_32_63
 #undef REGISTERS_64_95
@@ -211,10 +232,16 @@ template <int N, bool TA, bool TB> DEVICE void wgmma(float (&d)[N / 2], uint64_t
 #undef BIND32
 #undef WGMMA
 #undef WGMMA_INPUTS
+#undef WGMMA_REGISTERS
+#undef WGMMA_REGISTERS_INPUTS
 
 DEVICE void wgmma_fence() { ASM_SM90A("wgmma.fence.sync.aligned;" ::: "memory"); }
 DEVICE void wgmma_commit() { ASM_SM90A("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-template <int N> DEVICE void wgmma_wait() { ASM_SM90A("wgmma.wait_group.sync.aligned %0;" :: "n"(N) : "memory"); }
+template <int N, class... D> DEVICE void wgmma_wait(D&... d) {
+    ASM_SM90A("wgmma.wait_group.sync.aligned %0;" :: "n"(N) : "memory");
+    const auto hold = [](auto& x) { UNROLL for (float& y : x) asm volatile("" : "+f"(y)); };
+    (hold(d), ...);
+}
 
 template <int R> DEVICE void registers_up() { ASM_SM90A("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(R)); }
 template <int R> DEVICE void registers_down() { ASM_SM90A("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(R)); }

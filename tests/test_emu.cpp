@@ -179,7 +179,7 @@ __global__ void named_barriers(int* out, int rounds) {
 constexpr int kTile = 64 * 64 * 2;   // bytes of 64 rows of 64
 
 // D(64,N) = A B^T with K = 128 from TMA and wgmma: one warpgroup, a ring of two stages with full and empty barriers, thread 128 loads.
-template <int N, bool TA, bool TB> __global__ void wgmma_kernel(float* D, const TensorMap mapA, const TensorMap mapB, int steps) {
+template <int N, bool TA, bool TB, bool REGISTERS> __global__ void wgmma_kernel(float* D, const TensorMap mapA, const TensorMap mapB, int steps) {
     DYNAMIC_SHARED(smem);
     SHARED(uint64_t, full, 2);
     SHARED(uint64_t, empty, 2);
@@ -210,7 +210,15 @@ template <int N, bool TA, bool TB> __global__ void wgmma_kernel(float* D, const 
         mbar_wait(full + k % 2, k / 2 & 1);
         const uint64_t a = wgmma_desc(stage, 8192, 1024), b = wgmma_desc(stage + kTile, 8192, 1024);
         wgmma_fence();
-        for (int j = 0; j < 4; j++) wgmma<N, TA, TB>(d, a + j * (TA ? 2048 : 32) / 16, b + j * (TB ? 2048 : 32) / 16, k + j > 0);
+        unsigned rows[4][4];                 // REGISTERS: A by way of ldmatrix, which undoes the swizzle
+        for (int j = 0; j < 4; j++) {
+            const uint64_t b_j = b + j * (TB ? 2048 : 32) / 16;
+            if constexpr (REGISTERS) {
+                const int row = t / 32 * 16 + t % 16, chunk = j * 2 + t % 32 / 16;
+                ldmatrix_x4(rows[j], stage + row * 128 + (chunk ^ row % 8) * 16);
+                wgmma<N, TB>(d, rows[j], b_j, k + j > 0);
+            } else wgmma<N, TA, TB>(d, a + j * (TA ? 2048 : 32) / 16, b_j, k + j > 0);
+        }
         wgmma_commit();
         wgmma_wait<0>();
         if (t % 32 == 0) mbar_arrive(empty + k % 2);
@@ -242,6 +250,22 @@ __global__ void tma_copy(const TensorMap from, const TensorMap to, int x, int y)
         tma_store_commit();
         tma_store_wait<0>();
     }
+}
+
+// Rows y.. y+15 of matrix z.
+__global__ void tma_copy_of(bf16* out, const TensorMap from, int y, int z) {
+    DYNAMIC_SHARED(smem);
+    SHARED(uint64_t, bar, 1);
+    const int t = threadIdx.x;
+    if (t == 0) {
+        mbar_init(bar, 1);
+        mbar_fence_init();
+        mbar_arrive(bar, 16 * 64 * 2);
+        tma_load(smem, &from, bar, 0, y, z);
+    }
+    __syncthreads();
+    mbar_wait(bar, 0);
+    for (int i = t; i < 16 * 64; i += 32) out[i] = reinterpret_cast<bf16*>(smem)[i / 64 * 64 + ((i % 64 / 8) ^ (i / 64 % 8)) * 8 + i % 8];
 }
 
 }  // namespace
@@ -299,7 +323,7 @@ TEST(named_barriers_pass_values) {
     }) == 0, "a value came too early or too late");
 }
 
-template <int N, bool TA, bool TB> static void expect_wgmma() {
+template <int N, bool TA, bool TB, bool REGISTERS = false> static void expect_wgmma() {
     constexpr int K = 192;
     const std::vector<bf16> A = small_integers(64 * K, 5), B = small_integers(size_t(N) * K, 11);   // K-major: [mn][k]; else [k][mn]
     const Buffer<bf16> dA(A), dB(B);
@@ -307,7 +331,7 @@ template <int N, bool TA, bool TB> static void expect_wgmma() {
     const TensorMap mapA = TA ? tensor_map(dA.p, 64, K, 64, 64, 64) : tensor_map(dA.p, K, 64, K, 64, 64);
     const TensorMap mapB = TB ? tensor_map(dB.p, N, K, N, 64, 64) : tensor_map(dB.p, K, N, K, 64, 64);
     const int bad = seeds_that_fail(kTsan ? 1 : 4, [&] {
-        launch(wgmma_kernel<N, TA, TB>, 1, 256, 2 * kTile * (1 + N / 64), nullptr, D.p, mapA, mapB, K / 64);
+        launch(wgmma_kernel<N, TA, TB, REGISTERS>, 1, 256, 2 * kTile * (1 + N / 64), nullptr, D.p, mapA, mapB, K / 64);
         const std::vector<float> d = D.host();
         for (int m = 0; m < 64; m++)
             for (int n = 0; n < N; n++) {
@@ -318,7 +342,7 @@ template <int N, bool TA, bool TB> static void expect_wgmma() {
             }
         return true;
     });
-    EXPECT(bad == 0, "N=%d TA=%d TB=%d: wrong under %d seeds", N, TA, TB, bad);
+    EXPECT(bad == 0, "N=%d TA=%d TB=%d registers=%d: wrong under %d seeds", N, TA, TB, REGISTERS, bad);
 }
 TEST(wgmma_and_tma_are_exact) {
     expect_wgmma<64, false, false>();
@@ -326,6 +350,8 @@ TEST(wgmma_and_tma_are_exact) {
     expect_wgmma<192, true, false>();
     expect_wgmma<256, true, true>();
     expect_wgmma<256, false, false>();
+    expect_wgmma<64, false, false, true>();
+    expect_wgmma<128, false, true, true>();
 }
 
 TEST(tma_boxes_end_at_the_edge) {
@@ -345,6 +371,24 @@ TEST(tma_boxes_end_at_the_edge) {
                 EXPECT(got == want, "box at (%d,%d): [%d][%d]: got %g, want %g", y, x, r, c, got, want);
             }
     }
+}
+
+// What is below a matrix's last row is nothing, not the next matrix.
+TEST(tma_boxes_end_with_their_matrix) {
+    constexpr int R = 11, kCount = 3;
+    const std::vector<bf16> in = small_integers(kCount * R * 64, 3);
+    const Buffer<bf16> from(in);
+    Buffer<bf16> out(16 * 64);
+    for (int z = 0; z <= kCount; z++)
+        for (const int y : {0, 5}) {
+            launch(tma_copy_of, 1, 32, 16 * 128, nullptr, out.p, tensor_map(from.p, 64, R, 64, 64, 16, kCount, R * 64), y, z);
+            const std::vector<bf16> o = out.host();
+            for (int r = 0; r < 16; r++)
+                for (int c = 0; c < 64; c++) {
+                    const float want = z < kCount && y + r < R ? to_float(in[size_t((z * R + y + r) * 64 + c)]) : 0;
+                    EXPECT(to_float(o[size_t(r * 64 + c)]) == want, "matrix %d, row %d, column %d", z, y + r, c);
+                }
+        }
 }
 
 // ------------------------------------------------------------------------------------------------ faults of kernels

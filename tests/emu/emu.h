@@ -55,7 +55,7 @@ template <class T> T shuffle(unsigned mask, T x, int from, const char* what, Loc
 void ldmatrix(unsigned* r, const void* row, bool transposed, Loc loc);
 void cp_async_wait(int newest);
 void tma_store_wait(int newest);
-void wgmma(float* d, int n, bool ta, bool tb, uint64_t a, uint64_t b, bool accumulate, Loc loc);
+void wgmma(float* d, int n, bool ta, bool tb, uint64_t a, const unsigned* a_registers, uint64_t b, bool accumulate, Loc loc);
 void wgmma_wait(int newest, Loc loc);
 
 }  // namespace simt
@@ -241,12 +241,14 @@ void mbar_wait(uint64_t* bar, unsigned parity, simt::Loc loc = {});
 
 struct TensorMap {
     unsigned char* data;
-    int64_t columns, rows, pitch;   // pitch in bytes
+    int64_t columns, rows, pitch, count, distance;      // the last three: bytes, matrices (0: a map of one), bytes
     int box_columns, box_rows;
 };
-TensorMap tensor_map(const bf16* p, size_t columns, size_t rows, size_t pitch, int box_columns, int box_rows);
+TensorMap tensor_map(const bf16* p, size_t columns, size_t rows, size_t pitch, int box_columns, int box_rows, size_t count = 0,
+                     size_t distance = 0);
 inline void async_fence() {}
 void tma_load(void* dst, const TensorMap* map, uint64_t* bar, int x, int y, simt::Loc loc = {});
+void tma_load(void* dst, const TensorMap* map, uint64_t* bar, int x, int y, int z, simt::Loc loc = {});
 void tma_store(const TensorMap* map, const void* src, int x, int y, simt::Loc loc = {});
 void tma_store_commit();
 template <int N> void tma_store_wait() { simt::tma_store_wait(N); }
@@ -257,11 +259,15 @@ unsigned shared_address(const void* p);   // offset in dynamic shared memory
 uint64_t wgmma_desc(const void* tile, int lbo, int sbo);
 template <int N, bool TA, bool TB> void wgmma(float (&d)[N / 2], uint64_t a, uint64_t b, bool accumulate, simt::Loc loc = {}) {
     static_assert(N == 64 || N == 128 || N == 192 || N == 256);
-    simt::wgmma(d, N, TA, TB, a, b, accumulate, loc);
+    simt::wgmma(d, N, TA, TB, a, nullptr, b, accumulate, loc);
+}
+template <int N, bool TB> void wgmma(float (&d)[N / 2], const unsigned (&a)[4], uint64_t b, bool accumulate, simt::Loc loc = {}) {
+    static_assert(N == 64 || N == 128);
+    simt::wgmma(d, N, false, TB, 0, a, b, accumulate, loc);
 }
 void wgmma_fence(simt::Loc loc = {});
 void wgmma_commit(simt::Loc loc = {});
-template <int N> void wgmma_wait(simt::Loc loc = {}) { simt::wgmma_wait(N, loc); }
+template <int N, class... D> void wgmma_wait(D&...) { simt::wgmma_wait(N, {}); }
 template <int R> void registers_up() { static_assert(R % 8 == 0 && R >= 24 && R <= 256); }
 template <int R> void registers_down() { static_assert(R % 8 == 0 && R >= 24 && R <= 256); }
 

@@ -78,7 +78,7 @@ namespace {
 
 struct Copy { void* dst; const void* src; bool valid, landed; int group; Loc loc; };        // cp.async
 struct Store { TensorMap map; uint32_t src; int x, y, group; bool landed; Loc loc; };       // TMA store
-struct Mma { float* d[32]; uint64_t a, b; int n; bool ta, tb, accumulate; };                // wgmma, as one warp sees it
+struct Mma { float* d[32]; uint64_t a; const unsigned* registers[32]; uint64_t b; int n; bool ta, tb, accumulate; };    // as one warp sees it
 struct Waiter { unsigned thread; const uint64_t* bar; unsigned parity; };
 
 struct Units {   // anew for every block
@@ -255,12 +255,14 @@ unsigned emu::shared_address(const void* p) {
     if (offset >= simt::shared_bytes()) fail("an address outside dynamic shared memory");
     return unsigned(offset);
 }
-TensorMap emu::tensor_map(const bf16* p, size_t columns, size_t rows, size_t pitch, int box_columns, int box_rows) {
-    if (uintptr_t(p) % 16 || pitch % 8 || box_columns * sizeof(bf16) > 128 || box_columns % 8 || box_rows > 256 || !columns || !rows)
+TensorMap emu::tensor_map(const bf16* p, size_t columns, size_t rows, size_t pitch, int box_columns, int box_rows, size_t count,
+                          size_t distance) {
+    if (uintptr_t(p) % 16 || pitch % 8 || distance % 8 || box_columns * sizeof(bf16) > 128 || box_columns % 8 || box_rows > 256 || !columns || !rows)
         die(kExitOther, "gpu: cuTensorMapEncodeTiled: a %zux%zu matrix, pitch %zu, boxes of %dx%d", rows, columns, pitch, box_rows,
             box_columns);
     const auto data = reinterpret_cast<unsigned char*>(const_cast<bf16*>(p));
-    return {data, int64_t(columns), int64_t(rows), int64_t(pitch * sizeof(bf16)), box_columns, box_rows};
+    return {data, int64_t(columns), int64_t(rows), int64_t(pitch * sizeof(bf16)), int64_t(count), int64_t(distance * sizeof(bf16)),
+            box_columns, box_rows};
 }
 
 namespace {
@@ -282,8 +284,7 @@ uint32_t tile_address(const void* p, const TensorMap& map, const char* what, Loc
 void needs(int architecture, const char* what, Loc loc);
 }  // namespace
 
-void emu::tma_load(void* dst, const TensorMap* map, uint64_t* bar, int x, int y, Loc loc) {
-    Quiet quiet;
+static void load(const TensorMap& map, void* dst, uint64_t* bar, int x, int y, Loc loc) {
     needs(90, "TMA load", loc);
     struct Load {
         TensorMap map;
@@ -300,7 +301,20 @@ void emu::tma_load(void* dst, const TensorMap* map, uint64_t* bar, int x, int y,
             store(bar, m);
         }
     };
-    simt::later(Load{*map, bar, tile_address(dst, *map, "TMA load", loc), x, y});
+    simt::later(Load{map, bar, tile_address(dst, map, "TMA load", loc), x, y});
+}
+void emu::tma_load(void* dst, const TensorMap* map, uint64_t* bar, int x, int y, Loc loc) {
+    Quiet quiet;
+    if (map->count) fail("TMA load at %s:%u: the map is of several matrices", loc.file, loc.line);
+    load(*map, dst, bar, x, y, loc);
+}
+void emu::tma_load(void* dst, const TensorMap* map, uint64_t* bar, int x, int y, int z, Loc loc) {
+    Quiet quiet;
+    if (!map->count) fail("TMA load at %s:%u: the map is of one matrix", loc.file, loc.line);
+    TensorMap one = *map;
+    if (z < 0 || z >= map->count) one.rows = 0;
+    else one.data += z * map->distance;
+    load(one, dst, bar, x, y, loc);
 }
 
 static void land(const Store& s) {
@@ -351,7 +365,9 @@ float element(uint64_t desc, int mn, int k, bool mn_major) {
 void carry_out(unsigned warp, const Mma& o) {
     static thread_local float A[16][16], B[16][256], C[16][256];
     for (int m = 0; m < 16; m++)
-        for (int k = 0; k < 16; k++) A[m][k] = element(o.a, int(warp % 4) * 16 + m, k, o.ta);
+        for (int k = 0; k < 16; k++)
+            A[m][k] = o.registers[0] ? widen(uint16_t(o.registers[m % 8 * 4 + k % 8 / 2][m / 8 + k / 8 * 2] >> k % 2 * 16))
+                                     : element(o.a, int(warp % 4) * 16 + m, k, o.ta);
     for (int k = 0; k < 16; k++)
         for (int n = 0; n < o.n; n++) B[k][n] = element(o.b, n, k, o.tb);
     for (int m = 0; m < 16; m++) {
@@ -368,21 +384,23 @@ void carry_out(unsigned warp, const Mma& o) {
 unsigned own_warp() { return simt::thread() / 32; }
 }  // namespace
 
-void simt::wgmma(float* d, int n, bool ta, bool tb, uint64_t a, uint64_t b, bool accumulate, Loc loc) {
+void simt::wgmma(float* d, int n, bool ta, bool tb, uint64_t a, const unsigned* registers, uint64_t b, bool accumulate, Loc loc) {
     needs(90, "wgmma", loc);
-    struct Arg { float* d; uint64_t a, b; int n; bool ta, tb, accumulate; Loc loc; } arg{d, a, b, n, ta, tb, accumulate, loc};
+    struct Arg { float* d; uint64_t a; const unsigned* registers; uint64_t b; int n; bool ta, tb, accumulate; Loc loc; };
+    Arg arg{d, a, registers, b, n, ta, tb, accumulate, loc};
     simt::warp(~0u, &arg, [](void* const* lanes, unsigned) {
         const unsigned w = own_warp();
         const Arg& first = *static_cast<Arg*>(lanes[0]);
         if (simt::warp_count() < w / 4 * 4 + 4) fail("wgmma at %s:%u: not a whole warpgroup", first.loc.file, first.loc.line);
         Units& u = units();
         if (!u.mma_fenced[w]) fail("wgmma at %s:%u: no wgmma_fence before it", first.loc.file, first.loc.line);
-        Mma mma{{}, first.a, first.b, first.n, first.ta, first.tb, first.accumulate};
+        Mma mma{{}, first.a, {}, first.b, first.n, first.ta, first.tb, first.accumulate};
         for (int l = 0; l < 32; l++) {
             const Arg& own = *static_cast<Arg*>(lanes[l]);
             if (own.a != first.a || own.b != first.b || own.accumulate != first.accumulate)
                 fail("wgmma at %s:%u: lanes give different operands", first.loc.file, first.loc.line);
             mma.d[l] = own.d;
+            mma.registers[l] = own.registers;
         }
         u.mmas[w].push_back(mma);
         if (!simt::at_once()) return;
