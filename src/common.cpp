@@ -87,6 +87,12 @@ std::string with_commas(uint64_t n) {
     return text;
 }
 
+std::string_view next_word(std::string_view* rest, char separator) {
+    const std::string_view word = rest->substr(0, rest->find(separator));
+    rest->remove_prefix(std::min(rest->size(), word.size() + 1));
+    return word;
+}
+
 std::string escape_control(std::string_view text) {
     std::string out;
     for (const char c : text) {

@@ -21,13 +21,6 @@ int64_t number(std::string_view text, const char* all) {
     return n;
 }
 
-// The text up to `separator`, which is taken from the front of *rest.
-std::string_view next_word(std::string_view* rest, char separator) {
-    const std::string_view word = rest->substr(0, rest->find(separator));
-    rest->remove_prefix(std::min(rest->size(), word.size() + 1));
-    return word;
-}
-
 Fault parse_one(std::string_view text, const char* all) {
     Fault f;
     while (!text.empty()) {

@@ -68,11 +68,6 @@ std::string Utf8Stream::finish() {
 
 // ---------------------------------------------------------------------------------------------------- merging
 
-void Tokenizer::Tables::add_merge(const Merge& merge) {
-    ranks[pair_key(merge.left, merge.right)] = int(merges.size());
-    merges.push_back(merge);
-}
-
 void Tokenizer::Tables::consider(int at) {
     const Symbol& left = symbols[size_t(at)];
     if (left.next < 0) return;
@@ -244,7 +239,8 @@ void tokenizer_finish(Tokenizer* t, const std::string& what) {
     for (int b = 0; b < 256; b++)
         if (tables.of_byte[b] < 0)
             die(kExitBadContent, "tokenizer: %s: byte 0x%02x: got no token for it, want one for each byte", what.c_str(), b);
-    for (const Tokenizer::Merge& merge : t->merges) tables.add_merge(merge);
+    tables.merges = t->merges;
+    for (const Tokenizer::Merge& merge : t->merges) tables.ranks[pair_key(merge.left, merge.right)] = int(tables.ranks.size());
 }
 
 Tokenizer tokenizer_byte() {
@@ -325,49 +321,47 @@ struct JsonFile {
         if (!good) fail(field, show(got), want);
     }
 
-    void add_token(const std::string& field, const std::string& text, const Json& id, size_t n) {
-        uint64_t i;
-        if (!id.as_u64(&i) || i >= n) fail(field, show(&id), format("an id of 0..%zu, for %zu tokens", n - 1, n));
-        if (texts[i])
-            fail(field, format("id %s, that of %s too", id.text.c_str(), json_quote(texts[i]->substr(0, 60)).c_str()),
-                 "a different id for each token");
-        texts[i] = &text;
-        ids[text] = int(i);
-    }
-
-    // The tokens of model.vocab and those that added_tokens adds to it. n ids below n, none twice: none is left out.
+    // The tokens of model.vocab and those that added_tokens adds to it. n tokens with ids below n, none twice: none is left out.
     void read_tokens(const Json& model) {
         const Json& vocab = model.at("vocab", (what + ": model").c_str());
         require(vocab.kind == Json::object, "model.vocab", &vocab, "an object of tokens and their ids");
-        const Json* added = root.find("added_tokens");
+        const Json* added = at("added_tokens");
         require(is_null(added) || added->kind == Json::array, "added_tokens", added, "an array");
-        size_t n = vocab.members.size();
+        struct Entry { std::string field; const std::string* text; const Json* id; };
+        std::vector<Entry> entries;
         std::unordered_map<std::string_view, const Json*> in_vocab;
-        for (const auto& [text, id] : vocab.members) in_vocab[text] = &id;
-        const std::vector<Json> nothing;
-        const std::vector<Json>& specials = added ? added->items : nothing;
-        for (const Json& s : specials) {
-            const Json* content = s.find("content");
-            n += content && !in_vocab.count(content->text);
+        for (const auto& [text, id] : vocab.members) {
+            entries.push_back({"model.vocab: " + json_quote(text.substr(0, 60)), &text, &id});
+            in_vocab[text] = &id;
         }
-        if (n == 0) fail("model.vocab", "no tokens", "at least one");
-        texts.resize(n);
-        for (const auto& [text, id] : vocab.members) add_token("model.vocab: " + json_quote(text.substr(0, 60)), text, id, n);
         std::unordered_set<std::string_view> names;
-        for (size_t k = 0; k < specials.size(); k++) {
+        for (size_t k = 0; added && k < added->items.size(); k++) {
             const std::string field = format("added_tokens[%zu]", k);
-            const Json *content = specials[k].find("content"), *id = specials[k].find("id"), *flag = specials[k].find("special");
+            const Json &token = added->items[k], *content = token.find("content"), *id = token.find("id"), *flag = token.find("special");
             require(content && content->kind == Json::string && !content->text.empty(), field + ".content", content, "a token's text");
             require(id, field + ".id", id, "an id");
             require(show(flag) == "true", field + ".special", flag, "true: no other added tokens are known here");
             if (!names.insert(content->text).second) fail(field + ".content", show(content) + " again", "each token once");
             const auto found = in_vocab.find(content->text);
-            if (found == in_vocab.end()) add_token(field, content->text, *id, n);
+            if (found == in_vocab.end()) entries.push_back({field, &content->text, id});
             else if (id->text != found->second->text) fail(field + ".id", show(id), found->second->text + ", as in model.vocab");
-            t.special.push_back({ids[content->text], content->text});
+            t.special.push_back({-1, content->text});
         }
-        for (const Tokenizer::Special& s : t.special)
+        const size_t n = entries.size();
+        if (n == 0) fail("model.vocab", "no tokens", "at least one");
+        texts.resize(n);
+        for (const Entry& e : entries) {
+            uint64_t id;
+            if (!e.id->as_u64(&id) || id >= n) fail(e.field, show(e.id), format("an id of 0..%zu, for %zu tokens", n - 1, n));
+            if (texts[id])
+                fail(e.field, "id " + e.id->text + ", that of " + json_quote(texts[id]->substr(0, 60)) + " too", "a different id for each token");
+            texts[id] = e.text;
+            ids[*e.text] = int(id);
+        }
+        for (Tokenizer::Special& s : t.special) {
+            s.id = ids[s.text];
             if (s.text == kEndOfText || t.special.size() == 1) t.eot = s.id;
+        }
     }
 
     // Each token's bytes, empty for special ones.
@@ -469,20 +463,6 @@ struct JsonFile {
 
 // ---------------------------------------------------------------------------------------------------- vocab.bpe
 
-[[noreturn]] void fail_line(const std::string& path, size_t number, std::string_view got, const char* want) {
-    die(kExitBadContent, "tokenizer: %s: line %zu: got %s, want %s", path.c_str(), number, json_quote(got.substr(0, 60)).c_str(), want);
-}
-
-// visit(number, line) for every line, counted from 1.
-template <class Visit>
-void each_line(std::string_view text, Visit visit) {
-    for (size_t number = 1; !text.empty(); number++) {
-        const std::string_view line = text.substr(0, text.find('\n'));
-        visit(number, line);
-        text.remove_prefix(std::min(line.size() + 1, text.size()));
-    }
-}
-
 // "#version: 0.2", then a line per merge: two tokens in the byte alphabet and a space between.
 Tokenizer read_vocab_bpe(std::string_view text, const std::string& path) {
     Tokenizer t;
@@ -493,92 +473,25 @@ Tokenizer read_vocab_bpe(std::string_view text, const std::string& path) {
         ids[std::string(1, char(b))] = int(t.bytes.size());
         t.bytes.push_back(std::string(1, char(b)));
     }
-    each_line(text, [&](size_t number, std::string_view line) {
-        if (number == 1 && line.starts_with("#version:")) return;
-        const size_t space = std::min(line.find(' '), line.size());
+    for (size_t number = 1; !text.empty(); number++) {
+        const std::string_view line = next_word(&text, '\n');
+        if (number == 1 && line.starts_with("#version:")) continue;
+        const auto require = [&](bool good, const char* want) {
+            if (!good)
+                die(kExitBadContent, "tokenizer: %s: line %zu: got %s, want %s", path.c_str(), number, json_quote(line.substr(0, 60)).c_str(), want);
+        };
+        std::string_view rest = line, first = next_word(&rest, ' ');
         std::string left, right;
-        if (space == line.size() || !from_alphabet(line.substr(0, space), &left) || !from_alphabet(line.substr(space + 1), &right))
-            fail_line(path, number, line, "two tokens in GPT-2's byte alphabet with a space between; is this a vocab.bpe?");
+        require(!rest.empty() && from_alphabet(first, &left) && from_alphabet(rest, &right),
+                "two tokens in GPT-2's byte alphabet with a space between; is this a vocab.bpe?");
         const auto a = ids.find(left), b = ids.find(right);
-        if (a == ids.end() || b == ids.end()) fail_line(path, number, line, "two bytes or tokens of the lines before");
+        require(a != ids.end() && b != ids.end(), "two bytes or tokens of the lines before");
         const int token = int(t.bytes.size());
-        if (left + right == kEndOfText || !ids.try_emplace(left + right, token).second)
-            fail_line(path, number, line, "a token that is not there yet");
         t.merges.push_back({a->second, b->second, token});
         t.bytes.push_back(left + right);
-    });
+        require(left + right != kEndOfText && ids.try_emplace(left + right, token).second, "a token that is not there yet");
+    }
     if (t.merges.empty()) die(kExitBadContent, "tokenizer: %s: got no merges, want at least one; is this a vocab.bpe?", path.c_str());
-    add_end_of_text(&t);
-    tokenizer_finish(&t, path);
-    return t;
-}
-
-// ---------------------------------------------------------------------------------------------------- .tiktoken
-
-// Base64 of RFC 4648 with its padding; false if it is not.
-bool from_base64(std::string_view text, std::string* bytes) {
-    static constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    bytes->clear();
-    if (text.size() % 4 != 0) return false;
-    const size_t padding = text.ends_with("==") ? 2 : text.ends_with("=") ? 1 : 0;
-    uint32_t bits = 0;
-    for (size_t i = 0; i < text.size(); i++) {
-        const size_t digit = i < text.size() - padding ? kDigits.find(text[i]) : 0;
-        if (digit == std::string_view::npos) return false;
-        bits = bits << 6 | uint32_t(digit);
-        if (i % 4 == 3) *bytes += {char(bits >> 16), char(bits >> 8), char(bits)};
-    }
-    bytes->resize(bytes->size() - padding);
-    return true;
-}
-
-// A token that is text of its own, and that GPT-2's split would cut, can only come from another split (cl100k's ".\n").
-bool survives_split(std::string_view token) {
-    for (std::string_view rest = token; !rest.empty();) {
-        const Utf8Char c = decode_utf8(rest);
-        if (!c.valid) return true;                              // part of a character: the whole may be of another class
-        rest.remove_prefix(c.length);
-    }
-    return gpt2_next_piece(token) == token.size();
-}
-
-// A line per token, "base64 rank"; ids are ranks, end of text comes after the last. The merges are not in the file: the one
-// that makes a token joins the two parts that remain when the token is encoded with the merges before it.
-Tokenizer read_tiktoken(std::string_view text, const std::string& path) {
-    Tokenizer t;
-    t.kind = Tokenizer::bpe;
-    t.name = path;
-    const size_t n = size_t(std::count(text.begin(), text.end(), '\n')) + (text.empty() || text.back() == '\n' ? 0 : 1);
-    t.bytes.resize(n);
-    std::vector<size_t> line_of(n);
-    std::unordered_map<std::string, size_t> seen;
-    each_line(text, [&](size_t number, std::string_view line) {
-        const size_t space = std::min(line.find(' '), line.size());
-        std::string bytes;
-        if (space == line.size() || !from_base64(line.substr(0, space), &bytes) || bytes.empty())
-            fail_line(path, number, line, "a token in base64, a space and its rank");
-        Json rank;                                              // for its strict reader of integers
-        rank.kind = Json::number;
-        rank.text = line.substr(space + 1);
-        uint64_t id;
-        if (!rank.as_u64(&id) || id >= n) fail_line(path, number, line, format("a rank of 0..%zu, for %zu tokens", n - 1, n).c_str());
-        if (line_of[id]) fail_line(path, number, line, format("a rank other than that of line %zu", line_of[id]).c_str());
-        if (!survives_split(bytes))
-            fail_line(path, number, line, "a token that GPT-2's split can give; only vocabularies of GPT-2's split can be used");
-        const auto [before, is_new] = seen.try_emplace(bytes, number);
-        if (!is_new) fail_line(path, number, line, format("a token other than that of line %zu", before->second).c_str());
-        line_of[id] = number;
-        t.bytes[id] = bytes;
-    });
-    tokenizer_finish(&t, path);
-    for (size_t id = 0; id < n; id++) {
-        if (t.bytes[id].size() == 1) continue;
-        std::vector<int> parts;
-        t.tables->merge_piece(t.bytes[id], &parts);
-        if (parts.size() != 2) fail_line(path, line_of[id], t.bytes[id], "a token that is two tokens of lower rank joined");
-        t.merges.push_back({parts[0], parts[1], int(id)});
-        t.tables->add_merge(t.merges.back());
-    }
     add_end_of_text(&t);
     tokenizer_finish(&t, path);
     return t;
@@ -587,22 +500,13 @@ Tokenizer read_tiktoken(std::string_view text, const std::string& path) {
 
 // ---------------------------------------------------------------------------------------------------- opening
 
-static std::string find_in_folder(const std::string& folder) {
-    for (const char* name : {"tokenizer.json", "vocab.bpe"})
-        if (file_exists(path_join(folder, name))) return path_join(folder, name);
-    std::vector<std::string> found;
-    for (const std::string& name : list_directory(folder))
-        if (name.ends_with(".tiktoken")) found.push_back(name);
-    if (found.size() != 1)
-        die(kExitNoInput, "tokenizer: %s: got %zu .tiktoken files, want one, or tokenizer.json or vocab.bpe; name a file", folder.c_str(),
-            found.size());
-    return path_join(folder, found[0]);
-}
-
 Tokenizer tokenizer_load(const std::string& path) {
-    if (is_directory(path)) return tokenizer_load(find_in_folder(path));
+    if (is_directory(path)) {
+        for (const char* name : {"tokenizer.json", "vocab.bpe"})
+            if (file_exists(path_join(path, name))) return tokenizer_load(path_join(path, name));
+        die(kExitNoInput, "tokenizer: %s: got a folder without tokenizer.json and vocab.bpe, want one of them; name a file", path.c_str());
+    }
     const MappedFile file = map_file(path);
-    if (path.ends_with(".tiktoken")) return read_tiktoken(file.text(), path);
     const size_t first = file.text().find_first_not_of(" \t\r\n");
     if (first == std::string::npos || file.text()[first] != '{') return read_vocab_bpe(file.text(), path);
     JsonFile json;
