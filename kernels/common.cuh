@@ -64,6 +64,10 @@ DEVICE void dropout8(const Dropout& drop, uint64_t i, Pack8* v) {
     }
 }
 
+// The device is a Hopper, and the build has code for what no other has: wgmma. LOCKSTEP_PORTABLE=1 says no, to compare.
+bool hopper();
+int multiprocessors();
+
 // Scratch memory of a stream, grown when a larger piece is asked for: what one op leaves in it the next may overwrite.
 void* scratch(size_t bytes, Stream stream);
 

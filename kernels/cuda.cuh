@@ -15,7 +15,7 @@
 //   wgmma_desc(tile, lbo, sbo)                operand in swizzled rows of 128 bytes, 1024-byte aligned; offsets in bytes
 //       K-major tile [rows][64 k]:            sbo = 1024 (next 8 rows), lbo unused; the next 16 k are 32 bytes on
 //       MN-major tile [mn/64][64 k][64 mn]:   sbo = 1024 (next 8 k), lbo = 8192 (next 64 mn); the next 16 k are 2048 bytes on
-//   wgmma<N, TA, TB>(d, a, b, accumulate)     m64nNk16, d (+)= a b, N 64, 128, 192 or 256; TA, TB: that operand is MN-major
+//   wgmma<N, TA, TB>(d, a, b, accumulate)     m64nNk16, d (+)= a b, N 8, 64, 128, 160 or 256; TA, TB: that operand is MN-major
 //   wgmma<N, TB>(d, r, b, accumulate)     the same with A in registers, 16 k of it: a warp's rows as ldmatrix_x4 gives them to mma.
 //                                         They must stay as they are until the product has been waited for
 //   wgmma_fence()  wgmma_commit()  wgmma_wait<N>(d...)  before the first; end a group; all but the newest N groups are done, and the
@@ -23,6 +23,9 @@
 //   registers_up<R>()  registers_down<R>()    setmaxnreg, by a whole warpgroup
 //   tensor_map(p, columns, rows, pitch, box_columns, box_rows, count = 0, distance = 0)     host: describes a matrix of bf16 to TMA,
 //                                         or with a count that many, `distance` apart; pitch and distance in elements
+//   kSm90a                                this pass of the compiler makes code for sm_90a: a kernel that begins with
+//                                         `if (!kSm90a) return;` is empty for all other architectures
+//   kHasSm90a                             host: the build has such a pass
 //
 // Swizzled: the 16-byte chunk number is xor-ed with row mod 8. Sources: PTX ISA 8.x, sections on wgmma and cp.async.bulk.tensor.
 #pragma once
@@ -44,11 +47,15 @@
 #endif
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #define ASM_SM90A(...) asm volatile(__VA_ARGS__)
+constexpr bool kSm90a = true;
 #else
 #define ASM_SM90A(...) asm volatile("trap;")
+constexpr bool kSm90a = false;
 #endif
 
 namespace BACKEND {
+
+constexpr bool kHasSm90a = [](auto... architectures) { return ((architectures == 900) || ...); }(__CUDA_ARCH_LIST__);   // configure makes 90 90a
 
 // ------------------------------------------------------------------------------------------------ host
 
@@ -73,10 +80,9 @@ void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t smem, Stream str
             block.x * block.y * block.z, smem, device_error_text(error));
 }
 
-using TensorMap = CUtensorMap;
-inline TensorMap tensor_map(const bf16* p, size_t columns, size_t rows, size_t pitch, int box_columns, int box_rows, size_t count = 0,
-                            size_t distance = 0) {
-    void* encode = nullptr;   // asked of the runtime, so that nothing links against the driver's library
+// The driver's function, asked of the runtime so that nothing links against the driver's library.
+inline decltype(&cuTensorMapEncodeTiled) tensor_map_encoder() {
+    void* encode = nullptr;
     cudaDriverEntryPointQueryResult found;
 #if CUDART_VERSION >= 12050
     const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode, 12000, cudaEnableDefault, &found);
@@ -85,10 +91,17 @@ inline TensorMap tensor_map(const bf16* p, size_t columns, size_t rows, size_t p
 #endif
     if (error != cudaSuccess || !encode)
         die(kExitOther, "gpu: cuTensorMapEncodeTiled: %s; the driver is too old", device_error_text(error));
+    return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(encode);
+}
+
+using TensorMap = CUtensorMap;
+inline TensorMap tensor_map(const bf16* p, size_t columns, size_t rows, size_t pitch, int box_columns, int box_rows, size_t count = 0,
+                            size_t distance = 0) {
+    static const auto encode = tensor_map_encoder();
     TensorMap map;
     const cuuint64_t size[3] = {columns, rows, count}, stride[2] = {pitch * sizeof(bf16), distance * sizeof(bf16)};
     const cuuint32_t box[3] = {cuuint32_t(box_columns), cuuint32_t(box_rows), 1}, step[3] = {1, 1, 1};
-    const CUresult result = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(encode)(
+    const CUresult result = encode(
         &map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, count ? 3 : 2, const_cast<bf16*>(p), size, stride, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
         CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (result != CUDA_SUCCESS) die(kExitOther, "gpu: cuTensorMapEncodeTiled: error %d for a %zux%zu matrix", int(result), rows, columns);
@@ -187,14 +200,14 @@ DEVICE uint64_t wgmma_desc(const void* tile, int lbo, int sbo) {
 #define REGISTERS_32_63 \
     "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47," \
     "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
-#define REGISTERS_64_95 \
-    "%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79," \
-    "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
-#define REGISTERS_96_127 \
+#define REGISTERS_64_79 "%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79"
+#define REGISTERS_80_127 \
+    "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95," \
     "%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111," \
     "%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
 #define BIND8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
-#define BIND32(i) BIND8(i), BIND8(i + 8), BIND8(i + 16), BIND8(i + 24)
+#define BIND16(i) BIND8(i), BIND8(i + 8)
+#define BIND32(i) BIND16(i), BIND16(i + 16)
 #define WGMMA(n, registers, a, b, flag, ta, tb) \
     "{\n.reg .pred add;\nsetp.ne.b32 add, %" #flag ", 0;\n" \
     "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {" registers "}, %" #a ", %" #b ", add, 1, 1, %" #ta ", %" #tb ";\n}"
@@ -205,16 +218,18 @@ DEVICE uint64_t wgmma_desc(const void* tile, int lbo, int sbo) {
 #define WGMMA_REGISTERS_INPUTS "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(accumulate)), "n"(int(TB))
 
 template <int N, bool TA, bool TB> DEVICE void wgmma(float (&d)[N / 2], uint64_t a, uint64_t b, bool accumulate) {
-    static_assert(N == 64 || N == 128 || N == 192 || N == 256);
-    if constexpr (N == 64)
+    static_assert(N == 8 || N == 64 || N == 128 || N == 160 || N == 256);
+    if constexpr (N == 8)
+        ASM_SM90A(WGMMA(8, "%0,%1,%2,%3", 4, 5, 6, 7, 8) : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : WGMMA_INPUTS);
+    else if constexpr (N == 64)
         ASM_SM90A(WGMMA(64, REGISTERS_0_31, 32, 33, 34, 35, 36) : BIND32(0) : WGMMA_INPUTS);
     else if constexpr (N == 128)
         ASM_SM90A(WGMMA(128, REGISTERS_0_31 "," REGISTERS_32_63, 64, 65, 66, 67, 68) : BIND32(0), BIND32(32) : WGMMA_INPUTS);
-    else if constexpr (N == 192)
-        ASM_SM90A(WGMMA(192, REGISTERS_0_31 "," REGISTERS_32_63 "," REGISTERS_64_95, 96, 97, 98, 99, 100)
-                  : BIND32(0), BIND32(32), BIND32(64) : WGMMA_INPUTS);
+    else if constexpr (N == 160)
+        ASM_SM90A(WGMMA(160, REGISTERS_0_31 "," REGISTERS_32_63 "," REGISTERS_64_79, 80, 81, 82, 83, 84)
+                  : BIND32(0), BIND32(32), BIND16(64) : WGMMA_INPUTS);
     else
-        ASM_SM90A(WGMMA(256, REGISTERS_0_31 "," REGISTERS_32_63 "," REGISTERS_64_95 "," REGISTERS_96_127, 128, 129, 130, 131, 132)
+        ASM_SM90A(WGMMA(256, REGISTERS_0_31 "," REGISTERS_32_63 "," REGISTERS_64_79 "," REGISTERS_80_127, 128, 129, 130, 131, 132)
                   : BIND32(0), BIND32(32), BIND32(64), BIND32(96) : WGMMA_INPUTS);
 }
 template <int N, bool TB> DEVICE void wgmma(float (&d)[N / 2], const unsigned (&a)[4], uint64_t b, bool accumulate) {
@@ -226,9 +241,10 @@ template <int N, bool TB> DEVICE void wgmma(float (&d)[N / 2], const unsigned (&
 }
 #undef REGISTERS_0_31
 #undef REGISTERS_32_63
-#undef REGISTERS_64_95
-#undef REGISTERS_96_127
+#undef REGISTERS_64_79
+#undef REGISTERS_80_127
 #undef BIND8
+#undef BIND16
 #undef BIND32
 #undef WGMMA
 #undef WGMMA_INPUTS

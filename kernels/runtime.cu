@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <mutex>
@@ -112,9 +113,23 @@ const char* device_name() {
     static const std::string name = [] {
         cudaDeviceProp properties;
         check(cudaGetDeviceProperties(&properties, selected), "cudaGetDeviceProperties");
-        return format("gpu %s, %d SMs", properties.name, properties.multiProcessorCount);
+        return format("gpu %s%s, %d SMs", properties.name, properties.major == 9 && !hopper() ? " without wgmma" : "", properties.multiProcessorCount);
     }();
     return name.c_str();
+}
+
+static int attribute(cudaDeviceAttr which) {
+    int value = 0;
+    check(cudaDeviceGetAttribute(&value, which, selected), "cudaDeviceGetAttribute");
+    return value;
+}
+bool hopper() {
+    static const bool is = kHasSm90a && attribute(cudaDevAttrComputeCapabilityMajor) == 9 && !std::getenv("LOCKSTEP_PORTABLE");
+    return is;
+}
+int multiprocessors() {
+    static const int count = attribute(cudaDevAttrMultiProcessorCount);
+    return count;
 }
 
 const char* device_address() {

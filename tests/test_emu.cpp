@@ -183,7 +183,7 @@ template <int N, bool TA, bool TB, bool REGISTERS> __global__ void wgmma_kernel(
     DYNAMIC_SHARED(smem);
     SHARED(uint64_t, full, 2);
     SHARED(uint64_t, empty, 2);
-    constexpr int STAGE = kTile * (1 + N / 64);
+    constexpr int STAGE = kTile * (1 + div_up(N, 64));
     const int t = threadIdx.x;
     if (t == 0) {
         for (int s = 0; s < 2; s++) mbar_init(full + s, 1), mbar_init(empty + s, 4);
@@ -199,7 +199,7 @@ template <int N, bool TA, bool TB, bool REGISTERS> __global__ void wgmma_kernel(
             mbar_wait(empty + k % 2, (k / 2 & 1) ^ 1);
             mbar_arrive(bar, STAGE);
             tma_load(stage, &mapA, bar, TA ? 0 : k * 64, TA ? k * 64 : 0);
-            for (int j = 0; j < N / 64; j++) tma_load(stage + kTile * (1 + j), &mapB, bar, TB ? j * 64 : k * 64, TB ? k * 64 : j * 64);
+            for (int j = 0; j < div_up(N, 64); j++) tma_load(stage + kTile * (1 + j), &mapB, bar, TB ? j * 64 : k * 64, TB ? k * 64 : j * 64);
         }
         return;
     }
@@ -331,7 +331,7 @@ template <int N, bool TA, bool TB, bool REGISTERS = false> static void expect_wg
     const TensorMap mapA = TA ? tensor_map(dA.p, 64, K, 64, 64, 64) : tensor_map(dA.p, K, 64, K, 64, 64);
     const TensorMap mapB = TB ? tensor_map(dB.p, N, K, N, 64, 64) : tensor_map(dB.p, K, N, K, 64, 64);
     const int bad = seeds_that_fail(kTsan ? 1 : 4, [&] {
-        launch(wgmma_kernel<N, TA, TB, REGISTERS>, 1, 256, 2 * kTile * (1 + N / 64), nullptr, D.p, mapA, mapB, K / 64);
+        launch(wgmma_kernel<N, TA, TB, REGISTERS>, 1, 256, 2 * kTile * (1 + div_up(N, 64)), nullptr, D.p, mapA, mapB, K / 64);
         const std::vector<float> d = D.host();
         for (int m = 0; m < 64; m++)
             for (int n = 0; n < N; n++) {
@@ -345,9 +345,10 @@ template <int N, bool TA, bool TB, bool REGISTERS = false> static void expect_wg
     EXPECT(bad == 0, "N=%d TA=%d TB=%d registers=%d: wrong under %d seeds", N, TA, TB, REGISTERS, bad);
 }
 TEST(wgmma_and_tma_are_exact) {
+    expect_wgmma<8, false, false>();
     expect_wgmma<64, false, false>();
     expect_wgmma<128, false, true>();
-    expect_wgmma<192, true, false>();
+    expect_wgmma<160, true, false>();
     expect_wgmma<256, true, true>();
     expect_wgmma<256, false, false>();
     expect_wgmma<64, false, false, true>();

@@ -4,6 +4,7 @@
 // Asynchronous instructions take effect at a random legal moment, so a wait that is missing or too short reads stale data. Streams
 // are queues that a thread of their own executes in a random legal order, see runtime.cpp. More from the environment:
 //   SIMT_ARCH=n         the architecture to be, 80 86 89 90 100 120 (90): what it lacks traps, and its limit of shared memory holds
+//   SIMT_SMS=n          its multiprocessors
 //   SIMT_SYNC=1         a launch or copy is done when the call returns
 //   SIMT_EAGER_MS=n     streams start by themselves when nobody has waited for them for so long (5); 0: never, then the order in
 //                       which a single thread's work is executed depends on the seed alone
@@ -32,6 +33,7 @@
 #define __align__(n) __attribute__((aligned(n)))
 #define DEVICE inline
 #define UNROLL
+constexpr bool kSm90a = true, kHasSm90a = true;
 #define SHARED(T, name, n) \
     static char name##_site; \
     T(&name)[n] = *static_cast<T(*)[n]>(simt::shared_array(&name##_site, sizeof(T[n]), alignof(T)))
@@ -54,7 +56,7 @@ template <class T> T shuffle(unsigned mask, T x, int from, const char* what, Loc
 }
 void ldmatrix(unsigned* r, const void* row, bool transposed, Loc loc);
 void cp_async_wait(int newest);
-void tma_store_wait(int newest);
+void tma_store_wait(int newest, Loc loc);
 void wgmma(float* d, int n, bool ta, bool tb, uint64_t a, const unsigned* a_registers, uint64_t b, bool accumulate, Loc loc);
 void wgmma_wait(int newest, Loc loc);
 
@@ -251,14 +253,14 @@ void tma_load(void* dst, const TensorMap* map, uint64_t* bar, int x, int y, simt
 void tma_load(void* dst, const TensorMap* map, uint64_t* bar, int x, int y, int z, simt::Loc loc = {});
 void tma_store(const TensorMap* map, const void* src, int x, int y, simt::Loc loc = {});
 void tma_store_commit();
-template <int N> void tma_store_wait() { simt::tma_store_wait(N); }
+template <int N> void tma_store_wait(simt::Loc loc = {}) { simt::tma_store_wait(N, loc); }
 
 // A warpgroup's wgmma is the work of four warps, each on 16 rows of A. Here the four run apart: a warp's wait says nothing about
 // what its neighbours have read. That is the strictest reading of the PTX ISA.
 unsigned shared_address(const void* p);   // offset in dynamic shared memory
 uint64_t wgmma_desc(const void* tile, int lbo, int sbo);
 template <int N, bool TA, bool TB> void wgmma(float (&d)[N / 2], uint64_t a, uint64_t b, bool accumulate, simt::Loc loc = {}) {
-    static_assert(N == 64 || N == 128 || N == 192 || N == 256);
+    static_assert(N == 8 || N == 64 || N == 128 || N == 160 || N == 256);
     simt::wgmma(d, N, TA, TB, a, nullptr, b, accumulate, loc);
 }
 template <int N, bool TB> void wgmma(float (&d)[N / 2], const unsigned (&a)[4], uint64_t b, bool accumulate, simt::Loc loc = {}) {
@@ -267,7 +269,9 @@ template <int N, bool TB> void wgmma(float (&d)[N / 2], const unsigned (&a)[4], 
 }
 void wgmma_fence(simt::Loc loc = {});
 void wgmma_commit(simt::Loc loc = {});
-template <int N, class... D> void wgmma_wait(D&...) { simt::wgmma_wait(N, {}); }
+template <int N> void wgmma_wait(simt::Loc loc = {}) { simt::wgmma_wait(N, loc); }
+template <int N, class D> void wgmma_wait(D&, simt::Loc loc = {}) { simt::wgmma_wait(N, loc); }
+template <int N, class D, class E> void wgmma_wait(D&, E&, simt::Loc loc = {}) { simt::wgmma_wait(N, loc); }
 template <int R> void registers_up() { static_assert(R % 8 == 0 && R >= 24 && R <= 256); }
 template <int R> void registers_down() { static_assert(R % 8 == 0 && R >= 24 && R <= 256); }
 

@@ -570,7 +570,7 @@ void later(const Later& work) { engine->async.push_back(work); }
 static const char* const skip_text = std::getenv("SIMT_SKIP_BARRIER");
 static const char* const skip_colon = skip_text ? std::strrchr(skip_text, ':') : nullptr;
 static const unsigned skip_line = skip_colon ? unsigned(std::atoi(skip_colon + 1)) : 0;
-static bool taken_out(const Loc& loc) {
+bool taken_out(Loc loc) {
     if (!skip_line || loc.line != skip_line) return false;
     return std::string_view(loc.file).ends_with(std::string_view(skip_text, size_t(skip_colon - skip_text)));
 }

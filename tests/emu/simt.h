@@ -16,7 +16,8 @@
 // Environment
 //   SIMT_SEED=n      the random order (1); 0: threads in order, copies at once, streams first come first served
 //   SIMT_THREADS=n   OS threads that share the blocks of a grid (1)
-//   SIMT_SKIP_BARRIER=FILE:LINE      a fault for tests of the tests: the barriers in that line are not there (tests/test_mutants.sh)
+//   SIMT_SKIP_BARRIER=FILE:LINE      a fault for tests of the tests: the barriers in that line, and waits for mbarriers, wgmma and TMA
+//                    stores, are not there (tests/test_mutants.sh)
 //   SIMT_STACK_KB=n  stack of a CUDA thread (128; 256 with a sanitizer)
 #pragma once
 #include <cstddef>
@@ -98,6 +99,7 @@ unsigned random_bits();
 bool at_once();                                  // asynchronous work: now, or as late as its wait allows
 void park(const char* what, Loc loc);            // until wake
 void wake(unsigned thread);
+bool taken_out(Loc loc);                         // by SIMT_SKIP_BARRIER
 
 // f() at some later moment of this block; what it holds must be plain data.
 struct Later {

@@ -238,6 +238,7 @@ void emu::mbar_arrive(uint64_t* bar, int bytes, Loc loc) {
     store(bar, m);
 }
 void emu::mbar_wait(uint64_t* bar, unsigned parity, Loc loc) {
+    if (simt::taken_out(loc)) return;
     Quiet quiet;
     const Mbar m = load(bar);
     if (!m.expected || m.expected > 0x7fff) fail("mbarrier at %s:%u: not initialised", loc.file, loc.line);
@@ -332,7 +333,8 @@ void emu::tma_store_commit() {
     Quiet quiet;
     units().store_groups[simt::thread()]++;
 }
-void simt::tma_store_wait(int newest) {
+void simt::tma_store_wait(int newest, Loc loc) {
+    if (taken_out(loc)) return;
     Quiet quiet;
     Units& u = units();
     std::vector<Store>& queue = u.stores[simt::thread()];
@@ -349,31 +351,40 @@ uint64_t emu::wgmma_desc(const void* tile, int lbo, int sbo) {
 }
 
 namespace {
-// An operand's element, the descriptor decoded as the hardware does.
-float element(uint64_t desc, int mn, int k, bool mn_major) {
+// Eight elements of an operand that lie in one 16-byte chunk, the descriptor decoded as the hardware does: (mn, k) and its neighbours in
+// memory, mn + 1 .. mn + 7 of an MN-major one.
+struct Chunk { uint16_t bits[8]; };
+Chunk chunk(uint64_t desc, int mn, int k, bool mn_major) {
     auto field = [&](int bit) { return uint32_t(desc >> bit & 0x3fff) << 4; };
     uint32_t at = field(0);
     const uint32_t lbo = field(16), sbo = field(32), row = uint32_t(mn), depth = uint32_t(k);
     if (mn_major) at += row / 64 * lbo + depth / 8 * sbo + depth % 8 * 128 + row % 64 * 2;
     else at += row / 8 * sbo + row % 8 * 128 + depth * 2;
     at = swizzle(at);
-    if (at + 2 > simt::shared_bytes()) fail("wgmma: a descriptor that points outside dynamic shared memory");
-    uint16_t bits;
-    std::memcpy(&bits, simt::shared_memory() + at, 2);
-    return widen(bits);
+    if (at + 16 > simt::shared_bytes()) fail("wgmma: a descriptor that points outside dynamic shared memory");
+    Chunk c;
+    std::memcpy(&c, simt::shared_memory() + at, 16);
+    return c;
+}
+// to[k * stride + i] = element (mn + i, k), i < count, k < 16
+void operand(float* to, int stride, uint64_t desc, int mn, int count, bool mn_major) {
+    for (int i = 0; i < (mn_major ? 16 : count); i++)
+        for (int j = 0; j < (mn_major ? count : 16); j += 8) {
+            const Chunk c = mn_major ? chunk(desc, mn + j, i, true) : chunk(desc, mn + i, j, false);
+            for (int e = 0; e < 8; e++) to[mn_major ? i * stride + j + e : (j + e) * stride + i] = widen(c.bits[e]);
+        }
 }
 void carry_out(unsigned warp, const Mma& o) {
-    static thread_local float A[16][16], B[16][256], C[16][256];
-    for (int m = 0; m < 16; m++)
-        for (int k = 0; k < 16; k++)
-            A[m][k] = o.registers[0] ? widen(uint16_t(o.registers[m % 8 * 4 + k % 8 / 2][m / 8 + k / 8 * 2] >> k % 2 * 16))
-                                     : element(o.a, int(warp % 4) * 16 + m, k, o.ta);
-    for (int k = 0; k < 16; k++)
-        for (int n = 0; n < o.n; n++) B[k][n] = element(o.b, n, k, o.tb);
+    static thread_local float A[16][16], B[16][256], C[16][256];   // A[k][m]
+    if (o.registers[0])
+        for (int m = 0; m < 16; m++)
+            for (int k = 0; k < 16; k++) A[k][m] = widen(uint16_t(o.registers[m % 8 * 4 + k % 8 / 2][m / 8 + k / 8 * 2] >> k % 2 * 16));
+    else operand(A[0], 16, o.a, int(warp % 4) * 16, 16, o.ta);
+    operand(B[0], 256, o.b, 0, o.n, o.tb);
     for (int m = 0; m < 16; m++) {
         for (int n = 0; n < o.n; n++) C[m][n] = 0;
         for (int k = 0; k < 16; k++)
-            for (int n = 0; n < o.n; n++) C[m][n] += A[m][k] * B[k][n];
+            for (int n = 0; n < o.n; n++) C[m][n] += A[k][m] * B[k][n];
     }
     for (int l = 0; l < 32; l++)
         for (int i = 0; i < o.n / 2; i++) {
@@ -419,6 +430,7 @@ void emu::wgmma_commit(Loc loc) {
     }, "wgmma.commit_group", loc, true);
 }
 void simt::wgmma_wait(int newest, Loc loc) {
+    if (taken_out(loc)) return;
     struct Arg { int newest; } arg{newest};
     simt::warp(~0u, &arg, [](void* const* lanes, unsigned) {
         const unsigned w = own_warp();
