@@ -122,6 +122,8 @@ struct Trainer {
     int* batches;                       // (leaves, 2, B, T)  tokens and targets, on the host until the device has read them
     Mark marks[3];                      // the step begins, losses are there, the norm is there
     std::vector<Mark> leaf_marks;       // a leaf is done: a GPU's progress, while the host waits
+    Graph graphs[2];                    // of a step, for each state
+    bool graph;                         // a step may be one
     int G, leaf_begin, leaf_end;        // leaves of a step, and this rank's
     int64_t step = 0;                   // updates done
     int bad_steps = 0;                  // in a row, without a finite gradient
@@ -242,16 +244,22 @@ static void wait_for(Trainer* t, Mark mark, const char* phase) {
     if (kOnGpu) comm_progress(t->comm, t->step, phase);
 }
 
+static int* batch_of(const Trainer* t, int k) { return t->batches + size_t(k) * 2 * leaf_tokens(t); }
+
+static void load_batches(Trainer* t) {
+    for (int k = 0; k < t->leaf_end - t->leaf_begin; k++) {
+        const BatchLoader::Batch& batch = t->loader->next();
+        std::copy(batch.tokens.begin(), batch.tokens.end(), batch_of(t, k));
+        std::copy(batch.targets.begin(), batch.targets.end(), batch_of(t, k) + leaf_tokens(t));
+    }
+}
+
 // One leaf into its lane's buffer. The host only puts work on the stream; the device reads the batch from memory that stays.
 static void leaf_step(Trainer* t, int leaf, bool audit) {
     const int leaves_per_lane = t->G / t->options.lanes, k = leaf - t->leaf_begin;
     const int in_lane = k % leaves_per_lane, lane = k / leaves_per_lane;
     const bool last = leaf + 1 == t->leaf_end;
-    const size_t N = leaf_tokens(t);
-    int* const tokens = t->batches + size_t(k) * 2 * N;
-    const BatchLoader::Batch& batch = t->loader->next();
-    std::copy(batch.tokens.begin(), batch.tokens.end(), tokens);
-    std::copy(batch.targets.begin(), batch.targets.end(), tokens + N);
+    const int *const tokens = batch_of(t, k), *const targets = tokens + leaf_tokens(t);
 
     struct Context { Trainer* t; int leaf; bool reduce; } context = {t, leaf, last && !audit && !fault_ahead("bwd", t->comm->rank, t->step)};
     const GradientsReady ready = [](void* p, int first, int last) {
@@ -262,28 +270,16 @@ static void leaf_step(Trainer* t, int leaf, bool audit) {
     };
     const WeightsNeeded needed = [](void* p, int first, int last) { ddp_weights_needed(&static_cast<Context*>(p)->t->ddp, first, last); };
     gpt_set_gradients(&t->model, ddp_lane_buffer(&t->ddp, lane));
-    gpt_forward_backward(&t->model, t->results + k, tokens, tokens + N, in_lane > 0, state_of(t), uint32_t(leaf), k == 0 ? needed : nullptr, ready, &context, nullptr);
+    gpt_forward_backward(&t->model, t->results + k, tokens, targets, in_lane > 0, state_of(t), uint32_t(leaf), k == 0 ? needed : nullptr, ready, &context, nullptr);
 }
 
-// THE STEP. Gradients of this rank's lanes, their sum over all lanes, the norm, the update. A GPU is given all of it before the host
-// waits, once, for the losses and the norm.
-static StepResult train_step(Trainer* t) {
+// THE STEP, what the device has to do for it: gradients of this rank's lanes, their sum over all lanes, the norm, the update. A GPU is
+// given all of it before the host waits for the losses and the norm.
+static void compute_step(Trainer* t, bool audit) {
     const Options& o = t->options;
     Ddp* ddp = &t->ddp;
     const int leaves_per_lane = t->G / o.lanes, mine = t->leaf_end - t->leaf_begin, W = t->comm->size;
-    const bool audit = o.audit_every > 0 && t->step > 0 && t->step % o.audit_every == 0;
-    const double tokens = double(o.total_batch_size), start = now_seconds();
-    StepResult result = {};
-    result.lr = learning_rate(o, t->step);
-
-    // All that changes from step to step and that kernels read; the clip factor is added on the device.
-    StepState* const state = t->host_state + t->step % 2;
-    *state = {.seed = o.seed, .step = uint32_t(t->step), .lr = float(result.lr), .grad_scale = 0,
-              .bias1 = float(1 - std::pow(o.beta1, double(t->step + 1))), .bias2 = float(1 - std::pow(o.beta2, double(t->step + 1))),
-              .norm_limit = spike_limit(t)};
-    fault_point("fwd", t->comm->rank, t->step);
-    ddp_begin(ddp);
-    copy_to_device(state_of(t), state, sizeof *state, nullptr);
+    copy_to_device(state_of(t), t->host_state + t->step % 2, sizeof(StepState), nullptr);
     mark_set(t->marks[0], nullptr);
 
     uint64_t own_hash = 0, previous_hash = 0;
@@ -291,7 +287,6 @@ static StepResult train_step(Trainer* t) {
     if (audit) previous_hash = recompute_leaf(t, (t->comm->rank + W - 1) % W * mine);
 
     // Forward and backward, leaf by leaf; the last leaf of the last lane starts the reduction of each bucket as it goes.
-    comm_progress(t->comm, t->step, "forward and backward");
     for (int leaf = t->leaf_begin; leaf < t->leaf_end; leaf++) {
         const int k = leaf - t->leaf_begin, lane = k / leaves_per_lane;
         leaf_step(t, leaf, audit);
@@ -312,11 +307,63 @@ static StepResult train_step(Trainer* t) {
     ddp_reduce_finish(ddp);
     // A gradient that is not finite would destroy the weights: all ranks see the same norm, and skip the update together. (A loss
     // that is not finite makes such a gradient.)
-    ddp_clip(ddp, state_of(t), t->results + mine, o.grad_clip, tokens);
+    ddp_clip(ddp, state_of(t), t->results + mine, o.grad_clip, double(o.total_batch_size));
     copy_to_host_later(t->host_results + mine, t->results + mine, sizeof(double), ddp->stream);
     mark_set(t->marks[2], ddp->stream);
     comm_progress(t->comm, t->step, "update");
     ddp_update(ddp, {float(o.beta1), float(o.beta2), float(o.eps), float(o.weight_decay)}, state_of(t));
+}
+
+// The same as one launch, where it is what every step does: a graph for each state, as marks and states take turns. Kept when it is
+// first wanted, and again when an evaluation has made the kernels' work space grow. False: it cannot be, and never will.
+static bool launch_step(Trainer* t) {
+    if constexpr (kOnGpu) {
+        Graph& graph = t->graphs[t->step % 2];
+        std::string why;
+        bool launched = graph && graph_launch(graph);
+        if (!launched) {
+            graph_destroy(graph);
+            graph = graph_capture([](void* p) { compute_step(static_cast<Trainer*>(p), false); }, t, t->ddp.stream, &why);
+            launched = graph && graph_launch(graph);
+        }
+        if (launched) stream_wait(t->ddp.stream, nullptr);
+        else warn("the step is no CUDA graph, its kernels are launched one by one: %s", why.c_str());
+        return launched;
+    }
+    return false;
+}
+
+// The first step makes room and connections; faults, audits and traces want the host in the middle.
+static bool is_plain(const Trainer* t, bool audit) {
+    const auto fault = [&](const char* point) { return fault_ahead(point, t->comm->rank, t->step); };
+    return !t->graph || t->steps_here == 0 || audit || t->trace || fault("bwd") || fault("reduce");
+}
+
+static StepResult train_step(Trainer* t) {
+    const Options& o = t->options;
+    Ddp* ddp = &t->ddp;
+    const int mine = t->leaf_end - t->leaf_begin, W = t->comm->size;
+    const bool audit = o.audit_every > 0 && t->step > 0 && t->step % o.audit_every == 0;
+    const double tokens = double(o.total_batch_size), start = now_seconds();
+    StepResult result = {};
+    result.lr = learning_rate(o, t->step);
+
+    // All that changes from step to step and that kernels read; the clip factor is added on the device.
+    StepState* const state = t->host_state + t->step % 2;
+    *state = {.seed = o.seed, .step = uint32_t(t->step), .lr = float(result.lr), .grad_scale = 0,
+              .bias1 = float(1 - std::pow(o.beta1, double(t->step + 1))), .bias2 = float(1 - std::pow(o.beta2, double(t->step + 1))),
+              .norm_limit = spike_limit(t)};
+    fault_point("fwd", t->comm->rank, t->step);
+    comm_progress(t->comm, t->step, "forward and backward");
+    load_batches(t);
+    ddp_begin(ddp);
+    if (is_plain(t, audit)) compute_step(t, audit);
+    else if (!launch_step(t)) {
+        t->graph = false;
+        ddp->next = 0;
+        compute_step(t, audit);
+    }
+    ddp_gather_weights(ddp);
 
     // The wait. Whoever watches this rank sees the leaves go by: a step may take longer than --timeout, a leaf should not.
     for (const Mark mark : t->leaf_marks) wait_for(t, mark, "forward and backward");
@@ -642,6 +689,7 @@ static bool set_up(Trainer* t) {
     t->host_state = static_cast<StepState*>(host_alloc(2 * sizeof(StepState), "step state"));
     t->host_results = static_cast<double*>(host_alloc(size_t(leaves + 1) * sizeof(double), "losses and norm"));
     t->batches = static_cast<int*>(host_alloc(size_t(leaves) * 2 * leaf_tokens(t) * sizeof(int), "batches of a step"));
+    if constexpr (kOnGpu) t->graph = o.graph && exchange_on_device(t->ddp.exchange);
     for (Mark& mark : t->marks) mark = mark_create();
     for (int k = 0; k < leaves; k++) t->leaf_marks.push_back(mark_create());
     if (comm->rank == 0) {
@@ -688,6 +736,8 @@ static void tear_down(Trainer* t) {
     t->loader.reset();
     saver_destroy(t->saver);
     for (const Trainer::Point& point : t->points) mark_destroy(point.end);
+    if constexpr (kOnGpu)
+        for (const Graph graph : t->graphs) graph_destroy(graph);
     ddp_destroy(&t->ddp);
     gpt_destroy(&t->model);
     for (void* memory : {static_cast<void*>(t->state), static_cast<void*>(t->results)}) device_free(memory);

@@ -12,6 +12,7 @@
 //
 // A backend is a namespace that defines all of these: ref (ref.cpp, plain loops: the specification), cpu (cpu/), and the
 // CUDA ones. No include guard: a test includes this file once per backend, with another BACKEND each time.
+#include <string>
 #include "types.h"
 
 #ifndef LOCKSTEP_BACKENDS
@@ -59,6 +60,14 @@ void mark_sync(Mark mark);                           // the caller waits; for on
 bool mark_passed(Mark mark);                         // does not wait
 void stream_wait_mark(Stream stream, Mark mark);     // what comes next on `stream` waits; for one never set, not at all
 double mark_seconds(Mark from, Mark to);
+
+// GPUs only: work that repeats, as one launch. graph_capture keeps what work(argument) puts on the main stream, and on `joined` behind a
+// stream_wait for it, instead of running it; memory and marks it names are read and set again by every launch. Null where something of it
+// cannot be kept, `why` says what. graph_launch puts it on the main stream; false: the kernels' work space has moved, capture again.
+using Graph = struct GraphTag*;
+Graph graph_capture(void (*work)(void*), void* argument, Stream joined, std::string* why);
+bool graph_launch(Graph graph);
+void graph_destroy(Graph graph);
 
 void* host_alloc(size_t bytes, const char* what);    // zeroed host memory that copies to and from the device run fast with
 void host_free(void* memory);

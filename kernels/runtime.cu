@@ -37,6 +37,8 @@ void use_device() {
     current = wanted;
 }
 
+thread_local bool capturing = false;                // this thread is inside graph_capture
+
 struct DeviceStream {
     cudaStream_t handle = nullptr;
     cudaEvent_t event = nullptr;                    // for stream_wait
@@ -239,9 +241,11 @@ void load_floats(float* host, const floatX* device, size_t n) {
 
 // An operation leaves nothing in it: the next one on the same stream comes after, and may have it all. It grows in the first step and
 // not after, as sizes repeat.
+static std::atomic<int> scratch_moves{0};             // how often: graphs hold the address
 void* scratch(size_t bytes, Stream stream) {
     DeviceStream* const queue = queue_of(stream);
     if (bytes <= queue->scratch_bytes) return queue->scratch;
+    scratch_moves++;
     check(cudaStreamSynchronize(queue->handle), "the device stopped");
     device_free(queue->scratch);
     queue->scratch = nullptr;
@@ -286,6 +290,7 @@ void run_call(void* pointer) {
 
 void stream_call(Stream stream, void (*function)(void*), void* argument) {
     DeviceStream* const queue = queue_of(stream);
+    if (capturing) die(kExitOther, "gpu: a host function is called once, and cannot be part of a graph");
     check(cudaLaunchHostFunc(queue->handle, run_call, new Call{queue, function, argument}), "cudaLaunchHostFunc");
 }
 
@@ -298,7 +303,8 @@ void stream_wait(Stream stream, Stream other) {
 
 void stream_sync(Stream stream) { queue_sync(queue_of(stream)); }
 
-// An event, and whether it is behind anything yet: waiting for one that was never set is no wait.
+// An event, and whether it is behind anything yet: waiting for one that was never set is no wait. In a graph setting it and waiting for
+// it are nodes ("external"), so that marks join what a graph does with what is done outside, and tell the time within it.
 namespace {
 struct TimedEvent { cudaEvent_t event = nullptr; std::atomic<bool> set{false}; };
 TimedEvent* event_of(Mark mark) { return reinterpret_cast<TimedEvent*>(mark); }
@@ -316,7 +322,7 @@ void mark_destroy(Mark mark) {
     delete event_of(mark);
 }
 void mark_set(Mark mark, Stream stream) {
-    check(cudaEventRecord(event_of(mark)->event, queue_of(stream)->handle), "cudaEventRecord");
+    check(cudaEventRecordWithFlags(event_of(mark)->event, queue_of(stream)->handle, capturing ? cudaEventRecordExternal : cudaEventRecordDefault), "cudaEventRecord");
     event_of(mark)->set = true;
 }
 void mark_sync(Mark mark) {
@@ -335,12 +341,51 @@ bool mark_passed(Mark mark) {
     return true;
 }
 void stream_wait_mark(Stream stream, Mark mark) {
-    if (event_of(mark)->set) check(cudaStreamWaitEvent(queue_of(stream)->handle, event_of(mark)->event, 0), "cudaStreamWaitEvent");
+    if (!event_of(mark)->set) return;
+    check(cudaStreamWaitEvent(queue_of(stream)->handle, event_of(mark)->event, capturing ? cudaEventWaitExternal : cudaEventWaitDefault), "cudaStreamWaitEvent");
 }
 double mark_seconds(Mark from, Mark to) {
     float milliseconds = 0;
     check(cudaEventElapsedTime(&milliseconds, event_of(from)->event, event_of(to)->event), "cudaEventElapsedTime");
     return double(milliseconds) * 1e-3;
+}
+
+// ----------------------------------------------------------------------------------------------------------- graphs
+
+namespace {
+struct DeviceGraph { cudaGraphExec_t exec; int scratch_moves; };
+}  // namespace
+
+// Thread-local: what other threads of this process ask of CUDA meanwhile (a save's copies) is not our capture's business.
+Graph graph_capture(void (*work)(void*), void* argument, Stream joined, std::string* why) {
+    DeviceStream* const queue = queue_of(nullptr);
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t exec = nullptr;
+    why->clear();
+    check(cudaStreamBeginCapture(queue->handle, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+    capturing = true;
+    try {
+        work(argument);
+        stream_wait(nullptr, joined);
+    } catch (const Error& e) { *why = e.message; }
+    capturing = false;
+    cudaError_t error = cudaStreamEndCapture(queue->handle, &graph);
+    if (error == cudaSuccess && why->empty()) error = cudaGraphInstantiate(&exec, graph, 0);
+    if (error != cudaSuccess && why->empty()) *why = device_error_text(error);
+    cudaGetLastError();
+    if (graph) check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+    return why->empty() ? reinterpret_cast<Graph>(new DeviceGraph{exec, scratch_moves}) : nullptr;
+}
+bool graph_launch(Graph graph) {
+    DeviceGraph* const g = reinterpret_cast<DeviceGraph*>(graph);
+    if (g->scratch_moves != scratch_moves) return false;
+    check(cudaGraphLaunch(g->exec, queue_of(nullptr)->handle), "cudaGraphLaunch");
+    return true;
+}
+void graph_destroy(Graph graph) {
+    if (!graph) return;
+    check(cudaGraphExecDestroy(reinterpret_cast<DeviceGraph*>(graph)->exec), "cudaGraphExecDestroy");
+    delete reinterpret_cast<DeviceGraph*>(graph);
 }
 
 }  // namespace BACKEND

@@ -53,7 +53,7 @@ Data open_data(const Options& options, Comm* comm, const std::string& init_token
 // A dataset of all of a --data path for `eval`, with a tokenizer already known (text with kind none: Error 2). Collective.
 Dataset open_dataset(const std::string& path, const Tokenizer& tokenizer, int T, Comm* comm);
 
-// Prepares leaves in the background: next() returns the batch of the next leaf in program order while up to two more are made.
+// Prepares leaves in the background: next() returns the batch of the next leaf in program order while up to a step's worth is made.
 struct BatchLoader {
     struct Batch { std::vector<int> tokens, targets; };          // (B,T)
     // Leaves [leaf_begin, leaf_end) of every step from first_step on. data must outlive the loader.
@@ -67,7 +67,7 @@ struct BatchLoader {
     const Dataset& data;
     const Sampler sampler, audit;                                // the thread's, and the one of leaf(): samplers are not shared
     const int vocab_size, leaf_begin, leaf_end;
-    Batch slots[3];                                              // one with the trainer, one ready, one being filled
+    std::vector<Batch> slots;                                    // one with the trainer, one being filled, a step's leaves ready
     uint64_t filled = 0, taken = 0;                              // batches made, batches handed out
     bool stop = false;
     std::exception_ptr error;

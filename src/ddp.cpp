@@ -244,6 +244,9 @@ void ddp_update(Ddp* ddp, const AdamW& adamw, const StepState* state) {
     }
     if (kOnGpu && ddp->sums) copy_to_host_later(ddp->host_changed, ddp->changed, ddp->buckets.size() * sizeof(uint32_t), ddp->stream);
     mark_set(ddp->marks[0].updated, ddp->stream);
+}
+
+void ddp_gather_weights(Ddp* ddp) {
     for (size_t b = ddp->buckets.size(); b-- > 0;) {
         exchange_gather_weights(ddp->exchange, ddp->buckets[b], ddp->stream);
         if (b == 0) exchange_finish(ddp->exchange, ddp->stream);

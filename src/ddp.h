@@ -81,7 +81,8 @@ void ddp_lane_done(Ddp* ddp, int lane);                  // folds what is comple
 void ddp_gradients_ready(Ddp* ddp, int first);           // tensors from `first` of the table on are final: starts their buckets
 void ddp_reduce_finish(Ddp* ddp);                        // the remaining buckets; a CPU returns when they are reduced on all ranks
 void ddp_clip(Ddp* ddp, StepState* state, double* norm, double clip, double tokens);   // clip_scale over the whole gradient, on ddp->stream
-void ddp_update(Ddp* ddp, const AdamW& adamw, const StepState* state);   // this rank's slices, then the gather of the weights
+void ddp_update(Ddp* ddp, const AdamW& adamw, const StepState* state);   // this rank's slices
+void ddp_gather_weights(Ddp* ddp);                       // to all ranks; the next step's forward waits for them, tensor by tensor
 
 // An element of the first unit that this rank's last update did not find as the one before had left it; arena->n: all were. On a GPU of
 // the last update that is over.

@@ -35,6 +35,7 @@ struct Exchange;
 Exchange* exchange_create(Comm* comm, size_t n, size_t largest, bool nccl_sums);
 void exchange_destroy(Exchange* x);
 const char* exchange_name(const Exchange* x);           // "shared memory", "NCCL 2.28.3", "host memory"
+bool exchange_on_device(const Exchange* x);             // GPUs: no host memory on the road, and so no host function in the streams
 
 // The arrays that travel. On a CPU the ranks of a host share weights and partials, and can read each other's gradients.
 float* exchange_gradients(Exchange* x);                 // (n)          this rank's sums over its lanes

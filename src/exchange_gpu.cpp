@@ -127,6 +127,7 @@ void exchange_destroy(Exchange* x) {
 }
 
 const char* exchange_name(const Exchange* x) { return x->name.c_str(); }
+bool exchange_on_device(const Exchange* x) { return !staged(x); }
 float* exchange_gradients(Exchange* x) { return x->gradients; }
 floatX* exchange_weights(Exchange* x) { return x->weights; }
 float* exchange_partials(Exchange* x) { return x->partials; }

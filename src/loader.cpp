@@ -3,7 +3,8 @@
 #include "data.h"
 
 BatchLoader::BatchLoader(const Dataset& data, const Sampler& sampler, int vocab_size, int leaf_begin, int leaf_end, uint64_t first_step)
-    : data(data), sampler(sampler), audit(sampler), vocab_size(vocab_size), leaf_begin(leaf_begin), leaf_end(leaf_end) {
+    : data(data), sampler(sampler), audit(sampler), vocab_size(vocab_size), leaf_begin(leaf_begin), leaf_end(leaf_end),
+      slots(size_t(leaf_end - leaf_begin) + 2) {
     CHECK(leaf_begin >= 0 && leaf_begin < leaf_end && leaf_end <= sampler.G && sampler.n == data.samples, "loader: leaves %d to %d of %d",
           leaf_begin, leaf_end, sampler.G);
     thread = std::thread([this, first_step] { run(first_step); });
@@ -26,15 +27,15 @@ void BatchLoader::fill(const Sampler& order, uint64_t step, int leaf, Batch* bat
         data.sample(order.index(step, leaf, int(b)), &batch->tokens[b * T], &batch->targets[b * T], vocab_size);
 }
 
-// Batch k lies in slot k % 3. The trainer may be reading batch taken - 1, so that batches up to taken + 1 have a slot.
+// Batch k lies in slot k % slots. The trainer may be reading batch taken - 1; the next ones, a step's worth, have a slot each.
 void BatchLoader::run(uint64_t first_step) {
     try {
         for (uint64_t step = first_step;; step++)
             for (int leaf = leaf_begin; leaf < leaf_end; leaf++) {
                 std::unique_lock<std::mutex> lock(mutex);
-                changed.wait(lock, [&] { return stop || filled < taken + 2; });
+                changed.wait(lock, [&] { return stop || filled + 1 < taken + slots.size(); });
                 if (stop) return;
-                Batch* slot = &slots[filled % 3];
+                Batch* slot = &slots[filled % slots.size()];
                 lock.unlock();
                 fill(sampler, step, leaf, slot);
                 lock.lock();
@@ -52,7 +53,7 @@ const BatchLoader::Batch& BatchLoader::next() {
     std::unique_lock<std::mutex> lock(mutex);
     changed.wait(lock, [&] { return filled > taken || error; });
     if (filled == taken) std::rethrow_exception(error);
-    const Batch& batch = slots[taken++ % 3];
+    const Batch& batch = slots[taken++ % slots.size()];
     changed.notify_all();
     return batch;
 }

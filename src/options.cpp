@@ -140,6 +140,8 @@ const Row table[] = {
      "allreduce ddp-backend", "nccl: the library's own order, for comparison; bits then depend on the ranks"},
     {kSystem, "overlap", "on|off", &Options::overlap, &flag, unbound, kTrain, "overlap-comm overlap-grad-reduce",
      "reduce gradients while backward goes on, or after it; same bits; left out: on, but off among the cores of one host"},
+    {kSystem, "graph", "on|off", &Options::graph, &flag, unbound, kTrain, "cuda-graph cuda-graphs use-cuda-graphs",
+     "a GPU replays its step as one CUDA graph, or is given its kernels one by one (to profile them); same bits"},
     {kSystem, "recompute", "LEVEL", &Options::recompute, &level, unbound, kTrain,
      "gradient-checkpointing activation-checkpointing use-recompute -r",
      "for less memory backward computes again: 0 nothing, 1 GELU, 2 and LayerNorm, 3 whole blocks; same bits"},

@@ -41,6 +41,7 @@ struct Options {
     int recompute = 0;                  // 0 to 3: what backward computes again instead of keeping it
     int64_t audit_every = 500;          // steps
     double timeout = 60;                // seconds
+    bool graph = true;                  // GPU: a step is one launch
     bool overlap = true;                // reduce while backward goes on; off: after it, the same bits
     // output
     std::string out_dir, resume;        // resume: empty = no, "auto", or a path

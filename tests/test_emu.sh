@@ -24,6 +24,21 @@ like_one "staged_4" env SIMT_SEED=6 LOCKSTEP_BUCKET_UNITS=3 LOCKSTEP_TRANSPORT=s
 like_one traced env SIMT_SEED=8 $emu --np 2 --trace "$tmp/trace.json"
 like_one overlap_off env SIMT_SEED=7 $emu --np 2 --overlap off
 for level in 1 2 3; do like_one "recompute_$level" env SIMT_SEED=1$level $emu --recompute $level; done
+# Steps are graphs but for the first and the audited; staged and traced ones are not. Longer runs replay them more often, with two ranks too,
+# and after an evaluation that made the work space grow.
+like_one graph_off $emu --graph off
+like_one graph_refused env SIMT_NO_GRAPHS=1 $emu
+expect "a refused graph is said once" 0 '^1$' grep -c 'the step is no CUDA graph, its kernels are launched one by one: cudaErrorNotSupported' "$tmp/graph_refused.log"
+replayed() {
+    job_all=$job job=$(echo "$job" | sed 's/--steps 5/--steps 9/; s/--eval-every 5/--eval-every 2/; s/--audit-every 3/--audit-every 0/')
+    for how in "off 1" "on 1" "on 2"; do
+        set -- $how
+        run "replayed_$1_$2" env SIMT_SEED=$2$2 $emu --graph "$1" --np "$2" || return 1
+    done
+    job=$job_all
+    same "$tmp/replayed_off_1" "$tmp/replayed_on_1" && same "$tmp/replayed_off_1" "$tmp/replayed_on_2"
+}
+check "nine steps, replayed" replayed
 # Two hosts of two ranks: both stages of the reduction.
 hosts() {
     for r in 0 1 2 3; do

@@ -43,7 +43,7 @@ const Sample samples[] = {
     {"schedule", "wsd", "\"wsd\""}, {"warmup-steps", "1e3", "1000"}, {"final-lr-frac", "0.05", "0.05"}, {"weight-decay", "0", "0"},
     {"beta1", "0.8", "0.8"}, {"beta2", "0.999", "0.999"}, {"eps", "1e-6", "1e-06"}, {"grad-clip", "0.5", "0.5"}, {"skip-spikes", "4", "4"},
     {"seed", "18446744073709551615", "18446744073709551615"}, {"device", "cpu", "\"cpu\""}, {"dtype", "bf16", "\"bf16\""}, {"threads", "2", "2"},
-    {"np", "2", "2"}, {"max-restarts", "0", "0"}, {"elastic", "", "true"}, {"reduce", "nccl", "\"nccl\""}, {"overlap", "off", "false"}, {"recompute", "2", "2"}, {"audit-every", "0", "0"}, {"selftest", "", "true"},
+    {"np", "2", "2"}, {"max-restarts", "0", "0"}, {"elastic", "", "true"}, {"reduce", "nccl", "\"nccl\""}, {"overlap", "off", "false"}, {"graph", "off", "false"}, {"recompute", "2", "2"}, {"audit-every", "0", "0"}, {"selftest", "", "true"},
     {"timeout", "2.5", "2.5"}, {"out-dir", "runs/\"x\"", "\"runs/\\\"x\\\"\""}, {"eval-every", "11", "11"}, {"eval-steps", "12", "12"},
     {"sample-every", "13", "13"}, {"log-every", "14", "14"}, {"save-every", "15", "15"}, {"keep", "16", "16"}, {"resume", "runs/y", "\"runs/y\""},
     {"force", "", "true"}, {"trace", "t.json", "\"t.json\""}, {"dry-run", "", "true"}, {"verbose", "", "true"}, {"prompt", "\u00c4 \n", "\"\u00c4 \\n\""}, {"temperature", "0", "0"}, {"top-k", "40", "40"},

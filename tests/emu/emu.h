@@ -11,6 +11,7 @@
 //   SIMT_IGNORE_WAITS=1 a fault for tests of the tests: no stream waits for another's event
 //   SIMT_MEMORY_MB=n    device memory (4096)
 //   SIMT_DEVICES=n      devices (1)
+//   SIMT_NO_GRAPHS=1    no graph can be instantiated
 //   SIMT_COVERAGE=FILE  a line for each kernel that is launched: its offset in the program, the program (tests/test_coverage.sh)
 #pragma once
 #include <math.h>
@@ -357,6 +358,9 @@ cudaError_t cudaEventCreate(cudaEvent_t* event);
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream = nullptr);
+// External: a node of the graph under capture, on the event itself; every launch records it, or waits for its newest record.
+constexpr unsigned cudaEventRecordDefault = 0, cudaEventRecordExternal = 1, cudaEventWaitDefault = 0, cudaEventWaitExternal = 1;
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to);

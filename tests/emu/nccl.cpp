@@ -1,10 +1,11 @@
 // nccl.cpp -- a stand-in for NCCL between emulated GPUs: what src/nccl.h declares, over Unix sockets between the ranks' processes.
 //
 // Like the library it only puts work on the stream: a group is one host function there, which moves all its sends and receives at once,
-// so that no order of them can lock. Sums are added in order of rank, which is not the order of the trainer's tree.
+// so that no order of them can lock. A group of a capture is run by every launch of the graph. Sums are added in order of rank, which is not the order of the trainer's tree.
 #include "nccl.h"
 #include <cerrno>
 #include <cstring>
+#include <memory>
 #include <poll.h>
 #include <random>
 #include <sys/socket.h>
@@ -24,7 +25,18 @@ struct Group {
     void* stream = nullptr;
     std::vector<std::vector<Transfer>> out, in;         // by peer, in order
     std::vector<Sum> sums;
+    bool kept = false;                                  // in a graph
 };
+
+// What is in a graph lives on, and is not lost.
+std::vector<std::shared_ptr<void>>& graphed() {
+    static std::vector<std::shared_ptr<void>>* const all = new std::vector<std::shared_ptr<void>>;
+    return *all;
+}
+bool is_captured(void* stream) {
+    emu::cudaStreamCaptureStatus status;
+    return emu::cudaStreamIsCapturing(static_cast<emu::cudaStream_t>(stream), &status) == emu::cudaSuccess && status == emu::cudaStreamCaptureStatusActive;
+}
 
 }  // namespace
 
@@ -95,11 +107,12 @@ void run_group(void* pointer) {
     Group* const g = static_cast<Group*>(pointer);
     const size_t size = size_t(g->comm->size);
     std::vector<size_t> sent(size), received(size);     // transfers finished, by peer
+    std::vector<std::vector<Transfer>> out = g->out, in = g->in;
     for (;;) {
         std::vector<pollfd> fds;
         std::vector<size_t> peers;
         for (size_t p = 0; p < size; p++) {
-            const short events = short((sent[p] < g->out[p].size() ? POLLOUT : 0) | (received[p] < g->in[p].size() ? POLLIN : 0));
+            const short events = short((sent[p] < out[p].size() ? POLLOUT : 0) | (received[p] < in[p].size() ? POLLIN : 0));
             if (!events) continue;
             fds.push_back({g->comm->sockets[p], events, 0});
             peers.push_back(p);
@@ -114,11 +127,11 @@ void run_group(void* pointer) {
                 if (t.bytes == 0) ++*finished;
             };
             if (fds[i].revents & POLLOUT) {
-                Transfer& t = g->out[p][sent[p]];
+                Transfer& t = out[p][sent[p]];
                 advance(t, send(fds[i].fd, t.data, t.bytes, MSG_DONTWAIT | MSG_NOSIGNAL), &sent[p]);
             }
             if (fds[i].revents & (POLLIN | POLLHUP)) {
-                Transfer& t = g->in[p][received[p]];
+                Transfer& t = in[p][received[p]];
                 advance(t, recv(fds[i].fd, t.data, t.bytes, MSG_DONTWAIT), &received[p]);
             }
         }
@@ -129,7 +142,7 @@ void run_group(void* pointer) {
             for (size_t r = 1; r < size; r++) total += s.terms[r][i];
             s.to[i] = total;
         }
-    delete g;
+    if (!g->kept) delete g;
 }
 
 Group* group(NcclComm comm, void* stream) {
@@ -137,6 +150,8 @@ Group* group(NcclComm comm, void* stream) {
         open_group = new Group;
         open_group->comm = comm;
         open_group->stream = stream;
+        open_group->kept = is_captured(stream);
+        if (open_group->kept) graphed().emplace_back(open_group);
         open_group->out.resize(size_t(comm->size));
         open_group->in.resize(size_t(comm->size));
     }
@@ -173,13 +188,16 @@ int sum(const void* from, void* to, size_t count, int type, NcclComm comm, void*
             if (r != comm->rank) g->in[size_t(r)].push_back({reinterpret_cast<char*>(g->sums.back().terms[size_t(r)].data()), count * sizeof(float)});
     }
     // What is there when the stream gets here, not now: a function of its own in front of the group.
-    struct Fetch { std::vector<float>* to; const void* from; };
-    if (gets(comm->rank))
+    struct Fetch { std::vector<float>* to; const void* from; bool kept; };
+    if (gets(comm->rank)) {
+        Fetch* const fetch = new Fetch{&g->sums.back().terms[size_t(comm->rank)], from, g->kept};
+        if (g->kept) graphed().emplace_back(fetch);
         emu::cudaLaunchHostFunc(static_cast<emu::cudaStream_t>(stream), [](void* p) {
             Fetch* const f = static_cast<Fetch*>(p);
             std::memcpy(f->to->data(), f->from, f->to->size() * sizeof(float));
-            delete f;
-        }, new Fetch{&g->sums.back().terms[size_t(comm->rank)], from});
+            if (!f->kept) delete f;
+        }, fetch);
+    }
     for (int r = 0; r < comm->size; r++)
         if (r != comm->rank && gets(r)) g->out[size_t(r)].push_back({static_cast<char*>(const_cast<void*>(from)), count * sizeof(float)});
     return group_end();

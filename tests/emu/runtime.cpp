@@ -13,7 +13,7 @@
 //   host calls    run on the device thread, without the lock: they may block, and then hold up all streams, as CUDA may. They may
 //                 not call the runtime.
 //   capture       the queue's entries are kept instead of executed; a graph's launch appends them again, streams that joined the
-//                 capture on queues of the graph's own.
+//                 capture on queues of the graph's own. The stream goes on when all of them are done.
 //   fork          before the first use it is as if there had been none; after it the child's calls fail.
 #include "emu.h"
 #include <algorithm>
@@ -58,6 +58,7 @@ struct Entry {
     std::function<void()> work;
     std::shared_ptr<Event> event;
     uint64_t version = 0;                // of the event: the record, or the one waited for
+    static constexpr uint64_t kNewest = ~uint64_t(0);   // that which is the newest when the stream gets there
 };
 
 struct CUstream_st {
@@ -164,7 +165,7 @@ cudaError_t error(cudaError_t code, const std::string& text = "") {
 bool may_go(const Queue& q) {
     if (q.entries.empty()) return false;
     const Entry& e = q.entries.front();
-    return e.kind != Entry::kWait || e.event->passed >= e.version;
+    return e.kind != Entry::kWait || e.event->passed >= (e.version == Entry::kNewest ? e.event->recorded : e.version);
 }
 bool met(const Device& d, const Waiter& w) {
     if (!w.stuck.empty()) return true;
@@ -665,15 +666,20 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
     const std::lock_guard lock(device().mutex);
     return device().events.erase(event) ? cudaSuccess : error(cudaErrorInvalidResourceHandle);
 }
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) { return cudaEventRecordWithFlags(event, stream, 0); }
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags) {
     ENTER();
     Device& d = device();
     const std::lock_guard lock(d.mutex);
     Queue* const q = find(d, stream);
     const auto e = find(d, event);
     if (!q || !e) return error(cudaErrorInvalidResourceHandle);
-    e->capture = q->capture;
-    if (q->capture) {
+    const bool external = flags & cudaEventRecordExternal;
+    if (external && !q->capture) return error(cudaErrorInvalidValue, "an external record outside a capture");
+    e->capture = external ? nullptr : q->capture;
+    if (external) {
+        put(d, *q, {Entry::kRecord, nullptr, e});
+    } else if (q->capture) {
         e->captured = q->capture->events++;
         put(d, *q, {Entry::kRecord, nullptr, nullptr}, e->captured);
     } else {
@@ -681,7 +687,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     }
     return cudaSuccess;
 }
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
     ENTER();
     static const bool ignored = setting("SIMT_IGNORE_WAITS", 0) != 0;
     Device& d = device();
@@ -689,7 +695,10 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     Queue* const q = find(d, stream);
     const auto e = find(d, event);
     if (!q || !e) return error(cudaErrorInvalidResourceHandle);
-    if (e->capture) {   // the stream joins the capture
+    if (flags & cudaEventWaitExternal) {
+        if (!q->capture) return error(cudaErrorInvalidValue, "an external wait outside a capture");
+        if (!ignored) put(d, *q, {Entry::kWait, nullptr, e});
+    } else if (e->capture) {   // the stream joins the capture
         if (q->capture && q->capture != e->capture) return error(cudaErrorStreamCaptureIsolation);
         if (!q->capture) q->capture = e->capture, e->capture->queues.push_back(q);
         put(d, *q, {Entry::kWait, nullptr, nullptr}, e->captured);
@@ -780,6 +789,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsig
     ENTER();
     Device& d = device();
     const std::lock_guard lock(d.mutex);
+    if (setting("SIMT_NO_GRAPHS", 0)) return error(cudaErrorNotSupported);
     *exec = new GraphExec{graph->nodes, {nullptr}, {}};
     for (int i = 0; i < graph->events; i++) (*exec)->events.push_back(std::make_shared<Event>());
     for (size_t i = 1; i < graph->queues.size(); i++) {
@@ -796,10 +806,10 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
     if (!q) return error(cudaErrorInvalidResourceHandle);
     for (const Graph::Node& n : exec->nodes) {
         Entry entry = n.entry;
-        if (n.event >= 0) {
-            entry.event = exec->events[size_t(n.event)];
-            entry.version = entry.kind == Entry::kRecord ? ++entry.event->recorded : entry.event->recorded;
-        }
+        if (n.event >= 0) entry.event = exec->events[size_t(n.event)];
+        if (entry.kind == Entry::kRecord) entry.version = ++entry.event->recorded;
+        // CUDA does not say whether a wait node means the newest record at the launch or when the stream gets there: here it is either.
+        if (entry.kind == Entry::kWait) entry.version = n.event < 0 && (mix(simt::seed() + d.draws) & 1) ? Entry::kNewest : std::max<uint64_t>(entry.event->recorded, 1);
         put(d, n.queue ? *exec->queues[size_t(n.queue)] : *q, std::move(entry));
     }
     return cudaSuccess;
