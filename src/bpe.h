@@ -30,6 +30,7 @@ struct Tokenizer::Tables {
     std::vector<Symbol> symbols;                                // of the piece at hand
     std::vector<uint64_t> heap;                                 // rank << 32 | position of the left symbol
 
+    void add_merge(const Merge& merge);                         // the next rank
     void consider(int at);                                      // puts the pair at `at` on the heap, if it can merge
     void merge_piece(std::string_view piece, std::vector<int>* tokens);
     void encode_piece(std::string_view piece, std::vector<int>* tokens);    // merge_piece through the cache

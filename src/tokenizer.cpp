@@ -68,6 +68,11 @@ std::string Utf8Stream::finish() {
 
 // ---------------------------------------------------------------------------------------------------- merging
 
+void Tokenizer::Tables::add_merge(const Merge& merge) {
+    ranks[pair_key(merge.left, merge.right)] = int(merges.size());
+    merges.push_back(merge);
+}
+
 void Tokenizer::Tables::consider(int at) {
     const Symbol& left = symbols[size_t(at)];
     if (left.next < 0) return;
@@ -239,8 +244,7 @@ void tokenizer_finish(Tokenizer* t, const std::string& what) {
     for (int b = 0; b < 256; b++)
         if (tables.of_byte[b] < 0)
             die(kExitBadContent, "tokenizer: %s: byte 0x%02x: got no token for it, want one for each byte", what.c_str(), b);
-    tables.merges = t->merges;
-    for (const Tokenizer::Merge& merge : t->merges) tables.ranks[pair_key(merge.left, merge.right)] = int(tables.ranks.size());
+    for (const Tokenizer::Merge& merge : t->merges) tables.add_merge(merge);
 }
 
 Tokenizer tokenizer_byte() {
@@ -463,6 +467,17 @@ struct JsonFile {
 
 // ---------------------------------------------------------------------------------------------------- vocab.bpe
 
+// A line of a text file, counted from 1.
+struct Line {
+    const std::string& path;
+    size_t number;
+    std::string_view text;
+    void require(bool good, const std::string& want) const {
+        if (!good)
+            die(kExitBadContent, "tokenizer: %s: line %zu: got %s, want %s", path.c_str(), number, json_quote(text.substr(0, 60)).c_str(), want.c_str());
+    }
+};
+
 // "#version: 0.2", then a line per merge: two tokens in the byte alphabet and a space between.
 Tokenizer read_vocab_bpe(std::string_view text, const std::string& path) {
     Tokenizer t;
@@ -474,22 +489,18 @@ Tokenizer read_vocab_bpe(std::string_view text, const std::string& path) {
         t.bytes.push_back(std::string(1, char(b)));
     }
     for (size_t number = 1; !text.empty(); number++) {
-        const std::string_view line = next_word(&text, '\n');
-        if (number == 1 && line.starts_with("#version:")) continue;
-        const auto require = [&](bool good, const char* want) {
-            if (!good)
-                die(kExitBadContent, "tokenizer: %s: line %zu: got %s, want %s", path.c_str(), number, json_quote(line.substr(0, 60)).c_str(), want);
-        };
-        std::string_view rest = line, first = next_word(&rest, ' ');
+        const Line line = {path, number, next_word(&text, '\n')};
+        if (number == 1 && line.text.starts_with("#version:")) continue;
+        std::string_view rest = line.text, first = next_word(&rest, ' ');
         std::string left, right;
-        require(!rest.empty() && from_alphabet(first, &left) && from_alphabet(rest, &right),
-                "two tokens in GPT-2's byte alphabet with a space between; is this a vocab.bpe?");
+        line.require(!rest.empty() && from_alphabet(first, &left) && from_alphabet(rest, &right),
+                     "two tokens in GPT-2's byte alphabet with a space between; is this a vocab.bpe?");
         const auto a = ids.find(left), b = ids.find(right);
-        require(a != ids.end() && b != ids.end(), "two bytes or tokens of the lines before");
+        line.require(a != ids.end() && b != ids.end(), "two bytes or tokens of the lines before");
         const int token = int(t.bytes.size());
         t.merges.push_back({a->second, b->second, token});
         t.bytes.push_back(left + right);
-        require(left + right != kEndOfText && ids.try_emplace(left + right, token).second, "a token that is not there yet");
+        line.require(left + right != kEndOfText && ids.try_emplace(left + right, token).second, "a token that is not there yet");
     }
     if (t.merges.empty()) die(kExitBadContent, "tokenizer: %s: got no merges, want at least one; is this a vocab.bpe?", path.c_str());
     add_end_of_text(&t);
@@ -498,15 +509,94 @@ Tokenizer read_vocab_bpe(std::string_view text, const std::string& path) {
 }
 }  // namespace
 
+// ---------------------------------------------------------------------------------------------------- .tiktoken
+
+// Base64 of RFC 4648 with its padding; false if it is not.
+bool from_base64(std::string_view text, std::string* bytes) {
+    static constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    bytes->clear();
+    if (text.size() % 4 != 0) return false;
+    const size_t padding = text.ends_with("==") ? 2 : text.ends_with("=") ? 1 : 0;
+    uint32_t bits = 0;
+    for (size_t i = 0; i < text.size(); i++) {
+        const size_t digit = i < text.size() - padding ? kDigits.find(text[i]) : 0;
+        if (digit == std::string_view::npos) return false;
+        bits = bits << 6 | uint32_t(digit);
+        if (i % 4 == 3) *bytes += {char(bits >> 16), char(bits >> 8), char(bits)};
+    }
+    bytes->resize(bytes->size() - padding);
+    return true;
+}
+
+// A token that is text of its own, and that GPT-2's split would cut, can only come from another split (cl100k's ".\n").
+bool survives_split(std::string_view token) {
+    for (std::string_view rest = token; !rest.empty();) {
+        const Utf8Char c = decode_utf8(rest);
+        if (!c.valid) return true;                              // part of a character: the whole may be of another class
+        rest.remove_prefix(c.length);
+    }
+    return gpt2_next_piece(token) == token.size();
+}
+
+// A line per token, "base64 rank"; ids are ranks, end of text comes after the last. The merges are not in the file: the one
+// that makes a token joins the two parts that remain when the token is encoded with the merges before it.
+Tokenizer read_tiktoken(std::string_view text, const std::string& path) {
+    Tokenizer t;
+    t.kind = Tokenizer::bpe;
+    t.name = path;
+    const size_t n = size_t(std::count(text.begin(), text.end(), '\n')) + (text.empty() || text.back() == '\n' ? 0 : 1);
+    t.bytes.resize(n);
+    std::vector<size_t> line_of(n);
+    std::unordered_map<std::string, size_t> seen;
+    for (size_t number = 1; !text.empty(); number++) {
+        const Line line = {path, number, next_word(&text, '\n')};
+        std::string_view rest = line.text, token = next_word(&rest, ' ');
+        std::string bytes;
+        line.require(token.size() < line.text.size() && from_base64(token, &bytes) && !bytes.empty(), "a token in base64, a space and its rank");
+        Json rank;                                              // for its strict reader of integers
+        rank.kind = Json::number;
+        rank.text = rest;
+        uint64_t id;
+        line.require(rank.as_u64(&id) && id < n, format("a rank of 0..%zu, for %zu tokens", n - 1, n));
+        line.require(line_of[id] == 0, format("a rank other than that of line %zu", line_of[id]));
+        line.require(survives_split(bytes), "a token that GPT-2's split can give; only vocabularies of GPT-2's split can be used");
+        const auto [before, is_new] = seen.try_emplace(bytes, number);
+        line.require(is_new, format("a token other than that of line %zu", before->second));
+        line_of[id] = number;
+        t.bytes[id] = bytes;
+    }
+    tokenizer_finish(&t, path);
+    for (size_t id = 0; id < n; id++) {
+        if (t.bytes[id].size() == 1) continue;
+        std::vector<int> parts;
+        t.tables->merge_piece(t.bytes[id], &parts);
+        Line{path, line_of[id], t.bytes[id]}.require(parts.size() == 2, "a token that is two tokens of lower rank joined");
+        t.merges.push_back({parts[0], parts[1], int(id)});
+        t.tables->add_merge(t.merges.back());
+    }
+    add_end_of_text(&t);
+    tokenizer_finish(&t, path);
+    return t;
+}
+
 // ---------------------------------------------------------------------------------------------------- opening
 
+static std::string find_in_folder(const std::string& folder) {
+    for (const char* name : {"tokenizer.json", "vocab.bpe"})
+        if (file_exists(path_join(folder, name))) return path_join(folder, name);
+    std::vector<std::string> found;
+    for (const std::string& name : list_directory(folder))
+        if (name.ends_with(".tiktoken")) found.push_back(name);
+    if (found.size() != 1)
+        die(kExitNoInput, "tokenizer: %s: got %zu .tiktoken files, want one, or tokenizer.json or vocab.bpe; name a file", folder.c_str(),
+            found.size());
+    return path_join(folder, found[0]);
+}
+
 Tokenizer tokenizer_load(const std::string& path) {
-    if (is_directory(path)) {
-        for (const char* name : {"tokenizer.json", "vocab.bpe"})
-            if (file_exists(path_join(path, name))) return tokenizer_load(path_join(path, name));
-        die(kExitNoInput, "tokenizer: %s: got a folder without tokenizer.json and vocab.bpe, want one of them; name a file", path.c_str());
-    }
+    if (is_directory(path)) return tokenizer_load(find_in_folder(path));
     const MappedFile file = map_file(path);
+    if (path.ends_with(".tiktoken")) return read_tiktoken(file.text(), path);
     const size_t first = file.text().find_first_not_of(" \t\r\n");
     if (first == std::string::npos || file.text()[first] != '{') return read_vocab_bpe(file.text(), path);
     JsonFile json;
@@ -533,7 +623,7 @@ static Tokenizer open_gpt2() {
         return t;
     }
     die(kExitNoInput, "--tokenizer gpt2: %s: it is missing; fetch it with data/get_gpt2_vocab.sh, or give --tokenizer FILE "
-        "(vocab.bpe or tokenizer.json)", places[0].c_str());
+        "(vocab.bpe, tokenizer.json, .tiktoken)", places[0].c_str());
 }
 
 Tokenizer tokenizer_open(const std::string& option, const std::string_view* text) {

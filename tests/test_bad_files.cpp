@@ -137,7 +137,12 @@ std::vector<Case> cases() {
     const auto merges = [&](const std::string& list) { return tokenizer("\"merges\":[]", "\"merges\":" + list); };
     const auto config = [](const std::string& from, const std::string& to) { return changed("config.json", from, to); };
     const auto state = [](const std::string& from, const std::string& to) { return changed("state.json", from, to); };
-    const std::string deep = std::string(100000, '[');
+    const std::string deep = std::string(100000, '['), byte_ranks = [] {
+        std::string s;                                  // .tiktoken of the 256 bytes
+        static const char kDigits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+        for (int b = 0; b < 256; b++) s += format("%c%c== %d\n", kDigits[b >> 2], kDigits[(b & 3) << 4], b);
+        return s;
+    }();
     return {
         // ---- token shards: llm.c, nanoGPT
         {"data", "a.bin", "", 65, "got 0 training tokens"},
@@ -213,12 +218,18 @@ std::vector<Case> cases() {
         {"tokenizer", "t.json", merges("[\"b c\"]"), 65, "merges[0]: got \"bc\""},
         {"tokenizer", "t.json", merges("[1]"), 65, "merges[0]: got 1"},
         {"tokenizer", "t.json", merges("{}"), 65, "merges: got an object"},
-        // ---- vocab.bpe
+        // ---- vocab.bpe, .tiktoken
         {"tokenizer", "t.bpe", vocab_bpe(""), 65, "no merges"},
         {"tokenizer", "t.bpe", vocab_bpe("ab\n"), 65, "line 2: got \"ab\""},
         {"tokenizer", "t.bpe", vocab_bpe("a b\nabc d\n"), 65, "line 3: got \"abc d\""},
         {"tokenizer", "t.bpe", vocab_bpe("a b\na b\n"), 65, "not there yet"},
         {"tokenizer", "t.bpe", vocab_bpe("a \x1b\n"), 65, "got \"a \\u001b\""},
+        {"tokenizer", "t.tiktoken", "", 65, "byte 0x00: got no token"},
+        {"tokenizer", "t.tiktoken", byte_ranks + "YWI=\n", 65, "line 257"},
+        {"tokenizer", "t.tiktoken", byte_ranks + "Y?I= 256\n", 65, "line 257"},
+        {"tokenizer", "t.tiktoken", byte_ranks + "YWI= 99999999999999999999\n", 65, "want a rank of 0..256"},
+        {"tokenizer", "t.tiktoken", byte_ranks + "YWI= 97\n", 65, "want a rank other than that of line 98"},
+        {"tokenizer", "t.tiktoken", byte_ranks + "YWJj 256\n", 65, "two tokens of lower rank"},
         // ---- a Hugging Face folder: config.json, model.safetensors
         {"init", "config.json", "", 65, "config.json: byte 0"},
         {"init", "config.json", "[]", 65, "model_type: it is missing"},

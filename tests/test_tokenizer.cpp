@@ -484,9 +484,56 @@ TEST(tokenizer_json_of_others) {
     EXPECT(load(replaced(replaced(json, kAdded, ""), "\"<|endoftext|>\":256", "\"qqq\":256")).eot == -1, "none");
 }
 
+static std::string base64(std::string_view s) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    std::string out;
+    for (size_t i = 0; i < s.size(); i += 3) {
+        uint32_t bits = 0;
+        for (size_t k = 0; k < 3; k++) bits = bits << 8 | (i + k < s.size() ? uint8_t(s[i + k]) : 0);
+        for (int k = 3; k >= 0; k--) out += digits[bits >> (6 * k) & 63];
+    }
+    for (size_t i = 0; i < (3 - s.size() % 3) % 3; i++) out[out.size() - 1 - i] = '=';
+    return out;
+}
+static std::string tiktoken_file(const std::vector<std::string>& bytes) {
+    std::string s;
+    for (size_t id = 0; id < bytes.size(); id++) s += base64(bytes[id]) + " " + std::to_string(id) + "\n";
+    return s;
+}
+
+TEST(tiktoken) {
+    const Folder f;
+    const Tokenizer t = small_bpe();
+    std::vector<std::string> bytes = t.bytes;
+    bytes.erase(bytes.begin() + 256);               // end of text is not in such a file: it comes after the last
+    const std::string content = tiktoken_file(bytes);
+    const Tokenizer back = tokenizer_load(f.add("a.tiktoken", content));
+    EXPECT(back.eot == 261 && back.vocab_size == 262 && back.merges.size() == t.merges.size(), "fields");
+    const std::string text = "abcabcabc ab xyz xyzxyz\xff";
+    std::vector<int> want = encode(t, text);
+    for (int& token : want) token -= token > 256;
+    expect_tokens(encode(back, text), want, text);
+    expect_same(tokenizer_load(f.path), back, "from the folder");
+    expect_same(tokenizer_load(f.add("b.tiktoken", content.substr(0, content.size() - 1))), back, "no line feed at the end");
+    expect_error(kExitNoInput, "got 2 .tiktoken files, want one", [&] { tokenizer_load(f.path); });
+    std::vector<std::string> lines;                 // any order of lines
+    for (std::string_view rest = content; !rest.empty(); rest.remove_prefix(rest.find('\n') + 1)) lines.push_back(std::string(rest.substr(0, rest.find('\n') + 1)));
+    std::reverse(lines.begin(), lines.end());
+    std::string backwards;
+    for (const std::string& line : lines) backwards += line;
+    expect_same(tokenizer_load(f.add("c.tiktoken", backwards)), back, "backwards");
+}
+
+TEST(tiktoken_of_gpt2) {
+    const Folder f;
+    std::vector<std::string> bytes = gpt2().bytes;
+    bytes.pop_back();
+    expect_same(tokenizer_load(f.add("r50k.tiktoken", tiktoken_file(bytes))), gpt2(), "all 50,000 merges recovered");
+}
+
 TEST(folders) {
     const Folder f;
-    expect_error(kExitNoInput, "got a folder without tokenizer.json and vocab.bpe, want one of them", [&] { tokenizer_load(f.path); });
+    expect_error(kExitNoInput, "got 0 .tiktoken files, want one, or tokenizer.json or vocab.bpe", [&] { tokenizer_load(f.path); });
     f.add("vocab.bpe", "#version: 0.2\na b\n");
     EXPECT(tokenizer_load(f.path).vocab_size == 258, "vocab.bpe");
     f.add("tokenizer.json", tokenizer_byte().to_json());
@@ -645,12 +692,41 @@ TEST(bad_vocab_bpe) {
     refuse(Random(10).bytes(5000), "line 1");
 }
 
+TEST(bad_tiktoken) {
+    const Folder f;
+    std::vector<std::string> bytes;
+    for (int b = 0; b < 256; b++) bytes.push_back(std::string(1, char(b)));
+    const std::string good = tiktoken_file(bytes);
+    const auto refuse = [&](const std::string& content, const std::string& part) {
+        const std::string path = f.add("bad.tiktoken", content);
+        expect_error(kExitBadContent, part, [&] { tokenizer_load(path); });
+        expect_error(kExitBadContent, "bad.tiktoken", [&] { tokenizer_load(path); });
+    };
+    EXPECT(tokenizer_load(f.add("good.tiktoken", good + "YWI= 256\n")).vocab_size == 258, "the good one");
+    refuse("", "byte 0x00: got no token");
+    refuse("YWI= 0\n", "byte 0x00: got no token");
+    for (const char* line : {"YWI=", "YWI= ", "YWI=  256", "YWI=\t256", "Y?I= 256", "YWI 256", "YW=I 256", "Y=== 256", "==== 256", " 256", "YWI= x", "YWI= -1", "YWI= +256", "YWI= 256.0",
+                             "YWI= 257", "YWI= 2147483648", "YWI= 99999999999999999999", "YWI= 256 ", "YWI= 256\r", "\xff\xff\xff\xff 256"})
+        refuse(good + line + "\n", "line 257: got ");
+    refuse(good + "\n", "line 257: got \"\", want a token in base64, a space and its rank");
+    refuse(good + "YWI= 97\n", "line 257: got \"YWI= 97\", want a rank other than that of line 98");
+    refuse(good + "YWI= 256\nYWI= 257\n", "line 258: got \"YWI= 257\", want a token other than that of line 257");
+    refuse(good + "YWJj 256\n", "line 257: got \"abc\", want a token that is two tokens of lower rank joined");
+    refuse(good + base64(".\n") + " 256\n", "line 257: got \"Lgo= 256\", want a token that GPT-2's split can give");
+    const std::string path = f.add("bad.tiktoken", good + base64(std::string(3 << 20, 'a')) + " 256\n");   // a long one, in time
+    const double start = now_seconds();
+    expect_error(kExitBadContent, "line 257", [&] { tokenizer_load(path); });
+    EXPECT(now_seconds() - start < 20, "%.1f s", now_seconds() - start);
+}
+
 // Whatever the bytes: a tokenizer or an Error 65, and if a tokenizer, one that gives every text back.
 TEST(torn_and_changed_files) {
     const Folder f;
     Random random(8);
+    std::vector<std::string> bytes = small_bpe().bytes;
+    bytes.erase(bytes.begin() + 256);
     const std::pair<const char*, std::string> files[] = {{"t.json", small_bpe().to_json()}, {"c.json", tokenizer_char("abc \n").to_json()},
-                                                         {"t.bpe", "#version: 0.2\na b\nab c\n\xc4\xa0 a\n"}};
+                                                         {"t.tiktoken", tiktoken_file(bytes)}, {"t.bpe", "#version: 0.2\na b\nab c\n\xc4\xa0 a\n"}};
     for (const auto& [name, content] : files) {
         int loaded = 0, refused = 0;
         for (int round = 0; round < 300; round++) {
@@ -681,6 +757,8 @@ TEST(memory_follows_the_file) {
     for (const char* id : {"2147483647", "4294967295", "1000000000"}) {
         const std::string json = f.add("t.json", replaced(small_bpe().to_json(), "\"!\":33,", std::string("\"!\":") + id + ","));
         expect_error(kExitBadContent, id, [&] { tokenizer_load(json); });
+        const std::string ranks = f.add("t.tiktoken", std::string("YQ== ") + id + "\n");
+        expect_error(kExitBadContent, id, [&] { tokenizer_load(ranks); });
     }
     EXPECT(peak() - before < 64, "%ld MiB for files of 5 kB", peak() - before);
 }

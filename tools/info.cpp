@@ -352,7 +352,7 @@ void show(const std::string& path) {
         magic == 20240803)
         return show_llmc(path, file);
     if (ends(".json")) return show_json(path);
-    if (ends(".bpe")) return show_tokenizer(path);
+    if (ends(".bpe") || ends(".tiktoken")) return show_tokenizer(path);
     if (head.size() > 8 && head[8] == '{' && head.substr(2, 6) == std::string_view("\0\0\0\0\0\0", 6))
         return show_safetensors(path);
     const Source source = find_source(path);

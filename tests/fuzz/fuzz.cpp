@@ -86,6 +86,7 @@ void tokenizer(const char* name, std::string_view in) {
 }
 void tokenizer_json(std::string_view in) { tokenizer("t.json", in); }
 void vocab_bpe(std::string_view in) { tokenizer("t.bpe", in); }
+void tiktoken(std::string_view in) { tokenizer("t.tiktoken", in); }
 void dataset(const char* name, std::string_view in) {
     const Dataset d = open_dataset(put(name, in), tokenizer_byte(), 4, nullptr);
     int x[4], y[4];
@@ -195,6 +196,12 @@ void wire(std::string_view in) {
 
 std::string bytes(std::initializer_list<uint32_t> words) { return std::string(reinterpret_cast<const char*>(words.begin()), 4 * words.size()); }
 std::string header(const std::string& json) { const uint64_t n = json.size(); return std::string(reinterpret_cast<const char*>(&n), 8) + json; }
+std::string byte_ranks() {
+    static const char kDigits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    std::string s;
+    for (int b = 0; b < 256; b++) s += format("%c%c== %d\n", kDigits[b >> 2], kDigits[(b & 3) << 4], b);
+    return s + "YWI= 256\nYWJj 257\n";
+}
 std::string greeting() {
     Hello h = {};
     std::memcpy(h.magic, kMagic, sizeof kMagic);
@@ -217,6 +224,7 @@ const std::vector<Target>& targets() {
         {"metrics", metrics, 200, {"{\"event\":\"run\",\"step\":0}\n{\"event\":\"train\",\"step\":0,\"loss\":5.5}\n{\"event\":\"val\",\"step\":1,\"loss\":5,\"bpb\":null}\ntorn"}},
         {"tokenizer_json", tokenizer_json, 200, {tokenizer_char("ab").to_json(), tokenizer_byte().to_json()}},
         {"vocab_bpe", vocab_bpe, 64, {"#version: 0.2\na b\nab c\n\xc4\xa0 a\n"}},
+        {"tiktoken", tiktoken, 64, {byte_ranks()}},
         {"bin", bin, 2, {bytes({20240520, 1, 8}) + std::string(1012, '\0') + bytes({1, 2, 3, 4}), bytes({20240801, 7, 6}) + std::string(1012, '\0') + bytes({1, 2, 3, 4, 5, 6}), bytes({1, 2, 3, 4, 5})}},
         {"npy", npy, 2, {std::string("\x93NUMPY\1\0\x40\0", 10) + "{'descr': '<u2', 'fortran_order': False, 'shape': (6,), }       \n" + bytes({1, 2, 3})}},
         {"jsonl", jsonl, 200, {"\xef\xbb\xbf{\"text\": \"first \\u00e9\"}\r\n\n{\"id\": [1], \"text\": \"second\"}\n"}},
