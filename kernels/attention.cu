@@ -17,19 +17,20 @@
 //   Sources    Dao et al. 2022, arXiv 2205.14135, and Dao 2023, arXiv 2307.08691; softmax on the fly: Milakov and Gimelshein 2018,
 //              arXiv 1805.02867.
 //   See        kernels.h (contract), ref.cpp (specification).
-#include "common.cuh"
-#include "kernels.h"
+#include "attention.cuh"
 #include "common.h"
+#include "kernels.h"
 
 #include <cmath>
 #include <type_traits>
 
 namespace BACKEND {
+using namespace attention;
+
 namespace {
 
 constexpr int kWarps = 4, kThreads = kWarps * 32;
 constexpr int kStep = 32;                     // rows of the other side per step of backward
-constexpr float kLog2e = 1.44269504f, kLn2 = 0.693147181f;
 
 // Rows per warp / 16, and keys per step of forward. 32 rows per warp read half as much shared memory per product as 16, and 64 keys
 // need half as many corrections of the sums as 32. The limit is 255 registers, with nothing spilled on sm_80 to sm_120.
@@ -38,37 +39,7 @@ template <int D, bool DROP> constexpr int kForwardKeys = D <= 64 && !DROP ? 64 :
 template <int D> constexpr int kBackwardQM = D <= 64 ? 2 : 1;
 template <int D, bool DROP> constexpr int kBackwardKvM = D < 64 || (D == 64 && !DROP) ? 2 : 1;
 
-struct Shape {
-    int T, NH, HS, heads;                     // heads: B * NH
-    int group;                                // heads that run side by side
-    float scale;
-};
-
-// Which head, and which block of rows of it, a thread block does. Group after group of heads whose operands share the L2; within a
-// group block 0 of all heads first, then block 1: the launcher's numbering puts the longest first.
-struct Place { int head, block; };
-DEVICE Place place(const Shape& s, int blocks) {
-    const int all = s.group * blocks, first = int(blockIdx.x) / all * s.group, i = int(blockIdx.x) % all;
-    const int heads = s.heads - first < s.group ? s.heads - first : s.group;
-    return {first + i % heads, i / heads};
-}
-
-// Where row t of a head starts: `which` of q, k, v in qkv (B,T,3,NH,HS), and in out (B,T,NH,HS).
-enum { kQ, kK, kV };
-DEVICE size_t qkv_at(const Shape& s, int head, int t, int which) {
-    return ((size_t(head / s.NH) * s.T + t) * 3 + which) * s.NH * s.HS + size_t(head % s.NH) * s.HS;
-}
-DEVICE size_t out_at(const Shape& s, int head, int t) {
-    return (size_t(head / s.NH) * s.T + t) * s.NH * s.HS + size_t(head % s.NH) * s.HS;
-}
-
 // ------------------------------------------------------------------------------------------------ tiles and products
-
-// A tile in shared memory has rows of D / 8 chunks of 16 bytes. Chunk c of row r is kept at c ^ x(r), so that the eight rows of an
-// 8x8 matrix lie in eight different groups of banks. x(r) = r >> kShift & kMask; it repeats after 8 rows.
-template <int D> constexpr int kMask = D % 64 == 0 ? 7 : D % 32 == 0 ? 3 : 1;
-template <int D> constexpr int kShift = D % 64 == 0 ? 0 : D % 32 == 0 ? 1 : 2;
-template <int D> DEVICE int at(int row, int chunk) { return row * D + (chunk ^ (row >> kShift<D> & kMask<D>)) * 8; }
 
 // All threads: ROWS rows from global memory; zeros beyond `rows` and beyond column HS.
 template <int D, int ROWS> DEVICE void load_tile(bf16* tile, const bf16* from, int stride, int rows, int HS) {
@@ -81,8 +52,6 @@ template <int D, int ROWS> DEVICE void load_tile(bf16* tile, const bf16* from, i
             cp_async16(tile + at<D>(r, j), mine + i * stride, r < rows && j * 8 < HS);
     }
 }
-
-DEVICE int lane() { return int(threadIdx.x % 32); }
 
 // 16x16 pieces of a tile as the tensor cores take them. row is a multiple of 8, column of 16, both known to the compiler: an address
 // is one of a few of the lane's plus a constant.
@@ -152,47 +121,6 @@ template <int D, int M, int N> DEVICE void add_product(float (&sum)[M][D / 8][4]
             load_second<D>(b, tile, row + k * 8, n * 8);
             multiply(sum, n, a, b);
         }
-    }
-}
-
-// Element e of accumulator [i][n] stands at row i * 16 + row_of(e), column n * 8 + column_of(e).
-DEVICE int row_of(int e) { return lane() / 4 + e / 2 * 8; }
-DEVICE int column_of(int e) { return lane() % 4 * 2 + e % 2; }
-
-// Scores of keys after the query become -infinity. ahead: the query of column 0 minus the key of row 0 where KEY_ROWS, else the query
-// of row 0 minus the key of column 0.
-template <bool KEY_ROWS, int M, int N> DEVICE void hide_future(float (&x)[M][N][4], int ahead) {
-    const int difference = (KEY_ROWS ? -1 : 1) * (column_of(0) - row_of(0)) - ahead;
-    UNROLL for (int i = 0; i < M; i++)
-        UNROLL for (int n = 0; n < N; n++)
-            UNROLL for (int e = 0; e < 4; e++)
-                if (difference > (KEY_ROWS ? -1 : 1) * (i * 16 + e / 2 * 8 - n * 8 - e % 2)) x[i][n][e] = -INFINITY;
-}
-
-// Sum and maximum over the four lanes that share a row of an accumulator.
-DEVICE float row_sum(float x) {
-    x += __shfl_xor_sync(~0u, x, 1);
-    return x + __shfl_xor_sync(~0u, x, 2);
-}
-DEVICE float row_max(float x) {
-    x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
-    return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
-}
-
-// The warp's rows times their factors go to global memory, by way of its own rows of a tile, which nobody reads any more: so they are
-// stored 16 bytes at a time. Nothing beyond `rows`.
-template <int D, int M> DEVICE void store_rows(bf16* to, int stride, int rows, int HS, bf16* own, const float (&sum)[M][D / 8][4],
-                                               const float (&factor)[M][2]) {
-    UNROLL for (int i = 0; i < M; i++)
-        UNROLL for (int n = 0; n < D / 8; n++)
-            UNROLL for (int e = 0; e < 4; e += 2)
-                *reinterpret_cast<unsigned*>(own + at<D>(i * 16 + row_of(e), n) + column_of(e)) =
-                    pack2(sum[i][n][e] * factor[i][e / 2], sum[i][n][e + 1] * factor[i][e / 2]);
-    __syncwarp();
-    UNROLL for (int c = 0; c < M * 2 * D; c += 32) {
-        const int r = (c + lane()) / (D / 8), j = (c + lane()) % (D / 8);
-        if (r < rows && j * 8 < HS)
-            *reinterpret_cast<uint4*>(to + r * stride + j * 8) = *reinterpret_cast<const uint4*>(own + at<D>(r, j));
     }
 }
 
@@ -561,6 +489,7 @@ template <class F> void with_tile(int HS, F f) {
 
 void attention_forward(bf16* out, float* lse, const bf16* qkv, int B, int T, int NH, int HS, const Dropout& drop, Stream stream) {
     const Shape s = shape_of("attention_forward", B, T, NH, HS);
+    if (sm90_takes(HS, drop)) return forward_sm90(out, lse, qkv, s, stream);
     with_tile(HS, [&](auto tile) {
         constexpr int D = decltype(tile)::value;
         const auto run = [&](auto kernel, int rows, size_t smem) {
@@ -574,6 +503,7 @@ void attention_forward(bf16* out, float* lse, const bf16* qkv, int B, int T, int
 void attention_backward(bf16* dqkv, float* delta, const bf16* dout, const bf16* qkv, const bf16* out, const float* lse,
                         int B, int T, int NH, int HS, const Dropout& drop, Stream stream) {
     const Shape s = shape_of("attention_backward", B, T, NH, HS);
+    if (sm90_takes(HS, drop)) return backward_sm90(dqkv, delta, dout, qkv, out, lse, s, stream);
     with_tile(HS, [&](auto tile) {
         constexpr int D = decltype(tile)::value, q = kBackwardQM<D>, kv = kBackwardKvM<D, false>, kv_drop = kBackwardKvM<D, true>;
         const auto grid = [&](int m) { return dim3(unsigned(s.heads * div_up(T, m * 16 * kWarps))); };

@@ -253,10 +253,13 @@ template <int N, bool TB> DEVICE void wgmma(float (&d)[N / 2], const unsigned (&
 
 DEVICE void wgmma_fence() { ASM_SM90A("wgmma.fence.sync.aligned;" ::: "memory"); }
 DEVICE void wgmma_commit() { ASM_SM90A("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <size_t R> DEVICE void wgmma_hold(float (&d)[R]) {
+    UNROLL for (size_t i = 0; i < R; i += 8)
+        asm volatile("" : "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7]));
+}
 template <int N, class... D> DEVICE void wgmma_wait(D&... d) {
     ASM_SM90A("wgmma.wait_group.sync.aligned %0;" :: "n"(N) : "memory");
-    const auto hold = [](auto& x) { UNROLL for (float& y : x) asm volatile("" : "+f"(y)); };
-    (hold(d), ...);
+    (wgmma_hold(d), ...);
 }
 
 template <int R> DEVICE void registers_up() { ASM_SM90A("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(R)); }

@@ -86,7 +86,7 @@ state() { LOCKSTEP_FAULT="rank=1,step=$2,at=$1,do=flip:5000" run "state_$1" $emu
 check "in a weight too, by the next update" state opt 2 'rank 1 (host .*between two updates its weights or moments changed'
 check "and in a moment, by the save" state opt_v 4 'the state of step 5 is damaged'
 # Blocks of these GPUs have 99 KB of shared memory; the others of the tests run as on an H100.
-expect "with the shared memory of sm_89" 0 ' 0 failed' env SIMT_ARCH=89 "${TOOLS:-$PWD/build}/tests/kernels_emu" classifier attention_backward
+expect "with the shared memory of sm_89" 0 ' 0 failed' env SIMT_ARCH=89 "${TOOLS:-$PWD/build}/tests/kernels_emu" classifier attention_forward attention_backward
 lost() { LOCKSTEP_FAULT="rank=1,step=3,at=bwd,do=$1" timeout 60 $emu $job --timeout 4 --np 2 --max-restarts 0 --out-dir "$tmp/lost_$1" >"$tmp/lost.log" 2>&1; code=$?
     [ $code -eq 69 ] && grep -q "peer $2: rank 1 .*step 3" "$tmp/lost.log" || { echo "exit code $code"; tail -n 2 "$tmp/lost.log"; return 1; }; }
 job_all=$job job=$(echo "$job" | sed 's/--timeout 60//')

@@ -481,7 +481,8 @@ TEST(accumulate_is_one_add) {
 
 struct Attention { int B, T, NH, HS; };
 static const Attention kAttentions[] = {{1, 1, 1, 8},  {2, 2, 3, 24}, {1, 17, 2, 64}, {2, 65, 3, 8},
-                                        {1, 129, 2, 128}, {1, 130, 1, 64}, {3, 33, 2, 40}};
+                                        {1, 129, 2, 128}, {1, 130, 1, 64}, {3, 33, 2, 40}, {2, 65, 2, 64}, {1, 257, 1, 64}, {2, 1, 1, 128},
+                                        {1, 257, 1, 128}};
 
 TEST(attention_forward) {
     for (const Attention& s : kAttentions)

@@ -1,11 +1,12 @@
 #!/bin/sh
-# test_mutants.sh -- every barrier of the CUDA kernels is needed, and the tests would see it missing: each is taken out in turn
+# test_mutants.sh -- every barrier and wait of the CUDA kernels is needed, and the tests would see it missing: each is taken out in turn
 # (SIMT_SKIP_BARRIER=FILE:LINE of the emulator), and the kernel's tests must then fail in one of a few random orders.
 . tests/lib.sh
 program=${TOOLS:-$PWD/build}/tests/kernels_emu
 orders="1 2 3 4 5 6"
 tests_of() {
     case $1 in
+        attention*) echo attention_forward attention_backward attention_cached ;;
         matmul) echo "matmul_backward_params_bias matmul_gelu_forward" ;;
         update) echo clip_scale adamw_check ;;
         classifier) echo classifier sum_in_order ;;
@@ -20,9 +21,9 @@ seen() {        # FILE:LINE TEST...
     echo "passes without it, in the random orders $orders"
     return 1
 }
-for file in layernorm classifier matmul attention embedding update; do
-    for line in $(grep -nE '^[^/]*(__syncthreads|__syncwarp|bar_sync)\(' "kernels/$file.cu" | cut -d: -f1); do
-        check "$file.cu:$line" seen "$file.cu:$line" $(tests_of $file)
+for file in layernorm.cu classifier.cu matmul.cu attention.cu attention.cuh attention_sm90.cu embedding.cu update.cu; do
+    for line in $(grep -nE '^[^/]*(__syncthreads|__syncwarp|bar_sync|mbar_wait|wgmma_wait(<[0-9]>)?)\(' "kernels/$file" | cut -d: -f1); do
+        check "$file:$line" seen "$file:$line" $(tests_of ${file%.*})
     done
 done
 # Negative control: a line without a barrier changes nothing.
