@@ -16,7 +16,7 @@
 //              compute s^T instead of s. A head size that is none of the tiles' is filled up with zeros.
 //   Sources    Dao et al. 2022, arXiv 2205.14135, and Dao 2023, arXiv 2307.08691; softmax on the fly: Milakov and Gimelshein 2018,
 //              arXiv 1805.02867.
-//   See        kernels.h (contract), ref.cpp (specification).
+//   See        kernels.h (contract), ref.cpp (specification), attention_sm90.cu (the same on Hopper's units).
 #include "attention.cuh"
 #include "common.h"
 #include "kernels.h"

@@ -82,7 +82,8 @@ template <int D, int ROWS> DEVICE void multiply_rows(float (&d)[1][ROWS / 8][4],
 }
 
 // d += p b: p as first operand in registers, b a tile of ROWS rows and D columns.
-template <int D, int ROWS> DEVICE void add_product(float (&d)[1][D / 8][4], const unsigned (&p)[ROWS / 16][4], const bf16* b) {
+template <int D, int ROWS> DEVICE void add_product(float (&d)[1][D / 8][4], unsigned (&p)[ROWS / 16][4], const bf16* b) {
+    wgmma_hold(flat(d)), wgmma_hold(reinterpret_cast<unsigned(&)[ROWS / 4]>(p));
     wgmma_fence();
     const uint64_t second = wgmma_desc(b, ROWS * kBox * 2, 1024);
     UNROLL for (int k = 0; k < ROWS / 16; k++) wgmma<D, true>(flat(d), p[k], second + unsigned(k * 16 * kBox * 2 / 16), true);
@@ -200,9 +201,9 @@ attention_forward_sm90_kernel(bf16* out, float* lse, const __grid_constant__ Ten
         ring.release(first);
         exponentials(0);
         pack(prob, x);
+        int v = ring.take(), k = kKeys < end ? ring.take() : 0;
         if (group == 1 && kKeys < end) bar_arrive(kTurn, kComputing);         // the first turn is warpgroup 0's
         for (int u = kKeys; u < end; u += kKeys) {
-            const int v = ring.take(), k = ring.take();
             bar_sync(kTurn + group, kComputing);
             scores(k);
             add_values(v);
@@ -210,13 +211,16 @@ attention_forward_sm90_kernel(bf16* out, float* lse, const __grid_constant__ Ten
             wgmma_wait<1>(flat(x));
             ring.release(k);
             exponentials(u);
+            wgmma_hold(flat(x));                                            // and the next slots' barriers keep the wait for o below them
+            const int used = v;
+            v = ring.take();
+            if (u + kKeys < end) k = ring.take();
             wgmma_wait<0>(flat(o));
-            ring.release(v);
+            ring.release(used);
             correct();
             pack(prob, x);
         }
-        const int last = ring.take();
-        add_values(last);
+        add_values(v);
         wgmma_wait<0>(flat(o));
     }
 
@@ -318,17 +322,20 @@ attention_backward_q_sm90_kernel(bf16* dqkv, float* delta, const __grid_constant
     wgmma_wait<0>(flat(x), flat(dp));
     gradient(0);
     pack(ds, x);
-    const int seen = t0 + (group + 1) * 64;                                 // the last slot is the other warpgroup's, if not both see it
-    for (int u = kStep; u < end && u < seen; u += kStep) {
-        const int next = ring.take();
+    const int seen = t0 + (group + 1) * 64 < end ? t0 + (group + 1) * 64 : end;        // what follows is the other warpgroup's
+    int next = kStep < seen ? ring.take() : 0;
+    for (int u = kStep; u < seen; u += kStep) {
         multiply(next);
         add_product<D, kStep>(dq, ds, slots + slot * 2 * kTile);
         wgmma_commit();
         wgmma_wait<1>(flat(x), flat(dp));
         gradient(u);
-        wgmma_wait<0>(flat(dq));
-        ring.release(slot);
+        wgmma_hold(flat(x));                                                // as in forward
+        const int used = slot;
         slot = next;
+        if (u + kStep < seen) next = ring.take();
+        wgmma_wait<0>(flat(dq));
+        ring.release(used);
         pack(ds, x);
     }
     add_product<D, kStep>(dq, ds, slots + slot * 2 * kTile);

@@ -20,6 +20,7 @@
 //                                         They must stay as they are until the product has been waited for
 //   wgmma_fence()  wgmma_commit()  wgmma_wait<N>(d...)  before the first; end a group; all but the newest N groups are done, and the
 //                                         compiler keeps what reads the accumulators d behind that
+//   wgmma_hold(d)                         the compiler has made d by here, and makes no copy of it earlier
 //   registers_up<R>()  registers_down<R>()    setmaxnreg, by a whole warpgroup
 //   tensor_map(p, columns, rows, pitch, box_columns, box_rows, count = 0, distance = 0)     host: describes a matrix of bf16 to TMA,
 //                                         or with a count that many, `distance` apart; pitch and distance in elements
@@ -253,10 +254,11 @@ template <int N, bool TB> DEVICE void wgmma(float (&d)[N / 2], const unsigned (&
 
 DEVICE void wgmma_fence() { ASM_SM90A("wgmma.fence.sync.aligned;" ::: "memory"); }
 DEVICE void wgmma_commit() { ASM_SM90A("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-template <size_t R> DEVICE void wgmma_hold(float (&d)[R]) {
-    UNROLL for (size_t i = 0; i < R; i += 8)
-        asm volatile("" : "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7]));
-}
+#define HOLD8(type, i) asm volatile("" : type(d[i]), type(d[i + 1]), type(d[i + 2]), type(d[i + 3]), \
+                                         type(d[i + 4]), type(d[i + 5]), type(d[i + 6]), type(d[i + 7]))
+template <size_t R> DEVICE void wgmma_hold(float (&d)[R]) { UNROLL for (size_t i = 0; i < R; i += 8) HOLD8("+f", i); }
+template <size_t R> DEVICE void wgmma_hold(unsigned (&d)[R]) { UNROLL for (size_t i = 0; i < R; i += 8) HOLD8("+r", i); }
+#undef HOLD8
 template <int N, class... D> DEVICE void wgmma_wait(D&... d) {
     ASM_SM90A("wgmma.wait_group.sync.aligned %0;" :: "n"(N) : "memory");
     (wgmma_hold(d), ...);

@@ -270,6 +270,7 @@ template <int N, bool TB> void wgmma(float (&d)[N / 2], const unsigned (&a)[4], 
 }
 void wgmma_fence(simt::Loc loc = {});
 void wgmma_commit(simt::Loc loc = {});
+template <class D> void wgmma_hold(D&) {}
 template <int N> void wgmma_wait(simt::Loc loc = {}) { simt::wgmma_wait(N, loc); }
 template <int N, class D> void wgmma_wait(D&, simt::Loc loc = {}) { simt::wgmma_wait(N, loc); }
 template <int N, class D, class E> void wgmma_wait(D&, E&, simt::Loc loc = {}) { simt::wgmma_wait(N, loc); }

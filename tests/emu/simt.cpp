@@ -514,7 +514,9 @@ void run_grid(uint3 grid, uint3 block, size_t smem, uint64_t number, const std::
     std::atomic<uint64_t> taken{0};
     std::mutex mutex;
     std::string message;
+    const size_t limit = shared_limit;
     auto work = [&](unsigned w) {
+        shared_limit = limit;
         std::fesetenv(FE_DFL_ENV);   // a GPU does not flush denormals, whatever the host does
         engine = engines[w].get();
         try {
