@@ -24,11 +24,12 @@ static void all_reduce(Exchange* x, const Comm* comm, Range whole) {
     float *const sums = exchange_gradients(x), *const result = exchange_weights(x);
     for (size_t begin = whole.begin; begin < whole.end; begin += kBucketBytes / sizeof(float)) {
         const Range bucket = {begin, std::min(whole.end, begin + kBucketBytes / sizeof(float))};
-        const Range slice = host_slice(bucket, comm, comm->local_rank), own = own_slice(bucket, comm, comm->local_rank, comm->host);
+        const Range slice = host_slice(bucket, comm, comm->local_rank);
         const std::vector<const float*> local = exchange_local(x, bucket, nullptr);
         if (local.size() > 1) fold((comm->hosts > 1 ? sums : result) + slice.begin, local.data(), int(local.size()), slice.size(), nullptr);
-        const std::vector<const float*> far = exchange_hosts(x, bucket, nullptr);
-        if (far.size() > 1) fold(result + own.begin, far.data(), int(far.size()), own.size(), nullptr);
+        exchange_hosts(x, bucket, nullptr, [&](Range piece, const std::vector<const float*>& far) {
+            if (far.size() > 1) fold(result + piece.begin, far.data(), int(far.size()), piece.size(), nullptr);
+        });
         exchange_gather_weights(x, bucket, nullptr);
     }
     exchange_finish(x, nullptr);

@@ -40,7 +40,7 @@
 
 namespace {
 
-constexpr size_t kChunk = size_t(1) << 20;          // bytes of a rank that go through the mailbox at a time
+constexpr size_t kChunk = size_t(1) << 20;          // bytes of a rank that go through the mailbox at a time, or a call between hosts
 constexpr size_t kSegmentAlign = size_t(2) << 20;   // a huge page, where the kernel gives them to shared memory
 constexpr double kStartFactor = 5;                  // start-up, the first step and a checkpoint take longer than other steps
 
@@ -390,31 +390,34 @@ void host_barrier(Comm* comm, int channel) {
 
 struct Wire { char magic[4]; Op op; int32_t root; uint32_t reserved; uint64_t number, bytes, payload; };
 
-// One direction of a connection: Wire, payload, CRC-32C of the payload. The sum is made while the bytes are in the cache.
+// One direction of a connection: Wire, payload, CRC-32C of the payload. The sum is made while the bytes are in the cache. What is at
+// `data` is `window` bytes of the payload at a time, up to `limit`.
 struct Flow {
     Wire wire;
     char* data;
-    size_t bytes, done = 0;
+    size_t bytes, window, limit, done = 0;
     uint32_t crc = 0, sent_crc = 0;
-    size_t total() const { return sizeof wire + bytes + sizeof sent_crc; }
-    bool finished() const { return done == total(); }
+    size_t at() const { return done - sizeof wire; }                // of the payload, once the header is through
+    bool in_payload() const { return done >= sizeof wire && at() < bytes; }
+    bool finished() const { return done == sizeof wire + bytes + sizeof sent_crc; }
+    bool full() const { return in_payload() && at() == limit; }     // until the window moves on
+    bool open() const { return !finished() && !full(); }
     // Where the next bytes are or go, and how many at most.
     std::pair<char*, size_t> next() {
         if (done < sizeof wire) return {reinterpret_cast<char*>(&wire) + done, sizeof wire - done};
-        const size_t at = done - sizeof wire;
-        if (at < bytes) return {data + at, std::min(bytes - at, size_t(256) << 10)};
-        return {reinterpret_cast<char*>(&sent_crc) + (at - bytes), sizeof sent_crc - (at - bytes)};
+        if (at() < bytes) return {data + at() % window, std::min({bytes - at(), limit - at(), kChunk})};
+        return {reinterpret_cast<char*>(&sent_crc) + (at() - bytes), sizeof sent_crc - (at() - bytes)};
     }
     void moved(size_t n) {
-        const size_t at = done - sizeof wire;
-        if (done >= sizeof wire && at < bytes) crc = crc32c(crc, data + at, n);
+        if (in_payload()) crc = crc32c(crc, data + at() % window, n);
         done += n;
     }
 };
 struct Link { int fd, rank; Call call; Flow out, in; };
 
-Flow make_flow(const Call& call, const void* data, size_t bytes) {
+Flow make_flow(const Call& call, const void* data, size_t bytes, size_t window = SIZE_MAX) {
     Flow f = {};
+    f.window = f.limit = window;
     f.wire = {{'L', 'K', 'D', '1'}, call.op, call.root, 0, call.number, call.bytes, bytes};
     f.data = static_cast<char*>(const_cast<void*>(data));       // outgoing bytes are only read
     f.bytes = bytes;
@@ -436,7 +439,7 @@ void check_wire(Comm* comm, int rank, const Wire& got, const Wire& want) {
 bool move_flow(Comm* comm, Link* link, bool outgoing) {
     Flow& f = outgoing ? link->out : link->in;
     bool any = false;
-    while (!f.finished() && !any) {
+    while (f.open() && !any) {
         if (outgoing && f.done == sizeof f.wire + f.bytes) f.sent_crc = f.crc;
         const auto [at, most] = f.next();
         const ssize_t n = outgoing ? send(link->fd, at, most, MSG_DONTWAIT | MSG_NOSIGNAL) : recv(link->fd, at, most, MSG_DONTWAIT);
@@ -456,19 +459,28 @@ bool move_flow(Comm* comm, Link* link, bool outgoing) {
     return any;
 }
 
-// Both directions of all connections at once, so that no order of sends and receives can lock.
-void exchange(Comm* comm, std::vector<Link>* links) {
+// Both directions of all connections at once, so that no order of sends and receives can lock. `arrived` empties the windows that all
+// have filled, while the kernel sends and receives on.
+void exchange(Comm* comm, std::vector<Link>* links, const Arrived& arrived) {
     Waiting waiting(comm->impl);
-    for (;;) {
+    for (size_t taken = 0;;) {
         std::vector<pollfd> polls;
         bool moved = false;
+        size_t least = SIZE_MAX;                        // bytes of payload that all have sent
         for (Link& link : *links) {
-            moved |= !link.out.finished() && move_flow(comm, &link, true);
-            moved |= !link.in.finished() && move_flow(comm, &link, false);
-            const short events = short((link.out.finished() ? 0 : POLLOUT) | (link.in.finished() ? 0 : POLLIN));
+            moved |= link.out.open() && move_flow(comm, &link, true);
+            moved |= link.in.open() && move_flow(comm, &link, false);
+            const short events = short((link.out.finished() ? 0 : POLLOUT) | (link.in.open() ? POLLIN : 0));
             if (events) polls.push_back({link.fd, events, 0});
+            least = std::min(least, link.in.done < sizeof(Wire) ? 0 : std::min(link.in.at(), link.in.bytes));
         }
-        if (polls.empty()) return;
+        const Flow& first = links->front().in;
+        if (arrived && least > taken && (least == first.limit || least == first.bytes)) {
+            arrived(taken, least - taken);
+            taken = least;
+            moved = true;
+            for (Link& link : *links) link.in.limit += link.in.window;
+        } else if (polls.empty()) return;
         if (moved) waiting.moved();
         else poll(polls.data(), polls.size(), 1000);
     }
@@ -476,16 +488,17 @@ void exchange(Comm* comm, std::vector<Link>* links) {
 
 // With host h: sends out(h), receives in(h); {null, 0} for nothing. A header always goes, so that both sides know they agree.
 using Part = std::function<std::pair<const void*, size_t>(int host)>;
-void exchange_hosts(Comm* comm, const std::vector<int>& fds, const Call& call, const Part& out, const Part& in) {
+void exchange_hosts(Comm* comm, const std::vector<int>& fds, const Call& call, const Part& out, const Part& in,
+                    size_t window = SIZE_MAX, const Arrived& arrived = nullptr) {
     std::vector<Link> links;
     for (int h = 0; h < comm->hosts; h++) {
         if (h == comm->host) continue;
         const auto [from, sends] = out(h);
         const auto [to, receives] = in(h);
         links.push_back({fds[size_t(h)], h * comm->local_size + comm->local_rank, call, make_flow(call, from, sends),
-            make_flow(call, to, receives)});
+            make_flow(call, to, receives, window)});
     }
-    exchange(comm, &links);
+    exchange(comm, &links, arrived);
 }
 
 // ---------------------------------------------------------------------------------------------------- small collectives
@@ -764,12 +777,12 @@ void* comm_shared(Comm* comm, size_t bytes, const char* what) {
 
 void comm_local_barrier(Comm* comm, int channel) { host_barrier(comm, channel); }
 
-void comm_hosts_scatter(Comm* comm, const void* data, const size_t* cut, void* received) {
+void comm_hosts_scatter(Comm* comm, const void* data, const size_t* cut, void* room, size_t piece, const Arrived& arrived) {
     if (comm->hosts == 1) return;
     const size_t mine = cut[comm->host + 1] - cut[comm->host];
     const Part out = [&](int h) { return std::pair(static_cast<const char*>(data) + cut[h], cut[h + 1] - cut[h]); };
-    const Part in = [&](int h) { return std::pair(static_cast<const char*>(received) + size_t(h) * mine, mine); };
-    exchange_hosts(comm, comm->impl->data, {Op::scatter, 0, comm->impl->data_number++, cut[comm->hosts]}, out, in);
+    const Part in = [&](int h) { return std::pair(static_cast<const char*>(room) + size_t(h) * piece, mine); };
+    exchange_hosts(comm, comm->impl->data, {Op::scatter, 0, comm->impl->data_number++, cut[comm->hosts]}, out, in, std::max(piece, size_t(1)), arrived);
 }
 
 void comm_hosts_gather(Comm* comm, void* data, const size_t* cut) {

@@ -66,8 +66,10 @@ void* comm_shared(Comm* comm, size_t bytes, const char* what);
 void comm_local_barrier(Comm* comm, int channel);
 
 // Between hosts, among the ranks with this local rank; data plane, one caller at a time. cut: hosts + 1 byte offsets into data.
-//   scatter   part h of data goes to host h; part `host` of every other host's data arrives at received + h * (cut[host+1] - cut[host])
-//             (slot `host` of received is left alone)
+//   scatter   part h of data goes to host h; part `host` of every other host's data arrives, `piece` bytes at a time: host h's in
+//             room + h * piece (slot `host` is left alone). When all have sent bytes [at, at + n) of it, arrived(at, n) is called: the
+//             room is theirs until it returns
 //   gather    part `host` of data goes to all other hosts, their parts arrive in place
-void comm_hosts_scatter(Comm* comm, const void* data, const size_t* cut, void* received);
+using Arrived = std::function<void(size_t at, size_t n)>;
+void comm_hosts_scatter(Comm* comm, const void* data, const size_t* cut, void* room, size_t piece, const Arrived& arrived);
 void comm_hosts_gather(Comm* comm, void* data, const size_t* cut);

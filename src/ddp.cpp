@@ -27,7 +27,7 @@ static std::vector<Range> cut_buckets(size_t n) {
 
 // On the communication stream. Afterwards this rank's slice of grads[0] holds the sum over all lanes, and partials the squares.
 static void reduce_bucket(Ddp* ddp, size_t b, Ddp::Marks* marks) {
-    const Range bucket = ddp->buckets[b], mine = own(ddp, bucket), slice = host_slice(bucket, ddp->comm, ddp->comm->local_rank);
+    const Range bucket = ddp->buckets[b], slice = host_slice(bucket, ddp->comm, ddp->comm->local_rank);
     const auto sum = [&](Range to, const std::vector<const float*>& terms) {
         if (terms.size() > 1 || terms[0] != ddp->grads[0] + to.begin)
             fold(ddp->grads[0] + to.begin, terms.data(), int(terms.size()), to.size(), ddp->stream);
@@ -38,8 +38,10 @@ static void reduce_bucket(Ddp* ddp, size_t b, Ddp::Marks* marks) {
         fold(ddp->grads[k - 1] + bucket.begin, terms, 2, bucket.size(), ddp->stream);
     }
     sum(slice, exchange_local(ddp->exchange, bucket, ddp->stream));
-    sum(mine, exchange_hosts(ddp->exchange, bucket, ddp->stream));
-    norm_partials(ddp->partials + mine.begin / kUnit, ddp->grads[0] + mine.begin, mine.size(), ddp->stream);
+    exchange_hosts(ddp->exchange, bucket, ddp->stream, [&](Range piece, const std::vector<const float*>& terms) {
+        sum(piece, terms);
+        norm_partials(ddp->partials + piece.begin / kUnit, ddp->grads[0] + piece.begin, piece.size(), ddp->stream);
+    });
     exchange_gather_partials(ddp->exchange, bucket, ddp->stream);
     mark_set(marks->end[b], ddp->stream);
 }

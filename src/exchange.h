@@ -45,8 +45,10 @@ float* exchange_partials(Exchange* x);                  // (n / kUnit)  squares 
 // Where this rank's slice of the bucket lies in the sums of each local rank, once their gradients of the bucket are complete:
 // `terms` are for fold. With nccl_sums there is one: the sum over all ranks of the own slice.
 std::vector<const float*> exchange_local(Exchange* x, Range bucket, Stream stream);
-// The same between hosts, for the part of `slice` this rank owns, after the fold among the host's ranks.
-std::vector<const float*> exchange_hosts(Exchange* x, Range bucket, Stream stream);
+// The same between hosts, for the part of `slice` this rank owns, after the fold among the host's ranks: `sum` is called for one piece of
+// it after the other, on a CPU as they arrive.
+using Sum = std::function<void(Range piece, const std::vector<const float*>& terms)>;
+void exchange_hosts(Exchange* x, Range bucket, Stream stream, const Sum& sum);
 // Every rank gets every rank's own slices of a bucket, in weights or in partials.
 void exchange_gather_weights(Exchange* x, Range bucket, Stream stream);
 void exchange_gather_partials(Exchange* x, Range bucket, Stream stream);

@@ -146,7 +146,9 @@ static std::vector<size_t> host_cuts(const Exchange::HostJob* job) {
 }
 static void scatter_job(void* p) {
     const Exchange::HostJob* job = static_cast<Exchange::HostJob*>(p);
-    comm_hosts_scatter(job->x->comm, job->base, host_cuts(job).data(), job->x->host_received);
+    const std::vector<size_t> cut = host_cuts(job);
+    const int host = job->x->comm->host;
+    comm_hosts_scatter(job->x->comm, job->base, cut.data(), job->x->host_received, cut[size_t(host) + 1] - cut[size_t(host)], nullptr);
 }
 static void gather_job(void* p) {
     const Exchange::HostJob* job = static_cast<Exchange::HostJob*>(p);
@@ -217,14 +219,14 @@ std::vector<const float*> exchange_local(Exchange* x, Range bucket, Stream strea
     return terms;
 }
 
-std::vector<const float*> exchange_hosts(Exchange* x, Range bucket, Stream stream) {
+void exchange_hosts(Exchange* x, Range bucket, Stream stream, const Sum& sum) {
     const Comm* comm = x->comm;
     const Range slice = host_slice(bucket, comm, comm->local_rank), own = own_slice(bucket, comm, comm->local_rank, comm->host);
-    if (comm->hosts == 1 || (x->nccl && x->sums)) return {x->gradients + own.begin};
+    if (comm->hosts == 1 || (x->nccl && x->sums)) return sum(own, {x->gradients + own.begin});
     if (x->nccl) {
         std::vector<std::pair<int, Range>> peers;
         for (int h = 0; h < comm->hosts; h++) peers.push_back({rank_of(comm, h, comm->local_rank), own_slice(bucket, comm, comm->local_rank, h)});
-        return swap_parts(x, own, peers, stream);
+        return sum(own, swap_parts(x, own, peers, stream));
     }
     float* const host = x->host_gradients[size_t(comm->local_rank)] + slice.begin;
     copy_to_host_later(host, x->gradients + slice.begin, slice.size() * sizeof(float), stream);
@@ -235,7 +237,7 @@ std::vector<const float*> exchange_hosts(Exchange* x, Range bucket, Stream strea
         if (h != comm->host) copy_to_device(to, x->host_received + size_t(h) * own.size(), own.size() * sizeof(float), stream);
         terms.push_back(to);
     }
-    return terms;
+    sum(own, terms);
 }
 
 // --------------------------------------------------------------------------------------------------------------- the gather

@@ -7,17 +7,19 @@
 
 namespace BACKEND {
 
+constexpr size_t kPiece = 64 * kUnit;       // elements, 1 MiB, that are received, checked and folded while they are in the cache
+
 struct Exchange {
     Comm* comm;
     std::vector<float*> gradients;          // of each local rank
     floatX* weights;
     float* partials;
-    float* received;                        // what other hosts send: (hosts x a bucket's own part)
+    float* received;                        // what other hosts send: (hosts x kPiece)
 };
 
 void exchange_place(Comm*) {}
 
-Exchange* exchange_create(Comm* comm, size_t n, size_t largest, bool) {
+Exchange* exchange_create(Comm* comm, size_t n, size_t, bool) {
     Exchange* x = new Exchange{};
     x->comm = comm;
     x->weights = static_cast<floatX*>(comm_shared(comm, n * sizeof(floatX), "weights"));
@@ -25,8 +27,7 @@ Exchange* exchange_create(Comm* comm, size_t n, size_t largest, bool) {
     for (int l = 0; l < comm->local_size; l++) x->gradients.push_back(gradients + size_t(l) * n);
     x->partials = static_cast<float*>(comm_shared(comm, n / kUnit * sizeof(float), "partial norms"));
     if (comm->hosts > 1) {
-        const size_t room = round_up(ceil_div(largest, size_t(comm->local_size)), kUnit) + size_t(comm->hosts) * kUnit;
-        x->received = static_cast<float*>(device_alloc(room * sizeof(float), "gradients from other hosts"));
+        x->received = static_cast<float*>(device_alloc(size_t(comm->hosts) * kPiece * sizeof(float), "gradients from other hosts"));
     }
     return x;
 }
@@ -57,14 +58,19 @@ std::vector<const float*> exchange_local(Exchange* x, Range bucket, Stream) {
     return terms;
 }
 
-std::vector<const float*> exchange_hosts(Exchange* x, Range bucket, Stream) {
+void exchange_hosts(Exchange* x, Range bucket, Stream, const Sum& sum) {
     const Comm* comm = x->comm;
     const Range slice = host_slice(bucket, comm, comm->local_rank), own = own_slice(bucket, comm, comm->local_rank, comm->host);
     const float* mine = exchange_gradients(x);
-    if (comm->hosts > 1) comm_hosts_scatter(x->comm, mine + slice.begin, host_cuts(comm, slice, kUnit * sizeof(float)).data(), x->received);
+    if (comm->hosts == 1) return sum(own, {mine + own.begin});
     std::vector<const float*> terms;
-    for (int h = 0; h < comm->hosts; h++) terms.push_back(h == comm->host ? mine + own.begin : x->received + size_t(h) * own.size());
-    return terms;
+    for (int h = 0; h < comm->hosts; h++) terms.push_back(x->received + size_t(h) * kPiece);
+    comm_hosts_scatter(x->comm, mine + slice.begin, host_cuts(comm, slice, kUnit * sizeof(float)).data(), x->received, kPiece * sizeof(float),
+        [&](size_t at, size_t n) {
+            const size_t begin = own.begin + at / sizeof(float);
+            terms[size_t(comm->host)] = mine + begin;
+            sum({begin, begin + n / sizeof(float)}, terms);
+        });
 }
 
 // The ranks of a host share the arrays: only what other hosts own has to come.

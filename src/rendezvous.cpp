@@ -159,6 +159,16 @@ void send_at_once(int fd) {
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);        // refused for Unix sockets, which need none
 }
 
+// For data: BBR paces by what it has seen of the path, which after the quiet of a computation is nothing; between a cluster's hosts that
+// costs a quarter of the time (all-reduce of 25 MiB over loopback: 29 ms, 22 without). Any other choice of this host is left alone.
+void send_in_bursts(int fd) {
+    char now[16] = "";
+    socklen_t size = sizeof now - 1;
+    if (getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, now, &size) != 0 || std::strncmp(now, "bbr", 3) != 0) return;
+    for (const char* other : {"cubic", "reno"})         // the first may need a privilege, the second never does
+        if (setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, other, socklen_t(std::strlen(other))) == 0) return;
+}
+
 Socket open_socket(int family) {
     Socket s(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (s.fd < 0) die(kExitOther, "socket: %s", std::strerror(errno));
@@ -616,5 +626,6 @@ std::vector<int> meet_peers(const Meeting& m, Purpose plane, const std::vector<i
         fds.push_back(connect_until(m, to, plane, peer, format("%s:%u", host.c_str(), card.port)).release());
     }
     for (Member& member : accept_ranks(m, m.listener, plane, higher)) fds.push_back(member.socket.release());
+    for (const int fd : fds) send_in_bursts(fd);
     return fds;
 }

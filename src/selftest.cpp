@@ -27,7 +27,7 @@ void reduce_and_gather(Exchange* x, const Comm* comm, Range bucket, Stream strea
         if (terms.size() > 1) fold(sums + to.begin, terms.data(), int(terms.size()), to.size(), stream);
     };
     add(host_slice(bucket, comm, comm->local_rank), exchange_local(x, bucket, stream));
-    add(own(comm, bucket), exchange_hosts(x, bucket, stream));
+    exchange_hosts(x, bucket, stream, add);
     exchange_gather_weights(x, bucket, stream);
     stream_sync(stream);
     exchange_finish(x, stream);

@@ -225,13 +225,20 @@ void check_hosts(Comm* c) {
         for (int h = 0; h < c->hosts; h++) cut.push_back(cut.back() + (h == 1 ? 0 : unit * size_t(h + 1)));
         const size_t total = cut.back(), mine = cut[size_t(c->host) + 1] - cut[size_t(c->host)];
         const std::vector<uint8_t> data = pattern(total, c->rank);
-        std::vector<uint8_t> received(mine * size_t(c->hosts), 0x77);
-        comm_hosts_scatter(c, data.data(), cut.data(), received.data());
-        for (int h = 0; h < c->hosts && c->hosts > 1; h++) {
-            const std::vector<uint8_t> theirs = pattern(total, h * c->local_size + c->local_rank);
-            const std::vector<uint8_t> untouched(mine, 0x77);
-            const uint8_t* want = h == c->host ? untouched.data() : theirs.data() + cut[size_t(c->host)];
-            EXPECT(std::equal(want, want + mine, received.data() + size_t(h) * mine), "scatter unit %zu: from host %d", unit, h);
+        for (const size_t piece : {size_t(7), size_t(65536), total + 1}) {      // in pieces; all at once
+            if (total / piece > 2000) continue;
+            std::vector<uint8_t> room(piece * size_t(c->hosts), 0x77);
+            size_t next = 0;
+            comm_hosts_scatter(c, data.data(), cut.data(), room.data(), piece, [&](size_t at, size_t n) {
+                EXPECT(at == next && (n == piece || at + n == mine), "scatter unit %zu: %zu bytes at %zu, want them at %zu", unit, n, at, next);
+                next = at + n;
+                for (int h = 0; h < c->hosts; h++) {
+                    const std::vector<uint8_t> theirs = pattern(cut[size_t(c->host)] + next, h * c->local_size + c->local_rank), untouched(n, 0x77);
+                    const uint8_t* want = h == c->host ? untouched.data() : theirs.data() + cut[size_t(c->host)] + at;
+                    EXPECT(std::equal(want, want + n, room.data() + size_t(h) * piece), "scatter unit %zu, piece %zu: from host %d", unit, piece, h);
+                }
+            });
+            EXPECT(next == (c->hosts > 1 ? mine : 0), "scatter unit %zu: got %zu bytes, want %zu", unit, next, mine);
         }
         std::vector<uint8_t> whole = data;
         comm_hosts_gather(c, whole.data(), cut.data());
@@ -402,8 +409,8 @@ TEST(damage_on_the_wire) {
     for (const bool damaged : {false, true}) {
         const Outcome o = run_job({.shape = {2, 1}, .body = [&](Comm* c) {
             const size_t cut[] = {0, 8, 16};
-            std::vector<char> data(16, 'x'), received(16);
-            if (c->rank == 0) { comm_hosts_scatter(c, data.data(), cut, received.data()); EXPECT(received[8] == 'x', "got %d", received[8]); return; }
+            std::vector<char> data(16, 'x'), room(16);
+            if (c->rank == 0) { comm_hosts_scatter(c, data.data(), cut, room.data(), 8, nullptr); EXPECT(room[8] == 'x', "got %d", room[8]); return; }
             struct { char magic[4]; uint32_t op; int32_t root; uint32_t reserved; uint64_t number, bytes, payload; char data[8]; } m = {{'L', 'K', 'D', '1'}, 4, 0, 0, 0, 16, 8, {}};
             std::memset(m.data, 'x', sizeof m.data);
             const uint32_t crc = crc32c(0, m.data, sizeof m.data);
@@ -670,11 +677,11 @@ TEST(barrier_latency) {
 TEST(bytes_between_hosts) {
     expect_success(run_job({.shape = {2, 1}, .body = [](Comm* c) {
         const size_t bytes = size_t(25) << 20;
-        std::vector<char> data(bytes, 1), received(bytes);
+        std::vector<char> data(bytes, 1), room(bytes);
         const size_t cut[] = {0, bytes / 2, bytes};
         comm_barrier(c);
         const double start = now_seconds();
-        for (int i = 0; i < 8; i++) comm_hosts_scatter(c, data.data(), cut, received.data());
+        for (int i = 0; i < 8; i++) comm_hosts_scatter(c, data.data(), cut, room.data(), bytes / 2, nullptr);
         if (c->rank == 0) board[1] = int((now_seconds() - start) * 1e6 / 8);
         comm_barrier(c);
         const double then = now_seconds();
