@@ -356,11 +356,10 @@ void retire(const std::string& ckpt, int64_t step, int keep) {
 }
 }  // namespace
 
-TensorRange part_tensors(const Arena& arena, int part, int parts) {
-    const auto cut = [&](int k) {
-        return size_t(std::lower_bound(arena.offset.begin(), arena.offset.end(), ceil_div(arena.n * size_t(k), size_t(parts))) - arena.offset.begin());
-    };
-    return {cut(part), cut(part + 1)};
+size_t part_begin(const Arena& arena, int part, int parts) {
+    const size_t cut = arena.n / kUnit * size_t(part) / size_t(parts) * kUnit;
+    const size_t tensor = cut < arena.n ? tensor_at(arena, cut) : 0;
+    return cut < arena.n && arena.tensors[tensor].transposed ? arena.offset[tensor] : cut;
 }
 
 void begin_checkpoint(const std::string& out_dir, int64_t step, const CheckpointFiles& files) {
@@ -376,20 +375,19 @@ void begin_checkpoint(const std::string& out_dir, int64_t step, const Checkpoint
 
 CheckpointPart write_checkpoint_part(const std::string& out_dir, int64_t step, const CheckpointFiles& files, int part, int parts) {
     const Arena& arena = *files.arena;
-    const TensorRange mine = part_tensors(arena, part, parts);
+    const size_t begin = part_begin(arena, part, parts), end = part_begin(arena, part + 1, parts);
     const float* const arrays[] = {files.master, files.m, files.v};
     CheckpointPart sums;
-    const size_t end = mine.last < arena.tensors.size() ? arena.offset[mine.last] : arena.n;
-    for (size_t i = mine.first < mine.last ? arena.offset[mine.first] : end; i < end && files.sums; i += kUnit)
+    for (size_t i = begin; i < end && files.sums; i += kUnit)
         if (state_sum(arrays[0] + (i - files.base), arrays[1] + (i - files.base), arrays[2] + (i - files.base)) != files.sums[(i - files.base) / kUnit])
             die(kExitDisagree, "the state of step %lld is damaged: %s: its weights or moments are not the bits that the last update wrote; this machine's "
                 "memory is at fault; nothing of it was saved", (long long)step, arena.tensors[tensor_at(arena, i)].name.c_str());
     for (const LargeFile& large : large_files()) {
         FileWriter file(path_join(temporary_folder(out_dir, step), large.name), true);
-        uint64_t at = safetensors_header(arena, large.suffixes).size() + bytes_of_tensors(arena, 0, mine.first);
-        for (size_t k = 0; k < large.suffixes.size(); k++, at += bytes_of_tensors(arena, 0, arena.tensors.size())) {
+        uint64_t at = safetensors_header(arena, large.suffixes).size() + bytes_before(arena, begin);
+        for (size_t k = 0; k < large.suffixes.size(); k++, at += bytes_before(arena, arena.n)) {
             file.start_at(at);
-            write_tensors(&file, arena, mine.first, mine.last, arrays[large.first + k], files.base);
+            write_elements(&file, arena, begin, end, arrays[large.first + k], files.base);
             sums.of[large.first + k] = {file.bytes, file.crc};
         }
         file.finish();

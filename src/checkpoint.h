@@ -30,11 +30,10 @@ struct CheckpointFiles {
     size_t base = 0;
     const uint32_t* sums = nullptr;                      // state_sum of their units; null: not checked
 };
-// A save, by `parts` writers at once, each of whole tensors: begin by part 0; then each writes its part; commit by part 0 when all are
-// there. All throw Error 74, a part that is not what its sums say Error 80: then cancel, and older checkpoints are untouched, nothing half-written remains.
+// A save, by `parts` writers at once, each of an equal part but for a transposed tensor at its end: begin by part 0; then each writes its
+// own, elements part_begin(part) to part_begin(part + 1); commit by part 0 when all are there. All throw Error 74, a part that is not what its sums say Error 80: then cancel, and older checkpoints are untouched, nothing half-written remains.
 struct CheckpointPart { struct { uint64_t bytes; uint32_t crc; } of[3]; };          // master, m, v
-struct TensorRange { size_t first, last; };
-TensorRange part_tensors(const Arena& arena, int part, int parts);
+size_t part_begin(const Arena& arena, int part, int parts);
 void begin_checkpoint(const std::string& out_dir, int64_t step, const CheckpointFiles& files);
 CheckpointPart write_checkpoint_part(const std::string& out_dir, int64_t step, const CheckpointFiles& files, int part, int parts);
 std::string commit_checkpoint(const std::string& out_dir, int64_t step, const CheckpointFiles& files, int keep,

@@ -187,16 +187,13 @@ size_t first_not_finite(const float* x, size_t n) {
     return i;
 }
 
-void check_finite(int code, const float* x, size_t n, const std::string& tensor, const char* then) {
+// x: n elements of the tensor from number `first` on.
+void check_finite(int code, const float* x, size_t n, const std::string& tensor, const char* then, size_t first = 0) {
     const size_t i = first_not_finite(x, n);
-    if (i < n) die(code, "not finite: tensor %s: element %zu is %g, want a number; %s", tensor.c_str(), i, double(x[i]), then);
+    if (i < n) die(code, "not finite: tensor %s: element %zu is %g, want a number; %s", tensor.c_str(), first + i, double(x[i]), then);
 }
 
-void write_tensor(FileWriter* file, const TensorSpec& spec, const float* values, std::vector<float>* buffer) {
-    if (!spec.transposed) {
-        file->write(values, spec.file_rows * spec.cols * sizeof(float));
-        return;
-    }
+void write_transposed(FileWriter* file, const TensorSpec& spec, const float* values, std::vector<float>* buffer) {
     const size_t strip = std::max<size_t>(1, kStrip / spec.file_rows);      // rows of the file at a time
     buffer->resize(std::min(strip, spec.cols) * spec.file_rows);
     for (size_t c = 0; c < spec.cols; c += strip) {
@@ -240,9 +237,14 @@ bool convert_to_floats(float* out, const char* data, const std::string& dtype, s
 
 // ---------------------------------------------------------------------------------------------------------- writing
 
-uint64_t bytes_of_tensors(const Arena& arena, size_t first, size_t last) {
+// Elements of tensor i that are before `end` and in the file.
+static size_t file_elements(const Arena& arena, size_t i, size_t end) {
+    return std::min(arena.tensors[i].file_rows * arena.tensors[i].cols, end - std::min(end, arena.offset[i]));
+}
+
+uint64_t bytes_before(const Arena& arena, size_t element) {
     uint64_t bytes = 0;
-    for (size_t i = first; i < last; i++) bytes += arena.tensors[i].file_rows * arena.tensors[i].cols * sizeof(float);
+    for (size_t i = 0; i < arena.tensors.size(); i++) bytes += file_elements(arena, i, element) * sizeof(float);
     return bytes;
 }
 
@@ -252,7 +254,7 @@ std::string safetensors_header(const Arena& arena, const std::vector<std::string
     for (const std::string& suffix : suffixes)
         for (size_t i = 0; i < arena.tensors.size(); i++) {
             const TensorSpec& spec = arena.tensors[i];
-            const uint64_t end = at + bytes_of_tensors(arena, i, i + 1);
+            const uint64_t end = at + file_elements(arena, i, arena.n) * sizeof(float);
             header += "," + json_quote(spec.name + suffix) + ":{\"dtype\":\"F32\",\"shape\":" + shape_text(file_shape(spec)) +
                       ",\"data_offsets\":[" + std::to_string(at) + "," + std::to_string(end) + "]}";
             at = end;
@@ -264,13 +266,16 @@ std::string safetensors_header(const Arena& arena, const std::vector<std::string
     return std::string(reinterpret_cast<const char*>(&length), 8) + header;
 }
 
-void write_tensors(FileWriter* file, const Arena& arena, size_t first, size_t last, const float* values, size_t base) {
+void write_elements(FileWriter* file, const Arena& arena, size_t begin, size_t end, const float* values, size_t base) {
     std::vector<float> buffer;
-    for (size_t i = first; i < last; i++) {
+    for (size_t i = 0; i < arena.tensors.size(); i++) {
         const TensorSpec& spec = arena.tensors[i];
-        const float* const tensor = values + (arena.offset[i] - base);
-        check_finite(kExitOther, tensor, spec.file_rows * spec.cols, spec.name, "the model is not saved");
-        write_tensor(file, spec, tensor, &buffer);
+        const size_t first = file_elements(arena, i, begin), n = file_elements(arena, i, end) - first;
+        if (n == 0) continue;
+        const float* const from = values + (arena.offset[i] + first - base);
+        check_finite(kExitOther, from, n, spec.name, "the model is not saved", first);
+        if (spec.transposed) write_transposed(file, spec, from, &buffer);
+        else file->write(from, n * sizeof(float));
     }
 }
 

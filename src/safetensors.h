@@ -25,13 +25,13 @@ std::vector<SafeTensor> parse_safetensors(const char* data, size_t size, const c
 bool convert_to_floats(float* out, const char* data, const std::string& dtype, size_t n);
 std::string shape_text(const std::vector<uint64_t>& shape);         // "[50257,768]"
 
-// What stands before the data of a file of tensors named spec.name + suffix, all of one suffix, then of the next; and tensors
-// [first, last) of one suffix, which lie bytes_of_tensors(arena, 0, first) behind its beginning: transposed and without padding rows, as
-// specs say. values: of an arena of floats in memory order, from its element `base` on.
+// What stands before the data of a file of tensors named spec.name + suffix, all of one suffix, then of the next; and elements [begin, end)
+// of one suffix, which lie bytes_before(arena, begin) behind its beginning: transposed and without padding rows, as specs say; neither end
+// is inside a transposed tensor. values: of an arena of floats in memory order, from its element `base` on.
 // Error 74; Error 1 if a value is NaN or infinite: a broken model is not saved over a good one.
 std::string safetensors_header(const Arena& arena, const std::vector<std::string>& suffixes);
-uint64_t bytes_of_tensors(const Arena& arena, size_t first, size_t last);
-void write_tensors(FileWriter* file, const Arena& arena, size_t first, size_t last, const float* values, size_t base);
+uint64_t bytes_before(const Arena& arena, size_t element);
+void write_elements(FileWriter* file, const Arena& arena, size_t begin, size_t end, const float* values, size_t base);
 // Fills one arena from tensors named spec.name + suffix (fp32, fp16 or bf16), checking names, dtypes, shapes and that all values are
 // finite. Accepts both of Hugging Face's name styles (with and without "transformer."), ignores attention masks and a tied lm_head.
 // Padding becomes 0.

@@ -29,7 +29,7 @@ struct Saver {
     double begin;
     CheckpointFiles files;
     std::function<void()> before_commit;
-    size_t base, n;                     // elements of this rank's tensors
+    size_t base, n;                     // elements of this rank's part
     std::unique_ptr<float[]> copy;      // (3, n)  their master, m, v; null: nothing is copied
     std::vector<uint32_t> sums;
     Saved saved;
@@ -94,10 +94,8 @@ void run(Saver* s) {
 Saver* saver_create(Comm* comm, const Arena* arena, bool copy, const std::string& out_dir, int keep) {
     Saver* s = new Saver;
     s->comm = comm; s->out_dir = out_dir; s->keep = keep;
-    const TensorRange mine = part_tensors(*arena, comm->local_rank, comm->local_size);
-    const auto at = [&](size_t tensor) { return tensor < arena->offset.size() ? arena->offset[tensor] : arena->n; };
-    s->base = at(mine.first);
-    s->n = at(mine.last) - s->base;
+    s->base = part_begin(*arena, comm->local_rank, comm->local_size);
+    s->n = part_begin(*arena, comm->local_rank + 1, comm->local_size) - s->base;
     if (copy && comm->host == 0) s->copy = std::make_unique_for_overwrite<float[]>(3 * s->n);
     const size_t bytes = sizeof(Board) + size_t(comm->local_size) * sizeof(Slot);
     s->board = static_cast<Board*>(comm_shared(comm, bytes, "what the writers of a checkpoint tell each other"));

@@ -116,7 +116,7 @@ uint32_t write_safetensors(const std::string& path, const Arena& arena, const st
     const std::string header = safetensors_header(arena, suffixes);
     FileWriter file(path);
     file.write(header.data(), header.size());
-    for (const NamedArena& a : arenas) write_tensors(&file, arena, 0, arena.tensors.size(), a.values, 0);
+    for (const NamedArena& a : arenas) write_elements(&file, arena, 0, arena.n, a.values, 0);
     file.finish();
     *bytes = file.bytes;
     return file.crc;
@@ -558,16 +558,18 @@ TEST(written_in_parts) {
     const std::string whole = s.save(dir / "whole", 5);
     std::vector<uint32_t> sums;
     for (size_t i = 0; i < s.arena.n; i += kUnit) sums.push_back(state_sum(&s.w[i], &s.m[i], &s.v[i]));
-    for (const int parts : {2, 3, 8}) {
+    int inside = 0;                                                     // parts that begin inside a tensor
+    double largest = 0;                                                 // of the parts, beside an equal one
+    for (const int parts : {2, 3, 8, 32}) {
         const std::string out = dir / format("parts_%d", parts);
         CheckpointFiles files = s.files();
         files.sums = sums.data();
         begin_checkpoint(out, 5, files);
         std::vector<CheckpointPart> written{size_t(parts)};
         for (int p = parts; p-- > 0;) {                                 // the last first, each from arrays of its own
-            const TensorRange mine = part_tensors(s.arena, p, parts);
-            const auto at = [&](size_t i) { return i < s.arena.offset.size() ? s.arena.offset[i] : s.arena.n; };
-            const size_t base = at(mine.first), end = at(mine.last);
+            const size_t base = part_begin(s.arena, p, parts), end = part_begin(s.arena, p + 1, parts);
+            inside += base != s.arena.offset[tensor_at(s.arena, base)];
+            largest = std::max(largest, double(end - base) * parts / double(s.arena.n));
             const std::vector<float> w(&s.w[0] + base, &s.w[0] + end), m(&s.m[0] + base, &s.m[0] + end), v(&s.v[0] + base, &s.v[0] + end);
             files.base = base; files.sums = sums.data() + base / kUnit;
             files.master = w.data(); files.m = m.data(); files.v = v.data();
@@ -578,6 +580,7 @@ TEST(written_in_parts) {
             EXPECT(read_file(folder + "/" + name) == read_file(whole + "/" + name), "%d parts: %s differs", parts, name.c_str());
         EXPECT(verify_checkpoint(folder, true).empty(), "%d parts: %s", parts, verify_checkpoint(folder, true).c_str());
     }
+    EXPECT(inside > 0 && largest < 2, "%d parts begin inside a tensor, the largest is %.1f equal ones", inside, largest);
     Sample damaged;
     for (std::vector<float>* array : {&damaged.w, &damaged.m, &damaged.v}) {
         float& x = (*array)[s.arena.offset[4] + 37];
