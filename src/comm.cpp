@@ -177,17 +177,11 @@ std::string last_seen(const Comm* comm, int rank) {
 // ------------------------------------------------------------------------------------------------------------- watching
 
 // To rank 0, or from rank 0 to all. Connections that fail show it when they are read.
-void send_message(Comm* comm, Message message) {
-    for (Watched& w : comm->impl->watched)
-        if (w.fd >= 0) send_all(w.fd, &message, sizeof message, 0.1);
-}
-
-void send_verdict(Comm* comm, Kind kind, int code, const std::string& text) {
-    Message m = {};
-    m.kind = kind;
-    m.code = code;
+void send_message(Comm* comm, Kind kind, int code = 0, const std::string& text = "") {
+    Message m = {kind, code, read_record(comm->impl->record.load()), {}};
     std::snprintf(m.text, sizeof m.text, "%s", text.c_str());
-    send_message(comm, m);
+    for (Watched& w : comm->impl->watched)
+        if (w.fd >= 0) send_all(w.fd, &m, sizeof m, 0.1);
 }
 
 // What was sent last must arrive: closing a socket with unread bytes in it would discard it. So: no more from us, and read until
@@ -207,7 +201,7 @@ bool wait_for_close(Comm* comm, double seconds) {
 // every rank, for each may be the only one whose output survives; an error of a rank's own (abort) is said once, by rank 0.
 void end_job(Comm* comm, int code, const std::string& text, Kind kind = Kind::verdict) {
     if (comm->impl->ending.exchange(true)) return;
-    if (comm->rank == 0) send_verdict(comm, kind, code, text);
+    if (comm->rank == 0) send_message(comm, kind, code, text);
     if (kind == Kind::verdict || comm->rank == 0) print_error({code, text});
     if (comm->rank == 0) wait_for_close(comm, 0.3);
     _exit(code);
@@ -302,10 +296,7 @@ void watch(Comm* comm) {
         last = now;
         if (now < next) continue;
         next = now + interval;
-        Message m = {};
-        m.kind = Kind::record;
-        m.record = read_record(impl->record.load());
-        send_message(comm, m);
+        send_message(comm, Kind::record);
         judge(comm, now);
     }
 }
@@ -451,34 +442,9 @@ bool move_flow(Comm* comm, Link* link, bool outgoing) {
     return any;
 }
 
-// Both directions of all connections at once, so that no order of sends and receives can lock. `arrived` empties the windows that all
-// have filled, while the kernel sends and receives on.
-void exchange(Comm* comm, std::vector<Link>* links, const Arrived& arrived) {
-    Waiting waiting(comm->impl);
-    for (size_t taken = 0;;) {
-        std::vector<pollfd> polls;
-        bool moved = false;
-        size_t least = SIZE_MAX;                        // bytes of payload that all have sent
-        for (Link& link : *links) {
-            moved |= link.out.open() && move_flow(comm, &link, true);
-            moved |= link.in.open() && move_flow(comm, &link, false);
-            const short events = short((link.out.finished() ? 0 : POLLOUT) | (link.in.open() ? POLLIN : 0));
-            if (events) polls.push_back({link.fd, events, 0});
-            least = std::min(least, link.in.done < sizeof(Wire) ? 0 : std::min(link.in.at(), link.in.bytes));
-        }
-        const Flow& first = links->front().in;
-        if (arrived && least > taken && (least == first.limit || least == first.bytes)) {
-            arrived(taken, least - taken);
-            taken = least;
-            moved = true;
-            for (Link& link : *links) link.in.limit += link.in.window;
-        } else if (polls.empty()) return;
-        if (moved) waiting.moved();
-        else poll(polls.data(), polls.size(), 1000);
-    }
-}
-
-// With host h: sends out(h), receives in(h); {null, 0} for nothing. A header always goes, so that both sides know they agree.
+// With host h: sends out(h), receives in(h); {null, 0} for nothing. A header always goes, so that both sides know they agree. Both
+// directions of all connections at once, so that no order of sends and receives can lock. `arrived` empties the windows that all have
+// filled, while the kernel sends and receives on.
 using Part = std::function<std::pair<const void*, size_t>(int host)>;
 void exchange_hosts(Comm* comm, const std::vector<int>& fds, const Call& call, const Part& out, const Part& in,
                     size_t window = SIZE_MAX, const Arrived& arrived = nullptr) {
@@ -490,7 +456,28 @@ void exchange_hosts(Comm* comm, const std::vector<int>& fds, const Call& call, c
         links.push_back({fds[size_t(h)], h * comm->local_size + comm->local_rank, call, make_flow(call, from, sends),
             make_flow(call, to, receives, window)});
     }
-    exchange(comm, &links, arrived);
+    Waiting waiting(comm->impl);
+    for (size_t taken = 0;;) {
+        std::vector<pollfd> polls;
+        bool moved = false;
+        size_t least = SIZE_MAX;                        // bytes of payload that all have sent
+        for (Link& link : links) {
+            moved |= link.out.open() && move_flow(comm, &link, true);
+            moved |= link.in.open() && move_flow(comm, &link, false);
+            const short events = short((link.out.finished() ? 0 : POLLOUT) | (link.in.open() ? POLLIN : 0));
+            if (events) polls.push_back({link.fd, events, 0});
+            least = std::min(least, link.in.done < sizeof(Wire) ? 0 : std::min(link.in.at(), link.in.bytes));
+        }
+        const Flow& first = links.front().in;
+        if (arrived && least > taken && (least == first.limit || least == first.bytes)) {
+            arrived(taken, least - taken);
+            taken = least;
+            moved = true;
+            for (Link& link : links) link.in.limit += window;
+        } else if (polls.empty()) return;
+        if (moved) waiting.moved();
+        else poll(polls.data(), polls.size(), 1000);
+    }
 }
 
 // ---------------------------------------------------------------------------------------------------- small collectives
@@ -682,9 +669,7 @@ void comm_destroy(Comm* comm) {
         comm_barrier(comm);
         while (comm->impl->ending.exchange(true)) pause();      // every rank is here: what happens to a connection now means nothing
         stop_watching(comm);
-        Message m = {};
-        m.kind = Kind::farewell;
-        send_message(comm, m);
+        send_message(comm, Kind::farewell);
         wait_for_close(comm, 1);
     }
     close_all(comm);
@@ -706,7 +691,7 @@ bool comm_abort(Comm* comm, int code, const std::string& message) {
     if (!comm || comm->size == 1) return false;
     while (comm->impl->ending.exchange(true)) pause();          // the watching thread is faster: it ends the process
     stop_watching(comm);
-    send_verdict(comm, Kind::abort, code, format("rank %d: %s", comm->rank, message.c_str()));
+    send_message(comm, Kind::abort, code, format("rank %d: %s", comm->rank, message.c_str()));
     return wait_for_close(comm, comm->rank == 0 ? 0.3 : 1.0) && comm->rank != 0;
 }
 

@@ -97,59 +97,42 @@ Address unix_address(const Meeting& m, const std::string& suffix) {
     return a;
 }
 
-// host null: this machine, every interface or loopback only. Returns getaddrinfo's error, 0 if there is none.
-int look_up(const char* host, int port, int family, bool every_interface, Address* a) {
+// host "": this machine, to listen at every interface (AI_PASSIVE in flags) or at loopback only. Names that do not exist are an error at
+// once; a name server that does not answer is asked again for a moment.
+Address resolve(const std::string& host, int port, int family = AF_UNSPEC, int flags = 0) {
     addrinfo hints = {}, *found = nullptr;
     hints.ai_socktype = SOCK_STREAM;
     hints.ai_family = family;
-    hints.ai_flags = every_interface ? AI_PASSIVE : 0;
-    if (const int error = getaddrinfo(host, std::to_string(port).c_str(), &hints, &found)) return error;
-    std::memcpy(&a->storage, found->ai_addr, found->ai_addrlen);
-    a->size = found->ai_addrlen;
-    freeaddrinfo(found);
-    return 0;
-}
-
-// Names that do not exist are an error at once; a name server that does not answer is asked again for a moment.
-Address resolve(const std::string& host, int port, double deadline) {
-    deadline = std::min(deadline, now_seconds() + 3);
-    for (;;) {
-        Address a;
-        const int error = look_up(host.c_str(), port, AF_UNSPEC, false, &a);
-        if (error == 0) return a;
+    hints.ai_flags = flags;
+    for (const double deadline = now_seconds() + 3;; usleep(200000)) {
+        const int error = getaddrinfo(host.empty() ? nullptr : host.c_str(), std::to_string(port).c_str(), &hints, &found);
+        if (error == 0) break;
         if (error != EAI_AGAIN || now_seconds() > deadline)
             die(kExitPeer, "host of rank 0: %s: %s; set MASTER_ADDR to a name or address that all hosts know",
-                host.c_str(), gai_strerror(error));
-        usleep(200000);
+                host.empty() ? "this host" : host.c_str(), gai_strerror(error));
     }
-}
-
-// To listen at: the same family, every interface or loopback only.
-Address own_address(int family, bool every_interface, int port) {
     Address a;
-    if (const int error = look_up(nullptr, port, family, every_interface, &a))
-        die(kExitPeer, "cannot listen: this host's own address: %s", gai_strerror(error));
+    std::memcpy(&a.storage, found->ai_addr, found->ai_addrlen);
+    a.size = found->ai_addrlen;
+    freeaddrinfo(found);
     return a;
 }
 
-bool is_loopback(const Address& a) {
-    const sockaddr_in* v4 = reinterpret_cast<const sockaddr_in*>(&a.storage);
-    const sockaddr_in6* v6 = reinterpret_cast<const sockaddr_in6*>(&a.storage);
-    return a.storage.ss_family == AF_INET6 ? IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr) : (ntohl(v4->sin_addr.s_addr) >> 24) == 127;
+struct Numeric { char host[NI_MAXHOST] = "", port[NI_MAXSERV] = ""; };
+Numeric numeric(const Address& a) {
+    Numeric n;
+    getnameinfo(raw(a), a.size, n.host, sizeof n.host, n.port, sizeof n.port, NI_NUMERICHOST | NI_NUMERICSERV);
+    return n;
 }
 
-std::string numeric_host(const Address& a) {
-    char host[NI_MAXHOST] = "";
-    getnameinfo(raw(a), a.size, host, sizeof host, nullptr, 0, NI_NUMERICHOST);
-    return host;
+bool is_loopback(const Address& a) {
+    const std::string host = numeric(a).host;
+    return host.starts_with("127.") || host == "::1";
 }
 
 int port_of(int fd) {
     Address a;
-    char port[NI_MAXSERV] = "";
-    if (getsockname(fd, raw(a), &a.size) == 0)
-        getnameinfo(raw(a), a.size, nullptr, 0, port, sizeof port, NI_NUMERICSERV);
-    return std::atoi(port);
+    return getsockname(fd, raw(a), &a.size) == 0 ? std::atoi(numeric(a).port) : 0;
 }
 
 // -------------------------------------------------------------------------------------------------------------- sockets
@@ -290,7 +273,7 @@ void admit(const Meeting& m, Stranger s, Purpose purpose, std::vector<Member>* m
     if (!expected) return;              // early for the next meeting at this listener: it will try again
     Address from;
     const bool known = !m.master_addr.empty() && getpeername(s.socket.fd, raw(from), &from.size) == 0;
-    if (known && !is_loopback(from)) copy_text(card.address, numeric_host(from));
+    if (known && !is_loopback(from)) copy_text(card.address, numeric(from).host);
     send_reply(s.socket.fd, 0, "");
     member->socket = std::move(s.socket);
     member->card = card;
@@ -417,12 +400,6 @@ std::string host_identity(const std::string& name) {
     return name.substr(0, 60) + " " + read_kernel_file("/proc/sys/kernel/random/boot_id").substr(0, 36) + " " + network;
 }
 
-// Where a rank of this job would listen by default: the same on all hosts, below the range of ports that connections get by chance.
-int default_port(const Meeting& m) {
-    const Digest d = sha256(m.job);
-    return 20000 + (d.bytes[0] * 256 + d.bytes[1]) % 10000;
-}
-
 Socket listen_as_rank0(const Meeting& m, const Address& address, const std::string& where) {
     const double give_up = std::min(m.deadline, now_seconds() + 2);     // an earlier attempt of this job may be on its way out
     for (;;) {
@@ -494,26 +471,24 @@ static bool wait_for(int fd, short events, double deadline) {
     }
 }
 
-bool send_all(int fd, const void* data, size_t bytes, double seconds) {
+// move(at, n): send or recv.
+template <class F> static bool move_all(int fd, short events, size_t bytes, double seconds, const F& move) {
     const double deadline = now_seconds() + seconds;
     for (size_t done = 0; done < bytes;) {
-        const ssize_t n = send(fd, static_cast<const char*>(data) + done, bytes - done, MSG_DONTWAIT | MSG_NOSIGNAL);
+        const ssize_t n = move(done, bytes - done);
         if (n > 0) done += size_t(n);
-        else if (errno != EAGAIN && errno != EINTR) return false;
-        else if (!wait_for(fd, POLLOUT, deadline)) return false;
+        else if (n == 0 || (errno != EAGAIN && errno != EINTR) || !wait_for(fd, events, deadline)) return false;
     }
     return true;
 }
 
+bool send_all(int fd, const void* data, size_t bytes, double seconds) {
+    return move_all(fd, POLLOUT, bytes, seconds,
+        [&](size_t at, size_t n) { return send(fd, static_cast<const char*>(data) + at, n, MSG_DONTWAIT | MSG_NOSIGNAL); });
+}
+
 bool receive_all(int fd, void* data, size_t bytes, double seconds) {
-    const double deadline = now_seconds() + seconds;
-    for (size_t done = 0; done < bytes;) {
-        const ssize_t n = recv(fd, static_cast<char*>(data) + done, bytes - done, MSG_DONTWAIT);
-        if (n > 0) done += size_t(n);
-        else if (n == 0 || (errno != EAGAIN && errno != EINTR)) return false;
-        else if (!wait_for(fd, POLLIN, deadline)) return false;
-    }
-    return true;
+    return move_all(fd, POLLIN, bytes, seconds, [&](size_t at, size_t n) { return recv(fd, static_cast<char*>(data) + at, n, MSG_DONTWAIT); });
 }
 
 std::string job_secret() {
@@ -552,24 +527,26 @@ Meeting meet_ranks(const World& world, double patience) {
         where = "this host's job socket";
     } else {
         m.master_addr = world.master_addr;
-        m.master_port = world.master_port ? world.master_port : default_port(m);
+        // By default the same on all hosts, below the range of ports that connections get by chance.
+        const Digest job = sha256(m.job);
+        m.master_port = world.master_port ? world.master_port : 20000 + (job.bytes[0] * 256 + job.bytes[1]) % 10000;
         m.secret = job_secret();
         where = format("%s:%d", m.master_addr.c_str(), m.master_port);
-        address = resolve(m.master_addr, m.master_port, m.deadline);
+        address = resolve(m.master_addr, m.master_port);
         const bool loopback = is_loopback(address);
         if (!loopback && m.secret.empty())
             die(kExitUsage, "no secret: %s: only loopback is served without one; give all hosts the same LOCKSTEP_SECRET, or LOCKSTEP_SECRET_FILE=a file of mode 0600",
                 where.c_str());
-        const Address any = own_address(address.storage.ss_family, !m.secret.empty(), 0);
+        const int family = address.storage.ss_family, everywhere = m.secret.empty() ? 0 : AI_PASSIVE;
+        const Address any = resolve("", 0, family, everywhere);
         listener = listen_at(any);
         if (listener.fd >= 0 && port_of(listener.fd) == m.master_port)      // chance gave us rank 0's: ask again before giving it back
             listener = listen_at(any);
         if (listener.fd < 0) die(kExitPeer, "cannot listen for data connections: %s", std::strerror(errno));
         m.me.port = uint32_t(port_of(listener.fd));
         // Many distributions let a host's own name mean 127.0.1.1: rank 0 must then listen where the others will look for it.
-        const bool own_name = loopback && m.master_addr != "localhost" && m.master_addr != numeric_host(address);
-        if (world.rank == 0 && own_name && !m.secret.empty())
-            address = own_address(address.storage.ss_family, true, m.master_port);
+        const bool own_name = loopback && m.master_addr != "localhost" && m.master_addr != numeric(address).host;
+        if (world.rank == 0 && own_name && everywhere) address = resolve("", m.master_port, family, everywhere);
     }
     if (world.rank == 0) meet_as_rank0(&m, address, where);
     else meet_rank0(&m, address, where);
@@ -622,7 +599,7 @@ std::vector<int> meet_peers(const Meeting& m, Purpose plane, const std::vector<i
         if (peer > m.me.rank) { higher.push_back(peer); continue; }
         const Card& card = m.cards[size_t(peer)];
         const std::string host = card.address[0] ? card.address : m.master_addr;
-        const Address to = resolve(host, int(card.port), m.deadline);
+        const Address to = resolve(host, int(card.port));
         fds.push_back(connect_until(m, to, plane, peer, format("%s:%u", host.c_str(), card.port)).release());
     }
     for (Member& member : accept_ranks(m, m.listener, plane, higher)) fds.push_back(member.socket.release());
