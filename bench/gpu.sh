@@ -1,7 +1,8 @@
 #!/bin/sh
-# gpu.sh -- everything that needs a GPU, in one unattended run, into one file: bench/results/<gpu>.md.
+# gpu.sh -- everything that needs a GPU, in one unattended run: bench/results/<gpu>.md, a chart of the step (<gpu>.svg), and the figures that
+# docs/make_kernels.sh puts into docs/kernels.md (<gpu>.facts).
 #
-#   bench/gpu.sh                      build test kernels step torch sanitize: at most 9 minutes
+#   bench/gpu.sh                      build test kernels step torch rungs sanitize: at most 9 minutes
 #   bench/gpu.sh kernels step         only these; `build` comes first in any case
 #   bench/gpu.sh quality              the losses of 500 steps beside PyTorch's, two seeds each (needs torch)
 #   bench/gpu.sh --quick              fewer repetitions, no sanitizers
@@ -20,12 +21,12 @@ while [ $# -gt 0 ]; do
         --minutes) minutes=${2:?--minutes: want a number}; shift ;;
         --out) out=${2:?--out: want a folder}; shift ;;
         --python) python=${2:?--python: want a program}; shift ;;
-        build|test|kernels|step|torch|sanitize|quality) stages="$stages $1" ;;
-        *) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 2 ;;
+        build|test|kernels|rungs|step|torch|sanitize|quality) stages="$stages $1" ;;
+        *) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit 2 ;;
     esac
     shift
 done
-if [ -z "$stages" ]; then stages='test kernels step torch sanitize'; [ $quick = 0 ] || stages='test kernels step torch'; fi
+if [ -z "$stages" ]; then stages='test kernels step torch rungs sanitize'; [ $quick = 0 ] || stages='test kernels step torch'; fi
 
 no() { echo "gpu.sh: $*" >&2; exit 66; }
 [ -e /dev/nvidiactl ] || [ -e /dev/dxg ] || nvidia-smi -L >/dev/null 2>&1 || no 'no GPU answers (no /dev/nvidiactl, and nvidia-smi finds none)'
@@ -56,7 +57,7 @@ quote() { say '```'; tail -n "${2:-12}" "$1" | cut -c 1-240 | tee -a "$report"; 
 median() { sort -n | awk '{ x[NR] = $1 } END { if (NR) print x[int((NR + 1) / 2)] }'; }
 fact() { awk -v key="$1" '$1 == key { v = $2 } END { print v }' "$facts"; }
 over() { awk -v a="$1" -v b="$2" 'BEGIN { if (a > 0 && b > 0) printf "%.2f", a / b; else printf "-" }'; }
-publish() { [ -z "${name:-}" ] || cp "$report" "$out/$name.md"; }       # after each stage: a run that is cut short leaves what it had
+publish() { [ -z "${name:-}" ] || { cp "$report" "$out/$name.md"; sort -u "$facts" >"$out/$name.facts"; }; }       # after each stage: a run that is cut short leaves what it had
 smi() { nvidia-smi --id=0 --query-gpu="$1" --format=csv,noheader 2>/dev/null | head -n 1; }
 
 # ------------------------------------------------------------------------------------------------------------- build
@@ -130,11 +131,42 @@ stage_test() {
 
 stage_kernels() {
     seconds=0.1; [ $quick = 0 ] || seconds=0.03
-    limit 150 build/bench/gpu_kernels --seconds $seconds >"$log/kernels.md" 2>"$log/kernels.err"
+    limit 180 build/bench/gpu_kernels --seconds $seconds >"$log/kernels.md" 2>"$log/kernels.err"
     code=$?
-    grep -v '^summary:' "$log/kernels.md" | tee -a "$report"
+    grep -vE '^(summary|data|fact):' "$log/kernels.md" | tee -a "$report"
     sed -n 's/^summary: //p' "$log/kernels.md" >"$work/kernels"
+    sed -n 's/^fact: //p' "$log/kernels.md" >>"$facts"
+    if awk -v shape=gpt2-124m-64 -v repeats=8 -v title="${device#gpu }: gpt2-124m, B = 64, a step of 524,288 tokens on one GPU" -f bench/bars.awk "$log/kernels.md" >"$work/chart"; then
+        cp "$work/chart" "$out/$name.svg"
+        say
+        say "![time of a step by kernel]($name.svg)"
+    fi
     [ $code = 0 ] || { problem "build/bench/gpu_kernels: $(why $code), at:"; quote "$log/kernels.err" 3; }
+}
+
+# The rungs of docs/kernels.md that can be asked for: the kernels that every architecture has; on a Hopper each of its tiles for all shapes.
+stage_rungs() {
+    [ -s "$log/kernels.md" ] || { say 'Not run: needs the stage "kernels".'; return; }
+    LOCKSTEP_PORTABLE=1 limit 150 build/bench/gpu_kernels --seconds 0.02 >"$log/portable.md" 2>"$log/rungs.err" || problem "LOCKSTEP_PORTABLE=1 build/bench/gpu_kernels: $(why $?)"
+    for tile in wide pingpong; do
+        : >"$log/$tile.md"
+        case $device in *H100*|*H200*|*H800*|*H20*)
+            LOCKSTEP_TILE=$tile limit 60 build/bench/gpu_kernels --only 'matmul ' --seconds 0.02 >"$log/$tile.md" 2>"$log/rungs.err" || problem "LOCKSTEP_TILE=$tile build/bench/gpu_kernels: $(why $?)" ;;
+        esac
+    done
+    say 'Microseconds of a call: by the portable kernels (mma.sync, cp.async), by one kind of Hopper tile for all shapes, and as it is used.'
+    say
+    say '| shape | operation | portable | wide | ping-pong | used | portable / used | cuBLASLt |'
+    say '|---|---|---:|---:|---:|---:|---:|---:|'
+    awk -F '|' '
+        function us(x) { return x > 0 ? sprintf("%.1f", x) : "" }
+        /^data: / { sub(/^data: /, ""); if (file < 4) { at[file, $1, $2] = $4; next }
+            if (at[1, $1, $2] > 0 && $2 ~ / (forward|input|params)|attention_/)
+                printf "| %s | %s | %s | %s | %s | %s | %.2f | %s |\n", $1, $2, us(at[1, $1, $2]), us(at[2, $1, $2]), us(at[3, $1, $2]), us($4), at[1, $1, $2] / $4, us($6) }' \
+        file=1 "$log/portable.md" file=2 "$log/wide.md" file=3 "$log/pingpong.md" file=4 "$log/kernels.md" | tee -a "$report"
+    for rung in portable wide pingpong kernels; do      # 65,536 x 3,072 x 768: 309,238 MFLOP
+        awk -F '|' -v rung=$rung '/^data: gpt2-124m-64\|fcproj forward/ && $4 > 0 { printf "rung-%s %.0f\n", rung, 309237.6 / $4 }' "$log/$rung.md" >>"$facts"
+    done
 }
 
 # -------------------------------------------------------------------------------------------------------------- step
@@ -144,10 +176,12 @@ tokens=$work/tokens.bin
 make_tokens() { [ -s "$tokens" ] || head -c 64000000 /dev/urandom | LC_ALL=C tr '\304-\377' '\000-\073' >"$tokens"; }
 
 column() { sed -n "s/.*\"event\":\"train\".*\"$2\":\"\{0,1\}\([^,}\"]*\).*/\1/p" "$1" | tail -n "+$3" | median; }
-one_step_row() {        # PRESET BATCH_SIZE TOKENS_PER_STEP STEPS SECONDS
-    dir=$work/step-$1-$2-$3
+one_step_row() {        # PRESET BATCH_SIZE TOKENS_PER_STEP STEPS SECONDS [on|off: a step is a graph]
+    graph=${6:-on} kind=step
+    [ "$graph" = on ] || kind=plain
+    dir=$work/$kind-$1-$2-$3
     limit "$5" ./train_gpt --device gpu --preset "$1" --batch-size "$2" --total-batch-size "$3" --steps "$4" --data "$tokens" --vocab-size 50257 \
-        --eval-every 0 --sample-every 0 --save-every 0 --audit-every 0 --out-dir "$dir" >"$log/step-$1-$2-$3.log" 2>&1 & pid=$!
+        --eval-every 0 --sample-every 0 --save-every 0 --audit-every 0 --graph "$graph" --out-dir "$dir" >"$log/$kind-$1-$2-$3.log" 2>&1 & pid=$!
     used=0
     while kill -0 $pid 2>/dev/null; do
         now=$(smi memory.used | tr -cd '0-9')
@@ -160,12 +194,13 @@ one_step_row() {        # PRESET BATCH_SIZE TOKENS_PER_STEP STEPS SECONDS
     if [ $code != 0 ] || [ -z "$speed" ]; then
         say "| $1 | $2 | $3 | **FAILED**: $(why $code) | | | | | |"
         bad=$((bad + 1))
-        tail -n 2 "$log/step-$1-$2-$3.log" | cut -c 1-300 >>"$work/step-errors"
+        tail -n 2 "$log/$kind-$1-$2-$3.log" | cut -c 1-300 >>"$work/step-errors"
         return
     fi
-    echo "step-$1-$2-$3 $speed" >>"$facts"
+    echo "$kind-$1-$2-$3 $speed" >>"$facts"
+    grep -h 'no CUDA graph' "$log/$kind-$1-$2-$3.log" >>"$work/step-errors"
     last=$(sed -n 's/.*"event":"train".*"loss":\([^,]*\),.*/\1/p' "$metrics" | tail -n 1 | cut -c 1-6)
-    say "| $1 | $2 | $3 | $(printf '%.0f' "$speed") | $(column "$metrics" mfu $skip | awk '$1 > 0 { printf "%.1f %%", 100 * $1 }') | $(column "$metrics" step_ms $skip) | $used | $(column "$metrics" sm_mhz $skip) MHz, $(column "$metrics" watts $skip) W $(sed -n 's/.*"throttle":"\([^"]*\)".*/\1/p' "$metrics" | tail -n 1) | $last |"
+    say "| $1$([ $kind = step ] || echo ', no graph') | $2 | $3 | $(printf '%.0f' "$speed") | $(column "$metrics" mfu $skip | awk '$1 > 0 { printf "%.1f %%", 100 * $1 }') | $(column "$metrics" step_ms $skip) | $used | $(column "$metrics" sm_mhz $skip) MHz, $(column "$metrics" watts $skip) W $(sed -n 's/.*"throttle":"\([^"]*\)".*/\1/p' "$metrics" | tail -n 1) | $last |"
     rm -rf "$dir"
 }
 stage_step() {
@@ -177,6 +212,7 @@ stage_step() {
     say '|---|---:|---:|---:|---:|---:|---:|---|---:|'
     n=50; [ $quick = 0 ] || n=32
     one_step_row gpt2-124m 16 65536 $n 60
+    one_step_row gpt2-124m 16 65536 $n 60 off
     one_step_row gpt2-124m 16 524288 $((n / 4)) 90
     one_step_row gpt2-124m 64 524288 $((n / 4)) 90
     one_step_row gpt2-350m 8 65536 $((n * 2 / 5)) 60
@@ -193,8 +229,27 @@ find_python() {
     say 'Skipped: no python3 with torch that sees a GPU (--python names one).'
     return 1
 }
+# Attention as PyTorch has it: the best of its backends for each shape.
+torch_attention() {
+    limit 90 "$python" bench/torch_step.py attention >"$log/torch-attention.log" 2>"$log/torch-attention.err" || problem "bench/torch_step.py attention: $(why $?)"
+    say '| attention | B | PyTorch forward TFLOP/s | backward | ours forward | backward |'
+    say '|---|---:|---:|---:|---:|---:|'
+    for shape in $(awk '{ print $1 "-" $2 "-" $3 }' "$log/torch-attention.log" | uniq); do
+        size=${shape%%-*} rest=${shape#*-}
+        key=d$size-T${rest%-*}-B${rest#*-}
+        for way in forward backward; do
+            awk -v s="$size" -v t="${rest%-*}" -v b="${rest#*-}" -v column=$([ $way = forward ] && echo 5 || echo 6) -v key="best-attention_$way-$key" \
+                '$1 == s && $2 == t && $3 == b && $column > best { best = $column; name = $4 } END { if (best) print key, best, name }' "$log/torch-attention.log" >>"$facts"
+        done
+        ours() { fact "attention_$1-$key"; }
+        best() { awk -v key="best-attention_$1-$key" '$1 == key { print $2 " (" $3 ")" }' "$facts"; }
+        say "| head of $size, T = ${rest%-*} | ${rest#*-} | $(best forward) | $(best backward) | $(ours forward) | $(ours backward) |"
+    done
+    say
+}
 stage_torch() {
     find_python || return
+    torch_attention
     steps=10; [ $quick = 0 ] || steps=5
     say "PyTorch $("$python" -c 'import torch; print(torch.__version__, "with CUDA", torch.version.cuda)'): bf16 autocast, torch.compile, scaled_dot_product_attention, fused AdamW (bench/torch_step.py)."
     say
@@ -274,15 +329,14 @@ sys.stdout.buffer.write(both)' >"$work/stories.bin"
 
 # ------------------------------------------------------------------------------------------------------------- summary
 
-best() { awk -v key="$1" 'index($1, key) == 1 && $2 > best { best = $2 } END { printf "%.0f", best }' "$facts"; }
+fastest() { awk -v key="$1" 'index($1, key) == 1 && $2 > best { best = $2 } END { printf "%.0f", best }' "$facts"; }
 summarise() {
     say
     say '## Summary'
     say
-    step=$(best step-gpt2-124m)
-    if [ "$step" -gt 0 ]; then say "- gpt2-124m: $step tokens/s; target 400,000: $([ "$step" -ge 400000 ] && echo met || echo NOT met)"; fi
-    torch=$(best torch-gpt2-124m)
-    if [ "$torch" -gt 0 ]; then say "- PyTorch's best: $torch tokens/s; ours / PyTorch: $(over "$step" "$torch")"; fi
+    for what in step torch; do echo "best-$what $(fastest $what-gpt2-124m)" | awk '$2 > 0' >>"$facts"; done
+    awk -f bench/targets.awk "$facts" | tee -a "$report"
+    say
     for file in kernels quality; do [ ! -s "$work/$file" ] || sed 's/^/- /' "$work/$file" | tee -a "$report"; done
     say "- $([ $bad = 0 ] && echo 'nothing failed' || echo "$bad failures, marked FAILED above"); $(($(date +%s) - begin)) s in all; after it $(smi clocks.sm), $(smi temperature.gpu) C"
 }
@@ -294,7 +348,7 @@ for stage in $stages; do
     [ $stage != build ] || continue
     say
     case $stage in
-        test) say '## Tests' ;; kernels) say '## Kernels' ;; step) say '## Training steps' ;; torch) say '## The same in PyTorch' ;;
+        test) say '## Tests' ;; kernels) say '## Kernels' ;; rungs) say '## Portable kernels, and those used' ;; step) say '## Training steps' ;; torch) say '## The same in PyTorch' ;;
         sanitize) say '## Sanitizers' ;; quality) say '## Losses beside PyTorch' ;;
     esac
     say

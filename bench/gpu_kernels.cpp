@@ -1,6 +1,7 @@
 // gpu_kernels.cpp -- how fast each operation of kernels.h is on this GPU, beside what the same GPU does in the same minute: Markdown tables.
 //
 //     build/bench/gpu_kernels [--only PART] [--seconds S]     operations whose name contains PART; S seconds for each line (0.1)
+//     LOCKSTEP_PORTABLE=1 build/bench/gpu_kernels             the kernels of every architecture, on a Hopper
 //     build/bench/gpu_kernels --device                        name, clock-free: "gpu NVIDIA H200, 132 SMs"; exit code 66 if none answers
 //     build/bench/emu_kernels --tiny                          the program itself, on the emulator
 //
@@ -11,6 +12,9 @@
 // Ceilings: a copy of 1 GiB (read + written), by the driver or by our own fold of one term, whichever is faster; cuBLASLt at 8192^3. Each
 // matrix product takes turns with cuBLASLt's first choice, with as much fused as the library can (bias, GELU), and the results are compared.
 // Where an operation writes "=" it is called twice more, and its bits must be the same: the tests do so at small sizes only.
+//
+// For scripts, a line per operation: "data: SHAPE|NAME|CALLS PER MICRO-BATCH|US|FLOOR US|CUBLASLT US", the floor being bytes / copy rate or
+// flops / 8192^3's rate; and "fact: KEY VALUE" for what bench/gpu.sh compares.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -153,14 +157,20 @@ static void check_bits(const std::string& name, const Op& op, const std::vector<
 struct Shape { const char* name; int L, NH, C, V, T, B; };
 static double micro_batch;
 
+// seconds of one call; floor: of the best there could be, 0 where latency binds; library: cuBLASLt's, 0 where there is none.
+static std::string shape_name;
+static void data_line(const std::string& name, int count, double seconds, double floor, double library) {
+    std::printf("data: %s|%s|%d|%.2f|%.2f|%.2f\n", shape_name.c_str(), name.c_str(), count, seconds * 1e6, floor * 1e6, library * 1e6);
+}
+
 static void progress(const std::string& what) { std::fprintf(stderr, "gpu_kernels: %s\n", what.c_str()); }
 
 // ------------------------------------------------------------------------------------------------------- bound by memory
 
 static std::vector<std::pair<double, std::string>> shares;          // of the copy rate, for the summary
 
-static void memory_head(const std::string& title) {
-    std::printf("\n| %s | x per micro-batch | us | MB | GB/s | of the copy rate |\n|---|---:|---:|---:|---:|---:|\n", title.c_str());
+static void memory_head(const char* title, const char* unit = "micro-batch") {
+    std::printf("\n| %s | x per %s | us | MB | GB/s | of the copy rate |\n|---|---:|---:|---:|---:|---:|\n", title, unit);
 }
 // bytes 0: bound by latency, no share. count: calls in a micro-batch.
 static void memory_line(const std::string& name, int count, double bytes, const Op& op, const std::vector<Output>& outputs = {}) {
@@ -172,6 +182,8 @@ static void memory_line(const std::string& name, int count, double bytes, const 
     std::printf("| %s | %s | %.1f | %s | %s | %s |\n", name.c_str(), count ? std::to_string(count).c_str() : "", t * 1e6,
                 bytes > 0 ? format("%.1f", bytes * 1e-6).c_str() : "", bytes > 0 ? format("%.0f", bytes / t * 1e-9).c_str() : "",
                 bytes > 0 ? format("%.0f %%", 100 * bytes / t / copy_rate).c_str() : "");
+    data_line(name, count, t, bytes / copy_rate, 0);
+    if (count && bytes > 0) std::printf("fact: memory-%s-%s %.2f\n", shape_name.c_str(), name.substr(0, name.find(',')).c_str(), bytes / t / copy_rate);
     std::fflush(stdout);
     if (bytes > 16e6) shares.emplace_back(bytes / t / copy_rate, name);     // less is over before the memory is busy
 }
@@ -228,7 +240,7 @@ static void rows_table(const Shape& s) {
 static void update_table(size_t n) {
     n = round_up(n, kUnit);
     std::printf("\n### The update of %s weights\n", with_commas(n).c_str());
-    memory_head("operation");
+    memory_head("operation", "step");
     const AdamW adamw = {0.9f, 0.95f, 1e-8f, 0.1f};
     StepState* const state = step_state();
     float *master = floats(n), *m = floats(n), *v = positive(n), *grad = floats(n), *partials = floats(n / kUnit);
@@ -241,9 +253,9 @@ static void update_table(size_t n) {
     float* const out = static_cast<float*>(memory(n * kF));
     for (const int count : {2, 4})
         memory_line(format("fold of %d", count), 0, (count + 1) * bytes, [=] { fold(out, terms.data(), count, n, nullptr); }, {{out, n * kF}});
-    memory_line("norm_partials", 0, bytes, [=] { norm_partials(partials, grad, n, nullptr); }, {{partials, n / kUnit * kF}});
-    memory_line("clip_scale", 0, 0, [=] { clip_scale(state, norm, partials, n / kUnit, 1, 1e5, nullptr); }, {{norm, sizeof(double)}});
-    memory_line("adamw_update", 0, 7 * bytes + double(n) * kX, [=] { adamw_update(param, master, m, v, grad, decay, n, adamw, state, {}, nullptr); });
+    memory_line("norm_partials", 1, bytes, [=] { norm_partials(partials, grad, n, nullptr); }, {{partials, n / kUnit * kF}});
+    memory_line("clip_scale", 1, 0, [=] { clip_scale(state, norm, partials, n / kUnit, 1, 1e5, nullptr); }, {{norm, sizeof(double)}});
+    memory_line("adamw_update", 1, 7 * bytes + double(n) * kX, [=] { adamw_update(param, master, m, v, grad, decay, n, adamw, state, {}, nullptr); });
     memory_line("hash_floats", 0, bytes, [=] { hash_floats(grad, n, nullptr); });
     free_all();
 }
@@ -278,6 +290,8 @@ static void attention_table(const Shape& s) {
         micro_batch += count * t;
         std::printf("| %s | %d | %d x %d | %s | %.1f | %.1f | %.0f %% |\n", name, B, NH, HS, count ? std::to_string(count).c_str() : "", t * 1e6,
                     products * product / t * 1e-12, 100 * products * product / t / product_rate);
+        data_line(name, count, t, products * product / product_rate, 0);
+        if (!std::strchr(name, ',')) std::printf("fact: %s-d%d-T%d-B%d %.1f\n", name, HS, T, B, products * product / t * 1e-12);
         std::fflush(stdout);
     };
     for (const bool dropped : {true, false}) {              // what backward reads is of the forward before it
@@ -339,6 +353,7 @@ static void matmul_table(const Shape& s) {
     floatX *out[2] = {halves(most), halves(most)}, *pre[2] = {halves(rows), halves(rows)};
     float *dweight[2] = {floats(weights), floats(weights)}, *dbias = floats(size_t(4 * C));
     double ours = 0, theirs = 0;
+    std::pair<double, std::string> lowest = {1e9, ""};
     bool all = true;
 
     const auto line = [&](const char* layer, LtProduct product, LtEpilogue epilogue, int count, int n, int c, int oc, const Op& op) {
@@ -370,6 +385,8 @@ static void matmul_table(const Shape& s) {
         if (lt) theirs += count * t[1]; else all = false;
         std::printf("| %s | %d x %d x %d | %d | %.1f | %.0f | %.0f %% | %s | %s |\n", name.c_str(), n, c, oc, count, t[0] * 1e6, flops / t[0] * 1e-12,
                     100 * flops / t[0] / product_rate, lt ? format("%.1f", t[1] * 1e6).c_str() : "", lt ? format("%.2f", t[1] / t[0]).c_str() : "");
+        data_line(name, count, t[0], flops / product_rate, lt ? t[1] : 0);
+        if (lt) lowest = std::min(lowest, {t[1] / t[0], name});
         std::fflush(stdout);
         lt_destroy(lt);
     };
@@ -395,6 +412,10 @@ static void matmul_table(const Shape& s) {
     micro_batch += ours;
     if (!*only) summary.push_back(format("matrix products of %s, B = %d: %.2f ms per micro-batch", s.name, s.B, ours * 1e3) +
                                   (all ? format(", cuBLASLt %.2f ms: %.2f of its speed", theirs * 1e3, theirs / ours) : std::string()));
+    if (all && theirs > 0) {
+        std::printf("fact: products-%s-%d %.3f\n", s.name, s.B, theirs / ours);
+        std::printf("fact: lowest-product-%s-%d %.3f %s\n", s.name, s.B, lowest.first, lowest.second.c_str());
+    }
     free_all();
 }
 
@@ -450,6 +471,7 @@ static int run() {
     const std::vector<Shape> shapes = tiny ? std::vector<Shape>{nano} : std::vector<Shape>{small16, small64, large4};
     for (const Shape& s : shapes) {
         std::printf("\n### %s, B = %d, T = %d\n", s.name, s.B, s.T);
+        shape_name = format("%s-%d", s.name, s.B);
         micro_batch = 0;
         matmul_table(s);
         const double products = micro_batch;
@@ -460,7 +482,12 @@ static int run() {
         summary.push_back(format("kernels of a micro-batch of %s, B = %d: products %.2f + attention %.2f + rows %.2f ms = %.0f tokens/s at most", s.name, s.B,
                                  products * 1e3, attention * 1e3, (micro_batch - products - attention) * 1e3, s.B * s.T / micro_batch));
     }
+    std::printf("\n### long: 16 heads of 128, T = %d\n", tiny ? 40 : 8192);
+    shape_name = "long";
+    attention_table(tiny ? Shape{"long", 1, 1, 128, 67, 40, 1} : Shape{"long", 1, 16, 2048, 50257, 8192, 2});
+    shape_name = "update";
     update_table(tiny ? 3 * kUnit : 124475904);
+    shape_name = "token";
     token_table(shapes[0]);
 
     std::printf("\nAt the end again:\n");
@@ -472,6 +499,7 @@ static int run() {
         reached += s.first >= 0.8;
         lowest = std::min(lowest, s);
     }
+    if (!shares.empty()) std::printf("fact: memory-lowest %.3f %s\n", lowest.first, lowest.second.c_str());
     if (!shares.empty()) summary.push_back(format("bound by memory: %zu of %zu lines reach 80 %% of the copy rate (target: all); lowest %s, %.0f %%",
                                                   reached, shares.size(), lowest.second.c_str(), 100 * lowest.first));
     summary.push_back(format("ceilings, before and after: copy %.0f and %.0f GB/s, 8192^3 %.0f and %.0f TFLOP/s", copy_before * 1e-9, copy_rate * 1e-9,

@@ -2,11 +2,14 @@
 """The same model and step in PyTorch, for bench/gpu.sh and bench/peers.py to compare with: GPT-2 with bf16 autocast, torch.compile, scaled_dot_product_attention,
 a fused AdamW and gradient accumulation. Needs torch; nothing else.
 
+    bench/torch_step.py attention
     bench/torch_step.py speed   --preset gpt2-124m --batch-size 16 --total-batch-size 65536 524288 --steps 10
     bench/torch_step.py init    --out DIR --seed 1 --layers 8 --heads 8 --channels 512 --seq-len 512 --vocab-size 256
     bench/torch_step.py train   --init DIR --data FILE.bin --seed 1 --steps 500 --out losses.txt ...
 
 speed prints "tok_s TOKENS_PER_STEP TOKENS_PER_SECOND MEMORY_MB" for each size of step: the median of the steps after the compiler's.
+attention times scaled_dot_product_attention, causal, with every backend that takes the shape, and prints
+"HEAD_SIZE T B BACKEND FORWARD_TFLOP/S BACKWARD_TFLOP/S": medians, the L2 emptied before each, the causal half counted, 2 products forward and 5 backward.
 init writes weights as Hugging Face's library does, for ./train_gpt --init DIR and for train. train reads raw uint16 tokens in the order of
 ./train_gpt --sampler torch --lanes 1 and writes "step loss" lines. --tiny and --device cpu are for trying the script itself.
 """
@@ -108,6 +111,46 @@ def speed(args):
         print(f"tok_s {count * args.batch_size * T} {count * args.batch_size * T / middle:.0f} {memory:.0f}", flush=True)
 
 
+def median_seconds(run, args):
+    flush = torch.empty(1 << (16 if args.tiny else 26), device=args.device)     # 256 MiB
+    times = []
+    for _ in range(3 if args.tiny else 30):
+        flush.sum()
+        if args.device == "cuda":
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            run()
+            end.record()
+            end.synchronize()
+            times.append(begin.elapsed_time(end) * 1e-3)
+        else:
+            start = time.perf_counter()
+            run()
+            times.append(time.perf_counter() - start)
+    return sorted(times)[len(times) // 2]
+
+
+def attention(args):
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    shapes = [(2, 2, 64, 40), (1, 1, 128, 40)] if args.tiny else [(16, 12, 64, 1024), (64, 12, 64, 1024), (4, 25, 64, 1024), (2, 16, 128, 8192)]
+    backends = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION, "efficient": SDPBackend.EFFICIENT_ATTENTION}
+    for B, heads, size, T in shapes:
+        qkv = torch.randn(B, T, 3, heads, size, device=args.device, dtype=torch.bfloat16, requires_grad=True)     # packed, as ours
+        q, k, v = (x.transpose(1, 2) for x in qkv.unbind(2))
+        product = 2.0 * B * heads * size * T * (T + 1) / 2
+        for name, backend in backends.items():
+            try:
+                with sdpa_kernel(backend):
+                    out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+                    dout = torch.randn_like(out)
+                    forward = median_seconds(lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True), args)
+                    backward = median_seconds(lambda: torch.autograd.grad(out, (q, k, v), dout, retain_graph=True), args)
+            except RuntimeError as error:
+                print(f"{name} refuses {size} x {T}: {str(error).splitlines()[0]}", file=sys.stderr)
+                continue
+            print(f"{size} {T} {B} {name} {2e-12 * product / forward:.3g} {5e-12 * product / backward:.3g}", flush=True)
+
+
 # ------------------------------------------------------------------------------------------------ the comparison of losses
 
 # Our name of a tensor -> Hugging Face's, and whether it is transposed there (Conv1D).
@@ -195,7 +238,7 @@ def train(args):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("what", choices=["speed", "init", "train"])
+    p.add_argument("what", choices=["speed", "attention", "init", "train"])
     p.add_argument("--preset", choices=PRESETS, default="gpt2-124m")
     for name, default in (("layers", 8), ("heads", 8), ("channels", 512), ("seq-len", 512), ("vocab-size", 256), ("batch-size", 16), ("steps", 10), ("warmup-steps", 50), ("seed", 1)):
         p.add_argument("--" + name, type=int, default=default)
@@ -213,7 +256,7 @@ def main():
         print("torch_step.py: no GPU answers torch", file=sys.stderr)
         sys.exit(66)
     torch.set_float32_matmul_precision("high")
-    {"speed": speed, "init": init, "train": train}[args.what](args)
+    {"speed": speed, "attention": attention, "init": init, "train": train}[args.what](args)
 
 
 if __name__ == "__main__":
