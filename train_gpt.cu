@@ -14,6 +14,7 @@
 #include "cpus.h"
 #include "data.h"
 #include "ddp.h"
+#include "dry_run.h"
 #include "fault.h"
 #include "gpt.h"
 #include "inference.h"
@@ -593,56 +594,6 @@ static void read_state(Trainer* t) {
     load_state(&t->ddp, t->run.checkpoint, true);
 }
 
-// Operations per second of a matmul like the model's, on this device now.
-static double measure_flops(const GptConfig& c, int rows) {
-    const int N = std::min(rows, kOnGpu ? 16384 : 512), OC = 4 * c.C;
-    floatX* const memory = static_cast<floatX*>(device_alloc((size_t(N) * size_t(c.C) + size_t(OC) * size_t(c.C) + size_t(N) * size_t(OC)) * sizeof(floatX), "a trial matmul"));
-    floatX *const weight = memory + size_t(N) * size_t(c.C), *const out = weight + size_t(OC) * size_t(c.C);
-    const double flops = 2.0 * N * c.C * OC;
-    double best = 0;
-    for (const double begin = now_seconds(); now_seconds() - begin < 0.3 || best == 0;) {
-        const double start = now_seconds();
-        for (int i = 0; i < (kOnGpu ? 20 : 1); i++) matmul_forward(out, memory, weight, nullptr, N, c.C, OC, nullptr);
-        stream_sync(nullptr);
-        best = std::max(best, (kOnGpu ? 20 : 1) * flops / (now_seconds() - start));
-    }
-    device_free(memory);
-    return best;
-}
-
-// --dry-run: what the run would take, and stop. Nothing is written.
-static void dry_run(const Trainer* t, const GptConfig& c) {
-    const Options& o = t->options;
-    const double MB = 1e-6, W = t->comm->size;
-    const size_t n = arena_layout(gpt_tensors(c)).n;
-    GptActivations act;
-    double activations = 0;
-    for (const Activation& a : gpt_plan(&act, c, o.batch_size, o.seq_len, o.recompute, true)) activations += double(a.bytes);
-    int buffers = 1;
-    for (int k = 1; k < o.lanes / t->comm->size; k *= 2) buffers++;
-    const double weights = double(n) * sizeof(floatX), gradients = double(n) * sizeof(float) * buffers;
-    const double state = double(n) * sizeof(float) * (sizeof(floatX) == 2 ? 3 : 2) / W, received = W > 1 ? double(kBucketBytes) : 0;
-    const double copy = kOnGpu ? 0 : 3 * double(n) * sizeof(float) / W;
-    std::printf("model     %d layers x %d heads x %d channels, context %d, vocabulary %d: %s parameters\n", c.L, c.NH, c.C, c.maxT, c.V,
-                with_commas(gpt_parameters(c)).c_str());
-    std::printf("step      %s tokens = %d micro-batches of %d x %d, in %d lanes on %d rank%s\n", with_commas(uint64_t(o.total_batch_size)).c_str(),
-                t->G, o.batch_size, o.seq_len, o.lanes, t->comm->size, W > 1 ? "s" : "");
-    std::printf("memory    per rank, MB: weights %.1f, optimizer %.1f, gradients %.1f (%d x), activations %.1f (--recompute %d), received %.1f, copy for checkpoints %.1f = %.1f\n",
-                weights * MB, state * MB, gradients * MB, buffers, activations * MB, o.recompute, received * MB, copy * MB,
-                (weights + state + gradients + activations + received + copy) * MB);
-    size_t free, total;
-    device_memory(&free, &total);
-    if (total) std::printf("          this device has %.1f MB, %.1f free\n", double(total) * MB, double(free) * MB);
-    // Two thirds of a matmul's rate is what whole steps of this trainer reach: attention and what is bound by memory take the rest.
-    const double rate = measure_flops(c, o.batch_size * o.seq_len), work = gpt_flops_per_token(c, o.seq_len) * double(o.total_batch_size);
-    const double seconds = work / (W * rate * 2 / 3), days = seconds * double(o.steps) / 86400;
-    std::printf("time      %.3g FLOP per step; a matmul of this shape runs at %.1f GFLOP/s here: about %.3g s per step, %s tokens/s\n", work, rate * 1e-9,
-                seconds, with_commas(uint64_t(double(o.total_batch_size) / seconds)).c_str());
-    std::printf("          %s steps: about %s (on %d rank%s, communication not counted)\n", with_commas(uint64_t(o.steps)).c_str(),
-                (days >= 1 ? format("%.1f days", days) : days * 24 >= 1 ? format("%.1f hours", days * 24) : format("%.1f minutes", days * 1440)).c_str(),
-                t->comm->size, W > 1 ? "s" : "");
-}
-
 // Everything before the first step. Returns false if there is nothing left to do. Until the folder is written to, at the end,
 // whatever is refused has changed nothing.
 static bool set_up(Trainer* t) {
@@ -673,7 +624,7 @@ static bool set_up(Trainer* t) {
     check_agreement(comm, fields);
 
     if (o.dry_run) {
-        if (comm->rank == 0) dry_run(t, config);
+        if (comm->rank == 0) dry_run(o, config, comm, t->G);
         return false;
     }
     // On the cores of one host the sum is computation like any other: beside backward it would only take turns with it.

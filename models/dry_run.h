@@ -1,0 +1,12 @@
+// dry_run.h -- --dry-run: what a run would take.
+#pragma once
+#include "comm.h"
+#include "gpt.h"
+#include "options.h"
+
+namespace BACKEND {
+
+// Prints the model, the memory of a rank and, from a trial matmul on this device, an estimate of the time. options are resolved; leaves of a step.
+void dry_run(const Options& options, const GptConfig& config, const Comm* comm, int leaves);
+
+}  // namespace BACKEND
