@@ -9,7 +9,7 @@ namespace BACKEND::ISA {
 extern const HotLoops hot_loops;
 const HotLoops hot_loops = {
     .name = LOCKSTEP_NAME(ISA), .rows = kRows, .cols = kCols, .task_rows = kTaskRows, .task_cols = kTaskCols,
-    .packed_a = packed_a, .packed_b = packed_b, .depth = depth, .pack_a = pack_a, .pack_b = pack_b, .matmul = matmul,
+    .packed_size = packed_size, .depth = depth, .pack_a = pack<false>, .pack_b = pack<true>, .matmul = matmul,
     .matvec = matvec, .column_sums = column_sums,
     .attention_forward_buffer = attention_forward_buffer, .attention_forward = attention_forward,
     .attention_backward_buffer = attention_backward_buffer, .attention_backward = attention_backward,

@@ -23,10 +23,10 @@ struct Matmul {
     float* gradient;        // (M,N) instead of out: kGradient "=", kGradientAdd "+="
 };
 
-// A part of a matmul: rows row .. and columns col .. of the output, over products k .. k + deep - 1, with both operands packed.
+// A part of a matmul: rows row .. and columns col .. of the output, over products k .. k + deep - 1, with its operands packed.
 struct Packing {
     int row, rows, col, cols, k, deep;
-    void *a, *b;
+    void *a, *b;            // b null: each task packs its own columns
     float* sums;            // (rows, cols) in whole tiles, of the parts with smaller k
 };
 
@@ -82,7 +82,7 @@ struct HotLoops {
     int rows, cols;         // of a micro tile: matmul tasks are cut at multiples of these
     int task_rows, task_cols;                                                   // of a matmul's task, at most
 
-    size_t (*packed_a)(int rows, int deep), (*packed_b)(int cols, int deep);    // bytes
+    size_t (*packed_size)(int lanes, int deep);                                 // bytes; lanes: rows of a or columns of b, in whole tiles
     int (*depth)(int K);                                                        // k is cut at multiples of it
     void (*pack_a)(const Matmul&, const Packing&, int row, int rows);           // row, col count from those of the Packing
     void (*pack_b)(const Matmul&, const Packing&, int col, int cols);

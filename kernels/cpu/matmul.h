@@ -4,6 +4,7 @@
 // then the block's sum is added to those before: every element sees the same additions wherever tasks and tiles are cut.
 // The cut keeps a panel of b in the first-level cache and a task's block of a in the second, and makes sums of 50,000 terms more
 // exact. Every element is packed once, by any thread: a task that packed for itself would do it again for each block beside it.
+// Where no block is beside it, with few rows, it does pack b for itself, a panel at a time, into the first-level cache.
 #pragma once
 #include "micro.h"
 
@@ -16,8 +17,6 @@ static int depth(int K) {
 
 // A packed operand: [k block][panel of kRows rows, or kCols columns][k][lane].
 static size_t packed_size(int lanes, int deep) { return size_t(lanes) * size_t(ceil_to(deep, kStep)) * sizeof(Packed); }
-static size_t packed_a(int rows, int deep) { return packed_size(ceil_to(rows, kRows), deep); }
-static size_t packed_b(int cols, int deep) { return packed_size(ceil_to(cols, kCols), deep); }
 
 // Calls f(k0, k, place) for the blocks of k in a part; place(lanes, lane) is where the panel that begins at this lane lies in an
 // operand of so many (whole panels).
@@ -28,25 +27,24 @@ template <class F> INLINE void each_block(const Matmul& m, const Packing& p, con
     }
 }
 
-static void pack_a(const Matmul& m, const Packing& p, int row, int rows) {
-    each_block(m, p, [&](int k0, int k, const auto& place) {
-        for (int i = row; i < row + rows; i += kRows) {
-            Packed* panel = static_cast<Packed*>(p.a) + place(ceil_to(p.rows, kRows), i);
-            const size_t at = size_t(p.row + i), from = size_t(k0);
-            if (m.a_rows) pack_a_rows(panel, m.a + at * m.lda + from, m.lda, p.rows - i, k);
-            else pack_a_cols(panel, m.a + from * m.lda + at, m.lda, p.rows - i, k);
-        }
-    });
+// One panel, of a block of k: rows i .. of a, or columns i .. of b.
+template <bool kOfB> INLINE void pack_panel(Packed* panel, const Matmul& m, const Packing& p, int i, int k0, int k) {
+    const size_t at = size_t(kOfB ? p.col + i : p.row + i), ld = kOfB ? m.ldb : m.lda;
+    const bool rows = kOfB ? m.b_rows : m.a_rows;
+    const floatX* x = (kOfB ? m.b : m.a) + (rows ? at * ld + size_t(k0) : size_t(k0) * ld + at);
+    const int lanes = kOfB ? p.cols - i : p.rows - i;
+    if (kOfB && rows) pack_b_rows(panel, x, ld, lanes, k);
+    else if (kOfB) pack_b_cols(panel, x, ld, lanes, k);
+    else if (rows) pack_a_rows(panel, x, ld, lanes, k);
+    else pack_a_cols(panel, x, ld, lanes, k);
 }
 
-static void pack_b(const Matmul& m, const Packing& p, int col, int cols) {
+template <bool kOfB> static void pack(const Matmul& m, const Packing& p, int first, int lanes) {
+    constexpr int kLanes = kOfB ? kCols : kRows;
+    Packed* packed = static_cast<Packed*>(kOfB ? p.b : p.a);
     each_block(m, p, [&](int k0, int k, const auto& place) {
-        for (int j = col; j < col + cols; j += kCols) {
-            Packed* panel = static_cast<Packed*>(p.b) + place(ceil_to(p.cols, kCols), j);
-            const size_t at = size_t(p.col + j), from = size_t(k0);
-            if (m.b_rows) pack_b_rows(panel, m.b + at * m.ldb + from, m.ldb, p.cols - j, k);
-            else pack_b_cols(panel, m.b + from * m.ldb + at, m.ldb, p.cols - j, k);
-        }
+        for (int i = first; i < first + lanes; i += kLanes)
+            pack_panel<kOfB>(packed + place(ceil_to(kOfB ? p.cols : p.rows, kLanes), i), m, p, i, k0, k);
     });
 }
 
@@ -86,12 +84,14 @@ static void matmul(const Matmul& m, const Packing& p, int row, int rows, int col
     const FinishTile finish_tile = finishers[int(m.epilogue)];
     const int tall = ceil_to(p.rows, kRows), wide = ceil_to(p.cols, kCols);
     alignas(64) float tile[kRows * kCols];
+    alignas(64) Packed panel[kDepth * kCols];
 
     begin_products();
     each_block(m, p, [&](int k0, int k, const auto& place) {
         const bool last = k0 + k == m.K;
         for (int j = col; j < col + cols; j += kCols) {
-            const Packed* b = static_cast<const Packed*>(p.b) + place(wide, j);
+            const Packed* b = p.b ? static_cast<const Packed*>(p.b) + place(wide, j) : panel;
+            if (!p.b) pack_panel<true>(panel, m, p, j, k0, k);
             for (int i = row; i < row + rows; i += kRows) {
                 const Packed* a = static_cast<const Packed*>(p.a) + place(tall, i);
                 float* sums = p.sums + size_t(j) * size_t(tall) + size_t(i) * kCols;        // [panel of b][panel of a][kRows][kCols]

@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
-#include <sys/mman.h>
 #include <unistd.h>
 #include <vector>
 #include "arena.h"
@@ -25,15 +24,11 @@ using cpu_threads::thread_buffer;
 // calloc knows which pages are fresh from the kernel and need no clearing. Its address is kept in front of the aligned one.
 void* device_alloc(size_t bytes, const char* what) {
     constexpr size_t kExtra = 64 + sizeof(void*);
-    constexpr size_t kHugePage = size_t(2) << 20;
     char* raw = bytes <= SIZE_MAX - kExtra ? static_cast<char*>(std::calloc(1, bytes + kExtra)) : nullptr;
     if (!raw) die(kExitOther, "out of memory: %s: wanted %zu bytes; make the model or the batch smaller", what, bytes);
     char* memory = reinterpret_cast<char*>(round_up<uintptr_t>(reinterpret_cast<uintptr_t>(raw) + sizeof(void*), 64));
     std::memcpy(memory - sizeof raw, &raw, sizeof raw);
-    if (bytes >= 4 * kHugePage) {               // fewer TLB misses; only advice, so its result does not matter
-        char* page = reinterpret_cast<char*>(round_up<uintptr_t>(reinterpret_cast<uintptr_t>(memory), kHugePage));
-        madvise(page, size_t(memory + bytes - page) / kHugePage * kHugePage, MADV_HUGEPAGE);
-    }
+    cpu_threads::advise_huge_pages(memory, bytes);
     return memory;
 }
 
@@ -126,21 +121,17 @@ constexpr int kFewRows = 4;         // up to so many rows, packing the weights w
 // `all` in equal pieces of at most `most`, multiples of unit.
 static int piece(int all, int most, int unit) { return round_up(ceil_div(all, ceil_div(all, std::max(most, unit))), unit); }
 
-// What is packed: both operands. Tasks are blocks of the output. An element's sum has the same order in every block it could be in,
-// so the cut is free to follow the number of threads.
-static void multiply(const Matmul& m, const Packing& p) {
+// Tasks are blocks of the output. An element's sum has the same order in every block it could be in, so the cut is free to follow
+// the number of threads. Few rows stay together: each task then packs the columns of b that it alone reads.
+struct Cut { int rows, cols; };
+static Cut cut(int M, int N) {
     const HotLoops& h = hot();
     const int wanted = cpu_threads::count() == 1 ? 1 : 4 * cpu_threads::count();
+    const bool few = M <= h.task_rows;
     int rows = h.task_rows, cols = h.task_cols;
-    const auto tasks = [&] { return ceil_div(p.rows, rows) * ceil_div(p.cols, cols); };
-    while (tasks() < wanted && (rows > 4 * h.rows || cols > 4 * h.cols)) (rows < cols && cols > 4 * h.cols ? cols : rows) /= 2;
-    rows = piece(p.rows, rows, h.rows);
-    cols = piece(p.cols, cols, h.cols);
-    const int row_blocks = ceil_div(p.rows, rows);
-    parallel_for(tasks(), [&](int task) {
-        const int row = task % row_blocks * rows, col = task / row_blocks * cols;
-        h.matmul(m, p, row, std::min(rows, p.rows - row), col, std::min(cols, p.cols - col));
-    });
+    const auto tasks = [&] { return ceil_div(M, rows) * ceil_div(N, cols); };
+    while (tasks() < wanted && (rows > 4 * h.rows || cols > 4 * h.cols)) ((few || rows < cols) && cols > 4 * h.cols ? cols : rows) /= 2;
+    return {piece(M, rows, h.rows), piece(N, cols, h.cols)};
 }
 
 // The output in parts whose packed operands stay small beside the weights.
@@ -156,22 +147,28 @@ static void run_matmul(const Matmul& m) {
     }
     constexpr int kLanes = 2048, kBlocks = 8, kTask = 16384;    // of a part: rows, columns, blocks of k; elements that a task packs
     const int rows = piece(m.M, kLanes, h.rows), cols = piece(m.N, kLanes, h.cols), deep = std::min(m.K, kBlocks * h.depth(m.K));
-    const size_t a_bytes = round_up<size_t>(h.packed_a(rows, deep), 64), b_bytes = round_up<size_t>(h.packed_b(cols, deep), 64);
+    const Cut task = cut(rows, cols);
+    const bool pack_b = task.rows < rows;
+    const size_t a_bytes = round_up<size_t>(h.packed_size(rows, deep), 64), b_bytes = pack_b ? round_up<size_t>(h.packed_size(cols, deep), 64) : 0;
     char* a = reinterpret_cast<char*>(cpu_threads::caller_buffer((a_bytes + b_bytes) / sizeof(float) + size_t(rows) * size_t(cols)));
     const int a_lanes = round_up(std::max(1, kTask / deep), h.rows), b_lanes = round_up(std::max(1, kTask / deep), h.cols);
     for (int row = 0; row < m.M; row += rows)
         for (int col = 0; col < m.N; col += cols)
             for (int k = 0; k < m.K; k += deep) {
                 const Packing p = {row, std::min(rows, m.M - row), col, std::min(cols, m.N - col), k, std::min(deep, m.K - k),
-                                   a, a + a_bytes, reinterpret_cast<float*>(a + a_bytes + b_bytes)};
+                                   a, pack_b ? a + a_bytes : nullptr, reinterpret_cast<float*>(a + a_bytes + b_bytes)};
                 const int a_tasks = col > 0 && deep == m.K ? 0 : ceil_div(p.rows, a_lanes);                     // there already
-                const int b_tasks = row > 0 && deep == m.K && cols >= m.N ? 0 : ceil_div(p.cols, b_lanes);
-                parallel_for(a_tasks + b_tasks, [&](int task) {
-                    const int i = task * a_lanes, j = (task - a_tasks) * b_lanes;
-                    if (task < a_tasks) h.pack_a(m, p, i, std::min(a_lanes, p.rows - i));
-                    else h.pack_b(m, p, j, std::min(b_lanes, p.cols - j));
+                const int b_tasks = !pack_b || (row > 0 && deep == m.K && cols >= m.N) ? 0 : ceil_div(p.cols, b_lanes);
+                parallel_for(a_tasks + b_tasks, [&](int i) {
+                    const int a_row = i * a_lanes, b_col = (i - a_tasks) * b_lanes;
+                    if (i < a_tasks) h.pack_a(m, p, a_row, std::min(a_lanes, p.rows - a_row));
+                    else h.pack_b(m, p, b_col, std::min(b_lanes, p.cols - b_col));
                 });
-                multiply(m, p);
+                const int row_blocks = ceil_div(p.rows, task.rows);
+                parallel_for(row_blocks * ceil_div(p.cols, task.cols), [&](int i) {
+                    const int r = i % row_blocks * task.rows, c = i / row_blocks * task.cols;
+                    h.matmul(m, p, r, std::min(task.rows, p.rows - r), c, std::min(task.cols, p.cols - c));
+                });
             }
 }
 

@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <sys/mman.h>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -34,6 +35,12 @@ void flush_to_zero() {}
 static void pause_cpu() {}
 #endif
 
+void advise_huge_pages(void* memory, size_t bytes) {
+    constexpr size_t kHugePage = size_t(2) << 20;
+    const uintptr_t begin = reinterpret_cast<uintptr_t>(memory), page = round_up<uintptr_t>(begin, kHugePage);
+    if (bytes >= 4 * kHugePage) madvise(reinterpret_cast<void*>(page), (begin + bytes - page) / kHugePage * kHugePage, MADV_HUGEPAGE);
+}
+
 struct Buffer {
     std::unique_ptr<float, decltype(&std::free)> memory{nullptr, &std::free};
     size_t room = 0;
@@ -43,6 +50,7 @@ struct Buffer {
         memory.reset(static_cast<float*>(std::aligned_alloc(64, round_up<size_t>(n * sizeof(float), 64))));
         room = memory ? n : 0;
         if (!memory) die(kExitOther, "out of memory: a thread's work space: wanted %zu bytes", n * sizeof(float));
+        advise_huge_pages(memory.get(), n * sizeof(float));
         return memory.get();
     }
 };

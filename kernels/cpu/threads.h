@@ -24,6 +24,9 @@ float* thread_buffer(size_t n);
 // Another one, for what a caller of parallel_for shares with its tasks.
 float* caller_buffer(size_t n);
 
+// Fewer TLB misses in large memory that is not touched yet; only advice.
+void advise_huge_pages(void* memory, size_t bytes);
+
 // Results below 1.2e-38 become 0 and inputs below it count as 0, in the calling thread from now on: such numbers cost a hundred
 // cycles each. Every thread that computes is in this mode, or bits would depend on who computes.
 void flush_to_zero();
