@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include "backends.h"
 #include "common.h"
+#include "file.h"
 #include "launch.h"
 #include "run.h"
 
@@ -29,12 +30,21 @@ static const Backend& choose_backend(Options* o) {
         have.c_str(), options.device == "gpu" ? "; a build with nvcc has a GPU's too: ./configure && ninja" : "");
 }
 
+// What a run is sampled and evaluated with, unless told otherwise: the storage type it was trained with. auto: the folder is no run's.
+static std::string dtype_of_run(const std::string& folder) {
+    Options saved;
+    const std::string run = run_of(folder), config = path_join(run, "config.json");
+    if (!run.empty() && file_exists(config)) options_merge_saved(&saved, read_file(config), config);
+    return saved.dtype;
+}
+
 static int run(Options options, const World& world, Comm** comm) {
     if (options.command != "train" && world.size > 1) die(kExitUsage, "%s runs on one rank, not on %d; start it without a launcher", options.command.c_str(), world.size);
     if (options.command == "train") catch_signals();       // before the ranks meet: a stop while they do is not lost
     *comm = comm_create(world, options.timeout);
     Run run;
     if (options.command == "train" && !options.selftest) run = find_run(&options, *comm);       // its storage type decides the backend
+    if (options.command != "train" && options.dtype == "auto" && options.device != "gpu") options.dtype = dtype_of_run(options.paths[0]);
     const Backend& backend = choose_backend(&options);
     if (options.reduce == "nccl" && !backend.gpu) die(kExitUsage, "--reduce nccl: needs GPUs; leave it out on a CPU");
     const int code = options.selftest ? backend.selftest(options, *comm) : options.command == "sample" ? backend.sample(options, *comm) : options.command == "eval" ? backend.eval(options, *comm)

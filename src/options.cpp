@@ -127,7 +127,7 @@ const Row table[] = {
     {kSystem, "device", "auto|cpu|gpu", &Options::device, &one_of, local, kAll, "accelerator backend",
      "auto: a GPU if one answers"},
     {kSystem, "dtype", "auto|fp32|bf16", &Options::dtype, &one_of, identity, kAll,
-     "precision mixed-precision bf16 fp16 fp32", "of weights and activations, sums and masters are fp32; auto: bf16 on a GPU and on a CPU with AMX"},
+     "precision mixed-precision bf16 fp16 fp32", "of weights and activations, sums and masters are fp32; auto: that of the run, for a new one bf16 on a GPU and on a CPU with AMX"},
     {kSystem, "threads", "N", &Options::threads, &natural, local, kAll,
      "num-threads n-threads num-workers cpus", "per rank, on a CPU; 0 = what affinity and cgroup allow"},
     {kSystem, "np", "N", &Options::np, &few, local, kTrain, "nproc nproc-per-node world-size num-gpus gpus devices ranks -n",
@@ -674,7 +674,7 @@ void options_merge_saved(Options* options, const std::string& json, const std::s
         if (!valid && !unset)
             die(kExitBadContent, "%s: %s: got %s, want %s", path.c_str(), key.c_str(),
                 kind_fits ? shown(text).c_str() : "another kind of value", wanted(row, text).c_str());
-        if (!options->is_given(row.name)) {
+        if (!options->is_given(row.name) || value_text(row, *options) == "auto") {
             if (!valid) continue;
             std::visit([&](auto field) { options->*field = saved.*field; }, row.field);
             if (!contains(options->saved, row.name)) options->saved.push_back(row.name);

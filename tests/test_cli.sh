@@ -113,6 +113,12 @@ check "goes on in bf16" sh -c "rm -r '$tmp/bf16/ckpt/step_00000004' && cp '$tmp/
 dtype_of() { sed -n 's/.*"dtype": *"\([a-z0-9]*\)".*/\1/p' "$1/config.json" | head -n 1; }
 check "its config says bf16" test "$(dtype_of "$tmp/bf16")" = bf16
 expect "and not in fp32" 2 'dtype' $train --resume "$tmp/bf16" --steps 8 --dtype fp32
+expect "--dtype auto is the run's own" 0 '^done ' $train --resume "$tmp/bf16" --steps 6 --dtype auto
+for other in fp32 bf16; do
+    [ $other = bf16 ] || $train $small --data $lines --dtype $other --steps 4 --sample-every 0 --out-dir "$tmp/$other" >/dev/null 2>&1
+    for typed in fp32 bf16; do $train eval "$tmp/$other" --dtype $typed >"$tmp/eval.$typed" 2>&1; done
+    check "eval of an $other run computes in $other" sh -c "$train eval '$tmp/$other' | cmp - '$tmp/eval.$other' && ! cmp -s '$tmp/eval.fp32' '$tmp/eval.bf16'"
+done
 grep -qw amx_bf16 /proc/cpuinfo && natural=bf16 || natural=fp32
 expect "--dtype auto" 0 '^done ' $train $small --data $lines --dtype auto --device cpu --steps 1 --sample-every 0 --save-every 0 --out-dir "$tmp/auto"
 check "is $natural here" test "$(dtype_of "$tmp/auto")" = $natural
