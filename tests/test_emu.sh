@@ -39,6 +39,14 @@ replayed() {
     same "$tmp/replayed_off_1" "$tmp/replayed_on_1" && same "$tmp/replayed_off_1" "$tmp/replayed_on_2"
 }
 check "nine steps, replayed" replayed
+# Hopper's attention in a whole run, which wants heads of 64 and no dropout: the same bits with two ranks, other ones than the portable kernels',
+# and their losses.
+hopper() {
+    job_all=$job job=$(echo "$job" | sed 's/--heads 2 --channels 32/--heads 1 --channels 64/; s/--dropout 0.1/--dropout 0/')
+    run hopper_1 $emu && run hopper_2 env SIMT_SEED=9 $emu --np 2 && run portable env LOCKSTEP_PORTABLE=1 $emu || return 1
+    job=$job_all
+    same "$tmp/hopper_1" "$tmp/hopper_2" && ! same "$tmp/hopper_1" "$tmp/portable" >/dev/null && near "$tmp/hopper_1" "$tmp/portable" 1e-3
+}
 # Two hosts of two ranks: both stages of the reduction.
 hosts() {
     for r in 0 1 2 3; do
@@ -71,6 +79,7 @@ near() {
         END { printf "largest relative difference: loss %.2g, norm %.2g of %d steps\n", worst, worst_norm, seen; exit !(n > 0 && seen == n && worst <= tol && worst_norm <= 20 * tol) }' "$tmp/a" "$tmp/b"
 }
 check "--reduce nccl: other bits, the same losses" nccl_sums
+check "a run of Hopper's kernels" hopper
 
 # Interrupted and gone on with another number of ranks.
 resumed() {
