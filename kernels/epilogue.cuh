@@ -3,7 +3,8 @@
 // mma.sync and wgmma leave them alike: of every 8 columns lane t holds 2 (t % 4) and its right neighbour, in rows t / 4 and t / 4 + 8.
 // An epilogue is a struct of plain data that says
 //
-//   start(n)                  what the sums of columns n and n + 1 start from: the bias. So it costs nothing at the end
+//   starts(), start(n)        whether the sums start from anything, and from what those of columns n and n + 1 do: the bias. So it costs
+//                             nothing at the end
 //   Old, fetch(m, n)          what must be read before it can write; asked for many rows ahead, so that the reads overlap
 //   operator()(m, n, v, old)  stores row m, columns n .. n+31: v[2j], v[2j+1] are this lane's sums of columns n + 8j + 2 (t % 4), +1
 //
@@ -66,6 +67,7 @@ struct Store {
     Extent extent;
 
     using Old = Nothing;
+    DEVICE bool starts() const { return bias; }
     DEVICE float2 start(int n) const {
         if (!bias || n >= extent.N) return {0, 0};
         const unsigned pair = *reinterpret_cast<const unsigned*>(bias + n);
@@ -85,6 +87,7 @@ struct StoreGelu {
     Store pre;
 
     using Old = Nothing;
+    DEVICE bool starts() const { return pre.starts(); }
     DEVICE float2 start(int n) const { return pre.start(n); }
     DEVICE Old fetch(int, int) const { return {}; }
     DEVICE void operator()(int m, int n, const float (&v)[8], const Old&) const {
@@ -107,6 +110,7 @@ struct StoreGeluBackward {
     Extent extent;
 
     struct Old { unsigned pair[4]; };
+    DEVICE bool starts() const { return false; }
     DEVICE float2 start(int) const { return {0, 0}; }
     DEVICE Old fetch(int m, int n) const {
         n = chunk_of(n);
@@ -130,6 +134,7 @@ struct StoreFloat {
     bool accumulate;
 
     struct Old { float2 pair[4]; };
+    DEVICE bool starts() const { return false; }
     DEVICE float2 start(int) const { return {0, 0}; }
     DEVICE float2* at(int m, int n, int j) const {
         n += j * 8 + int(threadIdx.x % 4) * 2;
@@ -158,14 +163,23 @@ template <int MT, int NT, class Epilogue> DEVICE void start_sums(float (&acc)[MT
         UNROLL for (int x = 0; x < MT; x++) { acc[x][y][0] = acc[x][y][2] = s.x; acc[x][y][1] = acc[x][y][3] = s.y; }
     }
 }
-template <int MT, int NT, class Epilogue> DEVICE void store_sums(const float (&acc)[MT][NT][4], const Epilogue& epilogue, int m, int n) {
-    UNROLL for (int y = 0; y < NT; y += 4) {
-        typename Epilogue::Old old[2 * MT];
-        UNROLL for (int r = 0; r < 2 * MT; r++) old[r] = epilogue.fetch(m + r * 8, n + y * 8);
-        UNROLL for (int r = 0; r < 2 * MT; r++) {
+// add_starts: the sums began at zero.
+template <int MT, int NT, class Epilogue>
+DEVICE void store_sums(const float (&acc)[MT][NT][4], const Epilogue& epilogue, int m, int n, bool add_starts = false) {
+    constexpr int kColumns = NT / 4, kAhead = MT < 4 && kColumns % 2 == 0 ? 2 : 1;   // of 32 columns each; what is asked for at a time
+    UNROLL for (int first = 0; first < kColumns; first += kAhead) {
+        typename Epilogue::Old old[kAhead][2 * MT];
+        UNROLL for (int i = 0; i < kAhead * 2 * MT; i++) old[i % kAhead][i / kAhead] = epilogue.fetch(m + i / kAhead * 8, n + (first + i % kAhead) * 32);
+        float2 start[kAhead * 4] = {};
+        if (add_starts)
+            UNROLL for (int j = 0; j < kAhead * 4; j++) start[j] = epilogue.start(n + (first * 4 + j) * 8 + int(threadIdx.x % 4) * 2);
+        UNROLL for (int i = 0; i < kAhead * 2 * MT; i++) {
+            const int r = i / kAhead, y = (first + i % kAhead) * 4;
             float v[8];
             UNROLL for (int j = 0; j < 8; j++) v[j] = acc[r / 2][y + j / 2][r % 2 * 2 + j % 2];
-            epilogue(m + r * 8, n + y * 8, v, old[r]);
+            if (add_starts)
+                UNROLL for (int j = 0; j < 8; j++) v[j] += j % 2 ? start[i % kAhead * 4 + j / 2].y : start[i % kAhead * 4 + j / 2].x;
+            epilogue(m + r * 8, n + y * 8, v, old[i % kAhead][r]);
         }
     }
 }

@@ -21,11 +21,12 @@
 //              warp whose turn it is. A kernel that reads dout once more would move N OC 2 bytes: 200 MB at N = 32768, OC = 3072.
 //   Emulated   tests/emu runs all of it; a shape picks its tile, so the large tile needs an output like 514 x 3464, and a split of k N >= 400.
 //   See        kernels.h (contract), epilogue.cuh, ref.cpp (specification), tests/test_kernels.cpp.
-#include "common.cuh"
 #include "common.h"
-#include "epilogue.cuh"
 #include "kernels.h"
+#include "matmul_plan.cuh"
 #include <algorithm>
+#include <cstdlib>
+#include <cstring>
 
 namespace BACKEND {
 
@@ -88,11 +89,6 @@ template <bool MN, int SIZE, int BK, int THREADS> struct Operand {
     }
 };
 
-// Tiles are walked in bands of 16 along m, down each column of a band: the blocks that run at one time then form a square, more or less,
-// and share the operands they read in L2.
-constexpr int kBand = 16;
-constexpr int kTurns = 8;                     // warps that share the rows' sums, at most
-
 // One block per tile and part of k; blockIdx.x counts tiles, blockIdx.y parts of `part` k (a multiple of BK) each. Epilogue as in
 // epilogue.cuh; StoreFloat's `out` has an array for every part. row_sums, if not null: array part * turns + t gets the sums of A's rows
 // over the steps of turn t.
@@ -111,10 +107,9 @@ matmul_kernel(const bf16* A, const bf16* B, Epilogue epilogue, float* row_sums, 
     DYNAMIC_SHARED(raw);
     bf16* const shared = reinterpret_cast<bf16*>(raw);
 
-    const int tiles_m = div_up(M, T::BM), tiles_n = div_up(N, T::BN), tile = int(blockIdx.x);
-    const int band = tile / (kBand * tiles_n) * kBand, height = tiles_m - band < kBand ? tiles_m - band : kBand;
-    const int in_band = tile % (kBand * tiles_n), tile_n = in_band / height;
-    const int m0 = (band + in_band % height) * T::BM, n0 = tile_n * T::BN;
+    const int tiles_n = div_up(N, T::BN);
+    const Place place = place_of(int(blockIdx.x), div_up(M, T::BM), tiles_n);
+    const int m0 = place.m * T::BM, n0 = place.n * T::BN;
     const int k0 = int(blockIdx.y) * part, k_end = K - k0 < part ? K : k0 + part, steps = div_up(k_end - k0, T::BK);
     const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
     const int wm = warp / T::WN * (T::BM / T::WM), wn = warp % T::WN * (T::BN / T::WN);    // the warp's corner of the tile
@@ -139,7 +134,7 @@ matmul_kernel(const bf16* A, const bf16* B, Epilogue epilogue, float* row_sums, 
     };
 
     // The warps of all tiles with these rows take turns at summing them; those beyond kTurns have none.
-    const int turns = tiles_n * T::WN < kTurns ? tiles_n * T::WN : kTurns, turn = tile_n * T::WN + warp % T::WN;
+    const int turns = tiles_n * T::WN < kTurns ? tiles_n * T::WN : kTurns, turn = place.n * T::WN + warp % T::WN;
     const bool sums_rows = kSplits && row_sums && turn < turns;
     int until_turn = turn;                                                     // steps
     float sums[T::MT][4] = {};
@@ -213,34 +208,42 @@ __global__ void __launch_bounds__(256) gelu_forward_kernel(bf16* out, const bf16
 
 // ------------------------------------------------------------------------------------------------ tile and split
 
-// What a tile is good for, estimated: multiply-adds per cycle of a busy multiprocessor, and how many blocks make it busy, in halves.
-struct TileTraits { int BM, BN, WN, rate, busy_halves; };
-constexpr TileTraits kTiles[] = {{Large::BM, Large::BN, Large::WN, 900, 2},
-                                 {Medium::BM, Medium::BN, Medium::WN, 800, 3},
-                                 {Small::BM, Small::BN, Small::WN, 500, 4}};
+// What a tile is good for, estimated: multiply-adds per cycle of a busy multiprocessor, how many blocks (ping-pong: tiles) make it busy, in
+// halves, and how many k a tile's begin and end take as long as. The last three are Hopper's.
+struct TileTraits { const char* name; int BM, BN, WN, rate, busy_halves, edge; };
+constexpr int kPortable = 3;
+constexpr TileTraits kTiles[] = {{"large", Large::BM, Large::BN, Large::WN, 900, 2, 80},
+                                 {"medium", Medium::BM, Medium::BN, Medium::WN, 800, 3, 80},
+                                 {"small", Small::BM, Small::BN, Small::WN, 500, 4, 80},
+                                 {"wide", Wide::BM, Wide::BN, 1, 1780, 2, 112},
+                                 {"fitting", Fitting::BM, Fitting::BN, 1, 1700, 2, 112},
+                                 {"pingpong", PingPong::BM, PingPong::BN, 1, 1680, 3, 24}};
 
-struct Plan { int tile, part, parts; };      // tile: index into kTiles; part: k of each of the parts, the last may have fewer
-
-// The cheapest by a rough count of cycles. It knows no machine, or the split and with it the bits would differ from one to the next:
-// 108 multiprocessors (A100) and 132 (H100) stand for all.
+// The cheapest by a rough count of cycles. It knows no machine but whether it is a Hopper, or the split and with it the bits would differ
+// from one to the next: 108 multiprocessors (A100) and 132 (H100) stand for all. LOCKSTEP_TILE=NAME takes that tile for every shape, where
+// it is to be had: to measure and to test.
 Plan choose(int M, int N, int K, int most_parts) {
     Plan best = {};
     int64_t best_cycles = INT64_MAX;
     const int64_t outputs = int64_t(M) * N;
-    for (int tile = 0; tile < 3; tile++) {
+    int first = 0, end = hopper() && M > 64 ? int(std::size(kTiles)) : kPortable;      // few rows: what counts is how many blocks read
+    if (const char* const only = std::getenv("LOCKSTEP_TILE"))
+        for (int tile = 0; tile < end; tile++)
+            if (!std::strcmp(only, kTiles[tile].name)) first = tile, end = tile + 1;
+    for (int tile = first; tile < end; tile++) {
         const TileTraits& t = kTiles[tile];
         const int64_t tiles = int64_t(div_up(M, t.BM)) * div_up(N, t.BN);
         for (int wanted = 1; wanted <= most_parts; wanted++) {
             const int part = div_up(div_up(K, wanted), 64) * 64, parts = div_up(K, part);
             if (parts != wanted || (parts > 1 && parts * outputs > int64_t(1) << 25)) continue;      // 128 MB of partial sums
             int64_t cycles = 0;
-            for (const int processors : {108, 132}) {
+            for (const int processors : {tile < kPortable ? 108 : 132, 132}) {
                 const int64_t halves = std::max<int64_t>(t.busy_halves, 2 * div_up<int64_t>(tiles * parts, processors));
-                cycles += halves * t.BM * t.BN * (part + 80) / t.rate;              // a tile's begin and end take as long as 80 k
+                cycles += halves * t.BM * t.BN * (part + t.edge) / t.rate;
             }
             if (parts > 1) cycles += 4 * (5000 + parts * outputs * 8 / 1500);      // a launch; partial sums written and read
             if (cycles >= best_cycles) continue;
-            best = {tile, part, parts};
+            best = {tile, part, parts, std::min(kTurns, div_up(N, t.BN) * t.WN)};
             best_cycles = cycles;
         }
     }
@@ -254,9 +257,10 @@ void run_tile(const bf16* A, const bf16* B, const Epilogue& epilogue, float* row
 }
 template <bool TA, bool TB, class Epilogue>
 void run(const bf16* A, const bf16* B, const Epilogue& epilogue, float* row_sums, int M, int N, int K, const Plan& plan, Stream stream) {
-    if (plan.tile == 0) run_tile<TA, TB, Large>(A, B, epilogue, row_sums, M, N, K, plan, stream);
-    else if (plan.tile == 1) run_tile<TA, TB, Medium>(A, B, epilogue, row_sums, M, N, K, plan, stream);
-    else run_tile<TA, TB, Small>(A, B, epilogue, row_sums, M, N, K, plan, stream);
+    constexpr decltype(&run_tile<TA, TB, Small, Epilogue>) kRun[] = {       // in the order of kTiles
+        run_tile<TA, TB, Large>, run_tile<TA, TB, Medium>, run_tile<TA, TB, Small>,
+        run_sm90<TA, TB, Wide>, run_sm90<TA, TB, Fitting>, run_sm90<TA, TB, PingPong>};
+    kRun[plan.tile](A, B, epilogue, row_sums, M, N, K, plan, stream);
 }
 
 void check(const char* op, int N, int C, int OC) {
@@ -306,7 +310,7 @@ void matmul_backward_params(float* dweight, float* dbias, const floatX* dout, co
     const Plan plan = choose(OC, C, N, 16);
     const bool split = plan.parts > 1;
     const size_t weights = size_t(OC) * size_t(C), parts = size_t(plan.parts);
-    const int turns = std::min(kTurns, div_up(C, kTiles[plan.tile].BN) * kTiles[plan.tile].WN), rows = plan.parts * turns;
+    const int rows = plan.parts * plan.turns;
 
     float* memory = nullptr;                                                   // (parts, OC, C) if there are several, then (parts, turns, OC)
     const size_t floats = (split ? parts * weights : 0) + (dbias ? size_t(rows) * size_t(OC) : 0);

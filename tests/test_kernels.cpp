@@ -349,6 +349,60 @@ TEST(matmul_large_tiles) {
     }
 }
 
+// Every product by each tile of the CUDA backend (the last three need a Hopper GPU), whatever the shape: what ends inside a tile and a
+// stage, parts of a long sum, more steps than a ring has stages.
+static void matmuls_by(const char* tile, const Matmul& s) {
+    const size_t N = size_t(s.N), C = size_t(s.C), OC = size_t(s.OC);
+    const auto name = [&](const char* op) { return format("%s by %s N=%d C=%d OC=%d", op, tile, s.N, s.C, s.OC); };
+    {
+        Case c(name("matmul_gelu_forward"));
+        c.once = true;
+        Tensor &out = c.out(kX, N * OC), &pre = c.out(kX, N * OC), &inp = c.in(kX, operands(N * C, true));
+        Tensor &weight = c.in(kX, operands(OC * C, true)), &bias = c.in(kX, operands(OC, true));
+        RUN(c, matmul_gelu_forward, out, pre, inp, weight, bias, s.N, s.C, s.OC);
+        c.same(pre);
+        c.near(out, 8, 1);
+    }
+    {
+        Case c(name("matmul_forward"));
+        c.once = true;
+        Tensor &out = c.out(kX, N * OC), &inp = c.in(kX, operands(N * C, true)), &weight = c.in(kX, operands(OC * C, true));
+        RUN(c, matmul_forward, out, inp, weight, static_cast<Tensor*>(nullptr), s.N, s.C, s.OC);
+        c.same(out);
+    }
+    {
+        Case c(name("matmul_backward_input"));
+        c.once = true;
+        Tensor &dinp = c.out(kX, N * C), &dout = c.in(kX, operands(N * OC, true)), &weight = c.in(kX, operands(OC * C, true));
+        RUN(c, matmul_backward_input, dinp, dout, weight, s.N, s.C, s.OC);
+        c.same(dinp);
+    }
+    {
+        Case c(name("matmul_gelu_backward_input"));
+        c.once = true;
+        Tensor &dpre = c.inout(kX, normal(N * C, 2)), &dout = c.in(kX, normal(N * OC)), &weight = c.in(kX, normal(OC * C));
+        RUN(c, matmul_gelu_backward_input, dpre, dout, weight, dpre, s.N, s.C, s.OC);
+        c.near(dpre, 8 + root(OC));
+    }
+    for (const bool accumulate : {false, true}) {
+        Case c(name("matmul_backward_params"));
+        c.once = true;
+        Tensor& dweight = accumulate ? c.inout(kFloat, integers(OC * C, -9, 9)) : c.out(kFloat, OC * C);
+        Tensor& dbias = accumulate ? c.inout(kFloat, integers(OC, -9, 9)) : c.out(kFloat, OC);
+        Tensor &dout = c.in(kX, operands(N * OC, true)), &inp = c.in(kX, operands(N * C, true));
+        RUN(c, matmul_backward_params, dweight, dbias, dout, inp, s.N, s.C, s.OC, accumulate);
+        c.same(dweight);
+        c.same(dbias);
+    }
+}
+TEST(matmul_by_tile) {
+    for (const char* tile : {"large", "medium", "small", "wide", "fitting", "pingpong"}) {
+        setenv("LOCKSTEP_TILE", tile, 1);
+        for (const Matmul& s : {Matmul{130, 72, 328}, Matmul{330, 136, 72}, Matmul{72, 520, 264}}) matmuls_by(tile, s);
+    }
+    unsetenv("LOCKSTEP_TILE");
+}
+
 TEST(gelu_forward) {
     for (const size_t n : {size_t(8), size_t(1000), size_t(40008)}) {
         Case c(format("gelu_forward n=%zu", n));

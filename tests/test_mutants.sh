@@ -7,7 +7,7 @@ orders="1 2 3 4 5 6"
 tests_of() {
     case $1 in
         attention*) echo attention_forward attention_backward attention_cached ;;
-        matmul) echo "matmul_backward_params_bias matmul_gelu_forward" ;;
+        matmul*) echo matmul_by_tile ;;
         update) echo clip_scale adamw_check ;;
         classifier) echo classifier sum_in_order ;;
         *) echo "$1" ;;
@@ -21,7 +21,8 @@ seen() {        # FILE:LINE TEST...
     echo "passes without it, in the random orders $orders"
     return 1
 }
-for file in layernorm.cu classifier.cu matmul.cu attention.cu attention.cuh attention_sm90.cu embedding.cu update.cu; do
+SIMT_SMS=2; export SIMT_SMS         # so that a persistent block has more than one tile
+for file in layernorm.cu classifier.cu matmul.cu matmul_sm90.cu attention.cu attention.cuh attention_sm90.cu embedding.cu update.cu; do
     for line in $(grep -nE '^[^/]*(__syncthreads|__syncwarp|bar_sync|mbar_wait|wgmma_wait(<[0-9]>)?)\(' "kernels/$file" | cut -d: -f1); do
         check "$file:$line" seen "$file:$line" $(tests_of ${file%.*})
     done

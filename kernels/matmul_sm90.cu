@@ -1,0 +1,211 @@
+// matmul_sm90.cu -- the matrix products of matmul.cu on Hopper: operands by TMA, products by wgmma.
+//
+//   out(m, n) = sum over k of A(m, k) B(n, k)       A, B in bf16, K-major or MN-major; see matmul.cu
+//
+//   Rates      a multiprocessor multiplies and adds 2048 pairs per cycle, but only by wgmma: mma.sync reaches 63 % of that (arXiv 2501.12084).
+//              m64n256k16 takes 128 cycles and reads A (2 KB) and B (8 KB) from shared memory, 80 of the 128 bytes there are per cycle;
+//              m64n160k16 88, m64n128k16 96; m64n64k16 128 would be all of it. A's share is what wide tiles save.
+//   Blocks     one per multiprocessor, as large as its shared memory, and it stays for all its tiles: loads for the next tile run while the
+//              last one is stored.
+//   Warps      one thread loads, through a ring of stages of 64 k; two warpgroups compute. setmaxnreg moves registers from those who
+//              load to those who compute: 40 and 232 of them, of which 128 are accumulators.
+//   Ping-pong  where k is short, storing a tile costs as much as an eighth of its products (about 1.3 us on an H100, 128 x 256): then each
+//              warpgroup has tiles of its own, and stores while the other one computes.
+//   Layouts    wgmma takes K-major and MN-major operands at the same rate: nothing is ever transposed in memory.
+//   Splitting  as in matmul.cu: parts of k are tiles of their own, in fp32, added in order by a second kernel. Nothing depends on which
+//              block computes a tile, nor on how many blocks there are.
+//   Sources    the structure is that of CUTLASS's warp-specialised kernels, DeepGEMM and fast.cu; PTX ISA, wgmma and mbarrier.
+//   Emulated   tests/emu runs all of it; LOCKSTEP_TILE=wide, fitting or pingpong takes that tile for every shape (tests/test_kernels.cpp).
+//   See        matmul.cu (which tile when), matmul_plan.cuh, epilogue.cuh, cuda.cuh (the instructions).
+#include "matmul_plan.cuh"
+#include <algorithm>
+
+namespace BACKEND {
+
+namespace {
+
+constexpr int kStep = 64;                     // k of a stage: 128 bytes, a row of the swizzle
+constexpr int kLine = 128;                    // bytes of such a row
+constexpr int kThreads = 384;                 // a warpgroup that loads, two that compute
+
+// One operand of a tile: WIDTH of mn by 64 k. K-major it is one box of WIDTH lines; MN-major it is a box of 64 lines for every 64 of mn.
+template <bool MN, int WIDTH> struct OperandSm90 {
+    static constexpr int kBoxes = MN ? div_up(WIDTH, 64) : 1, kBox = (MN ? 64 : WIDTH) * kLine, kBytes = kBoxes * kBox;
+    static constexpr int kNext16 = (MN ? 16 * kLine : 32) / 16;                  // to the next 16 k, in a descriptor's units of 16 bytes
+
+    static TensorMap map(const bf16* p, int mn, int k) {
+        return MN ? tensor_map(p, size_t(mn), size_t(k), size_t(mn), 64, 64) : tensor_map(p, size_t(k), size_t(mn), size_t(k), 64, WIDTH);
+    }
+    static DEVICE void load(unsigned char* to, const TensorMap* map, uint64_t* full, int mn, int k) {
+        for (int i = 0; i < kBoxes; i++) tma_load(to + i * kBox, map, full, MN ? mn + i * 64 : k, MN ? k : mn);
+    }
+    // Of the tile from row mn on, a multiple of 64.
+    static DEVICE uint64_t descriptor(const unsigned char* tile, int mn) { return wgmma_desc(tile + mn * kLine, kBox, 8 * kLine); }
+};
+
+// Where in the ring a thread is. A stage's barriers end one phase per trip round it.
+template <int STAGES> struct Ring {
+    int stage = 0;
+    unsigned parity = 0;                                                       // of the trip
+    DEVICE void advance(int steps) {
+        stage += steps;
+        parity ^= unsigned(stage / STAGES) & 1u;
+        stage %= STAGES;
+    }
+};
+
+// A tile and a part of k.
+struct Work { int m0, n0, tile_n, part, k0, steps; };
+template <class T> DEVICE Work work_of(int number, int M, int N, int K, int part) {
+    const int tiles_m = div_up(M, T::BM), tiles_n = div_up(N, T::BN), tiles = tiles_m * tiles_n;
+    const Place at = place_of(number % tiles, tiles_m, tiles_n);
+    const int k0 = number / tiles * part, k_end = K - k0 < part ? K : k0 + part;
+    return {at.m * T::BM, at.n * T::BN, at.n, number / tiles, k0, div_up(k_end - k0, kStep)};
+}
+
+// sums[x] += the rows of a stage of an MN-major A, as products with ones. In a group of its own: wgmma in both of two branches the compiler
+// would make wait for each other (C7515).
+template <class OperandA, int MT> DEVICE void sum_rows(float (&sums)[MT][4], const unsigned char* stage, int first_line, const unsigned char* ones) {
+    wgmma_fence();
+    UNROLL for (int k16 = 0; k16 < kStep / 16; k16++)
+        UNROLL for (int x = 0; x < MT; x++)
+            wgmma<8, true, false>(sums[x], OperandA::descriptor(stage, first_line + x * 64) + uint64_t(k16 * OperandA::kNext16),
+                                  wgmma_desc(ones, 0, 8 * kLine), true);
+    wgmma_commit();
+}
+
+// full[s]: the loads into stage s have landed. empty[s]: all who compute with it are done. Every warp says so for itself, because what a
+// warp has waited for says nothing of how far the other three of its warpgroup are.
+template <class T, bool TA, bool TB, class Epilogue>
+__global__ void __launch_bounds__(kThreads, 1)
+matmul_sm90_kernel(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, Epilogue epilogue, float* row_sums,
+                   int M, int N, int K, int part, int works, int turns) {
+    if (!kSm90a) return;
+    using OperandA = OperandSm90<TA, T::BM>;
+    using OperandB = OperandSm90<TB, T::BN>;
+    constexpr bool kSplits = TA;                                               // dweight
+    constexpr int kStage = OperandA::kBytes + OperandB::kBytes;
+    static_assert(kStage % 1024 == 0);
+    DYNAMIC_SHARED(stages);
+    SHARED(uint64_t, full, T::STAGES);
+    SHARED(uint64_t, empty, T::STAGES);
+    unsigned char* const ones = stages + T::STAGES * kStage;                   // 8 rows of 64, to sum rows by
+
+    if (threadIdx.x == 0) {
+        for (int s = 0; s < T::STAGES; s++) {
+            mbar_init(full + s, 1);
+            mbar_init(empty + s, T::kPingPong ? 4 : 8);
+        }
+        mbar_fence_init();
+    }
+    if constexpr (kSplits) {
+        if (threadIdx.x < 256) reinterpret_cast<unsigned*>(ones)[threadIdx.x] = 0x3f803f80u;
+        async_fence();
+    }
+    __syncthreads();
+
+    const int group = int(threadIdx.x) / 128, lane = int(threadIdx.x) % 32;
+    Ring<T::STAGES> ring;
+    if (group == 0) {
+        registers_down<40>();
+        if (threadIdx.x == 0)
+            for (int number = int(blockIdx.x); number < works; number += int(gridDim.x)) {
+                const Work work = work_of<T>(number, M, N, K, part);
+                for (int step = 0; step < work.steps; step++) {
+                    mbar_wait(empty + ring.stage, ring.parity ^ 1);            // on the first trip they pass at once
+                    mbar_arrive(full + ring.stage, kStage);
+                    unsigned char* const to = stages + ring.stage * kStage;
+                    OperandA::load(to, &map_a, full + ring.stage, work.m0, work.k0 + step * kStep);
+                    OperandB::load(to + OperandA::kBytes, &map_b, full + ring.stage, work.n0, work.k0 + step * kStep);
+                    ring.advance(1);
+                }
+            }
+        return;
+    }
+
+    registers_up<232>();
+    const int own = group - 1, first_line = T::kPingPong ? 0 : own * 64 * T::MT;       // of the warpgroup, in a tile
+    const int first_row = first_line + int(threadIdx.x) % 128 / 32 * 16 + lane / 4;     // of the thread
+    float acc[T::MT][T::BN / 2], sums[T::MT][4];
+    int turn_of = 0;                                                           // ping-pong: whose tile this is
+    for (int number = int(blockIdx.x); number < works; number += int(gridDim.x), turn_of ^= 1) {
+        const Work work = work_of<T>(number, M, N, K, part);
+        if constexpr (T::kPingPong) {
+            if (turn_of != own) {
+                ring.advance(work.steps);
+                continue;
+            }
+            // The other one has seen all its stages full. Before that, a wait could take an earlier trip's phase for the one it means.
+            if (number != int(blockIdx.x)) bar_sync(1 + own, 256);
+        }
+        // The tiles with these rows take turns at summing them, step by step; those beyond kTurns have none.
+        const bool sums_rows = kSplits && row_sums && work.tile_n < turns;
+        int until_turn = work.tile_n;                                          // steps
+        UNROLL for (int i = 0; i < 4 * T::MT; i++) sums[i / 4][i % 4] = 0;
+
+        uint64_t* release = nullptr;                                           // the stage whose products are not yet waited for
+        for (int step = 0; step < work.steps; step++) {
+            const bool my_turn = kSplits && sums_rows && until_turn == 0;
+            if constexpr (kSplits) until_turn = until_turn == 0 ? turns - 1 : until_turn - 1;
+            mbar_wait(full + ring.stage, ring.parity);
+            const unsigned char* const stage = stages + ring.stage * kStage;
+            const uint64_t b = OperandB::descriptor(stage + OperandA::kBytes, 0);
+            wgmma_fence();
+            UNROLL for (int k16 = 0; k16 < kStep / 16; k16++)
+                UNROLL for (int x = 0; x < T::MT; x++) {
+                    const uint64_t a = OperandA::descriptor(stage, first_line + x * 64) + uint64_t(k16 * OperandA::kNext16);
+                    wgmma<T::BN, TA, TB>(acc[x], a, b + uint64_t(k16 * OperandB::kNext16), step + k16 > 0);
+                }
+            wgmma_commit();
+            wgmma_wait<1>();                                                   // this step's products go on while the last one's stage is let go
+            if constexpr (kSplits)
+                if (my_turn) sum_rows<OperandA>(sums, stage, first_line, ones);
+            if (release && lane == 0) mbar_arrive(release);
+            release = empty + ring.stage;
+            ring.advance(1);
+        }
+        UNROLL for (int x = 0; x < T::MT; x++) wgmma_wait<0>(acc[x], sums[x]);
+        if (lane == 0) mbar_arrive(release);
+        if constexpr (T::kPingPong)
+            if (number + int(gridDim.x) < works) bar_arrive(2 - own, 256);
+
+        Epilogue mine = epilogue;
+        if constexpr (kSplits) {
+            mine.out += size_t(work.part) * size_t(M) * size_t(N);
+            if (sums_rows && lane % 4 == 0) {                                  // all eight columns are the same
+                float* const out = row_sums + (size_t(work.part) * size_t(turns) + size_t(work.tile_n)) * size_t(M);
+                UNROLL for (int r = 0; r < 2 * T::MT; r++) {
+                    const int m = work.m0 + first_row + r / 2 * 64 + r % 2 * 8;
+                    if (m < M) out[m] = sums[r / 2][r % 2 * 2];
+                }
+            }
+        }
+        UNROLL for (int x = 0; x < T::MT; x++)
+            store_sums(reinterpret_cast<const float(&)[1][T::BN / 8][4]>(acc[x]), mine, work.m0 + first_row + x * 64, work.n0, epilogue.starts());
+    }
+}
+
+}  // namespace
+
+template <bool TA, bool TB, class T, class Epilogue>
+void run_sm90(const bf16* A, const bf16* B, const Epilogue& epilogue, float* row_sums, int M, int N, int K, const Plan& plan, Stream stream) {
+    using OperandA = OperandSm90<TA, T::BM>;
+    using OperandB = OperandSm90<TB, T::BN>;
+    constexpr size_t kShared = size_t(T::STAGES) * (OperandA::kBytes + OperandB::kBytes) + (TA ? 1024 : 0);
+    const int works = div_up(M, T::BM) * div_up(N, T::BN) * plan.parts;
+    launch(matmul_sm90_kernel<T, TA, TB, Epilogue>, unsigned(std::min(works, multiprocessors())), kThreads, kShared, stream,
+           OperandA::map(A, M, K), OperandB::map(B, N, K), epilogue, row_sums, M, N, K, plan.part, works, plan.turns);
+}
+
+#define RUN(T, TA, TB, Epilogue) \
+    template void run_sm90<TA, TB, T>(const bf16*, const bf16*, const Epilogue&, float*, int, int, int, const Plan&, Stream);
+#define RUN_ALL(T) \
+    RUN(T, false, false, Store) RUN(T, false, false, StoreGelu) RUN(T, false, true, Store) RUN(T, false, true, StoreGeluBackward) \
+    RUN(T, true, true, StoreFloat)
+RUN_ALL(Wide)
+RUN_ALL(Fitting)
+RUN_ALL(PingPong)
+#undef RUN
+#undef RUN_ALL
+
+}  // namespace BACKEND
