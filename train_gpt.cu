@@ -577,7 +577,8 @@ static void write_run_files(const Trainer* t) {
 static void read_state(Trainer* t) {
     fault_point("load", 0, 0);
     const std::string where = path_join(t->run.checkpoint, "state.json");
-    const Json state = parse_json(read_file(where), where.c_str());
+    const std::string text = read_file(where);
+    const Json state = parse_json(text, where.c_str());
     if (const std::string hash = state.get_string("data_hash", where.c_str()); hash != t->data.train.hash)
         die(kExitUsage, "--data: %s: the data have changed: got %s, want %s as in %s; resume with the data the run began with",
             t->options.data.c_str(), t->data.train.hash.c_str(), hash.c_str(), where.c_str());
@@ -588,9 +589,9 @@ static void read_state(Trainer* t) {
     if (step > INT64_MAX || bad > 4) die(kExitBadContent, "%s: step %llu, bad_steps %llu: want less than 2^63 and 5", where.c_str(), (unsigned long long)step, (unsigned long long)bad);
     t->step = int64_t(step);
     t->bad_steps = int(bad);
-    if (const Json* const best = state.find("best_val")) best->as_double(&t->best_val);
-    for (const Json& x : state.find("norms") ? state.find("norms")->items : std::vector<Json>())
-        if (double norm; x.as_double(&norm) && std::isfinite(norm) && t->norms.size() < kSpikeWindow) t->norms.push_back(norm);
+    state.find("best_val").as_double(&t->best_val);
+    for (JsonItems i(state.find("norms")); i.next();)
+        if (double norm; i.value.as_double(&norm) && std::isfinite(norm) && t->norms.size() < kSpikeWindow) t->norms.push_back(norm);
     load_state(&t->ddp, t->run.checkpoint, true);
 }
 

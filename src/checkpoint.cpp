@@ -43,7 +43,7 @@ namespace {
 int get_size(const Json& config, const char* key, const char* what) {
     constexpr uint64_t kMost = 1 << 24;
     uint64_t n = 0;
-    const Json& v = config.at(key, what);
+    const Json v = config.at(key, what);
     if (!v.as_u64(&n) || n < 1 || n > kMost)
         die(kExitBadContent, "%s: %s: got %s, want an integer of 1..%llu", what, key, json_shown(v).c_str(),
             (unsigned long long)kMost);
@@ -51,19 +51,19 @@ int get_size(const Json& config, const char* key, const char* what) {
 }
 
 double get_rate(const Json& config, const char* key, double otherwise, const char* what) {
-    const Json* v = config.find(key);
+    const Json v = config.find(key);
     if (!v) return otherwise;
     double x;
-    if (!v->as_double(&x) || !(x >= 0 && x < 1))
-        die(kExitBadContent, "%s: %s: got %s, want a number in [0, 1)", what, key, json_shown(*v).c_str());
+    if (!v.as_double(&x) || !(x >= 0 && x < 1))
+        die(kExitBadContent, "%s: %s: got %s, want a number in [0, 1)", what, key, json_shown(v).c_str());
     return x;
 }
 
 // Absent is fine: Hugging Face's default is `want` in each case.
 void want_flag(const Json& config, const char* key, bool want, const char* what) {
-    const Json* v = config.find(key);
-    if (v && (v->kind != Json::boolean || v->flag != want))
-        die(kExitBadContent, "%s: %s: got %s, want %s, the only one this program knows", what, key, json_shown(*v).c_str(),
+    const Json v = config.find(key);
+    if (v && (v.kind() != Json::boolean || v.flag() != want))
+        die(kExitBadContent, "%s: %s: got %s, want %s, the only one this program knows", what, key, json_shown(v).c_str(),
             want ? "true" : "false");
 }
 }  // namespace
@@ -91,18 +91,18 @@ HfConfig parse_hf_config(std::string_view text, const char* what) {
     c.vocab_size = get_size(j, "vocab_size", what);
     if (c.channels % c.heads) die(kExitBadContent, "%s: n_head: got %d, want a divisor of n_embd = %d", what, c.heads, c.channels);
 
-    if (const Json* inner = j.find("n_inner"); inner && inner->kind != Json::null) {
+    if (const Json inner = j.find("n_inner"); inner.kind() != Json::null) {
         uint64_t n = 0;
-        if (!inner->as_u64(&n) || n != 4 * uint64_t(c.channels))
-            die(kExitBadContent, "%s: n_inner: got %s, want null or %d, four times n_embd", what, json_shown(*inner).c_str(),
+        if (!inner.as_u64(&n) || n != 4 * uint64_t(c.channels))
+            die(kExitBadContent, "%s: n_inner: got %s, want null or %d, four times n_embd", what, json_shown(inner).c_str(),
                 4 * c.channels);
     }
-    if (const Json* gelu = j.find("activation_function"); gelu && gelu->text != "gelu_new" && gelu->text != "gelu_pytorch_tanh")
+    if (const Json gelu = j.find("activation_function"); gelu && gelu.text() != "gelu_new" && gelu.text() != "gelu_pytorch_tanh")
         die(kExitBadContent, "%s: activation_function: got %s, want \"gelu_new\" or \"gelu_pytorch_tanh\"", what,
-            json_shown(*gelu).c_str());
+            json_shown(gelu).c_str());
     double eps = 1e-5;
-    if (const Json* v = j.find("layer_norm_epsilon"); v && (!v->as_double(&eps) || eps != 1e-5))
-        die(kExitBadContent, "%s: layer_norm_epsilon: got %s, want 1e-05", what, json_shown(*v).c_str());
+    if (const Json v = j.find("layer_norm_epsilon"); v && (!v.as_double(&eps) || eps != 1e-5))
+        die(kExitBadContent, "%s: layer_norm_epsilon: got %s, want 1e-05", what, json_shown(v).c_str());
     want_flag(j, "scale_attn_weights", true, what);
     want_flag(j, "tie_word_embeddings", true, what);
     want_flag(j, "scale_attn_by_inverse_layer_idx", false, what);
@@ -114,8 +114,7 @@ HfConfig parse_hf_config(std::string_view text, const char* what) {
         if (get_rate(j, key, 0.1, what) != c.dropout)
             warn("%s: %s differs from resid_pdrop; this program has one dropout, %g", what, key, c.dropout);
     uint64_t eot = 0;
-    const Json* eos = j.find("eos_token_id");
-    if (eos && eos->as_u64(&eot) && eot < uint64_t(c.vocab_size)) c.eot = int(eot);
+    if (j.find("eos_token_id").as_u64(&eot) && eot < uint64_t(c.vocab_size)) c.eot = int(eot);
     return c;
 }
 
@@ -278,10 +277,9 @@ std::string tokenizer_config_json(const CheckpointFiles& files) {
     line.add("model_max_length", parse_json(files.config_json, "config.json").get_u64("n_positions", "config.json"));
     if (files.eot < 0) return line.text() + "\n";
     const Json tokenizer = parse_json(files.tokenizer_json, "tokenizer.json");
-    const Json* added = tokenizer.find("added_tokens");
-    for (const Json& token : added ? added->items : std::vector<Json>())
-        if (token.get_u64("id", "tokenizer.json: added token") == uint64_t(files.eot)) {
-            const std::string text = token.get_string("content", "tokenizer.json: added token");
+    for (JsonItems token(tokenizer.find("added_tokens")); token.next();)
+        if (token.value.get_u64("id", "tokenizer.json: added token") == uint64_t(files.eot)) {
+            const std::string text = token.value.get_string("content", "tokenizer.json: added token");
             line.add("bos_token", text).add("eos_token", text).add("unk_token", text);
         }
     return line.text() + "\n";

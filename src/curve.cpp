@@ -26,7 +26,7 @@ Metrics read_metrics(const std::string& path) {
             if (!line.at("step", path.c_str()).as_u64(&step) || step > INT64_MAX) continue;
             if (event == "train" || event == "val") {
                 double loss = NAN;                       // null: the run had a NaN here
-                if (const Json* value = line.find("loss")) value->as_double(&loss);
+                line.find("loss").as_double(&loss);
                 add_loss(event == "train" ? &metrics.train : &metrics.val, int64_t(step), loss);
             } else if (event == "resume") {
                 for (LossPoints* points : {&metrics.train, &metrics.val}) drop_losses(points, int64_t(step));

@@ -95,11 +95,11 @@ void read_jsonl(const std::string& path, const Visit& visit) {
         if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
         const std::string what = format("data: %s: line %llu", path.c_str(), ull(number));
         const Json object = parse_json(line, what.c_str());
-        const Json* text = object.find("text");
-        if (!text || text->kind != Json::string)
+        const Json text = object.find("text");
+        if (text.kind() != Json::string)
             die(kExitBadContent, "%s: got %s, want an object with a string \"text\"", what.c_str(),
-                text ? "a \"text\" that is not a string" : object.kind == Json::object ? "no \"text\"" : "no object");
-        if (!text->text.empty()) visit(text->text);
+                text ? "a \"text\" that is not a string" : object.kind() == Json::object ? "no \"text\"" : "no object");
+        if (const std::string document = text.text(); !document.empty()) visit(document);
     }
 }
 

@@ -1,4 +1,5 @@
-// json.cpp -- a recursive descent parser of RFC 8259's grammar, and the few lines that write it.
+// json.cpp -- RFC 8259's grammar by recursive descent, used twice: to check a text, and to walk through what was checked; and the few
+// lines that write it.
 #include "json.h"
 #include <algorithm>
 #include <charconv>
@@ -8,17 +9,13 @@
 
 namespace {
 constexpr int kMaxDepth = 32;                           // of arrays and objects inside each other: the parser's recursion
-
-// Length of the UTF-8 character at text[at], 0 if there is none.
-size_t utf8_length(std::string_view text, size_t at) {
-    const Utf8Char c = decode_utf8(text.substr(at));
-    return c.valid ? c.length : 0;
-}
+constexpr uint32_t kEnd = UINT32_MAX;                   // for the quote that ends a string
 
 struct Parser {
     std::string_view text;
-    const char* what;
+    const char* what = "";
     size_t at = 0;
+    std::vector<uint32_t>* keys = nullptr;              // where those of the open objects are; null: they were compared before
 
     [[noreturn]] void fail(size_t where, const char* want) const {
         std::string got = "the end";
@@ -43,8 +40,7 @@ struct Parser {
         while (digit()) at++;
     }
 
-    std::string number() {
-        const size_t begin = at;
+    void number() {
         take('-');
         if (!take('0')) digits("a digit");
         if (digit()) fail(at, "no digit after a leading 0");
@@ -53,25 +49,23 @@ struct Parser {
             if (!take('+')) take('-');
             digits("a digit of the exponent");
         }
-        return std::string(text.substr(begin, at - begin));
     }
 
     uint32_t hex4() {
         uint32_t c = 0;
         for (int i = 0; i < 4; i++, at++) {
-            const char d = peek();
-            const size_t v = std::string_view("0123456789abcdefABCDEF").find(d);
+            const size_t v = std::string_view("0123456789abcdefABCDEF").find(peek());
             if (at >= text.size() || v == std::string_view::npos) fail(at, "four hexadecimal digits");
             c = c << 4 | uint32_t(v < 16 ? v : v - 6);
         }
         return c;
     }
 
-    void escape(std::string* out) {                     // after the backslash
+    uint32_t escape() {                                 // after the backslash
         const size_t begin = at - 1;
         static constexpr std::string_view kFrom = "\"\\/bfnrt", kTo = "\"\\/\b\f\n\r\t";
         const size_t simple = at < text.size() ? kFrom.find(text[at]) : std::string_view::npos;
-        if (simple != std::string_view::npos) { *out += kTo[simple]; at++; return; }
+        if (simple != std::string_view::npos) { at++; return uint32_t(kTo[simple]); }
         expect('u', "one of \" \\ / b f n r t u after the backslash");
         uint32_t c = hex4();
         if (c >= 0xD800 && c < 0xE000) {                // a pair of surrogates, or an error
@@ -80,83 +74,92 @@ struct Parser {
             if (low < 0xDC00 || low >= 0xE000) fail(begin, "a pair of surrogates, not one alone");
             c = 0x10000 + ((c & 0x3FF) << 10 | (low & 0x3FF));
         }
-        append_utf8(out, c);
+        return c;
     }
 
-    std::string string(const char* want) {
-        expect('"', want);
-        std::string out;
-        while (!take('"')) {
-            if (at >= text.size()) fail(at, "the quote that ends a string");
-            if ((unsigned char)text[at] < 0x20) fail(at, "control characters written as \\u00XX");
-            if (take('\\')) { escape(&out); continue; }
-            const size_t n = utf8_length(text, at);
-            if (n == 0) fail(at, "UTF-8");
-            out.append(text, at, n);
-            at += n;
+    // The next character of a string, or kEnd.
+    uint32_t character() {
+        if (at >= text.size()) fail(at, "the quote that ends a string");
+        const unsigned char c = (unsigned char)text[at];
+        if (c < 0x20) fail(at, "control characters written as \\u00XX");
+        if (c < 0x80) {
+            at++;
+            return c == '"' ? kEnd : c == '\\' ? escape() : c;
         }
-        return out;
+        const Utf8Char u = decode_utf8(text.substr(at));
+        if (!u.valid) fail(at, "UTF-8");
+        at += u.length;
+        return u.code;
     }
 
-    void array(Json* value, int depth) {
-        space();
-        if (take(']')) return;
-        do {
-            value->items.push_back(this->value(depth));
-            space();
-        } while (take(','));
-        expect(']', "',' or ']'");
+    void string(const char* want, std::string* out = nullptr) {
+        expect('"', want);
+        for (uint32_t c; (c = character()) != kEnd;)
+            if (out) append_utf8(out, c);
     }
 
-    void object(Json* value, int depth) {
+    void key() {
         space();
-        if (take('}')) return;
+        if (keys) keys->push_back(uint32_t(at));
+        string("a quoted key");
+        space();
+        expect(':', "':'");
+    }
+
+    void items(bool object, int depth) {                // of an object or array, behind its brace or bracket
+        const char close = object ? '}' : ']';
+        const size_t outer = keys ? keys->size() : 0;
+        space();
+        if (take(close)) return;
         do {
-            space();
-            std::string key = string("a quoted key");
-            space();
-            expect(':', "':'");
-            value->members.emplace_back(std::move(key), this->value(depth));
+            if (object) key();
+            value(depth);
             space();
         } while (take(','));
-        expect('}', "',' or '}'");
-        std::vector<std::string_view> keys;             // sorted: a vocabulary has 50,000 of them
-        keys.reserve(value->members.size());
-        for (const auto& member : value->members) keys.push_back(member.first);
-        std::sort(keys.begin(), keys.end());
-        const auto twice = std::adjacent_find(keys.begin(), keys.end());
-        if (twice != keys.end())
+        expect(close, object ? "',' or '}'" : "',' or ']'");
+        if (object && keys) check_keys(keys->begin() + ptrdiff_t(outer));
+    }
+
+    bool key_less(uint32_t a, uint32_t b) const {       // character by character, as it may be written in several ways
+        Parser x{text, what, a + 1}, y{text, what, b + 1};
+        uint32_t c, d;
+        do c = x.character(), d = y.character(); while (c == d && c != kEnd);
+        return c < d;
+    }
+
+    // Those of the object that ends here. Sorted: a vocabulary has 50,000 of them.
+    void check_keys(std::vector<uint32_t>::iterator first) {
+        std::sort(first, keys->end(), [&](uint32_t a, uint32_t b) { return key_less(a, b); });
+        const auto twice = std::adjacent_find(first, keys->end(), [&](uint32_t a, uint32_t b) { return !key_less(a, b); });
+        if (twice != keys->end())
             die(kExitBadContent, "%s: byte %zu: got key %s twice in the object that ends here, want each once", what, at - 1,
-                json_quote(*twice).c_str());
+                json_quote(Json{text.substr(*twice)}.text()).c_str());
+        keys->erase(first, keys->end());
     }
 
-    Json value(int depth) {
+    void value(int depth) {
         space();
-        Json v;
         const char c = peek();
         if (c == '{' || c == '[') {
             if (depth == kMaxDepth) fail(at, "at most 32 levels of nesting");
             at++;
-            v.kind = c == '{' ? Json::object : Json::array;
-            c == '{' ? object(&v, depth + 1) : array(&v, depth + 1);
-        } else if (c == '"') {
-            v.kind = Json::string;
-            v.text = string("a string");
-        } else if (c == '-' || digit()) {
-            v.kind = Json::number;
-            v.text = number();
-        } else if (c == 't' || c == 'f') {
-            v.kind = Json::boolean;
-            v.flag = c == 't';
-            word(v.flag ? "true" : "false");
-        } else if (c == 'n') {
-            word("null");
-        } else {
-            fail(at, "a value");
+            items(c == '{', depth + 1);
         }
-        return v;
+        else if (c == '"') string("a string");
+        else if (c == '-' || digit()) number();
+        else if (c == 't') word("true");
+        else if (c == 'f') word("false");
+        else if (c == 'n') word("null");
+        else fail(at, "a value");
     }
 };
+
+// A value as it is written.
+std::string_view raw(const Json& value) {
+    Parser parser{value.from};
+    if (value) parser.value(0);
+    return value.from.substr(0, parser.at);
+}
 
 // The value under a key is of the wrong type.
 [[noreturn]] void fail_type(const char* what, std::string_view key, const Json& value, const char* want) {
@@ -165,42 +168,88 @@ struct Parser {
 }  // namespace
 
 Json parse_json(std::string_view text, const char* what) {
-    Parser parser{text, what};
-    Json value = parser.value(0);
+    if (text.size() > UINT32_MAX) die(kExitBadContent, "%s: got %zu bytes of JSON, want less than 4 GiB", what, text.size());
+    std::vector<uint32_t> keys;
+    Parser parser{text, what, 0, &keys};
+    parser.space();
+    const size_t begin = parser.at;
+    parser.value(0);
     parser.space();
     if (parser.at != text.size()) parser.fail(parser.at, "nothing after the value");
+    return {text.substr(begin)};
+}
+
+bool JsonItems::next() {
+    Parser parser{rest};
+    bool more = true;
+    if (value) {                                        // rest begins with the value before
+        parser.value(0);
+        parser.space();
+        more = parser.take(',');
+    }
+    parser.space();
+    const char c = parser.peek();
+    if (!more || c == ']' || c == '}' || c == '\0') return rest = {}, value = {}, false;
+    if (object) key = {rest.substr(parser.at)}, parser.key();
+    parser.space();
+    rest.remove_prefix(parser.at);
+    value = {rest};
+    return true;
+}
+
+Json::Kind Json::kind() const {
+    switch (from.empty() ? 'n' : from[0]) {
+        case '{': return object;
+        case '[': return array;
+        case '"': return string;
+        case 'n': return null;
+        case 't': case 'f': return boolean;
+        default: return number;
+    }
+}
+
+std::string Json::text() const {
+    if (kind() != string) return std::string(raw(*this));
+    std::string out;
+    Parser{from}.string("", &out);
+    return out;
+}
+
+size_t Json::size() const {
+    size_t n = 0;
+    for (JsonItems i(*this); i.next();) n++;
+    return n;
+}
+
+Json Json::find(std::string_view key) const {
+    for (JsonItems i(*this); i.next();)
+        if (i.key && i.key.text() == key) return i.value;
+    return {};
+}
+
+Json Json::at(std::string_view key, const char* what) const {
+    const Json value = find(key);
+    if (!value)
+        die(kExitBadContent, "%s: %.*s: it is missing%s", what, int(key.size()), key.data(),
+            kind() == object ? "" : " (not an object)");
     return value;
 }
 
-const Json* Json::find(std::string_view key) const {
-    for (const auto& member : members)
-        if (member.first == key) return &member.second;
-    return nullptr;
-}
-
-const Json& Json::at(std::string_view key, const char* what) const {
-    const Json* value = find(key);
-    if (!value)
-        die(kExitBadContent, "%s: %.*s: it is missing%s", what, int(key.size()), key.data(),
-            kind == object ? "" : " (not an object)");
-    return *value;
-}
-
 std::string Json::get_string(std::string_view key, const char* what) const {
-    const Json& value = at(key, what);
-    if (value.kind != string) fail_type(what, key, value, "a string");
-    return value.text;
+    const Json value = at(key, what);
+    if (value.kind() != string) fail_type(what, key, value, "a string");
+    return value.text();
 }
 
 uint64_t Json::get_u64(std::string_view key, const char* what) const {
-    const Json& value = at(key, what);
+    const Json value = at(key, what);
     uint64_t x;
     if (!value.as_u64(&x)) fail_type(what, key, value, "an integer of 0..2^64-1");
     return x;
 }
 
 double Json::get_double(std::string_view key, const char* what) const {
-    const Json& value = at(key, what);
+    const Json value = at(key, what);
     double x;
     if (!value.as_double(&x)) fail_type(what, key, value, "a number that a double holds");
     return x;
@@ -208,9 +257,10 @@ double Json::get_double(std::string_view key, const char* what) const {
 
 // from_chars knows no locale, and says when a number does not fit. The end is checked: 1.0 and 1e3 are no integers here.
 template <class T> static bool read_number(const Json& value, T* out) {
-    const char* end = value.text.data() + value.text.size();
-    const auto result = std::from_chars(value.text.data(), end, *out);
-    return value.kind == Json::number && result.ec == std::errc() && result.ptr == end;
+    if (value.kind() != Json::number) return false;
+    const std::string_view text = raw(value);
+    const auto result = std::from_chars(text.data(), text.data() + text.size(), *out);
+    return result.ec == std::errc() && result.ptr == text.data() + text.size();
 }
 bool Json::as_u64(uint64_t* out) const { return read_number(*this, out); }
 bool Json::as_double(double* out) const { return read_number(*this, out) && std::isfinite(*out); }
@@ -220,25 +270,23 @@ bool Json::as_double(double* out) const { return read_number(*this, out) && std:
 std::string json_quote(std::string_view text) {
     std::string out = "\"";
     for (size_t at = 0; at < text.size();) {
-        const size_t n = utf8_length(text, at);
+        const Utf8Char u = decode_utf8(text.substr(at));
         const unsigned char c = (unsigned char)text[at];
         if (c == '"' || c == '\\') (out += '\\') += char(c);
         else if (c == '\n') out += "\\n";
         else if (c == '\r') out += "\\r";
         else if (c == '\t') out += "\\t";
         else if (c < 0x20 || c == 0x7F) out += format("\\u%04x", c);
-        else if (n == 0) out += "\xEF\xBF\xBD";         // U+FFFD for a byte that is no UTF-8
-        else out.append(text, at, n);
-        at += std::max<size_t>(n, 1);
+        else if (!u.valid) out += "\xEF\xBF\xBD";        // U+FFFD for a byte that is no UTF-8
+        else out.append(text, at, u.length);
+        at += u.valid ? u.length : 1;
     }
     return out + '"';
 }
 
 std::string json_shown(const Json& value) {
-    static const char* const names[] = {"null", "", "", "", "an array", "an object"};
-    if (value.kind == Json::string) return json_quote(value.text.substr(0, 60));
-    if (value.kind == Json::number) return value.text.substr(0, 60);
-    return value.kind == Json::boolean ? (value.flag ? "true" : "false") : names[value.kind];
+    if (value.kind() == Json::string) return json_quote(value.text().substr(0, 60));
+    return value.kind() == Json::array ? "an array" : value.kind() == Json::object ? "an object" : std::string(raw(value).substr(0, 60));
 }
 
 // %.17g and %.9g, the digits that give the same bits back, without printf's locale.

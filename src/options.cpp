@@ -380,6 +380,7 @@ std::string nearest(const std::string& word, const std::vector<std::string>& wor
     size_t best_distance = word.size() <= 3 ? 2 : std::max<size_t>(3, word.size() / 3 + 1);
     for (const std::string& w : words) {
         if (word.size() > 40) break;
+        if (std::max(word.size(), w.size()) - std::min(word.size(), w.size()) >= best_distance) continue;      // nor can the distance be less
         const size_t distance = edit_distance(word, w);
         if (distance < best_distance) best = w, best_distance = distance;
     }
@@ -653,9 +654,8 @@ std::string options_to_json(const Options& options) {
 
 void options_merge_saved(Options* options, const std::string& json, const std::string& path) {
     const Json root = parse_json(json, path.c_str());
-    const Json* inner = root.find("options");
-    const Json& object = inner ? *inner : root;
-    if (object.kind != Json::object)
+    const Json inner = root.find("options"), object = inner ? inner : root;
+    if (object.kind() != Json::object)
         die(kExitBadContent, "%s: got no JSON object, want one with the run's options", path.c_str());
     const bool resume = options->command == "train";
     std::string refused;
@@ -663,11 +663,11 @@ void options_merge_saved(Options* options, const std::string& json, const std::s
     for (const Row& row : table) {
         std::string key = row.name;
         std::replace(key.begin(), key.end(), '-', '_');
-        const Json* value = object.find(key);
+        const Json value = object.find(key);
         if (!value || row.on_resume == OnResume::local) continue;
         // Checked as if typed. What is unset (no --data, --vocab-size 0) stands in the file as in a fresh Options, and stays so.
-        const std::string text = value->kind == Json::boolean ? (value->flag ? "on" : "off") : value->text;
-        const bool kind_fits = value->kind == (is_text(row) ? Json::string : row.values == &flag ? Json::boolean : Json::number);
+        const std::string text = value.kind() == Json::boolean ? (value.flag() ? "on" : "off") : value.text();
+        const bool kind_fits = value.kind() == (is_text(row) ? Json::string : row.values == &flag ? Json::boolean : Json::number);
         Options saved;
         const bool unset = kind_fits && text == value_text(row, saved);
         const bool valid = kind_fits && set_value(row, &saved, text);

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <unordered_map>
 #include "common.h"
-#include "json.h"
 
 namespace {
 // GPT-2 1558M with both moments needs 150 KB of header. The format's own limit is 100 MB, which parsed JSON would multiply.
@@ -41,21 +40,22 @@ SafeTensor read_entry(const std::string& name, const Json& entry, const char* da
         die(kExitBadContent, "%s: dtype: got %s, want F32, F16, BF16 or another of the format's", where.c_str(),
             json_quote(t.dtype.substr(0, 40)).c_str());
 
-    const Json& shape = entry.at("shape", where.c_str());
-    if (shape.kind != Json::array || shape.items.size() > kMaxDims)
+    const Json shape = entry.at("shape", where.c_str());
+    const size_t dims = shape.size();
+    if (shape.kind() != Json::array || dims > kMaxDims)
         die(kExitBadContent, "%s: shape: want an array of at most %zu dimensions", where.c_str(), size_t(kMaxDims));
-    for (const Json& item : shape.items) {
+    t.shape.reserve(dims);
+    for (JsonItems i(shape); i.next();) {
         uint64_t dim;
-        if (!item.as_u64(&dim) || dim > kMaxDim)
+        if (!i.value.as_u64(&dim) || dim > kMaxDim)
             die(kExitBadContent, "%s: shape: got %s, want an integer of 0..2^32", where.c_str(),
-                json_quote(item.text.substr(0, 40)).c_str());
+                json_quote(i.value.text().substr(0, 40)).c_str());
         bytes = checked_mul(bytes, dim, where.c_str());
         t.shape.push_back(dim);
     }
 
-    const Json& offsets = entry.at("data_offsets", where.c_str());
     uint64_t begin, end;
-    if (offsets.items.size() != 2 || !offsets.items[0].as_u64(&begin) || !offsets.items[1].as_u64(&end))
+    if (JsonItems i(entry.at("data_offsets", where.c_str())); !i.next() || !i.value.as_u64(&begin) || !i.next() || !i.value.as_u64(&end) || i.next())
         die(kExitBadContent, "%s: data_offsets: want [begin,end], two integers of 0..2^64-1", where.c_str());
     if (begin > end || end > data_bytes)
         die(kExitBadContent, "%s: data_offsets: got [%llu,%llu], want 0 <= begin <= end <= %llu, the bytes after the header",
@@ -94,8 +94,7 @@ std::string shape_text(const std::vector<uint64_t>& shape) {
     return text + "]";
 }
 
-std::vector<SafeTensor> parse_safetensors(const char* data, size_t size, const char* what,
-                                          std::vector<std::pair<std::string, std::string>>* metadata) {
+std::vector<SafeTensor> parse_safetensors(const char* data, size_t size, const char* what, Json* metadata) {
     if (size < 10) die(kExitBadContent, "%s: got %zu bytes, want at least 10: not a safetensors file", what, size);
     uint64_t length;
     std::memcpy(&length, data, 8);
@@ -106,23 +105,24 @@ std::vector<SafeTensor> parse_safetensors(const char* data, size_t size, const c
     if (data[8] != '{')
         die(kExitBadContent, "%s: byte 8: got 0x%02x, want '{', the header's first byte", what, (unsigned char)data[8]);
 
-    const Json header = parse_json({data + 8, size_t(length)}, (std::string(what) + ": header").c_str());
-    if (header.members.size() > kMaxTensors)
-        die(kExitBadContent, "%s: got %zu tensors, want at most %zu", what, header.members.size(), size_t(kMaxTensors));
+    const Json header = parse_json(std::string_view(data + 8, size_t(length)), (std::string(what) + ": header").c_str());
+    const size_t most_tensors = header.size();
+    if (most_tensors > kMaxTensors)
+        die(kExitBadContent, "%s: got %zu tensors, want at most %zu", what, most_tensors, size_t(kMaxTensors));
     const char* begin = data + 8 + length;
     const uint64_t data_bytes = size - 8 - length;
     std::vector<SafeTensor> tensors;
-    for (const auto& [name, entry] : header.members) {
-        if (name != "__metadata__") {
-            tensors.push_back(read_entry(name, entry, begin, data_bytes, what));
+    tensors.reserve(most_tensors);
+    for (JsonItems i(header); i.next();) {
+        if (const std::string name = i.key.text(); name != "__metadata__") {
+            tensors.push_back(read_entry(name, i.value, begin, data_bytes, what));
             continue;
         }
-        if (entry.kind != Json::object) die(kExitBadContent, "%s: __metadata__: want an object of strings", what);
-        for (const auto& [key, value] : entry.members) {
-            if (value.kind != Json::string)
-                die(kExitBadContent, "%s: __metadata__: %s: want a string", what, json_quote(key.substr(0, 40)).c_str());
-            if (metadata) metadata->emplace_back(key, value.text);
-        }
+        if (i.value.kind() != Json::object) die(kExitBadContent, "%s: __metadata__: want an object of strings", what);
+        for (JsonItems m(i.value); m.next();)
+            if (m.value.kind() != Json::string)
+                die(kExitBadContent, "%s: __metadata__: %s: want a string", what, json_quote(m.key.text().substr(0, 40)).c_str());
+        if (metadata) *metadata = i.value;
     }
     check_contiguous(&tensors, begin, data_bytes, what);
     return tensors;

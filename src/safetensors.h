@@ -10,17 +10,17 @@
 #include <vector>
 #include "arena.h"
 #include "file.h"
+#include "json.h"
 
 struct SafeTensor { std::string name, dtype; std::vector<uint64_t> shape; const char* data; uint64_t bytes; };
 struct SafeTensors {
     MappedFile file;
     std::vector<SafeTensor> tensors;                                // in the order of their data
-    std::vector<std::pair<std::string, std::string>> metadata;
+    Json metadata;                                                  // an object of strings, or nothing; in the file
     const SafeTensor* find(const std::string& name) const;
 };
 SafeTensors open_safetensors(const std::string& path);              // 66; 65 if anything in it is not as above
-std::vector<SafeTensor> parse_safetensors(const char* data, size_t size, const char* what,
-                                          std::vector<std::pair<std::string, std::string>>* metadata);
+std::vector<SafeTensor> parse_safetensors(const char* data, size_t size, const char* what, Json* metadata);
 // n values of F32, F16 or BF16 at `data` (any alignment) as floats; false for another dtype.
 bool convert_to_floats(float* out, const char* data, const std::string& dtype, size_t n);
 std::string shape_text(const std::vector<uint64_t>& shape);         // "[50257,768]"

@@ -5,6 +5,7 @@
 #include "tokenizer.h"
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstring>
 #include <unordered_map>
 #include <unordered_set>
@@ -313,59 +314,55 @@ struct JsonFile {
     Json root;
     std::string what;                                           // "tokenizer: PATH"
     Tokenizer t;
-    std::vector<const std::string*> texts;                      // of each token, in root
-    std::unordered_map<std::string_view, int> ids;
+    std::vector<const std::string*> texts;                      // of each token, in ids
+    std::unordered_map<std::string, int> ids;                   // -1: not read yet
 
     [[noreturn]] void fail(const std::string& field, const std::string& got, const std::string& want) const {
         die(kExitBadContent, "%s: %s: got %s, want %s", what.c_str(), field.c_str(), got.c_str(), want.c_str());
     }
-    static std::string show(const Json* x) { return is_null(x) ? "nothing" : json_shown(*x); }
-    static bool is_null(const Json* x) { return !x || x->kind == Json::null; }
-    void require(bool good, const std::string& field, const Json* got, const char* want) const {
+    static std::string show(const Json& x) { return x.kind() == Json::null ? "nothing" : json_shown(x); }
+    void require(bool good, const std::string& field, const Json& got, const char* want) const {
         if (!good) fail(field, show(got), want);
     }
 
-    // The tokens of model.vocab and those that added_tokens adds to it. n tokens with ids below n, none twice: none is left out.
+    void add_token(const std::string& field, const std::string& text, const Json& id) {
+        uint64_t i;
+        const size_t n = texts.size();
+        if (!id.as_u64(&i) || i >= n) fail(field, show(id), format("an id of 0..%zu, for %zu tokens", n - 1, n));
+        if (texts[i])
+            fail(field, format("id %s, that of %s too", id.text().c_str(), json_quote(texts[i]->substr(0, 60)).c_str()),
+                 "a different id for each token");
+        const auto entry = ids.find(text);
+        texts[i] = &entry->first;
+        entry->second = int(i);
+    }
+
+    // The tokens of model.vocab and those that added_tokens adds to it. n ids below n, none twice: none is left out.
     void read_tokens(const Json& model) {
-        const Json& vocab = model.at("vocab", (what + ": model").c_str());
-        require(vocab.kind == Json::object, "model.vocab", &vocab, "an object of tokens and their ids");
-        const Json* added = at("added_tokens");
-        require(is_null(added) || added->kind == Json::array, "added_tokens", added, "an array");
-        struct Entry { std::string field; const std::string* text; const Json* id; };
-        std::vector<Entry> entries;
-        std::unordered_map<std::string_view, const Json*> in_vocab;
-        for (const auto& [text, id] : vocab.members) {
-            entries.push_back({"model.vocab: " + json_quote(text.substr(0, 60)), &text, &id});
-            in_vocab[text] = &id;
-        }
-        std::unordered_set<std::string_view> names;
-        for (size_t k = 0; added && k < added->items.size(); k++) {
-            const std::string field = format("added_tokens[%zu]", k);
-            const Json &token = added->items[k], *content = token.find("content"), *id = token.find("id"), *flag = token.find("special");
-            require(content && content->kind == Json::string && !content->text.empty(), field + ".content", content, "a token's text");
-            require(id, field + ".id", id, "an id");
+        const Json vocab = model.at("vocab", (what + ": model").c_str()), added = root.find("added_tokens");
+        require(vocab.kind() == Json::object, "model.vocab", vocab, "an object of tokens and their ids");
+        require(added.kind() == Json::null || added.kind() == Json::array, "added_tokens", added, "an array");
+        for (JsonItems i(vocab); i.next();) ids[i.key.text()] = -1;
+        for (JsonItems i(added); i.next();)
+            if (const Json content = i.value.find("content")) ids[content.text()] = -1;
+        if (ids.empty()) fail("model.vocab", "no tokens", "at least one");
+        texts.resize(ids.size());
+        for (JsonItems i(vocab); i.next();) add_token("model.vocab: " + json_shown(i.key), i.key.text(), i.value);
+        std::unordered_set<std::string> names;
+        for (JsonItems i(added); i.next();) {
+            const std::string field = format("added_tokens[%zu]", names.size());
+            const Json content = i.value.find("content"), id = i.value.find("id"), flag = i.value.find("special");
+            const std::string text = content.text();
+            require(content.kind() == Json::string && !text.empty(), field + ".content", content, "a token's text");
+            require(bool(id), field + ".id", id, "an id");
             require(show(flag) == "true", field + ".special", flag, "true: no other added tokens are known here");
-            if (!names.insert(content->text).second) fail(field + ".content", show(content) + " again", "each token once");
-            const auto found = in_vocab.find(content->text);
-            if (found == in_vocab.end()) entries.push_back({field, &content->text, id});
-            else if (id->text != found->second->text) fail(field + ".id", show(id), found->second->text + ", as in model.vocab");
-            t.special.push_back({-1, content->text});
+            if (!names.insert(text).second) fail(field + ".content", show(content) + " again", "each token once");
+            if (ids[text] < 0) add_token(field, text, id);
+            else if (id.text() != std::to_string(ids[text])) fail(field + ".id", show(id), std::to_string(ids[text]) + ", as in model.vocab");
+            t.special.push_back({ids[text], text});
         }
-        const size_t n = entries.size();
-        if (n == 0) fail("model.vocab", "no tokens", "at least one");
-        texts.resize(n);
-        for (const Entry& e : entries) {
-            uint64_t id;
-            if (!e.id->as_u64(&id) || id >= n) fail(e.field, show(e.id), format("an id of 0..%zu, for %zu tokens", n - 1, n));
-            if (texts[id])
-                fail(e.field, "id " + e.id->text + ", that of " + json_quote(texts[id]->substr(0, 60)) + " too", "a different id for each token");
-            texts[id] = e.text;
-            ids[*e.text] = int(id);
-        }
-        for (Tokenizer::Special& s : t.special) {
-            s.id = ids[s.text];
+        for (const Tokenizer::Special& s : t.special)
             if (s.text == kEndOfText || t.special.size() == 1) t.eot = s.id;
-        }
     }
 
     // Each token's bytes, empty for special ones.
@@ -385,7 +382,7 @@ struct JsonFile {
         }
     }
 
-    int token_of_merge(const std::string& field, std::string_view text) const {
+    int token_of_merge(const std::string& field, const std::string& text) const {
         const auto found = ids.find(text);
         if (found == ids.end() || t.bytes[size_t(found->second)].empty())       // empty: a special token
             fail(field, json_quote(text.substr(0, 60)), "a token of model.vocab");
@@ -393,34 +390,35 @@ struct JsonFile {
     }
 
     void read_merges(const Json& merges) {
-        require(merges.kind == Json::array, "model.merges", &merges, "an array");
+        require(merges.kind() == Json::array, "model.merges", merges, "an array");
         std::unordered_map<uint64_t, size_t> seen;
-        for (size_t k = 0; k < merges.items.size(); k++) {
-            const Json& m = merges.items[k];
-            const std::string field = format("model.merges[%zu]", k);
-            std::string_view left, right;
-            if (m.kind == Json::string) {                       // "a b"; ["a", "b"] since tokenizers 0.20
-                const size_t space = m.text.find(' ');
-                require(space != std::string::npos, field, &m, "two tokens with a space between");
-                left = std::string_view(m.text).substr(0, space);
-                right = std::string_view(m.text).substr(space + 1);
+        for (JsonItems m(merges); m.next();) {
+            const std::string field = format("model.merges[%zu]", t.merges.size());
+            std::string left, right;
+            if (m.value.kind() == Json::string) {               // "a b"; ["a", "b"] since tokenizers 0.20
+                left = m.value.text();
+                const size_t space = left.find(' ');
+                require(space != std::string::npos, field, m.value, "two tokens with a space between");
+                right = left.substr(space + 1);
+                left.resize(space);
             } else {
-                require(m.items.size() == 2 && m.items[0].kind == Json::string && m.items[1].kind == Json::string, field, &m, "two tokens");
-                left = m.items[0].text;
-                right = m.items[1].text;
+                JsonItems pair(m.value);
+                for (std::string* side : {&left, &right}) {
+                    require(pair.next() && pair.value.kind() == Json::string, field, m.value, "two tokens");
+                    *side = pair.value.text();
+                }
+                require(!pair.next(), field, m.value, "two tokens");
             }
-            const std::string joined = std::string(left) + std::string(right);
-            const Tokenizer::Merge merge = {token_of_merge(field, left), token_of_merge(field, right), token_of_merge(field, joined)};
-            const auto [before, is_new] = seen.try_emplace(pair_key(merge.left, merge.right), k);
+            const Tokenizer::Merge merge = {token_of_merge(field, left), token_of_merge(field, right), token_of_merge(field, left + right)};
+            const auto [before, is_new] = seen.try_emplace(pair_key(merge.left, merge.right), t.merges.size());
             if (!is_new) fail(field, format("the pair of model.merges[%zu]", before->second), "each pair once");
             t.merges.push_back(merge);
         }
     }
 
-    const Json* at(std::string_view path) const {               // "model.type"; null if it is not there
+    Json at(std::string_view path) const {                      // "model.type"
         const size_t dot = path.rfind('.');
-        const Json* const x = dot == path.npos ? &root : at(path.substr(0, dot));
-        return x ? x->find(path.substr(dot + 1)) : nullptr;     // npos + 1 is 0
+        return (dot == path.npos ? root : at(path.substr(0, dot))).find(path.substr(dot + 1));     // npos + 1 is 0
     }
 
     // What this program does not do, by kind of tokenizer. `good`: as show() writes it, which says "nothing" for null too.
@@ -443,13 +441,12 @@ struct JsonFile {
     // The post-processor and the decoder are not asked: the one adds tokens around a text, which is the trainer's affair, and
     // decoding joins bytes.
     Tokenizer read() {
-        require(root.kind == Json::object, "the file", &root, "an object");
-        const Json& model = root.at("model", what.c_str());
-        const Json* type = model.find("type");                  // files of 2020 do not name it
+        require(root.kind() == Json::object, "the file", root, "an object");
+        const Json model = root.at("model", what.c_str()), type = model.find("type");                  // files of 2020 do not name it
         const bool characters = show(type) == R"("WordLevel")";
-        const bool bpe = show(type) == R"("BPE")" || (is_null(type) && model.find("merges"));
+        const bool bpe = show(type) == R"("BPE")" || (type.kind() == Json::null && model.find("merges"));
         require(characters || bpe, "model.type", type, "\"BPE\" (byte-level) or \"WordLevel\" (characters)");
-        require(is_null(at("normalizer")), "normalizer", at("normalizer"), "null");
+        require(at("normalizer").kind() == Json::null, "normalizer", at("normalizer"), "null");
         t.kind = characters ? Tokenizer::character : Tokenizer::bpe;
         t.name = characters ? "char" : path;
         check_fields();
@@ -553,11 +550,10 @@ Tokenizer read_tiktoken(std::string_view text, const std::string& path) {
         std::string_view rest = line.text, token = next_word(&rest, ' ');
         std::string bytes;
         line.require(token.size() < line.text.size() && from_base64(token, &bytes) && !bytes.empty(), "a token in base64, a space and its rank");
-        Json rank;                                              // for its strict reader of integers
-        rank.kind = Json::number;
-        rank.text = rest;
-        uint64_t id;
-        line.require(rank.as_u64(&id) && id < n, format("a rank of 0..%zu, for %zu tokens", n - 1, n));
+        uint64_t id = 0;
+        const char* const line_end = rest.data() + rest.size();
+        const auto [end, error] = std::from_chars(rest.data(), line_end, id);
+        line.require(error == std::errc() && end == line_end && id < n, format("a rank of 0..%zu, for %zu tokens", n - 1, n));
         line.require(line_of[id] == 0, format("a rank other than that of line %zu", line_of[id]));
         line.require(survives_split(bytes), "a token that GPT-2's split can give; only vocabularies of GPT-2's split can be used");
         const auto [before, is_new] = seen.try_emplace(bytes, number);

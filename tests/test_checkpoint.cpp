@@ -218,7 +218,7 @@ TEST(round_trip_with_odd_shapes) {
     const SafeTensors file = open_safetensors(dir / "m");
     EXPECT(file.find("row")->shape == (std::vector<uint64_t>{1, 5}) && file.find("scalar")->shape == std::vector<uint64_t>{1},
            "shapes");
-    EXPECT(file.metadata.size() == 1 && file.metadata[0].second == "pt", "metadata");
+    EXPECT(file.metadata.size() == 1 && file.metadata.get_string("format", "") == "pt", "metadata");
     std::vector<float> back(arena.n, NAN);
     read_safetensors(file, arena, "", back.data());
     for (size_t i = 0; i < arena.n; i++)
@@ -518,7 +518,8 @@ TEST(save_and_find) {
     EXPECT(back == s.w, "weights");
     EXPECT(resolve_model_folder(dir.path) == folder && resolve_model_folder(folder + "/") == folder, "resolve");
     EXPECT(read_hf_config(folder).vocab_size == int(kV), "config.json");
-    const Json tokenizer = parse_json(read_file(folder + "/tokenizer_config.json"), "t");
+    const std::string config = read_file(folder + "/tokenizer_config.json");
+    const Json tokenizer = parse_json(config, "t");
     EXPECT(tokenizer.get_string("eos_token", "t") == "<|endoftext|>" && tokenizer.get_u64("model_max_length", "t") == kT,
            "tokenizer_config.json");
 

@@ -52,11 +52,11 @@ const Sample samples[] = {
 std::string json_of(const Options& o, const std::string& name) {
     std::string key = name;
     for (char& c : key) if (c == '-') c = '_';
-    const Json all = parse_json(options_to_json(o), "config");
-    const Json* value = all.find(key);
+    const std::string all = options_to_json(o);
+    const Json value = parse_json(all, "config").find(key);
     if (!value) return "absent";
-    if (value->kind == Json::boolean) return value->flag ? "true" : "false";
-    return value->kind == Json::string ? json_quote(value->text) : value->text;
+    if (value.kind() == Json::boolean) return value.flag() ? "true" : "false";
+    return value.kind() == Json::string ? json_quote(value.text()) : value.text();
 }
 
 // Replaces stdout by a file for the time of f, and returns what was written.

@@ -252,7 +252,7 @@ TEST(gpt2_golden_unicode) {
         const Json line = parse_json(rest.substr(0, end), "golden");
         rest.remove_prefix(end + 1);
         std::vector<int> want;
-        for (const Json& id : line.at("ids", "golden").items) want.push_back(std::stoi(id.text));
+        for (JsonItems id(line.at("ids", "golden")); id.next();) want.push_back(std::stoi(id.value.text()));
         const std::string text = line.get_string("text", "golden");
         expect_tokens(encode(gpt2(), text), want, text);
         EXPECT(decode(gpt2(), want) == text, "decode");
@@ -262,12 +262,15 @@ TEST(gpt2_golden_unicode) {
 }
 
 TEST(gpt2_encoder_json) {
-    const Json want = parse_json(read_file(shared_file("gpt2_encoder.json")), "encoder.json"), got = parse_json(gpt2().to_json(), "to_json");
-    const Json* vocab = got.at("model", "model").find("vocab");
-    std::map<std::string, std::string> ids;
-    for (const auto& [token, id] : vocab->members) ids[token] = id.text;
-    EXPECT(ids.size() == 50257 && want.members.size() == 50257, "%zu", ids.size());
-    for (const auto& [token, id] : want.members) EXPECT(ids[token] == id.text, "%s: got %s, want %s", token.c_str(), ids[token].c_str(), id.text.c_str());
+    const std::string file = read_file(shared_file("gpt2_encoder.json")), ours = gpt2().to_json();
+    const auto ids = [](const Json& vocab) {
+        std::map<std::string, std::string> all;
+        for (JsonItems i(vocab); i.next();) all[i.key.text()] = i.value.text();
+        return all;
+    };
+    auto want = ids(parse_json(file, "encoder.json")), got = ids(parse_json(ours, "to_json").at("model", "model").find("vocab"));
+    EXPECT(want.size() == 50257 && got.size() == 50257, "%zu, %zu", want.size(), got.size());
+    for (const auto& [token, id] : want) EXPECT(got[token] == id, "%s: got %s, want %s", token.c_str(), got[token].c_str(), id.c_str());
 }
 
 TEST(gpt2_as_the_slow_reference) {
@@ -464,9 +467,10 @@ TEST(tokenizer_json_of_others) {
     // Merges as pairs.
     std::string pairs = json.substr(0, json.find("\"merges\":[")) + "\"merges\":[";
     const Json parsed = parse_json(json, "json");
-    for (const Json& m : parsed.find("model")->find("merges")->items) {
-        const size_t space = m.text.find(' ');
-        pairs += (pairs.back() == '[' ? "[" : ",[") + json_quote(m.text.substr(0, space)) + "," + json_quote(m.text.substr(space + 1)) + "]";
+    for (JsonItems i(parsed.find("model").find("merges")); i.next();) {
+        const std::string m = i.value.text();
+        const size_t space = m.find(' ');
+        pairs += (pairs.back() == '[' ? "[" : ",[") + json_quote(m.substr(0, space)) + "," + json_quote(m.substr(space + 1)) + "]";
     }
     expect_same(load(pairs + "]}}"), t, "merges as pairs");
     expect_same(load(replaced(json, "\"type\":\"BPE\",", "")), t, "model without a type");

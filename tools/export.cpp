@@ -158,8 +158,9 @@ void add_tokenizer(GgufHead* head, const Model& m) {
             "--gguf: %s: missing; a GGUF file contains its tokenizer, and this model was trained on tokens without text",
             path.c_str());
     const char* what = path.c_str();
-    const Json j = parse_json(map_file(path).text(), what);
-    const Json& model = j.at("model", what);
+    const MappedFile file = map_file(path);
+    const Json j = parse_json(file.text(), what);
+    const Json model = j.at("model", what);
     if (const std::string type = model.get_string("type", what); type != "BPE")
         die(kExitBadContent, "%s: model type: got %s, want \"BPE\", the only one that GGUF has for GPT-2", what,
             json_quote(type.substr(0, 40)).c_str());
@@ -172,20 +173,20 @@ void add_tokenizer(GgufHead* head, const Model& m) {
         tokens[id] = text;
         types[id] = type;
     };
-    for (const auto& [text, id] : model.at("vocab", what).members) {
+    for (JsonItems i(model.at("vocab", what)); i.next();) {
+        const std::string text = i.key.text();
         uint64_t n;
-        if (!id.as_u64(&n))
+        if (!i.value.as_u64(&n))
             die(kExitBadContent, "%s: token %s: its id is no integer", what, json_quote(text.substr(0, 40)).c_str());
         set(n, text, 1);
     }
-    if (const Json* added = j.find("added_tokens"))
-        for (const Json& t : added->items) set(t.get_u64("id", what), t.get_string("content", what), 3);
+    for (JsonItems i(j.find("added_tokens")); i.next();) set(i.value.get_u64("id", what), i.value.get_string("content", what), 3);
     for (size_t i = 0; i < V; i++)
         if (types[i] == 5) tokens[i] = "[UNUSED" + std::to_string(i) + "]";
     std::vector<std::string> merges;
-    for (const Json& merge : model.at("merges", what).items) {
-        const bool pair = merge.items.size() == 2;      // newer files have ["a","b"] for "a b"
-        merges.push_back(pair ? merge.items[0].text + " " + merge.items[1].text : merge.text);
+    for (JsonItems i(model.at("merges", what)); i.next();) {
+        merges.push_back(i.value.kind() == Json::string ? i.value.text() : "");
+        for (JsonItems pair(i.value); pair.next();) merges.back() += (merges.back().empty() ? "" : " ") + pair.value.text();  // newer files: ["a","b"] for "a b"
     }
     head->add_text("tokenizer.ggml.model", "gpt2");
     head->add_text("tokenizer.ggml.pre", "gpt-2");

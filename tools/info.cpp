@@ -68,7 +68,7 @@ void show_safetensors(const std::string& path) {
     size_t width = 6;
     for (const SafeTensor& t : file.tensors) width = std::max(width, t.name.size());
     say("%s: safetensors, %s bytes, %zu tensors", path.c_str(), with_commas(file.file.size).c_str(), file.tensors.size());
-    for (const auto& [key, value] : file.metadata) say("  metadata %s = %s", key.c_str(), value.substr(0, 200).c_str());
+    for (JsonItems i(file.metadata); i.next();) say("  metadata %s = %s", i.key.text().c_str(), i.value.text().substr(0, 200).c_str());
     if (!file.tensors.empty())
         say("  %-*s %-7s %-16s %10s %10s %10s", int(width), "tensor", "dtype", "shape", "mean", "std", "max abs");
     for (const SafeTensor& t : file.tensors) {
@@ -290,18 +290,19 @@ void show_hf_config(const std::string& path, std::string_view text) {
 void show_json(const std::string& path) {
     const MappedFile file = map_file(path);
     const Json j = parse_json(file.text(), path.c_str());
-    const Json* model = j.find("model");
-    if (j.find("added_tokens") || (model && model->find("vocab"))) return show_tokenizer(path);
+    if (j.find("added_tokens") || j.find("model").find("vocab")) return show_tokenizer(path);
     if (j.find("model_type") || j.find("n_layer")) return show_hf_config(path, file.text());
     std::string keys;
-    for (size_t i = 0; i < std::min<size_t>(j.members.size(), 12); i++) keys += (i ? ", " : "") + j.members[i].first.substr(0, 40);
-    const Json* const options = j.find("options");      // a vocabulary has words such as "options" and "step" among thousands
-    const bool run = (options && options->kind == Json::object && !j.find("step")) || (j.find("seq_len") && j.find("heads"));
-    if (!run && !(j.find("step") && j.members.size() <= 64))
+    size_t members = 0;
+    for (JsonItems i(j); i.next(); members++)
+        if (members < 12) keys += (members ? ", " : "") + i.key.text().substr(0, 40);
+    const Json options = j.find("options");      // a vocabulary has words such as "options" and "step" among thousands
+    const bool run = (options.kind() == Json::object && !j.find("step")) || (j.find("seq_len") && j.find("heads"));
+    if (!run && !(j.find("step") && members <= 64))
         die(kExitBadContent, "%s: JSON, but no tokenizer, model config, run config or state; its keys: %s", path.c_str(),
             keys.empty() ? "none" : keys.c_str());
     say("%s: %s: %s%s", path.c_str(), run ? "a run's config" : "a checkpoint's state", keys.c_str(),
-        j.members.size() > 12 ? ", ..." : "");
+        members > 12 ? ", ..." : "");
 }
 
 // ---------------------------------------------------------------------------------------------------------- folders
