@@ -3,11 +3,14 @@
 // Compiled once per backend (namespace BACKEND); main.cpp calls train of the one it chose. Every rank runs this same code;
 // rank 0 also writes. Keep models/gpt.h (the tensors) and kernels/kernels.h (the operations) open beside it.
 #include <algorithm>
+#include <bit>
+#include <cfloat>
 #include <cmath>
 #include <cstring>
 #include <ctime>
 #include <memory>
 #include <unistd.h>
+#include <utility>
 #include "checkpoint.h"
 #include "choose.h"
 #include "common.h"
@@ -128,7 +131,8 @@ struct Trainer {
     int G, leaf_begin, leaf_end;        // leaves of a step, and this rank's
     int64_t step = 0;                   // updates done
     int bad_steps = 0;                  // in a row, without a finite gradient
-    std::vector<double> norms;          // --skip-spikes: of the last kSpikeWindow steps that were finite, oldest first
+    std::vector<double> norms, losses;  // --skip-spikes: of the last kSpikeWindow steps where they were finite, oldest first
+    bool loss_spike = false;            // the step under way has one: it is skipped
     int failed_saves = 0;               // in a row
     double save_stall = 0;              // seconds training stood still for the save under way
     double eval_seconds = 0;            // evaluations and samples
@@ -139,7 +143,7 @@ struct Trainer {
     double flops_per_token;
 };
 
-struct StepResult { double loss, norm, lr; uint32_t requests; bool skipped, spike, saved; };
+struct StepResult { double loss, norm, lr; uint32_t requests; bool skipped, saved; const char* spike; };     // spike: what was one, or null
 
 }  // namespace
 
@@ -147,14 +151,18 @@ static double learning_rate(const Options& o, int64_t step) {
     return o.lr * schedule_fraction(o.schedule, step, o.steps, o.warmup_steps, o.final_lr_frac);
 }
 
-// The largest norm that is no spike; 0: any. A skipped one counts too, so that a norm that has changed for good is accepted after a while.
-constexpr size_t kSpikeWindow = 128, kLeastNorms = 64;
-static float spike_limit(const Trainer* t) {
-    if (t->options.skip_spikes <= 0 || t->norms.size() < kLeastNorms) return 0;
+// The largest norm or loss that is no spike; 0: any. A skipped one counts too, so that one that has changed for good is accepted after a while.
+constexpr size_t kSpikeWindow = 128, kLeastBefore = 64;
+static float spike_limit(const Trainer* t, const std::vector<double>& before) {
+    if (t->options.skip_spikes <= 0 || before.size() < kLeastBefore) return 0;
     double mean = 0, square = 0;
-    for (const double x : t->norms) mean += x / double(t->norms.size());
-    for (const double x : t->norms) square += (x - mean) * (x - mean) / double(t->norms.size());
+    for (const double x : before) mean += x / double(before.size());
+    for (const double x : before) square += (x - mean) * (x - mean) / double(before.size());
     return float(mean + t->options.skip_spikes * std::sqrt(square));
+}
+static void remember(std::vector<double>* before, double x) {
+    if (std::isfinite(x)) before->push_back(x);
+    if (before->size() > kSpikeWindow) before->erase(before->begin());
 }
 
 static size_t leaf_tokens(const Trainer* t) { return size_t(t->options.batch_size) * size_t(t->options.seq_len); }
@@ -176,7 +184,7 @@ static void fault(Trainer* t, const char* point, float* data, size_t n) {
     ddp_settle(&t->ddp);
     uint32_t bits;
     copy_to_host(&bits, data + damage.index, sizeof bits, nullptr);
-    bits = damage.kind == Damage::nan ? 0x7fc00000u : bits ^ 1u << 20;
+    bits = damage.kind == Damage::nan ? 0x7fc00000u : damage.kind == Damage::big ? std::bit_cast<uint32_t>(1e6f) : bits ^ 1u << 20;
     copy_to_device(data + damage.index, &bits, sizeof bits, nullptr);
     stream_sync(nullptr);
 }
@@ -274,6 +282,20 @@ static void leaf_step(Trainer* t, int leaf, bool audit) {
     gpt_forward_backward(&t->model, t->results + k, tokens, targets, in_lane > 0, state_of(t), uint32_t(leaf), k == 0 ? needed : nullptr, ready, &context, nullptr);
 }
 
+// The loss of the step now on its way, before the update: the same sum on all ranks, in the order of the leaves.
+static bool is_loss_spike(Trainer* t) {
+    wait_for(t, t->marks[1], "forward and backward");
+    if (fault_point("loss", t->comm->rank, t->step).kind == Damage::big) t->host_results[0] *= 100;
+    std::vector<double> leaves(static_cast<size_t>(t->G));
+    comm_allgather(t->comm, leaves.data(), t->host_results, size_t(t->leaf_end - t->leaf_begin) * sizeof(double));
+    double loss = 0;
+    for (const double x : leaves) loss += x;
+    loss /= double(t->options.total_batch_size);
+    const float limit = spike_limit(t, t->losses);
+    remember(&t->losses, loss);
+    return limit > 0 && loss > double(limit);
+}
+
 // THE STEP, what the device has to do for it: gradients of this rank's lanes, their sum over all lanes, the norm, the update. A GPU is
 // given all of it before the host waits for the losses and the norm.
 static void compute_step(Trainer* t, bool audit) {
@@ -308,6 +330,11 @@ static void compute_step(Trainer* t, bool audit) {
     ddp_reduce_finish(ddp);
     // A gradient that is not finite would destroy the weights: all ranks see the same norm, and skip the update together. (A loss
     // that is not finite makes such a gradient.)
+    t->loss_spike = o.skip_spikes > 0 && is_loss_spike(t);
+    if (t->loss_spike) {                                // no norm is small enough
+        static constexpr float kNone = FLT_MIN;
+        copy_to_device(&state_of(t)->norm_limit, &kNone, sizeof kNone, ddp->stream);
+    }
     ddp_clip(ddp, state_of(t), t->results + mine, o.grad_clip, double(o.total_batch_size));
     copy_to_host_later(t->host_results + mine, t->results + mine, sizeof(double), ddp->stream);
     mark_set(t->marks[2], ddp->stream);
@@ -334,10 +361,10 @@ static bool launch_step(Trainer* t) {
     return false;
 }
 
-// The first step makes room and connections; faults, audits and traces want the host in the middle.
+// The first step makes room and connections; faults, audits, traces and --skip-spikes want the host in the middle.
 static bool is_plain(const Trainer* t, bool audit) {
     const auto fault = [&](const char* point) { return fault_ahead(point, t->comm->rank, t->step); };
-    return !t->graph || t->steps_here == 0 || audit || t->trace || fault("bwd") || fault("reduce");
+    return !t->graph || t->steps_here == 0 || audit || t->trace || t->options.skip_spikes > 0 || fault("bwd") || fault("reduce");
 }
 
 static StepResult train_step(Trainer* t) {
@@ -353,7 +380,7 @@ static StepResult train_step(Trainer* t) {
     StepState* const state = t->host_state + t->step % 2;
     *state = {.seed = o.seed, .step = uint32_t(t->step), .lr = float(result.lr), .grad_scale = 0,
               .bias1 = float(1 - std::pow(o.beta1, double(t->step + 1))), .bias2 = float(1 - std::pow(o.beta2, double(t->step + 1))),
-              .norm_limit = spike_limit(t)};
+              .norm_limit = spike_limit(t, t->norms)};
     fault_point("fwd", t->comm->rank, t->step);
     comm_progress(t->comm, t->step, "forward and backward");
     load_batches(t);
@@ -372,9 +399,8 @@ static StepResult train_step(Trainer* t) {
     if (kOnGpu) comm_progress(t->comm, t->step, "update");
     result.norm = t->host_results[mine];                // of the mean gradient
     result.skipped = !std::isfinite(result.norm);
-    result.spike = state->norm_limit > 0 && result.norm > double(state->norm_limit);
-    if (o.skip_spikes > 0 && !result.skipped) t->norms.push_back(result.norm);
-    if (t->norms.size() > kSpikeWindow) t->norms.erase(t->norms.begin());
+    result.spike = t->loss_spike ? "loss" : state->norm_limit > 0 && result.norm > double(state->norm_limit) ? "gradient norm" : nullptr;
+    if (o.skip_spikes > 0) remember(&t->norms, result.norm);
     fault(t, "opt", ddp->own_master, ddp->own_n);
     fault(t, "opt_m", ddp->own_m, ddp->own_n);
     fault(t, "opt_v", ddp->own_v, ddp->own_n);
@@ -438,11 +464,14 @@ static CheckpointFiles checkpoint_files(Trainer* t) {
     if (t->data.tokenizer.kind != Tokenizer::none) files.tokenizer_json = t->data.tokenizer.to_json();
     Options options = t->options;
     options.vocab_size = t->data.vocab_size;        // as config.json has it, so that a resumed run's checkpoints are the same bytes
-    std::string norms;
-    for (const double x : t->norms) norms += (norms.empty() ? "" : ",") + json_number(x);
+    const auto list = [](const std::vector<double>& numbers) {
+        std::string text;
+        for (const double x : numbers) text += (text.empty() ? "[" : ",") + json_number(x);
+        return text.empty() ? "[]" : text + "]";
+    };
     files.state_json = JsonLine().add("version", 1).add("step", t->step).add("tokens", t->step * t->options.total_batch_size)
         .add("identity", options_identity(options)).add("data_hash", t->data.train.hash).add("val_hash", t->data.val.hash)
-        .add("bad_steps", t->bad_steps).add("best_val", t->best_val).raw("norms", "[" + norms + "]").text() + "\n";
+        .add("bad_steps", t->bad_steps).add("best_val", t->best_val).raw("norms", list(t->norms)).raw("losses", list(t->losses)).text() + "\n";
     files.eot = t->data.tokenizer.eot;
     files.arena = &t->arena;
     files.master = t->ddp.master; files.m = t->ddp.m; files.v = t->ddp.v;
@@ -590,8 +619,9 @@ static void read_state(Trainer* t) {
     t->step = int64_t(step);
     t->bad_steps = int(bad);
     state.find("best_val").as_double(&t->best_val);
-    for (JsonItems i(state.find("norms")); i.next();)
-        if (double norm; i.value.as_double(&norm) && std::isfinite(norm) && t->norms.size() < kSpikeWindow) t->norms.push_back(norm);
+    for (const auto& [name, numbers] : {std::pair{"norms", &t->norms}, std::pair{"losses", &t->losses}})
+        for (JsonItems i(state.find(name)); i.next();)
+            if (double x; i.value.as_double(&x)) remember(numbers, x);
     load_state(&t->ddp, t->run.checkpoint, true);
 }
 
@@ -651,10 +681,12 @@ static bool set_up(Trainer* t) {
     }
     comm_broadcast(comm, &t->step, sizeof t->step, 0);
     comm_broadcast(comm, &t->bad_steps, sizeof t->bad_steps, 0);
-    size_t norms = t->norms.size();
-    comm_broadcast(comm, &norms, sizeof norms, 0);
-    t->norms.resize(norms);
-    comm_broadcast(comm, t->norms.data(), norms * sizeof(double), 0);
+    for (std::vector<double>* const numbers : {&t->norms, &t->losses}) {
+        size_t n = numbers->size();
+        comm_broadcast(comm, &n, sizeof n, 0);
+        numbers->resize(n);
+        comm_broadcast(comm, numbers->data(), n * sizeof(double), 0);
+    }
     ddp_broadcast_state(&t->ddp);
     if (t->step >= o.steps) return false;
     t->saver = saver_create(comm, &t->arena, !kOnGpu, t->run.out_dir, o.keep);
@@ -746,8 +778,9 @@ static std::string run_steps(Trainer* t) {
             t->log->text("step %lld skipped: its loss or gradient is not finite (loss %g, norm %g)", (long long)(t->step - 1), r.loss, r.norm);
         }
         if (t->log && r.spike) {
-            t->log->event(JsonLine().add("event", "warn").add("step", t->step - 1).add("msg", format("skipped: gradient norm %g", r.norm)));
-            t->log->text("step %lld skipped: its gradient norm of %g is a spike (--skip-spikes %g)", (long long)(t->step - 1), r.norm, o.skip_spikes);
+            const std::string what = format("%s of %g", r.spike, *r.spike == 'l' ? r.loss : r.norm);
+            t->log->event(JsonLine().add("event", "warn").add("step", t->step - 1).add("msg", "skipped: " + what));
+            t->log->text("step %lld skipped: its %s is a spike (--skip-spikes %g)", (long long)(t->step - 1), what.c_str(), o.skip_spikes);
         }
         if (t->bad_steps == 5) die(kExitOther, "5 steps in a row without a finite gradient: lr %g, loss %g, norm %g; nothing of them was saved; try a smaller --lr", r.lr, r.loss, r.norm);
         if (t->log && t->step == 1 && o.init.empty()) t->log->text("        ln V = %.4f: a fresh model starts near it", std::log(double(t->data.vocab_size)));

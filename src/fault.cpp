@@ -35,9 +35,9 @@ Fault parse_one(std::string_view text, const char* all) {
             if (!value.empty()) f.argument = number(value, all);
         } else die(kExitUsage, "LOCKSTEP_FAULT: %s: unknown key \"%.*s\"; want rank, step, at, do, try", all, int(key.size()), key.data());
     }
-    for (const char* known : {"kill", "stop", "exit", "sleep", "eio", "nan", "flip"})
+    for (const char* known : {"kill", "stop", "exit", "sleep", "eio", "nan", "big", "flip"})
         if (f.action == known) return f;
-    die(kExitUsage, "LOCKSTEP_FAULT: %s: unknown action \"%s\"; want kill, stop, exit:N, sleep:S, eio, nan, flip:K", all, f.action.c_str());
+    die(kExitUsage, "LOCKSTEP_FAULT: %s: unknown action \"%s\"; want kill, stop, exit:N, sleep:S, eio, nan, big, flip:K", all, f.action.c_str());
 }
 
 std::vector<Fault> parse(const char* all) {
@@ -70,6 +70,7 @@ Damage fault_point(const char* point, int rank, int64_t step, size_t n) {
         if (fault.action == "sleep") sleep(unsigned(fault.argument));
         if (fault.action == "eio") die(kExitWrite, "write failed: Input/output error (LOCKSTEP_FAULT)");
         if (fault.action == "nan") return {Damage::nan, 0};
+        if (fault.action == "big") return {Damage::big, 0};
         if (fault.action == "flip") return {Damage::flip, size_t(fault.argument) % n};
     }
     return {};

@@ -120,7 +120,7 @@ const Row table[] = {
      "largest norm of the gradient; 0 = no limit"},
     {kOptimisation, "skip-spikes", "Z", &Options::skip_spikes, &not_minus, tuning, kTrain,
      "sl sg skip-update-lossz skip-update-gradz",
-     "skip a step whose gradient norm is Z standard deviations above the mean of the last 128; 0 = never"},
+     "skip a step whose loss or gradient norm is Z standard deviations above the mean of the last 128; 0 = never"},
     {kOptimisation, "seed", "N", &Options::seed, &any_seed, identity, kTrain | kSample,
      "random-seed manual-seed", "of weights, data order, dropout and samples"},
 

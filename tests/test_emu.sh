@@ -47,6 +47,12 @@ hopper() {
     job=$job_all
     same "$tmp/hopper_1" "$tmp/hopper_2" && ! same "$tmp/hopper_1" "$tmp/portable" >/dev/null && near "$tmp/hopper_1" "$tmp/portable" 1e-3
 }
+# A spike of the norm and one of the loss, which the host sees before the update: the same steps are skipped on two emulated GPUs as on one.
+spikes="--device gpu --preset nano --layers 1 --heads 1 --channels 16 --seq-len 8 --batch-size 1 --total-batch-size 16 --lr 1e-5 --schedule constant --skip-spikes 8
+    --data tests/golden/lines.txt --sample-every 0 --eval-every 0 --audit-every 0 --timeout 60 --steps 72 --save-every 72"
+spike() { LOCKSTEP_FAULT="rank=0,step=66,at=bwd,do=big;rank=0,step=69,at=loss,do=big" $emu $spikes --np $1 --out-dir "$tmp/spike_$1" >"$tmp/spike_$1.log" 2>&1 &&
+    [ "$(sed -n 's/^.*step \([0-9]* skipped: its [a-z ]*\) of .*/\1/p' "$tmp/spike_$1.log" | tr '\n' ';')" = "66 skipped: its gradient norm;69 skipped: its loss;" ] && same "$tmp/spike_1" "$tmp/spike_$1"; }
+for n in 1 2; do check "spikes are skipped, $n" spike $n; done
 # Two hosts of two ranks: both stages of the reduction.
 hosts() {
     for r in 0 1 2 3; do
