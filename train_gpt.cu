@@ -820,15 +820,15 @@ int train(Options options, Comm* comm, Run run) {
         t.log->event(JsonLine().add("event", "done").add("step", t.step).add("code", code).add("why", why).add(spent_time(&t)));
         t.log->sync();
     };
-    std::string reason;
-    try {
-        reason = run_steps(&t);
-    } catch (const Error& e) {
-        done(e.code, e.message);
+    const auto give_up = [&](int code, const std::string& why) {
+        try { done(code, why); } catch (const std::exception&) {}       // no memory for that
         comm_progress(comm, -1, "checkpoint");
-        saver_destroy(t.saver);                 // a checkpoint under way is of a step before: it is completed
-        throw;
-    }
+        saver_destroy(t.saver);                 // a checkpoint under way is of a step before: it is completed, while the log is there
+    };
+    std::string reason;
+    try { reason = run_steps(&t); }
+    catch (const Error& e) { give_up(e.code, e.message); throw; }
+    catch (const std::exception& e) { give_up(kExitOther, e.what()); throw; }       // no memory
     set_error_step(-1);
     const bool stopped = !reason.empty();
     if (t.log && stopped) t.log->text("stopped on request (%s) at step %lld, saved; go on with: %s --resume %s", reason.c_str(), (long long)t.step, typed_program(), shell_quote(t.run.out_dir).c_str());
