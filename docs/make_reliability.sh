@@ -1,6 +1,6 @@
 #!/bin/sh
 # make_reliability.sh -- writes docs/reliability.md to standard output: the figures are what the tests print now. Root for the rows with
-# network namespaces. FUZZ_SECONDS per reader (10), POINTS per kind of failure (12), SOAK_SECONDS (300): a longer run is a stronger statement.
+# network namespaces. FUZZ_SECONDS per reader (10), POINTS per kind of failure (12), SOAK_SECONDS (300), CUTS (200): a longer run is a stronger statement.
 cd "$(dirname "$0")/.." || exit 1
 export FUZZ_SECONDS="${FUZZ_SECONDS:-10}"
 log=$(mktemp)
@@ -23,7 +23,7 @@ echo "| broken and hostile files of every format, given to the program | $(found
 measure tests/fuzz/run.sh
 echo "| bytes made by a fuzzer, for $(grep -c '^ok' "$log") readers of files and messages (address and undefined-behaviour sanitizers) | $(sed -n 's/^ok .*: \([0-9]*\) runs.*/\1/p' "$log" | awk '{ n += $1 } END { print n }') inputs, $FUZZ_SECONDS s each | $verdict | \`ninja fuzz\` |"
 measure build/tests/checkpoint every_
-echo "| every bit of a checkpoint's small files and a sample of its large ones flipped; every length cut | all | every one found: $verdict | \`build/tests/checkpoint every_\` |"
+echo "| one bit of a checkpoint flipped, anywhere, in each file, in each byte of DONE; files cut short, at each byte where they are small | 1,000 anywhere, 10 in each file | every one found: $verdict | \`build/tests/checkpoint every_\` |"
 measure build/tests/checkpoint kill_9
 echo "| kill -9 at a random moment of a loop of saves | $(found ' over \([0-9]* kills\)') | the newest announced checkpoint is whole: $verdict | \`build/tests/checkpoint kill_9\` |"
 measure tests/test_failures.sh
@@ -35,13 +35,16 @@ echo "| the cable between two hosts pulled in the middle of a step | 1 | both en
 SOAK_SECONDS="${SOAK_SECONDS:-300}" && export SOAK_SECONDS
 measure tests/soak.sh
 echo "| random faults (killed, stopped, ended, an I/O error) in every phase of a step and of a save, 1 to 4 ranks | $(found "soak: \([0-9]* runs\)") with $(found ' \([0-9]* faults\),') | $(found ' s: \(.* other bits\)'): $verdict | \`ninja soak\` |"
+CUTS="${CUTS:-200}" && export CUTS
+measure tests/powercut.sh
+echo "| the power fails while a run saves every step (ext4 in a file, shut down without a flush, half of them with data=writeback,noauto_da_alloc) | $(found 'power cuts: \([0-9]*\) ') | $(found ' announced, \([0-9]* with .*\)'); a program whose fsync does nothing does lose them: $verdict | \`tests/powercut.sh\` |"
 cat <<'END'
 
 What these do not show: drive caches that lie, NFS, a network that alters bytes and their CRC-32C alike, a GPU's memory (the audit of
 `--audit-every` is for that). N trials without a failure bound its rate by 3/N (95 %).
 
-Memory: the readers of token files take no more than twice a file's size; parsed JSON is a tree of up to 200 bytes for a byte of text, so
-what is parsed is bounded: 1 MiB of a safetensors header, 64 KiB of DONE, a line of a .jsonl.
+Memory: a reader takes no more than twice a file's size, and a constant; the fuzzers hold each to it. JSON is checked and read where it lies.
+MEMORY
 
 Trust: on one host ranks meet at a Unix socket and the kernel says who the other is. Between hosts both sides prove the job's secret (HMAC-SHA256
 over nonces) before a byte of theirs is believed: 2 s and two frames for a stranger, 64 + 4 per rank of them at a time. What follows is
