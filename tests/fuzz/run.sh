@@ -1,6 +1,7 @@
 #!/bin/sh
 # run.sh [TARGET...] -- builds tests/fuzz/fuzz.cpp with clang's libFuzzer and sanitizers and runs its targets (all): ninja fuzz.
 #   FUZZ_RUNS=N      inputs per target (10,000,000)        FUZZ_SECONDS=S   at most S seconds per target (0: no limit)
+#   FUZZ_TIMEOUT=S   a slower input is a finding (60, by the clock: more where processes are stopped)
 #   FUZZ_FAST=1      without the address sanitizer, optimised: for many inputs; undefined behaviour and too much memory still end it
 #                    (comparisons are not traced: their operands found by the slower build are in the corpus they share)
 # Corpora grow in build/fuzz/TARGET; what crashes a reader is left in build/fuzz/TARGET-crash-*.
@@ -28,7 +29,7 @@ if [ ! -x $dir/fuzz ] || [ "$newest" -nt $dir/fuzz ]; then
 fi
 for t in ${*:-$(FUZZ_TARGET=list $dir/fuzz)}; do
     mkdir -p build/fuzz/$t
-    FUZZ_TARGET=$t FUZZ_SEEDS=build/fuzz/$t $dir/fuzz build/fuzz/$t -runs="${FUZZ_RUNS:-10000000}" -max_total_time="${FUZZ_SECONDS:-0}" -max_len=16384 -timeout=60 \
+    FUZZ_TARGET=$t FUZZ_SEEDS=build/fuzz/$t $dir/fuzz build/fuzz/$t -runs="${FUZZ_RUNS:-10000000}" -max_total_time="${FUZZ_SECONDS:-0}" -max_len=16384 -timeout="${FUZZ_TIMEOUT:-60}" \
         -rss_limit_mb=2048 -malloc_limit_mb=64 -artifact_prefix=build/fuzz/$t- -print_final_stats=1 -reload=0 -print_funcs=0 -entropic=0 >"$tmp/log" 2>&1
     code=$?
     runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$tmp/log")
