@@ -10,6 +10,8 @@ ok() { passed=$((passed + 1)); echo "ok   $1"; }
 fail() { failed=$((failed + 1)); echo "FAIL $1: $2"; }
 skip() { skipped=$((skipped + 1)); echo "SKIP $1: $2"; }
 summary() { echo "tests: $passed passed, $failed failed, $skipped skipped"; [ "$failed" -eq 0 ]; }
+give_up() { summary; exit; }
+skip_all() { skip "$1" "$2"; give_up; }                 # what the script needs is not here
 
 # check NAME COMMAND...: ok if the command succeeds; its output is shown when it does not.
 check() {
@@ -41,4 +43,14 @@ same() {
     for o in "$1" "$2"; do grep '"event":"val"' "$o/metrics.jsonl" | sed 's/,"time".*//' | sort -u; done >"$tmp/vals"
     [ -z "$(sort "$tmp/vals" | uniq -u)" ] || { echo "validation losses differ: $(sort "$tmp/vals" | uniq -u | head -n 2)"; return 1; }
     [ "$(weights "$1")" = "$(weights "$2")" ] || { echo "weights differ: $1 $2"; return 1; }
+}
+# Every file of the newest checkpoint, as checksums.
+contents() { (cd "$1/ckpt/$(cat "$1/ckpt/latest")" && sha256sum *); }
+# run OUT COMMAND...: the job, $job, run by COMMAND into $tmp/OUT.
+run() { out=$1; shift; "$@" $job --out-dir "$tmp/$out" >"$tmp/$out.log" 2>&1 || { echo "exit code $?"; tail -n 3 "$tmp/$out.log"; return 1; }; }
+# like_one NAME COMMAND...: the job run by COMMAND gives the bits of the job in $tmp/one.
+like_one() {
+    name=$1; shift
+    run "$name" "$@" >"$tmp/run.log" 2>&1 || { fail "$name" "$(tail -n 4 "$tmp/run.log" | tr '\n' '|')"; return; }
+    check "$name" same "$tmp/one" "$tmp/$name"
 }

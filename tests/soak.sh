@@ -28,9 +28,8 @@ plan() {
 }
 # What a job has left behind. Its sockets have no name in a file system and its shared memory is no file: they end with its processes.
 left() { pgrep -f -- "--out-dir $1( |$)" | sed 's/^/process /'; ls /dev/shm | grep lockstep; ls -A "$1/ckpt" 2>/dev/null | grep '^\.' | awk 'NR > 1 { print "ckpt/" $0 }'; }
-contents() { (cd "$1/ckpt/$(cat "$1/ckpt/latest")" && sha256sum model.safetensors optim.safetensors state.json); }
 
-$train $job --out-dir "$tmp/golden" >"$tmp/golden.log" 2>&1 || { tail -n 5 "$tmp/golden.log"; fail golden "the undisturbed run"; summary; exit 1; }
+$train $job --out-dir "$tmp/golden" >"$tmp/golden.log" 2>&1 || { tail -n 5 "$tmp/golden.log"; fail golden "the undisturbed run"; give_up; }
 begin=$(date +%s) done_rounds=0 fired=0 starts=0 hangs=0 orphans=0 different=0
 while [ $(($(date +%s) - begin)) -lt "$limit" ] && { [ "$rounds" -eq 0 ] || [ $done_rounds -lt "$rounds" ]; }; do
     out="$tmp/run" bad=

@@ -6,16 +6,9 @@
 model="--layers 2 --heads 2 --channels 32 --seq-len 32 --batch-size 2 --total-batch-size 512 --lr 3e-3 --warmup-steps 2 --dropout 0.1
      --data tests/golden/lines.txt --eval-steps 2 --sample-every 0 --keep 0 --audit-every 4 --timeout 30"
 job="$model --steps 12 --eval-every 6 --save-every 5"
-run() { out=$1; shift; "$@" $job --out-dir "$tmp/$out" >"$tmp/$out.log" 2>&1 || { tail -n 5 "$tmp/$out.log"; return 1; }; }
-# like_one NAME COMMAND...: the job run by COMMAND gives the bits of the job on one rank.
-like_one() {
-    name=$1; shift
-    run "$name" "$@" >"$tmp/run.log" 2>&1 || { fail "$name" "$(tail -n 3 "$tmp/run.log" | tr '\n' '|')"; return; }
-    check "$name" same "$tmp/one" "$tmp/$name"
-}
 
 check one_rank run one $train
-[ "$failed" -eq 0 ] || { cat "$tmp/one.log"; summary; exit; }
+[ "$failed" -eq 0 ] || { cat "$tmp/one.log"; give_up; }
 for n in 2 4 8; do like_one "np_$n" $train --np $n; done
 like_one threads_1 $train --threads 1
 like_one threads_2 $train --threads 2

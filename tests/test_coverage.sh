@@ -42,7 +42,7 @@ if [ -z "$coverage" ]; then
         check "$(basename "$program") runs" env SIMT_COVERAGE="$coverage" "$program"
     done
 fi
-[ -s "$coverage" ] || { fail coverage "no kernel was launched"; summary; exit; }
+[ -s "$coverage" ] || { fail coverage "no kernel was launched"; give_up; }
 
 # shellcheck disable=SC2086
 launched "$coverage" $programs >"$tmp/names"

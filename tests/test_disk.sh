@@ -2,7 +2,7 @@
 # test_disk.sh -- a disk that is full: training goes on, the save is tried again; what was saved before stays whole. Needs root (a small tmpfs).
 . tests/lib.sh
 mkdir "$tmp/disk"
-if ! mount -t tmpfs -o size=4m tmpfs "$tmp/disk" 2>/dev/null; then skip "a full disk" "cannot mount a tmpfs here"; summary; exit; fi
+mount -t tmpfs -o size=4m tmpfs "$tmp/disk" 2>/dev/null || skip_all "a full disk" "cannot mount a tmpfs here"
 trap 'umount "$tmp/disk"; rm -rf "$tmp"' EXIT
 job="--layers 1 --heads 1 --channels 64 --seq-len 32 --batch-size 2 --total-batch-size 128 --data tests/golden/lines.txt --save-every 20 --eval-every 0 --sample-every 0"
 fill() { dd if=/dev/zero of="$tmp/disk/filler" bs=1k count=8000 2>/dev/null; true; }

@@ -7,15 +7,9 @@ SIMT_DEVICES=8; export SIMT_DEVICES
 # 4 leaves, 4 lanes, dropout, clipping, an evaluation, an audit.
 job="--device gpu --preset nano --layers 2 --heads 2 --channels 32 --seq-len 24 --batch-size 1 --total-batch-size 96 --lr 3e-3 --warmup-steps 2
      --dropout 0.1 --data tests/golden/lines.txt --eval-steps 1 --sample-every 0 --keep 0 --audit-every 3 --timeout 60 --steps 5 --eval-every 5 --save-every 2"
-run() { out=$1; shift; "$@" $job --out-dir "$tmp/$out" >"$tmp/$out.log" 2>&1 || { tail -n 5 "$tmp/$out.log"; return 1; }; }
-like_one() {        # NAME COMMAND...: the bits of one rank
-    name=$1; shift
-    run "$name" "$@" >"$tmp/run.log" 2>&1 || { fail "$name" "$(tail -n 3 "$tmp/run.log" | tr '\n' '|')"; return; }
-    check "$name" same "$tmp/one" "$tmp/$name"
-}
 
 check one_rank run one $emu
-[ "$failed" -eq 0 ] || { cat "$tmp/one.log"; summary; exit; }
+[ "$failed" -eq 0 ] || { cat "$tmp/one.log"; give_up; }
 like_one another_order env SIMT_SEED=2 $emu
 like_one "nccl_2" env SIMT_SEED=3 $emu --np 2
 like_one "nccl_4" env SIMT_SEED=4 LOCKSTEP_BUCKET_UNITS=5 $emu --np 4

@@ -6,12 +6,12 @@
 . tests/lib.sh
 train=${TOOLS:-$PWD/build}/train_gpt_cpu       # the CUDA runtime crashes before main where it gets no memory
 points=${POINTS:-12}
-cc -shared -fPIC -O2 -Wall -o "$tmp/fail.so" tests/fail.c -ldl 2>"$tmp/cc.log" || { skip failures "no C compiler for a library to preload: $(head -n 1 "$tmp/cc.log")"; summary; exit; }
+cc -shared -fPIC -O2 -Wall -o "$tmp/fail.so" tests/fail.c -ldl 2>"$tmp/cc.log" || { skip failures "no C compiler for a library to preload: $(head -n 1 "$tmp/cc.log")"; give_up; }
 job="--layers 1 --heads 1 --channels 16 --seq-len 16 --batch-size 1 --total-batch-size 32 --data tests/golden/lines.txt --steps 5 --save-every 2
      --eval-every 0 --sample-every 0 --threads 1"
 preload() { LD_PRELOAD=$tmp/fail.so "$@"; }
 FAIL_CALL=malloc FAIL_COUNT=$tmp/count preload $train $job --out-dir "$tmp/whole" >"$tmp/whole.log" 2>&1
-[ -s "$tmp/count" ] && [ "$(cat "$tmp/count")" -gt 100 ] || { skip failures "this build cannot be preloaded: $(tail -n 1 "$tmp/whole.log")"; summary; exit; }
+[ -s "$tmp/count" ] && [ "$(cat "$tmp/count")" -gt 100 ] || { skip failures "this build cannot be preloaded: $(tail -n 1 "$tmp/whole.log")"; give_up; }
 want=$(weights "$tmp/whole")
 
 # fail_at CALL K ERRNO CODES: one run with one failure, then its continuation. CODES: exit codes that are right.

@@ -2,12 +2,12 @@
 # test_net.sh -- the promise across hosts: two network namespaces with a wire between them, ranks talk TCP, same bits as one rank.
 . tests/lib.sh
 hosts="2 namespaces"
-[ "$(id -u)" = 0 ] || { skip "$hosts" "needs root"; summary; exit; }
-command -v ip >/dev/null 2>&1 || { skip "$hosts" "no ip command; on Debian: apt-get install iproute2"; summary; exit; }
+[ "$(id -u)" = 0 ] || skip_all "$hosts" "needs root"
+command -v ip >/dev/null 2>&1 || skip_all "$hosts" "no ip command; on Debian: apt-get install iproute2"
 a=lsna$$ b=lsnb$$
 clean() { ip netns del $a 2>/dev/null; ip netns del $b 2>/dev/null; rm -rf "$tmp"; }
 trap clean EXIT
-ip netns add $a 2>/dev/null && ip netns add $b && ip link add va$$ netns $a type veth peer name vb$$ netns $b || { skip "$hosts" "no network namespaces here"; summary; exit; }
+ip netns add $a 2>/dev/null && ip netns add $b && ip link add va$$ netns $a type veth peer name vb$$ netns $b || skip_all "$hosts" "no network namespaces here"
 ip -n $a addr add 10.9.0.1/24 dev va$$; ip -n $b addr add 10.9.0.2/24 dev vb$$
 ip -n $a link set va$$ up; ip -n $b link set vb$$ up; ip -n $a link set lo up; ip -n $b link set lo up
 

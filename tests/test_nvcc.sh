@@ -4,7 +4,7 @@
 # ARCHS="90" tests/test_nvcc.sh: only these.
 [ $# -eq 2 ] || . tests/lib.sh            # with two arguments it is its own worker
 nvcc=$(sed -n 's/^nvcc = //p' build/config.ninja 2>/dev/null)
-if [ -z "$nvcc" ]; then skip "nvcc" "not installed; the CUDA Toolkit has it"; summary; exit; fi
+[ -n "$nvcc" ] || skip_all nvcc "not installed; the CUDA Toolkit has it"
 one() {         # ARCH FILE
     fmad= log=$tmp/$1.$(basename "$2").log
     case $2 in kernels/update.cu) fmad=--fmad=false ;; esac

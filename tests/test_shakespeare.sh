@@ -5,7 +5,7 @@
 . tests/lib.sh
 text=$shared/data/tinyshakespeare.txt
 [ -r "$text" ] || text=data/tinyshakespeare.txt
-[ -r "$text" ] || { skip shakespeare "no tinyshakespeare.txt; data/get_tinyshakespeare.sh fetches it where there is a network"; summary; exit; }
+[ -r "$text" ] || skip_all shakespeare "no tinyshakespeare.txt; data/get_tinyshakespeare.sh fetches it where there is a network"
 start=$(date +%s)
 check train $train --data "$text" --tokenizer char --layers 4 --heads 4 --channels 128 --seq-len 64 --batch-size 12 --total-batch-size 768 \
     --steps 2000 --lr 1e-3 --beta2 0.99 --warmup-steps 100 --final-lr-frac 0.1 --weight-decay 0.1 --dropout 0 --grad-clip 1 \

@@ -5,7 +5,7 @@ python=
 for p in "${PYTHON:-python3}" build/venv/bin/python /usr/bin/python3; do
     if [ -z "$python" ] && "$p" -c 'import torch, transformers' 2>/dev/null; then python=$p; fi
 done
-[ -n "$python" ] || { skip transformers "no Python with torch and transformers"; summary; exit; }
+[ -n "$python" ] || skip_all transformers "no Python with torch and transformers"
 small="--layers 2 --heads 2 --channels 32 --seq-len 32 --batch-size 2 --total-batch-size 128 --steps 30 --warmup-steps 2 --lr 3e-3 --sample-every 0 --eval-every 0"
 for tokenizer in byte bpe:300 char; do
     out=$tmp/$tokenizer
