@@ -3,7 +3,7 @@
 // Why the grammar is unambiguous: text grows in two ways only. `say` appends what the state dictates; `pick` appends one of
 // several strings, none of which begins another. So a reader who has followed the story up to a choice sees in the next
 // bytes which string it was, then is in the same state as the writer, and so on: a text has at most one derivation.
-// (read_story is that reader; the test checks the strings of every choice of thousands of stories.)
+// (The test checks the strings of every choice of thousands of stories.)
 //
 // Why no story is too long: there is another sentence only while the longest sentence and two of the longest questions would
 // still fit, and another question only while the longest would. These are rules of the state, not rejections: they change no
@@ -18,25 +18,11 @@
 #include <initializer_list>
 #include "rng.h"
 
-namespace {
-
-using Words = std::vector<std::string_view>;   // in order of frequency: word k has weight 1 / (k + 8), a mild Zipf's law
-double zipf(size_t k) { return 1.0 / double(k + 8); }
-
-struct Grammar {
-    size_t limit;                  // bytes of the longest story
-    size_t cast;                   // people in a story
-    Words weather, month, time;
-    Words name;                    // girls and boys in turn; four letters each, initials differ
-    Words place, thing;            // initials differ
-    Words looks, color;            // of a thing; the first with its article
-    Words walk, feeling, rub, body, cry;
-    Words animal, rest, spot, view;
-};
-
-const Grammar& full_grammar() {
-    static const Grammar grammar = {
+const StoryGrammar& full_grammar() {
+    static const StoryGrammar grammar = {
         .limit = kStorySlot - 2,
+        .sentence = 43,                                     // " Mira picked up the whistle at the orchard."
+        .question = 41,                                     // " Where did Mira go first? To the orchard."
         .cast = 3,
         .weather = {"cold", "warm", "windy", "rainy", "sunny", "foggy", "quiet", "bright", "gray", "misty",
                     "stormy", "mild", "fine", "cloudy", "dull", "calm"},
@@ -77,46 +63,12 @@ const Grammar& full_grammar() {
     return grammar;
 }
 
-// The same rules with so few words and bytes that all stories can be written down.
-const Grammar& small_grammar() {
-    static const Grammar grammar = {
-        .limit = 224, .cast = 2,
-        .weather = {"cold"}, .month = {"May"}, .time = {"day"},
-        .name = {"Mira", "Jack"}, .place = {"mill", "barn"}, .thing = {"lamp", "kite"}, .looks = {"an old"}, .color = {"red"},
-        .walk = {"ran"}, .feeling = {"sad"}, .rub = {"rubbed"}, .body = {"nose"}, .cry = {"Oh dear"},
-        .animal = {"cat"}, .rest = {"sat"}, .spot = {"on a log"}, .view = {"wind sang"},
-    };
-    return grammar;
-}
+namespace {
 
-// Bytes of a template, in which each # stands for a word, when the longest words are taken.
-size_t longest(std::string_view form, std::initializer_list<const Words*> slots) {
-    size_t n = form.size() - slots.size();
-    for (const Words* words : slots) {
-        size_t longest_word = 3;               // "She" may stand for a name
-        for (std::string_view w : *words) longest_word = std::max(longest_word, w.size());
-        n += longest_word;
-    }
-    return n;
-}
-size_t longest_sentence(const Grammar& g) {
-    return std::max({longest(" # found # # #.", {&g.name, &g.looks, &g.color, &g.thing}),
-                     longest(" # brought # the #.", {&g.name, &g.name, &g.thing}),
-                     longest(" # left the # at the #.", {&g.name, &g.thing, &g.place}),
-                     longest(" # picked up the # at the #.", {&g.name, &g.thing, &g.place}),
-                     longest(" # # to the #.", {&g.name, &g.walk, &g.place}),
-                     longest(" # felt #.", {&g.name, &g.feeling}),
-                     longest(" # # her #.", {&g.name, &g.rub, &g.body}),
-                     longest(" A # # #.", {&g.animal, &g.rest, &g.spot}),
-                     longest(" The #.", {&g.view}),
-                     longest(" \"#!\" said #.", {&g.cry, &g.name})});
-}
-size_t longest_question(const Grammar& g) {
-    return std::max({longest(" Who found the #? #.", {&g.thing, &g.name}),
-                     longest(" Where is the #? At the #.", {&g.thing, &g.place}),
-                     longest(" Where is #? At the #.", {&g.name, &g.place}),
-                     longest(" Where did # go first? To the #.", {&g.name, &g.place})});
-}
+double zipf(size_t k) { return 1.0 / double(k + 8); }
+
+using Words = StoryWords;
+using Grammar = StoryGrammar;
 
 // The world of a story. People, things, places and names are indices.
 constexpr int kNobody = -1;
@@ -355,19 +307,16 @@ bool ask(Tale* tale) {
     return true;
 }
 
-Story tell(const Grammar& g, const StoryChooser& choose) {
-    Tale tale = {g, choose, {}, {}, {}, {}};
-    const size_t sentence_room = longest_sentence(g), question_room = longest_question(g);
-    opening(&tale);
-    do sentence(&tale);
-    while (tale.story.text.size() + sentence_room + 2 * question_room <= g.limit);
-    while (tale.story.text.size() + question_room <= g.limit && ask(&tale)) {}
-    return tale.story;
-}
-
 }  // namespace
 
-Story tell_story(const StoryChooser& choose) { return tell(full_grammar(), choose); }
+Story tell_story(const StoryChooser& choose, const StoryGrammar& g) {
+    Tale tale = {g, choose, {}, {}, {}, {}};
+    opening(&tale);
+    do sentence(&tale);
+    while (tale.story.text.size() + g.sentence + 2 * g.question <= g.limit);
+    while (tale.story.text.size() + g.question <= g.limit && ask(&tale)) {}
+    return tale.story;
+}
 
 Story make_story(uint64_t seed, uint64_t i) {
     uint64_t count = 0;
@@ -380,32 +329,4 @@ Story make_story(uint64_t seed, uint64_t i) {
         while (k + 1 < options.size() && u >= options[k].weight) u -= options[k++].weight;
         return k;
     });
-}
-
-bool read_story(std::string_view text, Story* story) {
-    struct NotAStory {};
-    try {
-        *story = tell_story([&](const std::string& read, const std::vector<StoryOption>& options) {
-            const std::string_view rest = text.substr(0, read.size()) == read ? text.substr(read.size()) : "";
-            for (size_t k = 0; k < options.size(); k++)
-                if (rest.substr(0, options[k].text.size()) == options[k].text) return k;
-            throw NotAStory();
-        });
-    } catch (NotAStory) { return false; }
-    return story->text == text;
-}
-
-std::vector<Story> enumerate_small_grammar() {
-    std::vector<Story> stories;
-    struct Digit { size_t value, base; };
-    std::vector<Digit> path;                   // an odometer: the choices of the story at hand
-    do {
-        size_t k = 0;
-        stories.push_back(tell(small_grammar(), [&](const std::string&, const std::vector<StoryOption>& options) {
-            if (k == path.size()) path.push_back({0, options.size()});
-            return path[k++].value;
-        }));
-        while (!path.empty() && ++path.back().value == path.back().base) path.pop_back();
-    } while (!path.empty());
-    return stories;
 }

@@ -26,15 +26,20 @@ struct Story {
 };
 Story make_story(uint64_t seed, uint64_t i);
 
-// The story with this text: its bits, and where its answer lies. False if no derivation gives the text: a model's samples can
-// be held against it (grammar, memory and answer must all be right).
-bool read_story(std::string_view text, Story* story);
+// The words of the grammar. Lists are in order of frequency: word k has weight 1 / (k + 8), a mild Zipf's law.
+using StoryWords = std::vector<std::string_view>;
+struct StoryGrammar {
+    size_t limit, sentence, question;      // bytes: of the longest story, of the longest of each with its answer
+    size_t cast;                           // people in a story
+    StoryWords weather, month, time;
+    StoryWords name;                       // girls and boys in turn; four letters each, initials differ
+    StoryWords place, thing;               // initials differ
+    StoryWords looks, color;               // of a thing; the first with its article
+    StoryWords walk, feeling, rub, body, cry;
+    StoryWords animal, rest, spot, view;
+};
 
-// All stories of a small version of the grammar, with their probabilities: the test's check that they sum to 1 and that no two
-// derivations give the same text.
-std::vector<Story> enumerate_small_grammar();
-
-// The one derivation that all of the above run: whenever the story could go on in several ways, `choose` says which; it gets the
+// The one derivation that make_story and the tests run: whenever the story could go on in several ways, `choose` says which; it gets the
 // text so far and returns an index. Every choice appends options[index].text, with probability weight / sum of the weights.
 struct StoryOption {
     std::string_view text;
@@ -42,4 +47,5 @@ struct StoryOption {
     int id;                                // what the option means to the grammar
 };
 using StoryChooser = std::function<size_t(const std::string& text, const std::vector<StoryOption>& options)>;
-Story tell_story(const StoryChooser& choose);
+const StoryGrammar& full_grammar();
+Story tell_story(const StoryChooser& choose, const StoryGrammar& grammar = full_grammar());     // a test has other words

@@ -122,7 +122,82 @@ struct Reader {
     }
 };
 
+// Bytes of a template, in which each # stands for a word, when the longest words are taken.
+size_t longest(std::string_view form, std::initializer_list<const StoryWords*> slots) {
+    size_t n = form.size() - slots.size();
+    for (const StoryWords* words : slots) {
+        size_t longest_word = 3;               // "She" may stand for a name
+        for (std::string_view w : *words) longest_word = std::max(longest_word, w.size());
+        n += longest_word;
+    }
+    return n;
+}
+size_t longest_sentence(const StoryGrammar& g) {
+    return std::max({longest(" # found # # #.", {&g.name, &g.looks, &g.color, &g.thing}),
+                     longest(" # brought # the #.", {&g.name, &g.name, &g.thing}),
+                     longest(" # left the # at the #.", {&g.name, &g.thing, &g.place}),
+                     longest(" # picked up the # at the #.", {&g.name, &g.thing, &g.place}),
+                     longest(" # # to the #.", {&g.name, &g.walk, &g.place}),
+                     longest(" # felt #.", {&g.name, &g.feeling}),
+                     longest(" # # her #.", {&g.name, &g.rub, &g.body}),
+                     longest(" A # # #.", {&g.animal, &g.rest, &g.spot}),
+                     longest(" The #.", {&g.view}),
+                     longest(" \"#!\" said #.", {&g.cry, &g.name})});
+}
+size_t longest_question(const StoryGrammar& g) {
+    return std::max({longest(" Who found the #? #.", {&g.thing, &g.name}),
+                     longest(" Where is the #? At the #.", {&g.thing, &g.place}),
+                     longest(" Where is #? At the #.", {&g.name, &g.place}),
+                     longest(" Where did # go first? To the #.", {&g.name, &g.place})});
+}
+
+// The same rules with so few words and bytes that all stories can be written down.
+const StoryGrammar small_grammar = {
+    .limit = 224, .sentence = 37, .question = 38, .cast = 2,
+    .weather = {"cold"}, .month = {"May"}, .time = {"day"},
+    .name = {"Mira", "Jack"}, .place = {"mill", "barn"}, .thing = {"lamp", "kite"}, .looks = {"an old"}, .color = {"red"},
+    .walk = {"ran"}, .feeling = {"sad"}, .rub = {"rubbed"}, .body = {"nose"}, .cry = {"Oh dear"},
+    .animal = {"cat"}, .rest = {"sat"}, .spot = {"on a log"}, .view = {"wind sang"},
+};
+
+std::vector<Story> enumerate_small_grammar() {
+    std::vector<Story> stories;
+    struct Digit { size_t value, base; };
+    std::vector<Digit> path;                   // an odometer: the choices of the story at hand
+    do {
+        size_t k = 0;
+        stories.push_back(tell_story([&](const std::string&, const Options& options) {
+            if (k == path.size()) path.push_back({0, options.size()});
+            return path[k++].value;
+        }, small_grammar));
+        while (!path.empty() && ++path.back().value == path.back().base) path.pop_back();
+    } while (!path.empty());
+    return stories;
+}
+
+// The story with this text: its bits, and where its answer lies. False if no derivation gives the text.
+bool read_story(std::string_view text, Story* story) {
+    struct NotAStory {};
+    try {
+        *story = tell_story([&](const std::string& read, const Options& options) {
+            const std::string_view rest = text.substr(0, read.size()) == read ? text.substr(read.size()) : "";
+            for (size_t k = 0; k < options.size(); k++)
+                if (rest.substr(0, options[k].text.size()) == options[k].text) return k;
+            throw NotAStory();
+        });
+    } catch (NotAStory) { return false; }
+    return story->text == text;
+}
+
 }  // namespace
+
+// What the grammars say of their longest sentences and questions follows from their words.
+TEST(rooms) {
+    const StoryGrammar& full = full_grammar();
+    for (const StoryGrammar* g : {&full, &small_grammar})
+        EXPECT(g->sentence == longest_sentence(*g) && g->question == longest_question(*g), "%zu and %zu bytes, want %zu and %zu", g->sentence, g->question,
+               longest_sentence(*g), longest_question(*g));
+}
 
 TEST(small_grammar_sums_to_one_and_repeats_nothing) {
     const std::vector<Story> stories = enumerate_small_grammar();
