@@ -41,20 +41,6 @@ std::vector<int64_t> torch_randperm(int64_t n, uint64_t seed) {
     return order;
 }
 
-// Replica r takes positions r, r + replicas, ... of the epoch's list. When the replicas do not divide n the list is either
-// filled up from its beginning, again and again, or cut (drop_last). seed + epoch is torch's: epoch 1 of seed 0 is epoch 0 of seed 1.
-std::vector<int64_t> distributed_sampler(int64_t n, int replicas, int r, uint64_t seed, bool shuffle, bool drop_last, uint64_t epoch) {
-    CHECK(n > 0 && r >= 0 && r < replicas, "distributed_sampler: replica %d of %d", r, replicas);
-    const std::vector<int64_t> order = shuffle ? torch_randperm(n, seed + epoch) : std::vector<int64_t>();
-    const int64_t each = drop_last ? n / replicas : ceil_div(n, int64_t(replicas));
-    std::vector<int64_t> samples;
-    for (int64_t q = 0; q < each; q++) {
-        const int64_t position = (q * replicas + r) % n;
-        samples.push_back(shuffle ? order[size_t(position)] : position);
-    }
-    return samples;
-}
-
 uint64_t Sampler::index(uint64_t step, int leaf, int b) const {
     CHECK(n > 0 && leaf >= 0 && leaf < G && b >= 0 && b < B && G % R == 0, "sampler: leaf %d, sequence %d", leaf, b);
     if (!torch) return sample_lanes((step * uint64_t(G) + uint64_t(leaf)) * uint64_t(B) + uint64_t(b), n, seed);
@@ -63,6 +49,6 @@ uint64_t Sampler::index(uint64_t step, int leaf, int b) const {
     const uint64_t q = (step * per_lane + uint64_t(leaf) % per_lane) * uint64_t(B) + uint64_t(b);   // number within the lane
     const uint64_t length = ceil_div(n, uint64_t(R)), epoch = q / length;
     Order& order = orders[epoch % 2];
-    if (order.epoch != epoch) order = {epoch, torch_randperm(int64_t(n), seed + epoch)};
+    if (order.epoch != epoch) order = {epoch, torch_randperm(int64_t(n), seed + epoch)};     // torch's: epoch 1 of seed 0 is epoch 0 of seed 1
     return uint64_t(order.list[(q % length * uint64_t(R) + lane) % n]);
 }

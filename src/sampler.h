@@ -10,8 +10,6 @@ uint64_t sample_lanes(uint64_t c, uint64_t n, uint64_t seed);
 
 // torch: torch.utils.data.DistributedSampler(shuffle=True) with the R lanes as its replicas.
 std::vector<int64_t> torch_randperm(int64_t n, uint64_t seed);     // CPU generator, n < 2^32 / 20
-// The samples of replica r in one epoch, in order.
-std::vector<int64_t> distributed_sampler(int64_t n, int replicas, int r, uint64_t seed, bool shuffle, bool drop_last, uint64_t epoch);
 
 // What the trainer asks: the sample index of sequence b (0..B-1) of leaf k (0..G-1) of step s. With `torch`, lane j walks its own
 // replica's list: its q-th sequence of the run is entry q mod len of epoch q / len (drop_last = false).
