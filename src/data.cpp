@@ -90,8 +90,7 @@ void read_jsonl(const std::string& path, const Visit& visit) {
     std::string_view rest = file.text();
     if (rest.starts_with("\xef\xbb\xbf")) rest.remove_prefix(3);    // a byte order mark
     for (uint64_t number = 1; !rest.empty(); number++) {
-        const std::string_view line = rest.substr(0, rest.find('\n'));
-        rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+        const std::string_view line = next_word(&rest, '\n');
         if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
         const std::string what = format("data: %s: line %llu", path.c_str(), ull(number));
         const Json object = parse_json(line, what.c_str());
@@ -229,6 +228,14 @@ Encoded encode(const Text& text, const Measure& m, const Tokenizer& tokenizer, s
     return e;
 }
 
+// A shard cut at token `cut`, and the bytes of text on either side.
+Parts cut_shard(const Shard& s, uint64_t cut, int T, const std::string& content, uint64_t train_bytes, uint64_t val_bytes) {
+    Parts parts = {make_dataset({s.part(0, cut)}, T, content), make_dataset({s.part(cut, s.tokens - cut)}, T, content)};
+    parts.train.bytes = train_bytes;
+    parts.val.bytes = val_bytes;
+    return parts;
+}
+
 // The text of one file as it lies: a byte is a token.
 Parts bytes_in_place(const std::string& path, int T, bool split) {
     Shard s;
@@ -238,11 +245,7 @@ Parts bytes_in_place(const std::string& path, int T, bool split) {
     s.tokens = s.file->size;
     const MappedFile file = map_file(path);
     const uint64_t cut = split ? std::min<uint64_t>(nine_tenths(file.text()), s.tokens) : s.tokens;
-    const std::string content = content_hash({path});
-    Parts parts = {make_dataset({s.part(0, cut)}, T, content), make_dataset({s.part(cut, s.tokens - cut)}, T, content)};
-    parts.train.bytes = parts.train.tokens;
-    parts.val.bytes = parts.val.tokens;
-    return parts;
+    return cut_shard(s, cut, T, content_hash({path}), cut, s.tokens - cut);
 }
 
 Parts open_text(const Text& text, const Tokenizer& tokenizer, int T, bool split, Comm* comm) {
@@ -280,11 +283,7 @@ Parts open_text(const Text& text, const Tokenizer& tokenizer, int T, bool split,
     std::string identity = text.files.empty() ? some_stories() : content_hash(text.files);  // tokens follow from text and vocabulary
     for (const std::string& token : tokenizer.bytes) identity += format(" %zu ", token.size()) + token;
     for (const Tokenizer::Merge& m : tokenizer.merges) identity += format(" %d %d", m.left, m.right);
-    identity = hex_hash(identity);
-    Parts parts = {make_dataset({s.part(0, e.tokens[0])}, T, identity), make_dataset({s.part(e.tokens[0], e.tokens[1])}, T, identity)};
-    parts.train.bytes = e.bytes[0];
-    parts.val.bytes = e.bytes[1];
-    return parts;
+    return cut_shard(s, e.tokens[0], T, hex_hash(identity), e.bytes[0], e.bytes[1]);
 }
 
 // ------------------------------------------------------------------------------------------------- the built-in stories

@@ -8,13 +8,10 @@
 //   of one text, the characters from number floor(0.9 n) on; of documents, those that begin in the last tenth of the bytes, at least
 //   the last, so that every tokenizer has the same; of token files, the tokens from number floor(0.9 n) on.
 #pragma once
-#include <condition_variable>
 #include <cstdint>
-#include <exception>
+#include <future>
 #include <memory>
-#include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 #include "comm.h"
 #include "options.h"
@@ -53,25 +50,20 @@ Data open_data(const Options& options, Comm* comm, const std::string& init_token
 // A dataset of all of a --data path for `eval`, with a tokenizer already known (text with kind none: Error 2). Collective.
 Dataset open_dataset(const std::string& path, const Tokenizer& tokenizer, int T, Comm* comm);
 
-// Prepares leaves in the background: next() returns the batch of the next leaf in program order while up to a step's worth is made.
+// next() returns the batch of the next leaf in program order; those of the next step are prepared in the background meanwhile.
 struct BatchLoader {
     struct Batch { std::vector<int> tokens, targets; };          // (B,T)
     // Leaves [leaf_begin, leaf_end) of every step from first_step on. data must outlive the loader.
     BatchLoader(const Dataset& data, const Sampler& sampler, int vocab_size, int leaf_begin, int leaf_end, uint64_t first_step);
-    ~BatchLoader();
     const Batch& next();                                         // valid until the next call; throws what the thread met
     Batch leaf(uint64_t step, int leaf) const;                   // any leaf, at once: for the audit
   private:
-    void run(uint64_t first_step);
-    void fill(const Sampler& order, uint64_t step, int leaf, Batch* batch) const;
+    Batch make(const Sampler& order, uint64_t step, int leaf) const;
+    std::shared_future<std::vector<Batch>> prepare();
     const Dataset& data;
-    const Sampler sampler, audit;                                // the thread's, and the one of leaf(): samplers are not shared
+    const Sampler sampler, audit;                                // the background's, and the one of leaf(): samplers are not shared
     const int vocab_size, leaf_begin, leaf_end;
-    std::vector<Batch> slots;                                    // one with the trainer, one being filled, a step's leaves ready
-    uint64_t filled = 0, taken = 0;                              // batches made, batches handed out
-    bool stop = false;
-    std::exception_ptr error;
-    std::mutex mutex;                                            // of filled, taken, stop, error
-    std::condition_variable changed;
-    std::thread thread;
+    uint64_t step;                                               // the next to prepare
+    std::shared_future<std::vector<Batch>> given, coming;        // a step's leaves
+    size_t taken = 0;                                            // of given
 };
