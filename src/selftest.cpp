@@ -3,7 +3,7 @@
 // Compiled once per backend. What runs is the trainer's own exchange and fold, so a road that works here works there. Nobody waits for
 // ever: the ranks' progress is watched as in training (--timeout).
 #include <algorithm>
-#include <cmath>
+#include <cstdarg>
 #include <cstdio>
 #include <vector>
 #include "common.h"
@@ -19,6 +19,14 @@ namespace {
 constexpr size_t kMiB = size_t(1) << 20, kLargest = 100 * kMiB / sizeof(float), kPair = 32 * kMiB / sizeof(float);
 
 Range own(const Comm* comm, Range bucket) { return own_slice(bucket, comm, comm->local_rank, comm->host); }
+
+// Rank 0 prints.
+__attribute__((format(printf, 2, 3))) void say(const Comm* comm, const char* format, ...) {
+    va_list args;
+    va_start(args, format);
+    if (comm->rank == 0) std::vprintf(format, args);
+    va_end(args);
+}
 
 // The reduction of ddp.cpp for one bucket, then the gather of weights.
 void reduce_and_gather(Exchange* x, const Comm* comm, Range bucket, Stream stream) {
@@ -70,40 +78,31 @@ template <class F> double slowest(Comm* comm, int repeats, const F& f) {
 
 void peer_table(Exchange* x, Comm* comm) {
     const int W = comm->size;
-    const bool show = comm->rank == 0;
-    std::vector<double> rates;
-    struct Link { int from, to; double rate; } slow = {0, 0, INFINITY};
-    if (show) std::printf("peer to peer, GB/s (row sends to column)\n      ");
-    for (int to = 0; to < W && show; to++) std::printf("%8d", to);
+    struct Link { int from, to; double rate; };
+    std::vector<Link> links;
+    say(comm, "peer to peer, GB/s (row sends to column)\n      ");
+    for (int to = 0; to < W; to++) say(comm, "%8d", to);
     for (int from = 0; from < W; from++) {
-        if (show) std::printf("\n%6d", from);
+        say(comm, "\n%6d", from);
         for (int to = 0; to < W; to++) {
-            if (from == to) {
-                if (show) std::printf("%8s", ".");
-                continue;
-            }
-            bool reached = true;
-            const double seconds = slowest(comm, 3, [&] {
+            bool reached = from != to;
+            const double seconds = from == to ? 0 : slowest(comm, 3, [&] {
                 reached = exchange_pair(x, from, to, kPair, nullptr);
                 stream_sync(nullptr);
             });
-            const double rate = double(kPair) * sizeof(float) / seconds * 1e-9;
-            if (show && reached) std::printf("%8.2f", rate);
-            if (show && !reached) std::printf("%8s", "-");
-            if (!reached) continue;
-            rates.push_back(rate);
-            if (rate < slow.rate) slow = {from, to, rate};
+            if (reached) links.push_back({from, to, double(kPair) * sizeof(float) / seconds * 1e-9});
+            say(comm, "%8s", from == to ? "." : reached ? format("%.2f", links.back().rate).c_str() : "-");
         }
     }
-    if (!show || rates.empty()) return;
-    std::sort(rates.begin(), rates.end());
-    const double median = rates[rates.size() / 2];
-    std::printf("\n");
+    if (links.empty()) return;
+    std::sort(links.begin(), links.end(), [](const Link& a, const Link& b) { return a.rate < b.rate; });
+    const Link slow = links[0];
+    const double median = links[links.size() / 2].rate;
+    const auto host = [&](int rank) { return comm->peers[size_t(rank)].host.c_str(); };
     if (slow.rate < median / 2)
-        std::printf("slow link: rank %d on %s to rank %d on %s: %.2f GB/s, the median is %.2f; look at its cable, slot or NUMA node\n", slow.from,
-                    comm->peers[size_t(slow.from)].host.c_str(), slow.to, comm->peers[size_t(slow.to)].host.c_str(), slow.rate, median);
-    else
-        std::printf("no slow link: the slowest, rank %d to rank %d, has %.2f GB/s, the median is %.2f\n", slow.from, slow.to, slow.rate, median);
+        say(comm, "\nslow link: rank %d on %s to rank %d on %s: %.2f GB/s, the median is %.2f; look at its cable, slot or NUMA node\n", slow.from,
+            host(slow.from), slow.to, host(slow.to), slow.rate, median);
+    else say(comm, "\nno slow link: the slowest, rank %d to rank %d, has %.2f GB/s, the median is %.2f\n", slow.from, slow.to, slow.rate, median);
 }
 
 }  // namespace
@@ -112,26 +111,23 @@ int selftest(Options options, Comm* comm) {
     exchange_place(comm);
     Exchange* const x = exchange_create(comm, kLargest, kLargest, options.reduce == "nccl");
     const std::vector<std::string> names = comm_gather_text(comm, std::string(device_name()) + (*device_address() ? ", PCI " : "") + device_address());
-    if (comm->rank == 0) {
-        std::printf("ranks\n");
-        for (int r = 0; r < comm->size; r++) std::printf("%6d  %s, process %d, %s\n", r, comm->peers[size_t(r)].host.c_str(), comm->peers[size_t(r)].pid, names[size_t(r)].c_str());
-        std::printf("road      %s\n", exchange_name(x));
-    }
+    say(comm, "ranks\n");
+    for (size_t r = 0; r < names.size(); r++) say(comm, "%6zu  %s, process %d, %s\n", r, comm->peers[r].host.c_str(), comm->peers[r].pid, names[r].c_str());
+    say(comm, "road      %s\n", exchange_name(x));
     check_sums(x, comm);
     if (comm->size == 1) {
-        std::printf("one rank: there is no road to measure; start several with --np N or mpirun\n");
-        exchange_destroy(x);
-        return kExitDone;
+        say(comm, "one rank: there is no road to measure; start several with --np N or mpirun\n");
+    } else {
+        say(comm, "first sum right on all ranks\n\nbucket MiB        ms   GB/s     reduce-scatter and gather; GB/s: bytes of the bucket over the time\n");
+        for (const double mib : {0.25, 1.0, 4.0, 25.0, 100.0}) {
+            const Range bucket = {0, size_t(mib * double(kMiB)) / sizeof(float)};
+            const double seconds = slowest(comm, 5, [&] { reduce_and_gather(x, comm, bucket, nullptr); });
+            say(comm, "%10.2f %9.3f %6.2f\n", mib, seconds * 1e3, double(bucket.size()) * sizeof(float) / seconds * 1e-9);
+        }
+        say(comm, "\n");
+        peer_table(x, comm);
+        comm_barrier(comm);
     }
-    if (comm->rank == 0) std::printf("first sum right on all ranks\n\nbucket MiB        ms   GB/s     reduce-scatter and gather; GB/s: bytes of the bucket over the time\n");
-    for (const double mib : {0.25, 1.0, 4.0, 25.0, 100.0}) {
-        const Range bucket = {0, size_t(mib * double(kMiB)) / sizeof(float)};
-        const double seconds = slowest(comm, 5, [&] { reduce_and_gather(x, comm, bucket, nullptr); });
-        if (comm->rank == 0) std::printf("%10.2f %9.3f %6.2f\n", mib, seconds * 1e3, double(bucket.size()) * sizeof(float) / seconds * 1e-9);
-    }
-    if (comm->rank == 0) std::printf("\n");
-    peer_table(x, comm);
-    comm_barrier(comm);
     exchange_destroy(x);
     return kExitDone;
 }
