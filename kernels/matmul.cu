@@ -20,6 +20,7 @@
 //              16 k. The warps that hold the same rows take turns, step by step, and leave partial sums as well: 12 % more mma for the
 //              warp whose turn it is. A kernel that reads dout once more would move N OC 2 bytes: 200 MB at N = 32768, OC = 3072.
 //   Emulated   tests/emu runs all of it; a shape picks its tile, so the large tile needs an output like 514 x 3464, and a split of k N >= 400.
+//   Hopper     more than 64 rows there go to matmul_sm90.cu, where its tiles are cheaper by the count of cycles below.
 //   See        kernels.h (contract), epilogue.cuh, ref.cpp (specification), tests/test_kernels.cpp.
 #include "common.h"
 #include "kernels.h"
