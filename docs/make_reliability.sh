@@ -43,8 +43,9 @@ cat <<'END'
 What these do not show: drive caches that lie, NFS, a network that alters bytes and their CRC-32C alike, a GPU's memory (the audit of
 `--audit-every` is for that). N trials without a failure bound its rate by 3/N (95 %).
 
-Memory: a reader takes no more than twice a file's size, and a constant; the fuzzers hold each to it. JSON is checked and read where it lies.
-MEMORY
+Memory: the fuzzers hold every reader to twice its input and a constant of 16 or 128 KiB. JSON is checked and read where it lies. A tokenizer
+is tables: 64 times its file (a line of 4 bytes is a token and a merge), and up to 9 MiB where a vocabulary of characters has high code points; a DONE, at most
+64 KiB, takes 32 times.
 
 Trust: on one host ranks meet at a Unix socket and the kernel says who the other is. Between hosts both sides prove the job's secret (HMAC-SHA256
 over nonces) before a byte of theirs is believed: 2 s and two frames for a stranger, 64 + 4 per rank of them at a time. What follows is
