@@ -7,7 +7,7 @@
 #include "common.h"
 
 namespace {
-// GPT-2 1558M with both moments needs 150 KB of header. The format's own limit is 100 MB, which parsed JSON would multiply.
+// GPT-2 1558M with both moments needs 150 KB of header. The format's own limit is 100 MB, which the table of tensors would double.
 constexpr uint64_t kMaxHeader = 1 << 20, kMaxTensors = 65536, kMaxName = 256, kMaxDims = 8, kMaxDim = uint64_t(1) << 32;
 
 uint64_t dtype_bytes(std::string_view name) {           // 0: unknown
