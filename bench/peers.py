@@ -6,8 +6,8 @@ bench/peers.sh finds a Python for it.
 
 nano is nanoGPT's recipe for characters on a CPU (4 layers, 4 heads, 128 channels, T 64, batch 12) on tinyshakespeare; 64 and 1024 are
 GPT-2 124M with B 4 and that T. PyTorch's model and step are those of torch_step.py: scaled_dot_product_attention, fused AdamW, clipping,
-zero_grad; eager and compiled, fp32 and bf16 autocast. --quality trains the recipe's 2,000 steps with both (PyTorch's fastest) and prints
-seconds and the loss over the whole validation part.
+zero_grad; eager and compiled, fp32 and bf16 autocast. --quality trains nanoGPT's recipe (2,000 steps, or --steps) with both, in the last of
+the ways, and prints seconds and the loss over the whole validation part.
 """
 import argparse
 import glob
@@ -115,49 +115,45 @@ def speed(args, folder):
 
 
 def quality(args, folder):
-    """nanoGPT's 2,000 steps: PyTorch's random windows and schedule as nanoGPT draws and sets them."""
+    """nanoGPT's steps: PyTorch's random windows and schedule as nanoGPT draws and sets them; the last tenth of the text is for validation."""
     with open(shakespeare()) as f:
         text = f.read()
     letters = {c: i for i, c in enumerate(sorted(set(text)))}
     tokens = torch.tensor([letters[c] for c in text])
     cut = int(len(tokens) * 0.9)
     train, val = tokens[:cut], tokens[cut:]
-    peer, steps = Torch("nano", "compiled" in args.ways), args.steps
-    way = args.ways[-1]
-    if way == "compiled":
-        peer.times(way, False, 3, train)
-        peer = Torch("nano", True)
+    steps, way, warmup = args.steps, args.ways[-1], min(100, args.steps // 10)
+    Torch("nano", way == "compiled").times(way, False, 3, train)        # the compiler's time, which is kept for the next
+    peer = Torch("nano", way == "compiled")
     start = time.perf_counter()
     for step in range(steps):
-        u = (step - 100) / (2000 - 100)
         for group in peer.optimizer.param_groups:
-            group["lr"] = 1e-3 * ((step + 1) / 100 if step < 100 else 0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * u)))
+            group["lr"] = 1e-3 * ((step + 1) / warmup if step < warmup else 0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * (step - warmup) / (steps - warmup))))
         peer.times(way, False, 1, train)
     theirs = time.perf_counter() - start
     with torch.no_grad():
         windows = [(val[i : i + 64], val[i + 1 : i + 65]) for i in range(0, len(val) - 64, 64)]
         losses = [peer.model(torch.stack([w[0] for w in windows[k : k + 64]]), torch.stack([w[1] for w in windows[k : k + 64]])).item() * len(windows[k : k + 64])
                   for k in range(0, len(windows), 64)]
-    loss = sum(losses) / len(windows)
     start = time.perf_counter()
-    lockstep(folder, 1999, RECIPE + ["--data", shakespeare(), "--dtype", "fp32", "--save-every", "2000", "--warmup-steps", "100"])
+    lockstep(folder, steps - 1, RECIPE + ["--data", shakespeare(), "--dtype", "fp32", "--save-every", str(steps), "--warmup-steps", str(warmup)])
     ours = time.perf_counter() - start
-    out = subprocess.run([os.path.join(ROOT, "train_gpt"), "eval", os.path.join(folder, "run")], capture_output=True, text=True).stdout
-    scaled = theirs * 2000 / steps
-    print(f"2000 steps of nanoGPT's CPU recipe: Lockstep fp32 {ours:.0f} s, {out.strip()}; PyTorch {torch.__version__} {way} fp32 {theirs:.0f} s for {steps} steps"
-          f"{'' if steps == 2000 else f', {scaled:.0f} s for 2000'}, val loss {loss:.4f}; {scaled / ours:.2f} x Lockstep's time")
+    out = subprocess.run([os.path.join(ROOT, "train_gpt"), "eval", os.path.join(folder, "run")], capture_output=True, text=True, check=True).stdout
+    print(f"{steps} steps of nanoGPT's CPU recipe, fp32: Lockstep {ours:.0f} s with start and saving, {out.strip()}; "
+          f"PyTorch {torch.__version__} {way} {theirs:.0f} s, val loss {sum(losses) / len(windows):.6f}; {theirs / ours:.2f} x Lockstep's time")
 
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("size", nargs="?", choices=SIZES, default="nano")
     p.add_argument("--rounds", type=int, default=3)
-    p.add_argument("--steps", type=int, default=4)
+    p.add_argument("--steps", type=int)
     p.add_argument("--only", nargs="+", choices=["eager", "compiled"], dest="ways", default=["eager", "compiled"])
     p.add_argument("--fp32", action="store_const", const=[False], dest="bf16", default=[False, True])
     p.add_argument("--quality", action="store_true")
     p.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     args = p.parse_args()
+    args.steps = args.steps or (2000 if args.quality else 4)
     torch.set_num_threads(args.threads)
     with tempfile.TemporaryDirectory() as folder:
         (quality if args.quality else speed)(args, folder)
