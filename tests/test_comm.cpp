@@ -224,26 +224,27 @@ void check_hosts(Comm* c) {
         std::vector<size_t> cut = {0};
         for (int h = 0; h < c->hosts; h++) cut.push_back(cut.back() + (h == 1 ? 0 : unit * size_t(h + 1)));
         const size_t total = cut.back(), mine = cut[size_t(c->host) + 1] - cut[size_t(c->host)];
-        const std::vector<uint8_t> data = pattern(total, c->rank);
+        std::vector<std::vector<uint8_t>> sent;                                 // by host
+        for (int h = 0; h < c->hosts; h++) sent.push_back(pattern(total, h * c->local_size + c->local_rank));
         for (const size_t piece : {size_t(7), size_t(65536), total + 1}) {      // in pieces; all at once
             if (total / piece > 2000) continue;
             std::vector<uint8_t> room(piece * size_t(c->hosts), 0x77);
             size_t next = 0;
-            comm_hosts_scatter(c, data.data(), cut.data(), room.data(), piece, [&](size_t at, size_t n) {
+            comm_hosts_scatter(c, sent[size_t(c->host)].data(), cut.data(), room.data(), piece, [&](size_t at, size_t n) {
                 EXPECT(at == next && (n == piece || at + n == mine), "scatter unit %zu: %zu bytes at %zu, want them at %zu", unit, n, at, next);
                 next = at + n;
                 for (int h = 0; h < c->hosts; h++) {
-                    const std::vector<uint8_t> theirs = pattern(cut[size_t(c->host)] + next, h * c->local_size + c->local_rank), untouched(n, 0x77);
-                    const uint8_t* want = h == c->host ? untouched.data() : theirs.data() + cut[size_t(c->host)] + at;
+                    const std::vector<uint8_t> untouched(n, 0x77);
+                    const uint8_t* want = h == c->host ? untouched.data() : sent[size_t(h)].data() + cut[size_t(c->host)] + at;
                     EXPECT(std::equal(want, want + n, room.data() + size_t(h) * piece), "scatter unit %zu, piece %zu: from host %d", unit, piece, h);
                 }
             });
             EXPECT(next == (c->hosts > 1 ? mine : 0), "scatter unit %zu: got %zu bytes, want %zu", unit, next, mine);
         }
-        std::vector<uint8_t> whole = data;
+        std::vector<uint8_t> whole = sent[size_t(c->host)];
         comm_hosts_gather(c, whole.data(), cut.data());
         for (int h = 0; h < c->hosts; h++) {
-            const std::vector<uint8_t> theirs = pattern(total, h * c->local_size + c->local_rank);
+            const std::vector<uint8_t>& theirs = sent[size_t(h)];
             EXPECT(std::equal(whole.begin() + ptrdiff_t(cut[size_t(h)]), whole.begin() + ptrdiff_t(cut[size_t(h) + 1]), theirs.begin() + ptrdiff_t(cut[size_t(h)])), "gather unit %zu: host %d", unit, h);
         }
     }
