@@ -431,6 +431,7 @@ attention_backward_kv_sm90_kernel(bf16* dqkv, const __grid_constant__ TensorMap 
         add_product<D, kStep>(dk, packed_ds, q);
         wgmma_commit();
         wgmma_wait<0>(flat(dv), flat(dk));
+        __syncwarp();                                                       // all lanes have read lse and delta: a race only TSan sees
         ring.release(slot);
     }
 

@@ -88,6 +88,7 @@ struct Units {   // anew for every block
     std::vector<int> copy_groups, store_groups;    // per thread: groups committed
     std::vector<std::vector<Mma>> mmas;        // per warp: issued, not yet done
     std::vector<std::vector<size_t>> mma_groups;   // per warp, per group: how many of mmas it ends after
+    std::vector<bool> mma_now;                 // per warp: the group that is being issued is done at once
     std::vector<bool> mma_fenced;              // per warp: a fence came before the next wgmma
     std::vector<Waiter> waiters;               // for mbarriers
 };
@@ -100,7 +101,7 @@ Units& units() {
     u = Units();
     u.block = simt::block_number();
     u.copies.resize(threads), u.stores.resize(threads), u.copy_groups.resize(threads), u.store_groups.resize(threads);
-    u.mmas.resize(simt::warp_count()), u.mma_groups.resize(simt::warp_count()), u.mma_fenced.resize(simt::warp_count());
+    u.mmas.resize(simt::warp_count()), u.mma_groups.resize(simt::warp_count()), u.mma_fenced.resize(simt::warp_count()), u.mma_now.resize(simt::warp_count());
     return u;
 }
 
@@ -413,8 +414,10 @@ void simt::wgmma(float* d, int n, bool ta, bool tb, uint64_t a, const unsigned* 
             mma.d[l] = own.d;
             mma.registers[l] = own.registers;
         }
+        // A group that is late stays so: or a wait for all but the newest group would hardly ever be missed.
+        if (u.mmas[w].size() == (u.mma_groups[w].empty() ? 0 : u.mma_groups[w].back())) u.mma_now[w] = simt::at_once();
         u.mmas[w].push_back(mma);
-        if (!simt::at_once()) return;
+        if (!u.mma_now[w]) return;
         for (const Mma& o : u.mmas[w]) carry_out(w, o);
         u.mmas[w].clear();
         for (size_t& end : u.mma_groups[w]) end = 0;
