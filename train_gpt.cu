@@ -46,11 +46,10 @@ static Fields tensor_fields(const Arena& arena) {
 
 // --init DIR: shape and tokenizer come from the folder; options that were given and say otherwise are refused, but a shorter context may
 // be asked for.
-struct InitFrom { std::string folder, tokenizer; int vocab_size = 0, seq_len = 0; };
+struct InitFrom { std::string folder, tokenizer; HfConfig config; };
 
 static InitFrom init_of(const std::string& folder) {
-    const HfConfig hf = read_hf_config(folder);
-    InitFrom init = {folder, path_join(folder, "tokenizer.json"), hf.vocab_size, hf.seq_len};
+    InitFrom init = {folder, path_join(folder, "tokenizer.json"), read_hf_config(folder)};
     if (!file_exists(init.tokenizer)) init.tokenizer.clear();
     return init;
 }
@@ -58,7 +57,7 @@ static InitFrom init_of(const std::string& folder) {
 static InitFrom read_init(Options* o) {
     if (o->init.empty()) return {};
     const InitFrom init = init_of(resolve_model_folder(o->init));
-    const HfConfig hf = read_hf_config(init.folder);
+    const HfConfig& hf = init.config;
     const struct { const char* name; int* value; int file; } shape[] = {
         {"layers", &o->layers, hf.layers}, {"heads", &o->heads, hf.heads}, {"channels", &o->channels, hf.channels},
         {"seq-len", &o->seq_len, o->is_given("seq-len") ? std::min(o->seq_len, hf.seq_len) : hf.seq_len}, {"vocab-size", &o->vocab_size, hf.vocab_size}};
@@ -81,8 +80,8 @@ static void load_state(Ddp* ddp, const std::string& folder, bool moments) {
 // The weights of --init. Where its context is longer than ours, the first rows of its position table are taken: all other tensors are
 // equal, and the table lies row by row.
 static void load_init(Ddp* ddp, const InitFrom& init, GptConfig config) {
-    if (init.seq_len == config.maxT) return load_state(ddp, init.folder, false);
-    config.maxT = init.seq_len;
+    if (init.config.seq_len == config.maxT) return load_state(ddp, init.folder, false);
+    config.maxT = init.config.seq_len;
     const Arena longer = arena_layout(gpt_tensors(config)), &own = *ddp->arena;
     std::vector<float> values(longer.n);
     read_safetensors(open_safetensors(path_join(init.folder, "model.safetensors")), longer, "", values.data());
@@ -469,8 +468,10 @@ static CheckpointFiles checkpoint_files(Trainer* t) {
         for (const double x : numbers) text += (text.empty() ? "[" : ",") + json_number(x);
         return text.empty() ? "[]" : text + "]";
     };
+    JsonLine identity;
+    for (const auto& [name, value] : options_identity(options)) identity.add(name.c_str(), value);
     files.state_json = JsonLine().add("version", 1).add("step", t->step).add("tokens", t->step * t->options.total_batch_size)
-        .add("identity", options_identity(options)).add("data_hash", t->data.train.hash).add("val_hash", t->data.val.hash)
+        .raw("options", identity.text()).add("data_hash", t->data.train.hash).add("val_hash", t->data.val.hash)
         .add("bad_steps", t->bad_steps).add("best_val", t->best_val).raw("norms", list(t->norms)).raw("losses", list(t->losses)).text() + "\n";
     files.eot = t->data.tokenizer.eot;
     files.arena = &t->arena;
@@ -556,16 +557,12 @@ static void print_header(const Trainer* t) {
     const Options& o = t->options;
     const GptConfig& c = t->model.config;
     Log* log = t->log.get();
-    const double MB = 1e-6;
-    const double n = double(t->arena.n), own = double(t->ddp.own_n);
     log->text("train_gpt %s | %s | %d rank%s (%s)", version_text(), device_name(), t->comm->size, t->comm->size > 1 ? "s" : "", t->comm->launcher.c_str());
     log->text("model   %d layers x %d heads x %d channels | %s parameters | context %d", c.L, c.NH, c.C, with_commas(gpt_parameters(c)).c_str(), c.maxT);
     log->text("data    %s | tokenizer %s, vocabulary %d", t->data.train.description.c_str(), t->data.tokenizer.name.empty() ? "none" : t->data.tokenizer.name.c_str(), c.V);
     log->text("batch   %d x %d tokens x %d leaves = %s per step, in %d lanes | %s steps = %s tokens", o.batch_size, o.seq_len, t->G,
               with_commas(uint64_t(o.total_batch_size)).c_str(), o.lanes, with_commas(uint64_t(o.steps)).c_str(), with_commas(uint64_t(o.steps * o.total_batch_size)).c_str());
-    log->text("memory  weights %.1f MB, optimizer %.1f, gradients %.1f x %zu, activations %.1f per rank | gradients go by %s", n * sizeof(floatX) * MB,
-              own * sizeof(float) * (sizeof(floatX) == 2 ? 3 : 2) * MB, n * sizeof(float) * MB, t->ddp.grads.size(),
-              double(t->model.activation_bytes) * MB, exchange_name(t->ddp.exchange));
+    log->text("memory  %s | gradients go by %s", memory_text(o, c, t->comm).c_str(), exchange_name(t->ddp.exchange));
     log->text("output  %s", t->run.out_dir.c_str());
     if (!o.verbose) return;
     for (size_t i = 0; i < t->arena.tensors.size(); i++) {
@@ -573,12 +570,9 @@ static void print_header(const Trainer* t) {
         log->text("tensor  %-32s %6zu x %-6zu at %zu%s", s.name.c_str(), s.rows, s.cols, t->arena.offset[i], s.decay ? ", decays" : "");
     }
     GptActivations act;
-    for (const Activation& a : gpt_plan(&act, c, o.batch_size, o.seq_len, o.recompute, true)) {
-        static const char* last = "";
-        if (a.name != last) log->text("activation  %-10s %11.3f MB x %d", a.name, double(a.bytes) * MB, a.count);
-        last = a.name;
-    }
-    for (const Range& b : t->ddp.buckets) log->text("bucket  elements %zu to %zu, %.1f MB", b.begin, b.end, double(b.end - b.begin) * sizeof(float) * MB);
+    for (const Activation& a : gpt_plan(&act, c, o.batch_size, o.seq_len, o.recompute, true))
+        log->text("activation  %-10s %11.3f MB x %d", a.name, double(a.bytes) * 1e-6, a.count);
+    for (const Range& b : t->ddp.buckets) log->text("bucket  elements %zu to %zu, %.1f MB", b.begin, b.end, double(b.size()) * sizeof(float) * 1e-6);
 }
 
 static void write_run_files(const Trainer* t) {
@@ -588,16 +582,15 @@ static void write_run_files(const Trainer* t) {
     o.threads = get_threads();
     const std::string options = options_to_json(o);         // {...}: the rest is added inside the same object
     std::string argv, ranks;
-    for (const std::string& a : t->options.argv) argv.append(argv.empty() ? "" : " ").append(a);
+    for (const std::string& a : o.argv) argv.append(argv.empty() ? "" : " ").append(a);
     for (const Comm::Peer& p : t->comm->peers) ranks.append(ranks.empty() ? "" : ",").append(JsonLine().add("host", p.host).add("pid", p.pid).text());
     JsonLine facts;
-    facts.add("version", version_text()).add("argv", argv).add("device_name", device_name()).add("world_size", t->comm->size)
-        .add("launcher", t->comm->launcher).add("data_hash", t->data.train.hash).raw("ranks", "[" + ranks + "]");
+    facts.add("argv", argv).add("version", version_text()).add("device_name", device_name()).add("world_size", t->comm->size).add("launcher", t->comm->launcher)
+        .raw("ranks", "[" + ranks + "]").add("data_hash", t->data.train.hash).add("params", uint64_t(gpt_parameters(t->model.config)))
+        .add("max_steps", o.steps).add("tokens_per_step", o.total_batch_size).add("tokenizer", t->data.tokenizer.name)
+        .add("vocab_size", o.vocab_size).add("seed", o.seed);
     write_file_atomic(path_join(t->run.out_dir, "config.json"), options.substr(0, options.rfind('\n')) + ",\n  \"run\": " + facts.text() + "\n}\n");
-    t->log->event(JsonLine().add("event", t->run.resumed ? "resume" : "run").add("step", t->step).add("name", base_name(t->run.out_dir)).add("argv", argv)
-        .add("version", version_text()).add("device", device_name()).add("world_size", t->comm->size).raw("ranks", "[" + ranks + "]")
-        .add("params", uint64_t(gpt_parameters(t->model.config))).add("max_steps", t->options.steps).add("tokens_per_step", t->options.total_batch_size)
-        .add("tokenizer", t->data.tokenizer.name).add("vocab_size", t->data.vocab_size).add("seed", t->options.seed));
+    t->log->event(JsonLine().add("event", t->run.resumed() ? "resume" : "run").add("step", t->step).add("name", base_name(t->run.out_dir)).add(facts));
 }
 
 // ----------------------------------------------------------------------------------------------------------------- train
@@ -631,7 +624,7 @@ static bool set_up(Trainer* t) {
     Options& o = t->options;
     Comm* comm = t->comm;
     exchange_place(comm);
-    const InitFrom init = t->run.resumed ? init_of(t->run.checkpoint) : read_init(&o);
+    const InitFrom init = t->run.resumed() ? init_of(t->run.checkpoint) : read_init(&o);
     resolve_options(&o, kOnGpu);
     t->G = int(o.total_batch_size / (int64_t(o.batch_size) * o.seq_len));
     if (o.lanes % comm->size != 0) {
@@ -646,7 +639,7 @@ static bool set_up(Trainer* t) {
     fields.push_back({"device", device.substr(0, device.find(','))});
     check_agreement(comm, fields);
 
-    t->data = open_data(o, comm, init.tokenizer, init.vocab_size);
+    t->data = open_data(o, comm, init.tokenizer, init.config.vocab_size);
     const GptConfig config = config_of(o, t->data.vocab_size);
     t->arena = arena_layout(gpt_tensors(config));
     fields = tensor_fields(t->arena);
@@ -675,7 +668,7 @@ static bool set_up(Trainer* t) {
     for (Mark& mark : t->marks) mark = mark_create();
     for (int k = 0; k < leaves; k++) t->leaf_marks.push_back(mark_create());
     if (comm->rank == 0) {
-        if (t->run.resumed) read_state(t);
+        if (t->run.resumed()) read_state(t);
         else if (!init.folder.empty()) load_init(&t->ddp, init, config);
         else arena_init(t->ddp.master, t->arena, o.seed);
     }
@@ -699,18 +692,19 @@ static bool set_up(Trainer* t) {
     if (!o.trace.empty()) t->trace = std::make_unique<Trace>(o.trace, comm->rank);
     if (comm->rank == 0) {
         empty_run(t->run);
-        t->log = std::make_unique<Log>(t->run.out_dir, t->run.resumed, o.log_every);
+        t->log = std::make_unique<Log>(t->run.out_dir, t->run.resumed(), o.log_every);
         t->log->best_val = t->best_val;
         report_out_dir(t->run.out_dir);
         print_header(t);
-        if (init.seq_len > o.seq_len) t->log->text("init    %s: context %d of its %d, the first rows of its position table", init.folder.c_str(), o.seq_len, init.seq_len);
+        if (init.config.seq_len > o.seq_len)
+            t->log->text("init    %s: context %d of its %d, the first rows of its position table", init.folder.c_str(), o.seq_len, init.config.seq_len);
         write_run_files(t);
         for (const std::string& change : o.changed) {
             warn("%s", change.c_str());
             t->log->event(JsonLine().add("event", "warn").add("step", t->step).add("msg", change));
         }
-        if (t->run.resumed) abandon_newer(t->run.out_dir, t->step);
-        if (t->run.resumed) t->log->text("resumed %s at step %lld", t->run.checkpoint.c_str(), (long long)t->step);
+        if (t->run.resumed()) abandon_newer(t->run.out_dir, t->step);
+        if (t->run.resumed()) t->log->text("resumed %s at step %lld", t->run.checkpoint.c_str(), (long long)t->step);
         else if (!o.resume.empty()) t->log->text("nothing saved in %s yet: starting at step 0", t->run.out_dir.c_str());
     }
     return true;
@@ -729,7 +723,6 @@ static void tear_down(Trainer* t) {
     for (const Mark mark : t->marks)
         if (mark) mark_destroy(mark);
     for (const Mark mark : t->leaf_marks) mark_destroy(mark);
-    close_run(&t->run);
 }
 
 // Where the time went, over all attempts of a supervised job; the attempts before this one show what they trained and saved.
@@ -743,13 +736,6 @@ static JsonLine spent_time(const Trainer* t) {
                  wall, t->eval_seconds, s.saving, s.again, job_restarts() ? format(" and %d restarts", job_restarts()).c_str() : "", other);
     return JsonLine().add("goodput", float(s.train / wall)).add("wall_s", float(wall)).add("train_s", float(s.train)).add("eval_s", float(t->eval_seconds))
         .add("save_s", float(s.saving)).add("again_s", float(s.again)).add("other_s", float(other)).add("restarts", job_restarts());
-}
-
-static void print_end(const Trainer* t, double seconds, int64_t steps_here) {
-    Log* log = t->log.get();
-    log->curve();
-    log->text("done    %lld steps in %.1f s (%s tokens/s)", (long long)steps_here, seconds,
-              with_commas(uint64_t(double(steps_here * t->options.total_batch_size) / std::max(seconds, 1e-9))).c_str());
 }
 
 static void print_next(const Trainer* t) {
@@ -768,7 +754,7 @@ static void print_next(const Trainer* t) {
 static std::string run_steps(Trainer* t) {
     const Options& o = t->options;
     const auto due = [&](int64_t every) { return every > 0 && (t->step % every == 0 || t->step == o.steps); };
-    if (t->run.resumed && due(o.eval_every)) validate(t, false);       // the run may have ended between this save and its evaluation
+    if (t->run.resumed() && due(o.eval_every)) validate(t, false);       // the run may have ended between this save and its evaluation
     while (t->step < o.steps) {
         set_error_step(t->step);
         const StepResult r = train_step(t);
@@ -808,7 +794,7 @@ int train(Options options, Comm* comm, Run run) {
     t.run = std::move(run);
     t.comm = comm;
     if (!set_up(&t)) {
-        if (comm->rank == 0 && !t.options.dry_run && t.run.resumed) repair_latest(t.run.checkpoint);
+        if (comm->rank == 0 && !t.options.dry_run && t.run.resumed()) repair_latest(t.run.checkpoint);
         if (comm->rank == 0 && !t.options.dry_run) std::printf("%s: finished: %lld steps; --steps N with a larger N goes on\n", t.run.out_dir.c_str(), (long long)t.step);
         tear_down(&t);
         return kExitDone;
@@ -832,7 +818,11 @@ int train(Options options, Comm* comm, Run run) {
     set_error_step(-1);
     const bool stopped = !reason.empty();
     if (t.log && stopped) t.log->text("stopped on request (%s) at step %lld, saved; go on with: %s --resume %s", reason.c_str(), (long long)t.step, typed_program(), shell_quote(t.run.out_dir).c_str());
-    if (t.log && !stopped) print_end(&t, now_seconds() - start, t.step - first);
+    if (t.log && !stopped) {
+        t.log->curve();
+        const double seconds = now_seconds() - start, tokens = double((t.step - first) * t.options.total_batch_size);
+        t.log->text("done    %lld steps in %.1f s (%s tokens/s)", (long long)(t.step - first), seconds, with_commas(uint64_t(tokens / std::max(seconds, 1e-9))).c_str());
+    }
     done(stopped ? kExitStopped : kExitDone, stopped ? "stopped on request (" + reason + ")" : "finished");
     if (t.log && !stopped) print_next(&t);
     tear_down(&t);

@@ -1,6 +1,7 @@
 // dry_run.cpp -- parameters, memory and time of a run that is not begun; see dry_run.h.
 #include "dry_run.h"
 #include <algorithm>
+#include <bit>
 #include <cstdio>
 #include "common.h"
 #include "ddp.h"
@@ -24,27 +25,29 @@ static double measure_flops(const GptConfig& c, int rows) {
     return best;
 }
 
-void dry_run(const Options& o, const GptConfig& c, const Comm* comm, int leaves) {
-    const double MB = 1e-6, W = comm->size;
-    const size_t n = arena_layout(gpt_tensors(c)).n;
+std::string memory_text(const Options& o, const GptConfig& c, const Comm* comm) {
+    const double MB = 1e-6, n = double(arena_layout(gpt_tensors(c)).n), W = comm->size;
+    const double buffers = std::bit_width(unsigned(o.lanes / comm->size));     // of the reduction tree
     GptActivations act;
     double activations = 0;
-    for (const Activation& a : gpt_plan(&act, c, o.batch_size, o.seq_len, o.recompute, true)) activations += double(a.bytes);
-    int buffers = 1;
-    for (int k = 1; k < o.lanes / comm->size; k *= 2) buffers++;
-    const double weights = double(n) * sizeof(floatX), gradients = double(n) * sizeof(float) * buffers;
-    const double state = double(n) * sizeof(float) * (sizeof(floatX) == 2 ? 3 : 2) / W, received = W > 1 ? double(kBucketBytes) : 0;
-    const double copy = kOnGpu ? 0 : 3 * double(n) * sizeof(float) / W;
+    for (const Activation& a : gpt_plan(&act, c, o.batch_size, o.seq_len, o.recompute, true)) activations += double(a.bytes) * a.count;
+    const double weights = n * sizeof(floatX), gradients = n * sizeof(float) * buffers, state = n * sizeof(float) * (sizeof(floatX) == 2 ? 3 : 2) / W;
+    const double received = W > 1 ? double(kBucketBytes) : 0, copy = kOnGpu ? 0 : 3 * n * sizeof(float) / W;
+    return format("per rank, MB: weights %.1f, optimizer %.1f, gradients %.1f (%.0f x), activations %.1f (--recompute %d), received %.1f, copy for checkpoints %.1f = %.1f",
+                  weights * MB, state * MB, gradients * MB, buffers, activations * MB, o.recompute, received * MB, copy * MB,
+                  (weights + state + gradients + activations + received + copy) * MB);
+}
+
+void dry_run(const Options& o, const GptConfig& c, const Comm* comm, int leaves) {
+    const double W = comm->size;
     std::printf("model     %d layers x %d heads x %d channels, context %d, vocabulary %d: %s parameters\n", c.L, c.NH, c.C, c.maxT, c.V,
                 with_commas(gpt_parameters(c)).c_str());
     std::printf("step      %s tokens = %d micro-batches of %d x %d, in %d lanes on %d rank%s\n", with_commas(uint64_t(o.total_batch_size)).c_str(),
                 leaves, o.batch_size, o.seq_len, o.lanes, comm->size, W > 1 ? "s" : "");
-    std::printf("memory    per rank, MB: weights %.1f, optimizer %.1f, gradients %.1f (%d x), activations %.1f (--recompute %d), received %.1f, copy for checkpoints %.1f = %.1f\n",
-                weights * MB, state * MB, gradients * MB, buffers, activations * MB, o.recompute, received * MB, copy * MB,
-                (weights + state + gradients + activations + received + copy) * MB);
+    std::printf("memory    %s\n", memory_text(o, c, comm).c_str());
     size_t free, total;
     device_memory(&free, &total);
-    if (total) std::printf("          this device has %.1f MB, %.1f free\n", double(total) * MB, double(free) * MB);
+    if (total) std::printf("          this device has %.1f MB, %.1f free\n", double(total) * 1e-6, double(free) * 1e-6);
     // Two thirds of a matmul's rate is what whole steps of this trainer reach: attention and what is bound by memory take the rest.
     const double rate = measure_flops(c, o.batch_size * o.seq_len), work = gpt_flops_per_token(c, o.seq_len) * double(o.total_batch_size);
     const double seconds = work / (W * rate * 2 / 3), days = seconds * double(o.steps) / 86400;

@@ -83,12 +83,11 @@ std::vector<Activation> gpt_plan(GptActivations* act, const GptConfig& c, int B,
     const size_t N = size_t(B) * size_t(T), C = size_t(c.C), rows = size_t(c.NH) * N, L = size_t(c.L);
     a.block.resize(L);
     std::vector<Activation> plan;
-    const auto keep = [&](const char* name, auto*& p, size_t n) { plan.push_back({name, reinterpret_cast<void**>(&p), n * sizeof(*p), 1}); };
+    const auto keep = [&](const char* name, auto*& p, size_t n) { plan.push_back({name, n * sizeof(*p), 1, {reinterpret_cast<void**>(&p)}}); };
     // One per block, or one for all where backward computes it again from this level of --recompute on.
     const auto block = [&](const char* name, auto GptActivations::Block::* p, size_t n, int shared_from) {
-        const bool shared = recompute >= shared_from;
-        for (size_t l = 0; l < (shared ? 1 : L); l++)
-            plan.push_back({name, reinterpret_cast<void**>(&(a.block[l].*p)), n * sizeof(*(a.block[l].*p)), shared ? 1 : int(L)});
+        plan.push_back({name, n * sizeof(*(a.block[0].*p)), recompute >= shared_from ? 1 : int(L), {}});
+        for (GptActivations::Block& b : a.block) plan.back().pointers.push_back(reinterpret_cast<void**>(&(b.*p)));
     };
     constexpr int kNever = 99;
     using Block = GptActivations::Block;
@@ -114,12 +113,6 @@ std::vector<Activation> gpt_plan(GptActivations* act, const GptConfig& c, int B,
     return plan;
 }
 
-// What the blocks share, they find in the first.
-template <class P> static void share(std::vector<GptActivations::Block>& blocks, P GptActivations::Block::* p) {
-    for (GptActivations::Block& b : blocks)
-        if (!(b.*p)) b.*p = blocks[0].*p;
-}
-
 void gpt_create(Gpt* model, const GptConfig& config, int B, int T, int recompute, floatX* weights, bool training) {
     *model = Gpt{};
     model->config = config;
@@ -129,13 +122,13 @@ void gpt_create(Gpt* model, const GptConfig& config, int B, int T, int recompute
     model->w = resolve(model->arena, weights, config.L);
     const std::vector<Activation> plan = gpt_plan(&model->act, config, B, T, recompute, training);
     const auto padded = [](size_t bytes) { return round_up<size_t>(bytes, 256); };
-    for (const Activation& p : plan) model->activation_bytes += padded(p.bytes);
+    for (const Activation& p : plan) model->activation_bytes += padded(p.bytes) * size_t(p.count);
     model->memory = device_alloc(model->activation_bytes, "activations");
     char* at = static_cast<char*>(model->memory);
-    for (const Activation& p : plan) { *p.pointer = at; at += padded(p.bytes); }
-    using Block = GptActivations::Block;
-    for (floatX* Block::* p : {&Block::ln1, &Block::qkv, &Block::att, &Block::residual2, &Block::ln2, &Block::fc, &Block::gelu}) share(model->act.block, p);
-    for (float* Block::* p : {&Block::ln1_mean, &Block::ln1_rstd, &Block::lse, &Block::ln2_mean, &Block::ln2_rstd}) share(model->act.block, p);
+    for (const Activation& p : plan) {
+        for (size_t i = 0; i < p.pointers.size(); i++) *p.pointers[i] = at + (p.count > 1 ? i * padded(p.bytes) : 0);
+        at += padded(p.bytes) * size_t(p.count);
+    }
 }
 
 void gpt_destroy(Gpt* model) { device_free(model->memory); *model = Gpt{}; }

@@ -76,7 +76,7 @@ struct GptActivations {
     int *tokens, *targets;          // (N)
 };
 
-struct Activation { const char* name; void** pointer; size_t bytes; int count; };   // count: how many blocks have one of their own
+struct Activation { const char* name; size_t bytes; int count; std::vector<void**> pointers; };    // count 1: all pointers are to one array
 
 // Called before forward reads tensors [first, last) of the table, whose weights may still be on their way from other ranks; and as soon as
 // backward has written their gradients for the last time in this pass.
@@ -96,7 +96,7 @@ struct Gpt {
     int recompute;                  // 0 to 3, see GptActivations; the bits do not depend on it
 };
 
-// Names and sizes of the activations, one row per array: what gpt_create will allocate. The pointers are of `act`.
+// The activations: what gpt_create will allocate. The pointers are of `act`.
 std::vector<Activation> gpt_plan(GptActivations* act, const GptConfig& config, int B, int T, int recompute, bool training);
 
 // weights: an arena of arena.n elements, laid out by gpt_tensors. B, T: the largest batch. training: room for backward too.

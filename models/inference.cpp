@@ -118,40 +118,38 @@ std::string generate_text(Gpt* model, const Tokenizer& tokenizer, std::vector<in
 namespace {
 // A model to run forward only, from a run, a checkpoint or a Hugging Face folder.
 struct Loaded {
+    std::string folder, tokenizer_json;             // the latter empty: it has none
     Gpt model;
     Tokenizer tokenizer;
-    std::vector<float> master;
-    floatX* weights = nullptr;
+    floatX* weights;
+
+    Loaded(const std::string& path, int B) : folder(resolve_model_folder(path)), tokenizer_json(path_join(folder, "tokenizer.json")) {
+        const HfConfig hf = read_hf_config(folder);
+        const GptConfig config = {hf.layers, hf.heads, hf.channels, hf.seq_len, hf.vocab_size, round_up(hf.vocab_size, 16), 0};
+        const Arena arena = arena_layout(gpt_tensors(config));
+        std::vector<float> master(arena.n);
+        read_safetensors(open_safetensors(path_join(folder, "model.safetensors")), arena, "", master.data());
+        weights = static_cast<floatX*>(device_alloc(arena.n * sizeof(floatX), "weights"));
+        std::vector<floatX> stored(arena.n);
+        store_floats(stored.data(), master.data(), arena.n);
+        copy_to_device(weights, stored.data(), arena.n * sizeof(floatX), nullptr);
+        stream_sync(nullptr);
+        gpt_create(&model, config, B, hf.seq_len, 3, weights, false);
+        if (!file_exists(tokenizer_json)) tokenizer_json.clear();
+        else tokenizer = tokenizer_load(tokenizer_json);
+    }
+    ~Loaded() {
+        gpt_destroy(&model);
+        device_free(weights);
+    }
 };
 }  // namespace
 
-static void load_model(Loaded* loaded, const std::string& folder, int B) {
-    const HfConfig hf = read_hf_config(folder);
-    const GptConfig config = {hf.layers, hf.heads, hf.channels, hf.seq_len, hf.vocab_size, round_up(hf.vocab_size, 16), 0};
-    const Arena arena = arena_layout(gpt_tensors(config));
-    loaded->master.resize(arena.n);
-    read_safetensors(open_safetensors(path_join(folder, "model.safetensors")), arena, "", loaded->master.data());
-    loaded->weights = static_cast<floatX*>(device_alloc(arena.n * sizeof(floatX), "weights"));
-    std::vector<floatX> stored(arena.n);
-    store_floats(stored.data(), loaded->master.data(), arena.n);
-    copy_to_device(loaded->weights, stored.data(), arena.n * sizeof(floatX), nullptr);
-    stream_sync(nullptr);
-    gpt_create(&loaded->model, config, B, hf.seq_len, 3, loaded->weights, false);
-    if (file_exists(path_join(folder, "tokenizer.json"))) loaded->tokenizer = tokenizer_load(path_join(folder, "tokenizer.json"));
-}
-
-static void unload(Loaded* loaded) {
-    gpt_destroy(&loaded->model);
-    device_free(loaded->weights);
-}
-
 int sample(Options o, Comm*) {
     set_threads(o.threads);
-    const std::string folder = resolve_model_folder(o.paths[0]);
-    Loaded loaded;
-    load_model(&loaded, folder, 1);
+    Loaded loaded(o.paths[0], 1);
     if (loaded.tokenizer.kind == Tokenizer::none && !o.prompt.empty())
-        die(kExitUsage, "--prompt: %s has no tokenizer.json, so text means nothing to it; leave the prompt out to see token numbers", folder.c_str());
+        die(kExitUsage, "--prompt: %s has no tokenizer.json, so text means nothing to it; leave the prompt out to see token numbers", loaded.folder.c_str());
     catch_signals();
     const auto print = [](const std::string& piece) { std::fputs(piece.c_str(), stdout); std::fflush(stdout); };
     const std::vector<int> tokens = opening(loaded.tokenizer, o.prompt, loaded.model.config.V);
@@ -159,16 +157,13 @@ int sample(Options o, Comm*) {
     const Choosing how = {.temperature = o.temperature, .top_k = o.top_k, .top_p = o.top_p, .seed = o.seed, .stream = 0};
     generate_text(&loaded.model, loaded.tokenizer, tokens, o.max_tokens, how, print);
     print("\n");
-    unload(&loaded);
     return kExitDone;
 }
 
 int eval(Options o, Comm* comm) {
     set_threads(o.threads);
-    const std::string folder = resolve_model_folder(o.paths[0]), run = run_of(o.paths[0]);
-    Loaded loaded;
     const int B = o.batch_size > 0 ? o.batch_size : kOnGpu ? 8 : 1;
-    load_model(&loaded, folder, B);
+    Loaded loaded(o.paths[0], B);
     const int T = loaded.model.config.maxT;
     Data data;
     data.tokenizer = loaded.tokenizer;
@@ -176,19 +171,15 @@ int eval(Options o, Comm* comm) {
     if (o.is_given("data")) {
         data.val = open_dataset(o.data, data.tokenizer, T, comm);
     } else {
-        const std::string config = run.empty() ? "" : path_join(run, "config.json");
-        if (config.empty() || !file_exists(config)) die(kExitUsage, "eval %s: not a run folder, so it has no validation part; give --data PATH", o.paths[0].c_str());
-        const int threads = o.threads;
+        const std::string run = run_of(o.paths[0]), config = path_join(run, "config.json");
+        if (run.empty() || !file_exists(config)) die(kExitUsage, "eval %s: not a run folder, so it has no validation part; give --data PATH", o.paths[0].c_str());
         options_merge_saved(&o, read_file(config), config);
         resolve_options(&o, kOnGpu);
-        o.threads = threads;
-        const std::string tokenizer = path_join(folder, "tokenizer.json");
-        data = open_data(o, comm, file_exists(tokenizer) ? tokenizer : "", data.vocab_size);
+        data = open_data(o, comm, loaded.tokenizer_json, data.vocab_size);
     }
     const Score score = evaluate(&loaded.model, data, data.val, B, 0, comm);
-    if (std::isnan(score.bpb)) std::printf("val loss %.6f  bpb null  tokens %llu\n", score.loss, (unsigned long long)score.tokens);
-    else std::printf("val loss %.6f  bpb %.6f  tokens %llu\n", score.loss, score.bpb, (unsigned long long)score.tokens);
-    unload(&loaded);
+    const std::string bpb = std::isnan(score.bpb) ? "null" : format("%.6f", score.bpb);
+    std::printf("val loss %.6f  bpb %s  tokens %llu\n", score.loss, bpb.c_str(), (unsigned long long)score.tokens);
     return kExitDone;
 }
 

@@ -16,3 +16,7 @@ struct Backend {
     int (*selftest)(Options options, Comm* comm);
 };
 extern const Backend backends[];                        // what this build contains, best first; ends with a null name
+
+#define DECLARE_BACKEND(ns) namespace ns { \
+    int device_count(); bool storage_is_fast(); int train(Options, Comm*, Run); int sample(Options, Comm*); int eval(Options, Comm*); int selftest(Options, Comm*); }
+#define BACKEND_ROW(ns, gpu, dtype) {#ns, gpu, dtype, ns::device_count, ns::storage_is_fast, ns::train, ns::sample, ns::eval, ns::selftest}

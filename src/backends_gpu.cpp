@@ -1,14 +1,8 @@
 // backends_gpu.cpp -- the backends of a build with nvcc. Without a driver device_count is 0, and the next one is taken.
 #include "backends.h"
 
-#define DECLARE(ns) namespace ns { int device_count(); bool storage_is_fast(); int train(Options, Comm*, Run); int sample(Options, Comm*); int eval(Options, Comm*); int selftest(Options, Comm*); }
-DECLARE(gpu)
-DECLARE(cpu)
-DECLARE(cpu16)
+DECLARE_BACKEND(gpu)
+DECLARE_BACKEND(cpu16)
+DECLARE_BACKEND(cpu)
 
-const Backend backends[] = {
-    {"gpu", true, "bf16", gpu::device_count, gpu::storage_is_fast, gpu::train, gpu::sample, gpu::eval, gpu::selftest},
-    {"cpu16", false, "bf16", cpu16::device_count, cpu16::storage_is_fast, cpu16::train, cpu16::sample, cpu16::eval, cpu16::selftest},
-    {"cpu", false, "fp32", cpu::device_count, cpu::storage_is_fast, cpu::train, cpu::sample, cpu::eval, cpu::selftest},
-    {},
-};
+const Backend backends[] = {BACKEND_ROW(gpu, true, "bf16"), BACKEND_ROW(cpu16, false, "bf16"), BACKEND_ROW(cpu, false, "fp32"), {}};

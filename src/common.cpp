@@ -1,7 +1,6 @@
 // common.cpp -- the text helpers of common.h, and the one place where an error becomes a line.
 #include "common.h"
 #include <algorithm>
-#include <cstdarg>
 #include <ctime>
 #include <unistd.h>
 
@@ -9,16 +8,6 @@ namespace {
 const char *program = "train_gpt", *path = "./train_gpt";
 int error_rank = -1;
 int64_t error_step = -1;
-
-std::string vformat(const char* format, va_list args) {
-    va_list again;
-    va_copy(again, args);
-    const int n = std::vsnprintf(nullptr, 0, format, args);
-    std::string text(size_t(std::max(n, 0)), '\0');
-    std::vsnprintf(text.data(), text.size() + 1, format, again);
-    va_end(again);
-    return text;
-}
 
 void print_line(const char* kind, const std::string& message) {
     std::string where;
@@ -33,6 +22,16 @@ void print_line(const char* kind, const std::string& message) {
     }
 }
 }  // namespace
+
+std::string vformat(const char* format, va_list args) {
+    va_list again;
+    va_copy(again, args);
+    const int n = std::vsnprintf(nullptr, 0, format, args);
+    std::string text(size_t(std::max(n, 0)), '\0');
+    std::vsnprintf(text.data(), text.size() + 1, format, again);
+    va_end(again);
+    return text;
+}
 
 void die(int code, const char* format, ...) {
     va_list args;

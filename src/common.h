@@ -5,6 +5,7 @@
 //
 //     train_gpt[rank 1 step 12]: error: what: subject: got X, want Y; what to do
 #pragma once
+#include <cstdarg>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -51,6 +52,7 @@ void set_error_rank(int rank);
 void set_error_step(int64_t step);
 
 std::string format(const char* format, ...) __attribute__((format(printf, 1, 2)));
+std::string vformat(const char* format, va_list args);
 std::string with_commas(uint64_t n);                   // 1234567 -> "1,234,567"
 std::string_view next_word(std::string_view* rest, char separator);    // the text up to it; both are taken from the front of *rest
 std::string escape_control(std::string_view text);     // bytes below 0x20 and 0x7f as \xNN

@@ -4,13 +4,12 @@
 #include <array>
 #include <bit>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <dirent.h>
 #include <fcntl.h>
-#include <filesystem>
 #include <ftw.h>
 #include <glob.h>
-#include <memory>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -33,41 +32,22 @@ int open_regular(const std::string& path, const char* what, uint64_t* size) {
     die(kExitNoInput, "%s: %s: got %s, want a regular file", what, path.c_str(), S_ISDIR(info.st_mode) ? "a folder" : "something else");
 }
 
-MappedFile::MappedFile(MappedFile&& other) noexcept { *this = std::move(other); }
-
-MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
-    std::swap(data, other.data);
-    std::swap(size, other.size);
-    std::swap(path, other.path);
-    return *this;
-}
-
-MappedFile::~MappedFile() {
-    if (size) ::munmap(const_cast<char*>(data), size);
-}
-
 MappedFile map_file(const std::string& path) {
-    uint64_t size;
-    const int fd = open_regular(path, "cannot open", &size);
     MappedFile file;
     file.path = path;
-    if (size == 0) {                                    // mmap refuses a length of 0
-        ::close(fd);
-        file.data = "";
-        return file;
-    }
-    void* memory = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
+    const int fd = open_regular(path, "cannot open", &file.size);
+    void* const memory = file.size ? ::mmap(nullptr, file.size, PROT_READ, MAP_PRIVATE, fd, 0) : nullptr;      // it refuses a length of 0
     const int error = errno;
     ::close(fd);
     if (memory == MAP_FAILED) die(kExitNoInput, "cannot map: %s: %s", path.c_str(), std::strerror(error));
+    if (!memory) return file;
     file.data = static_cast<const char*>(memory);
-    file.size = size;
+    file.mapping.reset(memory, [size = file.size](void* at) { ::munmap(at, size); });
     return file;
 }
 
 std::string read_file(const std::string& path) {
-    const MappedFile file = map_file(path);
-    return std::string(file.text());
+    return std::string(map_file(path).text());
 }
 
 std::string read_kernel_file(const std::string& path) {
@@ -115,8 +95,7 @@ std::vector<std::string> expand_glob(const std::string& pattern) {
 
 void make_directories(const std::string& path) {
     if (path.empty() || is_directory(path)) return;
-    const size_t slash = path.rfind('/', path.find_last_not_of('/'));
-    const std::string parent = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+    const std::string parent = parent_folder(path.substr(0, path.find_last_not_of('/') + 1));
     make_directories(parent);
     if (::mkdir(path.c_str(), 0777) == 0) {
         sync_directory(parent);                         // the new name must survive a power cut, or what is put into it does not
@@ -144,8 +123,12 @@ void remove_tree(const std::string& path) {
 std::string base_name(const std::string& path) {
     const size_t last = path.find_last_not_of('/');
     if (last == std::string::npos) return path.empty() ? "" : "/";
-    const size_t slash = path.rfind('/', last);
-    return path.substr(slash == std::string::npos ? 0 : slash + 1, last - (slash == std::string::npos ? 0 : slash + 1) + 1);
+    return path.substr(0, last + 1).substr(path.rfind('/', last) + 1);     // npos + 1 is 0
+}
+
+std::string parent_folder(const std::string& path) {
+    const size_t slash = path.rfind('/');
+    return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
 }
 
 std::string path_join(const std::string& a, const std::string& b) {
@@ -153,11 +136,11 @@ std::string path_join(const std::string& a, const std::string& b) {
     return a.back() == '/' ? a + b : a + "/" + b;
 }
 
-std::string program_folder() {
-    std::error_code error;
-    const std::string exe = std::filesystem::read_symlink("/proc/self/exe", error).string();
-    const size_t slash = exe.rfind('/');
-    return slash == std::string::npos ? "." : exe.substr(0, slash);
+std::string program_path() {
+    char path[PATH_MAX];
+    const ssize_t n = ::readlink("/proc/self/exe", path, sizeof path);
+    if (n <= 0) die(kExitOther, "/proc/self/exe: %s", std::strerror(errno));
+    return std::string(path, size_t(n));
 }
 
 // ---------------------------------------------------------------------------------------------------------- writing
@@ -209,8 +192,6 @@ void FileWriter::finish() {
 }
 
 void write_file_atomic(const std::string& path, std::string_view content) {
-    const size_t slash = path.rfind('/');
-    const std::string folder = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
     const std::string temporary = path + ".tmp" + std::to_string(::getpid());
     ::unlink(temporary.c_str());                        // of a killed process that had this number
     try {
@@ -223,7 +204,7 @@ void write_file_atomic(const std::string& path, std::string_view content) {
         ::unlink(temporary.c_str());
         throw;
     }
-    sync_directory(folder);
+    sync_directory(parent_folder(path));
 }
 
 // ---------------------------------------------------------------------------------------------------------- CRC-32C
@@ -261,22 +242,29 @@ uint32_t crc_tables(uint32_t c, const unsigned char* p, size_t n) {
     return c;
 }
 
-#ifdef __x86_64__
-// The instruction takes one step per cycle but three cycles for each: three blocks side by side, joined by what kBlock zero bytes make
-// of a sum. That is linear in its 32 bits (Adler, crc32c.c, 2013).
-constexpr size_t kBlock = 1024;
-constexpr std::array<std::array<uint32_t, 256>, 4> make_crc_shift() {
-    std::array<std::array<uint32_t, 256>, 4> t{};
-    for (uint32_t bit = 0; bit < 32; bit++) {
-        uint32_t c = 1u << bit;
-        for (size_t i = 0; i < kBlock; i++) c = c >> 8 ^ kCrc[0][c & 255];
-        for (uint32_t i = 0; i < 256; i++)
-            if (i >> bit % 8 & 1) t[bit / 8][i] ^= c;
+// A checksum is a polynomial over GF(2) modulo Castagnoli's, its highest power in the lowest bit. n zero bytes behind a file multiply its
+// checksum by x^(8n); then the other part's is added (Adler's crc32_combine, zlib).
+constexpr uint32_t crc_product(uint32_t a, uint32_t b) {
+    uint32_t product = 0;
+    for (uint32_t bit = 1u << 31; bit; bit >>= 1) {
+        product ^= a & bit ? b : 0;
+        b = b >> 1 ^ (b & 1 ? 0x82F63B78u : 0);
     }
-    return t;
+    return product;
 }
-constexpr auto kShift = make_crc_shift();
-uint64_t shift_block(uint64_t c) { return kShift[0][c & 255] ^ kShift[1][c >> 8 & 255] ^ kShift[2][c >> 16 & 255] ^ kShift[3][c >> 24]; }
+
+constexpr uint32_t crc_zeros(uint64_t n) {
+    uint32_t result = 1u << 31;                         // 1
+    for (uint32_t power = 1u << 23; n; n >>= 1, power = crc_product(power, power))      // x^8, then its squares
+        if (n & 1) result = crc_product(power, result);
+    return result;
+}
+
+#ifdef __x86_64__
+// The instruction takes one step per cycle but three cycles for each: three blocks side by side, then joined.
+constexpr size_t kBlock = 8192;
+constexpr uint32_t kBlockOfZeros = crc_zeros(kBlock);
+uint64_t shift_block(uint64_t c) { return crc_product(kBlockOfZeros, uint32_t(c)); }
 
 __attribute__((target("sse4.2"))) uint32_t crc_sse42(uint32_t c, const unsigned char* p, size_t n) {
     uint64_t wide = c;
@@ -310,23 +298,7 @@ uint32_t crc32c_portable(uint32_t crc, const void* data, size_t bytes) {
     return ~crc_tables(~crc, static_cast<const unsigned char*>(data), bytes);
 }
 
-// A checksum is a polynomial over GF(2) modulo Castagnoli's, its highest power in the lowest bit. Zero bytes behind a file multiply its
-// checksum by x^8 each; then the other part's is added (Adler's crc32_combine, zlib).
-static uint32_t crc_product(uint32_t a, uint32_t b) {
-    uint32_t product = 0;
-    for (uint32_t bit = 1u << 31; bit; bit >>= 1) {
-        if (a & bit) product ^= b;
-        b = b >> 1 ^ (b & 1 ? 0x82F63B78u : 0);
-    }
-    return product;
-}
-
-uint32_t crc32c_join(uint32_t a, uint32_t b, uint64_t bytes_of_b) {
-    uint32_t power = 1u << 23;                          // x^8, then its squares
-    for (; bytes_of_b; bytes_of_b >>= 1, power = crc_product(power, power))
-        if (bytes_of_b & 1) a = crc_product(power, a);
-    return a ^ b;
-}
+uint32_t crc32c_join(uint32_t a, uint32_t b, uint64_t bytes_of_b) { return crc_product(crc_zeros(bytes_of_b), a) ^ b; }
 
 // ---------------------------------------------------------------------------------------------------------- SHA-256
 

@@ -1,19 +1,17 @@
 // file.h -- files: mapped reading, checked writing, checksums. Every failure is an Error with the path.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
-// A read-only mapping; empty files map to size 0. Movable, unmapped at the end.
+// A read-only mapping, as long as a copy of this lives; empty files map to size 0.
 struct MappedFile {
-    const char* data = nullptr;
-    size_t size = 0;
+    const char* data = "";
+    uint64_t size = 0;
     std::string path;
-    MappedFile() = default;
-    MappedFile(MappedFile&& other) noexcept;
-    MappedFile& operator=(MappedFile&& other) noexcept;
-    ~MappedFile();
+    std::shared_ptr<void> mapping;
     std::string_view text() const { return {data, size}; }
 };
 int open_regular(const std::string& path, const char* what, uint64_t* size);   // for reading; 66 missing or not a regular file
@@ -30,7 +28,8 @@ void sync_directory(const std::string& path);                          // fsync 
 void remove_tree(const std::string& path);                             // 74
 std::string base_name(const std::string& path);
 std::string path_join(const std::string& a, const std::string& b);
-std::string program_folder();                                          // where the running program lies
+std::string parent_folder(const std::string& path);                    // of a path without '/' at its end: "a/b" -> "a", "b" -> "."
+std::string program_path();                                            // of the running program
 
 // Writes a new file, in blocks, with a checksum of what was given; 74 on any failure, named.
 struct FileWriter {

@@ -71,14 +71,6 @@ void listen_to(std::vector<Rank>* ranks) {
     _exit(kExitOther);
 }
 
-// The running program's own file: ranks started as /proc/self/exe would be called "exe" in ps.
-std::string program_path() {
-    char path[PATH_MAX] = "";
-    const ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
-    if (n <= 0) die(kExitOther, "--np: /proc/self/exe: %s", std::strerror(errno));
-    return std::string(path, size_t(n));
-}
-
 void signal_all(const std::vector<Rank>& ranks, int signal) {
     for (const Rank& r : ranks)
         if (r.pid) kill(r.pid, signal);
@@ -239,7 +231,7 @@ int job_restarts() { return std::getenv("LOCKSTEP_TRY") ? std::atoi(std::getenv(
 
 int launch_ranks(int np, int max_restarts, bool elastic, const std::vector<std::string>& argv) {
     signal(SIGCHLD, SIG_DFL);                               // whoever started us may have it ignored: then waitpid finds nobody
-    const std::string program = program_path();
+    const std::string program = program_path();             // ranks started as /proc/self/exe would be called "exe" in ps
     setenv("LOCKSTEP_BEGAN", format("%.3f", process_began).c_str(), 1);
     std::vector<std::string> next = without_option(argv, "np", true);
     std::string out_dir;

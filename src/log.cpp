@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <climits>
 #include <cmath>
-#include <cstdarg>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
@@ -24,12 +23,12 @@ constexpr double kTerminalPause = 0.1, kPlainPause = 1;   // seconds between lin
 constexpr int kWarmSteps = 5;                             // not in the ETA: memory is touched first, the clock of the CPU rises
 constexpr size_t kPendingBytes = 4 << 20;                 // of metrics that wait for a disk; what comes on top is lost
 
-// Writes all of it, or stores what is left in *rest and returns errno.
-int write_all(int fd, const std::string& text, std::string* rest) {
+// Writes all of it and returns 0; else errno, and *text is what is left.
+int write_all(int fd, std::string* text) {
     size_t done = 0;
     int error = 0;
-    while (done < text.size() && error == 0) {
-        const ssize_t n = ::write(fd, text.data() + done, text.size() - done);
+    while (done < text->size() && error == 0) {
+        const ssize_t n = ::write(fd, text->data() + done, text->size() - done);
         if (n > 0) {
             done += size_t(n);
         } else if (n < 0 && errno == EAGAIN) {            // a non-blocking pipe: its reader may be slow, but not for ever
@@ -39,7 +38,7 @@ int write_all(int fd, const std::string& text, std::string* rest) {
             error = n == 0 ? EIO : errno;
         }
     }
-    rest->assign(text, done);
+    text->erase(0, done);
     return error;
 }
 
@@ -104,11 +103,15 @@ struct Log::Impl {
     Utf8Stream sample;
     LossPoints train, val;
 
-    void put(const std::string& text) {
+    ~Impl() {
+        flush();
+        if (live) put("\n");            // the shell's prompt gets a line of its own
+        if (fd >= 0 && close(fd) != 0) complain(errno);
+    }
+    void put(std::string text) {
         if (console_lost) return;
         std::fflush(stdout);            // what others printed comes first
-        std::string rest;
-        const int error = write_all(STDOUT_FILENO, text, &rest);
+        const int error = write_all(STDOUT_FILENO, &text);
         if (error == 0 || error == EAGAIN) return;
         console_lost = true;            // EPIPE, a full disk behind a redirection, a terminal that is gone
         warn("stdout: %s; the run goes on without it", strerror(error));
@@ -118,11 +121,8 @@ struct Log::Impl {
         live = false;
     }
     void flush() {
-        if (fd < 0 || pending.empty()) return;
-        std::string rest;
-        const int error = write_all(fd, pending, &rest);
-        pending = rest;
-        if (error) complain(error);
+        if (fd < 0) return;
+        if (const int error = write_all(fd, &pending)) complain(error);
     }
     void complain(int error) {
         if (!warned_file.exchange(true)) warn("%s: %s; the run goes on, its lines wait in memory", path.c_str(), strerror(error));
@@ -136,37 +136,22 @@ Log::Log(const std::string& out_dir, bool resumed, int64_t log_every) : impl(new
     impl->log_every = log_every;
     if (out_dir.empty()) return;
     impl->path = path_join(out_dir, "metrics.jsonl");
-    try {
-        impl->fd = open(impl->path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | (resumed ? 0 : O_TRUNC), 0666);
-        if (impl->fd < 0) die(kExitWrite, "%s: %s", impl->path.c_str(), strerror(errno));
-        if (!resumed) return;
-        cut_torn_line(impl->fd, impl->path);
-        Metrics metrics = read_metrics(impl->path);
-        impl->train = std::move(metrics.train);
-        impl->val = std::move(metrics.val);
-    } catch (...) {
-        if (impl->fd >= 0) close(impl->fd);
-        delete impl;
-        throw;
-    }
+    impl->fd = open(impl->path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | (resumed ? 0 : O_TRUNC), 0666);
+    if (impl->fd < 0) die(kExitWrite, "%s: %s", impl->path.c_str(), strerror(errno));
+    if (!resumed) return;
+    cut_torn_line(impl->fd, impl->path);
+    Metrics metrics = read_metrics(impl->path);
+    impl->train = std::move(metrics.train);
+    impl->val = std::move(metrics.val);
 }
 
-Log::~Log() {
-    impl->flush();
-    if (impl->live) impl->put("\n");    // the shell's prompt gets a line of its own
-    if (impl->fd >= 0 && close(impl->fd) != 0) impl->complain(errno);
-    delete impl;
-}
+Log::~Log() = default;
 
 void Log::text(const char* format, ...) {
-    va_list args, again;
+    va_list args;
     va_start(args, format);
-    va_copy(again, args);
-    std::string line(size_t(std::max(0, std::vsnprintf(nullptr, 0, format, args))), '\0');
-    std::vsnprintf(line.data(), line.size() + 1, format, again);
-    va_end(again);
+    impl->put_line(printable(vformat(format, args)));
     va_end(args);
-    impl->put_line(printable(line));
 }
 
 void Log::event(const JsonLine& line) {

@@ -6,6 +6,7 @@
 #pragma once
 #include <cstdint>
 #include <cstdio>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,7 +33,6 @@ struct Log {
     // out_dir "": console only. log_every: steps between plain lines; 0 = the first and the last only.
     Log(const std::string& out_dir, bool resumed, int64_t log_every);
     ~Log();
-    Log(const Log&) = delete;
     void text(const char* format, ...) __attribute__((format(printf, 2, 3)));   // a line of the console
     void event(const JsonLine& line);                                          // a line of metrics.jsonl; the caller names "event"
     void train(const TrainLine& line);                                         // both; the console at its own pace
@@ -44,7 +44,7 @@ struct Log {
     void sync();                                // metrics.jsonl on disk: before each checkpoint's commit, by its thread
     double best_val = 1e300;                    // of this run; on a resume of the part of it that counts
   private:
-    struct Impl; Impl* impl;
+    struct Impl; std::unique_ptr<Impl> impl;
 };
 
 // One line of the console for a step, without line end. eta: seconds left, NaN = not known yet. columns: what there is room for; fields

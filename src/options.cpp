@@ -225,12 +225,16 @@ const struct Preset { const char* name; const char* aliases; const char* options
 
 std::vector<std::string> split(const std::string& words, char separator) {
     std::vector<std::string> out;
-    for (size_t at = 0; at <= words.size();) {
-        const size_t end = std::min(words.find(separator, at), words.size());
-        if (end > at) out.push_back(words.substr(at, end - at));
-        at = end + 1;
-    }
+    for (std::string_view rest = words; !rest.empty();)
+        if (const std::string_view word = next_word(&rest, separator); !word.empty()) out.emplace_back(word);
     return out;
+}
+
+// As the saved config names it: seq_len.
+std::string saved_key(const Row& row) {
+    std::string key = row.name;
+    std::replace(key.begin(), key.end(), '-', '_');
+    return key;
 }
 
 bool contains(const std::vector<std::string>& list, const std::string& word) {
@@ -391,27 +395,21 @@ std::string nearest(const std::string& word, const std::vector<std::string>& wor
 [[noreturn]] void unknown_option(const std::string& arg, const std::string& name) {
     std::string bare = without_dashes(name);
     for (char& c : bare) c = c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c;
-    const std::string typed = shown(arg);
-    const auto did_you_mean = [&](const std::string& option) {
-        die(kExitUsage, "unknown option %s; did you mean --%s?", typed.c_str(), option.c_str());
-    };
-    const auto is_in = [&](const char* words) {            // "-b" and "--block-size" as they stand, "-lr" as "lr"
-        return contains(split(words, ' '), name.compare(0, 2, "--") == 0 ? bare : name) || contains(split(words, ' '), bare);
-    };
-    for (const auto& f : foreign)
-        if (is_in(f.names)) die(kExitUsage, "unknown option %s; %s", typed.c_str(), f.answer);
-    for (const Row& row : table)
-        if (bare == row.name || is_in(row.elsewhere)) did_you_mean(row.name);
-    // Half a name, or a typing error: in ours, then in another trainer's.
-    for (const Row& row : table)
-        if (bare.size() >= 3 && std::string(row.name).rfind(bare, 0) == 0) did_you_mean(row.name);
-    if (const std::string near = nearest(bare, option_names()); !near.empty()) did_you_mean(near);
-    for (const Row& row : table)
-        if (bare.size() > 3 && !nearest(bare, split(row.elsewhere, ' ')).empty()) did_you_mean(row.name);
-    for (const auto& f : foreign)
-        if (bare.size() > 8 && !nearest(bare, split(f.names, ' ')).empty())
-            die(kExitUsage, "unknown option %s; %s", typed.c_str(), f.answer);
-    die(kExitUsage, "unknown option %s; --help lists all", typed.c_str());
+    const auto answer = [&](const std::string& text) { die(kExitUsage, "unknown option %s; %s", shown(arg).c_str(), text.c_str()); };
+    const auto meant = [](const std::string& option) { return "did you mean --" + option + "?"; };
+    struct Other { std::vector<std::string> names; std::string answer; size_t least; };     // least: bytes, to be taken for a typing error
+    std::vector<Other> others;
+    for (const Row& row : table) others.push_back({split(row.elsewhere, ' '), meant(row.name), 4});
+    for (const auto& f : foreign) others.push_back({split(f.names, ' '), f.answer, 9});
+
+    for (const Other& o : others)                           // "-b" and "--block-size" as they stand, "-lr" as "lr"
+        if (contains(o.names, bare) || (!name.starts_with("--") && contains(o.names, name))) answer(o.answer);
+    for (const Row& row : table)                            // half a name
+        if (bare == row.name || (bare.size() >= 3 && std::string_view(row.name).starts_with(bare))) answer(meant(row.name));
+    if (const std::string near = nearest(bare, option_names()); !near.empty()) answer(meant(near));
+    for (const Other& o : others)
+        if (bare.size() >= o.least && !nearest(bare, o.names).empty()) answer(o.answer);
+    die(kExitUsage, "unknown option %s; --help lists all", shown(arg).c_str());
 }
 
 [[noreturn]] void unknown_command(const std::string& word) {
@@ -643,11 +641,10 @@ void resolve_options(Options* options, bool gpu) {
 std::string options_to_json(const Options& options) {
     std::string json;
     for (const Row& row : table) {
-        std::string key = row.name, value = value_text(row, options);
-        std::replace(key.begin(), key.end(), '-', '_');
+        std::string value = value_text(row, options);
         if (row.values == &flag) value = value == "on" ? "true" : "false";
         else if (is_text(row)) value = json_quote(value);
-        json += (json.empty() ? "{\n  " : ",\n  ") + json_quote(key) + ": " + value;
+        json += (json.empty() ? "{\n  " : ",\n  ") + json_quote(saved_key(row)) + ": " + value;
     }
     return json + "\n}";
 }
@@ -661,8 +658,7 @@ void options_merge_saved(Options* options, const std::string& json, const std::s
     std::string refused;
     options->changed.clear();
     for (const Row& row : table) {
-        std::string key = row.name;
-        std::replace(key.begin(), key.end(), '-', '_');
+        const std::string key = saved_key(row);
         const Json value = object.find(key);
         if (!value || row.on_resume == OnResume::local) continue;
         // Checked as if typed. What is unset (no --data, --vocab-size 0) stands in the file as in a fresh Options, and stays so.
@@ -691,13 +687,10 @@ void options_merge_saved(Options* options, const std::string& json, const std::s
     if (!refused.empty()) die(kExitUsage, "--resume: %s: %s; leave them out, or start a new run", path.c_str(), refused.c_str());
 }
 
-std::string options_identity(const Options& options) {
-    std::string out;
-    for (const Row& row : table) {
-        if (row.on_resume == OnResume::local) continue;
-        out += std::string(out.empty() ? "" : " ") + row.name + "=";
-        for (const char c : value_text(row, options)) out += c == ' ' ? std::string("\\x20") : std::string(1, c);
-    }
+std::vector<std::pair<std::string, std::string>> options_identity(const Options& options) {
+    std::vector<std::pair<std::string, std::string>> out;
+    for (const Row& row : table)
+        if (row.on_resume != OnResume::local) out.push_back({row.name, value_text(row, options)});
     return out;
 }
 

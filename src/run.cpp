@@ -46,8 +46,8 @@ std::string newest_run() {
     return newest;
 }
 
-// One run per folder: the lock dies with the process, so nothing is left to clean.
-int lock_folder(const std::string& folder) {
+// One run per folder: the lock's file stays open, and the lock dies with the process, so nothing is left to clean.
+void lock_folder(const std::string& folder) {
     const std::string path = path_join(folder, ".lock");
     const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     if (fd < 0) die(kExitWrite, "cannot lock the run folder: %s: %s", path.c_str(), strerror(errno));
@@ -59,7 +59,6 @@ int lock_folder(const std::string& folder) {
     }
     const std::string pid = std::to_string(getpid());
     if (ftruncate(fd, 0) != 0 || pwrite(fd, pid.data(), pid.size(), 0) < 0) warn("%s: %s", path.c_str(), strerror(errno));
-    return fd;
 }
 
 bool is_empty_run(const std::string& folder) {
@@ -69,19 +68,17 @@ bool is_empty_run(const std::string& folder) {
     return true;
 }
 
-// What rank 0 decides, as text for the others: folder, checkpoint, the saved options of a resumed run.
-struct Choice { std::string out_dir, checkpoint, saved; };
-
 std::string without_slash(std::string path) {
     while (path.size() > 1 && path.back() == '/') path.pop_back();
     return path;
 }
 
-Choice choose_folder(const Options& options) {
-    Choice c;
+// What rank 0 decides: folder and checkpoint. Returns the saved options of a resumed run.
+std::string choose_folder(const Options& options, Run* run) {
+    Run& c = *run;
     c.out_dir = without_slash(options.out_dir);
     const std::string resume = without_slash(options.resume);
-    if (resume.empty()) return c;
+    if (resume.empty()) return "";
     if (resume != "auto") {
         c.out_dir = run_of(resume);
         if (c.out_dir.empty()) die(kExitNoInput, "--resume: %s: not a run or checkpoint folder", resume.c_str());
@@ -98,9 +95,10 @@ Choice choose_folder(const Options& options) {
         // A run that never saved starts again from its first step, with the options of its own config.json.
     }
     const std::string config = path_join(c.out_dir, "config.json");
-    if (file_exists(config) && (c.saved = read_file(config)).empty()) die(kExitBadContent, "--resume: %s: it is empty; it holds the run's options", config.c_str());
-    if (c.saved.empty() && !c.checkpoint.empty()) die(kExitNoInput, "--resume: %s: missing; it holds the run's options", config.c_str());
-    return c;
+    std::string saved;
+    if (file_exists(config) && (saved = read_file(config)).empty()) die(kExitBadContent, "--resume: %s: it is empty; it holds the run's options", config.c_str());
+    if (saved.empty() && c.resumed()) die(kExitNoInput, "--resume: %s: missing; it holds the run's options", config.c_str());
+    return saved;
 }
 
 // The run's config.json has no checksum: its sizes must be those of the weights before they decide how much is allocated.
@@ -127,18 +125,13 @@ std::string run_of(const std::string& path) {
 }
 
 Run find_run(Options* options, Comm* comm) {
-    Choice choice;
-    if (comm->rank == 0) choice = choose_folder(*options);
-    choice.saved = from_rank0(comm, choice.saved);
-    choice.checkpoint = from_rank0(comm, choice.checkpoint);
-    choice.out_dir = from_rank0(comm, choice.out_dir);
-    const std::string config = path_join(choice.out_dir, "config.json");
-    if (!choice.saved.empty()) options_merge_saved(options, choice.saved, config);
-    if (comm->rank == 0 && !choice.checkpoint.empty()) check_shape(*options, choice.checkpoint, config);
     Run run;
-    run.out_dir = choice.out_dir;
-    run.checkpoint = choice.checkpoint;
-    run.resumed = !choice.checkpoint.empty();
+    std::string saved;
+    if (comm->rank == 0) saved = choose_folder(*options, &run);
+    for (std::string* text : {&saved, &run.checkpoint, &run.out_dir}) *text = from_rank0(comm, *text);
+    const std::string config = path_join(run.out_dir, "config.json");
+    if (!saved.empty()) options_merge_saved(options, saved, config);
+    if (comm->rank == 0 && run.resumed()) check_shape(*options, run.checkpoint, config);
     return run;
 }
 
@@ -152,7 +145,7 @@ void claim_run(Run* run, Options* options, Comm* comm) {
         if (run->overwrite && run_of(run->out_dir).empty())
             die(kExitUsage, "--force: %s: not a run's folder, so it is not overwritten; give another --out-dir", run->out_dir.c_str());
         make_directories(run->out_dir);
-        run->lock = lock_folder(run->out_dir);
+        lock_folder(run->out_dir);
     }
     comm_barrier(comm);
 }
@@ -163,45 +156,27 @@ void empty_run(const Run& run) {
         if (const std::string path = path_join(run.out_dir, name); file_exists(path)) remove_tree(path);
 }
 
-void close_run(Run* run) {
-    if (run->lock >= 0) close(run->lock);
-    run->lock = -1;
-}
-
 // -------------------------------------------------------------------------------------------------------- agreement
 
 void check_agreement(Comm* comm, const Fields& fields) {
     std::string mine;
     for (const auto& [name, value] : fields) mine += name + "=" + escape_control(value) + "\n";
     const std::vector<std::string> all = comm_gather_text(comm, mine);
-    const auto lines = [](const std::string& text) {
-        std::vector<std::string> out;
-        for (size_t at = 0, end; (end = text.find('\n', at)) != std::string::npos; at = end + 1) out.push_back(text.substr(at, end - at));
-        return out;
-    };
-    const std::vector<std::string> want = lines(all[0]);
     for (size_t r = 1; r < all.size(); r++) {
-        if (all[r] == all[0]) continue;
-        const std::vector<std::string> got = lines(all[r]);
-        size_t i = 0;
-        while (i < got.size() && i < want.size() && got[i] == want[i]) i++;
-        die(kExitDisagree, "replicas disagree: rank %zu: got %s, want %s as on rank 0; start all ranks with the same program, options and files", r,
-            i < got.size() ? got[i].c_str() : "nothing more", i < want.size() ? want[i].c_str() : "nothing more");
+        std::string_view want = all[0], got = all[r];
+        while (got != want) {
+            const std::string w(next_word(&want, '\n')), g(next_word(&got, '\n'));
+            if (w != g)
+                die(kExitDisagree, "replicas disagree: rank %zu: got %s, want %s as on rank 0; start all ranks with the same program, options and files", r,
+                    g.empty() ? "nothing more" : g.c_str(), w.empty() ? "nothing more" : w.c_str());
+        }
     }
 }
 
 Fields option_fields(const Options& options) {
-    Fields fields;
-    char exe[4096];
-    const ssize_t length = readlink("/proc/self/exe", exe, sizeof exe - 1);
-    const MappedFile program = map_file(std::string(exe, size_t(std::max<ssize_t>(length, 0))));
-    fields.push_back({"program", format("%016llx", (unsigned long long)hash_bytes(program.data, program.size, 0))});
-    const std::string identity = options_identity(options);
-    for (size_t at = 0; at < identity.size();) {
-        const size_t end = std::min(identity.find(' ', at), identity.size()), equals = identity.find('=', at);
-        if (equals < end) fields.push_back({"--" + identity.substr(at, equals - at), identity.substr(equals + 1, end - equals - 1)});
-        at = end + 1;
-    }
+    const MappedFile program = map_file(program_path());
+    Fields fields = {{"program", format("%016llx", (unsigned long long)hash_bytes(program.data, program.size, 0))}};
+    for (const auto& [name, value] : options_identity(options)) fields.push_back({"--" + name, value});
     return fields;
 }
 

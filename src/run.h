@@ -9,9 +9,8 @@
 struct Run {
     std::string out_dir;
     std::string checkpoint;             // the folder to resume from; empty: a fresh start
-    bool resumed = false;
+    bool resumed() const { return !checkpoint.empty(); }
     bool overwrite = false;             // --force, and something is there
-    int lock = -1;                      // file descriptor of OUT/.lock, on rank 0
 };
 // Rank 0 finds what --resume means; all ranks learn it and merge the saved options of that run into theirs. Reads only.
 // Errors: 2 an identity option that differs; 65 no checkpoint is whole; 66 nothing to resume.
@@ -21,7 +20,6 @@ Run find_run(Options* options, Comm* comm);
 void claim_run(Run* run, Options* options, Comm* comm);
 // --force: removes the old run in the folder. Apart from claim_run, so that a start that fails in between has removed nothing.
 void empty_run(const Run& run);
-void close_run(Run* run);
 
 // The run folder that `path` means: itself, or the run of a checkpoint folder inside it; "" if it is none.
 std::string run_of(const std::string& path);

@@ -604,7 +604,7 @@ Tokenizer tokenizer_load(const std::string& path) {
 
 // GPT-2's own merges: beside the program or in the current folder, and exactly those.
 static Tokenizer open_gpt2() {
-    const std::string places[] = {path_join(program_folder(), "data/vocab.bpe"), "data/vocab.bpe"};
+    const std::string places[] = {path_join(parent_folder(program_path()), "data/vocab.bpe"), "data/vocab.bpe"};
     for (const std::string& path : places) {
         if (!file_exists(path)) continue;
         Sha256 sha;

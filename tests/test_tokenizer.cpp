@@ -574,7 +574,7 @@ struct Inside {
 };
 
 TEST(option_gpt2) {
-    if (file_exists(path_join(program_folder(), "data/vocab.bpe"))) SKIP("data/vocab.bpe lies beside this program");
+    if (file_exists(path_join(parent_folder(program_path()), "data/vocab.bpe"))) SKIP("data/vocab.bpe lies beside this program");
     const Folder f;
     {
         const Inside inside(f.path);
