@@ -13,8 +13,8 @@
 //              nothing but the arguments. 7 products instead of 5; the other way is fp32 additions into dq in a fixed order of blocks,
 //              16 KB per 64 x 64 tile of scores through the L2, and blocks that wait for each other.
 //   Rates      Per score, head size 64, in cycles of a multiprocessor (4096 flops, 16 exponentials, 128 other operations a cycle): products
-//              256 flops = 1/16, exponential 1/16, the rest about 1/32: forward can be at most 60 % tensor bound, 990 TFLOP/s * 0.6, and is
-//              expected at half of that. Backward: 3 and 4 products, 0.22 cycles for 640 useful flops = 706 TFLOP/s at best.
+//              256 flops = 1/16, exponential 1/16, the rest about 1/32. One after the other that is 40 % of the rate, 400 TFLOP/s; in full
+//              overlap products and exponentials tie. Backward: 3 and 4 products, 0.22 cycles for 640 useful flops = 706 TFLOP/s at best.
 //   Tails      The maps are of B matrices of T rows: a box that hangs over the end of a sequence is filled with zeros, never with the next one's.
 #include "attention.cuh"
 #include "common.h"
