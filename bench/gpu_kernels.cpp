@@ -496,11 +496,11 @@ static int run() {
     size_t reached = 0;
     std::pair<double, std::string> lowest = {1e9, ""};
     for (const auto& s : shares) {
-        reached += s.first >= 0.8;
+        reached += s.first >= 0.88;
         lowest = std::min(lowest, s);
     }
     if (!shares.empty()) std::printf("fact: memory-lowest %.3f %s\n", lowest.first, lowest.second.c_str());
-    if (!shares.empty()) summary.push_back(format("bound by memory: %zu of %zu lines reach 80 %% of the copy rate (target: all); lowest %s, %.0f %%",
+    if (!shares.empty()) summary.push_back(format("bound by memory: %zu of %zu lines reach 88 %% of the copy rate (target: all); lowest %s, %.0f %%",
                                                   reached, shares.size(), lowest.second.c_str(), 100 * lowest.first));
     summary.push_back(format("ceilings, before and after: copy %.0f and %.0f GB/s, 8192^3 %.0f and %.0f TFLOP/s", copy_before * 1e-9, copy_rate * 1e-9,
                              product_before * 1e-12, product_rate * 1e-12));

@@ -24,10 +24,15 @@ END {
             ratio("ratio-" key, key, "best-" key)
             row("attention " way ", " rows[i] ", against PyTorch's best", "ratio-" key, 1)
         }
-    row("bound by memory, the slowest operation: of the copy rate", "memory-lowest", 0.8)
-    row("gpt2-124m: tokens/s", "best-step", 400000, "%.0f")
+    row("attention forward, head of 64, T = 1,024: TFLOP/s", "attention_forward-d64-T1024-B16", 300, "%.0f")
+    row("attention backward, head of 64, T = 1,024: TFLOP/s", "attention_backward-d64-T1024-B16", 260, "%.0f")
+    row("attention forward, head of 128, T = 8,192: TFLOP/s", "attention_forward-d128-T8192-B2", 550, "%.0f")
+    row("attention backward, head of 128, T = 8,192: TFLOP/s", "attention_backward-d128-T8192-B2", 450, "%.0f")
+    row("bound by memory, the slowest operation: of the copy rate", "memory-lowest", 0.88)
+    row("gpt2-124m: tokens/s (H200)", "best-step", 520000, "%.0f")
+    row("gpt2-1558m: tokens/s (H200)", "step-gpt2-1558m-4-65536", 52000, "%.0f")
     ratio("ratio-step", "best-step", "best-torch")
-    row("gpt2-124m: tokens/s against PyTorch's, compiled", "ratio-step", 1)
+    row("gpt2-124m: tokens/s against PyTorch's, compiled", "ratio-step", 1.1)
     ratio("ratio-graph", "step-gpt2-124m-16-65536", "plain-gpt2-124m-16-65536")
     row("gpt2-124m, 65,536 tokens: a graph against plain launches", "ratio-graph", 1)
 }
