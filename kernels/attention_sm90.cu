@@ -36,16 +36,31 @@ enum { kTurn = 1, kOwn = kTurn + kGroups };                                     
 DEVICE int group_of_thread() { return int(threadIdx.x) / 128; }
 DEVICE int warp_row() { return int(threadIdx.x) / 32 * 16; }                              // a warp's first row among the block's
 
+// The queries of a block: the last ones first, as they have the most keys.
+struct Queries { int head, begin, end; };
+DEVICE Queries queries_of_block(const Shape& s) {
+    const int blocks = div_up(s.T, kRows);
+    const Place p = place(s, blocks);
+    const int begin = (blocks - 1 - p.block) * kRows;
+    return {p.head, begin, begin + kRows < s.T ? begin + kRows : s.T};
+}
+
 // Tiles on their way through shared memory, in the order in which they are used. Every warp keeps its own place in the ring.
 template <int SLOTS> struct Ring {
     static_assert((SLOTS & (SLOTS - 1)) == 0);
-    uint64_t* bars;             // [full, empty][SLOTS]
+    uint64_t* bars;             // [full, empty][SLOTS], and one for the rows that the block keeps
     unsigned turn = 0;          // slots taken so far
 
     DEVICE uint64_t* full(int slot) const { return bars + slot; }
-    // One thread, before all others: `fillers` threads report a slot full, and every computing warp reports it empty.
+    DEVICE uint64_t* kept() const { return bars + 2 * SLOTS; }
+    // All threads, before anything else: `fillers` threads report a slot full, and every computing warp reports it empty.
     DEVICE void begin(int fillers) const {
-        for (int i = 0; i < SLOTS; i++) mbar_init(bars + i, fillers), mbar_init(bars + SLOTS + i, kGroups * 4);
+        if (threadIdx.x == 0) {
+            for (int i = 0; i < SLOTS; i++) mbar_init(bars + i, fillers), mbar_init(bars + SLOTS + i, kGroups * 4);
+            mbar_init(kept(), 1);
+            mbar_fence_init();
+        }
+        __syncthreads();
     }
     // The loader: the next slot, when nobody reads it any more.
     DEVICE int fill() {
@@ -113,18 +128,11 @@ attention_forward_sm90_kernel(bf16* out, float* lse, const __grid_constant__ Ten
     SHARED(uint64_t, bars, 2 * kSlots + 1);
     bf16* const q_tiles = reinterpret_cast<bf16*>(memory);                  // [warpgroup][64 rows][D]
     bf16* const slots = q_tiles + kRows * D;                                // [kSlots][kKeys][D]
-    uint64_t* const q_full = bars + 2 * kSlots;
     Ring<kSlots> ring = {bars};
 
-    const int blocks = div_up(s.T, kRows);
-    const Place p = place(s, blocks);
-    const int t0 = (blocks - 1 - p.block) * kRows, end = t0 + kRows < s.T ? t0 + kRows : s.T;
-    if (threadIdx.x == 0) {
-        ring.begin(1);
-        mbar_init(q_full, 1);
-        mbar_fence_init();
-    }
-    __syncthreads();
+    const Queries p = queries_of_block(s);
+    const int t0 = p.begin, end = p.end;
+    ring.begin(1);
 
     if (threadIdx.x >= kComputing) {
         registers_down<24>();
@@ -135,8 +143,8 @@ attention_forward_sm90_kernel(bf16* out, float* lse, const __grid_constant__ Ten
             mbar_arrive(ring.full(slot), kKeys * D * int(sizeof(bf16)));
             load_tile<D, kKeys>(slots + slot * kKeys * D, &qkv, ring.full(slot), which * s.NH * D + column, u, batch);
         };
-        mbar_arrive(q_full, kRows * D * int(sizeof(bf16)));
-        for (int g = 0; g < kGroups; g++) load_tile<D, 64>(q_tiles + g * 64 * D, &qkv, q_full, column, t0 + g * 64, batch);
+        mbar_arrive(ring.kept(), kRows * D * int(sizeof(bf16)));
+        for (int g = 0; g < kGroups; g++) load_tile<D, 64>(q_tiles + g * 64 * D, &qkv, ring.kept(), column, t0 + g * 64, batch);
         for (int u = 0; u < end; u += kKeys) load(kK, u), load(kV, u);
         return;
     }
@@ -178,7 +186,7 @@ attention_forward_sm90_kernel(bf16* out, float* lse, const __grid_constant__ Ten
             UNROLL for (int e = 0; e < 4; e++) o[0][n][e] *= correction[e / 2];
     };
 
-    mbar_wait(q_full, 0);
+    mbar_wait(ring.kept(), 0);
     if constexpr (kBlocks == 2) {
         const int seen = t0 + (group + 1) * 64;                             // the rest of the last two slots is the other warpgroup's
         for (int u = 0; u < end && u < seen; u += kKeys) {
@@ -254,27 +262,20 @@ attention_backward_q_sm90_kernel(bf16* dqkv, float* delta, const __grid_constant
     bf16* const q_tiles = reinterpret_cast<bf16*>(memory);                  // [warpgroup][64 rows][D]
     bf16* const do_tiles = q_tiles + kRows * D;
     bf16* const slots = do_tiles + kRows * D;                               // [kSlots][k, v][kStep][D]
-    uint64_t* const rows_full = bars + 2 * kSlots;
     Ring<kSlots> ring = {bars};
 
-    const int blocks = div_up(s.T, kRows);
-    const Place p = place(s, blocks);
-    const int t0 = (blocks - 1 - p.block) * kRows, end = t0 + kRows < s.T ? t0 + kRows : s.T;
-    if (threadIdx.x == 0) {
-        ring.begin(1);
-        mbar_init(rows_full, 1);
-        mbar_fence_init();
-    }
-    __syncthreads();
+    const Queries p = queries_of_block(s);
+    const int t0 = p.begin, end = p.end;
+    ring.begin(1);
 
     if (threadIdx.x >= kComputing) {
         registers_down<24>();
         if (threadIdx.x != kComputing) return;
         const int batch = p.head / s.NH, column = p.head % s.NH * D;
-        mbar_arrive(rows_full, 2 * kRows * D * int(sizeof(bf16)));
+        mbar_arrive(ring.kept(), 2 * kRows * D * int(sizeof(bf16)));
         for (int g = 0; g < kGroups; g++) {
-            load_tile<D, 64>(q_tiles + g * 64 * D, &qkv, rows_full, column, t0 + g * 64, batch);
-            load_tile<D, 64>(do_tiles + g * 64 * D, &douts, rows_full, column, t0 + g * 64, batch);
+            load_tile<D, 64>(q_tiles + g * 64 * D, &qkv, ring.kept(), column, t0 + g * 64, batch);
+            load_tile<D, 64>(do_tiles + g * 64 * D, &douts, ring.kept(), column, t0 + g * 64, batch);
         }
         for (int u = 0; u < end; u += kStep) {
             const int slot = ring.fill();
@@ -316,7 +317,7 @@ attention_backward_q_sm90_kernel(bf16* dqkv, float* delta, const __grid_constant
                 x[0][n][e] = exp2_fast(x[0][n][e] * c - row_lse[e / 2]) * (dp[0][n][e] - row_delta[e / 2]);
     };
 
-    mbar_wait(rows_full, 0);
+    mbar_wait(ring.kept(), 0);
     int slot = ring.take();
     multiply(slot);
     wgmma_wait<0>(flat(x), flat(dp));
@@ -361,28 +362,21 @@ attention_backward_kv_sm90_kernel(bf16* dqkv, const __grid_constant__ TensorMap 
     bf16* const k_tiles = reinterpret_cast<bf16*>(memory);                  // [warpgroup][64 rows][D]
     bf16* const v_tiles = k_tiles + kRows * D;
     bf16* const slots = v_tiles + kRows * D;                                // [kSlots][q, dout][kStep][D]
-    uint64_t* const rows_full = bars + 2 * kSlots;
     Ring<kSlots> ring = {bars};
 
-    const int blocks = div_up(s.T, kRows);
-    const Place p = place(s, blocks);
+    const Place p = place(s, div_up(s.T, kRows));
     const int u0 = p.block * kRows;
-    if (threadIdx.x == 0) {
-        ring.begin(32);
-        mbar_init(rows_full, 1);
-        mbar_fence_init();
-    }
-    __syncthreads();
+    ring.begin(32);
 
     if (threadIdx.x >= kComputing) {
         registers_down<24>();
         if (threadIdx.x >= kComputing + 32) return;
         const int batch = p.head / s.NH, column = p.head % s.NH * D;
         if (lane() == 0) {
-            mbar_arrive(rows_full, 2 * kRows * D * int(sizeof(bf16)));
+            mbar_arrive(ring.kept(), 2 * kRows * D * int(sizeof(bf16)));
             for (int g = 0; g < kGroups; g++) {
-                load_tile<D, 64>(k_tiles + g * 64 * D, &qkv, rows_full, kK * s.NH * D + column, u0 + g * 64, batch);
-                load_tile<D, 64>(v_tiles + g * 64 * D, &qkv, rows_full, kV * s.NH * D + column, u0 + g * 64, batch);
+                load_tile<D, 64>(k_tiles + g * 64 * D, &qkv, ring.kept(), kK * s.NH * D + column, u0 + g * 64, batch);
+                load_tile<D, 64>(v_tiles + g * 64 * D, &qkv, ring.kept(), kV * s.NH * D + column, u0 + g * 64, batch);
             }
         }
         for (int t = u0; t < s.T; t += kStep) {
@@ -408,7 +402,7 @@ attention_backward_kv_sm90_kernel(bf16* dqkv, const __grid_constant__ TensorMap 
     const float c = s.scale * kLog2e;
     float x[1][kStep / 8][4], ds[1][kStep / 8][4], dk[1][D / 8][4] = {}, dv[1][D / 8][4] = {};
     unsigned prob[kStep / 16][4], packed_ds[kStep / 16][4];
-    mbar_wait(rows_full, 0);
+    mbar_wait(ring.kept(), 0);
     if (group == 1) ring.release(ring.take());                              // the first 64 queries are before its keys
     for (int t = u0 + group * kStep; t < s.T; t += kStep) {
         const int slot = ring.take();

@@ -226,19 +226,24 @@ template <int N, bool TA, bool TB, bool REGISTERS> __global__ void wgmma_kernel(
     for (int i = 0; i < N / 2; i++) D[(t / 32 * 16 + t % 32 / 4 + i / 2 % 2 * 8) * N + i / 4 * 8 + t % 4 * 2 + i % 2] = d[i];
 }
 
+// All threads: 16 rows of 64 columns from there on are in shared memory.
+template <class... At> DEVICE void load_box(unsigned char* smem, const TensorMap* from, uint64_t* bar, At... at) {
+    if (threadIdx.x == 0) {
+        mbar_init(bar, 1);
+        mbar_fence_init();
+        mbar_arrive(bar, 16 * 64 * 2);
+        tma_load(smem, from, bar, at...);
+    }
+    __syncthreads();
+    mbar_wait(bar, 0);
+}
+
 // A box in, twice its values out, at another place.
 __global__ void tma_copy(const TensorMap from, const TensorMap to, int x, int y) {
     DYNAMIC_SHARED(smem);
     SHARED(uint64_t, bar, 1);
     const int t = threadIdx.x;
-    if (t == 0) {
-        mbar_init(bar, 1);
-        mbar_fence_init();
-        mbar_arrive(bar, 16 * 64 * 2);
-        tma_load(smem, &from, bar, x, y);
-    }
-    __syncthreads();
-    mbar_wait(bar, 0);
+    load_box(smem, &from, bar, x, y);
     for (int i = t; i < 16 * 64; i += 32) {
         bf16* p = reinterpret_cast<bf16*>(smem) + i;
         *p = to_bf16(2 * to_float(*p));
@@ -257,14 +262,7 @@ __global__ void tma_copy_of(bf16* out, const TensorMap from, int y, int z) {
     DYNAMIC_SHARED(smem);
     SHARED(uint64_t, bar, 1);
     const int t = threadIdx.x;
-    if (t == 0) {
-        mbar_init(bar, 1);
-        mbar_fence_init();
-        mbar_arrive(bar, 16 * 64 * 2);
-        tma_load(smem, &from, bar, 0, y, z);
-    }
-    __syncthreads();
-    mbar_wait(bar, 0);
+    load_box(smem, &from, bar, 0, y, z);
     for (int i = t; i < 16 * 64; i += 32) out[i] = reinterpret_cast<bf16*>(smem)[i / 64 * 64 + ((i % 64 / 8) ^ (i / 64 % 8)) * 8 + i % 8];
 }
 
