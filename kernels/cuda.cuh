@@ -6,12 +6,17 @@
 //
 //   mbar_init(bar, n)  mbar_fence_init()      a phase ends after n arrivals and all bytes announced for it; then the fence, once
 //   mbar_arrive(bar, bytes = 0)               arrive, announcing bytes that TMA loads will bring to this phase
+//   mbar_arrive_at(bar, rank)                 arrive at the barrier that lies where bar does, in that block of the cluster
 //   mbar_wait(bar, parity)                    until the phase of that parity has ended (of a new barrier: that of parity 1 has)
 //   bar_sync(id, n)  bar_arrive(id, n)        barrier 1..15 of n threads, a multiple of 32: wait at it; count for it and go on
 //   tma_load(dst, map, bar, x, y)             box at column x, row y of a matrix of bf16, into rows of 128 bytes, swizzled; zeros outside
 //   tma_load(dst, map, bar, x, y, z)          of matrix z, where the map is of several: rows beyond one's last are outside, not another's first
+//   tma_load_multicast(dst, map, bar, x, y, blocks)     to that place of every block of the cluster whose bit is set; each hears of it at its own bar
 //   tma_store(map, src, x, y)                 back; what lies outside is not written. Before it: async_fence() by those who wrote src
 //   tma_store_commit()  tma_store_wait<N>()   of the thread's groups of stores all but the newest N have read their source
+//   launch_clusters(n, kernel, ...)           launch whose blocks run n neighbours at a time (a cluster), and reach each other's shared memory
+//   cluster_rank()  cluster_sync()            the block's number in it; a barrier of all its threads. Nobody reaches into another block
+//                                         before the first such barrier (it may not have begun) nor after the last (it may have ended)
 //   wgmma_desc(tile, lbo, sbo)                operand in swizzled rows of 128 bytes, 1024-byte aligned; offsets in bytes
 //       K-major tile [rows][64 k]:            sbo = 1024 (next 8 rows), lbo unused; the next 16 k are 32 bytes on
 //       MN-major tile [mn/64][64 k][64 mn]:   sbo = 1024 (next 8 k), lbo = 8192 (next 64 mn); the next 16 k are 2048 bytes on
@@ -67,18 +72,27 @@ inline const char* device_error_text(cudaError_t error) { return cudaGetErrorStr
 // behind them is aligned. Only kernels with less than that of them have dynamic memory as well.
 constexpr size_t kUnaskedSharedBytes = 47 * 1024;
 
-// The only <<<>>> there is.
+// The only launch there is.
 template <class... P, class... A>
-void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t smem, Stream stream, A&&... args) {
+void launch_clusters(unsigned cluster, void (*kernel)(P...), dim3 grid, dim3 block, size_t smem, Stream stream, A&&... args) {
     cudaError_t error = cudaSuccess;
     if (smem > kUnaskedSharedBytes) error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(smem));
     if (error == cudaSuccess) {
-        kernel<<<grid, block, smem, native(stream)>>>(static_cast<P>(args)...);
-        error = cudaGetLastError();
+        cudaLaunchAttribute attribute = {};
+        attribute.id = cudaLaunchAttributeClusterDimension;
+        attribute.val.clusterDim = {cluster, 1, 1};
+        cudaLaunchConfig_t config = {};
+        config.gridDim = grid, config.blockDim = block, config.dynamicSmemBytes = smem, config.stream = native(stream);
+        config.attrs = &attribute, config.numAttrs = cluster > 1;
+        error = cudaLaunchKernelEx(&config, kernel, static_cast<P>(args)...);
     }
     if (error != cudaSuccess)
         die(kExitOther, "gpu: launch of %ux%ux%u blocks of %u threads with %zu bytes of shared memory: %s", grid.x, grid.y, grid.z,
             block.x * block.y * block.z, smem, device_error_text(error));
+}
+template <class... P, class... A>
+void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t smem, Stream stream, A&&... args) {
+    launch_clusters(1, kernel, grid, block, smem, stream, args...);
 }
 
 // The driver's function, asked of the runtime so that nothing links against the driver's library.
@@ -145,7 +159,14 @@ DEVICE void cp_async16(void* dst, const void* src, bool valid = true) {
 DEVICE void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int N> DEVICE void cp_async_wait() { asm volatile("cp.async.wait_group %0;" :: "n"(N) : "memory"); }
 
-// ------------------------------------------------------------------------------------------------ barriers, TMA
+// ------------------------------------------------------------------------------------------------ clusters, barriers, TMA
+
+DEVICE unsigned cluster_rank() {
+    unsigned rank = 0;
+    ASM_SM90("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+DEVICE void cluster_sync() { ASM_SM90("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory"); }
 
 DEVICE void bar_sync(int id, int n) { asm volatile("bar.sync %0, %1;" :: "r"(id), "r"(n) : "memory"); }
 DEVICE void bar_arrive(int id, int n) { asm volatile("bar.arrive %0, %1;" :: "r"(id), "r"(n) : "memory"); }
@@ -159,6 +180,13 @@ DEVICE void mbar_arrive(uint64_t* bar, int bytes = 0) {
         ASM_SM90("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(shared_address(bar)), "r"(bytes) : "memory");
     else
         ASM_SM90("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(shared_address(bar)) : "memory");
+}
+DEVICE void mbar_arrive_at(uint64_t* bar, unsigned rank) {
+    ASM_SM90("{\n"
+             ".reg .b32 there;\n"
+             "mapa.shared::cluster.u32 there, %0, %1;\n"
+             "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n"
+             "}" :: "r"(shared_address(bar)), "r"(rank) : "memory");
 }
 DEVICE void mbar_wait(uint64_t* bar, unsigned parity) {
     ASM_SM90("{\n"
@@ -178,6 +206,10 @@ DEVICE void tma_load(void* dst, const TensorMap* map, uint64_t* bar, int x, int 
 DEVICE void tma_load(void* dst, const TensorMap* map, uint64_t* bar, int x, int y, int z) {
     ASM_SM90("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];"
              :: "r"(shared_address(dst)), "l"(map), "r"(shared_address(bar)), "r"(x), "r"(y), "r"(z) : "memory");
+}
+DEVICE void tma_load_multicast(void* dst, const TensorMap* map, uint64_t* bar, int x, int y, unsigned blocks) {
+    ASM_SM90A("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4}], [%2], %5;"
+              :: "r"(shared_address(dst)), "l"(map), "r"(shared_address(bar)), "r"(x), "r"(y), "h"(uint16_t(blocks)) : "memory");
 }
 DEVICE void tma_store(const TensorMap* map, const void* src, int x, int y) {
     ASM_SM90("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];"

@@ -9,16 +9,21 @@
 //              last one is stored.
 //   Warps      one thread loads, through a ring of stages of 64 k; two warpgroups compute. setmaxnreg moves registers from those who
 //              load to those who compute: 40 and 232 of them, of which 128 are accumulators.
+//   Clusters   of two blocks, whose tiles lie one above the other and share B: each block loads half of it, for both. 32 KB instead of 48
+//              from the L2 per stage of 128 x 256, in which A is the smaller operand. A slot is free when both blocks are done with it.
 //   Ping-pong  where k is short, storing a tile costs as much as an eighth of its products (about 1.3 us on an H100, 128 x 256): then each
 //              warpgroup has tiles of its own, and stores while the other one computes.
 //   Layouts    wgmma takes K-major and MN-major operands at the same rate: nothing is ever transposed in memory.
 //   Splitting  as in matmul.cu: parts of k are tiles of their own, in fp32, added in order by a second kernel. Nothing depends on which
 //              block computes a tile, nor on how many blocks there are.
 //   Sources    the structure is that of CUTLASS's warp-specialised kernels, DeepGEMM and fast.cu; PTX ISA, wgmma and mbarrier.
-//   Emulated   tests/emu runs all of it; LOCKSTEP_TILE=wide, fitting or pingpong takes that tile for every shape (tests/test_kernels.cpp).
+//   Emulated   tests/emu runs all of it; LOCKSTEP_TILE=wide, fitting or pingpong takes that tile for every shape, LOCKSTEP_CLUSTER=1 no clusters
+//              (tests/test_kernels.cpp).
 //   See        matmul.cu (which tile when), matmul_plan.cuh, epilogue.cuh, cuda.cuh (the instructions).
 #include "matmul_plan.cuh"
 #include <algorithm>
+#include <cstdlib>
+#include <cstring>
 
 namespace BACKEND {
 
@@ -28,16 +33,22 @@ constexpr int kStep = 64;                     // k of a stage: 128 bytes, a row 
 constexpr int kLine = 128;                    // bytes of such a row
 constexpr int kThreads = 384;                 // a warpgroup that loads, two that compute
 
-// One operand of a tile: WIDTH of mn by 64 k. K-major it is one box of WIDTH lines; MN-major it is a box of 64 lines for every 64 of mn.
+// One operand of a tile: WIDTH of mn by 64 k. K-major it is one box of WIDTH lines, or two of half as many where two blocks share it;
+// MN-major it is a box of 64 lines for every 64 of mn. Of `sharers` blocks each loads some of the boxes, for all.
 template <bool MN, int WIDTH> struct OperandSm90 {
     static constexpr int kBoxes = MN ? div_up(WIDTH, 64) : 1, kBox = (MN ? 64 : WIDTH) * kLine, kBytes = kBoxes * kBox;
     static constexpr int kNext16 = (MN ? 16 * kLine : 32) / 16;                  // to the next 16 k, in a descriptor's units of 16 bytes
 
-    static TensorMap map(const bf16* p, int mn, int k) {
-        return MN ? tensor_map(p, size_t(mn), size_t(k), size_t(mn), 64, 64) : tensor_map(p, size_t(k), size_t(mn), size_t(k), 64, WIDTH);
+    static TensorMap map(const bf16* p, int mn, int k, int sharers) {
+        return MN ? tensor_map(p, size_t(mn), size_t(k), size_t(mn), 64, 64) : tensor_map(p, size_t(k), size_t(mn), size_t(k), 64, WIDTH / sharers);
     }
-    static DEVICE void load(unsigned char* to, const TensorMap* map, uint64_t* full, int mn, int k) {
-        for (int i = 0; i < kBoxes; i++) tma_load(to + i * kBox, map, full, MN ? mn + i * 64 : k, MN ? k : mn);
+    static DEVICE void load(unsigned char* to, const TensorMap* map, uint64_t* full, int mn, int k, int rank, int sharers) {
+        const int boxes = MN ? kBoxes : sharers, lines = MN ? 64 : sharers == 1 ? WIDTH : WIDTH / 2;
+        for (int i = rank; i < boxes; i += sharers) {
+            const int x = MN ? mn + i * 64 : k, y = MN ? k : mn + i * lines;
+            if (sharers == 1) tma_load(to + i * lines * kLine, map, full, x, y);
+            else tma_load_multicast(to + i * lines * kLine, map, full, x, y, 3);
+        }
     }
     // Of the tile from row mn on, a multiple of 64.
     static DEVICE uint64_t descriptor(const unsigned char* tile, int mn) { return wgmma_desc(tile + mn * kLine, kBox, 8 * kLine); }
@@ -74,12 +85,13 @@ template <class OperandA, int MT> DEVICE void sum_rows(float (&sums)[MT][4], con
     wgmma_commit();
 }
 
-// full[s]: the loads into stage s have landed. empty[s]: all who compute with it are done. Every warp says so for itself, because what a
-// warp has waited for says nothing of how far the other three of its warpgroup are.
+// full[s]: the loads into stage s have landed, those of the other block of the cluster too. empty[s]: all who compute with it are done, in
+// both blocks, as both load into both. Every warp says so for itself, because what a warp has waited for says nothing of how far the other
+// three of its warpgroup are.
 template <class T, bool TA, bool TB, class Epilogue>
 __global__ void __launch_bounds__(kThreads, 1)
 matmul_sm90_kernel(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, Epilogue epilogue, float* row_sums,
-                   int M, int N, int K, int part, int works, int turns) {
+                   int M, int N, int K, int part, int works, int turns, int cluster) {
     if (!kSm90a) return;
     using OperandA = OperandSm90<TA, T::BM>;
     using OperandB = OperandSm90<TB, T::BN>;
@@ -94,7 +106,7 @@ matmul_sm90_kernel(const __grid_constant__ TensorMap map_a, const __grid_constan
     if (threadIdx.x == 0) {
         for (int s = 0; s < T::STAGES; s++) {
             mbar_init(full + s, 1);
-            mbar_init(empty + s, T::kPingPong ? 4 : 8);
+            mbar_init(empty + s, (T::kPingPong ? 4 : 8) * cluster);
         }
         mbar_fence_init();
     }
@@ -102,12 +114,13 @@ matmul_sm90_kernel(const __grid_constant__ TensorMap map_a, const __grid_constan
         if (threadIdx.x < 256) reinterpret_cast<unsigned*>(ones)[threadIdx.x] = 0x3f803f80u;
         async_fence();
     }
-    __syncthreads();
+    cluster_sync();
 
     const int group = int(threadIdx.x) / 128, lane = int(threadIdx.x) % 32;
     Ring<T::STAGES> ring;
     if (group == 0) {
         registers_down<40>();
+        const int rank = int(cluster_rank());
         if (threadIdx.x == 0)
             for (int number = int(blockIdx.x); number < works; number += int(gridDim.x)) {
                 const Work work = work_of<T>(number, M, N, K, part);
@@ -115,8 +128,8 @@ matmul_sm90_kernel(const __grid_constant__ TensorMap map_a, const __grid_constan
                     mbar_wait(empty + ring.stage, ring.parity ^ 1);            // on the first trip they pass at once
                     mbar_arrive(full + ring.stage, kStage);
                     unsigned char* const to = stages + ring.stage * kStage;
-                    OperandA::load(to, &map_a, full + ring.stage, work.m0, work.k0 + step * kStep);
-                    OperandB::load(to + OperandA::kBytes, &map_b, full + ring.stage, work.n0, work.k0 + step * kStep);
+                    OperandA::load(to, &map_a, full + ring.stage, work.m0, work.k0 + step * kStep, 0, 1);
+                    OperandB::load(to + OperandA::kBytes, &map_b, full + ring.stage, work.n0, work.k0 + step * kStep, rank, cluster);
                     ring.advance(1);
                 }
             }
@@ -126,6 +139,10 @@ matmul_sm90_kernel(const __grid_constant__ TensorMap map_a, const __grid_constan
     registers_up<232>();
     const int own = group - 1, first_line = T::kPingPong ? 0 : own * 64 * T::MT;       // of the warpgroup, in a tile
     const int first_row = first_line + int(threadIdx.x) % 128 / 32 * 16 + lane / 4;     // of the thread
+    const auto let_go = [&](uint64_t* slot) {
+        if (cluster > 1 && lane < cluster) mbar_arrive_at(slot, unsigned(lane));
+        else if (lane == 0) mbar_arrive(slot);
+    };
     float acc[T::MT][T::BN / 2], sums[T::MT][4];
     int turn_of = 0;                                                           // ping-pong: whose tile this is
     for (int number = int(blockIdx.x); number < works; number += int(gridDim.x), turn_of ^= 1) {
@@ -160,12 +177,12 @@ matmul_sm90_kernel(const __grid_constant__ TensorMap map_a, const __grid_constan
             wgmma_wait<1>();                                                   // this step's products go on while the last one's stage is let go
             if constexpr (kSplits)
                 if (my_turn) sum_rows<OperandA>(sums, stage, first_line, ones);
-            if (release && lane == 0) mbar_arrive(release);
+            if (release) let_go(release);
             release = empty + ring.stage;
             ring.advance(1);
         }
         UNROLL for (int x = 0; x < T::MT; x++) wgmma_wait<0>(acc[x], sums[x]);
-        if (lane == 0) mbar_arrive(release);
+        let_go(release);
         if constexpr (T::kPingPong)
             if (number + int(gridDim.x) < works) bar_arrive(2 - own, 256);
 
@@ -183,6 +200,14 @@ matmul_sm90_kernel(const __grid_constant__ TensorMap map_a, const __grid_constan
         UNROLL for (int x = 0; x < T::MT; x++)
             store_sums(reinterpret_cast<const float(&)[1][T::BN / 8][4]>(acc[x]), mine, work.m0 + first_row + x * 64, work.n0, epilogue.starts());
     }
+    if (cluster > 1) cluster_sync();                                           // the other block's last arrivals are on their way here
+}
+
+// Two, where the number of tiles along m is even: place_of then numbers them so that 2 i and 2 i + 1 lie one above the other, in the same
+// part of k, and blocks 2 i and 2 i + 1 have as many tiles as each other. Nothing of it shows in the bits.
+int cluster_of(int tiles_m, int blocks) {
+    const char* const asked = std::getenv("LOCKSTEP_CLUSTER");
+    return tiles_m % 2 || blocks < 2 || (asked && !std::strcmp(asked, "1")) ? 1 : 2;
 }
 
 }  // namespace
@@ -192,9 +217,10 @@ void run_sm90(const bf16* A, const bf16* B, const Epilogue& epilogue, float* row
     using OperandA = OperandSm90<TA, T::BM>;
     using OperandB = OperandSm90<TB, T::BN>;
     constexpr size_t kShared = size_t(T::STAGES) * (OperandA::kBytes + OperandB::kBytes) + (TA ? 1024 : 0);
-    const int works = div_up(M, T::BM) * div_up(N, T::BN) * plan.parts;
-    launch(matmul_sm90_kernel<T, TA, TB, Epilogue>, unsigned(std::min(works, multiprocessors())), kThreads, kShared, stream,
-           OperandA::map(A, M, K), OperandB::map(B, N, K), epilogue, row_sums, M, N, K, plan.part, works, plan.turns);
+    const int tiles_m = div_up(M, T::BM), works = tiles_m * div_up(N, T::BN) * plan.parts, blocks = std::min(works, multiprocessors());
+    const int cluster = cluster_of(tiles_m, blocks);
+    launch_clusters(unsigned(cluster), matmul_sm90_kernel<T, TA, TB, Epilogue>, unsigned(blocks / cluster * cluster), kThreads, kShared, stream,
+                    OperandA::map(A, M, K, 1), OperandB::map(B, N, K, cluster), epilogue, row_sums, M, N, K, plan.part, works, plan.turns, cluster);
 }
 
 #define RUN(T, TA, TB, Epilogue) \

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
+#include <numeric>
 #include <set>
 #include <string>
 #include <thread>
@@ -257,6 +258,37 @@ __global__ void tma_copy(const TensorMap from, const TensorMap to, int x, int y)
     }
 }
 
+enum { kRight, kNoFirstBarrier, kNoLastBarrier, kOwnBlockAlone };
+// The sums of tiles of 16 rows, one after the other in one place; each block of a cluster of two brings half of each, for both.
+__global__ void tiles_of_two(float* out, const TensorMap map, int tiles, int fault) {
+    DYNAMIC_SHARED(smem);
+    SHARED(uint64_t, full, 1);
+    SHARED(uint64_t, empty, 1);
+    const int t = threadIdx.x, rank = int(cluster_rank());
+    if (t == 0) {
+        mbar_init(full, 1);
+        mbar_init(empty, fault == kOwnBlockAlone ? 4 : 8);
+        mbar_fence_init();
+    }
+    if (fault == kNoFirstBarrier) __syncthreads();
+    else cluster_sync();
+    float sum = 0;
+    for (int i = 0; i < tiles; i++) {
+        if (t == 0) {
+            mbar_wait(empty, unsigned(i & 1) ^ 1);
+            mbar_arrive(full, 16 * 128);
+            tma_load_multicast(smem + rank * 1024, &map, full, 0, i * 16 + rank * 8, 3);
+        }
+        mbar_wait(full, i & 1);
+        for (int k = t; k < 16 * 64; k += 128) sum += to_float(reinterpret_cast<bf16*>(smem)[k]);
+        __syncwarp();
+        if (fault != kOwnBlockAlone && t % 32 < 2) mbar_arrive_at(empty, unsigned(t % 32));
+        else if (t % 32 == 0) mbar_arrive(empty);
+    }
+    out[blockIdx.x * 128 + t] = sum;
+    if (fault != kNoLastBarrier) cluster_sync();
+}
+
 // Rows y.. y+15 of matrix z.
 __global__ void tma_copy_of(bf16* out, const TensorMap from, int y, int z) {
     DYNAMIC_SHARED(smem);
@@ -351,6 +383,39 @@ TEST(wgmma_and_tma_are_exact) {
     expect_wgmma<256, false, false>();
     expect_wgmma<64, false, false, true>();
     expect_wgmma<128, false, true, true>();
+}
+
+constexpr int kTilesOfTwo = 5;
+static cudaError_t two_blocks(std::vector<float>* sums, int fault) {
+    const Buffer<bf16> in(small_integers(kTilesOfTwo * 16 * 64, 5));
+    Buffer<float> out(4 * 128);
+    launch_clusters(2, tiles_of_two, 4, 128, 16 * 128, nullptr, out.p, tensor_map(in.p, 64, kTilesOfTwo * 16, 64, 64, 8), kTilesOfTwo, fault);
+    const cudaError_t e = cudaDeviceSynchronize();
+    *sums = out.host();
+    return e;
+}
+TEST(clusters) {
+    float want = 0;
+    for (const bf16 x : small_integers(kTilesOfTwo * 16 * 64, 5)) want += to_float(x);
+    std::vector<float> sums;
+    const auto right = [&](int fault) {
+        if (two_blocks(&sums, fault) != cudaSuccess) return false;
+        for (int block = 0; block < 4; block++)
+            if (std::accumulate(sums.begin() + block * 128, sums.begin() + block * 128 + 128, 0.0f) != want) return false;
+        return true;
+    };
+    EXPECT(seeds_that_fail(10, [&] { return right(kRight); }) == 0, "two blocks that load for each other got wrong sums");
+    if (kTsan) return;
+    EXPECT(seeds_that_fail(10, [&] { return right(kOwnBlockAlone); }) > 0, "a tile that the other block still reads is overwritten, and nobody sees it");
+    EXPECT(two_blocks(&sums, kNoFirstBarrier) != cudaSuccess, "a block that may not have begun is written to");
+    EXPECT(std::string(device_error_text(cudaErrorLaunchFailure)).find("before the cluster's first barrier") != std::string::npos, "%s", device_error_text(cudaErrorLaunchFailure));
+    std::string said;
+    EXPECT(seeds_that_fail(10, [&] {
+        const bool good = two_blocks(&sums, kNoLastBarrier) == cudaSuccess;
+        if (!good) said = device_error_text(cudaErrorLaunchFailure);
+        return good;
+    }) > 0 && said.find("another block that has ended") != said.npos, "a block that has ended is written to: '%s'", said.c_str());
+    expect_error(kExitOther, "a grid of whole ones", [] { launch_clusters(2, tiles_of_two, 3, 128, 0, nullptr, nullptr, TensorMap(), 1, 0); });
 }
 
 TEST(tma_boxes_end_at_the_edge) {

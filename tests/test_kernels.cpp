@@ -398,7 +398,34 @@ static void matmuls_by(const char* tile, const Matmul& s) {
 TEST(matmul_by_tile) {
     for (const char* tile : {"large", "medium", "small", "wide", "fitting", "pingpong"}) {
         setenv("LOCKSTEP_TILE", tile, 1);
-        for (const Matmul& s : {Matmul{130, 72, 328}, Matmul{330, 136, 72}, Matmul{72, 520, 264}}) matmuls_by(tile, s);
+        for (const Matmul& s : {Matmul{130, 72, 328}, Matmul{330, 136, 200}, Matmul{72, 520, 264}}) matmuls_by(tile, s);
+    }
+    unsetenv("LOCKSTEP_TILE");
+}
+
+// Blocks of a cluster load for each other (Hopper): it shows in no bit. Two tiles along m in every product, else there is no cluster.
+TEST(matmul_clusters) {
+    const int N = 250, C = 328, OC = 200;
+    const std::vector<float> x = normal(size_t(N * C)), w = normal(size_t(OC * C)), dy = normal(size_t(N * OC));
+    for (const char* tile : {"wide", "fitting", "pingpong"}) {
+        setenv("LOCKSTEP_TILE", tile, 1);
+        std::vector<char> bits[2];
+        for (const bool clusters : {false, true}) {
+            if (clusters) unsetenv("LOCKSTEP_CLUSTER");
+            else setenv("LOCKSTEP_CLUSTER", "1", 1);
+            Case c(format("products by %s, clusters=%d", tile, clusters));
+            c.once = true;
+            Tensor &out = c.out(kX, size_t(N * OC)), &dinp = c.out(kX, size_t(N * C)), &dweight = c.out(kFloat, size_t(OC * C));
+            Tensor &inp = c.in(kX, x), &weight = c.in(kX, w), &dout = c.in(kX, dy);
+            const auto keep = [&](const Tensor& t) { bits[clusters].insert(bits[clusters].end(), t.bits.begin(), t.bits.end()); };
+            RUN(c, matmul_forward, out, inp, weight, static_cast<Tensor*>(nullptr), N, C, OC);
+            keep(out);
+            RUN(c, matmul_backward_input, dinp, dout, weight, N, C, OC);
+            keep(dinp);
+            RUN(c, matmul_backward_params, dweight, static_cast<Tensor*>(nullptr), dout, inp, N, C, OC, false);
+            keep(dweight);
+        }
+        EXPECT(bits[0] == bits[1], "%s: other bits with clusters", tile);
     }
     unsetenv("LOCKSTEP_TILE");
 }

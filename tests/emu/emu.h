@@ -45,7 +45,7 @@ namespace simt {
 
 template <class T> concept Integer = std::is_integral_v<T> && (sizeof(T) == 4 || sizeof(T) == 8);
 
-void submit(const void* kernel, uint3 grid, uint3 block, size_t smem, Stream stream, std::function<void()> body);
+void submit(const void* kernel, uint3 grid, uint3 block, unsigned cluster, size_t smem, Stream stream, std::function<void()> body);
 const char* last_error();   // what the last failure said
 
 // What lane `from` gives as x; of a lane outside the mask it is undefined on a GPU, and 0xff here.
@@ -191,6 +191,8 @@ inline void __threadfence_block() { __threadfence(); }
 
 inline void __syncthreads(simt::Loc loc = {}) { simt::barrier(0, 0, true, "__syncthreads", loc); }
 inline void __syncwarp(unsigned mask = ~0u, simt::Loc loc = {}) { simt::warp_sync(mask, loc); }
+inline unsigned cluster_rank() { return simt::cluster_rank(); }
+inline void cluster_sync(simt::Loc loc = {}) { simt::barrier(simt::kCluster, 0, true, "barrier.cluster", loc); }
 [[noreturn]] inline void __trap(simt::Loc loc = {}) { simt::fail("__trap at %s:%u", loc.file, loc.line); }
 
 template <class T> T __shfl_sync(unsigned mask, T x, int from, int width = 32, simt::Loc loc = {}) {
@@ -240,6 +242,7 @@ inline void bar_arrive(int id, int n, simt::Loc loc = {}) { simt::barrier(n ? id
 void mbar_init(uint64_t* bar, int n);
 inline void mbar_fence_init() {}
 void mbar_arrive(uint64_t* bar, int bytes = 0, simt::Loc loc = {});
+void mbar_arrive_at(uint64_t* bar, unsigned rank, simt::Loc loc = {});
 void mbar_wait(uint64_t* bar, unsigned parity, simt::Loc loc = {});
 
 struct TensorMap {
@@ -252,6 +255,7 @@ TensorMap tensor_map(const bf16* p, size_t columns, size_t rows, size_t pitch, i
 inline void async_fence() {}
 void tma_load(void* dst, const TensorMap* map, uint64_t* bar, int x, int y, simt::Loc loc = {});
 void tma_load(void* dst, const TensorMap* map, uint64_t* bar, int x, int y, int z, simt::Loc loc = {});
+void tma_load_multicast(void* dst, const TensorMap* map, uint64_t* bar, int x, int y, unsigned blocks, simt::Loc loc = {});
 void tma_store(const TensorMap* map, const void* src, int x, int y, simt::Loc loc = {});
 void tma_store_commit();
 template <int N> void tma_store_wait(simt::Loc loc = {}) { simt::tma_store_wait(N, loc); }
@@ -388,11 +392,15 @@ cudaStream_t native(Stream stream);   // kernels/runtime.cu; where that is not l
 
 // Appends to the stream's queue; the arguments are copied now.
 template <class... P, class... A>
-void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t smem, Stream stream, A&&... args) {
+void launch_clusters(unsigned cluster, void (*kernel)(P...), dim3 grid, dim3 block, size_t smem, Stream stream, A&&... args) {
     static_assert((!std::is_reference_v<P> && ...), "a kernel's arguments are values");
     const std::tuple<P...> copy(static_cast<P>(args)...);
-    simt::submit(reinterpret_cast<const void*>(kernel), {grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, smem, stream,
+    simt::submit(reinterpret_cast<const void*>(kernel), {grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, cluster, smem, stream,
                  [kernel, copy] { std::apply(kernel, copy); });
+}
+template <class... P, class... A>
+void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t smem, Stream stream, A&&... args) {
+    launch_clusters(1, kernel, grid, block, smem, stream, args...);
 }
 
 }  // namespace emu

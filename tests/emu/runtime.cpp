@@ -863,7 +863,7 @@ static void note_coverage(const void* kernel) {
 
 __attribute__((weak)) cudaStream_t native(Stream stream) { return reinterpret_cast<cudaStream_t>(stream); }
 
-static cudaError_t try_submit(const void* kernel, simt::uint3 grid, simt::uint3 block, size_t smem, Stream stream,
+static cudaError_t try_submit(const void* kernel, simt::uint3 grid, simt::uint3 block, unsigned cluster, size_t smem, Stream stream,
                               std::function<void()>& body) {
     ENTER();
     Device& d = device();
@@ -875,6 +875,8 @@ static cudaError_t try_submit(const void* kernel, simt::uint3 grid, simt::uint3 
             return error(cudaErrorInvalidConfiguration, "the grid is empty or too large");
         if (!block.x || !block.y || !block.z || uint64_t(block.x) * block.y * block.z > 1024 || block.z > 64)
             return error(cudaErrorInvalidConfiguration, "the block is empty or too large");
+        if (cluster > 1 && (architecture() < 90 || cluster > 8 || grid.x % cluster || block.x * block.y * block.z % 128))
+            return error(cudaErrorInvalidConfiguration, "clusters need sm_90, 8 blocks at most, a grid of whole ones, here blocks of whole warpgroups");
         const auto limit = d.smem_limit.find(kernel);
         if (smem > (limit == d.smem_limit.end() ? 48u * 1024 : std::max(48u * 1024, unsigned(limit->second))))
             return error(cudaErrorInvalidValue, "more dynamic shared memory than was asked for");
@@ -884,17 +886,17 @@ static cudaError_t try_submit(const void* kernel, simt::uint3 grid, simt::uint3 
     }
     return append(native(stream), {Entry::kWork, [=, body = std::move(body)] {
         simt::shared_limit = allowed;
-        simt::run_grid(grid, block, smem, number, body);
+        simt::run_grid(grid, block, cluster, smem, number, body);
     }, nullptr});
 }
 
 }  // namespace emu
 
-void simt::submit(const void* kernel, uint3 grid, uint3 block, size_t smem, Stream stream, std::function<void()> body) {
+void simt::submit(const void* kernel, uint3 grid, uint3 block, unsigned cluster, size_t smem, Stream stream, std::function<void()> body) {
     using namespace emu;
     cudaError_t e = cudaSuccess;
     if (smem > 47 * 1024) e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(smem));
-    if (e == cudaSuccess) e = try_submit(kernel, grid, block, smem, stream, body);
+    if (e == cudaSuccess) e = try_submit(kernel, grid, block, cluster, smem, stream, body);
     if (e != cudaSuccess)
         die(kExitOther, "gpu: launch of %ux%ux%u blocks of %u threads with %zu bytes of shared memory: %s", grid.x, grid.y, grid.z,
             block.x * block.y * block.z, smem, device_error_text(e));

@@ -149,10 +149,13 @@ static void own_stack(Fiber* fiber) {
 
 // ------------------------------------------------------------------------------------------------ the engine
 
-constexpr int kBarriers = 16;
+constexpr int kBarriers = kCluster;
+constexpr unsigned kMostBlocks = 8;         // of a cluster, on every GPU that has them
 
+struct Block;
 struct Thread {
     uint3 index;
+    Block* block;
     Fiber* fiber;               // null before it starts and after it has returned
     void* arg;                  // of the warp operation it waits in, as are op and mask
     WarpOp op;
@@ -161,9 +164,10 @@ struct Thread {
     const char* what;           // what it waits for; null: it has returned
     Loc loc;
 };
+struct Site { Loc loc; unsigned round; };
 struct Warp {
     unsigned live, waiting;     // lanes that have not returned; lanes that wait in a warp operation
-    Loc site[kBarriers];        // where its lanes arrived from at each barrier that has not opened yet; line 0: none has
+    Site site[kBarriers + 1];   // where its lanes last arrived from at each barrier, the cluster's behind the block's, and in which round of it
     char tag;                   // what the thread sanitizer hangs the order of __syncwarp on
 };
 struct Barrier {
@@ -171,22 +175,31 @@ struct Barrier {
     char tag[2];                // for the sanitizer; one per parity, so that a slow thread of the last round does not meet this one
     std::vector<unsigned> waiting;
 };
-struct StaticArray { const void* site; unsigned char* memory; size_t bytes, offset; uint64_t block; };
+struct Block {
+    uint3 index{};
+    unsigned live = 0;          // threads that have not returned
+    unsigned char* smem = nullptr;
+    Barrier barriers[kBarriers];
+};
+struct StaticArray { const void* site; const Block* owner; unsigned char* memory; size_t bytes, offset; uint64_t cluster; };
 
-// Runs blocks one after another on one OS thread. A frame that sleeps from one launch to the next (below entry) may wake on another
+// Runs clusters one after another on one OS thread; without clusters, blocks: each is a cluster of one. Threads and warps are numbered
+// through the blocks of a cluster. A frame that sleeps from one launch to the next (below entry) may wake on another
 // OS thread: it touches no thread_local after a switch.
 struct Engine {
     std::vector<Thread> threads;
     std::vector<Warp> warps;
-    Barrier barriers[kBarriers];
+    Block blocks[kMostBlocks];
+    Barrier together;                            // the cluster's
     std::vector<unsigned> ready;                 // threads that may go on
     std::vector<Later> async;                    // copies in flight
     unsigned current = 0, live = 0;              // the thread that runs; how many have not returned
-    uint64_t block = 0;                          // its number, over all launches
+    unsigned cluster_size = 1;
+    uint64_t cluster = 0;                        // its number, over all launches
     uint64_t state = 1, switched = 0;
     bool in_order = false, depth_first = false;
+    const Block* held_back = nullptr;            // a block of the cluster that seldom has its turn
 
-    unsigned char* smem = nullptr;
     size_t smem_bytes = 0;
     std::vector<StaticArray> statics;
     size_t statics_used = 0;                     // those of this launch come first
@@ -199,9 +212,10 @@ struct Engine {
     std::string message;
 
     ~Engine() {
-        std::free(smem);
+        for (Block& b : blocks) std::free(b.smem);
         for (StaticArray& s : statics) std::free(s.memory);
     }
+    Block& own() { return *threads[current].block; }
 
     unsigned bits() { return state ^= state << 13, state ^= state >> 7, state ^= state << 17, unsigned(state >> 32); }
 
@@ -264,11 +278,14 @@ struct Engine {
     }
 
     // Which of ready and async is next. A uniform draw is fair: no warp gets far ahead of the others, and faults that need one to are
-    // never seen. So half of the blocks go depth first: seven times in eight who was woken last goes on.
+    // never seen. So half of the blocks go depth first: seven times in eight who was woken last goes on. And in half of the clusters one
+    // block is held back, or its neighbours would hardly ever end before it.
     size_t draw() {
         if (in_order) return async.empty() ? 0 : ready.size();
-        if (depth_first && !ready.empty() && bits() % 8) return ready.size() - 1;
-        return size_t(uint64_t(bits()) * (ready.size() + async.size()) >> 32);
+        const auto any = [&] { return size_t(uint64_t(bits()) * (ready.size() + async.size()) >> 32); };
+        size_t i = depth_first && !ready.empty() && bits() % 8 ? ready.size() - 1 : any();
+        for (int again = 0; held_back && again < 4 && i < ready.size() && threads[ready[i]].block == held_back; again++) i = any();
+        return i;
     }
 
     // Goes on with something. Returns when the caller is chosen or, on the fiber of a thread that has returned, when that is given
@@ -279,11 +296,6 @@ struct Engine {
                 if (live) deadlock();
                 if (returned && !kTsan) idle.push_back(self);
                 return jump(self, &main);
-            }
-            if (!live && !async.empty()) {
-                char text[80];
-                std::snprintf(text, sizeof text, "the block ended with %zu copies in flight", async.size());
-                end_block(text);
             }
             const size_t i = draw();
             if (i >= ready.size()) {
@@ -296,7 +308,7 @@ struct Engine {
             if (in_order) ready.erase(ready.begin());
             else ready[i] = ready.back(), ready.pop_back();
             Thread& t = threads[current];
-            threadIdx = t.index;
+            threadIdx = t.index, blockIdx = t.block->index;
             if (t.fiber == self) return;
             if (!t.fiber) {
                 if (returned && !kTsan) { t.fiber = self; return; }   // a new thread on the old one's stack: no switch at all
@@ -317,10 +329,15 @@ struct Engine {
         Fiber* const self = t.fiber;
         t.fiber = nullptr, t.what = nullptr, t.loc = {nullptr, 0};
         live--;
+        Block& block = own();
+        if (!--block.live)
+            if (const auto n = std::count_if(async.begin(), async.end(), [&](const Later& l) { return &blocks[l.block] == &block; }))
+                fail("the block ended with %zu copies in flight", size_t(n));
         Warp& w = warps[current / 32];
         w.live &= ~(1u << current % 32);
-        for (Barrier& b : barriers)   // perhaps it was the last that a barrier or its warp waited for
-            if (b.arrived && !b.count && b.arrived == live) open(b);
+        for (Barrier& b : block.barriers)   // perhaps it was the last that a barrier or its warp waited for
+            if (b.arrived && !b.count && b.arrived == block.live) open(b);
+        if (together.arrived && together.arrived == live) open(together);
         for (unsigned m = w.waiting; m; m &= w.waiting & (m - 1)) complete(current / 32, unsigned(std::countr_zero(m)));
         next(self, true);
     }
@@ -329,25 +346,26 @@ struct Engine {
 
     void open(Barrier& b) {
         ready.insert(ready.end(), b.waiting.begin(), b.waiting.end());
-        for (Warp& w : warps) w.site[&b - barriers].line = 0;
         b.waiting.clear();
         b.arrived = 0, b.opened++;
     }
+    // id kBarriers: the cluster's.
     void arrive(int id, unsigned count, bool wait, const char* what, Loc loc) {
-        if (unsigned(id) >= kBarriers || count % 32) fail("%s: barrier %d of %u threads, at %s:%u", what, id, count, loc.file, loc.line);
-        Barrier& b = barriers[id];
+        if (unsigned(id) > kBarriers || count % 32 || (id == kBarriers && count))
+            fail("%s: barrier %d of %u threads, at %s:%u", what, id, count, loc.file, loc.line);
+        Barrier& b = id == kBarriers ? together : own().barriers[id];
         if (b.arrived && b.count != count)
             fail("%s: barrier %d is used with %u and with %u threads, here at %s:%u", what, id, b.count, count, loc.file, loc.line);
         b.count = count;
-        Loc& site = warps[current / 32].site[id];
-        if (site.line && (site.line != loc.line || site.file != loc.file))
-            fail("divergent barrier: lanes of one warp come to %s from %s:%u and from %s:%u", what, site.file, site.line, loc.file,
+        Site& site = warps[current / 32].site[id];
+        if (site.round == b.opened + 1 && (site.loc.line != loc.line || site.loc.file != loc.file))
+            fail("divergent barrier: lanes of one warp come to %s from %s:%u and from %s:%u", what, site.loc.file, site.loc.line, loc.file,
                  loc.line);
-        site = loc;
+        site = {loc, b.opened + 1};
         char* const tag = &b.tag[b.opened & 1];
         release(tag);
         if (wait) b.waiting.push_back(current);
-        if (++b.arrived == (count ? count : live)) open(b);
+        if (++b.arrived == (count ? count : id == kBarriers ? live : own().live)) open(b);
         if (!wait) return;
         suspend(what, loc);
         acquire(tag);
@@ -395,51 +413,79 @@ struct Engine {
     }
     void* static_array(const void* site, size_t bytes, size_t alignment) {
         size_t i = 0;
-        while (i < statics.size() && statics[i].site != site) i++;
+        while (i < statics.size() && (statics[i].site != site || statics[i].owner != &own())) i++;
         if (i == statics.size()) {
             const size_t offset = alignment < 16 ? alignment : 0;   // no more alignment than was asked for
-            statics.push_back({site, allocate(bytes + offset), bytes, offset, 0});
+            statics.push_back({site, &own(), allocate(bytes + offset), bytes, offset, 0});
         }
         if (i >= statics_used) std::swap(statics[statics_used++], statics[i]), i = statics_used - 1;
         StaticArray& s = statics[i];
-        if (s.block != block) {
+        if (s.cluster != cluster) {
             std::memset(s.memory, 0xff, s.bytes + s.offset);
-            s.block = block;
+            s.cluster = cluster;
             size_t sum = 0;
-            for (size_t k = 0; k < statics_used; k++) sum += statics[k].bytes;
+            for (size_t k = 0; k < statics_used; k++) sum += statics[k].owner == &own() ? statics[k].bytes : 0;
             if (sum > 48 * 1024) fail("%zu bytes of static shared memory: 48 KB is the limit", sum);
             if (smem_bytes && (sum + 1023) / 1024 * 1024 + smem_bytes > shared_limit)     // dynamic memory begins at a multiple of 1024
                 fail("%zu bytes of static and %zu of dynamic shared memory: the block may have %zu", sum, smem_bytes, shared_limit);
         }
         return s.memory + s.offset;
     }
+    void* in_block(void* p, unsigned rank) {
+        if (rank >= cluster_size) fail("block %u of a cluster of %u", rank, cluster_size);
+        Block& there = blocks[rank];
+        if (&there == &own()) return p;
+        if (!together.opened) fail("shared memory of another block before the cluster's first barrier: that block may not have begun");
+        if (!there.live) fail("shared memory of another block that has ended");
+        const auto at = static_cast<unsigned char*>(p);
+        if (at >= own().smem && at < own().smem + smem_bytes) return there.smem + (at - own().smem);
+        for (const StaticArray& from : statics)
+            for (const StaticArray& to : statics)
+                if (from.owner == &own() && to.owner == &there && to.cluster == cluster && from.site == to.site && at >= from.memory + from.offset &&
+                    at < from.memory + from.offset + from.bytes) return to.memory + (at - from.memory);
+        fail("shared memory of another block: the address is not in shared memory");
+    }
 
-    // ---- a launch, a block
+    // ---- a launch, a cluster
 
-    void setup(uint3 grid, uint3 block_size, size_t bytes, const std::function<void()>& f) {
+    void setup(uint3 grid, uint3 block_size, unsigned size, size_t bytes, const std::function<void()>& f) {
         gridDim = grid, blockDim = block_size;
         body = &f;
         in_order = seed() == 0;
-        threads.resize(size_t(block_size.x) * block_size.y * block_size.z);
+        cluster_size = size;
+        const unsigned per_block = block_size.x * block_size.y * block_size.z;
+        threads.resize(size_t(per_block) * size);
         warps.resize((threads.size() + 31) / 32);
-        for (unsigned i = 0; i < threads.size(); i++)
-            threads[i].index = {i % block_size.x, i / block_size.x % block_size.y, i / (block_size.x * block_size.y)};
-        if (bytes != smem_bytes) {
-            std::free(smem);
-            smem = allocate(bytes), smem_bytes = bytes;
+        for (unsigned i = 0; i < threads.size(); i++) {
+            const unsigned k = i % per_block;
+            threads[i].index = {k % block_size.x, k / block_size.x % block_size.y, k / (block_size.x * block_size.y)};
+            threads[i].block = &blocks[i / per_block];
         }
+        for (Block& b : blocks) {
+            if (bytes != smem_bytes) std::free(b.smem), b.smem = nullptr;
+            if (!b.smem && &b < blocks + size) b.smem = allocate(bytes);
+        }
+        smem_bytes = bytes;
         statics_used = 0;
         own_stack(&main);
         // For the thread sanitizer all fibers now: one that a running thread made would be ordered after what that thread has done.
         while (kTsan && fibers.size() < threads.size()) fibers.push_back(std::make_unique<Fiber>(fibers.size(), entry));
     }
-    void run(unsigned number, uint64_t random) {
-        blockIdx = {number % gridDim.x, number / gridDim.x % gridDim.y, number / (gridDim.x * gridDim.y)};
+    void run(unsigned number, uint64_t random) {    // of its first block
         state = random | 1;
         for (int i = 0; i < 4; i++) bits();
-        block++;
+        cluster++;
         depth_first = bits() & 1;
+        held_back = cluster_size > 1 && bits() & 1 ? &blocks[bits() % cluster_size] : nullptr;
         live = unsigned(threads.size());
+        for (unsigned i = 0; i < cluster_size; i++, number++) {
+            Block& b = blocks[i];
+            b.index = {number % gridDim.x, number / gridDim.x % gridDim.y, number / (gridDim.x * gridDim.y)};
+            b.live = live / cluster_size;
+            for (Barrier& barrier : b.barriers) barrier.arrived = 0, barrier.waiting.clear();
+            if (b.smem) std::memset(b.smem, 0xff, smem_bytes);
+        }
+        together.arrived = together.opened = 0, together.waiting.clear();
         const unsigned first = in_order ? 0 : unsigned(bits() % warps.size() * 32);
         ready.resize(live);
         for (unsigned i = 0; i < live; i++) {
@@ -449,10 +495,8 @@ struct Engine {
         for (unsigned i = 0; i < warps.size(); i++) {
             warps[i].live = live - i * 32 >= 32 ? ~0u : (1u << (live - i * 32)) - 1;
             warps[i].waiting = 0;
-            for (Loc& site : warps[i].site) site.line = 0;
+            for (Site& site : warps[i].site) site.round = 0;
         }
-        for (Barrier& b : barriers) b.arrived = 0, b.waiting.clear();
-        if (smem) std::memset(smem, 0xff, smem_bytes);
         release(&tag_start);
         {
             Quiet quiet;
@@ -495,18 +539,18 @@ void Engine::entry() {
     }
 }
 
-void run_grid(uint3 grid, uint3 block, size_t smem, uint64_t number, const std::function<void()>& body) {
+void run_grid(uint3 grid, uint3 block, unsigned cluster, size_t smem, uint64_t number, const std::function<void()>& body) {
     static auto& engines = *new std::vector<std::unique_ptr<Engine>>;   // kept: making fibers is slow
     static const unsigned workers = std::max(1u, setting("SIMT_THREADS", 1));
-    const uint64_t blocks = uint64_t(grid.x) * grid.y * grid.z;
-    const unsigned count = unsigned(std::min<uint64_t>(workers, blocks));
+    const uint64_t clusters = uint64_t(grid.x) * grid.y * grid.z / cluster;
+    const unsigned count = unsigned(std::min<uint64_t>(workers, clusters));
     while (engines.size() < count) engines.push_back(std::make_unique<Engine>());
 
     const uint64_t base = (seed() * 0x9e3779b97f4a7c15u + number + 1) * 0xbf58476d1ce4e5b9u;
-    std::vector<unsigned> order(blocks);
+    std::vector<unsigned> order(clusters);
     std::iota(order.begin(), order.end(), 0u);
     uint64_t r = base;
-    for (uint64_t i = blocks; seed() && i > 1; i--) {
+    for (uint64_t i = clusters; seed() && i > 1; i--) {
         r = r * 6364136223846793005u + 1442695040888963407u;
         std::swap(order[i - 1], order[(r >> 33) % i]);
     }
@@ -520,16 +564,16 @@ void run_grid(uint3 grid, uint3 block, size_t smem, uint64_t number, const std::
         std::fesetenv(FE_DFL_ENV);   // a GPU does not flush denormals, whatever the host does
         engine = engines[w].get();
         try {
-            engine->setup(grid, block, smem, body);
-            for (;;) {   // relaxed: to the sanitizer this counter must not order one block after another
+            engine->setup(grid, block, cluster, smem, body);
+            for (;;) {   // relaxed: to the sanitizer this counter must not order one cluster after another
                 const uint64_t i = taken.fetch_add(1, std::memory_order_relaxed);
-                if (i >= blocks) break;
-                engine->run(order[i], base + (order[i] + 1) * 0x94d049bb133111ebu);
+                if (i >= clusters) break;
+                engine->run(order[i] * cluster, base + (order[i] + 1) * 0x94d049bb133111ebu);
             }
         } catch (const error& e) {
             const std::lock_guard lock(mutex);
             if (message.empty()) message = e.what();
-            taken.store(blocks, std::memory_order_relaxed);
+            taken.store(clusters, std::memory_order_relaxed);
         }
         switch_count += engine->switched;
         engine->switched = 0;
@@ -561,7 +605,9 @@ static Engine& running(const char* what) {
 
 unsigned thread() { return running("a thread's number").current; }
 unsigned warp_count() { return unsigned(running("warps").warps.size()); }
-uint64_t block_number() { return running("a block's number").block; }
+uint64_t cluster_number() { return running("a cluster's number").cluster; }
+unsigned cluster_rank() { return unsigned(&running("a cluster").own() - engine->blocks); }
+void* in_block(void* p, unsigned rank) { return running("shared memory").in_block(p, rank); }
 unsigned random_bits() { return engine->bits(); }
 bool at_once() { return engine->in_order || (engine->bits() & 1); }
 void park(const char* what, Loc loc) { engine->suspend(what, loc); }
@@ -598,7 +644,7 @@ void* shared_array(const void* site, size_t bytes, size_t alignment) {
     Quiet quiet;
     return running("a shared array").static_array(site, bytes, alignment);
 }
-unsigned char* shared_memory() { return running("shared memory").smem; }
+unsigned char* shared_memory() { return running("shared memory").own().smem; }
 size_t shared_bytes() { return running("shared memory").smem_bytes; }
 
 }  // namespace simt

@@ -10,12 +10,14 @@
 //   asynchronous     copies and wgmma (units.cpp) take effect at a random legal moment.
 //   finds            missing barriers and short waits (wrong results); divergent barriers and warp operations, deadlocks, foreign
 //                    masks (errors with file and line); with -fsanitize=address overruns, with -fsanitize=thread data races.
-//   cannot           run two blocks at once: no clusters, no grid barrier, no spinning on another block. No preemption between
-//                    synchronisation points (the thread sanitizer covers that). Missing fences go unnoticed.
+//   cluster          its blocks run at the same time. One that reaches into another's shared memory before the cluster's first barrier,
+//                    or when the other has ended, is an error.
+//   cannot           run two clusters at once: no grid barrier, no spinning on another block. No preemption between synchronisation
+//                    points (the thread sanitizer covers that). Missing fences go unnoticed.
 //
 // Environment
 //   SIMT_SEED=n      the random order (1); 0: threads in order, copies at once, streams first come first served
-//   SIMT_THREADS=n   OS threads that share the blocks of a grid (1)
+//   SIMT_THREADS=n   OS threads that share the clusters of a grid (1)
 //   SIMT_SKIP_BARRIER=FILE:LINE      a fault for tests of the tests: the barriers in that line, and waits for mbarriers, wgmma and TMA
 //                    stores, are not there (tests/test_mutants.sh)
 //   SIMT_STACK_KB=n  stack of a CUDA thread (128; 256 with a sanitizer)
@@ -61,10 +63,10 @@ void set_seed(unsigned seed);   // from the next launch on, as if the process ha
 
 // ------------------------------------------------------------------------------------------------ for the host
 
-// Runs every block of a grid to its end, in random order; a function of the seed, of `number` and of the arguments. Throws error.
-// Not reentrant.
+// Runs every block of a grid to its end, `cluster` neighbours along x at a time, in random order; a function of the seed, of `number`
+// and of the arguments. Throws error. Not reentrant.
 extern thread_local constinit size_t shared_limit;      // bytes of shared memory that a block of the next launch may have, static ones too
-void run_grid(uint3 grid, uint3 block, size_t smem, uint64_t number, const std::function<void()>& body);
+void run_grid(uint3 grid, uint3 block, unsigned cluster, size_t smem, uint64_t number, const std::function<void()>& body);
 
 // Errors of blocks end up in the message of `error`; this many thread switches were made so far (for benchmarks).
 uint64_t switches();
@@ -74,12 +76,15 @@ uint64_t switches();
 // Ends the block; run_grid throws an error with this message. The stacks of its threads are dropped: nothing on them is destroyed.
 [[noreturn]] void fail(const char* format, ...) __attribute__((format(printf, 1, 2)));
 
-unsigned thread();              // the number of the calling thread within its block
+unsigned thread();              // the number of the calling thread within its cluster
 inline unsigned lane() { return thread() % 32; }
-unsigned warp_count();
-uint64_t block_number();        // a new value for every block
+unsigned warp_count();          // of the cluster
+uint64_t cluster_number();      // a new value for every cluster
+unsigned cluster_rank();        // of the block in its cluster
+void* in_block(void* p, unsigned rank);     // where p, in the block's shared memory, lies in that block of the cluster
 
-// Barrier `id` for `count` threads, 0: all that have not returned. wait false: count for it and go on.
+// Barrier `id` for `count` threads, 0: all that have not returned; id kCluster: of the cluster. wait false: count for it and go on.
+constexpr int kCluster = 16;
 void barrier(int id, unsigned count, bool wait, const char* what, Loc loc);
 
 using WarpOp = void (*)(void* const* arg, unsigned mask);   // one argument per lane of the mask, null for the others
@@ -101,16 +106,18 @@ void park(const char* what, Loc loc);            // until wake
 void wake(unsigned thread);
 bool taken_out(Loc loc);                         // by SIMT_SKIP_BARRIER
 
-// f() at some later moment of this block; what it holds must be plain data.
+// f() at some later moment, which block `block` of the cluster must see; what it holds must be plain data.
 struct Later {
     void (*run)(const void* closure);
+    unsigned block;
     alignas(16) unsigned char closure[112];
 };
 void later(const Later& work);
-template <class F> void later(const F& f) {
+template <class F> void later(const F& f, unsigned block) {
     static_assert(std::is_trivially_copyable_v<F> && sizeof(F) <= sizeof(Later::closure));
     Later work;
     work.run = [](const void* closure) { (*static_cast<const F*>(closure))(); };
+    work.block = block;
     std::memcpy(work.closure, &f, sizeof f);
     later(work);
 }

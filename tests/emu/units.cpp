@@ -81,8 +81,8 @@ struct Store { TensorMap map; uint32_t src; int x, y, group; bool landed; Loc lo
 struct Mma { float* d[32]; uint64_t a; const unsigned* registers[32]; uint64_t b; int n; bool ta, tb, accumulate; };    // as one warp sees it
 struct Waiter { unsigned thread; const uint64_t* bar; unsigned parity; };
 
-struct Units {   // anew for every block
-    uint64_t block = 0;
+struct Units {   // anew for every cluster
+    uint64_t cluster = 0;
     std::vector<std::vector<Copy>> copies;     // per thread: issued and not yet waited for, oldest first
     std::vector<std::vector<Store>> stores;
     std::vector<int> copy_groups, store_groups;    // per thread: groups committed
@@ -96,10 +96,10 @@ thread_local Units the_units;
 
 Units& units() {
     Units& u = the_units;
-    if (u.block == simt::block_number() && !u.copies.empty()) return u;
-    const size_t threads = size_t(simt::blockDim.x) * simt::blockDim.y * simt::blockDim.z;
+    if (u.cluster == simt::cluster_number() && !u.copies.empty()) return u;
+    const size_t threads = simt::warp_count() * size_t(32);
     u = Units();
-    u.block = simt::block_number();
+    u.cluster = simt::cluster_number();
     u.copies.resize(threads), u.stores.resize(threads), u.copy_groups.resize(threads), u.store_groups.resize(threads);
     u.mmas.resize(simt::warp_count()), u.mma_groups.resize(simt::warp_count()), u.mma_fenced.resize(simt::warp_count()), u.mma_now.resize(simt::warp_count());
     return u;
@@ -202,6 +202,7 @@ void simt::cp_async_wait(int newest) {
 // ------------------------------------------------------------------------------------------------ mbarriers
 
 namespace {
+void needs(int architecture, const char* what, Loc loc);
 struct Mbar { uint16_t expected, pending; int32_t bytes : 31; uint32_t phase : 1; };   // lies in the kernel's uint64_t
 static_assert(sizeof(Mbar) == 8);
 Mbar load(const uint64_t* bar) { return std::bit_cast<Mbar>(*bar); }
@@ -238,6 +239,10 @@ void emu::mbar_arrive(uint64_t* bar, int bytes, Loc loc) {
     m.pending--;
     store(bar, m);
 }
+void emu::mbar_arrive_at(uint64_t* bar, unsigned rank, Loc loc) {
+    needs(90, "a cluster", loc);
+    mbar_arrive(static_cast<uint64_t*>(simt::in_block(bar, rank)), 0, loc);
+}
 void emu::mbar_wait(uint64_t* bar, unsigned parity, Loc loc) {
     if (simt::taken_out(loc)) return;
     Quiet quiet;
@@ -269,11 +274,11 @@ TensorMap emu::tensor_map(const bf16* p, size_t columns, size_t rows, size_t pit
 
 namespace {
 // f(place in shared memory, place in the matrix or null) for each row's bytes of a box, element by element
-template <class F> void each_element(const TensorMap& map, uint32_t at, int x, int y, F f) {
+template <class F> void each_element(const TensorMap& map, unsigned char* shared, uint32_t at, int x, int y, F f) {
     for (int r = 0; r < map.box_rows; r++)
         for (int c = 0; c < map.box_columns; c++) {
             const bool inside = x + c >= 0 && x + c < map.columns && y + r >= 0 && y + r < map.rows;
-            f(simt::shared_memory() + swizzle(at + uint32_t(r) * 128 + uint32_t(c) * 2),
+            f(shared + swizzle(at + uint32_t(r) * 128 + uint32_t(c) * 2),
               inside ? map.data + (y + r) * map.pitch + (x + c) * 2 : nullptr);
         }
 }
@@ -283,18 +288,19 @@ uint32_t tile_address(const void* p, const TensorMap& map, const char* what, Loc
         fail("%s at %s:%u: a tile of %d rows at byte %u of %zu", what, loc.file, loc.line, map.box_rows, at, simt::shared_bytes());
     return at;
 }
-void needs(int architecture, const char* what, Loc loc);
 }  // namespace
 
-static void load(const TensorMap& map, void* dst, uint64_t* bar, int x, int y, Loc loc) {
+// To the place of dst and bar in block `rank` of the cluster.
+static void load(const TensorMap& map, void* dst, uint64_t* bar, int x, int y, unsigned rank, Loc loc) {
     needs(90, "TMA load", loc);
     struct Load {
         TensorMap map;
+        unsigned char* shared;
         uint64_t* bar;
         uint32_t at;
         int x, y;
         void operator()() const {
-            each_element(map, at, x, y, [](unsigned char* to, const unsigned char* from) {
+            each_element(map, shared, at, x, y, [](unsigned char* to, const unsigned char* from) {
                 if (from) std::memcpy(to, from, 2);
                 else std::memset(to, 0, 2);
             });
@@ -303,12 +309,19 @@ static void load(const TensorMap& map, void* dst, uint64_t* bar, int x, int y, L
             store(bar, m);
         }
     };
-    simt::later(Load{map, bar, tile_address(dst, map, "TMA load", loc), x, y});
+    const uint32_t at = tile_address(dst, map, "TMA load", loc);
+    simt::later(Load{map, static_cast<unsigned char*>(simt::in_block(simt::shared_memory(), rank)), static_cast<uint64_t*>(simt::in_block(bar, rank)), at, x, y},
+                rank);
 }
 void emu::tma_load(void* dst, const TensorMap* map, uint64_t* bar, int x, int y, Loc loc) {
     Quiet quiet;
     if (map->count) fail("TMA load at %s:%u: the map is of several matrices", loc.file, loc.line);
-    load(*map, dst, bar, x, y, loc);
+    load(*map, dst, bar, x, y, simt::cluster_rank(), loc);
+}
+void emu::tma_load_multicast(void* dst, const TensorMap* map, uint64_t* bar, int x, int y, unsigned blocks, Loc loc) {
+    Quiet quiet;
+    for (unsigned rank = 0; blocks >> rank; rank++)      // they land one by one, in any order
+        if (blocks >> rank & 1) load(*map, dst, bar, x, y, rank, loc);
 }
 void emu::tma_load(void* dst, const TensorMap* map, uint64_t* bar, int x, int y, int z, Loc loc) {
     Quiet quiet;
@@ -316,11 +329,11 @@ void emu::tma_load(void* dst, const TensorMap* map, uint64_t* bar, int x, int y,
     TensorMap one = *map;
     if (z < 0 || z >= map->count) one.rows = 0;
     else one.data += z * map->distance;
-    load(one, dst, bar, x, y, loc);
+    load(one, dst, bar, x, y, simt::cluster_rank(), loc);
 }
 
 static void land(const Store& s) {
-    each_element(s.map, s.src, s.x, s.y, [](const unsigned char* from, unsigned char* to) { if (to) std::memcpy(to, from, 2); });
+    each_element(s.map, simt::shared_memory(), s.src, s.x, s.y, [](const unsigned char* from, unsigned char* to) { if (to) std::memcpy(to, from, 2); });
 }
 void emu::tma_store(const TensorMap* map, const void* src, int x, int y, Loc loc) {
     Quiet quiet;
@@ -462,7 +475,7 @@ void needs(int architecture, const char* what, Loc loc) {
 
 void simt::units_thread_end(unsigned thread) {
     const Units& u = the_units;
-    if (u.block != block_number() || u.copies.empty()) return;
+    if (u.cluster != cluster_number() || u.copies.empty()) return;
     if (!u.copies[thread].empty())
         fail("returned with %zu cp.async not waited for, the oldest from %s:%u", u.copies[thread].size(), u.copies[thread][0].loc.file,
              u.copies[thread][0].loc.line);
