@@ -30,31 +30,39 @@ static void store_transposed(floatX* out, size_t stride, const float* x, int HS,
             store(out + size_t(t) * stride + d, load(temp + t * HS + d, HS - d) * factor[t], HS - d);
 }
 
+// pack(panel, columns, how many, rows) for all panels of x (T,HS), kLanes columns each, K rows apart in `out`: 32 rows of all, then the
+// next (see matmul.h).
+template <int kLanes, class F> INLINE void pack_dims(Packed* out, size_t K, const floatX* x, size_t ld, int T, int HS, const F& pack) {
+    for (int t = 0; t < T; t += 32)
+        for (int d = 0; d < HS; d += kLanes) pack(out + size_t(d) * K + t * kLanes, x + size_t(t) * ld + d, ld, HS - d, min(32, T - t));
+}
+static void pack_dims_a(Packed* out, size_t K, const floatX* x, size_t ld, int T, int HS) {
+    pack_dims<kRows>(out, K, x, ld, T, HS, [](auto... a) { pack_a_cols(a...); });
+}
+static void pack_dims_b(Packed* out, size_t K, const floatX* x, size_t ld, int T, int HS) {
+    pack_dims<kCols>(out, K, x, ld, T, HS, [](auto... a) { pack_b_cols(a...); });
+}
+
 static float inverse_sqrt(int n) { return 1.0f / __builtin_sqrtf(float(n)); }
 
 // Columns of s, rows 0 .. keys - 1: lane t sees rows u <= first + t. They become exp(scale (s - max)), the others 0.
 // sums: of the columns; maxima: scale * max, so that lse = maxima + log(sums).
 static void softmax_columns(float* s, int keys, int first, float scale, float* sums, float* maxima) {
+    for (int u = first + 1; u < keys; u++)
+        for (int t = 0; t < min(u - first, kCols); t++) s[u * kCols + t] = -__builtin_inff();
+    Vec most[kVectors], total[kVectors] = {};
+    for (int v = 0; v < kVectors; v++) most[v] = broadcast(-__builtin_inff());
+    for (int u = 0; u < keys; u++)
+        for (int v = 0; v < kVectors; v++) most[v] = max(load(s + u * kCols + v * kWidth), most[v]);
+    for (int u = 0; u < keys; u++)
+        for (int v = 0; v < kVectors; v++) {
+            const Vec p = exp(scale * (load(s + u * kCols + v * kWidth) - most[v]));
+            total[v] += p;
+            store(s + u * kCols + v * kWidth, p);
+        }
     for (int v = 0; v < kVectors; v++) {
-        float* column = s + v * kWidth;
-        Vec visible;                                                        // how many rows this lane sees
-        for (int i = 0; i < kWidth; i++) visible[i] = float(first + v * kWidth + i + 1);
-        Vec most = broadcast(-__builtin_inff()), total = {};
-        for (int u = 0; u < keys; u++) {
-            Vec x = load(column + u * kCols);
-            if (u > first) {
-                x = broadcast(float(u)) < visible ? x : broadcast(-__builtin_inff());
-                store(column + u * kCols, x);
-            }
-            most = max(x, most);
-        }
-        for (int u = 0; u < keys; u++) {
-            const Vec p = exp(scale * (load(column + u * kCols) - most));
-            total += p;
-            store(column + u * kCols, p);
-        }
-        store(sums + v * kWidth, total);
-        store(maxima + v * kWidth, scale * most);
+        store(sums + v * kWidth, total[v]);
+        store(maxima + v * kWidth, scale * most[v]);
     }
 }
 
@@ -112,7 +120,7 @@ static void attention_forward(const AttentionForward& a, float* buffer) {
     begin_products();
     for (int u = 0; u < keys; u += kRows)
         pack_a_rows(b.k + size_t(u) * H, a.k + size_t(u) * a.kv_stride, a.kv_stride, keys - u, HS);
-    for (int d = 0; d < HS; d += kRows) pack_a_cols(b.v + size_t(d) * K, a.v + d, a.kv_stride, HS - d, keys);
+    pack_dims_a(b.v, K, a.v, a.kv_stride, keys, HS);
 
     for (int t = 0; t < a.queries; t += kCols) {
         const int rows = min(kCols, a.queries - t), seen = a.first + t + rows;
@@ -249,11 +257,9 @@ static void attention_backward(const AttentionBackward& a, float* buffer) {
         pack_b_rows(b.q_queries + size_t(t) * H, a.q + size_t(t) * a.qkv_stride, a.qkv_stride, T - t, HS);
         pack_b_rows(b.dout_queries + size_t(t) * H, a.dout + size_t(t) * a.out_stride, a.out_stride, T - t, HS);
     }
-    for (int d = 0; d < HS; d += kRows) pack_a_cols(b.k_dims + size_t(d) * K, a.k + d, a.qkv_stride, HS - d, T);
-    for (int d = 0; d < HS; d += kCols) {
-        pack_b_cols(b.q_dims + size_t(d) * K, a.q + d, a.qkv_stride, HS - d, T);
-        pack_b_cols(b.dout_dims + size_t(d) * K, a.dout + d, a.out_stride, HS - d, T);
-    }
+    pack_dims_a(b.k_dims, K, a.k, a.qkv_stride, T, HS);
+    pack_dims_b(b.q_dims, K, a.q, a.qkv_stride, T, HS);
+    pack_dims_b(b.dout_dims, K, a.dout, a.out_stride, T, HS);
     memset(b.dq, 0, size_t(ceil_to(T, kCols)) * size_t(D) * sizeof(float));
 
     for (int u0 = 0; u0 < T; u0 += kKeyBlock) {

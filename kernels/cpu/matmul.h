@@ -39,12 +39,16 @@ template <bool kOfB> INLINE void pack_panel(Packed* panel, const Matmul& m, cons
     else pack_a_cols(panel, x, ld, lanes, k);
 }
 
+// Where lanes lie side by side in memory, 32 of k for all panels and then the next: a cache line holds lanes of several panels, and lines
+// that lie a power of two apart, of which a cache keeps only few, would be gone when the next panel needs them.
 template <bool kOfB> static void pack(const Matmul& m, const Packing& p, int first, int lanes) {
     constexpr int kLanes = kOfB ? kCols : kRows;
     Packed* packed = static_cast<Packed*>(kOfB ? p.b : p.a);
     each_block(m, p, [&](int k0, int k, const auto& place) {
-        for (int i = first; i < first + lanes; i += kLanes)
-            pack_panel<kOfB>(packed + place(ceil_to(kOfB ? p.cols : p.rows, kLanes), i), m, p, i, k0, k);
+        const int piece = (kOfB ? m.b_rows : m.a_rows) ? k : 32;
+        for (int at = 0; at < k; at += piece)
+            for (int i = first; i < first + lanes; i += kLanes)
+                pack_panel<kOfB>(packed + place(ceil_to(kOfB ? p.cols : p.rows, kLanes), i) + at * kLanes, m, p, i, k0 + at, min(piece, k - at));
     });
 }
 
@@ -79,6 +83,16 @@ static const FinishTile finishers[] = {             // in the order of Epilogue
     finish_tile<Epilogue::kGradient>, finish_tile<Epilogue::kGradientAdd>,
 };
 
+// What the epilogue of a tile will read, on its way while the products run.
+INLINE void prefetch_tile(const Matmul& m, int i, int rows, int j) {
+    const bool adds = m.epilogue == Epilogue::kGradientAdd;
+    if (!adds && m.epilogue != Epilogue::kGeluBackward) return;
+    const size_t size = adds ? sizeof(float) : sizeof(floatX);
+    const char* from = (adds ? reinterpret_cast<const char*>(m.gradient) : reinterpret_cast<const char*>(m.pre)) + (size_t(i) * size_t(m.N) + size_t(j)) * size;
+    for (int r = 0; r < rows; r++)
+        for (size_t c = 0; c < kCols * size; c += 64) __builtin_prefetch(from + size_t(r) * size_t(m.N) * size + c);
+}
+
 // Rows row .. and columns col .. of a part.
 static void matmul(const Matmul& m, const Packing& p, int row, int rows, int col, int cols) {
     const FinishTile finish_tile = finishers[int(m.epilogue)];
@@ -95,6 +109,7 @@ static void matmul(const Matmul& m, const Packing& p, int row, int rows, int col
             for (int i = row; i < row + rows; i += kRows) {
                 const Packed* a = static_cast<const Packed*>(p.a) + place(tall, i);
                 float* sums = p.sums + size_t(j) * size_t(tall) + size_t(i) * kCols;        // [panel of b][panel of a][kRows][kCols]
+                if (last) prefetch_tile(m, p.row + i, min(kRows, p.rows - i), p.col + j);
                 if (k0 == 0) micro_kernel(last ? tile : sums, a, b, k);
                 else micro_kernel_add(last ? tile : sums, sums, a, b, k);
                 if (last) finish_tile(m, tile, p.row + i, min(kRows, p.rows - i), p.col + j, min(kCols, p.cols - j));
@@ -129,17 +144,28 @@ static void matvec(const Matmul& m, int col, int cols) {
         }
 }
 
-// sums[j] (+)= sum over n of x[n][j] for columns col .. col + cols - 1; blocks of 256 rows, then the blocks in order.
+// sums[j] (+)= sum over n of x[n][j] for columns col .. col + cols - 1; blocks of 256 rows, then the blocks in order. 64 columns go
+// together: whole cache lines of a row.
 static void column_sums(float* sums, const floatX* x, int N, int C, int col, int cols, bool accumulate) {
-    for (int j = col; j < col + cols; j += kWidth) {
-        const int n = min(kWidth, col + cols - j);
-        Vec total = {};
+    constexpr int kTogether = 64 / kWidth;
+    for (int j = col; j < col + cols; j += kTogether * kWidth) {
+        const int n = min(kTogether * kWidth, col + cols - j);
+        Vec total[kTogether] = {};
         for (int row = 0; row < N; row += 256) {
-            Vec block = {};
-            for (int i = row; i < min(row + 256, N); i++) block += load(x + size_t(i) * size_t(C) + j, n);
-            total += block;
+            Vec block[kTogether] = {};
+            for (int i = row; i < min(row + 256, N); i++) {
+                const floatX* from = x + size_t(i) * size_t(C) + j;
+                if (n == kTogether * kWidth)
+                    for (int t = 0; t < kTogether; t++) block[t] += load(from + t * kWidth);
+                else
+                    for (int t = 0; t * kWidth < n; t++) block[t] += load(from + t * kWidth, n - t * kWidth);
+            }
+            for (int t = 0; t < kTogether; t++) total[t] += block[t];
         }
-        store(sums + j, accumulate ? load(sums + j, n) + total : total, n);
+        for (int t = 0; t * kWidth < n; t++) {
+            float* to = sums + j + t * kWidth;
+            store(to, accumulate ? load(to, n - t * kWidth) + total[t] : total[t], n - t * kWidth);
+        }
     }
 }
 

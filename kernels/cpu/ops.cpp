@@ -146,12 +146,14 @@ static void run_matmul(const Matmul& m) {
         return;
     }
     constexpr int kLanes = 2048, kBlocks = 8, kTask = 16384;    // of a part: rows, columns, blocks of k; elements that a task packs
+    constexpr int kLines = 48;                                  // lanes side by side that it packs at least: whole cache lines
     const int rows = piece(m.M, kLanes, h.rows), cols = piece(m.N, kLanes, h.cols), deep = std::min(m.K, kBlocks * h.depth(m.K));
     const Cut task = cut(rows, cols);
     const bool pack_b = task.rows < rows;
     const size_t a_bytes = round_up<size_t>(h.packed_size(rows, deep), 64), b_bytes = pack_b ? round_up<size_t>(h.packed_size(cols, deep), 64) : 0;
     char* a = reinterpret_cast<char*>(cpu_threads::caller_buffer((a_bytes + b_bytes) / sizeof(float) + size_t(rows) * size_t(cols)));
-    const int a_lanes = round_up(std::max(1, kTask / deep), h.rows), b_lanes = round_up(std::max(1, kTask / deep), h.cols);
+    const auto lanes = [&](bool in_rows, int unit) { return round_up(std::max(in_rows ? 1 : kLines, kTask / deep), unit); };
+    const int a_lanes = lanes(m.a_rows, h.rows), b_lanes = lanes(m.b_rows, h.cols);
     for (int row = 0; row < m.M; row += rows)
         for (int col = 0; col < m.N; col += cols)
             for (int k = 0; k < m.K; k += deep) {

@@ -1,7 +1,7 @@
 // threads.cpp -- a persistent thread pool, and streams as threads with a queue.
 //
-// The pool is built for machines that run more ranks than they have cores: idle threads spin for some microseconds and then sleep
-// in the kernel, and nobody ever waits for a thread that has not woken up yet - only for those that hold a task.
+// The pool is built for machines that run more ranks than they have cores: idle threads look for work a while, giving the core away
+// between looks, and then sleep, and nobody ever waits for a thread that has not woken up yet - only for those that hold a task.
 #include "threads.h"
 #include <atomic>
 #include <condition_variable>
@@ -10,6 +10,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <sched.h>
 #include <string>
 #include <sys/mman.h>
 #include <thread>
@@ -66,7 +67,12 @@ float* caller_buffer(size_t n) {
 
 // ---------------------------------------------------------------------------------------------------------------- the pool
 
-constexpr int kSpins = 1000;            // some 15 microseconds: longer than the gap between two ops, shorter than a time slice
+// Looks before it sleeps: longer than the gap between two ops and than most tasks, since waking a sleeping core takes as long as a small op.
+template <class F> static void look_until(const F& done) {
+    for (const double end = now_seconds() + 200e-6; now_seconds() < end; sched_yield())
+        for (int i = 0; i < 16; i++, pause_cpu())
+            if (done()) return;
+}
 
 // The protocol. `epoch` counts jobs; workers sleep on it. A worker enters (users + 1), and only then looks whether the job is
 // open; the caller closes the job before it waits for users to become 0. So either the worker sees it closed, or the caller sees
@@ -109,7 +115,7 @@ void Pool::run() {
     inside = true;
     uint32_t seen = 0;
     for (;;) {
-        for (int spin = 0; spin < kSpins && epoch == seen; spin++) pause_cpu();
+        look_until([&] { return epoch != seen; });
         epoch.wait(seen);
         seen = epoch;
         if (quit) return;
@@ -171,7 +177,7 @@ void parallel_for(int tasks, void (*task)(const void*, int), const void* context
     pool.work();
     inside = false;
     pool.open = false;
-    for (int spin = 0; spin < kSpins && pool.users != 0; spin++) pause_cpu();
+    look_until([] { return pool.users == 0; });
     for (int n; (n = pool.users) != 0;) pool.users.wait(n);
     if (pool.error) std::rethrow_exception(std::exchange(pool.error, nullptr));
 }
