@@ -11,6 +11,8 @@ namespace {
 constexpr int kMaxDepth = 32;                           // of arrays and objects inside each other: the parser's recursion
 constexpr uint32_t kEnd = UINT32_MAX;                   // for the quote that ends a string
 
+bool is_plain(char c) { return c >= ' ' && c != '"' && c != '\\'; }        // one byte of a string that stands for itself
+
 struct Parser {
     std::string_view text;
     const char* what = "";
@@ -94,8 +96,17 @@ struct Parser {
 
     void string(const char* want, std::string* out = nullptr) {
         expect('"', want);
-        for (uint32_t c; (c = character()) != kEnd;)
-            if (out) append_utf8(out, c);
+        for (uint32_t c = 0; c != kEnd;) {
+            const size_t begin = at;
+            while (at < text.size() && is_plain(text[at])) at++;
+            if (out) out->append(text, begin, at - begin);
+            if ((c = character()) != kEnd && out) append_utf8(out, c);
+        }
+    }
+
+    bool reads(std::string_view word) {                 // the string here, without a copy if it has no escapes
+        const std::string_view plain = text.substr(1, text.find_first_of("\"\\", 1) - 1);
+        return text[plain.size() + 1] == '"' ? plain == word : Json{text}.text() == word;
     }
 
     void key() {
@@ -121,6 +132,8 @@ struct Parser {
     }
 
     bool key_less(uint32_t a, uint32_t b) const {       // character by character, as it may be written in several ways
+        while (text[a + 1] == text[b + 1] && is_plain(text[a + 1])) a++, b++;
+        if (is_plain(text[a + 1]) && is_plain(text[b + 1])) return text[a + 1] < text[b + 1];
         Parser x{text, what, a + 1}, y{text, what, b + 1};
         uint32_t c, d;
         do c = x.character(), d = y.character(); while (c == d && c != kEnd);
@@ -223,7 +236,7 @@ size_t Json::size() const {
 
 Json Json::find(std::string_view key) const {
     for (JsonItems i(*this); i.next();)
-        if (i.key && i.key.text() == key) return i.value;
+        if (i.key && Parser{i.key.from}.reads(key)) return i.value;
     return {};
 }
 

@@ -251,9 +251,9 @@ const Row* find_row(const std::string& name) {
 std::string preset_value(const std::string& preset, const std::string& option) {
     for (const Preset& p : presets) {
         if (preset != p.name) continue;
-        const std::vector<std::string> words = split(p.options, ' ');
-        for (size_t i = 0; i + 1 < words.size(); i += 2)
-            if (words[i] == option) return words[i + 1];
+        const std::string words = format("  %s  ", p.options), name = "  " + option + " ";
+        const size_t at = words.find(name), value = at + name.size();
+        if (at != std::string::npos) return words.substr(value, words.find(' ', value) - value);
     }
     return "";
 }
