@@ -145,28 +145,29 @@ stage_kernels() {
 }
 
 # The rungs of docs/kernels.md that can be asked for: the kernels that every architecture has; on a Hopper each of its tiles for all shapes,
-# and blocks that share no loads.
+# blocks that share no loads, stores from registers.
 stage_rungs() {
     [ -s "$log/kernels.md" ] || { say 'Not run: needs the stage "kernels".'; return; }
     LOCKSTEP_PORTABLE=1 limit 150 build/bench/gpu_kernels --seconds 0.02 >"$log/portable.md" 2>"$log/rungs.err" || problem "LOCKSTEP_PORTABLE=1 build/bench/gpu_kernels: $(why $?)"
-    for rung in wide=LOCKSTEP_TILE=wide pingpong=LOCKSTEP_TILE=pingpong single=LOCKSTEP_CLUSTER=1; do
+    for rung in wide=LOCKSTEP_TILE=wide pingpong=LOCKSTEP_TILE=pingpong single=LOCKSTEP_CLUSTER=1 registers=LOCKSTEP_STORE=registers; do
         : >"$log/${rung%%=*}.md"
         case $device in *H100*|*H200*|*H800*|*H20*)
             limit 60 env "${rung#*=}" build/bench/gpu_kernels --only 'matmul ' --seconds 0.02 >"$log/${rung%%=*}.md" 2>"$log/rungs.err" || problem "${rung#*=} build/bench/gpu_kernels: $(why $?)" ;;
         esac
     done
-    say 'Microseconds of a call: by the portable kernels (mma.sync, cp.async), by one kind of Hopper tile for all shapes, without clusters, and as it is used.'
+    say 'Microseconds of a call: by the portable kernels (mma.sync, cp.async), by one kind of Hopper tile for all shapes, without clusters, without stores by TMA, and as it is used.'
     say
-    say '| shape | operation | portable | wide | ping-pong | no clusters | used | portable / used | cuBLASLt |'
-    say '|---|---|---:|---:|---:|---:|---:|---:|---:|'
+    say '| shape | operation | portable | wide | ping-pong | no clusters | stores from registers | used | portable / used | cuBLASLt |'
+    say '|---|---|---:|---:|---:|---:|---:|---:|---:|---:|'
     awk -F '|' '
         function us(x) { return x > 0 ? sprintf("%.1f", x) : "" }
-        /^data: / { sub(/^data: /, ""); if (file < 5) { at[file, $1, $2] = $4; next }
+        /^data: / { sub(/^data: /, ""); if (file < 6) { at[file, $1, $2] = $4; next }
             if (at[1, $1, $2] > 0 && $2 ~ / (forward|input|params)|attention_/)
-                printf "| %s | %s | %s | %s | %s | %s | %s | %.2f | %s |\n", $1, $2, us(at[1, $1, $2]), us(at[2, $1, $2]), us(at[3, $1, $2]), us(at[4, $1, $2]),
-                    us($4), at[1, $1, $2] / $4, us($6) }' \
-        file=1 "$log/portable.md" file=2 "$log/wide.md" file=3 "$log/pingpong.md" file=4 "$log/single.md" file=5 "$log/kernels.md" | tee -a "$report"
-    for rung in portable wide pingpong single kernels; do      # 65,536 x 3,072 x 768: 309,238 MFLOP
+                printf "| %s | %s | %s | %s | %s | %s | %s | %s | %.2f | %s |\n", $1, $2, us(at[1, $1, $2]), us(at[2, $1, $2]), us(at[3, $1, $2]), us(at[4, $1, $2]),
+                    us(at[5, $1, $2]), us($4), at[1, $1, $2] / $4, us($6) }' \
+        file=1 "$log/portable.md" file=2 "$log/wide.md" file=3 "$log/pingpong.md" file=4 "$log/single.md" file=5 "$log/registers.md" \
+        file=6 "$log/kernels.md" | tee -a "$report"
+    for rung in portable wide pingpong single registers kernels; do      # 65,536 x 3,072 x 768: 309,238 MFLOP
         awk -F '|' -v rung=$rung '/^data: gpt2-124m-64\|fcproj forward/ && $4 > 0 { printf "rung-%s %.0f\n", rung, 309237.6 / $4 }' "$log/$rung.md" >>"$facts"
     done
 }

@@ -13,6 +13,7 @@
 //   tma_load(dst, map, bar, x, y, z)          of matrix z, where the map is of several: rows beyond one's last are outside, not another's first
 //   tma_load_multicast(dst, map, bar, x, y, blocks)     to that place of every block of the cluster whose bit is set; each hears of it at its own bar
 //   tma_store(map, src, x, y)                 back; what lies outside is not written. Before it: async_fence() by those who wrote src
+//   stmatrix_x4(row, r)                       what ldmatrix_x4 would read there, into shared memory
 //   tma_store_commit()  tma_store_wait<N>()   of the thread's groups of stores all but the newest N have read their source
 //   launch_clusters(n, kernel, ...)           launch whose blocks run n neighbours at a time (a cluster), and reach each other's shared memory
 //   cluster_rank()  cluster_sync()            the block's number in it; a barrier of all its threads. Nobody reaches into another block
@@ -197,6 +198,10 @@ DEVICE void mbar_wait(uint64_t* bar, unsigned parity) {
              "}" :: "r"(shared_address(bar)), "r"(parity) : "memory");
 }
 
+DEVICE void stmatrix_x4(void* row, const unsigned (&r)[4]) {
+    ASM_SM90("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};"
+             :: "r"(shared_address(row)), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
+}
 // Ordinary writes to shared memory become visible to TMA and wgmma.
 DEVICE void async_fence() { ASM_SM90("fence.proxy.async.shared::cta;" ::: "memory"); }
 DEVICE void tma_load(void* dst, const TensorMap* map, uint64_t* bar, int x, int y) {

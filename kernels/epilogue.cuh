@@ -8,6 +8,11 @@
 //   Old, fetch(m, n)          what must be read before it can write; asked for many rows ahead, so that the reads overlap
 //   operator()(m, n, v, old)  stores row m, columns n .. n+31: v[2j], v[2j+1] are this lane's sums of columns n + 8j + 2 (t % 4), +1
 //
+// and, where it writes bf16, for who stores in another way (matmul_sm90.cu):
+//
+//   kOutputs, output(i)       the matrices it writes
+//   pairs(w, v, old)          what of matrix 0 comes of v, w[j] holding columns 2j and 2j+1 of it; next(w) makes of it what matrix 1 gets
+//
 // The 32 lanes call these together, for rows and columns outside of the matrix too; nothing is read or written there.
 // bf16 goes out by 16 bytes: the four lanes of a row hand each other pairs (transpose_quad) until each has eight neighbours. A pair
 // is 4 bytes, and stored as it is would fill every 32-byte sector by two instructions.
@@ -58,6 +63,8 @@ DEVICE float gelu_derivative(float x) {
     return s + x * s * (1.0f - s) * 2.0f * kGeluK * (1.0f + 3.0f * kGeluA * x * x);
 }
 
+DEVICE void pack_pairs(unsigned (&w)[4], const float (&v)[8]) { UNROLL for (int j = 0; j < 4; j++) w[j] = pack2(v[2 * j], v[2 * j + 1]); }
+
 struct Nothing {};
 
 // out = sum + bias
@@ -66,6 +73,9 @@ struct Store {
     const bf16* bias;                                                        // (N), or null
     Extent extent;
 
+    static constexpr int kOutputs = 1;
+    bf16* output(int) const { return out; }
+    static DEVICE void next(unsigned (&)[4]) {}
     using Old = Nothing;
     DEVICE bool starts() const { return bias; }
     DEVICE float2 start(int n) const {
@@ -74,9 +84,10 @@ struct Store {
         return {low2(pair), high2(pair)};
     }
     DEVICE Old fetch(int, int) const { return {}; }
+    DEVICE void pairs(unsigned (&w)[4], const float (&v)[8], const Old&) const { pack_pairs(w, v); }
     DEVICE void operator()(int m, int n, const float (&v)[8], const Old&) const {
         unsigned w[4];
-        UNROLL for (int j = 0; j < 4; j++) w[j] = pack2(v[2 * j], v[2 * j + 1]);
+        pack_pairs(w, v);
         store_pairs(out, extent, m, n, w);
     }
 };
@@ -86,19 +97,23 @@ struct StoreGelu {
     bf16* out;
     Store pre;
 
+    static constexpr int kOutputs = 2;
+    bf16* output(int i) const { return i ? out : pre.out; }
+    static DEVICE void next(unsigned (&w)[4]) { UNROLL for (int j = 0; j < 4; j++) w[j] = pack2(gelu(low2(w[j])), gelu(high2(w[j]))); }
     using Old = Nothing;
     DEVICE bool starts() const { return pre.starts(); }
     DEVICE float2 start(int n) const { return pre.start(n); }
     DEVICE Old fetch(int, int) const { return {}; }
+    DEVICE void pairs(unsigned (&w)[4], const float (&v)[8], const Old&) const { pack_pairs(w, v); }
     DEVICE void operator()(int m, int n, const float (&v)[8], const Old&) const {
         unsigned w[4];                              // one trip through the quad serves both
-        UNROLL for (int j = 0; j < 4; j++) w[j] = pack2(v[2 * j], v[2 * j + 1]);
+        pack_pairs(w, v);
         transpose_quad(w);
         n = chunk_of(n);
         const bool inside = pre.extent.has(m, n);
         const size_t at = pre.extent.at(m, n);
         if (inside) *reinterpret_cast<uint4*>(pre.out + at) = {w[0], w[1], w[2], w[3]};
-        UNROLL for (int j = 0; j < 4; j++) w[j] = pack2(gelu(low2(w[j])), gelu(high2(w[j])));
+        next(w);
         if (inside) *reinterpret_cast<uint4*>(out + at) = {w[0], w[1], w[2], w[3]};
     }
 };
@@ -109,6 +124,9 @@ struct StoreGeluBackward {
     const bf16* pre;
     Extent extent;
 
+    static constexpr int kOutputs = 1;
+    bf16* output(int) const { return dpre; }
+    static DEVICE void next(unsigned (&)[4]) {}
     struct Old { unsigned pair[4]; };
     DEVICE bool starts() const { return false; }
     DEVICE float2 start(int) const { return {0, 0}; }
@@ -118,11 +136,14 @@ struct StoreGeluBackward {
         const uint4 u = *reinterpret_cast<const uint4*>(pre + extent.at(m, n));
         return {{u.x, u.y, u.z, u.w}};
     }
-    DEVICE void operator()(int m, int n, const float (&v)[8], Old old) const {
-        unsigned w[4];
+    DEVICE void pairs(unsigned (&w)[4], const float (&v)[8], Old old) const {
         transpose_quad(old.pair);
         UNROLL for (int j = 0; j < 4; j++)
             w[j] = pack2(v[2 * j] * gelu_derivative(low2(old.pair[j])), v[2 * j + 1] * gelu_derivative(high2(old.pair[j])));
+    }
+    DEVICE void operator()(int m, int n, const float (&v)[8], const Old& old) const {
+        unsigned w[4];
+        pairs(w, v, old);
         store_pairs(dpre, extent, m, n, w);
     }
 };
@@ -133,6 +154,7 @@ struct StoreFloat {
     Extent extent;
     bool accumulate;
 
+    static constexpr int kOutputs = 0;
     struct Old { float2 pair[4]; };
     DEVICE bool starts() const { return false; }
     DEVICE float2 start(int) const { return {0, 0}; }
@@ -161,6 +183,13 @@ template <int MT, int NT, class Epilogue> DEVICE void start_sums(float (&acc)[MT
     UNROLL for (int y = 0; y < NT; y++) {
         const float2 s = epilogue.start(n + y * 8 + int(threadIdx.x % 4) * 2);
         UNROLL for (int x = 0; x < MT; x++) { acc[x][y][0] = acc[x][y][2] = s.x; acc[x][y][1] = acc[x][y][3] = s.y; }
+    }
+}
+// What columns n .. n+31 start from, where the sums began at zero. v as an epilogue takes it.
+template <class Epilogue> DEVICE void add_start(float (&v)[8], const Epilogue& epilogue, int n) {
+    UNROLL for (int j = 0; j < 4; j++) {
+        const float2 s = epilogue.start(n + j * 8 + int(threadIdx.x % 4) * 2);
+        v[2 * j] += s.x, v[2 * j + 1] += s.y;
     }
 }
 // add_starts: the sums began at zero.

@@ -13,12 +13,14 @@
 //              from the L2 per stage of 128 x 256, in which A is the smaller operand. A slot is free when both blocks are done with it.
 //   Ping-pong  where k is short, storing a tile costs as much as an eighth of its products (about 1.3 us on an H100, 128 x 256): then each
 //              warpgroup has tiles of its own, and stores while the other one computes.
+//   Stores     of bf16 go by way of shared memory: a warp puts boxes of 16 x 64 together, and TMA writes them in whole lines of 128 bytes
+//              while the warp goes on. From registers it would be half lines, and the warp would wait for the queue of stores.
 //   Layouts    wgmma takes K-major and MN-major operands at the same rate: nothing is ever transposed in memory.
 //   Splitting  as in matmul.cu: parts of k are tiles of their own, in fp32, added in order by a second kernel. Nothing depends on which
 //              block computes a tile, nor on how many blocks there are.
 //   Sources    the structure is that of CUTLASS's warp-specialised kernels, DeepGEMM and fast.cu; PTX ISA, wgmma and mbarrier.
-//   Emulated   tests/emu runs all of it; LOCKSTEP_TILE=wide, fitting or pingpong takes that tile for every shape, LOCKSTEP_CLUSTER=1 no clusters
-//              (tests/test_kernels.cpp).
+//   Emulated   tests/emu runs all of it; LOCKSTEP_TILE=wide, fitting or pingpong takes that tile for every shape, LOCKSTEP_CLUSTER=1 no clusters,
+//              LOCKSTEP_STORE=registers no boxes (tests/test_kernels.cpp).
 //   See        matmul.cu (which tile when), matmul_plan.cuh, epilogue.cuh, cuda.cuh (the instructions).
 #include "matmul_plan.cuh"
 #include <algorithm>
@@ -32,6 +34,7 @@ namespace {
 constexpr int kStep = 64;                     // k of a stage: 128 bytes, a row of the swizzle
 constexpr int kLine = 128;                    // bytes of such a row
 constexpr int kThreads = 384;                 // a warpgroup that loads, two that compute
+constexpr int kStoreBox = 16 * kLine;         // 16 rows of 64 columns, swizzled like a stage
 
 // One operand of a tile: WIDTH of mn by 64 k. K-major it is one box of WIDTH lines, or two of half as many where two blocks share it;
 // MN-major it is a box of 64 lines for every 64 of mn. Of `sharers` blocks each loads some of the boxes, for all.
@@ -53,6 +56,18 @@ template <bool MN, int WIDTH> struct OperandSm90 {
     // Of the tile from row mn on, a multiple of 64.
     static DEVICE uint64_t descriptor(const unsigned char* tile, int mn) { return wgmma_desc(tile + mn * kLine, kBox, 8 * kLine); }
 };
+
+// The dynamic shared memory of a block: the ring's stages; behind them 8 rows of ones to sum rows by, or each warp's boxes. Two of them,
+// one to fill while the other is read, where there is room: not beside 160 MN-major columns, which take up 192.
+template <class T, bool TA, bool TB, class Epilogue> struct SharedSm90 {
+    using OperandA = OperandSm90<TA, T::BM>;
+    using OperandB = OperandSm90<TB, T::BN>;
+    static constexpr int kStage = OperandA::kBytes + OperandB::kBytes, kStages = T::STAGES * kStage, kMost = 226 * 1024;   // and 1 KB of barriers
+    static constexpr int kBoxes = Epilogue::kOutputs == 0 ? 0 : kMost - kStages >= 2 * 8 * kStoreBox ? 2 : 1;
+    static constexpr int kBytes = kStages + (TA ? 1024 : 8 * kBoxes * kStoreBox);
+    static_assert(kStage % 1024 == 0 && kBytes <= kMost);
+};
+struct OutputMaps { TensorMap of[2]; };
 
 // Where in the ring a thread is. A stage's barriers end one phase per trip round it.
 template <int STAGES> struct Ring {
@@ -85,23 +100,57 @@ template <class OperandA, int MT> DEVICE void sum_rows(float (&sums)[MT][4], con
     wgmma_commit();
 }
 
+// What store_sums does, for a warp's 16 rows from m on. Columns that fill no box of 64 go out from registers.
+template <int BOXES, int NT, class Epilogue>
+DEVICE void store_boxes(const float (&acc)[NT][4], const Epilogue& epilogue, const TensorMap* maps, unsigned char* boxes, int m, int n) {
+    constexpr int kWhole = NT / 8;
+    const int lane = int(threadIdx.x) % 32, row = m + lane / 4;
+    static_assert(kWhole * Epilogue::kOutputs % BOXES == 0);                   // the next tile begins with the same box
+    UNROLL for (int i = 0; i < kWhole; i++) {
+        typename Epilogue::Old old[4];                                         // [32 columns, 8 rows], as are w
+        UNROLL for (int q = 0; q < 4; q++) old[q] = epilogue.fetch(row + q % 2 * 8, n + i * 64 + q / 2 * 32);
+        unsigned w[4][4];
+        UNROLL for (int q = 0; q < 4; q++) {
+            float v[8];
+            UNROLL for (int j = 0; j < 8; j++) v[j] = acc[i * 8 + q / 2 * 4 + j / 2][q % 2 * 2 + j % 2];
+            if (epilogue.starts()) add_start(v, epilogue, n + i * 64 + q / 2 * 32);
+            epilogue.pairs(w[q], v, old[q]);
+        }
+        UNROLL for (int o = 0; o < Epilogue::kOutputs; o++) {
+            unsigned char* const box = boxes + (i * Epilogue::kOutputs + o) % BOXES * kStoreBox;
+            if (o > 0) UNROLL for (int q = 0; q < 4; q++) epilogue.next(w[q]);
+            tma_store_wait<BOXES - 1>();                                       // lane 0's; stmatrix waits for lane 0
+            UNROLL for (int q = 0; q < 4; q++)
+                stmatrix_x4(box + (q % 2 * 8 + lane % 8) * kLine + ((q / 2 * 4 + lane / 8) ^ lane % 8) * 16, w[q]);
+            async_fence();
+            __syncwarp();
+            if (lane == 0) {
+                tma_store(maps + o, box, n + i * 64, m);
+                tma_store_commit();
+            }
+        }
+    }
+    if constexpr (NT % 8 > 0)
+        store_sums(reinterpret_cast<const float(&)[1][NT % 8][4]>(acc[kWhole * 8]), epilogue, row, n + kWhole * 64, epilogue.starts());
+}
+
 // full[s]: the loads into stage s have landed, those of the other block of the cluster too. empty[s]: all who compute with it are done, in
 // both blocks, as both load into both. Every warp says so for itself, because what a warp has waited for says nothing of how far the other
 // three of its warpgroup are.
 template <class T, bool TA, bool TB, class Epilogue>
 __global__ void __launch_bounds__(kThreads, 1)
-matmul_sm90_kernel(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, Epilogue epilogue, float* row_sums,
-                   int M, int N, int K, int part, int works, int turns, int cluster) {
+matmul_sm90_kernel(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, const __grid_constant__ OutputMaps maps_out,
+                   Epilogue epilogue, float* row_sums, int M, int N, int K, int part, int works, int turns, int cluster, bool in_boxes) {
     if (!kSm90a) return;
-    using OperandA = OperandSm90<TA, T::BM>;
-    using OperandB = OperandSm90<TB, T::BN>;
+    using Shared = SharedSm90<T, TA, TB, Epilogue>;
+    using OperandA = typename Shared::OperandA;
+    using OperandB = typename Shared::OperandB;
     constexpr bool kSplits = TA;                                               // dweight
-    constexpr int kStage = OperandA::kBytes + OperandB::kBytes;
-    static_assert(kStage % 1024 == 0);
+    constexpr int kStage = Shared::kStage;
     DYNAMIC_SHARED(stages);
     SHARED(uint64_t, full, T::STAGES);
     SHARED(uint64_t, empty, T::STAGES);
-    unsigned char* const ones = stages + T::STAGES * kStage;                   // 8 rows of 64, to sum rows by
+    unsigned char* const ones = stages + Shared::kStages;                      // 8 rows of 64, to sum rows by
 
     if (threadIdx.x == 0) {
         for (int s = 0; s < T::STAGES; s++) {
@@ -197,30 +246,43 @@ matmul_sm90_kernel(const __grid_constant__ TensorMap map_a, const __grid_constan
                 }
             }
         }
-        UNROLL for (int x = 0; x < T::MT; x++)
-            store_sums(reinterpret_cast<const float(&)[1][T::BN / 8][4]>(acc[x]), mine, work.m0 + first_row + x * 64, work.n0, epilogue.starts());
+        UNROLL for (int x = 0; x < T::MT; x++) {
+            const int row = work.m0 + first_row + x * 64;
+            if constexpr (Shared::kBoxes > 0)
+                if (in_boxes) {
+                    unsigned char* const boxes = stages + Shared::kStages + (int(threadIdx.x) / 32 - 4) * Shared::kBoxes * kStoreBox;
+                    store_boxes<Shared::kBoxes>(reinterpret_cast<const float(&)[T::BN / 8][4]>(acc[x]), mine, maps_out.of, boxes, row - lane / 4, work.n0);
+                    continue;
+                }
+            store_sums(reinterpret_cast<const float(&)[1][T::BN / 8][4]>(acc[x]), mine, row, work.n0, epilogue.starts());
+        }
     }
+    tma_store_wait<0>();                                                       // TMA has read the last boxes
     if (cluster > 1) cluster_sync();                                           // the other block's last arrivals are on their way here
+}
+
+bool asked(const char* name, const char* for_what) {
+    const char* const value = std::getenv(name);
+    return value && !std::strcmp(value, for_what);
 }
 
 // Two, where the number of tiles along m is even: place_of then numbers them so that 2 i and 2 i + 1 lie one above the other, in the same
 // part of k, and blocks 2 i and 2 i + 1 have as many tiles as each other. Nothing of it shows in the bits.
-int cluster_of(int tiles_m, int blocks) {
-    const char* const asked = std::getenv("LOCKSTEP_CLUSTER");
-    return tiles_m % 2 || blocks < 2 || (asked && !std::strcmp(asked, "1")) ? 1 : 2;
-}
+int cluster_of(int tiles_m, int blocks) { return tiles_m % 2 || blocks < 2 || asked("LOCKSTEP_CLUSTER", "1") ? 1 : 2; }
 
 }  // namespace
 
 template <bool TA, bool TB, class T, class Epilogue>
 void run_sm90(const bf16* A, const bf16* B, const Epilogue& epilogue, float* row_sums, int M, int N, int K, const Plan& plan, Stream stream) {
-    using OperandA = OperandSm90<TA, T::BM>;
-    using OperandB = OperandSm90<TB, T::BN>;
-    constexpr size_t kShared = size_t(T::STAGES) * (OperandA::kBytes + OperandB::kBytes) + (TA ? 1024 : 0);
+    using Shared = SharedSm90<T, TA, TB, Epilogue>;
     const int tiles_m = div_up(M, T::BM), works = tiles_m * div_up(N, T::BN) * plan.parts, blocks = std::min(works, multiprocessors());
     const int cluster = cluster_of(tiles_m, blocks);
-    launch_clusters(unsigned(cluster), matmul_sm90_kernel<T, TA, TB, Epilogue>, unsigned(blocks / cluster * cluster), kThreads, kShared, stream,
-                    OperandA::map(A, M, K, 1), OperandB::map(B, N, K, cluster), epilogue, row_sums, M, N, K, plan.part, works, plan.turns, cluster);
+    OutputMaps maps = {};
+    if constexpr (Shared::kBoxes > 0)
+        for (int i = 0; i < Epilogue::kOutputs; i++) maps.of[i] = tensor_map(epilogue.output(i), size_t(N), size_t(M), size_t(N), 64, 16);
+    launch_clusters(unsigned(cluster), matmul_sm90_kernel<T, TA, TB, Epilogue>, unsigned(blocks / cluster * cluster), kThreads, Shared::kBytes, stream,
+                    Shared::OperandA::map(A, M, K, 1), Shared::OperandB::map(B, N, K, cluster), maps, epilogue, row_sums, M, N, K, plan.part, works,
+                    plan.turns, cluster, !asked("LOCKSTEP_STORE", "registers"));
 }
 
 #define RUN(T, TA, TB, Epilogue) \

@@ -259,6 +259,27 @@ __global__ void tma_copy(const TensorMap from, const TensorMap to, int x, int y)
 }
 
 enum { kRight, kNoFirstBarrier, kNoLastBarrier, kOwnBlockAlone };
+// Row + column, from registers to a box of 16 rows by stmatrix, and out by TMA.
+__global__ void store_box(const TensorMap map, int without_fence, int without_sync) {
+    DYNAMIC_SHARED(smem);
+    const int t = threadIdx.x;
+    for (int q = 0; q < 4; q++) {
+        unsigned r[4];
+        for (int i = 0; i < 4; i++) {
+            const int sum = q % 2 * 8 + t / 4 + q / 2 * 32 + i * 8 + t % 4 * 2;
+            r[i] = pack2(float(sum), float(sum + 1));
+        }
+        stmatrix_x4(smem + (q % 2 * 8 + t % 8) * 128 + ((q / 2 * 4 + t / 8) ^ t % 8) * 16, r);
+    }
+    if (!without_fence) async_fence();
+    if (!without_sync) __syncwarp();
+    if (t == 0) {
+        tma_store(&map, smem, 0, 0);
+        tma_store_commit();
+        tma_store_wait<0>();
+    }
+}
+
 // The sums of tiles of 16 rows, one after the other in one place; each block of a cluster of two brings half of each, for both.
 __global__ void tiles_of_two(float* out, const TensorMap map, int tiles, int fault) {
     DYNAMIC_SHARED(smem);
@@ -383,6 +404,16 @@ TEST(wgmma_and_tma_are_exact) {
     expect_wgmma<256, false, false>();
     expect_wgmma<64, false, false, true>();
     expect_wgmma<128, false, true, true>();
+}
+
+TEST(stmatrix_and_its_fence) {
+    Buffer<bf16> out(16 * 64);
+    const TensorMap map = tensor_map(out.p, 64, 16, 64, 64, 16);
+    launch(store_box, 1, 32, 16 * 128, nullptr, map, 0, 0);
+    const std::vector<bf16> o = out.host();
+    for (int i = 0; i < 16 * 64; i++) EXPECT(to_float(o[size_t(i)]) == float(i / 64 + i % 64), "row %d, column %d: got %g", i / 64, i % 64, to_float(o[size_t(i)]));
+    EXPECT_FAILURE("no async_fence since a row of it was written", store_box, 1, 32, 16 * 128, map, 1, 0);
+    EXPECT(seeds_that_fail(5, [&] { return failure(store_box, 1, 32, 16 * 128, map, 0, 1).empty(); }) > 0, "a store before the other lanes' fences is not seen");
 }
 
 constexpr int kTilesOfTwo = 5;

@@ -403,29 +403,34 @@ TEST(matmul_by_tile) {
     unsetenv("LOCKSTEP_TILE");
 }
 
-// Blocks of a cluster load for each other (Hopper): it shows in no bit. Two tiles along m in every product, else there is no cluster.
-TEST(matmul_clusters) {
+// What Hopper's kernel does to be fast shows in no bit: blocks of a cluster that load for each other, stores by way of shared memory. Two tiles
+// along m in every product, else there is no cluster.
+TEST(matmul_ways) {
     const int N = 250, C = 328, OC = 200;
-    const std::vector<float> x = normal(size_t(N * C)), w = normal(size_t(OC * C)), dy = normal(size_t(N * OC));
+    const std::vector<float> x = normal(size_t(N * C)), w = normal(size_t(OC * C)), dy = normal(size_t(N * OC)), b = normal(size_t(OC));
     for (const char* tile : {"wide", "fitting", "pingpong"}) {
         setenv("LOCKSTEP_TILE", tile, 1);
-        std::vector<char> bits[2];
-        for (const bool clusters : {false, true}) {
-            if (clusters) unsetenv("LOCKSTEP_CLUSTER");
-            else setenv("LOCKSTEP_CLUSTER", "1", 1);
-            Case c(format("products by %s, clusters=%d", tile, clusters));
+        std::vector<char> bits[3];
+        for (int way = 0; way < 3; way++) {
+            if (way == 1) setenv("LOCKSTEP_CLUSTER", "1", 1);
+            if (way == 2) setenv("LOCKSTEP_STORE", "registers", 1);
+            Case c(format("products by %s, way %d", tile, way));
             c.once = true;
-            Tensor &out = c.out(kX, size_t(N * OC)), &dinp = c.out(kX, size_t(N * C)), &dweight = c.out(kFloat, size_t(OC * C));
-            Tensor &inp = c.in(kX, x), &weight = c.in(kX, w), &dout = c.in(kX, dy);
-            const auto keep = [&](const Tensor& t) { bits[clusters].insert(bits[clusters].end(), t.bits.begin(), t.bits.end()); };
-            RUN(c, matmul_forward, out, inp, weight, static_cast<Tensor*>(nullptr), N, C, OC);
-            keep(out);
+            Tensor &out = c.out(kX, size_t(N * OC)), &pre = c.out(kX, size_t(N * OC)), &dinp = c.out(kX, size_t(N * C)), &dweight = c.out(kFloat, size_t(OC * C));
+            Tensor &inp = c.in(kX, x), &weight = c.in(kX, w), &dout = c.in(kX, dy), &bias = c.in(kX, b);
+            const auto keep = [&](const Tensor& t) { bits[way].insert(bits[way].end(), t.bits.begin(), t.bits.end()); };
+            RUN(c, matmul_gelu_forward, out, pre, inp, weight, bias, N, C, OC);
+            keep(out), keep(pre);
             RUN(c, matmul_backward_input, dinp, dout, weight, N, C, OC);
+            keep(dinp);
+            RUN(c, matmul_gelu_backward_input, dinp, dout, weight, inp, N, C, OC);
             keep(dinp);
             RUN(c, matmul_backward_params, dweight, static_cast<Tensor*>(nullptr), dout, inp, N, C, OC, false);
             keep(dweight);
+            unsetenv("LOCKSTEP_CLUSTER"), unsetenv("LOCKSTEP_STORE");
         }
-        EXPECT(bits[0] == bits[1], "%s: other bits with clusters", tile);
+        EXPECT(bits[0] == bits[1], "%s: other bits without clusters", tile);
+        EXPECT(bits[0] == bits[2], "%s: other bits with stores from registers", tile);
     }
     unsetenv("LOCKSTEP_TILE");
 }

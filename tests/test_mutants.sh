@@ -23,7 +23,7 @@ seen() {        # FILE:LINE TEST...
 }
 SIMT_SMS=2; export SIMT_SMS         # so that a persistent block has more than one tile
 for file in layernorm.cu classifier.cu matmul.cu matmul_sm90.cu attention.cu attention.cuh attention_sm90.cu embedding.cu update.cu; do
-    for line in $(grep -nE '^[^/]*(__syncthreads|__syncwarp|bar_sync|cluster_sync|mbar_wait|wgmma_wait(<[0-9]>)?)\(' "kernels/$file" | grep -v 'only TSan sees' | cut -d: -f1); do
+    for line in $(grep -nE '^[^/]*(__syncthreads|__syncwarp|bar_sync|cluster_sync|mbar_wait|(wgmma|tma_store)_wait(<[^>]*>)?)\(' "kernels/$file" | grep -v 'only TSan sees' | cut -d: -f1); do
         check "$file:$line" seen "$file:$line" $(tests_of ${file%.*})
     done
 done

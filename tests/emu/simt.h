@@ -13,7 +13,7 @@
 //   cluster          its blocks run at the same time. One that reaches into another's shared memory before the cluster's first barrier,
 //                    or when the other has ended, is an error.
 //   cannot           run two clusters at once: no grid barrier, no spinning on another block. No preemption between synchronisation
-//                    points (the thread sanitizer covers that). Missing fences go unnoticed.
+//                    points (the thread sanitizer covers that). Missing fences go unnoticed, but for async_fence between stmatrix and TMA.
 //
 // Environment
 //   SIMT_SEED=n      the random order (1); 0: threads in order, copies at once, streams first come first served

@@ -86,6 +86,7 @@ struct Units {   // anew for every cluster
     std::vector<std::vector<Copy>> copies;     // per thread: issued and not yet waited for, oldest first
     std::vector<std::vector<Store>> stores;
     std::vector<int> copy_groups, store_groups;    // per thread: groups committed
+    std::vector<std::vector<const void*>> unfenced;    // per thread: rows that it wrote by stmatrix, with no async_fence since
     std::vector<std::vector<Mma>> mmas;        // per warp: issued, not yet done
     std::vector<std::vector<size_t>> mma_groups;   // per warp, per group: how many of mmas it ends after
     std::vector<bool> mma_now;                 // per warp: the group that is being issued is done at once
@@ -100,7 +101,7 @@ Units& units() {
     const size_t threads = simt::warp_count() * size_t(32);
     u = Units();
     u.cluster = simt::cluster_number();
-    u.copies.resize(threads), u.stores.resize(threads), u.copy_groups.resize(threads), u.store_groups.resize(threads);
+    u.copies.resize(threads), u.stores.resize(threads), u.copy_groups.resize(threads), u.store_groups.resize(threads), u.unfenced.resize(threads);
     u.mmas.resize(simt::warp_count()), u.mma_groups.resize(simt::warp_count()), u.mma_fenced.resize(simt::warp_count()), u.mma_now.resize(simt::warp_count());
     return u;
 }
@@ -332,6 +333,22 @@ void emu::tma_load(void* dst, const TensorMap* map, uint64_t* bar, int x, int y,
     load(one, dst, bar, x, y, simt::cluster_rank(), loc);
 }
 
+void emu::stmatrix_x4(void* row, const unsigned (&r)[4], Loc loc) {
+    needs(90, "stmatrix", loc);
+    struct Arg { void* row; const unsigned* r; } arg{row, r};
+    if (reinterpret_cast<uintptr_t>(row) % 16) fail("stmatrix at %s:%u: a row that is not 16-byte aligned", loc.file, loc.line);
+    simt::warp(~0u, &arg, [](void* const* lanes, unsigned) {
+        for (unsigned l = 0; l < 32; l++) {              // points at row l % 8 of matrix l / 8, which four lanes hold
+            char* const to = static_cast<char*>(static_cast<Arg*>(lanes[l])->row);
+            for (unsigned q = 0; q < 4; q++) std::memcpy(to + q * 4, static_cast<Arg*>(lanes[l % 8 * 4 + q])->r + l / 8, 4);
+            units().unfenced[simt::thread() / 32 * 32 + l].push_back(to);
+        }
+    }, "stmatrix", loc, true);
+}
+void emu::async_fence() {
+    Quiet quiet;
+    units().unfenced[simt::thread()].clear();
+}
 static void land(const Store& s) {
     each_element(s.map, simt::shared_memory(), s.src, s.x, s.y, [](const unsigned char* from, unsigned char* to) { if (to) std::memcpy(to, from, 2); });
 }
@@ -340,6 +357,10 @@ void emu::tma_store(const TensorMap* map, const void* src, int x, int y, Loc loc
     needs(90, "TMA store", loc);
     Units& u = units();
     Store s{*map, tile_address(src, *map, "TMA store", loc), x, y, u.store_groups[simt::thread()], simt::at_once(), loc};
+    const auto* const box = simt::shared_memory() + s.src;
+    for (const auto& rows : u.unfenced)
+        for (const void* row : rows)
+            if (row >= box && row < box + map->box_rows * 128) fail("TMA store at %s:%u: no async_fence since a row of it was written", loc.file, loc.line);
     if (s.landed) land(s);
     u.stores[simt::thread()].push_back(s);
 }
