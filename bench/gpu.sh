@@ -179,11 +179,11 @@ tokens=$work/tokens.bin
 make_tokens() { [ -s "$tokens" ] || head -c 64000000 /dev/urandom | LC_ALL=C tr '\304-\377' '\000-\073' >"$tokens"; }
 
 column() { sed -n "s/.*\"event\":\"train\".*\"$2\":\"\{0,1\}\([^,}\"]*\).*/\1/p" "$1" | tail -n "+$3" | median; }
-one_step_row() {        # PRESET BATCH_SIZE TOKENS_PER_STEP STEPS SECONDS [on|off: a step is a graph]
-    graph=${6:-on} kind=step
-    [ "$graph" = on ] || kind=plain
+one_step_row() {        # PRESET BATCH_SIZE TOKENS_PER_STEP STEPS SECONDS [step|plain: no graph|ordered: no kernel begins before the end of the last]
+    kind=${6:-step} graph=on pdl=1 how=
+    case $kind in plain) graph=off how=', no graph' ;; ordered) pdl=0 how=', launches in order' ;; esac
     dir=$work/$kind-$1-$2-$3
-    limit "$5" ./train_gpt --device gpu --preset "$1" --batch-size "$2" --total-batch-size "$3" --steps "$4" --data "$tokens" --vocab-size 50257 \
+    limit "$5" env LOCKSTEP_PDL=$pdl ./train_gpt --device gpu --preset "$1" --batch-size "$2" --total-batch-size "$3" --steps "$4" --data "$tokens" --vocab-size 50257 \
         --eval-every 0 --sample-every 0 --save-every 0 --audit-every 0 --graph "$graph" --out-dir "$dir" >"$log/$kind-$1-$2-$3.log" 2>&1 & pid=$!
     used=0
     while kill -0 $pid 2>/dev/null; do
@@ -203,7 +203,7 @@ one_step_row() {        # PRESET BATCH_SIZE TOKENS_PER_STEP STEPS SECONDS [on|of
     echo "$kind-$1-$2-$3 $speed" >>"$facts"
     grep -h 'no CUDA graph' "$log/$kind-$1-$2-$3.log" >>"$work/step-errors"
     last=$(sed -n 's/.*"event":"train".*"loss":\([^,]*\),.*/\1/p' "$metrics" | tail -n 1 | cut -c 1-6)
-    say "| $1$([ $kind = step ] || echo ', no graph') | $2 | $3 | $(printf '%.0f' "$speed") | $(column "$metrics" mfu $skip | awk '$1 > 0 { printf "%.1f %%", 100 * $1 }') | $(column "$metrics" step_ms $skip) | $used | $(column "$metrics" sm_mhz $skip) MHz, $(column "$metrics" watts $skip) W $(sed -n 's/.*"throttle":"\([^"]*\)".*/\1/p' "$metrics" | tail -n 1) | $last |"
+    say "| $1$how | $2 | $3 | $(printf '%.0f' "$speed") | $(column "$metrics" mfu $skip | awk '$1 > 0 { printf "%.1f %%", 100 * $1 }') | $(column "$metrics" step_ms $skip) | $used | $(column "$metrics" sm_mhz $skip) MHz, $(column "$metrics" watts $skip) W $(sed -n 's/.*"throttle":"\([^"]*\)".*/\1/p' "$metrics" | tail -n 1) | $last |"
     rm -rf "$dir"
 }
 stage_step() {
@@ -215,7 +215,8 @@ stage_step() {
     say '|---|---:|---:|---:|---:|---:|---:|---|---:|'
     n=50; [ $quick = 0 ] || n=32
     one_step_row gpt2-124m 16 65536 $n 60
-    one_step_row gpt2-124m 16 65536 $n 60 off
+    one_step_row gpt2-124m 16 65536 $n 60 plain
+    one_step_row gpt2-124m 16 65536 $n 60 ordered
     one_step_row gpt2-124m 16 524288 $((n / 4)) 90
     one_step_row gpt2-124m 64 524288 $((n / 4)) 90
     one_step_row gpt2-350m 8 65536 $((n * 2 / 5)) 60

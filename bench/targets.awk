@@ -35,4 +35,6 @@ END {
     row("gpt2-124m: tokens/s against PyTorch's, compiled", "ratio-step", 1.1)
     ratio("ratio-graph", "step-gpt2-124m-16-65536", "plain-gpt2-124m-16-65536")
     row("gpt2-124m, 65,536 tokens: a graph against plain launches", "ratio-graph", 1)
+    ratio("ratio-dependent", "step-gpt2-124m-16-65536", "ordered-gpt2-124m-16-65536")
+    row("the same: dependent launches against launches in order", "ratio-dependent", 1)
 }

@@ -149,6 +149,7 @@ template <int D, bool DROP>
 __global__ void __launch_bounds__(kThreads, 2) attention_forward_kernel(bf16* out, float* lse, const bf16* qkv, Shape s, Dropout drop) {
     constexpr int M = kForwardM<D, DROP>, kRows = M * 16 * kWarps, kKeys = kForwardKeys<D, DROP>, N = kKeys / 8;
     DYNAMIC_SHARED(memory);
+    grid_dependency_sync();
     bf16* const q_tile = reinterpret_cast<bf16*>(memory);
     bf16* const kv_tiles = q_tile + kRows * D;                              // [2 stages][k, v][kKeys][D]
 
@@ -237,6 +238,7 @@ __global__ void __launch_bounds__(kThreads, 2) attention_backward_q_kernel(bf16*
                                                                         const bf16* out, const float* lse, Shape s, Dropout drop) {
     constexpr int M = kBackwardQM<D>, kRows = M * 16 * kWarps, N = kStep / 8;
     DYNAMIC_SHARED(memory);
+    grid_dependency_sync();
     bf16* const q_tile = reinterpret_cast<bf16*>(memory);
     bf16* const do_tile = q_tile + kRows * D;
     bf16* const kv_tiles = do_tile + kRows * D;                             // [2 stages][k, v][kStep][D]
@@ -323,6 +325,7 @@ __global__ void __launch_bounds__(kThreads, 2) attention_backward_kv_kernel(bf16
                                                                          const float* delta, Shape s, Dropout drop) {
     constexpr int M = kBackwardKvM<D, DROP>, kRows = M * 16 * kWarps, N = kStep / 8;
     DYNAMIC_SHARED(memory);
+    grid_dependency_sync();
     bf16* const k_tile = reinterpret_cast<bf16*>(memory);
     bf16* const v_tile = k_tile + kRows * D;
     bf16* const q_tiles = v_tile + kRows * D;                               // [2 stages][q, dout][kStep][D]
@@ -411,6 +414,7 @@ constexpr int kCachedThreads = 256;
 
 // One thread, 8 channels of one new row's k or v: into the cache.
 __global__ void attention_append_kernel(bf16* cache, const bf16* qkv, int first, int n, int maxT, int NH, int HS) {
+    grid_dependency_sync();
     const int chunks = HS / 8, all = 2 * n * NH * chunks, i = int(blockIdx.x) * kCachedThreads + int(threadIdx.x);
     if (i >= all) return;
     const int j = i % chunks, h = i / chunks % NH, which = i / (chunks * NH) % 2, t = i / (chunks * NH * 2);
@@ -427,6 +431,7 @@ template <int TEAM> __global__ void attention_cached_kernel(bf16* out, const bf1
     SHARED(float, sums, kTeams * TEAM * 8);
     SHARED(float, totals, kTeams);
     SHARED(float, tops, kTeams);
+    grid_dependency_sync();
     const int t = int(blockIdx.x) / NH, h = int(blockIdx.x) % NH, team = int(threadIdx.x) / TEAM, j = int(threadIdx.x) % TEAM * 8;
     const bool there = j < HS;
     const bf16* const keys = cache + size_t(h) * maxT * HS + j;

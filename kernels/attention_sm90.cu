@@ -54,11 +54,12 @@ template <int SLOTS> struct Ring {
     DEVICE uint64_t* full(int slot) const { return bars + slot; }
     DEVICE uint64_t* kept() const { return bars + 2 * SLOTS; }
     // All threads, before anything else: `fillers` threads report a slot full, and every computing warp reports it empty.
-    DEVICE void begin(int fillers) const {
+    DEVICE void begin(int fillers, const TensorMap* map, const TensorMap* other) const {
         if (threadIdx.x == 0) {
             for (int i = 0; i < SLOTS; i++) mbar_init(bars + i, fillers), mbar_init(bars + SLOTS + i, kGroups * 4);
             mbar_init(kept(), 1);
             mbar_fence_init();
+            tma_prefetch(map), tma_prefetch(other);
         }
         __syncthreads();
     }
@@ -132,7 +133,8 @@ attention_forward_sm90_kernel(bf16* out, float* lse, const __grid_constant__ Ten
 
     const Queries p = queries_of_block(s);
     const int t0 = p.begin, end = p.end;
-    ring.begin(1);
+    ring.begin(1, &qkv, &qkv);
+    grid_dependency_sync();
 
     if (threadIdx.x >= kComputing) {
         registers_down<24>();
@@ -266,7 +268,8 @@ attention_backward_q_sm90_kernel(bf16* dqkv, float* delta, const __grid_constant
 
     const Queries p = queries_of_block(s);
     const int t0 = p.begin, end = p.end;
-    ring.begin(1);
+    ring.begin(1, &qkv, &douts);
+    grid_dependency_sync();
 
     if (threadIdx.x >= kComputing) {
         registers_down<24>();
@@ -366,7 +369,8 @@ attention_backward_kv_sm90_kernel(bf16* dqkv, const __grid_constant__ TensorMap 
 
     const Place p = place(s, div_up(s.T, kRows));
     const int u0 = p.block * kRows;
-    ring.begin(32);
+    ring.begin(32, &qkv, &douts);
+    grid_dependency_sync();
 
     if (threadIdx.x >= kComputing) {
         registers_down<24>();

@@ -38,6 +38,7 @@ classifier_kernel(float* losses, floatX* logits, const int* targets, int V, int 
     DYNAMIC_SHARED(memory);
     SHARED(float, warp_max_of, kMaxThreads / 32);
     SHARED(float, warp_sum_of, kMaxThreads / 32);
+    grid_dependency_sync();
     uint4* const kept = reinterpret_cast<uint4*>(memory);
     uint4* const row = reinterpret_cast<uint4*>(logits + size_t(blockIdx.x) * size_t(Vp));
     const int packs = Vp / 8, threads = int(blockDim.x), thread = int(threadIdx.x), warps = threads / 32;
@@ -101,6 +102,7 @@ constexpr int kSums = 256;                          // the order that kernels.h 
 __global__ void __launch_bounds__(kSums) sum_in_order_kernel(double* total, const float* x, size_t n) {
     SHARED(double, sums, kSums);
     constexpr size_t batch = 8;                     // loads in flight
+    grid_dependency_sync();
     double sum = 0;
     for (size_t i = threadIdx.x; i < n; i += kSums * batch) {
         float v[batch];

@@ -8,6 +8,13 @@
 //   SHARED(T, name, n)              T name[n] in static shared memory, with the alignment of a T and no more
 //   DYNAMIC_SHARED(name)            unsigned char* name: the launch's dynamic shared memory, 1024-byte aligned
 //   launch(kernel, grid, block, smem, stream, args...)      asynchronous; more than 48 KB of smem is asked for here
+//   grid_dependency_sync()          every thread of every kernel, before it touches global memory and before it returns: waits for the kernel
+//                                   before. From sm_90 on a kernel's blocks take their places while the last of those before still run
+//
+// Why that is right: the wait ends when the kernel before has completed, with all it wrote visible. That one waited in turn before any of its
+// threads returned, so whatever came earlier is complete too, and nothing is read too early or overwritten before it was read. What
+// comes before the wait (indices, barriers in shared memory, descriptors) depends on arguments alone. Only a kernel right behind another in
+// its stream begins early; behind a copy, an event or a graph's begin it is launched as ever (runtime.cu). The emulator checks every launch.
 //
 //   ldmatrix_x4<TRANS>(r, row)      four 8x8 matrices of bf16; lanes 8i..8i+7 point at the rows of matrix i. Lane t gets elements
 //                                   (t/4, t%4*2) and its right neighbour of each; with TRANS, of the transposes

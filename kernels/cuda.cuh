@@ -14,6 +14,7 @@
 //   tma_load_multicast(dst, map, bar, x, y, blocks)     to that place of every block of the cluster whose bit is set; each hears of it at its own bar
 //   tma_store(map, src, x, y)                 back; what lies outside is not written. Before it: async_fence() by those who wrote src
 //   stmatrix_x4(row, r)                       what ldmatrix_x4 would read there, into shared memory
+//   tma_prefetch(map)                         the description itself into a cache, where the first load finds it
 //   tma_store_commit()  tma_store_wait<N>()   of the thread's groups of stores all but the newest N have read their source
 //   launch_clusters(n, kernel, ...)           launch whose blocks run n neighbours at a time (a cluster), and reach each other's shared memory
 //   cluster_rank()  cluster_sync()            the block's number in it; a barrier of all its threads. Nobody reaches into another block
@@ -32,7 +33,7 @@
 //                                         or with a count that many, `distance` apart; pitch and distance in elements
 //   kSm90a                                this pass of the compiler makes code for sm_90a: a kernel that begins with
 //                                         `if (!kSm90a) return;` is empty for all other architectures
-//   kHasSm90a                             host: the build has such a pass
+//   has_code_for(major)                   host: the build has a pass for devices of that compute capability; with 9, for sm_90a
 //
 // Swizzled: the 16-byte chunk number is xor-ed with row mod 8. Sources: PTX ISA 8.x, sections on wgmma and cp.async.bulk.tensor.
 #pragma once
@@ -49,8 +50,10 @@
 // mbarrier and TMA: sm_90 and later. wgmma and setmaxnreg: sm_90a only.
 #if __CUDA_ARCH__ >= 900
 #define ASM_SM90(...) asm volatile(__VA_ARGS__)
+#define ASM_DEPENDENCY(...) asm volatile(__VA_ARGS__)
 #else
 #define ASM_SM90(...) asm volatile("trap;")
+#define ASM_DEPENDENCY(...)
 #endif
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #define ASM_SM90A(...) asm volatile(__VA_ARGS__)
@@ -62,11 +65,12 @@ constexpr bool kSm90a = false;
 
 namespace BACKEND {
 
-constexpr bool kHasSm90a = [](auto... architectures) { return ((architectures == 900) || ...); }(__CUDA_ARCH_LIST__);   // configure makes 90 90a
+// configure makes 90 90a
+constexpr bool has_code_for(int major) { return [=](auto... built) { return ((built / 100 == major) || ...); }(__CUDA_ARCH_LIST__); }
 
 // ------------------------------------------------------------------------------------------------ host
 
-cudaStream_t native(Stream stream);   // runtime.cu; null is the main stream
+cudaStream_t launch_stream(Stream stream, bool* behind_kernel);   // runtime.cu: for a kernel launched now; whether it may begin early
 inline const char* device_error_text(cudaError_t error) { return cudaGetErrorString(error); }
 
 // More than 48 KB of shared memory must be asked for. A kernel's static arrays count too: rounded up to 1024, as the dynamic memory
@@ -78,15 +82,16 @@ template <class... P, class... A>
 void launch_clusters(unsigned cluster, void (*kernel)(P...), dim3 grid, dim3 block, size_t smem, Stream stream, A&&... args) {
     cudaError_t error = cudaSuccess;
     if (smem > kUnaskedSharedBytes) error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(smem));
-    if (error == cudaSuccess) {
-        cudaLaunchAttribute attribute = {};
-        attribute.id = cudaLaunchAttributeClusterDimension;
-        attribute.val.clusterDim = {cluster, 1, 1};
-        cudaLaunchConfig_t config = {};
-        config.gridDim = grid, config.blockDim = block, config.dynamicSmemBytes = smem, config.stream = native(stream);
-        config.attrs = &attribute, config.numAttrs = cluster > 1;
-        error = cudaLaunchKernelEx(&config, kernel, static_cast<P>(args)...);
-    }
+    cudaLaunchAttribute attributes[2] = {};
+    attributes[0].id = cudaLaunchAttributeClusterDimension;
+    attributes[0].val.clusterDim = {cluster, 1, 1};
+    unsigned count = cluster > 1;
+    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[count].val.programmaticStreamSerializationAllowed = 1;
+    bool behind_kernel = false;
+    const cudaStream_t queue = launch_stream(stream, &behind_kernel);
+    const cudaLaunchConfig_t config = {grid, block, smem, queue, attributes, count + behind_kernel};
+    if (error == cudaSuccess) error = cudaLaunchKernelEx(&config, kernel, static_cast<P>(args)...);
     if (error != cudaSuccess)
         die(kExitOther, "gpu: launch of %ux%ux%u blocks of %u threads with %zu bytes of shared memory: %s", grid.x, grid.y, grid.z,
             block.x * block.y * block.z, smem, device_error_text(error));
@@ -122,6 +127,15 @@ inline TensorMap tensor_map(const bf16* p, size_t columns, size_t rows, size_t p
         CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (result != CUDA_SUCCESS) die(kExitOther, "gpu: cuTensorMapEncodeTiled: error %d for a %zux%zu matrix", int(result), rows, columns);
     return map;
+}
+
+// ------------------------------------------------------------------------------------------------ the kernel before
+
+// And lets the next one's blocks in as soon as all of this kernel's have come here: there is no earlier use for the places, as blocks that
+// wait cost nothing else. Not before the wait, or kernels would queue up in the multiprocessors with nothing to do.
+DEVICE void grid_dependency_sync() {
+    ASM_DEPENDENCY("griddepcontrol.wait;" ::: "memory");
+    ASM_DEPENDENCY("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
 // ------------------------------------------------------------------------------------------------ ldmatrix, mma, cp.async
@@ -216,6 +230,7 @@ DEVICE void tma_load_multicast(void* dst, const TensorMap* map, uint64_t* bar, i
     ASM_SM90A("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4}], [%2], %5;"
               :: "r"(shared_address(dst)), "l"(map), "r"(shared_address(bar)), "r"(x), "r"(y), "h"(uint16_t(blocks)) : "memory");
 }
+DEVICE void tma_prefetch(const TensorMap* map) { ASM_SM90("prefetch.tensormap [%0];" :: "l"(map) : "memory"); }
 DEVICE void tma_store(const TensorMap* map, const void* src, int x, int y) {
     ASM_SM90("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];"
              :: "l"(map), "r"(shared_address(src)), "r"(x), "r"(y) : "memory");
@@ -308,3 +323,4 @@ template <int R> DEVICE void registers_down() { ASM_SM90A("setmaxnreg.dec.sync.a
 
 #undef ASM_SM90
 #undef ASM_SM90A
+#undef ASM_DEPENDENCY

@@ -12,6 +12,7 @@ namespace {
 
 // One thread per pack of 8; the last one may be short.
 __global__ void __launch_bounds__(256) dropout_backward_kernel(floatX* dinp, const floatX* dout, size_t n, Dropout drop) {
+    grid_dependency_sync();
     const size_t i = (size_t(blockIdx.x) * blockDim.x + threadIdx.x) * 8;
     if (i >= n) return;
     const int count = n - i < 8 ? int(n - i) : 8;

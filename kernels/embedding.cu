@@ -29,6 +29,7 @@ __global__ void __launch_bounds__(kWarps * 32)
 embedding_forward_kernel(floatX* out, const int* tokens, const floatX* wte, const floatX* wpe, int N, int T, int C, int first,
                          Dropout drop) {
     const int row = int(blockIdx.x) * kWarps + int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32;
+    grid_dependency_sync();
     if (row >= N) return;
     const floatX* token = wte + size_t(tokens[row]) * size_t(C);
     const floatX* position = wpe + size_t(first + row % T) * size_t(C);
@@ -46,6 +47,7 @@ embedding_forward_kernel(floatX* out, const int* tokens, const floatX* wte, cons
 
 // One thread per row counts it into its bucket.
 __global__ void count_kernel(int* counts, const int* tokens, int N) {
+    grid_dependency_sync();
     const int row = int(blockIdx.x * blockDim.x + threadIdx.x);
     if (row < N) atomicAdd(&counts[unsigned(tokens[row]) % kBuckets], 1);
 }
@@ -54,6 +56,7 @@ __global__ void count_kernel(int* counts, const int* tokens, int N) {
 __global__ void __launch_bounds__(kBuckets / 4) scan_kernel(int* counts) {
     constexpr int warps = kBuckets / 4 / 32;
     SHARED(int, warp_sums, warps);
+    grid_dependency_sync();
     const int thread = int(threadIdx.x), lane = thread % 32;
     const int first = counts[thread * 4], second = counts[thread * 4 + 1], third = counts[thread * 4 + 2];
     const int own = first + second + third + counts[thread * 4 + 3];
@@ -74,6 +77,7 @@ __global__ void __launch_bounds__(kBuckets / 4) scan_kernel(int* counts) {
 
 // One thread per row puts (token, row) into its bucket, at whatever place is free. `places` ends as each bucket's end.
 __global__ void place_kernel(uint64_t* keys, int* places, const int* tokens, int N) {
+    grid_dependency_sync();
     const int row = int(blockIdx.x * blockDim.x + threadIdx.x);
     if (row < N) keys[atomicAdd(&places[unsigned(tokens[row]) % kBuckets], 1)] = uint64_t(tokens[row]) << 32 | unsigned(row);
 }
@@ -86,6 +90,7 @@ DEVICE int warp_count(int x) {
 // One warp per key; its lanes compare it with the others of its bucket, which gives its place by (token, row): any order in, one
 // order out. The place of a token's first row gets (token, number of its rows), those of the others 0 rows.
 __global__ void __launch_bounds__(kWarps * 32) sort_kernel(int2* groups, int* order, const uint64_t* keys, const int* ends, int N) {
+    grid_dependency_sync();
     const int i = int(blockIdx.x) * kWarps + int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32;
     if (i >= N) return;
     const uint64_t key = keys[i];
@@ -123,6 +128,7 @@ template <int BATCH, bool DROP>
 __global__ void __launch_bounds__(kWarps * 32)
 token_backward_kernel(float* dwte, const floatX* dout, const int2* groups, const int* order, int N, int C, int min_rows, int max_rows,
                       Dropout drop) {
+    grid_dependency_sync();
     const int begin = (int(blockIdx.x) * kWarps + int(threadIdx.x) / 32) * 32, lane = int(threadIdx.x) % 32;
     const int c = int(blockIdx.y) * kChannels + lane * 4;
     if (!DROP) drop.rate = 0;
@@ -157,6 +163,7 @@ token_backward_kernel(float* dwte, const floatX* dout, const int2* groups, const
 // One thread per position and 4 channels adds over b, 8 loads in flight. Positions that were not used are 0 with "=".
 __global__ void __launch_bounds__(256)
 position_backward_kernel(float* dwpe, const floatX* dout, int B, int T, int C, int maxT, Dropout drop, bool accumulate) {
+    grid_dependency_sync();
     constexpr int batch = 8;
     const size_t i = (size_t(blockIdx.x) * blockDim.x + threadIdx.x) * 4, stride = size_t(T) * size_t(C);
     if (i >= size_t(maxT) * size_t(C)) return;

@@ -61,6 +61,7 @@ __global__ void __launch_bounds__(kMaxWarps * 32)
 layernorm_forward_kernel(floatX* residual, floatX* out, float* mean, float* rstd, const floatX* inp, const floatX* branch,
                          const floatX* weight, const floatX* bias, int N, int C, int warps, Dropout drop) {
     SHARED(float, sums, 2 * kMaxWarps);
+    grid_dependency_sync();
     int half = 0;
     const Place p = place_of_thread(warps);
     const int row = int(blockIdx.x) * p.slots + p.slot, packs = row < N ? C / 8 : 0;
@@ -118,6 +119,7 @@ layernorm_backward_kernel(floatX* dinp, float* partials, const floatX* dout, con
                           const floatX* weight, int N, int C, int warps, bool first) {
     SHARED(float, sums, 2 * kMaxWarps);
     SHARED(float4, gradients, 4 * 32 * kMaxPacks * (kBlockWarps / 2));  // (2,C) where a block has several slots: C up to 2048
+    grid_dependency_sync();
     int half = 0;
     const Place p = place_of_thread(warps);
     const int packs = C / 8;
@@ -200,6 +202,7 @@ layernorm_backward_kernel(floatX* dinp, float* partials, const floatX* dout, con
 __global__ void __launch_bounds__(kReduceColumns * kReduceSlices)
 reduce_partials_kernel(float* dweight, float* dbias, const float* partials, int blocks, int C, bool accumulate) {
     SHARED(float, slices, kReduceSlices * kReduceColumns);
+    grid_dependency_sync();
     const int lane = int(threadIdx.x) % kReduceColumns, slice = int(threadIdx.x) / kReduceColumns;
     const int column = int(blockIdx.x) * kReduceColumns + lane;
     constexpr int batch = 8;                        // loads in flight

@@ -107,6 +107,7 @@ matmul_kernel(const bf16* A, const bf16* B, Epilogue epilogue, float* row_sums, 
     static_assert(kSteps16 >= 2 && T::MT * 16 * T::WM == T::BM && T::NT % 4 == 0);
     DYNAMIC_SHARED(raw);
     bf16* const shared = reinterpret_cast<bf16*>(raw);
+    grid_dependency_sync();
 
     const int tiles_n = div_up(N, T::BN);
     const Place place = place_of(int(blockIdx.x), div_up(M, T::BM), tiles_n);
@@ -183,6 +184,7 @@ matmul_kernel(const bf16* A, const bf16* B, Epilogue epilogue, float* row_sums, 
 // out (+)= parts[0] + parts[1] + ..., in this order: `count` arrays of n floats, one behind the other. A thread adds four columns, and
 // reads eight parts ahead.
 __global__ void __launch_bounds__(128) sum_parts_kernel(float* out, const float* parts, int count, size_t n, bool accumulate) {
+    grid_dependency_sync();
     const size_t i = (size_t(blockIdx.x) * blockDim.x + threadIdx.x) * 4;
     if (i >= n) return;
     float4 sum = *reinterpret_cast<const float4*>(parts + i);
@@ -200,6 +202,7 @@ __global__ void __launch_bounds__(128) sum_parts_kernel(float* out, const float*
 
 // One thread per pack of eight.
 __global__ void __launch_bounds__(256) gelu_forward_kernel(bf16* out, const bf16* pre, size_t n) {
+    grid_dependency_sync();
     const size_t i = (size_t(blockIdx.x) * blockDim.x + threadIdx.x) * 8;
     if (i >= n) return;
     Pack8 x = load8(pre + i);

@@ -158,12 +158,14 @@ matmul_sm90_kernel(const __grid_constant__ TensorMap map_a, const __grid_constan
             mbar_init(empty + s, (T::kPingPong ? 4 : 8) * cluster);
         }
         mbar_fence_init();
+        tma_prefetch(&map_a), tma_prefetch(&map_b);
     }
     if constexpr (kSplits) {
         if (threadIdx.x < 256) reinterpret_cast<unsigned*>(ones)[threadIdx.x] = 0x3f803f80u;
         async_fence();
     }
     cluster_sync();
+    grid_dependency_sync();
 
     const int group = int(threadIdx.x) / 128, lane = int(threadIdx.x) % 32;
     Ring<T::STAGES> ring;

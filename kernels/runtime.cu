@@ -44,6 +44,7 @@ struct DeviceStream {
     cudaEvent_t event = nullptr;                    // for stream_wait
     void* scratch = nullptr;
     size_t scratch_bytes = 0;
+    std::atomic<bool> ends_in_kernel{false};        // what was put on it last is a kernel: the next kernel may begin before it has ended
     std::mutex mutex;                               // of `error`: host functions run on a thread of the driver
     std::exception_ptr error;
 };
@@ -59,10 +60,16 @@ DeviceStream* queue_create(bool urgent) {
     return queue;
 }
 
-DeviceStream* queue_of(Stream stream) {
+DeviceStream* find_queue(Stream stream) {
     static DeviceStream* const main_queue = queue_create(false);   // lives as long as the process
     use_device();
     return stream ? reinterpret_cast<DeviceStream*>(stream) : main_queue;
+}
+// For all that is put on it but kernels.
+DeviceStream* queue_of(Stream stream) {
+    DeviceStream* const queue = find_queue(stream);
+    queue->ends_in_kernel = false;
+    return queue;
 }
 
 // Waits, then throws what a host function threw, or what went wrong on the device.
@@ -126,7 +133,7 @@ static int attribute(cudaDeviceAttr which) {
     return value;
 }
 bool hopper() {
-    static const bool is = kHasSm90a && attribute(cudaDevAttrComputeCapabilityMajor) == 9 && !std::getenv("LOCKSTEP_PORTABLE");
+    static const bool is = has_code_for(9) && attribute(cudaDevAttrComputeCapabilityMajor) == 9 && !std::getenv("LOCKSTEP_PORTABLE");
     return is;
 }
 int multiprocessors() {
@@ -243,7 +250,7 @@ void load_floats(float* host, const floatX* device, size_t n) {
 // not after, as sizes repeat.
 static std::atomic<int> scratch_moves{0};             // how often: graphs hold the address
 void* scratch(size_t bytes, Stream stream) {
-    DeviceStream* const queue = queue_of(stream);
+    DeviceStream* const queue = find_queue(stream);
     if (bytes <= queue->scratch_bytes) return queue->scratch;
     scratch_moves++;
     check(cudaStreamSynchronize(queue->handle), "the device stopped");
@@ -257,8 +264,22 @@ void* scratch(size_t bytes, Stream stream) {
 
 // ---------------------------------------------------------------------------------------------------------- streams
 
-cudaStream_t native(Stream stream) { return queue_of(stream)->handle; }
-void* stream_native(Stream stream) { return native(stream); }
+void* stream_native(Stream stream) { return queue_of(stream)->handle; }
+
+// Code for older devices that the driver has translated does not wait. LOCKSTEP_PDL=0: every kernel after the end of the one before, to compare.
+static bool launches_overlap() {
+    static const bool overlap = [] {
+        const char* const wish = std::getenv("LOCKSTEP_PDL");
+        const int major = attribute(cudaDevAttrComputeCapabilityMajor);
+        return major >= 9 && has_code_for(major) && !(wish && std::strcmp(wish, "0") == 0);
+    }();
+    return overlap;
+}
+cudaStream_t launch_stream(Stream stream, bool* behind_kernel) {
+    DeviceStream* const queue = find_queue(stream);
+    *behind_kernel = queue->ends_in_kernel.exchange(launches_overlap());
+    return queue->handle;
+}
 
 // Urgent: a second stream is for communication, which must not wait until a backward has no more blocks to start.
 Stream stream_create() { return reinterpret_cast<Stream>(queue_create(true)); }
@@ -369,6 +390,7 @@ Graph graph_capture(void (*work)(void*), void* argument, Stream joined, std::str
         stream_wait(nullptr, joined);
     } catch (const Error& e) { *why = e.message; }
     capturing = false;
+    queue_of(nullptr), queue_of(joined);            // a kernel that was captured is not what a launched one comes behind
     cudaError_t error = cudaStreamEndCapture(queue->handle, &graph);
     if (error == cudaSuccess && why->empty()) error = cudaGraphInstantiate(&exec, graph, 0);
     if (error != cudaSuccess && why->empty()) *why = device_error_text(error);

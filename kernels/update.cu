@@ -39,6 +39,7 @@ template <int COUNT> DEVICE float4 sum_by_halves(const float4* const* terms, siz
 
 // One thread per 4 elements. It has read all its terms when it writes, so out may be one of them.
 template <int COUNT> __global__ void __launch_bounds__(kThreads) fold_kernel(float4* out, const __grid_constant__ Terms terms) {
+    grid_dependency_sync();
     const size_t i = size_t(blockIdx.x) * kThreads + threadIdx.x;
     out[i] = sum_by_halves<COUNT>(terms.at, i);
 }
@@ -51,6 +52,7 @@ template <int COUNT> void launch_fold(float* out, const Terms& terms, size_t n, 
 
 // Four threads per unit; thread q has the sums 4q..4q+3 of its 16, a load of 16 bytes brings each its next element.
 __global__ void __launch_bounds__(kThreads) norm_partials_kernel(float* partials, const float4* grad, size_t units) {
+    grid_dependency_sync();
     const size_t thread = size_t(blockIdx.x) * kThreads + threadIdx.x, unit = thread / 4;
     const int lane = int(threadIdx.x) % 32, q = lane % 4;
     constexpr int steps = kUnit / 16, batch = 8;
@@ -83,6 +85,7 @@ __global__ void __launch_bounds__(kSums)
 clip_scale_kernel(StepState* state, double* norm, const float* partials, size_t units, double clip, double tokens) {
     SHARED(double, sums, kSums);
     constexpr size_t batch = 8;
+    grid_dependency_sync();
     double sum = 0;
     for (size_t k = threadIdx.x; k < units; k += kSums * batch) {
         float x[batch];
@@ -132,6 +135,7 @@ __global__ void __launch_bounds__(kThreads)
 adamw_update_kernel(floatX* param, float* master, float* m, float* v, const float* grad, const uint8_t* decay, AdamW adamw,
                     const StepState* state_of_step, StateSums check) {
     SHARED(unsigned, warps, 3 * (kThreads / 32));
+    grid_dependency_sync();
     unsigned before = 0, after = 0, wrong = 0;
     const StepState state = *state_of_step;
     if (!(fabsf(state.grad_scale) < INFINITY)) return;
@@ -175,6 +179,7 @@ DEVICE uint64_t hash_element(unsigned bits, size_t i) { return mix(uint64_t(i + 
 
 // One warp per unit.
 __global__ void __launch_bounds__(kThreads) hash_kernel(uint64_t* sums, const float* x, size_t n) {
+    grid_dependency_sync();
     const size_t unit = size_t(blockIdx.x) * (kThreads / 32) + threadIdx.x / 32, begin = unit * kUnit;
     if (begin >= n) return;
     const size_t count = n - begin < kUnit ? n - begin : kUnit;

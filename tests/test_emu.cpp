@@ -701,6 +701,101 @@ __global__ void warp_exchange(int* out, int racy) {
 }  // namespace
 }  // namespace BACKEND
 
+// ------------------------------------------------------------------------------------------------ dependent launches
+
+namespace BACKEND {
+static bool behind_kernel = false;       // kernels/runtime.cu, which is not linked here, knows what the last thing in a stream was
+cudaStream_t launch_stream(Stream stream, bool* behind) {
+    *behind = behind_kernel;
+    return reinterpret_cast<cudaStream_t>(stream);
+}
+}  // namespace BACKEND
+
+namespace {
+
+// x[t] = x[63 - t], by one block of 64. What precedes the wait is right, or has a fault.
+enum Fault { kNone, kReadsEarly, kWritesEarly, kCopiesEarly, kNeverWaits, kOneDoesNotWait, kNoBarrier };
+__global__ void after_another(int* x, Fault fault) {
+    SHARED(int4, early, 1);
+    SHARED(int, from, 64);
+    const int t = threadIdx.x;
+    from[t] = 63 - (t ^ 32);
+    if (fault == kReadsEarly) from[t] += x[t] / 1000;
+    if (fault == kWritesEarly && t == 9) x[t] = 0;
+    if (fault == kCopiesEarly && t == 9) cp_async16(early, x);
+    cp_async_commit();
+    cp_async_wait<0>();
+    if (fault != kNoBarrier) __syncthreads();
+    if (fault != kNeverWaits && (fault != kOneDoesNotWait || t != 40)) grid_dependency_sync();
+    const int value = x[from[t ^ 32] & 63];
+    __syncthreads();
+    x[t] = value;
+}
+
+}  // namespace
+
+TEST(dependent_launches_are_checked) {
+    struct Strict {
+        Strict() { simt::kernels_depend = true; }
+        ~Strict() { simt::kernels_depend = false; }
+    } strict;
+    std::vector<int> forth(64), back(64);
+    for (int i = 0; i < 64; i++) forth[size_t(i)] = back[size_t(63 - i)] = i;
+    const Buffer<int> x(forth);
+    const auto run = [&](Fault fault) {
+        check(cudaMemcpy(x.p, forth.data(), 256, cudaMemcpyHostToDevice));
+        return failure(after_another, 1, 64, 0, x.p, fault);
+    };
+    const auto says = [&](Fault fault, const char* text) { return seeds_that_fail(10, [&] { return run(fault).find(text) == std::string::npos; }); };
+    EXPECT(seeds_that_fail(10, [&] { return run(kNone).empty() && x.host() == back; }) == 0, "a right kernel fails");
+    EXPECT(says(kNeverWaits, "a thread returned without grid_dependency_sync") == 10 && says(kNeverWaits, "launched at tests/test_emu.cpp:") == 10, "none waits");
+    EXPECT(says(kOneDoesNotWait, "grid_dependency_sync") == 10 && says(kOneDoesNotWait, "a thread returned without") > 0, "one does not wait");
+    for (const Fault fault : {kReadsEarly, kWritesEarly, kCopiesEarly}) {
+        const int seen = says(fault, "global memory is touched before grid_dependency_sync at tests/test_emu.cpp:");
+        EXPECT(kAsan || kTsan ? seen == 0 : seen > 0 && seen < 10, "fault %d: seen under %d of 10 seeds", fault, seen);
+    }
+    // The wait is no barrier, though now and then all threads of a block come to it before one goes on.
+    if (!kTsan) EXPECT(seeds_that_fail(10, [&] { return run(kNoBarrier).empty() && x.host() == back; }) > 0, "never wrong without the barrier");
+}
+
+TEST(dependent_launches_follow_kernels) {
+    const TestStream a;
+    Buffer<int> x(std::vector<int>(8, 0));
+    const auto dependent = [&](int add) {
+        behind_kernel = true;
+        launch(twice_plus, 1, 8, 0, a, x.p, 8, add);
+        behind_kernel = false;
+    };
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    check(cudaStreamBeginCapture(a.s, cudaStreamCaptureModeGlobal));
+    launch(fill, 1, 8, 0, a, x.p, 8, 3);
+    dependent(1), dependent(2);
+    check(cudaStreamEndCapture(a.s, &graph));
+    check(cudaGraphInstantiate(&exec, graph));
+    const uint64_t before = simt::dependent_launches();
+    for (int i = 0; i < 3; i++) check(cudaGraphLaunch(exec, a.s));
+    check(cudaStreamSynchronize(a.s));
+    EXPECT(x.host()[0] == 16 && simt::dependent_launches() - before == 6, "got %d, %d dependent launches", x.host()[0], int(simt::dependent_launches() - before));
+    check(cudaGraphExecDestroy(exec));
+    check(cudaGraphDestroy(graph));
+    // Behind a copy, and behind a capture, which has put nothing into the stream.
+    for (const bool captured : {false, true}) {
+        if (captured) {
+            check(cudaStreamBeginCapture(a.s, cudaStreamCaptureModeGlobal));
+            launch(fill, 1, 8, 0, a, x.p, 8, 3);
+            check(cudaStreamEndCapture(a.s, &graph));
+            check(cudaGraphDestroy(graph));
+        } else {
+            launch(fill, 1, 8, 0, a, x.p, 8, 3);
+            check(cudaMemsetAsync(x.p, 0, 32, a.s));
+        }
+        dependent(1);
+        const cudaError_t e = cudaStreamSynchronize(a.s);
+        EXPECT(e == cudaErrorLaunchFailure && std::string(device_error_text(e)).find("is no kernel") != std::string::npos, "captured %d: %s", captured, device_error_text(e));
+    }
+}
+
 TEST(missing_barrier_gives_wrong_results) {
     EXPECT(seeds_that_fail(10, [] { return mirror_is_right(-1); }) == 0, "wrong with the barrier");
     if (!kTsan) EXPECT(seeds_that_fail(10, [] { return mirror_is_right(5); }) > 0, "never wrong without the barrier");
@@ -1160,6 +1255,7 @@ TEST(coverage_lists_kernels) {
 
 int main(int argc, char** argv) {
     unsetenv("SIMT_SYNC");   // much of this is about what it turns off
+    simt::kernels_depend = false;
     if (argc == 3 && std::string(argv[1]) == "--planted") return run_planted(argv[2]);
     return run_tests(argc, argv);
 }

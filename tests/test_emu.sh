@@ -21,6 +21,7 @@ for level in 1 2 3; do like_one "recompute_$level" env SIMT_SEED=1$level $emu --
 # Steps are graphs but for the first and the audited; staged and traced ones are not. Longer runs replay them more often, with two ranks too,
 # and after an evaluation that made the work space grow.
 like_one graph_off $emu --graph off
+like_one dependent_off env LOCKSTEP_PDL=0 $emu
 like_one graph_refused env SIMT_NO_GRAPHS=1 $emu
 expect "a refused graph is said once" 0 '^1$' grep -c 'the step is no CUDA graph, its kernels are launched one by one: cudaErrorNotSupported' "$tmp/graph_refused.log"
 replayed() {

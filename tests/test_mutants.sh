@@ -7,8 +7,8 @@ orders="1 2 3 4 5 6"
 tests_of() {
     case $1 in
         attention*) echo attention_forward attention_backward attention_cached ;;
-        matmul*) echo matmul_by_tile ;;
-        update) echo clip_scale adamw_check ;;
+        matmul*) echo matmul_by_tile gelu_forward ;;
+        update) echo fold norm_partials clip_scale adamw_check hash_floats ;;
         classifier) echo classifier sum_in_order ;;
         *) echo "$1" ;;
     esac
@@ -22,8 +22,8 @@ seen() {        # FILE:LINE TEST...
     return 1
 }
 SIMT_SMS=2; export SIMT_SMS         # so that a persistent block has more than one tile
-for file in layernorm.cu classifier.cu matmul.cu matmul_sm90.cu attention.cu attention.cuh attention_sm90.cu embedding.cu update.cu; do
-    for line in $(grep -nE '^[^/]*(__syncthreads|__syncwarp|bar_sync|cluster_sync|mbar_wait|(wgmma|tma_store)_wait(<[^>]*>)?)\(' "kernels/$file" | grep -v 'only TSan sees' | cut -d: -f1); do
+for file in layernorm.cu classifier.cu matmul.cu matmul_sm90.cu attention.cu attention.cuh attention_sm90.cu dropout.cu embedding.cu update.cu; do
+    for line in $(grep -nE '^[^/]*(__syncthreads|__syncwarp|bar_sync|cluster_sync|grid_dependency_sync|mbar_wait|(wgmma|tma_store)_wait(<[^>]*>)?)\(' "kernels/$file" | grep -v 'only TSan sees' | cut -d: -f1); do
         check "$file:$line" seen "$file:$line" $(tests_of ${file%.*})
     done
 done

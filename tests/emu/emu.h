@@ -34,7 +34,8 @@
 #define __align__(n) __attribute__((aligned(n)))
 #define DEVICE inline
 #define UNROLL
-constexpr bool kSm90a = true, kHasSm90a = true;
+constexpr bool kSm90a = true;
+constexpr bool has_code_for(int) { return true; }
 #define SHARED(T, name, n) \
     static char name##_site; \
     T(&name)[n] = *static_cast<T(*)[n]>(simt::shared_array(&name##_site, sizeof(T[n]), alignof(T)))
@@ -45,7 +46,8 @@ namespace simt {
 
 template <class T> concept Integer = std::is_integral_v<T> && (sizeof(T) == 4 || sizeof(T) == 8);
 
-void submit(const void* kernel, uint3 grid, uint3 block, unsigned cluster, size_t smem, Stream stream, std::function<void()> body);
+void submit(const void* kernel, uint3 grid, uint3 block, unsigned cluster, size_t smem, Stream stream, std::function<void()> body, Loc at);
+uint64_t dependent_launches();   // how many were put into streams, by graphs too
 const char* last_error();   // what the last failure said
 
 // What lane `from` gives as x; of a lane outside the mask it is undefined on a GPU, and 0xff here.
@@ -193,6 +195,7 @@ inline void __syncthreads(simt::Loc loc = {}) { simt::barrier(0, 0, true, "__syn
 inline void __syncwarp(unsigned mask = ~0u, simt::Loc loc = {}) { simt::warp_sync(mask, loc); }
 inline unsigned cluster_rank() { return simt::cluster_rank(); }
 inline void cluster_sync(simt::Loc loc = {}) { simt::barrier(simt::kCluster, 0, true, "barrier.cluster", loc); }
+inline void grid_dependency_sync(simt::Loc loc = {}) { simt::dependency_sync(loc); }
 [[noreturn]] inline void __trap(simt::Loc loc = {}) { simt::fail("__trap at %s:%u", loc.file, loc.line); }
 
 template <class T> T __shfl_sync(unsigned mask, T x, int from, int width = 32, simt::Loc loc = {}) {
@@ -254,6 +257,7 @@ TensorMap tensor_map(const bf16* p, size_t columns, size_t rows, size_t pitch, i
                      size_t distance = 0);
 void stmatrix_x4(void* row, const unsigned (&r)[4], simt::Loc loc = {});
 void async_fence();
+inline void tma_prefetch(const TensorMap*) {}
 void tma_load(void* dst, const TensorMap* map, uint64_t* bar, int x, int y, simt::Loc loc = {});
 void tma_load(void* dst, const TensorMap* map, uint64_t* bar, int x, int y, int z, simt::Loc loc = {});
 void tma_load_multicast(void* dst, const TensorMap* map, uint64_t* bar, int x, int y, unsigned blocks, simt::Loc loc = {});
@@ -387,20 +391,26 @@ template <class... P> cudaError_t cudaFuncSetAttribute(void (*kernel)(P...), cud
     return cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), attribute, value);
 }
 
-cudaStream_t native(Stream stream);   // kernels/runtime.cu; where that is not linked, a stream is what it says
+cudaStream_t launch_stream(Stream stream, bool* behind_kernel);   // kernels/runtime.cu; where that is not linked, a stream is what it says
 
 // ------------------------------------------------------------------------------------------------ launch
 
+struct GridAt : dim3 {   // and the place of the call, for messages
+    simt::Loc at;
+    GridAt(dim3 grid, simt::Loc at = {}) : dim3(grid), at(at) {}
+    GridAt(unsigned blocks, simt::Loc at = {}) : dim3(blocks), at(at) {}
+};
+
 // Appends to the stream's queue; the arguments are copied now.
 template <class... P, class... A>
-void launch_clusters(unsigned cluster, void (*kernel)(P...), dim3 grid, dim3 block, size_t smem, Stream stream, A&&... args) {
+void launch_clusters(unsigned cluster, void (*kernel)(P...), GridAt grid, dim3 block, size_t smem, Stream stream, A&&... args) {
     static_assert((!std::is_reference_v<P> && ...), "a kernel's arguments are values");
     const std::tuple<P...> copy(static_cast<P>(args)...);
     simt::submit(reinterpret_cast<const void*>(kernel), {grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, cluster, smem, stream,
-                 [kernel, copy] { std::apply(kernel, copy); });
+                 [kernel, copy] { std::apply(kernel, copy); }, grid.at);
 }
 template <class... P, class... A>
-void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t smem, Stream stream, A&&... args) {
+void launch(void (*kernel)(P...), GridAt grid, dim3 block, size_t smem, Stream stream, A&&... args) {
     launch_clusters(1, kernel, grid, block, smem, stream, args...);
 }
 

@@ -12,6 +12,8 @@
 //                 goes on as if nothing had been.
 //   host calls    run on the device thread, without the lock: they may block, and then hold up all streams, as CUDA may. They may
 //                 not call the runtime.
+//   dependent     a launch that may begin before the kernel before it has ended must follow a kernel in its stream, and in a graph's. It is
+//                 executed after it all the same: simt.h says why that makes no difference.
 //   capture       the queue's entries are kept instead of executed; a graph's launch appends them again, streams that joined the
 //                 capture on queues of the graph's own. The stream goes on when all of them are done.
 //   fork          before the first use it is as if there had been none; after it the child's calls fail.
@@ -35,6 +37,8 @@
 #include <fcntl.h>
 #include <link.h>
 #include <pthread.h>
+#include <signal.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 namespace emu {
@@ -54,10 +58,11 @@ struct CUevent_st {
 };
 
 struct Entry {
-    enum Kind { kWork, kHostCall, kRecord, kWait } kind;
+    enum Kind { kWork, kHostCall, kRecord, kWait, kKernel } kind;
     std::function<void()> work;
     std::shared_ptr<Event> event;
     uint64_t version = 0;                // of the event: the record, or the one waited for
+    bool dependent = false;              // a kernel that may begin before the one before it has ended
     static constexpr uint64_t kNewest = ~uint64_t(0);   // that which is the newest when the stream gets there
 };
 
@@ -67,6 +72,7 @@ struct CUstream_st {
     uint64_t added = 0, done = 0;
     bool closed = false;                 // destroyed, goes when it is empty
     Graph* capture = nullptr;
+    bool ends_in_kernel = false;         // the last entry was one
 };
 
 struct CUgraph_st {
@@ -110,7 +116,7 @@ struct Device {
     std::map<Event*, std::shared_ptr<Event>> events;
     std::vector<Waiter*> waiters;
     int next_number = 0, index = 0;
-    uint64_t launches = 0, draws = 0, changes = 0;   // counters
+    uint64_t launches = 0, dependents = 0, draws = 0, changes = 0;   // counters
     int allowance = 0;                           // entries to execute though nobody waits: each query gives one
     bool busy = false, busy_host_call = false;
     Clock::time_point quiet_since;               // nobody has waited since, or there was nothing to do
@@ -320,12 +326,15 @@ cudaError_t wait_for_all(Device& d, Lock& lock) {
 
 // The one place where a queue grows. `event` is the graph's own number of the entry's event while the stream is captured.
 void put(Device& d, Queue& q, Entry entry, int event = -1) {
+    if (entry.dependent && !q.ends_in_kernel) d.failed = true, d.text = "a dependent launch, and what is before it in the stream is no kernel";
+    q.ends_in_kernel = entry.kind == Entry::kKernel;
     if (q.capture) {
         Graph& g = *q.capture;
         const auto place = std::find(g.queues.begin(), g.queues.end(), &q);
         g.nodes.push_back({int(place - g.queues.begin()), event, std::move(entry)});
         return;
     }
+    d.dependents += entry.dependent;
     start(d);
     const bool idle = !d.busy && std::all_of(d.queues.begin(), d.queues.end(), [](const auto& p) { return p->entries.empty(); });
     if (idle) d.quiet_since = Clock::now();
@@ -456,6 +465,39 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
     *total = memory_size(), *free = memory_size() - device().used;
     return cudaSuccess;
 }
+namespace {
+#if defined(SIMT_ASAN) || defined(SIMT_TSAN)
+constexpr bool kLocks = false;
+#else
+constexpr bool kLocks = true;
+#endif
+constexpr size_t kPage = 4096;
+size_t whole_pages(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+
+struct MemoryLock {
+    std::vector<std::pair<void*, size_t>> blocks;
+    std::atomic<bool> on{false}, touched{false};
+
+    void protect(int access) const {
+        for (const auto& [p, bytes] : blocks)
+            if (mprotect(p, bytes, access)) std::perror("simt: mprotect"), std::abort();
+    }
+    void off() {
+        if (on.exchange(false)) protect(PROT_READ | PROT_WRITE);
+    }
+} memory_lock;
+
+// Any other access that faults does so again, and ends the process.
+void on_fault(int number, siginfo_t*, void*) {
+    if (!memory_lock.on || !simt::in_kernel()) {
+        signal(number, SIG_DFL);
+        return;
+    }
+    memory_lock.touched = true;
+    memory_lock.off();
+}
+}  // namespace
+
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
     ENTER();
     *memory = nullptr;
@@ -463,7 +505,7 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
     Device& d = device();
     const std::lock_guard lock(d.mutex);
     if (bytes > memory_size() - d.used) return error(cudaErrorMemoryAllocation);
-    if (posix_memalign(memory, 256, bytes)) return *memory = nullptr, error(cudaErrorMemoryAllocation);
+    if (posix_memalign(memory, kLocks ? kPage : 256, kLocks ? whole_pages(bytes) : bytes)) return *memory = nullptr, error(cudaErrorMemoryAllocation);
     std::memset(*memory, 0xff, bytes);
     d.memory[uintptr_t(*memory)] = bytes;
     d.used += bytes;
@@ -752,6 +794,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
     Queue* const q = stream ? find(d, stream) : nullptr;   // the default stream cannot be captured
     if (!q || q->capture) return error(cudaErrorStreamCaptureUnsupported);
     q->capture = new Graph;
+    q->ends_in_kernel = false;
     q->capture->queues.push_back(q);
     return cudaSuccess;
 }
@@ -771,7 +814,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
         joined &= last >= 0 && std::any_of(g->nodes.begin(), g->nodes.end(),
                                            [&](const Graph::Node& n) { return n.entry.kind == Entry::kWait && n.event == last; });
     }
-    for (Queue* member : g->queues) member->capture = nullptr;
+    for (Queue* member : g->queues) member->capture = nullptr, member->ends_in_kernel = false;
     for (auto& [_, e] : d.events) if (e->capture == g) e->capture = nullptr;
     if (!joined) return delete g, error(cudaErrorStreamCaptureUnjoined);
     *graph = g;
@@ -861,10 +904,10 @@ static void note_coverage(const void* kernel) {
     if (fd >= 0) close(fd);
 }
 
-__attribute__((weak)) cudaStream_t native(Stream stream) { return reinterpret_cast<cudaStream_t>(stream); }
+__attribute__((weak)) cudaStream_t launch_stream(Stream stream, bool*) { return reinterpret_cast<cudaStream_t>(stream); }
 
 static cudaError_t try_submit(const void* kernel, simt::uint3 grid, simt::uint3 block, unsigned cluster, size_t smem, Stream stream,
-                              std::function<void()>& body) {
+                              std::function<void()>& body, simt::Loc at) {
     ENTER();
     Device& d = device();
     uint64_t number;
@@ -884,22 +927,53 @@ static cudaError_t try_submit(const void* kernel, simt::uint3 grid, simt::uint3 
         note_coverage(kernel);
         number = d.launches++;
     }
-    return append(native(stream), {Entry::kWork, [=, body = std::move(body)] {
+    bool behind_kernel = false;
+    const cudaStream_t queue = launch_stream(stream, &behind_kernel);
+    return append(queue, {Entry::kKernel, [=, body = std::move(body)] {
         simt::shared_limit = allowed;
-        simt::run_grid(grid, block, cluster, smem, number, body);
-    }, nullptr});
+        try {
+            simt::run_grid(grid, block, cluster, smem, number, body);
+        } catch (const simt::error& e) { throw simt::error(format("%s, launched at %s:%u", e.what(), at.file, at.line)); }
+    }, nullptr, 0, behind_kernel});
 }
 
 }  // namespace emu
 
-void simt::submit(const void* kernel, uint3 grid, uint3 block, unsigned cluster, size_t smem, Stream stream, std::function<void()> body) {
+void simt::submit(const void* kernel, uint3 grid, uint3 block, unsigned cluster, size_t smem, Stream stream, std::function<void()> body, Loc at) {
     using namespace emu;
     cudaError_t e = cudaSuccess;
     if (smem > 47 * 1024) e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(smem));
-    if (e == cudaSuccess) e = try_submit(kernel, grid, block, cluster, smem, stream, body);
+    if (e == cudaSuccess) e = try_submit(kernel, grid, block, cluster, smem, stream, body, at);
     if (e != cudaSuccess)
         die(kExitOther, "gpu: launch of %ux%ux%u blocks of %u threads with %zu bytes of shared memory: %s", grid.x, grid.y, grid.z,
             block.x * block.y * block.z, smem, device_error_text(e));
+}
+
+uint64_t simt::dependent_launches() {
+    const std::lock_guard lock(emu::device().mutex);
+    return emu::device().dependents;
+}
+
+void simt::lock_memory() {
+    if (!emu::kLocks) return;
+    using emu::memory_lock;
+    static const bool handled = [] {
+        struct sigaction action = {};
+        action.sa_sigaction = emu::on_fault, action.sa_flags = SA_SIGINFO;
+        return sigaction(SIGSEGV, &action, nullptr) == 0;
+    }();
+    if (!handled) return;
+    {
+        const std::lock_guard lock(emu::device().mutex);
+        memory_lock.blocks.clear();
+        for (const auto& [p, bytes] : emu::device().memory) memory_lock.blocks.push_back({reinterpret_cast<void*>(p), emu::whole_pages(bytes)});
+    }
+    memory_lock.on = true;
+    memory_lock.protect(PROT_NONE);
+}
+bool simt::unlock_memory() {
+    emu::memory_lock.off();
+    return emu::memory_lock.touched.exchange(false);
 }
 
 const char* simt::last_error() {

@@ -30,6 +30,7 @@ namespace simt {
 thread_local constinit uint3 threadIdx{}, blockIdx{}, blockDim{}, gridDim{};
 
 thread_local constinit size_t shared_limit = 48 * 1024;
+bool kernels_depend = true;
 
 static unsigned setting(const char* name, unsigned otherwise) {
     const char* text = std::getenv(name);
@@ -161,6 +162,7 @@ struct Thread {
     WarpOp op;
     unsigned mask;
     bool whole;
+    bool synced;                // it was in dependency_sync
     const char* what;           // what it waits for; null: it has returned
     Loc loc;
 };
@@ -193,6 +195,8 @@ struct Engine {
     Barrier together;                            // the cluster's
     std::vector<unsigned> ready;                 // threads that may go on
     std::vector<Later> async;                    // copies in flight
+    std::vector<unsigned> held;                  // in dependency_sync while global memory is locked
+    bool locked = false;
     unsigned current = 0, live = 0;              // the thread that runs; how many have not returned
     unsigned cluster_size = 1;
     uint64_t cluster = 0;                        // its number, over all launches
@@ -293,6 +297,11 @@ struct Engine {
     void next(Fiber* self, bool returned) {
         for (;;) {
             if (ready.empty() && async.empty()) {
+                if (!held.empty()) {                     // all who can get there are there
+                    ready.swap(held);
+                    unlock(threads[ready[0]].loc);
+                    continue;
+                }
                 if (live) deadlock();
                 if (returned && !kTsan) idle.push_back(self);
                 return jump(self, &main);
@@ -318,6 +327,13 @@ struct Engine {
             return jump(self, t.fiber);
         }
     }
+    void unlock(Loc loc) {
+        locked = false;
+        if (!unlock_memory()) return;
+        char text[300];
+        std::snprintf(text, sizeof text, "global memory is touched before grid_dependency_sync at %s:%u", loc.file, loc.line);
+        end_block(text);
+    }
     void suspend(const char* what, Loc loc) {
         Thread& t = threads[current];
         t.what = what, t.loc = loc;
@@ -326,6 +342,7 @@ struct Engine {
     void thread_ends() {
         units_thread_end(current);
         Thread& t = threads[current];
+        if (kernels_depend && !t.synced) end_block("a thread returned without grid_dependency_sync");
         Fiber* const self = t.fiber;
         t.fiber = nullptr, t.what = nullptr, t.loc = {nullptr, 0};
         live--;
@@ -471,7 +488,7 @@ struct Engine {
         // For the thread sanitizer all fibers now: one that a running thread made would be ordered after what that thread has done.
         while (kTsan && fibers.size() < threads.size()) fibers.push_back(std::make_unique<Fiber>(fibers.size(), entry));
     }
-    void run(unsigned number, uint64_t random) {    // of its first block
+    void run(unsigned number, uint64_t random, bool lock) {    // of its first block
         state = random | 1;
         for (int i = 0; i < 4; i++) bits();
         cluster++;
@@ -490,7 +507,7 @@ struct Engine {
         ready.resize(live);
         for (unsigned i = 0; i < live; i++) {
             ready[i] = (first + i) % live;
-            threads[i].fiber = nullptr, threads[i].what = "not started", threads[i].loc = {"the kernel's first line", 0};
+            threads[i].fiber = nullptr, threads[i].synced = false, threads[i].what = "not started", threads[i].loc = {"the kernel's first line", 0};
         }
         for (unsigned i = 0; i < warps.size(); i++) {
             warps[i].live = live - i * 32 >= 32 ? ~0u : (1u << (live - i * 32)) - 1;
@@ -500,7 +517,9 @@ struct Engine {
         release(&tag_start);
         {
             Quiet quiet;
+            if ((locked = lock)) lock_memory();
             next(&main, false);
+            if (locked) locked = false, unlock_memory();    // it has failed before
         }
         if (kTsan && !message.empty()) {   // the fibers stop here for good; the sanitizer forbids to destroy one in the middle of a call
             void* const self = main.tsan;
@@ -513,7 +532,7 @@ struct Engine {
         }
         acquire(&tag_end);
         if (message.empty()) return;
-        idle.clear(), fibers.clear(), async.clear(), ready.clear();
+        idle.clear(), fibers.clear(), async.clear(), ready.clear(), held.clear();
         std::string what;
         what.swap(message);
         throw error(what);
@@ -559,6 +578,7 @@ void run_grid(uint3 grid, uint3 block, unsigned cluster, size_t smem, uint64_t n
     std::mutex mutex;
     std::string message;
     const size_t limit = shared_limit;
+    const bool lock = kernels_depend && count == 1 && (!seed() || (base >> 40 & 1));     // alone: the lock is on all OS threads
     auto work = [&](unsigned w) {
         shared_limit = limit;
         std::fesetenv(FE_DFL_ENV);   // a GPU does not flush denormals, whatever the host does
@@ -568,7 +588,7 @@ void run_grid(uint3 grid, uint3 block, unsigned cluster, size_t smem, uint64_t n
             for (;;) {   // relaxed: to the sanitizer this counter must not order one cluster after another
                 const uint64_t i = taken.fetch_add(1, std::memory_order_relaxed);
                 if (i >= clusters) break;
-                engine->run(order[i] * cluster, base + (order[i] + 1) * 0x94d049bb133111ebu);
+                engine->run(order[i] * cluster, base + (order[i] + 1) * 0x94d049bb133111ebu, lock && i == 0);
             }
         } catch (const error& e) {
             const std::lock_guard lock(mutex);
@@ -640,6 +660,16 @@ void warp_sync(unsigned mask, Loc loc) {
     warp(mask, nullptr, [](void* const*, unsigned) {}, "__syncwarp", loc);
     acquire(tag);
 }
+void dependency_sync(Loc loc) {
+    if (taken_out(loc)) return;
+    Quiet quiet;
+    Engine& e = running("grid_dependency_sync");
+    e.threads[e.current].synced = true;
+    if (!e.locked) return;
+    e.held.push_back(e.current);
+    e.suspend("grid_dependency_sync", loc);
+}
+bool in_kernel() { return engine; }
 void* shared_array(const void* site, size_t bytes, size_t alignment) {
     Quiet quiet;
     return running("a shared array").static_array(site, bytes, alignment);

@@ -8,8 +8,11 @@
 //                    once for all. Shuffles, votes, ldmatrix, mma, wgmma are all this one mechanism.
 //   barrier          counts arrivals; the lanes of a warp must arrive from one source line.
 //   asynchronous     copies and wgmma (units.cpp) take effect at a random legal moment.
+//   dependent launch half of the launches, drawn at random, begin with one block or cluster alone that has no global memory until its threads
+//                    are at dependency_sync: what it does before that is the same whether the kernel before has run or not.
 //   finds            missing barriers and short waits (wrong results); divergent barriers and warp operations, deadlocks, foreign
-//                    masks (errors with file and line); with -fsanitize=address overruns, with -fsanitize=thread data races.
+//                    masks, global memory touched before dependency_sync, threads without one (errors with file and line); with
+//                    -fsanitize=address overruns, with -fsanitize=thread data races.
 //   cluster          its blocks run at the same time. One that reaches into another's shared memory before the cluster's first barrier,
 //                    or when the other has ended, is an error.
 //   cannot           run two clusters at once: no grid barrier, no spinning on another block. No preemption between synchronisation
@@ -18,8 +21,8 @@
 // Environment
 //   SIMT_SEED=n      the random order (1); 0: threads in order, copies at once, streams first come first served
 //   SIMT_THREADS=n   OS threads that share the clusters of a grid (1)
-//   SIMT_SKIP_BARRIER=FILE:LINE      a fault for tests of the tests: the barriers in that line, and waits for mbarriers, wgmma and TMA
-//                    stores, are not there (tests/test_mutants.sh)
+//   SIMT_SKIP_BARRIER=FILE:LINE      a fault for tests of the tests: the barriers in that line, and waits for mbarriers, wgmma, TMA stores
+//                    and the kernel before, are not there (tests/test_mutants.sh)
 //   SIMT_STACK_KB=n  stack of a CUDA thread (128; 256 with a sanitizer)
 #pragma once
 #include <cstddef>
@@ -68,6 +71,9 @@ void set_seed(unsigned seed);   // from the next launch on, as if the process ha
 extern thread_local constinit size_t shared_limit;      // bytes of shared memory that a block of the next launch may have, static ones too
 void run_grid(uint3 grid, uint3 block, unsigned cluster, size_t smem, uint64_t number, const std::function<void()>& body);
 
+// Whether every thread of a kernel must say dependency_sync (true): the emulator's own test has kernels that need not.
+extern bool kernels_depend;
+
 // Errors of blocks end up in the message of `error`; this many thread switches were made so far (for benchmarks).
 uint64_t switches();
 
@@ -91,6 +97,9 @@ using WarpOp = void (*)(void* const* arg, unsigned mask);   // one argument per 
 // Waits for all lanes of the mask that have not returned; `whole`: all 32 must be there.
 void warp(unsigned mask, void* arg, WarpOp op, const char* what, Loc loc, bool whole = false);
 void warp_sync(unsigned mask, Loc loc);                     // orders memory, which the others do not
+
+// Until the kernel before this one has ended (kernels/common.cuh, grid_dependency_sync).
+void dependency_sync(Loc loc);
 
 // Shared memory has its exact size (overruns are seen), and holds 0xff, which is NaN, when a block starts. A static array has no
 // more alignment than its type promises.
@@ -122,6 +131,14 @@ template <class F> void later(const F& f, unsigned block) {
     later(work);
 }
 void units_thread_end(unsigned thread);          // units.cpp: complains about copies that the thread has not waited for
+
+// ------------------------------------------------------------------------------------------------ for runtime.cpp, and by it
+
+bool in_kernel();                                // this OS thread runs a thread of one
+// Device memory cannot be accessed until it is unlocked again. A kernel's access is let through, and unlock_memory then says true. Both do
+// nothing under a sanitizer, for which memory has its exact size and no pages of its own.
+void lock_memory();
+bool unlock_memory();
 
 // What the thread sanitizer is told: accesses in the scope of a Quiet are the engine's, not the kernel's; release and acquire on
 // one address order what came before with what comes after. Inline, for a call of its own would unbalance its call stack.
