@@ -251,7 +251,7 @@ const Row* find_row(const std::string& name) {
 std::string preset_value(const std::string& preset, const std::string& option) {
     for (const Preset& p : presets) {
         if (preset != p.name) continue;
-        const std::string words = format("  %s  ", p.options), name = "  " + option + " ";
+        const std::string words = format(" %s ", p.options), name = " " + option + " ";      // no value is a name
         const size_t at = words.find(name), value = at + name.size();
         if (at != std::string::npos) return words.substr(value, words.find(' ', value) - value);
     }
