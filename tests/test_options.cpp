@@ -221,6 +221,7 @@ TEST(presets) {
         EXPECT(o.total_batch_size % (int64_t(o.batch_size) * o.seq_len) == 0 && o.lanes == 8 && o.warmup_steps <= o.steps / 10, "%s", w.name);
         EXPECT(o.steps > 0 && o.eval_every > 0 && o.save_every > 0 && o.log_every > 0 && o.keep > 0, "%s", w.name);
     }
+    EXPECT(resolve_line("").final_lr_frac == 0.05 && resolve_line("").save_every == 240, "the first and the last value of a line of a preset");
     EXPECT(resolve_line("").preset == "nano" && resolve_line("").dtype == "auto", "a CPU's default");
     EXPECT(resolve_line("", true).preset == "gpt2-124m", "a GPU's default");
     EXPECT(resolve_line("--dtype fp32", true).dtype == "fp32", "given");
