@@ -10,8 +10,10 @@
 //              type before it is measured, so that backward sees the same numbers. Fused multiply-adds are written out: with and
 //              without a residual the bits are the same, so --recompute does not show in them.
 //   Why        A row belongs to one warp up to 1024 channels, to 2, 4 or 8 above, and a lane holds at most 4 packs of it. In backward a
-//              lane keeps its channels' sums over all the rows it meets. How many blocks share the rows, and so the order of the
-//              sums, depends on N and C alone; a second kernel adds the blocks' sums in order.
+//              lane keeps its channels' sums over all the rows it meets, which leaves registers for few warps: so its part of the next
+//              row is on the way to shared memory while it works on this one. At C = 768 that is 74 KB per multiprocessor, always;
+//              an H200 needs 23 (4.3 TB/s x 0.7 us / 132). How many blocks share the rows, and so the order of the sums, depends on N
+//              and C alone; a second kernel adds the blocks' sums in order.
 #include "common.cuh"
 #include "kernels.h"
 
@@ -114,15 +116,15 @@ layernorm_forward_kernel(floatX* residual, floatX* out, float* mean, float* rstd
 
 // Slot s of all the grid's takes rows s, s + S, s + 2S, ... and leaves the block's sums in partials[block] (2,C): dweight, dbias.
 template <int PACKS, int WARPS>
-__global__ void __launch_bounds__(WARPS * 32, WARPS > kBlockWarps ? 1 : PACKS < 4 ? 3 : 2)
+__global__ void __launch_bounds__(WARPS * 32, WARPS > kBlockWarps ? 1 : PACKS < 4 ? 4 : 3)
 layernorm_backward_kernel(floatX* dinp, float* partials, const floatX* dout, const floatX* inp, const float* mean, const float* rstd,
                           const floatX* weight, int N, int C, int warps, bool first) {
     SHARED(float, sums, 2 * kMaxWarps);
-    SHARED(float4, gradients, 4 * 32 * kMaxPacks * (kBlockWarps / 2));  // (2,C) where a block has several slots: C up to 2048
+    DYNAMIC_SHARED(memory);
     grid_dependency_sync();
     int half = 0;
     const Place p = place_of_thread(warps);
-    const int packs = C / 8;
+    const int packs = C / 8, first_row = int(blockIdx.x) * p.slots, rows = int(gridDim.x) * p.slots;     // of a turn of all slots
     uint4 w[PACKS];
     float dweight[PACKS][8] = {}, dbias[PACKS][8] = {};
     UNROLL
@@ -130,26 +132,36 @@ layernorm_backward_kernel(floatX* dinp, float* partials, const floatX* dout, con
         const int i = p.lane + j * p.stride;
         w[j] = i < packs ? *reinterpret_cast<const uint4*>(weight + i * 8) : uint4{0, 0, 0, 0};
     }
-    // All slots of a block make the same number of turns, because of the barriers in row_sum.
-    const int all = int(gridDim.x) * p.slots;
-    for (int turn = 0; turn * all + int(blockIdx.x) * p.slots < N; turn++) {
-        const int row = turn * all + int(blockIdx.x) * p.slots + p.slot;
-        const int own = row < N ? packs : 0;        // packs of this row, if it is one
-        const size_t begin = size_t(row) * size_t(C);
-        const float m = own ? mean[row] : 0, r = own ? rstd[row] : 0;
-        uint4 dy[PACKS], x[PACKS], old[PACKS];
+    // A lane's own packs of the rows of two turns: it alone writes and reads them, so no barrier is needed.
+    enum { kDout, kInp, kDinp };
+    const auto at = [&](int turn, int which, int j) { return reinterpret_cast<uint4*>(memory) + ((turn % 2 * 3 + which) * PACKS + j) * (WARPS * 32) + threadIdx.x; };
+    float next_mean = 0, next_rstd = 0;
+    const auto fetch = [&](int turn) {
+        const int row = turn * rows + first_row + p.slot, own = row < N ? packs : 0;     // packs of this row, if it is one
         UNROLL
         for (int j = 0; j < PACKS; j++) {
             const int i = p.lane + j * p.stride;
-            const bool valid = i < own;
-            dy[j] = valid ? *reinterpret_cast<const uint4*>(dout + begin + i * 8) : uint4{0, 0, 0, 0};
-            x[j] = valid ? *reinterpret_cast<const uint4*>(inp + begin + i * 8) : uint4{0, 0, 0, 0};
-            old[j] = valid && !first ? *reinterpret_cast<const uint4*>(dinp + begin + i * 8) : uint4{0, 0, 0, 0};
+            const size_t from = i < own ? size_t(row) * size_t(C) + size_t(i) * 8 : 0;
+            cp_async16(at(turn, kDout, j), dout + from, i < own);
+            cp_async16(at(turn, kInp, j), inp + from, i < own);
+            cp_async16(at(turn, kDinp, j), dinp + from, i < own && !first);
         }
+        cp_async_commit();
+        next_mean = own ? mean[row] : 0;
+        next_rstd = own ? rstd[row] : 0;
+    };
+    fetch(0);
+    // All slots of a block make the same number of turns, because of the barriers in row_sum.
+    for (int turn = 0; turn * rows + first_row < N; turn++) {
+        const int row = turn * rows + first_row + p.slot, own = row < N ? packs : 0;
+        const size_t begin = size_t(row) * size_t(C);
+        const float m = next_mean, r = next_rstd;
+        fetch(turn + 1);
+        cp_async_wait<1>();
         float g_sum = 0, g_xhat_sum = 0;
         UNROLL
         for (int j = 0; j < PACKS; j++) {
-            const Pack8 y = unpack(dy[j]), v = unpack(x[j]), scale = unpack(w[j]);
+            const Pack8 y = unpack(*at(turn, kDout, j)), v = unpack(*at(turn, kInp, j)), scale = unpack(w[j]);
             for (int k = 0; k < 8; k++) {
                 const float xhat = (v.x[k] - m) * r, g = y.x[k] * scale.x[k];      // where there is no pack y is 0, and so are all sums
                 dweight[j][k] += y.x[k] * xhat;
@@ -163,8 +175,8 @@ layernorm_backward_kernel(floatX* dinp, float* partials, const floatX* dout, con
         for (int j = 0; j < PACKS; j++) {
             const int i = p.lane + j * p.stride;
             if (i >= own) continue;
-            const Pack8 y = unpack(dy[j]), v = unpack(x[j]), scale = unpack(w[j]);
-            Pack8 dx = unpack(old[j]);
+            const Pack8 y = unpack(*at(turn, kDout, j)), v = unpack(*at(turn, kInp, j)), scale = unpack(w[j]);
+            Pack8 dx = unpack(*at(turn, kDinp, j));
             for (int k = 0; k < 8; k++) {
                 const float xhat = (v.x[k] - m) * r, g = y.x[k] * scale.x[k];
                 dx.x[k] += r * (g - g_mean - xhat * g_xhat_mean);
@@ -172,10 +184,12 @@ layernorm_backward_kernel(floatX* dinp, float* partials, const floatX* dout, con
             store8(dinp + begin + i * 8, dx);
         }
     }
-    // The slots add their sums one after another; the last one has the block's.
+    cp_async_wait<0>();
+    // The slots add their sums one after another, when none needs its rows any more; the last one has the block's.
+    float4* const gradients = reinterpret_cast<float4*>(memory);
     float* const to = partials + size_t(blockIdx.x) * 2 * size_t(C);
     for (int slot = 0; slot < p.slots; slot++) {
-        if (slot) __syncthreads();
+        __syncthreads();
         if (slot != p.slot) continue;
         UNROLL
         for (int j = 0; j < PACKS; j++) {
@@ -271,7 +285,8 @@ void layernorm_backward(floatX* dinp, float* dweight, float* dbias, const floatX
                       : l.packs == 3 ? layernorm_backward_kernel<3, kBlockWarps> : layernorm_backward_kernel<4, kBlockWarps>;
     const int wanted = div_up(N, l.slots * kMinRows), blocks = wanted < kMaxBlocks ? wanted : kMaxBlocks;
     float* const partials = static_cast<float*>(scratch(size_t(blocks) * 2 * size_t(C) * sizeof(float), stream));
-    launch(kernel, unsigned(blocks), unsigned(l.threads()), 0, stream, dinp, partials, dout, inp, mean, rstd, weight, N, C, l.warps, first);
+    const size_t ring = size_t(2 * 3 * l.packs * l.threads()) * sizeof(uint4);        // holds (2,C) floats too where a block has several slots
+    launch(kernel, unsigned(blocks), unsigned(l.threads()), ring, stream, dinp, partials, dout, inp, mean, rstd, weight, N, C, l.warps, first);
     launch(reduce_partials_kernel, unsigned(div_up(2 * C, kReduceColumns)), kReduceColumns * kReduceSlices, 0, stream, dweight, dbias,
            partials, blocks, C, accumulate);
 }

@@ -204,7 +204,7 @@ TEST(embedding_backward) {
 }
 
 struct Norm { int N, C; };
-static const Norm kNorms[] = {{1, 8}, {3, 24}, {65, 64}, {130, 136}, {3, 768}, {65, 1600}};
+static const Norm kNorms[] = {{1, 8}, {3, 24}, {65, 64}, {130, 136}, {3, 768}, {9, 264}, {65, 1600}, {5, 8192}};
 
 TEST(layernorm_forward) {
     for (const Norm& s : kNorms)
