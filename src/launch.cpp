@@ -176,37 +176,14 @@ std::string newest_checkpoint(const std::string& out_dir) {
     return name.substr(0, name.find('\n'));
 }
 
-// --key=value, --key value, --key; '_' reads as '-'.
-bool is_option(const std::string& argument, const std::string& key) {
-    std::string name = argument.substr(0, argument.find('='));
-    std::replace(name.begin(), name.end(), '_', '-');
-    return name == "--" + key;
-}
-
-bool has_option(const std::vector<std::string>& argv, const std::string& key) {
-    return std::any_of(argv.begin(), argv.end(), [&](const std::string& a) { return is_option(a, key); });
-}
-
-// Without an option, and without its value where that is an argument of its own.
-std::vector<std::string> without_option(const std::vector<std::string>& argv, const std::string& key, bool takes_value) {
-    std::vector<std::string> rest;
-    for (size_t i = 0; i < argv.size(); i++) {
-        if (!is_option(argv[i], key)) rest.push_back(argv[i]);
-        else if (takes_value && argv[i].find('=') == std::string::npos && i + 1 < argv.size() && argv[i + 1].compare(0, 2, "--") != 0)
-            i++;
-    }
-    return rest;
-}
-
 }  // namespace
 
-std::vector<std::string> restart_arguments(const std::vector<std::string>& argv, const std::string& out_dir, bool saved) {
-    if (out_dir.empty()) return argv;                       // the run never began: begin it again
-    std::vector<std::string> next = without_option(argv, "force", false);       // it would overwrite what is to be resumed
-    if (saved) next = without_option(next, "resume", true);
-    if (!has_option(next, "out-dir")) next.insert(next.end(), {"--out-dir", out_dir});
-    if (!has_option(next, "resume")) next.insert(next.end(), {"--resume", "auto"});
-    return next;
+void follow_supervisor(Options* options) {
+    const char* const out_dir = std::getenv("LOCKSTEP_OUT_DIR");
+    if (!out_dir) return;
+    options->out_dir = out_dir;
+    options->force = false;                                 // it would overwrite what is to be resumed
+    if (options->resume.empty() || !newest_checkpoint(out_dir).empty()) options->resume = "auto";
 }
 
 void report_out_dir(const std::string& out_dir) {
@@ -233,13 +210,13 @@ int launch_ranks(int np, int max_restarts, bool elastic, const std::vector<std::
     signal(SIGCHLD, SIG_DFL);                               // whoever started us may have it ignored: then waitpid finds nobody
     const std::string program = program_path();             // ranks started as /proc/self/exe would be called "exe" in ps
     setenv("LOCKSTEP_BEGAN", format("%.3f", process_began).c_str(), 1);
-    std::vector<std::string> next = without_option(argv, "np", true);
+    unsetenv("LOCKSTEP_OUT_DIR");
     std::string out_dir;
     std::string before;                                     // the newest checkpoint when the attempt began
     std::string first;                                      // failure: what came later may be its consequence
     int fruitless = 0, failed = 0;                          // attempts in a row that saved nothing; that failed with this many ranks
     for (int attempt = 0;; attempt++) {
-        const Attempt a = run_attempt(np, attempt, program, next, &out_dir);
+        const Attempt a = run_attempt(np, attempt, program, argv, &out_dir);
         if (a.code != kExitPeer || stop_asked) return a.code;
         if (first.empty()) first = format("%s, one of %d", a.cause.c_str(), np);
         const std::string now = newest_checkpoint(out_dir), logs = out_dir.empty() ? "" : "; logs: " + path_join(out_dir, "failed");
@@ -251,7 +228,7 @@ int launch_ranks(int np, int max_restarts, bool elastic, const std::vector<std::
             return a.code;
         }
         if (fewer) np /= 2, failed = fruitless = 0;         // lanes are a power of two, so this divides them too; the bits stay the same
-        next = restart_arguments(next, out_dir, !now.empty());
+        if (!out_dir.empty()) setenv("LOCKSTEP_OUT_DIR", out_dir.c_str(), 1);
         warn("--np: starting %s %d ranks again (%d of %d), %s", fewer ? "only" : "all", np, attempt + 1, max_restarts,
              now.empty() ? "from the beginning: nothing was saved" : format("from %s", now.c_str()).c_str());
     }

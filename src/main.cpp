@@ -1,7 +1,6 @@
 // main.cpp -- options, ranks, one backend, one call. Every error of the program ends here.
 #include <csignal>
 #include <cstdlib>
-#include <cstring>
 #include <fcntl.h>
 #include <new>
 #include <unistd.h>
@@ -68,8 +67,12 @@ int main(int argc, char** argv) {
         const World world = find_world([](const char* name) -> const char* { return std::getenv(name); });
         rank = world.rank;
         if (world.size > 1) set_error_rank(rank);
-        const Options options = parse_options(argc, argv, &exit_now);
+        Options options = parse_options(argc, argv, &exit_now);
         if (exit_now >= 0) return exit_now;
+        if (world.launcher == "--np") {
+            follow_supervisor(&options);
+            return run(options, world, &comm);
+        }
         if (options.np > 1 && world.size > 1) die(kExitUsage, "--np %d under %s: the launcher has already started %d ranks; leave --np out", options.np, world.launcher.c_str(), world.size);
         if (options.np > 1) return launch_ranks(options.np, options.max_restarts, options.elastic, options.argv);
         return run(options, world, &comm);

@@ -733,11 +733,12 @@ int rank_main(const std::vector<std::string>& args) {
         if (mode == "restart") {        // DIR SAVES: saves in the first SAVES attempts, then is killed; succeeds in attempt 2
             const std::string dir = args[1];
             if (comm->rank == 0) report_out_dir(dir);
-            std::string line;
-            for (const std::string& a : args) line += a + " ";
+            Options options;
+            options.force = true;
+            follow_supervisor(&options);
             if (comm->rank == 0) {
                 FILE* log = std::fopen((dir + "/log").c_str(), "ae");
-                std::fprintf(log, "%s\n", line.c_str());
+                std::fprintf(log, "%s|%s|%d\n", options.out_dir.c_str(), options.resume.c_str(), options.force);
                 std::fclose(log);
             }
             if (comm->rank == 0 && attempt < std::atoi(args[2].c_str())) {
@@ -815,7 +816,7 @@ TEST(np_restarts) {
         unlink((d + "/log").c_str());
         unlink((d + "/ckpt/latest").c_str());
         mkdir((d + "/ckpt").c_str(), 0700);
-        const Launched l = launch(2, restarts, {"restart", d, saves, "--force", "--np=2"});
+        const Launched l = launch(2, restarts, {"restart", d, saves});
         std::string log;
         if (FILE* f = std::fopen((d + "/log").c_str(), "re")) {
             char text[4096];
@@ -832,25 +833,30 @@ TEST(np_restarts) {
     rmdir((d + "/ckpt").c_str());
     rmdir(dir);
     EXPECT(twice.code == 0, "code %d: %s", twice.code, twice.said.c_str());
-    const std::string line = "restart " + d + " 2 --out-dir " + d + " --resume auto \n";
-    EXPECT(log == "restart " + d + " 2 --force \n" + line + line, "%s", log.c_str());
+    EXPECT(log == "||1\n" + d + "|auto|0\n" + d + "|auto|0\n", "%s", log.c_str());
     EXPECT(spent.code == 69 && count(log1, "\n") == 2, "code %d: %s", spent.code, log1.c_str());
     EXPECT(fruitless.code == 69 && count(log2, "\n") == 2 && fruitless.said.find("giving up") != std::string::npos, "code %d: %s %s", fruitless.code, log2.c_str(), fruitless.said.c_str());
 }
 
-TEST(restart_argument_list) {
-    using Args = std::vector<std::string>;
-    const auto same = [](const Args& got, const Args& want) {
-        std::string text;
-        for (const std::string& a : got) text += a + " ";
-        EXPECT(got == want, "got %s", text.c_str());
+// A checkpoint in the run's folder goes before the one that was named.
+TEST(restarted_ranks_go_on) {
+    char dir[] = "/tmp/lockstep-follow-XXXXXX";
+    EXPECT(mkdtemp(dir), "mkdtemp");
+    const std::string d = dir, latest = d + "/ckpt/latest";
+    const auto resume_of = [&](const char* given) {
+        Options options;
+        options.resume = given;
+        follow_supervisor(&options);
+        return options.out_dir + "|" + options.resume;
     };
-    same(restart_arguments({"--steps", "9"}, "", false), {"--steps", "9"});
-    same(restart_arguments({"--steps", "9"}, "o", false), {"--steps", "9", "--out-dir", "o", "--resume", "auto"});
-    same(restart_arguments({"--resume", "p", "--out_dir=o", "--force"}, "o", false), {"--resume", "p", "--out_dir=o"});
-    same(restart_arguments({"--resume", "p", "--out_dir=o"}, "o", true), {"--out_dir=o", "--resume", "auto"});
-    same(restart_arguments({"--resume", "--out-dir", "o"}, "o", true), {"--out-dir", "o", "--resume", "auto"});
-    same(restart_arguments({"--resume=p", "--out-dir", "o"}, "o", true), {"--out-dir", "o", "--resume", "auto"});
+    EXPECT(resume_of("") == "|" && resume_of("p") == "|p", "without a supervisor");
+    setenv("LOCKSTEP_OUT_DIR", dir, 1);
+    EXPECT(resume_of("") == d + "|auto" && resume_of("p") == d + "|p", "%s %s", resume_of("").c_str(), resume_of("p").c_str());
+    mkdir((d + "/ckpt").c_str(), 0700);
+    write_file_atomic(latest, "step_00000001\n");
+    EXPECT(resume_of("") == d + "|auto" && resume_of("p") == d + "|auto", "%s %s", resume_of("").c_str(), resume_of("p").c_str());
+    unsetenv("LOCKSTEP_OUT_DIR");
+    remove_tree(d);
 }
 
 TEST(killed_supervisor_takes_its_ranks_along) {
