@@ -157,7 +157,6 @@ void ddp_broadcast_state(Ddp* ddp) {
 }
 
 void ddp_gather_state(Ddp* ddp) {
-    const Comm* comm = ddp->comm;
     for (size_t b = 0; b < ddp->buckets.size(); b++) {
         const Range r = own(ddp, ddp->buckets[b]);
         const auto down = [&](float* to, const float* from) { copy_to_host_later(to + r.begin, from + ddp->own_at[b], r.size() * sizeof(float), ddp->stream); };
@@ -165,19 +164,10 @@ void ddp_gather_state(Ddp* ddp) {
         if (kOnGpu && ddp->sums) copy_to_host_later(ddp->sums + r.begin / kUnit, ddp->own_sums + ddp->own_at[b] / kUnit, r.size() / kUnit * sizeof(uint32_t), ddp->stream);
     }
     stream_sync(ddp->stream);
-    if (comm->hosts > 1) {              // the owners on other hosts send; the ranks of a host share the memory
-        struct Travels { void* array; size_t unit_bytes; };
-        std::vector<Travels> all = {{ddp->m, kUnit * sizeof(float)}, {ddp->v, kUnit * sizeof(float)}};
-        if constexpr (!std::is_same_v<floatX, float>) all.push_back({ddp->master, kUnit * sizeof(float)});
-        if (ddp->sums) all.push_back({ddp->sums, sizeof(uint32_t)});
-        for (const Travels& t : all)
-            for (const Range& bucket : ddp->buckets) {
-                const Range slice = host_slice(bucket, comm, comm->local_rank);
-                std::vector<size_t> cut;
-                for (int h = 0; h < comm->hosts; h++) cut.push_back((part(slice, h, comm->hosts).begin - slice.begin) / kUnit * t.unit_bytes);
-                cut.push_back(slice.size() / kUnit * t.unit_bytes);
-                comm_hosts_gather(ddp->comm, static_cast<char*>(t.array) + slice.begin / kUnit * t.unit_bytes, cut.data());
-            }
+    for (const Range& bucket : ddp->buckets) {
+        for (float* const array : {ddp->m, ddp->v}) gather_hosts(ddp->comm, array, kUnit * sizeof(float), bucket);
+        if constexpr (!std::is_same_v<floatX, float>) gather_hosts(ddp->comm, ddp->master, kUnit * sizeof(float), bucket);
+        if (ddp->sums) gather_hosts(ddp->comm, ddp->sums, sizeof(uint32_t), bucket);
     }
     comm_barrier(ddp->comm);
 }

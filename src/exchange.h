@@ -6,7 +6,6 @@
 // All move the same bytes into the same folds, so the bits do not depend on the road. What is asked for here is put on a stream; every
 // rank asks in the same order.
 #pragma once
-#include <string>
 #include <vector>
 #include "comm.h"
 #include "kernels.h"
@@ -24,6 +23,17 @@ inline Range part(Range whole, int k, int n) {
 inline Range host_slice(Range bucket, const Comm* comm, int local_rank) { return part(bucket, local_rank, comm->local_size); }
 inline Range own_slice(Range bucket, const Comm* comm, int local_rank, int host) {
     return part(host_slice(bucket, comm, local_rank), host, comm->hosts);
+}
+// Byte offsets of the hosts' parts of a slice, counted from its begin, in an array that holds so many bytes per unit.
+inline std::vector<size_t> host_cuts(const Comm* comm, Range slice, size_t unit_bytes) {
+    std::vector<size_t> cut;
+    for (int h = 0; h <= comm->hosts; h++) cut.push_back(slice.size() / kUnit * size_t(h) / size_t(comm->hosts) * unit_bytes);
+    return cut;
+}
+// Of an array in memory that the ranks of a host share: what other hosts own of a bucket comes.
+inline void gather_hosts(Comm* comm, void* base, size_t unit_bytes, Range bucket) {
+    const Range slice = host_slice(bucket, comm, comm->local_rank);
+    if (comm->hosts > 1) comm_hosts_gather(comm, static_cast<char*>(base) + slice.begin / kUnit * unit_bytes, host_cuts(comm, slice, unit_bytes).data());
 }
 
 // Gives this rank its device, before anything else touches one: GPU number local_rank. More ranks than GPUs is an Error (2), unless

@@ -136,14 +136,7 @@ float* exchange_partials(Exchange* x) { return x->partials; }
 
 static void barrier_job(void* job) { comm_local_barrier(static_cast<Exchange::HostJob*>(job)->x->comm, 1); }
 
-// Byte offsets of the hosts' parts of a slice, counted from its begin.
-static std::vector<size_t> host_cuts(const Exchange::HostJob* job) {
-    const int hosts = job->x->comm->hosts;
-    std::vector<size_t> cut;
-    for (int h = 0; h < hosts; h++) cut.push_back((part(job->slice, h, hosts).begin - job->slice.begin) / kUnit * job->unit_bytes);
-    cut.push_back(job->slice.size() / kUnit * job->unit_bytes);
-    return cut;
-}
+static std::vector<size_t> host_cuts(const Exchange::HostJob* job) { return host_cuts(job->x->comm, job->slice, job->unit_bytes); }
 static void scatter_job(void* p) {
     const Exchange::HostJob* job = static_cast<Exchange::HostJob*>(p);
     const std::vector<size_t> cut = host_cuts(job);

@@ -2,7 +2,6 @@
 //
 // Called on the thread that does the work: the reduction's (channel 1 of the barriers) while backward runs, else the main one (channel 0).
 #include <algorithm>
-#include "common.h"
 #include "exchange.h"
 
 namespace BACKEND {
@@ -26,9 +25,7 @@ Exchange* exchange_create(Comm* comm, size_t n, size_t, bool) {
     float* gradients = static_cast<float*>(comm_shared(comm, size_t(comm->local_size) * n * sizeof(float), "gradients"));
     for (int l = 0; l < comm->local_size; l++) x->gradients.push_back(gradients + size_t(l) * n);
     x->partials = static_cast<float*>(comm_shared(comm, n / kUnit * sizeof(float), "partial norms"));
-    if (comm->hosts > 1) {
-        x->received = static_cast<float*>(device_alloc(size_t(comm->hosts) * kPiece * sizeof(float), "gradients from other hosts"));
-    }
+    if (comm->hosts > 1) x->received = static_cast<float*>(device_alloc(size_t(comm->hosts) * kPiece * sizeof(float), "gradients from other hosts"));
     return x;
 }
 
@@ -41,14 +38,6 @@ const char* exchange_name(const Exchange* x) { return x->comm->hosts > 1 ? "shar
 float* exchange_gradients(Exchange* x) { return x->gradients[size_t(x->comm->local_rank)]; }
 floatX* exchange_weights(Exchange* x) { return x->weights; }
 float* exchange_partials(Exchange* x) { return x->partials; }
-
-// Byte offsets of the hosts' parts of a slice, counted from its begin, in an array that holds so many bytes per unit.
-static std::vector<size_t> host_cuts(const Comm* comm, Range slice, size_t unit_bytes) {
-    std::vector<size_t> cut;
-    for (int h = 0; h < comm->hosts; h++) cut.push_back((part(slice, h, comm->hosts).begin - slice.begin) / kUnit * unit_bytes);
-    cut.push_back(slice.size() / kUnit * unit_bytes);
-    return cut;
-}
 
 std::vector<const float*> exchange_local(Exchange* x, Range bucket, Stream) {
     const size_t begin = host_slice(bucket, x->comm, x->comm->local_rank).begin;
@@ -73,14 +62,8 @@ void exchange_hosts(Exchange* x, Range bucket, Stream, const Sum& sum) {
         });
 }
 
-// The ranks of a host share the arrays: only what other hosts own has to come.
-static void gather(Exchange* x, void* base, size_t unit_bytes, Range bucket) {
-    const Range slice = host_slice(bucket, x->comm, x->comm->local_rank);
-    if (x->comm->hosts > 1)
-        comm_hosts_gather(x->comm, static_cast<char*>(base) + slice.begin / kUnit * unit_bytes, host_cuts(x->comm, slice, unit_bytes).data());
-}
-void exchange_gather_weights(Exchange* x, Range bucket, Stream) { gather(x, x->weights, kUnit * sizeof(floatX), bucket); }
-void exchange_gather_partials(Exchange* x, Range bucket, Stream) { gather(x, x->partials, sizeof(float), bucket); }
+void exchange_gather_weights(Exchange* x, Range bucket, Stream) { gather_hosts(x->comm, x->weights, kUnit * sizeof(floatX), bucket); }
+void exchange_gather_partials(Exchange* x, Range bucket, Stream) { gather_hosts(x->comm, x->partials, sizeof(float), bucket); }
 void exchange_check(Exchange*) {}
 
 bool exchange_pair(Exchange* x, int from, int to, size_t n, Stream) {
