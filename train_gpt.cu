@@ -6,9 +6,9 @@
 #include <bit>
 #include <cfloat>
 #include <cmath>
-#include <cstring>
 #include <ctime>
 #include <memory>
+#include <numeric>
 #include <unistd.h>
 #include <utility>
 #include "checkpoint.h"
@@ -25,6 +25,7 @@
 #include "log.h"
 #include "run.h"
 #include "saver.h"
+#include "schedule.h"
 #include "stories.h"
 #include "trace.h"
 
@@ -36,12 +37,6 @@ int train(Options options, Comm* comm, Run run);
 
 static GptConfig config_of(const Options& o, int vocab_size) {
     return {o.layers, o.heads, o.channels, o.seq_len, vocab_size, int(round_up(vocab_size, 16)), float(o.dropout)};
-}
-
-static Fields tensor_fields(const Arena& arena) {
-    Fields fields;
-    for (const TensorSpec& t : arena.tensors) fields.push_back({"tensor " + t.name, format("(%zu,%zu)", t.rows, t.cols)});
-    return fields;
 }
 
 // --init DIR: shape and tokenizer come from the folder; options that were given and say otherwise are refused, but a shorter context may
@@ -94,7 +89,7 @@ static void load_init(Ddp* ddp, const InitFrom& init, GptConfig config) {
 
 namespace {
 
-// What a rank tells the others once per step, besides its leaves' losses.
+// What a rank tells the others once per step.
 struct StepReport {
     uint32_t requests;
     bool saved;                         // the save under way has ended
@@ -117,7 +112,6 @@ struct Trainer {
     Saver* saver;
     struct Point { std::string name; Mark end; };
     std::vector<Point> points;          // of the step under way, for the trace: what the compute stream has done when it gets there
-    size_t points_used = 0;
     // Of the step: device memory, and host memory that copies to and from it. Two states, since the update of one step may still read
     // its own when the next begins.
     StepState *state, *host_state;      // (2)
@@ -134,6 +128,7 @@ struct Trainer {
     bool loss_spike = false;            // the step under way has one: it is skipped
     int failed_saves = 0;               // in a row
     double save_stall = 0;              // seconds training stood still for the save under way
+    double began;                       // when the first step of this process did, by now_seconds()
     double eval_seconds = 0;            // evaluations and samples
     double step_seconds = 0;            // of the last step
     int64_t steps_here = 0;             // by this process
@@ -145,10 +140,6 @@ struct Trainer {
 struct StepResult { double loss, norm, lr; uint32_t requests; bool skipped, saved; const char* spike; };     // spike: what was one, or null
 
 }  // namespace
-
-static double learning_rate(const Options& o, int64_t step) {
-    return o.lr * schedule_fraction(o.schedule, step, o.steps, o.warmup_steps, o.final_lr_frac);
-}
 
 // The largest norm or loss that is no spike; 0: any. A skipped one counts too, so that one that has changed for good is accepted after a while.
 constexpr size_t kSpikeWindow = 128, kLeastBefore = 64;
@@ -172,7 +163,7 @@ static uint64_t recompute_leaf(Trainer* t, int leaf) {
     float* grads = ddp_lane_buffer(&t->ddp, 0);
     const BatchLoader::Batch batch = t->loader->leaf(uint64_t(t->step), leaf);
     gpt_set_gradients(&t->model, grads);
-    gpt_forward_backward(&t->model, t->results, batch.tokens.data(), batch.targets.data(), false, state_of(t), uint32_t(leaf), nullptr, nullptr, nullptr, nullptr);
+    gpt_forward_backward(&t->model, t->results, batch.tokens.data(), batch.targets.data(), false, state_of(t), uint32_t(leaf), nullptr, nullptr, nullptr);
     return hash_floats(grads, t->arena.n, nullptr);
 }
 
@@ -211,22 +202,21 @@ static void compare_audit(Trainer* t, uint64_t own, uint64_t of_previous) {
 }
 
 static void trace_point(Trainer* t, const std::string& name) {
-    if (t->points_used == t->points.size()) t->points.push_back({"", mark_create()});
-    Trainer::Point& point = t->points[t->points_used++];
-    point.name = name;
-    mark_set(point.end, nullptr);
+    t->points.push_back({name, mark_create()});
+    mark_set(t->points.back().end, nullptr);
 }
 
 // begin: of the step, by the host's clock.
 static void write_trace(Trainer* t, double begin) {
     const Mark zero = t->marks[0];
     double at = 0;
-    for (size_t i = 0; i < t->points_used; i++) {
-        const double end = mark_seconds(zero, t->points[i].end);
-        t->trace->span("compute", t->points[i].name, begin + at, end - at);
+    for (const Trainer::Point& point : t->points) {
+        const double end = mark_seconds(zero, point.end);
+        t->trace->span("compute", point.name, begin + at, end - at);
         at = end;
+        mark_destroy(point.end);
     }
-    t->points_used = 0;
+    t->points.clear();
     const Ddp::Marks& m = t->ddp.marks[0];
     for (size_t b = 0; b < m.begin.size(); b++)
         t->trace->span("communication", format("bucket %zu", b), begin + mark_seconds(zero, m.begin[b]), mark_seconds(m.begin[b], m.end[b]));
@@ -266,30 +256,30 @@ static void load_batches(Trainer* t) {
 static void leaf_step(Trainer* t, int leaf, bool audit) {
     const int leaves_per_lane = t->G / t->options.lanes, k = leaf - t->leaf_begin;
     const int in_lane = k % leaves_per_lane, lane = k / leaves_per_lane;
-    const bool last = leaf + 1 == t->leaf_end;
     const int *const tokens = batch_of(t, k), *const targets = tokens + leaf_tokens(t);
-
-    struct Context { Trainer* t; int leaf; bool reduce; } context = {t, leaf, last && !audit && !fault_ahead("bwd", t->comm->rank, t->step)};
-    const GradientsReady ready = [](void* p, int first, int last) {
-        const Context* c = static_cast<Context*>(p);
-        const std::vector<TensorSpec>& tensors = c->t->arena.tensors;
-        if (c->t->trace) trace_point(c->t, format("leaf %d: %s %s", c->leaf, size_t(last) == tensors.size() ? "forward, head, backward to" : "backward to", tensors[size_t(first)].name.c_str()));
-        if (c->reduce) ddp_gradients_ready(&c->t->ddp, first);
+    const bool reduce = leaf + 1 == t->leaf_end && !audit && !fault_ahead("bwd", t->comm->rank, t->step);
+    const OnTensors needed = [&](int first, int last) { ddp_weights_needed(&t->ddp, first, last); };
+    const OnTensors ready = [&](int first, int last) {
+        const std::vector<TensorSpec>& tensors = t->arena.tensors;
+        if (t->trace) trace_point(t, format("leaf %d: %s %s", leaf, size_t(last) == tensors.size() ? "forward, head, backward to" : "backward to", tensors[size_t(first)].name.c_str()));
+        if (reduce) ddp_gradients_ready(&t->ddp, first);
     };
-    const WeightsNeeded needed = [](void* p, int first, int last) { ddp_weights_needed(&static_cast<Context*>(p)->t->ddp, first, last); };
     gpt_set_gradients(&t->model, ddp_lane_buffer(&t->ddp, lane));
-    gpt_forward_backward(&t->model, t->results + k, tokens, targets, in_lane > 0, state_of(t), uint32_t(leaf), k == 0 ? needed : nullptr, ready, &context, nullptr);
+    gpt_forward_backward(&t->model, t->results + k, tokens, targets, in_lane > 0, state_of(t), uint32_t(leaf), k == 0 ? needed : nullptr, ready, nullptr);
 }
 
-// The loss of the step now on its way, before the update: the same sum on all ranks, in the order of the leaves.
+// The loss of the step: the same sum on all ranks, in the order of the leaves.
+static double gather_loss(Trainer* t) {
+    std::vector<double> leaves(static_cast<size_t>(t->G));
+    comm_allgather(t->comm, leaves.data(), t->host_results, size_t(t->leaf_end - t->leaf_begin) * sizeof(double));
+    return std::accumulate(leaves.begin(), leaves.end(), 0.0) / double(t->options.total_batch_size);
+}
+
+// Of the step now on its way, before the update.
 static bool is_loss_spike(Trainer* t) {
     wait_for(t, t->marks[1], "forward and backward");
     if (fault_point("loss", t->comm->rank, t->step).kind == Damage::big) t->host_results[0] *= 100;
-    std::vector<double> leaves(static_cast<size_t>(t->G));
-    comm_allgather(t->comm, leaves.data(), t->host_results, size_t(t->leaf_end - t->leaf_begin) * sizeof(double));
-    double loss = 0;
-    for (const double x : leaves) loss += x;
-    loss /= double(t->options.total_batch_size);
+    const double loss = gather_loss(t);
     const float limit = spike_limit(t, t->losses);
     remember(&t->losses, loss);
     return limit > 0 && loss > double(limit);
@@ -373,7 +363,7 @@ static StepResult train_step(Trainer* t) {
     const bool audit = o.audit_every > 0 && t->step > 0 && t->step % o.audit_every == 0;
     const double tokens = double(o.total_batch_size), start = now_seconds();
     StepResult result = {};
-    result.lr = learning_rate(o, t->step);
+    result.lr = o.lr * schedule_fraction(o.schedule, t->step, o.steps, o.warmup_steps, o.final_lr_frac);
 
     // All that changes from step to step and that kernels read; the clip factor is added on the device.
     StepState* const state = t->host_state + t->step % 2;
@@ -406,36 +396,26 @@ static StepResult train_step(Trainer* t) {
 
     if (t->trace) write_trace(t, start);
 
-    // One message: the leaves' losses, added in order of the leaves, and what ranks were asked by signal.
     const DdpTimes times = ddp_times(ddp);
-    const size_t bytes = sizeof(StepReport) + size_t(mine) * sizeof(double);
-    std::vector<char> report(bytes), reports(bytes * size_t(W));
-    const StepReport r = {pending_requests(), saver_ready(t->saver), ddp_changed(ddp), mark_seconds(t->marks[0], t->marks[1]), gpu_health(device_address())};
-    std::memcpy(report.data(), &r, sizeof r);
-    std::memcpy(report.data() + sizeof r, t->host_results, size_t(mine) * sizeof(double));
-    comm_allgather(t->comm, reports.data(), report.data(), bytes);
-    double loss = 0;
+    StepReport own = {pending_requests(), saver_ready(t->saver), ddp_changed(ddp), mark_seconds(t->marks[0], t->marks[1]), {}};
+    if constexpr (kOnGpu) own.gpu = gpu_health(device_address());
+    std::vector<StepReport> reports(static_cast<size_t>(W));
+    comm_allgather(t->comm, reports.data(), &own, sizeof own);
+    result.loss = gather_loss(t);
+    result.saved = reports[0].saved;
     TrainLine line = {};
     line.compute_ms_min = INFINITY;
     for (int w = 0; w < W; w++) {
-        StepReport other;
-        std::memcpy(&other, reports.data() + size_t(w) * bytes, sizeof other);
-        result.requests |= other.requests;
-        if (w == 0) result.saved = other.saved;
-        if (other.changed < t->arena.n)
+        const StepReport& r = reports[size_t(w)];
+        result.requests |= r.requests;
+        if (r.changed < t->arena.n)
             die(kExitDisagree, "replicas disagree: step %lld: rank %d (host %s): %s: between two updates its weights or moments changed; that machine's memory "
                 "is at fault; nothing of it was saved", (long long)t->step, w, t->comm->peers[size_t(w)].host.c_str(),
-                t->arena.tensors[tensor_at(t->arena, other.changed)].name.c_str());
-        const double ms = other.compute_seconds * 1e3;
+                t->arena.tensors[tensor_at(t->arena, r.changed)].name.c_str());
+        const double ms = r.compute_seconds * 1e3;
         line.compute_ms_min = std::min(line.compute_ms_min, ms);
-        if (ms > line.compute_ms_max) { line.compute_ms_max = ms; line.slowest_rank = w; line.gpu = other.gpu; }
-        for (int k = 0; k < mine; k++) {
-            double x;
-            std::memcpy(&x, reports.data() + size_t(w) * bytes + sizeof other + size_t(k) * sizeof x, sizeof x);
-            loss += x;
-        }
+        if (ms > line.compute_ms_max) { line.compute_ms_max = ms; line.slowest_rank = w; line.gpu = r.gpu; }
     }
-    result.loss = loss / tokens;
 
     const double seconds = t->step_seconds = now_seconds() - start;
     if (t->log) {
@@ -445,7 +425,7 @@ static StepResult train_step(Trainer* t) {
         line.tokens = (t->step + 1) * o.total_batch_size;
         line.mfu = t->flops_per_token * line.tok_s / (device_peak_flops() * W);
         line.gflops = t->flops_per_token * line.tok_s * 1e-9;
-        line.compute_ms = r.compute_seconds * 1e3; line.comm_ms = times.comm * 1e3; line.exposed_ms = times.exposed * 1e3;
+        line.compute_ms = own.compute_seconds * 1e3; line.comm_ms = times.comm * 1e3; line.exposed_ms = times.exposed * 1e3;
         line.ranks = W;
         t->log->train(line);
     }
@@ -595,16 +575,17 @@ static void write_run_files(const Trainer* t) {
 
 // ----------------------------------------------------------------------------------------------------------------- train
 
-// Rank 0, a run that goes on: what state.json says, then weights and moments.
+// Of a run that goes on: what state.json says.
 static void read_state(Trainer* t) {
-    fault_point("load", 0, 0);
+    const bool first = t->comm->rank == 0;
+    if (first) fault_point("load", 0, 0);
     const std::string where = path_join(t->run.checkpoint, "state.json");
-    const std::string text = read_file(where);
+    const std::string text = comm_gather_text(t->comm, first ? read_file(where) : "")[0];
     const Json state = parse_json(text, where.c_str());
     if (const std::string hash = state.get_string("data_hash", where.c_str()); hash != t->data.train.hash)
         die(kExitUsage, "--data: %s: the data have changed: got %s, want %s as in %s; resume with the data the run began with",
             t->options.data.c_str(), t->data.train.hash.c_str(), hash.c_str(), where.c_str());
-    if (state.get_string("val_hash", where.c_str()) != t->data.val.hash) warn("the validation data have changed: earlier validation losses do not compare");
+    if (state.get_string("val_hash", where.c_str()) != t->data.val.hash && first) warn("the validation data have changed: earlier validation losses do not compare");
     const uint64_t step = state.get_u64("step", where.c_str()), bad = state.get_u64("bad_steps", where.c_str());
     const std::string name = format("step_%08llu", (unsigned long long)step), folder = base_name(t->run.checkpoint);
     if (folder.starts_with("step_") && folder != name) die(kExitBadContent, "%s: step: got %llu, want that of %s", where.c_str(), (unsigned long long)step, folder.c_str());
@@ -615,7 +596,6 @@ static void read_state(Trainer* t) {
     for (const auto& [name, numbers] : {std::pair{"norms", &t->norms}, std::pair{"losses", &t->losses}})
         for (JsonItems i(state.find(name)); i.next();)
             if (double x; i.value.as_double(&x)) remember(numbers, x);
-    load_state(&t->ddp, t->run.checkpoint, true);
 }
 
 // Everything before the first step. Returns false if there is nothing left to do. Until the folder is written to, at the end,
@@ -642,7 +622,8 @@ static bool set_up(Trainer* t) {
     t->data = open_data(o, comm, init.tokenizer, init.config.vocab_size);
     const GptConfig config = config_of(o, t->data.vocab_size);
     t->arena = arena_layout(gpt_tensors(config));
-    fields = tensor_fields(t->arena);
+    fields.clear();
+    for (const TensorSpec& s : t->arena.tensors) fields.push_back({"tensor " + s.name, format("(%zu,%zu)", s.rows, s.cols)});
     fields.push_back({"data", t->data.train.hash});
     fields.push_back({"validation data", t->data.val.hash});
     check_agreement(comm, fields);
@@ -667,18 +648,11 @@ static bool set_up(Trainer* t) {
     if constexpr (kOnGpu) t->graph = o.graph && exchange_on_device(t->ddp.exchange);
     for (Mark& mark : t->marks) mark = mark_create();
     for (int k = 0; k < leaves; k++) t->leaf_marks.push_back(mark_create());
+    if (t->run.resumed()) read_state(t);
     if (comm->rank == 0) {
-        if (t->run.resumed()) read_state(t);
+        if (t->run.resumed()) load_state(&t->ddp, t->run.checkpoint, true);
         else if (!init.folder.empty()) load_init(&t->ddp, init, config);
         else arena_init(t->ddp.master, t->arena, o.seed);
-    }
-    comm_broadcast(comm, &t->step, sizeof t->step, 0);
-    comm_broadcast(comm, &t->bad_steps, sizeof t->bad_steps, 0);
-    for (std::vector<double>* const numbers : {&t->norms, &t->losses}) {
-        size_t n = numbers->size();
-        comm_broadcast(comm, &n, sizeof n, 0);
-        numbers->resize(n);
-        comm_broadcast(comm, numbers->data(), n * sizeof(double), 0);
     }
     ddp_broadcast_state(&t->ddp);
     if (t->step >= o.steps) return false;
@@ -713,7 +687,6 @@ static bool set_up(Trainer* t) {
 static void tear_down(Trainer* t) {
     t->loader.reset();
     saver_destroy(t->saver);
-    for (const Trainer::Point& point : t->points) mark_destroy(point.end);
     if constexpr (kOnGpu)
         for (const Graph graph : t->graphs) graph_destroy(graph);
     ddp_destroy(&t->ddp);
@@ -723,19 +696,6 @@ static void tear_down(Trainer* t) {
     for (const Mark mark : t->marks)
         if (mark) mark_destroy(mark);
     for (const Mark mark : t->leaf_marks) mark_destroy(mark);
-}
-
-// Where the time went, over all attempts of a supervised job; the attempts before this one show what they trained and saved.
-static JsonLine spent_time(const Trainer* t) {
-    timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    const double wall = job_seconds();
-    const TimeSpent s = read_times(path_join(t->run.out_dir, "metrics.jsonl"), double(now.tv_sec) + 1e-9 * double(now.tv_nsec) - wall);
-    const double other = std::max(0.0, wall - s.train - s.again - s.saving - t->eval_seconds);
-    t->log->text("time    %.1f %% of %.1f s trained; evaluation and samples %.1f s, checkpoints %.1f s, steps done again %.1f s, start%s %.1f s", 100 * s.train / wall,
-                 wall, t->eval_seconds, s.saving, s.again, job_restarts() ? format(" and %d restarts", job_restarts()).c_str() : "", other);
-    return JsonLine().add("goodput", float(s.train / wall)).add("wall_s", float(wall)).add("train_s", float(s.train)).add("eval_s", float(t->eval_seconds))
-        .add("save_s", float(s.saving)).add("again_s", float(s.again)).add("other_s", float(other)).add("restarts", job_restarts());
 }
 
 static void print_next(const Trainer* t) {
@@ -759,14 +719,11 @@ static std::string run_steps(Trainer* t) {
         set_error_step(t->step);
         const StepResult r = train_step(t);
         t->bad_steps = r.skipped ? t->bad_steps + 1 : 0;
-        if (t->log && r.skipped) {
-            t->log->event(JsonLine().add("event", "warn").add("step", t->step - 1).add("msg", "skipped: loss or gradient is not finite"));
-            t->log->text("step %lld skipped: its loss or gradient is not finite (loss %g, norm %g)", (long long)(t->step - 1), r.loss, r.norm);
-        }
-        if (t->log && r.spike) {
-            const std::string what = format("%s of %g", r.spike, *r.spike == 'l' ? r.loss : r.norm);
-            t->log->event(JsonLine().add("event", "warn").add("step", t->step - 1).add("msg", "skipped: " + what));
-            t->log->text("step %lld skipped: its %s is a spike (--skip-spikes %g)", (long long)(t->step - 1), what.c_str(), o.skip_spikes);
+        if (t->log && (r.skipped || r.spike)) {
+            const std::string why = r.skipped ? format("loss or gradient is not finite (loss %g, norm %g)", r.loss, r.norm)
+                                              : format("%s of %g is a spike (--skip-spikes %g)", r.spike, *r.spike == 'l' ? r.loss : r.norm, o.skip_spikes);
+            t->log->event(JsonLine().add("event", "warn").add("step", t->step - 1).add("msg", "skipped: " + why));
+            t->log->text("step %lld skipped: its %s", (long long)(t->step - 1), why.c_str());
         }
         if (t->bad_steps == 5) die(kExitOther, "5 steps in a row without a finite gradient: lr %g, loss %g, norm %g; nothing of them was saved; try a smaller --lr", r.lr, r.loss, r.norm);
         if (t->log && t->step == 1 && o.init.empty()) t->log->text("        ln V = %.4f: a fresh model starts near it", std::log(double(t->data.vocab_size)));
@@ -788,45 +745,60 @@ static std::string run_steps(Trainer* t) {
     return "";
 }
 
+// The last lines and the last event: among others where the time went, over all attempts of a supervised job; the attempts before this one
+// show what they trained and saved.
+static void report_end(Trainer* t, int code, const std::string& why) {
+    if (!t->log) return;
+    Log* log = t->log.get();
+    timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    const double wall = job_seconds();
+    const Metrics m = log->metrics(double(now.tv_sec) + 1e-9 * double(now.tv_nsec) - wall);
+    if (code == kExitStopped) log->text("%s at step %lld, saved; go on with: %s --resume %s", why.c_str(), (long long)t->step, typed_program(), shell_quote(t->run.out_dir).c_str());
+    if (code == kExitDone) {
+        log->curve(m);
+        const double seconds = now_seconds() - t->began, tokens = double(t->steps_here * t->options.total_batch_size);
+        log->text("done    %lld steps in %.1f s (%s tokens/s)", (long long)t->steps_here, seconds, with_commas(uint64_t(tokens / std::max(seconds, 1e-9))).c_str());
+    }
+    const double other = std::max(0.0, wall - m.trained - m.again - m.saving - t->eval_seconds);
+    log->text("time    %.1f %% of %.1f s trained; evaluation and samples %.1f s, checkpoints %.1f s, steps done again %.1f s, start%s %.1f s", 100 * m.trained / wall,
+              wall, t->eval_seconds, m.saving, m.again, job_restarts() ? format(" and %d restarts", job_restarts()).c_str() : "", other);
+    log->event(JsonLine().add("event", "done").add("step", t->step).add("code", code).add("why", why).add("goodput", float(m.trained / wall))
+        .add("wall_s", float(wall)).add("train_s", float(m.trained)).add("eval_s", float(t->eval_seconds)).add("save_s", float(m.saving))
+        .add("again_s", float(m.again)).add("other_s", float(other)).add("restarts", job_restarts()));
+    log->sync();
+    if (code == kExitDone) print_next(t);
+}
+
+static void give_up(Trainer* t, int code, const std::string& why) {
+    try { report_end(t, code, why); } catch (const std::exception&) {}      // no memory for that
+    comm_progress(t->comm, -1, "checkpoint");
+    saver_destroy(t->saver);            // a checkpoint under way is of a step before: it is completed, while the log is there
+}
+
 int train(Options options, Comm* comm, Run run) {
     Trainer t = {};
     t.options = std::move(options);
     t.run = std::move(run);
     t.comm = comm;
     if (!set_up(&t)) {
-        if (comm->rank == 0 && !t.options.dry_run && t.run.resumed()) repair_latest(t.run.checkpoint);
-        if (comm->rank == 0 && !t.options.dry_run) std::printf("%s: finished: %lld steps; --steps N with a larger N goes on\n", t.run.out_dir.c_str(), (long long)t.step);
+        if (comm->rank == 0 && !t.options.dry_run) {
+            if (t.run.resumed()) repair_latest(t.run.checkpoint);
+            std::printf("%s: finished: %lld steps; --steps N with a larger N goes on\n", t.run.out_dir.c_str(), (long long)t.step);
+        }
         tear_down(&t);
         return kExitDone;
     }
-    const double start = now_seconds();
-    const int64_t first = t.step;
-    const auto done = [&](int code, const std::string& why) {
-        if (!t.log) return;
-        t.log->event(JsonLine().add("event", "done").add("step", t.step).add("code", code).add("why", why).add(spent_time(&t)));
-        t.log->sync();
-    };
-    const auto give_up = [&](int code, const std::string& why) {
-        try { done(code, why); } catch (const std::exception&) {}       // no memory for that
-        comm_progress(comm, -1, "checkpoint");
-        saver_destroy(t.saver);                 // a checkpoint under way is of a step before: it is completed, while the log is there
-    };
+    t.began = now_seconds();
     std::string reason;
     try { reason = run_steps(&t); }
-    catch (const Error& e) { give_up(e.code, e.message); throw; }
-    catch (const std::exception& e) { give_up(kExitOther, e.what()); throw; }       // no memory
+    catch (const Error& e) { give_up(&t, e.code, e.message); throw; }
+    catch (const std::exception& e) { give_up(&t, kExitOther, e.what()); throw; }       // no memory
     set_error_step(-1);
-    const bool stopped = !reason.empty();
-    if (t.log && stopped) t.log->text("stopped on request (%s) at step %lld, saved; go on with: %s --resume %s", reason.c_str(), (long long)t.step, typed_program(), shell_quote(t.run.out_dir).c_str());
-    if (t.log && !stopped) {
-        t.log->curve();
-        const double seconds = now_seconds() - start, tokens = double((t.step - first) * t.options.total_batch_size);
-        t.log->text("done    %lld steps in %.1f s (%s tokens/s)", (long long)(t.step - first), seconds, with_commas(uint64_t(tokens / std::max(seconds, 1e-9))).c_str());
-    }
-    done(stopped ? kExitStopped : kExitDone, stopped ? "stopped on request (" + reason + ")" : "finished");
-    if (t.log && !stopped) print_next(&t);
+    const int code = reason.empty() ? kExitDone : kExitStopped;
+    report_end(&t, code, reason.empty() ? "finished" : "stopped on request (" + reason + ")");
     tear_down(&t);
-    return stopped ? kExitStopped : kExitDone;
+    return code;
 }
 
 }  // namespace BACKEND

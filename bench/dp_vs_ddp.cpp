@@ -70,7 +70,7 @@ static Measured data_parallel(const Options& o, const Data& data, const GptConfi
             const double fetched = now_seconds();
             for (int k = 0; k < leaves; k++) {
                 const BatchLoader::Batch& batch = loader.next();
-                gpt_forward_backward(&r.model, &losses[size_t(w * leaves + k)], batch.tokens.data(), batch.targets.data(), k > 0, &state, uint32_t(w * leaves + k), nullptr, nullptr, nullptr, nullptr);
+                gpt_forward_backward(&r.model, &losses[size_t(w * leaves + k)], batch.tokens.data(), batch.targets.data(), k > 0, &state, uint32_t(w * leaves + k), nullptr, nullptr, nullptr);
             }
             together.arrive_and_wait();
             if (w > 0) continue;                                                        // the others wait at the next step's barrier

@@ -51,7 +51,7 @@ one=$(speed --threads 1) two=$(speed) ranks=$(speed --np 2 --threads 1)
     echo "| its validation loss | $(printf '%.3f' "$bpb") bits per byte; the text's entropy is $floor |"
     echo "| its closing questions | $questions |"
     awk "BEGIN { printf \"| tokens/s of the default model: 1 thread, 2 threads, 2 ranks of 1 thread | %.0f, %.0f, %.0f |\n\", $one, $two, $ranks }"
-    cuda='src/exchange_gpu.cpp src/nccl.cpp src/nccl.h src/backends_gpu.cpp'
+    cuda='src/exchange_gpu.cpp src/gpu_health.cpp src/gpu_health.h src/nccl.cpp src/nccl.h src/backends_gpu.cpp'
     lines=$(cat train_gpt.cu src/*.cpp src/*.h models/* kernels/kernels.h kernels/cpu/* data/stories.* | wc -l)
     of_cuda=$(cat $cuda kernels/*.cu kernels/*.cuh | wc -l)
     echo "| lines linked into train_gpt, without CUDA; what CUDA adds | $((lines - $(cat $cuda | wc -l))); $of_cuda |"

@@ -2,7 +2,6 @@
 #include "gpt.h"
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include "common.h"
 #include "rng.h"
 
@@ -147,8 +146,7 @@ struct Pass {
     const StepState* state = nullptr;   // null: no dropout
     uint32_t leaf = 0;
     Stream stream;
-    WeightsNeeded needed = nullptr;     // called with its context as forward comes to the tensors
-    void* context = nullptr;
+    OnTensors needed = nullptr;
 };
 }  // namespace
 
@@ -188,7 +186,7 @@ static void forward(Gpt* model, const Pass& pass) {
     const GptTensors<floatX>& w = model->w;
     const int C = c.C, N = pass.B * pass.T;
     const Stream s = pass.stream;
-    const auto need = [&](int first, int last) { if (pass.needed) pass.needed(pass.context, first, last); };
+    const auto need = [&](int first, int last) { if (pass.needed) pass.needed(first, last); };
     const auto need_block = [&](int l) { need(kFirstBlock + l * kBlockTensors, kFirstBlock + (l + 1) * kBlockTensors); };
 
     need(0, kFirstBlock);
@@ -265,12 +263,12 @@ static void head(Gpt* model, int N, bool accumulate, Stream s) {
 }
 
 void gpt_forward_backward(Gpt* model, double* loss, const int* tokens, const int* targets, bool acc, const StepState* state,
-                          uint32_t leaf, WeightsNeeded needed, GradientsReady ready, void* context, Stream s) {
+                          uint32_t leaf, const OnTensors& needed, const OnTensors& ready, Stream s) {
     const GptConfig& c = model->config;
     GptActivations& a = model->act;
     const int C = c.C, N = model->B * model->T, HS = C / c.NH;
-    const Pass pass = {.B = model->B, .T = model->T, .state = state, .leaf = leaf, .stream = s, .needed = needed, .context = context};
-    const auto done = [&](int first, int last) { if (ready) ready(context, first, last); };
+    const Pass pass = {.B = model->B, .T = model->T, .state = state, .leaf = leaf, .stream = s, .needed = needed};
+    const auto done = [&](int first, int last) { if (ready) ready(first, last); };
 
     copy_to_device(a.tokens, tokens, size_t(N) * sizeof(int), s);
     copy_to_device(a.targets, targets, size_t(N) * sizeof(int), s);

@@ -9,7 +9,7 @@
 //
 // Compiled once per backend: everything here lives in namespace BACKEND. Nothing here knows which backend it is.
 #pragma once
-#include <string>
+#include <functional>
 #include <vector>
 #include "arena.h"
 #include "kernels.h"
@@ -78,10 +78,9 @@ struct GptActivations {
 
 struct Activation { const char* name; size_t bytes; int count; std::vector<void**> pointers; };    // count 1: all pointers are to one array
 
-// Called before forward reads tensors [first, last) of the table, whose weights may still be on their way from other ranks; and as soon as
-// backward has written their gradients for the last time in this pass.
-using WeightsNeeded = void (*)(void* context, int first, int last);
-using GradientsReady = void (*)(void* context, int first, int last);
+// Called with tensors [first, last) of the table: `needed` before forward reads their weights, which may still be on their way from other
+// ranks; `ready` as soon as backward has written their gradients for the last time in this pass. Either may be null.
+using OnTensors = std::function<void(int first, int last)>;
 
 struct Gpt {
     GptConfig config;
@@ -112,7 +111,7 @@ double gpt_loss(Gpt* model, const int* tokens, const int* targets, int B, int T,
 // the summed loss into loss[0] (memory of the device, so that nobody waits for it here). tokens and targets are host memory and
 // stay as they are until the stream has read them.
 void gpt_forward_backward(Gpt* model, double* loss, const int* tokens, const int* targets, bool accumulate,
-                          const StepState* state, uint32_t leaf, WeightsNeeded needed, GradientsReady ready, void* context, Stream stream);
+                          const StepState* state, uint32_t leaf, const OnTensors& needed, const OnTensors& ready, Stream stream);
 
 // Generation with a cache of keys and values: feeds n tokens after the `first` already cached, and returns in `logits`
 // (host, V floats) those of the last one. first + n <= maxT.

@@ -5,7 +5,6 @@
 #include "checkpoint.h"
 #include "common.h"
 #include "file.h"
-#include "launch.h"
 #include "run.h"
 #include "stories.h"
 

@@ -5,6 +5,7 @@
 //
 //     train_gpt[rank 1 step 12]: error: what: subject: got X, want Y; what to do
 #pragma once
+#include <charconv>
 #include <cstdarg>
 #include <cstddef>
 #include <cstdint>
@@ -54,6 +55,11 @@ void set_error_step(int64_t step);
 std::string format(const char* format, ...) __attribute__((format(printf, 1, 2)));
 std::string vformat(const char* format, va_list args);
 std::string with_commas(uint64_t n);                   // 1234567 -> "1,234,567"
+// All of text as a number of T: no locale, no blanks, no other base; false if it is none or T cannot hold it.
+template <class T> bool parse_whole(std::string_view text, T* out) {
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *out);
+    return error == std::errc() && end == text.data() + text.size();
+}
 std::string_view next_word(std::string_view* rest, char separator);    // the text up to it; both are taken from the front of *rest
 std::string escape_control(std::string_view text);     // bytes below 0x20 and 0x7f as \xNN
 double now_seconds();                                  // monotonic clock

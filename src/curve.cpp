@@ -6,54 +6,39 @@
 #include "file.h"
 #include "log.h"
 
-void drop_losses(LossPoints* points, int64_t step) {
+// Drops the points with this or a later step: the run has gone back there.
+static void drop_losses(LossPoints* points, int64_t step) {
     while (!points->empty() && points->back().first >= step) points->pop_back();
 }
 
-void add_loss(LossPoints* points, int64_t step, double loss) {
-    drop_losses(points, step);
-    points->push_back({step, loss});
-}
-
-Metrics read_metrics(const std::string& path) {
+Metrics read_metrics(const std::string& path, double since) {
     Metrics metrics;
-    const std::string text = read_file(path);
-    for (size_t at = 0, end; (end = text.find('\n', at)) != std::string::npos; at = end + 1) {
-        try {
-            const Json line = parse_json(std::string_view(text).substr(at, end - at), path.c_str());
-            const std::string event = line.get_string("event", path.c_str());
-            uint64_t step;
-            if (!line.at("step", path.c_str()).as_u64(&step) || step > INT64_MAX) continue;
-            if (event == "train" || event == "val") {
-                double loss = NAN;                       // null: the run had a NaN here
-                line.find("loss").as_double(&loss);
-                add_loss(event == "train" ? &metrics.train : &metrics.val, int64_t(step), loss);
-            } else if (event == "resume") {
-                for (LossPoints* points : {&metrics.train, &metrics.val}) drop_losses(points, int64_t(step));
-            }
-        } catch (const Error&) {}                        // a torn or foreign line says nothing about losses
-    }
-    return metrics;
-}
-
-TimeSpent read_times(const std::string& path, double since) {
-    TimeSpent spent;
     std::vector<std::pair<int64_t, double>> steps;       // that count so far, and their seconds
-    const std::string text = file_exists(path) ? read_file(path) : "";
-    for (size_t at = 0, end; (end = text.find('\n', at)) != std::string::npos; at = end + 1) {
+    const std::string text = read_file(path);
+    std::string_view rest = text;
+    rest = rest.substr(0, rest.rfind('\n') + 1);          // npos + 1 is 0; what follows is being written
+    while (!rest.empty()) {
         try {
-            const Json line = parse_json(std::string_view(text).substr(at, end - at), path.c_str());
-            if (line.get_double("time", path.c_str()) < since) continue;
+            const Json line = parse_json(next_word(&rest, '\n'), path.c_str());
             const std::string event = line.get_string("event", path.c_str());
-            const int64_t step = int64_t(line.get_u64("step", path.c_str()));
-            if (event == "ckpt") spent.saving += line.get_double("stall_ms", path.c_str()) / 1e3;
-            if (event != "train" && event != "resume") continue;
-            for (; !steps.empty() && steps.back().first >= step; steps.pop_back()) spent.again += steps.back().second;
-            if (event == "train") steps.push_back({step, line.get_double("step_ms", path.c_str()) / 1e3});
-        } catch (const Error&) {}                        // as above
+            const uint64_t number = line.get_u64("step", path.c_str());
+            if (number > INT64_MAX) continue;
+            const int64_t step = int64_t(number);
+            const bool train = event == "train", resume = event == "resume";
+            if (train || resume) drop_losses(&metrics.train, step);
+            if (event == "val" || resume) drop_losses(&metrics.val, step);
+            double loss = NAN;                           // null: the run had a NaN here
+            line.find("loss").as_double(&loss);
+            if (train || event == "val") (train ? metrics.train : metrics.val).push_back({step, loss});
+
+            if (line.get_double("time", path.c_str()) < since) continue;
+            if (event == "ckpt") metrics.saving += line.get_double("stall_ms", path.c_str()) / 1e3;
+            for (; (train || resume) && !steps.empty() && steps.back().first >= step; steps.pop_back()) metrics.again += steps.back().second;
+            if (train) steps.push_back({step, line.get_double("step_ms", path.c_str()) / 1e3});
+        } catch (const Error&) {}                        // a torn or foreign line says nothing
     }
-    for (const auto& [step, seconds] : steps) spent.train += seconds;
-    return spent;
+    for (const auto& [step, seconds] : steps) metrics.trained += seconds;
+    return metrics;
 }
 
 LossPoints smooth_losses(const LossPoints& points, double window) {

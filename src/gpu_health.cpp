@@ -53,15 +53,12 @@ GpuHealth gpu_health(const std::string& pci) {
     last = {};
     if (nvml()->clock(device, kSm, &now) == 0 && nvml()->max_clock(device, kSm, &most) == 0) { last.sm_mhz = int(now); last.sm_mhz_max = int(most); }
     if (nvml()->power(device, &milliwatts) == 0) last.watts = milliwatts * 1e-3;
-    if (nvml()->reasons(device, &reasons) == 0) last.reasons = unsigned(reasons);
-    return last;
-}
-
-std::string throttle_text(unsigned reasons) {
+    if (nvml()->reasons(device, &reasons) != 0) reasons = 0;
     std::string text;
     for (const auto& r : kReasons)
         if (reasons & r.bit) text += (text.empty() ? "" : ", ") + std::string(r.text);
-    return text;
+    std::snprintf(last.throttle, sizeof last.throttle, "%s", text.c_str());
+    return last;
 }
 
 // "0-3,8,10-11": false if it is something else.

@@ -2,15 +2,14 @@
 #pragma once
 #include <string>
 
-// Of one GPU; 0 and "" where NVML is missing or does not know.
+// Of one GPU; 0 and "" where NVML is missing or does not know. Sent between ranks as it lies.
 struct GpuHealth {
     int sm_mhz = 0, sm_mhz_max = 0;     // clock of the multiprocessors, now and at most
     double watts = 0;
-    unsigned reasons = 0;               // why it is slower than it could be: throttle_text
+    char throttle[96] = "";             // why it is slower than it could be: "power cap, hot"
 };
 // pci: "0000:1b:00.0". Asks at most once a second: between, the last answer is given again.
 GpuHealth gpu_health(const std::string& pci);
-std::string throttle_text(unsigned reasons);            // "power cap, hot"; "" if nothing holds it back
 
 // Moves this process to the cores of the GPU's NUMA node, unless a launcher has bound it to less than all cores already. Returns those
 // cores ("0-23,96-119"), or "" where nothing was done.

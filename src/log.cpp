@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <climits>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -101,7 +100,6 @@ struct Log::Impl {
     int64_t mark_step = 0;
     double mark_time = 0;
     Utf8Stream sample;
-    LossPoints train, val;
 
     ~Impl() {
         flush();
@@ -138,11 +136,7 @@ Log::Log(const std::string& out_dir, bool resumed, int64_t log_every) : impl(new
     impl->path = path_join(out_dir, "metrics.jsonl");
     impl->fd = open(impl->path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | (resumed ? 0 : O_TRUNC), 0666);
     if (impl->fd < 0) die(kExitWrite, "%s: %s", impl->path.c_str(), strerror(errno));
-    if (!resumed) return;
-    cut_torn_line(impl->fd, impl->path);
-    Metrics metrics = read_metrics(impl->path);
-    impl->train = std::move(metrics.train);
-    impl->val = std::move(metrics.val);
+    if (resumed) cut_torn_line(impl->fd, impl->path);
 }
 
 Log::~Log() = default;
@@ -176,7 +170,7 @@ std::string train_line_text(const TrainLine& l, double eta, int columns) {
     if (std::isfinite(l.mfu)) fields.push_back({5, format("mfu %.1f%%", 100 * l.mfu)});
     else if (l.gflops > 0) fields.push_back({1, with_unit(1e9 * l.gflops, " ") + "FLOP/s"});
     fields.push_back({7, "eta " + duration(eta)});
-    if (const std::string why = throttle_text(l.gpu.reasons); !why.empty()) fields.push_back({1, format("gpu %d of %d MHz: %s", l.gpu.sm_mhz, l.gpu.sm_mhz_max, why.c_str())});
+    if (*l.gpu.throttle) fields.push_back({1, format("gpu %d of %d MHz: %s", l.gpu.sm_mhz, l.gpu.sm_mhz_max, l.gpu.throttle)});
     if (l.ranks > 1) fields.push_back({0, format("comm %.1f ms exposed %.1f | slowest rank %d", l.comm_ms, l.exposed_ms, l.slowest_rank)});
     for (;;) {
         std::string line;
@@ -196,10 +190,8 @@ void Log::train(const TrainLine& l) {
         json.add("compute_ms_min", float(l.compute_ms_min)).add("compute_ms_max", float(l.compute_ms_max))
             .add("slowest_rank", l.slowest_rank);
     if (l.gpu.sm_mhz > 0)
-        json.add("sm_mhz", l.gpu.sm_mhz).add("watts", float(l.gpu.watts)).add("throttle", throttle_text(l.gpu.reasons));
+        json.add("sm_mhz", l.gpu.sm_mhz).add("watts", float(l.gpu.watts)).add("throttle", l.gpu.throttle);
     event(json);
-    add_loss(&impl->train, l.step, l.loss);
-    if (impl->steps_seen == 0) drop_losses(&impl->val, l.step);     // of the attempt that a resume replaces
 
     // The ETA counts evaluations and checkpoints: the wall clock over the steps since the mark. Before the mark: this step's time.
     const double now = now_seconds();
@@ -238,7 +230,6 @@ void Log::train(const TrainLine& l) {
 
 void Log::val(int64_t step, double loss, double bpb, const std::string& extra) {
     event(JsonLine().add("event", "val").add("step", step).add("loss", loss).add("bpb", bpb));
-    add_loss(&impl->val, step, loss);
     const bool best = loss < best_val;
     if (best) best_val = loss;
     std::string line = format("val  step %lld | loss %.4f", (long long)step, loss);
@@ -261,9 +252,15 @@ void Log::sample_end(int64_t step, const std::string& prompt, const std::string&
     event(JsonLine().add("event", "sample").add("step", step).add("prompt", prompt).add("text", text));
 }
 
-void Log::curve() const {
+Metrics Log::metrics(double since) const try {
+    return read_metrics(impl->path, since);
+} catch (const Error&) {
+    return {};
+}
+
+void Log::curve(const Metrics& metrics) {
     const int width = std::clamp((impl->terminal ? terminal_columns() : 80) - 10, 8, 70);
-    std::string text = draw_curve(impl->train, impl->val, width, 10);
+    std::string text = draw_curve(metrics.train, metrics.val, width, 10);
     text.pop_back();                    // put_line ends the last line
     impl->put_line(text);
 }

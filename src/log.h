@@ -27,6 +27,11 @@ struct TrainLine {
 };
 
 using LossPoints = std::vector<std::pair<int64_t, double>>;                    // (step, loss) in order of step
+// What metrics.jsonl says of a run, resumes honoured: its losses, and in seconds where the time went from `since` on (of the clock in
+// "time"): steps that count, steps that a resume did again, training standing still for checkpoints. Lines that are no events are skipped.
+// Errors: 66.
+struct Metrics { LossPoints train, val; double trained = 0, again = 0, saving = 0; };
+Metrics read_metrics(const std::string& path, double since = 0);
 
 struct Log {
     // Opens OUT/metrics.jsonl: fresh, or on a resume for appending, after what a crash left of a last line is cut. Error 74.
@@ -40,7 +45,8 @@ struct Log {
     void sample_begin(int64_t step, const std::string& prompt);
     void sample_text(const std::string& text);                                  // streamed; may cut UTF-8 characters
     void sample_end(int64_t step, const std::string& prompt, const std::string& text);
-    void curve() const;                         // the losses so far, drawn with braille dots
+    Metrics metrics(double since) const;        // what metrics.jsonl says (read_metrics), nothing where it cannot be read
+    void curve(const Metrics& metrics);         // its losses, drawn with braille dots
     void sync();                                // metrics.jsonl on disk: before each checkpoint's commit, by its thread
     double best_val = 1e300;                    // of this run; on a resume of the part of it that counts
   private:
@@ -53,18 +59,6 @@ std::string train_line_text(const TrainLine& line, double eta, int columns = 0);
 
 // ---- curve.cpp
 
-// Reads (step, loss) of train and val events, resumes honoured: for the curve after a resume and for tools. Lines that are not
-// such events are skipped. Errors: 66.
-struct Metrics { LossPoints train, val; };
-Metrics read_metrics(const std::string& path);
-// Where a job's time went, in seconds, from the events since `since` (of the clock in "time"): steps that count, steps that a resume
-// did again, training standing still for checkpoints. What is missing was start-up, evaluation, or lost.
-struct TimeSpent { double train = 0, again = 0, saving = 0; };
-TimeSpent read_times(const std::string& path, double since);
-// Drops the points with this or a later step: the run has gone back there.
-void drop_losses(LossPoints* points, int64_t step);
-// Appends a point, and drops what it replaces.
-void add_loss(LossPoints* points, int64_t step, double loss);
 // Exponential moving average over about `window` points, debiased, so that the first value is the first loss. Values that are
 // not finite are left out.
 LossPoints smooth_losses(const LossPoints& points, double window);

@@ -19,7 +19,7 @@ namespace {
 // ----------------------------------------------------------------------------------------------------------- the table
 
 using Field = std::variant<int Options::*, int64_t Options::*, uint64_t Options::*, double Options::*, bool Options::*,
-                           std::string Options::*, Schedule Options::*>;
+                           std::string Options::*>;
 
 // What values an option takes. Numbers: low..high, without low itself if `above`, without high itself if `below`.
 struct Values { const char* want; double low, high; bool above, below; };
@@ -43,7 +43,7 @@ const Values below_one  = {">= 0 and < 1", 0, 1, false, true};
 const Values share      = {"> 0 and <= 1", 0, 1, true, false};
 
 enum Command : unsigned { kTrain = 1, kSample = 2, kEval = 4, kAll = 7 };
-const char* const command_names[] = {"train", "sample", "eval"};       // bit i of Row::commands
+const std::vector<std::string> command_names = {"train", "sample", "eval"};        // bit i of Row::commands
 
 struct Row {
     const char* group;
@@ -260,8 +260,6 @@ std::string preset_value(const std::string& preset, const std::string& option) {
 
 // ------------------------------------------------------------------------------------------------------- text <-> value
 
-const char* const schedule_names[] = {"cosine", "linear", "constant", "wsd"};      // in the order of enum Schedule
-
 // The text that set_value reads back exactly; numbers in the shortest such form.
 std::string value_text(const Row& row, const Options& options) {
     return std::visit([&](auto field) -> std::string {
@@ -269,7 +267,6 @@ std::string value_text(const Row& row, const Options& options) {
         using T = std::decay_t<decltype(value)>;
         if constexpr (std::is_same_v<T, std::string>) return value;
         else if constexpr (std::is_same_v<T, bool>) return value ? "on" : "off";
-        else if constexpr (std::is_same_v<T, Schedule>) return schedule_names[int(value)];
         else {
             char buffer[64];
             return std::string(buffer, std::to_chars(buffer, buffer + sizeof buffer, value).ptr);
@@ -277,23 +274,22 @@ std::string value_text(const Row& row, const Options& options) {
     }, row.field);
 }
 
-// "2.5e3", "512k" -> a finite number. std::from_chars: no locale, no hexadecimal, no blanks.
+// "2.5e3", "512k" -> a finite number.
 bool parse_number(std::string_view text, double* x) {
     double unit = 1;
     if (!text.empty() && (text.back() == 'k' || text.back() == 'M')) {
         unit = text.back() == 'k' ? 1e3 : 1e6;
         text.remove_suffix(1);
     }
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *x);
+    const bool good = parse_whole(text, x);
     *x *= unit;
-    return error == std::errc() && end == text.data() + text.size() && std::isfinite(*x);
+    return good && std::isfinite(*x);
 }
 
 // Digits exactly, up to 2^64-1; other forms (1e3, 0.5M) if they come to a whole number a double holds.
 bool parse_number(std::string_view text, uint64_t* x) {
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *x);
-    if (error == std::errc() && end == text.data() + text.size()) return true;
     double real;
+    if (parse_whole(text, x)) return true;
     if (!parse_number(text, &real) || real < 0 || real > kBig || real != std::floor(real)) return false;
     *x = uint64_t(real);
     return true;
@@ -326,8 +322,6 @@ bool set_value(const Row& row, Options* options, std::string value) {
             to = value;
         } else if constexpr (std::is_same_v<T, bool>) {
             return parse_flag(value, &to);
-        } else if constexpr (std::is_same_v<T, Schedule>) {
-            to = Schedule(std::find(std::begin(schedule_names), std::end(schedule_names), value) - schedule_names);
         } else {
             std::conditional_t<std::is_same_v<T, double>, double, uint64_t> x;
             if (!parse_number(value, &x) || !in_range(*row.values, double(x))) return false;
@@ -418,7 +412,7 @@ std::string nearest(const std::string& word, const std::vector<std::string>& wor
     if (word == "generate" || word == "chat") die(kExitUsage, "unknown command %s; did you mean sample?", word.c_str());
     if (word == "export" || word == "info" || word == "plot" || word == "serve")
         die(kExitUsage, "unknown command %s; it is a program of its own: build/%s", word.c_str(), word.c_str());
-    const std::string near = nearest(word, {"train", "sample", "eval"});
+    const std::string near = nearest(word, command_names);
     if (!near.empty()) die(kExitUsage, "unknown command %s; did you mean %s?", shown(word).c_str(), near.c_str());
     if (const Row* row = find_row(word.substr(0, word.find('='))))
         die(kExitUsage, "unknown command %s; did you mean --%s?", shown(word).c_str(), row->name);
@@ -429,7 +423,7 @@ std::string nearest(const std::string& word, const std::vector<std::string>& wor
 
 void take_word(Options* options, const std::string& word, bool* has_command) {
     if (!*has_command) {
-        if (word != "train" && word != "sample" && word != "eval") unknown_command(word);
+        if (!contains(command_names, word)) unknown_command(word);
         options->command = word;
         *has_command = true;
         return;
@@ -482,9 +476,7 @@ size_t take_option(Options* options, const std::vector<std::string>& args, size_
 
 // A command ignores nothing: what it does not read it refuses.
 void check_command(const Options& options) {
-    unsigned command = 0;
-    for (unsigned i = 0; i < 3; i++)
-        if (options.command == command_names[i]) command = 1u << i;
+    const unsigned command = 1u << (std::find(command_names.begin(), command_names.end(), options.command) - command_names.begin());
     for (const std::string& name : options.given) {
         if (find_row(name)->commands & command) continue;
         std::string takes;

@@ -5,7 +5,6 @@
 #include <string>
 #include <utility>
 #include <vector>
-#include "schedule.h"
 
 // A field with a default here has it everywhere; the others are 0 or empty until resolve_options fills them from the preset.
 struct Options {
@@ -28,7 +27,7 @@ struct Options {
     int64_t total_batch_size = 0;       // tokens per step over all ranks
     int lanes = 0;                      // R
     double lr = 0;
-    Schedule schedule = Schedule::cosine;
+    std::string schedule = "cosine";
     int64_t warmup_steps = 0;
     double final_lr_frac = 0, weight_decay = 0.1, beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
     double grad_clip = 1;               // largest norm of the gradient; 0: no limit

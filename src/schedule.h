@@ -8,22 +8,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <string_view>
 
-enum class Schedule { cosine, linear, constant, wsd };
-
-inline double schedule_fraction(Schedule kind, int64_t step, int64_t steps, int64_t warmup, double final_frac) {
+inline double schedule_fraction(std::string_view kind, int64_t step, int64_t steps, int64_t warmup, double final_frac) {
     if (step < warmup) return double(step + 1) / double(warmup);
-    const double left = double(std::max<int64_t>(1, steps - warmup));
-    const double u = std::min(1.0, double(step + 1 - warmup) / left);
-    switch (kind) {
-        case Schedule::cosine: return final_frac + (1 - final_frac) * 0.5 * (1 + std::cos(M_PI * u));
-        case Schedule::linear: return 1 - (1 - final_frac) * u;
-        case Schedule::constant: return 1;
-        case Schedule::wsd: {
-            const double decay = std::max(1.0, 0.2 * double(steps));
-            const double into = double(step + 1) - (double(steps) - decay);   // steps into the decay
-            return into <= 0 ? 1 : 1 - (1 - final_frac) * std::min(1.0, into / decay);
-        }
-    }
-    return 1;
+    const double left = double(std::max<int64_t>(1, steps - warmup)), u = std::min(1.0, double(step + 1 - warmup) / left);
+    if (kind == "cosine") return final_frac + (1 - final_frac) * 0.5 * (1 + std::cos(M_PI * u));
+    if (kind == "linear") return 1 - (1 - final_frac) * u;
+    if (kind == "constant") return 1;
+    const double decay = std::max(1.0, 0.2 * double(steps)), into = double(step + 1) - (double(steps) - decay);     // steps into wsd's decay
+    return into <= 0 ? 1 : 1 - (1 - final_frac) * std::min(1.0, into / decay);
 }

@@ -43,9 +43,9 @@ struct Fixture {
         }
     }
     ~Fixture() { gpt_destroy(&model); device_free(weights); }
-    double backward(bool accumulate = false, GradientsReady ready = nullptr, void* context = nullptr) {
+    double backward(bool accumulate = false, const OnTensors& ready = nullptr) {
         double loss;
-        gpt_forward_backward(&model, &loss, tokens.data(), targets.data(), accumulate, &state, 0, nullptr, ready, context, nullptr);
+        gpt_forward_backward(&model, &loss, tokens.data(), targets.data(), accumulate, &state, 0, nullptr, ready, nullptr);
         return loss;
     }
     double loss() { return gpt_loss(&model, tokens.data(), targets.data(), model.B, model.T, nullptr, nullptr); }
@@ -142,13 +142,13 @@ TEST(dropout_is_a_function_of_step_and_leaf) {
 
 TEST(tensors_are_ready_from_the_end) {
     Fixture f(kSmall, 1, 12);
-    struct Seen { int next; bool order; } seen = {int(f.model.arena.tensors.size()), true};
-    f.backward(false, [](void* context, int first, int last) {
-        Seen* s = static_cast<Seen*>(context);
-        s->order &= last == s->next && first < last;
-        s->next = first;
-    }, &seen);
-    EXPECT(seen.order && seen.next == 0, "ranges do not run from the table's end to its start: stopped at %d", seen.next);
+    int next = int(f.model.arena.tensors.size());
+    bool order = true;
+    f.backward(false, [&](int first, int last) {
+        order &= last == next && first < last;
+        next = first;
+    });
+    EXPECT(order && next == 0, "ranges do not run from the table's end to its start: stopped at %d", next);
 }
 
 // Logits of the last position, from the whole forward pass: the loss against each possible target is -log softmax.

@@ -71,7 +71,7 @@ struct Job {
         stream_wait_mark(nullptr, updated[1 - turn]);
         copy_to_device(state, host_state, sizeof *state, nullptr);
         for (int leaf = 0; leaf < 2; leaf++)
-            gpt_forward_backward(&model, results + leaf, batch + size_t(leaf) * 2 * N, batch + size_t(leaf) * 2 * N + N, leaf > 0, state, uint32_t(leaf), nullptr, nullptr, nullptr, nullptr);
+            gpt_forward_backward(&model, results + leaf, batch + size_t(leaf) * 2 * N, batch + size_t(leaf) * 2 * N + N, leaf > 0, state, uint32_t(leaf), nullptr, nullptr, nullptr);
         stream_wait(updates, nullptr);
         norm_partials(partials, grads, n, updates);
         clip_scale(state, results + 2, partials, n / kUnit, 1.0, 48, updates);

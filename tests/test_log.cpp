@@ -164,7 +164,7 @@ TEST(plain_output) {
         for (int i = 0; i < 100; i++) log.train(line_of(i, 100, 3));
         log.val(100, 2.0121, 2.903, "");
         log.val(200, 2.5, NAN, "a note");
-        log.curve();
+        log.curve(log.metrics(0));
     });
     for (const char c : text) EXPECT(c == '\n' || (unsigned char)c >= 0x20, "control byte 0x%02x in plain output", c);
     EXPECT(text.find("model   4 layers\\x1b[2J\n") == 0, "%s", text.c_str());
@@ -237,7 +237,7 @@ TEST(resume_appends_and_cuts_torn_lines) {
             EXPECT(read_file(path) == before, "torn line of %zu bytes not cut", torn.size());
             log.event(JsonLine().add("event", "resume").add("step", 4));
             for (int i = 4; i < 8; i++) log.train(line_of(i, 20, 100 + i));
-            log.curve();
+            log.curve(log.metrics(0));
         });
         const Metrics m = read_metrics(path);
         EXPECT(m.train.size() == 8 && m.val.empty(), "%zu train, %zu val", m.train.size(), m.val.size());
@@ -376,15 +376,6 @@ TEST(smoothing) {
     for (int i = 0; i < 1000; i++) constant.push_back({i, 2.5});
     for (const auto& [step, loss] : smooth_losses(constant, 50)) EXPECT(std::fabs(loss - 2.5) < 1e-9, "step %d: %g", int(step), loss);
     EXPECT(smooth_losses(noisy, 0)[1].second == 3 && smooth_losses({}, 3).empty(), "no window, no points");
-}
-
-TEST(rewinding_points) {
-    LossPoints p;
-    for (int64_t step : {0, 1, 2, 3}) add_loss(&p, step, 1);
-    add_loss(&p, 2, 7);
-    EXPECT(p.size() == 3 && p.back().first == 2 && p.back().second == 7, "%zu points", p.size());
-    add_loss(&p, 0, 8);
-    EXPECT(p.size() == 1 && p[0].second == 8, "%zu points", p.size());
 }
 
 TEST(curves_of_all_kinds) {
