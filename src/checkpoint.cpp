@@ -6,7 +6,6 @@
 #include "checkpoint.h"
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -39,35 +38,6 @@ std::string hf_config_json(const HfConfig& c) {
                   dropout.c_str(), eot.c_str(), eot.c_str());
 }
 
-namespace {
-int get_size(const Json& config, const char* key, const char* what) {
-    constexpr uint64_t kMost = 1 << 24;
-    uint64_t n = 0;
-    const Json v = config.at(key, what);
-    if (!v.as_u64(&n) || n < 1 || n > kMost)
-        die(kExitBadContent, "%s: %s: got %s, want an integer of 1..%llu", what, key, json_shown(v).c_str(),
-            (unsigned long long)kMost);
-    return int(n);
-}
-
-double get_rate(const Json& config, const char* key, double otherwise, const char* what) {
-    const Json v = config.find(key);
-    if (!v) return otherwise;
-    double x;
-    if (!v.as_double(&x) || !(x >= 0 && x < 1))
-        die(kExitBadContent, "%s: %s: got %s, want a number in [0, 1)", what, key, json_shown(v).c_str());
-    return x;
-}
-
-// Absent is fine: Hugging Face's default is `want` in each case.
-void want_flag(const Json& config, const char* key, bool want, const char* what) {
-    const Json v = config.find(key);
-    if (v && (v.kind() != Json::boolean || v.flag() != want))
-        die(kExitBadContent, "%s: %s: got %s, want %s, the only one this program knows", what, key, json_shown(v).c_str(),
-            want ? "true" : "false");
-}
-}  // namespace
-
 HfConfig read_hf_config(const std::string& folder) {
     const std::string path = path_join(folder, "config.json"), weights = path_join(folder, "model.safetensors");
     const HfConfig c = parse_hf_config(map_file(path).text(), path.c_str());
@@ -84,35 +54,37 @@ HfConfig parse_hf_config(std::string_view text, const char* what) {
     if (const std::string type = j.get_string("model_type", what); type != "gpt2")
         die(kExitBadContent, "%s: model_type: got %s, want \"gpt2\"", what, json_quote(type.substr(0, 40)).c_str());
     HfConfig c;
-    c.layers = get_size(j, "n_layer", what);
-    c.heads = get_size(j, "n_head", what);
-    c.channels = get_size(j, "n_embd", what);
-    c.seq_len = get_size(j, "n_positions", what);
-    c.vocab_size = get_size(j, "vocab_size", what);
+    const std::pair<const char*, int*> sizes[] = {
+        {"n_layer", &c.layers}, {"n_head", &c.heads}, {"n_embd", &c.channels}, {"n_positions", &c.seq_len}, {"vocab_size", &c.vocab_size}};
+    for (const auto& [key, size] : sizes) {
+        constexpr uint64_t kMost = 1 << 24;
+        uint64_t n = 0;
+        const Json v = j.at(key, what);
+        if (!v.as_u64(&n) || n < 1 || n > kMost)
+            die(kExitBadContent, "%s: %s: got %s, want an integer of 1..%llu", what, key, json_shown(v).c_str(), (unsigned long long)kMost);
+        *size = int(n);
+    }
     if (c.channels % c.heads) die(kExitBadContent, "%s: n_head: got %d, want a divisor of n_embd = %d", what, c.heads, c.channels);
 
-    if (const Json inner = j.find("n_inner"); inner.kind() != Json::null) {
-        uint64_t n = 0;
-        if (!inner.as_u64(&n) || n != 4 * uint64_t(c.channels))
-            die(kExitBadContent, "%s: n_inner: got %s, want null or %d, four times n_embd", what, json_shown(inner).c_str(),
-                4 * c.channels);
-    }
-    if (const Json gelu = j.find("activation_function"); gelu && gelu.text() != "gelu_new" && gelu.text() != "gelu_pytorch_tanh")
-        die(kExitBadContent, "%s: activation_function: got %s, want \"gelu_new\" or \"gelu_pytorch_tanh\"", what,
-            json_shown(gelu).c_str());
+    // What this program knows of each; absent is fine: it is Hugging Face's default.
+    const struct { const char* key; std::vector<std::string> known; } fixed[] = {
+        {"n_inner", {"null", std::to_string(4 * c.channels)}}, {"activation_function", {"\"gelu_new\"", "\"gelu_pytorch_tanh\""}},
+        {"scale_attn_weights", {"true"}}, {"tie_word_embeddings", {"true"}}, {"scale_attn_by_inverse_layer_idx", {"false"}},
+        {"add_cross_attention", {"false"}}, {"quantization_config", {"null"}}};
+    for (const auto& f : fixed)
+        if (const Json v = j.find(f.key); v && std::count(f.known.begin(), f.known.end(), json_shown(v)) == 0)
+            die(kExitBadContent, "%s: %s: got %s, want %s", what, f.key, json_shown(v).c_str(), (f.known[0] + (f.known.size() > 1 ? " or " + f.known[1] : "")).c_str());
     double eps = 1e-5;
     if (const Json v = j.find("layer_norm_epsilon"); v && (!v.as_double(&eps) || eps != 1e-5))
         die(kExitBadContent, "%s: layer_norm_epsilon: got %s, want 1e-05", what, json_shown(v).c_str());
-    want_flag(j, "scale_attn_weights", true, what);
-    want_flag(j, "tie_word_embeddings", true, what);
-    want_flag(j, "scale_attn_by_inverse_layer_idx", false, what);
-    want_flag(j, "add_cross_attention", false, what);
-    if (j.find("quantization_config")) die(kExitBadContent, "%s: quantization_config: quantised weights, want plain ones", what);
 
-    c.dropout = get_rate(j, "resid_pdrop", 0.1, what);  // 0.1: Hugging Face's default
-    for (const char* key : {"embd_pdrop", "attn_pdrop"})
-        if (get_rate(j, key, 0.1, what) != c.dropout)
-            warn("%s: %s differs from resid_pdrop; this program has one dropout, %g", what, key, c.dropout);
+    for (const char* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) {
+        double x = 0.1;                                 // Hugging Face's default
+        if (const Json v = j.find(key); v && (!v.as_double(&x) || !(x >= 0 && x < 1)))
+            die(kExitBadContent, "%s: %s: got %s, want a number in [0, 1)", what, key, json_shown(v).c_str());
+        if (key[0] == 'r') c.dropout = x;
+        else if (x != c.dropout) warn("%s: %s differs from resid_pdrop; this program has one dropout, %g", what, key, c.dropout);
+    }
     uint64_t eot = 0;
     if (j.find("eos_token_id").as_u64(&eot) && eot < uint64_t(c.vocab_size)) c.eot = int(eot);
     return c;
@@ -185,8 +157,7 @@ std::string check_file(const std::string& folder, const DoneFile& f, bool checks
 int64_t step_of(const std::string& name) {
     if (!name.starts_with("step_") || name.size() < 13 || name.size() > 5 + 18) return -1;
     int64_t step = -1;
-    const auto result = std::from_chars(name.data() + 5, name.data() + name.size(), step);
-    return result.ec == std::errc() && result.ptr == name.data() + name.size() ? step : -1;
+    return parse_whole(std::string_view(name).substr(5), &step) ? step : -1;
 }
 
 std::vector<std::string> step_folders(const std::string& ckpt) {                         // newest first
@@ -438,17 +409,6 @@ std::string commit_checkpoint(const std::string& out_dir, int64_t step, const Ch
 
 void cancel_checkpoint(const std::string& out_dir, int64_t step) {
     try { remove_tree(temporary_folder(out_dir, step)); } catch (const Error&) {}       // the first error is the one to tell
-}
-
-std::string save_checkpoint(const std::string& out_dir, int64_t step, const CheckpointFiles& files, int keep) {
-    CHECK(step >= 0 && keep >= 0, "step %lld, keep %d", (long long)step, keep);
-    try {
-        begin_checkpoint(out_dir, step, files);
-        return commit_checkpoint(out_dir, step, files, keep, {write_checkpoint_part(out_dir, step, files, 0, 1)});
-    } catch (const Error&) {
-        cancel_checkpoint(out_dir, step);
-        throw;
-    }
 }
 
 void repair_latest(const std::string& checkpoint) try {

@@ -39,7 +39,6 @@ CheckpointPart write_checkpoint_part(const std::string& out_dir, int64_t step, c
 std::string commit_checkpoint(const std::string& out_dir, int64_t step, const CheckpointFiles& files, int keep,
                               const std::vector<CheckpointPart>& parts);            // returns the folder's path
 void cancel_checkpoint(const std::string& out_dir, int64_t step);
-std::string save_checkpoint(const std::string& out_dir, int64_t step, const CheckpointFiles& files, int keep);      // all of it, by one
 
 // Newest complete checkpoint of a run; for each newer one that is not whole, a warning that says why. "" if there is none and
 // never was; Error 65 if some are present but none is whole.

@@ -407,15 +407,12 @@ Flow make_flow(const Call& call, const void* data, size_t bytes, size_t window =
     return f;
 }
 
-std::string describe_call(Op op, uint64_t number, uint64_t bytes) {
-    return format("%s %llu (%llu bytes)", uint32_t(op) < 6 ? kOpNames[uint32_t(op)] : "unknown",
-        (unsigned long long)number, (unsigned long long)bytes);
-}
-
-void check_wire(Comm* comm, int rank, const Wire& got, const Wire& want) {
-    if (std::memcmp(&got, &want, sizeof got) == 0) return;
-    die(kExitDisagree, "collectives differ: %s: got %s, want %s", describe(comm, rank).c_str(),
-        describe_call(got.op, got.number, got.payload).c_str(), describe_call(want.op, want.number, want.payload).c_str());
+[[noreturn]] void collectives_differ(Comm* comm, int rank, const Call& got, const Call& want) {
+    const auto text = [](const Call& c) {
+        return format("%s %llu from %d (%llu bytes)", uint32_t(c.op) < 6 ? kOpNames[uint32_t(c.op)] : "unknown", (unsigned long long)c.number, c.root,
+            (unsigned long long)c.bytes);
+    };
+    die(kExitDisagree, "collectives differ: %s: got %s, want %s", describe(comm, rank).c_str(), text(got).c_str(), text(want).c_str());
 }
 
 // Moves a piece, if that needs no waiting; one, so that what goes out and what comes in take turns in the cache. True if anything did.
@@ -432,13 +429,13 @@ bool move_flow(Comm* comm, Link* link, bool outgoing) {
         const bool in_head = f.done < sizeof f.wire;
         f.moved(size_t(n));
         any = true;
-        if (!outgoing && in_head && f.done >= sizeof f.wire) 
-            check_wire(comm, link->rank, f.wire, make_flow(link->call, f.data, f.bytes).wire);
+        if (outgoing || !in_head || f.done < sizeof f.wire) continue;
+        if (const Wire want = make_flow(link->call, f.data, f.bytes).wire; std::memcmp(&f.wire, &want, sizeof want) != 0)
+            collectives_differ(comm, link->rank, {f.wire.op, f.wire.root, f.wire.number, f.wire.payload}, {want.op, want.root, want.number, want.payload});
     }
     if (!outgoing && f.finished() && f.sent_crc != f.crc)
-        die(kExitDisagree, "damaged on the wire: %s: got checksum %08x, want %08x in %s; check the network",
-            describe(comm, link->rank).c_str(),
-            f.crc, f.sent_crc, describe_call(f.wire.op, f.wire.number, f.bytes).c_str());
+        die(kExitDisagree, "damaged on the wire: %s: got checksum %08x, want %08x in %s %llu (%zu bytes); check the network",
+            describe(comm, link->rank).c_str(), f.crc, f.sent_crc, kOpNames[uint32_t(link->call.op)], (unsigned long long)link->call.number, f.bytes);
     return any;
 }
 
@@ -482,17 +479,6 @@ void exchange_hosts(Comm* comm, const std::vector<int>& fds, const Call& call, c
 
 // ---------------------------------------------------------------------------------------------------- small collectives
 
-void check_calls(Comm* comm, const Call* calls) {
-    for (int l = 1; l < comm->local_size; l++) {
-        if (std::memcmp(&calls[l], &calls[0], sizeof(Call)) == 0) continue;
-        const int first = comm->host * comm->local_size;
-        die(kExitDisagree, "collectives differ: %s: got %s from %d, want %s from %d as rank %d",
-            describe(comm, first + l).c_str(),
-            describe_call(calls[l].op, calls[l].number, calls[l].bytes).c_str(), calls[l].root,
-            describe_call(calls[0].op, calls[0].number, calls[0].bytes).c_str(), calls[0].root, first);
-    }
-}
-
 // One round of the mailbox: `mine` (bytes, at most kChunk) of every rank, or of call.root alone, is in the returned memory on all
 // ranks, packed in order of rank, until the next round but one.
 const char* mailbox_round(Comm* comm, const Call& call, const void* mine, size_t bytes) {
@@ -505,7 +491,8 @@ const char* mailbox_round(Comm* comm, const Call& call, const void* mine, size_t
     if (bytes > 0 && (from_all || comm->rank == call.root))
         std::memcpy(box + (from_all ? size_t(comm->rank) * bytes : 0), mine, bytes);
     host_barrier(comm, 0);
-    check_calls(comm, calls);
+    for (int l = 1; l < comm->local_size; l++)
+        if (std::memcmp(&calls[l], &calls[0], sizeof(Call)) != 0) collectives_differ(comm, comm->host * comm->local_size + l, calls[l], calls[0]);
     if (comm->hosts == 1) return box;
     if (comm->local_rank == 0) {
         const size_t host_bytes = size_t(comm->local_size) * bytes;

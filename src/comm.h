@@ -27,6 +27,7 @@ struct World {
 // Reads the variables of torchrun, Open MPI, MVAPICH2, PMI, SLURM (inside a step), in this order; `get` is getenv in the program.
 // A size without a rank, or two launchers that disagree, is an Error (2). LOCKSTEP_JOB names the job where a launcher does not.
 World find_world(const std::function<const char*(const char*)>& get);
+bool is_loopback(const std::string& host);
 
 struct Comm {
     int rank = 0, size = 1;

@@ -190,22 +190,16 @@ struct Encoded {
 };
 
 // Memory for the encoder: room for the most tokens a text can have. Pages that are never written cost nothing.
-struct Pages {
-    char* data;
-    size_t bytes;
-    explicit Pages(size_t want) : bytes(std::max<size_t>(want, 1)) {
-        void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (memory == MAP_FAILED)
-            die(kExitOther, "data: no memory for %s bytes of tokens; give token files instead of text", with_commas(bytes).c_str());
-        data = static_cast<char*>(memory);
-    }
-    ~Pages() { ::munmap(data, bytes); }
-    Pages(const Pages&) = delete;
-};
+std::shared_ptr<char> room_for(size_t bytes) {
+    void* const memory = ::mmap(nullptr, std::max<size_t>(bytes, 1), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED)
+        die(kExitOther, "data: no memory for %s bytes of tokens; give token files instead of text", with_commas(bytes).c_str());
+    return {static_cast<char*>(memory), [bytes](char* at) { ::munmap(at, std::max<size_t>(bytes, 1)); }};
+}
 
-// Every token stands for at least one byte of text or is a document's end-of-text token, so Pages of
-// (bytes + documents) * width hold them all.
-Encoded encode(const Text& text, const Measure& m, const Tokenizer& tokenizer, size_t width, Pages* out, Comm* comm) {
+// Every token stands for at least one byte of text or is a document's end-of-text token, so `room` = (bytes + documents) * width holds
+// them all.
+Encoded encode(const Text& text, const Measure& m, const Tokenizer& tokenizer, size_t width, char* out, size_t room, Comm* comm) {
     constexpr size_t kChunk = 2 << 20;          // bytes of text
     Encoded e;
     Pulse pulse{comm};
@@ -218,8 +212,8 @@ Encoded encode(const Text& text, const Measure& m, const Tokenizer& tokenizer, s
             const size_t n = safe_chunk(part, kChunk);
             tokenizer.encode(part.substr(0, n), &tokens);
             part.remove_prefix(n);
-            if ((at + tokens.size()) * width > out->bytes) die(kExitBadContent, "data: the text grew while it was read; start again");
-            for (const int token : tokens) std::memcpy(out->data + at++ * width, &token, width);    // little-endian: the low bytes
+            if ((at + tokens.size()) * width > room) die(kExitBadContent, "data: the text grew while it was read; start again");
+            for (const int token : tokens) std::memcpy(out + at++ * width, &token, width);    // little-endian: the low bytes
             e.tokens[validation] += tokens.size();
             tokens.clear();
             pulse.read(n);
@@ -252,12 +246,13 @@ Parts open_text(const Text& text, const Tokenizer& tokenizer, int T, bool split,
     if (text.stream && is_byte(tokenizer)) return bytes_in_place(text.files[0], T, split);
     const size_t width = tokenizer.vocab_size <= 65536 ? 2 : 4;
     const bool first = !comm || comm->local_rank == 0, shared = comm && comm->local_size > 1;
-    std::shared_ptr<Pages> pages;
+    std::shared_ptr<char> pages;
     Encoded e;
     if (first) {
         const Measure m = measure(text, split, comm);
-        pages = std::make_shared<Pages>((m.bytes + m.documents) * width);
-        e = encode(text, m, tokenizer, width, pages.get(), comm);
+        const size_t room = (m.bytes + m.documents) * width;
+        pages = room_for(room);
+        e = encode(text, m, tokenizer, width, pages.get(), room, comm);
     }
     if (comm && comm->size > 1) {
         std::vector<Encoded> all(size_t(comm->size));
@@ -273,11 +268,11 @@ Parts open_text(const Text& text, const Tokenizer& tokenizer, int T, bool split,
     s.tokens = e.tokens[0] + e.tokens[1];
     if (shared && s.tokens > 0) {
         void* memory = comm_shared(comm, s.tokens * width, "the tokens of the text");
-        if (first) std::memcpy(memory, pages->data, s.tokens * width);
+        if (first) std::memcpy(memory, pages.get(), s.tokens * width);
         comm_local_barrier(comm, 0);
         s.memory = static_cast<const char*>(memory);
     } else if (!shared) {
-        s.memory = pages->data;
+        s.memory = pages.get();
         s.owner = pages;
     }
     std::string identity = text.files.empty() ? some_stories() : content_hash(text.files);  // tokens follow from text and vocabulary

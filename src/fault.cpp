@@ -1,7 +1,5 @@
 // fault.cpp -- reads LOCKSTEP_FAULT and does what it asks; see fault.h.
 #include "fault.h"
-#include <algorithm>
-#include <charconv>
 #include <csignal>
 #include <cstdlib>
 #include <string>
@@ -16,8 +14,7 @@ struct Fault { int64_t rank = 0, step = -1, attempt = -1, argument = 0; std::str
 
 int64_t number(std::string_view text, const char* all) {
     int64_t n = 0;
-    const std::from_chars_result r = std::from_chars(text.data(), text.data() + text.size(), n);
-    if (r.ec != std::errc() || r.ptr != text.data() + text.size()) die(kExitUsage, "LOCKSTEP_FAULT: %s: got \"%.*s\", want a number", all, int(text.size()), text.data());
+    if (!parse_whole(text, &n)) die(kExitUsage, "LOCKSTEP_FAULT: %s: got \"%.*s\", want a number", all, int(text.size()), text.data());
     return n;
 }
 

@@ -13,7 +13,6 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <utility>
 #include "common.h"
 
 // ---------------------------------------------------------------------------------------------------------- reading

@@ -268,15 +268,9 @@ double Json::get_double(std::string_view key, const char* what) const {
     return x;
 }
 
-// from_chars knows no locale, and says when a number does not fit. The end is checked: 1.0 and 1e3 are no integers here.
-template <class T> static bool read_number(const Json& value, T* out) {
-    if (value.kind() != Json::number) return false;
-    const std::string_view text = raw(value);
-    const auto result = std::from_chars(text.data(), text.data() + text.size(), *out);
-    return result.ec == std::errc() && result.ptr == text.data() + text.size();
-}
-bool Json::as_u64(uint64_t* out) const { return read_number(*this, out); }
-bool Json::as_double(double* out) const { return read_number(*this, out) && std::isfinite(*out); }
+// 1.0 and 1e3 are no integers here.
+bool Json::as_u64(uint64_t* out) const { return kind() == number && parse_whole(raw(*this), out); }
+bool Json::as_double(double* out) const { return kind() == number && parse_whole(raw(*this), out) && std::isfinite(*out); }
 
 // ---------------------------------------------------------------------------------------------------------- writing
 

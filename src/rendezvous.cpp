@@ -1,7 +1,6 @@
 // rendezvous.cpp -- see rendezvous.h.
 #include "rendezvous.h"
 #include <algorithm>
-#include <arpa/inet.h>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
@@ -27,7 +26,7 @@ constexpr double kAnswerSeconds = 10;                                   // for t
 constexpr double kReturnSeconds = 2;                                    // for a member whose connection closed to come again
 constexpr size_t kMaxStrangers = 64;                                    // and 4 per rank
 
-struct Hello { char magic[8]; Purpose purpose; int32_t rank, size; uint8_t job[32], nonce[32]; };
+struct Hello { char magic[8]; Purpose purpose; int32_t rank, size; Digest job, nonce; };
 struct Challenge { char magic[8]; Digest nonce, proof; };
 struct Proof { Card card; Digest proof; };
 struct Reply { int32_t code; char text[508]; };                         // code 0: accepted
@@ -118,21 +117,15 @@ Address resolve(const std::string& host, int port, int family = AF_UNSPEC, int f
     return a;
 }
 
-struct Numeric { char host[NI_MAXHOST] = "", port[NI_MAXSERV] = ""; };
-Numeric numeric(const Address& a) {
-    Numeric n;
-    getnameinfo(raw(a), a.size, n.host, sizeof n.host, n.port, sizeof n.port, NI_NUMERICHOST | NI_NUMERICSERV);
-    return n;
-}
-
-bool is_loopback(const Address& a) {
-    const std::string host = numeric(a).host;
-    return host.starts_with("127.") || host == "::1";
+std::string numeric(const Address& a) {
+    char host[NI_MAXHOST] = "";
+    getnameinfo(raw(a), a.size, host, sizeof host, nullptr, 0, NI_NUMERICHOST);
+    return host;
 }
 
 int port_of(int fd) {
-    Address a;
-    return getsockname(fd, raw(a), &a.size) == 0 ? std::atoi(numeric(a).port) : 0;
+    Address a;                          // the port lies at the same place for IPv4 and IPv6
+    return getsockname(fd, raw(a), &a.size) == 0 ? ntohs(reinterpret_cast<sockaddr_in*>(&a.storage)->sin_port) : 0;
 }
 
 // -------------------------------------------------------------------------------------------------------------- sockets
@@ -249,8 +242,7 @@ std::string missing_ranks(const std::vector<Member>& members) {
 void admit(const Meeting& m, Stranger s, Purpose purpose, std::vector<Member>* members) {
     Card card = s.proof.card;
     card.address[sizeof card.address - 1] = card.host[sizeof card.host - 1] = card.host_id[sizeof card.host_id - 1] = 0;
-    const Digest job = sha256(m.job);
-    if (std::memcmp(s.hello.job, job.bytes, sizeof job.bytes) != 0) {
+    if (!same_digest(s.hello.job, sha256(m.job))) {
         send_reply(s.socket.fd, kExitUsage, format("another job listens there: its rank %d is %s; "
             "give each job a MASTER_PORT or LOCKSTEP_JOB of its own", m.me.rank, who(m.me).c_str()));
         return;
@@ -273,7 +265,7 @@ void admit(const Meeting& m, Stranger s, Purpose purpose, std::vector<Member>* m
     if (!expected) return;              // early for the next meeting at this listener: it will try again
     Address from;
     const bool known = !m.master_addr.empty() && getpeername(s.socket.fd, raw(from), &from.size) == 0;
-    if (known && !is_loopback(from)) copy_text(card.address, numeric(from).host);
+    if (known && !is_loopback(numeric(from))) copy_text(card.address, numeric(from));
     send_reply(s.socket.fd, 0, "");
     member->socket = std::move(s.socket);
     member->card = card;
@@ -349,6 +341,15 @@ std::vector<Member> accept_ranks(const Meeting& m, int listener, Purpose purpose
 
 // ------------------------------------------------------------------------------------------------------ connecting side
 
+// False if none came; an Error if it says no.
+bool receive_reply(int fd, double patience) {
+    Reply reply;
+    if (!receive_all(fd, &reply, sizeof reply, patience)) return false;
+    reply.text[sizeof reply.text - 1] = 0;
+    if (reply.code != 0) die(reply.code, "%s", reply.text);
+    return true;
+}
+
 // True when the other side has proved that it belongs to the job and has accepted us; false: try again. An Error if it proved to be
 // somebody else, or said so.
 bool introduce(const Meeting& m, int fd, Purpose purpose, const std::string& where, double patience) {
@@ -357,9 +358,8 @@ bool introduce(const Meeting& m, int fd, Purpose purpose, const std::string& whe
     hello.purpose = purpose;
     hello.rank = m.me.rank;
     hello.size = m.size;
-    const Digest job = sha256(m.job), nonce = fresh_nonce();
-    std::memcpy(hello.job, job.bytes, sizeof job.bytes);
-    std::memcpy(hello.nonce, nonce.bytes, sizeof nonce.bytes);
+    hello.job = sha256(m.job);
+    hello.nonce = fresh_nonce();
     Challenge challenge;
     if (!send_all(fd, &hello, sizeof hello, patience) || !receive_all(fd, &challenge, sizeof challenge, patience)) return false;
     if (std::memcmp(challenge.magic, kMagic, sizeof kMagic) != 0) return false;
@@ -369,11 +369,7 @@ bool introduce(const Meeting& m, int fd, Purpose purpose, const std::string& whe
     Proof proof = {};
     proof.card = m.me;
     proof.proof = prove(m, 'c', hello, challenge.nonce, &proof.card);
-    Reply reply;
-    if (!send_all(fd, &proof, sizeof proof, patience) || !receive_all(fd, &reply, sizeof reply, patience)) return false;
-    reply.text[sizeof reply.text - 1] = 0;
-    if (reply.code != 0) die(reply.code, "%s", reply.text);
-    return true;
+    return send_all(fd, &proof, sizeof proof, patience) && receive_reply(fd, patience);
 }
 
 Socket connect_until(const Meeting& m, const Address& to, Purpose purpose, int rank, const std::string& where) {
@@ -438,13 +434,9 @@ void meet_as_rank0(Meeting* m, const Address& address, const std::string& where)
 
 void meet_rank0(Meeting* m, const Address& address, const std::string& where) {
     Socket s = connect_until(*m, address, Purpose::control, 0, where);
-    Reply reply;
     m->cards.resize(size_t(m->size));
     const double left = m->deadline - now_seconds() + 5;        // rank 0 says at the deadline who is missing
-    const bool told = receive_all(s.fd, &reply, sizeof reply, left);
-    reply.text[sizeof reply.text - 1] = 0;
-    if (told && reply.code != 0) die(reply.code, "%s", reply.text);
-    if (!told || !receive_all(s.fd, m->cards.data(), m->cards.size() * sizeof(Card), 5))
+    if (!receive_reply(s.fd, left) || !receive_all(s.fd, m->cards.data(), m->cards.size() * sizeof(Card), 5))
         die(kExitPeer, "peer lost: rank 0 (%s): connection closed while the ranks were meeting", where.c_str());
     m->control = {s.release()};
 }
@@ -533,7 +525,7 @@ Meeting meet_ranks(const World& world, double patience) {
         m.secret = job_secret();
         where = format("%s:%d", m.master_addr.c_str(), m.master_port);
         address = resolve(m.master_addr, m.master_port);
-        const bool loopback = is_loopback(address);
+        const bool loopback = is_loopback(numeric(address));
         if (!loopback && m.secret.empty())
             die(kExitUsage, "no secret: %s: only loopback is served without one; give all hosts the same LOCKSTEP_SECRET, or LOCKSTEP_SECRET_FILE=a file of mode 0600",
                 where.c_str());
@@ -545,7 +537,7 @@ Meeting meet_ranks(const World& world, double patience) {
         if (listener.fd < 0) die(kExitPeer, "cannot listen for data connections: %s", std::strerror(errno));
         m.me.port = uint32_t(port_of(listener.fd));
         // Many distributions let a host's own name mean 127.0.1.1: rank 0 must then listen where the others will look for it.
-        const bool own_name = loopback && m.master_addr != "localhost" && m.master_addr != numeric(address).host;
+        const bool own_name = loopback && m.master_addr != "localhost" && m.master_addr != numeric(address);
         if (world.rank == 0 && own_name && everywhere) address = resolve("", m.master_port, family, everywhere);
     }
     if (world.rank == 0) meet_as_rank0(&m, address, where);

@@ -1,6 +1,5 @@
 // run.cpp -- the run folder, its lock, agreement between ranks, requests by signal.
 #include "run.h"
-#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -12,7 +11,6 @@
 #include "checkpoint.h"
 #include "common.h"
 #include "file.h"
-#include "json.h"
 
 // ------------------------------------------------------------------------------------------------------- the run folder
 
@@ -84,10 +82,7 @@ std::string choose_folder(const Options& options, Run* run) {
         if (c.out_dir.empty()) die(kExitNoInput, "--resume: %s: not a run or checkpoint folder", resume.c_str());
         if (!options.out_dir.empty() && run_of(options.out_dir) != c.out_dir)
             die(kExitUsage, "--out-dir %s and --resume %s name two runs; leave --out-dir out", options.out_dir.c_str(), resume.c_str());
-        c.checkpoint = c.out_dir == resume ? find_checkpoint(c.out_dir) : resume;
-        if (c.checkpoint.empty()) die(kExitNoInput, "--resume: %s: no complete checkpoint in it", resume.c_str());
-        if (const std::string bad = verify_checkpoint(c.checkpoint, true); !bad.empty())
-            die(kExitBadContent, "bad checkpoint: %s: %s", c.checkpoint.c_str(), bad.c_str());
+        c.checkpoint = resolve_model_folder(resume);
     } else {
         if (c.out_dir.empty()) c.out_dir = newest_run();
         if (c.out_dir.empty()) die(kExitNoInput, "--resume: no run in runs/; give --out-dir DIR or --resume DIR");

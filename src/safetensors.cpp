@@ -172,8 +172,8 @@ float half_to_float(uint16_t h) {
     return x;
 }
 
-// Index of the first NaN or infinity, n if there is none. The first loop has no branch: it runs at the speed of memory.
-size_t first_not_finite(const float* x, size_t n) {
+// x: n elements of the tensor from number `first` on. The first loop has no branch: it runs at the speed of memory.
+void check_finite(int code, const float* x, size_t n, const std::string& tensor, const char* then, size_t first = 0) {
     const auto bad = [&](size_t i) {
         uint32_t bits;
         std::memcpy(&bits, x + i, 4);
@@ -181,16 +181,8 @@ size_t first_not_finite(const float* x, size_t n) {
     };
     unsigned any = 0;
     for (size_t i = 0; i < n; i++) any |= unsigned(bad(i));
-    if (!any) return n;
-    size_t i = 0;
-    while (!bad(i)) i++;
-    return i;
-}
-
-// x: n elements of the tensor from number `first` on.
-void check_finite(int code, const float* x, size_t n, const std::string& tensor, const char* then, size_t first = 0) {
-    const size_t i = first_not_finite(x, n);
-    if (i < n) die(code, "not finite: tensor %s: element %zu is %g, want a number; %s", tensor.c_str(), first + i, double(x[i]), then);
+    for (size_t i = 0; any && i < n; i++)
+        if (bad(i)) die(code, "not finite: tensor %s: element %zu is %g, want a number; %s", tensor.c_str(), first + i, double(x[i]), then);
 }
 
 void write_transposed(FileWriter* file, const TensorSpec& spec, const float* values, std::vector<float>* buffer) {

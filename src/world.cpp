@@ -2,7 +2,6 @@
 //
 // Traps: a batch shell of SLURM has SLURM_PROCID=0 and SLURM_NTASKS=N without being a step; mpirun inside SLURM sets both families;
 // RANK left exported in a shell contradicts mpirun; a size without a rank would make N lonely rank 0s.
-#include <charconv>
 #include <cstring>
 #include <unistd.h>
 #include "comm.h"
@@ -34,18 +33,15 @@ int number(const Get& get, const char* name, int low, int high, int absent) {
     const std::string value = text(get, name);
     if (value.empty()) return absent;
     int n = 0;
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), n);
-    if (error != std::errc() || end != value.data() + value.size() || n < low || n > high)
+    if (!parse_whole(value, &n) || n < low || n > high)
         die(kExitUsage, "launcher: %s: got \"%s\", want a number from %d to %d", name, value.c_str(), low, high);
     return n;
 }
 
 // A step started by srun. The batch script, the external and the interactive step have ids near 2^32 and are one process each.
 bool inside_slurm_step(const Get& get) {
-    const std::string id = text(get, "SLURM_STEP_ID");
     uint64_t n = 0;
-    const auto [end, error] = std::from_chars(id.data(), id.data() + id.size(), n);
-    return !id.empty() && error == std::errc() && end == id.data() + id.size() && n < 0xfffffff0u;
+    return parse_whole(text(get, "SLURM_STEP_ID"), &n) && n < 0xfffffff0u;
 }
 
 // "2(x3),1": two tasks on each of the first three nodes, one on the fourth. 0 if the text does not say.
@@ -85,10 +81,6 @@ std::string open_mpi_host(const std::string& uri) {
     const size_t at = uri.find("tcp://");
     if (at == std::string::npos) return "";
     return uri.substr(at + 6, uri.find_first_of(",:;", at + 6) - at - 6);
-}
-
-bool is_loopback(const std::string& address) {
-    return address == "localhost" || address == "::1" || address.compare(0, 4, "127.") == 0;
 }
 
 // The same on all ranks of a job and, where the launcher lets us, different for two jobs.
@@ -133,6 +125,8 @@ void find_hosts(const Get& get, const Launcher& launcher, World* world) {
 }
 
 }  // namespace
+
+bool is_loopback(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
 
 World find_world(const Get& get) {
     World world;

@@ -93,6 +93,17 @@ std::string byte_tokenizer_json() {
                   level, level, vocab.c_str());
 }
 
+// All of a save by one writer, as saver.cpp does it with several.
+std::string save_checkpoint(const std::string& out_dir, int64_t step, const CheckpointFiles& files, int keep) {
+    try {
+        begin_checkpoint(out_dir, step, files);
+        return commit_checkpoint(out_dir, step, files, keep, {write_checkpoint_part(out_dir, step, files, 0, 1)});
+    } catch (const Error&) {
+        cancel_checkpoint(out_dir, step);
+        throw;
+    }
+}
+
 struct Sample {
     Arena arena = arena_layout(gpt2_table());
     std::vector<float> w = fill(arena, 1), m = fill(arena, 100), v = fill(arena, 200);
