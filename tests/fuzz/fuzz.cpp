@@ -210,7 +210,7 @@ void stranger(std::string_view in) {
     const bool right_job = take<char>(&in) & 1;
     member.hello = take<Hello>(&in);
     member.proof.card = take<Card>(&in);
-    if (right_job) std::memcpy(member.hello.job, sha256(m.job).bytes, sizeof member.hello.job);
+    if (right_job) member.hello.job = sha256(m.job);
     std::vector<Member> members;
     for (int r = 1; r < 4; r++) members.push_back({r, Socket()});
     members[1].card.pid = 7, members[1].card.rank = 2;
@@ -224,7 +224,7 @@ void listener(std::string_view in) {
     Hello hello = {};
     std::memcpy(hello.magic, kMagic, sizeof kMagic);
     hello.purpose = Purpose::control, hello.size = m.size;
-    std::memcpy(hello.job, sha256(m.job).bytes, sizeof hello.job);
+    hello.job = sha256(m.job);
     if (knows) std::memcpy(c.magic, kMagic, sizeof kMagic), c.proof = prove(m, 's', hello, c.nonce, nullptr);
     const std::string sent = bytes_of(c) + std::string(in);
     const Socket s = connection(sent, true);
