@@ -18,11 +18,11 @@ static int depth(int K) {
 // A packed operand: [k block][panel of kRows rows, or kCols columns][k][lane].
 static size_t packed_size(int lanes, int deep) { return size_t(lanes) * size_t(ceil_to(deep, kStep)) * sizeof(Packed); }
 
-// Calls f(k0, k, place) for the blocks of k in a part; place(lanes, lane) is where the panel that begins at this lane lies in an
-// operand of so many (whole panels).
-template <class F> INLINE void each_block(const Matmul& m, const Packing& p, const F& f) {
-    for (int k0 = p.k; k0 < p.k + p.deep; k0 += depth(m.K)) {
-        const int k = min(depth(m.K), p.k + p.deep - k0);
+// Calls f(k0, k, place) for the blocks of k from `from` to `to`, in a part; place(lanes, lane) is where the panel that begins at this lane
+// lies in an operand of so many (whole panels).
+template <class F> INLINE void each_block(const Matmul& m, const Packing& p, int from, int to, const F& f) {
+    for (int k0 = from; k0 < to; k0 += depth(m.K)) {
+        const int k = min(depth(m.K), to - k0);
         f(k0, k, [&](int lanes, int lane) { return size_t(lanes) * size_t(k0 - p.k) + size_t(lane) * size_t(ceil_to(k, kStep)); });
     }
 }
@@ -44,7 +44,7 @@ template <bool kOfB> INLINE void pack_panel(Packed* panel, const Matmul& m, cons
 template <bool kOfB> static void pack(const Matmul& m, const Packing& p, int first, int lanes) {
     constexpr int kLanes = kOfB ? kCols : kRows;
     Packed* packed = static_cast<Packed*>(kOfB ? p.b : p.a);
-    each_block(m, p, [&](int k0, int k, const auto& place) {
+    each_block(m, p, p.k, p.k + p.deep, [&](int k0, int k, const auto& place) {
         const int piece = (kOfB ? m.b_rows : m.a_rows) ? k : 32;
         for (int at = 0; at < k; at += piece)
             for (int i = first; i < first + lanes; i += kLanes)
@@ -93,29 +93,34 @@ INLINE void prefetch_tile(const Matmul& m, int i, int rows, int j) {
         for (size_t c = 0; c < kCols * size; c += 64) __builtin_prefetch(from + size_t(r) * size_t(m.N) * size + c);
 }
 
-// Rows row .. and columns col .. of a part.
+// Rows row .. and columns col .. of a part. Few rows leave the second-level cache room for several blocks of k of a: these go together, and
+// the sums of a panel of b stay in the first-level cache meanwhile.
 static void matmul(const Matmul& m, const Packing& p, int row, int rows, int col, int cols) {
     const FinishTile finish_tile = finishers[int(m.epilogue)];
     const int tall = ceil_to(p.rows, kRows), wide = ceil_to(p.cols, kCols);
+    const int end = p.k + p.deep, together = depth(m.K) * max(1, kTaskRows / rows);
     alignas(64) float tile[kRows * kCols];
     alignas(64) Packed panel[kDepth * kCols];
 
     begin_products();
-    each_block(m, p, [&](int k0, int k, const auto& place) {
-        const bool last = k0 + k == m.K;
-        for (int j = col; j < col + cols; j += kCols) {
-            const Packed* b = p.b ? static_cast<const Packed*>(p.b) + place(wide, j) : panel;
-            if (!p.b) pack_panel<true>(panel, m, p, j, k0, k);
-            for (int i = row; i < row + rows; i += kRows) {
-                const Packed* a = static_cast<const Packed*>(p.a) + place(tall, i);
-                float* sums = p.sums + size_t(j) * size_t(tall) + size_t(i) * kCols;        // [panel of b][panel of a][kRows][kCols]
-                if (last) prefetch_tile(m, p.row + i, min(kRows, p.rows - i), p.col + j);
-                if (k0 == 0) micro_kernel(last ? tile : sums, a, b, k);
-                else micro_kernel_add(last ? tile : sums, sums, a, b, k);
-                if (last) finish_tile(m, tile, p.row + i, min(kRows, p.rows - i), p.col + j, min(kCols, p.cols - j));
-            }
-        }
-    });
+    for (int first = p.k; first < end; first += together)
+        for (int j = col; j < col + cols; j += kCols)
+            each_block(m, p, first, min(first + together, end), [&](int k0, int k, const auto& place) {
+                const bool last = k0 + k == m.K;
+                const Packed* b = p.b ? static_cast<const Packed*>(p.b) + place(wide, j) : panel;
+                if (!p.b) pack_panel<true>(panel, m, p, j, k0, k);
+                const char* next = reinterpret_cast<const char*>(b + k * kCols);        // panel of b: each tile fetches its part of it
+                const int bytes = p.b ? ceil_to(k * kCols * kRows / rows * int(sizeof(Packed)), 64) : 0;
+                for (int i = row; i < row + rows; i += kRows) {
+                    const Packed* a = static_cast<const Packed*>(p.a) + place(tall, i);
+                    float* sums = p.sums + size_t(j) * size_t(tall) + size_t(i) * kCols;        // [panel of b][panel of a][kRows][kCols]
+                    for (const char* to = next + bytes; next < to; next += 64) __builtin_prefetch(next, 0, 2);
+                    if (last) prefetch_tile(m, p.row + i, min(kRows, p.rows - i), p.col + j);
+                    if (k0 == 0) micro_kernel(last ? tile : sums, a, b, k);
+                    else micro_kernel_add(last ? tile : sums, sums, a, b, k);
+                    if (last) finish_tile(m, tile, p.row + i, min(kRows, p.rows - i), p.col + j, min(kCols, p.cols - j));
+                }
+            });
     end_products();
 }
 

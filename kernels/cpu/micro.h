@@ -69,22 +69,26 @@ INLINE void transpose4(float* out, size_t ld, Quad x0, Quad x1, Quad x2, Quad x3
     store4(out + 2 * ld, __builtin_shufflevector(c, d, 0, 1, 4, 5));
     store4(out + 3 * ld, __builtin_shufflevector(c, d, 2, 3, 6, 7));
 }
+// The same for 2 x 4 elements.
+INLINE void transpose2(float* out, size_t ld, Quad x0, Quad x1) {
+    const Quad low = __builtin_shufflevector(x0, x1, 0, 4, 1, 5), high = __builtin_shufflevector(x0, x1, 2, 6, 3, 7);
+    const auto half = [](float* to, Quad x, int first) __attribute__((always_inline)) { to[0] = x[first]; to[1] = x[first + 1]; };
+    half(out, low, 0);
+    half(out + ld, low, 2);
+    half(out + 2 * ld, high, 0);
+    half(out + 3 * ld, high, 2);
+}
 
-// panel[k][W] from x stored (rows,K), row i at x + i * ld; K a multiple of 4. Missing rows repeat the last: their sums are never
-// read. Where W is no multiple of 4 the last group of four writes beyond its k: groups go from last to first, so that what follows
-// is written later, and the last k are put together elsewhere.
+// panel[k][W] from x stored (rows,K), row i at x + i * ld; K a multiple of 4, W of 2. Missing rows repeat the last: their sums are
+// never read.
 template <int W, class F> static void pack_rows(float* panel, const F* x, size_t ld, int rows, int K) {
-    float last[4 * W + 4];
     for (int k = 0; k < K; k += 4) {
-        float* to = W % 4 && k + 4 == K ? last : panel + k * W;
         if (k % int(64 / sizeof(F)) == 0)                   // the panel after this one, into the second-level cache
             for (int i = W; i < 2 * W; i++) __builtin_prefetch(x + size_t(i) * ld + k, 0, 2);
-        for (int i = (W - 1) / 4 * 4; i >= 0; i -= 4) {
-            const auto row = [&](int r) { return load4(x + size_t(min(i + r, rows - 1)) * ld + k); };
-            transpose4(to + i, W, row(0), row(1), row(2), row(3));
-        }
+        const auto row = [&](int r) { return load4(x + size_t(min(r, rows - 1)) * ld + k); };
+        for (int i = 0; i + 4 <= W; i += 4) transpose4(panel + k * W + i, W, row(i), row(i + 1), row(i + 2), row(i + 3));
+        if (W % 4) transpose2(panel + k * W + W - 2, W, row(W - 2), row(W - 1));
     }
-    if (W % 4) memcpy(panel + (K - 4) * W, last, 4 * W * sizeof(float));
 }
 
 }  // namespace BACKEND::ISA
@@ -98,7 +102,7 @@ namespace BACKEND::ISA {
 template <int W, class F> static void pack_cols(float* panel, const F* x, size_t ld, int cols, int K) {
     if (cols >= W) {
         for (int k = 0; k < K; k++, panel += W, x += ld) {
-            __builtin_prefetch(x + W);                      // the panel after this one: no hardware foresees a stride of rows
+            if (W * sizeof(F) >= 64) __builtin_prefetch(x + W);     // the panel after this one: no hardware foresees a stride of rows
             for (int i = 0; i < W; i++) panel[i] = to_float(x[i]);
         }
         return;

@@ -122,13 +122,14 @@ constexpr int kFewRows = 4;         // up to so many rows, packing the weights w
 static int piece(int all, int most, int unit) { return round_up(ceil_div(all, ceil_div(all, std::max(most, unit))), unit); }
 
 // Tasks are blocks of the output. An element's sum has the same order in every block it could be in, so the cut is free to follow
-// the number of threads. Few rows stay together: each task then packs the columns of b that it alone reads.
+// the number of threads. Few rows stay together: each task then packs the columns of b that it alone reads. Many are cut so that two
+// blocks of k fit (matmul.h).
 struct Cut { int rows, cols; };
 static Cut cut(int M, int N) {
     const HotLoops& h = hot();
     const int wanted = cpu_threads::count() == 1 ? 1 : 4 * cpu_threads::count();
     const bool few = M <= h.task_rows;
-    int rows = h.task_rows, cols = h.task_cols;
+    int rows = few ? h.task_rows : h.task_rows / 2, cols = h.task_cols;
     const auto tasks = [&] { return ceil_div(M, rows) * ceil_div(N, cols); };
     while (tasks() < wanted && (rows > 4 * h.rows || cols > 4 * h.cols)) ((few || rows < cols) && cols > 4 * h.cols ? cols : rows) /= 2;
     return {piece(M, rows, h.rows), piece(N, cols, h.cols)};
