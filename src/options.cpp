@@ -43,7 +43,8 @@ const Values below_one  = {">= 0 and < 1", 0, 1, false, true};
 const Values share      = {"> 0 and <= 1", 0, 1, true, false};
 
 enum Command : unsigned { kTrain = 1, kSample = 2, kEval = 4, kAll = 7 };
-const std::vector<std::string> command_names = {"train", "sample", "eval"};        // bit i of Row::commands
+// Bit i of Row::commands. No global: before main nobody could say that there is no memory for it.
+std::vector<std::string> command_names() { return {"train", "sample", "eval"}; }
 
 struct Row {
     const char* group;
@@ -412,7 +413,7 @@ std::string nearest(const std::string& word, const std::vector<std::string>& wor
     if (word == "generate" || word == "chat") die(kExitUsage, "unknown command %s; did you mean sample?", word.c_str());
     if (word == "export" || word == "info" || word == "plot" || word == "serve")
         die(kExitUsage, "unknown command %s; it is a program of its own: build/%s", word.c_str(), word.c_str());
-    const std::string near = nearest(word, command_names);
+    const std::string near = nearest(word, command_names());
     if (!near.empty()) die(kExitUsage, "unknown command %s; did you mean %s?", shown(word).c_str(), near.c_str());
     if (const Row* row = find_row(word.substr(0, word.find('='))))
         die(kExitUsage, "unknown command %s; did you mean --%s?", shown(word).c_str(), row->name);
@@ -423,7 +424,7 @@ std::string nearest(const std::string& word, const std::vector<std::string>& wor
 
 void take_word(Options* options, const std::string& word, bool* has_command) {
     if (!*has_command) {
-        if (!contains(command_names, word)) unknown_command(word);
+        if (!contains(command_names(), word)) unknown_command(word);
         options->command = word;
         *has_command = true;
         return;
@@ -476,7 +477,8 @@ size_t take_option(Options* options, const std::vector<std::string>& args, size_
 
 // A command ignores nothing: what it does not read it refuses.
 void check_command(const Options& options) {
-    const unsigned command = 1u << (std::find(command_names.begin(), command_names.end(), options.command) - command_names.begin());
+    const std::vector<std::string> names = command_names();
+    const unsigned command = 1u << (std::find(names.begin(), names.end(), options.command) - names.begin());
     for (const std::string& name : options.given) {
         if (find_row(name)->commands & command) continue;
         std::string takes;
