@@ -26,6 +26,8 @@
 //
 // and, for Hopper, mbarriers, TMA loads and wgmma: cuda.cuh lists them.
 #pragma once
+#include <cstdlib>
+#include <cstring>
 #include "types.h"
 #ifdef __CUDACC__
 #include "cuda.cuh"
@@ -74,6 +76,12 @@ DEVICE void dropout8(const Dropout& drop, uint64_t i, Pack8* v) {
 // The device is a Hopper, and the build has code for what no other has: wgmma. LOCKSTEP_PORTABLE=1 says no, to compare.
 bool hopper();
 int multiprocessors();
+
+// Whether the environment has this value of a switch, all of which are there to measure and to test.
+inline bool asked(const char* name, const char* value) {
+    const char* const given = std::getenv(name);
+    return given && !std::strcmp(given, value);
+}
 
 // Scratch memory of a stream, grown when a larger piece is asked for: what one op leaves in it the next may overwrite.
 void* scratch(size_t bytes, Stream stream);

@@ -26,8 +26,6 @@
 #include "kernels.h"
 #include "matmul_plan.cuh"
 #include <algorithm>
-#include <cstdlib>
-#include <cstring>
 
 namespace BACKEND {
 
@@ -231,9 +229,8 @@ Plan choose(int M, int N, int K, int most_parts) {
     int64_t best_cycles = INT64_MAX;
     const int64_t outputs = int64_t(M) * N;
     int first = 0, end = hopper() && M > 64 ? int(std::size(kTiles)) : kPortable;      // few rows: what counts is how many blocks read
-    if (const char* const only = std::getenv("LOCKSTEP_TILE"))
-        for (int tile = 0; tile < end; tile++)
-            if (!std::strcmp(only, kTiles[tile].name)) first = tile, end = tile + 1;
+    for (int tile = 0; tile < end; tile++)
+        if (asked("LOCKSTEP_TILE", kTiles[tile].name)) first = tile, end = tile + 1;
     for (int tile = first; tile < end; tile++) {
         const TileTraits& t = kTiles[tile];
         const int64_t tiles = int64_t(div_up(M, t.BM)) * div_up(N, t.BN);

@@ -24,8 +24,6 @@
 //   See        matmul.cu (which tile when), matmul_plan.cuh, epilogue.cuh, cuda.cuh (the instructions).
 #include "matmul_plan.cuh"
 #include <algorithm>
-#include <cstdlib>
-#include <cstring>
 
 namespace BACKEND {
 
@@ -261,11 +259,6 @@ matmul_sm90_kernel(const __grid_constant__ TensorMap map_a, const __grid_constan
     }
     tma_store_wait<0>();                                                       // TMA has read the last boxes
     if (cluster > 1) cluster_sync();                                           // the other block's last arrivals are on their way here
-}
-
-bool asked(const char* name, const char* for_what) {
-    const char* const value = std::getenv(name);
-    return value && !std::strcmp(value, for_what);
 }
 
 // Two, where the number of tiles along m is even: place_of then numbers them so that 2 i and 2 i + 1 lie one above the other, in the same

@@ -269,9 +269,8 @@ void* stream_native(Stream stream) { return queue_of(stream)->handle; }
 // Code for older devices that the driver has translated does not wait. LOCKSTEP_PDL=0: every kernel after the end of the one before, to compare.
 static bool launches_overlap() {
     static const bool overlap = [] {
-        const char* const wish = std::getenv("LOCKSTEP_PDL");
         const int major = attribute(cudaDevAttrComputeCapabilityMajor);
-        return major >= 9 && has_code_for(major) && !(wish && std::strcmp(wish, "0") == 0);
+        return major >= 9 && has_code_for(major) && !asked("LOCKSTEP_PDL", "0");
     }();
     return overlap;
 }
