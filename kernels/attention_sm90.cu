@@ -84,6 +84,9 @@ template <int D, int ROWS> DEVICE void load_tile(bf16* tile, const TensorMap* ma
         UNROLL for (int r = 0; r < ROWS; r += kBox) tma_load(tile + c * ROWS + r * kBox, map, bar, column + c, row + r, matrix);
 }
 
+// Where chunk c of a row lies in a tile of 64 rows, in elements.
+DEVICE int in_tile(int row, int c) { return c / 8 * 64 * kBox + row * kBox + (c % 8 ^ row % 8) * 8; }
+
 template <int M, int N> DEVICE float (&flat(float (&x)[M][N][4]))[M * N * 4] { return reinterpret_cast<float(&)[M * N * 4]>(x); }
 
 // d = a b^T: 64 rows of a, ROWS of b, tiles of D columns.
@@ -253,10 +256,10 @@ template <int D> struct Backward {
     static constexpr size_t kBytes = (size_t(2) * kRows + kSlots * 2 * kStep) * D * sizeof(bf16);
 };
 
-// One block: 128 rows of dq, and of delta, which the next kernel reads. The slots hold k and v.
+// One block: 128 rows of dq, and of delta (dout from the tile that is there for dq), which the next kernel reads. The slots hold k and v.
 template <int D> __global__ void __launch_bounds__(kThreads, 1)
 attention_backward_q_sm90_kernel(bf16* dqkv, float* delta, const __grid_constant__ TensorMap qkv, const __grid_constant__ TensorMap douts,
-                                 const bf16* dout, const bf16* out, const float* lse, Shape s) {
+                                 const bf16* out, const float* lse, Shape s) {
     constexpr int kSlots = Backward<D>::kSlots, kTile = kStep * D;
     if (!kSm90a) return;
     DYNAMIC_SHARED(memory);
@@ -292,15 +295,21 @@ attention_backward_q_sm90_kernel(bf16* dqkv, float* delta, const __grid_constant
     registers_up<240>();
     const int group = group_of_thread(), t_warp = t0 + warp_row();
     float row_delta[2] = {}, row_lse[2];
+    uint4 y[2][D / 32] = {};                                                // of out, on their way while TMA brings dout
     UNROLL for (int h = 0; h < 2; h++) {
         const int t = t_warp + row_of(h * 2);
-        if (t < s.T)
-            UNROLL for (int j = lane() % 4 * 8; j < D; j += 32) {
-                const Pack8 a = load8(dout + out_at(s, p.head, t) + j), b = load8(out + out_at(s, p.head, t) + j);
-                UNROLL for (int i = 0; i < 8; i++) row_delta[h] += a.x[i] * b.x[i];
-            }
-        row_delta[h] = row_sum(row_delta[h]);
         row_lse[h] = t < s.T ? lse[size_t(p.head) * s.T + t] * kLog2e : INFINITY;
+        if (t < s.T)
+            UNROLL for (int j = 0; j < D / 32; j++) y[h][j] = *reinterpret_cast<const uint4*>(out + out_at(s, p.head, t) + (j * 4 + lane() % 4) * 8);
+    }
+    mbar_wait(ring.kept(), 0);
+    UNROLL for (int h = 0; h < 2; h++) {
+        const int row = warp_row() % 64 + row_of(h * 2), t = t_warp + row_of(h * 2);
+        UNROLL for (int j = 0; j < D / 32; j++) {
+            const Pack8 a = load8(do_tiles + group * 64 * D + in_tile(row, j * 4 + lane() % 4)), b = load8(reinterpret_cast<const bf16*>(&y[h][j]));
+            UNROLL for (int i = 0; i < 8; i++) row_delta[h] += a.x[i] * b.x[i];
+        }
+        row_delta[h] = row_sum(row_delta[h]);
         if (lane() % 4 == 0 && t < s.T) delta[size_t(p.head) * s.T + t] = row_delta[h];
     }
 
@@ -320,7 +329,6 @@ attention_backward_q_sm90_kernel(bf16* dqkv, float* delta, const __grid_constant
                 x[0][n][e] = exp2_fast(x[0][n][e] * c - row_lse[e / 2]) * (dp[0][n][e] - row_delta[e / 2]);
     };
 
-    mbar_wait(ring.kept(), 0);
     int slot = ring.take();
     multiply(slot);
     wgmma_wait<0>(flat(x), flat(dp));
@@ -456,7 +464,7 @@ template <int D> void backward(bf16* dqkv, float* delta, const bf16* dout, const
                                Stream stream) {
     const TensorMap of_qkv = map_of(qkv, s, 3 * s.NH * D), of_dout = map_of(dout, s, s.NH * D);
     const dim3 grid = dim3(unsigned(s.heads * div_up(s.T, kRows)));
-    launch(attention_backward_q_sm90_kernel<D>, grid, kThreads, Backward<D>::kBytes, stream, dqkv, delta, of_qkv, of_dout, dout, out, lse, s);
+    launch(attention_backward_q_sm90_kernel<D>, grid, kThreads, Backward<D>::kBytes, stream, dqkv, delta, of_qkv, of_dout, out, lse, s);
     launch(attention_backward_kv_sm90_kernel<D>, grid, kThreads, Backward<D>::kBytes, stream, dqkv, of_qkv, of_dout, lse, delta, s);
 }
 
