@@ -240,7 +240,7 @@ template <class... At> DEVICE void load_box(unsigned char* smem, const TensorMap
 }
 
 // A box in, twice its values out, at another place.
-__global__ void tma_copy(const TensorMap from, const TensorMap to, int x, int y) {
+__global__ void tma_copy(const TensorMap from, const TensorMap to, int x, int y, int without_fence) {
     DYNAMIC_SHARED(smem);
     SHARED(uint64_t, bar, 1);
     const int t = threadIdx.x;
@@ -249,7 +249,7 @@ __global__ void tma_copy(const TensorMap from, const TensorMap to, int x, int y)
         bf16* p = reinterpret_cast<bf16*>(smem) + i;
         *p = to_bf16(2 * to_float(*p));
     }
-    async_fence();
+    if (!without_fence) async_fence();
     __syncthreads();
     if (t == 0) {
         tma_store(&to, smem, x, y);
@@ -413,6 +413,7 @@ TEST(stmatrix_and_its_fence) {
     const std::vector<bf16> o = out.host();
     for (int i = 0; i < 16 * 64; i++) EXPECT(to_float(o[size_t(i)]) == float(i / 64 + i % 64), "row %d, column %d: got %g", i / 64, i % 64, to_float(o[size_t(i)]));
     EXPECT_FAILURE("no async_fence since a row of it was written", store_box, 1, 32, 16 * 128, map, 1, 0);
+    EXPECT_FAILURE("no async_fence since its source was written", tma_copy, 1, 32, 16 * 128, map, map, 0, 0, 1);
     EXPECT(seeds_that_fail(5, [&] { return failure(store_box, 1, 32, 16 * 128, map, 0, 1).empty(); }) > 0, "a store before the other lanes' fences is not seen");
 }
 
@@ -457,7 +458,7 @@ TEST(tma_boxes_end_at_the_edge) {
     for (int place = 0; place < 3; place++) {
         const int x = place == 1 ? 40 : place == 2 ? -8 : 0, y = place == 1 ? 10 : place == 2 ? -3 : 0;
         Buffer<bf16> to(sevens);
-        launch(tma_copy, 1, 32, 16 * 128, nullptr, tensor_map(from.p, C, R, C, 64, 16), tensor_map(to.p, C, R, C, 64, 16), x, y);
+        launch(tma_copy, 1, 32, 16 * 128, nullptr, tensor_map(from.p, C, R, C, 64, 16), tensor_map(to.p, C, R, C, 64, 16), x, y, 0);
         const std::vector<bf16> o = to.host();
         for (int r = 0; r < R; r++)
             for (int c = 0; c < C; c++) {
@@ -609,11 +610,11 @@ __global__ void wgmma_unfenced(int) {
     wgmma_wait<0>();
 }
 // Reads its accumulators before the wgmma is waited for.
-__global__ void wgmma_wait_short(float* out) {
+__global__ void wgmma_wait_short(float* out, int without_fence) {
     DYNAMIC_SHARED(smem);
     bf16* p = reinterpret_cast<bf16*>(smem);
     for (int i = threadIdx.x; i < 64 * 64; i += 128) p[i] = to_bf16(1);
-    async_fence();
+    if (!without_fence) async_fence();
     __syncthreads();
     float d[32] = {};
     wgmma_fence();
@@ -866,8 +867,9 @@ TEST(hopper_waits_are_checked) {
     EXPECT_FAILURE("1 TMA stores not waited for", tma_not_awaited, 1, 32, kTile, map, 1);
     EXPECT_FAILURE("no wgmma_fence before it", wgmma_unfenced, 1, 128, kTile, 0);
     Buffer<float> out(128);
+    EXPECT_FAILURE("no async_fence since its source was written", wgmma_wait_short, 1, 128, kTile, out.p, 1);
     EXPECT(seeds_that_fail(5, [&] {
-        launch(wgmma_wait_short, 1, 128, kTile, nullptr, out.p);
+        launch(wgmma_wait_short, 1, 128, kTile, nullptr, out.p, 0);
         const std::vector<float> o = out.host();
         return std::all_of(o.begin(), o.end(), [](float x) { return x == 64; });
     }) > 0, "accumulators that are read too early are not seen");

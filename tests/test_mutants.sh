@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_mutants.sh -- every barrier and wait of the CUDA kernels is needed, and the tests would see it missing: each is taken out in turn
+# test_mutants.sh -- every barrier, wait and fence of the CUDA kernels is needed, and the tests would see it missing: each is taken out in turn
 # (SIMT_SKIP_BARRIER=FILE:LINE of the emulator), and the kernel's tests must then fail in one of a few random orders.
 . tests/lib.sh
 program=${TOOLS:-$PWD/build}/tests/kernels_emu
@@ -8,7 +8,7 @@ tests_of() {
     case $1 in
         attention*) echo attention_forward attention_backward attention_cached ;;
         matmul*) echo matmul_by_tile gelu_forward ;;
-        update) echo fold norm_partials clip_scale adamw_check hash_floats ;;
+        update) echo fold clip_scale adamw_check hash_floats ;;
         classifier) echo classifier sum_in_order ;;
         *) echo "$1" ;;
     esac
@@ -23,7 +23,7 @@ seen() {        # FILE:LINE TEST...
 }
 SIMT_SMS=2; export SIMT_SMS         # so that a persistent block has more than one tile
 for file in layernorm.cu classifier.cu matmul.cu matmul_sm90.cu attention.cu attention.cuh attention_sm90.cu dropout.cu embedding.cu update.cu; do
-    for line in $(grep -nE '^[^/]*(__syncthreads|__syncwarp|bar_sync|cluster_sync|grid_dependency_sync|mbar_wait|(wgmma|tma_store)_wait(<[^>]*>)?)\(' "kernels/$file" | grep -v 'only TSan sees' | cut -d: -f1); do
+    for line in $(grep -nE '^[^/]*(__syncthreads|__syncwarp|bar_sync|cluster_sync|async_fence|grid_dependency_sync|mbar_wait|(wgmma|tma_store)_wait(<[^>]*>)?)\(' "kernels/$file" | grep -v 'only TSan sees' | cut -d: -f1); do
         check "$file:$line" seen "$file:$line" $(tests_of ${file%.*})
     done
 done

@@ -256,7 +256,7 @@ struct TensorMap {
 TensorMap tensor_map(const bf16* p, size_t columns, size_t rows, size_t pitch, int box_columns, int box_rows, size_t count = 0,
                      size_t distance = 0);
 void stmatrix_x4(void* row, const unsigned (&r)[4], simt::Loc loc = {});
-void async_fence();
+void async_fence(simt::Loc loc = {});
 inline void tma_prefetch(const TensorMap*) {}
 void tma_load(void* dst, const TensorMap* map, uint64_t* bar, int x, int y, simt::Loc loc = {});
 void tma_load(void* dst, const TensorMap* map, uint64_t* bar, int x, int y, int z, simt::Loc loc = {});

@@ -16,13 +16,14 @@
 //   cluster          its blocks run at the same time. One that reaches into another's shared memory before the cluster's first barrier,
 //                    or when the other has ended, is an error.
 //   cannot           run two clusters at once: no grid barrier, no spinning on another block. No preemption between synchronisation
-//                    points (the thread sanitizer covers that). Missing fences go unnoticed, but for async_fence between stmatrix and TMA.
+//                    points (the thread sanitizer covers that). Missing fences go unnoticed, but for async_fence: whoever misses one that TMA or wgmma needed
+//                    is told, in blocks of little shared memory always, in others one time in eight.
 //
 // Environment
 //   SIMT_SEED=n      the random order (1); 0: threads in order, copies at once, streams first come first served
 //   SIMT_THREADS=n   OS threads that share the clusters of a grid (1)
-//   SIMT_SKIP_BARRIER=FILE:LINE      a fault for tests of the tests: the barriers in that line, and waits for mbarriers, wgmma, TMA stores
-//                    and the kernel before, are not there (tests/test_mutants.sh)
+//   SIMT_SKIP_BARRIER=FILE:LINE      a fault for tests of the tests: the barriers and async_fence in that line, and waits for mbarriers, wgmma, TMA
+//                    stores and the kernel before, are not there (tests/test_mutants.sh)
 //   SIMT_STACK_KB=n  stack of a CUDA thread (128; 256 with a sanitizer)
 #pragma once
 #include <cstddef>

@@ -78,7 +78,7 @@ namespace {
 
 struct Copy { void* dst; const void* src; bool valid, landed; int group; Loc loc; };        // cp.async
 struct Store { TensorMap map; uint32_t src; int x, y, group; bool landed; Loc loc; };       // TMA store
-struct Mma { float* d[32]; uint64_t a; const unsigned* registers[32]; uint64_t b; int n; bool ta, tb, accumulate; };    // as one warp sees it
+struct Mma { Loc loc; float* d[32]; uint64_t a; const unsigned* registers[32]; uint64_t b; int n; bool ta, tb, accumulate; };    // as one warp sees it
 struct Waiter { unsigned thread; const uint64_t* bar; unsigned parity; };
 
 struct Units {   // anew for every cluster
@@ -87,6 +87,8 @@ struct Units {   // anew for every cluster
     std::vector<std::vector<Store>> stores;
     std::vector<int> copy_groups, store_groups;    // per thread: groups committed
     std::vector<std::vector<const void*>> unfenced;    // per thread: rows that it wrote by stmatrix, with no async_fence since
+    bool watched = false;                      // the blocks' shared memory, for other writes that TMA and wgmma may not have seen:
+    std::vector<std::vector<unsigned char>> seen;      // per block, its bytes as any thread's last async_fence left them
     std::vector<std::vector<Mma>> mmas;        // per warp: issued, not yet done
     std::vector<std::vector<size_t>> mma_groups;   // per warp, per group: how many of mmas it ends after
     std::vector<bool> mma_now;                 // per warp: the group that is being issued is done at once
@@ -102,8 +104,22 @@ Units& units() {
     u = Units();
     u.cluster = simt::cluster_number();
     u.copies.resize(threads), u.stores.resize(threads), u.copy_groups.resize(threads), u.store_groups.resize(threads), u.unfenced.resize(threads);
+    u.watched = simt::shared_bytes() <= 8192 || simt::random_bits() % 8 == 0;      // an async_fence copies all of it
     u.mmas.resize(simt::warp_count()), u.mma_groups.resize(simt::warp_count()), u.mma_fenced.resize(simt::warp_count()), u.mma_now.resize(simt::warp_count());
     return u;
+}
+
+// Of a block of the cluster; null where that is not watched. Shared memory holds 0xff when a block begins.
+unsigned char* seen(unsigned rank) {
+    Units& u = units();
+    if (!u.watched) return nullptr;
+    if (u.seen.size() <= rank) u.seen.resize(rank + 1);
+    if (u.seen[rank].empty()) u.seen[rank].assign(simt::shared_bytes(), 0xff);
+    return u.seen[rank].data();
+}
+void expect_fenced(uint32_t at, size_t bytes, const char* what, Loc loc) {
+    const unsigned char* const known = seen(simt::cluster_rank());
+    if (known && std::memcmp(known + at, simt::shared_memory() + at, bytes)) fail("%s at %s:%u: no async_fence since its source was written", what, loc.file, loc.line);
 }
 
 uint32_t swizzle(uint32_t address) { return address ^ ((address >> 7 & 7) << 4); }   // 16-byte chunk ^= row mod 8
@@ -300,18 +316,20 @@ static void load(const TensorMap& map, void* dst, uint64_t* bar, int x, int y, u
         uint64_t* bar;
         uint32_t at;
         int x, y;
+        unsigned rank;
         void operator()() const {
             each_element(map, shared, at, x, y, [](unsigned char* to, const unsigned char* from) {
                 if (from) std::memcpy(to, from, 2);
                 else std::memset(to, 0, 2);
             });
+            if (unsigned char* const known = seen(rank)) std::memcpy(known + at, shared + at, size_t(map.box_rows) * 128);
             Mbar m = load(bar);
             m.bytes = m.bytes - map.box_rows * map.box_columns * 2;
             store(bar, m);
         }
     };
     const uint32_t at = tile_address(dst, map, "TMA load", loc);
-    simt::later(Load{map, static_cast<unsigned char*>(simt::in_block(simt::shared_memory(), rank)), static_cast<uint64_t*>(simt::in_block(bar, rank)), at, x, y},
+    simt::later(Load{map, static_cast<unsigned char*>(simt::in_block(simt::shared_memory(), rank)), static_cast<uint64_t*>(simt::in_block(bar, rank)), at, x, y, rank},
                 rank);
 }
 void emu::tma_load(void* dst, const TensorMap* map, uint64_t* bar, int x, int y, Loc loc) {
@@ -345,9 +363,11 @@ void emu::stmatrix_x4(void* row, const unsigned (&r)[4], Loc loc) {
         }
     }, "stmatrix", loc, true);
 }
-void emu::async_fence() {
+void emu::async_fence(Loc loc) {
+    if (simt::taken_out(loc)) return;
     Quiet quiet;
     units().unfenced[simt::thread()].clear();
+    if (unsigned char* const known = seen(simt::cluster_rank())) std::memcpy(known, simt::shared_memory(), simt::shared_bytes());
 }
 static void land(const Store& s) {
     each_element(s.map, simt::shared_memory(), s.src, s.x, s.y, [](const unsigned char* from, unsigned char* to) { if (to) std::memcpy(to, from, 2); });
@@ -361,6 +381,7 @@ void emu::tma_store(const TensorMap* map, const void* src, int x, int y, Loc loc
     for (const auto& rows : u.unfenced)
         for (const void* row : rows)
             if (row >= box && row < box + map->box_rows * 128) fail("TMA store at %s:%u: no async_fence since a row of it was written", loc.file, loc.line);
+    expect_fenced(s.src, size_t(map->box_rows) * 128, "TMA store", loc);
     if (s.landed) land(s);
     u.stores[simt::thread()].push_back(s);
 }
@@ -389,7 +410,7 @@ namespace {
 // Eight elements of an operand that lie in one 16-byte chunk, the descriptor decoded as the hardware does: (mn, k) and its neighbours in
 // memory, mn + 1 .. mn + 7 of an MN-major one.
 struct Chunk { uint16_t bits[8]; };
-Chunk chunk(uint64_t desc, int mn, int k, bool mn_major) {
+Chunk chunk(uint64_t desc, int mn, int k, bool mn_major, Loc loc) {
     auto field = [&](int bit) { return uint32_t(desc >> bit & 0x3fff) << 4; };
     uint32_t at = field(0);
     const uint32_t lbo = field(16), sbo = field(32), row = uint32_t(mn), depth = uint32_t(k);
@@ -397,15 +418,16 @@ Chunk chunk(uint64_t desc, int mn, int k, bool mn_major) {
     else at += row / 8 * sbo + row % 8 * 128 + depth * 2;
     at = swizzle(at);
     if (at + 16 > simt::shared_bytes()) fail("wgmma: a descriptor that points outside dynamic shared memory");
+    expect_fenced(at, 16, "wgmma", loc);
     Chunk c;
     std::memcpy(&c, simt::shared_memory() + at, 16);
     return c;
 }
 // to[k * stride + i] = element (mn + i, k), i < count, k < 16
-void operand(float* to, int stride, uint64_t desc, int mn, int count, bool mn_major) {
+void operand(float* to, int stride, uint64_t desc, int mn, int count, bool mn_major, Loc loc) {
     for (int i = 0; i < (mn_major ? 16 : count); i++)
         for (int j = 0; j < (mn_major ? count : 16); j += 8) {
-            const Chunk c = mn_major ? chunk(desc, mn + j, i, true) : chunk(desc, mn + i, j, false);
+            const Chunk c = mn_major ? chunk(desc, mn + j, i, true, loc) : chunk(desc, mn + i, j, false, loc);
             for (int e = 0; e < 8; e++) to[mn_major ? i * stride + j + e : (j + e) * stride + i] = widen(c.bits[e]);
         }
 }
@@ -414,8 +436,8 @@ void carry_out(unsigned warp, const Mma& o) {
     if (o.registers[0])
         for (int m = 0; m < 16; m++)
             for (int k = 0; k < 16; k++) A[k][m] = widen(uint16_t(o.registers[m % 8 * 4 + k % 8 / 2][m / 8 + k / 8 * 2] >> k % 2 * 16));
-    else operand(A[0], 16, o.a, int(warp % 4) * 16, 16, o.ta);
-    operand(B[0], 256, o.b, 0, o.n, o.tb);
+    else operand(A[0], 16, o.a, int(warp % 4) * 16, 16, o.ta, o.loc);
+    operand(B[0], 256, o.b, 0, o.n, o.tb, o.loc);
     for (int m = 0; m < 16; m++) {
         for (int n = 0; n < o.n; n++) C[m][n] = 0;
         for (int k = 0; k < 16; k++)
@@ -440,7 +462,7 @@ void simt::wgmma(float* d, int n, bool ta, bool tb, uint64_t a, const unsigned* 
         if (simt::warp_count() < w / 4 * 4 + 4) fail("wgmma at %s:%u: not a whole warpgroup", first.loc.file, first.loc.line);
         Units& u = units();
         if (!u.mma_fenced[w]) fail("wgmma at %s:%u: no wgmma_fence before it", first.loc.file, first.loc.line);
-        Mma mma{{}, first.a, {}, first.b, first.n, first.ta, first.tb, first.accumulate};
+        Mma mma{first.loc, {}, first.a, {}, first.b, first.n, first.ta, first.tb, first.accumulate};
         for (int l = 0; l < 32; l++) {
             const Arg& own = *static_cast<Arg*>(lanes[l]);
             if (own.a != first.a || own.b != first.b || own.accumulate != first.accumulate)
