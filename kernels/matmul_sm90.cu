@@ -157,6 +157,8 @@ matmul_sm90_kernel(const __grid_constant__ TensorMap map_a, const __grid_constan
         }
         mbar_fence_init();
         tma_prefetch(&map_a), tma_prefetch(&map_b);
+        if constexpr (Shared::kBoxes > 0)
+            for (int i = 0; i < Epilogue::kOutputs && in_boxes; i++) tma_prefetch(maps_out.of + i);
     }
     if constexpr (kSplits) {
         if (threadIdx.x < 256) reinterpret_cast<unsigned*>(ones)[threadIdx.x] = 0x3f803f80u;
