@@ -161,15 +161,13 @@ void attention_backward(floatX* dqkv, float* delta, const floatX* dout, const fl
 
 // out[i] = the sum of terms[0..count-1][i] by halves: sum(lo,n) = sum(lo,n/2) + sum(lo+n/2,n/2). count is a power of two, n a
 // multiple of kUnit; out may be any of the terms. The one place where gradients of different replicas meet.
-void fold(float* out, const float* const* terms, int count, size_t n, Stream stream);
-
-// partials[k] = sum of squares of unit k of grad, in float: sum j of 16 starts at 0 and takes the elements i = j, j+16, j+32, ... of
-// the unit in order; then ((s0 + s1) + s2) + ... + s15. The same bits in every backend.                   n a multiple of kUnit
-void norm_partials(float* partials, const float* grad, size_t n, Stream stream);
+// partials[k], if not null, = sum of squares of unit k of out, in float: sum j of 16 starts at 0 and takes the elements i = j, j+16,
+// j+32, ... of the unit in order; then ((s0 + s1) + s2) + ... + s15. The same bits in every backend.
+void fold(float* out, float* partials, const float* const* terms, int count, size_t n, Stream stream);
 
 // norm[0] = sqrt(the sum of partials) / tokens, in double: sum j of 256 starts at 0 and takes partials j, j+256, ... in order; then
 // ((s0 + s1) + s2) + ... + s255. state->grad_scale = min(1, clip / (norm + 1e-6)) / tokens, or 1 / tokens where clip <= 0, as
-// torch.nn.utils.clip_grad_norm_; NaN where norm is not finite or above state->norm_limit > 0. partials of norm_partials (units); tokens of the step.
+// torch.nn.utils.clip_grad_norm_; NaN where norm is not finite or above state->norm_limit > 0. partials of fold (units); tokens of the step.
 void clip_scale(StepState* state, double* norm, const float* partials, size_t units, double clip, double tokens, Stream stream);
 
 // AdamW on n elements, a multiple of kUnit.  g = grad * grad_scale;  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2;

@@ -397,7 +397,7 @@ void attention_backward(floatX* dqkv, float* delta, const floatX* dout, const fl
 
 // ------------------------------------------------------------------------- the update, over the arena, cut only at units
 //
-// These are exact: every backend gives the same bits for fold, norm_partials and hash_floats, because the replicas' agreement is
+// These are exact: every backend gives the same bits for fold and hash_floats, because the replicas' agreement is
 // built on them. So they are in float, in the order that kernels.h says.
 
 // Float addition is not associative: the order is the result. By halves, because then 8 terms on one rank, or the sums of 4 and
@@ -407,16 +407,12 @@ static float sum_by_halves(const float* const* terms, int count, size_t i) {
     return sum_by_halves(terms, count / 2, i) + sum_by_halves(terms + count / 2, count / 2, i);
 }
 
-void fold(float* out, const float* const* terms, int count, size_t n, Stream) {
+void fold(float* out, float* partials, const float* const* terms, int count, size_t n, Stream) {
     CHECK(count > 0 && (count & (count - 1)) == 0 && n % kUnit == 0, "fold: %d terms of %zu elements", count, n);
     for (size_t i = 0; i < n; i++) out[i] = sum_by_halves(terms, count, i);
-}
-
-void norm_partials(float* partials, const float* grad, size_t n, Stream) {
-    CHECK(n % kUnit == 0, "norm_partials: %zu elements", n);
-    for (size_t k = 0; k < n / kUnit; k++) {
+    for (size_t k = 0; partials && k < n / kUnit; k++) {
         float sums[16] = {};
-        for (size_t i = 0; i < kUnit; i++) sums[i % 16] += grad[k * kUnit + i] * grad[k * kUnit + i];
+        for (size_t i = 0; i < kUnit; i++) sums[i % 16] += out[k * kUnit + i] * out[k * kUnit + i];
         partials[k] = sums[0];
         for (int j = 1; j < 16; j++) partials[k] += sums[j];
     }

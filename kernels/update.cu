@@ -1,9 +1,8 @@
 // update.cu -- what happens to the gradient after backward: sums over replicas, its norm, the clip factor, AdamW, and hashes.
 //
-//   fold            out = sum of terms, by halves                            4 (count + 1) bytes per element
-//   norm_partials   one float per unit of 4096                               4 bytes
+//   fold            out = sum of terms, by halves; squares of each unit      4 (count + 1) bytes per element; of one term in place, 4
 //   clip_scale      norm and state->grad_scale from the partials             nothing: one block
-//   adamw_update    m, v, master and param from the gradient                 30 bytes
+//   adamw_update    m, v, master and param from the gradient                 30 bytes, 32 where the state is checked
 //   hash_floats     64 bits that tell any two arrays apart                   4 bytes
 //
 //   Precision  exact: the same bits as ref.cpp and as every other backend, because replicas' agreement is built on them. So additions and
@@ -37,46 +36,42 @@ template <int COUNT> DEVICE float4 sum_by_halves(const float4* const* terms, siz
     }
 }
 
-// One thread per 4 elements. It has read all its terms when it writes, so out may be one of them.
-template <int COUNT> __global__ void __launch_bounds__(kThreads) fold_kernel(float4* out, const __grid_constant__ Terms terms) {
+// One block per unit. A thread has read all its terms of an element when it writes it, so out may be one of them. For the sum of squares the
+// unit is kept in shared memory too, and the first warp's lanes 0..15 have the 16 sums; lanes 16..31 do the same, and nothing of it is used.
+template <int COUNT> __global__ void __launch_bounds__(kThreads) fold_kernel(float4* out, float* partials, const __grid_constant__ Terms terms) {
+    constexpr int kFours = int(kUnit) / 4, kAhead = COUNT <= 2 ? kFours / kThreads : 1;     // 16-byte pieces; of a thread's, asked for at a time
+    SHARED(float4, kept, kFours);
     grid_dependency_sync();
-    const size_t i = size_t(blockIdx.x) * kThreads + threadIdx.x;
-    out[i] = sum_by_halves<COUNT>(terms.at, i);
-}
-
-template <int COUNT> void launch_fold(float* out, const Terms& terms, size_t n, Stream stream) {
-    launch(fold_kernel<COUNT>, unsigned(n / 4 / kThreads), kThreads, 0, stream, reinterpret_cast<float4*>(out), terms);
-}
-
-// ------------------------------------------------------------------------------------------------------------- norm
-
-// Four threads per unit; thread q has the sums 4q..4q+3 of its 16, a load of 16 bytes brings each its next element.
-__global__ void __launch_bounds__(kThreads) norm_partials_kernel(float* partials, const float4* grad, size_t units) {
-    grid_dependency_sync();
-    const size_t thread = size_t(blockIdx.x) * kThreads + threadIdx.x, unit = thread / 4;
-    const int lane = int(threadIdx.x) % 32, q = lane % 4;
-    constexpr int steps = kUnit / 16, batch = 8;
-    float sums[4] = {};
-    if (unit < units) {
-        const float4* from = grad + unit * (kUnit / 4) + q;
-        for (int i = 0; i < steps; i += batch) {
-            float4 x[batch];
-            UNROLL
-            for (int k = 0; k < batch; k++) x[k] = from[(i + k) * 4];
-            UNROLL
-            for (int k = 0; k < batch; k++) {
-                sums[0] = __fadd_rn(sums[0], __fmul_rn(x[k].x, x[k].x));
-                sums[1] = __fadd_rn(sums[1], __fmul_rn(x[k].y, x[k].y));
-                sums[2] = __fadd_rn(sums[2], __fmul_rn(x[k].z, x[k].z));
-                sums[3] = __fadd_rn(sums[3], __fmul_rn(x[k].w, x[k].w));
-            }
+    const size_t begin = size_t(blockIdx.x) * kFours;
+    for (int first = int(threadIdx.x); first < kFours; first += kAhead * kThreads) {
+        float4 sum[kAhead];
+        UNROLL for (int k = 0; k < kAhead; k++) sum[k] = sum_by_halves<COUNT>(terms.at, begin + size_t(first + k * kThreads));
+        UNROLL for (int k = 0; k < kAhead; k++) {
+            const int i = first + k * kThreads;
+            if (COUNT > 1 || terms.at[0] != out) out[begin + size_t(i)] = sum[k];
+            kept[i] = sum[k];
         }
     }
-    float total = 0;                                // 0 + s0 is s0: squares are not -0
-    for (int from = lane - q; from < lane - q + 4; from++)
-        for (int k = 0; k < 4; k++) total += __shfl_sync(~0u, sums[k], from);
-    if (q == 0 && unit < units) partials[unit] = total;
+    if (!partials) return;
+    __syncthreads();
+    if (threadIdx.x >= 32) return;
+    constexpr int kSums = 16, kBatch = 16;
+    const float* const mine = reinterpret_cast<const float*>(kept) + threadIdx.x % kSums;
+    float squares = 0, total = 0;                   // 0 + s0 is s0: squares are not -0
+    for (int i = 0; i < int(kUnit); i += kSums * kBatch) {
+        float x[kBatch];
+        UNROLL for (int k = 0; k < kBatch; k++) x[k] = mine[i + k * kSums];
+        UNROLL for (int k = 0; k < kBatch; k++) squares = __fadd_rn(squares, __fmul_rn(x[k], x[k]));
+    }
+    for (int j = 0; j < kSums; j++) total += __shfl_sync(~0u, squares, j);
+    if (threadIdx.x == 0) partials[blockIdx.x] = total;
 }
+
+template <int COUNT> void launch_fold(float* out, float* partials, const Terms& terms, size_t n, Stream stream) {
+    launch(fold_kernel<COUNT>, unsigned(n / kUnit), kThreads, 0, stream, reinterpret_cast<float4*>(out), partials, terms);
+}
+
+// ------------------------------------------------------------------------------------------------- norm and clip factor
 
 constexpr int kSums = 256;                          // the order that kernels.h gives
 
@@ -198,28 +193,20 @@ __global__ void __launch_bounds__(kThreads) hash_kernel(uint64_t* sums, const fl
 
 }  // namespace
 
-void fold(float* out, const float* const* terms, int count, size_t n, Stream stream) {
+void fold(float* out, float* partials, const float* const* terms, int count, size_t n, Stream stream) {
     CHECK(count > 0 && count <= kMaxTerms && (count & (count - 1)) == 0 && n % kUnit == 0, "fold: %d terms of %zu elements", count, n);
-    if (n == 0 || (count == 1 && terms[0] == out)) return;
+    if (n == 0 || (count == 1 && terms[0] == out && !partials)) return;
     Terms t = {};
     for (int i = 0; i < count; i++) t.at[i] = reinterpret_cast<const float4*>(terms[i]);
     switch (count) {
-        case 1: return launch_fold<1>(out, t, n, stream);
-        case 2: return launch_fold<2>(out, t, n, stream);
-        case 4: return launch_fold<4>(out, t, n, stream);
-        case 8: return launch_fold<8>(out, t, n, stream);
-        case 16: return launch_fold<16>(out, t, n, stream);
-        case 32: return launch_fold<32>(out, t, n, stream);
-        default: return launch_fold<64>(out, t, n, stream);
+        case 1: return launch_fold<1>(out, partials, t, n, stream);
+        case 2: return launch_fold<2>(out, partials, t, n, stream);
+        case 4: return launch_fold<4>(out, partials, t, n, stream);
+        case 8: return launch_fold<8>(out, partials, t, n, stream);
+        case 16: return launch_fold<16>(out, partials, t, n, stream);
+        case 32: return launch_fold<32>(out, partials, t, n, stream);
+        default: return launch_fold<64>(out, partials, t, n, stream);
     }
-}
-
-void norm_partials(float* partials, const float* grad, size_t n, Stream stream) {
-    CHECK(n % kUnit == 0, "norm_partials: %zu elements", n);
-    if (n == 0) return;
-    const size_t units = n / kUnit;
-    launch(norm_partials_kernel, unsigned(div_up(units * 4, size_t(kThreads))), kThreads, 0, stream, partials,
-           reinterpret_cast<const float4*>(grad), units);
 }
 
 void clip_scale(StepState* state, double* norm, const float* partials, size_t units, double clip, double tokens, Stream stream) {

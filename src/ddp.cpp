@@ -27,21 +27,17 @@ static std::vector<Range> cut_buckets(size_t n) {
 
 // On the communication stream. Afterwards this rank's slice of grads[0] holds the sum over all lanes, and partials the squares.
 static void reduce_bucket(Ddp* ddp, size_t b, Ddp::Marks* marks) {
-    const Range bucket = ddp->buckets[b], slice = host_slice(bucket, ddp->comm, ddp->comm->local_rank);
-    const auto sum = [&](Range to, const std::vector<const float*>& terms) {
-        if (terms.size() > 1 || terms[0] != ddp->grads[0] + to.begin)
-            fold(ddp->grads[0] + to.begin, terms.data(), int(terms.size()), to.size(), ddp->stream);
+    const Comm* const comm = ddp->comm;
+    const Range bucket = ddp->buckets[b], slice = host_slice(bucket, comm, comm->local_rank);
+    const auto sum = [&](size_t k, Range to, const std::vector<const float*>& terms, bool last) {       // the last sum takes the squares along
+        fold(ddp->grads[k] + to.begin, last ? ddp->partials + to.begin / kUnit : nullptr, terms.data(), int(terms.size()), to.size(), ddp->stream);
     };
     mark_set(marks->begin[b], ddp->stream);
-    for (size_t k = ddp->grads.size() - 1; k > 0; k--) {            // the tree inside this rank: the last lane's buffer joins the others
-        const float* terms[] = {ddp->grads[k - 1] + bucket.begin, ddp->grads[k] + bucket.begin};
-        fold(ddp->grads[k - 1] + bucket.begin, terms, 2, bucket.size(), ddp->stream);
-    }
-    sum(slice, exchange_local(ddp->exchange, bucket, ddp->stream));
-    exchange_hosts(ddp->exchange, bucket, ddp->stream, [&](Range piece, const std::vector<const float*>& terms) {
-        sum(piece, terms);
-        norm_partials(ddp->partials + piece.begin / kUnit, ddp->grads[0] + piece.begin, piece.size(), ddp->stream);
-    });
+    for (size_t k = ddp->grads.size() - 1; k > 0; k--)           // the tree inside this rank: the last lane's buffer joins the others
+        sum(k - 1, bucket, {ddp->grads[k - 1] + bucket.begin, ddp->grads[k] + bucket.begin}, k == 1 && comm->size == 1);
+    if (comm->size > 1 || ddp->grads.size() == 1) sum(0, slice, exchange_local(ddp->exchange, bucket, ddp->stream), comm->hosts == 1);
+    if (comm->hosts > 1)
+        exchange_hosts(ddp->exchange, bucket, ddp->stream, [&](Range piece, const std::vector<const float*>& terms) { sum(0, piece, terms, true); });
     exchange_gather_partials(ddp->exchange, bucket, ddp->stream);
     mark_set(marks->end[b], ddp->stream);
 }
@@ -201,7 +197,7 @@ void ddp_lane_done(Ddp* ddp, int lane) {
     size_t k = size_t(std::popcount(unsigned(lane)));
     for (unsigned bits = unsigned(lane); bits & 1; bits >>= 1, k--) {
         const float* terms[] = {ddp->grads[k - 1], ddp->grads[k]};
-        fold(ddp->grads[k - 1], terms, 2, ddp->arena->n, nullptr);
+        fold(ddp->grads[k - 1], nullptr, terms, 2, ddp->arena->n, nullptr);
     }
 }
 

@@ -130,15 +130,15 @@ TEST(fold_by_halves) {
     for (const float v : values) terms.push_back(Floats(size_t(n), v));
     const float* pointers[4] = {terms[0].data(), terms[1].data(), terms[2].data(), terms[3].data()};
     Floats out(size_t(n), NAN);
-    fold(out.data(), pointers, 4, size_t(n), nullptr);
+    fold(out.data(), nullptr, pointers, 4, size_t(n), nullptr);
     EXPECT(out[0] == 0 && out[kUnit - 1] == 0, "got %g, want (1e8 + 1) + (-1e8 + 1) = 0", out[0]);
-    fold(terms[0].data(), pointers, 2, size_t(n), nullptr);
+    fold(terms[0].data(), nullptr, pointers, 2, size_t(n), nullptr);
     EXPECT(terms[0][5] == 1e8f, "got %g", terms[0][5]);
-    expect_error(kExitOther, "3 terms", [&] { fold(out.data(), pointers, 3, size_t(n), nullptr); });
-    expect_error(kExitOther, "fold", [&] { fold(out.data(), pointers, 2, size_t(n - 1), nullptr); });
+    expect_error(kExitOther, "3 terms", [&] { fold(out.data(), nullptr, pointers, 3, size_t(n), nullptr); });
+    expect_error(kExitOther, "fold", [&] { fold(out.data(), nullptr, pointers, 2, size_t(n - 1), nullptr); });
 }
 
-TEST(norm_partials_by_hand) {
+TEST(squares_by_hand) {
     Floats x(3 * kUnit, 0);
     x[0] = 4096;                                                     // its square is 2^24: a float cannot count on from there by ones
     for (size_t i = 1; i < 16; i++) x[i] = 1;                        // sums 1..15: lost one by one
@@ -147,7 +147,8 @@ TEST(norm_partials_by_hand) {
     for (size_t i = 0; i < 15; i++) x[2 * kUnit + i] = 1;            // 15 ones first, then 2^24
     x[2 * kUnit + 15] = 4096;
     float partials[3];
-    norm_partials(partials, x.data(), x.size(), nullptr);
+    const float* const term = x.data();
+    fold(x.data(), partials, &term, 1, x.size(), nullptr);
     const float want[3] = {16777216, 16777224, 16777232};            // a float goes by twos here: +7 and +15 round to +8 and +16
     expect_near(partials, want, 3, 0, "partials");
 }
