@@ -26,9 +26,9 @@ static void all_reduce(Exchange* x, const Comm* comm, Range whole) {
         const Range bucket = {begin, std::min(whole.end, begin + kBucketBytes / sizeof(float))};
         const Range slice = host_slice(bucket, comm, comm->local_rank);
         const std::vector<const float*> local = exchange_local(x, bucket, nullptr);
-        if (local.size() > 1) fold((comm->hosts > 1 ? sums : result) + slice.begin, nullptr, local.data(), int(local.size()), slice.size(), nullptr);
+        if (local.size() > 1) fold((comm->hosts > 1 ? sums : result) + slice.begin, nullptr, local.data(), int(local.size()), Tree::kHalves, slice.size(), nullptr);
         exchange_hosts(x, bucket, nullptr, [&](Range piece, const std::vector<const float*>& far) {
-            if (far.size() > 1) fold(result + piece.begin, nullptr, far.data(), int(far.size()), piece.size(), nullptr);
+            if (far.size() > 1) fold(result + piece.begin, nullptr, far.data(), int(far.size()), Tree::kHalves, piece.size(), nullptr);
         });
         exchange_gather_weights(x, bucket, nullptr);
     }

@@ -76,7 +76,7 @@ static Measured data_parallel(const Options& o, const Data& data, const GptConfi
             if (w > 0) continue;                                                        // the others wait at the next step's barrier
             const double computed = now_seconds();
             double norm;
-            fold(r.grads, partials, terms.data(), W, n, nullptr);
+            fold(r.grads, partials, terms.data(), W, Tree::kHalves, n, nullptr);
             clip_scale(&state, &norm, partials, n / kUnit, o.grad_clip, double(o.total_batch_size), nullptr);
             adamw_update(root, root, m, v, r.grads, arena.decay.data(), n, {float(o.beta1), float(o.beta2), float(o.eps), float(o.weight_decay)}, &state, {}, nullptr);
             double loss = 0;

@@ -110,7 +110,7 @@ static void flush() {
     static float* const from = static_cast<float*>(device_alloc(n * kF, "what empties the L2"));
     static float* const to = static_cast<float*>(device_alloc(n / kUnit * kF, "what empties the L2"));
     const float* const term = from;
-    fold(from, to, &term, 1, n, nullptr);               // reads only: nothing is left for later to be written back
+    fold(from, to, &term, 1, Tree::kHalves, n, nullptr);               // reads only: nothing is left for later to be written back
 }
 
 static double median(std::vector<double> x) {
@@ -253,9 +253,9 @@ static void update_table(size_t n) {
     for (int i = 0; i < 8; i++) terms.push_back(i % 4 == 0 ? master : i % 4 == 1 ? m : i % 4 == 2 ? v : grad);
     float* const out = static_cast<float*>(memory(n * kF));
     for (const int count : {2, 4})
-        memory_line(format("fold of %d", count), 0, (count + 1) * bytes, [=] { fold(out, nullptr, terms.data(), count, n, nullptr); }, {{out, n * kF}});
-    memory_line("fold, two terms and squares", 1, 3 * bytes, [=] { fold(out, partials, terms.data(), 2, n, nullptr); }, {{out, n * kF}, {partials, n / kUnit * kF}});
-    memory_line("squares", 0, bytes, [=] { const float* const term = grad; fold(grad, partials, &term, 1, n, nullptr); }, {{partials, n / kUnit * kF}});
+        memory_line(format("fold of %d", count), 0, (count + 1) * bytes, [=] { fold(out, nullptr, terms.data(), count, Tree::kHalves, n, nullptr); }, {{out, n * kF}});
+    memory_line("fold, two terms and squares", 1, 3 * bytes, [=] { fold(out, partials, terms.data(), 2, Tree::kHalves, n, nullptr); }, {{out, n * kF}, {partials, n / kUnit * kF}});
+    memory_line("squares", 0, bytes, [=] { const float* const term = grad; fold(grad, partials, &term, 1, Tree::kHalves, n, nullptr); }, {{partials, n / kUnit * kF}});
     memory_line("clip_scale", 1, 0, [=] { clip_scale(state, norm, partials, n / kUnit, 1, 1e5, nullptr); }, {{norm, sizeof(double)}});
     const StateSums check = {reinterpret_cast<uint32_t*>(floats(n / kUnit)), reinterpret_cast<uint32_t*>(floats(1))};
     memory_line("adamw_update", 1, 7 * bytes + 2 * double(n) * kX, [=] { adamw_update(param, master, m, v, grad, decay, n, adamw, state, check, nullptr); });
@@ -428,7 +428,7 @@ static double measure_copy() {
     const size_t bytes = tiny ? size_t(1) << 16 : size_t(1) << 30;
     float *from = floats(bytes / kF), *to = static_cast<float*>(memory(bytes));
     const float* const term[] = {from};
-    std::vector<Op> ops = {[=] { fold(to, nullptr, term, 1, bytes / kF, nullptr); }};
+    std::vector<Op> ops = {[=] { fold(to, nullptr, term, 1, Tree::kHalves, bytes / kF, nullptr); }};
     const bool driver = driver_copy(to, from, bytes, stream_native(nullptr));
     if (driver) ops.push_back([=] { driver_copy(to, from, bytes, stream_native(nullptr)); });
     const std::vector<double> t = times_of(ops);

@@ -128,9 +128,9 @@ static void update(size_t n, int folds) {
     const std::vector<uint8_t> decay(n / kUnit, 1);
     const float* terms[] = {w, g};
     const double bytes = double(n) * sizeof(float), stored = static_cast<void*>(param) != w ? double(n) * sizeof(floatX) : 0;
-    line("squares" + shape, folds ? 0 : 1, 0, bytes, [&] { fold(g, partials, terms + 1, 1, n, nullptr); });
+    line("squares" + shape, folds ? 0 : 1, 0, bytes, [&] { fold(g, partials, terms + 1, 1, Tree::kHalves, n, nullptr); });
     line("adamw update" + shape, 1, 0, 7 * bytes + stored, [&] { adamw_update(param, w, m, v, g, decay.data(), n, adamw, &state, {}, nullptr); });
-    line("fold of 2" + shape, folds, 0, 3 * bytes, [&] { fold(w, partials, terms, 2, n, nullptr); });
+    line("fold of 2" + shape, folds, 0, 3 * bytes, [&] { fold(w, partials, terms, 2, Tree::kHalves, n, nullptr); });
     line("hash floats" + shape, 0, 0, bytes, [&] { sink = float(hash_floats(g, n, nullptr)); });
     if (stored > 0) device_free(param);
     for (float* p : {w, m, v, g, partials}) device_free(p);

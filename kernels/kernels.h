@@ -159,11 +159,12 @@ void attention_backward(floatX* dqkv, float* delta, const floatX* dout, const fl
 
 // ------------------------------------------------------------------------- the update, over the arena, cut only at units
 
-// out[i] = the sum of terms[0..count-1][i] by halves: sum(lo,n) = sum(lo,n/2) + sum(lo+n/2,n/2). count is a power of two, n a
-// multiple of kUnit; out may be any of the terms. The one place where gradients of different replicas meet.
+// out[i] = the sum of terms[0..count-1][i]. By halves: sum(lo,n) = sum(lo,n/2) + sum(lo+n/2,n/2), count a power of two. From the back:
+// sum(lo,n) = terms[lo] + sum(lo+1,n-1). n is a multiple of kUnit; out may be any of the terms. The one place where
+// gradients of different replicas meet.
 // partials[k], if not null, = sum of squares of unit k of out, in float: sum j of 16 starts at 0 and takes the elements i = j, j+16,
 // j+32, ... of the unit in order; then ((s0 + s1) + s2) + ... + s15. The same bits in every backend.
-void fold(float* out, float* partials, const float* const* terms, int count, size_t n, Stream stream);
+void fold(float* out, float* partials, const float* const* terms, int count, Tree tree, size_t n, Stream stream);
 
 // norm[0] = sqrt(the sum of partials) / tokens, in double: sum j of 256 starts at 0 and takes partials j, j+256, ... in order; then
 // ((s0 + s1) + s2) + ... + s255. state->grad_scale = min(1, clip / (norm + 1e-6)) / tokens, or 1 / tokens where clip <= 0, as

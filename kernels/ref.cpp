@@ -401,15 +401,16 @@ void attention_backward(floatX* dqkv, float* delta, const floatX* dout, const fl
 // built on them. So they are in float, in the order that kernels.h says.
 
 // Float addition is not associative: the order is the result. By halves, because then 8 terms on one rank, or the sums of 4 and
-// 4 on two, or of 2 on four, go through the same additions.
-static float sum_by_halves(const float* const* terms, int count, size_t i) {
+// 4 on two, or of 2 on four, go through the same additions; and so do the sums of 4, 2, 1 and 1 on one, from the back.
+static float sum_terms(const float* const* terms, int count, Tree tree, size_t i) {
     if (count == 1) return terms[0][i];
-    return sum_by_halves(terms, count / 2, i) + sum_by_halves(terms + count / 2, count / 2, i);
+    const int first = tree == Tree::kHalves ? count / 2 : 1;
+    return sum_terms(terms, first, tree, i) + sum_terms(terms + first, count - first, tree, i);
 }
 
-void fold(float* out, float* partials, const float* const* terms, int count, size_t n, Stream) {
-    CHECK(count > 0 && (count & (count - 1)) == 0 && n % kUnit == 0, "fold: %d terms of %zu elements", count, n);
-    for (size_t i = 0; i < n; i++) out[i] = sum_by_halves(terms, count, i);
+void fold(float* out, float* partials, const float* const* terms, int count, Tree tree, size_t n, Stream) {
+    CHECK(count > 0 && (tree == Tree::kStack || (count & (count - 1)) == 0) && n % kUnit == 0, "fold: %d terms of %zu elements", count, n);
+    for (size_t i = 0; i < n; i++) out[i] = sum_terms(terms, count, tree, i);
     for (size_t k = 0; partials && k < n / kUnit; k++) {
         float sums[16] = {};
         for (size_t i = 0; i < kUnit; i++) sums[i % 16] += out[k * kUnit + i] * out[k * kUnit + i];

@@ -1,6 +1,6 @@
 // update.cu -- what happens to the gradient after backward: sums over replicas, its norm, the clip factor, AdamW, and hashes.
 //
-//   fold            out = sum of terms, by halves; squares of each unit      4 (count + 1) bytes per element; of one term in place, 4
+//   fold            out = sum of terms, as a tree; squares of each unit      4 (count + 1) bytes per element; of one term in place, 4
 //   clip_scale      norm and state->grad_scale from the partials             nothing: one block
 //   adamw_update    m, v, master and param from the gradient                 30 bytes, 32 where the state is checked
 //   hash_floats     64 bits that tell any two arrays apart                   4 bytes
@@ -12,6 +12,7 @@
 #include "common.cuh"
 #include "kernels.h"
 
+#include <bit>
 #include <cmath>
 #include <vector>
 #include "common.h"
@@ -25,30 +26,36 @@ constexpr int kThreads = 256;
 // ------------------------------------------------------------------------------------------------------------- fold
 
 constexpr int kMaxTerms = 64;
-struct Terms { const float4* at[kMaxTerms]; };
+struct Terms { const float4* at[kMaxTerms]; int count; };
 
-template <int COUNT> DEVICE float4 sum_by_halves(const float4* const* terms, size_t i) {
-    if constexpr (COUNT == 1) {
-        return terms[0][i];
+DEVICE float4 add(const float4& a, const float4& b) { return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w}; }
+
+// COUNT terms by halves; 0: terms.count of them from the back.
+template <int COUNT> DEVICE float4 sum_terms(const Terms& terms, size_t i, int first = 0) {
+    if constexpr (COUNT == 0) {
+        float4 sum = terms.at[terms.count - 1][i];
+        for (int k = terms.count - 2; k >= 0; k--) sum = add(terms.at[k][i], sum);
+        return sum;
+    } else if constexpr (COUNT == 1) {
+        return terms.at[first][i];
     } else {
-        const float4 a = sum_by_halves<COUNT / 2>(terms, i), b = sum_by_halves<COUNT / 2>(terms + COUNT / 2, i);
-        return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};
+        return add(sum_terms<COUNT / 2>(terms, i, first), sum_terms<COUNT / 2>(terms, i, first + COUNT / 2));
     }
 }
 
 // One block per unit. A thread has read all its terms of an element when it writes it, so out may be one of them. For the sum of squares the
 // unit is kept in shared memory too, and the first warp's lanes 0..15 have the 16 sums; lanes 16..31 do the same, and nothing of it is used.
 template <int COUNT> __global__ void __launch_bounds__(kThreads) fold_kernel(float4* out, float* partials, const __grid_constant__ Terms terms) {
-    constexpr int kFours = int(kUnit) / 4, kAhead = COUNT <= 2 ? kFours / kThreads : 1;     // 16-byte pieces; of a thread's, asked for at a time
+    constexpr int kFours = int(kUnit) / 4, kAhead = COUNT == 1 || COUNT == 2 ? kFours / kThreads : 1;     // 16-byte pieces; of a thread's, asked for at a time
     SHARED(float4, kept, kFours);
     grid_dependency_sync();
     const size_t begin = size_t(blockIdx.x) * kFours;
     for (int first = int(threadIdx.x); first < kFours; first += kAhead * kThreads) {
         float4 sum[kAhead];
-        UNROLL for (int k = 0; k < kAhead; k++) sum[k] = sum_by_halves<COUNT>(terms.at, begin + size_t(first + k * kThreads));
+        UNROLL for (int k = 0; k < kAhead; k++) sum[k] = sum_terms<COUNT>(terms, begin + size_t(first + k * kThreads));
         UNROLL for (int k = 0; k < kAhead; k++) {
             const int i = first + k * kThreads;
-            if (COUNT > 1 || terms.at[0] != out) out[begin + size_t(i)] = sum[k];
+            if (COUNT != 1 || terms.at[0] != out) out[begin + size_t(i)] = sum[k];
             kept[i] = sum[k];
         }
     }
@@ -193,20 +200,14 @@ __global__ void __launch_bounds__(kThreads) hash_kernel(uint64_t* sums, const fl
 
 }  // namespace
 
-void fold(float* out, float* partials, const float* const* terms, int count, size_t n, Stream stream) {
-    CHECK(count > 0 && count <= kMaxTerms && (count & (count - 1)) == 0 && n % kUnit == 0, "fold: %d terms of %zu elements", count, n);
+void fold(float* out, float* partials, const float* const* terms, int count, Tree tree, size_t n, Stream stream) {
+    constexpr decltype(&launch_fold<1>) kByHalves[] = {launch_fold<1>, launch_fold<2>, launch_fold<4>, launch_fold<8>, launch_fold<16>, launch_fold<32>, launch_fold<64>};
+    const bool stack = tree == Tree::kStack && count > 2;              // of two both trees are the same
+    CHECK(count > 0 && count <= kMaxTerms && (stack || (count & (count - 1)) == 0) && n % kUnit == 0, "fold: %d terms of %zu elements", count, n);
     if (n == 0 || (count == 1 && terms[0] == out && !partials)) return;
-    Terms t = {};
+    Terms t = {{}, count};
     for (int i = 0; i < count; i++) t.at[i] = reinterpret_cast<const float4*>(terms[i]);
-    switch (count) {
-        case 1: return launch_fold<1>(out, partials, t, n, stream);
-        case 2: return launch_fold<2>(out, partials, t, n, stream);
-        case 4: return launch_fold<4>(out, partials, t, n, stream);
-        case 8: return launch_fold<8>(out, partials, t, n, stream);
-        case 16: return launch_fold<16>(out, partials, t, n, stream);
-        case 32: return launch_fold<32>(out, partials, t, n, stream);
-        default: return launch_fold<64>(out, partials, t, n, stream);
-    }
+    (stack ? launch_fold<0> : kByHalves[std::countr_zero(unsigned(count))])(out, partials, t, n, stream);
 }
 
 void clip_scale(StepState* state, double* norm, const float* partials, size_t units, double clip, double tokens, Stream stream) {

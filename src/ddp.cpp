@@ -29,15 +29,17 @@ static std::vector<Range> cut_buckets(size_t n) {
 static void reduce_bucket(Ddp* ddp, size_t b, Ddp::Marks* marks) {
     const Comm* const comm = ddp->comm;
     const Range bucket = ddp->buckets[b], slice = host_slice(bucket, comm, comm->local_rank);
-    const auto sum = [&](size_t k, Range to, const std::vector<const float*>& terms, bool last) {       // the last sum takes the squares along
-        fold(ddp->grads[k] + to.begin, last ? ddp->partials + to.begin / kUnit : nullptr, terms.data(), int(terms.size()), to.size(), ddp->stream);
+    const auto sum = [&](Range to, const std::vector<const float*>& terms, Tree tree, bool last) {      // the last sum takes the squares along
+        fold(ddp->grads[0] + to.begin, last ? ddp->partials + to.begin / kUnit : nullptr, terms.data(), int(terms.size()), tree, to.size(), ddp->stream);
     };
     mark_set(marks->begin[b], ddp->stream);
-    for (size_t k = ddp->grads.size() - 1; k > 0; k--)           // the tree inside this rank: the last lane's buffer joins the others
-        sum(k - 1, bucket, {ddp->grads[k - 1] + bucket.begin, ddp->grads[k] + bucket.begin}, k == 1 && comm->size == 1);
-    if (comm->size > 1 || ddp->grads.size() == 1) sum(0, slice, exchange_local(ddp->exchange, bucket, ddp->stream), comm->hosts == 1);
+    std::vector<const float*> lanes;                                // the tree inside this rank: the last lane's buffer joins the others
+    for (const float* grads : ddp->grads) lanes.push_back(grads + bucket.begin);
+    sum(bucket, lanes, Tree::kStack, comm->size == 1);
+    if (comm->size > 1) sum(slice, exchange_local(ddp->exchange, bucket, ddp->stream), Tree::kHalves, comm->hosts == 1);
     if (comm->hosts > 1)
-        exchange_hosts(ddp->exchange, bucket, ddp->stream, [&](Range piece, const std::vector<const float*>& terms) { sum(0, piece, terms, true); });
+        exchange_hosts(ddp->exchange, bucket, ddp->stream,
+                       [&](Range piece, const std::vector<const float*>& terms) { sum(piece, terms, Tree::kHalves, true); });
     exchange_gather_partials(ddp->exchange, bucket, ddp->stream);
     mark_set(marks->end[b], ddp->stream);
 }
@@ -194,11 +196,10 @@ float* ddp_lane_buffer(Ddp* ddp, int lane) { return ddp->grads[size_t(std::popco
 // lane's carries are left to reduce_bucket, a bucket at a time.
 void ddp_lane_done(Ddp* ddp, int lane) {
     if (lane + 1 == ddp->lanes) return;
-    size_t k = size_t(std::popcount(unsigned(lane)));
-    for (unsigned bits = unsigned(lane); bits & 1; bits >>= 1, k--) {
-        const float* terms[] = {ddp->grads[k - 1], ddp->grads[k]};
-        fold(ddp->grads[k - 1], nullptr, terms, 2, ddp->arena->n, nullptr);
-    }
+    const int last = std::popcount(unsigned(lane)), first = last - std::countr_one(unsigned(lane));
+    if (first == last) return;
+    const std::vector<const float*> terms(ddp->grads.begin() + first, ddp->grads.begin() + last + 1);
+    fold(ddp->grads[size_t(first)], nullptr, terms.data(), int(terms.size()), Tree::kStack, ddp->arena->n, nullptr);
 }
 
 void ddp_gradients_ready(Ddp* ddp, int first) {

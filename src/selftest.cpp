@@ -32,7 +32,7 @@ __attribute__((format(printf, 2, 3))) void say(const Comm* comm, const char* for
 void reduce_and_gather(Exchange* x, const Comm* comm, Range bucket, Stream stream) {
     float* const sums = exchange_gradients(x);
     const auto add = [&](Range to, const std::vector<const float*>& terms) {
-        if (terms.size() > 1) fold(sums + to.begin, nullptr, terms.data(), int(terms.size()), to.size(), stream);
+        if (terms.size() > 1) fold(sums + to.begin, nullptr, terms.data(), int(terms.size()), Tree::kHalves, to.size(), stream);
     };
     add(host_slice(bucket, comm, comm->local_rank), exchange_local(x, bucket, stream));
     exchange_hosts(x, bucket, stream, add);

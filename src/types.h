@@ -32,6 +32,9 @@ struct Dropout {
 
 struct AdamW { float beta1, beta2, eps, weight_decay; };
 
+// How fold adds its terms: by halves, each standing for as many lanes; or from the back, each for as many as all behind it together.
+enum class Tree { kHalves, kStack };
+
 // A check of AdamW's state between two updates, per unit of the arena: the sum of the bits of master, m and v. Null: none.
 struct StateSums {
     uint32_t* sums = nullptr;       // (units)

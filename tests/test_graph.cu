@@ -74,7 +74,7 @@ struct Job {
             gpt_forward_backward(&model, results + leaf, batch + size_t(leaf) * 2 * N, batch + size_t(leaf) * 2 * N + N, leaf > 0, state, uint32_t(leaf), nullptr, nullptr, nullptr);
         stream_wait(updates, nullptr);
         const float* const sum = grads;
-        fold(grads, partials, &sum, 1, n, updates);
+        fold(grads, partials, &sum, 1, Tree::kHalves, n, updates);
         clip_scale(state, results + 2, partials, n / kUnit, 1.0, 48, updates);
         copy_to_host_later(host_results, results, 3 * sizeof(double), updates);
         mark_set(done, updates);

@@ -720,21 +720,25 @@ static std::vector<float> rough(size_t n) {
     return x;
 }
 
+static void fold_case(Tree tree, int count, size_t units, int alias) {       // out is none of the terms, or term `alias`
+    const size_t n = units * kUnit;
+    Case c(format("fold%s count=%d n=%zu out=terms[%d]", tree == Tree::kStack ? " from the back" : "", count, n, alias));
+    Tensor* partials = units > 1 ? &c.out(kFloat, units) : nullptr;
+    c.arena = true;
+    Terms terms;
+    for (int i = 0; i < count; i++) terms.terms.push_back(&(i == alias ? c.inout(kFloat, rough(n)) : c.in(kFloat, rough(n))));
+    Tensor& out = alias >= 0 ? *terms.terms[size_t(alias)] : c.out(kFloat, n);
+    RUN(c, fold, out, partials, terms, count, tree, n);
+    c.same(out);
+    if (partials) c.same(*partials);
+}
+
 TEST(fold) {
     for (const int count : {1, 2, 4, 8})
         for (const size_t units : {1, 3})
-            for (int alias = -1; alias < count; alias += count > 2 ? count / 2 : 1) {    // out is none of them, or term `alias`
-                const size_t n = units * kUnit;
-                Case c(format("fold count=%d n=%zu out=terms[%d]", count, n, alias));
-                Tensor* partials = units > 1 ? &c.out(kFloat, units) : nullptr;
-                c.arena = true;
-                Terms terms;
-                for (int i = 0; i < count; i++) terms.terms.push_back(&(i == alias ? c.inout(kFloat, rough(n)) : c.in(kFloat, rough(n))));
-                Tensor& out = alias >= 0 ? *terms.terms[size_t(alias)] : c.out(kFloat, n);
-                RUN(c, fold, out, partials, terms, count, n);
-                c.same(out);
-                if (partials) c.same(*partials);
-            }
+            for (int alias = -1; alias < count; alias += count > 2 ? count / 2 : 1) fold_case(Tree::kHalves, count, units, alias);
+    for (const int count : {2, 3, 4, 5, 6, 7})
+        for (const int alias : {-1, 0, count - 1}) fold_case(Tree::kStack, count, 3, alias);
 }
 
 static const AdamW kAdamW = {0.9f, 0.95f, 1e-8f, 0.1f};

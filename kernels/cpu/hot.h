@@ -107,7 +107,7 @@ struct HotLoops {
     void (*gelu)(floatX* out, const floatX* pre, size_t n);
     void (*dropout)(floatX* out, const floatX* inp, size_t n, const Mask&, uint64_t index);
 
-    void (*fold)(float* out, const float* const* terms, int count, size_t begin, size_t n);
+    void (*fold)(float* out, const float* const* terms, int count, Tree tree, size_t begin, size_t n);
     float (*norm)(const float* grad);                                           // of one unit
     UnitSums (*adamw)(floatX* param, float* master, float* m, float* v, const float* grad, float decay, const AdamW&, const StepState&);
     uint64_t (*hash)(const float* x, size_t n);                                 // of one unit

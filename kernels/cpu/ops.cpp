@@ -347,13 +347,13 @@ void sum_in_order(double* total, const float* x, size_t n, Stream) {
 
 // ------------------------------------------------------------------------- the update, over the arena, cut only at units
 
-void fold(float* out, float* partials, const float* const* terms, int count, size_t n, Stream) {
-    CHECK(count > 0 && (count & (count - 1)) == 0, "fold: %d terms, want a power of two", count);
+void fold(float* out, float* partials, const float* const* terms, int count, Tree tree, size_t n, Stream) {
+    CHECK(count > 0 && (tree == Tree::kStack || (count & (count - 1)) == 0), "fold: %d terms", count);
     const bool in_place = count == 1 && terms[0] == out;
     if (in_place && !partials) return;
     for_units(n, [&](size_t begin, size_t elements) {
         for (size_t i = begin; i < begin + elements; i += kUnit) {              // a unit is in the cache still when its squares are summed
-            if (!in_place) hot().fold(out, terms, count, i, kUnit);
+            if (!in_place) hot().fold(out, terms, count, tree, i, kUnit);
             if (partials) partials[i / kUnit] = hot().norm(out + i);
         }
     });

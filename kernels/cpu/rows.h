@@ -166,20 +166,19 @@ static void position_backward(float* dwpe_t, const floatX* dout_t, int B, size_t
 // Blocks of 512 elements: the partial sums stay in the first-level cache.
 constexpr int kFoldBlock = 512;
 
-static void fold_block(float* out, const float* const* terms, int count, size_t begin) {
-    if (count == 1) { memcpy(out, terms[0] + begin, kFoldBlock * sizeof(float)); return; }
+// The sum's place: `sums`, or where the only term lies.
+static const float* fold_block(float* sums, const float* const* terms, int count, Tree tree, size_t begin) {
+    if (count == 1) return terms[0] + begin;
+    const int first = tree == Tree::kHalves ? count / 2 : 1;
     float upper[kFoldBlock];
-    fold_block(out, terms, count / 2, begin);
-    fold_block(upper, terms + count / 2, count / 2, begin);
-    for (int i = 0; i < kFoldBlock; i++) out[i] += upper[i];
+    const float *const a = fold_block(sums, terms, first, tree, begin), *const b = fold_block(upper, terms + first, count - first, tree, begin);
+    for (int i = 0; i < kFoldBlock; i++) sums[i] = a[i] + b[i];
+    return sums;
 }
 
-static void fold(float* out, const float* const* terms, int count, size_t begin, size_t n) {
+static void fold(float* out, const float* const* terms, int count, Tree tree, size_t begin, size_t n) {
     float sums[kFoldBlock];                 // out may be one of the terms
-    for (size_t i = begin; i < begin + n; i += kFoldBlock) {
-        fold_block(sums, terms, count, i);
-        memcpy(out + i, sums, sizeof sums);
-    }
+    for (size_t i = begin; i < begin + n; i += kFoldBlock) memcpy(out + i, fold_block(sums, terms, count, tree, i), sizeof sums);
 }
 
 static float norm(const float* grad) {
