@@ -39,13 +39,13 @@ template <bool kOfB> INLINE void pack_panel(Packed* panel, const Matmul& m, cons
     else pack_a_cols(panel, x, ld, lanes, k);
 }
 
-// Where lanes lie side by side in memory, 32 of k for all panels and then the next: a cache line holds lanes of several panels, and lines
-// that lie a power of two apart, of which a cache keeps only few, would be gone when the next panel needs them.
+// Where lanes lie side by side in memory, kStep of k for all panels and then the next: a cache line holds lanes of several panels, and of
+// lines that lie a power of two apart the first-level cache keeps only eight.
 template <bool kOfB> static void pack(const Matmul& m, const Packing& p, int first, int lanes) {
     constexpr int kLanes = kOfB ? kCols : kRows;
     Packed* packed = static_cast<Packed*>(kOfB ? p.b : p.a);
     each_block(m, p, p.k, p.k + p.deep, [&](int k0, int k, const auto& place) {
-        const int piece = (kOfB ? m.b_rows : m.a_rows) ? k : 32;
+        const int piece = (kOfB ? m.b_rows : m.a_rows) ? k : kStep;
         for (int at = 0; at < k; at += piece)
             for (int i = first; i < first + lanes; i += kLanes)
                 pack_panel<kOfB>(packed + place(ceil_to(kOfB ? p.cols : p.rows, kLanes), i) + at * kLanes, m, p, i, k0 + at, min(piece, k - at));

@@ -98,11 +98,16 @@ template <int W, class F> static void pack_rows(float* panel, const F* x, size_t
 #else
 namespace BACKEND::ISA {
 
+// What matmul.h and attention.h are written with. k of a panel is rounded up to kStep; a is the first operand, b the second.
+using Packed = float;
+constexpr int kStep = 8, kDepth = 256;
+constexpr int kTaskRows = 384, kTaskCols = 512;        // of a task, at most
+
 // panel[k][W] from x stored (K,cols), row k at x + k * ld. Missing columns become 0.
 template <int W, class F> static void pack_cols(float* panel, const F* x, size_t ld, int cols, int K) {
     if (cols >= W) {
         for (int k = 0; k < K; k++, panel += W, x += ld) {
-            if (W * sizeof(F) >= 64) __builtin_prefetch(x + W);     // the panel after this one: no hardware foresees a stride of rows
+            __builtin_prefetch(x + kStep * ld, 0, 2);       // of what is packed next: no hardware foresees a stride of rows
             for (int i = 0; i < W; i++) panel[i] = to_float(x[i]);
         }
         return;
@@ -111,10 +116,6 @@ template <int W, class F> static void pack_cols(float* panel, const F* x, size_t
         for (int i = 0; i < W; i++) panel[i] = i < cols ? to_float(x[i]) : 0.0f;
 }
 
-// What matmul.h and attention.h are written with. k of a panel is rounded up to kStep; a is the first operand, b the second.
-using Packed = float;
-constexpr int kStep = 8, kDepth = 256;
-constexpr int kTaskRows = 384, kTaskCols = 512;        // of a task, at most
 INLINE void begin_products() {}
 INLINE void end_products() {}
 template <class F> INLINE void pack_a_rows(float* panel, const F* x, size_t ld, int rows, int K) { pack_rows<kRows>(panel, x, ld, rows, K); }
