@@ -132,7 +132,7 @@ struct Trainer {
     double eval_seconds = 0;            // evaluations and samples
     double step_seconds = 0;            // of the last step
     int64_t steps_here = 0;             // by this process
-    int64_t save_again = -1;            // step after which a failed save is tried again
+    int64_t save_again = -1;            // step after which a save is done that has failed, or that a bad step was in the way of
     double best_val = INFINITY;
     double flops_per_token;
 };
@@ -472,7 +472,6 @@ static void finish_save(Trainer* t, bool last) {
     comm_broadcast(t->comm, &code, sizeof code, 0);
     t->save_stall += now_seconds() - begin;
     t->failed_saves = failed.empty() ? 0 : t->failed_saves + 1;
-    t->save_again = -1;
     if (failed.empty()) {
         if (!t->log) return;
         t->log->event(JsonLine().add("event", "ckpt").add("step", saved.step).add("path", saved.folder).add("stall_ms", float(t->save_stall * 1e3))
@@ -484,7 +483,8 @@ static void finish_save(Trainer* t, bool last) {
     constexpr double kPause = 30;       // seconds
     int64_t steps = int64_t(kPause / std::max(t->step_seconds, 1e-3)) + 1;
     comm_broadcast(t->comm, &steps, sizeof steps, 0);
-    t->save_again = t->step + (t->options.save_every > 0 ? std::min(steps, t->options.save_every) : steps);
+    const int64_t every = t->options.save_every;
+    t->save_again = std::min({t->step + steps, every > 0 ? (t->step / every + 1) * every : INT64_MAX, t->options.steps});
     if (!t->log) return;
     warn("not saved: %s; training goes on, the next try is after step %lld", failed.c_str(), (long long)t->save_again);
     t->log->event(JsonLine().add("event", "warn").add("step", saved.step).add("msg", "not saved: " + failed));
@@ -494,6 +494,7 @@ static void finish_save(Trainer* t, bool last) {
 static void save(Trainer* t) {
     const double begin = now_seconds();
     finish_save(t, false);
+    t->save_again = -1;
     comm_progress(t->comm, t->step, "checkpoint");
     ddp_gather_state(&t->ddp);
     saver_start(t->saver, t->step, checkpoint_files(t), [log = t->log.get()] { log->sync(); });
@@ -731,7 +732,9 @@ static std::string run_steps(Trainer* t) {
         const std::string reason = stop_reason(r.requests);
         const bool stop = !reason.empty() && t->step < o.steps;
         if (r.saved) finish_save(t, false);
-        if (((due(o.save_every) || t->step == t->save_again) && t->bad_steps == 0) || stop || wants_save(r.requests)) save(t);
+        const bool wanted = due(o.save_every) || t->step == t->save_again;
+        if (wanted && t->bad_steps > 0 && t->step < o.steps) t->save_again = t->step + 1;       // first see whether these weights are good for anything
+        else if (wanted || stop || wants_save(r.requests)) save(t);
         if (stop) {
             finish_save(t, true);
             return reason;
@@ -781,7 +784,10 @@ int train(Options options, Comm* comm, Run run) {
     t.options = std::move(options);
     t.run = std::move(run);
     t.comm = comm;
-    if (!set_up(&t)) {
+    bool more = false;
+    try { more = set_up(&t); }
+    catch (...) { unclaim_run(t.run); throw; }
+    if (!more) {
         if (comm->rank == 0 && !t.options.dry_run) {
             if (t.run.resumed()) repair_latest(t.run.checkpoint);
             std::printf("%s: finished: %lld steps; --steps N with a larger N goes on\n", t.run.out_dir.c_str(), (long long)t.step);

@@ -149,7 +149,7 @@ int sample(Options o, Comm*) {
     Loaded loaded(o.paths[0], 1);
     if (loaded.tokenizer.kind == Tokenizer::none && !o.prompt.empty())
         die(kExitUsage, "--prompt: %s has no tokenizer.json, so text means nothing to it; leave the prompt out to see token numbers", loaded.folder.c_str());
-    catch_signals();
+    catch_signals(false);
     const auto print = [](const std::string& piece) { std::fputs(piece.c_str(), stdout); std::fflush(stdout); };
     const std::vector<int> tokens = opening(loaded.tokenizer, o.prompt, loaded.model.config.V);
     print(o.prompt);

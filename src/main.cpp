@@ -37,9 +37,14 @@ static std::string dtype_of_run(const std::string& folder) {
     return saved.dtype;
 }
 
+// For a command whose result is what it prints. (A run whose terminal is gone goes on, and has its files.)
+static void check_output() {
+    if (std::fflush(stdout) != 0 || std::ferror(stdout)) die(kExitWrite, "standard output: not all could be written; is the disk full?");
+}
+
 static int run(Options options, const World& world, Comm** comm) {
     if (options.command != "train" && world.size > 1) die(kExitUsage, "%s runs on one rank, not on %d; start it without a launcher", options.command.c_str(), world.size);
-    if (options.command == "train") catch_signals();       // before the ranks meet: a stop while they do is not lost
+    if (options.command == "train") catch_signals(world.rank == 0);       // before the ranks meet: a stop while they do is not lost
     *comm = comm_create(world, options.timeout);
     Run run;
     if (options.command == "train" && !options.selftest) run = find_run(&options, *comm);       // its storage type decides the backend
@@ -48,6 +53,7 @@ static int run(Options options, const World& world, Comm** comm) {
     if (options.reduce == "nccl" && !backend.gpu) die(kExitUsage, "--reduce nccl: needs GPUs; leave it out on a CPU");
     const int code = options.selftest ? backend.selftest(options, *comm) : options.command == "sample" ? backend.sample(options, *comm) : options.command == "eval" ? backend.eval(options, *comm)
                                                  : backend.train(options, *comm, run);
+    if (options.command != "train") check_output();
     comm_destroy(*comm);
     return code;
 }
@@ -56,7 +62,6 @@ int main(int argc, char** argv) {
     int fd;                             // descriptors 0 to 2 are taken, or a closed one would become a file of the run
     while ((fd = open("/dev/null", O_RDWR)) >= 0 && fd <= 2) {}
     close(fd);
-    signal(SIGPIPE, SIG_IGN);           // a closed terminal or pipe must not end a run
     signal(SIGXFSZ, SIG_IGN);
     if (argc > 0 && argv[0][0]) set_program_path(argv[0]);
     Comm* comm = nullptr;
@@ -68,7 +73,11 @@ int main(int argc, char** argv) {
         rank = world.rank;
         if (world.size > 1) set_error_rank(rank);
         Options options = parse_options(argc, argv, &exit_now);
-        if (exit_now >= 0) return exit_now;
+        if (exit_now >= 0) {
+            check_output();
+            return exit_now;
+        }
+        if (options.command == "train") signal(SIGPIPE, SIG_IGN);       // a closed terminal or pipe must not end a run
         if (world.launcher == "--np") {
             follow_supervisor(&options);
             return run(options, world, &comm);

@@ -82,13 +82,13 @@ std::string choose_folder(const Options& options, Run* run) {
         if (c.out_dir.empty()) die(kExitNoInput, "--resume: %s: not a run or checkpoint folder", resume.c_str());
         if (!options.out_dir.empty() && run_of(options.out_dir) != c.out_dir)
             die(kExitUsage, "--out-dir %s and --resume %s name two runs; leave --out-dir out", options.out_dir.c_str(), resume.c_str());
-        c.checkpoint = resolve_model_folder(resume);
+        c.checkpoint = resume == c.out_dir ? find_checkpoint(resume) : resolve_model_folder(resume);
     } else {
         if (c.out_dir.empty()) c.out_dir = newest_run();
         if (c.out_dir.empty()) die(kExitNoInput, "--resume: no run in runs/; give --out-dir DIR or --resume DIR");
         c.checkpoint = find_checkpoint(c.out_dir);
-        // A run that never saved starts again from its first step, with the options of its own config.json.
     }
+    // A run that never saved starts again from its first step, with the options of its own config.json.
     const std::string config = path_join(c.out_dir, "config.json");
     std::string saved;
     if (file_exists(config) && (saved = read_file(config)).empty()) die(kExitBadContent, "--resume: %s: it is empty; it holds the run's options", config.c_str());
@@ -139,10 +139,17 @@ void claim_run(Run* run, Options* options, Comm* comm) {
             die(kExitUsage, "--out-dir: %s: not empty; --resume goes on with the run in it, --force overwrites it", run->out_dir.c_str());
         if (run->overwrite && run_of(run->out_dir).empty())
             die(kExitUsage, "--force: %s: not a run's folder, so it is not overwritten; give another --out-dir", run->out_dir.c_str());
+        run->created = !is_directory(run->out_dir);
         make_directories(run->out_dir);
         lock_folder(run->out_dir);
     }
     comm_barrier(comm);
+}
+
+void unclaim_run(const Run& run) {
+    if (!run.created || !is_empty_run(run.out_dir)) return;
+    unlink(path_join(run.out_dir, ".lock").c_str());
+    rmdir(run.out_dir.c_str());
 }
 
 void empty_run(const Run& run) {
@@ -180,6 +187,7 @@ Fields option_fields(const Options& options) {
 namespace {
 volatile std::sig_atomic_t stop_flag = 0, save_flag = 0;
 volatile int64_t first_stop_ms = 0;
+bool stop_is_said = false;
 
 constexpr struct { int number; const char* name; } stop_signals[] = {{SIGINT, "SIGINT"}, {SIGTERM, "SIGTERM"}, {SIGUSR1, "SIGUSR1"}, {SIGHUP, "SIGHUP"}};
 
@@ -187,14 +195,22 @@ void on_stop(int signal) {
     timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     const int64_t ms = int64_t(now.tv_sec) * 1000 + now.tv_nsec / 1000000;
-    if (stop_flag && ms - first_stop_ms >= 1000) _exit(kExitOther);
-    if (!stop_flag) first_stop_ms = ms;         // a Ctrl-C can come twice: from the terminal and from the launcher
+    const auto say = [](const char* line) { return stop_is_said && write(STDERR_FILENO, line, strlen(line)); };
+    if (stop_flag && ms - first_stop_ms >= 1000) {
+        say("stopped at once, unsaved\n");
+        _exit(kExitOther);
+    }
+    if (!stop_flag) {                           // a Ctrl-C can come twice: from the terminal and from the launcher
+        first_stop_ms = ms;
+        say("\nsaving and stopping after this step; once more stops at once, unsaved\n");
+    }
     stop_flag = signal;
 }
 void on_save(int) { save_flag = 1; }
 }  // namespace
 
-void catch_signals() {
+void catch_signals(bool say) {
+    stop_is_said = say;
     struct sigaction action = {};
     action.sa_flags = SA_RESTART;
     action.sa_handler = on_stop;

@@ -22,12 +22,24 @@ expect "an identity option may not change" 2 'seed' $train --resume "$out" --see
 expect "a folder in use" 74 'in use' sh -c "LOCKSTEP_FAULT=rank=0,step=1,at=bwd,do=sleep:3 $train $tiny --data $lines --out-dir '$tmp/used' >/dev/null 2>&1 &
     sleep 1.5; $train $tiny --data $lines --out-dir '$tmp/used' --resume auto; code=\$?; wait; exit \$code"
 
+expect "a start that is refused" 66 'nowhere' $train $tiny --data "$tmp/nowhere.txt" --out-dir "$tmp/refused"
+check "leaves no folder" test ! -e "$tmp/refused"
+$train $small --warmup-steps 1 --data $lines --out-dir "$tmp/unsaved" --save-every 0 --steps 100000 >"$tmp/log" 2>&1 & pid=$!
+for i in $(seq 100); do [ -s "$tmp/unsaved/metrics.jsonl" ] && break; sleep 0.05; done
+kill -KILL $pid; wait $pid 2>/dev/null
+expect "a run that never saved goes on from its first step" 0 'nothing saved in .* starting at step 0' $train --resume "$tmp/unsaved" --steps 2
+LOCKSTEP_FAULT="rank=0,step=1,at=bwd,do=nan;rank=0,step=5,at=bwd,do=nan" $train $small --sample-every 0 --steps 6 --data $lines --out-dir "$tmp/skips" --save-every 2 --keep 0 >"$tmp/log" 2>&1
+check "a save that a skipped step is in the way of comes after the next one, and the last step's comes all the same" test \
+    "$(ls "$tmp/skips/ckpt" | grep step | tr '\n' ' ')" = "step_00000003 step_00000004 step_00000006 "
+
 # ---- eval, sample
 expect "eval" 0 '^val loss [0-9]+\.[0-9]{6}  bpb [0-9]+\.[0-9]{6}  tokens [0-9]+$' $train eval "$out"
 expect "eval of a checkpoint folder on a file" 0 '^val loss ' $train eval "$out/ckpt/step_00000004" --data $lines
 expect "sample" 0 'the ' $train sample "$out" --prompt "the " --max-tokens 20 --seed 3
 check "samples are a function of the seed" sh -c "[ \"\$($train sample '$out' --prompt a --max-tokens 30 --seed 4)\" = \"\$($train sample '$out' --prompt a --max-tokens 30 --seed 4)\" ]"
 check "another seed, another sample" sh -c "[ \"\$($train sample '$out' --prompt a --max-tokens 30 --seed 4)\" != \"\$($train sample '$out' --prompt a --max-tokens 30 --seed 5)\" ]"
+expect "a result that cannot be written" 74 'standard output' sh -c "$train eval '$out' >/dev/full"
+expect "help of which one line is read" 0 'train_gpt' sh -c "$train --help | head -n 1"
 expect "sample of nothing" 66 'missing|no such|not a|no ' $train sample "$tmp/nowhere"
 expect "eval needs data outside a run" 2 'give --data' $train eval tests/golden/gpt2_tiny
 
@@ -143,6 +155,15 @@ stopped_by() {
     cat "$tmp/by.log"; [ $code -eq 75 ] && grep -q "stopped on request (SIG$1) at step" "$tmp/by.log" && grep -q "stopped on request (SIG$1)" "$tmp/by$1/metrics.jsonl"
 }
 for signal in TERM USR1; do check "a stop names its signal: $signal" stopped_by $signal; done
+# In a long step Ctrl-C is answered at once, and a second one ends it.
+stopped_twice() {
+    $train --layers 1 --heads 2 --channels 16 --seq-len 16 --batch-size 2 --total-batch-size 4194304 --steps 4 --data $lines --out-dir "$tmp/twice" >"$tmp/twice.log" 2>&1 & pid=$!
+    for i in $(seq 100); do [ -s "$tmp/twice/metrics.jsonl" ] && break; sleep 0.05; done
+    kill -TERM $pid; sleep 1.2; cat "$tmp/twice.log"; grep -q 'saving and stopping after this step' "$tmp/twice.log" || return 1
+    kill -TERM $pid; wait $pid; code=$?
+    cat "$tmp/twice.log"; [ $code -eq 1 ] && grep -q 'stopped at once, unsaved' "$tmp/twice.log"
+}
+check "a second request to stop does not wait" stopped_twice
 # USR2 while a sample is written saves too.
 saved_by_usr2() {
     $train $small --data $lines --tokenizer char --steps 4 --sample-every 2 --save-every 0 --max-tokens 100000 --out-dir "$tmp/usr2" >"$tmp/usr2.log" 2>&1 & pid=$!
