@@ -38,6 +38,10 @@ template <int COUNT> DEVICE float4 sum_terms(const Terms& terms, size_t i, int f
         return sum;
     } else if constexpr (COUNT == 1) {
         return terms.at[first][i];
+    } else if constexpr (COUNT == kMaxTerms) {      // one half after the other, which a loop makes sure of: the registers do not hold 64 terms
+        float4 sum = sum_terms<COUNT / 2>(terms, i);
+        for (int half = COUNT / 2; half < terms.count; half += COUNT / 2) sum = add(sum, sum_terms<COUNT / 2>(terms, i, half));
+        return sum;
     } else {
         return add(sum_terms<COUNT / 2>(terms, i, first), sum_terms<COUNT / 2>(terms, i, first + COUNT / 2));
     }

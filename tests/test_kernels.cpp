@@ -734,7 +734,7 @@ static void fold_case(Tree tree, int count, size_t units, int alias) {       // 
 }
 
 TEST(fold) {
-    for (const int count : {1, 2, 4, 8})
+    for (const int count : {1, 2, 4, 8, 16, 32, 64})
         for (const size_t units : {1, 3})
             for (int alias = -1; alias < count; alias += count > 2 ? count / 2 : 1) fold_case(Tree::kHalves, count, units, alias);
     for (const int count : {2, 3, 4, 5, 6, 7})
