@@ -733,8 +733,8 @@ static std::string run_steps(Trainer* t) {
         const bool stop = !reason.empty() && t->step < o.steps;
         if (r.saved) finish_save(t, false);
         const bool wanted = due(o.save_every) || t->step == t->save_again;
-        if (wanted && t->bad_steps > 0 && t->step < o.steps) t->save_again = t->step + 1;       // first see whether these weights are good for anything
-        else if (wanted || stop || wants_save(r.requests)) save(t);
+        if (stop || wants_save(r.requests) || (wanted && (t->bad_steps == 0 || t->step == o.steps))) save(t);
+        else if (wanted) t->save_again = t->step + 1;       // first see whether these weights are good for anything
         if (stop) {
             finish_save(t, true);
             return reason;
