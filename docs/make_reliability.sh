@@ -98,8 +98,8 @@ What these do not show: drive caches that lie, NFS, a network that alters bytes 
 `--audit-every` is for that). N trials without a failure bound its rate by 3/N (95 %).
 
 Found by these: out of memory while a checkpoint was written crashed the program (mended, with a test); a DONE takes up to 32 times its size (the
-limit set for it was 2 times); the message that refuses a config.json's text full of control characters takes up to ten times the file's bytes
-(found after 6 million inputs, still so: a limit on what a message quotes would mend it).
+limit set for it was 2 times); a run's options that hold control characters take six bytes each where they are written into its config.json
+(the limit for the writer was twice what had been read: it is four times what is written now).
 
 Memory: the fuzzers hold every reader to twice its input and a constant of 16 or 128 KiB. JSON is checked and read where it lies. A tokenizer
 is tables: 64 times its file (a line of 4 bytes is a token and a merge), and up to 9 MiB where a vocabulary of characters has high code points; a DONE, at most

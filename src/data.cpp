@@ -343,14 +343,15 @@ std::string text_to_learn(const std::vector<Text>& texts, bool split, bool all) 
     return learned;
 }
 
+bool learns(const Options& o) { return o.tokenizer == "char" || o.tokenizer.starts_with("bpe:"); }
+
 // texts: training's, then validation's; none when --data are tokens.
 Tokenizer choose_tokenizer(const Options& o, const std::string& init_tokenizer, const std::vector<Text>& texts, bool split) {
     // On a resume nothing is given, so an option that is not the default counts as well. eval always means the model's own.
     const bool chosen = o.is_given("tokenizer") || (o.command == "train" && o.tokenizer != "byte");
     if (!chosen && !init_tokenizer.empty()) return tokenizer_load(init_tokenizer);
     if (texts.empty()) return chosen || o.tokenizer != "byte" ? tokenizer_open(o.tokenizer, nullptr) : Tokenizer();
-    const bool learns_all = o.tokenizer == "char", learns = learns_all || o.tokenizer.starts_with("bpe:");
-    const std::string learned = learns ? text_to_learn(texts, split, learns_all) : "";
+    const std::string learned = learns(o) ? text_to_learn(texts, split, o.tokenizer == "char") : "";
     const std::string_view view = learned;
     return tokenizer_open(o.tokenizer, &view);
 }
@@ -359,8 +360,9 @@ int choose_vocabulary(const Options& o, const Tokenizer& tokenizer, int init_voc
     const int own = tokenizer.vocab_size;
     if (tokenizer.kind == Tokenizer::none) return init_vocab ? init_vocab : o.vocab_size ? o.vocab_size : 50257;
     if (init_vocab && own != init_vocab)
-        die(kExitUsage, "--tokenizer: got %s of %d tokens, want %d as the model has; give the --tokenizer it was trained with",
-            tokenizer.name.c_str(), own, init_vocab);
+        die(kExitUsage, "--tokenizer: got %s of %d tokens, want %d as the model has; %s", tokenizer.name.c_str(), own, init_vocab,
+            learns(o) ? "it learns them from the data: give those the model was trained with, or with --init leave --tokenizer out"
+                      : "give the --tokenizer it was trained with");
     if (o.vocab_size && own != o.vocab_size)
         die(kExitUsage, "--vocab-size: got %d, want %d as the tokenizer %s has; leave --vocab-size out", o.vocab_size, own,
             tokenizer.name.c_str());
@@ -430,15 +432,16 @@ Data open_data(const Options& o, Comm* comm, const std::string& init_tokenizer, 
                   source.is_text() ? open_text(texts[0], data.tokenizer, T, split, comm) : open_tokens(source, T, split);
     data.train = std::move(parts.train);
     data.val = split ? std::move(parts.val) : open_whole(val_source, data.tokenizer, T, comm);
-    require_samples(data.train, built_in ? "built-in stories" : o.data, "training");
+    const std::string name = built_in ? "built-in stories" : o.data;
+    require_samples(data.train, name, "training");
     const bool evaluates = o.command != "train" || o.eval_every > 0;
-    if (evaluates) require_samples(data.val, split ? o.data : val_source.path, "validation");
+    if (evaluates) require_samples(data.val, split ? name : val_source.path, "validation");
 
     check_tokens(data.val, data.vocab_size);
     check_tokens(data.train, data.vocab_size);
 
     const bool endless = built_in && data.train.stories;
-    data.train.description = (built_in ? "built-in stories" : describe(source)) + ": " +
+    data.train.description = (built_in ? name : describe(source)) + ": " +
         (endless ? "endless training" : with_commas(data.train.tokens) + " training") + " and " +
         with_commas(data.val.tokens) + " validation tokens" + (split ? "" : " of " + describe(val_source));
     return data;

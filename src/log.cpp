@@ -164,9 +164,10 @@ void Log::sync() {
 
 std::string train_line_text(const TrainLine& l, double eta, int columns) {
     struct Field { int matters; std::string text; };        // less is left out first
+    const auto plain = [](double x) { return std::isnan(x) ? NAN : x; };   // x86's own has its sign set: printf's -nan
     std::vector<Field> fields = {
-        {9, format("step %5lld/%lld", (long long)l.step, (long long)l.steps)}, {8, format("loss %.4f", l.loss)}, {2, format("lr %.1e", l.lr)},
-        {4, format("norm %.2f", l.grad_norm)}, {3, format("%6.1f ms", l.step_ms)}, {6, format("%5s tok/s", with_unit(l.tok_s, "").c_str())}};
+        {9, format("step %5lld/%lld", (long long)l.step, (long long)l.steps)}, {8, format("loss %.4f", plain(l.loss))}, {2, format("lr %.1e", l.lr)},
+        {4, format("norm %.2f", plain(l.grad_norm))}, {3, format("%6.1f ms", l.step_ms)}, {6, format("%5s tok/s", with_unit(l.tok_s, "").c_str())}};
     if (std::isfinite(l.mfu)) fields.push_back({5, format("mfu %.1f%%", 100 * l.mfu)});
     else if (l.gflops > 0) fields.push_back({1, with_unit(1e9 * l.gflops, " ") + "FLOP/s"});
     fields.push_back({7, "eta " + duration(eta)});

@@ -82,8 +82,11 @@ int main(int argc, char** argv) {
             follow_supervisor(&options);
             return run(options, world, &comm);
         }
-        if (options.np > 1 && world.size > 1) die(kExitUsage, "--np %d under %s: the launcher has already started %d ranks; leave --np out", options.np, world.launcher.c_str(), world.size);
-        if (options.np > 1) return launch_ranks(options.np, options.max_restarts, options.elastic, options.argv);
+        const bool supervised = options.is_given("np");
+        if (supervised && world.size > 1) die(kExitUsage, "--np %d under %s: the launcher has already started %d ranks; leave --np out", options.np, world.launcher.c_str(), world.size);
+        for (const char* of_supervisor : {"max-restarts", "elastic"})
+            if (!supervised && options.is_given(of_supervisor)) die(kExitUsage, "--%s: has no effect without --np, which restarts ranks; give --np N, or leave it out", of_supervisor);
+        if (supervised) return launch_ranks(options.np, options.max_restarts, options.elastic, options.argv);
         return run(options, world, &comm);
     } catch (const Error& e) {
         error = e;

@@ -589,9 +589,9 @@ Options parse_options(int argc, const char* const* argv, int* exit_now) {
     bool help = false, version = false, only_words = false, has_command = false;
     for (size_t i = 0; i < args.size(); i++) {
         const std::string& arg = args[i];
-        if (only_words || arg.size() < 2 || arg[0] != '-') take_word(&options, arg, &has_command);
+        if (arg == "--help" || arg == "-h" || (arg == "help" && !has_command)) help = true;
+        else if (only_words || arg.size() < 2 || arg[0] != '-') take_word(&options, arg, &has_command);
         else if (arg == "--") only_words = true;
-        else if (arg == "--help" || arg == "-h") help = true;
         else if (arg == "--version") version = true;
         else i += take_option(&options, args, i);
     }
@@ -635,10 +635,9 @@ void resolve_options(Options* options, bool gpu) {
 std::string options_to_json(const Options& options) {
     std::string json;
     for (const Row& row : table) {
-        std::string value = value_text(row, options);
-        if (row.values == &flag) value = value == "on" ? "true" : "false";
-        else if (is_text(row)) value = json_quote(value);
-        json += (json.empty() ? "{\n  " : ",\n  ") + json_quote(saved_key(row)) + ": " + value;
+        const std::string value = value_text(row, options);
+        json += (json.empty() ? "{\n  " : ",\n  ") + json_quote(saved_key(row)) + ": ";
+        json += is_text(row) ? json_quote(value) : row.values != &flag ? value : value == "on" ? "true" : "false";
     }
     return json + "\n}";
 }
@@ -698,7 +697,7 @@ std::string options_help(const std::string& preset, bool gpu) {
         "  train_gpt sample OUT [options]    write text; OUT is a run or a checkpoint folder\n"
         "  train_gpt eval OUT [options]      loss over the run's whole validation text, or over --data\n"
         "  mpirun -np 8 train_gpt ...        8 ranks; so do torchrun, srun, and --np 8 without any of them\n\n"
-        "--seq-len 64, --seq-len=64 and --seq_len 64 are the same; 512k = 512000.\n"
+        "--seq-len 64, --seq-len=64 and --seq_len 64 are the same, --no-graph is --graph off; 512k = 512000.\n"
         "Defaults are those of --preset %s%s.\n",
         version_text(), resolved.preset.c_str(), preset.empty() && !gpu ? "; on a GPU the preset is gpt2-124m" : "");
     const char* group = "";

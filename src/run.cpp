@@ -16,7 +16,8 @@
 
 namespace {
 
-std::string default_folder(const Options& options) {
+// Makes it, for two runs that are started in the same second.
+std::string make_default_folder(const Options& options) {
     std::string data = options.data.empty() ? "stories" : base_name(options.data);
     if (const size_t dot = data.find('.'); dot != std::string::npos && dot > 0) data.resize(dot);
     for (char& c : data)
@@ -25,7 +26,11 @@ std::string default_folder(const Options& options) {
     const time_t now = time(nullptr);
     tm local;
     std::strftime(when, sizeof when, "%Y%m%d-%H%M%S", localtime_r(&now, &local));
-    return "runs/" + options.preset + "-" + data + "-" + when;
+    const std::string first = "runs/" + options.preset + "-" + data + "-" + when;
+    std::string folder = first;
+    make_directories("runs");
+    for (int n = 2; mkdir(folder.c_str(), 0777) != 0 && errno == EEXIST; n++) folder = format("%s-%d", first.c_str(), n);
+    return folder;
 }
 
 // The run in runs/ that wrote its log last: what a bare --resume means.
@@ -131,7 +136,8 @@ Run find_run(Options* options, Comm* comm) {
 }
 
 void claim_run(Run* run, Options* options, Comm* comm) {
-    if (run->out_dir.empty()) run->out_dir = from_rank0(comm, default_folder(*options));
+    const bool by_default = run->out_dir.empty();
+    if (by_default) run->out_dir = from_rank0(comm, comm->rank == 0 ? make_default_folder(*options) : "");
     options->out_dir = run->out_dir;
     if (comm->rank == 0) {
         run->overwrite = options->resume.empty() && !is_empty_run(run->out_dir);
@@ -139,7 +145,7 @@ void claim_run(Run* run, Options* options, Comm* comm) {
             die(kExitUsage, "--out-dir: %s: not empty; --resume goes on with the run in it, --force overwrites it", run->out_dir.c_str());
         if (run->overwrite && run_of(run->out_dir).empty())
             die(kExitUsage, "--force: %s: not a run's folder, so it is not overwritten; give another --out-dir", run->out_dir.c_str());
-        run->created = !is_directory(run->out_dir);
+        run->created = by_default || !is_directory(run->out_dir);
         make_directories(run->out_dir);
         lock_folder(run->out_dir);
     }
@@ -192,6 +198,7 @@ bool stop_is_said = false;
 constexpr struct { int number; const char* name; } stop_signals[] = {{SIGINT, "SIGINT"}, {SIGTERM, "SIGTERM"}, {SIGUSR1, "SIGUSR1"}, {SIGHUP, "SIGHUP"}};
 
 void on_stop(int signal) {
+    const int interrupted = errno;              // whoever is interrupted may be about to read it
     timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     const int64_t ms = int64_t(now.tv_sec) * 1000 + now.tv_nsec / 1000000;
@@ -205,6 +212,7 @@ void on_stop(int signal) {
         say("\nsaving and stopping after this step; once more stops at once, unsaved\n");
     }
     stop_flag = signal;
+    errno = interrupted;
 }
 void on_save(int) { save_flag = 1; }
 }  // namespace

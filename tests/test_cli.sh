@@ -22,6 +22,17 @@ expect "an identity option may not change" 2 'seed' $train --resume "$out" --see
 expect "a folder in use" 74 'in use' sh -c "LOCKSTEP_FAULT=rank=0,step=1,at=bwd,do=sleep:3 $train $tiny --data $lines --out-dir '$tmp/used' >/dev/null 2>&1 &
     sleep 1.5; $train $tiny --data $lines --out-dir '$tmp/used' --resume auto; code=\$?; wait; exit \$code"
 
+# Started in the same second they would have one name.
+two_at_once() { (cd "$tmp" && mkdir at_once && cd at_once && { $train $tiny & other=$!; $train $tiny; one=$?; wait $other; } && [ $one -eq 0 ] && [ "$(ls runs | wc -l)" -eq 2 ]); }
+check "two default runs at once have a folder each" two_at_once
+expect "--elastic without --np" 2 '--elastic: has no effect without --np' $train $tiny --elastic
+expect "--max-restarts without --np" 2 '--max-restarts: has no effect without --np' $train $tiny --max-restarts 5
+expect "one rank that is lost" 0 'starting all 1 ranks again .1 of 3., from step_00000002' env LOCKSTEP_FAULT="rank=0,step=2,at=bwd,do=sleep:1,try=0;rank=0,step=3,at=bwd,do=kill,try=0" \
+    $train $tiny --data $lines --np 1 --save-every 2 --out-dir "$tmp/one_rank"
+cp $lines "$tmp/char.txt" && $train $tiny --tokenizer char --data "$tmp/char.txt" --out-dir "$tmp/char_changed" >"$tmp/log" 2>&1
+echo '{|}~^' >>"$tmp/char.txt"
+expect "the text for --tokenizer char changed" 2 'it learns them from the data: give those' $train --resume "$tmp/char_changed" --steps 6
+
 expect "a start that is refused" 66 'nowhere' $train $tiny --data "$tmp/nowhere.txt" --out-dir "$tmp/refused"
 check "leaves no folder" test ! -e "$tmp/refused"
 $train $small --warmup-steps 1 --data $lines --out-dir "$tmp/unsaved" --save-every 0 --steps 100000 >"$tmp/log" 2>&1 & pid=$!

@@ -507,6 +507,7 @@ TEST(vocabulary_rules) {
     expect_error(kExitUsage, "want 50257 as the model has; give the --tokenizer it was trained with", [&] { vocab(o, "", 50257); });
     o = options_for(text, 4, "bpe:265");
     expect_error(kExitUsage, "want 257", [&] { vocab(o, byte_json, 257); });     // an option given wins over --init's, then must fit
+    expect_error(kExitUsage, "want 266 as the model has; it learns them from the data: give those", [&] { vocab(o, "", 266); });
     o.given.clear();                                // on a resume it is saved, not given
     EXPECT(open_data(o, nullptr, "", 265).vocab_size == 265, "resume");
     o.command = "eval";
@@ -516,6 +517,7 @@ TEST(vocabulary_rules) {
     o.val_data = text;
     expect_error(kExitUsage, "got text, but without a tokenizer", [&] { vocab(o, "", 0); });
     expect_error(kExitUsage, "got text, but without a tokenizer", [&] { open_dataset(text, Tokenizer(), 4, nullptr); });
+    expect_error(kExitBadContent, "data: built-in stories: got", [&] { vocab(options_for("", 1 << 20), "", 0); });
 }
 
 TEST(hash_is_of_the_content) {

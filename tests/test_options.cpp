@@ -186,6 +186,7 @@ TEST(did_you_mean) {
     refused("export", "build/export");
     refused("lr=3", "did you mean --lr?");
     refused("abracadabra", "no command trains");
+    refused("sample x help", "got help, want one folder");              // only as the first word
     refused("tests/test.h", "unknown command tests/test.h; to train on that file: --data tests/test.h");
 }
 
@@ -205,6 +206,8 @@ TEST(help_and_version) {
     EXPECT(options_help("", true).find("--preset gpt2-124m.") != std::string::npos, "on a GPU");
     const char* sample[] = {"train_gpt", "sample", "--help"};
     EXPECT(!captured([&] { parse_options(3, sample, &exit_now); }).empty() && exit_now == 0, "sample --help needs no folder");
+    const char* word[] = {"train_gpt", "help"};
+    EXPECT(captured([&] { parse_options(2, word, &exit_now); }) == text && exit_now == 0, "help, as other programs take it");
     const char* version[] = {"train_gpt", "--version"};
     exit_now = -1;
     const std::string line = captured([&] { parse_options(2, version, &exit_now); });

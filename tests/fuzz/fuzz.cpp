@@ -120,6 +120,9 @@ void operator delete[](void* p) noexcept { operator delete(p); }
 void operator delete[](void* p, size_t) noexcept { operator delete(p); }
 void operator delete(void* p, const std::nothrow_t&) noexcept { operator delete(p); }
 
+static void finding(const char* what, ptrdiff_t bytes) { std::fprintf(stderr, "%td %s\n", bytes, what), std::abort(); }
+constexpr size_t kLittle = 16 << 10;                    // bytes of heap that are of one size, as messages are
+
 namespace {
 // The input is the file of this name, or what comes from a connection.
 std::string file(const char* name) { return file_path = name; }
@@ -140,7 +143,11 @@ void config(std::string_view in) { hf_parameters(parse_hf_config(in, "config.jso
 void options(std::string_view in) {
     Options o;
     options_merge_saved(&o, std::string(in), "config.json");
-    options_to_json(o);
+    const ptrdiff_t reading = peak;
+    peak = live;
+    const std::string json = options_to_json(o);        // of its own size, not the input's: "\b" is written as six bytes
+    if (peak > reading + ptrdiff_t(4 * json.size() + kLittle)) finding("bytes of heap to write the options", peak - reading);
+    peak = reading;
 }
 void state(std::string_view in) {
     const Json j = parse_json(in, "state.json");
@@ -295,7 +302,7 @@ std::string record(Kind kind) { Message m = {}; m.kind = kind; std::memcpy(m.rec
 // of 64 KiB. A tokenizer is tables: 4 bytes of a vocab.bpe, "a b\n", are a token and a merge, with their look-ups 60 bytes; and of
 // characters it has a number for each code point below the largest, twice while they grow. DONE, at most 64 KiB, is a list of files: a line
 // of 6 bytes is an entry of 48, in a vector that doubles.
-constexpr size_t kLittle = 16 << 10, kRoom = 128 << 10, kCodePoints = 9 << 20, kTables = 64;
+constexpr size_t kRoom = 128 << 10, kCodePoints = 9 << 20, kTables = 64;
 // sources: what reads, in src/, beside common and file: inputs of a run count as long as it stays as it is (run.sh).
 struct Target { const char *name, *sources; void (*run)(std::string_view); size_t factor, room; std::vector<std::string> seeds; };
 const std::vector<Target>& targets() {
@@ -326,8 +333,6 @@ const std::vector<Target>& targets() {
 const Target* target = nullptr;
 ptrdiff_t most = 0;                                     // of heap beyond target->factor
 }  // namespace
-
-static void finding(const char* what, ptrdiff_t bytes) { std::fprintf(stderr, "%td %s\n", bytes, what), std::abort(); }
 
 static void read_once(std::string_view in) {
     live = peak = 0;
