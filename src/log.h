@@ -20,7 +20,7 @@ struct TrainLine {
     int64_t tokens;                             // cumulative
     double mfu;                                 // a fraction of the peak; NaN = unknown
     double gflops;                              // per second, from the model's flops; NaN or 0 = not shown
-    double compute_ms, comm_ms, exposed_ms;     // exposed: step time minus step time without reduction
+    double compute_ms, comm_ms, exposed_ms;     // exposed: from the end of the computation to that of the reduction, waits for slower ranks with it
     double compute_ms_min, compute_ms_max;      // over ranks
     int slowest_rank, ranks;
     GpuHealth gpu;                              // of the slowest rank; sm_mhz 0 = unknown
