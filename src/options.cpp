@@ -147,7 +147,7 @@ const Row table[] = {
      "gradient-checkpointing activation-checkpointing use-recompute -r",
      "for less memory backward computes again: 0 nothing, 1 GELU, 2 and LayerNorm, 3 whole blocks; same bits"},
     {kSystem, "audit-every", "STEPS", &Options::audit_every, &natural, unbound, kTrain,
-     "audit", "a micro-batch is computed twice and compared bit for bit; 0 = never"},
+     "audit", "a micro-batch is computed twice and compared bit for bit; 0 = never, nor are weights and saves checked against sums"},
     {kSystem, "selftest", "", &Options::selftest, &flag, local, kTrain, "self-test check",
      "test and measure the roads between the ranks, name a slow one, and stop"},
     {kSystem, "timeout", "SECONDS", &Options::timeout, &positive, local, kTrain,
@@ -179,7 +179,7 @@ const Row table[] = {
      "the timeline of every step, computation and communication, for chrome://tracing"},
     {kOutput, "dry-run", "", &Options::dry_run, &flag, local, kTrain, "estimate",
      "print parameters, memory and an estimate of the time, and stop"},
-    {kOutput, "verbose", "", &Options::verbose, &flag, local, kAll, "debug", "also print the tensors, the activations and the buckets of the reduction"},
+    {kOutput, "verbose", "", &Options::verbose, &flag, local, kTrain, "debug", "also print the tensors, the activations and the buckets of the reduction"},
 
     {kSamples, "prompt", "TEXT", &Options::prompt, &any_text, unbound, kTrain | kSample, "start input-text -p",
      "what a sample begins with"},
@@ -411,7 +411,7 @@ std::string nearest(const std::string& word, const std::vector<std::string>& wor
     if (word.find('=') == std::string::npos && access(word.c_str(), F_OK) == 0)
         die(kExitUsage, "unknown command %s; to train on that file: --data %s", shown(word).c_str(), shown(word).c_str());
     if (word == "generate" || word == "chat") die(kExitUsage, "unknown command %s; did you mean sample?", word.c_str());
-    if (word == "export" || word == "info" || word == "plot" || word == "serve")
+    if (word == "export" || word == "info" || word == "plot")
         die(kExitUsage, "unknown command %s; it is a program of its own: build/%s", word.c_str(), word.c_str());
     const std::string near = nearest(word, command_names());
     if (!near.empty()) die(kExitUsage, "unknown command %s; did you mean %s?", shown(word).c_str(), near.c_str());
@@ -589,7 +589,7 @@ Options parse_options(int argc, const char* const* argv, int* exit_now) {
     bool help = false, version = false, only_words = false, has_command = false;
     for (size_t i = 0; i < args.size(); i++) {
         const std::string& arg = args[i];
-        if (arg == "--help" || arg == "-h" || (arg == "help" && !has_command)) help = true;
+        if (!only_words && (arg == "--help" || arg == "-h" || (arg == "help" && !has_command))) help = true;
         else if (only_words || arg.size() < 2 || arg[0] != '-') take_word(&options, arg, &has_command);
         else if (arg == "--") only_words = true;
         else if (arg == "--version") version = true;

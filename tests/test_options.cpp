@@ -156,6 +156,7 @@ TEST(refused_arguments) {
     refused("train x", "want options only");
     refused("sample a --lr 3", "--lr: has no effect on sample, which takes --seed");
     refused("eval a --prompt x", "--prompt: has no effect on eval");
+    for (const char* command : {"sample", "eval"}) refused(std::string(command) + " a --verbose", "--verbose: has no effect on");
     // A pasted file does not fill the screen.
     try { parse({"--lr", std::string(100000, 'x')}); } catch (const Error& e) { EXPECT(e.message.size() < 300, "%zu", e.message.size()); }
     try { parse({"--" + std::string(100000, 'x')}); } catch (const Error& e) { EXPECT(e.message.size() < 300, "%zu", e.message.size()); }
@@ -184,6 +185,8 @@ TEST(did_you_mean) {
     refused("samplle", "unknown command samplle; did you mean sample?");
     refused("generate", "did you mean sample?");
     refused("export", "build/export");
+    refused("serve", "no command trains");
+    refused("-- --help", "unknown command --help");                     // after "--" it is a word
     refused("lr=3", "did you mean --lr?");
     refused("abracadabra", "no command trains");
     refused("sample x help", "got help, want one folder");              // only as the first word
