@@ -197,6 +197,7 @@ static void compare_audit(Trainer* t, uint64_t own, uint64_t of_previous) {
         uint64_t vote = t->comm->rank == third ? recompute_leaf(t, r * leaves) : 0;
         comm_broadcast(t->comm, &vote, sizeof vote, third);
         const int odd = vote == all[size_t(r)].own ? next : vote == all[size_t(next)].of_previous ? r : -1;
+        if (odd < 0) die(kExitDisagree, "replicas disagree: step %lld: ranks %d, %d and %d computed leaf %d in three ways; nothing of this step was saved", (long long)t->step, r, next, third, r * leaves);
         die(kExitDisagree, "replicas disagree: step %lld: rank %d computed leaf %d differently from two others; nothing of this step was saved", (long long)t->step, odd, r * leaves);
     }
 }
@@ -224,19 +225,16 @@ static void write_trace(Trainer* t, double begin) {
     t->trace->flush();
 }
 
-// The host waits for a GPU, which may wait for other ranks' GPUs. A rank that is gone is noticed by its closed connection; if all are
-// there and nothing moves, the ranks meet once more, so that one that does not come is named - else it is the network between the GPUs.
+// The host waits for a GPU, which may wait for other ranks' GPUs. Who watches the ranks knows that it waits: a rank that is gone, or does
+// not come, is named; if all wait and nothing moves, it is the network between the GPUs.
 static void wait_for(Trainer* t, Mark mark, const char* phase) {
     if (kOnGpu && t->comm->size > 1) {
-        const double begin = now_seconds(), limit = t->comm->timeout * (t->steps_here < 2 ? 5 : 1);
+        comm_waits_for_gpu(t->comm, true);
         for (int tries = 0; !mark_passed(mark); tries++) {
             if (tries > 200) usleep(100);
             if (tries % 1000 == 0) exchange_check(t->ddp.exchange);
-            if (now_seconds() - begin < limit) continue;
-            comm_barrier(t->comm);
-            die(kExitPeer, "the GPUs are stuck: %s of step %lld: got nothing for %.0f s though all ranks are alive, want progress; look at the network between the GPUs (NCCL_DEBUG=INFO, --selftest)",
-                phase, (long long)t->step, limit);
         }
+        comm_waits_for_gpu(t->comm, false);
     }
     mark_sync(mark);
     if (kOnGpu) comm_progress(t->comm, t->step, phase);
@@ -385,6 +383,7 @@ static StepResult train_step(Trainer* t) {
     // The wait. Whoever watches this rank sees the leaves go by: a step may take longer than --timeout, a leaf should not.
     for (const Mark mark : t->leaf_marks) wait_for(t, mark, "forward and backward");
     for (const Mark mark : {t->marks[1], t->marks[2]}) wait_for(t, mark, "reduction");
+    stream_check(ddp->stream);                          // of a staged road: bytes damaged between hosts
     if (kOnGpu) comm_progress(t->comm, t->step, "update");
     result.norm = t->host_results[mine];                // of the mean gradient
     result.skipped = !std::isfinite(result.norm);
@@ -408,10 +407,7 @@ static StepResult train_step(Trainer* t) {
     for (int w = 0; w < W; w++) {
         const StepReport& r = reports[size_t(w)];
         result.requests |= r.requests;
-        if (r.changed < t->arena.n)
-            die(kExitDisagree, "replicas disagree: step %lld: rank %d (host %s): %s: between two updates its weights or moments changed; that machine's memory "
-                "is at fault; nothing of it was saved", (long long)t->step, w, t->comm->peers[size_t(w)].host.c_str(),
-                t->arena.tensors[tensor_at(t->arena, r.changed)].name.c_str());
+        ddp_require_unchanged(ddp, w, r.changed);
         const double ms = r.compute_seconds * 1e3;
         line.compute_ms_min = std::min(line.compute_ms_min, ms);
         if (ms > line.compute_ms_max) { line.compute_ms_max = ms; line.slowest_rank = w; line.gpu = r.gpu; }

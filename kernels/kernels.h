@@ -47,6 +47,7 @@ Stream stream_create();
 void stream_destroy(Stream stream);
 void stream_call(Stream stream, void (*function)(void*), void* argument);   // host work in the stream's order; it may not put work on a GPU
 void stream_wait(Stream stream, Stream other);   // what comes next on `stream` starts after all that was put on `other` so far
+void stream_check(Stream stream);                // an Error of a host function inside it is thrown here; waits for nothing
 void stream_sync(Stream stream);                 // the caller waits until `stream` is empty; an Error inside it is thrown here
 void* stream_native(Stream stream);              // the cudaStream_t, for libraries; null on a CPU
 

@@ -77,6 +77,7 @@ Stream stream_create() { return nullptr; }
 void stream_destroy(Stream) {}
 void stream_call(Stream, void (*function)(void*), void* argument) { function(argument); }
 void stream_wait(Stream, Stream) {}
+void stream_check(Stream) {}
 void stream_sync(Stream) {}
 
 void* stream_native(Stream) { return nullptr; }

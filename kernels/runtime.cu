@@ -73,14 +73,18 @@ DeviceStream* queue_of(Stream stream) {
 }
 
 // Waits, then throws what a host function threw, or what went wrong on the device.
-void queue_sync(DeviceStream* queue) {
-    const cudaError_t result = cudaStreamSynchronize(queue->handle);
+void throw_error(DeviceStream* queue) {
     std::exception_ptr error;
     {
         const std::lock_guard<std::mutex> lock(queue->mutex);
         std::swap(error, queue->error);
     }
     if (error) std::rethrow_exception(error);
+}
+
+void queue_sync(DeviceStream* queue) {
+    const cudaError_t result = cudaStreamSynchronize(queue->handle);
+    throw_error(queue);
     check(result, "the device stopped");
 }
 
@@ -321,6 +325,7 @@ void stream_wait(Stream stream, Stream other) {
     check(cudaStreamWaitEvent(waits->handle, first->event, 0), "cudaStreamWaitEvent");    // for the record just made, not for a later one
 }
 
+void stream_check(Stream stream) { throw_error(queue_of(stream)); }
 void stream_sync(Stream stream) { queue_sync(queue_of(stream)); }
 
 // An event, and whether it is behind anything yet: waiting for one that was never set is no wait. In a graph setting it and waiting for

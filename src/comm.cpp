@@ -7,7 +7,7 @@
 //                   connection closed without a farewell               -> peer lost
 //                   no record for `timeout` seconds                    -> peer stuck (stopped, or cut off)
 //                   record does not advance, is not waiting, and another rank has waited for `timeout` seconds -> peer stuck
-//                   all ranks wait and none advances                   -> the collectives differ
+//                   all ranks wait and none advances                   -> the collectives differ, or GPUs that wait are stuck
 //                 Rank 0 judges all, the others only rank 0's silence. The first verdict wins: rank 0 spreads it, each rank
 //                 prints that one line and _exits; the main thread never learns of it, so no wait needs a deadline of its own.
 //     aborting    comm_abort: the main thread has an Error; its text becomes the verdict, the watching thread falls silent
@@ -43,12 +43,13 @@ namespace {
 
 constexpr size_t kChunk = size_t(1) << 20;          // bytes of a rank that go through the mailbox at a time, or a call between hosts
 constexpr size_t kSegmentAlign = size_t(2) << 20;   // a huge page, where the kernel gives them to shared memory
+constexpr uint32_t kForGpu = 1 << 16;
 constexpr double kStartFactor = 5;                  // start-up, the first step and a checkpoint take longer than other steps
 
 struct Snapshot {
     int64_t step;
     uint64_t count;         // grows with everything the rank does
-    uint32_t waiting;       // threads inside a collective
+    uint32_t waiting;       // threads inside a collective, and kForGpu while its GPU is waited for
     uint32_t steady;        // the first step is over
     char phase[24];
 };
@@ -258,12 +259,13 @@ void judge(Comm* comm, double now) {
     // The longest wait of any rank, and among those who do not wait the one that has not moved for longest.
     double longest_wait = 0, longest_still = 0, least_still = now;
     int culprit = -1;
-    bool steady = true;
+    bool steady = true, for_gpu = false;
     for (size_t r = 0; r < all.size(); r++) {
         if (r > 0 && all[r].fd < 0) return;                 // somebody said farewell: nothing to wait for any more
         const double still = now - all[r].advanced;
         least_still = std::min(least_still, still);
         steady &= all[r].record.steady != 0;
+        for_gpu |= all[r].record.waiting >= kForGpu;
         if (all[r].record.waiting) longest_wait = std::max(longest_wait, still);
         else if (still > longest_still) longest_still = still, culprit = int(r);
     }
@@ -272,10 +274,10 @@ void judge(Comm* comm, double now) {
     const double limit = steady && !saving ? comm->timeout : kStartFactor * comm->timeout;
     if (culprit >= 0 && longest_still > limit && longest_wait > limit) end_stuck(comm, culprit, limit);
     if (culprit < 0 && least_still > limit) {
-        std::string where;
-        for (int r = 0; r < comm->size && r < 8; r++) where += format("; rank %d: %s", r, last_seen(comm, r).c_str());
-        end_job(comm, kExitDisagree, format("collectives differ: all %d ranks have waited for each other for %.0f s%s",
-            comm->size, limit, where.c_str()));
+        std::string text = format("%s: all %d ranks have waited for each other for %.0f s", for_gpu ? "the GPUs are stuck" : "collectives differ", comm->size, limit);
+        for (int r = 0; r < comm->size && r < 8; r++) text += format("; rank %d: %s", r, last_seen(comm, r).c_str());
+        if (for_gpu) text += "; look at the network between the GPUs (NCCL_DEBUG=INFO, --selftest)";
+        end_job(comm, for_gpu ? kExitPeer : kExitDisagree, text);
     }
 }
 
@@ -671,6 +673,12 @@ void comm_progress(Comm* comm, int64_t step, const char* phase) {
         r->step.store(step, std::memory_order_relaxed);
     }
     set_phase(r, phase);
+    r->count.fetch_add(1, std::memory_order_relaxed);
+}
+
+void comm_waits_for_gpu(Comm* comm, bool waits) {
+    Record* r = comm->impl->record.load(std::memory_order_relaxed);
+    r->waiting.fetch_add(waits ? kForGpu : 0 - kForGpu, std::memory_order_relaxed);
     r->count.fetch_add(1, std::memory_order_relaxed);
 }
 

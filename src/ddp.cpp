@@ -162,6 +162,7 @@ void ddp_gather_state(Ddp* ddp) {
         if (kOnGpu && ddp->sums) copy_to_host_later(ddp->sums + r.begin / kUnit, ddp->own_sums + ddp->own_at[b] / kUnit, r.size() / kUnit * sizeof(uint32_t), ddp->stream);
     }
     stream_sync(ddp->stream);
+    ddp_require_unchanged(ddp, ddp->comm->rank, ddp_changed(ddp));      // on a GPU the step did not wait for its update, which makes new sums
     for (const Range& bucket : ddp->buckets) {
         for (float* const array : {ddp->m, ddp->v}) gather_hosts(ddp->comm, array, kUnit * sizeof(float), bucket);
         if constexpr (!std::is_same_v<floatX, float>) gather_hosts(ddp->comm, ddp->master, kUnit * sizeof(float), bucket);
@@ -248,6 +249,12 @@ size_t ddp_changed(const Ddp* ddp) {
     for (size_t b = 0; b < ddp->buckets.size() && ddp->sums; b++)
         if (ddp->host_changed[b]) return own(ddp, ddp->buckets[b]).begin + (ddp->host_changed[b] - 1) * kUnit;
     return ddp->arena->n;
+}
+
+void ddp_require_unchanged(const Ddp* ddp, int rank, size_t changed) {
+    if (changed >= ddp->arena->n) return;
+    die(kExitDisagree, "replicas disagree: rank %d (host %s): %s: between two updates its weights or moments changed; that machine's memory is at "
+        "fault; nothing of it was saved", rank, ddp->comm->peers[size_t(rank)].host.c_str(), ddp->arena->tensors[tensor_at(*ddp->arena, changed)].name.c_str());
 }
 
 DdpTimes ddp_times(Ddp* ddp) {

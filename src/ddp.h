@@ -87,6 +87,7 @@ void ddp_gather_weights(Ddp* ddp);                       // to all ranks; the ne
 // An element of the first unit that this rank's last update did not find as the one before had left it; arena->n: all were. On a GPU of
 // the last update that is over.
 size_t ddp_changed(const Ddp* ddp);
+void ddp_require_unchanged(const Ddp* ddp, int rank, size_t changed);      // else Error 80 that names the rank and the tensor
 
 // What is put on the main stream next sees all weights as updated: before anything but a step reads them.
 void ddp_settle(Ddp* ddp);

@@ -92,7 +92,8 @@ resumed() {
 check "killed, resumed with 4 ranks" resumed
 flipped() { LOCKSTEP_FAULT="rank=2,step=3,at=bwd,do=flip:100" run flipped $emu --np 4; [ $? -ne 0 ] && grep -q 'rank 2 computed leaf 2 differently' "$tmp/flipped.log" || { tail -n 2 "$tmp/flipped.log"; return 1; }; }
 check "a flipped bit in a gradient is found, the rank named" flipped
-state() { LOCKSTEP_FAULT="rank=1,step=$2,at=$1,do=flip:5000" run "state_$1" $emu --np 4 --max-restarts 0; [ $? -ne 0 ] && grep -q "$3" "$tmp/state_$1.log" || { tail -n 2 "$tmp/state_$1.log"; return 1; }; }
+state() { LOCKSTEP_FAULT="rank=1,step=$2,at=$1,do=flip:5000" run "state_$1" $emu --np 4 --max-restarts 0; [ $? -ne 0 ] && grep -q "$3" "$tmp/state_$1.log" || { tail -n 2 "$tmp/state_$1.log"; return 1; }
+    $emu --device gpu --resume "$tmp/state_$1" --np 4 >>"$tmp/state_$1.log" 2>&1 && same "$tmp/one" "$tmp/state_$1"; }     # nothing of it was saved
 check "in a weight too, by the next update" state opt 2 'rank 1 (host .*between two updates its weights or moments changed'
 check "and in a moment, by the save" state opt_v 4 'the state of step 5 is damaged'
 # Blocks of these GPUs have 99 KB of shared memory; the others of the tests run as on an H100.
@@ -102,6 +103,7 @@ lost() { LOCKSTEP_FAULT="rank=1,step=3,at=bwd,do=$1" timeout 60 $emu $job --time
 job_all=$job job=$(echo "$job" | sed 's/--timeout 60//')
 check "a stopped rank is named while GPUs wait for it" lost stop stuck
 check "a killed rank too" lost kill lost
+check "a slow one too" lost sleep:8 stuck
 job=$job_all
 expect "--selftest between emulated GPUs" 0 'no slow link|slow link: ' $emu --selftest --np 2 --device gpu
 expect "more ranks than GPUs" 2 'got more ranks than GPUs, want one rank per GPU; start 1' env SIMT_DEVICES=1 $emu $job --np 2 --max-restarts 0 --out-dir "$tmp/crowded"

@@ -55,6 +55,7 @@ Stream stream_create() { return cpu_threads::stream_create(); }
 void stream_destroy(Stream stream) { cpu_threads::stream_destroy(stream); }
 void stream_call(Stream stream, void (*function)(void*), void* argument) { cpu_threads::stream_call(stream, function, argument); }
 void stream_wait(Stream stream, Stream other) { cpu_threads::stream_wait(stream, other); }
+void stream_check(Stream stream) { cpu_threads::stream_check(stream); }
 void stream_sync(Stream stream) { cpu_threads::stream_sync(stream); }
 
 // Ops run at once on the thread that calls them, so a mark is the time of the call.

@@ -270,12 +270,15 @@ void stream_call(Stream stream, void (*function)(void*), void* argument) {
     queue(stream)->submit({function, argument, nullptr, 0});
 }
 
-void stream_sync(Stream stream) {
+void stream_check(Stream stream) {
     if (!stream) return;
-    Queue* q = queue(stream);
-    q->wait_finished(q->count_submitted());
-    const std::lock_guard<std::mutex> lock(q->mutex);
-    if (q->error) std::rethrow_exception(std::exchange(q->error, nullptr));
+    const std::lock_guard<std::mutex> lock(queue(stream)->mutex);
+    if (queue(stream)->error) std::rethrow_exception(std::exchange(queue(stream)->error, nullptr));
+}
+
+void stream_sync(Stream stream) {
+    if (stream) queue(stream)->wait_finished(queue(stream)->count_submitted());
+    stream_check(stream);
 }
 
 // What the caller was given on the null stream is done already, so nothing ever waits for that one.

@@ -36,6 +36,7 @@ Stream stream_create();
 void stream_destroy(Stream stream);
 void stream_call(Stream stream, void (*function)(void*), void* argument);
 void stream_wait(Stream stream, Stream other);
+void stream_check(Stream stream);
 void stream_sync(Stream stream);
 
 }  // namespace cpu_threads
