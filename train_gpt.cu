@@ -457,8 +457,9 @@ static CheckpointFiles checkpoint_files(Trainer* t) {
 }
 
 // The end of the save under way, on all ranks at the same step; waits for it. A disk that is full for a while must not end a run: the save
-// is tried again soon; the third failure in a row ends it, and so does one that nothing would follow (`last`).
-static void finish_save(Trainer* t, bool last) {
+// is tried again soon, or at once where a save follows anyway (`now`); the third failure in a row ends it, and so does one that nothing
+// would follow (`last`).
+static void finish_save(Trainer* t, bool last, bool now = false) {
     if (!saver_busy(t->saver)) return;
     const double begin = now_seconds();
     comm_progress(t->comm, t->step, "checkpoint");
@@ -480,7 +481,7 @@ static void finish_save(Trainer* t, bool last) {
     int64_t steps = int64_t(kPause / std::max(t->step_seconds, 1e-3)) + 1;
     comm_broadcast(t->comm, &steps, sizeof steps, 0);
     const int64_t every = t->options.save_every;
-    t->save_again = std::min({t->step + steps, every > 0 ? (t->step / every + 1) * every : INT64_MAX, t->options.steps});
+    t->save_again = now ? t->step : std::min({t->step + steps, every > 0 ? (t->step / every + 1) * every : INT64_MAX, t->options.steps});
     if (!t->log) return;
     warn("not saved: %s; training goes on, the next try is after step %lld", failed.c_str(), (long long)t->save_again);
     t->log->event(JsonLine().add("event", "warn").add("step", saved.step).add("msg", "not saved: " + failed));
@@ -489,7 +490,7 @@ static void finish_save(Trainer* t, bool last) {
 // Training stands still while the state is copied, and until a save before it has ended: no checkpoint is left out.
 static void save(Trainer* t) {
     const double begin = now_seconds();
-    finish_save(t, false);
+    finish_save(t, false, true);
     t->save_again = -1;
     comm_progress(t->comm, t->step, "checkpoint");
     ddp_gather_state(&t->ddp);
@@ -727,7 +728,7 @@ static std::string run_steps(Trainer* t) {
 
         const std::string reason = stop_reason(r.requests);
         const bool stop = !reason.empty() && t->step < o.steps;
-        if (r.saved) finish_save(t, false);
+        if (r.saved) finish_save(t, false, stop || wants_save(r.requests) || due(o.save_every));
         const bool wanted = due(o.save_every) || t->step == t->save_again;
         if (stop || wants_save(r.requests) || (wanted && (t->bad_steps == 0 || t->step == o.steps))) save(t);
         else if (wanted) t->save_again = t->step + 1;       // first see whether these weights are good for anything
@@ -785,8 +786,13 @@ int train(Options options, Comm* comm, Run run) {
     catch (...) { unclaim_run(t.run); throw; }
     if (!more) {
         if (comm->rank == 0 && !t.options.dry_run) {
-            if (t.run.resumed()) repair_latest(t.run.checkpoint);
-            std::printf("%s: finished: %lld steps; --steps N with a larger N goes on\n", t.run.out_dir.c_str(), (long long)t.step);
+            if (t.run.resumed()) {
+                repair_latest(t.run.checkpoint);
+                std::printf("%s: finished: %lld steps; --steps N with a larger N goes on\n", t.run.out_dir.c_str(), (long long)t.step);
+            } else {
+                unclaim_run(t.run);
+                std::printf("--steps 0: nothing to train\n");
+            }
         }
         tear_down(&t);
         return kExitDone;

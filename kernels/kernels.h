@@ -80,7 +80,7 @@ void device_memory(size_t* free, size_t* total);     // bytes
 
 void set_threads(int n);                         // CPU threads of this process (0: what affinity and cgroup allow); a GPU ignores it
 int get_threads();
-const char* device_name();                       // "cpu avx2 x 2 threads"; for a GPU what stands before the comma is the kind
+const char* device_name();                       // "cpu avx2, 2 threads": what stands before the comma is the kind, alike on all ranks
 const char* device_address();                    // of a GPU on the PCI bus, "0000:1b:00.0"; "" for a CPU
 bool storage_is_fast();                          // floatX is the type to take: bf16 on a GPU and where a CPU multiplies it
 double device_peak_flops();                      // dense bf16, fp32 sums, from the data sheet; NaN where it is not known

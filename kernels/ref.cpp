@@ -103,7 +103,7 @@ void device_memory(size_t* free, size_t* total) { *free = *total = 0; }
 
 void set_threads(int) {}
 int get_threads() { return 1; }
-const char* device_name() { return "ref x 1 thread"; }
+const char* device_name() { return "ref, 1 thread"; }
 
 // ---------------------------------------------------------------------------------------------------------- forward
 

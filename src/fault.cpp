@@ -68,7 +68,9 @@ Damage fault_point(const char* point, int rank, int64_t step, size_t n) {
         if (fault.action == "eio") die(kExitWrite, "write failed: Input/output error (LOCKSTEP_FAULT)");
         if (fault.action == "nan") return {Damage::nan, 0};
         if (fault.action == "big") return {Damage::big, 0};
-        if (fault.action == "flip") return {Damage::flip, size_t(fault.argument) % n};
+        if (fault.action != "flip") continue;
+        if (n == 0) die(kExitUsage, "LOCKSTEP_FAULT: flip: got at=%s, where there are no numbers; want bwd, opt, opt_m or opt_v", point);
+        return {Damage::flip, size_t(fault.argument) % n};
     }
     return {};
 }

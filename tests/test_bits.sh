@@ -28,7 +28,7 @@ else skip mpirun_2 "no mpirun; on Debian: apt-get install openmpi-bin"; fi
 torchrun_2() {
     for r in 1 0; do
         env RANK=$r WORLD_SIZE=2 LOCAL_RANK=$r LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29611 TORCHELASTIC_RUN_ID=$$ \
-            $train "$@" & pids="${pids:-} $!"
+            $train "$@" --threads $((r + 1)) & pids="${pids:-} $!"
     done
     for p in $pids; do wait "$p" || return 1; done
 }

@@ -35,6 +35,12 @@ expect "the text for --tokenizer char changed" 2 'it learns them from the data: 
 
 expect "a start that is refused" 66 'nowhere' $train $tiny --data "$tmp/nowhere.txt" --out-dir "$tmp/refused"
 check "leaves no folder" test ! -e "$tmp/refused"
+expect "no steps" 0 '^--steps 0: nothing to train' $train $small --steps 0 --data $lines --out-dir "$tmp/refused"
+check "leave no folder" test ! -e "$tmp/refused"
+expect "a failed save is noticed where the next one is due" 0 'not saved: .* the next try is after step 4' env \
+    LOCKSTEP_FAULT="rank=0,step=2,at=ckpt_write,do=sleep:1;rank=0,step=2,at=ckpt_write,do=eio" $train $small --data $lines --steps 6 --sample-every 0 --save-every 2 --out-dir "$tmp/eio"
+expect "a fault where there is nothing to spoil" 2 'flip: got at=fwd, where there are no numbers' env \
+    LOCKSTEP_FAULT="rank=0,step=1,at=fwd,do=flip:3" $train $tiny --data $lines --out-dir "$tmp/flip"
 $train $small --warmup-steps 1 --data $lines --out-dir "$tmp/unsaved" --save-every 0 --steps 100000 >"$tmp/log" 2>&1 & pid=$!
 for i in $(seq 100); do [ -s "$tmp/unsaved/metrics.jsonl" ] && break; sleep 0.05; done
 kill -KILL $pid; wait $pid 2>/dev/null
@@ -77,7 +83,7 @@ expect "--init of nothing" 66 'nowhere' $train --init "$tmp/nowhere" --steps 2 -
 # ---- threads: what affinity, the launcher and the other ranks leave
 few="--layers 1 --heads 2 --channels 16 --seq-len 16 --batch-size 1 --total-batch-size 128 --steps 1 --save-every 0 --eval-every 0 --sample-every 0 --data $lines --out-dir $tmp/threads --force"
 cpus=$(nproc)
-threads() { name=$1 count=$2; shift 2; expect "threads: $name" 0 "^train_gpt .* x $count threads? " "$@" $few; }
+threads() { name=$1 count=$2; shift 2; expect "threads: $name" 0 "^train_gpt .*, $count threads? " "$@" $few; }
 threads "all CPUs" "$cpus" $train
 threads "ranks share them" $((cpus < 8 ? 1 : cpus / 8)) $train --np 8
 threads "tied to one" 1 taskset -c "$(taskset -cp $$ | sed 's/.*[-, ]//')" $train

@@ -86,7 +86,7 @@ int get_threads() { return cpu_threads::count(); }
 const char* device_name() {
     static thread_local std::string name;
     const int n = get_threads();
-    name = format("cpu %s x %d thread%s", hot().name, n, n == 1 ? "" : "s");
+    name = format("cpu %s, %d thread%s", hot().name, n, n == 1 ? "" : "s");
     return name.c_str();
 }
 
