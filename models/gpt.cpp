@@ -50,6 +50,7 @@ template <class F> static GptTensors<F> resolve(const Arena& arena, F* base, int
         b.fcprojw = next();  b.fcprojb = next();
     }
     w.lnfw = next(); w.lnfb = next();
+    CHECK(t == arena.offset.size(), "%zu pointers to the table's %zu tensors", t, arena.offset.size());
     return w;
 }
 

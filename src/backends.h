@@ -1,4 +1,4 @@
-// backends.h -- the only indirection between main and a backend: five calls per process.
+// backends.h -- the only indirection between main and a backend: six pointers.
 #pragma once
 #include "comm.h"
 #include "options.h"

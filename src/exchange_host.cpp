@@ -1,12 +1,12 @@
 // exchange_host.cpp -- the road between CPU ranks: shared memory on a host, TCP between hosts.
 //
-// Called on the thread that does the work: the reduction's (channel 1 of the barriers) while backward runs, else the main one (channel 0).
+// Called on the thread that does the work: the reduction's while backward runs, else the main one.
 #include <algorithm>
 #include "exchange.h"
 
 namespace BACKEND {
 
-constexpr size_t kPiece = 64 * kUnit;       // elements, 1 MiB, that are received, checked and folded while they are in the cache
+constexpr size_t kPiece = 64 * kUnit;       // elements, 1 MiB, that are received and folded while they are in the cache
 
 struct Exchange {
     Comm* comm;

@@ -1,10 +1,10 @@
 // launch.h -- `--np N`: start N ranks of this program on this machine and stand over them.
 //
 // Each rank gets the torchrun variables, LOCKSTEP_JOB, LOCKSTEP_TRY and, when it is started again, the run's folder in LOCKSTEP_OUT_DIR; it
-// dies with the supervisor (PR_SET_PDEATHSIG). INT, TERM, HUP, USR1 and USR2 are passed on. When one rank fails, the others have 3 s. A rank
-// killed by a signal, or exit code 69, starts all ranks again, at most max_restarts times, until two attempts in a row have saved no
-// checkpoint; any other code ends the job with the first failing rank's code. A rank killed by a signal counts as 69. `elastic`: the second
-// attempt in a row that fails is followed by one with half as many ranks. What failed ranks said last is kept in OUT/failed.
+// dies with the supervisor (PR_SET_PDEATHSIG). INT, TERM, HUP, USR1 and USR2 are passed on. When one rank fails, the others have 3 s. Exit
+// code 69, as which a death by a signal counts, starts all ranks again, at most max_restarts times, until two attempts in a row have saved
+// no checkpoint; any other code ends the job with the first failing rank's code. `elastic`: the second attempt in a row that fails is
+// followed by one with half as many ranks. What failed ranks said last is kept in OUT/failed.
 #pragma once
 #include <string>
 #include <vector>

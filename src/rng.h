@@ -12,7 +12,7 @@
 #define HOST_DEVICE
 #endif
 
-// What a number is for. Dropout sites are kDropout + 4 * layer + {0 attention, 1 projection, 2 MLP}; kDropout - 1 is the embedding.
+// What a number is for. Dropout sites are kRandomDropout + 4 * layer + {0 attention, 1 projection, 2 MLP}; one less is the embedding.
 enum RandomPurpose : uint32_t { kRandomInit = 1, kRandomData = 2, kRandomSample = 3, kRandomStory = 4, kRandomDropout = 0x100 };
 
 struct RandomKey { uint64_t seed; uint32_t purpose; uint32_t step; uint32_t leaf; };   // purpose < 65536

@@ -13,7 +13,10 @@ namespace {
 
 // In the host's memory. Saves are counted from 1, alike on all ranks; a count is stored when what it stands for is there.
 struct Slot { std::atomic<uint64_t> written; int code; char message[400]; CheckpointPart part; };
-struct Board { std::atomic<uint64_t> begun, over; Slot slots[1]; };
+struct Board {
+    std::atomic<uint64_t> begun, over;
+    Slot* slots() { return reinterpret_cast<Slot*>(this + 1); }         // of the local ranks
+};
 
 }  // namespace
 
@@ -51,7 +54,7 @@ template <class F> void guarded(int* code, std::string* message, F f) {
 
 void write_part(Saver* s) {
     const int rank = s->comm->local_rank;
-    Slot& mine = s->board->slots[rank];
+    Slot& mine = s->board->slots()[rank];
     mine.code = 0;
     std::string message;
     guarded(&mine.code, &message, [&] {
@@ -68,13 +71,13 @@ void write_part(Saver* s) {
 void commit(Saver* s) {
     Error& error = s->saved.error;
     for (int r = 0; r < s->comm->local_size; r++) {
-        const Slot& slot = s->board->slots[r];
+        const Slot& slot = s->board->slots()[r];
         wait_for(slot.written, s->count);
         if (slot.code && !error.code) guarded(&error.code, &error.message, [&] { die(slot.code, "%s", slot.message); });
     }
     if (!error.code) guarded(&error.code, &error.message, [&] {
         std::vector<CheckpointPart> parts;
-        for (int r = 0; r < s->comm->local_size; r++) parts.push_back(s->board->slots[r].part);
+        for (int r = 0; r < s->comm->local_size; r++) parts.push_back(s->board->slots()[r].part);
         s->before_commit();
         s->saved.folder = commit_checkpoint(s->out_dir, s->saved.step, s->files, s->keep, parts);
     });

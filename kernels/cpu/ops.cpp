@@ -17,6 +17,7 @@
 namespace BACKEND {
 
 using cpu_threads::parallel_for;
+using cpu_threads::caller_buffer;
 using cpu_threads::thread_buffer;
 
 // ------------------------------------------------------------------------------------------------ memory and streams
@@ -312,7 +313,7 @@ void layernorm_backward(floatX* dinp, float* dweight, float* dbias, const floatX
                                  .first = first};
     const int blocks = ceil_div(N, kRows);
     const size_t stride = 2 * size_t(C);
-    float* partials = thread_buffer(std::max<size_t>(1, size_t(blocks)) * stride);       // [block][dweight, dbias][C]
+    float* partials = caller_buffer(std::max<size_t>(1, size_t(blocks)) * stride);       // [block][dweight, dbias][C]
     if (blocks == 0) std::memset(partials, 0, stride * sizeof(float));
     parallel_for(blocks, [&](int block) {
         float* sums = partials + size_t(block) * stride;
