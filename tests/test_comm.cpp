@@ -558,30 +558,33 @@ int connect_loopback(int port) {                        // -1: refused
 }
 
 // Strangers while ranks are on their way: 50 that stay and say nothing, 2,000 with garbage, half a greeting or nothing; rank 1 comes in
-// the middle of them, rank 2 with a wrong secret before and then, as another process, with the right one. The job starts all the same.
+// the middle of them, rank 2 with a wrong secret before and, as another process, with the right one after them: they all find rank 0
+// listening. The job starts all the same.
 TEST(garbage_and_idle_connections) {
     const int port = free_port();
     const double start = now_seconds();
     const Outcome o = run_job({.shape = {3, 1}, .ranks = {0, 1, 2, 2}, .body = check_hosts, .before = [](int rank, World*) {
             const bool wrong = rank == 2 && board[1]++ == 0;
             setenv("LOCKSTEP_SECRET", wrong ? "wrong" : "hush", 1);
-            while (rank > 0 && board[0] < (rank == 1 ? 1000 : wrong ? 500 : 700)) usleep(1000);
+            while (rank > 0 && board[0] < (rank == 1 ? 1000 : wrong ? 500 : 2000)) usleep(1000);
         },
         .meanwhile = [&](const std::vector<pid_t>&) {
             std::vector<int> idle;
             for (const double limit = now_seconds() + 5; idle.size() < 50 && now_seconds() < limit;)
                 if (const int fd = connect_loopback(port); fd >= 0) idle.push_back(fd); else usleep(1000);
             unsigned random = 1;
+            int connected = 0;
             for (; board[0] < 2000; board[0]++) {
                 const int fd = connect_loopback(port), i = board[0];
-                if (fd < 0) continue;                   // the job has begun: nobody listens any more
+                if (fd < 0) continue;
+                connected++;
                 std::string noise(i % 3 == 0 ? 5000 : i % 3 == 1 ? 30 : 0, '\0');
                 for (char& c : noise) c = char((random = random * 1103515245 + 12345) >> 16);
                 if (i % 2 && noise.size() > 8) std::memcpy(noise.data(), "LKSTEP01", 8);
                 if (!noise.empty() && send(fd, noise.data(), noise.size(), MSG_NOSIGNAL) < 0) {}
                 close(fd);
             }
-            EXPECT(idle.size() == 50, "%zu idle connections", idle.size());
+            EXPECT(idle.size() == 50 && connected == 2000, "%zu idle connections, %d with garbage", idle.size(), connected);
             for (const int fd : idle) close(fd);
         }, .port = port});
     std::printf("     2,000 garbage and 50 idle connections: the job took %.1f s\n", now_seconds() - start);
