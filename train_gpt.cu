@@ -130,6 +130,8 @@ struct Trainer {
     double save_stall = 0;              // seconds training stood still for the save under way
     double began;                       // when the first step of this process did, by now_seconds()
     double eval_seconds = 0;            // evaluations and samples
+    std::vector<double> recent;         // seconds of the last kRecent steps
+    double stalled = 0;                 // seconds of steps beyond three times the median of those before: a rank stopped, a machine asleep
     double step_seconds = 0;            // of the last step
     int64_t steps_here = 0;             // by this process
     int64_t save_again = -1;            // step after which a save is done that has failed, or that a bad step was in the way of
@@ -142,7 +144,7 @@ struct StepResult { double loss, norm, lr; uint32_t requests; bool skipped, save
 }  // namespace
 
 // The largest norm or loss that is no spike; 0: any. A skipped one counts too, so that one that has changed for good is accepted after a while.
-constexpr size_t kSpikeWindow = 128, kLeastBefore = 64;
+constexpr size_t kSpikeWindow = 128, kLeastBefore = 64, kRecent = 32;
 static float spike_limit(const Trainer* t, const std::vector<double>& before) {
     if (t->options.skip_spikes <= 0 || before.size() < kLeastBefore) return 0;
     double mean = 0, square = 0;
@@ -153,6 +155,14 @@ static float spike_limit(const Trainer* t, const std::vector<double>& before) {
 static void remember(std::vector<double>* before, double x) {
     if (std::isfinite(x)) before->push_back(x);
     if (before->size() > kSpikeWindow) before->erase(before->begin());
+}
+
+static void count_stall(Trainer* t, double seconds) {
+    std::vector<double> sorted = t->recent;
+    std::sort(sorted.begin(), sorted.end());
+    if (sorted.size() == kRecent) t->stalled += std::max(0.0, seconds - 3 * sorted[kRecent / 2]);
+    t->recent.push_back(seconds);
+    if (t->recent.size() > kRecent) t->recent.erase(t->recent.begin());
 }
 
 static size_t leaf_tokens(const Trainer* t) { return size_t(t->options.batch_size) * size_t(t->options.seq_len); }
@@ -229,12 +239,12 @@ static void write_trace(Trainer* t, double begin) {
 // not come, is named; if all wait and nothing moves, it is the network between the GPUs.
 static void wait_for(Trainer* t, Mark mark, const char* phase) {
     if (kOnGpu && t->comm->size > 1) {
-        comm_waits_for_gpu(t->comm, true);
+        comm_waits(t->comm, true, true);
         for (int tries = 0; !mark_passed(mark); tries++) {
             if (tries > 200) usleep(100);
             if (tries % 1000 == 0) exchange_check(t->ddp.exchange);
         }
-        comm_waits_for_gpu(t->comm, false);
+        comm_waits(t->comm, false, true);
     }
     mark_sync(mark);
     if (kOnGpu) comm_progress(t->comm, t->step, phase);
@@ -414,6 +424,7 @@ static StepResult train_step(Trainer* t) {
     }
 
     const double seconds = t->step_seconds = now_seconds() - start;
+    count_stall(t, seconds);
     if (t->log) {
         line.step = t->step; line.steps = o.steps;
         line.loss = result.loss; line.lr = result.lr; line.grad_norm = result.norm;
@@ -489,8 +500,8 @@ static void finish_save(Trainer* t, bool last, bool now = false) {
 
 // Training stands still while the state is copied, and until a save before it has ended: no checkpoint is left out.
 static void save(Trainer* t) {
-    const double begin = now_seconds();
     finish_save(t, false, true);
+    const double begin = now_seconds();         // that wait is the save's before
     t->save_again = -1;
     comm_progress(t->comm, t->step, "checkpoint");
     ddp_gather_state(&t->ddp);
@@ -588,6 +599,12 @@ static void read_state(Trainer* t) {
     const std::string name = format("step_%08llu", (unsigned long long)step), folder = base_name(t->run.checkpoint);
     if (folder.starts_with("step_") && folder != name) die(kExitBadContent, "%s: step: got %llu, want that of %s", where.c_str(), (unsigned long long)step, folder.c_str());
     if (step > INT64_MAX || bad > 4) die(kExitBadContent, "%s: step %llu, bad_steps %llu: want less than 2^63 and 5", where.c_str(), (unsigned long long)step, (unsigned long long)bad);
+    Options options = t->options;
+    options.vocab_size = t->data.vocab_size;        // as checkpoint_files has it
+    for (const auto& [name, value] : options_identity(options, true))
+        if (const Json had = state.find("options").find(name); had && had.text() != value)
+            die(kExitBadContent, "%s: --%s: got %s, want %s as in the run's config.json; was one of them edited, or copied from another run?", where.c_str(),
+                name.c_str(), json_shown(had).c_str(), value.c_str());
     t->step = int64_t(step);
     t->bad_steps = int(bad);
     state.find("best_val").as_double(&t->best_val);
@@ -654,6 +671,7 @@ static bool set_up(Trainer* t) {
     }
     ddp_broadcast_state(&t->ddp);
     if (t->step >= o.steps) return false;
+    if (comm->rank == 0 && o.save_every > 0) require_space(t->run.out_dir, t->arena);
     t->saver = saver_create(comm, &t->arena, !kOnGpu, t->run.out_dir, o.keep);
 
     Sampler sampler;
@@ -760,11 +778,11 @@ static void report_end(Trainer* t, int code, const std::string& why) {
         const double seconds = now_seconds() - t->began, tokens = double(t->steps_here * t->options.total_batch_size);
         log->text("done    %lld steps in %.1f s (%s tokens/s)", (long long)t->steps_here, seconds, with_commas(uint64_t(tokens / std::max(seconds, 1e-9))).c_str());
     }
-    const double other = std::max(0.0, wall - m.trained - m.again - m.saving - t->eval_seconds);
-    log->text("time    %.1f %% of %.1f s trained; evaluation and samples %.1f s, checkpoints %.1f s, steps done again %.1f s, start%s %.1f s", 100 * m.trained / wall,
-              wall, t->eval_seconds, m.saving, m.again, job_restarts() ? format(" and %d restarts", job_restarts()).c_str() : "", other);
-    log->event(JsonLine().add("event", "done").add("step", t->step).add("code", code).add("why", why).add("goodput", float(m.trained / wall))
-        .add("wall_s", float(wall)).add("train_s", float(m.trained)).add("eval_s", float(t->eval_seconds)).add("save_s", float(m.saving))
+    const double trained = m.trained - t->stalled, other = std::max(0.0, wall - m.trained - m.again - m.saving - t->eval_seconds);
+    log->text("time    %.1f %% of %.1f s trained; evaluation and samples %.1f s, checkpoints %.1f s, stalls %.1f s, steps done again %.1f s, start%s %.1f s", 100 * trained / wall,
+              wall, t->eval_seconds, m.saving, t->stalled, m.again, job_restarts() ? format(" and %d restarts", job_restarts()).c_str() : "", other);
+    log->event(JsonLine().add("event", "done").add("step", t->step).add("code", code).add("why", why).add("goodput", float(trained / wall))
+        .add("wall_s", float(wall)).add("train_s", float(trained)).add("stall_s", float(t->stalled)).add("eval_s", float(t->eval_seconds)).add("save_s", float(m.saving))
         .add("again_s", float(m.again)).add("other_s", float(other)).add("restarts", job_restarts()));
     log->sync();
     if (code == kExitDone) print_next(t);

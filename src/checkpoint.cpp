@@ -9,6 +9,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 #include "common.h"
 #include "fault.h"
@@ -331,10 +332,20 @@ size_t part_begin(const Arena& arena, int part, int parts) {
     return cut < arena.n && arena.tensors[tensor].transposed ? arena.offset[tensor] : cut;
 }
 
+void require_space(const std::string& folder, const Arena& arena) {
+    struct statvfs disk;
+    const uint64_t want = 3 * bytes_before(arena, arena.n);
+    if (statvfs(folder.c_str(), &disk) != 0 || disk.f_blocks == 0) return;
+    if (const uint64_t got = disk.f_bavail * disk.f_frsize; got < want)
+        die(kExitWrite, "no space for a checkpoint: %s: got %s bytes free, want %s; make room, or give another --out-dir", folder.c_str(), with_commas(got).c_str(),
+            with_commas(want).c_str());
+}
+
 void begin_checkpoint(const std::string& out_dir, int64_t step, const CheckpointFiles& files) {
     const std::string ckpt = path_join(out_dir, "ckpt"), folder = temporary_folder(out_dir, step);
     make_directories(ckpt);
     remove_stale(ckpt);
+    require_space(ckpt, *files.arena);
     make_directories(folder);
     for (const LargeFile& large : large_files()) {                             // not synced: the first part's writer does that
         const std::string header = safetensors_header(*files.arena, large.suffixes);
@@ -358,8 +369,10 @@ CheckpointPart write_checkpoint_part(const std::string& out_dir, int64_t step, c
             file.start_at(at);
             write_elements(&file, arena, begin, end, arrays[large.first + k], files.base);
             sums.of[large.first + k] = {file.bytes, file.crc};
+            files.moved();
         }
         file.finish();
+        files.moved();
         if (large.first == 0) fault_point("ckpt_write", part, step);
     }
     return sums;
@@ -391,9 +404,11 @@ std::string commit_checkpoint(const std::string& out_dir, int64_t step, const Ch
     write_text(folder, "state.json", files.state_json, &done);
     write_text(folder, "DONE", done_text(done), nullptr);
     sync_directory(folder);
+    files.moved();
     fault_point("ckpt_done", 0, step);
     place(ckpt, folder, name);
     sync_directory(ckpt);
+    files.moved();
     fault_point("ckpt_placed", 0, step);
     if (const std::string bad = verify_checkpoint(final, false); !bad.empty())
         die(kExitWrite, "write failed: %s: it does not read back: %s", final.c_str(), bad.c_str());

@@ -10,6 +10,7 @@
 // oldest beyond `keep`. No file depends on the number of ranks, the time or the host.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 #include "safetensors.h"
@@ -29,11 +30,13 @@ struct CheckpointFiles {
     const float *master, *m, *v;                         // from the arena's element `base` on
     size_t base = 0;
     const uint32_t* sums = nullptr;                      // state_sum of their units; null: not checked
+    std::function<void()> moved = [] {};                 // called whenever a part of the work is done: slow is not stuck
 };
 // A save, by `parts` writers at once, each of an equal part but for a transposed tensor at its end: begin by part 0; then each writes its
 // own, elements part_begin(part) to part_begin(part + 1); commit by part 0 when all are there. All throw Error 74, a part that is not what its sums say Error 80: then cancel, and older checkpoints are untouched, nothing half-written remains.
 struct CheckpointPart { struct { uint64_t bytes; uint32_t crc; } of[3]; };          // master, m, v
 size_t part_begin(const Arena& arena, int part, int parts);
+void require_space(const std::string& folder, const Arena& arena);      // 74 if its disk has less room than a checkpoint takes; quotas do not show
 void begin_checkpoint(const std::string& out_dir, int64_t step, const CheckpointFiles& files);
 CheckpointPart write_checkpoint_part(const std::string& out_dir, int64_t step, const CheckpointFiles& files, int part, int parts);
 std::string commit_checkpoint(const std::string& out_dir, int64_t step, const CheckpointFiles& files, int keep,

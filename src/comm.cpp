@@ -269,10 +269,10 @@ void judge(Comm* comm, double now) {
         if (all[r].record.waiting) longest_wait = std::max(longest_wait, still);
         else if (still > longest_still) longest_still = still, culprit = int(r);
     }
-    // Writing a checkpoint may block in one fsync for longer than a step ever takes.
+    // Writing a checkpoint may block in one fsync for longer than a step ever takes. Who hangs there, all others may be behind, waiting for theirs.
     const bool saving = culprit >= 0 && std::strcmp(all[size_t(culprit)].record.phase, "checkpoint") == 0;
     const double limit = steady && !saving ? comm->timeout : kStartFactor * comm->timeout;
-    if (culprit >= 0 && longest_still > limit && longest_wait > limit) end_stuck(comm, culprit, limit);
+    if (culprit >= 0 && longest_still > limit && (longest_wait > limit || saving)) end_stuck(comm, culprit, limit);
     if (culprit < 0 && least_still > limit) {
         std::string text = format("%s: all %d ranks have waited for each other for %.0f s", for_gpu ? "the GPUs are stuck" : "collectives differ", comm->size, limit);
         for (int r = 0; r < comm->size && r < 8; r++) text += format("; rank %d: %s", r, last_seen(comm, r).c_str());
@@ -281,13 +281,13 @@ void judge(Comm* comm, double now) {
     }
 }
 
-void watch(Comm* comm) {
+void watch(Comm* comm, std::vector<pollfd> polls) {        // allocates nothing: there may be no memory when it is needed
     Impl* impl = comm->impl;
     const double interval = std::min(1.0, comm->timeout / 5);
     double next = now_seconds();
     for (double last = next;;) {
-        std::vector<pollfd> polls = {{impl->wake, POLLIN, 0}};
-        for (const Watched& w : impl->watched) polls.push_back({w.fd, POLLIN, 0});
+        polls[0] = {impl->wake, POLLIN, 0};
+        for (size_t r = 0; r < impl->watched.size(); r++) polls[1 + r] = {impl->watched[r].fd, POLLIN, 0};
         poll(polls.data(), polls.size(), std::max(1, int((next - now_seconds()) * 1e3)));
         if (polls[0].revents) return;
         for (size_t r = 0; r < impl->watched.size(); r++)
@@ -315,7 +315,7 @@ void start_watching(Comm* comm) {
     sigset_t all, before;                       // signals are the main thread's business
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    impl->watcher = std::thread(watch, comm);
+    impl->watcher = std::thread(watch, comm, std::vector<pollfd>(1 + impl->watched.size()));
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
@@ -676,11 +676,13 @@ void comm_progress(Comm* comm, int64_t step, const char* phase) {
     r->count.fetch_add(1, std::memory_order_relaxed);
 }
 
-void comm_waits_for_gpu(Comm* comm, bool waits) {
-    Record* r = comm->impl->record.load(std::memory_order_relaxed);
-    r->waiting.fetch_add(waits ? kForGpu : 0 - kForGpu, std::memory_order_relaxed);
-    r->count.fetch_add(1, std::memory_order_relaxed);
+void comm_waits(Comm* comm, bool waits, bool for_gpu) {
+    const uint32_t one = for_gpu ? kForGpu : 1;
+    comm->impl->record.load(std::memory_order_relaxed)->waiting.fetch_add(waits ? one : 0 - one, std::memory_order_relaxed);
+    comm_moved(comm);
 }
+
+void comm_moved(Comm* comm) { comm->impl->record.load(std::memory_order_relaxed)->count.fetch_add(1, std::memory_order_relaxed); }
 
 bool comm_abort(Comm* comm, int code, const std::string& message) {
     if (!comm || comm->size == 1) return false;

@@ -48,8 +48,10 @@ void comm_destroy(Comm* comm);                           // all ranks; nobody le
 // a rank that the others wait for and that neither calls this nor a collective for `timeout` seconds (five times that until the
 // second step begins) is taken for stuck.
 void comm_progress(Comm* comm, int64_t step, const char* phase);
-// From true to false this rank waits for its GPU, which may wait for other ranks': as inside a collective it is not to blame. Local and cheap.
-void comm_waits_for_gpu(Comm* comm, bool waits);
+// From true to false this rank waits for others as inside a collective, and is not to blame; for_gpu: for its GPU, which may wait for
+// theirs. Any thread; local and cheap.
+void comm_waits(Comm* comm, bool waits, bool for_gpu = false);
+void comm_moved(Comm* comm);                            // a thread beside the main one did something: comm_progress without a phase
 // This rank ends with an error of its own: peers are told, so that they name this cause and not each other. Local. Does not
 // return if the job is already ending for another reason: that line has been printed and the process is about to leave.
 // True if rank 0 has taken the message and says it: one line for the job, not one per rank. False: the caller prints it.

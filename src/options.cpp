@@ -680,10 +680,10 @@ void options_merge_saved(Options* options, const std::string& json, const std::s
     if (!refused.empty()) die(kExitUsage, "--resume: %s: %s; leave them out, or start a new run", path.c_str(), refused.c_str());
 }
 
-std::vector<std::pair<std::string, std::string>> options_identity(const Options& options) {
+std::vector<std::pair<std::string, std::string>> options_identity(const Options& options, bool never_change) {
     std::vector<std::pair<std::string, std::string>> out;
     for (const Row& row : table)
-        if (row.on_resume != OnResume::local) out.push_back({row.name, value_text(row, options)});
+        if (never_change ? row.on_resume == OnResume::identity : row.on_resume != OnResume::local) out.push_back({row.name, value_text(row, options)});
     return out;
 }
 

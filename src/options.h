@@ -84,8 +84,8 @@ void resolve_options(Options* options, bool gpu);
 // an Error (2) that names them all with both values. path: of the file, for messages; its bad content is an Error (65).
 std::string options_to_json(const Options& options);
 void options_merge_saved(Options* options, const std::string& json, const std::string& path);
-// Name and value of every option but the local ones: what all ranks must agree on.
-std::vector<std::pair<std::string, std::string>> options_identity(const Options& options);
+// Name and value of every option but the local ones: what all ranks must agree on; or of those alone that a run may never change.
+std::vector<std::pair<std::string, std::string>> options_identity(const Options& options, bool never_change = false);
 std::string options_help(const std::string& preset, bool gpu);      // text of --help; preset "": the device's default
 std::vector<std::string> option_names();                            // of the whole table, in its order
 const char* version_text();                                         // "0.1 (a1b2c3d)"

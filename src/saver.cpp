@@ -28,7 +28,7 @@ struct Saver {
     uint64_t count = 0;
     bool busy = false;
     std::thread thread;
-    std::atomic<bool> ready{false};
+    std::atomic<bool> ready{false}, joining{false};     // joining: the main thread waits for this one
     double begin;
     CheckpointFiles files;
     std::function<void()> before_commit;
@@ -40,9 +40,13 @@ struct Saver {
 
 namespace {
 
-// Threads of other processes: nothing to wait on but their memory. A rank that is gone ends this process (comm.h).
-void wait_for(const std::atomic<uint64_t>& counter, uint64_t count) {
-    while (counter.load(std::memory_order_acquire) < count) usleep(1000);
+// Threads of other processes: nothing to wait on but their memory. A rank that is gone ends this process (comm.h); one that hangs is the one
+// that does not say it waits.
+void wait_for(Saver* s, const std::atomic<uint64_t>& counter) {
+    bool said = false;
+    for (; counter.load(std::memory_order_acquire) < s->count; usleep(1000))
+        if (s->joining && !said) comm_waits(s->comm, said = true);
+    if (said) comm_waits(s->comm, false);
 }
 
 // Runs f; what it throws is left in *code and *message.
@@ -60,7 +64,7 @@ void write_part(Saver* s) {
     guarded(&mine.code, &message, [&] {
         if (rank == 0) begin_checkpoint(s->out_dir, s->saved.step, s->files);
         if (rank == 0) s->board->begun.store(s->count, std::memory_order_release);
-        wait_for(s->board->begun, s->count);
+        wait_for(s, s->board->begun);
         mine.part = write_checkpoint_part(s->out_dir, s->saved.step, s->files, rank, s->comm->local_size);
     });
     std::snprintf(mine.message, sizeof mine.message, "%s", message.c_str());
@@ -72,7 +76,7 @@ void commit(Saver* s) {
     Error& error = s->saved.error;
     for (int r = 0; r < s->comm->local_size; r++) {
         const Slot& slot = s->board->slots()[r];
-        wait_for(slot.written, s->count);
+        wait_for(s, slot.written);
         if (slot.code && !error.code) guarded(&error.code, &error.message, [&] { die(slot.code, "%s", slot.message); });
     }
     if (!error.code) guarded(&error.code, &error.message, [&] {
@@ -107,7 +111,7 @@ Saver* saver_create(Comm* comm, const Arena* arena, bool copy, const std::string
 
 void saver_destroy(Saver* s) {
     if (s && s->busy) saver_result(s);
-    if (s && s->comm->host == 0) wait_for(s->board->over, s->count);        // who leaves now may end rank 0 in its commit
+    if (s && s->comm->host == 0) wait_for(s, s->board->over);        // who leaves now may end rank 0 in its commit
     delete s;
 }
 
@@ -117,6 +121,7 @@ void saver_start(Saver* s, int64_t step, const CheckpointFiles& files, std::func
     s->saved = {.step = step, .error = {}, .folder = "", .seconds = 0};
     fault_point("ckpt_copy", s->comm->rank, step);
     s->files = files;
+    s->files.moved = [comm = s->comm] { comm_moved(comm); };
     s->before_commit = std::move(before_commit);
     if (s->copy) {
         float* to = s->copy.get();
@@ -140,7 +145,8 @@ bool saver_busy(const Saver* s) { return s->busy; }
 bool saver_ready(const Saver* s) { return s->busy && s->ready; }
 
 Saved saver_result(Saver* s) {
+    s->joining = true;
     if (s->thread.joinable()) s->thread.join();
-    s->busy = false;
+    s->joining = s->busy = false;
     return s->saved;
 }

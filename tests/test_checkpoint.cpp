@@ -803,7 +803,7 @@ TEST(no_space_on_a_small_file_system) {
         for (int i = 0; i < 4 && !full; i++) {
             try { s.save(small, 2 + i, 0); } catch (const Error& e) {
                 full = 2 + i;
-                EXPECT(e.code == kExitWrite && e.message.find("No space left") != std::string::npos, "%d %s", e.code,
+                EXPECT(e.code == kExitWrite && e.message.find("no space for a checkpoint") != std::string::npos, "%d %s", e.code,
                        e.message.c_str());
             }
         }

@@ -725,7 +725,7 @@ int rank_main(const std::vector<std::string>& args) {
         if (mode == "fail" && comm->rank == 1) die(66, "no input");
         if (mode == "kill" && comm->rank == 1) raise(SIGKILL);
         if (mode == "stop-and-fail" && comm->rank == 0) { comm_barrier(comm); raise(SIGSTOP); }
-        if (mode == "stop-and-fail" && comm->rank == 1) { comm_barrier(comm); _exit(3); }
+        if (mode == "stop-and-fail" && comm->rank == 1) { comm_barrier(comm); usleep(200000); _exit(3); }      // the other is stopped by then
         if (mode == "signal") {
             if (comm->rank == 0) kill(getppid(), std::atoi(args[1].c_str()));
             while (!got) usleep(1000);

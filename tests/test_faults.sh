@@ -86,8 +86,16 @@ check "and after a resume" spike_again
 goodput() {
     LOCKSTEP_FAULT="rank=0,step=7,at=fwd,do=sleep:1,try=0;rank=1,step=8,at=bwd,do=kill,try=0" timeout 60 $train $job --max-restarts 2 --np 2 --out-dir "$tmp/time" >"$tmp/time.log" 2>&1 || { tail -n 3 "$tmp/time.log"; return 1; }
     grep -q '^time .* % of .* s trained; .*and 1 restarts' "$tmp/time.log" || { grep '^time' "$tmp/time.log"; return 1; }
-    sed -n 's/.*"event":"done".*"goodput":\([^,]*\),"wall_s":\([^,]*\),"train_s":\([^,]*\),"eval_s":\([^,]*\),"save_s":\([^,]*\),"again_s":\([^,]*\),"other_s":\([^,]*\),"restarts":1.*/\1 \2 \3 \4 \5 \6 \7/p' "$tmp/time/metrics.jsonl" |
-        awk '{ n++; d = $2 - $3 - $4 - $5 - $6 - $7; bad = d > 0.01 || d < -0.01 || $1 <= 0 || $1 >= 1 || $6 <= 0; print } END { exit !(n == 1 && !bad) }'
+    sed -n 's/.*"event":"done".*"goodput":\([^,]*\),"wall_s":\([^,]*\),"train_s":\([^,]*\),"stall_s":\([^,]*\),"eval_s":\([^,]*\),"save_s":\([^,]*\),"again_s":\([^,]*\),"other_s":\([^,]*\),"restarts":1.*/\1 \2 \3 \4 \5 \6 \7 \8/p' "$tmp/time/metrics.jsonl" |
+        awk '{ n++; d = $2 - $3 - $4 - $5 - $6 - $7 - $8; bad = d > 0.01 || d < -0.01 || $1 <= 0 || $1 >= 1 || $7 <= 0; print } END { exit !(n == 1 && !bad) }'
 }
 check "goodput over a restart" goodput
+# A disk that never answers: the writer hangs, and all others wait for it in their saves.
+hung() { job_all=$job job=${job%--timeout*} && run "rank=1,step=15,at=ckpt_write,do=sleep:60" hung --np 2 --threads 1 --timeout 1; code=$?
+    job=$job_all
+    [ $code -eq 69 ] && grep -q 'peer stuck: rank 1 .*phase checkpoint' "$tmp/hung.log" || { echo "exit code $code"; tail -n 2 "$tmp/hung.log"; return 1; }; }
+check "a writer that hangs is named" hung
+stalled() { (job=$(echo "$job" | sed 's/--steps 15/--steps 40/'); run "rank=0,step=36,at=fwd,do=sleep:2" stalled --np 1) && grep -q '^time .*stalls [12]\.[0-9] s' "$tmp/stalled.log" || { grep '^time' "$tmp/stalled.log"; return 1; }; }
+check "a stall is no time that trained" stalled
+expect "config.json of another run" 65 'state.json: --seed: got .*, want 7 as in the run.s config.json' sh -c "sed -i 's/\"seed\": [0-9]*/\"seed\": 7/' '$tmp/stalled/config.json' && $train --resume '$tmp/stalled' --steps 50"
 summary
