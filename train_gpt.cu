@@ -621,6 +621,7 @@ static bool set_up(Trainer* t) {
     exchange_place(comm);
     const InitFrom init = t->run.resumed() ? init_of(t->run.checkpoint) : read_init(&o);
     resolve_options(&o, kOnGpu);
+    check_channels(o.channels);
     t->G = int(o.total_batch_size / (int64_t(o.batch_size) * o.seq_len));
     if (o.lanes % comm->size != 0) {
         std::string work;

@@ -53,7 +53,7 @@ done
     build/bench/scaling <"$tmp/best"
     echo
     echo 'The default step of 524,288 tokens gives each of 8 GPUs 4 leaves: the communication is the same, the computation four times as long.'
-    echo 'Beyond some hundred nodes the messages count: a rank exchanges with every node directly.'
+    echo 'Beyond some hundred nodes the messages count: a rank exchanges with every node directly. More than 64 nodes need `--reduce nccl`.'
 } >"$tmp/scaling.md"
 cp "$tmp/scaling.md" docs/scaling.md
 cat docs/scaling.md

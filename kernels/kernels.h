@@ -92,6 +92,7 @@ void embedding_forward(floatX* out, const int* tokens, const floatX* wte, const 
                        const Dropout& drop, Stream stream);
 
 // LayerNorm: out = (inp - mean) * rstd * weight + bias, rstd = 1 / sqrt(var + 1e-5), var biased      inp, out (N,C), mean, rstd (N)
+// On a GPU C is at most kGpuChannels.
 void layernorm_forward(floatX* out, float* mean, float* rstd, const floatX* inp, const floatX* weight, const floatX* bias,
                        int N, int C, Stream stream);
 
@@ -162,7 +163,7 @@ void attention_backward(floatX* dqkv, float* delta, const floatX* dout, const fl
 
 // out[i] = the sum of terms[0..count-1][i]. By halves: sum(lo,n) = sum(lo,n/2) + sum(lo+n/2,n/2), count a power of two. From the back:
 // sum(lo,n) = terms[lo] + sum(lo+1,n-1). n is a multiple of kUnit; out may be any of the terms. The one place where
-// gradients of different replicas meet.
+// gradients of different replicas meet. A GPU takes at most kGpuTerms.
 // partials[k], if not null, = sum of squares of unit k of out, in float: sum j of 16 starts at 0 and takes the elements i = j, j+16,
 // j+32, ... of the unit in order; then ((s0 + s1) + s2) + ... + s15. The same bits in every backend.
 void fold(float* out, float* partials, const float* const* terms, int count, Tree tree, size_t n, Stream stream);

@@ -247,8 +247,8 @@ struct Layout {
     int threads() const { return warps * slots * 32; }
 };
 Layout layout_of(int C, const char* what) {
-    constexpr int most = 8 * 32 * kMaxPacks * kMaxWarps;
-    CHECK(C % 8 == 0 && C <= most, "%s: C is %d, want a multiple of 8 up to %d", what, C, most);
+    static_assert(kGpuChannels == 8 * 32 * kMaxPacks * kMaxWarps);
+    CHECK(C % 8 == 0 && C <= kGpuChannels, "%s: C is %d, want a multiple of 8 up to %d", what, C, kGpuChannels);
     int warps = 1;
     while (C > 8 * 32 * kMaxPacks * warps) warps *= 2;
     return {warps, div_up(C, 8 * 32 * warps), warps < kBlockWarps ? kBlockWarps / warps : 1};

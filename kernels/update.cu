@@ -25,8 +25,7 @@ constexpr int kThreads = 256;
 
 // ------------------------------------------------------------------------------------------------------------- fold
 
-constexpr int kMaxTerms = 64;
-struct Terms { const float4* at[kMaxTerms]; int count; };
+struct Terms { const float4* at[kGpuTerms]; int count; };
 
 DEVICE float4 add(const float4& a, const float4& b) { return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w}; }
 
@@ -38,7 +37,7 @@ template <int COUNT> DEVICE float4 sum_terms(const Terms& terms, size_t i, int f
         return sum;
     } else if constexpr (COUNT == 1) {
         return terms.at[first][i];
-    } else if constexpr (COUNT == kMaxTerms) {      // one half after the other, which a loop makes sure of: the registers do not hold 64 terms
+    } else if constexpr (COUNT == kGpuTerms) {      // one half after the other, which a loop makes sure of: the registers do not hold 64 terms
         float4 sum = sum_terms<COUNT / 2>(terms, i);
         for (int half = COUNT / 2; half < terms.count; half += COUNT / 2) sum = add(sum, sum_terms<COUNT / 2>(terms, i, half));
         return sum;
@@ -207,7 +206,7 @@ __global__ void __launch_bounds__(kThreads) hash_kernel(uint64_t* sums, const fl
 void fold(float* out, float* partials, const float* const* terms, int count, Tree tree, size_t n, Stream stream) {
     constexpr decltype(&launch_fold<1>) kByHalves[] = {launch_fold<1>, launch_fold<2>, launch_fold<4>, launch_fold<8>, launch_fold<16>, launch_fold<32>, launch_fold<64>};
     const bool stack = tree == Tree::kStack && count > 2;              // of two both trees are the same
-    CHECK(count > 0 && count <= kMaxTerms && (stack || (count & (count - 1)) == 0) && n % kUnit == 0, "fold: %d terms of %zu elements", count, n);
+    CHECK(count > 0 && count <= kGpuTerms && (stack || (count & (count - 1)) == 0) && n % kUnit == 0, "fold: %d terms of %zu elements", count, n);
     if (n == 0 || (count == 1 && terms[0] == out && !partials)) return;
     Terms t = {{}, count};
     for (int i = 0; i < count; i++) t.at[i] = reinterpret_cast<const float4*>(terms[i]);

@@ -113,10 +113,15 @@ std::vector<Activation> gpt_plan(GptActivations* act, const GptConfig& c, int B,
     return plan;
 }
 
+void check_channels(int channels) {
+    if (kOnGpu && channels > kGpuChannels) die(kExitUsage, "--channels: got %d, want at most %d on a GPU; take fewer, or --device cpu", channels, kGpuChannels);
+}
+
 void gpt_create(Gpt* model, const GptConfig& config, int B, int T, int recompute, floatX* weights, bool training) {
     *model = Gpt{};
     model->config = config;
     model->arena = arena_layout(gpt_tensors(config));
+    CHECK(size_t(kFirstBlock + config.L * kBlockTensors + 2) == model->arena.tensors.size(), "a block has not %d tensors", kBlockTensors);
     model->B = B; model->T = T; model->recompute = recompute;
     model->chunk = logits_chunk(B * T, config.Vp);
     model->w = resolve(model->arena, weights, config.L);

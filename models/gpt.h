@@ -98,6 +98,9 @@ struct Gpt {
 // The activations: what gpt_create will allocate. The pointers are of `act`.
 std::vector<Activation> gpt_plan(GptActivations* act, const GptConfig& config, int B, int T, int recompute, bool training);
 
+// Error 2 for more channels than this device's LayerNorm takes.
+void check_channels(int channels);
+
 // weights: an arena of arena.n elements, laid out by gpt_tensors. B, T: the largest batch. training: room for backward too.
 void gpt_create(Gpt* model, const GptConfig& config, int B, int T, int recompute, floatX* weights, bool training);
 void gpt_destroy(Gpt* model);

@@ -50,7 +50,7 @@ Score evaluate(Gpt* model, const Data& data, const Dataset& set, int B, int64_t 
 
 // ---------------------------------------------------------------------------------------------------------- generation
 
-// Continues `text` (tokens, not empty) by up to max_tokens, or until `stop` says so; `print` gets each token. When the context
+// Continues `text` (tokens, not empty) by up to max_tokens, or until `print`, which gets each token, returns false. When the context
 // is full, the newer half of it is read again and generation goes on.
 template <class Print>
 static void generate(Gpt* model, std::vector<int>* text, int max_tokens, const Choosing& how, Print print) {
@@ -124,6 +124,7 @@ struct Loaded {
 
     Loaded(const std::string& path, int B) : folder(resolve_model_folder(path)), tokenizer_json(path_join(folder, "tokenizer.json")) {
         const HfConfig hf = read_hf_config(folder);
+        check_channels(hf.channels);
         const GptConfig config = {hf.layers, hf.heads, hf.channels, hf.seq_len, hf.vocab_size, round_up(hf.vocab_size, 16), 0};
         const Arena arena = arena_layout(gpt_tensors(config));
         std::vector<float> master(arena.n);

@@ -100,6 +100,9 @@ static void map_host_memory(Exchange* x, size_t n, size_t room) {
 }
 
 Exchange* exchange_create(Comm* comm, size_t n, size_t largest, bool nccl_sums) {
+    if (!nccl_sums && (comm->hosts > kGpuTerms || comm->local_size > kGpuTerms))
+        die(kExitUsage, "--reduce ordered: got %d hosts of %d ranks, want at most %d of %d; start fewer ranks, or take --reduce nccl", comm->hosts, comm->local_size,
+            kGpuTerms, kGpuTerms);
     Exchange* x = new Exchange{};
     x->comm = comm;
     x->sums = nccl_sums;

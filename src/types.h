@@ -5,11 +5,14 @@
 #include <cstdint>
 
 struct bf16 { uint16_t bits; };          // storage only; kernels widen it to float when they load it
-using Stream = struct StreamTag*;        // an in-order queue of work: a cudaStream_t on a GPU, a worker thread on a CPU; null = at once
+using Stream = struct StreamTag*;        // an in-order queue of work: a cudaStream_t on a GPU, a worker thread on a CPU; null = the main one
 
 // The gradient arena, the weights and the moments are cut only at units of this many elements, so that no element's arithmetic depends on where
 // a rank's or a thread's part begins.
 constexpr size_t kUnit = 4096;
+
+// What a GPU's kernels take at most: of LayerNorm, whose block has a row in registers, and of fold.
+constexpr int kGpuChannels = 8192, kGpuTerms = 64;
 
 // What changes from step to step, in memory that kernels read: a captured CUDA graph then needs no new arguments.
 struct StepState {

@@ -106,6 +106,10 @@ check "a killed rank too" lost kill lost
 check "a slow one too" lost sleep:8 stuck
 job=$job_all
 expect "--selftest between emulated GPUs" 0 'no slow link|slow link: ' $emu --selftest --np 2 --device gpu
+expect "more channels than a GPU's LayerNorm takes" 2 '--channels: got 8256, want at most 8192 on a GPU' $emu --device gpu --heads 129 --channels 8256 --out-dir "$tmp/wide"
+check "leave no folder" test ! -e "$tmp/wide"
+expect "more ranks than a fold takes" 2 'got 1 hosts of 128 ranks, want at most 64 of 64' env LOCKSTEP_TRANSPORT=staged $emu --device gpu --layers 1 --heads 1 --channels 16 --seq-len 8 \
+    --batch-size 1 --total-batch-size 1024 --lanes 128 --data tests/golden/lines.txt --timeout 60 --np 128 --max-restarts 0 --out-dir "$tmp/crowd"
 expect "more ranks than GPUs" 2 'got more ranks than GPUs, want one rank per GPU; start 1' env SIMT_DEVICES=1 $emu $job --np 2 --max-restarts 0 --out-dir "$tmp/crowded"
 
 # The CPU in fp32. bf16 keeps 8 bits (2^-9 = 0.002 by rounding); over thousands of numbers the errors average, and a loss is 1e-4 off
