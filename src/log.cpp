@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <climits>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -22,20 +23,18 @@ constexpr double kTerminalPause = 0.1, kPlainPause = 1;   // seconds between lin
 constexpr int kWarmSteps = 5;                             // not in the ETA: memory is touched first, the clock of the CPU rises
 constexpr size_t kPendingBytes = 4 << 20;                 // of metrics that wait for a disk; what comes on top is lost
 
-// Writes all of it and returns 0; else errno, and *text is what is left.
-int write_all(int fd, std::string* text) {
+// Writes all of it and returns 0; else errno, and *text is what is left. EAGAIN: its reader, a pipe's or a terminal's, took nothing for
+// `patience` ms.
+int write_all(int fd, std::string* text, int patience) {
     size_t done = 0;
     int error = 0;
     while (done < text->size() && error == 0) {
-        const ssize_t n = ::write(fd, text->data() + done, text->size() - done);
-        if (n > 0) {
-            done += size_t(n);
-        } else if (n < 0 && errno == EAGAIN) {            // a non-blocking pipe: its reader may be slow, but not for ever
-            pollfd wait{fd, POLLOUT, 0};
-            if (poll(&wait, 1, 1000) == 0) error = EAGAIN;
-        } else if (n == 0 || errno != EINTR) {
-            error = n == 0 ? EIO : errno;
-        }
+        pollfd wait{fd, POLLOUT, 0};
+        const int ready = poll(&wait, 1, patience);
+        const ssize_t n = ready > 0 ? ::write(fd, text->data() + done, std::min(text->size() - done, size_t(PIPE_BUF))) : -1;
+        if (n > 0) done += size_t(n);
+        else if (ready == 0) error = EAGAIN;
+        else if (n == 0 || errno != EINTR) error = n == 0 ? EIO : errno;
     }
     text->erase(0, done);
     return error;
@@ -91,7 +90,7 @@ struct Log::Impl {
     int fd = -1;                        // metrics.jsonl; -1: none
     std::string path, pending;          // lines, or the rest of one, that the disk did not take
     std::atomic<bool> warned_file = false;
-    bool console_lost = false;
+    bool console_lost = false, console_stuck = false;
     bool terminal = false, live = false;    // live: a line about a step stands on the terminal and may be rewritten
     int64_t log_every = 0;
     double last_line = -1e9;            // time of the last line about a step
@@ -107,10 +106,11 @@ struct Log::Impl {
         if (fd >= 0 && close(fd) != 0) complain(errno);
     }
     void put(std::string text) {
-        if (console_lost) return;
+        if (console_lost || text.empty()) return;
         std::fflush(stdout);            // what others printed comes first
-        const int error = write_all(STDOUT_FILENO, &text);
-        if (error == 0 || error == EAGAIN) return;
+        const int error = write_all(STDOUT_FILENO, &text, console_stuck ? 0 : 200);
+        console_stuck = error == EAGAIN;                    // Ctrl-S, a pager: what does not fit is lost, the run does not wait for it
+        if (error == 0 || console_stuck) return;
         console_lost = true;            // EPIPE, a full disk behind a redirection, a terminal that is gone
         warn("stdout: %s; the run goes on without it", strerror(error));
     }
@@ -120,7 +120,7 @@ struct Log::Impl {
     }
     void flush() {
         if (fd < 0) return;
-        if (const int error = write_all(fd, &pending)) complain(error);
+        if (const int error = write_all(fd, &pending, 1000)) complain(error);
     }
     void complain(int error) {
         if (!warned_file.exchange(true)) warn("%s: %s; the run goes on, its lines wait in memory", path.c_str(), strerror(error));

@@ -2,7 +2,8 @@
 //
 // Only rank 0 has a Log. On a terminal the last line is rewritten in place; otherwise plain lines. metrics.jsonl is append-only and
 // flushed per line; after a "resume" event readers drop earlier lines with the same or a later step. A disk that is full or a
-// closed terminal never ends a run: one warning, and lines of metrics.jsonl wait in memory for the next try.
+// closed terminal never ends a run: one warning, and lines of metrics.jsonl wait in memory for the next try. Nor does a console that
+// nobody reads: its lines are lost until somebody does.
 #pragma once
 #include <cstdint>
 #include <cstdio>

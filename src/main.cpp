@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <fcntl.h>
 #include <new>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "backends.h"
 #include "common.h"
@@ -42,6 +43,15 @@ static void check_output() {
     if (std::fflush(stdout) != 0 || std::ferror(stdout)) die(kExitWrite, "standard output: not all could be written; is the disk full?");
 }
 
+// Output that nobody reads (Ctrl-S, a pager) must not stop a run, its supervisor least of all. The pipe or terminal is opened once more,
+// so that the shell's own file stays a blocking one.
+static void unblock(int fd) {
+    struct stat s;
+    if (fstat(fd, &s) != 0 || !(S_ISFIFO(s.st_mode) || isatty(fd))) return;
+    const int own = open(format("/proc/self/fd/%d", fd).c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY);
+    if (own >= 0) dup2(own, fd), close(own);
+}
+
 static int run(Options options, const World& world, Comm** comm) {
     if (options.command != "train" && world.size > 1) die(kExitUsage, "%s runs on one rank, not on %d; start it without a launcher", options.command.c_str(), world.size);
     if (options.command == "train") catch_signals(world.rank == 0);       // before the ranks meet: a stop while they do is not lost
@@ -77,7 +87,10 @@ int main(int argc, char** argv) {
             check_output();
             return exit_now;
         }
-        if (options.command == "train") signal(SIGPIPE, SIG_IGN);       // a closed terminal or pipe must not end a run
+        if (options.command == "train") {
+            signal(SIGPIPE, SIG_IGN);   // a closed terminal or pipe must not end a run
+            for (const int output : {STDOUT_FILENO, STDERR_FILENO}) unblock(output);
+        }
         if (world.launcher == "--np") {
             follow_supervisor(&options);
             return run(options, world, &comm);

@@ -181,6 +181,15 @@ stopped_twice() {
     cat "$tmp/twice.log"; [ $code -eq 1 ] && grep -q 'stopped at once, unsaved' "$tmp/twice.log"
 }
 check "a second request to stop does not wait" stopped_twice
+# A full pipe behind stdout and stderr holds up neither the ranks nor their supervisor.
+unread() {
+    { timeout 0.2 cat /dev/zero
+      LOCKSTEP_FAULT="rank=1,step=2,at=bwd,do=kill,try=0" $train $small --data $lines --steps 4 --sample-every 1 --np 2 --timeout 3 --out-dir "$tmp/unread" 2>&1
+      echo $? >"$tmp/unread.code"; } | { for i in $(seq 200); do [ ! -s "$tmp/unread.code" ] || break; sleep 0.1; done; [ -s "$tmp/unread.code" ]; } || { echo "hangs"; return 1; }
+    read -r code <"$tmp/unread.code"
+    [ "$code" -eq 0 ] && grep -q '"event":"done".*"code":0,.*"restarts":1' "$tmp/unread/metrics.jsonl" || { echo "exit code $code"; tail -n 2 "$tmp/unread/metrics.jsonl"; return 1; }
+}
+check "output that nobody reads stops nothing" unread
 # USR2 while a sample is written saves too.
 saved_by_usr2() {
     $train $small --data $lines --tokenizer char --steps 4 --sample-every 2 --save-every 0 --max-tokens 100000 --out-dir "$tmp/usr2" >"$tmp/usr2.log" 2>&1 & pid=$!

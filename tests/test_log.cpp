@@ -311,6 +311,27 @@ TEST(lines_wait_for_a_disk) {
     for (size_t i = 0; i < e.size(); i++) EXPECT(e[i].get_u64("step", "") == i, "line %zu", i);
 }
 
+// A pipe of the shell, which blocks.
+TEST(console_that_nobody_reads_holds_nothing_up) {
+    TempFolder tmp;
+    int fds[2];
+    EXPECT(pipe(fds) == 0, "pipe");
+    const int size = fcntl(fds[1], F_SETPIPE_SZ, 4096);
+    EXPECT(write(fds[1], std::string(size_t(size), '.').data(), size_t(size)) == size, "fill");
+    char text[4096];
+    ssize_t n = 0;
+    redirected(1, fds[1], [&] {
+        Log log(tmp.path, false, 1);
+        for (int i = 0; i < 1000; i++) log.text("lost %d", i), log.event(JsonLine().add("event", "lost"));
+        for (int left = size; left > 0; left -= int(n)) n = read(fds[0], text, sizeof text);
+        log.text("read again");
+    });
+    n = read(fds[0], text, sizeof text);
+    EXPECT(std::string(text, size_t(n)) == "read again\n", "%.*s", int(n), text);
+    for (const int fd : fds) close(fd);
+    EXPECT(events(tmp.path + "/metrics.jsonl").size() == 1000, "metrics go on");
+}
+
 TEST(closed_stdout_warns_once) {
     signal(SIGPIPE, SIG_IGN);
     TempFolder tmp;
