@@ -23,7 +23,7 @@ struct Rank {
     pid_t pid = 0;              // 0: has ended
     int errors = -1;            // the reading end of its stderr
     int code = 0;
-    bool consequence = false;   // of another rank's end
+    int blame = 0;              // 3: a failure of its own; 2: ended with 0 or 75, or had to be killed; 1: 69, another failed before
     std::string end = {}, said = {};    // "rank 1 (pid 7) was killed by signal 9 (Killed)"; the last of what it wrote on stderr
 };
 
@@ -76,8 +76,7 @@ void signal_all(const std::vector<Rank>& ranks, int signal) {
         if (r.pid) kill(r.pid, signal);
 }
 
-// Collects what has ended. cause: the rank whose failure came first; but 69 says that another failed before, so it gives way to a
-// better reason, which may be seen later. `killing`: we are ending the others ourselves, which is nobody's failure.
+// Collects what has ended. cause: the first of those with the most blame, which may be seen late: who only hangs ends when we kill it.
 void reap(std::vector<Rank>* ranks, int* cause, bool killing) {
     for (size_t r = 0; r < ranks->size(); r++) {
         Rank& rank = (*ranks)[r];
@@ -85,13 +84,12 @@ void reap(std::vector<Rank>* ranks, int* cause, bool killing) {
         if (!rank.pid || waitpid(rank.pid, &status, WNOHANG) != rank.pid) continue;
         const bool signalled = WIFSIGNALED(status);
         rank.code = signalled ? kExitPeer : WEXITSTATUS(status);
-        rank.consequence = !signalled && rank.code == kExitPeer;
-        rank.end = format("rank %zu (pid %d) ", r, int(rank.pid)) + (signalled ? format("was killed by signal %d (%s)", WTERMSIG(status),
-            strsignal(WTERMSIG(status))) : format("ended with code %d", rank.code));
+        rank.blame = signalled ? (killing ? 2 : 3) : rank.code == kExitPeer ? 1 : rank.code == 0 || rank.code == kExitStopped ? 2 : 3;
+        rank.end = format("rank %zu (pid %d) ", r, int(rank.pid)) + (!signalled ? format("ended with code %d", rank.code) : killing ? "hung and was killed"
+            : format("was killed by signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status))));
         if (signalled && !killing) warn("%s", rank.end.c_str());
         rank.pid = 0;
-        if (rank.code == 0 || killing) continue;
-        if (*cause < 0 || ((*ranks)[size_t(*cause)].consequence && !rank.consequence)) *cause = int(r);
+        if (*cause < 0 || (*ranks)[size_t(*cause)].blame < rank.blame) *cause = int(r);
     }
 }
 
@@ -104,9 +102,14 @@ int supervise(std::vector<Rank>* ranks, const sigset_t& signals) {
     for (;;) {
         reap(ranks, &cause, kill_at && now_seconds() > kill_at);
         const bool alive = std::any_of(ranks->begin(), ranks->end(), [](const Rank& r) { return r.pid != 0; });
-        if (!alive) return cause;
-        // Those who stopped on request (75) have met after the commit: the others are on their way.
-        if (!kill_at && cause >= 0 && (*ranks)[size_t(cause)].code != kExitStopped) kill_at = now_seconds() + kGraceSeconds;
+        // Those who are done (0) or stopped on request (75) have met after the commit: the others are on their way.
+        const bool failed = std::any_of(ranks->begin(), ranks->end(), [](const Rank& r) { return r.blame % 2; });
+        if (!alive && failed) {
+            Rank& first = (*ranks)[size_t(cause)];
+            if (first.code == 0 || first.code == kExitStopped) first.code = kExitPeer, first.end += " before the others";
+        }
+        if (!alive) return cause >= 0 && (failed || (*ranks)[size_t(cause)].code) ? cause : -1;
+        if (!kill_at && failed) kill_at = now_seconds() + kGraceSeconds;
         if (kill_at && now_seconds() > kill_at) signal_all(*ranks, SIGKILL);        // SIGKILL ends stopped ones too
         const timespec patience = {0, 200 * 1000 * 1000};
         const int signal = sigtimedwait(&signals, nullptr, &patience);
@@ -128,7 +131,9 @@ struct Attempt { int code = 0; std::string cause; };        // of the rank that 
 Attempt run_attempt(int np, int attempt, const std::string& program, const std::vector<std::string>& argv, std::string* out_dir) {
     sigset_t signals, before;
     sigemptyset(&signals);
-    for (const int s : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) sigaddset(&signals, s);
+    for (const int s : {SIGCHLD, SIGINT, SIGTERM, SIGUSR1, SIGUSR2}) sigaddset(&signals, s);
+    struct sigaction hangup;                                // one that nohup ignores would still be waited for, and taken for a request
+    if (sigaction(SIGHUP, nullptr, &hangup) == 0 && hangup.sa_handler != SIG_IGN) sigaddset(&signals, SIGHUP);
     int report[2];
     if (pipe2(report, O_CLOEXEC) != 0) die(kExitOther, "--np: pipe: %s", std::strerror(errno));
     fcntl(report[0], F_SETFL, O_NONBLOCK);

@@ -726,6 +726,18 @@ int rank_main(const std::vector<std::string>& args) {
         if (mode == "kill" && comm->rank == 1) raise(SIGKILL);
         if (mode == "stop-and-fail" && comm->rank == 0) { comm_barrier(comm); raise(SIGSTOP); }
         if (mode == "stop-and-fail" && comm->rank == 1) { comm_barrier(comm); usleep(200000); _exit(3); }      // the other is stopped by then
+        if (mode == "hangup" && attempt == 0) {
+            if (comm->rank == 0) kill(getppid(), SIGHUP);
+            comm_barrier(comm);
+            if (comm->rank == 1) { usleep(300000); raise(SIGKILL); }
+            comm_barrier(comm);
+        }
+        if (mode == "leave") {          // HOW: rank 1 does, in attempt 0
+            if (comm->rank == 1 && (attempt > 0 || args[1] == "kill")) raise(SIGKILL);
+            if (comm->rank == 1 && args[1] != "stop") _exit(std::atoi(args[1].c_str()));
+            if (comm->rank == 1) raise(SIGSTOP);
+            comm_barrier(comm);
+        }
         if (mode == "signal") {
             if (comm->rank == 0) kill(getppid(), std::atoi(args[1].c_str()));
             while (!got) usleep(1000);
@@ -808,6 +820,24 @@ TEST(np_passes_signals_on) {
     for (const int s : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP}) {
         const Launched l = launch(2, 3, {"signal", std::to_string(s)});
         EXPECT(l.code == 75, "signal %d: code %d: %s", s, l.code, l.said.c_str());
+    }
+}
+
+// As under nohup: the terminal's hangup does not count as a request to stop.
+TEST(np_ignored_hangup) {
+    const auto before = signal(SIGHUP, SIG_IGN);
+    const Launched l = launch(2, 1, {"hangup"});
+    signal(SIGHUP, before);
+    EXPECT(l.code == 0, "code %d: %s", l.code, l.said.c_str());
+}
+
+// Its victim ends first, with 69.
+TEST(np_names_the_first_failure) {
+    for (const auto& [how, end] : {std::pair{"0", "ended with code 0 before the others"}, {"75", "ended with code 75 before the others"},
+                                   {"kill", "was killed by signal 9"}, {"stop", "hung and was killed"}}) {
+        const Launched l = launch(2, 1, {"leave", how});
+        const size_t at = l.said.find("the first failure: rank 1 (pid ");
+        EXPECT(l.code == 69 && at != std::string::npos && l.said.find(end, at) != std::string::npos, "%s: code %d: %s", how, l.code, l.said.c_str());
     }
 }
 
