@@ -32,9 +32,14 @@ Fault parse_one(std::string_view text, const char* all) {
             if (!value.empty()) f.argument = number(value, all);
         } else die(kExitUsage, "LOCKSTEP_FAULT: %s: unknown key \"%.*s\"; want rank, step, at, do, try", all, int(key.size()), key.data());
     }
-    for (const char* known : {"kill", "stop", "exit", "sleep", "eio", "nan", "big", "flip"})
-        if (f.action == known) return f;
-    die(kExitUsage, "LOCKSTEP_FAULT: %s: unknown action \"%s\"; want kill, stop, exit:N, sleep:S, eio, nan, big, flip:K", all, f.action.c_str());
+    const auto want = [&](const char* what, const std::string& got, std::string_view known) {
+        for (std::string_view rest = known; !rest.empty();)
+            if (std::string_view word = next_word(&rest, ' '); next_word(&word, ':') == got) return;
+        die(kExitUsage, "LOCKSTEP_FAULT: %s: unknown %s \"%s\"; want one of %s", all, what, got.c_str(), std::string(known).c_str());
+    };
+    want("point", f.at, "fwd bwd loss reduce opt opt_m opt_v ckpt_copy ckpt_write ckpt_done ckpt_placed ckpt_latest load");
+    want("action", f.action, "kill stop exit:N sleep:S eio nan big flip:K");
+    return f;
 }
 
 std::vector<Fault> parse(const char* all) {
@@ -45,16 +50,22 @@ std::vector<Fault> parse(const char* all) {
     return faults;
 }
 
-std::vector<Fault> faults_at(const char* point, int rank, int64_t step) {
+const std::vector<Fault>& all_faults() {
     static const std::vector<Fault> faults = parse(std::getenv("LOCKSTEP_FAULT"));
+    return faults;
+}
+
+std::vector<Fault> faults_at(const char* point, int rank, int64_t step) {
     static const int attempt = std::getenv("LOCKSTEP_TRY") ? std::atoi(std::getenv("LOCKSTEP_TRY")) : 0;
     std::vector<Fault> here;
-    for (const Fault& f : faults)
+    for (const Fault& f : all_faults())
         if (f.at == point && f.rank == rank && f.step == step && (f.attempt < 0 || f.attempt == attempt)) here.push_back(f);
     return here;
 }
 
 }  // namespace
+
+void check_faults() { all_faults(); }
 
 bool fault_ahead(const char* point, int rank, int64_t step) { return !faults_at(point, rank, step).empty(); }
 

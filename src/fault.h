@@ -18,6 +18,7 @@
 struct Damage { enum { none, nan, big, flip } kind; size_t index; };
 
 // Does what the variable asks if point, rank and step are the ones it names; otherwise nothing. n: numbers there are to spoil.
-// A malformed value is an Error (2). Any thread may call it.
+// Any thread may call it.
 Damage fault_point(const char* point, int rank, int64_t step, size_t n = 0);
+void check_faults();            // a malformed value is an Error (2): before anything is written
 bool fault_ahead(const char* point, int rank, int64_t step);    // it will do something there

@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include "backends.h"
 #include "common.h"
+#include "fault.h"
 #include "file.h"
 #include "launch.h"
 #include "run.h"
@@ -90,6 +91,7 @@ int main(int argc, char** argv) {
         if (options.command == "train") {
             signal(SIGPIPE, SIG_IGN);   // a closed terminal or pipe must not end a run
             for (const int output : {STDOUT_FILENO, STDERR_FILENO}) unblock(output);
+            check_faults();
         }
         if (world.launcher == "--np") {
             follow_supervisor(&options);

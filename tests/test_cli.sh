@@ -21,6 +21,9 @@ expect "--steps may grow" 0 'step *5/6|done' $train --resume "$out" --steps 6
 expect "an identity option may not change" 2 'seed' $train --resume "$out" --seed 9 --steps 8
 expect "a folder in use" 74 'in use' sh -c "LOCKSTEP_FAULT=rank=0,step=1,at=bwd,do=sleep:3 $train $tiny --data $lines --out-dir '$tmp/used' >/dev/null 2>&1 &
     sleep 1.5; $train $tiny --data $lines --out-dir '$tmp/used' --resume auto; code=\$?; wait; exit \$code"
+mkdir "$tmp/linked" && echo mine >"$tmp/mine" && ln -s ../mine "$tmp/linked/.lock"
+expect "a lock that is a link" 74 'cannot lock the run folder' $train $tiny --data $lines --out-dir "$tmp/linked"
+check "leaves its target" grep -qx mine "$tmp/mine"
 
 # Started in the same second they would have one name.
 two_at_once() { (cd "$tmp" && mkdir at_once && cd at_once && { $train $tiny & other=$!; $train $tiny; one=$?; wait $other; } && [ $one -eq 0 ] && [ "$(ls runs | wc -l)" -eq 2 ]); }
@@ -39,6 +42,9 @@ expect "no steps" 0 '^--steps 0: nothing to train' $train $small --steps 0 --dat
 check "leave no folder" test ! -e "$tmp/refused"
 expect "a failed save is noticed where the next one is due" 0 'not saved: .* the next try is after step 4' env \
     LOCKSTEP_FAULT="rank=0,step=2,at=ckpt_write,do=sleep:1;rank=0,step=2,at=ckpt_write,do=eio" $train $small --data $lines --steps 6 --sample-every 0 --save-every 2 --out-dir "$tmp/eio"
+expect "a fault at no point" 2 'unknown point "bwdd"; want one of fwd bwd' env LOCKSTEP_FAULT="rank=0,step=1,at=bwdd,do=kill" $train $tiny --data $lines --out-dir "$tmp/refused"
+expect "a fault without a number" 2 'got "x", want a number' env LOCKSTEP_FAULT="rank=x,step=1,at=bwd,do=kill" $train $tiny --np 2 --data $lines --out-dir "$tmp/refused"
+check "are refused before there is a folder" test ! -e "$tmp/refused"
 expect "a fault where there is nothing to spoil" 2 'flip: got at=fwd, where there are no numbers' env \
     LOCKSTEP_FAULT="rank=0,step=1,at=fwd,do=flip:3" $train $tiny --data $lines --out-dir "$tmp/flip"
 $train $small --warmup-steps 1 --data $lines --out-dir "$tmp/unsaved" --save-every 0 --steps 100000 >"$tmp/log" 2>&1 & pid=$!
