@@ -46,7 +46,7 @@ void cancel_checkpoint(const std::string& out_dir, int64_t step);
 // Newest complete checkpoint of a run; for each newer one that is not whole, a warning that says why. "" if there is none and
 // never was; Error 65 if some are present but none is whole.
 std::string find_checkpoint(const std::string& out_dir);
-// "" if the folder is complete and every checksum right, else what is wrong with it.
+// "" if the folder is complete and every checksum right, else what is wrong with it. An Error if a file that is there cannot be read.
 std::string verify_checkpoint(const std::string& folder, bool checksums);
 // Run folder, checkpoint folder or Hugging Face folder -> the folder with model.safetensors. 66 if there is none.
 std::string resolve_model_folder(const std::string& path);

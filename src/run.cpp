@@ -52,7 +52,7 @@ std::string newest_run() {
 // One run per folder: the lock's file stays open, and the lock dies with the process, so nothing is left to clean.
 void lock_folder(const std::string& folder) {
     const std::string path = path_join(folder, ".lock");
-    const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);        // its pid must not go into another's file
     if (fd < 0) die(kExitWrite, "cannot lock the run folder: %s: %s", path.c_str(), strerror(errno));
     if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
         char who[64] = {};

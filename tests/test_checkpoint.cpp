@@ -655,6 +655,20 @@ TEST(every_truncation_is_found) {
     EXPECT(verify_checkpoint(folder, true).empty(), "restored");
 }
 
+// That no file can be opened says nothing about this one: it must not be set aside for an older one.
+TEST(cannot_be_read_is_not_bad) {
+    TempFolder dir;
+    const std::string folder = Sample().save(dir.path, 5);
+    rlimit files;
+    getrlimit(RLIMIT_NOFILE, &files);
+    const rlimit none = {0, files.rlim_max};
+    std::string why = "nothing was thrown";
+    setrlimit(RLIMIT_NOFILE, &none);
+    try { verify_checkpoint(folder, true); } catch (const Error& e) { why = e.message; }
+    setrlimit(RLIMIT_NOFILE, &files);
+    EXPECT(why.find("no more files open") != std::string::npos, "%s", why.c_str());
+}
+
 TEST(broken_newest_falls_back) {
     TempFolder dir;
     const Sample s;
