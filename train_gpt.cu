@@ -510,19 +510,24 @@ static void save(Trainer* t) {
     t->save_stall = now_seconds() - begin;
 }
 
-static void validate(Trainer* t, bool final) {
+// Returns the requests to stop that broke it off: it counts as not begun, a resume begins it again.
+static uint32_t validate(Trainer* t, bool final) {
     ddp_settle(&t->ddp);
     comm_progress(t->comm, t->step, "evaluation");
     const Score score = evaluate(&t->model, t->data, t->data.val, t->options.batch_size, t->options.eval_steps, t->comm);
+    if (score.requests && t->log) t->log->text("the evaluation after step %lld is broken off", (long long)t->step);
+    if (score.requests) return score.requests;
     t->best_val = std::min(t->best_val, score.loss);
-    if (!t->log) return;
+    if (!t->log) return 0;
     const double floor = t->data.val.floor_bits_per_byte;
     t->log->val(t->step, score.loss, score.bpb, floor > 0 ? format("%.3f bpb above the text's entropy of %.3f", score.bpb - floor, floor) : "");
     if (final && t->data.val.stories && t->model.config.maxT >= kStorySlot) {
         const Answers a = closing_questions(&t->model, t->data.tokenizer, kStoryValidationSeed, 200, t->comm);
+        if (a.asked < 200) return 0;                    // asked to stop: the run is at its end anyway
         t->log->text("closing questions: %d of %d answered right (%.0f %%, chance %.0f %%)", a.right, a.asked, 100.0 * a.right / a.asked, 100 * a.chance);
         t->log->event(JsonLine().add("event", "questions").add("step", t->step).add("right", a.right).add("asked", a.asked).add("chance", a.chance).add("floor", floor));
     }
+    return 0;
 }
 
 static void show_sample(Trainer* t) {
@@ -731,7 +736,8 @@ static void print_next(const Trainer* t) {
 static std::string run_steps(Trainer* t) {
     const Options& o = t->options;
     const auto due = [&](int64_t every) { return every > 0 && (t->step % every == 0 || t->step == o.steps); };
-    if (t->run.resumed() && due(o.eval_every)) validate(t, false);       // the run may have ended between this save and its evaluation
+    const bool again = t->run.resumed() && due(o.eval_every);           // the run may have ended between this save and its evaluation
+    if (const uint32_t stop = again ? validate(t, false) : 0) return stop_reason(stop);
     while (t->step < o.steps) {
         set_error_step(t->step);
         const StepResult r = train_step(t);
@@ -749,16 +755,22 @@ static std::string run_steps(Trainer* t) {
         const bool stop = !reason.empty() && t->step < o.steps;
         if (r.saved) finish_save(t, false, stop || wants_save(r.requests) || due(o.save_every));
         const bool wanted = due(o.save_every) || t->step == t->save_again;
-        if (stop || wants_save(r.requests) || (wanted && (t->bad_steps == 0 || t->step == o.steps))) save(t);
+        const bool saves = stop || wants_save(r.requests) || (wanted && (t->bad_steps == 0 || t->step == o.steps));
+        if (saves) save(t);
         else if (wanted) t->save_again = t->step + 1;       // first see whether these weights are good for anything
         if (stop) {
             finish_save(t, true);
             return reason;
         }
         const double begin = now_seconds();
-        if (due(o.eval_every)) validate(t, t->step == o.steps);
-        if (due(o.sample_every)) show_sample(t);
+        const uint32_t broken = due(o.eval_every) ? validate(t, t->step == o.steps) : 0;
+        if (!broken && due(o.sample_every)) show_sample(t);
         t->eval_seconds += now_seconds() - begin;
+        if (broken && t->step < o.steps) {
+            if (!saves) save(t);
+            finish_save(t, true);
+            return stop_reason(broken);
+        }
     }
     finish_save(t, true);
     return "";

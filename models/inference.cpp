@@ -21,12 +21,15 @@ Score evaluate(Gpt* model, const Data& data, const Dataset& set, int B, int64_t 
     std::vector<Sums> mine(rows), sums(rows * size_t(W));
     std::vector<int> tokens(size_t(B) * size_t(T)), targets(tokens.size());
     std::vector<float> losses(tokens.size());
-    for (uint64_t i = uint64_t(rank); i < count; i += uint64_t(W)) {
-        const int n = int(std::min<uint64_t>(uint64_t(B), set.samples - i * uint64_t(B)));
+    const double began = now_seconds();
+    Score score;
+    for (uint64_t row = 0, ask = 0; row < rows && !score.requests; row++) {
+        const uint64_t i = row * uint64_t(W) + uint64_t(rank);
+        const int n = i >= count ? 0 : int(std::min<uint64_t>(uint64_t(B), set.samples - i * uint64_t(B)));
         for (int b = 0; b < n; b++)
             set.sample(i * uint64_t(B) + uint64_t(b), &tokens[size_t(b) * size_t(T)], &targets[size_t(b) * size_t(T)], data.vocab_size);
-        Sums& s = mine[i / uint64_t(W)];
-        s.nats = gpt_loss(model, tokens.data(), targets.data(), n, T, losses.data(), nullptr);
+        Sums& s = mine[row];
+        if (n > 0) s.nats = gpt_loss(model, tokens.data(), targets.data(), n, T, losses.data(), nullptr);
         s.tokens = uint64_t(n) * uint64_t(T);
         for (size_t k = 0; k < s.tokens && data.tokenizer.kind != Tokenizer::none; k++) {
             const size_t bytes = data.tokenizer.bytes[size_t(targets[k])].size();
@@ -34,14 +37,20 @@ Score evaluate(Gpt* model, const Data& data, const Dataset& set, int B, int64_t 
             if (bytes) s.text_nats += double(losses[k]);
         }
         comm_progress(comm, -1, "evaluation");
+        if (row < ask) continue;
+        struct Ask { uint64_t next, requests; } own = {row + 1 + uint64_t(double(row + 1) / std::max(now_seconds() - began, 1e-3)), stop_requested()};
+        std::vector<Ask> all(static_cast<size_t>(W));
+        comm_allgather(comm, all.data(), &own, sizeof own);
+        for (const Ask& a : all) score.requests |= uint32_t(a.requests);
+        ask = all[0].next;                              // a second later, by rank 0's clock
     }
+    if (score.requests) return score;
     comm_allgather(comm, sums.data(), mine.data(), rows * sizeof(Sums));
     Sums total = {};
     for (uint64_t i = 0; i < count; i++) {
         const Sums& s = sums[size_t(i % uint64_t(W)) * rows + i / uint64_t(W)];
         total.nats += s.nats; total.text_nats += s.text_nats; total.bytes += s.bytes; total.tokens += s.tokens;
     }
-    Score score;
     score.tokens = total.tokens;
     if (total.tokens) score.loss = total.nats / double(total.tokens);
     if (total.bytes) score.bpb = total.text_nats / std::log(2.0) / double(total.bytes);
@@ -72,7 +81,7 @@ static void generate(Gpt* model, std::vector<int>* text, int max_tokens, const C
 
 Answers closing_questions(Gpt* model, const Tokenizer& tokenizer, uint64_t seed, int count, Comm* comm) {
     Answers result;
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < count && !stop_requested(); i++) {
         comm_progress(comm, -1, "closing questions");
         const Story story = make_story(seed, uint64_t(i));
         std::vector<int> text = {tokenizer.eot};

@@ -12,11 +12,11 @@
 
 namespace BACKEND {
 
-struct Score { double loss = NAN, bpb = NAN; uint64_t tokens = 0; };
+struct Score { double loss = NAN, bpb = NAN; uint64_t tokens = 0; uint32_t requests = 0; };
 
 // Mean loss over the first `batches` batches of B windows (0 = all windows, the last batch may be smaller); one double per batch, added in
 // order: the same bits for any number of ranks. Bits per byte counts the targets that stand for text: the nats of end-of-text tokens and
-// their zero bytes stay out. Collective.
+// their zero bytes stay out. A request to stop breaks it off within about a second, on all ranks alike: `requests` has it. Collective.
 Score evaluate(Gpt* model, const Data& data, const Dataset& set, int B, int64_t batches, Comm* comm);
 
 // How often the model answers the closing questions of `count` stories exactly, reading each story up to the answer; greedy.

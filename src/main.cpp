@@ -55,8 +55,9 @@ static void unblock(int fd) {
 
 static int run(Options options, const World& world, Comm** comm) {
     if (options.command != "train" && world.size > 1) die(kExitUsage, "%s runs on one rank, not on %d; start it without a launcher", options.command.c_str(), world.size);
-    if (options.command == "train") catch_signals(world.rank == 0);       // before the ranks meet: a stop while they do is not lost
+    if (options.command == "train") signal(SIGUSR2, SIG_IGN);
     *comm = comm_create(world, options.timeout);
+    if (options.command == "train") catch_signals(world.rank == 0);       // while the ranks meet, a request to stop ends the process
     Run run;
     if (options.command == "train" && !options.selftest) run = find_run(&options, *comm);       // its storage type decides the backend
     if (options.command != "train" && options.dtype == "auto" && options.device != "gpu") options.dtype = dtype_of_run(options.paths[0]);

@@ -229,10 +229,10 @@ void catch_signals(bool say) {
     sigaction(SIGUSR2, &action, nullptr);
 }
 
-bool stop_requested() { return stop_flag; }
+uint32_t stop_requested() { return stop_flag ? 1u << stop_flag : 0u; }
 
 uint32_t pending_requests() {
-    uint32_t signals = stop_flag ? 1u << stop_flag : 0u;
+    uint32_t signals = stop_requested();
     if (save_flag) {
         save_flag = 0;
         signals |= 1u << SIGUSR2;

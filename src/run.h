@@ -33,10 +33,10 @@ void check_agreement(Comm* comm, const Fields& fields);
 Fields option_fields(const Options& options);           // what decides the bits of a run, and the program itself
 
 // Requests by signal. INT, TERM, USR1 (and HUP, unless ignored): save and stop. USR2: save and go on. The handler sets a flag; the
-// trainer or-s the flags of all ranks once per step, so that all act at the same step. A second request to stop, a second or more
+// trainer or-s the flags of all ranks once per step, and once a second of an evaluation, so that all act at the same step. A second request to stop, a second or more
 // after the first, ends the process at once with code 1. say: the handler says so on stderr, for steps may be long.
 void catch_signals(bool say);
 uint32_t pending_requests();            // bit n: signal n came; that of a save is cleared by reading
 bool wants_save(uint32_t requests);
 std::string stop_reason(uint32_t requests);             // "SIGTERM", "SIGINT and SIGTERM"; "": none asks to stop
-bool stop_requested();
+uint32_t stop_requested();              // the same without that of a save

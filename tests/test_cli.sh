@@ -187,6 +187,22 @@ stopped_twice() {
     cat "$tmp/twice.log"; [ $code -eq 1 ] && grep -q 'stopped at once, unsaved' "$tmp/twice.log"
 }
 check "a second request to stop does not wait" stopped_twice
+# A long evaluation is broken off; it is not logged, and the resume does it from where the run was.
+stopped_evaluating() {
+    for i in $(seq 240); do cat $lines; done >"$tmp/long.txt"
+    $train $small --data $lines --val-data "$tmp/long.txt" --steps 4 --eval-every 2 --eval-steps 0 --save-every 0 --sample-every 0 --threads 1 --np 2 --out-dir "$tmp/evaluating" >"$tmp/evaluating.log" 2>&1 & pid=$!
+    for i in $(seq 200); do grep -q '"step":1,' "$tmp/evaluating/metrics.jsonl" 2>/dev/null && break; sleep 0.05; done
+    kill -TERM $pid; wait $pid; code=$?
+    cat "$tmp/evaluating.log"; [ $code -eq 75 ] && [ "$(cat "$tmp/evaluating/ckpt/latest")" = step_00000002 ] && ! grep '"val"' "$tmp/evaluating/metrics.jsonl" || return 1
+    $train --resume "$tmp/evaluating" --eval-steps 3 --save-every 4 && grep -q '"val","step":2,' "$tmp/evaluating/metrics.jsonl" && grep -q '"val","step":4,' "$tmp/evaluating/metrics.jsonl"
+}
+check "a stop during an evaluation" stopped_evaluating
+# While ranks are missing there is nothing to save: a stop ends the process.
+stopped_alone() {
+    RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 LOCKSTEP_JOB=alone$$ $train $tiny --data $lines --out-dir "$tmp/alone" >"$tmp/alone.log" 2>&1 & pid=$!
+    sleep 0.5; kill -TERM $pid; sleep 0.5; ! kill -KILL $pid 2>/dev/null
+}
+check "a stop while ranks are missing" stopped_alone
 # A full pipe behind stdout and stderr holds up neither the ranks nor their supervisor.
 unread() {
     { timeout 0.2 cat /dev/zero
