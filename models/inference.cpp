@@ -178,6 +178,10 @@ int eval(Options o, Comm* comm) {
     data.tokenizer = loaded.tokenizer;
     data.vocab_size = loaded.model.config.V;
     if (o.is_given("data")) {
+        if (o.is_given("tokenizer")) data.tokenizer = tokenizer_open(o.tokenizer, nullptr);
+        if (o.is_given("tokenizer") && data.tokenizer.vocab_size != data.vocab_size)
+            die(kExitUsage, "--tokenizer: got %s of %d tokens, want %d as the model has; give the --tokenizer it was trained with",
+                data.tokenizer.name.c_str(), data.tokenizer.vocab_size, data.vocab_size);
         data.val = open_dataset(o.data, data.tokenizer, T, comm);
     } else {
         const std::string run = run_of(o.paths[0]), config = path_join(run, "config.json");

@@ -347,7 +347,7 @@ bool learns(const Options& o) { return o.tokenizer == "char" || o.tokenizer.star
 
 // texts: training's, then validation's; none when --data are tokens.
 Tokenizer choose_tokenizer(const Options& o, const std::string& init_tokenizer, const std::vector<Text>& texts, bool split) {
-    // On a resume nothing is given, so an option that is not the default counts as well. eval always means the model's own.
+    // On a resume nothing is given, so an option that is not the default counts as well. eval means the model's own unless one is given.
     const bool chosen = o.is_given("tokenizer") || (o.command == "train" && o.tokenizer != "byte");
     if (!chosen && !init_tokenizer.empty()) return tokenizer_load(init_tokenizer);
     if (texts.empty()) return chosen || o.tokenizer != "byte" ? tokenizer_open(o.tokenizer, nullptr) : Tokenizer();
@@ -409,14 +409,24 @@ static void check_tokens(const Dataset& set, int vocab_size) {
     }
 }
 
+// A path that comes from a run is as it was typed where that run was started.
+static Source source_of(const Options& o, const char* name, const std::string& path) {
+    try { return find_source(path); }
+    catch (Error& e) {
+        if (e.code == kExitNoInput && std::count(o.saved.begin(), o.saved.end(), name))
+            e.message += format("; the path is the run's own, as seen from where it was started: start there, or give --%s", name);
+        throw;
+    }
+}
+
 Data open_data(const Options& o, Comm* comm, const std::string& init_tokenizer, int init_vocab) {
     const bool built_in = o.data.empty();
     Source source, val_source;
     if (!built_in) {
-        source = find_source(o.data);
+        source = source_of(o, "data", o.data);
         val_source = take_validation(&source);
     }
-    if (!o.val_data.empty()) val_source = find_source(o.val_data);
+    if (!o.val_data.empty()) val_source = source_of(o, "val-data", o.val_data);
     const bool split = val_source.files.empty();
 
     std::vector<Text> texts;

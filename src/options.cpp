@@ -10,10 +10,6 @@
 #include "common.h"
 #include "json.h"
 
-#ifndef LOCKSTEP_VERSION
-#define LOCKSTEP_VERSION "0.1"
-#endif
-
 namespace {
 
 // ----------------------------------------------------------------------------------------------------------- the table
@@ -87,8 +83,8 @@ const Row table[] = {
      "text, .jsonl, .npy, token shards (.bin of llm.c or nanoGPT): a file, a folder or a glob (default: the built-in stories)"},
     {kData, "val-data", "PATH", &Options::val_data, &some_text, unbound, kTrain,
      "val-file validation-file input-val-bin eval-data test-data -j",
-     "validation data (default: the last tenth of --data)"},
-    {kData, "tokenizer", "byte|char|gpt2|bpe:N|FILE", &Options::tokenizer, &some_text, identity, kTrain,
+     "validation data (default: the last tenth of --data; of several files at least the last one)"},
+    {kData, "tokenizer", "byte|char|gpt2|bpe:N|FILE", &Options::tokenizer, &some_text, identity, kTrain | kEval,
      "tokenizer-path tokenizer-name vocab", "fixes the vocabulary; bpe:N learns N tokens from the data"},
     {kData, "sampler", "lanes|torch", &Options::sampler, &one_of, identity, kTrain,
      "shuffle", "order of the data; torch: as PyTorch's DistributedSampler with the lanes as its replicas"},
@@ -571,7 +567,7 @@ void wrap(std::string* text, const std::vector<std::string>& words, size_t inden
 
 }  // namespace
 
-const char* version_text() { return LOCKSTEP_VERSION; }
+[[gnu::weak]] const char* version_text() { return "0.1"; }       // train_gpt brings its own: see build.ninja, rule program
 
 bool Options::is_given(const char* name) const { return contains(given, name); }
 

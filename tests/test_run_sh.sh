@@ -96,6 +96,33 @@ expect "no package manager" 1 'g\+\+ ninja-build' "$tmp/on"
 machine cxx 1000; with_tools
 expect "CXX that is not there" 1 'CXX=nowhere-c\+\+: not found' env CXX=nowhere-c++ PATH="$m" "$project/run.sh"
 
+# ---- the version in a program, of real files, compiled by a stand-in that keeps what it is given to read
+unset GIT_DIR
+tree="$tmp/a tree"; mkdir -p "$tree" && cp -r build.ninja objects.ninja configure src kernels models data tools train_gpt.cu "$tree"
+program "$tmp" c++ 'case "$1" in -dumpmachine) echo x86_64 ;; --version) echo stand-in ;; esac
+in=/dev/null
+while [ $# -gt 0 ]; do case "$1" in -o) out=$2 ;; -) in=- ;; esac; shift; done
+[ -z "${out:-}" ] || cat $in >"$out"'
+git_in_tree() { git -C "$tree" -c user.name=x -c user.email=x -c init.defaultBranch=main "$@"; }
+build_tree() { ninja -C "$tree" train_gpt; }
+version_is() { build_tree && grep -F "(${1:-$(git_in_tree describe --always --dirty)})" "$tree/train_gpt" && build_tree | grep 'no work to do'; }
+build_of_commit() {
+    echo build/ >"$tree/.gitignore" && echo /train_gpt >>"$tree/.gitignore" && git_in_tree init -q && git_in_tree add . && git_in_tree commit -qm one &&
+        (cd "$tree" && env -u EXTRA CXX="$tmp/c++" NVCC= ./configure) && version_is
+}
+if ! command -v git >/dev/null || ! command -v ninja >/dev/null; then skip "the version in a program" "no git or no ninja"; else
+    check "the version is the commit's" build_of_commit
+    sleep 1; echo '// more' >>"$tree/train_gpt.cu"
+    check "and that something was changed since" version_is
+    check "dirty" grep -q -- -dirty "$tree/train_gpt"
+    git_in_tree commit -qam two
+    check "and the next commit's" version_is
+    rm -rf "$tree/.git" && touch "$tree/src/main.cpp"
+    check "without git" sh -c "GIT_CEILING_DIRECTORIES='$tmp' ninja -C '$tree' train_gpt && grep -F '(no git)' '$tree/train_gpt'"
+    (cd "$tree" && env -u EXTRA CXX="$tmp/c++" NVCC= ./configure) >/dev/null
+    check "nor configured with it" version_is 'no git'
+fi
+
 # ---- test
 machine tests 1000; with_tools
 on test >"$tmp/out" 2>"$tmp/err"

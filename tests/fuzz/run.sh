@@ -19,7 +19,7 @@ if ! echo 'extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned 
 fi
 sources= wraps=-Wl
 for w in open close fstat stat pread mmap munmap write getrandom recv send poll getpeername usleep; do wraps=$wraps,--wrap=$w; done
-flags="-std=c++20 -g -pthread $sanitize -fsanitize-coverage-ignorelist=tests/fuzz/uncovered.txt -D_GLIBCXX_ASSERTIONS -ffp-contract=off -Wno-psabi -DLOCKSTEP_VERSION=__DATE__ -Isrc -Ikernels -Imodels -Idata -Itests"
+flags="-std=c++20 -g -pthread $sanitize -fsanitize-coverage-ignorelist=tests/fuzz/uncovered.txt -D_GLIBCXX_ASSERTIONS -ffp-contract=off -Wno-psabi -Isrc -Ikernels -Imodels -Idata -Itests"
 newest=$(ls -t src/*.h src/*.cpp data/*.h tests/fuzz/* | head -n 1)
 for f in arena bpe_train common curve data fault file json loader log options safetensors sampler shards tokenizer unicode world; do sources="$sources src/$f.cpp"; done
 if [ ! -x $dir/fuzz ] || [ "$newest" -nt $dir/fuzz ]; then
