@@ -443,6 +443,9 @@ static StepResult train_step(Trainer* t) {
 
 // ------------------------------------------------------------------------------------------------------ saving, reporting
 
+// Alike on all ranks.
+static std::string device_kind() { const std::string name = device_name(); return name.substr(0, name.find(',')); }
+
 static CheckpointFiles checkpoint_files(Trainer* t) {
     CheckpointFiles files = {};
     files.config_json = hf_config_json({t->model.config.L, t->model.config.NH, t->model.config.C, t->model.config.maxT, t->model.config.V,
@@ -457,7 +460,7 @@ static CheckpointFiles checkpoint_files(Trainer* t) {
     };
     JsonLine identity;
     for (const auto& [name, value] : options_identity(options)) identity.add(name.c_str(), value);
-    files.state_json = JsonLine().add("version", 1).add("step", t->step).add("tokens", t->step * t->options.total_batch_size)
+    files.state_json = JsonLine().add("version", 1).add("program", version_text()).add("device", device_kind()).add("step", t->step).add("tokens", t->step * t->options.total_batch_size)
         .raw("options", identity.text()).add("data_hash", t->data.train.hash).add("val_hash", t->data.val.hash)
         .add("bad_steps", t->bad_steps).add("best_val", t->best_val).raw("norms", list(t->norms)).raw("losses", list(t->losses)).text() + "\n";
     files.eot = t->data.tokenizer.eot;
@@ -600,6 +603,10 @@ static void read_state(Trainer* t) {
         die(kExitUsage, "--data: %s: the data have changed: got %s, want %s as in %s; resume with the data the run began with",
             t->options.data.c_str(), t->data.train.hash.c_str(), hash.c_str(), where.c_str());
     if (state.get_string("val_hash", where.c_str()) != t->data.val.hash && first) warn("the validation data have changed: earlier validation losses do not compare");
+    for (const auto& [key, now] : {std::pair<const char*, std::string>{"program", version_text()}, {"device", device_kind()}})
+        if (const Json was = state.find(key); was && was.text() != now)
+            t->options.changed.push_back(format("resumed with another %s: got %s, the checkpoint was written by %s; the bits may differ from those of an uninterrupted run",
+                                                key, now.c_str(), json_shown(was).c_str()));
     const uint64_t step = state.get_u64("step", where.c_str()), bad = state.get_u64("bad_steps", where.c_str());
     const std::string name = format("step_%08llu", (unsigned long long)step), folder = base_name(t->run.checkpoint);
     if (folder.starts_with("step_") && folder != name) die(kExitBadContent, "%s: step: got %llu, want that of %s", where.c_str(), (unsigned long long)step, folder.c_str());
@@ -618,6 +625,13 @@ static void read_state(Trainer* t) {
             if (double x; i.value.as_double(&x)) remember(numbers, x);
 }
 
+// Said before the warm-up, which a small --steps may not fit either.
+static void check_steps(const Trainer* t) {
+    const std::string where = path_join(t->run.checkpoint, "state.json"), text = comm_gather_text(t->comm, t->comm->rank == 0 ? read_file(where) : "")[0];
+    const int64_t done = int64_t(parse_json(text, where.c_str()).get_u64("step", where.c_str()));        // read_state refuses what is beyond 2^63
+    if (t->options.steps < done) die(kExitUsage, "--steps: got %lld, but the run is at step %lld; give more", (long long)t->options.steps, (long long)done);
+}
+
 // Everything before the first step. Returns false if there is nothing left to do. Until the folder is written to, at the end,
 // whatever is refused has changed nothing.
 static bool set_up(Trainer* t) {
@@ -625,6 +639,7 @@ static bool set_up(Trainer* t) {
     Comm* comm = t->comm;
     exchange_place(comm);
     const InitFrom init = t->run.resumed() ? init_of(t->run.checkpoint) : read_init(&o);
+    if (t->run.resumed() && o.is_given("steps")) check_steps(t);
     resolve_options(&o, kOnGpu);
     check_channels(o.channels);
     t->G = int(o.total_batch_size / (int64_t(o.batch_size) * o.seq_len));
@@ -635,9 +650,8 @@ static bool set_up(Trainer* t) {
     }
     if (!o.dry_run) claim_run(&t->run, &o, comm);
     if constexpr (!kOnGpu) set_threads(rank_threads(comm, o.threads));
-    const std::string device = device_name();
     Fields fields = option_fields(o);
-    fields.push_back({"device", device.substr(0, device.find(','))});
+    fields.push_back({"device", device_kind()});
     check_agreement(comm, fields);
 
     t->data = open_data(o, comm, init.tokenizer, init.config.vocab_size);
@@ -729,7 +743,10 @@ static void print_next(const Trainer* t) {
     const std::string here = shell_quote(t->run.out_dir);
     log->text("next    %s sample %s", typed_program(), here.c_str());
     log->text("        %s --resume %s --steps %lld", typed_program(), here.c_str(), (long long)(2 * t->step));
-    log->text("        %sexport %s --hf DIR", tools_folder().c_str(), here.c_str());
+    std::string tools = tools_folder();                     // not there if the program was called through PATH or a link
+    for (const char* beside : {"build/", ""})
+        if (!file_exists(tools + "export")) tools = path_join(parent_folder(program_path()), beside);
+    log->text("        %s %s --hf DIR", shell_quote(tools + "export").c_str(), here.c_str());
 }
 
 // The loop. Returns the signals that stopped the run, "" if none did.

@@ -18,7 +18,17 @@ check "a loss at step 0 near ln V" awk -F'"loss":' '/"event":"train","step":0,/ 
 expect "no second run in the folder" 2 'not empty; --resume goes on' $train $tiny --data $lines --out-dir "$out"
 expect "--force overwrites" 0 '^done ' $train $tiny --data $lines --out-dir "$out" --force --save-every 2
 expect "--steps may grow" 0 'step *5/6|done' $train --resume "$out" --steps 6
+expect "but not below what is done" 2 '--steps: got 5, but the run is at step 6; give more' $train --resume "$out" --steps 5
+expect "which is said before the warm-up" 2 '--steps: got 0, but the run is at step 6' $train --resume "$out" --steps 0
+expect "the same again" 0 'finished: 6 steps' $train --resume "$out" --steps 6
 expect "an identity option may not change" 2 'seed' $train --resume "$out" --seed 9 --steps 8
+cp -r "$out" "$tmp/elsewhere"
+if grep -q '"device":"cpu portable"' "$out/ckpt/step_00000006/state.json"; then skip "another instruction set" "this CPU has but the portable one"; else
+    expect "another instruction set" 0 'resumed with another device: got cpu portable, the checkpoint was written by .*cpu ' env LOCKSTEP_ISA=portable $train --resume "$tmp/elsewhere" --steps 7
+    check "is in the log" grep -q '"event":"warn".*another device: got cpu portable' "$tmp/elsewhere/metrics.jsonl"
+fi
+check "the same one is not spoken of" sh -c "! grep -q 'resumed with another' '$out/metrics.jsonl'"
+expect "a path of the run's from another folder" 66 'lines.txt: .*the path is the run.s own.*or give --data' sh -c "cd '$tmp' && $train --resume '$out' --steps 8"
 expect "a folder in use" 74 'in use' sh -c "LOCKSTEP_FAULT=rank=0,step=1,at=bwd,do=sleep:3 $train $tiny --data $lines --out-dir '$tmp/used' >/dev/null 2>&1 &
     sleep 1.5; $train $tiny --data $lines --out-dir '$tmp/used' --resume auto; code=\$?; wait; exit \$code"
 mkdir "$tmp/linked" && echo mine >"$tmp/mine" && ln -s ../mine "$tmp/linked/.lock"
@@ -55,6 +65,9 @@ LOCKSTEP_FAULT="rank=0,step=1,at=bwd,do=nan;rank=0,step=5,at=bwd,do=nan" $train 
 check "a save that a skipped step is in the way of comes after the next one, and the last step's comes all the same" test \
     "$(ls "$tmp/skips/ckpt" | grep step | tr '\n' ' ')" = "step_00000003 step_00000004 step_00000006 "
 
+mkdir "$tmp/bin" && ln -s "$(command -v "$train")" "$tmp/bin/train_gpt"
+expect "through PATH it names a tool that is there" 0 "^ +$(readlink -f "$tools")/export $tmp/by_path --hf" sh -c "cd '$tmp' && PATH='$tmp/bin':\$PATH train_gpt $tiny --data '$PWD/$lines' --out-dir '$tmp/by_path'"
+
 # ---- eval, sample
 expect "eval" 0 '^val loss [0-9]+\.[0-9]{6}  bpb [0-9]+\.[0-9]{6}  tokens [0-9]+$' $train eval "$out"
 expect "eval of a checkpoint folder on a file" 0 '^val loss ' $train eval "$out/ckpt/step_00000004" --data $lines
@@ -64,6 +77,11 @@ check "another seed, another sample" sh -c "[ \"\$($train sample '$out' --prompt
 expect "a result that cannot be written" 74 'standard output' sh -c "$train eval '$out' >/dev/full"
 expect "help of which one line is read" 0 'train_gpt' sh -c "$train --help | head -n 1"
 expect "sample of nothing" 66 'missing|no such|not a|no ' $train sample "$tmp/nowhere"
+mkdir "$tmp/no_tokenizer" && cp "$out"/ckpt/step_00000006/model.safetensors "$out"/ckpt/step_00000006/config.json "$tmp/no_tokenizer"
+expect "eval of a folder without a tokenizer" 2 'without a tokenizer there are only tokens; give --tokenizer' $train eval "$tmp/no_tokenizer" --data $lines
+check "to which one is given" sh -c "[ \"\$($train eval '$tmp/no_tokenizer' --data $lines --tokenizer byte)\" = \"\$($train eval '$out' --data $lines)\" ]"
+$train $tiny --tokenizer char --data $lines --out-dir "$tmp/chars" >"$tmp/log" 2>&1
+expect "but not any" 2 'tokenizer: got .* tokens, want 257 as the model has' $train eval "$tmp/no_tokenizer" --data $lines --tokenizer "$tmp/chars/ckpt/step_00000004/tokenizer.json"
 expect "eval needs data outside a run" 2 'give --data' $train eval tests/golden/gpt2_tiny
 
 # ---- start from a Hugging Face folder, from a run
@@ -224,6 +242,9 @@ check "a request to save during a sample is kept" saved_by_usr2
 # ---- what a run would take, and where its time went
 expect "--dry-run of a large model" 0 '48 layers x 25 heads x 1600 channels.* 1,477,611,200 parameters' $train --dry-run --preset gpt2-1558m --out-dir "$tmp/dry"
 check "wrote nothing" test ! -e "$tmp/dry"
+check "names the vocabulary of the published size" grep -q 'tokenizer byte; with --tokenizer gpt2, of 50,257, it has 1,557,611,200 parameters' "$tmp/expect.log"
+expect "--dry-run of a batch that does not fit" 0 'it does not fit; it would with --recompute 3 --batch-size [0-9]+$' $train --dry-run --preset small --batch-size 524288 --total-batch-size 134217728
+expect "--dry-run of a model that does not fit" 0 'it does not fit, nor with --recompute 3 --batch-size 1; take more' $train --dry-run --layers 20000 --heads 16 --channels 1024
 activations() { $train --dry-run --preset small "$@" | sed -n 's/.*activations \([0-9]*\).*/\1/p'; }
 less_memory() { set -- $(activations) $(activations --recompute 1) $(activations --recompute 3); echo "$@"; [ "$1" -gt "$2" ] && [ "$2" -gt "$3" ]; }
 check "--recompute takes less memory" less_memory
