@@ -117,6 +117,8 @@ if ! command -v git >/dev/null || ! command -v ninja >/dev/null; then skip "the 
     check "dirty" grep -q -- -dirty "$tree/train_gpt"
     git_in_tree commit -qam two
     check "and the next commit's" version_is
+    sed -i '/^git_log/d' "$tree/build/config.ninja"
+    check "a folder configured before there was a version to link builds" build_tree
     rm -rf "$tree/.git" && touch "$tree/src/main.cpp"
     check "without git" sh -c "GIT_CEILING_DIRECTORIES='$tmp' ninja -C '$tree' train_gpt && grep -F '(no git)' '$tree/train_gpt'"
     (cd "$tree" && env -u EXTRA CXX="$tmp/c++" NVCC= ./configure) >/dev/null
