@@ -1,5 +1,6 @@
 // fail.c -- a library to preload: the FAIL_AT-th call of FAIL_CALL fails with errno FAIL_ERRNO, once or (FAIL_EVER=1) from there on.
-//   FAIL_CALL  malloc (realloc and aligned_alloc too), mmap (anonymous or shared), open, write, fsync, close, rename, mkdir, unlink
+//   FAIL_CALL  malloc (realloc and aligned_alloc too), mmap (anonymous or shared), open, write, fsync, close, rename, mkdir, unlink;
+//              recv: a bit of 10,000 bytes or more is flipped
 // Only what a path or descriptor above 2 is for counts. At its end the process writes how many calls there were to FAIL_COUNT, if set.
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -64,5 +65,10 @@ int remove(const char* path) {
     if (fails("unlink")) return -1;
     const int r = (int)syscall(SYS_unlink, path);
     return r != 0 && (errno == EISDIR || errno == EPERM) ? (int)syscall(SYS_rmdir, path) : r;
+}
+ssize_t recv(int fd, void* data, size_t n, int flags) {
+    const ssize_t got = syscall(SYS_recvfrom, fd, data, n, flags, NULL, NULL);
+    if (got > 10000 && fails("recv")) ((char*)data)[got / 2] ^= 1;
+    return got;
 }
 int unlinkat(int fd, const char* path, int flags) { return fails("unlink") ? -1 : (int)syscall(SYS_unlinkat, fd, path, flags); }
