@@ -26,6 +26,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <mutex>
 #include <poll.h>
 #include <sched.h>
 #include <sys/eventfd.h>
@@ -116,6 +117,8 @@ struct Comm::Impl {
     std::thread watcher;
     int wake = -1;                      // eventfd: the watching thread stops
     std::atomic<bool> ending{false};
+    std::mutex mutex;                   // of clean_up
+    std::function<void()> clean_up = [] {};
 };
 
 namespace {
@@ -205,6 +208,8 @@ void end_job(Comm* comm, int code, const std::string& text, Kind kind = Kind::ve
     if (comm->rank == 0) send_message(comm, kind, code, text);
     if (kind == Kind::verdict || comm->rank == 0) print_error({code, text});
     if (comm->rank == 0) wait_for_close(comm, 0.3);
+    const std::lock_guard lock(comm->impl->mutex);
+    comm->impl->clean_up();
     _exit(code);
 }
 
@@ -689,7 +694,13 @@ bool comm_abort(Comm* comm, int code, const std::string& message) {
     while (comm->impl->ending.exchange(true)) pause();          // the watching thread is faster: it ends the process
     stop_watching(comm);
     send_message(comm, Kind::abort, code, format("rank %d: %s", comm->rank, message.c_str()));
-    return wait_for_close(comm, comm->rank == 0 ? 0.3 : 1.0) && comm->rank != 0;
+    const bool fits = message.size() + sizeof "rank 65535: " <= sizeof Message::text;
+    return wait_for_close(comm, comm->rank == 0 ? 0.3 : 1.0) && comm->rank != 0 && fits;
+}
+
+void comm_at_end(Comm* comm, std::function<void()> clean_up) {
+    const std::lock_guard lock(comm->impl->mutex);
+    comm->impl->clean_up = std::move(clean_up);
 }
 
 void comm_barrier(Comm* comm) {

@@ -55,7 +55,10 @@ void comm_moved(Comm* comm);                            // a thread beside the m
 // This rank ends with an error of its own: peers are told, so that they name this cause and not each other. Local. Does not
 // return if the job is already ending for another reason: that line has been printed and the process is about to leave.
 // True if rank 0 has taken the message and says it: one line for the job, not one per rank. False: the caller prints it.
+// False too where the message is too long for the others: the caller has all of it.
 bool comm_abort(Comm* comm, int code, const std::string& message);
+// What the watching thread does last when it ends this process, while the main thread may be at anything. Local.
+void comm_at_end(Comm* comm, std::function<void()> clean_up);
 
 void comm_barrier(Comm* comm);
 void comm_allgather(Comm* comm, void* out, const void* in, size_t bytes);      // out: size * bytes, in order of rank

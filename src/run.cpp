@@ -58,7 +58,7 @@ void lock_folder(const std::string& folder) {
         char who[64] = {};
         const ssize_t n = read(fd, who, sizeof who - 1);
         close(fd);
-        die(kExitWrite, "the run folder is in use: %s: locked by process %.*s; give another --out-dir", folder.c_str(), int(n > 0 ? n : 0), who);
+        die(kExitWrite, "the run folder is in use: %s: locked by process %.*s; wait for its end, or give another --out-dir", folder.c_str(), int(n > 0 ? n : 0), who);
     }
     const std::string pid = std::to_string(getpid());
     if (ftruncate(fd, 0) != 0 || pwrite(fd, pid.data(), pid.size(), 0) < 0) warn("%s: %s", path.c_str(), strerror(errno));
@@ -87,12 +87,14 @@ std::string choose_folder(const Options& options, Run* run) {
         if (c.out_dir.empty()) die(kExitNoInput, "--resume: %s: not a run or checkpoint folder", resume.c_str());
         if (!options.out_dir.empty() && run_of(options.out_dir) != c.out_dir)
             die(kExitUsage, "--out-dir %s and --resume %s name two runs; leave --out-dir out", options.out_dir.c_str(), resume.c_str());
-        c.checkpoint = resume == c.out_dir ? find_checkpoint(resume) : resolve_model_folder(resume);
     } else {
         if (c.out_dir.empty()) c.out_dir = newest_run();
         if (c.out_dir.empty()) die(kExitNoInput, "--resume: no run in runs/; give --out-dir DIR or --resume DIR");
-        c.checkpoint = find_checkpoint(c.out_dir);
     }
+    // Before the checkpoint is chosen: a run that still holds the folder may be about to save a newer one.
+    c.locked = !options.dry_run && is_directory(c.out_dir);
+    if (c.locked) lock_folder(c.out_dir);
+    c.checkpoint = resume == "auto" || resume == c.out_dir ? find_checkpoint(c.out_dir) : resolve_model_folder(resume);
     // A run that never saved starts again from its first step, with the options of its own config.json.
     const std::string config = path_join(c.out_dir, "config.json");
     std::string saved;
@@ -136,27 +138,30 @@ Run find_run(Options* options, Comm* comm) {
 }
 
 void claim_run(Run* run, Options* options, Comm* comm) {
-    const bool by_default = run->out_dir.empty();
-    if (by_default) run->out_dir = from_rank0(comm, comm->rank == 0 ? make_default_folder(*options) : "");
-    options->out_dir = run->out_dir;
-    if (comm->rank == 0) {
-        run->overwrite = options->resume.empty() && !is_empty_run(run->out_dir);
-        if (run->overwrite && !options->force)
-            die(kExitUsage, "--out-dir: %s: not empty; --resume goes on with the run in it, --force overwrites it", run->out_dir.c_str());
-        if (run->overwrite && run_of(run->out_dir).empty())
-            die(kExitUsage, "--force: %s: not a run's folder, so it is not overwritten; give another --out-dir", run->out_dir.c_str());
-        run->created = by_default || !is_directory(run->out_dir);
-        make_directories(run->out_dir);
-        lock_folder(run->out_dir);
+    if (comm->rank == 0 && !run->locked) {
+        run->created = !is_directory(run->out_dir);
+        if (run->out_dir.empty()) run->out_dir = make_default_folder(*options);
+        while (true) {                          // looks again under the lock: before, another run may have been writing
+            run->overwrite = !is_empty_run(run->out_dir);
+            if (run->overwrite && !options->force)
+                die(kExitUsage, "--out-dir: %s: not empty; --resume goes on with the run in it, --force overwrites it", run->out_dir.c_str());
+            if (run->overwrite && run_of(run->out_dir).empty())
+                die(kExitUsage, "--force: %s: not a run's folder, so it is not overwritten; give another --out-dir", run->out_dir.c_str());
+            if (run->locked) break;
+            comm_at_end(comm, [refused = *run] { unclaim_run(refused); });
+            make_directories(run->out_dir);
+            lock_folder(run->out_dir);
+            run->locked = true;
+        }
     }
-    comm_barrier(comm);
+    options->out_dir = run->out_dir = from_rank0(comm, run->out_dir);
 }
 
-void unclaim_run(const Run& run) {
+void unclaim_run(const Run& run) try {
     if (!run.created || !is_empty_run(run.out_dir)) return;
     unlink(path_join(run.out_dir, ".lock").c_str());
     rmdir(run.out_dir.c_str());
-}
+} catch (const Error&) {}       // gone: the main and the watching thread may both be at it
 
 void empty_run(const Run& run) {
     if (!run.overwrite) return;

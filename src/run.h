@@ -12,9 +12,11 @@ struct Run {
     bool resumed() const { return !checkpoint.empty(); }
     bool overwrite = false;             // --force, and something is there
     bool created = false;               // the folder is new
+    bool locked = false;                // by rank 0, this process
 };
-// Rank 0 finds what --resume means; all ranks learn it and merge the saved options of that run into theirs. Reads only.
-// Errors: 2 an identity option that differs; 65 no checkpoint is whole; 66 nothing to resume.
+// Rank 0 finds what --resume means; all ranks learn it and merge the saved options of that run into theirs. Writes
+// nothing but the lock.
+// Errors: 2 an identity option that differs; 65 no checkpoint is whole; 66 nothing to resume; 74 another run holds it.
 Run find_run(Options* options, Comm* comm);
 // Rank 0 makes and locks the folder of a run whose options are resolved; a new run gets its name here.
 // Errors: 2 a folder that is not empty; 74 it cannot be written, or another run holds it.

@@ -57,6 +57,31 @@ expect "a fault without a number" 2 'got "x", want a number' env LOCKSTEP_FAULT=
 check "are refused before there is a folder" test ! -e "$tmp/refused"
 expect "a fault where there is nothing to spoil" 2 'flip: got at=fwd, where there are no numbers' env \
     LOCKSTEP_FAULT="rank=0,step=1,at=fwd,do=flip:3" $train $tiny --data $lines --out-dir "$tmp/flip"
+# Nor does one that another rank refuses: the data are there for rank 0 alone.
+refused_by_rank1() { (
+    rm -rf "$tmp/at" && mkdir -p "$tmp/at/0" "$tmp/at/1" && cp $lines "$tmp/at/0" && pids=
+    for r in 0 1; do
+        cd "$tmp/at/$r"
+        RANK=$r WORLD_SIZE=2 LOCAL_RANK=$r LOCAL_WORLD_SIZE=2 LOCKSTEP_JOB=$tmp timeout 20 $train $tiny "$@" >"$tmp/at/$r.log" 2>&1 & pids="$pids $!"
+    done
+    for p in $pids; do wait $p; [ $? -eq 66 ] || { cat "$tmp/at"/*.log; exit 1; }; done
+    [ -z "$(ls -A "$tmp/at/0/out" "$tmp/at/0/runs" 2>/dev/null | grep -v :)" ] && [ ! -e "$tmp/at/0/out" ]
+) }
+check "nor does a refusal by another rank" refused_by_rank1 --data lines.txt --out-dir out
+check "of a folder named by default" refused_by_rank1 --data lines.txt
+# A resume chooses the checkpoint under the lock. This one can only say what it chose, and so go on, when the run in the folder has ended.
+resumed_too_early() {
+    LOCKSTEP_FAULT=rank=0,step=5,at=bwd,do=sleep:3 $train $small --sample-every 0 --steps 6 --save-every 4 --data $lines --out-dir "$tmp/too_early" & pid=$!
+    for i in $(seq 100); do [ -d "$tmp/too_early/ckpt/step_00000004" ] && break; sleep 0.05; done
+    mkdir "$tmp/too_early/ckpt/step_00000005" && mkfifo "$tmp/full" && exec 3<>"$tmp/full" && head -c 65536 /dev/zero >&3
+    $train --resume "$tmp/too_early" 2>&3 & second=$!
+    wait $pid
+    cat <&3 >/dev/null & reader=$!
+    wait $second; code=$?
+    exec 3>&-; kill $reader; ls -A "$tmp/too_early/ckpt"
+    [ $code -eq 74 ] && [ -d "$tmp/too_early/ckpt/step_00000006" ]
+}
+check "a resume does not choose before the run in the folder has saved for the last time" resumed_too_early
 $train $small --warmup-steps 1 --data $lines --out-dir "$tmp/unsaved" --save-every 0 --steps 100000 >"$tmp/log" 2>&1 & pid=$!
 for i in $(seq 100); do [ -s "$tmp/unsaved/metrics.jsonl" ] && break; sleep 0.05; done
 kill -KILL $pid; wait $pid 2>/dev/null

@@ -377,6 +377,12 @@ TEST(an_error_ends_all_with_its_code) {
         }
 }
 
+TEST(a_long_error_is_said_whole_by_its_rank) {
+    const Outcome o = run_job({.shape = {1, 2}, .body = [&](Comm* c) { train_until_12(c, [&] { if (c->rank == 1) die(66, "%s: missing", std::string(600, 'x').c_str()); }); }});
+    expect_end(o, 0, 66, "error: rank 1: xxx");
+    expect_end(o, 1, 66, "x: missing");
+}
+
 TEST(all_throw_at_once) {
     const Outcome o = run_job({.shape = {1, 4}, .body = [](Comm* c) { comm_barrier(c); die(80, "replicas disagree"); }});
     expect_abort(o, 80, "replicas disagree");
