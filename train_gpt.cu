@@ -9,6 +9,7 @@
 #include <ctime>
 #include <memory>
 #include <numeric>
+#include <sys/mman.h>
 #include <unistd.h>
 #include <utility>
 #include "checkpoint.h"
@@ -47,6 +48,20 @@ static InitFrom init_of(const std::string& folder) {
     InitFrom init = {folder, path_join(folder, "tokenizer.json"), read_hf_config(folder)};
     if (!file_exists(init.tokenizer)) init.tokenizer.clear();
     return init;
+}
+
+// Of the run that goes on: as rank 0 reads it, for its folder may be on rank 0's host alone.
+static InitFrom init_of_run(const std::string& folder, Comm* comm) {
+    const InitFrom mine = comm->rank == 0 ? init_of(folder) : InitFrom();
+    std::string text = mine.tokenizer.empty() ? "" : read_file(mine.tokenizer);
+    struct { HfConfig config; size_t bytes; } head = {mine.config, text.size()};
+    comm_broadcast(comm, &head, sizeof head, 0);
+    text.resize(head.bytes);
+    comm_broadcast(comm, text.data(), text.size(), 0);
+    if (comm->rank == 0 || text.empty()) return {folder, mine.tokenizer, head.config};
+    const int file = memfd_create("tokenizer.json", MFD_CLOEXEC);           // a tokenizer is loaded from a path
+    if (file < 0 || write(file, text.data(), text.size()) != ssize_t(text.size())) die(kExitOther, "tokenizer.json: no memory for a copy of %zu bytes", text.size());
+    return {folder, format("/proc/self/fd/%d", file), head.config};
 }
 
 static InitFrom read_init(Options* o) {
@@ -638,7 +653,7 @@ static bool set_up(Trainer* t) {
     Options& o = t->options;
     Comm* comm = t->comm;
     exchange_place(comm);
-    const InitFrom init = t->run.resumed() ? init_of(t->run.checkpoint) : read_init(&o);
+    const InitFrom init = t->run.resumed() ? init_of_run(t->run.checkpoint, comm) : read_init(&o);
     if (t->run.resumed() && o.is_given("steps")) check_steps(t);
     resolve_options(&o, kOnGpu);
     check_channels(o.channels);
@@ -832,6 +847,7 @@ int train(Options options, Comm* comm, Run run) {
     bool more = false;
     try { more = set_up(&t); }
     catch (...) { unclaim_run(t.run); throw; }
+    comm_at_end(comm, [] {});           // a disk that hangs must not keep a process from its end
     if (!more) {
         if (comm->rank == 0 && !t.options.dry_run) {
             if (t.run.resumed()) {

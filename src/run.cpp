@@ -161,7 +161,7 @@ void unclaim_run(const Run& run) try {
     if (!run.created || !is_empty_run(run.out_dir)) return;
     unlink(path_join(run.out_dir, ".lock").c_str());
     rmdir(run.out_dir.c_str());
-} catch (const Error&) {}       // gone: the main and the watching thread may both be at it
+} catch (...) {}                // gone: the main and the watching thread may both be at it
 
 void empty_run(const Run& run) {
     if (!run.overwrite) return;

@@ -57,18 +57,26 @@ expect "a fault without a number" 2 'got "x", want a number' env LOCKSTEP_FAULT=
 check "are refused before there is a folder" test ! -e "$tmp/refused"
 expect "a fault where there is nothing to spoil" 2 'flip: got at=fwd, where there are no numbers' env \
     LOCKSTEP_FAULT="rank=0,step=1,at=fwd,do=flip:3" $train $tiny --data $lines --out-dir "$tmp/flip"
-# Nor does one that another rank refuses: the data are there for rank 0 alone.
-refused_by_rank1() { (
-    rm -rf "$tmp/at" && mkdir -p "$tmp/at/0" "$tmp/at/1" && cp $lines "$tmp/at/0" && pids=
+# two_ranks CODE OPTIONS...: each in a folder of its own, as on a host of its own, and both end with the code.
+two_ranks() { (
+    want=$1 pids=; shift
     for r in 0 1; do
         cd "$tmp/at/$r"
-        RANK=$r WORLD_SIZE=2 LOCAL_RANK=$r LOCAL_WORLD_SIZE=2 LOCKSTEP_JOB=$tmp timeout 20 $train $tiny "$@" >"$tmp/at/$r.log" 2>&1 & pids="$pids $!"
+        RANK=$r WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 LOCKSTEP_HOST_ID=$r LOCKSTEP_SECRET=hush LOCKSTEP_JOB=$tmp \
+            timeout 20 $train "$@" >"$tmp/at/$r.log" 2>&1 & pids="$pids $!"
     done
-    for p in $pids; do wait $p; [ $? -eq 66 ] || { cat "$tmp/at"/*.log; exit 1; }; done
-    [ -z "$(ls -A "$tmp/at/0/out" "$tmp/at/0/runs" 2>/dev/null | grep -v :)" ] && [ ! -e "$tmp/at/0/out" ]
+    for p in $pids; do wait $p; [ $? -eq $want ] || { cat "$tmp/at"/*.log; exit 1; }; done
 ) }
-check "nor does a refusal by another rank" refused_by_rank1 --data lines.txt --out-dir out
-check "of a folder named by default" refused_by_rank1 --data lines.txt
+# Here the data are there for rank 0 alone.
+refused_by_rank1() {
+    rm -rf "$tmp/at" && mkdir -p "$tmp/at/0" "$tmp/at/1" && cp $lines "$tmp/at/0" && two_ranks 66 $tiny "$@" --data lines.txt &&
+        [ ! -e "$tmp/at/0/out" ] && [ -z "$(ls "$tmp/at/0/runs" 2>/dev/null)" ]
+}
+check "a start that another rank refuses leaves no folder" refused_by_rank1 --out-dir out
+check "nor one named by default" refused_by_rank1
+# No host but rank 0's needs the run's folder: it has what all read, the tokenizer of --init among it.
+elsewhere() { two_ranks 0 $tiny --save-every 2 --init "$tmp/char_changed" --data "$PWD/$lines" --out-dir out && two_ranks 0 --resume out --steps 6 && cat "$tmp/at/0.log" && ls "$tmp/at/0/out/ckpt/step_00000006"; }
+check "a host without the run's folder goes on" elsewhere
 # A resume chooses the checkpoint under the lock. This one can only say what it chose, and so go on, when the run in the folder has ended.
 resumed_too_early() {
     LOCKSTEP_FAULT=rank=0,step=5,at=bwd,do=sleep:3 $train $small --sample-every 0 --steps 6 --save-every 4 --data $lines --out-dir "$tmp/too_early" & pid=$!
