@@ -140,7 +140,6 @@ Done parse_done(const std::string& text, const char* what) {
     return done;
 }
 
-// What cannot be looked at now (too many open files, no memory) is not known to be bad: an older checkpoint must not take its place.
 bool present(const std::string& path, struct stat* info) {
     if (::lstat(path.c_str(), info) == 0) return true;
     if (errno != ENOENT && errno != ENOTDIR) die(kExitNoInput, "cannot look at: %s: %s", path.c_str(), std::strerror(errno));
@@ -192,7 +191,8 @@ std::string verify_checkpoint(const std::string& folder, bool checksums) try {
         if (const std::string bad = check_file(folder, f, checksums); !bad.empty()) return bad;
     return "";
 } catch (const Error& error) {
-    if (error.code != kExitBadContent) throw;
+    for (const int passes : {EMFILE, ENFILE, ENOMEM})           // not known to be bad: an older one must not take its place
+        if (error.message.find(std::strerror(passes)) != std::string::npos) throw;
     return error.message;
 }
 

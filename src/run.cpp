@@ -139,7 +139,7 @@ Run find_run(Options* options, Comm* comm) {
 
 void claim_run(Run* run, Options* options, Comm* comm) {
     if (comm->rank == 0 && !run->locked) {
-        run->created = !is_directory(run->out_dir);
+        const bool fresh = !is_directory(run->out_dir);
         if (run->out_dir.empty()) run->out_dir = make_default_folder(*options);
         while (true) {                          // looks again under the lock: before, another run may have been writing
             run->overwrite = !is_empty_run(run->out_dir);
@@ -148,10 +148,11 @@ void claim_run(Run* run, Options* options, Comm* comm) {
             if (run->overwrite && run_of(run->out_dir).empty())
                 die(kExitUsage, "--force: %s: not a run's folder, so it is not overwritten; give another --out-dir", run->out_dir.c_str());
             if (run->locked) break;
-            comm_at_end(comm, [refused = *run] { unclaim_run(refused); });
             make_directories(run->out_dir);
             lock_folder(run->out_dir);
             run->locked = true;
+            run->created = fresh;               // whoever does not get the lock removes nothing
+            comm_at_end(comm, [refused = *run] { unclaim_run(refused); });
         }
     }
     options->out_dir = run->out_dir = from_rank0(comm, run->out_dir);
