@@ -95,6 +95,8 @@ std::string choose_folder(const Options& options, Run* run) {
     c.locked = !options.dry_run && is_directory(c.out_dir);
     if (c.locked) lock_folder(c.out_dir);
     c.checkpoint = resume == "auto" || resume == c.out_dir ? find_checkpoint(c.out_dir) : resolve_model_folder(resume);
+    if (const std::string latest = path_join(c.out_dir, "ckpt/latest"); c.checkpoint.empty() && file_exists(latest))
+        die(kExitBadContent, "--resume: %s: no checkpoint is there, but the run has saved some; is their disk mounted? Without %s it starts again", c.out_dir.c_str(), latest.c_str());
     // A run that never saved starts again from its first step, with the options of its own config.json.
     const std::string config = path_join(c.out_dir, "config.json");
     std::string saved;

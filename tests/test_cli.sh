@@ -77,6 +77,8 @@ check "nor one named by default" refused_by_rank1
 # No host but rank 0's needs the run's folder: it has what all read, the tokenizer of --init among it.
 elsewhere() { two_ranks 0 $tiny --save-every 2 --init "$tmp/char_changed" --data "$PWD/$lines" --out-dir out && two_ranks 0 --resume out --steps 6 && cat "$tmp/at/0.log" && ls "$tmp/at/0/out/ckpt/step_00000006"; }
 check "a host without the run's folder goes on" elsewhere
+$train $tiny --data $lines --out-dir "$tmp/lost" >"$tmp/log" 2>&1 && rm -rf "$tmp/lost/ckpt/step_"*
+expect "a run whose checkpoints are gone does not start again" 65 'no checkpoint is there, but the run has saved some' $train --resume "$tmp/lost"
 # Two that are started in one new folder: one gets it, and the other leaves it alone.
 both() { $train $tiny --data $lines --out-dir "$tmp/both" >"$tmp/both.1" 2>&1 & one=$!; $train $tiny --data $lines --out-dir "$tmp/both" >"$tmp/both.2" 2>&1; two=$?
     wait $one; codes="$? $two"; case $codes in '0 74'|'74 0'|'0 2'|'2 0') test -d "$tmp/both/ckpt/step_00000004" ;; *) echo "$codes"; cat "$tmp/both.1" "$tmp/both.2"; return 1 ;; esac; }
