@@ -5,6 +5,7 @@
 #include "checkpoint.h"
 #include "common.h"
 #include "file.h"
+#include "json.h"
 #include "run.h"
 #include "stories.h"
 
@@ -189,6 +190,9 @@ int eval(Options o, Comm* comm) {
         options_merge_saved(&o, read_file(config), config);
         resolve_options(&o, kOnGpu);
         data = open_data(o, comm, loaded.tokenizer_json, data.vocab_size);
+        const std::string where = path_join(loaded.folder, "state.json"), state = file_exists(where) ? read_file(where) : "{\"val_hash\":\"\"}";
+        if (const std::string hash = parse_json(state, where.c_str()).get_string("val_hash", where.c_str()); !hash.empty() && hash != data.val.hash)
+            warn("the validation data have changed: this loss does not compare with the run's own");
     }
     const Score score = evaluate(&loaded.model, data, data.val, B, 0, comm);
     const std::string bpb = std::isnan(score.bpb) ? "null" : format("%.6f", score.bpb);

@@ -44,6 +44,8 @@ expect "one rank that is lost" 0 'starting all 1 ranks again .1 of 3., from step
     $train $tiny --data $lines --np 1 --save-every 2 --out-dir "$tmp/one_rank"
 cp $lines "$tmp/char.txt" && $train $tiny --tokenizer char --data "$tmp/char.txt" --out-dir "$tmp/char_changed" >"$tmp/log" 2>&1
 echo '{|}~^' >>"$tmp/char.txt"
+cp $lines "$tmp/grown.txt" && $train $tiny --data "$tmp/grown.txt" --out-dir "$tmp/grown" >"$tmp/log" 2>&1; head -c 3000 $lines >>"$tmp/grown.txt"
+expect "eval says that the data changed" 0 'the validation data have changed' $train eval "$tmp/grown"
 expect "the text for --tokenizer char changed" 2 'it learns them from the data: give those' $train --resume "$tmp/char_changed" --steps 6
 
 expect "a start that is refused" 66 'nowhere' $train $tiny --data "$tmp/nowhere.txt" --out-dir "$tmp/refused"
@@ -96,6 +98,7 @@ expect "through PATH it names a tool that is there" 0 "^ +$(readlink -f "$tools"
 
 # ---- eval, sample
 expect "eval" 0 '^val loss [0-9]+\.[0-9]{6}  bpb [0-9]+\.[0-9]{6}  tokens [0-9]+$' $train eval "$out"
+check "of the run's own data it has no warning" sh -c "! $train eval '$out' 2>&1 | grep 'have changed'"
 expect "eval of a checkpoint folder on a file" 0 '^val loss ' $train eval "$out/ckpt/step_00000004" --data $lines
 expect "sample" 0 'the ' $train sample "$out" --prompt "the " --max-tokens 20 --seed 3
 check "samples are a function of the seed" sh -c "[ \"\$($train sample '$out' --prompt a --max-tokens 30 --seed 4)\" = \"\$($train sample '$out' --prompt a --max-tokens 30 --seed 4)\" ]"
