@@ -145,7 +145,7 @@ struct Trainer {
     double save_stall = 0;              // seconds training stood still for the save under way
     double began;                       // when the first step of this process did, by now_seconds()
     double eval_seconds = 0;            // evaluations and samples
-    std::vector<double> recent;         // seconds of the last kRecent steps
+    std::vector<double> recent;         // seconds of the last steps
     double stalled = 0;                 // seconds of steps beyond three times the median of those before: a rank stopped, a machine asleep
     double step_seconds = 0;            // of the last step
     int64_t steps_here = 0;             // by this process
@@ -175,9 +175,8 @@ static void remember(std::vector<double>* before, double x) {
 static void count_stall(Trainer* t, double seconds) {
     std::vector<double> sorted = t->recent;
     std::sort(sorted.begin(), sorted.end());
-    if (sorted.size() == kRecent) t->stalled += std::max(0.0, seconds - 3 * sorted[kRecent / 2]);
-    t->recent.push_back(seconds);
-    if (t->recent.size() > kRecent) t->recent.erase(t->recent.begin());
+    if (sorted.size() >= kRecent) t->stalled += std::max(0.0, seconds - 3 * sorted[sorted.size() / 2]);
+    remember(&t->recent, seconds);
 }
 
 static size_t leaf_tokens(const Trainer* t) { return size_t(t->options.batch_size) * size_t(t->options.seq_len); }
@@ -706,7 +705,8 @@ static bool set_up(Trainer* t) {
     }
     ddp_broadcast_state(&t->ddp);
     if (t->step >= o.steps) return false;
-    if (comm->rank == 0 && o.save_every > 0) require_space(t->run.out_dir, t->arena);
+    // Where something is there already, a save or --force first makes room.
+    if (comm->rank == 0 && o.save_every > 0 && !t->run.resumed() && !t->run.overwrite) require_space(t->run.out_dir, t->arena);
     t->saver = saver_create(comm, &t->arena, !kOnGpu, t->run.out_dir, o.keep);
 
     Sampler sampler;
