@@ -3,8 +3,8 @@
 #   ./run.sh [options]       builds and trains; options are those of train_gpt (./run.sh --help)
 #   ./run.sh test            builds and runs all tests
 #
-# Needed: a C++20 compiler and ninja. As root on Debian or Ubuntu they are installed; anywhere else the one line that installs
-# them is printed. CXX=clang++ ./run.sh chooses a compiler.
+# Needed: a C++20 compiler and ninja. As root on Debian or Ubuntu they are installed; anywhere else the one line that
+# installs them is printed. CXX=clang++ ./run.sh chooses a compiler.
 set -eu
 
 self=$(readlink -f -- "$0" 2>/dev/null || printf '%s' "$0")
@@ -32,8 +32,10 @@ install_line() {
     if have apt-get; then echo "${sudo}apt-get update && ${sudo}apt-get install -y $missing"
     elif have dnf; then echo "${sudo}dnf install -y $(echo "$missing" | sed 's/g++/gcc-c++/')"
     elif have pacman; then echo "${sudo}pacman -S --needed $(echo "$missing" | sed 's/g++/gcc/; s/ninja-build/ninja/')"
-    elif have zypper; then echo "${sudo}zypper install -y $(echo "$missing" | sed 's/g++/gcc-c++/; s/ninja-build/ninja/')"
-    elif have apk; then echo "${sudo}apk add $(echo "$missing" | sed 's/g++/g++ linux-headers/; s/ninja-build/ninja-is-really-ninja/')"
+    elif have zypper; then
+        echo "${sudo}zypper install -y $(echo "$missing" | sed 's/g++/gcc-c++/; s/ninja-build/ninja/')"
+    elif have apk; then
+        echo "${sudo}apk add $(echo "$missing" | sed 's/g++/g++ linux-headers/; s/ninja-build/ninja-is-really-ninja/')"
     else echo "(with this system's package manager) $missing"
     fi
 }

@@ -1,50 +1,64 @@
-// allreduce.cpp -- Lockstep's reduce-scatter and all-gather by themselves, 4 KiB to 100 MiB. bench/allreduce.sh sets it beside others.
+// allreduce.cpp -- Lockstep's reduce-scatter and all-gather by themselves, 4 KiB to 100 MiB. bench/allreduce.sh sets it
+// beside others.
 //
 //     build/bench/allreduce RANKS shm             ranks of one host: shared memory
 //     build/bench/allreduce RANKS tcp             each rank a host of its own, over loopback
-//     build/bench/allreduce 2 raw                 no sum, no checksum: as many bytes each way as tcp moves, through one plain connection
+//     build/bench/allreduce 2 raw                 no sum, no checksum: as many bytes each way as tcp moves, through one
+//     plain connection
 //
-// Prints "kind ranks bytes seconds" per size: the mean of calls in a row, of the slowest rank. The roads and the fold are the trainer's
-// (exchange.h), in its buckets of 25 MiB; where the update writes the weights, here the sum is written: all ranks read it there.
-#include <algorithm>
+// Prints "kind ranks bytes seconds" per size: the mean of calls in a row, of the slowest rank. The transports and the
+// tree_reduce are the trainer's (src/ddp/transport.h), in its buckets of 25 MiB; where the update writes weights, the
+// sum is written: all ranks read it there.
 #include <arpa/inet.h>
-#include <cstdlib>
-#include <cstring>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include "common.h"
-#include "ddp.h"
-#include "launch.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "src/base/common.h"
+#include "src/comm/launch.h"
+#include "src/ddp/ddp.h"
 
 namespace BACKEND {
 
-static void all_reduce(Exchange* x, const Comm* comm, Range whole) {
-    float *const sums = exchange_gradients(x), *const result = exchange_weights(x);
-    for (size_t begin = whole.begin; begin < whole.end; begin += kBucketBytes / sizeof(float)) {
-        const Range bucket = {begin, std::min(whole.end, begin + kBucketBytes / sizeof(float))};
-        const Range slice = host_slice(bucket, comm, comm->local_rank);
-        const std::vector<const float*> local = exchange_local(x, bucket, nullptr);
-        if (local.size() > 1) fold((comm->hosts > 1 ? sums : result) + slice.begin, nullptr, local.data(), int(local.size()), Tree::kHalves, slice.size(), nullptr);
-        exchange_hosts(x, bucket, nullptr, [&](Range piece, const std::vector<const float*>& far) {
-            if (far.size() > 1) fold(result + piece.begin, nullptr, far.data(), int(far.size()), Tree::kHalves, piece.size(), nullptr);
-        });
-        exchange_gather_weights(x, bucket, nullptr);
-    }
-    exchange_finish(x, nullptr);
+static Bucket cut_evenly(Range whole, const Comm* comm) {
+    std::vector<size_t> cut;
+    const size_t ranks = size_t(comm->size), units = whole.size() / kUnit;
+    for (size_t r = 0; r <= ranks; r++) cut.push_back(whole.begin + units * r / ranks * kUnit);
+    return make_bucket(cut, comm);
 }
 
-// Element i of rank r is (r + 1) (i mod 7 + 1): sums of whole numbers are exact, and a part of another rank or place shows.
-static void check(Exchange* x, const Comm* comm, Range whole) {
-    for (size_t i = 0; i < whole.end; i++) exchange_gradients(x)[i] = float(comm->rank + 1) * float(i % 7 + 1);
+static void all_reduce(Transport* x, const Comm* comm, Range whole) {
+    for (size_t begin = whole.begin; begin < whole.end; begin += kBucketBytes / sizeof(float)) {
+        const Bucket bucket = cut_evenly({begin, std::min(whole.end, begin + kBucketBytes / sizeof(float))}, comm);
+        transport_reduce(x, bucket, nullptr, [&](Range to, const std::vector<const float*>& terms, bool last) {
+            if (terms.size() > 1)
+                tree_reduce((last ? x->weights : x->gradients) + to.begin, nullptr, terms.data(), int(terms.size()),
+                            Tree::kHalves, to.size(), nullptr);
+        });
+        transport_gather(x, x->weights, kUnit * sizeof(floatX), bucket, nullptr);
+    }
+    transport_finish(x);
+}
+
+// Element i of rank r is (r + 1) (i mod 7 + 1): sums of whole numbers are exact, and a part of another rank or place
+// shows.
+static void check(Transport* x, const Comm* comm, Range whole) {
+    for (size_t i = 0; i < whole.end; i++) x->gradients[i] = float(comm->rank + 1) * float(i % 7 + 1);
     all_reduce(x, comm, whole);
     const float ranks = float(comm->size * (comm->size + 1) / 2);
     for (size_t i = 0; i < whole.end; i++)
-        if (exchange_weights(x)[i] != ranks * float(i % 7 + 1)) die(kExitDisagree, "all-reduce: element %zu of %zu: got %g, want %g", i, whole.end, double(exchange_weights(x)[i]), double(ranks * float(i % 7 + 1)));
+        if (x->weights[i] != ranks * float(i % 7 + 1))
+            die(kExitDisagree, "all-reduce: element %zu of %zu: got %g, want %g", i, whole.end,
+                double(x->weights[i]), double(ranks * float(i % 7 + 1)));
 }
 
-// ---------------------------------------------------------------------------------------------------- a plain connection
+// ---------------------------------------------------------------------------------------------------- a plain
+// connection
 
 static int connect_pair(Comm* comm) {
     sockaddr_in at = {};
@@ -52,13 +66,16 @@ static int connect_pair(Comm* comm) {
     at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t length = sizeof at;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (comm->rank == 0 && (bind(fd, reinterpret_cast<sockaddr*>(&at), sizeof at) || listen(fd, 1) || getsockname(fd, reinterpret_cast<sockaddr*>(&at), &length))) die(kExitOther, "listen: %s", std::strerror(errno));
+    if (comm->rank == 0 && (bind(fd, reinterpret_cast<sockaddr*>(&at), sizeof at) || listen(fd, 1) ||
+                            getsockname(fd, reinterpret_cast<sockaddr*>(&at), &length)))
+        die(kExitOther, "listen: %s", std::strerror(errno));
     comm_broadcast(comm, &at, sizeof at, 0);
     if (comm->rank == 0) {
         const int listener = fd;
         fd = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
         close(listener);
-    } else if (connect(fd, reinterpret_cast<sockaddr*>(&at), sizeof at)) die(kExitOther, "connect: %s", std::strerror(errno));
+    } else if (connect(fd, reinterpret_cast<sockaddr*>(&at), sizeof at))
+        die(kExitOther, "connect: %s", std::strerror(errno));
     const int one = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     return fd;
@@ -78,9 +95,11 @@ static void swap_bytes(int fd, const char* out, char* in, size_t n) {
     }
 }
 
-// -------------------------------------------------------------------------------------------------------------- the ranks
+// -------------------------------------------------------------------------------------------------------------- the
+// ranks
 
-template <class F> static double slowest(Comm* comm, int calls, const F& f) {
+template <class F>
+static double slowest(Comm* comm, int calls, const F& f) {
     f();
     comm_barrier(comm);
     const double start = now_seconds();
@@ -94,22 +113,26 @@ template <class F> static double slowest(Comm* comm, int calls, const F& f) {
 static void measure(Comm* comm, const std::string& kind) {
     const bool raw = kind == "raw";
     constexpr size_t kLargest = (size_t(100) << 20) / sizeof(float);
-    Exchange* const x = exchange_create(comm, kLargest, kBucketBytes / sizeof(float), false);
+    Transport transport, *const x = &transport;
+    transport_create(x, comm, kLargest, {}, false);
     set_threads(1);
     const int fd = raw ? connect_pair(comm) : -1;
     for (const size_t kib : {4, 16, 64, 256, 1024, 4096, 16384, 25 * 1024, 100 * 1024}) {
         const size_t bytes = kib << 10;
-        const Range whole = {0, round_up(bytes / sizeof(float), kUnit)};        // 4 KiB travels as one unit, 16 KiB
+        const Range whole = {0, round_up(bytes / sizeof(float), kUnit)};  // 4 KiB travels as one unit, 16 KiB
         if (!raw) check(x, comm, whole);
         comm_progress(comm, -1, "all-reduce");
         const double seconds = slowest(comm, int(std::clamp<size_t>((size_t(64) << 20) / bytes, 2, 100)), [&] {
-            if (raw) swap_bytes(fd, reinterpret_cast<const char*>(exchange_gradients(x)), reinterpret_cast<char*>(exchange_weights(x)), bytes);
-            else all_reduce(x, comm, whole);
+            if (raw)
+                swap_bytes(fd, reinterpret_cast<const char*>(x->gradients),
+                           reinterpret_cast<char*>(x->weights), bytes);
+            else
+                all_reduce(x, comm, whole);
         });
         if (comm->rank == 0) std::printf("%s %d %zu %.9f\n", kind.c_str(), comm->size, bytes, seconds);
     }
     if (raw) close(fd);
-    exchange_destroy(x);
+    transport_destroy(x);
 }
 
 }  // namespace BACKEND
@@ -119,7 +142,8 @@ int main(int argc, char** argv) {
     const std::string kind = argc > 2 ? argv[2] : "";
     Comm* comm = nullptr;
     try {
-        if (kind != "shm" && kind != "tcp" && kind != "raw") die(kExitUsage, "usage: build/bench/allreduce RANKS shm|tcp|raw");
+        if (kind != "shm" && kind != "tcp" && kind != "raw")
+            die(kExitUsage, "usage: build/bench/allreduce RANKS shm|tcp|raw");
         World world = find_world([](const char* name) -> const char* { return std::getenv(name); });
         if (world.size == 1) {
             setenv("LOCKSTEP_BENCH_PORT", std::to_string(20000 + getpid() % 20000).c_str(), 1);

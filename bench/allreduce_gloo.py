@@ -1,4 +1,6 @@
-"""PyTorch's all_reduce over Gloo, measured as bench/allreduce.cpp measures Lockstep's. Run by bench/allreduce.sh: one process per rank."""
+"""PyTorch's all_reduce over Gloo, measured as bench/allreduce.cpp measures Lockstep's. Run by bench/allreduce.sh: one
+process per rank."""
+
 import time
 import torch
 import torch.distributed as dist

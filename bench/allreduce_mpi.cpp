@@ -1,7 +1,9 @@
-// allreduce_mpi.cpp -- MPI_Allreduce, measured as bench/allreduce.cpp measures Lockstep's. Built and run by bench/allreduce.sh.
+// allreduce_mpi.cpp -- MPI_Allreduce, measured as bench/allreduce.cpp measures Lockstep's. Built and run by
+// bench/allreduce.sh.
+#include <mpi.h>
+
 #include <algorithm>
 #include <cstdio>
-#include <mpi.h>
 #include <vector>
 
 int main(int argc, char** argv) {

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Lockstep beside PyTorch on this machine's CPU: the same model, batch, threads and contents of a step, in turns in one run.
-bench/peers.sh finds a Python for it.
+"""Lockstep beside PyTorch on this machine's CPU: the same model, batch, threads and contents of a step, in turns in
+one run. bench/peers.sh finds a Python for it.
 
     bench/peers.py [nano|64|1024] [--rounds 3] [--steps 4] [--only eager] [--quality]
 
-nano is nanoGPT's recipe for characters on a CPU (4 layers, 4 heads, 128 channels, T 64, batch 12) on tinyshakespeare; 64 and 1024 are
-GPT-2 124M with B 4 and that T. PyTorch's model and step are those of torch_step.py: scaled_dot_product_attention, fused AdamW, clipping,
-zero_grad; eager and compiled, fp32 and bf16 autocast. --quality trains nanoGPT's recipe (2,000 steps, or --steps) with both, in the last of
-the ways, and prints seconds and the loss over the whole validation part.
+nano is nanoGPT's recipe for characters on a CPU (4 layers, 4 heads, 128 channels, T 64, batch 12) on tinyshakespeare;
+64 and 1024 are GPT-2 124M with B 4 and that T. PyTorch's model and step are those of torch_step.py:
+scaled_dot_product_attention, fused AdamW, clipping, zero_grad; eager and compiled, fp32 and bf16 autocast. --quality
+trains nanoGPT's recipe (2,000 steps, or --steps) with both, in the last of the ways, and prints seconds and the loss
+over the whole validation part.
 """
+
 import argparse
 import glob
 import json
@@ -24,8 +26,11 @@ import torch
 import torch_step
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-RECIPE = ("--tokenizer char --layers 4 --heads 4 --channels 128 --seq-len 64 --batch-size 12 --total-batch-size 768 --lr 1e-3 --beta2 0.99 "
-          "--final-lr-frac 0.1 --weight-decay 0.1 --dropout 0 --grad-clip 1 --eval-every 0 --sample-every 0").split()
+RECIPE = (
+    "--tokenizer char --layers 4 --heads 4 --channels 128 --seq-len 64 --batch-size 12 --total-batch-size 768 "
+    "--lr 1e-3 --beta2 0.99 "
+    "--final-lr-frac 0.1 --weight-decay 0.1 --dropout 0 --grad-clip 1 --eval-every 0 --sample-every 0"
+).split()
 # layers, heads, channels, T, vocabulary, B
 SIZES = {"nano": (4, 4, 128, 64, 65, 12), "64": (12, 12, 768, 64, 50304, 4), "1024": (12, 12, 768, 1024, 50304, 4)}
 
@@ -35,7 +40,9 @@ def median(x):
 
 
 def shakespeare():
-    for path in glob.glob(os.path.join(ROOT, "../shared/data/tinyshakespeare.txt")) + glob.glob(os.path.join(ROOT, "data/tinyshakespeare.txt")):
+    for path in glob.glob(os.path.join(ROOT, "../shared/data/tinyshakespeare.txt")) + glob.glob(
+        os.path.join(ROOT, "data/tinyshakespeare.txt")
+    ):
         return path
     sys.exit("peers.py: no tinyshakespeare.txt; data/get_tinyshakespeare.sh fetches it")
 
@@ -58,7 +65,8 @@ class Torch:
         return torch_step.one_step(self.ways[way], self.model, self.optimizer, [batch], self.args).item()
 
     def times(self, way, bf16, steps, tokens, limit=math.inf):
-        """Seconds of each of so many steps, or of those that fit the limit: bf16 is emulated on CPUs without its instructions."""
+        """Seconds of each of so many steps, or of those that fit the limit: bf16 is emulated on CPUs without its
+        instructions."""
         result = []
         while len(result) < steps and sum(result) < limit:
             at = torch.randint(0, len(tokens) - self.T - 1, (self.B,))
@@ -73,7 +81,16 @@ class Torch:
 
 def lockstep(folder, steps, options):
     """Seconds of each step but the first."""
-    command = [os.path.join(ROOT, "train_gpt"), "--steps", str(steps + 1), "--threads", str(torch.get_num_threads()), "--out-dir", os.path.join(folder, "run"), "--force"]
+    command = [
+        os.path.join(ROOT, "train_gpt"),
+        "--steps",
+        str(steps + 1),
+        "--threads",
+        str(torch.get_num_threads()),
+        "--out-dir",
+        os.path.join(folder, "run"),
+        "--force",
+    ]
     done = subprocess.run(command + options, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"peers.py: {' '.join(command + options)}: {done.stderr}")
@@ -95,10 +112,13 @@ def speed(args, folder):
         tokens = torch.randint(0, 50257, (200000,), generator=torch.Generator().manual_seed(1))
         with open(path, "wb") as f:
             f.write(tokens.to(torch.uint16).numpy().tobytes())
-        options = f"--preset gpt2-124m --data {path} --batch-size {B} --seq-len {T} --total-batch-size {B * T} --warmup-steps 1 --eval-every 0 --sample-every 0 --save-every 0".split()
+        options = (
+            f"--preset gpt2-124m --data {path} --batch-size {B} --seq-len {T} --total-batch-size {B * T} "
+            "--warmup-steps 1 --eval-every 0 --sample-every 0 --save-every 0"
+        ).split()
     peer = Torch(args.size, "compiled" in args.ways)
     times = {}
-    for way in args.ways:                           # the compiler's time, first touch
+    for way in args.ways:  # the compiler's time, first touch
         for bf16 in args.bf16:
             peer.times(way, bf16, 2, tokens)
     for _ in range(args.rounds):
@@ -106,16 +126,26 @@ def speed(args, folder):
             times.setdefault(("Lockstep", dtype), []).extend(lockstep(folder, args.steps, options + ["--dtype", dtype]))
         for way in args.ways:
             for bf16 in args.bf16:
-                times.setdefault((f"PyTorch {torch.__version__} {way}", "bf16 autocast" if bf16 else "fp32"), []).extend(peer.times(way, bf16, args.steps, tokens, 6))
+                times.setdefault(
+                    (f"PyTorch {torch.__version__} {way}", "bf16 autocast" if bf16 else "fp32"), []
+                ).extend(peer.times(way, bf16, args.steps, tokens, 6))
     base = {dtype: median(times["Lockstep", dtype]) for dtype in ("fp32", "bf16")}
-    print(f"| {args.size}: {layers} layers, {C} channels, B {B}, T {T}, {torch.get_num_threads()} threads | | ms a step | tokens/s | over Lockstep fp32 | over Lockstep bf16 |\n|---|---|---|---|---|---|")
+    print(
+        f"| {args.size}: {layers} layers, {C} channels, B {B}, T {T}, {torch.get_num_threads()} threads "
+        "| | ms a step | tokens/s | over Lockstep fp32 | over Lockstep bf16 |\n"
+        "|---|---|---|---|---|---|"
+    )
     for (who, dtype), seconds in times.items():
         m = median(seconds)
-        print(f"| {who} | {dtype} | {m * 1e3:.1f} | {B * T / m:.0f} | {m / base['fp32']:.2f} | {m / base['bf16']:.2f} |", flush=True)
+        print(
+            f"| {who} | {dtype} | {m * 1e3:.1f} | {B * T / m:.0f} | {m / base['fp32']:.2f} | {m / base['bf16']:.2f} |",
+            flush=True,
+        )
 
 
 def quality(args, folder):
-    """nanoGPT's steps: PyTorch's random windows and schedule as nanoGPT draws and sets them; the last tenth of the text is for validation."""
+    """nanoGPT's steps: PyTorch's random windows and schedule as nanoGPT draws and sets them; the last tenth of the
+    text is for validation."""
     with open(shakespeare()) as f:
         text = f.read()
     letters = {c: i for i, c in enumerate(sorted(set(text)))}
@@ -123,24 +153,46 @@ def quality(args, folder):
     cut = int(len(tokens) * 0.9)
     train, val = tokens[:cut], tokens[cut:]
     steps, way, warmup = args.steps, args.ways[-1], min(100, args.steps // 10)
-    Torch("nano", way == "compiled").times(way, False, 3, train)        # the compiler's time, which is kept for the next
+    Torch("nano", way == "compiled").times(way, False, 3, train)  # the compiler's time, which is kept for the next
     peer = Torch("nano", way == "compiled")
     start = time.perf_counter()
     for step in range(steps):
         for group in peer.optimizer.param_groups:
-            group["lr"] = 1e-3 * ((step + 1) / warmup if step < warmup else 0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * (step - warmup) / (steps - warmup))))
+            group["lr"] = 1e-3 * (
+                (step + 1) / warmup
+                if step < warmup
+                else 0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * (step - warmup) / (steps - warmup)))
+            )
         peer.times(way, False, 1, train)
     theirs = time.perf_counter() - start
     with torch.no_grad():
         windows = [(val[i : i + 64], val[i + 1 : i + 65]) for i in range(0, len(val) - 64, 64)]
-        losses = [peer.model(torch.stack([w[0] for w in windows[k : k + 64]]), torch.stack([w[1] for w in windows[k : k + 64]])).item() * len(windows[k : k + 64])
-                  for k in range(0, len(windows), 64)]
+        losses = [
+            peer.model(
+                torch.stack([w[0] for w in windows[k : k + 64]]), torch.stack([w[1] for w in windows[k : k + 64]])
+            ).item()
+            * len(windows[k : k + 64])
+            for k in range(0, len(windows), 64)
+        ]
     start = time.perf_counter()
-    lockstep(folder, steps - 1, RECIPE + ["--data", shakespeare(), "--dtype", "fp32", "--save-every", str(steps), "--warmup-steps", str(warmup)])
+    lockstep(
+        folder,
+        steps - 1,
+        RECIPE
+        + ["--data", shakespeare(), "--dtype", "fp32", "--save-every", str(steps), "--warmup-steps", str(warmup)],
+    )
     ours = time.perf_counter() - start
-    out = subprocess.run([os.path.join(ROOT, "train_gpt"), "eval", os.path.join(folder, "run")], capture_output=True, text=True, check=True).stdout
-    print(f"{steps} steps of nanoGPT's CPU recipe, fp32: Lockstep {ours:.0f} s with start and saving, {out.strip()}; "
-          f"PyTorch {torch.__version__} {way} {theirs:.0f} s, val loss {sum(losses) / len(windows):.6f}; {theirs / ours:.2f} x Lockstep's time")
+    out = subprocess.run(
+        [os.path.join(ROOT, "train_gpt"), "eval", os.path.join(folder, "run")],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    print(
+        f"{steps} steps of nanoGPT's CPU recipe, fp32: Lockstep {ours:.0f} s with start and saving, {out.strip()}; "
+        f"PyTorch {torch.__version__} {way} {theirs:.0f} s, val loss {sum(losses) / len(windows):.6f}; "
+        f"{theirs / ours:.2f} x Lockstep's time"
+    )
 
 
 def main():

@@ -1,28 +1,35 @@
 #!/bin/sh
-# readme.sh -- measures what the README says and writes it between the README's markers.
+# readme.sh -- measures what README.md and docs/performance.md say and writes it between their markers.
 #   bench/readme.sh          about 5 minutes; needs a quiet machine. The date and the processor go with the numbers.
-#   bench/readme.sh steps FILE...    only what steps cost: the tables that bench/step.sh and bench/peers.sh printed into these files
+#   bench/readme.sh steps FILE...   only what steps cost: the tables that bench/step.sh and bench/peers.sh printed into
+#                                   these files
 set -eu
 cd "$(dirname "$0")/.."
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 now() { date +%s.%N; }
+sources() { find src kernels models optimizers data train_gpt.cu \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' \
+    -o -name '*.cuh' \) ! -name ref.cpp; }
 took() { awk "BEGIN { printf \"%.0f\", $(now) - $1 }"; }
 median() { sort -n | awk '{ x[NR] = $1 } END { print x[int((NR + 1) / 2)] }'; }
 field() { sed -n "s/.*\"event\":\"$2\".*\"$3\":\([^,}]*\).*/\1/p" "$1/metrics.jsonl" | tail -n 1; }
 
-# put MARKER FILE: the text between "<!-- MARKER" and "<!-- end of MARKER" becomes the file's.
+# put PAGE MARKER FILE: the text between "<!-- MARKER" and "<!-- end of MARKER" of the page becomes the file's.
 put() {
-    awk -v marker="$1" -v file="$2" 'index($0, "<!-- " marker) == 1 { print; print ""; while ((getline line < file) > 0) print line; print ""; skip = 1 }
-        index($0, "<!-- end of " marker) == 1 { skip = 0 } !skip && index($0, "<!-- " marker) != 1 { print }' README.md >"$tmp/README.md"
-    cp "$tmp/README.md" README.md
+    awk -v marker="$2" -v file="$3" '
+        index($0, "<!-- " marker) == 1 { print; print ""; while ((getline line < file) > 0) print line; print "";
+            skip = 1 }
+        index($0, "<!-- end of " marker) == 1 { skip = 0 }
+        !skip && index($0, "<!-- " marker) != 1 { print }' "$1" >"$tmp/page"
+    cp "$tmp/page" "$1"
 }
 machine="$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(nproc) cores shared with other work"
 if [ "${1:-}" = steps ]; then
     shift
-    { echo "What a step costs on $machine, $(date +%Y-%m-%d), by \`bench/step.sh\` and beside PyTorch by \`bench/peers.sh\`:"
+    { echo "What a step costs on $machine, $(date \
+        +%Y-%m-%d), by \`bench/step.sh\` and beside PyTorch by \`bench/peers.sh\`:"
         for f in "$@"; do awk '/^\|/ { if (!table) print ""; print } { table = /^\|/ }' "$f"; done; } >"$tmp/steps"
-    put steps "$tmp/steps"
+    put docs/performance.md steps "$tmp/steps"
     exit
 fi
 
@@ -33,10 +40,11 @@ start=$(now); (cd "$tmp/clone" && NVCC= ./configure && ninja) >"$tmp/build.log";
 echo 'the default run'
 start=$(now); ./train_gpt --out-dir "$tmp/default" >"$tmp/default.log"; default=$(took "$start")
 bpb=$(field "$tmp/default" val bpb)
-floor=$(sed -n "s/.*text's entropy of \([0-9.]*\).*/\1/p" "$tmp/default.log" | tail -n 1)
-questions=$(sed -n 's/^closing questions: \(.*\)/\1/p' "$tmp/default.log" | tail -n 1)
+steps=$(sed -n 's/^ *"steps": \([0-9]*\),$/\1/p' "$tmp/default/config.json")
+floor=$(sed 's/.*"bits_per_byte": *\([0-9.]*\).*/\1/' build/data/stories.json)
 
-speed() { ./train_gpt --steps 60 --warmup-steps 6 --eval-every 0 --sample-every 0 --save-every 0 --out-dir "$tmp/speed" --force "$@" >/dev/null 2>&1
+speed() { ./train_gpt --steps 60 --warmup-steps 6 --eval-every 0 --sample-every 0 --save-every 0 \
+    --out-dir "$tmp/speed" --force "$@" >/dev/null 2>&1
     sed -n 's/.*"event":"train".*"tok_s":\([^,]*\),.*/\1/p' "$tmp/speed/metrics.jsonl" | tail -n 50 | median; }
 echo 'ranks'
 one=$(speed --threads 1) two=$(speed) ranks=$(speed --np 2 --threads 1)
@@ -47,14 +55,20 @@ one=$(speed --threads 1) two=$(speed) ranks=$(speed --np 2 --threads 1)
     echo '| | |'
     echo '|---|---|'
     echo "| clean build without CUDA, $(nproc) cores | $build s |"
-    echo "| default run ($(field "$tmp/default" run max_steps) steps of $(field "$tmp/default" run tokens_per_step) tokens, $(field "$tmp/default" run params) parameters) | $default s |"
+    echo "| default run ($steps steps of $(field "$tmp/default" run \
+        tokens_per_step) tokens, $(field "$tmp/default" run params) parameters) | $default s |"
     echo "| its validation loss | $(printf '%.3f' "$bpb") bits per byte; the text's entropy is $floor |"
-    echo "| its closing questions | $questions |"
-    awk "BEGIN { printf \"| tokens/s of the default model: 1 thread, 2 threads, 2 ranks of 1 thread | %.0f, %.0f, %.0f |\n\", $one, $two, $ranks }"
-    cuda='src/exchange_gpu.cpp src/gpu_health.cpp src/gpu_health.h src/nccl.cpp src/nccl.h src/backends_gpu.cpp'
-    lines=$(cat train_gpt.cu src/*.cpp src/*.h models/* kernels/kernels.h kernels/cpu/* data/stories.* | wc -l)
-    of_cuda=$(cat $cuda kernels/*.cu kernels/*.cuh | wc -l)
-    echo "| lines linked into train_gpt, without CUDA; what CUDA adds | $((lines - $(cat $cuda | wc -l))); $of_cuda |"
+    awk -v one="$one" -v two="$two" -v ranks="$ranks" 'BEGIN {
+        printf "| tokens/s of the default model: 1 thread, 2 threads, 2 ranks of 1 thread | %.0f, %.0f, %.0f |\n",
+            one, two, ranks }'
 } >"$tmp/numbers"
-put numbers "$tmp/numbers"
+put docs/performance.md numbers "$tmp/numbers"
+{
+    printf 'Linked into train_gpt: %s lines and %s bytes; ' $(sources | xargs cat | wc -lc)
+    echo "clean CPU build $build s; default run $default s to $(printf '%.3f' "$bpb") bits per byte ($machine, $(date \
+        +%Y-%m-%d);"
+    echo 'by `bench/readme.sh`, more in [docs/performance.md](docs/performance.md)). The lines are counted by'
+    echo "\`$(sed -n 's/^sources() { \(.*\); }$/\1/p' bench/readme.sh) | xargs cat | wc -lc\`."
+} >"$tmp/figures"
+put README.md figures "$tmp/figures"
 cat "$tmp/numbers"

@@ -1,10 +1,12 @@
-# targets.awk -- what bench/gpu.sh measured beside what it should be: a Markdown table. Input: lines "KEY VALUE [NAME]", the last of a key counts.
+# targets.awk -- what bench/gpu.sh measured beside what it should be: a Markdown table. Input: lines "KEY VALUE [NAME]",
+# the last of a key counts.
 #     awk -f bench/targets.awk FACTS
 { value[$1] = $2; name[$1] = $3; for (i = 4; i <= NF; i++) name[$1] = name[$1] " " $i }
 function row(what, key, least, unit,    v, text) {
     v = value[key]
     text = v == "" ? "not measured" : sprintf(unit == "" ? "%.2f" : unit, v) (name[key] == "" ? "" : " (" name[key] ")")
-    printf "| %s | %s | %s | %s |\n", what, sprintf(unit == "" ? "%.2f" : unit, least), text, (v == "" ? "" : v + 0 >= least ? "met" : "**not met**")
+    verdict = v == "" ? "" : v + 0 >= least ? "met" : "**not met**"
+    printf "| %s | %s | %s | %s |\n", what, sprintf(unit == "" ? "%.2f" : unit, least), text, verdict
 }
 function ratio(to, a, b) { if (value[a] > 0 && value[b] > 0) { value[to] = value[a] / value[b]; name[to] = name[b] } }
 END {

@@ -1,12 +1,16 @@
-// tokenizer.cpp -- how fast text becomes tokens and merges are learnt, on one core; tokenizer.py runs it in turn with other encoders.
+// tokenizer.cpp -- how fast text becomes tokens and merges are learnt, on one core; tokenizer.py runs it in turn with
+// other encoders.
 //
-//   build/bench/tokenizer encode VOCAB TEXT OUT    prints the seconds of a first pass (nothing in the cache) and of a second; OUT: int32 tokens
-//   build/bench/tokenizer train N TEXT OUT         prints the seconds to learn a vocabulary of N tokens; OUT: tokenizer.json
+//   build/bench/tokenizer encode VOCAB TEXT OUT    prints the seconds of a first pass (nothing in the cache) and of a
+//   second; OUT: int32 tokens build/bench/tokenizer train N TEXT OUT         prints the seconds to learn a vocabulary
+//   of N tokens; OUT: tokenizer.json
+#include "src/data/tokenizer.h"
+
 #include <cstdlib>
 #include <cstring>
-#include "common.h"
-#include "file.h"
-#include "tokenizer.h"
+
+#include "src/base/common.h"
+#include "src/base/file.h"
 
 static double encode_pass(const Tokenizer& tokenizer, std::string_view text, std::vector<int>* tokens) {
     tokens->clear();
@@ -15,7 +19,8 @@ static double encode_pass(const Tokenizer& tokenizer, std::string_view text, std
     return now_seconds() - start;
 }
 
-static int bench(const std::string& what, const std::string& how, const std::string& text_file, const std::string& out) {
+static int bench(const std::string& what, const std::string& how, const std::string& text_file,
+                 const std::string& out) {
     const std::string text = read_file(text_file);
     if (what == "train") {
         const double start = now_seconds();
@@ -26,7 +31,7 @@ static int bench(const std::string& what, const std::string& how, const std::str
     }
     const Tokenizer tokenizer = tokenizer_load(how);
     std::vector<int> tokens;
-    tokens.reserve(text.size());                    // as other encoders' results, these are memory that was not touched before
+    tokens.reserve(text.size());  // as other encoders' results, these are memory that was not touched before
     const double cold = encode_pass(tokenizer, text, &tokens), warm = encode_pass(tokenizer, text, &tokens);
     std::printf("%.6f %.6f\n", cold, warm);
     write_file_atomic(out, {reinterpret_cast<const char*>(tokens.data()), tokens.size() * sizeof tokens[0]});

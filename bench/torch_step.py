@@ -1,18 +1,22 @@
 #!/usr/bin/env python3
-"""The same model and step in PyTorch, for bench/gpu.sh and bench/peers.py to compare with: GPT-2 with bf16 autocast, torch.compile, scaled_dot_product_attention,
-a fused AdamW and gradient accumulation. Needs torch; nothing else.
+"""The same model and step in PyTorch, for bench/gpu.sh and bench/peers.py to compare with: GPT-2 with bf16 autocast,
+torch.compile, scaled_dot_product_attention, a fused AdamW and gradient accumulation. Needs torch; nothing else.
 
     bench/torch_step.py attention
     bench/torch_step.py speed   --preset gpt2-124m --batch-size 16 --total-batch-size 65536 524288 --steps 10
     bench/torch_step.py init    --out DIR --seed 1 --layers 8 --heads 8 --channels 512 --seq-len 512 --vocab-size 256
     bench/torch_step.py train   --init DIR --data FILE.bin --seed 1 --steps 500 --out losses.txt ...
 
-speed prints "tok_s TOKENS_PER_STEP TOKENS_PER_SECOND MEMORY_MB" for each size of step: the median of the steps after the compiler's.
+speed prints "tok_s TOKENS_PER_STEP TOKENS_PER_SECOND MEMORY_MB" for each size of step: the median of the steps after
+the compiler's.
 attention times scaled_dot_product_attention, causal, with every backend that takes the shape, and prints
-"HEAD_SIZE T B BACKEND FORWARD_TFLOP/S BACKWARD_TFLOP/S": medians, the L2 emptied before each, the causal half counted, 2 products forward and 5 backward.
-init writes weights as Hugging Face's library does, for ./train_gpt --init DIR and for train. train reads raw uint16 tokens in the order of
-./train_gpt --sampler torch --lanes 1 and writes "step loss" lines. --tiny and --device cpu are for trying the script itself.
+"HEAD_SIZE T B BACKEND FORWARD_TFLOP/S BACKWARD_TFLOP/S": medians, the L2 emptied before each, the causal half
+counted, 2 products forward and 5 backward.
+init writes weights as Hugging Face's library does, for ./train_gpt --init DIR and for train. train reads raw uint16
+tokens in the order of ./train_gpt --sampler torch --replicas 1 and writes "step loss" lines. --tiny and --device cpu
+are for trying the script itself.
 """
+
 import argparse
 import json
 import math
@@ -25,7 +29,12 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-PRESETS = {"gpt2-124m": (12, 12, 768), "gpt2-350m": (24, 16, 1024), "gpt2-774m": (36, 20, 1280), "gpt2-1558m": (48, 25, 1600)}
+PRESETS = {
+    "gpt2-124m": (12, 12, 768),
+    "gpt2-350m": (24, 16, 1024),
+    "gpt2-774m": (36, 20, 1280),
+    "gpt2-1558m": (48, 25, 1600),
+}
 
 
 class Block(nn.Module):
@@ -38,7 +47,9 @@ class Block(nn.Module):
 
     def forward(self, x):
         B, T, C = x.shape
-        q, k, v = (t.view(B, T, self.heads, C // self.heads).transpose(1, 2) for t in self.qkv(self.ln_1(x)).split(C, dim=2))
+        q, k, v = (
+            t.view(B, T, self.heads, C // self.heads).transpose(1, 2) for t in self.qkv(self.ln_1(x)).split(C, dim=2)
+        )
         x = x + self.attproj(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(B, T, C))
         return x + self.fcproj(F.gelu(self.fc(self.ln_2(x)), approximate="tanh"))
 
@@ -49,7 +60,7 @@ class GPT(nn.Module):
         self.wte, self.wpe = nn.Embedding(V, C), nn.Embedding(T, C)
         self.blocks = nn.ModuleList(Block(heads, C) for _ in range(layers))
         self.ln_f = nn.LayerNorm(C)
-        for name, p in self.named_parameters():     # GPT-2's: 0.02, less for projections into the residual stream
+        for name, p in self.named_parameters():  # GPT-2's: 0.02, less for projections into the residual stream
             if p.dim() >= 2:
                 nn.init.normal_(p, std=0.02 / math.sqrt(2 * layers) if "proj" in name else 0.02)
             elif name.endswith("bias"):
@@ -59,13 +70,15 @@ class GPT(nn.Module):
         x = self.wte(tokens) + self.wpe.weight[: tokens.shape[1]]
         for block in self.blocks:
             x = block(x)
-        logits = F.linear(self.ln_f(x), self.wte.weight)    # tied
+        logits = F.linear(self.ln_f(x), self.wte.weight)  # tied
         return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
 
 
 def optimizer_of(model, args):
-    groups = [{"params": [p for p in model.parameters() if p.dim() >= 2], "weight_decay": args.weight_decay},
-              {"params": [p for p in model.parameters() if p.dim() < 2], "weight_decay": 0.0}]
+    groups = [
+        {"params": [p for p in model.parameters() if p.dim() >= 2], "weight_decay": args.weight_decay},
+        {"params": [p for p in model.parameters() if p.dim() < 2], "weight_decay": 0.0},
+    ]
     return torch.optim.AdamW(groups, lr=args.lr, betas=(args.beta1, args.beta2), eps=1e-8, fused=True)
 
 
@@ -90,7 +103,7 @@ def sync(args):
 
 def speed(args):
     layers, heads, C = (2, 2, 32) if args.tiny else PRESETS[args.preset]
-    T, V = (16, 67) if args.tiny else (1024, 50304)         # padded, as is usual; ours pads to 50,272
+    T, V = (16, 67) if args.tiny else (1024, 50304)  # padded, as is usual; ours pads to 50,272
     torch.manual_seed(1)
     model = GPT(layers, heads, C, T, V).to(args.device)
     optimizer = optimizer_of(model, args)
@@ -99,7 +112,10 @@ def speed(args):
         count = max(1, total // (args.batch_size * T))
         times = []
         for step in range(args.steps + 2):
-            batches = [tuple(torch.randint(0, min(V, 50257), (args.batch_size, T), device=args.device) for _ in range(2)) for _ in range(count)]
+            batches = [
+                tuple(torch.randint(0, min(V, 50257), (args.batch_size, T), device=args.device) for _ in range(2))
+                for _ in range(count)
+            ]
             sync(args)
             start = time.perf_counter()
             loss = one_step(step_model, model, optimizer, batches, args).item()
@@ -108,11 +124,13 @@ def speed(args):
         assert math.isfinite(loss)
         middle = sorted(times[2:])[len(times[2:]) // 2]
         memory = torch.cuda.max_memory_allocated() / 1e6 if args.device == "cuda" else 0
-        print(f"tok_s {count * args.batch_size * T} {count * args.batch_size * T / middle:.0f} {memory:.0f}", flush=True)
+        print(
+            f"tok_s {count * args.batch_size * T} {count * args.batch_size * T / middle:.0f} {memory:.0f}", flush=True
+        )
 
 
 def median_seconds(run, args):
-    flush = torch.empty(1 << (16 if args.tiny else 26), device=args.device)     # 256 MiB
+    flush = torch.empty(1 << (16 if args.tiny else 26), device=args.device)  # 256 MiB
     times = []
     for _ in range(3 if args.tiny else 30):
         flush.sum()
@@ -132,10 +150,21 @@ def median_seconds(run, args):
 
 def attention(args):
     from torch.nn.attention import SDPBackend, sdpa_kernel
-    shapes = [(2, 2, 64, 40), (1, 1, 128, 40)] if args.tiny else [(16, 12, 64, 1024), (64, 12, 64, 1024), (4, 25, 64, 1024), (2, 16, 128, 8192)]
-    backends = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION, "efficient": SDPBackend.EFFICIENT_ATTENTION}
+
+    shapes = (
+        [(2, 2, 64, 40), (1, 1, 128, 40)]
+        if args.tiny
+        else [(16, 12, 64, 1024), (64, 12, 64, 1024), (4, 25, 64, 1024), (2, 16, 128, 8192)]
+    )
+    backends = {
+        "flash": SDPBackend.FLASH_ATTENTION,
+        "cudnn": SDPBackend.CUDNN_ATTENTION,
+        "efficient": SDPBackend.EFFICIENT_ATTENTION,
+    }
     for B, heads, size, T in shapes:
-        qkv = torch.randn(B, T, 3, heads, size, device=args.device, dtype=torch.bfloat16, requires_grad=True)     # packed, as ours
+        qkv = torch.randn(
+            B, T, 3, heads, size, device=args.device, dtype=torch.bfloat16, requires_grad=True
+        )  # packed, as ours
         q, k, v = (x.transpose(1, 2) for x in qkv.unbind(2))
         product = 2.0 * B * heads * size * T * (T + 1) / 2
         for name, backend in backends.items():
@@ -144,21 +173,30 @@ def attention(args):
                     out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
                     dout = torch.randn_like(out)
                     forward = median_seconds(lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True), args)
-                    backward = median_seconds(lambda: torch.autograd.grad(out, (q, k, v), dout, retain_graph=True), args)
+                    backward = median_seconds(
+                        lambda: torch.autograd.grad(out, (q, k, v), dout, retain_graph=True), args
+                    )
             except RuntimeError as error:
                 print(f"{name} refuses {size} x {T}: {str(error).splitlines()[0]}", file=sys.stderr)
                 continue
             print(f"{size} {T} {B} {name} {2e-12 * product / forward:.3g} {5e-12 * product / backward:.3g}", flush=True)
 
 
-# ------------------------------------------------------------------------------------------------ the comparison of losses
+# --------------------------------------------------------------------------------------------- the comparison of losses
+
 
 # Our name of a tensor -> Hugging Face's, and whether it is transposed there (Conv1D).
 def names(layers):
     yield "wte.weight", "wte.weight", False
     yield "wpe.weight", "wpe.weight", False
-    inner = {"ln_1": ("ln_1", False), "ln_2": ("ln_2", False), "qkv": ("attn.c_attn", True), "attproj": ("attn.c_proj", True),
-             "fc": ("mlp.c_fc", True), "fcproj": ("mlp.c_proj", True)}
+    inner = {
+        "ln_1": ("ln_1", False),
+        "ln_2": ("ln_2", False),
+        "qkv": ("attn.c_attn", True),
+        "attproj": ("attn.c_proj", True),
+        "fc": ("mlp.c_fc", True),
+        "fcproj": ("mlp.c_proj", True),
+    }
     for l in range(layers):
         for ours, (theirs, transposed) in inner.items():
             yield f"blocks.{l}.{ours}.weight", f"h.{l}.{theirs}.weight", transposed
@@ -183,9 +221,25 @@ def init(args):
     with open(os.path.join(args.out, "model.safetensors"), "wb") as f:
         f.write(struct.pack("<Q", len(text)) + text + b"".join(data))
     with open(os.path.join(args.out, "config.json"), "w") as f:
-        json.dump({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": args.vocab_size, "n_positions": args.seq_len, "n_ctx": args.seq_len,
-                   "n_embd": args.channels, "n_layer": args.layers, "n_head": args.heads, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5,
-                   "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "tie_word_embeddings": True}, f)
+        json.dump(
+            {
+                "model_type": "gpt2",
+                "architectures": ["GPT2LMHeadModel"],
+                "vocab_size": args.vocab_size,
+                "n_positions": args.seq_len,
+                "n_ctx": args.seq_len,
+                "n_embd": args.channels,
+                "n_layer": args.layers,
+                "n_head": args.heads,
+                "activation_function": "gelu_new",
+                "layer_norm_epsilon": 1e-5,
+                "resid_pdrop": 0.0,
+                "embd_pdrop": 0.0,
+                "attn_pdrop": 0.0,
+                "tie_word_embeddings": True,
+            },
+            f,
+        )
 
 
 def load(folder):
@@ -198,7 +252,9 @@ def load(folder):
     state = {}
     for ours, theirs, transposed in names(config["n_layer"]):
         entry = header["transformer." + theirs]
-        x = torch.frombuffer(data, dtype=torch.float32, count=math.prod(entry["shape"]), offset=entry["data_offsets"][0]).view(entry["shape"])
+        x = torch.frombuffer(
+            data, dtype=torch.float32, count=math.prod(entry["shape"]), offset=entry["data_offsets"][0]
+        ).view(entry["shape"])
         state[ours] = x.t().contiguous() if transposed else x.clone()
     model.load_state_dict(state)
     return model, config["n_positions"]
@@ -215,7 +271,7 @@ def train(args):
     step_model = torch.compile(model) if args.compile else model
     order, epoch = None, -1
 
-    def sample(q):                                  # number q of the run: DistributedSampler with one replica
+    def sample(q):  # number q of the run: DistributedSampler with one replica
         nonlocal order, epoch
         if q // samples != epoch:
             epoch = q // samples
@@ -226,7 +282,11 @@ def train(args):
     with open(args.out, "w") as out:
         for step in range(args.steps):
             u = (step + 1 - args.warmup_steps) / (args.steps - args.warmup_steps)
-            lr = args.lr * ((step + 1) / args.warmup_steps if step < args.warmup_steps else 0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * u)))
+            lr = args.lr * (
+                (step + 1) / args.warmup_steps
+                if step < args.warmup_steps
+                else 0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * u))
+            )
             for group in optimizer.param_groups:
                 group["lr"] = lr
             batches = []
@@ -240,7 +300,17 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("what", choices=["speed", "attention", "init", "train"])
     p.add_argument("--preset", choices=PRESETS, default="gpt2-124m")
-    for name, default in (("layers", 8), ("heads", 8), ("channels", 512), ("seq-len", 512), ("vocab-size", 256), ("batch-size", 16), ("steps", 10), ("warmup-steps", 50), ("seed", 1)):
+    for name, default in (
+        ("layers", 8),
+        ("heads", 8),
+        ("channels", 512),
+        ("seq-len", 512),
+        ("vocab-size", 256),
+        ("batch-size", 16),
+        ("steps", 10),
+        ("warmup-steps", 50),
+        ("seed", 1),
+    ):
         p.add_argument("--" + name, type=int, default=default)
     for name, default in (("lr", 6e-4), ("beta1", 0.9), ("beta2", 0.95), ("weight-decay", 0.1)):
         p.add_argument("--" + name, type=float, default=default)

@@ -50,17 +50,17 @@ if wanted kills "kill -9 at a random moment of a loop of saves"; then
     row "$(found ' over \([0-9]* kills\)')" "the newest announced checkpoint is whole: $verdict" "\`build/tests/checkpoint kill_9\`"
 fi
 if wanted failures "an allocation, a mapping or a system call of a run with saves fails, once or for ever"; then
-    measure tests/test_failures.sh
+    measure tests/scripts/test_failures.sh
     row "$(sed -n 's/^ok .*: \([0-9]*\) of [0-9]* calls/\1/p' "$log" | awk '{ n += $1 } END { print n }' | commas) places, $(found 'allocation fails: \([0-9]* of [0-9]*\)' | commas) allocations among them" \
-        "exit code 0, 1, 66 (a file that cannot be mapped) or 74 with a line, no crash; continued to the same weights: $verdict" "\`POINTS=${POINTS:-12} ERRNOS=\"${ERRNOS:-}\" tests/test_failures.sh\`"
+        "exit code 0, 1, 66 (a file that cannot be mapped) or 74 with a line, no crash; continued to the same weights: $verdict" "\`POINTS=${POINTS:-12} ERRNOS=\"${ERRNOS:-}\" tests/scripts/test_failures.sh\`"
 fi
 if wanted garbage "garbage and idle connections, a wrong secret, while ranks meet"; then
     measure build/tests/comm garbage
     row "$(found '  \([0-9,]* garbage and [0-9]* idle\)')" "the job starts, in $(found 'the job took \(.*\)'): $verdict" "\`build/tests/comm garbage\`"
 fi
 if wanted cable "the cable between two hosts pulled in the middle of a step"; then
-    measure tests/test_net.sh
-    row 1 "both ends name the other after $(found 'both ends stopped after \([0-9]* ms\)') with --timeout 3; resumed to the same bits: $verdict" "\`tests/test_net.sh\`"
+    measure tests/scripts/test_net.sh
+    row 1 "both ends name the other after $(found 'both ends stopped after \([0-9]* ms\)') with --timeout 3; resumed to the same bits: $verdict" "\`tests/scripts/test_net.sh\`"
 fi
 if wanted soak "random faults (killed, stopped, ended, an I/O error) in every phase of a step and of a save, 1 to 4 ranks"; then
     measure tests/soak.sh
@@ -70,7 +70,7 @@ if wanted cuts "the power fails while a run saves every step (ext4 in a file, sh
     measure tests/powercut.sh
     row "$(found 'power cuts: \([0-9]*\) ')" "$(found ' announced, \([0-9]* with .*\)'); a program whose fsync does nothing does lose them: $verdict" "\`tests/powercut.sh\`"
 fi
-# GPT-2 124M, a step of one leaf of 256 tokens, of which the preset's step has 2,048, in leaves of 64. Steps 0 and 1 are cold, 2 is plain, 3 is audited, from 4
+# GPT-2 124M, a step of one micro-batch of 256 tokens, of which the preset's step has 2,048, in micro-batches of 64. Steps 0 and 1 are cold, 2 is plain, 3 is audited, from 4
 # to 5 or 7 a save is written.
 costs() {
     head -c 1000000 /dev/urandom | LC_ALL=C tr '\300-\377' '\0-\77' >"$tmp/t.bin"        # tokens below 50,257
@@ -83,7 +83,7 @@ costs() {
         END { plain = ms[2]; audit = ms[3] - plain
               for (i = 4; i < 8; i++) if (i != 6) slower += ms[i] - plain
               printf "save costs %.1f s still and %.1f s more for steps while it is written: %.1g %% of 1,000 steps of 2,048 times %.2f s\n", stall / 1e3, slower / 1e3, (stall + slower) / plain / 20480, plain / 1e3
-              printf "audit costs %.1f s for 256 tokens: %.1g %% of 500 steps for leaves of 16,384\n", audit / 1e3, 64 * audit / plain / 10240 }' "$tmp/run/metrics.jsonl"
+              printf "audit costs %.1f s for 256 tokens: %.1g %% of 500 steps for micro-batches of 16,384\n", audit / 1e3, 64 * audit / plain / 10240 }' "$tmp/run/metrics.jsonl"
 }
 if wanted costs "what saves take of the time, GPT-2 124M on this CPU, --save-every 1000 as its preset has it"; then
     measure costs

@@ -1,19 +1,23 @@
-// ref.cpp -- the specification: every operation of kernels.h as plain loops with sums in double, in the order of kernels.h.
+// ref.cpp -- the specification: every operation of kernels.h as plain loops with sums in double, in the same order.
 //
-// Read this to learn the mathematics; nothing here is fast. Every other backend is held to these results, and these are held to
-// finite differences and to PyTorch's numbers (tests/test_ref.cpp). Compiled as `ref` (floatX = float) and as `ref16` (bf16).
+// Read this to learn the mathematics; nothing here is fast. Every other backend is held to these results, and these are
+// held to finite differences and to PyTorch's numbers (tests/ref/test_ref.cpp). Compiled as `ref` (floatX = float) and
+// as `ref16` (bf16).
 //
-// One rule explains every backward function. The loss is one number, and the gradient of a tensor x, "dx", says how much the
-// loss changes per change of each element of x. If y = f(x), then dx[i] = sum_j dy[j] * (change of y[j] per change of x[i]):
-// the sum over all ways in which x[i] reaches the loss. Each function below is that sum written out for its f, and simplified.
-#include "kernels.h"
+// One rule explains every backward function. The loss is one number, and the gradient of a tensor x, "dx", says how
+// much the loss changes per change of each element of x. If y = f(x), then dx[i] is the sum over j of dy[j] times the
+// change of y[j] per change of x[i]: all ways in which x[i] reaches the loss. Each function below writes out that sum
+// for its f, and simplifies it.
+#include "kernels/kernels.h"
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <vector>
-#include "arena.h"
-#include "common.h"
-#include "rng.h"
+#include "build/optimizers.h"
+#include "src/base/arena.h"
+#include "src/base/common.h"
+#include "src/base/rng.h"
 
 namespace BACKEND {
 
@@ -44,11 +48,12 @@ static double dot(const floatX* a, const floatX* b, int n) {
 // A parameter gradient: the sum is complete, and rounded, before it meets what was there.
 static void put_gradient(float& to, double sum, bool accumulate) { to = accumulate ? to + float(sum) : float(sum); }
 
-// Dropout (Srivastava et al. 2014): forget an element with probability `rate`, and scale the others so that the expected value
-// stays. The mask is a function of the element's index, so backward finds the same one again and nobody stores it.
+// Dropout (Srivastava et al. 2014) forgets an element with probability `rate` and scales the others so that the
+// expected value stays. The mask is a function of the element's index, so backward finds the same one again without
+// storing it.
 static double dropped(const Dropout& d, uint64_t i, double x) {
     if (d.rate == 0) return x;
-    const Random4 random = random4({d.state->seed, d.purpose, d.state->step, d.leaf}, i / 4);
+    const Random4 random = random4({d.state->seed, d.purpose, d.state->step, d.micro_batch}, i / 4);
     return uniform01(random.v[i % 4]) >= d.rate ? x / (1.0f - d.rate) : 0;
 }
 
@@ -56,7 +61,7 @@ static double dropped(const Dropout& d, uint64_t i, double x) {
 
 void* device_alloc(size_t bytes, const char* what) {
     void* memory = bytes <= SIZE_MAX - 64 ? std::aligned_alloc(64, round_up<size_t>(bytes + 1, 64)) : nullptr;
-    if (!memory) die(kExitOther, "memory: %s: got none, want %zu bytes; make the model or the batch smaller", what, bytes);
+    if (!memory) die(kExitOther, "memory: %s: got none, want %zu bytes; make the model smaller", what, bytes);
     return std::memset(memory, 0, bytes);
 }
 void device_free(void* memory) { std::free(memory); }
@@ -81,18 +86,17 @@ void stream_check(Stream) {}
 void stream_sync(Stream) {}
 
 void* stream_native(Stream) { return nullptr; }
-struct Noted { double seconds; };
-Mark mark_create() { return reinterpret_cast<Mark>(new Noted{0}); }
-void mark_destroy(Mark mark) { delete reinterpret_cast<Noted*>(mark); }
-void mark_set(Mark mark, Stream) { reinterpret_cast<Noted*>(mark)->seconds = now_seconds(); }
-void mark_sync(Mark) {}
-bool mark_passed(Mark) { return true; }
-void stream_wait_mark(Stream, Mark) {}
-double mark_seconds(Mark from, Mark to) { return reinterpret_cast<Noted*>(to)->seconds - reinterpret_cast<Noted*>(from)->seconds; }
+static double* seconds(Event event) { return reinterpret_cast<double*>(event); }
+Event event_create() { return reinterpret_cast<Event>(new double(0)); }
+void event_destroy(Event event) { delete seconds(event); }
+void event_record(Event event, Stream) { *seconds(event) = now_seconds(); }
+void event_sync(Event) {}
+bool event_done(Event) { return true; }
+void stream_wait_event(Stream, Event) {}
+double event_seconds(Event from, Event to) { return *seconds(to) - *seconds(from); }
 
 void* host_alloc(size_t bytes, const char* what) { return device_alloc(bytes, what); }
 void host_free(void* memory) { std::free(memory); }
-void host_register(void*, size_t) {}
 
 int device_count() { return 1; }
 const char* device_address() { return ""; }
@@ -103,28 +107,32 @@ void device_memory(size_t* free, size_t* total) { *free = *total = 0; }
 
 void set_threads(int) {}
 int get_threads() { return 1; }
+// of kernels/cpu/threads.h
+void parallel_for(int tasks, void (*task)(const void* context, int i), const void* context) {
+    for (int i = 0; i < tasks; i++) task(context, i);
+}
 const char* device_name() { return "ref, 1 thread"; }
 
 // ---------------------------------------------------------------------------------------------------------- forward
 
 // A token is a row of a table, and so is a position. Their sum is the start of the residual stream.
-void embedding_forward(floatX* out, const int* tokens, const floatX* wte, const floatX* wpe, int B, int T, int C, int first,
-                       const Dropout& drop, Stream) {
+void embedding_forward(floatX* out, const int* tokens, const floatX* wte, const floatX* wpe, int B, int T, int C,
+                       int first, const Dropout& drop, Stream) {
     for (int b = 0; b < B; b++)
         for (int t = 0; t < T; t++) {
             const size_t row = (size_t(b) * T + t) * C;
             const floatX* token = wte + size_t(tokens[size_t(b) * T + t]) * C;
-            const floatX* position = wpe + size_t(first + t) * C;
+            const floatX* position = wpe ? wpe + size_t(first + t) * C : nullptr;
             for (int c = 0; c < C; c++)
-                put(out[row + c], dropped(drop, row + c, get(token[c]) + get(position[c])));
+                put(out[row + c], dropped(drop, row + c, get(token[c]) + (position ? get(position[c]) : 0)));
         }
 }
 
-// Each row is shifted to mean 0 and scaled to variance 1, then given a learned scale and shift per channel (Ba et al. 2016).
-// 1e-5 keeps a constant row from dividing by zero. The variance divides by C, not C - 1, and is a second pass over the row:
-// E[x^2] - mean^2 would cancel catastrophically where the mean is large.
-void layernorm_forward(floatX* out, float* mean, float* rstd, const floatX* inp, const floatX* weight, const floatX* bias,
-                       int N, int C, Stream) {
+// LayerNorm shifts each row to mean 0, scales it to variance 1, and gives it a learned scale and shift per channel (Ba
+// et al. 2016). 1e-5 keeps a constant row from dividing by zero. The variance divides by C, not C - 1, and takes a
+// second pass over the row: E[x^2] - mean^2 would cancel catastrophically where the mean is large.
+void layernorm_forward(floatX* out, float* mean, float* rstd, const floatX* inp, const floatX* weight,
+                       const floatX* bias, int N, int C, Stream) {
     for (int n = 0; n < N; n++) {
         const floatX* x = inp + size_t(n) * C;
         double sum = 0, squares = 0;
@@ -139,14 +147,16 @@ void layernorm_forward(floatX* out, float* mean, float* rstd, const floatX* inp,
 }
 
 // The residual stream takes up a branch's output, and the next branch reads it normalised.
-void residual_layernorm_forward(floatX* residual, floatX* out, float* mean, float* rstd, const floatX* inp, const floatX* branch,
-                                const floatX* weight, const floatX* bias, int N, int C, const Dropout& drop, Stream stream) {
+void residual_layernorm_forward(floatX* residual, floatX* out, float* mean, float* rstd, const floatX* inp,
+                                const floatX* branch, const floatX* weight, const floatX* bias, int N, int C,
+                                const Dropout& drop, Stream stream) {
     for (size_t i = 0; i < size_t(N) * C; i++) put(residual[i], get(inp[i]) + dropped(drop, i, get(branch[i])));
     layernorm_forward(out, mean, rstd, residual, weight, bias, N, C, stream);
 }
 
 // Each output is the dot product of a row of inp with a row of weight: how much of that feature is in the input.
-void matmul_forward(floatX* out, const floatX* inp, const floatX* weight, const floatX* bias, int N, int C, int OC, Stream) {
+void matmul_forward(floatX* out, const floatX* inp, const floatX* weight, const floatX* bias, int N, int C, int OC,
+                    Stream) {
     for (int n = 0; n < N; n++)
         for (int o = 0; o < OC; o++) {
             const double sum = dot(inp + size_t(n) * C, weight + size_t(o) * C, C);
@@ -154,13 +164,13 @@ void matmul_forward(floatX* out, const floatX* inp, const floatX* weight, const 
         }
 }
 
-// GELU (Hendrycks and Gimpel 2016, arXiv 1606.08415) is x * P(X < x) for a normal X: it passes large x, stops very negative
-// ones, and is smooth between. GPT-2 uses this approximation by tanh.
+// GELU (Hendrycks and Gimpel 2016, arXiv 1606.08415) is x * P(X < x) for a normal X: it passes large x, stops very
+// negative ones, and is smooth between. GPT-2 uses this approximation by tanh.
 static const double kGeluK = std::sqrt(2 / M_PI), kGeluA = 0.044715;
 
 static double gelu(double x) { return 0.5 * x * (1 + std::tanh(kGeluK * (x + kGeluA * x * x * x))); }
 
-// Product rule, and tanh' = 1 - tanh^2.
+// The derivative follows from the product rule and tanh' = 1 - tanh^2.
 static double gelu_derivative(double x) {
     const double t = std::tanh(kGeluK * (x + kGeluA * x * x * x));
     return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * kGeluK * (1 + 3 * kGeluA * x * x);
@@ -175,7 +185,7 @@ void matmul_gelu_forward(floatX* out, floatX* pre, const floatX* inp, const floa
     gelu_forward(out, pre, size_t(N) * OC, stream);
 }
 
-// Where q, k and v of one position and head lie in qkv (B,T,3,NH,HS), and the output in out (B,T,NH,HS).
+// Heads tells where q, k and v of one position and head lie in qkv (B,T,3,NH,HS), and the output in out (B,T,NH,HS).
 struct Heads {
     int T, NH, HS;
     size_t at(int b, int t, int which, int h) const { return (((size_t(b) * T + t) * 3 + which) * NH + h) * HS; }
@@ -184,8 +194,8 @@ struct Heads {
 };
 enum { kQ, kK, kV };
 
-// p[u] = softmax of scores[u] over u < n; returns lse, the logarithm of the sum. softmax(x) = softmax(x - max): with the maximum
-// subtracted no exponential overflows, and the largest is 1, so the sum is never 0.
+// Writes p[u], the softmax of scores[u] over u < n, and returns lse, the logarithm of the sum of exponentials. Softmax
+// does not change when the maximum is subtracted, and then no exponential overflows and the sum is at least 1.
 static double softmax(double* p, const double* scores, int n) {
     double max = scores[0], sum = 0;
     for (int u = 1; u < n; u++) max = std::fmax(max, scores[u]);
@@ -194,10 +204,12 @@ static double softmax(double* p, const double* scores, int n) {
     return max + std::log(sum);
 }
 
-// Each position asks (q) and all positions up to it answer: the better a key k matches, the more of that position's v is taken.
-// 1 / sqrt(HS) keeps the variance of q.k at 1 for any head size. Positions after t are never looked at: a language model
-// must not see what it predicts. lse is kept so that backward can make p again: T numbers per head instead of T^2.
-void attention_forward(floatX* out, float* lse, const floatX* qkv, int B, int T, int NH, int HS, const Dropout& drop, Stream) {
+// Each position asks (q) and all positions up to it answer: the better a key k matches, the more of that position's v
+// is taken. 1 / sqrt(HS) keeps the variance of q.k at 1 for any head size. Positions after t are never looked at: a
+// language model must not see what it predicts. lse is kept so that backward can make p again: T numbers per head, not
+// T^2.
+void attention_forward(floatX* out, float* lse, const floatX* qkv, int B, int T, int NH, int HS, const Dropout& drop,
+                       Stream) {
     const Heads heads = {T, NH, HS};
     const double scale = 1 / std::sqrt(double(HS));
     std::vector<double> scores(size_t(T), 0), p(size_t(T), 0);
@@ -216,9 +228,11 @@ void attention_forward(floatX* out, float* lse, const floatX* qkv, int B, int T,
             }
 }
 
-// Generation asks for one more position at a time, and the keys and values of the earlier ones do not change: they are kept.
-void attention_cached(floatX* out, floatX* cache, const floatX* qkv, int first, int n, int maxT, int NH, int HS, Stream) {
-    CHECK(first >= 0 && n >= 0 && first + n <= maxT, "attention_cached: positions %d to %d, room for %d", first, first + n, maxT);
+// Generation asks for one more position at a time. The keys and values of the earlier ones do not change, so the cache
+// keeps them.
+void attention_cached(floatX* out, floatX* cache, const floatX* qkv, int first, int n, int maxT, int NH, int HS,
+                      Stream) {
+    CHECK(first >= 0 && n >= 0 && first + n <= maxT, "attention_cached: %d + %d, room for %d", first, n, maxT);
     const Heads heads = {n, NH, HS};
     const double scale = 1 / std::sqrt(double(HS));
     std::vector<double> scores(size_t(maxT), 0), p(size_t(maxT), 0);
@@ -232,7 +246,8 @@ void attention_cached(floatX* out, floatX* cache, const floatX* qkv, int first, 
             }
         for (int t = 0; t < n; t++) {
             const int last = first + t;
-            for (int u = 0; u <= last; u++) scores[u] = scale * dot(qkv + heads.at(0, t, kQ, h), keys + size_t(u) * HS, HS);
+            const floatX* q = qkv + heads.at(0, t, kQ, h);
+            for (int u = 0; u <= last; u++) scores[u] = scale * dot(q, keys + size_t(u) * HS, HS);
             softmax(p.data(), scores.data(), last + 1);
             for (int i = 0; i < HS; i++) {
                 double sum = 0;
@@ -243,9 +258,9 @@ void attention_cached(floatX* out, floatX* cache, const floatX* qkv, int first, 
     }
 }
 
-// The loss of one position is the surprise at the token that came: -log of the probability the model gave it. Its gradient is the
-// probabilities themselves, less 1 at that token: from d/dx_j (log sum exp x) = p_j and d/dx_j (-x_target) = -1 at the target.
-// The padding columns V..Vp-1 take no part.
+// The loss of one position is the surprise at the token that came: -log of the probability the model gave it. Its
+// gradient is the probabilities themselves, less 1 at that token: d/dx_j (log sum exp x) = p_j, and d/dx_j (-x_target)
+// is -1 at the target. The padding columns V..Vp-1 take no part.
 void classifier(float* losses, floatX* logits, const int* targets, int N, int V, int Vp, bool backward, Stream) {
     std::vector<double> x(size_t(V), 0), p(size_t(V), 0);
     for (int n = 0; n < N; n++) {
@@ -267,8 +282,8 @@ void sum_in_order(double* total, const float* x, size_t n, Stream) {
 
 // --------------------------------------------------------------------------------------------------------- backward
 
-// A row of a table was copied to every place where its token stands, so its gradient is the sum over those places. The sum for
-// dwte is not in double: it holds the head's gradient already and takes the rows one after another.
+// A row of a table was copied to every place where its token stands, so its gradient is the sum over those places. The
+// sum for dwte is not in double: it holds the head's gradient already and takes the rows one after another.
 void embedding_backward(float* dwte, float* dwpe, const floatX* dout, const int* tokens, int B, int T, int C, int maxT,
                         const Dropout& drop, bool accumulate, Stream) {
     for (int b = 0; b < B; b++)
@@ -277,7 +292,7 @@ void embedding_backward(float* dwte, float* dwpe, const floatX* dout, const int*
             float* dtoken = dwte + size_t(tokens[size_t(b) * T + t]) * C;
             for (int c = 0; c < C; c++) dtoken[c] += float(dropped(drop, row + c, get(dout[row + c])));
         }
-    for (int t = 0; t < maxT; t++)
+    for (int t = 0; dwpe && t < maxT; t++)
         for (int c = 0; c < C; c++) {
             double sum = 0;
             for (int b = 0; b < B && t < T; b++) {
@@ -288,13 +303,14 @@ void embedding_backward(float* dwte, float* dwpe, const floatX* dout, const int*
         }
 }
 
-// With xhat = (x - mean) * rstd the output is xhat * weight + bias, so dbias = dout and dweight = dout * xhat, summed over rows,
-// and g = dout * weight is the gradient of xhat. x reaches xhat three ways: directly (g), through the mean (which takes the average
-// of g away) and through the variance (which takes away the part of g along xhat):
+// With xhat = (x - mean) * rstd the output is xhat * weight + bias, so dbias = dout and dweight = dout * xhat, summed
+// over rows, and g = dout * weight is the gradient of xhat. x reaches xhat in three ways: directly (g), through the
+// mean, which takes the average of g away, and through the variance, which takes away the part of g along xhat:
 //     dx = rstd * (g - average(g) - xhat * average(g * xhat))
 // Both must go: adding a constant to x, or scaling its distance from the mean, does not change xhat.
-void layernorm_backward(floatX* dinp, float* dweight, float* dbias, const floatX* dout, const floatX* inp, const float* mean,
-                        const float* rstd, const floatX* weight, int N, int C, bool first, bool accumulate, Stream) {
+void layernorm_backward(floatX* dinp, float* dweight, float* dbias, const floatX* dout, const floatX* inp,
+                        const float* mean, const float* rstd, const floatX* weight, int N, int C, bool first,
+                        bool accumulate, Stream) {
     std::vector<double> dweight_sum(size_t(C), 0), dbias_sum(size_t(C), 0);
     for (int n = 0; n < N; n++) {
         const size_t row = size_t(n) * C;
@@ -319,12 +335,13 @@ void layernorm_backward(floatX* dinp, float* dweight, float* dbias, const floatX
     }
 }
 
-// What was forgotten had no influence, what was scaled had more: the gradient goes through the same mask.
+// An element that was forgotten had no influence, one that was scaled had more: the gradient goes through the same
+// mask.
 void dropout_backward(floatX* dinp, const floatX* dout, size_t n, const Dropout& drop, Stream) {
     for (size_t i = 0; i < n; i++) put(dinp[i], dropped(drop, i, get(dout[i])));
 }
 
-// out_o = sum_c inp_c weight_oc: inp_c reaches every output o, with factor weight_oc.
+// out_o is the sum over c of inp_c weight_oc: inp_c reaches every output o, with factor weight_oc.
 static double input_gradient(const floatX* dout_n, const floatX* weight, int c, int C, int OC) {
     double sum = 0;
     for (int o = 0; o < OC; o++) sum += get(dout_n[o]) * get(weight[size_t(o) * C + c]);
@@ -333,12 +350,14 @@ static double input_gradient(const floatX* dout_n, const floatX* weight, int c, 
 
 void matmul_backward_input(floatX* dinp, const floatX* dout, const floatX* weight, int N, int C, int OC, Stream) {
     for (int n = 0; n < N; n++)
-        for (int c = 0; c < C; c++) put(dinp[size_t(n) * C + c], input_gradient(dout + size_t(n) * OC, weight, c, C, OC));
+        for (int c = 0; c < C; c++)
+            put(dinp[size_t(n) * C + c], input_gradient(dout + size_t(n) * OC, weight, c, C, OC));
 }
 
-// The input of this matmul was gelu(pre), element by element: its gradient times the slope of gelu at pre is the gradient of pre.
-void matmul_gelu_backward_input(floatX* dpre, const floatX* dout, const floatX* weight, const floatX* pre, int N, int C, int OC,
-                                Stream) {
+// The input of this matmul was gelu(pre), element by element. Its gradient times the slope of gelu at pre is the
+// gradient of pre.
+void matmul_gelu_backward_input(floatX* dpre, const floatX* dout, const floatX* weight, const floatX* pre, int N, int C,
+                                int OC, Stream) {
     for (int n = 0; n < N; n++)
         for (int c = 0; c < C; c++) {
             const size_t i = size_t(n) * C + c;
@@ -362,15 +381,16 @@ void matmul_backward_params(float* dweight, float* dbias, const floatX* dout, co
     }
 }
 
-// Backwards through out_t = sum_u m_tu p_tu v_u, p = softmax(s), s_tu = q_t . k_u / sqrt(HS); m is the mask, 0 or 1 / (1 - rate):
+// The way back through out_t = sum_u m_tu p_tu v_u, p = softmax(s), s_tu = q_t . k_u / sqrt(HS), where m is the mask, 0
+// or 1 / (1 - rate), is:
 //     dv_u  = sum_t m_tu p_tu dout_t
 //     dp_tu = m_tu (dout_t . v_u)
 //     ds_tu = p_tu (dp_tu - sum_w p_tw dp_tw)      softmax: raising one score lowers all the other probabilities
 //     dq_t  = sum_u ds_tu k_u / sqrt(HS),   dk_u = sum_t ds_tu q_t / sqrt(HS)
-// The sum over w is the same for all u, and equals dout_t . out_t: delta_t. So no row of p need be complete at any time, which is
-// what makes a fast version possible (Dao et al. 2022, arXiv 2205.14135).
-void attention_backward(floatX* dqkv, float* delta, const floatX* dout, const floatX* qkv, const floatX* out, const float* lse,
-                        int B, int T, int NH, int HS, const Dropout& drop, Stream) {
+// The sum over w is the same for all u, and equals dout_t . out_t: delta_t. So no row of p need be complete at any
+// time, which makes a fast version possible (Dao et al. 2022, arXiv 2205.14135).
+void attention_backward(floatX* dqkv, float* delta, const floatX* dout, const floatX* qkv, const floatX* out,
+                        const float* lse, int B, int T, int NH, int HS, const Dropout& drop, Stream) {
     const Heads heads = {T, NH, HS};
     const double scale = 1 / std::sqrt(double(HS));
     std::vector<double> sums(size_t(B) * T * 3 * NH * HS, 0);              // dqkv, before it is rounded
@@ -396,21 +416,22 @@ void attention_backward(floatX* dqkv, float* delta, const floatX* dout, const fl
     for (size_t i = 0; i < sums.size(); i++) put(dqkv[i], sums[i]);
 }
 
-// ------------------------------------------------------------------------- the update, over the arena, cut only at units
+// ------------------------------------------------------------------------------------------ the update, over the arena
 //
-// These are exact: every backend gives the same bits for fold and hash_floats, because the replicas' agreement is
-// built on them. So they are in float, in the order that kernels.h says.
+// These are exact: every backend gives the same bits, because the replicas' agreement is built on them. So they are in
+// float, in the order that kernels.h says.
 
-// Float addition is not associative: the order is the result. By halves, because then 8 terms on one rank, or the sums of 4 and
-// 4 on two, or of 2 on four, go through the same additions; and so do the sums of 4, 2, 1 and 1 on one, from the back.
+// Float addition is not associative: the order is the result. By halves, 8 terms on one rank, or the sums of 4 and 4 on
+// two, or of 2 on four, go through the same additions; and so do the sums of 4, 2, 1 and 1 on one, from the back.
 static float sum_terms(const float* const* terms, int count, Tree tree, size_t i) {
     if (count == 1) return terms[0][i];
     const int first = tree == Tree::kHalves ? count / 2 : 1;
     return sum_terms(terms, first, tree, i) + sum_terms(terms + first, count - first, tree, i);
 }
 
-void fold(float* out, float* partials, const float* const* terms, int count, Tree tree, size_t n, Stream) {
-    CHECK(count > 0 && (tree == Tree::kStack || (count & (count - 1)) == 0) && n % kUnit == 0, "fold: %d terms of %zu elements", count, n);
+void tree_reduce(float* out, float* partials, const float* const* terms, int count, Tree tree, size_t n, Stream) {
+    const bool fits = tree == Tree::kStack || (count & (count - 1)) == 0;
+    CHECK(count > 0 && fits && n % kUnit == 0, "tree_reduce: %d terms of %zu elements", count, n);
     for (size_t i = 0; i < n; i++) out[i] = sum_terms(terms, count, tree, i);
     for (size_t k = 0; partials && k < n / kUnit; k++) {
         float sums[16] = {};
@@ -420,52 +441,48 @@ void fold(float* out, float* partials, const float* const* terms, int count, Tre
     }
 }
 
-// A gradient longer than `clip` is scaled down to it: its direction is kept, one wild batch cannot throw the weights far. The partials
-// are many, and of floats; their sum is in double, so that its order matters little - and is fixed all the same.
-void clip_scale(StepState* state, double* norm, const float* partials, size_t units, double clip, double tokens, Stream) {
+// A gradient longer than `clip` is scaled down to it: its direction is kept, and one wild batch cannot throw the
+// weights far. The partials are many, and of floats; their sum is in double, so that its order matters little, and is
+// fixed.
+void clip_scale(StepState* state, double* norm, const float* partials, size_t units, double clip, double tokens,
+                Stream) {
     double sum;
     sum_in_order(&sum, partials, units, nullptr);
     norm[0] = std::sqrt(sum) / tokens;
     const double factor = clip > 0 ? std::fmin(1, clip / (norm[0] + 1e-6)) : 1;
-    const bool spike = state->norm_limit > 0 && norm[0] > double(state->norm_limit);
-    state->grad_scale = std::isfinite(norm[0]) && !spike ? float(factor / tokens) : NAN;
+    state->grad_scale = std::isfinite(norm[0]) ? float(factor / tokens) : NAN;
 }
 
-// Adam walks along m, a moving average of the gradient, divided by the size the gradient usually has: the root of v, a moving
-// average of its square. So each weight moves about lr per step whatever the scale of its gradient. m and v start at 0, too small at
-// first; bias1 and bias2 undo that. The "W": weights shrink by a fraction of themselves, outside of that division, or the decay
-// would be weakest where gradients are large.
-void adamw_update(floatX* param, float* master, float* m, float* v, const float* grad, const uint8_t* decay, size_t n,
-                  const AdamW& adamw, const StepState* state, const StateSums& check, Stream) {
-    CHECK(n % kUnit == 0, "adamw_update: %zu elements", n);
-    if (!std::isfinite(state->grad_scale)) return;
-    const float b1 = adamw.beta1, b2 = adamw.beta2;
-    for (size_t k = 0; k < n / kUnit && check.sums; k++) {
-        bool same = check.sums[k] == state_sum(master + k * kUnit, m + k * kUnit, v + k * kUnit);
-        for (size_t i = k * kUnit; i < (k + 1) * kUnit; i++) {
-            floatX rounded;
-            put(rounded, master[i]);
-            same &= std::memcmp(&rounded, param + i, sizeof rounded) == 0;
+template <class Rule, int STAGE>
+static void update_loop(floatX* param, float* master, float* const* state, const float* grad, const uint8_t* decay,
+                        size_t n, const StepState& step) {
+    if constexpr (STAGE < int(std::size(Rule::kState))) {
+        constexpr int kArrays = Rule::kState[STAGE];
+        for (size_t i = 0; i < n; i++) {
+            float own[kArrays + 1];
+            for (int k = 0; k < kArrays; k++) own[k] = state[k][i];
+            Rule::element(STAGE, master[i], own, grad[i], decay[i / kUnit], step);
+            for (int k = 0; k < kArrays; k++) state[k][i] = own[k];
+            put(param[i], master[i]);               // with floatX = float these two may be one place
         }
-        if (!same) check.changed[0] = uint32_t(k + 1);
     }
-    for (size_t i = 0; i < n; i++) {
-        const float g = grad[i] * state->grad_scale;
-        m[i] = b1 * m[i] + (1 - b1) * g;
-        v[i] = b2 * v[i] + (1 - b2) * (g * g);
-        const float step = (m[i] / state->bias1) / (std::sqrt(v[i] / state->bias2) + adamw.eps);
-        const float shrink = float(decay[i / kUnit]) * adamw.weight_decay * master[i];
-        const float w = master[i] - state->lr * (step + shrink);
-        master[i] = w;
-        put(param[i], w);                                       // with floatX = float these two are one place
-    }
-    for (size_t k = 0; k < n / kUnit && check.sums; k++) check.sums[k] = state_sum(master + k * kUnit, m + k * kUnit, v + k * kUnit);
 }
 
-static uint64_t mix(uint64_t z) {
-    z ^= z >> 30; z *= 0xbf58476d1ce4e5b9u;
-    z ^= z >> 27; z *= 0x94d049bb133111ebu;
-    return z ^ z >> 31;
+void update(int optimizer, int stage, floatX* param, float* master, float* const* state, const float* grad,
+            const uint8_t* decay, size_t n, const StepState* step, Stream) {
+#define X(name) OPTIMIZER_STAGES(update_loop, name),
+    static constexpr decltype(&update_loop<adamw_rule, 0>) kLoops[][kMaxStages] = {OPTIMIZERS(X)};
+#undef X
+    CHECK(n % kUnit == 0, "update: %zu elements", n);
+    if (std::isfinite(step->grad_scale)) kLoops[optimizer][stage](param, master, state, grad, decay, n, *step);
+}
+
+void matrix_polynomial(floatX* out, float a, float b, const floatX* x, float c, const floatX* y, int n, Stream) {
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < n; j++) {
+            const size_t k = size_t(i) * size_t(n) + size_t(j);
+            put(out[k], (i == j ? a : 0) + ((x ? b * get(x[k]) : 0) + (y ? c * get(y[k]) : 0)));
+        }
 }
 
 uint64_t hash_floats(const float* x, size_t n, Stream) {
@@ -475,9 +492,9 @@ uint64_t hash_floats(const float* x, size_t n, Stream) {
         for (size_t i = 0; i < kUnit && begin + i < n; i++) {
             uint32_t bits;
             std::memcpy(&bits, x + begin + i, sizeof bits);
-            unit += mix(uint64_t(i + 1) << 32 | bits);
+            unit += mix64(uint64_t(i + 1) << 32 | bits);
         }
-        hash = mix(hash ^ unit);
+        hash = mix64(hash ^ unit);
     }
     return hash;
 }

@@ -4,13 +4,15 @@
     check_transformers.py STEP_FOLDER [GOLDEN]
 
 GOLDEN is text: a line "tokens 1 2 3 ...", then one line of logits per position, V numbers each (any tolerance line
-"tolerance 1e-4" before them). Without it only loading is checked: no missing, unexpected or mismatched weight, the shapes of
-config.json, and a tokenizer that gives a text back. Prints OK or FAIL lines; exit 0, 1, or 77 (skipped) with the reason.
+"tolerance 1e-4" before them). Without it only loading is checked: no missing, unexpected or mismatched weight, the
+shapes of config.json, and a tokenizer that gives a text back. Prints OK or FAIL lines; exit 0, 1, or 77 (skipped)
+with the reason.
 """
+
 import os
 import sys
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")            # nothing is fetched: a folder is all it takes
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing is fetched: a folder is all it takes
 try:
     import torch
     import transformers
@@ -49,7 +51,10 @@ def check_model(folder):
     config = model.config
     check(model.lm_head.weight.data_ptr() == model.transformer.wte.weight.data_ptr(), "the head is tied")
     check(model.transformer.wte.weight.dtype == torch.float32, f"dtype {model.transformer.wte.weight.dtype}")
-    check(tuple(model.transformer.wte.weight.shape) == (config.vocab_size, config.n_embd), "wte has vocab_size rows, no padding")
+    check(
+        tuple(model.transformer.wte.weight.shape) == (config.vocab_size, config.n_embd),
+        "wte has vocab_size rows, no padding",
+    )
     parameters = sum(p.numel() for p in model.parameters())
     print(f"     {config.n_layer} layers, {config.n_head} heads, {config.n_embd} channels, {parameters:,} parameters")
     return model.eval()
@@ -61,7 +66,7 @@ def check_tokenizer(folder, vocab_size):
         return
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     text = "Hello, world\n  two  spaces"
-    if tokenizer.backend_tokenizer.model.__class__.__name__ == "WordLevel":      # char: knows only what its text had
+    if tokenizer.backend_tokenizer.model.__class__.__name__ == "WordLevel":  # char: knows only what its text had
         text = "".join(c for c in text if c in tokenizer.get_vocab())
     ids = tokenizer.encode(text, add_special_tokens=False)
     check(tokenizer.decode(ids) == text, f"tokenizer gives the text back: {len(ids)} tokens")
@@ -77,7 +82,7 @@ def check_logits(model, path):
     check(got.shape == want.shape, f"logits: shape {tuple(got.shape)}, golden {tuple(want.shape)}")
     if got.shape == want.shape:
         worst = (got - want).abs().max().item()
-        check(worst <= tolerance, f"logits: largest difference {worst:.3g}, tolerance {tolerance:.3g}")     # NaN fails
+        check(worst <= tolerance, f"logits: largest difference {worst:.3g}, tolerance {tolerance:.3g}")  # NaN fails
 
 
 def main():
@@ -87,8 +92,13 @@ def main():
     model = check_model(sys.argv[1])
     check_tokenizer(sys.argv[1], model.config.vocab_size)
     with torch.no_grad():
-        out = model.generate(torch.tensor([[1]]), attention_mask=torch.ones(1, 1, dtype=torch.long), max_new_tokens=model.config.n_positions - 1, do_sample=False,
-                             pad_token_id=0)
+        out = model.generate(
+            torch.tensor([[1]]),
+            attention_mask=torch.ones(1, 1, dtype=torch.long),
+            max_new_tokens=model.config.n_positions - 1,
+            do_sample=False,
+            pad_token_id=0,
+        )
     check(out.shape[1] > 1 and int(out.max()) < model.config.vocab_size, f"generate gives {out.shape[1] - 1} tokens")
     if len(sys.argv) == 3:
         check_logits(model, sys.argv[2])

@@ -1,7 +1,9 @@
-// fail.c -- a library to preload: the FAIL_AT-th call of FAIL_CALL fails with errno FAIL_ERRNO, once or (FAIL_EVER=1) from there on.
-//   FAIL_CALL  malloc (realloc and aligned_alloc too), mmap (anonymous or shared), open, write, fsync, close, rename, mkdir, unlink;
-//              recv: a bit of 10,000 bytes or more is flipped
-// Only what a path or descriptor above 2 is for counts. At its end the process writes how many calls there were to FAIL_COUNT, if set.
+// fail.c -- a library to preload: the FAIL_AT-th call of FAIL_CALL fails with errno FAIL_ERRNO, once or (FAIL_EVER=1)
+// from there on.
+//   FAIL_CALL  malloc (realloc and aligned_alloc too), mmap (anonymous or shared), open, write, fsync, close, rename,
+//              mkdir, unlink; recv: a bit of 10,000 bytes or more is flipped
+// Only what a path or descriptor above 2 is for counts. At its end the process writes how many calls there were to
+// FAIL_COUNT, if set.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -45,20 +47,26 @@ void* aligned_alloc(size_t a, size_t n) { return fails("malloc") ? NULL : __libc
 
 #define REAL(type, name, ...) ((type(*)(__VA_ARGS__))dlsym(RTLD_NEXT, #name))
 void* mmap(void* p, size_t n, int prot, int flags, int fd, off_t off) {
-    return fails("mmap") ? MAP_FAILED : REAL(void*, mmap, void*, size_t, int, int, int, off_t)(p, n, prot, flags, fd, off);
+    if (fails("mmap")) return MAP_FAILED;
+    return REAL(void*, mmap, void*, size_t, int, int, int, off_t)(p, n, prot, flags, fd, off);
 }
 int open(const char* path, int flags, ...) {
     va_list args;
     va_start(args, flags);
     const mode_t mode = flags & O_CREAT ? va_arg(args, mode_t) : 0;
     va_end(args);
-    return (flags & O_ACCMODE) != O_RDONLY && fails("open") ? -1 : (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
+    const int writes = (flags & O_ACCMODE) != O_RDONLY;
+    return writes && fails("open") ? -1 : (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
 }
-ssize_t write(int fd, const void* data, size_t n) { return fd > 2 && fails("write") ? -1 : syscall(SYS_write, fd, data, n); }
+ssize_t write(int fd, const void* data, size_t n) {
+    return fd > 2 && fails("write") ? -1 : syscall(SYS_write, fd, data, n);
+}
 int fsync(int fd) { return fails("fsync") ? -1 : (int)syscall(SYS_fsync, fd); }
 int close(int fd) { const int r = (int)syscall(SYS_close, fd); return fd > 2 && fails("close") ? -1 : r; }
 int rename(const char* from, const char* to) { return fails("rename") ? -1 : (int)syscall(SYS_rename, from, to); }
-int renameat2(int a, const char* from, int b, const char* to, unsigned flags) { return fails("rename") ? -1 : (int)syscall(SYS_renameat2, a, from, b, to, flags); }
+int renameat2(int a, const char* from, int b, const char* to, unsigned flags) {
+    return fails("rename") ? -1 : (int)syscall(SYS_renameat2, a, from, b, to, flags);
+}
 int mkdir(const char* path, mode_t mode) { return fails("mkdir") ? -1 : (int)syscall(SYS_mkdir, path, mode); }
 int unlink(const char* path) { return fails("unlink") ? -1 : (int)syscall(SYS_unlink, path); }
 int remove(const char* path) {
@@ -71,4 +79,6 @@ ssize_t recv(int fd, void* data, size_t n, int flags) {
     if (got > 10000 && fails("recv")) ((char*)data)[got / 2] ^= 1;
     return got;
 }
-int unlinkat(int fd, const char* path, int flags) { return fails("unlink") ? -1 : (int)syscall(SYS_unlinkat, fd, path, flags); }
+int unlinkat(int fd, const char* path, int flags) {
+    return fails("unlink") ? -1 : (int)syscall(SYS_unlinkat, fd, path, flags);
+}

@@ -1,9 +1,11 @@
-# lib.sh -- for test scripts: . tests/lib.sh from the repository's root, then check NAME COMMAND..., and `summary` at the end.
+# lib.sh -- for test scripts: . tests/lib.sh from the repository's root, then check NAME COMMAND..., and `summary` at
+# the end.
 set -u
 passed=0 failed=0 skipped=0
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 train=${TRAIN_GPT:-$PWD/train_gpt}
+faulty=${TRAIN_GPT_FAULTS:-$PWD/build/train_gpt_faults}     # the same with tests/fault.cpp: LOCKSTEP_FAULT works
 shared=${LOCKSTEP_SHARED:-$PWD/../shared}
 
 ok() { passed=$((passed + 1)); echo "ok   $1"; }
@@ -19,19 +21,33 @@ check() {
     if "$@" >"$tmp/check.log" 2>&1; then ok "$name"; else fail "$name" "$(tail -n 5 "$tmp/check.log" | tr '\n' '|')"; fi
 }
 
+# await COMMAND...: until it succeeds, for at most two minutes.
+await() {
+    for _ in $(seq 1200); do
+        "$@" >/dev/null 2>&1 && return
+        sleep 0.1
+    done
+    echo "not in two minutes: $*"
+    return 1
+}
+
 # expect NAME CODE PATTERN COMMAND...: the command must exit with CODE and print a line that matches PATTERN (grep -E).
 expect() {
     name=$1 code=$2 pattern=$3; shift 3
     timeout 120 "$@" >"$tmp/expect.log" 2>&1 </dev/null
     got=$?
-    if [ "$got" -ne "$code" ]; then fail "$name" "exit code $got, want $code: $(tail -n 3 "$tmp/expect.log" | tr '\n' '|')"
-    elif ! grep -qE -- "$pattern" "$tmp/expect.log"; then fail "$name" "no line like '$pattern': $(tail -n 3 "$tmp/expect.log" | tr '\n' '|')"
+    if [ "$got" -ne "$code" ]; then fail "$name" "exit code $got, want $code: $(tail -n 3 "$tmp/expect.log" |
+        tr '\n' '|')"
+    elif ! grep -qE -- "$pattern" "$tmp/expect.log"; then
+        fail "$name" "no line like '$pattern': $(tail -n 3 "$tmp/expect.log" | tr '\n' '|')"
     else ok "$name"; fi
 }
 
-# losses OUT: "step loss grad_norm" of every training step, the later line where a resume repeated one, digits as written.
+# losses OUT: "step loss grad_norm" of every training step, the later line where a resume repeated one, digits as
+# written.
 losses() {
-    sed -n 's/^{"event":"train","step":\([0-9]*\),"loss":\([^,]*\),"lr":[^,]*,"grad_norm":\([^,]*\),.*/\1 \2 \3/p' "$1/metrics.jsonl" |
+    sed -n 's/^{"event":"train","step":\([0-9]*\),"loss":\([^,]*\),"lr":[^,]*,"grad_norm":\([^,]*\),.*/\1 \2 \3/p' \
+        "$1/metrics.jsonl" |
         awk '{ line[$1] = $0; if ($1 > last) last = $1 } END { for (i = 0; i <= last; i++) print line[i] }'
 }
 weights() { sha256sum <"$1/ckpt/$(cat "$1/ckpt/latest")/model.safetensors"; }
@@ -41,13 +57,15 @@ same() {
     [ -s "$tmp/a.losses" ] || { echo "no losses in $1"; return 1; }
     diff "$tmp/a.losses" "$tmp/b.losses" || return 1
     for o in "$1" "$2"; do grep '"event":"val"' "$o/metrics.jsonl" | sed 's/,"time".*//' | sort -u; done >"$tmp/vals"
-    [ -z "$(sort "$tmp/vals" | uniq -u)" ] || { echo "validation losses differ: $(sort "$tmp/vals" | uniq -u | head -n 2)"; return 1; }
+    [ -z "$(sort "$tmp/vals" | uniq -u)" ] || { echo "validation losses differ: $(sort "$tmp/vals" | uniq -u |
+        head -n 2)"; return 1; }
     [ "$(weights "$1")" = "$(weights "$2")" ] || { echo "weights differ: $1 $2"; return 1; }
 }
 # Every file of the newest checkpoint, as checksums.
 contents() { (cd "$1/ckpt/$(cat "$1/ckpt/latest")" && sha256sum *); }
 # run OUT COMMAND...: the job, $job, run by COMMAND into $tmp/OUT.
-run() { out=$1; shift; "$@" $job --out-dir "$tmp/$out" >"$tmp/$out.log" 2>&1 || { echo "exit code $?"; tail -n 3 "$tmp/$out.log"; return 1; }; }
+run() { out=$1; shift; "$@" $job --out-dir "$tmp/$out" >"$tmp/$out.log" 2>&1 || { echo "exit code $?"
+    tail -n 3 "$tmp/$out.log"; return 1; }; }
 # like_one NAME COMMAND...: the job run by COMMAND gives the bits of the job in $tmp/one.
 like_one() {
     name=$1; shift

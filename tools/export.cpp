@@ -1,16 +1,16 @@
 // export.cpp -- build/export OUT --hf DIR | --gguf FILE | --llmc FILE: a trained model for other programs.
 //
 //     --hf DIR       a Hugging Face folder: the checkpoint without the optimizer's state
-//     --gguf FILE    GGUF version 3, F32, with tokenizer: llama.cpp, ollama, LM Studio
-//     --llmc FILE    llm.c's model file, version 3 (fp32)
+//     --gguf FILE    GGUF version 3, F32, with tokenizer: llama.cpp, ollama, LM Studio; GPT-2 only
+//     --llmc FILE    llm.c's model file, version 3 (fp32); GPT-2 only
 //
-// OUT is a run, a checkpoint or a Hugging Face folder. A checkpoint's checksums are verified before anything is written.
-#include <cstring>
+// OUT is a run, a checkpoint or a Hugging Face folder. A checkpoint's checksums are verified first.
 #include <unistd.h>
-#include "checkpoint.h"
-#include "common.h"
-#include "file.h"
-#include "json.h"
+#include "models/config.h"
+#include "src/base/common.h"
+#include "src/base/file.h"
+#include "src/base/json.h"
+#include "src/checkpoint/checkpoint.h"
 
 namespace {
 const char* const kUsage =
@@ -21,48 +21,25 @@ const char* const kUsage =
     "  --llmc FILE   llm.c's checkpoint, version 3 (fp32)\n"
     "Nothing is overwritten. exit codes: 0, 2 usage, 65 bad content, 66 no model, 74 a write failed\n";
 
-struct Model {
+struct Exported {
     std::string folder, name;                           // name: of the run, for GGUF's general.name
-    HfConfig config;
+    ModelConfig config;
     Arena arena;
     std::vector<float> values;                          // in memory order: a weight is (outputs, inputs)
 };
 
-// A block's tensors in llm.c's order: names in a Hugging Face file and in GGUF, shape in units of the channels (0 rows: a vector).
-struct Part { const char *hf, *gguf; size_t rows, cols; };
-const Part kParts[] = {
-    {"ln_1.weight", "attn_norm.weight", 0, 1},        {"ln_1.bias", "attn_norm.bias", 0, 1},
-    {"attn.c_attn.weight", "attn_qkv.weight", 3, 1},  {"attn.c_attn.bias", "attn_qkv.bias", 0, 3},
-    {"attn.c_proj.weight", "attn_output.weight", 1, 1}, {"attn.c_proj.bias", "attn_output.bias", 0, 1},
-    {"ln_2.weight", "ffn_norm.weight", 0, 1},         {"ln_2.bias", "ffn_norm.bias", 0, 1},
-    {"mlp.c_fc.weight", "ffn_up.weight", 4, 1},       {"mlp.c_fc.bias", "ffn_up.bias", 0, 4},
-    {"mlp.c_proj.weight", "ffn_down.weight", 1, 4},   {"mlp.c_proj.bias", "ffn_down.bias", 0, 1},
-};
-constexpr size_t kFirstBlock = 2, kBlockTensors = sizeof kParts / sizeof kParts[0];    // places in the arena's table
-
-Model load(const std::string& folder, const std::string& name, size_t vocab_multiple) {
-    Model m;
-    m.folder = folder;
-    m.name = name;
-    m.config = read_hf_config(folder);
-    const SafeTensors file = open_safetensors(path_join(folder, "model.safetensors"));
-    const size_t C = size_t(m.config.channels), V = size_t(m.config.vocab_size), T = size_t(m.config.seq_len);
-    std::vector<TensorSpec> table = {{"transformer.wte.weight", round_up(V, vocab_multiple), C, V, false, 0, true},
-                                     {"transformer.wpe.weight", T, C, T, false, 0, true}};
-    for (int l = 0; l < m.config.layers; l++)
-        for (const Part& p : kParts) {
-            const bool matrix = p.rows > 0;
-            const size_t rows = matrix ? p.rows * C : 1;
-            table.push_back({"transformer.h." + std::to_string(l) + "." + p.hf, rows, p.cols * C, rows, matrix, 0, matrix});
-        }
-    for (const char* name : {"transformer.ln_f.weight", "transformer.ln_f.bias"}) table.push_back({name, 1, C, 1, false, 0, false});
-    m.arena = arena_layout(std::move(table));
+// vocab_multiple: what the rows of the vocabulary are padded to.
+Exported load(const std::string& folder, const std::string& name, int vocab_multiple) {
+    Exported m = {folder, name, read_config(folder), {}, {}};
+    m.config.shape.Vp = round_up(m.config.shape.V, vocab_multiple);
+    m.arena = arena_layout(m.config.info->tensors(m.config.shape));
     m.values.resize(m.arena.n);
-    read_safetensors(file, m.arena, "", m.values.data());
+    read_safetensors(open_safetensors(path_join(folder, "model.safetensors")), m.arena, "", m.values.data());
     return m;
 }
 
-const float* tensor(const Model& m, size_t i) { return m.values.data() + m.arena.offset[i]; }
+size_t bytes_of(const TensorSpec& t) { return t.rows * t.cols * sizeof(float); }
+const float* values_of(const Exported& m, size_t i) { return m.values.data() + m.arena.offset[i]; }
 
 // ---------------------------------------------------------------------------------------------------------- formats
 
@@ -91,20 +68,26 @@ void export_hf(const std::string& folder, const std::string& out) {
     }
 }
 
-// int32[256]: magic, version 3 (fp32), context, V, layers, heads, channels, Vp; then each kind of tensor for all layers.
-void export_llmc(const Model& m, FileWriter* file) {
-    const HfConfig& c = m.config;
-    const int32_t head[256] = {20240326, 3, c.seq_len, c.vocab_size, c.layers, c.heads, c.channels, int(m.arena.tensors[0].rows)};
+// Names of GPT-2's tensors in a GGUF file, in the order of its table: two, then those of each block, then two.
+const char* const kGgufBlock[] = {
+    "attn_norm.weight", "attn_norm.bias", "attn_qkv.weight", "attn_qkv.bias", "attn_output.weight", "attn_output.bias",
+    "ffn_norm.weight",  "ffn_norm.bias",  "ffn_up.weight",   "ffn_up.bias",   "ffn_down.weight",    "ffn_down.bias",
+};
+constexpr size_t kBlock = sizeof kGgufBlock / sizeof kGgufBlock[0];
+
+// int32[256]: magic, version 3 (fp32), T, V, L, NH, C, Vp; then each kind of tensor for all layers.
+void export_llmc(const Exported& m, FileWriter* file) {
+    const Shape& c = m.config.shape;
+    const int32_t head[256] = {20240326, 3, c.T, c.V, c.L, c.NH, c.C, c.Vp};
     file->write(head, sizeof head);
-    const auto put = [&](size_t i) {
-        file->write(tensor(m, i), m.arena.tensors[i].rows * m.arena.tensors[i].cols * sizeof(float));
-    };
+    const size_t n = m.arena.tensors.size();
+    const auto put = [&](size_t i) { file->write(values_of(m, i), bytes_of(m.arena.tensors[i])); };
     put(0);
     put(1);
-    for (size_t part = 0; part < kBlockTensors; part++)
-        for (size_t l = 0; l < size_t(m.config.layers); l++) put(kFirstBlock + l * kBlockTensors + part);
-    put(m.arena.tensors.size() - 2);
-    put(m.arena.tensors.size() - 1);
+    for (size_t part = 0; part < kBlock; part++)
+        for (size_t i = 2 + part; i + 2 < n; i += kBlock) put(i);
+    put(n - 2);
+    put(n - 1);
 }
 
 // GGUF: "GGUF", version, counts, keys, tensor descriptions, data; strings with u64 lengths, all little-endian.
@@ -112,7 +95,9 @@ struct GgufHead {
     std::string keys, tensors;
     uint64_t key_count = 0, tensor_count = 0, offset = 0;
 
-    template <class T> static void put(std::string* to, T x) { to->append(reinterpret_cast<const char*>(&x), sizeof x); }
+    template <class T> static void put(std::string* to, T x) {
+        to->append(reinterpret_cast<const char*>(&x), sizeof x);
+    }
     static void put_text(std::string* to, std::string_view text) {
         put<uint64_t>(to, text.size());
         to->append(text);
@@ -145,18 +130,17 @@ struct GgufHead {
         if (matrix) put<uint64_t>(&tensors, t.rows);
         put<uint32_t>(&tensors, 0);                     // F32
         put<uint64_t>(&tensors, offset);
-        offset += round_up<uint64_t>(t.rows * t.cols * sizeof(float), 32);
+        offset += round_up<uint64_t>(bytes_of(t), 32);
         tensor_count++;
     }
 };
 
 // Tokens as GPT-2 spells them (each byte a printable character): what tokenizer.json's vocabulary holds.
-void add_tokenizer(GgufHead* head, const Model& m) {
+void add_tokenizer(GgufHead* head, const Exported& m) {
     const std::string path = path_join(m.folder, "tokenizer.json");
     if (!file_exists(path))
         die(kExitNoInput,
-            "--gguf: %s: missing; a GGUF file contains its tokenizer, and this model was trained on tokens without text",
-            path.c_str());
+            "--gguf: %s: missing; a GGUF file contains its tokenizer", path.c_str());
     const char* what = path.c_str();
     const MappedFile file = map_file(path);
     const Json j = parse_json(file.text(), what);
@@ -164,7 +148,7 @@ void add_tokenizer(GgufHead* head, const Model& m) {
     if (const std::string type = model.get_string("type", what); type != "BPE")
         die(kExitBadContent, "%s: model type: got %s, want \"BPE\", the only one that GGUF has for GPT-2", what,
             json_quote(type.substr(0, 40)).c_str());
-    const size_t V = size_t(m.config.vocab_size);
+    const size_t V = size_t(m.config.shape.V);
     std::vector<std::string> tokens(V);
     std::vector<int32_t> types(V, 5);                   // unused; 1 normal, 3 control
     const auto set = [&](uint64_t id, const std::string& text, int32_t type) {
@@ -180,13 +164,16 @@ void add_tokenizer(GgufHead* head, const Model& m) {
             die(kExitBadContent, "%s: token %s: its id is no integer", what, json_quote(text.substr(0, 40)).c_str());
         set(n, text, 1);
     }
-    for (JsonItems i(j.find("added_tokens")); i.next();) set(i.value.get_u64("id", what), i.value.get_string("content", what), 3);
+    for (JsonItems i(j.find("added_tokens")); i.next();)
+        set(i.value.get_u64("id", what), i.value.get_string("content", what), 3);
     for (size_t i = 0; i < V; i++)
         if (types[i] == 5) tokens[i] = "[UNUSED" + std::to_string(i) + "]";
     std::vector<std::string> merges;
     for (JsonItems i(model.at("merges", what)); i.next();) {
-        merges.push_back(i.value.kind() == Json::string ? i.value.text() : "");
-        for (JsonItems pair(i.value); pair.next();) merges.back() += (merges.back().empty() ? "" : " ") + pair.value.text();  // newer files: ["a","b"] for "a b"
+        std::string merge = i.value.kind() == Json::string ? i.value.text() : "";
+        for (JsonItems pair(i.value); pair.next();)     // newer files: ["a","b"] for "a b"
+            merge += (merge.empty() ? "" : " ") + pair.value.text();
+        merges.push_back(merge);
     }
     head->add_text("tokenizer.ggml.model", "gpt2");
     head->add_text("tokenizer.ggml.pre", "gpt-2");
@@ -204,25 +191,26 @@ std::string gguf_name(size_t i, size_t tensors) {
     if (i == 0) return "token_embd.weight";
     if (i == 1) return "position_embd.weight";
     if (i + 2 >= tensors) return i + 2 == tensors ? "output_norm.weight" : "output_norm.bias";
-    return format("blk.%zu.%s", (i - kFirstBlock) / kBlockTensors, kParts[(i - kFirstBlock) % kBlockTensors].gguf);
+    return format("blk.%zu.%s", (i - 2) / kBlock, kGgufBlock[(i - 2) % kBlock]);
 }
 
-void export_gguf(const Model& m, FileWriter* file) {
-    const HfConfig& c = m.config;
+void export_gguf(const Exported& m, FileWriter* file) {
+    const Shape& c = m.config.shape;
     GgufHead head;
     head.add_text("general.architecture", "gpt2");
     head.add_text("general.name", m.name);
     head.add_u32("general.file_type", 0);               // all F32
     head.add_u32("general.alignment", 32);
-    head.add_u32("gpt2.context_length", uint32_t(c.seq_len));
-    head.add_u32("gpt2.embedding_length", uint32_t(c.channels));
-    head.add_u32("gpt2.feed_forward_length", uint32_t(4 * c.channels));
-    head.add_u32("gpt2.block_count", uint32_t(c.layers));
-    head.add_u32("gpt2.attention.head_count", uint32_t(c.heads));
+    head.add_u32("gpt2.context_length", uint32_t(c.T));
+    head.add_u32("gpt2.embedding_length", uint32_t(c.C));
+    head.add_u32("gpt2.feed_forward_length", uint32_t(4 * c.C));
+    head.add_u32("gpt2.block_count", uint32_t(c.L));
+    head.add_u32("gpt2.attention.head_count", uint32_t(c.NH));
     head.add_f32("gpt2.attention.layer_norm_epsilon", 1e-5f);
     add_tokenizer(&head, m);
-    const size_t n = m.arena.tensors.size();
-    for (size_t i = 0; i < n; i++) head.add_tensor(gguf_name(i, n), m.arena.tensors[i], m.arena.tensors[i].decay);
+    const std::vector<TensorSpec>& tensors = m.arena.tensors;
+    const size_t n = tensors.size();
+    for (size_t i = 0; i < n; i++) head.add_tensor(gguf_name(i, n), tensors[i], tensors[i].decay);
 
     std::string text = "GGUF";
     GgufHead::put<uint32_t>(&text, 3);
@@ -233,14 +221,17 @@ void export_gguf(const Model& m, FileWriter* file) {
     file->write(text.data(), text.size());
     const char zeros[32] = {};
     for (size_t i = 0; i < n; i++) {
-        const size_t bytes = m.arena.tensors[i].rows * m.arena.tensors[i].cols * sizeof(float);
-        file->write(tensor(m, i), bytes);
+        const size_t bytes = bytes_of(tensors[i]);
+        file->write(values_of(m, i), bytes);
         file->write(zeros, round_up<size_t>(bytes, 32) - bytes);
     }
 }
 
 // A file that is complete or absent.
-void write_model(const std::string& path, const Model& m, void (*write)(const Model&, FileWriter*)) {
+using Write = void (*)(const Exported&, FileWriter*);
+void write_model(const char* option, const std::string& path, const Exported& m, Write write) {
+    if (std::string(m.config.info->name) != "gpt2")
+        die(kExitUsage, "%s: holds gpt2, not %s; --hf holds any model", option, m.config.info->name);
     FileWriter file(path);
     try {
         write(m, &file);
@@ -254,33 +245,26 @@ void write_model(const std::string& path, const Model& m, void (*write)(const Mo
 
 // ---------------------------------------------------------------------------------------------------- command line
 
-struct Arguments { std::string out, hf, gguf, llmc; bool help = false; };
+struct Arguments { std::string out, hf, gguf, llmc; };
 
 Arguments parse_arguments(int argc, char** argv) {
     Arguments a;
-    const struct { const char* name; std::string* value; } options[] = {{"--hf", &a.hf}, {"--gguf", &a.gguf}, {"--llmc", &a.llmc}};
     for (int i = 1; i < argc; i++) {
-        std::string arg = argv[i];
-        if (arg == "--help" || arg == "-h") { a.help = true; return a; }
-        if (arg.empty() || arg[0] != '-') {
-            if (!a.out.empty() || arg.empty()) die(kExitUsage, "got a second folder: %s: want one; see export --help", arg.c_str());
-            a.out = arg;
-            continue;
-        }
+        const std::string arg = argv[i];
         const size_t equals = arg.find('=');
         const std::string name = arg.substr(0, equals);
-        std::string* value = nullptr;
-        const char* nearest = "--help";
-        for (const auto& o : options) {
-            if (name == o.name) value = o.value;
-            if (edit_distance(name, o.name) < edit_distance(name, nearest)) nearest = o.name;
+        std::string* value = name == "--hf" ? &a.hf : name == "--gguf" ? &a.gguf : name == "--llmc" ? &a.llmc : nullptr;
+        if (value) {
+            *value = equals != std::string::npos ? arg.substr(equals + 1) : i + 1 < argc ? argv[++i] : "";
+            if (value->empty()) die(kExitUsage, "%s: want a value", name.c_str());
+            continue;
         }
-        if (!value) die(kExitUsage, "unknown option: %s: did you mean %s?", name.c_str(), nearest);
-        if (equals == std::string::npos && i + 1 == argc) die(kExitUsage, "%s: want a value", name.c_str());
-        *value = equals == std::string::npos ? argv[++i] : arg.substr(equals + 1);
-        if (value->empty()) die(kExitUsage, "%s: want a value", name.c_str());
+        if (arg.starts_with("-"))
+            die(kExitUsage, "unknown option: %s; want --hf DIR, --gguf FILE or --llmc FILE", name.c_str());
+        if (!a.out.empty() || arg.empty()) die(kExitUsage, "got a second folder: %s: want one", arg.c_str());
+        a.out = arg;
     }
-    if (a.out.empty()) die(kExitUsage, "want the folder of a run, a checkpoint or a Hugging Face model; see export --help");
+    if (a.out.empty()) die(kExitUsage, "want the folder of a run, a checkpoint or a Hugging Face model");
     if (a.hf.empty() && a.gguf.empty() && a.llmc.empty())
         die(kExitUsage, "want --hf DIR, --gguf FILE or --llmc FILE; see export --help");
     for (const std::string* path : {&a.gguf, &a.llmc})
@@ -289,17 +273,18 @@ Arguments parse_arguments(int argc, char** argv) {
 }
 
 int run(int argc, char** argv) {
+    for (int i = 1; i < argc; i++)
+        if (std::string(argv[i]) == "--help" || std::string(argv[i]) == "-h") return std::fputs(kUsage, stdout), 0;
     const Arguments a = parse_arguments(argc, argv);
-    if (a.help) { std::fputs(kUsage, stdout); return 0; }
-    const std::string folder = resolve_model_folder(a.out);
-    const std::string name = base_name(a.out);
-    const Model m = load(folder, name, 1);  // first of all: nothing is written from a model that does not fit its config
+    const std::string folder = resolve_model_folder(a.out), name = base_name(a.out);
+    const Exported m = load(folder, name, 1);           // nothing is written from a model that does not fit its config
     if (!a.hf.empty()) {
         export_hf(folder, a.hf);
-        std::printf("%s: Hugging Face folder of %s\n", escape_control(a.hf).c_str(), escape_control(base_name(folder)).c_str());
+        std::printf("%s: Hugging Face folder of %s\n", escape_control(a.hf).c_str(),
+                    escape_control(base_name(folder)).c_str());
     }
-    if (!a.gguf.empty()) write_model(a.gguf, m, export_gguf);
-    if (!a.llmc.empty()) write_model(a.llmc, load(folder, name, 128), export_llmc);        // llm.c pads the vocabulary to 128 rows
+    if (!a.gguf.empty()) write_model("--gguf", a.gguf, m, export_gguf);
+    if (!a.llmc.empty()) write_model("--llmc", a.llmc, load(folder, name, 128), export_llmc);      // as llm.c pads
     return 0;
 }
 }  // namespace

@@ -1,7 +1,9 @@
-// info.cpp -- build/info FILE...: what a file or folder is: model, checkpoint, run, tokens, tokenizer, config or metrics.
+// info.cpp -- build/info FILE...: what a file or folder is: model, checkpoint, run, tokens, tokenizer, config or
+// metrics.
 //
-// Everything printed may come from a hostile file: the readers check it, and control bytes are escaped before they reach a
-// terminal. Exit codes: 0, 2 usage, 65 damaged or unknown content, 66 missing; of several files the first failure's.
+// Everything printed may come from a hostile file: the readers check it, and control bytes are escaped before they
+// reach a terminal. Exit codes: 0, 2 usage, 65 damaged or unknown content, 66 missing; of several files the first
+// failure's.
 #include <algorithm>
 #include <cinttypes>
 #include <climits>
@@ -10,17 +12,19 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
-#include "checkpoint.h"
-#include "common.h"
-#include "json.h"
-#include "log.h"
-#include "shards.h"
-#include "tokenizer.h"
+#include "models/config.h"
+#include "src/app/log.h"
+#include "src/base/common.h"
+#include "src/base/json.h"
+#include "src/checkpoint/checkpoint.h"
+#include "src/data/shards.h"
+#include "src/data/tokenizer.h"
 
 namespace {
 const char* const kUsage =
     "usage: info FILE...\n"
-    "Says what a file or folder is and whether it is whole: a run, a checkpoint or Hugging Face folder, .safetensors, GGUF,\n"
+    "Says what a file or folder is and whether it is whole: a run, a checkpoint or Hugging Face folder, .safetensors, "
+    "GGUF,\n"
     "token files (llm.c, nanoGPT, .npy), text, tokenizer.json, config.json, metrics.jsonl.\n"
     "exit codes: 0 all are fine, 65 one is damaged or of an unknown kind, 66 one is missing, 2 usage\n";
 
@@ -38,7 +42,10 @@ __attribute__((format(printf, 1, 2))) void say(const char* text, ...) {
 
 // ---------------------------------------------------------------------------------------------------------- tensors
 
-struct Stats { double mean = 0, deviation = 0, largest = 0; uint64_t not_finite = 0; };
+struct Stats {
+    double mean = 0, deviation = 0, largest = 0;
+    uint64_t not_finite = 0;
+};
 
 // In blocks, so that a tensor of any size needs 256 KiB.
 Stats stats_of(const char* data, const std::string& dtype, size_t n, size_t value_bytes) {
@@ -50,7 +57,10 @@ Stats stats_of(const char* data, const std::string& dtype, size_t n, size_t valu
         convert_to_floats(x.data(), data + at * value_bytes, dtype, count);
         for (size_t i = 0; i < count; i++) {
             const double v = double(x[i]);
-            if (!std::isfinite(v)) { s.not_finite++; continue; }
+            if (!std::isfinite(v)) {
+                s.not_finite++;
+                continue;
+            }
             sum += v;
             squares += v * v;
             s.largest = std::max(s.largest, std::fabs(v));
@@ -67,23 +77,27 @@ void show_safetensors(const std::string& path) {
     uint64_t values = 0, not_finite = 0;
     size_t width = 6;
     for (const SafeTensor& t : file.tensors) width = std::max(width, t.name.size());
-    say("%s: safetensors, %s bytes, %zu tensors", path.c_str(), with_commas(file.file.size).c_str(), file.tensors.size());
-    for (JsonItems i(file.metadata); i.next();) say("  metadata %s = %s", i.key.text().c_str(), i.value.text().substr(0, 200).c_str());
+    say("%s: safetensors, %s bytes, %zu tensors", path.c_str(), with_commas(file.file.size).c_str(),
+        file.tensors.size());
     if (!file.tensors.empty())
         say("  %-*s %-7s %-16s %10s %10s %10s", int(width), "tensor", "dtype", "shape", "mean", "std", "max abs");
     for (const SafeTensor& t : file.tensors) {
         uint64_t n = 1;
-        for (const uint64_t dim : t.shape) n *= dim;    // checked by the reader
+        for (const uint64_t dim : t.shape) n *= dim;  // checked by the reader
         values += n;
         const bool floats = t.dtype == "F32" || t.dtype == "F16" || t.dtype == "BF16";
         const Stats s = floats ? stats_of(t.data, t.dtype, size_t(n), t.dtype == "F32" ? 4 : 2) : Stats{};
         not_finite += s.not_finite;
         std::string numbers;
-        if (floats) numbers = format(" %10.3g %10.3g %10.3g%s", s.mean, s.deviation, s.largest, s.not_finite ? "  NaN or infinite!" : "");
-        say("  %-*s %-7s %-16s%s", int(width), t.name.c_str(), t.dtype.c_str(), shape_text(t.shape).c_str(), numbers.c_str());
+        if (floats)
+            numbers = format(" %10.3g %10.3g %10.3g%s", s.mean, s.deviation, s.largest,
+                             s.not_finite ? "  NaN or infinite!" : "");
+        say("  %-*s %-7s %-16s%s", int(width), t.name.c_str(), t.dtype.c_str(), shape_text(t.shape).c_str(),
+            numbers.c_str());
     }
     say("  %s values", with_commas(values).c_str());
-    if (not_finite) die(kExitBadContent, "%s: %s values are NaN or infinite", path.c_str(), with_commas(not_finite).c_str());
+    if (not_finite)
+        die(kExitBadContent, "%s: %s values are NaN or infinite", path.c_str(), with_commas(not_finite).c_str());
 }
 
 // Reads of a GGUF file's header, each checked against the bytes left.
@@ -96,7 +110,8 @@ struct Cursor {
         at += size_t(n);
         return data + at - n;
     }
-    template <class T> T number() {
+    template <class T>
+    T number() {
         T x;
         std::memcpy(&x, take(sizeof x), sizeof x);
         return x;
@@ -118,8 +133,10 @@ std::string gguf_value(Cursor* c, uint32_t type) {
         const uint64_t n = c->number<uint64_t>();
         if (element > 12 || element == 9)
             die(kExitBadContent, "%s: byte %zu: array of type %u, want 0..8 or 10..12", c->path, c->at, element);
-        if (element == 8) for (uint64_t i = 0; i < n; i++) c->text(0);     // each takes 8 bytes or more: ends with the file
-        else c->take(checked_mul(n, kGgufBytes[element], c->path));
+        if (element == 8)
+            for (uint64_t i = 0; i < n; i++) c->text(0);  // each takes 8 bytes or more: ends with the file
+        else
+            c->take(checked_mul(n, kGgufBytes[element], c->path));
         return format("%s values", with_commas(n).c_str());
     }
     if (type > 12) die(kExitBadContent, "%s: byte %zu: value of type %u, want 0..12", c->path, c->at, type);
@@ -146,21 +163,24 @@ void show_gguf(const std::string& path, const MappedFile& file) {
         const uint32_t type = c.number<uint32_t>();
         say("  %s = %s", key.c_str(), gguf_value(&c, type).c_str());
     }
-    struct Place { uint64_t offset, bytes; };
+    struct Place {
+        uint64_t offset, bytes;
+    };
     std::vector<Place> places;
     for (uint64_t i = 0; i < tensors; i++) {
         const std::string name = c.text(100);
         const uint32_t dims = c.number<uint32_t>();
-        if (dims > 4) die(kExitBadContent, "%s: tensor %s: %u dimensions, want at most 4", path.c_str(), name.c_str(), dims);
+        if (dims > 4)
+            die(kExitBadContent, "%s: tensor %s: %u dimensions, want at most 4", path.c_str(), name.c_str(), dims);
         std::vector<uint64_t> shape;
         uint64_t n = 1;
         for (uint32_t d = 0; d < dims; d++) {
-            shape.insert(shape.begin(), c.number<uint64_t>());             // the file has the fastest first
+            shape.insert(shape.begin(), c.number<uint64_t>());  // the file has the fastest first
             n = checked_mul(n, shape[0], path.c_str());
         }
         const uint32_t type = c.number<uint32_t>();
         const uint64_t offset = c.number<uint64_t>();
-        const bool known = type == 0 || type == 1 || type == 30;           // F32, F16, BF16: others are blocks of several values
+        const bool known = type == 0 || type == 1 || type == 30;  // F32, F16, BF16: others are blocks of several values
         places.push_back({offset, checked_mul(n, type == 0 ? 4 : known ? 2 : 0, path.c_str())});
         const std::string dtype = type == 0 ? "F32" : type == 1 ? "F16" : type == 30 ? "BF16" : format("type %u", type);
         say("  %-32s %-7s %s", name.c_str(), dtype.c_str(), shape_text(shape).c_str());
@@ -178,40 +198,47 @@ void show_llmc(const std::string& path, const MappedFile& file) {
     if (file.size < sizeof head)
         die(kExitBadContent, "%s: llm.c file of %zu bytes, want a header of 1,024", path.c_str(), file.size);
     std::memcpy(head, file.data, sizeof head);
-    static const std::map<int32_t, const char*> other = {
-        {20240327, "debug state"}, {20240328, "tokenizer"}, {20240522, "evaluation data"}, {20240527, "optimizer state"}, {20240803, "Llama 3 model"}};
+    static const std::map<int32_t, const char*> other = {{20240327, "debug state"},
+                                                         {20240328, "tokenizer"},
+                                                         {20240522, "evaluation data"},
+                                                         {20240527, "optimizer state"},
+                                                         {20240803, "Llama 3 model"}};
     if (const auto found = other.find(head[0]); found != other.end()) {
         say("%s: llm.c %s, version %d, %s bytes", path.c_str(), found->second, head[1], with_commas(file.size).c_str());
         return;
     }
     if (head[1] != 3 && head[1] != 5)
         die(kExitBadContent, "%s: llm.c model: version %d, want 3 (fp32) or 5 (bf16)", path.c_str(), head[1]);
-    static const char* const names[] = {"max_seq_len", "vocab_size", "num_layers", "num_heads", "channels", "padded_vocab_size"};
+    static const char* const names[] = {"max_seq_len", "vocab_size", "num_layers",
+                                        "num_heads",   "channels",   "padded_vocab_size"};
     for (int i = 0; i < 6; i++)
         if (head[2 + i] < 1 || head[2 + i] > 1 << 24)
-            die(kExitBadContent, "%s: llm.c model: %s: got %d, want 1..%d", path.c_str(), names[i], head[2 + i], 1 << 24);
+            die(kExitBadContent, "%s: llm.c model: %s: got %d, want 1..%d", path.c_str(), names[i], head[2 + i],
+                1 << 24);
     const uint64_t T = uint64_t(head[2]), V = uint64_t(head[3]), L = uint64_t(head[4]), C = uint64_t(head[6]),
                    Vp = uint64_t(head[7]);
-    if (Vp < V) die(kExitBadContent, "%s: llm.c model: padded_vocab_size: got %d, want %d or more", path.c_str(), head[7], head[3]);
+    if (Vp < V)
+        die(kExitBadContent, "%s: llm.c model: padded_vocab_size: got %d, want %d or more", path.c_str(), head[7],
+            head[3]);
     const auto mul = [&](uint64_t a, uint64_t b) { return checked_mul(a, b, path.c_str()); };
     const auto add = [&](uint64_t a, uint64_t b) { return checked_add(a, b, path.c_str()); };
-    const uint64_t block = add(mul(12, mul(C, C)), mul(13, C));             // 4 matrices, 4 biases, 2 LayerNorms
+    const uint64_t block = add(mul(12, mul(C, C)), mul(13, C));  // 4 matrices, 4 biases, 2 LayerNorms
     const uint64_t common = add(mul(add(T, 2), C), mul(L, block));
     const uint64_t bytes = add(mul(add(common, mul(Vp, C)), head[1] == 3 ? 4 : 2), sizeof head);
     if (bytes != file.size)
         die(kExitBadContent, "%s: llm.c model: got %s bytes, want %s for its header's shape", path.c_str(),
             with_commas(file.size).c_str(), with_commas(bytes).c_str());
     say("%s: llm.c model, %s, %s bytes", path.c_str(), head[1] == 3 ? "fp32" : "bf16", with_commas(file.size).c_str());
-    say("  %d layers, %d heads, %d channels, context %d, vocabulary %d (%d rows), %s parameters", head[4], head[5], head[6],
-        head[2], head[3], head[7], with_commas(common + V * C).c_str());
+    say("  %d layers, %d heads, %d channels, context %d, vocabulary %d (%d rows), %s parameters", head[4], head[5],
+        head[6], head[2], head[3], head[7], with_commas(common + V * C).c_str());
 }
 
 // ---------------------------------------------------------------------------------------------------- tokens and text
 
 void show_tokens(const std::string& path, Format kind) {
     const Shard shard = open_token_file(path, kind);
-    static const char* const types[] = {"uint8", "uint16", "uint32", "int32", "int64", ""};
-    say("%s: %s, %s tokens (%s)", path.c_str(), format_name(kind), with_commas(shard.tokens).c_str(), types[shard.kind]);
+    say("%s: %s, %s tokens (uint%zu)", path.c_str(), format_name(kind), with_commas(shard.tokens).c_str(),
+        8 * shard.width);
     if (shard.tokens == 0) die(kExitBadContent, "%s: no tokens", path.c_str());
     std::vector<int> tokens(size_t(std::min<uint64_t>(shard.tokens, 1 << 20)));
     int smallest = INT_MAX, largest = 0;
@@ -219,7 +246,8 @@ void show_tokens(const std::string& path, Format kind) {
     for (uint64_t at = 0; at < shard.tokens; at += tokens.size()) {
         const size_t n = size_t(std::min<uint64_t>(tokens.size(), shard.tokens - at));
         shard.read(at, n, tokens.data(), INT_MAX);
-        if (at == 0) for (size_t i = 0; i < std::min<size_t>(n, 16); i++) first += " " + std::to_string(tokens[i]);
+        if (at == 0)
+            for (size_t i = 0; i < std::min<size_t>(n, 16); i++) first += " " + std::to_string(tokens[i]);
         const auto [low, high] = std::minmax_element(tokens.begin(), tokens.begin() + long(n));
         smallest = std::min(smallest, *low);
         largest = std::max(largest, *high);
@@ -234,13 +262,18 @@ void show_metrics(const std::string& path) {
     for (size_t at = 0; at < text.size();) {
         const size_t end = std::min(text.find('\n', at), text.size());
         try {
-            events[parse_json(std::string_view(text).substr(at, end - at), path.c_str()).get_string("event", path.c_str())]++;
-        } catch (const Error&) { torn++; }
+            events[parse_json(std::string_view(text).substr(at, end - at), path.c_str())
+                       .get_string("event", path.c_str())]++;
+        } catch (const Error&) {
+            torn++;
+        }
         at = end + 1;
     }
     std::string counts;
-    for (const auto& [name, n] : events) counts += format("%s%d %s", counts.empty() ? "" : ", ", n, name.substr(0, 40).c_str());
-    say("%s: metrics: %s%s", path.c_str(), counts.c_str(), torn ? format(", %d lines that cannot be read", torn).c_str() : "");
+    for (const auto& [name, n] : events)
+        counts += format("%s%d %s", counts.empty() ? "" : ", ", n, name.substr(0, 40).c_str());
+    say("%s: metrics: %s%s", path.c_str(), counts.c_str(),
+        torn ? format(", %d lines that cannot be read", torn).c_str() : "");
     const Metrics m = read_metrics(path);
     const auto range = [](const char* name, const auto& points) {
         if (points.empty()) return;
@@ -274,33 +307,35 @@ void show_tokenizer(const std::string& path) {
     const std::string text = "Hello world";
     try {
         t.encode(text, &tokens);
-    } catch (const Error&) { return; }                  // characters that it does not know
+    } catch (const Error&) {
+        return;
+    }  // characters that it does not know
     std::string ids;
     for (const int id : tokens) ids += " " + std::to_string(id);
     say("  \"%s\" ->%s", text.c_str(), ids.c_str());
 }
 
-void show_hf_config(const std::string& path, std::string_view text) {
-    const HfConfig c = parse_hf_config(text, path.c_str());
-    say("%s: GPT-2 config: %d layers, %d heads, %d channels, context %d, vocabulary %d, dropout %g, %s parameters",
-        path.c_str(), c.layers, c.heads, c.channels, c.seq_len, c.vocab_size, c.dropout,
-        with_commas(hf_parameters(c, path.c_str())).c_str());
+void show_model_config(const std::string& path, std::string_view text) {
+    const ModelConfig c = parse_config(text, path.c_str());
+    say("%s: %s config: %s, context %d, vocabulary %d, dropout %g, %s parameters", path.c_str(), c.info->title,
+        c.info->text(c.shape).c_str(), c.shape.T, c.shape.V, double(c.shape.dropout),
+        with_commas(count_parameters(*c.info, c.shape)).c_str());
 }
 
 void show_json(const std::string& path) {
     const MappedFile file = map_file(path);
     const Json j = parse_json(file.text(), path.c_str());
     if (j.find("added_tokens") || j.find("model").find("vocab")) return show_tokenizer(path);
-    if (j.find("model_type") || j.find("n_layer")) return show_hf_config(path, file.text());
+    if (j.find("model_type")) return show_model_config(path, file.text());
     std::string keys;
     size_t members = 0;
     for (JsonItems i(j); i.next(); members++)
         if (members < 12) keys += (members ? ", " : "") + i.key.text().substr(0, 40);
-    const Json options = j.find("options");      // a vocabulary has words such as "options" and "step" among thousands
-    const bool run = (options.kind() == Json::object && !j.find("step")) || (j.find("seq_len") && j.find("heads"));
+    const Json options = j.find("options");  // a vocabulary has words such as "options" and "step" among thousands
+    const bool run = (options.kind() == Json::object && !j.find("step")) || (j.find("seq_len") && j.find("preset"));
     if (!run && !(j.find("step") && members <= 64))
-        die(kExitBadContent, "%s: JSON, but no tokenizer, model config, run config or state; its keys: %s", path.c_str(),
-            keys.empty() ? "none" : keys.c_str());
+        die(kExitBadContent, "%s: JSON, but no tokenizer, model config, run config or state; its keys: %s",
+            path.c_str(), keys.empty() ? "none" : keys.c_str());
     say("%s: %s: %s%s", path.c_str(), run ? "a run's config" : "a checkpoint's state", keys.c_str(),
         members > 12 ? ", ..." : "");
 }
@@ -315,7 +350,7 @@ void show_model_folder(const std::string& folder) {
     } else {
         say("%s: a Hugging Face folder", folder.c_str());
     }
-    show_hf_config(path_join(folder, "config.json"), map_file(path_join(folder, "config.json")).text());
+    show_model_config(path_join(folder, "config.json"), map_file(path_join(folder, "config.json")).text());
     if (file_exists(path_join(folder, "tokenizer.json"))) show_tokenizer(path_join(folder, "tokenizer.json"));
     show_safetensors(path_join(folder, "model.safetensors"));
 }
@@ -330,14 +365,15 @@ void show_run(const std::string& folder) {
         const std::string why = verify_checkpoint(path_join(ckpt, name), true);
         say("  ckpt/%s: %s", name.c_str(), why.empty() ? "complete, all checksums right" : ("bad: " + why).c_str());
     }
-    find_checkpoint(folder);                            // the error where none is whole
+    find_checkpoint(folder);  // the error where none is whole
 }
 
 void show(const std::string& path) {
     if (is_directory(path)) {
         if (file_exists(path_join(path, "model.safetensors")) || file_exists(path_join(path, "DONE")))
             return show_model_folder(path);
-        if (is_directory(path_join(path, "ckpt")) || file_exists(path_join(path, "metrics.jsonl"))) return show_run(path);
+        if (is_directory(path_join(path, "ckpt")) || file_exists(path_join(path, "metrics.jsonl")))
+            return show_run(path);
         die(kExitBadContent, "%s: a folder, but no run, checkpoint or Hugging Face folder", path.c_str());
     }
     const MappedFile file = map_file(path);
@@ -353,7 +389,7 @@ void show(const std::string& path) {
         magic == 20240803)
         return show_llmc(path, file);
     if (ends(".json")) return show_json(path);
-    if (ends(".bpe") || ends(".tiktoken")) return show_tokenizer(path);
+    if (ends(".bpe")) return show_tokenizer(path);
     if (head.size() > 8 && head[8] == '{' && head.substr(2, 6) == std::string_view("\0\0\0\0\0\0", 6))
         return show_safetensors(path);
     const Source source = find_source(path);
@@ -367,7 +403,10 @@ int main(int argc, char** argv) {
     for (int i = 1; i < argc; i++) {
         const std::string arg = argv[i];
         try {
-            if (arg == "--help" || arg == "-h") { std::fputs(kUsage, stdout); return 0; }
+            if (arg == "--help" || arg == "-h") {
+                std::fputs(kUsage, stdout);
+                return 0;
+            }
             if (arg.size() > 1 && arg[0] == '-')
                 die(kExitUsage, "unknown option: %s: %s; see info --help", arg.c_str(),
                     edit_distance(arg, "--help") <= 3 ? "did you mean --help?" : "there is only --help");
@@ -384,6 +423,9 @@ int main(int argc, char** argv) {
             if (code == 0) code = kExitOther;
         }
     }
-    if (files == 0) { std::fputs(kUsage, stderr); return kExitUsage; }
+    if (files == 0) {
+        std::fputs(kUsage, stderr);
+        return kExitUsage;
+    }
     return code;
 }

@@ -1,9 +1,8 @@
 // amx.h -- packing and the micro-kernel by the tile registers of AMX: packed operands are bf16, sums are fp32.
 //
-// A block of the output is 32 x 32: four registers of sums, two of a, two of b; four loads of 1 KiB for four products of 16 cycles each,
-// so the two loads that a cycle can do in the first-level cache are half used. A panel has 32 lanes (rows of a, columns of b) and
-// k in steps of 32, [k / 32][2 tiles of 16 lanes][1 KiB]; a tile of a is [lane][32 k], of b [pair of k][lane][2]. Missing lanes and
-// k are zeros. (Intel 64 Optimization Reference Manual, chapter on AMX.)
+// A block of the output is 32 x 32: four registers of sums, two of a, two of b. A panel has 32 lanes (rows of a,
+// columns of b) and k in steps of 32, [k / 32][2 tiles of 16 lanes][1 KiB]; a tile of a is [lane][32 k], of b [pair of
+// k][lane][2]. Missing lanes and k are zeros. (Intel 64 Optimization Reference Manual, chapter on AMX.)
 #pragma once
 #include TILES
 
@@ -11,8 +10,8 @@ namespace BACKEND::ISA {
 
 using Packed = bf16;
 constexpr int kStep = 32;
-constexpr int kDepth = 512;                             // a panel of b: 32 KiB of 48 in the first-level cache
-constexpr int kTaskRows = 512, kTaskCols = 512;         // packing costs as much as 60 rows or columns of products: large tasks
+constexpr int kDepth = 512;                             // a panel of b is 32 KiB
+constexpr int kTaskRows = 512, kTaskCols = 512;
 constexpr int kTile = 512;                              // elements
 
 typedef uint32_t Pairs __attribute__((vector_size(64)));                                        // a row of a tile
@@ -26,7 +25,7 @@ INLINE void begin_products() {
 }
 INLINE void end_products() { tile_release(); }
 
-// Element [i][j] becomes [j][i]: each round turns the eight bits of (i, j) by one, as a pack of cards is shuffled.
+// Element [i][j] becomes [j][i]: each round rotates the eight bits of (i, j) by one.
 INLINE void transpose16(Pairs* x) {
     Pairs y[16];
 #pragma GCC unroll 4
@@ -34,13 +33,15 @@ INLINE void transpose16(Pairs* x) {
         Pairs *from = round % 2 ? y : x, *to = round % 2 ? x : y;
 #pragma GCC unroll 8
         for (int i = 0; i < 8; i++) {
-            to[2 * i] = __builtin_shufflevector(from[i], from[i + 8], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-            to[2 * i + 1] = __builtin_shufflevector(from[i], from[i + 8], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+            const Pairs a = from[i], b = from[i + 8];
+            to[2 * i] = __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+            to[2 * i + 1] = __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
         }
     }
 }
 
-// One tile. x: kLanes: lanes are rows of k, at x + lane * ld; else k are rows of lanes. swap: b from the first, a from the second.
+// One tile. kLanes: lanes are rows of k, at x + lane * ld; else k are rows of lanes. kSwap: b from the first, a from
+// the second.
 template <bool kLanes, bool kSwap> INLINE void pack_tile(bf16* tile, const bf16* x, size_t ld, int lanes, int K) {
     constexpr int kOuter = kLanes ? 16 : 32, kInner = 48 - kOuter;
     const int outer = kLanes ? lanes : K, inner = kLanes ? K : lanes;
@@ -48,15 +49,17 @@ template <bool kLanes, bool kSwap> INLINE void pack_tile(bf16* tile, const bf16*
     if (outer < kOuter || inner < kInner) {                                 // at the edges
         memset(whole, 0, sizeof whole);
         for (int i = 0; i < min(outer, kOuter); i++)
-            memcpy(whole + i * kInner, x + size_t(i) * ld, size_t(max(0, min(inner, kInner))) * sizeof(bf16));
+            memcpy(whole + i * kInner, x + i * ld, size_t(max(0, min(inner, kInner))) * sizeof(bf16));
         x = whole;
         ld = kInner;
     }
     Pairs rows[16];
 #pragma GCC unroll 16
     for (int i = 0; i < 16; i++) {
-        const auto lanes_of = [&](int k) { return __builtin_convertvector(*reinterpret_cast<const Lanes*>(x + size_t(k) * ld), Pairs); };
-        if constexpr (kLanes) rows[i] = *reinterpret_cast<const PairsAt*>(x + size_t(i) * ld);
+        const auto lanes_of = [&](int k) {
+            return __builtin_convertvector(*reinterpret_cast<const Lanes*>(x + k * ld), Pairs);
+        };
+        if constexpr (kLanes) rows[i] = *reinterpret_cast<const PairsAt*>(x + i * ld);
         else rows[i] = lanes_of(2 * i) | lanes_of(2 * i + 1) << 16;
     }
     if (kSwap) transpose16(rows);
@@ -64,17 +67,14 @@ template <bool kLanes, bool kSwap> INLINE void pack_tile(bf16* tile, const bf16*
     for (int i = 0; i < 16; i++) *reinterpret_cast<PairsAt*>(tile + i * 32) = rows[i];
 }
 
-template <bool kLanes, bool kSwap> static void pack_panel(bf16* panel, const bf16* x, size_t ld, int lanes, int K) {
+template <bool kOfB, bool kLanesAreRows>
+static void pack_panel(bf16* panel, const bf16* x, size_t ld, int lanes, int K) {
     for (int k = 0; k < K; k += kStep)
         for (int lane = 0; lane < 32; lane += 16, panel += kTile) {
-            const bf16* from = kLanes ? x + size_t(lane) * ld + k : x + size_t(k) * ld + lane;
-            pack_tile<kLanes, kSwap>(panel, from, ld, lanes - lane, K - k);
+            const bf16* from = kLanesAreRows ? x + lane * ld + k : x + k * ld + lane;
+            pack_tile<kLanesAreRows, kLanesAreRows == kOfB>(panel, from, ld, lanes - lane, K - k);
         }
 }
-INLINE void pack_a_rows(bf16* panel, const bf16* x, size_t ld, int rows, int K) { pack_panel<true, false>(panel, x, ld, rows, K); }
-INLINE void pack_a_cols(bf16* panel, const bf16* x, size_t ld, int rows, int K) { pack_panel<false, true>(panel, x, ld, rows, K); }
-INLINE void pack_b_rows(bf16* panel, const bf16* x, size_t ld, int cols, int K) { pack_panel<true, true>(panel, x, ld, cols, K); }
-INLINE void pack_b_cols(bf16* panel, const bf16* x, size_t ld, int cols, int K) { pack_panel<false, false>(panel, x, ld, cols, K); }
 
 // Sums, x[32][32], as the first operand.
 INLINE void pack_a_sums(bf16* panel, const float* x) {
@@ -83,46 +83,44 @@ INLINE void pack_a_sums(bf16* panel, const float* x) {
 }
 // Sums, x[K][32], as the second operand.
 INLINE const bf16* pack_b_sums(bf16* panel, const float* x, int K) {
-    for (int k = 0; k < ceil_to(K, kStep); k += 2)
+    for (int k = 0; k < round_up(K, kStep); k += 2)
         for (int lane = 0; lane < kCols; lane += kWidth) {
             const VecBits even = k < K ? round_to_half(load(x + k * kCols + lane)) : VecBits{};
             const VecBits odd = k + 1 < K ? round_to_half(load(x + (k + 1) * kCols + lane)) : VecBits{};
-            store(reinterpret_cast<float*>(panel) + k / kStep * kTile + lane / 16 * (kTile / 2) + k % kStep / 2 * 16 + lane % 16, (Vec)(even >> 16 | odd));
+            const int at = k / kStep * kTile + lane / 16 * (kTile / 2) + k % kStep / 2 * 16 + lane % 16;
+            store(reinterpret_cast<float*>(panel) + at, (Vec)(even >> 16 | odd));
         }
     return panel;
 }
 
-// The block's four registers of sums, to or from x[32][32].
-INLINE void load_sums(const float* x) {
-    tile_load<0>(x, kCols * 4); tile_load<1>(x + 16, kCols * 4);
-    tile_load<2>(x + 16 * kCols, kCols * 4); tile_load<3>(x + 16 * kCols + 16, kCols * 4);
-}
-INLINE void store_sums(float* x) {
-    tile_store<0>(x, kCols * 4); tile_store<1>(x + 16, kCols * 4);
-    tile_store<2>(x + 16 * kCols, kCols * 4); tile_store<3>(x + 16 * kCols + 16, kCols * 4);
-}
-INLINE void zero_sums() { tile_zero<0>(); tile_zero<1>(); tile_zero<2>(); tile_zero<3>(); }
-
-INLINE void add_products(const bf16* a, const bf16* b, int k) {
+// tile[32][32] = before[32][32], or 0 if null, + sum over k of a[:][k] b[k][:].
+static void micro_kernel(float* tile, const float* before, const bf16* a, const bf16* b, int k) {
+    constexpr size_t kLine = kCols * sizeof(float);
+    if (before) {
+        tile_load<0>(before, kLine);
+        tile_load<1>(before + 16, kLine);
+        tile_load<2>(before + 16 * kCols, kLine);
+        tile_load<3>(before + 16 * kCols + 16, kLine);
+    } else {
+        tile_zero<0>();
+        tile_zero<1>();
+        tile_zero<2>();
+        tile_zero<3>();
+    }
     for (; k > 0; k -= kStep, a += 2 * kTile, b += 2 * kTile) {
-        tile_load<4>(a, 64); tile_load<6>(b, 64);
+        tile_load<4>(a, 64);
+        tile_load<6>(b, 64);
         tile_product<0, 4, 6>();
         tile_load<7>(b + kTile, 64);
         tile_product<1, 4, 7>();
         tile_load<5>(a + kTile, 64);
-        tile_product<2, 5, 6>(); tile_product<3, 5, 7>();
+        tile_product<2, 5, 6>();
+        tile_product<3, 5, 7>();
     }
-}
-
-static void micro_kernel(float* tile, const bf16* a, const bf16* b, int k) {
-    zero_sums();
-    add_products(a, b, k);
-    store_sums(tile);
-}
-static void micro_kernel_add(float* tile, const float* before, const bf16* a, const bf16* b, int k) {
-    load_sums(before);
-    add_products(a, b, k);
-    store_sums(tile);
+    tile_store<0>(tile, kLine);
+    tile_store<1>(tile + 16, kLine);
+    tile_store<2>(tile + 16 * kCols, kLine);
+    tile_store<3>(tile + 16 * kCols + 16, kLine);
 }
 
 }  // namespace BACKEND::ISA

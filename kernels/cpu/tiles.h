@@ -1,10 +1,10 @@
-// tiles.h -- the instructions of AMX that amx.h uses, as functions: eight registers of 16 rows of 64 bytes. tests/emu/tiles.h has the
-// same in software. Assembly, because the compilers' own forms do not say that they read and write memory.
+// tiles.h -- the instructions of AMX: eight registers of 16 rows of 64 bytes. tests/emu/tiles.h has them in software.
+// In assembly, because the compilers' own forms do not say that they read and write memory.
 #pragma once
 
 namespace BACKEND::ISA {
 
-// Shapes of the registers, 64 bytes (Intel SDM, LDTILECFG). Until tile_release they are part of what a context switch saves.
+// Sets the registers' shapes, 64 bytes (Intel SDM, LDTILECFG). Until tile_release a context switch saves the registers.
 INLINE void tile_config(const void* shapes) { asm volatile("ldtilecfg (%0)" : : "r"(shapes) : "memory"); }
 INLINE void tile_release() { asm volatile("tilerelease"); }
 
@@ -17,9 +17,8 @@ template <int T> INLINE void tile_store(void* p, size_t stride) {
     asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(p), "r"(stride), "i"(T) : "memory");
 }
 
-// C (16,16) fp32 += A (16,32) bf16 by B (32,16), stored as [pair of k][column][2]. Of each element's 32 products the even and the odd
-// ones are summed apart, by fused multiply-adds from 0, then added to each other and to c. Rounds to nearest even and takes numbers
-// below 1.2e-38 as 0, whatever mode the thread is in: it is ours (threads.h).
+// C (16,16) fp32 += A (16,32) bf16 by B (32,16), stored as [pair of k][column][2]. The even and the odd ones of an
+// element's 32 products are summed apart, by fused multiply-adds from 0, then added to each other and to c.
 template <int C, int A, int B> INLINE void tile_product() {
     asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(C), "i"(A), "i"(B));
 }

@@ -1,8 +1,10 @@
-// nccl.cpp -- a stand-in for NCCL between emulated GPUs: what src/nccl.h declares, over Unix sockets between the ranks' processes.
+// nccl.cpp -- a stand-in for NCCL between emulated GPUs: what src/ddp/nccl.h declares, over Unix sockets between the
+// ranks' processes.
 //
-// Like the library it only puts work on the stream: a group is one host function there, which moves all its sends and receives at once,
-// so that no order of them can lock. A group of a capture is run by every launch of the graph. Sums are added in order of rank, which is not the order of the trainer's tree.
-#include "nccl.h"
+// Like the library it only puts work on the stream: a group is one host function there, which moves all its sends and
+// receives at once, so that no order of them can lock. A group of a capture is run by every launch of the graph. Sums
+// are added in order of rank, which is not the order of the trainer's tree.
+#include "src/ddp/nccl.h"
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -12,20 +14,26 @@
 #include <sys/un.h>
 #include <unistd.h>
 #include <vector>
-#include "common.h"
-#include "emu.h"
+#include "src/base/common.h"
+#include "tests/emu/emu.h"
 
 namespace {
 
-struct Transfer { char* data; size_t bytes; };
-struct Sum { float* to; std::vector<std::vector<float>> terms; };      // one per rank
+struct Transfer {
+    char* data;
+    size_t bytes;
+};
+struct Sum {
+    float* to;
+    std::vector<std::vector<float>> terms;
+};  // one per rank
 
 struct Group {
     NcclComm comm = nullptr;
     void* stream = nullptr;
-    std::vector<std::vector<Transfer>> out, in;         // by peer, in order
+    std::vector<std::vector<Transfer>> out, in;  // by peer, in order
     std::vector<Sum> sums;
-    bool kept = false;                                  // in a graph
+    bool kept = false;  // in a graph
 };
 
 // What is in a graph lives on, and is not lost.
@@ -35,19 +43,26 @@ std::vector<std::shared_ptr<void>>& graphed() {
 }
 bool is_captured(void* stream) {
     emu::cudaStreamCaptureStatus status;
-    return emu::cudaStreamIsCapturing(static_cast<emu::cudaStream_t>(stream), &status) == emu::cudaSuccess && status == emu::cudaStreamCaptureStatusActive;
+    return emu::cudaStreamIsCapturing(static_cast<emu::cudaStream_t>(stream), &status) == emu::cudaSuccess &&
+           status == emu::cudaStreamCaptureStatusActive;
 }
 
 }  // namespace
 
-struct NcclCommTag { int rank, size; std::vector<int> sockets; };
+struct NcclCommTag {
+    int rank, size;
+    std::vector<int> sockets;
+};
 
 namespace {
 
 thread_local Group* open_group = nullptr;
 thread_local int depth = 0;
 
-int get_version(int* version) { *version = 20000; return 0; }
+int get_version(int* version) {
+    *version = 20000;
+    return 0;
+}
 
 int get_unique_id(NcclId* id) {
     *id = {};
@@ -58,8 +73,9 @@ int get_unique_id(NcclId* id) {
 
 sockaddr_un address_of(const NcclId& id, int rank, socklen_t* length) {
     sockaddr_un address = {};
-    address.sun_family = AF_UNIX;                       // abstract: the first byte is 0, and nothing is left in a folder
-    const int n = std::snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "lockstep-nccl-%s-%d", id.bytes, rank);
+    address.sun_family = AF_UNIX;  // abstract: the first byte is 0, and nothing is left in a folder
+    const int n =
+        std::snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "lockstep-nccl-%s-%d", id.bytes, rank);
     *length = socklen_t(offsetof(sockaddr_un, sun_path) + 1 + size_t(n));
     return address;
 }
@@ -106,13 +122,14 @@ int comm_destroy(NcclComm comm) {
 void run_group(void* pointer) {
     Group* const g = static_cast<Group*>(pointer);
     const size_t size = size_t(g->comm->size);
-    std::vector<size_t> sent(size), received(size);     // transfers finished, by peer
+    std::vector<size_t> sent(size), received(size);  // transfers finished, by peer
     std::vector<std::vector<Transfer>> out = g->out, in = g->in;
     for (;;) {
         std::vector<pollfd> fds;
         std::vector<size_t> peers;
         for (size_t p = 0; p < size; p++) {
-            const short events = short((sent[p] < out[p].size() ? POLLOUT : 0) | (received[p] < in[p].size() ? POLLIN : 0));
+            const short events =
+                short((sent[p] < out[p].size() ? POLLOUT : 0) | (received[p] < in[p].size() ? POLLIN : 0));
             if (!events) continue;
             fds.push_back({g->comm->sockets[p], events, 0});
             peers.push_back(p);
@@ -122,8 +139,12 @@ void run_group(void* pointer) {
         for (size_t i = 0; i < fds.size(); i++) {
             const size_t p = peers[i];
             const auto advance = [](Transfer& t, ssize_t n, size_t* finished) {
-                if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) for (;;) pause();     // a peer is gone: the stream stands still
-                if (n > 0) { t.data += n; t.bytes -= size_t(n); }
+                if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+                    for (;;) pause();  // a peer is gone: the stream stands still
+                if (n > 0) {
+                    t.data += n;
+                    t.bytes -= size_t(n);
+                }
                 if (t.bytes == 0) ++*finished;
             };
             if (fds[i].revents & POLLOUT) {
@@ -157,7 +178,10 @@ Group* group(NcclComm comm, void* stream) {
     }
     return open_group;
 }
-int group_start() { depth++; return 0; }
+int group_start() {
+    depth++;
+    return 0;
+}
 int group_end() {
     if (--depth > 0 || !open_group) return 0;
     Group* const g = std::exchange(open_group, nullptr);
@@ -167,7 +191,9 @@ int group_end() {
 size_t element(int type) { return type == kNcclFloat ? sizeof(float) : 1; }
 int send_data(const void* data, size_t count, int type, int peer, NcclComm comm, void* stream) {
     group_start();
-    group(comm, stream)->out[size_t(peer)].push_back({static_cast<char*>(const_cast<void*>(data)), count * element(type)});
+    group(comm, stream)
+        ->out[size_t(peer)]
+        .push_back({static_cast<char*>(const_cast<void*>(data)), count * element(type)});
     return group_end();
 }
 int receive_data(void* data, size_t count, int type, int peer, NcclComm comm, void* stream) {
@@ -183,36 +209,45 @@ int sum(const void* from, void* to, size_t count, int type, NcclComm comm, void*
     Group* const g = group(comm, stream);
     const auto gets = [&](int rank) { return rank == root; };
     if (gets(comm->rank)) {
-        g->sums.push_back({static_cast<float*>(to), std::vector<std::vector<float>>(size_t(comm->size), std::vector<float>(count))});
+        g->sums.push_back(
+            {static_cast<float*>(to), std::vector<std::vector<float>>(size_t(comm->size), std::vector<float>(count))});
         for (int r = 0; r < comm->size; r++)
-            if (r != comm->rank) g->in[size_t(r)].push_back({reinterpret_cast<char*>(g->sums.back().terms[size_t(r)].data()), count * sizeof(float)});
+            if (r != comm->rank)
+                g->in[size_t(r)].push_back(
+                    {reinterpret_cast<char*>(g->sums.back().terms[size_t(r)].data()), count * sizeof(float)});
     }
     // What is there when the stream gets here, not now: a function of its own in front of the group.
-    struct Fetch { std::vector<float>* to; const void* from; bool kept; };
+    struct Fetch {
+        std::vector<float>* to;
+        const void* from;
+        bool kept;
+    };
     if (gets(comm->rank)) {
         Fetch* const fetch = new Fetch{&g->sums.back().terms[size_t(comm->rank)], from, g->kept};
         if (g->kept) graphed().emplace_back(fetch);
-        emu::cudaLaunchHostFunc(static_cast<emu::cudaStream_t>(stream), [](void* p) {
-            Fetch* const f = static_cast<Fetch*>(p);
-            std::memcpy(f->to->data(), f->from, f->to->size() * sizeof(float));
-            if (!f->kept) delete f;
-        }, fetch);
+        emu::cudaLaunchHostFunc(
+            static_cast<emu::cudaStream_t>(stream),
+            [](void* p) {
+                Fetch* const f = static_cast<Fetch*>(p);
+                std::memcpy(f->to->data(), f->from, f->to->size() * sizeof(float));
+                if (!f->kept) delete f;
+            },
+            fetch);
     }
     for (int r = 0; r < comm->size; r++)
-        if (r != comm->rank && gets(r)) g->out[size_t(r)].push_back({static_cast<char*>(const_cast<void*>(from)), count * sizeof(float)});
+        if (r != comm->rank && gets(r))
+            g->out[size_t(r)].push_back({static_cast<char*>(const_cast<void*>(from)), count * sizeof(float)});
     return group_end();
 }
 int reduce(const void* from, void* to, size_t count, int type, int, int root, NcclComm comm, void* stream) {
     return sum(from, to, count, type, comm, stream, root);
 }
 const char* error_string(int) { return "emulated failure"; }
+int get_async_error(NcclComm, int* error) { return *error = 0; }
 
-const Nccl functions = {get_version, get_unique_id, comm_init_rank, comm_destroy, group_start, group_end, send_data, receive_data, reduce, error_string, nullptr};
+const Nccl functions = {get_version, get_unique_id, comm_init_rank, comm_destroy, group_start, group_end,
+                        send_data,   receive_data,  reduce,         error_string, get_async_error};
 
 }  // namespace
 
-const Nccl* nccl_load(std::string*) { return &functions; }
-void nccl_check(const Nccl*, int result, const char* what) {
-    if (result != 0) die(kExitPeer, "emulated NCCL: %s failed", what);
-}
-std::string nccl_version(const Nccl*) { return "emulated NCCL"; }
+const Nccl* nccl_load() { return &functions; }

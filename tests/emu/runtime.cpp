@@ -1,23 +1,29 @@
 // runtime.cpp -- the emulated CUDA runtime: streams are queues, and one thread, the device, executes them.
 //
-// A call only appends to its stream's queue. The device takes the head of a queue drawn at random among those that may go on; about
-// half of the time by a random order of priority instead, so that a stream falls far behind the others. It is lazy: it works only
-// while a host thread waits for something, and stops as soon as that has come about. So a forgotten event, a host buffer that is used
-// again too early, a result that is read before its stream is done give wrong values, and the same ones for the same seed. If
-// nobody waits for SIMT_EAGER_MS it goes on by itself: another process may depend on what is queued here.
+// A call only appends to its stream's queue. The device takes the head of a queue drawn at random among those that may
+// go on; about half of the time by a random order of priority instead, so that a stream falls far behind the others. It
+// is lazy: it works only while a host thread waits for something, and stops as soon as that has come about. So a
+// forgotten event, a host buffer that is used again too early, a result that is read before its stream is done give
+// wrong values, and the same ones for the same seed. If nobody waits for SIMT_EAGER_MS it goes on by itself: another
+// process may depend on what is queued here.
 //
-//   never met     a wait that nothing queued can end is an error that names the streams. CUDA takes an event that was never
+//   never met     a wait that nothing queued can end is an error that names the streams. CUDA takes an event that was
+//   never
 //                 recorded for one that has passed; here it is a wait for its first record.
-//   errors        of a kernel come out of the next call that waits, as cudaErrorLaunchFailure; what was queued is dropped, then all
+//   errors        of a kernel come out of the next call that waits, as cudaErrorLaunchFailure; what was queued is
+//   dropped, then all
 //                 goes on as if nothing had been.
-//   host calls    run on the device thread, without the lock: they may block, and then hold up all streams, as CUDA may. They may
+//   host calls    run on the device thread, without the lock: they may block, and then hold up all streams, as CUDA
+//   may. They may
 //                 not call the runtime.
-//   dependent     a launch that may begin before the kernel before it has ended must follow a kernel in its stream, and in a graph's. It is
+//   dependent     a launch that may begin before the kernel before it has ended must follow a kernel in its stream, and
+//   in a graph's. It is
 //                 executed after it all the same: simt.h says why that makes no difference.
-//   capture       the queue's entries are kept instead of executed; a graph's launch appends them again, streams that joined the
+//   capture       the queue's entries are kept instead of executed; a graph's launch appends them again, streams that
+//   joined the
 //                 capture on queues of the graph's own. The stream goes on when all of them are done.
 //   fork          before the first use it is as if there had been none; after it the child's calls fail.
-#include "emu.h"
+#include "tests/emu/emu.h"
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -40,6 +46,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include "src/base/rng.h"
 
 namespace emu {
 
@@ -50,10 +57,10 @@ using Graph = CUgraph_st;
 using GraphExec = CUgraphExec_st;
 
 struct CUevent_st {
-    uint64_t recorded = 0, passed = 0;   // how often: asked for, and done
-    Clock::time_point time;              // of the last pass
+    uint64_t recorded = 0, passed = 0;  // how often: asked for, and done
+    Clock::time_point time;             // of the last pass
     bool timing = true;
-    Graph* capture = nullptr;            // the last record was in this capture, as event `captured` of it
+    Graph* capture = nullptr;  // the last record was in this capture, as event `captured` of it
     int captured = 0;
 };
 
@@ -61,29 +68,32 @@ struct Entry {
     enum Kind { kWork, kHostCall, kRecord, kWait, kKernel } kind;
     std::function<void()> work;
     std::shared_ptr<Event> event;
-    uint64_t version = 0;                // of the event: the record, or the one waited for
-    bool dependent = false;              // a kernel that may begin before the one before it has ended
-    static constexpr uint64_t kNewest = ~uint64_t(0);   // that which is the newest when the stream gets there
+    uint64_t version = 0;                              // of the event: the record, or the one waited for
+    bool dependent = false;                            // a kernel that may begin before the one before it has ended
+    static constexpr uint64_t kNewest = ~uint64_t(0);  // that which is the newest when the stream gets there
 };
 
 struct CUstream_st {
     int number;
     std::deque<Entry> entries;
     uint64_t added = 0, done = 0;
-    bool closed = false;                 // destroyed, goes when it is empty
+    bool closed = false;  // destroyed, goes when it is empty
     Graph* capture = nullptr;
-    bool ends_in_kernel = false;         // the last entry was one
+    bool ends_in_kernel = false;  // the last entry was one
 };
 
 struct CUgraph_st {
-    struct Node { int queue, event; Entry entry; };
-    std::vector<Node> nodes;             // in the order of the calls
-    std::vector<Queue*> queues;          // [0] is where the capture began
+    struct Node {
+        int queue, event;
+        Entry entry;
+    };
+    std::vector<Node> nodes;     // in the order of the calls
+    std::vector<Queue*> queues;  // [0] is where the capture began
     int events = 0;
 };
 struct CUgraphExec_st {
     std::vector<Graph::Node> nodes;
-    std::vector<Queue*> queues;          // [0] null: the stream of the launch
+    std::vector<Queue*> queues;  // [0] null: the stream of the launch
     std::vector<std::shared_ptr<Event>> events;
 };
 
@@ -93,43 +103,38 @@ int setting(const char* name, int otherwise) {
     const char* text = std::getenv(name);
     return text ? std::atoi(text) : otherwise;
 }
-uint64_t mix(uint64_t z) {
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
 
 // What a host thread waits for; lives on its stack.
 struct Waiter {
-    Queue* queue = nullptr;              // `version` entries of it
-    std::shared_ptr<Event> event;        // or the event's record `version`
-    uint64_t version = 0;                // or, with neither, everything
-    std::string stuck;                   // an error: it will never come
+    Queue* queue = nullptr;        // `version` entries of it
+    std::shared_ptr<Event> event;  // or the event's record `version`
+    uint64_t version = 0;          // or, with neither, everything
+    std::string stuck;             // an error: it will never come
 };
 
 struct Device {
     std::mutex mutex;
-    std::condition_variable work, progress;      // to the device, to the hosts
+    std::condition_variable work, progress;  // to the device, to the hosts
     bool started = false, forked = false;
     bool stopped = false;                        // the process is ending
     std::vector<std::unique_ptr<Queue>> queues;  // [0] is the default stream
     std::map<Event*, std::shared_ptr<Event>> events;
     std::vector<Waiter*> waiters;
     int next_number = 0, index = 0;
-    uint64_t launches = 0, dependents = 0, draws = 0, changes = 0;   // counters
-    int allowance = 0;                           // entries to execute though nobody waits: each query gives one
+    uint64_t launches = 0, dependents = 0, draws = 0, changes = 0;  // counters
+    int allowance = 0;  // entries to execute though nobody waits: each query gives one
     bool busy = false, busy_host_call = false;
-    Clock::time_point quiet_since;               // nobody has waited since, or there was nothing to do
+    Clock::time_point quiet_since;  // nobody has waited since, or there was nothing to do
 
-    bool failed = false;                         // not yet reported
-    std::string text;                            // of the last failure
-    cudaError_t last = cudaSuccess;              // for cudaGetLastError
+    bool failed = false;             // not yet reported
+    std::string text;                // of the last failure
+    cudaError_t last = cudaSuccess;  // for cudaGetLastError
 
     std::map<uintptr_t, size_t> memory, pinned, registered;
     size_t used = 0;
     std::deque<std::pair<void*, size_t>> freed;  // kept for a while, so that they are read as NaN
     std::atomic<unsigned> pageable_copies{0};
-    std::map<const void*, int> smem_limit;       // cudaFuncSetAttribute
+    std::map<const void*, int> smem_limit;  // cudaFuncSetAttribute
     std::set<const void*> launched;
 
     Device() { queues.push_back(std::make_unique<Queue>(Queue{next_number++, {}, 0, 0, false, nullptr})); }
@@ -137,27 +142,44 @@ struct Device {
 
 Device& device() {
     static Device* const d = [] {
-        pthread_atfork(nullptr, nullptr, [] { if (device().started) device().forked = true; });
-        return new Device;   // never destroyed: its thread runs to the end of the process
+        pthread_atfork(nullptr, nullptr, [] {
+            if (device().started) device().forked = true;
+        });
+        return new Device;  // never destroyed: its thread runs to the end of the process
     }();
     return *d;
 }
 
 thread_local bool in_host_call = false;
 
-struct Limits { int sms; size_t smem; };
-int architecture() { static const int a = setting("SIMT_ARCH", 90); return a; }
+struct Limits {
+    int sms;
+    size_t smem;
+};
+int architecture() {
+    static const int a = setting("SIMT_ARCH", 90);
+    return a;
+}
 Limits limits() {
     switch (architecture()) {
-        case 80: return {108, 163 * 1024};
-        case 86: return {84, 99 * 1024};
-        case 89: return {128, 99 * 1024};
-        case 100: return {148, 227 * 1024};
-        case 120: return {170, 99 * 1024};
-        default: return {132, 227 * 1024};
+        case 80:
+            return {108, 163 * 1024};
+        case 86:
+            return {84, 99 * 1024};
+        case 89:
+            return {128, 99 * 1024};
+        case 100:
+            return {148, 227 * 1024};
+        case 120:
+            return {170, 99 * 1024};
+        default:
+            return {132, 227 * 1024};
     }
 }
-size_t memory_size() { static const size_t n = size_t(setting("SIMT_MEMORY_MB", 4096)) << 20; return n; }
+size_t memory_size() {
+    static const size_t n = size_t(setting("SIMT_MEMORY_MB", 4096)) << 20;
+    return n;
+}
 
 // Notes an error for cudaGetLastError and device_error_text.
 cudaError_t error(cudaError_t code, const std::string& text = "") {
@@ -177,20 +199,22 @@ bool met(const Device& d, const Waiter& w) {
     if (!w.stuck.empty()) return true;
     if (w.event) return w.event->passed >= w.version;
     if (w.queue) return w.queue->done >= w.version;
-    for (const auto& q : d.queues) if (!q->entries.empty()) return false;
+    for (const auto& q : d.queues)
+        if (!q->entries.empty()) return false;
     return !d.busy;
 }
 
 // The queue whose head is next; null if none may go on.
 Queue* draw(Device& d) {
     std::vector<Queue*> heads;
-    for (const auto& q : d.queues) if (may_go(*q)) heads.push_back(q.get());
+    for (const auto& q : d.queues)
+        if (may_go(*q)) heads.push_back(q.get());
     if (heads.empty()) return nullptr;
     if (!simt::seed()) return heads[0];
-    const uint64_t n = d.draws++, phase = mix(simt::seed() * 0x9e3779b97f4a7c15u + n / 32);
-    if (phase & 1) return heads[mix(phase + n) % heads.size()];
+    const uint64_t n = d.draws++, phase = mix64(simt::seed() * 0x9e3779b97f4a7c15u + n / 32);
+    if (phase & 1) return heads[mix64(phase + n) % heads.size()];
     return *std::min_element(heads.begin(), heads.end(), [&](const Queue* a, const Queue* b) {
-        return mix(phase ^ uint64_t(a->number)) < mix(phase ^ uint64_t(b->number));
+        return mix64(phase ^ uint64_t(a->number)) < mix64(phase ^ uint64_t(b->number));
     });
 }
 
@@ -208,7 +232,9 @@ void execute(Device& d, Queue& q, std::unique_lock<std::mutex>& lock) {
         try {
             in_host_call = entry.kind == Entry::kHostCall;
             entry.work();
-        } catch (const simt::error& e) { failure = e.what(); }
+        } catch (const simt::error& e) {
+            failure = e.what();
+        }
         in_host_call = false;
         entry.work = nullptr;
         lock.lock();
@@ -218,8 +244,7 @@ void execute(Device& d, Queue& q, std::unique_lock<std::mutex>& lock) {
     q.done++;
     d.changes++;
     d.progress.notify_all();
-    if (q.closed && q.entries.empty())
-        std::erase_if(d.queues, [&](const auto& p) { return p.get() == &q; });
+    if (q.closed && q.entries.empty()) std::erase_if(d.queues, [&](const auto& p) { return p.get() == &q; });
 }
 
 // Nothing can go on and a host waits: tell it who waits for whom, and let the streams pass.
@@ -227,15 +252,17 @@ void give_up(Device& d) {
     std::string text = "a wait that nothing queued can end:";
     for (const auto& q : d.queues)
         if (!q->entries.empty()) {
-            text += format(" stream %d (%zu entries) waits for record %llu of an event that has %llu;", q->number, q->entries.size(),
-                           static_cast<unsigned long long>(q->entries.front().version),
+            text += format(" stream %d (%zu entries) waits for record %llu of an event that has %llu;", q->number,
+                           q->entries.size(), static_cast<unsigned long long>(q->entries.front().version),
                            static_cast<unsigned long long>(q->entries.front().event->passed));
             q->entries.front().version = 0;
         }
     for (Waiter* w : d.waiters)
         if (!met(d, *w)) {
-            if (w->event) text += format(" the host waits for record %llu of an event that has %llu;",
-                                         static_cast<unsigned long long>(w->version), static_cast<unsigned long long>(w->event->passed));
+            if (w->event)
+                text += format(" the host waits for record %llu of an event that has %llu;",
+                               static_cast<unsigned long long>(w->version),
+                               static_cast<unsigned long long>(w->event->passed));
             w->stuck = text;
         }
 }
@@ -246,14 +273,15 @@ void device_thread() {
     std::unique_lock lock(d.mutex);
     for (;;) {
         if (d.stopped) return;
-        const bool wanted = std::any_of(d.waiters.begin(), d.waiters.end(), [&](const Waiter* w) { return !met(d, *w); });
+        const bool wanted =
+            std::any_of(d.waiters.begin(), d.waiters.end(), [&](const Waiter* w) { return !met(d, *w); });
         const bool work = std::any_of(d.queues.begin(), d.queues.end(), [](const auto& q) { return may_go(*q); });
         const bool eager = patience.count() > 0 && Clock::now() - d.quiet_since >= patience;
         if (work && (wanted || d.allowance > 0 || eager)) {
             if (!wanted && d.allowance > 0) d.allowance--;
             Queue* const q = draw(d);
             execute(d, *q, lock);
-        } else if (wanted) {   // not without a moment's grace: another thread may be about to put what is waited for
+        } else if (wanted) {  // not without a moment's grace: another thread may be about to put what is waited for
             const uint64_t before = d.changes;
             d.work.wait_for(lock, std::chrono::milliseconds(300), [&] { return d.changes != before; });
             if (d.changes != before) continue;
@@ -261,8 +289,10 @@ void device_thread() {
             d.progress.notify_all();
         } else {
             d.allowance = 0;
-            if (work && patience.count() > 0) d.work.wait_until(lock, d.quiet_since + patience);
-            else d.work.wait(lock);
+            if (work && patience.count() > 0)
+                d.work.wait_until(lock, d.quiet_since + patience);
+            else
+                d.work.wait(lock);
         }
     }
 }
@@ -285,7 +315,8 @@ void start(Device& d) {
     std::atexit(stop);
 }
 
-// ------------------------------------------------------------------------------------------------ what every call begins with
+// ------------------------------------------------------------------------------------------------ what every call
+// begins with
 
 using Lock = std::unique_lock<std::mutex>;
 
@@ -294,11 +325,15 @@ cudaError_t enter() {
     if (device().forked) return cudaErrorInitializationError;
     return cudaSuccess;
 }
-#define ENTER() do { if (const cudaError_t refused = enter()) return refused; } while (0)
+#define ENTER()                                                  \
+    do {                                                         \
+        if (const cudaError_t refused = enter()) return refused; \
+    } while (0)
 
 Queue* find(Device& d, cudaStream_t stream) {
     if (!stream) return d.queues[0].get();
-    for (const auto& q : d.queues) if (q.get() == stream && !q->closed) return stream;
+    for (const auto& q : d.queues)
+        if (q.get() == stream && !q->closed) return stream;
     return nullptr;
 }
 std::shared_ptr<Event> find(Device& d, cudaEvent_t event) {
@@ -324,9 +359,11 @@ cudaError_t wait_for_all(Device& d, Lock& lock) {
     return wait(d, lock, waiter);
 }
 
-// The one place where a queue grows. `event` is the graph's own number of the entry's event while the stream is captured.
+// The one place where a queue grows. `event` is the graph's own number of the entry's event while the stream is
+// captured.
 void put(Device& d, Queue& q, Entry entry, int event = -1) {
-    if (entry.dependent && !q.ends_in_kernel) d.failed = true, d.text = "a dependent launch, and what is before it in the stream is no kernel";
+    if (entry.dependent && !q.ends_in_kernel)
+        d.failed = true, d.text = "a dependent launch, and what is before it in the stream is no kernel";
     q.ends_in_kernel = entry.kind == Entry::kKernel;
     if (q.capture) {
         Graph& g = *q.capture;
@@ -336,7 +373,8 @@ void put(Device& d, Queue& q, Entry entry, int event = -1) {
     }
     d.dependents += entry.dependent;
     start(d);
-    const bool idle = !d.busy && std::all_of(d.queues.begin(), d.queues.end(), [](const auto& p) { return p->entries.empty(); });
+    const bool idle =
+        !d.busy && std::all_of(d.queues.begin(), d.queues.end(), [](const auto& p) { return p->entries.empty(); });
     if (idle) d.quiet_since = Clock::now();
     q.entries.push_back(std::move(entry));
     q.added++;
@@ -369,29 +407,51 @@ bool inside(const std::map<uintptr_t, size_t>& blocks, const void* p, size_t byt
 
 const char* cudaGetErrorName(cudaError_t e) {
     switch (e) {
-#define NAME(x) case x: return #x
-        NAME(cudaSuccess); NAME(cudaErrorInvalidValue); NAME(cudaErrorMemoryAllocation); NAME(cudaErrorInitializationError);
-        NAME(cudaErrorInvalidConfiguration); NAME(cudaErrorInsufficientDriver); NAME(cudaErrorNoDevice); NAME(cudaErrorInvalidDevice);
-        NAME(cudaErrorInvalidResourceHandle); NAME(cudaErrorNotReady); NAME(cudaErrorHostMemoryAlreadyRegistered);
-        NAME(cudaErrorHostMemoryNotRegistered); NAME(cudaErrorLaunchFailure); NAME(cudaErrorNotPermitted); NAME(cudaErrorNotSupported);
-        NAME(cudaErrorStreamCaptureUnsupported); NAME(cudaErrorStreamCaptureInvalidated); NAME(cudaErrorStreamCaptureUnjoined);
-        NAME(cudaErrorStreamCaptureIsolation); NAME(cudaErrorUnknown);
+#define NAME(x) \
+    case x:     \
+        return #x
+        NAME(cudaSuccess);
+        NAME(cudaErrorInvalidValue);
+        NAME(cudaErrorMemoryAllocation);
+        NAME(cudaErrorInitializationError);
+        NAME(cudaErrorInvalidConfiguration);
+        NAME(cudaErrorInsufficientDriver);
+        NAME(cudaErrorNoDevice);
+        NAME(cudaErrorInvalidDevice);
+        NAME(cudaErrorInvalidResourceHandle);
+        NAME(cudaErrorNotReady);
+        NAME(cudaErrorHostMemoryAlreadyRegistered);
+        NAME(cudaErrorHostMemoryNotRegistered);
+        NAME(cudaErrorLaunchFailure);
+        NAME(cudaErrorNotPermitted);
+        NAME(cudaErrorNotSupported);
+        NAME(cudaErrorStreamCaptureUnsupported);
+        NAME(cudaErrorStreamCaptureInvalidated);
+        NAME(cudaErrorStreamCaptureUnjoined);
+        NAME(cudaErrorStreamCaptureIsolation);
+        NAME(cudaErrorUnknown);
 #undef NAME
     }
     return "an unknown error code";
 }
 const char* cudaGetErrorString(cudaError_t e) {
     switch (e) {
-        case cudaSuccess: return "no error";
-        case cudaErrorMemoryAllocation: return "out of memory";
-        case cudaErrorInitializationError: return "the emulated device was used before fork()";
-        case cudaErrorNotPermitted: return "a host function in a stream may not call the runtime";
-        case cudaErrorLaunchFailure: return "a kernel failed";
-        default: return cudaGetErrorName(e);
+        case cudaSuccess:
+            return "no error";
+        case cudaErrorMemoryAllocation:
+            return "out of memory";
+        case cudaErrorInitializationError:
+            return "the emulated device was used before fork()";
+        case cudaErrorNotPermitted:
+            return "a host function in a stream may not call the runtime";
+        case cudaErrorLaunchFailure:
+            return "a kernel failed";
+        default:
+            return cudaGetErrorName(e);
     }
 }
 cudaError_t cudaGetLastError() {
-    if (device().forked) return cudaErrorInitializationError;   // the lock may have been held at the fork
+    if (device().forked) return cudaErrorInitializationError;  // the lock may have been held at the fork
     const std::lock_guard lock(device().mutex);
     return std::exchange(device().last, cudaSuccess);
 }
@@ -402,11 +462,15 @@ cudaError_t cudaPeekAtLastError() {
 }
 const char* device_error_text(cudaError_t e) {
     const char* const text = simt::last_error();
-    switch (e) {   // those that come with words
-        case cudaErrorLaunchFailure: case cudaErrorUnknown: case cudaErrorInvalidValue: case cudaErrorInvalidConfiguration:
+    switch (e) {  // those that come with words
+        case cudaErrorLaunchFailure:
+        case cudaErrorUnknown:
+        case cudaErrorInvalidValue:
+        case cudaErrorInvalidConfiguration:
             if (*text) return text;
             [[fallthrough]];
-        default: return cudaGetErrorString(e);
+        default:
+            return cudaGetErrorString(e);
     }
 }
 
@@ -429,14 +493,29 @@ cudaError_t cudaGetDevice(int* index) {
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
     switch (attribute) {
-        case cudaDevAttrMaxThreadsPerBlock: *value = 1024; break;
-        case cudaDevAttrMaxSharedMemoryPerBlock: *value = 48 * 1024; break;
-        case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = int(limits().smem); break;
-        case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = int(limits().smem) + 1024; break;
-        case cudaDevAttrMultiProcessorCount: *value = setting("SIMT_SMS", limits().sms); break;
-        case cudaDevAttrComputeCapabilityMajor: *value = architecture() / 10; break;
-        case cudaDevAttrComputeCapabilityMinor: *value = architecture() % 10; break;
-        default: return error(cudaErrorInvalidValue);
+        case cudaDevAttrMaxThreadsPerBlock:
+            *value = 1024;
+            break;
+        case cudaDevAttrMaxSharedMemoryPerBlock:
+            *value = 48 * 1024;
+            break;
+        case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+            *value = int(limits().smem);
+            break;
+        case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
+            *value = int(limits().smem) + 1024;
+            break;
+        case cudaDevAttrMultiProcessorCount:
+            *value = setting("SIMT_SMS", limits().sms);
+            break;
+        case cudaDevAttrComputeCapabilityMajor:
+            *value = architecture() / 10;
+            break;
+        case cudaDevAttrComputeCapabilityMinor:
+            *value = architecture() % 10;
+            break;
+        default:
+            return error(cudaErrorInvalidValue);
     }
     return cudaSuccess;
 }
@@ -444,7 +523,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int index) {
     *p = {};
     std::snprintf(p->name, sizeof p->name, "emulated");
     p->totalGlobalMem = memory_size(), p->sharedMemPerBlock = 48 * 1024, p->sharedMemPerBlockOptin = limits().smem;
-    p->major = architecture() / 10, p->minor = architecture() % 10, p->multiProcessorCount = setting("SIMT_SMS", limits().sms);
+    p->major = architecture() / 10, p->minor = architecture() % 10,
+    p->multiProcessorCount = setting("SIMT_SMS", limits().sms);
     p->pciBusID = index;
     return cudaSuccess;
 }
@@ -505,7 +585,8 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
     Device& d = device();
     const std::lock_guard lock(d.mutex);
     if (bytes > memory_size() - d.used) return error(cudaErrorMemoryAllocation);
-    if (posix_memalign(memory, kLocks ? kPage : 256, kLocks ? whole_pages(bytes) : bytes)) return *memory = nullptr, error(cudaErrorMemoryAllocation);
+    if (posix_memalign(memory, kLocks ? kPage : 256, kLocks ? whole_pages(bytes) : bytes))
+        return *memory = nullptr, error(cudaErrorMemoryAllocation);
     std::memset(*memory, 0xff, bytes);
     d.memory[uintptr_t(*memory)] = bytes;
     d.used += bytes;
@@ -523,7 +604,7 @@ cudaError_t cudaFree(void* memory) {
     d.memory.erase(block);
     d.used -= bytes;
 #ifdef SIMT_ASAN
-    std::free(memory);   // the sanitizer keeps it, and sees every access
+    std::free(memory);  // the sanitizer keeps it, and sees every access
 #else
     std::memset(memory, 0xff, bytes);
     d.freed.push_back({memory, bytes});
@@ -542,7 +623,8 @@ cudaError_t cudaMallocHost(void** memory, size_t bytes) {
     if (!bytes) return cudaSuccess;
     Device& d = device();
     const std::lock_guard lock(d.mutex);
-    if (bytes > size_t(1) << 40 || posix_memalign(memory, 4096, bytes)) return *memory = nullptr, error(cudaErrorMemoryAllocation);
+    if (bytes > size_t(1) << 40 || posix_memalign(memory, 4096, bytes))
+        return *memory = nullptr, error(cudaErrorMemoryAllocation);
     std::memset(*memory, 0xff, bytes);
     d.pinned[uintptr_t(*memory)] = bytes;
     return cudaSuccess;
@@ -554,7 +636,8 @@ cudaError_t cudaFreeHost(void* memory) {
     Device& d = device();
     Lock lock(d.mutex);
     const auto block = d.pinned.find(uintptr_t(memory));
-    if (block == d.pinned.end()) return error(cudaErrorInvalidValue, "cudaFreeHost of memory that cudaMallocHost did not give");
+    if (block == d.pinned.end())
+        return error(cudaErrorInvalidValue, "cudaFreeHost of memory that cudaMallocHost did not give");
     const cudaError_t result = wait_for_all(d, lock);
     d.pinned.erase(block);
     std::free(memory);
@@ -564,7 +647,8 @@ cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned) {
     ENTER();
     const std::lock_guard lock(device().mutex);
     if (!memory || !bytes) return error(cudaErrorInvalidValue);
-    return device().registered.emplace(uintptr_t(memory), bytes).second ? cudaSuccess : error(cudaErrorHostMemoryAlreadyRegistered);
+    return device().registered.emplace(uintptr_t(memory), bytes).second ? cudaSuccess
+                                                                        : error(cudaErrorHostMemoryAlreadyRegistered);
 }
 cudaError_t cudaHostUnregister(void* memory) {
     ENTER();
@@ -585,7 +669,9 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
         const std::lock_guard lock(device().mutex);
         on_device = inside(device().memory, memory, 1);
     }
-    attributes->type = on_device ? cudaMemoryTypeDevice : pageable(memory, 1) ? cudaMemoryTypeUnregistered : cudaMemoryTypeHost;
+    attributes->type = on_device             ? cudaMemoryTypeDevice
+                       : pageable(memory, 1) ? cudaMemoryTypeUnregistered
+                                             : cudaMemoryTypeHost;
     return cudaSuccess;
 }
 
@@ -598,13 +684,20 @@ cudaError_t cudaMemcpyAsync(void* dst, const void* src, size_t bytes, cudaMemcpy
         const bool want_to = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
         const bool want_from = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
         if (to != want_to || from != want_from)
-            return error(cudaErrorInvalidValue, format("a copy of %zu bytes: the destination is the device's: %d, want %d; the source: "
-                                                       "%d, want %d", bytes, to, want_to, from, want_from));
+            return error(cudaErrorInvalidValue,
+                         format("a copy of %zu bytes: the destination is the device's: %d, want %d; the source: "
+                                "%d, want %d",
+                                bytes, to, want_to, from, want_from));
     }
-    // A small copy from memory that is not pinned may take the bytes at once, before the stream has come to it: here every other one.
-    if (kind == cudaMemcpyHostToDevice && bytes <= 64 << 10 && pageable(src, bytes) && (device().pageable_copies++ + simt::seed()) % 2) {
+    // A small copy from memory that is not pinned may take the bytes at once, before the stream has come to it: here
+    // every other one.
+    if (kind == cudaMemcpyHostToDevice && bytes <= 64 << 10 && pageable(src, bytes) &&
+        (device().pageable_copies++ + simt::seed()) % 2) {
         const char* const now = static_cast<const char*>(src);
-        return append(stream, {Entry::kWork, [=, taken = std::vector<char>(now, now + bytes)] { std::memcpy(dst, taken.data(), bytes); }, nullptr});
+        return append(
+            stream,
+            {Entry::kWork, [=, taken = std::vector<char>(now, now + bytes)] { std::memcpy(dst, taken.data(), bytes); },
+             nullptr});
     }
     return append(stream, {Entry::kWork, [=] { std::memcpy(dst, src, bytes); }, nullptr});
 }
@@ -617,7 +710,8 @@ cudaError_t cudaMemsetAsync(void* memory, int byte, size_t bytes, cudaStream_t s
     if (!bytes) return cudaSuccess;
     {
         const std::lock_guard lock(device().mutex);
-        if (!inside(device().memory, memory, bytes)) return error(cudaErrorInvalidValue, "cudaMemset outside the device's memory");
+        if (!inside(device().memory, memory, bytes))
+            return error(cudaErrorInvalidValue, "cudaMemset outside the device's memory");
     }
     return append(stream, {Entry::kWork, [=] { std::memset(memory, byte, bytes); }, nullptr});
 }
@@ -637,8 +731,12 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
     return cudaSuccess;
 }
 cudaError_t cudaStreamCreate(cudaStream_t* stream) { return cudaStreamCreateWithFlags(stream, 0); }
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) { return cudaStreamCreateWithFlags(stream, flags); }
-cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) { return *least = 0, *greatest = -5, cudaSuccess; }
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) {
+    return cudaStreamCreateWithFlags(stream, flags);
+}
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+    return *least = 0, *greatest = -5, cudaSuccess;
+}
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     ENTER();
     Device& d = device();
@@ -668,7 +766,8 @@ static cudaError_t query(Device& d, Lock& lock, const Waiter& waiter) {
         const uint64_t before = d.changes;
         d.allowance++;
         d.work.notify_all();
-        d.progress.wait_for(lock, std::chrono::milliseconds(5), [&] { return d.changes != before || d.busy_host_call; });
+        d.progress.wait_for(lock, std::chrono::milliseconds(5),
+                            [&] { return d.changes != before || d.busy_host_call; });
     }
     if (d.failed) {
         d.failed = false;
@@ -708,7 +807,9 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
     const std::lock_guard lock(device().mutex);
     return device().events.erase(event) ? cudaSuccess : error(cudaErrorInvalidResourceHandle);
 }
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) { return cudaEventRecordWithFlags(event, stream, 0); }
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+    return cudaEventRecordWithFlags(event, stream, 0);
+}
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags) {
     ENTER();
     Device& d = device();
@@ -740,7 +841,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     if (flags & cudaEventWaitExternal) {
         if (!q->capture) return error(cudaErrorInvalidValue, "an external wait outside a capture");
         if (!ignored) put(d, *q, {Entry::kWait, nullptr, e});
-    } else if (e->capture) {   // the stream joins the capture
+    } else if (e->capture) {  // the stream joins the capture
         if (q->capture && q->capture != e->capture) return error(cudaErrorStreamCaptureIsolation);
         if (!q->capture) q->capture = e->capture, e->capture->queues.push_back(q);
         put(d, *q, {Entry::kWait, nullptr, nullptr}, e->captured);
@@ -779,7 +880,8 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEven
     Device& d = device();
     const std::lock_guard lock(d.mutex);
     const auto a = find(d, from), b = find(d, to);
-    if (!a || !b || !a->timing || !b->timing || !a->recorded || !b->recorded) return error(cudaErrorInvalidResourceHandle);
+    if (!a || !b || !a->timing || !b->timing || !a->recorded || !b->recorded)
+        return error(cudaErrorInvalidResourceHandle);
     if (a->passed < a->recorded || b->passed < b->recorded) return error(cudaErrorNotReady);
     *milliseconds = std::chrono::duration<float, std::milli>(b->time - a->time).count();
     return cudaSuccess;
@@ -791,7 +893,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
     ENTER();
     Device& d = device();
     const std::lock_guard lock(d.mutex);
-    Queue* const q = stream ? find(d, stream) : nullptr;   // the default stream cannot be captured
+    Queue* const q = stream ? find(d, stream) : nullptr;  // the default stream cannot be captured
     if (!q || q->capture) return error(cudaErrorStreamCaptureUnsupported);
     q->capture = new Graph;
     q->ends_in_kernel = false;
@@ -810,12 +912,15 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
     bool joined = true;
     for (int i = 1; i < int(g->queues.size()); i++) {
         int last = -1;
-        for (const Graph::Node& n : g->nodes) if (n.queue == i) last = n.entry.kind == Entry::kRecord ? n.event : -1;
-        joined &= last >= 0 && std::any_of(g->nodes.begin(), g->nodes.end(),
-                                           [&](const Graph::Node& n) { return n.entry.kind == Entry::kWait && n.event == last; });
+        for (const Graph::Node& n : g->nodes)
+            if (n.queue == i) last = n.entry.kind == Entry::kRecord ? n.event : -1;
+        joined &= last >= 0 && std::any_of(g->nodes.begin(), g->nodes.end(), [&](const Graph::Node& n) {
+                      return n.entry.kind == Entry::kWait && n.event == last;
+                  });
     }
     for (Queue* member : g->queues) member->capture = nullptr, member->ends_in_kernel = false;
-    for (auto& [_, e] : d.events) if (e->capture == g) e->capture = nullptr;
+    for (auto& [_, e] : d.events)
+        if (e->capture == g) e->capture = nullptr;
     if (!joined) return delete g, error(cudaErrorStreamCaptureUnjoined);
     *graph = g;
     return cudaSuccess;
@@ -851,8 +956,12 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
         Entry entry = n.entry;
         if (n.event >= 0) entry.event = exec->events[size_t(n.event)];
         if (entry.kind == Entry::kRecord) entry.version = ++entry.event->recorded;
-        // CUDA does not say whether a wait node means the newest record at the launch or when the stream gets there: here it is either.
-        if (entry.kind == Entry::kWait) entry.version = n.event < 0 && (mix(simt::seed() + d.draws) & 1) ? Entry::kNewest : std::max<uint64_t>(entry.event->recorded, 1);
+        // CUDA does not say whether a wait node means the newest record at the launch or when the stream gets there:
+        // here it is either.
+        if (entry.kind == Entry::kWait)
+            entry.version = n.event < 0 && (mix64(simt::seed() + d.draws) & 1)
+                                ? Entry::kNewest
+                                : std::max<uint64_t>(entry.event->recorded, 1);
         put(d, n.queue ? *exec->queues[size_t(n.queue)] : *q, std::move(entry));
     }
     return cudaSuccess;
@@ -882,14 +991,14 @@ cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute
     const std::lock_guard lock(device().mutex);
     if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
     if (value < 0 || size_t(value) > limits().smem)
-        return error(cudaErrorInvalidValue, format("%d bytes of shared memory: sm_%d has %zu for a block", value, architecture(),
-                                                   limits().smem));
+        return error(cudaErrorInvalidValue, format("%d bytes of shared memory: sm_%d has %zu for a block", value,
+                                                   architecture(), limits().smem));
     device().smem_limit[kernel] = value;
     return cudaSuccess;
 }
 
-// One line for each kernel: its place in the program's file as nm prints it, and the program. Written when it is launched for the first
-// time: a process that crashes or leaves by _exit has left its lines.
+// One line for each kernel: its place in the program's file as nm prints it, and the program. Written when it is
+// launched for the first time: a process that crashes or leaves by _exit has left its lines.
 static void note_coverage(const void* kernel) {
     static const char* const file = std::getenv("SIMT_COVERAGE");
     Device& d = device();
@@ -904,10 +1013,12 @@ static void note_coverage(const void* kernel) {
     if (fd >= 0) close(fd);
 }
 
-__attribute__((weak)) cudaStream_t launch_stream(Stream stream, bool*) { return reinterpret_cast<cudaStream_t>(stream); }
+__attribute__((weak)) cudaStream_t launch_stream(Stream stream, bool*) {
+    return reinterpret_cast<cudaStream_t>(stream);
+}
 
-static cudaError_t try_submit(const void* kernel, simt::uint3 grid, simt::uint3 block, unsigned cluster, size_t smem, Stream stream,
-                              std::function<void()>& body, simt::Loc at) {
+static cudaError_t try_submit(const void* kernel, simt::uint3 grid, simt::uint3 block, unsigned cluster, size_t smem,
+                              Stream stream, std::function<void()>& body, simt::Loc at) {
     ENTER();
     Device& d = device();
     uint64_t number;
@@ -918,8 +1029,11 @@ static cudaError_t try_submit(const void* kernel, simt::uint3 grid, simt::uint3 
             return error(cudaErrorInvalidConfiguration, "the grid is empty or too large");
         if (!block.x || !block.y || !block.z || uint64_t(block.x) * block.y * block.z > 1024 || block.z > 64)
             return error(cudaErrorInvalidConfiguration, "the block is empty or too large");
-        if (cluster > 1 && (architecture() < 90 || cluster > 8 || grid.x % cluster || block.x * block.y * block.z % 128))
-            return error(cudaErrorInvalidConfiguration, "clusters need sm_90, 8 blocks at most, a grid of whole ones, here blocks of whole warpgroups");
+        if (cluster > 1 &&
+            (architecture() < 90 || cluster > 8 || grid.x % cluster || block.x * block.y * block.z % 128))
+            return error(
+                cudaErrorInvalidConfiguration,
+                "clusters need sm_90, 8 blocks at most, a grid of whole ones, here blocks of whole warpgroups");
         const auto limit = d.smem_limit.find(kernel);
         if (smem > (limit == d.smem_limit.end() ? 48u * 1024 : std::max(48u * 1024, unsigned(limit->second))))
             return error(cudaErrorInvalidValue, "more dynamic shared memory than was asked for");
@@ -929,24 +1043,29 @@ static cudaError_t try_submit(const void* kernel, simt::uint3 grid, simt::uint3 
     }
     bool behind_kernel = false;
     const cudaStream_t queue = launch_stream(stream, &behind_kernel);
-    return append(queue, {Entry::kKernel, [=, body = std::move(body)] {
-        simt::shared_limit = allowed;
-        try {
-            simt::run_grid(grid, block, cluster, smem, number, body);
-        } catch (const simt::error& e) { throw simt::error(format("%s, launched at %s:%u", e.what(), at.file, at.line)); }
-    }, nullptr, 0, behind_kernel});
+    return append(queue, {Entry::kKernel,
+                          [=, body = std::move(body)] {
+                              simt::shared_limit = allowed;
+                              try {
+                                  simt::run_grid(grid, block, cluster, smem, number, body);
+                              } catch (const simt::error& e) {
+                                  throw simt::error(format("%s, launched at %s:%u", e.what(), at.file, at.line));
+                              }
+                          },
+                          nullptr, 0, behind_kernel});
 }
 
 }  // namespace emu
 
-void simt::submit(const void* kernel, uint3 grid, uint3 block, unsigned cluster, size_t smem, Stream stream, std::function<void()> body, Loc at) {
+void simt::submit(const void* kernel, uint3 grid, uint3 block, unsigned cluster, size_t smem, Stream stream,
+                  std::function<void()> body, Loc at) {
     using namespace emu;
     cudaError_t e = cudaSuccess;
     if (smem > 47 * 1024) e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(smem));
     if (e == cudaSuccess) e = try_submit(kernel, grid, block, cluster, smem, stream, body, at);
     if (e != cudaSuccess)
-        die(kExitOther, "gpu: launch of %ux%ux%u blocks of %u threads with %zu bytes of shared memory: %s", grid.x, grid.y, grid.z,
-            block.x * block.y * block.z, smem, device_error_text(e));
+        die(kExitOther, "gpu: launch of %ux%ux%u blocks of %u threads with %zu bytes of shared memory: %s", grid.x,
+            grid.y, grid.z, block.x * block.y * block.z, smem, device_error_text(e));
 }
 
 uint64_t simt::dependent_launches() {
@@ -966,7 +1085,8 @@ void simt::lock_memory() {
     {
         const std::lock_guard lock(emu::device().mutex);
         memory_lock.blocks.clear();
-        for (const auto& [p, bytes] : emu::device().memory) memory_lock.blocks.push_back({reinterpret_cast<void*>(p), emu::whole_pages(bytes)});
+        for (const auto& [p, bytes] : emu::device().memory)
+            memory_lock.blocks.push_back({reinterpret_cast<void*>(p), emu::whole_pages(bytes)});
     }
     memory_lock.on = true;
     memory_lock.protect(PROT_NONE);

@@ -1,37 +1,45 @@
-// fuzz.cpp -- libFuzzer against every reader of files and of messages from other processes: tests/fuzz/run.sh builds and runs it.
+// fuzz.cpp -- libFuzzer against every reader of files and of messages from other processes: tests/fuzz/run.sh builds
+// and runs it.
 //
-//     FUZZ_TARGET=NAME build/fuzz/fuzz CORPUS       a name of the table below; "list" prints them all, with their readers' sources
-//     FUZZ_SEEDS=DIR                                writes the target's seeds there first; all are read whole, however short other inputs are
+//     FUZZ_TARGET=NAME build/fuzz/fuzz CORPUS       a name of the table below; "list" prints them all, with their
+//     readers' sources FUZZ_SEEDS=DIR                                writes the target's seeds there first; all are
+//     read whole, however short other inputs are
 //
-// A finding is a crash, a sanitizer's report, an error code other than the reader's, more memory than the table allows for the file's
-// size, and memory, a mapping or a descriptor that is left.
+// A finding is a crash, a sanitizer's report, an error code other than the reader's, more memory than the table allows
+// for the file's size, and memory, a mapping or a descriptor that is left.
+#include <malloc.h>
+
 #include <algorithm>
 #include <cstdarg>
 #include <cstdlib>
-#include <malloc.h>
 #include <new>
-#include "checkpoint.cpp"
-#include "comm.cpp"
-#include "data.h"
-#include "log.h"
-#include "options.h"
-#include "rendezvous.cpp"
-#include "shards.h"
-#include "unicode.h"
 
-// The kernel, as far as readers ask it for an input: a file or a connection whose bytes lie in memory. The readers' own calls of open, pread,
-// mmap and recv come here; a file on tmpfs and a pair of sockets cost more than most readers take (AMD EPYC, 2 cores: 8 and 12 us).
-static bool inside = false;                             // a reader is at work; its warnings are not printed
-static std::string_view input;                          // what it reads
-static const char* file_path = "";                      // the name under which it is a file
-static size_t received = 0;                             // bytes of the connection that were taken
-static bool closed = false;                             // the other side sends no more
-static int descriptors = 0;                             // that the reader has open
-static void* mapped[8];                                 // heap memory of exactly a mapping's size: the address sanitizer sees a read past its end
-constexpr int kFile = 1000, kConnection = 1001;         // descriptors
+#include "models/config.h"
+#include "src/app/log.h"
+#include "src/app/options.h"
+#include "src/base/unicode.h"
+#include "src/checkpoint/checkpoint.cpp"
+#include "src/comm/comm.cpp"
+#include "src/comm/rendezvous.cpp"
+#include "src/data/data.h"
+#include "src/data/shards.h"
+
+// The kernel, as far as readers ask it for an input: a file or a connection whose bytes lie in memory. The readers' own
+// calls of open, pread, mmap and recv come here; a file on tmpfs and a pair of sockets cost more than most readers take
+// (AMD EPYC, 2 cores: 8 and 12 us).
+static bool inside = false;         // a reader is at work; its warnings are not printed
+static std::string_view input;      // what it reads
+static const char* file_path = "";  // the name under which it is a file
+static size_t received = 0;         // bytes of the connection that were taken
+static bool closed = false;         // the other side sends no more
+static int descriptors = 0;         // that the reader has open
+static void* mapped[8];  // heap memory of exactly a mapping's size: the address sanitizer sees a read past its end
+constexpr int kFile = 1000, kConnection = 1001;  // descriptors
 
 // Reads come in pieces of 1 to 977 bytes, and most of them whole: who reads must go on.
-static size_t piece(size_t at, size_t bytes) { return std::min(bytes, at % 3 == 1 ? 1 + at * 2654435761u % 977 : bytes); }
+static size_t piece(size_t at, size_t bytes) {
+    return std::min(bytes, at % 3 == 1 ? 1 + at * 2654435761u % 977 : bytes);
+}
 
 extern "C" {
 int __real_open(const char*, int, ...);
@@ -58,7 +66,9 @@ int __wrap_fstat(int fd, struct stat* s) {
     s->st_mode = S_IFREG | 0600, s->st_size = off_t(input.size());
     return 0;
 }
-int __wrap_stat(const char* path, struct stat* s) { return inside && !std::strcmp(path, file_path) ? __wrap_fstat(kFile, s) : __real_stat(path, s); }
+int __wrap_stat(const char* path, struct stat* s) {
+    return inside && !std::strcmp(path, file_path) ? __wrap_fstat(kFile, s) : __real_stat(path, s);
+}
 ssize_t __wrap_pread(int fd, void* out, size_t bytes, off_t at) {
     if (fd != kFile) std::abort();
     const std::string_view rest = input.substr(std::min(size_t(at), input.size()));
@@ -81,8 +91,13 @@ int __wrap_munmap(void* at, size_t bytes) {
     *place = nullptr;
     return 0;
 }
-ssize_t __wrap_write(int fd, const void* data, size_t bytes) { return inside && fd == 2 ? ssize_t(bytes) : __real_write(fd, data, bytes); }
-ssize_t __wrap_getrandom(void* data, size_t bytes, unsigned) { std::memset(data, 0, bytes); return ssize_t(bytes); }    // nonces we can answer
+ssize_t __wrap_write(int fd, const void* data, size_t bytes) {
+    return inside && fd == 2 ? ssize_t(bytes) : __real_write(fd, data, bytes);
+}
+ssize_t __wrap_getrandom(void* data, size_t bytes, unsigned) {
+    std::memset(data, 0, bytes);
+    return ssize_t(bytes);
+}  // nonces we can answer
 ssize_t __wrap_recv(int fd, void* out, size_t bytes, int) {
     if (fd != kConnection) std::abort();
     const size_t n = piece(received, std::min(bytes, input.size() - received));
@@ -93,9 +108,11 @@ ssize_t __wrap_recv(int fd, void* out, size_t bytes, int) {
     return ssize_t(n);
 }
 ssize_t __wrap_send(int, const void*, size_t bytes, int) { return ssize_t(bytes); }
-int __wrap_poll(pollfd* fds, nfds_t n, int timeout) { return fds->fd == kConnection ? fds->revents = fds->events, 1 : __real_poll(fds, n, timeout); }
+int __wrap_poll(pollfd* fds, nfds_t n, int timeout) {
+    return fds->fd == kConnection ? fds->revents = fds->events, 1 : __real_poll(fds, n, timeout);
+}
 int __wrap_getpeername(int, sockaddr* address, socklen_t* size) {
-    const sockaddr_in far = {AF_INET, 0, {htonl(0x0a000001)}, {}};      // 10.0.0.1: a loopback address would not be kept
+    const sockaddr_in far = {AF_INET, 0, {htonl(0x0a000001)}, {}};  // 10.0.0.1: a loopback address would not be kept
     std::memcpy(address, &far, *size = sizeof far);
     return 0;
 }
@@ -103,25 +120,34 @@ int __wrap_usleep(useconds_t) { return 0; }
 }
 
 // The program's memory, counted; readers have one thread.
-static ptrdiff_t live = 0, peak = 0;                    // bytes of heap since the input began; less than 0 where what was there before is freed
+static ptrdiff_t live = 0,
+                 peak = 0;  // bytes of heap since the input began; less than 0 where what was there before is freed
 void* operator new(size_t bytes) {
-    if (bytes > size_t(64) << 20) { std::fprintf(stderr, "%zu bytes of heap at once\n", bytes); std::abort(); }
+    if (bytes > size_t(64) << 20) {
+        std::fprintf(stderr, "%zu bytes of heap at once\n", bytes);
+        std::abort();
+    }
     void* const p = std::malloc(bytes);
     if (!p) throw std::bad_alloc();
     live += ptrdiff_t(malloc_usable_size(p));
     peak = std::max(peak, live);
     return p;
 }
-void operator delete(void* p) noexcept { live -= ptrdiff_t(malloc_usable_size(p)); std::free(p); }
+void operator delete(void* p) noexcept {
+    live -= ptrdiff_t(malloc_usable_size(p));
+    std::free(p);
+}
 void* operator new[](size_t bytes) { return operator new(bytes); }
-void* operator new(size_t bytes, const std::nothrow_t&) noexcept { return operator new(bytes); }        // the limit above ends the process
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+    return operator new(bytes);
+}  // the limit above ends the process
 void operator delete(void* p, size_t) noexcept { operator delete(p); }
 void operator delete[](void* p) noexcept { operator delete(p); }
 void operator delete[](void* p, size_t) noexcept { operator delete(p); }
 void operator delete(void* p, const std::nothrow_t&) noexcept { operator delete(p); }
 
 static void finding(const char* what, ptrdiff_t bytes) { std::fprintf(stderr, "%td %s\n", bytes, what), std::abort(); }
-constexpr size_t kLittle = 16 << 10;                    // bytes of heap that are of one size, as messages are
+constexpr size_t kLittle = 16 << 10;  // bytes of heap that are of one size, as messages are
 
 namespace {
 // The input is the file of this name, or what comes from a connection.
@@ -134,19 +160,24 @@ Socket connection(std::string_view sent, bool and_closed) {
 // ---------------------------------------------------------------------------------------------------------- files
 
 void safetensors(std::string_view) {
-    static const Arena arena = arena_layout({{"wte.weight", 16, 2, 3, false, 0, true}, {"h.0.attn.c_proj.weight", 2, 2, 2, true, 0, true}});
+    static const Arena arena =
+        arena_layout({{"wte.weight", 16, 2, 3, false, 0, true}, {"h.0.attn.c_proj.weight", 2, 2, 2, true, 0, true}});
     const SafeTensors tensors = open_safetensors(file("m.safetensors"));
     std::vector<float> values(arena.n);
     read_safetensors(tensors, arena, "", values.data());
 }
-void config(std::string_view in) { hf_parameters(parse_hf_config(in, "config.json"), "config.json"); }
+void config(std::string_view in) {
+    const ModelConfig c = parse_config(in, "config.json");
+    count_parameters(*c.info, c.shape);
+}
 void options(std::string_view in) {
     Options o;
     options_merge_saved(&o, std::string(in), "config.json");
     const ptrdiff_t reading = peak;
     peak = live;
-    const std::string json = options_to_json(o);        // of its own size, not the input's: "\b" is written as six bytes
-    if (peak > reading + ptrdiff_t(4 * json.size() + kLittle)) finding("bytes of heap to write the options", peak - reading);
+    const std::string json = options_to_json(o);  // of its own size, not the input's: "\b" is written as six bytes
+    if (peak > reading + ptrdiff_t(4 * json.size() + kLittle))
+        finding("bytes of heap to write the options", peak - reading);
     peak = reading;
 }
 void state(std::string_view in) {
@@ -159,8 +190,10 @@ void done(std::string_view in) { parse_done(std::string(in), "DONE"); }
 void metrics(std::string_view) { read_metrics(file("metrics.jsonl")); }
 void tokenizer(const char* name) {
     const Tokenizer t = tokenizer_load(file(name));
-    // Pieces of more than 15 bytes: of shorter ones encode() keeps 2 MB of tokens, which would be most of the work here.
-    const std::string text = t.kind == Tokenizer::character ? t.bytes[0] : " thethethetheabcabcabc................\xff\xe6\x97";
+    // Pieces of more than 15 bytes: of shorter ones encode() keeps 2 MB of tokens, which would be most of the work
+    // here.
+    const std::string text =
+        t.kind == Tokenizer::character ? t.bytes[0] : " thethethetheabcabcabc................\xff\xe6\x97";
     std::vector<int> ids;
     t.encode(text, &ids);
     if (t.decode(ids.data(), ids.size()) != text) std::abort();
@@ -169,12 +202,11 @@ void tokenizer(const char* name) {
 }
 void tokenizer_json(std::string_view) { tokenizer("t.json"); }
 void vocab_bpe(std::string_view) { tokenizer("t.bpe"); }
-void tiktoken(std::string_view) { tokenizer("t.tiktoken"); }
 const Tokenizer bytes_as_tokens = tokenizer_byte();
 void dataset(const char* name) {
     const Dataset d = open_dataset(file(name), bytes_as_tokens, 4, nullptr);
     int x[4], y[4];
-    for (uint64_t i = 0; i < d.samples; i += 1 + i / 4) d.sample(i, x, y, 50257);      // the first ones, then fewer
+    for (uint64_t i = 0; i < d.samples; i += 1 + i / 4) d.sample(i, x, y, 50257);  // the first ones, then fewer
     if (d.samples) d.sample(d.samples - 1, x, y, 50257);
 }
 void bin(std::string_view) { dataset("a.bin"); }
@@ -183,9 +215,11 @@ void jsonl(std::string_view) { dataset("a.jsonl"); }
 void text(std::string_view) { dataset("a.txt"); }
 void arguments(std::string_view in) {
     std::vector<std::string> words = {"train_gpt"};
-    for (size_t at = 0; at < in.size() && words.size() < 40; at += words.back().size() + 1) words.emplace_back(in.substr(at, in.find('\n', at) - at));
+    for (size_t at = 0; at < in.size() && words.size() < 40; at += words.back().size() + 1)
+        words.emplace_back(in.substr(at, in.find('\n', at) - at));
     std::vector<const char*> argv;
-    for (const std::string& w : words) if (w.find("help") == std::string::npos && w.find("version") == std::string::npos) argv.push_back(w.c_str());
+    for (const std::string& w : words)
+        if (w.find("help") == std::string::npos && w.find("version") == std::string::npos) argv.push_back(w.c_str());
     int exit_now = -1;
     Options o = parse_options(int(argv.size()), argv.data(), &exit_now);
     resolve_options(&o, false);
@@ -195,12 +229,14 @@ void arguments(std::string_view in) {
 
 Meeting meeting() {
     Meeting m;
-    m.size = 4;
-    m.job = "job", m.secret = "secret", m.master_addr = "127.0.0.1";
     m.me.pid = 1;
+    m.key = "secret", m.master_addr = "127.0.0.1";
+    m.peers.resize(4);
+    m.deadline = now_seconds() + 1;
     return m;
 }
-template <class T> T take(std::string_view* in) {
+template <class T>
+T take(std::string_view* in) {
     T x = {};
     const size_t n = std::min(sizeof x, in->size());
     std::memcpy(static_cast<void*>(&x), in->data(), n);
@@ -208,81 +244,74 @@ template <class T> T take(std::string_view* in) {
     return x;
 }
 
-// The listening side: bytes of anybody; then a greeting of anybody who knows the secret.
+// The listening side: bytes of anybody; then a Claim of anybody who knows the secret.
 void stranger(std::string_view in) {
     const Meeting m = meeting();
-    Stranger s = {connection(in, false), 0};
-    if (read_stranger(m, &s) == Step::proven) std::abort();                 // without the secret
-    Stranger member = {connection("", false), 0};
-    const bool right_job = take<char>(&in) & 1;
-    member.hello = take<Hello>(&in);
-    member.proof.card = take<Card>(&in);
-    if (right_job) member.hello.job = sha256(m.job);
-    std::vector<Member> members;
-    for (int r = 1; r < 4; r++) members.push_back({r, Socket()});
-    members[1].card.pid = 7, members[1].card.rank = 2;
-    admit(m, std::move(member), Purpose::control, &members);
+    Connection c = {connection(in, false)};
+    if (read_claim(m, &c)) std::abort();  // without the secret
+    Claim claim = take<Claim>(&in);
+    claim.proof = prove(m, {}, claim);
+    const std::string proven = bytes_of(claim);
+    Connection known = {connection(proven, false)};
+    if (!read_claim(m, &known)) std::abort();
 }
-// The connecting side: a listener that may or may not know the secret.
+// The connecting side: a listener, which cannot know the secret: the nonce that it must prove is fresh.
 void listener(std::string_view in) {
     const Meeting m = meeting();
-    const bool knows = take<char>(&in) & 1;
-    Challenge c = take<Challenge>(&in);
-    Hello hello = {};
-    std::memcpy(hello.magic, kMagic, sizeof kMagic);
-    hello.purpose = Purpose::control, hello.size = m.size;
-    hello.job = sha256(m.job);
-    if (knows) std::memcpy(c.magic, kMagic, sizeof kMagic), c.proof = prove(m, 's', hello, c.nonce, nullptr);
-    const std::string sent = bytes_of(c) + std::string(in);
-    const Socket s = connection(sent, true);
-    if (introduce(m, s.fd, Purpose::control, "there", 1) && !knows) std::abort();
+    const Socket s = connection(in, true);
+    if (introduce(m, s.fd, "a stranger")) std::abort();
 }
-// Records and verdicts of a rank that has been admitted; what rank 0 then says about it.
+// Records and failures of a rank that has been admitted; what rank 0 then says about it.
 void control(std::string_view in) {
     const bool left = take<char>(&in) & 1;
     Comm comm;
     Comm::Impl impl;
     comm.impl = &impl;
+    RankMemory memory[2] = {};
     comm.size = comm.local_size = 2;
+    impl.ranks = memory, impl.record = &memory[0].record;
     comm.peers = {{"a", 1}, {"b", 2}};
     comm.timeout = 1;
-    impl.ending = true;                                 // nobody leaves the process
+    impl.ending = true;  // nobody leaves the process
     impl.watched.resize(2);
-    impl.watched[1].fd = connection(in, left).release();
-    listen_to(&comm, 1);
+    impl.watched[1].socket = connection(in, left);
+    read_messages(&comm, 1);
     judge(&comm, now_seconds() + 100);
-    if (impl.watched[1].fd >= 0) close(impl.watched[1].fd);
 }
-// Data between hosts: header, payload, checksum.
+// Data between hosts: the call and its bytes.
 void wire(std::string_view in) {
     const char how = take<char>(&in);
-    char payload[64];
-    const Call call = {Op::scatter, 0, 3, 128};
-    const Wire head = make_flow(call, payload, sizeof payload).wire;
-    const std::string sent = (how & 1 ? bytes_of(head) : "") + std::string(in);
-    const Socket s = connection(sent, how & 2);
+    char payload[64] = {};
+    Record record;
     Comm comm;
     Comm::Impl impl;
     comm.impl = &impl;
+    comm.hosts = 2;
     comm.peers = {{"a", 1}, {"b", 2}};
-    Link link = {s.fd, 1, call, make_flow(call, payload, sizeof payload), make_flow(call, payload, sizeof payload)};
-    while (move_flow(&comm, &link, false)) {}
+    impl.record = &record;
+    Call call = make_call(&comm, 0, "scatter", 0, sizeof payload), head = call;
+    if (how & 2) head.crc = crc32c(0, in.data(), std::min(in.size(), sizeof payload));
+    const std::string sent = (how & 1 ? bytes_of(head) : "") + std::string(in);
+    impl.mesh[0].emplace_back();
+    impl.mesh[0].push_back(connection(sent, true));
+    const auto all = [&](int) { return Part(payload, sizeof payload); };
+    exchange(&comm, 0, call, all, all);
 }
 
 // ----------------------------------------------------------------------------------------------------------- the table
 
-std::string bytes(std::initializer_list<uint32_t> words) { return std::string(reinterpret_cast<const char*>(words.begin()), 4 * words.size()); }
-std::string header(const std::string& json) { const uint64_t n = json.size(); return std::string(reinterpret_cast<const char*>(&n), 8) + json; }
-std::string byte_ranks() {
-    static const char kDigits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    std::string s;
-    for (int b = 0; b < 256; b++) s += format("%c%c== %d\n", kDigits[b >> 2], kDigits[(b & 3) << 4], b);
-    return s + "YWI= 256\nYWJj 257\n";
+std::string bytes(std::initializer_list<uint32_t> words) {
+    return std::string(reinterpret_cast<const char*>(words.begin()), 4 * words.size());
+}
+std::string header(const std::string& json) {
+    const uint64_t n = json.size();
+    return std::string(reinterpret_cast<const char*>(&n), 8) + json;
 }
 // Most memory for their size: 4 bytes a token, and 8.
 std::string many_merges() {
     std::string s;
-    for (char a = '!'; a <= '~'; a++) for (char b = '!'; b <= '~' && s.size() < 16000; b++) s += {a, ' ', b, '\n'};
+    for (char a = '!'; a <= '~'; a++)
+        for (char b = '!'; b <= '~' && s.size() < 16000; b++) s += {a, ' ', b, '\n'};
     return s;
 }
 std::string many_characters() {
@@ -290,48 +319,134 @@ std::string many_characters() {
     for (uint32_t code = 0x100; code < 0x780; code++) append_utf8(&text, code);
     return tokenizer_char(text).to_json();
 }
-std::string greeting() {
-    Hello h = {};
-    std::memcpy(h.magic, kMagic, sizeof kMagic);
-    h.purpose = Purpose::control, h.rank = 2, h.size = 4;
-    return bytes_of(h) + bytes_of(Proof{});
+std::string claim() {
+    Claim c = {};
+    c.peer.rank = 2;
+    return bytes_of(c);
 }
-std::string record(Kind kind) { Message m = {}; m.kind = kind; std::memcpy(m.record.phase, "forward", 8); return bytes_of(m); }
+std::string record(Kind kind) {
+    Message m = {};
+    m.kind = kind;
+    std::memcpy(m.record.phase, "forward", 8);
+    return bytes_of(m);
+}
 
-// An input may take `factor` bytes of heap for each of its own, and `room` for what is of one size: messages, a tokenizer of bytes, buffers
-// of 64 KiB. A tokenizer is tables: 4 bytes of a vocab.bpe, "a b\n", are a token and a merge, with their look-ups 60 bytes; and of
-// characters it has a number for each code point below the largest, twice while they grow. DONE, at most 64 KiB, is a list of files: a line
-// of 6 bytes is an entry of 48, in a vector that doubles.
+// An input may take `factor` bytes of heap for each of its own, and `room` for what is of one size: messages, a
+// tokenizer of bytes, buffers of 64 KiB. A tokenizer is tables: 4 bytes of a vocab.bpe, "a b\n", are a token and a
+// merge, with their look-ups 60 bytes; and of characters it has a number for each code point below the largest, twice
+// while they grow. DONE, at most 64 KiB, is a list of files: a line of 6 bytes is an entry of 48, in a vector that
+// doubles.
 constexpr size_t kRoom = 128 << 10, kCodePoints = 9 << 20, kTables = 64;
-// sources: what reads, in src/, beside common and file: inputs of a run count as long as it stays as it is (run.sh).
-struct Target { const char *name, *sources; void (*run)(std::string_view); size_t factor, room; std::vector<std::string> seeds; };
+// sources: what reads, in src/ or models/, beside common and file: inputs of a run count as long as it stays as it is
+// (run.sh).
+std::string gpt2_config() {
+    ModelConfig c = {
+        .info = find_model("gpt2"), .shape = {.L = 2, .NH = 2, .C = 16, .T = 8, .dropout = 0.1f}, .eot = 256};
+    set_vocabulary(&c.shape, 257);
+    return config_json(c);
+}
+struct Target {
+    const char *name, *sources;
+    void (*run)(std::string_view);
+    size_t factor, room;
+    std::vector<std::string> seeds;
+};
 const std::vector<Target>& targets() {
     static const std::vector<Target> all = {
-        {"safetensors", "safetensors arena json unicode", safetensors, 2, kRoom, {header("{\"wte.weight\":{\"dtype\":\"BF16\",\"shape\":[3,2],\"data_offsets\":[0,12]},\"h.0.attn.c_proj.weight\":{\"dtype\":\"F16\","
-            "\"shape\":[2,2],\"data_offsets\":[12,20]},\"__metadata__\":{\"format\":\"pt\"}}") + std::string(20, '\1')}},
-        {"config", "checkpoint json unicode", config, 2, kLittle, {hf_config_json({2, 2, 16, 8, 257, 0.1, 256})}},
-        {"options", "options json unicode", options, 2, kLittle, {options_to_json(Options()), "{\"options\":{\"heads\":4,\"overlap\":false,\"lr\":1e-3}}"}},
-        {"state", "json unicode", state, 2, kLittle, {"{\"version\":1,\"step\":7,\"tokens\":99,\"data_hash\":\"0123\",\"val_hash\":\"4\",\"bad_steps\":0,\"best_val\":null}\n"}},
-        {"done", "checkpoint", done, 32, kLittle, {done_text({12, {{"model.safetensors", 1000, 77}, {"state.json", 5, 1}}})}},
-        {"metrics", "curve json unicode", metrics, 2, kLittle, {"{\"event\":\"run\",\"step\":0}\n{\"event\":\"train\",\"step\":0,\"loss\":5.5}\n{\"event\":\"val\",\"step\":1,\"loss\":5,\"bpb\":null}\ntorn"}},
-        {"tokenizer_json", "tokenizer json unicode", tokenizer_json, kTables, kCodePoints, {tokenizer_char("ab").to_json(), tokenizer_byte().to_json(), many_characters()}},
-        {"vocab_bpe", "tokenizer json unicode", vocab_bpe, kTables, kRoom, {"#version: 0.2\na b\nab c\n\xc4\xa0 a\n", many_merges()}},
-        {"tiktoken", "tokenizer json unicode", tiktoken, kTables, kRoom, {byte_ranks()}},
-        {"bin", "data shards", bin, 2, kRoom, {bytes({20240520, 1, 8}) + std::string(1012, '\0') + bytes({1, 2, 3, 4}), bytes({20240801, 7, 6}) + std::string(1012, '\0') + bytes({1, 2, 3, 4, 5, 6}), bytes({1, 2, 3, 4, 5})}},
-        {"npy", "data shards", npy, 2, kRoom, {std::string("\x93NUMPY\1\0\x40\0", 10) + "{'descr': '<u2', 'fortran_order': False, 'shape': (6,), }       \n" + bytes({1, 2, 3})}},
-        {"jsonl", "data shards json unicode", jsonl, 2, kRoom, {"\xef\xbb\xbf{\"text\": \"first \\u00e9\"}\r\n\n{\"id\": [1], \"text\": \"second\"}\n"}},
-        {"text", "data shards", text, 2, kRoom, {"some text\nof two lines", "\xff\xfeh\0i\0", "PK\x03\x04"}},
-        {"arguments", "options", arguments, 2, kRoom, {"--steps\n5\n--lr=1e-3\n--total-batch-size\n512k", "sample\nx\n--prompt\nabc", "--stpes\n3"}},
-        {"stranger", "rendezvous", stranger, 2, kLittle, {greeting(), "\1" + greeting()}},
-        {"listener", "rendezvous", listener, 2, kLittle, {"\1" + std::string(sizeof(Challenge), '\0') + bytes_of(Reply{}), std::string("\0", 1) + bytes_of(Challenge{})}},
-        {"control", "comm rendezvous", control, 2, kLittle, {std::string(1, '\0') + record(Kind::record), "\1" + record(Kind::verdict) + record(Kind::farewell)}},
-        {"wire", "comm rendezvous", wire, 2, kLittle, {"\1" + std::string(64, 'x') + bytes({crc32c(0, std::string(64, 'x').data(), 64)}), "\3" + std::string(68, 'x'),
-            std::string(1, '\0') + bytes_of(make_flow({Op::scatter, 0, 3, 128}, nullptr, 64).wire)}},
+        {"safetensors",
+         "safetensors arena json unicode",
+         safetensors,
+         2,
+         kRoom,
+         {header("{\"wte.weight\":{\"dtype\":\"BF16\",\"shape\":[3,2],\"data_offsets\":[0,12]},\"h.0.attn.c_proj."
+                 "weight\":{\"dtype\":\"F16\","
+                 "\"shape\":[2,2],\"data_offsets\":[12,20]},\"__metadata__\":{\"format\":\"pt\"}}") +
+          std::string(20, '\1')}},
+        {"config", "config models json unicode", config, 2, kLittle, {gpt2_config()}},
+        {"options",
+         "options json unicode",
+         options,
+         2,
+         kLittle,
+         {options_to_json(Options()), "{\"options\":{\"heads\":4,\"overlap\":false,\"lr\":1e-3}}"}},
+        {"state",
+         "json unicode",
+         state,
+         2,
+         kLittle,
+         {"{\"version\":1,\"step\":7,\"tokens\":99,\"data_hash\":\"0123\",\"val_hash\":\"4\",\"bad_steps\":0,\"best_"
+          "val\":null}\n"}},
+        {"done",
+         "checkpoint",
+         done,
+         32,
+         kLittle,
+         {done_text({12, {{"model.safetensors", 1000, 77}, {"state.json", 5, 1}}})}},
+        {"metrics",
+         "log json unicode",
+         metrics,
+         2,
+         kLittle,
+         {"{\"event\":\"run\",\"step\":0}\n{\"event\":\"train\",\"step\":0,\"loss\":5.5}\n{\"event\":\"val\",\"step\":"
+          "1,\"loss\":5,\"bpb\":null}\ntorn"}},
+        {"tokenizer_json",
+         "tokenizer tokenizer_files json unicode",
+         tokenizer_json,
+         kTables,
+         kCodePoints,
+         {tokenizer_char("ab").to_json(), tokenizer_byte().to_json(), many_characters()}},
+        {"vocab_bpe",
+         "tokenizer tokenizer_files json unicode",
+         vocab_bpe,
+         kTables,
+         kRoom,
+         {"#version: 0.2\na b\nab c\n\xc4\xa0 a\n", many_merges()}},
+        {"bin",
+         "data shards",
+         bin,
+         2,
+         kRoom,
+         {bytes({20240520, 1, 8}) + std::string(1012, '\0') + bytes({1, 2, 3, 4}), bytes({1, 2, 3, 4, 5})}},
+        {"npy",
+         "data shards",
+         npy,
+         2,
+         kRoom,
+         {std::string("\x93NUMPY\1\0\x40\0", 10) +
+          "{'descr': '<u2', 'fortran_order': False, 'shape': (6,), }       \n" + bytes({1, 2, 3})}},
+        {"jsonl",
+         "data shards tokenizer json unicode",
+         jsonl,
+         16,
+         kRoom,
+         {"\xef\xbb\xbf{\"text\": \"first \\u00e9\"}\r\n\n{\"id\": [1], \"text\": \"second\"}\n"}},
+        {"text", "data shards tokenizer", text, 16, kRoom, {"some text\nof two lines", "\xff\xfeh\0i\0", "PK\x03\x04"}},
+        {"arguments",
+         "options",
+         arguments,
+         2,
+         kRoom,
+         {"--steps\n5\n--lr=1e-3\n--total-batch-size\n512k", "sample\nx\n--prompt\nabc", "--stpes\n3"}},
+        {"stranger", "rendezvous", stranger, 2, kLittle, {claim()}},
+        {"listener", "rendezvous", listener, 2, kLittle, {bytes_of(Digest{}) + bytes_of(Digest{}), bytes_of(Digest{})}},
+        {"control",
+         "comm rendezvous",
+         control,
+         2,
+         kLittle,
+         {std::string(1, '\0') + record(Kind::record), "\1" + record(Kind::failure) + record(Kind::farewell)}},
+        {"wire",
+         "comm rendezvous",
+         wire,
+         2,
+         kLittle,
+         {"\3" + std::string(64, 'x'), "\1" + std::string(68, 'x'),
+          std::string(1, '\0') + bytes_of(Call{"scatter", 0, 0, 64, 0})}},
     };
     return all;
 }
 const Target* target = nullptr;
-ptrdiff_t most = 0;                                     // of heap beyond target->factor
+ptrdiff_t most = 0;  // of heap beyond target->factor
 }  // namespace
 
 static void read_once(std::string_view in) {
@@ -339,14 +454,21 @@ static void read_once(std::string_view in) {
     input = in;
     inside = true;
     int code = 0;
-    try { target->run(in); } catch (const Error& e) { code = e.code; }
+    try {
+        target->run(in);
+    } catch (const Error& e) {
+        code = e.code;
+    }
     inside = false;
-    const bool known = code == 0 || code == kExitBadContent || code == kExitUsage || code == kExitNoInput || code == kExitPeer || code == kExitDisagree;
-    if (!known && target->run != listener) finding("is no exit code of a reader", code);        // a listener may name any code
+    const bool known = code == 0 || code == kExitBadContent || code == kExitUsage || code == kExitNoInput ||
+                       code == kExitPeer || code == kExitDisagree;
+    if (!known && target->run != listener)
+        finding("is no exit code of a reader", code);  // a listener may name any code
     most = std::max(most, peak - ptrdiff_t(target->factor * in.size()));
     if (most > ptrdiff_t(target->room)) finding("bytes of heap beyond its limit", most);
     if (descriptors != 0) finding("descriptors left open", descriptors);
-    if (std::any_of(mapped, mapped + 8, [](void* at) { return at; })) finding("bytes of an input left mapped", ptrdiff_t(in.size()));
+    if (std::any_of(mapped, mapped + 8, [](void* at) { return at; }))
+        finding("bytes of an input left mapped", ptrdiff_t(in.size()));
 }
 
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
@@ -356,13 +478,14 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
         if (name && !std::strcmp(name, t.name)) target = &t;
     }
     if (!target) std::exit(name && !std::strcmp(name, "list") ? 0 : 2);
-    for (size_t i = 0; seeds && i < 3 * target->seeds.size(); i++) {       // whole, a byte short, half
+    for (size_t i = 0; seeds && i < 3 * target->seeds.size(); i++) {  // whole, a byte short, half
         const std::string& s = target->seeds[i / 3];
         FILE* f = std::fopen(path_join(seeds, format("seed%zu", i)).c_str(), "wb");
         std::fwrite(s.data(), 1, i % 3 == 0 ? s.size() : i % 3 == 1 ? s.size() - 1 : s.size() / 2, f);
         std::fclose(f);
     }
-    mallopt(M_TRIM_THRESHOLD, 64 << 20), mallopt(M_MMAP_THRESHOLD, 64 << 20);      // no page is given back between two inputs
+    mallopt(M_TRIM_THRESHOLD, 64 << 20),
+        mallopt(M_MMAP_THRESHOLD, 64 << 20);  // no page is given back between two inputs
     for (const std::string& s : target->seeds) read_once(s);
     std::atexit([] { std::fprintf(stderr, "stat::most_heap_beyond_factor: %td\n", most); });
     return 0;

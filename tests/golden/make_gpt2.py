@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/gpt2_tiny/: a small GPT-2 as Hugging Face's library saves it, and what PyTorch makes of it in 20 steps.
+"""Writes tests/golden/gpt2_tiny/: a small GPT-2 as Hugging Face's library saves it, and what PyTorch makes of it in
+20 steps.
 
     config.json, model.safetensors   random weights, scaled up a little so that 20 steps cross interesting values
     batch.bin                        the fixed batch: a shard of B*T+1 uint16 tokens (header: 20240520, 1, count)
-    losses.txt                       "step loss grad_norm", before each AdamW step; fp64 arithmetic, so that it is the truth, not a rounding
+    losses.txt                       "step loss grad_norm", before each AdamW step; fp64 arithmetic, so that it is the
+                                     truth, not a rounding
 
 Needs torch, transformers, numpy. Run from the repository's root; the files are committed, the tests need no Python.
 """
+
 import os
 import struct
 
@@ -19,8 +22,19 @@ B, T, STEPS = 4, 24, 20
 LR, WARMUP, FINAL, BETAS, EPS, DECAY, CLIP = 3e-3, 2, 0.1, (0.9, 0.95), 1e-8, 0.1, 1.0
 
 torch.manual_seed(7)
-config = GPT2Config(vocab_size=67, n_positions=T, n_embd=32, n_layer=2, n_head=4, activation_function="gelu_new",
-                    resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=66, eos_token_id=66)
+config = GPT2Config(
+    vocab_size=67,
+    n_positions=T,
+    n_embd=32,
+    n_layer=2,
+    n_head=4,
+    activation_function="gelu_new",
+    resid_pdrop=0.0,
+    embd_pdrop=0.0,
+    attn_pdrop=0.0,
+    bos_token_id=66,
+    eos_token_id=66,
+)
 model = GPT2LMHeadModel(config)
 with torch.no_grad():
     for name, p in model.named_parameters():
@@ -37,8 +51,10 @@ with open(os.path.join(OUT, "batch.bin"), "wb") as f:
 
 model = model.double()
 x, y = tokens[:-1].view(B, T), tokens[1:].view(B, T)
-groups = [{"params": [p for p in model.parameters() if p.dim() >= 2], "weight_decay": DECAY},
-          {"params": [p for p in model.parameters() if p.dim() < 2], "weight_decay": 0.0}]
+groups = [
+    {"params": [p for p in model.parameters() if p.dim() >= 2], "weight_decay": DECAY},
+    {"params": [p for p in model.parameters() if p.dim() < 2], "weight_decay": 0.0},
+]
 optimizer = torch.optim.AdamW(groups, lr=LR, betas=BETAS, eps=EPS)
 lines = []
 for step in range(STEPS):

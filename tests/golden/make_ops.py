@@ -3,9 +3,10 @@
 
     python3 tests/golden/make_ops.py        (needs torch; the tests read only the text file)
 
-PyTorch runs in float64 on the CPU, on inputs that are multiples of 1/64, so a float holds them exactly and they are short to print. Its
-results are written with 9 digits. Each array is a line "name count" and a line of values.
+PyTorch runs in float64 on the CPU, on inputs that are multiples of 1/64, so a float holds them exactly and they are
+short to print. Its results are written with 9 digits. Each array is a line "name count" and a line of values.
 """
+
 import os
 import torch
 import torch.nn.functional as F
@@ -44,8 +45,17 @@ pre.retain_grad()
 act = F.gelu(pre, approximate="tanh")
 y = F.linear(act, w2, b2)
 y.backward(dy)
-for name, v in [("pre", pre), ("act", act), ("out", y), ("dpre", pre.grad), ("dinp", x.grad), ("dfcw", w1.grad), ("dfcb", b1.grad),
-                ("dprojw", w2.grad), ("dprojb", b2.grad)]:
+for name, v in [
+    ("pre", pre),
+    ("act", act),
+    ("out", y),
+    ("dpre", pre.grad),
+    ("dinp", x.grad),
+    ("dfcw", w1.grad),
+    ("dfcb", b1.grad),
+    ("dprojw", w2.grad),
+    ("dprojb", b2.grad),
+]:
     write("mlp." + name, v)
 
 # causal attention, qkv (2, 7, 3, 2, 8)
@@ -75,15 +85,23 @@ write("emb.out", y)
 write("emb.dwte", wte.grad)
 write("emb.dwpe", wpe.grad)
 
-# AdamW: 3 steps of 8 weights that decay and 8 that do not; gradients of the 16, a learning rate that changes
+# AdamW and SGD: 3 steps of 8 weights that decay and 8 that do not; gradients of the 16, a learning rate that changes
 w = inp("adamw.start", 16)
-decayed, other = w.detach()[:8].clone().requires_grad_(), w.detach()[8:].clone().requires_grad_()
-optimizer = torch.optim.AdamW([{"params": [decayed], "weight_decay": 0.1}, {"params": [other], "weight_decay": 0.0}],
-                              betas=(0.9, 0.95), eps=1e-8)
-for step in range(3):
-    g = inp(f"adamw.grad{step}", 16).detach()
-    decayed.grad, other.grad = g[:8].clone(), g[8:].clone()
-    for group in optimizer.param_groups:
-        group["lr"] = (0.0625, 0.03125, 0.015625)[step]
-    optimizer.step()
-    write(f"adamw.weights{step}", torch.cat([decayed, other]))
+
+
+def optimize(name, make, grads):
+    decayed, other = w.detach()[:8].clone().requires_grad_(), w.detach()[8:].clone().requires_grad_()
+    optimizer = make([{"params": [decayed], "weight_decay": 0.1}, {"params": [other], "weight_decay": 0.0}])
+    for step in range(3):
+        if step == len(grads):
+            grads.append(inp(f"adamw.grad{step}", 16).detach())
+        decayed.grad, other.grad = grads[step][:8].clone(), grads[step][8:].clone()
+        for group in optimizer.param_groups:
+            group["lr"] = (0.0625, 0.03125, 0.015625)[step]
+        optimizer.step()
+        write(f"{name}.weights{step}", torch.cat([decayed, other]))
+
+
+grads = []
+optimize("adamw", lambda groups: torch.optim.AdamW(groups, betas=(0.9, 0.95), eps=1e-8), grads)
+optimize("sgd", lambda groups: torch.optim.SGD(groups, lr=1, momentum=0.9), grads)

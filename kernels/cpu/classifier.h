@@ -1,0 +1,37 @@
+// classifier.h -- softmax and cross entropy of a row of logits, and their gradient.
+#pragma once
+#include "kernels/cpu/isa.h"
+
+namespace BACKEND::ISA {
+
+static void classifier_row(float* loss, floatX* logits, int target, int V, int Vp, bool backward) {
+    const float lowest = -__builtin_inff();
+    Vec most = broadcast(lowest);
+    for (int j = 0; j < V; j += kWidth) most = max(load(logits + j, V - j, lowest), most);
+    const float top = max(most);
+    const float all = sum_over(V, [&](int j) { return exp(load(logits + j, V - j, lowest) - top); });
+    *loss = __builtin_logf(all) - (to_float(logits[target]) - top);
+    if (!backward) return;
+    const float scale = 1.0f / all;
+    for (int j = 0; j < V; j += kWidth) {
+        Vec p = exp(load(logits + j, V - j) - top) * scale;
+        if (target >= j && target < j + kWidth) p[target - j] -= 1.0f;      // before p is rounded to storage
+        store(logits + j, p, V - j);
+    }
+    if (Vp > V) memset(logits + V, 0, size_t(Vp - V) * sizeof(floatX));
+}
+
+static void classifier(float* losses, floatX* logits, const int* targets, int N, int V, int Vp, bool backward, Stream) {
+    for_rows(N, Vp, [&](int n) {
+        classifier_row(losses + n, logits + size_t(n) * Vp, targets[n], V, Vp, backward);
+    });
+}
+
+static void sum_in_order(double* total, const float* x, size_t n, Stream) {
+    double sums[256] = {}, sum = 0;
+    for (size_t i = 0; i < n; i++) sums[i % 256] += double(x[i]);
+    for (int j = 0; j < 256; j++) sum += sums[j];
+    *total = sum;
+}
+
+}  // namespace BACKEND::ISA

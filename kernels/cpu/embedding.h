@@ -1,0 +1,56 @@
+// embedding.h -- token and position embeddings: the start of the residual stream, and its gradient.
+#pragma once
+#include "kernels/cpu/dropout.h"
+
+namespace BACKEND::ISA {
+
+static void embedding_forward(floatX* out, const int* tokens, const floatX* wte, const floatX* wpe, int B, int T, int C,
+                              int first, const Dropout& drop, Stream) {
+    const Mask mask = mask_of(drop);
+    for_rows(B * T, C, [&](int n) {
+        const size_t at = size_t(n) * C;
+        const floatX *token = wte + size_t(tokens[n]) * C, *position = wpe ? wpe + size_t(first + n % T) * C : nullptr;
+        each_dropped(size_t(C), mask, at, [&](size_t c, int left, Vec factor) {
+            const Vec x = load(token + c, left);
+            store(out + at + c, (position ? x + load(position + c, left) : x) * factor, left);
+        });
+    });
+}
+
+// One position: dwpe_t (+)= the sum over the batch, rows `stride` elements apart.
+static void position_backward(float* dwpe_t, const floatX* dout_t, int B, size_t stride, int C, const Mask& mask,
+                              uint64_t index, bool accumulate) {
+    alignas(64) float sums[kFactors];
+    for (int begin = 0; begin < C; begin += kFactors) {
+        const int n = min(kFactors, C - begin);
+        memset(sums, 0, sizeof sums);
+        for (int b = 0; b < B; b++) {
+            const size_t at = b * stride + size_t(begin);
+            add_dropped(sums, sums, dout_t + at, size_t(n), mask, index + at);
+        }
+        add_partials(dwpe_t + begin, sums, 1, 0, n, accumulate);
+    }
+}
+
+// A task has some columns of all rows, in order: a token may stand in many rows.
+static void embedding_backward(float* dwte, float* dwpe, const floatX* dout, const int* tokens, int B, int T, int C,
+                               int maxT, const Dropout& drop, bool accumulate, Stream) {
+    constexpr int kColumns = 64;
+    const Mask mask = mask_of(drop);
+    parallel_for(ceil_div(C, kColumns), [&](int task) {
+        const int col = task * kColumns, cols = min(kColumns, C - col);
+        for (int n = 0; n < B * T; n++) {
+            const size_t at = size_t(n) * C + size_t(col);
+            float* to = dwte + size_t(tokens[n]) * C + col;
+            add_dropped(to, to, dout + at, size_t(cols), mask, at);
+        }
+    });
+    if (!dwpe) return;
+    for_rows(T, B * C, [&](int t) {
+        const size_t at = size_t(t) * C;
+        position_backward(dwpe + at, dout + at, B, size_t(T) * C, C, mask, at, accumulate);
+    });
+    if (!accumulate) memset(dwpe + size_t(T) * C, 0, size_t(maxT - T) * C * sizeof(float));
+}
+
+}  // namespace BACKEND::ISA

@@ -1,0 +1,79 @@
+// layernorm.h -- LayerNorm, forward with the residual stream's addition before it, and backward.
+#pragma once
+#include "kernels/cpu/dropout.h"
+
+namespace BACKEND::ISA {
+
+static void layernorm_row(floatX* out, float* mean_n, float* rstd_n, const floatX* x, const floatX* weight,
+                          const floatX* bias, int C) {
+    const float mean = sum_over(C, [&](int c) { return load(x + c, C - c); }) / float(C);
+    const float variance = sum_over(C, [&](int c) {
+        const Vec d = load(x + c, C - c, mean) - mean;
+        return d * d;
+    }) / float(C);
+    const float rstd = 1.0f / __builtin_sqrtf(variance + 1e-5f);
+    for (int c = 0; c < C; c += kWidth)
+        store(out + c, fma((load(x + c, C - c) - mean) * rstd, load(weight + c, C - c), load(bias + c, C - c)), C - c);
+    *mean_n = mean;
+    *rstd_n = rstd;
+}
+
+// branch null: the plain form, where inp is normalised.
+static void residual_layernorm_forward(floatX* residual, floatX* out, float* mean, float* rstd, const floatX* inp,
+                                       const floatX* branch, const floatX* weight, const floatX* bias, int N, int C,
+                                       const Dropout& drop, Stream) {
+    const Mask mask = mask_of(drop);
+    const floatX* x = branch ? residual : inp;
+    for_rows(N, C, [&](int n) {
+        const size_t at = size_t(n) * C;
+        if (branch) add_dropped(residual + at, inp + at, branch + at, size_t(C), mask, at);
+        layernorm_row(out + at, mean + n, rstd + n, x + at, weight, bias, C);
+    });
+}
+
+// One row. With xhat = (x - mean) rstd and g = dout weight: dinp (+)= rstd (g - average(g) - xhat average(g xhat)).
+static void layernorm_backward_row(floatX* dinp, float* dweight, float* dbias, const floatX* dout, const floatX* x,
+                                   float mean, float rstd, const floatX* weight, int C, bool first) {
+    Vec g_sum = {}, g_xhat_sum = {};
+    for (int c = 0; c < C; c += kWidth) {
+        const int left = C - c;
+        const Vec xhat = (load(x + c, left) - mean) * rstd, dy = load(dout + c, left), g = dy * load(weight + c, left);
+        g_sum += g;
+        g_xhat_sum = fma(g, xhat, g_xhat_sum);
+        store(dweight + c, fma(dy, xhat, load(dweight + c, left)), left);
+        store(dbias + c, load(dbias + c, left) + dy, left);
+    }
+    const float g_mean = sum(g_sum) / float(C), g_xhat_mean = sum(g_xhat_sum) / float(C);
+    for (int c = 0; c < C; c += kWidth) {
+        const int left = C - c;
+        const Vec xhat = (load(x + c, left) - mean) * rstd, g = load(dout + c, left) * load(weight + c, left);
+        Vec dx = rstd * (g - g_mean - xhat * g_xhat_mean);
+        if (!first) dx += load(dinp + c, left);
+        store(dinp + c, dx, left);
+    }
+}
+
+// Each block of rows sums its own dweight and dbias; then the blocks are added in order.
+static void layernorm_backward(floatX* dinp, float* dweight, float* dbias, const floatX* dout, const floatX* inp,
+                               const float* mean, const float* rstd, const floatX* weight, int N, int C, bool first,
+                               bool accumulate, Stream) {
+    constexpr int kBlock = 32, kColumns = 256;
+    const int blocks = max(1, ceil_div(N, kBlock));
+    const size_t stride = 2 * size_t(C);
+    float* partials = caller_buffer(blocks * stride);           // [block][dweight, dbias][C]
+    parallel_for(blocks, [&](int block) {
+        float* sums = partials + block * stride;
+        memset(sums, 0, stride * sizeof(float));
+        for (int n = block * kBlock; n < min(N, (block + 1) * kBlock); n++) {
+            const size_t at = size_t(n) * C;
+            layernorm_backward_row(dinp + at, sums, sums + C, dout + at, inp + at, mean[n], rstd[n], weight, C, first);
+        }
+    });
+    parallel_for(ceil_div(C, kColumns), [&](int task) {
+        const int col = task * kColumns, cols = min(kColumns, C - col);
+        add_partials(dweight + col, partials + col, blocks, stride, cols, accumulate);
+        add_partials(dbias + col, partials + C + col, blocks, stride, cols, accumulate);
+    });
+}
+
+}  // namespace BACKEND::ISA

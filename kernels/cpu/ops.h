@@ -1,0 +1,14 @@
+// ops.h -- the table of one instruction set's ops.
+#pragma once
+#include "kernels/kernels.h"
+
+namespace BACKEND {
+
+struct Ops {
+    const char* isa;
+#define OP(result, name, parameters, arguments) result (*name) parameters;
+#include "kernels/cpu/op_table.h"
+#undef OP
+};
+
+}  // namespace BACKEND

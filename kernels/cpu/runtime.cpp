@@ -1,0 +1,298 @@
+// runtime.cpp -- memory, streams, events and threads of the CPU backend.
+//
+// An op runs at once, whatever its Stream says. A stream is a thread for stream_call.
+#include <atomic>
+#include <cmath>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <sys/mman.h>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+#include "kernels/cpu/threads.h"
+#include "src/base/common.h"
+#include "src/base/cpus.h"
+#include "src/base/spin.h"
+
+namespace BACKEND {
+
+// ------------------------------------------------------------------------------------------------------------- memory
+
+// Fewer TLB misses in large memory that is not touched yet.
+static void advise_huge_pages(void* memory, size_t bytes) {
+    constexpr uintptr_t kHugePage = uintptr_t(2) << 20;
+    const uintptr_t begin = round_up(reinterpret_cast<uintptr_t>(memory), kHugePage);
+    if (bytes >= 4 * kHugePage) madvise(reinterpret_cast<void*>(begin), bytes - kHugePage, MADV_HUGEPAGE);
+}
+
+// calloc need not clear fresh pages. Its address is kept in front of the aligned one.
+void* device_alloc(size_t bytes, const char* what) {
+    constexpr size_t kExtra = 64 + sizeof(void*);
+    char* raw = bytes <= SIZE_MAX - kExtra ? static_cast<char*>(std::calloc(1, bytes + kExtra)) : nullptr;
+    if (!raw) die(kExitOther, "out of memory: %s: wanted %zu bytes; make the model or the batch smaller", what, bytes);
+    char* memory = reinterpret_cast<char*>(round_up(reinterpret_cast<uintptr_t>(raw) + sizeof raw, uintptr_t(64)));
+    std::memcpy(memory - sizeof raw, &raw, sizeof raw);
+    advise_huge_pages(memory, bytes);
+    return memory;
+}
+
+void device_free(void* memory) {
+    if (!memory) return;
+    void* raw;
+    std::memcpy(&raw, static_cast<char*>(memory) - sizeof raw, sizeof raw);
+    std::free(raw);
+}
+
+void* host_alloc(size_t bytes, const char* what) { return device_alloc(bytes, what); }
+void host_free(void* memory) { device_free(memory); }
+void copy_to_device(void* device, const void* host, size_t bytes, Stream) { std::memcpy(device, host, bytes); }
+void copy_to_host(void* host, const void* device, size_t bytes, Stream) { std::memcpy(host, device, bytes); }
+void copy_to_host_later(void* host, const void* device, size_t bytes, Stream) { std::memcpy(host, device, bytes); }
+void device_zero(void* device, size_t bytes, Stream) { std::memset(device, 0, bytes); }
+
+int device_count() { return 1; }
+void device_select(int) {}
+const char* device_address() { return ""; }
+double device_peak_flops() { return NAN; }
+void device_memory(size_t* free, size_t* total) {
+    const size_t page = size_t(sysconf(_SC_PAGESIZE));
+    *total = size_t(sysconf(_SC_PHYS_PAGES)) * page;
+    *free = size_t(sysconf(_SC_AVPHYS_PAGES)) * page;
+}
+
+float* thread_buffer(size_t n, int number) {
+    struct Buffer { float* memory = nullptr; size_t room = 0; ~Buffer() { std::free(memory); } };
+    thread_local Buffer buffers[kThreadBuffers + 1];
+    Buffer& b = buffers[number];
+    if (n <= b.room) return b.memory;
+    const size_t bytes = round_up(n * sizeof(float), size_t(64));
+    std::free(b.memory);
+    b.memory = static_cast<float*>(std::aligned_alloc(64, bytes));
+    b.room = b.memory ? n : 0;
+    if (!b.memory) die(kExitOther, "out of memory: a thread's workspace: wanted %zu bytes", bytes);
+    advise_huge_pages(b.memory, bytes);
+    return b.memory;
+}
+
+// ------------------------------------------------------------------------------------------------------------ threads
+
+// Numbers below 1.2e-38, which cost a hundred cycles each, count as 0: in every thread that computes, or bits would
+// depend on which one does.
+#if defined(__x86_64__)
+static void flush_to_zero() { __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | 0x8040); }      // FTZ, DAZ
+#elif defined(__aarch64__)
+static void flush_to_zero() {
+    uint64_t mode;
+    asm volatile("mrs %0, fpcr" : "=r"(mode));
+    asm volatile("msr fpcr, %0" : : "r"(mode | uint64_t(1) << 24));
+}
+#else
+static void flush_to_zero() {}
+#endif
+
+// Seconds of polling before a thread sleeps, longer than the gap between two ops.
+constexpr double kPoll = 200e-6;
+
+static thread_local bool inside = false;        // a task, or what one calls
+
+// A worker that wakes up late finds no task left and holds only the job: the caller waits for tasks, not for workers.
+namespace {
+struct Job {
+    void (*task)(const void*, int);
+    const void* context;
+    int tasks;
+    std::atomic<int> next{0}, done{0};
+    std::mutex error_mutex;
+    std::exception_ptr error;
+
+    void work() {
+        for (int i; (i = next++) < tasks;) {
+            try { task(context, i); }
+            catch (...) {
+                const std::lock_guard<std::mutex> lock(error_mutex);
+                if (!error) error = std::current_exception();
+            }
+            if (++done == tasks) done.notify_all();
+        }
+    }
+};
+
+struct Pool {
+    std::mutex busy;                    // held by the caller whose job the pool runs
+    std::vector<std::thread> threads;
+    std::mutex mutex;                   // of `job`
+    std::shared_ptr<Job> job;           // null: the threads end
+    std::atomic<uint32_t> epoch{0};     // counts jobs; workers sleep on it
+
+    ~Pool() { stop(); }
+    void give(std::shared_ptr<Job> next) {
+        { const std::lock_guard<std::mutex> lock(mutex); job = std::move(next); }
+        epoch++;
+        epoch.notify_all();
+    }
+    std::shared_ptr<Job> take() {
+        const std::lock_guard<std::mutex> lock(mutex);
+        return job;
+    }
+    void run(uint32_t seen) {
+        flush_to_zero();
+        inside = true;
+        for (;;) {
+            spin_until(kPoll, [&] { return epoch != seen; });
+            epoch.wait(seen);
+            seen = epoch;
+            const std::shared_ptr<Job> mine = take();
+            if (!mine) return;
+            mine->work();
+        }
+    }
+    void start(int n) {
+        for (int i = 0; i < n; i++) {
+            try { threads.emplace_back([this, seen = epoch.load()] { run(seen); }); }
+            catch (const std::system_error& e) {
+                die(kExitOther, "threads: thread %d of %d: %s; try --threads %d", i + 2, n + 1, e.what(), i + 1);
+            }
+        }
+    }
+    void stop() {
+        give(nullptr);
+        for (std::thread& t : threads) t.join();
+        threads.clear();
+    }
+};
+}
+
+static Pool pool;
+static std::atomic<int> wanted{0};      // threads; 0: not asked for yet
+
+// Ends the pool's threads; the next parallel_for starts the new number.
+void set_threads(int n) {
+    const std::lock_guard<std::mutex> lock(pool.busy);
+    pool.stop();
+    wanted = n > 0 ? n : available_cpus();
+}
+
+int get_threads() {
+    int expected = 0;
+    if (wanted == 0) wanted.compare_exchange_strong(expected, available_cpus());
+    return wanted;
+}
+
+void parallel_for(int tasks, void (*task)(const void*, int), const void* context) {
+    flush_to_zero();
+    std::unique_lock<std::mutex> busy(pool.busy, std::defer_lock);
+    if (tasks <= 1 || inside || get_threads() == 1 || !busy.try_lock()) {
+        for (int i = 0; i < tasks; i++) task(context, i);
+        return;
+    }
+    if (pool.threads.empty()) pool.start(get_threads() - 1);
+    const auto job = std::make_shared<Job>();
+    job->task = task;
+    job->context = context;
+    job->tasks = tasks;
+    pool.give(job);
+    inside = true;
+    job->work();
+    inside = false;
+    spin_until(kPoll, [&] { return job->done == tasks; });
+    for (int n; (n = job->done) < tasks;) job->done.wait(n);
+    if (job->error) std::rethrow_exception(job->error);
+}
+
+// ------------------------------------------------------------------------------------------------- streams and events
+
+namespace {
+struct Queue {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::deque<std::pair<void (*)(void*), void*>> calls;       // the first one runs
+    bool quit = false;
+    std::exception_ptr error;           // calls are skipped until stream_sync or stream_check has thrown it
+    std::thread thread;
+
+    void run() {
+        flush_to_zero();
+        std::unique_lock<std::mutex> lock(mutex);
+        for (;;) {
+            changed.wait(lock, [&] { return quit || !calls.empty(); });
+            if (calls.empty()) return;
+            const auto [function, argument] = calls.front();
+            const bool skip = bool(error);
+            lock.unlock();
+            std::exception_ptr thrown;
+            try { if (!skip) function(argument); }
+            catch (...) { thrown = std::current_exception(); }
+            lock.lock();
+            if (thrown) error = thrown;
+            calls.pop_front();
+            changed.notify_all();
+        }
+    }
+};
+}
+
+static Queue* queue(Stream stream) { return reinterpret_cast<Queue*>(stream); }
+
+Stream stream_create() {
+    Queue* q = new Queue;
+    q->thread = std::thread([q] { q->run(); });
+    return reinterpret_cast<Stream>(q);
+}
+
+// Runs what is still queued. An Error that stream_sync has not thrown is lost.
+void stream_destroy(Stream stream) {
+    if (!stream) return;
+    const std::unique_ptr<Queue> q(queue(stream));
+    {
+        const std::lock_guard<std::mutex> lock(q->mutex);
+        q->quit = true;
+        q->changed.notify_all();
+    }
+    q->thread.join();
+}
+
+void stream_call(Stream stream, void (*function)(void*), void* argument) {
+    if (!stream) return function(argument);
+    const std::lock_guard<std::mutex> lock(queue(stream)->mutex);
+    queue(stream)->calls.push_back({function, argument});
+    queue(stream)->changed.notify_all();
+}
+
+void stream_check(Stream stream) {
+    if (!stream) return;
+    const std::lock_guard<std::mutex> lock(queue(stream)->mutex);
+    if (queue(stream)->error) std::rethrow_exception(std::exchange(queue(stream)->error, nullptr));
+}
+
+void stream_sync(Stream stream) {
+    if (!stream) return;
+    Queue* const q = queue(stream);
+    std::unique_lock<std::mutex> lock(q->mutex);
+    q->changed.wait(lock, [&] { return q->calls.empty(); });
+    if (q->error) std::rethrow_exception(std::exchange(q->error, nullptr));
+}
+
+// What was put on the null stream is done already, so nothing waits for that one.
+void stream_wait(Stream stream, Stream other) {
+    if (stream != other) stream_sync(other);
+}
+
+void* stream_native(Stream) { return nullptr; }
+
+// Ops are done when their call returns: an event is the time of event_record.
+static double* seconds(Event event) { return reinterpret_cast<double*>(event); }
+Event event_create() { return reinterpret_cast<Event>(new double(0)); }
+void event_destroy(Event event) { delete seconds(event); }
+void event_record(Event event, Stream) { *seconds(event) = now_seconds(); }
+void event_sync(Event) {}
+bool event_done(Event) { return true; }
+void stream_wait_event(Stream, Event) {}
+double event_seconds(Event from, Event to) { return *seconds(to) - *seconds(from); }
+
+}  // namespace BACKEND

@@ -1,0 +1,128 @@
+// update.h -- what happens to the gradient after backward: sums over replicas, norm, the optimizer, and hashes.
+#pragma once
+#include "build/optimizers.h"
+#include "kernels/cpu/classifier.h"
+
+namespace BACKEND::ISA {
+
+// Calls f(i) for the first element of each unit.
+template <class F> static void for_units(size_t n, const F& f) {
+    constexpr size_t kElements = 8 * kUnit;
+    CHECK(n % kUnit == 0, "%zu elements, want a multiple of %zu", n, kUnit);
+    parallel_for(int((n + kElements - 1) / kElements), [&](int task) {
+        for (size_t i = size_t(task) * kElements; i < n && i < size_t(task + 1) * kElements; i += kUnit) f(i);
+    });
+}
+
+constexpr int kBlock = 512;         // elements; the partial sums stay in the first-level cache
+
+// The sum's place: `sums`, or where the only term lies.
+static const float* reduce_block(float* sums, const float* const* terms, int count, Tree tree, size_t begin) {
+    if (count == 1) return terms[0] + begin;
+    const int first = tree == Tree::kHalves ? count / 2 : 1;
+    float upper[kBlock];
+    const float* a = reduce_block(sums, terms, first, tree, begin);
+    const float* b = reduce_block(upper, terms + first, count - first, tree, begin);
+    for (int i = 0; i < kBlock; i++) sums[i] = a[i] + b[i];
+    return sums;
+}
+
+// Sum of squares of a unit, in the order that kernels.h gives.
+static float squares(const float* grad) {
+    float sums[16] = {};
+    for (size_t i = 0; i < kUnit; i += 16)
+        for (size_t j = 0; j < 16; j++) sums[j] += grad[i + j] * grad[i + j];
+    float total = sums[0];
+    for (int j = 1; j < 16; j++) total += sums[j];
+    return total;
+}
+
+static void tree_reduce(float* out, float* partials, const float* const* terms, int count, Tree tree, size_t n,
+                        Stream) {
+    CHECK(count > 0 && (tree == Tree::kStack || (count & (count - 1)) == 0), "tree_reduce: %d terms", count);
+    const bool in_place = count == 1 && terms[0] == out;
+    if (in_place && !partials) return;
+    for_units(n, [&](size_t unit) {
+        float sums[kBlock];                     // out may be one of the terms
+        for (size_t i = unit; i < unit + kUnit && !in_place; i += kBlock)
+            memcpy(out + i, reduce_block(sums, terms, count, tree, i), sizeof sums);
+        if (partials) partials[unit / kUnit] = squares(out + unit);
+    });
+}
+
+static void clip_scale(StepState* state, double* norm, const float* partials, size_t units, double clip, double tokens,
+                       Stream) {
+    double sum;
+    sum_in_order(&sum, partials, units, nullptr);
+    norm[0] = __builtin_sqrt(sum) / tokens;
+    const double factor = clip > 0 ? __builtin_fmin(1, clip / (norm[0] + 1e-6)) : 1;
+    state->grad_scale = __builtin_isfinite(norm[0]) ? float(factor / tokens) : __builtin_nanf("");
+}
+
+// One unit, in plain loops that the compiler turns into vectors: each operation is rounded as kernels.h says.
+template <class Rule, int STAGE> static void update_unit(floatX* param, float* master, float* const* state, size_t at,
+                                                         const float* grad, bool decay, const StepState& in_memory) {
+    if constexpr (STAGE < int(sizeof Rule::kState / sizeof(int))) {
+        constexpr int kArrays = Rule::kState[STAGE];
+        const StepState step = in_memory;
+        float* __restrict const s0 = kArrays > 0 ? state[0] + at : nullptr;
+        float* __restrict const s1 = kArrays > 1 ? state[1] + at : nullptr;
+        for (size_t i = 0; i < kUnit; i++) {
+            float own[2];
+            if (kArrays > 0) own[0] = s0[i];
+            if (kArrays > 1) own[1] = s1[i];
+            Rule::element(STAGE, master[i], own, grad[i], decay, step);
+            if (kArrays > 0) s0[i] = own[0];
+            if (kArrays > 1) s1[i] = own[1];
+        }
+        if (static_cast<void*>(param) == master) return;
+        for (size_t i = 0; i < kUnit; i += kWidth) store(param + i, load(master + i));
+    }
+}
+
+static void update(int optimizer, int stage, floatX* param, float* master, float* const* state, const float* grad,
+                   const uint8_t* decay, size_t n, const StepState* step, Stream) {
+#define X(name) OPTIMIZER_STAGES(update_unit, name),
+    static constexpr decltype(&update_unit<adamw_rule, 0>) kUnits[][kMaxStages] = {OPTIMIZERS(X)};
+#undef X
+    if (!__builtin_isfinite(step->grad_scale)) return;
+    for_units(n, [&](size_t i) {
+        kUnits[optimizer][stage](param + i, master + i, state, i, grad + i, decay[i / kUnit], *step);
+    });
+}
+
+static void matrix_polynomial(floatX* out, float a, float b, const floatX* x, float c, const floatX* y, int n, Stream) {
+    parallel_for(n, [&](int row) {
+        const size_t begin = size_t(row) * size_t(n);
+        for (int j = 0; j < n; j += kWidth) {
+            const size_t at = begin + size_t(j);
+            const int left = n - j < kWidth ? n - j : kWidth;
+            Vec sum = {};
+            if (x) sum = b * load(x + at, left);
+            if (y) sum += c * load(y + at, left);
+            if (row >= j && row < j + kWidth) sum[row - j] += a;
+            store(out + at, sum, left);
+        }
+    });
+}
+
+static uint64_t hash_floats(const float* x, size_t n, Stream) {
+    const size_t units = (n + kUnit - 1) / kUnit;
+    uint64_t* hashes = reinterpret_cast<uint64_t*>(caller_buffer(2 * units));
+    parallel_for(int(units), [&](int k) {
+        const size_t begin = size_t(k) * kUnit;
+        const size_t count = n - begin < kUnit ? n - begin : kUnit;
+        uint64_t total = 0;
+        for (size_t i = 0; i < count; i++) {
+            uint32_t bits;
+            memcpy(&bits, x + begin + i, sizeof bits);
+            total += mix64(uint64_t(i + 1) << 32 | bits);
+        }
+        hashes[k] = total;
+    });
+    uint64_t hash = n;
+    for (size_t k = 0; k < units; k++) hash = mix64(hash ^ hashes[k]);
+    return hash;
+}
+
+}  // namespace BACKEND::ISA

@@ -1,0 +1,344 @@
+// attention_sm90.cu -- causal attention on Hopper: attention.cu's formulas for head sizes 64 and 128 without dropout.
+//
+// A block is two warpgroups that compute, 64 rows each, and one warp that loads: TMA brings tiles into a ring of slots.
+// wgmma reads q k^T, dout v^T and their transposes from shared memory, as they lie in global memory. What is made of
+// the scores stays in registers as the first operand of the next product, whose second is a tile read across its rows
+// (MN-major). Two warpgroups without order, or two blocks, overlap products and exponentials. A box that hangs over the
+// end of a sequence is filled with zeros.
+#include <cmath>
+#include <type_traits>
+#include "kernels/cuda/attention.cuh"
+#include "kernels/kernels.h"
+
+namespace BACKEND::attention {
+namespace {
+
+constexpr int kGroups = 2, kComputing = kGroups * 128;  // warpgroups that compute, and their threads
+constexpr int kThreads = kComputing + 128, kRows = kGroups * 64;
+constexpr int kStep = 64;  // rows of the other side per step of backward
+constexpr int kBox = 64;  // a TMA load brings kBox rows of kBox columns: 128 bytes a row, one swizzle
+constexpr int kOwn = 1;  // the first of a named barrier per warpgroup
+
+DEVICE int group_of_thread() { return int(threadIdx.x) / 128; }
+DEVICE int warp_row() { return warp() * 16; }  // a warp's first row among the block's
+
+// Loads ROWS rows of D columns, which lie in shared memory as D / 64 pieces of (ROWS, 64).
+template <int D, int ROWS>
+DEVICE void load_tile(bf16* tile, const TensorMap* map, uint64_t* bar, int column, int row, int matrix) {
+    UNROLL for (int c = 0; c < D; c += kBox)
+        UNROLL for (int r = 0; r < ROWS; r += kBox)
+            tma_load(tile + c * ROWS + r * kBox, map, bar, column + c, row + r, matrix);
+}
+// The rows that a block keeps, [warpgroup][64 rows][D].
+template <int D>
+DEVICE void load_kept(bf16* tiles, const TensorMap* map, uint64_t* bar, int column, int row, int matrix) {
+    for (int g = 0; g < kGroups; g++) load_tile<D, 64>(tiles + g * 64 * D, map, bar, column, row + g * 64, matrix);
+}
+constexpr int bytes_of(int elements) { return elements * int(sizeof(bf16)); }
+// Where chunk c of a row lies in a tile of 64 rows, in elements.
+DEVICE int in_tile(int row, int c) { return c / 8 * 64 * kBox + row * kBox + (c % 8 ^ row % 8) * 8; }
+
+template <int N> DEVICE float (&flat(float (&x)[1][N][4]))[N * 4] { return reinterpret_cast<float(&)[N * 4]>(x); }
+
+// d = a b^T: 64 rows of a, ROWS of b, tiles of D columns. Descriptors count 16 bytes.
+template <int D, int ROWS> DEVICE void multiply_rows(float (&d)[1][ROWS / 8][4], const bf16* a, const bf16* b) {
+    wgmma_fence();
+    const uint64_t first = wgmma_desc(a, 0, 1024), second = wgmma_desc(b, 0, 1024);
+    UNROLL for (int k = 0; k < D; k += 16) {
+        const int piece = k / kBox, in_piece = k % kBox * 2 / 16;
+        wgmma<ROWS, false, false>(flat(d), first + unsigned(piece * kBox * kBox * 2 / 16 + in_piece),
+                                  second + unsigned(piece * ROWS * kBox * 2 / 16 + in_piece), k > 0);
+    }
+}
+
+// d += p b: p as first operand in registers, b a tile of ROWS rows and D columns.
+template <int D, int ROWS>
+DEVICE void add_product(float (&d)[1][D / 8][4], unsigned (&p)[ROWS / 16][4], const bf16* b) {
+    wgmma_hold(flat(d));
+    wgmma_hold(reinterpret_cast<unsigned(&)[ROWS / 4]>(p));
+    wgmma_fence();
+    const uint64_t second = wgmma_desc(b, ROWS * kBox * 2, 1024);
+    EACH(k, ROWS / 16) wgmma<D, true>(flat(d), p[k], second + unsigned(k * 16 * kBox * 2 / 16), true);
+}
+
+template <int N> DEVICE void pack(unsigned (&p)[N / 2][4], const float (&x)[1][N][4]) {
+    EACH(k, N / 2) pack_operand(p[k], x[0], k);
+}
+
+// ------------------------ forward
+
+// 64 keys per step leave a head of 64 with 112 registers, so that two blocks fill each other's gaps; a head of 128 has
+// the accumulators of one block, and 128 keys read q half as often.
+template <int D> struct Forward {
+    static constexpr int kKeys = D, kSlots = D == 64 ? 8 : 4, kBlocks = D == 64 ? 2 : 1;
+    static constexpr int kRegisters = D == 64 ? 104 : 240;
+    static constexpr size_t kBytes = size_t(kRows + kSlots * kKeys) * D * sizeof(bf16);
+};
+
+// One block: 128 queries of a head. The slots hold k and v by turns.
+template <int D> __global__ void __launch_bounds__(kThreads, Forward<D>::kBlocks)
+attention_forward_sm90_kernel(bf16* out, float* lse, const __grid_constant__ TensorMap qkv, Shape s) {
+    constexpr int kKeys = Forward<D>::kKeys, kSlots = Forward<D>::kSlots;
+    if (!kSm90a) return;
+    DYNAMIC_SHARED(memory);
+    SHARED(uint64_t, bars, 2 * kSlots + 1);
+    bf16* const q_tiles = reinterpret_cast<bf16*>(memory);  // [warpgroup][64 rows][D]
+    bf16* const slots = q_tiles + kRows * D;  // [kSlots][kKeys][D]
+    Ring<kSlots> ring = {bars};
+    const Queries p = queries_of_block<kRows>(s);
+    ring.begin(1, kGroups * 4, &qkv, &qkv);
+
+    if (threadIdx.x >= kComputing) {
+        registers_down<24>();
+        if (threadIdx.x != kComputing) return;
+        const int batch = p.head / s.NH, column = p.head % s.NH * D;
+        mbar_arrive(ring.kept(), bytes_of(kRows * D));
+        load_kept<D>(q_tiles, &qkv, ring.kept(), column, p.begin, batch);
+        for (int u = 0; u < p.end; u += kKeys)
+            for (const int which : {kK, kV}) {
+                const int slot = ring.fill();
+                mbar_arrive(ring.full(slot), bytes_of(kKeys * D));
+                load_tile<D, kKeys>(slots + slot * kKeys * D, &qkv, ring.full(slot), which * s.NH * D + column, u,
+                                    batch);
+            }
+        return;
+    }
+
+    registers_up<Forward<D>::kRegisters>();
+    const int group = group_of_thread(), t_warp = p.begin + warp_row();
+    const float c = s.scale * kLog2e;  // exp(scale x) = exp2(c x)
+    const int seen = p.begin + (group + 1) * 64;  // what follows is the other warpgroup's
+    float x[1][kKeys / 8][4], o[1][D / 8][4] = {}, most[2] = {-INFINITY, -INFINITY}, sum[2] = {};
+    mbar_wait(ring.kept(), 0);
+    for (int u = 0; u < p.end && u < seen; u += kKeys) {
+        const int k = ring.take();
+        multiply_rows<D, kKeys>(x, q_tiles + group * 64 * D, slots + k * kKeys * D);
+        wgmma_commit();
+        wgmma_wait<0>(flat(x));
+        ring.release(k);
+        if (u + kKeys - 1 > t_warp) hide_future<false>(x, t_warp - u);
+        EACH(h, 2) {
+            const float correction = add_scores(x[0], h, c, most[h], sum[h]);
+            EACH(n, D / 8) EACH(e, 2) o[0][n][h * 2 + e] *= correction;
+        }
+        unsigned prob[kKeys / 16][4];
+        pack(prob, x);
+        const int v = ring.take();
+        add_product<D, kKeys>(o, prob, slots + v * kKeys * D);
+        wgmma_commit();
+        wgmma_wait<0>(flat(o));
+        ring.release(v);
+    }
+
+    bar_sync(kOwn + group, 128);  // the warpgroup is done with q
+    if (t_warp >= s.T) return;
+    EACH(h, 2) sum[h] = 1 / finish_row(lse, s, p.head, t_warp + row_of(h * 2), most[h], sum[h]);
+    store_rows<D>(out + out_at(s, p.head, t_warp), s.NH * D, s.T - t_warp, D, q_tiles + warp_row() * D, o,
+                  [&](int, int h) { return sum[h]; });
+}
+
+// ------------------------ backward
+
+// A block keeps 128 rows of two matrices; its slots hold two tiles of the other side each.
+constexpr int kSlots = 4;
+template <int D> constexpr size_t kBackwardBytes = size_t(2 * kRows + kSlots * 2 * kStep) * D * sizeof(bf16);
+
+// One block: 128 rows of dq, and of delta, which the next kernel reads. The slots hold k and v.
+template <int D> __global__ void __launch_bounds__(kThreads, 1)
+attention_backward_q_sm90_kernel(bf16* dqkv, float* delta, const __grid_constant__ TensorMap qkv,
+                                 const __grid_constant__ TensorMap douts, const bf16* out, const float* lse, Shape s) {
+    constexpr int kTile = kStep * D;
+    if (!kSm90a) return;
+    DYNAMIC_SHARED(memory);
+    SHARED(uint64_t, bars, 2 * kSlots + 1);
+    bf16* const q_tiles = reinterpret_cast<bf16*>(memory);  // [warpgroup][64 rows][D]
+    bf16* const do_tiles = q_tiles + kRows * D;
+    bf16* const slots = do_tiles + kRows * D;  // [kSlots][k, v][kStep][D]
+    Ring<kSlots> ring = {bars};
+    const Queries p = queries_of_block<kRows>(s);
+    ring.begin(1, kGroups * 4, &qkv, &douts);
+
+    if (threadIdx.x >= kComputing) {
+        registers_down<24>();
+        if (threadIdx.x != kComputing) return;
+        const int batch = p.head / s.NH, column = p.head % s.NH * D;
+        mbar_arrive(ring.kept(), bytes_of(2 * kRows * D));
+        load_kept<D>(q_tiles, &qkv, ring.kept(), column, p.begin, batch);
+        load_kept<D>(do_tiles, &douts, ring.kept(), column, p.begin, batch);
+        for (int u = 0; u < p.end; u += kStep) {
+            const int slot = ring.fill();
+            mbar_arrive(ring.full(slot), bytes_of(2 * kTile));
+            for (const int which : {kK, kV})
+                load_tile<D, kStep>(slots + (slot * 2 + which - kK) * kTile, &qkv, ring.full(slot),
+                                    which * s.NH * D + column, u, batch);
+        }
+        return;
+    }
+
+    registers_up<240>();
+    const int group = group_of_thread(), t_warp = p.begin + warp_row();
+    float row_delta[2] = {}, row_lse[2];
+    uint4 y[2][D / 32] = {};  // of out, on their way while TMA brings dout
+    EACH(h, 2) {
+        const int t = t_warp + row_of(h * 2);
+        row_lse[h] = t < s.T ? lse[row_at(s, p.head, t)] * kLog2e : INFINITY;
+        if (t < s.T) EACH(j, D / 32) y[h][j] = as<uint4>(out + out_at(s, p.head, t) + (j * 4 + lane() % 4) * 8);
+    }
+    mbar_wait(ring.kept(), 0);
+    EACH(h, 2) {
+        const int row = warp_row() % 64 + row_of(h * 2), t = t_warp + row_of(h * 2);
+        EACH(j, D / 32) {
+            const Pack8 a = load8(do_tiles + group * 64 * D + in_tile(row, j * 4 + lane() % 4)), b = unpack8(y[h][j]);
+            EACH(i, 8) row_delta[h] += a.x[i] * b.x[i];
+        }
+        row_delta[h] = row_sum(row_delta[h]);
+        if (lane() % 4 == 0 && t < s.T) delta[row_at(s, p.head, t)] = row_delta[h];
+    }
+
+    const float c = s.scale * kLog2e;
+    const int seen = p.begin + (group + 1) * 64;  // as in forward
+    float x[1][kStep / 8][4], dp[1][kStep / 8][4], dq[1][D / 8][4] = {};
+    for (int u = 0; u < p.end && u < seen; u += kStep) {
+        const int slot = ring.take();
+        const bf16 *const k = slots + slot * 2 * kTile, *const v = k + kTile;
+        multiply_rows<D, kStep>(x, q_tiles + group * 64 * D, k);
+        multiply_rows<D, kStep>(dp, do_tiles + group * 64 * D, v);
+        wgmma_commit();
+        wgmma_wait<0>(flat(x), flat(dp));
+        if (u + kStep - 1 > t_warp) hide_future<false>(x, t_warp - u);
+        EACH(n, kStep / 8) EACH(e, 4)
+            x[0][n][e] = exp2_fast(x[0][n][e] * c - row_lse[e / 2]) * (dp[0][n][e] - row_delta[e / 2]);
+        unsigned ds[kStep / 16][4];
+        pack(ds, x);
+        add_product<D, kStep>(dq, ds, k);
+        wgmma_commit();
+        wgmma_wait<0>(flat(dq));
+        ring.release(slot);
+    }
+
+    bar_sync(kOwn + group, 128);  // the warpgroup is done with q
+    if (t_warp >= s.T) return;
+    store_rows<D>(dqkv + qkv_at(s, p.head, t_warp, kQ), 3 * s.NH * D, s.T - t_warp, D, q_tiles + warp_row() * D, dq,
+                  [&](int, int) { return s.scale; });
+}
+
+// One block: 128 rows of dk and dv. The slots hold q and dout of the queries that see them, with lse and delta: those
+// are not aligned to 16 bytes, so the loader's lanes bring them by ordinary loads and report the slot full, too.
+template <int D> __global__ void __launch_bounds__(kThreads, 1)
+attention_backward_kv_sm90_kernel(bf16* dqkv, const __grid_constant__ TensorMap qkv,
+                                  const __grid_constant__ TensorMap douts, const float* lse, const float* delta,
+                                  Shape s) {
+    constexpr int kTile = kStep * D;
+    if (!kSm90a) return;
+    DYNAMIC_SHARED(memory);
+    SHARED(uint64_t, bars, 2 * kSlots + 1);
+    SHARED(float, stats, kSlots * 2 * kStep);  // [kSlots][lse / ln 2, delta][kStep]
+    bf16* const k_tiles = reinterpret_cast<bf16*>(memory);  // [warpgroup][64 rows][D]
+    bf16* const v_tiles = k_tiles + kRows * D;
+    bf16* const slots = v_tiles + kRows * D;  // [kSlots][q, dout][kStep][D]
+    Ring<kSlots> ring = {bars};
+    const int blocks = div_up(s.T, kRows), head = int(blockIdx.x) / blocks, u0 = int(blockIdx.x) % blocks * kRows;
+    ring.begin(32, kGroups * 4, &qkv, &douts);
+
+    if (threadIdx.x >= kComputing) {
+        registers_down<24>();
+        if (threadIdx.x >= kComputing + 32) return;
+        const int batch = head / s.NH, column = head % s.NH * D;
+        if (lane() == 0) {
+            mbar_arrive(ring.kept(), bytes_of(2 * kRows * D));
+            load_kept<D>(k_tiles, &qkv, ring.kept(), kK * s.NH * D + column, u0, batch);
+            load_kept<D>(v_tiles, &qkv, ring.kept(), kV * s.NH * D + column, u0, batch);
+        }
+        for (int t = u0; t < s.T; t += kStep) {
+            float value[2][2];  // of rows lane and lane + 32
+            EACH(i, 2) {
+                const int row = t + i * 32 + lane();
+                value[0][i] = row < s.T ? lse[row_at(s, head, row)] * kLog2e : INFINITY;
+                value[1][i] = row < s.T ? delta[row_at(s, head, row)] : 0;
+            }
+            const int slot = ring.fill();
+            EACH(i, 4) stats[(slot * 2 + i / 2) * kStep + i % 2 * 32 + lane()] = value[i / 2][i % 2];
+            mbar_arrive(ring.full(slot), lane() == 0 ? bytes_of(2 * kTile) : 0);
+            if (lane() != 0) continue;
+            load_tile<D, kStep>(slots + slot * 2 * kTile, &qkv, ring.full(slot), column, t, batch);
+            load_tile<D, kStep>(slots + (slot * 2 + 1) * kTile, &douts, ring.full(slot), column, t, batch);
+        }
+        return;
+    }
+
+    registers_up<240>();
+    const int group = group_of_thread(), u_warp = u0 + warp_row();
+    const float c = s.scale * kLog2e;
+    float x[1][kStep / 8][4], ds[1][kStep / 8][4], dk[1][D / 8][4] = {}, dv[1][D / 8][4] = {};
+    unsigned prob[kStep / 16][4], packed_ds[kStep / 16][4];
+    mbar_wait(ring.kept(), 0);
+    if (group == 1) ring.release(ring.take());  // the first 64 queries are before its keys
+    for (int t = u0 + group * kStep; t < s.T; t += kStep) {
+        const int slot = ring.take();
+        const bf16 *const q = slots + slot * 2 * kTile, *const dy = q + kTile;
+        const float *const row_lse = stats + slot * 2 * kStep, *const row_delta = row_lse + kStep;
+        multiply_rows<D, kStep>(x, k_tiles + group * 64 * D, q);
+        multiply_rows<D, kStep>(ds, v_tiles + group * 64 * D, dy);
+        wgmma_commit();
+        wgmma_wait<0>(flat(x), flat(ds));
+        if (t - u_warp < 15) hide_future<true>(x, t - u_warp);
+        EACH(n, kStep / 8) EACH(e, 4) {
+            const int query = n * 8 + column_of(e);
+            x[0][n][e] = exp2_fast(x[0][n][e] * c - row_lse[query]);
+            ds[0][n][e] = x[0][n][e] * (ds[0][n][e] - row_delta[query]);
+        }
+        pack(prob, x);
+        pack(packed_ds, ds);
+        add_product<D, kStep>(dv, prob, dy);
+        add_product<D, kStep>(dk, packed_ds, q);
+        wgmma_commit();
+        wgmma_wait<0>(flat(dv), flat(dk));
+        __syncwarp();  // all lanes have read lse and delta: a race only TSan sees
+        ring.release(slot);
+    }
+
+    bar_sync(kOwn + group, 128);  // the warpgroup is done with k and v
+    if (u_warp >= s.T) return;
+    const auto store = [&](int which, bf16* tiles, const auto& sum, float factor) {
+        store_rows<D>(dqkv + qkv_at(s, head, u_warp, which), 3 * s.NH * D, s.T - u_warp, D, tiles + warp_row() * D, sum,
+                      [=](int, int) { return factor; });
+    };
+    store(kK, k_tiles, dk, s.scale);
+    store(kV, v_tiles, dv, 1);
+}
+
+// ------------------------ launchers
+
+// B matrices of T rows, `columns` wide.
+TensorMap map_of(const bf16* p, const Shape& s, int columns) {
+    return tensor_map(p, columns, s.T, columns, kBox, kBox, s.heads / s.NH, size_t(s.T) * columns);
+}
+
+template <class F> void with_size(int HS, F f) {
+    HS == 64 ? f(std::integral_constant<int, 64>()) : f(std::integral_constant<int, 128>());
+}
+
+}  // namespace
+
+bool sm90_takes(int HS, const Dropout& drop) { return hopper() && drop.rate == 0 && (HS == 64 || HS == 128); }
+
+void forward_sm90(bf16* out, float* lse, const bf16* qkv, const Shape& s, Stream stream) {
+    with_size(s.HS, [&](auto D) {
+        launch(attention_forward_sm90_kernel<D>, s.heads * div_up(s.T, kRows), kThreads, Forward<D>::kBytes, stream,
+               out, lse, map_of(qkv, s, 3 * s.NH * D), s);
+    });
+}
+
+void backward_sm90(bf16* dqkv, float* delta, const bf16* dout, const bf16* qkv, const bf16* out, const float* lse,
+                   const Shape& s, Stream stream) {
+    with_size(s.HS, [&](auto D) {
+        const TensorMap of_qkv = map_of(qkv, s, 3 * s.NH * D), of_dout = map_of(dout, s, s.NH * D);
+        const int blocks = s.heads * div_up(s.T, kRows);
+        launch(attention_backward_q_sm90_kernel<D>, blocks, kThreads, kBackwardBytes<D>, stream, dqkv, delta, of_qkv,
+               of_dout, out, lse, s);
+        launch(attention_backward_kv_sm90_kernel<D>, blocks, kThreads, kBackwardBytes<D>, stream, dqkv, of_qkv, of_dout,
+               lse, delta, s);
+    });
+}
+
+}  // namespace BACKEND::attention

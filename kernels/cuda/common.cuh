@@ -1,0 +1,144 @@
+// common.cuh -- what every CUDA kernel starts from: instructions as functions, and the helpers that all kernels share.
+//
+// The .cu files are compiled twice: by nvcc and by the host compiler against tests/emu, where a CUDA thread is a fiber
+// and every instruction has an emulated body. A kernel therefore holds no inline assembly, no <<<>>> and no plain
+// __shared__, but the words of cuda.cuh, which tests/emu/emu.h defines, too. Some of them:
+//
+//   SHARED(T, name, n)            T name[n] in static shared memory, aligned as a T
+//   DYNAMIC_SHARED(name)          unsigned char* name: the launch's dynamic shared memory, 1024-byte aligned
+//   launch(kernel, grid, block, smem, stream, args...)      asynchronous; asks for more than 48 KB of smem where needed
+//   grid_dependency_sync()        waits for the kernel before. Every thread of every kernel calls it before it touches
+//                                 global memory and before it returns: from sm_90 on a kernel's blocks may start while
+//                                 the last of the kernel before still run (programmatic dependent launch). Since every
+//                                 kernel waits, all earlier ones are complete, too. The emulator checks every launch.
+#pragma once
+#include "src/base/types.h"
+#ifdef __CUDACC__
+#include "kernels/cuda/cuda.cuh"
+#else
+#include "tests/emu/emu.h"
+#endif
+#include "src/base/rng.h"
+
+// An unrolled loop over i = 0 .. n-1.
+#define EACH(i, n) UNROLL for (int i = 0; i < int(n); i++)
+
+namespace BACKEND {
+
+template <class T> constexpr T div_up(T a, T b) { return (a + b - 1) / b; }
+
+// The thread's place in its warp, its warp in the block; its number in a grid of one dimension.
+DEVICE int lane() { return int(threadIdx.x % 32); }
+DEVICE int warp() { return int(threadIdx.x / 32); }
+DEVICE size_t thread_of_grid() { return size_t(blockIdx.x) * blockDim.x + threadIdx.x; }
+
+// Memory as a T, to read or write it in one access. It must be aligned for a T.
+template <class T> DEVICE T& as(void* p) { return *static_cast<T*>(p); }
+template <class T> DEVICE const T& as(const void* p) { return *static_cast<const T*>(p); }
+
+// bf16 is the upper half of a float. It is rounded to nearest even; a NaN stays one.
+DEVICE float to_float(bf16 x) { return __uint_as_float(unsigned(x.bits) << 16); }
+DEVICE bf16 to_bf16(float x) { return {uint16_t(pack2(x, 0.0f))}; }
+DEVICE float low2(unsigned u) { return __uint_as_float(u << 16); }
+DEVICE float high2(unsigned u) { return __uint_as_float(u & 0xffff0000u); }
+
+// Eight bf16 = 16 bytes, the widest load there is.
+struct Pack8 { float x[8]; };
+DEVICE Pack8 unpack8(const uint4& u) {
+    return {{low2(u.x), high2(u.x), low2(u.y), high2(u.y), low2(u.z), high2(u.z), low2(u.w), high2(u.w)}};
+}
+DEVICE Pack8 load8(const bf16* p) { return unpack8(as<uint4>(p)); }
+DEVICE void store8(bf16* p, const Pack8& v) {
+    as<uint4>(p) = {pack2(v.x[0], v.x[1]), pack2(v.x[2], v.x[3]), pack2(v.x[4], v.x[5]), pack2(v.x[6], v.x[7])};
+}
+DEVICE float4 operator+(const float4& a, const float4& b) { return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w}; }
+
+// Sum and maximum over a warp, the same bits in every lane.
+template <class T> DEVICE T warp_sum(T x) {
+    for (int o = 16; o; o /= 2) x += __shfl_xor_sync(~0u, x, o);
+    return x;
+}
+DEVICE float warp_max(float x) {
+    for (int o = 16; o; o /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, o));
+    return x;
+}
+
+// Dropout of the array a site covers: x / (1 - rate) where an element is kept, else 0. Of elements 4 i .. 4 i + 3, and
+// of elements i .. i + 7, i a multiple of 8.
+DEVICE RandomKey key_of(const Dropout& drop) {
+    return {drop.state->seed, drop.purpose, drop.state->step, drop.micro_batch};
+}
+DEVICE void dropout4(const Dropout& drop, uint64_t i, float* x) {
+    const Random4 r = random4(key_of(drop), i);
+    const float keep = 1.0f - drop.rate;
+    for (int k = 0; k < 4; k++) x[k] = uniform01(r.v[k]) >= drop.rate ? x[k] / keep : 0.0f;
+}
+DEVICE void dropout8(const Dropout& drop, uint64_t i, Pack8* v) {
+    for (int half = 0; half < 2; half++) dropout4(drop, i / 4 + uint64_t(half), v->x + half * 4);
+}
+
+// Thread j of 256 adds x[j], x[j + 256], ... in double; thread 0 then returns ((s0 + s1) + s2) + ... + s255.
+constexpr int kSums = 256;
+DEVICE double block_sum_in_order(const float* x, size_t n) {
+    SHARED(double, sums, kSums);
+    constexpr size_t kBatch = 8;    // loads in flight
+    double sum = 0;
+    for (size_t i = threadIdx.x; i < n; i += kSums * kBatch) {
+        float v[kBatch];
+        EACH(b, kBatch) v[b] = i + b * kSums < n ? x[i + b * kSums] : 0.0f;
+        EACH(b, kBatch) if (i + b * kSums < n) sum += double(v[b]);
+    }
+    sums[threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.x != 0) return 0;
+    for (int j = 1; j < kSums; j++) sum += sums[j];
+    return sum;
+}
+
+// Stages of shared memory that one or more threads fill and warps read, in the order of their use (Hopper). A slot has
+// a barrier for "full" (the bytes have come) and one for "empty" (every reading warp is done). Each thread keeps its
+// own place in the ring.
+template <int SLOTS> struct Ring {
+    uint64_t* bars;    // [full, empty][SLOTS], and one for what the block keeps
+    unsigned turn = 0;    // slots taken so far
+
+    DEVICE uint64_t* full(int slot) const { return bars + slot; }
+    DEVICE uint64_t* kept() const { return bars + 2 * SLOTS; }
+    // All threads, before anything else. `fillers` threads report a slot full, `readers` warps report it empty.
+    DEVICE void begin(int fillers, int readers, const TensorMap* map, const TensorMap* other) const {
+        if (threadIdx.x == 0) {
+            for (int i = 0; i < SLOTS; i++) {
+                mbar_init(bars + i, fillers);
+                mbar_init(bars + SLOTS + i, readers);
+            }
+            mbar_init(kept(), 1);
+            mbar_fence_init();
+            tma_prefetch(map);
+            tma_prefetch(other);
+        }
+        __syncthreads();
+        grid_dependency_sync();
+    }
+    // A filler: returns the next slot, when no warp reads it any more.
+    DEVICE int fill() {
+        mbar_wait(bars + SLOTS + turn % SLOTS, (turn / SLOTS & 1) ^ 1);
+        return int(turn++ % SLOTS);
+    }
+    // A reading warp: returns the next slot, when all of it is there; is done with one, behind a wgmma_wait.
+    DEVICE int take() {
+        mbar_wait(bars + turn % SLOTS, turn / SLOTS & 1);
+        return int(turn++ % SLOTS);
+    }
+    DEVICE void release(int slot) const {
+        if (lane() == 0) mbar_arrive(bars + SLOTS + slot);
+    }
+};
+
+// runtime.cu: whether the device is a Hopper and the build has code for it (wgmma); its multiprocessors; the shared
+// memory that a block may ask for; memory of a stream that the next operation on it may overwrite.
+bool hopper();
+int multiprocessors();
+size_t shared_memory_of_block();
+void* scratch(size_t bytes, Stream stream);
+
+}  // namespace BACKEND

@@ -1,0 +1,263 @@
+// cuda.cuh -- common.cuh's words for nvcc: launch, and the instructions that CUDA C++ has no words for.
+//
+// tests/emu/emu.h gives the same names with emulated bodies. All inline assembly of the project is here. An instruction
+// that the target lacks becomes a trap, so one source compiles for every architecture from sm_80 on; a launcher asks
+// for the architecture before it picks a kernel. Source: PTX ISA 8.x.
+#pragma once
+#include <cuda.h>
+#include <cuda_runtime.h>
+#include <dlfcn.h>
+#include "src/base/common.h"
+#include "src/base/types.h"
+
+#define DEVICE __device__ __forceinline__
+#define UNROLL _Pragma("unroll")
+#define SHARED(T, name, n) __shared__ T name[n]
+#define DYNAMIC_SHARED(name) extern __shared__ __align__(1024) unsigned char name[]
+
+// mbarrier and TMA: sm_90 and later. wgmma and setmaxnreg: sm_90a only. `if (!kSm90a) return;` empties a kernel
+// elsewhere.
+#if __CUDA_ARCH__ >= 900
+#define ASM_SM90(...) asm volatile(__VA_ARGS__)
+#define ASM_DEPENDENCY(...) asm volatile(__VA_ARGS__)
+#else
+#define ASM_SM90(...) asm volatile("trap;")
+#define ASM_DEPENDENCY(...)
+#endif
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#define ASM_SM90A(...) asm volatile(__VA_ARGS__)
+constexpr bool kSm90a = true;
+#else
+#define ASM_SM90A(...) asm volatile("trap;")
+constexpr bool kSm90a = false;
+#endif
+
+namespace BACKEND {
+
+// ------------------------ host
+
+// The build has code for that compute capability; with 9, for sm_90a, as configure makes 90 90a.
+constexpr bool has_code_for(int major) {
+    return [=](auto... built) { return ((built / 100 == major) || ...); }(__CUDA_ARCH_LIST__);
+}
+
+// runtime.cu: the stream for a kernel that is launched now, and whether it may begin early.
+cudaStream_t launch_stream(Stream stream, bool* behind_kernel);
+inline const char* device_error_text(cudaError_t error) { return cudaGetErrorString(error); }
+
+// The only launch there is. More than 48 KB of shared memory must be asked for; static arrays, below 1 KB, count too.
+template <class... P, class... A>
+void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t smem, Stream stream, A&&... args) {
+    cudaError_t error = cudaSuccess;
+    if (smem > 47 * 1024)
+        error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(smem));
+    cudaLaunchAttribute early = {};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    bool behind_kernel = false;
+    const cudaStream_t queue = launch_stream(stream, &behind_kernel);
+    const cudaLaunchConfig_t config = {grid, block, smem, queue, &early, behind_kernel};
+    if (error == cudaSuccess) error = cudaLaunchKernelEx(&config, kernel, static_cast<P>(args)...);
+    if (error != cudaSuccess)
+        die(kExitOther, "gpu: launch of %ux%ux%u blocks of %u threads with %zu bytes of shared memory: %s", grid.x,
+            grid.y, grid.z, block.x * block.y * block.z, smem, device_error_text(error));
+}
+
+// Describes a matrix of bf16 to TMA, or `count` of them; pitch and distance in elements. The function is looked up, so
+// that nothing links against the driver's library.
+using TensorMap = CUtensorMap;
+inline TensorMap tensor_map(const bf16* p, size_t columns, size_t rows, size_t pitch, int box_columns, int box_rows,
+                            size_t count = 0, size_t distance = 0) {
+    static const auto encode = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(
+        dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuTensorMapEncodeTiled"));
+    if (!encode) die(kExitOther, "gpu: libcuda.so.1 has no cuTensorMapEncodeTiled; the driver is too old");
+    TensorMap map;
+    const cuuint64_t size[3] = {columns, rows, count}, stride[2] = {pitch * sizeof(bf16), distance * sizeof(bf16)};
+    const cuuint32_t box[3] = {cuuint32_t(box_columns), cuuint32_t(box_rows), 1}, step[3] = {1, 1, 1};
+    const CUresult result = encode(
+        &map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, count ? 3 : 2, const_cast<bf16*>(p), size, stride, box, step,
+        CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    if (result != CUDA_SUCCESS)
+        die(kExitOther, "gpu: cuTensorMapEncodeTiled: error %d for a %zux%zu matrix", int(result), rows, columns);
+    return map;
+}
+
+// ------------------------ the kernel before
+
+// Waits, then lets the next kernel's blocks in as soon as all of this one's have come here. Before the wait that would
+// let kernels queue up in the multiprocessors with nothing to do.
+DEVICE void grid_dependency_sync() {
+    ASM_DEPENDENCY("griddepcontrol.wait;" ::: "memory");
+    ASM_DEPENDENCY("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
+// ------------------------ ldmatrix, mma, cp.async
+
+DEVICE unsigned shared_address(const void* p) { return unsigned(__cvta_generic_to_shared(p)); }
+
+// Loads four 8x8 matrices of bf16; lanes 8i..8i+7 point at the rows of matrix i. Lane t gets elements (t/4, t%4*2) and
+// (t/4, t%4*2+1) of each, or of its transpose.
+template <bool TRANS = false> DEVICE void ldmatrix_x4(unsigned (&r)[4], const void* row) {
+    if constexpr (TRANS)
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                     : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(row)) : "memory");
+    else
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                     : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(row)) : "memory");
+}
+// d += a b, fp32 += bf16 x bf16. Lane t has rows t/4, t/4+8 of d, columns t%4*2, +1.
+DEVICE void mma_m16n8k16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+                 "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+// 2^x with relative error 2^-22 in one instruction; 0 below 2^-126, where exp2f would spend three more.
+DEVICE float exp2_fast(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+// Two floats rounded to bf16 in one register; `low` has the smaller index.
+DEVICE unsigned pack2(float low, float high) {
+    unsigned packed;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+    return packed;
+}
+// Starts the copy of 16 aligned bytes, global to shared memory; zeros where !valid (src is not read).
+DEVICE void cp_async16(void* dst, const void* src, bool valid = true) {
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
+                 :: "r"(shared_address(dst)), "l"(src), "r"(valid ? 16 : 0) : "memory");
+}
+// Ends a group of copies; waits for all but the thread's newest N groups.
+DEVICE void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int N> DEVICE void cp_async_wait() { asm volatile("cp.async.wait_group %0;" :: "n"(N) : "memory"); }
+
+// ------------------------ barriers, TMA
+
+// Waits at barrier id (1..15) of n threads; counts for it and goes on.
+DEVICE void bar_sync(int id, int n) { asm volatile("bar.sync %0, %1;" :: "r"(id), "r"(n) : "memory"); }
+DEVICE void bar_arrive(int id, int n) { asm volatile("bar.arrive %0, %1;" :: "r"(id), "r"(n) : "memory"); }
+
+// A phase of a barrier ends after n arrivals and all bytes announced for it.
+DEVICE void mbar_init(uint64_t* bar, int n) {
+    ASM_SM90("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(shared_address(bar)), "r"(n) : "memory");
+}
+DEVICE void mbar_fence_init() { ASM_SM90("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+// Arrives, announcing bytes that TMA loads will bring to this phase.
+DEVICE void mbar_arrive(uint64_t* bar, int bytes = 0) {
+    if (bytes)
+        ASM_SM90("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+                 :: "r"(shared_address(bar)), "r"(bytes) : "memory");
+    else
+        ASM_SM90("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(shared_address(bar)) : "memory");
+}
+// Waits until the phase of that parity has ended (of a new barrier: 1).
+DEVICE void mbar_wait(uint64_t* bar, unsigned parity) {
+    ASM_SM90("{\n"
+             ".reg .pred ended;\n"
+             "retry:\n"
+             "mbarrier.try_wait.parity.shared::cta.b64 ended, [%0], %1;\n"
+             "@!ended bra retry;\n"
+             "}" :: "r"(shared_address(bar)), "r"(parity) : "memory");
+}
+
+// Ordinary writes to shared memory become visible to wgmma.
+DEVICE void async_fence() { ASM_SM90("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// Loads the box at column x, row y of a matrix, or of matrix z of several, into rows of 128 bytes whose 16-byte chunk
+// number is xor-ed with the row mod 8; zeros outside.
+#define TMA_LOAD ".shared::cluster.global.mbarrier::complete_tx::bytes"
+DEVICE void tma_load(void* dst, const TensorMap* map, uint64_t* bar, int x, int y) {
+    ASM_SM90("cp.async.bulk.tensor.2d" TMA_LOAD " [%0], [%1, {%3, %4}], [%2];"
+             :: "r"(shared_address(dst)), "l"(map), "r"(shared_address(bar)), "r"(x), "r"(y) : "memory");
+}
+DEVICE void tma_load(void* dst, const TensorMap* map, uint64_t* bar, int x, int y, int z) {
+    ASM_SM90("cp.async.bulk.tensor.3d" TMA_LOAD " [%0], [%1, {%3, %4, %5}], [%2];"
+             :: "r"(shared_address(dst)), "l"(map), "r"(shared_address(bar)), "r"(x), "r"(y), "r"(z) : "memory");
+}
+// Brings the description itself into a cache.
+DEVICE void tma_prefetch(const TensorMap* map) { ASM_SM90("prefetch.tensormap [%0];" :: "l"(map) : "memory"); }
+
+// ------------------------ wgmma
+
+// Describes an operand in swizzled rows of 128 bytes, 1024-byte aligned; offsets in bytes. The descriptor counts 16
+// bytes in fields of 14 bits; bits 62-63 = 1: swizzle of 128 bytes.
+//     K-major tile [rows][64 k]:           sbo = 1024 (next 8 rows), lbo unused; the next 16 k are 32 bytes on
+//     MN-major tile [mn/64][64 k][64 mn]:  sbo = 1024 (next 8 k), lbo = 8192 (next 64 mn); next 16 k: 2048 on
+DEVICE uint64_t wgmma_desc(const void* tile, int lbo, int sbo) {
+    const uint64_t start = (shared_address(tile) & 0x3ffffu) >> 4;
+    return start | uint64_t(lbo >> 4) << 16 | uint64_t(sbo >> 4) << 32 | uint64_t(1) << 62;
+}
+
+// The accumulators are operands 0 .. N/2-1 of the assembly; A and B, the flag and the majors follow.
+#define TEN(t) "%" #t "0,%" #t "1,%" #t "2,%" #t "3,%" #t "4,%" #t "5,%" #t "6,%" #t "7,%" #t "8,%" #t "9"
+#define SIXTY TEN() "," TEN(1) "," TEN(2) "," TEN(3) "," TEN(4) "," TEN(5)
+#define REGISTERS_32 TEN() "," TEN(1) "," TEN(2) ",%30,%31"
+#define REGISTERS_64 SIXTY ",%60,%61,%62,%63"
+#define REGISTERS_80 SIXTY "," TEN(6) "," TEN(7)
+#define REGISTERS_128 REGISTERS_80 "," TEN(8) "," TEN(9) "," TEN(10) "," TEN(11) \
+    ",%120,%121,%122,%123,%124,%125,%126,%127"
+#define BIND4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define BIND16(i) BIND4(i), BIND4(i + 4), BIND4(i + 8), BIND4(i + 12)
+#define BIND64(i) BIND16(i), BIND16(i + 16), BIND16(i + 32), BIND16(i + 48)
+#define WGMMA(n, registers, a_b, flag, majors) \
+    "{\n.reg .pred add;\nsetp.ne.b32 add, " flag ", 0;\n" \
+    "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {" registers "}, " a_b ", add, 1, 1, " majors ";\n}"
+#define TWO_DESCRIPTORS "l"(a), "l"(b), "r"(int(accumulate)), "n"(int(TA)), "n"(int(TB))
+#define A_IN_REGISTERS "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(accumulate)), "n"(int(TB))
+
+// m64nNk16, d (+)= a b; TA, TB: that operand is MN-major.
+template <int N, bool TA, bool TB> DEVICE void wgmma(float (&d)[N / 2], uint64_t a, uint64_t b, bool accumulate) {
+    static_assert(N == 8 || N == 64 || N == 128 || N == 160 || N == 256);
+    if constexpr (N == 8)
+        ASM_SM90A(WGMMA(8, "%0,%1,%2,%3", "%4, %5", "%6", "%7, %8") : BIND4(0) : TWO_DESCRIPTORS);
+    else if constexpr (N == 64)
+        ASM_SM90A(WGMMA(64, REGISTERS_32, "%32, %33", "%34", "%35, %36") : BIND16(0), BIND16(16) : TWO_DESCRIPTORS);
+    else if constexpr (N == 128)
+        ASM_SM90A(WGMMA(128, REGISTERS_64, "%64, %65", "%66", "%67, %68") : BIND64(0) : TWO_DESCRIPTORS);
+    else if constexpr (N == 160)
+        ASM_SM90A(WGMMA(160, REGISTERS_80, "%80, %81", "%82", "%83, %84") : BIND64(0), BIND16(64) : TWO_DESCRIPTORS);
+    else
+        ASM_SM90A(WGMMA(256, REGISTERS_128, "%128, %129", "%130", "%131, %132")
+                  : BIND64(0), BIND64(64) : TWO_DESCRIPTORS);
+}
+// The same with A in registers, as ldmatrix_x4 gives a warp's rows to mma. They must stay as they are until the product
+// is waited for.
+template <int N, bool TB> DEVICE void wgmma(float (&d)[N / 2], const unsigned (&a)[4], uint64_t b, bool accumulate) {
+    static_assert(N == 64 || N == 128);
+    if constexpr (N == 64)
+        ASM_SM90A(WGMMA(64, REGISTERS_32, "{%32,%33,%34,%35}, %36", "%37", "%38")
+                  : BIND16(0), BIND16(16) : A_IN_REGISTERS);
+    else
+        ASM_SM90A(WGMMA(128, REGISTERS_64, "{%64,%65,%66,%67}, %68", "%69", "%70") : BIND64(0) : A_IN_REGISTERS);
+}
+
+// Before the first product; ends a group.
+DEVICE void wgmma_fence() { ASM_SM90A("wgmma.fence.sync.aligned;" ::: "memory"); }
+DEVICE void wgmma_commit() { ASM_SM90A("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+DEVICE void hold(float& x) { asm volatile("" : "+f"(x)); }
+DEVICE void hold(unsigned& x) { asm volatile("" : "+r"(x)); }
+// The compiler has made d by here, and makes no copy of it earlier.
+template <class T, size_t R> DEVICE void wgmma_hold(T (&d)[R]) {
+    UNROLL for (size_t i = 0; i < R; i++) hold(d[i]);
+}
+// Waits until all but the newest N groups are done; reads of d stay behind it.
+template <int N, class... D> DEVICE void wgmma_wait(D&... d) {
+    ASM_SM90A("wgmma.wait_group.sync.aligned %0;" :: "n"(N) : "memory");
+    (wgmma_hold(d), ...);
+}
+
+// setmaxnreg, by a whole warpgroup.
+template <int R> DEVICE void registers_up() { ASM_SM90A("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(R)); }
+template <int R> DEVICE void registers_down() { ASM_SM90A("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(R)); }
+
+}  // namespace BACKEND
+
+#undef TEN
+#undef SIXTY
+#undef WGMMA
+#undef ASM_SM90
+#undef ASM_SM90A
+#undef ASM_DEPENDENCY

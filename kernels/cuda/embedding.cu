@@ -1,0 +1,197 @@
+// embedding.cu -- tokens and positions become the start of the residual stream; its gradient is added to their tables.
+//
+// Backward groups rows by token, sorts each group, and one warp adds up a group in order: float atomics would add in
+// the order of their arrival; integer atomics only count. dout is read twice, by position and by token. A common token
+// makes one long sum, which keeps 32 rows in flight; rare tokens are many, and 8 leave room for more warps.
+#include "kernels/cuda/common.cuh"
+#include "kernels/kernels.h"
+#include "src/base/common.h"
+
+namespace BACKEND {
+namespace {
+
+constexpr int kWarps = 8, kThreads = kWarps * 32;   // of a block
+constexpr int kBuckets = 1024;    // rows are counted by token mod kBuckets
+constexpr int kBatch = 8, kLongBatch = 32;    // rows in flight, of tokens that have few or many
+constexpr int kChannels = 128;    // of a warp in backward, 4 per lane
+
+DEVICE int warp_of_grid() { return int(blockIdx.x) * kWarps + warp(); }
+
+// One warp per row; a lane takes every 32nd pack of 8 channels.
+__global__ void __launch_bounds__(kThreads)
+embedding_forward_kernel(floatX* out, const int* tokens, const floatX* wte, const floatX* wpe, int N, int T, int C,
+                         int first, Dropout drop) {
+    const int row = warp_of_grid();
+    grid_dependency_sync();
+    if (row >= N) return;
+    const floatX* const token = wte + size_t(tokens[row]) * C;
+    const floatX* const position = wpe ? wpe + size_t(first + row % T) * C : nullptr;
+    const size_t begin = size_t(row) * C;
+    for (int c = lane() * 8; c < C; c += 256) {
+        Pack8 sum = load8(token + c);
+        const Pack8 p = position ? load8(position + c) : Pack8{};
+        for (int k = 0; k < 8; k++) sum.x[k] += p.x[k];
+        if (drop.rate > 0) dropout8(drop, begin + c, &sum);
+        store8(out + begin + c, sum);
+    }
+}
+
+// ------------------------ rows grouped by token
+
+// One block counts rows by bucket and turns the counts into the buckets' first places; a thread has one bucket.
+__global__ void __launch_bounds__(kBuckets) count_kernel(int* places, const int* tokens, int N) {
+    SHARED(int, counts, kBuckets);
+    SHARED(int, warp_sums, kBuckets / 32);
+    grid_dependency_sync();
+    const int bucket = int(threadIdx.x);
+    counts[bucket] = 0;
+    __syncthreads();
+    for (int first = bucket; first < N; first += kBuckets * kBatch) {
+        int token[kBatch];
+        EACH(k, kBatch) token[k] = first + k * kBuckets < N ? tokens[first + k * kBuckets] : -1;
+        EACH(k, kBatch) if (token[k] >= 0) atomicAdd(&counts[unsigned(token[k]) % kBuckets], 1);
+    }
+    __syncthreads();
+    int sum = counts[bucket];    // then of this lane and those before it, then of all buckets
+    for (int o = 1; o < 32; o *= 2) {
+        const int before = __shfl_up_sync(~0u, sum, unsigned(o));
+        if (lane() >= o) sum += before;
+    }
+    if (lane() == 31) warp_sums[warp()] = sum;
+    __syncthreads();
+    for (int w = 0; w < warp(); w++) sum += warp_sums[w];
+    places[bucket] = sum - counts[bucket];
+}
+
+// One thread per row puts (token, row) into its bucket, at whatever place is free. `places` ends as each bucket's end.
+__global__ void place_kernel(uint64_t* keys, int* places, const int* tokens, int N) {
+    grid_dependency_sync();
+    const int row = int(thread_of_grid());
+    if (row >= N) return;
+    keys[atomicAdd(&places[unsigned(tokens[row]) % kBuckets], 1)] = uint64_t(tokens[row]) << 32 | unsigned(row);
+}
+
+// One warp per key compares it with the others of its bucket, which gives its place by (token, row). The place of a
+// token's first row gets (token, number of its rows), those of the others 0 rows.
+__global__ void __launch_bounds__(kThreads)
+sort_kernel(int2* groups, int* order, const uint64_t* keys, const int* ends, int N) {
+    grid_dependency_sync();
+    const int i = warp_of_grid();
+    if (i >= N) return;
+    const uint64_t key = keys[i];
+    const int token = int(key >> 32), bucket = int(unsigned(token) % kBuckets);
+    const int begin = bucket ? ends[bucket - 1] : 0, end = ends[bucket];
+    int before = 0, earlier = 0, same = 0;    // smaller keys; those of this token; all of this token
+    for (int j = begin + lane(); j < end; j += 32) {
+        const uint64_t other = keys[j];
+        before += other < key;
+        same += int(other >> 32) == token;
+        earlier += int(other >> 32) == token && other < key;
+    }
+    before = warp_sum(before);
+    earlier = warp_sum(earlier);
+    same = warp_sum(same);
+    if (lane() != 0) return;
+    order[begin + before] = int(unsigned(key));
+    groups[begin + before] = {token, earlier ? 0 : same};
+}
+
+// ------------------------ the sums
+
+// Adds four neighbours of dout, the first of them element i, with forward's dropout.
+DEVICE void add4(float (&sum)[4], const uint2& raw, const Dropout& drop, size_t i) {
+    float x[4] = {low2(raw.x), high2(raw.x), low2(raw.y), high2(raw.y)};
+    if (drop.rate > 0) dropout4(drop, i / 4, x);
+    for (int k = 0; k < 4; k++) sum[k] += x[k];
+}
+
+// One warp per 32 places in `order` and 128 channels adds up the tokens that begin there, of min_rows to max_rows rows.
+template <int BATCH, bool DROP> __global__ void __launch_bounds__(kThreads, DROP ? 4 : BATCH > kBatch ? 2 : 6)
+token_backward_kernel(float* dwte, const floatX* dout, const int2* groups, const int* order, int N, int C, int min_rows,
+                      int max_rows, Dropout drop) {
+    grid_dependency_sync();
+    const int begin = warp_of_grid() * 32, c = int(blockIdx.y) * kChannels + lane() * 4;
+    if (!DROP) drop.rate = 0;
+    int2 group = {0, 0};
+    if (begin + lane() < N) group = groups[begin + lane()];
+    unsigned todo = __ballot_sync(~0u, group.y >= min_rows && group.y <= max_rows);
+    for (; todo; todo &= todo - 1) {
+        const int i = __ffs(todo) - 1;
+        const int token = __shfl_sync(~0u, group.x, i), rows = __shfl_sync(~0u, group.y, i);
+        float4* const to = reinterpret_cast<float4*>(dwte + size_t(token) * C + c);
+        float4 start = {0, 0, 0, 0};
+        if (c < C) start = *to;
+        float sum[4] = {start.x, start.y, start.z, start.w};
+        for (int done = 0; done < rows; done += BATCH) {
+            const int left = rows - done;
+            // Lane k knows row k of the batch.
+            const int row = order[begin + i + done + (lane() < left && lane() < BATCH ? lane() : 0)];
+            uint2 raw[BATCH];
+            size_t at[BATCH];
+            EACH(k, BATCH) {
+                at[k] = size_t(__shfl_sync(~0u, row, k)) * C + c;
+                raw[k] = k < left && c < C ? as<uint2>(dout + at[k]) : uint2{0, 0};
+            }
+            EACH(k, BATCH) if (k < left) add4(sum, raw[k], drop, at[k]);
+        }
+        if (c < C) *to = {sum[0], sum[1], sum[2], sum[3]};
+    }
+}
+
+// One thread per position and 4 channels adds over b. Positions that were not used are 0 with "=".
+__global__ void __launch_bounds__(256)
+position_backward_kernel(float* dwpe, const floatX* dout, int B, int T, int C, int maxT, Dropout drop,
+                         bool accumulate) {
+    grid_dependency_sync();
+    const size_t i = thread_of_grid() * 4, stride = size_t(T) * C;
+    if (i >= size_t(maxT) * C) return;
+    float4& to = as<float4>(dwpe + i);
+    if (i >= stride) {
+        if (!accumulate) to = {0, 0, 0, 0};
+        return;
+    }
+    float sum[4] = {};
+    for (int b = 0; b < B; b += kBatch) {
+        uint2 raw[kBatch];
+        EACH(k, kBatch) if (b + k < B) raw[k] = as<uint2>(dout + (b + k) * stride + i);
+        EACH(k, kBatch) if (b + k < B) add4(sum, raw[k], drop, (b + k) * stride + i);
+    }
+    const float4 total = {sum[0], sum[1], sum[2], sum[3]};
+    to = accumulate ? to + total : total;
+}
+
+}  // namespace
+
+void embedding_forward(floatX* out, const int* tokens, const floatX* wte, const floatX* wpe, int B, int T, int C,
+                       int first, const Dropout& drop, Stream stream) {
+    CHECK(C % 8 == 0, "embedding_forward: C is %d", C);
+    launch(embedding_forward_kernel, div_up(B * T, kWarps), kThreads, 0, stream, out, tokens, wte, wpe, B * T, T, C,
+           first, drop);
+}
+
+void embedding_backward(float* dwte, float* dwpe, const floatX* dout, const int* tokens, int B, int T, int C, int maxT,
+                        const Dropout& drop, bool accumulate, Stream stream) {
+    CHECK(C % 8 == 0 && T <= maxT, "embedding_backward: C is %d, T %d, maxT %d", C, T, maxT);
+    const int N = B * T;
+    if (dwpe)
+        launch(position_backward_kernel, div_up(size_t(maxT) * C, size_t(1024)), 256, 0, stream, dwpe, dout, B, T, C,
+               maxT, drop, accumulate);
+    // places (kBuckets), keys (N), groups (N), order (N)
+    const size_t bytes = kBuckets * sizeof(int) + N * (sizeof(uint64_t) + sizeof(int2) + sizeof(int));
+    int* const places = static_cast<int*>(scratch(bytes, stream));
+    uint64_t* const keys = reinterpret_cast<uint64_t*>(places + kBuckets);
+    int2* const groups = reinterpret_cast<int2*>(keys + N);
+    int* const order = reinterpret_cast<int*>(groups + N);
+    launch(count_kernel, 1, kBuckets, 0, stream, places, tokens, N);
+    launch(place_kernel, div_up(N, 256), 256, 0, stream, keys, places, tokens, N);
+    launch(sort_kernel, div_up(N, kWarps), kThreads, 0, stream, groups, order, keys, places, N);
+    const auto add = [&](auto kernel, int min_rows, int max_rows) {
+        launch(kernel, dim3(div_up(N, 32 * kWarps), div_up(C, kChannels)), kThreads, 0, stream, dwte, dout, groups,
+               order, N, C, min_rows, max_rows, drop);
+    };
+    if (drop.rate > 0) return add(token_backward_kernel<kBatch, true>, 1, N);
+    add(token_backward_kernel<kBatch, false>, 1, kLongBatch - 1);
+    if (N >= kLongBatch) add(token_backward_kernel<kLongBatch, false>, kLongBatch, N);
+}
+
+}  // namespace BACKEND

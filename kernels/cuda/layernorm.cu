@@ -1,0 +1,249 @@
+// layernorm.cu -- LayerNorm, alone and behind a residual add, and its backward.
+//
+// A row belongs to one warp up to 1024 channels, to 2, 4 or 8 above; a lane holds at most 4 packs of it. Forward keeps
+// the row in registers between its two passes, for mean and for variance. Backward keeps a lane's channels' sums over
+// all rows it meets, which leaves registers for few warps: so its part of the next row is copied to shared memory while
+// it works on this one. A second kernel adds the blocks' sums in order; how many there are depends on N and C alone.
+// All is fp32. The residual is rounded to bf16 before it is measured, so backward sees the same numbers.
+#include <algorithm>
+#include "kernels/cuda/common.cuh"
+#include "kernels/kernels.h"
+#include "src/base/common.h"
+
+namespace BACKEND {
+namespace {
+
+constexpr int kMaxWarps = 8;    // of a row
+constexpr int kBlockWarps = 4;    // of a block, unless a row needs more
+constexpr int kMaxPacks = 4;    // of a lane
+constexpr int kMaxBlocks = 1056;    // in backward: 8 for each of an H100's multiprocessors
+constexpr int kMinRows = 4;    // that a warp meets in backward, or the sums cost more at the end
+constexpr int kReduceColumns = 32, kReduceSlices = 16;
+
+// Which part of which row a thread has: `warps` neighbouring warps hold one row.
+struct Place {
+    int warps;
+    int stride = warps * 32;    // the row's threads: a lane's packs are lane, lane + stride, ...
+    int slot = int(threadIdx.x) / stride, slots = int(blockDim.x) / stride;     // which row of the block, of how many
+    int lane = int(threadIdx.x) % stride;
+    DEVICE int pack(int j) const { return lane + j * stride; }
+};
+
+// Sum over a row, the same bits in all its threads. The warps of a row meet in one half of `sums`; before a half is
+// written again all threads have passed the other half's barrier.
+DEVICE float row_sum(float x, const Place& p, float (&sums)[2 * kMaxWarps], int* half) {
+    x = warp_sum(x);
+    if (p.warps == 1) return x;
+    if (p.lane % 32 == 0) sums[*half + warp()] = x;
+    __syncthreads();
+    x = 0;
+    for (int w = 0; w < p.warps; w++) x += sums[*half + p.slot * p.warps + w];
+    *half ^= kMaxWarps;
+    return x;
+}
+
+// One row per `warps` warps. branch may be null: no residual is written.
+template <int PACKS> __global__ void __launch_bounds__(kMaxWarps * 32, PACKS < 2 ? 4 : PACKS < 4 ? 3 : 2)
+layernorm_forward_kernel(floatX* residual, floatX* out, float* mean, float* rstd, const floatX* inp,
+                         const floatX* branch, const floatX* weight, const floatX* bias, int N, int C, int warps,
+                         Dropout drop) {
+    SHARED(float, sums, 2 * kMaxWarps);
+    grid_dependency_sync();
+    int half = 0;
+    const Place p = {warps};
+    const int row = int(blockIdx.x) * p.slots + p.slot, packs = row < N ? C / 8 : 0;
+    const size_t begin = size_t(row) * C;
+    Pack8 x[PACKS];
+    EACH(j, PACKS) x[j] = p.pack(j) < packs ? load8(inp + begin + p.pack(j) * 8) : Pack8{};
+    if (branch) EACH(j, PACKS) {
+        const int i = p.pack(j);
+        if (i >= packs) continue;
+        Pack8 add = load8(branch + begin + i * 8);
+        if (drop.rate > 0) dropout8(drop, begin + i * 8, &add);
+        for (int k = 0; k < 8; k++) x[j].x[k] = to_float(to_bf16(x[j].x[k] + add.x[k]));
+        store8(residual + begin + i * 8, x[j]);
+    }
+    float sum = 0, squares = 0;
+    EACH(j, PACKS)
+        for (int k = 0; k < 8; k++) sum += x[j].x[k];
+    const float m = row_sum(sum, p, sums, &half) / float(C);
+    EACH(j, PACKS) if (p.pack(j) < packs)
+        for (int k = 0; k < 8; k++) {
+            const float d = x[j].x[k] - m;
+            squares = fmaf(d, d, squares);
+        }
+    const float r = 1.0f / sqrtf(row_sum(squares, p, sums, &half) / float(C) + 1e-5f);
+    EACH(j, PACKS) {
+        const int i = p.pack(j);
+        if (i >= packs) continue;
+        const Pack8 w = load8(weight + i * 8), b = load8(bias + i * 8);
+        for (int k = 0; k < 8; k++) x[j].x[k] = fmaf((x[j].x[k] - m) * r, w.x[k], b.x[k]);
+        store8(out + begin + i * 8, x[j]);
+    }
+    if (p.lane == 0 && packs) {
+        mean[row] = m;
+        rstd[row] = r;
+    }
+}
+
+// Slot s of all the grid's takes rows s, s + S, s + 2S, ... and leaves the block's sums in partials[block] (2,C):
+// dweight, dbias.
+template <int PACKS, int WARPS>
+__global__ void __launch_bounds__(WARPS * 32, WARPS > kBlockWarps ? 1 : PACKS < 4 ? 4 : 3)
+layernorm_backward_kernel(floatX* dinp, float* partials, const floatX* dout, const floatX* inp, const float* mean,
+                          const float* rstd, const floatX* weight, int N, int C, int warps, bool first) {
+    SHARED(float, sums, 2 * kMaxWarps);
+    DYNAMIC_SHARED(memory);
+    grid_dependency_sync();
+    int half = 0;
+    const Place p = {warps};
+    const int packs = C / 8, first_row = int(blockIdx.x) * p.slots, rows = int(gridDim.x) * p.slots;     // of a turn
+    uint4 w[PACKS];
+    float dweight[PACKS][8] = {}, dbias[PACKS][8] = {};
+    EACH(j, PACKS) w[j] = p.pack(j) < packs ? as<uint4>(weight + p.pack(j) * 8) : uint4{0, 0, 0, 0};
+
+    // A lane's own packs of the rows of two turns. No other lane touches them, so they need no barrier.
+    enum { kDout, kInp, kDinp };
+    const auto at = [&](int turn, int which, int j) {
+        return reinterpret_cast<uint4*>(memory) + ((turn % 2 * 3 + which) * PACKS + j) * (WARPS * 32) + threadIdx.x;
+    };
+    float next_mean = 0, next_rstd = 0;
+    const auto fetch = [&](int turn) {
+        const int row = turn * rows + first_row + p.slot, own = row < N ? packs : 0;  // packs of this row, if it is one
+        EACH(j, PACKS) {
+            const bool valid = p.pack(j) < own;
+            const size_t from = valid ? size_t(row) * C + p.pack(j) * 8 : 0;
+            cp_async16(at(turn, kDout, j), dout + from, valid);
+            cp_async16(at(turn, kInp, j), inp + from, valid);
+            cp_async16(at(turn, kDinp, j), dinp + from, valid && !first);
+        }
+        cp_async_commit();
+        next_mean = own ? mean[row] : 0;
+        next_rstd = own ? rstd[row] : 0;
+    };
+    fetch(0);
+    // All slots of a block make the same number of turns, because of the barriers in row_sum.
+    for (int turn = 0; turn * rows + first_row < N; turn++) {
+        const int row = turn * rows + first_row + p.slot, own = row < N ? packs : 0;
+        const size_t begin = size_t(row) * C;
+        const float m = next_mean, r = next_rstd;
+        fetch(turn + 1);
+        cp_async_wait<1>();
+        float g_sum = 0, g_xhat_sum = 0;
+        EACH(j, PACKS) {
+            const Pack8 y = unpack8(*at(turn, kDout, j)), v = unpack8(*at(turn, kInp, j)), scale = unpack8(w[j]);
+            for (int k = 0; k < 8; k++) {
+                // Without a pack y is 0, and so are the sums.
+                const float xhat = (v.x[k] - m) * r, g = y.x[k] * scale.x[k];
+                dweight[j][k] += y.x[k] * xhat;
+                dbias[j][k] += y.x[k];
+                g_sum += g;
+                g_xhat_sum += g * xhat;
+            }
+        }
+        const float g_mean = row_sum(g_sum, p, sums, &half) / float(C);
+        const float g_xhat_mean = row_sum(g_xhat_sum, p, sums, &half) / float(C);
+        EACH(j, PACKS) {
+            if (p.pack(j) >= own) continue;
+            const Pack8 y = unpack8(*at(turn, kDout, j)), v = unpack8(*at(turn, kInp, j)), scale = unpack8(w[j]);
+            Pack8 dx = unpack8(*at(turn, kDinp, j));
+            for (int k = 0; k < 8; k++) {
+                const float xhat = (v.x[k] - m) * r, g = y.x[k] * scale.x[k];
+                dx.x[k] += r * (g - g_mean - xhat * g_xhat_mean);
+            }
+            store8(dinp + begin + p.pack(j) * 8, dx);
+        }
+    }
+    cp_async_wait<0>();
+    // The slots add their sums one after another, when none needs its rows any more; the last one has the block's.
+    float4* const total = reinterpret_cast<float4*>(partials + size_t(blockIdx.x) * 2 * C);
+    float4* const so_far = reinterpret_cast<float4*>(memory);
+    for (int slot = 0; slot < p.slots; slot++) {
+        __syncthreads();
+        if (slot != p.slot) continue;
+        float4* const to = slot == p.slots - 1 ? total : so_far;
+        EACH(j, PACKS) EACH(half, 2) {
+            if (p.pack(j) >= packs) continue;
+            const float *const a = dweight[j] + half * 4, *const b = dbias[j] + half * 4;
+            const int i = p.pack(j) * 2 + half, k = i + C / 4;
+            const float4 w = {a[0], a[1], a[2], a[3]}, v = {b[0], b[1], b[2], b[3]};
+            to[i] = slot ? so_far[i] + w : w;
+            to[k] = slot ? so_far[k] + v : v;
+        }
+    }
+}
+
+// One block per 32 columns of (2,C). Warp s adds the partials s, s + 16, ... of its columns, and warp 0 adds up the
+// warps.
+__global__ void __launch_bounds__(kReduceColumns * kReduceSlices)
+reduce_partials_kernel(float* dweight, float* dbias, const float* partials, int blocks, int C, bool accumulate) {
+    SHARED(float, slices, kReduceSlices * kReduceColumns);
+    grid_dependency_sync();
+    constexpr int kBatch = 8;    // loads in flight
+    const int slice = warp(), column = int(blockIdx.x) * kReduceColumns + lane();
+    float sum = 0;
+    for (int begin = slice; begin < blocks; begin += kBatch * kReduceSlices) {
+        float x[kBatch];
+        EACH(k, kBatch) {
+            const int b = begin + k * kReduceSlices;
+            x[k] = b < blocks && column < 2 * C ? partials[size_t(b) * 2 * C + column] : 0;
+        }
+        EACH(k, kBatch) sum += x[k];
+    }
+    slices[threadIdx.x] = sum;
+    __syncthreads();
+    if (slice != 0 || column >= 2 * C) return;
+    sum = 0;
+    for (int s = 0; s < kReduceSlices; s++) sum += slices[s * kReduceColumns + lane()];
+    float& to = column < C ? dweight[column] : dbias[column - C];
+    to = accumulate ? to + sum : sum;
+}
+
+// How a row of C channels is laid out: its warps, the packs of a lane, the rows and threads of a block.
+struct Layout { int warps, packs, slots, threads; };
+Layout layout_of(int C) {
+    static_assert(kGpuChannels == 8 * 32 * kMaxPacks * kMaxWarps);
+    CHECK(C % 8 == 0 && C <= kGpuChannels, "layernorm: C is %d, want a multiple of 8 up to %d", C, kGpuChannels);
+    int warps = 1;
+    while (C > 8 * 32 * kMaxPacks * warps) warps *= 2;
+    const int slots = std::max(1, kBlockWarps / warps);
+    return {warps, div_up(C, 8 * 32 * warps), slots, warps * slots * 32};
+}
+
+}  // namespace
+
+void layernorm_forward(floatX* out, float* mean, float* rstd, const floatX* inp, const floatX* weight,
+                       const floatX* bias, int N, int C, Stream stream) {
+    residual_layernorm_forward(nullptr, out, mean, rstd, inp, nullptr, weight, bias, N, C, {}, stream);
+}
+
+void residual_layernorm_forward(floatX* residual, floatX* out, float* mean, float* rstd, const floatX* inp,
+                                const floatX* branch, const floatX* weight, const floatX* bias, int N, int C,
+                                const Dropout& drop, Stream stream) {
+    constexpr decltype(&layernorm_forward_kernel<1>) kKernels[] = {
+        layernorm_forward_kernel<1>, layernorm_forward_kernel<2>, layernorm_forward_kernel<3>,
+        layernorm_forward_kernel<4>};
+    const Layout l = layout_of(C);
+    launch(kKernels[l.packs - 1], div_up(N, l.slots), l.threads, 0, stream, residual, out, mean, rstd, inp, branch,
+           weight, bias, N, C, l.warps, drop);
+}
+
+void layernorm_backward(floatX* dinp, float* dweight, float* dbias, const floatX* dout, const floatX* inp,
+                        const float* mean, const float* rstd, const floatX* weight, int N, int C, bool first,
+                        bool accumulate, Stream stream) {
+    constexpr decltype(&layernorm_backward_kernel<1, kBlockWarps>) kKernels[] = {
+        layernorm_backward_kernel<1, kBlockWarps>, layernorm_backward_kernel<2, kBlockWarps>,
+        layernorm_backward_kernel<3, kBlockWarps>, layernorm_backward_kernel<4, kBlockWarps>,
+        layernorm_backward_kernel<3, kMaxWarps>, layernorm_backward_kernel<4, kMaxWarps>};
+    const Layout l = layout_of(C);
+    const auto kernel = kKernels[l.packs - 1 + (l.warps > kBlockWarps ? 2 : 0)];
+    const int blocks = std::min(kMaxBlocks, div_up(N, l.slots * kMinRows));
+    float* const partials = static_cast<float*>(scratch(size_t(blocks) * 2 * C * sizeof(float), stream));
+    const size_t ring = 2 * 3 * l.packs * l.threads * sizeof(uint4);       // of (2,C) floats too where there are slots
+    launch(kernel, blocks, l.threads, ring, stream, dinp, partials, dout, inp, mean, rstd, weight, N, C, l.warps,
+           first);
+    launch(reduce_partials_kernel, div_up(2 * C, kReduceColumns), kReduceColumns * kReduceSlices, 0, stream, dweight,
+           dbias, partials, blocks, C, accumulate);
+}
+
+}  // namespace BACKEND

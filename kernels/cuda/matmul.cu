@@ -1,0 +1,277 @@
+// matmul.cu -- the matrix products of forward and backward, on the tensor cores of every GPU since sm_80.
+//
+//   forward     out  = inp weight^T + bias        sum over C         inp K-major, weight K-major
+//   backward    dinp = dout weight                sum over OC        dout K-major, weight MN-major
+//               dweight (+)= dout^T inp           sum over N         both MN-major
+//               dbias (+)= column sums of dout
+//
+// An operand is K-major (neighbours in memory are neighbours in k) or MN-major; ldmatrix transposes on the way to the
+// registers. A sum runs through k in order, so the tile shows in dbias's bits alone; the splitting of k shows. dweight
+// has few tiles and a long k: several blocks take a part each, and a second kernel adds their sums in order. dbias
+// falls out of it, by one more mma with a matrix of ones. On Hopper products of more than 64 rows may go to
+// matmul_sm90.cu.
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include "kernels/cuda/matmul.cuh"
+#include "kernels/kernels.h"
+#include "src/base/common.h"
+
+namespace BACKEND {
+namespace {
+
+// A block owns BM x BN of the output, which WM x WN warps share; STAGES tiles of BK k are in shared memory or coming.
+template <int BM_, int BN_, int BK_, int WM_, int WN_, int STAGES_, int BLOCKS_> struct Tile {
+    static constexpr int BM = BM_, BN = BN_, BK = BK_, WM = WM_, WN = WN_, STAGES = STAGES_;
+    static constexpr int kThreads = WM * WN * 32, kBlocks = BLOCKS_;    // blocks that registers must allow
+    static constexpr int kStage = (BM + BN) * BK;    // elements
+    static constexpr size_t kBytes = STAGES * kStage * sizeof(bf16);
+    static constexpr int MT = BM / WM / 16, NT = BN / WN / 8;    // a warp's pieces of 16 x 8
+};
+// 96 KB, 48 KB and 48 KB: sm_86, 89 and 120 give a block 99 KB and all blocks of a multiprocessor 100. Warps own
+// 64 x 64 where there is work for all: fewer bytes of shared memory per mma than any smaller piece.
+using Large = Tile<128, 256, 32, 2, 4, 4, 1>;
+using Medium = Tile<128, 128, 32, 2, 2, 3, 2>;
+using Small = Tile<64, 64, 64, 2, 2, 3, 2>;
+
+// One operand of a block: SIZE of its rows (m or n) by BK of k, in shared memory as lines of 16-byte chunks, along k
+// or, MN-major, along mn. Chunks move about in their line, so that eight lines' lie in different banks for ldmatrix.
+template <bool MN, int SIZE, int BK, int THREADS> struct Operand {
+    static constexpr int kChunks = (MN ? SIZE : BK) / 8;    // of a line
+    static constexpr int kLines = THREADS / kChunks;    // that the block fetches at once
+    static constexpr int kFetches = SIZE * BK / 8 / THREADS;    // per thread and tile
+    static_assert(kLines % 8 == 0 && kChunks >= 4);
+
+    const bf16* src;    // this thread's first chunk of the next tile
+    int ld;    // elements of a row in memory
+    int k, k_end, mn, mn_end;   // of that chunk; their ends
+
+    // Where chunk c of line i is, in elements.
+    static DEVICE int at(int i, int c) { return (i * kChunks + (c ^ (kChunks == 4 ? i / 2 % 4 : i % 8))) * 8; }
+    static DEVICE int line() { return int(threadIdx.x) / kChunks; }
+    static DEVICE int chunk() { return int(threadIdx.x) % kChunks; }
+
+    DEVICE Operand(const bf16* base, int ld, int mn0, int mn_end, int k0, int k_end)
+        : ld(ld), k(k0 + (MN ? line() : chunk() * 8)), k_end(k_end), mn(mn0 + (MN ? chunk() * 8 : line())),
+          mn_end(mn_end) {
+        src = base + (MN ? size_t(k) * ld + mn : size_t(mn) * ld + k);
+    }
+    // Starts the copy of the next tile; zeros outside of the matrix.
+    DEVICE void fetch(bf16* tile) {
+        EACH(i, kFetches) {
+            const bool valid = MN ? mn < mn_end && k + i * kLines < k_end : mn + i * kLines < mn_end && k < k_end;
+            cp_async16(tile + at(line(), chunk()) + i * kLines * kChunks * 8, src + size_t(i * kLines) * ld, valid);
+        }
+        k += BK;
+        src += MN ? size_t(BK) * ld : size_t(BK);
+    }
+    // The 16 x 16 elements from (mn, k) of the tile on. mma wants A as (mn, k), (mn + 8, k), (mn, k + 8),
+    // (mn + 8, k + 8), and B with the middle two exchanged.
+    template <bool IS_A> static DEVICE void fragment(unsigned (&f)[4], const bf16* tile, int mn, int k) {
+        const int second = lane() / 8 % 2, third = lane() / 16;
+        mn += (IS_A ? second : third) * 8;
+        k += (IS_A ? third : second) * 8;
+        ldmatrix_x4<MN>(f, tile + (MN ? at(k + lane() % 8, mn / 8) : at(mn + lane() % 8, k / 8)));
+    }
+};
+
+// One block per tile and part of k; StoreFloat's `out` has an array for every part. cp.async brings the tiles of the
+// next STAGES - 1 steps to shared memory, and while the tensor cores work on 16 k the fragments of the next 16 go from
+// there to registers. At the barrier of a step all warps have their fragments of it, so its stage is free, and the next
+// tile is there.
+template <class T, bool TA, bool TB, class Epilogue>
+__global__ void __launch_bounds__(T::kThreads, T::kBlocks) matmul_kernel(Product p, Epilogue epilogue) {
+    using OperandA = Operand<TA, T::BM, T::BK, T::kThreads>;
+    using OperandB = Operand<TB, T::BN, T::BK, T::kThreads>;
+    constexpr bool kSplits = TA;        // dweight
+    constexpr int kSteps16 = T::BK / 16;
+    static_assert(kSteps16 >= 2 && T::MT * 16 * T::WM == T::BM && T::NT % 4 == 0);
+    DYNAMIC_SHARED(raw);
+    bf16* const shared = reinterpret_cast<bf16*>(raw);
+    grid_dependency_sync();
+
+    const Place place = place_of(int(blockIdx.x), div_up(p.M, T::BM), div_up(p.N, T::BN));
+    const int m0 = place.m * T::BM, n0 = place.n * T::BN, k0 = int(blockIdx.y) * p.plan.part;
+    const int k_end = p.K - k0 < p.plan.part ? p.K : k0 + p.plan.part, steps = div_up(k_end - k0, T::BK);
+    const int wm = warp() / T::WN * (T::BM / T::WM), wn = warp() % T::WN * (T::BN / T::WN);  // the warp's corner
+
+    OperandA a(p.A, TA ? p.M : p.K, m0, p.M, k0, k_end);
+    OperandB b(p.B, TB ? p.N : p.K, n0, p.N, k0, k_end);
+    const auto fetch = [&](int step) {
+        if (step < steps) {
+            bf16* const stage = shared + step % T::STAGES * T::kStage;
+            a.fetch(stage);
+            b.fetch(stage + T::BM * T::BK);
+        }
+        cp_async_commit();    // an empty group too: waiting counts
+    };
+    unsigned fa[2][T::MT][4], fb[2][T::NT / 2][4];
+    const auto load_fragments = [&](int buffer, int step, int k) {
+        const bf16* const stage = shared + step % T::STAGES * T::kStage;
+        EACH(x, T::MT) OperandA::template fragment<true>(fa[buffer][x], stage, wm + x * 16, k);
+        EACH(y, T::NT / 2) OperandB::template fragment<false>(fb[buffer][y], stage + T::BM * T::BK, wn + y * 16, k);
+    };
+
+    Turns turns(p, place.n * T::WN + warp() % T::WN);
+    float acc[T::MT][T::NT][4] = {}, sums[T::MT][4] = {};
+    const unsigned ones[2] = {0x3f803f80u, 0x3f803f80u};
+    for (int s = 0; s < T::STAGES - 1; s++) fetch(s);
+    cp_async_wait<T::STAGES - 2>();
+    __syncthreads();
+    load_fragments(0, 0, 0);
+    for (int step = 0; step < steps; step++) {
+        const bool sums_rows = kSplits && turns.next(p);
+        EACH(i, kSteps16) {
+            if (i == kSteps16 - 1) {
+                cp_async_wait<T::STAGES - 2>();
+                __syncthreads();
+                load_fragments(0, step + 1, 0);     // not used behind the last step
+            } else {
+                load_fragments((i + 1) % 2, step, (i + 1) * 16);
+            }
+            if (i == 0) fetch(step + T::STAGES - 1);
+            EACH(x, T::MT) EACH(y, T::NT)
+                mma_m16n8k16(acc[x][y], fa[i % 2][x], {fb[i % 2][y / 2][y % 2 * 2], fb[i % 2][y / 2][y % 2 * 2 + 1]});
+            if (sums_rows) EACH(x, T::MT) mma_m16n8k16(sums[x], fa[i % 2][x], ones);
+        }
+    }
+    if constexpr (kSplits) {
+        epilogue.out += size_t(blockIdx.y) * p.M * p.N;
+        turns.store<16>(p, sums, int(blockIdx.y), m0 + wm + lane() / 4);
+    }
+    store_sums<16>(acc, epilogue, m0 + wm + lane() / 4, n0 + wn);
+}
+
+// out (+)= parts[0] + parts[1] + ..., `count` arrays of n floats. A thread adds four columns, and reads eight ahead.
+__global__ void __launch_bounds__(128)
+sum_parts_kernel(float* out, const float* parts, int count, size_t n, bool accumulate) {
+    grid_dependency_sync();
+    const size_t i = thread_of_grid() * 4;
+    if (i >= n) return;
+    float4 sum = as<float4>(parts + i);
+    for (int first = 1; first < count; first += 8) {
+        float4 v[8];
+        EACH(j, 8) if (first + j < count) v[j] = as<float4>(parts + (first + j) * n + i);
+        EACH(j, 8) if (first + j < count) sum = sum + v[j];
+    }
+    float4& to = as<float4>(out + i);
+    to = accumulate ? to + sum : sum;
+}
+
+// One thread per pack of eight. It is here because it must give the bits of the product's epilogue.
+__global__ void __launch_bounds__(256) gelu_forward_kernel(bf16* out, const bf16* pre, size_t n) {
+    grid_dependency_sync();
+    const size_t i = thread_of_grid() * 8;
+    if (i >= n) return;
+    Pack8 x = load8(pre + i);
+    EACH(j, 8) x.x[j] = gelu(x.x[j]);
+    store8(out + i, x);
+}
+
+// ------------------------ tile and split
+
+// Estimates of a tile: multiply-adds per cycle of a busy multiprocessor, how many blocks (ping-pong: tiles) make it
+// busy, in halves, and how many k a tile's begin and end take as long as. The last three are Hopper's.
+struct TileTraits { const char* name; int BM, BN, WN, rate, busy_halves, edge; };
+constexpr int kPortable = 3;
+constexpr TileTraits kTiles[] = {
+    {"large", 128, 256, Large::WN, 900, 2, 80}, {"medium", 128, 128, Medium::WN, 800, 3, 80},
+    {"small", 64, 64, Small::WN, 500, 4, 80},   {"wide", 128, 256, 1, 1780, 2, 112},
+    {"fitting", 128, 160, 1, 1700, 2, 112},     {"pingpong", 128, 128, 1, 1680, 3, 24}};
+
+// Chooses the cheapest plan by a rough count of cycles. It knows no machine but whether it is a Hopper, or bits would
+// differ from one to the next: 108 multiprocessors (A100) and 132 (H100) stand for all. LOCKSTEP_TILE=NAME takes that
+// tile where it is to be had: for tests and bench/gpu.sh.
+Plan choose(int M, int N, int K, int most_parts) {
+    Plan best = {};
+    int64_t best_cycles = INT64_MAX;
+    const int64_t outputs = int64_t(M) * N;
+    int first = 0, end = hopper() && M > 64 ? std::size(kTiles) : kPortable;    // few rows want many blocks that read
+    const char* const asked = std::getenv("LOCKSTEP_TILE");
+    for (int tile = 0; asked && tile < end; tile++)
+        if (!std::strcmp(asked, kTiles[tile].name)) first = tile, end = tile + 1;
+    for (int tile = first; tile < end; tile++) {
+        const TileTraits& t = kTiles[tile];
+        const int64_t tiles = int64_t(div_up(M, t.BM)) * div_up(N, t.BN);
+        for (int wanted = 1; wanted <= most_parts; wanted++) {
+            const int part = div_up(div_up(K, wanted), 64) * 64, parts = div_up(K, part);
+            if (parts != wanted || (parts > 1 && parts * outputs > 1 << 25)) continue;      // 128 MB of partial sums
+            int64_t cycles = parts > 1 ? 4 * (5000 + parts * outputs * 8 / 1500) : 0;   // a launch; sums, out and in
+            for (const int processors : {tile < kPortable ? 108 : 132, 132}) {
+                const int64_t halves = std::max<int64_t>(t.busy_halves, 2 * div_up<int64_t>(tiles * parts, processors));
+                cycles += halves * t.BM * t.BN * (part + t.edge) / t.rate;
+            }
+            if (cycles >= best_cycles) continue;
+            best = {tile, part, parts, std::min(kTurns, div_up(N, t.BN) * t.WN)};
+            best_cycles = cycles;
+        }
+    }
+    return best;
+}
+
+template <bool TA, bool TB, class T, class Epilogue>
+void run_tile(const Product& p, const Epilogue& epilogue, Stream stream) {
+    const dim3 grid(div_up(p.M, T::BM) * div_up(p.N, T::BN), p.plan.parts);
+    launch(matmul_kernel<T, TA, TB, Epilogue>, grid, T::kThreads, T::kBytes, stream, p, epilogue);
+}
+template <bool TA, bool TB, class Epilogue> void run(const Product& p, const Epilogue& epilogue, Stream stream) {
+    constexpr decltype(&run_tile<TA, TB, Small, Epilogue>) kRun[] = {       // in the order of kTiles
+        run_tile<TA, TB, Large>, run_tile<TA, TB, Medium>, run_tile<TA, TB, Small>,
+        run_sm90<TA, TB, Wide>, run_sm90<TA, TB, Fitting>, run_sm90<TA, TB, PingPong>};
+    kRun[p.plan.tile](p, epilogue, stream);
+}
+// out = A B, B being MN-major where TB, with an epilogue for bf16.
+template <bool TB, Kind KIND>
+void run_bf16(const bf16* A, const bf16* B, const StoreBf16<KIND>& epilogue, int K, Stream stream) {
+    const int M = epilogue.extent.M, N = epilogue.extent.N;
+    CHECK(M > 0 && N > 0 && K > 0 && N % 8 == 0 && K % 8 == 0, "matmul: %d x %d outputs of %d", M, N, K);
+    run<false, TB>({A, B, nullptr, M, N, K, choose(M, N, K, 1)}, epilogue, stream);
+}
+
+void sum_parts(float* out, const float* parts, int count, size_t n, bool accumulate, Stream stream) {
+    launch(sum_parts_kernel, div_up(n, size_t(512)), 128, 0, stream, out, parts, count, n, accumulate);
+}
+
+}  // namespace
+
+void matmul_forward(floatX* out, const floatX* inp, const floatX* weight, const floatX* bias, int N, int C, int OC,
+                    Stream stream) {
+    run_bf16<false, kPlain>(inp, weight, {{out}, bias, {N, OC}}, C, stream);
+}
+
+void matmul_gelu_forward(floatX* out, floatX* pre, const floatX* inp, const floatX* weight, const floatX* bias, int N,
+                         int C, int OC, Stream stream) {
+    run_bf16<false, kGelu>(inp, weight, {{pre, out}, bias, {N, OC}}, C, stream);
+}
+
+void gelu_forward(floatX* out, const floatX* pre, size_t n, Stream stream) {
+    CHECK(n % 8 == 0, "gelu_forward: %zu elements", n);
+    if (n) launch(gelu_forward_kernel, div_up(n, size_t(2048)), 256, 0, stream, out, pre, n);
+}
+
+void matmul_backward_input(floatX* dinp, const floatX* dout, const floatX* weight, int N, int C, int OC,
+                           Stream stream) {
+    run_bf16<true, kPlain>(dout, weight, {{dinp}, nullptr, {N, C}}, OC, stream);
+}
+
+void matmul_gelu_backward_input(floatX* dpre, const floatX* dout, const floatX* weight, const floatX* pre, int N, int C,
+                                int OC, Stream stream) {
+    run_bf16<true, kGeluBackward>(dout, weight, {{dpre}, pre, {N, C}}, OC, stream);
+}
+
+void matmul_backward_params(float* dweight, float* dbias, const floatX* dout, const floatX* inp, int N, int C, int OC,
+                            bool accumulate, Stream stream) {
+    CHECK(N > 0 && C > 0 && OC > 0 && C % 8 == 0 && OC % 8 == 0, "matmul_backward_params: N %d, C %d, OC %d", N, C, OC);
+    const Plan plan = choose(OC, C, N, 16);
+    const bool split = plan.parts > 1;
+    // Scratch memory: (parts, OC, C) if there are several parts, then (parts, turns, OC) for dbias.
+    const size_t weights = size_t(OC) * C, rows = plan.parts * plan.turns, partial = split ? plan.parts * weights : 0;
+    float* const memory = static_cast<float*>(scratch((partial + rows * OC) * sizeof(float), stream));
+    float* const row_sums = dbias ? memory + partial : nullptr;
+    const StoreFloat epilogue = {split ? memory : dweight, {OC, C}, accumulate && !split};
+    run<true, true>({dout, inp, row_sums, OC, C, N, plan}, epilogue, stream);
+    if (split) sum_parts(dweight, memory, plan.parts, weights, accumulate, stream);
+    if (dbias) sum_parts(dbias, row_sums, rows, OC, accumulate, stream);
+}
+
+}  // namespace BACKEND

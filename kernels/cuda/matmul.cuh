@@ -1,0 +1,197 @@
+// matmul.cuh -- what matmul.cu (every GPU) and matmul_sm90.cu (Hopper) share: tiles, parts of k, and epilogues.
+#pragma once
+#include <climits>
+#include "kernels/cuda/common.cuh"
+
+namespace BACKEND {
+
+// tile: index into matmul.cu's table. part: k of each part, the last may have fewer. turns: see Turns.
+struct Plan { int tile, part, parts, turns; };
+
+// out(m, n) = sum over k of A(m, k) B(n, k). row_sums: null, or (parts, turns, M).
+struct Product {
+    const bf16 *A, *B;
+    float* row_sums;
+    int M, N, K;
+    Plan plan;
+};
+
+// Tiles are walked in bands of 16 along m, down each column of a band: the blocks that run at one time then form a
+// square, more or less, and share the operands they read in the L2.
+constexpr int kBand = 16;
+struct Place { int m, n; };    // in tiles
+DEVICE Place place_of(int tile, int tiles_m, int tiles_n) {
+    const int band = tile / (kBand * tiles_n) * kBand, height = tiles_m - band < kBand ? tiles_m - band : kBand;
+    const int in_band = tile % (kBand * tiles_n);
+    return {band + in_band % height, in_band / height};
+}
+
+// The first `turns` warps or blocks with the same rows of dout take turns, step by step, at summing them for dbias.
+constexpr int kTurns = 8;    // at most
+struct Turns {
+    int turn, wait;    // which one this is; steps until its turn
+    DEVICE Turns(const Product& p, int turn) : turn(turn), wait(p.row_sums && turn < p.plan.turns ? turn : INT_MAX) {}
+    DEVICE bool next(const Product& p) {
+        const bool mine = wait == 0;
+        wait = mine ? p.plan.turns - 1 : wait - 1;
+        return mine;
+    }
+    // Stores sums as store_sums has them. All columns are the same, so the first lane of four has what is needed.
+    template <int STRIDE, int MT>
+    DEVICE void store(const Product& p, const float (&sums)[MT][4], int part, int row) const {
+        if (!p.row_sums || turn >= p.plan.turns || lane() % 4 != 0) return;
+        float* const out = p.row_sums + (size_t(part) * p.plan.turns + turn) * p.M;
+        EACH(r, 2 * MT)
+            if (const int m = row + r / 2 * STRIDE + r % 2 * 8; m < p.M) out[m] = sums[r / 2][r % 2 * 2];
+    }
+};
+
+// The tiles of matmul_sm90.cu. A block has a warpgroup that loads and two that compute: the two halves of one tile, or
+// with PING_PONG a tile each in turn, so that one stores while the other multiplies.
+template <int BM_, int BN_, int STAGES_, bool PING_PONG> struct TileSm90 {
+    static constexpr int BM = BM_, BN = BN_, STAGES = STAGES_;
+    static constexpr bool kPingPong = PING_PONG;
+    static constexpr int MT = BM / 64 / (kPingPong ? 1 : 2);  // pieces of 64 rows that a warpgroup owns
+};
+using Wide = TileSm90<128, 256, 4, false>;
+using Fitting = TileSm90<128, 160, 5, false>;     // 1600 = 10 x 160
+using PingPong = TileSm90<128, 128, 6, true>;
+template <bool TA, bool TB, class T, class Epilogue>
+void run_sm90(const Product& p, const Epilogue& epilogue, Stream stream);
+
+// ------------------------ epilogues
+
+// mma.sync and wgmma leave sums alike: of every 8 columns lane t holds 2 (t % 4) and +1, in rows t / 4 and t / 4 + 8.
+// An epilogue is a struct of plain data with
+//   kStarts, start(n)   whether something is added to the sums of columns n and n + 1, and what: the bias
+//   Old, fetch(m, n)    what it must read before it can write; asked for many rows ahead, so that the reads overlap
+//   store(m, n, v, old) stores row m, columns n .. n+31: v[2j], v[2j+1] are the lane's sums of columns
+//                       n + 8j + 2 (t % 4) and +1
+// The 32 lanes call these together, for rows and columns outside of the matrix too; nothing is read or written there.
+
+// The matrix (M,N) that an epilogue writes, N a multiple of 8.
+struct Extent {
+    int M, N;
+    DEVICE bool has(int m, int n) const { return m < M && n < N; }
+    DEVICE size_t at(int m, int n) const { return size_t(m) * N + n; }
+};
+
+// Every lane's w[j] becomes w[t % 4] of the quad's lane j: from pairs of 4 columns each lane gets 8 neighbours of one.
+DEVICE void transpose_quad(unsigned (&w)[4]) {
+    UNROLL for (int bit = 1; bit < 4; bit *= 2) EACH(j, 4) {
+        if (j & bit) continue;
+        const bool upper = threadIdx.x & unsigned(bit);
+        const unsigned got = __shfl_xor_sync(~0u, upper ? w[j] : w[j | bit], bit);
+        if (upper) w[j] = got;
+        else w[j | bit] = got;
+    }
+}
+
+// gelu(x) = x/2 (1 + tanh u), u = k (x + a x^3). (1 + tanh u)/2 is the logistic function of 2u: one exponential, and no
+// cancellation for negative x. 1/y is rsqrt(y)^2, two instructions where a division takes ten. The fused multiply-add
+// is written out, so that every kernel gets the same bits.
+constexpr float kGeluK = 0.7978845608f, kGeluA = 0.044715f;     // sqrt(2/pi)
+DEVICE float gelu_gate(float x) {
+    const float r = rsqrtf(1.0f + __expf(-2.0f * kGeluK * x * fmaf(kGeluA * x, x, 1.0f)));
+    return r * r;
+}
+DEVICE float gelu(float x) { return x * gelu_gate(x); }
+DEVICE float gelu_derivative(float x) {    // s' = 2 s (1 - s) u' for the gate s
+    const float s = gelu_gate(x);
+    return s + x * s * (1.0f - s) * 2.0f * kGeluK * (1.0f + 3.0f * kGeluA * x * x);
+}
+
+//   kPlain           out[0] = sum + bias
+//   kGelu            out[0] = sum + bias,  out[1] = gelu(out[0])
+//   kGeluBackward    out[0] = sum * gelu'(pre); out[0] may be pre, as a lane reads only the chunk that it will write
+enum Kind { kPlain, kGelu, kGeluBackward };
+template <Kind KIND> struct StoreBf16 {
+    bf16* out[2];
+    const bf16* other;  // bias (N) or null; kGeluBackward: pre (M,N)
+    Extent extent;
+
+    static constexpr bool kStarts = KIND != kGeluBackward;
+    struct Old { unsigned pair[4]; };
+    DEVICE float2 start(int n) const {
+        if (!other || n >= extent.N) return {0, 0};
+        const unsigned pair = as<unsigned>(other + n);
+        return {low2(pair), high2(pair)};
+    }
+    static DEVICE int chunk(int n) { return n + lane() % 4 * 8; }       // the lane's eight of columns n .. n+31
+    DEVICE Old fetch(int m, int n) const {
+        if (KIND != kGeluBackward || !extent.has(m, chunk(n))) return {};
+        const uint4 u = as<uint4>(other + extent.at(m, chunk(n)));
+        return {{u.x, u.y, u.z, u.w}};
+    }
+    // Stores 16 bytes at a time: pairs as they are would fill every 32-byte sector by two instructions.
+    DEVICE void store(int m, int n, const float (&v)[8], Old old) const {
+        unsigned w[4];
+        if constexpr (KIND == kGeluBackward) transpose_quad(old.pair);
+        EACH(j, 4) {
+            float2 sum = {v[2 * j], v[2 * j + 1]};
+            if constexpr (KIND == kGeluBackward)
+                sum = {sum.x * gelu_derivative(low2(old.pair[j])), sum.y * gelu_derivative(high2(old.pair[j]))};
+            w[j] = pack2(sum.x, sum.y);
+        }
+        transpose_quad(w);
+        EACH(i, KIND == kGelu ? 2 : 1) {
+            if (i == 1) EACH(j, 4) w[j] = pack2(gelu(low2(w[j])), gelu(high2(w[j])));
+            if (extent.has(m, chunk(n))) as<uint4>(out[i] + extent.at(m, chunk(n))) = {w[0], w[1], w[2], w[3]};
+        }
+    }
+};
+
+// out (+)= sum, in fp32. A quad's pairs fill a sector as they are.
+struct StoreFloat {
+    float* out;
+    Extent extent;
+    bool accumulate;
+
+    static constexpr bool kStarts = false;
+    struct Old { float2 pair[4]; };
+    DEVICE float2* at(int m, int n, int j) const {
+        n += j * 8 + lane() % 4 * 2;
+        return extent.has(m, n) ? &as<float2>(out + extent.at(m, n)) : nullptr;
+    }
+    DEVICE Old fetch(int m, int n) const {
+        Old old = {};
+        if (!accumulate) return old;
+        EACH(j, 4) if (const float2* p = at(m, n, j)) old.pair[j] = *p;
+        return old;
+    }
+    DEVICE void store(int m, int n, const float (&v)[8], const Old& old) const {
+        EACH(j, 4) {
+            float2 sum = {v[2 * j], v[2 * j + 1]};
+            if (accumulate) sum = {old.pair[j].x + sum.x, old.pair[j].y + sum.y};
+            if (float2* p = at(m, n, j)) *p = sum;
+        }
+    }
+};
+
+// Stores a warp's accumulators, MT x NT pieces of 16 x 8, STRIDE rows apart; m is this lane's first row, n the warp's
+// first column, NT a multiple of 4.
+template <int STRIDE, int MT, int NT, class Epilogue>
+DEVICE void store_sums(const float (&acc)[MT][NT][4], const Epilogue& epilogue, int m, int n) {
+    constexpr int kColumns = NT / 4, kAhead = MT < 2 && kColumns % 2 == 0 ? 2 : 1;      // of 32, fetched at a time
+    UNROLL for (int first = 0; first < kColumns; first += kAhead) {
+        typename Epilogue::Old old[kAhead][2 * MT];
+        float2 start[kAhead * 4];
+        const auto row = [&](int r) { return m + r / 2 * STRIDE + r % 2 * 8; };
+        EACH(i, kAhead * 2 * MT)
+            old[i % kAhead][i / kAhead] = epilogue.fetch(row(i / kAhead), n + (first + i % kAhead) * 32);
+        if constexpr (Epilogue::kStarts)
+            EACH(j, kAhead * 4) start[j] = epilogue.start(n + first * 32 + j * 8 + lane() % 4 * 2);
+        EACH(i, kAhead * 2 * MT) {
+            const int r = i / kAhead, y = (first + i % kAhead) * 4;
+            float v[8];
+            EACH(j, 8) {
+                v[j] = acc[r / 2][y + j / 2][r % 2 * 2 + j % 2];
+                const float2& s = start[i % kAhead * 4 + j / 2];
+                if constexpr (Epilogue::kStarts) v[j] += j % 2 ? s.y : s.x;
+            }
+            epilogue.store(row(r), n + y * 8, v, old[i % kAhead][r]);
+        }
+    }
+}
+
+}  // namespace BACKEND

@@ -1,0 +1,161 @@
+// matmul_sm90.cu -- the matrix products of matmul.cu on Hopper: operands by TMA, products by wgmma.
+//
+// One block per multiprocessor stays for all its tiles: loads for the next tile run while the last is stored. Nothing
+// depends on which block computes a tile. One thread loads, through a ring of stages of 64 k; two warpgroups compute,
+// and have most of the registers (232, of which 128 are accumulators). Tiles are wide, as m64n256k16 reads 80 of the
+// 128 bytes per cycle that shared memory gives, m64n128k16 96. Where k is short, storing costs as much as an eighth of
+// the products: with ping-pong each warpgroup has tiles of its own, and stores while the other one computes.
+#include <algorithm>
+#include "kernels/cuda/matmul.cuh"
+
+namespace BACKEND {
+namespace {
+
+constexpr int kStep = 64;  // k of a stage: 128 bytes, a row of the swizzle
+constexpr int kLine = 128;  // bytes of such a row
+constexpr int kThreads = 384;  // a warpgroup that loads, two that compute
+
+// One operand of a tile: WIDTH of mn by 64 k. K-major it is one box of WIDTH lines, MN-major one of 64 lines for every
+// 64 of mn.
+template <bool MN, int WIDTH> struct OperandSm90 {
+    static constexpr int kBoxes = MN ? div_up(WIDTH, 64) : 1, kLines = MN ? 64 : WIDTH;
+    static constexpr int kBytes = kBoxes * kLines * kLine;
+    static constexpr int kNext16 = (MN ? 16 * kLine : 32) / 16;  // to the next 16 k, in a descriptor's units
+
+    static TensorMap map(const bf16* p, int mn, int k) {
+        return MN ? tensor_map(p, mn, k, mn, 64, 64) : tensor_map(p, k, mn, k, 64, WIDTH);
+    }
+    static DEVICE void load(unsigned char* to, const TensorMap* map, uint64_t* full, int mn, int k) {
+        EACH(i, kBoxes) tma_load(to + i * kLines * kLine, map, full, MN ? mn + i * 64 : k, MN ? k : mn);
+    }
+    // Describes the tile from row mn on, a multiple of 64, and its 16-k piece k16.
+    static DEVICE uint64_t descriptor(const unsigned char* tile, int mn, int k16) {
+        return wgmma_desc(tile + mn * kLine, kLines * kLine, 8 * kLine) + uint64_t(k16 * kNext16);
+    }
+};
+
+// A tile and a part of k. Tile and part of all works are numbered through.
+struct Work { int m0, n0, tile_n, part, k0, steps; };
+template <class T> DEVICE Work work_of(int number, const Product& p) {
+    const int tiles_m = div_up(p.M, T::BM), tiles_n = div_up(p.N, T::BN), tiles = tiles_m * tiles_n;
+    const Place at = place_of(number % tiles, tiles_m, tiles_n);
+    const int k0 = number / tiles * p.plan.part, k_end = p.K - k0 < p.plan.part ? p.K : k0 + p.plan.part;
+    return {at.m * T::BM, at.n * T::BN, at.n, number / tiles, k0, div_up(k_end - k0, kStep)};
+}
+
+// sums[x] += the rows of a stage of an MN-major A, as products with ones. They are a group of their own: with wgmma in
+// both of two branches the compiler would make them wait for each other (C7515).
+template <class OperandA, int MT>
+DEVICE void sum_rows(float (&sums)[MT][4], const unsigned char* stage, int first_line, const unsigned char* ones) {
+    wgmma_fence();
+    EACH(k16, kStep / 16) EACH(x, MT)
+        wgmma<8, true, false>(sums[x], OperandA::descriptor(stage, first_line + x * 64, k16),
+                              wgmma_desc(ones, 0, 8 * kLine), true);
+    wgmma_commit();
+}
+
+template <class T, bool TA, bool TB, class Epilogue> __global__ void __launch_bounds__(kThreads, 1)
+matmul_sm90_kernel(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, Epilogue epilogue,
+                   Product p, int works) {
+    if (!kSm90a) return;
+    using OperandA = OperandSm90<TA, T::BM>;
+    using OperandB = OperandSm90<TB, T::BN>;
+    constexpr bool kSplits = TA;  // dweight
+    constexpr int kStage = OperandA::kBytes + OperandB::kBytes;
+    DYNAMIC_SHARED(stages);
+    SHARED(uint64_t, bars, 2 * T::STAGES + 1);
+    unsigned char* const ones = stages + T::STAGES * kStage;  // 8 rows of them, to sum rows by
+    if constexpr (kSplits) {
+        if (threadIdx.x < 256) reinterpret_cast<unsigned*>(ones)[threadIdx.x] = 0x3f803f80u;
+        async_fence();
+    }
+    Ring<T::STAGES> ring = {bars};
+    ring.begin(1, T::kPingPong ? 4 : 8, &map_a, &map_b);
+
+    const int group = int(threadIdx.x) / 128;
+    if (group == 0) {
+        registers_down<40>();
+        if (threadIdx.x == 0)
+            for (int number = int(blockIdx.x); number < works; number += int(gridDim.x)) {
+                const Work work = work_of<T>(number, p);
+                for (int step = 0; step < work.steps; step++) {
+                    const int slot = ring.fill(), k = work.k0 + step * kStep;
+                    mbar_arrive(ring.full(slot), kStage);
+                    OperandA::load(stages + slot * kStage, &map_a, ring.full(slot), work.m0, k);
+                    OperandB::load(stages + slot * kStage + OperandA::kBytes, &map_b, ring.full(slot), work.n0, k);
+                }
+            }
+        return;
+    }
+
+    registers_up<232>();
+    const int own = group - 1, first_line = T::kPingPong ? 0 : own * 64 * T::MT;  // of the warpgroup, in a tile
+    const int first_row = first_line + warp() % 4 * 16 + lane() / 4;  // of the lane
+    float acc[T::MT][T::BN / 2], sums[T::MT][4];
+    int turn_of = 0;  // ping-pong: whose tile this is
+    for (int number = int(blockIdx.x); number < works; number += int(gridDim.x), turn_of ^= 1) {
+        const Work work = work_of<T>(number, p);
+        if constexpr (T::kPingPong) {
+            if (turn_of != own) {
+                ring.turn += unsigned(work.steps);
+                continue;
+            }
+            // The other one has seen all its stages full: before, a wait could take an earlier phase for its own.
+            if (number != int(blockIdx.x)) bar_sync(1 + own, 256);
+        }
+        Turns turns(p, work.tile_n);
+        EACH(i, 4 * T::MT) sums[i / 4][i % 4] = 0;
+
+        int last = -1;  // the slot whose products are in flight
+        for (int step = 0; step < work.steps; step++) {
+            const bool sums_rows = kSplits && turns.next(p);
+            const int slot = ring.take();
+            const unsigned char* const stage = stages + slot * kStage;
+            wgmma_fence();
+            EACH(k16, kStep / 16) EACH(x, T::MT)
+                wgmma<T::BN, TA, TB>(acc[x], OperandA::descriptor(stage, first_line + x * 64, k16),
+                                     OperandB::descriptor(stage + OperandA::kBytes, 0, k16), step + k16 > 0);
+            wgmma_commit();
+            wgmma_wait<1>();  // the last step's products are done
+            if constexpr (kSplits)
+                if (sums_rows) sum_rows<OperandA>(sums, stage, first_line, ones);
+            if (last >= 0) ring.release(last);
+            last = slot;
+        }
+        EACH(x, T::MT) wgmma_wait<0>(acc[x], sums[x]);
+        ring.release(last);
+        if constexpr (T::kPingPong)
+            if (number + int(gridDim.x) < works) bar_arrive(2 - own, 256);
+
+        Epilogue mine = epilogue;
+        if constexpr (kSplits) {
+            mine.out += size_t(work.part) * p.M * p.N;
+            turns.store<64>(p, sums, work.part, work.m0 + first_row);
+        }
+        const auto& tile = reinterpret_cast<const float(&)[T::MT][T::BN / 8][4]>(acc);
+        store_sums<64>(tile, mine, work.m0 + first_row, work.n0);
+    }
+}
+
+}  // namespace
+
+template <bool TA, bool TB, class T, class Epilogue>
+void run_sm90(const Product& p, const Epilogue& epilogue, Stream stream) {
+    using OperandA = OperandSm90<TA, T::BM>;
+    using OperandB = OperandSm90<TB, T::BN>;
+    constexpr int kBytes = T::STAGES * (OperandA::kBytes + OperandB::kBytes) + (TA ? 1024 : 0);
+    static_assert(OperandA::kBytes % 1024 == 0 && OperandB::kBytes % 1024 == 0 && kBytes <= 226 * 1024);
+    const int works = div_up(p.M, T::BM) * div_up(p.N, T::BN) * p.plan.parts;
+    launch(matmul_sm90_kernel<T, TA, TB, Epilogue>, std::min(works, multiprocessors()), kThreads, kBytes, stream,
+           OperandA::map(p.A, p.M, p.K), OperandB::map(p.B, p.N, p.K), epilogue, p, works);
+}
+
+#define RUN(T, TA, TB, Epilogue) template void run_sm90<TA, TB, T>(const Product&, const Epilogue&, Stream);
+#define RUN_ALL(T) \
+    RUN(T, false, false, StoreBf16<kPlain>) RUN(T, false, true, StoreBf16<kPlain>) \
+    RUN(T, false, false, StoreBf16<kGelu>) RUN(T, false, true, StoreBf16<kGeluBackward>) RUN(T, true, true, StoreFloat)
+RUN_ALL(Wide)
+RUN_ALL(Fitting)
+RUN_ALL(PingPong)
+
+}  // namespace BACKEND

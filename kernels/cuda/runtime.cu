@@ -1,0 +1,383 @@
+// runtime.cu -- memory and streams of kernels.h, for a CUDA device.
+//
+// All streams are non-blocking: nothing here touches CUDA's default stream, which would wait for all others. What fails
+// in a kernel shows at a later call, at the latest in stream_sync; such an error stays, and the process has to end.
+#include <atomic>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <exception>
+#include <mutex>
+#include <string>
+#include <utility>
+#include "kernels/cuda/common.cuh"
+#include "kernels/kernels.h"
+#include "src/base/common.h"
+
+namespace BACKEND {
+namespace {
+
+void check(cudaError_t error, int line = __builtin_LINE()) {
+    if (error == cudaSuccess) return;
+    cudaGetLastError();    // an error that does not stay is not found again by the next call
+    die(kExitOther, "gpu: runtime.cu:%d: %s; nvidia-smi shows the state of the device", line, device_error_text(error));
+}
+
+// CUDA keeps the current device per thread, so each thread that comes here selects this process's one.
+std::atomic<int> selected{0};
+void use_device() {
+    static thread_local int current = 0;
+    const int wanted = selected;
+    if (current == wanted) return;
+    check(cudaSetDevice(wanted));
+    current = wanted;
+}
+
+int attribute(cudaDeviceAttr which) {
+    int value = 0;
+    check(cudaDeviceGetAttribute(&value, which, selected));
+    return value;
+}
+
+thread_local bool capturing = false;        // this thread is inside graph_capture
+std::atomic<int> scratch_moves{0};    // graphs hold the address of scratch memory
+
+struct DeviceStream {
+    cudaStream_t handle = nullptr;
+    cudaEvent_t event = nullptr;    // for stream_wait
+    void* scratch = nullptr;
+    size_t scratch_bytes = 0;
+    std::atomic<bool> ends_in_kernel{false};    // its newest work is a kernel: the next one may begin before it ends
+    std::mutex mutex;    // of `error`: host functions run on a thread of the driver
+    std::exception_ptr error;
+
+    explicit DeviceStream(bool urgent) {    // its blocks go before those that wait in others
+        use_device();
+        int least = 0, greatest = 0;
+        check(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+        check(cudaStreamCreateWithPriority(&handle, cudaStreamNonBlocking, urgent ? greatest : least));
+        check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    }
+    void throw_error() {
+        std::unique_lock<std::mutex> lock(mutex);
+        const std::exception_ptr first = std::exchange(error, nullptr);
+        lock.unlock();
+        if (first) std::rethrow_exception(first);
+    }
+    void sync() {
+        const cudaError_t result = cudaStreamSynchronize(handle);
+        throw_error();
+        check(result);
+    }
+};
+
+DeviceStream* find_queue(Stream stream) {
+    static DeviceStream* const main_queue = new DeviceStream(false);    // lives as long as the process
+    use_device();
+    return stream ? reinterpret_cast<DeviceStream*>(stream) : main_queue;
+}
+// The same for a caller who puts something on it that is no kernel.
+DeviceStream* queue_of(Stream stream) {
+    DeviceStream* const queue = find_queue(stream);
+    queue->ends_in_kernel = false;
+    return queue;
+}
+
+[[noreturn]] void die_of_memory(const char* what, cudaError_t error, size_t bytes, const char* advice) {
+    const std::string why = device_error_text(error);
+    cudaGetLastError();
+    size_t free = 0, total = 0;
+    device_memory(&free, &total);
+    die(kExitOther, "gpu: memory: %s: got none (%s), want %zu bytes, and %zu of the device's %zu are free; %smake the "
+        "model or the batch smaller", what, why.c_str(), bytes, free, total, advice);
+}
+
+}  // namespace
+
+// ------------------------ devices
+
+// The kernels need compute capability 8.0; CUDA lists the fastest device first. No driver and no device are no error; a
+// driver that does not work (too old for this build, not started) is reported once.
+int device_count() {
+    int count = 0, usable = 0, driver = 0, major = 0;
+    if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess) {
+        cudaGetLastError();
+        static std::atomic<bool> said{false};
+        if (error != cudaErrorNoDevice && cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0 &&
+            !said.exchange(true))
+            warn("gpu: %s; the driver is for CUDA %d.%d", device_error_text(error), driver / 1000, driver % 1000 / 10);
+        return 0;
+    }
+    for (; usable < count; usable++)
+        if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, usable) != cudaSuccess || major < 8)
+            break;
+    return usable;
+}
+
+void device_select(int index) {
+    if (const int count = device_count(); index < 0 || index >= count)
+        die(kExitOther, "gpu: device %d: this process sees %d of compute capability 8.0 or later; start one rank per "
+            "device", index, count);
+    selected = index;
+    check(cudaSetDevice(index));    // device 0 too: only this looks whether it works
+    use_device();
+}
+
+void device_memory(size_t* free, size_t* total) {
+    use_device();
+    check(cudaMemGetInfo(free, total));
+}
+
+bool hopper() {
+    static const bool is = has_code_for(9) && attribute(cudaDevAttrComputeCapabilityMajor) == 9;
+    return is;
+}
+int multiprocessors() {
+    static const int count = attribute(cudaDevAttrMultiProcessorCount);
+    return count;
+}
+size_t shared_memory_of_block() {
+    static const int bytes = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+    return size_t(bytes);
+}
+
+// "gpu NVIDIA H200, 132 SMs"
+const char* device_name() {
+    static const std::string name = [] {
+        cudaDeviceProp properties;
+        check(cudaGetDeviceProperties(&properties, selected));
+        const char* const lacks = properties.major == 9 && !hopper() ? " without wgmma" : "";
+        return format("gpu %s%s, %d SMs", properties.name, lacks, properties.multiProcessorCount);
+    }();
+    return name.c_str();
+}
+
+const char* device_address() {
+    static char text[32] = "";
+    if (cudaDeviceGetPCIBusId(text, sizeof text, selected) != cudaSuccess) text[0] = '\0';
+    return text;
+}
+
+bool storage_is_fast() { return true; }
+
+// TFLOP/s from NVIDIA's data sheets. The first name that is part of the device's counts.
+double device_peak_flops() {
+    static const struct { const char* name; double peak; } kPeaks[] = {
+        {"B200", 2250}, {"H100 PCIe", 756}, {"H100 NVL", 835}, {"H100", 989}, {"H800", 989}, {"H200", 989},
+        {"A100", 312}, {"A800", 312}, {"L40S", 362}, {"L40,", 181}, {"L4,", 121}, {"A40,", 150}, {"A30,", 165},
+        {"RTX 5090", 209.5}, {"RTX 4090", 165.2}, {"RTX 3090", 71}};
+    for (const auto& p : kPeaks)
+        if (std::strstr(device_name(), p.name)) return p.peak * 1e12;
+    return std::nan("");
+}
+
+static std::atomic<int> threads{1};    // not needed, but what was asked for can be asked back
+void set_threads(int n) { threads = n > 0 ? n : 1; }
+int get_threads() { return threads; }
+
+// ------------------------ memory
+
+void* device_alloc(size_t bytes, const char* what) {
+    DeviceStream* const queue = queue_of(nullptr);
+    void* memory = nullptr;
+    if (const cudaError_t error = cudaMalloc(&memory, bytes ? bytes : 1); error != cudaSuccess)
+        die_of_memory(what, error, bytes, "");
+    check(cudaMemsetAsync(memory, 0, bytes, queue->handle));
+    check(cudaStreamSynchronize(queue->handle));    // any stream may use it next, and none waits for the main one
+    return memory;
+}
+void device_free(void* memory) {
+    if (!memory) return;
+    use_device();
+    check(cudaFree(memory));    // waits until the device is idle
+}
+
+// Pinned: the copy engine reads and writes it directly, and the copy does not hold up the caller.
+void* host_alloc(size_t bytes, const char* what) {
+    use_device();
+    void* memory = nullptr;
+    if (const cudaError_t error = cudaMallocHost(&memory, bytes ? bytes : 1); error != cudaSuccess)
+        die_of_memory(what, error, bytes, "this is pinned host memory: raise ulimit -l, or ");
+    return std::memset(memory, 0, bytes);
+}
+void host_free(void* memory) {
+    if (memory) check(cudaFreeHost(memory));
+}
+
+// CUDA may read memory that is not pinned at once, before the stream has come to the copy: what the stream still does
+// to that memory has to be done by then.
+void copy_to_device(void* device, const void* host, size_t bytes, Stream stream) {
+    if (!bytes) return;
+    DeviceStream* const queue = queue_of(stream);
+    cudaPointerAttributes from;
+    check(cudaPointerGetAttributes(&from, host));
+    if (from.type == cudaMemoryTypeUnregistered) queue->sync();
+    check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, queue->handle));
+}
+void copy_to_host_later(void* host, const void* device, size_t bytes, Stream stream) {
+    if (bytes) check(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, queue_of(stream)->handle));
+}
+void copy_to_host(void* host, const void* device, size_t bytes, Stream stream) {
+    copy_to_host_later(host, device, bytes, stream);
+    stream_sync(stream);
+}
+void device_zero(void* device, size_t bytes, Stream stream) {
+    if (bytes) check(cudaMemsetAsync(device, 0, bytes, queue_of(stream)->handle));
+}
+
+// The host's copy of common.cuh's conversions: round to nearest even, a NaN stays one.
+void store_floats(floatX* device, const float* host, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t bits = std::bit_cast<uint32_t>(host[i]);
+        const bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
+        device[i].bits = uint16_t((nan ? bits | 0x400000u : bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+    }
+}
+void load_floats(float* host, const floatX* device, size_t n) {
+    for (size_t i = 0; i < n; i++) host[i] = std::bit_cast<float>(uint32_t(device[i].bits) << 16);
+}
+
+// It grows in the first step and not after, as sizes repeat.
+void* scratch(size_t bytes, Stream stream) {
+    DeviceStream* const queue = find_queue(stream);
+    if (bytes <= queue->scratch_bytes) return queue->scratch;
+    scratch_moves++;
+    check(cudaStreamSynchronize(queue->handle));
+    queue->scratch_bytes = 0;
+    device_free(std::exchange(queue->scratch, nullptr));
+    queue->scratch = device_alloc(bytes, "work space");
+    queue->scratch_bytes = bytes;
+    return queue->scratch;
+}
+
+// ------------------------ streams
+
+void* stream_native(Stream stream) { return queue_of(stream)->handle; }
+
+// Kernels overlap only where the build has code for the device: code that the driver has translated does not wait.
+cudaStream_t launch_stream(Stream stream, bool* behind_kernel) {
+    static const int major = attribute(cudaDevAttrComputeCapabilityMajor);
+    DeviceStream* const queue = find_queue(stream);
+    *behind_kernel = queue->ends_in_kernel.exchange(major >= 9 && has_code_for(major));
+    return queue->handle;
+}
+
+// Urgent: a second stream is for communication, which must not wait until a backward has no more blocks to start.
+Stream stream_create() { return reinterpret_cast<Stream>(new DeviceStream(true)); }
+
+void stream_destroy(Stream stream) {
+    if (!stream) return;
+    DeviceStream* const queue = queue_of(stream);
+    cudaStreamSynchronize(queue->handle);   // an error that nobody asked for in time is not thrown any more
+    device_free(queue->scratch);
+    cudaEventDestroy(queue->event);
+    cudaStreamDestroy(queue->handle);
+    delete queue;
+}
+
+struct Call { DeviceStream* queue; void (*function)(void*); void* argument; };
+static void run_call(void* pointer) {
+    Call* const call = static_cast<Call*>(pointer);
+    try {
+        call->function(call->argument);
+    } catch (...) {
+        const std::lock_guard<std::mutex> lock(call->queue->mutex);
+        if (!call->queue->error) call->queue->error = std::current_exception();
+    }
+    delete call;
+}
+void stream_call(Stream stream, void (*function)(void*), void* argument) {
+    DeviceStream* const queue = queue_of(stream);
+    if (capturing) die(kExitOther, "gpu: a host function is called once, and cannot be part of a graph");
+    check(cudaLaunchHostFunc(queue->handle, run_call, new Call{queue, function, argument}));
+}
+
+void stream_wait(Stream stream, Stream other) {
+    DeviceStream *const waits = queue_of(stream), *const first = queue_of(other);
+    if (waits == first) return;
+    check(cudaEventRecord(first->event, first->handle));
+    check(cudaStreamWaitEvent(waits->handle, first->event, 0));     // for the record just made
+}
+
+void stream_check(Stream stream) { queue_of(stream)->throw_error(); }
+void stream_sync(Stream stream) { queue_of(stream)->sync(); }
+
+// ------------------------ events
+
+// In a graph records and waits are nodes ("external"), so that events join what a graph does with what is done outside,
+// and tell the time within it.
+struct EventTag { cudaEvent_t event = nullptr; std::atomic<bool> set{false}; };
+
+Event event_create() {
+    use_device();
+    EventTag* const event = new EventTag;
+    check(cudaEventCreateWithFlags(&event->event, cudaEventDefault));
+    return event;
+}
+void event_destroy(Event event) {
+    if (event) check(cudaEventDestroy(event->event));
+    delete event;
+}
+void event_record(Event event, Stream stream) {
+    const unsigned flags = capturing ? cudaEventRecordExternal : cudaEventRecordDefault;
+    check(cudaEventRecordWithFlags(event->event, queue_of(stream)->handle, flags));
+    event->set = true;
+}
+void event_sync(Event event) {
+    use_device();
+    if (event->set) check(cudaEventSynchronize(event->event));
+}
+bool event_done(Event event) {
+    use_device();
+    const cudaError_t result = event->set ? cudaEventQuery(event->event) : cudaSuccess;
+    if (result == cudaErrorNotReady) cudaGetLastError();
+    else check(result);
+    return result == cudaSuccess;
+}
+void stream_wait_event(Stream stream, Event event) {
+    const unsigned flags = capturing ? cudaEventWaitExternal : cudaEventWaitDefault;
+    if (event->set) check(cudaStreamWaitEvent(queue_of(stream)->handle, event->event, flags));
+}
+double event_seconds(Event from, Event to) {
+    float milliseconds = 0;
+    check(cudaEventElapsedTime(&milliseconds, from->event, to->event));
+    return double(milliseconds) * 1e-3;
+}
+
+// ------------------------ graphs
+
+struct GraphTag { cudaGraphExec_t exec; int scratch_moves; };
+
+// Captures this thread's work only: other threads of the process may ask CUDA for copies meanwhile.
+Graph graph_capture(void (*work)(void*), void* argument, Stream joined, std::string* why) {
+    DeviceStream* const queue = queue_of(nullptr);
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t exec = nullptr;
+    why->clear();
+    check(cudaStreamBeginCapture(queue->handle, cudaStreamCaptureModeThreadLocal));
+    capturing = true;
+    try {
+        work(argument);
+        stream_wait(nullptr, joined);
+    } catch (const Error& e) { *why = e.message; }
+    capturing = false;
+    queue_of(nullptr);    // what was captured did not run, so
+    queue_of(joined);    // neither ends in a kernel
+    cudaError_t error = cudaStreamEndCapture(queue->handle, &graph);
+    if (error == cudaSuccess && why->empty()) error = cudaGraphInstantiate(&exec, graph, 0);
+    if (error != cudaSuccess && why->empty()) *why = device_error_text(error);
+    cudaGetLastError();
+    if (graph) check(cudaGraphDestroy(graph));
+    return why->empty() ? new GraphTag{exec, scratch_moves} : nullptr;
+}
+bool graph_launch(Graph graph) {
+    if (graph->scratch_moves != scratch_moves) return false;
+    check(cudaGraphLaunch(graph->exec, queue_of(nullptr)->handle));
+    return true;
+}
+void graph_destroy(Graph graph) {
+    if (graph) check(cudaGraphExecDestroy(graph->exec));
+    delete graph;
+}
+
+}  // namespace BACKEND

@@ -1,0 +1,206 @@
+// update.cu -- what happens to the gradient after backward: sums over replicas, norm, clip factor, optimizer, hashes.
+//
+// The bits are those of ref.cpp and of every other backend, as the replicas' agreement is built on them: this file is
+// compiled with --fmad=false. Per element tree_reduce moves 4 (count + 1) bytes, update 14 and 8 per array, hash_floats
+// 4. Only a hash returns to the host; norm and clip factor stay on the device.
+#include <bit>
+#include <cmath>
+#include <iterator>
+#include <vector>
+#include "build/optimizers.h"
+#include "kernels/cuda/common.cuh"
+#include "kernels/kernels.h"
+#include "src/base/common.h"
+#include "src/base/rng.h"
+
+namespace BACKEND {
+namespace {
+
+constexpr int kThreads = 256;
+
+// ------------------------ tree_reduce
+
+struct Terms { const float4* at[kGpuTerms]; int count; };
+
+// Sums terms at element i: COUNT of them by halves from `first` on, or with COUNT 0 all from the back.
+template <int COUNT> DEVICE float4 sum_terms(const Terms& terms, size_t i, int first = 0) {
+    if constexpr (COUNT == 0) {
+        float4 sum = terms.at[terms.count - 1][i];
+        for (int k = terms.count - 2; k >= 0; k--) sum = terms.at[k][i] + sum;
+        return sum;
+    } else if constexpr (COUNT == 1) {
+        return terms.at[first][i];
+    } else if constexpr (COUNT == kGpuTerms) {      // a loop over both halves, as the registers do not hold 64 terms
+        float4 sum = sum_terms<COUNT / 2>(terms, i);
+        for (int half = COUNT / 2; half < terms.count; half += COUNT / 2)
+            sum = sum + sum_terms<COUNT / 2>(terms, i, half);
+        return sum;
+    } else {
+        return sum_terms<COUNT / 2>(terms, i, first) + sum_terms<COUNT / 2>(terms, i, first + COUNT / 2);
+    }
+}
+
+// One block per unit. A thread has read all its terms of an element when it writes it, so out may be one of them. For
+// the sum of squares the unit is kept in shared memory, and lanes 0..15 of the first warp have the 16 sums.
+template <int COUNT> __global__ void __launch_bounds__(kThreads)
+tree_reduce_kernel(float4* out, float* partials, const __grid_constant__ Terms terms) {
+    constexpr int kFours = int(kUnit) / 4, kAhead = COUNT == 1 || COUNT == 2 ? kFours / kThreads : 1;  // read at a time
+    SHARED(float4, kept, kFours);
+    grid_dependency_sync();
+    const size_t begin = size_t(blockIdx.x) * kFours;
+    for (int first = int(threadIdx.x); first < kFours; first += kAhead * kThreads) {
+        float4 sum[kAhead];
+        EACH(k, kAhead) sum[k] = sum_terms<COUNT>(terms, begin + size_t(first + k * kThreads));
+        EACH(k, kAhead) {
+            const int i = first + k * kThreads;
+            if (COUNT != 1 || terms.at[0] != out) out[begin + i] = sum[k];
+            kept[i] = sum[k];
+        }
+    }
+    if (!partials) return;
+    __syncthreads();
+    if (threadIdx.x >= 32) return;
+    constexpr int kSquares = 16, kBatch = 16;
+    const float* const mine = reinterpret_cast<const float*>(kept) + threadIdx.x % kSquares;
+    float squares = 0, total = 0;    // 0 + s0 is s0: squares are not -0
+    for (int i = 0; i < int(kUnit); i += kSquares * kBatch) {
+        float x[kBatch];
+        EACH(k, kBatch) x[k] = mine[i + k * kSquares];
+        EACH(k, kBatch) squares = __fadd_rn(squares, __fmul_rn(x[k], x[k]));
+    }
+    for (int j = 0; j < kSquares; j++) total += __shfl_sync(~0u, squares, j);
+    if (threadIdx.x == 0) partials[blockIdx.x] = total;
+}
+
+template <int COUNT> void launch_reduce(float* out, float* partials, const Terms& terms, size_t n, Stream stream) {
+    launch(tree_reduce_kernel<COUNT>, n / kUnit, kThreads, 0, stream, reinterpret_cast<float4*>(out), partials, terms);
+}
+
+// One block.
+__global__ void __launch_bounds__(kSums)
+clip_scale_kernel(StepState* state, double* norm, const float* partials, size_t units, double clip, double tokens) {
+    grid_dependency_sync();
+    const double sum = block_sum_in_order(partials, units);
+    if (threadIdx.x != 0) return;
+    const double length = sqrt(sum) / tokens, ratio = clip / (length + 1e-6);
+    const double factor = clip > 0 && ratio < 1 ? ratio : 1;
+    norm[0] = length;
+    state->grad_scale = length < INFINITY ? float(factor / tokens) : NAN;    // NaN is not less than anything
+}
+
+// ------------------------ update
+
+struct State { float* at[2]; };
+
+// One block per unit; a thread takes 4 neighbours at a time.
+template <class Rule, int STAGE> __global__ void __launch_bounds__(kThreads)
+update_kernel(floatX* param, float* master, const __grid_constant__ State state, const float* grad,
+              const uint8_t* decay, const StepState* step_in_memory) {
+    constexpr int kArrays = Rule::kState[STAGE];
+    grid_dependency_sync();
+    const StepState step = *step_in_memory;
+    if (!(fabsf(step.grad_scale) < INFINITY)) return;
+    const bool decays = decay[blockIdx.x] != 0;
+    const size_t end = (size_t(blockIdx.x) + 1) * kUnit;
+    for (size_t i = size_t(blockIdx.x) * kUnit + threadIdx.x * 4; i < end; i += kThreads * 4) {
+        alignas(16) float w[4], g[4], own[2][4] = {};
+        as<float4>(w) = as<float4>(master + i);
+        as<float4>(g) = as<float4>(grad + i);
+        EACH(k, kArrays) as<float4>(own[k]) = as<float4>(state.at[k] + i);
+        EACH(j, 4) {
+            float arrays[2] = {own[0][j], own[1][j]};
+            Rule::element(STAGE, w[j], arrays, g[j], decays, step);
+            own[0][j] = arrays[0];
+            own[1][j] = arrays[1];
+        }
+        as<float4>(master + i) = as<float4>(w);
+        EACH(k, kArrays) as<float4>(state.at[k] + i) = as<float4>(own[k]);
+        as<uint2>(param + i) = {pack2(w[0], w[1]), pack2(w[2], w[3])};
+    }
+}
+
+template <class Rule, int STAGE>
+void launch_update(floatX* param, float* master, float* const* state, const float* grad, const uint8_t* decay, size_t n,
+                   const StepState* step, Stream stream) {
+    if constexpr (STAGE < int(std::size(Rule::kState))) {
+        State arrays = {};
+        for (int k = 0; k < Rule::kState[STAGE]; k++) arrays.at[k] = state[k];
+        launch(update_kernel<Rule, STAGE>, unsigned(n / kUnit), kThreads, 0, stream, param, master, arrays, grad, decay,
+               step);
+    }
+}
+
+// A thread per element.
+__global__ void __launch_bounds__(kThreads)
+polynomial_kernel(floatX* out, float a, float b, const floatX* x, float c, const floatX* y, int n) {
+    grid_dependency_sync();
+    const size_t i = thread_of_grid();
+    if (i >= size_t(n) * size_t(n)) return;
+    const float sum = (x ? b * to_float(x[i]) : 0) + (y ? c * to_float(y[i]) : 0);
+    out[i] = to_bf16((i % size_t(n) == i / size_t(n) ? a : 0) + sum);
+}
+
+// ------------------------ hash
+
+// One warp per unit.
+__global__ void __launch_bounds__(kThreads) hash_kernel(uint64_t* sums, const float* x, size_t n) {
+    grid_dependency_sync();
+    const size_t unit = size_t(blockIdx.x) * (kThreads / 32) + warp(), begin = unit * kUnit;
+    if (begin >= n) return;
+    const size_t count = n - begin < kUnit ? n - begin : kUnit;
+    uint64_t sum = 0;
+    UNROLL for (size_t i = size_t(lane()); i < count; i += 32)
+        sum += mix64(uint64_t(i + 1) << 32 | __float_as_uint(x[begin + i]));
+    sum = warp_sum(sum);
+    if (lane() == 0) sums[unit] = sum;
+}
+
+}  // namespace
+
+void tree_reduce(float* out, float* partials, const float* const* terms, int count, Tree tree, size_t n,
+                 Stream stream) {
+    constexpr decltype(&launch_reduce<1>) kByHalves[] = {launch_reduce<1>, launch_reduce<2>, launch_reduce<4>,
+        launch_reduce<8>, launch_reduce<16>, launch_reduce<32>, launch_reduce<64>};
+    const bool stack = tree == Tree::kStack && count > 2;    // of two both trees are the same
+    CHECK(count > 0 && count <= kGpuTerms && (stack || (count & (count - 1)) == 0) && n % kUnit == 0,
+          "tree_reduce: %d terms of %zu elements", count, n);
+    if (n == 0 || (count == 1 && terms[0] == out && !partials)) return;
+    Terms t = {{}, count};
+    for (int i = 0; i < count; i++) t.at[i] = reinterpret_cast<const float4*>(terms[i]);
+    (stack ? launch_reduce<0> : kByHalves[std::countr_zero(unsigned(count))])(out, partials, t, n, stream);
+}
+
+void clip_scale(StepState* state, double* norm, const float* partials, size_t units, double clip, double tokens,
+                Stream stream) {
+    launch(clip_scale_kernel, 1, kSums, 0, stream, state, norm, partials, units, clip, tokens);
+}
+
+void update(int optimizer, int stage, floatX* param, float* master, float* const* state, const float* grad,
+            const uint8_t* decay, size_t n, const StepState* step, Stream stream) {
+#define X(name) OPTIMIZER_STAGES(launch_update, name),
+    static constexpr decltype(&launch_update<adamw_rule, 0>) kLaunches[][kMaxStages] = {OPTIMIZERS(X)};
+#undef X
+    CHECK(n % kUnit == 0, "update: %zu elements", n);
+    if (n == 0) return;
+    kLaunches[optimizer][stage](param, master, state, grad, decay, n, step, stream);
+}
+
+void matrix_polynomial(floatX* out, float a, float b, const floatX* x, float c, const floatX* y, int n, Stream stream) {
+    const unsigned blocks = unsigned(div_up(size_t(n) * size_t(n), size_t(kThreads)));
+    launch(polynomial_kernel, blocks, kThreads, 0, stream, out, a, b, x, c, y, n);
+}
+
+uint64_t hash_floats(const float* x, size_t n, Stream stream) {
+    const size_t units = div_up(n, kUnit);
+    std::vector<uint64_t> sums(units);
+    if (units) {
+        auto* const device_sums = static_cast<uint64_t*>(scratch(units * sizeof sums[0], stream));
+        launch(hash_kernel, div_up(units, size_t(kThreads / 32)), kThreads, 0, stream, device_sums, x, n);
+        copy_to_host(sums.data(), device_sums, units * sizeof sums[0], stream);
+    }
+    uint64_t hash = n;
+    for (const uint64_t unit : sums) hash = mix64(hash ^ unit);
+    return hash;
+}
+
+}  // namespace BACKEND

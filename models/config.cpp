@@ -1,0 +1,113 @@
+// config.cpp -- the list of models, and config.json.
+#include "models/config.h"
+#include "build/models.h"
+#include "src/base/common.h"
+#include "src/base/file.h"
+#include "src/base/json.h"
+
+const std::vector<const ModelInfo*>& all_models() {
+#define X(name) &name##_info,
+    static const std::vector<const ModelInfo*> models = {MODELS(X)};
+#undef X
+    return models;
+}
+
+const ModelInfo* find_model(const std::string& name) {
+    for (const ModelInfo* model : all_models())
+        if (name == model->name) return model;
+    return nullptr;
+}
+
+size_t count_parameters(const ModelInfo& model, const Shape& shape) {
+    size_t n = 0;
+    for (const TensorSpec& tensor : model.tensors(shape)) n += tensor.file_rows * tensor.cols;
+    return n;
+}
+
+void set_vocabulary(Shape* shape, int V) {
+    shape->V = V;
+    shape->Vp = round_up(V, 16);
+}
+
+std::string config_json(const ModelConfig& config) {
+    const ModelInfo& info = *config.info;
+    Shape shape = config.shape;
+    std::string text = format("{\n  \"architectures\": [\"%s\"]", info.architecture);
+    const auto add = [&](const char* key, const std::string& value) {
+        text += format(",\n  \"%s\": %s", key, value.c_str());
+    };
+    add("model_type", json_quote(info.name));
+    add("vocab_size", std::to_string(shape.V));
+    for (const ShapeKey& key : info.keys) add(key.hf, std::to_string(key.at(shape)));
+    for (const FixedKey& key : info.fixed(shape)) add(key.hf, key.value);
+    for (const char* key : info.dropouts) add(key, json_number(double(shape.dropout)));
+    const std::string eot = config.eot >= 0 ? std::to_string(config.eot) : "null";
+    add("bos_token_id", eot);
+    add("eos_token_id", eot);
+    add("torch_dtype", "\"float32\"");
+    return text + "\n}\n";
+}
+
+[[noreturn]] static void refuse(const char* what, const char* key, const Json& got, const std::string& want) {
+    die_content(format("%s: %s", what, key), json_shown(got), want);
+}
+
+static int read_size(const Json& json, const char* key, const Limits& limits, const char* what) {
+    uint64_t n = 0;
+    const Json value = json.at(key, what);
+    if (!value.as_u64(&n) || !limits.hold(double(n))) refuse(what, key, value, format("an integer %s", limits.want));
+    return int(n);
+}
+
+static bool same_value(const Json& json, const std::string& want) {
+    double x, y;
+    return json_shown(json) == want || (json.as_double(&x) && parse_whole(want, &y) && x == y);
+}
+
+static void read_dropout(const Json& json, const ModelInfo& info, Shape* shape, const char* what) {
+    for (const char* key : info.dropouts) {
+        double x = 0.1;                                 // Hugging Face's default
+        if (const Json value = json.find(key); value && (!value.as_double(&x) || !kBelowOne.hold(x)))
+            refuse(what, key, value, format("a number %s", kBelowOne.want));
+        if (key == info.dropouts[0]) shape->dropout = float(x);
+        if (float(x) != shape->dropout)
+            warn("%s: %s: got %g, but %s, %g, is taken for all", what, key, x, info.dropouts[0],
+                 double(shape->dropout));
+    }
+}
+
+ModelConfig parse_config(std::string_view text, const char* what) {
+    const Json json = parse_json(text, what), type = json.at("model_type", what);
+    ModelConfig config;
+    std::string known;
+    for (const ModelInfo* model : all_models()) known += (known.empty() ? "" : " or ") + json_quote(model->name);
+    if (type.kind() == Json::string) config.info = find_model(type.text());
+    if (!config.info) refuse(what, "model_type", type, known);
+    const ModelInfo& info = *config.info;
+    Shape& shape = config.shape;
+    for (const ShapeKey& key : info.keys) key.at(shape) = read_size(json, key.hf, key.limits, what);
+    set_vocabulary(&shape, read_size(json, "vocab_size", {"from 1 to 16777216", 1, 1 << 24}, what));
+    if (const std::string wrong = info.check(shape); !wrong.empty())
+        die(kExitBadContent, "%s: %s", what, wrong.c_str());
+    for (const FixedKey& key : info.fixed(shape)) {     // absent is fine: it is Hugging Face's default
+        const Json value = json.find(key.hf);
+        if (!value || same_value(value, key.value) || same_value(value, key.also)) continue;
+        refuse(what, key.hf, value, key.value);
+    }
+    if (const Json value = json.find("quantization_config")) refuse(what, "quantization_config", value, "none");
+    read_dropout(json, info, &shape, what);
+    uint64_t eot = 0;
+    if (json.find("eos_token_id").as_u64(&eot) && eot < uint64_t(shape.V)) config.eot = int(eot);
+    return config;
+}
+
+ModelConfig read_config(const std::string& folder) {
+    const std::string path = path_join(folder, "config.json"), weights = path_join(folder, "model.safetensors");
+    const ModelConfig config = parse_config(map_file(path).text(), path.c_str());
+    if (!file_exists(weights)) return config;
+    const uint64_t n = count_parameters(*config.info, config.shape), most = map_file(weights).size / 2;  // 2 bytes each
+    if (n > most)
+        die_content(path, "a model of " + with_commas(n) + " parameters",
+                    "at most " + with_commas(most) + ", all that " + weights + " has room for");
+    return config;
+}

@@ -1,0 +1,18 @@
+// config.h -- config.json as Hugging Face writes it, driven by what models declare (shape.h).
+#pragma once
+#include <string>
+#include <string_view>
+#include "models/shape.h"
+
+struct ModelConfig {
+    const ModelInfo* info = nullptr;
+    Shape shape;
+    int eot = -1;                   // the end-of-text token; -1: none
+};
+
+std::string config_json(const ModelConfig& config);
+// Error 65 for a model that is not in models/list, for a missing or bad key, for a value not computed here.
+ModelConfig parse_config(std::string_view text, const char* what);
+// Reads a folder's config.json. Error 65 also if the sizes need more than model.safetensors can hold: a damaged size
+// must not decide how much is allocated.
+ModelConfig read_config(const std::string& folder);

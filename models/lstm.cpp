@@ -1,0 +1,149 @@
+// lstm.cpp -- the LSTM language model: memory, forward, and backward through time. The cell is in lstm_ops.h, the
+// tensors are in lstm.h.
+//
+// Arrays are in the order of time, (T,B,..): the rows of one step lie together. Only what the head gets is in the
+// batch's order (B,T,..).
+#include "models/lstm.h"
+#include "models/lstm_ops.h"
+#include "models/model.h"
+
+namespace BACKEND {
+namespace {
+
+struct Layer {
+    floatX* gates;                  // (T,B,4C)  i, f, g, o; in backward the gradients of their sums
+    floatX* h;                      // (1+T,B,C) the state before the first step, and after each
+    float* c;                       // (1+T,B,C)
+};
+
+struct Lstm {
+    int* tokens;                    // (T,B)
+    floatX* embedded;               // (T,B,C)
+    std::vector<Layer> layer;       // L
+    floatX* recurrent;              // (B,4C)
+    floatX* dropped;                // (T,B,C)   what a layer or the head reads, with dropout
+    floatX* hidden;                 // (B,T,C)
+    // backward
+    floatX* dy;                     // (T,B,C)   gradient of a layer's output, then of its input
+    floatX* dh;                     // (B,C)     of h, from the step after
+    float* dc;                      // (B,C)
+};
+
+int layer_begin(int l) { return 1 + l * count_tensors<LstmLayer>(); }
+
+void plan(Model* m, Layout& place) {
+    Lstm& a = own<Lstm>(m);
+    const size_t B = size_t(m->B), N = B * size_t(m->T), C = size_t(m->shape.C);
+    place(a.tokens, N);
+    place(a.embedded, N * C);
+    a.layer.resize(size_t(m->shape.L));
+    for (Layer& layer : a.layer) {
+        place(layer.gates, N * 4 * C);
+        place(layer.h, (N + B) * C);
+        place(layer.c, (N + B) * C);
+    }
+    place(a.recurrent, B * 4 * C);
+    place(a.hidden, N * C);
+    if (!m->training) return;
+    if (m->shape.dropout > 0) place(a.dropped, N * C);
+    place(a.dy, N * C);
+    place(a.dh, B * C);
+    place(a.dc, B * C);
+}
+
+// What layer l reads, or for l = L the head.
+const floatX* input(Model* m, const Pass& pass, int l) {
+    const Lstm& a = own<Lstm>(m);
+    const floatX* below = l ? a.layer[l - 1].h + size_t(pass.B) * size_t(m->shape.C) : a.embedded;
+    return drop(m, pass, l, a.dropped, below);
+}
+
+template <class T> void copy(T* to, const T* from, size_t n) { transpose_rows(to, from, 1, 1, n * sizeof(T), kMain); }
+// The cache, (L,2,C) places of 4 bytes, has h and c after the last token.
+template <class T> T* cached(const Pass& pass, size_t place) {
+    return reinterpret_cast<T*>(static_cast<float*>(pass.cache) + place);
+}
+
+void forward_layer(Model* m, const Pass& pass, int l) {
+    const Lstm& a = own<Lstm>(m);
+    const Layer& layer = a.layer[l];
+    const auto w = tensors<LstmLayer>(m->weights, layer_begin(l));
+    const int C = m->shape.C, B = pass.B;
+    const size_t n = size_t(B) * size_t(C), in_cache = size_t(l) * 2 * n;
+    if (pass.first > 0) {
+        copy(layer.h, cached<floatX>(pass, in_cache), n);
+        copy(layer.c, cached<float>(pass, in_cache + n), n);
+    } else {
+        device_zero(layer.h, n * sizeof(floatX), kMain);
+        device_zero(layer.c, n * sizeof(float), kMain);
+    }
+    matmul_forward(layer.gates, input(m, pass, l), w.wih, w.bih, pass.N(), C, 4 * C, kMain);
+    size_t t = 0;
+    for (; t < size_t(pass.T); t++) {
+        matmul_forward(a.recurrent, layer.h + t * n, w.whh, w.bhh, B, C, 4 * C, kMain);
+        lstm_cell_forward(layer.h + (t + 1) * n, layer.c + (t + 1) * n, layer.gates + t * 4 * n, a.recurrent,
+                          layer.c + t * n, B, C, kMain);
+    }
+    if (!pass.cache) return;
+    copy(cached<floatX>(pass, in_cache), layer.h + t * n, n);
+    copy(cached<float>(pass, in_cache + n), layer.c + t * n, n);
+}
+
+const floatX* forward(Model* m, const Pass& pass) {
+    const Lstm& a = own<Lstm>(m);
+    const int C = m->shape.C, L = m->shape.L;
+    pass.needed(0, 1);
+    transpose_rows(a.tokens, m->tokens, pass.B, pass.T, sizeof(int), kMain);
+    embedding_forward(a.embedded, a.tokens, m->weights[0], nullptr, pass.N(), 1, C, 0, {}, kMain);
+    for (int l = 0; l < L; l++) {
+        pass.needed(layer_begin(l), layer_begin(l + 1));
+        forward_layer(m, pass, l);
+    }
+    transpose_rows(a.hidden, input(m, pass, L), pass.T, pass.B, size_t(C) * sizeof(floatX), kMain);
+    return a.hidden;
+}
+
+// dy: the gradient of the layer's output becomes that of its input.
+void backward_layer(Model* m, const Pass& pass, int l) {
+    const Lstm& a = own<Lstm>(m);
+    const Layer& layer = a.layer[l];
+    const auto w = tensors<LstmLayer>(m->weights, layer_begin(l));
+    const auto d = tensors<LstmLayer>(m->grads, layer_begin(l));
+    const int C = m->shape.C, B = pass.B, N = pass.N();
+    const size_t n = size_t(B) * size_t(C);
+    device_zero(a.dh, n * sizeof(floatX), kMain);
+    device_zero(a.dc, n * sizeof(float), kMain);
+    for (size_t t = size_t(pass.T); t-- > 0;) {
+        floatX* const gates = layer.gates + t * 4 * n;
+        lstm_cell_backward(gates, a.dc, a.dy + t * n, a.dh, layer.c + (t + 1) * n, layer.c + t * n, B, C, kMain);
+        if (t > 0) matmul_backward_input(a.dh, gates, w.whh, B, C, 4 * C, kMain);
+    }
+    matmul_backward_params(d.whh, d.bhh, layer.gates, layer.h, N, C, 4 * C, pass.accumulate, kMain);
+    matmul_backward_params(d.wih, d.bih, layer.gates, input(m, pass, l), N, C, 4 * C, pass.accumulate, kMain);
+    matmul_backward_input(a.dy, layer.gates, w.wih, N, C, 4 * C, kMain);
+    drop(m, pass, l, a.dy, a.dy);
+}
+
+void backward(Model* m, const Pass& pass, floatX* dhidden) {
+    const Lstm& a = own<Lstm>(m);
+    const int C = m->shape.C, L = m->shape.L;
+    transpose_rows(a.dy, dhidden, pass.B, pass.T, size_t(C) * sizeof(floatX), kMain);
+    drop(m, pass, L, a.dy, a.dy);
+    for (int l = L - 1; l >= 0; l--) {
+        backward_layer(m, pass, l);
+        pass.ready(layer_begin(l), layer_begin(l + 1));
+    }
+    embedding_backward(m->grads[0], nullptr, a.dy, a.tokens, pass.N(), 1, C, 1, {}, pass.accumulate, kMain);
+    pass.ready(0, 1);
+}
+
+}  // namespace
+
+const ModelKind lstm_kind = {
+    .plan = plan,
+    .forward = forward,
+    .backward = backward,
+    .cache_bytes = [](const Shape& c) { return size_t(c.L) * 2 * size_t(c.C) * sizeof(float); },
+};
+
+}  // namespace BACKEND

@@ -1,0 +1,52 @@
+// lstm.h -- an LSTM language model with a tied head, declared once. Keep this file open while reading lstm.cpp.
+//
+//     x = embedding[token]
+//     x = LSTM_l(x)                 L times (Hochreiter and Schmidhuber 1997, as torch.nn.LSTM has it)
+//     logits = x embedding^T
+//
+// The state is zero where a window begins, and gradients go back through all of its T steps.
+#pragma once
+#include <cmath>
+#include "models/shape.h"
+#include "src/base/common.h"
+
+// Pointers to the tensors of a layer, in the order of the table. Rows of the weights: gates i, f, g, o.
+template <class F> struct LstmLayer { F *wih, *whh, *bih, *bhh; };      // (4C,C) (4C,C) (4C) (4C)
+
+// Names and shapes are those of a PyTorch module with `embedding` and `lstm`.
+inline std::vector<TensorSpec> lstm_tensors(const Shape& c) {
+    const size_t C = size_t(c.C);
+    const float s = 1 / std::sqrt(3 * float(c.C));     // as PyTorch's uniform first weights
+    std::vector<TensorSpec> table = {{"embedding.weight", size_t(c.Vp), C, size_t(c.V), false, s, true}};
+    for (int l = 0; l < c.L; l++) {
+        const std::string end = "_l" + std::to_string(l);
+        for (const char* name : {"lstm.weight_ih", "lstm.weight_hh"})
+            table.push_back({name + end, 4 * C, C, 4 * C, false, s, true});
+        for (const char* name : {"lstm.bias_ih", "lstm.bias_hh"})
+            table.push_back({name + end, 1, 4 * C, 1, false, 0, false});
+    }
+    return table;
+}
+
+inline const ModelInfo lstm_info = {
+    .name = "lstm",
+    .title = "LSTM",
+    .architecture = "LSTMLMHead",
+    .keys = {           // help and other names of these options: gpt2.h
+        {"layers", "num_layers", [](Shape& s) -> int& { return s.L; }, kLayers, "", ""},
+        {"channels", "hidden_size", [](Shape& s) -> int& { return s.C; }, kSize, "", ""},
+        {"seq-len", "max_position_embeddings", [](Shape& s) -> int& { return s.T; }, kContext, "", ""},
+    },
+    .fixed = [](const Shape&) { return std::vector<FixedKey>{{"tie_word_embeddings", "true", ""}}; },
+    .dropouts = {"dropout"},
+    .presets = {
+        {"lstm-nano", "", kNanoRun + "layers 2 channels 256 seq-len 128 batch-size 8"},
+        {"lstm-small", "", kSmallRun + "layers 3 channels 640 batch-size 32 total-batch-size 65536 lr 2e-3"},
+    },
+    .gpu_preset = "lstm-small",
+    .cuda = true,
+    .check = [](const Shape& c) { return c.C % 8 ? format("--channels: got %d, want a multiple of 8", c.C) : ""; },
+    .tensors = lstm_tensors,
+    .flops_per_token = [](const Shape& c, int) { return 6.0 * (8.0 * c.L * c.C * c.C + double(c.V) * c.C); },
+    .text = [](const Shape& c) { return format("%d layers x %d channels", c.L, c.C); },
+};

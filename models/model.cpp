@@ -1,0 +1,182 @@
+// model.cpp -- what all models share: memory, the head with its loss, and generation.
+#include "models/model.h"
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include "src/base/rng.h"
+
+namespace BACKEND {
+
+static const ModelKind* find_kind(const ModelInfo* info) {
+#define X(name) if (info == &name##_info) return &name##_kind;
+    MODELS(X)
+#undef X
+    CHECK(false, "model %s is not in models/list", info->name);
+}
+
+Dropout dropout(const Model* m, const Pass& pass, int site) {
+    return {pass.state ? m->shape.dropout : 0.0f, uint32_t(kRandomDropout + site), pass.micro_batch, pass.state};
+}
+const floatX* drop(const Model* m, const Pass& pass, int site, floatX* out, const floatX* inp) {
+    const Dropout drop = dropout(m, pass, site);
+    if (drop.rate == 0) return inp;
+    dropout_backward(out, inp, size_t(pass.N()) * size_t(m->shape.C), drop, kMain);
+    return out;
+}
+
+// ---------------------------------------------------------------------------------------------- memory: one allocation
+
+void check_device(const ModelInfo& info, const Shape& shape) {
+    if (kOnGpu && !info.cuda)
+        die(kExitUsage, "--device: got gpu, but %s has no CUDA kernels; take --device cpu", info.name);
+    if (kOnGpu && shape.C > kGpuChannels)
+        die(kExitUsage, "--channels: got %d, want at most %d on a GPU; take fewer, or --device cpu", shape.C,
+            kGpuChannels);
+}
+
+// Rows of logits at a time: a function of the shape and the kind of backend only, since a chunk's weight gradient is
+// one sum. A GPU takes about 8,192 rows of GPT-2's: smaller chunks would read and write the head's gradient too often.
+static int logits_chunk(int N, int Vp) {
+    constexpr size_t kElements = kOnGpu ? size_t(8192) * 50304 : size_t(1) << 24;
+    const size_t rows = kElements / size_t(Vp) / 64 * 64;
+    return int(std::min(std::max<size_t>(rows, 64), size_t(N)));
+}
+
+static void place_arrays(Model* m) {
+    Layout place = {.memory = static_cast<char*>(m->memory)};
+    const size_t N = size_t(m->B) * size_t(m->T);
+    m->kind->plan(m, place);
+    place(m->logits, size_t(m->chunk) * size_t(m->shape.Vp));
+    place(m->losses, N);
+    place(m->loss, 1);
+    place(m->tokens, N);
+    place(m->targets, N);
+    if (m->training) place(m->dhidden, N * size_t(m->shape.C));
+    m->memory_bytes = place.bytes;
+}
+
+Model model_plan(const ModelInfo* info, const Shape& shape, int B, int T, int recompute, bool training) {
+    check_device(*info, shape);
+    const int chunk = logits_chunk(B * T, shape.Vp);
+    Model m = {.kind = find_kind(info), .shape = shape, .B = B, .T = T, .recompute = recompute, .training = training,
+               .chunk = chunk, .arena = arena_layout(info->tensors(shape))};
+    place_arrays(&m);
+    return m;
+}
+
+void model_create(Model* m, const ModelInfo* info, const Shape& shape, int B, int T, int recompute, floatX* weights,
+                  bool training) {
+    *m = model_plan(info, shape, B, T, recompute, training);
+    m->memory = device_alloc(m->memory_bytes, "activations");
+    place_arrays(m);
+    model_set_weights(m, weights);
+}
+
+void model_destroy(Model* m) {
+    device_free(m->memory);
+    *m = Model{};
+}
+
+template <class F> static void set_pointers(std::vector<F*>* pointers, F* base, const Arena& arena) {
+    pointers->clear();
+    for (const size_t offset : arena.offset) pointers->push_back(base + offset);
+}
+void model_set_weights(Model* m, floatX* weights) { set_pointers(&m->weights, weights, m->arena); }
+void model_set_gradients(Model* m, float* grads) { set_pointers(&m->grads, grads, m->arena); }
+
+// ------------------------------------------------------------------------------------------------------------ the head
+
+// Logits and losses, a chunk of rows at a time; with dhidden also the gradients of hidden and of the head's weight.
+static void head(Model* m, const Pass& pass, const floatX* hidden, floatX* dhidden) {
+    const int C = m->shape.C, Vp = m->shape.Vp, N = pass.N();
+    const floatX* const weight = m->weights[0];
+    for (int row = 0; row < N; row += m->chunk) {
+        const int n = std::min(m->chunk, N - row);
+        const size_t at = size_t(row) * size_t(C);
+        matmul_forward(m->logits, hidden + at, weight, nullptr, n, C, Vp, kMain);
+        classifier(m->losses + row, m->logits, m->targets + row, n, m->shape.V, Vp, dhidden != nullptr, kMain);
+        if (!dhidden) continue;
+        const bool accumulate = pass.accumulate || row > 0;
+        matmul_backward_input(dhidden + at, m->logits, weight, n, C, Vp, kMain);
+        matmul_backward_params(m->grads[0], nullptr, m->logits, hidden + at, n, C, Vp, accumulate, kMain);
+    }
+}
+
+static const floatX* forward(Model* m, const Pass& pass, const int* tokens, const int* targets) {
+    const size_t bytes = size_t(pass.N()) * sizeof(int);
+    CHECK(pass.N() <= m->B * m->T, "%d tokens, room for %d", pass.N(), m->B * m->T);
+    copy_to_device(m->tokens, tokens, bytes, kMain);
+    if (targets) copy_to_device(m->targets, targets, bytes, kMain);
+    return m->kind->forward(m, pass);
+}
+
+void model_forward_backward(Model* m, const Pass& pass, double* loss, const int* tokens, const int* targets) {
+    head(m, pass, forward(m, pass, tokens, targets), m->dhidden);
+    sum_in_order(loss, m->losses, size_t(pass.N()), kMain);
+    m->kind->backward(m, pass, m->dhidden);
+}
+
+double model_loss(Model* m, const int* tokens, const int* targets, int B, int T, float* losses) {
+    const Pass pass = {.B = B, .T = T};
+    head(m, pass, forward(m, pass, tokens, targets), nullptr);
+    sum_in_order(m->loss, m->losses, size_t(pass.N()), kMain);
+    double loss;
+    copy_to_host(&loss, m->loss, sizeof loss, kMain);
+    if (losses) copy_to_host(losses, m->losses, size_t(pass.N()) * sizeof(float), kMain);
+    return loss;
+}
+
+// ---------------------------------------------------------------------------------------------------------- generation
+
+void model_generate_step(Model* m, void* cache, const int* tokens, int first, int n, float* logits) {
+    const Shape& c = m->shape;
+    const floatX* hidden = forward(m, {.B = 1, .T = n, .cache = cache, .first = first}, tokens, nullptr);
+    const floatX* last = hidden + size_t(n - 1) * size_t(c.C);
+    matmul_forward(m->logits, last, m->weights[0], nullptr, 1, c.C, c.Vp, kMain);
+    std::vector<floatX> row(static_cast<size_t>(c.V));
+    copy_to_host(row.data(), m->logits, row.size() * sizeof(floatX), kMain);
+    load_floats(logits, row.data(), row.size());
+}
+
+// The token at `position` of the text, in double and in a fixed order. Ties go to the smaller id.
+static int sample_token(const std::vector<float>& logits, const SamplingParams& params, uint64_t position) {
+    if (params.temperature <= 0) return int(std::max_element(logits.begin(), logits.end()) - logits.begin());
+    std::vector<int> order(logits.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return logits[size_t(a)] > logits[size_t(b)]; });
+    if (params.top_k > 0 && size_t(params.top_k) < order.size()) order.resize(size_t(params.top_k));
+
+    std::vector<double> p;
+    double total = 0, kept = 0;
+    const double largest = double(logits[size_t(order[0])]);
+    for (const int token : order)
+        total += p.emplace_back(std::exp((double(logits[size_t(token)]) - largest) / params.temperature));
+    size_t n = 0;
+    while (n < p.size() && (n == 0 || kept < params.top_p * total)) kept += p[n++];
+
+    const Random4 r = random4({params.seed, kRandomSample, params.stream, 0}, position);
+    double u = (double(r.v[0]) * 4294967296.0 + double(r.v[1])) / 18446744073709551616.0 * kept;
+    for (size_t i = 0; i < n; i++) {
+        if (u < p[i]) return order[i];
+        u -= p[i];
+    }
+    return order[n - 1];
+}
+
+void generate(Model* m, std::vector<int>* text, int max_tokens, const SamplingParams& params,
+              const std::function<bool(int)>& more) {
+    void* const cache = device_alloc(m->kind->cache_bytes(m->shape), "cache for generation");
+    std::vector<float> logits(size_t(m->shape.V));
+    const size_t T = size_t(m->shape.T);
+    size_t begin = text->size() > T ? text->size() - T : 0, cached = begin;         // begin: of the context
+    for (int i = 0; i < max_tokens; i++) {
+        if (text->size() - begin > T) begin = cached = text->size() - std::max<size_t>(1, T / 2);
+        model_generate_step(m, cache, &(*text)[cached], int(cached - begin), int(text->size() - cached), logits.data());
+        cached = text->size();
+        text->push_back(sample_token(logits, params, text->size()));
+        if (!more(text->back())) break;
+    }
+    device_free(cache);
+}
+
+}  // namespace BACKEND

@@ -1,0 +1,57 @@
+// shape.h -- what a model declares once, free of any backend. Options, --help, config.json, all checks, dry run, info
+// and export read it; models/list names the models.
+#pragma once
+#include <string>
+#include <type_traits>
+#include <vector>
+#include "src/base/arena.h"
+#include "src/base/limits.h"
+
+struct Shape {
+    int L = 0, NH = 0, C = 0;       // layers, heads, channels
+    int T = 0;                      // context: the longest sequence
+    int V = 0, Vp = 0;              // vocabulary; its rows in memory: V rounded up to 16, rows V..Vp-1 stay zero
+    float dropout = 0;
+    int extra[8] = {};              // what only one model has; it gives each a name by its keys
+};
+static_assert(std::is_trivially_copyable_v<Shape>, "ranks send each other shapes as bytes");
+
+// A number of the shape: an option, and a key of config.json.
+struct ShapeKey {
+    const char *option, *hf;        // "heads", "n_head"
+    int& (*at)(Shape& shape);
+    Limits limits;
+    const char *elsewhere, *help;   // elsewhere: what other trainers call the option, for "did you mean"
+};
+
+// A key of config.json whose value this model fixes, as JSON text. `also`: another text that means the same, or "".
+struct FixedKey { const char* hf; std::string value, also; };
+
+// Options that go together, as words: "layers 4 heads 4 ...".
+struct Preset { const char *name, *aliases; std::string options; };
+inline const std::string
+    kNanoRun = "total-batch-size 4096 steps 480 lr 5e-3 warmup-steps 50 final-lr-frac 0.05 beta2 0.99 eval-every 240 "
+               "eval-steps 0 sample-every 160 log-every 10 save-every 240 ",
+    kSmallRun = "seq-len 256 steps 5000 warmup-steps 100 final-lr-frac 0.1 beta2 0.99 dropout 0.2 eval-every 250 "
+                "eval-steps 100 sample-every 500 log-every 10 save-every 1000 ";
+
+struct ModelInfo {
+    const char *name, *title;                       // name: of --model, models/list, and config.json's model_type
+    const char* architecture;                       // config.json's architectures[0]
+    std::vector<ShapeKey> keys;
+    std::vector<FixedKey> (*fixed)(const Shape& shape);
+    std::vector<const char*> dropouts;              // keys of config.json of the one dropout, if the model has it
+    std::vector<Preset> presets;                    // the first is the default on a CPU
+    const char* gpu_preset;                         // the default on a GPU
+    bool cuda;                                      // its operations have CUDA forms; else --device gpu is refused
+    std::string (*check)(const Shape& shape);       // "", or what is wrong: "--heads: got ..., want ...; try ..."
+    // Every parameter once, in memory order. The first is the head's weight (Vp,C), which may be the embedding, too.
+    std::vector<TensorSpec> (*tensors)(const Shape& shape);
+    double (*flops_per_token)(const Shape& shape, int T);       // forward and backward
+    std::string (*text)(const Shape& shape);        // "12 layers x 12 heads x 768 channels"
+};
+
+const std::vector<const ModelInfo*>& all_models();              // in the order of models/list
+const ModelInfo* find_model(const std::string& name);           // null if there is none of that name
+size_t count_parameters(const ModelInfo& model, const Shape& shape);    // without padding rows; a tied head once
+void set_vocabulary(Shape* shape, int V);                       // V, and Vp with it

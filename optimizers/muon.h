@@ -1,0 +1,50 @@
+// muon.h -- Muon (Jordan et al., kellerjordan.github.io/posts/muon): a matrix moves by the nearest orthogonal matrix
+// to its averaged gradient, so that all directions of it are learnt at one pace. All other tensors follow AdamW.
+//
+//     m = momentum m + (1 - momentum) g;   d = momentum m + (1 - momentum) g                (Nesterov's direction)
+//     W = W - muon_lr ( sqrt(max(1, rows / cols)) orthogonal(d) + weight_decay W )         orthogonal(): muon.cpp
+#pragma once
+#include "optimizers/adamw.h"
+
+struct muon_rule {
+    enum { kAdamw, kDirection, kScale, kApply };         // stages: after the first those of the rule for matrices
+    static constexpr int kState[] = {2, 1, 0, 0};
+    enum { kMomentum = adamw_rule::kValues, kMatrixLr };
+
+    RULE void element(int stage, float& w, float* state, float grad, bool decay, const StepState& step) {
+        const float* const p = step.values;
+        if (stage == kAdamw) {
+            adamw_rule::element(0, w, state, grad, decay, step);
+        } else if (stage == kDirection) {
+            const float g = (1 - p[kMomentum]) * (grad * step.grad_scale);
+            state[0] = p[kMomentum] * state[0] + g;
+            w = p[kMomentum] * state[0] + g;
+        } else if (stage == kScale) {
+            w = grad * step.grad_scale;
+        } else {
+            w = w - p[kMatrixLr] * (grad + (decay ? p[adamw_rule::kWeightDecay] : 0.0f) * w);
+        }
+    }
+};
+
+#ifndef ISA
+inline const OptimizerInfo muon_info = {
+    .name = "muon",
+    .state = {"momentum", "exp_avg_sq"},        // momentum: of all others the first moment
+    .hyper = {
+        adamw_info.hyper[0], adamw_info.hyper[1], adamw_info.hyper[2], adamw_info.hyper[3],
+        {"momentum", 0.95, kBelowOne, "muon-momentum", "of the gradient's moving average, in matrices"},
+        {"muon-lr", 0.02, kNotNegative, "matrix-lr", "peak learning rate of matrices; --lr is that of all others"},
+    },
+    .prepare = [](StepState* step, const double* hyper, int64_t update, double schedule) {
+        adamw_info.prepare(step, hyper, update, schedule);
+        step->values[muon_rule::kMomentum] = float(hyper[4]);
+        step->values[muon_rule::kMatrixLr] = float(hyper[5] * schedule);
+    },
+    .whole = [](const TensorSpec& tensor) { return tensor.hidden; },
+};
+
+#ifdef BACKEND
+namespace BACKEND { MatrixRule muon_matrix; }
+#endif
+#endif

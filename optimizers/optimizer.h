@@ -1,0 +1,67 @@
+// optimizer.h -- what an optimizer declares once. Options, kernels, ddp and checkpoints read it from here.
+//
+// An optimizer is NAME.h and a line in optimizers/list. NAME.h has NAME_info, an OptimizerInfo, and struct NAME_rule:
+//
+//     static constexpr int kState[]      how many of the state arrays each stage of the rule reads and writes
+//     RULE void element(int stage, float& w, float* state, float grad, bool decay, const StepState& step)
+//
+// Stage 0 updates one weight; grad is a sum over the step's tokens, times step.grad_scale the clipped mean. A backend
+// inlines it into its own loop (kernels.h, update), so that bits cannot depend on where slices or threads are cut.
+// A rule for whole matrices is NAME_matrix, in NAME.cpp and namespace BACKEND, made of operations of kernels.h; further
+// stages are its elementwise parts. Without one: inline constexpr auto NAME_matrix = nullptr.
+#pragma once
+#include <cmath>
+#include "src/base/arena.h"
+#include "src/base/limits.h"
+
+#ifdef __CUDACC__
+#define RULE static __host__ __device__ inline
+#else
+#define RULE static inline __attribute__((always_inline))
+#endif
+
+// A row of a table of f<RULE, STAGE>: the stages of one optimizer, for X of OPTIMIZERS(X).
+#define OPTIMIZER_STAGES(f, name) {f<name##_rule, 0>, f<name##_rule, 1>, f<name##_rule, 2>, f<name##_rule, 3>}
+constexpr int kMaxStages = 4;
+
+#ifndef ISA         // code for one instruction set must not compile what others link, too
+
+// A hyperparameter: an option, its default, and what other trainers call it, for "did you mean".
+struct Hyper { const char* option; double value; Limits limits; const char *elsewhere, *help; };
+
+struct OptimizerInfo {
+    const char* name;                   // of --optimizer and optimizers/list
+    std::vector<const char*> state;     // names of its arrays in optim.safetensors: "TENSOR.exp_avg"
+    std::vector<Hyper> hyper;
+    // Sets step->values, which the rule reads, from the values of `hyper` for update number `update` (from 1).
+    // schedule: this step's learning rate as a fraction of --lr.
+    void (*prepare)(StepState* step, const double* hyper, int64_t update, double schedule);
+    double lr_factor = 1;               // default --lr, as a multiple of the preset's, which is AdamW's
+    bool (*whole)(const TensorSpec& tensor) = nullptr;  // tensors of the matrix rule, each whole on one rank
+};
+
+const std::vector<const OptimizerInfo*>& all_optimizers();      // in the order of optimizers/list
+int find_optimizer(const std::string& name);                    // its place in that order; -1: there is none
+
+#ifdef BACKEND
+#include "kernels/kernels.h"
+namespace BACKEND {
+
+// A matrix (rows, cols), what update() takes for it, and scratch memory.
+struct MatrixUpdate {
+    int optimizer;
+    size_t rows, cols;
+    floatX* param;
+    float* master;
+    float* const* state;
+    const float* grad;
+    const uint8_t* decay;
+    const StepState* step;
+    void* work;
+};
+// Updates it and returns how many bytes `work` needs; with work = null it does only this.
+using MatrixRule = size_t(const MatrixUpdate& u, Stream stream);
+
+}  // namespace BACKEND
+#endif
+#endif

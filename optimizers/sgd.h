@@ -1,0 +1,34 @@
+// sgd.h -- stochastic gradient descent with momentum, as torch.optim.SGD.
+//
+//     g = g + weight_decay w;   m = momentum m + g;   w = w - lr m         vectors do not decay
+#pragma once
+#include "optimizers/optimizer.h"
+
+struct sgd_rule {
+    static constexpr int kState[] = {1};
+    enum { kMomentum, kWeightDecay };           // places in StepState::values
+
+    RULE void element(int, float& w, float* state, float grad, bool decay, const StepState& step) {
+        const float* const p = step.values;
+        const float g = grad * step.grad_scale + (decay ? p[kWeightDecay] : 0.0f) * w;
+        state[0] = p[kMomentum] * state[0] + g;
+        w = w - step.lr * state[0];
+    }
+};
+
+#ifndef ISA
+inline constexpr auto sgd_matrix = nullptr;
+
+inline const OptimizerInfo sgd_info = {
+    .name = "sgd",
+    .state = {"momentum_buffer"},
+    .hyper = {
+        {"momentum", 0.9, kBelowOne, "sgd-momentum", "of the gradient's moving sum"},
+        {"weight-decay", 0, kNotNegative, "", ""},      // see adamw.h
+    },
+    .prepare = [](StepState* step, const double* hyper, int64_t, double) {
+        for (int i = 0; i < 2; i++) step->values[i] = float(hyper[i]);
+    },
+    .lr_factor = 100,
+};
+#endif

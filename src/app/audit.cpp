@@ -1,0 +1,56 @@
+// audit.cpp -- see audit.h.
+#include "src/app/audit.h"
+#include <algorithm>
+#include "src/base/common.h"
+
+namespace BACKEND {
+
+void audit_replicas(Model* model, Ddp* ddp, BatchLoader* loader, StepState* device_state, const StepState& state,
+                    int64_t step, int micro_batches) {
+    Comm* const comm = ddp->comm;
+    const int W = comm->size;
+    ddp_settle(ddp);
+    copy_to_device(device_state, &state, sizeof state, nullptr);
+    double* const loss = static_cast<double*>(device_alloc(sizeof(double), "loss"));
+
+    // The gradients' hash for the first micro-batch of rank r, computed here.
+    const auto hash_of = [&](int r) {
+        const int number = r * micro_batches;
+        const BatchLoader::Batch batch = loader->micro_batch(uint64_t(step), number);
+        const Pass pass = {.B = model->B, .T = model->T, .state = device_state, .micro_batch = uint32_t(number)};
+        float* const grads = ddp_grads(ddp, 0);
+        model_set_gradients(model, grads);
+        model_forward_backward(model, pass, loss, batch.tokens.data(), batch.targets.data());
+        if (r == comm->rank) ddp_fault(ddp, "audit", grads, ddp->arena->n);
+        const uint64_t hash = hash_floats(grads, ddp->arena->n, nullptr);
+        comm_progress(comm, step, "audit");
+        return hash;
+    };
+    const auto disagree = [&](const std::string& what) {
+        die(kExitDisagree, "replicas disagree: step %lld: %s; nothing of this step was saved", (long long)step,
+            what.c_str());
+    };
+
+    struct Hashes { uint64_t own, of_previous, weights; };
+    const Hashes mine = {hash_of(comm->rank), hash_of((comm->rank + W - 1) % W), ddp_hash_weights(ddp)};
+    std::vector<Hashes> all(static_cast<size_t>(W));
+    comm_allgather(comm, all.data(), &mine, sizeof mine);
+    for (int r = 1; r < W; r++)
+        if (all[size_t(r)].weights != all[0].weights) disagree(format("the weights of ranks 0 and %d differ", r));
+    for (int r = 0; r < W; r++) {
+        const int next = (r + 1) % W, third = (r + 2) % W;
+        const uint64_t own = all[size_t(r)].own, again = all[size_t(next)].of_previous;
+        if (own == again) continue;
+        uint64_t vote = W > 2 && comm->rank == third ? hash_of(r) : 0;
+        if (W > 2) comm_broadcast(comm, &vote, sizeof vote, third);
+        const int odd = W < 3 ? -1 : vote == own ? next : vote == again ? r : -1;
+        if (W == 1) disagree("micro-batch 0 computed twice gave two gradients");
+        if (odd < 0)
+            disagree(format("ranks %d and %d computed micro-batch %d differently", std::min(r, next),
+                            std::max(r, next), r * micro_batches));
+        disagree(format("rank %d computed micro-batch %d differently from two others", odd, r * micro_batches));
+    }
+    device_free(loss);
+}
+
+}  // namespace BACKEND

@@ -1,0 +1,15 @@
+// audit.h -- silent corruption shows as two ranks that compute the same micro-batch differently.
+#pragma once
+#include "models/model.h"
+#include "src/data/data.h"
+#include "src/ddp/ddp.h"
+
+namespace BACKEND {
+
+// Between two steps: each rank computes its own first micro-batch of the coming step and its predecessor's, and all
+// compare hashes of the gradients and of the weights. Error 80 names the odd rank by a third rank's vote; both without
+// one. micro_batches: of a rank. state: of the step, copied to device_state. Collective.
+void audit_replicas(Model* model, Ddp* ddp, BatchLoader* loader, StepState* device_state, const StepState& state,
+                    int64_t step, int micro_batches);
+
+}  // namespace BACKEND

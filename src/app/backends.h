@@ -1,0 +1,16 @@
+// backends.h -- the only indirection between main and a backend: five pointers.
+#pragma once
+#include "src/app/options.h"
+#include "src/app/run.h"
+#include "src/comm/comm.h"
+
+struct Backend {
+    bool gpu;
+    const char* dtype;                                  // storage type of weights and activations
+    int (*devices)();                                   // that answer
+    bool (*natural)();                                  // --dtype auto takes it: the device is fast with this type
+    int (*train)(Options options, Comm* comm, Run run); // each returns an exit code
+    int (*sample)(Options options, Comm* comm);
+    int (*eval)(Options options, Comm* comm);
+};
+extern const Backend backends[];                        // what this build contains, best first; ends with an empty one

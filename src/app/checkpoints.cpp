@@ -1,0 +1,106 @@
+// checkpoints.cpp -- see checkpoints.h.
+#include "src/app/checkpoints.h"
+
+constexpr int kStateVersion = 1, kMaxFailed = 3;
+
+void checkpoints_create(Checkpoints* c, Comm* comm, Reporter* report, const CheckpointFiles& files, bool copy,
+                        const std::string& device_kind) {
+    const Options& o = *report->options;
+    const Run& run = *report->run;
+    const Data& data = *report->data;
+    *c = {.comm = comm, .report = report};
+    if (comm->rank != 0) return;
+    // Where something is there already, a save or --force first makes room.
+    if (o.save_every > 0 && !run.resumed() && !run.overwrite)
+        require_space(o.out_dir, *files.arena, files.arrays.size());
+    // A disk that hangs must not keep a process from its end.
+    comm_at_end(comm, [seconds = o.timeout] { saver_linger(seconds); });
+    c->saver = saver_create(*files.arena, files.arrays.size(), copy, o.out_dir, o.keep);
+    c->files = files;
+    if (data.tokenizer.kind != Tokenizer::none) c->files.tokenizer_json = data.tokenizer.to_json();
+    c->files.eot = data.tokenizer.eot;
+    c->files.progress = [comm] { comm_moved(comm); };
+    JsonLine identity;
+    for (const auto& [name, value] : options_identity(o)) identity.add(name.c_str(), value);
+    c->facts.add("version", kStateVersion).add("program", version_text()).add("device", device_kind)
+        .raw("options", identity.text()).add("data_hash", data.train.hash).add("val_hash", data.val.hash);
+}
+
+void checkpoints_destroy(Checkpoints* c) {
+    if (!c->comm) return;
+    comm_progress(c->comm, -1, "checkpoint");
+    saver_destroy(c->saver);
+    *c = {};
+}
+
+bool checkpoints_ready(const Checkpoints* c) { return saver_ready(c->saver); }
+
+// A disk that is full for a while must not end a run: training goes on to the next save. The third failure in a row
+// ends it.
+void checkpoints_finish(Checkpoints* c, int64_t step, bool last) {
+    if (!c->busy) return;
+    comm_progress(c->comm, step, "checkpoint");
+    const double begin = now_seconds();
+    const auto stop = [] { return stop_requested() != 0; };
+    Saved saved = {};
+    if (c->saver && last) saved = saver_insist(c->saver, c->report->options->save_patience, stop);
+    else if (c->saver) saved = saver_result(c->saver);
+    const std::string why = comm_gather_text(c->comm, saved.error.message)[0];       // rank 0's result is everybody's
+    c->busy = false;
+    c->stall += now_seconds() - begin;
+    c->failed = why.empty() ? 0 : c->failed + 1;
+    if (why.empty()) return report_saved(c->report, c->step, saved.folder, c->stall, saved.seconds);
+    if (last || c->failed == kMaxFailed) die(kExitWrite, "%s", why.c_str());
+    report_warning(c->report, c->step, "not saved: " + why + "; training goes on to the next save");
+}
+
+bool checkpoints_due(Checkpoints* c, const Progress& at, const StepStats& stats, bool stop) {
+    const int64_t every = c->report->options->save_every;
+    const bool last = at.step == c->report->options->steps;
+    if (stats.ranks[0].saved) checkpoints_finish(c, at.step, false);
+    if (stop || wants_save(stats.requests)) return true;
+    return every > 0 && (last || (at.step % every == 0 && at.bad_steps == 0));      // bad weights replace no good ones
+}
+
+void checkpoints_start(Checkpoints* c, const Progress& at) {
+    const double begin = now_seconds();
+    c->busy = true;
+    c->step = at.step;
+    if (c->saver) {
+        JsonLine state = c->facts;
+        state.add("step", at.step).add("tokens", at.step * c->report->options->total_batch_size)
+            .add("bad_steps", at.bad_steps).add("best_val", at.best_val);
+        c->files.state_json = state.text() + "\n";
+        saver_start(c->saver, at.step, c->files, [log = c->report->log.get()] { log->sync(); });
+    }
+    comm_barrier(c->comm);              // the arrays are copied
+    c->stall = now_seconds() - begin;
+}
+
+Progress read_progress(const std::string& checkpoint, Comm* comm, Options* options, const Data& data,
+                       const std::string& device_kind) {
+    const std::string path = path_join(checkpoint, "state.json"), folder = base_name(checkpoint);
+    const char* const where = path.c_str();
+    const std::string text = comm_gather_text(comm, comm->rank == 0 ? read_file(path) : "")[0];
+    const Json state = parse_json(text, where);
+    if (state.get_string("data_hash", where) != data.train.hash)
+        die(kExitUsage, "--data: %s: the data have changed since the run began", options->data.c_str());
+    if (state.get_string("val_hash", where) != data.val.hash)
+        options->changed.push_back("the validation data have changed: earlier validation losses do not compare");
+    const std::pair<const char*, std::string> ours[] = {{"program", version_text()}, {"device", device_kind}};
+    for (const auto& [key, now] : ours)
+        if (const Json was = state.find(key); was && was.text() != now)
+            options->changed.push_back(format("another %s: got %s, the checkpoint is of %s; the bits may differ", key,
+                                              now.c_str(), json_shown(was).c_str()));
+    for (const auto& [name, value] : options_identity(*options, true))
+        if (const Json had = state.find("options").find(name); had && had.text() != value)
+            die_content(format("%s: --%s", where, name.c_str()), json_shown(had),
+                        value + " as in the run's config.json");
+    const uint64_t step = state.get_u64("step", where), bad = state.get_u64("bad_steps", where);
+    if (step > INT64_MAX || (folder.starts_with("step_") && folder != format("step_%08llu", (unsigned long long)step)))
+        die_content(path + ": step", std::to_string(step), "that of " + folder);
+    if (bad > 4) die_content(path + ": bad_steps", std::to_string(bad), "less than 5");
+    Progress at = {.step = int64_t(step), .bad_steps = int(bad)};
+    state.find("best_val").as_double(&at.best_val);
+    return at;
+}

@@ -1,0 +1,36 @@
+// checkpoints.h -- when a run saves, what its state.json says, and what happens when a save fails. The files are
+// src/checkpoint's.
+#pragma once
+#include "src/app/report.h"
+#include "src/checkpoint/saver.h"
+
+struct Checkpoints {
+    Comm* comm = nullptr;
+    Reporter* report = nullptr;
+    Saver* saver = nullptr;             // rank 0; null elsewhere
+    CheckpointFiles files = {};         // rank 0: what is saved; state.json changes from save to save
+    JsonLine facts = {};                // rank 0: of state.json, those that stay the same
+    bool busy = false;                  // a save is under way; alike on all ranks
+    int failed = 0;                     // saves in a row
+    int64_t step = 0;                   // of the save under way
+    double stall = 0;                   // seconds training stood still for it
+};
+
+// files: but for state.json and what comes with the data. copy: its arrays change while a save is written. Error 74
+// where the disk has no room.
+void checkpoints_create(Checkpoints* c, Comm* comm, Reporter* report, const CheckpointFiles& files, bool copy,
+                        const std::string& device_kind);
+void checkpoints_destroy(Checkpoints* c);       // waits for the save under way
+
+bool checkpoints_ready(const Checkpoints* c);   // rank 0: the save under way has ended
+// Takes the result of a save that has ended, and returns whether to save after this step. Collective.
+bool checkpoints_due(Checkpoints* c, const Progress& at, const StepStats& stats, bool stop);
+// Waits for the save under way. last: tries for --save-patience seconds; Error 74 after that. Collective.
+void checkpoints_finish(Checkpoints* c, int64_t step, bool last);
+// Starts a save of the arrays as they are now; none may be under way. Collective.
+void checkpoints_start(Checkpoints* c, const Progress& at);
+
+// Rank 0 reads the state.json to resume from. Error 2 if the data have changed, 65 for bad content. Adds differences
+// that may change bits to options->changed. Collective.
+Progress read_progress(const std::string& checkpoint, Comm* comm, Options* options, const Data& data,
+                       const std::string& device_kind);

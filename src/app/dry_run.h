@@ -1,0 +1,15 @@
+// dry_run.h -- what a run takes; --dry-run prints it.
+#pragma once
+#include <string>
+#include "src/app/options.h"
+#include "src/comm/comm.h"
+
+namespace BACKEND {
+
+// Prints model, step, memory of a rank, and whether it fits. options are resolved; shape: with its vocabulary.
+void dry_run(const Options& options, const Shape& shape, const Comm* comm, int micro_batches);
+
+// "per rank, MB: weights ...": what the run will take; the sum in *bytes.
+std::string memory_text(const Options& options, const Shape& shape, const Comm* comm, double* bytes = nullptr);
+
+}  // namespace BACKEND

@@ -1,0 +1,165 @@
+// inference.cpp -- see inference.h.
+#include "src/app/inference.h"
+#include <algorithm>
+#include "src/app/data_options.h"
+#include "src/app/init.h"
+#include "src/app/run.h"
+#include "src/base/file.h"
+#include "src/base/json.h"
+
+namespace BACKEND {
+
+// Batch number i: windows [i B, i B + B) as far as there are some.
+static Score score_batch(Model* model, const Data& data, int B, uint64_t i) {
+    const uint64_t T = uint64_t(data.val.T), begin = i * uint64_t(B);
+    const uint64_t n = std::min(uint64_t(B), data.val.samples - std::min(begin, data.val.samples));
+    Score sums;
+    sums.tokens = n * T;
+    if (n == 0) return sums;
+    std::vector<int> tokens(sums.tokens), targets(sums.tokens);
+    std::vector<float> losses(sums.tokens);
+    for (uint64_t b = 0; b < n; b++) data.val.sample(begin + b, &tokens[b * T], &targets[b * T], data.vocab_size);
+    sums.nats = model_loss(model, tokens.data(), targets.data(), int(n), int(T), losses.data());
+    for (size_t k = 0; k < sums.tokens && data.tokenizer.kind != Tokenizer::none; k++) {
+        const size_t bytes = data.tokenizer.bytes[size_t(targets[k])].size();
+        sums.bytes += bytes;
+        if (bytes) sums.text_nats += double(losses[k]);
+    }
+    return sums;
+}
+
+// A row is one batch on each rank: batch i belongs to rank i % W.
+Score evaluate(Model* model, const Data& data, int B, int64_t batches, Comm* comm) {
+    const uint64_t W = uint64_t(comm->size), all = ceil_div(data.val.samples, uint64_t(B));
+    const uint64_t count = batches > 0 ? std::min(uint64_t(batches), all) : all;
+    std::vector<Score> row(W);
+    Score total;
+    for (uint64_t first = 0; first < count && !total.requests; first += W) {
+        const uint64_t i = first + uint64_t(comm->rank);
+        Score mine = i < count ? score_batch(model, data, B, i) : Score();
+        mine.requests = stop_requested();
+        comm_allgather(comm, row.data(), &mine, sizeof mine);
+        for (const Score& s : row) {
+            total.nats += s.nats;
+            total.text_nats += s.text_nats;
+            total.bytes += s.bytes;
+            total.tokens += s.tokens;
+            total.requests |= s.requests;
+        }
+    }
+    return total;
+}
+
+std::string generate_text(Model* model, const Tokenizer& tokenizer, const Options& o, uint32_t stream,
+                          const std::function<void(const std::string&)>& print) {
+    // A document's first token, then the prompt; without either a new line.
+    const bool text = tokenizer.kind != Tokenizer::none;
+    std::vector<int> tokens;
+    if (tokenizer.eot >= 0) tokens.push_back(tokenizer.eot);
+    if (text) tokenizer.encode(o.prompt.empty() && tokens.empty() ? "\n" : o.prompt, &tokens);
+    if (tokens.empty()) tokens.push_back(model->shape.V - 1);
+
+    std::string all;
+    Utf8Stream utf8;
+    const auto emit = [&](const std::string& piece) {
+        all += piece;
+        print(piece);
+    };
+    const SamplingParams params = {o.temperature, o.top_k, o.top_p, o.seed, stream};
+    generate(model, &tokens, o.max_tokens, params, [&](int token) {
+        if (token == tokenizer.eot) return false;
+        emit(text ? utf8.push(tokenizer.bytes[size_t(token)]) : std::to_string(token) + " ");
+        return !stop_requested();
+    });
+    emit(utf8.finish());
+    return all;
+}
+
+namespace {
+// A model to run forward only, from a run, a checkpoint or a Hugging Face folder.
+struct Loaded {
+    Init init;
+    Model model = {};
+    Tokenizer tokenizer;
+    floatX* weights;
+
+    Loaded(const std::string& path, int B) {
+        if (path.empty()) die(kExitNoInput, "no model: got no folder, want a run or a checkpoint");
+        Options start;
+        start.init = path;
+        init = init_of_options(&start);
+        if (!init.tokenizer.empty()) tokenizer = tokenizer_load(init.tokenizer);
+        Shape shape = init.config.shape;
+        shape.dropout = 0;
+        const Arena arena = arena_layout(init.config.info->tensors(shape));
+        std::vector<float> masters(arena.n);
+        std::vector<floatX> stored(arena.n);
+        load_init(masters.data(), arena, init, *init.config.info);
+        store_floats(stored.data(), masters.data(), arena.n);
+        weights = static_cast<floatX*>(device_alloc(arena.n * sizeof(floatX), "weights"));
+        copy_to_device(weights, stored.data(), arena.n * sizeof(floatX), nullptr);
+        stream_sync(nullptr);
+        model_create(&model, init.config.info, shape, B, shape.T, 3, weights, false);
+    }
+    ~Loaded() {
+        model_destroy(&model);
+        device_free(weights);
+    }
+};
+}  // namespace
+
+int sample(Options o, Comm*) {
+    set_threads(o.threads);
+    Loaded loaded(o.paths[0], 1);
+    if (loaded.tokenizer.kind == Tokenizer::none && !o.prompt.empty())
+        die(kExitUsage, "--prompt: %s has no tokenizer.json; leave the prompt out to see token numbers",
+            loaded.init.folder.c_str());
+    catch_signals(false);
+    const auto print = [](const std::string& piece) {
+        std::fputs(piece.c_str(), stdout);
+        std::fflush(stdout);
+    };
+    print(o.prompt);
+    generate_text(&loaded.model, loaded.tokenizer, o, 0, print);
+    print("\n");
+    return kExitDone;
+}
+
+// The validation part of the run that the path names, as the run saw it; or all of --data.
+static Data data_to_score(Options o, const Loaded& loaded, Comm* comm) {
+    const int V = loaded.model.shape.V;
+    if (o.is_given("data")) {
+        Data data;
+        data.tokenizer = o.is_given("tokenizer") ? tokenizer_open(o.tokenizer, nullptr) : loaded.tokenizer;
+        if (o.is_given("tokenizer") && data.tokenizer.vocab_size != V)
+            die(kExitUsage, "--tokenizer: got %d tokens, want the model's %d; give the one it was trained with",
+                data.tokenizer.vocab_size, V);
+        data.vocab_size = V;
+        data.val = open_dataset(o.data, data.tokenizer, loaded.model.shape.T, comm);
+        return data;
+    }
+    const std::string run = run_of(o.paths[0]), config = path_join(run, "config.json");
+    if (run.empty() || !file_exists(config))
+        die(kExitUsage, "eval %s: not a run folder, so it has no validation part; give --data", o.paths[0].c_str());
+    options_merge_saved(&o, read_file(config), config);
+    resolve_options(&o, kOnGpu);
+    Data data = open_data(data_options(o, loaded.init.tokenizer, V), comm);
+    const std::string where = path_join(loaded.init.folder, "state.json");
+    const std::string state = file_exists(where) ? read_file(where) : "";
+    if (!state.empty() && parse_json(state, where.c_str()).get_string("val_hash", where.c_str()) != data.val.hash)
+        warn("the validation data have changed: this loss does not compare with the run's own");
+    return data;
+}
+
+int eval(Options o, Comm* comm) {
+    set_threads(o.threads);
+    const int B = o.batch_size > 0 ? o.batch_size : kOnGpu ? 8 : 1;
+    Loaded loaded(o.paths[0], B);
+    const Data data = data_to_score(o, loaded, comm);
+    const Score score = evaluate(&loaded.model, data, B, 0, comm);
+    const std::string bpb = std::isnan(score.bpb()) ? "null" : format("%.6f", score.bpb());
+    std::printf("val loss %.6f  bpb %s  tokens %llu\n", score.loss(), bpb.c_str(), (unsigned long long)score.tokens);
+    return kExitDone;
+}
+
+}  // namespace BACKEND

@@ -1,0 +1,34 @@
+// inference.h -- what trained weights are for: the loss over a text, and text. Also the programs `sample` and `eval`.
+#pragma once
+#include <cmath>
+#include <functional>
+#include <string>
+#include "models/model.h"
+#include "src/app/options.h"
+#include "src/comm/comm.h"
+#include "src/data/data.h"
+
+namespace BACKEND {
+
+struct Score {
+    double nats = 0, text_nats = 0;     // of all tokens; of those that stand for text
+    uint64_t bytes = 0, tokens = 0;     // of that text; all
+    uint32_t requests = 0;              // to stop, which broke the evaluation off
+    double loss() const { return nats / double(tokens); }
+    double bpb() const { return text_nats / std::log(2.0) / double(bytes); }        // NaN where tokens have no text
+};
+
+// Losses of the first `batches` batches of B windows of data.val; 0: all, the last batch may be smaller. Each batch is
+// one double, added in order: the same bits for any number of ranks. Collective.
+Score evaluate(Model* model, const Data& data, int B, int64_t batches, Comm* comm);
+
+// Continues --prompt by up to --max-tokens, to the end of the text or until a request to stop. `print` gets whole
+// characters as they come; returns all of them. stream separates the samples of one seed.
+std::string generate_text(Model* model, const Tokenizer& tokenizer, const Options& options, uint32_t stream,
+                          const std::function<void(const std::string&)>& print);
+
+// The programs; they return exit codes.
+int sample(Options options, Comm* comm);
+int eval(Options options, Comm* comm);
+
+}  // namespace BACKEND

@@ -1,0 +1,19 @@
+// init.h -- where a run's shape, weights and tokenizer come from: --init, or the checkpoint of the run that goes on.
+#pragma once
+#include "models/config.h"
+#include "src/app/options.h"
+#include "src/comm/comm.h"
+
+struct Init {
+    std::string folder;                 // with model.safetensors; "": none, the weights are fresh
+    std::string tokenizer;              // path of its tokenizer.json; "": none
+    ModelConfig config;
+};
+
+// --init DIR: model and shape go into the options. Error 2 if one was given and differs.
+Init init_of_options(Options* options);
+// Rank 0 reads config.json and tokenizer.json of the run that goes on and broadcasts them: other hosts may lack the
+// folder. Error 65 if its sizes are not those of the options, which are the saved ones. Collective.
+Init init_of_run(const std::string& checkpoint, const Options& options, Comm* comm);
+// Reads the weights into fp32 memory. Where their context is longer, the first rows of the position table are taken.
+void load_init(float* weights, const Arena& arena, const Init& init, const ModelInfo& info);

@@ -1,0 +1,135 @@
+// log.cpp -- see log.h.
+#include "src/app/log.h"
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <climits>
+#include <cmath>
+#include <cstring>
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+#include "src/base/common.h"
+#include "src/base/file.h"
+#include "src/base/unicode.h"
+
+constexpr size_t kPendingBytes = 4 << 20;       // of metrics that wait for a disk; more are lost
+
+// Writes *text and removes from it what was written. Returns 0, or errno; EAGAIN if nobody read for `patience` ms.
+static int write_all(int fd, std::string* text, int patience) {
+    while (!text->empty()) {
+        pollfd wait = {fd, POLLOUT, 0};
+        const int ready = poll(&wait, 1, patience);
+        if (ready == 0) return EAGAIN;
+        const ssize_t n = ready > 0 ? ::write(fd, text->data(), std::min<size_t>(text->size(), PIPE_BUF)) : -1;
+        if (n < 0 && errno != EINTR) return errno;
+        text->erase(0, size_t(std::max<ssize_t>(n, 0)));
+    }
+    return 0;
+}
+
+// Writes control characters as \xNN, but for line ends and tabs, and bytes that belong to no character as U+FFFD.
+static std::string printable(std::string_view text) {
+    std::string out;
+    while (!text.empty()) {
+        const Utf8Char c = decode_utf8(text);
+        const bool control = (c.code < 0x20 && c.code != '\n' && c.code != '\t') || (c.code >= 0x7f && c.code < 0xA0);
+        if (!c.valid) out += "\uFFFD";
+        else if (control) out += format("\\x%02x", c.code);
+        else out += text.substr(0, c.length);
+        text.remove_prefix(c.length);
+    }
+    return out;
+}
+
+// seconds: of the steps that count so far.
+static void read_event(const Json& line, const char* what, double since, Metrics* metrics, LossPoints* seconds) {
+    const std::string event = line.get_string("event", what);
+    const uint64_t number = line.get_u64("step", what);
+    if (number > INT64_MAX) return;
+    double loss = NAN, step_ms = 0;                         // null: the run had a NaN here
+    line.find("loss").as_double(&loss);
+    line.find("step_ms").as_double(&step_ms);
+    const auto add = [&, step = int64_t(number)](const char* kind, LossPoints* points, double value) {
+        const bool drop = event == kind || event == "resume";       // the run has gone back to this step
+        while (drop && !points->empty() && points->back().first >= step) points->pop_back();
+        if (event == kind) points->push_back({step, value});
+    };
+    add("train", &metrics->train, loss);
+    add("val", &metrics->val, loss);
+    if (line.get_double("time", what) >= since) add("train", seconds, step_ms / 1e3);
+}
+
+double unix_seconds() {
+    return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+Metrics read_metrics(const std::string& path, double since) {
+    Metrics metrics;
+    LossPoints seconds;
+    const std::string text = read_file(path);
+    std::string_view rest = text;
+    rest = rest.substr(0, rest.rfind('\n') + 1);            // npos + 1 is 0; what follows is being written
+    while (!rest.empty()) {
+        const std::string_view line = next_word(&rest, '\n');
+        try {
+            read_event(parse_json(line, path.c_str()), path.c_str(), since, &metrics, &seconds);
+        } catch (const Error&) {}                           // a torn or foreign line says nothing
+    }
+    for (const auto& [step, s] : seconds) metrics.trained += s;
+    return metrics;
+}
+
+Log::Log(const std::string& out_dir, bool resumed) {
+    if (out_dir.empty()) return;
+    path = path_join(out_dir, "metrics.jsonl");
+    fd = open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | (resumed ? 0 : O_TRUNC), 0666);
+    if (fd < 0) die(kExitWrite, "%s: %s", path.c_str(), strerror(errno));
+    if (!resumed) return;
+    const MappedFile file = map_file(path);
+    const size_t whole = file.text().rfind('\n') + 1;           // npos + 1 is 0
+    if (whole < file.size && ftruncate(fd, off_t(whole)) != 0)
+        die(kExitWrite, "%s: cannot cut a torn last line: %s", path.c_str(), strerror(errno));
+}
+
+Log::~Log() {
+    flush();
+    if (fd >= 0) close(fd);
+}
+
+void Log::text(const char* format, ...) {
+    va_list args;
+    va_start(args, format);
+    piece(vformat(format, args) + "\n");
+    va_end(args);
+}
+
+void Log::piece(const std::string& text) {
+    if (text.empty()) return;
+    std::string left = printable(text);
+    std::fflush(stdout);                    // what others printed comes first
+    const int error = write_all(STDOUT_FILENO, &left, console_error ? 0 : 200);
+    if (error && error != EAGAIN && error != console_error)     // EAGAIN: Ctrl-S, a pager
+        warn("stdout: %s; the run goes on without it", strerror(error));
+    console_error = error;
+}
+
+void Log::flush() {
+    const int error = fd >= 0 ? write_all(fd, &pending, 1000) : 0;
+    if (error && error != file_error)
+        warn("%s: %s; the run goes on, its lines wait in memory", path.c_str(), strerror(error));
+    file_error = error;
+}
+
+void Log::event(const JsonLine& line) {
+    if (fd < 0) return;
+    std::string text = line.text();
+    text.insert(text.size() - 1, format(",\"time\":%.3f", unix_seconds()));
+    if (pending.size() < kPendingBytes) pending += text + "\n";
+    flush();
+}
+
+void Log::sync() {
+    if (fd >= 0 && fdatasync(fd) != 0 && errno != EINVAL)       // EINVAL: a pipe, /dev/null
+        warn("%s: %s", path.c_str(), strerror(errno));
+}

@@ -1,0 +1,38 @@
+// log.h -- what the user sees and what programs read: the console and OUT/metrics.jsonl. Only rank 0 has a Log.
+//
+// metrics.jsonl is append-only and flushed per line; after a "resume" event readers drop earlier lines with the same or
+// a later step. Neither can end a run: metrics wait in memory for a full disk, and what nobody reads on the console is
+// lost.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+#include "src/base/json.h"
+
+using LossPoints = std::vector<std::pair<int64_t, double>>;         // (step, loss) in order of step
+// What metrics.jsonl says of a run, resumes honoured. Skips lines that are no events. Error 66.
+struct Metrics {
+    LossPoints train, val;
+    double trained = 0;                         // seconds of the steps that count, from `since` on
+};
+Metrics read_metrics(const std::string& path, double since = 0);
+double unix_seconds();                          // the clock in "time"
+
+struct Log {
+    // Opens OUT/metrics.jsonl: fresh, or on a resume for appending, after cutting what a crash left of a last line.
+    // Error 74. out_dir "": console only.
+    Log(const std::string& out_dir, bool resumed);
+    ~Log();
+    Log(const Log&) = delete;
+    void text(const char* format, ...) __attribute__((format(printf, 2, 3)));      // a line of the console
+    void piece(const std::string& text);        // a part of one
+    void event(const JsonLine& line);           // a line of metrics.jsonl; the caller names "event"
+    void sync();                                // puts metrics.jsonl on disk; also from another thread
+
+  private:
+    void flush();
+    int fd = -1;                                // metrics.jsonl; -1: none
+    std::string path, pending;                  // pending: what the disk did not take yet
+    int file_error = 0, console_error = 0;      // errno of the last write
+};

@@ -1,0 +1,129 @@
+// main.cpp -- options, ranks, one backend, one call. Every error of the program ends here.
+#include <csignal>
+#include <cstdlib>
+#include <exception>
+#include <fcntl.h>
+#include <new>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "src/app/backends.h"
+#include "src/app/run.h"
+#include "src/base/common.h"
+#include "src/base/file.h"
+#include "src/comm/launch.h"
+
+// Takes the first backend that has a device and the storage type asked for, or one that the device is fast with.
+static const Backend& choose_backend(Options* o) {
+    for (const Backend* b = backends; b->train; b++) {
+        if (o->device != "auto" && (o->device == "gpu") != b->gpu) continue;
+        if (o->dtype == "auto" ? !b->natural() : o->dtype != b->dtype) continue;
+        if (b->devices() == 0) continue;
+        o->dtype = b->dtype;
+        return *b;
+    }
+    die(kExitUsage, "--device %s --dtype %s: no GPU answers that has it; see nvidia-smi, or use --device cpu",
+        o->device.c_str(), o->dtype.c_str());
+}
+
+// Returns the storage type that a run was trained with, or auto: it is sampled and evaluated with the same.
+static std::string dtype_of_run(const std::string& folder) {
+    Options saved;
+    const std::string run = run_of(folder), config = path_join(run, "config.json");
+    if (!run.empty() && file_exists(config)) options_merge_saved(&saved, read_file(config), config);
+    return saved.dtype;
+}
+
+// For a command whose result is what it prints. (A run whose terminal is gone goes on, and has its files.)
+static void check_output() {
+    if (std::fflush(stdout) != 0 || std::ferror(stdout))
+        die(kExitWrite, "standard output: not all could be written; is the disk full?");
+}
+
+// Opens a pipe or terminal once more, without blocking: output that nobody reads (Ctrl-S, a pager) must not stop a run.
+// The shell's own file stays a blocking one.
+static void unblock(int fd) {
+    struct stat s;
+    if (fstat(fd, &s) != 0 || !(S_ISFIFO(s.st_mode) || isatty(fd))) return;
+    const int own = open(format("/proc/self/fd/%d", fd).c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY);
+    if (own < 0) return;
+    dup2(own, fd);
+    close(own);
+}
+
+static int run(Options options, const World& world, Comm** comm) {
+    const bool trains = options.command == "train";
+    if (!trains && world.size > 1) die(kExitUsage, "%s: got %d ranks, want one", options.command.c_str(), world.size);
+    if (trains) signal(SIGUSR2, SIG_IGN);
+    *comm = comm_create(world, options.timeout);
+    if (trains) catch_signals(world.rank == 0);     // while the ranks meet, a request to stop ends the process
+    Run run;
+    if (trains) run = find_run(&options, *comm);    // its storage type decides the backend
+    else if (options.dtype == "auto" && options.device != "gpu") options.dtype = dtype_of_run(options.paths[0]);
+    const Backend& backend = choose_backend(&options);
+    if (options.reduce == "nccl" && !backend.gpu) die(kExitUsage, "--reduce nccl: needs GPUs; leave it out on a CPU");
+    const auto command = options.command == "sample" ? backend.sample : backend.eval;
+    const int code = trains ? backend.train(options, *comm, run) : command(options, *comm);
+    if (!trains) check_output();
+    comm_destroy(*comm);
+    return code;
+}
+
+static int start(int argc, char** argv, World* world, Comm** comm) {
+    *world = find_world([](const char* name) -> const char* { return std::getenv(name); });
+    if (world->size > 1) set_error_rank(world->rank);
+    int code = -1;
+    Options options = parse_options(argc, argv, &code);
+    if (code >= 0) {
+        check_output();
+        return code;
+    }
+    if (options.command == "train") {
+        signal(SIGPIPE, SIG_IGN);           // a closed terminal or pipe must not end a run
+        for (const int output : {STDOUT_FILENO, STDERR_FILENO}) unblock(output);
+    }
+    const bool is_started = world->launcher == "--np";
+    if (is_started && follow_supervisor(&options.out_dir, &options.resume)) options.force = false;
+    const bool supervises = options.is_given("np") && !is_started;
+    if (supervises && world->size > 1)
+        die(kExitUsage, "--np %d: %s has already started %d ranks; leave it out", options.np, world->launcher.c_str(),
+            world->size);
+    for (const char* option : {"max-restarts", "elastic"})
+        if (!options.is_given("np") && options.is_given(option))
+            die(kExitUsage, "--%s: has no effect without --np N, which restarts ranks", option);
+    if (supervises) return launch_ranks(options.np, options.max_restarts, options.elastic, options.argv);
+    return run(options, *world, comm);
+}
+
+// Before main and in other threads nobody catches: most likely memory has ended there.
+[[gnu::constructor(101)]] static void before_all_tables() {
+    std::set_terminate([] {
+        static const char line[] = "train_gpt: error: out of memory, or an internal error\n";
+        if (write(STDERR_FILENO, line, sizeof line - 1) >= 0) std::_Exit(kExitOther);
+        std::abort();
+    });
+}
+
+int main(int argc, char** argv) {
+    int fd;                             // descriptors 0 to 2 are taken, or a closed one would become a file of the run
+    while ((fd = open("/dev/null", O_RDWR)) >= 0 && fd <= 2) {}
+    close(fd);
+    signal(SIGXFSZ, SIG_IGN);
+    if (argc > 0 && argv[0][0]) set_program_path(argv[0]);
+    Comm* comm = nullptr;
+    World world;
+    Error error;
+    try {
+        return start(argc, argv, &world, &comm);
+    } catch (const Error& e) {
+        error = e;
+    } catch (const std::bad_alloc&) {
+        error = {kExitOther, "out of memory; try a smaller --batch-size with the same --total-batch-size"};
+    } catch (const std::exception& e) {
+        error = {kExitOther, format("internal error: %s", e.what())};
+    }
+    // What is wrong with the command line is wrong on every rank: one says it.
+    const bool said = comm ? comm_abort(comm, error.code, error.message) : world.rank > 0 && error.code == kExitUsage;
+    if (!said) print_error(error);
+    std::fflush(nullptr);
+    std::_Exit(error.code);                 // other threads may still be at work: no destructors under their feet
+}

@@ -1,0 +1,495 @@
+// options.cpp -- the table of options, and what reads it: parser, --help, presets and checks, the saved config.
+#include "src/app/options.h"
+#include <algorithm>
+#include <bit>
+#include <climits>
+#include <cmath>
+#include <limits>
+#include <variant>
+#include "src/base/common.h"
+#include "src/base/json.h"
+
+namespace {
+
+using Words = std::vector<std::string>;
+using O = Options;
+
+Words split(std::string_view text, char separator = ' ') {
+    Words words;
+    while (!text.empty())
+        if (const std::string_view word = next_word(&text, separator); !word.empty()) words.emplace_back(word);
+    return words;
+}
+
+std::string join(const Words& words, const char* separator) {
+    std::string text;
+    for (const std::string& word : words) text += (text.empty() ? "" : separator) + word;
+    return text;
+}
+
+bool contains(const Words& list, const std::string& word) { return std::ranges::find(list, word) != list.end(); }
+
+std::string replaced(std::string name, char from, char to) {
+    std::ranges::replace(name, from, to);
+    return name;
+}
+
+// ---- the table
+
+using Size = int& (*)(Shape& shape);
+struct InHyper {};                      // Options::hyper under the option's name
+using Field = std::variant<int O::*, int64_t O::*, uint64_t O::*, double O::*, bool O::*, std::string O::*,
+                           float Shape::*, Size, InHyper>;
+
+// What a resumed run does when an option differs from the saved one.
+enum Resume {
+    kFixed,         // refuses it: the run's bits depend on it from the first step on
+    kTuned,         // takes it and notes it in `changed`: the bits differ from here on
+    kOpen,          // takes it: when to evaluate, save, print; where the data lie (their hash is the identity)
+    kLocal,         // does not look: it belongs to this start, not to the run
+};
+
+struct Row {
+    std::string name;
+    std::string value;              // what stands for it in --help; without capitals: words to choose from; "": a flag
+    Field field;
+    Resume resume;
+    const char* help;
+    const char* elsewhere = "";     // what llm.c, nanoGPT, Hugging Face and torchrun call it
+    Limits limits = kNotNegative;   // of a number
+    Words owners = {};              // models or optimizers that have it; empty: it does not depend on them
+    const char* group = "";
+};
+
+// Sampling and evaluating take these options; training takes all.
+const std::map<std::string, std::string> kCommands = {
+    {"train", ""},
+    {"sample", "device dtype threads seed prompt temperature top-k top-p max-tokens"},
+    {"eval", "device dtype threads data tokenizer batch-size"}};
+
+std::vector<Row> make_table() {
+    Words models, presets, optimizers;
+    for (const ModelInfo* m : all_models()) {
+        models.push_back(m->name);
+        for (const Preset& p : m->presets) presets.push_back(p.name);
+    }
+    for (const OptimizerInfo* o : all_optimizers()) optimizers.push_back(o->name);
+
+    // An option of several models has one row; limits and help are those of the first.
+    std::vector<Row> rows;
+    const auto add = [&](const char* group, const std::vector<Row>& more) {
+        for (const Row& row : more) {
+            const auto same = std::ranges::find(rows, row.name, &Row::name);
+            if (same == rows.end()) rows.insert(same, row)->group = group;
+            else same->owners.push_back(row.owners[0]);
+        }
+    };
+    add("Model", {
+        {"model", join(models, "|"), &O::model, kFixed, "default: that of --preset or --init"},
+        {"preset", join(presets, "|"), &O::preset, kFixed, "sizes and settings that go together"},
+        {"init", "DIR", &O::init, kFixed, "start from weights, shape and tokenizer of a run, checkpoint or Hugging "
+         "Face folder", "init-from model-name-or-path -e"},
+        {"vocab-size", "N", +[](Shape& s) -> int& { return s.V; }, kFixed,
+         "only for token files without a tokenizer; else the tokenizer's", "", {"from 1 to 16777216", 1, 1 << 24}},
+    });
+    for (const ModelInfo* m : all_models()) {
+        for (const ShapeKey& k : m->keys)
+            add("Model", {{k.option, "N", k.at, kFixed, k.help, k.elsewhere, k.limits, {m->name}}});
+        if (m->dropouts.empty()) continue;
+        add("Model", {{"dropout", "P", &Shape::dropout, kFixed, "while training", "", kBelowOne, {m->name}}});
+    }
+    add("Data", {
+        {"data", "PATH", &O::data, kOpen, "text, .jsonl, .npy, token shards (.bin of llm.c or nanoGPT): a file, folder "
+         "or glob (default: the built-in stories)", "dataset input-bin -i"},
+        {"val-data", "PATH", &O::val_data, kOpen, "default: the last tenth of --data; of several files at least one",
+         "input-val-bin -j"},
+        {"tokenizer", "byte|char|gpt2|bpe:N|FILE", &O::tokenizer, kFixed, "bpe:N learns N tokens from the data"},
+        {"sampler", "lockstep|torch", &O::sampler, kFixed, "order of the data; torch: PyTorch's DistributedSampler"},
+    });
+    add("Optimisation", {
+        {"steps", "N", &O::steps, kTuned, "a resumed run may be given more", "max-iters max-steps num-iterations -x"},
+        {"batch-size", "N", &O::batch_size, kFixed, "sequences in a micro-batch", "per-device-train-batch-size -b",
+         kContext},
+        {"total-batch-size", "TOKENS", &O::total_batch_size, kFixed, "per step over all ranks: micro-batches x "
+         "batch-size x seq-len", "gradient-accumulation-steps -d", kContext},
+        {"replicas", "N", &O::replicas, kFixed, "a power of two; the most ranks the run can use", "", kContext},
+        {"optimizer", join(optimizers, "|"), &O::optimizer, kFixed, "how gradients change the weights"},
+        {"lr", "X", &O::lr, kTuned, "peak learning rate", "learning-rate -l", kPositive},
+        {"schedule", "cosine|linear|constant|wsd", &O::schedule, kTuned, "of the learning rate", "decay-lr -k"},
+        {"warmup-steps", "N", &O::warmup_steps, kTuned, "unless given at most a tenth of --steps", "warmup-iters -u"},
+        {"final-lr-frac", "X", &O::final_lr_frac, kTuned, "last rate / --lr", "min-lr -q", {"from 0 to 1", 0, 1}},
+        {"grad-clip", "X", &O::grad_clip, kTuned, "largest norm of the gradient; 0 = no limit", "max-grad-norm"},
+        {"seed", "N", &O::seed, kFixed, "of weights, data order, dropout and samples"},
+    });
+    for (const OptimizerInfo* o : all_optimizers())
+        for (const Hyper& h : o->hyper)
+            add("Optimisation", {{h.option, "X", InHyper(), kTuned, h.help, h.elsewhere, h.limits, {o->name}}});
+    add("System", {
+        {"device", "auto|cpu|gpu", &O::device, kLocal, "auto: a GPU if one answers"},
+        {"dtype", "auto|fp32|bf16", &O::dtype, kFixed, "auto: that of the run, for a new one bf16 where it is fast"},
+        {"threads", "N", &O::threads, kLocal, "per rank, on a CPU; 0 = what affinity and cgroup allow"},
+        {"np", "N", &O::np, kLocal, "start and supervise N ranks here", "nproc-per-node", {"from 1 to 1024", 1, 1024}},
+        {"max-restarts", "N", &O::max_restarts, kLocal, "with --np: from the newest checkpoint after a rank was lost"},
+        {"elastic", "", &O::elastic, kLocal, "with --np: after two failures in a row half as many ranks"},
+        {"reduce", "ordered|nccl", &O::reduce, kTuned, "nccl: in the library's order; bits then depend on the ranks"},
+        {"overlap", "on|off", &O::overlap, kOpen, "reduce during backward; not given: off on the cores of one host"},
+        {"graph", "on|off", &O::graph, kOpen, "a GPU replays its step as one CUDA graph"},
+        {"recompute", "LEVEL", &O::recompute, kOpen, "for less memory backward computes again: 0 nothing, 1 GELU, "
+         "2 and LayerNorm, 3 whole blocks", "gradient-checkpointing -r", {"from 0 to 3", 0, 3}},
+        {"audit-every", "STEPS", &O::audit_every, kOpen, "a micro-batch is computed twice and compared; 0 = never"},
+        {"timeout", "SECONDS", &O::timeout, kLocal, "without progress: a rank counts as lost", "", kPositive},
+    });
+    add("Output", {
+        {"out-dir", "DIR", &O::out_dir, kLocal, "default: runs/PRESET-DATA-DATE-TIME", "output-dir -o"},
+        {"eval-every", "STEPS", &O::eval_every, kOpen, "and after the last step; 0 = never", "eval-interval -v"},
+        {"eval-steps", "BATCHES", &O::eval_steps, kOpen, "of an evaluation; 0 = all", "eval-iters -m"},
+        {"sample-every", "STEPS", &O::sample_every, kOpen, "writes a sample of text; 0 = never", "-s"},
+        {"log-every", "STEPS", &O::log_every, kOpen, "console lines, at most one a second; 0 = first and last",
+         "log-interval"},
+        {"save-every", "STEPS", &O::save_every, kOpen, "and after the last step; 0 = never", "save-steps -n"},
+        {"save-patience", "SECONDS", &O::save_patience, kOpen, "how long the last save is tried on a full disk"},
+        {"keep", "N", &O::keep, kOpen, "newest checkpoints; 0 = all", "save-total-limit -nk"},
+        {"resume", "[auto|PATH]", &O::resume, kLocal, "from the newest complete checkpoint, or a run or checkpoint "
+         "folder", "resume-from-checkpoint -y"},
+        {"force", "", &O::force, kLocal, "overwrite a run that is in --out-dir"},
+        {"trace", "FILE", &O::trace, kLocal, "the timeline of every step, for chrome://tracing"},
+        {"dry-run", "", &O::dry_run, kLocal, "print parameters and memory, and stop"},
+        {"verbose", "", &O::verbose, kLocal, "with --dry-run: print the tensors, too"},
+    });
+    add("Samples", {
+        {"prompt", "TEXT", &O::prompt, kOpen, "what a sample begins with"},
+        {"temperature", "X", &O::temperature, kOpen, "0 = always the likeliest token"},
+        {"top-k", "N", &O::top_k, kOpen, "choose among the N likeliest tokens; 0 = all"},
+        {"top-p", "P", &O::top_p, kOpen, "and those of this probability together", "", {"> 0 and <= 1", 0, 1, true}},
+        {"max-tokens", "N", &O::max_tokens, kOpen, "length of a sample", "max-new-tokens -g", kContext},
+    });
+    return rows;
+}
+
+const std::vector<Row>& table() {
+    static const std::vector<Row> rows = make_table();
+    return rows;
+}
+
+const Row* find_row(const std::string& name) {
+    const auto row = std::ranges::find(table(), name, &Row::name);
+    return row == table().end() ? nullptr : &*row;
+}
+
+// Finds a preset by its name or an alias; nulls if there is none.
+std::pair<const ModelInfo*, const Preset*> find_preset(const std::string& name) {
+    for (const ModelInfo* m : all_models())
+        for (const Preset& p : m->presets)
+            if (name == p.name || contains(split(p.aliases), name)) return {m, &p};
+    return {};
+}
+
+// ---- text <-> value
+
+// Calls f with a pointer to the option's value. A hyperparameter that is not set is made.
+template <class F> auto with_value(const Row& row, Options* o, F f) {
+    return std::visit([&](auto field) {
+        using T = decltype(field);
+        if constexpr (std::is_same_v<T, Size>) return f(&field(o->shape));
+        else if constexpr (std::is_same_v<T, float Shape::*>) return f(&(o->shape.*field));
+        else if constexpr (std::is_same_v<T, InHyper>) return f(&o->hyper[row.name]);
+        else return f(&(o->*field));
+    }, row.field);
+}
+
+template <class T> bool is(const Row& row) { return std::holds_alternative<T>(row.field); }
+bool is_text(const Row& row) { return is<std::string O::*>(row); }
+bool is_flag(const Row& row) { return is<bool O::*>(row); }
+
+// Whether the chosen model or optimizer has the option; as long as none is chosen, one of them may.
+bool applies(const Row& row, const Options& o) {
+    const std::string& chosen = is<InHyper>(row) ? o.optimizer : o.model;
+    return row.owners.empty() || chosen.empty() || contains(row.owners, chosen);
+}
+
+// Returns the text that set_value reads back exactly; "" for a hyperparameter that is not set.
+std::string value_text(const Row& row, const Options& options) {
+    if (is<InHyper>(row) && !options.hyper.contains(row.name)) return "";
+    return with_value(row, const_cast<Options*>(&options), [](const auto* value) -> std::string {
+        using T = std::decay_t<decltype(*value)>;
+        char digits[64];
+        if constexpr (std::is_same_v<T, std::string>) return *value;
+        else if constexpr (std::is_same_v<T, bool>) return *value ? "on" : "off";
+        else return {digits, std::to_chars(digits, std::end(digits), *value).ptr};
+    });
+}
+
+// Reads digits exactly, and other forms (2.5e3, 512k, 2M) of a whole number up to 2^53.
+template <class T> bool parse_number(std::string_view text, const Limits& limits, T* out) {
+    constexpr bool kWhole = std::is_integral_v<T>;
+    if (kWhole && parse_whole(text, out)) return limits.hold(double(*out));
+    const double unit = text.ends_with('k') ? 1e3 : text.ends_with('M') ? 1e6 : 1;
+    double x;
+    if (!parse_whole(text.substr(0, text.size() - (unit > 1)), &x) || !limits.hold(x *= unit)) return false;
+    if (kWhole && (x != std::floor(x) || x > std::min(0x1p53, double(std::numeric_limits<T>::max())))) return false;
+    *out = T(x);
+    return limits.hold(double(*out));           // a float rounds
+}
+
+// Returns false if the text is no value of this option.
+bool set_value(const Row& row, Options* options, std::string text) {
+    if (row.name == "preset")
+        if (const Preset* preset = find_preset(text).second) text = preset->name;
+    const bool any_text = std::ranges::any_of(row.value, [](char c) { return c >= 'A' && c <= 'Z'; });
+    return with_value(row, options, [&](auto* to) {
+        using T = std::remove_pointer_t<decltype(to)>;
+        if constexpr (std::is_same_v<T, std::string>) {
+            *to = text;
+            return any_text ? !text.empty() : contains(split(row.value, '|'), text);
+        } else if constexpr (std::is_same_v<T, bool>) {
+            *to = text == "on" || text == "true";
+            return *to || text == "off" || text == "false";
+        } else {
+            return parse_number(text, row.limits, to);
+        }
+    });
+}
+
+// Returns "a number > 0", "cosine|linear|constant|wsd".
+std::string wanted(const Row& row) {
+    if (is_text(row) || is_flag(row)) return row.value.empty() ? "on|off" : row.value;
+    const bool whole = row.value != "X" && row.value != "P" && row.value != "SECONDS";
+    return (whole ? "a whole number " : "a number ") + std::string(row.limits.want);
+}
+
+[[noreturn]] void refuse(const std::string& option, const std::string& got, const std::string& want) {
+    die(kExitUsage, "--%s: got %s, want %s", option.c_str(), got.c_str(), want.c_str());
+}
+[[noreturn]] void refuse(const Options& o, const std::string& option, const std::string& want) {
+    refuse(option, value_text(*find_row(option), o), want);
+}
+
+// Arguments in messages are cut: a pasted file must not fill the screen.
+std::string shown(const std::string& text) { return text.empty() ? "nothing" : text.substr(0, 80); }
+
+// ---- parser
+
+// Ends with the option that was meant: by another trainer's name, half a name or a typing error.
+[[noreturn]] void unknown_option(const std::string& arg) {
+    const std::string typed = replaced(arg, '_', '-'), bare = typed.substr(typed.starts_with("--") ? 2 : 1);
+    std::string meant;
+    size_t least = bare.size() / 4 + 2;
+    for (const Row& row : table())
+        for (const std::string& name : split(row.name + " " + row.elsewhere)) {
+            const bool half = bare.size() >= 3 && row.name.starts_with(bare);
+            const size_t distance = name == typed ? 0 : half ? 1 : edit_distance(bare, name);
+            if (distance < least) meant = row.name, least = distance;
+        }
+    die(kExitUsage, "unknown option %s; %s", shown(arg).c_str(),
+        meant.empty() ? "--help lists all" : ("did you mean --" + meant + "?").c_str());
+}
+
+// Reads the option argv[*i], and moves *i on if the next argument is its value.
+void take_option(Options* o, size_t* i) {
+    const std::string arg = o->argv[*i], next = *i + 1 < o->argv.size() ? o->argv[*i + 1] : "--";
+    const size_t equals = std::min(arg.find('='), arg.size());
+    const Row* row = arg.starts_with("--") ? find_row(replaced(arg.substr(2, equals - 2), '_', '-')) : nullptr;
+    if (!row) unknown_option(arg.substr(0, equals));
+    if (o->is_given(row->name)) refuse(row->name, "two values", "one");
+    o->given.push_back(row->name);
+    std::string value;
+    if (equals < arg.size()) value = arg.substr(equals + 1);
+    else if (row->value.empty()) value = "on";
+    else if (row->name == "resume" && next.starts_with('-')) value = "auto";
+    else if (next.starts_with("--")) refuse(row->name, "no value", wanted(*row));
+    else value = next, ++*i;
+    if (!set_value(*row, o, value)) refuse(row->name, shown(value), wanted(*row));
+}
+
+// Takes the words that are no options, and refuses options that the command would ignore.
+void take_command(Options* o, const Words& words) {
+    if (!words.empty()) o->command = words[0];
+    const auto command = kCommands.find(o->command);
+    if (command == kCommands.end())
+        die(kExitUsage, "unknown command %s; want sample OUT, eval OUT, or options: --data FILE trains on a file",
+            shown(o->command).c_str());
+    const auto& [name, takes] = *command;
+    for (const std::string& given : o->given)
+        if (!takes.empty() && !contains(split(takes), given))
+            die(kExitUsage, "--%s: has no effect on %s, which takes %s", given.c_str(), name.c_str(), takes.c_str());
+    if (words.size() > 1) o->paths = {words.begin() + 1, words.end()};
+    if (o->paths.size() != (takes.empty() ? 0 : 1))
+        die(kExitUsage, "%s: got %zu words, want %s; a value with blanks needs quotes", name.c_str(), o->paths.size(),
+            takes.empty() ? "none" : "one, the folder of a run or checkpoint");
+}
+
+// Returns the text of --help, with the defaults of the model, preset and optimizer asked for.
+std::string help_text(const Options& asked) {
+    Options o;
+    o.model = asked.model;
+    o.preset = asked.preset;
+    o.optimizer = asked.optimizer;
+    resolve_options(&o, asked.device == "gpu");
+    std::string out = format(
+        "train_gpt %s: trains language models, the same bits on any number of ranks.\n\n"
+        "  train_gpt [options]               train; without options this machine's preset on a built-in text\n"
+        "  train_gpt sample OUT [options]    write text; OUT is a run or a checkpoint folder\n"
+        "  train_gpt eval OUT [options]      loss over the run's whole validation text, or over --data\n"
+        "  mpirun -np 8 train_gpt ...        8 ranks; so do torchrun, srun, and --np 8 without any of them\n\n"
+        "--seq-len 64, --seq-len=64 and --seq_len 64 are the same; 512k = 512000.\n"
+        "Defaults are those of --preset %s; see also --help --preset P and --help --device gpu.\n",
+        version_text(), o.preset.c_str());
+    std::string group;
+    for (const Row& row : table()) {
+        if (group != row.group) out += format("\n%s\n", (group = row.group).c_str());
+        std::string words = row.help;
+        if (!row.owners.empty()) words += " (of " + join(row.owners, ", ") + ")";
+        const std::string value = value_text(row, o);
+        Options scratch;                // not shown: what is off, unset or follows from other things
+        if (!row.value.empty() && !value.empty() && applies(row, o) && set_value(row, &scratch, value))
+            words += " (default " + value + ")";
+        out += format("  --%-26s %s\n", (row.name + " " + row.value).c_str(), words.c_str());
+    }
+    return out + "\nExit codes: 0 done, 2 usage, 65 bad content of a file, 66 missing input, 69 a rank is lost,\n"
+                 "74 a write failed, 75 stopped on request and saved, 80 replicas disagree, 1 anything else.\n";
+}
+
+// ---- model and checks
+
+// Model and preset follow from each other; without either the first model's first preset, or the one it has for GPUs.
+const ModelInfo& choose_model(Options* o, bool gpu) {
+    const auto [of, preset] = find_preset(o->preset);
+    if (o->model.empty()) o->model = of ? of->name : all_models()[0]->name;
+    const ModelInfo& model = *find_model(o->model);
+    if (of && of != &model) refuse(*o, "preset", "one of the model " + o->model);
+    if (!preset) o->preset = gpu && model.gpu_preset ? model.gpu_preset : model.presets[0].name;
+    return model;
+}
+
+// Total tokens = G micro-batches of B x T. A default total adapts to a B or T that is given; a given one must divide.
+void check_batch(Options* o, bool total_may_change) {
+    const int64_t micro_batch = int64_t(o->batch_size) * o->shape.T;
+    if (micro_batch > INT_MAX)
+        refuse(*o, "batch-size", "at most " + std::to_string(INT_MAX / o->shape.T) + " at this --seq-len");
+    if (total_may_change && o->total_batch_size % micro_batch != 0)       // a power of two, so that many replicas fit
+        o->total_batch_size = micro_batch * int64_t(std::bit_floor(uint64_t(o->total_batch_size / micro_batch) | 1));
+    if (o->total_batch_size % micro_batch != 0)
+        refuse(*o, "total-batch-size", "a multiple of batch-size x seq-len = " + std::to_string(micro_batch));
+    const int64_t n = o->total_batch_size / micro_batch;
+    if (o->replicas == 0) o->replicas = int(std::min<int64_t>(8, n & -n));
+    if (!std::has_single_bit(unsigned(o->replicas)) || n % o->replicas != 0)
+        refuse(*o, "replicas", "a power of two that divides the step's " + std::to_string(n) + " micro-batches");
+    if (o->warmup_steps > o->steps) refuse(*o, "warmup-steps", "at most --steps " + std::to_string(o->steps));
+}
+
+}  // namespace
+
+[[gnu::weak]] const char* version_text() { return "0.1"; }    // train_gpt brings its own: build.ninja, rule program
+
+bool Options::is_given(const std::string& name) const { return contains(given, name); }
+
+Options parse_options(int argc, const char* const* argv, int* exit_now) {
+    Options o;
+    if (argc > 1) o.argv.assign(argv + 1, argv + argc);
+    Words words;
+    bool help = false, version = false;
+    for (size_t i = 0; i < o.argv.size(); i++) {
+        const std::string& arg = o.argv[i];
+        if (arg == "--help" || arg == "-h") help = true;
+        else if (arg == "--version") version = true;
+        else if (arg.size() > 1 && arg[0] == '-') take_option(&o, &i);
+        else words.push_back(arg);
+    }
+    *exit_now = help || version ? int(kExitDone) : -1;
+    if (version) std::printf("train_gpt %s\n", version_text());
+    else if (help) std::fputs(help_text(o).c_str(), stdout);
+    else take_command(&o, words);
+    return o;
+}
+
+void options_take_model(Options* o, const ModelInfo& model, const Shape& shape) {
+    const std::string source = " as in --init " + o->init;
+    if (o->is_given("model") && o->model != model.name) refuse(*o, "model", model.name + source);
+    o->model = model.name;
+    Shape theirs = shape;
+    for (const Row& row : table()) {
+        if (!is<Size>(row) || !applies(row, *o)) continue;
+        const Size at = std::get<Size>(row.field);
+        int& own = at(o->shape);
+        if (!o->is_given(row.name) && !contains(o->saved, row.name)) own = at(theirs);
+        if (own != at(theirs) && !(row.name == "seq-len" && own < at(theirs)))
+            refuse(*o, row.name, std::to_string(at(theirs)) + source);
+    }
+}
+
+void resolve_options(Options* o, bool gpu) {
+    const ModelInfo& model = choose_model(o, gpu);
+    const OptimizerInfo& optimizer = *all_optimizers()[size_t(find_optimizer(o->optimizer))];
+    for (const std::string& name : o->given)
+        if (!applies(*find_row(name), *o))
+            die(kExitUsage, "--%s: is no option of %s with %s", name.c_str(), model.name, optimizer.name);
+    bool total_may_change = false, warmup_may_change = false;
+    const Words preset = split(find_preset(o->preset).second->options);
+    for (size_t i = 0; i + 1 < preset.size(); i += 2) {
+        const Row* row = find_row(preset[i]);
+        CHECK(row, "preset %s: %s", o->preset.c_str(), preset[i].c_str());
+        if (!applies(*row, *o) || o->is_given(row->name) || contains(o->saved, row->name)) continue;
+        if (value_text(*row, *o) != value_text(*row, Options())) continue;      // brought by --init
+        CHECK(set_value(*row, o, preset[i + 1]), "preset %s: %s", o->preset.c_str(), preset[i].c_str());
+        if (row->name == "lr") o->lr *= optimizer.lr_factor;
+        warmup_may_change |= row->name == "warmup-steps";
+        total_may_change |= row->name == "total-batch-size";
+    }
+    if (warmup_may_change) o->warmup_steps = std::min(o->warmup_steps, o->steps / 10);
+    for (const Hyper& h : optimizer.hyper) o->hyper.try_emplace(h.option, h.value);
+    if (o->command != "train") return;      // the model's shape is its folder's
+    if (const std::string wrong = model.check(o->shape); !wrong.empty()) die(kExitUsage, "%s", wrong.c_str());
+    check_batch(o, total_may_change);
+}
+
+std::vector<double> hyper_values(const Options& options, const OptimizerInfo& optimizer) {
+    std::vector<double> values;
+    for (const Hyper& h : optimizer.hyper) values.push_back(options.hyper.at(h.option));
+    return values;
+}
+
+std::string options_to_json(const Options& options) {
+    Words members;
+    for (const Row& row : table()) {
+        const std::string value = value_text(row, options);
+        if (!applies(row, options) || (value.empty() && !is_text(row))) continue;
+        const std::string plain = value == "on" ? "true" : value == "off" ? "false" : value;
+        members.push_back("\"" + replaced(row.name, '-', '_') + "\": " + (is_text(row) ? json_quote(value) : plain));
+    }
+    return "{\n  " + join(members, ",\n  ") + "\n}";
+}
+
+void options_merge_saved(Options* options, const std::string& json, const std::string& path) {
+    const Json object = parse_json(json, path.c_str());
+    if (object.kind() != Json::object) die_content(path, json_shown(object), "an object");
+    Words refused;
+    options->changed.clear();
+    for (const Row& row : table()) {
+        const std::string key = replaced(row.name, '-', '_');
+        const Json value = object.find(key);
+        if (!value || row.resume == kLocal) continue;
+        Options saved;
+        const Json::Kind kind = is_text(row) ? Json::string : is_flag(row) ? Json::boolean : Json::number;
+        const bool unset = value.text() == value_text(row, saved);      // no --data, --vocab-size 0
+        if (value.kind() != kind || !(unset || set_value(row, &saved, value.text())))
+            die_content(path + ": " + key, json_shown(value), wanted(row));
+        const std::string got = value_text(row, *options), had = value_text(row, saved);
+        if (!options->is_given(row.name) || got == "auto") {
+            if (set_value(row, options, had)) options->saved.push_back(row.name);
+        } else if (options->command == "train" && got != had) {
+            const std::string both = "--" + row.name + ": got " + shown(got) + ", the run has " + shown(had);
+            if (row.resume == kFixed) refused.push_back(both);
+            if (row.resume == kTuned) options->changed.push_back(both);
+        }
+    }
+    if (!refused.empty())
+        die(kExitUsage, "--resume: %s: %s; leave them out", path.c_str(), join(refused, ", ").c_str());
+}
+
+std::vector<std::pair<std::string, std::string>> options_identity(const Options& options, bool never_change) {
+    std::vector<std::pair<std::string, std::string>> out;
+    for (const Row& row : table())
+        if ((never_change ? row.resume == kFixed : row.resume != kLocal) && applies(row, options))
+            out.push_back({row.name, value_text(row, options)});
+    return out;
+}

@@ -1,0 +1,69 @@
+// options.h -- every option once. One table in options.cpp drives the parser, --help, "did you mean", the saved config
+// and the checks of a resume; models and optimizers declare their own options.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+#include "models/shape.h"
+#include "optimizers/optimizer.h"
+
+// The table's help explains the fields. One without a default here is 0 or empty until resolve_options fills it.
+struct Options {
+    std::string command = "train";      // train, sample, eval
+    std::vector<std::string> paths;     // what follows the command: OUT
+    std::string model, preset, init;
+    Shape shape;                        // V 0: the tokenizer's
+    std::string data, val_data, tokenizer = "byte", sampler = "lockstep";
+    int64_t steps = 0, warmup_steps = 0, total_batch_size = 0;
+    int batch_size = 0, replicas = 0;   // B, R
+    std::string optimizer = "adamw", schedule = "cosine";
+    std::map<std::string, double> hyper;    // the optimizer's, by option; all of them after resolve_options
+    double lr = 0, final_lr_frac = 0, grad_clip = 1;
+    uint64_t seed = 1337;
+    std::string device = "auto", dtype = "auto", reduce = "ordered";    // main settles dtype
+    int threads = 0, np = 0, max_restarts = 3, recompute = 0;           // np 0: this process is one rank
+    bool elastic = false, overlap = true, graph = true;
+    int64_t audit_every = 500;
+    double timeout = 60, save_patience = 600;
+    std::string out_dir, resume, trace;     // resume: empty = no, "auto", or a path
+    int64_t eval_every = 0, eval_steps = 0, sample_every = 0, log_every = 0, save_every = 0;
+    int keep = 2;
+    bool dry_run = false, force = false, verbose = false;
+    std::string prompt;
+    double temperature = 0.8, top_p = 1;
+    int top_k = 0, max_tokens = 256;
+
+    std::vector<std::string> given;     // names of the options on the command line, without "--"
+    std::vector<std::string> saved;     // names of those that come from the config of a resumed run
+    std::vector<std::string> changed;   // what a resume changes: "--lr: got 0.001, the run has 0.002"
+    std::vector<std::string> argv;      // without the program's name
+    bool is_given(const std::string& name) const;
+};
+
+// Before training: parse_options; on a resume options_merge_saved; with --init options_take_model; resolve_options.
+// Their errors have code 2.
+
+// Answers --help and --version itself; then *exit_now is the exit code, else -1.
+Options parse_options(int argc, const char* const* argv, int* exit_now);
+
+// Merges saved values into those not given. On a resume given options that a run may not change are refused. path: of
+// the file, whose bad content is an Error 65.
+void options_merge_saved(Options* options, const std::string& json, const std::string& path);
+
+// Takes model and shape of the folder of --init. A given option may not say otherwise, but for a shorter context.
+void options_take_model(Options* options, const ModelInfo& model, const Shape& shape);
+
+// Chooses model and preset, fills every value that is neither given, saved nor taken, and checks what training needs.
+// gpu: the device chosen.
+void resolve_options(Options* options, bool gpu);
+
+// The optimizer's hyperparameters in its own order; options are resolved.
+std::vector<double> hyper_values(const Options& options, const OptimizerInfo& optimizer);
+
+// {"seq_len": 256, ...}: every option that this model and optimizer have, one a line.
+std::string options_to_json(const Options& options);
+// Name and value of every option that all ranks must agree on; or only of those that a run may never change.
+std::vector<std::pair<std::string, std::string>> options_identity(const Options& options, bool never_change = false);
+const char* version_text();                                         // "0.1 (a1b2c3d)"

@@ -1,0 +1,168 @@
+// report.cpp -- see report.h.
+#include "src/app/report.h"
+#include <algorithm>
+#include <cmath>
+#include "src/base/common.h"
+#include "src/base/file.h"
+#include "src/checkpoint/checkpoint.h"
+#include "src/comm/launch.h"
+
+static void print_header(const Reporter* r, size_t parameters) {
+    const Options& o = *r->options;
+    const Data& data = *r->data;
+    r->log->text("train_gpt %s | %s | ranks %d (%s), joined by %s", version_text(), r->device.c_str(), r->comm->size,
+                 r->comm->launcher.c_str(), r->transport.c_str());
+    r->log->text("model   %s: %s | %s parameters | context %d", r->info->title, r->info->text(o.shape).c_str(),
+                 with_commas(parameters).c_str(), o.shape.T);
+    r->log->text("data    %s | tokenizer %s, vocabulary %d: a fresh model's loss is near %.4f",
+                 data.train.description.c_str(), data.tokenizer.kind ? data.tokenizer.name.c_str() : "none",
+                 data.vocab_size, std::log(double(data.vocab_size)));
+    r->log->text("batch   %s tokens in micro-batches of %d x %d, on %d replicas | %lld steps",
+                 with_commas(uint64_t(o.total_batch_size)).c_str(), o.batch_size, o.shape.T, o.replicas,
+                 (long long)o.steps);
+    r->log->text("output  %s", o.out_dir.c_str());
+}
+
+// Writes config.json, the options as they turned out with facts about this start; and these facts into metrics.jsonl.
+static void write_facts(const Reporter* r, size_t parameters, int64_t step) {
+    const Options& o = *r->options;
+    std::string argv, ranks;
+    for (const std::string& word : o.argv) argv.append(argv.empty() ? "" : " ").append(word);
+    for (const Comm::Peer& peer : r->comm->peers)
+        ranks.append(ranks.empty() ? "" : ",").append(JsonLine().add("host", peer.host).add("pid", peer.pid).text());
+    JsonLine facts;
+    facts.add("argv", argv).add("version", version_text()).add("device_name", r->device)
+        .add("world_size", r->comm->size).add("launcher", r->comm->launcher).raw("ranks", "[" + ranks + "]")
+        .add("data_hash", r->data->train.hash).add("params", parameters).add("tokens_per_step", o.total_batch_size);
+    const std::string options = options_to_json(o), event = r->run->resumed() ? "resume" : "run";
+    write_file_atomic(path_join(o.out_dir, "config.json"),
+                      options.substr(0, options.rfind('\n')) + ",\n  \"run\": " + facts.text() + "\n}\n");
+    r->log->event(JsonLine().add("event", event).add("step", step).add("name", base_name(o.out_dir)).add(facts));
+}
+
+void report_begin(Reporter* r, const Progress& at) {
+    r->began = now_seconds();
+    if (r->comm->rank != 0) return;
+    const Options& o = *r->options;
+    empty_run(*r->run);
+    r->log = std::make_unique<Log>(o.out_dir, r->run->resumed());
+    report_out_dir(o.out_dir);
+    const size_t parameters = count_parameters(*r->info, o.shape);
+    print_header(r, parameters);
+    write_facts(r, parameters, at.step);
+    for (const std::string& change : o.changed) report_warning(r, at.step, change);
+    if (r->run->resumed()) abandon_newer(o.out_dir, at.step);
+    if (r->run->resumed()) r->log->text("resumed %s at step %lld", r->run->checkpoint.c_str(), (long long)at.step);
+    else if (!o.resume.empty()) r->log->text("nothing saved in %s yet: starting at step 0", o.out_dir.c_str());
+}
+
+int report_nothing_to_do(const Run& run, int64_t step) {
+    if (run.locked && run.resumed()) {
+        repair_latest(run.checkpoint);
+        std::printf("%s: finished: %lld steps; a larger --steps goes on\n", run.out_dir.c_str(), (long long)step);
+    } else if (run.locked) {
+        unclaim_run(run);
+        std::printf("--steps 0: nothing to train\n");
+    }
+    return kExitDone;
+}
+
+static std::string duration(double seconds) {
+    const long long s = llround(seconds), m = s / 60, h = m / 60;
+    return h ? format("%lld:%02lld:%02lld", h, m % 60, s % 60) : format("%lld:%02lld", m, s % 60);
+}
+
+static float ms(double seconds) { return float(seconds * 1e3); }       // needs no more digits than a float has
+
+void report_step(Reporter* r, const StepStats& s) {
+    if (!r->log) return;
+    const Options& o = *r->options;
+    const double speed = double(o.total_batch_size) / s.seconds;
+    const double flops = r->info->flops_per_token(o.shape, o.shape.T) * speed, mfu = flops / r->peak_flops;
+    JsonLine line;
+    line.add("event", "train").add("step", s.step).add("loss", s.loss).add("lr", s.lr).add("grad_norm", s.norm)
+        .add("step_ms", ms(s.seconds)).add("tok_s", float(speed)).add("tokens", (s.step + 1) * o.total_batch_size)
+        .add("mfu", float(mfu)).add("compute_ms", ms(s.times.compute)).add("comm_ms", ms(s.times.comm))
+        .add("exposed_ms", ms(s.times.exposed));
+    const auto [fastest, slowest] = std::ranges::minmax_element(s.ranks, {}, &RankReport::compute);
+    if (s.ranks.size() > 1)
+        line.add("compute_ms_min", ms(fastest->compute)).add("compute_ms_max", ms(slowest->compute))
+            .add("slowest_rank", slowest - s.ranks.begin());
+    r->log->event(line);
+
+    const double now = now_seconds(), left = double(o.steps - 1 - s.step);
+    const bool edge = r->steps_here++ == 0 || left == 0;
+    if (!edge && (o.log_every == 0 || s.step % o.log_every != 0 || now - r->printed < 1)) return;
+    r->printed = now;
+    std::string text = format("step %5lld/%lld | loss %.4f | lr %.1e | norm %.2f | %.1f ms | %.0f tok/s | ",
+                              (long long)s.step, (long long)o.steps, std::fabs(s.loss), s.lr, std::fabs(s.norm),
+                              s.seconds * 1e3, speed);             // fabs: x86's own NaN would print as -nan
+    text += mfu > 0 ? format("mfu %.1f%%", 100 * mfu) : format("%.1f GFLOP/s", flops * 1e-9);
+    if (s.ranks.size() > 1) text += format(" | comm %.1f ms exposed %.1f", s.times.comm * 1e3, s.times.exposed * 1e3);
+    r->log->text("%s | eta %s", text.c_str(), duration(left * (now - r->began) / double(r->steps_here)).c_str());
+}
+
+void report_warning(Reporter* r, int64_t step, const std::string& message) {
+    if (!r->log) return;
+    warn("%s", message.c_str());
+    r->log->event(JsonLine().add("event", "warn").add("step", step).add("msg", message));
+}
+
+void report_score(Reporter* r, int64_t step, double loss, double bpb, bool best) {
+    if (!r->log) return;
+    r->log->event(JsonLine().add("event", "val").add("step", step).add("loss", loss).add("bpb", bpb));
+    const std::string bits = std::isfinite(bpb) ? format(" | %.4f bpb", bpb) : "";
+    r->log->text("val  step %lld | loss %.4f%s%s", (long long)step, loss, bits.c_str(), best ? " | best" : "");
+}
+
+void report_sample(Reporter* r, int64_t step, const std::function<std::string(const Print&)>& generate) {
+    if (!r->log) return;
+    const std::string& prompt = r->options->prompt;
+    r->log->text("sample  step %lld", (long long)step);
+    r->log->piece(prompt);
+    const std::string text = generate([r](const std::string& piece) { r->log->piece(piece); });
+    r->log->piece("\n");
+    r->log->event(JsonLine().add("event", "sample").add("step", step).add("prompt", prompt).add("text", text));
+}
+
+void report_saved(Reporter* r, int64_t step, const std::string& folder, double stall_seconds, double write_seconds) {
+    if (!r->log) return;
+    r->log->event(JsonLine().add("event", "ckpt").add("step", step).add("path", folder)
+                      .add("stall_ms", ms(stall_seconds)).add("write_ms", ms(write_seconds)));
+    r->log->text("saved   %s", folder.c_str());
+}
+
+void report_end(Reporter* r, int64_t step, int code, const std::string& why) {
+    if (!r->log) return;
+    const Options& o = *r->options;
+    const std::string here = shell_quote(o.out_dir), program = typed_program();
+    if (code == kExitStopped)
+        r->log->text("%s at step %lld, saved; go on with: %s --resume %s", why.c_str(), (long long)step,
+                     program.c_str(), here.c_str());
+    if (code == kExitDone)
+        r->log->text("done    %lld steps in %.1f s", (long long)r->steps_here, now_seconds() - r->began);
+
+    const double wall = job_seconds();
+    double trained = NAN;
+    try {
+        trained = read_metrics(path_join(o.out_dir, "metrics.jsonl"), unix_seconds() - wall).trained;
+    } catch (const Error&) {}                   // it is gone
+    r->log->text("time    %.1f s, %.1f %% of it trained, %d restarts", wall, 100 * trained / wall, job_restarts());
+    r->log->event(JsonLine().add("event", "done").add("step", step).add("code", code).add("why", why)
+                      .add("goodput", float(trained / wall)).add("wall_s", float(wall)).add("train_s", float(trained))
+                      .add("restarts", job_restarts()));
+    r->log->sync();
+    if (code != kExitDone) return;
+    if (o.save_every == 0) return r->log->text("nothing was saved (--save-every 0)");
+    r->log->text("next    %s sample %s", program.c_str(), here.c_str());
+    r->log->text("        %s --resume %s --steps %lld", program.c_str(), here.c_str(), (long long)(2 * step));
+    r->log->text("        %s %s --hf DIR", shell_quote(tools_folder() + "export").c_str(), here.c_str());
+}
+
+void report_failure(Reporter* r, int64_t step) try {
+    throw;
+} catch (const Error& e) {
+    report_end(r, step, e.code, e.message);
+} catch (const std::exception& e) {
+    report_end(r, step, kExitOther, e.what());
+}

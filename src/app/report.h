@@ -1,0 +1,62 @@
+// report.h -- what rank 0 says of a run, on the console and in metrics.jsonl: the header, a line per step, scores,
+// samples, the end. Other ranks have a Reporter without a log, and every function does nothing there.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+#include "src/app/log.h"
+#include "src/app/run.h"
+
+// Steps done, and what else of a run's progress stands in a checkpoint's state.json.
+struct Progress {
+    int64_t step = 0;
+    int bad_steps = 0;                  // in a row, without a finite gradient
+    double best_val = 1e300;            // nats per token
+};
+
+struct StepTimes { double compute, comm, exposed; };        // seconds of this rank; exposed: hidden by no computation
+
+// What a rank tells the others once per step.
+struct RankReport {
+    uint32_t requests;                  // signals: bit n is signal n
+    double compute;                     // seconds
+    bool saved;                         // rank 0: the save under way has ended
+};
+
+struct StepStats {
+    int64_t step;                       // the step it was, from 0
+    double lr, norm;                    // norm: of the mean gradient, before clipping
+    double loss = 0;                    // nats per token, before the update
+    double seconds = 0;                 // of this rank
+    bool skipped = false;               // the gradient was not finite
+    uint32_t requests = 0;              // of all ranks
+    StepTimes times = {};
+    std::vector<RankReport> ranks = {};
+};
+
+struct Reporter {
+    const Options* options;
+    const Comm* comm;
+    const Run* run;
+    const Data* data;
+    const ModelInfo* info;
+    std::string device, transport;      // "cpu avx2, 2 threads", "shared memory"
+    double peak_flops;                  // of all ranks; NaN: not known
+    std::unique_ptr<Log> log = nullptr;     // rank 0 of a run that trains
+    double began = 0, printed = 0;      // by now_seconds(): this process's first step, the last line about a step
+    int64_t steps_here = 0;             // by this process
+};
+
+void report_begin(Reporter* r, const Progress& at);     // opens the log, prints the header, writes config.json
+void report_step(Reporter* r, const StepStats& stats);
+void report_warning(Reporter* r, int64_t step, const std::string& message);
+void report_score(Reporter* r, int64_t step, double loss, double bpb, bool best);
+// Prints what generate() hands it as it comes; generate() returns all of it.
+using Print = std::function<void(const std::string&)>;
+void report_sample(Reporter* r, int64_t step, const std::function<std::string(const Print&)>& generate);
+void report_saved(Reporter* r, int64_t step, const std::string& folder, double stall_seconds, double write_seconds);
+// The last lines and the "done" event. The time is that of all attempts of a supervised job.
+void report_end(Reporter* r, int64_t step, int code, const std::string& why);
+void report_failure(Reporter* r, int64_t step);         // inside a catch: ends it with the exception's code and message
+int report_nothing_to_do(const Run& run, int64_t step); // for a run that has no step to do; returns the exit code

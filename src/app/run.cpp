@@ -1,0 +1,246 @@
+// run.cpp -- the run folder, its lock, agreement between ranks, requests by signal.
+#include "src/app/run.h"
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <ctime>
+#include <fcntl.h>
+#include <filesystem>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "src/base/common.h"
+#include "src/base/file.h"
+#include "src/checkpoint/checkpoint.h"
+
+// ---- the run folder
+
+namespace {
+
+// Makes runs/PRESET-DATA-DATE-TIME: two runs that start in the same second have a folder each.
+std::string make_default_folder(const Options& options) {
+    std::string data = options.data.empty() ? "stories" : base_name(options.data);
+    data.resize(std::min(data.find('.', 1), data.size()));
+    std::ranges::replace_if(data, [](unsigned char c) { return !isalnum(c) && c != '-'; }, '_');
+    char when[32];
+    const time_t now = time(nullptr);
+    std::strftime(when, sizeof when, "%Y%m%d-%H%M%S", localtime(&now));
+    const std::string name = "runs/" + options.preset + "-" + data + "-" + when;
+    std::string folder = name;
+    make_directories("runs");
+    for (int n = 2; mkdir(folder.c_str(), 0777) != 0 && errno == EEXIST; n++) folder = name + "-" + std::to_string(n);
+    return folder;
+}
+
+// Returns the run in runs/ that wrote its log last; "" if there is none.
+std::string newest_run() {
+    std::pair<std::filesystem::file_time_type, std::string> newest = {std::filesystem::file_time_type::min(), ""};
+    for (const std::string& log : expand_glob("runs/*/metrics.jsonl")) {
+        std::error_code error;
+        const auto written = std::filesystem::last_write_time(log, error);
+        if (!error) newest = std::max(newest, {written, parent_folder(log)});
+    }
+    return newest.second;
+}
+
+// The lock's file stays open, and the lock dies with the process.
+void lock_folder(const std::string& folder) {
+    const std::string path = path_join(folder, ".lock");
+    const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
+    if (fd < 0) die(kExitWrite, "cannot lock the run folder: %s: %s", path.c_str(), strerror(errno));
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0) return;
+    close(fd);
+    die(kExitWrite, "the run folder is in use: %s; wait for that run, or give another --out-dir", folder.c_str());
+}
+
+bool is_empty_run(const std::string& folder) {
+    if (!is_directory(folder)) return true;
+    return std::ranges::all_of(list_directory(folder), [](const std::string& name) { return name == ".lock"; });
+}
+
+std::string without_slash(const std::string& path) {
+    return path.substr(0, std::max<size_t>(path.find_last_not_of('/') + 1, 1));
+}
+
+// Returns the run that --resume means.
+std::string folder_to_resume(const Options& o) {
+    const bool chosen = o.resume != "auto";
+    const std::string folder = chosen ? run_of(o.resume) : o.out_dir.empty() ? newest_run() : without_slash(o.out_dir);
+    if (folder.empty())
+        die(kExitNoInput, "--resume: got %s, want a run or checkpoint folder", chosen ? o.resume.c_str() : "no runs/*");
+    if (chosen && !o.out_dir.empty() && run_of(o.out_dir) != folder)
+        die(kExitUsage, "--out-dir: got another run than --resume %s; leave it out", o.resume.c_str());
+    return folder;
+}
+
+// Rank 0 chooses folder and checkpoint, and returns the options of the run's config.json: a run that never saved starts
+// again with them.
+std::string choose_folder(const Options& o, Run* run) {
+    run->out_dir = without_slash(o.out_dir);
+    if (o.resume.empty()) return "";
+    const std::string folder = run->out_dir = folder_to_resume(o), asked = without_slash(o.resume);
+    // Before the checkpoint is chosen: a run that still holds the folder may be about to save a newer one.
+    run->locked = !o.dry_run && is_directory(folder);
+    if (run->locked) lock_folder(folder);
+    run->checkpoint = asked == "auto" || asked == folder ? find_checkpoint(folder) : resolve_model_folder(asked);
+    const std::string latest = path_join(folder, "ckpt/latest"), config = path_join(folder, "config.json");
+    if (!run->resumed() && file_exists(latest))
+        die(kExitBadContent, "--resume: %s: the run has saved, but no checkpoint is there; without %s it starts again",
+            folder.c_str(), latest.c_str());
+    if (!run->resumed() && !file_exists(config)) return "";
+    const std::string saved = read_file(config);
+    if (saved.empty()) die(kExitBadContent, "%s: empty, want the run's options", config.c_str());
+    return saved;
+}
+
+// Refuses a folder with something in it.
+void check_folder(Run* run, bool force) {
+    run->overwrite = !is_empty_run(run->out_dir);
+    if (run->overwrite && (!force || run_of(run->out_dir).empty()))
+        die(kExitUsage, "--out-dir: %s: not empty; --resume goes on with the run in it, --force overwrites a run",
+            run->out_dir.c_str());
+}
+
+std::string from_rank0(Comm* comm, const std::string& text) { return comm_gather_text(comm, text)[0]; }
+
+}  // namespace
+
+std::string run_of(const std::string& path) {
+    const std::string folder = without_slash(path);
+    if (file_exists(path_join(folder, "config.json")) && is_directory(path_join(folder, "ckpt"))) return folder;
+    if (file_exists(path_join(folder, "metrics.jsonl"))) return folder;
+    const std::string run = path_join(folder, "../..");          // OUT/ckpt/step_N
+    if (!file_exists(path_join(folder, "state.json")) || !file_exists(path_join(run, "config.json"))) return "";
+    const size_t slash = folder.rfind("/ckpt/");
+    return slash == std::string::npos ? run : folder.substr(0, slash);
+}
+
+Run find_run(Options* options, Comm* comm) {
+    Run run;
+    std::string saved;
+    if (comm->rank == 0) saved = choose_folder(*options, &run);
+    for (std::string* text : {&saved, &run.checkpoint, &run.out_dir}) *text = from_rank0(comm, *text);
+    if (!saved.empty()) options_merge_saved(options, saved, path_join(run.out_dir, "config.json"));
+    return run;
+}
+
+void claim_run(Run* run, Options* options, Comm* comm) {
+    if (comm->rank == 0 && !run->locked) {
+        const bool fresh = !is_directory(run->out_dir);
+        if (run->out_dir.empty()) run->out_dir = make_default_folder(*options);
+        check_folder(run, options->force);
+        make_directories(run->out_dir);
+        lock_folder(run->out_dir);
+        run->locked = true;
+        run->created = fresh;               // a start that does not get the lock removes nothing
+        comm_at_end(comm, [refused = *run] { unclaim_run(refused); });
+        check_folder(run, options->force);      // again: before the lock, another run may have been writing
+    }
+    options->out_dir = run->out_dir = from_rank0(comm, run->out_dir);
+}
+
+void unclaim_run(const Run& run) try {
+    if (!run.created || !is_empty_run(run.out_dir)) return;
+    unlink(path_join(run.out_dir, ".lock").c_str());
+    rmdir(run.out_dir.c_str());
+} catch (...) {}                // gone: the main and the watching thread may both be at it
+
+void empty_run(const Run& run) {
+    if (!run.overwrite) return;
+    for (const char* name : {"ckpt", "metrics.jsonl", "config.json"}) remove_tree(path_join(run.out_dir, name));
+}
+
+// ---- agreement
+
+void check_agreement(Comm* comm, const Fields& fields) {
+    std::string mine;
+    for (const auto& [name, value] : fields) mine += name + "=" + escape_control(value) + "\n";
+    const std::vector<std::string> all = comm_gather_text(comm, mine);
+    for (size_t r = 1; r < all.size(); r++) {
+        std::string_view want = all[0], got = all[r];
+        while (got != want) {
+            const std::string w(next_word(&want, '\n')), g(next_word(&got, '\n'));
+            if (w != g)
+                die(kExitDisagree, "replicas disagree: rank %zu: got %s, want %s as rank 0; start all ranks alike", r,
+                    g.c_str(), w.c_str());
+        }
+    }
+}
+
+Fields option_fields(const Options& options, const std::string& device_kind) {
+    const MappedFile program = map_file(program_path());
+    Fields fields = {{"program", format("%016llx", (unsigned long long)hash_bytes(program.data, program.size, 0))}};
+    for (const auto& [name, value] : options_identity(options)) fields.push_back({"--" + name, value});
+    fields.push_back({"device", device_kind});
+    return fields;
+}
+
+Fields data_fields(const Arena& arena, const Data& data) {
+    Fields fields;
+    for (const TensorSpec& t : arena.tensors)
+        fields.push_back({"tensor " + t.name, format("(%zu,%zu)", t.rows, t.cols)});
+    fields.insert(fields.end(), {{"data", data.train.hash}, {"validation data", data.val.hash}});
+    return fields;
+}
+
+void check_ranks(int replicas, int ranks) {
+    if (replicas % ranks == 0) return;
+    std::string work;
+    for (int w = 1; w <= replicas; w *= 2) work += (w > 1 ? ", " : "") + std::to_string(w);
+    die(kExitUsage, "ranks: got %d, want %s, which divide the replicas; or change --total-batch-size or --batch-size",
+        ranks, work.c_str());
+}
+
+// ---- signals
+
+namespace {
+
+std::atomic<uint32_t> requests{0};
+std::atomic<double> first_stop{0};
+bool stop_is_said = false;
+
+constexpr struct { int number; const char* name; } stop_signals[] = {
+    {SIGINT, "SIGINT"}, {SIGTERM, "SIGTERM"}, {SIGUSR1, "SIGUSR1"}, {SIGHUP, "SIGHUP"}};
+
+bool say(const char* line) { return stop_is_said && write(STDERR_FILENO, line, strlen(line)) > 0; }
+
+void on_signal(int signal) {
+    const int interrupted = errno;              // the code that is interrupted may be about to read it
+    const bool stop = signal != SIGUSR2;
+    if (stop && !stop_requested()) first_stop = now_seconds();
+    const bool again = stop_requests(requests.fetch_or(1u << signal)) != 0;
+    if (stop && !again) say("\nsaving and stopping after this step; once more stops at once, unsaved\n");
+    if (stop && again && now_seconds() - first_stop >= 1) {     // a Ctrl-C can come twice: from terminal and launcher
+        say("stopped at once, unsaved\n");
+        _exit(kExitOther);
+    }
+    errno = interrupted;
+}
+
+}  // namespace
+
+void catch_signals(bool say_so) {
+    stop_is_said = say_so;
+    struct sigaction action = {}, old;
+    action.sa_flags = SA_RESTART;
+    action.sa_handler = on_signal;
+    sigaction(SIGUSR2, &action, nullptr);
+    for (const auto& signal : stop_signals) {
+        sigaction(signal.number, nullptr, &old);
+        if (signal.number != SIGHUP || old.sa_handler != SIG_IGN) sigaction(signal.number, &action, nullptr);   // nohup
+    }
+}
+
+uint32_t pending_requests() { return requests.fetch_and(~(1u << SIGUSR2)); }
+uint32_t stop_requested() { return stop_requests(requests); }
+bool wants_save(uint32_t asked) { return asked >> SIGUSR2 & 1; }
+uint32_t stop_requests(uint32_t asked) { return asked & ~(1u << SIGUSR2); }
+
+std::string stop_reason(uint32_t asked) {
+    std::string names;
+    for (const auto& signal : stop_signals)
+        if (asked >> signal.number & 1) names += (names.empty() ? "" : " and ") + std::string(signal.name);
+    return names;
+}

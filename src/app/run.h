@@ -1,0 +1,43 @@
+// run.h -- what belongs to a run rather than to a model: its folder and lock, the ranks' agreement, requests by signal.
+#pragma once
+#include <string>
+#include <utility>
+#include <vector>
+#include "src/app/options.h"
+#include "src/comm/comm.h"
+#include "src/data/data.h"
+
+struct Run {
+    std::string out_dir;
+    std::string checkpoint;             // the folder to resume from; empty: a fresh start
+    bool overwrite = false;             // --force, and something is there
+    bool created = false;               // this start made the folder
+    bool locked = false;                // by rank 0, this process
+    bool resumed() const { return !checkpoint.empty(); }
+};
+// Rank 0 finds what --resume means; all ranks merge that run's saved options into theirs. Writes nothing but the lock.
+Run find_run(Options* options, Comm* comm);
+// Rank 0 makes and locks the folder of a run whose options are resolved.
+void claim_run(Run* run, Options* options, Comm* comm);
+void unclaim_run(const Run& run);       // removes the folder if this start made it and left it empty
+void empty_run(const Run& run);         // --force: removes the old run, once nothing more can be refused
+
+// The run folder that `path` means: itself, or the run of a checkpoint folder inside it; "" if it is none.
+std::string run_of(const std::string& path);
+
+// Every rank brings the same named values, or the run ends with code 80 and names the first that differs and the rank.
+using Fields = std::vector<std::pair<std::string, std::string>>;
+void check_agreement(Comm* comm, const Fields& fields);
+Fields option_fields(const Options& options, const std::string& device_kind);   // program, options, kind of device
+Fields data_fields(const Arena& arena, const Data& data);       // names and shapes of all tensors, hashes of the data
+void check_ranks(int replicas, int ranks);                      // Error 2 if the ranks do not divide the replicas
+
+// Requests by signal, a bit each. INT, TERM, USR1 (and HUP, unless ignored): save and stop. USR2: save and go on. The
+// trainer or-s the requests of all ranks once per step, so that all act at the same step. A second request to stop, a
+// second or more after the first, ends the process at once. say: announce that on stderr.
+void catch_signals(bool say);
+uint32_t pending_requests();                            // clears that of a save
+uint32_t stop_requested();                              // the pending requests to stop
+uint32_t stop_requests(uint32_t requests);              // those to stop among the requests
+bool wants_save(uint32_t requests);
+std::string stop_reason(uint32_t requests);             // "SIGTERM", "SIGINT and SIGTERM"; "": none asks to stop

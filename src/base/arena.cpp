@@ -1,0 +1,54 @@
+// arena.cpp -- where each tensor lies, and the first weights.
+#include "src/base/arena.h"
+#include <algorithm>
+#include <cmath>
+#include <thread>
+#include "src/base/common.h"
+#include "src/base/cpus.h"
+#include "src/base/rng.h"
+
+Arena arena_layout(std::vector<TensorSpec> tensors) {
+    Arena arena;
+    arena.tensors = std::move(tensors);
+    for (const TensorSpec& t : arena.tensors) {
+        arena.offset.push_back(arena.n);
+        arena.n += round_up(t.rows * t.cols, kUnit);
+        arena.decay.resize(arena.n / kUnit, t.decay);
+    }
+    return arena;
+}
+
+// Makes two normals of two uniforms (Box and Muller 1958). 1 - u keeps the logarithm away from 0.
+static void normal_pair(uint32_t a, uint32_t b, float std, float out[2]) {
+    const double radius = std::sqrt(-2.0 * std::log(1.0 - uniform01(a))), angle = 2.0 * M_PI * uniform01(b);
+    out[0] = float(std * radius * std::cos(angle));
+    out[1] = float(std * radius * std::sin(angle));
+}
+
+// Writes a unit that begins at element `begin` of tensor t.
+static void init_unit(float* w, const TensorSpec& spec, size_t t, size_t begin, uint64_t seed) {
+    const size_t total = spec.file_rows * spec.cols, n = std::min(kUnit, total - std::min(total, begin));
+    std::fill_n(w, kUnit, 0.0f);
+    if (spec.init_std == kOnes) std::fill_n(w, n, 1.0f);
+    for (size_t i = 0; i < n && spec.init_std > 0; i += 4) {
+        const Random4 r = random4({seed, kRandomInit, uint32_t(t), 0}, (begin + i) / 4);
+        float x[4];
+        normal_pair(r.v[0], r.v[1], spec.init_std, x);
+        normal_pair(r.v[2], r.v[3], spec.init_std, x + 2);
+        std::copy(x, x + std::min<size_t>(4, n - i), w + i);
+    }
+}
+
+void arena_init(float* weights, const Arena& arena, uint64_t seed) {
+    const size_t workers = std::min(size_t(available_cpus()), arena.n / kUnit);
+    const auto work = [&](size_t worker) {
+        for (size_t t = 0, unit = 0; t < arena.tensors.size(); t++) {
+            const TensorSpec& spec = arena.tensors[t];
+            for (size_t begin = 0; begin < spec.rows * spec.cols; begin += kUnit)
+                if (unit++ % workers == worker) init_unit(weights + arena.offset[t] + begin, spec, t, begin, seed);
+        }
+    };
+    std::vector<std::jthread> threads;
+    for (size_t i = 1; i < workers; i++) threads.emplace_back(work, i);
+    work(0);
+}

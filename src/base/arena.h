@@ -1,0 +1,33 @@
+// arena.h -- one flat array for all tensors: where each lies, and how it is cut.
+//
+// Every tensor starts at a unit (kUnit elements) and is padded to whole units with zeros that stay zero. Weights,
+// gradients and an optimizer's state have the same offsets: a slice of one is the same slice of all. The order is the
+// table's: backward finishes the tensors from the last to the first.
+#pragma once
+#include <string>
+#include <vector>
+#include "src/base/types.h"
+
+// One parameter tensor of a model. src/ knows tensors only as these.
+struct TensorSpec {
+    std::string name;       // as in the checkpoint: "transformer.h.0.attn.c_attn.weight"
+    size_t rows, cols;      // in memory, padding rows included; a vector is 1 x cols
+    size_t file_rows;       // rows that belong to the file and count as parameters (wte: V of Vp)
+    bool transposed;        // the file holds it as (cols, file_rows): Hugging Face's Conv1D
+    float init_std;         // 0 = zeros, kOnes = ones
+    bool decay;             // tensors of two or more dimensions decay
+    bool hidden = false;    // a matrix between hidden states: no embedding, no head
+};
+constexpr float kOnes = -1;
+
+struct Arena {
+    std::vector<TensorSpec> tensors;
+    std::vector<size_t> offset;         // of each tensor, in elements; a multiple of kUnit
+    size_t n = 0;                       // elements in all, a multiple of kUnit
+    std::vector<uint8_t> decay;         // per unit
+};
+Arena arena_layout(std::vector<TensorSpec> tensors);
+
+// Writes the first weights (arena.n floats in host memory): element i of tensor t is a function of (seed, t, i) alone,
+// normal with the table's standard deviation, zeros or ones.
+void arena_init(float* weights, const Arena& arena, uint64_t seed);

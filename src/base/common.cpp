@@ -1,0 +1,122 @@
+// common.cpp -- see common.h.
+#include "src/base/common.h"
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <unistd.h>
+
+static const char *program = "train_gpt", *typed_path = "./train_gpt";
+static std::atomic<int> error_rank{-1};         // threads beside the main one print errors too
+static std::atomic<int64_t> error_step{-1};
+
+void set_program(const char* name) { program = name; }
+void set_program_path(const char* argv0) { typed_path = argv0; }
+const char* typed_program() { return typed_path; }
+void set_error_rank(int rank) { error_rank = rank; }
+void set_error_step(int64_t step) { error_step = step; }
+int64_t current_step() { return error_step; }
+
+// Writes the line in one call, so that lines of several ranks do not mix.
+static void print_line(const char* kind, const std::string& message) {
+    std::string where;
+    if (const int rank = error_rank; rank >= 0) where += format(" rank %d", rank);
+    if (const int64_t step = error_step; step >= 0) where += format(" step %lld", (long long)step);
+    if (!where.empty()) where = "[" + where.substr(1) + "]";
+    const std::string line = program + where + ": " + kind + ": " + escape_control(message) + "\n";
+    if (::write(2, line.data(), line.size()) < 0) return;       // nobody is left to tell
+}
+
+void print_error(const Error& error) { print_line("error", error.message); }
+
+void warn(const char* format, ...) {
+    va_list args;
+    va_start(args, format);
+    const std::string message = vformat(format, args);
+    va_end(args);
+    print_line("warning", message);
+}
+
+void die(int code, const char* format, ...) {
+    va_list args;
+    va_start(args, format);
+    Error error{code, vformat(format, args)};
+    va_end(args);
+    throw error;
+}
+
+void die_content(const std::string& where, const std::string& got, const std::string& want) {
+    throw Error{kExitBadContent, where + ": got " + got + ", want " + want};
+}
+
+std::string format(const char* format, ...) {
+    va_list args;
+    va_start(args, format);
+    std::string text = vformat(format, args);
+    va_end(args);
+    return text;
+}
+
+std::string vformat(const char* format, va_list args) {
+    va_list again;
+    va_copy(again, args);
+    std::string text(size_t(std::max(std::vsnprintf(nullptr, 0, format, args), 0)), '\0');
+    std::vsnprintf(text.data(), text.size() + 1, format, again);
+    va_end(again);
+    return text;
+}
+
+std::string with_commas(uint64_t n) {
+    std::string text = std::to_string(n);
+    for (size_t at = text.size(); at > 3;) text.insert(at -= 3, ",");
+    return text;
+}
+
+std::string escape_control(std::string_view text) {
+    std::string out;
+    for (const char c : text)
+        if ((unsigned char)c < 0x20 || c == 0x7f) out += format("\\x%02x", c);
+        else out += c;
+    return out;
+}
+
+std::string shell_quote(const std::string& word) {
+    static constexpr char kPlain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_./+:,@%=";
+    if (!word.empty() && word[0] != '-' && word.find_first_not_of(kPlain) == word.npos) return word;
+    std::string quoted = "'";
+    for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    return quoted + "'";
+}
+
+std::string_view next_word(std::string_view* rest, char separator) {
+    const std::string_view word = rest->substr(0, rest->find(separator));
+    rest->remove_prefix(std::min(rest->size(), word.size() + 1));
+    return word;
+}
+
+size_t edit_distance(std::string_view a, std::string_view b) {
+    std::vector<size_t> row(b.size() + 1);
+    for (size_t j = 0; j <= b.size(); j++) row[j] = j;
+    for (size_t i = 0; i < a.size(); i++) {
+        size_t diagonal = row[0]++;
+        for (size_t j = 0; j < b.size(); j++) {
+            const size_t change = diagonal + (a[i] != b[j]);
+            diagonal = row[j + 1];
+            row[j + 1] = std::min({change, row[j + 1] + 1, row[j] + 1});
+        }
+    }
+    return row.back();
+}
+
+double now_seconds() {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+uint64_t checked_mul(uint64_t a, uint64_t b, const char* what) {
+    if (uint64_t product; !__builtin_mul_overflow(a, b, &product)) return product;
+    die(kExitBadContent, "%s: size overflows", what);
+}
+
+uint64_t checked_add(uint64_t a, uint64_t b, const char* what) {
+    if (uint64_t sum; !__builtin_add_overflow(a, b, &sum)) return sum;
+    die(kExitBadContent, "%s: size overflows", what);
+}

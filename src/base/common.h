@@ -1,0 +1,71 @@
+// common.h -- errors, exit codes and small text helpers; everything includes it.
+//
+// An error is thrown where it is found and printed once, in main, as one line on stderr:
+//
+//     train_gpt[rank 1 step 12]: error: what: subject: got X, want Y; what to do
+#pragma once
+#include <charconv>
+#include <cstdarg>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <string_view>
+#include <vector>
+
+enum ExitCode {
+    kExitDone = 0,
+    kExitOther = 1,                             // memory, threads, an internal error
+    kExitUsage = 2,                             // a wrong option
+    kExitBadContent = 65, // a file's bytes are not what they should be
+    kExitNoInput = 66,                          // a file is missing
+    kExitPeer = 69,                             // another rank is lost or stuck
+    kExitWrite = 74,                            // a write failed
+    kExitStopped = 75,                          // stopped on request, saved; run again to go on
+    kExitDisagree = 80,                         // the replicas disagree
+};
+
+struct Error {
+    int code;                                   // an ExitCode
+    std::string message;                        // one line, without the "train_gpt: error: " in front
+};
+
+[[noreturn]] void die(int code, const char* format, ...) __attribute__((format(printf, 2, 3)));  // throws an Error
+// Throws Error 65, "WHERE: got GOT, want WANT".
+[[noreturn]] void die_content(const std::string& where, const std::string& got, const std::string& want);
+
+// Asserts something about the program itself, never about input.
+#define CHECK(condition, ...) \
+    do { if (!(condition)) die(kExitOther, "internal error: " __VA_ARGS__); } while (0)
+
+// Print one line to stderr. Control bytes are escaped, so a file's text cannot drive a terminal.
+void print_error(const Error& error);
+void warn(const char* format, ...) __attribute__((format(printf, 1, 2)));
+void set_program(const char* name);             // the name in front of those lines
+void set_error_rank(int rank);                  // -1: not shown (one process)
+void set_error_step(int64_t step);              // -1: not shown (not training)
+int64_t current_step();                         // what set_error_step got last
+void set_program_path(const char* argv0);       // how a user called the program: "./train_gpt"
+const char* typed_program();
+
+std::string format(const char* format, ...) __attribute__((format(printf, 1, 2)));
+std::string vformat(const char* format, va_list args);
+std::string with_commas(uint64_t n);            // 1234567 -> "1,234,567"
+std::string escape_control(std::string_view text);  // bytes below 0x20 and 0x7f as \xNN
+std::string shell_quote(const std::string& word);  // 'my run'
+std::string_view next_word(std::string_view* rest, char separator);  // takes the text up to it from *rest
+size_t edit_distance(std::string_view a, std::string_view b);  // Levenshtein; for "did you mean"
+double now_seconds();                           // monotonic clock
+
+// Reads all of text as a T: no locale, no blanks, no other base. False if it is no number or T cannot hold it.
+template <class T> bool parse_whole(std::string_view text, T* out) {
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *out);
+    return error == std::errc() && end == text.data() + text.size();
+}
+
+// a * b and a + b of numbers read from files; Error 65 where they would wrap.
+uint64_t checked_mul(uint64_t a, uint64_t b, const char* what);
+uint64_t checked_add(uint64_t a, uint64_t b, const char* what);
+
+template <class T> constexpr T ceil_div(T a, T b) { return (a + b - 1) / b; }
+template <class T> constexpr T round_up(T a, T b) { return ceil_div(a, b) * b; }

@@ -1,0 +1,44 @@
+// cpus.cpp -- see cpus.h.
+#include "src/base/cpus.h"
+#include <algorithm>
+#include <thread>
+#include "src/base/file.h"
+
+cpu_set_t affinity_of(pid_t pid) {
+    cpu_set_t mask;
+    if (sched_getaffinity(pid, sizeof mask, &mask) == 0) return mask;
+    CPU_ZERO(&mask);                    // more than 1,024 CPUs, or the process is gone
+    for (unsigned c = 0; pid == 0 && c < std::thread::hardware_concurrency(); c++) CPU_SET(c, &mask);
+    return mask;
+}
+
+// Version 2: cpu.max of the process's group and of those above it. Version 1: two files, in a container its own.
+double cgroup_cpus(const std::string& root) {
+    double limit = 0;
+    const auto take = [&](const std::string& numbers) {
+        double quota, period;
+        if (std::sscanf(numbers.c_str(), "%lf %lf", &quota, &period) != 2 || quota <= 0) return;   // "max", -1
+        limit = limit == 0 ? quota / period : std::min(limit, quota / period);
+    };
+    const std::string base = root + "/sys/fs/cgroup", groups = read_kernel_file(root + "/proc/self/cgroup");
+    const size_t at = groups.find("0::/");
+    std::string group = at == groups.npos ? "" : groups.substr(at + 3, groups.find('\n', at) - at - 3);
+    for (;; group.resize(group.rfind('/'))) {
+        take(read_kernel_file(base + group + "/cpu.max"));
+        if (group.empty()) break;
+    }
+    take(read_kernel_file(base + "/cpu/cpu.cfs_quota_us") + " " + read_kernel_file(base + "/cpu/cpu.cfs_period_us"));
+    return limit;
+}
+
+int available_cpus() { return cpu_share({affinity_of(0)}, 0, cgroup_cpus()); }
+
+int cpu_share(const std::vector<cpu_set_t>& masks, int local_rank, double quota) {
+    double share = 0;
+    for (int c = 0; c < CPU_SETSIZE; c++) {
+        const auto may_use = [&](const cpu_set_t& mask) { return CPU_ISSET(c, &mask); };
+        if (may_use(masks[size_t(local_rank)])) share += 1.0 / double(std::ranges::count_if(masks, may_use));
+    }
+    if (quota > 0) share = std::min(share, quota / double(masks.size()));
+    return std::max(1, int(share + 1e-6));      // rounded down: a thread too many slows all the others
+}

@@ -1,0 +1,13 @@
+// cpus.h -- which of the machine's CPUs this process may use: the affinity mask and the cgroup's quota.
+#pragma once
+#include <sched.h>
+#include <string>
+#include <vector>
+
+double cgroup_cpus(const std::string& root = "");       // CPUs that the quota is worth; 0: no limit. root: for tests
+cpu_set_t affinity_of(pid_t pid);                       // 0: of this process
+int available_cpus();                                   // the affinity mask's CPUs, cut by the quota
+
+// Threads for one of the ranks of a host, given all their masks: a CPU that k of them may use counts 1/k, and the quota
+// is for all of them together. At least 1.
+int cpu_share(const std::vector<cpu_set_t>& masks, int local_rank, double quota);

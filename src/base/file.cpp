@@ -1,0 +1,280 @@
+// file.cpp -- files through the system calls themselves: each result is looked at, a failure names path and reason.
+#include "src/base/file.h"
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <dirent.h>
+#include <fcntl.h>
+#include <filesystem>
+#include <fstream>
+#include <ftw.h>
+#include <glob.h>
+#include <sstream>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
+#include "src/base/common.h"
+#include "src/base/rng.h"
+
+[[noreturn]] static void fail(int code, const char* what, const std::string& path, int error = errno) {
+    die(code, "%s: %s: %s", what, path.c_str(), std::strerror(error));
+}
+
+// O_NONBLOCK: opening a FIFO without a writer must not hang. Links are followed: Hugging Face's cache uses them.
+int open_regular(const std::string& path, const char* what, uint64_t* size) {
+    const int fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) fail(errno == EMFILE || errno == ENFILE ? kExitOther : kExitNoInput, what, path);
+    struct stat info = {};
+    const bool regular = ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
+    *size = uint64_t(info.st_size);
+    if (regular) return fd;
+    ::close(fd);
+    die(kExitNoInput, "%s: %s: got %s, want a regular file", what, path.c_str(),
+        S_ISDIR(info.st_mode) ? "a folder" : "something else");
+}
+
+MappedFile map_file(const std::string& path) {
+    MappedFile file;
+    file.path = path;
+    const int fd = open_regular(path, "cannot open", &file.size);
+    void* const memory = file.size ? ::mmap(nullptr, file.size, PROT_READ, MAP_PRIVATE, fd, 0) : nullptr;
+    const int error = errno;
+    ::close(fd);
+    if (memory == MAP_FAILED) fail(kExitNoInput, "cannot map", path, error);
+    if (!memory) return file;
+    file.data = static_cast<const char*>(memory);
+    file.mapping.reset(memory, [size = file.size](void* at) { ::munmap(at, size); });
+    return file;
+}
+
+std::string read_file(const std::string& path) { return std::string(map_file(path).text()); }
+
+std::string read_kernel_file(const std::string& path) {
+    std::ostringstream text;
+    text << std::ifstream(path).rdbuf();
+    return text.str();
+}
+
+bool file_exists(const std::string& path) {
+    struct stat info;
+    return ::stat(path.c_str(), &info) == 0;
+}
+
+bool is_directory(const std::string& path) {
+    struct stat info;
+    return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+// Not std::filesystem's iterator: its noexcept functions end the process when there is no memory.
+std::vector<std::string> list_directory(const std::string& path) {
+    const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(path.c_str()), ::closedir);
+    std::vector<std::string> names;
+    if (folder) errno = 0;
+    for (const dirent* e; folder && (e = ::readdir(folder.get())); errno = 0)
+        if (const std::string name = e->d_name; name != "." && name != "..") names.push_back(name);
+    if (errno) fail(kExitNoInput, "cannot list", path);
+    std::sort(names.begin(), names.end());
+    return names;
+}
+
+std::vector<std::string> expand_glob(const std::string& pattern) {
+    glob_t found{};
+    std::vector<std::string> paths;
+    if (::glob(pattern.c_str(), GLOB_NOSORT, nullptr, &found) == 0)
+        paths.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+    ::globfree(&found);
+    std::sort(paths.begin(), paths.end());              // by bytes: the same on every machine
+    return paths;
+}
+
+void make_directories(const std::string& path) {
+    if (path.empty() || is_directory(path)) return;
+    const std::string parent = parent_folder(path.substr(0, path.find_last_not_of('/') + 1));
+    make_directories(parent);
+    if (::mkdir(path.c_str(), 0777) == 0) return sync_directory(parent);        // the name must survive a power cut
+    const int error = errno;
+    if (error != EEXIST || !is_directory(path)) fail(kExitWrite, "cannot make folder", path, error);
+}
+
+void sync_directory(const std::string& path) {
+    const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const bool synced = fd >= 0 && ::fsync(fd) == 0;
+    const int error = errno;
+    ::close(fd);
+    if (!synced) fail(kExitWrite, "cannot sync folder", path, error);
+}
+
+void remove_tree(const std::string& path) {
+    const auto remove_one = [](const char* name, const struct stat*, int, FTW*) { return ::remove(name); };
+    if (::nftw(path.c_str(), remove_one, 16, FTW_DEPTH | FTW_PHYS) != 0 && errno != ENOENT)
+        fail(kExitWrite, "cannot remove", path);
+}
+
+std::string base_name(const std::string& path) {
+    const size_t last = path.find_last_not_of('/');
+    if (last == path.npos) return path.empty() ? "" : "/";
+    return path.substr(0, last + 1).substr(path.rfind('/', last) + 1);     // npos + 1 is 0
+}
+
+std::string parent_folder(const std::string& path) {
+    const size_t slash = path.rfind('/');
+    return slash == path.npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+}
+
+std::string path_join(const std::string& a, const std::string& b) { return (std::filesystem::path(a) / b).string(); }
+
+std::string program_path() { return std::filesystem::read_symlink("/proc/self/exe").string(); }
+
+std::string tools_folder() {
+    const std::string own = parent_folder(program_path()) + "/";
+    return file_exists(own + "build/export") ? own + "build/" : own;
+}
+
+FileWriter::FileWriter(const std::string& path) : path(path) {
+    fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (fd < 0) fail(kExitWrite, "cannot create", path);
+}
+
+FileWriter::~FileWriter() { ::close(fd); }
+
+// A signal or a short write is no failure. Blocks of 1 MiB stay in the cache between the copy and the checksum.
+void FileWriter::write(const void* data, size_t count) {
+    for (const char* at = static_cast<const char*>(data); count > 0;) {
+        const ssize_t n = ::write(fd, at, std::min(count, size_t(1) << 20));
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0)
+            die(kExitWrite, "write failed: %s: %s after %s bytes", path.c_str(),
+                n < 0 ? std::strerror(errno) : "nothing written", with_commas(bytes).c_str());
+        crc = crc32c(crc, at, size_t(n));
+        bytes += size_t(n);
+        at += n;
+        count -= size_t(n);
+    }
+}
+
+// A failed fsync is never repeated: the kernel marks the pages clean, and a second call would report success (Rebello
+// et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020).
+void FileWriter::finish() {
+    const bool synced = ::fsync(fd) == 0;
+    const int error = errno;
+    const bool closed = ::close(std::exchange(fd, -1)) == 0 || errno == EINTR;
+    if (!synced || !closed) fail(kExitWrite, "write failed", path, synced ? errno : error);
+}
+
+void write_file_atomic(const std::string& path, std::string_view content) {
+    const std::string temporary = path + ".tmp" + std::to_string(::getpid());
+    ::unlink(temporary.c_str());                        // of a killed process that had this number
+    try {
+        FileWriter file(temporary);
+        file.write(content.data(), content.size());
+        file.finish();
+        if (::rename(temporary.c_str(), path.c_str())) fail(kExitWrite, "cannot rename", temporary);
+    } catch (const Error&) {
+        ::unlink(temporary.c_str());
+        throw;
+    }
+    sync_directory(parent_folder(path));
+}
+
+// Castagnoli's polynomial, reflected. kCrc[k][b]: byte b and k zeros behind it.
+static constexpr auto kCrc = [] {
+    std::array<std::array<uint32_t, 256>, 8> table{};
+    for (uint32_t b = 0; b < 256; b++)
+        for (uint32_t c = b, k = 0; k < 8; table[k++][b] = c)
+            for (int bit = 0; bit < 8; bit++) c = c >> 1 ^ (c & 1 ? 0x82F63B78u : 0);
+    return table;
+}();
+
+// Eight bytes a step (Kounavis and Berry 2005).
+static constexpr uint32_t crc_tables(uint32_t c, const char* p, size_t n) {
+    const auto byte = [&](size_t i) { return uint8_t(p[i] ^ (i < 4 ? c >> 8 * i : 0)); };
+    for (; n >= 8; p += 8, n -= 8) {
+        uint32_t next = 0;
+        for (size_t i = 0; i < 8; i++) next ^= kCrc[7 - i][byte(i)];
+        c = next;
+    }
+    for (; n > 0; p++, n--) c = c >> 8 ^ kCrc[0][byte(0)];
+    return c;
+}
+static_assert(~crc_tables(~0u, "123456789", 9) == 0xe3069283);
+
+#ifdef __x86_64__
+__attribute__((target("sse4.2"))) static uint32_t crc_sse42(uint32_t c, const char* p, size_t n) {
+    for (uint64_t x; n >= 8; p += 8, n -= 8) {
+        std::memcpy(&x, p, 8);
+        c = uint32_t(__builtin_ia32_crc32di(c, x));
+    }
+    for (; n > 0; p++, n--) c = __builtin_ia32_crc32qi(c, uint8_t(*p));
+    return c;
+}
+static const auto crc_best = __builtin_cpu_supports("sse4.2") ? crc_sse42 : crc_tables;
+#else
+static const auto crc_best = crc_tables;
+#endif
+
+uint32_t crc32c(uint32_t crc, const void* data, size_t bytes) {
+    return ~crc_best(~crc, static_cast<const char*>(data), bytes);
+}
+
+static void sha_block(std::array<uint32_t, 8>* hash, const char* block) {
+    using std::rotr;
+    // The first 32 bits of the fractional parts of the cube roots of the first 64 primes.
+    static const auto k = [] {
+        std::array<uint32_t, 64> k;
+        for (int n = 0, p = 2; n < 64; p++) {
+            bool prime = true;
+            for (int d = 2; d * d <= p; d++) prime &= p % d != 0;
+            if (prime) k[size_t(n++)] = uint32_t(uint64_t(std::ldexp(std::cbrt(p), 32)));
+        }
+        return k;
+    }();
+    uint32_t w[64] = {};
+    for (size_t i = 0; i < 64; i++) w[i / 4] = w[i / 4] << 8 | uint8_t(block[i]);
+    for (size_t t = 16; t < 64; t++) {
+        const uint32_t s0 = rotr(w[t - 15], 7) ^ rotr(w[t - 15], 18) ^ w[t - 15] >> 3;
+        const uint32_t s1 = rotr(w[t - 2], 17) ^ rotr(w[t - 2], 19) ^ w[t - 2] >> 10;
+        w[t] = w[t - 16] + s0 + w[t - 7] + s1;
+    }
+    auto s = *hash;                                     // a to h of the standard
+    for (size_t t = 0; t < 64; t++) {
+        const uint32_t a = s[0], b = s[1], c = s[2], e = s[4], f = s[5], g = s[6];
+        const uint32_t t1 = s[7] + (rotr(e, 6) ^ rotr(e, 11) ^ rotr(e, 25)) + ((e & f) ^ (~e & g)) + k[t] + w[t];
+        const uint32_t t2 = (rotr(a, 2) ^ rotr(a, 13) ^ rotr(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
+        std::copy_backward(s.begin(), s.end() - 1, s.end());
+        s[4] += t1;
+        s[0] = t1 + t2;
+    }
+    for (size_t i = 0; i < 8; i++) (*hash)[i] += s[i];
+}
+
+// FIPS 180-4.
+std::array<uint8_t, 32> sha256(std::string message) {
+    std::array<uint32_t, 8> hash = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                                    0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+    const uint64_t bits = message.size() * 8;
+    message += '\x80';
+    message.resize(round_up<size_t>(message.size() + 8, 64));
+    for (size_t i = 0; i < 8; i++) message.end()[-1 - ptrdiff_t(i)] = char(bits >> 8 * i);
+    for (size_t at = 0; at < message.size(); at += 64) sha_block(&hash, &message[at]);
+    std::array<uint8_t, 32> digest;
+    for (size_t i = 0; i < 32; i++) digest[i] = uint8_t(hash[i / 4] >> (24 - i % 4 * 8));
+    return digest;
+}
+
+// Four independent lanes, which hide the latency of the multiplications. One changed word always changes its lane.
+uint64_t hash_bytes(const void* data, size_t bytes, uint64_t seed) {
+    constexpr uint64_t kA = 0x9e3779b97f4a7c15, kB = 0xd6e8feb86659fd93;    // odd: 2^64 / golden ratio; a mixer's
+    uint64_t lane[4];
+    for (uint64_t i = 0; i < 4; i++) lane[i] = mix64(seed + kA * (i + 1));
+    for (size_t at = 0; at <= bytes; at += 32) {                            // zeros behind the last byte
+        uint64_t words[4] = {};
+        if (at < bytes) std::memcpy(words, static_cast<const char*>(data) + at, std::min<size_t>(bytes - at, 32));
+        for (size_t i = 0; i < 4; i++) lane[i] = std::rotl(lane[i] ^ words[i] * kA, 29) * kB;
+    }
+    uint64_t h = mix64(bytes);                                              // tells them from zeros in the data
+    for (const uint64_t x : lane) h = mix64(h ^ x);
+    return h;
+}

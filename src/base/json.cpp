@@ -1,0 +1,265 @@
+// json.cpp -- the grammar by recursive descent; the same code checks a text and walks through what was checked.
+#include "src/base/json.h"
+#include <algorithm>
+#include <cmath>
+#include "src/base/common.h"
+#include "src/base/unicode.h"
+
+namespace {
+constexpr int kMaxDepth = 32;   // of arrays and objects inside each other
+
+struct Parser {
+    std::string_view text;
+    const char* what = nullptr;     // null: the text was checked before
+    size_t at = 0;
+
+    [[noreturn]] void fail(const char* want) const {
+        const std::string got = at < text.size() ? json_quote(text.substr(at, 1)) : "the end";
+        die_content(format("%s: byte %zu", what, at), got, want);
+    }
+    char peek() const { return at < text.size() ? text[at] : '\0'; }    // a NUL in the text is refused anywhere
+    bool take(char c) { return at < text.size() && text[at] == c && ++at; }
+    void space() {
+        while (take(' ') || take('\t') || take('\n') || take('\r')) {}
+    }
+    bool token(char c) {
+        space();
+        return take(c);
+    }
+    void word(std::string_view w) {
+        if (!text.substr(at).starts_with(w)) fail("a value");
+        at += w.size();
+    }
+
+    void digits() {
+        const size_t begin = at;
+        while (peek() >= '0' && peek() <= '9') at++;
+        if (at == begin) fail("a digit");
+    }
+    void number() {
+        take('-');
+        if (!take('0')) digits();
+        if (take('.')) digits();
+        if (!take('e') && !take('E')) return;
+        if (!take('+')) take('-');
+        digits();
+    }
+
+    uint32_t hex4() {
+        const std::string_view hex = text.substr(at, 4);
+        uint32_t code = 0;
+        if (hex.size() < 4 || std::from_chars(hex.data(), hex.data() + 4, code, 16).ptr != hex.data() + 4)
+            fail("four hexadecimal digits");
+        at += 4;
+        return code;
+    }
+    uint32_t escape() {                                 // behind its backslash
+        static constexpr std::string_view kFrom = "\"\\/bfnrt", kTo = "\"\\/\b\f\n\r\t";
+        if (const size_t i = kFrom.find(peek()); i != kFrom.npos && ++at) return uint32_t(kTo[i]);
+        if (!take('u')) fail("one of \" \\ / b f n r t u");
+        const uint32_t code = hex4();
+        if (code < 0xD800 || code >= 0xE000) return code;
+        const uint32_t low = code < 0xDC00 && take('\\') && take('u') ? hex4() : 0;
+        if (low < 0xDC00 || low >= 0xE000) fail("a pair of surrogates");
+        return 0x10000 + ((code & 0x3FF) << 10 | (low & 0x3FF));
+    }
+    // Appends what the string says to out, if there is one.
+    void string(std::string* out = nullptr) {
+        const auto plain = [](char c) { return c >= ' ' && c < 0x7F && c != '"' && c != '\\'; };
+        if (!take('"')) fail("a string");
+        while (!take('"')) {
+            if (take('\\')) {
+                const uint32_t code = escape();
+                if (out) append_utf8(out, code);
+                continue;
+            }
+            const size_t begin = at;
+            while (plain(peek())) at++;
+            if (at == begin) {
+                const Utf8Char c = decode_utf8(text.substr(at));
+                if (!c.valid || c.code < 0x20) fail("UTF-8 without control characters, up to a quote");
+                at += c.length;
+            }
+            if (out) out->append(text, begin, at - begin);
+        }
+    }
+
+    void key() {
+        string();
+        if (!token(':')) fail("':'");
+    }
+    void items(bool object, int depth) {                // behind the bracket
+        const char close = object ? '}' : ']';
+        std::vector<uint32_t> keys;     // their places
+        if (token(close)) return;
+        do {
+            space();
+            if (object && what) keys.push_back(uint32_t(at));
+            if (object) key();
+            value(depth);
+        } while (token(','));
+        if (!take(close)) fail(object ? "',' or '}'" : "',' or ']'");
+        const auto name = [&](uint32_t place) { return Json{text.substr(place)}.text(); };
+        std::ranges::sort(keys, {}, name);              // a vocabulary has 50,000
+        if (const auto twice = std::ranges::adjacent_find(keys, {}, name); twice != keys.end())
+            die_content(format("%s: byte %zu", what, at), "key " + json_quote(name(*twice)) + " twice", "each once");
+    }
+    void value(int depth) {
+        space();
+        switch (const char c = peek()) {
+            case '{': case '[':
+                if (depth == kMaxDepth) fail("at most 32 levels of nesting");
+                at++;
+                return items(c == '{', depth + 1);
+            case '"': return string();
+            case 't': return word("true");
+            case 'f': return word("false");
+            case 'n': return word("null");
+            default:
+                if (c != '-' && (c < '0' || c > '9')) fail("a value");
+                return number();
+        }
+    }
+};
+
+std::string_view raw(const Json& value) {               // as it is written
+    Parser parser{value.from};
+    if (value) parser.value(0);
+    return value.from.substr(0, parser.at);
+}
+
+[[noreturn]] void fail_type(const char* what, std::string_view key, const Json& value, const char* want) {
+    die_content(what + (": " + std::string(key)), json_shown(value), want);
+}
+}  // namespace
+
+Json parse_json(std::string_view text, const char* what) {
+    if (text.size() > UINT32_MAX) die_content(what, std::to_string(text.size()) + " bytes of JSON", "less than 4 GiB");
+    Parser parser{text, what};
+    parser.space();
+    const size_t begin = parser.at;
+    parser.value(0);
+    parser.space();
+    if (parser.at != text.size()) parser.fail("nothing after the value");
+    return {text.substr(begin)};
+}
+
+JsonItems::JsonItems(const Json& of)
+    : rest(of.kind() >= Json::array ? of.from.substr(1) : ""), object(of.kind() == Json::object) {}
+
+bool JsonItems::next() {
+    Parser parser{rest};
+    if (value) parser.value(0);
+    parser.token(',');
+    parser.space();
+    const char c = parser.peek();
+    key = value = {};
+    if (c == ']' || c == '}' || c == '\0') return rest = {}, false;
+    if (object) {
+        key = {rest.substr(parser.at)};
+        parser.key();
+        parser.space();
+    }
+    rest.remove_prefix(parser.at);
+    value = {rest};
+    return true;
+}
+
+Json::Kind Json::kind() const {
+    switch (from.empty() ? 'n' : from[0]) {
+        case '{': return object;
+        case '[': return array;
+        case '"': return string;
+        case 'n': return null;
+        case 't': case 'f': return boolean;
+        default: return number;
+    }
+}
+
+std::string Json::text() const {
+    if (kind() != string) return std::string(raw(*this));
+    std::string out;
+    Parser{from}.string(&out);
+    return out;
+}
+
+size_t Json::size() const {
+    size_t n = 0;
+    for (JsonItems i(*this); i.next();) n++;
+    return n;
+}
+
+Json Json::find(std::string_view key) const {
+    for (JsonItems i(*this); i.next();)
+        if (i.key && i.key.text() == key) return i.value;
+    return {};
+}
+
+Json Json::at(std::string_view key, const char* what) const {
+    if (const Json value = find(key)) return value;
+    throw Error{kExitBadContent, what + (": " + std::string(key)) + ": it is missing"};
+}
+
+bool Json::as_u64(uint64_t* out) const { return kind() == number && parse_whole(raw(*this), out); }
+bool Json::as_double(double* out) const {
+    return kind() == number && parse_whole(raw(*this), out) && std::isfinite(*out);
+}
+
+std::string Json::get_string(std::string_view key, const char* what) const {
+    const Json value = at(key, what);
+    if (value.kind() != string) fail_type(what, key, value, "a string");
+    return value.text();
+}
+
+uint64_t Json::get_u64(std::string_view key, const char* what) const {
+    const Json value = at(key, what);
+    uint64_t x;
+    if (!value.as_u64(&x)) fail_type(what, key, value, "an integer of 0..2^64-1");
+    return x;
+}
+
+double Json::get_double(std::string_view key, const char* what) const {
+    const Json value = at(key, what);
+    double x;
+    if (!value.as_double(&x)) fail_type(what, key, value, "a number that a double holds");
+    return x;
+}
+
+std::string json_quote(std::string_view text) {
+    std::string out = "\"";
+    while (!text.empty()) {
+        const Utf8Char c = decode_utf8(text);
+        if (!c.valid) out += "\xEF\xBF\xBD";
+        else if (c.code == '"' || c.code == '\\') (out += '\\') += text[0];
+        else if (c.code == '\n') out += "\\n";
+        else if (c.code == '\r') out += "\\r";
+        else if (c.code == '\t') out += "\\t";
+        else if (c.code < 0x20 || c.code == 0x7F) out += format("\\u%04x", c.code);
+        else out += text.substr(0, c.length);
+        text.remove_prefix(c.length);
+    }
+    return out + '"';
+}
+
+std::string json_shown(const Json& value) {
+    if (value.kind() >= Json::array) return value.kind() == Json::array ? "an array" : "an object";
+    const std::string text = value.text().substr(0, 60);
+    return value.kind() == Json::string ? json_quote(text) : text;
+}
+
+// The digits that give the same bits back, as printf's %.17g has them, without its locale.
+std::string json_number(double x, int digits) {
+    if (!std::isfinite(x)) return "null";
+    char buffer[64];
+    return {buffer, std::to_chars(buffer, buffer + sizeof buffer, x, std::chars_format::general, digits).ptr};
+}
+
+JsonLine& JsonLine::add(const JsonLine& more) {
+    body += (body.empty() || more.body.empty() ? "" : ",") + more.body;
+    return *this;
+}
+
+JsonLine& JsonLine::raw(const char* key, const std::string& json) {
+    body += (body.empty() ? "" : ",") + json_quote(key) + ':' + json;
+    return *this;
+}

@@ -1,0 +1,259 @@
+// checkpoint.cpp -- the commit protocol. A name must not appear before its bytes are on the disk (fsync of files, then
+// rename), and must not vanish in a power cut after it was announced (fsync of folders). DONE makes "complete"
+// something that can be checked.
+#include "src/checkpoint/checkpoint.h"
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/statvfs.h>
+#include "src/base/common.h"
+#include "src/base/fault.h"
+#include "src/base/json.h"
+
+struct DoneFile { std::string name; uint64_t bytes; uint32_t crc; };
+struct Done { int64_t step = 0; std::vector<DoneFile> files; };
+
+//     lockstep checkpoint 1
+//     step 1000
+//     9a3c05e1 497774208 model.safetensors         CRC-32C, bytes, name
+//     ...
+//     crc 7d01f5aa                                 of all bytes before this line
+static std::string done_text(const Done& done) {
+    std::string text = "lockstep checkpoint 1\nstep " + std::to_string(done.step) + "\n";
+    for (const DoneFile& f : done.files) text += format("%08x ", f.crc) + std::to_string(f.bytes) + " " + f.name + "\n";
+    return text + format("crc %08x\n", crc32c(0, text.data(), text.size()));
+}
+
+// Reads it loosely, then accepts only what it would have written itself, byte for byte.
+static Done parse_done(const std::string& text, const char* what) {
+    Done done;
+    for (std::string_view rest = text; !rest.empty();) {
+        const std::string line(next_word(&rest, '\n'));
+        long long step;
+        unsigned crc;
+        unsigned long long bytes;
+        char name[65];
+        if (std::sscanf(line.c_str(), "step %lld", &step) == 1) done.step = step;
+        else if (std::sscanf(line.c_str(), "%8x %20llu %64[A-Za-z0-9._-]", &crc, &bytes, name) == 3)
+            done.files.push_back({name, bytes, crc});
+    }
+    if (done_text(done) != text)
+        die(kExitBadContent, "%s: it is damaged, or of another version of this program", what);
+    return done;
+}
+
+static std::string step_name(int64_t step) { return format("step_%08lld", (long long)step); }
+
+// The step of "step_00001000", -1 for any other name.
+static int64_t step_of(const std::string& name) {
+    int64_t step = -1;
+    const bool good = name.starts_with("step_") && parse_whole(std::string_view(name).substr(5), &step);
+    return good && name == step_name(step) ? step : -1;
+}
+
+static std::vector<std::string> step_folders(const std::string& ckpt) {             // newest first
+    std::vector<std::string> names;
+    if (is_directory(ckpt)) names = list_directory(ckpt);
+    std::erase_if(names, [](const std::string& name) { return step_of(name) < 0; });
+    std::ranges::sort(names, std::greater(), step_of);
+    return names;
+}
+
+std::string verify_checkpoint(const std::string& folder, bool checksums) try {
+    constexpr size_t kMaxDone = 1 << 16;
+    const std::string path = path_join(folder, "DONE"), text(map_file(path).text().substr(0, kMaxDone));
+    const Done done = parse_done(text, "DONE");
+    const int64_t step = step_of(base_name(folder));
+    if (step >= 0 && step != done.step) return "DONE: it is of step " + std::to_string(done.step);
+    for (const DoneFile& f : done.files) {
+        const MappedFile file = map_file(path_join(folder, f.name));
+        if (file.size != f.bytes)
+            return f.name + ": got " + std::to_string(file.size) + " bytes, want " + std::to_string(f.bytes);
+        if (checksums && crc32c(0, file.data, file.size) != f.crc) return f.name + ": checksum mismatch";
+    }
+    return "";
+} catch (const Error& error) {
+    if (error.code == kExitOther) throw;        // too many open files: an older one must not take its place
+    return error.message;
+}
+
+std::string find_checkpoint(const std::string& out_dir) {
+    const std::string ckpt = path_join(out_dir, "ckpt");
+    const std::vector<std::string> names = step_folders(ckpt);
+    for (const std::string& name : names) {
+        const std::string folder = path_join(ckpt, name), why = verify_checkpoint(folder, true);
+        if (why.empty()) return folder;
+        warn("bad checkpoint: %s: %s", name.c_str(), why.c_str());
+    }
+    if (names.empty()) return "";
+    die(kExitBadContent, "%s: none of %zu checkpoints is whole; restore one, or start again in another folder",
+        ckpt.c_str(), names.size());
+}
+
+std::string resolve_model_folder(const std::string& path) {
+    const std::string folder = path.substr(0, std::max<size_t>(1, path.find_last_not_of('/') + 1));
+    const auto has = [&](const char* name) { return file_exists(path_join(folder, name)); };
+    if (has("DONE") || has("state.json") || (is_directory(folder) && step_of(base_name(folder)) >= 0)) {
+        if (const std::string why = verify_checkpoint(folder, true); !why.empty())
+            die(kExitBadContent, "bad checkpoint: %s: %s", folder.c_str(), why.c_str());
+        return folder;
+    }
+    if (has("model.safetensors")) return folder;
+    if (const std::string found = find_checkpoint(folder); !found.empty()) return found;
+    die(kExitNoInput, "no model: %s: %s, want a run that has saved, a checkpoint or a Hugging Face folder with one "
+                      "model.safetensors", path.c_str(), file_exists(path) ? "it has none" : "it does not exist");
+}
+
+// PreTrainedTokenizerFast takes tokenizer.json as it stands, whatever its kind.
+static std::string tokenizer_config_json(const CheckpointFiles& files) {
+    JsonLine line;
+    line.add("tokenizer_class", "PreTrainedTokenizerFast").add("clean_up_tokenization_spaces", false);
+    const Json tokenizer = parse_json(files.tokenizer_json, "tokenizer.json");
+    for (JsonItems token(tokenizer.find("added_tokens")); token.next();) {
+        if (files.eot < 0 || token.value.get_u64("id", "tokenizer.json") != uint64_t(files.eot)) continue;
+        const std::string text = token.value.get_string("content", "tokenizer.json");
+        line.add("bos_token", text).add("eos_token", text).add("unk_token", text);
+    }
+    return line.text() + "\n";
+}
+
+// Writes all files of a checkpoint into a new folder, DONE last.
+static void write_files(const std::string& folder, int64_t step, const CheckpointFiles& files) {
+    Done done;
+    done.step = step;
+    const auto write = [&](const std::string& name, const auto& content) {
+        FileWriter file(path_join(folder, name));
+        content(&file);
+        file.finish();
+        done.files.push_back({name, file.bytes, file.crc});
+        files.progress();
+    };
+    const auto write_text = [&](const std::string& name, const std::string& text) {
+        write(name, [&](FileWriter* file) { file->write(text.data(), text.size()); });
+    };
+    const auto write_arrays = [&](const std::string& name, bool weights) {
+        std::vector<NamedArray> arrays = files.arrays;
+        std::erase_if(arrays, [&](const NamedArray& array) { return array.name.empty() != weights; });
+        write(name, [&](FileWriter* file) { write_safetensors(file, *files.arena, arrays, files.progress); });
+    };
+    write_arrays("model.safetensors", true);
+    fault_point("ckpt_write", 0, step);
+    write_arrays("optim.safetensors", false);
+    write_text("config.json", files.config_json);
+    if (!files.tokenizer_json.empty()) {
+        write_text("tokenizer.json", files.tokenizer_json);
+        write_text("tokenizer_config.json", tokenizer_config_json(files));
+    }
+    write_text("state.json", files.state_json);
+    write_text("DONE", done_text(done));
+    sync_directory(folder);
+}
+
+static void rename_folder(const std::string& from, const std::string& to) {
+    if (::rename(from.c_str(), to.c_str()) == 0) return;
+    die(kExitWrite, "cannot rename: %s to %s: %s", from.c_str(), to.c_str(), std::strerror(errno));
+}
+
+// Gives the finished folder its name. One of this step may be there: the two are exchanged in one system call, so that
+// no instant is without either; where the file system cannot do that, the old one steps aside.
+static void place(const std::string& ckpt, const std::string& temporary, const std::string& name) {
+    const std::string final = path_join(ckpt, name);
+    if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, final.c_str(), RENAME_EXCHANGE) == 0) return;
+    if (file_exists(final)) rename_folder(final, path_join(ckpt, ".del_" + name));
+    rename_folder(temporary, final);
+}
+
+static void remove_stale(const std::string& ckpt) {
+    for (const std::string& name : list_directory(ckpt))
+        for (const char* stale : {".tmp_step_", ".del_step_", "latest.tmp"})
+            if (name.starts_with(stale)) remove_tree(path_join(ckpt, name));
+}
+
+// Removes whole checkpoints older than this one, beyond `keep` in all. Broken ones stay and do not count.
+static void retire(const std::string& ckpt, int64_t step, int keep) {
+    int kept = 1;
+    for (const std::string& name : step_folders(ckpt)) {
+        const std::string folder = path_join(ckpt, name);
+        if (keep == 0 || step_of(name) >= step || !verify_checkpoint(folder, false).empty() || ++kept <= keep) continue;
+        rename_folder(folder, path_join(ckpt, ".del_" + name));         // never half-deleted under its own name
+    }
+    remove_stale(ckpt);
+}
+
+void require_space(const std::string& folder, const Arena& arena, size_t arrays) {
+    struct statvfs disk;
+    if (statvfs(folder.c_str(), &disk) != 0 || disk.f_blocks == 0) return;
+    const uint64_t got = disk.f_bavail * disk.f_frsize;
+    uint64_t want = 0;
+    for (const TensorSpec& spec : arena.tensors) want += arrays * spec.file_rows * spec.cols * sizeof(float);
+    if (got < want)
+        die(kExitWrite, "no space for a checkpoint: %s: got %s bytes free, want %s; make room", folder.c_str(),
+            with_commas(got).c_str(), with_commas(want).c_str());
+}
+
+static void set_latest(const std::string& ckpt, const std::string& name) {
+    write_file_atomic(path_join(ckpt, "latest"), name + "\n");
+}
+
+std::string write_checkpoint(const std::string& out_dir, int64_t step, const CheckpointFiles& files, int keep) {
+    const std::string ckpt = path_join(out_dir, "ckpt"), name = step_name(step), folder = path_join(ckpt, name);
+    const std::string temporary = path_join(ckpt, ".tmp_" + name);
+    try {
+        make_directories(ckpt);
+        remove_stale(ckpt);
+        require_space(ckpt, *files.arena, files.arrays.size());
+        make_directories(temporary);
+        write_files(temporary, step, files);
+        fault_point("ckpt_done", 0, step);
+    } catch (...) {
+        try { remove_tree(temporary); } catch (const Error&) {}         // the first error is the one to tell
+        throw;
+    }
+    place(ckpt, temporary, name);               // `temporary` may be the old one now: it goes when this one is safe
+    sync_directory(ckpt);
+    files.progress();
+    fault_point("ckpt_placed", 0, step);
+    if (const std::string bad = verify_checkpoint(folder, false); !bad.empty())
+        die(kExitWrite, "write failed: %s: it does not read back: %s", folder.c_str(), bad.c_str());
+    set_latest(ckpt, name);
+    fault_point("ckpt_latest", 0, step);
+    try {
+        retire(ckpt, step, keep);
+    } catch (const Error& error) {                                      // the new one is safe; only space is lost
+        warn("old checkpoints stay: %s", error.message.c_str());
+    }
+    return folder;
+}
+
+void read_state(const std::string& folder, const Arena& arena, const std::vector<StateArray>& arrays) {
+    const SafeTensors state = open_safetensors(path_join(folder, "optim.safetensors"));
+    const auto is_state = [](const StateArray& array) { return !array.name.empty(); };
+    const size_t want = size_t(std::ranges::count_if(arrays, is_state)) * arena.tensors.size();
+    if (state.tensors.size() != want)
+        die_content(state.file.path + ": another optimizer's state", std::to_string(state.tensors.size()) + " tensors",
+                    std::to_string(want) + "; resume with the optimizer the run began with");
+    for (const StateArray& array : arrays)
+        if (is_state(array)) read_safetensors(state, arena, "." + array.name, array.data);
+        else read_safetensors(open_safetensors(path_join(folder, "model.safetensors")), arena, "", array.data);
+}
+
+void repair_latest(const std::string& checkpoint) try {
+    const std::string name = base_name(checkpoint), ckpt = parent_folder(checkpoint);
+    if (const auto names = step_folders(ckpt); !names.empty() && names[0] == name) set_latest(ckpt, name);
+} catch (const Error& error) {
+    warn("%s", error.message.c_str());
+}
+
+void abandon_newer(const std::string& out_dir, int64_t step) {
+    const std::string ckpt = path_join(out_dir, "ckpt");
+    for (const std::string& name : step_folders(ckpt)) {
+        if (step_of(name) <= step) continue;
+        std::string aside = ".bad_" + name;
+        for (int i = 2; file_exists(path_join(ckpt, aside)); i++) aside = ".bad_" + name + "." + std::to_string(i);
+        rename_folder(path_join(ckpt, name), path_join(ckpt, aside));
+        warn("%s: set aside as %s: the run goes on from step %lld", name.c_str(), aside.c_str(), (long long)step);
+    }
+    sync_directory(ckpt);
+    set_latest(ckpt, step_name(step));
+}

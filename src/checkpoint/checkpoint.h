@@ -1,0 +1,48 @@
+// checkpoint.h -- checkpoints that are complete or absent, and finding them.
+//
+//     OUT/ckpt/step_00001000/  a Hugging Face folder: model.safetensors config.json tokenizer.json and its config
+//         optim.safetensors    the optimizer's state: "TENSOR.exp_avg" ...
+//         state.json           step, tokens, options, data hash, best loss
+//         DONE                 written last: name, size and CRC-32C of every other file
+//     OUT/ckpt/latest          name of the newest complete one
+//
+// Commit: write .tmp_step_*, fsync every file, DONE, fsync the folder; rename; fsync ckpt/; verify; latest; only then
+// retire the oldest beyond `keep`. No file depends on the number of ranks, the time or the host.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+#include "src/checkpoint/safetensors.h"
+
+struct CheckpointFiles {
+    std::string config_json, tokenizer_json, state_json;  // tokenizer_json may be empty
+    int eot = -1;                               // token id; -1: none
+    const Arena* arena = nullptr;
+    std::vector<NamedArray> arrays;             // "": the weights; others: the optimizer's state, by name
+    std::function<void()> progress = [] {};     // called whenever a part of the work is done
+};
+// Writes a checkpoint and returns its folder. keep: whole checkpoints to keep, 0: all. Error 74; Error 1 if a value is
+// not finite; then older checkpoints are untouched and nothing half-written remains.
+std::string write_checkpoint(const std::string& out_dir, int64_t step, const CheckpointFiles& files, int keep);
+// Error 74 if the folder's disk has less room than `arrays` arrays take (quotas do not show).
+void require_space(const std::string& folder, const Arena& arena, size_t arrays);
+
+// Fills arrays of arena.n floats from a checkpoint folder: "" with the weights, others with the optimizer's state.
+// Error 65 if the file holds another optimizer's state.
+struct StateArray { std::string name; float* data; };
+void read_state(const std::string& folder, const Arena& arena, const std::vector<StateArray>& arrays);
+
+// The newest complete checkpoint of a run, with a warning for each newer one that is not; "" if the run never saved.
+// Error 65 if some are present but none is whole.
+std::string find_checkpoint(const std::string& out_dir);
+// "" if the folder is complete (and its checksums right), else what is wrong. An Error if no file can be opened.
+std::string verify_checkpoint(const std::string& folder, bool checksums);
+// Run folder, checkpoint folder or Hugging Face folder -> the folder with model.safetensors. 66 if there is none.
+std::string resolve_model_folder(const std::string& path);
+
+// A run goes on from `step`: renames checkpoints of later steps to .bad_step_*, so that the next resume does not take
+// them, and sets `latest`.
+void abandon_newer(const std::string& out_dir, int64_t step);
+// Sets `latest` to the run's newest checkpoint, if that is this one: its save may have been cut short before it did.
+void repair_latest(const std::string& checkpoint);

@@ -1,0 +1,209 @@
+// safetensors.cpp -- the reader believes nothing: every number is checked against the bytes there are before it is
+// used, and nothing is allocated by a number from the file.
+#include "src/checkpoint/safetensors.h"
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include "src/base/common.h"
+#include "src/base/json.h"
+
+// GPT-2 1558M with two state arrays needs 150 KB of header. The format's own limit is 100 MB.
+constexpr uint64_t kMaxHeader = 1 << 20, kMaxName = 256, kMaxDims = 8, kMaxDim = uint64_t(1) << 32;
+
+static uint64_t dtype_bytes(const std::string& dtype) {     // 0: unknown
+    static const std::map<std::string, uint64_t> kBytes = {
+        {"BOOL", 1}, {"U8", 1}, {"I8", 1}, {"F8_E5M2", 1}, {"F8_E4M3", 1}, {"I16", 2}, {"U16", 2}, {"F16", 2},
+        {"BF16", 2}, {"I32", 4}, {"U32", 4}, {"F32", 4}, {"F64", 8}, {"I64", 8}, {"U64", 8}};
+    const auto found = kBytes.find(dtype);
+    return found == kBytes.end() ? 0 : found->second;
+}
+
+std::string shape_text(const std::vector<uint64_t>& shape) {
+    std::string text = "[";
+    for (size_t i = 0; i < shape.size(); i++) text += (i ? "," : "") + std::to_string(shape[i]);
+    return text + "]";
+}
+
+static std::string shown(const Json& value) { return value.text().substr(0, 60); }
+
+// Reads one entry of the header; data: all of the file's.
+static SafeTensor read_entry(const std::string& name, const Json& entry, std::string_view data,
+                             const std::string& what) {
+    if (name.size() > kMaxName) die_content(what, "a tensor name of " + std::to_string(name.size()) + " bytes", "256");
+    const std::string where = what + ": tensor " + name;
+    SafeTensor t = {name, entry.get_string("dtype", where.c_str()), {}, nullptr, 0};
+    t.bytes = dtype_bytes(t.dtype);
+    if (t.bytes == 0) die_content(where + ": dtype", t.dtype.substr(0, 40), "F32, F16, BF16 or another known");
+
+    const Json shape = entry.at("shape", where.c_str()), offsets = entry.at("data_offsets", where.c_str());
+    uint64_t dim, begin, end;
+    for (JsonItems i(shape); i.next(); t.shape.push_back(dim)) {
+        if (!i.value.as_u64(&dim) || dim > kMaxDim || t.shape.size() == kMaxDims)
+            die_content(where + ": shape", shown(shape), "at most 8 integers of 0..2^32");
+        t.bytes = checked_mul(t.bytes, dim, where.c_str());
+    }
+    JsonItems i(offsets);
+    if (shape.kind() != Json::array || offsets.kind() != Json::array || !i.next() || !i.value.as_u64(&begin) ||
+        !i.next() || !i.value.as_u64(&end) || i.next() || begin > end || end > data.size() || end - begin != t.bytes)
+        die_content(where + ": data_offsets", shown(offsets), std::to_string(t.bytes) + " of the " +
+                    std::to_string(data.size()) + " bytes behind the header, for " + t.dtype + " " + shown(shape));
+    t.data = data.data() + begin;
+    return t;
+}
+
+std::vector<SafeTensor> parse_safetensors(std::string_view file, const std::string& what) {
+    uint64_t length = 0;
+    if (file.size() >= 8) std::memcpy(&length, file.data(), 8);
+    if (length < 2 || length > kMaxHeader || length > file.size() - 8 || file[8] != '{')
+        die_content(what + ": header", std::to_string(length) + " bytes in a file of " + std::to_string(file.size()),
+                    "2 to " + std::to_string(kMaxHeader) + " that begin with '{'; is it a safetensors file?");
+    const Json header = parse_json(file.substr(8, length), (what + ": header").c_str());
+    const std::string_view data = file.substr(8 + length);
+    std::vector<SafeTensor> tensors;
+    for (JsonItems i(header); i.next();)
+        if (const std::string name = i.key.text(); name != "__metadata__")
+            tensors.push_back(read_entry(name, i.value, data, what));
+    std::ranges::stable_sort(tensors, {}, [](const SafeTensor& t) { return std::pair(t.data, t.bytes); });
+    const char* at = data.data();
+    for (const SafeTensor& t : tensors) {
+        if (t.data != at)
+            die_content(what + ": tensor " + t.name + ": data_offsets", "begin " + std::to_string(t.data - data.data()),
+                        std::to_string(at - data.data()) + ", the end of the tensor before");
+        at += t.bytes;
+    }
+    if (at != data.end())
+        die_content(what, std::to_string(data.size()) + " bytes of data",
+                    std::to_string(at - data.data()) + ", the end of the last tensor");
+    return tensors;
+}
+
+SafeTensors open_safetensors(const std::string& path) {
+    SafeTensors file = {map_file(path), {}};
+    file.tensors = parse_safetensors(file.file.text(), path);
+    return file;
+}
+
+static size_t file_elements(const TensorSpec& spec) { return spec.file_rows * spec.cols; }
+
+static std::vector<uint64_t> file_shape(const TensorSpec& spec) {
+    if (!spec.decay && spec.rows == 1) return {spec.cols};              // a vector
+    if (spec.transposed) return {spec.cols, spec.file_rows};
+    return {spec.file_rows, spec.cols};
+}
+
+// out[c * rows + r] = in[r * cols + c]; by squares, so that both sides stay in the cache.
+static void transpose(float* out, const float* in, size_t rows, size_t cols) {
+    constexpr size_t kSquare = 32;
+    for (size_t r0 = 0; r0 < rows; r0 += kSquare)
+        for (size_t c0 = 0; c0 < cols; c0 += kSquare)
+            for (size_t r = r0; r < std::min(rows, r0 + kSquare); r++)
+                for (size_t c = c0; c < std::min(cols, c0 + kSquare); c++) out[c * rows + r] = in[r * cols + c];
+}
+
+static float half_to_float(uint16_t h) {
+    const uint32_t sign = uint32_t(h & 0x8000) << 16, exponent = h >> 10 & 31, fraction = h & 0x3FF;
+    if (exponent == 0) return (sign ? -1.0f : 1.0f) * float(fraction) * 0x1p-24f;       // zero and denormals, exact
+    return std::bit_cast<float>(sign | (exponent == 31 ? 0xFFu : exponent + 112) << 23 | fraction << 13);
+}
+
+bool convert_to_floats(float* out, const char* data, const std::string& dtype, size_t n) {
+    if (dtype == "F32" && n > 0) std::memcpy(out, data, n * sizeof(float));
+    for (size_t i = 0; i < n && dtype.ends_with("F16"); i++) {
+        uint16_t bits;
+        std::memcpy(&bits, data + 2 * i, 2);
+        out[i] = dtype == "F16" ? half_to_float(bits) : std::bit_cast<float>(uint32_t(bits) << 16);
+    }
+    return dtype == "F32" || dtype == "F16" || dtype == "BF16";
+}
+
+static void check_finite(int code, const float* x, size_t n, const std::string& tensor, const char* then) {
+    const float* const bad = std::find_if(x, x + n, [](float v) { return !std::isfinite(v); });
+    if (bad == x + n) return;
+    die(code, "not finite: tensor %s: element %td is %g, want a number; %s", tensor.c_str(), bad - x, double(*bad),
+        then);
+}
+
+static std::string header_of(const Arena& arena, const std::vector<NamedArray>& arrays) {
+    JsonLine header;
+    header.raw("__metadata__", "{\"format\":\"pt\"}");                  // older readers ask for this key
+    uint64_t at = 0;
+    for (const NamedArray& array : arrays)
+        for (const TensorSpec& spec : arena.tensors) {
+            const std::string name = spec.name + (array.name.empty() ? "" : "." + array.name);
+            const uint64_t begin = at;
+            at += file_elements(spec) * sizeof(float);
+            header.raw(name.c_str(), JsonLine().add("dtype", "F32").raw("shape", shape_text(file_shape(spec)))
+                                         .raw("data_offsets", shape_text({begin, at})).text());
+        }
+    std::string text = header.text();
+    text.resize(round_up<size_t>(8 + text.size(), 64) - 8, ' ');        // the data are aligned when mapped
+    CHECK(text.size() <= kMaxHeader, "header of %zu bytes", text.size());
+    return text;
+}
+
+void write_safetensors(FileWriter* file, const Arena& arena, const std::vector<NamedArray>& arrays,
+                       const std::function<void()>& progress) {
+    const std::string header = header_of(arena, arrays);
+    const uint64_t length = header.size();
+    file->write(&length, sizeof length);
+    file->write(header.data(), header.size());
+    std::vector<float> buffer;
+    for (const NamedArray& array : arrays)
+        for (size_t i = 0; i < arena.tensors.size(); i++) {
+            const TensorSpec& spec = arena.tensors[i];
+            const size_t n = file_elements(spec);
+            const float* values = array.data + arena.offset[i];
+            check_finite(kExitOther, values, n, spec.name, "the model is not saved");
+            if (spec.transposed) {
+                buffer.resize(n);
+                transpose(buffer.data(), values, spec.file_rows, spec.cols);
+                values = buffer.data();
+            }
+            file->write(values, n * sizeof(float));
+            progress();
+        }
+}
+
+// Hugging Face writes "transformer.h.0..." (GPT2LMHeadModel) or "h.0..." (GPT2Model): the prefix does not count.
+static std::string plain_name(const std::string& name) {
+    return name.starts_with("transformer.") ? name.substr(12) : name;
+}
+
+static void read_tensor(const TensorSpec& spec, const SafeTensor& t, float* values, const std::string& path) {
+    const std::string where = path + ": tensor " + t.name;
+    if (t.shape != file_shape(spec)) die_content(where + ": shape", shape_text(t.shape), shape_text(file_shape(spec)));
+    const size_t n = file_elements(spec);
+    std::vector<float> buffer(spec.transposed ? n : 0);
+    if (!convert_to_floats(spec.transposed ? buffer.data() : values, t.data, t.dtype, n))
+        die_content(where + ": dtype", t.dtype, "F32, F16 or BF16");
+    if (spec.transposed) transpose(values, buffer.data(), spec.cols, spec.file_rows);
+    check_finite(kExitBadContent, values, n, path + ": " + t.name, "take another checkpoint");
+}
+
+void read_safetensors(const SafeTensors& file, const Arena& arena, const std::string& suffix, float* values) {
+    const std::string& path = file.file.path;
+    std::map<std::string, const SafeTensor*> by_name;                   // those that end in suffix; no causal masks
+    for (const SafeTensor& t : file.tensors)
+        if (t.name.ends_with(suffix) && !t.name.ends_with(".attn.bias") && !t.name.ends_with(".attn.masked_bias"))
+            if (!by_name.emplace(plain_name(t.name), &t).second)
+                die_content(path, "tensor " + t.name + " with and without \"transformer.\"", "one of them");
+    const auto head = by_name.find("lm_head.weight"), wte = by_name.find("wte.weight");
+    if (head != by_name.end() && wte != by_name.end()) {
+        const SafeTensor &h = *head->second, &w = *wte->second;
+        if (h.dtype != w.dtype || h.shape != w.shape || std::memcmp(h.data, w.data, h.bytes) != 0)
+            die_content(path + ": tensor lm_head.weight", "another than wte.weight", "a tied head");
+        by_name.erase(head);
+    }
+    std::fill_n(values, arena.n, 0.0f);
+    for (size_t i = 0; i < arena.tensors.size(); i++) {
+        const std::string name = arena.tensors[i].name + suffix;
+        const auto found = by_name.extract(plain_name(name));
+        if (!found) die(kExitBadContent, "%s: tensor %s: it is missing", path.c_str(), name.c_str());
+        read_tensor(arena.tensors[i], *found.mapped(), values + arena.offset[i], path);
+    }
+    if (!by_name.empty())
+        die(kExitBadContent, "%s: tensor %s: the model has none of this name", path.c_str(),
+            by_name.begin()->second->name.c_str());
+}

@@ -1,0 +1,35 @@
+// safetensors.h -- Hugging Face's tensor file: a JSON header and data. Read with distrust, written for anyone.
+//
+//     8 bytes   N, little-endian: length of the header
+//     N bytes   {"__metadata__":{"format":"pt"},"name":{"dtype":"F32","shape":[2,3],"data_offsets":[begin,end]},...}
+//     data      row-major, little-endian, offsets from here; no gaps, no overlaps, the last byte is the file's last
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+#include "src/base/arena.h"
+#include "src/base/file.h"
+
+struct SafeTensor { std::string name, dtype; std::vector<uint64_t> shape; const char* data; uint64_t bytes; };
+struct SafeTensors {
+    MappedFile file;
+    std::vector<SafeTensor> tensors;                  // in the order of their data
+};
+SafeTensors open_safetensors(const std::string& path);  // 66; 65 if anything in it is not as above
+std::vector<SafeTensor> parse_safetensors(std::string_view file, const std::string& what);
+// Converts n values of F32, F16 or BF16 at any address to floats; false for another dtype.
+bool convert_to_floats(float* out, const char* data, const std::string& dtype, size_t n);
+std::string shape_text(const std::vector<uint64_t>& shape); // "[50257,768]"
+
+// A named array of arena.n floats in memory order. The file holds its tensors as TENSOR.NAME, as TENSOR if name is "",
+// without padding rows and transposed where the table says so.
+struct NamedArray { std::string name; const float* data; };
+// Writes header and tensors, all of one array, then of the next; calls progress after each tensor. Error 74; Error 1 if
+// a value is NaN or infinite: a broken model is not saved over a good one.
+void write_safetensors(FileWriter* file, const Arena& arena, const std::vector<NamedArray>& arrays,
+                       const std::function<void()>& progress);
+// Fills arena.n floats from the tensors spec.name + suffix (F32, F16 or BF16); padding becomes 0. Error 65 if a name,
+// dtype or shape is wrong or a value is not finite. Takes names with and without "transformer.", ignores attention
+// masks and a tied lm_head.
+void read_safetensors(const SafeTensors& file, const Arena& arena, const std::string& suffix, float* values);

@@ -1,0 +1,92 @@
+// saver.cpp -- see saver.h.
+#include "src/checkpoint/saver.h"
+#include <chrono>
+#include <cstring>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <unistd.h>
+#include "src/base/fault.h"
+
+struct Saver {
+    std::string out_dir;
+    int keep;
+    size_t n;                               // elements of an array
+    std::unique_ptr<float[]> copy;          // (arrays, n); null: nothing is copied
+    int64_t step;
+    double begin;
+    CheckpointFiles files;
+    std::function<void()> before_commit;
+    std::future<Saved> result;              // the last member: it waits for the writer, which uses the others
+};
+
+static std::mutex writing;                  // held while a save is under way in this process
+
+static Saved save(Saver* s) {
+    const std::lock_guard held(writing);
+    Saved saved = {s->step, {}, "", 0};
+    try {
+        s->before_commit();
+        saved.folder = write_checkpoint(s->out_dir, s->step, s->files, s->keep);
+    } catch (const Error& e) {
+        saved.error = e;
+    } catch (const std::exception& e) {     // no memory
+        saved.error = {kExitOther, e.what()};
+    }
+    saved.seconds = now_seconds() - s->begin;
+    return saved;
+}
+
+Saver* saver_create(const Arena& arena, size_t arrays, bool copy, const std::string& out_dir, int keep) {
+    auto s = std::make_unique<Saver>();
+    s->out_dir = out_dir;
+    s->keep = keep;
+    s->n = arena.n;
+    if (copy) s->copy = std::make_unique_for_overwrite<float[]>(arrays * arena.n);
+    return s.release();
+}
+
+void saver_destroy(Saver* s) { delete s; }
+
+void saver_start(Saver* s, int64_t step, const CheckpointFiles& files, std::function<void()> before_commit) {
+    CHECK(!s->result.valid() && step >= 0, "saver_start: step %lld", (long long)step);
+    fault_point("ckpt_copy", 0, step);
+    s->begin = now_seconds();
+    s->step = step;
+    s->files = files;
+    s->before_commit = std::move(before_commit);
+    float* to = s->copy.get();
+    for (NamedArray& array : s->files.arrays) {
+        if (!s->copy) break;
+        array.data = static_cast<const float*>(std::memcpy(to, array.data, s->n * sizeof(float)));
+        to += s->n;
+    }
+    s->result = std::async(save, s);        // where no thread is to be had, saver_result does the work
+}
+
+bool saver_ready(const Saver* s) {
+    return s && s->result.valid() && s->result.wait_for(std::chrono::seconds(0)) != std::future_status::timeout;
+}
+
+Saved saver_result(Saver* s) { return s->result.get(); }
+
+Saved saver_insist(Saver* s, double patience, const std::function<bool()>& stop) {
+    Saved saved = saver_result(s);
+    const bool stopped = stop();            // before: the save of a run that was stopped is worth the wait, too
+    const double begin = now_seconds();
+    for (int tick = 0; saved.error.code == kExitWrite; tick++) {
+        const double left = begin + patience - now_seconds();
+        if (left <= 0 || (stop() && !stopped)) break;
+        if (tick % 300 == 0)
+            warn("not saved: %s; the last save is tried again for %.0f seconds more, or until a signal to stop",
+                 saved.error.message.c_str(), left);
+        usleep(100000);
+        s->files.progress();                // waiting is not hanging
+        if (tick % 20 == 19) saved = save(s);
+    }
+    return saved;
+}
+
+void saver_linger(double seconds) {
+    for (const double end = now_seconds() + seconds; !writing.try_lock() && now_seconds() < end;) usleep(1000);
+}

@@ -1,0 +1,30 @@
+// saver.h -- checkpoints in the background, on rank 0: the state is copied while training stands still, and written
+// while it goes on.
+//
+//     main thread   ... step | copy |  step  |  step  |  step  | result ...
+//     writer                        | write, sync, commit      |
+//
+// One save at a time.
+#pragma once
+#include <functional>
+#include <string>
+#include "src/base/common.h"
+#include "src/checkpoint/checkpoint.h"
+
+struct Saver;
+// copy: saver_start copies the `arrays` arrays, which may change when it returns (4 bytes per element and array); else
+// they stay until the save is done.
+Saver* saver_create(const Arena& arena, size_t arrays, bool copy, const std::string& out_dir, int keep);
+void saver_destroy(Saver* saver);           // waits for the save under way; does nothing for null
+
+// Starts a save; none may be under way. The writer calls before_commit first, then files.progress as it goes.
+void saver_start(Saver* saver, int64_t step, const CheckpointFiles& files, std::function<void()> before_commit);
+bool saver_ready(const Saver* saver);       // a save has ended, and its result was not yet taken; false for null
+
+struct Saved { int64_t step; Error error; std::string folder; double seconds; };        // error.code 0: it is saved
+Saved saver_result(Saver* saver);           // waits
+// The same for a run's last save: one that cannot be written (74) is tried again for `patience` seconds, with a warning
+// each half minute, or until stop() becomes true.
+Saved saver_insist(Saver* saver, double patience, const std::function<bool()>& stop);
+// Waits at most `seconds` for a save under way in this process, for a thread that ends the process.
+void saver_linger(double seconds);

@@ -1,0 +1,549 @@
+// comm.cpp -- the life of a job: the ranks meet, exchange messages, watch each other and end together.
+//
+//     meeting   rendezvous.cpp; an Error is thrown to the caller
+//     running   a thread of each rank sends its record to rank 0 every second (rank 0: to all), reads, and judges;
+//               rank 0 spreads the first failure, which every rank prints: so no other wait needs a deadline
+//     aborting  an Error of the main thread becomes the failure, and the watching thread stops
+//     leaving   after a last barrier a farewell is sent, and then a closed connection means nothing
+//
+// Whichever thread sets `ending` first ends the process.
+#include "src/comm/comm.h"
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <climits>
+#include <csignal>
+#include <cstring>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <mutex>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysinfo.h>
+#include <thread>
+#include "src/base/common.h"
+#include "src/base/file.h"
+#include "src/base/spin.h"
+#include "src/comm/rendezvous.h"
+
+namespace {
+
+constexpr size_t kChunk = size_t(1) << 20;          // bytes that a rank exchanges at a time
+constexpr size_t kHugePage = size_t(2) << 20;
+constexpr off_t kMemoryBytes = off_t(1) << 46;      // of a host's memory file: only touched pages exist
+constexpr double kSlowFactor = 5;                   // start-up, the first step and a checkpoint may take longer
+
+// What a rank does. It lies in the host's memory, so that rank 0 knows the last step of a dead neighbour, and may be
+// read while it changes.
+struct alignas(64) Record {
+    int64_t step = -1;
+    uint64_t steps = 0;                     // that have begun
+    uint64_t count = 0;                     // grows with everything the rank does
+    uint64_t waiting = 0;                   // threads that wait for other ranks or for the GPU
+    char phase[24] = {};
+};
+
+// Copy words that another thread or process may be changing.
+void copy_words(void* to, const void* from, size_t bytes) {
+    for (size_t i = 0; i < bytes / 8; i++) {
+        uint64_t* const word = static_cast<uint64_t*>(const_cast<void*>(from)) + i;
+        const uint64_t value = std::atomic_ref(*word).load(std::memory_order_relaxed);
+        std::atomic_ref(static_cast<uint64_t*>(to)[i]).store(value, std::memory_order_relaxed);
+    }
+}
+
+Record read_record(const Record& record) {
+    Record copy;
+    copy_words(&copy, &record, sizeof copy);
+    return copy;
+}
+
+struct alignas(64) Barrier { std::atomic<uint64_t> arrived; };      // ranks, since the start
+
+// A collective as a rank calls it: ranks that disagree are told so. crc: of the bytes that follow between hosts.
+struct Call { char what[16]; int64_t root; uint64_t number, bytes, crc; };
+
+struct RankMemory { Record record; Call calls[2]; };
+
+enum class Kind : uint32_t { record = 1, failure, abort, farewell };
+struct Message { Kind kind; int32_t code; Record record; char text[896]; };
+
+// What the watching thread knows of a rank.
+struct Watched {
+    Socket socket;                          // none: this rank itself, or closed
+    bool farewell = false;
+    size_t got = 0;                         // bytes of `incoming` that are there
+    Message incoming = {};
+    Record record = {};
+    double heard = now_seconds(), advanced = heard;     // when a record came, and when it last differed
+};
+
+}  // namespace
+
+struct Comm::Impl {
+    Meeting meeting;
+    std::vector<Socket> mesh[2];            // connections by host, for small collectives and for comm_hosts_*
+    uint64_t rounds[2] = {};                // by mesh
+    Socket memory;                          // the host's memory file; of a single rank none
+    size_t mapped = 0;                      // bytes of it that are in use
+    Barrier* barriers = nullptr;
+    RankMemory* ranks = nullptr;            // by local rank
+    char* mailbox = nullptr;                // (2, size, kChunk): two halves, which alternate
+    Record* record = nullptr;               // of this rank
+    std::vector<Watched> watched;           // rank 0: by rank; others: [0] only
+    std::thread watcher;
+    std::atomic<bool> ending{false};
+    std::mutex mutex;                       // of clean_up
+    std::function<void()> clean_up = [] {};
+};
+
+namespace {
+
+// ---- watching
+
+std::string describe(const Comm* comm, int rank) {
+    const Comm::Peer& p = comm->peers[rank];
+    return format("rank %d (host %s, pid %d)", rank, p.host.c_str(), p.pid);
+}
+
+std::string last_seen(const Comm* comm, int rank) {
+    const bool here = rank / comm->local_size == comm->host;
+    const Record r = here ? read_record(comm->impl->ranks[rank % comm->local_size].record)
+                          : comm->impl->watched[rank].record;
+    return r.phase[0] ? format("last step %lld, phase %s", (long long)r.step, r.phase) : "not yet at its first step";
+}
+
+// Sends to rank 0, or from rank 0 to all. A connection that fails shows it when it is read.
+void send_message(Comm* comm, Kind kind, int code = 0, const std::string& text = "") {
+    Message m = {kind, code, read_record(*comm->impl->record), {}};
+    std::snprintf(m.text, sizeof m.text, "%s", text.c_str());
+    for (const Watched& w : comm->impl->watched)
+        if (w.socket.fd >= 0) send_all(w.socket.fd, &m, sizeof m, 0.1);
+}
+
+// Reads until the others close, for at most `seconds`: closing a socket with unread bytes would discard what was sent
+// last. Returns true if all closed.
+bool wait_for_close(Comm* comm, double seconds) {
+    const double deadline = now_seconds() + seconds;
+    char discarded;
+    for (const Watched& w : comm->impl->watched) {
+        if (w.socket.fd < 0) continue;
+        shutdown(w.socket.fd, SHUT_WR);
+        while (receive_all(w.socket.fd, &discarded, 1, deadline - now_seconds())) {}
+    }
+    return now_seconds() < deadline;
+}
+
+// Ends the process, unless the main thread does already. Every rank prints a failure, since the output of each may be
+// the only one that survives; rank 0 alone an abort.
+void end_job(Comm* comm, int code, const std::string& text, Kind kind = Kind::failure) {
+    if (comm->impl->ending.exchange(true)) return;
+    if (comm->rank == 0) send_message(comm, kind, code, text);
+    if (kind == Kind::failure || comm->rank == 0) print_error({code, text});
+    if (comm->rank == 0) wait_for_close(comm, 0.3);
+    const std::lock_guard lock(comm->impl->mutex);
+    comm->impl->clean_up();
+    _exit(code);
+}
+
+void note_record(Watched* w, const Record& record, double now) {
+    if (record.count != w->record.count) w->advanced = now;
+    w->record = record;
+}
+
+// Reads all that has come from a rank.
+void read_messages(Comm* comm, int rank) {
+    Watched& w = comm->impl->watched[rank];
+    Message& m = w.incoming;
+    while (w.socket.fd >= 0) {
+        const ssize_t n = recv(w.socket.fd, reinterpret_cast<char*>(&m) + w.got, sizeof m - w.got, MSG_DONTWAIT);
+        if (n < 0 && errno == EAGAIN) return;
+        if (n <= 0) {
+            w.socket = Socket();
+            if (!w.farewell)
+                end_job(comm, kExitPeer, format("peer lost: %s: connection closed; %s; run again with --resume to go "
+                    "on", describe(comm, rank).c_str(), last_seen(comm, rank).c_str()));
+            return;
+        }
+        w.got = (w.got + size_t(n)) % sizeof m;
+        if (w.got > 0) continue;
+        w.heard = now_seconds();
+        m.text[sizeof m.text - 1] = m.record.phase[sizeof m.record.phase - 1] = 0;
+        w.farewell |= m.kind == Kind::farewell;
+        if (m.kind == Kind::failure || m.kind == Kind::abort) end_job(comm, m.code, m.text, m.kind);
+        note_record(&w, m.record, w.heard);
+    }
+}
+
+// rank -1: all wait for each other.
+void end_stuck(Comm* comm, int rank, double seconds) {
+    const char* const all = "all ranks, waiting for each other (collectives differ, or GPUs do not: NCCL_DEBUG=INFO)";
+    end_job(comm, kExitPeer, format("peer stuck: %s: no progress for %.0f s, %s; run again with --resume to go on",
+        rank < 0 ? all : describe(comm, rank).c_str(), seconds, last_seen(comm, std::max(rank, 0)).c_str()));
+}
+
+// Ends the job if a rank is silent (stopped, or cut off); rank 0 also if one stands still for which others wait, or if
+// all wait. `now`: after everything that had come was read.
+void judge(Comm* comm, double now) {
+    std::vector<Watched>& all = comm->impl->watched;
+    for (int r = 0; r < int(all.size()); r++)
+        if (all[r].socket.fd >= 0 && now - all[r].heard > comm->timeout) end_stuck(comm, r, comm->timeout);
+    if (comm->rank != 0) return;
+    note_record(&all[0], read_record(*comm->impl->record), now);
+    double longest_wait = 0, longest_still = 0, least_still = now;
+    int culprit = -1;                                       // the one that has stood still for longest without waiting
+    bool steady = true;
+    for (int r = 0; r < comm->size; r++) {
+        const Watched& w = all[r];
+        const double still = now - w.advanced;
+        if (w.farewell) return;                             // nothing to wait for any more
+        least_still = std::min(least_still, still);
+        steady &= w.record.steps >= 2;
+        if (w.record.waiting) longest_wait = std::max(longest_wait, still);
+        else if (still > longest_still) longest_still = still, culprit = r;
+    }
+    // One fsync of a checkpoint may block for longer than a step takes.
+    const bool saving = culprit >= 0 && std::strcmp(all[culprit].record.phase, "checkpoint") == 0;
+    const double limit = steady && !saving ? comm->timeout : kSlowFactor * comm->timeout;
+    if ((culprit < 0 ? least_still : std::min(longest_still, longest_wait)) > limit) end_stuck(comm, culprit, limit);
+}
+
+// The watching thread. Allocates nothing later until it has something to say: there may be no memory when it is needed.
+void watch(Comm* comm) {
+    sigset_t signals;                                       // are the main thread's
+    sigfillset(&signals);
+    pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+    std::vector<Watched>& all = comm->impl->watched;
+    std::vector<pollfd> polls(all.size());
+    const double interval = std::min(1.0, comm->timeout / 5);
+    double next = now_seconds();
+    for (double last = next; !comm->impl->ending;) {
+        for (size_t r = 0; r < all.size(); r++) polls[r] = {all[r].socket.fd, POLLIN, 0};
+        poll(polls.data(), polls.size(), 50);
+        for (size_t r = 0; r < all.size(); r++)
+            if (polls[r].revents) read_messages(comm, int(r));
+        const double now = now_seconds();
+        if (now - last > 2 * interval)                      // this process was stopped: the others' silence was its own
+            for (Watched& w : all) w.heard = w.advanced = now;
+        last = now;
+        if (now < next) continue;
+        next = now + interval;
+        send_message(comm, Kind::record);
+        judge(comm, now);
+    }
+}
+
+// Takes the end of this process from the watching thread; does not return if that has begun it.
+void take_end(Comm* comm) {
+    while (comm->impl->ending.exchange(true)) pause();
+    if (comm->impl->watcher.joinable()) comm->impl->watcher.join();
+}
+
+// ---- between hosts
+
+std::string describe(const Call& c) {
+    return format("%.15s %ju from %jd (%ju bytes)", c.what, uintmax_t(c.number), intmax_t(c.root), uintmax_t(c.bytes));
+}
+
+void check_same(Comm* comm, int rank, const Call& got, const Call& want) {
+    if (std::memcmp(&got, &want, offsetof(Call, crc)) != 0)
+        die(kExitDisagree, "collectives differ: %s: got %s, want %s", describe(comm, rank).c_str(),
+            describe(got).c_str(), describe(want).c_str());
+}
+
+using Part = std::pair<char*, size_t>;
+
+Call make_call(Comm* comm, int mesh, const char* what, int root, size_t bytes) {
+    Call call = {{}, root, comm->impl->rounds[mesh]++, bytes, 0};
+    std::snprintf(call.what, sizeof call.what, "%s", what);
+    return call;
+}
+
+// Moves what can be moved without waiting; returns false if that is nothing.
+bool move_part(Comm* comm, int mesh, int host, bool out, Part* part) {
+    const int fd = comm->impl->mesh[mesh][host].fd;
+    if (part->second == 0) return false;
+    const ssize_t n = out ? send(fd, part->first, part->second, MSG_DONTWAIT | MSG_NOSIGNAL)
+                          : recv(fd, part->first, part->second, MSG_DONTWAIT);
+    if (n > 0) *part = {part->first + n, part->second - size_t(n)};
+    if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR))) return n > 0;
+    usleep(2000000);                                        // the watching thread will soon know more
+    die(kExitPeer, "peer lost: %s: data connection closed",
+        describe(comm, host * comm->local_size + comm->local_rank).c_str());
+}
+
+// Sends to one host while it receives from another: all do so at once, so that none waits for a reader.
+void send_and_receive(Comm* comm, int mesh, int to, Part out, int from, Part in) {
+    const auto& sockets = comm->impl->mesh[mesh];
+    while (out.second + in.second > 0) {
+        const bool sent = move_part(comm, mesh, to, true, &out), got = move_part(comm, mesh, from, false, &in);
+        pollfd polls[] = {{out.second ? sockets[to].fd : -1, POLLOUT, 0},
+                          {in.second ? sockets[from].fd : -1, POLLIN, 0}};
+        if (sent || got) comm_moved(comm);
+        else poll(polls, 2, 1000);
+    }
+}
+
+// Sends out(h) to host h and receives in(h), each behind its call, to and from all hosts in turn.
+template <class Out, class In>
+void exchange(Comm* comm, int mesh, Call call, const Out& out, const In& in) {
+    comm_waits(comm, true);
+    for (int distance = 1, n = comm->hosts; distance < n; distance++) {
+        const int to = (comm->host + distance) % n, from = (comm->host + n - distance) % n;
+        const int rank = from * comm->local_size + comm->local_rank;
+        const Part sent = out(to), room = in(from);
+        Call theirs;
+        call.bytes = sent.second;
+        call.crc = crc32c(0, sent.first, sent.second);
+        send_and_receive(comm, mesh, to, {reinterpret_cast<char*>(&call), sizeof call}, from,
+            {reinterpret_cast<char*>(&theirs), sizeof theirs});
+        call.bytes = room.second;
+        check_same(comm, rank, theirs, call);
+        send_and_receive(comm, mesh, to, sent, from, room);
+        if (crc32c(0, room.first, room.second) != theirs.crc)
+            die(kExitDisagree, "damaged on the wire: %s: %s: another checksum; check the network",
+                describe(comm, rank).c_str(), describe(theirs).c_str());
+    }
+    comm_waits(comm, false);
+}
+
+// Calls f(at, part) for pieces of all parts of data: part(h) is of host h's, from `at` on.
+template <class F> void in_pieces(const Comm* comm, void* data, const size_t* cut, size_t piece, const F& f) {
+    size_t longest = 0;
+    for (int h = 0; h < comm->hosts; h++) longest = std::max(longest, cut[h + 1] - cut[h]);
+    for (size_t at = 0; at < longest; at += piece)
+        f(at, [&](int h) {
+            const size_t begin = std::min(cut[h] + at, cut[h + 1]);
+            return Part(static_cast<char*>(data) + begin, std::min(piece, cut[h + 1] - begin));
+        });
+}
+
+// ---- small collectives
+
+// Moves `bytes` of every rank, or of root alone (-1: all), through the mailbox; take(box, at, n) copies out what a
+// round brought, by rank. Since the mailbox's halves alternate, one barrier a round is enough. There is at least one
+// round, so that zero bytes on one rank alone are noticed.
+template <class F>
+void mailbox_rounds(Comm* comm, const char* what, int root, const void* mine, size_t bytes, const F& take) {
+    auto* impl = comm->impl;
+    size_t at = 0;
+    do {
+        const size_t n = std::min(kChunk, bytes - at);
+        const Call call = make_call(comm, 0, what, root, n);
+        const size_t half = call.number % 2;
+        char* const box = impl->mailbox + half * size_t(comm->size) * kChunk;
+        const auto part = [&](int rank) {
+            return root < 0 ? Part(box + size_t(rank) * n, n) : Part(box, rank == root ? n : 0);
+        };
+        const Part own = part(comm->rank);
+        if (own.second > 0) std::memcpy(own.first, static_cast<const char*>(mine) + at, own.second);
+        impl->ranks[comm->local_rank].calls[half] = call;
+        exchange(comm, 0, call, [&](int) { return own; },
+            [&](int h) { return part(h * comm->local_size + comm->local_rank); });
+        comm_local_barrier(comm, 0);
+        for (int l = 0; l < comm->local_size; l++)
+            check_same(comm, comm->host * comm->local_size + l, impl->ranks[l].calls[half], call);
+        if (n > 0) take(box, at, n);
+        at += n;
+    } while (at < bytes);
+}
+
+// ---- the start
+
+// Finds the hosts: each has as many ranks as the first, and they are consecutive.
+void lay_out_hosts(Comm* comm) {
+    const std::vector<PeerInfo>& peers = comm->impl->meeting.peers;
+    const auto same_host = [&](int a, int b) { return !std::strcmp(peers[a].host_id, peers[b].host_id); };
+    int local = 1;
+    while (local < comm->size && same_host(0, local)) local++;
+    for (int r = 0; r < comm->size; r++) {
+        bool wrong = (r / local + 1) * local > comm->size || (r >= local && comm->impl->meeting.listener.fd < 0);
+        for (int q = 0; q < r; q++) wrong |= same_host(q, r) != (q / local == r / local);
+        if (wrong)
+            die(kExitUsage, "ranks per host: got rank %d on %s, want %d consecutive ranks on each host, as on %s "
+                "(mpirun --map-by slot, srun --distribution=block; for containers on one host MASTER_ADDR=127.0.0.1)",
+                r, peers[r].host, local, peers[0].host);
+        comm->peers.push_back({peers[r].host, peers[r].pid});
+    }
+    comm->local_size = local;
+    comm->hosts = comm->size / local;
+    comm->host = comm->rank / local;
+    comm->local_rank = comm->rank % local;
+}
+
+// All ranks of the host map the memory file of the first of them.
+void share_host_memory(Comm* comm) {
+    auto* impl = comm->impl;
+    const PeerInfo& leader = impl->meeting.peers[comm->host * comm->local_size];
+    if (comm->local_rank > 0)
+        impl->memory = Socket(open(format("/proc/%d/fd/%d", leader.pid, leader.memory).c_str(), O_RDWR | O_CLOEXEC));
+    struct stat file;                   // that /proc may be of other namespaces
+    if (comm->size > 1 && (fstat(impl->memory.fd, &file) != 0 || file.st_size != kMemoryBytes))
+        die(kExitOther, "shared memory: cannot open the file of rank %d: %s", leader.rank, std::strerror(errno));
+    impl->barriers = static_cast<Barrier*>(comm_shared(comm, 2 * sizeof(Barrier), "barriers"));
+    impl->ranks = static_cast<RankMemory*>(comm_shared(comm, comm->local_size * sizeof(RankMemory), "records"));
+    impl->mailbox = static_cast<char*>(comm_shared(comm, 2 * comm->size * kChunk, "mailbox"));
+    impl->record = new (&impl->ranks[comm->local_rank].record) Record;
+}
+
+// Connects the ranks and starts to watch them.
+void connect_ranks(Comm* comm) {
+    auto* impl = comm->impl;
+    for (Socket& s : impl->meeting.control) impl->watched.emplace_back().socket = std::move(s);
+    impl->watcher = std::thread(watch, comm);
+    std::vector<int> peers;
+    for (int h = 0; h < comm->hosts; h++)
+        if (h != comm->host) peers.push_back(h * comm->local_size + comm->local_rank);
+    for (std::vector<Socket>& mesh : impl->mesh) {
+        mesh = meet_peers(impl->meeting, peers);
+        mesh.insert(mesh.begin() + comm->host, Socket());
+    }
+    impl->meeting.listener = Socket();
+    comm_barrier(comm);
+}
+
+}  // namespace
+
+Comm* comm_create(const World& world, double timeout) {
+    Comm* comm = new Comm;
+    Comm::Impl* impl = comm->impl = new Comm::Impl;
+    comm->rank = world.rank;
+    comm->size = world.size;
+    comm->launcher = world.launcher;
+    comm->timeout = timeout;
+    try {
+        if (world.dies_with_parent) prctl(PR_SET_PDEATHSIG, SIGKILL);       // killing mpirun leaves its children
+        if (world.size > 1) impl->memory = Socket(memfd_create("lockstep", MFD_CLOEXEC));
+        if (world.size > 1 && ftruncate(impl->memory.fd, kMemoryBytes) != 0)
+            die(kExitOther, "shared memory: %s; raise ulimit -f and -n", std::strerror(errno));
+        impl->meeting = meet_ranks(world, impl->memory.fd, kSlowFactor * timeout);
+        lay_out_hosts(comm);
+        share_host_memory(comm);
+        if (world.size > 1) connect_ranks(comm);
+    } catch (const Error& e) {
+        if (impl->watcher.joinable()) comm_abort(comm, e.code, e.message);
+        throw;
+    }
+    return comm;
+}
+
+void comm_destroy(Comm* comm) {
+    comm_barrier(comm);                 // every rank is here: what happens to a connection from now on means nothing
+    take_end(comm);
+    send_message(comm, Kind::farewell);
+    wait_for_close(comm, 1);
+    delete comm->impl;
+    delete comm;
+}
+
+void comm_progress(Comm* comm, int64_t step, const char* phase) {
+    Record* r = comm->impl->record;
+    alignas(8) char text[sizeof r->phase] = {};
+    std::snprintf(text, sizeof text, "%s", phase);
+    copy_words(r->phase, text, sizeof text);
+    if (step >= 0 && std::atomic_ref(r->step).exchange(step) != step) std::atomic_ref(r->steps)++;
+    comm_moved(comm);
+}
+
+void comm_waits(Comm* comm, bool waits) {
+    std::atomic_ref(comm->impl->record->waiting) += waits ? 1 : -1;
+    comm_moved(comm);
+}
+
+void comm_moved(Comm* comm) { std::atomic_ref(comm->impl->record->count)++; }
+
+bool comm_abort(Comm* comm, int code, const std::string& message) {
+    if (comm->size == 1) return false;
+    take_end(comm);
+    send_message(comm, Kind::abort, code, format("rank %d: %s", comm->rank, message.c_str()));
+    return wait_for_close(comm, comm->rank == 0 ? 0.3 : 1.0) && comm->rank != 0;
+}
+
+void comm_at_end(Comm* comm, std::function<void()> clean_up) {
+    const std::lock_guard lock(comm->impl->mutex);
+    comm->impl->clean_up = std::move(clean_up);
+}
+
+void comm_barrier(Comm* comm) {
+    mailbox_rounds(comm, "barrier", -1, "", 0, [](const char*, size_t, size_t) {});
+}
+
+void comm_allgather(Comm* comm, void* out, const void* in, size_t bytes) {
+    mailbox_rounds(comm, "all-gather", -1, in, bytes, [&](const char* box, size_t at, size_t n) {
+        for (int r = 0; r < comm->size; r++) std::memcpy(static_cast<char*>(out) + r * bytes + at, box + r * n, n);
+    });
+}
+
+void comm_broadcast(Comm* comm, void* data, size_t bytes, int root) {
+    mailbox_rounds(comm, "broadcast", root, data, bytes, [&](const char* box, size_t at, size_t n) {
+        if (comm->rank != root) std::memcpy(static_cast<char*>(data) + at, box, n);
+    });
+}
+
+std::vector<std::string> comm_gather_text(Comm* comm, const std::string& text) {
+    std::vector<std::string> texts(comm->size, text);
+    for (int r = 0; r < comm->size; r++) {
+        uint64_t bytes = text.size();
+        comm_broadcast(comm, &bytes, sizeof bytes, r);
+        texts[r].resize(bytes);
+        comm_broadcast(comm, texts[r].data(), bytes, r);
+    }
+    return texts;
+}
+
+// What could never fit is refused here, as the kernel does for memory that is not shared.
+void* comm_shared(Comm* comm, size_t bytes, const char* what) {
+    auto* impl = comm->impl;
+    struct sysinfo machine;
+    sysinfo(&machine);
+    bool fits = bytes / machine.mem_unit <= machine.totalram + machine.totalswap;
+    unsigned long long group;
+    if (std::sscanf(read_kernel_file("/sys/fs/cgroup/memory.max").c_str(), "%llu", &group) == 1) fits &= bytes <= group;
+    const int flags = impl->memory.fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
+    bytes = std::max(bytes, size_t(1));
+    errno = ENOMEM;
+    void* const at = fits ? mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, impl->memory.fd, off_t(impl->mapped))
+                          : MAP_FAILED;
+    if (at == MAP_FAILED)
+        die(kExitOther, "shared memory: %s: got %s, want %s bytes; try fewer ranks per host or a smaller model", what,
+            std::strerror(errno), with_commas(bytes).c_str());
+    madvise(at, bytes, MADV_HUGEPAGE);
+    impl->mapped += round_up(bytes, kHugePage);
+    return at;
+}
+
+void comm_local_barrier(Comm* comm, int channel) {
+    std::atomic<uint64_t>& arrived = comm->impl->barriers[channel].arrived;
+    uint32_t* const futex = reinterpret_cast<uint32_t*>(&arrived);      // its lower half
+    const uint64_t mine = ++arrived, all = round_up(mine, uint64_t(comm->local_size));
+    if (mine == all) {
+        syscall(SYS_futex, futex, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+        return;
+    }
+    if (spin_until(50e-6, [&] { return arrived >= all; })) return;
+    comm_waits(comm, true);
+    for (uint64_t seen; (seen = arrived) < all;)
+        syscall(SYS_futex, futex, FUTEX_WAIT, uint32_t(seen), nullptr, nullptr, 0);
+    comm_waits(comm, false);
+}
+
+void comm_hosts_scatter(Comm* comm, const void* data, const size_t* cut, void* room, size_t piece,
+                        const Arrived& arrived) {
+    if (comm->hosts == 1) return;
+    in_pieces(comm, const_cast<void*>(data), cut, piece, [&](size_t at, const auto& part) {
+        const size_t n = part(comm->host).second;
+        exchange(comm, 1, make_call(comm, 1, "scatter", 0, 0), part,
+            [&](int h) { return Part(static_cast<char*>(room) + h * piece, n); });
+        if (arrived && n > 0) arrived(at, n);
+    });
+}
+
+void comm_hosts_gather(Comm* comm, void* data, const size_t* cut) {
+    in_pieces(comm, data, cut, kChunk, [&](size_t, const auto& part) {
+        exchange(comm, 1, make_call(comm, 1, "gather", 0, 0), [&](int) { return part(comm->host); }, part);
+    });
+}

@@ -1,0 +1,166 @@
+// launch.cpp -- see launch.h.
+#include "src/comm/launch.h"
+#include <cerrno>
+#include <cmath>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "src/base/common.h"
+#include "src/base/file.h"
+
+namespace {
+
+constexpr double kGraceSeconds = 3;         // for the other ranks when one has failed
+
+struct Job {
+    int np, attempt = 0;
+    std::vector<std::string> argv;
+    std::string program = program_path();   // found once: a build during the run replaces the file
+    std::vector<pid_t> pids = {};           // by rank; 0: has ended
+    bool stop_asked = false;                // a rank that a signal killed before it could save is not started again
+};
+
+// Turns the child of a fork into a rank.
+[[noreturn]] void become_rank(const Job& job, int rank, pid_t parent) {
+    setpgid(0, 0);                                          // a Ctrl-C reaches ranks once, through the supervisor
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(kExitPeer);
+    for (const char* variable : {"RANK", "LOCAL_RANK"}) setenv(variable, std::to_string(rank).c_str(), 1);
+    dup2(open("/dev/null", O_RDONLY | O_CLOEXEC), 0);       // reading the terminal would stop a background group
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, nullptr);
+    std::vector<char*> args = {const_cast<char*>(job.program.c_str())};
+    for (const std::string& a : job.argv) args.push_back(const_cast<char*>(a.c_str()));
+    args.push_back(nullptr);
+    execv(args[0], args.data());
+    print_error({kExitOther, format("--np: cannot start %s: %s", args[0], std::strerror(errno))});
+    _exit(kExitOther);
+}
+
+void signal_all(const Job& job, int signal) {
+    for (const pid_t pid : job.pids)
+        if (pid) kill(pid, signal);
+}
+
+// Waits until all ranks have ended. Returns the code of the first that failed by itself, else of one that lost another
+// rank or hung, else of one that was asked to stop.
+int supervise(Job* job, const sigset_t& signals) {
+    int worst = 0, blame = 0;
+    double kill_at = INFINITY;
+    const timespec tick = {0, 200'000'000};
+    for (int left = job->np; left > 0;) {
+        const int signal = sigtimedwait(&signals, nullptr, &tick);
+        if (signal > 0 && signal != SIGCHLD) {
+            signal_all(*job, signal);
+            job->stop_asked |= signal != SIGUSR2;
+        }
+        const bool hung = now_seconds() > kill_at;
+        if (hung) signal_all(*job, SIGKILL);                // it ends stopped ones too
+        for (int r = 0; r < job->np; r++) {
+            int status;
+            if (!job->pids[r] || waitpid(job->pids[r], &status, WNOHANG) != job->pids[r]) continue;
+            const bool crashed = WIFSIGNALED(status) && !hung;
+            const int code = WIFSIGNALED(status) ? kExitPeer : WEXITSTATUS(status);
+            const int fault = crashed ? 3 : code == kExitPeer ? 2 : code == kExitStopped ? 1 : code ? 3 : 0;
+            if (crashed)
+                warn("rank %d (pid %d) was killed by signal %d (%s)", r, int(job->pids[r]), WTERMSIG(status),
+                    strsignal(WTERMSIG(status)));
+            if (fault >= 2) kill_at = std::min(kill_at, now_seconds() + kGraceSeconds);
+            if (fault > blame) worst = code, blame = fault;
+            job->pids[r] = 0;
+            left--;
+        }
+    }
+    return worst;
+}
+
+int run_attempt(Job* job) {
+    sigset_t signals, before;
+    sigemptyset(&signals);
+    for (const int s : {SIGCHLD, SIGINT, SIGTERM, SIGUSR1, SIGUSR2}) sigaddset(&signals, s);
+    struct sigaction hangup;                // one that nohup ignores must not be taken for a request to stop
+    if (sigaction(SIGHUP, nullptr, &hangup) == 0 && hangup.sa_handler != SIG_IGN) sigaddset(&signals, SIGHUP);
+    sigprocmask(SIG_BLOCK, &signals, &before);
+    for (const char* name : {"WORLD_SIZE", "LOCAL_WORLD_SIZE"}) setenv(name, std::to_string(job->np).c_str(), 1);
+    setenv("LOCKSTEP_TRY", std::to_string(job->attempt).c_str(), 1);
+    setenv("LOCKSTEP_JOB", format("np-%d-%d-%.9f", int(getpid()), job->attempt, now_seconds()).c_str(), 1);
+    job->pids.clear();
+    for (int r = 0; r < job->np; r++) {
+        const pid_t self = getpid(), pid = fork();
+        if (pid < 0) die(kExitOther, "--np %d: cannot start rank %d: %s", job->np, r, std::strerror(errno));
+        if (pid == 0) become_rank(*job, r, self);
+        job->pids.push_back(pid);
+    }
+    const int code = supervise(job, signals);
+    sigprocmask(SIG_SETMASK, &before, nullptr);
+    return code;
+}
+
+std::string newest_checkpoint(const std::string& out_dir) {
+    const std::string text = out_dir.empty() ? "" : read_kernel_file(path_join(out_dir, "ckpt/latest"));
+    return text.substr(0, text.find('\n'));
+}
+
+}  // namespace
+
+bool follow_supervisor(std::string* out_dir, std::string* resume) {
+    const char* const folder = std::getenv("LOCKSTEP_OUT_DIR");
+    if (!folder) return false;
+    *out_dir = folder;
+    if (resume->empty() || !newest_checkpoint(folder).empty()) *resume = "auto";
+    return true;
+}
+
+void report_out_dir(const std::string& out_dir) {
+    const char* const fd = std::getenv("LOCKSTEP_SUPERVISOR_FD");       // a memory file
+    if (fd && pwrite(std::atoi(fd), out_dir.data(), out_dir.size(), 0) != ssize_t(out_dir.size()))
+        warn("--np: cannot tell the supervisor where this run saves: %s", std::strerror(errno));
+}
+
+static const double process_began = now_seconds();
+
+double job_seconds() {
+    const char* const began = std::getenv("LOCKSTEP_BEGAN");        // by a clock that all processes share
+    return now_seconds() - (began ? std::atof(began) : process_began);
+}
+
+int job_restarts() {
+    const char* const attempt = std::getenv("LOCKSTEP_TRY");
+    return attempt ? std::atoi(attempt) : 0;
+}
+
+int launch_ranks(int np, int max_restarts, bool elastic, const std::vector<std::string>& argv) {
+    signal(SIGCHLD, SIG_DFL);                       // if our parent left it ignored, waitpid finds nobody
+    const int report = memfd_create("out_dir", 0);
+    setenv("LOCKSTEP_SUPERVISOR_FD", std::to_string(report).c_str(), 1);
+    setenv("LOCKSTEP_BEGAN", format("%.3f", process_began).c_str(), 1);
+    unsetenv("LOCKSTEP_OUT_DIR");
+    Job job = {.np = np, .argv = argv};
+    std::string saved;                              // the newest checkpoint so far
+    int fruitless = 0, failed = 0;                  // attempts in a row that saved nothing; that failed with np ranks
+    for (;; job.attempt++) {
+        const int code = run_attempt(&job);
+        if (code != kExitPeer || job.stop_asked) return code;
+        const std::string out_dir = read_kernel_file(format("/proc/self/fd/%d", report));
+        const std::string newest = newest_checkpoint(out_dir);
+        fruitless = newest != saved ? 0 : fruitless + 1;
+        saved = newest;
+        const bool fewer = elastic && ++failed >= 2 && job.np > 1;
+        const bool giving_up = fruitless >= 2 && !fewer;
+        if (giving_up || job.attempt >= max_restarts) {
+            if (giving_up) warn("--np: two attempts in a row saved no checkpoint; giving up");
+            else if (job.attempt > 0) warn("--np: no restart left");
+            return code;
+        }
+        if (fewer) job.np /= 2, failed = fruitless = 0;     // it divides the replicas too, so the bits stay the same
+        if (!out_dir.empty()) setenv("LOCKSTEP_OUT_DIR", out_dir.c_str(), 1);
+        warn("--np: starting %s %d ranks again (%d of %d), from %s", fewer ? "only" : "all", job.np, job.attempt + 1,
+            max_restarts, saved.empty() ? "the beginning: nothing was saved" : saved.c_str());
+    }
+}

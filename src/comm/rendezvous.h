@@ -1,0 +1,60 @@
+// rendezvous.h -- how ranks find each other and prove that they belong to the job. For comm.cpp and tests.
+//
+// Lower ranks listen; higher ranks connect, and try again until the deadline. A connection begins with three frames:
+//
+//     listener  -> a nonce
+//     connector -> Claim: PeerInfo, own nonce, HMAC(key, the listener's nonce and all of that)
+//     listener  -> when all it waits for are there: HMAC(key, the connector's nonce); of rank 0 the PeerInfos of all
+//
+// The key is the job's secret, name and size. On one host the socket is an abstract Unix one and both sides check the
+// other's user. Between hosts it is TCP, and without a secret only loopback is served. What follows is clear text: the
+// network between hosts must be private. A connection that proves nothing never counts as a rank and delays none.
+#pragma once
+#include <array>
+#include <string>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+#include "src/base/file.h"
+#include "src/comm/comm.h"
+
+using Digest = std::array<uint8_t, 32>;
+
+// A descriptor that closes itself.
+struct Socket {
+    int fd;
+    explicit Socket(int fd = -1) : fd(fd) {}
+    Socket(Socket&& other) : fd(std::exchange(other.fd, -1)) {}
+    Socket& operator=(Socket&& other) { std::swap(fd, other.fd); return *this; }
+    ~Socket() { if (fd >= 0) close(fd); }
+};
+
+// What a rank says about itself.
+struct PeerInfo {
+    int32_t rank, pid;
+    int32_t memory;         // a memory file among its descriptors, for the ranks of its host
+    uint32_t port;          // of its listener for data; 0 on one host
+    char address[48];       // of that listener as rank 0 sees it; empty: MASTER_ADDR
+    char host[64];
+    char host_id[160];      // equal on ranks that can share memory
+};
+
+struct Meeting {
+    PeerInfo me = {};
+    std::string key, master_addr;   // master_addr empty: one host
+    double deadline = 0;            // by now_seconds()
+    Socket listener;                // for data; none on one host
+    std::vector<PeerInfo> peers;    // by rank
+    std::vector<Socket> control;    // of rank 0 by rank, its own none; of other ranks one, to rank 0
+};
+
+// Lets all ranks meet. Error 2: no secret, a rank claimed twice; 69: ranks are missing, or not authenticated.
+Meeting meet_ranks(const World& world, int memory, double patience);
+std::vector<Socket> meet_peers(const Meeting& meeting, const std::vector<int>& peers);     // both in ascending order
+
+// The job's secret from LOCKSTEP_SECRET or LOCKSTEP_SECRET_FILE (of mode 0600, else Error 2); empty if neither is set.
+std::string job_secret();
+Digest hmac_sha256(const std::string& key, const std::string& message);     // RFC 2104
+// Return false if the connection closed, failed, or took longer than `seconds`.
+bool send_all(int fd, const void* data, size_t bytes, double seconds);
+bool receive_all(int fd, void* data, size_t bytes, double seconds);

@@ -1,0 +1,248 @@
+// data.cpp -- what --data, --val-data and --tokenizer mean: which files, which vocabulary, which part is validation.
+//
+// Text is read through a mapping, at the start: a file that shrinks in those seconds ends the process with a bus error.
+#include "src/data/data.h"
+#include <algorithm>
+#include <numeric>
+#include "src/base/common.h"
+#include "src/base/file.h"
+#include "src/base/json.h"
+
+using ull = unsigned long long;
+
+void Dataset::sample(uint64_t i, int* inputs, int* targets, int vocab_size) const {
+    CHECK(i < samples, "sample %llu of %llu", ull(i), ull(samples));
+    const size_t k = size_t(std::upper_bound(first.begin(), first.end(), i) - first.begin()) - 1;
+    std::vector<int> tokens(size_t(T) + 1);
+    shards[k].read((i - first[k]) * uint64_t(T), tokens.size(), tokens.data(), vocab_size);
+    std::copy(tokens.begin(), tokens.end() - 1, inputs);
+    std::copy(tokens.begin() + 1, tokens.end(), targets);
+}
+
+namespace {
+// All tokens of a source.
+struct Tokens {
+    std::vector<Shard> shards;
+    uint64_t count = 0, cut = 0;    // tokens, and where validation begins
+    std::string content;            // identifies them
+};
+
+// Tokens number [from, to) as a dataset.
+Dataset make_dataset(const Tokens& tokens, uint64_t from, uint64_t to, int T) {
+    Dataset d;
+    d.T = T;
+    std::string identity = tokens.content;
+    for (Shard s : tokens.shards) {
+        const uint64_t begin = std::min(from, s.tokens), end = std::min(to, s.tokens);
+        from -= begin;
+        to -= end;
+        if (begin == end) continue;
+        s.begin = begin;
+        s.tokens = end - begin;
+        d.first.push_back(d.samples);
+        d.samples += (s.tokens - 1) / uint64_t(T);
+        d.tokens += s.tokens;
+        identity += format(" %llu+%llu", ull(s.begin), ull(s.tokens));
+        d.shards.push_back(std::move(s));
+    }
+    d.first.push_back(d.samples);
+    d.hash = format("%016llx", ull(hash_bytes(identity.data(), identity.size(), 0)));
+    return d;
+}
+
+// The text of a source: its documents, or one stream. A lone one is cut in two if a part of it is for validation.
+struct Text {
+    std::vector<std::string> parts;
+    size_t train = 0;  // how many parts are for training
+    bool documents = false, cut = false;
+    std::string training() const {
+        return std::accumulate(parts.begin(), parts.begin() + long(train), std::string());
+    }
+};
+
+void read_jsonl(const MappedFile& file, Text* text) {
+    std::string_view rest = file.text();
+    if (rest.starts_with("\xef\xbb\xbf")) rest.remove_prefix(3);  // a byte order mark
+    for (size_t number = 1; !rest.empty(); number++) {
+        const std::string_view line = next_word(&rest, '\n');
+        if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+        const std::string what = format("data: %s: line %zu", file.path.c_str(), number);
+        text->parts.push_back(parse_json(line, what.c_str()).get_string("text", what.c_str()));
+    }
+}
+
+// Other ranks may wait for the reader: says after each file that this one is alive.
+Text read_text(const Source& source, bool split, Comm* comm) {
+    Text text;
+    text.documents = source.format == Format::jsonl || source.files.size() > 1;
+    for (const std::string& path : source.files) {
+        const MappedFile file = map_file(path);
+        if (source.format == Format::jsonl) read_jsonl(file, &text);
+        else text.parts.emplace_back(file.text());
+        if (comm) comm_progress(comm, -1, "reading text");
+    }
+    std::erase(text.parts, "");
+    text.train = text.parts.size();
+    if (!split || text.parts.empty()) return text;
+    text.cut = text.parts.size() == 1;
+    if (text.cut) {
+        const size_t cut = nine_tenths(text.parts[0]);
+        text.parts.push_back(text.parts[0].substr(cut));
+        text.parts[0].resize(cut);
+        return text;
+    }
+    size_t bytes = 0, at = 0;  // validation: documents behind nine tenths, at least the last one
+    for (const std::string& part : text.parts) bytes += part.size();
+    for (text.train = 0; at < nine_tenths_of(bytes); text.train++) at += text.parts[text.train].size();
+    text.train = std::min(text.train, text.parts.size() - 1);
+    return text;
+}
+
+// Appends the tokens of a text, `width` bytes each. Returns how many are for training.
+uint64_t encode(const Text& text, const Tokenizer& tokenizer, size_t width, std::vector<char>* out, Comm* comm) {
+    constexpr size_t kChunk = 2 << 20;  // bytes; chunks are whole pieces, so their tokens are those of the text
+    size_t train = 0;
+    std::vector<int> tokens;
+    for (size_t k = 0; k < text.parts.size(); k++) {
+        if (text.documents && tokenizer.eot >= 0 && !(text.cut && k == 1)) tokens.push_back(tokenizer.eot);
+        for (std::string_view rest = text.parts[k]; !rest.empty();) {
+            size_t n = 0;
+            while (n < rest.size() && n < kChunk) n += gpt2_next_piece(rest.substr(n));
+            tokenizer.encode(rest.substr(0, n), &tokens);
+            for (const int token : tokens) {
+                const char* const bytes = reinterpret_cast<const char*>(&token);  // little-endian: the low bytes
+                out->insert(out->end(), bytes, bytes + width);
+            }
+            tokens.clear();
+            rest.remove_prefix(n);
+            if (comm) comm_progress(comm, -1, "reading text");
+        }
+        if (k < text.train) train = out->size();
+    }
+    return train / width;
+}
+
+// The first rank of each host encodes a text; the others of the host share its memory.
+Tokens open_source(const Source& source, const Tokenizer& tokenizer, bool split, Comm* comm) {
+    Tokens all;
+    all.content = content_hash(source.files);
+    if (!source.is_text()) {
+        for (const std::string& path : source.files) {
+            all.shards.push_back(open_token_file(path, source.format));
+            all.count += all.shards.back().tokens;
+        }
+        all.cut = split ? nine_tenths_of(all.count) : all.count;
+        return all;
+    }
+    if (tokenizer.kind == Tokenizer::none)
+        die(kExitUsage, "data: %s: got text, but without a tokenizer there are only tokens; give --tokenizer",
+            source.path.c_str());
+    all.content += tokenizer.to_json();
+    auto tokens = std::make_shared<std::vector<char>>();
+    Shard s;
+    s.width = tokenizer.vocab_size <= 65536 ? 2 : 4;
+    s.name = source.path;
+    if (!comm || comm->local_rank == 0) {
+        all.cut = encode(read_text(source, split, comm), tokenizer, s.width, tokens.get(), comm);
+        all.count = tokens->size() / s.width;
+    }
+    s.memory = tokens->data();
+    s.owner = tokens;
+    if (comm && comm->local_size > 1) {
+        const uint64_t mine[2] = {all.count, all.cut};
+        std::vector<uint64_t> counts(2 * size_t(comm->size));
+        comm_allgather(comm, counts.data(), mine, sizeof mine);
+        const size_t leader = size_t(comm->host * comm->local_size);
+        all.count = counts[2 * leader];
+        all.cut = counts[2 * leader + 1];
+        char* const memory = static_cast<char*>(comm_shared(comm, all.count * s.width + 1, "the tokens of the text"));
+        std::copy(tokens->begin(), tokens->end(), memory);
+        comm_local_barrier(comm, 0);
+        s.memory = memory;
+        s.owner = nullptr;
+    }
+    s.tokens = all.count;
+    all.shards.push_back(s);
+    return all;
+}
+
+// char learns from all text, of validation too, bpe:N from the training text.
+Tokenizer choose_tokenizer(const DataOptions& o, const Source& source, const Source& val, Comm* comm) {
+    if (o.tokenizer.empty() && !o.init_tokenizer.empty()) return tokenizer_load(o.init_tokenizer);
+    if (o.tokenizer.empty()) return source.is_text() ? tokenizer_byte() : Tokenizer();
+    const bool bpe = o.tokenizer.starts_with("bpe:");
+    if (!source.is_text() || (o.tokenizer != "char" && !bpe)) return tokenizer_open(o.tokenizer, nullptr);
+    Text text = read_text(source, bpe && val.files.empty(), comm);
+    std::string learnt = text.train == 1 ? std::move(text.parts[0]) : text.training();      // large: not copied
+    if (!bpe && !val.files.empty() && val.is_text()) learnt += read_text(val, false, comm).training();
+    const std::string_view view = learnt;
+    return tokenizer_open(o.tokenizer, &view);
+}
+
+int choose_vocabulary(const DataOptions& o, const Tokenizer& tokenizer) {
+    const int own = tokenizer.vocab_size;
+    if (tokenizer.kind == Tokenizer::none) return o.init_vocab ? o.init_vocab : o.vocab_size ? o.vocab_size : 50257;
+    if (o.init_vocab && own != o.init_vocab)
+        die(kExitUsage, "--tokenizer: got %s of %d tokens, want %d as the model has; give the tokenizer or the data it "
+            "was trained with", tokenizer.name.c_str(), own, o.init_vocab);
+    if (o.vocab_size && own != o.vocab_size)
+        die(kExitUsage, "--vocab-size: got %d, want %d as the tokenizer has; leave it out", o.vocab_size, own);
+    return own;
+}
+
+void require_samples(const Dataset& d, const std::string& path, const char* part) {
+    if (d.samples > 0) return;
+    die(kExitBadContent, "data: %s: got %s %s tokens, want at least %d in one piece; give more text or a smaller "
+        "--seq-len", path.c_str(), with_commas(d.tokens).c_str(), part, d.T + 1);
+}
+
+// Reads the first 2^28 tokens, about a second, so that a bad one does not end a run hours later.
+void check_tokens(const Dataset& set, int vocab_size) {
+    uint64_t left = uint64_t(1) << 28;
+    std::vector<int> block(1 << 16);
+    for (const Shard& shard : set.shards)
+        for (uint64_t at = 0, n; shard.file && at < shard.tokens && left > 0; at += n, left -= n) {
+            n = std::min({uint64_t(block.size()), shard.tokens - at, left});
+            shard.read(at, size_t(n), block.data(), vocab_size);
+        }
+}
+
+}  // namespace
+
+Data open_data(const DataOptions& o, Comm* comm) {
+    const auto story_file = [](const char* name) {
+        return find_data_file(name, "run ninja, which makes the built-in text, or give --data");
+    };
+    const bool built_in = o.data.empty(), built_in_val = built_in && o.val_data.empty();
+    Source source = find_source(built_in ? story_file("stories_train.jsonl") : o.data);
+    Source val = take_validation(&source);
+    if (!o.val_data.empty() || built_in) val = find_source(built_in_val ? story_file("stories_val.jsonl") : o.val_data);
+    const bool split = val.files.empty();
+
+    Data data;
+    data.tokenizer = choose_tokenizer(o, source, val, comm);
+    data.vocab_size = choose_vocabulary(o, data.tokenizer);
+    const Tokens tokens = open_source(source, data.tokenizer, split, comm);
+    const Tokens other = split ? tokens : open_source(val, data.tokenizer, false, comm);
+    data.train = make_dataset(tokens, 0, tokens.cut, o.seq_len);
+    data.val = make_dataset(other, split ? tokens.cut : 0, other.count, o.seq_len);
+    require_samples(data.train, source.path, "training");
+    if (o.evaluates) require_samples(data.val, split ? source.path : val.path, "validation");
+    check_tokens(data.val, data.vocab_size);
+    check_tokens(data.train, data.vocab_size);
+
+    data.train.description = (built_in ? "built-in stories" : source.path) + ": " + with_commas(data.train.tokens) +
+        " training and " + with_commas(data.val.tokens) + " validation tokens";
+    if (built_in_val) {
+        const std::string path = story_file("stories.json"), facts = read_file(path);
+        data.val.floor_bits_per_byte = parse_json(facts, path.c_str()).get_double("bits_per_byte", path.c_str());
+    }
+    return data;
+}
+
+Dataset open_dataset(const std::string& path, const Tokenizer& tokenizer, int T, Comm* comm) {
+    const Tokens tokens = open_source(find_source(path), tokenizer, false, comm);
+    const Dataset d = make_dataset(tokens, 0, tokens.count, T);
+    require_samples(d, path, "usable");
+    return d;
+}

@@ -1,0 +1,42 @@
+// loader.cpp -- prepares batches while the device computes.
+#include "src/base/common.h"
+#include "src/data/data.h"
+
+BatchLoader::BatchLoader(const Dataset& data, const Sampler& sampler, int vocab_size, int first_batch, int last_batch,
+                         uint64_t first_step)
+    : data(data), sampler(sampler), audit(sampler), vocab_size(vocab_size), first_batch(first_batch),
+      last_batch(last_batch), step(first_step) {
+    coming = prepare();
+}
+
+BatchLoader::Batch BatchLoader::make(const Sampler& order, uint64_t step, int micro_batch) const {
+    const size_t B = size_t(order.B), T = size_t(data.T);
+    Batch batch = {std::vector<int>(B * T), std::vector<int>(B * T)};
+    for (size_t b = 0; b < B; b++) {
+        const uint64_t i = order.index(step, micro_batch, int(b));
+        data.sample(i, &batch.tokens[b * T], &batch.targets[b * T], vocab_size);
+    }
+    return batch;
+}
+
+std::shared_future<std::vector<BatchLoader::Batch>> BatchLoader::prepare() {
+    return std::async(std::launch::async, [this, step = step++] {
+        std::vector<Batch> batches;
+        for (int k = first_batch; k < last_batch; k++) batches.push_back(make(sampler, step, k));
+        return batches;
+    }).share();
+}
+
+const BatchLoader::Batch& BatchLoader::next() {
+    if (taken == 0) {
+        coming.get();  // the next begins after it: they use one sampler. Throws the thread's Error
+        given = coming;
+        coming = prepare();
+    }
+    const std::vector<Batch>& batches = given.get();
+    const Batch& batch = batches[taken];
+    taken = (taken + 1) % batches.size();
+    return batch;
+}
+
+BatchLoader::Batch BatchLoader::micro_batch(uint64_t step, int k) const { return make(audit, step, k); }

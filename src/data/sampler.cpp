@@ -1,0 +1,54 @@
+// sampler.cpp -- the order of samples: our stateless permutation, and PyTorch's for comparison.
+#include "src/data/sampler.h"
+#include <bit>
+#include <numeric>
+#include <random>
+#include <utility>
+#include "src/base/common.h"
+#include "src/base/rng.h"
+
+// A Feistel network of Philox rounds over the smallest power of four >= n, repeated until the value falls below n
+// (cycle walking, Black and Rogaway 2002): under four turns on average. Eight rounds, because with few samples a half
+// has only a bit or two.
+uint64_t permute(uint64_t i, uint64_t n, uint64_t seed, uint64_t epoch) {
+    CHECK(i < n, "permute: got %llu, want less than %llu", (unsigned long long)i, (unsigned long long)n);
+    const int half = (int(std::bit_width(n - 1)) + 1) / 2;  // bits; 4^half >= n
+    const uint64_t mask = (1ull << half) - 1;
+    const RandomKey key = {seed, kRandomData, uint32_t(epoch), uint32_t(epoch >> 32)};
+    do {
+        uint64_t left = i >> half, right = i & mask;
+        for (uint64_t round = 0; round < 8; round++) {
+            left ^= random4(key, round << 32 | right).v[0] & mask;
+            std::swap(left, right);
+        }
+        i = left << half | right;
+    } while (i >= n);
+    return i;
+}
+
+// As ATen's CPU kernel: MT19937 seeded with the low 32 bits, a Fisher-Yates shuffle from the front, 32 bits a swap.
+std::vector<int64_t> torch_randperm(int64_t n, uint64_t seed) {
+    constexpr int64_t kMost = (1ll << 32) / 20;  // from here on ATen draws 64 bits a swap
+    if (n >= kMost)
+        die(kExitUsage, "--sampler torch: got %s samples, want less than %s; use --sampler lockstep",
+            with_commas(uint64_t(n)).c_str(), with_commas(uint64_t(kMost)).c_str());
+    std::mt19937 generator{uint32_t(seed)};
+    std::vector<int64_t> order(size_t(n), 0);
+    std::iota(order.begin(), order.end(), 0);
+    for (size_t i = 0; i + 1 < order.size(); i++) std::swap(order[i], order[i + generator() % (order.size() - i)]);
+    return order;
+}
+
+uint64_t Sampler::index(uint64_t step, int micro_batch, int b) const {
+    CHECK(n > 0 && micro_batch >= 0 && micro_batch < G && b >= 0 && b < B && G % R == 0,
+          "sampler: micro-batch %d, sequence %d", micro_batch, b);
+    const uint64_t k = uint64_t(micro_batch), c = (step * uint64_t(G) + k) * uint64_t(B) + uint64_t(b);
+    if (!torch) return permute(c % n, n, seed, c / n);
+
+    const uint64_t per_replica = uint64_t(G / R), replica = k / per_replica;
+    const uint64_t q = (step * per_replica + k % per_replica) * uint64_t(B) + uint64_t(b);  // in the replica
+    const uint64_t length = ceil_div(n, uint64_t(R)), epoch = q / length;
+    Order& order = orders[epoch % 2];
+    if (order.epoch != epoch) order = {epoch, torch_randperm(int64_t(n), seed + epoch)};  // torch adds them, too
+    return uint64_t(order.list[(q % length * uint64_t(R) + replica) % n]);
+}

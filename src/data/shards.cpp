@@ -1,0 +1,189 @@
+// shards.cpp -- recognising files and reading tokens from them. Layouts: llm.c's dataloader.h, numpy's format.py (1.0),
+// nanoGPT's prepare.py. Nothing is allocated from a number in a file before it is checked against the file's size.
+#include "src/data/shards.h"
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <regex>
+#include <sys/resource.h>
+#include <unistd.h>
+#include "src/base/common.h"
+#include "src/base/file.h"
+
+using ull = unsigned long long;
+
+// ---- one file
+
+InputFile::InputFile(const std::string& path) : fd(open_regular(path, "data", &size)), path(path) {}
+
+InputFile::~InputFile() { ::close(fd); }
+
+void InputFile::read(uint64_t offset, void* out, size_t bytes) const {
+    for (size_t done = 0; done < bytes;) {
+        const ssize_t n = ::pread(fd, static_cast<char*>(out) + done, bytes - done, off_t(offset + done));
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0)
+            die(kExitBadContent, "data: %s: byte %llu: cannot read: %s", path.c_str(), ull(offset + done),
+                n < 0 ? std::strerror(errno) : "the file was cut short while in use");
+        done += size_t(n);
+    }
+}
+
+std::string content_hash(const std::vector<std::string>& files) {
+    constexpr uint64_t kBlock = 64 << 10, kMost = 1 << 30;
+    uint64_t total = 0, h = files.size();
+    for (const std::string& path : files) total += InputFile(path).size;
+    const uint64_t step = std::max<uint64_t>(1, ceil_div(total, kMost)) * kBlock;
+    std::vector<char> block(kBlock);
+    for (const std::string& path : files) {
+        const InputFile file(path);
+        h = hash_bytes(&file.size, sizeof file.size, h);
+        for (uint64_t at = 0; at < file.size; at += step) {
+            const size_t n = size_t(std::min(kBlock, file.size - at));
+            file.read(at, block.data(), n);
+            h = hash_bytes(block.data(), n, h);
+        }
+    }
+    return format("%016llx", ull(h));
+}
+
+// ---- finding files
+
+const char* format_name(Format format) {
+    static const char* const names[] = {"text", "jsonl", "a numpy array", "an llm.c token shard", "raw uint16 tokens"};
+    return names[int(format)];
+}
+
+static Format recognise(const std::string& path) {
+    const InputFile file(path);
+    std::string head(size_t(std::min<uint64_t>(file.size, 16384)), '\0');
+    file.read(0, head.data(), head.size());
+    if (path.ends_with(".npy") || head.starts_with("\x93NUMPY")) return Format::npy;
+    if (head.starts_with(std::string_view("\x88\xd8\x34\x01", 4))) return Format::llmc;  // 20240520
+    const auto is_control = [](char c) {
+        return uint8_t(c) < 0x20 && std::string_view("\t\n\v\f\r\x1b").find(c) == std::string_view::npos;
+    };
+    // A text may have a stray control byte; what is compressed or a picture has 10 % of them.
+    const size_t controls = size_t(std::ranges::count_if(head, is_control));
+    const bool text = head.find('\0') == std::string::npos && controls * 100 <= head.size();
+    if (path.ends_with(".bin")) {
+        if (text && head.size() >= 64) die_content("data: " + path, "text", "tokens in a .bin; rename it to .txt");
+        return Format::raw;
+    }
+    if (path.ends_with(".jsonl")) return Format::jsonl;
+    if (!text) die_content("data: " + path, "neither text nor tokens", "UTF-8 text, .jsonl, .npy, or a .bin");
+    return Format::text;
+}
+
+Source find_source(const std::string& path) {
+    Source source;
+    source.path = path;
+    if (is_directory(path)) {
+        for (const std::string& name : list_directory(path))
+            if (name[0] != '.') source.files.push_back(path_join(path, name));
+    } else if (file_exists(path)) {
+        source.files = {path};
+    } else {
+        source.files = expand_glob(path);
+    }
+    std::erase_if(source.files, is_directory);
+    if (source.files.empty())
+        die(kExitNoInput, "data: %s: no file is there or matches it; give --data or --val-data", path.c_str());
+    std::sort(source.files.begin(), source.files.end());
+    // Every shard keeps its file open. If more than the usual 1,024 descriptors are refused, opening says so.
+    if (rlimit limit; ::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < source.files.size() + 256) {
+        limit.rlim_cur = limit.rlim_max;
+        ::setrlimit(RLIMIT_NOFILE, &limit);
+    }
+    source.format = recognise(source.files[0]);
+    for (const std::string& file : source.files)
+        if (const Format format = recognise(file); format != source.format)
+            die_content("data: " + file, format_name(format), format_name(source.format) + (" as " + source.files[0]));
+    return source;
+}
+
+Source take_validation(Source* source) {
+    const std::string beside = path_join(parent_folder(source->files[0]), "val.bin");
+    if (source->files.size() == 1 && base_name(source->files[0]) == "train.bin" && file_exists(beside))
+        return find_source(beside);
+    static const std::regex word("(^|[^A-Za-z])val(id(ation)?)?([^A-Za-z]|$)");
+    Source val = *source;
+    std::erase_if(val.files, [](const std::string& f) { return !std::regex_search(base_name(f), word); });
+    if (val.files.empty() || val.files.size() == source->files.size()) return {};
+    for (const std::string& f : val.files) std::erase(source->files, f);
+    return val;
+}
+
+std::string find_data_file(const std::string& name, const char* what_to_do) {
+    const std::string beside = parent_folder(program_path());
+    for (const std::string folder : {"", "build/", "../", "../../"})
+        if (const std::string path = beside + "/" + folder + "data/" + name; file_exists(path)) return path;
+    if (file_exists("data/" + name)) return "data/" + name;
+    die(kExitNoInput, "%s: it is not beside the program; %s", name.c_str(), what_to_do);
+}
+
+// ---- token files
+
+static void read_llmc_header(Shard* s) {
+    uint32_t header[256] = {};  // magic, version, tokens, zeros
+    if (s->file->size >= sizeof header) s->file->read(0, header, sizeof header);
+    if (header[1] != 1) die_content("data: " + s->name, format("version %u", header[1]), "a header with version 1");
+    s->tokens = header[2];
+    s->offset = sizeof header;
+}
+
+// The header is a Python dictionary as numpy writes it: {'descr': '<u2', 'fortran_order': False, 'shape': (1234,), }.
+static void read_npy_header(Shard* s) {
+    static const std::regex type("'descr': '<u([24])'"), shape("'shape': \\(([0-9]{1,20}),\\)");
+    std::string header(size_t(std::min<uint64_t>(s->file->size, 10 + 65535)), '\0');
+    s->file->read(0, header.data(), header.size());
+    const bool numpy = header.size() >= 10 && header.starts_with("\x93NUMPY\x01");
+    if (numpy) s->offset = 10 + uint8_t(header[8]) + 256 * uint64_t(uint8_t(header[9]));
+    const bool whole = numpy && s->offset <= header.size();
+    header = whole ? header.substr(10, s->offset - 10) : "";
+    std::smatch width, count;
+    if (!std::regex_search(header, width, type) || !std::regex_search(header, count, shape) ||
+        !parse_whole(count[1].str(), &s->tokens))
+        die_content("data: " + s->name, whole ? header.substr(0, 100) : "no header",
+                    "a .npy of version 1, one dimension of '<u2' or '<u4'; numpy.save(FILE, tokens.astype('<u2'))");
+    s->width = width[1] == "4" ? 4 : 2;
+}
+
+Shard open_token_file(const std::string& path, Format format) {
+    Shard s;
+    s.file = std::make_shared<InputFile>(path);
+    s.name = path;
+    s.tokens = s.file->size / 2;  // of raw tokens
+    if (format == Format::npy) read_npy_header(&s);
+    if (format == Format::llmc) read_llmc_header(&s);
+    const uint64_t got = s.file->size - s.offset, want = checked_mul(s.tokens, s.width, path.c_str());
+    if (got != want)
+        die_content("data: " + path, with_commas(got) + " bytes of tokens",
+                    with_commas(want) + " for " + with_commas(s.tokens) + " tokens; was the download interrupted?");
+    return s;
+}
+
+void Shard::read(uint64_t first, size_t n, int* out, int vocab_size) const {
+    CHECK(first <= tokens && n <= tokens - first, "token %llu of %llu", ull(first + n), ull(tokens));
+    const uint64_t at = offset + (begin + first) * width;
+    std::vector<char> buffer(file ? n * width : 0);
+    if (file) file->read(at, buffer.data(), buffer.size());
+    const char* bytes = file ? buffer.data() : memory + at;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t token = 0;
+        if (width == 2) std::memcpy(&token, bytes + 2 * i, 2);  // nothing in a file need be aligned
+        else std::memcpy(&token, bytes + 4 * i, 4);
+        if (token >= uint32_t(vocab_size))
+            die(kExitBadContent, "data: %s: token %llu (byte %llu): got %u, want less than %d, the vocabulary; is it "
+                "the right --tokenizer?", name.c_str(), ull(begin + first + i), ull(at + i * width), token, vocab_size);
+        out[i] = int(token);
+    }
+}
+
+size_t nine_tenths(std::string_view text) {
+    const auto starts = [](char c) { return (c & 0xC0) != 0x80; };  // true except for continuation bytes
+    uint64_t left = nine_tenths_of(uint64_t(std::count_if(text.begin(), text.end(), starts)));
+    for (size_t at = 0; at < text.size(); at++)
+        if (starts(text[at]) && left-- == 0) return at;
+    return text.size();
+}

@@ -1,0 +1,66 @@
+// shards.h -- which files a --data path means, and reading runs of tokens from files or memory.
+//
+// Tokens are read with pread, not through a mapping: a file cut short during a run is then an Error, not a SIGBUS.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+enum class Format {
+    text,   // one document, or one of several
+    jsonl,  // a JSON object on each line, its "text" a document
+    npy,    // numpy.save of a one-dimensional array of uint16 or uint32
+    llmc,   // llm.c's header, then uint16
+    raw,    // uint16 without a header (nanoGPT)
+};
+const char* format_name(Format format);         // "text", "an llm.c token shard"
+
+// A file, the files of a folder, the matches of a glob: all of one format, sorted.
+struct Source {
+    std::string path;                           // as given
+    std::vector<std::string> files;
+    Format format = Format::text;
+    bool is_text() const { return format == Format::text || format == Format::jsonl; }
+};
+Source find_source(const std::string& path);    // 66 nothing there, 65 not data or not all of one kind
+
+// Takes out the files with the word val, valid or validation in their name, unless all or none have it. A lone
+// "train.bin" finds the "val.bin" beside it. Returns no files if there are none.
+Source take_validation(Source* source);
+
+// Finds a file of data/ or build/data/ beside or above the program, else in ./data; 66 with what to do.
+std::string find_data_file(const std::string& name, const char* what_to_do);
+
+// Identifies the content of files by sizes and bytes, not names: 16 hexadecimal digits. Of more than 1 GiB in all,
+// evenly spaced blocks of 64 KiB count.
+std::string content_hash(const std::vector<std::string>& files);
+
+struct InputFile {                                  // open for reading
+    uint64_t size = 0;
+    const int fd;
+    const std::string path;
+    explicit InputFile(const std::string& path);    // 66 missing or not a regular file
+    ~InputFile();
+    InputFile(const InputFile&) = delete;
+    void read(uint64_t offset, void* out, size_t bytes) const;  // 65 if the file ends before
+};
+
+// A run of tokens in a file or in memory.
+struct Shard {
+    size_t width = 2;                   // bytes of a token: 2 or 4, unsigned, little-endian
+    uint64_t begin = 0, tokens = 0;     // which of the file or memory
+    std::string name;                   // for messages
+    std::shared_ptr<InputFile> file;    // null: in memory
+    uint64_t offset = 0;                // of the file's first token, bytes
+    const char* memory = nullptr;
+    std::shared_ptr<void> owner;        // of the memory; null: comm
+
+    // Reads tokens [first, first + n). Error 65 if one is not below vocab_size. Safe from several threads.
+    void read(uint64_t first, size_t n, int* out, int vocab_size) const;
+};
+Shard open_token_file(const std::string& path, Format format);  // npy, llmc, raw
+
+size_t nine_tenths(std::string_view text);  // byte where character floor(9 n / 10) of n begins
+inline uint64_t nine_tenths_of(uint64_t n) { return n / 10 * 9 + n % 10 * 9 / 10; }

@@ -1,0 +1,213 @@
+// tokenizer_files.cpp -- the files of vocabularies, tokenizer.json and GPT-2's vocab.bpe, and --tokenizer's values.
+#include <algorithm>
+#include <unordered_map>
+#include "src/base/common.h"
+#include "src/base/file.h"
+#include "src/base/json.h"
+#include "src/base/unicode.h"
+#include "src/data/shards.h"
+#include "src/data/tokenizer.h"
+
+namespace {
+// The files write each byte as a printable character: 33..126, 161..172 and 174..255 as themselves, the other 68 in
+// order as U+0100, U+0101, ... (a space is U+0120).
+struct ByteAlphabet {
+    std::string text_of[256];
+    int byte_of[256 + 68];  // by code; -1: not of the alphabet
+    ByteAlphabet() {
+        std::fill(std::begin(byte_of), std::end(byte_of), -1);
+        uint32_t others = 256;
+        for (uint32_t b = 0; b < 256; b++) {
+            const bool shown = (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174;
+            const uint32_t code = shown ? b : others++;
+            append_utf8(&text_of[b], code);
+            byte_of[code] = int(b);
+        }
+    }
+};
+const ByteAlphabet alphabet;
+
+// Returns false if text is empty or has a character that stands for no byte.
+bool from_alphabet(std::string_view text, std::string* bytes) {
+    while (!text.empty()) {
+        const Utf8Char c = decode_utf8(text);
+        if (!c.valid || c.code >= std::size(alphabet.byte_of) || alphabet.byte_of[c.code] < 0) return false;
+        *bytes += char(alphabet.byte_of[c.code]);
+        text.remove_prefix(c.length);
+    }
+    return !bytes->empty();
+}
+
+// A file being read. What would give other tokens than the tokenizers library does is refused with its name.
+struct VocabularyFile {
+    const std::string path, what = "tokenizer: " + path;
+    Tokenizer t = {};
+    std::unordered_map<std::string, int> ids = {};  // by the token's text in the file
+
+    [[noreturn]] void fail(const std::string& field, const std::string& got, const char* want) const {
+        die_content(what + ": " + field, got, want);
+    }
+    static std::string shown(const std::string& text) { return json_quote(text.substr(0, 60)); }
+
+    void read_id(const std::string& text, const Json& id) {
+        uint64_t i = INT32_MAX;
+        if (!id.as_u64(&i) || i >= INT32_MAX || ids.try_emplace(text, int(i)).first->second != int(i))
+            fail(shown(text), json_shown(id), "an id, the same everywhere");
+    }
+    int token_of_merge(const std::string& text) const {
+        const auto found = ids.find(text);
+        if (found == ids.end() || t.bytes[size_t(found->second)].empty())  // special tokens have no bytes
+            fail(format("merges[%zu]", t.merges.size()), shown(text), "a known token");
+        return found->second;
+    }
+
+    // Fills the tokens' bytes, empty for special ones.
+    void read_bytes() {
+        t.bytes.resize(ids.size());
+        std::vector<bool> seen(ids.size()), special(ids.size());
+        for (const Tokenizer::Special& s : t.special)
+            if (size_t(s.id) < special.size()) special[size_t(s.id)] = true;
+        for (const auto& [text, id] : ids) {
+            const size_t n = size_t(id);
+            if (n >= seen.size() || seen[n]) fail(shown(text), std::to_string(id), "ids from 0 on, each once");
+            seen[n] = true;
+            const Utf8Char first = decode_utf8(text);
+            const bool one = first.valid && first.length == text.size();
+            if (special[n] || (t.kind == Tokenizer::bpe && from_alphabet(text, &t.bytes[n]))) continue;
+            if (t.kind == Tokenizer::bpe || !one)
+                fail(format("id %zu", n), shown(text), "characters of GPT-2's alphabet of bytes, or a single one");
+            t.bytes[n] = text;
+        }
+    }
+
+    // Post-processor and decoder are not read: the trainer adds tokens around a text itself, and decoding joins bytes.
+    void read_json(const Json& root) {
+        const Json model = root.at("model", what.c_str()), type = model.find("type"), vocab = model.find("vocab");
+        const Json split = root.find("pre_tokenizer"), merges = model.find("merges");
+        const bool bpe = type.text() == "BPE" || (!type && merges);  // files of 2020 do not name it
+        const auto want = [&](const Json& of, const char* key, const char* value, bool needed = false) {
+            const Json got = of.find(key);
+            if (got ? got.text() != value : needed) fail(key, got ? json_shown(got) : "nothing", value);
+        };
+        if (!bpe && type.text() != "WordLevel")
+            fail("model.type", type ? json_shown(type) : "nothing", "\"BPE\", or \"WordLevel\" of characters");
+        if (bpe) want(split, "type", "ByteLevel", true);
+        if (bpe) want(split, "add_prefix_space", "false", true);
+        want(split, "use_regex", "true");
+        want(root, "normalizer", "null");
+        want(model, "ignore_merges", "false");
+        t.kind = bpe ? Tokenizer::bpe : Tokenizer::character;
+        t.name = bpe ? path : "char";
+        for (JsonItems i(vocab); i.next();) read_id(i.key.text(), i.value);
+        for (JsonItems i(root.find("added_tokens")); i.next();) {
+            want(i.value, "special", "true", true);  // others stand for text, in ways not known here
+            const std::string text = i.value.get_string("content", what.c_str());
+            read_id(text, i.value.find("id"));
+            t.special.push_back({ids[text], text});
+        }
+        if (ids.empty()) fail("model.vocab", "nothing", "tokens and ids");
+        if (bpe && merges.kind() != Json::array) fail("model.merges", json_shown(merges), "an array");
+        for (const Tokenizer::Special& s : t.special)
+            if (s.text == "<|endoftext|>" || t.special.size() == 1) t.eot = s.id;
+        read_bytes();
+        for (JsonItems m(merges); bpe && m.next();) {  // "a b", or ["a", "b"] since tokenizers 0.20
+            const std::string text = m.value.text();
+            std::string_view rest = text;
+            std::string left(next_word(&rest, ' ')), right(rest);
+            if (JsonItems pair(m.value); m.value.kind() == Json::array) {
+                left = pair.next() ? pair.value.text() : "";
+                right = pair.next() ? pair.value.text() : "";
+            }
+            const int merged = token_of_merge(left + right);
+            t.merges.push_back({token_of_merge(left), token_of_merge(right), merged});
+        }
+    }
+
+    // vocab.bpe: "#version: 0.2", then a line per merge: two tokens with a space between. The bytes come first, in the
+    // order of their characters.
+    void read_bpe(std::string_view text) {
+        t.kind = Tokenizer::bpe;
+        t.name = path;
+        for (const int b : alphabet.byte_of) {
+            if (b < 0) continue;
+            ids[alphabet.text_of[b]] = int(t.bytes.size());
+            t.bytes.push_back(std::string(1, char(b)));
+        }
+        if (text.starts_with("#version:")) next_word(&text, '\n');
+        while (!text.empty()) {
+            std::string_view rest = next_word(&text, '\n');
+            const std::string left(next_word(&rest, ' ')), right(rest);
+            const int a = token_of_merge(left), b = token_of_merge(right), merged = int(t.bytes.size());
+            if (!ids.try_emplace(left + right, merged).second) fail("merges", shown(left + right), "each token once");
+            t.bytes.push_back(t.bytes[size_t(a)] + t.bytes[size_t(b)]);
+            t.merges.push_back({a, b, merged});
+        }
+        if (t.merges.empty() || ids.count("<|endoftext|>")) fail("merges", "none or end of text", "a vocab.bpe");
+        tokenizer_add_end_of_text(&t);
+    }
+};
+}  // namespace
+
+std::string Tokenizer::to_json() const {
+    CHECK(kind != none, "to_json without a tokenizer");
+    std::vector<std::string> texts(bytes.size());  // tokens as the file writes them
+    for (size_t id = 0; id < texts.size(); id++)
+        for (const char c : bytes[id])
+            texts[id] += kind == character ? std::string(1, c) : alphabet.text_of[uint8_t(c)];
+    for (const Special& s : special) texts[size_t(s.id)] = s.text;
+    const auto join = [](std::string* list, const std::string& item) { *list += (list->empty() ? "" : ",") + item; };
+    std::string added, vocab, pairs;
+    for (const Special& s : special)
+        join(&added, format(R"({"id":%d,"content":%s,"single_word":false,"lstrip":false,"rstrip":false,)"
+                            R"("normalized":false,"special":true})", s.id, json_quote(s.text).c_str()));
+    for (size_t id = 0; id < texts.size(); id++) join(&vocab, json_quote(texts[id]) + ":" + std::to_string(id));
+    for (const Merge& m : merges) join(&pairs, json_quote(texts[size_t(m.left)] + " " + texts[size_t(m.right)]));
+
+    const std::string head = R"({"version":"1.0","truncation":null,"padding":null,"added_tokens":[)" + added +
+        R"(],"normalizer":null,"pre_tokenizer":)";
+    if (kind == character)  // a word-level vocabulary behind a split into characters; a dot would not match a line feed
+        return head + R"({"type":"Split","pattern":{"Regex":"[\\s\\S]"},"behavior":"Isolated","invert":false},)" +
+            R"("post_processor":null,"decoder":{"type":"Fuse"},"model":{"type":"WordLevel","vocab":{)" + vocab +
+            R"(},"unk_token":"<unk>"}})" + "\n";
+    return head + R"({"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":true},)" +
+        R"("post_processor":{"type":"ByteLevel","add_prefix_space":true,"trim_offsets":false,"use_regex":true},)" +
+        R"("decoder":{"type":"ByteLevel","add_prefix_space":true,"trim_offsets":true,"use_regex":true},)" +
+        R"("model":{"type":"BPE","dropout":null,"unk_token":null,"continuing_subword_prefix":"",)" +
+        R"("end_of_word_suffix":"","fuse_unk":false,"byte_fallback":false,"ignore_merges":false,)" +
+        R"("vocab":{)" + vocab + R"(},"merges":[)" + pairs + "]}}\n";
+}
+
+Tokenizer tokenizer_load(const std::string& path) {
+    if (is_directory(path)) {
+        const std::string json = path_join(path, "tokenizer.json");
+        return tokenizer_load(file_exists(json) ? json : path_join(path, "vocab.bpe"));
+    }
+    const MappedFile file = map_file(path);
+    const size_t first = file.text().find_first_not_of(" \t\r\n");
+    VocabularyFile in = {path};
+    if (first == std::string::npos || file.text()[first] != '{') in.read_bpe(file.text());
+    else in.read_json(parse_json(file.text(), in.what.c_str()));
+    tokenizer_finish(&in.t);
+    return in.t;
+}
+
+Tokenizer tokenizer_open(const std::string& option, const std::string_view* text) {
+    const bool is_bpe = option.starts_with("bpe:");
+    if ((option == "char" || is_bpe) && !text)
+        die(kExitUsage, "--tokenizer %s: it learns from text, but the data are tokens; give the one that made them",
+            option.c_str());
+    if (option == "byte") return tokenizer_byte();
+    if (option == "char") return tokenizer_char(*text);
+    if (option == "gpt2") {
+        const char* const what_to_do = "run data/get_gpt2_vocab.sh, or give --tokenizer FILE";
+        Tokenizer t = tokenizer_load(find_data_file("vocab.bpe", what_to_do));
+        t.name = option;
+        return t;
+    }
+    int size = 0;
+    if (is_bpe && parse_whole(std::string_view(option).substr(4), &size)) return tokenizer_train_bpe(*text, size);
+    if (is_bpe || !file_exists(option))
+        die(is_bpe ? kExitUsage : kExitNoInput, "--tokenizer: got %s, want byte, char, gpt2, bpe:4096, or a file or "
+            "folder that is there", option.c_str());
+    return tokenizer_load(option);
+}

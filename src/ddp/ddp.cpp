@@ -1,0 +1,378 @@
+// ddp.cpp -- the ordered reduction, the sharded update and the all-gather. Read ddp.h first.
+#include "src/ddp/ddp.h"
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdlib>
+#include <type_traits>
+#include "build/optimizers.h"
+#include "src/base/common.h"
+#include "src/base/fault.h"
+
+namespace BACKEND {
+
+constexpr bool kMastersAreWeights = std::is_same_v<floatX, float>;
+
+// ---------------------------------------------------------------------------------------------------------- the cuts
+
+static Range span(const Arena& arena, size_t tensor) {
+    return {arena.offset[tensor], tensor + 1 < arena.offset.size() ? arena.offset[tensor + 1] : arena.n};
+}
+static bool is_whole(const Ddp* ddp, size_t tensor) {
+    return ddp->optimizer->whole && ddp->optimizer->whole(ddp->arena->tensors[tensor]);
+}
+
+// At every unit, but not inside a whole tensor.
+static std::vector<size_t> possible_cuts(const Ddp* ddp) {
+    std::vector<size_t> cuts;
+    for (size_t t = 0; t < ddp->arena->tensors.size(); t++) {
+        const Range r = span(*ddp->arena, t);
+        for (size_t at = r.begin; at < r.end; at += is_whole(ddp, t) ? r.size() : kUnit) cuts.push_back(at);
+    }
+    cuts.push_back(ddp->arena->n);
+    return cuts;
+}
+
+// Gives each owner what brings its load nearest to an equal share of all that has been cut so far.
+static std::vector<size_t> cut_slices(const std::vector<size_t>& cuts, size_t first, size_t last,
+                                      std::vector<size_t>* load) {
+    const size_t share = (cuts.back() - cuts[first]) / load->size();
+    std::vector<size_t> slices = {cuts[first]};
+    for (size_t& owned : *load) {
+        const bool is_last = &owned == &load->back();
+        for (; first < last && (is_last || owned + (cuts[first + 1] - cuts[first]) / 2 <= share); first++)
+            owned += cuts[first + 1] - cuts[first];
+        slices.push_back(cuts[first]);
+    }
+    return slices;
+}
+
+// From the arena's end: a small bucket, so that communication starts early; then full ones. LOCKSTEP_BUCKET_UNITS: for
+// tests.
+static void cut_buckets(Ddp* ddp) {
+    const char* const units = std::getenv("LOCKSTEP_BUCKET_UNITS");
+    const std::vector<size_t> cuts = possible_cuts(ddp);
+    std::vector<size_t> load(size_t(ddp->comm->size));
+    for (size_t begin, end = cuts.size() - 1; end > 0; end = begin) {
+        size_t want = (ddp->buckets.empty() ? kFirstBucketBytes : kBucketBytes) / sizeof(float);
+        if (units) want = size_t(std::atoi(units)) * kUnit;
+        for (begin = end - 1; begin > 0 && cuts[end] - cuts[begin - 1] <= want;) begin--;
+        ddp->buckets.push_back(make_bucket(cut_slices(cuts, begin, end, &load), ddp->comm));
+    }
+}
+
+static void list_pieces(Ddp* ddp) {
+    std::vector<Piece>& pieces = ddp->pieces;
+    size_t packed = 0;
+    for (size_t b = ddp->buckets.size(); b-- > 0;)
+        for (size_t t = 0; t < ddp->arena->tensors.size(); t++) {
+            const Range own = ddp->buckets[b].own[size_t(ddp->comm->rank)], all = span(*ddp->arena, t);
+            const Range r = {std::max(own.begin, all.begin), std::min(own.end, all.end)};
+            if (r.begin >= r.end) continue;
+            const int tensor = is_whole(ddp, t) ? int(t) : -1;
+            const bool goes_on = !pieces.empty() && pieces.back().tensor < 0 && pieces.back().range.end == r.begin;
+            if (tensor < 0 && goes_on) pieces.back().range.end = r.end;
+            else pieces.push_back({tensor, r, kOnGpu ? packed : r.begin});
+            packed += r.size();
+        }
+}
+
+Bucket make_bucket(const std::vector<size_t>& cut, const Comm* comm) {
+    Bucket bucket = {{cut.front(), cut.back()}, {}, {}};
+    const size_t hosts = size_t(comm->hosts), local_size = size_t(comm->local_size);
+    for (size_t l = 0; l < local_size; l++) bucket.local.push_back({cut[l * hosts], cut[(l + 1) * hosts]});
+    for (size_t h = 0; h < hosts; h++)
+        for (size_t l = 0; l < local_size; l++) bucket.own.push_back({cut[l * hosts + h], cut[l * hosts + h + 1]});
+    return bucket;
+}
+
+std::vector<size_t> host_cuts(const Bucket& bucket, const Comm* comm, size_t unit_bytes) {
+    const size_t begin = bucket.local[size_t(comm->local_rank)].begin;
+    std::vector<size_t> bytes = {0};
+    for (int r = comm->local_rank; r < comm->size; r += comm->local_size)
+        bytes.push_back((bucket.own[size_t(r)].end - begin) / kUnit * unit_bytes);
+    return bytes;
+}
+
+void gather_hosts(Comm* comm, void* array, size_t unit_bytes, const Bucket& bucket) {
+    if (comm->hosts == 1) return;
+    const size_t begin = bucket.local[size_t(comm->local_rank)].begin / kUnit * unit_bytes;
+    comm_hosts_gather(comm, static_cast<char*>(array) + begin, host_cuts(bucket, comm, unit_bytes).data());
+}
+
+// ------------------------------------------------------------------------------------------------------------ set up
+
+static StateArray create_state(Ddp* ddp, const std::string& name) {
+    const char* const what = name.empty() ? "fp32 weights" : name.c_str();
+    size_t own = kUnit;
+    for (const Piece& p : ddp->pieces) own += p.range.size();
+    float* const host = name.empty() && kMastersAreWeights ? reinterpret_cast<float*>(ddp->weights)
+        : static_cast<float*>(comm_shared(ddp->comm, ddp->arena->n * sizeof(float), what));
+    return {name, host, kOnGpu ? device<float>(own, what) : host};
+}
+
+static size_t update_piece(const Ddp* ddp, const Piece& p, const StepState* step);
+
+void ddp_create(Ddp* ddp, Comm* comm, const Arena* arena, const OptimizerInfo* optimizer, int replicas, bool overlap,
+                bool nccl_sums, int micro_batches) {
+    *ddp = Ddp{};
+    ddp->comm = comm;
+    ddp->arena = arena;
+    ddp->optimizer = optimizer;
+    ddp->replicas = replicas / comm->size;
+    ddp->micro_batches = micro_batches;
+    ddp->overlap = overlap;
+    cut_buckets(ddp);
+    list_pieces(ddp);
+    transport_create(&ddp->transport, comm, arena->n, ddp->buckets, nccl_sums);
+    ddp->weights = ddp->transport.weights;
+    ddp->grads.push_back(ddp->transport.gradients);
+    for (int k = 1; k < ddp->replicas; k *= 2) ddp->grads.push_back(device<float>(arena->n, "a replica's gradients"));
+    ddp->state.push_back(create_state(ddp, ""));
+    for (const char* name : optimizer->state) ddp->state.push_back(create_state(ddp, name));
+    ddp->decay = device<uint8_t>(arena->decay.size(), "which tensors decay");
+    copy_to_device(ddp->decay, arena->decay.data(), arena->decay.size(), nullptr);
+    size_t bytes = 1;
+    for (const Piece& p : ddp->pieces) bytes = std::max(bytes, update_piece(ddp, p, nullptr));
+    ddp->work = device<char>(bytes, "work space of the optimizer");
+    stream_sync(nullptr);
+    ddp->stream = stream_create();
+    const auto events = [&](size_t count) {
+        const size_t first = ddp->events.size();
+        while (ddp->events.size() < first + count) ddp->events.push_back(event_create());
+        return std::vector<Event>(ddp->events.begin() + ptrdiff_t(first), ddp->events.end());
+    };
+    const size_t buckets = ddp->buckets.size();
+    ddp->batch_done = events(size_t(micro_batches));
+    for (Ddp::Events& marks : ddp->marks)
+        marks = {events(1)[0], events(1)[0], events(buckets), events(buckets), events(buckets)};
+    for (size_t b = 0; b < buckets; b++) ddp->jobs.push_back({ddp, b});
+}
+
+void ddp_destroy(Ddp* ddp) {
+    stream_destroy(ddp->stream);
+    for (const Event event : ddp->events) event_destroy(event);
+    for (size_t k = 1; k < ddp->grads.size(); k++) device_free(ddp->grads[k]);
+    for (const StateArray& array : ddp->state)
+        if (kOnGpu) device_free(array.own);
+    device_free(ddp->decay);
+    device_free(ddp->work);
+    transport_destroy(&ddp->transport);
+}
+
+// ---------------------------------------------------------------------------------------- the state, for checkpoints
+
+void ddp_broadcast_state(Ddp* ddp) {
+    Comm* const comm = ddp->comm;
+    const size_t n = ddp->arena->n;
+    for (const StateArray& array : ddp->state)
+        if (comm->hosts > 1) comm_broadcast(comm, array.host, n * sizeof(float), 0);
+    comm_barrier(comm);
+    if constexpr (kOnGpu) {
+        std::vector<floatX> weights(n);
+        store_floats(weights.data(), ddp->state[0].host, n);
+        copy_to_device(ddp->weights, weights.data(), n * sizeof(floatX), nullptr);
+        for (const StateArray& array : ddp->state)
+            for (const Piece& p : ddp->pieces)
+                copy_to_device(array.own + p.at, array.host + p.range.begin, p.range.size() * sizeof(float), nullptr);
+        stream_sync(nullptr);
+    } else if (!kMastersAreWeights && comm->local_rank == 0) store_floats(ddp->weights, ddp->state[0].host, n);
+    comm_barrier(comm);
+}
+
+void ddp_gather_state(Ddp* ddp) {
+    for (const StateArray& array : ddp->state) {
+        for (const Piece& p : ddp->pieces)
+            if (kOnGpu)
+                copy_to_host(array.host + p.range.begin, array.own + p.at, p.range.size() * sizeof(float), ddp->stream);
+        for (const Bucket& bucket : ddp->buckets)
+            if (static_cast<void*>(array.host) != ddp->weights)         // weights are gathered in every step
+                gather_hosts(ddp->comm, array.host, kUnit * sizeof(float), bucket);
+    }
+    comm_barrier(ddp->comm);
+}
+
+// ---------------------------------------------------------------------------------------------------------- the step
+
+void ddp_begin(Ddp* ddp) {
+    ddp->next = 0;
+    ddp->steps++;
+    std::swap(ddp->marks[0], ddp->marks[1]);
+}
+
+// The all-gather of the last step comes behind all of its updates: once a bucket's weights have arrived, gradients may
+// be overwritten.
+void ddp_weights_needed(Ddp* ddp, int first, int last) {
+    const size_t begin = span(*ddp->arena, size_t(first)).begin, end = span(*ddp->arena, size_t(last) - 1).end;
+    for (size_t b = 0; b < ddp->buckets.size(); b++)
+        if (const Range r = ddp->buckets[b].whole; r.begin < end && begin < r.end)
+            stream_wait_event(nullptr, ddp->marks[1].gathered[b]);
+}
+
+void ddp_settle(Ddp* ddp) { stream_wait(nullptr, ddp->stream); }
+
+static int batches_of_replica(const Ddp* ddp) { return ddp->micro_batches / ddp->replicas; }
+
+// Replica r waits beside one block of the tree per set bit of r: its buffer is the next one.
+float* ddp_grads(Ddp* ddp, int i) {
+    return ddp->grads[size_t(std::popcount(unsigned(i / batches_of_replica(ddp))))];
+}
+
+bool ddp_accumulates(const Ddp* ddp, int i) { return i % batches_of_replica(ddp) > 0; }
+
+// A binary counter: each trailing 1 bit of `replica` is a block of the same size that waits for this one. The last
+// replica's carries are left to reduce_bucket.
+void ddp_accumulate(Ddp* ddp, int i) {
+    const unsigned replica = unsigned(i / batches_of_replica(ddp));
+    if (i == 0) ddp_fault(ddp, "bwd", ddp_grads(ddp, 0), ddp->arena->n);
+    event_record(ddp->batch_done[size_t(i)], nullptr);
+    comm_progress(ddp->comm, -1, "forward and backward");
+    if (ddp_accumulates(ddp, i + 1) || int(replica) + 1 == ddp->replicas) return;
+    const int last = std::popcount(replica), count = std::countr_one(replica) + 1;
+    const std::vector<const float*> terms(ddp->grads.begin() + last + 1 - count, ddp->grads.begin() + last + 1);
+    float* const sums = ddp->grads[size_t(last + 1 - count)];
+    tree_reduce(sums, nullptr, terms.data(), count, Tree::kStack, ddp->arena->n, nullptr);
+}
+
+// Then this rank's slice of grads[0] holds the sum over all replicas, partials the squares.
+static void reduce_bucket(Ddp* ddp, const Bucket& bucket) {
+    Transport* const x = &ddp->transport;
+    Tree tree = Tree::kStack;
+    const Sum sum = [&](Range to, const std::vector<const float*>& terms, bool last) {
+        float* const partials = last ? x->partials + to.begin / kUnit : nullptr;
+        tree_reduce(x->gradients + to.begin, partials, terms.data(), int(terms.size()), tree, to.size(), ddp->stream);
+    };
+    std::vector<const float*> replicas;         // inside this rank: the last replica's buffer joins the others
+    for (const float* grads : ddp->grads) replicas.push_back(grads + bucket.whole.begin);
+    sum(bucket.whole, replicas, ddp->comm->size == 1);
+    tree = Tree::kHalves;
+    transport_reduce(x, bucket, ddp->stream, sum);
+    transport_gather(x, x->partials, sizeof(float), bucket, ddp->stream);
+}
+
+static void run_job(void* pointer) {
+    const auto [ddp, b] = *static_cast<Ddp::Job*>(pointer);
+    event_record(ddp->marks[0].begin[b], ddp->stream);
+    reduce_bucket(ddp, ddp->buckets[b]);
+    event_record(ddp->marks[0].end[b], ddp->stream);
+}
+
+// Starts the buckets that lie at `from` or behind. A GPU's stream is fed from here; a CPU's is a thread that works.
+static void start_buckets(Ddp* ddp, size_t from) {
+    stream_wait(ddp->stream, nullptr);
+    for (size_t& b = ddp->next; b < ddp->buckets.size() && ddp->buckets[b].whole.begin >= from; b++) {
+        if constexpr (kOnGpu) run_job(&ddp->jobs[b]);
+        else stream_call(ddp->stream, run_job, &ddp->jobs[b]);
+    }
+}
+
+void ddp_gradients_ready(Ddp* ddp, int first) {
+    if (ddp->overlap) start_buckets(ddp, ddp->arena->offset[size_t(first)]);
+}
+
+void ddp_reduce_scatter(Ddp* ddp) {
+    comm_progress(ddp->comm, -1, "reduction");
+    fault_point("reduce", ddp->comm->rank, current_step());
+    event_record(ddp->marks[0].computed, nullptr);
+    start_buckets(ddp, 0);                      // the norm comes after `computed` even if none is left
+    if constexpr (!kOnGpu) {
+        stream_sync(ddp->stream);
+        transport_finish(&ddp->transport);      // the other ranks' partials are there
+    }
+}
+
+void ddp_clip_grad_norm(Ddp* ddp, StepState* state, double* norm, double clip, double tokens) {
+    clip_scale(state, norm, ddp->transport.partials, ddp->arena->n / kUnit, clip, tokens, ddp->stream);
+}
+
+#define X(name) name##_matrix,
+static MatrixRule* const kMatrixRules[] = {OPTIMIZERS(X)};
+#undef X
+
+// Updates a piece, or without `step` returns the bytes of work space that this needs.
+static size_t update_piece(const Ddp* ddp, const Piece& p, const StepState* step) {
+    const int rule = find_optimizer(ddp->optimizer->name);
+    const size_t n = p.range.size();
+    std::vector<float*> arrays;
+    for (const StateArray& array : ddp->state) arrays.push_back(array.own + p.at);
+    MatrixUpdate u = {.optimizer = rule, .rows = 0, .cols = 0, .param = ddp->weights + p.range.begin,
+                      .master = arrays[0], .state = arrays.data() + 1, .grad = ddp->grads[0] + p.range.begin,
+                      .decay = ddp->decay + p.range.begin / kUnit, .step = step, .work = step ? ddp->work : nullptr};
+    if (p.tensor >= 0) {
+        u.rows = ddp->arena->tensors[size_t(p.tensor)].rows;
+        u.cols = ddp->arena->tensors[size_t(p.tensor)].cols;
+        return kMatrixRules[rule](u, ddp->stream);
+    }
+    if (step) update(rule, 0, u.param, u.master, u.state, u.grad, u.decay, n, step, ddp->stream);
+    return 0;
+}
+
+void ddp_update(Ddp* ddp, const StepState* state) {
+    for (const Piece& p : ddp->pieces) update_piece(ddp, p, state);
+    event_record(ddp->marks[0].updated, ddp->stream);
+}
+
+void ddp_all_gather_weights(Ddp* ddp) {
+    for (size_t b = ddp->buckets.size(); b-- > 0;) {
+        transport_gather(&ddp->transport, ddp->weights, kUnit * sizeof(floatX), ddp->buckets[b], ddp->stream);
+        if (b == 0) transport_finish(&ddp->transport);
+        event_record(ddp->marks[0].gathered[b], ddp->stream);
+    }
+}
+
+// -------------------------------------------------------------------------------------------------- measures, checks
+
+DdpTimes ddp_times(Ddp* ddp) {
+    DdpTimes times = {};
+    const Ddp::Events& now = ddp->marks[0];
+    for (size_t b = 0; b < ddp->buckets.size(); b++) times.comm += event_seconds(now.begin[b], now.end[b]);
+    times.exposed = std::max(0.0, event_seconds(now.computed, now.end.back()));
+    if (ddp->comm->size == 1 || (kOnGpu && ddp->steps == 1)) return times;
+    const Ddp::Events& last = ddp->marks[kOnGpu ? 1 : 0];
+    const double gather = event_seconds(last.updated, last.gathered[0]);
+    return {times.comm + gather, times.exposed + gather};
+}
+
+uint64_t ddp_hash_weights(const Ddp* ddp) {           // of their bits
+    const size_t floats = ddp->arena->n * sizeof(floatX) / sizeof(float);
+    return hash_floats(reinterpret_cast<const float*>(ddp->weights), floats, ddp->stream);
+}
+
+// Padding stays zero.
+void ddp_poison(Ddp* ddp) {
+    const Arena& arena = *ddp->arena;
+    const std::vector<float> nan(arena.n, NAN);
+    for (float* grads : ddp->grads)
+        for (size_t t = 0; t < arena.tensors.size(); t++) {
+            const size_t bytes = arena.tensors[t].rows * arena.tensors[t].cols * sizeof(float);
+            copy_to_device(grads + arena.offset[t], nan.data(), bytes, nullptr);
+        }
+    stream_sync(nullptr);
+}
+
+// A tensor that nobody wrote has a sum of squares that is NaN in every unit.
+std::string ddp_unwritten(const Ddp* ddp) {
+    std::vector<float> squares(ddp->arena->n / kUnit);
+    copy_to_host(squares.data(), ddp->transport.partials, squares.size() * sizeof(float), ddp->stream);
+    for (size_t t = 0; t < ddp->arena->tensors.size(); t++) {
+        const Range r = span(*ddp->arena, t);
+        size_t unit = r.begin / kUnit;
+        while (unit < r.end / kUnit && std::isnan(squares[unit])) unit++;
+        if (unit == r.end / kUnit) return ddp->arena->tensors[t].name;
+    }
+    return "";
+}
+
+void ddp_fault(Ddp* ddp, const char* point, float* numbers, size_t n) {
+    const Damage damage = fault_point(point, ddp->comm->rank, current_step(), n);
+    if (damage.kind == Damage::none) return;
+    uint32_t bits;
+    stream_sync(nullptr);
+    copy_to_host(&bits, numbers + damage.index, sizeof bits, nullptr);
+    if (damage.kind == Damage::flip) bits ^= 1u << 20;
+    else bits = damage.kind == Damage::nan ? 0x7fc00000 : std::bit_cast<uint32_t>(1e6f);
+    copy_to_device(numbers + damage.index, &bits, sizeof bits, nullptr);
+    stream_sync(nullptr);
+}
+
+}  // namespace BACKEND

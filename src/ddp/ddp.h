@@ -1,0 +1,110 @@
+// ddp.h -- data parallelism: the gradients of all replicas meet in one fixed tree, each rank updates its slices, all
+// get the weights.
+//
+// A step's micro-batches belong to R replicas; W ranks run R / W replicas each. The sum over replicas is one binary
+// tree in fp32, whatever W is: first inside a rank, then across the ranks of a host, then across hosts.
+//
+//     replicas            0   1   2   3   4   5   6   7        R = 8
+//     inside a rank        \ /     \ /     \ /     \ /         W = 2: levels 1 and 2 are sums of whole buffers
+//                            \     /         \     /
+//     across ranks              \_________/                    level 3: each rank reduces its slice of every bucket
+//
+// The arena is cut into buckets from its end, the order in which backward finishes. A bucket is reduced on the
+// communication stream as soon as its last gradient is written, in the same order on every rank:
+//
+//     compute   ...  backward of block 3 | block 2        | block 1        | ...
+//     comm                                 [ bucket 0    ]  [ bucket 1    ]
+//
+// Between the two stands the update (ZeRO-1): the optimizer's state of a slice lives on its owner. Elementwise sums and
+// rules do not see where buckets, slices or threads cut, and a tensor with a rule for whole matrices is never cut:
+// overlap and bucket sizes cannot change a bit. On a GPU nothing here waits.
+#pragma once
+#include <string>
+#include <vector>
+#include "kernels/kernels.h"
+#include "optimizers/optimizer.h"
+#include "src/base/arena.h"
+#include "src/comm/comm.h"
+#include "src/ddp/transport.h"
+
+namespace BACKEND {
+
+constexpr size_t kBucketBytes = 25 << 20, kFirstBucketBytes = 1 << 20;
+
+// A float per weight. The host's array is whole, for checkpoints, and shared by its ranks. A CPU updates it in place
+// (with floatX = float the masters are the weights); a GPU has its pieces side by side in `own`.
+struct StateArray {
+    std::string name;           // "" are the fp32 masters, the others are as OptimizerInfo::state
+    float *host, *own;
+};
+// A part of this rank's slices: a tensor of the matrix rule, or all up to the next one.
+struct Piece {
+    int tensor;                 // -1: by the elementwise rule
+    Range range;
+    size_t at;                  // in StateArray::own
+};
+
+struct Ddp {
+    Comm* comm;
+    const Arena* arena;
+    const OptimizerInfo* optimizer;
+    int replicas, micro_batches;            // of this rank
+    bool overlap;
+    std::vector<Bucket> buckets;            // from the arena's end to its start
+    std::vector<Piece> pieces;              // from its start to its end
+    Transport transport;
+    floatX* weights;                        // (n)  the transport's
+    std::vector<float*> grads;              // buffers of the tree: log2(replicas) + 1 of (n), the transport's first
+    std::vector<StateArray> state;          // masters first
+    uint8_t* decay;                         // (n / kUnit)  the arena's, where kernels can read it
+    void* work;                             // of the matrix rule
+    Stream stream;                          // communication
+    int64_t steps;                          // begun
+    size_t next;                            // first bucket of this step that is not on the stream yet
+    struct Job { Ddp* ddp; size_t bucket; };
+    std::vector<Job> jobs;
+    struct Events {                         // of two steps, since the all-gather of one ends in the next
+        Event computed, updated;            // this rank's backward is done, its update
+        std::vector<Event> begin, end, gathered;        // of each bucket's reduction and all-gather
+    } marks[2];
+    std::vector<Event> batch_done;          // of each micro-batch: a GPU's progress, while the host waits
+    std::vector<Event> events;              // all of them
+};
+
+// replicas: of the run, a power of two and a multiple of comm->size. micro_batches: of this rank in a step.
+void ddp_create(Ddp* ddp, Comm* comm, const Arena* arena, const OptimizerInfo* optimizer, int replicas, bool overlap,
+                bool nccl_sums, int micro_batches);
+void ddp_destroy(Ddp* ddp);
+
+void ddp_broadcast_state(Ddp* ddp);         // rank 0's state becomes everybody's, and the weights
+void ddp_gather_state(Ddp* ddp);            // makes the state whole on rank 0's host: for a checkpoint
+
+// The step, in this order. i counts this rank's micro-batches in it.
+void ddp_begin(Ddp* ddp);
+void ddp_weights_needed(Ddp* ddp, int first, int last);     // the main stream then sees tensors [first, last) updated
+float* ddp_grads(Ddp* ddp, int i);                          // (n)  the buffer of micro-batch i's replica
+bool ddp_accumulates(const Ddp* ddp, int i);                // it is not the first of its replica: "+=", not "="
+void ddp_gradients_ready(Ddp* ddp, int first);              // tensors from `first` on are final: starts their buckets
+void ddp_accumulate(Ddp* ddp, int i);                       // after micro-batch i: adds replicas that are complete
+void ddp_reduce_scatter(Ddp* ddp);                          // the remaining buckets; a CPU waits until all are reduced
+void ddp_clip_grad_norm(Ddp* ddp, StepState* state, double* norm, double clip, double tokens);      // see clip_scale
+void ddp_update(Ddp* ddp, const StepState* state);          // this rank's slices, by the optimizer's rule
+void ddp_all_gather_weights(Ddp* ddp);                      // the next forward waits for them, tensor by tensor
+
+void ddp_settle(Ddp* ddp);      // what is put on the main stream next sees all weights as updated
+
+// Seconds of the reduction and the all-gather of this step, once the host has waited for its norm, and how much of them
+// no computation hid. A GPU reports the all-gather of the step before.
+struct DdpTimes { double comm, exposed; };
+DdpTimes ddp_times(Ddp* ddp);
+
+uint64_t ddp_hash_weights(const Ddp* ddp);
+
+// Before the first step: fills the gradients with NaN. After its reduction ddp_unwritten names a tensor that the model
+// never wrote, "" if there is none.
+void ddp_poison(Ddp* ddp);
+std::string ddp_unwritten(const Ddp* ddp);
+// Tests only: damages one of n numbers in device memory where fault.h's hook asks for it.
+void ddp_fault(Ddp* ddp, const char* point, float* numbers, size_t n);
+
+}  // namespace BACKEND

@@ -1,0 +1,61 @@
+// transport.h -- moves slices of gradients and weights between ranks. ddp.cpp says which and when.
+//
+//     transport_host.cpp   CPUs: shared memory between the ranks of a host, TCP between hosts
+//     transport_gpu.cpp    GPUs: NCCL
+//
+// Both feed the same tree reductions, so the bits do not depend on the transport. Every rank makes the same calls, in
+// the same order.
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+#include "kernels/kernels.h"
+#include "src/comm/comm.h"
+
+namespace BACKEND {
+
+struct Range { size_t begin, end; size_t size() const { return end - begin; } };       // elements, multiples of kUnit
+
+// A part of the arena that is reduced at once, cut into one slice per rank; some may be empty. The slices of local
+// rank l on all hosts lie side by side: among a host's ranks it reduces all of them, between the hosts its own.
+struct Bucket {
+    Range whole;
+    std::vector<Range> local, own;      // the slices of each local rank on all hosts; of each rank
+};
+// cut: (ranks + 1) the bucket's begin, and the slices' ends.
+Bucket make_bucket(const std::vector<size_t>& cut, const Comm* comm);
+// Brings what other hosts own of the bucket into an array that the ranks of a host share.
+void gather_hosts(Comm* comm, void* array, size_t unit_bytes, const Bucket& bucket);
+// Byte offsets of the slices with this rank's local rank, for comm_hosts_scatter and comm_hosts_gather.
+std::vector<size_t> host_cuts(const Bucket& bucket, const Comm* comm, size_t unit_bytes);
+
+template <class T> T* device(size_t n, const char* what) { return static_cast<T*>(device_alloc(n * sizeof(T), what)); }
+
+struct Transport {
+    Comm* comm;
+    std::string name;           // "shared memory", "NCCL 2.28.3"
+    size_t n;                   // elements of the arena
+    bool nccl_sums = false;     // --reduce nccl: NCCL adds, in its own order
+    float* gradients = nullptr; // (n)          this rank's sums over its replicas; a CPU's other ranks read them
+    floatX* weights = nullptr;  // (n)          one array for a CPU's ranks, as the next
+    float* partials = nullptr;  // (n / kUnit)  squares of the reduced gradient
+    float* received = nullptr;  // gradients from other ranks
+    struct NcclCommTag* ranks = nullptr;    // of GPUs; null with one rank
+};
+
+// Gives this rank its device, GPU number local_rank, before anything else touches one. Error 2 where ranks would share
+// a GPU, unless LOCKSTEP_SHARE_GPU is set, for tests. Collective.
+void transport_place(Comm* comm);
+void transport_create(Transport* x, Comm* comm, size_t n, const std::vector<Bucket>& buckets, bool nccl_sums);
+void transport_destroy(Transport* x);
+
+// Adds the bucket's gradients of all ranks. sum(to, terms, last) adds terms by halves into this rank's gradients: of
+// its local slice among the ranks of a host, then of its own between hosts, perhaps in pieces. last: over all ranks.
+using Sum = std::function<void(Range to, const std::vector<const float*>& terms, bool last)>;
+void transport_reduce(Transport* x, const Bucket& bucket, Stream stream, const Sum& sum);
+// Every rank gets every rank's own slice of the weights or partials.
+void transport_gather(Transport* x, void* array, size_t unit_bytes, const Bucket& bucket, Stream stream);
+void transport_finish(Transport* x);        // after the last bucket: a CPU waits until its host has gathered
+void transport_check(Transport* x);         // Error 69 if NCCL has failed since. Local
+
+}  // namespace BACKEND

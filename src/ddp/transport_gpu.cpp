@@ -1,0 +1,137 @@
+// transport_gpu.cpp -- GPU ranks: NCCL. All of it is only put on the stream here; nothing waits.
+//
+// Each rank sends every other one its slice of the bucket, in one group: a reduce-scatter whose sums are left to
+// tree_reduce, so that their order is ours. Grouped sends and receives carry the same bytes as ncclReduceScatter does.
+#include <algorithm>
+#include <cstdlib>
+#include <set>
+#include "src/base/common.h"
+#include "src/ddp/nccl.h"
+#include "src/ddp/transport.h"
+
+namespace BACKEND {
+
+static const Nccl* nccl;        // with several ranks
+
+static void check(int result, const char* what) {
+    if (result != 0) die(kExitPeer, "NCCL: %s: %s; NCCL_DEBUG=INFO says more", what, nccl->error_string(result));
+}
+
+// A launcher may show each rank its own GPU only (srun --gpus-per-task 1): then the addresses on the bus differ.
+void transport_place(Comm* comm) {
+    const int devices = device_count();
+    device_select(comm->local_rank % devices);
+    const std::vector<std::string> addresses = comm_gather_text(comm, device_address());
+    const auto first = addresses.begin() + comm->host * comm->local_size;
+    const std::set<std::string> here(first, first + comm->local_size);
+    if (comm->local_size <= devices || int(here.size()) == comm->local_size) return;
+    if (!std::getenv("LOCKSTEP_SHARE_GPU"))
+        die(kExitUsage, "ranks: %d on a host with %d GPUs: got more ranks than GPUs, want one rank per GPU; start %d",
+            comm->local_size, devices, devices);
+    // NCCL refuses two ranks on one GPU of one host: each is told that it is a host of its own.
+    setenv("NCCL_HOSTID", format("%s-%d", comm->peers[size_t(comm->rank)].host.c_str(), comm->rank).c_str(), 0);
+}
+
+void transport_create(Transport* x, Comm* comm, size_t n, const std::vector<Bucket>& buckets, bool nccl_sums) {
+    if (!nccl_sums && std::max(comm->hosts, comm->local_size) > kGpuTerms)
+        die(kExitUsage, "--reduce ordered: got %d hosts of %d ranks, want at most %d of %d; start fewer ranks, or take "
+            "--reduce nccl", comm->hosts, comm->local_size, kGpuTerms, kGpuTerms);
+    *x = {comm, "one GPU", n, nccl_sums};
+    x->gradients = device<float>(n, "gradients");
+    x->weights = device<floatX>(n, "weights");
+    x->partials = device<float>(n / kUnit, "partial norms");
+    if (comm->size == 1) return;
+    int v = 0;
+    nccl = nccl_load();
+    check(nccl->get_version(&v), "version");
+    x->name = format("NCCL %d.%d.%d", v / 10000, v / 100 % 100, v % 100);
+    NcclId id = {};
+    if (comm->rank == 0) check(nccl->get_unique_id(&id), "unique id");
+    comm_broadcast(comm, &id, sizeof id, 0);
+    comm_progress(comm, -1, "NCCL start");
+    check(nccl->comm_init_rank(&x->ranks, comm->size, id, comm->rank), "joining the ranks");
+    size_t room = 0;
+    for (const Bucket& b : buckets)
+        room = std::max({room, b.local[size_t(comm->local_rank)].size() * size_t(comm->local_size),
+                         b.own[size_t(comm->rank)].size() * size_t(comm->hosts)});
+    x->received = device<float>(room, "gradients from other ranks");
+}
+
+void transport_destroy(Transport* x) {
+    if (x->ranks) nccl->comm_destroy(x->ranks);
+    for (void* memory : {(void*)x->gradients, (void*)x->weights, (void*)x->partials, (void*)x->received})
+        device_free(memory);
+}
+
+struct Part { int rank; const void* out; size_t out_bytes; void* in; size_t in_bytes; };
+
+// Sends to ranks and receives from them, as one operation.
+static void swap_parts(Transport* x, const std::vector<Part>& parts, Stream stream) {
+    void* const native = stream_native(stream);
+    check(nccl->group_start(), "group");
+    for (const Part& p : parts) {
+        if (p.out_bytes) check(nccl->send(p.out, p.out_bytes, kNcclBytes, p.rank, x->ranks, native), "send");
+        if (p.in_bytes) check(nccl->recv(p.in, p.in_bytes, kNcclBytes, p.rank, x->ranks, native), "receive");
+    }
+    check(nccl->group_end(), "group");
+}
+
+// Each of the ranks first, first + step, ... gets its slice of this rank's gradients, and sends this rank's slice.
+static void exchange(Transport* x, const std::vector<Range>& slices, int first, int step, bool last, Stream stream,
+                     const Sum& sum) {
+    std::vector<Part> parts;
+    std::vector<const float*> terms;
+    const Range mine = slices[size_t((x->comm->rank - first) / step)];
+    for (size_t i = 0; i < slices.size(); i++) {
+        const int rank = first + int(i) * step;
+        const bool self = rank == x->comm->rank;
+        float* const to = x->received + parts.size() * mine.size();
+        terms.push_back(self ? x->gradients + mine.begin : to);
+        if (!self) parts.push_back({rank, x->gradients + slices[i].begin, slices[i].size() * sizeof(float), to,
+                                    mine.size() * sizeof(float)});
+    }
+    swap_parts(x, parts, stream);
+    sum(mine, terms, last);
+}
+
+void transport_reduce(Transport* x, const Bucket& bucket, Stream stream, const Sum& sum) {
+    const Comm* const comm = x->comm;
+    if (comm->size == 1) return;
+    if (!x->nccl_sums) {
+        exchange(x, bucket.local, comm->host * comm->local_size, 1, comm->hosts == 1, stream, sum);
+        std::vector<Range> slices;
+        for (int r = comm->local_rank; r < comm->size; r += comm->local_size) slices.push_back(bucket.own[size_t(r)]);
+        if (comm->hosts > 1) exchange(x, slices, comm->local_rank, comm->local_size, true, stream, sum);
+        return;
+    }
+    const Range own = bucket.own[size_t(comm->rank)];
+    check(nccl->group_start(), "group");
+    for (int r = 0; r < comm->size; r++) {
+        float* const data = x->gradients + bucket.own[size_t(r)].begin;
+        const size_t n = bucket.own[size_t(r)].size();
+        if (n) check(nccl->reduce(data, data, n, kNcclFloat, kNcclSum, r, x->ranks, stream_native(stream)), "reduce");
+    }
+    check(nccl->group_end(), "group");
+    sum(own, {x->gradients + own.begin}, true);
+}
+
+void transport_gather(Transport* x, void* array, size_t unit_bytes, const Bucket& bucket, Stream stream) {
+    const auto bytes = [&](int rank) { return bucket.own[size_t(rank)].size() / kUnit * unit_bytes; };
+    const auto at = [&](int rank) {
+        return static_cast<char*>(array) + bucket.own[size_t(rank)].begin / kUnit * unit_bytes;
+    };
+    std::vector<Part> parts;
+    const int self = x->comm->rank;
+    for (int r = 0; r < x->comm->size; r++)
+        if (r != self) parts.push_back({r, at(self), bytes(self), at(r), bytes(r)});
+    if (!parts.empty()) swap_parts(x, parts, stream);
+}
+void transport_finish(Transport*) {}
+
+void transport_check(Transport* x) {
+    int error = 0;
+    if (!x->ranks || nccl->get_async_error(x->ranks, &error) != 0 || error == kNcclInProgress) return;
+    check(error, "the network between the ranks");
+}
+
+}  // namespace BACKEND

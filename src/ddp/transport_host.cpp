@@ -1,0 +1,53 @@
+// transport_host.cpp -- CPU ranks: shared memory on a host, TCP between hosts. The calling thread does it all.
+#include "src/ddp/transport.h"
+
+namespace BACKEND {
+
+constexpr size_t kPiece = 64 * kUnit;       // elements, 1 MiB, that are received and added while they are in the cache
+
+void transport_place(Comm*) {}
+
+template <class T> static T* shared(Comm* comm, size_t n, const char* what) {
+    return static_cast<T*>(comm_shared(comm, n * sizeof(T), what));
+}
+
+void transport_create(Transport* x, Comm* comm, size_t n, const std::vector<Bucket>&, bool) {
+    *x = {comm, comm->hosts > 1 ? "shared memory and TCP" : "shared memory", n};
+    x->weights = shared<floatX>(comm, n, "weights");
+    x->gradients = shared<float>(comm, size_t(comm->local_size) * n, "gradients") + size_t(comm->local_rank) * n;
+    x->partials = shared<float>(comm, n / kUnit, "partial norms");
+    if (comm->hosts > 1) x->received = device<float>(size_t(comm->hosts) * kPiece, "gradients from other hosts");
+}
+
+void transport_destroy(Transport* x) { device_free(x->received); }
+
+void transport_reduce(Transport* x, const Bucket& bucket, Stream, const Sum& sum) {
+    Comm* const comm = x->comm;
+    if (comm->size == 1) return;
+    if (comm->local_size > 1) comm_local_barrier(comm, 1);              // every rank of this host has its sums
+    const Range slice = bucket.local[size_t(comm->local_rank)], own = bucket.own[size_t(comm->rank)];
+    std::vector<const float*> terms;
+    for (int l = 0; l < comm->local_size; l++)
+        terms.push_back(x->gradients + slice.begin + ptrdiff_t(x->n) * (l - comm->local_rank));
+    sum(slice, terms, comm->hosts == 1);
+    if (comm->hosts == 1) return;
+    terms.clear();
+    for (int h = 0; h < comm->hosts; h++) terms.push_back(x->received + size_t(h) * kPiece);
+    const auto arrived = [&](size_t at, size_t bytes) {
+        const size_t begin = own.begin + at / sizeof(float);
+        terms[size_t(comm->host)] = x->gradients + begin;
+        sum({begin, begin + bytes / sizeof(float)}, terms, true);
+    };
+    const std::vector<size_t> cuts = host_cuts(bucket, comm, kUnit * sizeof(float));
+    comm_hosts_scatter(comm, x->gradients + slice.begin, cuts.data(), x->received, kPiece * sizeof(float), arrived);
+}
+
+void transport_gather(Transport* x, void* array, size_t unit_bytes, const Bucket& bucket, Stream) {
+    gather_hosts(x->comm, array, unit_bytes, bucket);
+}
+void transport_finish(Transport* x) {
+    if (x->comm->local_size > 1) comm_local_barrier(x->comm, 0);
+}
+void transport_check(Transport*) {}
+
+}  // namespace BACKEND

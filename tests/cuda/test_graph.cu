@@ -1,0 +1,176 @@
+// test_graph.cu -- a whole step as a CUDA graph: learning rate, step number, seed and clip factor are read from device
+// memory, so the same graph launched again after the host has written another state computes that state's step, the
+// bits of plain launches.
+#include <cmath>
+#include <cstring>
+#include <vector>
+#include "optimizers/adamw.h"
+#include "kernels/cuda/common.cuh"
+#include "models/gpt2.h"
+#include "models/model.h"
+#include "tests/test.h"
+
+using namespace BACKEND;
+
+namespace {
+
+// Launches that were allowed to begin before the one before them had ended; only the emulator counts them.
+#ifdef __CUDACC__
+constexpr bool kCounts = false;
+uint64_t dependent_launches() { return 0; }
+#else
+constexpr bool kCounts = true;
+using simt::dependent_launches;
+#endif
+
+// A model, its optimizer and one step of two micro-batches: forward and backward on the main stream, the update on
+// another, as the trainer has it; host memory that a graph may read again and again. A step waits for the update before
+// it, whose event another one records: CUDA does not say whether a graph that waits for an event and records it waits
+// for the old one.
+struct Job {
+    Shape shape = {.L = 2, .NH = 2, .C = 16, .T = 12, .V = 19, .Vp = 32, .dropout = 0.1f};
+    Arena arena = arena_layout(gpt2_tensors(shape));
+    Model model;
+    Stream updates = stream_create();
+    Event updated[2] = {event_create(), event_create()}, done = event_create();
+    int turn = 0;
+    size_t n = arena.n, N = 24;
+    floatX* weights = static_cast<floatX*>(device_alloc(n * sizeof(floatX), "weights"));
+    float* master = floats(n);
+    float *m = floats(n), *v = floats(n), *grads = floats(n), *partials = floats(n / kUnit);
+    uint8_t* decay = static_cast<uint8_t*>(device_alloc(n / kUnit, "decay"));
+    double* results = static_cast<double*>(device_alloc(3 * sizeof(double), "losses and norm"));
+    StepState* state = static_cast<StepState*>(device_alloc(sizeof(StepState), "state"));
+    StepState* host_state = static_cast<StepState*>(host_alloc(sizeof(StepState), "state"));
+    double* host_results = static_cast<double*>(host_alloc(3 * sizeof(double), "losses and norm"));
+    int* batch = static_cast<int*>(host_alloc(4 * N * sizeof(int), "batch"));
+
+    static float* floats(size_t count) { return static_cast<float*>(device_alloc(count * sizeof(float), "test")); }
+    Job() {
+        model_create(&model, &gpt2_info, shape, 2, 12, 1, weights, true);
+        model_set_gradients(&model, grads);
+        std::vector<float> init(n);
+        arena_init(init.data(), arena, 7);
+        std::vector<floatX> stored(n);
+        store_floats(stored.data(), init.data(), n);
+        copy_to_device(weights, stored.data(), n * sizeof(floatX), nullptr);
+        copy_to_device(master, init.data(), n * sizeof(float), nullptr);
+        copy_to_device(decay, arena.decay.data(), arena.decay.size(), nullptr);
+        stream_sync(nullptr);
+    }
+    ~Job() {
+        model_destroy(&model);
+        stream_destroy(updates);
+        for (const Event mark : {updated[0], updated[1], done}) event_destroy(mark);
+        for (void* p : {(void*)weights, (void*)master, (void*)m, (void*)v, (void*)grads, (void*)partials, (void*)decay,
+                        (void*)results, (void*)state})
+            device_free(p);
+        for (void* p : {(void*)host_state, (void*)host_results, (void*)batch}) host_free(p);
+    }
+    void prepare(int step) {  // what the host does before each step
+        turn = step % 2;
+        *host_state = {.seed = 42, .step = uint32_t(step), .lr = 1e-2f / float(step + 1), .grad_scale = 0};
+        const double hyper[] = {0.9, 0.95, 1e-8, 0.1};
+        adamw_info.prepare(host_state, hyper, step + 1, 1);
+        for (size_t i = 0; i < 4 * N; i++) batch[i] = int((i * 7 + size_t(step) * 5) % 19);
+    }
+    void step() {  // what the streams do
+        stream_wait_event(nullptr, updated[1 - turn]);
+        copy_to_device(state, host_state, sizeof *state, nullptr);
+        for (uint32_t k = 0; k < 2; k++) {
+            const int* const tokens = batch + k * 2 * N;
+            const Pass pass = {.B = 2, .T = 12, .accumulate = k > 0, .state = state, .micro_batch = k};
+            model_forward_backward(&model, pass, results + k, tokens, tokens + N);
+        }
+        stream_wait(updates, nullptr);
+        const float* const sum = grads;
+        tree_reduce(grads, partials, &sum, 1, Tree::kHalves, n, updates);
+        clip_scale(state, results + 2, partials, n / kUnit, 1.0, 48, updates);
+        copy_to_host_later(host_results, results, 3 * sizeof(double), updates);
+        event_record(done, updates);
+        float* const moments[] = {m, v};
+        update(0, 0, weights, master, moments, grads, decay, n, state, updates);
+        event_record(updated[turn], updates);
+    }
+    static void run_step(void* job) { static_cast<Job*>(job)->step(); }
+};
+
+}  // namespace
+
+TEST(a_step_as_a_graph) {
+    if (device_count() == 0) SKIP("no GPU answers");
+    Job plain, graphed;
+    constexpr int kSteps = 5;
+    std::vector<double> want, got;
+    uint64_t before, dependents = 0;
+    for (int step = 0; step < kSteps; step++) {
+        plain.prepare(step);
+        before = dependent_launches();
+        plain.step();
+        dependents = dependent_launches() - before;
+        event_sync(plain.done);
+        want.insert(want.end(), plain.host_results, plain.host_results + 3);
+    }
+    // The first step as it stands: work space is allocated in it. Then a graph for each turn; as in the trainer, nobody
+    // waits for an update before the next step is launched.
+    Graph graphs[2] = {};
+    for (int step = 0; step < kSteps; step++) {
+        std::string why;
+        graphed.prepare(step);
+        if (step == 0) graphed.step();
+        Graph& graph = graphs[step % 2];
+        if (step == 1 || step == 2) {
+            graph = graph_capture(Job::run_step, &graphed, graphed.updates, &why);
+            EXPECT(graph && why.empty(), "capture: %s", why.c_str());
+            EXPECT(graphed.host_results[0] == want[size_t(step - 1) * 3], "something ran while it was captured");
+        }
+        before = dependent_launches();
+        if (step >= 1) {
+            EXPECT(graph_launch(graph), "launch of step %d", step);
+            EXPECT(dependent_launches() - before == dependents, "a graph of %d dependent launches, want %d",
+                   int(dependent_launches() - before), int(dependents));
+        }
+        event_sync(graphed.done);
+        got.insert(got.end(), graphed.host_results, graphed.host_results + 3);
+    }
+    for (size_t i = 0; i < want.size(); i++)
+        EXPECT(got[i] == want[i], "step %zu, %s: got %.17g, want %.17g", i / 3,
+               i % 3 < 2 ? "loss of a micro-batch" : "norm", got[i], want[i]);
+    EXPECT(!kCounts || dependents > 20, "%d dependent launches in a step", int(dependents));
+    EXPECT(want[0] != want[3] && want[5] != want[8], "the steps do not differ: the test shows nothing");
+    std::vector<float> a(plain.n), b(plain.n);
+    copy_to_host(a.data(), plain.master, plain.n * sizeof(float), plain.updates);
+    copy_to_host(b.data(), graphed.master, plain.n * sizeof(float), graphed.updates);
+    EXPECT(std::memcmp(a.data(), b.data(), plain.n * sizeof(float)) == 0, "the weights differ");
+
+    // Kernels in a graph hold the address of the work space: once that has moved the graph must not run.
+    scratch(size_t(64) << 20, nullptr);
+    EXPECT(!graph_launch(graphs[0]) && !graph_launch(graphs[1]), "a graph ran with work space that is gone");
+    for (const Graph graph : graphs) graph_destroy(graph);
+}
+
+TEST(what_cannot_be_a_graph) {
+    if (device_count() == 0) SKIP("no GPU answers");
+    const Stream other = stream_create();
+    std::string why;
+    EXPECT(!graph_capture(
+               [](void*) {
+                   stream_call(
+                       nullptr, [](void*) {}, nullptr);
+               },
+               nullptr, other, &why) &&
+               why.find("host function") != std::string::npos,
+           "a host function: \"%s\"", why.c_str());
+    EXPECT(!graph_capture([](void*) { stream_sync(nullptr); }, nullptr, other, &why) && !why.empty(),
+           "a wait of the host");
+    // And the streams are as before.
+    int called = 0;
+    stream_call(
+        nullptr, [](void* n) { ++*static_cast<int*>(n); }, &called);
+    stream_wait(other, nullptr);
+    stream_sync(other);
+    EXPECT(called == 1, "called %d times", called);
+    stream_destroy(other);
+}
+
+int main(int argc, char** argv) { return run_tests(argc, argv); }

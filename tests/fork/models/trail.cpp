@@ -1,0 +1,73 @@
+// trail.cpp -- the model of trail.h. Its own operation is a plain loop and has no CUDA form.
+#include "models/trail.h"
+#include "models/model.h"
+
+namespace BACKEND {
+namespace {
+
+struct Trail {
+    floatX *trail, *fc, *gelu, *hidden;         // (N,C) (N,H) (N,H) (N,C)
+    floatX* dfc;                                // (N,H)
+};
+
+// Rows begin, begin + step, ... of x become x + half of the row before. state: the row
+// before the first, and then the last; or null.
+void fade(floatX* x, floatX* state, int begin, int step, int rows, int C) {
+    std::vector<float> sum(size_t(C), 0.0f), row(sum);
+    if (state) load_floats(sum.data(), state, sum.size());
+    for (int i = 0, n = begin; i < rows; i++, n += step) {
+        load_floats(row.data(), x + size_t(n) * size_t(C), row.size());
+        for (size_t c = 0; c < sum.size(); c++) sum[c] = row[c] + 0.5f * sum[c];
+        store_floats(x + size_t(n) * size_t(C), sum.data(), sum.size());
+    }
+    if (state) store_floats(state, sum.data(), sum.size());
+}
+
+void plan(Model* m, Layout& place) {
+    Trail& a = own<Trail>(m);
+    const size_t N = size_t(m->B) * size_t(m->T), C = size_t(m->shape.C), H = size_t(m->shape.extra[0]);
+    place(a.trail, N * C);
+    place(a.fc, N * H);
+    place(a.gelu, N * H);
+    place(a.hidden, N * C);
+    if (m->training) place(a.dfc, N * H);
+}
+
+const floatX* forward(Model* m, const Pass& pass) {
+    const Trail& a = own<Trail>(m);
+    const auto w = tensors<TrailTensors>(m->weights, 0);
+    const int C = m->shape.C, H = m->shape.extra[0], N = pass.N();
+    pass.needed(0, 5);
+    embedding_forward(a.trail, m->tokens, w.embedding, nullptr, N, 1, C, 0, {}, kMain);
+    floatX* const state = static_cast<floatX*>(pass.cache);
+    if (state && pass.first == 0) device_zero(state, size_t(C) * sizeof(floatX), kMain);
+    for (int b = 0; b < pass.B; b++) fade(a.trail, state, b * pass.T, 1, pass.T, C);
+    matmul_gelu_forward(a.gelu, a.fc, a.trail, w.fcw, w.fcb, N, C, H, kMain);
+    matmul_forward(a.hidden, a.gelu, w.projw, w.projb, N, H, C, kMain);
+    return a.hidden;
+}
+
+void backward(Model* m, const Pass& pass, floatX* dhidden) {
+    const Trail& a = own<Trail>(m);
+    const auto w = tensors<TrailTensors>(m->weights, 0);
+    const auto d = tensors<TrailTensors>(m->grads, 0);
+    const int C = m->shape.C, H = m->shape.extra[0], N = pass.N();
+    matmul_backward_params(d.projw, d.projb, dhidden, a.gelu, N, H, C, pass.accumulate, kMain);
+    matmul_gelu_backward_input(a.dfc, dhidden, w.projw, a.fc, N, H, C, kMain);
+    matmul_backward_params(d.fcw, d.fcb, a.dfc, a.trail, N, C, H, pass.accumulate, kMain);
+    matmul_backward_input(dhidden, a.dfc, w.fcw, N, C, H, kMain);
+    for (int b = 0; b < pass.B; b++) fade(dhidden, nullptr, (b + 1) * pass.T - 1, -1, pass.T, C);
+    embedding_backward(d.embedding, nullptr, dhidden, m->tokens, N, 1, C, 1, {}, pass.accumulate, kMain);
+    pass.ready(0, 5);
+}
+
+}  // namespace
+
+const ModelKind trail_kind = {
+    .plan = plan,
+    .forward = forward,
+    .backward = backward,
+    .cache_bytes = [](const Shape& c) { return size_t(c.C) * sizeof(floatX); },
+};
+
+}  // namespace BACKEND

@@ -1,0 +1,46 @@
+// trail.h -- a model that a fork adds: what was read fades by half with each token, and an MLP reads the trail.
+//
+//     trail_t = trail_{t-1} / 2 + embedding[token_t];   logits = (proj gelu(fc trail)) embedding^T
+#pragma once
+#include "models/shape.h"
+#include "src/base/common.h"
+
+// Pointers to the tensors, in the order of the table.
+template <class F> struct TrailTensors { F *embedding, *fcw, *fcb, *projw, *projb; };
+
+inline std::vector<TensorSpec> trail_tensors(const Shape& c) {
+    const size_t C = size_t(c.C), H = size_t(c.extra[0]);
+    return {
+        {"embedding.weight", size_t(c.Vp), C, size_t(c.V), false, 0.1f, true},
+        {"fc.weight", H, C, H, false, 0.1f, true},
+        {"fc.bias", 1, H, 1, false, 0, false},
+        {"proj.weight", C, H, C, false, 0.1f, true},
+        {"proj.bias", 1, C, 1, false, 0, false},
+    };
+}
+
+inline const ModelInfo trail_info = {
+    .name = "trail",
+    .title = "Trail",
+    .architecture = "TrailLMHead",
+    .keys = {
+        {"channels", "hidden_size", [](Shape& s) -> int& { return s.C; }, kSize, "",
+         "width of the trail, a multiple of 8"},
+        {"inner", "inner_size", [](Shape& s) -> int& { return s.extra[0]; }, {"from 8 to 65536", 8, 65536}, "",
+         "width of the MLP"},
+        {"seq-len", "max_position_embeddings", [](Shape& s) -> int& { return s.T; }, kContext, "", "longest sequence"},
+    },
+    .fixed = [](const Shape&) { return std::vector<FixedKey>{}; },
+    .dropouts = {},
+    .presets = {{"trail-nano", "",
+                 "channels 32 inner 64 seq-len 32 batch-size 2 total-batch-size 512 steps 30 lr 1e-2 warmup-steps 3 "
+                 "eval-every 10 eval-steps 4 sample-every 0 log-every 10 save-every 10"}},
+    .gpu_preset = "trail-nano",
+    .cuda = false,
+    .check = [](const Shape& c) {
+        return std::string(c.C % 8 || c.extra[0] % 8 ? "--channels: want multiples of 8" : "");
+    },
+    .tensors = trail_tensors,
+    .flops_per_token = [](const Shape& c, int) { return 6.0 * c.C * (2.0 * c.extra[0] + c.V); },
+    .text = [](const Shape& c) { return format("%d channels, %d inside", c.C, c.extra[0]); },
+};

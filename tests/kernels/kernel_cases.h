@@ -1,0 +1,308 @@
+// kernel_cases.h -- runs one operation of kernels.h on the backend under test and on its specification, and compares.
+//
+//     Case c("layernorm_forward N=3 C=24");
+//     Tensor &out = c.out(kX, N * C), &inp = c.in(kX, normal(N * C));
+//     RUN(c, layernorm_forward, out, ..., inp, ..., N, C);
+//     c.near(out, 8);
+//
+// BACKEND (-DBACKEND=cpu) is held to SPEC (-DSPEC=ref16; ref by default). What every case checks without being asked:
+//   - outputs start as NaN, so whatever "=" forgets shows;
+//   - guard bytes before and behind every array stay as they are, and so do the inputs;
+//   - the bits are the same with 1, 2 and 3 threads, when called again, and with arrays aligned to 16 bytes only.
+#pragma once
+#ifndef SPEC
+#define SPEC ref
+#endif
+#pragma push_macro("BACKEND")
+#undef BACKEND
+#define BACKEND SPEC
+#include "kernels/kernels.h"
+#pragma pop_macro("BACKEND")
+#include "kernels/kernels.h"
+
+#include <cfloat>
+#include <cstring>
+#include <deque>
+#include <limits>
+#include "src/base/rng.h"
+#include "tests/test.h"
+
+enum Side { kSpec, kBackend };
+enum Kind { kX, kFloat, kInt, kByte, kDouble };  // kX: floatX of either side
+enum Role { kIn, kOut, kScratch };               // an input may not change; of scratch only the guards are looked at
+
+constexpr bool kHalf = sizeof(SPEC::floatX) == 2 || sizeof(BACKEND::floatX) == 2;
+constexpr double kEps = FLT_EPSILON;                       // of the arithmetic
+constexpr double kEpsX = kHalf ? 1.0 / 128 : FLT_EPSILON;  // spacing of the storage type, relative
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+// Numbers of mean 0 and variance 1, the same on every machine.
+inline std::vector<float> normal(size_t n, double scale = 1, double mean = 0) {
+    static uint32_t call = 0;
+    const RandomKey key = {1234, kRandomData, ++call, 0};
+    std::vector<float> x(n);
+    for (size_t i = 0; i < n; i++) {  // the sum of four uniform numbers: variance 1/3
+        double sum = -2;
+        for (const uint32_t bits : random4(key, i).v) sum += uniform01(bits);
+        x[i] = float(sum * std::sqrt(3.0) * scale + mean);
+    }
+    return x;
+}
+// Integers in [low, high].
+inline std::vector<float> integers(size_t n, int low, int high) {
+    static uint32_t call = 0;
+    const RandomKey key = {4321, kRandomData, ++call, 0};
+    std::vector<float> x(n);
+    for (size_t i = 0; i < n; i++) x[i] = float(low + int(random4(key, i / 4).v[i % 4] % uint32_t(high - low + 1)));
+    return x;
+}
+
+inline size_t element_bytes(Side side, Kind kind) {
+    switch (kind) {
+        case kX:
+            return side == kSpec ? sizeof(SPEC::floatX) : sizeof(BACKEND::floatX);
+        case kByte:
+            return 1;
+        case kDouble:
+            return sizeof(double);
+        default:
+            return 4;
+    }
+}
+
+// Values to and from the bytes of one side's memory.
+template <class T>
+void fill(void* to, const std::vector<float>& x) {
+    for (size_t i = 0; i < x.size(); i++) static_cast<T*>(to)[i] = T(x[i]);
+}
+inline void encode(Side side, Kind kind, void* to, const std::vector<float>& x) {
+    if (kind == kX && side == kSpec) SPEC::store_floats(static_cast<SPEC::floatX*>(to), x.data(), x.size());
+    if (kind == kX && side == kBackend) BACKEND::store_floats(static_cast<BACKEND::floatX*>(to), x.data(), x.size());
+    if (kind == kFloat) fill<float>(to, x);
+    if (kind == kInt) fill<int>(to, x);
+    if (kind == kByte) fill<uint8_t>(to, x);
+    if (kind == kDouble) fill<double>(to, x);
+}
+template <class T>
+std::vector<double> widen(const void* from, size_t n) {
+    return std::vector<double>(static_cast<const T*>(from), static_cast<const T*>(from) + n);
+}
+inline std::vector<double> decode(Side side, Kind kind, const void* from, size_t n) {
+    std::vector<float> x(n);
+    switch (kind) {
+        case kFloat:
+            return widen<float>(from, n);
+        case kInt:
+            return widen<int>(from, n);
+        case kByte:
+            return widen<uint8_t>(from, n);
+        case kDouble:
+            return widen<double>(from, n);
+        case kX:
+            break;
+    }
+    if (side == kSpec)
+        SPEC::load_floats(x.data(), static_cast<const SPEC::floatX*>(from), n);
+    else
+        BACKEND::load_floats(x.data(), static_cast<const BACKEND::floatX*>(from), n);
+    return widen<float>(x.data(), n);
+}
+
+// Becomes whatever pointer the operation's parameter is.
+struct Pointer {
+    void* memory;
+    template <class T>
+    operator T*() const {
+        return static_cast<T*>(memory);
+    }
+};
+
+// One array of a case, on both sides.
+struct Tensor {
+    Kind kind;
+    Role role;
+    std::vector<float> start;  // what it holds before the call
+    std::string name;
+    char* memory[2];         // allocated, guards included
+    size_t shift = 0;        // of the elements against 64-byte alignment
+    std::vector<char> bits;  // of the backend's result
+    std::vector<double> want, got;
+
+    static constexpr size_t kGuard = 128;
+    size_t bytes(Side side) const { return start.size() * element_bytes(side, kind); }
+    char* at(Side side) const { return memory[side] + kGuard + shift; }
+};
+
+inline Tensor* tensor_create(Tensor* t, Kind kind, Role role, std::vector<float> start, const std::string& name) {
+    t->kind = kind;
+    t->role = role;
+    t->start = std::move(start);
+    t->name = name;
+    if (kind == kX && kHalf) {  // both sides start from numbers that both can hold
+        std::vector<BACKEND::floatX> b(t->start.size());
+        BACKEND::store_floats(b.data(), t->start.data(), b.size());
+        BACKEND::load_floats(t->start.data(), b.data(), b.size());
+        std::vector<SPEC::floatX> s(t->start.size());
+        SPEC::store_floats(s.data(), t->start.data(), s.size());
+        SPEC::load_floats(t->start.data(), s.data(), s.size());
+    }
+    for (const Side side : {kSpec, kBackend}) {
+        const size_t all = t->bytes(side) + 3 * Tensor::kGuard;
+        t->memory[side] =
+            static_cast<char*>(side == kSpec ? SPEC::device_alloc(all, "test") : BACKEND::device_alloc(all, "test"));
+    }
+    return t;
+}
+
+inline std::vector<char> tensor_image(const Tensor& t, Side side) {
+    std::vector<char> image(t.bytes(side) + 3 * Tensor::kGuard, '\xA5');
+    encode(side, t.kind, image.data() + Tensor::kGuard + t.shift, t.start);
+    return image;
+}
+inline void tensor_write(Tensor& t, Side side, size_t shift) {
+    t.shift = shift;
+    const std::vector<char> image = tensor_image(t, side);
+    if (side == kSpec)
+        SPEC::copy_to_device(t.memory[side], image.data(), image.size(), nullptr);
+    else
+        BACKEND::copy_to_device(t.memory[side], image.data(), image.size(), nullptr);
+    BACKEND::stream_sync(nullptr);  // `image` must stay until then
+}
+// The elements, after the guards, and an input's elements, were found unharmed.
+inline std::vector<char> tensor_read(const Tensor& t, Side side, const std::string& what) {
+    const std::vector<char> before = tensor_image(t, side);
+    std::vector<char> after(before.size());
+    if (side == kSpec)
+        SPEC::copy_to_host(after.data(), t.memory[side], after.size(), nullptr);
+    else
+        BACKEND::copy_to_host(after.data(), t.memory[side], after.size(), nullptr);
+    const size_t begin = Tensor::kGuard + t.shift, end = begin + t.bytes(side);
+    for (size_t i = 0; i < after.size(); i++) {
+        const bool inside = i >= begin && i < end;
+        if (after[i] == before[i] || (inside && t.role != kIn)) continue;
+        const long long offset = (long long)i - (long long)begin;
+        if (inside) FAIL("%s: %s: input changed at byte %lld", what.c_str(), t.name.c_str(), offset);
+        FAIL("%s: %s: wrote outside, at byte %lld of %zu", what.c_str(), t.name.c_str(), offset, t.bytes(side));
+    }
+    return {after.begin() + std::ptrdiff_t(begin), after.begin() + std::ptrdiff_t(end)};
+}
+
+// StepState in the memory of both sides.
+struct State {
+    explicit State(const StepState& s) {
+        for (const Side side : {kSpec, kBackend})
+            at[side] = static_cast<StepState*>(side == kSpec ? SPEC::device_alloc(sizeof s, "test")
+                                                             : BACKEND::device_alloc(sizeof s, "test"));
+        SPEC::copy_to_device(at[kSpec], &s, sizeof s, nullptr);
+        BACKEND::copy_to_device(at[kBackend], &s, sizeof s, nullptr);
+        BACKEND::stream_sync(nullptr);
+    }
+    ~State() {
+        SPEC::device_free(at[kSpec]);
+        BACKEND::device_free(at[kBackend]);
+    }
+    State(const State&) = delete;
+    StepState* at[2];
+};
+
+struct Mask { float rate; const State& state; };                    // a Dropout; its state is null at rate 0
+struct Terms { std::vector<Tensor*> terms; std::vector<const float*> at[2]; };   // tree_reduce's array of arrays
+struct Arrays { std::vector<Tensor*> list; std::vector<float*> at[2]; };        // update's array of arrays
+struct Either { Tensor *spec, *backend; };                          // another array on each side
+
+inline Pointer pick(Side side, Tensor& t) { return {t.at(side)}; }
+inline Pointer pick(Side side, Tensor*& t) { return {t ? t->at(side) : nullptr}; }
+inline Pointer pick(Side side, Either& e) { return {(side == kSpec ? e.spec : e.backend)->at(side)}; }
+inline const StepState* pick(Side side, const State& s) { return s.at[side]; }
+inline Dropout pick(Side side, Mask& m) {
+    return {m.rate, kRandomDropout + 5, 3, m.rate > 0 ? m.state.at[side] : nullptr};
+}
+inline const float* const* pick(Side side, Terms& t) {
+    t.at[side].clear();
+    for (const Tensor* term : t.terms) t.at[side].push_back(reinterpret_cast<const float*>(term->at(side)));
+    return t.at[side].data();
+}
+inline float* const* pick(Side side, Arrays& a) {
+    a.at[side].clear();
+    for (const Tensor* array : a.list) a.at[side].push_back(reinterpret_cast<float*>(array->at(side)));
+    return a.at[side].data();
+}
+template <class T> const T& pick(Side, const T& value) { return value; }
+
+struct Case {
+    explicit Case(std::string what_) : what(std::move(what_)) {}
+    ~Case() {
+        for (Tensor& t : tensors) {
+            SPEC::device_free(t.memory[kSpec]);
+            BACKEND::device_free(t.memory[kBackend]);
+        }
+    }
+    Case(const Case&) = delete;
+
+    Tensor& add(Kind kind, Role role, std::vector<float> start) {
+        tensors.emplace_back();
+        return *tensor_create(&tensors.back(), kind, role, std::move(start), format("array %zu", tensors.size()));
+    }
+    Tensor& in(Kind kind, std::vector<float> start) { return add(kind, kIn, std::move(start)); }
+    Tensor& out(Kind kind, size_t n) { return add(kind, kOut, std::vector<float>(n, kNaN)); }
+    Tensor& inout(Kind kind, std::vector<float> start) { return add(kind, kOut, std::move(start)); }
+    Tensor& scratch(Kind kind, size_t n) { return add(kind, kScratch, std::vector<float>(n, kNaN)); }
+
+    template <class Spec, class Backend, class... Args>
+    void run(Spec spec, Backend backend, Args&&... args) {
+        for (Tensor& t : tensors) tensor_write(t, kSpec, 0);
+        spec(pick(kSpec, args)..., Stream(nullptr));
+        for (Tensor& t : tensors) {
+            const std::vector<char> bits = tensor_read(t, kSpec, what + ", specification");
+            t.want = decode(kSpec, t.kind, bits.data(), t.start.size());
+        }
+        const struct {
+            int threads;
+            size_t shift;
+        } runs[] = {{1, 0}, {2, arena ? 0u : 16u}, {3, 0}, {3, 0}};
+        for (const auto& r : runs) {
+            if (once && &r != runs) break;
+            BACKEND::set_threads(r.threads);
+            for (Tensor& t : tensors) tensor_write(t, kBackend, r.shift);
+            backend(pick(kBackend, args)..., Stream(nullptr));
+            BACKEND::stream_sync(nullptr);
+            for (Tensor& t : tensors) {
+                std::vector<char> bits = tensor_read(t, kBackend, what);
+                if (&r != runs && t.role != kScratch && bits != t.bits)
+                    FAIL("%s: %s: other bits with %d threads, shift %zu", what.c_str(), t.name.c_str(), r.threads,
+                         r.shift);
+                t.bits = std::move(bits);
+            }
+        }
+        for (Tensor& t : tensors) t.got = decode(kBackend, t.kind, t.bits.data(), t.start.size());
+    }
+
+    // |got - want| <= k roundings of float at the size of the largest value, kx of storage, and one of storage at the
+    // value's own size where the array is of floatX. terms: the size of what was summed, where all results may be
+    // smaller than that by cancellation. Fails for NaN on either side.
+    void near(const Tensor& t, double k, double kx = 0, double terms = 0) const {
+        double scale = terms;
+        for (const double w : t.want) scale = std::fmax(scale, std::fabs(w));
+        const double own = t.kind == kX ? kEpsX : 0;
+        for (size_t i = 0; i < t.want.size(); i++) {
+            const double tol = own * std::fabs(t.want[i]) + (k * kEps + (kHalf ? kx * kEpsX : 0)) * scale;
+            if (!(std::fabs(t.got[i] - t.want[i]) <= tol))
+                FAIL("%s: %s[%zu]: got %.9g, want %.9g, tolerance %.3g", what.c_str(), t.name.c_str(), i, t.got[i],
+                     t.want[i], tol);
+        }
+    }
+    // The same bits (-0 is not 0); one rounding of storage where only one side stores bf16.
+    void same(const Tensor& t) const {
+        if (element_bytes(kSpec, t.kind) != element_bytes(kBackend, t.kind)) return near(t, 0);
+        for (size_t i = 0; i < t.want.size(); i++)
+            if (!(t.got[i] == t.want[i]) || std::signbit(t.got[i]) != std::signbit(t.want[i]))
+                FAIL("%s: %s[%zu]: got %.9g, want exactly %.9g", what.c_str(), t.name.c_str(), i, t.got[i], t.want[i]);
+    }
+
+    std::string what;
+    bool once = false;           // for large cases: one call, whose bits are compared with no other's
+    bool arena = false;          // arrays of the arena: always aligned to 64 bytes
+    std::deque<Tensor> tensors;  // a deque: references stay valid
+};
+
+#define RUN(c, op, ...) (c).run(SPEC::op, BACKEND::op, __VA_ARGS__)

@@ -1,0 +1,1057 @@
+// test_kernels.cpp -- every operation of a backend against the specification (kernel_cases.h says what each case
+// checks).
+//
+// Sizes are odd on purpose: one row, one more than a power of two, channels that fill no vector of 16 floats.
+// Tolerances are k roundings of a float (2^-23) at the size of the largest value; a sum of n random terms loses about
+// sqrt(n) / 2 of them.
+#include "tests/kernels/kernel_cases.h"
+#include <algorithm>
+#include <iterator>
+#include "build/optimizers.h"
+#include "src/base/arena.h"
+#include "src/base/common.h"
+
+// Muon's values, the first six of which are AdamW's: bias1 and bias2 are those of the second step.
+static const StepState kState = {42, 7, 1e-3f, 0.5f, {0.9f, 0.95f, 1e-8f, 0.1f, 0.19f, 0.0975f, 0.8f, 0.02f}};
+static const float kRates[] = {0, 0.3f};
+
+static double root(double n) { return std::sqrt(n); }
+static std::vector<float> tokens_of(size_t n, int V) {
+    std::vector<float> tokens = integers(n, 0, V - 1);
+    tokens[n / 2] = float(V - 1);
+    return tokens;
+}
+
+// ---------------------------------------------------------------------------------------------- the checker itself
+
+static int wrong_way;
+static int wrong_calls;
+static void wrong(BACKEND::floatX* out, const BACKEND::floatX* inp, size_t n, const Dropout& drop, Stream stream) {
+    BACKEND::dropout_backward(out, inp, n - (wrong_way == 1), drop, stream);
+    BACKEND::stream_sync(stream);
+    const auto store = [&](const BACKEND::floatX* at, float value) {
+        BACKEND::floatX x;
+        BACKEND::store_floats(&x, &value, 1);
+        BACKEND::copy_to_device(const_cast<BACKEND::floatX*>(at), &x, sizeof x, stream);
+        BACKEND::stream_sync(stream);
+    };
+    wrong_calls++;
+    if (wrong_way == 2) store(out + 7, kHalf ? 1.1f : 1.00001f);  // of values 1
+    if (wrong_way == 3) store(out + n, 1);
+    if (wrong_way == 4) store(out - 1, 1);
+    if (wrong_way == 5) store(inp + 3, 5);
+    if (wrong_way == 6) store(out, wrong_calls == 3 ? 2 : 1);  // the third call differs
+}
+
+TEST(negative_control) {
+    const char* expected[] = {
+        "", "array 1[99]: got nan", "array 1[7]", "wrote outside", "wrote outside", "input changed", "other bits"};
+    for (int way = 0; way < 7; way++) {
+        const State state(kState);
+        Mask none = {0, state};
+        Case c("wrong");
+        Tensor &out = c.out(kX, 100), &inp = c.in(kX, std::vector<float>(100, 1));
+        wrong_way = way;
+        wrong_calls = 0;
+        std::string message;
+        try {
+            c.run(SPEC::dropout_backward, wrong, out, inp, size_t(100), none);
+            c.near(out, 8);
+        } catch (const TestFailure& f) {
+            message = f.message;
+        }
+        EXPECT(message.find(expected[way]) != std::string::npos && message.empty() == (way == 0),
+               "fault %d: got \"%s\", want \"%s\"", way, message.c_str(), expected[way]);
+    }
+}
+
+TEST(negative_control_exact) {
+    Case c("wrong");
+    Tensor& t = c.in(kFloat, {1, 2});
+    t.want = {1, 0}, t.got = {1, 0};
+    c.same(t);
+    for (const double bad : {-0.0, 1e-30, double(kNaN)}) {
+        t.got[1] = bad;
+        bool failed = false;
+        try {
+            c.same(t);
+        } catch (const TestFailure&) {
+            failed = true;
+        }
+        EXPECT(failed, "%g passes for 0", bad);
+    }
+}
+
+// ------------------------------------------------------------------------------------------------ memory and streams
+
+// AddressSanitizer would end the program where malloc returns null, which is what this test asks for.
+extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
+
+TEST(memory) {
+    for (const size_t bytes : {size_t(1), size_t(63), size_t(100000)}) {
+        char* p = static_cast<char*>(BACKEND::device_alloc(bytes, "test"));
+        EXPECT(reinterpret_cast<uintptr_t>(p) % 64 == 0, "%zu bytes at %p", bytes, (void*)p);
+        std::vector<char> host(bytes, 1), back(bytes, 1);
+        BACKEND::copy_to_host(back.data(), p, bytes, nullptr);
+        EXPECT(back == std::vector<char>(bytes, 0), "device_alloc of %zu bytes: not zero", bytes);
+        BACKEND::copy_to_device(p, host.data(), bytes, nullptr);
+        BACKEND::copy_to_host(back.data(), p, bytes, nullptr);
+        EXPECT(back == host, "%zu bytes: other bytes came back", bytes);
+        BACKEND::device_zero(p, bytes, nullptr);
+        BACKEND::copy_to_host(back.data(), p, bytes, nullptr);
+        EXPECT(back == std::vector<char>(bytes, 0), "device_zero of %zu bytes: not zero", bytes);
+        BACKEND::device_free(p);
+    }
+    BACKEND::device_free(nullptr);
+    expect_error(kExitOther, format("%zu", size_t(1) << 60),
+                 [] { BACKEND::device_alloc(size_t(1) << 60, "the moon"); });
+    expect_error(kExitOther, "the moon", [] { BACKEND::device_alloc(SIZE_MAX, "the moon"); });
+}
+
+TEST(floats) {
+    const struct {
+        float from, as_half;
+    } known[] = {// bf16 keeps 8 bits: 1 + 1/256 is a tie, and goes to even
+                 {0, 0},
+                 {1, 1},
+                 {-2.5f, -2.5f},
+                 {1 + 1 / 256.0f, 1},
+                 {1 + 3 / 256.0f, 1 + 4 / 256.0f},
+                 {1 + 1.01f / 256, 1 + 2 / 256.0f},
+                 {-(1 + 3 / 256.0f), -(1 + 4 / 256.0f)},
+                 {FLT_MAX, INFINITY},
+                 {-INFINITY, -INFINITY}};
+    for (const auto& k : known) {
+        BACKEND::floatX x;
+        float back;
+        BACKEND::store_floats(&x, &k.from, 1);
+        BACKEND::load_floats(&back, &x, 1);
+        const float want = sizeof x == 2 ? k.as_half : k.from;
+        EXPECT(back == want, "%.9g: got %.9g, want %.9g", k.from, back, want);
+    }
+    const uint32_t bits = 0x7f800001;  // a NaN whose upper half alone would be an infinity
+    float nan, back;
+    std::memcpy(&nan, &bits, sizeof nan);
+    BACKEND::floatX x;
+    BACKEND::store_floats(&x, &nan, 1);
+    BACKEND::load_floats(&back, &x, 1);
+    EXPECT(std::isnan(back), "a NaN became %g", back);
+    const std::vector<float> many = integers(1003, -128, 127);  // what both types hold exactly
+    std::vector<BACKEND::floatX> stored(many.size());
+    std::vector<float> loaded(many.size());
+    BACKEND::store_floats(stored.data(), many.data(), many.size());
+    BACKEND::load_floats(loaded.data(), stored.data(), many.size());
+    EXPECT(many == loaded, "small integers came back otherwise");
+}
+
+struct Note {
+    std::vector<int>* list;
+    int number;
+};
+static void note(void* argument) {
+    const Note* n = static_cast<Note*>(argument);
+    n->list->push_back(n->number);
+}
+static void fail(void*) { die(kExitPeer, "on purpose"); }
+
+TEST(streams) {
+    const Stream a = BACKEND::stream_create(), b = BACKEND::stream_create();
+    std::vector<int> list, want;
+    std::vector<Note> notes;
+    for (int i = 0; i < 300; i++) {
+        notes.push_back({&list, i});
+        want.push_back(i);
+    }
+    for (int i = 0; i < 300; i++) {  // one list without a lock: the streams must take turns
+        const Stream stream = i / 100 % 2 ? b : a;
+        if (i % 100 == 0) BACKEND::stream_wait(stream, i / 100 % 2 ? a : b);
+        BACKEND::stream_call(stream, note, &notes[size_t(i)]);
+    }
+    BACKEND::stream_sync(a);
+    EXPECT(list == want, "%zu of 300 calls, or out of order", list.size());
+    BACKEND::stream_call(nullptr, note, &notes[5]);
+    BACKEND::stream_sync(nullptr);
+    EXPECT(list.size() == 301 && list.back() == 5, "the null stream did not call");
+    expect_error(kExitPeer, "on purpose", [&] {
+        BACKEND::stream_call(b, fail, nullptr);
+        BACKEND::stream_sync(b);
+    });
+    BACKEND::stream_call(b, note, &notes[6]);  // and the stream lives on
+    BACKEND::stream_sync(b);
+    EXPECT(list.size() == 302 && list.back() == 6, "the stream is dead after an error");
+    BACKEND::stream_destroy(a);
+    BACKEND::stream_destroy(b);
+}
+
+TEST(threads) {
+    BACKEND::set_threads(0);
+    EXPECT(BACKEND::get_threads() >= 1, "%d threads", BACKEND::get_threads());
+    BACKEND::set_threads(2);
+    EXPECT(BACKEND::get_threads() == 2 || BACKEND::get_threads() == 1, "%d threads", BACKEND::get_threads());
+    EXPECT(BACKEND::device_name() && *BACKEND::device_name(), "no name");
+}
+
+// --------------------------------------------------------------------------------------------- embedding, LayerNorm
+
+struct Rows {
+    int B, T, C;
+};
+static const Rows kEmbeddings[] = {{1, 1, 8}, {2, 40, 8}, {3, 17, 24}, {2, 65, 136}, {5, 13, 768}};
+static int vocabulary(const Rows& s) { return s.C == 8 ? 1900 : 65; }  // more tokens than any table a kernel may have
+
+TEST(embedding_forward) {
+    for (const Rows& s : kEmbeddings)
+        for (const float rate : kRates)
+            for (const int first : {0, 9}) {
+                const size_t C = size_t(s.C), N = size_t(s.B) * size_t(s.T);
+                const int V = vocabulary(s);
+                const State state(kState);
+                Mask mask = {rate, state};
+                Case c(format("embedding_forward B=%d T=%d C=%d first=%d dropout=%g", s.B, s.T, s.C, first, rate));
+                Tensor &out = c.out(kX, N * C), &tokens = c.in(kInt, tokens_of(N, V));
+                Tensor &wte = c.in(kX, normal(size_t(V + 15) * C)), &wpe = c.in(kX, normal(size_t(s.T + first) * C));
+                RUN(c, embedding_forward, out, tokens, wte, wpe, s.B, s.T, s.C, first, mask);
+                c.near(out, 2);  // k: one add and one division
+                if (rate == 0) c.same(out);
+            }
+}
+
+TEST(embedding_backward) {
+    for (const Rows& s : kEmbeddings)
+        for (const float rate : kRates)
+            for (const bool accumulate : {false, true})
+                for (const bool one_token : {false, true}) {
+                    const size_t C = size_t(s.C), N = size_t(s.B) * size_t(s.T);
+                    const int V = vocabulary(s), maxT = s.T + 3;
+                    const State state(kState);
+                    Mask mask = {rate, state};
+                    Case c(format("embedding_backward B=%d T=%d C=%d dropout=%g accumulate=%d one_token=%d", s.B, s.T,
+                                  s.C, rate, accumulate, one_token));
+                    Tensor& dwte = c.inout(kFloat, normal(size_t(V + 15) * C));
+                    Tensor& dwpe =
+                        accumulate ? c.inout(kFloat, normal(size_t(maxT) * C)) : c.out(kFloat, size_t(maxT) * C);
+                    Tensor& dout = c.in(kX, normal(N * C));
+                    Tensor& tokens = c.in(kInt, one_token ? std::vector<float>(N, float(V - 1)) : tokens_of(N, V));
+                    RUN(c, embedding_backward, dwte, dwpe, dout, tokens, s.B, s.T, s.C, maxT, mask, accumulate);
+                    c.near(dwte, 4 + root(double(N)));  // k: up to N terms, and the division
+                    c.near(dwpe, 4 + root(s.B));        // k: B terms, and the division
+                    if (rate == 0) c.same(dwte);        // the order of the additions is given
+                }
+}
+
+struct Norm {
+    int N, C;
+};
+static const Norm kNorms[] = {{1, 8}, {3, 24}, {65, 64}, {130, 136}, {3, 768}, {9, 264}, {65, 1600}, {5, 8192}};
+
+TEST(layernorm_forward) {
+    for (const Norm& s : kNorms)
+        for (const double mean_of_inp : {0.0, 100.0}) {
+            const size_t C = size_t(s.C), N = size_t(s.N);
+            Case c(format("layernorm_forward N=%d C=%d around %g", s.N, s.C, mean_of_inp));
+            Tensor &out = c.out(kX, N * C), &mean = c.out(kFloat, N), &rstd = c.out(kFloat, N);
+            std::vector<float> x = normal(N * C, 1, mean_of_inp);
+            if (s.N > 2) std::fill(x.begin() + s.C, x.begin() + 2 * s.C, 0.5f);  // a constant row has variance 0
+            Tensor &inp = c.in(kX, x), &weight = c.in(kX, normal(C)), &bias = c.in(kX, normal(C));
+            RUN(c, layernorm_forward, out, mean, rstd, inp, weight, bias, s.N, s.C);
+            c.near(out, mean_of_inp == 0 ? 8 : 400);   // k: a few roundings of values of size 1, or of size 100
+            c.near(mean, 4, 0, 1);                     // k: a sum of C terms of size 1, divided by C
+            c.near(rstd, mean_of_inp == 0 ? 8 : 400);  // k: as out
+        }
+}
+
+TEST(residual_layernorm_forward) {
+    for (const Norm& s : kNorms)
+        for (const float rate : kRates)
+            for (const bool in_place : {false, true}) {
+                const size_t C = size_t(s.C), N = size_t(s.N);
+                const State state(kState);
+                Mask mask = {rate, state};
+                Case c(format("residual_layernorm_forward N=%d C=%d dropout=%g in_place=%d", s.N, s.C, rate, in_place));
+                Tensor &out = c.out(kX, N * C), &mean = c.out(kFloat, N), &rstd = c.out(kFloat, N);
+                Tensor& residual = in_place ? c.inout(kX, normal(N * C)) : c.out(kX, N * C);
+                Tensor& inp = in_place ? residual : c.in(kX, normal(N * C));
+                Tensor &branch = c.in(kX, normal(N * C)), &weight = c.in(kX, normal(C)), &bias = c.in(kX, normal(C));
+                RUN(c, residual_layernorm_forward, residual, out, mean, rstd, inp, branch, weight, bias, s.N, s.C,
+                    mask);
+                c.near(residual, 2);    // k: one division and one add
+                c.near(out, 8, 1);      // k: as layernorm_forward; kx: of the residual as stored
+                c.near(mean, 4, 1, 1);  // k: as layernorm_forward
+                c.near(rstd, 8, 1);     // k: as out
+            }
+}
+
+TEST(layernorm_backward) {
+    for (const Norm& s : kNorms)
+        for (const bool first : {false, true})
+            for (const bool accumulate : {false, true}) {
+                const size_t C = size_t(s.C), N = size_t(s.N);
+                Case c(format("layernorm_backward N=%d C=%d first=%d accumulate=%d", s.N, s.C, first, accumulate));
+                const std::vector<float> x = normal(N * C);
+                std::vector<float> mean(N), rstd(N);
+                for (size_t n = 0; n < N; n++) {
+                    double sum = 0, squares = 0;
+                    for (size_t i = 0; i < C; i++) sum += x[n * C + i];
+                    for (size_t i = 0; i < C; i++) squares += std::pow(x[n * C + i] - sum / double(C), 2);
+                    mean[n] = float(sum / double(C));
+                    rstd[n] = float(1 / std::sqrt(squares / double(C) + 1e-5));
+                }
+                Tensor& dinp = first ? c.out(kX, N * C) : c.inout(kX, normal(N * C));
+                Tensor& dweight = accumulate ? c.inout(kFloat, normal(C)) : c.out(kFloat, C);
+                Tensor& dbias = accumulate ? c.inout(kFloat, normal(C)) : c.out(kFloat, C);
+                Tensor &dout = c.in(kX, normal(N * C)), &inp = c.in(kX, x), &weight = c.in(kX, normal(C));
+                Tensor &means = c.in(kFloat, mean), &rstds = c.in(kFloat, rstd);
+                RUN(c, layernorm_backward, dinp, dweight, dbias, dout, inp, means, rstds, weight, s.N, s.C, first,
+                    accumulate);
+                c.near(dinp, 8);               // k: five operations after two means over the row
+                c.near(dweight, 4 + root(N));  // k: a sum over N rows
+                c.near(dbias, 4 + root(N));    // k: as dweight
+            }
+}
+
+TEST(dropout_backward) {
+    const State state(kState);
+    for (const size_t n : {size_t(1), size_t(7), size_t(65 * 24), size_t(100003)})
+        for (const float rate : kRates)
+            for (const bool in_place : {false, true}) {
+                Mask mask = {rate, state};
+                Case c(format("dropout_backward n=%zu dropout=%g in_place=%d", n, rate, in_place));
+                Tensor& dinp = in_place ? c.inout(kX, normal(n)) : c.out(kX, n);
+                Tensor& dout = in_place ? dinp : c.in(kX, normal(n));
+                RUN(c, dropout_backward, dinp, dout, n, mask);
+                c.near(dinp, 2);  // k: one division
+                if (rate == 0) c.same(dinp);
+                if (n < 100000 || rate == 0) continue;
+                const double zeros = double(std::count(dinp.got.begin(), dinp.got.end(), 0.0)) / double(n);
+                EXPECT(std::fabs(zeros - rate) < 0.008, "%g of the elements are dropped",
+                       zeros);  // 5 standard deviations
+            }
+}
+
+// ---------------------------------------------------------------------------------------------------------- matmul
+
+struct Matmul {
+    int N, C, OC;
+};
+static const Matmul kMatmuls[] = {{1, 8, 8},      {3, 24, 64},    {65, 136, 24}, {130, 64, 272},
+                                  {1, 768, 1008}, {67, 768, 136}, {300, 8, 1040}};
+
+// Random numbers, or small integers: then all sums are exact in float, in any order.
+static std::vector<float> operands(size_t n, bool exact) { return exact ? integers(n, -4, 4) : normal(n); }
+static void compare(const Case& c, const Tensor& t, bool exact, double k) {
+    if (exact)
+        c.same(t);
+    else
+        c.near(t, k);
+}
+
+TEST(matmul_forward) {
+    for (const Matmul& s : kMatmuls)
+        for (const bool exact : {true, false})
+            for (const bool with_bias : {true, false}) {
+                const size_t N = size_t(s.N), C = size_t(s.C), OC = size_t(s.OC);
+                Case c(format("matmul_forward N=%d C=%d OC=%d exact=%d bias=%d", s.N, s.C, s.OC, exact, with_bias));
+                Tensor &out = c.out(kX, N * OC), &inp = c.in(kX, operands(N * C, exact)),
+                       &weight = c.in(kX, operands(OC * C, exact));
+                Tensor* bias = with_bias ? &c.in(kX, operands(OC, exact)) : nullptr;
+                RUN(c, matmul_forward, out, inp, weight, bias, s.N, s.C, s.OC);
+                compare(c, out, exact, 2 + root(C));  // k: a sum of C terms
+            }
+}
+
+TEST(matmul_gelu_forward) {
+    for (const Matmul& s : kMatmuls)
+        for (const bool exact : {true, false}) {
+            const size_t N = size_t(s.N), C = size_t(s.C), OC = size_t(s.OC);
+            Case c(format("matmul_gelu_forward N=%d C=%d OC=%d exact=%d", s.N, s.C, s.OC, exact));
+            Tensor &out = c.out(kX, N * OC), &pre = c.out(kX, N * OC), &inp = c.in(kX, operands(N * C, exact));
+            std::vector<float> w = operands(OC * C, exact);
+            if (!exact)
+                for (float& x : w) x /= float(root(C));  // pre of size 1, where gelu bends
+            Tensor &weight = c.in(kX, w), &bias = c.in(kX, operands(OC, exact));
+            RUN(c, matmul_gelu_forward, out, pre, inp, weight, bias, s.N, s.C, s.OC);
+            compare(c, pre, exact, 2 + root(C));  // k: a sum of C terms
+            c.near(out, 8 + root(C), 1);          // k: and gelu; kx: of pre as stored
+        }
+}
+
+// Sizes for which the CUDA backend takes its larger tiles, and parts of a long sum. Small integers, so that the order
+// cannot matter.
+TEST(matmul_large_tiles) {
+    for (const Matmul& s : {Matmul{514, 24, 3464}, Matmul{386, 8, 3976}}) {
+        const size_t N = size_t(s.N), C = size_t(s.C), OC = size_t(s.OC);
+        Case c(format("matmul_forward N=%d C=%d OC=%d", s.N, s.C, s.OC));
+        c.once = true;
+        Tensor &out = c.out(kX, N * OC), &inp = c.in(kX, operands(N * C, true)),
+               &weight = c.in(kX, operands(OC * C, true)), &bias = c.in(kX, operands(OC, true));
+        RUN(c, matmul_forward, out, inp, weight, bias, s.N, s.C, s.OC);
+        c.same(out);
+    }
+    for (const bool accumulate : {false, true}) {
+        const int N = 2100, C = 8, OC = 24;
+        Case c(format("matmul_backward_params N=%d accumulate=%d", N, accumulate));
+        Tensor& dweight = accumulate ? c.inout(kFloat, integers(size_t(OC * C), -9, 9)) : c.out(kFloat, size_t(OC * C));
+        Tensor& dbias = accumulate ? c.inout(kFloat, integers(size_t(OC), -9, 9)) : c.out(kFloat, size_t(OC));
+        Tensor &dout = c.in(kX, operands(size_t(N) * size_t(OC), true)),
+               &inp = c.in(kX, operands(size_t(N) * size_t(C), true));
+        RUN(c, matmul_backward_params, dweight, dbias, dout, inp, N, C, OC, accumulate);
+        c.same(dweight);
+        c.same(dbias);
+    }
+}
+
+// Every product by each tile of the CUDA backend (the last three need a Hopper GPU), whatever the shape: what ends
+// inside a tile and a stage, parts of a long sum, more steps than a ring has stages.
+static void matmuls_by(const char* tile, const Matmul& s) {
+    const size_t N = size_t(s.N), C = size_t(s.C), OC = size_t(s.OC);
+    const auto name = [&](const char* op) { return format("%s by %s N=%d C=%d OC=%d", op, tile, s.N, s.C, s.OC); };
+    {
+        Case c(name("matmul_gelu_forward"));
+        c.once = true;
+        Tensor &out = c.out(kX, N * OC), &pre = c.out(kX, N * OC), &inp = c.in(kX, operands(N * C, true));
+        Tensor &weight = c.in(kX, operands(OC * C, true)), &bias = c.in(kX, operands(OC, true));
+        RUN(c, matmul_gelu_forward, out, pre, inp, weight, bias, s.N, s.C, s.OC);
+        c.same(pre);
+        c.near(out, 8, 1);
+    }
+    {
+        Case c(name("matmul_forward"));
+        c.once = true;
+        Tensor &out = c.out(kX, N * OC), &inp = c.in(kX, operands(N * C, true)),
+               &weight = c.in(kX, operands(OC * C, true));
+        RUN(c, matmul_forward, out, inp, weight, static_cast<Tensor*>(nullptr), s.N, s.C, s.OC);
+        c.same(out);
+    }
+    {
+        Case c(name("matmul_backward_input"));
+        c.once = true;
+        Tensor &dinp = c.out(kX, N * C), &dout = c.in(kX, operands(N * OC, true)),
+               &weight = c.in(kX, operands(OC * C, true));
+        RUN(c, matmul_backward_input, dinp, dout, weight, s.N, s.C, s.OC);
+        c.same(dinp);
+    }
+    {
+        Case c(name("matmul_gelu_backward_input"));
+        c.once = true;
+        Tensor &dpre = c.inout(kX, normal(N * C, 2)), &dout = c.in(kX, normal(N * OC)),
+               &weight = c.in(kX, normal(OC * C));
+        RUN(c, matmul_gelu_backward_input, dpre, dout, weight, dpre, s.N, s.C, s.OC);
+        c.near(dpre, 8 + root(OC));
+    }
+    for (const bool accumulate : {false, true}) {
+        Case c(name("matmul_backward_params"));
+        c.once = true;
+        Tensor& dweight = accumulate ? c.inout(kFloat, integers(OC * C, -9, 9)) : c.out(kFloat, OC * C);
+        Tensor& dbias = accumulate ? c.inout(kFloat, integers(OC, -9, 9)) : c.out(kFloat, OC);
+        Tensor &dout = c.in(kX, operands(N * OC, true)), &inp = c.in(kX, operands(N * C, true));
+        RUN(c, matmul_backward_params, dweight, dbias, dout, inp, s.N, s.C, s.OC, accumulate);
+        c.same(dweight);
+        c.same(dbias);
+    }
+}
+TEST(matmul_by_tile) {
+    for (const char* tile : {"large", "medium", "small", "wide", "fitting", "pingpong"}) {
+        setenv("LOCKSTEP_TILE", tile, 1);
+        for (const Matmul& s : {Matmul{130, 72, 328}, Matmul{330, 136, 200}, Matmul{72, 520, 264}}) matmuls_by(tile, s);
+    }
+    unsetenv("LOCKSTEP_TILE");
+}
+
+TEST(gelu_forward) {
+    for (const size_t n : {size_t(8), size_t(1000), size_t(40008)}) {
+        Case c(format("gelu_forward n=%zu", n));
+        Tensor &out = c.out(kX, n), &pre = c.in(kX, normal(n, 3));
+        RUN(c, gelu_forward, out, pre, n);
+        c.near(out, 8);
+    }
+    const size_t N = 5, C = 8, OC = 72;  // what a backward recomputes has forward's bits
+    Case c("matmul_gelu_forward and gelu_forward");
+    Tensor &out = c.out(kX, N * OC), &pre = c.out(kX, N * OC), &inp = c.in(kX, normal(N * C)),
+           &weight = c.in(kX, normal(OC * C));
+    RUN(c, matmul_gelu_forward, out, pre, inp, weight, static_cast<BACKEND::floatX*>(nullptr), int(N), int(C), int(OC));
+    std::vector<BACKEND::floatX> before(N * OC), after(N * OC);
+    BACKEND::copy_to_host(before.data(), out.at(kBackend), N * OC * sizeof before[0], nullptr);
+    BACKEND::gelu_forward(reinterpret_cast<BACKEND::floatX*>(out.at(kBackend)),
+                          reinterpret_cast<BACKEND::floatX*>(pre.at(kBackend)), N * OC, nullptr);
+    BACKEND::copy_to_host(after.data(), out.at(kBackend), N * OC * sizeof before[0], nullptr);
+    EXPECT(std::memcmp(before.data(), after.data(), N * OC * sizeof before[0]) == 0,
+           "gelu_forward has other bits than matmul_gelu_forward");
+}
+
+TEST(matmul_backward_input) {
+    for (const Matmul& s : kMatmuls)
+        for (const bool exact : {true, false}) {
+            const size_t N = size_t(s.N), C = size_t(s.C), OC = size_t(s.OC);
+            Case c(format("matmul_backward_input N=%d C=%d OC=%d exact=%d", s.N, s.C, s.OC, exact));
+            Tensor &dinp = c.out(kX, N * C), &dout = c.in(kX, operands(N * OC, exact)),
+                   &weight = c.in(kX, operands(OC * C, exact));
+            RUN(c, matmul_backward_input, dinp, dout, weight, s.N, s.C, s.OC);
+            compare(c, dinp, exact, 2 + root(OC));  // k: a sum of OC terms
+        }
+}
+
+TEST(matmul_gelu_backward_input) {
+    for (const Matmul& s : kMatmuls)
+        for (const bool in_place : {false, true}) {
+            const size_t N = size_t(s.N), C = size_t(s.C), OC = size_t(s.OC);
+            Case c(format("matmul_gelu_backward_input N=%d C=%d OC=%d in_place=%d", s.N, s.C, s.OC, in_place));
+            std::vector<float> x = normal(N * C, 2);
+            x[0] = -30;
+            x[1] = 30;
+            x[2] = 0;  // where tanh is flat
+            Tensor& dpre = in_place ? c.inout(kX, x) : c.out(kX, N * C);
+            Tensor& pre = in_place ? dpre : c.in(kX, x);
+            Tensor &dout = c.in(kX, normal(N * OC)), &weight = c.in(kX, normal(OC * C));
+            RUN(c, matmul_gelu_backward_input, dpre, dout, weight, pre, s.N, s.C, s.OC);
+            c.near(dpre, 8 + root(OC));  // k: a sum of OC terms, and gelu'
+        }
+}
+
+TEST(matmul_backward_params) {
+    for (const Matmul& s : kMatmuls)
+        for (const bool exact : {true, false})
+            for (const bool accumulate : {false, true}) {
+                const size_t N = size_t(s.N), C = size_t(s.C), OC = size_t(s.OC);
+                Case c(format("matmul_backward_params N=%d C=%d OC=%d exact=%d accumulate=%d", s.N, s.C, s.OC, exact,
+                              accumulate));
+                Tensor& dweight = accumulate ? c.inout(kFloat, operands(OC * C, exact)) : c.out(kFloat, OC * C);
+                Tensor* dbias =
+                    exact ? &(accumulate ? c.inout(kFloat, operands(OC, exact)) : c.out(kFloat, OC)) : nullptr;
+                Tensor &dout = c.in(kX, operands(N * OC, exact)), &inp = c.in(kX, operands(N * C, exact));
+                RUN(c, matmul_backward_params, dweight, dbias, dout, inp, s.N, s.C, s.OC, accumulate);
+                compare(c, dweight, exact, 2 + root(N));  // k: a sum of N terms
+                if (dbias) c.same(*dbias);
+            }
+}
+
+TEST(matmul_backward_params_bias) {  // dbias of random numbers, which the cases above leave out
+    for (const Matmul& s : kMatmuls) {
+        const size_t N = size_t(s.N), C = size_t(s.C), OC = size_t(s.OC);
+        Case c(format("matmul_backward_params N=%d C=%d OC=%d", s.N, s.C, s.OC));
+        Tensor &dweight = c.out(kFloat, OC * C), &dbias = c.out(kFloat, OC);
+        Tensor &dout = c.in(kX, normal(N * OC)), &inp = c.in(kX, normal(N * C));
+        RUN(c, matmul_backward_params, dweight, dbias, dout, inp, s.N, s.C, s.OC, false);
+        c.near(dbias, 2 + root(N));  // k: a sum of N terms
+    }
+}
+
+// With "+=" the sum is complete, and rounded, before it is added: the result is, bit for bit, what was there + what "="
+// gives.
+template <class Run>
+static void expect_one_add(const std::string& what, size_t n, const Run& run) {
+    const std::vector<float> before = normal(n), zeros(n, 0);
+    const std::vector<double> sum = run(std::vector<float>(n, kNaN), false), on_zeros = run(zeros, true),
+                              total = run(before, true);
+    for (size_t i = 0; i < n; i++) {
+        EXPECT(on_zeros[i] == sum[i], "%s: [%zu]: onto zero %.9g, but the sum is %.9g", what.c_str(), i, on_zeros[i],
+               sum[i]);
+        EXPECT(total[i] == double(before[i] + float(sum[i])), "%s: [%zu]: got %.9g, want %.9g + %.9g rounded once",
+               what.c_str(), i, total[i], before[i], sum[i]);
+    }
+}
+
+TEST(accumulate_is_one_add) {
+    for (const Matmul& s : kMatmuls) {  // dweight, then dbias
+        const size_t N = size_t(s.N), C = size_t(s.C), OC = size_t(s.OC);
+        const std::vector<float> dout = normal(N * OC), inp = normal(N * C);
+        const std::string what = format("matmul_backward_params N=%d C=%d OC=%d", s.N, s.C, s.OC);
+        expect_one_add(what, OC * C + OC, [&](const std::vector<float>& start, bool accumulate) {
+            Case c(what);
+            Tensor& dweight = c.inout(kFloat, {start.begin(), start.end() - s.OC});
+            Tensor& dbias = c.inout(kFloat, {start.end() - s.OC, start.end()});
+            Tensor &dy = c.in(kX, dout), &x = c.in(kX, inp);
+            RUN(c, matmul_backward_params, dweight, dbias, dy, x, s.N, s.C, s.OC, accumulate);
+            std::vector<double> got = dweight.got;
+            got.insert(got.end(), dbias.got.begin(), dbias.got.end());
+            return got;
+        });
+    }
+    for (const Norm& s : kNorms) {
+        const size_t N = size_t(s.N), C = size_t(s.C);
+        const std::vector<float> dout = normal(N * C), inp = normal(N * C), ones(std::max(N, C), 1);
+        const std::string what = format("layernorm_backward N=%d C=%d", s.N, s.C);
+        expect_one_add(what, 2 * C, [&](const std::vector<float>& start, bool accumulate) {
+            Case c(what);
+            Tensor &dx = c.out(kX, N * C), &dweight = c.inout(kFloat, {start.begin(), start.begin() + s.C});
+            Tensor& dbias = c.inout(kFloat, {start.begin() + s.C, start.end()});
+            Tensor &dy = c.in(kX, dout), &x = c.in(kX, inp), &one = c.in(kFloat, ones), &weight = c.in(kX, ones);
+            RUN(c, layernorm_backward, dx, dweight, dbias, dy, x, one, one, weight, s.N, s.C, true, accumulate);
+            std::vector<double> got = dweight.got;
+            got.insert(got.end(), dbias.got.begin(), dbias.got.end());
+            return got;
+        });
+    }
+    for (const Rows& s : kEmbeddings) {  // dwpe
+        const size_t C = size_t(s.C), N = size_t(s.B) * size_t(s.T);
+        const std::vector<float> dout = normal(N * C), tokens = tokens_of(N, 65);
+        const State state(kState);
+        const std::string what = format("embedding_backward B=%d T=%d C=%d", s.B, s.T, s.C);
+        expect_one_add(what, size_t(s.T) * C, [&](const std::vector<float>& start, bool accumulate) {
+            Mask mask = {0.3f, state};
+            Case c(what);
+            Tensor &dwte = c.inout(kFloat, std::vector<float>(80 * C, 0)), &dwpe = c.inout(kFloat, start);
+            Tensor &dy = c.in(kX, dout), &t = c.in(kInt, tokens);
+            RUN(c, embedding_backward, dwte, dwpe, dy, t, s.B, s.T, s.C, s.T, mask, accumulate);
+            return dwpe.got;
+        });
+    }
+}
+
+// ------------------------------------------------------------------------------------------------------- attention
+
+struct Attention {
+    int B, T, NH, HS;
+};
+static const Attention kAttentions[] = {{1, 1, 1, 8},     {2, 2, 3, 24},   {1, 17, 2, 64},  {2, 65, 3, 8},
+                                        {1, 129, 2, 128}, {1, 130, 1, 64}, {3, 33, 2, 40},  {2, 65, 2, 64},
+                                        {1, 257, 1, 64},  {2, 1, 1, 128},  {1, 257, 1, 128}};
+
+TEST(attention_forward) {
+    for (const Attention& s : kAttentions)
+        for (const float rate : kRates) {
+            const size_t rows = size_t(s.B) * size_t(s.T) * size_t(s.NH), n = rows * size_t(s.HS);
+            const State state(kState);
+            Mask mask = {rate, state};
+            Case c(format("attention_forward B=%d T=%d NH=%d HS=%d dropout=%g", s.B, s.T, s.NH, s.HS, rate));
+            Tensor &out = c.out(kX, n), &lse = c.out(kFloat, rows), &qkv = c.in(kX, normal(3 * n));
+            RUN(c, attention_forward, out, lse, qkv, s.B, s.T, s.NH, s.HS, mask);
+            c.near(out, 8 + root(s.HS) + root(s.T), 1);  // k: q.k, exp, and a sum of T terms; kx: of p, if it is stored
+            c.near(lse, 8 + root(s.HS), 0, 1);           // k: q.k, exp and log of scores of size 1
+        }
+}
+
+// Scores up to 128 and more, where exp overflows; integers and HS = 64 make q.k / 8 exact, so that p is well defined.
+TEST(attention_forward_large_scores) {
+    const int T = 70, NH = 2, HS = 64;
+    const size_t n = size_t(T * NH * HS);
+    const State state(kState);
+    Mask none = {0, state};
+    Case c("attention_forward, large scores");
+    std::vector<float> x = integers(3 * n, -25, 25);
+    for (size_t i = 0; i < n; i++)
+        x[i / size_t(NH * HS) * size_t(3 * NH * HS) + i % size_t(NH * HS)] = i % 3 ? 5.0f : -7.0f;
+    Tensor &out = c.out(kX, n), &lse = c.out(kFloat, size_t(T * NH)), &qkv = c.in(kX, x);
+    RUN(c, attention_forward, out, lse, qkv, 1, T, NH, HS, none);
+    EXPECT(*std::max_element(lse.want.begin(), lse.want.end()) > 150,
+           "the scores are not large: the test tests nothing");
+    c.near(out, 64, 1);  // k: exp of a difference of 100 loses 7 bits at the most
+    c.near(lse, 4);      // k: one add and one log
+}
+
+TEST(attention_backward) {
+    for (const Attention& s : kAttentions)
+        for (const float rate : kRates) {
+            const size_t rows = size_t(s.B) * size_t(s.T) * size_t(s.NH), n = rows * size_t(s.HS);
+            const State state(kState);
+            Mask mask = {rate, state};
+            const std::vector<float> x = normal(3 * n);
+            std::vector<float> y(n), l(rows);
+            {  // forward's results are inputs
+                Case c("attention_forward for attention_backward");
+                Tensor &out = c.out(kX, n), &lse = c.out(kFloat, rows), &qkv = c.in(kX, x);
+                RUN(c, attention_forward, out, lse, qkv, s.B, s.T, s.NH, s.HS, mask);
+                y.assign(out.want.begin(), out.want.end());
+                l.assign(lse.want.begin(), lse.want.end());
+            }
+            Case c(format("attention_backward B=%d T=%d NH=%d HS=%d dropout=%g", s.B, s.T, s.NH, s.HS, rate));
+            Tensor &dqkv = c.out(kX, 3 * n), &delta = c.scratch(kFloat, rows), &dout = c.in(kX, normal(n));
+            Tensor &qkv = c.in(kX, x), &out = c.in(kX, y), &lse = c.in(kFloat, l);
+            RUN(c, attention_backward, dqkv, delta, dout, qkv, out, lse, s.B, s.T, s.NH, s.HS, mask);
+            c.near(dqkv, 16 + root(s.HS) + root(s.T), 1);  // k: two dot products, exp, sums of T terms; kx: of p and ds
+        }
+}
+
+// Fed in pieces, the cache gives what attention_forward gives for all positions at once.
+TEST(attention_cached) {
+    const struct { int NH, HS, maxT; } shapes[] = {{1, 8, 7}, {3, 24, 20}, {2, 64, 70}, {1, 128, 140}};
+    for (const auto& s : shapes) {
+        const int T = s.maxT - 1, C = s.NH * s.HS;
+        const size_t row = size_t(C), cache_n = 2 * size_t(s.maxT) * row;
+        const State state(kState);
+        Mask none = {0, state};
+        const std::vector<float> x = normal(3 * row * size_t(T));
+        Case all("attention_forward for attention_cached");
+        Tensor &out_all = all.out(kX, row * size_t(T)), &lse = all.out(kFloat, size_t(T * s.NH)),
+               &qkv_all = all.in(kX, x);
+        RUN(all, attention_forward, out_all, lse, qkv_all, 1, T, s.NH, s.HS, none);
+
+        std::vector<float> cache_now(cache_n, 12345);  // whatever is read of what was never written shows
+        const int pieces[] = {1, 3, 1, T - 5};
+        for (int piece = 0, first = 0; piece < 4; first += pieces[piece++]) {
+            const int n = pieces[piece];
+            Case c(format("attention_cached first=%d n=%d NH=%d HS=%d maxT=%d", first, n, s.NH, s.HS, s.maxT));
+            Tensor &out = c.out(kX, row * size_t(n)), &cache = c.inout(kX, cache_now);
+            Tensor& qkv = c.in(kX, {x.begin() + 3 * C * first, x.begin() + 3 * C * (first + n)});
+            RUN(c, attention_cached, out, cache, qkv, first, n, s.maxT, s.NH, s.HS);
+            c.same(cache);
+            c.near(out, 8 + root(s.HS) + root(T), 1);  // k, kx: as attention_forward
+            cache_now.assign(cache.got.begin(), cache.got.end());
+            out.want.assign(out_all.want.begin() + C * first, out_all.want.begin() + C * (first + n));
+            c.near(out, 8 + root(s.HS) + root(T), 1);  // k, kx: as above
+        }
+        EXPECT(cache_now[size_t(T) * size_t(s.HS)] == 12345 || kHalf,
+               "the cache's row beyond the last position was written");
+    }
+}
+
+// ------------------------------------------------------------------------------------------------- loss and sums
+
+TEST(classifier) {
+    for (const int N : {1, 3, 65})
+        for (const int V : {65, 257, 1003})
+            for (const bool backward : {false, true}) {
+                const int Vp = (V + 15) / 16 * 16;
+                Case c(format("classifier N=%d V=%d backward=%d", N, V, backward));
+                std::vector<float> x = normal(size_t(N) * size_t(Vp), 3);
+                for (int n = 0; n < N; n++)  // the padding takes no part: not even as NaN
+                    std::fill(x.begin() + n * Vp + V, x.begin() + (n + 1) * Vp, kNaN);
+                Tensor& losses = c.out(kFloat, size_t(N));
+                Tensor& logits = backward ? c.inout(kX, x) : c.in(kX, x);
+                Tensor& targets = c.in(kInt, tokens_of(size_t(N), V));
+                RUN(c, classifier, losses, logits, targets, N, V, Vp, backward);
+                c.near(losses, 8, 0, 4);          // k: the sum of exp, its log, and a difference
+                if (backward) c.near(logits, 8);  // k: exp of a difference, which is 20 at the most, and a division
+            }
+}
+
+// Certain, impossible and huge: no NaN, no infinity. The logits are integers, so the differences are exact.
+// A row whose shared memory is 48 KB without what the kernel adds, and GPT-2's, which is near all that a block can have
+// of some GPUs.
+TEST(classifier_long_rows) {
+    for (const int V : {24570, 50257}) {
+        const int Vp = (V + 15) / 16 * 16;
+        Case c(format("classifier V=%d", V));
+        Tensor &losses = c.out(kFloat, 1), &logits = c.inout(kX, normal(size_t(Vp), 3)),
+               &targets = c.in(kInt, {float(V - 1)});
+        RUN(c, classifier, losses, logits, targets, 1, V, Vp, true);
+        c.near(losses, 8, 0, 4);  // k: as above
+        c.near(logits, 8);
+    }
+}
+TEST(classifier_large_logits) {
+    const int N = 4, V = 20, Vp = 32;
+    Case c("classifier, large logits");
+    std::vector<float> x = integers(size_t(N * Vp), -16, 16);
+    for (int i = 0; i < Vp; i++) x[size_t(i)] *= 1024;
+    x[size_t(Vp)] = 4096;      // row 1: certain, and right
+    x[size_t(2 * Vp)] = 4096;  // row 2: certain, and wrong
+    Tensor &losses = c.out(kFloat, size_t(N)), &logits = c.inout(kX, x), &targets = c.in(kInt, {5, 0, 1, 7});
+    RUN(c, classifier, losses, logits, targets, N, V, Vp, true);
+    c.near(losses, 4);  // k: one log and one add
+    c.near(logits, 8);  // k: as above
+    EXPECT(losses.got[1] == 0 && losses.got[2] > 4000, "losses %g and %g", losses.got[1], losses.got[2]);
+}
+
+TEST(sum_in_order) {
+    for (const size_t n : {size_t(0), size_t(1), size_t(7), size_t(1003), size_t(50001)}) {
+        std::vector<float> x = normal(n);
+        for (size_t i = 0; i < n; i += 3) x[i] *= i % 2 ? 1e9f : 1e-9f;  // so that another order gives other bits
+        Case c(format("sum_in_order n=%zu", n));
+        Tensor &total = c.out(kDouble, 1), &in = c.in(kFloat, x);
+        RUN(c, sum_in_order, total, in, n);
+        c.same(total);
+    }
+}
+
+// ------------------------------------------------------------------------------------------------------- the update
+
+// Numbers of very different sizes, whose sums round in every order to other bits.
+static std::vector<float> rough(size_t n) {
+    std::vector<float> x = normal(n);
+    for (size_t i = 0; i < n; i++) x[i] = std::ldexp(x[i], int(i * 7 % 23) - 11);
+    return x;
+}
+
+static void fold_case(Tree tree, int count, size_t units, int alias) {  // out is none of the terms, or term `alias`
+    const size_t n = units * kUnit;
+    Case c(format("tree_reduce%s count=%d n=%zu out=terms[%d]", tree == Tree::kStack ? " from the back" : "", count, n,
+                  alias));
+    Tensor* partials = units > 1 ? &c.out(kFloat, units) : nullptr;
+    c.arena = true;
+    Terms terms;
+    for (int i = 0; i < count; i++)
+        terms.terms.push_back(&(i == alias ? c.inout(kFloat, rough(n)) : c.in(kFloat, rough(n))));
+    Tensor& out = alias >= 0 ? *terms.terms[size_t(alias)] : c.out(kFloat, n);
+    RUN(c, tree_reduce, out, partials, terms, count, tree, n);
+    c.same(out);
+    if (partials) c.same(*partials);
+}
+
+TEST(tree_reduce) {
+    for (const int count : {1, 2, 4, 8, 16, 32, 64})
+        for (const size_t units : {1, 3})
+            for (int alias = -1; alias<count; alias += count> 2 ? count / 2 : 1)
+                fold_case(Tree::kHalves, count, units, alias);
+    for (const int count : {2, 3, 4, 5, 6, 7})
+        for (const int alias : {-1, 0, count - 1}) fold_case(Tree::kStack, count, 3, alias);
+}
+
+TEST(clip_scale) {
+    for (const size_t units : {size_t(1), size_t(255), size_t(1003)})
+        for (const double clip : {0.0, 0.5, 1e9})
+            for (const double spoil : {0.0, double(kNaN), double(INFINITY)}) {
+                Case c(format("clip_scale units=%zu clip=%g spoiled=%g", units, clip, spoil));
+                std::vector<float> p = normal(units, 1, 4);
+                if (spoil != 0) p[units / 2] = float(spoil);
+                Tensor &state = c.inout(kFloat, std::vector<float>(sizeof(StepState) / sizeof(float), 7)),
+                       &norm = c.out(kDouble, 1);
+                Tensor& partials = c.in(kFloat, p);
+                c.run(SPEC::clip_scale, BACKEND::clip_scale, state, norm, partials, units, clip, 512.0);
+                const size_t at = offsetof(StepState, grad_scale) / sizeof(float);
+                EXPECT(std::isfinite(state.got[at]) == (spoil == 0) && std::isfinite(norm.got[0]) == (spoil == 0),
+                       "%s: norm %g, scale %g", c.what.c_str(), norm.got[0], state.got[at]);
+                if (spoil == 0) {
+                    c.same(norm);
+                    c.same(state);
+                }
+            }
+}
+
+#define X(name) int(std::size(name##_rule::kState)),
+static const int kStages[] = {OPTIMIZERS(X)};
+#undef X
+
+// Every rule, stage by stage: the specification's bits. One unit's gradient that is not finite changes nothing.
+TEST(update) {
+    for (size_t optimizer = 0; optimizer < std::size(kStages); optimizer++)
+        for (int stage = 0; stage < kStages[optimizer]; stage++)
+            for (const float spoil : {0.0f, kNaN})
+                for (const size_t units : {1, 5}) {
+                    const size_t n = units * kUnit;
+                    StepState now = kState;
+                    now.grad_scale += spoil;
+                    const State state(now);
+                    std::vector<float> decays(units), squares = normal(n);
+                    for (size_t k = 0; k < units; k++) decays[k] = float(k % 2);
+                    for (float& x : squares) x *= x;
+                    squares[3] = 0;                                  // where only eps keeps AdamW's quotient finite
+                    Case c(format("update optimizer=%zu stage=%d units=%zu", optimizer, stage, units));
+                    c.arena = true;
+                    Tensor &master = c.inout(kFloat, normal(n)), &m = c.inout(kFloat, normal(n)),
+                           &v = c.inout(kFloat, squares);
+                    Tensor &grad = c.in(kFloat, normal(n)), &decay = c.in(kByte, decays), &half = c.scratch(kX, n);
+                    Arrays arrays = {{&m, &v}, {}};
+                    Either param = {sizeof(SPEC::floatX) == 2 ? &half : &master,
+                                    sizeof(BACKEND::floatX) == 2 ? &half : &master};
+                    RUN(c, update, int(optimizer), stage, param, master, arrays, grad, decay, n, state);
+                    for (Tensor* t : {&master, &m, &v}) c.same(*t);
+                    for (size_t i = 0; i < n && spoil != 0; i++)
+                        EXPECT(master.got[i] == double(master.start[i]) && m.got[i] == double(m.start[i]),
+                               "changed at %zu", i);
+                    if (sizeof(BACKEND::floatX) == 4 || spoil != 0) continue;
+                    half.want = master.want;
+                    c.near(half, 0);                                 // the master, rounded once
+                }
+}
+
+template <class T> static T* on_device(const std::vector<T>& x) {
+    T* p = static_cast<T*>(BACKEND::device_alloc(x.size() * sizeof(T), "test"));
+    BACKEND::copy_to_device(p, x.data(), x.size() * sizeof(T), nullptr);
+    BACKEND::stream_sync(nullptr);
+    return p;
+}
+static std::vector<float> from_device(const float* p, size_t n) {
+    std::vector<float> x(n);
+    BACKEND::copy_to_host(x.data(), p, n * sizeof(float), nullptr);
+    return x;
+}
+
+// Five steps against the formula in double, units with and without decay; and the same bits if they are updated one by
+// one.
+TEST(update_steps) {
+    const size_t units = 3, n = units * kUnit;
+    for (const OptimizerInfo* info : all_optimizers()) {
+        const int place = find_optimizer(info->name);
+        const bool sgd = !std::strcmp(info->name, "sgd");
+        const std::vector<float> w0 = normal(n), zero(n, 0);
+        const std::vector<uint8_t> decay = {1, 0, 1};
+        std::vector<double> hyper, w(w0.begin(), w0.end()), m(n, 0), v(n, 0);
+        for (const Hyper& h : info->hyper) hyper.push_back(h.value);
+        if (sgd) hyper[1] = 0.1;
+        float *const master[2] = {on_device(w0), on_device(w0)}, *const grad = on_device(zero);
+        float* const arrays[2][2] = {{on_device(zero), on_device(zero)}, {on_device(zero), on_device(zero)}};
+        BACKEND::floatX* const half = on_device(std::vector<BACKEND::floatX>(n));
+        uint8_t* const decays = on_device(decay);
+        StepState* const state = on_device(std::vector<StepState>(1));
+        const auto param = [&](float* p) {
+            return sizeof(BACKEND::floatX) == 4 ? reinterpret_cast<BACKEND::floatX*>(p) : half;
+        };
+        for (uint32_t step = 0; step < 5; step++) {
+            const std::vector<float> g = normal(n, 3);
+            StepState now = {42, step, 1e-2f, 0.25f, {}};
+            info->prepare(&now, hyper.data(), step + 1, 0.5);
+            BACKEND::copy_to_device(state, &now, sizeof now, nullptr);
+            BACKEND::copy_to_device(grad, g.data(), n * 4, nullptr);
+            BACKEND::update(place, 0, param(master[0]), master[0], arrays[0], grad, decays, n, state, nullptr);
+            for (size_t at = 0; at < n; at += kUnit) {
+                float* const unit[2] = {arrays[1][0] + at, arrays[1][1] + at};
+                BACKEND::update(place, 0, param(master[1] + at), master[1] + at, unit, grad + at, decays + at / kUnit,
+                                kUnit, state, nullptr);
+            }
+            BACKEND::stream_sync(nullptr);
+            for (size_t i = 0; i < n; i++) {
+                double s = 0.25 * g[i];
+                const double shrink = decay[i / kUnit] * (sgd ? hyper[1] : hyper[3]) * w[i];
+                if (sgd) {
+                    m[i] = hyper[0] * m[i] + s + shrink;
+                    w[i] -= now.lr * m[i];
+                    continue;
+                }
+                m[i] = hyper[0] * m[i] + (1 - hyper[0]) * s;
+                v[i] = hyper[1] * v[i] + (1 - hyper[1]) * s * s;
+                const double bias1 = 1 - std::pow(hyper[0], step + 1), bias2 = 1 - std::pow(hyper[1], step + 1);
+                w[i] -= now.lr * (m[i] / bias1 / (std::sqrt(v[i] / bias2) + hyper[2]) + shrink);
+            }
+        }
+        const std::vector<float> got = from_device(master[0], n);
+        EXPECT(got == from_device(master[1], n), "%s: in one call and unit by unit: other bits", info->name);
+        // 5 steps, 2 roundings each, of values up to 4
+        expect_near(got.data(), w.data(), n, 5 * 2 * kEps * 4, info->name);
+        double moved = 0;
+        for (size_t i = 0; i < n; i++) moved = std::fmax(moved, std::fabs(w[i] - w0[i]));
+        EXPECT(moved > 0.03, "%s: the weights moved by %g only: the test tests nothing", info->name, moved);
+        for (float* p : {master[0], master[1], grad, arrays[0][0], arrays[0][1], arrays[1][0], arrays[1][1]})
+            BACKEND::device_free(p);
+        for (void* p : {(void*)half, (void*)decays, (void*)state}) BACKEND::device_free(p);
+    }
+}
+
+TEST(matrix_polynomial) {
+    for (const int n : {8, 24, 136})
+        for (const int given : {0, 1, 2, 3}) {
+            Case c(format("matrix_polynomial n=%d given=%d", n, given));
+            const size_t size = size_t(n) * size_t(n);
+            Tensor &out = c.out(kX, size), &x = c.in(kX, normal(size)), &y = c.inout(kX, normal(size));
+            Tensor *first = given & 1 ? &x : nullptr, *second = given & 2 ? &y : nullptr;
+            if (given < 2) RUN(c, matrix_polynomial, out, 1.5f, -2.0f, first, 0.75f, second, n);
+            else RUN(c, matrix_polynomial, y, 1.5f, -2.0f, first, 0.75f, y, n);                     // in place
+            c.near(given < 2 ? out : y, 4);
+        }
+}
+
+// Newton and Schulz in double, on a matrix (rows, cols).
+static std::vector<double> orthogonal(std::vector<double> x, size_t rows, size_t cols) {
+    if (rows > cols) {
+        std::vector<double> t(x.size()), back(x.size());
+        for (size_t i = 0; i < x.size(); i++) t[i % cols * rows + i / cols] = x[i];
+        t = orthogonal(t, cols, rows);
+        for (size_t i = 0; i < x.size(); i++) back[i] = t[i % cols * rows + i / cols];
+        return back;
+    }
+    const auto product = [](const std::vector<double>& a, const std::vector<double>& b, size_t n) {     // a is (n,n)
+        const size_t width = b.size() / n;
+        std::vector<double> out(b.size(), 0);
+        for (size_t i = 0; i < n; i++)
+            for (size_t k = 0; k < n; k++)
+                for (size_t j = 0; j < width; j++) out[i * width + j] += a[i * n + k] * b[k * width + j];
+        return out;
+    };
+    double norm = 0;
+    for (const double v : x) norm += v * v;
+    for (double& v : x) v /= std::sqrt(norm);
+    for (int step = 0; step < 5; step++) {
+        std::vector<double> gram(rows * rows, 0);
+        for (size_t i = 0; i < rows; i++)
+            for (size_t j = 0; j < rows; j++)
+                for (size_t k = 0; k < cols; k++) gram[i * rows + j] += x[i * cols + k] * x[j * cols + k];
+        const std::vector<double> square = product(gram, gram, rows);
+        for (size_t i = 0; i < gram.size(); i++)
+            gram[i] = (i % (rows + 1) == 0 ? 3.4445 : 0) - 4.7750 * gram[i] + 2.0315 * square[i];
+        x = product(gram, x, rows);
+    }
+    return x;
+}
+
+// Three steps of whole matrices, wide, tall and square, against double; the padding of the last unit stays zero.
+TEST(muon_matrix) {
+    const size_t shapes[][2] = {{24, 104}, {104, 24}, {64, 64}, {72, 64}, {8, 512}};
+    for (const auto& [rows, cols] : shapes) {
+        const size_t n = rows * cols, padded = round_up(n, kUnit), units = padded / kUnit;
+        const auto pad = [&](std::vector<float> x) { x.resize(padded, 0); return x; };
+        const std::vector<float> w0 = normal(n);
+        std::vector<double> w(w0.begin(), w0.end()), m(n, 0), hyper;
+        for (const Hyper& h : muon_info.hyper) hyper.push_back(h.value);
+        float *const master = on_device(pad(w0)), *const momentum = on_device(pad({})),
+                     *const grad = on_device(pad({}));
+        BACKEND::floatX* const half = on_device(std::vector<BACKEND::floatX>(padded));
+        uint8_t* const decay = on_device(std::vector<uint8_t>(units, 1));
+        StepState* const state = on_device(std::vector<StepState>(1));
+        float* const arrays[] = {momentum};
+        BACKEND::MatrixUpdate u = {
+            find_optimizer("muon"), rows, cols, half, master, arrays, grad, decay, state, nullptr};
+        if (sizeof(BACKEND::floatX) == 4) u.param = reinterpret_cast<BACKEND::floatX*>(master);
+        u.work = BACKEND::device_alloc(BACKEND::muon_matrix(u, nullptr), "test");
+        for (uint32_t step = 0; step < 3; step++) {
+            const std::vector<float> g = normal(n);
+            StepState now = {42, step, 1e-2f, 1e-3f, {}};
+            muon_info.prepare(&now, hyper.data(), step + 1, 1);
+            BACKEND::copy_to_device(state, &now, sizeof now, nullptr);
+            BACKEND::copy_to_device(grad, g.data(), n * 4, nullptr);
+            BACKEND::muon_matrix(u, nullptr);
+            BACKEND::stream_sync(nullptr);
+            std::vector<double> d(n);
+            for (size_t i = 0; i < n; i++) {
+                m[i] = 0.95 * m[i] + 0.05 * 1e-3 * g[i];
+                d[i] = 0.95 * m[i] + 0.05 * 1e-3 * g[i];
+            }
+            d = orthogonal(d, rows, cols);
+            const double scale = std::sqrt(std::fmax(1, double(rows) / double(cols)));
+            for (size_t i = 0; i < n; i++) w[i] -= 0.02 * (scale * d[i] + 0.1 * w[i]);
+        }
+        // An element of an orthogonal matrix is 1 / sqrt(longer side) in size. bf16 keeps 8 bits of each of 15
+        // products.
+        const std::vector<float> got = from_device(master, padded);
+        const double size = 3 * 0.02 / std::sqrt(double(std::min(rows, cols))), tolerance = size * (kHalf ? 0.1 : 1e-4);
+        expect_near(got.data(), w.data(), n, tolerance, format("muon %zu x %zu", rows, cols).c_str());
+        for (size_t i = n; i < padded; i++) EXPECT(got[i] == 0, "padding[%zu] became %g", i, double(got[i]));
+        for (void* p : {(void*)master, (void*)momentum, (void*)grad, (void*)half, (void*)decay, (void*)state, u.work})
+            BACKEND::device_free(p);
+    }
+}
+
+static uint64_t backend_hash(const std::vector<float>& x) {
+    float* p = static_cast<float*>(BACKEND::device_alloc(x.size() * 4, "test"));
+    if (!x.empty()) BACKEND::copy_to_device(p, x.data(), x.size() * 4, nullptr);
+    const uint64_t hash = BACKEND::hash_floats(p, x.size(), nullptr);
+    BACKEND::set_threads(3);
+    const uint64_t again = BACKEND::hash_floats(p, x.size(), nullptr);
+    BACKEND::set_threads(2);
+    BACKEND::device_free(p);
+    EXPECT(hash == again, "n=%zu: with 3 threads another hash", x.size());
+    return hash;
+}
+
+TEST(hash_floats) {
+    for (const size_t n : {size_t(0), size_t(1), size_t(17), kUnit - 1, kUnit, kUnit + 1, 9 * kUnit, 9 * kUnit + 5}) {
+        std::vector<float> x = normal(n);
+        const uint64_t hash = backend_hash(x), want = SPEC::hash_floats(x.data(), n, nullptr);
+        EXPECT(hash == want, "n=%zu: got %016llx, want %016llx", n, (unsigned long long)hash, (unsigned long long)want);
+        if (n == 0) continue;
+        const auto differs = [&](const char* what) {
+            EXPECT(backend_hash(x) != hash, "n=%zu: %s has the same hash", n, what);
+        };
+        for (const size_t i : {size_t(0), n / 2, n - 1}) {
+            uint32_t bits;
+            const float old = x[i];
+            std::memcpy(&bits, &old, 4);
+            for (const uint32_t flip : {1u, 1u << 31, 1u << 22}) {
+                const uint32_t flipped = bits ^ flip;
+                std::memcpy(&x[i], &flipped, 4);
+                differs("another bit");
+            }
+            x[i] = old;
+        }
+        std::vector<float> longer = x;
+        longer.push_back(0);
+        EXPECT(backend_hash(longer) != hash, "n=%zu: a zero behind has the same hash", n);
+        if (n < 2) continue;
+        std::swap(x[0], x[n - 1]);  // in one unit, or across units
+        differs("a swap");
+        std::swap(x[0], x[n - 1]);
+        if (n < 2 * kUnit) continue;
+        std::swap_ranges(x.begin(), x.begin() + kUnit, x.begin() + kUnit);
+        differs("a swap of units");
+    }
+}
+
+int main(int argc, char** argv) { return run_tests(argc, argv); }

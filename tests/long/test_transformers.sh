@@ -1,0 +1,35 @@
+#!/bin/sh
+# test_transformers.sh -- transformers reads a checkpoint: weights, tokenizer, and the same loss.
+. tests/lib.sh
+python=
+for p in "${PYTHON:-python3}" build/venv/bin/python /usr/bin/python3; do
+    if [ -z "$python" ] && "$p" -c 'import torch, transformers' 2>/dev/null; then python=$p; fi
+done
+[ -n "$python" ] || skip_all transformers "no Python with torch and transformers"
+small="--layers 2 --heads 2 --channels 32 --seq-len 32 --batch-size 2 --total-batch-size 128 --steps 30 --warmup-steps 2
+       --lr 3e-3 --sample-every 0 --eval-every 0"
+for tokenizer in byte bpe:300 char; do
+    out=$tmp/$tokenizer
+    check "train $tokenizer" $train $small --data tests/golden/lines.txt --tokenizer $tokenizer --save-every 30 \
+        --out-dir "$out"
+    ours=$($train eval "$out" | sed 's/val loss \([0-9.]*\).*/\1/')
+    check "transformers reads the $tokenizer folder" $python tests/check_transformers.py "$out/ckpt/step_00000030"
+    check "the same loss, $tokenizer" $python - "$out/ckpt/step_00000030" "$ours" <<'PY'
+import sys, torch
+from transformers import GPT2LMHeadModel
+from transformers import PreTrainedTokenizerFast
+folder, ours = sys.argv[1], float(sys.argv[2])
+model = GPT2LMHeadModel.from_pretrained(folder).eval()
+text = open("tests/golden/lines.txt", encoding="utf-8").read()
+text = text[int(len(text) * 0.9):]
+tokens = torch.tensor(PreTrainedTokenizerFast(tokenizer_file=folder + "/tokenizer.json")(text)["input_ids"])
+T, total, n = 32, 0.0, (len(tokens) - 1) // 32
+for i in range(n):
+    x, y = tokens[i * T:(i + 1) * T], tokens[i * T + 1:(i + 1) * T + 1]
+    with torch.no_grad():
+        total += torch.nn.functional.cross_entropy(model(x[None]).logits[0], y).item()
+print(f"transformers {total / n:.6f}, ours {ours:.6f}")
+sys.exit(abs(total / n - ours) > 2e-5)
+PY
+done
+summary

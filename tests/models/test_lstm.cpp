@@ -1,0 +1,174 @@
+// test_lstm.cpp -- the LSTM against PyTorch's numbers (tests/golden/make_lstm.py), and its own operations against their
+// formulas.
+#include <cmath>
+#include <cstdlib>
+#include <map>
+#include <sstream>
+#include <vector>
+
+#include "models/lstm.h"
+#include "models/lstm_ops.h"
+#include "models/model.h"
+#include "src/base/file.h"
+#include "src/base/rng.h"
+#include "tests/test.h"
+
+using namespace BACKEND;
+
+namespace {
+
+constexpr bool kExact = sizeof(floatX) == sizeof(float);
+
+// Values in device memory, floatX or float.
+template <class X>
+struct Device {
+    X* at;
+    size_t n;
+    explicit Device(size_t count) : at(static_cast<X*>(device_alloc(count * sizeof(X), "test"))), n(count) {}
+    explicit Device(const std::vector<float>& x) : Device(x.size()) {
+        std::vector<X> stored(n);
+        if constexpr (std::is_same_v<X, float>)
+            stored = x;
+        else
+            store_floats(stored.data(), x.data(), n);
+        copy_to_device(at, stored.data(), n * sizeof(X), nullptr);
+        stream_sync(nullptr);
+    }
+    ~Device() { device_free(at); }
+    Device(const Device&) = delete;
+    std::vector<float> host() const {
+        std::vector<X> stored(n);
+        copy_to_host(stored.data(), at, n * sizeof(X), nullptr);
+        if constexpr (std::is_same_v<X, float>) return stored;
+        std::vector<float> x(n);
+        load_floats(x.data(), reinterpret_cast<const floatX*>(stored.data()), n);
+        return x;
+    }
+};
+
+// Numbers between -scale and scale that floatX holds.
+std::vector<float> numbers(size_t n, uint32_t key, float scale) {
+    std::vector<float> x(n);
+    for (size_t i = 0; i < n; i++) x[i] = scale * (2 * uniform01(random4({1, key, 0, 0}, i).v[0]) - 1);
+    std::vector<floatX> stored(n);
+    store_floats(stored.data(), x.data(), n);
+    load_floats(x.data(), stored.data(), n);
+    return x;
+}
+
+double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+
+struct Golden {
+    std::map<std::string, std::vector<float>> values;
+    int B, T, V, C, L;
+    Golden() {
+        std::istringstream text(read_file("tests/golden/lstm.txt"));
+        std::string line;
+        std::getline(text, line);
+        std::istringstream(line) >> B >> T >> V >> C >> L;
+        while (std::getline(text, line)) {
+            size_t end = line.find(' ');
+            if (end == 1) end = line.find(' ', 2);  // "d NAME"
+            std::istringstream numbers(line.substr(end));
+            for (float x; numbers >> x;) values[line.substr(0, end)].push_back(x);
+        }
+    }
+    std::vector<int> ints(const char* name) { return {values[name].begin(), values[name].end()}; }
+};
+
+}  // namespace
+
+TEST(loss_and_gradients_of_pytorch) {
+    Golden golden;
+    Shape shape = {.L = golden.L, .C = golden.C, .T = golden.T};
+    set_vocabulary(&shape, golden.V);
+    const Arena arena = arena_layout(lstm_tensors(shape));
+    std::vector<float> w(arena.n);
+    for (size_t t = 0; t < arena.tensors.size(); t++) {
+        const std::vector<float>& x = golden.values[arena.tensors[t].name];
+        EXPECT(x.size() == arena.tensors[t].file_rows * arena.tensors[t].cols, "%s", arena.tensors[t].name.c_str());
+        std::copy(x.begin(), x.end(), w.begin() + long(arena.offset[t]));
+    }
+    Device<floatX> weights(w);
+    Device<float> grads(arena.n);
+    Device<double> loss_at(1);
+    Model model;
+    model_create(&model, &lstm_info, shape, golden.B, golden.T, 0, weights.at, true);
+    model_set_gradients(&model, grads.at);
+    const std::vector<int> tokens = golden.ints("tokens"), targets = golden.ints("targets");
+    model_forward_backward(&model, {.B = golden.B, .T = golden.T}, loss_at.at, tokens.data(), targets.data());
+    double loss;
+    copy_to_host(&loss, loss_at.at, sizeof loss, nullptr);
+    const double want = double(golden.values["loss"][0]);
+    EXPECT(std::fabs(loss - want) <= (kExact ? 1e-5 : 1e-2) * want, "loss: got %.9g, want %.9g", loss, want);
+    const std::vector<float> got = grads.host();
+    for (size_t t = 0; t < arena.tensors.size(); t++) {
+        const std::vector<float>& d = golden.values["d " + arena.tensors[t].name];
+        expect_near(got.data() + arena.offset[t], d.data(), d.size(), kExact ? 1e-5 : 0.1,
+                    "d " + arena.tensors[t].name);
+    }
+    model_destroy(&model);
+}
+
+// The cell against double arithmetic; the large values reach where sigmoid and tanh are flat.
+TEST(cell) {
+    for (const auto& [B, C, scale] : {std::tuple{1, 8, 1.0f}, {3, 24, 0.1f}, {5, 264, 4.0f}, {2, 40, 200.0f}}) {
+        const size_t n = size_t(B) * size_t(C), width = size_t(C);
+        const auto x = numbers(4 * n, 1, scale), r = numbers(4 * n, 2, scale);
+        const std::vector<float> before = numbers(n, 3, 1), dh = numbers(n, 4, 1), later = numbers(n, 5, 1),
+                                 dc = numbers(n, 6, 1);
+        const Device<floatX> recurrent(r), h(n), dy(dh);
+        const Device<float> c(n), c_before(before);
+        for (const bool last : {false, true}) {
+            const Device<floatX> gates(x);
+            const std::vector<float> zero(n, 0.0f);     // nothing comes from a step after the last
+            const Device<floatX> dlater(last ? zero : later);
+            const Device<float> dstate(last ? zero : dc);
+            lstm_cell_forward(h.at, c.at, gates.at, recurrent.at, c_before.at, B, C, nullptr);
+            const std::vector<float> got_gates = gates.host(), got_c = c.host(), got_h = h.host();
+            lstm_cell_backward(gates.at, dstate.at, dy.at, dlater.at, c.at, c_before.at, B, C, nullptr);
+            const std::vector<float> got_d = gates.host(), got_dc = dstate.host();
+            for (size_t e = 0; e < n; e++) {
+                const size_t at = e / width * 4 * width + e % width;
+                double z[4], want[4];
+                for (size_t k = 0; k < 4; k++) z[k] = double(x[at + k * width]) + double(r[at + k * width]);
+                const double i = sigmoid(z[0]), f = sigmoid(z[1]), g = std::tanh(z[2]), o = sigmoid(z[3]);
+                const double state = f * double(before[e]) + i * g, tanh_c = std::tanh(state);
+                const double tol = kExact ? 1e-6 : 1e-2;
+                EXPECT(std::fabs(double(got_c[e]) - state) <= 1e-6, "c[%zu]: got %.9g, want %.9g", e, double(got_c[e]),
+                       state);
+                EXPECT(std::fabs(double(got_h[e]) - o * tanh_c) <= tol, "h[%zu]: got %.9g, want %.9g", e,
+                       double(got_h[e]), o * tanh_c);
+                const double d = double(dh[e]) + (last ? 0 : double(later[e]));
+                const double ds = (last ? 0 : double(dc[e])) + d * o * (1 - tanh_c * tanh_c);
+                want[0] = ds * g * i * (1 - i);
+                want[1] = ds * double(before[e]) * f * (1 - f);
+                want[2] = ds * i * (1 - g * g);
+                want[3] = d * tanh_c * o * (1 - o);
+                for (size_t k = 0; k < 4; k++)
+                    EXPECT(std::fabs(double(got_d[at + k * width]) - want[k]) <= tol,
+                           "gate %zu of %zu: got %.9g, want %.9g", k, e, double(got_d[at + k * width]), want[k]);
+                EXPECT(std::fabs(double(got_dc[e]) - ds * f) <= tol, "dc[%zu]: got %.9g, want %.9g", e,
+                       double(got_dc[e]), ds * f);
+            }
+        }
+    }
+}
+
+TEST(rows_are_transposed_and_back) {
+    for (const auto& [B, T, words] : {std::tuple{1, 1, 1}, {3, 5, 1}, {7, 2, 12}, {4, 33, 100}}) {
+        const size_t n = size_t(B) * size_t(T) * size_t(words);
+        std::vector<float> x(n);
+        for (size_t i = 0; i < n; i++) x[i] = float(i);
+        const Device<float> inp(x), out(n), back(n);
+        transpose_rows(out.at, inp.at, B, T, size_t(words) * 4, nullptr);
+        transpose_rows(back.at, out.at, T, B, size_t(words) * 4, nullptr);
+        const std::vector<float> y = out.host();
+        EXPECT(back.host() == x, "there and back");
+        for (int b = 0; b < B; b++)
+            for (int t = 0; t < T; t++)
+                EXPECT(y[size_t((t * B + b) * words)] == x[size_t((b * T + t) * words)], "row %d of sequence %d", t, b);
+    }
+}
+
+int main(int argc, char** argv) { return run_tests(argc, argv); }

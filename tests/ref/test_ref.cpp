@@ -1,0 +1,517 @@
+// test_ref.cpp -- the specification itself: held to values by hand, to finite differences, and to PyTorch
+// (golden/ops.txt).
+//
+// All other backends are held to ref, so an error here would be everybody's. Compiled with -DBACKEND=ref.
+#include "kernels/kernels.h"
+#include <cfloat>
+#include <fstream>
+#include <functional>
+#include <map>
+#include "build/optimizers.h"
+#include "src/base/rng.h"
+#include "tests/test.h"
+
+using namespace ref;
+using Floats = std::vector<float>;
+
+static const StepState kState = {42, 7, 0.1f, 1, {}};
+static const Dropout kNone = {0, 0, 0, nullptr};
+static const Dropout kDrop = {0.3f, kRandomDropout, 3, &kState};
+
+// Multiples of 1/256, mean 0 and variance 1: finite differences add h to them without rounding.
+static Floats values(size_t n, double scale = 1) {
+    static uint32_t call = 0;
+    Floats x(n);
+    ++call;
+    for (size_t i = 0; i < n; i++) {
+        double sum = -2;
+        for (const uint32_t bits : random4({99, kRandomData, call, 0}, i).v) sum += uniform01(bits);
+        x[i] = float(std::round(sum * std::sqrt(3.0) * scale * 256) / 256);
+    }
+    return x;
+}
+
+// ----------------------------------------------------------------------------------------------------------- by hand
+
+TEST(embedding_by_hand) {
+    const int tokens[2] = {1, 0};
+    const float wte[2 * 2] = {10, 20, 30, 40}, wpe[4 * 2] = {1, 2, 3, 4, 5, 6, 7, 8};  // C = 2
+    float out[4];
+    embedding_forward(out, tokens, wte, wpe, 1, 2, 2, 2, kNone, nullptr);
+    const float want[4] = {35, 46, 17, 28};  // positions 2 and 3
+    expect_near(out, want, 4, 0, "out");
+}
+
+TEST(layernorm_by_hand) {
+    const float x[8] = {1, 3, 1, 3, 1, 3, 1, 3}, weight[8] = {1, 1, 2, 2, 1, 1, 1, 1},
+                bias[8] = {0, 0, 0, 0, 5, 5, 0, 0};
+    float out[8], mean, rstd;
+    layernorm_forward(out, &mean, &rstd, x, weight, bias, 1, 8, nullptr);
+    const double r = 1 / std::sqrt(1 + 1e-5),
+                 want[8] = {-r, r, -2 * r, 2 * r, 5 - r, 5 + r, -r, r};  // mean 2, variance 1
+    expect_near(out, want, 8, 4 * FLT_EPSILON, "out");                   // 4: values below 8, one rounding
+    EXPECT(mean == 2 && std::fabs(rstd - r) < FLT_EPSILON, "mean %g rstd %.9g", mean, rstd);
+}
+
+TEST(gelu_by_hand) {
+    const float identity[64] = {1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0,
+                                0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0,
+                                0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1};
+    const float x[8] = {0, 1, -1, 10, -10, 100, -100, 0.5f}, ones[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+    float out[8], pre[8], dpre[8];
+    matmul_gelu_forward(out, pre, x, identity, nullptr, 1, 8, 8, nullptr);
+    const double want[8] = {0, 0.841191990608, -0.158808009392, 10, 0, 100, 0, 0.345714009678};
+    expect_near(pre, x, 8, 0, "pre");
+    expect_near(out, want, 8, 1e-7, "out");  // one rounding of a number below 1; the others are exact
+    matmul_gelu_backward_input(dpre, ones, identity, x, 1, 8, 8, nullptr);
+    EXPECT(dpre[0] == 0.5f && dpre[3] == 1 && dpre[4] == 0 && dpre[5] == 1 && dpre[6] == 0,
+           "the slopes at 0, 10, -10, 100, -100");
+    EXPECT(std::fabs(dpre[1] + dpre[2] - 1) < 2 * FLT_EPSILON, "the slopes at x and -x sum to %.9g", dpre[1] + dpre[2]);
+}
+
+TEST(matmul_by_hand) {
+    const float x[2 * 3] = {1, 2, 3, 4, 5, 6}, w[2 * 3] = {1, 0, -1, 2, 2, 2}, bias[2] = {10, 20};  // N=2, C=3, OC=2
+    float out[4], dinp[6], dw[6], db[2] = {1, 1};
+    matmul_forward(out, x, w, bias, 2, 3, 2, nullptr);
+    const float want[4] = {8, 32, 8, 50}, dout[4] = {1, 0, 2, 1}, want_dinp[6] = {1, 0, -1, 4, 2, 0};
+    expect_near(out, want, 4, 0, "out");
+    matmul_backward_input(dinp, dout, w, 2, 3, 2, nullptr);
+    expect_near(dinp, want_dinp, 6, 0, "dinp");
+    const float want_dw[6] = {9, 12, 15, 4, 5, 6};
+    matmul_backward_params(dw, nullptr, dout, x, 2, 3, 2, false, nullptr);
+    expect_near(dw, want_dw, 6, 0, "dweight");
+    matmul_backward_params(dw, db, dout, x, 2, 3, 2, true, nullptr);
+    for (int i = 0; i < 6; i++) EXPECT(dw[i] == 2 * want_dw[i], "dweight[%d] = %g after a second time", i, dw[i]);
+    EXPECT(db[0] == 4 && db[1] == 2, "dbias %g %g", db[0], db[1]);
+}
+
+TEST(attention_by_hand) {
+    // One head, two positions, HS = 8. q_1.k_0 = 0 and q_1.k_1 = sqrt(8) log 3: the second position takes 1/4 and 3/4.
+    float qkv[2][3][8] = {}, out[2][8], lse[2];
+    qkv[0][0][0] = 7;
+    qkv[1][0][0] = float(std::sqrt(8.0) * std::log(3.0));
+    qkv[1][1][0] = 1;
+    for (int i = 0; i < 8; i++) {
+        qkv[0][2][i] = 4;
+        qkv[1][2][i] = 8;
+    }
+    attention_forward(&out[0][0], lse, &qkv[0][0][0], 1, 2, 1, 8, kNone, nullptr);
+    EXPECT(out[0][0] == 4 && lse[0] == 0, "the first position sees only itself: out %g lse %g", out[0][0], lse[0]);
+    EXPECT(std::fabs(out[1][3] - 7) < 8 * FLT_EPSILON, "out %.9g, want 7", out[1][3]);  // q is rounded
+    EXPECT(std::fabs(lse[1] - std::log(4.0)) < 4 * FLT_EPSILON, "lse %.9g, want log 4", lse[1]);
+}
+
+// Fed in pieces, the cache gives the bits of attention_forward.
+TEST(attention_cached_is_attention) {
+    const int T = 9, NH = 2, HS = 8, maxT = 10, C = NH * HS;
+    const std::vector<float> qkv = values(size_t(3 * T * C), 2);
+    std::vector<float> want(size_t(T * C)), lse(size_t(T * NH)), out(size_t(T * C)), cache(size_t(2 * maxT * C), NAN);
+    attention_forward(want.data(), lse.data(), qkv.data(), 1, T, NH, HS, kNone, nullptr);
+    for (int first = 0, n = 1; first < T; first += n, n = std::min(n + 1, T - first))
+        attention_cached(out.data() + first * C, cache.data(), qkv.data() + 3 * first * C, first, n, maxT, NH, HS,
+                         nullptr);
+    expect_near(out.data(), want.data(), out.size(), 0, "out");
+    expect_error(kExitOther, "room for 10",
+                 [&] { attention_cached(out.data(), cache.data(), qkv.data(), 9, 2, maxT, NH, HS, nullptr); });
+}
+
+TEST(classifier_by_hand) {
+    const float nan = NAN;
+    float logits[2][4] = {{1, 1, 1, nan}, {0, float(std::log(2.0)), 0, nan}}, losses[2];
+    const int targets[2] = {2, 1};
+    classifier(losses, &logits[0][0], targets, 2, 3, 4, false, nullptr);
+    EXPECT(logits[0][0] == 1 && std::isnan(logits[0][3]), "forward changed the logits");
+    classifier(losses, &logits[0][0], targets, 2, 3, 4, true, nullptr);
+    const double want_losses[2] = {std::log(3.0), std::log(2.0)};
+    const double want[8] = {1 / 3., 1 / 3., -2 / 3., 0, 0.25, -0.5, 0.25, 0};
+    expect_near(losses, want_losses, 2, 2 * FLT_EPSILON, "losses");  // 2: of numbers below 2
+    expect_near(&logits[0][0], want, 8, FLT_EPSILON, "dlogits");     // 1: of numbers below 1; log 2 is rounded
+    float large[2][4] = {{5000, -5000, 0, 0}, {5000, -5000, 0, 0}};  // exp(5000) is no number
+    const int right_and_wrong[2] = {0, 1};
+    classifier(losses, &large[0][0], right_and_wrong, 2, 4, 4, true, nullptr);
+    const float want_large[8] = {0, 0, 0, 0, 1, -1, 0, 0};
+    EXPECT(losses[0] == 0 && losses[1] == 10000, "losses %g and %g, want 0 and 10000", losses[0], losses[1]);
+    expect_near(&large[0][0], want_large, 8, 0, "dlogits of large logits");
+}
+
+TEST(fold_by_halves) {
+    const int n = int(kUnit);
+    const float values[4] = {1e8f, 1, -1e8f, 1};  // in order the sum is 1; by halves both ones are lost
+    std::vector<Floats> terms;
+    for (const float v : values) terms.push_back(Floats(size_t(n), v));
+    const float* pointers[4] = {terms[0].data(), terms[1].data(), terms[2].data(), terms[3].data()};
+    Floats out(size_t(n), NAN);
+    tree_reduce(out.data(), nullptr, pointers, 4, Tree::kHalves, size_t(n), nullptr);
+    EXPECT(out[0] == 0 && out[kUnit - 1] == 0, "got %g, want (1e8 + 1) + (-1e8 + 1) = 0", out[0]);
+    const float* back[3] = {pointers[1], pointers[2], pointers[0]};
+    tree_reduce(out.data(), nullptr, back, 3, Tree::kStack, size_t(n), nullptr);
+    EXPECT(out[3] == 1, "got %g, want 1 + (-1e8 + 1e8) = 1", out[3]);
+    tree_reduce(terms[0].data(), nullptr, pointers, 2, Tree::kHalves, size_t(n), nullptr);
+    EXPECT(terms[0][5] == 1e8f, "got %g", terms[0][5]);
+    expect_error(kExitOther, "3 terms",
+                 [&] { tree_reduce(out.data(), nullptr, pointers, 3, Tree::kHalves, size_t(n), nullptr); });
+    expect_error(kExitOther, "tree_reduce",
+                 [&] { tree_reduce(out.data(), nullptr, pointers, 2, Tree::kHalves, size_t(n - 1), nullptr); });
+}
+
+TEST(squares_by_hand) {
+    Floats x(3 * kUnit, 0);
+    x[0] = 4096;                               // its square is 2^24: a float cannot count on from there by ones
+    for (size_t i = 1; i < 16; i++) x[i] = 1;  // sums 1..15: lost one by one
+    x[kUnit] = 4096;
+    for (size_t i = 1; i < 8; i++) x[kUnit + i * 16 + 1] = 1;  // all in sum 1, which is 7 when it meets sum 0
+    for (size_t i = 0; i < 15; i++) x[2 * kUnit + i] = 1;      // 15 ones first, then 2^24
+    x[2 * kUnit + 15] = 4096;
+    float partials[3];
+    const float* const term = x.data();
+    tree_reduce(x.data(), partials, &term, 1, Tree::kHalves, x.size(), nullptr);
+    const float want[3] = {16777216, 16777224, 16777232};  // a float goes by twos here: +7 and +15 round to +8 and +16
+    expect_near(partials, want, 3, 0, "partials");
+}
+
+TEST(adamw_first_step) {
+    // m / bias1 = g and sqrt(v / bias2) = |g|: the first step is lr in the direction of -g, whatever g's size.
+    Floats w(kUnit, 1), m(kUnit, 0), v(kUnit, 0), g(kUnit, 3e-3f);
+    g[1] = -200;
+    g[2] = 0;
+    const uint8_t decay[1] = {1};
+    StepState state = {0, 0, 0.125f, 0.25f, {}};
+    const double hyper[] = {0.9, 0.95, 1e-8, 0.5};
+    adamw_info.prepare(&state, hyper, 1, 1);
+    float* const moments[] = {m.data(), v.data()};
+    update(find_optimizer("adamw"), 0, w.data(), w.data(), moments, g.data(), decay, kUnit, &state, nullptr);
+    const double shrunk = 1 - 0.125 * 0.5, want[3] = {shrunk - 0.125, shrunk + 0.125, shrunk};
+    expect_near(w.data(), want, 3, 3e-6, "weights");  // eps / |g| is 1.3e-5, times lr
+    const double want_m[3] = {0.1 * 0.25 * 3e-3, 0.1 * 0.25 * -200, 0},
+                 want_v[3] = {0.05 * 0.75e-3 * 0.75e-3, 0.05 * 50 * 50, 0};
+    for (int i = 0; i < 3; i++)
+        EXPECT(std::fabs(m[i] - want_m[i]) <= 1e-5 * std::fabs(want_m[i]) &&
+                   std::fabs(v[i] - want_v[i]) <= 1e-5 * want_v[i],
+               "[%d]: m %.9g, want %.9g; v %.9g, want %.9g", i, m[i], want_m[i], v[i],
+               want_v[i]);  // 1 - 0.95f is off by 5e-7
+}
+
+// The hash is part of what ranks compare: these values were computed apart from this code, from the formula in
+// kernels.h.
+TEST(hash_values) {
+    Floats x(kUnit + 3);
+    for (size_t i = 0; i < x.size(); i++) x[i] = float(i) * 0.5f;
+    const float one = 1;
+    const uint64_t got[3] = {hash_floats(&one, 0, nullptr), hash_floats(&one, 1, nullptr),
+                             hash_floats(x.data(), x.size(), nullptr)};
+    const uint64_t want[3] = {0, 0x06cde24520ee505du, 0x4fcdb1968835fdfeu};
+    for (int i = 0; i < 3; i++) EXPECT(got[i] == want[i], "%d: got %016llx", i, (unsigned long long)got[i]);
+}
+
+// ------------------------------------------------------------------------------------------------ finite differences
+//
+// The loss is sum(dout * out) for a random dout, so that dout is its gradient at out. The derivative by x[i] comes from
+// four values of the loss, (8 (L(x+h) - L(x-h)) - (L(x+2h) - L(x-2h))) / 12h, which is off by h^4/30 times the fifth
+// derivative. out is rounded to float: some 1e-7 / h. With h = 1/32 both are near 1e-5.
+
+constexpr float kStep = 1.0f / 32;
+constexpr double kTolerance = 2e-4;  // of gradients of size 1
+
+static double weighted(const Floats& dout, const Floats& out) {
+    double sum = 0;
+    for (size_t i = 0; i < out.size(); i++) sum += double(dout[i]) * double(out[i]);
+    return sum;
+}
+
+static void check_gradient(const std::string& what, Floats& x, const Floats& dx, const std::function<double()>& loss) {
+    EXPECT(x.size() == dx.size(), "%s: %zu values, %zu gradients", what.c_str(), x.size(), dx.size());
+    double largest = 0;
+    for (size_t i = 0; i < x.size(); i++) {
+        const float old = x[i];
+        const auto at = [&](float h) {
+            x[i] = old + h;
+            const double value = loss();
+            x[i] = old;
+            return value;
+        };
+        const double want = (8 * (at(kStep) - at(-kStep)) - (at(2 * kStep) - at(-2 * kStep))) / (12 * double(kStep));
+        if (!(std::fabs(dx[i] - want) <= kTolerance * std::fmax(1, std::fabs(want))))
+            FAIL("%s[%zu]: got %.9g, finite differences say %.9g", what.c_str(), i, dx[i], want);
+        largest = std::fmax(largest, std::fabs(want));
+    }
+    EXPECT(largest > 0.1, "%s: the largest gradient is %g: the test tests nothing", what.c_str(), largest);
+}
+
+TEST(differences_find_an_error) {  // the negative control
+    Floats x = {1, 2}, right = {2, 4}, wrong = {2, 4.01f};
+    const auto loss = [&] { return double(x[0]) * x[0] + double(x[1]) * x[1]; };
+    check_gradient("right", x, right, loss);
+    for (const float bad : {4.01f, float(NAN)}) {
+        wrong[1] = bad;
+        bool failed = false;
+        try {
+            check_gradient("wrong", x, wrong, loss);
+        } catch (const TestFailure&) {
+            failed = true;
+        }
+        EXPECT(failed, "%g passes for 4", bad);
+    }
+}
+
+TEST(differences_embedding) {
+    const int B = 2, T = 3, C = 8, V = 5, maxT = 4;
+    const int tokens[B * T] = {4, 0, 4, 4, 2, 0};
+    Floats wte = values(V * C), wpe = values(maxT * C), dout = values(B * T * C), out(B * T * C);
+    Floats dwte(V * C, 0), dwpe(maxT * C, NAN);
+    for (const Dropout& drop : {kNone, kDrop}) {
+        const auto loss = [&] {
+            embedding_forward(out.data(), tokens, wte.data(), wpe.data(), B, T, C, 0, drop, nullptr);
+            return weighted(dout, out);
+        };
+        std::fill(dwte.begin(), dwte.end(), 0.0f);
+        embedding_backward(dwte.data(), dwpe.data(), dout.data(), tokens, B, T, C, maxT, drop, false, nullptr);
+        check_gradient("dwte", wte, dwte, loss);
+        check_gradient("dwpe", wpe, dwpe, loss);
+    }
+}
+
+// As the model uses them: x goes on as the residual stream and into a LayerNorm, branch joins through dropout.
+TEST(differences_residual_layernorm) {
+    const int N = 3, C = 8;
+    Floats inp = values(N * C), branch = values(N * C), weight = values(C), bias = values(C);
+    Floats dout = values(N * C), dstream = values(N * C), out(N * C), residual(N * C), mean(N), rstd(N);
+    for (const Dropout& drop : {kNone, kDrop}) {
+        const auto loss = [&] {
+            residual_layernorm_forward(residual.data(), out.data(), mean.data(), rstd.data(), inp.data(), branch.data(),
+                                       weight.data(), bias.data(), N, C, drop, nullptr);
+            return weighted(dout, out) + weighted(dstream, residual);
+        };
+        loss();
+        Floats dinp = dstream, dbranch(N * C), dweight(C, NAN), dbias(C, NAN);
+        layernorm_backward(dinp.data(), dweight.data(), dbias.data(), dout.data(), residual.data(), mean.data(),
+                           rstd.data(), weight.data(), N, C, false, false, nullptr);
+        dropout_backward(dbranch.data(), dinp.data(), size_t(N * C), drop, nullptr);
+        check_gradient("dinp", inp, dinp, loss);
+        check_gradient("dbranch", branch, dbranch, loss);
+        check_gradient("dweight", weight, dweight, loss);
+        check_gradient("dbias", bias, dbias, loss);
+    }
+}
+
+TEST(differences_mlp) {
+    const int N = 3, C = 8, H = 16;
+    Floats x = values(N * C), w1 = values(H * C, 0.5), b1 = values(H), w2 = values(C * H, 0.5), b2 = values(C),
+           dout = values(N * C);
+    Floats pre(N * H), act(N * H), out(N * C);
+    const auto loss = [&] {
+        matmul_gelu_forward(act.data(), pre.data(), x.data(), w1.data(), b1.data(), N, C, H, nullptr);
+        matmul_forward(out.data(), act.data(), w2.data(), b2.data(), N, H, C, nullptr);
+        return weighted(dout, out);
+    };
+    loss();
+    Floats dw2(C * H, NAN), db2(C, NAN), dpre(N * H), dw1(H * C, NAN), db1(H, NAN), dx(N * C);
+    matmul_backward_params(dw2.data(), db2.data(), dout.data(), act.data(), N, H, C, false, nullptr);
+    matmul_gelu_backward_input(dpre.data(), dout.data(), w2.data(), pre.data(), N, H, C, nullptr);
+    matmul_backward_params(dw1.data(), db1.data(), dpre.data(), x.data(), N, C, H, false, nullptr);
+    matmul_backward_input(dx.data(), dpre.data(), w1.data(), N, C, H, nullptr);
+    check_gradient("dw2", w2, dw2, loss);
+    check_gradient("db2", b2, db2, loss);
+    check_gradient("dw1", w1, dw1, loss);
+    check_gradient("db1", b1, db1, loss);
+    check_gradient("dx", x, dx, loss);
+}
+
+TEST(differences_attention) {
+    const int B = 2, T = 5, NH = 2, HS = 8, n = B * T * NH * HS;
+    Floats qkv = values(3 * n), dout = values(n), out(n), lse(B * NH * T), delta(B * NH * T), dqkv(3 * n, NAN);
+    for (const Dropout& drop : {kNone, kDrop}) {
+        const auto loss = [&] {
+            attention_forward(out.data(), lse.data(), qkv.data(), B, T, NH, HS, drop, nullptr);
+            return weighted(dout, out);
+        };
+        loss();
+        attention_backward(dqkv.data(), delta.data(), dout.data(), qkv.data(), out.data(), lse.data(), B, T, NH, HS,
+                           drop, nullptr);
+        check_gradient("dqkv", qkv, dqkv, loss);
+    }
+}
+
+TEST(differences_classifier) {
+    const int N = 3, V = 11, Vp = 16;
+    const int targets[N] = {0, 10, 5};
+    Floats logits = values(N * Vp, 2), losses(N), dlogits = logits;
+    classifier(losses.data(), dlogits.data(), targets, N, V, Vp, true, nullptr);
+    check_gradient("dlogits", logits, dlogits, [&] {
+        classifier(losses.data(), logits.data(), targets, N, V, Vp, false, nullptr);
+        return double(losses[0]) + losses[1] + losses[2];
+    });
+    for (int i = 0; i < N; i++) {
+        double sum = 0;
+        for (int j = 0; j < Vp; j++) sum += dlogits[size_t(i * Vp + j)];
+        EXPECT(std::fabs(sum) < 8 * FLT_EPSILON, "the gradient of row %d sums to %g, want 0", i,
+               sum);  // 8: 11 rounded terms
+    }
+}
+
+// Dropped elements are zero, the others 1 / (1 - rate) of what they were, and which ones depends on site, step,
+// micro-batch and seed.
+TEST(dropout_masks) {
+    const size_t n = 40000;
+    const Floats ones(n, 1);
+    StepState other_step = kState, other_seed = kState;
+    other_step.step++;
+    other_seed.seed += uint64_t(1) << 40;  // its upper half counts too
+    const Dropout masks[] = {kDrop,
+                             {0.3f, kRandomDropout + 1, 3, &kState},
+                             {0.3f, kRandomDropout, 4, &kState},
+                             {0.3f, kRandomDropout, 3, &other_step},
+                             {0.3f, kRandomDropout, 3, &other_seed}};
+    std::vector<Floats> out(5, Floats(n));
+    for (size_t k = 0; k < 5; k++) {
+        dropout_backward(out[k].data(), ones.data(), n, masks[k], nullptr);
+        size_t kept = 0, same = 0;
+        for (size_t i = 0; i < n; i++) {
+            EXPECT(out[k][i] == 0 || out[k][i] == 1 / (1 - 0.3f), "element %zu is %g", i, out[k][i]);
+            const Random4 random =
+                random4({masks[k].state->seed, masks[k].purpose, masks[k].state->step, masks[k].micro_batch}, i / 4);
+            EXPECT((out[k][i] != 0) == (uniform01(random.v[i % 4]) >= 0.3f), "mask %zu: element %zu is %g", k, i,
+                   out[k][i]);
+            kept += out[k][i] != 0;
+            same += out[k][i] == out[0][i];
+        }
+        EXPECT(std::fabs(double(kept) / n - 0.7) < 0.012, "mask %zu keeps %zu of %zu", k, kept,
+               n);  // 5 standard deviations
+        EXPECT(k == 0 || std::fabs(double(same) / n - 0.58) < 0.013, "mask %zu agrees with mask 0 in %zu of %zu", k,
+               same, n);
+    }
+}
+
+// ---------------------------------------------------------------------------------------------------------- PyTorch
+
+static const std::map<std::string, std::vector<double>>& golden() {
+    static std::map<std::string, std::vector<double>> arrays;
+    if (!arrays.empty()) return arrays;
+    std::ifstream file("tests/golden/ops.txt");
+    if (!file) FAIL("tests/golden/ops.txt: not found; run the tests in the repository's root");
+    std::string name;
+    std::getline(file, name);  // the comment
+    for (size_t n; file >> name >> n;) {
+        std::vector<double>& x = arrays[name];
+        x.resize(n);
+        for (double& v : x) file >> v;
+    }
+    EXPECT(arrays.size() > 40, "tests/golden/ops.txt: %zu arrays", arrays.size());
+    return arrays;
+}
+static const std::vector<double>& golden(const char* name) {
+    const auto found = golden().find(name);
+    if (found == golden().end()) FAIL("tests/golden/ops.txt: no array %s", name);
+    return found->second;
+}
+static Floats input(const char* name) {
+    const std::vector<double>& x = golden(name);
+    for (const double v : x) EXPECT(double(float(v)) == v, "%s: %.17g is not a float", name, v);
+    return Floats(x.begin(), x.end());
+}
+// 1e-6 of the largest value: a few roundings of float, and PyTorch's 9 digits.
+static void expect_golden(const char* name, const Floats& got) {
+    const std::vector<double>& want = golden(name);
+    EXPECT(got.size() == want.size(), "%s: %zu values, PyTorch has %zu", name, got.size(), want.size());
+    double scale = 0;
+    for (const double w : want) scale = std::fmax(scale, std::fabs(w));
+    expect_near(got.data(), want.data(), want.size(), 1e-6 * scale, name);
+}
+
+TEST(golden_layernorm) {
+    const int N = 3, C = 24;
+    const Floats x = input("ln.inp"), w = input("ln.weight"), b = input("ln.bias"), dout = input("ln.dout");
+    Floats out(N * C), mean(N), rstd(N), dinp(N * C, NAN), dw(C, NAN), db(C, NAN);
+    layernorm_forward(out.data(), mean.data(), rstd.data(), x.data(), w.data(), b.data(), N, C, nullptr);
+    layernorm_backward(dinp.data(), dw.data(), db.data(), dout.data(), x.data(), mean.data(), rstd.data(), w.data(), N,
+                       C, true, false, nullptr);
+    expect_golden("ln.out", out);
+    expect_golden("ln.dinp", dinp);
+    expect_golden("ln.dweight", dw);
+    expect_golden("ln.dbias", db);
+}
+
+TEST(golden_mlp) {
+    const int N = 5, C = 8, H = 32;
+    const Floats x = input("mlp.inp"), dout = input("mlp.dout"), w1 = input("mlp.fcw"), b1 = input("mlp.fcb");
+    const Floats w2 = input("mlp.projw"), b2 = input("mlp.projb");
+    Floats pre(N * H), act(N * H), out(N * C), dpre(N * H), dx(N * C), dw1(H * C), db1(H), dw2(C * H), db2(C);
+    matmul_gelu_forward(act.data(), pre.data(), x.data(), w1.data(), b1.data(), N, C, H, nullptr);
+    matmul_forward(out.data(), act.data(), w2.data(), b2.data(), N, H, C, nullptr);
+    matmul_backward_params(dw2.data(), db2.data(), dout.data(), act.data(), N, H, C, false, nullptr);
+    matmul_gelu_backward_input(dpre.data(), dout.data(), w2.data(), pre.data(), N, H, C, nullptr);
+    matmul_backward_params(dw1.data(), db1.data(), dpre.data(), x.data(), N, C, H, false, nullptr);
+    matmul_backward_input(dx.data(), dpre.data(), w1.data(), N, C, H, nullptr);
+    expect_golden("mlp.pre", pre);
+    expect_golden("mlp.act", act);
+    expect_golden("mlp.out", out);
+    expect_golden("mlp.dpre", dpre);
+    expect_golden("mlp.dinp", dx);
+    expect_golden("mlp.dfcw", dw1);
+    expect_golden("mlp.dfcb", db1);
+    expect_golden("mlp.dprojw", dw2);
+    expect_golden("mlp.dprojb", db2);
+}
+
+TEST(golden_attention) {
+    const int B = 2, T = 7, NH = 2, HS = 8, n = B * T * NH * HS;
+    const Floats qkv = input("att.qkv"), dout = input("att.dout");
+    Floats out(n), lse(B * NH * T), delta(B * NH * T), dqkv(3 * n, NAN);
+    attention_forward(out.data(), lse.data(), qkv.data(), B, T, NH, HS, kNone, nullptr);
+    attention_backward(dqkv.data(), delta.data(), dout.data(), qkv.data(), out.data(), lse.data(), B, T, NH, HS, kNone,
+                       nullptr);
+    expect_golden("att.out", out);
+    expect_golden("att.dqkv", dqkv);
+}
+
+TEST(golden_classifier) {
+    const int N = 4, V = 11, Vp = 16;
+    const Floats x = input("loss.logits"), t = input("loss.targets");
+    const std::vector<int> targets(t.begin(), t.end());
+    Floats logits(N * Vp, NAN), losses(N), dlogits;
+    for (int i = 0; i < N; i++) std::copy_n(x.begin() + i * V, V, logits.begin() + i * Vp);
+    classifier(losses.data(), logits.data(), targets.data(), N, V, Vp, true, nullptr);
+    for (int i = 0; i < N; i++) dlogits.insert(dlogits.end(), logits.begin() + i * Vp, logits.begin() + i * Vp + V);
+    expect_golden("loss.losses", losses);
+    expect_golden("loss.dlogits", dlogits);
+}
+
+TEST(golden_embedding) {
+    const int B = 2, T = 3, C = 8, V = 5, maxT = 4;
+    const Floats wte = input("emb.wte"), wpe = input("emb.wpe"), dout = input("emb.dout"), t = input("emb.tokens");
+    const std::vector<int> tokens(t.begin(), t.end());
+    Floats out(B * T * C), dwte(V * C, 0), dwpe(maxT * C, NAN);
+    embedding_forward(out.data(), tokens.data(), wte.data(), wpe.data(), B, T, C, 0, kNone, nullptr);
+    embedding_backward(dwte.data(), dwpe.data(), dout.data(), tokens.data(), B, T, C, maxT, kNone, false, nullptr);
+    expect_golden("emb.out", out);
+    expect_golden("emb.dwte", dwte);
+    expect_golden("emb.dwpe", dwpe);
+}
+
+// Three steps of 8 weights that decay and 8 that do not.
+static void golden_steps(const OptimizerInfo& info, const std::vector<double>& hyper) {
+    const size_t n = 2 * kUnit;                                      // 8 weights at the start of each unit
+    const uint8_t decay[2] = {1, 0};
+    const auto spread = [&](const Floats& x) {
+        Floats y(n, 0);
+        std::copy_n(x.begin(), 8, y.begin());
+        std::copy_n(x.begin() + 8, 8, y.begin() + kUnit);
+        return y;
+    };
+    Floats w = spread(input("adamw.start")), m(n, 0), v(n, 0);
+    for (int step = 0; step < 3; step++) {
+        const Floats grad = spread(input(format("adamw.grad%d", step).c_str()));
+        StepState state = {0, uint32_t(step), 0.0625f / float(1 << step), 1, {}};
+        info.prepare(&state, hyper.data(), step + 1, 1);
+        float* const arrays[] = {m.data(), v.data()};
+        update(find_optimizer(info.name), 0, w.data(), w.data(), arrays, grad.data(), decay, n, &state, nullptr);
+        Floats got(w.begin(), w.begin() + 8);
+        got.insert(got.end(), w.begin() + kUnit, w.begin() + kUnit + 8);
+        expect_golden(format("%s.weights%d", info.name, step).c_str(), got);
+    }
+    for (size_t i = 0; i < n; i++) EXPECT(i % kUnit < 8 || w[i] == 0, "padding[%zu] became %g", i, w[i]);
+}
+
+TEST(golden_adamw) { golden_steps(adamw_info, {0.9, 0.95, 1e-8, 0.1}); }
+TEST(golden_sgd) { golden_steps(sgd_info, {0.9, 0.1}); }
+
+int main(int argc, char** argv) { return run_tests(argc, argv); }

@@ -1,0 +1,48 @@
+#!/bin/sh
+# test_bench.sh -- the report of bench/gpu.sh without a GPU: the measuring program on the emulator, the chart and the
+# table of targets made from what it prints, and docs/kernels.md filled from such figures.
+. tests/lib.sh
+kernels=${TOOLS:-$PWD/build}/bench/emu_kernels
+measured() {
+    timeout 600 "$kernels" --tiny >"$tmp/kernels.md" && grep -q '^data: tiny-2|head params|' "$tmp/kernels.md" &&
+        grep -q '^fact: attention_backward-d128-T40-B1 ' "$tmp/kernels.md"
+}
+check "every operation is measured, on the emulator" measured
+chart() {
+    awk -v shape=tiny-2 -v repeats=3 -v title='a <tiny> step' -f bench/bars.awk "$tmp/kernels.md" >"$tmp/step.svg" ||
+        return 1
+    # Two bars for each operation that a micro-batch or an update has, and the background.
+    want=$(awk -F '|' '/^data: (tiny-2|update)\|/ && $3 > 0 { n++ } END { print 2 * n + 1 }' "$tmp/kernels.md")
+    [ "$(grep -c '<rect' "$tmp/step.svg")" = "$want" ] || { echo "$want bars wanted"; return 1; }
+    grep -q 'a &lt;tiny> step' "$tmp/step.svg" && [ "$(tail -n 1 "$tmp/step.svg")" = '</svg>' ] || return 1
+    ! awk -v shape=none -f bench/bars.awk /dev/null >/dev/null
+}
+check "the chart has all its bars" chart
+targets() {
+    printf '%s\n' 'products-gpt2-124m-16 1.02' 'lowest-product-gpt2-124m-16 0.87 attproj params' \
+        'attention_forward-d64-T1024-B16 262' 'best-attention_forward-d64-T1024-B16 288 cudnn' 'best-step 530000' \
+        'best-torch 490000' >"$tmp/facts"
+    awk -f bench/targets.awk "$tmp/facts" >"$tmp/targets"
+    while read -r row; do
+        grep -q -- "$row" "$tmp/targets" || { echo "no row like $row"; return 1; }
+    done <<'ROWS'
+B = 16, summed, against cuBLASLt | 1.00 | 1.02 | met
+slowest of them | 0.90 | 0.87 (attproj params) | \*\*not met
+forward, d64-T1024-B16, .* | 0.91 (cudnn) | \*\*not met
+tokens/s (H200) | 520000 | 530000 | met
+compiled | 1.10 | 1.08 | \*\*not met
+T = 1,024: TFLOP/s | 300 | 262 | \*\*not met
+B = 64, .* | not measured |  |
+ROWS
+}
+check "targets are met, not met, or not measured" targets
+filled() {
+    copy=$tmp/copy
+    mkdir -p "$copy/docs" "$copy/bench/results" && cp docs/make_kernels.sh docs/kernels.md "$copy/docs" &&
+        cp "$tmp/facts" "$copy/bench/results/made-up.facts"
+    "$copy/docs/make_kernels.sh" && grep -q 'GPU: <!--gpu-->made-up<!---->' "$copy/docs/kernels.md" &&
+        grep -q '<!--products-gpt2-124m-16-->1.02<!---->' "$copy/docs/kernels.md" &&
+        [ "$(diff docs/kernels.md "$copy/docs/kernels.md" | grep -c '^>')" -ge 3 ]
+}
+check "docs/kernels.md is filled" filled
+summary

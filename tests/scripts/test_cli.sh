@@ -1,0 +1,396 @@
+#!/bin/sh
+# test_cli.sh -- the program as its users type it: commands, mistakes, exit codes, what a run leaves behind.
+. tests/lib.sh
+train=$faulty
+tools=${TOOLS:-build}
+lines=tests/golden/lines.txt
+small="--layers 1 --heads 2 --channels 16 --seq-len 16 --batch-size 2 --total-batch-size 64"
+tiny="$small --steps 4 --warmup-steps 1 --lr 1e-3 --sample-every 0"
+here="--data $lines"
+
+wait_for() { for i in $(seq 2400); do "$@" >/dev/null 2>&1 && return; sleep 0.05; done; echo "never: $*"; return 1; }
+# quietly OUT OPTIONS...: a run that is only the start of a test.
+quietly() { into=$tmp/$1; shift; $train "$@" --out-dir "$into" >"$into.log" 2>&1; }
+same_output() { [ "$(eval "$1")" = "$(eval "$2")" ]; }
+
+# ---- a run and what it leaves
+out=$tmp/run
+expect "a run" 0 '^done ' $train $tiny $here --out-dir "$out" --save-every 2 --eval-every 2 --eval-steps 2
+check "its folder" test -s "$out/config.json" -a -s "$out/metrics.jsonl" -a "$(cat "$out/ckpt/latest")" = step_00000004
+check "config.json is JSON" python3 -m json.tool "$out/config.json"
+check "with an option a line, as they turned out" grep -q '^  "vocab_size": 257,$' "$out/config.json"
+check "and the model" grep -q '^  "model": "gpt2",$' "$out/config.json"
+check "its checkpoint" sh -c "cd '$out/ckpt/step_00000004' &&
+    ls DONE model.safetensors config.json tokenizer.json optim.safetensors state.json"
+promised() {
+    for f in step loss lr grad_norm step_ms tok_s tokens mfu compute_ms comm_ms exposed_ms; do
+        grep -q '"event":"train".*"'$f'":' "$out/metrics.jsonl" || { echo $f; return 1; }
+    done
+}
+check "every train line has the promised fields" promised
+check "a loss at step 0 near ln V" awk -F'"loss":' \
+    '/"event":"train","step":0,/ { split($2, a, ","); exit !(a[1] > 5.4 && a[1] < 5.7) }' "$out/metrics.jsonl"
+expect "no second run in the folder" 2 'not empty' $train $tiny $here --out-dir "$out"
+expect "--force overwrites" 0 '^done ' $train $tiny $here --out-dir "$out" --force --save-every 2
+expect "--steps may grow" 0 '^done ' $train --resume "$out" --steps 6
+expect "less than is done is done" 0 'finished' $train --resume "$out" --steps 5
+expect "the same again" 0 'finished' $train --resume "$out" --steps 6
+expect "an identity option may not change" 2 'seed' $train --resume "$out" --seed 9 --steps 8
+cp -r "$out" "$tmp/elsewhere"
+if grep -q '"device":"cpu portable"' "$out/ckpt/step_00000006/state.json"; then
+    skip "another instruction set" "this CPU has but the portable one"
+else
+    expect "another instruction set" 0 'another device' \
+        env LOCKSTEP_ISA=portable $train --resume "$tmp/elsewhere" --steps 7
+    check "is in the log" grep -q '"event":"warn".*another device' "$tmp/elsewhere/metrics.jsonl"
+fi
+check "the same one is not spoken of" sh -c "! grep -q 'another device' '$out/metrics.jsonl'"
+expect "a path of the run's from another folder" 66 'give --data' sh -c "cd '$tmp' && $train --resume '$out' --steps 8"
+
+# ---- folders: in use, linked, shared, refused
+used() {
+    LOCKSTEP_FAULT=rank=0,step=1,at=bwd,do=sleep:3 quietly used $tiny $here & first=$!
+    wait_for test -s "$tmp/used/metrics.jsonl"
+    $train $tiny $here --out-dir "$tmp/used" --resume auto; code=$?
+    wait $first
+    return $code
+}
+used >"$tmp/second.log" 2>&1
+check "a folder in use" test $? -eq 74
+mkdir "$tmp/linked" && echo mine >"$tmp/mine" && ln -s ../mine "$tmp/linked/.lock"
+expect "a lock that is a link" 74 'lock' $train $tiny $here --out-dir "$tmp/linked"
+check "leaves its target" grep -qx mine "$tmp/mine"
+# Started in the same second they would have one name.
+two_at_once() { (
+    mkdir "$tmp/at_once" && cd "$tmp/at_once" || exit 1
+    $train $tiny & other=$!
+    $train $tiny && wait $other && [ "$(ls runs | wc -l)" -eq 2 ]
+) }
+check "two default runs at once have a folder each" two_at_once
+expect "--resume takes the newest run" 0 'finished' sh -c "cd '$tmp/at_once' && $train --resume"
+expect "sample of no folder" 66 'no folder' $train sample ''
+# Two that are started in one new folder: one gets it, and the other leaves it alone.
+both() {
+    $train $tiny $here --out-dir "$tmp/both" >"$tmp/both.1" 2>&1 & one=$!
+    $train $tiny $here --out-dir "$tmp/both" >"$tmp/both.2" 2>&1; two=$?
+    wait $one; codes="$? $two"
+    case $codes in '0 74'|'74 0'|'0 2'|'2 0') test -d "$tmp/both/ckpt/step_00000004" && return ;; esac
+    echo "$codes"; cat "$tmp/both.1" "$tmp/both.2"; return 1
+}
+for i in 1 2 3; do check "two starts in one folder, $i" both; rm -rf "$tmp/both"; done
+
+expect "--elastic without --np" 2 '--elastic' $train $tiny --elastic
+expect "--max-restarts without --np" 2 '--max-restarts' $train $tiny --max-restarts 5
+expect "one rank that is lost" 0 'step_00000002' \
+    env LOCKSTEP_FAULT="rank=0,step=2,at=bwd,do=sleep:1,try=0;rank=0,step=3,at=bwd,do=kill,try=0" \
+    $train $tiny $here --np 1 --save-every 2 --out-dir "$tmp/one_rank"
+cp $lines "$tmp/char.txt"; quietly char_changed $tiny --tokenizer char --data "$tmp/char.txt"
+echo '{|}~^' >>"$tmp/char.txt"
+expect "the text for --tokenizer char changed" 2 'data' $train --resume "$tmp/char_changed" --steps 6
+cp $lines "$tmp/grown.txt"; quietly grown $tiny --data "$tmp/grown.txt"; head -c 3000 $lines >>"$tmp/grown.txt"
+expect "eval says that the data changed" 0 'changed' $train eval "$tmp/grown"
+
+expect "a start that is refused" 66 'nowhere' $train $tiny --data "$tmp/nowhere.txt" --out-dir "$tmp/refused"
+check "leaves no folder" test ! -e "$tmp/refused"
+expect "no steps" 0 'nothing to train' $train $small --steps 0 $here --out-dir "$tmp/refused"
+check "leave no folder" test ! -e "$tmp/refused"
+expect "a failed save is noticed where the next one is due" 0 'not saved' env \
+    LOCKSTEP_FAULT="rank=0,step=2,at=ckpt_write,do=sleep:1;rank=0,step=2,at=ckpt_write,do=eio" \
+    $train $small $here --steps 6 --sample-every 0 --save-every 2 --out-dir "$tmp/eio"
+fault() { name=$1 pattern=$2; shift 2; expect "$name" 2 "$pattern" env LOCKSTEP_FAULT="$@" --out-dir "$tmp/refused"; }
+fault "a fault at no point" 'bwdd' "rank=0,step=1,at=bwdd,do=kill" $train $tiny $here
+fault "a fault without a number" "cannot read" "rank=x,step=1,at=bwd,do=kill" $train $tiny --np 2 $here
+check "are refused before there is a folder" test ! -e "$tmp/refused"
+
+# ---- ranks with a folder of their own each, as on a host of its own: two_ranks CODE OPTIONS...
+two_ranks() { (
+    want=$1 pids=; shift
+    for r in 0 1; do
+        cd "$tmp/at/$r"
+        RANK=$r WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 LOCKSTEP_HOST_ID=$r \
+            LOCKSTEP_SECRET=hush LOCKSTEP_JOB=$tmp timeout 60 $train "$@" >"$tmp/at/$r.log" 2>&1 & pids="$pids $!"
+    done
+    for p in $pids; do wait $p; [ $? -eq $want ] || { cat "$tmp/at"/*.log; exit 1; }; done
+) }
+# Here the data are there for rank 0 alone.
+refused_by_rank1() {
+    rm -rf "$tmp/at" && mkdir -p "$tmp/at/0" "$tmp/at/1" && cp $lines "$tmp/at/0" &&
+        two_ranks 66 $tiny "$@" --data lines.txt &&
+        [ ! -e "$tmp/at/0/out" ] && [ -z "$(ls "$tmp/at/0/runs" 2>/dev/null)" ]
+}
+check "a start that another rank refuses leaves no folder" refused_by_rank1 --out-dir out
+check "nor one named by default" refused_by_rank1
+# No host but rank 0's needs the run's folder: it has what all read, the tokenizer of --init among it.
+elsewhere() {
+    two_ranks 0 $tiny --save-every 2 --init "$tmp/char_changed" --data "$PWD/$lines" --out-dir out &&
+        two_ranks 0 --resume out --steps 6 && cat "$tmp/at/0.log" && ls "$tmp/at/0/out/ckpt/step_00000006"
+}
+check "a host without the run's folder goes on" elsewhere
+quietly lost $tiny $here && rm -rf "$tmp/lost/ckpt/step_"*
+expect "a run whose checkpoints are gone does not start again" 65 'checkpoint' $train --resume "$tmp/lost"
+$train $small --warmup-steps 1 $here --out-dir "$tmp/unsaved" --save-every 0 --steps 100000 >"$tmp/log" 2>&1 & pid=$!
+wait_for test -s "$tmp/unsaved/metrics.jsonl"
+kill -KILL $pid; wait $pid 2>/dev/null
+expect "a run that never saved goes on from its first step" 0 'step 0' $train --resume "$tmp/unsaved" --steps 2
+LOCKSTEP_FAULT="rank=0,step=1,at=bwd,do=nan;rank=0,step=5,at=bwd,do=nan" \
+    quietly skips $small --sample-every 0 --steps 6 $here --save-every 2 --keep 0
+check "a skipped step is not saved, unless it is the last one" test \
+    "$(ls "$tmp/skips/ckpt" | grep step | tr '\n' ' ')" = "step_00000004 step_00000006 "
+mkdir "$tmp/bin" && ln -s "$(command -v "$train")" "$tmp/bin/train_gpt"
+expect "through PATH it names a tool that is there" 0 "^ +$(readlink -f "$tools")/export $tmp/by_path --hf" \
+    sh -c "cd '$tmp' && PATH='$tmp/bin':\$PATH train_gpt $tiny --data '$PWD/$lines' --out-dir '$tmp/by_path'"
+
+# ---- eval, sample
+expect "eval" 0 '^val loss [0-9]+\.[0-9]{6}  bpb [0-9]+\.[0-9]{6}  tokens [0-9]+$' $train eval "$out"
+check "of the run's own data it has no warning" sh -c "! $train eval '$out' 2>&1 | grep 'changed'"
+expect "eval of a checkpoint folder on a file" 0 '^val loss ' $train eval "$out/ckpt/step_00000004" $here
+expect "sample" 0 'the ' $train sample "$out" --prompt "the " --max-tokens 20 --seed 3
+sample="$train sample '$out' --prompt a --max-tokens 30 --seed"
+check "samples are a function of the seed" same_output "$sample 4" "$sample 4"
+different() { ! same_output "$@"; }
+check "another seed, another sample" different "$sample 4" "$sample 5"
+expect "a result that cannot be written" 74 'output' sh -c "$train eval '$out' >/dev/full"
+expect "help of which one line is read" 0 'train_gpt' sh -c "$train --help | head -n 1"
+expect "sample of nothing" 66 'nowhere' $train sample "$tmp/nowhere"
+bare=$tmp/no_tokenizer
+mkdir "$bare" && cp "$out"/ckpt/step_00000006/model.safetensors "$out"/ckpt/step_00000006/config.json "$bare"
+expect "eval of a folder without a tokenizer" 2 '--tokenizer' $train eval "$bare" $here
+check "to which one is given" same_output "$train eval '$bare' $here --tokenizer byte" "$train eval '$out' $here"
+quietly chars $tiny --tokenizer char $here
+expect "but not any" 2 '257' $train eval "$bare" $here --tokenizer "$tmp/chars/ckpt/step_00000004/tokenizer.json"
+expect "eval needs data outside a run" 2 '--data' $train eval tests/golden/gpt2_tiny
+
+# ---- start from a Hugging Face folder, from a run
+batch="--batch-size 2 --total-batch-size 64 --sample-every 0"
+expect "--init of a run" 0 '^done ' $train --init "$out" $here --steps 2 $batch --out-dir "$tmp/init"
+init() {
+    name=$1 code=$2 pattern=$3; shift 3
+    expect "$name" "$code" "$pattern" $train --init "$@" --steps 2 --out-dir "$tmp/no"
+}
+init "--init contradicted" 2 'channels' "$out" --channels 32 $here
+init "--init of another model's preset" 2 'preset' "$out" --preset gpt5 $here
+init "--init with a longer context" 2 'seq-len' "$out" --seq-len 32 $here
+init "--init with text of another vocabulary" 2 '257' tests/golden/gpt2_tiny $here --batch-size 1 --total-batch-size 24
+init "--init of nothing" 66 'nowhere' "$tmp/nowhere"
+expect "--init with a shorter context" 0 '^done ' \
+    $train --init "$out" --seq-len 8 $here --steps 1 --lr 1e-30 $batch --out-dir "$tmp/short"
+check "takes the first rows of the position table, all else as it is" python3 - \
+    "$out/ckpt/$(cat "$out/ckpt/latest")" "$tmp/short/ckpt/step_00000001" <<'EOP'
+import json, sys
+def tensors(folder):
+    data = open(folder + "/model.safetensors", "rb").read()
+    n = 8 + int.from_bytes(data[:8], "little")
+    return {k: data[n + v["data_offsets"][0]:n + v["data_offsets"][1]]
+            for k, v in json.loads(data[8:n]).items() if k != "__metadata__"}
+long, short = map(tensors, sys.argv[1:])
+wpe = "transformer.wpe.weight"
+assert len(short[wpe]) == 8 * 16 * 4 and long[wpe][:len(short[wpe])] == short[wpe] and long.keys() == short.keys()
+assert all(long[k] == short[k] for k in long if k != wpe)
+assert json.load(open(sys.argv[2] + "/config.json"))["n_positions"] == 8
+EOP
+
+# ---- threads: what affinity, the launcher and the other ranks leave
+few="--layers 1 --heads 2 --channels 16 --seq-len 16 --batch-size 1 --total-batch-size 128 --steps 1"
+few="$few --save-every 0 --eval-every 0 --sample-every 0 $here --out-dir $tmp/threads --force"
+cpus=$(nproc)
+threads() { name=$1 count=$2; shift 2; expect "threads: $name" 0 "^train_gpt .*, $count threads? " "$@" $few; }
+threads "all CPUs" "$cpus" $train
+threads "ranks share them" $((cpus < 8 ? 1 : cpus / 8)) $train --np 8
+threads "tied to one" 1 taskset -c "$(taskset -cp $$ | sed 's/.*[-, ]//')" $train
+threads "as many as asked for" 3 $train --threads 3
+expect "threads: too many are warned of" 0 "64 threads" $train $few --threads 64
+if [ "$cpus" -lt 2 ]; then skip "mpirun that binds" "one CPU"
+elif ! command -v mpirun >/dev/null 2>&1; then
+    skip "mpirun that binds" "no mpirun; on Debian: apt-get install openmpi-bin"
+else
+    mpi="mpirun --allow-run-as-root -np 1"
+    expect "mpirun that binds is warned of" 0 "ties its ranks" $mpi --bind-to core $train $few
+    check "mpirun that does not is not" \
+        sh -c "$mpi --bind-to none $train $few >$tmp/free 2>&1 && ! grep 'ties' $tmp/free"
+fi
+
+# ---- mistakes: one line, before any work
+mistake() {
+    name=$1 code=$2 pattern=$3; shift 3
+    expect "$name" "$code" "$pattern" $train "$@" --out-dir "$tmp/mistake"
+    [ ! -e "$tmp/mistake/ckpt" ] || fail "$name" "work was done"
+    rm -rf "$tmp/mistake"
+}
+mistake "a misspelt option" 2 '--steps' --stpes 3
+mistake "another trainer's option" 2 '--seq-len' --block_size 3
+mistake "not a number" 2 'lr' --lr fast
+mistake "no such model" 2 'gpt2' --model gpt5
+mistake "a missing file" 66 'nowhere.txt' --data "$tmp/nowhere.txt"
+mistake "heads that do not divide" 2 'heads' --heads 3 --channels 64
+mistake "a batch that does not divide" 2 'total-batch-size' --batch-size 3 --seq-len 16 --total-batch-size 100
+CUDA_VISIBLE_DEVICES= mistake "no GPU, or no CUDA in this build" 2 'gpu' --device gpu
+mistake "nccl on a CPU" 2 'nccl' --reduce nccl
+: >"$tmp/empty.txt"; mistake "an empty file" 65 'empty' --data "$tmp/empty.txt"
+printf 'short' >"$tmp/short.txt"; mistake "text shorter than a sequence" 65 'token' --data "$tmp/short.txt"
+gzip -c $lines >"$tmp/lines.gz"; mistake "gzip" 65 'gz' --data "$tmp/lines.gz"
+head -c 100 /dev/urandom >"$tmp/odd.npy"; mistake "a broken .npy" 65 'npy' --data "$tmp/odd.npy"
+mistake "a token beyond the vocabulary" 65 'token' --data tests/golden/gpt2_tiny/batch.bin --vocab-size 20 \
+    --seq-len 24 --batch-size 1 --total-batch-size 24 --steps 5 --layers 1 --heads 1 --channels 8
+expect "an unwritable folder" 74 '/proc' $train $here --out-dir /proc/nowhere
+expect "a size without a rank" 2 'OMPI_COMM_WORLD_RANK' env OMPI_COMM_WORLD_SIZE=8 $train $tiny
+expect "--version" 0 '^train_gpt ' $train --version
+expect "--help" 0 '--total-batch-size' $train --help
+check "docs/options.md is what docs/make_options.sh writes" \
+    sh -c "TRAIN_GPT='$train' docs/make_options.sh | diff docs/options.md -"
+
+# ---- damaged checkpoints
+cp -r "$out" "$tmp/damaged"
+newest=$(cat "$tmp/damaged/ckpt/latest")
+printf 'X' | dd of="$tmp/damaged/ckpt/$newest/model.safetensors" bs=1 seek=5000 conv=notrunc 2>/dev/null
+expect "a damaged checkpoint is passed over, aloud" 0 "warning.*$newest" $train --resume "$tmp/damaged" --steps 7
+for d in "$tmp/damaged"/ckpt/step_*; do : >"$d/DONE"; done
+expect "none whole" 65 'checkpoint' $train --resume auto --out-dir "$tmp/damaged" --steps 8
+
+# ---- what is refused, or has nothing to do, changes nothing
+cp -r "$out" "$tmp/kept"
+untouched() { cmp "$out/metrics.jsonl" "$tmp/kept/metrics.jsonl" && diff -r "$out/$1" "$tmp/kept/$1"; }
+expect "--force with missing data" 66 'nowhere' $train $tiny --force --out-dir "$tmp/kept" --data nowhere.txt
+expect "--force with ranks that do not divide" 2 'ranks' $train $tiny --force --out-dir "$tmp/kept" $here --np 3
+check "neither removed the run" untouched ckpt
+expect "--resume of a finished run" 0 'finished' $train --resume "$tmp/kept/" --lr 5
+check "did not touch it" untouched config.json
+expect "a run of five bad steps saves none of them" 1 'finite' $train $small --steps 40 --sample-every 0 \
+    --eval-every 0 $here --out-dir "$tmp/bad" --lr 1e30 --grad-clip 0 --save-every 1 --force
+check "its only checkpoint is from before them" test "$(ls "$tmp/bad/ckpt" | tr '\n' ' ')" = 'latest step_00000001 '
+
+# ---- going on with what the run began with
+quietly bf16 $small $here --dtype bf16 --steps 4 --save-every 2 --sample-every 0
+loss_of_step3() { grep '"step":3,' "$1" | tail -n 1 | cut -d, -f3; }
+goes_on() {
+    rm -r "$tmp/bf16/ckpt/step_00000004"
+    cp "$tmp/bf16/metrics.jsonl" "$tmp/bf16.jsonl" && $train --resume "$tmp/bf16" &&
+        [ "$(loss_of_step3 "$tmp/bf16.jsonl")" = "$(loss_of_step3 "$tmp/bf16/metrics.jsonl")" ]
+}
+check "a run in bf16 goes on in bf16" goes_on
+dtype_of() { sed -n 's/.*"dtype": *"\([a-z0-9]*\)".*/\1/p' "$1/config.json" | head -n 1; }
+check "its config says bf16" test "$(dtype_of "$tmp/bf16")" = bf16
+expect "and not in fp32" 2 'dtype' $train --resume "$tmp/bf16" --steps 8 --dtype fp32
+expect "--dtype auto is the run's own" 0 '^done ' $train --resume "$tmp/bf16" --steps 6 --dtype auto
+quietly fp32 $small $here --dtype fp32 --steps 4 --sample-every 0
+for other in fp32 bf16; do
+    for typed in fp32 bf16; do $train eval "$tmp/$other" --dtype $typed >"$tmp/eval.$typed" 2>&1; done
+    check "eval of an $other run computes in $other" \
+        sh -c "$train eval '$tmp/$other' | cmp - '$tmp/eval.$other' && ! cmp -s '$tmp/eval.fp32' '$tmp/eval.bf16'"
+done
+grep -qw amx_bf16 /proc/cpuinfo && natural=bf16 || natural=fp32
+quietly auto $small $here --dtype auto --device cpu --steps 1 --sample-every 0 --save-every 0
+check "--dtype auto is $natural here" test "$(dtype_of "$tmp/auto")" = $natural
+quietly char $here --tokenizer char --steps 4 $small
+expect "--init with a tokenizer of its own" 0 '^done ' \
+    $train --init "$tmp/char" $here --steps 2 --save-every 2 $batch --out-dir "$tmp/tuned"
+expect "goes on with that tokenizer" 0 '^done ' $train --resume "$tmp/tuned" --steps 4
+rm -rf "$tmp/tuned/ckpt/step_00000004"
+expect "a resumed run evaluates where it stopped" 0 '"event":"val","step":2' sh -c "
+    $train --resume '$tmp/tuned/ckpt/step_00000002' --eval-every 2 && tail -n 8 '$tmp/tuned/metrics.jsonl'"
+cp $lines "$tmp/moved.txt"; sed 1d $lines >"$tmp/other.txt"
+expect "data may move" 0 '^done ' $train --resume "$tmp/tuned" --data "$tmp/moved.txt" --steps 5
+expect "other data are refused" 2 'changed' $train --resume "$tmp/tuned" --data "$tmp/other.txt" --steps 6
+check "closed descriptors do not become files of the run" sh -c \
+    "$train $tiny $here --out-dir '$tmp/closed' <&- >&- 2>&-; ! grep -qv '^{' '$tmp/closed/metrics.jsonl'"
+
+# ---- requests to stop and to save
+# A stop while the ranks are still starting ends the job: it is not a lost rank to start again.
+stopped_early() {
+    for ms in 2 5 8 12 16; do
+        $train $tiny --steps 100000 --np 2 $here --force --out-dir "$tmp/early" >"$tmp/early.log" 2>&1 & pid=$!
+        sleep 0.0$(printf %02d $ms); kill -TERM $pid; wait $pid; code=$?
+        ! grep -q 'starting all' "$tmp/early.log" && [ $code -ne 0 ] ||
+            { echo "after $ms ms: code $code"; cat "$tmp/early.log"; return 1; }
+    done
+}
+check "a stop at start-up is no restart" stopped_early
+stopped_by() {
+    by=$tmp/by$1
+    $train $small $here --steps 1000000 --np 2 --sample-every 0 --eval-every 0 --out-dir "$by" >"$by.log" 2>&1 & pid=$!
+    wait_for grep -q '^step' "$by.log"
+    kill -$1 $pid; wait $pid; code=$?
+    cat "$by.log"; [ $code -eq 75 ] && grep -q "SIG$1" "$by.log" && grep -q "SIG$1" "$by/metrics.jsonl"
+}
+for signal in TERM USR1; do check "a stop names its signal: $signal" stopped_by $signal; done
+# In a long step Ctrl-C is answered at once, and a second one ends it.
+stopped_twice() {
+    $train ${small%64}4194304 --steps 4 $here --out-dir "$tmp/twice" >"$tmp/twice.log" 2>&1 & pid=$!
+    wait_for test -s "$tmp/twice/metrics.jsonl"
+    kill -TERM $pid; wait_for grep -q 'saving' "$tmp/twice.log" || return 1
+    sleep 1.2; kill -TERM $pid; wait $pid; code=$?
+    cat "$tmp/twice.log"; [ $code -eq 1 ] && grep -q 'unsaved' "$tmp/twice.log"
+}
+check "a second request to stop does not wait" stopped_twice
+# A long evaluation is broken off; it is not logged, and the resume does it from where the run was.
+stopped_evaluating() {
+    for i in $(seq 1500); do cat $lines; done >"$tmp/long.txt"
+    e=$tmp/evaluating
+    $train $small $here --val-data "$tmp/long.txt" --steps 4 --eval-every 2 --eval-steps 0 --save-every 0 \
+        --sample-every 0 --threads 1 --np 2 --out-dir "$e" >"$e.log" 2>&1 & pid=$!
+    wait_for grep -q '"step":1,' "$e/metrics.jsonl"
+    kill -TERM $pid; wait $pid; code=$?
+    cat "$e.log"
+    [ $code -eq 75 ] && [ "$(cat "$e/ckpt/latest")" = step_00000002 ] && ! grep '"val"' "$e/metrics.jsonl" || return 1
+    $train --resume "$e" --eval-steps 3 --save-every 4 &&
+        grep -q '"val","step":2,' "$e/metrics.jsonl" && grep -q '"val","step":4,' "$e/metrics.jsonl"
+}
+check "a stop during an evaluation" stopped_evaluating
+# While ranks are missing there is nothing to save: a stop ends the process.
+stopped_alone() {
+    RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 LOCKSTEP_JOB=alone$$ \
+        $train $tiny $here --out-dir "$tmp/alone" >"$tmp/alone.log" 2>&1 & pid=$!
+    sleep 0.5; kill -TERM $pid; sleep 0.5; ! kill -KILL $pid 2>/dev/null
+}
+check "a stop while ranks are missing" stopped_alone
+# A full pipe behind stdout and stderr holds up neither the ranks nor their supervisor.
+unread() {
+    { timeout 0.2 cat /dev/zero
+      LOCKSTEP_FAULT="rank=1,step=2,at=bwd,do=kill,try=0" $train $small $here --steps 4 --sample-every 1 --np 2 \
+          --timeout 3 --out-dir "$tmp/unread" 2>&1
+      echo $? >"$tmp/unread.code"; } | wait_for test -s "$tmp/unread.code" || return 1
+    read -r code <"$tmp/unread.code"
+    [ "$code" -eq 0 ] && grep -q '"event":"done".*"code":0' "$tmp/unread/metrics.jsonl" ||
+        { echo "exit code $code"; tail -n 2 "$tmp/unread/metrics.jsonl"; return 1; }
+}
+check "output that nobody reads stops nothing" unread
+# USR2 while a sample is written saves too.
+saved_by_usr2() {
+    $train $small $here --tokenizer char --steps 4 --sample-every 2 --save-every 0 --max-tokens 100000 \
+        --out-dir "$tmp/usr2" >"$tmp/usr2.log" 2>&1 & pid=$!
+    wait_for grep -q '^sample' "$tmp/usr2.log"
+    kill -USR2 $pid; sleep 0.3; kill -TERM $pid; wait $pid
+    ls "$tmp/usr2/ckpt"/step_0000000[34] >/dev/null
+}
+check "a request to save during a sample is kept" saved_by_usr2
+
+# ---- what a run would take, and where its time went
+expect "--dry-run of a large model" 0 '1,477,611,200 parameters' \
+    $train --dry-run --preset gpt2-1558m --out-dir "$tmp/dry"
+check "wrote nothing" test ! -e "$tmp/dry"
+expect "--dry-run of a batch that does not fit" 0 'does not fit' \
+    $train --dry-run --preset small --batch-size 524288 --total-batch-size 134217728
+expect "--dry-run --verbose" 0 'wte' $train --dry-run --verbose
+activations() { $train --dry-run --preset small "$@" | sed -n 's/.*activations \([0-9]*\).*/\1/p'; }
+less_memory() {
+    set -- $(activations) $(activations --recompute 1) $(activations --recompute 3)
+    echo "$@"; [ "$1" -gt "$2" ] && [ "$2" -gt "$3" ]
+}
+check "--recompute takes less memory" less_memory
+expect "--trace" 0 '^done ' $train $tiny $here --np 2 --out-dir "$tmp/traced" --trace "$tmp/trace.json"
+check "is JSON with all tracks" python3 -c "
+import json
+t = json.load(open('$tmp/trace.json')) + json.load(open('$tmp/trace.json.rank1'))
+assert {e['tid'] for e in t} == {'compute', 'communication', 'host'} and {e['pid'] for e in t} == {0, 1}"
+expect "--trace to no folder" 74 't.json' $train $tiny $here --out-dir "$tmp/traced2" --trace no/where/t.json
+
+# ---- tools
+expect "info of a checkpoint" 0 'transformer.wte.weight' $tools/info "$out/ckpt/step_00000004/model.safetensors"
+expect "info of a config" 0 'GPT-2 config: 1 layers' $tools/info "$out/ckpt/step_00000004/config.json"
+expect "export" 0 '' $tools/export "$out" --hf "$tmp/hf"
+check "an exported folder evaluates alike" same_output "$train eval '$out' $here" "$train eval '$tmp/hf' $here"
+expect "plot" 0 '' $tools/plot "$out" -o "$tmp/loss.svg"
+expect "plot beside the run" 0 "^$out/loss.svg\$" $tools/plot "$out"
+check "draws the same" cmp "$out/loss.svg" "$tmp/loss.svg"
+rm -f "$out/loss.svg"
+expect "plot beside a log" 0 "^$out/loss.svg\$" $tools/plot "$out/metrics.jsonl"
+summary

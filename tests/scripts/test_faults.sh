@@ -1,0 +1,108 @@
+#!/bin/sh
+# test_faults.sh -- checkpoints in the background, and what must not get into one: a rank that dies at each point of a
+# save, an I/O error there, numbers that are not finite.
+. tests/lib.sh
+train=$faulty
+job="--layers 1 --heads 2 --channels 64 --seq-len 16 --batch-size 1 --total-batch-size 64 --lr 3e-3 --dropout 0.1
+     --data tests/golden/lines.txt --steps 15 --save-every 5 --eval-every 0 --sample-every 0 --timeout 3 --threads 1"
+run() {
+    fault=$1 out="$tmp/$2"; shift 2
+    LOCKSTEP_FAULT=$fault timeout 60 $train $job --max-restarts 0 --out-dir "$out" "$@" >"$out.log" 2>&1
+}
+newest() { cat "$tmp/$1/ckpt/latest"; }
+equal() { same "$tmp/golden" "$tmp/$1" && [ "$(contents "$tmp/golden")" = "$(contents "$tmp/$1")" ]; }
+
+check golden run "" golden --np 1
+[ "$failed" -eq 0 ] || { cat "$tmp/golden.log"; give_up; }
+for n in 2 4; do
+    parts() { run "" "parts_$n" --np $n && equal "parts_$n"; }
+    check "$n ranks write the same files as one" parts
+done
+
+# Training goes on while a save is written: steps are logged between the save's step and the line that says it is done.
+background() {
+    run "rank=0,step=5,at=ckpt_write,do=sleep:1" slow --np 2 --force && equal slow || return 1
+    awk '/"event":"ckpt","step":5,/ { exit !(steps > 0) } /"event":"train","step":[5-9],/ { steps++ }' \
+        "$tmp/slow/metrics.jsonl" || { echo "no step while step 5 was written"; return 1; }
+    grep -q '"event":"ckpt","step":5,.*"stall_ms":.*"write_ms":' "$tmp/slow/metrics.jsonl"
+}
+check "training goes on while rank 0 writes" background
+
+# A rank is lost at each point of the save of step 10: what is there is whole, and a resume with other ranks ends with
+# the same bits.
+killed() {          # POINT RANK DO NEWEST...: a checkpoint that may be the newest afterwards
+    point=$1 rank=$2 do=$3 into=$1_$2_$3; shift 3
+    run "rank=$rank,step=10,at=$point,do=$do" "$into" --np 2; code=$?
+    [ $code -eq 69 ] || { echo "exit code $code, want 69"; tail -n 3 "$tmp/$into.log"; return 1; }
+    case " $* " in *" $(newest "$into") "*) ;; *) echo "the newest is $(newest "$into"), want $*"; return 1 ;; esac
+    $train --np 4 --resume "$tmp/$into" >"$tmp/$into.log2" 2>&1 || { tail -n 3 "$tmp/$into.log2"; return 1; }
+    equal "$into" || return 1
+    [ -z "$(ls -A "$tmp/$into/ckpt" | grep '^\.tmp')" ] || { echo "left: $(ls -A "$tmp/$into/ckpt")"; return 1; }
+}
+for point in ckpt_copy ckpt_write ckpt_done ckpt_placed; do
+    check "killed at $point" killed $point 0 kill step_00000005
+done
+check "killed at ckpt_latest" killed ckpt_latest 0 kill step_00000010
+check "stopped at ckpt_write" killed ckpt_write 0 stop step_00000005
+# Rank 1 is lost while rank 0 saves: the save is completed.
+completed() {
+    run "rank=0,step=10,at=ckpt_write,do=sleep:1;rank=1,step=10,at=bwd,do=kill" completed --np 2; code=$?
+    [ $code -eq 69 ] && [ "$(newest completed)" = step_00000010 ] ||
+        { echo "exit code $code, newest $(newest completed)"; return 1; }
+}
+check "a save under way outlives another rank" completed
+
+# An I/O error in the large files or in the commit: training goes on, the save is tried again.
+eio() {
+    run "$fault,step=10,do=eio" eio --np 2 --force || return 1
+    grep -q 'not saved: .*Input/output error' "$tmp/eio.log" && equal eio
+}
+for fault in rank=0,at=ckpt_write rank=0,at=ckpt_done rank=0,at=ckpt_placed rank=0,at=ckpt_latest; do
+    check "I/O error: $fault" eio
+done
+last_fails() { run rank=0,step=15,at=ckpt_write,do=eio last --np 2 --save-patience 0; [ $? -eq 74 ]; }
+check "the last save fails: 74" last_fails
+
+# Numbers that are not finite: all ranks skip the step, whichever has them; five in a row end the run; none is saved.
+skipped() {
+    run "rank=$(($1 - 1)),step=7,at=bwd,do=nan" "skip_$1" --np $1 || return 1
+    grep -q 'step 7 skipped' "$tmp/skip_$1.log" && same "$tmp/skip_1" "$tmp/skip_$1"
+}
+for n in 1 2 4; do check "a NaN in a gradient is skipped, $n ranks" skipped $n; done
+again() {
+    run "rank=3,step=7,at=bwd,do=nan;rank=0,step=11,at=fwd,do=sleep:1;rank=3,step=12,at=bwd,do=kill" "skip_again" --np 4
+    $train --np 4 --resume "$tmp/skip_again" >/dev/null 2>&1 && same "$tmp/skip_4" "$tmp/skip_again"
+}
+check "the same bits when interrupted behind it" again
+five() {
+    run "$(for s in 8 9 10 11 12; do printf 'rank=1,step=%d,at=bwd,do=nan;' $s; done)" five --np 2; code=$?
+    [ $code -eq 1 ] && grep -q '5 steps in a row without a finite gradient' "$tmp/five.log" &&
+        [ "$(newest five)" = step_00000005 ] || { echo "exit code $code, newest $(newest five)"; return 1; }
+}
+check "five in a row stop the run" five
+
+# Where the time went, over the attempts of a supervisor: the two must agree on the whole.
+goodput() {
+    LOCKSTEP_FAULT="rank=0,step=7,at=fwd,do=sleep:1,try=0;rank=1,step=8,at=bwd,do=kill,try=0" \
+        timeout 60 $train $job --max-restarts 2 --np 2 --out-dir "$tmp/time" >"$tmp/time.log" 2>&1 ||
+        { tail -n 3 "$tmp/time.log"; return 1; }
+    grep -q '^time .* % of it trained, 1 restarts' "$tmp/time.log" ||
+        { grep '^time' "$tmp/time.log"; return 1; }
+    sed -n 's/.*"event":"done".*"goodput":\([^,]*\),"wall_s":\([^,]*\),"train_s":\([^,]*\),"restarts":1.*/\1 \2 \3/p' \
+        "$tmp/time/metrics.jsonl" |
+        awk '{ n++; d = $1 - $3 / $2; bad = d > 0.01 || d < -0.01 || $1 <= 0 || $1 >= 1; print }
+             END { exit !(n == 1 && !bad) }'
+}
+check "goodput over a restart" goodput
+# A disk that never answers: the writer hangs, and all others wait for it in their saves.
+hung() {
+    (job=${job%--timeout*}; run "rank=0,step=15,at=ckpt_write,do=sleep:60" hung --np 2 --threads 1 --timeout 1); code=$?
+    [ $code -eq 69 ] && grep -q 'peer stuck: rank 0 .*phase checkpoint' "$tmp/hung.log" && return
+    echo "exit code $code"; tail -n 2 "$tmp/hung.log"; return 1
+}
+check "a writer that hangs is named" hung
+(job=$(echo "$job" | sed 's/--steps 15/--steps 40/'); run "" stalled --np 1)
+sed -i 's/"seed": [0-9]*/"seed": 7/' "$tmp/stalled/config.json"
+expect "config.json of another run" 65 'state.json: --seed: got .*, want 7 as in the run.s config.json' \
+    $train --resume "$tmp/stalled" --steps 50
+summary

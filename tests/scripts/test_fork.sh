@@ -1,0 +1,62 @@
+#!/bin/sh
+# test_fork.sh -- a fork: a model and an optimizer of its own (tests/fork), files and a line in a list, go into a
+# copy of the tree where nothing else is touched. The copy builds, and all that the program can do works with both.
+. tests/lib.sh
+ninja=$(command -v ninja || command -v ninja-build || command -v samu) || skip_all fork "no ninja"
+copy=$tmp/tree
+mkdir "$copy"
+# With what is built already, so that only what knows the lists is compiled again.
+built=$(cd build 2>/dev/null && find . -maxdepth 1 ! -name . ! -name asan ! -name tsan ! -name emu ! -name gpu |
+    sed 's|^\./|build/|')
+tar -cf - $(ls -d * | grep -vE "^(build|runs|train_gpt)$") $built | tar -xf - -C "$copy" ||
+    { fail copy "tar"; give_up; }
+cp tests/fork/models/* "$copy/models/" && echo trail >>"$copy/models/list"
+cp tests/fork/optimizers/* "$copy/optimizers/" && echo lion >>"$copy/optimizers/list"
+cxx=$(sed -n 's/^cxx = //p' build/config.ninja 2>/dev/null)
+build() { (cd "$copy" && CXX="$cxx" NVCC= ./configure && "$ninja" "$@") >"$tmp/build.log" 2>&1; }
+if ! build train_gpt build/info build/export build/tests/model_cpu; then
+    fail "the fork builds" "$(grep -E 'error|FAILED' "$tmp/build.log" | head -n 3 | tr '\n' '|')"
+    give_up
+fi
+ok "the fork builds"
+check "its model passes the tests of models" "$copy/build/tests/model_cpu"
+train=$copy/train_gpt
+job="$train --device cpu --threads 1 --data tests/golden/lines.txt --model trail --optimizer lion --replicas 4
+    --steps 12 --save-every 6"
+one() { run one env; }
+check "it trains" one
+check "and the loss falls" awk -F'"loss":' '
+    /"event":"train"/ { split($2, a, ","); if (!n++) first = a[1]; last = a[1] }
+    END { exit !(last < first) }' "$tmp/one/metrics.jsonl"
+two() { $job --np 2 --out-dir "$tmp/two" >"$tmp/two.log" 2>&1 || { tail -n 3 "$tmp/two.log"; return 1; }; }
+check "--np 2 trains" two
+check "to the same bytes" same "$tmp/one" "$tmp/two"
+half() {
+    $job --out-dir "$tmp/half" >"$tmp/half.log" 2>&1 && rm -rf "$tmp/half/ckpt/step_00000012" &&
+        $train --resume "$tmp/half" >>"$tmp/half.log" 2>&1 || { tail -n 3 "$tmp/half.log"; return 1; }
+}
+check "a resume from its middle" half
+check "gives the same bytes" same "$tmp/one" "$tmp/half"
+expect "options of its own: refused values" 2 'inner' $train --model trail --inner 3 --dry-run
+expect "--help lists them" 0 'inner' $train --model trail --help
+expect "another model's option is refused" 2 'heads' $train --model trail --heads 2 --dry-run
+expect "dry run" 0 'trail|inside' $train --model trail --optimizer lion --dry-run
+expect "sample" 0 '.' $train sample "$tmp/one" --prompt "The " --max-tokens 40
+expect "eval" 0 '^val loss' $train eval "$tmp/one"
+expect "info" 0 'Trail|trail' "$copy/build/info" "$tmp/one/ckpt/step_00000012"
+expect "export --hf" 0 '.' "$copy/build/export" "$tmp/one" --hf "$tmp/hf"
+check "with the config" grep -q '"inner_size": 64' "$tmp/hf/config.json"
+expect "a format that holds no such model says so" 2 'trail' "$copy/build/export" "$tmp/one" --gguf "$tmp/x.gguf"
+expect "another optimizer's state is refused" 2 'optimizer.*adamw.*lion' \
+    $train --resume "$tmp/one" --optimizer adamw --steps 20
+
+# A gradient that backward forgets is named after the first step.
+forgetful() {
+    sed -i '/matmul_backward_params(d.fcw/d' "$copy/models/trail.cpp" && build train_gpt || return 1
+    ! grep -q 'd.fcw' "$copy/models/trail.cpp"
+}
+check "a backward that forgets a tensor builds" forgetful
+expect "the tensor is named" 1 'fc\.weight' $job --out-dir "$tmp/forgetful"
+check "and nothing of it is saved" test ! -e "$tmp/forgetful/ckpt/latest"
+expect "on two ranks, too" 1 'fc\.(weight|bias)' $job --np 2 --out-dir "$tmp/forgetful2"
+summary

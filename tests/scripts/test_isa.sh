@@ -1,0 +1,16 @@
+#!/bin/sh
+# test_isa.sh -- the CPU's hot loops in every instruction set that this machine can run, not only its best: each
+# operation against the specification, with fp32 and with bf16 storage. AMX's tables run everywhere, with its
+# instructions in software (tests/emu/tiles.h).
+. tests/lib.sh
+programs=${TOOLS:-$PWD/build}/tests
+sets() { LOCKSTEP_ISA=none "$1" floats 2>&1 | sed -n 's/.*want one this CPU has: //p' | head -n 1 | tr -d ,; }
+for program in kernels_cpu kernels_cpu16; do
+    check "$program knows no set named none" test -n "$(sets "$programs/$program")"
+    for isa in $(sets "$programs/$program"); do
+        check "$program, $isa" env LOCKSTEP_ISA="$isa" "$programs/$program"
+    done
+done
+case $(uname -m) in x86_64) check "AMX in software is among them" test "$(sets "$programs/kernels_cpu16" |
+    grep -c amx_in_software)" = 1 ;; esac
+summary

@@ -1,0 +1,65 @@
+#!/bin/sh
+# test_rooms.sh -- the house: which folder may include which, how wide a line may be, and how much all of it may weigh.
+. tests/lib.sh
+
+# Folders whose headers a folder may include, besides its own.
+allowed() {
+    case $1 in
+        src/base) echo '' ;;
+        src/comm) echo 'src/base' ;;
+        src/data|src/checkpoint) echo 'src/base src/comm' ;;
+        src/ddp) echo 'src/base src/comm kernels optimizers build' ;;
+        optimizers) echo 'src/base kernels build' ;;
+        models) echo 'src/base kernels build' ;;
+        kernels) echo 'src/base optimizers build tests/emu' ;;
+        src/app) echo 'src/base src/comm src/data src/checkpoint src/ddp models optimizers kernels build' ;;
+    esac
+}
+folder_of() {       # FILE: its room
+    case $1 in src/*) echo "$1" | cut -d/ -f1-2 ;; tests/emu/*) echo tests/emu ;; *) echo "${1%%/*}" ;; esac
+}
+arrows() {          # ROOM [MORE FILES]: the includes that point the wrong way
+    room=$1
+    shift
+    grep -rnE '^#include "' "$room" "$@" --include='*.cpp' --include='*.h' --include='*.cu' --include='*.cuh' |
+        sed -E 's/^([^:]*):[0-9]+:#include "([^"]*)".*/\1 \2/' |
+        while read -r file header; do
+            to=$(folder_of "$header")
+            [ "$to" = "$room" ] || case " $(allowed "$room") " in *" $to "*) ;; *) echo "$file -> $header" ;; esac
+        done
+}
+points_one_way() {
+    arrows "$1" >"$tmp/arrows"
+    cat "$tmp/arrows"
+    [ ! -s "$tmp/arrows" ]
+}
+for room in src/base src/comm src/data src/checkpoint src/ddp optimizers models kernels src/app; do
+    check "$room includes what it may" points_one_way $room
+done
+# Negative control.
+mkdir -p "$tmp/src/base"
+echo '#include "src/app/options.h"' >"$tmp/src/base/bad.h"
+noticed() { (cd "$tmp" && arrows src/base | grep -q 'src/app/options.h'); }
+check "a wrong arrow is noticed" noticed
+
+sources() {
+    find src kernels models optimizers data train_gpt.cu \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' \
+        -o -name '*.cuh' \) ! -name ref.cpp
+}
+narrow() {          # FILES on standard input
+    xargs awk 'length($0) > 120 { print FILENAME ":" FNR ": " length($0) " columns"; wide = 1 } END { exit wide }'
+}
+lines_of_sources() { { sources; echo kernels/ref.cpp; } | narrow; }
+lines_of_tests() {
+    git ls-files tests bench tools configure build.ninja run.sh 2>/dev/null |
+        grep -E '\.(cpp|h|cu|cuh|py|sh|awk|ninja)$|/run$|^configure$' | narrow
+}
+check "sources are at most 120 columns wide" lines_of_sources
+check "tests, tools and the build are at most 120 columns wide" lines_of_tests
+light() {
+    set -- $(sources | xargs cat | wc -lc)
+    echo "$1 lines, $2 bytes"
+    [ "$1" -le 14850 ] && [ "$2" -le 728000 ]
+}
+check "all that is linked into train_gpt is no heavier than it was" light
+summary

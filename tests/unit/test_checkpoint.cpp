@@ -1,0 +1,1143 @@
+// test_checkpoint.cpp -- safetensors against an independent reader and against malicious files; checkpoints against
+// flipped bits, torn saves, full disks and kills at random moments.
+#include <fcntl.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "models/config.h"
+#include "src/base/json.h"
+#include "src/checkpoint/saver.h"
+#include "tests/test.h"
+
+namespace {
+struct TempFolder {
+    std::string path;
+    TempFolder() {
+        const char* base = std::getenv("TMPDIR");
+        path = std::string(base ? base : "/tmp") + "/test_checkpoint.XXXXXX";
+        CHECK(mkdtemp(path.data()), "mkdtemp %s", path.c_str());
+    }
+    ~TempFolder() { remove_tree(path); }
+    std::string operator/(const std::string& name) const { return path + "/" + name; }
+};
+
+uint64_t random_state = 1;
+uint64_t random_bits() {  // xorshift64
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    return random_state ^= random_state << 17;
+}
+
+constexpr size_t kV = 257, kVp = 272, kC = 16, kT = 5;
+constexpr int kBlocks = 2;
+
+// GPT-2's table: wte has padding rows, the four matrices of a block are transposed in the file, c_proj is square.
+std::vector<TensorSpec> gpt2_table() {
+    std::vector<TensorSpec> t = {{"transformer.wte.weight", kVp, kC, kV, false, 0.02f, true},
+                                 {"transformer.wpe.weight", kT, kC, kT, false, 0.02f, true}};
+    const auto vector = [&](const std::string& name, size_t n) { t.push_back({name, 1, n, 1, false, 0, false}); };
+    const auto matrix = [&](const std::string& name, size_t out, size_t in) {
+        t.push_back({name, out, in, out, true, 0.02f, true});
+    };
+    const auto norm = [&](const std::string& name) {
+        vector(name + ".weight", kC);
+        vector(name + ".bias", kC);
+    };
+    const auto linear = [&](const std::string& name, size_t out, size_t in) {
+        matrix(name + ".weight", out, in);
+        vector(name + ".bias", out);
+    };
+    for (int l = 0; l < kBlocks; l++) {
+        const std::string h = "transformer.h." + std::to_string(l) + ".";
+        norm(h + "ln_1");
+        linear(h + "attn.c_attn", 3 * kC, kC);
+        linear(h + "attn.c_proj", kC, kC);
+        norm(h + "ln_2");
+        linear(h + "mlp.c_fc", 4 * kC, kC);
+        linear(h + "mlp.c_proj", kC, 4 * kC);
+    }
+    norm("transformer.ln_f");
+    return t;
+}
+
+// Values of each tensor are different numbers; padding is zero.
+std::vector<float> fill(const Arena& arena, float first) {
+    std::vector<float> x(arena.n);
+    for (size_t i = 0; i < arena.tensors.size(); i++)
+        for (size_t k = 0; k < arena.tensors[i].file_rows * arena.tensors[i].cols; k++)
+            x[arena.offset[i] + k] = first + float(i) + float(k) * 0x1p-13f;
+    return x;
+}
+
+// A byte-level tokenizer: 256 bytes in GPT-2's printable alphabet and the end of text.
+std::string byte_tokenizer_json() {
+    std::string vocab;
+    int id = 0, other = 256;
+    const auto printable = [](int b) {
+        return (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || (b >= 174 && b <= 255);
+    };
+    for (const bool want : {true, false})
+        for (int b = 0; b < 256; b++)
+            if (printable(b) == want) vocab += format("%s\"\\u%04x\":%d", id ? "," : "", want ? b : other++, id), id++;
+    const char* level = "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":true}";
+    return format(
+        "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":[{\"id\":256,\"content\":\"<|"
+        "endoftext|>\",\"single_word\":false,"
+        "\"lstrip\":false,\"rstrip\":false,\"normalized\":false,\"special\":true}],\"normalizer\":null,\"pre_"
+        "tokenizer\":%s,\"post_processor\":null,"
+        "\"decoder\":%s,\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,\"continuing_subword_"
+        "prefix\":\"\",\"end_of_word_suffix\":\"\","
+        "\"fuse_unk\":false,\"byte_fallback\":false,\"ignore_merges\":false,\"vocab\":{%s,\"<|endoftext|>\":256},"
+        "\"merges\":[]}}",
+        level, level, vocab.c_str());
+}
+
+struct Sample {
+    Arena arena = arena_layout(gpt2_table());
+    std::vector<float> w = fill(arena, 1), m = fill(arena, 100), v = fill(arena, 200);
+    CheckpointFiles files() const {
+        CheckpointFiles f;
+        ModelConfig config = {
+            .info = find_model("gpt2"), .shape = {.L = kBlocks, .NH = 2, .C = int(kC), .T = int(kT)}, .eot = 256};
+        set_vocabulary(&config.shape, int(kV));
+        f.config_json = config_json(config);
+        f.tokenizer_json = byte_tokenizer_json();
+        f.state_json = "{\"step\":7,\"tokens\":1234}\n";
+        f.eot = 256;
+        f.arena = &arena;
+        f.arrays = {{"", w.data()}, {"exp_avg", m.data()}, {"exp_avg_sq", v.data()}};
+        return f;
+    }
+    std::string save(const std::string& out, int64_t step, int keep = 0) const {
+        return write_checkpoint(out, step, files(), keep);
+    }
+};
+
+uint32_t write_arrays(const std::string& path, const Arena& arena, const std::vector<NamedArray>& arrays,
+                      uint64_t* bytes) {
+    FileWriter file(path);
+    int progress = 0;
+    write_safetensors(&file, arena, arrays, [&] { progress++; });
+    file.finish();
+    EXPECT(size_t(progress) == arrays.size() * arena.tensors.size(), "progress was reported %d times", progress);
+    *bytes = file.bytes;
+    return file.crc;
+}
+
+std::string step_name(int64_t step) { return format("step_%08lld", (long long)step); }
+
+// Reading without the code under test: the tensor's entry is found as text, its values at the offsets it names.
+std::vector<float> read_by_hand(const std::string& file, const std::string& name, const std::string& shape) {
+    uint64_t length;
+    std::memcpy(&length, file.data(), 8);
+    const std::string head = "\"" + name + "\":{\"dtype\":\"F32\",\"shape\":" + shape + ",\"data_offsets\":[";
+    const size_t at = file.find(head);
+    EXPECT(at != std::string::npos && at < 8 + length, "no entry %s", head.c_str());
+    unsigned long long begin, end;
+    EXPECT(std::sscanf(file.c_str() + at + head.size(), "%llu,%llu]", &begin, &end) == 2, "offsets of %s",
+           name.c_str());
+    std::vector<float> values((end - begin) / 4);
+    std::memcpy(values.data(), file.data() + 8 + length + begin, end - begin);
+    return values;
+}
+
+void write_plain(const std::string& path, const std::string& content) {
+    FILE* f = std::fopen(path.c_str(), "wb");
+    EXPECT(f && std::fwrite(content.data(), 1, content.size(), f) == content.size() && std::fclose(f) == 0, "%s",
+           path.c_str());
+}
+
+// In place: an existing file of another length or content becomes this one, without the flush that a file system may
+// put behind a truncation to 0.
+void restore(const std::string& path, const std::string& content) {
+    const int fd = open(path.c_str(), O_WRONLY);
+    EXPECT(fd >= 0 && pwrite(fd, content.data(), content.size(), 0) == ssize_t(content.size()) &&
+               ftruncate(fd, off_t(content.size())) == 0,
+           "%s", path.c_str());
+    close(fd);
+}
+
+std::string safetensors(const std::string& header, const std::string& data, uint64_t length = UINT64_MAX) {
+    if (length == UINT64_MAX) length = header.size();
+    return std::string(reinterpret_cast<const char*>(&length), 8) + header + data;
+}
+
+// From memory of exactly this size, so that the address sanitizer sees a read past the end.
+std::vector<SafeTensor> parse(const std::string& file) {
+    const std::unique_ptr<char[]> exact(new char[file.size()]);
+    std::memcpy(exact.get(), file.data(), file.size());
+    return parse_safetensors({exact.get(), file.size()}, "x.safetensors");
+}
+
+std::string replace(std::string text, const std::string& from, const std::string& to) {
+    const size_t at = text.find(from);
+    EXPECT(at != std::string::npos, "no %s in %s", from.c_str(), text.c_str());
+    return text.replace(at, from.size(), to);
+}
+}  // namespace
+
+// ---------------------------------------------------------------------------------------------------- safetensors
+
+TEST(written_file_by_hand) {
+    TempFolder dir;
+    const Sample s;
+    uint64_t bytes = 0;
+    const uint32_t crc = write_arrays(dir / "m", s.arena, {{"", s.w.data()}}, &bytes);
+    const std::string file = read_file(dir / "m");
+    EXPECT(bytes == file.size() && crc == crc32c(0, file.data(), file.size()), "size or checksum");
+    uint64_t length, params = 0;
+    std::memcpy(&length, file.data(), 8);
+    EXPECT((8 + length) % 64 == 0 && file[8] == '{', "data are not aligned: %llu", (unsigned long long)length);
+    EXPECT(file.find("\"__metadata__\":{\"format\":\"pt\"}") < length, "metadata");
+    EXPECT(file.find("lm_head") == std::string::npos, "the tied head is left out");
+    for (size_t i = 0; i < s.arena.tensors.size(); i++) {
+        const TensorSpec& t = s.arena.tensors[i];
+        params += t.file_rows * t.cols;
+        const bool matrix = t.name.find(".c_") != std::string::npos && t.name.ends_with(".weight");
+        const std::string shape = t.name.find(".w") != std::string::npos && t.name.find("e.weight") != std::string::npos
+                                      ? format("[%zu,%zu]", t.file_rows, t.cols)
+                                  : matrix ? format("[%zu,%zu]", t.cols, t.rows)
+                                           : format("[%zu]", t.cols);
+        const std::vector<float> got = read_by_hand(file, t.name, shape);
+        for (size_t r = 0; r < t.file_rows; r++)
+            for (size_t c = 0; c < t.cols; c++) {
+                const float want = s.w[s.arena.offset[i] + r * t.cols + c],
+                            x = matrix ? got[c * t.rows + r] : got[r * t.cols + c];
+                EXPECT(x == want, "%s (%zu,%zu): got %g, want %g", t.name.c_str(), r, c, double(x), double(want));
+            }
+    }
+    EXPECT(file.size() == 8 + length + 4 * params, "size %zu", file.size());
+}
+
+TEST(round_trip_with_odd_shapes) {
+    TempFolder dir;
+    const Arena arena = arena_layout({{"transposed", 129, 67, 127, true, 0, true},
+                                      {"one_row", 1, 33, 1, true, 0, true},
+                                      {"one_column", 65, 1, 65, true, 0, true},
+                                      {"row", 1, 5, 1, false, 0, true},
+                                      {"scalar", 1, 1, 1, false, 0, false},
+                                      {"tall", 40000, 40, 39999, true, 0, true}});
+    const std::vector<float> w = fill(arena, -3);
+    uint64_t bytes;
+    write_arrays(dir / "m", arena, {{"", w.data()}}, &bytes);
+    const SafeTensors file = open_safetensors(dir / "m");
+    EXPECT(file.tensors[3].shape == (std::vector<uint64_t>{1, 5}) && file.tensors[4].shape == std::vector<uint64_t>{1},
+           "shapes");
+    std::vector<float> back(arena.n, NAN);
+    read_safetensors(file, arena, "", back.data());
+    for (size_t i = 0; i < arena.n; i++)
+        EXPECT(back[i] == w[i], "[%zu]: got %g, want %g", i, double(back[i]), double(w[i]));  // padding too
+}
+
+TEST(several_arenas_in_one_file) {
+    TempFolder dir;
+    const Sample s;
+    uint64_t bytes;
+    write_arrays(dir / "o", s.arena, {{"exp_avg", s.m.data()}, {"exp_avg_sq", s.v.data()}}, &bytes);
+    const SafeTensors file = open_safetensors(dir / "o");
+    EXPECT(file.tensors.size() == 2 * s.arena.tensors.size(), "%zu", file.tensors.size());
+    std::vector<float> back(s.arena.n, NAN);
+    read_safetensors(file, s.arena, ".exp_avg", back.data());
+    EXPECT(back == s.m, "exp_avg");
+    read_safetensors(file, s.arena, ".exp_avg_sq", back.data());
+    EXPECT(back == s.v, "exp_avg_sq");
+    expect_error(kExitBadContent, "tensor transformer.h.0.attn.c_attn.bias.exp_avg: the model has none", [&] {
+        std::vector<TensorSpec> less = gpt2_table();
+        less.erase(less.begin() + 5);
+        const Arena arena = arena_layout(less);
+        std::vector<float> values(arena.n);
+        read_safetensors(file, arena, ".exp_avg", values.data());
+    });
+}
+
+TEST(not_finite_is_neither_saved_nor_loaded) {
+    TempFolder dir;
+    Sample s;
+    uint64_t bytes;
+    write_arrays(dir / "good", s.arena, {{"", s.w.data()}}, &bytes);
+    const std::string good = read_file(dir / "good");
+    for (const float bad : {float(NAN), -float(INFINITY)}) {
+        const size_t at = s.arena.offset[4] + 37;  // h.0.attn.c_attn.weight, row 2, column 5
+        std::vector<float> w = s.w;
+        w[at] = bad;
+        expect_error(kExitOther, "tensor transformer.h.0.attn.c_attn.weight: element 37", [&] {
+            write_arrays(dir / "bad", s.arena, {{"", w.data()}}, &bytes);
+        });
+        remove_tree(dir / "bad");
+        expect_error(kExitOther, "not saved", [&] {
+            Sample t;
+            t.v[at] = bad;
+            t.save(dir.path, 1);
+        });
+        EXPECT(find_checkpoint(dir.path).empty() && list_directory(dir / "ckpt").empty(), "no trace");
+        std::string file = good;
+        std::memcpy(file.data() + file.size() - 4 * (kC + 3), &bad, 4);
+        write_plain(dir / "in", file);
+        expect_error(kExitBadContent, "ln_f.weight: element 13",
+                     [&] { read_safetensors(open_safetensors(dir / "in"), s.arena, "", w.data()); });
+    }
+}
+
+TEST(half_and_bf16_and_unaligned) {
+    // Every finite fp16 value, against ldexp; data begin at an odd address.
+    std::string data(2 * 65536, '\0');
+    for (unsigned i = 0; i < 65536; i++) data[2 * i] = char(i), data[2 * i + 1] = char(i >> 8);
+    std::vector<float> half(65536), brain(65536);
+    const std::string shifted = "x" + data;
+    EXPECT(convert_to_floats(half.data(), shifted.data() + 1, "F16", 65536) &&
+               convert_to_floats(brain.data(), shifted.data() + 1, "BF16", 65536),
+           "dtypes");
+    EXPECT(!convert_to_floats(half.data(), data.data(), "F64", 1), "F64");
+    for (unsigned i = 0; i < 65536; i++) {
+        const int exponent = int(i >> 10 & 31), fraction = int(i & 1023);
+        double want = exponent == 31 ? (fraction ? NAN : INFINITY)
+                      : exponent     ? std::ldexp(1024 + fraction, exponent - 25)
+                                     : std::ldexp(fraction, -24);
+        if (i >> 15) want = -want;
+        EXPECT(std::isnan(want) ? std::isnan(half[i])
+                                : double(half[i]) == want && std::signbit(half[i]) == std::signbit(want),
+               "fp16 %04x: %g, want %g", i, double(half[i]), want);
+        const uint32_t bits = i << 16;
+        EXPECT(std::memcmp(&brain[i], &bits, 4) == 0, "bf16 %04x", i);
+    }
+}
+
+TEST(both_name_styles_masks_and_the_tied_head) {
+    TempFolder dir;
+    const Arena arena = arena_layout({{"transformer.wte.weight", 16, 2, 3, false, 0, true},
+                                      {"transformer.h.0.attn.c_proj.weight", 2, 2, 2, true, 0, true}});
+    const std::string wte = "\"wte.weight\":{\"dtype\":\"BF16\",\"shape\":[3,2],\"data_offsets\":[0,12]}",
+                      proj = ",\"h.0.attn.c_proj.weight\":{\"dtype\":\"F16\",\"shape\":[2,2],\"data_offsets\":[12,20]}";
+    const std::string mask =
+        ",\"h.0.attn.bias\":{\"dtype\":\"BOOL\",\"shape\":[1,1,2],\"data_offsets\":[20,22]},\"h.0.attn."
+        "masked_bias\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[22,23]}";
+    const std::string head = ",\"lm_head.weight\":{\"dtype\":\"BF16\",\"shape\":[3,2],\"data_offsets\":[23,35]}";
+    const uint16_t w[6] = {0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0},
+                   p[4] = {0x3c00, 0x4000, 0x4200, 0x4400};  // 1 2 3 4 5 6 and 1 2 3 4
+    const std::string wte_bytes(reinterpret_cast<const char*>(w), 12), proj_bytes(reinterpret_cast<const char*>(p), 8);
+    const auto load = [&](const std::string& header, const std::string& data) {
+        write_plain(dir / "m", safetensors(header, data));
+        std::vector<float> x(arena.n, NAN);
+        read_safetensors(open_safetensors(dir / "m"), arena, "", x.data());
+        return x;
+    };
+    const std::string all = "{" + wte + proj + mask + head + "}", bytes = wte_bytes + proj_bytes + "abc" + wte_bytes;
+    const std::vector<float> x = load(all, bytes);
+    for (size_t i = 0; i < 6; i++) EXPECT(x[i] == float(i + 1), "wte[%zu] = %g", i, double(x[i]));
+    for (size_t i = 6; i < 32; i++) EXPECT(x[i] == 0, "padding");
+    const float want[4] = {1, 3, 2, 4};
+    for (size_t i = 0; i < 4; i++)
+        EXPECT(x[arena.offset[1] + i] == want[i], "proj[%zu] = %g", i, double(x[arena.offset[1] + i]));
+
+    std::string untied = bytes;
+    untied[30] = char(untied[30] ^ 1);
+    expect_error(kExitBadContent, "lm_head.weight: got another than wte.weight", [&] { load(all, untied); });
+    expect_error(kExitBadContent, "wte.weight: it is missing",
+                 [&] { load(replace(all, "\"wte.weight\"", "\"wtf.weight\""), bytes); });
+    expect_error(kExitBadContent, "tensor h.0.attn.biased: the model has none",
+                 [&] { load(replace(all, "attn.bias\"", "attn.biased\""), bytes); });
+    expect_error(kExitBadContent, "shape: got [2,3], want [3,2]",
+                 [&] { load(replace("{" + wte + proj + "}", "[3,2]", "[2,3]"), wte_bytes + proj_bytes); });
+    expect_error(kExitBadContent, "dtype: got I16, want F32, F16 or BF16",
+                 [&] { load(replace(all, "\"F16\"", "\"I16\""), bytes); });
+    expect_error(kExitBadContent, "with and without \"transformer.\"",
+                 [&] { load(replace(all, "lm_head.weight", "transformer.wte.weight"), bytes); });
+}
+
+TEST(malicious_safetensors) {
+    const auto entry = [](const std::string& shape, const std::string& offsets, const std::string& dtype = "F32") {
+        return "{\"dtype\":\"" + dtype + "\",\"shape\":[" + shape + "],\"data_offsets\":[" + offsets + "]}";
+    };
+    const std::string a = "\"a\":" + entry("2,2", "0,16"), b = "\"b\":" + entry("2", "16,24"),
+                      good = "{" + a + "," + b + "}", d24(24, '\1');
+    parse(safetensors(good, d24));
+    parse(safetensors(good + "         ", d24));
+    parse(safetensors("{\"e\":" + entry("0,7", "0,0") + "," + a + ",\"z\":" + entry("", "16,20") +
+                          ",\"f\":" + entry("0", "16,16") + "}",
+                      std::string(20, 'x')));
+    parse(safetensors("{}", ""));
+    EXPECT(parse(safetensors("{" + b + "," + a + "}", d24))[0].name == "a", "order of data");
+
+    std::string nested = "{\"a\":", many = "{";
+    for (int i = 0; i < 40; i++) nested += "[";
+    for (int i = 0; i < 66000; i++) many += (i ? ",\"" : "\"") + std::to_string(i) + "\":{}";
+    const struct {
+        std::string file;
+        const char* part;
+    } bad[] = {
+        {"", "header: got 0 bytes in a file of 0"},
+        {std::string(7, '\0'), "in a file of 7"},
+        {std::string(9, '\0'), "in a file of 9"},
+        {safetensors(good, d24, 0), "header: got 0 bytes"},
+        {safetensors(good, d24, 1), "header: got 1 bytes"},
+        {safetensors(good, d24, good.size() + 25), "header: got"},
+        {safetensors(good, d24, 100000001), "header: got 100000001"},
+        {safetensors(good, d24, uint64_t(1) << 63), "header: got 9223372036854775808"},
+        {safetensors(good, d24, UINT64_MAX - 7), "header: got 18446744073709551608"},
+        {safetensors(std::string("{}") + std::string(1 << 20, ' '), ""),
+         "header: got 1048578 bytes in a file of 1048586, want 2 to 1048576"},
+        {safetensors(" " + good, d24), "begin with '{'"},
+        {safetensors("[]", ""), "begin with '{'"},
+        {safetensors("\xEF\xBB\xBF" + good, d24), "begin with '{'"},
+        {safetensors(replace(good, "\"a\"", "\"\xFF\""), d24), "want UTF-8"},
+        {safetensors("{" + std::string(40, 'x'), ""), "header: byte 1"},
+        {safetensors(good.substr(0, good.size() - 1), d24), "got the end"},
+        {safetensors(good + "x", d24), "nothing after the value"},
+        {safetensors(nested, ""), "at most 32"},
+        {safetensors(many + "}", ""), "tensor 0: dtype: it is missing"},
+        {safetensors("{" + a + "," + replace(b, "\"b\"", "\"a\"") + "}", d24), "key \"a\" twice"},
+        {safetensors(replace(good, "\"shape\":[2]", "\"shape\":[9],\"shape\":[2]"), d24), "\"shape\" twice"},
+        {safetensors(replace(good, "F32", "F33"), d24), "tensor a: dtype: got F33"},
+        {safetensors(replace(good, "\"F32\"", "32"), d24), "dtype: got 32, want a string"},
+        {safetensors("{\"a\":{\"dtype\":\"F32\",\"data_offsets\":[0,24]}}", d24), "shape: it is missing"},
+        {safetensors("{\"a\":{\"dtype\":\"F32\",\"shape\":[6]}}", d24), "data_offsets: it is missing"},
+        {safetensors("{\"a\":3}", d24), "it is missing"},
+        {safetensors("{\"a\":null}", d24), "it is missing"},
+        {safetensors("{\"a\":{\"dtype\":\"F32\",\"shape\":6,\"data_offsets\":[0,24]}}", d24), "for F32 6"},
+        {safetensors("{\"a\":" + entry("6", "0,24,24") + "}", d24), "data_offsets: got ["},
+        {safetensors("{\"a\":" + entry("6", "24") + "}", d24), "data_offsets: got ["},
+        {safetensors("{\"a\":" + entry("6", "24,0") + "}", d24), "got [24,0], want 24 of the 24 bytes"},
+        {safetensors("{\"a\":" + entry("7", "0,28") + "}", d24), "got [0,28]"},
+        {safetensors("{\"a\":" + entry("6", "-24,0") + "}", d24), "got [-24,0]"},
+        {safetensors("{\"a\":" + entry("6", "18446744073709551592,18446744073709551616") + "}", d24), "data_offsets"},
+        {safetensors("{\"a\":" + entry("6", "18446744073709551608,16") + "}", d24), "data_offsets"},
+        {safetensors("{\"a\":" + entry("6", "0,24.5") + "}", d24), "got [0,24.5]"},
+        {safetensors("{\"a\":" + entry("4", "0,16") + ",\"b\":" + entry("4", "8,24") + "}", d24),
+         "tensor b: data_offsets: got begin 8, want 16, the end of the tensor before"},
+        {safetensors("{\"a\":" + entry("6", "0,24") + ",\"b\":" + entry("6", "0,24") + "}", d24),
+         "got begin 0, want 24"},
+        {safetensors("{\"a\":" + entry("2", "0,8") + ",\"b\":" + entry("2", "16,24") + "}", d24),
+         "got begin 16, want 8"},
+        {safetensors("{\"a\":" + entry("4", "8,24") + "}", d24), "tensor a: data_offsets: got begin 8, want 0"},
+        {safetensors(good, d24 + "x"), "got 25 bytes of data, want 24"},
+        {safetensors(good, d24.substr(1)), "of the 23 bytes"},
+        {safetensors("{}", "x"), "got 1 bytes of data, want 0"},
+        {safetensors("{\"a\":" + entry("5", "0,24") + "}", d24),
+         "got [0,24], want 20 of the 24 bytes behind the header, for F32 [5]"},
+        {safetensors("{\"a\":" + entry("-6", "0,24") + "}", d24), "got [-6], want at most 8 integers"},
+        {safetensors("{\"a\":" + entry("6.5", "0,24") + "}", d24), "got [6.5]"},
+        {safetensors("{\"a\":" + entry("\"6\"", "0,24") + "}", d24), "want at most 8 integers"},
+        {safetensors("{\"a\":" + entry("1e1", "0,40") + "}", std::string(40, 'x')), "got [1e1]"},
+        {safetensors("{\"a\":" + entry("18446744073709551616", "0,24") + "}", d24), "integers of 0..2^32"},
+        {safetensors("{\"a\":" + entry("1e400", "0,24") + "}", d24), "integers of 0..2^32"},
+        {safetensors("{\"a\":" + entry("4611686018427387905,4", "0,16") + "}", std::string(16, 'x')),
+         "want at most 8 integers of 0..2^32"},
+        {safetensors("{\"a\":" + entry("4294967296,4294967296", "0,0") + "}", ""), "size overflows"},
+        {safetensors("{\"a\":" + entry("4294967296,1073741824", "0,0") + "}", ""), "size overflows"},
+        {safetensors("{\"a\":" + entry("1,1,1,1,1,1,1,1,6", "0,24") + "}", d24), "at most 8 integers"},
+        {safetensors("{\"" + std::string(257, 'a') + "\":" + entry("6", "0,24") + "}", d24),
+         "a tensor name of 257 bytes"},
+        {safetensors("{\"\\ud800\":" + entry("6", "0,24") + "}", d24), "surrogates"},
+        {safetensors("{\"a\":" + entry("1099511627776", "0,4398046511104") + "}", ""), "integers of 0..2^32"}};
+    for (const auto& c : bad) {
+        expect_error(kExitBadContent, c.part, [&] { parse(c.file); });
+        expect_error(kExitBadContent, "x.safetensors: ", [&] { parse(c.file); });
+    }
+}
+
+TEST(truncations_and_flips_of_a_safetensors_file_do_no_harm) {
+    TempFolder dir;
+    const Arena arena = arena_layout({{"wte", 4, 3, 3, false, 0, true}, {"proj", 2, 2, 2, true, 0, true}});
+    const std::vector<float> w = fill(arena, 1);
+    uint64_t bytes;
+    write_arrays(dir / "m", arena, {{"", w.data()}}, &bytes);
+    const std::string file = read_file(dir / "m");
+    for (size_t n = 0; n < file.size(); n++)
+        expect_error(kExitBadContent, "x.safetensors", [&] { parse(file.substr(0, n)); });
+    expect_error(kExitBadContent, "bytes of data", [&] { parse(file + '\0'); });
+    for (size_t i = 0; i < file.size(); i++)
+        for (int bit = 0; bit < 8; bit++) {
+            std::string changed = file;
+            changed[i] = char(changed[i] ^ 1 << bit);
+            try {
+                parse(changed);
+            } catch (const Error& e) {
+                EXPECT(e.code == kExitBadContent, "byte %zu bit %d: %d", i, bit, e.code);
+            }
+        }
+}
+
+// ---------------------------------------------------------------------------------------------------- checkpoints
+
+TEST(save_and_find) {
+    TempFolder dir;
+    const Sample s;
+    EXPECT(find_checkpoint(dir.path).empty() && find_checkpoint(dir / "absent").empty(), "never saved");
+    const std::string folder = s.save(dir.path, 1000);
+    EXPECT(folder == dir / "ckpt/step_00001000" && find_checkpoint(dir.path) == folder &&
+               verify_checkpoint(folder, true).empty(),
+           "%s", folder.c_str());
+    EXPECT(read_file(dir / "ckpt/latest") == "step_00001000\n", "latest");
+    const std::vector<std::string> want = {
+        "DONE",       "config.json",    "model.safetensors",    "optim.safetensors",
+        "state.json", "tokenizer.json", "tokenizer_config.json"};
+    EXPECT(list_directory(folder) == want && list_directory(dir / "ckpt").size() == 2, "files");
+    std::vector<float> back(s.arena.n, NAN);
+    read_safetensors(open_safetensors(folder + "/model.safetensors"), s.arena, "", back.data());
+    EXPECT(back == s.w, "weights");
+    EXPECT(resolve_model_folder(dir.path) == folder && resolve_model_folder(folder + "/") == folder, "resolve");
+    EXPECT(read_file(folder + "/config.json") == s.files().config_json, "config.json");
+    const std::string config = read_file(folder + "/tokenizer_config.json");
+    const Json tokenizer = parse_json(config, "t");
+    EXPECT(tokenizer.get_string("eos_token", "t") == "<|endoftext|>", "tokenizer_config.json");
+
+    TempFolder other;  // the same state gives the same bytes: no time, no host, no path
+    s.save(other.path, 1000);
+    for (const std::string& name : want)
+        EXPECT(read_file(folder + "/" + name) == read_file(other / ("ckpt/step_00001000/" + name)), "%s differs",
+               name.c_str());
+}
+
+TEST(done_file_layout) {
+    TempFolder dir;
+    const std::string folder = Sample().save(dir.path, 12), done = read_file(folder + "/DONE");
+    EXPECT(done.starts_with("lockstep checkpoint 1\nstep 12\n"), "%s", done.c_str());
+    const std::string state = read_file(folder + "/state.json");
+    EXPECT(done.find(format("\n%08x %zu state.json\n", crc32c(0, state.data(), state.size()), state.size())) !=
+               std::string::npos,
+           "%s", done.c_str());
+    EXPECT(done.ends_with(format("\ncrc %08x\n", crc32c(0, done.data(), done.size() - 13))), "%s", done.c_str());
+}
+
+TEST(without_tokenizer) {
+    TempFolder dir;
+    const Sample s;
+    CheckpointFiles f = s.files();
+    f.tokenizer_json.clear();
+    f.eot = -1;
+    const std::string folder = write_checkpoint(dir.path, 1, f, 1);
+    EXPECT(!file_exists(folder + "/tokenizer.json") && !file_exists(folder + "/tokenizer_config.json") &&
+               verify_checkpoint(folder, true).empty(),
+           "files");
+}
+
+// What a resume reads: the weights and the optimizer's state by name, and no other optimizer's.
+TEST(read_state_by_name) {
+    TempFolder dir;
+    const Sample s;
+    const std::string folder = s.save(dir.path, 5);
+    std::vector<float> w(s.arena.n, NAN), m(s.arena.n, NAN), v(s.arena.n, NAN);
+    read_state(folder, s.arena, {{"exp_avg_sq", v.data()}, {"", w.data()}, {"exp_avg", m.data()}});
+    EXPECT(w == s.w && m == s.m && v == s.v, "values");
+    expect_error(kExitBadContent, "another optimizer's state: got 56 tensors, want 28", [&] {
+        read_state(folder, s.arena, {{"", w.data()}, {"momentum_buffer", m.data()}});
+    });
+    expect_error(kExitBadContent, "got 56 tensors, want 0", [&] {
+        read_state(folder, s.arena, {{"", w.data()}});
+    });
+    expect_error(kExitBadContent, "weight.momentum: it is missing", [&] {
+        read_state(folder, s.arena, {{"exp_avg", m.data()}, {"momentum", v.data()}});
+    });
+    CheckpointFiles stateless = s.files();
+    stateless.arrays.resize(1);
+    const std::string without = write_checkpoint(dir.path, 6, stateless, 0);
+    std::fill(w.begin(), w.end(), NAN);
+    read_state(without, s.arena, {{"", w.data()}});
+    EXPECT(w == s.w, "weights alone");
+    expect_error(kExitBadContent, "got 0 tensors, want 28", [&] {
+        read_state(without, s.arena, {{"exp_avg", m.data()}});
+    });
+}
+
+TEST(every_flipped_bit_is_found) {
+    TempFolder dir;
+    const std::string folder = Sample().save(dir.path, 5);
+    std::vector<std::pair<std::string, std::string>> files;
+    size_t total = 0;
+    for (const std::string& name : list_directory(folder)) {
+        files.emplace_back(name, read_file(folder + "/" + name));
+        total += files.back().second.size();
+    }
+    const auto flip = [&](size_t file, size_t byte, int bit) {
+        const auto& [name, content] = files[file];
+        std::string changed = content;
+        changed[byte] = char(changed[byte] ^ 1 << bit);
+        restore(folder + "/" + name, changed);
+        const std::string why = verify_checkpoint(folder, true);
+        EXPECT(!why.empty(), "%s byte %zu bit %d: not found", name.c_str(), byte, bit);
+        EXPECT(why.find(name) != std::string::npos, "%s byte %zu: %s", name.c_str(), byte, why.c_str());
+        restore(folder + "/" + name, content);
+    };
+    for (int i = 0; i < 1000; i++) {  // anywhere; most of it is optim.safetensors
+        size_t at = random_bits() % total, file = 0;
+        while (at >= files[file].second.size()) at -= files[file++].second.size();
+        flip(file, at, int(random_bits() % 8));
+    }
+    for (size_t file = 0; file < files.size(); file++)  // and in each file
+        for (int i = 0; i < 10; i++) flip(file, random_bits() % files[file].second.size(), int(random_bits() % 8));
+    for (size_t byte = 0; byte < files[0].second.size(); byte++) flip(0, byte, int(byte % 8));  // every byte of DONE
+    EXPECT(verify_checkpoint(folder, true).empty(), "restored");
+}
+
+TEST(every_truncation_is_found) {
+    TempFolder dir;
+    const std::string folder = Sample().save(dir.path, 5);
+    for (const std::string& name : list_directory(folder)) {
+        const std::string path = folder + "/" + name, content = read_file(path);
+        const size_t stride = content.size() > 5000 ? content.size() / 100 : 1;
+        for (size_t n = 0; n < content.size(); n += stride) {
+            EXPECT(truncate(path.c_str(), off_t(n)) == 0, "truncate");
+            const std::string why = verify_checkpoint(folder, false);  // sizes are enough
+            EXPECT(why.find(name) != std::string::npos, "%s at %zu: %s", name.c_str(), n, why.c_str());
+            restore(path, content);
+        }
+        restore(path, content + "x");
+        EXPECT(!verify_checkpoint(folder, false).empty(), "%s with a byte more", name.c_str());
+        restore(path, content);
+    }
+    EXPECT(verify_checkpoint(folder, true).empty(), "restored");
+}
+
+// That no file can be opened says nothing about this one: it must not be set aside for an older one.
+TEST(cannot_be_read_is_not_bad) {
+    TempFolder dir;
+    const std::string folder = Sample().save(dir.path, 5);
+    rlimit files;
+    getrlimit(RLIMIT_NOFILE, &files);
+    const rlimit none = {0, files.rlim_max};
+    std::string why = "nothing was thrown";
+    setrlimit(RLIMIT_NOFILE, &none);
+    try {
+        verify_checkpoint(folder, true);
+    } catch (const Error& e) {
+        why = e.message;
+    }
+    setrlimit(RLIMIT_NOFILE, &files);
+    EXPECT(why.find("Too many open files") != std::string::npos, "%s", why.c_str());
+}
+
+TEST(broken_newest_falls_back) {
+    TempFolder dir;
+    const Sample s;
+    for (const int step : {10, 20, 30, 40, 50}) s.save(dir.path, step);
+    const auto at = [&](int step) { return dir / ("ckpt/" + step_name(step)); };
+    EXPECT(unlink((at(50) + "/DONE").c_str()) == 0 && unlink((at(40) + "/state.json").c_str()) == 0, "unlink");
+    EXPECT(rename((at(20) + "/optim.safetensors").c_str(), (at(30) + "/optim.safetensors").c_str()) == 0,
+           "rename");  // the same bytes: 30 stays whole
+    EXPECT(find_checkpoint(dir.path) == at(30), "%s", find_checkpoint(dir.path).c_str());
+    EXPECT(verify_checkpoint(at(50), false).ends_with("DONE: No such file or directory") &&
+               verify_checkpoint(at(40), false).ends_with("state.json: No such file or directory"),
+           "reasons");
+    write_file_atomic(dir / "ckpt/latest", "step_00000050\n");  // latest is for people: not believed
+    EXPECT(find_checkpoint(dir.path) == at(30), "latest");
+    unlink((at(30) + "/model.safetensors").c_str());
+    EXPECT(mkfifo((at(30) + "/model.safetensors").c_str(), 0600) == 0, "mkfifo");
+    EXPECT(verify_checkpoint(at(30), true).ends_with("want a regular file"), "%s",
+           verify_checkpoint(at(30), true).c_str());
+    EXPECT(find_checkpoint(dir.path) == at(10), "10 is left");
+    remove_tree(at(10));
+    expect_error(kExitBadContent, "none of 4 checkpoints is whole",
+                 [&] { find_checkpoint(dir.path); });
+    expect_error(kExitBadContent, "bad checkpoint", [&] { resolve_model_folder(at(40)); });
+}
+
+TEST(done_of_another_step_or_version) {
+    TempFolder dir;
+    const Sample s;
+    const std::string a = s.save(dir.path, 1), b = s.save(dir.path, 2), good = read_file(a + "/DONE");
+    write_plain(a + "/DONE", read_file(b + "/DONE"));
+    EXPECT(verify_checkpoint(a, true) == "DONE: it is of step 2", "%s", verify_checkpoint(a, true).c_str());
+    const auto sealed = [](std::string text) {
+        return text + format("crc %08x\n", crc32c(0, text.data(), text.size()));
+    };
+    const std::string body = good.substr(0, good.size() - 13);
+    const auto why = [&](const std::string& text) {
+        write_plain(a + "/DONE", text);
+        return verify_checkpoint(a, true);
+    };
+    EXPECT(why(sealed(body)).empty(), "negative control");
+    EXPECT(why(sealed(replace(body, "checkpoint 1", "checkpoint 2"))).find("another version") != std::string::npos,
+           "version");
+    EXPECT(!why(sealed(body + "something else\n")).empty() &&
+               !why(sealed(replace(body, "step 1", "step 01"))).empty() && !why("").empty(),
+           "extra lines");
+    EXPECT(!why(sealed(replace(body, "state.json", "../state.json"))).empty(), "a path");
+    EXPECT(!why(std::string(100000, 'x')).empty(), "large");
+    unlink((a + "/DONE").c_str());
+    EXPECT(symlink("state.json", (a + "/DONE").c_str()) == 0 && !verify_checkpoint(a, false).empty(), "a link");
+}
+
+TEST(keep_retires_the_oldest_whole_ones) {
+    TempFolder dir;
+    const Sample s;
+    const auto steps = [&] {
+        std::string text;
+        for (const std::string& name : list_directory(dir / "ckpt"))
+            if (name != "latest")
+                text +=
+                    name.substr(name.find_last_of('_') + 1).substr(5) + (name[0] == '.' ? name.substr(1, 3) : "") + " ";
+        return text;
+    };
+    s.save(dir.path, 10, 2);
+    s.save(dir.path, 20, 2);
+    s.save(dir.path, 30, 2);
+    EXPECT(steps() == "020 030 ", "%s", steps().c_str());
+    unlink((dir / "ckpt/step_00000030/DONE").c_str());  // the run went on from 20; 30 is broken
+    s.save(dir.path, 40, 2);
+    EXPECT(steps() == "020 030 040 ", "a broken one neither counts nor goes: %s", steps().c_str());
+    s.save(dir.path, 50, 1);
+    EXPECT(steps() == "030 050 ", "%s", steps().c_str());
+    s.save(dir.path, 30, 1);  // saved over the broken one
+    EXPECT(steps() == "030 050 ", "a newer one of an abandoned branch stays: %s", steps().c_str());
+    EXPECT(verify_checkpoint(dir / "ckpt/step_00000030", true).empty(), "30");
+    abandon_newer(dir.path, 30);
+    s.save(dir.path, 50, 0);
+    abandon_newer(dir.path, 30);
+    const std::vector<std::string> want = {".bad_step_00000050", ".bad_step_00000050.2", "latest", "step_00000030"};
+    EXPECT(list_directory(dir / "ckpt") == want && find_checkpoint(dir.path) == dir / "ckpt/step_00000030",
+           "two set aside");
+    TempFolder all;
+    for (const int step : {1, 2, 3, 4}) s.save(all.path, step, 0);
+    EXPECT(list_directory(all / "ckpt").size() == 5, "keep 0 keeps all");
+}
+
+TEST(saving_the_same_step_again) {
+    TempFolder dir;
+    Sample s;
+    s.save(dir.path, 7, 2);
+    s.w[0] = 42;
+    const std::string folder = s.save(dir.path, 7, 2);
+    std::vector<float> back(s.arena.n);
+    read_safetensors(open_safetensors(folder + "/model.safetensors"), s.arena, "", back.data());
+    EXPECT(back[0] == 42 && list_directory(dir / "ckpt").size() == 2, "the new one, and no trace of the old");
+}
+
+TEST(stale_folders_are_removed_and_never_found) {
+    TempFolder dir;
+    const Sample s;
+    s.save(dir.path, 1);
+    EXPECT(rename((dir / "ckpt/step_00000001").c_str(), (dir / "ckpt/.tmp_step_00000001").c_str()) == 0,
+           "a save killed before its rename");
+    EXPECT(find_checkpoint(dir.path).empty(), "not found, and no error: it never existed");
+    make_directories(dir / "ckpt/.del_step_00000009/x");
+    make_directories(dir / "ckpt/.bad_step_00000009");
+    write_plain(dir / "ckpt/latest.tmp123", "x");
+    s.save(dir.path, 1);
+    EXPECT(list_directory(dir / "ckpt") == (std::vector<std::string>{".bad_step_00000009", "latest", "step_00000001"}),
+           "stale ones are gone, bad ones stay");
+}
+
+TEST(unknown_extra_files_are_ignored) {
+    TempFolder dir;
+    const std::string folder = Sample().save(dir.path, 1);
+    write_plain(folder + "/notes.txt", "x");
+    make_directories(dir / "ckpt/step_backup");
+    make_directories(dir / "ckpt/step_00000002x");
+    EXPECT(verify_checkpoint(folder, true).empty() && find_checkpoint(dir.path) == folder, "extra");
+}
+
+TEST(a_full_disk_leaves_the_old_ones) {
+    TempFolder dir;
+    const Sample s;
+    s.save(dir.path, 1);
+    std::signal(SIGXFSZ, SIG_IGN);
+    rlimit old;
+    getrlimit(RLIMIT_FSIZE, &old);
+    for (const size_t limit : {0, 100, 5000, 60000, 80000}) {  // in config.json, model, optimiser
+        const rlimit now{limit, old.rlim_max};
+        setrlimit(RLIMIT_FSIZE, &now);
+        int code = 0;
+        try {
+            s.save(dir.path, 2, 1);
+        } catch (const Error& e) {
+            code = e.code;
+        }
+        setrlimit(RLIMIT_FSIZE, &old);
+        EXPECT(code == kExitWrite, "limit %zu: code %d", limit, code);
+        EXPECT(list_directory(dir / "ckpt") == (std::vector<std::string>{"latest", "step_00000001"}),
+               "limit %zu: something half-written stays", limit);
+        EXPECT(find_checkpoint(dir.path) == dir / "ckpt/step_00000001", "limit %zu", limit);
+    }
+    s.save(dir.path, 2, 1);
+    EXPECT(find_checkpoint(dir.path) == dir / "ckpt/step_00000002", "and then it works");
+}
+
+TEST(no_space_on_a_small_file_system) {
+    TempFolder dir;
+    const std::string small = dir / "small";
+    make_directories(small);
+    if (mount("none", small.c_str(), "tmpfs", 0, "size=512k") != 0)
+        SKIP("mounting a small file system needs root: %s", std::strerror(errno));
+    const Sample s;
+    std::string failure;
+    try {
+        s.save(small, 1, 1);
+        int full = 0;
+        for (int i = 0; i < 4 && !full; i++) {
+            try {
+                s.save(small, 2 + i, 0);
+            } catch (const Error& e) {
+                full = 2 + i;
+                EXPECT(e.code == kExitWrite && e.message.find("no space for a checkpoint") != std::string::npos,
+                       "%d %s", e.code, e.message.c_str());
+            }
+        }
+        EXPECT(full > 0, "512 KiB were enough");
+        EXPECT(find_checkpoint(small) == small + "/ckpt/" + step_name(full - 1), "the one before");
+        for (const std::string& name : list_directory(small + "/ckpt"))
+            EXPECT(name[0] != '.', "%s stays", name.c_str());
+    } catch (const TestFailure& f) {
+        failure = f.message;
+    } catch (const Error& e) {
+        failure = e.message;
+    }
+    umount(small.c_str());
+    EXPECT(failure.empty(), "%s", failure.c_str());
+}
+
+// A process that saves in a loop is killed at a random moment after it has announced a random number of saves, many
+// times. What it announced through the pipe must be there, whole; whatever else is there, the newest is found without
+// help.
+TEST(kill_9_at_random_moments) {
+    TempFolder dir;
+    const Sample s;
+    int64_t next = 1, announced = 0;
+    for (int round = 0; round < 30; round++) {
+        int channel[2];
+        EXPECT(pipe(channel) == 0, "pipe");
+        const pid_t child = fork();
+        if (child == 0) {
+            for (int64_t step = next;; step++) {
+                CheckpointFiles files = s.files();
+                const int64_t moment = -step;
+                files.progress = [&] {
+                    if (write(channel[1], &moment, sizeof moment) != sizeof moment) _exit(2);
+                };
+                try {
+                    write_checkpoint(dir.path, step, files, 2);
+                } catch (...) {
+                    _exit(1);
+                }
+                if (write(channel[1], &step, sizeof step) != sizeof step) _exit(2);
+            }
+        }
+        close(channel[1]);
+        int64_t message = 0;
+        const auto hear = [&] {
+            const bool more = read(channel[0], &message, sizeof message) == sizeof message;
+            if (more && message > 0) announced = message;
+            return more;
+        };
+        for (uint64_t n = random_bits() % 200; n > 0; n--) EXPECT(hear(), "round %d: the child ended by itself", round);
+        usleep(useconds_t(random_bits() % 1000));  // between two of its messages
+        kill(child, SIGKILL);
+        int status = 0;
+        waitpid(child, &status, 0);
+        while (hear()) {
+        }
+        close(channel[0]);
+        EXPECT(WIFSIGNALED(status), "round %d: the child ended by itself: %d", round, status);
+        const std::string found = find_checkpoint(dir.path);
+        if (announced == 0 && found.empty()) continue;
+        const int64_t at = std::atoll(found.c_str() + found.find_last_of('_') + 1);
+        EXPECT(at >= announced && at <= announced + 1, "round %d: found %s, announced %lld", round, found.c_str(),
+               (long long)announced);
+        int hidden = 0;
+        for (const std::string& name : list_directory(dir / "ckpt")) hidden += name[0] == '.';
+        EXPECT(hidden <= 1, "round %d: %d temporary folders", round, hidden);
+        announced = at;  // committed, whether or not it could still say so
+        next = at + 1;
+    }
+    EXPECT(announced > 1, "no save was ever finished");
+    std::printf("     %lld saves committed over 30 kills\n", (long long)announced);
+}
+
+// ---------------------------------------------------------------------------------------------------- the saver
+
+namespace {
+struct SaverFolder : TempFolder {
+    Sample s;
+    Saver* saver;
+    explicit SaverFolder(bool copy = true) : saver(saver_create(s.arena, 3, copy, path, 0)) {}
+    ~SaverFolder() { saver_destroy(saver); }
+    // A save waits, once begun, until `go` is true.
+    std::atomic<bool> go{true};
+    void start(int64_t step) {
+        saver_start(saver, step, s.files(), [this] {
+            while (!go) usleep(1000);
+        });
+    }
+};
+}  // namespace
+
+TEST(saver_writes_what_it_copied) {
+    SaverFolder f;
+    EXPECT(!saver_ready(f.saver) && !saver_ready(nullptr), "idle");
+    f.go = false;
+    f.start(3);
+    const std::vector<float> w = f.s.w;
+    std::fill(f.s.w.begin(), f.s.w.end(), -1.0f);  // training goes on
+    EXPECT(!saver_ready(f.saver), "under way");
+    f.go = true;
+    const Saved saved = saver_result(f.saver);
+    EXPECT(saved.step == 3 && saved.error.code == 0 && saved.folder == find_checkpoint(f.path) && saved.seconds >= 0,
+           "saved");
+    EXPECT(!saver_ready(f.saver), "its result was taken");
+    std::vector<float> back(f.s.arena.n);
+    read_safetensors(open_safetensors(saved.folder + "/model.safetensors"), f.s.arena, "", back.data());
+    EXPECT(back == w, "the copy");
+}
+
+TEST(saver_tells_errors_and_goes_on) {
+    SaverFolder f(false);
+    write_plain(f / "ckpt", "a file where the folder should be");
+    f.start(1);
+    EXPECT(saver_result(f.saver).error.code == kExitWrite, "refused");
+    unlink((f / "ckpt").c_str());
+    f.start(2);
+    while (!saver_ready(f.saver)) usleep(1000);
+    EXPECT(saver_result(f.saver).error.code == 0 && find_checkpoint(f.path) == f / "ckpt/step_00000002",
+           "the next one");
+}
+
+TEST(the_last_save_is_tried_again) {
+    SaverFolder f;
+    write_plain(f / "ckpt", "x");
+    f.start(1);
+    EXPECT(saver_insist(f.saver, 0, [] { return false; }).error.code == kExitWrite, "no patience");
+    f.start(2);
+    int asked = 0;
+    EXPECT(saver_insist(f.saver, 1e6, [&] { return ++asked > 4; }).error.code == kExitWrite && asked >= 5,
+           "a signal ends the wait");
+    f.start(3);
+    asked = 0;
+    const Saved saved = saver_insist(f.saver, 1e6, [&] {
+        if (++asked == 3) unlink((f / "ckpt").c_str());
+        return false;
+    });
+    EXPECT(saved.error.code == 0 && saved.folder == f / "ckpt/step_00000003" && find_checkpoint(f.path) == saved.folder,
+           "%s", saved.error.message.c_str());
+    f.s.w[0] = NAN;
+    f.start(4);
+    EXPECT(saver_insist(f.saver, 1e6, [] { return false; }).error.code == kExitOther, "what time does not mend");
+}
+
+TEST(resolve_model_folder_says_what_is_there) {
+    TempFolder dir;
+    expect_error(kExitNoInput, "does not exist", [&] { resolve_model_folder(dir / "absent"); });
+    expect_error(kExitNoInput, "it has none, want a run", [&] { resolve_model_folder(dir.path); });
+    write_plain(dir / "pytorch_model.bin", "x");
+    expect_error(kExitNoInput, "with one model.safetensors", [&] { resolve_model_folder(dir.path); });
+    expect_error(kExitNoInput, "want a run", [&] { resolve_model_folder(dir / "pytorch_model.bin"); });
+    write_plain(dir / "model.safetensors", "x");
+    EXPECT(resolve_model_folder(dir.path) == dir.path, "a Hugging Face folder");
+    make_directories(dir / "run/ckpt");
+    expect_error(kExitNoInput, "want a run that has saved", [&] { resolve_model_folder(dir / "run"); });
+}
+
+// ---------------------------------------------------------------------------------------------------- the tools
+
+namespace {
+struct Output {
+    int code;
+    std::string text;
+};  // of both streams
+
+Output run_tool(const std::string& arguments) {
+    const char* tools = std::getenv("TOOLS");
+    const std::string folder = tools ? tools : "build", name = arguments.substr(0, arguments.find(' '));
+    if (!file_exists(folder + "/" + name))
+        SKIP("%s/%s is not built (TOOLS names the folder)", folder.c_str(), name.c_str());
+    FILE* pipe = popen(("'" + folder + "/" + name + "'" + arguments.substr(name.size()) + " 2>&1").c_str(), "r");
+    EXPECT(pipe, "popen");
+    Output out;
+    char buffer[4096];
+    for (size_t n; (n = std::fread(buffer, 1, sizeof buffer, pipe)) > 0;) out.text.append(buffer, n);
+    const int status = pclose(pipe);
+    out.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    return out;
+}
+
+void expect_output(int code, const std::string& part, const std::string& arguments) {
+    const Output out = run_tool(arguments);
+    EXPECT(out.code == code && out.text.find(part) != std::string::npos, "%s: code %d, want %d: %s; want ...%s...",
+           arguments.c_str(), out.code, code, out.text.c_str(), part.c_str());
+    for (const char c : out.text)
+        EXPECT(c == '\n' || (unsigned char)c >= 0x20, "%s: a control byte reaches the terminal", arguments.c_str());
+}
+}  // namespace
+
+TEST(export_llmc_by_hand) {
+    TempFolder dir;
+    const Sample s;
+    s.save(dir.path, 1);
+    expect_output(0, "bytes", "export " + dir.path + " --llmc " + (dir / "m.bin"));
+    const std::string file = read_file(dir / "m.bin");
+    int32_t head[8];
+    std::memcpy(head, file.data(), sizeof head);
+    const int32_t want[8] = {20240326, 3, int(kT), int(kV), kBlocks, 2, int(kC), 384};
+    EXPECT(std::memcmp(head, want, sizeof head) == 0, "header");
+    const auto at = [&](size_t i) {
+        float x;
+        std::memcpy(&x, file.data() + 1024 + 4 * i, 4);
+        return x;
+    };
+    const auto value = [&](const std::string& name, size_t i) {
+        for (size_t t = 0; t < s.arena.tensors.size(); t++)
+            if (s.arena.tensors[t].name == name) return s.w[s.arena.offset[t] + i];
+        FAIL("no tensor %s", name.c_str());
+    };
+    // The places follow from llm.c's order: wte wpe ln1w ln1b qkvw qkvb attprojw ..., each for all layers.
+    const size_t wpe = 384 * kC, ln1w = wpe + kT * kC, ln1b = ln1w + 2 * kC, qkvw = ln1b + 2 * kC,
+                 qkvb = qkvw + 2 * 3 * kC * kC, proj = qkvb + 2 * 3 * kC;
+    EXPECT(at(kV * kC - 1) == value("transformer.wte.weight", kV * kC - 1) && at(kV * kC) == 0 && at(wpe - 1) == 0,
+           "wte and its padding");
+    EXPECT(
+        at(wpe + 3) == value("transformer.wpe.weight", 3) && at(ln1w + kC) == value("transformer.h.1.ln_1.weight", 0),
+        "wpe, ln1w of layer 1");
+    for (size_t i = 0; i < 3 * kC * kC; i++)
+        EXPECT(at(qkvw + 3 * kC * kC + i) == value("transformer.h.1.attn.c_attn.weight", i), "qkvw of layer 1: [%zu]",
+               i);
+    for (size_t i = 0; i < kC * kC; i++)
+        EXPECT(at(proj + i) == value("transformer.h.0.attn.c_proj.weight", i), "attprojw: [%zu]", i);
+    EXPECT(file.size() == 1024 + 4 * (384 * kC + kT * kC + kBlocks * (12 * kC * kC + 13 * kC) + 2 * kC), "size %zu",
+           file.size());
+    EXPECT(at((file.size() - 1024) / 4 - 1) == value("transformer.ln_f.bias", kC - 1), "the last value");
+    expect_output(0, "llm.c model, fp32", "info " + (dir / "m.bin"));
+    EXPECT(truncate((dir / "m.bin").c_str(), off_t(file.size() - 4)) == 0, "truncate");
+    expect_output(65, "for its header's shape", "info " + (dir / "m.bin"));
+}
+
+TEST(export_gguf_by_hand) {
+    TempFolder dir;
+    const Sample s;
+    s.save(dir.path, 1);
+    expect_output(0, "bytes", "export " + dir.path + " --gguf=" + (dir / "m.gguf"));
+    const std::string file = read_file(dir / "m.gguf");
+    EXPECT(file.starts_with(std::string("GGUF\x03\0\0\0", 8)), "magic");
+    const auto u64 = [&](size_t at) {
+        uint64_t x;
+        std::memcpy(&x, file.data() + at, 8);
+        return x;
+    };
+    EXPECT(u64(8) == s.arena.tensors.size() && u64(16) == 18, "%llu tensors, %llu keys", (unsigned long long)u64(8),
+           (unsigned long long)u64(16));
+    // Behind a name: dimensions (fastest first), type, offset. The data begin at the multiple of 32 after the last
+    // description.
+    const auto describe = [&](const std::string& name) { return file.find(name) + name.size(); };
+    const size_t begin = round_up<size_t>(describe("output_norm.bias") + 4 + 8 + 4 + 8, 32);
+    const auto check = [&](const std::string& name, const std::string& hf, size_t rows, size_t cols) {
+        const size_t at = describe(name), dims = rows ? 2 : 1;
+        EXPECT(file.compare(at, 4, std::string{char(dims), 0, 0, 0}) == 0 && u64(at + 4) == cols &&
+                   (!rows || u64(at + 12) == rows),
+               "%s: dimensions", name.c_str());
+        const uint64_t offset = u64(at + 4 + 8 * dims + 4);
+        EXPECT(offset % 32 == 0, "%s: alignment", name.c_str());
+        for (size_t t = 0; t < s.arena.tensors.size(); t++)
+            if (s.arena.tensors[t].name == hf)
+                EXPECT(std::memcmp(file.data() + begin + offset, s.w.data() + s.arena.offset[t],
+                                   std::max<size_t>(rows, 1) * cols * 4) == 0,
+                       "%s: values", name.c_str());
+    };
+    check("token_embd.weight", "transformer.wte.weight", kV, kC);
+    check("position_embd.weight", "transformer.wpe.weight", kT, kC);
+    check("blk.1.attn_qkv.weight", "transformer.h.1.attn.c_attn.weight", 3 * kC, kC);
+    check("blk.0.attn_output.weight", "transformer.h.0.attn.c_proj.weight", kC, kC);
+    check("blk.1.ffn_down.weight", "transformer.h.1.mlp.c_proj.weight", kC, 4 * kC);
+    check("blk.1.ffn_up.bias", "transformer.h.1.mlp.c_fc.bias", 0, 4 * kC);
+    check("output_norm.bias", "transformer.ln_f.bias", 0, kC);
+    expect_output(0, "GGUF version 3", "info " + (dir / "m.gguf"));
+    EXPECT(truncate((dir / "m.gguf").c_str(), off_t(file.size() - 32)) == 0, "truncate");
+    expect_output(65, "end beyond the file", "info " + (dir / "m.gguf"));
+}
+
+TEST(export_hf_and_its_command_line) {
+    TempFolder dir;
+    const Sample s;
+    const std::string folder = s.save(dir.path, 1), hf = dir / "hf";
+    expect_output(0, "Hugging Face folder of step_00000001", "export " + dir.path + " --hf " + hf);
+    EXPECT(list_directory(hf) == (std::vector<std::string>{"config.json", "model.safetensors", "tokenizer.json",
+                                                           "tokenizer_config.json"}),
+           "files");
+    for (const std::string& name : list_directory(hf))
+        EXPECT(read_file(hf + "/" + name) == read_file(folder + "/" + name), "%s", name.c_str());
+    expect_output(0, "", "export " + hf + " --llmc " + (dir / "again.bin"));  // such a folder is a model again
+    expect_output(2, "it exists", "export " + dir.path + " --hf " + hf);
+    expect_output(2, "it exists", "export " + dir.path + " --llmc " + (dir / "again.bin"));
+    expect_output(2, "unknown option: --gugf", "export " + dir.path + " --gugf x");
+    expect_output(2, "want a value", "export " + dir.path + " --hf");
+    expect_output(2, "want --hf DIR", "export " + dir.path);
+    expect_output(2, "a second folder", "export a b --hf c");
+    expect_output(0, "usage: export", "export --help");
+    expect_output(66, "does not exist", "export " + (dir / "absent") + " --hf " + (dir / "x"));
+    expect_output(74, "cannot", "export " + dir.path + " --llmc " + (dir / "no/such/folder.bin"));
+    restore(folder + "/model.safetensors", read_file(folder + "/optim.safetensors"));
+    expect_output(65, "bad checkpoint", "export " + folder + " --hf " + (dir / "y"));
+    restore(hf + "/config.json", replace(read_file(hf + "/config.json"), "\"n_layer\": 2", "\"n_layer\": 4096"));
+    expect_output(65, "config.json: got a model of", "export " + hf + " --hf " + (dir / "z"));
+    EXPECT(!file_exists(dir / "x") && !file_exists(dir / "y") && !file_exists(dir / "z"), "nothing is written");
+}
+
+TEST(info_names_what_it_sees) {
+    TempFolder dir;
+    const std::string folder = Sample().save(dir.path, 1);
+    expect_output(0, "complete, all checksums right", "info " + dir.path);
+    expect_output(0, "10,784 parameters", "info " + folder);
+    expect_output(0, "transformer.h.1.mlp.c_proj.weight", "info " + folder + "/model.safetensors");
+    expect_output(0, "a checkpoint's state", "info " + folder + "/state.json");
+    expect_output(2, "did you mean --help?", "info --hlep");
+    expect_output(2, "usage", "info");
+    expect_output(66, "No such file", "info " + (dir / "absent") + " " + folder);
+    const struct {
+        const char* name;
+        std::string content;
+        int code;
+        const char* part;
+    } files[] = {
+        {"a.bin", std::string("\1\0\2\0\3\0", 6), 0, "ids 1 to 3"},
+        {"odd.bin", "abc", 65, "got 3 bytes"},
+        {"a.txt", "one\ntwo\n", 0, "2 lines"},
+        {"e.txt", "", 65, "empty"},
+        {"m.jsonl", "{\"event\":\"train\",\"step\":0,\"loss\":5.5}\n{\"event\":\"x\\u001b[2J\"}\ntorn", 0, "1 train"},
+        {"x.json", "{\"\\u001b[2J\":1}", 65, "its keys"},
+        {"x.safetensors", safetensors("{\"__metadata__\":{\"k\":\"\\u001b[2J\"}}", ""), 0, "0 tensors"},
+        {"g.gguf", std::string("GGUF\3\0\0\0\1\0", 10), 65, "ends inside the header"},
+        {"w.gguf", std::string("GGUF\3\0\0\0", 8) + std::string(8, '\0') + std::string(8, '\xff'), 65,
+         "ends inside the header"},
+        {"z.gz", "\x1f\x8b\x08 and more", 65, "neither text"}};
+    for (const auto& f : files) {
+        write_plain(dir / f.name, f.content);
+        expect_output(f.code, f.part, "info " + (dir / f.name));
+    }
+    // llm.c's header whose parameter count wraps to 0 (T=64, L=4, C=2^30, padded vocabulary -118) passes for a model
+    // elsewhere.
+    int32_t head[256] = {20240326, 3, 64, 50257, 4, 1, 1 << 30, -118};
+    write_plain(dir / "wraps.bin", std::string(reinterpret_cast<const char*>(head), sizeof head));
+    expect_output(65, "channels: got 1073741824", "info " + (dir / "wraps.bin"));
+    for (int i = 0; i < 60; i++) {  // noise behind every magic: an answer or an error, never a crash
+        std::string noise(size_t(random_bits() % 400), '\0');
+        for (char& c : noise) c = char(random_bits() % (i % 3 ? 256 : 3));
+        const char* magic[] = {"GGUF\3", "\x93NUMPY\1", "{\"", "\x46\xd7\x34\x01", "", "[", "\x98\xd7\x34\x01"};
+        const char* names[] = {"n.gguf", "n.npy", "n.json", "n.bin", "n.safetensors", "n.jsonl", "n.bpe"};
+        const std::string path = dir / names[random_bits() % 7];
+        write_plain(path, magic[random_bits() % 7] + noise);
+        const Output out = run_tool("info " + path);
+        EXPECT(out.code == 0 || out.code == 65, "code %d: %s", out.code, out.text.c_str());
+    }
+}
+
+// Left behind on purpose when asked: for tests/check_transformers.py.
+TEST(write_for_transformers) {
+    const char* out = std::getenv("CHECKPOINT_OUT");
+    if (!out) SKIP("CHECKPOINT_OUT=DIR keeps a checkpoint there");
+    Sample s;
+    arena_init(s.w.data(), s.arena, 1);
+    s.save(out, 1);
+}
+
+int main(int argc, char** argv) { return run_tests(argc, argv); }

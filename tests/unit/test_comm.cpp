@@ -1,0 +1,1213 @@
+// test_comm.cpp -- the ranks of a job as real processes: collectives, shared memory, bytes between hosts, every way to
+// lose a rank, strangers at the door, and the --np launcher.
+//
+// Each job is forked from the test; LOCKSTEP_HOST_ID makes ranks of one machine believe in several hosts, so that the
+// TCP paths run over loopback. tests/scripts/test_hosts.sh runs this program as `test_comm rank MODE` in
+// two network namespaces.
+#include <algorithm>
+#include <arpa/inet.h>
+#include <atomic>
+#include <csignal>
+#include <cstring>
+#include <dirent.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <numeric>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+#include "src/comm/comm.h"
+#include "src/base/file.h"
+#include "src/comm/launch.h"
+#include "src/comm/rendezvous.h"
+#include "tests/test.h"
+
+namespace {
+
+// ------------------------------------------------------------------------------------------------------ jobs of
+// processes
+
+struct Shape {
+    int hosts, local;
+};  // ranks = hosts * local; hosts > 1 means TCP
+constexpr int kHung = -1;
+
+struct Job {
+    Shape shape;
+    double timeout = 20;
+    std::vector<int> ranks = {};  // the ranks that start; empty: all
+    std::function<void(Comm*)> body = {};
+    std::function<void(int rank, World*)> before = {};              // in the child, before comm_create
+    std::function<void(const std::vector<pid_t>&)> meanwhile = {};  // in the parent
+    double patience = 60;                                           // seconds, then the job counts as hung
+    int port = 0;
+    int stays = -1;  // a rank that will not end by itself
+};
+struct Outcome {
+    std::vector<int> code;
+    std::vector<std::string> said;
+    std::vector<double> seconds;
+};  // by rank started
+
+// Counters that parent and children share.
+std::atomic<int>* const board =
+    static_cast<std::atomic<int>*>(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+
+// Below the range from which listeners on port 0 and outgoing connections get theirs, so that nobody takes it
+// meanwhile.
+int free_port() {
+    static int next = getpid() * 37;
+    for (;;) {
+        const int port = 10000 + next++ % 20000, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        sockaddr_in a = {};
+        a.sin_family = AF_INET;
+        a.sin_port = htons(uint16_t(port));
+        a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        const bool free = bind(fd, reinterpret_cast<sockaddr*>(&a), sizeof a) == 0;
+        close(fd);
+        if (free) return port;
+    }
+}
+
+[[noreturn]] void run_rank(const Job& job, int rank, const std::string& name, int port) {
+    int code = 0;
+    Comm* comm = nullptr;
+    try {
+        World world;
+        world.rank = rank;
+        world.size = job.shape.hosts * job.shape.local;
+        world.job = name;
+        world.launcher = "test";
+        if (job.shape.hosts > 1) {
+            world.master_addr = "127.0.0.1";
+            world.master_port = port;
+            setenv("LOCKSTEP_HOST_ID", format("host %d", rank / job.shape.local).c_str(), 1);
+        }
+        set_error_rank(rank);
+        if (job.before) job.before(rank, &world);
+        comm = comm_create(world, job.timeout);
+        job.body(comm);
+        comm_destroy(comm);
+    } catch (const Error& e) {
+        code = e.code;
+        if (comm && comm_abort(comm, e.code, e.message)) _exit(e.code);
+        print_error(e);
+    } catch (const TestFailure& f) {
+        code = 99;
+        print_error({99, f.message});
+        if (comm) comm_abort(comm, 99, f.message);
+    }
+    _exit(code);
+}
+
+Outcome run_job(const Job& job) {
+    static int jobs = 0;
+    const std::string name = format("test %d %d", int(getpid()), jobs++);
+    const int port = job.port ? job.port : job.shape.hosts > 1 ? free_port() : 0;
+    std::vector<int> ranks = job.ranks;
+    if (ranks.empty())
+        for (int r = 0; r < job.shape.hosts * job.shape.local; r++) ranks.push_back(r);
+    for (int i = 0; i < 16; i++) board[i] = 0;
+    std::vector<pid_t> pids;
+    std::vector<int> logs;
+    std::fflush(nullptr);
+    for (const int rank : ranks) {
+        logs.push_back(memfd_create("stderr", MFD_CLOEXEC));
+        const pid_t pid = fork();
+        if (pid == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            dup2(logs.back(), 2);
+            run_rank(job, rank, name, port);
+        }
+        pids.push_back(pid);
+    }
+    const double start = now_seconds();
+    Outcome o;
+    o.code.assign(pids.size(), kHung);
+    o.seconds.assign(pids.size(), 0);
+    if (job.meanwhile) job.meanwhile(pids);
+    const double limit = now_seconds() + job.patience;
+    for (size_t left = pids.size() - (job.stays >= 0); left > 0 && now_seconds() < limit; usleep(2000))
+        for (size_t i = 0; i < pids.size(); i++) {
+            int status;
+            if (o.seconds[i] > 0 || waitpid(pids[i], &status, WNOHANG) != pids[i]) continue;
+            o.code[i] = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+            o.seconds[i] = now_seconds() - start;
+            left--;
+        }
+    for (size_t i = 0; i < pids.size(); i++)
+        if (o.seconds[i] == 0) {
+            kill(pids[i], SIGKILL);
+            waitpid(pids[i], nullptr, 0);
+        }
+    for (const int log : logs) {
+        std::string text(size_t(lseek(log, 0, SEEK_END)), '\0');
+        if (pread(log, text.data(), text.size(), 0) != ssize_t(text.size())) text = "?";
+        o.said.push_back(text);
+        close(log);
+    }
+    return o;
+}
+
+std::string all_said(const Outcome& o) {
+    std::string all;
+    for (size_t i = 0; i < o.said.size(); i++) all += format("[%d] code %d: ", int(i), o.code[i]) + o.said[i];
+    return all;
+}
+void expect_success(const Outcome& o) {
+    for (const int code : o.code) EXPECT(code == 0, "%s", all_said(o).c_str());
+}
+size_t count(const std::string& text, const std::string& part) {
+    size_t n = 0;
+    for (size_t at = 0; (at = text.find(part, at)) != std::string::npos; at += part.size()) n++;
+    return n;
+}
+// Rank i of the outcome ended with this code and said exactly one error line, with `part` in it.
+void expect_end(const Outcome& o, size_t i, int code, const std::string& part) {
+    EXPECT(o.code[i] == code, "rank %zu: want code %d: %s", i, code, all_said(o).c_str());
+    EXPECT(o.said[i].find(part) != std::string::npos, "rank %zu: want \"%s\": %s", i, part.c_str(),
+           all_said(o).c_str());
+    EXPECT(count(o.said[i], ": error: ") == 1, "rank %zu: want one error line: %s", i, all_said(o).c_str());
+}
+// An error of a rank's own: all end with its code, and rank 0 alone says it.
+void expect_abort(const Outcome& o, int code, const std::string& part) {
+    expect_end(o, 0, code, part);
+    for (size_t i = 1; i < o.code.size(); i++)
+        EXPECT(o.code[i] == code && o.said[i].empty(), "rank %zu: want code %d and no word: %s", i, code,
+               all_said(o).c_str());
+}
+
+void wait_board(int slot, int value) {
+    for (const double limit = now_seconds() + 20; board[slot] < value && now_seconds() < limit;) usleep(1000);
+}
+
+std::vector<uint8_t> pattern(size_t bytes, int seed) {
+    std::vector<uint8_t> v(bytes);
+    for (size_t i = 0; i < bytes; i++) v[i] = uint8_t((i * 2654435761u + size_t(seed) * 977) >> 7);
+    return v;
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// collectives
+
+void check_collectives(Comm* c) {
+    EXPECT(c->rank == c->host * c->local_size + c->local_rank && c->size == c->hosts * c->local_size, "rank %d of %d",
+           c->rank, c->size);
+    EXPECT(c->peers.size() == size_t(c->size) && c->peers[size_t(c->rank)].pid == getpid(), "peers");
+    comm_barrier(c);
+    for (const size_t bytes :
+         {size_t(0), size_t(1), size_t(7), size_t(65539), (size_t(1) << 20), (size_t(2) << 20) + 5}) {
+        std::vector<uint8_t> all(bytes * size_t(c->size) + 1, 0xaa);
+        comm_allgather(c, all.data(), pattern(bytes, c->rank).data(), bytes);
+        for (int r = 0; r < c->size; r++) {
+            const std::vector<uint8_t> want = pattern(bytes, r);
+            EXPECT(bytes == 0 || std::memcmp(all.data() + size_t(r) * bytes, want.data(), bytes) == 0,
+                   "all-gather of %zu bytes: rank %d's part", bytes, r);
+        }
+        EXPECT(all.back() == 0xaa, "all-gather of %zu bytes wrote beyond its end", bytes);
+    }
+    for (const size_t bytes : {size_t(0), size_t(1), size_t(4097), (size_t(1) << 20), (size_t(3) << 20) + 3})
+        for (int root = 0; root < c->size; root++) {
+            std::vector<uint8_t> data = c->rank == root ? pattern(bytes, root) : std::vector<uint8_t>(bytes, 0x55);
+            comm_broadcast(c, data.data(), bytes, root);
+            EXPECT(data == pattern(bytes, root), "broadcast of %zu bytes from %d", bytes, root);
+        }
+    const auto text_of = [](int r) {
+        return r == 1 ? std::string() : std::string(size_t(r) * 1000 + 1, char('a' + r)) + '\0' + "end";
+    };
+    const std::vector<std::string> texts = comm_gather_text(c, text_of(c->rank));
+    for (int r = 0; r < c->size; r++) EXPECT(texts[size_t(r)] == text_of(r), "text of rank %d", r);
+}
+
+void check_shared(Comm* c) {
+    const size_t n = 100003;
+    int* first = static_cast<int*>(comm_shared(c, n * sizeof(int), "first"));
+    int* second = static_cast<int*>(comm_shared(c, (size_t(5) << 20) + 1, "second"));
+    EXPECT(uintptr_t(first) % 4096 == 0 && uintptr_t(second) % 4096 == 0, "page alignment");
+    for (size_t i = 0; i < n; i++) EXPECT(first[i] == 0 && second[i] == 0, "not zero at %zu", i);
+    comm_barrier(c);  // nobody writes before all have looked
+    for (size_t i = size_t(c->local_rank); i < n; i += size_t(c->local_size)) first[i] = int(i) * 3 + c->host;
+    comm_local_barrier(c, 0);
+    for (size_t i = 0; i < n; i++)
+        EXPECT(first[i] == int(i) * 3 + c->host, "shared memory at %zu: got %d", i, first[i]);
+    comm_local_barrier(c, 0);
+    // Two channels at once, different numbers of times: neither may let the other's ranks through.
+    std::atomic<int>* turns = reinterpret_cast<std::atomic<int>*>(second);
+    std::thread other([&] {
+        for (int i = 0; i < 500; i++) {
+            turns[1]++;
+            comm_local_barrier(c, 1);
+            EXPECT(turns[1] >= (i + 1) * c->local_size, "channel 1");
+        }
+    });
+    for (int i = 0; i < 300; i++) {
+        turns[0]++;
+        comm_local_barrier(c, 0);
+        EXPECT(turns[0] >= (i + 1) * c->local_size, "channel 0");
+    }
+    other.join();
+}
+
+// Uneven cuts, empty parts, and parts far larger than a socket's buffer in both directions at once.
+void check_hosts(Comm* c) {
+    for (const size_t unit : {size_t(0), size_t(1), size_t(1000), size_t(300001)}) {
+        std::vector<size_t> cut = {0};
+        for (int h = 0; h < c->hosts; h++) cut.push_back(cut.back() + (h == 1 ? 0 : unit * size_t(h + 1)));
+        const size_t total = cut.back(), mine = cut[size_t(c->host) + 1] - cut[size_t(c->host)];
+        std::vector<std::vector<uint8_t>> sent;  // by host
+        for (int h = 0; h < c->hosts; h++) sent.push_back(pattern(total, h * c->local_size + c->local_rank));
+        for (const size_t piece : {size_t(7), size_t(65536), total + 1}) {  // in pieces; all at once
+            if (total / piece > 2000) continue;
+            std::vector<uint8_t> room(piece * size_t(c->hosts), 0x77);
+            size_t next = 0;
+            comm_hosts_scatter(
+                c, sent[size_t(c->host)].data(), cut.data(), room.data(), piece, [&](size_t at, size_t n) {
+                    EXPECT(at == next && (n == piece || at + n == mine),
+                           "scatter unit %zu: %zu bytes at %zu, want them at %zu", unit, n, at, next);
+                    next = at + n;
+                    for (int h = 0; h < c->hosts; h++) {
+                        const std::vector<uint8_t> untouched(n, 0x77);
+                        const uint8_t* want =
+                            h == c->host ? untouched.data() : sent[size_t(h)].data() + cut[size_t(c->host)] + at;
+                        EXPECT(std::equal(want, want + n, room.data() + size_t(h) * piece),
+                               "scatter unit %zu, piece %zu: from host %d", unit, piece, h);
+                    }
+                });
+            EXPECT(next == (c->hosts > 1 ? mine : 0), "scatter unit %zu: got %zu bytes, want %zu", unit, next, mine);
+        }
+        std::vector<uint8_t> whole = sent[size_t(c->host)];
+        comm_hosts_gather(c, whole.data(), cut.data());
+        for (int h = 0; h < c->hosts; h++) {
+            const std::vector<uint8_t>& theirs = sent[size_t(h)];
+            EXPECT(std::equal(whole.begin() + ptrdiff_t(cut[size_t(h)]), whole.begin() + ptrdiff_t(cut[size_t(h) + 1]),
+                              theirs.begin() + ptrdiff_t(cut[size_t(h)])),
+                   "gather unit %zu: host %d", unit, h);
+        }
+    }
+}
+
+TEST(everything_on_one_host) {
+    for (const int n : {1, 2, 3, 4, 8})
+        expect_success(run_job({.shape = {1, n}, .body = [](Comm* c) {
+                                    check_collectives(c);
+                                    check_shared(c);
+                                    check_hosts(c);
+                                }}));
+}
+
+TEST(everything_on_several_hosts) {
+    for (const Shape s : {Shape{2, 1}, {2, 2}, {4, 1}, {3, 2}})
+        expect_success(run_job({.shape = s, .body = [s](Comm* c) {
+                                    EXPECT(c->hosts == s.hosts && c->local_size == s.local, "%d hosts of %d", c->hosts,
+                                           c->local_size);
+                                    check_collectives(c);
+                                    check_shared(c);
+                                    check_hosts(c);
+                                }}));
+}
+
+TEST(data_plane_beside_main_thread) {
+    expect_success(run_job({.shape = {2, 2}, .body = [](Comm* c) {
+                                std::thread reduction([&] {
+                                    for (int i = 0; i < 3; i++) {
+                                        check_hosts(c);
+                                        comm_local_barrier(c, 1);
+                                    }
+                                });
+                                check_collectives(c);
+                                reduction.join();
+                            }}));
+}
+
+TEST(shared_memory_too_large) {
+    for (const Shape s : {Shape{1, 2}, {2, 1}}) {
+        const Outcome o = run_job({.shape = s, .body = [](Comm* c) { comm_shared(c, size_t(1) << 50, "gradients"); }});
+        expect_abort(o, 1, "shared memory: gradients: got Cannot allocate memory");
+    }
+    Comm* alone = comm_create({}, 1);
+    expect_error(1, "want 9,223,372,036,854,775,000 bytes",
+                 [&] { comm_shared(alone, 9223372036854775000u, "weights"); });
+    comm_destroy(alone);
+}
+
+// -------------------------------------------------------------------------------------------------------- losing a
+// rank
+
+// Steps 0..11 with a barrier each, then step 12: all but the victim wait in the barrier that it never reaches.
+void train_until_12(Comm* c, const std::function<void()>& at_12) {
+    for (int step = 0; step < 12; step++) {
+        comm_progress(c, step, "forward");
+        comm_barrier(c);
+    }
+    comm_progress(c, 12, "backward");
+    board[0]++;
+    at_12();
+    comm_barrier(c);
+}
+
+TEST(killed_rank_is_named_by_all) {
+    for (const Shape s : {Shape{1, 2}, {1, 4}, {2, 2}, {3, 1}})
+        for (const int victim : {0, s.hosts * s.local - 1}) {
+            const int n = s.hosts * s.local;
+            double killed = 0;
+            const double start = now_seconds();
+            const Outcome o = run_job({.shape = s,
+                                       .body =
+                                           [&](Comm* c) {
+                                               train_until_12(c, [&] {
+                                                   while (c->rank == victim) pause();
+                                               });
+                                           },
+                                       .meanwhile =
+                                           [&](const std::vector<pid_t>& pids) {
+                                               wait_board(0, n);
+                                               usleep(20000);
+                                               killed = now_seconds() - start;
+                                               kill(pids[size_t(victim)], SIGKILL);
+                                           }});
+            for (int r = 0; r < n; r++) {
+                if (r == victim) continue;
+                // On another host than the one who tells, the last record may be a second old.
+                const bool neighbour = s.hosts == 1;
+                expect_end(o, size_t(r), 69, format("peer lost: rank %d (", victim));
+                expect_end(o, size_t(r), 69,
+                           neighbour
+                               ? "connection closed; last step 12, phase backward; run again with --resume to go on"
+                               : "connection closed");
+                EXPECT(o.seconds[size_t(r)] - killed < 2, "rank %d took %.2f s", r, o.seconds[size_t(r)] - killed);
+            }
+        }
+}
+
+TEST(early_exit_is_noticed) {
+    const Outcome o = run_job({.shape = {1, 3}, .body = [](Comm* c) {
+                                   train_until_12(c, [&] {
+                                       if (c->rank == 1) _exit(0);
+                                   });
+                               }});
+    for (const size_t r : {0, 2}) expect_end(o, r, 69, "peer lost: rank 1 (");
+}
+
+TEST(stopped_rank_is_named_by_all) {
+    for (const Shape s : {Shape{1, 3}, {2, 2}})
+        for (const int victim : {0, 1}) {
+            const int n = s.hosts * s.local;
+            double stopped = 0;
+            std::vector<pid_t> all;
+            const double start = now_seconds();
+            const Outcome o = run_job({.shape = s,
+                                       .timeout = 2,
+                                       .body =
+                                           [&](Comm* c) {
+                                               train_until_12(c, [&] {
+                                                   while (c->rank == victim) pause();
+                                               });
+                                           },
+                                       .meanwhile =
+                                           [&](const std::vector<pid_t>& pids) {
+                                               wait_board(0, n);
+                                               usleep(900000);
+                                               stopped = now_seconds() - start;
+                                               kill(pids[size_t(victim)], SIGSTOP);
+                                           },
+                                       .stays = victim});
+            EXPECT(o.code[size_t(victim)] == kHung, "the stopped one: %s", all_said(o).c_str());
+            for (int r = 0; r < n; r++) {
+                if (r == victim) continue;
+                expect_end(o, size_t(r), 69, format("peer stuck: rank %d (", victim));
+                expect_end(o, size_t(r), 69, "no progress for 2 s, last step 12, phase backward");
+                const double took = o.seconds[size_t(r)] - stopped;
+                EXPECT(took > 1 && took < 4, "rank %d took %.2f s", r, took);
+            }
+        }
+}
+
+TEST(stopped_for_a_second_goes_on) {
+    for (const int victim : {0, 1})
+        expect_success(run_job({.shape = {1, 3},
+                                .timeout = 3,
+                                .body =
+                                    [&](Comm* c) {
+                                        for (int i = 0; i < 400; i++) {
+                                            comm_progress(c, i, "work");
+                                            usleep(5000);
+                                            comm_barrier(c);
+                                            board[0] = i;
+                                        }
+                                    },
+                                .meanwhile =
+                                    [&](const std::vector<pid_t>& pids) {
+                                        wait_board(0, 20);
+                                        kill(pids[size_t(victim)], SIGSTOP);
+                                        usleep(1000000);
+                                        kill(pids[size_t(victim)], SIGCONT);
+                                    }}));
+}
+
+// Its threads live and its records come, but they do not advance; the victims wait in a collective.
+TEST(busy_rank_is_named_not_its_victims) {
+    for (const Shape s : {Shape{1, 3}, {2, 1}})
+        for (const int culprit : {0, 1}) {
+            const Outcome o = run_job({.shape = s,
+                                       .timeout = 1.5,
+                                       .body =
+                                           [&](Comm* c) {
+                                               train_until_12(c, [&] {
+                                                   while (c->rank == culprit) sleep(1);
+                                               });
+                                           },
+                                       .patience = 8});
+            for (size_t r = 0; r < o.code.size(); r++) expect_end(o, r, 69, format("peer stuck: rank %d (", culprit));
+            expect_end(o, 1, 69, "last step 12, phase backward");
+        }
+}
+
+TEST(slow_work_that_reports_progress_is_fine) {
+    expect_success(run_job({.shape = {1, 2}, .timeout = 1, .body = [](Comm* c) {
+                                train_until_12(c, [&] {
+                                    for (int i = 0; i < 12 && c->rank == 0; i++) {
+                                        usleep(300000);
+                                        comm_progress(c, 12, "checkpoint");
+                                    }
+                                });
+                            }}));
+}
+
+TEST(first_step_may_take_longer) {
+    expect_success(run_job({.shape = {1, 2}, .timeout = 0.7, .body = [](Comm* c) {
+                                comm_progress(c, 0, "forward");
+                                if (c->rank == 1) usleep(2000000);
+                                comm_barrier(c);
+                            }}));
+}
+
+TEST(an_error_ends_all_with_its_code) {
+    for (const Shape s : {Shape{1, 4}, {2, 2}})
+        for (const int thrower : {0, 3}) {
+            const Outcome o = run_job({.shape = s, .body = [&](Comm* c) {
+                                           train_until_12(c, [&] {
+                                               if (c->rank == thrower) die(65, "data: f.bin: got 7, want 8");
+                                           });
+                                       }});
+            expect_abort(
+                o, 65,
+                thrower == 0 ? "error: data: f.bin: got 7" : format("error: rank %d: data: f.bin: got 7", thrower));
+        }
+}
+
+TEST(a_long_error_is_said_whole) {
+    const Outcome o = run_job({.shape = {1, 2}, .body = [&](Comm* c) {
+                                   train_until_12(c, [&] {
+                                       if (c->rank == 1) die(66, "%s: missing", std::string(600, 'x').c_str());
+                                   });
+                               }});
+    expect_abort(o, 66, "error: rank 1: " + std::string(600, 'x') + ": missing");
+}
+
+TEST(all_throw_at_once) {
+    const Outcome o = run_job({.shape = {1, 4}, .body = [](Comm* c) {
+                                   comm_barrier(c);
+                                   die(80, "replicas disagree");
+                               }});
+    expect_abort(o, 80, "replicas disagree");
+}
+
+TEST(different_collectives) {
+    for (const Shape s : {Shape{1, 3}, {3, 1}}) {
+        Outcome o = run_job({.shape = s, .body = [](Comm* c) {
+                                 std::vector<char> in(100), out(300);
+                                 comm_barrier(c);
+                                 comm_allgather(c, out.data(), in.data(), c->rank == 1 ? 99 : 100);
+                             }});
+        expect_abort(o, 80, "collectives differ");
+        o = run_job({.shape = s, .body = [](Comm* c) {  // rank 1 leaves one out
+                         std::vector<char> data(100);
+                         if (c->rank != 1) comm_barrier(c);
+                         comm_broadcast(c, data.data(), data.size(), 0);
+                     }});
+        expect_abort(o, 80, "collectives differ");
+    }
+    const Outcome o = run_job({.shape = {2, 1}, .body = [](Comm* c) {
+                                   std::vector<char> data(300);
+                                   const size_t cut[] = {0, 100, size_t(c->rank == 1 ? 200 : 201)};
+                                   comm_hosts_gather(c, data.data(), cut);
+                               }});
+    expect_abort(o, 80, "collectives differ");
+}
+
+// Rank 1 puts a message of its own on the data connection: the right header, then a payload that does not match its
+// checksum.
+TEST(damage_on_the_wire) {
+    for (const bool damaged : {false, true}) {
+        const Outcome o = run_job(
+            {.shape = {2, 1}, .body = [&](Comm* c) {
+                 const size_t cut[] = {0, 8, 16};
+                 std::vector<char> data(16, 'x'), room(16);
+                 if (c->rank == 0) {
+                     comm_hosts_scatter(c, data.data(), cut, room.data(), 8, nullptr);
+                     EXPECT(room[8] == 'x', "got %d", room[8]);
+                     return;
+                 }
+                 struct {
+                     char what[16];
+                     int64_t root;
+                     uint64_t number, bytes, crc;
+                     char data[8];
+                 } m = {"scatter", 0, 0, 8, crc32c(0, "xxxxxxxx", 8), {}};
+                 std::memset(m.data, 'x', sizeof m.data);
+                 if (damaged) m.data[3] ^= 1;
+                 std::vector<int> sockets;  // to rank 0, in order of their making: control, data of two threads
+                 for (int fd = 3; fd < 100; fd++) {
+                     sockaddr_in a = {};
+                     socklen_t size = sizeof a;
+                     if (getpeername(fd, reinterpret_cast<sockaddr*>(&a), &size) == 0 && a.sin_family == AF_INET)
+                         sockets.push_back(fd);
+                 }
+                 EXPECT(sockets.size() == 3, "%zu sockets", sockets.size());
+                 EXPECT(send_all(sockets[2], &m, sizeof m, 1), "send");
+             }});
+        if (!damaged)
+            expect_success(o);
+        else
+            expect_abort(o, 80, "damaged on the wire: rank 1 (");
+    }
+}
+
+// Two threads wait on different channels for each other: nobody is to blame, and nobody may hang.
+TEST(deadlock_ends) {
+    const Outcome o = run_job({.shape = {1, 2},
+                               .timeout = 0.5,
+                               .body = [](Comm* c) { train_until_12(c, [&] { comm_local_barrier(c, c->rank); }); },
+                               .patience = 10});
+    for (size_t r = 0; r < 2; r++) expect_end(o, r, 69, "peer stuck: all ranks, waiting for each other");
+}
+
+// ------------------------------------------------------------------------------------------------------------ the
+// start
+
+void nothing(Comm*) {}
+
+TEST(missing_rank) {
+    for (const Shape s : {Shape{1, 3}, {3, 1}}) {
+        const Outcome o = run_job({.shape = s, .timeout = 0.3, .ranks = {0, 1}, .body = nothing, .patience = 8});
+        expect_end(o, 0, 69, "peer missing: rank 2 of 3: not here in time");
+        expect_end(o, 1, 69, "peer lost: rank 0 (");
+        const Outcome p = run_job({.shape = s, .timeout = 0.3, .ranks = {1, 2}, .body = nothing, .patience = 8});
+        for (size_t i = 0; i < 2; i++) expect_end(p, i, 69, "peer missing: rank 0 of 3");
+    }
+}
+
+TEST(rank_that_dies_while_meeting) {
+    const Outcome o = run_job({.shape = {1, 3},
+                               .ranks = {0, 1},
+                               .body = nothing,
+                               .meanwhile =
+                                   [](const std::vector<pid_t>& pids) {
+                                       usleep(300000);
+                                       kill(pids[1], SIGKILL);
+                                   },
+                               .patience = 8});
+    expect_end(o, 0, 69, "peer lost: rank 1 (");
+    const Outcome p = run_job({.shape = {1, 3},
+                               .ranks = {0, 1},
+                               .body = nothing,
+                               .meanwhile =
+                                   [](const std::vector<pid_t>& pids) {
+                                       usleep(300000);
+                                       kill(pids[0], SIGKILL);
+                                   },
+                               .patience = 8});
+    expect_end(p, 1, 69, "peer lost: rank 0 (");
+}
+
+TEST(rank_claimed_twice) {
+    for (const Shape s : {Shape{1, 3}, {3, 1}}) {
+        Outcome o = run_job({.shape = s, .timeout = 0.5, .ranks = {0, 1, 1}, .body = nothing, .patience = 8});
+        expect_end(o, 0, 2, "rank 1 claimed twice: ");
+        for (const size_t i : {1, 2}) expect_end(o, i, 69, "peer lost: rank 0 (");
+        o = run_job({.shape = s, .timeout = 1.5, .ranks = {0, 1, 0}, .body = nothing, .patience = 12});
+        const size_t second = o.said[0].find("cannot listen: ") == std::string::npos ? 2 : 0;  // the run waits on
+        expect_end(o, second, 69, "Address already in use");
+        expect_end(o, 2 - second, 69, "peer missing: rank 2 of 3");
+        expect_end(o, 1, 69, "peer lost: rank 0 (");
+    }
+}
+
+TEST(other_world_size) {
+    const Outcome o = run_job({.shape = {1, 3},
+                               .timeout = 0.5,
+                               .body = nothing,
+                               .before =
+                                   [](int rank, World* w) {
+                                       if (rank == 2)
+                                           w->size = 4;
+                                       else
+                                           usleep(200000 * useconds_t(1 - rank));
+                                   },
+                               .patience = 8});
+    expect_end(o, 2, 69, "not authenticated: this host's job socket: has another secret, job or number of ranks");
+    expect_end(o, 0, 69, "peer missing: rank 2 of 3");
+    expect_end(o, 1, 69, "peer lost: rank 0 (");
+}
+
+TEST(two_jobs_on_one_port) {
+    const int port = free_port();
+    const Outcome o = run_job({.shape = {2, 1},
+                               .timeout = 0.4,
+                               .body = nothing,
+                               .before =
+                                   [](int rank, World* w) {
+                                       if (rank == 1) w->job = "another";
+                                   },
+                               .patience = 8,
+                               .port = port});
+    expect_end(o, 1, 69, "not authenticated: ");
+    expect_end(o, 0, 69, "peer missing: rank 1");
+}
+
+TEST(hosts_must_be_equal_and_contiguous) {
+    Outcome o = run_job({.shape = {2, 2},
+                         .body = nothing,
+                         .before = [](int rank, World*) { setenv("LOCKSTEP_HOST_ID", rank < 3 ? "a" : "b", 1); },
+                         .patience = 8});
+    for (size_t i = 0; i < 4; i++) expect_end(o, i, 2, "ranks per host: got rank 3 on ");
+    o = run_job({.shape = {2, 2},
+                 .body = nothing,
+                 .before = [](int rank, World*) { setenv("LOCKSTEP_HOST_ID", rank % 2 ? "a" : "b", 1); },
+                 .patience = 8});
+    for (size_t i = 0; i < 4; i++) expect_end(o, i, 2, "ranks per host: got rank 2 on ");
+}
+
+TEST(secrets) {
+    Outcome o = run_job({.shape = {2, 1},
+                         .timeout = 0.4,
+                         .body = nothing,
+                         .before = [](int rank, World*) { setenv("LOCKSTEP_SECRET", rank ? "wrong" : "right", 1); },
+                         .patience = 8});
+    expect_end(o, 1, 69, "not authenticated: 127.0.0.1:");
+    EXPECT(o.seconds[1] < 3, "took %.2f s", o.seconds[1]);
+    expect_end(o, 0, 69, "peer missing: rank 1");
+    o = run_job(
+        {.shape = {2, 1}, .body = check_hosts, .before = [](int, World*) { setenv("LOCKSTEP_SECRET", "right", 1); }});
+    expect_success(o);
+    o = run_job({.shape = {2, 1},
+                 .body = nothing,
+                 .before = [](int, World* w) { w->master_addr = "10.255.255.1"; },
+                 .patience = 8});
+    for (size_t i = 0; i < 2; i++) expect_end(o, i, 2, "LOCKSTEP_SECRET");
+}
+
+TEST(secret_file) {
+    char path[] = "/tmp/lockstep-secret-XXXXXX";
+    const int fd = mkstemp(path);
+    EXPECT(fd >= 0 && write(fd, "hush\n", 5) == 5, "mkstemp");
+    setenv("LOCKSTEP_SECRET_FILE", path, 1);
+    const std::string secret = job_secret();
+    fchmod(fd, 0640);
+    std::string complaint;
+    try {
+        job_secret();
+    } catch (const Error& e) {
+        complaint = format("%d ", e.code) + e.message;
+    }
+    unlink(path);
+    std::string missing;
+    try {
+        job_secret();
+    } catch (const Error& e) {
+        missing = format("%d ", e.code) + e.message;
+    }
+    unsetenv("LOCKSTEP_SECRET_FILE");
+    close(fd);
+    EXPECT(secret == "hush", "got \"%s\"", secret.c_str());
+    EXPECT(complaint.find("2 LOCKSTEP_SECRET_FILE") == 0 && complaint.find("0640") != std::string::npos, "%s",
+           complaint.c_str());
+    EXPECT(missing.find("2 LOCKSTEP_SECRET_FILE") == 0, "%s", missing.c_str());
+}
+
+// RFC 4231, test cases 1, 2 and 6.
+TEST(hmac_vectors) {
+    const auto hex = [](const Digest& d) {
+        std::string s;
+        for (const uint8_t b : d) s += format("%02x", b);
+        return s;
+    };
+    EXPECT(hex(hmac_sha256(std::string(20, '\x0b'), "Hi There")) ==
+               "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7",
+           "case 1");
+    EXPECT(hex(hmac_sha256("Jefe", "what do ya want for nothing?")) ==
+               "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843",
+           "case 2");
+    EXPECT(hex(hmac_sha256(std::string(131, '\xaa'), "Test Using Larger Than Block-Size Key - Hash Key First")) ==
+               "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54",
+           "case 6");
+}
+
+TEST(bad_addresses) {
+    setenv("LOCKSTEP_SECRET", "s", 1);
+    setenv("RES_OPTIONS", "timeout:1 attempts:1", 1);  // a machine without a name server waits long otherwise
+    const Outcome o = run_job({.shape = {2, 1},
+                               .ranks = {1},
+                               .body = nothing,
+                               .before = [](int, World* w) { w->master_addr = "no-such-host.invalid"; },
+                               .patience = 20});
+    const Outcome p = run_job({.shape = {2, 1},
+                               .ranks = {0},
+                               .body = nothing,
+                               .before = [](int, World* w) { w->master_addr = "192.0.2.1"; },
+                               .patience = 20});
+    const int port = free_port(), fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in a = {};
+    a.sin_family = AF_INET;
+    a.sin_port = htons(uint16_t(port));
+    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT(bind(fd, reinterpret_cast<sockaddr*>(&a), sizeof a) == 0 && listen(fd, 9) == 0, "bind");
+    const Outcome q =
+        run_job({.shape = {2, 1}, .timeout = 0.2, .ranks = {0}, .body = nothing, .patience = 20, .port = port});
+    close(fd);
+    unsetenv("LOCKSTEP_SECRET");
+    EXPECT(o.code[0] == 69 && o.said[0].find("no-such-host.invalid") != std::string::npos, "%s", all_said(o).c_str());
+    expect_end(p, 0, 69, "cannot listen: 192.0.2.1:");
+    expect_end(q, 0, 69, "Address already in use");
+}
+
+int connect_loopback(int port) {  // -1: refused
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in a = {};
+    a.sin_family = AF_INET;
+    a.sin_port = htons(uint16_t(port));
+    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (connect(fd, reinterpret_cast<sockaddr*>(&a), sizeof a) == 0) return fd;
+    close(fd);
+    return -1;
+}
+
+// Strangers while ranks are on their way: 50 that stay and say nothing, 2,000 with garbage, half a greeting or nothing;
+// rank 1 comes in the middle of them, rank 2 with a wrong secret before and, as another process, with the right one
+// after them: they all find rank 0 listening. The job starts all the same.
+TEST(garbage_and_idle_connections) {
+    const int port = free_port();
+    const double start = now_seconds();
+    const Outcome o =
+        run_job({.shape = {3, 1},
+                 .ranks = {0, 1, 2, 2},
+                 .body = check_hosts,
+                 .before =
+                     [](int rank, World*) {
+                         const bool wrong = rank == 2 && board[1]++ == 0;
+                         setenv("LOCKSTEP_SECRET", wrong ? "wrong" : "hush", 1);
+                         while (rank > 0 && board[0] < (rank == 1 ? 1000 : wrong ? 500 : 2000)) usleep(1000);
+                     },
+                 .meanwhile =
+                     [&](const std::vector<pid_t>&) {
+                         std::vector<int> idle;
+                         for (const double limit = now_seconds() + 5; idle.size() < 50 && now_seconds() < limit;)
+                             if (const int fd = connect_loopback(port); fd >= 0)
+                                 idle.push_back(fd);
+                             else
+                                 usleep(1000);
+                         unsigned random = 1;
+                         int connected = 0;
+                         for (; board[0] < 2000; board[0]++) {
+                             const int fd = connect_loopback(port), i = board[0];
+                             if (fd < 0) continue;
+                             connected++;
+                             std::string noise(i % 3 == 0 ? 5000 : i % 3 == 1 ? 30 : 0, '\0');
+                             for (char& c : noise) c = char((random = random * 1103515245 + 12345) >> 16);
+                             if (i % 2 && noise.size() > 8) std::memcpy(noise.data(), "LKSTEP01", 8);
+                             if (!noise.empty() && send(fd, noise.data(), noise.size(), MSG_NOSIGNAL) < 0) {
+                             }
+                             close(fd);
+                         }
+                         EXPECT(idle.size() == 50 && connected == 2000, "%zu idle connections, %d with garbage",
+                                idle.size(), connected);
+                         for (const int fd : idle) close(fd);
+                     },
+                 .port = port});
+    std::printf("     2,000 garbage and 50 idle connections: the job took %.1f s\n", now_seconds() - start);
+    EXPECT(now_seconds() - start < 20, "took %.1f s", now_seconds() - start);
+    const size_t wrong = o.code[2] ? 2 : 3;  // whichever of the two came first
+    expect_end(o, wrong, 69, "not authenticated: 127.0.0.1:");
+    for (size_t i = 0; i < 4; i++) EXPECT(i == wrong || o.code[i] == 0, "%s", all_said(o).c_str());
+}
+
+// --------------------------------------------------------------------------------------------------- nothing left
+// behind
+
+TEST(ranks_die_with_their_launcher) {
+    for (int i = 0; i < 4; i++) board[i] = 0;
+    const std::string name = format("orphans %d", int(getpid()));
+    const pid_t launcher = fork();
+    if (launcher == 0) {
+        for (int r = 0; r < 2; r++)
+            if (fork() == 0) {
+                World w;
+                w.rank = r;
+                w.size = 2;
+                w.job = name;
+                w.dies_with_parent = true;
+                comm_create(w, 60);
+                board[r] = getpid();
+                for (;;) pause();
+            }
+        for (;;) pause();
+    }
+    wait_board(0, 1);
+    wait_board(1, 1);
+    const pid_t ranks[] = {board[0], board[1]};
+    EXPECT(ranks[0] > 0 && ranks[1] > 0 && kill(ranks[0], 0) == 0, "the ranks did not start");
+    kill(launcher, SIGKILL);
+    waitpid(launcher, nullptr, 0);
+    usleep(500000);
+    for (const pid_t pid : ranks) {  // gone, or a zombie that init has not collected yet
+        char state = 'X';
+        if (FILE* f = std::fopen(format("/proc/%d/stat", int(pid)).c_str(), "re")) {
+            if (std::fscanf(f, "%*d (%*[^)]) %c", &state) != 1) state = '?';
+            std::fclose(f);
+        }
+        EXPECT(state == 'X' || state == 'Z', "pid %d is in state %c", int(pid), state);
+    }
+}
+
+int open_descriptors() {
+    int n = 0;
+    DIR* d = opendir("/proc/self/fd");
+    while (readdir(d)) n++;
+    closedir(d);
+    return n;
+}
+
+TEST(nothing_left_open) {
+    for (const Shape s : {Shape{1, 2}, {2, 2}})
+        expect_success(run_job({.shape = s, .body = [](Comm* c) {
+                                    unsetenv("LOCKSTEP_HOST_ID");
+                                    World w;  // a second job inside the first, again and again
+                                    w.rank = c->rank;
+                                    w.size = c->size;
+                                    const int before = open_descriptors();
+                                    for (int i = 0; i < 5; i++) {
+                                        w.job = format("inner %d %d", int(c->peers[0].pid), i);
+                                        Comm* inner = comm_create(w, 20);
+                                        comm_shared(inner, 100000, "x");
+                                        comm_destroy(inner);
+                                    }
+                                    EXPECT(open_descriptors() == before, "descriptors: got %d, want %d",
+                                           open_descriptors(), before);
+                                }}));
+    FILE* f = std::fopen("/proc/net/unix", "re");
+    char line[512];
+    int listening = 0;
+    while (f && std::fgets(line, sizeof line, f))
+        listening += std::strstr(line, "@lockstep-") != nullptr && std::strstr(line, "00010000") != nullptr;
+    if (f) std::fclose(f);
+    if (listening)
+        std::printf("     note: %d job sockets are listening on this machine (another job's, or a leak)\n", listening);
+}
+
+// ----------------------------------------------------------------------------------------------------------------
+// speed
+
+TEST(barrier_latency) {
+    for (const int n : {2, 4, 8}) {
+        expect_success(run_job({.shape = {1, n}, .body = [](Comm* c) {
+                                    std::vector<double> us;
+                                    for (int i = 0; i < 2000; i++) {
+                                        const double start = now_seconds();
+                                        comm_local_barrier(c, 0);
+                                        us.push_back((now_seconds() - start) * 1e6);
+                                    }
+                                    std::sort(us.begin(), us.end());
+                                    if (c->rank == 0) {
+                                        board[1] = int(us[us.size() / 2] * 10);
+                                        board[2] =
+                                            int(std::accumulate(us.begin(), us.end(), 0.0) / double(us.size()) * 10);
+                                    }
+                                }}));
+        std::printf("     %d ranks: barrier median %.1f us, mean %.1f us\n", n, board[1] / 10.0, board[2] / 10.0);
+        EXPECT(board[2] < 200000, "mean %.1f us: collapsed", board[2] / 10.0);
+    }
+}
+
+TEST(bytes_between_hosts) {
+    expect_success(run_job({.shape = {2, 1}, .body = [](Comm* c) {
+                                const size_t bytes = size_t(25) << 20;
+                                std::vector<char> data(bytes, 1), room(bytes);
+                                const size_t cut[] = {0, bytes / 2, bytes};
+                                comm_barrier(c);
+                                const double start = now_seconds();
+                                for (int i = 0; i < 8; i++)
+                                    comm_hosts_scatter(c, data.data(), cut, room.data(), bytes / 2, nullptr);
+                                if (c->rank == 0) board[1] = int((now_seconds() - start) * 1e6 / 8);
+                                comm_barrier(c);
+                                const double then = now_seconds();
+                                comm_broadcast(c, data.data(), bytes, 0);
+                                comm_barrier(c);
+                                if (c->rank == 0) board[2] = int((now_seconds() - then) * 1e6);
+                            }}));
+    std::printf(
+        "     2 hosts over loopback: scatter of 25 MiB %.1f ms (12.5 MiB each way, with checksums), broadcast of 25 "
+        "MiB %.1f ms\n",
+        board[1] / 1e3, board[2] / 1e3);
+}
+
+// ----------------------------------------------------------------------------------------------------------- the
+// launcher
+
+// What a rank of launch_ranks does in this program: `test_comm rank MODE`.
+int rank_main(const std::vector<std::string>& args) {
+    Comm* comm = nullptr;
+    try {
+        const World world = find_world([](const char* name) -> const char* { return std::getenv(name); });
+        set_error_rank(world.rank);
+        const std::string mode = args.empty() ? "" : args[0];
+        const int attempt = std::getenv("LOCKSTEP_TRY") ? std::atoi(std::getenv("LOCKSTEP_TRY")) : 0;
+        static volatile sig_atomic_t got = 0;
+        for (const int s : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP}) signal(s, [](int n) { got = n; });
+        comm = comm_create(world, 2);
+        if (mode == "collectives") {
+            check_collectives(comm);
+            check_shared(comm);
+            check_hosts(comm);
+        }
+        if (mode == "train")  // SECONDS
+            for (const double end = now_seconds() + std::atof(args[1].c_str());;) {
+                static int64_t step = 0;
+                std::vector<char> data(200000, 1);
+                const size_t cut[] = {0, 100000, 200000};
+                comm_progress(comm, step++, "reduction");
+                comm_hosts_gather(comm, data.data(), cut);
+                char go = now_seconds() < end;
+                comm_broadcast(comm, &go, 1, 0);
+                if (!go) break;
+                usleep(10000);
+            }
+        if (mode == "fail" && comm->rank == 1) die(66, "no input");
+        if (mode == "kill" && comm->rank == 1) raise(SIGKILL);
+        if (mode == "stop-and-fail" && comm->rank == 0) {
+            comm_barrier(comm);
+            raise(SIGSTOP);
+        }
+        if (mode == "stop-and-fail" && comm->rank == 1) {
+            comm_barrier(comm);
+            usleep(200000);
+            _exit(3);
+        }  // the other is stopped by then
+        if (mode == "hangup" && attempt == 0) {
+            if (comm->rank == 0) kill(getppid(), SIGHUP);
+            comm_barrier(comm);
+            if (comm->rank == 1) {
+                usleep(300000);
+                raise(SIGKILL);
+            }
+            comm_barrier(comm);
+        }
+        if (mode == "leave") {  // HOW: rank 1 does, in attempt 0
+            if (comm->rank == 1 && (attempt > 0 || args[1] == "kill")) raise(SIGKILL);
+            if (comm->rank == 1 && args[1] != "stop") _exit(std::atoi(args[1].c_str()));
+            if (comm->rank == 1) raise(SIGSTOP);
+            comm_barrier(comm);
+        }
+        if (mode == "signal") {
+            if (comm->rank == 0) kill(getppid(), std::atoi(args[1].c_str()));
+            while (!got) usleep(1000);
+            comm_barrier(comm);
+            comm_destroy(comm);
+            return got == std::atoi(args[1].c_str()) ? 75 : 1;
+        }
+        if (mode == "restart") {  // DIR SAVES: saves in the first SAVES attempts, then is killed; succeeds in attempt 2
+            const std::string dir = args[1];
+            if (comm->rank == 0) report_out_dir(dir);
+            std::string out_dir, resume;
+            const bool force = !follow_supervisor(&out_dir, &resume);
+            if (comm->rank == 0) {
+                FILE* log = std::fopen((dir + "/log").c_str(), "ae");
+                std::fprintf(log, "%s|%s|%d\n", out_dir.c_str(), resume.c_str(), force);
+                std::fclose(log);
+            }
+            if (comm->rank == 0 && attempt < std::atoi(args[2].c_str())) {
+                FILE* f = std::fopen((dir + "/ckpt/latest").c_str(), "we");
+                std::fprintf(f, "step_%08d\n", attempt);
+                std::fclose(f);
+            }
+            comm_barrier(comm);
+            if (attempt < 2 || args[2] == "0") raise(SIGKILL);
+        }
+        comm_destroy(comm);
+        return 0;
+    } catch (const Error& e) {
+        if (comm && comm_abort(comm, e.code, e.message)) _exit(e.code);
+        print_error(e);
+        return e.code;
+    } catch (const TestFailure& f) {
+        if (comm) comm_abort(comm, 99, f.message);
+        print_error({99, f.message});
+        return 99;
+    }
+}
+
+// launch_ranks in a process of its own, so that its signals and its end can be watched.
+struct Launched {
+    int code;
+    std::string said;
+    double seconds;
+};
+Launched launch(int np, int restarts, std::vector<std::string> args,
+                const std::function<void(pid_t)>& meanwhile = nullptr) {
+    args.insert(args.begin(), "rank");
+    const int log = memfd_create("stderr", MFD_CLOEXEC);
+    const double start = now_seconds();
+    std::fflush(nullptr);
+    const pid_t pid = fork();
+    if (pid == 0) {
+        alarm(30);
+        dup2(log, 2);
+        int code = 1;
+        try {
+            code = launch_ranks(np, restarts, false, args);
+        } catch (const Error& e) {
+            print_error(e);
+        }
+        if (waitpid(-1, nullptr, WNOHANG) != -1 || errno != ECHILD) code = 98;  // a child is left
+        _exit(code);
+    }
+    if (meanwhile) meanwhile(pid);
+    int status = 0;
+    waitpid(pid, &status, 0);
+    std::string text(size_t(lseek(log, 0, SEEK_END)), '\0');
+    if (pread(log, text.data(), text.size(), 0) < 0) text = "?";
+    close(log);
+    return {WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status), text, now_seconds() - start};
+}
+
+TEST(np_runs_ranks) {
+    Launched l = launch(4, 0, {"collectives"});
+    EXPECT(l.code == 0, "code %d: %s", l.code, l.said.c_str());
+    l = launch(3, 3, {"fail"});
+    EXPECT(l.code == 66 && count(l.said, "no input") == 1 && l.seconds < 4, "code %d after %.1f s: %s", l.code,
+           l.seconds, l.said.c_str());
+    l = launch(3, 0, {"kill"});
+    EXPECT(l.code == 69 && l.said.find("rank 1 (pid ") != std::string::npos &&
+               l.said.find("killed by signal 9") != std::string::npos,
+           "code %d: %s", l.code, l.said.c_str());
+}
+
+TEST(np_ends_stopped_ranks) {
+    const Launched l = launch(2, 0, {"stop-and-fail"});
+    EXPECT(l.code == 3 && l.seconds > 2.5 && l.seconds < 6, "code %d after %.1f s: %s", l.code, l.seconds,
+           l.said.c_str());
+}
+
+TEST(np_passes_signals_on) {
+    for (const int s : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP}) {
+        const Launched l = launch(2, 3, {"signal", std::to_string(s)});
+        EXPECT(l.code == 75, "signal %d: code %d: %s", s, l.code, l.said.c_str());
+    }
+}
+
+// As under nohup: the terminal's hangup does not count as a request to stop.
+TEST(np_ignored_hangup) {
+    const auto before = signal(SIGHUP, SIG_IGN);
+    const Launched l = launch(2, 1, {"hangup"});
+    signal(SIGHUP, before);
+    EXPECT(l.code == 0, "code %d: %s", l.code, l.said.c_str());
+}
+
+// A rank that leaves, whichever way, is a lost one to the others: they are all started again.
+TEST(np_restarts_when_one_leaves) {
+    for (const char* how : {"0", "75", "kill", "stop"}) {
+        const Launched l = launch(2, 1, {"leave", how});
+        EXPECT(l.code == 69 && l.said.find("starting all 2 ranks again (1 of 1)") != std::string::npos,
+               "%s: code %d: %s", how, l.code, l.said.c_str());
+    }
+}
+
+TEST(np_restarts) {
+    char dir[] = "/tmp/lockstep-restart-XXXXXX";
+    EXPECT(mkdtemp(dir), "mkdtemp");
+    const std::string d = dir;
+    const auto run = [&](const char* saves, int restarts) {
+        unlink((d + "/log").c_str());
+        unlink((d + "/ckpt/latest").c_str());
+        mkdir((d + "/ckpt").c_str(), 0700);
+        const Launched l = launch(2, restarts, {"restart", d, saves});
+        std::string log;
+        if (FILE* f = std::fopen((d + "/log").c_str(), "re")) {
+            char text[4096];
+            log.assign(text, std::fread(text, 1, sizeof text, f));
+            std::fclose(f);
+        }
+        return std::make_pair(l, log);
+    };
+    const auto [twice, log] = run("2", 3);
+    const auto [spent, log1] = run("2", 1);
+    const auto [fruitless, log2] = run("0", 9);
+    unlink((d + "/log").c_str());
+    unlink((d + "/ckpt/latest").c_str());
+    rmdir((d + "/ckpt").c_str());
+    rmdir(dir);
+    EXPECT(twice.code == 0, "code %d: %s", twice.code, twice.said.c_str());
+    EXPECT(log == "||1\n" + d + "|auto|0\n" + d + "|auto|0\n", "%s", log.c_str());
+    EXPECT(spent.code == 69 && count(log1, "\n") == 2, "code %d: %s", spent.code, log1.c_str());
+    EXPECT(fruitless.code == 69 && count(log2, "\n") == 2 && fruitless.said.find("giving up") != std::string::npos,
+           "code %d: %s %s", fruitless.code, log2.c_str(), fruitless.said.c_str());
+}
+
+// A checkpoint in the run's folder goes before the one that was named.
+TEST(restarted_ranks_go_on) {
+    char dir[] = "/tmp/lockstep-follow-XXXXXX";
+    EXPECT(mkdtemp(dir), "mkdtemp");
+    const std::string d = dir, latest = d + "/ckpt/latest";
+    const auto resume_of = [&](const char* given) {
+        std::string out_dir, resume = given;
+        follow_supervisor(&out_dir, &resume);
+        return out_dir + "|" + resume;
+    };
+    EXPECT(resume_of("") == "|" && resume_of("p") == "|p", "without a supervisor");
+    setenv("LOCKSTEP_OUT_DIR", dir, 1);
+    EXPECT(resume_of("") == d + "|auto" && resume_of("p") == d + "|p", "%s %s", resume_of("").c_str(),
+           resume_of("p").c_str());
+    mkdir((d + "/ckpt").c_str(), 0700);
+    write_file_atomic(latest, "step_00000001\n");
+    EXPECT(resume_of("") == d + "|auto" && resume_of("p") == d + "|auto", "%s %s", resume_of("").c_str(),
+           resume_of("p").c_str());
+    unsetenv("LOCKSTEP_OUT_DIR");
+    remove_tree(d);
+}
+
+TEST(killed_supervisor_takes_its_ranks_along) {
+    board[0] = 0;
+    launch(2, 0, {"signal", "0"}, [](pid_t pid) {
+        usleep(700000);
+        kill(pid, SIGKILL);
+    });
+    usleep(500000);
+    for (DIR* d = opendir("/proc"); d; closedir(d), d = nullptr)
+        while (const dirent* e = readdir(d)) {
+            char text[256] = "";
+            FILE* f = std::fopen((std::string("/proc/") + e->d_name + "/environ").c_str(), "re");
+            if (!f) continue;
+            std::fclose(f);
+            f = std::fopen((std::string("/proc/") + e->d_name + "/cmdline").c_str(), "re");
+            const size_t n = f ? std::fread(text, 1, sizeof text - 1, f) : 0;
+            if (f) std::fclose(f);
+            std::replace(text, text + n, '\0', ' ');
+            EXPECT(std::string(text).find("test_comm rank signal 0") == std::string::npos, "pid %s lives: %s",
+                   e->d_name, text);
+        }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    signal(SIGPIPE, SIG_IGN);
+    set_program("test_comm");
+    if (argc > 1 && std::string(argv[1]) == "rank") return rank_main(std::vector<std::string>(argv + 2, argv + argc));
+    alarm(300);  // no test may hang
+    for (const char* name : {"LOCKSTEP_SECRET", "LOCKSTEP_SECRET_FILE", "LOCKSTEP_JOB", "LOCKSTEP_HOST_ID"})
+        unsetenv(name);
+    return run_tests(argc, argv);
+}

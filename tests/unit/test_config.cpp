@@ -1,0 +1,127 @@
+// test_config.cpp -- config.json of every model: written, read back, and refused by field.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "models/config.h"
+#include "src/base/common.h"
+#include "src/base/file.h"
+#include "tests/test.h"
+
+namespace {
+
+struct TempFolder {
+    std::string path;
+    TempFolder() {
+        char name[] = "/tmp/test_config-XXXXXX";
+        if (!mkdtemp(name)) FAIL("no folder");
+        path = name;
+    }
+    ~TempFolder() { remove_tree(path); }
+};
+
+ModelConfig parse(const std::string& text) { return parse_config(text, "config.json"); }
+
+std::string replace(std::string text, const std::string& old, const std::string& with) {
+    const size_t at = text.find(old);
+    EXPECT(at != std::string::npos, "no %s in %s", old.c_str(), text.c_str());
+    return text.replace(at, old.size(), with);
+}
+
+// Numbers that differ from key to key, and that the model takes.
+ModelConfig some_config(const ModelInfo& info) {
+    ModelConfig config;
+    config.info = &info;
+    config.eot = 256;
+    for (const ShapeKey& key : info.keys) key.at(config.shape) = int(std::max(key.limits.low, 1.0));
+    config.shape.L = 3;
+    config.shape.C = 40;
+    config.shape.T = 100;
+    if (config.shape.NH) config.shape.NH = 5;
+    set_vocabulary(&config.shape, 257);
+    if (!info.dropouts.empty()) config.shape.dropout = 0.25f;
+    EXPECT(info.check(config.shape).empty(), "%s", info.check(config.shape).c_str());
+    return config;
+}
+
+const std::string kGpt2 =
+    R"({"model_type":"gpt2","n_layer":2,"n_head":2,"n_embd":64,"n_positions":32,"vocab_size":256})";
+
+}  // namespace
+
+TEST(round_trip_of_every_model) {
+    for (const ModelInfo* info : all_models()) {
+        ModelConfig config = some_config(*info);
+        const ModelConfig back = parse(config_json(config));
+        EXPECT(back.info == info && back.eot == 256, "%s: model or end of text", info->name);
+        EXPECT(memcmp(&back.shape, &config.shape, sizeof back.shape) == 0, "%s: shape", info->name);
+        config.eot = -1;
+        EXPECT(config_json(config).find("\"eos_token_id\": null") != std::string::npos, "%s",
+               config_json(config).c_str());
+        EXPECT(parse(config_json(config)).eot == -1, "%s: no end of text", info->name);
+    }
+}
+
+TEST(refusals_name_the_key_of_every_model) {
+    for (const ModelInfo* info : all_models()) {
+        const std::string text = config_json(some_config(*info));
+        std::vector<std::string> keys = {"vocab_size"};
+        for (const ShapeKey& key : info->keys) keys.push_back(key.hf);
+        for (const std::string& key : keys) {
+            const std::string rest = text.substr(text.find("\"" + key + "\"")),
+                              field = rest.substr(0, rest.find_first_of(",\n"));
+            for (const char* value :
+                 {"0", "-1", "2147483648", "18446744073709551616", "2.5", "\"2\"", "null", "[1]", "true", "1e400"})
+                expect_error(kExitBadContent, key + ": got",
+                             [&] { parse(replace(text, field, "\"" + key + "\": " + value)); });
+            expect_error(kExitBadContent, key + ": it is missing", [&] { parse(replace(text, field + ",\n", "")); });
+        }
+        for (const FixedKey& key : info->fixed(some_config(*info).shape))
+            expect_error(kExitBadContent, key.hf + std::string(": got \"x\""), [&] {
+                parse(replace(text, format("\"%s\": %s", key.hf, key.value.c_str()), format("\"%s\": \"x\"", key.hf)));
+            });
+    }
+}
+
+TEST(configs_of_gpt2) {
+    const auto with = [](const std::string& more) { return replace(kGpt2, "}", "," + more + "}"); };
+    EXPECT(parse(kGpt2).shape.C == 64 && parse(kGpt2).shape.Vp == 256 && parse(kGpt2).shape.dropout == 0.1f,
+           "the smallest");
+    parse(with(R"("n_inner":256,"activation_function":"gelu_pytorch_tanh","layer_norm_epsilon":1e-5,)"
+               R"("scale_attn_weights":true,"eos_token_id":50256)"));
+    EXPECT(parse(with("\"eos_token_id\":50256")).eot == -1, "an end of text beyond the vocabulary");
+    const struct {
+        std::string text;
+        const char* part;
+    } bad[] = {{"", "byte 0"},
+               {"[]", "model_type: it is missing"},
+               {replace(kGpt2, "gpt2", "elsewhere"), "model_type: got \"elsewhere\""},
+               {replace(kGpt2, "gpt2", "\\u001b[2J"), "model_type: got \"\\u001b[2J\""},
+               {replace(kGpt2, "\"n_head\":2", "\"n_head\":3"), "got 3 heads for 64 channels"},
+               {with("\"n_inner\":128"), "n_inner: got 128, want null"},
+               {with("\"activation_function\":\"gelu\""), "activation_function: got \"gelu\""},
+               {with("\"activation_function\":\"\\u001b[2J\""), "activation_function: got \"\\u001b[2J\""},
+               {with("\"activation_function\":null"), "activation_function: got null"},
+               {with("\"layer_norm_epsilon\":1e-6"), "layer_norm_epsilon: got 1e-6"},
+               {with("\"layer_norm_epsilon\":\"1e-5\""), "layer_norm_epsilon"},
+               {with("\"scale_attn_weights\":false"), "scale_attn_weights: got false, want true"},
+               {with("\"tie_word_embeddings\":false"), "tie_word_embeddings"},
+               {with("\"scale_attn_by_inverse_layer_idx\":true"), "scale_attn_by_inverse_layer_idx: got true"},
+               {with("\"add_cross_attention\":1"), "add_cross_attention: got 1"},
+               {with("\"resid_pdrop\":1"), "resid_pdrop: got 1"},
+               {with("\"attn_pdrop\":-0.1"), "attn_pdrop"},
+               {with("\"quantization_config\":{}"), "quantization_config"}};
+    for (const auto& c : bad) expect_error(kExitBadContent, c.part, [&] { parse(c.text); });
+}
+
+TEST(a_folder) {
+    TempFolder dir;
+    expect_error(kExitNoInput, "config.json", [&] { read_config(dir.path); });
+    write_file_atomic(path_join(dir.path, "config.json"), kGpt2);
+    EXPECT(read_config(dir.path).shape.T == 32, "config.json alone");
+    write_file_atomic(path_join(dir.path, "model.safetensors"), "four");
+    expect_error(kExitBadContent, "parameters, want at most 2", [&] { read_config(dir.path); });
+}
+
+int main(int argc, char** argv) { return run_tests(argc, argv); }

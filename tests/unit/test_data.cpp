@@ -1,0 +1,774 @@
+// test_data.cpp -- every format and every refusal of --data, the cut of the validation part, vocabularies, the loader.
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <thread>
+
+#include "src/app/data_options.h"
+#include "src/base/file.h"
+#include "src/base/json.h"
+#include "src/data/data.h"
+#include "src/data/shards.h"
+#include "tests/test.h"
+
+// A folder of its own for each test, removed at its end.
+struct Folder {
+    std::string path;
+    Folder() {
+        const char* tmp = getenv("TMPDIR");
+        path = std::string(tmp ? tmp : "/tmp") + "/test_data.XXXXXX";
+        EXPECT(mkdtemp(path.data()), "mkdtemp %s", path.c_str());
+    }
+    ~Folder() { remove_tree(path); }
+    std::string add(const std::string& name, std::string_view content) const {
+        const std::string file = path + "/" + name;
+        FILE* f = std::fopen(file.c_str(), "wb");
+        EXPECT(f && std::fwrite(content.data(), 1, content.size(), f) == content.size() && std::fclose(f) == 0, "%s",
+               file.c_str());
+        return file;
+    }
+};
+
+template <class T>
+std::string bytes_of(const std::vector<T>& values) {
+    return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
+}
+template <class T>
+std::vector<T> counting(size_t n, size_t first = 0) {
+    std::vector<T> v;
+    for (size_t i = 0; i < n; i++) v.push_back(T((first + i) % 50000));
+    return v;
+}
+static std::string llmc_header(uint32_t magic, uint32_t version, uint32_t tokens) {
+    std::vector<uint32_t> h(256);
+    h[0] = magic, h[1] = version, h[2] = tokens;
+    return bytes_of(h);
+}
+static std::string llmc(const std::vector<uint16_t>& tokens) {
+    return llmc_header(20240520, 1, uint32_t(tokens.size())) + bytes_of(tokens);
+}
+static std::string npy(const std::string& dict, const std::string& data) {
+    std::string header = dict;
+    while ((10 + header.size() + 1) % 64) header += ' ';
+    header += '\n';
+    return std::string("\x93NUMPY\x01\0", 8) + char(header.size()) + char(header.size() >> 8) + header + data;
+}
+static std::string npy_of(const char* type, size_t n, const std::string& data) {
+    return npy(format("{'descr': '%s', 'fortran_order': False, 'shape': (%zu,), }", type, n), data);
+}
+
+static DataOptions options_for(const std::string& data, int T = 4, const std::string& tokenizer = "") {
+    DataOptions o;
+    o.data = data;
+    o.seq_len = T;
+    o.tokenizer = tokenizer;
+    return o;
+}
+static Data open_one(const std::string& data, int T = 4, const std::string& tokenizer = "") {
+    return open_data(options_for(data, T, tokenizer), nullptr);
+}
+
+// All tokens of a dataset's shards, one after the other.
+static std::vector<int> all_tokens(const Dataset& d, int vocab = 1 << 30) {
+    std::vector<int> all;
+    for (const auto& s : d.shards) {
+        std::vector<int> part(size_t(s.tokens));
+        s.read(0, part.size(), part.data(), vocab);
+        all.insert(all.end(), part.begin(), part.end());
+    }
+    return all;
+}
+static std::vector<int> tokens_of_text(std::string_view text) {
+    return {(const uint8_t*)text.data(), (const uint8_t*)text.data() + text.size()};
+}
+static std::string random_text(size_t n, unsigned seed = 1) {
+    std::string text;
+    for (size_t i = 0; i < n; i++)
+        text += char((seed = seed * 1664525u + 1013904223u) >> 24) % 7 ? char('a' + (seed >> 16) % 26) : ' ';
+    return text;
+}
+
+// ------------------------------------------------------------------------------------------------------------ samples
+
+static void expect_samples(const Dataset& d, const std::vector<std::vector<int>>& shards, const char* what) {
+    uint64_t i = 0;
+    std::vector<int> x(size_t(d.T)), y(size_t(d.T));
+    for (const std::vector<int>& tokens : shards)
+        for (size_t k = 0; (k + 1) * size_t(d.T) < tokens.size(); k++, i++) {
+            EXPECT(i < d.samples, "%s: too few samples, %d", what, int(d.samples));
+            d.sample(i, x.data(), y.data(), 1 << 30);
+            for (size_t t = 0; t < x.size(); t++)
+                EXPECT(x[t] == tokens[k * x.size() + t] && y[t] == tokens[k * x.size() + t + 1],
+                       "%s: sample %d, position %zu", what, int(i), t);
+        }
+    EXPECT(i == d.samples, "%s: %d samples, want %d", what, int(d.samples), int(i));
+}
+
+TEST(samples_of_one_text) {
+    const Folder f;
+    for (size_t n : {60, 61, 64, 65, 100}) {
+        const std::string text = random_text(n);
+        const Data data = open_one(f.add("a.txt", text));
+        const size_t cut = n * 9 / 10;
+        expect_samples(data.train, {tokens_of_text(text.substr(0, cut))}, "train");
+        expect_samples(data.val, {tokens_of_text(text.substr(cut))}, "val");
+        EXPECT(data.train.tokens == cut && data.val.tokens == n - cut && data.vocab_size == 257, "tokens");
+    }
+    const Data data = open_one(f.add("a.txt", random_text(100)));
+    int x[4], y[4];
+    expect_error(kExitOther, "sample 22 of 22", [&] { data.train.sample(22, x, y, 257); });
+}
+
+TEST(samples_of_many_shards) {
+    const Folder f;
+    std::vector<std::vector<int>> shards;
+    for (size_t n : {9, 1, 4, 5, 0, 30, 12}) {  // some give no sample at T = 4; an empty one is between others
+        const std::vector<uint16_t> tokens = counting<uint16_t>(n, shards.size() * 100);
+        f.add(format("s%zu.bin", shards.size()), llmc(tokens));
+        shards.push_back({tokens.begin(), tokens.end()});
+    }
+    const Dataset d = open_dataset(f.path, Tokenizer(), 4, nullptr);
+    expect_samples(d, shards, "shards");
+    EXPECT(d.samples == 2 + 0 + 0 + 1 + 0 + 7 + 2 && d.tokens == 61, "%d samples, %d tokens", int(d.samples),
+           int(d.tokens));
+}
+
+// ------------------------------------------------------------------------------------------------------------- formats
+
+TEST(token_formats) {
+    const Folder f;
+    const size_t n = 50;
+    const std::vector<int> want = counting<int>(n);
+    const std::pair<const char*, std::string> files[] = {
+        {"a.bin", llmc(counting<uint16_t>(n))},
+        {"c.bin", bytes_of(counting<uint16_t>(n))},
+        {"d.npy", npy_of("<u2", n, bytes_of(counting<uint16_t>(n)))},
+        {"e.npy", npy_of("<u4", n, bytes_of(counting<uint32_t>(n)))},
+        {"h.npy", npy("{'shape': (50,), 'fortran_order': False, 'descr': '<u2'}", bytes_of(counting<uint16_t>(n)))},
+        {"i", llmc(counting<uint16_t>(n))},  // the magic number counts, not the name
+    };
+    for (const auto& [name, content] : files) {
+        const Dataset d = open_dataset(f.add(name, content), Tokenizer(), 7, nullptr);
+        EXPECT(all_tokens(d) == want, "%s", name);
+        EXPECT(d.samples == 7, "%s: %d samples", name, int(d.samples));
+    }
+    const Data data = open_one(f.path + "/a.bin", 4);
+    EXPECT(data.vocab_size == 50257 && data.tokenizer.kind == Tokenizer::none, "vocabulary %d", data.vocab_size);
+    EXPECT(data.train.tokens == 45 && data.val.tokens == 5, "cut at %d", int(data.train.tokens));
+    EXPECT(all_tokens(data.val) == std::vector<int>(want.begin() + 45, want.end()), "validation");
+}
+
+TEST(token_refusals) {
+    const Folder f;
+    const std::string u16 = bytes_of(counting<uint16_t>(100));
+    const auto refused = [&](const char* name, const std::string& content, const char* part) {
+        const std::string path = f.add(name, content);
+        expect_error(kExitBadContent, part, [&] { open_dataset(path, Tokenizer(), 4, nullptr); });
+        expect_error(kExitBadContent, name,
+                     [&] { open_dataset(path, Tokenizer(), 4, nullptr); });  // and names the file
+        unlink(path.c_str());
+    };
+    refused("a.bin", llmc_header(20240520, 2, 100) + u16, "got version 2, want a header with version 1");
+    refused("a.bin", llmc_header(20240520, 1, 101) + u16, "got 200 bytes of tokens, want 202 for 101 tokens");
+    refused("a.bin", llmc_header(20240520, 1, 99) + u16, "want 198");
+    refused("a.bin", llmc_header(20240520, 1, 0x80000064u) + u16,
+            "want 4,294,967,496");  // would wrap to 200 in 32 bits
+    refused("a.bin", llmc_header(20240520, 1, 100) + u16 + "x", "got 201 bytes");
+    refused("a.bin", llmc_header(20240520, 1, 0).substr(0, 1023), "want a header");
+    refused("a.bin", llmc_header(20240520, 1, 0).substr(0, 4), "want a header");
+    refused("a.bin", u16 + "x", "got 201 bytes of tokens, want 200");
+    refused("a.dat", u16, "neither text nor tokens");
+    refused("a.txt", std::string("\xff\xfeh\0i\0", 6), "want UTF-8 text");
+    refused("a.npy", "numpy", "got no header");
+    refused("a.npy", std::string("\x93NUMPY"), "got no header, want a .npy of version 1");
+    refused("a.npy", std::string("\x93NUMPY\x02\0\x10\0\0\0", 12) + u16, "version 1");
+    refused("a.npy", std::string("\x93NUMPY\x01\0\xff\xff", 10), "got no header");
+    refused("a.npy", std::string("\x93NUMPY\x01\0\x10", 9), "version 1");
+    for (const char* type : {">u2", "|u1", "<f4", "|O", "<u8", "<i4"})
+        refused("a.npy", npy_of(type, 100, u16), "one dimension of '<u2' or '<u4'");
+    const std::string pair = "{'descr': [('a', '<u2'), ('b', '<u2')], 'fortran_order': False, 'shape': (50,), }";
+    refused("a.npy", npy(pair, u16), "one dimension of '<u2'");
+    for (const char* shape : {"(10, 10), }", "(), }", "(-1,), }", "(99999999999999999999,), }", "('9',)", "", "(100"})
+        refused("a.npy", npy(std::string("{'descr': '<u2', 'fortran_order': False, 'shape': ") + shape, u16),
+                "one dimension");
+    const std::string huge = "{'descr': '<u2', 'fortran_order': False, 'shape': (9223372036854775907,), }";
+    refused("a.npy", npy(huge, u16), "overflows");  // * 2 wraps to 198
+    refused("a.npy", npy("{}", u16), "got {}");
+    refused("a.npy", npy_of("<u2", 101, u16), "got 200 bytes of tokens, want 202");
+    refused("a.npy", npy_of("<u2", 99, u16), "want 198");
+    refused("a.npy", npy_of("<u2", 4, bytes_of(counting<uint16_t>(4))), "got 4 usable tokens, want at least 5");
+    refused("a.bin", "", "got 0 usable tokens");
+    refused("a.bin", std::string(100, 'x'), "rename it to .txt");
+    refused("a.bin", llmc({7}), "got 1 usable tokens");
+}
+
+TEST(token_beyond_the_vocabulary) {
+    const Folder f;
+    std::vector<uint16_t> tokens = counting<uint16_t>(100);
+    tokens[37] = 50300;
+    const std::string a = f.add("a.bin", llmc(tokens));
+    int x[4], y[4];
+    expect_error(kExitBadContent, "a.bin: token 37 (byte 1098): got 50300, want less than 50257",
+                 [&] { open_one(a); });   // before any work
+    tokens[37] = 37, tokens[95] = 50257;  // in the validation part: numbers count from the file's start
+    f.add("a.bin", llmc(tokens));
+    expect_error(kExitBadContent, "token 95 (byte 1214): got 50257", [&] { open_one(a); });
+    const std::string b = f.add("b.npy", npy_of("<u4", 5, bytes_of(std::vector<uint32_t>{1, 2, ~0u, 4, 5})));
+    const Dataset d = open_dataset(b, Tokenizer(), 4, nullptr);
+    expect_error(kExitBadContent, "token 2 (byte 136): got 4294967295", [&] { d.sample(0, x, y, 50257); });
+}
+
+// All that this process has read from files so far; 0 where the kernel does not say.
+static uint64_t bytes_read() {
+    const std::string io = read_kernel_file("/proc/self/io");
+    uint64_t n = 0;
+    for (std::string_view rest = io; !rest.empty();)
+        if (std::string_view line = next_word(&rest, '\n'); next_word(&line, ' ') == "rchar:") parse_whole(line, &n);
+    return n;
+}
+
+// 8 GB that take a few blocks of disk: positions beyond 2^31 tokens, 2^31 and 2^32 bytes.
+TEST(huge_shards) {
+    const Folder f;
+    const uint64_t n = (1ull << 32) + 1000;
+    const uint64_t marks[] = {(1ull << 31) - 1, 1ull << 31,       (1ull << 31) + 1, (1ull << 32) - 1,
+                              1ull << 32,       (1ull << 32) + 1, (n - 1) / 8 * 8};
+    for (const bool array : {false, true}) {
+        const std::string header = array ? npy_of("<u2", n, "") : "";
+        const std::string path = f.add(array ? "a.npy" : "a.bin", header);
+        if (truncate(path.c_str(), off_t(header.size() + 2 * n)) != 0) SKIP("no sparse files of 8 GB here");
+        FILE* file = std::fopen(path.c_str(), "r+b");
+        for (const uint64_t m : marks) {
+            const uint16_t token = uint16_t(m % 40000 + 1);
+            EXPECT(fseeko(file, off_t(header.size() + 2 * m), SEEK_SET) == 0 && std::fwrite(&token, 2, 1, file) == 1,
+                   "write");
+        }
+        EXPECT(std::fclose(file) == 0, "close");
+        const uint64_t before = bytes_read();
+        const Dataset d = open_dataset(path, Tokenizer(), 8, nullptr);
+        EXPECT(bytes_read() - before < 3ull << 30, "opening read %g GB", double(bytes_read() - before) * 1e-9);
+        EXPECT(d.tokens == n && d.samples == (n - 1) / 8, "%llu tokens", (unsigned long long)d.tokens);
+        for (const uint64_t m : marks) {
+            int x[8], y[8];
+            d.sample(std::min(m / 8, d.samples - 1), x, y, 50257);
+            const int got = m / 8 == d.samples ? y[7] : x[m % 8];  // the last mark is the last target of all
+            EXPECT(got == int(m % 40000 + 1), "token %llu is %d", (unsigned long long)m, got);
+        }
+        const Data split = open_one(path, 8);
+        EXPECT(split.train.tokens == n / 10 * 9 + n % 10 * 9 / 10 && split.train.tokens + split.val.tokens == n,
+               "the cut");
+        int x[8], y[8];
+        split.val.sample(split.val.samples - 1, x, y, 50257);
+    }
+}
+
+TEST(file_cut_short_while_in_use) {
+    const Folder f;
+    const std::string path = f.add("a.bin", llmc(counting<uint16_t>(5000)));
+    const Data data = open_one(path, 100);
+    std::vector<int> x(100), y(100);
+    data.train.sample(40, x.data(), y.data(), 50257);
+    EXPECT(truncate(path.c_str(), 100) == 0, "truncate");
+    expect_error(kExitBadContent, "cut short while in use", [&] { data.train.sample(40, x.data(), y.data(), 50257); });
+}
+
+// ---------------------------------------------------------------------------------------------------------------- text
+
+TEST(text_is_cut_at_a_character) {
+    EXPECT(nine_tenths("") == 0 && nine_tenths("a") == 0 && nine_tenths("0123456789") == 9, "short");
+    std::string text;
+    for (int i = 0; i < 100; i++) text += i % 3 == 0 ? "\xe6\x97\xa5" : i % 3 == 1 ? "\xc3\xa9" : "x";
+    size_t want = 0;
+    for (int i = 0; i < 90; i++) want += i % 3 == 0 ? 3 : i % 3 == 1 ? 2 : 1;
+    EXPECT(nine_tenths(text) == want, "%zu, want %zu", nine_tenths(text), want);
+    std::string large = random_text(1000000);  // beyond the blocks that are counted as a whole
+    EXPECT(nine_tenths(large) == 900000, "%zu", nine_tenths(large));
+    large += std::string(100000, '\x80');  // continuation bytes are no characters
+    EXPECT(nine_tenths(large) == 900000, "%zu", nine_tenths(large));
+}
+
+TEST(text_names_and_kinds) {
+    const Folder f;
+    const std::string text = random_text(100);
+    for (const char* name : {"a.txt", "README", "code.cpp", "A.TXT", ".hidden"})
+        EXPECT(open_one(f.add(name, text)).train.tokens == 90, "%s", name);
+    const std::string latin = "caf\xe9 \xfc" + text;  // not UTF-8, but text: a .txt is taken as it is, others too
+    EXPECT(open_one(f.add("b.txt", latin)).train.tokens + open_one(f.add("b", latin)).val.tokens == latin.size(),
+           "Latin-1");
+    expect_error(kExitNoInput, "nothing.txt: no file is there", [&] { open_one(f.path + "/nothing.txt"); });
+    expect_error(kExitBadContent, "got 0 training tokens, want at least 5", [&] { open_one(f.add("c.txt", "")); });
+    expect_error(kExitBadContent, "got 0 training tokens", [&] { open_one(f.add("c.txt", "x")); });
+    expect_error(kExitBadContent, "got 4 training tokens", [&] { open_one(f.add("c.txt", "abcde")); });
+    expect_error(kExitBadContent, "got 2 validation tokens, want at least 5",
+                 [&] { open_one(f.add("c.txt", "0123456789abcd")); });
+    DataOptions o = options_for(f.path + "/c.txt");
+    o.evaluates = false;
+    EXPECT(open_data(o, nullptr).val.samples == 0, "not needed");
+    o.data = f.path + "/nothing.txt";
+    expect_error(kExitNoInput, "nothing.txt", [&] { open_data(o, nullptr); });
+    if (getuid() != 0) {
+        chmod(f.add("d.txt", text).c_str(), 0);
+        expect_error(kExitNoInput, "Permission denied", [&] { open_one(f.path + "/d.txt"); });
+    }
+    EXPECT(mkfifo((f.path + "/pipe").c_str(), 0600) == 0, "mkfifo");
+    expect_error(kExitNoInput, "pipe: got something else, want a regular file", [&] { open_one(f.path + "/pipe"); });
+}
+
+static std::vector<int> joined(const std::vector<std::string>& documents, int eot = 256) {
+    std::vector<int> tokens;
+    for (const std::string& d : documents) {
+        if (eot >= 0) tokens.push_back(eot);
+        for (unsigned char c : d) tokens.push_back(c);
+    }
+    return tokens;
+}
+
+TEST(folder_of_texts) {
+    const Folder f;
+    std::vector<std::string> documents;
+    for (int i = 0; i < 12; i++) {
+        documents.push_back(random_text(20, unsigned(i)));
+        f.add(format("%02d.txt", i), documents.back());
+    }
+    f.add("005.txt", "");  // an empty file is no document
+    f.add(".hidden", "not this");
+    make_directories(f.path + "/folder.txt");
+    f.add("folder.txt/inner.txt", "nor this");
+    const Data data = open_one(f.path);
+    // 240 bytes, 216 for training: document 10 straddles, document 11 begins in the last tenth.
+    EXPECT(all_tokens(data.train) == joined({documents.begin(), documents.end() - 1}), "train");
+    EXPECT(all_tokens(data.val) == joined({documents.back()}), "val");
+    EXPECT(open_one(f.path + "/0?.txt").train.tokens == 21 * 9, "a glob");
+    EXPECT(open_one(f.path + "/07.t*", 1).train.tokens == 18, "a glob of one file is one text");
+    expect_error(kExitNoInput, "*.md: no file is there or matches it", [&] { open_one(f.path + "/*.md"); });
+    expect_error(kExitNoInput, "folder*: no file is there", [&] { open_one(f.path + "/folder*"); });
+    const Data all = open_one(f.path + "/*");  // the folder among the matches is not read
+    EXPECT(all.train.hash == data.train.hash, "%s", all.train.description.c_str());
+    f.add("tokens.bin", llmc({1, 2, 3}));
+    expect_error(kExitBadContent,
+                 "tokens.bin: got an llm.c token shard, want text as ",
+                 [&] { open_one(f.path); });
+    const Folder empty;
+    expect_error(kExitNoInput, "no file is there", [&] { open_one(empty.path); });
+    EXPECT(symlink(empty.path.c_str(), (empty.path + "/loop").c_str()) == 0 &&
+               symlink("self", (empty.path + "/self").c_str()) == 0,
+           "symlink");
+    expect_error(kExitNoInput, "self", [&] { open_one(empty.path); });
+}
+
+TEST(validation_files) {
+    const Folder f;
+    const auto shard = [&](const char* name, size_t n, size_t first) {
+        f.add(name, bytes_of(counting<uint16_t>(n, first)));
+    };
+    shard("train.bin", 60, 0);
+    shard("val.bin", 20, 1000);
+    for (const std::string& path : {f.path, f.path + "/*.bin", f.path + "/train.bin"}) {
+        const Data data = open_one(path);
+        EXPECT(data.train.tokens == 60 && data.val.tokens == 20 && all_tokens(data.val)[0] == 1000, "%s", path.c_str());
+    }
+    EXPECT(open_one(f.path + "/val.bin", 1).train.tokens == 18, "alone it is data like any other");
+    shard("other.bin", 40, 2000);
+    DataOptions o = options_for(f.path);
+    o.val_data = f.path + "/other.bin";
+    Data data = open_data(o, nullptr);
+    EXPECT(data.val.tokens == 40 && data.train.tokens == 100, "val.bin is not trained on, whatever --val-data says");
+    const Folder g;
+    for (int i = 0; i < 3; i++) g.add(format("fineweb_train_%06d.bin", i), llmc(counting<uint16_t>(50)));
+    g.add("fineweb_val_000000.bin", llmc(counting<uint16_t>(30, 500)));
+    data = open_one(g.path + "/fineweb_*.bin");
+    EXPECT(data.train.tokens == 150 && data.train.shards.size() == 3 && data.val.tokens == 30, "fineweb");
+    const Folder h;  // words, not letters: a medieval valley is text
+    for (const char* name : {"medieval.txt", "valley.txt", "interval.txt"}) h.add(name, random_text(100));
+    EXPECT(open_one(h.path).val.tokens == 101, "the last document, %d", int(open_one(h.path).val.tokens));
+    h.add("tale-valid.txt", random_text(50));
+    EXPECT(open_one(h.path).val.tokens == 50 && open_one(h.path).train.tokens == 303,
+           "one validation text is a stream");
+}
+
+TEST(jsonl) {
+    const Folder f;
+    const std::string lines =
+        "\xef\xbb\xbf{\"text\": \"first\"}\r\n"
+        "\n   \t\n"
+        "{\"id\": [1, {\"text\": \"no\"}], \"text\": \"tab\\t quote\\\" back\\\\ slash\\/ nl\\n\", \"x\": null}\n"
+        "{\"text\": \"\"}\n"
+        "{\"text\": \"\\u00e9\\u65e5\\ud83d\\ude00 caf\xc3\xa9\"}\r\n"
+        "  {\"text\": \"last\"}";
+    const std::vector<std::string> documents = {"first", "tab\t quote\" back\\ slash/ nl\n",
+                                                "\xc3\xa9\xe6\x97\xa5\xf0\x9f\x98\x80 caf\xc3\xa9", "last"};
+    const std::string path = f.add("a.jsonl", lines);
+    const Tokenizer byte = tokenizer_byte();
+    EXPECT(all_tokens(open_dataset(path, byte, 4, nullptr)) == joined(documents), "documents");
+    Data data = open_one(path, 3);
+    EXPECT(all_tokens(data.val) == joined({"last"}), "the last document is validation");
+    EXPECT(data.train.tokens == 3 + 5 + 28 + 15, "%d tokens", int(data.train.tokens));
+
+    f.add("b.jsonl", "{\"text\": \"second file\"}\n");
+    EXPECT(all_tokens(open_dataset(f.path, byte, 4, nullptr)) ==
+               joined({documents[0], documents[1], documents[2], documents[3], "second file"}),
+           "two files");
+    data = open_one(f.path + "/b.jsonl", 1);  // a lone document is cut inside
+    EXPECT(all_tokens(data.train) == joined({"second fi"}) && all_tokens(data.val) == tokens_of_text("le"),
+           "lone document");
+
+    const auto refused = [&](const char* content, const char* part) {
+        const std::string bad = f.add("bad.jsonl", content);
+        expect_error(kExitBadContent, part, [&] { open_dataset(bad, byte, 1, nullptr); });
+    };
+    refused("{\"text\": \"a\"}\n\n{\"Text\": \"b\"}\n",
+            "bad.jsonl: line 3: text: it is missing");
+    refused("{\"text\": 5}", "line 1: text: got 5");
+    refused("[\"text\"]", "line 1: text: it is missing");
+    refused("{\"text\": \"a\"} x\n", "line 1: byte 14");
+    refused("{\"text\": \"a\"}\n{\"text\": \"cut", "line 2: byte 13");
+    refused("{\"text\": \"\\ud83d\"}", "surrogate");
+    refused("{\"text\": \"caf\xe9\"}", "UTF-8");
+    refused("{\"text\": \"a\", \"text\": \"b\"}", "twice");
+    refused("\n \r\n", "got 0 usable tokens");
+    refused("{\"text\": \"\"}\n", "got 0 usable tokens");
+}
+
+// ---------------------------------------------------------------------------------------------------------- tokenizers
+
+TEST(char_tokenizer_knows_every_symbol) {
+    const Folder f;
+    std::string text;
+    for (int i = 0; i < 30; i++) text += "abcde";
+    text += "zyxwv";  // only in the validation part
+    Data data = open_one(f.add("a.txt", text), 4, "char");
+    EXPECT(data.vocab_size == 10 && data.train.tokens + data.val.tokens == text.size(), "vocabulary %d",
+           data.vocab_size);
+    EXPECT(all_tokens(data.train)[4] == 4 && all_tokens(data.val).back() == 5, "ids by code point");
+    DataOptions o = options_for(f.path + "/a.txt", 4, "char");
+    o.val_data = f.add("val.txt", "QQQQQabcdeQQ");
+    data = open_data(o, nullptr);
+    EXPECT(data.vocab_size == 11 && data.val.tokens == 12 && data.train.tokens == text.size(), "vocabulary %d",
+           data.vocab_size);
+    f.add("b.jsonl", "{\"text\": \"abcab\"}\n{\"text\": \"defgh\"}\n");
+    data = open_one(f.path + "/b.jsonl", 4, "char");  // no end of text: documents follow each other directly
+    EXPECT(data.vocab_size == 8 && data.train.tokens == 5 && data.val.tokens == 5, "documents");
+}
+
+TEST(bpe_of_the_training_part) {
+    const Folder f;
+    std::string text;
+    for (int i = 0; i < 300; i++) text += "the cat sat. ";
+    for (int i = 0; i < 33; i++) text += "qxj zv kwy. ";  // the last tenth: no merge may come from it
+    const Data data = open_one(f.add("a.txt", text), 8, "bpe:265");
+    EXPECT(data.vocab_size == 265 && data.train.tokens < text.size() / 2, "sizes");
+    const auto decoded = [&](const Dataset& d) {
+        const std::vector<int> tokens = all_tokens(d, data.vocab_size);
+        return data.tokenizer.decode(tokens.data(), tokens.size());
+    };
+    EXPECT(decoded(data.train) + decoded(data.val) == text, "decoding gives the text");
+    for (const std::string& token : data.tokenizer.bytes)
+        EXPECT(token.size() < 2 || token.find_first_of("qxjzvkwy") == std::string::npos, "%s", token.c_str());
+    EXPECT(data.train.shards[0].width == 2, "two bytes a token");
+}
+
+TEST(chunks_give_the_same_tokens) {
+    const Folder f;
+    std::string text;
+    for (int i = 0; i < 400; i++)
+        text += i % 5 == 0   ? "don't  stop \n\n"
+                : i % 5 == 1 ? "\xe6\x97\xa5\xe6\x9c\xac \xe8\xaa\x9e\n"
+                : i % 5 == 2 ? "na\xc3\xafve 12345!? \t x"
+                : i % 5 == 3 ? "\xe3\x80\x80 \xc2\xa0 \xe2\x80\x83 wide"
+                             : "we'll \r\n 'tis\xff \xf0\x9f\x98\x80 ";
+    const Tokenizer bpe = open_one(f.add("a.txt", text), 8, "bpe:310").tokenizer;
+    std::vector<int> whole;
+    bpe.encode(text, &whole);
+    for (size_t want : {1, 2, 3, 7, 50, 1000}) {  // chunks of whole pieces, as open_data encodes them
+        std::vector<int> parts;
+        for (std::string_view rest = text; !rest.empty();) {
+            size_t n = 0;
+            while (n < rest.size() && n < want) n += gpt2_next_piece(rest.substr(n));
+            bpe.encode(rest.substr(0, n), &parts);
+            rest.remove_prefix(n);
+        }
+        EXPECT(parts == whole, "chunks of %zu", want);
+    }
+    const std::string large = random_text(5 << 20);  // more than a chunk of open_data
+    const Data data = open_one(f.add("large.txt", large), 8, "bpe:300");
+    std::vector<int> tokens = all_tokens(data.train), want;
+    data.tokenizer.encode(std::string_view(large).substr(0, nine_tenths(large)), &want);
+    EXPECT(tokens == want, "a text of several chunks");
+}
+
+TEST(vocabulary_rules) {
+    const Folder f;
+    const std::string text = f.add("a.txt", random_text(200)), tokens = f.add("a.bin", llmc(counting<uint16_t>(100)));
+    const std::string byte_json = f.add("tokenizer.json", tokenizer_byte().to_json());
+    const auto vocab = [&](DataOptions o, const std::string& init, int init_vocab) {
+        o.init_tokenizer = init;
+        o.init_vocab = init_vocab;
+        return open_data(o, nullptr).vocab_size;
+    };
+    DataOptions o = options_for(tokens);
+    EXPECT(vocab(o, "", 0) == 50257, "default");
+    EXPECT(vocab(o, "", 777) == 777, "--init without a tokenizer");
+    EXPECT(vocab(o, byte_json, 257) == 257, "--init with one");
+    o.vocab_size = 165;
+    EXPECT(vocab(o, "", 0) == 165, "--vocab-size");
+    o = options_for(tokens, 4, "byte");
+    EXPECT(vocab(o, "", 0) == 257 && open_data(o, nullptr).tokenizer.kind != Tokenizer::none, "--tokenizer");
+    expect_error(kExitUsage, "got byte of 257 tokens, want 50257 as the model has", [&] { vocab(o, "", 50257); });
+    o.vocab_size = 50304;
+    expect_error(kExitUsage, "--vocab-size: got 50304, want 257 as the tokenizer has", [&] { vocab(o, "", 0); });
+    expect_error(kExitUsage, "", [&] { vocab(options_for(tokens, 4, "char"), "", 0); });  // nothing to learn from
+    expect_error(kExitUsage, "", [&] { vocab(options_for(tokens, 4, "bpe:265"), "", 0); });
+
+    o = options_for(text);
+    EXPECT(vocab(o, "", 0) == 257 && vocab(o, "", 257) == 257 && vocab(o, byte_json, 257) == 257, "text");
+    expect_error(kExitUsage, "want 50257 as the model has; give the tokenizer",
+                 [&] { vocab(o, "", 50257); });
+    o = options_for(text, 4, "bpe:265");
+    expect_error(kExitUsage, "want 257",
+                 [&] { vocab(o, byte_json, 257); });  // an option given wins over --init's, then must fit
+    expect_error(kExitUsage, "want 266 as the model has",
+                 [&] { vocab(o, "", 266); });
+
+    o = options_for(tokens);
+    o.val_data = text;
+    expect_error(kExitUsage, "got text, but without a tokenizer", [&] { vocab(o, "", 0); });
+    expect_error(kExitUsage, "got text, but without a tokenizer", [&] { open_dataset(text, Tokenizer(), 4, nullptr); });
+}
+
+// What the trainer's options mean to the data layer.
+TEST(options_of_the_trainer) {
+    Options o;
+    EXPECT(data_options(o, "", 0).tokenizer.empty() && !data_options(o, "", 0).evaluates, "nothing is chosen");
+    o.tokenizer = "char";  // on a resume it is saved, not given
+    EXPECT(data_options(o, "init.json", 9).tokenizer == "char" && data_options(o, "init.json", 9).init_vocab == 9,
+           "saved");
+    o.command = "eval";
+    EXPECT(data_options(o, "init.json", 9).tokenizer.empty() && data_options(o, "", 9).tokenizer == "char",
+           "the model's own");
+    EXPECT(data_options(o, "", 9).evaluates, "eval");
+    o.given = {"tokenizer"};
+    EXPECT(data_options(o, "init.json", 9).tokenizer == "char", "given");
+}
+
+TEST(hash_is_of_the_content) {
+    const Folder f, g;
+    const std::string text = random_text(100000);
+    const std::string a = open_one(f.add("a.txt", text)).train.hash;
+    EXPECT(a == open_one(g.add("elsewhere.md", text)).train.hash && a.size() == 16, "the name does not count");
+    std::set<std::string> seen = {a, open_one(f.path + "/a.txt").val.hash};
+    for (size_t at : {0, 50000, 65536, 99999}) {
+        std::string other = text;
+        other[at] ^= 1;
+        seen.insert(open_one(f.add("a.txt", other)).train.hash);
+    }
+    seen.insert(open_one(f.add("a.txt", text), 4, "char").train.hash);
+    seen.insert(open_one(f.path + "/a.txt", 4, "bpe:300").train.hash);
+    DataOptions o = options_for(f.path + "/a.txt");
+    o.val_data = g.path + "/elsewhere.md";
+    seen.insert(open_data(o, nullptr).train.hash);  // not the same tokens: nothing was cut off
+    EXPECT(seen.size() == 9, "%zu different hashes of 9", seen.size());
+    // Two files are not one, and their order counts.
+    const std::vector<std::string> ab = {f.add("x", "ab"), f.add("y", "c")}, ba = {ab[1], ab[0]},
+                                   other = {f.add("z", "a"), f.add("w", "bc")};
+    EXPECT(content_hash(ab) != content_hash(ba) && content_hash(ab) != content_hash(other) &&
+               content_hash(ab) != content_hash({f.add("v", "abc")}),
+           "files");
+}
+
+TEST(many_shards) {
+    const Folder f;
+    const std::string shard = llmc(counting<uint16_t>(10));
+    for (int i = 0; i < 2000; i++) f.add(format("%05d.bin", i), shard);
+    const double start = now_seconds();
+    const Data data = open_one(f.path);
+    EXPECT(data.train.samples > 0 && data.train.tokens == 18000, "%d tokens", int(data.train.tokens));
+    std::printf("     2,000 shards in %.2f s\n", now_seconds() - start);
+}
+
+TEST(tinyshakespeare) {
+    const char* shared = getenv("LOCKSTEP_SHARED");
+    const std::string folder = std::string(shared ? shared : "../shared") + "/data";
+    const std::string path = folder + "/tinyshakespeare.txt";
+    if (!file_exists(path)) SKIP("%s is not here (LOCKSTEP_SHARED)", path.c_str());
+    Data data = open_one(path, 256);
+    EXPECT(data.train.tokens == 1003854 && data.val.tokens == 111540, "%d / %d, want nanoGPT's cut",
+           int(data.train.tokens), int(data.val.tokens));
+    std::printf("     %s\n", data.train.description.c_str());
+    data = open_one(path, 256, "char");
+    EXPECT(data.vocab_size == 65 && data.train.tokens == 1003854 && data.val.tokens == 111540, "char: %d symbols",
+           data.vocab_size);
+    if (!file_exists(folder + "/gpt2_vocab.bpe")) SKIP("no gpt2_vocab.bpe");
+    data = open_one(path, 256, folder + "/gpt2_vocab.bpe");
+    EXPECT(data.vocab_size == 50257 && data.train.tokens == 301966 && data.val.tokens == 36059,
+           "gpt2: %d / %d, want nanoGPT's numbers", int(data.train.tokens), int(data.val.tokens));
+}
+
+// ------------------------------------------------------------------------------------------------------------- stories
+
+TEST(built_in_stories) {
+    const Data data = open_one("", 256);
+    EXPECT(data.vocab_size == 257 && data.train.tokens == 30000 * 256 && data.val.tokens == 512 * 256, "%s",
+           data.train.description.c_str());
+    std::vector<int> x(256), y(256);
+    for (const uint64_t i : {uint64_t(0), uint64_t(1), data.train.samples - 1}) {  // a sample of 256 tokens is a story
+        data.train.sample(i, x.data(), y.data(), 257);
+        const std::string text = data.tokenizer.decode(x.data(), x.size());
+        EXPECT(x[0] == 256 && y[255] == 256 && text.size() == 255 && text.find(" met at the ") < 32, "%s",
+               text.c_str());
+    }
+    EXPECT(data.val.floor_bits_per_byte > 0.2 && data.val.floor_bits_per_byte < 0.3, "%g",
+           data.val.floor_bits_per_byte);
+    EXPECT(data.train.hash != data.val.hash && data.train.hash == open_one("", 64).train.hash,
+           "the hash is of the text");
+    DataOptions o = options_for("", 64, "bpe:400");
+    const Folder f;
+    o.val_data = f.add("val.txt", random_text(1000));
+    const Data other = open_data(o, nullptr);
+    EXPECT(other.vocab_size == 400 && other.train.tokens < data.train.tokens / 2 && other.val.floor_bits_per_byte == 0,
+           "bpe:400");
+    expect_error(kExitBadContent, "want at least 16777217", [&] { open_one("", 1 << 24); });
+}
+
+// ------------------------------------------------------------------------------------------------------------ the
+// loader
+
+static Sampler sampler_of(const Dataset& d, bool torch, int B, int G, int R) {
+    Sampler s;
+    s.torch = torch, s.n = d.samples, s.seed = 3, s.B = B, s.G = G, s.R = R;
+    return s;
+}
+
+TEST(loader_gives_what_the_sampler_says) {
+    const Folder f;
+    const Data data =
+        open_one(f.add("a.bin", bytes_of(counting<uint16_t>(500))), 7);  // 64 samples: 20 steps are many epochs
+    const int B = 3, G = 8;
+    for (bool torch : {false, true})
+        for (int W : {1, 2, 4, 8})
+            for (int rank = 0; rank < W; rank++) {
+                const Sampler sampler = sampler_of(data.train, torch, B, G, 8);
+                const int begin = rank * G / W, end = begin + G / W;
+                BatchLoader loader(data.train, sampler, data.vocab_size, begin, end, uint64_t(W));
+                std::vector<int> x(7), y(7);
+                for (uint64_t step = uint64_t(W); step < uint64_t(W) + 20; step++)
+                    for (int micro_batch = begin; micro_batch < end; micro_batch++) {
+                        const BatchLoader::Batch& batch = loader.next();
+                        for (int b = 0; b < B; b++) {
+                            data.train.sample(sampler.index(step, micro_batch, b), x.data(), y.data(), data.vocab_size);
+                            EXPECT(std::equal(x.begin(), x.end(), batch.tokens.begin() + b * 7) &&
+                                       std::equal(y.begin(), y.end(), batch.targets.begin() + b * 7),
+                                   "W %d, step %d, micro_batch %d", W, int(step), micro_batch);
+                        }
+                        const int other =
+                            (micro_batch + 1) % G;  // the audit's micro_batch is another rank's, while the thread runs
+                        const BatchLoader::Batch audit = loader.micro_batch(step, other);
+                        data.train.sample(sampler.index(step, other, B - 1), x.data(), y.data(), data.vocab_size);
+                        EXPECT(std::equal(x.begin(), x.end(), audit.tokens.end() - 7), "audit");
+                    }
+            }
+}
+
+TEST(loader_batch_stays_while_others_are_made) {
+    const Data data = open_one("", 64);
+    BatchLoader loader(data.train, sampler_of(data.train, false, 2, 4, 4), 257, 0, 4, 0);
+    for (int k = 0; k < 50; k++) {
+        const BatchLoader::Batch& batch = loader.next();
+        const BatchLoader::Batch copy = batch;
+        if (k % 10 == 0) usleep(5000);  // time enough for the thread to fill what it may
+        EXPECT(copy.tokens == batch.tokens && copy.targets == batch.targets, "overwritten while in use");
+    }
+}
+
+TEST(loader_passes_errors_on) {
+    const Folder f;
+    std::vector<uint16_t> tokens = counting<uint16_t>(400);
+    const std::string path = f.add("a.bin", llmc(tokens));
+    const Data data = open_one(path);
+    const Sampler sampler = sampler_of(data.train, false, 1, 8, 1);
+    int bad = 0;  // the number of the batch with the bad token
+    for (; bad < 60 && sampler.index(uint64_t(bad / 8), bad % 8, 0) != 50; bad++) {
+    }
+    tokens[50 * 4 + 2] = 60000;
+    f.add("a.bin", llmc(tokens));
+    BatchLoader loader(data.train, sampler, data.vocab_size, 0, 8, 0);
+    int good = 0;
+    try {
+        for (;; good++) loader.next();
+    } catch (const Error& e) {
+        EXPECT(e.code == kExitBadContent && e.message.find("got 60000") != std::string::npos, "%s", e.message.c_str());
+    }
+    int want = 0;
+    while (sampler.index(uint64_t(want / 8), want % 8, 0) != 50) want++;
+    EXPECT(good == want / 8 * 8, "%d batches before the error, want those of the steps before, %d", good, want / 8 * 8);
+    expect_error(kExitBadContent, "got 60000", [&] { loader.next(); });  // and again
+}
+
+TEST(loader_ends_at_any_time) {
+    const Data data = open_one("", 256);
+    for (int k = 0; k < 50; k++) {
+        BatchLoader loader(data.train, sampler_of(data.train, false, 4, 2, 2), 257, 0, 2, 0);
+        if (k % 2) loader.next();
+    }
+}
+
+TEST(samples_from_several_threads) {
+    const Folder f;
+    const Data text = open_one(f.add("a.txt", random_text(5000)), 16), story = open_one("", 64);
+    std::vector<std::thread> threads;
+    std::vector<uint64_t> sums(4);
+    for (size_t k = 0; k < 4; k++)
+        threads.emplace_back([&, k] {
+            std::vector<int> x(64), y(64);
+            for (uint64_t i = 0; i < 200; i++) {
+                text.train.sample(i, x.data(), y.data(), 257);
+                story.val.sample(i, x.data(), y.data(), 257);
+                for (int v : x) sums[k] = sums[k] * 31 + uint64_t(v);
+            }
+        });
+    for (std::thread& t : threads) t.join();
+    for (size_t k = 1; k < 4; k++) EXPECT(sums[k] == sums[0], "thread %zu saw other samples", k);
+}
+
+// Ranks of one host share the tokens that one of them made.
+TEST(ranks_share_the_tokens) {
+    const Folder f;
+    std::string lines;
+    for (int i = 0; i < 200; i++) lines += "{\"text\": \"" + random_text(50, unsigned(i)) + "\"}\n";
+    const std::string path = f.add("a.jsonl", lines);
+    const Data alone = open_one(path, 16, "bpe:300");
+    std::vector<pid_t> children;
+    for (int rank = 0; rank < 3; rank++) {
+        const pid_t pid = fork();
+        if (pid == 0) {
+            int code = 1;
+            try {
+                World world;
+                world.rank = rank;
+                world.size = 3;
+                world.job = format("test_data.%d", int(getppid()));
+                Comm* comm = comm_create(world, 120);
+                const Data data = open_data(options_for(path, 16, "bpe:300"), comm);
+                const bool same = all_tokens(data.train) == all_tokens(alone.train) &&
+                                  all_tokens(data.val) == all_tokens(alone.val) &&
+                                  data.train.hash == alone.train.hash && !data.train.shards[0].owner;
+                code = same ? 0 : 2;
+                comm_destroy(comm);
+            } catch (const Error& e) {
+                print_error(e);
+            }
+            _exit(code);
+        }
+        children.push_back(pid);
+    }
+    for (size_t k = 0; k < children.size(); k++) {
+        int status = -1;
+        waitpid(children[k], &status, 0);
+        EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 0, "rank %zu: status %x", k, unsigned(status));
+    }
+}
+
+int main(int argc, char** argv) { return run_tests(argc, argv); }

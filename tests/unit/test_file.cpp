@@ -1,0 +1,276 @@
+// test_file.cpp -- checksums against published vectors, reading of odd things, writing that fails.
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+
+#include "src/base/file.h"
+#include "tests/test.h"
+
+namespace {
+struct TempFolder {
+    std::string path;
+    TempFolder() {
+        const char* base = std::getenv("TMPDIR");
+        path = std::string(base ? base : "/tmp") + "/test_file.XXXXXX";
+        CHECK(mkdtemp(path.data()), "mkdtemp %s", path.c_str());
+    }
+    ~TempFolder() { remove_tree(path); }
+    std::string operator/(const std::string& name) const { return path + "/" + name; }
+};
+
+std::string pattern(size_t n) {
+    std::string s(n, '\0');
+    uint32_t x = 1;
+    for (char& c : s) c = char((x = x * 1664525 + 1013904223) >> 24);
+    return s;
+}
+
+// Files of this process may not grow beyond n bytes while this lives.
+struct FileSizeLimit {
+    rlimit old{};
+    explicit FileSizeLimit(size_t n) {
+        std::signal(SIGXFSZ, SIG_IGN);
+        getrlimit(RLIMIT_FSIZE, &old);
+        const rlimit now{n, old.rlim_max};
+        setrlimit(RLIMIT_FSIZE, &now);
+    }
+    ~FileSizeLimit() { setrlimit(RLIMIT_FSIZE, &old); }
+};
+}  // namespace
+
+TEST(crc32c_vectors) {
+    // RFC 3720, B.4: 32 zeros, 32 times 0xFF, 0..31, 31..0; and the customary check value.
+    std::string zeros(32, '\0'), ones(32, '\xff'), up(32, '\0'), down(32, '\0');
+    for (int i = 0; i < 32; i++) up[size_t(i)] = char(i), down[size_t(i)] = char(31 - i);
+    const struct {
+        std::string text;
+        uint32_t want;
+    } cases[] = {{"", 0},          {"123456789", 0xe3069283}, {zeros, 0x8a9136aa}, {ones, 0x62a8ab43},
+                 {up, 0x46dd794e}, {down, 0x113fdb5c}};
+    for (const auto& c : cases) {
+        const uint32_t got = crc32c(0, c.text.data(), c.text.size());
+        EXPECT(got == c.want, "got %08x, want %08x", got, c.want);
+    }
+}
+
+TEST(crc32c_pieces_and_alignment) {
+    const std::string s = pattern(1003);
+    for (size_t begin = 0; begin < 9; begin++) {
+        const uint32_t whole = crc32c(0, s.data() + begin, s.size() - begin);
+        for (size_t cut = begin; cut <= s.size(); cut += 13) {
+            const uint32_t a = crc32c(crc32c(0, s.data() + begin, cut - begin), s.data() + cut, s.size() - cut);
+            EXPECT(a == whole, "begin %zu cut %zu: %08x, want %08x", begin, cut, a, whole);
+        }
+    }
+}
+
+// One wrong bit of a long text shows.
+TEST(crc32c_long) {
+    std::string s = pattern(80000);
+    for (const size_t n : {24575u, 80000u}) {
+        const uint32_t crc = crc32c(5, s.data(), n);
+        s[n / 2] ^= 16;
+        EXPECT(crc32c(5, s.data(), n) != crc, "%zu bytes: a flipped bit makes no difference", n);
+    }
+}
+
+TEST(sha256_vectors) {
+    const auto sha = [](const std::string& text) {
+        std::string hex;
+        for (const uint8_t byte : sha256(text)) hex += format("%02x", byte);
+        return hex;
+    };
+    // FIPS 180-4's examples: "", "abc", 448 bits, a million times a.
+    const struct {
+        std::string text;
+        const char* want;
+    } cases[] = {{"", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"},
+                 {"abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"},
+                 {"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq",
+                  "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1"},
+                 {std::string(1000000, 'a'), "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0"}};
+    for (const auto& c : cases)
+        EXPECT(sha(c.text) == c.want, "%zu bytes: %s", c.text.size(), sha(c.text).c_str());
+}
+
+TEST(hash_bytes_sees_every_bit_and_the_length) {
+    for (const size_t n : {0, 1, 7, 8, 31, 32, 33, 100}) {
+        std::string s = pattern(n);
+        const uint64_t h = hash_bytes(s.data(), n, 1);
+        EXPECT(h != hash_bytes(s.data(), n, 2), "seed, n=%zu", n);
+        for (size_t bit = 0; bit < 8 * n; bit++) {
+            s[bit / 8] = char(s[bit / 8] ^ 1 << bit % 8);
+            EXPECT(h != hash_bytes(s.data(), n, 1), "bit %zu of n=%zu", bit, n);
+            s[bit / 8] = char(s[bit / 8] ^ 1 << bit % 8);
+        }
+        s += '\0';
+        EXPECT(h != hash_bytes(s.data(), n + 1, 1), "a zero byte more, n=%zu", n);
+    }
+    // Sign flips of neighbouring floats must not cancel, nor a swap of two words.
+    std::vector<float> x(64, 1.0f);
+    const uint64_t h = hash_bytes(x.data(), 256, 0);
+    for (size_t i = 0; i < 64; i++)
+        for (size_t j = i + 1; j < 64; j++) {
+            x[i] = x[j] = -1;
+            EXPECT(h != hash_bytes(x.data(), 256, 0), "signs of %zu and %zu", i, j);
+            x[i] = x[j] = 1;
+        }
+}
+
+TEST(speed) {
+    const std::string s = pattern(size_t(8) << 20);
+    const auto gbs = [&](auto f) {
+        double best = 1e9;
+        for (int i = 0; i < 4; i++) {
+            const double start = now_seconds();
+            f();
+            best = std::min(best, now_seconds() - start);
+        }
+        return double(s.size()) / best / 1e9;
+    };
+    volatile uint64_t sink = 0;
+    const double crc = gbs([&] { sink = crc32c(0, s.data(), s.size()); });
+    const double hash = gbs([&] { sink = hash_bytes(s.data(), s.size(), 0); });
+    const double sha = gbs([&] { sink = sha256(s)[0]; });
+    std::printf("     GB/s: crc32c %.1f, hash_bytes %.1f, sha256 %.2f\n", crc, hash, sha);
+}
+
+TEST(reading_refuses_what_is_no_file) {
+    TempFolder dir;
+    expect_error(kExitNoInput, "No such file", [&] { map_file(dir / "absent"); });
+    expect_error(kExitNoInput, "got a folder", [&] { map_file(dir.path); });
+    EXPECT(mkfifo((dir / "fifo").c_str(), 0600) == 0, "mkfifo");
+    expect_error(kExitNoInput, "want a regular file", [&] { read_file(dir / "fifo"); });  // must not hang either
+    expect_error(kExitNoInput, "want a regular file", [&] { read_file("/dev/zero"); });
+    EXPECT(symlink("loop", (dir / "loop").c_str()) == 0, "symlink");
+    expect_error(kExitNoInput, "symbolic links", [&] { map_file(dir / "loop"); });
+    expect_error(kExitNoInput, "", [&] { list_directory(dir / "absent"); });
+}
+
+TEST(mapping_moves_and_empty_files) {
+    TempFolder dir;
+    write_file_atomic(dir / "empty", "");
+    write_file_atomic(dir / "abc", std::string_view("a\0c", 3));
+    const MappedFile empty = map_file(dir / "empty");
+    EXPECT(empty.size == 0 && empty.text().empty(), "size %zu", empty.size);
+    MappedFile a = map_file(dir / "abc");
+    MappedFile b = std::move(a);
+    EXPECT(b.text() == std::string_view("a\0c", 3) && b.path == dir / "abc", "%s", b.path.c_str());
+    b = map_file(dir / "empty");
+    EXPECT(b.size == 0, "size %zu", b.size);
+}
+
+TEST(a_sparse_file_of_100_gb_opens_at_once) {
+    TempFolder dir;
+    const int fd = open((dir / "huge").c_str(), O_CREAT | O_WRONLY, 0600);
+    const bool made = ftruncate(fd, off_t(100) << 30) == 0;
+    close(fd);
+    if (!made) SKIP("this file system has no files of 100 GB");
+    EXPECT(map_file(dir / "huge").size == size_t(100) << 30, "size");
+}
+
+TEST(paths) {
+    EXPECT(base_name("a/b/") == "b" && base_name("b") == "b" && base_name("/") == "/" && base_name("") == "",
+           "base_name");
+    EXPECT(path_join("a", "b") == "a/b" && path_join("a/", "b") == "a/b" && path_join("", "b") == "b" &&
+               path_join("a", "/b") == "/b",
+           "path_join");
+    EXPECT(file_exists(program_path()) && program_path()[0] == '/', "%s", program_path().c_str());
+}
+
+TEST(folders) {
+    TempFolder dir;
+    make_directories(dir / "x/y//z/");
+    make_directories(dir / "x/y/z");
+    EXPECT(is_directory(dir / "x/y/z"), "x/y/z");
+    write_file_atomic(dir / "x/b.txt", "b");
+    write_file_atomic(dir / "x/a.txt", "a");
+    write_file_atomic(dir / "x/B.txt", "B");
+    const std::vector<std::string> want = {"B.txt", "a.txt", "b.txt", "y"};
+    EXPECT(list_directory(dir / "x") == want, "order");
+    const std::vector<std::string> found = expand_glob(dir / "x/?.txt");
+    EXPECT(found.size() == 3 && found[0] == dir / "x/B.txt", "%zu", found.size());
+    EXPECT(expand_glob(dir / "x/*.bin").empty(), "none");
+    expect_error(kExitWrite, "cannot make folder", [&] { make_directories(dir / "x/a.txt/q"); });
+    expect_error(kExitWrite, "cannot make folder", [&] { make_directories(dir / "x/a.txt"); });
+    EXPECT(symlink("/etc", (dir / "x/link").c_str()) == 0, "symlink");
+    remove_tree(dir / "x");
+    remove_tree(dir / "x");
+    EXPECT(!file_exists(dir / "x") && file_exists("/etc"), "remove_tree follows no links");
+}
+
+TEST(writer_counts_and_sums) {
+    TempFolder dir;
+    const std::string s = pattern(3 * (1 << 20) + 17);
+    FileWriter file(dir / "f");
+    file.write(s.data(), 5);
+    file.write(s.data() + 5, s.size() - 5);
+    file.write(s.data(), 0);
+    file.finish();
+    EXPECT(file.bytes == s.size() && file.crc == crc32c(0, s.data(), s.size()), "%llu", (unsigned long long)file.bytes);
+    EXPECT(read_file(dir / "f") == s, "content");
+    expect_error(kExitWrite, "File exists", [&] { FileWriter again(dir / "f"); });
+    expect_error(kExitWrite, "No such file", [&] { FileWriter nowhere(dir / "no/f"); });
+    EXPECT(symlink("f2", (dir / "link").c_str()) == 0, "symlink");
+    expect_error(kExitWrite, "link", [&] { FileWriter through(dir / "link"); });
+}
+
+TEST(a_full_disk_is_an_error) {
+    TempFolder dir;
+    const std::string s = pattern(100000);
+    {
+        FileSizeLimit limit(65536);
+        expect_error(kExitWrite, "File too large after 65,536 bytes", [&] {
+            FileWriter file(dir / "f");
+            file.write(s.data(), s.size());
+        });
+        write_file_atomic(dir / "small", "old");
+        expect_error(kExitWrite, "File too large", [&] { write_file_atomic(dir / "small", s); });
+    }
+    EXPECT(read_file(dir / "small") == "old", "the old content stays");
+    EXPECT(list_directory(dir.path) == (std::vector<std::string>{"f", "small"}), "no temporary file stays");
+}
+
+TEST(atomic_write_replaces) {
+    TempFolder dir;
+    write_file_atomic(dir / "f", "one");
+    write_file_atomic(dir / "f", "two");
+    write_file_atomic((dir / "f") + ".tmp" + std::to_string(getpid()), "a stale temporary file of this process number");
+    write_file_atomic(dir / "f", "three");
+    EXPECT(read_file(dir / "f") == "three" && list_directory(dir.path).size() == 1, "content");
+    expect_error(kExitWrite, "No such file", [&] { write_file_atomic(dir / "no/f", "x"); });
+}
+
+// A signal in the middle of a write into a slow pipe: the loop must go on where it stopped. A FileWriter opens only new
+// files, so a big file under a timer that fires all the time stands for it.
+TEST(signals_do_not_lose_bytes) {
+    TempFolder dir;
+    struct sigaction action {
+    }, old{};
+    action.sa_handler = [](int) {};  // without SA_RESTART
+    sigaction(SIGALRM, &action, &old);
+    const itimerval often{{0, 200}, {0, 200}}, never{};
+    setitimer(ITIMER_REAL, &often, nullptr);
+    const std::string s = pattern(size_t(4) << 20);
+    std::string error;
+    try {
+        FileWriter file(dir / "f");
+        file.write(s.data(), s.size());
+        file.finish();
+    } catch (const Error& e) {
+        error = e.message;
+    }
+    setitimer(ITIMER_REAL, &never, nullptr);
+    sigaction(SIGALRM, &old, nullptr);
+    EXPECT(error.empty(), "%s", error.c_str());
+    EXPECT(read_file(dir / "f") == s, "content");
+}
+
+int main(int argc, char** argv) { return run_tests(argc, argv); }

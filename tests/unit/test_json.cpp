@@ -1,0 +1,323 @@
+// test_json.cpp -- what the parser accepts and, above all, what it refuses; and that what is written can be read.
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string>
+
+#include "src/base/json.h"
+#include "tests/test.h"
+
+namespace {
+Json parse(std::string_view text) { return parse_json(text, "t.json"); }
+
+std::string nested(int depth, char open, char close) {
+    std::string s;
+    for (int i = 0; i < depth; i++) s += open == '{' ? std::string("{\"a\":") : std::string(1, open);
+    if (open == '{') s += "1";
+    return s + std::string(size_t(depth), close);
+}
+}  // namespace
+
+TEST(accepts) {
+    const char* good[] = {
+        "null",
+        "true",
+        "false",
+        "0",
+        "-0",
+        "1.5e-3",
+        "1E+5",
+        "0.0",
+        "\"\"",
+        "[]",
+        "{}",
+        " \t\r\n[ 1 , 2 ] \n",
+        "{\"a\":{\"b\":[null,true,{}]},\"c\":\"d\"}",
+        "\"\\u0041\\n\\/\"",
+        "[[],[[]]]",
+        "123456789012345678901234567890",
+        "\"\xC2\x80\xDF\xBF\xE0\xA0\x80\xED\x9F\xBF\xEE\x80\x80\xEF\xBF\xBF\xF0\x90\x80\x80\xF4\x8F\xBF\xBF\"",
+        "\"\x7f\""};
+    for (const char* text : good) parse(text);
+}
+
+TEST(refuses) {
+    const struct {
+        std::string text;
+        const char* part;
+    } bad[] = {{"", "byte 0: got the end, want a value"},
+               {"  ", "byte 2: got the end, want a value"},
+               {"nul", "byte 0: got \"n\", want a value"},
+               {"nulL", "byte 0: got \"n\", want a value"},
+               {"True", "byte 0: got \"T\", want a value"},
+               {"NaN", "byte 0: got \"N\", want a value"},
+               {"Infinity", "byte 0"},
+               {"-Infinity", "byte 1: got \"I\", want a digit"},
+               {"-", "byte 1: got the end"},
+               {"+1", "byte 0: got \"+\""},
+               {"01", "byte 1: got \"1\", want nothing after the value"},
+               {"-01", "byte 2: got \"1\", want nothing"},
+               {".5", "byte 0: got \".\""},
+               {"1.", "byte 2: got the end, want a digit"},
+               {"1.e5", "byte 2: got \"e\", want a digit"},
+               {"1e", "byte 2: got the end, want a digit"},
+               {"1e+", "byte 3: got the end, want a digit"},
+               {"0x10", "byte 1: got \"x\", want nothing after the value"},
+               {"1 2", "byte 2: got \"2\", want nothing after"},
+               {"[1,]", "byte 3: got \"]\", want a value"},
+               {"[1 2]", "byte 3: got \"2\", want ',' or ']'"},
+               {"[1", "byte 2: got the end"},
+               {"[", "got the end, want a value"},
+               {"]", "got \"]\""},
+               {"{", "byte 1: got the end, want a string"},
+               {"{1:2}", "want a string"},
+               {"{\"a\"}", "want ':'"},
+               {"{\"a\":}", "want a value"},
+               {"{\"a\":1,}", "want a string"},
+               {"{a:1}", "want a string"},
+               {"{'a':1}", "want a string"},
+               {"{\"a\":1 \"b\":2}", "',' or '}'"},
+               {"{\"a\":1}}", "byte 7: got \"}\", want nothing after"},
+               {"[]/*c*/", "got \"/\", want nothing"},
+               {"{\"a\":1,\"b\":2,\"a\":3}", "byte 19: got key \"a\" twice"},
+               {"{\"\\u0061\":1,\"a\":3}", "key \"a\" twice"},
+               {"\"abc", "byte 4: got the end, want UTF-8 without control characters, up to a quote"},
+               {"\"a\nb\"", "byte 2: got \"\\n\", want UTF-8 without control"},
+               {std::string("\"a\0b\"", 5), "got \"\\u0000\""},
+               {"\"\\x41\"", "one of"},
+               {"\"\\", "got the end, want one of"},
+               {"\"\\u12", "hexadecimal"},
+               {"\"\\u12G4\"", "byte 3: got \"1\", want four hexadecimal"},
+               {"\"\\U0041\"", "one of"},
+               {"\"\\ud800\"", "a pair of surrogates"},
+               {"\"\\udc00\"", "a pair of surrogates"},
+               {"\"\\ud800\\u0041\"", "a pair of surrogates"},
+               {"\"\\ud800\\ud800\"", "a pair of surrogates"},
+               {"\"\\ud800x\"", "pair"},
+               {"\"\\ude00\\ud83d\"", "pair"},
+               {"\"\x80\"", "byte 1: got \"\xEF\xBF\xBD\", want UTF-8"},
+               {"\"\xC0\x80\"", "UTF-8"},
+               {"\"\xC1\xBF\"", "UTF-8"},
+               {"\"\xE0\x9F\xBF\"", "UTF-8"},
+               {"\"\xED\xA0\x80\"", "UTF-8"},
+               {"\"\xF0\x8F\xBF\xBF\"", "UTF-8"},
+               {"\"\xF4\x90\x80\x80\"", "UTF-8"},
+               {"\"\xF5\x80\x80\x80\"", "UTF-8"},
+               {"\"\xC2\"", "UTF-8"},
+               {"\"\xE2\x82", "UTF-8"},
+               {"\"\xF0\x9F\x98", "UTF-8"},
+               {"\"\xFF\"", "UTF-8"},
+               {"\xEF\xBB\xBF{}", "byte 0: got \"\xEF\xBF\xBD\", want a value"},
+               {std::string("1\0", 2), "byte 1: got \"\\u0000\""},
+               {std::string("\0", 1), "u0000"},
+               {"1\x0b", "u000b"},
+               {"\xC2\xA0"
+                "1",
+                "byte 0"},
+               {nested(33, '[', ']'), "byte 32: got \"[\", want at most 32"},
+               {nested(33, '{', '}'), "at most 32"},
+               {std::string(1000000, '['), "at most 32"}};
+    for (const auto& b : bad) expect_error(kExitBadContent, std::string(b.part), [&] { parse(b.text); });
+    expect_error(kExitBadContent, "t.json: byte 0", [] { parse("x"); });
+}
+
+TEST(every_prefix_of_a_document_is_refused) {
+    const std::string s = "{\"a\":[1.5e3,-2,\"x\\u00e9\\ud83d\\ude00\xE2\x82\xAC\",true,null],\"b\":{}}";
+    parse(s);
+    for (size_t n = 0; n < s.size(); n++)
+        expect_error(kExitBadContent, "t.json: byte", [&] { parse(std::string_view(s).substr(0, n)); });
+}
+
+// Any change of one byte gives a value or an Error, nothing else (run under the sanitizers).
+TEST(one_byte_changed) {
+    const std::string s = "{\"a\":[1.5e3,-2,\"x\\u00e9\\ud83d\\ude00\xE2\x82\xAC\",true,null],\"b\":{}}";
+    int refused = 0;
+    for (size_t i = 0; i < s.size(); i++)
+        for (int c = 0; c < 256; c++) {
+            std::string t = s;
+            t[i] = char(c);
+            try {
+                parse(t);
+            } catch (const Error& e) {
+                refused++;
+                EXPECT(e.code == kExitBadContent, "code %d", e.code);
+            }
+        }
+    EXPECT(refused > 256 * int(s.size()) / 2, "only %d refused", refused);
+}
+
+TEST(depth_32) {
+    const std::string brackets = nested(32, '[', ']'), braces = nested(32, '{', '}');
+    const Json a = parse(brackets), o = parse(braces);
+    EXPECT(a.kind() == Json::array && o.kind() == Json::object, "kinds");
+}
+
+TEST(strings_are_decoded) {
+    EXPECT(parse("\"\\ud83d\\ude00\\u20ac\\u00e9\\u0041\"").text() ==
+               "\xF0\x9F\x98\x80\xE2\x82\xAC\xC3\xA9"
+               "A",
+           "surrogates");
+    EXPECT(parse("\"\\uD83D\\uDE00\"").text() == "\xF0\x9F\x98\x80", "capital hex digits");
+    EXPECT(parse("\"\\\"\\\\\\/\\b\\f\\n\\r\\t\"").text() == "\"\\/\b\f\n\r\t", "short escapes");
+    EXPECT(parse("\"a\\u0000b\"").text() == std::string("a\0b", 3), "NUL");
+    EXPECT(parse("\"\\uffff\\ue000\\ud7ff\\udbff\\udfff\"").text() ==
+               "\xEF\xBF\xBF\xEE\x80\x80\xED\x9F\xBF\xF4\x8F\xBF\xBF",
+           "edges");
+}
+
+TEST(numbers) {
+    const struct {
+        const char* text;
+        bool ok;
+        uint64_t value;
+    } integers[] = {{"0", true, 0},
+                    {"18446744073709551615", true, UINT64_MAX},
+                    {"18446744073709551616", false, 0},
+                    {"9007199254740993", true, 9007199254740993},
+                    {"-1", false, 0},
+                    {"-0", false, 0},
+                    {"1.0", false, 0},
+                    {"1e3", false, 0},
+                    {"99999999999999999999999", false, 0},
+                    {"true", false, 0},
+                    {"\"1\"", false, 0}};
+    for (const auto& c : integers) {
+        uint64_t x = 0;
+        const bool ok = parse(c.text).as_u64(&x);
+        EXPECT(ok == c.ok && (!ok || x == c.value), "%s", c.text);
+    }
+    const struct {
+        const char* text;
+        bool ok;
+        double value;
+    } doubles[] = {{"0.1", true, 0.1},
+                   {"-1.5e3", true, -1500},
+                   {"1e308", true, 1e308},
+                   {"1e400", false, 0},
+                   {"-1e400", false, 0},
+                   {"5e-324", true, 5e-324},
+                   {"1E2", true, 100},
+                   {"1e+2", true, 100},
+                   {"123456789012345678901234567890", true, 123456789012345678901234567890.0},
+                   {"null", false, 0},
+                   {"\"1\"", false, 0}};
+    for (const auto& c : doubles) {
+        double x = 0;
+        const bool ok = parse(c.text).as_double(&x);
+        EXPECT(ok == c.ok && (!ok || x == c.value), "%s: %.17g", c.text, x);
+    }
+}
+
+TEST(getters_name_the_key) {
+    const Json j = parse("{\"n\":3,\"s\":\"x\",\"big\":1e400,\"f\":1.5,\"neg\":-1,\"o\":{}}");
+    EXPECT(j.get_u64("n", "w") == 3 && j.get_string("s", "w") == "x" && j.get_double("f", "w") == 1.5 &&
+               j.get_double("n", "w") == 3,
+           "values");
+    EXPECT(!j.find("nope") && !parse("[1]").find("a"), "find");
+    expect_error(kExitBadContent, "w: nope: it is missing", [&] { j.at("nope", "w"); });
+    expect_error(kExitBadContent, "w: n: got 3, want a string", [&] { j.get_string("n", "w"); });
+    expect_error(kExitBadContent, "w: s: got \"x\", want an integer", [&] { j.get_u64("s", "w"); });
+    expect_error(kExitBadContent, "w: neg: got -1, want an integer", [&] { j.get_u64("neg", "w"); });
+    expect_error(kExitBadContent, "w: f: got 1.5, want an integer", [&] { j.get_u64("f", "w"); });
+    expect_error(kExitBadContent, "w: big: got 1e400, want a number that a double holds",
+                 [&] { j.get_double("big", "w"); });
+    expect_error(kExitBadContent, "w: o: got an object, want a number", [&] { j.get_double("o", "w"); });
+    expect_error(kExitBadContent, "w: a: it is missing", [&] { parse("3").at("a", "w"); });
+}
+
+// 50,000 keys: a way through them that is quadratic would not end within the tests' own limit.
+TEST(order_is_kept_in_large_objects) {
+    std::string s = "{";
+    for (int i = 0; i < 50000; i++)
+        s += (i ? ",\"k" : "\"k") + std::to_string(i * 7919 % 50000) + "\":" + std::to_string(i);
+    const std::string whole = s + "}";
+    const Json j = parse(whole);
+    std::vector<std::string> keys, values;
+    for (JsonItems i(j); i.next();) keys.push_back(i.key.text()), values.push_back(i.value.text());
+    EXPECT(keys.size() == 50000 && j.size() == 50000 && keys[1] == "k7919" && values[49999] == "49999", "order");
+    expect_error(kExitBadContent, "key \"k7\" twice", [&] { parse(s + ",\"k7\":1}"); });
+}
+
+TEST(items) {
+    const std::string text = " { \"a\" : [ 1 , [ ] , {\"b\":[2]} ] , \"\\u0063]}\" : \"x,]\" , \"e\" : {} } ";
+    std::string seen;
+    const Json j = parse(text);
+    for (JsonItems i(j); i.next();) seen += i.key.text() + "=" + i.value.text() + ";";
+    EXPECT(seen == "a=[ 1 , [ ] , {\"b\":[2]} ];c]}=x,];e={};", "%s", seen.c_str());
+    seen.clear();
+    for (JsonItems i(j.find("a")); i.next();) seen += (i.key ? "key " : "") + i.value.text() + ";";
+    EXPECT(seen == "1;[ ];{\"b\":[2]};", "%s", seen.c_str());
+    EXPECT(j.size() == 3 && j.find("a").size() == 3 && j.find("e").size() == 0 && j.find("c]}").size() == 0 &&
+               j.find("nope").size() == 0,
+           "sizes");
+    JsonItems none((Json()));
+    EXPECT(!none.next() && !none.next(), "nothing in nothing");
+}
+
+TEST(quote) {
+    EXPECT(json_quote("a\"b\\c\n\r\t\b\f\x1b\x7f") == "\"a\\\"b\\\\c\\n\\r\\t\\u0008\\u000c\\u001b\\u007f\"",
+           "%s", json_quote("a\"b\\c\n\r\t\b\f\x1b\x7f").c_str());
+    EXPECT(json_quote("\xC3\xA9\xE2\x82\xAC") == "\"\xC3\xA9\xE2\x82\xAC\"", "UTF-8 stays");
+    EXPECT(json_quote("a\xFFz\xC3") == "\"a\xEF\xBF\xBDz\xEF\xBF\xBD\"", "invalid bytes");
+    for (int a = 0; a < 256; a++)
+        for (int b = 0; b < 256; b += 5) {
+            const std::string raw = {char(a), char(b), 'x'};
+            const std::string back = parse(json_quote(raw)).text();  // always parses
+            EXPECT(a >= 128 || b >= 128 || back == raw, "%02x %02x", a, b);
+        }
+    EXPECT(parse(json_quote(std::string("a\0b", 3))).text() == std::string("a\0b", 3), "NUL");
+}
+
+TEST(number_round_trip) {
+    EXPECT(json_number(NAN) == "null" && json_number(INFINITY) == "null" && json_number(-INFINITY) == "null" &&
+               json_number(float(NAN)) == "null",
+           "not finite");
+    EXPECT(json_number(1.0) == "1" && json_number(0.1) == "0.10000000000000001" && json_number(0.1f) == "0.100000001" &&
+               json_number(-0.0) == "-0",
+           "digits");
+    EXPECT(json_number(1e22) == "1e+22" && json_number(123456.0) == "123456", "as %%.17g: %s",
+           json_number(1e22).c_str());
+    uint64_t bits = 88172645463325252u;
+    for (int i = 0; i < 20000; i++) {
+        bits ^= bits << 13;
+        bits ^= bits >> 7;
+        bits ^= bits << 17;  // xorshift64
+        double x, back;
+        std::memcpy(&x, &bits, 8);
+        if (!std::isfinite(x)) continue;
+        char want[64];
+        std::snprintf(want, sizeof want, "%.17g", x);
+        EXPECT(json_number(x) == want, "%s, want %s", json_number(x).c_str(), want);
+        EXPECT(parse(json_number(x)).as_double(&back) && back == x, "%s", want);
+        const float f = float(x);
+        if (!std::isfinite(f)) continue;
+        EXPECT(parse(json_number(f)).as_double(&back) && float(back) == f, "%.9g", double(f));
+    }
+    double smallest;
+    EXPECT(parse(json_number(std::numeric_limits<double>::denorm_min())).as_double(&smallest) && smallest > 0,
+           "denormal");
+}
+
+TEST(line) {
+    const std::string text = JsonLine()
+                                 .add("event", "train")
+                                 .add("step", int64_t(3))
+                                 .add("big", UINT64_MAX)
+                                 .add("i", -1)
+                                 .add("loss", 1.5)
+                                 .add("f", 0.5f)
+                                 .add("nan", NAN)
+                                 .add("ok", true)
+                                 .add("s", std::string("a\"\n"))
+                                 .raw("r", "[1,2]")
+                                 .text();
+    EXPECT(
+        text ==
+            "{\"event\":\"train\",\"step\":3,\"big\":18446744073709551615,\"i\":-1,\"loss\":1.5,\"f\":0.5,\"nan\":null,"
+            "\"ok\":true,\"s\":\"a\\\"\\n\",\"r\":[1,2]}",
+        "%s", text.c_str());
+    EXPECT(parse(text).get_u64("big", "w") == UINT64_MAX, "reads back");
+    EXPECT(JsonLine().text() == "{}", "empty");
+}
+
+int main(int argc, char** argv) { return run_tests(argc, argv); }

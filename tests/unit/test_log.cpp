@@ -1,0 +1,371 @@
+// test_log.cpp -- console and metrics.jsonl: exact fields, resumes and torn lines, full disks and closed pipes.
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <csignal>
+#include <cstdlib>
+#include <exception>
+#include <list>
+
+#include "models/shape.h"
+#include "src/app/report.h"
+#include "src/base/file.h"
+#include "tests/test.h"
+
+namespace {
+
+struct TempFolder {
+    std::string path;
+    TempFolder() {
+        const char* base = std::getenv("TMPDIR");
+        path = std::string(base && *base ? base : "/tmp") + "/test_log.XXXXXX";
+        EXPECT(mkdtemp(path.data()), "%s", path.c_str());
+    }
+    ~TempFolder() { remove_tree(path); }
+};
+
+// Points stdout (or stderr) at another descriptor for the time of f.
+void redirected(int which, int fd, const std::function<void()>& f) {
+    std::fflush(stdout);
+    const int saved = dup(which);
+    dup2(fd, which);
+    std::exception_ptr failure;
+    try {
+        f();
+    } catch (...) {
+        failure = std::current_exception();
+    }
+    std::fflush(stdout);
+    dup2(saved, which);
+    close(saved);
+    if (failure) std::rethrow_exception(failure);
+}
+std::string captured(int which, const std::function<void()>& f) {
+    FILE* file = std::tmpfile();
+    redirected(which, fileno(file), f);
+    std::rewind(file);
+    std::string text;
+    for (int c; (c = std::fgetc(file)) != EOF;) text += char(c);
+    std::fclose(file);
+    return text;
+}
+std::string console(const std::function<void()>& f) { return captured(1, f); }
+
+StepStats step_of(int64_t step, double loss, int ranks = 1) {
+    StepStats s = {.step = step, .lr = 9.9e-4, .norm = 0.71, .loss = loss, .seconds = 0.0081};
+    s.times = {0.0075, 0.0008, 0.0001};
+    for (int r = 0; r < ranks; r++) s.ranks.push_back({0, r == 2 ? 0.00775 : 0.00725, false});
+    return s;
+}
+// A run of rank 0 that reports into `folder`; "": to the console only.
+struct TestRun {
+    Options o;
+    Comm comm;
+    ModelInfo info = *find_model("gpt2");
+    Reporter r = {&o, &comm, nullptr, nullptr, &info, "cpu", "none", NAN};
+    TestRun(const std::string& folder, int64_t steps, int64_t log_every, bool resumed = false) {
+        o.steps = steps;
+        o.log_every = log_every;
+        o.total_batch_size = 4096;
+        o.out_dir = folder;
+        info.flops_per_token = [](const Shape&, int) { return 16250.0; };
+        r.log = std::make_unique<Log>(folder, resumed);
+        r.began = now_seconds();
+    }
+};
+void append(const std::string& path, const std::string& text) {
+    FILE* f = std::fopen(path.c_str(), "ab");
+    std::fwrite(text.data(), 1, text.size(), f);
+    std::fclose(f);
+}
+std::vector<Json> events(const std::string& path) {
+    static std::list<std::string> files;  // what they lie in
+    std::vector<Json> out;
+    const std::string& text = files.emplace_back(read_file(path));
+    EXPECT(text.empty() || text.back() == '\n', "%s does not end in a line end", path.c_str());
+    for (size_t at = 0, end; (end = text.find('\n', at)) != std::string::npos; at = end + 1)
+        out.push_back(parse_json(std::string_view(text).substr(at, end - at), "metrics"));
+    return out;
+}
+std::string keys(const Json& object) {
+    std::string out;
+    for (JsonItems i(object); i.next();) out += (out.empty() ? "" : " ") + i.key.text();
+    return out;
+}
+size_t count_of(const std::string& text, const std::string& part) {
+    size_t n = 0;
+    for (size_t at = 0; (at = text.find(part, at)) != std::string::npos; at += part.size()) n++;
+    return n;
+}
+}  // namespace
+
+TEST(events_have_the_promised_fields) {
+    TempFolder tmp;
+    const double loss = 2.0 / 3, norm = 0.1;
+    console([&] {
+        TestRun run(tmp.path, 3, 1);
+        run.r.log->event(JsonLine().add("event", "run").add("seed", 7));
+        StepStats one = step_of(0, loss);
+        one.norm = norm;
+        report_step(&run.r, one);
+        run.r.peak_flops = 4096 / 0.0081 * 16250 / 0.461;
+        report_step(&run.r, step_of(1, NAN, 4));
+        report_score(&run.r, 1, loss, NAN, true);
+        report_score(&run.r, 2, INFINITY, 2.5, false);
+        run.o.prompt = "It \"was\"";
+        report_sample(&run.r, 2, [](const Print& print) { return print("x"), "x\n\xff"; });
+        report_saved(&run.r, 2, "ckpt/step_00000002", 0.25, 1.5);
+        run.r.log->sync();
+    });
+    const std::vector<Json> e = events(tmp.path + "/metrics.jsonl");
+    EXPECT(e.size() == 7, "%zu events", e.size());
+    const std::string train = "event step loss lr grad_norm step_ms tok_s tokens mfu compute_ms comm_ms exposed_ms";
+    EXPECT(keys(e[1]) == train + " time", "%s", keys(e[1]).c_str());
+    EXPECT(keys(e[2]) == train + " compute_ms_min compute_ms_max slowest_rank time", "%s", keys(e[2]).c_str());
+    EXPECT(e[1].get_double("loss", "") == loss && e[1].get_double("grad_norm", "") == norm, "not the same bits");
+    EXPECT(e[1].find("mfu").kind() == Json::null && float(e[2].get_double("mfu", "")) == 0.461f &&
+               e[2].find("loss").kind() == Json::null,
+           "NaN");
+    EXPECT(e[1].get_u64("tokens", "") == 4096 && float(e[1].get_double("step_ms", "")) == 8.1f &&
+               e[2].get_u64("slowest_rank", "") == 2 && float(e[2].get_double("compute_ms_max", "")) == 7.75f,
+           "numbers");
+    EXPECT(keys(e[3]) == "event step loss bpb time" && e[3].find("bpb").kind() == Json::null &&
+               e[4].find("loss").kind() == Json::null,
+           "val");
+    EXPECT(keys(e[5]) == "event step prompt text time" && e[5].get_string("prompt", "") == "It \"was\"" &&
+               e[5].get_string("text", "") == "x\n\uFFFD",
+           "sample");
+    EXPECT(keys(e[6]) == "event step path stall_ms write_ms time" && e[6].get_double("stall_ms", "") == 250, "ckpt");
+}
+
+TEST(each_line_is_in_the_file_at_once) {
+    TempFolder tmp;
+    console([&] {
+        TestRun run(tmp.path, 10, 0);
+        for (int i = 0; i < 3; i++) {
+            report_step(&run.r, step_of(i, 1));
+            EXPECT(events(tmp.path + "/metrics.jsonl").size() == size_t(i + 1), "after step %d", i);
+        }
+    });
+}
+
+// The line of the last step: the ETA is 0.
+TEST(line_text) {
+    const auto line = [](const StepStats& s, double peak) {
+        return console([&] {
+            TestRun run("", s.step + 1, 1);
+            run.r.peak_flops = peak;
+            report_step(&run.r, s);
+        });
+    };
+    std::string text = line(step_of(799, 2.4312), NAN);
+    EXPECT(text == "step   799/800 | loss 2.4312 | lr 9.9e-04 | norm 0.71 | 8.1 ms | 505679 tok/s | 8.2 GFLOP/s | "
+                   "eta 0:00\n",
+           "%s", text.c_str());
+    text = line(step_of(799, 2.4312, 2), 4096 / 0.0081 * 16250 / 0.461);
+    EXPECT(text.find("| 505679 tok/s | mfu 46.1% | comm 0.8 ms exposed 0.1 | eta 0:00") != std::string::npos, "%s",
+           text.c_str());
+    text = line(step_of(0, -NAN), NAN);         // what x86 makes of inf - inf
+    EXPECT(text.find("loss nan") != std::string::npos, "%s", text.c_str());
+}
+
+// The ETA is the mean of the steps so far, evaluations and saves among them.
+TEST(eta) {
+    const struct { double seconds; const char* text; } cases[] = {
+        {1, "eta 0:10\n"}, {59.96, "eta 10:00\n"}, {360, "eta 1:00:00\n"}, {9006.1, "eta 25:01:01\n"}};
+    for (const auto& c : cases) {
+        const std::string text = console([&] {
+            TestRun run("", 20, 1);
+            run.r.began -= 10 * c.seconds;
+            run.r.steps_here = 9;
+            report_step(&run.r, step_of(9, 1));
+        });
+        EXPECT(text.find(c.text) != std::string::npos, "want %s: %s", c.text, text.c_str());
+    }
+}
+
+TEST(plain_output) {
+    TempFolder tmp;
+    const std::string text = console([&] {
+        TestRun run(tmp.path, 100, 1);
+        run.r.log->text("model   %d layers\x1b[2J", 4);
+        for (int i = 0; i < 100; i++) report_step(&run.r, step_of(i, 3));
+        report_score(&run.r, 100, 2.0121, 2.903, true);
+        report_score(&run.r, 200, 2.5, NAN, false);
+    });
+    for (const char c : text) EXPECT(c == '\n' || (unsigned char)c >= 0x20, "control byte 0x%02x in plain output", c);
+    EXPECT(text.find("model   4 layers\\x1b[2J\n") == 0, "%s", text.c_str());
+    // 100 steps in no time: the first and the last.
+    EXPECT(count_of(text, "/100 | loss") == 2 && text.find("step     0/100 |") != std::string::npos &&
+               text.find("step    99/100 |") != std::string::npos,
+           "%s", text.c_str());
+    EXPECT(text.find("val  step 100 | loss 2.0121 | 2.9030 bpb | best\n") != std::string::npos, "%s", text.c_str());
+    EXPECT(text.find("val  step 200 | loss 2.5000\n") != std::string::npos, "%s", text.c_str());
+    const std::string quiet = console([&] {
+        TestRun run("", 20, 0);
+        for (int i = 5; i < 20; i++) report_step(&run.r, step_of(i, 3));
+    });
+    EXPECT(count_of(quiet, "\n") == 2 && quiet.find("    5/20") != std::string::npos &&
+               quiet.find("   19/20") != std::string::npos,
+           "%s", quiet.c_str());
+}
+
+TEST(samples_are_safe_to_print) {
+    const std::string text = console([&] {
+        TestRun run("", 1, 0);
+        run.o.prompt = "Mr. ";
+        report_sample(&run.r, 250, [](const Print& print) {
+            for (const char* piece :
+                 {"café \x1b[31m", "\a\t€", "\xc2\x9b", "x\x7f\n\xff\x9b[\xe2(", "\U0001F600next"})
+                print(piece);
+            return "";
+        });
+    });
+    EXPECT(text == "sample  step 250\nMr. café \\x1b[31m\\x07\t€\\x9bx\\x7f\n\uFFFD\uFFFD[\uFFFD(\U0001F600next\n",
+           "%s", escape_control(text).c_str());
+}
+
+TEST(resume_appends_and_cuts_torn_lines) {
+    for (const std::string& torn :
+         {std::string(), std::string("{\"event\":\"train\",\"st"), std::string(9000, 'x'), std::string(20, '\0')}) {
+        TempFolder tmp;
+        const std::string path = tmp.path + "/metrics.jsonl";
+        console([&] {
+            TestRun run(tmp.path, 20, 0);
+            for (int i = 0; i < 10; i++) report_step(&run.r, step_of(i, 10 - i));
+            report_score(&run.r, 5, 5, NAN, false);
+        });
+        const std::string before = read_file(path);
+        append(path, torn);
+        console([&] {
+            TestRun run(tmp.path, 20, 0, true);
+            EXPECT(read_file(path) == before, "torn line of %zu bytes not cut", torn.size());
+            run.r.log->event(JsonLine().add("event", "resume").add("step", 4));
+            for (int i = 4; i < 8; i++) report_step(&run.r, step_of(i, 100 + i));
+        });
+        const Metrics m = read_metrics(path);
+        EXPECT(std::fabs(m.trained - 8 * 0.0081) < 1e-6, "%g s", m.trained);
+        EXPECT(m.train.size() == 8 && m.val.empty(), "%zu train, %zu val", m.train.size(), m.val.size());
+        for (int i = 0; i < 8; i++)
+            EXPECT(m.train[i].first == i && m.train[i].second == (i < 4 ? 10 - i : 100 + i), "step %d", i);
+    }
+    // Only a torn line, and no file at all.
+    TempFolder tmp;
+    append(tmp.path + "/metrics.jsonl", "{\"event\"");
+    console([&] { Log log(tmp.path, true); });
+    EXPECT(read_file(tmp.path + "/metrics.jsonl").empty(), "not cut");
+    TempFolder empty;
+    console([&] {
+        TestRun run(empty.path, 9, 0, true);
+        report_step(&run.r, step_of(3, 1));
+    });
+    EXPECT(events(empty.path + "/metrics.jsonl").size() == 1, "no file before");
+    // A fresh run replaces what is there.
+    console([&] { Log log(empty.path, false); });
+    EXPECT(read_file(empty.path + "/metrics.jsonl").empty(), "not fresh");
+    expect_error(kExitWrite, "metrics.jsonl", [&] { Log log(empty.path + "/absent", false); });
+}
+
+TEST(reader_skips_what_is_not_an_event) {
+    TempFolder tmp;
+    const std::string path = tmp.path + "/metrics.jsonl";
+    append(path,
+           "\n[]\nnot "
+           "json\n{\"event\":\"train\"}\n{\"event\":\"train\",\"step\":-1,\"loss\":1}\n{\"event\":3,\"step\":1}\n{"
+           "\"step\":1}\n"
+           "{\"event\":\"train\",\"step\":0,\"loss\":3}\n{\"event\":\"train\",\"step\":1,\"loss\":null}\n{\"event\":"
+           "\"train\",\"step\":2,\"loss\":2}\n"
+           "{\"event\":\"val\",\"step\":2,\"loss\":2.5}\n{\"event\":\"train\",\"step\":2,\"loss\":1.5}\n{\"event\":"
+           "\"train\",\"step\":18446744073709551615,\"loss\":1}\n"
+           "{\"event\":\"train\",\"step\":3,\"loss\":9}");
+    const Metrics m = read_metrics(path);
+    EXPECT(m.train.size() == 3 && m.val.size() == 1, "%zu train, %zu val", m.train.size(), m.val.size());
+    EXPECT(m.train[0].second == 3 && std::isnan(m.train[1].second) && m.train[2].second == 1.5,
+           "the later line of a step counts");
+    expect_error(kExitNoInput, "absent", [&] { read_metrics(tmp.path + "/absent"); });
+}
+
+// /dev/full refuses every write with ENOSPC.
+TEST(full_disk_warns_once_and_the_run_goes_on) {
+    TempFolder tmp;
+    EXPECT(symlink("/dev/full", (tmp.path + "/metrics.jsonl").c_str()) == 0, "symlink");
+    const std::string errors = captured(2, [&] {
+        console([&] {
+            TestRun run(tmp.path, 100, 0);
+            for (int i = 0; i < 100; i++) report_step(&run.r, step_of(i, 1));
+            run.r.log->sync();
+        });
+    });
+    EXPECT(count_of(errors, "\n") == 1 && errors.find("metrics.jsonl: No space left on device") != std::string::npos,
+           "%s", errors.c_str());
+}
+
+// A disk that is full for a while loses nothing, not even half a line.
+TEST(lines_wait_for_a_disk) {
+    TempFolder tmp;
+    const std::string path = tmp.path + "/metrics.jsonl";
+    rlimit old{};
+    getrlimit(RLIMIT_FSIZE, &old);
+    signal(SIGXFSZ, SIG_IGN);
+    const std::string errors = captured(2, [&] {
+        const int null = open("/dev/null", O_WRONLY);
+        redirected(1, null, [&] {
+            TestRun run(tmp.path, 30, 0);
+            report_step(&run.r, step_of(0, 1));
+            rlimit full = old;
+            full.rlim_cur = 1000;
+            setrlimit(RLIMIT_FSIZE, &full);
+            for (int i = 1; i < 20; i++) report_step(&run.r, step_of(i, 1));
+            setrlimit(RLIMIT_FSIZE, &old);
+            for (int i = 20; i < 30; i++) report_step(&run.r, step_of(i, 1));
+        });
+        close(null);
+    });
+    const std::vector<Json> e = events(path);
+    EXPECT(e.size() == 30 && count_of(errors, "warning") == 1, "%zu lines; %s", e.size(), errors.c_str());
+    for (size_t i = 0; i < e.size(); i++) EXPECT(e[i].get_u64("step", "") == i, "line %zu", i);
+}
+
+// A pipe of the shell, which blocks.
+TEST(console_that_nobody_reads_holds_nothing_up) {
+    TempFolder tmp;
+    int fds[2];
+    EXPECT(pipe(fds) == 0, "pipe");
+    const int size = fcntl(fds[1], F_SETPIPE_SZ, 4096);
+    EXPECT(write(fds[1], std::string(size_t(size), '.').data(), size_t(size)) == size, "fill");
+    char text[4096];
+    ssize_t n = 0;
+    redirected(1, fds[1], [&] {
+        Log log(tmp.path, false);
+        for (int i = 0; i < 1000; i++) log.text("lost %d", i), log.event(JsonLine().add("event", "lost"));
+        for (int left = size; left > 0; left -= int(n)) n = read(fds[0], text, sizeof text);
+        log.text("read again");
+    });
+    n = read(fds[0], text, sizeof text);
+    EXPECT(std::string(text, size_t(n)) == "read again\n", "%.*s", int(n), text);
+    for (const int fd : fds) close(fd);
+    EXPECT(events(tmp.path + "/metrics.jsonl").size() == 1000, "metrics go on");
+}
+
+TEST(closed_stdout_warns_once) {
+    signal(SIGPIPE, SIG_IGN);
+    TempFolder tmp;
+    int pipe_fds[2];
+    EXPECT(pipe(pipe_fds) == 0, "pipe");
+    close(pipe_fds[0]);
+    const std::string errors = captured(2, [&] {
+        redirected(1, pipe_fds[1], [&] {
+            TestRun run(tmp.path, 3, 1);
+            for (int i = 0; i < 3; i++) run.r.log->text("line %d", i), report_step(&run.r, step_of(i, 1));
+        });
+    });
+    close(pipe_fds[1]);
+    EXPECT(count_of(errors, "\n") == 1 && errors.find("stdout: Broken pipe") != std::string::npos, "%s",
+           errors.c_str());
+    EXPECT(events(tmp.path + "/metrics.jsonl").size() == 3, "metrics go on");
+}
+
+int main(int argc, char** argv) { return run_tests(argc, argv); }

@@ -1,0 +1,653 @@
+// test_options.cpp -- the command line: every option in both forms, every refusal, presets, the saved config, random
+// arguments.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <sstream>
+
+#include "src/app/options.h"
+#include "src/base/json.h"
+#include "tests/test.h"
+
+namespace {
+
+Options parse(const std::vector<std::string>& args) {
+    std::vector<const char*> argv = {"train_gpt"};
+    for (const std::string& a : args) argv.push_back(a.c_str());
+    int exit_now = 0;
+    const Options options = parse_options(int(argv.size()), argv.data(), &exit_now);
+    EXPECT(exit_now == -1, "exit_now %d", exit_now);
+    return options;
+}
+std::vector<std::string> words(const std::string& line) {
+    std::istringstream in(line);
+    std::vector<std::string> out;
+    for (std::string w; in >> w;) out.push_back(w);
+    return out;
+}
+Options parse_line(const std::string& line) { return parse(words(line)); }
+Options resolve_line(const std::string& line, bool gpu = false) {
+    Options o = parse_line(line);
+    resolve_options(&o, gpu);
+    return o;
+}
+void refused(const std::string& line, const std::string& message) {
+    try {
+        expect_error(kExitUsage, message, [&] { resolve_line(line); });
+    } catch (TestFailure& f) {
+        f.message = "\"" + line + "\": " + f.message;
+        throw;
+    }
+}
+
+// All options, as --help lists them.
+std::string captured(const std::function<void()>& f);
+std::vector<std::string> option_names() {
+    std::istringstream help(captured([] {
+        const char* argv[] = {"train_gpt", "--help"};
+        int exit_now;
+        parse_options(2, argv, &exit_now);
+    }));
+    std::vector<std::string> names;
+    for (std::string line; std::getline(help, line);)
+        if (line.starts_with("  --")) names.push_back(line.substr(4, line.find(' ', 4) - 4));
+    EXPECT(names.size() > 50, "%zu options", names.size());
+    return names;
+}
+
+// A value of every option that is not its default, as typed and as it must come back.
+struct Sample {
+    const char *name, *typed, *text;
+};
+const Sample samples[] = {{"model", "gpt2", "\"gpt2\""},
+                          {"preset", "small", "\"small\""},
+                          {"layers", "3", "3"},
+                          {"heads", "2", "2"},
+                          {"channels", "64", "64"},
+                          {"seq-len", "1k", "1000"},
+                          {"vocab-size", "1000", "1000"},
+                          {"dropout", "0.25", "0.25"},
+                          {"init", "gpt2/", "\"gpt2/\""},
+                          {"data", "a b.txt", "\"a b.txt\""},
+                          {"val-data", "v.txt", "\"v.txt\""},
+                          {"tokenizer", "bpe:512", "\"bpe:512\""},
+                          {"sampler", "torch", "\"torch\""},
+                          {"steps", "2M", "2000000"},
+                          {"batch-size", "7", "7"},
+                          {"total-batch-size", "512k", "512000"},
+                          {"replicas", "4", "4"},
+                          {"optimizer", "adamw", "\"adamw\""},
+                          {"lr", "1.5e-3", "0.0015"},
+                          {"schedule", "wsd", "\"wsd\""},
+                          {"warmup-steps", "1e3", "1000"},
+                          {"final-lr-frac", "0.05", "0.05"},
+                          {"beta1", "0.8", "0.8"},
+                          {"beta2", "0.999", "0.999"},
+                          {"eps", "1e-6", "1e-06"},
+                          {"weight-decay", "0", "0"},
+                          {"grad-clip", "0.5", "0.5"},
+                          {"seed", "18446744073709551615", "18446744073709551615"},
+                          {"device", "cpu", "\"cpu\""},
+                          {"dtype", "bf16", "\"bf16\""},
+                          {"threads", "2", "2"},
+                          {"np", "2", "2"},
+                          {"max-restarts", "0", "0"},
+                          {"elastic", "", "true"},
+                          {"reduce", "nccl", "\"nccl\""},
+                          {"overlap", "off", "false"},
+                          {"graph", "off", "false"},
+                          {"recompute", "2", "2"},
+                          {"audit-every", "0", "0"},
+                          {"timeout", "2.5", "2.5"},
+                          {"out-dir", "runs/\"x\"", "\"runs/\\\"x\\\"\""},
+                          {"eval-every", "11", "11"},
+                          {"eval-steps", "12", "12"},
+                          {"sample-every", "13", "13"},
+                          {"log-every", "14", "14"},
+                          {"save-every", "15", "15"},
+                          {"save-patience", "5", "5"},
+                          {"keep", "16", "16"},
+                          {"resume", "runs/y", "\"runs/y\""},
+                          {"force", "", "true"},
+                          {"trace", "t.json", "\"t.json\""},
+                          {"dry-run", "", "true"},
+                          {"verbose", "", "true"},
+                          {"prompt", "\u00c4 \n", "\"\u00c4 \\n\""},
+                          {"temperature", "0", "0"},
+                          {"top-k", "40", "40"},
+                          {"top-p", "0.9", "0.9"},
+                          {"max-tokens", "99", "99"}};
+
+std::string json_of(const Options& o, const std::string& name) {
+    std::string key = name;
+    for (char& c : key)
+        if (c == '-') c = '_';
+    const std::string all = options_to_json(o);
+    const Json value = parse_json(all, "config").find(key);
+    if (!value) return "absent";
+    if (value.kind() == Json::boolean) return value.flag() ? "true" : "false";
+    return value.kind() == Json::string ? json_quote(value.text()) : value.text();
+}
+
+// Replaces stdout by a file for the time of f, and returns what was written.
+std::string captured(const std::function<void()>& f) {
+    std::fflush(stdout);
+    FILE* file = std::tmpfile();
+    const int saved = dup(1);
+    dup2(fileno(file), 1);
+    f();
+    std::fflush(stdout);
+    dup2(saved, 1);
+    close(saved);
+    std::rewind(file);
+    std::string text;
+    for (int c; (c = std::fgetc(file)) != EOF;) text += char(c);
+    std::fclose(file);
+    return text;
+}
+
+}  // namespace
+
+// Those of other models and optimizers have the tests of random arguments.
+TEST(every_option_has_a_sample) {
+    std::vector<std::string> names;
+    for (const Sample& s : samples) names.push_back(s.name);
+    for (const std::string& name : option_names()) {
+        bool own = std::count(names.begin(), names.end(), name) > 0;
+        for (const ModelInfo* m : all_models())
+            for (const ShapeKey& key : m->keys) own |= name == key.option;
+        for (const OptimizerInfo* o : all_optimizers())
+            for (const Hyper& h : o->hyper) own |= name == h.option;
+        EXPECT(own, "--%s has no sample", name.c_str());
+    }
+}
+
+TEST(both_forms) {
+    for (const Sample& s : samples) {
+        const bool one = std::string(s.name) == "optimizer";
+        EXPECT(one || json_of(Options(), s.name) != s.text, "--%s: the sample is the default: proves nothing", s.name);
+        const std::string option = std::string("--") + s.name;
+        std::string underscored = option;
+        for (size_t i = 2; i < underscored.size(); i++)
+            if (underscored[i] == '-') underscored[i] = '_';
+        for (const std::string& form : {option, underscored}) {
+            const std::vector<std::string> apart =
+                *s.typed ? std::vector<std::string>{form, s.typed} : std::vector<std::string>{form};
+            const std::vector<std::string> joined = {form + "=" + (*s.typed ? s.typed : "on")};
+            for (const std::vector<std::string>& args : {apart, joined}) {
+                const Options o = parse(args);
+                EXPECT(json_of(o, s.name) == s.text, "%s: got %s, want %s", args[0].c_str(), json_of(o, s.name).c_str(),
+                       s.text);
+                EXPECT(o.is_given(s.name) && o.given.size() == 1 && o.argv == args, "%s", s.name);
+            }
+        }
+    }
+}
+
+TEST(flags_and_optional_values) {
+    EXPECT(!parse_line("--overlap off").overlap && parse_line("--overlap on").overlap, "overlap");
+    EXPECT(parse_line("--force").force && !parse_line("--force=false").force, "force");
+    EXPECT(parse_line("--resume").resume == "auto" && parse_line("--resume auto").resume == "auto", "resume");
+    EXPECT(parse_line("--resume --force").resume == "auto" && parse_line("--resume=runs/a").resume == "runs/a",
+           "resume");
+    EXPECT(parse_line("--resume runs/a --force").resume == "runs/a", "resume");
+    EXPECT(parse_line("sample OUT --prompt -x").prompt == "-x", "a value may start with a dash");
+    EXPECT(parse({"sample", "OUT", "--prompt=--x"}).prompt == "--x", "or with two after '='");
+    const Options o = parse_line("--seed 3 sample odd--name");
+    EXPECT(o.command == "sample" && o.paths == std::vector<std::string>{"odd--name"} && o.seed == 3, "a word");
+    EXPECT(parse({}).command == "train" && parse_line("train --seed 1").command == "train" &&
+               parse_line("eval x").paths[0] == "x",
+           "commands");
+}
+
+TEST(refused_arguments) {
+    refused("--lr abc", "--lr: got abc, want a number > 0");
+    for (const char* bad : {"0", "-1", "nan", "inf", "1e400", "0x10", "1e", "1e-3x", "1,5", "+1", "k", "--", "1k M"})
+        expect_error(kExitUsage, "--lr: got", [&] { parse({"--lr=" + std::string(bad)}); });
+    for (const char* bad : {"abc", "1e400", "-5", "99999999999999999999", "", "0x10", "nan", "1.5", "0.0001k", "1e-3",
+                            " 1", "1 ", "0", "2147483648"})
+        for (const char* name : {"--layers=", "--batch-size=", "--replicas=", "--max-tokens="})
+            expect_error(kExitUsage, std::string(name, strlen(name) - 1) + ": got ",
+                         [&] { parse({name + std::string(bad)}); });
+    expect_error(kExitUsage, "got nothing", [&] { parse({"--lr="}); });
+    const struct {
+        const char *line, *keyword;
+    } cases[] = {{"--keep 3e9", "--keep"},
+                 {"--seed 18446744073709551616", "--seed"},
+                 {"--seed -1", "--seed"},
+                 {"--steps 1e17", "--steps"},
+                 {"--prompt=", "got nothing"},
+                 {"--steps 18446744073709551615", "--steps"},
+                 {"--dropout 1", "< 1"},
+                 {"--dropout 0.99999999999", "< 1"},
+                 {"--beta2 1.0", "< 1"},
+                 {"--final-lr-frac 1.1", "from 0 to 1"},
+                 {"--top-p 0", "<= 1"},
+                 {"--eps 1e-40", "--eps"},
+                 {"--timeout 0", "--timeout"},
+                 {"--schedule cosin", "cosine|linear|constant|wsd"},
+                 {"--dtype fp16", "auto|fp32|bf16"},
+                 {"--device cuda", "auto|cpu|gpu"},
+                 {"--preset gpt3", "nano"},
+                 {"--overlap maybe", "on|off"},
+                 {"--overlap", "got no value"},
+                 {"--lr", "got no value"},
+                 {"--lr --steps 3", "got no value"},
+                 {"--out-dir=", "got nothing"},
+                 {"--lr 1 --lr=2", "two values"},
+                 {"--force --force=off", "two values"},
+                 {"--seq_len 4 --seq-len 4", "two values"},
+                 {"--force=1", "got 1"},
+                 {"--no-lr", "unknown option --no-lr"},
+                 {"--=3", "unknown option --"},
+                 {"-5", "unknown option -5"},
+                 {"sample", "folder"},
+                 {"sample a b", "folder"},
+                 {"train x", "want none"},
+                 {"sample a --lr 3", "which takes device dtype threads seed"},
+                 {"eval a --prompt x", "has no effect on eval"},
+                 {"sample a --verbose", "has no effect"},
+                 {"eval a --layers 3", "has no effect"}};
+    for (const auto& c : cases) refused(c.line, c.keyword);
+    // A pasted file does not fill the screen.
+    for (const std::string& first : {std::string("--lr"), "--" + std::string(100000, 'x')}) {
+        try {
+            parse({first, std::string(100000, 'x')});
+        } catch (const Error& e) {
+            EXPECT(e.message.size() < 300, "%zu", e.message.size());
+        }
+    }
+}
+
+TEST(did_you_mean) {
+    const struct {
+        const char *typed, *meant;
+    } cases[] = {{"--block_size", "seq-len"},
+                 {"--max_iters", "steps"},
+                 {"--stpes", "steps"},
+                 {"--batchsize", "batch-size"},
+                 {"-b", "batch-size"},
+                 {"-t", "seq-len"},
+                 {"-d", "total-batch-size"},
+                 {"-l", "lr"},
+                 {"-u", "warmup-steps"},
+                 {"-q", "final-lr-frac"},
+                 {"-x", "steps"},
+                 {"-c", "weight-decay"},
+                 {"-v", "eval-every"},
+                 {"-m", "eval-steps"},
+                 {"-s", "sample-every"},
+                 {"-n", "save-every"},
+                 {"-nk", "keep"},
+                 {"-o", "out-dir"},
+                 {"-y", "resume"},
+                 {"-e", "init"},
+                 {"-i", "data"},
+                 {"-j", "val-data"},
+                 {"-k", "schedule"},
+                 {"-g", "max-tokens"},
+                 {"-lr", "lr"},
+                 {"--learning_rate", "lr"},
+                 {"--per_device_train_batch_size", "batch-size"},
+                 {"--n_layer", "layers"},
+                 {"--n_head", "heads"},
+                 {"--n_embd", "channels"},
+                 {"--warmup_iters", "warmup-steps"},
+                 {"--warmup", "warmup-steps"},
+                 {"--min_lr", "final-lr-frac"},
+                 {"--num_iterations", "steps"},
+                 {"--max_grad_norm", "grad-clip"},
+                 {"--eval_interval", "eval-every"},
+                 {"--eval_iters", "eval-steps"},
+                 {"--save_steps", "save-every"},
+                 {"--save_total_limit", "keep"},
+                 {"--output_dir", "out-dir"},
+                 {"--resume_from_checkpoint", "resume"},
+                 {"--init_from", "init"},
+                 {"--model_name_or_path", "init"},
+                 {"--max_new_tokens", "max-tokens"},
+                 {"--dataset", "data"},
+                 {"--nproc_per_node", "np"},
+                 {"--lrr", "lr"},
+                 {"--out", "out-dir"},
+                 {"--weigth-decay", "weight-decay"},
+                 {"--gradient_accumulation_steps", "total-batch-size"}};
+    for (const auto& c : cases)
+        for (const std::string& rest : {std::string(), std::string("=4")})
+            expect_error(kExitUsage, std::string("unknown option ") + c.typed + "; did you mean --" + c.meant + "?",
+                         [&] {
+                             parse({c.typed + rest, "4"});
+                         });
+    refused("--zzzzzzzzzz", "--help lists all");
+    refused("samplle", "unknown command samplle");
+    refused("tests/test.h", "--data");
+}
+
+TEST(help_and_version) {
+    int exit_now = -1;
+    const char* help[] = {"train_gpt", "--help"};
+    const std::string text = captured([&] { parse_options(2, help, &exit_now); });
+    EXPECT(exit_now == 0, "exit_now %d", exit_now);
+    for (const std::string& name : option_names())
+        EXPECT(text.find("\n  --" + name) != std::string::npos, "--%s is not in the help", name.c_str());
+    for (const char* part : {"Model\n", "Data\n", "Optimisation\n", "System\n", "Output\n", "Samples\n",
+                             "(default 480)", "(default 0.005)", "seq_len"})
+        EXPECT(text.find(part) != std::string::npos, "%s", part);
+    const char* preset[] = {"train_gpt", "--preset", "d12", "-h"};
+    const std::string big = captured([&] { parse_options(4, preset, &exit_now); });
+    EXPECT(exit_now == 0 && big.find("(default 18865)") != std::string::npos &&
+               big.find("(default 0.005)") == std::string::npos,
+           "--preset d12");
+    const char* gpu[] = {"train_gpt", "--help", "--device", "gpu"};
+    EXPECT(captured([&] { parse_options(4, gpu, &exit_now); }).find("--preset gpt2-124m;") != std::string::npos, "GPU");
+    const char* sample[] = {"train_gpt", "sample", "--help"};
+    EXPECT(!captured([&] { parse_options(3, sample, &exit_now); }).empty() && exit_now == 0,
+           "sample --help needs no folder");
+    const char* version[] = {"train_gpt", "--version"};
+    exit_now = -1;
+    const std::string line = captured([&] { parse_options(2, version, &exit_now); });
+    EXPECT(exit_now == 0 && line == format("train_gpt %s\n", version_text()), "%s", line.c_str());
+}
+
+TEST(presets) {
+    const struct {
+        const char* name;
+        int layers, heads, channels;
+        double lr;
+    } want[] = {{"nano", 4, 4, 128, 5e-3},           {"small", 6, 6, 384, 1e-3},
+                {"gpt2-124m", 12, 12, 768, 6e-4},    {"gpt2-350m", 24, 16, 1024, 3e-4},
+                {"gpt2-774m", 36, 20, 1280, 2.5e-4}, {"gpt2-1558m", 48, 25, 1600, 2e-4}};
+    for (const auto& w : want) {
+        const Options o = resolve_line(std::string("--preset ") + w.name);
+        EXPECT(o.preset == w.name && o.shape.L == w.layers && o.shape.NH == w.heads && o.shape.C == w.channels &&
+                   o.lr == w.lr,
+               "%s", w.name);
+        EXPECT(o.total_batch_size % (int64_t(o.batch_size) * o.shape.T) == 0 && o.replicas == 8 &&
+                   o.warmup_steps <= o.steps / 10,
+               "%s", w.name);
+        EXPECT(o.steps > 0 && o.eval_every > 0 && o.save_every > 0 && o.log_every > 0 && o.keep > 0, "%s", w.name);
+    }
+    EXPECT(resolve_line("").final_lr_frac == 0.05 && resolve_line("").save_every == 240,
+           "the first and the last value of a line of a preset");
+    EXPECT(resolve_line("").preset == "nano" && resolve_line("").dtype == "auto", "a CPU's default");
+    EXPECT(resolve_line("", true).preset == "gpt2-124m", "a GPU's default");
+    EXPECT(resolve_line("--dtype fp32", true).dtype == "fp32", "given");
+    for (const char* alias : {"d24", "gpt2-medium"})
+        EXPECT(parse({"--preset", alias}).preset == "gpt2-350m", "%s", alias);
+    const Options o = resolve_line("--preset gpt2-124m --layers 2 --lr 1 --beta2 0.5 --warmup-steps 7");
+    EXPECT(o.shape.L == 2 && o.lr == 1 && o.hyper.at("beta2") == 0.5 && o.warmup_steps == 7 && o.shape.C == 768,
+           "given options win");
+}
+
+TEST(derived_values) {
+    EXPECT(resolve_line("--steps 100").warmup_steps == 10, "a tenth of the steps");
+    EXPECT(resolve_line("--steps 9").warmup_steps == 0 && resolve_line("--steps 0").warmup_steps == 0, "no warm-up");
+    EXPECT(resolve_line("--steps 100 --warmup-steps 100").warmup_steps == 100, "given: up to the steps");
+    const struct {
+        int micro_batches, replicas;
+    } cases[] = {{1, 1}, {2, 2}, {3, 1}, {4, 4}, {6, 2}, {8, 8}, {12, 4}, {16, 8}, {24, 8}, {7, 1}};
+    for (const auto& c : cases) {
+        const Options o =
+            resolve_line(format("--batch-size 2 --seq-len 256 --total-batch-size %d", 512 * c.micro_batches));
+        EXPECT(o.replicas == c.replicas, "%d micro_batches: %d replicas, want %d", c.micro_batches, o.replicas,
+               c.replicas);
+    }
+    EXPECT(resolve_line("--total-batch-size 32768 --replicas 64").replicas == 64, "more than the default");
+    // A default total adapts to what is given, in a power of two of micro-batches.
+    EXPECT(resolve_line("--batch-size 3").total_batch_size == 4 * 3 * 256, "%lld",
+           (long long)resolve_line("--batch-size 3").total_batch_size);
+    EXPECT(resolve_line("--batch-size 100 --seq-len 1000").total_batch_size == 100000, "one micro-batch");
+    EXPECT(resolve_line("--seq-len 1").total_batch_size == 4096, "divides");
+    EXPECT(resolve_line("sample x").replicas == 0 && resolve_line("sample x").temperature == 0.8,
+           "sample checks no batch");
+}
+
+TEST(sizes_that_do_not_fit) {
+    const struct {
+        const char *line, *keyword;
+    } cases[] = {{"--heads 5", "--heads: got 5"},
+                 {"--heads 3 --channels 1152", "try --channels"},
+                 {"--channels 12", "--heads"},
+                 {"--total-batch-size 5000", "= 512"},
+                 {"--total-batch-size 1", "= 512"},
+                 {"--total-batch-size 524288 --batch-size 12 --seq-len 1024", "= 12288"},
+                 {"--batch-size 2147483647 --seq-len 2147483647", "--batch-size"},
+                 {"--batch-size 1000000000 --seq-len 1 --total-batch-size 2147483647", "= 1000000000"},
+                 {"--replicas 3", "8 micro-batches"},
+                 {"--replicas 16", "8 micro-batches"},
+                 {"--replicas 1073741824", "--replicas"},
+                 {"--warmup-steps 900", "at most --steps 480"}};
+    for (const auto& c : cases) refused(c.line, c.keyword);
+    // What the messages want works.
+    for (const char* line :
+         {"--heads 5 --channels 120", "--total-batch-size 4608", "--batch-size 1 --seq-len 2147483647",
+          "--total-batch-size 516096 --batch-size 12 --seq-len 1024"})
+        resolve_line(line);
+}
+
+TEST(models_and_optimizers) {
+    EXPECT(resolve_line("").model == all_models()[0]->name, "the first of the list");
+    for (const ModelInfo* m : all_models()) {
+        const std::string name = m->name;
+        EXPECT(resolve_line("--model " + name).preset == m->presets[0].name, "%s: its first preset", m->name);
+        EXPECT(resolve_line("--model " + name, true).preset == m->gpu_preset, "%s: its preset for GPUs", m->name);
+        for (const Preset& p : m->presets) {
+            Options o = resolve_line("--preset " + std::string(p.name));
+            EXPECT(o.model == name && resolve_line("--model " + name + " --preset " + p.name).model == name, "%s",
+                   p.name);
+            for (const ShapeKey& key : m->keys)
+                EXPECT(key.limits.hold(key.at(o.shape)), "%s: --%s", p.name, key.option);
+            for (const ModelInfo* other : all_models())
+                if (other != m) refused("--model " + std::string(other->name) + " --preset " + p.name, "--preset");
+        }
+        for (const ModelInfo* other : all_models())
+            for (const ShapeKey& key : other->keys) {
+                bool own = false;
+                for (const ShapeKey& mine : m->keys) own |= std::string(mine.option) == key.option;
+                if (!own) refused("--model " + name + " --" + key.option + " 8", "is no option of " + name);
+            }
+    }
+    for (const OptimizerInfo* info : all_optimizers()) {
+        const Options o = resolve_line("--optimizer " + std::string(info->name));
+        EXPECT(o.hyper.size() == info->hyper.size() && std::fabs(o.lr / (5e-3 * info->lr_factor) - 1) < 1e-12, "%s",
+               info->name);
+        EXPECT(hyper_values(o, *info).size() == info->hyper.size(), "%s", info->name);
+        EXPECT(resolve_line("--lr 7 --optimizer " + std::string(info->name)).lr == 7, "%s: a given learning rate",
+               info->name);
+    }
+    EXPECT(resolve_line("").hyper.at("beta2") == 0.99, "the preset's");
+}
+
+TEST(model_of_init) {
+    const ModelInfo& model = *all_models()[0];
+    const auto take = [&](const std::string& line) {
+        Options o = parse_line("--init x " + line);
+        Shape shape;
+        shape.L = 2, shape.NH = 3, shape.C = 48, shape.T = 512, shape.V = 300;
+        options_take_model(&o, model, shape);
+        resolve_options(&o, false);
+        return o;
+    };
+    const Options o = take("");
+    EXPECT(o.shape.L == 2 && o.shape.NH == 3 && o.shape.C == 48 && o.shape.T == 512 && o.shape.V == 300 &&
+               o.model == model.name,
+           "taken");
+    EXPECT(take("--seq-len 64").shape.T == 64 && take("--channels 48").shape.C == 48,
+           "a shorter context, the same width");
+    for (const char* line : {"--layers 3", "--seq-len 1024", "--vocab-size 257"})
+        expect_error(kExitUsage, "as in --init x", [&] { take(line); });
+}
+
+TEST(saved_config_round_trip) {
+    std::vector<std::string> args = {"--resume", "runs/y"};
+    const char* const without[] = {"replicas", "resume"};  // 7 x 1000 tokens in a micro-batch: one replica
+    for (const Sample& s : samples) {
+        bool skip = false;
+        for (const char* w : without) skip |= std::string(w) == s.name;
+        if (std::string(s.name) == "total-batch-size")
+            args.push_back("--total-batch-size=49000");
+        else if (!skip)
+            args.push_back(std::string("--") + s.name + "=" + (*s.typed ? s.typed : "on"));
+    }
+    Options o = parse(args);
+    resolve_options(&o, false);
+    const std::string json = options_to_json(o);
+    // A fresh process that resumes: everything but the local options comes back, to the last bit.
+    Options again = parse_line("--resume runs/y --threads 5");
+    options_merge_saved(&again, json, "config.json");
+    resolve_options(&again, true);  // the device changes nothing that is saved
+    EXPECT(options_identity(again) == options_identity(o), "\n%s\n%s", options_to_json(again).c_str(),
+           options_to_json(o).c_str());
+    EXPECT(again.threads == 5 && again.np == 0 && again.out_dir.empty() && !again.force && again.timeout == 60,
+           "local options stay");
+    EXPECT(again.changed.empty(), "%s", again.changed[0].c_str());
+    // What all ranks and a resumed run agree on does not depend on the place, the machine or the ranks.
+    Options elsewhere = o;
+    elsewhere.threads = 1, elsewhere.np = 4, elsewhere.out_dir = "z", elsewhere.resume = "", elsewhere.timeout = 1,
+    elsewhere.device = "gpu";
+    EXPECT(options_identity(o) == options_identity(elsewhere) && options_to_json(o) != options_to_json(elsewhere),
+           "local options");
+    elsewhere.seed++;
+    EXPECT(options_identity(o) != options_identity(elsewhere), "seed");
+}
+
+TEST(resume_with_other_options) {
+    Options saved = resolve_line("--steps 100 --seed 7");
+    const std::string json = options_to_json(saved);
+    const auto resume = [&](const std::string& line) {
+        Options o = parse_line("--resume " + line);
+        options_merge_saved(&o, json, "runs/a/config.json");
+        resolve_options(&o, false);
+        return o;
+    };
+    EXPECT(resume("--seed 7 --replicas 8 --total-batch-size 4096").changed.empty(), "the same values are fine");
+    expect_error(kExitUsage,
+                 "--resume: runs/a/config.json: --batch-size: got 4, the run has 2, --seed: got 8, the run has 7; "
+                 "leave them out",
+                 [&] { resume("--seed 8 --batch-size 4"); });
+    for (const char* line : {"--layers 5", "--heads 2", "--channels 256", "--seq-len 128", "--vocab-size 7",
+                             "--dropout 0.5", "--init x", "--tokenizer char", "--sampler torch", "--batch-size 1",
+                             "--total-batch-size 8192", "--replicas 4", "--seed 8", "--dtype bf16", "--preset small"})
+        expect_error(kExitUsage, "the run has", [&] { resume(line); });
+    const Options longer = resume("--steps 200 --lr 1e-3 --eval-every 5");
+    EXPECT(longer.steps == 200 && longer.lr == 1e-3 && longer.eval_every == 5 && longer.warmup_steps == 10,
+           "taken as given");
+    EXPECT(longer.changed ==
+               (std::vector<std::string>{"--steps: got 200, the run has 100", "--lr: got 0.001, the run has 0.005"}),
+           "%zu changes", longer.changed.size());
+    expect_error(kExitUsage, "--warmup-steps", [&] { resume("--steps 5"); });
+    // sample and eval take what they are given and the rest from the run.
+    Options eval = parse_line("eval runs/a --data other.txt");
+    options_merge_saved(&eval, json, "config.json");
+    EXPECT(eval.data == "other.txt" && eval.seed == 7 && eval.shape.L == 4, "eval");
+}
+
+TEST(hostile_config) {
+    const auto merge = [](const std::string& json) {
+        Options o = parse_line("--resume");
+        options_merge_saved(&o, json, "config.json");
+        resolve_options(&o, false);
+        return o;
+    };
+    EXPECT(merge("{}").shape.L == 4, "nothing saved: the preset");
+    EXPECT(merge("{\"layers\": 0, \"heads\": 0, \"channels\": 0}").shape.L == 4, "unset values stay unset");
+    EXPECT(merge("{\"unknown\": [1], \"lr\": 0.5}").lr == 0.5, "other keys are not ours");
+    for (const char* bad :
+         {"", "[1]", "{\"layers\": -1}", "{\"layers\": 1.5}", "{\"layers\": \"4\"}",
+          "{\"layers\": null}", "{\"layers\": 1e99}", "{\"lr\": -1}", "{\"lr\": true}", "{\"overlap\": 1}",
+          "{\"overlap\": \"on\"}", "{\"preset\": \"x\"}", "{\"seed\": 18446744073709551616}", "{\"schedule\": \"\"}",
+          "{\"layers\": {}}", "{\"data\": [\"x\"]}"})
+        try {
+            expect_error(kExitBadContent, "config.json", [&] { merge(bad); });
+        } catch (TestFailure& f) {
+            f.message = std::string(bad) + ": " + f.message;
+            throw;
+        }
+    expect_error(kExitBadContent, "heads: got 2000000000", [&] { merge("{\"heads\": 2000000000}"); });
+    expect_error(kExitUsage, "--heads", [&] { merge("{\"heads\": 3}"); });
+}
+
+TEST(values_set_by_the_program_stay) {
+    Options o = parse_line("--init gpt2 --seq-len 512");
+    o.shape.L = 2, o.shape.NH = 3, o.shape.C = 48, o.shape.V = 50257;  // as --init's folder has it
+    resolve_options(&o, false);
+    EXPECT(o.shape.L == 2 && o.shape.NH == 3 && o.shape.C == 48 && o.shape.T == 512 && o.shape.V == 50257 &&
+               o.total_batch_size == 4096,
+           "shape");
+    const std::string once = options_to_json(o);
+    resolve_options(&o, false);
+    EXPECT(options_to_json(o) == once, "resolving twice changes nothing");
+}
+
+TEST(identity) {
+    Options o = resolve_line("--steps 10"), with_blank = o, local = o;
+    with_blank.data = "a b=c.txt";
+    const auto fields = options_identity(with_blank);
+    EXPECT(std::count(fields.begin(), fields.end(), std::pair<std::string, std::string>{"data", "a b=c.txt"}) == 1,
+           "the value as it is");
+    local.threads = 3, local.out_dir = "x", local.verbose = true, local.np = 2;
+    EXPECT(options_identity(o) == options_identity(local), "local options do not count");
+    for (const char* line : {"--steps 11", "--steps 10 --seed 1", "--steps 10 --lr 1", "--steps 10 --eval-every 3",
+                             "--steps 10 --overlap off"})
+        EXPECT(options_identity(o) != options_identity(resolve_line(line)), "%s", line);
+}
+
+// 20,000 random argument vectors: success or Error 2, nothing else, and what resolves passes its own checks.
+TEST(random_arguments) {
+    const std::vector<std::string> names = option_names();
+    const char* const values[] = {"0",     "1",      "2",          "3",          "8",
+                                  "-1",    "64",     "1024",       "1e3",        "1e400",
+                                  "512k",  "2M",     "2147483647", "2147483648", "18446744073709551615",
+                                  "0.5",   "1e-30",  "nan",        "",           "-",
+                                  "--",    "auto",   "off",        "cpu",        "wsd",
+                                  "bpe:3", "=",      "a=b",        "\xff\xfe",   "\n",
+                                  "x",     "nano",   "gpt2-124m",  "sample",     "eval",
+                                  "train", "--help="};
+    const size_t n_values = sizeof values / sizeof *values;
+    uint64_t state = 12345;
+    const auto random = [&](size_t n) {
+        state = state * 6364136223846793005ull + 1442695040888963407ull;
+        return size_t(state >> 33) % n;
+    };
+    int resolved = 0, errors = 0;
+    for (int round = 0; round < 20000; round++) {
+        std::vector<std::string> args;
+        for (size_t k = random(6); k > 0; k--) {
+            std::string name = (random(8) ? "--" : random(2) ? "-" : "--no-") + names[random(names.size())];
+            if (random(10) == 0) name[random(name.size())] = char(random(256));
+            if (random(20) == 0) name = values[random(n_values)];
+            const std::string value = values[random(n_values)];
+            if (random(2))
+                args.push_back(name + "=" + value);
+            else {
+                args.push_back(name);
+                if (random(4)) args.push_back(value);
+            }
+        }
+        bool asks = false;  // these print; they have their own test
+        for (std::string& a : args) {
+            asks |= a == "--help" || a == "-h" || a == "--version";
+            a = a.c_str();
+        }  // argv ends at a NUL
+        if (asks) continue;
+        try {
+            Options o = parse(args);
+            resolve_options(&o, random(2));
+            if (o.command == "train")
+                EXPECT(o.shape.C % o.shape.NH == 0 && o.total_batch_size % (int64_t(o.batch_size) * o.shape.T) == 0 &&
+                           o.replicas >= 1,
+                       "round %d", round);
+            Options again = parse({"--resume"});
+            options_merge_saved(&again, options_to_json(o), "config.json");
+            resolved++;
+        } catch (const Error& e) {
+            EXPECT(e.code == kExitUsage, "round %d: error %d: %s", round, e.code, e.message.c_str());
+            errors++;
+        }
+    }
+    EXPECT(resolved > 500 && errors > 5000, "%d resolved, %d errors: the test reaches too little", resolved, errors);
+}
+
+int main(int argc, char** argv) { return run_tests(argc, argv); }

@@ -1,0 +1,878 @@
+// test_tokenizer.cpp -- GPT-2's tokens against golden ones and slow references, learning merges, every file format and
+// its refusals.
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "src/base/file.h"
+#include "src/base/json.h"
+#include "src/base/unicode.h"
+#include "src/data/tokenizer.h"
+#include "tests/test.h"
+
+// A folder of its own for each test, removed at its end.
+struct Folder {
+    std::string path;
+    Folder() {
+        const char* tmp = getenv("TMPDIR");
+        path = std::string(tmp ? tmp : "/tmp") + "/test_tokenizer.XXXXXX";
+        EXPECT(mkdtemp(path.data()), "mkdtemp %s", path.c_str());
+    }
+    ~Folder() { remove_tree(path); }
+    std::string add(const std::string& name, std::string_view content) const {
+        const std::string file = path + "/" + name;
+        FILE* f = std::fopen(file.c_str(), "wb");
+        EXPECT(f && std::fwrite(content.data(), 1, content.size(), f) == content.size() && std::fclose(f) == 0, "%s",
+               file.c_str());
+        return file;
+    }
+};
+
+static std::string shared_file(const std::string& name) {
+    const char* shared = getenv("LOCKSTEP_SHARED");
+    const std::string path = std::string(shared ? shared : "../shared") + "/data/" + name;
+    if (!file_exists(path)) SKIP("%s is not here (LOCKSTEP_SHARED)", path.c_str());
+    return path;
+}
+static const Tokenizer& gpt2() {
+    static const Tokenizer t = tokenizer_load(shared_file("gpt2_vocab.bpe"));
+    return t;
+}
+
+struct Random {  // a sequence of numbers, the same in every run
+    uint64_t state;
+    explicit Random(uint64_t seed) : state(seed) {}
+    uint32_t below(uint32_t n) {
+        state = state * 6364136223846793005 + 1442695040888963407;
+        return uint32_t((state >> 33) % n);
+    }
+    std::string text(size_t pieces, const std::vector<std::string>& of) {
+        std::string s;
+        for (size_t i = 0; i < pieces; i++) s += of[below(uint32_t(of.size()))];
+        return s;
+    }
+    std::string bytes(size_t n) {
+        std::string s;
+        for (size_t i = 0; i < n; i++) s += char(below(256));
+        return s;
+    }
+};
+// Letters, numbers, white space and others, of 1 to 4 bytes, and bytes that are not UTF-8.
+static const std::vector<std::string> kMixed = {"a",
+                                                "Z",
+                                                "s",
+                                                "t",
+                                                "ll",
+                                                "ve",
+                                                "'",
+                                                "'",
+                                                "'s",
+                                                "\"",
+                                                "1",
+                                                "0",
+                                                " ",
+                                                " ",
+                                                " ",
+                                                "\n",
+                                                "\t",
+                                                "\r\n",
+                                                "-",
+                                                ".",
+                                                "\xc3\xa9",
+                                                "\xd0\x96",
+                                                "\xc2\xa0",
+                                                "\xc2\x85",
+                                                "\xc2\xbd",
+                                                "\xe6\x97\xa5",
+                                                "\xe3\x80\x80",
+                                                "\xe2\x80\x83",
+                                                "\xe2\x82\xac",
+                                                "\xef\xbb\xbf",
+                                                "\xf0\x9f\x98\x80",
+                                                "\xf0\x9d\x9f\x97",
+                                                "\xf0\xa0\x80\x80",
+                                                "\xff",
+                                                "\x80",
+                                                "\xe6\x97",
+                                                "\xc0\xaf",
+                                                "\xed\xa0\x80",
+                                                "\xf4\x90\x80\x80",
+                                                std::string(1, '\0'),
+                                                "\x1c"};
+
+static std::vector<int> encode(const Tokenizer& t, std::string_view text) {
+    std::vector<int> tokens;
+    t.encode(text, &tokens);
+    return tokens;
+}
+static std::string decode(const Tokenizer& t, const std::vector<int>& tokens) {
+    return t.decode(tokens.data(), tokens.size());
+}
+static std::string show(const std::vector<int>& tokens) {
+    std::string s;
+    for (const int token : tokens) s += std::to_string(token) + " ";
+    return s;
+}
+static void expect_tokens(const std::vector<int>& got, const std::vector<int>& want, const std::string& text) {
+    EXPECT(got == want, "%s: got %s, want %s", json_quote(text.substr(0, 200)).c_str(),
+           show(got).substr(0, 300).c_str(), show(want).substr(0, 300).c_str());
+}
+
+// ------------------------------------------------------------------------------------------------- slow references
+
+// The regular expression on (class, byte length) of each character, alternative by alternative, backtracking where it
+// says so.
+static size_t slow_next_piece(std::string_view text) {
+    struct Char {
+        std::string_view s;
+        CharClass kind;
+    };
+    std::vector<Char> c;
+    for (std::string_view rest = text; !rest.empty();) {
+        const Utf8Char u = decode_utf8(rest);
+        const size_t n = u.valid ? u.length : 1;
+        c.push_back({rest.substr(0, n), u.valid ? char_class(u.code) : kOther});
+        rest.remove_prefix(n);
+    }
+    const auto bytes = [&](size_t n) {
+        size_t b = 0;
+        for (size_t i = 0; i < n; i++) b += c[i].s.size();
+        return b;
+    };
+    for (const char* tail : {"'s", "'t", "'re", "'ve", "'m", "'ll", "'d"})
+        if (text.starts_with(tail)) return std::string_view(tail).size();
+    for (const CharClass kind : {kLetter, kNumber, kOther})  // " ?" is greedy: with the space first, then without
+        for (const size_t space : {1, 0}) {
+            if (space && c[0].s != " ") continue;
+            size_t n = space;
+            while (n < c.size() && c[n].kind == kind) n++;
+            if (n > space) return bytes(n);
+        }
+    size_t n = 0;
+    while (n < c.size() && c[n].kind == kSpace) n++;
+    for (size_t k = n; k > 0; k--)  // \s+(?!\S)
+        if (k == c.size() || c[k].kind == kSpace) return bytes(k);
+    return bytes(n);  // \s+
+}
+
+// Merges the leftmost pair of the lowest rank until there is none.
+static void slow_merge(std::vector<int>* s, const std::map<std::pair<int, int>, std::pair<int, int>>& ranks) {
+    while (true) {
+        std::pair<int, int> best = {INT32_MAX, 0};
+        size_t where = 0;
+        for (size_t i = 0; i + 1 < s->size(); i++) {
+            const auto found = ranks.find({(*s)[i], (*s)[i + 1]});
+            if (found != ranks.end() && found->second.first < best.first) best = found->second, where = i;
+        }
+        if (best.first == INT32_MAX) return;
+        (*s)[where] = best.second;
+        s->erase(s->begin() + long(where) + 1);
+    }
+}
+
+static std::vector<int> slow_encode(const Tokenizer& t, std::string_view text) {
+    std::map<std::pair<int, int>, std::pair<int, int>> ranks;
+    std::vector<int> of_byte(256), tokens;
+    for (size_t k = 0; k < t.merges.size(); k++)
+        ranks[{t.merges[k].left, t.merges[k].right}] = {int(k), t.merges[k].merged};
+    for (size_t id = 0; id < t.bytes.size(); id++)
+        if (t.bytes[id].size() == 1) of_byte[uint8_t(t.bytes[id][0])] = int(id);
+    while (!text.empty()) {
+        const size_t n = slow_next_piece(text);
+        std::vector<int> s;
+        for (const char c : text.substr(0, n)) s.push_back(of_byte[uint8_t(c)]);
+        slow_merge(&s, ranks);
+        tokens.insert(tokens.end(), s.begin(), s.end());
+        text.remove_prefix(n);
+    }
+    return tokens;
+}
+
+// Counts all pairs anew for each merge. Returns the tokens of the text as the training leaves it.
+static size_t slow_train(std::string_view text, int vocab_size, std::vector<Tokenizer::Merge>* merges,
+                         std::vector<std::string>* bytes) {
+    std::vector<std::vector<int>> pieces;
+    for (; !text.empty(); text.remove_prefix(slow_next_piece(text))) {
+        pieces.emplace_back();
+        for (const char c : text.substr(0, slow_next_piece(text))) pieces.back().push_back(uint8_t(c));
+    }
+    *bytes = tokenizer_byte().bytes;
+    while (int(bytes->size()) < vocab_size) {
+        std::map<std::pair<int, int>, int> counts;
+        for (const std::vector<int>& p : pieces)
+            for (size_t i = 0; i + 1 < p.size(); i++) counts[{p[i], p[i + 1]}]++;
+        std::pair<int, int> best;
+        int most = 1;  // the map ascends, so of equals the smallest pair stays
+        for (const auto& [pair, count] : counts) {
+            const std::string joined = (*bytes)[size_t(pair.first)] + (*bytes)[size_t(pair.second)];
+            if (count > most && std::find(bytes->begin(), bytes->end(), joined) == bytes->end())
+                best = pair, most = count;
+        }
+        if (most == 1) break;
+        const int token = int(bytes->size());
+        merges->push_back({best.first, best.second, token});
+        bytes->push_back((*bytes)[size_t(best.first)] + (*bytes)[size_t(best.second)]);
+        for (std::vector<int>& p : pieces)
+            for (size_t i = 0; i + 1 < p.size(); i++)
+                if (p[i] == best.first && p[i + 1] == best.second) p[i] = token, p.erase(p.begin() + long(i) + 1);
+    }
+    size_t n = 0;
+    for (const std::vector<int>& p : pieces) n += p.size();
+    return n;
+}
+
+// ------------------------------------------------------------------------------------------------- the split
+
+TEST(utf8) {
+    for (uint32_t code = 0; code < 0x110000; code++) {
+        if (code >= 0xD800 && code < 0xE000) continue;
+        std::string s;
+        append_utf8(&s, code);
+        const Utf8Char c = decode_utf8(s + "x");
+        EXPECT(c.valid && c.code == code && c.length == s.size(), "U+%04X", code);
+        for (size_t n = 1; n < s.size(); n++) {
+            const Utf8Char part = decode_utf8(s.substr(0, n)), broken = decode_utf8(s.substr(0, n) + "x");
+            EXPECT(!part.valid && part.cut && part.length == n && !broken.valid && !broken.cut && broken.length == n,
+                   "U+%04X, %zu bytes", code, n);
+        }
+    }
+    for (const char* bad : {"\x80", "\xbf", "\xc0\x80", "\xc1\xbf", "\xe0\x80\x80", "\xed\xa0\x80", "\xf0\x80\x80\x80",
+                            "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xff"}) {
+        const Utf8Char c = decode_utf8(bad);
+        EXPECT(!c.valid && !c.cut && c.length == 1, "%s", json_quote(bad).c_str());
+    }
+}
+
+TEST(classes) {
+    size_t count[4] = {};
+    for (uint32_t code = 0; code < 0x110000; code++)
+        if (code < 0xD800 || code > 0xDFFF) count[char_class(code)]++;
+    EXPECT(count[kSpace] == 25 && count[kLetter] == 141028 && count[kNumber] == 1911,
+           "got %zu spaces, %zu letters, %zu numbers, want those of Unicode 16.0", count[kSpace], count[kLetter],
+           count[kNumber]);
+    for (const uint32_t code : {0x1Cu, 0x1Fu, 0x200Bu, 0xFEFFu, 0x180Eu, 0x301u, 0xFFFDu, 0x10FFFFu})
+        EXPECT(char_class(code) == kOther, "U+%04X", code);
+    for (const uint32_t code : {0xAAu, 0x3007u + 0u, 0xBDu, 0x2167u})
+        EXPECT(char_class(code) == (code == 0xAA ? kLetter : kNumber), "U+%04X", code);
+}
+
+TEST(pieces) {
+    const auto split = [](std::string_view text) {
+        std::string s;
+        for (; !text.empty(); text.remove_prefix(gpt2_next_piece(text)))
+            s += "[" + std::string(text.substr(0, gpt2_next_piece(text))) + "]";
+        return s;
+    };
+    EXPECT(split("  two  spaces\n\n\nnl  don't 12345") == "[ ][ two][ ][ spaces][\n\n][\n][nl][ ][ don]['t][ 12345]",
+           "%s", split("  two  spaces\n\n\nnl  don't 12345").c_str());
+    EXPECT(split("don't DON'T we'll'") == "[don]['t][ DON]['][T][ we]['ll][']", "contractions");
+    EXPECT(split("a\t b \t") == "[a][\t][ b][ \t]", "a run of white space at the end is one piece");
+    EXPECT(split("x\xc2\xa0y") == "[x][\xc2\xa0][y]" && split(" \xc2\xa0y") == "[ ][\xc2\xa0][y]",
+           "NBSP joins nothing");
+    EXPECT(split("\xff \xff'") == "[\xff][ \xff']", "bytes that are not UTF-8 are neither letters nor space");
+    EXPECT(split(" ") == "[ ]" && split("''s") == "['']" + std::string("[s]") && split(" 's") == "[ '][s]",
+           "short ones");
+}
+
+TEST(pieces_as_the_regular_expression) {
+    Random random(1);
+    for (int round = 0; round < 20000; round++) {
+        const std::string text = random.text(1 + random.below(12), kMixed);
+        const size_t got = gpt2_next_piece(text), want = slow_next_piece(text);
+        EXPECT(got == want, "%s: got %zu bytes, want %zu", json_quote(text).c_str(), got, want);
+    }
+}
+
+// ------------------------------------------------------------------------------------------------- GPT-2
+
+TEST(gpt2_vectors) {
+    const std::vector<std::pair<std::string, std::vector<int>>> vectors = {
+        {"", {}},
+        {"hello world", {31373, 995}},
+        {"Hello, I'm a language model,", {15496, 11, 314, 1101, 257, 3303, 2746, 11}},
+        {"  two  spaces\n\n\nnl  don't 12345 \xe6\x97\xa5\xe6\x9c\xac\xe8\xaa\x9e",
+         {220, 734, 220, 9029, 628, 198, 21283, 220, 836, 470, 17031, 2231, 10545, 245, 98, 17312, 105, 45739, 252}},
+        {"don't DON'T we'll", {9099, 470, 23917, 6, 51, 356, 1183}},
+        {"\xe6\x97\xa5\xe6\x9c\xac\xe8\xaa\x9e x\xc2\xb2 \xc2\xbd \xc3\xa9 \xc3\xb1",
+         {33768, 98, 17312, 105, 45739, 252, 2124, 31185, 25208, 38251, 6184, 109}},
+        {"\r\n\r\n x", {201, 198, 201, 198, 2124}},
+        {"<|endoftext|>", {27, 91, 437, 1659, 5239, 91, 29}},
+    };
+    for (int again = 0; again < 2; again++)  // the second time out of the cache
+        for (const auto& [text, want] : vectors) expect_tokens(encode(gpt2(), text), want, text);
+    EXPECT(gpt2().vocab_size == 50257 && gpt2().eot == 50256 && gpt2().bytes[0] == "!" && gpt2().bytes[220] == " " &&
+               gpt2().bytes[50256].empty(),
+           "vocabulary");
+}
+
+TEST(gpt2_golden_unicode) {
+    const std::string golden = read_file("tests/golden/tokenizer_unicode.txt");
+    size_t lines = 0, bytes = 0;
+    std::string all;
+    std::vector<int> tokens;
+    for (std::string_view rest = golden; !rest.empty(); lines++) {
+        const size_t end = rest.find('\n');
+        const Json line = parse_json(rest.substr(0, end), "golden");
+        rest.remove_prefix(end + 1);
+        std::vector<int> want;
+        for (JsonItems id(line.at("ids", "golden")); id.next();) want.push_back(std::stoi(id.value.text()));
+        const std::string text = line.get_string("text", "golden");
+        expect_tokens(encode(gpt2(), text), want, text);
+        EXPECT(decode(gpt2(), want) == text, "decode");
+        bytes += text.size();
+    }
+    EXPECT(lines == 60 && bytes == 3865, "%zu lines of %zu bytes", lines, bytes);
+}
+
+TEST(gpt2_encoder_json) {
+    const std::string file = read_file(shared_file("gpt2_encoder.json")), ours = gpt2().to_json();
+    const auto ids = [](const Json& vocab) {
+        std::map<std::string, std::string> all;
+        for (JsonItems i(vocab); i.next();) all[i.key.text()] = i.value.text();
+        return all;
+    };
+    auto want = ids(parse_json(file, "encoder.json")),
+         got = ids(parse_json(ours, "to_json").at("model", "model").find("vocab"));
+    EXPECT(want.size() == 50257 && got.size() == 50257, "%zu, %zu", want.size(), got.size());
+    for (const auto& [token, id] : want)
+        EXPECT(got[token] == id, "%s: got %s, want %s", token.c_str(), got[token].c_str(), id.c_str());
+}
+
+TEST(gpt2_as_the_slow_reference) {
+    const Tokenizer& t = gpt2();
+    std::vector<std::string> of = kMixed;
+    for (const char* s : {"the", " the", "ing", " Hello", "ation", "==", "    ", "\n\n", "9", "2024"}) of.push_back(s);
+    Random random(2);
+    std::string all;
+    for (int i = 0; i < 60; i++) {
+        const std::string text = i % 3 ? random.text(100, of) : random.bytes(200);
+        all += text;
+        EXPECT(decode(t, encode(t, text)) == text, "round trip of %s", json_quote(text).c_str());
+    }
+    expect_tokens(encode(t, all), slow_encode(t, all), all);
+    // One piece: letters without a break, long enough for the heap to matter.
+    const std::string letters = random.text(3000, {"a", "b", "the", "ing", "st", "er", "zz", "Q"});
+    expect_tokens(encode(t, letters), slow_encode(t, letters), letters);
+    const std::string as(1000, 'a');
+    expect_tokens(encode(t, as), slow_encode(t, as), as);
+}
+
+TEST(tinyshakespeare) {
+    const std::string text = read_file(shared_file("tinyshakespeare.txt"));
+    const size_t cut = 1003854;                                         // 90 % of its characters, all of one byte
+    const Tokenizer t = tokenizer_load(shared_file("gpt2_vocab.bpe"));  // with an empty cache
+    double start = now_seconds();
+    const std::vector<int> train = encode(t, std::string_view(text).substr(0, cut)),
+                           val = encode(t, std::string_view(text).substr(cut));
+    const double cold = now_seconds() - start;
+    EXPECT(train.size() == 301966 && val.size() == 36059, "got %zu and %zu tokens, want 301966 and 36059", train.size(),
+           val.size());
+    EXPECT(decode(t, train) + decode(t, val) == text, "round trip");
+    double best = cold;
+    for (int i = 0; i < 5; i++) {
+        start = now_seconds();
+        encode(t, text);
+        best = std::min(best, now_seconds() - start);
+    }
+    const double megabytes = double(text.size()) * 1e-6;
+    std::printf("     GPT-2 BPE: %.1f MB/s first time, %.1f MB/s best of 5 more\n", megabytes / cold, megabytes / best);
+}
+
+TEST(a_megabyte_without_a_break) {
+    const Tokenizer& t = gpt2();
+    Random random(3);
+    const double start = now_seconds();
+    for (const std::string& text : {std::string(1 << 20, 'a'), std::string(1 << 20, ' '), std::string(1 << 20, '='),
+                                    random.text(1 << 20, {"a", "e", "t", "n", "i"}), std::string(1 << 20, '\xff'),
+                                    random.text(300000, {"\xe6\x97\xa5", "\xe6\x9c\xac"})})
+        EXPECT(decode(t, encode(t, text)) == text, "round trip");
+    // Quadratic work would take minutes. Loose: the machine may be busy.
+    EXPECT(now_seconds() - start < 60, "%.1f s", now_seconds() - start);
+}
+
+// ------------------------------------------------------------------------------------------------- byte and char
+
+TEST(byte) {
+    const Tokenizer t = tokenizer_byte();
+    std::string all;
+    std::vector<int> want;
+    for (int b = 0; b < 256; b++) all += char(b), want.push_back(b);
+    EXPECT(t.kind == Tokenizer::bpe && t.vocab_size == 257 && t.eot == 256 && t.name == "byte" &&
+               t.bytes.size() == 257 && t.bytes[256].empty(),
+           "fields");
+    expect_tokens(encode(t, all), want, "all bytes");
+    EXPECT(decode(t, want) == all && decode(t, {72, 256, 105}) == "Hi", "decode; end of text has no bytes");
+    std::vector<int> tokens = {7};
+    t.encode("A", &tokens);
+    EXPECT(tokens == std::vector<int>({7, 65}), "encode appends");
+    expect_error(kExitBadContent, "token number 1: got 257, want 0..256", [&] { decode(t, {0, 257}); });
+    expect_error(kExitBadContent, "got -1", [&] { decode(t, {-1}); });
+}
+
+TEST(character) {
+    const Tokenizer t = tokenizer_char(
+        "b\xc3\xa9"
+        "a\n\xf0\x9f\x98\x80"
+        "ab\xe6\x97\xa5");
+    EXPECT(t.kind == Tokenizer::character && t.vocab_size == 6 && t.eot == -1 && t.name == "char", "fields");
+    const std::vector<std::string> want = {"\n", "a", "b", "\xc3\xa9", "\xe6\x97\xa5", "\xf0\x9f\x98\x80"};
+    EXPECT(t.bytes == want, "sorted by code point");
+    expect_tokens(encode(t, "ab\n\xe6\x97\xa5"), {1, 2, 0, 4}, "ab");
+    EXPECT(decode(t, {5, 3, 2}) ==
+               "\xf0\x9f\x98\x80\xc3\xa9"
+               "b",
+           "decode");
+    expect_error(kExitBadContent, "byte 3 of the text: got U+0063", [&] {
+        encode(t,
+               "\xc3\xa9"
+               "ac");
+    });
+    expect_error(kExitBadContent, "byte 1 of the text: got U+1F601",
+                 [&] { encode(t, "a\xf0\x9f\x98\x81"); });
+    expect_error(kExitBadContent, "byte 2 of the text: got 0xff, want UTF-8", [&] { encode(t, "ab\xff"); });
+    expect_error(kExitBadContent, "byte 1 of the text: got 0xc3, want UTF-8", [&] { tokenizer_char("a\xc3"); });
+    expect_error(kExitBadContent, "got no text", [&] { tokenizer_char(""); });
+    EXPECT(tokenizer_char(std::string("\0\x7f", 2)).vocab_size == 2, "control characters are characters");
+}
+
+// ------------------------------------------------------------------------------------------------- learning merges
+
+TEST(training_as_the_naive_trainer) {
+    Random random(4);
+    const std::vector<std::vector<std::string>> alphabets = {{"a", "b"},
+                                                             {"a", "b", "c", " "},
+                                                             {"ab", "ba", "aab", " ", "\n"},
+                                                             {"a"},
+                                                             {" the", " cat", " hat", "s", ".", "'s"},
+                                                             kMixed};
+    int dry = 0;
+    for (int round = 0; round < 240; round++) {
+        const std::string text = random.text(1 + random.below(150), alphabets[size_t(round) % alphabets.size()]);
+        std::vector<Tokenizer::Merge> merges;
+        std::vector<std::string> bytes;
+        const int want_size = 257 + int(random.below(40));
+        const size_t count = slow_train(text, want_size, &merges, &bytes);
+        const int n = int(bytes.size());
+        if (n < want_size) {
+            dry++;
+            expect_error(kExitUsage, format("gives %d tokens, want %d; use bpe:%d", n, want_size, n),
+                         [&] { tokenizer_train_bpe(text, want_size); });
+        }
+        const Tokenizer t = tokenizer_train_bpe(text, n);
+        EXPECT(t.vocab_size == n && t.eot == 256 && t.bytes == bytes && t.merges.size() == merges.size(),
+               "%s: %d tokens", json_quote(text).c_str(), t.vocab_size);
+        for (size_t k = 0; k < merges.size(); k++)
+            EXPECT(t.merges[k].left == merges[k].left && t.merges[k].right == merges[k].right &&
+                       t.merges[k].merged == merges[k].merged,
+                   "%s: merge %zu: got %d %d, want %d %d", json_quote(text).c_str(), k, t.merges[k].left,
+                   t.merges[k].right, merges[k].left, merges[k].right);
+        const std::vector<int> tokens = encode(t, text);
+        EXPECT(tokens.size() == count, "%s: got %zu tokens, the trainer had %zu", json_quote(text).c_str(),
+               tokens.size(), count);
+        EXPECT(decode(t, tokens) == text, "round trip");
+        const std::string other = random.text(80, kMixed);
+        expect_tokens(encode(t, other), slow_encode(t, other), other);
+    }
+    EXPECT(dry > 10 && dry < 230, "%d texts ran dry: both cases must be tested", dry);
+}
+
+TEST(training_on_shakespeare) {
+    const std::string text = read_file(shared_file("tinyshakespeare.txt"));
+    const double start = now_seconds();
+    const Tokenizer t = tokenizer_train_bpe(text, 1024);
+    std::printf("     bpe:1024 in %.2f s\n", now_seconds() - start);
+    const std::vector<int> tokens = encode(t, text);
+    EXPECT(t.name == "bpe:1024" && t.kind == Tokenizer::bpe && t.vocab_size == 1024 && decode(t, tokens) == text,
+           "round trip");
+    EXPECT(tokens.size() == 459913, "got %zu tokens, want 459,913 as always", tokens.size());
+    EXPECT(std::set<std::string>(t.bytes.begin(), t.bytes.end()).size() == 1024, "no two tokens with the same bytes");
+}
+
+TEST(training_limits) {
+    expect_error(kExitUsage, "want at least 257", [] { tokenizer_train_bpe("abc", 256); });
+    EXPECT(tokenizer_train_bpe("", 257).vocab_size == 257, "no merges");
+    expect_error(kExitUsage, "", [] { tokenizer_train_bpe("", 258); });
+    Random random(5);
+    const double start = now_seconds();  // a megabyte without a break, and one whose pieces double
+    tokenizer_train_bpe(random.text(1 << 20, {"a", "b", "c", "d"}), 1000);
+    tokenizer_train_bpe(std::string(1 << 20, 'a'), 270);
+    EXPECT(now_seconds() - start < 60, "%.1f s", now_seconds() - start);
+    std::string text;  // beyond 16 MiB nothing is learnt
+    while (text.size() < (16u << 20)) text += "ababab ababab ";
+    text.resize(16 << 20);
+    const Tokenizer before = tokenizer_train_bpe(text, 260);
+    for (int i = 0; i < 100000; i++) text += "xyzxyz xyzxyz xyzxyz xyzxyz xyzxyz xyzxyz xyzxyz xyzxyz ";
+    EXPECT(tokenizer_train_bpe(text, 260).bytes == before.bytes, "learnt beyond 16 MiB");
+}
+
+// ------------------------------------------------------------------------------------------------- files that are
+// right
+
+static void expect_same(const Tokenizer& got, const Tokenizer& want, const std::string& what) {
+    EXPECT(got.kind == want.kind && got.vocab_size == want.vocab_size && got.eot == want.eot && got.bytes == want.bytes,
+           "%s: fields", what.c_str());
+    EXPECT(got.merges.size() == want.merges.size() && got.special.size() == want.special.size(), "%s: merges",
+           what.c_str());
+    EXPECT(got.to_json() == want.to_json(), "%s: to_json", what.c_str());
+}
+
+TEST(tokenizer_json_round_trip) {
+    const Folder f;
+    Random random(6);
+    const std::string text = random.text(3000, kMixed),
+                      letters = "\"\\/\x7f\x01\n\t\r \xc2\x80\xe2\x80\xa8\xef\xbf\xbd\xf4\x8f\xbf\xbf" +
+                                std::string(1, '\0') + "<|endoftext|>";
+    std::vector<Tokenizer> all = {tokenizer_byte(), tokenizer_char(letters), tokenizer_char("x"),
+                                  tokenizer_train_bpe(text, 400)};
+    for (const Tokenizer& t : all) {
+        const Tokenizer back = tokenizer_load(f.add("tokenizer.json", t.to_json()));
+        expect_same(back, t, t.name);
+        EXPECT(back.name == (t.kind == Tokenizer::bpe ? f.path + "/tokenizer.json" : "char"), "name %s",
+               back.name.c_str());
+        const std::string some = t.vocab_size == 1 ? "xx" : t.kind == Tokenizer::character ? letters : text;
+        expect_tokens(encode(back, some), encode(t, some), t.name);
+        EXPECT(decode(back, encode(t, some)) == some, "%s", t.name.c_str());
+        expect_same(tokenizer_load(f.path), t, "from the folder");
+    }
+}
+
+TEST(gpt2_round_trip) {
+    const Folder f;
+    const Tokenizer back = tokenizer_load(f.add("tokenizer.json", gpt2().to_json()));
+    expect_same(back, gpt2(), "gpt2");
+    Random random(7);
+    const std::string text = random.text(3000, kMixed);
+    expect_tokens(encode(back, text), encode(gpt2(), text), text);
+}
+
+static std::string replaced(std::string s, const std::string& from, const std::string& to) {
+    const size_t at = s.find(from);
+    EXPECT(at != std::string::npos, "no %s in it", from.c_str());
+    return s.replace(at, from.size(), to);
+}
+static const std::string kAdded =
+    "{\"id\":256,\"content\":\"<|endoftext|>\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":"
+    "false,\"special\":true}";
+
+static Tokenizer small_bpe() { return tokenizer_train_bpe("abcabc abcabc abcabc ab ab xyz xyz", 262); }
+
+TEST(tokenizer_json_of_others) {
+    const Folder f;
+    const Tokenizer t = small_bpe();
+    const std::string json = t.to_json();
+    const auto load = [&](const std::string& s) { return tokenizer_load(f.add("t.json", s)); };
+    // Merges as pairs.
+    std::string pairs = json.substr(0, json.find("\"merges\":[")) + "\"merges\":[";
+    const Json parsed = parse_json(json, "json");
+    for (JsonItems i(parsed.find("model").find("merges")); i.next();) {
+        const std::string m = i.value.text();
+        const size_t space = m.find(' ');
+        pairs += (pairs.back() == '[' ? "[" : ",[") + json_quote(m.substr(0, space)) + "," +
+                 json_quote(m.substr(space + 1)) + "]";
+    }
+    expect_same(load(pairs + "]}}"), t, "merges as pairs");
+    expect_same(load(replaced(json, "\"type\":\"BPE\",", "")), t, "model without a type");
+    expect_same(load(replaced(json, "\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":true",
+                              "\"add_prefix_space\":false,\"trim_offsets\":true")),
+                t, "use_regex by default");
+    expect_same(load("\n \t" + json), t, "white space before");
+    // <|endoftext|> only in added_tokens; another name for it; several special tokens; none.
+    expect_same(load(replaced(json, "\"<|endoftext|>\":256,", "")), t, "not in the vocabulary");
+    const Tokenizer named = load(replaced(replaced(json, kAdded, "{\"id\":256,\"content\":\"</s>\",\"special\":true}"),
+                                          "\"<|endoftext|>\":256,", ""));
+    EXPECT(named.eot == 256 && named.special[0].text == "</s>" && named.bytes[256].empty(), "</s>");
+    expect_same(load(named.to_json()), named, "</s> again");
+    const Tokenizer two = load(replaced(json, kAdded, "{\"id\":262,\"content\":\"<pad>\",\"special\":true}," + kAdded));
+    EXPECT(two.eot == 256 && two.vocab_size == 263 && two.bytes[262].empty() && two.special.size() == 2,
+           "two special tokens");
+    expect_same(load(two.to_json()), two, "two again");
+    EXPECT(load(replaced(replaced(two.to_json(), "\"content\":\"<|endoftext|>\"", "\"content\":\"<bos>\""),
+                         "\"<|endoftext|>\":256", "\"<bos>\":256"))
+                   .eot == -1,
+           "none of two");
+    EXPECT(load(replaced(replaced(json, kAdded, ""), "\"<|endoftext|>\":256", "\"qqq\":256")).eot == -1, "none");
+}
+
+TEST(folders) {
+    const Folder f;
+    expect_error(kExitNoInput, "vocab.bpe", [&] { tokenizer_load(f.path); });
+    f.add("vocab.bpe", "#version: 0.2\na b\n");
+    EXPECT(tokenizer_load(f.path).vocab_size == 258, "vocab.bpe");
+    f.add("tokenizer.json", tokenizer_byte().to_json());
+    EXPECT(tokenizer_load(f.path).vocab_size == 257, "tokenizer.json goes first");
+    expect_error(kExitNoInput, "nothing_here", [&] { tokenizer_load(f.path + "/nothing_here"); });
+}
+
+TEST(vocab_bpe) {
+    const Folder f;
+    const Tokenizer t = tokenizer_load(f.add("x.bpe", "#version: 0.2\na b\nab c\n\xc4\xa0 a\n"));
+    EXPECT(t.vocab_size == 260 && t.eot == 259 && t.bytes[256] == "ab" && t.bytes[257] == "abc" &&
+               t.bytes[258] == " a" && t.merges.size() == 3,
+           "fields");
+    expect_same(tokenizer_load(f.add("y.bpe", "a b\nab c\n\xc4\xa0 a")), t, "no version line, no line feed at the end");
+    EXPECT(encode(t, "abc")[0] == 257 && encode(t, "x a").back() == 258, "encode");
+}
+
+TEST(option) {
+    const std::string_view text = "abab abab";
+    EXPECT(tokenizer_open("byte", nullptr).name == "byte" && tokenizer_open("char", &text).vocab_size == 3 &&
+               tokenizer_open("bpe:258", &text).vocab_size == 258,
+           "kinds");
+    expect_error(kExitUsage, "it learns from text", [] { tokenizer_open("char", nullptr); });
+    expect_error(kExitUsage, "it learns from text", [] { tokenizer_open("bpe:300", nullptr); });
+    for (const char* bad : {"bpe:", "bpe:x", "bpe:-5", "bpe:3e2", "bpe:300 ", "bpe:99999999999999999999", "bpe:256",
+                            "bpe:0", "bpe:999999999"})
+        expect_error(kExitUsage, bad, [&] { tokenizer_open(bad, &text); });
+    expect_error(kExitNoInput, "got gpt-2, want byte, char, gpt2, bpe:", [] { tokenizer_open("gpt-2", nullptr); });
+    const Folder f;
+    EXPECT(tokenizer_open(f.add("tokenizer.json", tokenizer_byte().to_json()), nullptr).vocab_size == 257, "a file");
+    EXPECT(tokenizer_open(f.path, &text).vocab_size == 257, "a folder");
+}
+
+// Changes the current folder while it lives.
+struct Inside {
+    char before[4096];
+    explicit Inside(const std::string& path) {
+        EXPECT(getcwd(before, sizeof before) && chdir(path.c_str()) == 0, "%s", path.c_str());
+    }
+    ~Inside() {
+        if (chdir(before) != 0) std::abort();
+    }
+};
+
+TEST(option_gpt2) {
+    for (const char* place : {"../../data/vocab.bpe", "../../../data/vocab.bpe"})
+        if (file_exists(path_join(parent_folder(program_path()), place))) SKIP("data/vocab.bpe is here");
+    const Folder f;
+    {
+        const Inside inside(f.path);
+        expect_error(kExitNoInput, "data/get_gpt2_vocab.sh", [] { tokenizer_open("gpt2", nullptr); });
+        expect_error(kExitNoInput, "--tokenizer FILE", [] { tokenizer_open("gpt2", nullptr); });
+    }
+    make_directories(f.path + "/data");
+    const std::string vocab = read_file(shared_file("gpt2_vocab.bpe"));
+    f.add("data/vocab.bpe", vocab);
+    const Inside inside(f.path);
+    const Tokenizer t = tokenizer_open("gpt2", nullptr);
+    EXPECT(t.name == "gpt2" && t.vocab_size == 50257 && t.eot == 50256, "gpt2");
+}
+
+// ------------------------------------------------------------------------------------------------- files that are
+// wrong
+
+TEST(bad_tokenizer_json) {
+    const Folder f;
+    const std::string json = small_bpe().to_json(), characters = tokenizer_char("abc").to_json();
+    const auto refuse = [&](const std::string& content, const std::string& part) {
+        const std::string path = f.add("bad.json", content);
+        expect_error(kExitBadContent, part, [&] { tokenizer_load(path); });
+        expect_error(kExitBadContent, "bad.json", [&] { tokenizer_load(path); });  // and names the file
+    };
+    const auto change = [&](const std::string& from, const std::string& to, const std::string& part) {
+        refuse(replaced(json, from, to), part);
+    };
+    refuse("{}", "model: it is missing");
+    refuse("{\"model\":3}", "model.type: got nothing, want \"BPE\"");
+    refuse("{\"model\":{}}", "model.type");
+    refuse("{", "byte 1");
+    refuse("{\"model\":\"\xff\"}", "want UTF-8");
+    change("\"type\":\"BPE\"", "\"type\":\"Unigram\"", "model.type: got \"Unigram\", want \"BPE\"");
+    change("\"normalizer\":null", "\"normalizer\":{\"type\":\"NFC\"}", "normalizer: got an object, want null");
+    change("\"pre_tokenizer\":{\"type\":\"ByteLevel\"", "\"pre_tokenizer\":{\"type\":\"Whitespace\"",
+           "type: got \"Whitespace\", want ByteLevel");
+    change("\"pre_tokenizer\":{", "\"pre_tokenizer\":null,\"x\":{", "type: got nothing, want ByteLevel");
+    change("\"add_prefix_space\":false", "\"add_prefix_space\":true",
+           "add_prefix_space: got true, want false");
+    change("\"use_regex\":true", "\"use_regex\":false", "use_regex: got false, want true");
+    change("\"ignore_merges\":false", "\"ignore_merges\":true", "ignore_merges: got true, want false");
+    // Ids.
+    for (const char* id :
+         {"-1", "262", "2147483648", "4294967296", "18446744073709551616", "1.5", "1e1", "\"7\"", "null", "[]"})
+        change("\"!\":33,", std::string("\"!\":") + id + ",", "\"!\": got ");
+    change("\"!\":33,", "\"!\":34,", "got 34, want ids from 0 on, each once");
+    change("\"!\":33,", "", "got 261, want ids from 0 on");  // a gap
+    change("\"!\":33,", "\"!\":33,\"!\":262,", "twice");
+    change("\"!\":33,", "\"?!\":33,", "byte 0x21: got no token");
+    change("\"!\":33,", "\"\xe6\x97\xa5\":33,",
+           "id 33: got \"\xe6\x97\xa5\", want characters of GPT-2's alphabet");
+    change("\"!\":33,", "\"a b\":33,", "id 33: got \"a b\"");
+    change("\"!\":33,", "\"\":33,", "id 33: got \"\"");
+    change("\"vocab\":{", "\"vocab\":[],\"v\":{", "want ids from 0 on");
+    change("\"vocab\":{", "\"v\":{", "want ids from 0 on");
+    // Merges.
+    const auto merges = [&](const std::string& list, const std::string& part) {
+        refuse(json.substr(0, json.find("\"merges\":[")) + "\"merges\":" + list + "}}", part);
+    };
+    merges("[\"a q\"]", "merges[0]: got \"aq\", want a known token");
+    merges("[\"a b\",\"ab qq\"]", "merges[1]: got \"abqq\"");
+    merges("[\"ab\"]", "merges[0]: got \"\"");
+    merges("[\"a b c\"]", "merges[0]: got \"ab c\"");
+    merges("[\" b\"]", "merges[0]: got \"\"");
+    merges("[[\"a\",3]]", "merges[0]");
+    merges("[7]", "merges[0]: got \"\"");
+    merges("{}", "model.merges: got an object, want an array");
+    merges("[\"<|endof text|>\"]", "merges[0]: got \"<|endoftext|>\"");
+    // Added tokens.
+    const auto added = [&](const std::string& list, const std::string& part) {
+        change("\"added_tokens\":[" + kAdded + "]", "\"added_tokens\":" + list, part);
+    };
+    added("[7]", "special: got nothing");
+    added("[{\"content\":7,\"id\":256,\"special\":true}]", "content: got 7");
+    added("[{\"content\":\"<x>\",\"special\":true}]", "\"<x>\": got");
+    added("[{\"content\":\"<x>\",\"id\":300,\"special\":true}]", "got 300, want ids from 0 on");
+    added("[{\"content\":\"<x>\",\"id\":-3,\"special\":true}]", "\"<x>\": got -3");
+    added("[{\"content\":\"<x>\",\"id\":33,\"special\":true}]", "got 33, want ids from 0 on, each once");
+    added("[{\"content\":\"<|endoftext|>\",\"id\":255,\"special\":true}]",
+          "\"<|endoftext|>\": got 255, want an id, the same");
+    added("[{\"content\":\"<|endoftext|>\",\"id\":256,\"special\":false}]",
+          "special: got false, want true");
+    added("[{\"content\":\"<x>\",\"id\":262,\"special\":true},{\"content\":\"<x>\",\"id\":263,\"special\":true}]",
+          "\"<x>\": got 263");
+    // Characters.
+    refuse(replaced(characters, "\"a\":0", "\"aa\":0"), "id 0: got \"aa\", want");
+    refuse(replaced(characters, "\"a\":0", "\"\":0"), "id 0: got \"\", want");
+    refuse(replaced(characters, "\"a\":0", "\"a\":5"), "got 5, want ids from 0 on");
+    refuse(replaced(characters, "\"a\":0,\"b\":1,\"c\":2", ""), "model.vocab");
+}
+
+TEST(bad_vocab_bpe) {
+    const Folder f;
+    const auto refuse = [&](const std::string& content, const std::string& part) {
+        const std::string path = f.add("bad.bpe", content);
+        expect_error(kExitBadContent, part, [&] { tokenizer_load(path); });
+        expect_error(kExitBadContent, "bad.bpe", [&] { tokenizer_load(path); });
+    };
+    const std::string head = "#version: 0.2\n";
+    refuse("", "want a vocab.bpe");
+    refuse(head, "want a vocab.bpe");
+    refuse(head + "ab\n", "merges[0]: got \"ab\", want a known token");
+    refuse(head + "a b\n\nc d\n", "merges[1]: got \"\"");
+    refuse(head + "a b c\n", "merges[0]: got \"b c\"");
+    refuse(head + "a b\r\n", "merges[0]");
+    refuse(head + "a \n", "merges[0]: got \"\"");
+    refuse(head + " b\n", "merges[0]: got \"\"");
+    refuse(head + "a b\nabc d\n", "merges[1]: got \"abc\"");
+    refuse(head + "ab c\na b\n", "merges[0]: got \"ab\"");  // of the lines before
+    refuse(head + "a b\na b\n", "got \"ab\", want each token once");
+    refuse(head + "a b\nb c\nab c\na bc\n", "got \"abc\", want each token once");
+    refuse(head + "a \xff\n", "merges[0]");
+    refuse(head + "a \xe6\x97\xa5\n", "merges[0]");
+    refuse("First Citizen:\nBefore we proceed\n", "merges[0]: got \"First\"");
+    std::string eot = head;  // a merge that makes the text of the special token
+    for (size_t i = 2; i <= 13; i++)
+        eot +=
+            std::string("<|endoftext|>").substr(0, i - 1) + " " + std::string("<|endoftext|>").substr(i - 1, 1) + "\n";
+    refuse(eot, "end of text");
+    refuse(Random(10).bytes(5000), "merges[0]");
+}
+
+// Whatever the bytes: a tokenizer or an Error 65, and if a tokenizer, one that gives every text back.
+TEST(torn_and_changed_files) {
+    const Folder f;
+    Random random(8);
+    const std::pair<const char*, std::string> files[] = {{"t.json", small_bpe().to_json()},
+                                                         {"c.json", tokenizer_char("abc \n").to_json()},
+                                                         {"t.bpe", "#version: 0.2\na b\nab c\n\xc4\xa0 a\n"}};
+    for (const auto& [name, content] : files) {
+        int loaded = 0, refused = 0;
+        for (int round = 0; round < 300; round++) {
+            std::string s = content;
+            if (round % 2)
+                s.resize(random.below(uint32_t(s.size())));
+            else
+                for (uint32_t k = 0; k <= random.below(3); k++)
+                    s[random.below(uint32_t(s.size()))] = "0123456789\"{}[],: aZ=\xff\n"[random.below(24)];
+            const std::string path = f.add(name, s);
+            try {
+                const Tokenizer t = tokenizer_load(path);
+                loaded++;
+                const std::string text = t.kind == Tokenizer::character ? t.bytes[0] + t.bytes[0] : random.bytes(50);
+                EXPECT(decode(t, encode(t, text)) == text, "%s: round trip", name);
+                t.to_json();
+            } catch (const Error& e) {
+                refused++;
+                EXPECT(e.code == kExitBadContent && e.message.find(name) != std::string::npos, "%s: %d %s", name,
+                       e.code, e.message.c_str());
+            }
+        }
+        EXPECT(refused > 50, "%s: %d of 300 refused", name, refused);
+        (void)loaded;
+    }
+}
+
+TEST(memory_follows_the_file) {
+    const Folder f;
+    const auto peak = [] {
+        rusage u;
+        getrusage(RUSAGE_SELF, &u);
+        return u.ru_maxrss / 1024;
+    };  // MiB
+    const long before = peak();
+    for (const char* id : {"2147483647", "4294967295", "1000000000"}) {
+        const std::string json =
+            f.add("t.json", replaced(small_bpe().to_json(), "\"!\":33,", std::string("\"!\":") + id + ","));
+        expect_error(kExitBadContent, id, [&] { tokenizer_load(json); });
+    }
+    EXPECT(peak() - before < 64, "%ld MiB for files of 5 kB", peak() - before);
+}
+
+// ------------------------------------------------------------------------------------------------- Utf8Stream
+
+// What a decoder that sees the whole text would print.
+static std::string replaced_utf8(std::string_view text) {
+    std::string out;
+    while (!text.empty()) {
+        const Utf8Char c = decode_utf8(text);
+        out += c.valid ? std::string(text.substr(0, c.length)) : "\xEF\xBF\xBD";
+        text.remove_prefix(c.length);
+    }
+    return out;
+}
+
+TEST(utf8_stream) {
+    for (const std::string c : {"a", "\xc3\xa9", "\xe6\x97\xa5", "\xf0\x9f\x98\x80"})
+        for (size_t cut = 1; cut < c.size(); cut++) {
+            Utf8Stream s;
+            EXPECT(s.push("x" + c.substr(0, cut)) == "x", "the beginning of %s is kept", c.c_str());
+            EXPECT(s.push("") == "", "nothing new");
+            EXPECT(s.push(c.substr(cut) + "y") == c + "y" && s.finish() == "", "the rest of %s", c.c_str());
+            Utf8Stream torn;
+            EXPECT(torn.push(c.substr(0, cut)) == "" && torn.finish() == "\xEF\xBF\xBD" && torn.finish() == "" &&
+                       torn.push("z") == "z",
+                   "the end of text in %s", c.c_str());
+            Utf8Stream broken;
+            EXPECT(broken.push(c.substr(0, cut)) == "" && broken.push("z") == "\xEF\xBF\xBDz", "not continued");
+        }
+    for (const std::string c : {"\xc3\xa9", "\xe6\x97\xa5", "\xf0\x9f\x98\x80"}) {
+        Utf8Stream s;  // byte by byte
+        std::string out;
+        for (const char byte : c) {
+            EXPECT(out.empty(), "too early");
+            out += s.push(std::string(1, byte));
+        }
+        EXPECT(out == c, "byte by byte");
+    }
+    Utf8Stream s;  // never more than 3 bytes back, however often the text is cut
+    EXPECT(s.push("\xff\xe6\x97") == "\xEF\xBF\xBD" && s.push("\xe6\x97\xa5") == "\xEF\xBF\xBD\xe6\x97\xa5",
+           "a bad byte is printed at once");
+    EXPECT(s.push("\xf0\x80") == "\xEF\xBF\xBD\xEF\xBF\xBD" && s.push("\xed\xa0") == "\xEF\xBF\xBD\xEF\xBF\xBD",
+           "what no byte can complete is not kept");
+    Random random(9);
+    for (int round = 0; round < 2000; round++) {
+        const std::string text = random.text(random.below(12), kMixed);
+        Utf8Stream stream;
+        std::string out;
+        for (size_t at = 0; at < text.size();) {
+            const size_t n = std::min<size_t>(1 + random.below(4), text.size() - at);
+            out += stream.push(std::string_view(text).substr(at, n));
+            at += n;
+        }
+        out += stream.finish();
+        EXPECT(out == replaced_utf8(text), "%s: got %s", json_quote(text).c_str(), json_quote(out).c_str());
+    }
+}
+
+int main(int argc, char** argv) { return run_tests(argc, argv); }
