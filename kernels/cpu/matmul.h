@@ -67,13 +67,17 @@ template <bool kOfB> static void pack(const Operand& o, int deep, int block, int
 
 // A tile of the output, at (i, j), of rows x cols, from its complete sums.
 static void finish(const Matmul& m, const float* tile, int i, int rows, int j, int cols) {
-    const auto each = [&](const auto& f) {
-        for (int r = 0; r < rows; r++)
-            for (int c = 0; c < cols; c += kWidth) {
-                Vec x = load(tile + r * kCols + c);
-                if (m.bias) x += load(m.bias + j + c, cols - c);
-                f(size_t(i + r) * m.N + j + c, x, cols - c);
-            }
+    const auto each = [&](const auto& f) __attribute__((always_inline)) {
+        const auto vectors = [&](int n) __attribute__((always_inline)) {
+            for (int r = 0; r < rows; r++)
+                for (int c = 0; c < n; c += kWidth) {
+                    Vec x = load(tile + r * kCols + c);
+                    if (m.bias) x += load(m.bias + j + c, n - c);
+                    f(size_t(i + r) * m.N + j + c, x, n - c);
+                }
+        };
+        if (cols == kCols) vectors(kCols);      // a length that the compiler knows
+        else vectors(cols);
     };
     switch (m.epilogue) {
     case Epilogue::kStore: return each([&](size_t at, Vec x, int n) { store(m.out + at, x, n); });

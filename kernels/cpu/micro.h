@@ -93,11 +93,14 @@ constexpr int kTaskRows = 384, kTaskCols = 512;        // of a task, at most
 
 // panel[k][W] from x (K,cols), row k at x + k * ld. Missing columns become 0.
 template <int W, class F> static void pack_cols(float* panel, const F* x, size_t ld, int cols, int K) {
-    for (int k = 0; k < K; k++, panel += W, x += ld) {
-        __builtin_prefetch(x + kStep * ld, 0, 2);           // hardware does not foresee a stride of rows
-        if (cols >= W) for (int i = 0; i < W; i++) panel[i] = to_float(x[i]);
-        else for (int i = 0; i < W; i++) panel[i] = i < cols ? to_float(x[i]) : 0.0f;
-    }
+    const auto each = [&](const auto& element) __attribute__((always_inline)) {
+        for (int k = 0; k < K; k++, panel += W, x += ld) {
+            __builtin_prefetch(x + kStep * ld, 0, 2);       // hardware does not foresee a stride of rows
+            for (int i = 0; i < W; i++) panel[i] = element(i);
+        }
+    };
+    if (cols >= W) each([&](int i) { return to_float(x[i]); });
+    else each([&](int i) { return i < cols ? to_float(x[i]) : 0.0f; });
 }
 
 INLINE void begin_products() {}

@@ -74,7 +74,7 @@ struct Parser {
                 continue;
             }
             const size_t begin = at;
-            while (plain(peek())) at++;
+            at = size_t(std::find_if_not(text.begin() + long(at), text.end(), plain) - text.begin());
             if (at == begin) {
                 const Utf8Char c = decode_utf8(text.substr(at));
                 if (!c.valid || c.code < 0x20) fail("UTF-8 without control characters, up to a quote");

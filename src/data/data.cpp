@@ -3,6 +3,7 @@
 // Text is read through a mapping, at the start: a file that shrinks in those seconds ends the process with a bus error.
 #include "src/data/data.h"
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 #include "src/base/common.h"
 #include "src/base/file.h"
@@ -98,23 +99,29 @@ Text read_text(const Source& source, bool split, Comm* comm) {
     return text;
 }
 
+template <class Unit> void append(const std::vector<int>& tokens, std::vector<char>* out) {
+    size_t at = out->size();
+    out->resize(at + tokens.size() * sizeof(Unit));
+    for (const int token : tokens) {
+        const Unit unit = Unit(token);
+        std::memcpy(&(*out)[at], &unit, sizeof unit);
+        at += sizeof unit;
+    }
+}
+
 // Appends the tokens of a text, `width` bytes each. Returns how many are for training.
 uint64_t encode(const Text& text, const Tokenizer& tokenizer, size_t width, std::vector<char>* out, Comm* comm) {
-    constexpr size_t kChunk = 2 << 20;  // bytes; chunks are whole pieces, so their tokens are those of the text
-    size_t train = 0;
+    constexpr size_t kChunk = 2 << 20;  // bytes
+    size_t train = 0, bytes = 0;
+    for (const std::string& part : text.parts) bytes += part.size();
+    out->reserve(bytes / (tokenizer.merges.empty() ? 1 : 4) * width);       // about: 4 bytes are a token of BPE
     std::vector<int> tokens;
     for (size_t k = 0; k < text.parts.size(); k++) {
         if (text.documents && tokenizer.eot >= 0 && !(text.cut && k == 1)) tokens.push_back(tokenizer.eot);
         for (std::string_view rest = text.parts[k]; !rest.empty();) {
-            size_t n = 0;
-            while (n < rest.size() && n < kChunk) n += gpt2_next_piece(rest.substr(n));
-            tokenizer.encode(rest.substr(0, n), &tokens);
-            for (const int token : tokens) {
-                const char* const bytes = reinterpret_cast<const char*>(&token);  // little-endian: the low bytes
-                out->insert(out->end(), bytes, bytes + width);
-            }
+            rest.remove_prefix(tokenizer.encode(rest, &tokens, kChunk));
+            width == 2 ? append<uint16_t>(tokens, out) : append<uint32_t>(tokens, out);
             tokens.clear();
-            rest.remove_prefix(n);
             if (comm) comm_progress(comm, -1, "reading text");
         }
         if (k < text.train) train = out->size();

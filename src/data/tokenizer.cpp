@@ -1,5 +1,6 @@
 // tokenizer.cpp -- GPT-2's split, merging by rank (Sennrich et al. 2016, arXiv 1508.07909), encoding and decoding.
 #include "src/data/tokenizer.h"
+#include <algorithm>
 #include <functional>
 #include <queue>
 #include <unordered_map>
@@ -94,12 +95,14 @@ static uint32_t next_character(std::string_view text, size_t* at) {
     return c.code;
 }
 
-void Tokenizer::encode(std::string_view text, std::vector<int>* tokens) const {
+size_t Tokenizer::encode(std::string_view text, std::vector<int>* tokens, size_t enough) const {
     constexpr size_t kMaxBytes = 15, kMaxPieces = 1 << 16;  // of the cache
     CHECK(kind != none, "encode without a tokenizer");
     const std::vector<int>& first = tables->first;
+    const size_t end = std::min(text.size(), enough);
+    size_t at = 0;
     if (kind == character) {
-        for (size_t at = 0; at < text.size();) {
+        while (at < end) {
             const size_t begin = at;
             const uint32_t code = next_character(text, &at);
             if (code >= first.size() || first[code] < 0)
@@ -108,10 +111,11 @@ void Tokenizer::encode(std::string_view text, std::vector<int>* tokens) const {
             tokens->push_back(first[code]);
         }
     } else if (merges.empty()) {  // the split changes nothing
-        for (const char c : text) tokens->push_back(first[uint8_t(c)]);
+        tokens->reserve(tokens->size() + end);
+        for (; at < end; at++) tokens->push_back(first[uint8_t(text[at])]);
     } else {
-        for (std::string_view piece; !text.empty(); text.remove_prefix(piece.size())) {
-            piece = text.substr(0, gpt2_next_piece(text));
+        for (std::string_view piece; at < end; at += piece.size()) {
+            piece = text.substr(at, gpt2_next_piece(text.substr(at)));
             if (tables->cache.size() >= kMaxPieces) tables->cache.clear();
             std::vector<int> once;
             std::vector<int>& of = piece.size() > kMaxBytes ? once : tables->cache[std::string(piece)];
@@ -119,6 +123,7 @@ void Tokenizer::encode(std::string_view text, std::vector<int>* tokens) const {
             tokens->insert(tokens->end(), of.begin(), of.end());
         }
     }
+    return at;
 }
 
 std::string Tokenizer::decode(const int* tokens, size_t n) const {

@@ -24,9 +24,9 @@ struct Tokenizer {
     struct Tables;
     std::shared_ptr<Tables> tables;                         // what encode looks up, and its cache
 
-    // Appends the tokens of text; names of special tokens are ordinary text. Error 65 for what char does not know. One
-    // thread at a time: copies share the cache.
-    void encode(std::string_view text, std::vector<int>* tokens) const;
+    // Appends the tokens of text, until at least `enough` bytes are done; returns how many are. Names of special tokens
+    // are ordinary text. Error 65 for what char does not know. One thread at a time: copies share the cache.
+    size_t encode(std::string_view text, std::vector<int>* tokens, size_t enough = SIZE_MAX) const;
     std::string decode(const int* tokens, size_t n) const;  // 65 if a token is out of range
     std::string to_json() const;                            // tokenizer.json
 };
