@@ -148,6 +148,7 @@ void operator delete(void* p, const std::nothrow_t&) noexcept { operator delete(
 
 static void finding(const char* what, ptrdiff_t bytes) { std::fprintf(stderr, "%td %s\n", bytes, what), std::abort(); }
 constexpr size_t kLittle = 16 << 10;  // bytes of heap that are of one size, as messages are
+constexpr size_t kLayer = 4 << 10;    // and of a table of a layer's tensors
 
 namespace {
 // The input is the file of this name, or what comes from a connection.
@@ -168,7 +169,11 @@ void safetensors(std::string_view) {
 }
 void config(std::string_view in) {
     const ModelConfig c = parse_config(in, "config.json");
-    count_parameters(*c.info, c.shape);
+    const ptrdiff_t reading = peak;
+    peak = live;
+    count_parameters(*c.info, c.shape);     // a table of the tensors: the layers give its size, not the input's
+    if (peak > live + ptrdiff_t(kLayer * size_t(c.shape.L) + kLittle)) finding("bytes of heap to count", peak - live);
+    peak = reading;
 }
 void options(std::string_view in) {
     Options o;
@@ -362,7 +367,7 @@ const std::vector<Target>& targets() {
                  "weight\":{\"dtype\":\"F16\","
                  "\"shape\":[2,2],\"data_offsets\":[12,20]},\"__metadata__\":{\"format\":\"pt\"}}") +
           std::string(20, '\1')}},
-        {"config", "config models json unicode", config, 2, kLittle, {gpt2_config()}},
+        {"config", "config model shape gpt2 lstm json unicode", config, 2, kLittle, {gpt2_config()}},
         {"options",
          "options json unicode",
          options,
