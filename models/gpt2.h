@@ -27,11 +27,11 @@ inline std::vector<TensorSpec> gpt2_tensors(const Shape& c) {
     const size_t C = size_t(c.C);
     const float s = 0.02f, r = 0.02f / std::sqrt(2.0f * float(c.L));    // r: projections into the residual stream
     std::vector<TensorSpec> table = {
-        {"transformer.wte.weight", size_t(c.Vp), C, size_t(c.V), false, s, true},
-        {"transformer.wpe.weight", size_t(c.T), C, size_t(c.T), false, s, true},
+        {"transformer.wte.weight", size_t(c.Vp), C, size_t(c.V), false, s, true, true},
+        {"transformer.wpe.weight", size_t(c.T), C, size_t(c.T), false, s, true, true},
     };
     const auto matrix = [&](const std::string& name, size_t out, size_t in, float std) {
-        table.push_back({name + ".weight", out, in, out, true, std, true, true});
+        table.push_back({name + ".weight", out, in, out, true, std, true});
         table.push_back({name + ".bias", 1, out, 1, false, 0, false});
     };
     const auto norm = [&](const std::string& name) {

@@ -17,7 +17,7 @@ template <class F> struct LstmLayer { F *wih, *whh, *bih, *bhh; };      // (4C,C
 inline std::vector<TensorSpec> lstm_tensors(const Shape& c) {
     const size_t C = size_t(c.C);
     const float s = 1 / std::sqrt(3 * float(c.C));     // as PyTorch's uniform first weights
-    std::vector<TensorSpec> table = {{"embedding.weight", size_t(c.Vp), C, size_t(c.V), false, s, true}};
+    std::vector<TensorSpec> table = {{"embedding.weight", size_t(c.Vp), C, size_t(c.V), false, s, true, true}};
     for (int l = 0; l < c.L; l++) {
         const std::string end = "_l" + std::to_string(l);
         for (const char* name : {"lstm.weight_ih", "lstm.weight_hh"})

@@ -41,7 +41,7 @@ inline const OptimizerInfo muon_info = {
         step->values[muon_rule::kMomentum] = float(hyper[4]);
         step->values[muon_rule::kMatrixLr] = float(hyper[5] * schedule);
     },
-    .whole = [](const TensorSpec& tensor) { return tensor.hidden; },
+    .whole = [](const TensorSpec& tensor) { return tensor.rows > 1 && !tensor.embedding; },
 };
 
 #ifdef BACKEND

@@ -16,7 +16,7 @@ struct TensorSpec {
     bool transposed;        // the file holds it as (cols, file_rows): Hugging Face's Conv1D
     float init_std;         // 0 = zeros, kOnes = ones
     bool decay;             // tensors of two or more dimensions decay
-    bool hidden = false;    // a matrix between hidden states: no embedding, no head
+    bool embedding = false; // a matrix whose rows are looked up, or a head: no map between hidden states
 };
 constexpr float kOnes = -1;
 
