@@ -47,12 +47,11 @@ struct alignas(64) Record {
     char phase[24] = {};
 };
 
-// Copy words that another thread or process may be changing.
+// Copies words that another thread or process may be changing.
 void copy_words(void* to, const void* from, size_t bytes) {
     for (size_t i = 0; i < bytes / 8; i++) {
-        uint64_t* const word = static_cast<uint64_t*>(const_cast<void*>(from)) + i;
-        const uint64_t value = std::atomic_ref(*word).load(std::memory_order_relaxed);
-        std::atomic_ref(static_cast<uint64_t*>(to)[i]).store(value, std::memory_order_relaxed);
+        const uint64_t word = __atomic_load_n(static_cast<const uint64_t*>(from) + i, __ATOMIC_RELAXED);
+        __atomic_store_n(static_cast<uint64_t*>(to) + i, word, __ATOMIC_RELAXED);
     }
 }
 
@@ -94,7 +93,7 @@ struct Comm::Impl {
     RankMemory* ranks = nullptr;            // by local rank
     char* mailbox = nullptr;                // (2, size, kChunk): two halves, which alternate
     Record* record = nullptr;               // of this rank
-    std::vector<Watched> watched;           // rank 0: by rank; others: [0] only
+    std::vector<Watched> watched;           // rank 0: by rank; others: [0], and one without a socket
     std::thread watcher;
     std::atomic<bool> ending{false};
     std::mutex mutex;                       // of clean_up
@@ -255,34 +254,26 @@ void check_same(Comm* comm, int rank, const Call& got, const Call& want) {
             describe(got).c_str(), describe(want).c_str());
 }
 
-using Part = std::pair<char*, size_t>;
-
 Call make_call(Comm* comm, int mesh, const char* what, int root, size_t bytes) {
     Call call = {{}, root, comm->impl->rounds[mesh]++, bytes, 0};
     std::snprintf(call.what, sizeof call.what, "%s", what);
     return call;
 }
 
-// Moves what can be moved without waiting; returns false if that is nothing.
-bool move_part(Comm* comm, int mesh, int host, bool out, Part* part) {
-    const int fd = comm->impl->mesh[mesh][host].fd;
-    if (part->second == 0) return false;
-    const ssize_t n = out ? send(fd, part->first, part->second, MSG_DONTWAIT | MSG_NOSIGNAL)
-                          : recv(fd, part->first, part->second, MSG_DONTWAIT);
-    if (n > 0) *part = {part->first + n, part->second - size_t(n)};
-    if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR))) return n > 0;
-    usleep(2000000);                                        // the watching thread will soon know more
-    die(kExitPeer, "peer lost: %s: data connection closed",
-        describe(comm, host * comm->local_size + comm->local_rank).c_str());
-}
+// The rank that this one exchanges with on another host.
+int partner(const Comm* comm, int host) { return host * comm->local_size + comm->local_rank; }
 
 // Sends to one host while it receives from another: all do so at once, so that none waits for a reader.
 void send_and_receive(Comm* comm, int mesh, int to, Part out, int from, Part in) {
-    const auto& sockets = comm->impl->mesh[mesh];
-    while (out.second + in.second > 0) {
-        const bool sent = move_part(comm, mesh, to, true, &out), got = move_part(comm, mesh, from, false, &in);
-        pollfd polls[] = {{out.second ? sockets[to].fd : -1, POLLOUT, 0},
-                          {in.second ? sockets[from].fd : -1, POLLIN, 0}};
+    const int out_fd = comm->impl->mesh[mesh][to].fd, in_fd = comm->impl->mesh[mesh][from].fd;
+    while (out.size + in.size > 0) {
+        const int sent = move_part(out_fd, true, &out), got = move_part(in_fd, false, &in);
+        if (sent < 0 || got < 0) {
+            usleep(2000000);                                // the watching thread will soon know more
+            die(kExitPeer, "peer lost: %s: data connection closed",
+                describe(comm, partner(comm, sent < 0 ? to : from)).c_str());
+        }
+        pollfd polls[] = {{out.size ? out_fd : -1, POLLOUT, 0}, {in.size ? in_fd : -1, POLLIN, 0}};
         if (sent || got) comm_moved(comm);
         else poll(polls, 2, 1000);
     }
@@ -294,32 +285,20 @@ void exchange(Comm* comm, int mesh, Call call, const Out& out, const In& in) {
     comm_waits(comm, true);
     for (int distance = 1, n = comm->hosts; distance < n; distance++) {
         const int to = (comm->host + distance) % n, from = (comm->host + n - distance) % n;
-        const int rank = from * comm->local_size + comm->local_rank;
         const Part sent = out(to), room = in(from);
         Call theirs;
-        call.bytes = sent.second;
-        call.crc = crc32c(0, sent.first, sent.second);
+        call.bytes = sent.size;
+        call.crc = crc32c(0, sent.data, sent.size);
         send_and_receive(comm, mesh, to, {reinterpret_cast<char*>(&call), sizeof call}, from,
             {reinterpret_cast<char*>(&theirs), sizeof theirs});
-        call.bytes = room.second;
-        check_same(comm, rank, theirs, call);
+        call.bytes = room.size;
+        check_same(comm, partner(comm, from), theirs, call);
         send_and_receive(comm, mesh, to, sent, from, room);
-        if (crc32c(0, room.first, room.second) != theirs.crc)
+        if (crc32c(0, room.data, room.size) != theirs.crc)
             die(kExitDisagree, "damaged on the wire: %s: %s: another checksum; check the network",
-                describe(comm, rank).c_str(), describe(theirs).c_str());
+                describe(comm, partner(comm, from)).c_str(), describe(theirs).c_str());
     }
     comm_waits(comm, false);
-}
-
-// Calls f(at, part) for pieces of all parts of data: part(h) is of host h's, from `at` on.
-template <class F> void in_pieces(const Comm* comm, void* data, const size_t* cut, size_t piece, const F& f) {
-    size_t longest = 0;
-    for (int h = 0; h < comm->hosts; h++) longest = std::max(longest, cut[h + 1] - cut[h]);
-    for (size_t at = 0; at < longest; at += piece)
-        f(at, [&](int h) {
-            const size_t begin = std::min(cut[h] + at, cut[h + 1]);
-            return Part(static_cast<char*>(data) + begin, std::min(piece, cut[h + 1] - begin));
-        });
 }
 
 // ---- small collectives
@@ -337,13 +316,12 @@ void mailbox_rounds(Comm* comm, const char* what, int root, const void* mine, si
         const size_t half = call.number % 2;
         char* const box = impl->mailbox + half * size_t(comm->size) * kChunk;
         const auto part = [&](int rank) {
-            return root < 0 ? Part(box + size_t(rank) * n, n) : Part(box, rank == root ? n : 0);
+            return root < 0 ? Part{box + rank * n, n} : Part{box, rank == root ? n : 0};
         };
         const Part own = part(comm->rank);
-        if (own.second > 0) std::memcpy(own.first, static_cast<const char*>(mine) + at, own.second);
+        if (own.size > 0) std::memcpy(own.data, static_cast<const char*>(mine) + at, own.size);
         impl->ranks[comm->local_rank].calls[half] = call;
-        exchange(comm, 0, call, [&](int) { return own; },
-            [&](int h) { return part(h * comm->local_size + comm->local_rank); });
+        exchange(comm, 0, call, [&](int) { return own; }, [&](int h) { return part(partner(comm, h)); });
         comm_local_barrier(comm, 0);
         for (int l = 0; l < comm->local_size; l++)
             check_same(comm, comm->host * comm->local_size + l, impl->ranks[l].calls[half], call);
@@ -395,13 +373,9 @@ void connect_ranks(Comm* comm) {
     auto* impl = comm->impl;
     for (Socket& s : impl->meeting.control) impl->watched.emplace_back().socket = std::move(s);
     impl->watcher = std::thread(watch, comm);
-    std::vector<int> peers;
-    for (int h = 0; h < comm->hosts; h++)
-        if (h != comm->host) peers.push_back(h * comm->local_size + comm->local_rank);
-    for (std::vector<Socket>& mesh : impl->mesh) {
-        mesh = meet_peers(impl->meeting, peers);
-        mesh.insert(mesh.begin() + comm->host, Socket());
-    }
+    std::vector<int> partners;
+    for (int h = 0; h < comm->hosts; h++) partners.push_back(partner(comm, h));
+    for (std::vector<Socket>& mesh : impl->mesh) mesh = meet_peers(impl->meeting, partners);
     impl->meeting.listener = Socket();
     comm_barrier(comm);
 }
@@ -534,16 +508,21 @@ void comm_local_barrier(Comm* comm, int channel) {
 void comm_hosts_scatter(Comm* comm, const void* data, const size_t* cut, void* room, size_t piece,
                         const Arrived& arrived) {
     if (comm->hosts == 1) return;
-    in_pieces(comm, const_cast<void*>(data), cut, piece, [&](size_t at, const auto& part) {
-        const size_t n = part(comm->host).second;
-        exchange(comm, 1, make_call(comm, 1, "scatter", 0, 0), part,
-            [&](int h) { return Part(static_cast<char*>(room) + h * piece, n); });
+    size_t longest = 0;
+    for (int h = 0; h < comm->hosts; h++) longest = std::max(longest, cut[h + 1] - cut[h]);
+    for (size_t at = 0; at < longest; at += piece) {
+        const auto out = [&](int h) {
+            const size_t begin = std::min(cut[h] + at, cut[h + 1]);
+            return Part{const_cast<char*>(static_cast<const char*>(data)) + begin, std::min(piece, cut[h + 1] - begin)};
+        };
+        const size_t n = out(comm->host).size;
+        const auto in = [&](int h) { return Part{static_cast<char*>(room) + h * piece, n}; };
+        exchange(comm, 1, make_call(comm, 1, "scatter", 0, 0), out, in);
         if (arrived && n > 0) arrived(at, n);
-    });
+    }
 }
 
 void comm_hosts_gather(Comm* comm, void* data, const size_t* cut) {
-    in_pieces(comm, data, cut, kChunk, [&](size_t, const auto& part) {
-        exchange(comm, 1, make_call(comm, 1, "gather", 0, 0), [&](int) { return part(comm->host); }, part);
-    });
+    const auto part = [&](int h) { return Part{static_cast<char*>(data) + cut[h], cut[h + 1] - cut[h]}; };
+    exchange(comm, 1, make_call(comm, 1, "gather", 0, 0), [&](int) { return part(comm->host); }, part);
 }

@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -113,16 +112,14 @@ bool same_user(const Meeting& m, const Socket& s) {
            (getsockopt(s.fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid());
 }
 
-bool transfer(int fd, bool out, char* data, size_t bytes, double seconds) {
+bool transfer(int fd, bool out, Part part, double seconds) {
     const double deadline = now_seconds() + seconds;
-    for (size_t done = 0; done < bytes;) {
-        const ssize_t n = out ? send(fd, data + done, bytes - done, MSG_DONTWAIT | MSG_NOSIGNAL)
-                              : recv(fd, data + done, bytes - done, MSG_DONTWAIT);
-        if (n > 0) done += size_t(n);
+    while (part.size > 0) {
+        const int moved = move_part(fd, out, &part);
         const double left = deadline - now_seconds();
-        if (n == 0 || (n < 0 && ((errno != EAGAIN && errno != EINTR) || left <= 0))) return false;
+        if (moved < 0 || (moved == 0 && left <= 0)) return false;
         pollfd p = {fd, short(out ? POLLOUT : POLLIN), 0};
-        if (n < 0) poll(&p, 1, int(std::min(left, 10.0) * 1e3) + 1);
+        if (moved == 0) poll(&p, 1, int(std::min(left, 10.0) * 1e3) + 1);
     }
     return true;
 }
@@ -228,13 +225,14 @@ Connection connect_to(const Meeting& m, const Address& address, int rank) {
 
 // ---- meetings
 
-// Connects to those of `ranks` that are lower, one after the other, and accepts the higher ones.
-Connections meet(const Meeting& m, int listener, const std::vector<int>& ranks,
-                 const std::function<Address(int)>& address_of) {
+// Of `ranks`, which are ascending and include this one: connects to the lower, one after the other, and accepts the
+// higher.
+template <class F> Connections meet(const Meeting& m, int listener, const std::vector<int>& ranks, const F& address_of) {
+    const auto self = std::ranges::find(ranks, m.me.rank);
     Connections all;
-    const auto higher = std::ranges::upper_bound(ranks, m.me.rank);
-    for (auto r = ranks.begin(); r < higher; r++) all[*r] = connect_to(m, address_of(*r), *r);
-    all.merge(accept_ranks(m, listener, {higher, ranks.end()}));
+    for (auto r = ranks.begin(); r < self; r++) all[*r] = connect_to(m, address_of(*r), *r);
+    all.merge(accept_ranks(m, listener, {self + 1, ranks.end()}));
+    all[m.me.rank].claim.peer = m.me;
     return all;
 }
 
@@ -270,12 +268,21 @@ Address prepare_tcp(Meeting* m, const World& world, uint64_t job, bool secret) {
 
 }  // namespace
 
+int move_part(int fd, bool out, Part* part) {
+    if (part->size == 0) return 0;
+    const ssize_t n = out ? send(fd, part->data, part->size, MSG_DONTWAIT | MSG_NOSIGNAL)
+                          : recv(fd, part->data, part->size, MSG_DONTWAIT);
+    if (n <= 0) return n < 0 && (errno == EAGAIN || errno == EINTR) ? 0 : -1;
+    *part = {part->data + n, part->size - size_t(n)};
+    return 1;
+}
+
 bool send_all(int fd, const void* data, size_t bytes, double seconds) {
-    return transfer(fd, true, static_cast<char*>(const_cast<void*>(data)), bytes, seconds);
+    return transfer(fd, true, {static_cast<char*>(const_cast<void*>(data)), bytes}, seconds);
 }
 
 bool receive_all(int fd, void* data, size_t bytes, double seconds) {
-    return transfer(fd, false, static_cast<char*>(data), bytes, seconds);
+    return transfer(fd, false, {static_cast<char*>(data), bytes}, seconds);
 }
 
 Digest hmac_sha256(const std::string& key, const std::string& message) {
@@ -305,8 +312,7 @@ Meeting meet_ranks(const World& world, int memory, double patience) {
     m.me = {world.rank, getpid(), memory, 0, "", "", ""};
     gethostname(m.me.host, sizeof m.me.host - 1);
     copy_text(m.me.host_id, host_identity());
-    m.peers.assign(size_t(world.size), m.me);
-    m.control.resize(world.rank == 0);
+    m.peers.assign(world.size, m.me);
     if (world.size == 1) return m;
     m.deadline = now_seconds() + patience;
     m.master_addr = world.master_addr;
@@ -316,26 +322,25 @@ Meeting meet_ranks(const World& world, int memory, double patience) {
     const uint64_t job = hash_bytes(world.job.data(), world.job.size(), 0);
     const Address address = one_host ? unix_address(job) : prepare_tcp(&m, world, job, !secret.empty());
     const Socket listener = first ? listen_at(address) : Socket();
-    std::vector<int> others(first ? m.peers.size() - 1 : 1);
-    std::iota(others.begin(), others.end(), int(first));
-    Connections all = meet(m, listener.fd, others, [&](int) { return address; });
-    m.peers[0] = m.me;
-    for (const auto& [rank, c] : all)
-        if (first) m.peers[rank] = c.claim.peer;
+    std::vector<int> ranks = {0, world.rank};           // that meet here
+    if (first) ranks.resize(world.size);
+    if (first) std::iota(ranks.begin(), ranks.end(), 0);
+    Connections all = meet(m, listener.fd, ranks, [&](int) { return address; });
+    for (const auto& [rank, c] : all) m.peers[rank] = c.claim.peer;
+    const Part table = {reinterpret_cast<char*>(m.peers.data()), m.peers.size() * sizeof(PeerInfo)};
     for (auto& [rank, c] : all) {
-        const size_t bytes = m.peers.size() * sizeof(PeerInfo);
-        if (!transfer(c.socket.fd, first, reinterpret_cast<char*>(m.peers.data()), bytes, 5))
+        if (rank != world.rank && !transfer(c.socket.fd, first, table, 5))
             die(kExitPeer, "peer lost: rank %d: left while the ranks were meeting", rank);
         m.control.push_back(std::move(c.socket));
     }
     return m;
 }
 
-std::vector<Socket> meet_peers(const Meeting& m, const std::vector<int>& peers) {
+std::vector<Socket> meet_peers(const Meeting& m, const std::vector<int>& ranks) {
     const auto address_of = [&](int r) {
         return resolve(m.peers[r].address[0] ? m.peers[r].address : m.master_addr, int(m.peers[r].port));
     };
     std::vector<Socket> sockets;
-    for (auto& [rank, c] : meet(m, m.listener.fd, peers, address_of)) sockets.push_back(std::move(c.socket));
+    for (auto& [rank, c] : meet(m, m.listener.fd, ranks, address_of)) sockets.push_back(std::move(c.socket));
     return sockets;
 }

@@ -2,7 +2,6 @@
 //
 // Traps: mpirun inside SLURM sets both families; a batch shell of SLURM is no step and has no SLURM_STEP_ variables;
 // RANK left exported in a shell contradicts mpirun; a size without a rank would make N lonely rank 0s.
-#include <regex>
 #include <unistd.h>
 #include "src/base/common.h"
 #include "src/comm/comm.h"
@@ -42,8 +41,15 @@ int number(const Get& get, const char* name, int low, int high, int absent) {
 
 // "rack[2-3]n[01-04,7],login" -> "rack2n01"
 std::string first_host(const std::string& list) {
-    const std::string hosts = std::regex_replace(list, std::regex("\\[([^\\],-]*)[^\\]]*\\]"), "$1");
-    return hosts.substr(0, hosts.find(','));
+    std::string host;
+    bool inside = false, skips = false;         // brackets; what follows their first number
+    for (const char c : list) {
+        if (c == ',' && !inside) break;
+        if (c == '[' || c == ']') inside = c == '[', skips = false;
+        else if (inside && (c == ',' || c == '-')) skips = true;
+        else if (!skips) host += c;
+    }
+    return host;
 }
 
 // A name that all ranks of a job have and, where the launcher lets us, no other job.
