@@ -3,7 +3,7 @@
 //     meeting   rendezvous.cpp; an Error is thrown to the caller
 //     running   a thread of each rank sends its record to rank 0 every second (rank 0: to all), reads, and judges;
 //               rank 0 spreads the first failure, which every rank prints: so no other wait needs a deadline
-//     aborting  an Error of the main thread becomes the failure, and the watching thread stops
+//     aborting  the watching thread stops, and an Error of the main thread becomes the failure
 //     leaving   after a last barrier a farewell is sent, and then a closed connection means nothing
 //
 // Whichever thread sets `ending` first ends the process.
@@ -68,7 +68,7 @@ struct Call { char what[16]; int64_t root; uint64_t number, bytes, crc; };
 
 struct RankMemory { Record record; Call calls[2]; };
 
-enum class Kind : uint32_t { record = 1, failure, abort, farewell };
+enum class Kind : uint32_t { record = 1, failure, farewell };
 struct Message { Kind kind; int32_t code; Record record; char text[896]; };
 
 // What the watching thread knows of a rank.
@@ -137,12 +137,12 @@ bool wait_for_close(Comm* comm, double seconds) {
     return now_seconds() < deadline;
 }
 
-// Ends the process, unless the main thread does already. Every rank prints a failure, since the output of each may be
-// the only one that survives; rank 0 alone an abort.
-void end_job(Comm* comm, int code, const std::string& text, Kind kind = Kind::failure) {
+// Ends the process, unless the main thread does already. Every rank prints that one is lost or stuck, since the output
+// of each may be the only one that survives; rank 0 alone another failure.
+void end_job(Comm* comm, int code, const std::string& text) {
     if (comm->impl->ending.exchange(true)) return;
-    if (comm->rank == 0) send_message(comm, kind, code, text);
-    if (kind == Kind::failure || comm->rank == 0) print_error({code, text});
+    if (comm->rank == 0) send_message(comm, Kind::failure, code, text);
+    if (comm->rank == 0 || code == kExitPeer) print_error({code, text});
     if (comm->rank == 0) wait_for_close(comm, 0.3);
     const std::lock_guard lock(comm->impl->mutex);
     comm->impl->clean_up();
@@ -173,7 +173,7 @@ void read_messages(Comm* comm, int rank) {
         w.heard = now_seconds();
         m.text[sizeof m.text - 1] = m.record.phase[sizeof m.record.phase - 1] = 0;
         w.farewell |= m.kind == Kind::farewell;
-        if (m.kind == Kind::failure || m.kind == Kind::abort) end_job(comm, m.code, m.text, m.kind);
+        if (m.kind == Kind::failure) end_job(comm, m.code, m.text);
         note_record(&w, m.record, w.heard);
     }
 }
@@ -299,6 +299,18 @@ void exchange(Comm* comm, int mesh, Call call, const Out& out, const In& in) {
                 describe(comm, partner(comm, from)).c_str(), describe(theirs).c_str());
     }
     comm_waits(comm, false);
+}
+
+size_t longest_part(const Comm* comm, const size_t* cut) {
+    size_t longest = 0;
+    for (int h = 0; h < comm->hosts; h++) longest = std::max(longest, cut[h + 1] - cut[h]);
+    return longest;
+}
+
+// Part h of data from its byte `at` on, at most a piece.
+Part piece_of(const void* data, const size_t* cut, int h, size_t at, size_t piece) {
+    const size_t begin = std::min(cut[h] + at, cut[h + 1]);
+    return {const_cast<char*>(static_cast<const char*>(data)) + begin, std::min(piece, cut[h + 1] - begin)};
 }
 
 // ---- small collectives
@@ -433,7 +445,7 @@ void comm_moved(Comm* comm) { std::atomic_ref(comm->impl->record->count)++; }
 bool comm_abort(Comm* comm, int code, const std::string& message) {
     if (comm->size == 1) return false;
     take_end(comm);
-    send_message(comm, Kind::abort, code, format("rank %d: %s", comm->rank, message.c_str()));
+    send_message(comm, Kind::failure, code, format("rank %d: %s", comm->rank, message.c_str()));
     return wait_for_close(comm, comm->rank == 0 ? 0.3 : 1.0) && comm->rank != 0;
 }
 
@@ -474,9 +486,9 @@ void* comm_shared(Comm* comm, size_t bytes, const char* what) {
     auto* impl = comm->impl;
     struct sysinfo machine;
     sysinfo(&machine);
-    bool fits = bytes / machine.mem_unit <= machine.totalram + machine.totalswap;
-    unsigned long long group;
-    if (std::sscanf(read_kernel_file("/sys/fs/cgroup/memory.max").c_str(), "%llu", &group) == 1) fits &= bytes <= group;
+    unsigned long long most = (machine.totalram + machine.totalswap) * machine.mem_unit, group = most;
+    std::sscanf(read_kernel_file("/sys/fs/cgroup/memory.max").c_str(), "%llu", &group);     // "max": no limit
+    const bool fits = bytes <= std::min(most, group);
     const int flags = impl->memory.fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
     bytes = std::max(bytes, size_t(1));
     errno = ENOMEM;
@@ -508,13 +520,8 @@ void comm_local_barrier(Comm* comm, int channel) {
 void comm_hosts_scatter(Comm* comm, const void* data, const size_t* cut, void* room, size_t piece,
                         const Arrived& arrived) {
     if (comm->hosts == 1) return;
-    size_t longest = 0;
-    for (int h = 0; h < comm->hosts; h++) longest = std::max(longest, cut[h + 1] - cut[h]);
-    for (size_t at = 0; at < longest; at += piece) {
-        const auto out = [&](int h) {
-            const size_t begin = std::min(cut[h] + at, cut[h + 1]);
-            return Part{const_cast<char*>(static_cast<const char*>(data)) + begin, std::min(piece, cut[h + 1] - begin)};
-        };
+    for (size_t at = 0, longest = longest_part(comm, cut); at < longest; at += piece) {
+        const auto out = [&](int h) { return piece_of(data, cut, h, at, piece); };
         const size_t n = out(comm->host).size;
         const auto in = [&](int h) { return Part{static_cast<char*>(room) + h * piece, n}; };
         exchange(comm, 1, make_call(comm, 1, "scatter", 0, 0), out, in);
@@ -523,6 +530,8 @@ void comm_hosts_scatter(Comm* comm, const void* data, const size_t* cut, void* r
 }
 
 void comm_hosts_gather(Comm* comm, void* data, const size_t* cut) {
-    const auto part = [&](int h) { return Part{static_cast<char*>(data) + cut[h], cut[h + 1] - cut[h]}; };
-    exchange(comm, 1, make_call(comm, 1, "gather", 0, 0), [&](int) { return part(comm->host); }, part);
+    for (size_t at = 0, longest = longest_part(comm, cut); at < longest; at += kChunk) {
+        const auto part = [&](int h) { return piece_of(data, cut, h, at, kChunk); };
+        exchange(comm, 1, make_call(comm, 1, "gather", 0, 0), [&](int) { return part(comm->host); }, part);
+    }
 }

@@ -124,6 +124,10 @@ bool transfer(int fd, bool out, Part part, double seconds) {
     return true;
 }
 
+[[noreturn]] void die_left(int rank, const char* where) {
+    die(kExitPeer, "peer lost: rank %d (%s): left while the ranks were meeting; see its message", rank, where);
+}
+
 // ---- the listening side
 
 // Reads a Claim that is there as a whole; returns whether it proves anything.
@@ -140,6 +144,19 @@ bool read_claim(const Meeting& m, Connection* c) {
     return true;
 }
 
+// Accepts the connections that wait, and sends each a nonce. Without descriptors for more the oldest goes.
+void accept_waiting(const Meeting& m, int listener, std::vector<Connection>* pending) {
+    for (int fd; (fd = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC)) >= 0;) {
+        Connection c = {Socket(fd), fresh_nonce()};
+        if (!same_user(m, c.socket) || !send_all(fd, &c.nonce, sizeof c.nonce, 0)) continue;
+        if (pending->size() >= kMaxPending + 4 * m.peers.size()) pending->erase(pending->begin());      // may try again
+        pending->push_back(std::move(c));
+    }
+    if (errno != EMFILE && errno != ENFILE) return;
+    if (pending->empty()) die(kExitOther, "accept: %s; raise it with ulimit -n", std::strerror(errno));
+    pending->erase(pending->begin());
+}
+
 // Accepts a connection of each missing rank, and tells them when all are there.
 Connections accept_ranks(const Meeting& m, int listener, std::set<int> missing) {
     Connections all;
@@ -151,20 +168,13 @@ Connections accept_ranks(const Meeting& m, int listener, std::set<int> missing) 
         if (now > m.deadline)
             die(kExitPeer, "peer missing: rank%s of %zu: not here in time; see its messages", ranks.c_str(),
                 m.peers.size());
-        if (now > next_notice) warn("waiting for rank%s of %zu", ranks.c_str(), m.peers.size());
-        if (now > next_notice) next_notice += 10;
+        if (now > next_notice) {
+            warn("waiting for rank%s of %zu", ranks.c_str(), m.peers.size());
+            next_notice += 10;
+        }
         pollfd polled = {listener, POLLIN, 0};
         poll(&polled, 1, pending.empty() ? 100 : 5);
-        for (int fd; (fd = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC)) >= 0;) {
-            Connection c = {Socket(fd), fresh_nonce()};
-            if (!same_user(m, c.socket) || !send_all(fd, &c.nonce, sizeof c.nonce, 0)) continue;
-            if (pending.size() >= kMaxPending + 4 * m.peers.size()) pending.erase(pending.begin());     // may try again
-            pending.push_back(std::move(c));
-        }
-        if (errno == EMFILE || errno == ENFILE) {       // accept4's: strangers go first
-            if (pending.empty()) die(kExitOther, "accept: %s; raise it with ulimit -n", std::strerror(errno));
-            pending.erase(pending.begin());
-        }
+        accept_waiting(m, listener, &pending);
         for (Connection& c : std::exchange(pending, {})) {
             const PeerInfo& peer = c.claim.peer;
             const ssize_t n = recv(c.socket.fd, &c.claim, sizeof c.claim, MSG_PEEK | MSG_DONTWAIT);
@@ -179,8 +189,7 @@ Connections accept_ranks(const Meeting& m, int listener, std::set<int> missing) 
         char byte;
         for (const auto& [rank, c] : all)
             if (recv(c.socket.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 || errno != EAGAIN)
-                die(kExitPeer, "peer lost: rank %d (host %s): left while the ranks were meeting; see its message", rank,
-                    c.claim.peer.host);
+                die_left(rank, c.claim.peer.host);
     }
     for (const auto& [rank, c] : all) {
         const Digest proof = hmac_sha256(m.key, bytes_of(c.claim.nonce));
@@ -218,7 +227,7 @@ Connection connect_to(const Meeting& m, const Address& address, int rank) {
         met |= there;
         usleep(pause);
     }
-    if (met) die(kExitPeer, "peer lost: rank %d (%s): left while the ranks were meeting; see its message", rank, to);
+    if (met) die_left(rank, to);
     die(kExitPeer, "peer missing: rank %d of %zu: does not answer in time at %s; see its messages", rank,
         m.peers.size(), to);
 }
@@ -330,7 +339,7 @@ Meeting meet_ranks(const World& world, int memory, double patience) {
     const Part table = {reinterpret_cast<char*>(m.peers.data()), m.peers.size() * sizeof(PeerInfo)};
     for (auto& [rank, c] : all) {
         if (rank != world.rank && !transfer(c.socket.fd, first, table, 5))
-            die(kExitPeer, "peer lost: rank %d: left while the ranks were meeting", rank);
+            die_left(rank, first ? c.claim.peer.host : address.text.c_str());
         m.control.push_back(std::move(c.socket));
     }
     return m;
