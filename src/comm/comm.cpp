@@ -395,12 +395,9 @@ void connect_ranks(Comm* comm) {
 }  // namespace
 
 Comm* comm_create(const World& world, double timeout) {
-    Comm* comm = new Comm;
-    Comm::Impl* impl = comm->impl = new Comm::Impl;
-    comm->rank = world.rank;
-    comm->size = world.size;
-    comm->launcher = world.launcher;
-    comm->timeout = timeout;
+    Comm::Impl* const impl = new Comm::Impl;
+    Comm* const comm = new Comm{.rank = world.rank, .size = world.size, .launcher = world.launcher,
+                                .timeout = timeout, .impl = impl};
     try {
         if (world.dies_with_parent) prctl(PR_SET_PDEATHSIG, SIGKILL);       // killing mpirun leaves its children
         if (world.size > 1) impl->memory = Socket(memfd_create("lockstep", MFD_CLOEXEC));

@@ -54,12 +54,11 @@ Digest fresh_nonce() {
 
 // Names an abstract Unix socket: it is in no file system and goes with its last descriptor. job: a hash of its name.
 Address unix_address(uint64_t job) {
-    const std::string name = format("lockstep-%u-%016jx", unsigned(geteuid()), uintmax_t(job));
     Address a;
     a.text = "this host's job socket";
     a.local.sun_family = AF_UNIX;
-    std::memcpy(a.local.sun_path + 1, name.data(), name.size());
-    a.size = socklen_t(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+    a.size = offsetof(sockaddr_un, sun_path) + 1 + std::snprintf(a.local.sun_path + 1, 64, "lockstep-%u-%016jx",
+                                                                 unsigned(geteuid()), uintmax_t(job));
     return a;
 }
 
@@ -110,18 +109,6 @@ bool same_user(const Meeting& m, const Socket& s) {
     socklen_t size = sizeof peer;
     return !m.master_addr.empty() ||
            (getsockopt(s.fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid());
-}
-
-bool transfer(int fd, bool out, Part part, double seconds) {
-    const double deadline = now_seconds() + seconds;
-    while (part.size > 0) {
-        const int moved = move_part(fd, out, &part);
-        const double left = deadline - now_seconds();
-        if (moved < 0 || (moved == 0 && left <= 0)) return false;
-        pollfd p = {fd, short(out ? POLLOUT : POLLIN), 0};
-        if (moved == 0) poll(&p, 1, int(std::min(left, 10.0) * 1e3) + 1);
-    }
-    return true;
 }
 
 [[noreturn]] void die_left(int rank, const char* where) {
@@ -286,12 +273,16 @@ int move_part(int fd, bool out, Part* part) {
     return 1;
 }
 
-bool send_all(int fd, const void* data, size_t bytes, double seconds) {
-    return transfer(fd, true, {static_cast<char*>(const_cast<void*>(data)), bytes}, seconds);
-}
-
-bool receive_all(int fd, void* data, size_t bytes, double seconds) {
-    return transfer(fd, false, {static_cast<char*>(data), bytes}, seconds);
+bool move_all(int fd, bool out, Part part, double seconds) {
+    const double deadline = now_seconds() + seconds;
+    while (part.size > 0) {
+        const int moved = move_part(fd, out, &part);
+        const double left = deadline - now_seconds();
+        if (moved < 0 || (moved == 0 && left <= 0)) return false;
+        pollfd p = {fd, short(out ? POLLOUT : POLLIN), 0};
+        if (moved == 0) poll(&p, 1, int(std::min(left, 10.0) * 1e3) + 1);
+    }
+    return true;
 }
 
 Digest hmac_sha256(const std::string& key, const std::string& message) {
@@ -338,7 +329,7 @@ Meeting meet_ranks(const World& world, int memory, double patience) {
     for (const auto& [rank, c] : all) m.peers[rank] = c.claim.peer;
     const Part table = {reinterpret_cast<char*>(m.peers.data()), m.peers.size() * sizeof(PeerInfo)};
     for (auto& [rank, c] : all) {
-        if (rank != world.rank && !transfer(c.socket.fd, first, table, 5))
+        if (rank != world.rank && !move_all(c.socket.fd, first, table, 5))
             die_left(rank, first ? c.claim.peer.host : address.text.c_str());
         m.control.push_back(std::move(c.socket));
     }

@@ -2,6 +2,7 @@
 //
 // Traps: mpirun inside SLURM sets both families; a batch shell of SLURM is no step and has no SLURM_STEP_ variables;
 // RANK left exported in a shell contradicts mpirun; a size without a rank would make N lonely rank 0s.
+#include <algorithm>
 #include <unistd.h>
 #include "src/base/common.h"
 #include "src/comm/comm.h"
@@ -40,16 +41,13 @@ int number(const Get& get, const char* name, int low, int high, int absent) {
 }
 
 // "rack[2-3]n[01-04,7],login" -> "rack2n01"
-std::string first_host(const std::string& list) {
-    std::string host;
-    bool inside = false, skips = false;         // brackets; what follows their first number
-    for (const char c : list) {
-        if (c == ',' && !inside) break;
-        if (c == '[' || c == ']') inside = c == '[', skips = false;
-        else if (inside && (c == ',' || c == '-')) skips = true;
-        else if (!skips) host += c;
+std::string first_host(std::string hosts) {
+    for (size_t open; (open = hosts.find('[')) < hosts.find(',');) {
+        const size_t close = std::min(hosts.find(']', open), hosts.size() - 1);
+        const size_t end = std::min(hosts.find_first_of(",-", open), close);
+        hosts.replace(open, close + 1 - open, hosts.substr(open + 1, end - open - 1));
     }
-    return host;
+    return hosts.substr(0, hosts.find(','));
 }
 
 // A name that all ranks of a job have and, where the launcher lets us, no other job.

@@ -323,15 +323,12 @@ uint64_t ddp_hash_weights(const Ddp* ddp) {           // of their bits
     return hash_floats(reinterpret_cast<const float*>(ddp->weights), floats, ddp->stream);
 }
 
-// Padding stays zero.
 void ddp_poison(Ddp* ddp) {
     const Arena& arena = *ddp->arena;
-    const std::vector<float> nan(arena.n, NAN);
-    for (float* grads : ddp->grads)
-        for (size_t t = 0; t < arena.tensors.size(); t++) {
-            const size_t bytes = arena.tensors[t].rows * arena.tensors[t].cols * sizeof(float);
-            copy_to_device(grads + arena.offset[t], nan.data(), bytes, nullptr);
-        }
+    std::vector<float> poison(arena.n);         // padding stays zero
+    for (size_t t = 0; t < arena.tensors.size(); t++)
+        std::fill_n(&poison[arena.offset[t]], arena.tensors[t].rows * arena.tensors[t].cols, NAN);
+    for (float* grads : ddp->grads) copy_to_device(grads, poison.data(), arena.n * sizeof(float), nullptr);
     stream_sync(nullptr);
 }
 
@@ -341,9 +338,9 @@ std::string ddp_unwritten(const Ddp* ddp) {
     copy_to_host(squares.data(), ddp->transport.partials, squares.size() * sizeof(float), ddp->stream);
     for (size_t t = 0; t < ddp->arena->tensors.size(); t++) {
         const Range r = span(*ddp->arena, t);
-        size_t unit = r.begin / kUnit;
-        while (unit < r.end / kUnit && std::isnan(squares[unit])) unit++;
-        if (unit == r.end / kUnit) return ddp->arena->tensors[t].name;
+        const auto first = squares.begin() + r.begin / kUnit;
+        const auto is_nan = [](float x) { return std::isnan(x); };
+        if (std::all_of(first, first + r.size() / kUnit, is_nan)) return ddp->arena->tensors[t].name;
     }
     return "";
 }
