@@ -109,13 +109,6 @@ std::string describe(const Comm* comm, int rank) {
     return format("rank %d (host %s, pid %d)", rank, p.host.c_str(), p.pid);
 }
 
-std::string last_seen(const Comm* comm, int rank) {
-    const bool here = rank / comm->local_size == comm->host;
-    const Record r = here ? read_record(comm->impl->ranks[rank % comm->local_size].record)
-                          : comm->impl->watched[rank].record;
-    return r.phase[0] ? format("last step %lld, phase %s", (long long)r.step, r.phase) : "not yet at its first step";
-}
-
 // Sends to rank 0, or from rank 0 to all. A connection that fails shows it when it is read.
 void send_message(Comm* comm, Kind kind, int code = 0, const std::string& text = "") {
     Message m = {kind, code, read_record(*comm->impl->record), {}};
@@ -149,6 +142,16 @@ void end_job(Comm* comm, int code, const std::string& text) {
     _exit(code);
 }
 
+// Ends it because of a rank, with what was seen of it last.
+void end_lost(Comm* comm, int rank, const std::string& what) {
+    const bool here = rank / comm->local_size == comm->host;
+    const Record r = here ? read_record(comm->impl->ranks[rank % comm->local_size].record)
+                          : comm->impl->watched[rank].record;
+    const std::string seen = r.phase[0] ? format("last step %jd, phase %s", intmax_t(r.step), r.phase)
+                                        : "not yet at its first step";
+    end_job(comm, kExitPeer, what + " " + seen + "; run again with --resume to go on");
+}
+
 void note_record(Watched* w, const Record& record, double now) {
     if (record.count != w->record.count) w->advanced = now;
     w->record = record;
@@ -163,9 +166,7 @@ void read_messages(Comm* comm, int rank) {
         if (n < 0 && errno == EAGAIN) return;
         if (n <= 0) {
             w.socket = Socket();
-            if (!w.farewell)
-                end_job(comm, kExitPeer, format("peer lost: %s: connection closed; %s; run again with --resume to go "
-                    "on", describe(comm, rank).c_str(), last_seen(comm, rank).c_str()));
+            if (!w.farewell) end_lost(comm, rank, "peer lost: " + describe(comm, rank) + ": connection closed;");
             return;
         }
         w.got = (w.got + size_t(n)) % sizeof m;
@@ -180,9 +181,9 @@ void read_messages(Comm* comm, int rank) {
 
 // rank -1: all wait for each other.
 void end_stuck(Comm* comm, int rank, double seconds) {
-    const char* const all = "all ranks, waiting for each other (collectives differ, or GPUs do not: NCCL_DEBUG=INFO)";
-    end_job(comm, kExitPeer, format("peer stuck: %s: no progress for %.0f s, %s; run again with --resume to go on",
-        rank < 0 ? all : describe(comm, rank).c_str(), seconds, last_seen(comm, std::max(rank, 0)).c_str()));
+    const std::string subject = rank >= 0 ? describe(comm, rank)
+        : "all ranks, waiting for each other (collectives differ, or GPUs do not: NCCL_DEBUG=INFO)";
+    end_lost(comm, std::max(rank, 0), format("peer stuck: %s: no progress for %.0f s,", subject.c_str(), seconds));
 }
 
 // Ends the job if a rank is silent (stopped, or cut off); rank 0 also if one stands still for which others wait, or if

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <map>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -41,7 +40,9 @@ Digest prove(const Meeting& m, const Digest& nonce, const Claim& claim) {
 
 // Compares in the same time wherever the first difference is.
 bool same(const Digest& a, const Digest& b) {
-    return std::transform_reduce(a.begin(), a.end(), b.begin(), 0, std::bit_or(), std::bit_xor()) == 0;
+    int differ = 0;
+    for (size_t i = 0; i < a.size(); i++) differ |= a[i] ^ b[i];
+    return differ == 0;
 }
 
 Digest fresh_nonce() {
@@ -149,14 +150,13 @@ Connections accept_ranks(const Meeting& m, int listener, std::set<int> missing) 
     Connections all;
     std::vector<Connection> pending;
     for (double next_notice = now_seconds() + 10; !missing.empty();) {
-        std::string ranks;
+        std::string ranks = "rank";
         for (const int r : missing) ranks += format(" %d", r);
+        ranks += format(" of %zu", m.peers.size());
         const double now = now_seconds();
-        if (now > m.deadline)
-            die(kExitPeer, "peer missing: rank%s of %zu: not here in time; see its messages", ranks.c_str(),
-                m.peers.size());
+        if (now > m.deadline) die(kExitPeer, "peer missing: %s: not here in time; see its messages", ranks.c_str());
         if (now > next_notice) {
-            warn("waiting for rank%s of %zu", ranks.c_str(), m.peers.size());
+            warn("waiting for %s", ranks.c_str());
             next_notice += 10;
         }
         pollfd polled = {listener, POLLIN, 0};
@@ -223,7 +223,8 @@ Connection connect_to(const Meeting& m, const Address& address, int rank) {
 
 // Of `ranks`, which are ascending and include this one: connects to the lower, one after the other, and accepts the
 // higher.
-template <class F> Connections meet(const Meeting& m, int listener, const std::vector<int>& ranks, const F& address_of) {
+template <class F>
+Connections meet(const Meeting& m, int listener, const std::vector<int>& ranks, const F& address_of) {
     const auto self = std::ranges::find(ranks, m.me.rank);
     Connections all;
     for (auto r = ranks.begin(); r < self; r++) all[*r] = connect_to(m, address_of(*r), *r);
@@ -234,12 +235,12 @@ template <class F> Connections meet(const Meeting& m, int listener, const std::v
 
 // Ranks can share memory on one boot of a machine, in the same namespaces.
 std::string host_identity() {
+    if (const char* const given = std::getenv("LOCKSTEP_HOST_ID")) return given;
     std::string id = read_kernel_file("/proc/sys/kernel/random/boot_id").substr(0, 36);
-    std::error_code missing;
+    char target[64];
     for (const char* name : {"/proc/self/ns/pid", "/proc/self/ns/user", "/proc/self/ns/net"})
-        id += " " + std::filesystem::read_symlink(name, missing).string();
-    const char* const given = std::getenv("LOCKSTEP_HOST_ID");
-    return given ? given : id;
+        id.append(target, std::max<ssize_t>(readlink(name, target, sizeof target), 0));
+    return id;
 }
 
 // Makes the listener for data. Returns the address of rank 0.

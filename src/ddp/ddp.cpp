@@ -78,8 +78,9 @@ static void list_pieces(Ddp* ddp) {
 }
 
 std::vector<size_t> Bucket::host_cuts(size_t unit_bytes) const {
-    std::vector<size_t> bytes;
-    for (int h = 0; h <= comm->hosts; h++) bytes.push_back(cut[comm->local_rank * comm->hosts + h] / kUnit * unit_bytes);
+    const auto first = cut.begin() + comm->local_rank * comm->hosts;
+    std::vector<size_t> bytes(first, first + comm->hosts + 1);
+    for (size_t& at : bytes) at = at / kUnit * unit_bytes;
     return bytes;
 }
 
