@@ -25,14 +25,14 @@
 
 namespace BACKEND {
 
-static Bucket cut_evenly(Range whole, const Comm* comm) {
+static Bucket cut_evenly(Range whole, Comm* comm) {
     std::vector<size_t> cut;
     const size_t ranks = size_t(comm->size), units = whole.size() / kUnit;
     for (size_t r = 0; r <= ranks; r++) cut.push_back(whole.begin + units * r / ranks * kUnit);
-    return make_bucket(cut, comm);
+    return {comm, cut};
 }
 
-static void all_reduce(Transport* x, const Comm* comm, Range whole) {
+static void all_reduce(Transport* x, Comm* comm, Range whole) {
     for (size_t begin = whole.begin; begin < whole.end; begin += kBucketBytes / sizeof(float)) {
         const Bucket bucket = cut_evenly({begin, std::min(whole.end, begin + kBucketBytes / sizeof(float))}, comm);
         transport_reduce(x, bucket, nullptr, [&](Range to, const std::vector<const float*>& terms, bool last) {
@@ -47,7 +47,7 @@ static void all_reduce(Transport* x, const Comm* comm, Range whole) {
 
 // Element i of rank r is (r + 1) (i mod 7 + 1): sums of whole numbers are exact, and a part of another rank or place
 // shows.
-static void check(Transport* x, const Comm* comm, Range whole) {
+static void check(Transport* x, Comm* comm, Range whole) {
     for (size_t i = 0; i < whole.end; i++) x->gradients[i] = float(comm->rank + 1) * float(i % 7 + 1);
     all_reduce(x, comm, whole);
     const float ranks = float(comm->size * (comm->size + 1) / 2);

@@ -3,7 +3,7 @@
 //     meeting   rendezvous.cpp; an Error is thrown to the caller
 //     running   a thread of each rank sends its record to rank 0 every second (rank 0: to all), reads, and judges;
 //               rank 0 spreads the first failure, which every rank prints: so no other wait needs a deadline
-//     aborting  an Error of the main thread becomes the failure, and the watching thread stops
+//     aborting  the watching thread stops, and an Error of the main thread becomes the failure
 //     leaving   after a last barrier a farewell is sent, and then a closed connection means nothing
 //
 // Whichever thread sets `ending` first ends the process.
@@ -47,12 +47,11 @@ struct alignas(64) Record {
     char phase[24] = {};
 };
 
-// Copy words that another thread or process may be changing.
+// Copies words that another thread or process may be changing.
 void copy_words(void* to, const void* from, size_t bytes) {
     for (size_t i = 0; i < bytes / 8; i++) {
-        uint64_t* const word = static_cast<uint64_t*>(const_cast<void*>(from)) + i;
-        const uint64_t value = std::atomic_ref(*word).load(std::memory_order_relaxed);
-        std::atomic_ref(static_cast<uint64_t*>(to)[i]).store(value, std::memory_order_relaxed);
+        const uint64_t word = __atomic_load_n(static_cast<const uint64_t*>(from) + i, __ATOMIC_RELAXED);
+        __atomic_store_n(static_cast<uint64_t*>(to) + i, word, __ATOMIC_RELAXED);
     }
 }
 
@@ -69,7 +68,7 @@ struct Call { char what[16]; int64_t root; uint64_t number, bytes, crc; };
 
 struct RankMemory { Record record; Call calls[2]; };
 
-enum class Kind : uint32_t { record = 1, failure, abort, farewell };
+enum class Kind : uint32_t { record = 1, failure, farewell };
 struct Message { Kind kind; int32_t code; Record record; char text[896]; };
 
 // What the watching thread knows of a rank.
@@ -94,7 +93,7 @@ struct Comm::Impl {
     RankMemory* ranks = nullptr;            // by local rank
     char* mailbox = nullptr;                // (2, size, kChunk): two halves, which alternate
     Record* record = nullptr;               // of this rank
-    std::vector<Watched> watched;           // rank 0: by rank; others: [0] only
+    std::vector<Watched> watched;           // rank 0: by rank; others: [0], and one without a socket
     std::thread watcher;
     std::atomic<bool> ending{false};
     std::mutex mutex;                       // of clean_up
@@ -108,13 +107,6 @@ namespace {
 std::string describe(const Comm* comm, int rank) {
     const Comm::Peer& p = comm->peers[rank];
     return format("rank %d (host %s, pid %d)", rank, p.host.c_str(), p.pid);
-}
-
-std::string last_seen(const Comm* comm, int rank) {
-    const bool here = rank / comm->local_size == comm->host;
-    const Record r = here ? read_record(comm->impl->ranks[rank % comm->local_size].record)
-                          : comm->impl->watched[rank].record;
-    return r.phase[0] ? format("last step %lld, phase %s", (long long)r.step, r.phase) : "not yet at its first step";
 }
 
 // Sends to rank 0, or from rank 0 to all. A connection that fails shows it when it is read.
@@ -138,16 +130,26 @@ bool wait_for_close(Comm* comm, double seconds) {
     return now_seconds() < deadline;
 }
 
-// Ends the process, unless the main thread does already. Every rank prints a failure, since the output of each may be
-// the only one that survives; rank 0 alone an abort.
-void end_job(Comm* comm, int code, const std::string& text, Kind kind = Kind::failure) {
+// Ends the process, unless the main thread does already. Every rank prints that one is lost or stuck, since the output
+// of each may be the only one that survives; rank 0 alone another failure.
+void end_job(Comm* comm, int code, const std::string& text) {
     if (comm->impl->ending.exchange(true)) return;
-    if (comm->rank == 0) send_message(comm, kind, code, text);
-    if (kind == Kind::failure || comm->rank == 0) print_error({code, text});
+    if (comm->rank == 0) send_message(comm, Kind::failure, code, text);
+    if (comm->rank == 0 || code == kExitPeer) print_error({code, text});
     if (comm->rank == 0) wait_for_close(comm, 0.3);
     const std::lock_guard lock(comm->impl->mutex);
     comm->impl->clean_up();
     _exit(code);
+}
+
+// Ends it because of a rank, with what was seen of it last.
+void end_lost(Comm* comm, int rank, const std::string& what) {
+    const bool here = rank / comm->local_size == comm->host;
+    const Record r = here ? read_record(comm->impl->ranks[rank % comm->local_size].record)
+                          : comm->impl->watched[rank].record;
+    const std::string seen = r.phase[0] ? format("last step %jd, phase %s", intmax_t(r.step), r.phase)
+                                        : "not yet at its first step";
+    end_job(comm, kExitPeer, what + " " + seen + "; run again with --resume to go on");
 }
 
 void note_record(Watched* w, const Record& record, double now) {
@@ -164,9 +166,7 @@ void read_messages(Comm* comm, int rank) {
         if (n < 0 && errno == EAGAIN) return;
         if (n <= 0) {
             w.socket = Socket();
-            if (!w.farewell)
-                end_job(comm, kExitPeer, format("peer lost: %s: connection closed; %s; run again with --resume to go "
-                    "on", describe(comm, rank).c_str(), last_seen(comm, rank).c_str()));
+            if (!w.farewell) end_lost(comm, rank, "peer lost: " + describe(comm, rank) + ": connection closed;");
             return;
         }
         w.got = (w.got + size_t(n)) % sizeof m;
@@ -174,16 +174,16 @@ void read_messages(Comm* comm, int rank) {
         w.heard = now_seconds();
         m.text[sizeof m.text - 1] = m.record.phase[sizeof m.record.phase - 1] = 0;
         w.farewell |= m.kind == Kind::farewell;
-        if (m.kind == Kind::failure || m.kind == Kind::abort) end_job(comm, m.code, m.text, m.kind);
+        if (m.kind == Kind::failure) end_job(comm, m.code, m.text);
         note_record(&w, m.record, w.heard);
     }
 }
 
 // rank -1: all wait for each other.
 void end_stuck(Comm* comm, int rank, double seconds) {
-    const char* const all = "all ranks, waiting for each other (collectives differ, or GPUs do not: NCCL_DEBUG=INFO)";
-    end_job(comm, kExitPeer, format("peer stuck: %s: no progress for %.0f s, %s; run again with --resume to go on",
-        rank < 0 ? all : describe(comm, rank).c_str(), seconds, last_seen(comm, std::max(rank, 0)).c_str()));
+    const std::string subject = rank >= 0 ? describe(comm, rank)
+        : "all ranks, waiting for each other (collectives differ, or GPUs do not: NCCL_DEBUG=INFO)";
+    end_lost(comm, std::max(rank, 0), format("peer stuck: %s: no progress for %.0f s,", subject.c_str(), seconds));
 }
 
 // Ends the job if a rank is silent (stopped, or cut off); rank 0 also if one stands still for which others wait, or if
@@ -255,34 +255,26 @@ void check_same(Comm* comm, int rank, const Call& got, const Call& want) {
             describe(got).c_str(), describe(want).c_str());
 }
 
-using Part = std::pair<char*, size_t>;
-
 Call make_call(Comm* comm, int mesh, const char* what, int root, size_t bytes) {
     Call call = {{}, root, comm->impl->rounds[mesh]++, bytes, 0};
     std::snprintf(call.what, sizeof call.what, "%s", what);
     return call;
 }
 
-// Moves what can be moved without waiting; returns false if that is nothing.
-bool move_part(Comm* comm, int mesh, int host, bool out, Part* part) {
-    const int fd = comm->impl->mesh[mesh][host].fd;
-    if (part->second == 0) return false;
-    const ssize_t n = out ? send(fd, part->first, part->second, MSG_DONTWAIT | MSG_NOSIGNAL)
-                          : recv(fd, part->first, part->second, MSG_DONTWAIT);
-    if (n > 0) *part = {part->first + n, part->second - size_t(n)};
-    if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR))) return n > 0;
-    usleep(2000000);                                        // the watching thread will soon know more
-    die(kExitPeer, "peer lost: %s: data connection closed",
-        describe(comm, host * comm->local_size + comm->local_rank).c_str());
-}
+// The rank that this one exchanges with on another host.
+int partner(const Comm* comm, int host) { return host * comm->local_size + comm->local_rank; }
 
 // Sends to one host while it receives from another: all do so at once, so that none waits for a reader.
 void send_and_receive(Comm* comm, int mesh, int to, Part out, int from, Part in) {
-    const auto& sockets = comm->impl->mesh[mesh];
-    while (out.second + in.second > 0) {
-        const bool sent = move_part(comm, mesh, to, true, &out), got = move_part(comm, mesh, from, false, &in);
-        pollfd polls[] = {{out.second ? sockets[to].fd : -1, POLLOUT, 0},
-                          {in.second ? sockets[from].fd : -1, POLLIN, 0}};
+    const int out_fd = comm->impl->mesh[mesh][to].fd, in_fd = comm->impl->mesh[mesh][from].fd;
+    while (out.size + in.size > 0) {
+        const int sent = move_part(out_fd, true, &out), got = move_part(in_fd, false, &in);
+        if (sent < 0 || got < 0) {
+            usleep(2000000);                                // the watching thread will soon know more
+            die(kExitPeer, "peer lost: %s: data connection closed",
+                describe(comm, partner(comm, sent < 0 ? to : from)).c_str());
+        }
+        pollfd polls[] = {{out.size ? out_fd : -1, POLLOUT, 0}, {in.size ? in_fd : -1, POLLIN, 0}};
         if (sent || got) comm_moved(comm);
         else poll(polls, 2, 1000);
     }
@@ -294,32 +286,32 @@ void exchange(Comm* comm, int mesh, Call call, const Out& out, const In& in) {
     comm_waits(comm, true);
     for (int distance = 1, n = comm->hosts; distance < n; distance++) {
         const int to = (comm->host + distance) % n, from = (comm->host + n - distance) % n;
-        const int rank = from * comm->local_size + comm->local_rank;
         const Part sent = out(to), room = in(from);
         Call theirs;
-        call.bytes = sent.second;
-        call.crc = crc32c(0, sent.first, sent.second);
+        call.bytes = sent.size;
+        call.crc = crc32c(0, sent.data, sent.size);
         send_and_receive(comm, mesh, to, {reinterpret_cast<char*>(&call), sizeof call}, from,
             {reinterpret_cast<char*>(&theirs), sizeof theirs});
-        call.bytes = room.second;
-        check_same(comm, rank, theirs, call);
+        call.bytes = room.size;
+        check_same(comm, partner(comm, from), theirs, call);
         send_and_receive(comm, mesh, to, sent, from, room);
-        if (crc32c(0, room.first, room.second) != theirs.crc)
+        if (crc32c(0, room.data, room.size) != theirs.crc)
             die(kExitDisagree, "damaged on the wire: %s: %s: another checksum; check the network",
-                describe(comm, rank).c_str(), describe(theirs).c_str());
+                describe(comm, partner(comm, from)).c_str(), describe(theirs).c_str());
     }
     comm_waits(comm, false);
 }
 
-// Calls f(at, part) for pieces of all parts of data: part(h) is of host h's, from `at` on.
-template <class F> void in_pieces(const Comm* comm, void* data, const size_t* cut, size_t piece, const F& f) {
+size_t longest_part(const Comm* comm, const size_t* cut) {
     size_t longest = 0;
     for (int h = 0; h < comm->hosts; h++) longest = std::max(longest, cut[h + 1] - cut[h]);
-    for (size_t at = 0; at < longest; at += piece)
-        f(at, [&](int h) {
-            const size_t begin = std::min(cut[h] + at, cut[h + 1]);
-            return Part(static_cast<char*>(data) + begin, std::min(piece, cut[h + 1] - begin));
-        });
+    return longest;
+}
+
+// Part h of data from its byte `at` on, at most a piece.
+Part piece_of(const void* data, const size_t* cut, int h, size_t at, size_t piece) {
+    const size_t begin = std::min(cut[h] + at, cut[h + 1]);
+    return {const_cast<char*>(static_cast<const char*>(data)) + begin, std::min(piece, cut[h + 1] - begin)};
 }
 
 // ---- small collectives
@@ -337,13 +329,12 @@ void mailbox_rounds(Comm* comm, const char* what, int root, const void* mine, si
         const size_t half = call.number % 2;
         char* const box = impl->mailbox + half * size_t(comm->size) * kChunk;
         const auto part = [&](int rank) {
-            return root < 0 ? Part(box + size_t(rank) * n, n) : Part(box, rank == root ? n : 0);
+            return root < 0 ? Part{box + rank * n, n} : Part{box, rank == root ? n : 0};
         };
         const Part own = part(comm->rank);
-        if (own.second > 0) std::memcpy(own.first, static_cast<const char*>(mine) + at, own.second);
+        if (own.size > 0) std::memcpy(own.data, static_cast<const char*>(mine) + at, own.size);
         impl->ranks[comm->local_rank].calls[half] = call;
-        exchange(comm, 0, call, [&](int) { return own; },
-            [&](int h) { return part(h * comm->local_size + comm->local_rank); });
+        exchange(comm, 0, call, [&](int) { return own; }, [&](int h) { return part(partner(comm, h)); });
         comm_local_barrier(comm, 0);
         for (int l = 0; l < comm->local_size; l++)
             check_same(comm, comm->host * comm->local_size + l, impl->ranks[l].calls[half], call);
@@ -395,13 +386,9 @@ void connect_ranks(Comm* comm) {
     auto* impl = comm->impl;
     for (Socket& s : impl->meeting.control) impl->watched.emplace_back().socket = std::move(s);
     impl->watcher = std::thread(watch, comm);
-    std::vector<int> peers;
-    for (int h = 0; h < comm->hosts; h++)
-        if (h != comm->host) peers.push_back(h * comm->local_size + comm->local_rank);
-    for (std::vector<Socket>& mesh : impl->mesh) {
-        mesh = meet_peers(impl->meeting, peers);
-        mesh.insert(mesh.begin() + comm->host, Socket());
-    }
+    std::vector<int> partners;
+    for (int h = 0; h < comm->hosts; h++) partners.push_back(partner(comm, h));
+    for (std::vector<Socket>& mesh : impl->mesh) mesh = meet_peers(impl->meeting, partners);
     impl->meeting.listener = Socket();
     comm_barrier(comm);
 }
@@ -409,12 +396,9 @@ void connect_ranks(Comm* comm) {
 }  // namespace
 
 Comm* comm_create(const World& world, double timeout) {
-    Comm* comm = new Comm;
-    Comm::Impl* impl = comm->impl = new Comm::Impl;
-    comm->rank = world.rank;
-    comm->size = world.size;
-    comm->launcher = world.launcher;
-    comm->timeout = timeout;
+    Comm::Impl* const impl = new Comm::Impl;
+    Comm* const comm = new Comm{.rank = world.rank, .size = world.size, .launcher = world.launcher,
+                                .timeout = timeout, .impl = impl};
     try {
         if (world.dies_with_parent) prctl(PR_SET_PDEATHSIG, SIGKILL);       // killing mpirun leaves its children
         if (world.size > 1) impl->memory = Socket(memfd_create("lockstep", MFD_CLOEXEC));
@@ -459,7 +443,7 @@ void comm_moved(Comm* comm) { std::atomic_ref(comm->impl->record->count)++; }
 bool comm_abort(Comm* comm, int code, const std::string& message) {
     if (comm->size == 1) return false;
     take_end(comm);
-    send_message(comm, Kind::abort, code, format("rank %d: %s", comm->rank, message.c_str()));
+    send_message(comm, Kind::failure, code, format("rank %d: %s", comm->rank, message.c_str()));
     return wait_for_close(comm, comm->rank == 0 ? 0.3 : 1.0) && comm->rank != 0;
 }
 
@@ -500,9 +484,9 @@ void* comm_shared(Comm* comm, size_t bytes, const char* what) {
     auto* impl = comm->impl;
     struct sysinfo machine;
     sysinfo(&machine);
-    bool fits = bytes / machine.mem_unit <= machine.totalram + machine.totalswap;
-    unsigned long long group;
-    if (std::sscanf(read_kernel_file("/sys/fs/cgroup/memory.max").c_str(), "%llu", &group) == 1) fits &= bytes <= group;
+    unsigned long long most = (machine.totalram + machine.totalswap) * machine.mem_unit, group = most;
+    std::sscanf(read_kernel_file("/sys/fs/cgroup/memory.max").c_str(), "%llu", &group);     // "max": no limit
+    const bool fits = bytes <= std::min(most, group);
     const int flags = impl->memory.fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
     bytes = std::max(bytes, size_t(1));
     errno = ENOMEM;
@@ -534,16 +518,18 @@ void comm_local_barrier(Comm* comm, int channel) {
 void comm_hosts_scatter(Comm* comm, const void* data, const size_t* cut, void* room, size_t piece,
                         const Arrived& arrived) {
     if (comm->hosts == 1) return;
-    in_pieces(comm, const_cast<void*>(data), cut, piece, [&](size_t at, const auto& part) {
-        const size_t n = part(comm->host).second;
-        exchange(comm, 1, make_call(comm, 1, "scatter", 0, 0), part,
-            [&](int h) { return Part(static_cast<char*>(room) + h * piece, n); });
+    for (size_t at = 0, longest = longest_part(comm, cut); at < longest; at += piece) {
+        const auto out = [&](int h) { return piece_of(data, cut, h, at, piece); };
+        const size_t n = out(comm->host).size;
+        const auto in = [&](int h) { return Part{static_cast<char*>(room) + h * piece, n}; };
+        exchange(comm, 1, make_call(comm, 1, "scatter", 0, 0), out, in);
         if (arrived && n > 0) arrived(at, n);
-    });
+    }
 }
 
 void comm_hosts_gather(Comm* comm, void* data, const size_t* cut) {
-    in_pieces(comm, data, cut, kChunk, [&](size_t, const auto& part) {
+    for (size_t at = 0, longest = longest_part(comm, cut); at < longest; at += kChunk) {
+        const auto part = [&](int h) { return piece_of(data, cut, h, at, kChunk); };
         exchange(comm, 1, make_call(comm, 1, "gather", 0, 0), [&](int) { return part(comm->host); }, part);
-    });
+    }
 }

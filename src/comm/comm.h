@@ -31,8 +31,8 @@ struct Comm {
     int host = 0, hosts = 1;            // in order of the hosts' first ranks
     int local_rank = 0, local_size = 1; // rank = host * local_size + local_rank; every host has as many ranks
     struct Peer { std::string host; int pid; };
-    std::vector<Peer> peers;            // by rank
-    std::string launcher;
+    std::vector<Peer> peers = {};       // by rank
+    std::string launcher = "";
     double timeout = 60;                // seconds without progress after which a rank counts as stuck
     struct Impl;
     Impl* impl = nullptr;

@@ -23,14 +23,17 @@ struct Job {
     std::string program = program_path();   // found once: a build during the run replaces the file
     std::vector<pid_t> pids = {};           // by rank; 0: has ended
     bool stop_asked = false;                // a rank that a signal killed before it could save is not started again
+    sigset_t signals = {};                  // that are blocked here, waited for, and passed on
 };
+
+void set_variable(const char* name, const std::string& value) { setenv(name, value.c_str(), 1); }
 
 // Turns the child of a fork into a rank.
 [[noreturn]] void become_rank(const Job& job, int rank, pid_t parent) {
     setpgid(0, 0);                                          // a Ctrl-C reaches ranks once, through the supervisor
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(kExitPeer);
-    for (const char* variable : {"RANK", "LOCAL_RANK"}) setenv(variable, std::to_string(rank).c_str(), 1);
+    for (const char* variable : {"RANK", "LOCAL_RANK"}) set_variable(variable, std::to_string(rank));
     dup2(open("/dev/null", O_RDONLY | O_CLOEXEC), 0);       // reading the terminal would stop a background group
     sigset_t none;
     sigemptyset(&none);
@@ -50,12 +53,12 @@ void signal_all(const Job& job, int signal) {
 
 // Waits until all ranks have ended. Returns the code of the first that failed by itself, else of one that lost another
 // rank or hung, else of one that was asked to stop.
-int supervise(Job* job, const sigset_t& signals) {
+int supervise(Job* job) {
     int worst = 0, blame = 0;
     double kill_at = INFINITY;
     const timespec tick = {0, 200'000'000};
     for (int left = job->np; left > 0;) {
-        const int signal = sigtimedwait(&signals, nullptr, &tick);
+        const int signal = sigtimedwait(&job->signals, nullptr, &tick);
         if (signal > 0 && signal != SIGCHLD) {
             signal_all(*job, signal);
             job->stop_asked |= signal != SIGUSR2;
@@ -81,15 +84,9 @@ int supervise(Job* job, const sigset_t& signals) {
 }
 
 int run_attempt(Job* job) {
-    sigset_t signals, before;
-    sigemptyset(&signals);
-    for (const int s : {SIGCHLD, SIGINT, SIGTERM, SIGUSR1, SIGUSR2}) sigaddset(&signals, s);
-    struct sigaction hangup;                // one that nohup ignores must not be taken for a request to stop
-    if (sigaction(SIGHUP, nullptr, &hangup) == 0 && hangup.sa_handler != SIG_IGN) sigaddset(&signals, SIGHUP);
-    sigprocmask(SIG_BLOCK, &signals, &before);
-    for (const char* name : {"WORLD_SIZE", "LOCAL_WORLD_SIZE"}) setenv(name, std::to_string(job->np).c_str(), 1);
-    setenv("LOCKSTEP_TRY", std::to_string(job->attempt).c_str(), 1);
-    setenv("LOCKSTEP_JOB", format("np-%d-%d-%.9f", int(getpid()), job->attempt, now_seconds()).c_str(), 1);
+    for (const char* name : {"WORLD_SIZE", "LOCAL_WORLD_SIZE"}) set_variable(name, std::to_string(job->np));
+    set_variable("LOCKSTEP_TRY", std::to_string(job->attempt));
+    set_variable("LOCKSTEP_JOB", format("np-%d-%d-%.9f", int(getpid()), job->attempt, now_seconds()));
     job->pids.clear();
     for (int r = 0; r < job->np; r++) {
         const pid_t self = getpid(), pid = fork();
@@ -97,9 +94,7 @@ int run_attempt(Job* job) {
         if (pid == 0) become_rank(*job, r, self);
         job->pids.push_back(pid);
     }
-    const int code = supervise(job, signals);
-    sigprocmask(SIG_SETMASK, &before, nullptr);
-    return code;
+    return supervise(job);
 }
 
 std::string newest_checkpoint(const std::string& out_dir) {
@@ -136,12 +131,16 @@ int job_restarts() {
 }
 
 int launch_ranks(int np, int max_restarts, bool elastic, const std::vector<std::string>& argv) {
-    signal(SIGCHLD, SIG_DFL);                       // if our parent left it ignored, waitpid finds nobody
-    const int report = memfd_create("out_dir", 0);
-    setenv("LOCKSTEP_SUPERVISOR_FD", std::to_string(report).c_str(), 1);
-    setenv("LOCKSTEP_BEGAN", format("%.3f", process_began).c_str(), 1);
-    unsetenv("LOCKSTEP_OUT_DIR");
     Job job = {.np = np, .argv = argv};
+    for (const int s : {SIGCHLD, SIGINT, SIGTERM, SIGUSR1, SIGUSR2}) sigaddset(&job.signals, s);
+    struct sigaction hangup;                // one that nohup ignores must not be taken for a request to stop
+    if (sigaction(SIGHUP, nullptr, &hangup) == 0 && hangup.sa_handler != SIG_IGN) sigaddset(&job.signals, SIGHUP);
+    sigprocmask(SIG_BLOCK, &job.signals, nullptr);
+    signal(SIGCHLD, SIG_DFL);               // if our parent left it ignored, waitpid finds nobody
+    const int report = memfd_create("out_dir", 0);
+    set_variable("LOCKSTEP_SUPERVISOR_FD", std::to_string(report));
+    set_variable("LOCKSTEP_BEGAN", format("%.3f", process_began));
+    unsetenv("LOCKSTEP_OUT_DIR");
     std::string saved;                              // the newest checkpoint so far
     int fruitless = 0, failed = 0;                  // attempts in a row that saved nothing; that failed with np ranks
     for (;; job.attempt++) {
@@ -155,11 +154,10 @@ int launch_ranks(int np, int max_restarts, bool elastic, const std::vector<std::
         const bool giving_up = fruitless >= 2 && !fewer;
         if (giving_up || job.attempt >= max_restarts) {
             if (giving_up) warn("--np: two attempts in a row saved no checkpoint; giving up");
-            else if (job.attempt > 0) warn("--np: no restart left");
             return code;
         }
         if (fewer) job.np /= 2, failed = fruitless = 0;     // it divides the replicas too, so the bits stay the same
-        if (!out_dir.empty()) setenv("LOCKSTEP_OUT_DIR", out_dir.c_str(), 1);
+        if (!out_dir.empty()) set_variable("LOCKSTEP_OUT_DIR", out_dir);
         warn("--np: starting %s %d ranks again (%d of %d), from %s", fewer ? "only" : "all", job.np, job.attempt + 1,
             max_restarts, saved.empty() ? "the beginning: nothing was saved" : saved.c_str());
     }

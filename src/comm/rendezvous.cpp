@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
-#include <functional>
 #include <map>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -42,7 +40,9 @@ Digest prove(const Meeting& m, const Digest& nonce, const Claim& claim) {
 
 // Compares in the same time wherever the first difference is.
 bool same(const Digest& a, const Digest& b) {
-    return std::transform_reduce(a.begin(), a.end(), b.begin(), 0, std::bit_or(), std::bit_xor()) == 0;
+    int differ = 0;
+    for (size_t i = 0; i < a.size(); i++) differ |= a[i] ^ b[i];
+    return differ == 0;
 }
 
 Digest fresh_nonce() {
@@ -55,12 +55,11 @@ Digest fresh_nonce() {
 
 // Names an abstract Unix socket: it is in no file system and goes with its last descriptor. job: a hash of its name.
 Address unix_address(uint64_t job) {
-    const std::string name = format("lockstep-%u-%016jx", unsigned(geteuid()), uintmax_t(job));
     Address a;
     a.text = "this host's job socket";
     a.local.sun_family = AF_UNIX;
-    std::memcpy(a.local.sun_path + 1, name.data(), name.size());
-    a.size = socklen_t(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+    a.size = offsetof(sockaddr_un, sun_path) + 1 + std::snprintf(a.local.sun_path + 1, 64, "lockstep-%u-%016jx",
+                                                                 unsigned(geteuid()), uintmax_t(job));
     return a;
 }
 
@@ -113,18 +112,8 @@ bool same_user(const Meeting& m, const Socket& s) {
            (getsockopt(s.fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid());
 }
 
-bool transfer(int fd, bool out, char* data, size_t bytes, double seconds) {
-    const double deadline = now_seconds() + seconds;
-    for (size_t done = 0; done < bytes;) {
-        const ssize_t n = out ? send(fd, data + done, bytes - done, MSG_DONTWAIT | MSG_NOSIGNAL)
-                              : recv(fd, data + done, bytes - done, MSG_DONTWAIT);
-        if (n > 0) done += size_t(n);
-        const double left = deadline - now_seconds();
-        if (n == 0 || (n < 0 && ((errno != EAGAIN && errno != EINTR) || left <= 0))) return false;
-        pollfd p = {fd, short(out ? POLLOUT : POLLIN), 0};
-        if (n < 0) poll(&p, 1, int(std::min(left, 10.0) * 1e3) + 1);
-    }
-    return true;
+[[noreturn]] void die_left(int rank, const char* where) {
+    die(kExitPeer, "peer lost: rank %d (%s): left while the ranks were meeting; see its message", rank, where);
 }
 
 // ---- the listening side
@@ -143,31 +132,36 @@ bool read_claim(const Meeting& m, Connection* c) {
     return true;
 }
 
+// Accepts the connections that wait, and sends each a nonce. Without descriptors for more the oldest goes.
+void accept_waiting(const Meeting& m, int listener, std::vector<Connection>* pending) {
+    for (int fd; (fd = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC)) >= 0;) {
+        Connection c = {Socket(fd), fresh_nonce()};
+        if (!same_user(m, c.socket) || !send_all(fd, &c.nonce, sizeof c.nonce, 0)) continue;
+        if (pending->size() >= kMaxPending + 4 * m.peers.size()) pending->erase(pending->begin());      // may try again
+        pending->push_back(std::move(c));
+    }
+    if (errno != EMFILE && errno != ENFILE) return;
+    if (pending->empty()) die(kExitOther, "accept: %s; raise it with ulimit -n", std::strerror(errno));
+    pending->erase(pending->begin());
+}
+
 // Accepts a connection of each missing rank, and tells them when all are there.
 Connections accept_ranks(const Meeting& m, int listener, std::set<int> missing) {
     Connections all;
     std::vector<Connection> pending;
     for (double next_notice = now_seconds() + 10; !missing.empty();) {
-        std::string ranks;
+        std::string ranks = "rank";
         for (const int r : missing) ranks += format(" %d", r);
+        ranks += format(" of %zu", m.peers.size());
         const double now = now_seconds();
-        if (now > m.deadline)
-            die(kExitPeer, "peer missing: rank%s of %zu: not here in time; see its messages", ranks.c_str(),
-                m.peers.size());
-        if (now > next_notice) warn("waiting for rank%s of %zu", ranks.c_str(), m.peers.size());
-        if (now > next_notice) next_notice += 10;
+        if (now > m.deadline) die(kExitPeer, "peer missing: %s: not here in time; see its messages", ranks.c_str());
+        if (now > next_notice) {
+            warn("waiting for %s", ranks.c_str());
+            next_notice += 10;
+        }
         pollfd polled = {listener, POLLIN, 0};
         poll(&polled, 1, pending.empty() ? 100 : 5);
-        for (int fd; (fd = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC)) >= 0;) {
-            Connection c = {Socket(fd), fresh_nonce()};
-            if (!same_user(m, c.socket) || !send_all(fd, &c.nonce, sizeof c.nonce, 0)) continue;
-            if (pending.size() >= kMaxPending + 4 * m.peers.size()) pending.erase(pending.begin());     // may try again
-            pending.push_back(std::move(c));
-        }
-        if (errno == EMFILE || errno == ENFILE) {       // accept4's: strangers go first
-            if (pending.empty()) die(kExitOther, "accept: %s; raise it with ulimit -n", std::strerror(errno));
-            pending.erase(pending.begin());
-        }
+        accept_waiting(m, listener, &pending);
         for (Connection& c : std::exchange(pending, {})) {
             const PeerInfo& peer = c.claim.peer;
             const ssize_t n = recv(c.socket.fd, &c.claim, sizeof c.claim, MSG_PEEK | MSG_DONTWAIT);
@@ -182,8 +176,7 @@ Connections accept_ranks(const Meeting& m, int listener, std::set<int> missing) 
         char byte;
         for (const auto& [rank, c] : all)
             if (recv(c.socket.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 || errno != EAGAIN)
-                die(kExitPeer, "peer lost: rank %d (host %s): left while the ranks were meeting; see its message", rank,
-                    c.claim.peer.host);
+                die_left(rank, c.claim.peer.host);
     }
     for (const auto& [rank, c] : all) {
         const Digest proof = hmac_sha256(m.key, bytes_of(c.claim.nonce));
@@ -221,31 +214,33 @@ Connection connect_to(const Meeting& m, const Address& address, int rank) {
         met |= there;
         usleep(pause);
     }
-    if (met) die(kExitPeer, "peer lost: rank %d (%s): left while the ranks were meeting; see its message", rank, to);
+    if (met) die_left(rank, to);
     die(kExitPeer, "peer missing: rank %d of %zu: does not answer in time at %s; see its messages", rank,
         m.peers.size(), to);
 }
 
 // ---- meetings
 
-// Connects to those of `ranks` that are lower, one after the other, and accepts the higher ones.
-Connections meet(const Meeting& m, int listener, const std::vector<int>& ranks,
-                 const std::function<Address(int)>& address_of) {
+// Of `ranks`, which are ascending and include this one: connects to the lower, one after the other, and accepts the
+// higher.
+template <class F>
+Connections meet(const Meeting& m, int listener, const std::vector<int>& ranks, const F& address_of) {
+    const auto self = std::ranges::find(ranks, m.me.rank);
     Connections all;
-    const auto higher = std::ranges::upper_bound(ranks, m.me.rank);
-    for (auto r = ranks.begin(); r < higher; r++) all[*r] = connect_to(m, address_of(*r), *r);
-    all.merge(accept_ranks(m, listener, {higher, ranks.end()}));
+    for (auto r = ranks.begin(); r < self; r++) all[*r] = connect_to(m, address_of(*r), *r);
+    all.merge(accept_ranks(m, listener, {self + 1, ranks.end()}));
+    all[m.me.rank].claim.peer = m.me;
     return all;
 }
 
 // Ranks can share memory on one boot of a machine, in the same namespaces.
 std::string host_identity() {
+    if (const char* const given = std::getenv("LOCKSTEP_HOST_ID")) return given;
     std::string id = read_kernel_file("/proc/sys/kernel/random/boot_id").substr(0, 36);
-    std::error_code missing;
+    char target[64];
     for (const char* name : {"/proc/self/ns/pid", "/proc/self/ns/user", "/proc/self/ns/net"})
-        id += " " + std::filesystem::read_symlink(name, missing).string();
-    const char* const given = std::getenv("LOCKSTEP_HOST_ID");
-    return given ? given : id;
+        id.append(target, std::max<ssize_t>(readlink(name, target, sizeof target), 0));
+    return id;
 }
 
 // Makes the listener for data. Returns the address of rank 0.
@@ -270,12 +265,25 @@ Address prepare_tcp(Meeting* m, const World& world, uint64_t job, bool secret) {
 
 }  // namespace
 
-bool send_all(int fd, const void* data, size_t bytes, double seconds) {
-    return transfer(fd, true, static_cast<char*>(const_cast<void*>(data)), bytes, seconds);
+int move_part(int fd, bool out, Part* part) {
+    if (part->size == 0) return 0;
+    const ssize_t n = out ? send(fd, part->data, part->size, MSG_DONTWAIT | MSG_NOSIGNAL)
+                          : recv(fd, part->data, part->size, MSG_DONTWAIT);
+    if (n <= 0) return n < 0 && (errno == EAGAIN || errno == EINTR) ? 0 : -1;
+    *part = {part->data + n, part->size - size_t(n)};
+    return 1;
 }
 
-bool receive_all(int fd, void* data, size_t bytes, double seconds) {
-    return transfer(fd, false, static_cast<char*>(data), bytes, seconds);
+bool move_all(int fd, bool out, Part part, double seconds) {
+    const double deadline = now_seconds() + seconds;
+    while (part.size > 0) {
+        const int moved = move_part(fd, out, &part);
+        const double left = deadline - now_seconds();
+        if (moved < 0 || (moved == 0 && left <= 0)) return false;
+        pollfd p = {fd, short(out ? POLLOUT : POLLIN), 0};
+        if (moved == 0) poll(&p, 1, int(std::min(left, 10.0) * 1e3) + 1);
+    }
+    return true;
 }
 
 Digest hmac_sha256(const std::string& key, const std::string& message) {
@@ -305,8 +313,7 @@ Meeting meet_ranks(const World& world, int memory, double patience) {
     m.me = {world.rank, getpid(), memory, 0, "", "", ""};
     gethostname(m.me.host, sizeof m.me.host - 1);
     copy_text(m.me.host_id, host_identity());
-    m.peers.assign(size_t(world.size), m.me);
-    m.control.resize(world.rank == 0);
+    m.peers.assign(world.size, m.me);
     if (world.size == 1) return m;
     m.deadline = now_seconds() + patience;
     m.master_addr = world.master_addr;
@@ -316,26 +323,25 @@ Meeting meet_ranks(const World& world, int memory, double patience) {
     const uint64_t job = hash_bytes(world.job.data(), world.job.size(), 0);
     const Address address = one_host ? unix_address(job) : prepare_tcp(&m, world, job, !secret.empty());
     const Socket listener = first ? listen_at(address) : Socket();
-    std::vector<int> others(first ? m.peers.size() - 1 : 1);
-    std::iota(others.begin(), others.end(), int(first));
-    Connections all = meet(m, listener.fd, others, [&](int) { return address; });
-    m.peers[0] = m.me;
-    for (const auto& [rank, c] : all)
-        if (first) m.peers[rank] = c.claim.peer;
+    std::vector<int> ranks = {0, world.rank};           // that meet here
+    if (first) ranks.resize(world.size);
+    if (first) std::iota(ranks.begin(), ranks.end(), 0);
+    Connections all = meet(m, listener.fd, ranks, [&](int) { return address; });
+    for (const auto& [rank, c] : all) m.peers[rank] = c.claim.peer;
+    const Part table = {reinterpret_cast<char*>(m.peers.data()), m.peers.size() * sizeof(PeerInfo)};
     for (auto& [rank, c] : all) {
-        const size_t bytes = m.peers.size() * sizeof(PeerInfo);
-        if (!transfer(c.socket.fd, first, reinterpret_cast<char*>(m.peers.data()), bytes, 5))
-            die(kExitPeer, "peer lost: rank %d: left while the ranks were meeting", rank);
+        if (rank != world.rank && !move_all(c.socket.fd, first, table, 5))
+            die_left(rank, first ? c.claim.peer.host : address.text.c_str());
         m.control.push_back(std::move(c.socket));
     }
     return m;
 }
 
-std::vector<Socket> meet_peers(const Meeting& m, const std::vector<int>& peers) {
+std::vector<Socket> meet_peers(const Meeting& m, const std::vector<int>& ranks) {
     const auto address_of = [&](int r) {
         return resolve(m.peers[r].address[0] ? m.peers[r].address : m.master_addr, int(m.peers[r].port));
     };
     std::vector<Socket> sockets;
-    for (auto& [rank, c] : meet(m, m.listener.fd, peers, address_of)) sockets.push_back(std::move(c.socket));
+    for (auto& [rank, c] : meet(m, m.listener.fd, ranks, address_of)) sockets.push_back(std::move(c.socket));
     return sockets;
 }

@@ -29,6 +29,19 @@ struct Socket {
     ~Socket() { if (fd >= 0) close(fd); }
 };
 
+// Bytes that are yet to be sent or received.
+struct Part { char* data; size_t size; };
+// Moves what can be moved without waiting, and tells if that is something; negative: the connection closed or failed.
+int move_part(int fd, bool out, Part* part);
+// Return false if the connection closed, failed, or took longer than `seconds`.
+bool move_all(int fd, bool out, Part part, double seconds);
+inline bool send_all(int fd, const void* data, size_t bytes, double seconds) {
+    return move_all(fd, true, {static_cast<char*>(const_cast<void*>(data)), bytes}, seconds);
+}
+inline bool receive_all(int fd, void* data, size_t bytes, double seconds) {
+    return move_all(fd, false, {static_cast<char*>(data), bytes}, seconds);
+}
+
 // What a rank says about itself.
 struct PeerInfo {
     int32_t rank, pid;
@@ -45,16 +58,14 @@ struct Meeting {
     double deadline = 0;            // by now_seconds()
     Socket listener;                // for data; none on one host
     std::vector<PeerInfo> peers;    // by rank
-    std::vector<Socket> control;    // of rank 0 by rank, its own none; of other ranks one, to rank 0
+    std::vector<Socket> control;    // of rank 0 by rank; the others' first is to rank 0. A rank's own is none
 };
 
 // Lets all ranks meet. Error 2: no secret, a rank claimed twice; 69: ranks are missing, or not authenticated.
 Meeting meet_ranks(const World& world, int memory, double patience);
-std::vector<Socket> meet_peers(const Meeting& meeting, const std::vector<int>& peers);     // both in ascending order
+// Connects ranks, given in ascending order: a socket for each, its own none.
+std::vector<Socket> meet_peers(const Meeting& meeting, const std::vector<int>& ranks);
 
 // The job's secret from LOCKSTEP_SECRET or LOCKSTEP_SECRET_FILE (of mode 0600, else Error 2); empty if neither is set.
 std::string job_secret();
 Digest hmac_sha256(const std::string& key, const std::string& message);     // RFC 2104
-// Return false if the connection closed, failed, or took longer than `seconds`.
-bool send_all(int fd, const void* data, size_t bytes, double seconds);
-bool receive_all(int fd, void* data, size_t bytes, double seconds);

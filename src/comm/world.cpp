@@ -2,7 +2,7 @@
 //
 // Traps: mpirun inside SLURM sets both families; a batch shell of SLURM is no step and has no SLURM_STEP_ variables;
 // RANK left exported in a shell contradicts mpirun; a size without a rank would make N lonely rank 0s.
-#include <regex>
+#include <algorithm>
 #include <unistd.h>
 #include "src/base/common.h"
 #include "src/comm/comm.h"
@@ -41,8 +41,12 @@ int number(const Get& get, const char* name, int low, int high, int absent) {
 }
 
 // "rack[2-3]n[01-04,7],login" -> "rack2n01"
-std::string first_host(const std::string& list) {
-    const std::string hosts = std::regex_replace(list, std::regex("\\[([^\\],-]*)[^\\]]*\\]"), "$1");
+std::string first_host(std::string hosts) {
+    for (size_t open; (open = hosts.find('[')) < hosts.find(',');) {
+        const size_t close = std::min(hosts.find(']', open), hosts.size() - 1);
+        const size_t end = std::min(hosts.find_first_of(",-", open), close);
+        hosts.replace(open, close + 1 - open, hosts.substr(open + 1, end - open - 1));
+    }
     return hosts.substr(0, hosts.find(','));
 }
 

@@ -52,12 +52,12 @@ static std::vector<size_t> cut_slices(const std::vector<size_t>& cuts, size_t fi
 static void cut_buckets(Ddp* ddp) {
     const char* const units = std::getenv("LOCKSTEP_BUCKET_UNITS");
     const std::vector<size_t> cuts = possible_cuts(ddp);
-    std::vector<size_t> load(size_t(ddp->comm->size));
+    std::vector<size_t> load(ddp->comm->size);
     for (size_t begin, end = cuts.size() - 1; end > 0; end = begin) {
         size_t want = (ddp->buckets.empty() ? kFirstBucketBytes : kBucketBytes) / sizeof(float);
-        if (units) want = size_t(std::atoi(units)) * kUnit;
+        if (units) want = std::atoi(units) * kUnit;
         for (begin = end - 1; begin > 0 && cuts[end] - cuts[begin - 1] <= want;) begin--;
-        ddp->buckets.push_back(make_bucket(cut_slices(cuts, begin, end, &load), ddp->comm));
+        ddp->buckets.push_back({ddp->comm, cut_slices(cuts, begin, end, &load)});
     }
 }
 
@@ -66,7 +66,7 @@ static void list_pieces(Ddp* ddp) {
     size_t packed = 0;
     for (size_t b = ddp->buckets.size(); b-- > 0;)
         for (size_t t = 0; t < ddp->arena->tensors.size(); t++) {
-            const Range own = ddp->buckets[b].own[size_t(ddp->comm->rank)], all = span(*ddp->arena, t);
+            const Range own = ddp->buckets[b].own(ddp->comm->rank), all = span(*ddp->arena, t);
             const Range r = {std::max(own.begin, all.begin), std::min(own.end, all.end)};
             if (r.begin >= r.end) continue;
             const int tensor = is_whole(ddp, t) ? int(t) : -1;
@@ -77,27 +77,15 @@ static void list_pieces(Ddp* ddp) {
         }
 }
 
-Bucket make_bucket(const std::vector<size_t>& cut, const Comm* comm) {
-    Bucket bucket = {{cut.front(), cut.back()}, {}, {}};
-    const size_t hosts = size_t(comm->hosts), local_size = size_t(comm->local_size);
-    for (size_t l = 0; l < local_size; l++) bucket.local.push_back({cut[l * hosts], cut[(l + 1) * hosts]});
-    for (size_t h = 0; h < hosts; h++)
-        for (size_t l = 0; l < local_size; l++) bucket.own.push_back({cut[l * hosts + h], cut[l * hosts + h + 1]});
-    return bucket;
-}
-
-std::vector<size_t> host_cuts(const Bucket& bucket, const Comm* comm, size_t unit_bytes) {
-    const size_t begin = bucket.local[size_t(comm->local_rank)].begin;
-    std::vector<size_t> bytes = {0};
-    for (int r = comm->local_rank; r < comm->size; r += comm->local_size)
-        bytes.push_back((bucket.own[size_t(r)].end - begin) / kUnit * unit_bytes);
+std::vector<size_t> Bucket::host_cuts(size_t unit_bytes) const {
+    const auto first = cut.begin() + comm->local_rank * comm->hosts;
+    std::vector<size_t> bytes(first, first + comm->hosts + 1);
+    for (size_t& at : bytes) at = at / kUnit * unit_bytes;
     return bytes;
 }
 
-void gather_hosts(Comm* comm, void* array, size_t unit_bytes, const Bucket& bucket) {
-    if (comm->hosts == 1) return;
-    const size_t begin = bucket.local[size_t(comm->local_rank)].begin / kUnit * unit_bytes;
-    comm_hosts_gather(comm, static_cast<char*>(array) + begin, host_cuts(bucket, comm, unit_bytes).data());
+void gather_hosts(const Bucket& bucket, void* array, size_t unit_bytes) {
+    if (bucket.comm->hosts > 1) comm_hosts_gather(bucket.comm, array, bucket.host_cuts(unit_bytes).data());
 }
 
 // ------------------------------------------------------------------------------------------------------------ set up
@@ -111,7 +99,27 @@ static StateArray create_state(Ddp* ddp, const std::string& name) {
     return {name, host, kOnGpu ? device<float>(own, what) : host};
 }
 
-static size_t update_piece(const Ddp* ddp, const Piece& p, const StepState* step);
+#define X(name) name##_matrix,
+static MatrixRule* const kMatrixRules[] = {OPTIMIZERS(X)};
+#undef X
+
+// Updates a piece, or without `step` returns the bytes of work space that this needs.
+static size_t update_piece(const Ddp* ddp, const Piece& p, const StepState* step) {
+    const int rule = find_optimizer(ddp->optimizer->name);
+    std::vector<float*> arrays;
+    for (const StateArray& array : ddp->state) arrays.push_back(array.own + p.at);
+    MatrixUpdate u = {.optimizer = rule, .rows = 0, .cols = 0, .param = ddp->weights + p.range.begin,
+                      .master = arrays[0], .state = arrays.data() + 1, .grad = ddp->grads[0] + p.range.begin,
+                      .decay = ddp->decay + p.range.begin / kUnit, .step = step, .work = step ? ddp->work : nullptr};
+    if (p.tensor >= 0) {
+        const TensorSpec& tensor = ddp->arena->tensors[p.tensor];
+        u.rows = tensor.rows;
+        u.cols = tensor.cols;
+        return kMatrixRules[rule](u, ddp->stream);
+    }
+    if (step) update(rule, 0, u.param, u.master, u.state, u.grad, u.decay, p.range.size(), step, ddp->stream);
+    return 0;
+}
 
 void ddp_create(Ddp* ddp, Comm* comm, const Arena* arena, const OptimizerInfo* optimizer, int replicas, bool overlap,
                 bool nccl_sums, int micro_batches) {
@@ -143,7 +151,7 @@ void ddp_create(Ddp* ddp, Comm* comm, const Arena* arena, const OptimizerInfo* o
         return std::vector<Event>(ddp->events.begin() + ptrdiff_t(first), ddp->events.end());
     };
     const size_t buckets = ddp->buckets.size();
-    ddp->batch_done = events(size_t(micro_batches));
+    ddp->batch_done = events(micro_batches);
     for (Ddp::Events& marks : ddp->marks)
         marks = {events(1)[0], events(1)[0], events(buckets), events(buckets), events(buckets)};
     for (size_t b = 0; b < buckets; b++) ddp->jobs.push_back({ddp, b});
@@ -187,7 +195,7 @@ void ddp_gather_state(Ddp* ddp) {
                 copy_to_host(array.host + p.range.begin, array.own + p.at, p.range.size() * sizeof(float), ddp->stream);
         for (const Bucket& bucket : ddp->buckets)
             if (static_cast<void*>(array.host) != ddp->weights)         // weights are gathered in every step
-                gather_hosts(ddp->comm, array.host, kUnit * sizeof(float), bucket);
+                gather_hosts(bucket, array.host, kUnit * sizeof(float));
     }
     comm_barrier(ddp->comm);
 }
@@ -203,9 +211,9 @@ void ddp_begin(Ddp* ddp) {
 // The all-gather of the last step comes behind all of its updates: once a bucket's weights have arrived, gradients may
 // be overwritten.
 void ddp_weights_needed(Ddp* ddp, int first, int last) {
-    const size_t begin = span(*ddp->arena, size_t(first)).begin, end = span(*ddp->arena, size_t(last) - 1).end;
+    const size_t begin = span(*ddp->arena, first).begin, end = span(*ddp->arena, last - 1).end;
     for (size_t b = 0; b < ddp->buckets.size(); b++)
-        if (const Range r = ddp->buckets[b].whole; r.begin < end && begin < r.end)
+        if (const Range r = ddp->buckets[b].whole(); r.begin < end && begin < r.end)
             stream_wait_event(nullptr, ddp->marks[1].gathered[b]);
 }
 
@@ -215,7 +223,7 @@ static int batches_of_replica(const Ddp* ddp) { return ddp->micro_batches / ddp-
 
 // Replica r waits beside one block of the tree per set bit of r: its buffer is the next one.
 float* ddp_grads(Ddp* ddp, int i) {
-    return ddp->grads[size_t(std::popcount(unsigned(i / batches_of_replica(ddp))))];
+    return ddp->grads[std::popcount(unsigned(i / batches_of_replica(ddp)))];
 }
 
 bool ddp_accumulates(const Ddp* ddp, int i) { return i % batches_of_replica(ddp) > 0; }
@@ -225,12 +233,12 @@ bool ddp_accumulates(const Ddp* ddp, int i) { return i % batches_of_replica(ddp)
 void ddp_accumulate(Ddp* ddp, int i) {
     const unsigned replica = unsigned(i / batches_of_replica(ddp));
     if (i == 0) ddp_fault(ddp, "bwd", ddp_grads(ddp, 0), ddp->arena->n);
-    event_record(ddp->batch_done[size_t(i)], nullptr);
+    event_record(ddp->batch_done[i], nullptr);
     comm_progress(ddp->comm, -1, "forward and backward");
     if (ddp_accumulates(ddp, i + 1) || int(replica) + 1 == ddp->replicas) return;
     const int last = std::popcount(replica), count = std::countr_one(replica) + 1;
     const std::vector<const float*> terms(ddp->grads.begin() + last + 1 - count, ddp->grads.begin() + last + 1);
-    float* const sums = ddp->grads[size_t(last + 1 - count)];
+    float* const sums = ddp->grads[last + 1 - count];
     tree_reduce(sums, nullptr, terms.data(), count, Tree::kStack, ddp->arena->n, nullptr);
 }
 
@@ -243,8 +251,8 @@ static void reduce_bucket(Ddp* ddp, const Bucket& bucket) {
         tree_reduce(x->gradients + to.begin, partials, terms.data(), int(terms.size()), tree, to.size(), ddp->stream);
     };
     std::vector<const float*> replicas;         // inside this rank: the last replica's buffer joins the others
-    for (const float* grads : ddp->grads) replicas.push_back(grads + bucket.whole.begin);
-    sum(bucket.whole, replicas, ddp->comm->size == 1);
+    for (const float* grads : ddp->grads) replicas.push_back(grads + bucket.whole().begin);
+    sum(bucket.whole(), replicas, ddp->comm->size == 1);
     tree = Tree::kHalves;
     transport_reduce(x, bucket, ddp->stream, sum);
     transport_gather(x, x->partials, sizeof(float), bucket, ddp->stream);
@@ -260,14 +268,14 @@ static void run_job(void* pointer) {
 // Starts the buckets that lie at `from` or behind. A GPU's stream is fed from here; a CPU's is a thread that works.
 static void start_buckets(Ddp* ddp, size_t from) {
     stream_wait(ddp->stream, nullptr);
-    for (size_t& b = ddp->next; b < ddp->buckets.size() && ddp->buckets[b].whole.begin >= from; b++) {
+    for (size_t& b = ddp->next; b < ddp->buckets.size() && ddp->buckets[b].whole().begin >= from; b++) {
         if constexpr (kOnGpu) run_job(&ddp->jobs[b]);
         else stream_call(ddp->stream, run_job, &ddp->jobs[b]);
     }
 }
 
 void ddp_gradients_ready(Ddp* ddp, int first) {
-    if (ddp->overlap) start_buckets(ddp, ddp->arena->offset[size_t(first)]);
+    if (ddp->overlap) start_buckets(ddp, ddp->arena->offset[first]);
 }
 
 void ddp_reduce_scatter(Ddp* ddp) {
@@ -283,28 +291,6 @@ void ddp_reduce_scatter(Ddp* ddp) {
 
 void ddp_clip_grad_norm(Ddp* ddp, StepState* state, double* norm, double clip, double tokens) {
     clip_scale(state, norm, ddp->transport.partials, ddp->arena->n / kUnit, clip, tokens, ddp->stream);
-}
-
-#define X(name) name##_matrix,
-static MatrixRule* const kMatrixRules[] = {OPTIMIZERS(X)};
-#undef X
-
-// Updates a piece, or without `step` returns the bytes of work space that this needs.
-static size_t update_piece(const Ddp* ddp, const Piece& p, const StepState* step) {
-    const int rule = find_optimizer(ddp->optimizer->name);
-    const size_t n = p.range.size();
-    std::vector<float*> arrays;
-    for (const StateArray& array : ddp->state) arrays.push_back(array.own + p.at);
-    MatrixUpdate u = {.optimizer = rule, .rows = 0, .cols = 0, .param = ddp->weights + p.range.begin,
-                      .master = arrays[0], .state = arrays.data() + 1, .grad = ddp->grads[0] + p.range.begin,
-                      .decay = ddp->decay + p.range.begin / kUnit, .step = step, .work = step ? ddp->work : nullptr};
-    if (p.tensor >= 0) {
-        u.rows = ddp->arena->tensors[size_t(p.tensor)].rows;
-        u.cols = ddp->arena->tensors[size_t(p.tensor)].cols;
-        return kMatrixRules[rule](u, ddp->stream);
-    }
-    if (step) update(rule, 0, u.param, u.master, u.state, u.grad, u.decay, n, step, ddp->stream);
-    return 0;
 }
 
 void ddp_update(Ddp* ddp, const StepState* state) {
@@ -338,15 +324,12 @@ uint64_t ddp_hash_weights(const Ddp* ddp) {           // of their bits
     return hash_floats(reinterpret_cast<const float*>(ddp->weights), floats, ddp->stream);
 }
 
-// Padding stays zero.
 void ddp_poison(Ddp* ddp) {
     const Arena& arena = *ddp->arena;
-    const std::vector<float> nan(arena.n, NAN);
-    for (float* grads : ddp->grads)
-        for (size_t t = 0; t < arena.tensors.size(); t++) {
-            const size_t bytes = arena.tensors[t].rows * arena.tensors[t].cols * sizeof(float);
-            copy_to_device(grads + arena.offset[t], nan.data(), bytes, nullptr);
-        }
+    std::vector<float> poison(arena.n);         // padding stays zero
+    for (size_t t = 0; t < arena.tensors.size(); t++)
+        std::fill_n(&poison[arena.offset[t]], arena.tensors[t].rows * arena.tensors[t].cols, NAN);
+    for (float* grads : ddp->grads) copy_to_device(grads, poison.data(), arena.n * sizeof(float), nullptr);
     stream_sync(nullptr);
 }
 
@@ -356,9 +339,9 @@ std::string ddp_unwritten(const Ddp* ddp) {
     copy_to_host(squares.data(), ddp->transport.partials, squares.size() * sizeof(float), ddp->stream);
     for (size_t t = 0; t < ddp->arena->tensors.size(); t++) {
         const Range r = span(*ddp->arena, t);
-        size_t unit = r.begin / kUnit;
-        while (unit < r.end / kUnit && std::isnan(squares[unit])) unit++;
-        if (unit == r.end / kUnit) return ddp->arena->tensors[t].name;
+        const auto first = squares.begin() + r.begin / kUnit;
+        const auto is_nan = [](float x) { return std::isnan(x); };
+        if (std::all_of(first, first + r.size() / kUnit, is_nan)) return ddp->arena->tensors[t].name;
     }
     return "";
 }

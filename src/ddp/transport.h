@@ -19,15 +19,20 @@ struct Range { size_t begin, end; size_t size() const { return end - begin; } };
 // A part of the arena that is reduced at once, cut into one slice per rank; some may be empty. The slices of local
 // rank l on all hosts lie side by side: among a host's ranks it reduces all of them, between the hosts its own.
 struct Bucket {
-    Range whole;
-    std::vector<Range> local, own;      // the slices of each local rank on all hosts; of each rank
+    Comm* comm;
+    std::vector<size_t> cut;            // (ranks + 1) where slices begin and end
+    Range part(int first, int last) const { return {cut[first], cut[last]}; }
+    Range whole() const { return part(0, comm->size); }
+    Range local(int local_rank) const { return part(local_rank * comm->hosts, (local_rank + 1) * comm->hosts); }
+    Range own(int rank) const {
+        const int i = rank % comm->local_size * comm->hosts + rank / comm->local_size;
+        return part(i, i + 1);
+    }
+    // The bytes at which the slices with this rank's local rank begin and end in an array, host by host.
+    std::vector<size_t> host_cuts(size_t unit_bytes) const;
 };
-// cut: (ranks + 1) the bucket's begin, and the slices' ends.
-Bucket make_bucket(const std::vector<size_t>& cut, const Comm* comm);
 // Brings what other hosts own of the bucket into an array that the ranks of a host share.
-void gather_hosts(Comm* comm, void* array, size_t unit_bytes, const Bucket& bucket);
-// Byte offsets of the slices with this rank's local rank, for comm_hosts_scatter and comm_hosts_gather.
-std::vector<size_t> host_cuts(const Bucket& bucket, const Comm* comm, size_t unit_bytes);
+void gather_hosts(const Bucket& bucket, void* array, size_t unit_bytes);
 
 template <class T> T* device(size_t n, const char* what) { return static_cast<T*>(device_alloc(n * sizeof(T), what)); }
 

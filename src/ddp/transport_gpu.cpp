@@ -29,7 +29,7 @@ void transport_place(Comm* comm) {
         die(kExitUsage, "ranks: %d on a host with %d GPUs: got more ranks than GPUs, want one rank per GPU; start %d",
             comm->local_size, devices, devices);
     // NCCL refuses two ranks on one GPU of one host: each is told that it is a host of its own.
-    setenv("NCCL_HOSTID", format("%s-%d", comm->peers[size_t(comm->rank)].host.c_str(), comm->rank).c_str(), 0);
+    setenv("NCCL_HOSTID", format("%s-%d", comm->peers[comm->rank].host.c_str(), comm->rank).c_str(), 0);
 }
 
 void transport_create(Transport* x, Comm* comm, size_t n, const std::vector<Bucket>& buckets, bool nccl_sums) {
@@ -52,8 +52,8 @@ void transport_create(Transport* x, Comm* comm, size_t n, const std::vector<Buck
     check(nccl->comm_init_rank(&x->ranks, comm->size, id, comm->rank), "joining the ranks");
     size_t room = 0;
     for (const Bucket& b : buckets)
-        room = std::max({room, b.local[size_t(comm->local_rank)].size() * size_t(comm->local_size),
-                         b.own[size_t(comm->rank)].size() * size_t(comm->hosts)});
+        room = std::max({room, b.local(comm->local_rank).size() * comm->local_size,
+                         b.own(comm->rank).size() * comm->hosts});
     x->received = device<float>(room, "gradients from other ranks");
 }
 
@@ -81,14 +81,15 @@ static void exchange(Transport* x, const std::vector<Range>& slices, int first, 
                      const Sum& sum) {
     std::vector<Part> parts;
     std::vector<const float*> terms;
-    const Range mine = slices[size_t((x->comm->rank - first) / step)];
-    for (size_t i = 0; i < slices.size(); i++) {
-        const int rank = first + int(i) * step;
-        const bool self = rank == x->comm->rank;
+    const Range mine = slices[(x->comm->rank - first) / step];
+    int rank = first;
+    for (const Range theirs : slices) {
         float* const to = x->received + parts.size() * mine.size();
+        const bool self = rank == x->comm->rank;
         terms.push_back(self ? x->gradients + mine.begin : to);
-        if (!self) parts.push_back({rank, x->gradients + slices[i].begin, slices[i].size() * sizeof(float), to,
+        if (!self) parts.push_back({rank, x->gradients + theirs.begin, theirs.size() * sizeof(float), to,
                                     mine.size() * sizeof(float)});
+        rank += step;
     }
     swap_parts(x, parts, stream);
     sum(mine, terms, last);
@@ -98,17 +99,18 @@ void transport_reduce(Transport* x, const Bucket& bucket, Stream stream, const S
     const Comm* const comm = x->comm;
     if (comm->size == 1) return;
     if (!x->nccl_sums) {
-        exchange(x, bucket.local, comm->host * comm->local_size, 1, comm->hosts == 1, stream, sum);
-        std::vector<Range> slices;
-        for (int r = comm->local_rank; r < comm->size; r += comm->local_size) slices.push_back(bucket.own[size_t(r)]);
-        if (comm->hosts > 1) exchange(x, slices, comm->local_rank, comm->local_size, true, stream, sum);
+        std::vector<Range> local, own;
+        for (int l = 0; l < comm->local_size; l++) local.push_back(bucket.local(l));
+        for (int h = 0; h < comm->hosts; h++) own.push_back(bucket.own(h * comm->local_size + comm->local_rank));
+        exchange(x, local, comm->host * comm->local_size, 1, comm->hosts == 1, stream, sum);
+        if (comm->hosts > 1) exchange(x, own, comm->local_rank, comm->local_size, true, stream, sum);
         return;
     }
-    const Range own = bucket.own[size_t(comm->rank)];
+    const Range own = bucket.own(comm->rank);
     check(nccl->group_start(), "group");
     for (int r = 0; r < comm->size; r++) {
-        float* const data = x->gradients + bucket.own[size_t(r)].begin;
-        const size_t n = bucket.own[size_t(r)].size();
+        float* const data = x->gradients + bucket.own(r).begin;
+        const size_t n = bucket.own(r).size();
         if (n) check(nccl->reduce(data, data, n, kNcclFloat, kNcclSum, r, x->ranks, stream_native(stream)), "reduce");
     }
     check(nccl->group_end(), "group");
@@ -116,10 +118,8 @@ void transport_reduce(Transport* x, const Bucket& bucket, Stream stream, const S
 }
 
 void transport_gather(Transport* x, void* array, size_t unit_bytes, const Bucket& bucket, Stream stream) {
-    const auto bytes = [&](int rank) { return bucket.own[size_t(rank)].size() / kUnit * unit_bytes; };
-    const auto at = [&](int rank) {
-        return static_cast<char*>(array) + bucket.own[size_t(rank)].begin / kUnit * unit_bytes;
-    };
+    const auto bytes = [&](int rank) { return bucket.own(rank).size() / kUnit * unit_bytes; };
+    const auto at = [&](int rank) { return static_cast<char*>(array) + bucket.own(rank).begin / kUnit * unit_bytes; };
     std::vector<Part> parts;
     const int self = x->comm->rank;
     for (int r = 0; r < x->comm->size; r++)

@@ -14,9 +14,9 @@ template <class T> static T* shared(Comm* comm, size_t n, const char* what) {
 void transport_create(Transport* x, Comm* comm, size_t n, const std::vector<Bucket>&, bool) {
     *x = {comm, comm->hosts > 1 ? "shared memory and TCP" : "shared memory", n};
     x->weights = shared<floatX>(comm, n, "weights");
-    x->gradients = shared<float>(comm, size_t(comm->local_size) * n, "gradients") + size_t(comm->local_rank) * n;
+    x->gradients = shared<float>(comm, comm->local_size * n, "gradients") + comm->local_rank * n;
     x->partials = shared<float>(comm, n / kUnit, "partial norms");
-    if (comm->hosts > 1) x->received = device<float>(size_t(comm->hosts) * kPiece, "gradients from other hosts");
+    if (comm->hosts > 1) x->received = device<float>(comm->hosts * kPiece, "gradients from other hosts");
 }
 
 void transport_destroy(Transport* x) { device_free(x->received); }
@@ -25,25 +25,25 @@ void transport_reduce(Transport* x, const Bucket& bucket, Stream, const Sum& sum
     Comm* const comm = x->comm;
     if (comm->size == 1) return;
     if (comm->local_size > 1) comm_local_barrier(comm, 1);              // every rank of this host has its sums
-    const Range slice = bucket.local[size_t(comm->local_rank)], own = bucket.own[size_t(comm->rank)];
+    const Range slice = bucket.local(comm->local_rank);
     std::vector<const float*> terms;
     for (int l = 0; l < comm->local_size; l++)
         terms.push_back(x->gradients + slice.begin + ptrdiff_t(x->n) * (l - comm->local_rank));
     sum(slice, terms, comm->hosts == 1);
     if (comm->hosts == 1) return;
     terms.clear();
-    for (int h = 0; h < comm->hosts; h++) terms.push_back(x->received + size_t(h) * kPiece);
+    for (int h = 0; h < comm->hosts; h++) terms.push_back(x->received + h * kPiece);
     const auto arrived = [&](size_t at, size_t bytes) {
-        const size_t begin = own.begin + at / sizeof(float);
-        terms[size_t(comm->host)] = x->gradients + begin;
+        const size_t begin = bucket.own(comm->rank).begin + at / sizeof(float);
+        terms[comm->host] = x->gradients + begin;
         sum({begin, begin + bytes / sizeof(float)}, terms, true);
     };
-    const std::vector<size_t> cuts = host_cuts(bucket, comm, kUnit * sizeof(float));
-    comm_hosts_scatter(comm, x->gradients + slice.begin, cuts.data(), x->received, kPiece * sizeof(float), arrived);
+    const std::vector<size_t> cuts = bucket.host_cuts(kUnit * sizeof(float));
+    comm_hosts_scatter(comm, x->gradients, cuts.data(), x->received, kPiece * sizeof(float), arrived);
 }
 
-void transport_gather(Transport* x, void* array, size_t unit_bytes, const Bucket& bucket, Stream) {
-    gather_hosts(x->comm, array, unit_bytes, bucket);
+void transport_gather(Transport*, void* array, size_t unit_bytes, const Bucket& bucket, Stream) {
+    gather_hosts(bucket, array, unit_bytes);
 }
 void transport_finish(Transport* x) {
     if (x->comm->local_size > 1) comm_local_barrier(x->comm, 0);
