@@ -21,12 +21,6 @@ Words split(std::string_view text, char separator = ' ') {
     return words;
 }
 
-std::string join(const Words& words, const char* separator) {
-    std::string text;
-    for (const std::string& word : words) text += (text.empty() ? "" : separator) + word;
-    return text;
-}
-
 bool contains(const Words& list, const std::string& word) { return std::ranges::find(list, word) != list.end(); }
 
 std::string replaced(std::string name, char from, char to) {

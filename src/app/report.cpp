@@ -26,13 +26,12 @@ static void print_header(const Reporter* r, size_t parameters) {
 // Writes config.json, the options as they turned out with facts about this start; and these facts into metrics.jsonl.
 static void write_facts(const Reporter* r, size_t parameters, int64_t step) {
     const Options& o = *r->options;
-    std::string argv, ranks;
-    for (const std::string& word : o.argv) argv.append(argv.empty() ? "" : " ").append(word);
+    std::vector<std::string> ranks;
     for (const Comm::Peer& peer : r->comm->peers)
-        ranks.append(ranks.empty() ? "" : ",").append(JsonLine().add("host", peer.host).add("pid", peer.pid).text());
+        ranks.push_back(JsonLine().add("host", peer.host).add("pid", peer.pid).text());
     JsonLine facts;
-    facts.add("argv", argv).add("version", version_text()).add("device_name", r->device)
-        .add("world_size", r->comm->size).add("launcher", r->comm->launcher).raw("ranks", "[" + ranks + "]")
+    facts.add("argv", join(o.argv, " ")).add("version", version_text()).add("device_name", r->device)
+        .add("world_size", r->comm->size).add("launcher", r->comm->launcher).raw("ranks", "[" + join(ranks, ",") + "]")
         .add("data_hash", r->data->train.hash).add("params", parameters).add("tokens_per_step", o.total_batch_size);
     const std::string options = options_to_json(o), event = r->run->resumed() ? "resume" : "run";
     write_file_atomic(path_join(o.out_dir, "config.json"),

@@ -58,7 +58,7 @@ void saver_start(Saver* s, int64_t step, const CheckpointFiles& files, std::func
     float* to = s->copy.get();
     for (NamedArray& array : s->files.arrays) {
         if (!s->copy) break;
-        array.data = static_cast<const float*>(std::memcpy(to, array.data, s->n * sizeof(float)));
+        array.data = static_cast<float*>(std::memcpy(to, array.data, s->n * sizeof(float)));
         to += s->n;
     }
     s->result = std::async(save, s);        // where no thread is to be had, saver_result does the work

@@ -99,16 +99,6 @@ Text read_text(const Source& source, bool split, Comm* comm) {
     return text;
 }
 
-template <class Unit> void append(const std::vector<int>& tokens, std::vector<char>* out) {
-    size_t at = out->size();
-    out->resize(at + tokens.size() * sizeof(Unit));
-    for (const int token : tokens) {
-        const Unit unit = Unit(token);
-        std::memcpy(&(*out)[at], &unit, sizeof unit);
-        at += sizeof unit;
-    }
-}
-
 // Appends the tokens of a text, `width` bytes each. Returns how many are for training.
 uint64_t encode(const Text& text, const Tokenizer& tokenizer, size_t width, std::vector<char>* out, Comm* comm) {
     constexpr size_t kChunk = 2 << 20;  // bytes
@@ -120,7 +110,12 @@ uint64_t encode(const Text& text, const Tokenizer& tokenizer, size_t width, std:
         if (text.documents && tokenizer.eot >= 0 && !(text.cut && k == 1)) tokens.push_back(tokenizer.eot);
         for (std::string_view rest = text.parts[k]; !rest.empty();) {
             rest.remove_prefix(tokenizer.encode(rest, &tokens, kChunk));
-            width == 2 ? append<uint16_t>(tokens, out) : append<uint32_t>(tokens, out);
+            size_t at = out->size();
+            out->resize(at + tokens.size() * width);
+            for (const int token : tokens) {
+                std::memcpy(&(*out)[at], &token, width == 2 ? 2 : 4);
+                at += width;
+            }
             tokens.clear();
             if (comm) comm_progress(comm, -1, "reading text");
         }
@@ -175,7 +170,7 @@ Tokens open_source(const Source& source, const Tokenizer& tokenizer, bool split,
 
 // char learns from all text, of validation too, bpe:N from the training text.
 Tokenizer choose_tokenizer(const DataOptions& o, const Source& source, const Source& val, Comm* comm) {
-    if (o.tokenizer.empty() && !o.init_tokenizer.empty()) return tokenizer_load(o.init_tokenizer);
+    if (o.tokenizer.empty() && !o.init_tokenizer.empty()) return tokenizer_parse(o.init_tokenizer, o.init_path);
     if (o.tokenizer.empty()) return source.is_text() ? tokenizer_byte() : Tokenizer();
     const bool bpe = o.tokenizer.starts_with("bpe:");
     if (!source.is_text() || (o.tokenizer != "char" && !bpe)) return tokenizer_open(o.tokenizer, nullptr);
@@ -220,10 +215,11 @@ Data open_data(const DataOptions& o, Comm* comm) {
     const auto story_file = [](const char* name) {
         return find_data_file(name, "run ninja, which makes the built-in text, or give --data");
     };
-    const bool built_in = o.data.empty(), built_in_val = built_in && o.val_data.empty();
+    const bool built_in = o.data.empty();
     Source source = find_source(built_in ? story_file("stories_train.jsonl") : o.data);
     Source val = take_validation(&source);
-    if (!o.val_data.empty() || built_in) val = find_source(built_in_val ? story_file("stories_val.jsonl") : o.val_data);
+    if (!o.val_data.empty()) val = find_source(o.val_data);
+    else if (built_in) val = find_source(story_file("stories_val.jsonl"));
     const bool split = val.files.empty();
 
     Data data;
@@ -240,10 +236,6 @@ Data open_data(const DataOptions& o, Comm* comm) {
 
     data.train.description = (built_in ? "built-in stories" : source.path) + ": " + with_commas(data.train.tokens) +
         " training and " + with_commas(data.val.tokens) + " validation tokens";
-    if (built_in_val) {
-        const std::string path = story_file("stories.json"), facts = read_file(path);
-        data.val.floor_bits_per_byte = parse_json(facts, path.c_str()).get_double("bits_per_byte", path.c_str());
-    }
     return data;
 }
 
