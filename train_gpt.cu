@@ -128,8 +128,9 @@ bool set_up(Trainer* t) {
     allocate(t);
     load_weights(t, init);
     const int first = first_batch(t), end = first + t->micro_batches;
-    t->loader = std::make_unique<BatchLoader>(t->data.train, data_order(o, t->data.train.samples, G), t->data.vocab_size,
-                                              first, end, uint64_t(t->at.step));
+    const Sampler order = data_order(o, t->data.train.samples, G);
+    t->loader = std::make_unique<BatchLoader>(t->data.train, order, t->data.vocab_size, first, end,
+                                              uint64_t(t->at.step));
     open_outputs(t);
     return true;
 }

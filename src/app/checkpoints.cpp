@@ -59,7 +59,7 @@ bool checkpoints_due(Checkpoints* c, const Progress& at, const StepStats& stats,
     const int64_t every = c->report->options->save_every;
     const bool last = at.step == c->report->options->steps;
     if (stats.ranks[0].saved) checkpoints_finish(c, at.step, false);
-    if (stop || wants_save(stats.requests)) return true;
+    if (stop || (stats.requests & kSaveRequest)) return true;
     return every > 0 && (last || (at.step % every == 0 && at.bad_steps == 0));      // bad weights replace no good ones
 }
 

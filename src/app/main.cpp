@@ -108,7 +108,6 @@ int main(int argc, char** argv) {
     while ((fd = open("/dev/null", O_RDWR)) >= 0 && fd <= 2) {}
     close(fd);
     signal(SIGXFSZ, SIG_IGN);
-    if (argc > 0 && argv[0][0]) set_program_path(argv[0]);
     Comm* comm = nullptr;
     World world;
     Error error;

@@ -379,6 +379,7 @@ bool Options::is_given(const std::string& name) const { return contains(given, n
 
 Options parse_options(int argc, const char* const* argv, int* exit_now) {
     Options o;
+    if (argc > 0 && argv[0][0]) o.program = argv[0];
     if (argc > 1) o.argv.assign(argv + 1, argv + argc);
     Words words;
     bool help = false, version = false;

@@ -134,10 +134,10 @@ void report_saved(Reporter* r, int64_t step, const std::string& folder, double s
 void report_end(Reporter* r, int64_t step, int code, const std::string& why) {
     if (!r->log) return;
     const Options& o = *r->options;
-    const std::string here = shell_quote(o.out_dir), program = typed_program();
+    const std::string here = shell_quote(o.out_dir);
     if (code == kExitStopped)
         r->log->text("%s at step %lld, saved; go on with: %s --resume %s", why.c_str(), (long long)step,
-                     program.c_str(), here.c_str());
+                     o.program.c_str(), here.c_str());
     if (code == kExitDone)
         r->log->text("done    %lld steps in %.1f s", (long long)r->steps_here, now_seconds() - r->began);
 
@@ -153,8 +153,8 @@ void report_end(Reporter* r, int64_t step, int code, const std::string& why) {
     r->log->sync();
     if (code != kExitDone) return;
     if (o.save_every == 0) return r->log->text("nothing was saved (--save-every 0)");
-    r->log->text("next    %s sample %s", program.c_str(), here.c_str());
-    r->log->text("        %s --resume %s --steps %lld", program.c_str(), here.c_str(), (long long)(2 * step));
+    r->log->text("next    %s sample %s", o.program.c_str(), here.c_str());
+    r->log->text("        %s --resume %s --steps %lld", o.program.c_str(), here.c_str(), (long long)(2 * step));
     r->log->text("        %s %s --hf DIR", shell_quote(tools_folder() + "export").c_str(), here.c_str());
 }
 

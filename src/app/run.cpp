@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <csignal>
 #include <cstring>
 #include <ctime>
 #include <fcntl.h>
@@ -229,10 +228,8 @@ void catch_signals(bool say_so) {
     }
 }
 
-uint32_t pending_requests() { return requests.fetch_and(~(1u << SIGUSR2)); }
+uint32_t pending_requests() { return requests.fetch_and(~kSaveRequest); }
 uint32_t stop_requested() { return stop_requests(requests); }
-bool wants_save(uint32_t asked) { return asked >> SIGUSR2 & 1; }
-uint32_t stop_requests(uint32_t asked) { return asked & ~(1u << SIGUSR2); }
 
 std::string stop_reason(uint32_t asked) {
     std::vector<std::string> names;

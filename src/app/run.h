@@ -1,5 +1,6 @@
 // run.h -- what belongs to a run rather than to a model: its folder and lock, the ranks' agreement, requests by signal.
 #pragma once
+#include <csignal>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,8 +37,8 @@ void check_ranks(int replicas, int ranks);                      // Error 2 if th
 // trainer or-s the requests of all ranks once per step, so that all act at the same step. A second request to stop, a
 // second or more after the first, ends the process at once. say: announce that on stderr.
 void catch_signals(bool say);
+constexpr uint32_t kSaveRequest = 1u << SIGUSR2;
 uint32_t pending_requests();                            // clears that of a save
 uint32_t stop_requested();                              // the pending requests to stop
-uint32_t stop_requests(uint32_t requests);              // those to stop among the requests
-bool wants_save(uint32_t requests);
+inline uint32_t stop_requests(uint32_t requests) { return requests & ~kSaveRequest; }
 std::string stop_reason(uint32_t requests);             // "SIGTERM", "SIGINT and SIGTERM"; "": none asks to stop

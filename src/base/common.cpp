@@ -6,13 +6,11 @@
 #include <unistd.h>
 #include "src/base/unicode.h"
 
-static const char *program = "train_gpt", *typed_path = "./train_gpt";
+static const char* program = "train_gpt";
 static std::atomic<int> error_rank{-1};         // threads beside the main one print errors too
 static std::atomic<int64_t> error_step{-1};
 
 void set_program(const char* name) { program = name; }
-void set_program_path(const char* argv0) { typed_path = argv0; }
-const char* typed_program() { return typed_path; }
 void set_error_rank(int rank) { error_rank = rank; }
 void set_error_step(int64_t step) { error_step = step; }
 int64_t current_step() { return error_step; }

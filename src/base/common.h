@@ -45,8 +45,6 @@ void set_program(const char* name);             // the name in front of those li
 void set_error_rank(int rank);                  // -1: not shown (one process)
 void set_error_step(int64_t step);              // -1: not shown (not training)
 int64_t current_step();                         // what set_error_step got last
-void set_program_path(const char* argv0);       // how a user called the program: "./train_gpt"
-const char* typed_program();
 
 std::string format(const char* format, ...) __attribute__((format(printf, 1, 2)));
 std::string vformat(const char* format, va_list args);

@@ -60,6 +60,7 @@ struct BatchLoader {
     const Sampler sampler, audit;                               // one thread each; audit is micro_batch()'s
     const int vocab_size, first_batch, last_batch;
     uint64_t step;                                              // the next to prepare
-    std::shared_future<std::vector<Batch>> given, coming;       // a step's micro-batches
+    std::vector<Batch> given;                                   // a step's micro-batches
     size_t taken = 0;                                           // of given
+    std::shared_future<std::vector<Batch>> coming;              // those of the next step
 };

@@ -89,7 +89,6 @@ Source find_source(const std::string& path) {
     std::erase_if(source.files, is_directory);
     if (source.files.empty())
         die(kExitNoInput, "data: %s: no file is there or matches it; give --data or --val-data", path.c_str());
-    std::sort(source.files.begin(), source.files.end());
     // Every shard keeps its file open. If more than the usual 1,024 descriptors are refused, opening says so.
     if (rlimit limit; ::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < source.files.size() + 256) {
         limit.rlim_cur = limit.rlim_max;

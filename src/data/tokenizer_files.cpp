@@ -162,12 +162,12 @@ std::string Tokenizer::to_json() const {
     for (size_t id = 0; id < texts.size(); id++) vocab.push_back(json_quote(texts[id]) + ":" + std::to_string(id));
     for (const Merge& m : merges) pairs.push_back(json_quote(texts[size_t(m.left)] + " " + texts[size_t(m.right)]));
 
-    const std::string head = R"({"version":"1.0","truncation":null,"padding":null,"added_tokens":[)" + join(added, ",") +
-        R"(],"normalizer":null,"pre_tokenizer":)";
+    const std::string head = R"({"version":"1.0","truncation":null,"padding":null,"added_tokens":[)" +
+        join(added, ",") + R"(],"normalizer":null,"pre_tokenizer":)";
     if (kind == character)  // a word-level vocabulary behind a split into characters; a dot would not match a line feed
         return head + R"({"type":"Split","pattern":{"Regex":"[\\s\\S]"},"behavior":"Isolated","invert":false},)" +
-            R"("post_processor":null,"decoder":{"type":"Fuse"},"model":{"type":"WordLevel","vocab":{)" + join(vocab, ",") +
-            R"(},"unk_token":"<unk>"}})" + "\n";
+            R"("post_processor":null,"decoder":{"type":"Fuse"},"model":{"type":"WordLevel","vocab":{)" +
+            join(vocab, ",") + R"(},"unk_token":"<unk>"}})" + "\n";
     return head + R"({"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":true},)" +
         R"("post_processor":{"type":"ByteLevel","add_prefix_space":true,"trim_offsets":false,"use_regex":true},)" +
         R"("decoder":{"type":"ByteLevel","add_prefix_space":true,"trim_offsets":true,"use_regex":true},)" +
