@@ -3,7 +3,6 @@
 // Text is read through a mapping, at the start: a file that shrinks in those seconds ends the process with a bus error.
 #include "src/data/data.h"
 #include <algorithm>
-#include <cstring>
 #include "src/base/common.h"
 #include "src/base/file.h"
 #include "src/base/json.h"
@@ -105,12 +104,10 @@ uint64_t encode(const Text& text, const Tokenizer& tokenizer, size_t width, std:
         if (k < text.documents && tokenizer.eot >= 0) tokens.push_back(tokenizer.eot);
         for (std::string_view rest = all.substr(begin, text.ends[k] - begin); !rest.empty();) {
             rest.remove_prefix(tokenizer.encode(rest, &tokens, kChunk));
-            size_t at = out->size();
+            const size_t at = out->size();
             out->resize(at + tokens.size() * width);
-            for (const int token : tokens) {
-                std::memcpy(&(*out)[at], &token, width == 2 ? 2 : 4);
-                at += width;
-            }
+            if (width == 2) std::ranges::copy(tokens, reinterpret_cast<uint16_t*>(out->data() + at));
+            else std::ranges::copy(tokens, reinterpret_cast<uint32_t*>(out->data() + at));
             tokens.clear();
             if (comm) comm_progress(comm, -1, "reading text");
         }
