@@ -138,10 +138,8 @@ static Data data_to_score(Options o, const Loaded& loaded, Comm* comm) {
         data.val = open_dataset(o.data, data.tokenizer, loaded.model.shape.T, comm);
         return data;
     }
-    const std::string run = run_of(o.paths[0]), config = path_join(run, "config.json");
-    if (run.empty() || !file_exists(config))
+    if (!merge_options_of(o.paths[0], &o))
         die(kExitUsage, "eval %s: not a run folder, so it has no validation part; give --data", o.paths[0].c_str());
-    options_merge_saved(&o, read_file(config), config);
     resolve_options(&o, kOnGpu);
     Data data = open_data(data_options(o, loaded.init), comm);
     const std::string where = path_join(loaded.init.folder, "state.json");

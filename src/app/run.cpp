@@ -112,6 +112,13 @@ std::string run_of(const std::string& path) {
     return slash == std::string::npos ? run : folder.substr(0, slash);
 }
 
+bool merge_options_of(const std::string& path, Options* options) {
+    const std::string run = run_of(path), config = path_join(run, "config.json");
+    if (run.empty() || !file_exists(config)) return false;
+    options_merge_saved(options, read_file(config), config);
+    return true;
+}
+
 Run find_run(Options* options, Comm* comm) {
     Run run;
     std::string saved;

@@ -25,6 +25,8 @@ void empty_run(const Run& run);         // --force: removes the old run, once no
 
 // The run folder that `path` means: itself, or the run of a checkpoint folder inside it; "" if it is none.
 std::string run_of(const std::string& path);
+// Merges the saved options of that run; returns false if there are none.
+bool merge_options_of(const std::string& path, Options* options);
 
 // Every rank brings the same named values, or the run ends with code 80 and names the first that differs and the rank.
 using Fields = std::vector<std::pair<std::string, std::string>>;

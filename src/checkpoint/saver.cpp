@@ -24,7 +24,7 @@ static std::mutex writing;                  // held while a save is under way in
 
 static Saved save(Saver* s) {
     const std::lock_guard held(writing);
-    Saved saved = {s->step, {}, "", 0};
+    Saved saved = {};
     try {
         s->before_commit();
         saved.folder = write_checkpoint(s->out_dir, s->step, s->files, s->keep);

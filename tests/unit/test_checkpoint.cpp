@@ -885,7 +885,7 @@ TEST(saver_writes_what_it_copied) {
     EXPECT(!saver_ready(f.saver), "under way");
     f.go = true;
     const Saved saved = saver_result(f.saver);
-    EXPECT(saved.step == 3 && saved.error.code == 0 && saved.folder == find_checkpoint(f.path) && saved.seconds >= 0,
+    EXPECT(saved.error.code == 0 && saved.folder == find_checkpoint(f.path) && saved.seconds >= 0,
            "saved");
     EXPECT(!saver_ready(f.saver), "its result was taken");
     std::vector<float> back(f.s.arena.n);
