@@ -7,14 +7,13 @@
 #include <memory>
 #include "src/app/audit.h"
 #include "src/app/checkpoints.h"
-#include "src/app/data_options.h"
 #include "src/app/dry_run.h"
 #include "src/app/inference.h"
 #include "src/app/init.h"
 #include "src/app/report.h"
 #include "src/app/runner.h"
 #include "src/app/schedule.h"
-#include "src/base/numa.h"
+#include "src/base/cpus.h"
 
 namespace BACKEND {
 namespace {
@@ -71,7 +70,7 @@ Init agree(Trainer* t) {
     if (!kOnGpu) set_threads(rank_threads(comm, o.threads));
     check_agreement(comm, option_fields(o, device_kind()));
 
-    t->data = open_data(data_options(o, init.tokenizer, init.config.shape.V), comm);
+    t->data = open_data(data_options(o, init), comm);
     set_vocabulary(&o.shape, t->data.vocab_size);
     t->arena = arena_layout(t->info->tensors(o.shape));
     check_agreement(comm, data_fields(t->arena, t->data));
@@ -97,7 +96,7 @@ void allocate(Trainer* t) {
 // Rank 0 reads weights and optimizer state (of a checkpoint, of --init, or fresh); the others get them by broadcast.
 void load_weights(Trainer* t, const Init& init) {
     if (t->comm->rank == 0) {
-        std::vector<::StateArray> arrays;
+        std::vector<NamedArray> arrays;
         for (const StateArray& array : t->ddp.state) arrays.push_back({array.name, array.host});
         if (t->run.resumed()) read_state(t->run.checkpoint, t->arena, arrays);
         else if (!init.folder.empty()) load_init(t->ddp.state[0].host, t->arena, init, *t->info);
@@ -129,8 +128,9 @@ bool set_up(Trainer* t) {
     allocate(t);
     load_weights(t, init);
     const int first = first_batch(t), end = first + t->micro_batches;
-    t->loader = std::make_unique<BatchLoader>(t->data.train, sampler(o, t->data.train.samples, G), t->data.vocab_size,
-                                              first, end, uint64_t(t->at.step));
+    const Sampler order = data_order(o, t->data.train.samples, G);
+    t->loader = std::make_unique<BatchLoader>(t->data.train, order, t->data.vocab_size, first, end,
+                                              uint64_t(t->at.step));
     open_outputs(t);
     return true;
 }

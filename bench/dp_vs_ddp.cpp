@@ -22,7 +22,7 @@
 #include "models/gpt2.h"
 #include "models/model.h"
 #include "optimizers/adamw.h"
-#include "src/app/data_options.h"
+#include "src/app/init.h"
 #include "src/app/options.h"
 #include "src/app/schedule.h"
 #include "src/base/common.h"
@@ -181,7 +181,7 @@ static int compare(int W, std::vector<std::string> words) {
     if (o.replicas != W || o.total_batch_size % (int64_t(W) * o.batch_size * o.shape.T) || o.shape.dropout > 0)
         die(kExitUsage, "dp_vs_ddp: want --replicas %d as replicas, micro-batches that they divide, and no dropout", W);
     set_threads(1);  // each replica's thread is its one thread: kernels that see one run in their caller
-    const Data data = open_data(data_options(o, "", 0), nullptr);
+    const Data data = open_data(data_options(o, Init()), nullptr);
     Shape shape = o.shape;
     set_vocabulary(&shape, data.vocab_size);
 

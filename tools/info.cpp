@@ -21,6 +21,12 @@
 #include "src/data/tokenizer.h"
 
 namespace {
+
+uint64_t checked_add(uint64_t a, uint64_t b, const char* what) {
+    if (uint64_t sum; !__builtin_add_overflow(a, b, &sum)) return sum;
+    die(kExitBadContent, "%s: size overflows", what);
+}
+
 const char* const kUsage =
     "usage: info FILE...\n"
     "Says what a file or folder is and whether it is whole: a run, a checkpoint or Hugging Face folder, .safetensors, "

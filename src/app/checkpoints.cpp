@@ -18,7 +18,8 @@ void checkpoints_create(Checkpoints* c, Comm* comm, Reporter* report, const Chec
     c->saver = saver_create(*files.arena, files.arrays.size(), copy, o.out_dir, o.keep);
     c->files = files;
     if (data.tokenizer.kind != Tokenizer::none) c->files.tokenizer_json = data.tokenizer.to_json();
-    c->files.eot = data.tokenizer.eot;
+    for (const Tokenizer::Special& s : data.tokenizer.special)
+        if (s.id == data.tokenizer.eot) c->files.end_of_text = s.text;
     c->files.progress = [comm] { comm_moved(comm); };
     JsonLine identity;
     for (const auto& [name, value] : options_identity(o)) identity.add(name.c_str(), value);
@@ -58,7 +59,7 @@ bool checkpoints_due(Checkpoints* c, const Progress& at, const StepStats& stats,
     const int64_t every = c->report->options->save_every;
     const bool last = at.step == c->report->options->steps;
     if (stats.ranks[0].saved) checkpoints_finish(c, at.step, false);
-    if (stop || wants_save(stats.requests)) return true;
+    if (stop || (stats.requests & kSaveRequest)) return true;
     return every > 0 && (last || (at.step % every == 0 && at.bad_steps == 0));      // bad weights replace no good ones
 }
 

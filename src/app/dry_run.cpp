@@ -8,7 +8,8 @@
 
 namespace BACKEND {
 
-std::string memory_text(const Options& o, const Shape& shape, const Comm* comm, double* bytes) {
+// Prints what a rank's arrays take, and returns the bytes.
+static double print_memory(const Options& o, const Shape& shape, const Comm* comm) {
     const ModelInfo* info = find_model(o.model);
     const OptimizerInfo& optimizer = *all_optimizers()[size_t(find_optimizer(o.optimizer))];
     const double floats = double(arena_layout(info->tensors(shape)).n) * sizeof(float), W = comm->size;
@@ -20,23 +21,21 @@ std::string memory_text(const Options& o, const Shape& shape, const Comm* comm, 
     const double gradients = floats * std::bit_width(unsigned(o.replicas / comm->size));
     const double received = W > 1 ? double(kBucketBytes) : 0, copy = kOnGpu ? 0 : floats * arrays / W;
     const double sum = weights + state + gradients + activations + received + copy, MB = 1e-6;
-    if (bytes) *bytes = sum;
-    return format("per rank, MB: weights %.1f, optimizer %.1f, gradients %.1f, activations %.1f (--recompute %d), "
-                  "received %.1f, copy for checkpoints %.1f = %.1f", weights * MB, state * MB, gradients * MB,
-                  activations * MB, o.recompute, received * MB, copy * MB, sum * MB);
+    std::printf("memory    per rank, MB: weights %.1f, optimizer %.1f, gradients %.1f, activations %.1f "
+                "(--recompute %d), received %.1f, copy for checkpoints %.1f = %.1f\n", weights * MB, state * MB,
+                gradients * MB, activations * MB, o.recompute, received * MB, copy * MB, sum * MB);
+    return sum;
 }
 
 void dry_run(const Options& o, const Shape& shape, const Comm* comm, int micro_batches) {
     const ModelInfo* info = find_model(o.model);
-    double bytes;
-    const std::string memory = memory_text(o, shape, comm, &bytes);
     std::printf("model     %s, %s, context %d, vocabulary %d: %s parameters\n", info->title, info->text(shape).c_str(),
                 shape.T, shape.V, with_commas(count_parameters(*info, shape)).c_str());
     std::printf("step      %s tokens = %d micro-batches of %d x %d, in %d replicas on %d ranks; %lld steps\n",
                 with_commas(uint64_t(o.total_batch_size)).c_str(), micro_batches, o.batch_size, o.shape.T, o.replicas,
                 comm->size, (long long)o.steps);
     std::printf("work      %.3g FLOP per step\n", info->flops_per_token(shape, o.shape.T) * double(o.total_batch_size));
-    std::printf("memory    %s\n", memory.c_str());
+    const double bytes = print_memory(o, shape, comm);
     for (const TensorSpec& t : info->tensors(shape))
         if (o.verbose) std::printf("tensor    %s (%zu,%zu)\n", t.name.c_str(), t.rows, t.cols);
     size_t free, total;

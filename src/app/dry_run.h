@@ -1,6 +1,5 @@
 // dry_run.h -- what a run takes; --dry-run prints it.
 #pragma once
-#include <string>
 #include "src/app/options.h"
 #include "src/comm/comm.h"
 
@@ -8,8 +7,5 @@ namespace BACKEND {
 
 // Prints model, step, memory of a rank, and whether it fits. options are resolved; shape: with its vocabulary.
 void dry_run(const Options& options, const Shape& shape, const Comm* comm, int micro_batches);
-
-// "per rank, MB: weights ...": what the run will take; the sum in *bytes.
-std::string memory_text(const Options& options, const Shape& shape, const Comm* comm, double* bytes = nullptr);
 
 }  // namespace BACKEND

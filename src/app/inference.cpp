@@ -1,7 +1,6 @@
 // inference.cpp -- see inference.h.
 #include "src/app/inference.h"
 #include <algorithm>
-#include "src/app/data_options.h"
 #include "src/app/init.h"
 #include "src/app/run.h"
 #include "src/base/file.h"
@@ -88,7 +87,8 @@ struct Loaded {
         Options start;
         start.init = path;
         init = init_of_options(&start);
-        if (!init.tokenizer.empty()) tokenizer = tokenizer_load(init.tokenizer);
+        if (!init.tokenizer.empty())
+            tokenizer = tokenizer_parse(init.tokenizer, path_join(init.folder, "tokenizer.json"));
         Shape shape = init.config.shape;
         shape.dropout = 0;
         const Arena arena = arena_layout(init.config.info->tensors(shape));
@@ -138,12 +138,10 @@ static Data data_to_score(Options o, const Loaded& loaded, Comm* comm) {
         data.val = open_dataset(o.data, data.tokenizer, loaded.model.shape.T, comm);
         return data;
     }
-    const std::string run = run_of(o.paths[0]), config = path_join(run, "config.json");
-    if (run.empty() || !file_exists(config))
+    if (!merge_options_of(o.paths[0], &o))
         die(kExitUsage, "eval %s: not a run folder, so it has no validation part; give --data", o.paths[0].c_str());
-    options_merge_saved(&o, read_file(config), config);
     resolve_options(&o, kOnGpu);
-    Data data = open_data(data_options(o, loaded.init.tokenizer, V), comm);
+    Data data = open_data(data_options(o, loaded.init), comm);
     const std::string where = path_join(loaded.init.folder, "state.json");
     const std::string state = file_exists(where) ? read_file(where) : "";
     if (!state.empty() && parse_json(state, where.c_str()).get_string("val_hash", where.c_str()) != data.val.hash)

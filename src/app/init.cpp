@@ -1,8 +1,6 @@
 // init.cpp -- see init.h.
 #include "src/app/init.h"
 #include <algorithm>
-#include <sys/mman.h>
-#include <unistd.h>
 #include "src/base/common.h"
 #include "src/base/file.h"
 #include "src/checkpoint/checkpoint.h"
@@ -10,17 +8,9 @@
 Init init_of_options(Options* o) {
     if (o->init.empty()) return {};
     const std::string folder = resolve_model_folder(o->init), tokenizer = path_join(folder, "tokenizer.json");
-    const Init init = {folder, file_exists(tokenizer) ? tokenizer : "", read_config(folder)};
+    const Init init = {folder, file_exists(tokenizer) ? read_file(tokenizer) : "", read_config(folder)};
     options_take_model(o, *init.config.info, init.config.shape);
     return init;
-}
-
-// A tokenizer is loaded from a path: this one is a file in memory.
-static std::string memory_file(const std::string& text) {
-    const int file = memfd_create("tokenizer.json", MFD_CLOEXEC);
-    if (file < 0 || write(file, text.data(), text.size()) != ssize_t(text.size()))
-        die(kExitOther, "tokenizer.json: no memory for a copy of %zu bytes", text.size());
-    return format("/proc/self/fd/%d", file);
 }
 
 Init init_of_run(const std::string& checkpoint, const Options& o, Comm* comm) {
@@ -29,15 +19,37 @@ Init init_of_run(const std::string& checkpoint, const Options& o, Comm* comm) {
     if (reads) read_config(checkpoint);                 // also against the size of the weights' file
     const std::string config_text = comm_gather_text(comm, reads ? read_file(config) : "")[0];
     const std::string own = reads && file_exists(tokenizer) ? read_file(tokenizer) : "";
-    const std::string text = comm_gather_text(comm, own)[0];
-    const Init init = {checkpoint, text.empty() ? "" : reads ? tokenizer : memory_file(text),
-                       parse_config(config_text, config.c_str())};
+    const Init init = {checkpoint, comm_gather_text(comm, own)[0], parse_config(config_text, config.c_str())};
     Shape has = init.config.shape, want = o.shape;
     for (const ShapeKey& key : init.config.info->keys)      // before a damaged size asks for memory
         if (o.model == init.config.info->name && key.at(has) != key.at(want))
             die_content(config + ": " + key.option, std::to_string(key.at(has)),
                         format("%d as in the run's config.json", key.at(want)));
     return init;
+}
+
+DataOptions data_options(const Options& o, const Init& init) {
+    const bool chosen = o.tokenizer != "byte" && (o.command == "train" || init.tokenizer.empty());
+    return {.data = o.data,
+            .val_data = o.val_data,
+            .tokenizer = chosen || o.is_given("tokenizer") ? o.tokenizer : "",
+            .init_tokenizer = init.tokenizer,
+            .init_path = path_join(init.folder, "tokenizer.json"),
+            .init_vocab = init.config.shape.V,
+            .vocab_size = o.shape.V,
+            .seq_len = o.shape.T,
+            .evaluates = o.command != "train" || o.eval_every > 0};
+}
+
+Sampler data_order(const Options& o, uint64_t samples, int micro_batches) {
+    Sampler s;
+    s.torch = o.sampler == "torch";
+    s.n = samples;
+    s.seed = o.seed;
+    s.B = o.batch_size;
+    s.G = micro_batches;
+    s.R = o.replicas;
+    return s;
 }
 
 void load_init(float* weights, const Arena& arena, const Init& init, const ModelInfo& info) {

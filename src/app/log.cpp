@@ -11,7 +11,6 @@
 #include <unistd.h>
 #include "src/base/common.h"
 #include "src/base/file.h"
-#include "src/base/unicode.h"
 
 constexpr size_t kPendingBytes = 4 << 20;       // of metrics that wait for a disk; more are lost
 
@@ -26,20 +25,6 @@ static int write_all(int fd, std::string* text, int patience) {
         text->erase(0, size_t(std::max<ssize_t>(n, 0)));
     }
     return 0;
-}
-
-// Writes control characters as \xNN, but for line ends and tabs, and bytes that belong to no character as U+FFFD.
-static std::string printable(std::string_view text) {
-    std::string out;
-    while (!text.empty()) {
-        const Utf8Char c = decode_utf8(text);
-        const bool control = (c.code < 0x20 && c.code != '\n' && c.code != '\t') || (c.code >= 0x7f && c.code < 0xA0);
-        if (!c.valid) out += "\uFFFD";
-        else if (control) out += format("\\x%02x", c.code);
-        else out += text.substr(0, c.length);
-        text.remove_prefix(c.length);
-    }
-    return out;
 }
 
 // seconds: of the steps that count so far.
@@ -106,7 +91,7 @@ void Log::text(const char* format, ...) {
 
 void Log::piece(const std::string& text) {
     if (text.empty()) return;
-    std::string left = printable(text);
+    std::string left = escape_control(text, "\n\t");
     std::fflush(stdout);                    // what others printed comes first
     const int error = write_all(STDOUT_FILENO, &left, console_error ? 0 : 200);
     if (error && error != EAGAIN && error != console_error)     // EAGAIN: Ctrl-S, a pager

@@ -9,7 +9,6 @@
 #include "src/app/backends.h"
 #include "src/app/run.h"
 #include "src/base/common.h"
-#include "src/base/file.h"
 #include "src/comm/launch.h"
 
 // Takes the first backend that has a device and the storage type asked for, or one that the device is fast with.
@@ -23,14 +22,6 @@ static const Backend& choose_backend(Options* o) {
     }
     die(kExitUsage, "--device %s --dtype %s: no GPU answers that has it; see nvidia-smi, or use --device cpu",
         o->device.c_str(), o->dtype.c_str());
-}
-
-// Returns the storage type that a run was trained with, or auto: it is sampled and evaluated with the same.
-static std::string dtype_of_run(const std::string& folder) {
-    Options saved;
-    const std::string run = run_of(folder), config = path_join(run, "config.json");
-    if (!run.empty() && file_exists(config)) options_merge_saved(&saved, read_file(config), config);
-    return saved.dtype;
 }
 
 // For a command whose result is what it prints. (A run whose terminal is gone goes on, and has its files.)
@@ -57,8 +48,10 @@ static int run(Options options, const World& world, Comm** comm) {
     *comm = comm_create(world, options.timeout);
     if (trains) catch_signals(world.rank == 0);     // while the ranks meet, a request to stop ends the process
     Run run;
-    if (trains) run = find_run(&options, *comm);    // its storage type decides the backend
-    else if (options.dtype == "auto" && options.device != "gpu") options.dtype = dtype_of_run(options.paths[0]);
+    Options saved;                                  // the storage type of the run decides the backend
+    if (trains) run = find_run(&options, *comm);
+    else if (options.dtype == "auto" && options.device != "gpu" && merge_options_of(options.paths[0], &saved))
+        options.dtype = saved.dtype;
     const Backend& backend = choose_backend(&options);
     if (options.reduce == "nccl" && !backend.gpu) die(kExitUsage, "--reduce nccl: needs GPUs; leave it out on a CPU");
     const auto command = options.command == "sample" ? backend.sample : backend.eval;
@@ -108,7 +101,6 @@ int main(int argc, char** argv) {
     while ((fd = open("/dev/null", O_RDWR)) >= 0 && fd <= 2) {}
     close(fd);
     signal(SIGXFSZ, SIG_IGN);
-    if (argc > 0 && argv[0][0]) set_program_path(argv[0]);
     Comm* comm = nullptr;
     World world;
     Error error;

@@ -21,12 +21,6 @@ Words split(std::string_view text, char separator = ' ') {
     return words;
 }
 
-std::string join(const Words& words, const char* separator) {
-    std::string text;
-    for (const std::string& word : words) text += (text.empty() ? "" : separator) + word;
-    return text;
-}
-
 bool contains(const Words& list, const std::string& word) { return std::ranges::find(list, word) != list.end(); }
 
 std::string replaced(std::string name, char from, char to) {
@@ -385,6 +379,7 @@ bool Options::is_given(const std::string& name) const { return contains(given, n
 
 Options parse_options(int argc, const char* const* argv, int* exit_now) {
     Options o;
+    if (argc > 0 && argv[0][0]) o.program = argv[0];
     if (argc > 1) o.argv.assign(argv + 1, argv + argc);
     Words words;
     bool help = false, version = false;

@@ -38,7 +38,8 @@ struct Options {
     std::vector<std::string> given;     // names of the options on the command line, without "--"
     std::vector<std::string> saved;     // names of those that come from the config of a resumed run
     std::vector<std::string> changed;   // what a resume changes: "--lr: got 0.001, the run has 0.002"
-    std::vector<std::string> argv;      // without the program's name
+    std::string program = "./train_gpt";    // as it was called
+    std::vector<std::string> argv;      // what followed
     bool is_given(const std::string& name) const;
 };
 

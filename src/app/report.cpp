@@ -26,13 +26,12 @@ static void print_header(const Reporter* r, size_t parameters) {
 // Writes config.json, the options as they turned out with facts about this start; and these facts into metrics.jsonl.
 static void write_facts(const Reporter* r, size_t parameters, int64_t step) {
     const Options& o = *r->options;
-    std::string argv, ranks;
-    for (const std::string& word : o.argv) argv.append(argv.empty() ? "" : " ").append(word);
+    std::vector<std::string> ranks;
     for (const Comm::Peer& peer : r->comm->peers)
-        ranks.append(ranks.empty() ? "" : ",").append(JsonLine().add("host", peer.host).add("pid", peer.pid).text());
+        ranks.push_back(JsonLine().add("host", peer.host).add("pid", peer.pid).text());
     JsonLine facts;
-    facts.add("argv", argv).add("version", version_text()).add("device_name", r->device)
-        .add("world_size", r->comm->size).add("launcher", r->comm->launcher).raw("ranks", "[" + ranks + "]")
+    facts.add("argv", join(o.argv, " ")).add("version", version_text()).add("device_name", r->device)
+        .add("world_size", r->comm->size).add("launcher", r->comm->launcher).raw("ranks", "[" + join(ranks, ",") + "]")
         .add("data_hash", r->data->train.hash).add("params", parameters).add("tokens_per_step", o.total_batch_size);
     const std::string options = options_to_json(o), event = r->run->resumed() ? "resume" : "run";
     write_file_atomic(path_join(o.out_dir, "config.json"),
@@ -135,10 +134,10 @@ void report_saved(Reporter* r, int64_t step, const std::string& folder, double s
 void report_end(Reporter* r, int64_t step, int code, const std::string& why) {
     if (!r->log) return;
     const Options& o = *r->options;
-    const std::string here = shell_quote(o.out_dir), program = typed_program();
+    const std::string here = shell_quote(o.out_dir);
     if (code == kExitStopped)
         r->log->text("%s at step %lld, saved; go on with: %s --resume %s", why.c_str(), (long long)step,
-                     program.c_str(), here.c_str());
+                     o.program.c_str(), here.c_str());
     if (code == kExitDone)
         r->log->text("done    %lld steps in %.1f s", (long long)r->steps_here, now_seconds() - r->began);
 
@@ -154,8 +153,8 @@ void report_end(Reporter* r, int64_t step, int code, const std::string& why) {
     r->log->sync();
     if (code != kExitDone) return;
     if (o.save_every == 0) return r->log->text("nothing was saved (--save-every 0)");
-    r->log->text("next    %s sample %s", program.c_str(), here.c_str());
-    r->log->text("        %s --resume %s --steps %lld", program.c_str(), here.c_str(), (long long)(2 * step));
+    r->log->text("next    %s sample %s", o.program.c_str(), here.c_str());
+    r->log->text("        %s --resume %s --steps %lld", o.program.c_str(), here.c_str(), (long long)(2 * step));
     r->log->text("        %s %s --hf DIR", shell_quote(tools_folder() + "export").c_str(), here.c_str());
 }
 

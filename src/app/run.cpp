@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <csignal>
 #include <cstring>
 #include <ctime>
 #include <fcntl.h>
@@ -60,10 +59,6 @@ bool is_empty_run(const std::string& folder) {
     return std::ranges::all_of(list_directory(folder), [](const std::string& name) { return name == ".lock"; });
 }
 
-std::string without_slash(const std::string& path) {
-    return path.substr(0, std::max<size_t>(path.find_last_not_of('/') + 1, 1));
-}
-
 // Returns the run that --resume means.
 std::string folder_to_resume(const Options& o) {
     const bool chosen = o.resume != "auto";
@@ -115,6 +110,13 @@ std::string run_of(const std::string& path) {
     if (!file_exists(path_join(folder, "state.json")) || !file_exists(path_join(run, "config.json"))) return "";
     const size_t slash = folder.rfind("/ckpt/");
     return slash == std::string::npos ? run : folder.substr(0, slash);
+}
+
+bool merge_options_of(const std::string& path, Options* options) {
+    const std::string run = run_of(path), config = path_join(run, "config.json");
+    if (run.empty() || !file_exists(config)) return false;
+    options_merge_saved(options, read_file(config), config);
+    return true;
 }
 
 Run find_run(Options* options, Comm* comm) {
@@ -187,10 +189,10 @@ Fields data_fields(const Arena& arena, const Data& data) {
 
 void check_ranks(int replicas, int ranks) {
     if (replicas % ranks == 0) return;
-    std::string work;
-    for (int w = 1; w <= replicas; w *= 2) work += (w > 1 ? ", " : "") + std::to_string(w);
+    std::vector<std::string> work;
+    for (int w = 1; w <= replicas; w *= 2) work.push_back(std::to_string(w));
     die(kExitUsage, "ranks: got %d, want %s, which divide the replicas; or change --total-batch-size or --batch-size",
-        ranks, work.c_str());
+        ranks, join(work, ", ").c_str());
 }
 
 // ---- signals
@@ -233,14 +235,12 @@ void catch_signals(bool say_so) {
     }
 }
 
-uint32_t pending_requests() { return requests.fetch_and(~(1u << SIGUSR2)); }
+uint32_t pending_requests() { return requests.fetch_and(~kSaveRequest); }
 uint32_t stop_requested() { return stop_requests(requests); }
-bool wants_save(uint32_t asked) { return asked >> SIGUSR2 & 1; }
-uint32_t stop_requests(uint32_t asked) { return asked & ~(1u << SIGUSR2); }
 
 std::string stop_reason(uint32_t asked) {
-    std::string names;
+    std::vector<std::string> names;
     for (const auto& signal : stop_signals)
-        if (asked >> signal.number & 1) names += (names.empty() ? "" : " and ") + std::string(signal.name);
-    return names;
+        if (asked >> signal.number & 1) names.push_back(signal.name);
+    return join(names, " and ");
 }

@@ -1,5 +1,6 @@
 // run.h -- what belongs to a run rather than to a model: its folder and lock, the ranks' agreement, requests by signal.
 #pragma once
+#include <csignal>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,6 +25,8 @@ void empty_run(const Run& run);         // --force: removes the old run, once no
 
 // The run folder that `path` means: itself, or the run of a checkpoint folder inside it; "" if it is none.
 std::string run_of(const std::string& path);
+// Merges the saved options of that run; returns false if there are none.
+bool merge_options_of(const std::string& path, Options* options);
 
 // Every rank brings the same named values, or the run ends with code 80 and names the first that differs and the rank.
 using Fields = std::vector<std::pair<std::string, std::string>>;
@@ -36,8 +39,8 @@ void check_ranks(int replicas, int ranks);                      // Error 2 if th
 // trainer or-s the requests of all ranks once per step, so that all act at the same step. A second request to stop, a
 // second or more after the first, ends the process at once. say: announce that on stderr.
 void catch_signals(bool say);
+constexpr uint32_t kSaveRequest = 1u << SIGUSR2;
 uint32_t pending_requests();                            // clears that of a save
 uint32_t stop_requested();                              // the pending requests to stop
-uint32_t stop_requests(uint32_t requests);              // those to stop among the requests
-bool wants_save(uint32_t requests);
+inline uint32_t stop_requests(uint32_t requests) { return requests & ~kSaveRequest; }
 std::string stop_reason(uint32_t requests);             // "SIGTERM", "SIGINT and SIGTERM"; "": none asks to stop

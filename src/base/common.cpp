@@ -4,14 +4,13 @@
 #include <atomic>
 #include <chrono>
 #include <unistd.h>
+#include "src/base/unicode.h"
 
-static const char *program = "train_gpt", *typed_path = "./train_gpt";
+static const char* program = "train_gpt";
 static std::atomic<int> error_rank{-1};         // threads beside the main one print errors too
 static std::atomic<int64_t> error_step{-1};
 
 void set_program(const char* name) { program = name; }
-void set_program_path(const char* argv0) { typed_path = argv0; }
-const char* typed_program() { return typed_path; }
 void set_error_rank(int rank) { error_rank = rank; }
 void set_error_step(int64_t step) { error_step = step; }
 int64_t current_step() { return error_step; }
@@ -71,12 +70,23 @@ std::string with_commas(uint64_t n) {
     return text;
 }
 
-std::string escape_control(std::string_view text) {
+std::string escape_control(std::string_view text, std::string_view keep) {
     std::string out;
-    for (const char c : text)
-        if ((unsigned char)c < 0x20 || c == 0x7f) out += format("\\x%02x", c);
-        else out += c;
+    while (!text.empty()) {
+        const Utf8Char c = decode_utf8(text);
+        const bool control = c.code < 0x20 || (c.code >= 0x7F && c.code < 0xA0);
+        if (!c.valid) out += "\uFFFD";
+        else if (control && keep.find(text[0]) == keep.npos) out += format("\\x%02x", c.code);
+        else out += text.substr(0, c.length);
+        text.remove_prefix(c.length);
+    }
     return out;
+}
+
+std::string join(const std::vector<std::string>& words, const char* separator) {
+    std::string text;
+    for (const std::string& word : words) text += (text.empty() ? "" : separator) + word;
+    return text;
 }
 
 std::string shell_quote(const std::string& word) {
@@ -113,10 +123,5 @@ double now_seconds() {
 
 uint64_t checked_mul(uint64_t a, uint64_t b, const char* what) {
     if (uint64_t product; !__builtin_mul_overflow(a, b, &product)) return product;
-    die(kExitBadContent, "%s: size overflows", what);
-}
-
-uint64_t checked_add(uint64_t a, uint64_t b, const char* what) {
-    if (uint64_t sum; !__builtin_add_overflow(a, b, &sum)) return sum;
     die(kExitBadContent, "%s: size overflows", what);
 }

@@ -17,7 +17,7 @@ enum ExitCode {
     kExitDone = 0,
     kExitOther = 1,                             // memory, threads, an internal error
     kExitUsage = 2,                             // a wrong option
-    kExitBadContent = 65, // a file's bytes are not what they should be
+    kExitBadContent = 65,                       // a file's bytes are not what they should be
     kExitNoInput = 66,                          // a file is missing
     kExitPeer = 69,                             // another rank is lost or stuck
     kExitWrite = 74,                            // a write failed
@@ -38,20 +38,20 @@ struct Error {
 #define CHECK(condition, ...) \
     do { if (!(condition)) die(kExitOther, "internal error: " __VA_ARGS__); } while (0)
 
-// Print one line to stderr. Control bytes are escaped, so a file's text cannot drive a terminal.
+// Print one line to stderr. Control characters are escaped, so a file's text cannot drive a terminal.
 void print_error(const Error& error);
 void warn(const char* format, ...) __attribute__((format(printf, 1, 2)));
 void set_program(const char* name);             // the name in front of those lines
 void set_error_rank(int rank);                  // -1: not shown (one process)
 void set_error_step(int64_t step);              // -1: not shown (not training)
 int64_t current_step();                         // what set_error_step got last
-void set_program_path(const char* argv0);       // how a user called the program: "./train_gpt"
-const char* typed_program();
 
 std::string format(const char* format, ...) __attribute__((format(printf, 1, 2)));
 std::string vformat(const char* format, va_list args);
 std::string with_commas(uint64_t n);            // 1234567 -> "1,234,567"
-std::string escape_control(std::string_view text);  // bytes below 0x20 and 0x7f as \xNN
+// Control characters but those in `keep` as \xNN, and bytes that belong to no character as U+FFFD.
+std::string escape_control(std::string_view text, std::string_view keep = "");
+std::string join(const std::vector<std::string>& words, const char* separator);
 std::string shell_quote(const std::string& word);  // 'my run'
 std::string_view next_word(std::string_view* rest, char separator);  // takes the text up to it from *rest
 size_t edit_distance(std::string_view a, std::string_view b);  // Levenshtein; for "did you mean"
@@ -63,9 +63,8 @@ template <class T> bool parse_whole(std::string_view text, T* out) {
     return error == std::errc() && end == text.data() + text.size();
 }
 
-// a * b and a + b of numbers read from files; Error 65 where they would wrap.
+// a * b of numbers read from files; Error 65 where it would wrap.
 uint64_t checked_mul(uint64_t a, uint64_t b, const char* what);
-uint64_t checked_add(uint64_t a, uint64_t b, const char* what);
 
 template <class T> constexpr T ceil_div(T a, T b) { return (a + b - 1) / b; }
 template <class T> constexpr T round_up(T a, T b) { return ceil_div(a, b) * b; }

@@ -11,3 +11,7 @@ int available_cpus();                                   // the affinity mask's C
 // Threads for one of the ranks of a host, given all their masks: a CPU that k of them may use counts 1/k, and the quota
 // is for all of them together. At least 1.
 int cpu_share(const std::vector<cpu_set_t>& masks, int local_rank, double quota);
+
+// Ties this thread and those it starts to the CPUs beside a PCI device ("0000:1b:00.0"), unless a launcher has tied it
+// to some already, or the machine does not say which they are.
+void stay_near_device(const std::string& address);

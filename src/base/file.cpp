@@ -83,16 +83,15 @@ std::vector<std::string> list_directory(const std::string& path) {
 std::vector<std::string> expand_glob(const std::string& pattern) {
     glob_t found{};
     std::vector<std::string> paths;
-    if (::glob(pattern.c_str(), GLOB_NOSORT, nullptr, &found) == 0)
+    if (::glob(pattern.c_str(), 0, nullptr, &found) == 0)         // sorted by bytes, since no locale is set
         paths.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
     ::globfree(&found);
-    std::sort(paths.begin(), paths.end());              // by bytes: the same on every machine
     return paths;
 }
 
 void make_directories(const std::string& path) {
     if (path.empty() || is_directory(path)) return;
-    const std::string parent = parent_folder(path.substr(0, path.find_last_not_of('/') + 1));
+    const std::string parent = parent_folder(without_slash(path));
     make_directories(parent);
     if (::mkdir(path.c_str(), 0777) == 0) return sync_directory(parent);        // the name must survive a power cut
     const int error = errno;
@@ -113,10 +112,13 @@ void remove_tree(const std::string& path) {
         fail(kExitWrite, "cannot remove", path);
 }
 
+std::string without_slash(const std::string& path) {
+    return path.substr(0, std::max<size_t>(path.find_last_not_of('/') + 1, 1));     // npos + 1 is 0
+}
+
 std::string base_name(const std::string& path) {
-    const size_t last = path.find_last_not_of('/');
-    if (last == path.npos) return path.empty() ? "" : "/";
-    return path.substr(0, last + 1).substr(path.rfind('/', last) + 1);     // npos + 1 is 0
+    const std::string name = without_slash(path);
+    return name == "/" ? name : name.substr(name.rfind('/') + 1);
 }
 
 std::string parent_folder(const std::string& path) {

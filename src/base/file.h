@@ -27,6 +27,7 @@ std::vector<std::string> expand_glob(const std::string& pattern);  // sorted; em
 void make_directories(const std::string& path);             // 74
 void sync_directory(const std::string& path);               // fsync of a folder; 74
 void remove_tree(const std::string& path);                  // follows no links; 74
+std::string without_slash(const std::string& path);         // at its end, but for "/"
 std::string base_name(const std::string& path);             // "a/b/" -> "b"
 std::string parent_folder(const std::string& path);         // "a/b" -> "a", "b" -> "."
 std::string path_join(const std::string& a, const std::string& b);

@@ -183,12 +183,6 @@ std::string Json::text() const {
     return out;
 }
 
-size_t Json::size() const {
-    size_t n = 0;
-    for (JsonItems i(*this); i.next();) n++;
-    return n;
-}
-
 Json Json::find(std::string_view key) const {
     for (JsonItems i(*this); i.next();)
         if (i.key && i.key.text() == key) return i.value;
@@ -226,14 +220,13 @@ double Json::get_double(std::string_view key, const char* what) const {
 }
 
 std::string json_quote(std::string_view text) {
+    static constexpr std::string_view kFrom = "\"\\\n\r\t", kTo = "\"\\nrt";
     std::string out = "\"";
     while (!text.empty()) {
         const Utf8Char c = decode_utf8(text);
-        if (!c.valid) out += "\xEF\xBF\xBD";
-        else if (c.code == '"' || c.code == '\\') (out += '\\') += text[0];
-        else if (c.code == '\n') out += "\\n";
-        else if (c.code == '\r') out += "\\r";
-        else if (c.code == '\t') out += "\\t";
+        const size_t escape = kFrom.find(text[0]);
+        if (!c.valid) out += "\uFFFD";
+        else if (escape != kFrom.npos) (out += '\\') += kTo[escape];
         else if (c.code < 0x20 || c.code == 0x7F) out += format("\\u%04x", c.code);
         else out += text.substr(0, c.length);
         text.remove_prefix(c.length);

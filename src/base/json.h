@@ -18,7 +18,6 @@ struct Json {
     explicit operator bool() const { return !from.empty(); }
     bool flag() const { return from[0] == 't'; }  // of a boolean
     std::string text() const;                 // of a string, decoded; of anything else, as written
-    size_t size() const;                      // items of an array or object; else 0
     bool as_u64(uint64_t* out) const;         // false if not an integer in 0..2^64-1; 1.0 is none
     bool as_double(double* out) const;        // false if not a number, or too large
     Json find(std::string_view key) const;    // none if absent or not an object

@@ -92,7 +92,7 @@ std::string find_checkpoint(const std::string& out_dir) {
 }
 
 std::string resolve_model_folder(const std::string& path) {
-    const std::string folder = path.substr(0, std::max<size_t>(1, path.find_last_not_of('/') + 1));
+    const std::string folder = without_slash(path);
     const auto has = [&](const char* name) { return file_exists(path_join(folder, name)); };
     if (has("DONE") || has("state.json") || (is_directory(folder) && step_of(base_name(folder)) >= 0)) {
         if (const std::string why = verify_checkpoint(folder, true); !why.empty())
@@ -106,15 +106,11 @@ std::string resolve_model_folder(const std::string& path) {
 }
 
 // PreTrainedTokenizerFast takes tokenizer.json as it stands, whatever its kind.
-static std::string tokenizer_config_json(const CheckpointFiles& files) {
+static std::string tokenizer_config_json(const std::string& end_of_text) {
     JsonLine line;
     line.add("tokenizer_class", "PreTrainedTokenizerFast").add("clean_up_tokenization_spaces", false);
-    const Json tokenizer = parse_json(files.tokenizer_json, "tokenizer.json");
-    for (JsonItems token(tokenizer.find("added_tokens")); token.next();) {
-        if (files.eot < 0 || token.value.get_u64("id", "tokenizer.json") != uint64_t(files.eot)) continue;
-        const std::string text = token.value.get_string("content", "tokenizer.json");
-        line.add("bos_token", text).add("eos_token", text).add("unk_token", text);
-    }
+    for (const char* token : {"bos_token", "eos_token", "unk_token"})
+        if (!end_of_text.empty()) line.add(token, end_of_text);
     return line.text() + "\n";
 }
 
@@ -143,7 +139,7 @@ static void write_files(const std::string& folder, int64_t step, const Checkpoin
     write_text("config.json", files.config_json);
     if (!files.tokenizer_json.empty()) {
         write_text("tokenizer.json", files.tokenizer_json);
-        write_text("tokenizer_config.json", tokenizer_config_json(files));
+        write_text("tokenizer_config.json", tokenizer_config_json(files.end_of_text));
     }
     write_text("state.json", files.state_json);
     write_text("DONE", done_text(done));
@@ -226,14 +222,14 @@ std::string write_checkpoint(const std::string& out_dir, int64_t step, const Che
     return folder;
 }
 
-void read_state(const std::string& folder, const Arena& arena, const std::vector<StateArray>& arrays) {
+void read_state(const std::string& folder, const Arena& arena, const std::vector<NamedArray>& arrays) {
     const SafeTensors state = open_safetensors(path_join(folder, "optim.safetensors"));
-    const auto is_state = [](const StateArray& array) { return !array.name.empty(); };
+    const auto is_state = [](const NamedArray& array) { return !array.name.empty(); };
     const size_t want = size_t(std::ranges::count_if(arrays, is_state)) * arena.tensors.size();
     if (state.tensors.size() != want)
         die_content(state.file.path + ": another optimizer's state", std::to_string(state.tensors.size()) + " tensors",
                     std::to_string(want) + "; resume with the optimizer the run began with");
-    for (const StateArray& array : arrays)
+    for (const NamedArray& array : arrays)
         if (is_state(array)) read_safetensors(state, arena, "." + array.name, array.data);
         else read_safetensors(open_safetensors(path_join(folder, "model.safetensors")), arena, "", array.data);
 }

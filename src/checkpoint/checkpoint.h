@@ -17,7 +17,7 @@
 
 struct CheckpointFiles {
     std::string config_json, tokenizer_json, state_json;  // tokenizer_json may be empty
-    int eot = -1;                               // token id; -1: none
+    std::string end_of_text;                    // name of the tokenizer's token; may be empty
     const Arena* arena = nullptr;
     std::vector<NamedArray> arrays;             // "": the weights; others: the optimizer's state, by name
     std::function<void()> progress = [] {};     // called whenever a part of the work is done
@@ -30,8 +30,7 @@ void require_space(const std::string& folder, const Arena& arena, size_t arrays)
 
 // Fills arrays of arena.n floats from a checkpoint folder: "" with the weights, others with the optimizer's state.
 // Error 65 if the file holds another optimizer's state.
-struct StateArray { std::string name; float* data; };
-void read_state(const std::string& folder, const Arena& arena, const std::vector<StateArray>& arrays);
+void read_state(const std::string& folder, const Arena& arena, const std::vector<NamedArray>& arrays);
 
 // The newest complete checkpoint of a run, with a warning for each newer one that is not; "" if the run never saved.
 // Error 65 if some are present but none is whole.

@@ -21,9 +21,9 @@ static uint64_t dtype_bytes(const std::string& dtype) {     // 0: unknown
 }
 
 std::string shape_text(const std::vector<uint64_t>& shape) {
-    std::string text = "[";
-    for (size_t i = 0; i < shape.size(); i++) text += (i ? "," : "") + std::to_string(shape[i]);
-    return text + "]";
+    std::vector<std::string> sizes;
+    for (const uint64_t size : shape) sizes.push_back(std::to_string(size));
+    return "[" + join(sizes, ",") + "]";
 }
 
 static std::string shown(const Json& value) { return value.text().substr(0, 60); }

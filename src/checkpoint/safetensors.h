@@ -24,7 +24,7 @@ std::string shape_text(const std::vector<uint64_t>& shape); // "[50257,768]"
 
 // A named array of arena.n floats in memory order. The file holds its tensors as TENSOR.NAME, as TENSOR if name is "",
 // without padding rows and transposed where the table says so.
-struct NamedArray { std::string name; const float* data; };
+struct NamedArray { std::string name; float* data; };
 // Writes header and tensors, all of one array, then of the next; calls progress after each tensor. Error 74; Error 1 if
 // a value is NaN or infinite: a broken model is not saved over a good one.
 void write_safetensors(FileWriter* file, const Arena& arena, const std::vector<NamedArray>& arrays,

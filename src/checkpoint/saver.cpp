@@ -1,17 +1,17 @@
 // saver.cpp -- see saver.h.
 #include "src/checkpoint/saver.h"
+#include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <future>
 #include <memory>
 #include <mutex>
 #include <unistd.h>
+#include <utility>
 #include "src/base/fault.h"
 
 struct Saver {
     std::string out_dir;
     int keep;
-    size_t n;                               // elements of an array
     std::unique_ptr<float[]> copy;          // (arrays, n); null: nothing is copied
     int64_t step;
     double begin;
@@ -24,7 +24,7 @@ static std::mutex writing;                  // held while a save is under way in
 
 static Saved save(Saver* s) {
     const std::lock_guard held(writing);
-    Saved saved = {s->step, {}, "", 0};
+    Saved saved = {};
     try {
         s->before_commit();
         saved.folder = write_checkpoint(s->out_dir, s->step, s->files, s->keep);
@@ -41,7 +41,6 @@ Saver* saver_create(const Arena& arena, size_t arrays, bool copy, const std::str
     auto s = std::make_unique<Saver>();
     s->out_dir = out_dir;
     s->keep = keep;
-    s->n = arena.n;
     if (copy) s->copy = std::make_unique_for_overwrite<float[]>(arrays * arena.n);
     return s.release();
 }
@@ -58,8 +57,8 @@ void saver_start(Saver* s, int64_t step, const CheckpointFiles& files, std::func
     float* to = s->copy.get();
     for (NamedArray& array : s->files.arrays) {
         if (!s->copy) break;
-        array.data = static_cast<const float*>(std::memcpy(to, array.data, s->n * sizeof(float)));
-        to += s->n;
+        std::copy_n(array.data, files.arena->n, to);
+        array.data = std::exchange(to, to + files.arena->n);
     }
     s->result = std::async(save, s);        // where no thread is to be had, saver_result does the work
 }

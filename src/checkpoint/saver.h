@@ -21,7 +21,7 @@ void saver_destroy(Saver* saver);           // waits for the save under way; doe
 void saver_start(Saver* saver, int64_t step, const CheckpointFiles& files, std::function<void()> before_commit);
 bool saver_ready(const Saver* saver);       // a save has ended, and its result was not yet taken; false for null
 
-struct Saved { int64_t step; Error error; std::string folder; double seconds; };        // error.code 0: it is saved
+struct Saved { Error error; std::string folder; double seconds; };     // error.code 0: it is saved
 Saved saver_result(Saver* saver);           // waits
 // The same for a run's last save: one that cannot be written (74) is tried again for `patience` seconds, with a warning
 // each half minute, or until stop() becomes true.

@@ -21,6 +21,7 @@ struct Learner {
     std::vector<Symbol> symbols;
     struct Pair { int64_t count = 0; std::vector<uint32_t> places; };  // places ascend; some have changed since
     std::unordered_map<uint64_t, Pair> pairs;                   // by pair_key
+    std::vector<uint64_t> fresh;                                // new pairs that are not in the heap yet
     std::priority_queue<std::pair<int64_t, uint64_t>> heap;     // count, ~pair_key: the counts may have fallen since
 
     uint32_t next(uint32_t at) const { return at + uint32_t(t.bytes[size_t(symbols[at].token)].size()); }
@@ -28,11 +29,11 @@ struct Learner {
         const int left = symbols[at].token, right = left < 0 ? -1 : symbols[next(at)].token;
         return right < 0 ? kNone : pair_key(left, right);
     }
-    void add(uint32_t at, std::vector<uint64_t>* fresh) {
+    void add(uint32_t at) {
         const uint64_t key = key_at(at);
         if (key == kNone) return;
         Pair& pair = pairs[key];
-        if (pair.places.empty()) fresh->push_back(key);
+        if (pair.places.empty()) fresh.push_back(key);
         pair.count += symbols[at].weight;
         pair.places.push_back(at);
     }
@@ -40,8 +41,9 @@ struct Learner {
         const auto found = pairs.find(key_at(at));  // not found: no pair, or the one being merged
         if (found != pairs.end()) found->second.count -= symbols[at].weight;
     }
-    void push(const std::vector<uint64_t>& fresh) {
+    void push_fresh() {
         for (const uint64_t key : fresh) heap.push({pairs[key].count, ~key});
+        fresh.clear();
     }
 
     void read(std::string_view text) {
@@ -55,15 +57,13 @@ struct Learner {
             for (const char c : piece) symbols.push_back({uint8_t(c), uint32_t(symbols.size()) - 1, weight});
             symbols.push_back({-1, 0, 0});
         }
-        std::vector<uint64_t> fresh;
-        for (uint32_t at = 0; at < symbols.size(); at++) add(at, &fresh);
-        push(fresh);
+        for (uint32_t at = 0; at < symbols.size(); at++) add(at);
+        push_fresh();
     }
 
     void merge(uint64_t key, int token) {
         const Pair pair = std::move(pairs[key]);
         pairs.erase(key);
-        std::vector<uint64_t> fresh;
         for (const uint32_t at : pair.places) {
             if (key_at(at) != key) continue;
             const uint32_t previous = symbols[at].previous, right = next(at);
@@ -72,10 +72,10 @@ struct Learner {
             symbols[right].token = -1;
             symbols[at].token = token;
             symbols[next(at)].previous = at;
-            add(previous, &fresh);
-            add(at, &fresh);
+            add(previous);
+            add(at);
         }
-        push(fresh);
+        push_fresh();
     }
 };
 }  // namespace

@@ -3,8 +3,6 @@
 // Text is read through a mapping, at the start: a file that shrinks in those seconds ends the process with a bus error.
 #include "src/data/data.h"
 #include <algorithm>
-#include <cstring>
-#include <numeric>
 #include "src/base/common.h"
 #include "src/base/file.h"
 #include "src/base/json.h"
@@ -53,11 +51,11 @@ Dataset make_dataset(const Tokens& tokens, uint64_t from, uint64_t to, int T) {
 
 // The text of a source: its documents, or one stream. A lone one is cut in two if a part of it is for validation.
 struct Text {
-    std::vector<std::string> parts;
-    size_t train = 0;  // how many parts are for training
-    bool documents = false, cut = false;
-    std::string training() const {
-        return std::accumulate(parts.begin(), parts.begin() + long(train), std::string());
+    std::string all;
+    std::vector<size_t> ends;               // of the parts, in `all`; none is empty but the first of a cut one
+    size_t documents = 0, train = 0;        // how many parts begin a document; are for training
+    void add(std::string_view part) {
+        if (!part.empty()) ends.push_back(all.append(part).size());
     }
 };
 
@@ -68,59 +66,48 @@ void read_jsonl(const MappedFile& file, Text* text) {
         const std::string_view line = next_word(&rest, '\n');
         if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
         const std::string what = format("data: %s: line %zu", file.path.c_str(), number);
-        text->parts.push_back(parse_json(line, what.c_str()).get_string("text", what.c_str()));
+        text->add(parse_json(line, what.c_str()).get_string("text", what.c_str()));
     }
 }
 
 // Other ranks may wait for the reader: says after each file that this one is alive.
 Text read_text(const Source& source, bool split, Comm* comm) {
     Text text;
-    text.documents = source.format == Format::jsonl || source.files.size() > 1;
     for (const std::string& path : source.files) {
         const MappedFile file = map_file(path);
         if (source.format == Format::jsonl) read_jsonl(file, &text);
-        else text.parts.emplace_back(file.text());
+        else text.add(file.text());
         if (comm) comm_progress(comm, -1, "reading text");
     }
-    std::erase(text.parts, "");
-    text.train = text.parts.size();
-    if (!split || text.parts.empty()) return text;
-    text.cut = text.parts.size() == 1;
-    if (text.cut) {
-        const size_t cut = nine_tenths(text.parts[0]);
-        text.parts.push_back(text.parts[0].substr(cut));
-        text.parts[0].resize(cut);
+    std::vector<size_t>& ends = text.ends;
+    text.train = ends.size();
+    if (source.format == Format::jsonl || source.files.size() > 1) text.documents = ends.size();
+    if (!split || ends.empty()) return text;
+    if (ends.size() == 1) {
+        ends.insert(ends.begin(), nine_tenths(text.all));
         return text;
     }
-    size_t bytes = 0, at = 0;  // validation: documents behind nine tenths, at least the last one
-    for (const std::string& part : text.parts) bytes += part.size();
-    for (text.train = 0; at < nine_tenths_of(bytes); text.train++) at += text.parts[text.train].size();
-    text.train = std::min(text.train, text.parts.size() - 1);
+    // Validation: documents that begin behind nine tenths, at least the last one.
+    const auto behind = std::ranges::lower_bound(ends, nine_tenths_of(text.all.size()));
+    text.train = std::min(size_t(behind - ends.begin()) + 1, ends.size() - 1);
     return text;
-}
-
-template <class Unit> void append(const std::vector<int>& tokens, std::vector<char>* out) {
-    size_t at = out->size();
-    out->resize(at + tokens.size() * sizeof(Unit));
-    for (const int token : tokens) {
-        const Unit unit = Unit(token);
-        std::memcpy(&(*out)[at], &unit, sizeof unit);
-        at += sizeof unit;
-    }
 }
 
 // Appends the tokens of a text, `width` bytes each. Returns how many are for training.
 uint64_t encode(const Text& text, const Tokenizer& tokenizer, size_t width, std::vector<char>* out, Comm* comm) {
     constexpr size_t kChunk = 2 << 20;  // bytes
-    size_t train = 0, bytes = 0;
-    for (const std::string& part : text.parts) bytes += part.size();
-    out->reserve(bytes / (tokenizer.merges.empty() ? 1 : 4) * width);       // about: 4 bytes are a token of BPE
+    const std::string_view all = text.all;
+    out->reserve(all.size() / (tokenizer.merges.empty() ? 1 : 4) * width);  // about: 4 bytes are a token of BPE
     std::vector<int> tokens;
-    for (size_t k = 0; k < text.parts.size(); k++) {
-        if (text.documents && tokenizer.eot >= 0 && !(text.cut && k == 1)) tokens.push_back(tokenizer.eot);
-        for (std::string_view rest = text.parts[k]; !rest.empty();) {
+    size_t train = 0;
+    for (size_t k = 0, begin = 0; k < text.ends.size(); begin = text.ends[k++]) {
+        if (k < text.documents && tokenizer.eot >= 0) tokens.push_back(tokenizer.eot);
+        for (std::string_view rest = all.substr(begin, text.ends[k] - begin); !rest.empty();) {
             rest.remove_prefix(tokenizer.encode(rest, &tokens, kChunk));
-            width == 2 ? append<uint16_t>(tokens, out) : append<uint32_t>(tokens, out);
+            const size_t at = out->size();
+            out->resize(at + tokens.size() * width);
+            if (width == 2) std::ranges::copy(tokens, reinterpret_cast<uint16_t*>(out->data() + at));
+            else std::ranges::copy(tokens, reinterpret_cast<uint32_t*>(out->data() + at));
             tokens.clear();
             if (comm) comm_progress(comm, -1, "reading text");
         }
@@ -175,14 +162,14 @@ Tokens open_source(const Source& source, const Tokenizer& tokenizer, bool split,
 
 // char learns from all text, of validation too, bpe:N from the training text.
 Tokenizer choose_tokenizer(const DataOptions& o, const Source& source, const Source& val, Comm* comm) {
-    if (o.tokenizer.empty() && !o.init_tokenizer.empty()) return tokenizer_load(o.init_tokenizer);
+    if (o.tokenizer.empty() && !o.init_tokenizer.empty()) return tokenizer_parse(o.init_tokenizer, o.init_path);
     if (o.tokenizer.empty()) return source.is_text() ? tokenizer_byte() : Tokenizer();
     const bool bpe = o.tokenizer.starts_with("bpe:");
     if (!source.is_text() || (o.tokenizer != "char" && !bpe)) return tokenizer_open(o.tokenizer, nullptr);
     Text text = read_text(source, bpe && val.files.empty(), comm);
-    std::string learnt = text.train == 1 ? std::move(text.parts[0]) : text.training();      // large: not copied
-    if (!bpe && !val.files.empty() && val.is_text()) learnt += read_text(val, false, comm).training();
-    const std::string_view view = learnt;
+    if (bpe && text.train > 0) text.all.resize(text.ends[text.train - 1]);
+    if (!bpe && !val.files.empty() && val.is_text()) text.all += read_text(val, false, comm).all;
+    const std::string_view view = text.all;
     return tokenizer_open(o.tokenizer, &view);
 }
 
@@ -220,10 +207,11 @@ Data open_data(const DataOptions& o, Comm* comm) {
     const auto story_file = [](const char* name) {
         return find_data_file(name, "run ninja, which makes the built-in text, or give --data");
     };
-    const bool built_in = o.data.empty(), built_in_val = built_in && o.val_data.empty();
+    const bool built_in = o.data.empty();
     Source source = find_source(built_in ? story_file("stories_train.jsonl") : o.data);
     Source val = take_validation(&source);
-    if (!o.val_data.empty() || built_in) val = find_source(built_in_val ? story_file("stories_val.jsonl") : o.val_data);
+    if (!o.val_data.empty()) val = find_source(o.val_data);
+    else if (built_in) val = find_source(story_file("stories_val.jsonl"));
     const bool split = val.files.empty();
 
     Data data;
@@ -240,10 +228,6 @@ Data open_data(const DataOptions& o, Comm* comm) {
 
     data.train.description = (built_in ? "built-in stories" : source.path) + ": " + with_commas(data.train.tokens) +
         " training and " + with_commas(data.val.tokens) + " validation tokens";
-    if (built_in_val) {
-        const std::string path = story_file("stories.json"), facts = read_file(path);
-        data.val.floor_bits_per_byte = parse_json(facts, path.c_str()).get_double("bits_per_byte", path.c_str());
-    }
     return data;
 }
 

@@ -21,7 +21,6 @@ struct Dataset {
     uint64_t samples = 0, tokens = 0;
     std::string hash;                   // identity of the tokens: hex
     std::string description;            // "my.txt: 108 training and 12 validation tokens"
-    double floor_bits_per_byte = 0;     // entropy of the built-in text; 0: unknown
 
     // Copies T inputs and T targets of sample i < samples. 65: a bad token, a file cut short. Safe from any thread.
     void sample(uint64_t i, int* inputs, int* targets, int vocab_size) const;
@@ -30,7 +29,7 @@ struct Dataset {
 struct DataOptions {
     std::string data, val_data;             // paths; empty: the built-in stories
     std::string tokenizer;                  // as --tokenizer; empty: init_tokenizer, else byte for text
-    std::string init_tokenizer;             // tokenizer.json of the model to start from, or empty
+    std::string init_tokenizer, init_path;  // text and path of tokenizer.json of the model to start from, or empty
     int init_vocab = 0, vocab_size = 0;     // that model's; --vocab-size; or 0
     int seq_len = 0;                        // T
     bool evaluates = true;                  // false: the validation part may be empty
@@ -61,6 +60,7 @@ struct BatchLoader {
     const Sampler sampler, audit;                               // one thread each; audit is micro_batch()'s
     const int vocab_size, first_batch, last_batch;
     uint64_t step;                                              // the next to prepare
-    std::shared_future<std::vector<Batch>> given, coming;       // a step's micro-batches
+    std::vector<Batch> given;                                   // a step's micro-batches
     size_t taken = 0;                                           // of given
+    std::shared_future<std::vector<Batch>> coming;              // those of the next step
 };

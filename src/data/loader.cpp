@@ -28,15 +28,12 @@ std::shared_future<std::vector<BatchLoader::Batch>> BatchLoader::prepare() {
 }
 
 const BatchLoader::Batch& BatchLoader::next() {
-    if (taken == 0) {
-        coming.get();  // the next begins after it: they use one sampler. Throws the thread's Error
-        given = coming;
-        coming = prepare();
+    if (taken == given.size()) {
+        given = coming.get();               // throws the thread's Error
+        coming = prepare();                 // begins after the one before: they use one sampler
+        taken = 0;
     }
-    const std::vector<Batch>& batches = given.get();
-    const Batch& batch = batches[taken];
-    taken = (taken + 1) % batches.size();
-    return batch;
+    return given[taken++];
 }
 
 BatchLoader::Batch BatchLoader::micro_batch(uint64_t step, int k) const { return make(audit, step, k); }

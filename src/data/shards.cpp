@@ -2,9 +2,9 @@
 // nanoGPT's prepare.py. Nothing is allocated from a number in a file before it is checked against the file's size.
 #include "src/data/shards.h"
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstring>
-#include <regex>
 #include <sys/resource.h>
 #include <unistd.h>
 #include "src/base/common.h"
@@ -89,7 +89,6 @@ Source find_source(const std::string& path) {
     std::erase_if(source.files, is_directory);
     if (source.files.empty())
         die(kExitNoInput, "data: %s: no file is there or matches it; give --data or --val-data", path.c_str());
-    std::sort(source.files.begin(), source.files.end());
     // Every shard keeps its file open. If more than the usual 1,024 descriptors are refused, opening says so.
     if (rlimit limit; ::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < source.files.size() + 256) {
         limit.rlim_cur = limit.rlim_max;
@@ -106,9 +105,13 @@ Source take_validation(Source* source) {
     const std::string beside = path_join(parent_folder(source->files[0]), "val.bin");
     if (source->files.size() == 1 && base_name(source->files[0]) == "train.bin" && file_exists(beside))
         return find_source(beside);
-    static const std::regex word("(^|[^A-Za-z])val(id(ation)?)?([^A-Za-z]|$)");
     Source val = *source;
-    std::erase_if(val.files, [](const std::string& f) { return !std::regex_search(base_name(f), word); });
+    std::erase_if(val.files, [](const std::string& file) {
+        std::string words = "/" + base_name(file) + "/";
+        std::ranges::replace_if(words, [](unsigned char c) { return !std::isalpha(c); }, '/');
+        const auto has = [&](const char* word) { return words.find(word) != words.npos; };
+        return !has("/val/") && !has("/valid/") && !has("/validation/");
+    });
     if (val.files.empty() || val.files.size() == source->files.size()) return {};
     for (const std::string& f : val.files) std::erase(source->files, f);
     return val;
@@ -134,19 +137,20 @@ static void read_llmc_header(Shard* s) {
 
 // The header is a Python dictionary as numpy writes it: {'descr': '<u2', 'fortran_order': False, 'shape': (1234,), }.
 static void read_npy_header(Shard* s) {
-    static const std::regex type("'descr': '<u([24])'"), shape("'shape': \\(([0-9]{1,20}),\\)");
     std::string header(size_t(std::min<uint64_t>(s->file->size, 10 + 65535)), '\0');
     s->file->read(0, header.data(), header.size());
     const bool numpy = header.size() >= 10 && header.starts_with("\x93NUMPY\x01");
     if (numpy) s->offset = 10 + uint8_t(header[8]) + 256 * uint64_t(uint8_t(header[9]));
     const bool whole = numpy && s->offset <= header.size();
     header = whole ? header.substr(10, s->offset - 10) : "";
-    std::smatch width, count;
-    if (!std::regex_search(header, width, type) || !std::regex_search(header, count, shape) ||
-        !parse_whole(count[1].str(), &s->tokens))
+    const auto at = [&](const char* key) { return header.c_str() + std::min(header.find(key), header.size()); };
+    char width[2], quote = 0, count[21], end = 0;
+    std::sscanf(at("'descr'"), "'descr': '<u%1[24]%c", width, &quote);
+    std::sscanf(at("'shape'"), "'shape': (%20[0-9],%c", count, &end);
+    if (quote != '\'' || end != ')' || !parse_whole(std::string_view(count), &s->tokens))
         die_content("data: " + s->name, whole ? header.substr(0, 100) : "no header",
                     "a .npy of version 1, one dimension of '<u2' or '<u4'; numpy.save(FILE, tokens.astype('<u2'))");
-    s->width = width[1] == "4" ? 4 : 2;
+    s->width = size_t(width[0] - '0');
 }
 
 Shard open_token_file(const std::string& path, Format format) {
@@ -171,8 +175,7 @@ void Shard::read(uint64_t first, size_t n, int* out, int vocab_size) const {
     const char* bytes = file ? buffer.data() : memory + at;
     for (size_t i = 0; i < n; i++) {
         uint32_t token = 0;
-        if (width == 2) std::memcpy(&token, bytes + 2 * i, 2);  // nothing in a file need be aligned
-        else std::memcpy(&token, bytes + 4 * i, 4);
+        std::memcpy(&token, bytes + i * width, width == 2 ? 2 : 4);     // nothing in a file need be aligned
         if (token >= uint32_t(vocab_size))
             die(kExitBadContent, "data: %s: token %llu (byte %llu): got %u, want less than %d, the vocabulary; is it "
                 "the right --tokenizer?", name.c_str(), ull(begin + first + i), ull(at + i * width), token, vocab_size);

@@ -1,4 +1,4 @@
-// tokenizer.cpp -- GPT-2's split, merging by rank (Sennrich et al. 2016, arXiv 1508.07909), encoding and decoding.
+// tokenizer.cpp -- GPT-2's split, merging by rank (Sennrich et al. 2016, arXiv 1508.07909), encoding.
 #include "src/data/tokenizer.h"
 #include <algorithm>
 #include <functional>
@@ -124,17 +124,6 @@ size_t Tokenizer::encode(std::string_view text, std::vector<int>* tokens, size_t
         }
     }
     return at;
-}
-
-std::string Tokenizer::decode(const int* tokens, size_t n) const {
-    std::string out;
-    for (size_t i = 0; i < n; i++) {
-        if (tokens[i] < 0 || tokens[i] >= vocab_size)
-            die_content("tokenizer " + name + format(": token number %zu", i), std::to_string(tokens[i]),
-                        format("0..%d", vocab_size - 1));
-        out += bytes[size_t(tokens[i])];
-    }
-    return out;
 }
 
 void tokenizer_finish(Tokenizer* t) {

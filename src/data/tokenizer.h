@@ -27,7 +27,6 @@ struct Tokenizer {
     // Appends the tokens of text, until at least `enough` bytes are done; returns how many are. Names of special tokens
     // are ordinary text. Error 65 for what char does not know. One thread at a time: copies share the cache.
     size_t encode(std::string_view text, std::vector<int>* tokens, size_t enough = SIZE_MAX) const;
-    std::string decode(const int* tokens, size_t n) const;  // 65 if a token is out of range
     std::string to_json() const;                            // tokenizer.json
 };
 
@@ -35,6 +34,7 @@ Tokenizer tokenizer_byte();
 Tokenizer tokenizer_char(std::string_view text);
 Tokenizer tokenizer_train_bpe(std::string_view text, int vocab_size);  // learns from the first 16 MiB of text
 Tokenizer tokenizer_load(const std::string& path);  // vocab.bpe, tokenizer.json, or a folder with one; 65, 66
+Tokenizer tokenizer_parse(std::string_view text, const std::string& path);      // of such a file; 65
 // --tokenizer's value. `text` is what char and bpe:N learn from; null when the data are tokens: then an Error 2.
 Tokenizer tokenizer_open(const std::string& option, const std::string_view* text);
 

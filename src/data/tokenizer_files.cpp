@@ -155,26 +155,25 @@ std::string Tokenizer::to_json() const {
         for (const char c : bytes[id])
             texts[id] += kind == character ? std::string(1, c) : alphabet.text_of[uint8_t(c)];
     for (const Special& s : special) texts[size_t(s.id)] = s.text;
-    const auto join = [](std::string* list, const std::string& item) { *list += (list->empty() ? "" : ",") + item; };
-    std::string added, vocab, pairs;
+    std::vector<std::string> added, vocab, pairs;
     for (const Special& s : special)
-        join(&added, format(R"({"id":%d,"content":%s,"single_word":false,"lstrip":false,"rstrip":false,)"
-                            R"("normalized":false,"special":true})", s.id, json_quote(s.text).c_str()));
-    for (size_t id = 0; id < texts.size(); id++) join(&vocab, json_quote(texts[id]) + ":" + std::to_string(id));
-    for (const Merge& m : merges) join(&pairs, json_quote(texts[size_t(m.left)] + " " + texts[size_t(m.right)]));
+        added.push_back(format(R"({"id":%d,"content":%s,"single_word":false,"lstrip":false,"rstrip":false,)"
+                               R"("normalized":false,"special":true})", s.id, json_quote(s.text).c_str()));
+    for (size_t id = 0; id < texts.size(); id++) vocab.push_back(json_quote(texts[id]) + ":" + std::to_string(id));
+    for (const Merge& m : merges) pairs.push_back(json_quote(texts[size_t(m.left)] + " " + texts[size_t(m.right)]));
 
-    const std::string head = R"({"version":"1.0","truncation":null,"padding":null,"added_tokens":[)" + added +
-        R"(],"normalizer":null,"pre_tokenizer":)";
+    const std::string head = R"({"version":"1.0","truncation":null,"padding":null,"added_tokens":[)" +
+        join(added, ",") + R"(],"normalizer":null,"pre_tokenizer":)";
     if (kind == character)  // a word-level vocabulary behind a split into characters; a dot would not match a line feed
         return head + R"({"type":"Split","pattern":{"Regex":"[\\s\\S]"},"behavior":"Isolated","invert":false},)" +
-            R"("post_processor":null,"decoder":{"type":"Fuse"},"model":{"type":"WordLevel","vocab":{)" + vocab +
-            R"(},"unk_token":"<unk>"}})" + "\n";
+            R"("post_processor":null,"decoder":{"type":"Fuse"},"model":{"type":"WordLevel","vocab":{)" +
+            join(vocab, ",") + R"(},"unk_token":"<unk>"}})" + "\n";
     return head + R"({"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":true},)" +
         R"("post_processor":{"type":"ByteLevel","add_prefix_space":true,"trim_offsets":false,"use_regex":true},)" +
         R"("decoder":{"type":"ByteLevel","add_prefix_space":true,"trim_offsets":true,"use_regex":true},)" +
         R"("model":{"type":"BPE","dropout":null,"unk_token":null,"continuing_subword_prefix":"",)" +
         R"("end_of_word_suffix":"","fuse_unk":false,"byte_fallback":false,"ignore_merges":false,)" +
-        R"("vocab":{)" + vocab + R"(},"merges":[)" + pairs + "]}}\n";
+        R"("vocab":{)" + join(vocab, ",") + R"(},"merges":[)" + join(pairs, ",") + "]}}\n";
 }
 
 Tokenizer tokenizer_load(const std::string& path) {
@@ -182,11 +181,14 @@ Tokenizer tokenizer_load(const std::string& path) {
         const std::string json = path_join(path, "tokenizer.json");
         return tokenizer_load(file_exists(json) ? json : path_join(path, "vocab.bpe"));
     }
-    const MappedFile file = map_file(path);
-    const size_t first = file.text().find_first_not_of(" \t\r\n");
+    return tokenizer_parse(map_file(path).text(), path);
+}
+
+Tokenizer tokenizer_parse(std::string_view text, const std::string& path) {
+    const size_t first = text.find_first_not_of(" \t\r\n");
     VocabularyFile in = {path};
-    if (first == std::string::npos || file.text()[first] != '{') in.read_bpe(file.text());
-    else in.read_json(parse_json(file.text(), in.what.c_str()));
+    if (first == text.npos || text[first] != '{') in.read_bpe(text);
+    else in.read_json(parse_json(text, in.what.c_str()));
     tokenizer_finish(&in.t);
     return in.t;
 }

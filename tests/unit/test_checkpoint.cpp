@@ -109,7 +109,7 @@ std::string byte_tokenizer_json() {
 
 struct Sample {
     Arena arena = arena_layout(gpt2_table());
-    std::vector<float> w = fill(arena, 1), m = fill(arena, 100), v = fill(arena, 200);
+    mutable std::vector<float> w = fill(arena, 1), m = fill(arena, 100), v = fill(arena, 200);
     CheckpointFiles files() const {
         CheckpointFiles f;
         ModelConfig config = {
@@ -118,7 +118,7 @@ struct Sample {
         f.config_json = config_json(config);
         f.tokenizer_json = byte_tokenizer_json();
         f.state_json = "{\"step\":7,\"tokens\":1234}\n";
-        f.eot = 256;
+        f.end_of_text = "<|endoftext|>";
         f.arena = &arena;
         f.arrays = {{"", w.data()}, {"exp_avg", m.data()}, {"exp_avg_sq", v.data()}};
         return f;
@@ -232,7 +232,7 @@ TEST(round_trip_with_odd_shapes) {
                                       {"row", 1, 5, 1, false, 0, true},
                                       {"scalar", 1, 1, 1, false, 0, false},
                                       {"tall", 40000, 40, 39999, true, 0, true}});
-    const std::vector<float> w = fill(arena, -3);
+    std::vector<float> w = fill(arena, -3);
     uint64_t bytes;
     write_arrays(dir / "m", arena, {{"", w.data()}}, &bytes);
     const SafeTensors file = open_safetensors(dir / "m");
@@ -453,7 +453,7 @@ TEST(malicious_safetensors) {
 TEST(truncations_and_flips_of_a_safetensors_file_do_no_harm) {
     TempFolder dir;
     const Arena arena = arena_layout({{"wte", 4, 3, 3, false, 0, true}, {"proj", 2, 2, 2, true, 0, true}});
-    const std::vector<float> w = fill(arena, 1);
+    std::vector<float> w = fill(arena, 1);
     uint64_t bytes;
     write_arrays(dir / "m", arena, {{"", w.data()}}, &bytes);
     const std::string file = read_file(dir / "m");
@@ -519,7 +519,7 @@ TEST(without_tokenizer) {
     const Sample s;
     CheckpointFiles f = s.files();
     f.tokenizer_json.clear();
-    f.eot = -1;
+    f.end_of_text.clear();
     const std::string folder = write_checkpoint(dir.path, 1, f, 1);
     EXPECT(!file_exists(folder + "/tokenizer.json") && !file_exists(folder + "/tokenizer_config.json") &&
                verify_checkpoint(folder, true).empty(),
@@ -885,7 +885,7 @@ TEST(saver_writes_what_it_copied) {
     EXPECT(!saver_ready(f.saver), "under way");
     f.go = true;
     const Saved saved = saver_result(f.saver);
-    EXPECT(saved.step == 3 && saved.error.code == 0 && saved.folder == find_checkpoint(f.path) && saved.seconds >= 0,
+    EXPECT(saved.error.code == 0 && saved.folder == find_checkpoint(f.path) && saved.seconds >= 0,
            "saved");
     EXPECT(!saver_ready(f.saver), "its result was taken");
     std::vector<float> back(f.s.arena.n);

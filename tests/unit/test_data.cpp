@@ -8,7 +8,7 @@
 #include <set>
 #include <thread>
 
-#include "src/app/data_options.h"
+#include "src/app/init.h"
 #include "src/base/file.h"
 #include "src/base/json.h"
 #include "src/data/data.h"
@@ -454,6 +454,12 @@ TEST(char_tokenizer_knows_every_symbol) {
     EXPECT(data.vocab_size == 8 && data.train.tokens == 5 && data.val.tokens == 5, "documents");
 }
 
+static std::string decode(const Tokenizer& tokenizer, const std::vector<int>& tokens) {
+    std::string text;
+    for (const int token : tokens) text += tokenizer.bytes[size_t(token)];
+    return text;
+}
+
 TEST(bpe_of_the_training_part) {
     const Folder f;
     std::string text;
@@ -463,7 +469,7 @@ TEST(bpe_of_the_training_part) {
     EXPECT(data.vocab_size == 265 && data.train.tokens < text.size() / 2, "sizes");
     const auto decoded = [&](const Dataset& d) {
         const std::vector<int> tokens = all_tokens(d, data.vocab_size);
-        return data.tokenizer.decode(tokens.data(), tokens.size());
+        return decode(data.tokenizer, tokens);
     };
     EXPECT(decoded(data.train) + decoded(data.val) == text, "decoding gives the text");
     for (const std::string& token : data.tokenizer.bytes)
@@ -505,7 +511,8 @@ TEST(vocabulary_rules) {
     const std::string text = f.add("a.txt", random_text(200)), tokens = f.add("a.bin", llmc(counting<uint16_t>(100)));
     const std::string byte_json = f.add("tokenizer.json", tokenizer_byte().to_json());
     const auto vocab = [&](DataOptions o, const std::string& init, int init_vocab) {
-        o.init_tokenizer = init;
+        o.init_tokenizer = init.empty() ? "" : read_file(init);
+        o.init_path = init;
         o.init_vocab = init_vocab;
         return open_data(o, nullptr).vocab_size;
     };
@@ -542,16 +549,19 @@ TEST(vocabulary_rules) {
 // What the trainer's options mean to the data layer.
 TEST(options_of_the_trainer) {
     Options o;
-    EXPECT(data_options(o, "", 0).tokenizer.empty() && !data_options(o, "", 0).evaluates, "nothing is chosen");
+    Init none, init;
+    init.tokenizer = "{}";
+    init.config.shape.V = 9;
+    EXPECT(data_options(o, none).tokenizer.empty() && !data_options(o, none).evaluates, "nothing is chosen");
     o.tokenizer = "char";  // on a resume it is saved, not given
-    EXPECT(data_options(o, "init.json", 9).tokenizer == "char" && data_options(o, "init.json", 9).init_vocab == 9,
+    EXPECT(data_options(o, init).tokenizer == "char" && data_options(o, init).init_vocab == 9,
            "saved");
     o.command = "eval";
-    EXPECT(data_options(o, "init.json", 9).tokenizer.empty() && data_options(o, "", 9).tokenizer == "char",
+    EXPECT(data_options(o, init).tokenizer.empty() && data_options(o, none).tokenizer == "char",
            "the model's own");
-    EXPECT(data_options(o, "", 9).evaluates, "eval");
+    EXPECT(data_options(o, none).evaluates, "eval");
     o.given = {"tokenizer"};
-    EXPECT(data_options(o, "init.json", 9).tokenizer == "char", "given");
+    EXPECT(data_options(o, init).tokenizer == "char", "given");
 }
 
 TEST(hash_is_of_the_content) {
@@ -616,20 +626,17 @@ TEST(built_in_stories) {
     std::vector<int> x(256), y(256);
     for (const uint64_t i : {uint64_t(0), uint64_t(1), data.train.samples - 1}) {  // a sample of 256 tokens is a story
         data.train.sample(i, x.data(), y.data(), 257);
-        const std::string text = data.tokenizer.decode(x.data(), x.size());
+        const std::string text = decode(data.tokenizer, x);
         EXPECT(x[0] == 256 && y[255] == 256 && text.size() == 255 && text.find(" met at the ") < 32, "%s",
                text.c_str());
     }
-    EXPECT(data.val.floor_bits_per_byte > 0.2 && data.val.floor_bits_per_byte < 0.3, "%g",
-           data.val.floor_bits_per_byte);
     EXPECT(data.train.hash != data.val.hash && data.train.hash == open_one("", 64).train.hash,
            "the hash is of the text");
     DataOptions o = options_for("", 64, "bpe:400");
     const Folder f;
     o.val_data = f.add("val.txt", random_text(1000));
     const Data other = open_data(o, nullptr);
-    EXPECT(other.vocab_size == 400 && other.train.tokens < data.train.tokens / 2 && other.val.floor_bits_per_byte == 0,
-           "bpe:400");
+    EXPECT(other.vocab_size == 400 && other.train.tokens < data.train.tokens / 2, "bpe:400");
     expect_error(kExitBadContent, "want at least 16777217", [&] { open_one("", 1 << 24); });
 }
 

@@ -234,7 +234,7 @@ TEST(order_is_kept_in_large_objects) {
     const Json j = parse(whole);
     std::vector<std::string> keys, values;
     for (JsonItems i(j); i.next();) keys.push_back(i.key.text()), values.push_back(i.value.text());
-    EXPECT(keys.size() == 50000 && j.size() == 50000 && keys[1] == "k7919" && values[49999] == "49999", "order");
+    EXPECT(keys.size() == 50000 && keys[1] == "k7919" && values[49999] == "49999", "order");
     expect_error(kExitBadContent, "key \"k7\" twice", [&] { parse(s + ",\"k7\":1}"); });
 }
 
@@ -247,9 +247,7 @@ TEST(items) {
     seen.clear();
     for (JsonItems i(j.find("a")); i.next();) seen += (i.key ? "key " : "") + i.value.text() + ";";
     EXPECT(seen == "1;[ ];{\"b\":[2]};", "%s", seen.c_str());
-    EXPECT(j.size() == 3 && j.find("a").size() == 3 && j.find("e").size() == 0 && j.find("c]}").size() == 0 &&
-               j.find("nope").size() == 0,
-           "sizes");
+    for (const char* key : {"e", "c]}", "nope"}) EXPECT(!JsonItems(j.find(key)).next(), "%s has items", key);
     JsonItems none((Json()));
     EXPECT(!none.next() && !none.next(), "nothing in nothing");
 }
