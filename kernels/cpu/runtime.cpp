@@ -34,19 +34,17 @@ static void advise_huge_pages(void* memory, size_t bytes) {
 // calloc need not clear fresh pages. Its address is kept in front of the aligned one.
 void* device_alloc(size_t bytes, const char* what) {
     constexpr size_t kExtra = 64 + sizeof(void*);
-    char* raw = bytes <= SIZE_MAX - kExtra ? static_cast<char*>(std::calloc(1, bytes + kExtra)) : nullptr;
+    void* const raw = bytes <= SIZE_MAX - kExtra ? std::calloc(1, bytes + kExtra) : nullptr;
     if (!raw) die(kExitOther, "out of memory: %s: wanted %zu bytes; make the model or the batch smaller", what, bytes);
-    char* memory = reinterpret_cast<char*>(round_up(reinterpret_cast<uintptr_t>(raw) + sizeof raw, uintptr_t(64)));
-    std::memcpy(memory - sizeof raw, &raw, sizeof raw);
+    const uintptr_t aligned = round_up(reinterpret_cast<uintptr_t>(raw) + sizeof raw, uintptr_t(64));
+    void** const memory = reinterpret_cast<void**>(aligned);
+    memory[-1] = raw;
     advise_huge_pages(memory, bytes);
     return memory;
 }
 
 void device_free(void* memory) {
-    if (!memory) return;
-    void* raw;
-    std::memcpy(&raw, static_cast<char*>(memory) - sizeof raw, sizeof raw);
-    std::free(raw);
+    if (memory) std::free(static_cast<void**>(memory)[-1]);
 }
 
 void* host_alloc(size_t bytes, const char* what) { return device_alloc(bytes, what); }
@@ -67,16 +65,14 @@ void device_memory(size_t* free, size_t* total) {
 }
 
 float* thread_buffer(size_t n, int number) {
-    struct Buffer { float* memory = nullptr; size_t room = 0; ~Buffer() { std::free(memory); } };
+    struct Buffer { float* memory = nullptr; size_t room = 0; ~Buffer() { device_free(memory); } };
     thread_local Buffer buffers[kThreadBuffers + 1];
     Buffer& b = buffers[number];
     if (n <= b.room) return b.memory;
-    const size_t bytes = round_up(n * sizeof(float), size_t(64));
-    std::free(b.memory);
-    b.memory = static_cast<float*>(std::aligned_alloc(64, bytes));
-    b.room = b.memory ? n : 0;
-    if (!b.memory) die(kExitOther, "out of memory: a thread's workspace: wanted %zu bytes", bytes);
-    advise_huge_pages(b.memory, bytes);
+    device_free(std::exchange(b.memory, nullptr));
+    b.room = 0;
+    b.memory = static_cast<float*>(device_alloc(n * sizeof(float), "a thread's workspace"));
+    b.room = n;
     return b.memory;
 }
 
