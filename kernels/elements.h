@@ -1,0 +1,44 @@
+// elements.h -- a function of one element of a matrix, called for all of them on a CPU or a GPU.
+//
+//     each_element(rows, columns, [=] ON_DEVICE(size_t row, size_t column) { ... }, stream);
+//
+// On a GPU a thread has one element. So a model's own operations are written once: they stand in NAME_host.cpp, and
+// NAME.cu includes that file for GPUs, behind kernels/cuda/common.cuh.
+#pragma once
+#include <algorithm>
+#include "kernels/kernels.h"
+#ifdef __CUDACC__
+#define ON_DEVICE __device__
+#else
+#define ON_DEVICE
+#endif
+
+#ifdef DEVICE       // of common.cuh
+namespace BACKEND {
+
+template <class F> __global__ void __launch_bounds__(128) each_element_kernel(size_t rows, size_t columns, F f) {
+    grid_dependency_sync();
+    const size_t i = thread_of_grid(), row = i / columns;
+    if (row < rows) f(row, i % columns);
+}
+template <class F> void each_element(size_t rows, size_t columns, const F& f, Stream stream) {
+    const unsigned blocks = unsigned(div_up(rows * columns, size_t(128)));
+    if (blocks) launch(each_element_kernel<F>, blocks, 128, 0, stream, rows, columns, f);
+}
+
+}  // namespace BACKEND
+#else
+#include "kernels/cpu/threads.h"
+namespace BACKEND {
+
+template <class F> void each_element(size_t rows, size_t columns, const F& f, Stream) {
+    const size_t together = std::max<size_t>(1, 2048 / columns);        // rows of a task
+    parallel_for(int((rows + together - 1) / together), [&](int task) {
+        const size_t begin = size_t(task) * together, end = std::min(rows, begin + together);
+        for (size_t row = begin; row < end; row++)
+            for (size_t column = 0; column < columns; column++) f(row, column);
+    });
+}
+
+}  // namespace BACKEND
+#endif
