@@ -59,10 +59,8 @@ struct DeviceStream {
         check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
     }
     void throw_error() {
-        std::unique_lock<std::mutex> lock(mutex);
-        const std::exception_ptr first = std::exchange(error, nullptr);
-        lock.unlock();
-        if (first) std::rethrow_exception(first);
+        const std::lock_guard<std::mutex> lock(mutex);
+        if (error) std::rethrow_exception(std::exchange(error, nullptr));
     }
     void sync() {
         const cudaError_t result = cudaStreamSynchronize(handle);
@@ -171,9 +169,8 @@ double device_peak_flops() {
     return std::nan("");
 }
 
-static std::atomic<int> threads{1};    // not needed, but what was asked for can be asked back
-void set_threads(int n) { threads = n > 0 ? n : 1; }
-int get_threads() { return threads; }
+void set_threads(int) {}
+int get_threads() { return 1; }
 
 // ------------------------ memory
 
