@@ -24,22 +24,18 @@ namespace BACKEND {
 
 // ------------------------------------------------------------------------------------------------------------- memory
 
-// Fewer TLB misses in large memory that is not touched yet.
-static void advise_huge_pages(void* memory, size_t bytes) {
-    constexpr uintptr_t kHugePage = uintptr_t(2) << 20;
-    const uintptr_t begin = round_up(reinterpret_cast<uintptr_t>(memory), kHugePage);
-    if (bytes >= 4 * kHugePage) madvise(reinterpret_cast<void*>(begin), bytes - kHugePage, MADV_HUGEPAGE);
-}
-
-// calloc need not clear fresh pages. Its address is kept in front of the aligned one.
+// calloc need not clear fresh pages. Its address is kept in front of the aligned one. Huge pages, where the memory is
+// large, mean fewer TLB misses.
 void* device_alloc(size_t bytes, const char* what) {
     constexpr size_t kExtra = 64 + sizeof(void*);
+    constexpr uintptr_t kHugePage = uintptr_t(2) << 20;
     void* const raw = bytes <= SIZE_MAX - kExtra ? std::calloc(1, bytes + kExtra) : nullptr;
     if (!raw) die(kExitOther, "out of memory: %s: wanted %zu bytes; make the model or the batch smaller", what, bytes);
     const uintptr_t aligned = round_up(reinterpret_cast<uintptr_t>(raw) + sizeof raw, uintptr_t(64));
     void** const memory = reinterpret_cast<void**>(aligned);
     memory[-1] = raw;
-    advise_huge_pages(memory, bytes);
+    if (bytes >= 4 * kHugePage)
+        madvise(reinterpret_cast<void*>(round_up(aligned, kHugePage)), bytes - kHugePage, MADV_HUGEPAGE);
     return memory;
 }
 
@@ -80,17 +76,15 @@ float* thread_buffer(size_t n, int number) {
 
 // Numbers below 1.2e-38, which cost a hundred cycles each, count as 0: in every thread that computes, or bits would
 // depend on which one does.
-#if defined(__x86_64__)
-static void flush_to_zero() { __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | 0x8040); }      // FTZ, DAZ
-#elif defined(__aarch64__)
 static void flush_to_zero() {
+#if defined(__x86_64__)
+    __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | 0x8040);          // FTZ, DAZ
+#elif defined(__aarch64__)
     uint64_t mode;
     asm volatile("mrs %0, fpcr" : "=r"(mode));
     asm volatile("msr fpcr, %0" : : "r"(mode | uint64_t(1) << 24));
-}
-#else
-static void flush_to_zero() {}
 #endif
+}
 
 // Seconds of polling before a thread sleeps, longer than the gap between two ops.
 constexpr double kPoll = 200e-6;
@@ -132,10 +126,6 @@ struct Pool {
         epoch++;
         epoch.notify_all();
     }
-    std::shared_ptr<Job> take() {
-        const std::lock_guard<std::mutex> lock(mutex);
-        return job;
-    }
     void run(uint32_t seen) {
         flush_to_zero();
         inside = true;
@@ -143,7 +133,8 @@ struct Pool {
             spin_until(kPoll, [&] { return epoch != seen; });
             epoch.wait(seen);
             seen = epoch;
-            const std::shared_ptr<Job> mine = take();
+            std::shared_ptr<Job> mine;
+            { const std::lock_guard<std::mutex> lock(mutex); mine = job; }
             if (!mine) return;
             mine->work();
         }

@@ -5,7 +5,6 @@
 // makes one long sum, which keeps 32 rows in flight; rare tokens are many, and 8 leave room for more warps.
 #include "kernels/cuda/common.cuh"
 #include "kernels/elements.h"
-#include "kernels/kernels.h"
 #include "src/base/common.h"
 
 namespace BACKEND {

@@ -10,7 +10,6 @@
 #include "build/optimizers.h"
 #include "kernels/cuda/common.cuh"
 #include "kernels/elements.h"
-#include "kernels/kernels.h"
 #include "src/base/common.h"
 #include "src/base/rng.h"
 
