@@ -4,18 +4,9 @@
 #include "models/lstm_ops.h"
 #include <bit>
 #include "kernels/elements.h"
-#include "src/base/rng.h"
 
 namespace BACKEND {
 namespace {
-
-HOST_DEVICE inline float widen(float x) { return x; }
-HOST_DEVICE inline float widen(bf16 x) { return std::bit_cast<float>(uint32_t(x.bits) << 16); }
-HOST_DEVICE inline void store(float& to, float x) { to = x; }
-HOST_DEVICE inline void store(bf16& to, float x) {              // to nearest even; a NaN stays one
-    const uint32_t bits = std::bit_cast<uint32_t>(x);
-    to.bits = uint16_t(x != x ? bits >> 16 | 0x40u : (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
-}
 
 // e^x = 2^n e^r, |r| <= ln(2)/2, e^r by its series: relative error below 1e-7.
 HOST_DEVICE inline float exponential(float x) {
