@@ -1,41 +1,78 @@
-// lstm_ops_host.cpp -- lstm_ops.h for every backend of a CPU.
-#include <algorithm>
-#include <cstring>
-#include "kernels/cpu/threads.h"
+// lstm_ops_host.cpp -- lstm_ops.h for every backend; lstm_ops.cu compiles it for GPUs.
+//
+// fp32, one rounding per store; the state c stays fp32.
 #include "models/lstm_ops.h"
+#include <bit>
+#include "kernels/elements.h"
 
 namespace BACKEND {
+namespace {
 
-// Calls f(row) for so many rows of `width` elements; a task has about 2,048 elements.
-template <class F> static void each_row(int count, int width, const F& f) {
-    const int rows = std::max(1, 2048 / width);
-    parallel_for((count + rows - 1) / rows, [&](int task) {
-        for (int row = task * rows; row < std::min(count, (task + 1) * rows); row++) f(size_t(row));
-    });
+// e^x = 2^n e^r, |r| <= ln(2)/2, e^r by its series: relative error below 1e-7.
+HOST_DEVICE inline float exponential(float x) {
+    constexpr float kLog2e = 1.44269504f, kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;
+    constexpr float kToNearest = 12582912.0f; // 1.5 * 2^23: adding it leaves a whole number in the lowest bits
+    x = x < -87.0f ? -87.0f : x > 87.0f ? 87.0f : x;
+    const float shifted = x * kLog2e + kToNearest, n = shifted - kToNearest, r = (x - n * kLn2High) - n * kLn2Low;
+    const float tail = 1.0f / 24 + r * (1.0f / 120 + r * (1.0f / 720 + r * (1.0f / 5040)));
+    const float p = 1.0f + r * (1.0f + r * (0.5f + r * (1.0f / 6 + r * tail)));
+    return p * std::bit_cast<float>((std::bit_cast<uint32_t>(shifted) + 127u) << 23);
+}
+HOST_DEVICE inline float sigmoid(float x) { return 1.0f / (1.0f + exponential(-x)); }
+// (1 - e^-2|x|) / (1 + e^-2|x|) with x's sign; near 0, where that cancels, the series.
+HOST_DEVICE inline float hyperbolic_tangent(float x) {
+    const float size = x < 0 ? -x : x, e = exponential(-2.0f * size), large = (1.0f - e) / (1.0f + e), s = x * x;
+    const float small = x * (1.0f + s * (-1.0f / 3 + s * (2.0f / 15 + s * (-17.0f / 315 + s * (62.0f / 2835)))));
+    return size < 0.25f ? small : x < 0 ? -large : large;
 }
 
-void transpose_rows(void* out, const void* inp, int B, int T, size_t bytes, Stream) {
-    each_row(T, std::max(1, int(size_t(B) * bytes / 64)), [&](size_t t) {
-        for (size_t b = 0; b < size_t(B); b++)
-            std::memcpy(static_cast<char*>(out) + (t * size_t(B) + b) * bytes,
-                        static_cast<const char*>(inp) + (b * size_t(T) + t) * bytes, bytes);
-    });
+}  // namespace
+
+void transpose_rows(void* out, const void* inp, int B, int T, size_t bytes, Stream stream) {
+    uint32_t* const to = static_cast<uint32_t*>(out);
+    const uint32_t* const from = static_cast<const uint32_t*>(inp);
+    const size_t words = bytes / 4;
+    each_element(size_t(T) * size_t(B), words, [=] ON_DEVICE(size_t row, size_t j) {
+        const size_t t = row / size_t(B), b = row % size_t(B);
+        to[row * words + j] = from[(b * size_t(T) + t) * words + j];
+    }, stream);
 }
 
-void lstm_cell_forward(floatX* h, float* c, floatX* gates, const floatX* recurrent, const float* c_before, int B, int C,
-                       Stream) {
-    each_row(B, C, [&](size_t row) {
-        const size_t at = row * size_t(C);
-        cell_forward(h + at, c + at, gates + 4 * at, recurrent + 4 * at, c_before + at, C, 0, C);
-    });
+void lstm_cell_forward(floatX* h, float* c, floatX* gates, const floatX* recurrent, const float* c_before, int B,
+                       int channels, Stream stream) {
+    const size_t C = size_t(channels);
+    each_element(size_t(B), C, [=] ON_DEVICE(size_t row, size_t j) {
+        const size_t at = row * C + j, first = row * 4 * C + j;
+        floatX* const z = gates + first;
+        const floatX* const r = recurrent + first;
+        const float i = sigmoid(widen(z[0]) + widen(r[0])), f = sigmoid(widen(z[C]) + widen(r[C]));
+        const float g = hyperbolic_tangent(widen(z[2 * C]) + widen(r[2 * C]));
+        const float o = sigmoid(widen(z[3 * C]) + widen(r[3 * C]));
+        const float state = f * c_before[at] + i * g;
+        c[at] = state;
+        store(h[at], o * hyperbolic_tangent(state));
+        store(z[0], i);
+        store(z[C], f);
+        store(z[2 * C], g);
+        store(z[3 * C], o);
+    }, stream);
 }
 
 void lstm_cell_backward(floatX* gates, float* dc, const floatX* dh, const floatX* dh_later, const float* c,
-                        const float* c_before, int B, int C, Stream) {
-    each_row(B, C, [&](size_t row) {
-        const size_t at = row * size_t(C);
-        cell_backward(gates + 4 * at, dc + at, dh + at, dh_later + at, c + at, c_before + at, C, 0, C);
-    });
+                        const float* c_before, int B, int channels, Stream stream) {
+    const size_t C = size_t(channels);
+    each_element(size_t(B), C, [=] ON_DEVICE(size_t row, size_t j) {
+        const size_t at = row * C + j;
+        floatX* const z = gates + row * 4 * C + j;
+        const float i = widen(z[0]), f = widen(z[C]), g = widen(z[2 * C]), o = widen(z[3 * C]);
+        const float tanh_c = hyperbolic_tangent(c[at]), dy = widen(dh[at]) + widen(dh_later[at]);
+        const float dstate = dc[at] + dy * o * (1.0f - tanh_c * tanh_c);
+        store(z[0], dstate * g * i * (1.0f - i));
+        store(z[C], dstate * c_before[at] * f * (1.0f - f));
+        store(z[2 * C], dstate * i * (1.0f - g * g));
+        store(z[3 * C], dy * tanh_c * o * (1.0f - o));
+        dc[at] = dstate * f;
+    }, stream);
 }
 
 }  // namespace BACKEND

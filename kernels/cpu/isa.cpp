@@ -26,7 +26,7 @@ extern const Ops ops;
 const Ops ops = {
     .isa = TEXT(ISA),
 #define OP(result, name, parameters, arguments) .name = name,
-#include "kernels/cpu/op_table.h"
+#include "build/op_table.h"
 };
 
 }  // namespace BACKEND::ISA

@@ -24,23 +24,19 @@ namespace BACKEND::ISA {
 // The micro tile of a matmul, kRows x kCols. kRows * kVectors accumulators, kVectors of b and one of a must fit the
 // registers: 16 with AVX2, 32 with AVX-512 and on Arm; 8 accumulators at least hide the latency of two multiply-adds
 // per cycle. With AMX they are the tile registers (amx.h).
-#if defined(TILES)
-constexpr int kRows = 32, kCols = 32;
-#elif defined(__AVX512F__)
-constexpr int kRows = 12, kCols = 32;
-#elif defined(__AVX2__)
-constexpr int kRows = 6, kCols = 16;
-#else
-constexpr int kRows = 6, kCols = 8;
-#endif
 #if defined(__AVX512F__)
-constexpr int kWidth = 16;
+constexpr int kWidth = 16;                              // floats per vector
 #elif defined(__AVX2__)
 constexpr int kWidth = 8;
 #else
 constexpr int kWidth = 4;
 #endif
-constexpr int kVectors = kCols / kWidth;                // kWidth: floats per vector
+#if defined(TILES)
+constexpr int kRows = 32, kCols = 32;
+#else
+constexpr int kRows = kWidth == 16 ? 12 : 6, kCols = 2 * kWidth;
+#endif
+constexpr int kVectors = kCols / kWidth;
 
 typedef float Vec __attribute__((vector_size(4 * kWidth)));
 typedef int32_t VecInt __attribute__((vector_size(4 * kWidth)));

@@ -31,6 +31,11 @@ static void residual_layernorm_forward(floatX* residual, floatX* out, float* mea
     });
 }
 
+static void layernorm_forward(floatX* out, float* mean, float* rstd, const floatX* inp, const floatX* weight,
+                              const floatX* bias, int N, int C, Stream s) {
+    residual_layernorm_forward(nullptr, out, mean, rstd, inp, nullptr, weight, bias, N, C, {}, s);
+}
+
 // One row. With xhat = (x - mean) rstd and g = dout weight: dinp (+)= rstd (g - average(g) - xhat average(g xhat)).
 static void layernorm_backward_row(floatX* dinp, float* dweight, float* dbias, const floatX* dout, const floatX* x,
                                    float mean, float rstd, const floatX* weight, int C, bool first) {

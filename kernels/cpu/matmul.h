@@ -252,6 +252,11 @@ static void matmul_gelu_forward(floatX* out, floatX* pre, const floatX* inp, con
                 .epilogue = pre ? Epilogue::kGelu : Epilogue::kStore, .out = out, .pre = pre, .bias = bias});
 }
 
+static void matmul_forward(floatX* out, const floatX* inp, const floatX* weight, const floatX* bias, int N, int C,
+                           int OC, Stream s) {
+    matmul_gelu_forward(out, nullptr, inp, weight, bias, N, C, OC, s);
+}
+
 static void gelu_forward(floatX* out, const floatX* pre, size_t n, Stream) {
     for_elements(n, [&](size_t begin, size_t count) {
         for (size_t i = begin; i < begin + count; i += kWidth) {
@@ -267,6 +272,11 @@ static void matmul_gelu_backward_input(floatX* dpre, const floatX* dout, const f
     run_matmul({.a = {dout, OC, true}, .b = {weight, C, false}, .M = N, .N = C, .K = OC,
                 .epilogue = pre ? Epilogue::kGeluBackward : Epilogue::kStore,
                 .out = dpre, .pre = const_cast<floatX*>(pre)});
+}
+
+static void matmul_backward_input(floatX* dinp, const floatX* dout, const floatX* weight, int N, int C, int OC,
+                                  Stream s) {
+    matmul_gelu_backward_input(dinp, dout, weight, nullptr, N, C, OC, s);
 }
 
 static void matmul_backward_params(float* dweight, float* dbias, const floatX* dout, const floatX* inp, int N, int C,

@@ -2,6 +2,7 @@
 #include "kernels/cpu/ops.h"
 #include <cstdlib>
 #include <string>
+#include <vector>
 #include "src/base/common.h"
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -29,31 +30,31 @@ constexpr bool kHalf = sizeof(floatX) == 2;             // AMX multiplies bf16 o
 }
 #endif
 
-// Calls f(table) for the sets that this CPU has, the best first, until it returns true.
-template <class F> static void each_set(const F& f) {
+// Those that this CPU has, the best first.
+static std::vector<const Ops*> instruction_sets() {
+    std::vector<const Ops*> sets;
 #if defined(__x86_64__)
     const bool has_avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                             __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
     if constexpr (kHalf)
-        if (has_avx512 && has_amx() && f(amx::ops)) return;
-    if (has_avx512 && f(avx512::ops)) return;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && f(avx2::ops)) return;
+        if (has_avx512 && has_amx()) sets.push_back(&amx::ops);
+    if (has_avx512) sets.push_back(&avx512::ops);
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) sets.push_back(&avx2::ops);
 #endif
-    if (f(portable::ops)) return;
-    if (&amx_in_software::ops) f(amx_in_software::ops);
+    sets.push_back(&portable::ops);
+    if (&amx_in_software::ops) sets.push_back(&amx_in_software::ops);
+    return sets;
 }
 
 static const Ops& choose() {
-    const char* const wanted = std::getenv("LOCKSTEP_ISA");             // for tests: a lesser one than the best
-    const Ops* chosen = nullptr;
+    const char* const got = std::getenv("LOCKSTEP_ISA");                // for tests: a lesser one than the best
+    const std::string wanted = got ? got : "";
     std::string names;
-    each_set([&](const Ops& set) {
-        names += (names.empty() ? "" : ", ") + std::string(set.isa);
-        if (!wanted || !*wanted || std::string(wanted) == set.isa) chosen = &set;
-        return chosen != nullptr;
-    });
-    if (!chosen) die(kExitUsage, "environment: LOCKSTEP_ISA: got %s, want one this CPU has: %s", wanted, names.c_str());
-    return *chosen;
+    for (const Ops* set : instruction_sets()) {
+        if (wanted.empty() || wanted == set->isa) return *set;
+        names += (names.empty() ? "" : ", ") + std::string(set->isa);
+    }
+    die(kExitUsage, "environment: LOCKSTEP_ISA: got %s, want one this CPU has: %s", got, names.c_str());
 }
 
 static const Ops& ops() {
@@ -71,19 +72,6 @@ const char* device_name() {
 }
 
 #define OP(result, name, parameters, arguments) result name parameters { return ops().name arguments; }
-#include "kernels/cpu/op_table.h"
-
-// The plain forms of three ops: without a branch, without GELU.
-void layernorm_forward(floatX* out, float* mean, float* rstd, const floatX* inp, const floatX* weight,
-                       const floatX* bias, int N, int C, Stream s) {
-    residual_layernorm_forward(nullptr, out, mean, rstd, inp, nullptr, weight, bias, N, C, {}, s);
-}
-void matmul_forward(floatX* out, const floatX* inp, const floatX* weight, const floatX* bias, int N, int C, int OC,
-                    Stream s) {
-    matmul_gelu_forward(out, nullptr, inp, weight, bias, N, C, OC, s);
-}
-void matmul_backward_input(floatX* dinp, const floatX* dout, const floatX* weight, int N, int C, int OC, Stream s) {
-    matmul_gelu_backward_input(dinp, dout, weight, nullptr, N, C, OC, s);
-}
+#include "build/op_table.h"
 
 }  // namespace BACKEND

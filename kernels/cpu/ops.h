@@ -1,4 +1,4 @@
-// ops.h -- the table of one instruction set's ops.
+// ops.h -- the table of one instruction set's ops: those of kernels.h, as ./configure lists them.
 #pragma once
 #include "kernels/kernels.h"
 
@@ -7,7 +7,7 @@ namespace BACKEND {
 struct Ops {
     const char* isa;
 #define OP(result, name, parameters, arguments) result (*name) parameters;
-#include "kernels/cpu/op_table.h"
+#include "build/op_table.h"
 #undef OP
 };
 

@@ -24,29 +24,23 @@ namespace BACKEND {
 
 // ------------------------------------------------------------------------------------------------------------- memory
 
-// Fewer TLB misses in large memory that is not touched yet.
-static void advise_huge_pages(void* memory, size_t bytes) {
-    constexpr uintptr_t kHugePage = uintptr_t(2) << 20;
-    const uintptr_t begin = round_up(reinterpret_cast<uintptr_t>(memory), kHugePage);
-    if (bytes >= 4 * kHugePage) madvise(reinterpret_cast<void*>(begin), bytes - kHugePage, MADV_HUGEPAGE);
-}
-
-// calloc need not clear fresh pages. Its address is kept in front of the aligned one.
+// calloc need not clear fresh pages. Its address is kept in front of the aligned one. Huge pages, where the memory is
+// large, mean fewer TLB misses.
 void* device_alloc(size_t bytes, const char* what) {
     constexpr size_t kExtra = 64 + sizeof(void*);
-    char* raw = bytes <= SIZE_MAX - kExtra ? static_cast<char*>(std::calloc(1, bytes + kExtra)) : nullptr;
+    constexpr uintptr_t kHugePage = uintptr_t(2) << 20;
+    void* const raw = bytes <= SIZE_MAX - kExtra ? std::calloc(1, bytes + kExtra) : nullptr;
     if (!raw) die(kExitOther, "out of memory: %s: wanted %zu bytes; make the model or the batch smaller", what, bytes);
-    char* memory = reinterpret_cast<char*>(round_up(reinterpret_cast<uintptr_t>(raw) + sizeof raw, uintptr_t(64)));
-    std::memcpy(memory - sizeof raw, &raw, sizeof raw);
-    advise_huge_pages(memory, bytes);
+    const uintptr_t aligned = round_up(reinterpret_cast<uintptr_t>(raw) + sizeof raw, uintptr_t(64));
+    void** const memory = reinterpret_cast<void**>(aligned);
+    memory[-1] = raw;
+    if (bytes >= 4 * kHugePage)
+        madvise(reinterpret_cast<void*>(round_up(aligned, kHugePage)), bytes - kHugePage, MADV_HUGEPAGE);
     return memory;
 }
 
 void device_free(void* memory) {
-    if (!memory) return;
-    void* raw;
-    std::memcpy(&raw, static_cast<char*>(memory) - sizeof raw, sizeof raw);
-    std::free(raw);
+    if (memory) std::free(static_cast<void**>(memory)[-1]);
 }
 
 void* host_alloc(size_t bytes, const char* what) { return device_alloc(bytes, what); }
@@ -67,16 +61,14 @@ void device_memory(size_t* free, size_t* total) {
 }
 
 float* thread_buffer(size_t n, int number) {
-    struct Buffer { float* memory = nullptr; size_t room = 0; ~Buffer() { std::free(memory); } };
+    struct Buffer { float* memory = nullptr; size_t room = 0; ~Buffer() { device_free(memory); } };
     thread_local Buffer buffers[kThreadBuffers + 1];
     Buffer& b = buffers[number];
     if (n <= b.room) return b.memory;
-    const size_t bytes = round_up(n * sizeof(float), size_t(64));
-    std::free(b.memory);
-    b.memory = static_cast<float*>(std::aligned_alloc(64, bytes));
-    b.room = b.memory ? n : 0;
-    if (!b.memory) die(kExitOther, "out of memory: a thread's workspace: wanted %zu bytes", bytes);
-    advise_huge_pages(b.memory, bytes);
+    device_free(std::exchange(b.memory, nullptr));
+    b.room = 0;
+    b.memory = static_cast<float*>(device_alloc(n * sizeof(float), "a thread's workspace"));
+    b.room = n;
     return b.memory;
 }
 
@@ -84,17 +76,15 @@ float* thread_buffer(size_t n, int number) {
 
 // Numbers below 1.2e-38, which cost a hundred cycles each, count as 0: in every thread that computes, or bits would
 // depend on which one does.
-#if defined(__x86_64__)
-static void flush_to_zero() { __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | 0x8040); }      // FTZ, DAZ
-#elif defined(__aarch64__)
 static void flush_to_zero() {
+#if defined(__x86_64__)
+    __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | 0x8040);          // FTZ, DAZ
+#elif defined(__aarch64__)
     uint64_t mode;
     asm volatile("mrs %0, fpcr" : "=r"(mode));
     asm volatile("msr fpcr, %0" : : "r"(mode | uint64_t(1) << 24));
-}
-#else
-static void flush_to_zero() {}
 #endif
+}
 
 // Seconds of polling before a thread sleeps, longer than the gap between two ops.
 constexpr double kPoll = 200e-6;
@@ -136,10 +126,6 @@ struct Pool {
         epoch++;
         epoch.notify_all();
     }
-    std::shared_ptr<Job> take() {
-        const std::lock_guard<std::mutex> lock(mutex);
-        return job;
-    }
     void run(uint32_t seen) {
         flush_to_zero();
         inside = true;
@@ -147,7 +133,8 @@ struct Pool {
             spin_until(kPoll, [&] { return epoch != seen; });
             epoch.wait(seen);
             seen = epoch;
-            const std::shared_ptr<Job> mine = take();
+            std::shared_ptr<Job> mine;
+            { const std::lock_guard<std::mutex> lock(mutex); mine = job; }
             if (!mine) return;
             mine->work();
         }

@@ -11,7 +11,7 @@
 #include <cmath>
 #include <type_traits>
 #include "kernels/cuda/attention.cuh"
-#include "kernels/kernels.h"
+#include "kernels/elements.h"
 #include "src/base/common.h"
 
 namespace BACKEND {
@@ -361,16 +361,6 @@ attention_backward_kv_kernel(bf16* dqkv, const bf16* dout, const bf16* qkv, cons
     store(kV, v_tile, dv, 1 / keep);
 }
 
-// One thread copies 8 channels of one new row's k or v into the cache.
-__global__ void __launch_bounds__(kThreads) attention_append_kernel(Cache cache, const bf16* qkv, Shape s) {
-    grid_dependency_sync();
-    const int chunks = s.HS / 8, i = int(thread_of_grid());
-    const int j = i % chunks, head = i / chunks % s.NH, which = i / (chunks * s.NH) % 2, t = i / (chunks * s.NH * 2);
-    if (t >= s.T) return;
-    bf16* const to = cache.memory + ((size_t(which) * s.NH + head) * cache.maxT + cache.first + t) * s.HS;
-    as<uint4>(to + j * 8) = as<uint4>(qkv + qkv_at(s, head, t, kK + which) + j * 8);
-}
-
 // ------------------------ launchers
 
 Shape shape_of(int B, int T, int NH, int HS) {
@@ -423,7 +413,11 @@ void attention_cached(bf16* out, bf16* cache, const bf16* qkv, int first, int n,
     if (n == 0) return;
     const Shape s = shape_of(1, n, NH, HS);
     const Cache to = {cache, first, maxT};
-    launch(attention_append_kernel, div_up(2 * n * NH * (HS / 8), kThreads), kThreads, 0, stream, to, qkv, s);
+    each_element(2 * size_t(n) * size_t(NH), size_t(HS) / 8, [=] ON_DEVICE(size_t row, size_t pack) {
+        const int head = int(row) % NH, which = int(row) / NH % 2, t = int(row) / (NH * 2);
+        bf16* const place = to.memory + ((size_t(which) * NH + head) * maxT + first + t) * HS;
+        as<uint4>(place + pack * 8) = as<uint4>(qkv + qkv_at(s, head, t, kK + which) + pack * 8);
+    }, stream);
     with_tile(HS, {}, [&](auto D, auto) {
         launch_rows<Forward<D, false>>(attention_forward_kernel<D, false, true>, s, stream, out, nullptr, qkv, s,
                                        Dropout(), to);

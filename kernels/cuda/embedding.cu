@@ -4,7 +4,7 @@
 // the order of their arrival; integer atomics only count. dout is read twice, by position and by token. A common token
 // makes one long sum, which keeps 32 rows in flight; rare tokens are many, and 8 leave room for more warps.
 #include "kernels/cuda/common.cuh"
-#include "kernels/kernels.h"
+#include "kernels/elements.h"
 #include "src/base/common.h"
 
 namespace BACKEND {
@@ -16,25 +16,6 @@ constexpr int kBatch = 8, kLongBatch = 32;    // rows in flight, of tokens that 
 constexpr int kChannels = 128;    // of a warp in backward, 4 per lane
 
 DEVICE int warp_of_grid() { return int(blockIdx.x) * kWarps + warp(); }
-
-// One warp per row; a lane takes every 32nd pack of 8 channels.
-__global__ void __launch_bounds__(kThreads)
-embedding_forward_kernel(floatX* out, const int* tokens, const floatX* wte, const floatX* wpe, int N, int T, int C,
-                         int first, Dropout drop) {
-    const int row = warp_of_grid();
-    grid_dependency_sync();
-    if (row >= N) return;
-    const floatX* const token = wte + size_t(tokens[row]) * C;
-    const floatX* const position = wpe ? wpe + size_t(first + row % T) * C : nullptr;
-    const size_t begin = size_t(row) * C;
-    for (int c = lane() * 8; c < C; c += 256) {
-        Pack8 sum = load8(token + c);
-        const Pack8 p = position ? load8(position + c) : Pack8{};
-        for (int k = 0; k < 8; k++) sum.x[k] += p.x[k];
-        if (drop.rate > 0) dropout8(drop, begin + c, &sum);
-        store8(out + begin + c, sum);
-    }
-}
 
 // ------------------------ rows grouped by token
 
@@ -61,14 +42,6 @@ __global__ void __launch_bounds__(kBuckets) count_kernel(int* places, const int*
     __syncthreads();
     for (int w = 0; w < warp(); w++) sum += warp_sums[w];
     places[bucket] = sum - counts[bucket];
-}
-
-// One thread per row puts (token, row) into its bucket, at whatever place is free. `places` ends as each bucket's end.
-__global__ void place_kernel(uint64_t* keys, int* places, const int* tokens, int N) {
-    grid_dependency_sync();
-    const int row = int(thread_of_grid());
-    if (row >= N) return;
-    keys[atomicAdd(&places[unsigned(tokens[row]) % kBuckets], 1)] = uint64_t(tokens[row]) << 32 | unsigned(row);
 }
 
 // One warp per key compares it with the others of its bucket, which gives its place by (token, row). The place of a
@@ -138,44 +111,46 @@ token_backward_kernel(float* dwte, const floatX* dout, const int2* groups, const
     }
 }
 
-// One thread per position and 4 channels adds over b. Positions that were not used are 0 with "=".
-__global__ void __launch_bounds__(256)
-position_backward_kernel(float* dwpe, const floatX* dout, int B, int T, int C, int maxT, Dropout drop,
-                         bool accumulate) {
-    grid_dependency_sync();
-    const size_t i = thread_of_grid() * 4, stride = size_t(T) * C;
-    if (i >= size_t(maxT) * C) return;
-    float4& to = as<float4>(dwpe + i);
-    if (i >= stride) {
-        if (!accumulate) to = {0, 0, 0, 0};
-        return;
-    }
-    float sum[4] = {};
-    for (int b = 0; b < B; b += kBatch) {
-        uint2 raw[kBatch];
-        EACH(k, kBatch) if (b + k < B) raw[k] = as<uint2>(dout + (b + k) * stride + i);
-        EACH(k, kBatch) if (b + k < B) add4(sum, raw[k], drop, (b + k) * stride + i);
-    }
-    const float4 total = {sum[0], sum[1], sum[2], sum[3]};
-    to = accumulate ? to + total : total;
-}
-
 }  // namespace
 
+// An element is a pack of 8 channels.
 void embedding_forward(floatX* out, const int* tokens, const floatX* wte, const floatX* wpe, int B, int T, int C,
                        int first, const Dropout& drop, Stream stream) {
     CHECK(C % 8 == 0, "embedding_forward: C is %d", C);
-    launch(embedding_forward_kernel, div_up(B * T, kWarps), kThreads, 0, stream, out, tokens, wte, wpe, B * T, T, C,
-           first, drop);
+    each_element(size_t(B) * size_t(T), size_t(C) / 8, [=] ON_DEVICE(size_t row, size_t pack) {
+        const size_t c = pack * 8, at = row * size_t(C) + c;
+        Pack8 sum = load8(wte + size_t(tokens[row]) * size_t(C) + c);
+        const size_t position = size_t(first) + row % size_t(T);
+        const Pack8 p = wpe ? load8(wpe + position * size_t(C) + c) : Pack8{};
+        for (int k = 0; k < 8; k++) sum.x[k] += p.x[k];
+        if (drop.rate > 0) dropout8(drop, at, &sum);
+        store8(out + at, sum);
+    }, stream);
+}
+
+// Adds over b, 4 channels to an element. Positions that were not used are 0 with "=".
+static void position_backward(float* dwpe, const floatX* dout, int B, int T, int C, int maxT, const Dropout& drop,
+                              bool accumulate, Stream stream) {
+    each_element(size_t(maxT), size_t(C) / 4, [=] ON_DEVICE(size_t position, size_t four) {
+        const size_t i = position * size_t(C) + four * 4, stride = size_t(T) * C;
+        float4& to = as<float4>(dwpe + i);
+        float sum[4] = {};
+        for (int b = 0; b < B && i < stride; b += kBatch) {
+            uint2 raw[kBatch];
+            EACH(k, kBatch) if (b + k < B) raw[k] = as<uint2>(dout + (b + k) * stride + i);
+            EACH(k, kBatch) if (b + k < B) add4(sum, raw[k], drop, (b + k) * stride + i);
+        }
+        const float4 total = {sum[0], sum[1], sum[2], sum[3]};
+        if (!accumulate) to = total;
+        else if (i < stride) to = to + total;
+    }, stream);
 }
 
 void embedding_backward(float* dwte, float* dwpe, const floatX* dout, const int* tokens, int B, int T, int C, int maxT,
                         const Dropout& drop, bool accumulate, Stream stream) {
     CHECK(C % 8 == 0 && T <= maxT, "embedding_backward: C is %d, T %d, maxT %d", C, T, maxT);
     const int N = B * T;
-    if (dwpe)
-        launch(position_backward_kernel, div_up(size_t(maxT) * C, size_t(1024)), 256, 0, stream, dwpe, dout, B, T, C,
-               maxT, drop, accumulate);
+    if (dwpe) position_backward(dwpe, dout, B, T, C, maxT, drop, accumulate, stream);
     // places (kBuckets), keys (N), groups (N), order (N)
     const size_t bytes = kBuckets * sizeof(int) + N * (sizeof(uint64_t) + sizeof(int2) + sizeof(int));
     int* const places = static_cast<int*>(scratch(bytes, stream));
@@ -183,7 +158,11 @@ void embedding_backward(float* dwte, float* dwpe, const floatX* dout, const int*
     int2* const groups = reinterpret_cast<int2*>(keys + N);
     int* const order = reinterpret_cast<int*>(groups + N);
     launch(count_kernel, 1, kBuckets, 0, stream, places, tokens, N);
-    launch(place_kernel, div_up(N, 256), 256, 0, stream, keys, places, tokens, N);
+    // (token, row) goes into its bucket, at whatever place is free. `places` ends as each bucket's end.
+    each_element(1, size_t(N), [=] ON_DEVICE(size_t, size_t row) {
+        const unsigned token = unsigned(tokens[row]);
+        keys[atomicAdd(&places[token % kBuckets], 1)] = uint64_t(token) << 32 | row;
+    }, stream);
     launch(sort_kernel, div_up(N, kWarps), kThreads, 0, stream, groups, order, keys, places, N);
     const auto add = [&](auto kernel, int min_rows, int max_rows) {
         launch(kernel, dim3(div_up(N, 32 * kWarps), div_up(C, kChannels)), kThreads, 0, stream, dwte, dout, groups,

@@ -14,7 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include "kernels/cuda/matmul.cuh"
-#include "kernels/kernels.h"
+#include "kernels/elements.h"
 #include "src/base/common.h"
 
 namespace BACKEND {
@@ -142,32 +142,6 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocks) matmul_kernel(Product
     store_sums<16>(acc, epilogue, m0 + wm + lane() / 4, n0 + wn);
 }
 
-// out (+)= parts[0] + parts[1] + ..., `count` arrays of n floats. A thread adds four columns, and reads eight ahead.
-__global__ void __launch_bounds__(128)
-sum_parts_kernel(float* out, const float* parts, int count, size_t n, bool accumulate) {
-    grid_dependency_sync();
-    const size_t i = thread_of_grid() * 4;
-    if (i >= n) return;
-    float4 sum = as<float4>(parts + i);
-    for (int first = 1; first < count; first += 8) {
-        float4 v[8];
-        EACH(j, 8) if (first + j < count) v[j] = as<float4>(parts + (first + j) * n + i);
-        EACH(j, 8) if (first + j < count) sum = sum + v[j];
-    }
-    float4& to = as<float4>(out + i);
-    to = accumulate ? to + sum : sum;
-}
-
-// One thread per pack of eight. It is here because it must give the bits of the product's epilogue.
-__global__ void __launch_bounds__(256) gelu_forward_kernel(bf16* out, const bf16* pre, size_t n) {
-    grid_dependency_sync();
-    const size_t i = thread_of_grid() * 8;
-    if (i >= n) return;
-    Pack8 x = load8(pre + i);
-    EACH(j, 8) x.x[j] = gelu(x.x[j]);
-    store8(out + i, x);
-}
-
 // ------------------------ tile and split
 
 // Estimates of a tile: multiply-adds per cycle of a busy multiprocessor, how many blocks (ping-pong: tiles) make it
@@ -228,8 +202,19 @@ void run_bf16(const bf16* A, const bf16* B, const StoreBf16<KIND>& epilogue, int
     run<false, TB>({A, B, nullptr, M, N, K, choose(M, N, K, 1)}, epilogue, stream);
 }
 
+// out (+)= parts[0] + parts[1] + ..., `count` arrays of n floats. A thread adds four columns, and reads eight ahead.
 void sum_parts(float* out, const float* parts, int count, size_t n, bool accumulate, Stream stream) {
-    launch(sum_parts_kernel, div_up(n, size_t(512)), 128, 0, stream, out, parts, count, n, accumulate);
+    each_element(1, n / 4, [=] ON_DEVICE(size_t, size_t four) {
+        const size_t i = four * 4;
+        float4 sum = as<float4>(parts + i);
+        for (int first = 1; first < count; first += 8) {
+            float4 v[8];
+            EACH(j, 8) if (first + j < count) v[j] = as<float4>(parts + (first + j) * n + i);
+            EACH(j, 8) if (first + j < count) sum = sum + v[j];
+        }
+        float4& to = as<float4>(out + i);
+        to = accumulate ? to + sum : sum;
+    }, stream);
 }
 
 }  // namespace
@@ -244,9 +229,14 @@ void matmul_gelu_forward(floatX* out, floatX* pre, const floatX* inp, const floa
     run_bf16<false, kGelu>(inp, weight, {{pre, out}, bias, {N, OC}}, C, stream);
 }
 
+// It is here because it must give the bits of the product's epilogue. An element is a pack of eight.
 void gelu_forward(floatX* out, const floatX* pre, size_t n, Stream stream) {
     CHECK(n % 8 == 0, "gelu_forward: %zu elements", n);
-    if (n) launch(gelu_forward_kernel, div_up(n, size_t(2048)), 256, 0, stream, out, pre, n);
+    each_element(1, n / 8, [=] ON_DEVICE(size_t, size_t pack) {
+        Pack8 x = load8(pre + pack * 8);
+        EACH(j, 8) x.x[j] = gelu(x.x[j]);
+        store8(out + pack * 8, x);
+    }, stream);
 }
 
 void matmul_backward_input(floatX* dinp, const floatX* dout, const floatX* weight, int N, int C, int OC,

@@ -3,7 +3,6 @@
 // All streams are non-blocking: nothing here touches CUDA's default stream, which would wait for all others. What fails
 // in a kernel shows at a later call, at the latest in stream_sync; such an error stays, and the process has to end.
 #include <atomic>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <exception>
@@ -11,7 +10,7 @@
 #include <string>
 #include <utility>
 #include "kernels/cuda/common.cuh"
-#include "kernels/kernels.h"
+#include "kernels/elements.h"
 #include "src/base/common.h"
 
 namespace BACKEND {
@@ -59,10 +58,8 @@ struct DeviceStream {
         check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
     }
     void throw_error() {
-        std::unique_lock<std::mutex> lock(mutex);
-        const std::exception_ptr first = std::exchange(error, nullptr);
-        lock.unlock();
-        if (first) std::rethrow_exception(first);
+        const std::lock_guard<std::mutex> lock(mutex);
+        if (error) std::rethrow_exception(std::exchange(error, nullptr));
     }
     void sync() {
         const cudaError_t result = cudaStreamSynchronize(handle);
@@ -171,9 +168,8 @@ double device_peak_flops() {
     return std::nan("");
 }
 
-static std::atomic<int> threads{1};    // not needed, but what was asked for can be asked back
-void set_threads(int n) { threads = n > 0 ? n : 1; }
-int get_threads() { return threads; }
+void set_threads(int) {}
+int get_threads() { return 1; }
 
 // ------------------------ memory
 
@@ -225,16 +221,11 @@ void device_zero(void* device, size_t bytes, Stream stream) {
     if (bytes) check(cudaMemsetAsync(device, 0, bytes, queue_of(stream)->handle));
 }
 
-// The host's copy of common.cuh's conversions: round to nearest even, a NaN stays one.
 void store_floats(floatX* device, const float* host, size_t n) {
-    for (size_t i = 0; i < n; i++) {
-        const uint32_t bits = std::bit_cast<uint32_t>(host[i]);
-        const bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
-        device[i].bits = uint16_t((nan ? bits | 0x400000u : bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
-    }
+    for (size_t i = 0; i < n; i++) store(device[i], host[i]);
 }
 void load_floats(float* host, const floatX* device, size_t n) {
-    for (size_t i = 0; i < n; i++) host[i] = std::bit_cast<float>(uint32_t(device[i].bits) << 16);
+    for (size_t i = 0; i < n; i++) host[i] = widen(device[i]);
 }
 
 // It grows in the first step and not after, as sizes repeat.

@@ -9,7 +9,7 @@
 #include <vector>
 #include "build/optimizers.h"
 #include "kernels/cuda/common.cuh"
-#include "kernels/kernels.h"
+#include "kernels/elements.h"
 #include "src/base/common.h"
 #include "src/base/rng.h"
 
@@ -130,16 +130,6 @@ void launch_update(floatX* param, float* master, float* const* state, const floa
     }
 }
 
-// A thread per element.
-__global__ void __launch_bounds__(kThreads)
-polynomial_kernel(floatX* out, float a, float b, const floatX* x, float c, const floatX* y, int n) {
-    grid_dependency_sync();
-    const size_t i = thread_of_grid();
-    if (i >= size_t(n) * size_t(n)) return;
-    const float sum = (x ? b * to_float(x[i]) : 0) + (y ? c * to_float(y[i]) : 0);
-    out[i] = to_bf16((i % size_t(n) == i / size_t(n) ? a : 0) + sum);
-}
-
 // ------------------------ hash
 
 // One warp per unit.
@@ -186,8 +176,11 @@ void update(int optimizer, int stage, floatX* param, float* master, float* const
 }
 
 void matrix_polynomial(floatX* out, float a, float b, const floatX* x, float c, const floatX* y, int n, Stream stream) {
-    const unsigned blocks = unsigned(div_up(size_t(n) * size_t(n), size_t(kThreads)));
-    launch(polynomial_kernel, blocks, kThreads, 0, stream, out, a, b, x, c, y, n);
+    each_element(size_t(n), size_t(n), [=] ON_DEVICE(size_t row, size_t column) {
+        const size_t i = row * size_t(n) + column;
+        const float sum = (x ? b * to_float(x[i]) : 0) + (y ? c * to_float(y[i]) : 0);
+        out[i] = to_bf16((row == column ? a : 0) + sum);
+    }, stream);
 }
 
 uint64_t hash_floats(const float* x, size_t n, Stream stream) {

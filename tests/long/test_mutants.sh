@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_mutants.sh -- every barrier, wait and fence of the CUDA kernels is needed, and the tests would see it missing.
-#   tests/long/test_mutants.sh [FILE...]     (all files of kernels/cuda and models with kernels)
+#   tests/long/test_mutants.sh [FILE...]     (all files with kernels)
 # Each is taken out in turn (SIMT_SKIP_BARRIER=FILE:LINE of the emulator), and the kernel's tests must then fail in one
 # of a few random orders.
 . tests/lib.sh
@@ -13,11 +13,11 @@ tests_of() {
         update) echo tree_reduce clip_scale update matrix_polynomial hash_floats ;;
         classifier) echo classifier sum_in_order ;;
         common) echo sum_in_order clip_scale matmul_by_tile attention_forward attention_backward ;;
-        lstm_ops) echo cell rows_are_transposed ;;
+        elements) echo cell rows_are_transposed ;;
         *) echo "$1" ;;
     esac
 }
-program_of() { case $1 in lstm_ops) echo "$programs/lstm_emu" ;; *) echo "$programs/kernels_emu" ;; esac; }
+program_of() { case $1 in elements) echo "$programs/lstm_emu" ;; *) echo "$programs/kernels_emu" ;; esac; }
 seen() {        # PROGRAM FILE:LINE TEST...
     program=$1 where=$2; shift 2
     for seed in $orders; do
@@ -31,10 +31,10 @@ SIMT_SMS=2; export SIMT_SMS         # so that a persistent block has more than o
 waits='__syncthreads|__syncwarp|bar_sync|cluster_sync|async_fence|grid_dependency_sync|mbar_wait'
 waits="$waits|(wgmma|tma_store)_wait(<[^>]*>)?"
 all="layernorm.cu classifier.cu matmul.cu matmul_sm90.cu attention.cu attention.cuh attention_sm90.cu dropout.cu
-     embedding.cu update.cu common.cuh lstm_ops.cu"
+     embedding.cu update.cu common.cuh elements.h"
 for file in ${*:-$all}; do
     path=kernels/cuda/$file
-    [ -e "$path" ] || path=models/$file
+    [ -e "$path" ] || path=kernels/$file
     for line in $(grep -nE "^[^/]*($waits)\(" "$path" | grep -v 'only TSan sees' | cut -d: -f1); do
         check "$file:$line" seen "$(program_of "${file%.*}")" "$file:$line" $(tests_of "${file%.*}")
     done

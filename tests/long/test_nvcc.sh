@@ -8,9 +8,9 @@ nvcc=$(sed -n 's/^nvcc = //p' build/config.ninja 2>/dev/null)
 one() {         # ARCH FILE
     fmad= log=$tmp/$1.$(basename "$2").log
     case $2 in */update.cu) fmad=--fmad=false ;; esac           # as ./configure has it
-    if "$nvcc" -std=c++20 -O3 -lineinfo --expt-relaxed-constexpr $fmad -gencode "arch=compute_$1,code=sm_$1" \
-        -Xptxas -v,--warn-on-spills,--warn-on-local-memory-usage -Werror all-warnings \
-        -I. -DBACKEND=gpu -x cu -cubin "$2" -o "$log.o" >"$log" 2>&1; then
+    if "$nvcc" -std=c++20 -O3 -lineinfo --expt-relaxed-constexpr --extended-lambda $fmad \
+        -gencode "arch=compute_$1,code=sm_$1" -Xptxas -v,--warn-on-spills,--warn-on-local-memory-usage \
+        -Werror all-warnings -I. -DBACKEND=gpu -x cu -cubin "$2" -o "$log.o" >"$log" 2>&1; then
         grep '(C75' "$log" >"$log.slow" || { echo "ok   sm_$1 $2"; return; }
         log=$log.slow
     fi

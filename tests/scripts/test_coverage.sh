@@ -4,7 +4,7 @@
 #   PROGRAM    the tests of kernels and those of the single models, emulated
 #
 # Runs each emulated test program with SIMT_COVERAGE, which lists the kernels it launches, finds their names with nm,
-# and fails for a __global__ function of the kernels' or models' .cu files that was never among them. With SIMT_COVERAGE
+# and fails for a __global__ function of the kernels' or models' files that was never among them. With SIMT_COVERAGE
 # set it does not run the programs but reads that file, which runs of them have written. Programs must not be stripped,
 # and are told apart by the names of their files.
 cd "$(dirname "$0")/../.."
@@ -13,7 +13,7 @@ cd "$(dirname "$0")/../.."
 programs= files=
 while [ $# -gt 0 ] && [ "$1" != -- ]; do programs="$programs $1"; shift; done
 [ $# -eq 0 ] || shift
-files=${*:-kernels/cuda/*.cu models/*.cu}
+files=${*:-kernels/cuda/*.cu kernels/*.h models/*.cu}
 if [ -z "$programs" ]; then
     programs=${TOOLS:-build}/tests/kernels_emu
     for source in tests/models/test_*.cpp; do
