@@ -106,6 +106,6 @@ is tables: 64 times its file (a line of 4 bytes is a token and a merge), and up 
 64 KiB, takes 32 times.
 
 Trust: on one host ranks meet at a Unix socket and the kernel says who the other is. Between hosts both sides prove the job's secret (HMAC-SHA256
-over nonces) before a byte of theirs is believed: 2 s and two frames for a stranger, 64 + 4 per rank of them at a time. What follows is
+over nonces) before a byte of theirs is believed: one frame for a stranger, 64 + 4 per rank of them at a time. What follows is
 clear text with checksums: the network between hosts must be private.
 END

@@ -16,7 +16,7 @@ template <class F> struct LstmLayer { F *wih, *whh, *bih, *bhh; };      // (4C,C
 // Names and shapes are those of a PyTorch module with `embedding` and `lstm`.
 inline std::vector<TensorSpec> lstm_tensors(const Shape& c) {
     const size_t C = size_t(c.C);
-    const float s = 1 / std::sqrt(3 * float(c.C));     // as PyTorch's uniform first weights
+    const float s = 1 / std::sqrt(float(c.C));     // with a third of this variance two layers stay on a plateau
     std::vector<TensorSpec> table = {{"embedding.weight", size_t(c.Vp), C, size_t(c.V), false, s, true, true}};
     for (int l = 0; l < c.L; l++) {
         const std::string end = "_l" + std::to_string(l);

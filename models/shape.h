@@ -20,7 +20,7 @@ static_assert(std::is_trivially_copyable_v<Shape>, "ranks send each other shapes
 struct ShapeKey {
     const char *option, *hf;        // "heads", "n_head"
     int& (*at)(Shape& shape);
-    Limits limits;
+    Limits limits;                  // tests take the lowest value: it has to be one that `check` accepts
     const char *elsewhere, *help;   // elsewhere: what other trainers call the option, for "did you mean"
 };
 

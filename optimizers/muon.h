@@ -33,7 +33,7 @@ inline const OptimizerInfo muon_info = {
     .state = {"momentum", "exp_avg_sq"},        // momentum: of all others the first moment
     .hyper = {
         adamw_info.hyper[0], adamw_info.hyper[1], adamw_info.hyper[2], adamw_info.hyper[3],
-        {"momentum", 0.95, kBelowOne, "muon-momentum", "of the gradient's moving average, in matrices"},
+        {"momentum", 0.95, kBelowOne, "muon-momentum", "what a step keeps of the gradients before it"},
         {"muon-lr", 0.02, kNotNegative, "matrix-lr", "peak learning rate of matrices; --lr is that of all others"},
     },
     .prepare = [](StepState* step, const double* hyper, int64_t update, double schedule) {

@@ -23,7 +23,7 @@ inline const OptimizerInfo sgd_info = {
     .name = "sgd",
     .state = {"momentum_buffer"},
     .hyper = {
-        {"momentum", 0.9, kBelowOne, "sgd-momentum", "of the gradient's moving sum"},
+        {"momentum", 0.9, kBelowOne, "sgd-momentum", "what a step keeps of the gradients before it"},
         {"weight-decay", 0, kNotNegative, "", ""},      // see adamw.h
     },
     .prepare = [](StepState* step, const double* hyper, int64_t, double) {

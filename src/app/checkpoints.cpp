@@ -85,7 +85,8 @@ Progress read_progress(const std::string& checkpoint, Comm* comm, Options* optio
     const std::string text = comm_gather_text(comm, comm->rank == 0 ? read_file(path) : "")[0];
     const Json state = parse_json(text, where);
     if (state.get_string("data_hash", where) != data.train.hash)
-        die(kExitUsage, "--data: %s: the data have changed since the run began", options->data.c_str());
+        die(kExitUsage, "--data: %s: got other data than the run began with; give those, or begin a new run with "
+            "--init", options->data.c_str());
     if (state.get_string("val_hash", where) != data.val.hash)
         options->changed.push_back("the validation data have changed: earlier validation losses do not compare");
     const std::pair<const char*, std::string> ours[] = {{"program", version_text()}, {"device", device_kind}};

@@ -41,9 +41,12 @@ void dry_run(const Options& o, const Shape& shape, const Comm* comm, int micro_b
     size_t free, total;
     device_memory(&free, &total);
     if (total == 0) return;
-    const bool fits = bytes * (kOnGpu ? 1 : comm->local_size) <= double(free);
-    std::printf("          this device has %.1f MB, %.1f free: %s\n", double(total) * 1e-6, double(free) * 1e-6,
-                fits ? "it fits" : "it does not fit; try --recompute 3, a smaller --batch-size, more ranks");
+    const double all = bytes * (kOnGpu ? 1 : comm->local_size);     // a host's ranks share its memory
+    const char* const advice = kOnGpu ? "more ranks" : "fewer ranks on this host";
+    std::printf("          this %s has %.1f MB, %.1f free; its ranks take %.1f: ", kOnGpu ? "GPU" : "host",
+                double(total) * 1e-6, double(free) * 1e-6, all * 1e-6);
+    if (all <= double(free)) std::printf("it fits\n");
+    else std::printf("it does not fit; try --recompute 3, a smaller --batch-size, %s\n", advice);
 }
 
 }  // namespace BACKEND

@@ -20,8 +20,9 @@ static const Backend& choose_backend(Options* o) {
         o->dtype = b->dtype;
         return *b;
     }
-    die(kExitUsage, "--device %s --dtype %s: no GPU answers that has it; see nvidia-smi, or use --device cpu",
-        o->device.c_str(), o->dtype.c_str());
+    const bool built = backends[0].gpu;
+    die(kExitUsage, "--device %s --dtype %s: no GPU answers that has it; %s, or use --device cpu", o->device.c_str(),
+        o->dtype.c_str(), built ? "see nvidia-smi" : "this program was built without CUDA: see ./configure");
 }
 
 // For a command whose result is what it prints. (A run whose terminal is gone goes on, and has its files.)

@@ -326,7 +326,7 @@ std::string help_text(const Options& asked) {
         "  train_gpt eval OUT [options]      loss over the run's whole validation text, or over --data\n"
         "  mpirun -np 8 train_gpt ...        8 ranks; so do torchrun, srun, and --np 8 without any of them\n\n"
         "--seq-len 64, --seq-len=64 and --seq_len 64 are the same; 512k = 512000.\n"
-        "Defaults are those of --preset %s; see also --help --preset P and --help --device gpu.\n",
+        "Defaults are those of --preset %s; see also --help with --preset, --model, --optimizer or --device gpu.\n",
         version_text(), o.preset.c_str());
     std::string group;
     for (const Row& row : table()) {
@@ -478,7 +478,8 @@ void options_merge_saved(Options* options, const std::string& json, const std::s
         }
     }
     if (!refused.empty())
-        die(kExitUsage, "--resume: %s: %s; leave them out", path.c_str(), join(refused, ", ").c_str());
+        die(kExitUsage, "--resume: %s: %s; a resume keeps what the run has: leave it out, or "
+            "begin a new run with --init", path.c_str(), join(refused, ", ").c_str());
 }
 
 std::vector<std::pair<std::string, std::string>> options_identity(const Options& options, bool never_change) {

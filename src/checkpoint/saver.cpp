@@ -1,10 +1,10 @@
 // saver.cpp -- see saver.h.
 #include "src/checkpoint/saver.h"
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <future>
 #include <memory>
-#include <mutex>
 #include <unistd.h>
 #include <utility>
 #include "src/base/fault.h"
@@ -20,10 +20,10 @@ struct Saver {
     std::future<Saved> result;              // the last member: it waits for the writer, which uses the others
 };
 
-static std::mutex writing;                  // held while a save is under way in this process
+static std::atomic<bool> under_way{false};  // a save in this process
 
 static Saved save(Saver* s) {
-    const std::lock_guard held(writing);
+    under_way = true;
     Saved saved = {};
     try {
         s->before_commit();
@@ -34,6 +34,7 @@ static Saved save(Saver* s) {
         saved.error = {kExitOther, e.what()};
     }
     saved.seconds = now_seconds() - s->begin;
+    under_way = false;
     return saved;
 }
 
@@ -60,6 +61,7 @@ void saver_start(Saver* s, int64_t step, const CheckpointFiles& files, std::func
         std::copy_n(array.data, files.arena->n, to);
         array.data = std::exchange(to, to + files.arena->n);
     }
+    under_way = true;                       // the thread may begin late
     s->result = std::async(save, s);        // where no thread is to be had, saver_result does the work
 }
 
@@ -87,5 +89,5 @@ Saved saver_insist(Saver* s, double patience, const std::function<bool()>& stop)
 }
 
 void saver_linger(double seconds) {
-    for (const double end = now_seconds() + seconds; !writing.try_lock() && now_seconds() < end;) usleep(1000);
+    for (const double end = now_seconds() + seconds; under_way && now_seconds() < end;) usleep(1000);
 }

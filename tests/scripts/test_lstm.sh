@@ -8,6 +8,7 @@ job="--model lstm --layers 2 --channels 32 --seq-len 16 --batch-size 2 --total-b
     --data tests/golden/lines.txt --steps 8 --warmup-steps 2 --lr 1e-2 --eval-every 4 --eval-steps 2 --save-every 4
     --audit-every 3"
 
+other() { ! same "$@" >/dev/null; }
 falls() {
     awk -F'"loss":' '
         /"event":"train"/ { split($2, a, ","); if (!n++) first = a[1]; last = a[1] }
@@ -35,6 +36,8 @@ check "its samples are in the log" test "$(grep -c '"event":"sample"' "$lstm/met
 check "two threads give the same bytes" run threads "$train" --device cpu --dtype fp32 --threads 2
 check "as one" same "$lstm" "$tmp/threads"
 check "dropout and --recompute train" run dropout "$train" --device cpu --dropout 0.1 --recompute 3
+check "Muon trains" run muon "$train" --device cpu --dtype fp32 --threads 1 --optimizer muon
+check "its matrices otherwise than AdamW does" other "$lstm" "$tmp/muon"
 expect "sample" 0 '.' "$train" sample "$lstm" --prompt "The " --max-tokens 40
 expect "eval" 0 '^val loss' "$train" eval "$lstm"
 expect "info" 0 'LSTM|lstm' "$tools/info" "$lstm/ckpt/step_00000008"
