@@ -50,6 +50,15 @@ expect "a format that holds no such model says so" 2 'trail' "$copy/build/export
 expect "another optimizer's state is refused" 2 'optimizer.*adamw.*lion' \
     $train --resume "$tmp/one" --optimizer adamw --steps 20
 
+# Editors save by renaming, so that the folder is new too: only what the source is part of is built again.
+little() {
+    (cd "$copy" && cp models/trail.cpp models/trail.new && echo '// saved' >>models/trail.new &&
+        mv models/trail.new models/trail.cpp && "$ninja" build/config.ninja >/dev/null && "$ninja" -n train_gpt) >"$tmp/n"
+    grep -c 'C++' "$tmp/n"
+    [ "$(grep -c 'C++' "$tmp/n")" -le 4 ] && ! grep 'C++' "$tmp/n" | grep -v trail
+}
+check "a source that is saved is built again alone" little
+
 # A gradient that backward forgets is named after the first step.
 forgetful() {
     sed -i '/matmul_backward_params(d.fcw/d' "$copy/models/trail.cpp" && build train_gpt || return 1
