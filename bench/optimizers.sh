@@ -1,8 +1,8 @@
 #!/bin/sh
 # optimizers.sh -- after how many steps does each optimizer have the validation loss that the best AdamW ends with?
-#   bench/optimizers.sh [FOLDER]   trains the default model with each optimizer and learning rate on two texts and writes
-#                                  the table of docs/optimizers.md: 16 runs, half an hour on two quiet cores. Runs that
-#                                  FOLDER holds already are not made again. TEXT=FILE is the second text
+#   bench/optimizers.sh [FOLDER]   trains the default model with each optimizer and learning rate on two texts, and
+#                                  writes the table of docs/optimizers.md: 14 runs, 20 minutes on two quiet cores.
+#                                  Runs that FOLDER holds already are not made again. TEXT=FILE is the second text
 #                                  (data/tinyshakespeare.txt).
 set -eu
 cd "$(dirname "$0")/.."
@@ -42,9 +42,10 @@ for on in stories shakespeare; do
     done | sort -g | head -n 1 >"$tmp/best-$on"
 done
 {
-    echo "By \`bench/optimizers.sh\`, $(date +%Y-%m-%d); of the best AdamW's loss the first evaluation that has it, every 20 steps:"
+    echo "By \`bench/optimizers.sh\`, $(date +%Y-%m-%d), with an evaluation every 20 steps. An optimizer's step is the"
+    echo "first with the loss that the best AdamW ends with:"
     echo
-    echo '| optimizer | built-in stories: final loss | reaches it at step | tinyshakespeare: final loss | reaches it at step |'
+    echo '| optimizer | built-in stories: final loss | step | tinyshakespeare: final loss | step |'
     echo '|---|---:|---:|---:|---:|'
     for rate in $rates; do
         option=--lr

@@ -196,8 +196,8 @@ Tokenizer tokenizer_parse(std::string_view text, const std::string& path) {
 Tokenizer tokenizer_open(const std::string& option, const std::string_view* text) {
     const bool is_bpe = option.starts_with("bpe:");
     if ((option == "char" || is_bpe) && !text)
-        die(kExitUsage, "--tokenizer %s: it learns from the text of a training run; give its tokenizer.json, or a fixed one",
-            option.c_str());
+        die(kExitUsage, "--tokenizer %s: it learns from the text of a training run; give its tokenizer.json, or a "
+            "fixed one", option.c_str());
     if (option == "byte") return tokenizer_byte();
     if (option == "char") return tokenizer_char(*text);
     if (option == "gpt2") {

@@ -53,7 +53,8 @@ expect "another optimizer's state is refused" 2 'optimizer.*adamw.*lion' \
 # Editors save by renaming, so that the folder is new too: only what the source is part of is built again.
 little() {
     (cd "$copy" && cp models/trail.cpp models/trail.new && echo '// saved' >>models/trail.new &&
-        mv models/trail.new models/trail.cpp && "$ninja" build/config.ninja >/dev/null && "$ninja" -n train_gpt) >"$tmp/n"
+        mv models/trail.new models/trail.cpp && "$ninja" build/config.ninja >/dev/null &&
+        "$ninja" -n train_gpt) >"$tmp/n"
     grep -c 'C++' "$tmp/n"
     [ "$(grep -c 'C++' "$tmp/n")" -le 4 ] && ! grep 'C++' "$tmp/n" | grep -v trail
 }
