@@ -289,7 +289,7 @@ expect "a resumed run evaluates where it stopped" 0 '"event":"val","step":2' sh 
     $train --resume '$tmp/tuned/ckpt/step_00000002' --eval-every 2 && tail -n 8 '$tmp/tuned/metrics.jsonl'"
 cp $lines "$tmp/moved.txt"; sed 1d $lines >"$tmp/other.txt"
 expect "data may move" 0 '^done ' $train --resume "$tmp/tuned" --data "$tmp/moved.txt" --steps 5
-expect "other data are refused" 2 'changed' $train --resume "$tmp/tuned" --data "$tmp/other.txt" --steps 6
+expect "other data are refused" 2 'began with' $train --resume "$tmp/tuned" --data "$tmp/other.txt" --steps 6
 check "closed descriptors do not become files of the run" sh -c \
     "$train $tiny $here --out-dir '$tmp/closed' <&- >&- 2>&-; ! grep -qv '^{' '$tmp/closed/metrics.jsonl'"
 

@@ -525,7 +525,7 @@ TEST(resume_with_other_options) {
     EXPECT(resume("--seed 7 --replicas 8 --total-batch-size 4096").changed.empty(), "the same values are fine");
     expect_error(kExitUsage,
                  "--resume: runs/a/config.json: --batch-size: got 4, the run has 2, --seed: got 8, the run has 7; "
-                 "leave them out",
+                 "a resume keeps what the run has",
                  [&] { resume("--seed 8 --batch-size 4"); });
     for (const char* line : {"--layers 5", "--heads 2", "--channels 256", "--seq-len 128", "--vocab-size 7",
                              "--dropout 0.5", "--init x", "--tokenizer char", "--sampler torch", "--batch-size 1",

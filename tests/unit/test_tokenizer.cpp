@@ -621,8 +621,8 @@ TEST(option) {
     EXPECT(tokenizer_open("byte", nullptr).name == "byte" && tokenizer_open("char", &text).vocab_size == 3 &&
                tokenizer_open("bpe:258", &text).vocab_size == 258,
            "kinds");
-    expect_error(kExitUsage, "it learns from text", [] { tokenizer_open("char", nullptr); });
-    expect_error(kExitUsage, "it learns from text", [] { tokenizer_open("bpe:300", nullptr); });
+    expect_error(kExitUsage, "it learns from the text", [] { tokenizer_open("char", nullptr); });
+    expect_error(kExitUsage, "it learns from the text", [] { tokenizer_open("bpe:300", nullptr); });
     for (const char* bad : {"bpe:", "bpe:x", "bpe:-5", "bpe:3e2", "bpe:300 ", "bpe:99999999999999999999", "bpe:256",
                             "bpe:0", "bpe:999999999"})
         expect_error(kExitUsage, bad, [&] { tokenizer_open(bad, &text); });
