@@ -1059,6 +1059,7 @@ Launched launch(int np, int restarts, std::vector<std::string> args,
                 const std::function<void(pid_t)>& meanwhile = nullptr) {
     args.insert(args.begin(), "rank");
     const int log = memfd_create("stderr", MFD_CLOEXEC);
+    fcntl(log, F_SETFL, O_APPEND);          // or two ranks that write at once could write at one place
     const double start = now_seconds();
     std::fflush(nullptr);
     const pid_t pid = fork();
