@@ -1139,9 +1139,9 @@ TEST(goes_on_by_itself) {
     const bool waits = cudaStreamQuery(a.s) == cudaErrorNotReady;
     released = true;
     EXPECT(waits, "ready at once");
-    int polls = 0;
-    while (cudaStreamQuery(a.s) == cudaErrorNotReady) polls++;
-    EXPECT(polls < 100000, "%d polls", polls);
+    // For a minute at most: the core may be shared.
+    for (int polls = 0; polls < 60000 && cudaStreamQuery(a.s) == cudaErrorNotReady; polls++)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
     check(cudaStreamQuery(a.s));
 }
 
