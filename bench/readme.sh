@@ -8,8 +8,9 @@ cd "$(dirname "$0")/.."
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 now() { date +%s.%N; }
-sources() { find src kernels models optimizers data train_gpt.cu \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' \
-    -o -name '*.cuh' \) ! -name ref.cpp; }
+count="find src kernels models optimizers data train_gpt.cu \\( -name '*.cpp' -o -name '*.h' -o -name '*.cu' \
+    -o -name '*.cuh' \\) ! -name ref.cpp | xargs cat | wc -lc"
+count=$(printf %s "$count" | tr -s ' \n' ' ')
 took() { awk "BEGIN { printf \"%.0f\", $(now) - $1 }"; }
 median() { sort -n | awk '{ x[NR] = $1 } END { print x[int((NR + 1) / 2)] }'; }
 field() { sed -n "s/.*\"event\":\"$2\".*\"$3\":\([^,}]*\).*/\1/p" "$1/metrics.jsonl" | tail -n 1; }
@@ -41,7 +42,7 @@ echo 'the default run'
 start=$(now); ./train_gpt --out-dir "$tmp/default" >"$tmp/default.log"; default=$(took "$start")
 bpb=$(field "$tmp/default" val bpb)
 steps=$(sed -n 's/^ *"steps": \([0-9]*\),$/\1/p' "$tmp/default/config.json")
-floor=$(sed 's/.*"bits_per_byte": *\([0-9.]*\).*/\1/' build/data/stories.json)
+floor=$(printf '%.3f' "$(sed 's/.*"bits_per_byte": *\([0-9.]*\).*/\1/' build/data/stories.json)")
 
 speed() { ./train_gpt --steps 60 --warmup-steps 6 --eval-every 0 --sample-every 0 --save-every 0 \
     --out-dir "$tmp/speed" --force "$@" >/dev/null 2>&1
@@ -64,11 +65,11 @@ one=$(speed --threads 1) two=$(speed) ranks=$(speed --np 2 --threads 1)
 } >"$tmp/numbers"
 put docs/performance.md numbers "$tmp/numbers"
 {
-    printf 'Linked into train_gpt: %s lines and %s bytes; ' $(sources | xargs cat | wc -lc)
+    printf 'Linked into train_gpt: %s lines and %s bytes (the goal is 12500 and 640000); ' $(eval "$count")
     echo "clean CPU build $build s; default run $default s to $(printf '%.3f' "$bpb") bits per byte ($machine, $(date \
         +%Y-%m-%d);"
     echo 'by `bench/readme.sh`, more in [docs/performance.md](docs/performance.md)). The lines are counted by'
-    echo "\`$(sed -n 's/^sources() { \(.*\); }$/\1/p' bench/readme.sh) | xargs cat | wc -lc\`."
+    printf '`%s`.\n' "$count"
 } >"$tmp/figures"
 put README.md figures "$tmp/figures"
 cat "$tmp/numbers"
