@@ -221,8 +221,7 @@ Connection connect_to(const Meeting& m, const Address& address, int rank) {
 
 // ---- meetings
 
-// Of `ranks`, which are ascending and include this one: connects to the lower, one after the other, and accepts the
-// higher.
+// Connects to the lower of `ranks`, one after the other, and accepts the higher. They ascend and include this one.
 template <class F>
 Connections meet(const Meeting& m, int listener, const std::vector<int>& ranks, const F& address_of) {
     const auto self = std::ranges::find(ranks, m.me.rank);

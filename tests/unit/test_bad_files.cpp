@@ -110,33 +110,18 @@ std::string vocab_bpe(const std::string& lines) { return "#version: 0.2\n" + lin
 
 // ---------------------------------------------------------------------------------------------- ways to give a file
 
+// The command of a run of one step of a tiny model.
+std::vector<std::string> small_run(const std::string& out, const std::string& save_every) {
+    return {train, "--out-dir", out, "--seq-len", "16", "--batch-size", "1", "--total-batch-size", "16", "--layers",
+            "1", "--heads", "1", "--channels", "8", "--steps", "1", "--sample-every", "0", "--eval-every", "0",
+            "--save-every", save_every};
+}
+
 // Lays the file where it is read from and returns the command: data NAME, tokenizer NAME, init NAME (in a Hugging Face
 // folder), resume NAME (in a checkpoint whose DONE is right for it), seal NAME (the same without a new DONE), run NAME
 // (the run's own files), info NAME, plot NAME.
 std::vector<std::string> command(const std::string& how, const std::string& name, const std::string& bytes) {
-    std::vector<std::string> small = {train,
-                                      "--out-dir",
-                                      folder + "/out",
-                                      "--seq-len",
-                                      "16",
-                                      "--batch-size",
-                                      "1",
-                                      "--total-batch-size",
-                                      "16",
-                                      "--layers",
-                                      "1",
-                                      "--heads",
-                                      "1",
-                                      "--channels",
-                                      "8",
-                                      "--steps",
-                                      "1",
-                                      "--sample-every",
-                                      "0",
-                                      "--eval-every",
-                                      "0",
-                                      "--save-every",
-                                      "0"};
+    std::vector<std::string> small = small_run(folder + "/out", "0");
     const std::string file = folder + "/" + name;
     remove_tree(folder + "/out");
     if (how == "data" || how == "tokenizer") {
@@ -376,31 +361,9 @@ void prepare() {
     CHECK(mkdtemp(name), "mkdtemp");
     folder = name;
     const std::string out = folder + "/good";
-    const End e = run({train,
-                       "--out-dir",
-                       out,
-                       "--seq-len",
-                       "16",
-                       "--batch-size",
-                       "1",
-                       "--total-batch-size",
-                       "16",
-                       "--layers",
-                       "1",
-                       "--heads",
-                       "1",
-                       "--channels",
-                       "8",
-                       "--steps",
-                       "1",
-                       "--sample-every",
-                       "0",
-                       "--eval-every",
-                       "0",
-                       "--save-every",
-                       "1",
-                       "--data",
-                       "tests/golden/lines.txt"});
+    std::vector<std::string> words = small_run(out, "1");
+    words.insert(words.end(), {"--data", "tests/golden/lines.txt"});
+    const End e = run(words);
     CHECK(e.code == 0, "%s", e.said.c_str());
     const std::string step = out + "/ckpt/step_00000001";
     for (const std::string& n : list_directory(step)) checkpoint[n] = read_file(step + "/" + n);

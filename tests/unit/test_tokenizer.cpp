@@ -12,24 +12,7 @@
 #include "src/base/unicode.h"
 #include "src/data/tokenizer.h"
 #include "tests/test.h"
-
-// A folder of its own for each test, removed at its end.
-struct Folder {
-    std::string path;
-    Folder() {
-        const char* tmp = getenv("TMPDIR");
-        path = std::string(tmp ? tmp : "/tmp") + "/test_tokenizer.XXXXXX";
-        EXPECT(mkdtemp(path.data()), "mkdtemp %s", path.c_str());
-    }
-    ~Folder() { remove_tree(path); }
-    std::string add(const std::string& name, std::string_view content) const {
-        const std::string file = path + "/" + name;
-        FILE* f = std::fopen(file.c_str(), "wb");
-        EXPECT(f && std::fwrite(content.data(), 1, content.size(), f) == content.size() && std::fclose(f) == 0, "%s",
-               file.c_str());
-        return file;
-    }
-};
+#include "tests/unit/folder.h"
 
 static std::string shared_file(const std::string& name) {
     const char* shared = getenv("LOCKSTEP_SHARED");
