@@ -17,9 +17,7 @@ constexpr int kGroups = 2, kComputing = kGroups * 128;  // warpgroups that compu
 constexpr int kThreads = kComputing + 128, kRows = kGroups * 64;
 constexpr int kStep = 64;  // rows of the other side per step of backward
 constexpr int kBox = 64;  // a TMA load brings kBox rows of kBox columns: 128 bytes a row, one swizzle
-constexpr int kOwn = 1;  // the first of a named barrier per warpgroup
 
-DEVICE int group_of_thread() { return int(threadIdx.x) / 128; }
 DEVICE int warp_row() { return warp() * 16; }  // a warp's first row among the block's
 
 // Loads ROWS rows of D columns, which lie in shared memory as D / 64 pieces of (ROWS, 64).
@@ -105,7 +103,7 @@ attention_forward_sm90_kernel(bf16* out, float* lse, const __grid_constant__ Ten
     }
 
     registers_up<Forward<D>::kRegisters>();
-    const int group = group_of_thread(), t_warp = p.begin + warp_row();
+    const int group = warpgroup(), t_warp = p.begin + warp_row();
     const float c = s.scale * kLog2e;  // exp(scale x) = exp2(c x)
     const int seen = p.begin + (group + 1) * 64;  // what follows is the other warpgroup's
     float x[1][kKeys / 8][4], o[1][D / 8][4] = {}, most[2] = {-INFINITY, -INFINITY}, sum[2] = {};
@@ -130,7 +128,7 @@ attention_forward_sm90_kernel(bf16* out, float* lse, const __grid_constant__ Ten
         ring.release(v);
     }
 
-    bar_sync(kOwn + group, 128);  // the warpgroup is done with q
+    group_sync<128>(group);  // the warpgroup is done with q
     if (t_warp >= s.T) return;
     EACH(h, 2) sum[h] = 1 / finish_row(lse, s, p.head, t_warp + row_of(h * 2), most[h], sum[h]);
     store_rows<D>(out + out_at(s, p.head, t_warp), s.NH * D, s.T - t_warp, D, q_tiles + warp_row() * D, o,
@@ -176,7 +174,7 @@ attention_backward_q_sm90_kernel(bf16* dqkv, float* delta, const __grid_constant
     }
 
     registers_up<240>();
-    const int group = group_of_thread(), t_warp = p.begin + warp_row();
+    const int group = warpgroup(), t_warp = p.begin + warp_row();
     float row_delta[2] = {}, row_lse[2];
     uint4 y[2][D / 32] = {};  // of out, on their way while TMA brings dout
     EACH(h, 2) {
@@ -216,7 +214,7 @@ attention_backward_q_sm90_kernel(bf16* dqkv, float* delta, const __grid_constant
         ring.release(slot);
     }
 
-    bar_sync(kOwn + group, 128);  // the warpgroup is done with q
+    group_sync<128>(group);  // the warpgroup is done with q
     if (t_warp >= s.T) return;
     store_rows<D>(dqkv + qkv_at(s, p.head, t_warp, kQ), 3 * s.NH * D, s.T - t_warp, D, q_tiles + warp_row() * D, dq,
                   [&](int, int) { return s.scale; });
@@ -267,7 +265,7 @@ attention_backward_kv_sm90_kernel(bf16* dqkv, const __grid_constant__ TensorMap 
     }
 
     registers_up<240>();
-    const int group = group_of_thread(), u_warp = u0 + warp_row();
+    const int group = warpgroup(), u_warp = u0 + warp_row();
     const float c = s.scale * kLog2e;
     float x[1][kStep / 8][4], ds[1][kStep / 8][4], dk[1][D / 8][4] = {}, dv[1][D / 8][4] = {};
     unsigned prob[kStep / 16][4], packed_ds[kStep / 16][4];
@@ -297,7 +295,7 @@ attention_backward_kv_sm90_kernel(bf16* dqkv, const __grid_constant__ TensorMap 
         ring.release(slot);
     }
 
-    bar_sync(kOwn + group, 128);  // the warpgroup is done with k and v
+    group_sync<128>(group);  // the warpgroup is done with k and v
     if (u_warp >= s.T) return;
     const auto store = [&](int which, bf16* tiles, const auto& sum, float factor) {
         store_rows<D>(dqkv + qkv_at(s, head, u_warp, which), 3 * s.NH * D, s.T - u_warp, D, tiles + warp_row() * D, sum,

@@ -4,8 +4,8 @@
 //   backward   dx_j = exp(x_j - max) / sum - (j == target),   0 in the padding V..Vp-1
 //
 // The logits are the largest array of a step: a row waits in shared memory between the two passes. Where a block cannot
-// have that much, the second pass reads it again. Maximum and sum in one pass: arXiv 1805.02867. exp is of an exact
-// difference: with logits in the thousands the rounding of two products would show.
+// have that much, the second pass reads it again. Maximum and sum in one pass: arXiv 1805.02867. Exponentials are
+// 2^(x log2 e - m) by one fused multiply-add, m being max log2 e as it is rounded: it cancels out.
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
@@ -18,72 +18,92 @@ namespace {
 
 constexpr int kMaxThreads = 512;    // two such blocks share a multiprocessor that has room for two rows
 constexpr int kUnrolled = 4;    // loads of a thread in flight
+constexpr float kLog2e = 1.44269504f, kLn2 = 0.693147181f;
+
+DEVICE float exp2_of(float x, float shift) { return exp2_fast(fmaf(x, kLog2e, -shift)); }
 
 // The eight logits of pack i; those outside the vocabulary are -infinity.
 DEVICE Pack8 logits_of(const uint4& raw, int i, int V) {
     Pack8 x = unpack8(raw);
-    if (i * 8 + 8 > V)
-        for (int k = 0; k < 8; k++) x.x[k] = i * 8 + k < V ? x.x[k] : -INFINITY;
+    EACH(k, 8) x.x[k] = i * 8 + k < V ? x.x[k] : -INFINITY;
     return x;
 }
+
+// The largest logit so far, times log2 e, and the sum of 2^(x log2 e - most).
+struct Softmax {
+    float most = -FLT_MAX, sum = 0;
+
+    template <int N> DEVICE void add(const Pack8 (&x)[N]) {
+        float largest = x[0].x[0];
+        EACH(u, N) EACH(k, 8) largest = fmaxf(largest, x[u].x[k]);
+        if (largest * kLog2e > most) {
+            sum = __fmul_rn(sum, exp2_fast(most - largest * kLog2e));
+            most = largest * kLog2e;
+        }
+        EACH(u, N) EACH(k, 8) sum = __fadd_rn(sum, exp2_of(x[u].x[k], most));
+    }
+    // The block's, in a fixed order: lanes, then warps. All threads.
+    DEVICE void reduce() {
+        SHARED(float, most_of, kMaxThreads / 32);
+        SHARED(float, sum_of, kMaxThreads / 32);
+        const int warps = int(blockDim.x) / 32;
+        const float of_warp = warp_max(most);
+        sum = warp_sum(__fmul_rn(sum, exp2_fast(most - of_warp)));
+        if (lane() == 0) {
+            most_of[warp()] = of_warp;
+            sum_of[warp()] = sum;
+        }
+        __syncthreads();
+        most = most_of[0];
+        for (int w = 1; w < warps; w++) most = fmaxf(most, most_of[w]);
+        sum = 0;
+        for (int w = 0; w < warps; w++) sum = __fadd_rn(sum, __fmul_rn(sum_of[w], exp2_fast(most_of[w] - most)));
+    }
+};
 
 // One block per row; a thread takes every blockDim-th pack of 8. keep: the row is kept in shared memory.
 __global__ void __launch_bounds__(kMaxThreads, 2)
 classifier_kernel(float* losses, floatX* logits, const int* targets, int V, int Vp, bool backward, bool keep) {
     DYNAMIC_SHARED(memory);
-    SHARED(float, warp_max_of, kMaxThreads / 32);
-    SHARED(float, warp_sum_of, kMaxThreads / 32);
     grid_dependency_sync();
     uint4* const kept = reinterpret_cast<uint4*>(memory);
     uint4* const row = reinterpret_cast<uint4*>(logits + size_t(blockIdx.x) * Vp);
-    const int packs = Vp / 8, threads = int(blockDim.x), thread = int(threadIdx.x), warps = threads / 32;
-    const int target = targets[blockIdx.x];
+    const int full = V / 8, packs = Vp / 8;     // packs without padding; all
+    const int threads = int(blockDim.x), thread = int(threadIdx.x), target = targets[blockIdx.x];
     const float target_logit = to_float(reinterpret_cast<const floatX*>(row)[target]);      // before it is overwritten
 
-    float max = -FLT_MAX, sum = 0;    // of this thread: sum of exp(x - max)
-    for (int begin = thread; begin < packs; begin += threads * kUnrolled) {
+    Softmax softmax;
+    int i = thread;
+    for (; i + (kUnrolled - 1) * threads < full; i += kUnrolled * threads) {
         uint4 raw[kUnrolled];
-        EACH(u, kUnrolled) if (begin + u * threads < packs) raw[u] = row[begin + u * threads];
+        Pack8 x[kUnrolled];
+        EACH(u, kUnrolled) raw[u] = row[i + u * threads];
         EACH(u, kUnrolled) {
-            const int i = begin + u * threads;
-            if (i >= packs) continue;
-            if (keep) kept[i] = raw[u];
-            const Pack8 x = logits_of(raw[u], i, V);
-            float largest = x.x[0];
-            for (int k = 1; k < 8; k++) largest = fmaxf(largest, x.x[k]);
-            if (largest > max) {
-                sum = __fmul_rn(sum, __expf(max - largest));
-                max = largest;
-            }
-            for (int k = 0; k < 8; k++) sum = __fadd_rn(sum, __expf(x.x[k] - max));
+            if (keep) kept[i + u * threads] = raw[u];
+            x[u] = unpack8(raw[u]);
         }
+        softmax.add(x);
     }
-    // The block's sum, in a fixed order: lanes, then warps.
-    const float of_warp = warp_max(max);
-    sum = warp_sum(__fmul_rn(sum, __expf(max - of_warp)));
-    if (lane() == 0) {
-        warp_max_of[warp()] = of_warp;
-        warp_sum_of[warp()] = sum;
+    for (; i < packs; i += threads) {
+        const uint4 raw = row[i];
+        if (keep) kept[i] = raw;
+        const Pack8 x[1] = {logits_of(raw, i, V)};
+        softmax.add(x);
     }
-    __syncthreads();
-    max = warp_max_of[0];
-    for (int w = 1; w < warps; w++) max = fmaxf(max, warp_max_of[w]);
-    sum = 0;
-    for (int w = 0; w < warps; w++) sum = __fadd_rn(sum, __fmul_rn(warp_sum_of[w], __expf(warp_max_of[w] - max)));
-
-    if (thread == 0) losses[blockIdx.x] = logf(sum) - (target_logit - max);
+    softmax.reduce();
+    const float log2_sum = log2f(softmax.sum), shift = softmax.most + log2_sum;
+    if (thread == 0) losses[blockIdx.x] = (log2_sum - fmaf(target_logit, kLog2e, -softmax.most)) * kLn2;
     if (!backward) return;
 
     // A thread reads back only what it has read before.
-    const float scale = 1.0f / sum;
-    for (int i = thread; i < packs; i += threads) {
-        const uint4 raw = keep ? kept[i] : row[i];
-        Pack8 x = logits_of(raw, i, V);
-        for (int k = 0; k < 8; k++) x.x[k] = __fmul_rn(__expf(x.x[k] - max), scale);    // 0 outside the vocabulary
-        if (i == target / 8)
-            for (int k = 0; k < 8; k++) x.x[k] = __fadd_rn(x.x[k], k == target % 8 ? -1.0f : 0.0f);
+    const auto finish = [&](int i, Pack8 x) {
+        EACH(k, 8) x.x[k] = exp2_of(x.x[k], shift);     // 0 outside the vocabulary
         store8(reinterpret_cast<floatX*>(row + i), x);
-    }
+    };
+    for (i = thread; i < full; i += threads) finish(i, unpack8(keep ? kept[i] : row[i]));
+    for (; i < packs; i += threads) finish(i, logits_of(keep ? kept[i] : row[i], i, V));
+    if (thread == target / 8 % threads)
+        reinterpret_cast<floatX*>(row)[target] = to_bf16(exp2_of(target_logit, shift) - 1.0f);
 }
 
 // One block.

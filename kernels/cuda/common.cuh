@@ -30,6 +30,9 @@ template <class T> constexpr T div_up(T a, T b) { return (a + b - 1) / b; }
 // The thread's place in its warp, its warp in the block; its number in a grid of one dimension.
 DEVICE int lane() { return int(threadIdx.x % 32); }
 DEVICE int warp() { return int(threadIdx.x / 32); }
+// Hopper: its group of four warps. The shuffle tells the compiler that a warp has one, so that what follows from it stays
+// in the registers of the warp.
+DEVICE int warpgroup() { return __shfl_sync(~0u, int(threadIdx.x / 128), 0); }
 DEVICE size_t thread_of_grid() { return size_t(blockIdx.x) * blockDim.x + threadIdx.x; }
 
 // Memory as a T, to read or write it in one access. It must be aligned for a T.
@@ -94,6 +97,10 @@ DEVICE double block_sum_in_order(const float* x, size_t n) {
     for (int j = 1; j < kSums; j++) sum += sums[j];
     return sum;
 }
+
+// A named barrier for each of two warpgroups, number 0 or 1: waits there; counts for it and goes on.
+template <int N> DEVICE void group_sync(int group) { group == 0 ? bar_sync<1, N>() : bar_sync<2, N>(); }
+template <int N> DEVICE void group_arrive(int group) { group == 0 ? bar_arrive<1, N>() : bar_arrive<2, N>(); }
 
 // Stages of shared memory that one or more threads fill and warps read, in the order of their use (Hopper). A slot has
 // a barrier for "full" (the bytes have come) and one for "empty" (every reading warp is done). Each thread keeps its

@@ -136,9 +136,10 @@ template <int N> DEVICE void cp_async_wait() { asm volatile("cp.async.wait_group
 
 // ------------------------ barriers, TMA
 
-// Waits at barrier id (1..15) of n threads; counts for it and goes on.
-DEVICE void bar_sync(int id, int n) { asm volatile("bar.sync %0, %1;" :: "r"(id), "r"(n) : "memory"); }
-DEVICE void bar_arrive(int id, int n) { asm volatile("bar.arrive %0, %1;" :: "r"(id), "r"(n) : "memory"); }
+// Waits at barrier ID (1..15) of N threads; counts for it and goes on. A block reserves the barriers that it names: were
+// ID no constant, all sixteen.
+template <int ID, int N> DEVICE void bar_sync() { asm volatile("bar.sync %0, %1;" :: "n"(ID), "n"(N) : "memory"); }
+template <int ID, int N> DEVICE void bar_arrive() { asm volatile("bar.arrive %0, %1;" :: "n"(ID), "n"(N) : "memory"); }
 
 // A phase of a barrier ends after n arrivals and all bytes announced for it.
 DEVICE void mbar_init(uint64_t* bar, int n) {

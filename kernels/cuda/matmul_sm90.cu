@@ -72,7 +72,7 @@ matmul_sm90_kernel(const __grid_constant__ TensorMap map_a, const __grid_constan
     Ring<T::STAGES> ring = {bars};
     ring.begin(1, T::kPingPong ? 4 : 8, &map_a, &map_b);
 
-    const int group = int(threadIdx.x) / 128;
+    const int group = warpgroup();
     if (group == 0) {
         registers_down<40>();
         if (threadIdx.x == 0)
@@ -101,7 +101,7 @@ matmul_sm90_kernel(const __grid_constant__ TensorMap map_a, const __grid_constan
                 continue;
             }
             // The other one has seen all its stages full: before, a wait could take an earlier phase for its own.
-            if (number != int(blockIdx.x)) bar_sync(1 + own, 256);
+            if (number != int(blockIdx.x)) group_sync<256>(own);
         }
         Turns turns(p, work.tile_n);
         EACH(i, 4 * T::MT) sums[i / 4][i % 4] = 0;
@@ -122,10 +122,10 @@ matmul_sm90_kernel(const __grid_constant__ TensorMap map_a, const __grid_constan
             if (last >= 0) ring.release(last);
             last = slot;
         }
+        if constexpr (T::kPingPong)     // the other one's products queue up behind this one's last
+            if (number + int(gridDim.x) < works) group_arrive<256>(1 - own);
         EACH(x, T::MT) wgmma_wait<0>(acc[x], sums[x]);
         ring.release(last);
-        if constexpr (T::kPingPong)
-            if (number + int(gridDim.x) < works) bar_arrive(2 - own, 256);
 
         Epilogue mine = epilogue;
         if constexpr (kSplits) {

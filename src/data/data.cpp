@@ -60,13 +60,17 @@ struct Text {
 };
 
 void read_jsonl(const MappedFile& file, Text* text) {
+    const std::string what = "data: " + file.path;
     std::string_view rest = file.text();
     if (rest.starts_with("\xef\xbb\xbf")) rest.remove_prefix(3);  // a byte order mark
-    for (size_t number = 1; !rest.empty(); number++) {
+    if (text->all.empty()) text->all.reserve(rest.size());
+    for (size_t number = 1; !rest.empty(); number++) try {
         const std::string_view line = next_word(&rest, '\n');
         if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-        const std::string what = format("data: %s: line %zu", file.path.c_str(), number);
         text->add(parse_json(line, what.c_str()).get_string("text", what.c_str()));
+    } catch (Error& e) {
+        e.message.insert(what.size(), format(": line %zu", number));
+        throw;
     }
 }
 

@@ -183,12 +183,12 @@ __global__ void named_barriers(int* out, int rounds) {
     for (int i = 0; i < rounds; i++) {
         if (t < 32) {
             if (t == 0) slot[0] = i * i;
-            bar_arrive(1, 96);
-            bar_sync(2, 96);
+            bar_arrive<1, 96>();
+            bar_sync<2, 96>();
         } else {
-            bar_sync(1, 96);
+            bar_sync<1, 96>();
             out[i * 64 + t - 32] = slot[0];
-            bar_arrive(2, 96);
+            bar_arrive<2, 96>();
         }
     }
 }
@@ -591,7 +591,7 @@ __global__ void different_masks(int* out) {
     out[threadIdx.x] = __shfl_xor_sync(threadIdx.x % 32 < 8 ? ~0u : 0xffffff80u, 1, 1);
 }
 __global__ void stuck_in_barrier(int* out) {
-    if (threadIdx.x < 32) bar_sync(1, 64);  // the other 32 never come
+    if (threadIdx.x < 32) bar_sync<1, 64>();  // the other 32 never come
     out[threadIdx.x] = 1;
 }
 __global__ void stuck_in_warp(int* out) {

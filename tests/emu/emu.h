@@ -323,12 +323,15 @@ void cp_async_wait() {
 
 // ------------------------------------------------------------------------------------------------ barriers, TMA, wgmma
 
-// n is never 0 here: that would be __syncthreads.
-inline void bar_sync(int id, int n, simt::Loc loc = {}) {
-    simt::barrier(n ? id : -1, unsigned(n), true, "bar.sync", loc);
+template <int ID, int N>
+void bar_sync(simt::Loc loc = {}) {
+    static_assert(ID >= 1 && ID <= 15 && N > 0 && N % 32 == 0);
+    simt::barrier(ID, N, true, "bar.sync", loc);
 }
-inline void bar_arrive(int id, int n, simt::Loc loc = {}) {
-    simt::barrier(n ? id : -1, unsigned(n), false, "bar.arrive", loc);
+template <int ID, int N>
+void bar_arrive(simt::Loc loc = {}) {
+    static_assert(ID >= 1 && ID <= 15 && N > 0 && N % 32 == 0);
+    simt::barrier(ID, N, false, "bar.arrive", loc);
 }
 void mbar_init(uint64_t* bar, int n);
 inline void mbar_fence_init() {}
