@@ -47,6 +47,9 @@ void stream_wait(Stream stream, Stream other);   // what comes next on `stream` 
 void stream_sync(Stream stream);    // waits until `stream` is empty; an Error inside it is thrown here
 void stream_check(Stream stream);    // throws the Error of a host function inside it; waits for nothing
 void* stream_native(Stream stream);    // the cudaStream_t, for libraries; null on a CPU
+// From now on kernels that stay on a GPU's multiprocessors until they are done take so many less: another stream needs
+// them. Results do not depend on it.
+void leave_multiprocessors(int count);
 
 // An event is a point in a stream's work. Nothing waits for one that was never recorded.
 using Event = struct EventTag*;
@@ -60,9 +63,10 @@ double event_seconds(Event from, Event to);    // between two that were passed
 
 // GPUs only: work that repeats, as one launch. graph_capture keeps what work(argument) puts on the main stream, and on
 // `joined` behind a stream_wait for it, instead of running it; null where something cannot be kept, `why` says what.
-// Every graph_launch uses the memory and events that it names again; false: work space has moved, capture again.
+// dependent: with launches that begin before the kernel before has ended, where there are some otherwise. Every
+// graph_launch uses the memory and events that it names again; false: work space has moved, capture again.
 using Graph = struct GraphTag*;
-Graph graph_capture(void (*work)(void*), void* argument, Stream joined, std::string* why);
+Graph graph_capture(void (*work)(void*), void* argument, Stream joined, bool dependent, std::string* why);
 bool graph_launch(Graph graph);
 void graph_destroy(Graph graph);
 

@@ -105,6 +105,7 @@ double device_peak_flops() { return NAN; }
 void device_select(int) {}
 void device_memory(size_t* free, size_t* total) { *free = *total = 0; }
 
+void leave_multiprocessors(int) {}
 void set_threads(int) {}
 int get_threads() { return 1; }
 // of kernels/cpu/threads.h

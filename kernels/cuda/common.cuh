@@ -30,8 +30,8 @@ template <class T> constexpr T div_up(T a, T b) { return (a + b - 1) / b; }
 // The thread's place in its warp, its warp in the block; its number in a grid of one dimension.
 DEVICE int lane() { return int(threadIdx.x % 32); }
 DEVICE int warp() { return int(threadIdx.x / 32); }
-// Hopper: its group of four warps. The shuffle tells the compiler that a warp has one, so that what follows from it stays
-// in the registers of the warp.
+// Its group of four warps (Hopper). The shuffle tells the compiler that a warp has one: what follows from it stays in
+// the registers of the warp.
 DEVICE int warpgroup() { return __shfl_sync(~0u, int(threadIdx.x / 128), 0); }
 DEVICE size_t thread_of_grid() { return size_t(blockIdx.x) * blockDim.x + threadIdx.x; }
 
@@ -141,8 +141,9 @@ template <int SLOTS> struct Ring {
     }
 };
 
-// runtime.cu: whether the device is a Hopper and the build has code for it (wgmma); its multiprocessors; the shared
-// memory that a block may ask for; memory of a stream that the next operation on it may overwrite.
+// runtime.cu: whether the device is a Hopper and the build has code for it (wgmma); its multiprocessors but for those
+// that leave_multiprocessors() names; the shared memory that a block may ask for; memory of a stream that the next
+// operation on it may overwrite.
 bool hopper();
 int multiprocessors();
 size_t shared_memory_of_block();

@@ -136,8 +136,8 @@ template <int N> DEVICE void cp_async_wait() { asm volatile("cp.async.wait_group
 
 // ------------------------ barriers, TMA
 
-// Waits at barrier ID (1..15) of N threads; counts for it and goes on. A block reserves the barriers that it names: were
-// ID no constant, all sixteen.
+// Waits at barrier ID (1..15) of N threads; counts for it and goes on. A block reserves the barriers it names; were ID
+// no constant, all sixteen.
 template <int ID, int N> DEVICE void bar_sync() { asm volatile("bar.sync %0, %1;" :: "n"(ID), "n"(N) : "memory"); }
 template <int ID, int N> DEVICE void bar_arrive() { asm volatile("bar.arrive %0, %1;" :: "n"(ID), "n"(N) : "memory"); }
 

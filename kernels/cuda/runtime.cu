@@ -2,6 +2,7 @@
 //
 // All streams are non-blocking: nothing here touches CUDA's default stream, which would wait for all others. What fails
 // in a kernel shows at a later call, at the latest in stream_sync; such an error stays, and the process has to end.
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstring>
@@ -39,6 +40,7 @@ int attribute(cudaDeviceAttr which) {
 }
 
 thread_local bool capturing = false;        // this thread is inside graph_capture
+thread_local bool dependent_nodes = true;    // and the graph may have dependent launches
 std::atomic<int> scratch_moves{0};    // graphs hold the address of scratch memory
 
 struct DeviceStream {
@@ -129,9 +131,12 @@ bool hopper() {
     static const bool is = has_code_for(9) && attribute(cudaDevAttrComputeCapabilityMajor) == 9;
     return is;
 }
+
+std::atomic<int> left_multiprocessors{0};
+void leave_multiprocessors(int count) { left_multiprocessors = count; }
 int multiprocessors() {
-    static const int count = attribute(cudaDevAttrMultiProcessorCount);
-    return count;
+    static const int all = attribute(cudaDevAttrMultiProcessorCount);
+    return std::max(all - left_multiprocessors, 1);
 }
 size_t shared_memory_of_block() {
     static const int bytes = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
@@ -249,7 +254,8 @@ void* stream_native(Stream stream) { return queue_of(stream)->handle; }
 cudaStream_t launch_stream(Stream stream, bool* behind_kernel) {
     static const int major = attribute(cudaDevAttrComputeCapabilityMajor);
     DeviceStream* const queue = find_queue(stream);
-    *behind_kernel = queue->ends_in_kernel.exchange(major >= 9 && has_code_for(major));
+    const bool may_wait = major >= 9 && has_code_for(major) && (dependent_nodes || !capturing);
+    *behind_kernel = queue->ends_in_kernel.exchange(may_wait);
     return queue->handle;
 }
 
@@ -340,13 +346,14 @@ double event_seconds(Event from, Event to) {
 struct GraphTag { cudaGraphExec_t exec; int scratch_moves; };
 
 // Captures this thread's work only: other threads of the process may ask CUDA for copies meanwhile.
-Graph graph_capture(void (*work)(void*), void* argument, Stream joined, std::string* why) {
+Graph graph_capture(void (*work)(void*), void* argument, Stream joined, bool dependent, std::string* why) {
     DeviceStream* const queue = queue_of(nullptr);
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t exec = nullptr;
     why->clear();
     check(cudaStreamBeginCapture(queue->handle, cudaStreamCaptureModeThreadLocal));
     capturing = true;
+    dependent_nodes = dependent;
     try {
         work(argument);
         stream_wait(nullptr, joined);
@@ -355,7 +362,8 @@ Graph graph_capture(void (*work)(void*), void* argument, Stream joined, std::str
     queue_of(nullptr);    // what was captured did not run, so
     queue_of(joined);    // neither ends in a kernel
     cudaError_t error = cudaStreamEndCapture(queue->handle, &graph);
-    if (error == cudaSuccess && why->empty()) error = cudaGraphInstantiate(&exec, graph, 0);
+    if (error == cudaSuccess && why->empty())       // else all nodes would have the main stream's priority
+        error = cudaGraphInstantiate(&exec, graph, cudaGraphInstantiateFlagUseNodePriority);
     if (error != cudaSuccess && why->empty()) *why = device_error_text(error);
     cudaGetLastError();
     if (graph) check(cudaGraphDestroy(graph));

@@ -37,10 +37,13 @@ void runner_destroy(Runner* r) {
 // Returns false if the step cannot be captured; no later one is tried then.
 [[maybe_unused]] static bool replay(Runner* r, Graph* graph, void (*work)(void*), void* argument) {
     if (*graph && graph_launch(*graph)) return true;
-    graph_destroy(*graph);
     std::string why;
-    *graph = graph_capture(work, argument, r->ddp->stream, &why);
-    if (*graph && graph_launch(*graph)) return true;
+    for (const bool dependent : {true, false}) {    // not every GPU takes dependent launches in a graph
+        graph_destroy(*graph);
+        r->ddp->next = 0;               // a capture walks through the buckets
+        *graph = graph_capture(work, argument, r->ddp->stream, dependent, &why);
+        if (*graph && graph_launch(*graph)) return true;
+    }
     warn("the step is no CUDA graph, its kernels are launched one by one: %s", why.c_str());
     return false;
 }
@@ -80,10 +83,12 @@ void runner_wait(Runner* r, int64_t step) {
 }
 
 // Adds a complete event in microseconds, for chrome://tracing or ui.perfetto.dev ("Trace Event Format", Google, 2016).
-static void span(const Runner* r, const char* track, const std::string& name, double begin, double seconds) {
+// left: a GPU's multiprocessors that products leave to communication meanwhile.
+static void span(const Runner* r, const char* track, const std::string& name, double begin, double seconds, int left) {
     JsonLine line;
     line.add("name", name).add("ph", "X").add("pid", r->comm->rank).add("tid", track)
-        .add("ts", (r->began + begin) * 1e6).add("dur", seconds * 1e6);
+        .add("ts", (r->began + begin) * 1e6).add("dur", seconds * 1e6)
+        .raw("args", JsonLine().add("multiprocessors_for_communication", left).text());
     std::fprintf(r->trace, "%s\n%s", std::ftell(r->trace) > 1 ? "," : "", line.text().c_str());
 }
 
@@ -92,13 +97,13 @@ static void write_trace(const Runner* r, int64_t step) {
     double at = 0;
     for (size_t i = 0; i < r->ddp->batch_done.size(); i++) {
         const double end = event_seconds(r->begin, r->ddp->batch_done[i]);
-        span(r, "compute", format("micro-batch %zu", i), at, end - at);
+        span(r, "compute", format("micro-batch %zu", i), at, end - at, ddp_left_multiprocessors(r->ddp, int(i)));
         at = end;
     }
     for (size_t b = 0; b < events.begin.size(); b++)
         span(r, "communication", format("bucket %zu", b), event_seconds(r->begin, events.begin[b]),
-             event_seconds(events.begin[b], events.end[b]));
-    span(r, "host", format("step %lld", (long long)step), 0, now_seconds() - r->began);
+             event_seconds(events.begin[b], events.end[b]), r->ddp->transport.multiprocessors);
+    span(r, "host", format("step %lld", (long long)step), 0, now_seconds() - r->began, 0);
     if (std::fflush(r->trace) != 0) die(kExitWrite, "--trace: %m; make room, or leave --trace out");
 }
 

@@ -206,6 +206,12 @@ void ddp_begin(Ddp* ddp) {
     ddp->next = 0;
     ddp->steps++;
     std::swap(ddp->marks[0], ddp->marks[1]);
+    leave_multiprocessors(ddp_left_multiprocessors(ddp, 0));
+}
+
+int ddp_left_multiprocessors(const Ddp* ddp, int i) {
+    const bool last = i + 1 == ddp->micro_batches;
+    return i == 0 || (last && ddp->overlap) ? ddp->transport.multiprocessors : 0;
 }
 
 // The all-gather of the last step comes behind all of its updates: once a bucket's weights have arrived, gradients may
@@ -217,7 +223,10 @@ void ddp_weights_needed(Ddp* ddp, int first, int last) {
             stream_wait_event(nullptr, ddp->marks[1].gathered[b]);
 }
 
-void ddp_settle(Ddp* ddp) { stream_wait(nullptr, ddp->stream); }
+void ddp_settle(Ddp* ddp) {
+    stream_wait(nullptr, ddp->stream);
+    leave_multiprocessors(0);
+}
 
 static int batches_of_replica(const Ddp* ddp) { return ddp->micro_batches / ddp->replicas; }
 
@@ -234,6 +243,7 @@ void ddp_accumulate(Ddp* ddp, int i) {
     const unsigned replica = unsigned(i / batches_of_replica(ddp));
     if (i == 0) ddp_fault(ddp, "bwd", ddp_grads(ddp, 0), ddp->arena->n);
     event_record(ddp->batch_done[i], nullptr);
+    leave_multiprocessors(ddp_left_multiprocessors(ddp, i + 1));
     comm_progress(ddp->comm, -1, "forward and backward");
     if (ddp_accumulates(ddp, i + 1) || int(replica) + 1 == ddp->replicas) return;
     const int last = std::popcount(replica), count = std::countr_one(replica) + 1;

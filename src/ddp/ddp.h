@@ -81,6 +81,9 @@ void ddp_gather_state(Ddp* ddp);            // makes the state whole on rank 0's
 
 // The step, in this order. i counts this rank's micro-batches in it.
 void ddp_begin(Ddp* ddp);
+// Multiprocessors that the kernels of micro-batch i leave to communication: the first runs beside the all-gather of the
+// weights, the last beside its buckets.
+int ddp_left_multiprocessors(const Ddp* ddp, int i);
 void ddp_weights_needed(Ddp* ddp, int first, int last);     // the main stream then sees tensors [first, last) updated
 float* ddp_grads(Ddp* ddp, int i);                          // (n)  the buffer of micro-batch i's replica
 bool ddp_accumulates(const Ddp* ddp, int i);                // it is not the first of its replica: "+=", not "="

@@ -45,6 +45,7 @@ struct Transport {
     floatX* weights = nullptr;  // (n)          one array for a CPU's ranks, as the next
     float* partials = nullptr;  // (n / kUnit)  squares of the reduced gradient
     float* received = nullptr;  // gradients from other ranks
+    int multiprocessors = 0;    // of this GPU, that NCCL takes while it moves data
     struct NcclCommTag* ranks = nullptr;    // of GPUs; null with one rank
 };
 

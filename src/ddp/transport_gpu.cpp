@@ -13,6 +13,9 @@ namespace BACKEND {
 
 static const Nccl* nccl;        // with several ranks
 
+// Sends on NVLink and network cards are fast enough by these: see docs/kernels.md.
+constexpr int kBlocks = 16;
+
 static void check(int result, const char* what) {
     if (result != 0) die(kExitPeer, "NCCL: %s: %s; NCCL_DEBUG=INFO says more", what, nccl->error_string(result));
 }
@@ -41,6 +44,8 @@ void transport_create(Transport* x, Comm* comm, size_t n, const std::vector<Buck
     x->weights = device<floatX>(n, "weights");
     x->partials = device<float>(n / kUnit, "partial norms");
     if (comm->size == 1) return;
+    setenv("NCCL_MAX_CTAS", std::to_string(kBlocks).c_str(), 0);       // the user's own stays
+    x->multiprocessors = std::atoi(std::getenv("NCCL_MAX_CTAS"));
     int v = 0;
     nccl = nccl_load();
     check(nccl->get_version(&v), "version");

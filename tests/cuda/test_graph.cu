@@ -120,7 +120,7 @@ TEST(a_step_as_a_graph) {
         if (step == 0) graphed.step();
         Graph& graph = graphs[step % 2];
         if (step == 1 || step == 2) {
-            graph = graph_capture(Job::run_step, &graphed, graphed.updates, &why);
+            graph = graph_capture(Job::run_step, &graphed, graphed.updates, true, &why);
             EXPECT(graph && why.empty(), "capture: %s", why.c_str());
             EXPECT(graphed.host_results[0] == want[size_t(step - 1) * 3], "something ran while it was captured");
         }
@@ -158,10 +158,10 @@ TEST(what_cannot_be_a_graph) {
                    stream_call(
                        nullptr, [](void*) {}, nullptr);
                },
-               nullptr, other, &why) &&
+               nullptr, other, true, &why) &&
                why.find("host function") != std::string::npos,
            "a host function: \"%s\"", why.c_str());
-    EXPECT(!graph_capture([](void*) { stream_sync(nullptr); }, nullptr, other, &why) && !why.empty(),
+    EXPECT(!graph_capture([](void*) { stream_sync(nullptr); }, nullptr, other, true, &why) && !why.empty(),
            "a wait of the host");
     // And the streams are as before.
     int called = 0;

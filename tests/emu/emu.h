@@ -13,7 +13,7 @@
 //   SIMT_IGNORE_WAITS=1 a fault for tests of the tests: no stream waits for another's event
 //   SIMT_MEMORY_MB=n    device memory (4096)
 //   SIMT_DEVICES=n      devices (1)
-//   SIMT_NO_GRAPHS=1    no graph can be instantiated
+//   SIMT_NO_GRAPHS=1    no graph can be instantiated; 2: none with dependent launches
 //   SIMT_COVERAGE=FILE  a line for each kernel that is launched: its offset in the program, the program
 //   (tests/scripts/test_coverage.sh)
 #pragma once
@@ -541,6 +541,7 @@ enum cudaStreamCaptureStatus {
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status);
+constexpr unsigned long long cudaGraphInstantiateFlagUseNodePriority = 8;
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long flags = 0);
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);

@@ -933,11 +933,18 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
     *status = q->capture ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
     return cudaSuccess;
 }
-cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
+// A graph of several streams must keep their priorities: without the flag CUDA runs all nodes with that of the stream
+// that launches it.
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long flags) {
     ENTER();
     Device& d = device();
     const std::lock_guard lock(d.mutex);
-    if (setting("SIMT_NO_GRAPHS", 0)) return error(cudaErrorNotSupported);
+    const auto dependent = [](const Graph::Node& n) { return n.entry.dependent; };
+    const uint64_t refused = setting("SIMT_NO_GRAPHS", 0);
+    if (refused == 1 || (refused == 2 && std::any_of(graph->nodes.begin(), graph->nodes.end(), dependent)))
+        return error(cudaErrorNotSupported);
+    if (graph->queues.size() > 1 && !(flags & cudaGraphInstantiateFlagUseNodePriority))
+        return error(cudaErrorInvalidValue);
     *exec = new GraphExec{graph->nodes, {nullptr}, {}};
     for (int i = 0; i < graph->events; i++) (*exec)->events.push_back(std::make_shared<Event>());
     for (size_t i = 1; i < graph->queues.size(); i++) {

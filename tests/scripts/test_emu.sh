@@ -16,6 +16,8 @@ like_one another_order env SIMT_SEED=2 $emu
 like_one "nccl_2" env SIMT_SEED=3 $emu --np 2
 like_one "nccl_4" env SIMT_SEED=4 LOCKSTEP_BUCKET_UNITS=5 $emu --np 4
 like_one traced env SIMT_SEED=8 $emu --np 2 --trace "$tmp/trace.json"
+check "a trace names NCCL's multiprocessors" grep -q '"name":"bucket 0".*"multiprocessors_for_communication":16' \
+    "$tmp/trace.json"
 like_one overlap_off env SIMT_SEED=7 $emu --np 2 --overlap off
 for level in 1 2 3; do like_one "recompute_$level" env SIMT_SEED=1$level $emu --recompute $level; done
 # Steps are graphs but for the first and the audited; traced ones are not. Longer runs replay them more often, with two
@@ -24,6 +26,9 @@ like_one graph_off $emu --graph off
 like_one graph_refused env SIMT_NO_GRAPHS=1 $emu
 expect "a refused graph is said once" 0 '^1$' grep -c 'the step is no CUDA graph.*cudaErrorNotSupported' \
     "$tmp/graph_refused.log"
+like_one dependent_graph_refused env SIMT_NO_GRAPHS=2 $emu
+expect "without dependent launches the step is a graph" 1 '^0$' grep -c 'no CUDA graph' \
+    "$tmp/dependent_graph_refused.log"
 replayed() {
     job_all=$job
     job=$(echo "$job" | sed 's/--steps 5/--steps 9/; s/--eval-every 5/--eval-every 2/; s/--audit-every 3//')
@@ -36,12 +41,13 @@ replayed() {
     same "$tmp/replayed_off_1" "$tmp/replayed_on_1" && same "$tmp/replayed_off_1" "$tmp/replayed_on_2"
 }
 check "nine steps, replayed" replayed
-# Hopper's attention in a whole run, which wants heads of 64 and no dropout: two ranks have the same bits, the portable
-# kernels have others and nearly the same losses.
+# Hopper's attention in a whole run, which wants heads of 64 and no dropout: two ranks have the same bits, also where
+# NCCL takes all multiprocessors but one; the portable kernels have others and nearly the same losses.
 hopper() {
     job_all=$job
     job=$(echo "$job" | sed 's/--heads 2 --channels 32/--heads 1 --channels 64/; s/--dropout 0.1/--dropout 0/')
-    run hopper_1 $emu && run hopper_2 env SIMT_SEED=9 $emu --np 2 && run portable env SIMT_ARCH=80 $emu || return 1
+    run hopper_1 $emu && run hopper_2 env SIMT_SEED=9 SIMT_SMS=17 $emu --np 2 &&
+        run portable env SIMT_ARCH=80 $emu || return 1
     job=$job_all
     same "$tmp/hopper_1" "$tmp/hopper_2" && ! same "$tmp/hopper_1" "$tmp/portable" >/dev/null &&
         near "$tmp/hopper_1" "$tmp/portable" 1e-3
