@@ -2,7 +2,7 @@
 # gpu.sh -- everything that needs a GPU, in one unattended run: bench/results/<gpu>.md, a chart of the step (<gpu>.svg),
 # and the figures that docs/make_kernels.sh puts into docs/kernels.md (<gpu>.facts).
 #
-#   bench/gpu.sh                      build test kernels step torch rungs sanitize: at most 9 minutes
+#   bench/gpu.sh                      build test kernels step sanitize torch rungs: at most 9 minutes
 #   bench/gpu.sh kernels step         only these; `build` comes first in any case
 #   bench/gpu.sh quality              the losses of 500 steps beside PyTorch's, two seeds each (needs torch)
 #   bench/gpu.sh --quick              fewer repetitions, no sanitizers
@@ -10,8 +10,8 @@
 #
 # Needs a GPU, nvcc, ninja, a C++ compiler; a python3 with torch for `torch` and `quality`; compute-sanitizer for
 # `sanitize`; cuBLASLt for the comparison in `kernels`. What is missing is skipped and named. Every command has a time
-# limit; a stage that fails is reported and the next one begins. Logs stay in build/bench/log. Exit codes: 0 all went
-# well, 1 something failed, 66 no GPU or no nvcc.
+# limit; a stage that fails is reported and the next one begins. Logs stay in build/bench/log. What could be faster comes
+# after it: bench/gpu_tune.sh. Exit codes: 0 all went well, 1 something failed, 66 no GPU or no nvcc.
 set -u
 cd "$(dirname "$0")/.."
 
@@ -27,7 +27,7 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
-if [ -z "$stages" ]; then stages='test kernels step torch rungs sanitize'; [ $quick = 0 ] ||
+if [ -z "$stages" ]; then stages='test kernels step sanitize torch rungs'; [ $quick = 0 ] ||
     stages='test kernels step torch'; fi
 
 no() { echo "gpu.sh: $*" >&2; exit 66; }

@@ -45,4 +45,16 @@ filled() {
         [ "$(diff docs/kernels.md "$copy/docs/kernels.md" | grep -c '^>')" -ge 3 ]
 }
 check "docs/kernels.md is filled" filled
+# The experiments, each in one pair of runs of a tiny model on an emulated GPU.
+tuned() {
+    env TRAIN_GPT="${TRAIN_GPT_EMU:-$PWD/build/train_gpt_emu}" PAIRS=1 SIMT_DEVICES=1 \
+        EXPERIMENTS="$(printf '%s\n' 'plain --graph=off nano 1 16 6 1' 'blocks NCCL_MAX_CTAS=4 nano 1 32 6 2' \
+            'wrong --graph=maybe nano 1 16 6 1')" \
+        OPTIONS='--layers 1 --heads 1 --channels 16 --seq-len 16 --data tests/golden/lines.txt' \
+        bench/gpu_tune.sh --minutes 5 --out "$tmp/tuned" >"$tmp/tune.log" 2>&1
+    [ $? = 1 ] && grep -Eq '\| plain \| `--graph=off` \|.*\| [0-9]+ \| [0-9]+ \| [0-9.]+ \|' "$tmp/tuned"/*-tune.md &&
+        grep -Eq '\| blocks \| .* ranks 2 \| [0-9]+ \|' "$tmp/tuned"/*-tune.md &&
+        grep -q '| wrong .* FAILED' "$tmp/tuned"/*-tune.md
+}
+check "experiments are run in pairs, and a failure is named" tuned
 summary
