@@ -105,16 +105,16 @@ attention_forward_sm90_kernel(bf16* out, float* lse, const __grid_constant__ Ten
     registers_up<Forward<D>::kRegisters>();
     const int group = warpgroup(), t_warp = p.begin + warp_row();
     const float c = s.scale * kLog2e;  // exp(scale x) = exp2(c x)
-    const int seen = p.begin + (group + 1) * 64;  // what follows is the other warpgroup's
+    const int own = p.begin + group * 64, end = own + 64 < p.end ? own + 64 : p.end;  // what follows is not seen
     float x[1][kKeys / 8][4], o[1][D / 8][4] = {}, most[2] = {-INFINITY, -INFINITY}, sum[2] = {};
     mbar_wait(ring.kept(), 0);
-    for (int u = 0; u < p.end && u < seen; u += kKeys) {
+    const auto step = [&](int u, auto hides) {
         const int k = ring.take();
         multiply_rows<D, kKeys>(x, q_tiles + group * 64 * D, slots + k * kKeys * D);
         wgmma_commit();
         wgmma_wait<0>(flat(x));
         ring.release(k);
-        if (u + kKeys - 1 > t_warp) hide_future<false>(x, t_warp - u);
+        if constexpr (hides) hide_future<false>(x, t_warp - u);
         EACH(h, 2) {
             const float correction = add_scores(x[0], h, c, most[h], sum[h]);
             EACH(n, D / 8) EACH(e, 2) o[0][n][h * 2 + e] *= correction;
@@ -126,7 +126,10 @@ attention_forward_sm90_kernel(bf16* out, float* lse, const __grid_constant__ Ten
         wgmma_commit();
         wgmma_wait<0>(flat(o));
         ring.release(v);
-    }
+    };
+    int u = 0;  // keys before the warpgroup's first query are seen by all of its queries
+    for (; u + kKeys <= own; u += kKeys) step(u, std::false_type());
+    for (; u < end; u += kKeys) step(u, std::true_type());
 
     group_sync<128>(group);  // the warpgroup is done with q
     if (t_warp >= s.T) return;
@@ -194,16 +197,16 @@ attention_backward_q_sm90_kernel(bf16* dqkv, float* delta, const __grid_constant
     }
 
     const float c = s.scale * kLog2e;
-    const int seen = p.begin + (group + 1) * 64;  // as in forward
+    const int own = p.begin + group * 64, end = own + 64 < p.end ? own + 64 : p.end;  // as in forward
     float x[1][kStep / 8][4], dp[1][kStep / 8][4], dq[1][D / 8][4] = {};
-    for (int u = 0; u < p.end && u < seen; u += kStep) {
+    const auto step = [&](int u, auto hides) {
         const int slot = ring.take();
         const bf16 *const k = slots + slot * 2 * kTile, *const v = k + kTile;
         multiply_rows<D, kStep>(x, q_tiles + group * 64 * D, k);
         multiply_rows<D, kStep>(dp, do_tiles + group * 64 * D, v);
         wgmma_commit();
         wgmma_wait<0>(flat(x), flat(dp));
-        if (u + kStep - 1 > t_warp) hide_future<false>(x, t_warp - u);
+        if constexpr (hides) hide_future<false>(x, t_warp - u);
         EACH(n, kStep / 8) EACH(e, 4)
             x[0][n][e] = exp2_fast(x[0][n][e] * c - row_lse[e / 2]) * (dp[0][n][e] - row_delta[e / 2]);
         unsigned ds[kStep / 16][4];
@@ -212,7 +215,10 @@ attention_backward_q_sm90_kernel(bf16* dqkv, float* delta, const __grid_constant
         wgmma_commit();
         wgmma_wait<0>(flat(dq));
         ring.release(slot);
-    }
+    };
+    int u = 0;
+    for (; u + kStep <= own; u += kStep) step(u, std::false_type());
+    for (; u < end; u += kStep) step(u, std::true_type());
 
     group_sync<128>(group);  // the warpgroup is done with q
     if (t_warp >= s.T) return;
@@ -271,7 +277,7 @@ attention_backward_kv_sm90_kernel(bf16* dqkv, const __grid_constant__ TensorMap 
     unsigned prob[kStep / 16][4], packed_ds[kStep / 16][4];
     mbar_wait(ring.kept(), 0);
     if (group == 1) ring.release(ring.take());  // the first 64 queries are before its keys
-    for (int t = u0 + group * kStep; t < s.T; t += kStep) {
+    const auto step = [&](int t, auto hides) {
         const int slot = ring.take();
         const bf16 *const q = slots + slot * 2 * kTile, *const dy = q + kTile;
         const float *const row_lse = stats + slot * 2 * kStep, *const row_delta = row_lse + kStep;
@@ -279,7 +285,7 @@ attention_backward_kv_sm90_kernel(bf16* dqkv, const __grid_constant__ TensorMap 
         multiply_rows<D, kStep>(ds, v_tiles + group * 64 * D, dy);
         wgmma_commit();
         wgmma_wait<0>(flat(x), flat(ds));
-        if (t - u_warp < 15) hide_future<true>(x, t - u_warp);
+        if constexpr (hides) hide_future<true>(x, t - u_warp);
         EACH(n, kStep / 8) EACH(e, 4) {
             const int query = n * 8 + column_of(e);
             x[0][n][e] = exp2_fast(x[0][n][e] * c - row_lse[query]);
@@ -293,7 +299,11 @@ attention_backward_kv_sm90_kernel(bf16* dqkv, const __grid_constant__ TensorMap 
         wgmma_wait<0>(flat(dv), flat(dk));
         __syncwarp();  // all lanes have read lse and delta: a race only TSan sees
         ring.release(slot);
-    }
+    };
+    const int own = u0 + group * kStep, end = own + kStep < s.T ? own + kStep : s.T;
+    int t = own;
+    for (; t < end; t += kStep) step(t, std::true_type());
+    for (; t < s.T; t += kStep) step(t, std::false_type());
 
     group_sync<128>(group);  // the warpgroup is done with k and v
     if (u_warp >= s.T) return;
