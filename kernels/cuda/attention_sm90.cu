@@ -131,7 +131,7 @@ attention_forward_sm90_kernel(bf16* out, float* lse, const __grid_constant__ Ten
     for (; u + kKeys <= own; u += kKeys) step(u, std::false_type());
     for (; u < end; u += kKeys) step(u, std::true_type());
 
-    group_sync<128>(group);  // the warpgroup is done with q
+    bar_sync<128>(group);  // the warpgroup is done with q
     if (t_warp >= s.T) return;
     EACH(h, 2) sum[h] = 1 / finish_row(lse, s, p.head, t_warp + row_of(h * 2), most[h], sum[h]);
     store_rows<D>(out + out_at(s, p.head, t_warp), s.NH * D, s.T - t_warp, D, q_tiles + warp_row() * D, o,
@@ -220,7 +220,7 @@ attention_backward_q_sm90_kernel(bf16* dqkv, float* delta, const __grid_constant
     for (; u + kStep <= own; u += kStep) step(u, std::false_type());
     for (; u < end; u += kStep) step(u, std::true_type());
 
-    group_sync<128>(group);  // the warpgroup is done with q
+    bar_sync<128>(group);  // the warpgroup is done with q
     if (t_warp >= s.T) return;
     store_rows<D>(dqkv + qkv_at(s, p.head, t_warp, kQ), 3 * s.NH * D, s.T - t_warp, D, q_tiles + warp_row() * D, dq,
                   [&](int, int) { return s.scale; });
@@ -305,7 +305,7 @@ attention_backward_kv_sm90_kernel(bf16* dqkv, const __grid_constant__ TensorMap 
     for (; t < end; t += kStep) step(t, std::true_type());
     for (; t < s.T; t += kStep) step(t, std::false_type());
 
-    group_sync<128>(group);  // the warpgroup is done with k and v
+    bar_sync<128>(group);  // the warpgroup is done with k and v
     if (u_warp >= s.T) return;
     const auto store = [&](int which, bf16* tiles, const auto& sum, float factor) {
         store_rows<D>(dqkv + qkv_at(s, head, u_warp, which), 3 * s.NH * D, s.T - u_warp, D, tiles + warp_row() * D, sum,

@@ -98,10 +98,6 @@ DEVICE double block_sum_in_order(const float* x, size_t n) {
     return sum;
 }
 
-// A named barrier for each of two warpgroups, number 0 or 1: waits there; counts for it and goes on.
-template <int N> DEVICE void group_sync(int group) { group == 0 ? bar_sync<1, N>() : bar_sync<2, N>(); }
-template <int N> DEVICE void group_arrive(int group) { group == 0 ? bar_arrive<1, N>() : bar_arrive<2, N>(); }
-
 // Stages of shared memory that one or more threads fill and warps read, in the order of their use (Hopper). A slot has
 // a barrier for "full" (the bytes have come) and one for "empty" (every reading warp is done). Each thread keeps its
 // own place in the ring.

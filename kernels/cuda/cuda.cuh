@@ -136,10 +136,16 @@ template <int N> DEVICE void cp_async_wait() { asm volatile("cp.async.wait_group
 
 // ------------------------ barriers, TMA
 
-// Waits at barrier ID (1..15) of N threads; counts for it and goes on. A block reserves the barriers it names; were ID
-// no constant, all sixteen.
-template <int ID, int N> DEVICE void bar_sync() { asm volatile("bar.sync %0, %1;" :: "n"(ID), "n"(N) : "memory"); }
-template <int ID, int N> DEVICE void bar_arrive() { asm volatile("bar.arrive %0, %1;" :: "n"(ID), "n"(N) : "memory"); }
+// Waits at one of two barriers of N threads, 0 or 1; counts for it and goes on. Constants, because a block reserves the
+// barriers that it names, and for a number at run time all sixteen.
+template <int N> DEVICE void bar_sync(int which) {
+    if (which == 0) asm volatile("bar.sync 1, %0;" :: "n"(N) : "memory");
+    else asm volatile("bar.sync 2, %0;" :: "n"(N) : "memory");
+}
+template <int N> DEVICE void bar_arrive(int which) {
+    if (which == 0) asm volatile("bar.arrive 1, %0;" :: "n"(N) : "memory");
+    else asm volatile("bar.arrive 2, %0;" :: "n"(N) : "memory");
+}
 
 // A phase of a barrier ends after n arrivals and all bytes announced for it.
 DEVICE void mbar_init(uint64_t* bar, int n) {

@@ -101,7 +101,7 @@ matmul_sm90_kernel(const __grid_constant__ TensorMap map_a, const __grid_constan
                 continue;
             }
             // The other one has seen all its stages full: before, a wait could take an earlier phase for its own.
-            if (number != int(blockIdx.x)) group_sync<256>(own);
+            if (number != int(blockIdx.x)) bar_sync<256>(own);
         }
         Turns turns(p, work.tile_n);
         EACH(i, 4 * T::MT) sums[i / 4][i % 4] = 0;
@@ -123,7 +123,7 @@ matmul_sm90_kernel(const __grid_constant__ TensorMap map_a, const __grid_constan
             last = slot;
         }
         if constexpr (T::kPingPong)     // the other one's products queue up behind this one's last
-            if (number + int(gridDim.x) < works) group_arrive<256>(1 - own);
+            if (number + int(gridDim.x) < works) bar_arrive<256>(1 - own);
         EACH(x, T::MT) wgmma_wait<0>(acc[x], sums[x]);
         ring.release(last);
 

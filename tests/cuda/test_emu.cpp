@@ -176,19 +176,19 @@ __global__ void shuffle_kernel(int* out) {
     o[13 * T] = int(__shfl_sync(~0u, (long long)t << 33, 3) >> 33);
 }
 
-// Barriers 1 and 2: the first warp writes, the others read; a ring of one element.
+// Two barriers: the first warp writes, the others read; a ring of one element.
 __global__ void named_barriers(int* out, int rounds) {
     SHARED(int, slot, 1);
     const int t = threadIdx.x;
     for (int i = 0; i < rounds; i++) {
         if (t < 32) {
             if (t == 0) slot[0] = i * i;
-            bar_arrive<1, 96>();
-            bar_sync<2, 96>();
+            bar_arrive<96>(0);
+            bar_sync<96>(1);
         } else {
-            bar_sync<1, 96>();
+            bar_sync<96>(0);
             out[i * 64 + t - 32] = slot[0];
-            bar_arrive<2, 96>();
+            bar_arrive<96>(1);
         }
     }
 }
@@ -591,7 +591,7 @@ __global__ void different_masks(int* out) {
     out[threadIdx.x] = __shfl_xor_sync(threadIdx.x % 32 < 8 ? ~0u : 0xffffff80u, 1, 1);
 }
 __global__ void stuck_in_barrier(int* out) {
-    if (threadIdx.x < 32) bar_sync<1, 64>();  // the other 32 never come
+    if (threadIdx.x < 32) bar_sync<64>(0);  // the other 32 never come
     out[threadIdx.x] = 1;
 }
 __global__ void stuck_in_warp(int* out) {
@@ -1180,7 +1180,8 @@ static cudaError_t capture(cudaGraphExec_t* exec, int* x, cudaStream_t a, cudaSt
     EXPECT(cudaStreamSynchronize(a) == cudaErrorStreamCaptureUnsupported, "a captured stream can be waited for");
     cudaGraph_t graph;
     if (const cudaError_t e = cudaStreamEndCapture(a, &graph)) return e;
-    check(cudaGraphInstantiate(exec, graph));
+    EXPECT(cudaGraphInstantiate(exec, graph, 0) == cudaErrorInvalidValue, "priorities are lost");
+    check(cudaGraphInstantiate(exec, graph, cudaGraphInstantiateFlagUseNodePriority));
     return cudaGraphDestroy(graph);
 }
 TEST(graphs) {

@@ -323,15 +323,15 @@ void cp_async_wait() {
 
 // ------------------------------------------------------------------------------------------------ barriers, TMA, wgmma
 
-template <int ID, int N>
-void bar_sync(simt::Loc loc = {}) {
-    static_assert(ID >= 1 && ID <= 15 && N > 0 && N % 32 == 0);
-    simt::barrier(ID, N, true, "bar.sync", loc);
+template <int N>
+void bar_sync(int which, simt::Loc loc = {}) {
+    static_assert(N > 0 && N % 32 == 0);
+    simt::barrier(1 + which, N, true, "bar.sync", loc);
 }
-template <int ID, int N>
-void bar_arrive(simt::Loc loc = {}) {
-    static_assert(ID >= 1 && ID <= 15 && N > 0 && N % 32 == 0);
-    simt::barrier(ID, N, false, "bar.arrive", loc);
+template <int N>
+void bar_arrive(int which, simt::Loc loc = {}) {
+    static_assert(N > 0 && N % 32 == 0);
+    simt::barrier(1 + which, N, false, "bar.arrive", loc);
 }
 void mbar_init(uint64_t* bar, int n);
 inline void mbar_fence_init() {}

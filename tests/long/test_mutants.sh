@@ -28,8 +28,7 @@ seen() {        # PROGRAM FILE:LINE TEST...
     return 1
 }
 SIMT_SMS=2; export SIMT_SMS         # so that a persistent block has more than one tile
-waits='__syncthreads|__syncwarp|bar_sync|cluster_sync|async_fence|grid_dependency_sync|mbar_wait'
-waits="$waits|(wgmma|tma_store)_wait(<[^>]*>)?"
+waits='__syncthreads|__syncwarp|async_fence|grid_dependency_sync|mbar_wait|(bar_sync|wgmma_wait)(<[^>]*>)?'
 all="layernorm.cu classifier.cu matmul.cu matmul_sm90.cu attention.cu attention.cuh attention_sm90.cu dropout.cu
      embedding.cu update.cu common.cuh elements.h"
 for file in ${*:-$all}; do
