@@ -10,8 +10,8 @@
 #
 # Needs a GPU, nvcc, ninja, a C++ compiler; a python3 with torch for `torch` and `quality`; compute-sanitizer for
 # `sanitize`; cuBLASLt for the comparison in `kernels`. What is missing is skipped and named. Every command has a time
-# limit; a stage that fails is reported and the next one begins. Logs stay in build/bench/log. What could be faster comes
-# after it: bench/gpu_tune.sh. Exit codes: 0 all went well, 1 something failed, 66 no GPU or no nvcc.
+# limit; a stage that fails is reported and the next one begins. Logs stay in build/bench/log. bench/gpu_tune.sh, which
+# comes after it, tries what could be faster. Exit codes: 0 all went well, 1 something failed, 66 no GPU or no nvcc.
 set -u
 cd "$(dirname "$0")/.."
 

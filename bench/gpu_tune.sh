@@ -1,20 +1,20 @@
 #!/bin/sh
-# gpu_tune.sh -- the experiments of docs/kernels.md, section 6, that need no other code: each beside the default in turn,
-# in the order of what it may gain. Writes bench/results/<gpu>-tune.md, a row as soon as it is known.
+# gpu_tune.sh -- the experiments of docs/kernels.md, section 6, that need no other code: each beside the default in
+# turn, in the order of what it may gain. Writes bench/results/<gpu>-tune.md, a row as soon as it is known.
 #
 #   bench/gpu_tune.sh                         all, at most 12 minutes
 #   bench/gpu_tune.sh wide overlap            only these; --list names them
 #   bench/gpu_tune.sh --minutes 5 --out DIR
 #
 # Needs what bench/gpu.sh needs; that one comes first, as it tests the kernels. A row is the median of three pairs of
-# runs, default and changed one after the other; a ratio above 1 speaks for the change. Exit codes: 0, 1 a run failed, 2,
-# 66 no GPU.
+# runs, default and changed one after the other; a ratio above 1 speaks for the change. Exit codes: 0, 1 a run failed,
+# 2, 66 no GPU.
 set -u
 cd "$(dirname "$0")/.."
 train=${TRAIN_GPT:-./train_gpt} pairs=${PAIRS:-3} minutes=12 out=bench/results names=''
 
-# name; what changes (an option or NAME=VALUE); preset, micro-batch, tokens and steps of a run; ranks that share the GPU.
-# Tests bring their own EXPERIMENTS, and OPTIONS for all runs.
+# name; what changes (an option or NAME=VALUE); preset, micro-batch, tokens and steps of a run; ranks that share the
+# GPU. Tests bring their own EXPERIMENTS, and OPTIONS for all runs.
 experiments=${EXPERIMENTS:-'
 nograph    --graph=off                  gpt2-124m 16 65536 30 1
 wide       LOCKSTEP_TILE=wide           gpt2-124m 16 65536 30 1
@@ -72,7 +72,8 @@ one_run() {
     rm -rf "$dir"
     timeout -k 5 90 env LOCKSTEP_SHARE_GPU=1 ${change:+"$change"} "$train" --device gpu --preset "$preset" \
         --batch-size "$batch" --total-batch-size "$tokens" --steps "$steps" --eval-every 0 --sample-every 0 \
-        --save-every 0 --audit-every 0 --out-dir "$dir" $OPTIONS "$@" >"$work/log" 2>&1 || { tail -n 1 "$work/log" >&2; return 1; }
+        --save-every 0 --audit-every 0 --out-dir "$dir" $OPTIONS "$@" >"$work/log" 2>&1 ||
+        { tail -n 1 "$work/log" >&2; return 1; }
     sed -n 's/.*"event":"train".*"tok_s":\([0-9.e+]*\).*/\1/p' "$dir/metrics.jsonl" |
         tail -n "+$((steps / 4 + 2))" | sort -n | awk '{ x[NR] = $1 } END { print x[int((NR + 1) / 2)] }'
 }

@@ -85,7 +85,7 @@ Text read_text(const Source& source, bool split, Comm* comm) {
     }
     std::vector<size_t>& ends = text.ends;
     text.train = ends.size();
-    if (source.format == Format::jsonl || source.files.size() > 1) text.documents = ends.size();
+    if (source.has_documents()) text.documents = ends.size();
     if (!split || ends.empty()) return text;
     if (ends.size() == 1) {
         ends.insert(ends.begin(), nine_tenths(text.all));
@@ -220,6 +220,7 @@ Data open_data(const DataOptions& o, Comm* comm) {
 
     Data data;
     data.tokenizer = choose_tokenizer(o, source, val, comm);
+    if (source.is_text() && !source.has_documents()) data.tokenizer.eot = -1;       // no model of one text ever sees it
     data.vocab_size = choose_vocabulary(o, data.tokenizer);
     const Tokens tokens = open_source(source, data.tokenizer, split, comm);
     const Tokens other = split ? tokens : open_source(val, data.tokenizer, false, comm);

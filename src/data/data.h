@@ -2,8 +2,9 @@
 //
 // Sample i of a shard is tokens [i*T, i*T+T], targets shifted by one; N = floor((tokens - 1) / T) per shard. Documents
 // (lines of a .jsonl, files of a folder of texts) are joined, each behind an end-of-text token; a single text is one
-// stream. Validation is val_data, else what take_validation finds in `data`, else the last tenth: of one text its
-// characters, of token files their tokens, of documents those that begin in the last tenth of the bytes or the last.
+// stream without that token. Validation is val_data, else what take_validation finds in `data`, else the last tenth: of
+// one text its characters, of token files their tokens, of documents those that begin in the last tenth of the bytes or
+// the last.
 #pragma once
 #include <cstdint>
 #include <future>

@@ -23,6 +23,7 @@ struct Source {
     std::vector<std::string> files;
     Format format = Format::text;
     bool is_text() const { return format == Format::text || format == Format::jsonl; }
+    bool has_documents() const { return format == Format::jsonl || (format == Format::text && files.size() > 1); }
 };
 Source find_source(const std::string& path);    // 66 nothing there, 65 not data or not all of one kind
 

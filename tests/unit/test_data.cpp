@@ -325,6 +325,8 @@ TEST(folder_of_texts) {
     // 240 bytes, 216 for training: document 10 straddles, document 11 begins in the last tenth.
     EXPECT(all_tokens(data.train) == joined({documents.begin(), documents.end() - 1}), "train");
     EXPECT(all_tokens(data.val) == joined({documents.back()}), "val");
+    EXPECT(data.tokenizer.eot == 256 && open_one(f.path + "/07.txt", 1).tokenizer.eot == -1,
+           "documents have an end-of-text token, one text has none");
     EXPECT(open_one(f.path + "/0?.txt").train.tokens == 21 * 9, "a glob");
     EXPECT(open_one(f.path + "/07.t*", 1).train.tokens == 18, "a glob of one file is one text");
     expect_error(kExitNoInput, "*.md: no file is there or matches it", [&] { open_one(f.path + "/*.md"); });
