@@ -61,7 +61,7 @@ Init agree(Trainer* t) {
     transport_place(comm);
     if (kOnGpu) stay_near_device(device_address());
     const Init init = t->run.resumed() ? init_of_run(t->run.checkpoint, o, comm) : init_of_options(&o);
-    resolve_options(&o, kOnGpu);
+    resolve_options(&o, kOnGpu || !o.plan_for.empty());
     t->info = find_model(o.model);
     check_device(*t->info, o.shape);
     t->optimizer = all_optimizers()[size_t(find_optimizer(o.optimizer))];

@@ -170,7 +170,7 @@ static void update_table(size_t n, int folds) {
 
 // Every operation of one step of so many micro-batches, each a replica.
 static void step(const char* name, const Shape& c, int B, int T, int micro_batches) {
-    const int chunk = model_plan(&gpt2_info, c, B, T, 0, true).chunk;  // rows of logits at a time
+    const int chunk = model_plan(&gpt2_info, c, B, T, 0, true, kOnGpu).chunk;  // rows of logits at a time
     const int N = B * T, C = c.C;
     std::printf("\n%s B %d T %d x %d, %s\n", name, B, T, micro_batches, device_name());
     step_seconds = step_ideal = products_seconds = products_ideal = 0;

@@ -26,19 +26,19 @@ const floatX* drop(const Model* m, const Pass& pass, int site, floatX* out, cons
 
 // ---------------------------------------------------------------------------------------------- memory: one allocation
 
-void check_device(const ModelInfo& info, const Shape& shape) {
-    if (kOnGpu && !info.cuda)
+void check_device(const ModelInfo& info, const Shape& shape, bool on_gpu) {
+    if (on_gpu && !info.cuda)
         die(kExitUsage, "--device: got gpu, but %s has no CUDA kernels; take --device cpu", info.name);
-    if (kOnGpu && shape.C > kGpuChannels)
+    if (on_gpu && shape.C > kGpuChannels)
         die(kExitUsage, "--channels: got %d, want at most %d on a GPU; take fewer, or --device cpu", shape.C,
             kGpuChannels);
 }
 
 // Rows of logits at a time: a function of the shape and the kind of backend only, since a chunk's weight gradient is
 // one sum. A GPU takes about 8,192 rows of GPT-2's: smaller chunks would read and write the head's gradient too often.
-static int logits_chunk(int N, int Vp) {
-    constexpr size_t kElements = kOnGpu ? size_t(8192) * 50304 : size_t(1) << 24;
-    const size_t rows = kElements / size_t(Vp) / 64 * 64;
+static int logits_chunk(int N, int Vp, bool on_gpu) {
+    const size_t elements = on_gpu ? size_t(8192) * 50304 : size_t(1) << 24;
+    const size_t rows = elements / size_t(Vp) / 64 * 64;
     return int(std::min(std::max<size_t>(rows, 64), size_t(N)));
 }
 
@@ -55,9 +55,9 @@ static void place_arrays(Model* m) {
     m->memory_bytes = place.bytes;
 }
 
-Model model_plan(const ModelInfo* info, const Shape& shape, int B, int T, int recompute, bool training) {
-    check_device(*info, shape);
-    const int chunk = logits_chunk(B * T, shape.Vp);
+Model model_plan(const ModelInfo* info, const Shape& shape, int B, int T, int recompute, bool training, bool on_gpu) {
+    check_device(*info, shape, on_gpu);
+    const int chunk = logits_chunk(B * T, shape.Vp, on_gpu);
     Model m = {.kind = find_kind(info), .shape = shape, .B = B, .T = T, .recompute = recompute, .training = training,
                .chunk = chunk, .arena = arena_layout(info->tensors(shape))};
     place_arrays(&m);
@@ -66,7 +66,7 @@ Model model_plan(const ModelInfo* info, const Shape& shape, int B, int T, int re
 
 void model_create(Model* m, const ModelInfo* info, const Shape& shape, int B, int T, int recompute, floatX* weights,
                   bool training) {
-    *m = model_plan(info, shape, B, T, recompute, training);
+    *m = model_plan(info, shape, B, T, recompute, training, kOnGpu);
     m->memory = device_alloc(m->memory_bytes, "activations");
     place_arrays(m);
     model_set_weights(m, weights);

@@ -93,10 +93,10 @@ template <template <class> class Struct> constexpr int count_tensors() { return 
 Dropout dropout(const Model* m, const Pass& pass, int site);
 const floatX* drop(const Model* m, const Pass& pass, int site, floatX* out, const floatX* inp);
 
-void check_device(const ModelInfo& info, const Shape& shape);       // error 2 if this backend cannot run the model
+void check_device(const ModelInfo& info, const Shape& shape, bool on_gpu = kOnGpu);    // error 2 if it cannot run there
 
-// A model without memory, for its sizes. B, T: the largest batch.
-Model model_plan(const ModelInfo* info, const Shape& shape, int B, int T, int recompute, bool training);
+// A model without memory, for its sizes, as on a GPU or not. B, T: the largest batch.
+Model model_plan(const ModelInfo* info, const Shape& shape, int B, int T, int recompute, bool training, bool on_gpu);
 // weights: an arena laid out by the table.
 void model_create(Model* m, const ModelInfo* info, const Shape& shape, int B, int T, int recompute, floatX* weights,
                   bool training);

@@ -1,25 +1,55 @@
-// dry_run.cpp -- parameters and memory of a run that is not begun; see dry_run.h.
+// dry_run.cpp -- parameters, memory and, for GPUs that are not at hand, the time of a run that is not begun.
 #include "src/app/dry_run.h"
 #include <bit>
 #include <cstdio>
 #include "models/model.h"
+#include "src/app/run.h"
 #include "src/base/common.h"
 #include "src/ddp/ddp.h"
 
 namespace BACKEND {
 
-// Prints what a rank's arrays take, and returns the bytes.
-static double print_memory(const Options& o, const Shape& shape, const Comm* comm) {
-    const ModelInfo* info = find_model(o.model);
+// The GPU of --for, "8xh100" or "h100", and how many of them.
+static const Gpu& gpu_asked_for(const std::string& text, int* ranks) {
+    std::string names;
+    for (const Gpu& g : kGpus) {
+        const std::string name = std::string("x") + g.name, all = text == g.name ? "1x" + text : text;
+        const bool is = all.ends_with(name) && parse_whole(all.substr(0, all.size() - name.size()), ranks);
+        if (is && *ranks > 0 && (*ranks <= kPerHost || *ranks % int(kPerHost) == 0)) return g;
+        names += std::string(" ") + g.name;
+    }
+    die(kExitUsage, "--for: got %s, want one of%s, or 4xh100, 16xh100: hosts of 8", text.c_str(), names.c_str());
+}
+
+// What forward keeps goes through memory about once, beside products. Attention has the flops that matrices leave.
+Work step_work(const Options& o, const Shape& shape, int ranks, int micro_batches) {
+    const Model m = model_plan(find_model(o.model), shape, o.batch_size, shape.T, 0, true, true);
+    const double N = double(m.B) * m.T, n = double(m.arena.n), logits = (2 * N - m.chunk) * 2 * shape.Vp;
+    const double arrays = double(all_optimizers()[size_t(find_optimizer(o.optimizer))]->state.size());
+    Work w = {.ranks = double(ranks), .micro_batches = double(micro_batches) / ranks, .T = double(m.T),
+              .head_size = double(shape.C) / shape.NH, .tokens = N,
+              .attention = find_model(o.model)->flops_per_token(shape, m.T) / 3 * N,
+              .forwards = o.recompute == 3 ? 2.0 : 1.0, .bytes = double(m.memory_bytes) + logits,
+              .gaps = 2 * kGap * double(m.arena.tensors.size()), .gradients = 4 * n, .weights = 2 * n,
+              .update = n * ((8 * arrays + 16) / ranks + 12 * (o.replicas / ranks - 1)), .bucket = kBucketBytes};
+    for (const TensorSpec& t : m.arena.tensors) {
+        if (t.embedding) w.late += 4 * double(t.rows * t.cols);
+        if (!w.matrices.empty() && (t.embedding || t.rows == 1)) continue;
+        w.matrices.push_back({double(t.rows), double(t.cols)});
+        w.attention -= 2 * N * double(t.file_rows * t.cols);
+    }
+    return w;
+}
+
+// Prints what a rank's arrays take, and returns the bytes. m: as planned on a GPU or not.
+static double print_memory(const Options& o, const Model& m, int ranks, bool on_gpu) {
     const OptimizerInfo& optimizer = *all_optimizers()[size_t(find_optimizer(o.optimizer))];
-    const double floats = double(arena_layout(info->tensors(shape)).n) * sizeof(float), W = comm->size;
-    const double activations =
-        double(model_plan(info, shape, o.batch_size, shape.T, o.recompute, true).memory_bytes);
+    const double floats = double(m.arena.n) * sizeof(float), W = ranks, activations = double(m.memory_bytes);
     // Without a type of their own, masters are the weights. A CPU's checkpoint is written from a copy.
     const double arrays = double(optimizer.state.size()) + 1, masters = sizeof(floatX) == sizeof(float) ? 0 : 1;
     const double weights = floats * sizeof(floatX) / sizeof(float), state = floats * (arrays - 1 + masters) / W;
-    const double gradients = floats * std::bit_width(unsigned(o.replicas / comm->size));
-    const double received = W > 1 ? double(kBucketBytes) : 0, copy = kOnGpu ? 0 : floats * arrays / W;
+    const double gradients = floats * std::bit_width(unsigned(o.replicas / ranks));
+    const double received = W > 1 ? double(kBucketBytes) : 0, copy = on_gpu ? 0 : floats * arrays / W;
     const double sum = weights + state + gradients + activations + received + copy, MB = 1e-6;
     std::printf("memory    per rank, MB: weights %.1f, optimizer %.1f, gradients %.1f, activations %.1f "
                 "(--recompute %d), received %.1f, copy for checkpoints %.1f = %.1f\n", weights * MB, state * MB,
@@ -28,25 +58,36 @@ static double print_memory(const Options& o, const Shape& shape, const Comm* com
 }
 
 void dry_run(const Options& o, const Shape& shape, const Comm* comm, int micro_batches) {
+    int ranks = o.plan_for.empty() ? comm->size : 1;
+    const Gpu* const gpu = o.plan_for.empty() ? nullptr : &gpu_asked_for(o.plan_for, &ranks);
+    const bool on_gpu = kOnGpu || gpu;
     const ModelInfo* info = find_model(o.model);
+    const Model m = model_plan(info, shape, o.batch_size, shape.T, o.recompute, true, on_gpu);
+    const double flops = info->flops_per_token(shape, o.shape.T) * double(o.total_batch_size);
+    check_ranks(o.replicas, ranks);
     std::printf("model     %s, %s, context %d, vocabulary %d: %s parameters\n", info->title, info->text(shape).c_str(),
                 shape.T, shape.V, with_commas(count_parameters(*info, shape)).c_str());
     std::printf("step      %s tokens = %d micro-batches of %d x %d, in %d replicas on %d ranks; %lld steps\n",
                 with_commas(uint64_t(o.total_batch_size)).c_str(), micro_batches, o.batch_size, o.shape.T, o.replicas,
-                comm->size, (long long)o.steps);
-    std::printf("work      %.3g FLOP per step\n", info->flops_per_token(shape, o.shape.T) * double(o.total_batch_size));
-    const double bytes = print_memory(o, shape, comm);
-    for (const TensorSpec& t : info->tensors(shape))
+                ranks, (long long)o.steps);
+    std::printf("work      %.3g FLOP per step\n", flops);
+    const double bytes = print_memory(o, m, ranks, on_gpu);
+    for (const TensorSpec& t : m.arena.tensors)
         if (o.verbose) std::printf("tensor    %s (%zu,%zu)\n", t.name.c_str(), t.rows, t.cols);
     size_t free, total;
     device_memory(&free, &total);
+    if (gpu) free = total = size_t(gpu->memory);
     if (total == 0) return;
-    const double all = bytes * (kOnGpu ? 1 : comm->local_size);     // a host's ranks share its memory
-    const char* const advice = kOnGpu ? "more ranks" : "fewer ranks on this host";
-    std::printf("          this %s has %.1f MB, %.1f free; its ranks take %.1f: ", kOnGpu ? "GPU" : "host",
+    const double all = bytes * (on_gpu ? 1 : comm->local_size);     // a host's ranks share its memory
+    std::printf("          this %s has %.1f MB, %.1f free; its ranks take %.1f: ", on_gpu ? "GPU" : "host",
                 double(total) * 1e-6, double(free) * 1e-6, all * 1e-6);
     if (all <= double(free)) std::printf("it fits\n");
-    else std::printf("it does not fit; try --recompute 3, a smaller --batch-size, %s\n", advice);
+    else std::printf("it does not fit; try --recompute 3, smaller --batch-size, %s ranks\n", on_gpu ? "more" : "fewer");
+    if (!gpu || shape.NH == 0) return;              // a model without heads goes position by position
+    const StepTime s = predict_step(*gpu, step_work(o, shape, ranks, micro_batches));
+    std::printf("predicted %.1f ms per step, %.0f tokens/s, MFU %.1f %%, exposed communication %.1f ms; not measured\n",
+                s.total * 1e3, double(o.total_batch_size) / s.total, 100 * flops / s.total / ranks / gpu->peak,
+                s.exposed * 1e3);
 }
 
 }  // namespace BACKEND

@@ -84,6 +84,8 @@ static int start(int argc, char** argv, World* world, Comm** comm) {
     for (const char* option : {"max-restarts", "elastic"})
         if (!options.is_given("np") && options.is_given(option))
             die(kExitUsage, "--%s: has no effect without --np N, which restarts ranks", option);
+    if (options.is_given("for") && !options.dry_run) die(kExitUsage, "--for: has no effect without --dry-run");
+    if (options.is_given("for")) options.dtype = "bf16";            // as on every GPU
     if (supervises) return launch_ranks(options.np, options.max_restarts, options.elastic, options.argv);
     return run(options, *world, comm);
 }

@@ -148,6 +148,7 @@ std::vector<Row> make_table() {
         {"force", "", &O::force, kLocal, "overwrite a run that is in --out-dir"},
         {"trace", "FILE", &O::trace, kLocal, "the timeline of every step, for chrome://tracing"},
         {"dry-run", "", &O::dry_run, kLocal, "print parameters and memory, and stop"},
+        {"for", "[Nx]GPU", &O::plan_for, kLocal, "with --dry-run: for 8xh100, say, in bf16; predicts a step's time"},
         {"verbose", "", &O::verbose, kLocal, "with --dry-run: print the tensors, too"},
     });
     add("Samples", {

@@ -1,0 +1,20 @@
+#!/bin/sh
+# make_model.sh -- writes what build/bench/model predicts, and how far it is off, into docs/performance.md, between
+# "<!-- model" and "<!-- end of model".
+#   docs/make_model.sh          tests/scripts/test_model.sh fails when the page is not what this writes
+set -eu
+cd "$(dirname "$0")/.."
+page=${1:-docs/performance.md}
+model=${TOOLS:-build}/bench/model
+new=$(mktemp)
+trap 'rm -f "$new"' EXIT
+{
+    sed '/^<!-- model/q' "$page"
+    echo
+    $model --check
+    echo
+    $model
+    echo
+    sed -n '/^<!-- end of model/,$p' "$page"
+} >"$new"
+cat "$new" >"$page"

@@ -1,0 +1,84 @@
+// step_model.h -- predicts the time of a training step on GPUs that are not at hand. bench/model.cpp checks it.
+//
+// A step is micro-batches one after the other, then the update; only communication runs beside them. A product runs in
+// waves of tiles, one per multiprocessor, and a wave that is not full takes as long as a full one. A tile takes its
+// flops at the rate of the main loop and, as in kernels/cuda/matmul.cu, `edge` k more to begin and end. The best tile
+// and split of k counts, but no product is faster than its bytes. Attention's rates grow with T as T / (T + kHalfT).
+// All else is bytes at the rate of a copy, and kGap between kernels. A bucket of gradients goes to the host's GPUs and
+// as slices to other hosts; weights come from all owners. Backward of the last micro-batch and the next forward hide
+// both but for the embeddings'; NCCL takes kNcclProcessors meanwhile. There is no host, slow rank or falling clock.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+// Per second, in bf16. rate, of our products' main loop: H100 as cuBLAS, which bench/targets.awk asks for, the mean of
+// 716 (4096^3), 762 and 795 (8192^3) without waves and edges; A100 gau-nernst; B200 mma.sync; 4090 llmq's step at 81 %.
+// attention, of endless T: H100 bench/targets.awk; A100 cuDNN in llm.c's #378 and yencal, backward x 5/7 for its order;
+// B200 FlashAttention 2 on H100 x 409 / 485 x 5/7; 4090 A100's share of the peak. copy: 90 % of the data sheet (QuACK);
+// B200 newmind.ai. nvlink, to its host: nccl-tests 309, 149; B200 H100's share; 4090 half of PCIe. network, to others:
+// 90 % of 400 Gb/s; A100 200; 4090 100 / 8.
+struct Gpu {
+    const char* name;
+    double processors, peak, rate, copy, memory, attention[2][2], nvlink, network;      // [heads > 64][backward]
+};
+inline const Gpu kGpus[] = {
+    {"a100", 108, 312e12, 220e12, 1.8e12, 80e9, {{177e12, 88e12}, {233e12, 116e12}}, 200e9, 22.5e9},
+    {"h100", 132, 989e12, 795e12, 3.0e12, 80e9, {{402e12, 349e12}, {573e12, 469e12}}, 370e9, 45e9},
+    {"h200", 132, 989e12, 795e12, 4.3e12, 141e9, {{402e12, 349e12}, {573e12, 469e12}}, 370e9, 45e9},
+    {"b200", 148, 2250e12, 409e12, 6.0e12, 180e9, {{259e12, 144e12}, {297e12, 190e12}}, 740e9, 45e9},
+    {"4090", 128, 165e12, 150e12, 0.92e12, 24e9, {{94e12, 47e12}, {123e12, 61e12}}, 12e9, 1.4e9}};
+
+// Tiles, share of the rate, edge: Hopper's of matmul.cu. kHalfT: charts of Shah et al. 2024. kGap: a graph's node.
+// Latencies of a bucket: Mooncake 3484, NCCL's tuner; kMessage, of one to another host, and kNcclProcessors: guesses.
+constexpr double kModelTiles[][4] = {{128, 256, 1, 112}, {128, 160, 0.955, 112}, {128, 128, 0.944, 24}};
+constexpr double kPerHost = 8, kMostParts = 16, kNcclProcessors = 16, kHalfT = 350, kGap = 0.6e-6,
+                 kNvlinkLatency = 9.5e-6, kNetworkLatency = 14e-6, kMessage = 1e-6;
+
+struct Work {                               // of one rank in one step: bytes, flops, seconds
+    double ranks, micro_batches, T, head_size;
+    double tokens, attention, forwards, bytes, gaps;            // of a micro-batch; forwards 2: backward repeats it
+    double gradients, weights, update, bucket, late = 0;        // two between ranks; of gradients, at backward's end
+    std::vector<std::pair<double, double>> matrices = {};       // outputs, inputs; the head's first
+};
+struct StepTime { double products, attention, memory, gaps, update, exposed, total; };
+
+inline double product_seconds(const Gpu& g, double M, double N, double K, double most_parts = 1) {
+    double best = INFINITY;
+    for (const auto& [BM, BN, share, edge] : kModelTiles)
+        for (double parts = 1; parts <= most_parts; parts++) {
+            const double waves = std::ceil(std::ceil(M / BM) * std::ceil(N / BN) * parts / g.processors);
+            const double flops = 2 * BM * BN * (K / parts + edge) * waves * g.processors;
+            best = std::min(best, flops / g.rate / share + (parts > 1 ? parts * M * N * 8 / g.copy : 0));
+        }
+    return std::max(best, 2 * (M * K + N * K + M * N) / g.copy);
+}
+
+// Of gradients, their weights, and their squares for the norm, which all ranks send each other.
+inline double exchange_seconds(const Gpu& g, const Work& w, double gradients) {
+    const double local = std::min(w.ranks, kPerHost), hosts = w.ranks / local, others = w.ranks - local;
+    const double weights = gradients / w.gradients * w.weights;
+    const double inside = (gradients / local + weights / w.ranks) * (local - 1);
+    const double outside = gradients / local * (1 - 1 / hosts) + weights * others / w.ranks;
+    const double wait = kNvlinkLatency * 2 + kMessage * (hosts - 1 + others * 2) + (hosts > 1) * kNetworkLatency * 2;
+    return inside / g.nvlink + outside / g.network + gradients / g.copy + std::ceil(gradients / w.bucket) * wait;
+}
+
+inline StepTime predict_step(const Gpu& g, const Work& w) {
+    const double *rate = g.attention[w.head_size > 64], slower = 1 + kHalfT / w.T, n = w.micro_batches;
+    const double attention = w.attention * (w.forwards / rate[0] + 2.5 / rate[1]) * slower;
+    double products = 0, head = 0;
+    for (const auto& [rows, cols] : w.matrices) {
+        products += product_seconds(g, w.tokens, rows, cols) * (head > 0 ? w.forwards : 1) +
+                    product_seconds(g, w.tokens, cols, rows) + product_seconds(g, rows, cols, w.tokens, kMostParts);
+        if (head == 0) head = products;
+    }
+    StepTime s = {n * products, n * attention, n * w.bytes / g.copy, n * w.gaps, w.update / g.copy, 0, 0};
+    if (w.ranks > 1) {
+        const double early = exchange_seconds(g, w, w.gradients - w.late);
+        const double hidden = std::min(early, products - head + attention);
+        s.exposed = exchange_seconds(g, w, w.late) + early - hidden * (1 - kNcclProcessors / g.processors);
+    }
+    s.total = s.products + s.attention + s.memory + s.gaps + s.update + s.exposed;
+    return s;
+}
