@@ -12,12 +12,14 @@
 #include <cmath>
 #include <vector>
 
-// Per second, in bf16. rate, of our products' main loop: H100 as cuBLAS, which bench/targets.awk asks for, the mean of
-// 716 (4096^3), 762 and 795 (8192^3) without waves and edges; A100 gau-nernst; B200 mma.sync; 4090 llmq's step at 81 %.
-// attention, of endless T: H100 bench/targets.awk; A100 cuDNN in llm.c's #378 and yencal, backward x 5/7 for its order;
-// B200 FlashAttention 2 on H100 x 409 / 485 x 5/7; 4090 A100's share of the peak. copy: 90 % of the data sheet (QuACK);
-// B200 newmind.ai. nvlink, to its host: nccl-tests 309, 149; B200 H100's share; 4090 half of PCIe. network, to others:
-// 90 % of 400 Gb/s; A100 200; 4090 100 / 8.
+// Per second, in bf16. Nothing here was measured with these kernels.
+//   rate       main loop of products. H100: cuBLAS's 716 (4096^3), 762 and 795 TFLOP/s (8192^3) without their waves and
+//              edges, which bench/targets.awk asks for. A100: gau-nernst. B200: mma.sync. 4090: llmq's step at 81 %
+//   copy       90 % of the data sheet (QuACK); B200: newmind.ai
+//   attention  at endless T. H100: bench/targets.awk. A100: cuDNN in llm.c's #378, yencal; its backward x 5/7, as ours
+//              is ordered. B200: FlashAttention 2 on H100 x 409 / 485 x 5/7. 4090: A100's share of the peak
+//   nvlink     to GPUs of its host: nccl-tests; B200: H100's share of its links; 4090: half of PCIe
+//   network    to other hosts: 90 % of 400 Gb/s; A100: of 200; 4090: of 100 Gb/s for 8 GPUs
 struct Gpu {
     const char* name;
     double processors, peak, rate, copy, memory, attention[2][2], nvlink, network;      // [heads > 64][backward]
@@ -29,16 +31,20 @@ inline const Gpu kGpus[] = {
     {"b200", 148, 2250e12, 409e12, 6.0e12, 180e9, {{259e12, 144e12}, {297e12, 190e12}}, 740e9, 45e9},
     {"4090", 128, 165e12, 150e12, 0.92e12, 24e9, {{94e12, 47e12}, {123e12, 61e12}}, 12e9, 1.4e9}};
 
-// Tiles, share of the rate, edge: Hopper's of matmul.cu. kHalfT: charts of Shah et al. 2024. kGap: a graph's node.
-// Latencies of a bucket: Mooncake 3484, NCCL's tuner; kMessage, of one to another host, and kNcclProcessors: guesses.
+// Tiles with their share of the rate and their edge are Hopper's of matmul.cu. kHalfT is read off the charts of Shah et
+// al. 2024, kGap is a graph's node, the latencies of a bucket are Mooncake's (#3484) and NCCL's tuner's. kMessage, what
+// one message to another host costs, is a guess. kNcclProcessors is what src/ddp/transport_gpu.cpp asks for.
 constexpr double kModelTiles[][4] = {{128, 256, 1, 112}, {128, 160, 0.955, 112}, {128, 128, 0.944, 24}};
 constexpr double kPerHost = 8, kMostParts = 16, kNcclProcessors = 16, kHalfT = 350, kGap = 0.6e-6,
                  kNvlinkLatency = 9.5e-6, kNetworkLatency = 14e-6, kMessage = 1e-6;
 
-struct Work {                               // of one rank in one step: bytes, flops, seconds
+// Of one rank in one step.
+struct Work {
     double ranks, micro_batches, T, head_size;
-    double tokens, attention, forwards, bytes, gaps;            // of a micro-batch; forwards 2: backward repeats it
-    double gradients, weights, update, bucket, late = 0;        // two between ranks; of gradients, at backward's end
+    double tokens, attention, forwards, bytes, gaps;        // of a micro-batch: attention in flops, gaps in seconds;
+                                                            // forwards 2: backward repeats it
+    double gradients, weights, update, bucket;              // bytes: between ranks, of the update, of a bucket
+    double late = 0;                                        // bytes of gradients that backward ends with
     std::vector<std::pair<double, double>> matrices = {};       // outputs, inputs; the head's first
 };
 struct StepTime { double products, attention, memory, gaps, update, exposed, total; };
