@@ -84,8 +84,11 @@ static int start(int argc, char** argv, World* world, Comm** comm) {
     for (const char* option : {"max-restarts", "elastic"})
         if (!options.is_given("np") && options.is_given(option))
             die(kExitUsage, "--%s: has no effect without --np N, which restarts ranks", option);
-    if (options.is_given("for") && !options.dry_run) die(kExitUsage, "--for: has no effect without --dry-run");
-    if (options.is_given("for")) options.dtype = "bf16";            // as on every GPU
+    if (options.is_given("for")) {
+        if (!options.dry_run || options.dtype == "fp32")
+            die(kExitUsage, "--for: plans a run on GPUs, in bf16; give --dry-run with it, and no --dtype fp32");
+        options.dtype = "bf16";
+    }
     if (supervises) return launch_ranks(options.np, options.max_restarts, options.elastic, options.argv);
     return run(options, *world, comm);
 }

@@ -48,6 +48,7 @@ expect "on so many ranks" 0 'on 8 ranks' $dry --for 8xa100
 expect "of a model that does not fit" 0 '24000.0 MB.*does not fit' $dry --for 4090 --preset gpt2-1558m
 expect "that fits elsewhere" 0 '141000.0 MB.*it fits' $dry --for 8xh200 --preset gpt2-1558m
 expect "--for without --dry-run" 2 'dry-run' $train --for 8xh100 --out-dir "$tmp/no"
+expect "--for in fp32" 2 'bf16' $dry --for 8xh100 --dtype fp32
 for wrong in 8xh101 h1000 12xh100 0xh100 xh100 8h100 -8xh100 8x 8; do
     expect "--for $wrong" 2 'want one of a100 h100 h200 b200 4090' $dry --for=$wrong
 done
