@@ -86,11 +86,15 @@ for name in $names; do
     shift
     : >"$work/pairs"
     for pair in $(seq "$pairs"); do
-        [ "$(date +%s)" -lt "$deadline" ] || break 2
+        [ "$(date +%s)" -lt "$deadline" ] || break
         default=$(one_run '' "$2" "$3" "$4" "$5" "$6") && changed=$(one_run "$@") || { bad=1; break; }
         echo "$default $changed" >>"$work/pairs"
     done
-    [ -s "$work/pairs" ] || { say "| $(date -u +%F) | $name | \`$1\` | FAILED | | | |"; continue; }
+    if [ ! -s "$work/pairs" ]; then
+        [ "$(date +%s)" -lt "$deadline" ] || break
+        say "| $(date -u +%F) | $name | \`$1\` | FAILED | | | |"
+        continue
+    fi
     say "$(sort -n "$work/pairs" | awk -v date="$(date -u +%F)" -v name="$name" -v change="$1" \
         -v run="$2, B $3, $4 tokens, ranks $6" '
         { a[NR] = $1; b[NR] = $2; ratios = ratios sprintf(" %.3f", $2 / $1) }

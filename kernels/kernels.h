@@ -47,8 +47,8 @@ void stream_wait(Stream stream, Stream other);   // what comes next on `stream` 
 void stream_sync(Stream stream);    // waits until `stream` is empty; an Error inside it is thrown here
 void stream_check(Stream stream);    // throws the Error of a host function inside it; waits for nothing
 void* stream_native(Stream stream);    // the cudaStream_t, for libraries; null on a CPU
-// From now on kernels that stay on a GPU's multiprocessors until they are done take so many less: another stream needs
-// them. Results do not depend on it.
+// From now on kernels that stay on a GPU's multiprocessors until they are done leave so many free for another stream.
+// Results do not depend on it.
 void leave_multiprocessors(int count);
 
 // An event is a point in a stream's work. Nothing waits for one that was never recorded.

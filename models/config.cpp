@@ -97,7 +97,9 @@ ModelConfig parse_config(std::string_view text, const char* what) {
     if (const Json value = json.find("quantization_config")) refuse(what, "quantization_config", value, "none");
     read_dropout(json, info, &shape, what);
     uint64_t eot = 0;
-    if (json.find("eos_token_id").as_u64(&eot) && eot < uint64_t(shape.V)) config.eot = int(eot);
+    const Json eos = json.find("eos_token_id");
+    if (eos.as_u64(&eot) && eot < uint64_t(shape.V)) config.eot = int(eot);
+    config.no_eot = eos && eos.kind() == Json::null;
     return config;
 }
 

@@ -7,7 +7,8 @@
 struct ModelConfig {
     const ModelInfo* info = nullptr;
     Shape shape;
-    int eot = -1;                   // the end-of-text token; -1: none
+    int eot = -1;                   // the end-of-text token; -1: none is named
+    bool no_eot = false;            // config.json says that there is none
 };
 
 std::string config_json(const ModelConfig& config);

@@ -4,8 +4,8 @@
 //   backward   dx_j = exp(x_j - max) / sum - (j == target),   0 in the padding V..Vp-1
 //
 // The logits are the largest array of a step: a row waits in shared memory between the two passes. Where a block cannot
-// have that much, the second pass reads it again. Maximum and sum in one pass: arXiv 1805.02867. Exponentials are
-// 2^(x log2 e - m) by one fused multiply-add, m being max log2 e as it is rounded: it cancels out.
+// have that much, the second pass reads it again. Maximum and sum in one pass: arXiv 1805.02867. exp is of an exact
+// difference: with logits in the thousands the rounding of two products would show.
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
@@ -20,7 +20,7 @@ constexpr int kMaxThreads = 512;    // two such blocks share a multiprocessor th
 constexpr int kUnrolled = 4;    // loads of a thread in flight
 constexpr float kLog2e = 1.44269504f, kLn2 = 0.693147181f;
 
-DEVICE float exp2_of(float x, float shift) { return exp2_fast(fmaf(x, kLog2e, -shift)); }
+DEVICE float exp_of(float x) { return exp2_fast(x * kLog2e); }
 
 // The eight logits of pack i; those outside the vocabulary are -infinity.
 DEVICE Pack8 logits_of(const uint4& raw, int i, int V) {
@@ -29,35 +29,35 @@ DEVICE Pack8 logits_of(const uint4& raw, int i, int V) {
     return x;
 }
 
-// The largest logit so far, times log2 e, and the sum of 2^(x log2 e - most).
+// The largest logit so far, and the sum of exp(x - max).
 struct Softmax {
-    float most = -FLT_MAX, sum = 0;
+    float max = -FLT_MAX, sum = 0;
 
     template <int N> DEVICE void add(const Pack8 (&x)[N]) {
         float largest = x[0].x[0];
         EACH(u, N) EACH(k, 8) largest = fmaxf(largest, x[u].x[k]);
-        if (largest * kLog2e > most) {
-            sum = __fmul_rn(sum, exp2_fast(most - largest * kLog2e));
-            most = largest * kLog2e;
+        if (largest > max) {
+            sum = __fmul_rn(sum, exp_of(max - largest));
+            max = largest;
         }
-        EACH(u, N) EACH(k, 8) sum = __fadd_rn(sum, exp2_of(x[u].x[k], most));
+        EACH(u, N) EACH(k, 8) sum = __fadd_rn(sum, exp_of(x[u].x[k] - max));
     }
     // The block's, in a fixed order: lanes, then warps. All threads.
     DEVICE void reduce() {
-        SHARED(float, most_of, kMaxThreads / 32);
+        SHARED(float, max_of, kMaxThreads / 32);
         SHARED(float, sum_of, kMaxThreads / 32);
         const int warps = int(blockDim.x) / 32;
-        const float of_warp = warp_max(most);
-        sum = warp_sum(__fmul_rn(sum, exp2_fast(most - of_warp)));
+        const float of_warp = warp_max(max);
+        sum = warp_sum(__fmul_rn(sum, exp_of(max - of_warp)));
         if (lane() == 0) {
-            most_of[warp()] = of_warp;
+            max_of[warp()] = of_warp;
             sum_of[warp()] = sum;
         }
         __syncthreads();
-        most = most_of[0];
-        for (int w = 1; w < warps; w++) most = fmaxf(most, most_of[w]);
+        max = max_of[0];
+        for (int w = 1; w < warps; w++) max = fmaxf(max, max_of[w]);
         sum = 0;
-        for (int w = 0; w < warps; w++) sum = __fadd_rn(sum, __fmul_rn(sum_of[w], exp2_fast(most_of[w] - most)));
+        for (int w = 0; w < warps; w++) sum = __fadd_rn(sum, __fmul_rn(sum_of[w], exp_of(max_of[w] - max)));
     }
 };
 
@@ -91,19 +91,20 @@ classifier_kernel(float* losses, floatX* logits, const int* targets, int V, int 
         softmax.add(x);
     }
     softmax.reduce();
-    const float log2_sum = log2f(softmax.sum), shift = softmax.most + log2_sum;
-    if (thread == 0) losses[blockIdx.x] = (log2_sum - fmaf(target_logit, kLog2e, -softmax.most)) * kLn2;
+    const float max = softmax.max, log2_sum = log2f(softmax.sum);
+    const auto log2_share = [&](float x) { return fmaf(x - max, kLog2e, -log2_sum); };     // of its probability
+    if (thread == 0) losses[blockIdx.x] = -log2_share(target_logit) * kLn2;
     if (!backward) return;
 
     // A thread reads back only what it has read before.
     const auto finish = [&](int i, Pack8 x) {
-        EACH(k, 8) x.x[k] = exp2_of(x.x[k], shift);     // 0 outside the vocabulary
+        EACH(k, 8) x.x[k] = exp2_fast(log2_share(x.x[k]));      // 0 outside the vocabulary
         store8(reinterpret_cast<floatX*>(row + i), x);
     };
     for (i = thread; i < full; i += threads) finish(i, unpack8(keep ? kept[i] : row[i]));
     for (; i < packs; i += threads) finish(i, logits_of(keep ? kept[i] : row[i], i, V));
     if (thread == target / 8 % threads)
-        reinterpret_cast<floatX*>(row)[target] = to_bf16(exp2_of(target_logit, shift) - 1.0f);
+        reinterpret_cast<floatX*>(row)[target] = to_bf16(exp2_fast(log2_share(target_logit)) - 1.0f);
 }
 
 // One block.

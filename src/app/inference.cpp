@@ -89,7 +89,7 @@ struct Loaded {
         init = init_of_options(&start);
         if (!init.tokenizer.empty())
             tokenizer = tokenizer_parse(init.tokenizer, path_join(init.folder, "tokenizer.json"));
-        tokenizer.eot = init.config.eot;
+        if (init.config.no_eot) tokenizer.eot = -1;
         Shape shape = init.config.shape;
         shape.dropout = 0;
         const Arena arena = arena_layout(init.config.info->tensors(shape));

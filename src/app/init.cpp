@@ -37,6 +37,7 @@ DataOptions data_options(const Options& o, const Init& init) {
             .init_path = path_join(init.folder, "tokenizer.json"),
             .init_vocab = init.config.shape.V,
             .vocab_size = o.shape.V,
+            .init_eot = !init.folder.empty() && !init.config.no_eot,
             .seq_len = o.shape.T,
             .evaluates = o.command != "train" || o.eval_every > 0};
 }

@@ -40,7 +40,7 @@ void runner_destroy(Runner* r) {
     std::string why;
     for (const bool dependent : {true, false}) {    // not every GPU takes dependent launches in a graph
         graph_destroy(*graph);
-        r->ddp->next = 0;               // a capture walks through the buckets
+        ddp_rewind(r->ddp);
         *graph = graph_capture(work, argument, r->ddp->stream, dependent, &why);
         if (*graph && graph_launch(*graph)) return true;
     }
@@ -57,7 +57,7 @@ void runner_run(Runner* r, int64_t step, void (*work)(void*), void* argument) {
         if (r->use_graph && r->runs > 0) r->use_graph = replay(r, &r->graphs[step % 2], work, argument);
         if (r->use_graph && r->runs++ > 0) return stream_wait(r->ddp->stream, nullptr);
     }
-    r->ddp->next = 0;                   // a capture that failed has walked through the buckets
+    ddp_rewind(r->ddp);
     work(argument);
 }
 

@@ -220,7 +220,8 @@ Data open_data(const DataOptions& o, Comm* comm) {
 
     Data data;
     data.tokenizer = choose_tokenizer(o, source, val, comm);
-    if (source.is_text() && !source.has_documents()) data.tokenizer.eot = -1;       // no model of one text ever sees it
+    // A new model of one text never sees the end-of-text token.
+    if (source.is_text() && !source.has_documents() && !o.init_eot) data.tokenizer.eot = -1;
     data.vocab_size = choose_vocabulary(o, data.tokenizer);
     const Tokens tokens = open_source(source, data.tokenizer, split, comm);
     const Tokens other = split ? tokens : open_source(val, data.tokenizer, false, comm);

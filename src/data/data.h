@@ -32,6 +32,7 @@ struct DataOptions {
     std::string tokenizer;                  // as --tokenizer; empty: init_tokenizer, else byte for text
     std::string init_tokenizer, init_path;  // text and path of tokenizer.json of the model to start from, or empty
     int init_vocab = 0, vocab_size = 0;     // that model's; --vocab-size; or 0
+    bool init_eot = false;                  // that model may know its end-of-text token
     int seq_len = 0;                        // T
     bool evaluates = true;                  // false: the validation part may be empty
 };

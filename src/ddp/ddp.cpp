@@ -203,9 +203,12 @@ void ddp_gather_state(Ddp* ddp) {
 // ---------------------------------------------------------------------------------------------------------- the step
 
 void ddp_begin(Ddp* ddp) {
-    ddp->next = 0;
     ddp->steps++;
     std::swap(ddp->marks[0], ddp->marks[1]);
+}
+
+void ddp_rewind(Ddp* ddp) {
+    ddp->next = 0;
     leave_multiprocessors(ddp_left_multiprocessors(ddp, 0));
 }
 

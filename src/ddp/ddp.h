@@ -81,6 +81,7 @@ void ddp_gather_state(Ddp* ddp);            // makes the state whole on rank 0's
 
 // The step, in this order. i counts this rank's micro-batches in it.
 void ddp_begin(Ddp* ddp);
+void ddp_rewind(Ddp* ddp);      // each time before the work of the step is put on the streams: a capture may fail
 // Multiprocessors that the kernels of micro-batch i leave to communication: the first runs beside the all-gather of the
 // weights, the last beside its buckets.
 int ddp_left_multiprocessors(const Ddp* ddp, int i);

@@ -13,8 +13,8 @@ namespace BACKEND {
 
 static const Nccl* nccl;        // with several ranks
 
-// Sends on NVLink and network cards are fast enough by these: see docs/kernels.md.
-constexpr int kBlocks = 16;
+// So many blocks of NCCL are enough for NVLink and for network cards: see docs/kernels.md.
+constexpr int kBlocks = 16, kMostBlocks = 64;       // NCCL's own limit
 
 static void check(int result, const char* what) {
     if (result != 0) die(kExitPeer, "NCCL: %s: %s; NCCL_DEBUG=INFO says more", what, nccl->error_string(result));
@@ -45,7 +45,7 @@ void transport_create(Transport* x, Comm* comm, size_t n, const std::vector<Buck
     x->partials = device<float>(n / kUnit, "partial norms");
     if (comm->size == 1) return;
     setenv("NCCL_MAX_CTAS", std::to_string(kBlocks).c_str(), 0);       // the user's own stays
-    x->multiprocessors = std::atoi(std::getenv("NCCL_MAX_CTAS"));
+    x->multiprocessors = std::clamp(int(std::strtol(std::getenv("NCCL_MAX_CTAS"), nullptr, 0)), 0, kMostBlocks);
     int v = 0;
     nccl = nccl_load();
     check(nccl->get_version(&v), "version");

@@ -733,8 +733,8 @@ TEST(classifier_large_logits) {
     Case c("classifier, large logits");
     std::vector<float> x = integers(size_t(N * Vp), -16, 16);
     for (int i = 0; i < Vp; i++) x[size_t(i)] *= 1024;
-    x[size_t(Vp)] = 4096;      // row 1: certain, and right
-    x[size_t(2 * Vp)] = 4096;  // row 2: certain, and wrong
+    x[size_t(Vp)] = 12352;      // row 1: certain, and right; no power of two
+    x[size_t(2 * Vp)] = 12352;  // row 2: certain, and wrong
     Tensor &losses = c.out(kFloat, size_t(N)), &logits = c.inout(kX, x), &targets = c.in(kInt, {5, 0, 1, 7});
     RUN(c, classifier, losses, logits, targets, N, V, Vp, true);
     c.near(losses, 4);  // k: one log and one add

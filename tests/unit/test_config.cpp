@@ -59,7 +59,8 @@ TEST(round_trip_of_every_model) {
         config.eot = -1;
         EXPECT(config_json(config).find("\"eos_token_id\": null") != std::string::npos, "%s",
                config_json(config).c_str());
-        EXPECT(parse(config_json(config)).eot == -1, "%s: no end of text", info->name);
+        EXPECT(parse(config_json(config)).eot == -1 && parse(config_json(config)).no_eot && !back.no_eot,
+               "%s: no end of text", info->name);
     }
 }
 

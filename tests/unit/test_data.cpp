@@ -327,6 +327,14 @@ TEST(folder_of_texts) {
     EXPECT(all_tokens(data.val) == joined({documents.back()}), "val");
     EXPECT(data.tokenizer.eot == 256 && open_one(f.path + "/07.txt", 1).tokenizer.eot == -1,
            "documents have an end-of-text token, one text has none");
+    DataOptions goes_on;
+    goes_on.data = f.path + "/07.txt";
+    goes_on.init_tokenizer = tokenizer_byte().to_json();
+    goes_on.seq_len = 1;
+    for (const bool knows : {true, false}) {
+        goes_on.init_eot = knows;
+        EXPECT(open_data(goes_on, nullptr).tokenizer.eot == (knows ? 256 : -1), "the model knows it: %d", knows);
+    }
     EXPECT(open_one(f.path + "/0?.txt").train.tokens == 21 * 9, "a glob");
     EXPECT(open_one(f.path + "/07.t*", 1).train.tokens == 18, "a glob of one file is one text");
     expect_error(kExitNoInput, "*.md: no file is there or matches it", [&] { open_one(f.path + "/*.md"); });
