@@ -1,5 +1,5 @@
 #!/bin/sh
-# gpu_tune.sh -- the experiments of docs/kernels.md, section 6, that need no other code: each beside the default in
+# gpu_tune.sh -- the experiments of docs/kernels.md, section 7, that need no other code: each beside the default in
 # turn, in the order of what it may gain. Writes bench/results/<gpu>-tune.md, a row as soon as it is known.
 #
 #   bench/gpu_tune.sh                         all, at most 12 minutes

@@ -1,11 +1,17 @@
 #!/bin/sh
-# make_kernels.sh -- puts what bench/gpu.sh measured (bench/results/<gpu>.facts, the newest) into docs/kernels.md, between <!--KEY--> and <!---->.
+# make_kernels.sh -- fills docs/kernels.md, between <!--KEY--> and <!---->, with what bench/gpu.sh measured (the newest of
+# bench/results/<gpu>.facts) and with what tests/long/test_nvcc.sh read in the machine code (build/sass.facts).
 set -eu
 cd "$(dirname "$0")/.."
 facts=$(ls -t bench/results/*.facts 2>/dev/null | head -n 1)
-[ -n "$facts" ] || { echo 'make_kernels.sh: no bench/results/*.facts; bench/gpu.sh writes them on a machine with a GPU' >&2; exit 66; }
-awk -v gpu="$(basename "$facts" .facts)" 'NR == FNR { value[$1] = $2; next }
-    BEGIN { value["gpu"] = gpu }
+sass=$(ls build/sass.facts 2>/dev/null || true)
+[ -n "$facts$sass" ] || {
+    echo 'make_kernels.sh: no bench/results/*.facts, which bench/gpu.sh writes on a machine with a GPU,' \
+        'and no build/sass.facts, which tests/long/test_nvcc.sh writes' >&2
+    exit 66
+}
+awk -v gpu="$(basename "$facts" .facts)" 'FILENAME != "docs/kernels.md" { value[$1] = $2; next }
+    BEGIN { if (gpu != "") value["gpu"] = gpu }
     {
         out = ""
         while (match($0, /<!--[a-zA-Z0-9_-]+-->[^<]*<!---->/)) {
@@ -15,5 +21,5 @@ awk -v gpu="$(basename "$facts" .facts)" 'NR == FNR { value[$1] = $2; next }
             $0 = substr($0, RSTART + RLENGTH)
         }
         print out $0
-    }' "$facts" docs/kernels.md >docs/kernels.md.new
+    }' $facts $sass docs/kernels.md >docs/kernels.md.new
 mv docs/kernels.md.new docs/kernels.md
