@@ -95,6 +95,15 @@ DEVICE double block_sum_in_order(const float* x, size_t n) {
     return sum;
 }
 
+// Describes an operand in swizzled rows of 128 bytes, 1024-byte aligned; offsets in bytes. The descriptor counts 16
+// bytes in fields of 14 bits; bits 62-63 = 1: swizzle of 128 bytes.
+//     K-major tile [rows][64 k]:           sbo = 1024 (next 8 rows), lbo unused; the next 16 k are 32 bytes on
+//     MN-major tile [mn/64][64 k][64 mn]:  sbo = 1024 (next 8 k), lbo = 8192 (next 64 mn); next 16 k: 2048 on
+DEVICE uint64_t wgmma_desc(const void* tile, int lbo, int sbo) {
+    const uint64_t start = (shared_address(tile) & 0x3ffffu) >> 4;
+    return start | uint64_t(lbo >> 4) << 16 | uint64_t(sbo >> 4) << 32 | uint64_t(1) << 62;
+}
+
 // Stages of shared memory that one or more threads fill and warps read, in the order of their use (Hopper). A slot has
 // a barrier for "full" (the bytes have come) and one for "empty" (every reading warp is done). Each thread keeps its
 // own place in the ring.

@@ -182,15 +182,6 @@ DEVICE void tma_prefetch(const TensorMap* map) { ASM_SM90("prefetch.tensormap [%
 
 // ------------------------ wgmma
 
-// Describes an operand in swizzled rows of 128 bytes, 1024-byte aligned; offsets in bytes. The descriptor counts 16
-// bytes in fields of 14 bits; bits 62-63 = 1: swizzle of 128 bytes.
-//     K-major tile [rows][64 k]:           sbo = 1024 (next 8 rows), lbo unused; the next 16 k are 32 bytes on
-//     MN-major tile [mn/64][64 k][64 mn]:  sbo = 1024 (next 8 k), lbo = 8192 (next 64 mn); next 16 k: 2048 on
-DEVICE uint64_t wgmma_desc(const void* tile, int lbo, int sbo) {
-    const uint64_t start = (shared_address(tile) & 0x3ffffu) >> 4;
-    return start | uint64_t(lbo >> 4) << 16 | uint64_t(sbo >> 4) << 32 | uint64_t(1) << 62;
-}
-
 // The accumulators are operands 0 .. N/2-1 of the assembly; A and B, the flag and the majors follow.
 #define TEN(t) "%" #t "0,%" #t "1,%" #t "2,%" #t "3,%" #t "4,%" #t "5,%" #t "6,%" #t "7,%" #t "8,%" #t "9"
 #define SIXTY TEN() "," TEN(1) "," TEN(2) "," TEN(3) "," TEN(4) "," TEN(5)

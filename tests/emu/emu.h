@@ -360,7 +360,6 @@ void tma_store_wait(simt::Loc loc = {}) {
 // A warpgroup's wgmma is the work of four warps, each on 16 rows of A. Here the four run apart: a warp's wait says
 // nothing about what its neighbours have read. That is the strictest reading of the PTX ISA.
 unsigned shared_address(const void* p);  // offset in dynamic shared memory
-uint64_t wgmma_desc(const void* tile, int lbo, int sbo);
 template <int N, bool TA, bool TB>
 void wgmma(float (&d)[N / 2], uint64_t a, uint64_t b, bool accumulate, simt::Loc loc = {}) {
     static_assert(N == 8 || N == 64 || N == 128 || N == 160 || N == 256);

@@ -510,11 +510,6 @@ void simt::tma_store_wait(int newest, Loc loc) {
 
 // ------------------------------------------------------------------------------------------------ wgmma
 
-uint64_t emu::wgmma_desc(const void* tile, int lbo, int sbo) {
-    return (shared_address(tile) & 0x3ffffu) >> 4 | uint64_t(lbo >> 4) << 16 | uint64_t(sbo >> 4) << 32 |
-           uint64_t(1) << 62;
-}
-
 namespace {
 // Eight elements of an operand that lie in one 16-byte chunk, the descriptor decoded as the hardware does: (mn, k) and
 // its neighbours in memory, mn + 1 .. mn + 7 of an MN-major one.
