@@ -650,7 +650,7 @@ void expect_products() {
 template <int D, int ROWS>
 void expect_tile() {
     Memory matrix = numbered(ROWS * D);
-    const TensorMap map = tensor_map(matrix.data(), D, ROWS, D, kBox, kBox, 1, 0);
+    const TensorMap map = tensor_map(matrix.data(), D, ROWS, D, kBox, kBox, 1, ROWS * D);
     const auto there = brought(ROWS * D * 2, [&](unsigned char* to, uint64_t* bar) {
         load_tile<D, ROWS>(reinterpret_cast<bf16*>(to), &map, bar, 0, 0, 0);
     });
