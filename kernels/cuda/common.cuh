@@ -98,6 +98,30 @@ DEVICE double block_sum_in_order(const float* x, size_t n) {
     return sum;
 }
 
+// Describes a matrix of bf16 to TMA, or `count` of them; pitch and distance in elements.
+inline TensorMap tensor_map(const bf16* p, size_t columns, size_t rows, size_t pitch, int box_columns, int box_rows,
+                            size_t count = 0, size_t distance = 0) {
+    TensorMap map;
+    const cuuint64_t size[3] = {columns, rows, count}, stride[2] = {pitch * sizeof(bf16), distance * sizeof(bf16)};
+    const cuuint32_t box[3] = {cuuint32_t(box_columns), cuuint32_t(box_rows), 1}, step[3] = {1, 1, 1};
+    const CUresult result = tensor_map_encoder()(
+        &map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, count ? 3 : 2, const_cast<bf16*>(p), size, stride, box, step,
+        CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    if (result != CUDA_SUCCESS)
+        die(kExitOther, "gpu: cuTensorMapEncodeTiled: error %d for a %zux%zu matrix", int(result), rows, columns);
+    return map;
+}
+
+// Describes an operand in swizzled rows of 128 bytes, 1024-byte aligned; offsets in bytes. The descriptor counts 16
+// bytes in fields of 14 bits; bits 62-63 = 1: swizzle of 128 bytes.
+//     K-major tile [rows][64 k]:           sbo = 1024 (next 8 rows), lbo unused; the next 16 k are 32 bytes on
+//     MN-major tile [mn/64][64 k][64 mn]:  sbo = 1024 (next 8 k), lbo = 8192 (next 64 mn); next 16 k: 2048 on
+DEVICE uint64_t wgmma_desc(const void* tile, int lbo, int sbo) {
+    const uint64_t start = (shared_address(tile) & 0x3ffffu) >> 4;
+    return start | uint64_t(lbo >> 4) << 16 | uint64_t(sbo >> 4) << 32 | uint64_t(1) << 62;
+}
+
 // Stages of shared memory that one or more threads fill and warps read, in the order of their use (Hopper). A slot has
 // a barrier for "full" (the bytes have come) and one for "empty" (every reading warp is done). Each thread keeps its
 // own place in the ring.

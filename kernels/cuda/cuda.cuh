@@ -63,24 +63,13 @@ void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t smem, Stream str
             grid.y, grid.z, block.x * block.y * block.z, smem, device_error_text(error));
 }
 
-// Describes a matrix of bf16 to TMA, or `count` of them; pitch and distance in elements. The function is looked up, so
-// that nothing links against the driver's library.
+// The driver's function, looked up so that nothing links against its library.
 using TensorMap = CUtensorMap;
-inline TensorMap tensor_map(const bf16* p, size_t columns, size_t rows, size_t pitch, int box_columns, int box_rows,
-                            size_t count = 0, size_t distance = 0) {
+inline auto tensor_map_encoder() {
     static const auto encode = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(
         dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuTensorMapEncodeTiled"));
     if (!encode) die(kExitOther, "gpu: libcuda.so.1 has no cuTensorMapEncodeTiled; the driver is too old");
-    TensorMap map;
-    const cuuint64_t size[3] = {columns, rows, count}, stride[2] = {pitch * sizeof(bf16), distance * sizeof(bf16)};
-    const cuuint32_t box[3] = {cuuint32_t(box_columns), cuuint32_t(box_rows), 1}, step[3] = {1, 1, 1};
-    const CUresult result = encode(
-        &map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, count ? 3 : 2, const_cast<bf16*>(p), size, stride, box, step,
-        CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-    if (result != CUDA_SUCCESS)
-        die(kExitOther, "gpu: cuTensorMapEncodeTiled: error %d for a %zux%zu matrix", int(result), rows, columns);
-    return map;
+    return encode;
 }
 
 // ------------------------ the kernel before
@@ -188,15 +177,6 @@ DEVICE void tma_load(void* dst, const TensorMap* map, uint64_t* bar, int x, int 
 DEVICE void tma_prefetch(const TensorMap* map) { ASM_SM90("prefetch.tensormap [%0];" :: "l"(map) : "memory"); }
 
 // ------------------------ wgmma
-
-// Describes an operand in swizzled rows of 128 bytes, 1024-byte aligned; offsets in bytes. The descriptor counts 16
-// bytes in fields of 14 bits; bits 62-63 = 1: swizzle of 128 bytes.
-//     K-major tile [rows][64 k]:           sbo = 1024 (next 8 rows), lbo unused; the next 16 k are 32 bytes on
-//     MN-major tile [mn/64][64 k][64 mn]:  sbo = 1024 (next 8 k), lbo = 8192 (next 64 mn); next 16 k: 2048 on
-DEVICE uint64_t wgmma_desc(const void* tile, int lbo, int sbo) {
-    const uint64_t start = (shared_address(tile) & 0x3ffffu) >> 4;
-    return start | uint64_t(lbo >> 4) << 16 | uint64_t(sbo >> 4) << 32 | uint64_t(1) << 62;
-}
 
 // The accumulators are operands 0 .. N/2-1 of the assembly; A and B, the flag and the majors follow.
 #define TEN(t) "%" #t "0,%" #t "1,%" #t "2,%" #t "3,%" #t "4,%" #t "5,%" #t "6,%" #t "7,%" #t "8,%" #t "9"

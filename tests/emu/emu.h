@@ -20,6 +20,7 @@
 #include <math.h>
 #include <atomic>
 #include <bit>
+#include <string>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -53,6 +54,8 @@ concept Integer = std::is_integral_v<T> &&(sizeof(T) == 4 || sizeof(T) == 8);
 void submit(const void* kernel, uint3 grid, uint3 block, unsigned cluster, size_t smem, Stream stream,
             std::function<void()> body, Loc at);
 uint64_t dependent_launches();  // how many were put into streams, by graphs too
+extern thread_local uint64_t maps_made;  // for TMA, by this thread
+extern thread_local std::string map_refused;
 const char* last_error();       // what the last failure said
 
 // What lane `from` gives as x; of a lane outside the mask it is undefined on a GPU, and 0xff here.
@@ -344,8 +347,21 @@ struct TensorMap {
     int64_t columns, rows, pitch, count, distance;  // the last three: bytes, matrices (0: a map of one), bytes
     int box_columns, box_rows;
 };
-TensorMap tensor_map(const bf16* p, size_t columns, size_t rows, size_t pitch, int box_columns, int box_rows,
-                     size_t count = 0, size_t distance = 0);
+// The driver's function, with the limits that cuda.h documents; of its choices the emulator has those that are named
+// here. What it refused last, it says in simt::map_refused.
+enum CUresult { CUDA_SUCCESS = 0, CUDA_ERROR_INVALID_VALUE = 1, CUDA_ERROR_NOT_SUPPORTED = 801 };
+enum CUtensorMapDataType { CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 = 9 };
+enum CUtensorMapInterleave { CU_TENSOR_MAP_INTERLEAVE_NONE = 0 };
+enum CUtensorMapSwizzle { CU_TENSOR_MAP_SWIZZLE_128B = 3 };
+enum CUtensorMapL2promotion { CU_TENSOR_MAP_L2_PROMOTION_L2_256B = 3 };
+enum CUtensorMapFloatOOBfill { CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE = 0 };
+using cuuint32_t = uint32_t;
+using cuuint64_t = uint64_t;
+CUresult cuTensorMapEncodeTiled(TensorMap* map, CUtensorMapDataType type, cuuint32_t rank, void* address,
+                                const cuuint64_t* size, const cuuint64_t* stride, const cuuint32_t* box,
+                                const cuuint32_t* step, CUtensorMapInterleave, CUtensorMapSwizzle,
+                                CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+inline auto tensor_map_encoder() { return cuTensorMapEncodeTiled; }
 void stmatrix_x4(void* row, const unsigned (&r)[4], simt::Loc loc = {});
 void async_fence(simt::Loc loc = {});
 inline void tma_prefetch(const TensorMap*) {}
@@ -363,7 +379,6 @@ void tma_store_wait(simt::Loc loc = {}) {
 // A warpgroup's wgmma is the work of four warps, each on 16 rows of A. Here the four run apart: a warp's wait says
 // nothing about what its neighbours have read. That is the strictest reading of the PTX ISA.
 unsigned shared_address(const void* p);  // offset in dynamic shared memory
-uint64_t wgmma_desc(const void* tile, int lbo, int sbo);
 template <int N, bool TA, bool TB>
 void wgmma(float (&d)[N / 2], uint64_t a, uint64_t b, bool accumulate, simt::Loc loc = {}) {
     static_assert(N == 8 || N == 64 || N == 128 || N == 160 || N == 256);

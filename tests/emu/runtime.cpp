@@ -553,6 +553,15 @@ constexpr bool kLocks = true;
 #endif
 constexpr size_t kPage = 4096;
 size_t whole_pages(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+// A block of more bytes is not filled with NaN, and its pages take no memory before they are written: so whole models
+// can be laid out and captured.
+constexpr size_t kVast = size_t(64) << 20;
+void fill(void* memory, int byte, size_t bytes) {
+    const bool leaves_pages = bytes > kVast && byte == 0 && uintptr_t(memory) % kPage == 0;
+    const size_t pages = leaves_pages ? bytes / kPage * kPage : 0;
+    if (pages) madvise(memory, pages, MADV_DONTNEED);  // reads as zero
+    std::memset(static_cast<char*>(memory) + pages, byte, bytes - pages);
+}
 
 struct MemoryLock {
     std::vector<std::pair<void*, size_t>> blocks;
@@ -585,9 +594,14 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
     Device& d = device();
     const std::lock_guard lock(d.mutex);
     if (bytes > memory_size() - d.used) return error(cudaErrorMemoryAllocation);
-    if (posix_memalign(memory, kLocks ? kPage : 256, kLocks ? whole_pages(bytes) : bytes))
-        return *memory = nullptr, error(cudaErrorMemoryAllocation);
-    std::memset(*memory, 0xff, bytes);
+    if (bytes > kVast) {
+        *memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (*memory == MAP_FAILED) return *memory = nullptr, error(cudaErrorMemoryAllocation);
+    } else {
+        if (posix_memalign(memory, kLocks ? kPage : 256, kLocks ? whole_pages(bytes) : bytes))
+            return *memory = nullptr, error(cudaErrorMemoryAllocation);
+        std::memset(*memory, 0xff, bytes);
+    }
     d.memory[uintptr_t(*memory)] = bytes;
     d.used += bytes;
     return cudaSuccess;
@@ -603,6 +617,10 @@ cudaError_t cudaFree(void* memory) {
     const size_t bytes = block->second;
     d.memory.erase(block);
     d.used -= bytes;
+    if (bytes > kVast) {
+        munmap(memory, bytes);
+        return result;
+    }
 #ifdef SIMT_ASAN
     std::free(memory);  // the sanitizer keeps it, and sees every access
 #else
@@ -713,7 +731,7 @@ cudaError_t cudaMemsetAsync(void* memory, int byte, size_t bytes, cudaStream_t s
         if (!inside(device().memory, memory, bytes))
             return error(cudaErrorInvalidValue, "cudaMemset outside the device's memory");
     }
-    return append(stream, {Entry::kWork, [=] { std::memset(memory, byte, bytes); }, nullptr});
+    return append(stream, {Entry::kWork, [=] { fill(memory, byte, bytes); }, nullptr});
 }
 cudaError_t cudaMemset(void* memory, int byte, size_t bytes) {
     if (const cudaError_t e = cudaMemsetAsync(memory, byte, bytes, nullptr)) return e;

@@ -363,17 +363,42 @@ unsigned emu::shared_address(const void* p) {
     if (offset >= simt::shared_bytes()) fail("an address outside dynamic shared memory");
     return unsigned(offset);
 }
-TensorMap emu::tensor_map(const bf16* p, size_t columns, size_t rows, size_t pitch, int box_columns, int box_rows,
-                          size_t count, size_t distance) {
-    if (uintptr_t(p) % 16 || pitch % 8 || distance % 8 || box_columns * sizeof(bf16) > 128 || box_columns % 8 ||
-        box_rows > 256 || !columns || !rows)
-        die(kExitOther, "gpu: cuTensorMapEncodeTiled: a %zux%zu matrix, pitch %zu, boxes of %dx%d", rows, columns,
-            pitch, box_rows, box_columns);
-    const auto data = reinterpret_cast<unsigned char*>(const_cast<bf16*>(p));
-    return {data,           int64_t(columns),
-            int64_t(rows),  int64_t(pitch * sizeof(bf16)),
-            int64_t(count), int64_t(distance * sizeof(bf16)),
-            box_columns,    box_rows};
+
+thread_local uint64_t simt::maps_made = 0;
+thread_local std::string simt::map_refused;
+
+// Source: cuda.h of CUDA 13.0, cuTensorMapEncodeTiled, for elements of 2 bytes.
+CUresult emu::cuTensorMapEncodeTiled(TensorMap* map, CUtensorMapDataType type, cuuint32_t rank, void* address,
+                                     const cuuint64_t* size, const cuuint64_t* stride, const cuuint32_t* box,
+                                     const cuuint32_t* step, CUtensorMapInterleave interleave,
+                                     CUtensorMapSwizzle swizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill fill) {
+    if (type != CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 || interleave != CU_TENSOR_MAP_INTERLEAVE_NONE ||
+        swizzle != CU_TENSOR_MAP_SWIZZLE_128B || fill != CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE || rank < 2 || rank > 3)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    std::string& why = simt::map_refused;
+    why.clear();
+    const auto want = [&](bool held, const char* what, cuuint32_t i, uint64_t got) {
+        if (!held && why.empty()) why = format("%s[%u]: got %zu", what, i, size_t(got));
+    };
+    want(uintptr_t(address) % 16 == 0, "address", 0, uintptr_t(address));
+    for (cuuint32_t i = 0; i < rank; i++) {
+        want(size[i] >= 1 && size[i] <= uint64_t(1) << 32, "size", i, size[i]);
+        want(box[i] >= 1 && box[i] <= 256, "box", i, box[i]);
+        want(step[i] >= 1 && step[i] <= 8, "step", i, step[i]);
+    }
+    want(box[0] * 2 % 16 == 0 && box[0] * 2 <= 128, "box", 0, box[0]);
+    for (cuuint32_t i = 0; i + 1 < rank; i++) {
+        want(stride[i] % 16 == 0 && stride[i] < uint64_t(1) << 40, "stride", i, stride[i]);
+        want(stride[i] >= size[i] * (i ? stride[i - 1] : 2), "stride", i, stride[i]);  // it includes what is inside
+    }
+    if (!why.empty()) return CUDA_ERROR_INVALID_VALUE;
+    for (cuuint32_t i = 0; i < rank; i++)
+        if (step[i] != 1 || (i == 2 && box[i] != 1)) return CUDA_ERROR_NOT_SUPPORTED;
+    *map = {static_cast<unsigned char*>(address), int64_t(size[0]), int64_t(size[1]), int64_t(stride[0]),
+            rank > 2 ? int64_t(size[2]) : 0,      rank > 2 ? int64_t(stride[1]) : 0,
+            int(box[0]),                          int(box[1])};
+    simt::maps_made++;
+    return CUDA_SUCCESS;
 }
 
 namespace {
@@ -509,11 +534,6 @@ void simt::tma_store_wait(int newest, Loc loc) {
 }
 
 // ------------------------------------------------------------------------------------------------ wgmma
-
-uint64_t emu::wgmma_desc(const void* tile, int lbo, int sbo) {
-    return (shared_address(tile) & 0x3ffffu) >> 4 | uint64_t(lbo >> 4) << 16 | uint64_t(sbo >> 4) << 32 |
-           uint64_t(1) << 62;
-}
 
 namespace {
 // Eight elements of an operand that lie in one 16-byte chunk, the descriptor decoded as the hardware does: (mn, k) and

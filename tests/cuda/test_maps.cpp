@@ -1,0 +1,160 @@
+// test_maps.cpp -- every map that a training step describes to TMA keeps the limits that cuda.h documents: of every
+// model's presets, for many batches, whatever tile a product takes.
+//
+// The emulator's cuTensorMapEncodeTiled checks them; the driver's own says CUDA_ERROR_NOT_INITIALIZED where no
+// device is (libcuda 535, behind cuInit too). Steps are captured and never run, so the largest model takes no time and
+// no memory.
+#include <cstdlib>
+#include <functional>
+#include <sstream>
+#include <string>
+#include <vector>
+#include "kernels/cuda/common.cuh"
+#include "models/model.h"
+#include "tests/test.h"
+
+namespace BACKEND {
+namespace {
+
+// Arguments of cuTensorMapEncodeTiled, as tensor_map gives them for a matrix of 100 x 768 or seven of them.
+struct Arguments {
+    cuuint32_t rank = 3;
+    uintptr_t address = 4096;
+    cuuint64_t size[3] = {768, 100, 7}, stride[2] = {1536, 153600};
+    cuuint32_t box[3] = {64, 64, 1}, step[3] = {1, 1, 1};
+    CUresult encode() const {
+        TensorMap map;
+        return cuTensorMapEncodeTiled(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, rank, reinterpret_cast<void*>(address),
+                                      size, stride, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                                      CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                                      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    }
+};
+struct Fault {
+    const char* refused;  // what map_refused begins with
+    std::function<void(Arguments&)> make;
+};
+const Fault kFaults[] = {
+    {"address[0]: got 4104", [](Arguments& a) { a.address += 8; }},
+    {"size[0]: got 0", [](Arguments& a) { a.size[0] = 0; }},
+    {"size[1]: got 4294967297", [](Arguments& a) { a.size[1] = (cuuint64_t(1) << 32) + 1; }},
+    {"size[2]: got 0", [](Arguments& a) { a.size[2] = 0; }},
+    {"stride[0]: got 1544", [](Arguments& a) { a.stride[0] = 1544; }},
+    {"stride[0]: got 1099511627776", [](Arguments& a) { a.stride[0] = cuuint64_t(1) << 40; }},
+    {"stride[0]: got 1520", [](Arguments& a) { a.stride[0] = 1520; }},
+    {"stride[1]: got 153608", [](Arguments& a) { a.stride[1] = 153608; }},
+    {"stride[1]: got 153584", [](Arguments& a) { a.stride[1] = 153584; }},
+    {"box[0]: got 0", [](Arguments& a) { a.box[0] = 0; }},
+    {"box[0]: got 60", [](Arguments& a) { a.box[0] = 60; }},
+    {"box[0]: got 72", [](Arguments& a) { a.box[0] = 72; }},
+    {"box[1]: got 257", [](Arguments& a) { a.box[1] = 257; }},
+    {"box[1]: got 0", [](Arguments& a) { a.box[1] = 0; }},
+    {"step[1]: got 9", [](Arguments& a) { a.step[1] = 9; }},
+};
+
+// ------------------------------------------------------------------------------------------------ a training step
+
+// A preset's numbers by the names of its options.
+std::vector<std::pair<std::string, int>> numbers_of(const Preset& preset) {
+    std::vector<std::pair<std::string, int>> all;
+    std::istringstream words(preset.options);
+    for (std::string name, value; words >> name >> value;) all.push_back({name, std::atoi(value.c_str())});
+    return all;
+}
+
+struct Step {
+    Model model;
+    Pass pass;
+    int* tokens;
+};
+// Captures a step for B sequences of T tokens and returns why that cannot be done, or "". `shift`: of the weights.
+std::string capture(const ModelInfo& info, const Shape& shape, int B, int T, int shift = 0) {
+    Step step;
+    const size_t n = arena_layout(info.tensors(shape)).n;
+    auto* const weights = static_cast<floatX*>(device_alloc((n + 8) * sizeof(floatX), "weights"));
+    auto* const grads = static_cast<float*>(device_alloc(n * sizeof(float), "gradients"));
+    model_create(&step.model, &info, shape, B, T, 0, weights + shift, true);
+    model_set_gradients(&step.model, grads);
+    step.pass.B = B, step.pass.T = T;
+    step.tokens = static_cast<int*>(host_alloc(size_t(B) * size_t(T) * sizeof(int), "tokens"));
+    std::string why;
+    const Graph graph = graph_capture(
+        [](void* argument) {
+            Step& s = *static_cast<Step*>(argument);
+            model_forward_backward(&s.model, s.pass, s.model.loss, s.tokens, s.tokens);
+        },
+        &step, nullptr, &why);
+    graph_destroy(graph);
+    host_free(step.tokens);
+    model_destroy(&step.model);
+    device_free(grads);
+    device_free(weights);
+    return why;
+}
+void use_tile(const char* name) { name ? setenv("LOCKSTEP_TILE", name, 1) : unsetenv("LOCKSTEP_TILE"); }
+
+}  // namespace
+
+TEST(limits_are_checked) {
+    EXPECT(Arguments().encode() == CUDA_SUCCESS, "refused: %s", simt::map_refused.c_str());
+    for (const Fault& fault : kFaults) {
+        Arguments a;
+        fault.make(a);
+        EXPECT(a.encode() == CUDA_ERROR_INVALID_VALUE && simt::map_refused == fault.refused, "want '%s', got '%s'",
+               fault.refused, simt::map_refused.c_str());
+    }
+    Arguments largest;
+    largest.size[0] = largest.size[1] = 1 << 16, largest.size[2] = cuuint64_t(1) << 32;
+    largest.stride[0] = 1 << 17, largest.stride[1] = (cuuint64_t(1) << 40) - 16;
+    largest.box[1] = 256;
+    EXPECT(largest.encode() == CUDA_SUCCESS, "refused: %s", simt::map_refused.c_str());
+    // And by the kernels' own call.
+    static const bf16* const p = reinterpret_cast<const bf16*>(4096);
+    tensor_map(p, 768, 100, 768, 64, 256);
+    expect_error(kExitOther, "error 1 for a 100x768 matrix", [] { tensor_map(p, 768, 100, 768, 64, 257); });
+    expect_error(kExitOther, "error 1 for a 100x768 matrix", [] { tensor_map(p + 1, 768, 100, 768, 64, 64); });
+}
+
+TEST(maps_of_every_preset) {
+    scratch(size_t(1) << 34, nullptr);  // it cannot grow while a step is captured
+    int steps = 0;
+    uint64_t maps = 0;
+    for (const ModelInfo* info : all_models()) {
+        if (!info->cuda) continue;
+        for (const Preset& preset : info->presets)
+            for (const int V : {256, 50257})
+                for (const int B : {1, 2, 3, 5, 8, 16, 33, 64, 128})
+                    for (const char* tile : {"", "wide", "fitting", "pingpong"}) {
+                        Shape shape;
+                        for (const auto& [name, value] : numbers_of(preset))
+                            for (const ShapeKey& key : info->keys)
+                                if (name == key.option) key.at(shape) = value;
+                        set_vocabulary(&shape, V);
+                        const int T = B % 2 ? shape.T - 3 : shape.T;  // windows need not be whole
+                        use_tile(*tile ? tile : nullptr);
+                        const uint64_t before = simt::maps_made;
+                        const std::string why = capture(*info, shape, B, T);
+                        use_tile(nullptr);
+                        EXPECT(why.empty(), "%s, B %d, T %d, V %d, tile '%s': %s (%s)", preset.name, B, T, V, tile,
+                               why.c_str(), simt::map_refused.c_str());
+                        EXPECT(simt::maps_made > before, "%s, B %d: no map was made", preset.name, B);
+                        maps += simt::maps_made - before;
+                        steps++;
+                    }
+    }
+    std::printf("%d steps, %zu maps\n", steps, size_t(maps));
+    // Negative control: weights that lie 2 bytes off.
+    Shape shape;
+    shape.L = 1, shape.NH = 2, shape.C = 128, shape.T = 128;
+    set_vocabulary(&shape, 256);
+    EXPECT(capture(gpt2_info, shape, 2, 128).empty(), "a step is refused");
+    EXPECT(!capture(gpt2_info, shape, 2, 128, 1).empty() && simt::map_refused.find("address") == 0,
+           "weights that are not aligned are not noticed");
+}
+
+}  // namespace BACKEND
+
+int main(int argc, char** argv) {
+    setenv("SIMT_MEMORY_MB", "4194304", 1);
+    return run_tests(argc, argv);
+}
