@@ -83,7 +83,7 @@ std::string capture(const ModelInfo& info, const Shape& shape, int B, int T, int
             Step& s = *static_cast<Step*>(argument);
             model_forward_backward(&s.model, s.pass, s.model.loss, s.tokens, s.tokens);
         },
-        &step, nullptr, &why);
+        &step, nullptr, true, &why);
     graph_destroy(graph);
     host_free(step.tokens);
     model_destroy(&step.model);
