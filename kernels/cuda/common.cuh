@@ -121,6 +121,8 @@ DEVICE uint64_t wgmma_desc(const void* tile, int lbo, int sbo) {
     const uint64_t start = (shared_address(tile) & 0x3ffffu) >> 4;
     return start | uint64_t(lbo >> 4) << 16 | uint64_t(sbo >> 4) << 32 | uint64_t(1) << 62;
 }
+// The same, so many times 16 bytes further on. Shared memory ends before the sum leaves its field: half an addition.
+DEVICE uint64_t desc_later(uint64_t desc, unsigned count) { return desc >> 32 << 32 | (unsigned(desc) + count); }
 
 // Stages of shared memory that one or more threads fill and warps read, in the order of their use (Hopper). A slot has
 // a barrier for "full" (the bytes have come) and one for "empty" (every reading warp is done). Each thread keeps its

@@ -91,6 +91,9 @@ matmul_sm90_kernel(const __grid_constant__ TensorMap map_a, const __grid_constan
     registers_up<232>();
     const int own = group - 1, first_line = T::kPingPong ? 0 : own * 64 * T::MT;  // of the warpgroup, in a tile
     const int first_row = first_line + warp() % 4 * 16 + lane() / 4;  // of the lane
+    uint64_t a[T::MT];  // of the first stage
+    EACH(x, T::MT) a[x] = OperandA::descriptor(stages, first_line + x * 64, 0);
+    const uint64_t b = OperandB::descriptor(stages + OperandA::kBytes, 0, 0);
     float acc[T::MT][T::BN / 2], sums[T::MT][4];
     int turn_of = 0;  // ping-pong: whose tile this is
     for (int number = int(blockIdx.x); number < works; number += int(gridDim.x), turn_of ^= 1) {
@@ -111,10 +114,11 @@ matmul_sm90_kernel(const __grid_constant__ TensorMap map_a, const __grid_constan
             const bool sums_rows = kSplits && turns.next(p);
             const int slot = ring.take();
             const unsigned char* const stage = stages + slot * kStage;
+            const unsigned at = unsigned(slot * (kStage / 16));
             wgmma_fence();
             EACH(k16, kStep / 16) EACH(x, T::MT)
-                wgmma<T::BN, TA, TB>(acc[x], OperandA::descriptor(stage, first_line + x * 64, k16),
-                                     OperandB::descriptor(stage + OperandA::kBytes, 0, k16), step + k16 > 0);
+                wgmma<T::BN, TA, TB>(acc[x], desc_later(a[x], at + k16 * OperandA::kNext16),
+                                     desc_later(b, at + k16 * OperandB::kNext16), step + k16 > 0);
             wgmma_commit();
             wgmma_wait<1>();  // the last step's products are done
             if constexpr (kSplits)
