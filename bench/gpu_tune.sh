@@ -1,14 +1,14 @@
 #!/bin/sh
 # gpu_tune.sh -- the experiments of docs/kernels.md, section 7, that need no other code: each beside the default in
-# turn, in the order of what it may gain. Writes bench/results/<gpu>-tune.md, a row as soon as it is known.
+# turn. Writes bench/results/<gpu>-tune.md, a row as soon as it is known.
 #
-#   bench/gpu_tune.sh                         all, at most 12 minutes
+#   bench/gpu_tune.sh                         all, at most 15 minutes
 #   bench/gpu_tune.sh wide overlap            only these; --list names them
 #   bench/gpu_tune.sh --minutes 5 --out DIR
 #
 # Needs what bench/gpu.sh needs; that one comes first, as it tests the kernels. A row is the median of three pairs of
-# runs, default and changed one after the other; a ratio above 1 speaks for the change. Exit codes: 0, 1 a run failed,
-# 2, 66 no GPU.
+# runs, default and changed one after the other; a ratio above 1 speaks for the change. Exit codes: 0,
+# 1 a run failed, 2 usage, 66 no GPU.
 set -u
 cd "$(dirname "$0")/.."
 train=${TRAIN_GPT:-./train_gpt} pairs=${PAIRS:-3} minutes=12 out=bench/results names=''

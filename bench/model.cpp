@@ -74,7 +74,7 @@ static double llmc_seconds(const Published& p) {
     const double N = double(p.B) * p.T, C = p.C, L = p.L, V = 50304, pass = 2 * N * C;
     const double n = 12 * L * C * C + (V + p.T) * C;
     // In passes of (N,C): residual and LayerNorm 8, their backward 8, bias gradients 9, GELU 8 unless fused, its
-    // backward 12; embeddings and the last LayerNorm 11. The classifier reads the logits twice (docs/kernels.md).
+    // backward 12; embeddings and the last LayerNorm 11. llm.c's classifier reads the logits twice.
     const double passes = L * (8 + 8 + 9 + (p.gelu < 1 ? 8 : 0) + 12) + 11;
     const double dP = p.ordered ? 2 * L * 2 * p.B * p.NH * double(p.T) * p.T : 0;
     // Its gather hides behind nothing: as gradients that are late.
@@ -163,7 +163,7 @@ static Work llama_work(const Llama& c, int ranks, double* tokens, double* flops)
               .tokens = N, .attention = 2 * c.T * Q * N * c.L, .forwards = 1,
               .bytes = 2 * N * (c.L * (16 * C + rotated + 8 * I) + 10 * C + 2 * V), .gaps = 24 * c.L * kGap,
               .gradients = 4 * n, .weights = 2 * n,
-              .update = n * (32.0 / ranks + 12 * (std::max(8, ranks) / ranks - 1)), .bucket = kBucketBytes,
+              .update = n * (30.0 / ranks + 12 * (std::max(8, ranks) / ranks - 1)), .bucket = kBucketBytes,
               .late = 4 * V * C, .matrices = {{V, C}}};
     for (int l = 0; l < c.L; l++)
         for (const auto& m : {std::pair{Q + 2 * KV, C}, {C, Q}, {2 * I, C}, {C, I}}) w.matrices.push_back(m);

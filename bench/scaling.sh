@@ -1,11 +1,11 @@
 #!/bin/sh
-# scaling.sh -- what a second rank costs: measured on this machine's cores, modelled for GPUs. Writes docs/scaling.md.
+# scaling.sh -- what a second rank costs: measured on this machine's cores. Writes docs/scaling.md.
 #   bench/scaling.sh [--no-124m]        four minutes on a quiet machine, one without GPT-2 124M
 set -eu
 cd "$(dirname "$0")/.."
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-ninja train_gpt build/bench/allreduce build/bench/scaling >"$tmp/log" || { cat "$tmp/log"; exit 1; }
+ninja train_gpt >"$tmp/log" || { cat "$tmp/log"; exit 1; }
 median() { sort -n | awk '{ x[NR] = $1 } END { print x[int((NR + 1) / 2)] }'; }
 best() { sort -n | tail -n 1; }
 field() { sed -n "s/.*\"event\":\"train\".*\"$2\":\([^,}]*\).*/\1/p" "$1/metrics.jsonl" | tail -n +3; }
@@ -22,9 +22,6 @@ for round in 1 2 3; do
         field "$tmp/$s" exposed_ms >>"$tmp/$s.exposed"
     done
 done
-for i in 1 2; do build/bench/allreduce 2 shm >>"$tmp/allreduce"; done
-awk '{ if (!($3 in t) || $4 < t[$3]) t[$3] = $4; k = $1; r = $2 } END { for (b in t) print k, r, b,
-    t[b] }' "$tmp/allreduce" | sort -n -k3 >"$tmp/best"
 
 # GPT-2 124M, a micro-batch per rank. With letters above 127 and zeros this is no text, and each pair a token below
 # 50,257.
@@ -61,12 +58,7 @@ done
             printf "of it %.0f ms (%.1f %%) wait for the reduction.\n", e, 100 * e / ms }'
     done
     echo
-    build/bench/scaling <"$tmp/best"
-    echo
-    echo 'The default step of 524,288 tokens gives each of 8 GPUs 4 micro-batches: the communication is the same, the'
-    echo 'computation four times as long.'
-    echo 'Beyond some hundred nodes the messages count: a rank exchanges with every node directly. More than 64 nodes'
-    echo 'need `--reduce nccl`.'
+    echo "What a step model expects of GPUs is in [performance.md](performance.md)."
 } >"$tmp/scaling.md"
 cp "$tmp/scaling.md" docs/scaling.md
 cat docs/scaling.md

@@ -3,9 +3,9 @@
 //   forward    loss = log(sum_j exp(x_j - max)) - (x_target - max)
 //   backward   dx_j = exp(x_j - max) / sum - (j == target),   0 in the padding V..Vp-1
 //
-// The logits are the largest array of a step: a row waits in shared memory between the two passes. Where a block cannot
-// have that much, the second pass reads it again. Maximum and sum in one pass: arXiv 1805.02867. exp is of an exact
-// difference: with logits in the thousands the rounding of two products would show.
+// Pass 1 computes maximum and sum together (arXiv 1805.02867), pass 2 the gradient. The logits are the largest array of
+// a step: a row stays in shared memory between the passes; where a block cannot have that much, pass 2 reads it again.
+// x - max is exact: with logits in the thousands the rounding of x log2 e and max log2 e would show.
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
@@ -42,7 +42,7 @@ struct Softmax {
         }
         EACH(u, N) EACH(k, 8) sum = __fadd_rn(sum, exp_of(x[u].x[k] - max));
     }
-    // The block's, in a fixed order: lanes, then warps. All threads.
+    // All threads: merges what lanes, then warps have, in a fixed order.
     DEVICE void reduce() {
         SHARED(float, max_of, kMaxThreads / 32);
         SHARED(float, sum_of, kMaxThreads / 32);
@@ -92,19 +92,19 @@ classifier_kernel(float* losses, floatX* logits, const int* targets, int V, int 
     }
     softmax.reduce();
     const float max = softmax.max, log2_sum = log2f(softmax.sum);
-    const auto log2_share = [&](float x) { return fmaf(x - max, kLog2e, -log2_sum); };     // of its probability
-    if (thread == 0) losses[blockIdx.x] = -log2_share(target_logit) * kLn2;
+    const auto log2_prob = [&](float x) { return fmaf(x - max, kLog2e, -log2_sum); };
+    if (thread == 0) losses[blockIdx.x] = -log2_prob(target_logit) * kLn2;
     if (!backward) return;
 
     // A thread reads back only what it has read before.
     const auto finish = [&](int i, Pack8 x) {
-        EACH(k, 8) x.x[k] = exp2_fast(log2_share(x.x[k]));      // 0 outside the vocabulary
+        EACH(k, 8) x.x[k] = exp2_fast(log2_prob(x.x[k]));      // 0 outside the vocabulary
         store8(reinterpret_cast<floatX*>(row + i), x);
     };
     for (i = thread; i < full; i += threads) finish(i, unpack8(keep ? kept[i] : row[i]));
     for (; i < packs; i += threads) finish(i, logits_of(keep ? kept[i] : row[i], i, V));
     if (thread == target / 8 % threads)
-        reinterpret_cast<floatX*>(row)[target] = to_bf16(exp2_fast(log2_share(target_logit)) - 1.0f);
+        reinterpret_cast<floatX*>(row)[target] = to_bf16(exp2_fast(log2_prob(target_logit)) - 1.0f);
 }
 
 // One block.

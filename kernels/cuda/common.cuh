@@ -45,7 +45,7 @@ DEVICE bf16 to_bf16(float x) { return {uint16_t(pack2(x, 0.0f))}; }
 DEVICE float low2(unsigned u) { return __uint_as_float(u << 16); }
 DEVICE float high2(unsigned u) { return __uint_as_float(u & 0xffff0000u); }
 
-// Eight bf16 = 16 bytes, the widest load there is.
+// Eight bf16 = 16 bytes, the widest load of sm_80.
 struct Pack8 { float x[8]; };
 DEVICE Pack8 unpack8(const uint4& u) {
     return {{low2(u.x), high2(u.x), low2(u.y), high2(u.y), low2(u.z), high2(u.z), low2(u.w), high2(u.w)}};
@@ -66,8 +66,8 @@ DEVICE float warp_max(float x) {
     return x;
 }
 
-// Dropout of the array a site covers: x / (1 - rate) where an element is kept, else 0. Of elements 4 i .. 4 i + 3, and
-// of elements i .. i + 7, i a multiple of 8.
+// Dropout gives x / (1 - rate) where an element is kept, else 0. dropout4 has elements 4 i .. 4 i + 3, dropout8 has
+// i .. i + 7 with i a multiple of 8.
 DEVICE RandomKey key_of(const Dropout& drop) {
     return {drop.state->seed, drop.purpose, drop.state->step, drop.micro_batch};
 }
@@ -113,15 +113,15 @@ inline TensorMap tensor_map(const bf16* p, size_t columns, size_t rows, size_t p
     return map;
 }
 
-// Describes an operand in swizzled rows of 128 bytes, 1024-byte aligned; offsets in bytes. The descriptor counts 16
-// bytes in fields of 14 bits; bits 62-63 = 1: swizzle of 128 bytes.
+// Describes an operand in swizzled rows of 128 bytes, 1024-byte aligned. lbo and sbo, its two distances, are in bytes,
+// the descriptor's fields of 14 bits in units of 16. Bits 62-63 = 1 mean the swizzle of 128 bytes.
 //     K-major tile [rows][64 k]:           sbo = 1024 (next 8 rows), lbo unused; the next 16 k are 32 bytes on
 //     MN-major tile [mn/64][64 k][64 mn]:  sbo = 1024 (next 8 k), lbo = 8192 (next 64 mn); next 16 k: 2048 on
 DEVICE uint64_t wgmma_desc(const void* tile, int lbo, int sbo) {
     const uint64_t start = (shared_address(tile) & 0x3ffffu) >> 4;
     return start | uint64_t(lbo >> 4) << 16 | uint64_t(sbo >> 4) << 32 | uint64_t(1) << 62;
 }
-// The same, so many times 16 bytes further on. Shared memory ends before the sum leaves its field: half an addition.
+// Describes the place `count` times 16 bytes further on. The sum stays in its field: the lower 32 bits are enough.
 DEVICE uint64_t desc_later(uint64_t desc, unsigned count) { return desc >> 32 << 32 | (unsigned(desc) + count); }
 
 // Stages of shared memory that one or more threads fill and warps read, in the order of their use (Hopper). A slot has
@@ -153,7 +153,7 @@ template <int SLOTS> struct Ring {
         mbar_wait(bars + SLOTS + turn % SLOTS, (turn / SLOTS & 1) ^ 1);
         return int(turn++ % SLOTS);
     }
-    // A reading warp: returns the next slot, when all of it is there; is done with one, behind a wgmma_wait.
+    // A reading warp takes the next slot when all of it is there, and releases one behind a wgmma_wait.
     DEVICE int take() {
         mbar_wait(bars + turn % SLOTS, turn / SLOTS & 1);
         return int(turn++ % SLOTS);

@@ -3,8 +3,8 @@
 // One block per multiprocessor stays for all its tiles: loads for the next tile run while the last is stored. Nothing
 // depends on which block computes a tile. One thread loads, through a ring of stages of 64 k; two warpgroups compute,
 // and have most of the registers (232, of which 128 are accumulators). Tiles are wide, as m64n256k16 reads 80 of the
-// 128 bytes per cycle that shared memory gives, m64n128k16 96. Where k is short, storing costs as much as an eighth of
-// the products: with ping-pong each warpgroup has tiles of its own, and stores while the other one computes.
+// 128 bytes per cycle that shared memory gives, m64n128k16 96. At k = 768 storing costs a seventh of the products:
+// with ping-pong each warpgroup has tiles of its own, and stores while the other one computes.
 #include <algorithm>
 #include "kernels/cuda/matmul.cuh"
 
@@ -34,7 +34,7 @@ template <bool MN, int WIDTH> struct OperandSm90 {
     }
 };
 
-// A tile and a part of k. Tile and part of all works are numbered through.
+// A tile and a part of k. Numbers run over the tiles of part 0, then of part 1, ...
 struct Work { int m0, n0, tile_n, part, k0, steps; };
 template <class T> DEVICE Work work_of(int number, const Product& p) {
     const int tiles_m = div_up(p.M, T::BM), tiles_n = div_up(p.N, T::BN), tiles = tiles_m * tiles_n;
@@ -44,7 +44,7 @@ template <class T> DEVICE Work work_of(int number, const Product& p) {
 }
 
 // sums[x] += the rows of a stage of an MN-major A, as products with ones. They are a group of their own: with wgmma in
-// both of two branches the compiler would make them wait for each other (C7515).
+// two branches the compiler would serialise all of them (C7515).
 template <class OperandA, int MT>
 DEVICE void sum_rows(float (&sums)[MT][4], const unsigned char* stage, int first_line, const unsigned char* ones) {
     wgmma_fence();
@@ -103,7 +103,7 @@ matmul_sm90_kernel(const __grid_constant__ TensorMap map_a, const __grid_constan
                 ring.turn += unsigned(work.steps);
                 continue;
             }
-            // The other one has seen all its stages full: before, a wait could take an earlier phase for its own.
+            // The other one has to take all of its stages first: sooner, a wait could accept a slot's earlier phase.
             if (number != int(blockIdx.x)) bar_sync<256>(own);
         }
         Turns turns(p, work.tile_n);

@@ -21,7 +21,8 @@ static const Gpu& gpu_asked_for(const std::string& text, int* ranks) {
     die(kExitUsage, "--for: got %s, want one of%s, or 4xh100, 16xh100: hosts of 8", text.c_str(), names.c_str());
 }
 
-// What forward keeps goes through memory about once, beside products. Attention has the flops that matrices leave.
+// What forward keeps moves about once more than products move it. Attention has the flops that matrices leave. A tensor
+// has about two kernels. The update moves 8 bytes per array of the optimizer, 14 for master, gradient and weight.
 Work step_work(const Options& o, const Shape& shape, int ranks, int micro_batches) {
     const Model m = model_plan(find_model(o.model), shape, o.batch_size, shape.T, 0, true, true);
     const double N = double(m.B) * m.T, n = double(m.arena.n), logits = (2 * N - m.chunk) * 2 * shape.Vp;
@@ -31,7 +32,7 @@ Work step_work(const Options& o, const Shape& shape, int ranks, int micro_batche
               .attention = find_model(o.model)->flops_per_token(shape, m.T) / 3 * N,
               .forwards = o.recompute == 3 ? 2.0 : 1.0, .bytes = double(m.memory_bytes) + logits,
               .gaps = 2 * kGap * double(m.arena.tensors.size()), .gradients = 4 * n, .weights = 2 * n,
-              .update = n * ((8 * arrays + 16) / ranks + 12 * (o.replicas / ranks - 1)), .bucket = kBucketBytes};
+              .update = n * ((8 * arrays + 14) / ranks + 12 * (o.replicas / ranks - 1)), .bucket = kBucketBytes};
     for (const TensorSpec& t : m.arena.tensors) {
         if (t.embedding) w.late += 4 * double(t.rows * t.cols);
         if (!w.matrices.empty() && (t.embedding || t.rows == 1)) continue;
@@ -45,7 +46,7 @@ Work step_work(const Options& o, const Shape& shape, int ranks, int micro_batche
 static double print_memory(const Options& o, const Model& m, int ranks, bool on_gpu) {
     const OptimizerInfo& optimizer = *all_optimizers()[size_t(find_optimizer(o.optimizer))];
     const double floats = double(m.arena.n) * sizeof(float), W = ranks, activations = double(m.memory_bytes);
-    // Without a type of their own, masters are the weights. A CPU's checkpoint is written from a copy.
+    // In fp32 the masters are the weights. A CPU's checkpoint is written from a copy.
     const double arrays = double(optimizer.state.size()) + 1, masters = sizeof(floatX) == sizeof(float) ? 0 : 1;
     const double weights = floats * sizeof(floatX) / sizeof(float), state = floats * (arrays - 1 + masters) / W;
     const double gradients = floats * std::bit_width(unsigned(o.replicas / ranks));

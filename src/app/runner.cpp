@@ -34,7 +34,7 @@ void runner_destroy(Runner* r) {
     *r = Runner{};
 }
 
-// Returns false if the step cannot be captured; no later one is tried then.
+// Returns false if the step cannot be captured. A graph is not launched any more once the work space has moved.
 [[maybe_unused]] static bool replay(Runner* r, Graph* graph, void (*work)(void*), void* argument) {
     if (*graph && graph_launch(*graph)) return true;
     std::string why;
@@ -55,6 +55,7 @@ void runner_run(Runner* r, int64_t step, void (*work)(void*), void* argument) {
     event_record(r->begin, nullptr);
     if constexpr (kOnGpu) {
         if (r->use_graph && r->runs > 0) r->use_graph = replay(r, &r->graphs[step % 2], work, argument);
+        // The first step is only counted. The all-gather comes behind the graph.
         if (r->use_graph && r->runs++ > 0) return stream_wait(r->ddp->stream, nullptr);
     }
     ddp_rewind(r->ddp);
@@ -83,7 +84,7 @@ void runner_wait(Runner* r, int64_t step) {
 }
 
 // Adds a complete event in microseconds, for chrome://tracing or ui.perfetto.dev ("Trace Event Format", Google, 2016).
-// left: a GPU's multiprocessors that products leave to communication meanwhile.
+// left: a GPU's multiprocessors that products leave free, or that NCCL may take.
 static void span(const Runner* r, const char* track, const std::string& name, double begin, double seconds, int left) {
     JsonLine line;
     line.add("name", name).add("ph", "X").add("pid", r->comm->rank).add("tid", track)

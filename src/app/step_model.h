@@ -4,17 +4,18 @@
 // waves of tiles, one per multiprocessor, and a wave that is not full takes as long as a full one. A tile takes its
 // flops at the rate of the main loop and, as in kernels/cuda/matmul.cu, `edge` k more to begin and end. The best tile
 // and split of k counts, but no product is faster than its bytes. Attention's rates grow with T as T / (T + kHalfT).
-// All else is bytes at the rate of a copy, and kGap between kernels. A bucket of gradients goes to the host's GPUs and
-// as slices to other hosts; weights come from all owners. Backward of the last micro-batch and the next forward hide
-// both but for the embeddings'; NCCL takes kNcclProcessors meanwhile. There is no host, slow rank or falling clock.
+// All else is bytes at the rate of a copy, and kGap between kernels. A bucket of gradients is summed
+// in its host, then its slices between hosts; each rank gets the weights from all owners. The last backward and the
+// next forward hide both, except for the embeddings, and leave kNcclProcessors to NCCL. The host's work, slow ranks and
+// falling clocks are left out.
 #pragma once
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
 // Per second, in bf16. Nothing here was measured with these kernels.
-//   rate       main loop of products. H100: cuBLAS's 716 (4096^3), 762 and 795 TFLOP/s (8192^3) without their waves and
-//              edges, which bench/targets.awk asks for. A100: gau-nernst. B200: mma.sync. 4090: llmq's step at 81 %
+//   rate       main loop of products. H100: the mean of cuBLAS's 716 (4096^3), 762 and 795 TFLOP/s (8192^3), without
+//              waves and edges 759, 796 and 830. A100: gau-nernst. B200: mma.sync. 4090: llmq's step at 81 %
 //   copy       90 % of the data sheet (QuACK); B200: newmind.ai
 //   attention  at endless T. H100: bench/targets.awk. A100: cuDNN in llm.c's #378, yencal; its backward x 5/7, as ours
 //              is ordered. B200: FlashAttention 2 on H100 x 409 / 485 x 5/7. 4090: A100's share of the peak
@@ -38,7 +39,7 @@ constexpr double kModelTiles[][4] = {{128, 256, 1, 112}, {128, 160, 0.955, 112},
 constexpr double kPerHost = 8, kMostParts = 16, kNcclProcessors = 16, kHalfT = 350, kGap = 0.6e-6,
                  kNvlinkLatency = 9.5e-6, kNetworkLatency = 14e-6, kMessage = 1e-6;
 
-// Of one rank in one step.
+// One rank's step.
 struct Work {
     double ranks, micro_batches, T, head_size;
     double tokens, attention, forwards, bytes, gaps;        // of a micro-batch: attention in flops, gaps in seconds;
@@ -60,7 +61,7 @@ inline double product_seconds(const Gpu& g, double M, double N, double K, double
     return std::max(best, 2 * (M * K + N * K + M * N) / g.copy);
 }
 
-// Of gradients, their weights, and their squares for the norm, which all ranks send each other.
+// The reduction of so many bytes of gradients, and the all-gather of their weights and of their squares for the norm.
 inline double exchange_seconds(const Gpu& g, const Work& w, double gradients) {
     const double local = std::min(w.ranks, kPerHost), hosts = w.ranks / local, others = w.ranks - local;
     const double weights = gradients / w.gradients * w.weights;

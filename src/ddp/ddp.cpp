@@ -217,7 +217,7 @@ int ddp_left_multiprocessors(const Ddp* ddp, int i) {
     return i == 0 || (last && ddp->overlap) ? ddp->transport.multiprocessors : 0;
 }
 
-// The all-gather of the last step comes behind all of its updates: once a bucket's weights have arrived, gradients may
+// The previous step's all-gather comes behind all of its updates: once a bucket's weights have arrived, gradients may
 // be overwritten.
 void ddp_weights_needed(Ddp* ddp, int first, int last) {
     const size_t begin = span(*ddp->arena, first).begin, end = span(*ddp->arena, last - 1).end;
@@ -233,7 +233,7 @@ void ddp_settle(Ddp* ddp) {
 
 static int batches_of_replica(const Ddp* ddp) { return ddp->micro_batches / ddp->replicas; }
 
-// Replica r waits beside one block of the tree per set bit of r: its buffer is the next one.
+// Each set bit of r stands for a sum of earlier replicas, in a buffer of its own; replica r takes the next buffer.
 float* ddp_grads(Ddp* ddp, int i) {
     return ddp->grads[std::popcount(unsigned(i / batches_of_replica(ddp)))];
 }
@@ -255,7 +255,7 @@ void ddp_accumulate(Ddp* ddp, int i) {
     tree_reduce(sums, nullptr, terms.data(), count, Tree::kStack, ddp->arena->n, nullptr);
 }
 
-// Then this rank's slice of grads[0] holds the sum over all replicas, partials the squares.
+// Leaves the sum over all replicas in this rank's slice of grads[0], and its squares in partials.
 static void reduce_bucket(Ddp* ddp, const Bucket& bucket) {
     Transport* const x = &ddp->transport;
     Tree tree = Tree::kStack;
@@ -295,7 +295,7 @@ void ddp_reduce_scatter(Ddp* ddp) {
     comm_progress(ddp->comm, -1, "reduction");
     fault_point("reduce", ddp->comm->rank, current_step());
     event_record(ddp->marks[0].computed, nullptr);
-    start_buckets(ddp, 0);                      // the norm comes after `computed` even if none is left
+    start_buckets(ddp, 0);                      // the stream waits for backward even if none is left
     if constexpr (!kOnGpu) {
         stream_sync(ddp->stream);
         transport_finish(&ddp->transport);      // the other ranks' partials are there

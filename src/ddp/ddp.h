@@ -15,7 +15,7 @@
 //     compute   ...  backward of block 3 | block 2        | block 1        | ...
 //     comm                                 [ bucket 0    ]  [ bucket 1    ]
 //
-// Between the two stands the update (ZeRO-1): the optimizer's state of a slice lives on its owner. Elementwise sums and
+// The update is between reduction and all-gather (ZeRO-1): a slice's owner has its state. Elementwise sums and
 // rules do not see where buckets, slices or threads cut, and a tensor with a rule for whole matrices is never cut:
 // overlap and bucket sizes cannot change a bit. On a GPU nothing here waits.
 #pragma once
@@ -81,7 +81,7 @@ void ddp_gather_state(Ddp* ddp);            // makes the state whole on rank 0's
 
 // The step, in this order. i counts this rank's micro-batches in it.
 void ddp_begin(Ddp* ddp);
-void ddp_rewind(Ddp* ddp);      // each time before the work of the step is put on the streams: a capture may fail
+void ddp_rewind(Ddp* ddp);      // makes bucket 0 the next one: before each try to enqueue or capture the step's work
 // Multiprocessors that the kernels of micro-batch i leave to communication: the first runs beside the all-gather of the
 // weights, the last beside its buckets.
 int ddp_left_multiprocessors(const Ddp* ddp, int i);

@@ -31,7 +31,7 @@ struct Arguments {
     }
 };
 struct Fault {
-    const char* refused;  // what map_refused begins with
+    const char* refused;  // what map_refused has to be
     std::function<void(Arguments&)> make;
 };
 const Fault kFaults[] = {

@@ -25,7 +25,7 @@ print(list(find_spec("nvidia.nccl").submodule_search_locations)[0])' 2>/dev/null
 }
 nccl=$(find_nccl)
 [ -n "$nccl" ] || skip_all "NCCL's interface" "no NCCL: pip install nvidia-nccl-cu13, or set NCCL_HOME"
-# nccl.h wants the toolkit's headers; without them two types are enough for it, so far.
+# NCCL's header includes the toolkit's; without it these two types are enough so far.
 mkdir -p "$tmp/types"
 {
     echo '#include <stddef.h>'
