@@ -1,5 +1,7 @@
 // config.cpp -- the list of models, and config.json.
 #include "models/config.h"
+#include <charconv>
+#include <cmath>
 #include "build/models.h"
 #include "src/base/common.h"
 #include "src/base/file.h"
@@ -29,16 +31,23 @@ void set_vocabulary(Shape* shape, int V) {
     shape->Vp = round_up(V, 16);
 }
 
+std::string number_text(double x) {
+    char digits[64];
+    if (x == std::floor(x) && std::fabs(x) < 1e15) return std::to_string(int64_t(x));
+    return {digits, std::to_chars(digits, std::end(digits), float(x)).ptr};
+}
+
 std::string config_json(const ModelConfig& config) {
     const ModelInfo& info = *config.info;
-    Shape shape = config.shape;
+    const Shape& shape = config.shape;
     std::string text = format("{\n  \"architectures\": [\"%s\"]", info.architecture);
     const auto add = [&](const char* key, const std::string& value) {
         text += format(",\n  \"%s\": %s", key, value.c_str());
     };
     add("model_type", json_quote(info.name));
     add("vocab_size", std::to_string(shape.V));
-    for (const ShapeKey& key : info.keys) add(key.hf, std::to_string(key.at(shape)));
+    for (const ShapeKey& key : info.keys)
+        if (*key.hf) add(key.hf, number_text(key.get(shape)));
     for (const FixedKey& key : info.fixed(shape)) add(key.hf, key.value);
     for (const char* key : info.dropouts) add(key, json_number(double(shape.dropout)));
     const std::string eot = config.eot >= 0 ? std::to_string(config.eot) : "null";
@@ -52,11 +61,18 @@ std::string config_json(const ModelConfig& config) {
     die_content(format("%s: %s", what, key), json_shown(got), want);
 }
 
-static int read_size(const Json& json, const char* key, const Limits& limits, const char* what) {
+int read_size(const Json& json, const char* key, const Limits& limits, const char* what) {
     uint64_t n = 0;
     const Json value = json.at(key, what);
     if (!value.as_u64(&n) || !limits.hold(double(n))) refuse(what, key, value, format("an integer %s", limits.want));
     return int(n);
+}
+
+float read_number(const Json& json, const char* key, const Limits& limits, const char* what) {
+    double x = 0;
+    const Json value = json.at(key, what);
+    if (!value.as_double(&x) || !limits.hold(x)) refuse(what, key, value, format("a number %s", limits.want));
+    return float(x);
 }
 
 static bool same_value(const Json& json, const std::string& want) {
@@ -85,31 +101,36 @@ ModelConfig parse_config(std::string_view text, const char* what) {
     if (!config.info) refuse(what, "model_type", type, known);
     const ModelInfo& info = *config.info;
     Shape& shape = config.shape;
-    for (const ShapeKey& key : info.keys) key.at(shape) = read_size(json, key.hf, key.limits, what);
+    for (const ShapeKey& key : info.keys)
+        if (*key.hf) key.set(&shape, read_size(json, key.hf, key.limits, what));
+    if (info.read) info.read(json, &shape, what);
     set_vocabulary(&shape, read_size(json, "vocab_size", {"from 1 to 16777216", 1, 1 << 24}, what));
     if (const std::string wrong = info.check(shape); !wrong.empty())
         die(kExitBadContent, "%s: %s", what, wrong.c_str());
     for (const FixedKey& key : info.fixed(shape)) {     // absent is fine: it is Hugging Face's default
         const Json value = json.find(key.hf);
-        if (!value || same_value(value, key.value) || same_value(value, key.also)) continue;
+        if (!value || !key.compare || same_value(value, key.value) || same_value(value, key.also)) continue;
         refuse(what, key.hf, value, key.value);
     }
     if (const Json value = json.find("quantization_config")) refuse(what, "quantization_config", value, "none");
     read_dropout(json, info, &shape, what);
     uint64_t eot = 0;
-    const Json eos = json.find("eos_token_id");
+    Json eos = json.find("eos_token_id");
+    if (JsonItems several(eos); eos.kind() == Json::array && several.next()) eos = several.value;   // of chat models
     if (eos.as_u64(&eot) && eot < uint64_t(shape.V)) config.eot = int(eot);
     config.no_eot = eos && eos.kind() == Json::null;
     return config;
 }
 
 ModelConfig read_config(const std::string& folder) {
-    const std::string path = path_join(folder, "config.json"), weights = path_join(folder, "model.safetensors");
+    const std::string path = path_join(folder, "config.json");
     const ModelConfig config = parse_config(map_file(path).text(), path.c_str());
-    if (!file_exists(weights)) return config;
-    const uint64_t n = count_parameters(*config.info, config.shape), most = map_file(weights).size / 2;  // 2 bytes each
-    if (n > most)
+    uint64_t bytes = 0;
+    for (const std::string& name : list_directory(folder))
+        if (name.starts_with("model") && name.ends_with(".safetensors")) bytes += map_file(path_join(folder, name)).size;
+    const uint64_t n = count_parameters(*config.info, config.shape), most = bytes / 2;      // 2 bytes each
+    if (bytes > 0 && n > most)
         die_content(path, "a model of " + with_commas(n) + " parameters",
-                    "at most " + with_commas(most) + ", all that " + weights + " has room for");
+                    "at most " + with_commas(most) + ", all that the weights beside it have room for");
     return config;
 }

@@ -95,7 +95,7 @@ inline const ModelInfo gpt2_info = {
     },
     .gpu_preset = "gpt2-124m",
     .cuda = true,
-    .check = [](const Shape& c) {
+    .check = [](Shape& c) {
         const int unit = 8 * c.NH;
         if (c.C % unit == 0 && c.C / unit <= 16) return std::string();
         return format("--heads: got %d heads for %d channels, want channels / heads to be a multiple of 8 up to 128; "

@@ -45,7 +45,7 @@ inline const ModelInfo lstm_info = {
     },
     .gpu_preset = "lstm-small",
     .cuda = true,
-    .check = [](const Shape& c) { return c.C % 8 ? format("--channels: got %d, want a multiple of 8", c.C) : ""; },
+    .check = [](Shape& c) { return c.C % 8 ? format("--channels: got %d, want a multiple of 8", c.C) : ""; },
     .tensors = lstm_tensors,
     .flops_per_token = [](const Shape& c, int) { return 6.0 * (8.0 * c.L * c.C * c.C + double(c.V) * c.C); },
     .text = [](const Shape& c) { return format("%d layers x %d channels", c.L, c.C); },

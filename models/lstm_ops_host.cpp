@@ -8,17 +8,6 @@
 namespace BACKEND {
 namespace {
 
-// e^x = 2^n e^r, |r| <= ln(2)/2, e^r by its series: relative error below 1e-7.
-HOST_DEVICE inline float exponential(float x) {
-    constexpr float kLog2e = 1.44269504f, kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;
-    constexpr float kToNearest = 12582912.0f; // 1.5 * 2^23: adding it leaves a whole number in the lowest bits
-    x = x < -87.0f ? -87.0f : x > 87.0f ? 87.0f : x;
-    const float shifted = x * kLog2e + kToNearest, n = shifted - kToNearest, r = (x - n * kLn2High) - n * kLn2Low;
-    const float tail = 1.0f / 24 + r * (1.0f / 120 + r * (1.0f / 720 + r * (1.0f / 5040)));
-    const float p = 1.0f + r * (1.0f + r * (0.5f + r * (1.0f / 6 + r * tail)));
-    return p * std::bit_cast<float>((std::bit_cast<uint32_t>(shifted) + 127u) << 23);
-}
-HOST_DEVICE inline float sigmoid(float x) { return 1.0f / (1.0f + exponential(-x)); }
 // (1 - e^-2|x|) / (1 + e^-2|x|) with x's sign; near 0, where that cancels, the series.
 HOST_DEVICE inline float hyperbolic_tangent(float x) {
     const float size = x < 0 ? -x : x, e = exponential(-2.0f * size), large = (1.0f - e) / (1.0f + e), s = x * x;

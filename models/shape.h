@@ -3,8 +3,10 @@
 #pragma once
 #include <string>
 #include <type_traits>
+#include <variant>
 #include <vector>
 #include "src/base/arena.h"
+#include "src/base/json.h"
 #include "src/base/limits.h"
 
 struct Shape {
@@ -13,19 +15,31 @@ struct Shape {
     int V = 0, Vp = 0;              // vocabulary; its rows in memory: V rounded up to 16, rows V..Vp-1 stay zero
     float dropout = 0;
     int extra[8] = {};              // what only one model has; it gives each a name by its keys
+    float real[8] = {};
 };
 static_assert(std::is_trivially_copyable_v<Shape>, "ranks send each other shapes as bytes");
 
 // A number of the shape: an option, and a key of config.json.
+using ShapeNumber = std::variant<int& (*)(Shape&), float& (*)(Shape&)>;
 struct ShapeKey {
-    const char *option, *hf;        // "heads", "n_head"
-    int& (*at)(Shape& shape);
+    const char *option, *hf;        // "heads", "n_head"; hf "": ModelInfo::read knows it
+    ShapeNumber at;
     Limits limits;                  // tests take the lowest value: it has to be one that `check` accepts
     const char *elsewhere, *help;   // elsewhere: what other trainers call the option, for "did you mean"
+    double get(Shape shape) const {
+        return std::visit([&](auto number) { return double(number(shape)); }, at);
+    }
+    void set(Shape* shape, double x) const {
+        std::visit([&](auto number) { number(*shape) = std::decay_t<decltype(number(*shape))>(x); }, at);
+    }
 };
 
 // A key of config.json whose value this model fixes, as JSON text. `also`: another text that means the same, or "".
-struct FixedKey { const char* hf; std::string value, also; };
+struct FixedKey {
+    const char* hf;
+    std::string value, also;
+    bool compare = true;            // false: it is written only; ModelInfo::read reads it
+};
 
 // Options that go together, as words: "layers 4 heads 4 ...".
 struct Preset { const char *name, *aliases; std::string options; };
@@ -44,11 +58,14 @@ struct ModelInfo {
     std::vector<Preset> presets;                    // the first is the default on a CPU
     const char* gpu_preset;                         // the default on a GPU
     bool cuda;                                      // its operations have CUDA forms; else --device gpu is refused
-    std::string (*check)(const Shape& shape);       // "", or what is wrong: "--heads: got ..., want ...; try ..."
+    // Sets the numbers that follow from others where they are 0. "", or what is wrong: "--heads: got ..., want ...".
+    std::string (*check)(Shape& shape);
     // Every parameter once, in memory order. The first is the head's weight (Vp,C), which may be the embedding, too.
     std::vector<TensorSpec> (*tensors)(const Shape& shape);
     double (*flops_per_token)(const Shape& shape, int T);       // forward and backward
     std::string (*text)(const Shape& shape);        // "12 layers x 12 heads x 768 channels"
+    // Reads what keys and `fixed` cannot say. Error 65. Null: there is no such thing.
+    void (*read)(const Json& config, Shape* shape, const char* what) = nullptr;
 };
 
 const std::vector<const ModelInfo*>& all_models();              // in the order of models/list

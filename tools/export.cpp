@@ -34,7 +34,7 @@ Exported load(const std::string& folder, const std::string& name, int vocab_mult
     m.config.shape.Vp = round_up(m.config.shape.V, vocab_multiple);
     m.arena = arena_layout(m.config.info->tensors(m.config.shape));
     m.values.resize(m.arena.n);
-    read_safetensors(open_safetensors(path_join(folder, "model.safetensors")), m.arena, "", m.values.data());
+    read_safetensors(open_model(folder), m.arena, "", m.values.data());
     return m;
 }
 

@@ -83,7 +83,7 @@ void show_safetensors(const std::string& path) {
     uint64_t values = 0, not_finite = 0;
     size_t width = 6;
     for (const SafeTensor& t : file.tensors) width = std::max(width, t.name.size());
-    say("%s: safetensors, %s bytes, %zu tensors", path.c_str(), with_commas(file.file.size).c_str(),
+    say("%s: safetensors, %s bytes, %zu tensors", path.c_str(), with_commas(file.files[0].size).c_str(),
         file.tensors.size());
     if (!file.tensors.empty())
         say("  %-*s %-7s %-16s %10s %10s %10s", int(width), "tensor", "dtype", "shape", "mean", "std", "max abs");

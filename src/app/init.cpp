@@ -20,11 +20,11 @@ Init init_of_run(const std::string& checkpoint, const Options& o, Comm* comm) {
     const std::string config_text = comm_gather_text(comm, reads ? read_file(config) : "")[0];
     const std::string own = reads && file_exists(tokenizer) ? read_file(tokenizer) : "";
     const Init init = {checkpoint, comm_gather_text(comm, own)[0], parse_config(config_text, config.c_str())};
-    Shape has = init.config.shape, want = o.shape;
-    for (const ShapeKey& key : init.config.info->keys)      // before a damaged size asks for memory
-        if (o.model == init.config.info->name && key.at(has) != key.at(want))
-            die_content(config + ": " + key.option, std::to_string(key.at(has)),
-                        format("%d as in the run's config.json", key.at(want)));
+    for (const ShapeKey& key : init.config.info->keys) {    // before a damaged size asks for memory
+        const double has = key.get(init.config.shape), want = key.get(o.shape);
+        if (o.model == init.config.info->name && has != want)
+            die_content(config + ": " + key.option, format("%g", has), format("%g as in the run's config.json", want));
+    }
     return init;
 }
 
@@ -54,12 +54,5 @@ Sampler data_order(const Options& o, uint64_t samples, int micro_batches) {
 }
 
 void load_init(float* weights, const Arena& arena, const Init& init, const ModelInfo& info) {
-    const SafeTensors file = open_safetensors(path_join(init.folder, "model.safetensors"));
-    const Arena theirs = arena_layout(info.tensors(init.config.shape));
-    std::vector<float> values(theirs.n);
-    read_safetensors(file, theirs, "", values.data());
-    std::fill_n(weights, arena.n, 0.0f);
-    for (size_t k = 0; k < arena.tensors.size(); k++)
-        std::copy_n(&values[theirs.offset[k]], arena.tensors[k].rows * arena.tensors[k].cols,
-                    weights + arena.offset[k]);
+    read_safetensors(open_model(init.folder), arena_layout(info.tensors(init.config.shape)), arena, "", weights);
 }

@@ -30,10 +30,9 @@ std::string replaced(std::string name, char from, char to) {
 
 // ---- the table
 
-using Size = int& (*)(Shape& shape);
 struct InHyper {};                      // Options::hyper under the option's name
 using Field = std::variant<int O::*, int64_t O::*, uint64_t O::*, double O::*, bool O::*, std::string O::*,
-                           float Shape::*, Size, InHyper>;
+                           float Shape::*, ShapeNumber, InHyper>;
 
 // What a resumed run does when an option differs from the saved one.
 enum Resume {
@@ -83,12 +82,12 @@ std::vector<Row> make_table() {
         {"preset", join(presets, "|"), &O::preset, kFixed, "sizes and settings that go together"},
         {"init", "DIR", &O::init, kFixed, "start from weights, shape and tokenizer of a run, checkpoint or Hugging "
          "Face folder", "init-from model-name-or-path -e"},
-        {"vocab-size", "N", +[](Shape& s) -> int& { return s.V; }, kFixed,
+        {"vocab-size", "N", ShapeNumber([](Shape& s) -> int& { return s.V; }), kFixed,
          "only for token files without a tokenizer; else the tokenizer's", "", {"from 1 to 16777216", 1, 1 << 24}},
     });
     for (const ModelInfo* m : all_models()) {
         for (const ShapeKey& k : m->keys)
-            add("Model", {{k.option, "N", k.at, kFixed, k.help, k.elsewhere, k.limits, {m->name}}});
+            add("Model", {{k.option, k.at.index() ? "X" : "N", k.at, kFixed, k.help, k.elsewhere, k.limits, {m->name}}});
         if (m->dropouts.empty()) continue;
         add("Model", {{"dropout", "P", &Shape::dropout, kFixed, "while training", "", kBelowOne, {m->name}}});
     }
@@ -185,7 +184,8 @@ std::pair<const ModelInfo*, const Preset*> find_preset(const std::string& name) 
 template <class F> auto with_value(const Row& row, Options* o, F f) {
     return std::visit([&](auto field) {
         using T = decltype(field);
-        if constexpr (std::is_same_v<T, Size>) return f(&field(o->shape));
+        if constexpr (std::is_same_v<T, ShapeNumber>)
+            return std::visit([&](auto number) { return f(&number(o->shape)); }, field);
         else if constexpr (std::is_same_v<T, float Shape::*>) return f(&(o->shape.*field));
         else if constexpr (std::is_same_v<T, InHyper>) return f(&o->hyper[row.name]);
         else return f(&(o->*field));
@@ -404,12 +404,13 @@ void options_take_model(Options* o, const ModelInfo& model, const Shape& shape) 
     o->model = model.name;
     Shape theirs = shape;
     for (const Row& row : table()) {
-        if (!is<Size>(row) || !applies(row, *o)) continue;
-        const Size at = std::get<Size>(row.field);
-        int& own = at(o->shape);
-        if (!o->is_given(row.name) && !contains(o->saved, row.name)) own = at(theirs);
-        if (own != at(theirs) && !(row.name == "seq-len" && own < at(theirs)))
-            refuse(*o, row.name, std::to_string(at(theirs)) + source);
+        if (!is<ShapeNumber>(row) || !applies(row, *o)) continue;
+        std::visit([&](auto at) {
+            auto &own = at(o->shape), &their = at(theirs);
+            if (!o->is_given(row.name) && !contains(o->saved, row.name)) own = their;
+            if (own != their && !(row.name == "seq-len" && own < their))
+                refuse(*o, row.name, format("%g", double(their)) + source);
+        }, std::get<ShapeNumber>(row.field));
     }
 }
 

@@ -17,6 +17,10 @@ struct TensorSpec {
     float init_std;         // 0 = zeros, kOnes = ones
     bool decay;             // tensors of two or more dimensions decay
     bool embedding = false; // a matrix whose rows are looked up, or a head: no map between hidden states
+    // What stands one after the other in memory and is tensors of its own in files: rows of a matrix, or elements of a
+    // vector. Empty: it is one tensor there, too. In `name` is then what they have in common.
+    struct Part { std::string name; size_t count; };
+    std::vector<Part> parts = {};
 };
 constexpr float kOnes = -1;
 

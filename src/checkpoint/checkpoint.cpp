@@ -99,9 +99,9 @@ std::string resolve_model_folder(const std::string& path) {
             die(kExitBadContent, "bad checkpoint: %s: %s", folder.c_str(), why.c_str());
         return folder;
     }
-    if (has("model.safetensors")) return folder;
+    if (has("model.safetensors") || has("model.safetensors.index.json")) return folder;
     if (const std::string found = find_checkpoint(folder); !found.empty()) return found;
-    die(kExitNoInput, "no model: %s: %s, want a run that has saved, a checkpoint or a Hugging Face folder with one "
+    die(kExitNoInput, "no model: %s: %s, want a run that has saved, a checkpoint or a Hugging Face folder with "
                       "model.safetensors", path.c_str(), file_exists(path) ? "it has none" : "it does not exist");
 }
 
@@ -225,13 +225,13 @@ std::string write_checkpoint(const std::string& out_dir, int64_t step, const Che
 void read_state(const std::string& folder, const Arena& arena, const std::vector<NamedArray>& arrays) {
     const SafeTensors state = open_safetensors(path_join(folder, "optim.safetensors"));
     const auto is_state = [](const NamedArray& array) { return !array.name.empty(); };
-    const size_t want = size_t(std::ranges::count_if(arrays, is_state)) * arena.tensors.size();
+    const size_t want = size_t(std::ranges::count_if(arrays, is_state)) * count_file_tensors(arena);
     if (state.tensors.size() != want)
-        die_content(state.file.path + ": another optimizer's state", std::to_string(state.tensors.size()) + " tensors",
+        die_content(state.path + ": another optimizer's state", std::to_string(state.tensors.size()) + " tensors",
                     std::to_string(want) + "; resume with the optimizer the run began with");
     for (const NamedArray& array : arrays)
         if (is_state(array)) read_safetensors(state, arena, "." + array.name, array.data);
-        else read_safetensors(open_safetensors(path_join(folder, "model.safetensors")), arena, "", array.data);
+        else read_safetensors(open_model(folder), arena, "", array.data);
 }
 
 void repair_latest(const std::string& checkpoint) try {

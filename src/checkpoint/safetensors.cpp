@@ -79,18 +79,68 @@ std::vector<SafeTensor> parse_safetensors(std::string_view file, const std::stri
     return tensors;
 }
 
+static void open_more(SafeTensors* all, const std::string& path) {
+    all->files.push_back(map_file(path));
+    for (SafeTensor& t : parse_safetensors(all->files.back().text(), path)) all->tensors.push_back(std::move(t));
+}
+
 SafeTensors open_safetensors(const std::string& path) {
-    SafeTensors file = {map_file(path), {}};
-    file.tensors = parse_safetensors(file.file.text(), path);
+    SafeTensors file = {path, {}, {}};
+    open_more(&file, path);
     return file;
+}
+
+// The files of a folder's model.
+static std::vector<std::string> model_files(const std::string& folder) {
+    const std::string one = path_join(folder, "model.safetensors"), index = one + ".index.json";
+    if (file_exists(one) || !file_exists(index)) return {one};
+    const std::string text = read_file(index);
+    const Json map = parse_json(text, index.c_str()).at("weight_map", index.c_str());
+    std::vector<std::string> files;
+    for (JsonItems i(map); i.next();) {
+        const std::string name = i.value.text();
+        if (i.value.kind() != Json::string || name.empty() || name[0] == '.' || name.find('/') != std::string::npos)
+            die_content(index + ": weight_map: " + i.key.text(), json_shown(i.value), "the name of a file beside it");
+        files.push_back(path_join(folder, name));
+    }
+    if (files.empty()) die_content(index + ": weight_map", json_shown(map), "the files of the model's tensors");
+    std::ranges::sort(files);
+    files.erase(std::unique(files.begin(), files.end()), files.end());
+    return files;
+}
+
+SafeTensors open_model(const std::string& folder) {
+    const std::vector<std::string> paths = model_files(folder);
+    SafeTensors model = {paths.size() == 1 ? paths[0] : folder, {}, {}};
+    for (const std::string& path : paths) open_more(&model, path);
+    return model;
 }
 
 static size_t file_elements(const TensorSpec& spec) { return spec.file_rows * spec.cols; }
 
-static std::vector<uint64_t> file_shape(const TensorSpec& spec) {
-    if (!spec.decay && spec.rows == 1) return {spec.cols};              // a vector
-    if (spec.transposed) return {spec.cols, spec.file_rows};
-    return {spec.file_rows, spec.cols};
+// A tensor of a file, and where it begins in the memory of its spec.
+struct FileTensor { std::string name; std::vector<uint64_t> shape; size_t begin, n; };
+static std::vector<FileTensor> file_tensors(const TensorSpec& spec) {
+    const bool vector = !spec.decay && spec.rows == 1;
+    const uint64_t rows = spec.file_rows, cols = spec.cols, n = rows * cols;
+    if (spec.parts.empty() && vector) return {{spec.name, {cols}, 0, n}};
+    if (spec.parts.empty() && spec.transposed) return {{spec.name, {cols, rows}, 0, n}};
+    if (spec.parts.empty()) return {{spec.name, {rows, cols}, 0, n}};
+    std::vector<FileTensor> tensors;
+    size_t begin = 0;
+    for (const auto& [name, count] : spec.parts) {
+        tensors.push_back({name, {count}, begin, vector ? count : count * cols});
+        if (!vector) tensors.back().shape.push_back(cols);
+        begin += tensors.back().n;
+    }
+    CHECK(begin == n, "%s: its parts have %zu elements of %zu", spec.name.c_str(), begin, size_t(n));
+    return tensors;
+}
+
+size_t count_file_tensors(const Arena& arena) {
+    size_t n = 0;
+    for (const TensorSpec& spec : arena.tensors) n += std::max<size_t>(1, spec.parts.size());
+    return n;
 }
 
 // out[c * rows + r] = in[r * cols + c]; by squares, so that both sides stay in the cache.
@@ -130,13 +180,14 @@ static std::string header_of(const Arena& arena, const std::vector<NamedArray>& 
     header.raw("__metadata__", "{\"format\":\"pt\"}");                  // older readers ask for this key
     uint64_t at = 0;
     for (const NamedArray& array : arrays)
-        for (const TensorSpec& spec : arena.tensors) {
-            const std::string name = spec.name + (array.name.empty() ? "" : "." + array.name);
-            const uint64_t begin = at;
-            at += file_elements(spec) * sizeof(float);
-            header.raw(name.c_str(), JsonLine().add("dtype", "F32").raw("shape", shape_text(file_shape(spec)))
-                                         .raw("data_offsets", shape_text({begin, at})).text());
-        }
+        for (const TensorSpec& spec : arena.tensors)
+            for (const FileTensor& t : file_tensors(spec)) {
+                const std::string name = t.name + (array.name.empty() ? "" : "." + array.name);
+                const uint64_t begin = at;
+                at += t.n * sizeof(float);
+                header.raw(name.c_str(), JsonLine().add("dtype", "F32").raw("shape", shape_text(t.shape))
+                                             .raw("data_offsets", shape_text({begin, at})).text());
+            }
     std::string text = header.text();
     text.resize(round_up<size_t>(8 + text.size(), 64) - 8, ' ');        // the data are aligned when mapped
     CHECK(text.size() <= kMaxHeader, "header of %zu bytes", text.size());
@@ -168,42 +219,60 @@ void write_safetensors(FileWriter* file, const Arena& arena, const std::vector<N
 
 // Hugging Face writes "transformer.h.0..." (GPT2LMHeadModel) or "h.0..." (GPT2Model): the prefix does not count.
 static std::string plain_name(const std::string& name) {
-    return name.starts_with("transformer.") ? name.substr(12) : name;
+    for (const std::string prefix : {"transformer.", "model."})
+        if (name.starts_with(prefix)) return name.substr(prefix.size());
+    return name;
 }
 
-static void read_tensor(const TensorSpec& spec, const SafeTensor& t, float* values, const std::string& path) {
+static bool holds_no_weights(const std::string& name) {
+    return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || name.ends_with(".rotary_emb.inv_freq");
+}
+
+// Takes at most `most` values, the first.
+static void read_tensor(const TensorSpec& spec, const FileTensor& want, const SafeTensor& t, float* values, size_t most,
+                        const std::string& path) {
     const std::string where = path + ": tensor " + t.name;
-    if (t.shape != file_shape(spec)) die_content(where + ": shape", shape_text(t.shape), shape_text(file_shape(spec)));
-    const size_t n = file_elements(spec);
-    std::vector<float> buffer(spec.transposed ? n : 0);
-    if (!convert_to_floats(spec.transposed ? buffer.data() : values, t.data, t.dtype, n))
-        die_content(where + ": dtype", t.dtype, "F32, F16 or BF16");
-    if (spec.transposed) transpose(values, buffer.data(), spec.cols, spec.file_rows);
-    check_finite(kExitBadContent, values, n, path + ": " + t.name, "take another checkpoint");
+    if (t.shape != want.shape) die_content(where + ": shape", shape_text(t.shape), shape_text(want.shape));
+    const bool at_once = !spec.transposed && want.n <= most;
+    std::vector<float> buffer(at_once ? 0 : want.n);
+    float* const to = at_once ? values : buffer.data();
+    if (!convert_to_floats(to, t.data, t.dtype, want.n)) die_content(where + ": dtype", t.dtype, "F32, F16 or BF16");
+    check_finite(kExitBadContent, to, want.n, path + ": " + t.name, "take another checkpoint");
+    if (spec.transposed) transpose(values, to, spec.cols, spec.file_rows);
+    else if (!at_once) std::copy_n(to, most, values);
 }
 
 void read_safetensors(const SafeTensors& file, const Arena& arena, const std::string& suffix, float* values) {
-    const std::string& path = file.file.path;
-    std::map<std::string, const SafeTensor*> by_name;                   // those that end in suffix; no causal masks
+    read_safetensors(file, arena, arena, suffix, values);
+}
+
+void read_safetensors(const SafeTensors& file, const Arena& theirs, const Arena& arena, const std::string& suffix,
+                      float* values) {
+    std::map<std::string, const SafeTensor*> by_name;
     for (const SafeTensor& t : file.tensors)
-        if (t.name.ends_with(suffix) && !t.name.ends_with(".attn.bias") && !t.name.ends_with(".attn.masked_bias"))
+        if (t.name.ends_with(suffix) && !holds_no_weights(t.name))
             if (!by_name.emplace(plain_name(t.name), &t).second)
-                die_content(path, "tensor " + t.name + " with and without \"transformer.\"", "one of them");
-    const auto head = by_name.find("lm_head.weight"), wte = by_name.find("wte.weight");
-    if (head != by_name.end() && wte != by_name.end()) {
-        const SafeTensor &h = *head->second, &w = *wte->second;
+                die_content(file.path, "tensor " + plain_name(t.name) + " twice", "one of them");
+    const std::string first = plain_name(theirs.tensors[0].name);
+    const auto head = by_name.find("lm_head.weight"), tied = by_name.find(first);
+    if (head != by_name.end() && tied != by_name.end() && head != tied) {
+        const SafeTensor &h = *head->second, &w = *tied->second;
         if (h.dtype != w.dtype || h.shape != w.shape || std::memcmp(h.data, w.data, h.bytes) != 0)
-            die_content(path + ": tensor lm_head.weight", "another than wte.weight", "a tied head");
+            die_content(file.path + ": tensor lm_head.weight", "another than " + first, "a tied head");
         by_name.erase(head);
     }
     std::fill_n(values, arena.n, 0.0f);
     for (size_t i = 0; i < arena.tensors.size(); i++) {
-        const std::string name = arena.tensors[i].name + suffix;
-        const auto found = by_name.extract(plain_name(name));
-        if (!found) die(kExitBadContent, "%s: tensor %s: it is missing", path.c_str(), name.c_str());
-        read_tensor(arena.tensors[i], *found.mapped(), values + arena.offset[i], path);
+        const TensorSpec &spec = theirs.tensors[i], &own = arena.tensors[i];
+        for (const FileTensor& want : file_tensors(spec)) {
+            const std::string name = want.name + suffix;
+            const auto found = by_name.extract(plain_name(name));
+            if (!found) die(kExitBadContent, "%s: tensor %s: it is missing", file.path.c_str(), name.c_str());
+            read_tensor(spec, want, *found.mapped(), values + arena.offset[i] + want.begin,
+                        own.rows * own.cols - want.begin, file.path);
+        }
     }
     if (!by_name.empty())
-        die(kExitBadContent, "%s: tensor %s: the model has none of this name", path.c_str(),
+        die(kExitBadContent, "%s: tensor %s: the model has none of this name", file.path.c_str(),
             by_name.begin()->second->name.c_str());
 }

@@ -13,23 +13,30 @@
 
 struct SafeTensor { std::string name, dtype; std::vector<uint64_t> shape; const char* data; uint64_t bytes; };
 struct SafeTensors {
-    MappedFile file;
+    std::string path;
+    std::vector<MappedFile> files;
     std::vector<SafeTensor> tensors;                  // in the order of their data
 };
 SafeTensors open_safetensors(const std::string& path);  // 66; 65 if anything in it is not as above
+// Opens a folder's model.safetensors or, where there is none, the files that model.safetensors.index.json names.
+SafeTensors open_model(const std::string& folder);
 std::vector<SafeTensor> parse_safetensors(std::string_view file, const std::string& what);
 // Converts n values of F32, F16 or BF16 at any address to floats; false for another dtype.
 bool convert_to_floats(float* out, const char* data, const std::string& dtype, size_t n);
 std::string shape_text(const std::vector<uint64_t>& shape); // "[50257,768]"
 
 // A named array of arena.n floats in memory order. The file holds its tensors as TENSOR.NAME, as TENSOR if name is "",
-// without padding rows and transposed where the table says so.
+// without padding rows, in parts and transposed where the table says so.
 struct NamedArray { std::string name; float* data; };
 // Writes header and tensors, all of one array, then of the next; calls progress after each tensor. Error 74; Error 1 if
 // a value is NaN or infinite: a broken model is not saved over a good one.
 void write_safetensors(FileWriter* file, const Arena& arena, const std::vector<NamedArray>& arrays,
                        const std::function<void()>& progress);
 // Fills arena.n floats from the tensors spec.name + suffix (F32, F16 or BF16); padding becomes 0. Error 65 if a name,
-// dtype or shape is wrong or a value is not finite. Takes names with and without "transformer.", ignores attention
-// masks and a tied lm_head.
+// dtype or shape is wrong or a value is not finite. Takes names with and without "transformer." or "model.", ignores
+// attention masks, rotary frequencies and a head that equals the embedding it is tied to. `theirs`: the file's tensors,
+// where some have more rows than those of `arena`: the first rows are taken.
+size_t count_file_tensors(const Arena& arena);        // that one array has in a file
 void read_safetensors(const SafeTensors& file, const Arena& arena, const std::string& suffix, float* values);
+void read_safetensors(const SafeTensors& file, const Arena& theirs, const Arena& arena, const std::string& suffix,
+                      float* values);

@@ -128,7 +128,7 @@ TEST(maps_of_every_preset) {
                         Shape shape;
                         for (const auto& [name, value] : numbers_of(preset))
                             for (const ShapeKey& key : info->keys)
-                                if (name == key.option) key.at(shape) = value;
+                                if (name == key.option) key.set(&shape, value);
                         set_vocabulary(&shape, V);
                         const int T = B % 2 ? shape.T - 3 : shape.T;  // windows need not be whole
                         use_tile(*tile ? tile : nullptr);

@@ -20,7 +20,7 @@ constexpr bool kExact = sizeof(floatX) == sizeof(float);  // fp32: finite differ
 // it goes.
 Shape small_shape(const ModelInfo& info) {
     Shape shape;
-    for (const ShapeKey& key : info.keys) key.at(shape) = int(std::max(key.limits.low, 1.0));
+    for (const ShapeKey& key : info.keys) key.set(&shape, std::max(key.limits.low, 1.0));
     shape.L = shape.NH = 2;
     shape.C = 16;
     shape.T = 12;

@@ -34,7 +34,7 @@ ModelConfig some_config(const ModelInfo& info) {
     ModelConfig config;
     config.info = &info;
     config.eot = 256;
-    for (const ShapeKey& key : info.keys) key.at(config.shape) = int(std::max(key.limits.low, 1.0));
+    for (const ShapeKey& key : info.keys) key.set(&config.shape, std::max(key.limits.low, 1.0));
     config.shape.L = 3;
     config.shape.C = 40;
     config.shape.T = 100;

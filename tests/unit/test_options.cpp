@@ -439,7 +439,7 @@ TEST(models_and_optimizers) {
             EXPECT(o.model == name && resolve_line("--model " + name + " --preset " + p.name).model == name, "%s",
                    p.name);
             for (const ShapeKey& key : m->keys)
-                EXPECT(key.limits.hold(key.at(o.shape)), "%s: --%s", p.name, key.option);
+                EXPECT(key.limits.hold(key.get(o.shape)), "%s: --%s", p.name, key.option);
             for (const ModelInfo* other : all_models())
                 if (other != m) refused("--model " + std::string(other->name) + " --preset " + p.name, "--preset");
         }

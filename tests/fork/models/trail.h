@@ -37,7 +37,7 @@ inline const ModelInfo trail_info = {
                  "eval-every 10 eval-steps 4 sample-every 0 log-every 10 save-every 10"}},
     .gpu_preset = "trail-nano",
     .cuda = false,
-    .check = [](const Shape& c) {
+    .check = [](Shape& c) {
         return std::string(c.C % 8 || c.extra[0] % 8 ? "--channels: want multiples of 8" : "");
     },
     .tensors = trail_tensors,

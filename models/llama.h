@@ -1,0 +1,108 @@
+// llama.h -- the Llama family (Touvron et al. 2023): what it is, declared once. Keep this file open while reading
+// llama.cpp. Qwen2 and Qwen3 differ in one thing each: biases of q, k and v; a norm of each head of q and k.
+//
+//     x = embed[token]
+//     x = x + o(attention(rotate(norm(qkv(rms(x))))))        L times; key/value head i serves NH / NK query heads
+//     x = x + down(silu(gate(h)) * up(h)),  h = rms(x)
+//     logits = rms(x) head^T
+//
+// rms is RMSNorm, rotate turns the halves of each head of q and k by an angle that grows with the position (Su et al.
+// 2021, arXiv 2104.09864).
+#pragma once
+#include "models/shape.h"
+#include "src/base/common.h"
+
+struct LlamaKind { bool bias, norms; };                 // Qwen2's, Qwen3's
+constexpr LlamaKind kLlama = {false, false}, kQwen2 = {true, false}, kQwen3 = {false, true};
+
+// The family's own numbers in a Shape.
+inline int& kv_heads(Shape& s) { return s.extra[0]; }           // NK
+inline int& head_size(Shape& s) { return s.extra[1]; }          // HS
+inline int& mlp_size(Shape& s) { return s.extra[2]; }           // F
+inline int& untied_head(Shape& s) { return s.extra[3]; }        // 1: the head is a tensor of its own
+inline int& rope_context(Shape& s) { return s.extra[4]; }       // Llama 3's scaling of angles: llama_ops.h
+inline float& norm_eps(Shape& s) { return s.real[0]; }
+inline float& rope_theta(Shape& s) { return s.real[1]; }
+inline float& rope_factor(Shape& s) { return s.real[2]; }
+inline float& rope_low(Shape& s) { return s.real[3]; }
+inline float& rope_high(Shape& s) { return s.real[4]; }
+
+// Sizes as llama.cpp uses them.
+struct LlamaSizes {
+    int L, C, NH, NK, HS, F, heads, width;      // heads: of q, k and v together; width = heads * HS, a row of qkv
+    explicit LlamaSizes(Shape s)
+        : L(s.L), C(s.C), NH(s.NH), NK(kv_heads(s)), HS(head_size(s)), F(mlp_size(s)), heads(NH + 2 * NK),
+          width(heads * HS) {}
+};
+
+// Pointers to the tensors of a block, in the order of the table; null: this kind has none.
+template <class F> struct LlamaBlock {
+    F *ln1w;                        // (C)
+    F *qkvw, *qkvb;                 // (heads * HS,C) (heads * HS)   rows: q of all heads, then k, then v
+    F *qnormw, *knormw;             // (HS) (HS)
+    F *ow;                          // (C,NH*HS)
+    F *ln2w;                        // (C)
+    F *gateupw, *downw;             // (2F,C) (C,F)     rows: gate, then up
+};
+
+std::vector<TensorSpec> llama_tensors(const Shape& shape, LlamaKind kind);
+std::vector<FixedKey> llama_fixed(const Shape& shape, LlamaKind kind);
+void llama_read(const Json& config, Shape* shape, LlamaKind kind, const char* what);
+std::string llama_check(Shape& shape, LlamaKind kind);
+double llama_flops(const Shape& shape, int T);
+std::string llama_text(const Shape& shape);
+
+inline const std::vector<ShapeKey> kLlamaKeys = {       // help and other names of the first ones: gpt2.h
+    {"layers", "num_hidden_layers", [](Shape& s) -> int& { return s.L; }, kLayers, "", ""},
+    {"heads", "num_attention_heads", [](Shape& s) -> int& { return s.NH; }, {"from 1 to 1024", 1, 1024}, "", ""},
+    {"kv-heads", "", kv_heads, {"from 1 to 1024", 1, 1024}, "num-key-value-heads n-kv-heads",
+     "heads of keys and values; a divisor of --heads (not given: --heads)"},
+    {"head-size", "", head_size, {"from 8 to 128", 8, 128}, "head-dim", "a multiple of 8 (not given: channels / heads)"},
+    {"channels", "hidden_size", [](Shape& s) -> int& { return s.C; }, kSize, "", ""},
+    {"mlp-size", "intermediate_size", mlp_size, {"from 8 to 262144", 8, 262144}, "intermediate-size ffn-dim",
+     "width of the MLP, a multiple of 8 (not given: 8/3 channels)"},
+    {"seq-len", "max_position_embeddings", [](Shape& s) -> int& { return s.T; }, kContext, "", ""},
+    {"untied-head", "", untied_head, {"0 or 1", 0, 1}, "", "1: the head is no copy of the embedding"},
+    {"norm-eps", "", norm_eps, kTiny, "rms-norm-eps", "of RMSNorm (not given: 1e-5)"},
+    {"rope-theta", "", rope_theta, {"from 1 to 1e12", 1, 1e12}, "rope-base", "base of the angles (not given: 10000)"},
+    {"rope-factor", "", rope_factor, {"from 1 to 1e6", 1, 1e6}, "",
+     "Llama 3's longer context: slow angles divided by it (not given: 1)"},
+    {"rope-low", "", rope_low, kPositive, "", "and which are slow: turns in --rope-context (not given: 1)"},
+    {"rope-high", "", rope_high, kPositive, "", "and which are fast (not given: 4)"},
+    {"rope-context", "", rope_context, kContext, "", "the context before (not given: 8192)"},
+};
+
+inline const std::string kLlamaNano = kNanoRun + "layers 4 heads 4 kv-heads 2 channels 128 mlp-size 384 seq-len 256 "
+                                                 "batch-size 2";
+// Published models, with a batch that fits one card of 80 GB.
+inline const std::string kLlamaRun = "seq-len 1024 batch-size 8 total-batch-size 524288 warmup-steps 700 "
+                                     "final-lr-frac 0 eval-every 250 eval-steps 128 sample-every 1000 log-every 10 "
+                                     "save-every 1000 ";
+
+inline const ModelInfo llama_info = {
+    .name = "llama",
+    .title = "Llama",
+    .architecture = "LlamaForCausalLM",
+    .keys = kLlamaKeys,
+    .fixed = [](const Shape& c) { return llama_fixed(c, kLlama); },
+    .dropouts = {},
+    .presets = {
+        {"llama-nano", "", kLlamaNano},
+        // The tokens and the budget of gpt2-124m: 124.7 million parameters with GPT-2's vocabulary.
+        {"llama-124m", "", kLlamaRun + "layers 12 heads 12 kv-heads 4 channels 768 mlp-size 2432 batch-size 16 "
+         "eval-steps 64 steps 18865 lr 6e-4"},
+        {"smollm2-135m", "", kLlamaRun + "layers 30 heads 9 kv-heads 3 channels 576 mlp-size 1536 rope-theta 100000 "
+         "steps 20000 lr 6e-4"},
+        {"smollm2-360m", "", kLlamaRun + "layers 32 heads 15 kv-heads 5 channels 960 mlp-size 2560 rope-theta 100000 "
+         "steps 20000 lr 3e-4"},
+        {"llama3.2-1b", "", kLlamaRun + "layers 16 heads 32 kv-heads 8 channels 2048 mlp-size 8192 rope-theta 500000 "
+         "rope-factor 32 batch-size 4 steps 30000 lr 2e-4"},
+    },
+    .gpu_preset = "llama-124m",
+    .cuda = true,
+    .check = [](Shape& c) { return llama_check(c, kLlama); },
+    .tensors = [](const Shape& c) { return llama_tensors(c, kLlama); },
+    .flops_per_token = llama_flops,
+    .text = llama_text,
+    .read = [](const Json& config, Shape* c, const char* what) { llama_read(config, c, kLlama, what); },
+};

@@ -1,0 +1,165 @@
+// llama_config.cpp -- the Llama family in numbers: tensors, config.json, checks. Names and defaults are those of Hugging
+// Face's transformers (modeling_llama.py, modeling_qwen2.py, modeling_qwen3.py, modeling_rope_utils.py).
+#include "models/config.h"
+#include "models/llama.h"
+#include "src/base/json.h"
+
+std::vector<TensorSpec> llama_tensors(const Shape& shape, LlamaKind kind) {
+    const LlamaSizes c(shape);
+    const size_t C = size_t(c.C), H = size_t(c.HS), F = size_t(c.F), Q = size_t(c.NH) * H, K = size_t(c.NK) * H;
+    const float s = 0.02f;
+    Shape own = shape;
+    std::vector<TensorSpec> table;
+    const auto vocabulary = [&](const char* name) {
+        table.push_back({name, size_t(shape.Vp), C, size_t(shape.V), false, s, true, true});
+    };
+    const auto matrix = [&](const std::string& name, size_t out, size_t in, std::vector<TensorSpec::Part> parts = {}) {
+        table.push_back({name, out, in, out, false, s, true, false, std::move(parts)});
+    };
+    const auto vector = [&](const std::string& name, size_t n, float first, std::vector<TensorSpec::Part> parts = {}) {
+        table.push_back({name, 1, n, 1, false, first, false, false, std::move(parts)});
+    };
+    if (untied_head(own)) vocabulary("lm_head.weight");
+    vocabulary("model.embed_tokens.weight");
+    for (int l = 0; l < shape.L; l++) {
+        const std::string layer = "model.layers." + std::to_string(l) + ".", att = layer + "self_attn.";
+        const auto qkv = [&](const char* end) {
+            return std::vector<TensorSpec::Part>{
+                {att + "q_proj" + end, Q}, {att + "k_proj" + end, K}, {att + "v_proj" + end, K}};
+        };
+        vector(layer + "input_layernorm.weight", C, kOnes);
+        matrix(att + "qkv.weight", Q + 2 * K, C, qkv(".weight"));
+        if (kind.bias) vector(att + "qkv.bias", Q + 2 * K, 0, qkv(".bias"));
+        if (kind.norms) vector(att + "q_norm.weight", H, kOnes);
+        if (kind.norms) vector(att + "k_norm.weight", H, kOnes);
+        matrix(att + "o_proj.weight", C, Q);
+        vector(layer + "post_attention_layernorm.weight", C, kOnes);
+        matrix(layer + "mlp.gate_up.weight", 2 * F, C,
+               {{layer + "mlp.gate_proj.weight", F}, {layer + "mlp.up_proj.weight", F}});
+        matrix(layer + "mlp.down_proj.weight", C, F);
+    }
+    vector("model.norm.weight", C, kOnes);
+    return table;
+}
+
+std::string llama_check(Shape& shape, LlamaKind kind) {
+    const auto otherwise = [](auto& number, auto value) {
+        if (number == 0) number = value;
+    };
+    if (shape.NH == 0 || shape.C % shape.NH)
+        return format("--heads: got %d heads for %d channels, want a number that divides them", shape.NH, shape.C);
+    otherwise(kv_heads(shape), shape.NH);
+    otherwise(head_size(shape), shape.C / shape.NH);
+    otherwise(mlp_size(shape), round_up(8 * shape.C / 3, 64));
+    otherwise(norm_eps(shape), kind.bias || kind.norms ? 1e-6f : 1e-5f);
+    otherwise(rope_theta(shape), 10000.0f);
+    otherwise(rope_factor(shape), 1.0f);
+    otherwise(rope_low(shape), 1.0f);
+    otherwise(rope_high(shape), 4.0f);
+    otherwise(rope_context(shape), 8192);
+    const LlamaSizes c(shape);
+    if (c.NH % c.NK) return format("--kv-heads: got %d for %d heads, want a number that divides them", c.NK, c.NH);
+    if (c.HS % 8 || c.HS > 128) return format("--head-size: got %d, want a multiple of 8 up to 128", c.HS);
+    if (c.C % 8) return format("--channels: got %d, want a multiple of 8", c.C);
+    if (c.F % 8) return format("--mlp-size: got %d, want a multiple of 8", c.F);
+    if (rope_high(shape) <= rope_low(shape))
+        return format("--rope-high: got %g, want more than --rope-low %g", rope_high(shape), rope_low(shape));
+    return "";
+}
+
+// 6 per parameter in a matrix product; the last term is the causal half of attention.
+double llama_flops(const Shape& shape, int T) {
+    const LlamaSizes c(shape);
+    const double block = double(c.C) * (double(c.width) + double(c.NH) * c.HS + 3.0 * c.F);
+    return 6 * (c.L * block + double(shape.V) * c.C + double(c.L) * c.NH * c.HS * T);
+}
+
+std::string llama_text(const Shape& shape) {
+    const LlamaSizes c(shape);
+    return format("%d layers x %d heads of %d (%d for keys) x %d channels, MLP %d", c.L, c.NH, c.HS, c.NK, c.C, c.F);
+}
+
+// ---- config.json
+
+// transformers 5 reads rope_parameters, older versions rope_theta and rope_scaling: all three are written, and agree.
+std::vector<FixedKey> llama_fixed(const Shape& shape, LlamaKind kind) {
+    Shape s = shape;
+    const std::string theta = number_text(double(rope_theta(s)));
+    std::string scaling = "\"rope_type\": \"default\"";
+    if (rope_factor(s) != 1)
+        scaling = format("\"rope_type\": \"llama3\", \"factor\": %s, \"low_freq_factor\": %s, "
+                         "\"high_freq_factor\": %s, \"original_max_position_embeddings\": %d",
+                         number_text(double(rope_factor(s))).c_str(), number_text(double(rope_low(s))).c_str(),
+                         number_text(double(rope_high(s))).c_str(), rope_context(s));
+    std::vector<FixedKey> keys = {
+        {"hidden_act", "\"silu\"", ""},
+        {"attention_dropout", "0.0", ""},
+        {"num_key_value_heads", std::to_string(kv_heads(s)), "", false},
+        {"head_dim", std::to_string(head_size(s)), "", false},
+        {"rms_norm_eps", number_text(double(norm_eps(s))), "", false},
+        {"tie_word_embeddings", untied_head(s) ? "false" : "true", "", false},
+        {"rope_theta", theta, "", false},
+        {"rope_scaling", rope_factor(s) != 1 ? "{" + scaling + "}" : "null", "", false},
+        {"rope_parameters", "{" + scaling + ", \"rope_theta\": " + theta + "}", "", false},
+    };
+    if (!kind.bias) keys.push_back({"attention_bias", "false", ""});
+    if (!kind.bias && !kind.norms) keys.push_back({"mlp_bias", "false", ""});
+    if (kind.bias || kind.norms) keys.push_back({"use_sliding_window", "false", ""});
+    return keys;
+}
+
+static bool is_null(const Json& value) { return !value || value.kind() == Json::null; }
+
+static void read_rope(const Json& config, Shape* s, const char* what) {
+    const Json old = config.find("rope_scaling"), now = config.find("rope_parameters");
+    const Json& rope = is_null(old) ? now : old;
+    const Limits limits = {"from 1 to 1e12", 1, 1e12};
+    rope_theta(*s) = 10000;
+    for (const Json& from : {config, now, rope})            // the last one counts
+        if (!is_null(from.find("rope_theta"))) rope_theta(*s) = read_number(from, "rope_theta", limits, what);
+    rope_factor(*s) = rope_low(*s) = 1;
+    rope_high(*s) = 4;
+    rope_context(*s) = 8192;
+    if (is_null(rope)) return;
+    const Json type = rope.find("rope_type") ? rope.find("rope_type") : rope.find("type");
+    if (!type || type.text() == "default") return;
+    if (type.text() != "llama3") die_content(format("%s: rope_type", what), json_shown(type), "default or llama3");
+    rope_factor(*s) = read_number(rope, "factor", {"from 1 to 1e6", 1, 1e6}, what);
+    rope_low(*s) = read_number(rope, "low_freq_factor", kPositive, what);
+    rope_high(*s) = read_number(rope, "high_freq_factor", kPositive, what);
+    const Json& context = is_null(rope.find("original_max_position_embeddings")) ? config : rope;
+    const char* const key = &context == &rope ? "original_max_position_embeddings" : "max_position_embeddings";
+    rope_context(*s) = read_size(context, key, kContext, what);
+}
+
+// What would change the function, and is not computed here.
+static void refuse_others(const Json& config, const char* what) {
+    for (JsonItems i(config); i.next();) {
+        const std::string key = i.key.text(), value = i.value.text();
+        const bool experts = key.find("experts") != std::string::npos || key.starts_with("moe_");
+        if (experts) die_content(format("%s: %s", what, key.c_str()), json_shown(i.value), "no experts");
+        if (key == "partial_rotary_factor" && value != "1" && value != "1.0" && value != "null")
+            die_content(format("%s: %s", what, key.c_str()), json_shown(i.value), "1");
+        if (key == "rope_interleaved" && value == "true")
+            die_content(format("%s: %s", what, key.c_str()), "true", "false");
+        if (key == "layer_types" && i.value.from.substr(0, i.value.from.find(']')).find("sliding") < SIZE_MAX)
+            die_content(format("%s: %s", what, key.c_str()), "sliding_attention", "full_attention");
+    }
+}
+
+void llama_read(const Json& config, Shape* s, LlamaKind kind, const char* what) {
+    const bool qwen = kind.bias || kind.norms;
+    refuse_others(config, what);
+    // Where a key is absent the defaults of the three differ: a Qwen without it would have 32 heads, or heads of 128.
+    const auto size = [&](const char* key, const Limits& limits, bool required, int otherwise) {
+        return required || !is_null(config.find(key)) ? read_size(config, key, limits, what) : otherwise;
+    };
+    kv_heads(*s) = size("num_key_value_heads", {"from 1 to 1024", 1, 1024}, qwen, s->NH);
+    head_size(*s) = size("head_dim", {"from 8 to 128", 8, 128}, kind.norms, s->C / s->NH);
+    norm_eps(*s) = is_null(config.find("rms_norm_eps")) ? 1e-6f : read_number(config, "rms_norm_eps", kTiny, what);
+    const Json tied = config.find("tie_word_embeddings");
+    if (tied && tied.kind() != Json::boolean)
+        die_content(format("%s: tie_word_embeddings", what), json_shown(tied), "true or false");
+    untied_head(*s) = !tied || !tied.flag();
+    read_rope(config, s, what);
+}

@@ -1,0 +1,41 @@
+// llama_ops.h -- operations that only the Llama family has. RMSNorm and attention are those of kernels.h.
+//
+// A row of qkv has `heads` = NH + 2 NK heads of HS elements: q of all heads, then k, then v.
+#pragma once
+#include "kernels/kernels.h"
+
+namespace BACKEND {
+
+// How fast each pair of elements turns: f_j = 1 / theta^(2j/HS) radians per position, j < HS/2. Llama 3's scaling
+// (transformers, modeling_rope_utils.py) divides the slow ones by `factor`, to reach further than the `context` that
+// the model was trained with. Slow: fewer than `low` turns within that context; fast: more than `high`; in between the
+// two are mixed.
+struct Rope { float theta, factor, low, high; int context; };
+
+// table[t,j] = cos(t f_j), sin(t f_j)    (positions,HS/2,2), as transformers has them: t f_j rounded to float first
+void rotary_table(float* table, int positions, int HS, const Rope& rope, Stream stream);
+
+// Turns the heads of q and k by their position, or with `back` the other way, which is the gradient: for j < HS/2
+//     x_j, x_{j+HS/2} = x_j cos - x_{j+HS/2} sin, x_{j+HS/2} cos + x_j sin
+//   qkv (N,heads,HS); row i is at position first + i % T
+void rotate_heads(floatX* qkv, const float* table, int N, int T, int first, int NH, int NK, int HS, bool back,
+                  Stream stream);
+
+// RMSNorm of each head of q and k, in place: x = x r weight, r = 1 / sqrt(mean(x^2) + eps)
+//   qkv (N,heads,HS), qweight, kweight (HS); leaves what was there in raw (N,NH+NK,HS) and r in rstd (N,NH+NK)
+void norm_heads_forward(floatX* qkv, floatX* raw, float* rstd, const floatX* qweight, const floatX* kweight, int N,
+                        int NH, int NK, int HS, float eps, Stream stream);
+
+// dqkv, in place: the gradient through norm_heads_forward; dqweight, dkweight (+)= sums over rows and heads, in order.
+//   partials: work space (ceil(N / kNormRows),2,HS)
+constexpr int kNormRows = 64;
+void norm_heads_backward(floatX* dqkv, float* dqweight, float* dkweight, float* partials, const floatX* raw,
+                         const float* rstd, const floatX* qweight, const floatX* kweight, int N, int NH, int NK,
+                         int HS, bool accumulate, Stream stream);
+
+// out = silu(gate) up, silu(x) = x / (1 + e^-x)    gateup (N,2F): gate, then up; out (N,F)
+void swiglu_forward(floatX* out, const floatX* gateup, int N, int F, Stream stream);
+// gateup becomes its gradient: dgate = dout up s (1 + gate (1 - s)), dup = dout gate s, s = 1 / (1 + e^-gate)
+void swiglu_backward(floatX* gateup, const floatX* dout, int N, int F, Stream stream);
+
+}  // namespace BACKEND

@@ -1,0 +1,307 @@
+// test_llama.cpp -- the Llama family against transformers' numbers (tests/golden/make_llama.py), and its own operations
+// against their formulas in double.
+#include <cmath>
+#include <sstream>
+#include <vector>
+
+#include "models/config.h"
+#include "models/llama.h"
+#include "models/llama_ops.h"
+#include "models/model.h"
+#include "optimizers/adamw.h"
+#include "src/base/file.h"
+#include "src/base/json.h"
+#include "src/base/rng.h"
+#include "tests/test.h"
+
+using namespace BACKEND;
+
+namespace {
+
+constexpr bool kExact = sizeof(floatX) == sizeof(float);
+
+// Values in device memory, floatX or float.
+template <class X>
+struct Device {
+    X* at;
+    size_t n;
+    explicit Device(size_t count) : at(static_cast<X*>(device_alloc(count * sizeof(X), "test"))), n(count) {}
+    explicit Device(const std::vector<float>& x) : Device(x.size()) { put(x); }
+    ~Device() { device_free(at); }
+    Device(const Device&) = delete;
+    void put(const std::vector<float>& x) {
+        std::vector<X> stored(n);
+        if constexpr (std::is_same_v<X, float>)
+            stored = x;
+        else
+            store_floats(stored.data(), x.data(), n);
+        copy_to_device(at, stored.data(), n * sizeof(X), nullptr);
+        stream_sync(nullptr);
+    }
+    std::vector<float> host() const {
+        std::vector<X> stored(n);
+        copy_to_host(stored.data(), at, n * sizeof(X), nullptr);
+        if constexpr (std::is_same_v<X, float>) return stored;
+        std::vector<float> x(n);
+        load_floats(x.data(), reinterpret_cast<const floatX*>(stored.data()), n);
+        return x;
+    }
+};
+
+// Numbers between -scale and scale that floatX holds.
+std::vector<float> numbers(size_t n, uint32_t key, float scale) {
+    std::vector<float> x(n);
+    for (size_t i = 0; i < n; i++) x[i] = scale * (2 * uniform01(random4({1, key, 0, 0}, i).v[0]) - 1);
+    std::vector<floatX> stored(n);
+    store_floats(stored.data(), x.data(), n);
+    load_floats(x.data(), stored.data(), n);
+    return x;
+}
+
+// |got - want| <= tolerance times the largest of them.
+void expect_close(const std::vector<float>& got, const std::vector<float>& want, double tolerance,
+                  const std::string& what) {
+    double largest = 0;
+    for (const float x : want) largest = std::max(largest, std::fabs(double(x)));
+    expect_near(got.data(), want.data(), want.size(), tolerance * largest, what);
+}
+
+// make_llama.py's numbers.
+uint32_t golden_hash(size_t key, size_t i) {
+    uint32_t h = uint32_t(key * 7919 + i) * 2654435761u;
+    h = (h ^ h >> 15) * 2246822519u;
+    return h ^ h >> 13;
+}
+constexpr int kB = 2, kT = 33, kV = 317, kSteps = 20;
+
+struct Golden {
+    std::string name, config;
+    std::vector<double> losses, norms, logits;
+};
+std::vector<Golden> goldens() {
+    std::vector<Golden> all;
+    std::istringstream text(read_file("tests/golden/llama.txt"));
+    for (std::string line; std::getline(text, line);) {
+        Golden& g = all.emplace_back();
+        const size_t space = line.find(' ');
+        g.name = line.substr(0, space);
+        g.config = line.substr(space + 1);
+        for (std::vector<double>* to : {&g.losses, &g.norms, &g.logits}) {
+            std::getline(text, line);
+            std::istringstream values(line.substr(line.find(' ')));
+            for (double x; values >> x;) to->push_back(x);
+        }
+        EXPECT(g.losses.size() == kSteps && g.logits.size() == kV, "%s", g.name.c_str());
+    }
+    return all;
+}
+
+// Fills the weights as make_llama.py does: tensor by tensor as files have them.
+std::vector<float> golden_weights(const Arena& arena) {
+    std::vector<float> w(arena.n);
+    size_t key = 0;
+    for (size_t t = 0; t < arena.tensors.size(); t++) {
+        const TensorSpec& spec = arena.tensors[t];
+        const bool norm = spec.name.find("norm") != std::string::npos;
+        float* to = &w[arena.offset[t]];
+        std::vector<TensorSpec::Part> parts = spec.parts;
+        if (parts.empty()) parts = {{spec.name, spec.rows > 1 ? spec.file_rows : spec.cols}};
+        for (const auto& [name, count] : parts) {
+            const size_t n = count * (spec.rows > 1 ? spec.cols : 1);
+            for (size_t i = 0; i < n; i++) {
+                const uint32_t h = golden_hash(key, i);
+                *to++ = norm ? float(96 + h % 64) / 128 : (float(h % 256) * 2 - 255) / 1024;
+            }
+            key++;
+        }
+    }
+    return w;
+}
+
+struct Training {
+    ModelConfig config;
+    Arena arena;
+    Model model;
+    Device<floatX> weights;
+    Device<float> masters, m, v, grads, partials;
+    Device<double> results;
+    Device<StepState> state;
+    Device<uint8_t> decay;
+
+    explicit Training(const Golden& g)
+        : config(parse_config(g.config, g.name.c_str())), arena(arena_layout(config.info->tensors(config.shape))),
+          weights(arena.n), masters(golden_weights(arena)), m(arena.n), v(arena.n), grads(arena.n),
+          partials(arena.n / kUnit), results(2), state(1), decay(arena.decay.size()) {
+        weights.put(golden_weights(arena));
+        copy_to_device(decay.at, arena.decay.data(), decay.n, nullptr);
+        model_create(&model, config.info, config.shape, kB, kT, 0, weights.at, true);
+        model_set_gradients(&model, grads.at);
+    }
+    ~Training() { model_destroy(&model); }
+
+    // One step of AdamW; returns loss and norm.
+    std::pair<double, double> step(int number) {
+        std::vector<int> tokens(kB * kT), targets(kB * kT);
+        for (size_t b = 0; b < kB; b++)
+            for (size_t t = 0; t < kT; t++) {
+                const size_t key = size_t(1000 + number % 4), at = b * (kT + 1) + t;
+                tokens[b * kT + t] = int(golden_hash(key, at) % kV);
+                targets[b * kT + t] = int(golden_hash(key, at + 1) % kV);
+            }
+        model_forward_backward(&model, {.B = kB, .T = kT}, results.at, tokens.data(), targets.data());
+        std::vector<double> hyper;
+        for (const Hyper& h : adamw_info.hyper) hyper.push_back(h.value);
+        StepState now = {.seed = 0, .step = uint32_t(number), .lr = 3e-3f, .grad_scale = 1};
+        adamw_info.prepare(&now, hyper.data(), number + 1, 1);
+        copy_to_device(state.at, &now, sizeof now, nullptr);
+        const float* const terms[] = {grads.at};
+        tree_reduce(grads.at, partials.at, terms, 1, Tree::kHalves, arena.n, nullptr);
+        clip_scale(state.at, results.at + 1, partials.at, partials.n, 1.0, kB * kT, nullptr);
+        float* const moments[] = {m.at, v.at};
+        float* const master = kExact ? reinterpret_cast<float*>(weights.at) : masters.at;
+        update(find_optimizer("adamw"), 0, weights.at, master, moments, grads.at, decay.at, arena.n, state.at, nullptr);
+        double out[2];
+        copy_to_host(out, results.at, sizeof out, nullptr);
+        return {out[0] / (kB * kT), out[1]};
+    }
+};
+
+}  // namespace
+
+TEST(steps_of_transformers) {
+    // bf16 keeps 8 bits of what is stored: losses within 2 %, norms, which are smaller sums of it, within 10 %.
+    const double of_loss = kExact ? 1e-5 : 0.02, of_norm = kExact ? 2e-5 : 0.1;
+    for (const Golden& g : goldens()) {
+        Training t(g);
+        for (int s = 0; s < kSteps; s++) {
+            const auto [loss, norm] = t.step(s);
+            const double want = g.losses[size_t(s)], want_norm = g.norms[size_t(s)];
+            EXPECT(std::fabs(loss - want) <= of_loss * want, "%s, step %d: loss %.9g, want %.9g", g.name.c_str(), s,
+                   loss, want);
+            EXPECT(std::fabs(norm - want_norm) <= of_norm * want_norm, "%s, step %d: norm %.9g, want %.9g",
+                   g.name.c_str(), s, norm, want_norm);
+        }
+    }
+}
+
+// One token after the other, with the cache, gives the logits that transformers has for the whole.
+TEST(logits_of_transformers) {
+    for (const Golden& g : goldens()) {
+        Training t(g);
+        std::vector<float> logits(kV);
+        void* const cache = device_alloc(t.model.kind->cache_bytes(t.model.shape), "cache");
+        for (int i = 0; i < kT; i += 1 + i % 3) {
+            std::vector<int> tokens;
+            for (int j = i; j < std::min(kT, i + 1 + i % 3); j++) tokens.push_back(int(golden_hash(1000, size_t(j)) % kV));
+            model_generate_step(&t.model, cache, tokens.data(), i, int(tokens.size()), logits.data());
+        }
+        device_free(cache);
+        double largest = 0;
+        for (const double x : g.logits) largest = std::max(largest, std::fabs(x));
+        for (size_t i = 0; i < kV; i++)
+            EXPECT(std::fabs(double(logits[i]) - g.logits[i]) <= (kExact ? 1e-5 : 0.05) * largest,
+                   "%s, logit %zu: got %g, want %g", g.name.c_str(), i, double(logits[i]), g.logits[i]);
+    }
+}
+
+// f_j by transformers' `llama3` for heads of 64, theta 500000, low 1, high 4, context 8192, factor 32.
+TEST(angles) {
+    const std::pair<int, double> want[] = {{0, 1},           {1, 0.663601279},     {14, 0.00321144611},
+                                           {15, 0.00129054801}, {16, 0.000429556705}, {17, 9.70828623e-05},
+                                           {18, 1.94616387e-05}, {31, 9.41830649e-08}};
+    Device<float> table(size_t(9) * 64);
+    rotary_table(table.at, 9, 64, {500000, 32, 1, 4, 8192}, nullptr);
+    const std::vector<float> got = table.host();
+    for (const auto& [j, f] : want)
+        for (size_t t = 0; t < 9; t++) {
+            const double cosine = double(got[(t * 32 + size_t(j)) * 2]), sine = double(got[(t * 32 + size_t(j)) * 2 + 1]);
+            EXPECT(std::fabs(cosine - std::cos(double(t) * f)) < 5e-7, "cos of %d at %zu: %.9g", j, t, cosine);
+            EXPECT(std::fabs(sine - std::sin(double(t) * f)) < 5e-7, "sin of %d at %zu: %.9g", j, t, sine);
+        }
+}
+
+// Turning back undoes turning; v is left alone.
+TEST(rotation) {
+    const int N = 10, T = 5, NH = 3, NK = 1, HS = 24;
+    const size_t width = size_t(NH + 2 * NK) * HS;
+    Device<float> table(size_t(T + 7) * HS);
+    rotary_table(table.at, T + 7, HS, {100, 1, 1, 4, 8192}, nullptr);
+    const std::vector<float> before = numbers(size_t(N) * width, 1, 2), angles = table.host();
+    Device<floatX> x(before);
+    rotate_heads(x.at, table.at, N, T, 7, NH, NK, HS, false, nullptr);
+    const std::vector<float> turned = x.host();
+    for (size_t row = 0; row < size_t(N); row++)
+        for (size_t i = 0; i < width; i++) {
+            const size_t head = i / HS, j = i % HS, half = HS / 2, at = row * width + head * HS + j % half;
+            const size_t angle = ((7 + row % size_t(T)) * half + j % half) * 2;
+            const double a = double(before[at]), b = double(before[at + half]);
+            const double cosine = double(angles[angle]), sine = double(angles[angle + 1]);
+            double want = j < half ? a * cosine - b * sine : b * cosine + a * sine;
+            if (head >= size_t(NH + NK)) want = double(before[row * width + i]);
+            EXPECT(std::fabs(double(turned[row * width + i]) - want) <= (kExact ? 1e-6 : 2e-2), "row %zu, %zu", row, i);
+        }
+    rotate_heads(x.at, table.at, N, T, 7, NH, NK, HS, true, nullptr);
+    const std::vector<float> back = x.host();
+    expect_close(back, before, kExact ? 1e-6 : 1e-2, "turned back");
+}
+
+TEST(swiglu) {
+    for (const auto& [N, F, scale] : {std::tuple{1, 8, 1.0f}, {3, 24, 0.1f}, {5, 264, 6.0f}, {2, 40, 200.0f}}) {
+        const size_t n = size_t(N), width = size_t(F);
+        const std::vector<float> x = numbers(n * 2 * width, 1, scale), d = numbers(n * width, 2, 1);
+        Device<floatX> gateup(x), dout(d), out(n * width);
+        swiglu_forward(out.at, gateup.at, N, F, nullptr);
+        swiglu_backward(gateup.at, dout.at, N, F, nullptr);
+        const std::vector<float> got = out.host(), grad = gateup.host();
+        std::vector<float> want(n * width), want_grad(n * 2 * width);
+        for (size_t i = 0; i < n * width; i++) {
+            const size_t at = i / width * 2 * width + i % width;
+            const double gate = double(x[at]), up = double(x[at + width]), dy = double(d[i]), s = 1 / (1 + std::exp(-gate));
+            want[i] = float(gate * s * up);
+            want_grad[at] = float(dy * up * s * (1 + gate * (1 - s)));
+            want_grad[at + width] = float(dy * gate * s);
+        }
+        expect_close(got, want, kExact ? 1e-6 : 1e-2, "swiglu");
+        expect_close(grad, want_grad, kExact ? 1e-6 : 1e-2, "swiglu's gradient");
+    }
+}
+
+TEST(norms_of_heads) {
+    for (const auto& [N, NH, NK, HS] : {std::tuple{1, 1, 1, 8}, {67, 3, 1, 24}, {130, 4, 2, 16}}) {
+        const size_t H = size_t(HS), normed = size_t(NH + NK), width = size_t(NH + 2 * NK) * H, rows = size_t(N);
+        const std::vector<float> x = numbers(rows * width, 1, 1), d = numbers(rows * width, 2, 1);
+        const std::vector<float> weight[] = {numbers(H, 3, 2), numbers(H, 4, 2)};
+        const float eps = 1e-3f;
+        Device<floatX> qkv(x), dqkv(d), raw(rows * normed * H), qw(weight[0]), kw(weight[1]);
+        Device<float> rstd(rows * normed), dq(std::vector<float>(H, 0.5f)), dk(std::vector<float>(H, 0.5f)),
+            partials((rows / kNormRows + 1) * 2 * H);
+        norm_heads_forward(qkv.at, raw.at, rstd.at, qw.at, kw.at, N, NH, NK, HS, eps, nullptr);
+        norm_heads_backward(dqkv.at, dq.at, dk.at, partials.at, raw.at, rstd.at, qw.at, kw.at, N, NH, NK, HS, true,
+                            nullptr);
+        std::vector<float> want = x, dwant = d;
+        std::vector<double> dweight[] = {std::vector<double>(H, 0.5), std::vector<double>(H, 0.5)};
+        for (size_t row = 0; row < rows; row++)
+            for (size_t head = 0; head < normed; head++) {
+                const float* const w = weight[head >= size_t(NH)].data();
+                const size_t at = row * width + head * H;
+                double squares = 0, mean = 0;
+                for (size_t j = 0; j < H; j++) squares += double(x[at + j]) * double(x[at + j]);
+                const double r = 1 / std::sqrt(squares / double(H) + double(eps));
+                for (size_t j = 0; j < H; j++) mean += double(d[at + j]) * double(w[j]) * double(x[at + j]) * r / double(H);
+                for (size_t j = 0; j < H; j++) {
+                    want[at + j] = float(double(x[at + j]) * r * double(w[j]));
+                    dwant[at + j] = float(r * (double(d[at + j]) * double(w[j]) - double(x[at + j]) * r * mean));
+                    dweight[head >= size_t(NH)][j] += double(d[at + j]) * double(x[at + j]) * r;
+                }
+            }
+        const std::vector<float> got = qkv.host(), dgot = dqkv.host(), dqs = dq.host(), dks = dk.host();
+        expect_close(got, want, kExact ? 1e-5 : 1e-2, "normed");
+        expect_close(dgot, dwant, kExact ? 1e-5 : 2e-2, "gradient");
+        for (size_t j = 0; j < H; j++) {
+            EXPECT(std::fabs(double(dqs[j]) - dweight[0][j]) < 2e-4, "dq weight %zu", j);
+            EXPECT(std::fabs(double(dks[j]) - dweight[1][j]) < 2e-4, "dk weight %zu", j);
+        }
+    }
+}
+
+int main(int argc, char** argv) { return run_tests(argc, argv); }
