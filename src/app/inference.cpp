@@ -82,7 +82,8 @@ struct Loaded {
     Tokenizer tokenizer;
     floatX* weights;
 
-    Loaded(const std::string& path, int B) {
+    // T: the longest sequence it gets; a longer one than the model's counts as that.
+    Loaded(const std::string& path, int B, size_t T) {
         if (path.empty()) die(kExitNoInput, "no model: got no folder, want a run or a checkpoint");
         Options start;
         start.init = path;
@@ -91,6 +92,7 @@ struct Loaded {
             tokenizer = tokenizer_parse(init.tokenizer, path_join(init.folder, "tokenizer.json"));
         if (init.config.no_eot) tokenizer.eot = -1;
         Shape shape = init.config.shape;
+        shape.T = int(std::min(size_t(shape.T), T));
         shape.dropout = 0;
         const Arena arena = arena_layout(init.config.info->tensors(shape));
         std::vector<float> masters(arena.n);
@@ -111,7 +113,7 @@ struct Loaded {
 
 int sample(Options o, Comm*) {
     set_threads(o.threads);
-    Loaded loaded(o.paths[0], 1);
+    Loaded loaded(o.paths[0], 1, o.prompt.size() + size_t(o.max_tokens) + 2);       // a token has a byte or more
     if (loaded.tokenizer.kind == Tokenizer::none && !o.prompt.empty())
         die(kExitUsage, "--prompt: %s has no tokenizer.json; leave the prompt out to see token numbers",
             loaded.init.folder.c_str());
@@ -153,7 +155,7 @@ static Data data_to_score(Options o, const Loaded& loaded, Comm* comm) {
 int eval(Options o, Comm* comm) {
     set_threads(o.threads);
     const int B = o.batch_size > 0 ? o.batch_size : kOnGpu ? 8 : 1;
-    Loaded loaded(o.paths[0], B);
+    Loaded loaded(o.paths[0], B, o.is_given("seq-len") ? size_t(o.shape.T) : SIZE_MAX);
     const Data data = data_to_score(o, loaded, comm);
     const Score score = evaluate(&loaded.model, data, B, 0, comm);
     const std::string bpb = std::isnan(score.bpb()) ? "null" : format("%.6f", score.bpb());

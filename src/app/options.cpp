@@ -58,7 +58,7 @@ struct Row {
 const std::map<std::string, std::string> kCommands = {
     {"train", ""},
     {"sample", "device dtype threads seed prompt temperature top-k top-p max-tokens"},
-    {"eval", "device dtype threads data tokenizer batch-size"}};
+    {"eval", "device dtype threads data tokenizer batch-size seq-len"}};
 
 std::vector<Row> make_table() {
     Words models, presets, optimizers;
