@@ -238,12 +238,12 @@ static void rows_table(const Shape& s) {
     memory_line("embedding_forward", 1, 2.0 * double(bytes) + positions * kX + 4.0 * N,
                 [=] { embedding_forward(y, tokens, wte, wpe, B, T, C, 0, none, nullptr); }, {{y, bytes}});
     memory_line("layernorm_forward", 1, 2.0 * double(bytes),
-                [=] { layernorm_forward(y, mean, rstd, x, w, b, N, C, nullptr); }, {{y, bytes}});
+                [=] { layernorm_forward(y, mean, rstd, x, w, b, 1e-5f, N, C, nullptr); }, {{y, bytes}});
     memory_line("residual_layernorm_forward", 2 * s.L, 4.0 * double(bytes),
-                [=] { residual_layernorm_forward(z, y, mean, rstd, x, branch, w, b, N, C, none, nullptr); },
+                [=] { residual_layernorm_forward(z, y, mean, rstd, x, branch, w, b, 1e-5f, N, C, none, nullptr); },
                 {{y, bytes}, {z, bytes}});
     memory_line("residual_layernorm_forward, dropout", 0, 4.0 * double(bytes),
-                [=] { residual_layernorm_forward(z, y, mean, rstd, x, branch, w, b, N, C, drop, nullptr); },
+                [=] { residual_layernorm_forward(z, y, mean, rstd, x, branch, w, b, 1e-5f, N, C, drop, nullptr); },
                 {{y, bytes}, {z, bytes}});
     memory_line("layernorm_backward", 2 * s.L + 1, 4.0 * double(bytes),
                 [=] { layernorm_backward(y, dw, db, branch, x, mean, rstd, w, N, C, false, true, nullptr); });

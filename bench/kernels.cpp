@@ -129,9 +129,10 @@ static void rows(const Shape& c, double count, int B, int T, int chunk) {
     for (size_t i = 0; i < tokens.size(); i++) tokens[i] = int(i * 7919 % size_t(c.V));
 
     line("layernorm forward" + shape, count, 0, double(n) * 2 * X,
-         [&] { layernorm_forward(y, mean, rstd, x, weight, bias, int(N), C, nullptr); });
-    line("residual layernorm forward" + shape, count * 2 * c.L, 0, double(n) * 4 * X,
-         [&] { residual_layernorm_forward(x, y, mean, rstd, x, branch, weight, bias, int(N), C, none, nullptr); });
+         [&] { layernorm_forward(y, mean, rstd, x, weight, bias, 1e-5f, int(N), C, nullptr); });
+    line("residual layernorm forward" + shape, count * 2 * c.L, 0, double(n) * 4 * X, [&] {
+        residual_layernorm_forward(x, y, mean, rstd, x, branch, weight, bias, 1e-5f, int(N), C, none, nullptr);
+    });
     line("layernorm backward" + shape, count * (2 * c.L + 1), 0, double(n) * 4 * X, [&] {
         layernorm_backward(y, dweight, dbias, branch, x, mean, rstd, weight, int(N), C, false, false, nullptr);
     });

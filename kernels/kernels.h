@@ -88,15 +88,16 @@ int get_threads();
 void embedding_forward(floatX* out, const int* tokens, const floatX* wte, const floatX* wpe, int B, int T, int C,
                        int first, const Dropout& drop, Stream stream);
 
-// LayerNorm: out = (inp - mean) * rstd * weight + bias, rstd = 1 / sqrt(var + 1e-5), var biased
+// LayerNorm: out = (inp - mean) * rstd * weight + bias, rstd = 1 / sqrt(var + eps), var biased. Or RMSNorm (Zhang and
+// Sennrich 2019) where mean is null, here and below: 0 stands for the mean, var is the mean of inp^2, bias is null.
 //   inp, out (N,C), mean, rstd (N); on a GPU C is at most kGpuChannels
 void layernorm_forward(floatX* out, float* mean, float* rstd, const floatX* inp, const floatX* weight,
-                       const floatX* bias, int N, int C, Stream stream);
+                       const floatX* bias, float eps, int N, int C, Stream stream);
 
 // residual = inp + drop(branch);  out = LayerNorm(residual)    (N,C); residual may be inp
 void residual_layernorm_forward(floatX* residual, floatX* out, float* mean, float* rstd, const floatX* inp,
-                                const floatX* branch, const floatX* weight, const floatX* bias, int N, int C,
-                                const Dropout& drop, Stream stream);
+                                const floatX* branch, const floatX* weight, const floatX* bias, float eps, int N,
+                                int C, const Dropout& drop, Stream stream);
 
 // out = inp weight^T + bias    inp (N,C), weight (OC,C), bias (OC) or null, out (N,OC)
 void matmul_forward(floatX* out, const floatX* inp, const floatX* weight, const floatX* bias, int N, int C, int OC,
@@ -136,7 +137,7 @@ void embedding_backward(float* dwte, float* dwpe, const floatX* dout, const int*
                         const Dropout& drop, bool accumulate, Stream stream);
 
 // dinp += the gradient through LayerNorm (the residual stream's gradient), or "=" where `first`;
-// dweight, dbias (+)= sums over rows.
+// dweight, dbias (+)= sums over rows; RMSNorm has no dbias, it is null.
 void layernorm_backward(floatX* dinp, float* dweight, float* dbias, const floatX* dout, const floatX* inp,
                         const float* mean, const float* rstd, const floatX* weight, int N, int C, bool first,
                         bool accumulate, Stream stream);

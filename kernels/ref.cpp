@@ -130,29 +130,31 @@ void embedding_forward(floatX* out, const int* tokens, const floatX* wte, const 
 }
 
 // LayerNorm shifts each row to mean 0, scales it to variance 1, and gives it a learned scale and shift per channel (Ba
-// et al. 2016). 1e-5 keeps a constant row from dividing by zero. The variance divides by C, not C - 1, and takes a
+// et al. 2016). eps keeps a constant row from dividing by zero. The variance divides by C, not C - 1, and takes a
 // second pass over the row: E[x^2] - mean^2 would cancel catastrophically where the mean is large.
+// RMSNorm, where mean is null, leaves the mean in the row and scales its mean square to 1, without a shift.
 void layernorm_forward(floatX* out, float* mean, float* rstd, const floatX* inp, const floatX* weight,
-                       const floatX* bias, int N, int C, Stream) {
+                       const floatX* bias, float eps, int N, int C, Stream) {
     for (int n = 0; n < N; n++) {
         const floatX* x = inp + size_t(n) * C;
         double sum = 0, squares = 0;
         for (int c = 0; c < C; c++) sum += get(x[c]);
-        const double m = sum / C;
+        const double m = mean ? sum / C : 0;
         for (int c = 0; c < C; c++) squares += (get(x[c]) - m) * (get(x[c]) - m);
-        const double r = 1 / std::sqrt(squares / C + 1e-5);
-        for (int c = 0; c < C; c++) put(out[size_t(n) * C + c], (get(x[c]) - m) * r * get(weight[c]) + get(bias[c]));
-        mean[n] = float(m);
+        const double r = 1 / std::sqrt(squares / C + eps);
+        for (int c = 0; c < C; c++)
+            put(out[size_t(n) * C + c], (get(x[c]) - m) * r * get(weight[c]) + (bias ? get(bias[c]) : 0));
+        if (mean) mean[n] = float(m);
         rstd[n] = float(r);
     }
 }
 
 // The residual stream takes up a branch's output, and the next branch reads it normalised.
 void residual_layernorm_forward(floatX* residual, floatX* out, float* mean, float* rstd, const floatX* inp,
-                                const floatX* branch, const floatX* weight, const floatX* bias, int N, int C,
-                                const Dropout& drop, Stream stream) {
+                                const floatX* branch, const floatX* weight, const floatX* bias, float eps, int N,
+                                int C, const Dropout& drop, Stream stream) {
     for (size_t i = 0; i < size_t(N) * C; i++) put(residual[i], get(inp[i]) + dropped(drop, i, get(branch[i])));
-    layernorm_forward(out, mean, rstd, residual, weight, bias, N, C, stream);
+    layernorm_forward(out, mean, rstd, residual, weight, bias, eps, N, C, stream);
 }
 
 // Each output is the dot product of a row of inp with a row of weight: how much of that feature is in the input.
@@ -309,13 +311,14 @@ void embedding_backward(float* dwte, float* dwpe, const floatX* dout, const int*
 // mean, which takes the average of g away, and through the variance, which takes away the part of g along xhat:
 //     dx = rstd * (g - average(g) - xhat * average(g * xhat))
 // Both must go: adding a constant to x, or scaling its distance from the mean, does not change xhat.
+// Without a mean the second way is closed: dx = rstd * (g - xhat * average(g * xhat)).
 void layernorm_backward(floatX* dinp, float* dweight, float* dbias, const floatX* dout, const floatX* inp,
                         const float* mean, const float* rstd, const floatX* weight, int N, int C, bool first,
                         bool accumulate, Stream) {
     std::vector<double> dweight_sum(size_t(C), 0), dbias_sum(size_t(C), 0);
     for (int n = 0; n < N; n++) {
         const size_t row = size_t(n) * C;
-        const double m = mean[n], r = rstd[n];
+        const double m = mean ? mean[n] : 0, r = rstd[n];
         double g_sum = 0, g_xhat_sum = 0;
         for (int c = 0; c < C; c++) {
             const double xhat = (get(inp[row + c]) - m) * r, dy = get(dout[row + c]), g = dy * get(weight[c]);
@@ -326,13 +329,13 @@ void layernorm_backward(floatX* dinp, float* dweight, float* dbias, const floatX
         }
         for (int c = 0; c < C; c++) {
             const double xhat = (get(inp[row + c]) - m) * r, g = get(dout[row + c]) * get(weight[c]);
-            const double dx = r * (g - g_sum / C - xhat * g_xhat_sum / C);
+            const double dx = r * (g - (mean ? g_sum / C : 0) - xhat * g_xhat_sum / C);
             put(dinp[row + c], first ? dx : get(dinp[row + c]) + dx);
         }
     }
     for (int c = 0; c < C; c++) {
         put_gradient(dweight[c], dweight_sum[c], accumulate);
-        put_gradient(dbias[c], dbias_sum[c], accumulate);
+        if (dbias) put_gradient(dbias[c], dbias_sum[c], accumulate);
     }
 }
 

@@ -5,6 +5,8 @@
 namespace BACKEND {
 namespace {
 
+constexpr float kEps = 1e-5f;    // of LayerNorm
+
 // What forward leaves for backward. Of block L there are only inp and ln1: the model's end is its final norm.
 // With --recompute some of it is one array of all blocks, filled again by backward:
 //   1  gelu     2  ln1, ln2 too     3  everything of a block but its input
@@ -87,8 +89,8 @@ void forward_block(Model* m, const Pass& pass, int l) {
         attention_forward(b.att, b.lse, b.qkv, pass.B, pass.T, NH, C / NH, drop, kMain);
     }
     matmul_forward(branch, b.att, w.attprojw, w.attprojb, N, C, C, kMain);
-    residual_layernorm_forward(b.mid, b.ln2, b.ln2_mean, b.ln2_rstd, b.inp, branch, w.ln2w, w.ln2b, N, C,
-                               dropout(m, pass, 4 * l + kProjection), kMain);
+    residual_layernorm_forward(b.mid, b.ln2, b.ln2_mean, b.ln2_rstd, b.inp, branch, w.ln2w, w.ln2b, kEps, N,
+                               C, dropout(m, pass, 4 * l + kProjection), kMain);
     matmul_gelu_forward(b.gelu, b.fc, b.ln2, w.fcw, w.fcb, N, C, 4 * C, kMain);
 }
 
@@ -99,7 +101,7 @@ const floatX* forward(Model* m, const Pass& pass) {
     const Block& b = a.block[0];
     floatX* const* w = m->weights.data();
     embedding_forward(b.inp, m->tokens, w[0], w[1], pass.B, pass.T, C, pass.first, dropout(m, pass, kEmbedding), kMain);
-    layernorm_forward(b.ln1, b.ln1_mean, b.ln1_rstd, b.inp, w[2], w[3], N, C, kMain);
+    layernorm_forward(b.ln1, b.ln1_mean, b.ln1_rstd, b.inp, w[2], w[3], kEps, N, C, kMain);
     for (int l = 0; l < m->shape.L; l++) {
         const Block &block = a.block[l], &next = a.block[l + 1];
         const int end = block_begin(l + 1);
@@ -107,7 +109,7 @@ const floatX* forward(Model* m, const Pass& pass) {
         matmul_forward(a.branch, block.gelu, w[end - 2], w[end - 1], N, 4 * C, C, kMain);       // fcproj
         pass.needed(end, block_end(m, l + 1));
         residual_layernorm_forward(next.inp, next.ln1, next.ln1_mean, next.ln1_rstd, block.mid, a.branch, w[end],
-                                   w[end + 1], N, C, dropout(m, pass, 4 * l + kMlp), kMain);
+                                   w[end + 1], kEps, N, C, dropout(m, pass, 4 * l + kMlp), kMain);
     }
     return a.block.back().ln1;
 }
@@ -120,9 +122,9 @@ void recompute_block(Model* m, const Pass& pass, int l) {
     const auto w = tensors<Gpt2Block>(m->weights, block_begin(l));
     const int C = m->shape.C, N = pass.N(), level = m->recompute;
     if (l + 1 == m->shape.L) return;                // forward has left its arrays as they should be
-    if (level >= 2) layernorm_forward(b.ln1, b.ln1_mean, b.ln1_rstd, b.inp, w.ln1w, w.ln1b, N, C, kMain);
+    if (level >= 2) layernorm_forward(b.ln1, b.ln1_mean, b.ln1_rstd, b.inp, w.ln1w, w.ln1b, kEps, N, C, kMain);
     if (level >= 3) return forward_block(m, pass, l);
-    if (level >= 2) layernorm_forward(b.ln2, b.ln2_mean, b.ln2_rstd, b.mid, w.ln2w, w.ln2b, N, C, kMain);
+    if (level >= 2) layernorm_forward(b.ln2, b.ln2_mean, b.ln2_rstd, b.mid, w.ln2w, w.ln2b, kEps, N, C, kMain);
     if (level >= 1) gelu_forward(b.gelu, b.fc, size_t(N) * 4 * size_t(C), kMain);
 }
 

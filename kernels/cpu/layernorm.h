@@ -1,44 +1,49 @@
-// layernorm.h -- LayerNorm, forward with the residual stream's addition before it, and backward.
+// layernorm.h -- LayerNorm, or RMSNorm where mean is null, forward with the residual stream's addition before it, and
+// backward.
 #pragma once
 #include "kernels/cpu/dropout.h"
 
 namespace BACKEND::ISA {
 
 static void layernorm_row(floatX* out, float* mean_n, float* rstd_n, const floatX* x, const floatX* weight,
-                          const floatX* bias, int C) {
-    const float mean = sum_over(C, [&](int c) { return load(x + c, C - c); }) / float(C);
+                          const floatX* bias, float eps, int C) {
+    const float mean = mean_n ? sum_over(C, [&](int c) { return load(x + c, C - c); }) / float(C) : 0;
     const float variance = sum_over(C, [&](int c) {
         const Vec d = load(x + c, C - c, mean) - mean;
         return d * d;
     }) / float(C);
-    const float rstd = 1.0f / __builtin_sqrtf(variance + 1e-5f);
-    for (int c = 0; c < C; c += kWidth)
-        store(out + c, fma((load(x + c, C - c) - mean) * rstd, load(weight + c, C - c), load(bias + c, C - c)), C - c);
-    *mean_n = mean;
+    const float rstd = 1.0f / __builtin_sqrtf(variance + eps);
+    for (int c = 0; c < C; c += kWidth) {
+        const Vec shift = bias ? load(bias + c, C - c) : Vec{};
+        store(out + c, fma((load(x + c, C - c) - mean) * rstd, load(weight + c, C - c), shift), C - c);
+    }
+    if (mean_n) *mean_n = mean;
     *rstd_n = rstd;
 }
 
 // branch null: the plain form, where inp is normalised.
 static void residual_layernorm_forward(floatX* residual, floatX* out, float* mean, float* rstd, const floatX* inp,
-                                       const floatX* branch, const floatX* weight, const floatX* bias, int N, int C,
-                                       const Dropout& drop, Stream) {
+                                       const floatX* branch, const floatX* weight, const floatX* bias, float eps,
+                                       int N, int C, const Dropout& drop, Stream) {
     const Mask mask = mask_of(drop);
     const floatX* x = branch ? residual : inp;
     for_rows(N, C, [&](int n) {
         const size_t at = size_t(n) * C;
         if (branch) add_dropped(residual + at, inp + at, branch + at, size_t(C), mask, at);
-        layernorm_row(out + at, mean + n, rstd + n, x + at, weight, bias, C);
+        layernorm_row(out + at, mean ? mean + n : nullptr, rstd + n, x + at, weight, bias, eps, C);
     });
 }
 
 static void layernorm_forward(floatX* out, float* mean, float* rstd, const floatX* inp, const floatX* weight,
-                              const floatX* bias, int N, int C, Stream s) {
-    residual_layernorm_forward(nullptr, out, mean, rstd, inp, nullptr, weight, bias, N, C, {}, s);
+                              const floatX* bias, float eps, int N, int C, Stream s) {
+    residual_layernorm_forward(nullptr, out, mean, rstd, inp, nullptr, weight, bias, eps, N, C, {}, s);
 }
 
 // One row. With xhat = (x - mean) rstd and g = dout weight: dinp (+)= rstd (g - average(g) - xhat average(g xhat)).
+// RMSNorm has no mean: 0 stands for it and for average(g).
 static void layernorm_backward_row(floatX* dinp, float* dweight, float* dbias, const floatX* dout, const floatX* x,
-                                   float mean, float rstd, const floatX* weight, int C, bool first) {
+                                   const float* mean_n, float rstd, const floatX* weight, int C, bool first) {
+    const float mean = mean_n ? *mean_n : 0;
     Vec g_sum = {}, g_xhat_sum = {};
     for (int c = 0; c < C; c += kWidth) {
         const int left = C - c;
@@ -48,7 +53,7 @@ static void layernorm_backward_row(floatX* dinp, float* dweight, float* dbias, c
         store(dweight + c, fma(dy, xhat, load(dweight + c, left)), left);
         store(dbias + c, load(dbias + c, left) + dy, left);
     }
-    const float g_mean = sum(g_sum) / float(C), g_xhat_mean = sum(g_xhat_sum) / float(C);
+    const float g_mean = mean_n ? sum(g_sum) / float(C) : 0, g_xhat_mean = sum(g_xhat_sum) / float(C);
     for (int c = 0; c < C; c += kWidth) {
         const int left = C - c;
         const Vec xhat = (load(x + c, left) - mean) * rstd, g = load(dout + c, left) * load(weight + c, left);
@@ -71,13 +76,14 @@ static void layernorm_backward(floatX* dinp, float* dweight, float* dbias, const
         memset(sums, 0, stride * sizeof(float));
         for (int n = block * kBlock; n < min(N, (block + 1) * kBlock); n++) {
             const size_t at = size_t(n) * C;
-            layernorm_backward_row(dinp + at, sums, sums + C, dout + at, inp + at, mean[n], rstd[n], weight, C, first);
+            layernorm_backward_row(dinp + at, sums, sums + C, dout + at, inp + at, mean ? mean + n : nullptr, rstd[n],
+                                   weight, C, first);
         }
     });
     parallel_for(ceil_div(C, kColumns), [&](int task) {
         const int col = task * kColumns, cols = min(kColumns, C - col);
         add_partials(dweight + col, partials + col, blocks, stride, cols, accumulate);
-        add_partials(dbias + col, partials + C + col, blocks, stride, cols, accumulate);
+        if (dbias) add_partials(dbias + col, partials + C + col, blocks, stride, cols, accumulate);
     });
 }
 

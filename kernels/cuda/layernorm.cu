@@ -1,4 +1,4 @@
-// layernorm.cu -- LayerNorm, alone and behind a residual add, and its backward.
+// layernorm.cu -- LayerNorm, or RMSNorm where mean is null, alone and behind a residual add, and its backward.
 //
 // A row belongs to one warp up to 1024 channels, to 2, 4 or 8 above; a lane holds at most 4 packs of it. Forward keeps
 // the row in registers between its two passes, for mean and for variance. Backward keeps a lane's channels' sums over
@@ -45,8 +45,8 @@ DEVICE float row_sum(float x, const Place& p, float (&sums)[2 * kMaxWarps], int*
 // One row per `warps` warps. branch may be null: no residual is written.
 template <int PACKS> __global__ void __launch_bounds__(kMaxWarps * 32, PACKS < 2 ? 4 : PACKS < 4 ? 3 : 2)
 layernorm_forward_kernel(floatX* residual, floatX* out, float* mean, float* rstd, const floatX* inp,
-                         const floatX* branch, const floatX* weight, const floatX* bias, int N, int C, int warps,
-                         Dropout drop) {
+                         const floatX* branch, const floatX* weight, const floatX* bias, float eps, int N, int C,
+                         int warps, Dropout drop) {
     SHARED(float, sums, 2 * kMaxWarps);
     grid_dependency_sync();
     int half = 0;
@@ -66,22 +66,22 @@ layernorm_forward_kernel(floatX* residual, floatX* out, float* mean, float* rstd
     float sum = 0, squares = 0;
     EACH(j, PACKS)
         for (int k = 0; k < 8; k++) sum += x[j].x[k];
-    const float m = row_sum(sum, p, sums, &half) / float(C);
+    const float m = mean ? row_sum(sum, p, sums, &half) / float(C) : 0;
     EACH(j, PACKS) if (p.pack(j) < packs)
         for (int k = 0; k < 8; k++) {
             const float d = x[j].x[k] - m;
             squares = fmaf(d, d, squares);
         }
-    const float r = 1.0f / sqrtf(row_sum(squares, p, sums, &half) / float(C) + 1e-5f);
+    const float r = 1.0f / sqrtf(row_sum(squares, p, sums, &half) / float(C) + eps);
     EACH(j, PACKS) {
         const int i = p.pack(j);
         if (i >= packs) continue;
-        const Pack8 w = load8(weight + i * 8), b = load8(bias + i * 8);
+        const Pack8 w = load8(weight + i * 8), b = bias ? load8(bias + i * 8) : Pack8{};
         for (int k = 0; k < 8; k++) x[j].x[k] = fmaf((x[j].x[k] - m) * r, w.x[k], b.x[k]);
         store8(out + begin + i * 8, x[j]);
     }
     if (p.lane == 0 && packs) {
-        mean[row] = m;
+        if (mean) mean[row] = m;
         rstd[row] = r;
     }
 }
@@ -118,7 +118,7 @@ layernorm_backward_kernel(floatX* dinp, float* partials, const floatX* dout, con
             cp_async16(at(turn, kDinp, j), dinp + from, valid && !first);
         }
         cp_async_commit();
-        next_mean = own ? mean[row] : 0;
+        next_mean = own && mean ? mean[row] : 0;
         next_rstd = own ? rstd[row] : 0;
     };
     fetch(0);
@@ -141,7 +141,7 @@ layernorm_backward_kernel(floatX* dinp, float* partials, const floatX* dout, con
                 g_xhat_sum += g * xhat;
             }
         }
-        const float g_mean = row_sum(g_sum, p, sums, &half) / float(C);
+        const float g_mean = mean ? row_sum(g_sum, p, sums, &half) / float(C) : 0;
         const float g_xhat_mean = row_sum(g_xhat_sum, p, sums, &half) / float(C);
         EACH(j, PACKS) {
             if (p.pack(j) >= own) continue;
@@ -173,26 +173,26 @@ layernorm_backward_kernel(floatX* dinp, float* partials, const floatX* dout, con
     }
 }
 
-// One block per 32 columns of (2,C). Warp s adds the partials s, s + 16, ... of its columns, and warp 0 adds up the
-// warps.
+// One block per 32 columns of (2,C), of (C) where dbias is null. Warp s adds the partials s, s + 16, ... of its columns
+// and warp 0 adds up the warps.
 __global__ void __launch_bounds__(kReduceColumns * kReduceSlices)
 reduce_partials_kernel(float* dweight, float* dbias, const float* partials, int blocks, int C, bool accumulate) {
     SHARED(float, slices, kReduceSlices * kReduceColumns);
     grid_dependency_sync();
     constexpr int kBatch = 8;    // loads in flight
-    const int slice = warp(), column = int(blockIdx.x) * kReduceColumns + lane();
+    const int slice = warp(), column = int(blockIdx.x) * kReduceColumns + lane(), columns = dbias ? 2 * C : C;
     float sum = 0;
     for (int begin = slice; begin < blocks; begin += kBatch * kReduceSlices) {
         float x[kBatch];
         EACH(k, kBatch) {
             const int b = begin + k * kReduceSlices;
-            x[k] = b < blocks && column < 2 * C ? partials[size_t(b) * 2 * C + column] : 0;
+            x[k] = b < blocks && column < columns ? partials[size_t(b) * 2 * C + column] : 0;
         }
         EACH(k, kBatch) sum += x[k];
     }
     slices[threadIdx.x] = sum;
     __syncthreads();
-    if (slice != 0 || column >= 2 * C) return;
+    if (slice != 0 || column >= columns) return;
     sum = 0;
     for (int s = 0; s < kReduceSlices; s++) sum += slices[s * kReduceColumns + lane()];
     float& to = column < C ? dweight[column] : dbias[column - C];
@@ -213,19 +213,19 @@ Layout layout_of(int C) {
 }  // namespace
 
 void layernorm_forward(floatX* out, float* mean, float* rstd, const floatX* inp, const floatX* weight,
-                       const floatX* bias, int N, int C, Stream stream) {
-    residual_layernorm_forward(nullptr, out, mean, rstd, inp, nullptr, weight, bias, N, C, {}, stream);
+                       const floatX* bias, float eps, int N, int C, Stream stream) {
+    residual_layernorm_forward(nullptr, out, mean, rstd, inp, nullptr, weight, bias, eps, N, C, {}, stream);
 }
 
 void residual_layernorm_forward(floatX* residual, floatX* out, float* mean, float* rstd, const floatX* inp,
-                                const floatX* branch, const floatX* weight, const floatX* bias, int N, int C,
-                                const Dropout& drop, Stream stream) {
+                                const floatX* branch, const floatX* weight, const floatX* bias, float eps, int N,
+                                int C, const Dropout& drop, Stream stream) {
     constexpr decltype(&layernorm_forward_kernel<1>) kKernels[] = {
         layernorm_forward_kernel<1>, layernorm_forward_kernel<2>, layernorm_forward_kernel<3>,
         layernorm_forward_kernel<4>};
     const Layout l = layout_of(C);
     launch(kKernels[l.packs - 1], div_up(N, l.slots), l.threads, 0, stream, residual, out, mean, rstd, inp, branch,
-           weight, bias, N, C, l.warps, drop);
+           weight, bias, eps, N, C, l.warps, drop);
 }
 
 void layernorm_backward(floatX* dinp, float* dweight, float* dbias, const floatX* dout, const floatX* inp,
@@ -242,8 +242,8 @@ void layernorm_backward(floatX* dinp, float* dweight, float* dbias, const floatX
     const size_t ring = 2 * 3 * l.packs * l.threads * sizeof(uint4);       // of (2,C) floats too where there are slots
     launch(kernel, blocks, l.threads, ring, stream, dinp, partials, dout, inp, mean, rstd, weight, N, C, l.warps,
            first);
-    launch(reduce_partials_kernel, div_up(2 * C, kReduceColumns), kReduceColumns * kReduceSlices, 0, stream, dweight,
-           dbias, partials, blocks, C, accumulate);
+    launch(reduce_partials_kernel, div_up(dbias ? 2 * C : C, kReduceColumns), kReduceColumns * kReduceSlices, 0, stream,
+           dweight, dbias, partials, blocks, C, accumulate);
 }
 
 }  // namespace BACKEND

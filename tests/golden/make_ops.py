@@ -105,3 +105,10 @@ def optimize(name, make, grads):
 grads = []
 optimize("adamw", lambda groups: torch.optim.AdamW(groups, betas=(0.9, 0.95), eps=1e-8), grads)
 optimize("sgd", lambda groups: torch.optim.SGD(groups, lr=1, momentum=0.9), grads)
+
+# RMSNorm (3, 24)
+x, w, dy = inp("rms.inp", 3, 24), inp("rms.weight", 24), inp("rms.dout", 3, 24)
+y = F.rms_norm(x, (24,), w, eps=0.125)
+y.backward(dy)
+for name, v in [("out", y), ("dinp", x.grad), ("dweight", w.grad)]:
+    write("rms." + name, v)

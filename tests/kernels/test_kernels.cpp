@@ -242,71 +242,93 @@ TEST(embedding_backward) {
 struct Norm {
     int N, C;
 };
-static const Norm kNorms[] = {{1, 8}, {3, 24}, {65, 64}, {130, 136}, {3, 768}, {9, 264}, {65, 1600}, {5, 8192}};
+static const Norm kNorms[] = {{1, 8},     {3, 24},   {65, 64}, {130, 136}, {3, 768}, {9, 264},
+                              {65, 1600}, {5, 8192}, {7, 56},  {5, 576},   {3, 4104}};
+
+// LayerNorm, and RMSNorm, where mean and bias are null.
+struct NormForm {
+    bool rms;
+    float eps;
+};
+static const NormForm kNormForms[] = {{false, 1e-5f}, {false, 0.25f}, {true, 1e-6f}, {true, 0.25f}};
+static std::string text_of(const NormForm& form, const Norm& s) {
+    return format("%s eps=%g N=%d C=%d", form.rms ? "RMSNorm" : "LayerNorm", form.eps, s.N, s.C);
+}
 
 TEST(layernorm_forward) {
     for (const Norm& s : kNorms)
-        for (const double mean_of_inp : {0.0, 100.0}) {
-            const size_t C = size_t(s.C), N = size_t(s.N);
-            Case c(format("layernorm_forward N=%d C=%d around %g", s.N, s.C, mean_of_inp));
-            Tensor &out = c.out(kX, N * C), &mean = c.out(kFloat, N), &rstd = c.out(kFloat, N);
-            std::vector<float> x = normal(N * C, 1, mean_of_inp);
-            if (s.N > 2) std::fill(x.begin() + s.C, x.begin() + 2 * s.C, 0.5f);  // a constant row has variance 0
-            Tensor &inp = c.in(kX, x), &weight = c.in(kX, normal(C)), &bias = c.in(kX, normal(C));
-            RUN(c, layernorm_forward, out, mean, rstd, inp, weight, bias, s.N, s.C);
-            c.near(out, mean_of_inp == 0 ? 8 : 400);   // k: a few roundings of values of size 1, or of size 100
-            c.near(mean, 4, 0, 1);                     // k: a sum of C terms of size 1, divided by C
-            c.near(rstd, mean_of_inp == 0 ? 8 : 400);  // k: as out
-        }
+        for (const NormForm& form : kNormForms)
+            for (const double mean_of_inp : {0.0, 100.0}) {
+                const size_t C = size_t(s.C), N = size_t(s.N);
+                Case c(format("layernorm_forward %s around %g", text_of(form, s).c_str(), mean_of_inp));
+                Tensor &out = c.out(kX, N * C), &rstd = c.out(kFloat, N);
+                Tensor* mean = form.rms ? nullptr : &c.out(kFloat, N);
+                std::vector<float> x = normal(N * C, 1, mean_of_inp);
+                // A constant row has variance 0, and one of zeros the mean square 0.
+                if (s.N > 2) std::fill(x.begin() + s.C, x.begin() + 2 * s.C, form.rms ? 0.0f : 0.5f);
+                Tensor &inp = c.in(kX, x), &weight = c.in(kX, normal(C));
+                Tensor* bias = form.rms ? nullptr : &c.in(kX, normal(C));
+                RUN(c, layernorm_forward, out, mean, rstd, inp, weight, bias, form.eps, s.N, s.C);
+                const bool cancels = mean_of_inp != 0 && !form.rms;
+                c.near(out, cancels ? 400 : 8);    // k: a few roundings of values of size 1, or of size 100
+                if (mean) c.near(*mean, 4, 0, 1);  // k: a sum of C terms of size 1, divided by C
+                c.near(rstd, cancels ? 400 : 8);   // k: as out
+            }
 }
 
+static void residual_layernorm(const Norm& s, const NormForm& form, float rate, bool in_place) {
+    const size_t C = size_t(s.C), N = size_t(s.N);
+    const State state(kState);
+    Mask mask = {rate, state};
+    Case c(format("residual_layernorm_forward %s dropout=%g in_place=%d", text_of(form, s).c_str(), rate, in_place));
+    Tensor &out = c.out(kX, N * C), &rstd = c.out(kFloat, N);
+    Tensor* mean = form.rms ? nullptr : &c.out(kFloat, N);
+    Tensor& residual = in_place ? c.inout(kX, normal(N * C)) : c.out(kX, N * C);
+    Tensor& inp = in_place ? residual : c.in(kX, normal(N * C));
+    Tensor &branch = c.in(kX, normal(N * C)), &weight = c.in(kX, normal(C));
+    Tensor* bias = form.rms ? nullptr : &c.in(kX, normal(C));
+    RUN(c, residual_layernorm_forward, residual, out, mean, rstd, inp, branch, weight, bias, form.eps, s.N, s.C, mask);
+    c.near(residual, 2);               // k: one division and one add
+    c.near(out, 8, 1);                 // k: as layernorm_forward; kx: of the residual as stored
+    if (mean) c.near(*mean, 4, 1, 1);  // k: as layernorm_forward
+    c.near(rstd, 8, 1);                // k: as out
+}
 TEST(residual_layernorm_forward) {
     for (const Norm& s : kNorms)
-        for (const float rate : kRates)
-            for (const bool in_place : {false, true}) {
-                const size_t C = size_t(s.C), N = size_t(s.N);
-                const State state(kState);
-                Mask mask = {rate, state};
-                Case c(format("residual_layernorm_forward N=%d C=%d dropout=%g in_place=%d", s.N, s.C, rate, in_place));
-                Tensor &out = c.out(kX, N * C), &mean = c.out(kFloat, N), &rstd = c.out(kFloat, N);
-                Tensor& residual = in_place ? c.inout(kX, normal(N * C)) : c.out(kX, N * C);
-                Tensor& inp = in_place ? residual : c.in(kX, normal(N * C));
-                Tensor &branch = c.in(kX, normal(N * C)), &weight = c.in(kX, normal(C)), &bias = c.in(kX, normal(C));
-                RUN(c, residual_layernorm_forward, residual, out, mean, rstd, inp, branch, weight, bias, s.N, s.C,
-                    mask);
-                c.near(residual, 2);    // k: one division and one add
-                c.near(out, 8, 1);      // k: as layernorm_forward; kx: of the residual as stored
-                c.near(mean, 4, 1, 1);  // k: as layernorm_forward
-                c.near(rstd, 8, 1);     // k: as out
-            }
+        for (const NormForm& form : kNormForms)
+            for (const float rate : kRates)
+                for (const bool in_place : {false, true}) residual_layernorm(s, form, rate, in_place);
 }
 
+static void layernorm_backward_case(const Norm& s, bool rms, bool first, bool accumulate) {
+    const size_t C = size_t(s.C), N = size_t(s.N);
+    const NormForm form = {rms, 1e-5f};
+    Case c(format("layernorm_backward %s first=%d accumulate=%d", text_of(form, s).c_str(), first, accumulate));
+    const std::vector<float> x = normal(N * C, 1, rms ? 0.5 : 0);
+    std::vector<float> mean(N), rstd(N);
+    for (size_t n = 0; n < N; n++) {
+        double sum = 0, squares = 0;
+        for (size_t i = 0; i < C; i++) sum += x[n * C + i];
+        const double m = rms ? 0 : sum / double(C);
+        for (size_t i = 0; i < C; i++) squares += std::pow(x[n * C + i] - m, 2);
+        mean[n] = float(m);
+        rstd[n] = float(1 / std::sqrt(squares / double(C) + double(form.eps)));
+    }
+    Tensor& dinp = first ? c.out(kX, N * C) : c.inout(kX, normal(N * C));
+    Tensor& dweight = accumulate ? c.inout(kFloat, normal(C)) : c.out(kFloat, C);
+    Tensor* dbias = rms ? nullptr : accumulate ? &c.inout(kFloat, normal(C)) : &c.out(kFloat, C);
+    Tensor &dout = c.in(kX, normal(N * C, 1, rms ? 0.5 : 0)), &inp = c.in(kX, x), &weight = c.in(kX, normal(C));
+    Tensor *means = rms ? nullptr : &c.in(kFloat, mean), &rstds = c.in(kFloat, rstd);
+    RUN(c, layernorm_backward, dinp, dweight, dbias, dout, inp, means, rstds, weight, s.N, s.C, first, accumulate);
+    c.near(dinp, 8);                                 // k: five operations after two means over the row
+    c.near(dweight, 4 + root(double(N)));            // k: a sum over N rows
+    if (dbias) c.near(*dbias, 4 + root(double(N)));  // k: as dweight
+}
 TEST(layernorm_backward) {
     for (const Norm& s : kNorms)
-        for (const bool first : {false, true})
-            for (const bool accumulate : {false, true}) {
-                const size_t C = size_t(s.C), N = size_t(s.N);
-                Case c(format("layernorm_backward N=%d C=%d first=%d accumulate=%d", s.N, s.C, first, accumulate));
-                const std::vector<float> x = normal(N * C);
-                std::vector<float> mean(N), rstd(N);
-                for (size_t n = 0; n < N; n++) {
-                    double sum = 0, squares = 0;
-                    for (size_t i = 0; i < C; i++) sum += x[n * C + i];
-                    for (size_t i = 0; i < C; i++) squares += std::pow(x[n * C + i] - sum / double(C), 2);
-                    mean[n] = float(sum / double(C));
-                    rstd[n] = float(1 / std::sqrt(squares / double(C) + 1e-5));
-                }
-                Tensor& dinp = first ? c.out(kX, N * C) : c.inout(kX, normal(N * C));
-                Tensor& dweight = accumulate ? c.inout(kFloat, normal(C)) : c.out(kFloat, C);
-                Tensor& dbias = accumulate ? c.inout(kFloat, normal(C)) : c.out(kFloat, C);
-                Tensor &dout = c.in(kX, normal(N * C)), &inp = c.in(kX, x), &weight = c.in(kX, normal(C));
-                Tensor &means = c.in(kFloat, mean), &rstds = c.in(kFloat, rstd);
-                RUN(c, layernorm_backward, dinp, dweight, dbias, dout, inp, means, rstds, weight, s.N, s.C, first,
-                    accumulate);
-                c.near(dinp, 8);               // k: five operations after two means over the row
-                c.near(dweight, 4 + root(N));  // k: a sum over N rows
-                c.near(dbias, 4 + root(N));    // k: as dweight
-            }
+        for (const bool rms : {false, true})
+            for (const bool first : {false, true})
+                for (const bool accumulate : {false, true}) layernorm_backward_case(s, rms, first, accumulate);
 }
 
 TEST(dropout_backward) {
@@ -570,16 +592,19 @@ TEST(accumulate_is_one_add) {
         const size_t N = size_t(s.N), C = size_t(s.C);
         const std::vector<float> dout = normal(N * C), inp = normal(N * C), ones(std::max(N, C), 1);
         const std::string what = format("layernorm_backward N=%d C=%d", s.N, s.C);
-        expect_one_add(what, 2 * C, [&](const std::vector<float>& start, bool accumulate) {
+        const auto sums = [&](const std::vector<float>& start, bool accumulate) {  // with dbias, or RMSNorm's
             Case c(what);
             Tensor &dx = c.out(kX, N * C), &dweight = c.inout(kFloat, {start.begin(), start.begin() + s.C});
-            Tensor& dbias = c.inout(kFloat, {start.begin() + s.C, start.end()});
+            Tensor* dbias = start.size() == C ? nullptr : &c.inout(kFloat, {start.begin() + s.C, start.end()});
             Tensor &dy = c.in(kX, dout), &x = c.in(kX, inp), &one = c.in(kFloat, ones), &weight = c.in(kX, ones);
-            RUN(c, layernorm_backward, dx, dweight, dbias, dy, x, one, one, weight, s.N, s.C, true, accumulate);
+            Tensor* mean = dbias ? &one : nullptr;
+            RUN(c, layernorm_backward, dx, dweight, dbias, dy, x, mean, one, weight, s.N, s.C, true, accumulate);
             std::vector<double> got = dweight.got;
-            got.insert(got.end(), dbias.got.begin(), dbias.got.end());
+            if (dbias) got.insert(got.end(), dbias->got.begin(), dbias->got.end());
             return got;
-        });
+        };
+        expect_one_add(what, 2 * C, sums);
+        expect_one_add(what + " RMSNorm", C, sums);
     }
     for (const Rows& s : kEmbeddings) {  // dwpe
         const size_t C = size_t(s.C), N = size_t(s.B) * size_t(s.T);

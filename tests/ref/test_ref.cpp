@@ -46,11 +46,20 @@ TEST(layernorm_by_hand) {
     const float x[8] = {1, 3, 1, 3, 1, 3, 1, 3}, weight[8] = {1, 1, 2, 2, 1, 1, 1, 1},
                 bias[8] = {0, 0, 0, 0, 5, 5, 0, 0};
     float out[8], mean, rstd;
-    layernorm_forward(out, &mean, &rstd, x, weight, bias, 1, 8, nullptr);
+    layernorm_forward(out, &mean, &rstd, x, weight, bias, 1e-5f, 1, 8, nullptr);
     const double r = 1 / std::sqrt(1 + 1e-5),
                  want[8] = {-r, r, -2 * r, 2 * r, 5 - r, 5 + r, -r, r};  // mean 2, variance 1
     expect_near(out, want, 8, 4 * FLT_EPSILON, "out");                   // 4: values below 8, one rounding
     EXPECT(mean == 2 && std::fabs(rstd - r) < FLT_EPSILON, "mean %g rstd %.9g", mean, rstd);
+}
+
+TEST(rmsnorm_by_hand) {
+    const float x[8] = {1, 3, 1, 3, 1, -3, 1, 3}, weight[8] = {1, 1, 2, 2, 1, 1, 0, -1};
+    float out[8], rstd;
+    layernorm_forward(out, nullptr, &rstd, x, weight, nullptr, 4, 1, 8, nullptr);  // the mean of x^2 is 5, 5 + 4 is 9
+    const double want[8] = {1 / 3.0, 1, 2 / 3.0, 2, 1 / 3.0, -1, 0, -1};
+    expect_near(out, want, 8, 2 * FLT_EPSILON, "out");
+    EXPECT(std::fabs(rstd - 1 / 3.0) < FLT_EPSILON, "rstd %.9g", rstd);
 }
 
 TEST(gelu_by_hand) {
@@ -270,27 +279,31 @@ TEST(differences_embedding) {
     }
 }
 
-// As the model uses them: x goes on as the residual stream and into a LayerNorm, branch joins through dropout.
-TEST(differences_residual_layernorm) {
+// As the models use them: x goes on as the residual stream and into a LayerNorm, or an RMSNorm, branch joins through
+// dropout.
+static void residual_layernorm(const Dropout& drop, bool rms) {
     const int N = 3, C = 8;
     Floats inp = values(N * C), branch = values(N * C), weight = values(C), bias = values(C);
     Floats dout = values(N * C), dstream = values(N * C), out(N * C), residual(N * C), mean(N), rstd(N);
-    for (const Dropout& drop : {kNone, kDrop}) {
-        const auto loss = [&] {
-            residual_layernorm_forward(residual.data(), out.data(), mean.data(), rstd.data(), inp.data(), branch.data(),
-                                       weight.data(), bias.data(), N, C, drop, nullptr);
-            return weighted(dout, out) + weighted(dstream, residual);
-        };
-        loss();
-        Floats dinp = dstream, dbranch(N * C), dweight(C, NAN), dbias(C, NAN);
-        layernorm_backward(dinp.data(), dweight.data(), dbias.data(), dout.data(), residual.data(), mean.data(),
-                           rstd.data(), weight.data(), N, C, false, false, nullptr);
-        dropout_backward(dbranch.data(), dinp.data(), size_t(N * C), drop, nullptr);
-        check_gradient("dinp", inp, dinp, loss);
-        check_gradient("dbranch", branch, dbranch, loss);
-        check_gradient("dweight", weight, dweight, loss);
-        check_gradient("dbias", bias, dbias, loss);
-    }
+    float *const means = rms ? nullptr : mean.data(), *const shift = rms ? nullptr : bias.data();
+    const auto loss = [&] {
+        residual_layernorm_forward(residual.data(), out.data(), means, rstd.data(), inp.data(), branch.data(),
+                                   weight.data(), shift, 0.01f, N, C, drop, nullptr);
+        return weighted(dout, out) + weighted(dstream, residual);
+    };
+    loss();
+    Floats dinp = dstream, dbranch(N * C), dweight(C, NAN), dbias(C, NAN);
+    layernorm_backward(dinp.data(), dweight.data(), rms ? nullptr : dbias.data(), dout.data(), residual.data(), means,
+                       rstd.data(), weight.data(), N, C, false, false, nullptr);
+    dropout_backward(dbranch.data(), dinp.data(), size_t(N * C), drop, nullptr);
+    check_gradient("dinp", inp, dinp, loss);
+    check_gradient("dbranch", branch, dbranch, loss);
+    check_gradient("dweight", weight, dweight, loss);
+    if (!rms) check_gradient("dbias", bias, dbias, loss);
+}
+TEST(differences_residual_layernorm) {
+    for (const Dropout& drop : {kNone, kDrop})
+        for (const bool rms : {false, true}) residual_layernorm(drop, rms);
 }
 
 TEST(differences_mlp) {
@@ -421,13 +434,25 @@ TEST(golden_layernorm) {
     const int N = 3, C = 24;
     const Floats x = input("ln.inp"), w = input("ln.weight"), b = input("ln.bias"), dout = input("ln.dout");
     Floats out(N * C), mean(N), rstd(N), dinp(N * C, NAN), dw(C, NAN), db(C, NAN);
-    layernorm_forward(out.data(), mean.data(), rstd.data(), x.data(), w.data(), b.data(), N, C, nullptr);
+    layernorm_forward(out.data(), mean.data(), rstd.data(), x.data(), w.data(), b.data(), 1e-5f, N, C, nullptr);
     layernorm_backward(dinp.data(), dw.data(), db.data(), dout.data(), x.data(), mean.data(), rstd.data(), w.data(), N,
                        C, true, false, nullptr);
     expect_golden("ln.out", out);
     expect_golden("ln.dinp", dinp);
     expect_golden("ln.dweight", dw);
     expect_golden("ln.dbias", db);
+}
+
+TEST(golden_rmsnorm) {
+    const int N = 3, C = 24;
+    const Floats x = input("rms.inp"), w = input("rms.weight"), dout = input("rms.dout");
+    Floats out(N * C), rstd(N), dinp(N * C, NAN), dw(C, NAN);
+    layernorm_forward(out.data(), nullptr, rstd.data(), x.data(), w.data(), nullptr, 0.125f, N, C, nullptr);
+    layernorm_backward(dinp.data(), dw.data(), nullptr, dout.data(), x.data(), nullptr, rstd.data(), w.data(), N, C,
+                       true, false, nullptr);
+    expect_golden("rms.out", out);
+    expect_golden("rms.dinp", dinp);
+    expect_golden("rms.dweight", dw);
 }
 
 TEST(golden_mlp) {
