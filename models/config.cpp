@@ -126,8 +126,7 @@ ModelConfig read_config(const std::string& folder) {
     const std::string path = path_join(folder, "config.json");
     const ModelConfig config = parse_config(map_file(path).text(), path.c_str());
     uint64_t bytes = 0;
-    for (const std::string& name : list_directory(folder))
-        if (name.starts_with("model") && name.ends_with(".safetensors")) bytes += map_file(path_join(folder, name)).size;
+    for (const std::string& path : expand_glob(path_join(folder, "model*.safetensors"))) bytes += map_file(path).size;
     const uint64_t n = count_parameters(*config.info, config.shape), most = bytes / 2;      // 2 bytes each
     if (bytes > 0 && n > most)
         die_content(path, "a model of " + with_commas(n) + " parameters",

@@ -1,5 +1,5 @@
-// llama_config.cpp -- the Llama family in numbers: tensors, config.json, checks. Names and defaults are those of Hugging
-// Face's transformers (modeling_llama.py, modeling_qwen2.py, modeling_qwen3.py, modeling_rope_utils.py).
+// llama_config.cpp -- the Llama family in numbers: tensors, config.json, checks. Names and defaults are those of
+// transformers (modeling_llama.py, modeling_qwen2.py, modeling_qwen3.py, modeling_rope_utils.py).
 #include "models/config.h"
 #include "models/llama.h"
 #include "src/base/json.h"

@@ -9,7 +9,8 @@ void rotary_table(float* table, int positions, int HS, const Rope& rope, Stream 
     struct { float of[64]; } f;
     const double context = rope.context, pi = 3.14159265358979324;
     for (int j = 0; j < HS / 2; j++) {
-        const double own = double(1.0f / float(std::pow(double(rope.theta), 2.0 * j / HS))), turns = own * context / (2 * pi);
+        const double own = double(1.0f / float(std::pow(double(rope.theta), 2.0 * j / HS)));
+        const double turns = own * context / (2 * pi);
         const double fast = std::fmin(1, std::fmax(0, (turns - double(rope.low)) / double(rope.high - rope.low)));
         f.of[j] = float((1 - fast) * own / double(rope.factor) + fast * own);
     }

@@ -72,3 +72,25 @@ like_one() {
     run "$name" "$@" >"$tmp/run.log" 2>&1 || { fail "$name" "$(tail -n 4 "$tmp/run.log" | tr '\n' '|')"; return; }
     check "$name" same "$tmp/one" "$tmp/$name"
 }
+# The loss of a run goes down.
+falls() {
+    awk -F'"loss":' '
+        /"event":"train"/ { split($2, a, ","); if (!n++) first = a[1]; last = a[1] }
+        END { exit !(last < first) }' "$1/metrics.jsonl"
+}
+# all_of WHAT STEPS PROGRAM OPTIONS...: the job trains in STEPS steps, with 1, 2 and 4 ranks to the same bytes, and
+# after a resume from its middle.
+all_of() {
+    what=$1 steps=$2 program=$3 of_all=$job; shift 3
+    job="$job --steps $steps --save-every $((steps / 2)) $*"
+    check "$what: it trains" run "$what-one" $program
+    check "$what: the loss falls" falls "$tmp/$what-one"
+    for np in 2 4; do
+        check "$what: --np $np" run "$what-$np" $program --np $np
+        check "$what: to the same bytes" same "$tmp/$what-one" "$tmp/$what-$np"
+    done
+    cp -r "$tmp/$what-2" "$tmp/$what-half" && rm -rf "$tmp/$what-half/ckpt/$(printf step_%08d "$steps")"
+    expect "$what: a resume from its middle" 0 '^done ' $program --resume "$tmp/$what-half"
+    check "$what: gives the same bytes" same "$tmp/$what-one" "$tmp/$what-half"
+    job=$of_all
+}

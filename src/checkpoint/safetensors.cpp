@@ -225,7 +225,7 @@ static std::string plain_name(const std::string& name) {
 }
 
 static bool holds_no_weights(const std::string& name) {
-    return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || name.ends_with(".rotary_emb.inv_freq");
+    return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || name.ends_with("rotary_emb.inv_freq");
 }
 
 // Takes at most `most` values, the first.

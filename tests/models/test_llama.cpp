@@ -192,7 +192,8 @@ TEST(logits_of_transformers) {
         void* const cache = device_alloc(t.model.kind->cache_bytes(t.model.shape), "cache");
         for (int i = 0; i < kT; i += 1 + i % 3) {
             std::vector<int> tokens;
-            for (int j = i; j < std::min(kT, i + 1 + i % 3); j++) tokens.push_back(int(golden_hash(1000, size_t(j)) % kV));
+            for (int j = i; j < std::min(kT, i + 1 + i % 3); j++)
+                tokens.push_back(int(golden_hash(1000, size_t(j)) % kV));
             model_generate_step(&t.model, cache, tokens.data(), i, int(tokens.size()), logits.data());
         }
         device_free(cache);
@@ -214,7 +215,8 @@ TEST(angles) {
     const std::vector<float> got = table.host();
     for (const auto& [j, f] : want)
         for (size_t t = 0; t < 9; t++) {
-            const double cosine = double(got[(t * 32 + size_t(j)) * 2]), sine = double(got[(t * 32 + size_t(j)) * 2 + 1]);
+            const float* const at = &got[(t * 32 + size_t(j)) * 2];
+            const double cosine = double(at[0]), sine = double(at[1]);
             EXPECT(std::fabs(cosine - std::cos(double(t) * f)) < 5e-7, "cos of %d at %zu: %.9g", j, t, cosine);
             EXPECT(std::fabs(sine - std::sin(double(t) * f)) < 5e-7, "sin of %d at %zu: %.9g", j, t, sine);
         }
@@ -256,7 +258,8 @@ TEST(swiglu) {
         std::vector<float> want(n * width), want_grad(n * 2 * width);
         for (size_t i = 0; i < n * width; i++) {
             const size_t at = i / width * 2 * width + i % width;
-            const double gate = double(x[at]), up = double(x[at + width]), dy = double(d[i]), s = 1 / (1 + std::exp(-gate));
+            const double gate = double(x[at]), up = double(x[at + width]), dy = double(d[i]);
+            const double s = 1 / (1 + std::exp(-gate));
             want[i] = float(gate * s * up);
             want_grad[at] = float(dy * up * s * (1 + gate * (1 - s)));
             want_grad[at + width] = float(dy * gate * s);
@@ -287,7 +290,8 @@ TEST(norms_of_heads) {
                 double squares = 0, mean = 0;
                 for (size_t j = 0; j < H; j++) squares += double(x[at + j]) * double(x[at + j]);
                 const double r = 1 / std::sqrt(squares / double(H) + double(eps));
-                for (size_t j = 0; j < H; j++) mean += double(d[at + j]) * double(w[j]) * double(x[at + j]) * r / double(H);
+                for (size_t j = 0; j < H; j++)
+                    mean += double(d[at + j]) * double(w[j]) * double(x[at + j]) * r / double(H);
                 for (size_t j = 0; j < H; j++) {
                     want[at + j] = float(double(x[at + j]) * r * double(w[j]));
                     dwant[at + j] = float(r * (double(d[at + j]) * double(w[j]) - double(x[at + j]) * r * mean));

@@ -244,6 +244,59 @@ TEST(round_trip_with_odd_shapes) {
         EXPECT(back[i] == w[i], "[%zu]: got %g, want %g", i, double(back[i]), double(w[i]));  // padding too
 }
 
+// A matrix and a vector that are one in memory are their parts in a file; and the file may be several with an index.
+TEST(parts_and_shards) {
+    TempFolder dir;
+    const std::vector<TensorSpec> table = {{"embed.weight", 16, 2, 3, false, 0, true},
+                                           {"qkv.weight", 5, 2, 5, false, 0, true, false,
+                                            {{"q.weight", 3}, {"k.weight", 1}, {"v.weight", 1}}},
+                                           {"qkv.bias", 1, 5, 1, false, 0, false, false,
+                                            {{"q.bias", 3}, {"k.bias", 1}, {"v.bias", 1}}}};
+    const Arena arena = arena_layout(table);
+    const std::vector<float> w = fill(arena, 2);
+    uint64_t bytes;
+    write_arrays(dir / "model.safetensors", arena, {{"", w.data()}}, &bytes);
+    const auto read = [&] {
+        std::vector<float> back(arena.n, NAN);
+        read_safetensors(open_model(dir.path), arena, "", back.data());
+        return back;
+    };
+    const SafeTensors one = open_model(dir.path);
+    EXPECT(one.tensors.size() == 7 && count_file_tensors(arena) == 7, "%zu tensors", one.tensors.size());
+    EXPECT(one.tensors[2].name == "k.weight" && one.tensors[2].shape == (std::vector<uint64_t>{1, 2}), "a part");
+    EXPECT(one.tensors[4].name == "q.bias" && one.tensors[4].shape == std::vector<uint64_t>{3}, "part of a vector");
+    EXPECT(read() == w, "one file");
+
+    const Arena shards[] = {arena_layout({table[0], table[2]}), arena_layout({table[1]})};
+    for (size_t i = 0; i < 2; i++) {
+        std::vector<float> part(shards[i].n);
+        for (size_t t = 0; t < shards[i].tensors.size(); t++) {
+            const size_t from = i ? 1 : 2 * t, n = table[from].rows * table[from].cols;
+            std::copy_n(&w[arena.offset[from]], n, &part[shards[i].offset[t]]);
+        }
+        write_arrays(dir / format("model-0000%zu-of-00002.safetensors", i + 1), shards[i], {{"", part.data()}}, &bytes);
+    }
+    remove_tree(dir / "model.safetensors");
+    const auto index = [&](const char* first, const char* second) {
+        write_plain(dir / "model.safetensors.index.json",
+                    format("{\"metadata\":{},\"weight_map\":{\"embed.weight\":%s,\"q.weight\":%s,\"k.weight\":%s}}",
+                           first, second, second));
+    };
+    const char *first = "\"model-00001-of-00002.safetensors\"", *second = "\"model-00002-of-00002.safetensors\"";
+    index(first, second);
+    EXPECT(read() == w, "two files");
+    index(first, first);
+    expect_error(kExitBadContent, "tensor q.weight: it is missing", [&] { read(); });
+    index(first, "\"model-00003-of-00002.safetensors\"");
+    expect_error(kExitNoInput, "model-00003", [&] { read(); });
+    for (const char* name : {"\"../model.safetensors\"", "\"a/b\"", "3", "\"\"", "\".hidden\""}) {
+        index(first, name);
+        expect_error(kExitBadContent, "weight_map: q.weight", [&] { read(); });
+    }
+    write_plain(dir / "model.safetensors.index.json", "{\"weight_map\":{}}");
+    expect_error(kExitBadContent, "weight_map", [&] { read(); });
+}
+
 TEST(several_arenas_in_one_file) {
     TempFolder dir;
     const Sample s;
@@ -932,7 +985,7 @@ TEST(resolve_model_folder_says_what_is_there) {
     expect_error(kExitNoInput, "does not exist", [&] { resolve_model_folder(dir / "absent"); });
     expect_error(kExitNoInput, "it has none, want a run", [&] { resolve_model_folder(dir.path); });
     write_plain(dir / "pytorch_model.bin", "x");
-    expect_error(kExitNoInput, "with one model.safetensors", [&] { resolve_model_folder(dir.path); });
+    expect_error(kExitNoInput, "with model.safetensors", [&] { resolve_model_folder(dir.path); });
     expect_error(kExitNoInput, "want a run", [&] { resolve_model_folder(dir / "pytorch_model.bin"); });
     write_plain(dir / "model.safetensors", "x");
     EXPECT(resolve_model_folder(dir.path) == dir.path, "a Hugging Face folder");
