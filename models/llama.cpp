@@ -172,15 +172,13 @@ void backward_block(Model* m, const Pass& pass, int l, floatX* dnorm) {
     const auto w = tensors_of(m, m->weights, l);
     const auto d = tensors_of(m, m->grads, l);
     const int N = pass.N(), Q = c.NH * c.HS;
-    const float eps = norm_eps(m->shape);
     const bool acc = pass.accumulate;
     matmul_backward_params(d.downw, nullptr, a.dresidual, b.act, N, c.F, c.C, acc, kMain);
     matmul_backward_input(a.dact, a.dresidual, w.downw, N, c.F, c.C, kMain);
     swiglu_backward(b.gateup, a.dact, N, c.F, kMain);
     matmul_backward_params(d.gateupw, nullptr, b.gateup, b.ln2, N, c.C, 2 * c.F, acc, kMain);
     matmul_backward_input(dnorm, b.gateup, w.gateupw, N, c.C, 2 * c.F, kMain);
-    layernorm_backward(a.dresidual, d.ln2w, nullptr, dnorm, b.mid, nullptr, b.ln2_rstd, w.ln2w, eps, N, c.C, false, acc,
-                       kMain);
+    layernorm_backward(a.dresidual, d.ln2w, nullptr, dnorm, b.mid, nullptr, b.ln2_rstd, w.ln2w, N, c.C, false, acc, kMain);
 
     matmul_backward_params(d.ow, nullptr, a.dresidual, b.att, N, Q, c.C, acc, kMain);
     matmul_backward_input(a.datt, a.dresidual, w.ow, N, Q, c.C, kMain);
@@ -191,8 +189,7 @@ void backward_block(Model* m, const Pass& pass, int l, floatX* dnorm) {
                             c.HS, acc, kMain);
     matmul_backward_params(d.qkvw, d.qkvb, a.dqkv, b.ln1, N, c.C, c.width, acc, kMain);
     matmul_backward_input(dnorm, a.dqkv, w.qkvw, N, c.C, c.width, kMain);
-    layernorm_backward(a.dresidual, d.ln1w, nullptr, dnorm, b.inp, nullptr, b.ln1_rstd, w.ln1w, eps, N, c.C, false, acc,
-                       kMain);
+    layernorm_backward(a.dresidual, d.ln1w, nullptr, dnorm, b.inp, nullptr, b.ln1_rstd, w.ln1w, N, c.C, false, acc, kMain);
 }
 
 void backward(Model* m, const Pass& pass, floatX* dhidden) {
@@ -201,7 +198,7 @@ void backward(Model* m, const Pass& pass, floatX* dhidden) {
     const Block& end = a.block.back();
     const size_t norm = size_t(block_begin(m, L));
     layernorm_backward(a.dresidual, m->grads[norm], nullptr, dhidden, end.inp, nullptr, end.ln1_rstd, m->weights[norm],
-                       norm_eps(m->shape), pass.N(), C, true, pass.accumulate, kMain);
+                       pass.N(), C, true, pass.accumulate, kMain);
     pass.ready(int(norm), block_end(m, L));
     for (int l = L - 1; l >= 0; l--) {
         recompute_block(m, pass, l);

@@ -54,9 +54,10 @@ std::string llama_check(Shape& shape, LlamaKind kind) {
     otherwise(norm_eps(shape), kind.bias || kind.norms ? 1e-6f : 1e-5f);
     otherwise(rope_theta(shape), 10000.0f);
     otherwise(rope_factor(shape), 1.0f);
-    otherwise(rope_low(shape), 1.0f);
-    otherwise(rope_high(shape), 4.0f);
-    otherwise(rope_context(shape), 8192);
+    const bool scaled = rope_factor(shape) != 1;        // else the rest has no meaning
+    if (!scaled || rope_low(shape) == 0) rope_low(shape) = 1;
+    if (!scaled || rope_high(shape) == 0) rope_high(shape) = 4;
+    if (!scaled || rope_context(shape) == 0) rope_context(shape) = 8192;
     const LlamaSizes c(shape);
     if (c.NH % c.NK) return format("--kv-heads: got %d for %d heads, want a number that divides them", c.NK, c.NH);
     if (c.HS % 8 || c.HS > 128) return format("--head-size: got %d, want a multiple of 8 up to 128", c.HS);
@@ -114,6 +115,9 @@ static void read_rope(const Json& config, Shape* s, const char* what) {
     const Json old = config.find("rope_scaling"), now = config.find("rope_parameters");
     const Json& rope = is_null(old) ? now : old;
     const Limits limits = {"from 1 to 1e12", 1, 1e12};
+    if (!is_null(rope) && rope.kind() != Json::object)
+        die_content(format("%s: %s", what, is_null(old) ? "rope_parameters" : "rope_scaling"), json_shown(rope),
+                    "an object or null");
     rope_theta(*s) = 10000;
     for (const Json& from : {config, now, rope})            // the last one counts
         if (!is_null(from.find("rope_theta"))) rope_theta(*s) = read_number(from, "rope_theta", limits, what);

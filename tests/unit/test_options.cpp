@@ -447,7 +447,8 @@ TEST(models_and_optimizers) {
             for (const ShapeKey& key : other->keys) {
                 bool own = false;
                 for (const ShapeKey& mine : m->keys) own |= std::string(mine.option) == key.option;
-                if (!own) refused("--model " + name + " --" + key.option + " 8", "is no option of " + name);
+                const std::string value = format(" %g", std::min(8.0, key.limits.high));
+                if (!own) refused("--model " + name + " --" + key.option + value, "is no option of " + name);
             }
     }
     for (const OptimizerInfo* info : all_optimizers()) {
