@@ -28,8 +28,7 @@ expect "eval" 0 '^val loss' "$train" eval "$llama"
 expect "eval of shorter windows" 0 '^val loss' "$train" eval "$llama" --seq-len 8
 expect "info" 0 'Llama' "$tools/info" "$llama/ckpt/step_00000008"
 for preset in llama-124m smollm2-135m smollm2-360m llama3.2-1b qwen2.5-0.5b qwen3-0.6b; do
-    expect "dry run of $preset" 0 'predicted' "$train" --preset $preset --dry-run --for 8xh100 \
-        --data tests/golden/lines.txt
+    expect "dry run of $preset" 0 'predicted' "$train" --preset $preset --dry-run --for 8xh100
 done
 expect "an option of another model" 2 'dropout' "$train" --model llama --dropout 0.1 --dry-run
 expect "heads that do not divide" 2 'kv-heads' "$train" --model llama --heads 4 --kv-heads 3 --dry-run

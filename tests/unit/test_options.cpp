@@ -152,6 +152,24 @@ std::string captured(const std::function<void()>& f) {
 }  // namespace
 
 // Those of other models and optimizers have the tests of random arguments.
+// Parameters as transformers counts them (SmolLM2, Llama 3.2, Qwen2.5, Qwen3); those of llama-124m by hand.
+TEST(published_sizes) {
+    const struct {
+        const char* preset;
+        int V;
+        size_t parameters;
+    } published[] = {{"gpt2-124m", 50257, 124439808},      {"smollm2-135m", 49152, 134515008},
+                     {"smollm2-360m", 49152, 361821120},   {"llama3.2-1b", 128256, 1235814400},
+                     {"qwen2.5-0.5b", 151936, 494032768},  {"qwen3-0.6b", 151936, 596049920},
+                     {"llama-124m", 50257, 124730880}};
+    for (const auto& p : published) {
+        Options o = resolve_line(std::string("--preset ") + p.preset);
+        set_vocabulary(&o.shape, p.V);
+        const size_t got = count_parameters(*find_model(o.model), o.shape);
+        EXPECT(got == p.parameters, "%s: got %zu, want %zu", p.preset, got, p.parameters);
+    }
+}
+
 TEST(every_option_has_a_sample) {
     std::vector<std::string> names;
     for (const Sample& s : samples) names.push_back(s.name);
