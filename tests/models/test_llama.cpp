@@ -222,6 +222,19 @@ TEST(angles) {
         }
 }
 
+// Far from the start, where a wrong reduction would show: f_0 is 1, so the angle is the position itself.
+TEST(angles_of_far_positions) {
+    constexpr size_t kPositions = 140000;
+    Device<float> table(kPositions * 8);
+    rotary_table(table.at, kPositions, 8, {10000, 1, 1, 4, 8192}, nullptr);
+    const std::vector<float> got = table.host();
+    for (size_t t = 0; t < kPositions; t += 37) {
+        EXPECT(std::fabs(double(got[t * 8]) - std::cos(double(t))) < 6e-8, "cos(%zu): %.9g", t, double(got[t * 8]));
+        EXPECT(std::fabs(double(got[t * 8 + 1]) - std::sin(double(t))) < 6e-8, "sin(%zu): %.9g", t,
+               double(got[t * 8 + 1]));
+    }
+}
+
 // Turning back undoes turning; v is left alone.
 TEST(rotation) {
     const int N = 10, T = 5, NH = 3, NK = 1, HS = 24;
