@@ -105,3 +105,11 @@ def optimize(name, make, grads):
 grads = []
 optimize("adamw", lambda groups: torch.optim.AdamW(groups, betas=(0.9, 0.95), eps=1e-8), grads)
 optimize("sgd", lambda groups: torch.optim.SGD(groups, lr=1, momentum=0.9), grads)
+
+# causal attention of 6 heads, three of which share keys and values: qkv (2, 5, 6 + 2 * 2, 8)
+qkv, dy = inp("grouped.qkv", 2, 5, 10, 8), inp("grouped.dout", 2, 5, 6, 8)
+q, k, v = (x.transpose(1, 2) for x in qkv.split([6, 2, 2], dim=2))
+y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True).transpose(1, 2)
+y.backward(dy)
+write("grouped.out", y)
+write("grouped.dqkv", qkv.grad)
