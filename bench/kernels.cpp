@@ -98,19 +98,19 @@ static void products(const Product& p, double count, int N) {
         device_free(m);
 }
 
-static void attention(double count, int B, int T, int NH, int HS, float rate) {
-    const size_t n = size_t(B) * size_t(T), C = size_t(NH) * size_t(HS);
+static void attention(double count, int B, int T, int NH, int NK, int HS, float rate) {
+    const size_t n = size_t(B) * size_t(T), C = size_t(NH) * size_t(HS), wide = size_t(NH + 2 * NK) * size_t(HS);
     const StepState state = {1, 2, 0, 0, 0, 0};
     const Dropout drop = {rate, 3, 4, &state};
-    const std::string shape = format(" B %d T %d NH %d HS %d%s", B, T, NH, HS, rate > 0 ? " dropout" : "");
+    const std::string shape = format(" B %d T %d NH %d NK %d HS %d%s", B, T, NH, NK, HS, rate > 0 ? " dropout" : "");
     const double product = 2.0 * B * NH * HS * T * (T + 1) / 2;
-    floatX *qkv = floats(n * 3 * C), *dqkv = floats(n * 3 * C), *out = floats(n * C), *dout = floats(n * C);
+    floatX *qkv = floats(n * wide), *dqkv = floats(n * wide), *out = floats(n * C), *dout = floats(n * C);
     float *lse = gradients(n * size_t(NH)), *delta = gradients(n * size_t(NH));
     line("attention forward" + shape, count, 2 * product, 0,
-         [&] { attention_forward(out, lse, qkv, B, T, NH, HS, drop, nullptr); });
-    attention_forward(out, lse, qkv, B, T, NH, HS, drop, nullptr);
+         [&] { attention_forward(out, lse, qkv, B, T, NH, NK, HS, drop, nullptr); });
+    attention_forward(out, lse, qkv, B, T, NH, NK, HS, drop, nullptr);
     line("attention backward" + shape, count, 5 * product, 0,
-         [&] { attention_backward(dqkv, delta, dout, qkv, out, lse, B, T, NH, HS, drop, nullptr); });
+         [&] { attention_backward(dqkv, delta, dout, qkv, out, lse, B, T, NH, NK, HS, drop, nullptr); });
     for (void* p : {(void*)qkv, (void*)dqkv, (void*)out, (void*)dout, (void*)lse, (void*)delta}) device_free(p);
 }
 
@@ -181,7 +181,7 @@ static void step(const char* name, const Shape& c, int B, int T, int micro_batch
                              {"fcproj", 4 * C, C, true, false, true}})
         products(p, micro_batches * c.L, N);
     products({"head", C, c.Vp, false, false, false}, micro_batches * double(N) / chunk, chunk);
-    attention(micro_batches * c.L, B, T, c.NH, C / c.NH, 0);
+    attention(micro_batches * c.L, B, T, c.NH, c.NH, C / c.NH, 0);
     rows(c, micro_batches, B, T, chunk);
     update_table(arena_layout(gpt2_tensors(c)).n, micro_batches - 1);
     const double all = step_seconds, flops = gpt2_info.flops_per_token(c, T) * N * micro_batches;
@@ -208,7 +208,8 @@ static void run() {
     copying = best(kCopy);
     std::printf("ceilings: %s; %s\n", arithmetic->name, copying->name);
     step("nano", {.L = 4, .NH = 4, .C = 128, .T = 256, .V = 257, .Vp = 272}, 2, 256, 8);
-    attention(0, 2, 256, 4, 32, 0.1f);
+    attention(0, 2, 256, 4, 4, 32, 0.1f);
+    attention(0, 2, 256, 14, 2, 64, 0);
     step("gpt2-124m", {.L = 12, .NH = 12, .C = 768, .T = 1024, .V = 50257, .Vp = 50272}, 4, 1024, 1);
     one_token(768, 3072);
     one_token(768, 50272);

@@ -1,7 +1,8 @@
 // kernels.h -- every operation once: its formula, its shapes, whether it writes "=" or "+=", and what may alias.
 //
-// Sizes   B batch, T positions, N = B*T rows, C channels, NH heads, HS = C/NH head size, V vocabulary, Vp = V rounded
-//         up to 16. C, OC, HS are multiples of 8; pointers are aligned to 16 bytes, into the arena to 64.
+// Sizes   B batch, T positions, N = B*T rows, C channels, NH heads, NK heads of keys and values, HS head size, V
+//         vocabulary, Vp = V rounded up to 16. C, OC, HS are multiples of 8; pointers are aligned to 16 bytes, into the
+//         arena to 64.
 // Names   gradient = "d" + name. Matrices are row-major; a weight is (outputs, inputs). Statistics and sums are float.
 // Writes  activations "="; parameter gradients are fp32, "=" or with `accumulate` "+=", one add of the complete sum.
 //         What an op does not write it leaves alone. Arrays overlap only where "may be" says so.
@@ -111,14 +112,15 @@ void matmul_gelu_forward(floatX* out, floatX* pre, const floatX* inp, const floa
 void gelu_forward(floatX* out, const floatX* pre, size_t n, Stream stream);
 
 // Causal attention, per head: out_t = sum_{u<=t} drop(p_tu) v_u,  p_tu = exp(q_t.k_u / sqrt(HS) - lse_t),
-// lse_t = log sum_{u<=t} exp(q_t.k_u / sqrt(HS)).    qkv (B,T,3,NH,HS), out (B,T,NH,HS), lse (B,NH,T)
+// lse_t = log sum_{u<=t} exp(q_t.k_u / sqrt(HS)).    qkv (B,T,NH+2NK,HS), out (B,T,NH,HS), lse (B,NH,T)
+//   A row of qkv has q of NH heads, k of NK, v of NK; NK divides NH, and head h reads k and v number h / (NH/NK).
 //   HS at most 128; dropout's element index is ((b*NH + h)*T + t)*T + u
-void attention_forward(floatX* out, float* lse, const floatX* qkv, int B, int T, int NH, int HS, const Dropout& drop,
-                       Stream stream);
+void attention_forward(floatX* out, float* lse, const floatX* qkv, int B, int T, int NH, int NK, int HS,
+                       const Dropout& drop, Stream stream);
 
 // The same for n new positions behind `first` cached ones of one sequence, without dropout; appends their k and v.
-//   qkv (n,3,NH,HS), cache (2,NH,maxT,HS), out (n,NH,HS); first + n <= maxT
-void attention_cached(floatX* out, floatX* cache, const floatX* qkv, int first, int n, int maxT, int NH, int HS,
+//   qkv (n,NH+2NK,HS), cache (2,NK,maxT,HS), out (n,NH,HS); first + n <= maxT
+void attention_cached(floatX* out, floatX* cache, const floatX* qkv, int first, int n, int maxT, int NH, int NK, int HS,
                       Stream stream);
 
 // Softmax and cross entropy of each row: losses[i] = -log softmax(logits_i)[targets[i]] over the first V columns. With
@@ -156,9 +158,9 @@ void matmul_gelu_backward_input(floatX* dpre, const floatX* dout, const floatX* 
 void matmul_backward_params(float* dweight, float* dbias, const floatX* dout, const floatX* inp, int N, int C, int OC,
                             bool accumulate, Stream stream);
 
-// dqkv = the gradient of attention_forward; delta is work space (B,NH,T)
+// dqkv = the gradient of attention_forward, dk and dv sums over the heads that read them; delta is work space (B,NH,T)
 void attention_backward(floatX* dqkv, float* delta, const floatX* dout, const floatX* qkv, const floatX* out,
-                        const float* lse, int B, int T, int NH, int HS, const Dropout& drop, Stream stream);
+                        const float* lse, int B, int T, int NH, int NK, int HS, const Dropout& drop, Stream stream);
 
 // ---------------- the update, over the arena
 

@@ -188,14 +188,21 @@ void matmul_gelu_forward(floatX* out, floatX* pre, const floatX* inp, const floa
     gelu_forward(out, pre, size_t(N) * OC, stream);
 }
 
-// Heads tells where q, k and v of one position and head lie in qkv (B,T,3,NH,HS), and the output in out (B,T,NH,HS).
+enum { kQ, kK, kV };
+
+// Heads tells where q, k and v of one position and head lie in qkv (B,T,NH+2NK,HS), and the output in out (B,T,NH,HS).
+// Groups of NH / NK heads ask the same keys and values (Ainslie et al. 2023, arXiv 2305.13245): fewer numbers to keep
+// for generation.
 struct Heads {
-    int T, NH, HS;
-    size_t at(int b, int t, int which, int h) const { return (((size_t(b) * T + t) * 3 + which) * NH + h) * HS; }
+    int T, NH, NK, HS;
+    int group(int h) const { return h / (NH / NK); }
+    size_t at(int b, int t, int which, int h) const {
+        const int column = which == kQ ? h : NH + (which == kK ? 0 : NK) + group(h);
+        return ((size_t(b) * T + t) * (NH + 2 * NK) + column) * HS;
+    }
     size_t out(int b, int t, int h) const { return ((size_t(b) * T + t) * NH + h) * HS; }
     size_t row(int b, int h, int t) const { return (size_t(b) * NH + h) * T + t; }     // of lse, delta
 };
-enum { kQ, kK, kV };
 
 // Writes p[u], the softmax of scores[u] over u < n, and returns lse, the logarithm of the sum of exponentials. Softmax
 // does not change when the maximum is subtracted, and then no exponential overflows and the sum is at least 1.
@@ -211,9 +218,9 @@ static double softmax(double* p, const double* scores, int n) {
 // is taken. 1 / sqrt(HS) keeps the variance of q.k at 1 for any head size. Positions after t are never looked at: a
 // language model must not see what it predicts. lse is kept so that backward can make p again: T numbers per head, not
 // T^2.
-void attention_forward(floatX* out, float* lse, const floatX* qkv, int B, int T, int NH, int HS, const Dropout& drop,
-                       Stream) {
-    const Heads heads = {T, NH, HS};
+void attention_forward(floatX* out, float* lse, const floatX* qkv, int B, int T, int NH, int NK, int HS,
+                       const Dropout& drop, Stream) {
+    const Heads heads = {T, NH, NK, HS};
     const double scale = 1 / std::sqrt(double(HS));
     std::vector<double> scores(size_t(T), 0), p(size_t(T), 0);
     for (int b = 0; b < B; b++)
@@ -233,15 +240,15 @@ void attention_forward(floatX* out, float* lse, const floatX* qkv, int B, int T,
 
 // Generation asks for one more position at a time. The keys and values of the earlier ones do not change, so the cache
 // keeps them.
-void attention_cached(floatX* out, floatX* cache, const floatX* qkv, int first, int n, int maxT, int NH, int HS,
+void attention_cached(floatX* out, floatX* cache, const floatX* qkv, int first, int n, int maxT, int NH, int NK, int HS,
                       Stream) {
     CHECK(first >= 0 && n >= 0 && first + n <= maxT, "attention_cached: %d + %d, room for %d", first, n, maxT);
-    const Heads heads = {n, NH, HS};
+    const Heads heads = {n, NH, NK, HS};
     const double scale = 1 / std::sqrt(double(HS));
     std::vector<double> scores(size_t(maxT), 0), p(size_t(maxT), 0);
     for (int h = 0; h < NH; h++) {
-        floatX* keys = cache + size_t(h) * maxT * HS;
-        floatX* values = cache + size_t(NH + h) * maxT * HS;
+        floatX* keys = cache + size_t(heads.group(h)) * maxT * HS;      // each head of a group writes the same there
+        floatX* values = cache + size_t(NK + heads.group(h)) * maxT * HS;
         for (int t = 0; t < n; t++)
             for (int i = 0; i < HS; i++) {
                 keys[size_t(first + t) * HS + i] = qkv[heads.at(0, t, kK, h) + i];
@@ -394,10 +401,10 @@ void matmul_backward_params(float* dweight, float* dbias, const floatX* dout, co
 // The sum over w is the same for all u, and equals dout_t . out_t: delta_t. So no row of p need be complete at any
 // time, which makes a fast version possible (Dao et al. 2022, arXiv 2205.14135).
 void attention_backward(floatX* dqkv, float* delta, const floatX* dout, const floatX* qkv, const floatX* out,
-                        const float* lse, int B, int T, int NH, int HS, const Dropout& drop, Stream) {
-    const Heads heads = {T, NH, HS};
+                        const float* lse, int B, int T, int NH, int NK, int HS, const Dropout& drop, Stream) {
+    const Heads heads = {T, NH, NK, HS};
     const double scale = 1 / std::sqrt(double(HS));
-    std::vector<double> sums(size_t(B) * T * 3 * NH * HS, 0);              // dqkv, before it is rounded
+    std::vector<double> sums(size_t(B) * T * (NH + 2 * NK) * HS, 0);       // dqkv, before it is rounded
     for (int b = 0; b < B; b++)
         for (int h = 0; h < NH; h++)
             for (int t = 0; t < T; t++) {

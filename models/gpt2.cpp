@@ -83,10 +83,10 @@ void forward_block(Model* m, const Pass& pass, int l) {
     matmul_forward(b.qkv, b.ln1, w.qkvw, w.qkvb, N, C, 3 * C, kMain);
     if (pass.cache) {           // (L,2,NH,maxT,HS)
         floatX* const cache = static_cast<floatX*>(pass.cache) + size_t(l) * 2 * size_t(maxT) * size_t(C);
-        attention_cached(b.att, cache, b.qkv, pass.first, pass.T, maxT, NH, C / NH, kMain);
+        attention_cached(b.att, cache, b.qkv, pass.first, pass.T, maxT, NH, NH, C / NH, kMain);
     } else {
         const Dropout drop = dropout(m, pass, 4 * l + kAttention);
-        attention_forward(b.att, b.lse, b.qkv, pass.B, pass.T, NH, C / NH, drop, kMain);
+        attention_forward(b.att, b.lse, b.qkv, pass.B, pass.T, NH, NH, C / NH, drop, kMain);
     }
     matmul_forward(branch, b.att, w.attprojw, w.attprojb, N, C, C, kMain);
     residual_layernorm_forward(b.mid, b.ln2, b.ln2_mean, b.ln2_rstd, b.inp, branch, w.ln2w, w.ln2b, kEps, N,
@@ -148,7 +148,7 @@ void backward_block(Model* m, const Pass& pass, int l, floatX* dnorm) {
     const floatX* dproj = drop(m, pass, 4 * l + kProjection, a.branch, a.dresidual);
     matmul_backward_params(d.attprojw, d.attprojb, dproj, b.att, N, C, C, acc, kMain);
     matmul_backward_input(dnorm, dproj, w.attprojw, N, C, C, kMain);
-    attention_backward(a.dwide, a.delta, dnorm, b.qkv, b.att, b.lse, pass.B, pass.T, NH, C / NH,
+    attention_backward(a.dwide, a.delta, dnorm, b.qkv, b.att, b.lse, pass.B, pass.T, NH, NH, C / NH,
                        dropout(m, pass, 4 * l + kAttention), kMain);
     matmul_backward_params(d.qkvw, d.qkvb, a.dwide, b.ln1, N, C, 3 * C, acc, kMain);
     matmul_backward_input(dnorm, a.dwide, w.qkvw, N, C, 3 * C, kMain);

@@ -3,7 +3,7 @@
 // Scores are kept transposed, s[u][t], for kCols queries t side by side: the softmax over keys u runs down the columns,
 // and p is packed already as the second operand of out^T = v^T p^T. The T x T matrix never exists: forward holds the
 // scores of kCols queries, backward those of a block of keys by a block of queries, made again from q, k and lse (Dao
-// et al. 2022, arXiv 2205.14135). A head is one task.
+// et al. 2022, arXiv 2205.14135). A task is the query heads that share their keys and values, or one head of them.
 #pragma once
 #include "kernels/cpu/dropout.h"
 
@@ -14,14 +14,15 @@ struct Head {
     size_t q_stride, kv_stride, out_stride;     // elements from row to row
     int queries, first, HS;                     // query t is position first + t of the keys
     Mask mask;
-    uint64_t index;                             // of dropout: element (t, u) has index + t * queries + u
+    size_t row;                                 // of lse; dropout's element (t, u) has index (row + t) * queries + u
 };
 
-// Head `head` of qkv (B,T,3,NH,HS).
-static Head head_of(const floatX* qkv, int head, int T, int NH, int HS, const Mask& mask) {
-    const size_t C = size_t(NH) * HS, rows = size_t(T);
-    const floatX* q = qkv + head / NH * rows * 3 * C + size_t(head % NH) * HS;
-    return {q, q + C, q + 2 * C, 3 * C, 3 * C, C, T, 0, HS, mask, head * rows * rows};
+// Head `head` of qkv (B,T,NH+2NK,HS).
+static Head head_of(const floatX* qkv, int head, int T, int NH, int NK, int HS, const Mask& mask) {
+    const size_t row = size_t(NH + 2 * NK) * HS, rows = size_t(T);
+    const floatX* first = qkv + head / NH * rows * row;
+    const floatX* k = first + (NH + head % NH / (NH / NK)) * HS;
+    return {first + head % NH * HS, k, k + NK * HS, row, row, size_t(NH) * HS, T, 0, HS, mask, head * rows};
 }
 // Where it begins in out (B,T,NH,HS).
 static size_t out_of(int head, int T, int NH, int HS) { return (size_t(head / NH) * T * NH + head % NH) * HS; }
@@ -30,8 +31,8 @@ static size_t out_of(int head, int T, int NH, int HS) { return (size_t(head / NH
 static void mask_panel(float* panel, float* rows, const Head& h, int t, int u0, int n) {
     const int ld = round_up(n, 4);
     for (int lane = 0; lane < kCols; lane++) {
-        const uint64_t row = uint64_t(min(t + lane, h.queries - 1)) * uint64_t(h.queries);
-        dropout_factors(rows + lane * ld, h.mask, h.index + row + uint64_t(u0), n);
+        const uint64_t row = h.row + uint64_t(min(t + lane, h.queries - 1));
+        dropout_factors(rows + lane * ld, h.mask, row * uint64_t(h.queries) + uint64_t(u0), n);
     }
     pack_rows<kCols>(panel, rows, size_t(ld), kCols, ld);
 }
@@ -96,8 +97,8 @@ struct Workspace {
     }
 };
 
-// lse may be null.
-static void head_forward(const Head& h, floatX* out, float* lse) {
+// `heads` heads from h on, which share k and v. out: of the first; lse: of all, or null.
+static void heads_forward(Head h, int heads, floatX* out, float* lse) {
     constexpr int kKeysAtOnce = 256;            // rows of p that fit the first-level cache, for all panels of v
     const int HS = h.HS, keys = h.first + h.queries;
     const size_t T = size_t(round_up(keys, kRows)), D = size_t(round_up(HS, kRows)), H = packed(HS), K = packed(keys);
@@ -115,47 +116,52 @@ static void head_forward(const Head& h, floatX* out, float* lse) {
     begin_products();
     pack_positions<false>(k, h.k, h.kv_stride, keys, HS);
     pack_channels<false>(v, h.v, h.kv_stride, keys, HS);
-    for (int t = 0; t < h.queries; t += kCols) {
-        const int rows = min(kCols, h.queries - t), seen = h.first + t + rows;
-        float total[kCols], maxima[kCols];
-        pack_panel<true, true>(q, h.q + t * h.q_stride, h.q_stride, rows, HS);
-        for (int u = 0; u < seen; u += kRows) micro_kernel(s + u * kCols, nullptr, k + u * H, q, HS);
-        softmax_columns(s, seen, h.first + t, scale, total, maxima);
-        if (h.mask.rate > 0) {
-            mask_panel(factors, mask_rows, h, t, 0, seen);
-            for (int i = 0; i < seen * kCols; i++) s[i] *= factors[i];
+    for (; heads > 0; heads--, h.q += HS, h.row += size_t(h.queries), out += HS)
+        for (int t = 0; t < h.queries; t += kCols) {
+            const int rows = min(kCols, h.queries - t), seen = h.first + t + rows;
+            float total[kCols], maxima[kCols];
+            pack_panel<true, true>(q, h.q + t * h.q_stride, h.q_stride, rows, HS);
+            for (int u = 0; u < seen; u += kRows) micro_kernel(s + u * kCols, nullptr, k + u * H, q, HS);
+            softmax_columns(s, seen, h.first + t, scale, total, maxima);
+            if (h.mask.rate > 0) {
+                mask_panel(factors, mask_rows, h, t, 0, seen);
+                for (int i = 0; i < seen * kCols; i++) s[i] *= factors[i];
+            }
+            memset(sums, 0, D * kCols * sizeof(float));
+            for (int u = 0; u < seen; u += kKeysAtOnce) {
+                const int n = min(kKeysAtOnce, seen - u);
+                const Packed* p = pack_b_sums(p_b, s + u * kCols, n);
+                for (int d = 0; d < HS; d += kRows)
+                    micro_kernel(sums + d * kCols, sums + d * kCols, v + d * K + u * kRows, p, n);
+            }
+            for (int i = 0; i < rows; i++) {
+                if (lse) lse[h.row + t + i] = maxima[i] + __builtin_logf(total[i]);
+                total[i] = 1.0f / total[i];
+            }
+            store_transposed(out + t * h.out_stride, h.out_stride, sums, HS, rows, total, temp);
         }
-        memset(sums, 0, D * kCols * sizeof(float));
-        for (int u = 0; u < seen; u += kKeysAtOnce) {
-            const int n = min(kKeysAtOnce, seen - u);
-            const Packed* p = pack_b_sums(p_b, s + u * kCols, n);
-            for (int d = 0; d < HS; d += kRows)
-                micro_kernel(sums + d * kCols, sums + d * kCols, v + d * K + u * kRows, p, n);
-        }
-        for (int i = 0; i < rows; i++) {
-            if (lse) lse[t + i] = maxima[i] + __builtin_logf(total[i]);
-            total[i] = 1.0f / total[i];
-        }
-        store_transposed(out + t * h.out_stride, h.out_stride, sums, HS, rows, total, temp);
-    }
     end_products();
 }
 
-static void attention_forward(floatX* out, float* lse, const floatX* qkv, int B, int T, int NH, int HS,
+// A task has all heads that share k and v, and packs these once, or one head where there are few such tasks.
+static void attention_forward(floatX* out, float* lse, const floatX* qkv, int B, int T, int NH, int NK, int HS,
                               const Dropout& drop, Stream) {
     const Mask mask = mask_of(drop);
-    parallel_for(B * NH, [&](int head) {
-        head_forward(head_of(qkv, head, T, NH, HS, mask), out + out_of(head, T, NH, HS), lse + size_t(head) * T);
+    const int heads = B * NK < 4 * get_threads() ? 1 : NH / NK;
+    parallel_for(B * NH / heads, [&](int task) {
+        const int head = task * heads;
+        heads_forward(head_of(qkv, head, T, NH, NK, HS, mask), heads, out + out_of(head, T, NH, HS), lse);
     });
 }
 
-static void attention_cached(floatX* out, floatX* cache, const floatX* qkv, int first, int n, int maxT, int NH, int HS,
-                             Stream) {
+static void attention_cached(floatX* out, floatX* cache, const floatX* qkv, int first, int n, int maxT, int NH, int NK,
+                             int HS, Stream) {
     CHECK(first >= 0 && n >= 0 && first + n <= maxT, "attention_cached: %d + %d, room for %d", first, n, maxT);
     const size_t H = size_t(HS);
-    parallel_for(NH, [&](int head) {
-        Head h = head_of(qkv, head, n, NH, HS, {});
-        floatX *k = cache + size_t(head) * maxT * H, *v = k + size_t(NH) * maxT * H;
+    parallel_for(NK, [&](int shared) {
+        const int heads = NH / NK, head = shared * heads;
+        Head h = head_of(qkv, head, n, NH, NK, HS, {});
+        floatX *k = cache + size_t(shared) * maxT * H, *v = k + size_t(NK) * maxT * H;
         for (int t = 0; t < n; t++) {
             memcpy(k + (first + t) * H, h.k + t * h.kv_stride, H * sizeof(floatX));
             memcpy(v + (first + t) * H, h.v + t * h.kv_stride, H * sizeof(floatX));
@@ -164,19 +170,20 @@ static void attention_cached(floatX* out, floatX* cache, const floatX* qkv, int 
         h.v = v;
         h.kv_stride = H;
         h.first = first;
-        head_forward(h, out + head * H, nullptr);
+        heads_forward(h, heads, out + head * H, nullptr);
     });
 }
 
 // For a block of keys u by a block of queries t, tile by tile:
 //     p^T = exp(scale s^T - lse),   ds^T = p^T (mask dp^T - delta) scale,    dp^T = v dout^T
 // As second operand ds^T gives dq^T += k^T ds^T. As first operand (transposed while in cache, "a" below) p and ds give
-// dv += (mask p)^T dout and dk += ds^T q, whose sums stay with the block of keys while the queries pass.
+// dv += (mask p)^T dout and dk += ds^T q, whose sums stay with the block of keys while the queries pass. The heads that
+// share k and v add to dk and dv one after the other.
 struct Backward {
-    const Head& h;
+    Head h;                                             // the head at work; out, dout and dq are of it
     const floatX *out, *dout;
     floatX *dq, *dk, *dv;
-    const float* lse;                                   // (T)
+    const float* lse;                                   // (B,NH,T)
 
     static constexpr int kKeyBlock = 16 * kRows, kQueryBlock = 4 * kCols;
     static constexpr int kPanel = kQueryBlock * kRows;  // elements of a transposed panel: [query][kRows]
@@ -195,8 +202,8 @@ struct Backward {
     float* const lse_of = w.take<float>(queries);               // infinity where there is no query
     float* const delta = w.take<float>(queries);                // dout out, and 0 there
     float* const dq_sums = w.take<float>(queries * D);          // [panel of queries][HS][kCols]
-    float* const dk_sums = w.take<float>(kKeyBlock * E);    // [panel of keys][panel of HS][kRows][kCols] of the block
-    float* const dv_sums = w.take<float>(kKeyBlock * E);
+    float* const dk_sums = w.take<float>(keys * E);             // [panel of keys][panel of HS][kRows][kCols]
+    float* const dv_sums = w.take<float>(keys * E);
     float* const ds = w.take<float>(block);                     // [key of the block][kCols]
     Packed* const ds_b = w.take<Packed>(block);                 // second operand of dq^T, where it is not ds itself
     Packed* const p_a = w.take<Packed>(kKeyBlock / kRows * kPanel);     // [panel of keys of the block][kPanel]
@@ -205,20 +212,25 @@ struct Backward {
     float* const mask_rows = w.take<float>(block + 4 * kCols);  // [kCols][key of the block]
     float* const temp = w.take<float>(kCols * H);               // [kCols][HS]
 
-    void prepare() const {
+    void prepare_keys() const {
+        pack_positions<false>(k_keys, h.k, h.kv_stride, T, HS);
+        pack_positions<false>(v_keys, h.v, h.kv_stride, T, HS);
+        pack_channels<false>(k_dims, h.k, h.kv_stride, T, HS);
+        memset(dk_sums, 0, keys * E * sizeof(float));
+        memset(dv_sums, 0, keys * E * sizeof(float));
+    }
+
+    void prepare_head() const {
         for (int t = 0; t < int(queries); t++) {
             Vec dot = {};
             const floatX *out_t = out + t * h.out_stride, *dout_t = dout + t * h.out_stride;
             for (int d = 0; d < HS && t < T; d += kWidth)
                 dot = fma(load(out_t + d, HS - d), load(dout_t + d, HS - d), dot);
             delta[t] = sum(dot);
-            lse_of[t] = t < T ? lse[t] : __builtin_inff();
+            lse_of[t] = t < T ? lse[h.row + t] : __builtin_inff();
         }
-        pack_positions<false>(k_keys, h.k, h.kv_stride, T, HS);
-        pack_positions<false>(v_keys, h.v, h.kv_stride, T, HS);
         pack_positions<true>(q_rows, h.q, h.q_stride, T, HS);
         pack_positions<true>(dout_rows, dout, h.out_stride, T, HS);
-        pack_channels<false>(k_dims, h.k, h.kv_stride, T, HS);
         pack_channels<true>(q_dims, h.q, h.q_stride, T, HS);
         pack_channels<true>(dout_dims, dout, h.out_stride, T, HS);
         memset(dq_sums, 0, queries * D * sizeof(float));
@@ -269,30 +281,28 @@ struct Backward {
             const size_t at = size_t(u / kRows) * kPanel + skip * kRows;
             for (int d = 0; d < HS && skip < count; d += kCols) {
                 const size_t panel = d * K + (t0 + skip) * kCols;
-                float *dv_u = dv_sums + u * E + d * kRows, *dk_u = dk_sums + u * E + d * kRows;
+                const size_t sums = (u0 + u) * E + d * kRows;
+                float *dv_u = dv_sums + sums, *dk_u = dk_sums + sums;
                 micro_kernel(dv_u, dv_u, p_a + at, dout_dims + panel, count - skip);
                 micro_kernel(dk_u, dk_u, ds_a + at, q_dims + panel, count - skip);
             }
         }
     }
 
-    void store_keys(int u0, int n) const {
-        for (int u = 0; u < n; u++)
+    void store_keys() const {
+        for (int u = 0; u < T; u++)
             for (int d = 0; d < HS; d += kWidth) {
                 const size_t tile = u / kRows * kRows * E + d / kCols * kCols * kRows;
-                const size_t from = tile + u % kRows * kCols + d % kCols, to = (u0 + u) * h.kv_stride + d;
+                const size_t from = tile + u % kRows * kCols + d % kCols, to = u * h.kv_stride + d;
                 store(dk + to, load(dk_sums + from), HS - d);
                 store(dv + to, load(dv_sums + from), HS - d);
             }
     }
 
-    void run() const {
-        begin_products();
-        prepare();
+    void run_head() const {
+        prepare_head();
         for (int u0 = 0; u0 < T; u0 += kKeyBlock) {
             const int n = min(kKeyBlock, T - u0);
-            memset(dk_sums, 0, kKeyBlock * E * sizeof(float));
-            memset(dv_sums, 0, kKeyBlock * E * sizeof(float));
             for (int t0 = u0 / kQueryBlock * kQueryBlock; t0 < T; t0 += kQueryBlock) {
                 const int count = min(kQueryBlock, T - t0);
                 for (int t = t0; t < t0 + count; t += kCols) {
@@ -301,24 +311,31 @@ struct Backward {
                 }
                 pass_keys(u0, n, t0, count);
             }
-            store_keys(u0, n);
         }
         float ones[kCols];
         for (int i = 0; i < kCols; i++) ones[i] = 1.0f;
         for (int t = 0; t < T; t += kCols)
             store_transposed(dq + t * h.q_stride, h.q_stride, dq_sums + t * D, HS, min(kCols, T - t), ones, temp);
+    }
+
+    void run(int heads) {
+        begin_products();
+        prepare_keys();
+        for (; heads > 0; heads--, h.q += HS, h.row += size_t(T), out += HS, dout += HS, dq += HS) run_head();
+        store_keys();
         end_products();
     }
 };
 
 static void attention_backward(floatX* dqkv, float*, const floatX* dout, const floatX* qkv, const floatX* out,
-                               const float* lse, int B, int T, int NH, int HS, const Dropout& drop, Stream) {
+                               const float* lse, int B, int T, int NH, int NK, int HS, const Dropout& drop, Stream) {
     const Mask mask = mask_of(drop);
-    parallel_for(B * NH, [&](int head) {
-        const Head h = head_of(qkv, head, T, NH, HS, mask);
-        const size_t o = out_of(head, T, NH, HS), C = h.out_stride;
-        floatX* dq = dqkv + (h.q - qkv);
-        Backward{h, out + o, dout + o, dq, dq + C, dq + 2 * C, lse + size_t(head) * T}.run();
+    parallel_for(B * NK, [&](int shared) {
+        const int heads = NH / NK, head = shared * heads;
+        const Head h = head_of(qkv, head, T, NH, NK, HS, mask);
+        const size_t o = out_of(head, T, NH, HS);
+        const auto gradient = [&](const floatX* x) { return dqkv + (x - qkv); };
+        Backward{h, out + o, dout + o, gradient(h.q), gradient(h.k), gradient(h.v), lse}.run(heads);
     });
 }
 

@@ -141,7 +141,7 @@ DEVICE bool kept(unsigned bits, int n, int e) { return bits & 1u << (n * 8 + e %
 
 // ------------------------ forward
 
-// Keys and values of `first` earlier positions and the new ones: (2,NH,maxT,HS).
+// Keys and values of `first` earlier positions and the new ones: (2,NK,maxT,HS).
 struct Cache { bf16* memory; int first, maxT; };
 
 // One block: 64 M queries of a head, 16 M per warp. Keys and values pass by in steps. CACHED: they are in the cache,
@@ -158,10 +158,10 @@ attention_forward_kernel(bf16* out, float* lse, const bf16* qkv, Shape s, Dropou
     const int first = warp() * M * 16, t_warp = p.begin + first, past = CACHED ? cache.first : 0;
     const int seen = t_warp < s.T ? past + t_warp + M * 16 : 0;  // keys that the warp's queries see
 
-    const int stride = 3 * s.NH * s.HS, key_stride = CACHED ? s.HS : stride;
-    const bf16* const keys = CACHED ? cache.memory + size_t(p.head) * cache.maxT * s.HS
+    const int stride = s.columns, key_stride = CACHED ? s.HS : stride;
+    const bf16* const keys = CACHED ? cache.memory + size_t(p.head / s.group) * cache.maxT * s.HS
                                     : qkv + qkv_at(s, p.head, 0, kK);
-    const bf16* const values = keys + (CACHED ? size_t(s.NH) * cache.maxT * s.HS : size_t(s.NH) * s.HS);
+    const bf16* const values = keys + (CACHED ? size_t(s.NK) * cache.maxT * s.HS : size_t(s.NK) * s.HS);
     const auto load = [&](int u, int stage) {
         load_pair<D, kKeys>(kv_tiles + stage * 2 * kKeys * D, keys + size_t(u) * key_stride, key_stride,
                             values + size_t(u) * key_stride, key_stride, past + s.T - u, s.HS);
@@ -220,13 +220,13 @@ attention_backward_q_kernel(bf16* dqkv, float* delta, const bf16* dout, const bf
     bf16* const do_tile = q_tile + kRows * D;
     bf16* const kv_tiles = do_tile + kRows * D;
     const Queries p = queries_of_block<kRows>(s);
-    const int stride = 3 * s.NH * s.HS, first = warp() * M * 16, t_warp = p.begin + first;
+    const int stride = s.columns, first = warp() * M * 16, t_warp = p.begin + first;
     const int seen = t_warp < s.T ? t_warp + M * 16 : 0;
 
     const bf16* const keys = qkv + qkv_at(s, p.head, 0, kK);
     const auto load = [&](int u, int stage) {
         const bf16* const from = keys + size_t(u) * stride;
-        load_pair<D, kStep>(kv_tiles + stage * 2 * kStep * D, from, stride, from + s.NH * s.HS, stride, s.T - u, s.HS);
+        load_pair<D, kStep>(kv_tiles + stage * 2 * kStep * D, from, stride, from + s.NK * s.HS, stride, s.T - u, s.HS);
     };
     load_tile<D, kRows>(q_tile, qkv + qkv_at(s, p.head, p.begin, kQ), stride, s.T - p.begin, s.HS);
     load_tile<D, kRows>(do_tile, dout + out_at(s, p.head, p.begin), s.NH * s.HS, s.T - p.begin, s.HS);
@@ -280,8 +280,8 @@ attention_backward_q_kernel(bf16* dqkv, float* delta, const bf16* dout, const bf
                   [factor = s.scale / keep](int, int) { return factor; });
 }
 
-// One block: 64 M rows of dk and dv. The queries that see them pass by, with dout: s^T, p^T and ds^T have a key per row
-// and a query per column. ds carries the factor 1 - rate, as above.
+// One block: 64 M rows of dk and dv. The queries that see them pass by, with dout, of one head of the group after the
+// other: s^T, p^T and ds^T have a key per row and a query per column. ds carries the factor 1 - rate, as above.
 template <int D, bool DROP> __global__ void __launch_bounds__(kThreads, 2)
 attention_backward_kv_kernel(bf16* dqkv, const bf16* dout, const bf16* qkv, const float* lse, const float* delta,
                              Shape s, Dropout drop) {
@@ -293,12 +293,13 @@ attention_backward_kv_kernel(bf16* dqkv, const bf16* dout, const bf16* qkv, cons
     bf16* const v_tile = k_tile + kRows * D;
     bf16* const q_tiles = v_tile + kRows * D;  // [2 stages][q, dout][kStep][D]
     float* const rows = reinterpret_cast<float*>(q_tiles + 4 * kStep * D);  // [2 stages][lse / ln 2, delta][kStep]
-    const int blocks = div_up(s.T, kRows), head = int(blockIdx.x) / blocks, u0 = int(blockIdx.x) % blocks * kRows;
-    const int stride = 3 * s.NH * s.HS, out_stride = s.NH * s.HS;
+    const int blocks = div_up(s.T, kRows), u0 = int(blockIdx.x) % blocks * kRows;
+    const int stride = s.columns, out_stride = s.NH * s.HS;
+    int head = int(blockIdx.x) / blocks * s.group;
     const int first = warp() * M * 16, u_warp = u0 + first;
     const float keep = DROP ? 1 - drop.rate : 1, c = s.scale * kLog2e;
 
-    const bf16 *const q = qkv + qkv_at(s, head, 0, kQ), *const dy = dout + out_at(s, head, 0);
+    const bf16 *q = qkv + qkv_at(s, head, 0, kQ), *dy = dout + out_at(s, head, 0);
     const auto load = [&](int t, int stage) {
         load_pair<D, kStep>(q_tiles + stage * 2 * kStep * D, q + size_t(t) * stride, stride,
                             dy + size_t(t) * out_stride, out_stride, s.T - t, s.HS);
@@ -306,7 +307,7 @@ attention_backward_kv_kernel(bf16* dqkv, const bf16* dout, const bf16* qkv, cons
     // Thread i < 2 kStep brings one number per step by an ordinary load: rows are not aligned to 16 bytes. Behind the
     // last query lse is infinite, which makes p 0.
     const bool is_lse = threadIdx.x < kStep;
-    const float* const mine = (is_lse ? lse : delta) + row_at(s, head, 0) + threadIdx.x % kStep;
+    const float* mine = (is_lse ? lse : delta) + row_at(s, head, 0) + threadIdx.x % kStep;
     const auto row_value = [&](int t) {
         const bool there = threadIdx.x < 2 * kStep && t + int(threadIdx.x) % kStep < s.T;
         return there ? mine[t] * (is_lse ? kLog2e : keep) : is_lse ? INFINITY : 0;
@@ -321,9 +322,15 @@ attention_backward_kv_kernel(bf16* dqkv, const bf16* dout, const bf16* qkv, cons
     Rows<D, M, false> k(k_tile + first * D, 0), v(k_tile + first * D, kRows);
 
     float dk[M][D / 8][4] = {}, dv[M][D / 8][4] = {};
-    for (int t = u0, stage = 0; t < s.T; t += kStep, stage ^= 1) {  // pipeline(), which would spill here
-        if (t + kStep < s.T) load(t + kStep, stage ^ 1);
-        const float next = row_value(t + kStep);
+    const int end = head + s.group;
+    for (int t = u0, stage = 0; head < end; stage ^= 1) {  // pipeline(), which would spill here
+        int t_next = t + kStep, head_next = head;
+        if (t_next >= s.T) {
+            t_next = u0, head_next++;
+            q += s.HS, dy += s.HS, mine += s.T;
+        }
+        if (head_next < end) load(t_next, stage ^ 1);
+        const float next = head_next < end ? row_value(t_next) : 0;
         if (const int ahead = t - u_warp; ahead + kStep > 0) {
             const bf16* const tile = q_tiles + stage * 2 * kStep * D;
             const float* const row = rows + stage * 2 * kStep;
@@ -348,13 +355,14 @@ attention_backward_kv_kernel(bf16* dqkv, const bf16* dout, const bf16* qkv, cons
             add_product<D>(dk, ds, tile, 0);
         }
         if (threadIdx.x < 2 * kStep) rows[(stage ^ 1) * 2 * kStep + threadIdx.x] = next;
+        t = t_next, head = head_next;
         cp_async_wait<0>();
         __syncthreads();
     }
 
     if (u_warp >= s.T) return;
     const auto store = [&](int which, bf16* tile, const auto& sum, float factor) {
-        store_rows<D>(dqkv + qkv_at(s, head, u_warp, which), stride, s.T - u_warp, s.HS, tile + first * D, sum,
+        store_rows<D>(dqkv + qkv_at(s, end - 1, u_warp, which), stride, s.T - u_warp, s.HS, tile + first * D, sum,
                       [=](int, int) { return factor; });
     };
     store(kK, k_tile, dk, s.scale / keep);
@@ -363,11 +371,11 @@ attention_backward_kv_kernel(bf16* dqkv, const bf16* dout, const bf16* qkv, cons
 
 // ------------------------ launchers
 
-Shape shape_of(int B, int T, int NH, int HS) {
+Shape shape_of(int B, int T, int NH, int NK, int HS) {
     CHECK(HS > 0 && HS % 8 == 0 && HS <= 128, "attention: HS is %d, want a multiple of 8 up to 128", HS);
-    CHECK(B > 0 && T > 0 && NH > 0 && size_t(B) * NH * div_up(T, 16) < size_t(1) << 31, "attention: B=%d T=%d NH=%d",
-          B, T, NH);
-    return {T, NH, HS, B * NH, 1 / std::sqrt(float(HS))};
+    CHECK(NK > 0 && NH > 0 && NH % NK == 0, "attention: NK is %d, want a divisor of NH, which is %d", NK, NH);
+    CHECK(B > 0 && T > 0 && size_t(B) * NH * div_up(T, 16) < size_t(1) << 31, "attention: B=%d T=%d NH=%d", B, T, NH);
+    return {T, NH, NK, HS, B * NH, NH / NK, (NH + 2 * NK) * HS, 1 / std::sqrt(float(HS))};
 }
 
 // Calls f(D, DROP), as integral constants, for the narrowest tile that holds HS columns.
@@ -379,48 +387,48 @@ template <class F> void with_tile(int HS, const Dropout& drop, F f) {
 }
 
 template <class Tile, class... P, class... A>
-void launch_rows(void (*kernel)(P...), const Shape& s, Stream stream, const A&... args) {
-    launch(kernel, s.heads * div_up(s.T, Tile::kRows), kThreads, Tile::kBytes, stream, args...);
+void launch_rows(void (*kernel)(P...), int heads, const Shape& s, Stream stream, const A&... args) {
+    launch(kernel, heads * div_up(s.T, Tile::kRows), kThreads, Tile::kBytes, stream, args...);
 }
 
 }  // namespace
 
-void attention_forward(bf16* out, float* lse, const bf16* qkv, int B, int T, int NH, int HS, const Dropout& drop,
-                       Stream stream) {
-    const Shape s = shape_of(B, T, NH, HS);
+void attention_forward(bf16* out, float* lse, const bf16* qkv, int B, int T, int NH, int NK, int HS,
+                       const Dropout& drop, Stream stream) {
+    const Shape s = shape_of(B, T, NH, NK, HS);
     if (sm90_takes(HS, drop)) return forward_sm90(out, lse, qkv, s, stream);
     with_tile(HS, drop, [&](auto D, auto DROP) {
-        launch_rows<Forward<D, DROP>>(attention_forward_kernel<D, DROP, false>, s, stream, out, lse, qkv, s, drop,
-                                      Cache());
+        launch_rows<Forward<D, DROP>>(attention_forward_kernel<D, DROP, false>, s.heads, s, stream,
+                                      out, lse, qkv, s, drop, Cache());
     });
 }
 
 void attention_backward(bf16* dqkv, float* delta, const bf16* dout, const bf16* qkv, const bf16* out, const float* lse,
-                        int B, int T, int NH, int HS, const Dropout& drop, Stream stream) {
-    const Shape s = shape_of(B, T, NH, HS);
+                        int B, int T, int NH, int NK, int HS, const Dropout& drop, Stream stream) {
+    const Shape s = shape_of(B, T, NH, NK, HS);
     if (sm90_takes(HS, drop)) return backward_sm90(dqkv, delta, dout, qkv, out, lse, s, stream);
     with_tile(HS, drop, [&](auto D, auto DROP) {
-        launch_rows<BackwardQ<D>>(attention_backward_q_kernel<D, DROP>, s, stream,
+        launch_rows<BackwardQ<D>>(attention_backward_q_kernel<D, DROP>, s.heads, s, stream,
                                   dqkv, delta, dout, qkv, out, lse, s, drop);
-        launch_rows<BackwardKv<D, DROP>>(attention_backward_kv_kernel<D, DROP>, s, stream,
+        launch_rows<BackwardKv<D, DROP>>(attention_backward_kv_kernel<D, DROP>, s.heads / s.group, s, stream,
                                          dqkv, dout, qkv, lse, delta, s, drop);
     });
 }
 
-void attention_cached(bf16* out, bf16* cache, const bf16* qkv, int first, int n, int maxT, int NH, int HS,
+void attention_cached(bf16* out, bf16* cache, const bf16* qkv, int first, int n, int maxT, int NH, int NK, int HS,
                       Stream stream) {
     CHECK(first >= 0 && n >= 0 && first + n <= maxT, "attention_cached: %d and %d of %d positions", first, n, maxT);
     if (n == 0) return;
-    const Shape s = shape_of(1, n, NH, HS);
+    const Shape s = shape_of(1, n, NH, NK, HS);
     const Cache to = {cache, first, maxT};
-    each_element(2 * size_t(n) * size_t(NH), size_t(HS) / 8, [=] ON_DEVICE(size_t row, size_t pack) {
-        const int head = int(row) % NH, which = int(row) / NH % 2, t = int(row) / (NH * 2);
-        bf16* const place = to.memory + ((size_t(which) * NH + head) * maxT + first + t) * HS;
-        as<uint4>(place + pack * 8) = as<uint4>(qkv + qkv_at(s, head, t, kK + which) + pack * 8);
+    each_element(2 * size_t(n) * size_t(NK), size_t(HS) / 8, [=] ON_DEVICE(size_t row, size_t pack) {
+        const int head = int(row) % NK, which = int(row) / NK % 2, t = int(row) / (NK * 2);
+        bf16* const place = to.memory + ((size_t(which) * NK + head) * maxT + first + t) * HS;
+        as<uint4>(place + pack * 8) = as<uint4>(qkv + qkv_at(s, head * s.group, t, kK + which) + pack * 8);
     }, stream);
     with_tile(HS, {}, [&](auto D, auto) {
-        launch_rows<Forward<D, false>>(attention_forward_kernel<D, false, true>, s, stream, out, nullptr, qkv, s,
-                                       Dropout(), to);
+        launch_rows<Forward<D, false>>(attention_forward_kernel<D, false, true>, s.heads, s, stream,
+                                       out, nullptr, qkv, s, Dropout(), to);
     });
 }
 

@@ -7,7 +7,8 @@ namespace BACKEND::attention {
 constexpr float kLog2e = 1.44269504f, kLn2 = 0.693147181f;
 
 struct Shape {
-    int T, NH, HS, heads;    // heads: B * NH
+    int T, NH, NK, HS, heads, group;    // heads: B * NH; group: NH / NK heads that share k and v
+    int columns;    // of qkv: (NH + 2 NK) * HS
     float scale;    // 1 / sqrt(HS)
 };
 
@@ -19,10 +20,14 @@ template <int ROWS> DEVICE Queries queries_of_block(const Shape& s) {
     return {int(blockIdx.x) / blocks, begin, begin + ROWS < s.T ? begin + ROWS : s.T};
 }
 
-// Where row t of a head starts: in qkv (B,T,3,NH,HS), in out (B,T,NH,HS), in lse and delta (B,NH,T).
+// Where row t of a head starts: in qkv (B,T,NH+2NK,HS), in out (B,T,NH,HS), in lse and delta (B,NH,T).
 enum { kQ, kK, kV };
+DEVICE int qkv_column(const Shape& s, int head, int which) {
+    const int h = head % s.NH;
+    return (which == kQ ? h : s.NH + (which - kK) * s.NK + h / s.group) * s.HS;
+}
 DEVICE size_t qkv_at(const Shape& s, int head, int t, int which) {
-    return ((size_t(head / s.NH) * s.T + t) * 3 + which) * s.NH * s.HS + size_t(head % s.NH) * s.HS;
+    return (size_t(head / s.NH) * s.T + t) * s.columns + qkv_column(s, head, which);
 }
 DEVICE size_t out_at(const Shape& s, int head, int t) {
     return (size_t(head / s.NH) * s.T + t) * s.NH * s.HS + size_t(head % s.NH) * s.HS;

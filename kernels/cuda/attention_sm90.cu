@@ -89,15 +89,14 @@ attention_forward_sm90_kernel(bf16* out, float* lse, const __grid_constant__ Ten
     if (threadIdx.x >= kComputing) {
         registers_down<24>();
         if (threadIdx.x != kComputing) return;
-        const int batch = p.head / s.NH, column = p.head % s.NH * D;
+        const int batch = p.head / s.NH, k = qkv_column(s, p.head, kK), v = qkv_column(s, p.head, kV);
         mbar_arrive(ring.kept(), bytes_of(kRows * D));
-        load_kept<D>(q_tiles, &qkv, ring.kept(), column, p.begin, batch);
+        load_kept<D>(q_tiles, &qkv, ring.kept(), qkv_column(s, p.head, kQ), p.begin, batch);
         for (int u = 0; u < p.end; u += kKeys)
-            for (const int which : {kK, kV}) {
+            for (const int column : {k, v}) {
                 const int slot = ring.fill();
                 mbar_arrive(ring.full(slot), bytes_of(kKeys * D));
-                load_tile<D, kKeys>(slots + slot * kKeys * D, &qkv, ring.full(slot), which * s.NH * D + column, u,
-                                    batch);
+                load_tile<D, kKeys>(slots + slot * kKeys * D, &qkv, ring.full(slot), column, u, batch);
             }
         return;
     }
@@ -128,7 +127,7 @@ attention_forward_sm90_kernel(bf16* out, float* lse, const __grid_constant__ Ten
         ring.release(v);
     };
     int u = 0;  // keys before the warpgroup's first query are seen by all of its queries
-    for (; u + kKeys <= own; u += kKeys) step(u, std::false_type());
+    for (; u <= own - kKeys; u += kKeys) step(u, std::false_type());
     for (; u < end; u += kKeys) step(u, std::true_type());
 
     bar_sync<128>(group);  // the warpgroup is done with q
@@ -162,16 +161,16 @@ attention_backward_q_sm90_kernel(bf16* dqkv, float* delta, const __grid_constant
     if (threadIdx.x >= kComputing) {
         registers_down<24>();
         if (threadIdx.x != kComputing) return;
-        const int batch = p.head / s.NH, column = p.head % s.NH * D;
+        const int batch = p.head / s.NH, q = qkv_column(s, p.head, kQ);
+        const int k = qkv_column(s, p.head, kK), v = qkv_column(s, p.head, kV);
         mbar_arrive(ring.kept(), bytes_of(2 * kRows * D));
-        load_kept<D>(q_tiles, &qkv, ring.kept(), column, p.begin, batch);
-        load_kept<D>(do_tiles, &douts, ring.kept(), column, p.begin, batch);
+        load_kept<D>(q_tiles, &qkv, ring.kept(), q, p.begin, batch);
+        load_kept<D>(do_tiles, &douts, ring.kept(), q, p.begin, batch);
         for (int u = 0; u < p.end; u += kStep) {
             const int slot = ring.fill();
             mbar_arrive(ring.full(slot), bytes_of(2 * kTile));
-            for (const int which : {kK, kV})
-                load_tile<D, kStep>(slots + (slot * 2 + which - kK) * kTile, &qkv, ring.full(slot),
-                                    which * s.NH * D + column, u, batch);
+            load_tile<D, kStep>(slots + slot * 2 * kTile, &qkv, ring.full(slot), k, u, batch);
+            load_tile<D, kStep>(slots + (slot * 2 + 1) * kTile, &qkv, ring.full(slot), v, u, batch);
         }
         return;
     }
@@ -222,12 +221,13 @@ attention_backward_q_sm90_kernel(bf16* dqkv, float* delta, const __grid_constant
 
     bar_sync<128>(group);  // the warpgroup is done with q
     if (t_warp >= s.T) return;
-    store_rows<D>(dqkv + qkv_at(s, p.head, t_warp, kQ), 3 * s.NH * D, s.T - t_warp, D, q_tiles + warp_row() * D, dq,
+    store_rows<D>(dqkv + qkv_at(s, p.head, t_warp, kQ), s.columns, s.T - t_warp, D, q_tiles + warp_row() * D, dq,
                   [&](int, int) { return s.scale; });
 }
 
-// One block: 128 rows of dk and dv. The slots hold q and dout of the queries that see them, with lse and delta: those
-// are not aligned to 16 bytes, so the loader's lanes bring them by ordinary loads and report the slot full, too.
+// One block: 128 rows of dk and dv. The slots hold q and dout of the queries that see them, 64 of each head of the
+// group, then the next 64, with lse and delta: those are not aligned to 16 bytes, so the loader's lanes bring them by
+// ordinary loads and report the slot full, too.
 template <int D> __global__ void __launch_bounds__(kThreads, 1)
 attention_backward_kv_sm90_kernel(bf16* dqkv, const __grid_constant__ TensorMap qkv,
                                   const __grid_constant__ TensorMap douts, const float* lse, const float* delta,
@@ -241,31 +241,37 @@ attention_backward_kv_sm90_kernel(bf16* dqkv, const __grid_constant__ TensorMap 
     bf16* const v_tiles = k_tiles + kRows * D;
     bf16* const slots = v_tiles + kRows * D;  // [kSlots][q, dout][kStep][D]
     Ring<kSlots> ring = {bars};
-    const int blocks = div_up(s.T, kRows), head = int(blockIdx.x) / blocks, u0 = int(blockIdx.x) % blocks * kRows;
+    const int blocks = div_up(s.T, kRows), u0 = int(blockIdx.x) % blocks * kRows;
+    const int first = int(blockIdx.x) / blocks * s.group;  // head of the group
     ring.begin(32, kGroups * 4, &qkv, &douts);
 
     if (threadIdx.x >= kComputing) {
         registers_down<24>();
         if (threadIdx.x >= kComputing + 32) return;
-        const int batch = head / s.NH, column = head % s.NH * D;
+        const int batch = first / s.NH;
         if (lane() == 0) {
             mbar_arrive(ring.kept(), bytes_of(2 * kRows * D));
-            load_kept<D>(k_tiles, &qkv, ring.kept(), kK * s.NH * D + column, u0, batch);
-            load_kept<D>(v_tiles, &qkv, ring.kept(), kV * s.NH * D + column, u0, batch);
+            load_kept<D>(k_tiles, &qkv, ring.kept(), qkv_column(s, first, kK), u0, batch);
+            load_kept<D>(v_tiles, &qkv, ring.kept(), qkv_column(s, first, kV), u0, batch);
         }
-        for (int t = u0; t < s.T; t += kStep) {
+        const size_t rows = row_at(s, first, lane());
+        const int column = qkv_column(s, first, kQ);
+        for (int t = u0, h = 0; t < s.T;) {
+            const size_t row = rows + size_t(h) * s.T + t;
             float value[2][2];  // of rows lane and lane + 32
             EACH(i, 2) {
-                const int row = t + i * 32 + lane();
-                value[0][i] = row < s.T ? lse[row_at(s, head, row)] * kLog2e : INFINITY;
-                value[1][i] = row < s.T ? delta[row_at(s, head, row)] : 0;
+                const bool there = t + i * 32 + lane() < s.T;
+                value[0][i] = there ? lse[row + i * 32] * kLog2e : INFINITY;
+                value[1][i] = there ? delta[row + i * 32] : 0;
             }
             const int slot = ring.fill();
             EACH(i, 4) stats[(slot * 2 + i / 2) * kStep + i % 2 * 32 + lane()] = value[i / 2][i % 2];
             mbar_arrive(ring.full(slot), lane() == 0 ? bytes_of(2 * kTile) : 0);
-            if (lane() != 0) continue;
-            load_tile<D, kStep>(slots + slot * 2 * kTile, &qkv, ring.full(slot), column, t, batch);
-            load_tile<D, kStep>(slots + (slot * 2 + 1) * kTile, &douts, ring.full(slot), column, t, batch);
+            if (lane() == 0) {
+                load_tile<D, kStep>(slots + slot * 2 * kTile, &qkv, ring.full(slot), column + h * D, t, batch);
+                load_tile<D, kStep>(slots + (slot * 2 + 1) * kTile, &douts, ring.full(slot), column + h * D, t, batch);
+            }
+            if (++h == s.group) h = 0, t += kStep;
         }
         return;
     }
@@ -276,8 +282,8 @@ attention_backward_kv_sm90_kernel(bf16* dqkv, const __grid_constant__ TensorMap 
     float x[1][kStep / 8][4], ds[1][kStep / 8][4], dk[1][D / 8][4] = {}, dv[1][D / 8][4] = {};
     unsigned prob[kStep / 16][4], packed_ds[kStep / 16][4];
     mbar_wait(ring.kept(), 0);
-    if (group == 1) ring.release(ring.take());  // the first 64 queries are before its keys
-    const auto step = [&](int t, auto hides) {
+    const int own = u0 + group * kStep;
+    const auto step = [&](auto hides) {
         const int slot = ring.take();
         const bf16 *const q = slots + slot * 2 * kTile, *const dy = q + kTile;
         const float *const row_lse = stats + slot * 2 * kStep, *const row_delta = row_lse + kStep;
@@ -285,7 +291,7 @@ attention_backward_kv_sm90_kernel(bf16* dqkv, const __grid_constant__ TensorMap 
         multiply_rows<D, kStep>(ds, v_tiles + group * 64 * D, dy);
         wgmma_commit();
         wgmma_wait<0>(flat(x), flat(ds));
-        if constexpr (hides) hide_future<true>(x, t - u_warp);
+        if constexpr (hides) hide_future<true>(x, own - u_warp);
         EACH(n, kStep / 8) EACH(e, 4) {
             const int query = n * 8 + column_of(e);
             x[0][n][e] = exp2_fast(x[0][n][e] * c - row_lse[query]);
@@ -300,15 +306,17 @@ attention_backward_kv_sm90_kernel(bf16* dqkv, const __grid_constant__ TensorMap 
         __syncwarp();  // all lanes have read lse and delta: a race only TSan sees
         ring.release(slot);
     };
-    const int own = u0 + group * kStep, end = own + kStep < s.T ? own + kStep : s.T;
-    int t = own;
-    for (; t < end; t += kStep) step(t, std::true_type());
-    for (; t < s.T; t += kStep) step(t, std::false_type());
+    const int steps = div_up(s.T - own, kStep) * s.group;
+    if (group == 1)  // each head's first 64 queries are before its keys
+        for (int i = 0; i < s.group; i++) ring.release(ring.take());
+    int i = 0;  // what follows the first 64 queries sees all of the warpgroup's keys
+    for (; i < s.group && i < steps; i++) step(std::true_type());
+    for (; i < steps; i++) step(std::false_type());
 
     bar_sync<128>(group);  // the warpgroup is done with k and v
     if (u_warp >= s.T) return;
     const auto store = [&](int which, bf16* tiles, const auto& sum, float factor) {
-        store_rows<D>(dqkv + qkv_at(s, head, u_warp, which), 3 * s.NH * D, s.T - u_warp, D, tiles + warp_row() * D, sum,
+        store_rows<D>(dqkv + qkv_at(s, first, u_warp, which), s.columns, s.T - u_warp, D, tiles + warp_row() * D, sum,
                       [=](int, int) { return factor; });
     };
     store(kK, k_tiles, dk, s.scale);
@@ -333,19 +341,19 @@ bool sm90_takes(int HS, const Dropout& drop) { return hopper() && drop.rate == 0
 void forward_sm90(bf16* out, float* lse, const bf16* qkv, const Shape& s, Stream stream) {
     with_size(s.HS, [&](auto D) {
         launch(attention_forward_sm90_kernel<D>, s.heads * div_up(s.T, kRows), kThreads, Forward<D>::kBytes, stream,
-               out, lse, map_of(qkv, s, 3 * s.NH * D), s);
+               out, lse, map_of(qkv, s, s.columns), s);
     });
 }
 
 void backward_sm90(bf16* dqkv, float* delta, const bf16* dout, const bf16* qkv, const bf16* out, const float* lse,
                    const Shape& s, Stream stream) {
     with_size(s.HS, [&](auto D) {
-        const TensorMap of_qkv = map_of(qkv, s, 3 * s.NH * D), of_dout = map_of(dout, s, s.NH * D);
+        const TensorMap of_qkv = map_of(qkv, s, s.columns), of_dout = map_of(dout, s, s.NH * D);
         const int blocks = s.heads * div_up(s.T, kRows);
         launch(attention_backward_q_sm90_kernel<D>, blocks, kThreads, kBackwardBytes<D>, stream, dqkv, delta, of_qkv,
                of_dout, out, lse, s);
-        launch(attention_backward_kv_sm90_kernel<D>, blocks, kThreads, kBackwardBytes<D>, stream, dqkv, of_qkv, of_dout,
-               lse, delta, s);
+        launch(attention_backward_kv_sm90_kernel<D>, blocks / s.group, kThreads, kBackwardBytes<D>, stream, dqkv,
+               of_qkv, of_dout, lse, delta, s);
     });
 }
 

@@ -1,5 +1,5 @@
 // test_maps.cpp -- every map that a training step describes to TMA keeps the limits that cuda.h documents: of every
-// model's presets, for many batches, whatever tile a product takes.
+// model's presets, for many batches, whatever tile a product takes; and of attention whose heads share keys and values.
 //
 // The emulator's cuTensorMapEncodeTiled checks them; the driver's own says CUDA_ERROR_NOT_INITIALIZED where no
 // device is (libcuda 535, behind cuInit too). Steps are captured and never run, so the largest model takes no time and
@@ -113,6 +113,44 @@ TEST(limits_are_checked) {
     tensor_map(p, 768, 100, 768, 64, 256);
     expect_error(kExitOther, "error 1 for a 100x768 matrix", [] { tensor_map(p, 768, 100, 768, 64, 257); });
     expect_error(kExitOther, "error 1 for a 100x768 matrix", [] { tensor_map(p + 1, 768, 100, 768, 64, 64); });
+}
+
+// Why attention of that shape, forward and backward, cannot be captured, or "". `shift`: of qkv.
+struct Attention { bf16* qkv; int B, T, NH, NK, HS; };
+std::string capture_attention(const Attention& shape, int shift = 0) {
+    const size_t n = size_t(shape.B) * size_t(shape.T) * size_t(shape.NH + 2 * shape.NK) * size_t(shape.HS);
+    Attention a = shape;
+    a.qkv = static_cast<bf16*>(device_alloc((n + 8) * sizeof(bf16), "qkv")) + shift;
+    std::string why;
+    const Graph graph = graph_capture(
+        [](void* argument) {            // nothing runs: any memory will do
+            const Attention& s = *static_cast<Attention*>(argument);
+            auto* const f = reinterpret_cast<float*>(s.qkv);
+            attention_forward(s.qkv, f, s.qkv, s.B, s.T, s.NH, s.NK, s.HS, {}, nullptr);
+            attention_backward(s.qkv, f, s.qkv, s.qkv, s.qkv, f, s.B, s.T, s.NH, s.NK, s.HS, {}, nullptr);
+        },
+        &a, nullptr, true, &why);
+    graph_destroy(graph);
+    device_free(a.qkv - shift);
+    return why;
+}
+
+TEST(maps_of_grouped_attention) {
+    const struct { int NH, NK; } groups[] = {{14, 2}, {32, 8}, {16, 8}, {9, 3}, {7, 1}};
+    for (const auto& g : groups)
+        for (const int HS : {64, 128})
+            for (const int B : {1, 3, 64})
+                for (const int T : {1, 1021, 8192}) {
+                    const uint64_t before = simt::maps_made;
+                    const std::string why = capture_attention({nullptr, B, T, g.NH, g.NK, HS});
+                    EXPECT(why.empty(), "NH %d, NK %d, HS %d, B %d, T %d: %s (%s)", g.NH, g.NK, HS, B, T, why.c_str(),
+                           simt::map_refused.c_str());
+                    EXPECT(simt::maps_made == before + 3, "%d maps were made, want 3: qkv twice, dout",
+                           int(simt::maps_made - before));
+                }
+    // Negative control: qkv lies 2 bytes off.
+    EXPECT(!capture_attention({nullptr, 1, 128, 14, 2, 64}, 1).empty() && simt::map_refused.find("address") == 0,
+           "a qkv that is not aligned is not noticed");
 }
 
 TEST(maps_of_every_preset) {

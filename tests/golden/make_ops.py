@@ -112,3 +112,11 @@ y = F.rms_norm(x, (24,), w, eps=0.125)
 y.backward(dy)
 for name, v in [("out", y), ("dinp", x.grad), ("dweight", w.grad)]:
     write("rms." + name, v)
+
+# causal attention of 6 heads, three of which share keys and values: qkv (2, 5, 6 + 2 * 2, 8)
+qkv, dy = inp("grouped.qkv", 2, 5, 10, 8), inp("grouped.dout", 2, 5, 6, 8)
+q, k, v = (x.transpose(1, 2) for x in qkv.split([6, 2, 2], dim=2))
+y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True).transpose(1, 2)
+y.backward(dy)
+write("grouped.out", y)
+write("grouped.dqkv", qkv.grad)

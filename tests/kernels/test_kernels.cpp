@@ -625,21 +625,29 @@ TEST(accumulate_is_one_add) {
 // ------------------------------------------------------------------------------------------------------- attention
 
 struct Attention {
-    int B, T, NH, HS;
+    int B, T, NH, NK, HS;
+    size_t rows() const { return size_t(B) * size_t(T) * size_t(NH); }  // of lse
+    size_t n() const { return rows() * size_t(HS); }                    // of out
+    size_t n_qkv() const { return size_t(B) * size_t(T) * size_t(NH + 2 * NK) * size_t(HS); }
+    std::string text(const char* name, float rate) const {
+        return format("%s B=%d T=%d NH=%d NK=%d HS=%d dropout=%g", name, B, T, NH, NK, HS, rate);
+    }
 };
-static const Attention kAttentions[] = {{1, 1, 1, 8},     {2, 2, 3, 24},   {1, 17, 2, 64},  {2, 65, 3, 8},
-                                        {1, 129, 2, 128}, {1, 130, 1, 64}, {3, 33, 2, 40},  {2, 65, 2, 64},
-                                        {1, 257, 1, 64},  {2, 1, 1, 128},  {1, 257, 1, 128}};
+static const Attention kAttentions[] = {
+    {1, 1, 1, 1, 8},    {2, 2, 3, 3, 24},   {1, 17, 2, 2, 64},  {2, 65, 3, 3, 8}, {1, 129, 2, 2, 128},
+    {1, 130, 1, 1, 64}, {3, 33, 2, 2, 40},  {2, 65, 2, 2, 64},  {1, 257, 1, 1, 64}, {2, 1, 1, 1, 128},
+    {1, 257, 1, 1, 128},
+    {2, 1, 7, 1, 8},    {1, 33, 14, 2, 24}, {2, 35, 6, 3, 40},  {2, 67, 4, 2, 8}, {1, 67, 14, 2, 64},
+    {2, 131, 4, 2, 64}, {1, 195, 3, 1, 64}, {1, 67, 7, 1, 128}, {2, 131, 4, 2, 128}};
 
 TEST(attention_forward) {
     for (const Attention& s : kAttentions)
         for (const float rate : kRates) {
-            const size_t rows = size_t(s.B) * size_t(s.T) * size_t(s.NH), n = rows * size_t(s.HS);
             const State state(kState);
             Mask mask = {rate, state};
-            Case c(format("attention_forward B=%d T=%d NH=%d HS=%d dropout=%g", s.B, s.T, s.NH, s.HS, rate));
-            Tensor &out = c.out(kX, n), &lse = c.out(kFloat, rows), &qkv = c.in(kX, normal(3 * n));
-            RUN(c, attention_forward, out, lse, qkv, s.B, s.T, s.NH, s.HS, mask);
+            Case c(s.text("attention_forward", rate));
+            Tensor &out = c.out(kX, s.n()), &lse = c.out(kFloat, s.rows()), &qkv = c.in(kX, normal(s.n_qkv()));
+            RUN(c, attention_forward, out, lse, qkv, s.B, s.T, s.NH, s.NK, s.HS, mask);
             c.near(out, 8 + root(s.HS) + root(s.T), 1);  // k: q.k, exp, and a sum of T terms; kx: of p, if it is stored
             c.near(lse, 8 + root(s.HS), 0, 1);           // k: q.k, exp and log of scores of size 1
         }
@@ -656,7 +664,7 @@ TEST(attention_forward_large_scores) {
     for (size_t i = 0; i < n; i++)
         x[i / size_t(NH * HS) * size_t(3 * NH * HS) + i % size_t(NH * HS)] = i % 3 ? 5.0f : -7.0f;
     Tensor &out = c.out(kX, n), &lse = c.out(kFloat, size_t(T * NH)), &qkv = c.in(kX, x);
-    RUN(c, attention_forward, out, lse, qkv, 1, T, NH, HS, none);
+    RUN(c, attention_forward, out, lse, qkv, 1, T, NH, NH, HS, none);
     EXPECT(*std::max_element(lse.want.begin(), lse.want.end()) > 150,
            "the scores are not large: the test tests nothing");
     c.near(out, 64, 1);  // k: exp of a difference of 100 loses 7 bits at the most
@@ -666,48 +674,50 @@ TEST(attention_forward_large_scores) {
 TEST(attention_backward) {
     for (const Attention& s : kAttentions)
         for (const float rate : kRates) {
-            const size_t rows = size_t(s.B) * size_t(s.T) * size_t(s.NH), n = rows * size_t(s.HS);
             const State state(kState);
             Mask mask = {rate, state};
-            const std::vector<float> x = normal(3 * n);
-            std::vector<float> y(n), l(rows);
+            const std::vector<float> x = normal(s.n_qkv());
+            std::vector<float> y(s.n()), l(s.rows());
             {  // forward's results are inputs
                 Case c("attention_forward for attention_backward");
-                Tensor &out = c.out(kX, n), &lse = c.out(kFloat, rows), &qkv = c.in(kX, x);
-                RUN(c, attention_forward, out, lse, qkv, s.B, s.T, s.NH, s.HS, mask);
+                Tensor &out = c.out(kX, s.n()), &lse = c.out(kFloat, s.rows()), &qkv = c.in(kX, x);
+                RUN(c, attention_forward, out, lse, qkv, s.B, s.T, s.NH, s.NK, s.HS, mask);
                 y.assign(out.want.begin(), out.want.end());
                 l.assign(lse.want.begin(), lse.want.end());
             }
-            Case c(format("attention_backward B=%d T=%d NH=%d HS=%d dropout=%g", s.B, s.T, s.NH, s.HS, rate));
-            Tensor &dqkv = c.out(kX, 3 * n), &delta = c.scratch(kFloat, rows), &dout = c.in(kX, normal(n));
+            Case c(s.text("attention_backward", rate));
+            Tensor &dqkv = c.out(kX, s.n_qkv()), &delta = c.scratch(kFloat, s.rows()), &dout = c.in(kX, normal(s.n()));
             Tensor &qkv = c.in(kX, x), &out = c.in(kX, y), &lse = c.in(kFloat, l);
-            RUN(c, attention_backward, dqkv, delta, dout, qkv, out, lse, s.B, s.T, s.NH, s.HS, mask);
-            c.near(dqkv, 16 + root(s.HS) + root(s.T), 1);  // k: two dot products, exp, sums of T terms; kx: of p and ds
+            RUN(c, attention_backward, dqkv, delta, dout, qkv, out, lse, s.B, s.T, s.NH, s.NK, s.HS, mask);
+            // k: two dot products, exp, sums of a term per query of the group; kx: of p and ds
+            c.near(dqkv, 16 + root(s.HS) + root(s.T * s.NH / s.NK), 1);
         }
 }
 
 // Fed in pieces, the cache gives what attention_forward gives for all positions at once.
 TEST(attention_cached) {
-    const struct { int NH, HS, maxT; } shapes[] = {{1, 8, 7}, {3, 24, 20}, {2, 64, 70}, {1, 128, 140}};
+    const struct { int NH, NK, HS, maxT; } shapes[] = {{1, 1, 8, 7},  {3, 3, 24, 20},  {2, 2, 64, 70}, {1, 1, 128, 140},
+                                                       {7, 1, 24, 9}, {14, 2, 64, 20}, {6, 3, 40, 71}, {4, 2, 128, 70}};
     for (const auto& s : shapes) {
-        const int T = s.maxT - 1, C = s.NH * s.HS;
-        const size_t row = size_t(C), cache_n = 2 * size_t(s.maxT) * row;
+        const int T = s.maxT - 1, C = s.NH * s.HS, wide = C + 2 * s.NK * s.HS;
+        const size_t row = size_t(C), cache_n = 2 * size_t(s.maxT) * size_t(s.NK * s.HS);
         const State state(kState);
         Mask none = {0, state};
-        const std::vector<float> x = normal(3 * row * size_t(T));
+        const std::vector<float> x = normal(size_t(wide) * size_t(T));
         Case all("attention_forward for attention_cached");
         Tensor &out_all = all.out(kX, row * size_t(T)), &lse = all.out(kFloat, size_t(T * s.NH)),
                &qkv_all = all.in(kX, x);
-        RUN(all, attention_forward, out_all, lse, qkv_all, 1, T, s.NH, s.HS, none);
+        RUN(all, attention_forward, out_all, lse, qkv_all, 1, T, s.NH, s.NK, s.HS, none);
 
         std::vector<float> cache_now(cache_n, 12345);  // whatever is read of what was never written shows
         const int pieces[] = {1, 3, 1, T - 5};
         for (int piece = 0, first = 0; piece < 4; first += pieces[piece++]) {
             const int n = pieces[piece];
-            Case c(format("attention_cached first=%d n=%d NH=%d HS=%d maxT=%d", first, n, s.NH, s.HS, s.maxT));
+            Case c(format("attention_cached first=%d n=%d NH=%d NK=%d HS=%d maxT=%d", first, n, s.NH, s.NK, s.HS,
+                          s.maxT));
             Tensor &out = c.out(kX, row * size_t(n)), &cache = c.inout(kX, cache_now);
-            Tensor& qkv = c.in(kX, {x.begin() + 3 * C * first, x.begin() + 3 * C * (first + n)});
-            RUN(c, attention_cached, out, cache, qkv, first, n, s.maxT, s.NH, s.HS);
+            Tensor& qkv = c.in(kX, {x.begin() + wide * first, x.begin() + wide * (first + n)});
+            RUN(c, attention_cached, out, cache, qkv, first, n, s.maxT, s.NH, s.NK, s.HS);
             c.same(cache);
             c.near(out, 8 + root(s.HS) + root(T), 1);  // k, kx: as attention_forward
             cache_now.assign(cache.got.begin(), cache.got.end());

@@ -171,9 +171,10 @@ struct Training {
 TEST(steps_of_transformers) {
     // bf16 keeps 8 bits of what is stored: losses within 2 %, norms, which are smaller sums of it, within 10 %.
     const double of_loss = kExact ? 1e-5 : 0.02, of_norm = kExact ? 1e-5 : 0.1;
+    const int steps = kOnGpu ? 4 : kSteps;          // an emulator is slow
     for (const Golden& g : goldens()) {
         Training t(g);
-        for (int s = 0; s < kSteps; s++) {
+        for (int s = 0; s < steps; s++) {
             const auto [loss, norm] = t.step(s);
             const double want = g.losses[size_t(s)], want_norm = g.norms[size_t(s)];
             EXPECT(std::fabs(loss - want) <= of_loss * want, "%s, step %d: loss %.9g, want %.9g", g.name.c_str(), s,

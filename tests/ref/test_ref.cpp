@@ -104,7 +104,7 @@ TEST(attention_by_hand) {
         qkv[0][2][i] = 4;
         qkv[1][2][i] = 8;
     }
-    attention_forward(&out[0][0], lse, &qkv[0][0][0], 1, 2, 1, 8, kNone, nullptr);
+    attention_forward(&out[0][0], lse, &qkv[0][0][0], 1, 2, 1, 1, 8, kNone, nullptr);
     EXPECT(out[0][0] == 4 && lse[0] == 0, "the first position sees only itself: out %g lse %g", out[0][0], lse[0]);
     EXPECT(std::fabs(out[1][3] - 7) < 8 * FLT_EPSILON, "out %.9g, want 7", out[1][3]);  // q is rounded
     EXPECT(std::fabs(lse[1] - std::log(4.0)) < 4 * FLT_EPSILON, "lse %.9g, want log 4", lse[1]);
@@ -112,16 +112,20 @@ TEST(attention_by_hand) {
 
 // Fed in pieces, the cache gives the bits of attention_forward.
 TEST(attention_cached_is_attention) {
-    const int T = 9, NH = 2, HS = 8, maxT = 10, C = NH * HS;
-    const std::vector<float> qkv = values(size_t(3 * T * C), 2);
-    std::vector<float> want(size_t(T * C)), lse(size_t(T * NH)), out(size_t(T * C)), cache(size_t(2 * maxT * C), NAN);
-    attention_forward(want.data(), lse.data(), qkv.data(), 1, T, NH, HS, kNone, nullptr);
-    for (int first = 0, n = 1; first < T; first += n, n = std::min(n + 1, T - first))
-        attention_cached(out.data() + first * C, cache.data(), qkv.data() + 3 * first * C, first, n, maxT, NH, HS,
-                         nullptr);
-    expect_near(out.data(), want.data(), out.size(), 0, "out");
-    expect_error(kExitOther, "room for 10",
-                 [&] { attention_cached(out.data(), cache.data(), qkv.data(), 9, 2, maxT, NH, HS, nullptr); });
+    const int T = 9, NH = 6, HS = 8, maxT = 10, C = NH * HS;
+    for (const int NK : {6, 2, 1}) {
+        const int wide = C + 2 * NK * HS;
+        const std::vector<float> qkv = values(size_t(T * wide), 2);
+        std::vector<float> want(size_t(T * C)), lse(size_t(T * NH)), out(size_t(T * C));
+        std::vector<float> cache(size_t(2 * maxT * NK * HS), NAN);
+        attention_forward(want.data(), lse.data(), qkv.data(), 1, T, NH, NK, HS, kNone, nullptr);
+        for (int first = 0, n = 1; first < T; first += n, n = std::min(n + 1, T - first))
+            attention_cached(out.data() + first * C, cache.data(), qkv.data() + first * wide, first, n, maxT, NH, NK,
+                             HS, nullptr);
+        expect_near(out.data(), want.data(), out.size(), 0, "out");
+        expect_error(kExitOther, "room for 10",
+                     [&] { attention_cached(out.data(), cache.data(), qkv.data(), 9, 2, maxT, NH, NK, HS, nullptr); });
+    }
 }
 
 TEST(classifier_by_hand) {
@@ -330,18 +334,21 @@ TEST(differences_mlp) {
 }
 
 TEST(differences_attention) {
-    const int B = 2, T = 5, NH = 2, HS = 8, n = B * T * NH * HS;
-    Floats qkv = values(3 * n), dout = values(n), out(n), lse(B * NH * T), delta(B * NH * T), dqkv(3 * n, NAN);
-    for (const Dropout& drop : {kNone, kDrop}) {
-        const auto loss = [&] {
-            attention_forward(out.data(), lse.data(), qkv.data(), B, T, NH, HS, drop, nullptr);
-            return weighted(dout, out);
-        };
-        loss();
-        attention_backward(dqkv.data(), delta.data(), dout.data(), qkv.data(), out.data(), lse.data(), B, T, NH, HS,
-                           drop, nullptr);
-        check_gradient("dqkv", qkv, dqkv, loss);
-    }
+    const int B = 2, T = 5, NH = 4, HS = 8, n = B * T * NH * HS;
+    Floats dout = values(n), out(n), lse(B * NH * T), delta(B * NH * T);
+    for (const int NK : {4, 2, 1})
+        for (const Dropout& drop : {kNone, kDrop}) {
+            const int wide = B * T * (NH + 2 * NK) * HS;
+            Floats qkv = values(wide), dqkv(wide, NAN);
+            const auto loss = [&] {
+                attention_forward(out.data(), lse.data(), qkv.data(), B, T, NH, NK, HS, drop, nullptr);
+                return weighted(dout, out);
+            };
+            loss();
+            attention_backward(dqkv.data(), delta.data(), dout.data(), qkv.data(), out.data(), lse.data(), B, T, NH, NK,
+                               HS, drop, nullptr);
+            check_gradient("dqkv", qkv, dqkv, loss);
+        }
 }
 
 TEST(differences_classifier) {
@@ -477,15 +484,18 @@ TEST(golden_mlp) {
     expect_golden("mlp.dprojb", db2);
 }
 
+static void expect_attention(const std::string& name, int B, int T, int NH, int NK, int HS) {
+    const Floats qkv = input((name + ".qkv").c_str()), dout = input((name + ".dout").c_str());
+    Floats out(dout.size()), lse(size_t(B * NH * T)), delta(lse.size()), dqkv(qkv.size(), NAN);
+    attention_forward(out.data(), lse.data(), qkv.data(), B, T, NH, NK, HS, kNone, nullptr);
+    attention_backward(dqkv.data(), delta.data(), dout.data(), qkv.data(), out.data(), lse.data(), B, T, NH, NK, HS,
+                       kNone, nullptr);
+    expect_golden((name + ".out").c_str(), out);
+    expect_golden((name + ".dqkv").c_str(), dqkv);
+}
 TEST(golden_attention) {
-    const int B = 2, T = 7, NH = 2, HS = 8, n = B * T * NH * HS;
-    const Floats qkv = input("att.qkv"), dout = input("att.dout");
-    Floats out(n), lse(B * NH * T), delta(B * NH * T), dqkv(3 * n, NAN);
-    attention_forward(out.data(), lse.data(), qkv.data(), B, T, NH, HS, kNone, nullptr);
-    attention_backward(dqkv.data(), delta.data(), dout.data(), qkv.data(), out.data(), lse.data(), B, T, NH, HS, kNone,
-                       nullptr);
-    expect_golden("att.out", out);
-    expect_golden("att.dqkv", dqkv);
+    expect_attention("att", 2, 7, 2, 2, 8);
+    expect_attention("grouped", 2, 5, 6, 2, 8);
 }
 
 TEST(golden_classifier) {
