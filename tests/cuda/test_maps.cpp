@@ -168,6 +168,7 @@ TEST(maps_of_every_preset) {
                             for (const ShapeKey& key : info->keys)
                                 if (name == key.option) key.set(&shape, value);
                         set_vocabulary(&shape, V);
+                        EXPECT(info->check(shape).empty(), "%s", preset.name);
                         const int T = B % 2 ? shape.T - 3 : shape.T;  // windows need not be whole
                         use_tile(*tile ? tile : nullptr);
                         const uint64_t before = simt::maps_made;
