@@ -8,7 +8,6 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <functional>
 #include "models/model.h"
 #include "src/app/dry_run.h"
 #include "src/base/common.h"
@@ -127,12 +126,12 @@ static void check_products() {
 // ---- Lockstep's steps
 
 // The most GPUs by which the preset's total divides; beyond, each has one micro-batch.
-static Work lockstep_work(const std::string& preset, int ranks, double* tokens, double* flops) {
-    const char* argv[] = {"model", "--preset", preset.c_str(), "--device", "gpu"};
+static Work lockstep_work(const char* preset, int V, int ranks, double* tokens, double* flops) {
+    const char* argv[] = {"model", "--preset", preset, "--device", "gpu"};
     int exit_now = -1;
     Options o = parse_options(5, argv, &exit_now);
     resolve_options(&o, true);
-    set_vocabulary(&o.shape, 50257);
+    set_vocabulary(&o.shape, V);
     const int64_t batch = int64_t(o.batch_size) * o.shape.T;
     const int64_t count = std::max<int64_t>(o.total_batch_size / batch, ranks);
     o.replicas = std::max(o.replicas, ranks);
@@ -141,49 +140,24 @@ static Work lockstep_work(const std::string& preset, int ranks, double* tokens, 
     return step_work(o, o.shape, ranks, int(count));
 }
 
-// Llama's family, which this tree does not have yet: shapes from the models' config.json; llama-124m is gpt2-124m's
-// shape. What memory bounds, in passes per token and layer: residual and RMSNorm 4 of C each way, twice; rotation of q
-// and k, and their norms, in and out, each way; SwiGLU 3 of I forward and 5 backward. Micro-batches have kLlamaTokens.
-static const struct Llama { const char* name; int L, C, I, NH, KV, HS, V, T; bool qk_norm; } kLlamas[] = {
-    {"llama-124m", 12, 768, 2048, 12, 12, 64, 50304, 1024, false},
-    {"smollm2-135m", 30, 576, 1536, 9, 3, 64, 49152, 2048, false},
-    {"smollm2-360m", 32, 960, 2560, 15, 5, 64, 49152, 2048, false},
-    {"qwen2.5-0.5b", 24, 896, 4864, 14, 2, 64, 151936, 2048, false},
-    {"qwen3-0.6b", 28, 1024, 3072, 16, 8, 128, 151936, 2048, true},
-    {"llama3.2-1b", 16, 2048, 8192, 32, 8, 64, 128256, 2048, false}};
-constexpr double kLlamaTokens = 16384, kLlamaTotal = 524288;
+// Presets with the vocabulary of their published tokenizer.
+static const std::pair<const char*, int> kPresets[] = {
+    {"gpt2-124m", 50257}, {"gpt2-1558m", 50257}, {"llama-124m", 50257}, {"smollm2-135m", 49152},
+    {"smollm2-360m", 49152}, {"qwen2.5-0.5b", 151936}, {"qwen3-0.6b", 151936}, {"llama3.2-1b", 128256}};
 
-static Work llama_work(const Llama& c, int ranks, double* tokens, double* flops) {
-    const double N = kLlamaTokens, C = c.C, I = c.I, Q = c.NH * c.HS, KV = c.KV * c.HS, V = c.V;
-    const double matrices = C * (2 * Q + 2 * KV + 3 * I), n = c.L * (matrices + 2 * C) + V * C;
-    const double rotated = 4 * (Q + KV) * (c.qk_norm ? 2 : 1), count = std::max(kLlamaTotal / N, double(ranks));
-    *tokens = count * N;
-    *flops = 6 * (c.L * (matrices + Q * c.T) + V * C);
-    Work w = {.ranks = double(ranks), .micro_batches = count / ranks, .T = double(c.T), .head_size = double(c.HS),
-              .tokens = N, .attention = 2 * c.T * Q * N * c.L, .forwards = 1,
-              .bytes = 2 * N * (c.L * (16 * C + rotated + 8 * I) + 10 * C + 2 * V), .gaps = 24 * c.L * kGap,
-              .gradients = 4 * n, .weights = 2 * n,
-              .update = n * (30.0 / ranks + 12 * (std::max(8, ranks) / ranks - 1)), .bucket = kBucketBytes,
-              .late = 4 * V * C, .matrices = {{V, C}}};
-    for (int l = 0; l < c.L; l++)
-        for (const auto& m : {std::pair{Q + 2 * KV, C}, {C, Q}, {2 * I, C}, {C, I}}) w.matrices.push_back(m);
-    return w;
-}
-
-static void print_table(const std::vector<std::string>& names, const std::vector<int>& counts,
-                        const std::function<Work(const std::string&, int, double*, double*)>& work) {
+static void print_table(const std::vector<int>& counts) {
     std::printf("| preset | GPU | MFU of 1 |");
     for (const int n : counts) std::printf(" %d |", n);
     std::printf("\n|---|---|---:|");
     for (size_t i = 0; i < counts.size(); i++) std::printf("---:|");
     std::printf("\n");
-    for (const std::string& name : names)
+    for (const auto& [name, V] : kPresets)
         for (const Gpu& any : kGpus) {
-            std::printf("| %s | %s |", name.c_str(), any.name);
+            std::printf("| %s | %s |", name, any.name);
             for (const int ranks : counts) {
                 double tokens, flops;
                 const Gpu g = find_gpu(any.name);
-                const double seconds = predict_step(g, work(name, ranks, &tokens, &flops)).total;
+                const double seconds = predict_step(g, lockstep_work(name, V, ranks, &tokens, &flops)).total;
                 const double speed = tokens / seconds / ranks;
                 if (ranks == 1) std::printf(" %.0f %% |", 100 * speed * flops / g.peak);
                 std::printf(" %.0f, %.1f |", seconds * 1e3, speed * 1e-3);
@@ -193,21 +167,12 @@ static void print_table(const std::vector<std::string>& names, const std::vector
 }
 
 static void print_tables() {
-    const std::vector<int> counts = {1, 2, 4, 8, 16, 64, 512, 4096};
-    print_table({"gpt2-124m", "gpt2-1558m"}, counts, lockstep_work);
-    std::printf("\n");
-    std::vector<std::string> names;
-    for (const Llama& c : kLlamas) names.push_back(c.name);
-    print_table(names, counts, [](const std::string& name, int ranks, double* tokens, double* flops) {
-        for (const Llama& c : kLlamas)
-            if (name == c.name) return llama_work(c, ranks, tokens, flops);
-        CHECK(false, "no %s", name.c_str());
-    });
+    print_table({1, 2, 4, 8, 16, 64, 512, 4096});
     std::printf("\nWhere the time goes on 8 H100s, ms: of a micro-batch, then of a step:\n\n| preset | products |"
                 " attention | memory | gaps | update | exposed communication |\n|---|---:|---:|---:|---:|---:|---:|\n");
     for (const char* name : {"gpt2-124m", "gpt2-1558m"}) {
         double tokens, flops;
-        const Work w = lockstep_work(name, 8, &tokens, &flops);
+        const Work w = lockstep_work(name, 50257, 8, &tokens, &flops);
         const StepTime s = predict_step(find_gpu("h100"), w);
         const double ms = 1e3 / w.micro_batches;
         std::printf("| %s | %.1f | %.1f | %.1f | %.2f | %.2f | %.2f |\n", name, s.products * ms, s.attention * ms,
@@ -236,7 +201,7 @@ static void print_assumptions() {
         {"kA100Cudnn forward", kA100Cudnn[0] * 1e-12}, {"kA100Cudnn backward", kA100Cudnn[1] * 1e-12},
         {"kH100Cudnn forward", kH100Cudnn[0] * 1e-12}, {"kH100Cudnn backward", kH100Cudnn[1] * 1e-12},
         {"kLlmcCopy", kLlmcCopy}, {"kLlmcGap, us", kLlmcGap * 1e6}, {"kLlmcKernels", kLlmcKernels},
-        {"kLlmcAdamw", kLlmcAdamw}, {"kLlamaTokens", kLlamaTokens}, {"kLlamaTotal", kLlamaTotal}};
+        {"kLlmcAdamw", kLlmcAdamw}};
     for (const auto& [name, value] : constants) std::printf("- %s %g\n", name, value);
 }
 

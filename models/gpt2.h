@@ -107,4 +107,5 @@ inline const ModelInfo gpt2_info = {
         return 6.0 * (12.0 * c.L * c.C * c.C + double(c.V) * c.C + double(c.L) * c.C * T);
     },
     .text = [](const Shape& c) { return format("%d layers x %d heads x %d channels", c.L, c.NH, c.C); },
+    .head_size = [](const Shape& c) { return c.C / c.NH; },
 };

@@ -75,10 +75,8 @@ inline const std::vector<ShapeKey> kLlamaKeys = {       // help and other names 
 
 inline const std::string kLlamaNano = kNanoRun + "layers 4 heads 4 kv-heads 2 channels 128 mlp-size 384 seq-len 256 "
                                                  "batch-size 2";
-// Published models, with a batch that fits one card of 80 GB.
-inline const std::string kLlamaRun = "seq-len 1024 batch-size 8 total-batch-size 524288 warmup-steps 700 "
-                                     "final-lr-frac 0 eval-every 250 eval-steps 128 sample-every 1000 log-every 10 "
-                                     "save-every 1000 ";
+inline const std::string kLlamaRun = "total-batch-size 524288 warmup-steps 700 final-lr-frac 0 eval-every 250 "
+                                     "sample-every 1000 log-every 10 save-every 1000 ";
 
 inline const ModelInfo llama_info = {
     .name = "llama",
@@ -90,14 +88,15 @@ inline const ModelInfo llama_info = {
     .presets = {
         {"llama-nano", "", kLlamaNano},
         // The tokens and the budget of gpt2-124m: 124.7 million parameters with GPT-2's vocabulary.
-        {"llama-124m", "", kLlamaRun + "layers 12 heads 12 kv-heads 4 channels 768 mlp-size 2432 batch-size 16 "
-         "eval-steps 64 steps 18865 lr 6e-4"},
+        {"llama-124m", "", kLlamaRun + "layers 12 heads 12 kv-heads 4 channels 768 mlp-size 2432 seq-len 1024 "
+         "batch-size 16 eval-steps 64 steps 18865 lr 6e-4"},
+        // Published sizes; batches, rates and steps (about 20 tokens per parameter, at least 10^10) are GPT-2's.
         {"smollm2-135m", "", kLlamaRun + "layers 30 heads 9 kv-heads 3 channels 576 mlp-size 1536 rope-theta 100000 "
-         "steps 20000 lr 6e-4"},
+         "seq-len 2048 batch-size 8 eval-steps 64 steps 20000 lr 6e-4"},
         {"smollm2-360m", "", kLlamaRun + "layers 32 heads 15 kv-heads 5 channels 960 mlp-size 2560 rope-theta 100000 "
-         "steps 20000 lr 3e-4"},
+         "seq-len 2048 batch-size 8 eval-steps 64 steps 20000 lr 3e-4"},
         {"llama3.2-1b", "", kLlamaRun + "layers 16 heads 32 kv-heads 8 channels 2048 mlp-size 8192 rope-theta 500000 "
-         "rope-factor 32 batch-size 4 steps 30000 lr 2e-4"},
+         "rope-factor 32 seq-len 2048 batch-size 4 eval-steps 128 steps 48000 lr 2e-4"},
     },
     .gpu_preset = "llama-124m",
     .cuda = true,
@@ -105,5 +104,6 @@ inline const ModelInfo llama_info = {
     .tensors = [](const Shape& c) { return llama_tensors(c, kLlama); },
     .flops_per_token = llama_flops,
     .text = llama_text,
+    .head_size = [](const Shape& c) { return LlamaSizes(c).HS; },
     .read = [](const Json& config, Shape* c, const char* what) { llama_read(config, c, kLlama, what); },
 };

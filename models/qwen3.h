@@ -12,7 +12,7 @@ inline const ModelInfo qwen3_info = {
     .presets = {
         {"qwen3-nano", "", kLlamaNano},
         {"qwen3-0.6b", "", kLlamaRun + "layers 28 heads 16 kv-heads 8 head-size 128 channels 1024 mlp-size 3072 "
-         "rope-theta 1000000 norm-eps 1e-6 steps 20000 lr 3e-4"},
+         "rope-theta 1000000 norm-eps 1e-6 seq-len 2048 batch-size 8 eval-steps 64 steps 24000 lr 3e-4"},
     },
     .gpu_preset = "qwen3-0.6b",
     .cuda = true,
@@ -20,5 +20,6 @@ inline const ModelInfo qwen3_info = {
     .tensors = [](const Shape& c) { return llama_tensors(c, kQwen3); },
     .flops_per_token = llama_flops,
     .text = llama_text,
+    .head_size = [](const Shape& c) { return LlamaSizes(c).HS; },
     .read = [](const Json& config, Shape* c, const char* what) { llama_read(config, c, kQwen3, what); },
 };

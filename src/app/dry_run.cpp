@@ -28,7 +28,7 @@ Work step_work(const Options& o, const Shape& shape, int ranks, int micro_batche
     const double N = double(m.B) * m.T, n = double(m.arena.n), logits = (2 * N - m.chunk) * 2 * shape.Vp;
     const double arrays = double(all_optimizers()[size_t(find_optimizer(o.optimizer))]->state.size());
     Work w = {.ranks = double(ranks), .micro_batches = double(micro_batches) / ranks, .T = double(m.T),
-              .head_size = double(shape.C) / shape.NH, .tokens = N,
+              .head_size = double(find_model(o.model)->head_size(shape)), .tokens = N,
               .attention = find_model(o.model)->flops_per_token(shape, m.T) / 3 * N,
               .forwards = o.recompute == 3 ? 2.0 : 1.0, .bytes = double(m.memory_bytes) + logits,
               .gaps = 2 * kGap * double(m.arena.tensors.size()), .gradients = 4 * n, .weights = 2 * n,
@@ -84,7 +84,7 @@ void dry_run(const Options& o, const Shape& shape, const Comm* comm, int micro_b
                 double(total) * 1e-6, double(free) * 1e-6, all * 1e-6);
     if (all <= double(free)) std::printf("it fits\n");
     else std::printf("it does not fit; try --recompute 3, smaller --batch-size, %s ranks\n", on_gpu ? "more" : "fewer");
-    if (!gpu || shape.NH == 0) return;              // a model without heads goes position by position
+    if (!gpu || !info->head_size) return;           // a model without heads goes position by position
     const StepTime s = predict_step(*gpu, step_work(o, shape, ranks, micro_batches));
     std::printf("predicted %.1f ms per step, %.0f tokens/s, MFU %.1f %%, exposed communication %.1f ms; not measured\n",
                 s.total * 1e3, double(o.total_batch_size) / s.total, 100 * flops / s.total / ranks / gpu->peak,

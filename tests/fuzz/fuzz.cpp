@@ -15,6 +15,7 @@
 #include <new>
 
 #include "models/config.h"
+#include "models/llama.h"
 #include "src/app/log.h"
 #include "src/app/options.h"
 #include "src/base/unicode.h"
@@ -352,6 +353,13 @@ std::string gpt2_config() {
     set_vocabulary(&c.shape, 257);
     return config_json(c);
 }
+std::string llama_config() {        // with every part that a file may have
+    ModelConfig c = {.info = find_model("llama"), .shape = {.L = 2, .NH = 2, .C = 16, .T = 8}, .eot = 256};
+    rope_factor(c.shape) = 8;
+    c.info->check(c.shape);
+    set_vocabulary(&c.shape, 257);
+    return config_json(c);
+}
 struct Target {
     const char *name, *sources;
     void (*run)(std::string_view);
@@ -369,7 +377,12 @@ const std::vector<Target>& targets() {
                  "weight\":{\"dtype\":\"F16\","
                  "\"shape\":[2,2],\"data_offsets\":[12,20]},\"__metadata__\":{\"format\":\"pt\"}}") +
           std::string(20, '\1')}},
-        {"config", "config model shape gpt2 lstm json unicode", config, 2, kLittle, {gpt2_config()}},
+        {"config",
+         "config model shape gpt2 lstm llama llama_config qwen2 qwen3 json unicode",
+         config,
+         2,
+         kLittle,
+         {gpt2_config(), llama_config()}},
         {"options",
          "options json unicode",
          options,
