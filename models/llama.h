@@ -78,32 +78,39 @@ inline const std::string kLlamaNano = kNanoRun + "layers 4 heads 4 kv-heads 2 ch
 inline const std::string kLlamaRun = "total-batch-size 524288 warmup-steps 700 final-lr-frac 0 eval-every 250 "
                                      "sample-every 1000 log-every 10 save-every 1000 ";
 
-inline const ModelInfo llama_info = {
-    .name = "llama",
-    .title = "Llama",
-    .architecture = "LlamaForCausalLM",
-    .keys = kLlamaKeys,
-    .fixed = [](const Shape& c) { return llama_fixed(c, kLlama); },
-    .dropouts = {},
-    .presets = {
-        {"llama-nano", "", kLlamaNano},
-        // The tokens and the budget of gpt2-124m: 124.7 million parameters with GPT-2's vocabulary.
-        {"llama-124m", "", kLlamaRun + "layers 12 heads 12 kv-heads 4 channels 768 mlp-size 2432 seq-len 1024 "
-         "batch-size 16 eval-steps 64 steps 18865 lr 6e-4"},
-        // Published sizes; batches, rates and steps (about 20 tokens per parameter, at least 10^10) are GPT-2's.
-        {"smollm2-135m", "", kLlamaRun + "layers 30 heads 9 kv-heads 3 channels 576 mlp-size 1536 rope-theta 100000 "
-         "seq-len 2048 batch-size 8 eval-steps 64 steps 20000 lr 6e-4"},
-        {"smollm2-360m", "", kLlamaRun + "layers 32 heads 15 kv-heads 5 channels 960 mlp-size 2560 rope-theta 100000 "
-         "seq-len 2048 batch-size 8 eval-steps 64 steps 20000 lr 3e-4"},
-        {"llama3.2-1b", "", kLlamaRun + "layers 16 heads 32 kv-heads 8 channels 2048 mlp-size 8192 rope-theta 500000 "
-         "rope-factor 32 seq-len 2048 batch-size 4 eval-steps 128 steps 48000 lr 2e-4"},
-    },
-    .gpu_preset = "llama-124m",
-    .cuda = true,
-    .check = [](Shape& c) { return llama_check(c, kLlama); },
-    .tensors = [](const Shape& c) { return llama_tensors(c, kLlama); },
-    .flops_per_token = llama_flops,
-    .text = llama_text,
-    .head_size = [](const Shape& c) { return LlamaSizes(c).HS; },
-    .read = [](const Json& config, Shape* c, const char* what) { llama_read(config, c, kLlama, what); },
-};
+// The declaration of one kind. Its first preset is the default on a CPU, gpu_preset that on a GPU.
+template <LlamaKind kKind>
+ModelInfo llama_family(const char* name, const char* title, const char* architecture, std::vector<Preset> presets,
+                       const char* gpu_preset) {
+    return {
+        .name = name,
+        .title = title,
+        .architecture = architecture,
+        .keys = kLlamaKeys,
+        .fixed = [](const Shape& c) { return llama_fixed(c, kKind); },
+        .dropouts = {},
+        .presets = std::move(presets),
+        .gpu_preset = gpu_preset,
+        .cuda = true,
+        .check = [](Shape& c) { return llama_check(c, kKind); },
+        .tensors = [](const Shape& c) { return llama_tensors(c, kKind); },
+        .flops_per_token = llama_flops,
+        .text = llama_text,
+        .head_size = [](const Shape& c) { return LlamaSizes(c).HS; },
+        .read = [](const Json& config, Shape* c, const char* what) { llama_read(config, c, kKind, what); },
+    };
+}
+
+// Published sizes; batches, rates and steps (about 20 tokens per parameter, at least 10^10) are like GPT-2's.
+inline const ModelInfo llama_info = llama_family<kLlama>("llama", "Llama", "LlamaForCausalLM", {
+    {"llama-nano", "", kLlamaNano},
+    // The tokens and the budget of gpt2-124m: 124.7 million parameters with GPT-2's vocabulary.
+    {"llama-124m", "", kLlamaRun + "layers 12 heads 12 kv-heads 4 channels 768 mlp-size 2432 seq-len 1024 "
+     "batch-size 16 eval-steps 64 steps 18865 lr 6e-4"},
+    {"smollm2-135m", "", kLlamaRun + "layers 30 heads 9 kv-heads 3 channels 576 mlp-size 1536 rope-theta 100000 "
+     "seq-len 2048 batch-size 8 eval-steps 64 steps 20000 lr 6e-4"},
+    {"smollm2-360m", "", kLlamaRun + "layers 32 heads 15 kv-heads 5 channels 960 mlp-size 2560 rope-theta 100000 "
+     "seq-len 2048 batch-size 8 eval-steps 64 steps 20000 lr 3e-4"},
+    {"llama3.2-1b", "", kLlamaRun + "layers 16 heads 32 kv-heads 8 channels 2048 mlp-size 8192 rope-theta 500000 "
+     "rope-factor 32 seq-len 2048 batch-size 4 eval-steps 128 steps 48000 lr 2e-4"},
+}, "llama-124m");
