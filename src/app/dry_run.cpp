@@ -83,7 +83,8 @@ void dry_run(const Options& o, const Shape& shape, const Comm* comm, int micro_b
     std::printf("          this %s has %.1f MB, %.1f free; its ranks take %.1f: ", on_gpu ? "GPU" : "host",
                 double(total) * 1e-6, double(free) * 1e-6, all * 1e-6);
     if (all <= double(free)) std::printf("it fits\n");
-    else std::printf("it does not fit; try --recompute 3, smaller --batch-size, %s ranks\n", on_gpu ? "more" : "fewer");
+    else std::printf("it does not fit; try --replicas %d, --recompute 3, smaller --batch-size, %s ranks\n", ranks,
+                     on_gpu ? "more" : "fewer");
     if (!gpu || !info->head_size) return;           // a model without heads goes position by position
     const StepTime s = predict_step(*gpu, step_work(o, shape, ranks, micro_batches));
     std::printf("predicted %.1f ms per step, %.0f tokens/s, MFU %.1f %%, exposed communication %.1f ms; not measured\n",

@@ -94,19 +94,26 @@ struct Loaded {
         Shape shape = init.config.shape;
         shape.T = int(std::min(size_t(shape.T), T));
         shape.dropout = 0;
-        const Arena arena = arena_layout(init.config.info->tensors(shape));
-        std::vector<float> masters(arena.n);
-        std::vector<floatX> stored(arena.n);
-        load_init(masters.data(), arena, init, *init.config.info);
-        store_floats(stored.data(), masters.data(), arena.n);
-        weights = static_cast<floatX*>(device_alloc(arena.n * sizeof(floatX), "weights"));
-        copy_to_device(weights, stored.data(), arena.n * sizeof(floatX), nullptr);
-        stream_sync(nullptr);
+        load_weights(arena_layout(init.config.info->tensors(shape)));
         model_create(&model, init.config.info, shape, B, shape.T, 3, weights, false);
     }
     ~Loaded() {
         model_destroy(&model);
         device_free(weights);
+    }
+
+    void load_weights(const Arena& arena) {
+        weights = static_cast<floatX*>(device_alloc(arena.n * sizeof(floatX), "weights"));
+        float* const in_place = reinterpret_cast<float*>(weights);
+        if (sizeof(floatX) == sizeof(float)) return load_init(in_place, arena, init, *init.config.info);
+        std::vector<float> masters(arena.n);
+        std::vector<floatX> unit(kUnit);
+        load_init(masters.data(), arena, init, *init.config.info);
+        for (size_t at = 0; at < arena.n; at += kUnit) {
+            store_floats(unit.data(), &masters[at], kUnit);
+            copy_to_device(weights + at, unit.data(), kUnit * sizeof(floatX), nullptr);
+            stream_sync(nullptr);
+        }
     }
 };
 }  // namespace
