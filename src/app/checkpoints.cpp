@@ -18,7 +18,7 @@ void checkpoints_create(Checkpoints* c, Comm* comm, Reporter* report, const Chec
     c->saver = saver_create(*files.arena, files.arrays.size(), copy, o.out_dir, o.keep);
     c->files = files;
     if (data.tokenizer.kind != Tokenizer::none) c->files.tokenizer_json = data.tokenizer.to_json();
-    for (const Tokenizer::Special& s : data.tokenizer.special)
+    for (const Tokenizer::Added& s : data.tokenizer.added)
         if (s.id == data.tokenizer.eot) c->files.end_of_text = s.text;
     c->files.progress = [comm] { comm_moved(comm); };
     JsonLine identity;

@@ -96,7 +96,8 @@ std::vector<Row> make_table() {
          "or glob (default: the built-in stories)", "dataset input-bin -i"},
         {"val-data", "PATH", &O::val_data, kOpen, "default: the last tenth of --data; of several files at least one",
          "input-val-bin -j"},
-        {"tokenizer", "byte|char|gpt2|bpe:N|FILE", &O::tokenizer, kFixed, "bpe:N learns N tokens from the data"},
+        {"tokenizer", "byte|char|gpt2|bpe:N|FILE", &O::tokenizer, kFixed, "bpe:N learns N tokens from the data, in "
+         "GPT-2's split, bpe:N:llama3, :qwen2 or :smollm in theirs; FILE: tokenizer.json"},
         {"sampler", "lockstep|torch", &O::sampler, kFixed, "order of the data; torch: PyTorch's DistributedSampler"},
     });
     add("Optimisation", {

@@ -1,4 +1,4 @@
-// unicode.h -- UTF-8 and the classes of code points that GPT-2's split asks for.
+// unicode.h -- UTF-8, the classes of code points that the splits of tokenizers ask for, and NFC.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -39,3 +39,7 @@ inline void append_utf8(std::string* out, uint32_t code) {
     *out += char(more ? 0x7F80 >> more | code >> 6 * more : code);
     for (int k = more - 1; k >= 0; k--) *out += char(0x80 | (code >> 6 * k & 0x3F));
 }
+
+// Appends text in the composed form NFC, as tokenizers 0.23 has it (Unicode 9.0); bytes that are not UTF-8 stay.
+// Returns false, and appends nothing, if text has that form already.
+bool to_nfc(std::string_view text, std::string* out);

@@ -1,10 +1,11 @@
 // bpe_train.cpp -- learning merges from a text: the most frequent pair becomes a token, again and again.
 //
-// Pairs are counted within the pieces of GPT-2's split. Of equally frequent pairs the smallest (left, right) goes
+// Pairs are counted within the pieces of a split. Of equally frequent pairs the smallest (left, right) goes
 // first, so the merges are a function of the text alone.
 #include <queue>
 #include <unordered_map>
 #include "src/base/common.h"
+#include "src/base/unicode.h"
 #include "src/data/tokenizer.h"
 
 namespace {
@@ -49,7 +50,7 @@ struct Learner {
     void read(std::string_view text) {
         std::unordered_map<std::string_view, uint32_t> pieces;
         for (std::string_view piece; !text.empty(); text.remove_prefix(piece.size())) {
-            piece = text.substr(0, gpt2_next_piece(text));
+            piece = text.substr(0, t.split.next_piece(text));
             pieces[piece]++;
         }
         symbols.push_back({-1, 0, 0});
@@ -80,13 +81,16 @@ struct Learner {
 };
 }  // namespace
 
-Tokenizer tokenizer_train_bpe(std::string_view text, int vocab_size) {
+Tokenizer tokenizer_train_bpe(std::string_view text, int vocab_size, const Split& split) {
     Learner learner;
     Tokenizer& t = learner.t;
+    t.split = split;
     int got = t.vocab_size;
-    t.name = format("bpe:%d", vocab_size);
+    t.name = format("bpe:%d", vocab_size) + (&split == splits ? "" : std::string(":") + split.name);
     if (vocab_size < got) die(kExitUsage, "--tokenizer %s: want at least %d tokens", t.name.c_str(), got);
-    learner.read(text.substr(0, 16 << 20));
+    std::string composed;
+    text = text.substr(0, 16 << 20);
+    learner.read(split.nfc && to_nfc(text, &composed) ? composed : text);
     std::unordered_map<std::string, int> known;
     while (got < vocab_size && !learner.heap.empty()) {
         const auto [most, inverse] = learner.heap.top();

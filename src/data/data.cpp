@@ -99,22 +99,22 @@ Text read_text(const Source& source, bool split, Comm* comm) {
 
 // Appends the tokens of a text, `width` bytes each. Returns how many are for training.
 uint64_t encode(const Text& text, const Tokenizer& tokenizer, size_t width, std::vector<char>* out, Comm* comm) {
-    constexpr size_t kChunk = 2 << 20;  // bytes
     const std::string_view all = text.all;
     out->reserve(all.size() / (tokenizer.merges.empty() ? 1 : 4) * width);  // about: 4 bytes are a token of BPE
     std::vector<int> tokens;
+    const auto store = [&] {
+        const size_t at = out->size();
+        out->resize(at + tokens.size() * width);
+        if (width == 2) std::ranges::copy(tokens, reinterpret_cast<uint16_t*>(out->data() + at));
+        else std::ranges::copy(tokens, reinterpret_cast<uint32_t*>(out->data() + at));
+        tokens.clear();
+        if (comm) comm_progress(comm, -1, "reading text");
+    };
     size_t train = 0;
     for (size_t k = 0, begin = 0; k < text.ends.size(); begin = text.ends[k++]) {
         if (k < text.documents && tokenizer.eot >= 0) tokens.push_back(tokenizer.eot);
-        for (std::string_view rest = all.substr(begin, text.ends[k] - begin); !rest.empty();) {
-            rest.remove_prefix(tokenizer.encode(rest, &tokens, kChunk));
-            const size_t at = out->size();
-            out->resize(at + tokens.size() * width);
-            if (width == 2) std::ranges::copy(tokens, reinterpret_cast<uint16_t*>(out->data() + at));
-            else std::ranges::copy(tokens, reinterpret_cast<uint32_t*>(out->data() + at));
-            tokens.clear();
-            if (comm) comm_progress(comm, -1, "reading text");
-        }
+        tokenizer.encode(all.substr(begin, text.ends[k] - begin), &tokens, store);
+        store();
         if (k < text.train) train = out->size();
     }
     return train / width;
@@ -180,9 +180,11 @@ Tokenizer choose_tokenizer(const DataOptions& o, const Source& source, const Sou
 int choose_vocabulary(const DataOptions& o, const Tokenizer& tokenizer) {
     const int own = tokenizer.vocab_size;
     if (tokenizer.kind == Tokenizer::none) return o.init_vocab ? o.init_vocab : o.vocab_size ? o.vocab_size : 50257;
-    if (o.init_vocab && own != o.init_vocab)
+    const bool fits = own == o.init_vocab || (own < o.init_vocab && o.tokenizer.empty() && !o.init_tokenizer.empty());
+    if (o.init_vocab && !fits)
         die(kExitUsage, "--tokenizer: got %s of %d tokens, want %d as the model has; give the tokenizer or the data it "
             "was trained with", tokenizer.name.c_str(), own, o.init_vocab);
+    if (o.init_vocab) return o.init_vocab;      // a model's own tokenizer may leave rows unused, as Qwen's does
     if (o.vocab_size && own != o.vocab_size)
         die(kExitUsage, "--vocab-size: got %d, want %d as the tokenizer has; leave it out", o.vocab_size, own);
     return own;
@@ -223,6 +225,7 @@ Data open_data(const DataOptions& o, Comm* comm) {
     // A new model of one text never sees the end-of-text token.
     if (source.is_text() && !source.has_documents() && !o.init_eot) data.tokenizer.eot = -1;
     data.vocab_size = choose_vocabulary(o, data.tokenizer);
+    if (data.tokenizer.kind != Tokenizer::none) data.tokenizer.bytes.resize(size_t(data.vocab_size));
     const Tokens tokens = open_source(source, data.tokenizer, split, comm);
     const Tokens other = split ? tokens : open_source(val, data.tokenizer, false, comm);
     data.train = make_dataset(tokens, 0, tokens.cut, o.seq_len);

@@ -54,12 +54,16 @@ const char* format_name(Format format) {
     return names[int(format)];
 }
 
+struct LlmcKind { uint32_t magic, version, width; };        // width: bytes of a token
+static constexpr LlmcKind llmc_kinds[] = {{20240520, 1, 2}, {20240801, 7, 4}};     // of GPT-2, of Llama 3
+
 static Format recognise(const std::string& path) {
     const InputFile file(path);
     std::string head(size_t(std::min<uint64_t>(file.size, 16384)), '\0');
     file.read(0, head.data(), head.size());
     if (path.ends_with(".npy") || head.starts_with("\x93NUMPY")) return Format::npy;
-    if (head.starts_with(std::string_view("\x88\xd8\x34\x01", 4))) return Format::llmc;  // 20240520
+    for (const LlmcKind& kind : llmc_kinds)
+        if (head.size() >= 4 && std::memcmp(head.data(), &kind.magic, 4) == 0) return Format::llmc;
     const auto is_control = [](char c) {
         return uint8_t(c) < 0x20 && std::string_view("\t\n\v\f\r\x1b").find(c) == std::string_view::npos;
     };
@@ -130,7 +134,11 @@ std::string find_data_file(const std::string& name, const char* what_to_do) {
 static void read_llmc_header(Shard* s) {
     uint32_t header[256] = {};  // magic, version, tokens, zeros
     if (s->file->size >= sizeof header) s->file->read(0, header, sizeof header);
-    if (header[1] != 1) die_content("data: " + s->name, format("version %u", header[1]), "a header with version 1");
+    const LlmcKind& kind = llmc_kinds[header[0] == llmc_kinds[1].magic];
+    if (header[1] != kind.version)
+        die_content("data: " + s->name, format("version %u", header[1]),
+                    format("a header with version %u", kind.version));
+    s->width = kind.width;
     s->tokens = header[2];
     s->offset = sizeof header;
 }

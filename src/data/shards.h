@@ -12,7 +12,7 @@ enum class Format {
     text,   // one document, or one of several
     jsonl,  // a JSON object on each line, its "text" a document
     npy,    // numpy.save of a one-dimensional array of uint16 or uint32
-    llmc,   // llm.c's header, then uint16
+    llmc,   // llm.c's header, then uint16, or uint32 of Llama 3
     raw,    // uint16 without a header (nanoGPT)
 };
 const char* format_name(Format format);         // "text", "an llm.c token shard"

@@ -1,37 +1,97 @@
-// tokenizer.cpp -- GPT-2's split, merging by rank (Sennrich et al. 2016, arXiv 1508.07909), encoding.
+// tokenizer.cpp -- the splits, merging by rank (Sennrich et al. 2016, arXiv 1508.07909), encoding.
 #include "src/data/tokenizer.h"
 #include <algorithm>
-#include <functional>
+#include <climits>
 #include <queue>
 #include <unordered_map>
 #include <utility>
 #include "src/base/common.h"
 #include "src/base/unicode.h"
 
-static CharClass class_at(std::string_view text, size_t at, size_t* length) {
+// ---- the splits: regular expressions, matched by hand
+
+// kDigits: of Unicode 17, too, as the library's pre_tokenizer Digits has them.
+template <bool kDigits = false> static CharClass class_at(std::string_view text, size_t at, size_t* length) {
     *length = 1;
     if (uint8_t(text[at]) < 0x80) return char_class(uint8_t(text[at]));     // most of most texts
     const Utf8Char c = decode_utf8(text.substr(at));
     *length = c.length;
+    if (kDigits && (c.code - 0x11DE0 < 10 || c.code - 0x16FF4 < 3)) return kNumber;
     return c.valid ? char_class(c.code) : kOther;
 }
 
-size_t gpt2_next_piece(std::string_view text) {
+// Bytes of s|t|re|ve|m|ll|d at the start of text. In any case: of the long s, U+017F, too, which folds to s.
+static size_t contraction(std::string_view text, bool any_case) {
+    const auto same = [&](char c, char tail) { return c == tail || (any_case && (c | 0x20) == tail); };
+    for (const std::string_view tail : {"s", "t", "m", "d", "re", "ve", "ll"})
+        if (std::ranges::equal(text.substr(0, tail.size()), tail, same)) return tail.size();
+    return any_case && text.starts_with("\u017f") ? 2 : 0;
+}
+
+// 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
+// SmolLM's: each number is a piece, and the text between two is one on its own.
+template <bool kDigits> static size_t gpt2_piece(std::string_view text) {
     if (text[0] == '\'')  // lower case only: DON'T is DON ' T
-        for (const std::string_view tail : {"s", "t", "m", "d", "re", "ve", "ll"})
-            if (text.substr(1, tail.size()) == tail) return 1 + tail.size();
+        if (const size_t n = contraction(text.substr(1), false)) return 1 + n;
     size_t length;
+    const auto ends = [](CharClass kind) { return kDigits && kind == kNumber; };
     // One U+0020 joins what follows it, unless that is white space. No other white space does.
-    const size_t begin = text[0] == ' ' && text.size() > 1 && class_at(text, 1, &length) != kSpace ? 1 : 0;
-    const CharClass kind = class_at(text, begin, &length);
+    CharClass after = text[0] == ' ' && text.size() > 1 ? class_at<kDigits>(text, 1, &length) : kSpace;
+    const size_t begin = after != kSpace && !ends(after) ? 1 : 0;
+    const CharClass kind = class_at<kDigits>(text, begin, &length);
     size_t last = begin, end = begin + length;  // last: where the run's last character starts
-    while (end < text.size() && class_at(text, end, &length) == kind) {
+    if (ends(kind)) return end;
+    while (end < text.size() && (after = class_at<kDigits>(text, end, &length)) == kind) {
         last = end;
         end += length;
     }
     // White space before something else leaves its last character behind: "  two" is " ", " two".
-    return kind == kSpace && last > begin && end < text.size() ? last : end;
+    return kind == kSpace && last > begin && end < text.size() && !ends(after) ? last : end;
 }
+
+// (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,kMost}|
+//  ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
+template <int kMost> static size_t llama_piece(std::string_view text) {
+    if (text[0] == '\'')
+        if (const size_t n = contraction(text.substr(1), true)) return 1 + n;
+    size_t length, end, next;
+    const auto is_line_end = [&](size_t at) { return at < text.size() && (text[at] == '\r' || text[at] == '\n'); };
+    const auto run = [&](size_t at, CharClass kind, int most = INT_MAX) {  // where it ends
+        for (; at < text.size() && most > 0 && class_at(text, at, &length) == kind; most--) at += length;
+        return at;
+    };
+    const CharClass kind = class_at(text, 0, &next);
+    const CharClass second = next < text.size() ? class_at(text, next, &length) : kSpace;
+    if (kind == kNumber) return run(0, kNumber, kMost);
+    if (kind == kLetter) return run(next, kLetter);
+    if (second == kLetter && !is_line_end(0)) return run(next, kLetter);
+    if (kind == kOther || (text[0] == ' ' && second == kOther)) {
+        for (end = run(kind == kOther ? 0 : 1, kOther); is_line_end(end);) end++;
+        return end;
+    }
+    size_t last = 0, lines = 0;                 // where the white space's last character starts, its lines end
+    for (end = 0; end < text.size() && class_at(text, end, &length) == kSpace; end += length) {
+        last = end;
+        if (is_line_end(end)) lines = end + 1;
+    }
+    return lines ? lines : last > 0 && end < text.size() ? last : end;
+}
+
+#define BYTE_LEVEL(regex) R"({"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":)" regex "}"
+#define SEQUENCE(first, regex) R"({"type":"Sequence","pretokenizers":[)" first "," BYTE_LEVEL(regex) "]}"
+#define LLAMA(numbers) SEQUENCE( \
+    R"({"type":"Split","pattern":{"Regex":"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|)" numbers \
+    R"(| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},)" \
+    R"("behavior":"Isolated","invert":false})", "false")
+const Split splits[] = {
+    {"gpt2", "gpt-2", BYTE_LEVEL("true"), false, false, gpt2_piece<false>},
+    {"llama3", "llama-bpe", LLAMA(R"(\\p{N}{1,3})"), true, false, llama_piece<3>},
+    {"qwen2", "qwen2", LLAMA(R"(\\p{N})"), false, true, llama_piece<1>},
+    {"smollm", "smollm", SEQUENCE(R"({"type":"Digits","individual_digits":true})", "true"), false, false,
+     gpt2_piece<true>},
+};
+
+// ---- encoding
 
 std::string Utf8Stream::push(std::string_view bytes) {
     pending += bytes;
@@ -45,7 +105,32 @@ std::string Utf8Stream::push(std::string_view bytes) {
 
 std::string Utf8Stream::finish() { return std::exchange(pending, "").empty() ? "" : "\uFFFD"; }
 
+// Added tokens that are looked for in a text: the leftmost, of those the longest.
+struct Names {
+    std::vector<Tokenizer::Added> all;                          // longest first
+    bool begin[256] = {};                                       // whether one begins with that byte
+
+    template <class Between, class Found>
+    void divide(std::string_view text, const Between& between, const Found& found) const {
+        size_t from = 0, at = 0;
+        const auto here = [&](const Tokenizer::Added& a) { return text.substr(at).starts_with(a.text); };
+        while (at < text.size() && !all.empty()) {
+            const auto name = begin[uint8_t(text[at])] ? std::ranges::find_if(all, here) : all.end();
+            if (name == all.end()) {
+                at++;
+                continue;
+            }
+            if (from < at) between(text.substr(from, at - from));
+            found(name->id);
+            from = at += name->text.size();
+        }
+        if (from < text.size()) between(text.substr(from));
+    }
+};
+
 struct Tokenizer::Tables {
+    Names names[2][2];                                          // without special ones or with; normalized
+    std::unordered_map<std::string, int> whole;                 // tokens by their bytes, for ignore_merges
     std::vector<int> first;                                     // token of a byte, of char: of a code point; -1: none
     std::unordered_map<uint64_t, size_t> ranks;                 // of merges, by pair_key
     std::unordered_map<std::string, std::vector<int>> cache;    // of short pieces: text repeats itself
@@ -55,6 +140,9 @@ struct Tokenizer::Tables {
 static void merge_piece(const Tokenizer& t, std::string_view piece, std::vector<int>* tokens) {
     const size_t n = piece.size();
     if (n > UINT32_MAX) die_content("tokenizer", format("%zu bytes without a break", n), "less than 2^32");
+    if (const auto& whole = t.tables->whole; !whole.empty())
+        if (const auto found = whole.find(std::string(piece)); found != whole.end())
+            return tokens->push_back(found->second);
     static thread_local std::vector<int> at;                // the token whose bytes begin there; -1: inside another
     static thread_local std::vector<uint32_t> previous;     // where the token before begins
     at.resize(n);
@@ -95,35 +183,46 @@ static uint32_t next_character(std::string_view text, size_t* at) {
     return c.code;
 }
 
-size_t Tokenizer::encode(std::string_view text, std::vector<int>* tokens, size_t enough) const {
+void Tokenizer::encode(std::string_view text, std::vector<int>* tokens, const std::function<void()>& some,
+                       bool with_special) const {
     constexpr size_t kMaxBytes = 15, kMaxPieces = 1 << 16;  // of the cache
+    constexpr size_t kSome = 1 << 18;                       // tokens
     CHECK(kind != none, "encode without a tokenizer");
     const std::vector<int>& first = tables->first;
-    const size_t end = std::min(text.size(), enough);
-    size_t at = 0;
+    const auto add = [&](int token) {
+        tokens->push_back(token);
+        if (some && tokens->size() >= kSome) some();
+    };
     if (kind == character) {
-        while (at < end) {
-            const size_t begin = at;
+        for (size_t at = 0, begin = 0; at < text.size(); begin = at) {
             const uint32_t code = next_character(text, &at);
             if (code >= first.size() || first[code] < 0)
                 die_content(format("tokenizer char: byte %zu of the text", begin), format("U+%04X", code),
                             "a character that it learnt");
-            tokens->push_back(first[code]);
+            add(first[code]);
         }
-    } else if (merges.empty()) {  // the split changes nothing
-        tokens->reserve(tokens->size() + end);
-        for (; at < end; at++) tokens->push_back(first[uint8_t(text[at])]);
-    } else {
-        for (std::string_view piece; at < end; at += piece.size()) {
-            piece = text.substr(at, gpt2_next_piece(text.substr(at)));
+        return;
+    }
+    const auto encode_pieces = [&](std::string_view rest) {
+        if (merges.empty() && !split.ignore_merges) {  // the split changes nothing
+            for (const char c : rest) add(first[uint8_t(c)]);
+            return;
+        }
+        for (std::string_view piece; !rest.empty(); rest.remove_prefix(piece.size())) {
+            piece = rest.substr(0, split.next_piece(rest));
             if (tables->cache.size() >= kMaxPieces) tables->cache.clear();
             std::vector<int> once;
             std::vector<int>& of = piece.size() > kMaxBytes ? once : tables->cache[std::string(piece)];
             if (of.empty()) merge_piece(*this, piece, &of);
             tokens->insert(tokens->end(), of.begin(), of.end());
+            if (some && tokens->size() >= kSome) some();
         }
-    }
-    return at;
+    };
+    const Names* const names = tables->names[with_special];
+    names[0].divide(text, [&](std::string_view part) {
+        std::string composed;
+        names[1].divide(split.nfc && to_nfc(part, &composed) ? composed : part, encode_pieces, add);
+    }, add);
 }
 
 void tokenizer_finish(Tokenizer* t) {
@@ -136,17 +235,29 @@ void tokenizer_finish(Tokenizer* t) {
         const std::string& bytes = t->bytes[size_t(id)];
         if (characters && !bytes.empty()) first[decode_utf8(bytes).code] = id;
         if (!characters && bytes.size() == 1) first[uint8_t(bytes[0])] = id;
+        if (t->split.ignore_merges && !bytes.empty()) t->tables->whole[bytes] = id;
     }
     for (size_t b = 0; !characters && b < 256; b++)
         if (first[b] < 0) die_content(format("tokenizer: %s: byte 0x%02zx", t->name.c_str(), b), "no token", "one");
     for (size_t rank = 0; rank < t->merges.size(); rank++)
         t->tables->ranks[pair_key(t->merges[rank].left, t->merges[rank].right)] = rank;
+    for (Tokenizer::Added a : t->added) {
+        std::string& bytes = t->bytes[size_t(a.id)];    // set now, so that none is taken for the token of a byte
+        if (!a.special && bytes.empty()) bytes = a.text;
+        if (std::string text; a.normalized && t->split.nfc && to_nfc(a.text, &text)) a.text = text;
+        for (int with = a.special; with < 2; with++) t->tables->names[with][a.normalized].all.push_back(a);
+    }
+    for (auto& pair : t->tables->names)
+        for (Names& names : pair) {
+            std::ranges::sort(names.all, std::ranges::greater(), [](const auto& a) { return a.text.size(); });
+            for (const Tokenizer::Added& a : names.all) names.begin[uint8_t(a.text[0])] = true;
+        }
 }
 
 void tokenizer_add_end_of_text(Tokenizer* t) {
     t->eot = int(t->bytes.size());
     t->bytes.push_back("");
-    t->special.push_back({t->eot, "<|endoftext|>"});
+    t->added.push_back({t->eot, "<|endoftext|>"});
 }
 
 Tokenizer tokenizer_byte() {

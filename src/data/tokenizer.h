@@ -1,4 +1,5 @@
-// tokenizer.h -- text to tokens and back: byte, char, and byte-level BPE exactly as GPT-2 splits it.
+// tokenizer.h -- text to tokens and back: byte, char, and byte-level BPE exactly as GPT-2, Llama 3, Qwen or SmolLM2
+// split it.
 //
 // A table of token -> bytes, and for BPE the merges; written as Hugging Face's tokenizer.json. The ids:
 //      byte, bpe:N   0..255 the byte of that value, 256 end of text, then the merges in the order they were learnt
@@ -6,33 +7,50 @@
 //      char          the characters in the order of their code points; no end of text
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
+
+// How a text is cut into pieces; merges stay within them. A byte that is not UTF-8 is no letter, number or white space.
+struct Split {
+    const char *name, *gguf;                                // as users and as GGUF's tokenizer.ggml.pre have it
+    std::string_view pre_tokenizer;                         // of tokenizer.json
+    bool ignore_merges;                                     // a piece that is a token becomes that token
+    bool nfc;                                               // a text is brought to that form first
+    size_t (*next_piece)(std::string_view text);            // bytes of the piece at the start of text (not empty)
+};
+extern const Split splits[4];                               // gpt2, llama3, qwen2 (2.5 and 3, too), smollm (2)
 
 struct Tokenizer {
     enum Kind { none, character, bpe } kind = none;         // none: tokens have no text; bpe without merges: bytes
     int vocab_size = 0;
     int eot = -1;                                           // end of text, stands before a document; -1: none
     std::string name;                                       // "byte", "char", "gpt2", "bpe:512", or its file
-    std::vector<std::string> bytes;                         // of each token; empty for special ones
+    std::string json;                                       // the tokenizer.json that it was read from, or empty
+    Split split = splits[0];                                // of bpe
+    std::vector<std::string> bytes;                         // of each token; empty for special and unused ones
     struct Merge { int left, right, merged; };
     std::vector<Merge> merges;                              // the earlier one goes first
-    struct Special { int id; std::string text; };
-    std::vector<Special> special;                           // tokens that no text encodes to: "<|endoftext|>"
+    // Tokens that are looked for before the split, or normalized: behind NFC. No text becomes a special one.
+    struct Added { int id; std::string text; bool special = true, normalized = false; };
+    std::vector<Added> added;                               // "<|endoftext|>"; not special: "<tool_call>"
     struct Tables;
     std::shared_ptr<Tables> tables;                         // what encode looks up, and its cache
 
-    // Appends the tokens of text, until at least `enough` bytes are done; returns how many are. Names of special tokens
-    // are ordinary text. Error 65 for what char does not know. One thread at a time: copies share the cache.
-    size_t encode(std::string_view text, std::vector<int>* tokens, size_t enough = SIZE_MAX) const;
-    std::string to_json() const;                            // tokenizer.json
+    // Appends the tokens of text. Names of special tokens are ordinary text: nobody's text can spell a control token;
+    // with_special finds them, as the tokenizers library does. `some` is called now and then and may take the tokens.
+    // Error 65 for what char does not know. One thread at a time: copies share the cache.
+    void encode(std::string_view text, std::vector<int>* tokens, const std::function<void()>& some = {},
+                bool with_special = false) const;
+    std::string to_json() const;                            // tokenizer.json; what was read, byte for byte
 };
 
 Tokenizer tokenizer_byte();
 Tokenizer tokenizer_char(std::string_view text);
-Tokenizer tokenizer_train_bpe(std::string_view text, int vocab_size);  // learns from the first 16 MiB of text
+// Learns from the first 16 MiB of text.
+Tokenizer tokenizer_train_bpe(std::string_view text, int vocab_size, const Split& split = splits[0]);
 Tokenizer tokenizer_load(const std::string& path);  // vocab.bpe, tokenizer.json, or a folder with one; 65, 66
 Tokenizer tokenizer_parse(std::string_view text, const std::string& path);      // of such a file; 65
 // --tokenizer's value. `text` is what char and bpe:N learn from; null when the data are tokens: then an Error 2.
@@ -42,11 +60,6 @@ Tokenizer tokenizer_open(const std::string& option, const std::string_view* text
 void tokenizer_finish(Tokenizer* t);
 void tokenizer_add_end_of_text(Tokenizer* t);       // as the next token
 inline uint64_t pair_key(int left, int right) { return uint64_t(uint32_t(left)) << 32 | uint32_t(right); }
-
-// Bytes of the GPT-2 pre-token at the start of text (not empty). The regular expression, matched by hand:
-//     's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
-// A byte that is not UTF-8 counts as [^\s\p{L}\p{N}].
-size_t gpt2_next_piece(std::string_view text);
 
 // Streams decoded text without cutting a UTF-8 character: keeps up to 3 bytes back. What is not UTF-8 becomes U+FFFD.
 struct Utf8Stream {

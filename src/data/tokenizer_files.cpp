@@ -27,15 +27,28 @@ struct ByteAlphabet {
 };
 const ByteAlphabet alphabet;
 
-// Returns false if text is empty or has a character that stands for no byte.
-bool from_alphabet(std::string_view text, std::string* bytes) {
-    while (!text.empty()) {
-        const Utf8Char c = decode_utf8(text);
-        if (!c.valid || c.code >= std::size(alphabet.byte_of) || alphabet.byte_of[c.code] < 0) return false;
-        *bytes += char(alphabet.byte_of[c.code]);
-        text.remove_prefix(c.length);
+// Returns "" if a character of text stands for no byte.
+std::string from_alphabet(std::string_view text) {
+    std::string bytes;
+    for (Utf8Char c; !text.empty(); text.remove_prefix(c.length)) {
+        c = decode_utf8(text);
+        if (!c.valid || c.code >= std::size(alphabet.byte_of) || alphabet.byte_of[c.code] < 0) return "";
+        bytes += char(alphabet.byte_of[c.code]);
     }
-    return !bytes->empty();
+    return bytes;
+}
+
+// A pre_tokenizer in one form, without trim_offsets, which changes no token, and without the default of use_regex.
+std::string plain(const Json& json) {
+    const bool object = json.kind() == Json::object;
+    if (!object && json.kind() != Json::array) return json_quote(json.text());
+    std::vector<std::string> items;
+    for (JsonItems i(json); i.next();) {
+        const std::string key = object ? i.key.text() : "", value = plain(i.value);
+        if (key != "trim_offsets" && (key != "use_regex" || value != "\"true\"")) items.push_back(key + ":" + value);
+    }
+    if (object) std::ranges::sort(items);
+    return "[" + join(items, ",") + "]";
 }
 
 // A file being read. What would give other tokens than the tokenizers library does is refused with its name.
@@ -44,7 +57,7 @@ struct VocabularyFile {
     Tokenizer t = {};
     std::unordered_map<std::string, int> ids = {};  // by the token's text in the file
 
-    [[noreturn]] void fail(const std::string& field, const std::string& got, const char* want) const {
+    [[noreturn]] void fail(const std::string& field, const std::string& got, const std::string& want) const {
         die_content(what + ": " + field, got, want);
     }
     static std::string shown(const std::string& text) { return json_quote(text.substr(0, 60)); }
@@ -61,54 +74,68 @@ struct VocabularyFile {
         return found->second;
     }
 
-    // Fills the tokens' bytes, empty for special ones.
+    // Fills the tokens' bytes, empty for special ones and for ids that no token has.
     void read_bytes() {
-        t.bytes.resize(ids.size());
-        std::vector<bool> seen(ids.size()), special(ids.size());
-        for (const Tokenizer::Special& s : t.special)
-            if (size_t(s.id) < special.size()) special[size_t(s.id)] = true;
+        std::vector<bool> seen(2 * ids.size()), by_name(seen.size());   // some ids may be left out
+        for (const Tokenizer::Added& a : t.added)
+            if (size_t(a.id) < seen.size()) by_name[size_t(a.id)] = true;
         for (const auto& [text, id] : ids) {
             const size_t n = size_t(id);
             if (n >= seen.size() || seen[n]) fail(shown(text), std::to_string(id), "ids from 0 on, each once");
             seen[n] = true;
             const Utf8Char first = decode_utf8(text);
             const bool one = first.valid && first.length == text.size();
-            if (special[n] || (t.kind == Tokenizer::bpe && from_alphabet(text, &t.bytes[n]))) continue;
-            if (t.kind == Tokenizer::bpe || !one)
+            const std::string bytes = t.kind == Tokenizer::bpe ? from_alphabet(text) : one ? text : "";
+            if (bytes.empty() && !by_name[n])
                 fail(format("id %zu", n), shown(text), "characters of GPT-2's alphabet of bytes, or a single one");
-            t.bytes[n] = text;
+            t.bytes.resize(std::max(t.bytes.size(), n + 1));
+            t.bytes[n] = bytes;
         }
+        for (const Tokenizer::Added& a : t.added)
+            if (a.special) t.bytes[size_t(a.id)].clear();
+    }
+
+    void read_added(const Json& token) {
+        const std::string text = token.get_string("content", what.c_str());
+        const auto is = [&](const char* key) { return token.find(key).text() == "true"; };
+        for (const char* key : {"single_word", "lstrip", "rstrip"})
+            if (is(key)) fail("added_tokens: " + shown(text) + ": " + key, "true", "false");
+        if (text.empty() || (t.kind == Tokenizer::character && !is("special")))
+            fail("added_tokens", shown(text), "a text; special, beside characters");
+        read_id(text, token.find("id"));
+        t.added.push_back({ids[text], text, is("special"), is("normalized")});
     }
 
     // Post-processor and decoder are not read: the trainer adds tokens around a text itself, and decoding joins bytes.
     void read_json(const Json& root) {
         const Json model = root.at("model", what.c_str()), type = model.find("type"), vocab = model.find("vocab");
-        const Json split = root.find("pre_tokenizer"), merges = model.find("merges");
+        const Json split = root.find("pre_tokenizer"), merges = model.find("merges"), form = root.find("normalizer");
         const bool bpe = type.text() == "BPE" || (!type && merges);  // files of 2020 do not name it
-        const auto want = [&](const Json& of, const char* key, const char* value, bool needed = false) {
-            const Json got = of.find(key);
-            if (got ? got.text() != value : needed) fail(key, got ? json_shown(got) : "nothing", value);
+        const auto want = [&](const std::string& field, const Json& got, const std::string& value, bool ok) {
+            if (!ok) fail(field, got ? plain(got).substr(0, 200) : "nothing", value + "; or give tokens as --data");
         };
-        if (!bpe && type.text() != "WordLevel")
-            fail("model.type", type ? json_shown(type) : "nothing", "\"BPE\", or \"WordLevel\" of characters");
-        if (bpe) want(split, "type", "ByteLevel", true);
-        if (bpe) want(split, "add_prefix_space", "false", true);
-        want(split, "use_regex", "true");
-        want(root, "normalizer", "null");
-        want(model, "ignore_merges", "false");
+        want("model.type", type, "\"BPE\" of bytes, or \"WordLevel\" of characters", bpe || type.text() == "WordLevel");
+        for (const char* key : {"byte_fallback", "dropout", "continuing_subword_prefix", "end_of_word_suffix"}) {
+            const Json got = model.find(key);
+            const bool ok = got.kind() == Json::null || got.text() == "false" || got.text() == "";
+            want(std::string("model.") + key, got, "null, false or \"\"", ok);
+        }
+        const auto plain_form = [](const Split& s) { return plain(parse_json(s.pre_tokenizer, "split")); };
+        const auto found = std::ranges::find(splits, plain(split), plain_form);
+        want("pre_tokenizer", split, "that of GPT-2, Llama 3, Qwen or SmolLM2", !bpe || found != std::end(splits));
+        if (bpe) t.split = *found;
+        t.split.ignore_merges = model.find("ignore_merges").text() == "true";
+        t.split.nfc = form.find("type").text() == "NFC";
+        want("normalizer", form, "null or NFC", form.kind() == Json::null || (bpe && t.split.nfc));
         t.kind = bpe ? Tokenizer::bpe : Tokenizer::character;
         t.name = bpe ? path : "char";
         for (JsonItems i(vocab); i.next();) read_id(i.key.text(), i.value);
-        for (JsonItems i(root.find("added_tokens")); i.next();) {
-            want(i.value, "special", "true", true);  // others stand for text, in ways not known here
-            const std::string text = i.value.get_string("content", what.c_str());
-            read_id(text, i.value.find("id"));
-            t.special.push_back({ids[text], text});
-        }
+        for (JsonItems i(root.find("added_tokens")); i.next();) read_added(i.value);
         if (ids.empty()) fail("model.vocab", "nothing", "tokens and ids");
         if (bpe && merges.kind() != Json::array) fail("model.merges", json_shown(merges), "an array");
-        for (const Tokenizer::Special& s : t.special)
-            if (s.text == "<|endoftext|>" || t.special.size() == 1) t.eot = s.id;
+        const bool lone = std::ranges::count(t.added, true, &Tokenizer::Added::special) == 1;
+        for (const Tokenizer::Added& a : t.added)
+            if (a.special && (lone || a.text == "<|endoftext|>" || a.text == "<|end_of_text|>")) t.eot = a.id;
         read_bytes();
         for (JsonItems m(merges); bpe && m.next();) {  // "a b", or ["a", "b"] since tokenizers 0.20
             const std::string text = m.value.text();
@@ -150,30 +177,33 @@ struct VocabularyFile {
 
 std::string Tokenizer::to_json() const {
     CHECK(kind != none, "to_json without a tokenizer");
+    if (!json.empty()) return json;
     std::vector<std::string> texts(bytes.size());  // tokens as the file writes them
     for (size_t id = 0; id < texts.size(); id++)
         for (const char c : bytes[id])
             texts[id] += kind == character ? std::string(1, c) : alphabet.text_of[uint8_t(c)];
-    for (const Special& s : special) texts[size_t(s.id)] = s.text;
-    std::vector<std::string> added, vocab, pairs;
-    for (const Special& s : special)
-        added.push_back(format(R"({"id":%d,"content":%s,"single_word":false,"lstrip":false,"rstrip":false,)"
-                               R"("normalized":false,"special":true})", s.id, json_quote(s.text).c_str()));
+    for (const Added& a : added) texts[size_t(a.id)] = a.text;
+    std::vector<std::string> entries, vocab, pairs;
+    for (const Added& a : added)
+        entries.push_back(format(R"({"id":%d,"content":%s,"single_word":false,"lstrip":false,"rstrip":false,)"
+                               R"("normalized":false,"special":true})", a.id, json_quote(a.text).c_str()));
     for (size_t id = 0; id < texts.size(); id++) vocab.push_back(json_quote(texts[id]) + ":" + std::to_string(id));
     for (const Merge& m : merges) pairs.push_back(json_quote(texts[size_t(m.left)] + " " + texts[size_t(m.right)]));
 
     const std::string head = R"({"version":"1.0","truncation":null,"padding":null,"added_tokens":[)" +
-        join(added, ",") + R"(],"normalizer":null,"pre_tokenizer":)";
+        join(entries, ",") + R"(],"normalizer":)" + (split.nfc ? R"({"type":"NFC"})" : "null") +
+        R"(,"pre_tokenizer":)";
     if (kind == character)  // a word-level vocabulary behind a split into characters; a dot would not match a line feed
         return head + R"({"type":"Split","pattern":{"Regex":"[\\s\\S]"},"behavior":"Isolated","invert":false},)" +
             R"("post_processor":null,"decoder":{"type":"Fuse"},"model":{"type":"WordLevel","vocab":{)" +
             join(vocab, ",") + R"(},"unk_token":"<unk>"}})" + "\n";
-    return head + R"({"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":true},)" +
-        R"("post_processor":{"type":"ByteLevel","add_prefix_space":true,"trim_offsets":false,"use_regex":true},)" +
+    return head + std::string(split.pre_tokenizer) +
+        R"(,"post_processor":{"type":"ByteLevel","add_prefix_space":true,"trim_offsets":false,"use_regex":true},)" +
         R"("decoder":{"type":"ByteLevel","add_prefix_space":true,"trim_offsets":true,"use_regex":true},)" +
         R"("model":{"type":"BPE","dropout":null,"unk_token":null,"continuing_subword_prefix":"",)" +
-        R"("end_of_word_suffix":"","fuse_unk":false,"byte_fallback":false,"ignore_merges":false,)" +
-        R"("vocab":{)" + join(vocab, ",") + R"(},"merges":[)" + join(pairs, ",") + "]}}\n";
+        R"("end_of_word_suffix":"","fuse_unk":false,"byte_fallback":false,"ignore_merges":)" +
+        (split.ignore_merges ? "true" : "false") + R"(,"vocab":{)" + join(vocab, ",") + R"(},"merges":[)" +
+        join(pairs, ",") + "]}}\n";
 }
 
 Tokenizer tokenizer_load(const std::string& path) {
@@ -188,7 +218,7 @@ Tokenizer tokenizer_parse(std::string_view text, const std::string& path) {
     const size_t first = text.find_first_not_of(" \t\r\n");
     VocabularyFile in = {path};
     if (first == text.npos || text[first] != '{') in.read_bpe(text);
-    else in.read_json(parse_json(text, in.what.c_str()));
+    else in.read_json(parse_json(in.t.json = text, in.what.c_str()));
     tokenizer_finish(&in.t);
     return in.t;
 }
@@ -207,9 +237,13 @@ Tokenizer tokenizer_open(const std::string& option, const std::string_view* text
         return t;
     }
     int size = 0;
-    if (is_bpe && parse_whole(std::string_view(option).substr(4), &size)) return tokenizer_train_bpe(*text, size);
+    std::string_view rest = std::string_view(option).substr(is_bpe ? 4 : 0);
+    const bool has_size = is_bpe && parse_whole(next_word(&rest, ':'), &size);
+    const std::string_view name = rest.empty() && !option.ends_with(':') ? "gpt2" : rest;
+    const auto found = std::ranges::find(splits, name, &Split::name);
+    if (has_size && found != std::end(splits)) return tokenizer_train_bpe(*text, size, *found);
     if (is_bpe || !file_exists(option))
-        die(is_bpe ? kExitUsage : kExitNoInput, "--tokenizer: got %s, want byte, char, gpt2, bpe:4096, or a file or "
-            "folder that is there", option.c_str());
+        die(is_bpe ? kExitUsage : kExitNoInput, "--tokenizer: got %s, want byte, char, gpt2, bpe:4096, bpe:4096:llama3 "
+            "(or :qwen2, :smollm), or a file or folder that is there", option.c_str());
     return tokenizer_load(option);
 }

@@ -205,8 +205,39 @@ void tokenizer(const char* name) {
     std::string decoded;
     for (const int id : ids) decoded += t.bytes[size_t(id)];
     if (decoded != text) std::abort();
+    t.encode(text, &ids, {}, true);
     const std::string json = t.to_json();
     parse_json(json, "to_json");
+}
+// A tokenizer of each split, whose merges are those of a text with all that the splits tell apart.
+const Tokenizer& tokenizer_of(const Split& split) {
+    static std::vector<Tokenizer> all;
+    const char* const text = "ab'S 12 ab'S 12  \n (c (c e\u0301\u0301";
+    for (const Split& s : splits)
+        if (all.size() < std::size(splits)) all.push_back(tokenizer_train_bpe(text, 260, s));
+    return all[size_t(&split - splits)];
+}
+const bool with_tables = tokenizer_of(splits[2]).split.nfc;     // NFC's are made once, and count for no input
+// Each split cuts any bytes into pieces that are not empty, and the tokens give the text back; with NFC its form, which
+// does not change again.
+void encoder(std::string_view in) {
+    std::string composed, again;
+    if (!to_nfc(in, &composed)) composed = in;
+    if (to_nfc(composed, &again) && again != composed) std::abort();
+    for (const Split& split : splits) {
+        for (std::string_view rest = in; !rest.empty();) {
+            const size_t n = split.next_piece(rest);
+            if (n == 0 || n > rest.size()) std::abort();
+            rest.remove_prefix(n);
+        }
+        Tokenizer t = tokenizer_of(split);
+        tokenizer_finish(&t);                       // an empty cache
+        std::vector<int> ids;
+        t.encode(in, &ids);
+        std::string decoded;
+        for (const int id : ids) decoded += t.bytes[size_t(id)];
+        if (decoded != (split.nfc ? composed : in)) std::abort();
+    }
 }
 void tokenizer_json(std::string_view) { tokenizer("t.json"); }
 void vocab_bpe(std::string_view) { tokenizer("t.bpe"); }
@@ -327,6 +358,11 @@ std::string many_characters() {
     for (uint32_t code = 0x100; code < 0x780; code++) append_utf8(&text, code);
     return tokenizer_char(text).to_json();
 }
+std::string with_added() {
+    std::string json = tokenizer_of(splits[3]).to_json();
+    return json.insert(json.find("\"added_tokens\":[") + 16,
+                       "{\"id\":270,\"content\":\"the<\"},{\"id\":280,\"content\":\"abc\",\"normalized\":true},");
+}
 std::string claim() {
     Claim c = {};
     c.peer.rank = 2;
@@ -414,7 +450,14 @@ const std::vector<Target>& targets() {
          tokenizer_json,
          kTables,
          kCodePoints,
-         {tokenizer_char("ab").to_json(), tokenizer_byte().to_json(), many_characters()}},
+         {tokenizer_char("ab").to_json(), tokenizer_byte().to_json(), many_characters(),
+          tokenizer_of(splits[1]).to_json(), tokenizer_of(splits[2]).to_json(), with_added()}},
+        {"encoder",
+         "tokenizer unicode unicode_tables",
+         encoder,
+         kTables,
+         kRoom,
+         {"don'T  e\u0327\u0301 123456\r\n\n x(y \u1100\u1161\u11a8", "'\u017f \u3000\xff\xe6\x97\u0958"}},
         {"vocab_bpe",
          "tokenizer tokenizer_files json unicode",
          vocab_bpe,

@@ -133,12 +133,21 @@ TEST(token_formats) {
         {"e.npy", npy_of("<u4", n, bytes_of(counting<uint32_t>(n)))},
         {"h.npy", npy("{'shape': (50,), 'fortran_order': False, 'descr': '<u2'}", bytes_of(counting<uint16_t>(n)))},
         {"i", llmc(counting<uint16_t>(n))},  // the magic number counts, not the name
+        {"j.bin", llmc_header(20240801, 7, uint32_t(n)) + bytes_of(counting<uint32_t>(n))},
     };
     for (const auto& [name, content] : files) {
         const Dataset d = open_dataset(f.add(name, content), Tokenizer(), 7, nullptr);
         EXPECT(all_tokens(d) == want, "%s", name);
         EXPECT(d.samples == 7, "%s: %d samples", name, int(d.samples));
     }
+    const std::vector<uint32_t> llama = {128000, 128255, 0, 65535, 65536, 7};
+    const std::string shard = f.add("l.bin", llmc_header(20240801, 7, uint32_t(llama.size())) + bytes_of(llama));
+    const std::vector<int> ids(llama.begin(), llama.end());
+    EXPECT(all_tokens(open_dataset(shard, Tokenizer(), 4, nullptr)) == ids, "tokens of 4 bytes");
+    make_directories(f.path + "/both");
+    f.add("both/a.bin", llmc(counting<uint16_t>(n)));
+    f.add("both/b.bin", read_file(shard));
+    EXPECT(open_dataset(f.path + "/both", Tokenizer(), 4, nullptr).tokens == n + 6, "shards of both kinds");
     const Data data = open_one(f.path + "/a.bin", 4);
     EXPECT(data.vocab_size == 50257 && data.tokenizer.kind == Tokenizer::none, "vocabulary %d", data.vocab_size);
     EXPECT(data.train.tokens == 45 && data.val.tokens == 5, "cut at %d", int(data.train.tokens));
@@ -156,6 +165,8 @@ TEST(token_refusals) {
         unlink(path.c_str());
     };
     refused("a.bin", llmc_header(20240520, 2, 100) + u16, "got version 2, want a header with version 1");
+    refused("a.bin", llmc_header(20240801, 1, 50) + u16, "got version 1, want a header with version 7");
+    refused("a.bin", llmc_header(20240801, 7, 100) + u16, "got 200 bytes of tokens, want 400 for 100 tokens");
     refused("a.bin", llmc_header(20240520, 1, 101) + u16, "got 200 bytes of tokens, want 202 for 101 tokens");
     refused("a.bin", llmc_header(20240520, 1, 99) + u16, "want 198");
     refused("a.bin", llmc_header(20240520, 1, 0x80000064u) + u16,
@@ -308,6 +319,22 @@ static std::vector<int> joined(const std::vector<std::string>& documents, int eo
         for (unsigned char c : d) tokens.push_back(c);
     }
     return tokens;
+}
+
+// Documents of a tokenizer of Llama 3's kind: its own end of text before each, and no token that text spells.
+TEST(documents_of_llama) {
+    const Folder f;
+    std::string json = tokenizer_byte().to_json();
+    const std::string name = "<|endoftext|>", end = "<|end_of_text|>";
+    for (size_t at; (at = json.find(name)) != json.npos;) json.replace(at, name.size(), end);
+    const std::string begin = "{\"id\":257,\"content\":\"<|begin_of_text|>\",\"special\":true},";
+    json.insert(json.find("{\"id\":256"), begin);
+    make_directories(f.path + "/texts");
+    const std::vector<std::string> documents = {"one <|end_of_text|>", "two <|begin_of_text|>", "three"};
+    for (size_t k = 0; k < documents.size(); k++) f.add(format("texts/%zu.txt", k), documents[k]);
+    const Data data = open_one(f.path + "/texts", 4, f.add("tokenizer.json", json));
+    EXPECT(data.vocab_size == 258 && data.tokenizer.eot == 256, "%d tokens", data.vocab_size);
+    EXPECT(all_tokens(data.train) == joined({documents[0], documents[1]}), "training text");
 }
 
 TEST(folder_of_texts) {
@@ -486,7 +513,7 @@ TEST(chunks_give_the_same_tokens) {
         std::vector<int> parts;
         for (std::string_view rest = text; !rest.empty();) {
             size_t n = 0;
-            while (n < rest.size() && n < want) n += gpt2_next_piece(rest.substr(n));
+            while (n < rest.size() && n < want) n += splits[0].next_piece(rest.substr(n));
             bpe.encode(rest.substr(0, n), &parts);
             rest.remove_prefix(n);
         }
@@ -513,6 +540,12 @@ TEST(vocabulary_rules) {
     EXPECT(vocab(o, "", 0) == 50257, "default");
     EXPECT(vocab(o, "", 777) == 777, "--init without a tokenizer");
     EXPECT(vocab(o, byte_json, 257) == 257, "--init with one");
+    EXPECT(vocab(o, byte_json, 300) == 300, "--init with one that leaves rows of the model unused");
+    expect_error(kExitUsage, "want 256 as the model has", [&] { vocab(o, byte_json, 256); });
+    DataOptions padded = options_for(text);
+    padded.init_tokenizer = read_file(byte_json);
+    padded.init_vocab = 300;
+    EXPECT(open_data(padded, nullptr).tokenizer.bytes.size() == 300, "the unused rows have no text");
     o.vocab_size = 165;
     EXPECT(vocab(o, "", 0) == 165, "--vocab-size");
     o = options_for(tokens, 4, "byte");

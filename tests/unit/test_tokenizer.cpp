@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <set>
 
@@ -105,6 +106,17 @@ static void expect_tokens(const std::vector<int>& got, const std::vector<int>& w
     EXPECT(got == want, "%s: got %s, want %s", json_quote(text.substr(0, 200)).c_str(),
            show(got).substr(0, 300).c_str(), show(want).substr(0, 300).c_str());
 }
+
+static std::string replaced(std::string s, const std::string& from, const std::string& to) {
+    const size_t at = s.find(from);
+    EXPECT(at != std::string::npos, "no %s in it", from.c_str());
+    return s.replace(at, from.size(), to);
+}
+static const std::string kAdded =
+    "{\"id\":256,\"content\":\"<|endoftext|>\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":"
+    "false,\"special\":true}";
+
+static Tokenizer small_bpe() { return tokenizer_train_bpe("abcabc abcabc abcabc ab ab xyz xyz", 262); }
 
 // ------------------------------------------------------------------------------------------------- slow references
 
@@ -247,8 +259,8 @@ TEST(classes) {
 TEST(pieces) {
     const auto split = [](std::string_view text) {
         std::string s;
-        for (; !text.empty(); text.remove_prefix(gpt2_next_piece(text)))
-            s += "[" + std::string(text.substr(0, gpt2_next_piece(text))) + "]";
+        for (; !text.empty(); text.remove_prefix(splits[0].next_piece(text)))
+            s += "[" + std::string(text.substr(0, splits[0].next_piece(text))) + "]";
         return s;
     };
     EXPECT(split("  two  spaces\n\n\nnl  don't 12345") == "[ ][ two][ ][ spaces][\n\n][\n][nl][ ][ don]['t][ 12345]",
@@ -266,7 +278,7 @@ TEST(pieces_as_the_regular_expression) {
     Random random(1);
     for (int round = 0; round < 20000; round++) {
         const std::string text = random.text(1 + random.below(12), kMixed);
-        const size_t got = gpt2_next_piece(text), want = slow_next_piece(text);
+        const size_t got = splits[0].next_piece(text), want = slow_next_piece(text);
         EXPECT(got == want, "%s: got %zu bytes, want %zu", json_quote(text).c_str(), got, want);
     }
 }
@@ -378,6 +390,128 @@ TEST(a_megabyte_without_a_break) {
     EXPECT(now_seconds() - start < 60, "%.1f s", now_seconds() - start);
 }
 
+// ------------------------------------------------------------------------------------------------- other families
+
+// The vocabulary of the vectors: the bytes, 18 merges, and a token that no merge makes.
+static Tokenizer vector_tokenizer(const Split& split) {
+    Tokenizer t = tokenizer_byte();
+    t.bytes.pop_back();
+    t.added.clear();
+    t.eot = -1;
+    const std::pair<const char*, const char*> merges[] = {
+        {"h", "e"},   {"l", "l"},  {"he", "ll"}, {"hell", "o"}, {" ", "t"}, {"i", "n"}, {" ", "hello"},
+        {"1", "2"},   {"12", "3"}, {" ", "1"},   {"\n", "\n"},  {" ", " "}, {"'", "s"}, {"'", "S"},
+        {".", "\n"},  {"c", "a"},  {"ca", "n"},  {" ", "\xc3"}};
+    const auto id = [&](const std::string& bytes) { return int(std::ranges::find(t.bytes, bytes) - t.bytes.begin()); };
+    for (const auto& [left, right] : merges) {
+        t.merges.push_back({id(left), id(right), int(t.bytes.size())});
+        t.bytes.push_back(std::string(left) + right);
+    }
+    t.bytes.push_back(" world");
+    t.split = split;
+    tokenizer_finish(&t);
+    return t;
+}
+
+static uint32_t crc32(std::string_view data) {  // zlib's
+    uint32_t crc = ~0u;
+    for (const char c : data) {
+        crc ^= uint8_t(c);
+        for (int k = 0; k < 8; k++) crc = crc >> 1 ^ (crc & 1 ? 0xEDB88320u : 0);
+    }
+    return ~crc;
+}
+
+// The checksums are those of the tokenizers library's ids.
+TEST(vectors_of_the_families) {
+    const char* const texts[] = {"Hello  world",
+                                 "I can't, I CAN'T",
+                                 " 'S",
+                                 "it's123",
+                                 " 12345 678",
+                                 "a\n\nb",
+                                 "  \n\n  x",
+                                 "end  ",
+                                 "end \n",
+                                 "\t\tx",
+                                 "(hello)",
+                                 "...\n\nhi",
+                                 "\u00a0x",
+                                 "e\u0301t\u00e9",
+                                 "\u00bd\u00b2\u2167\u0663",
+                                 "'\u017f 'll",
+                                 "a\r\n\r\n b",
+                                 "__init__ a_b",
+                                 "'tis rock'n'roll",
+                                 "\u3000 \u3000\u5b57"};
+    const std::map<std::string, uint32_t> want = {
+        {"gpt2", 0x49bdbc90}, {"llama3", 0x28a09111}, {"qwen2", 0xfc957aef}, {"smollm", 0xe350e5db}};
+    for (const Split& split : splits) {
+        const Tokenizer made = vector_tokenizer(split);
+        Tokenizer read = tokenizer_parse(made.to_json(), "t.json");
+        EXPECT(read.to_json() == made.to_json() && read.split.gguf == split.gguf, "%s again", split.name);
+        for (const Tokenizer* t : {&made, const_cast<const Tokenizer*>(&read)}) {
+            std::string lines;
+            for (const char* text : texts) {
+                std::string line;
+                for (const int id : encode(*t, text)) line += (line.empty() ? "" : " ") + std::to_string(id);
+                lines += line + "\n";
+            }
+            EXPECT(crc32(lines) == want.at(split.name), "%s: got %08x of\n%s", split.name, crc32(lines), lines.c_str());
+        }
+        expect_tokens(encode(made, "hello world world"),
+                      split.ignore_merges ? std::vector<int>{259, 274, 274}
+                                          : std::vector<int>{259, 32, 119, 111, 114, 108, 100, 32, 119, 111, 114, 108,
+                                                             100},
+                      "a token that no merge makes");
+    }
+}
+
+// Against the tokenizers library: tests/long/test_tokenizers.sh.
+TEST(as_the_library) {
+    const char* const folder = getenv("LOCKSTEP_TOKENIZERS");
+    if (!folder) SKIP("LOCKSTEP_TOKENIZERS is not set: tests/long/test_tokenizers.sh does it");
+    for (const Split& split : splits) {
+        const std::string path = std::string(folder) + "/" + split.name, all = read_file(path + ".cases");
+        const Tokenizer t = tokenizer_load(path + ".json");
+        EXPECT(t.split.name == std::string(split.name) && t.split.ignore_merges == split.ignore_merges &&
+                   t.split.nfc == split.nfc && t.to_json() == read_file(path + ".json"),
+               "%s: the file", split.name);
+        size_t texts = 0, bytes = 0, ids = 0, wrong = 0;
+        std::string_view rest = all;
+        const auto number = [&] {
+            uint32_t n = 0;
+            EXPECT(rest.size() >= 4, "%s.cases ends early", split.name);
+            std::memcpy(&n, rest.data(), 4);
+            rest.remove_prefix(4);
+            return n;
+        };
+        for (; !rest.empty(); texts++) {
+            const bool special = number();
+            const size_t n = number();
+            const std::string_view text = rest.substr(0, n);
+            rest.remove_prefix(n);
+            std::vector<int> got, want(number());
+            for (int& id : want) id = int(number());
+            t.encode(text, &got, {}, special);
+            bytes += n;
+            ids += want.size();
+            if (got == want) continue;
+            if (wrong++ >= 3) continue;
+            size_t at = size_t(std::ranges::mismatch(got, want).in1 - got.begin()), begin = at < 5 ? 0 : at - 5;
+            const auto around = [&](std::vector<int>& v) {
+                return std::vector<int>(v.begin() + long(begin), v.begin() + long(std::min(begin + 12, v.size())));
+            };
+            std::printf("     %s, special %d, text %zu, token %zu: got %s(%s), want %s(%s)\n", split.name, special,
+                        texts, at, show(around(got)).c_str(), json_quote(decode(t, around(got))).c_str(),
+                        show(around(want)).c_str(), json_quote(decode(t, around(want))).c_str());
+        }
+        EXPECT(wrong == 0, "%s: %zu of %zu texts", split.name, wrong, texts);
+        EXPECT(texts > 3000 && bytes > 10000000, "%s: only %zu texts of %zu bytes", split.name, texts, bytes);
+        std::printf("     %s: %zu texts, %zu bytes, %zu tokens: the same\n", split.name, texts, bytes, ids);
+    }
+}
+
 // ------------------------------------------------------------------------------------------------- byte and char
 
 TEST(byte) {
@@ -474,6 +608,27 @@ TEST(training_on_shakespeare) {
     EXPECT(std::set<std::string>(t.bytes.begin(), t.bytes.end()).size() == 1024, "no two tokens with the same bytes");
 }
 
+TEST(training_with_a_split) {
+    const std::string text = "x12345 x12345 don'T don'T  e\u0301 e\u0301 (hello (hello a\n\nb a\n\nb";
+    for (const Split& split : splits) {
+        const std::string_view view = text;
+        const std::string name = std::string("bpe:266") + (&split == splits ? "" : std::string(":") + split.name);
+        const Tokenizer t = tokenizer_open(name, &view), back = tokenizer_parse(t.to_json(), "t.json");
+        EXPECT(t.name == name && t.split.name == split.name && back.split.name == split.name && t.vocab_size == 266 &&
+                   back.split.nfc == split.nfc && back.split.ignore_merges == split.ignore_merges,
+               "%s", name.c_str());
+        expect_tokens(encode(back, text), encode(t, text), name);
+        const auto knows = [&](const char* s) { return std::ranges::find(t.bytes, s) != t.bytes.end(); };
+        const bool llama = split.pre_tokenizer.find("Split") != std::string_view::npos;
+        const bool digits = split.name == std::string("gpt2") || split.name == std::string("llama3");
+        EXPECT(knows("12") == digits, "%s: 12", name.c_str());
+        EXPECT(knows("'T") == llama && knows("\n\n") == llama, "%s: 'T", name.c_str());
+        const std::string composed = replaced(replaced(text, "e\u0301", "\u00e9"), "e\u0301", "\u00e9");
+        EXPECT(decode(t, encode(t, text)) == (split.nfc ? composed : text), "%s: round trip", name.c_str());
+    }
+    EXPECT(tokenizer_train_bpe("abab", 258).name == "bpe:258", "name");
+}
+
 TEST(training_limits) {
     expect_error(kExitUsage, "want at least 257", [] { tokenizer_train_bpe("abc", 256); });
     EXPECT(tokenizer_train_bpe("", 257).vocab_size == 257, "no merges");
@@ -497,9 +652,18 @@ TEST(training_limits) {
 static void expect_same(const Tokenizer& got, const Tokenizer& want, const std::string& what) {
     EXPECT(got.kind == want.kind && got.vocab_size == want.vocab_size && got.eot == want.eot && got.bytes == want.bytes,
            "%s: fields", what.c_str());
-    EXPECT(got.merges.size() == want.merges.size() && got.special.size() == want.special.size(), "%s: merges",
+    const auto same = [](const Tokenizer::Merge& a, const Tokenizer::Merge& b) {
+        return a.left == b.left && a.right == b.right && a.merged == b.merged;
+    };
+    EXPECT(std::ranges::equal(got.merges, want.merges, same) && got.added.size() == want.added.size(), "%s: merges",
            what.c_str());
-    EXPECT(got.to_json() == want.to_json(), "%s: to_json", what.c_str());
+    const std::string &file = got.json, &other = want.json;     // without what was read: as it would be written
+    Tokenizer a = got, b = want;
+    a.json.clear();
+    b.json.clear();
+    EXPECT(a.to_json() == b.to_json(), "%s: to_json", what.c_str());
+    EXPECT((file.empty() || got.to_json() == file) && (other.empty() || want.to_json() == other), "%s: kept",
+           what.c_str());
 }
 
 TEST(tokenizer_json_round_trip) {
@@ -531,17 +695,6 @@ TEST(gpt2_round_trip) {
     expect_tokens(encode(back, text), encode(gpt2(), text), text);
 }
 
-static std::string replaced(std::string s, const std::string& from, const std::string& to) {
-    const size_t at = s.find(from);
-    EXPECT(at != std::string::npos, "no %s in it", from.c_str());
-    return s.replace(at, from.size(), to);
-}
-static const std::string kAdded =
-    "{\"id\":256,\"content\":\"<|endoftext|>\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":"
-    "false,\"special\":true}";
-
-static Tokenizer small_bpe() { return tokenizer_train_bpe("abcabc abcabc abcabc ab ab xyz xyz", 262); }
-
 TEST(tokenizer_json_of_others) {
     const Folder f;
     const Tokenizer t = small_bpe();
@@ -566,10 +719,10 @@ TEST(tokenizer_json_of_others) {
     expect_same(load(replaced(json, "\"<|endoftext|>\":256,", "")), t, "not in the vocabulary");
     const Tokenizer named = load(replaced(replaced(json, kAdded, "{\"id\":256,\"content\":\"</s>\",\"special\":true}"),
                                           "\"<|endoftext|>\":256,", ""));
-    EXPECT(named.eot == 256 && named.special[0].text == "</s>" && named.bytes[256].empty(), "</s>");
+    EXPECT(named.eot == 256 && named.added[0].text == "</s>" && named.bytes[256].empty(), "</s>");
     expect_same(load(named.to_json()), named, "</s> again");
     const Tokenizer two = load(replaced(json, kAdded, "{\"id\":262,\"content\":\"<pad>\",\"special\":true}," + kAdded));
-    EXPECT(two.eot == 256 && two.vocab_size == 263 && two.bytes[262].empty() && two.special.size() == 2,
+    EXPECT(two.eot == 256 && two.vocab_size == 263 && two.bytes[262].empty() && two.added.size() == 2,
            "two special tokens");
     expect_same(load(two.to_json()), two, "two again");
     EXPECT(load(replaced(replaced(two.to_json(), "\"content\":\"<|endoftext|>\"", "\"content\":\"<bos>\""),
@@ -577,6 +730,108 @@ TEST(tokenizer_json_of_others) {
                    .eot == -1,
            "none of two");
     EXPECT(load(replaced(replaced(json, kAdded, ""), "\"<|endoftext|>\":256", "\"qqq\":256")).eot == -1, "none");
+}
+
+static std::string token(int id, const std::string& text, const std::string& more) {
+    return format("{\"id\":%d,\"content\":%s%s}", id, json_quote(text).c_str(), more.c_str());
+}
+static std::vector<int> encode_special(const Tokenizer& t, std::string_view text) {
+    std::vector<int> tokens;
+    t.encode(text, &tokens, {}, true);
+    return tokens;
+}
+
+TEST(added_tokens) {
+    const Folder f;
+    const std::string json = small_bpe().to_json(), special = ",\"special\":true";
+    const auto load = [&](const std::string& list) {
+        return tokenizer_load(f.add("t.json", replaced(json, kAdded, kAdded + list)));
+    };
+    const Tokenizer t = load("," + token(262, "<a>", "") + "," + token(263, "<a><b>", ",\"normalized\":false") + "," +
+                             token(264, "<x>", special) + "," + token(300, " ", "") + "," + token(299, "\u65e5", ""));
+    EXPECT(t.vocab_size == 301 && t.bytes[262] == "<a>" && t.bytes[264].empty() && t.bytes[270].empty() &&
+               t.bytes[300] == " " && t.bytes[299] == "\u65e5" && t.eot == 256,
+           "ids may be left out");
+    expect_tokens(encode(t, "<a><b><a><"), {263, 262, '<'}, "the longest");
+    expect_tokens(encode(t, "ab<a>abc"), {257, 262, 258}, "between others");
+    expect_tokens(encode(t, "  <a>\u65e5"), {300, 300, 262, 299}, "the token of a byte is another one");
+    expect_tokens(encode(t, "\n"), {10}, "of other bytes");
+    expect_tokens(encode(t, "<x><|endoftext|>").size() < 10 ? std::vector<int>{0} : std::vector<int>{}, {},
+                  "names of special tokens are text");
+    expect_tokens(encode_special(t, "<x>ab<|endoftext|><a"), {264, 257, 256, '<', 'a'}, "special ones");
+    EXPECT(decode(t, encode(t, "<x><|endoftext|> <a>")) == "<x><|endoftext|> <a>", "round trip");
+    // What is not normalized is found first, and the split sees the end of a text between.
+    const std::string normalized = ",\"normalized\":true";
+    const Tokenizer two = load("," + token(262, "zq!", normalized) + "," + token(263, "q!?", ""));
+    expect_tokens(encode(two, "zq!?zq!"), {'z', 263, 262}, "not normalized goes first");
+    const Tokenizer end = load("," + token(262, "<e>", ""));
+    expect_tokens(encode(end, "a\t\t<e>"), {'a', '\t', '\t', 262}, "the end of a text between");
+    // The end of text by its name.
+    const std::string llama = token(262, "<|begin_of_text|>", special) + "," + token(263, "<|end_of_text|>", special);
+    const std::string of_llama = replaced(replaced(json, kAdded, llama), "\"<|endoftext|>\":256", "\"abx\":256");
+    EXPECT(tokenizer_load(f.add("t.json", of_llama)).eot == 263, "Llama 3's end of text");
+    EXPECT(load("," + token(262, "<|im_end|>", special)).eot == 256, "Qwen's end of text");
+    // Of a text in chunks, the tokens come in the same order.
+    std::string large;
+    while (large.size() < 3000000) large += "abc <a> xyz ab ";
+    std::vector<int> all, some;
+    size_t calls = 0;
+    t.encode(large, &some, [&] {
+        all.insert(all.end(), some.begin(), some.end());
+        some.clear();
+        calls++;
+    });
+    all.insert(all.end(), some.begin(), some.end());
+    EXPECT(calls > 3 && all == encode(t, large), "%zu chunks", calls);
+}
+
+TEST(files_are_kept) {
+    const Folder f;
+    const std::string json = "\n " + replaced(small_bpe().to_json(), "\"post_processor\":",
+        "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<|endoftext|>\","
+        "\"type_id\":0}},{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}]},\"x\":");
+    const Tokenizer t = tokenizer_load(f.add("t.json", json));
+    EXPECT(t.to_json() == json, "byte for byte");
+    expect_tokens(encode(t, "ab"), {257}, "a template of the file adds nothing");
+}
+
+TEST(nfc) {
+    const auto nfc = [](std::string_view text) {
+        std::string out;
+        return to_nfc(text, &out) ? out : "same:" + out + std::string(text);
+    };
+    const std::pair<const char*, const char*> cases[] = {
+        {"", "same:"},
+        {"abc \u00e9\u4e16\uac00", "same:abc \u00e9\u4e16\uac00"},
+        {"e\u0301", "\u00e9"},
+        {"xe\u0301y", "x\u00e9y"},
+        {"\u0301", "\u0301"},                       // nothing before it
+        {"\n\u0301a", "\n\u0301a"},
+        {"e\u0327\u0301", "\u0229\u0301"},          // the first in order joins first
+        {"e\u0301\u0327", "\u0229\u0301"},
+        {"\u00e9\u0327", "\u0229\u0301"},           // what was composed comes apart again
+        {"a\u0328\u0301\u0301", "\u0105\u0301\u0301"},    // blocked by one of its class
+        {"\u212b\u2126", "\u00c5\u03a9"},           // singletons
+        {"\u0958", "\u0915\u093c"},                 // not composed again
+        {"\u1100\u1161\u11a8\u11a8", "\uac01\u11a8"},
+        {"\uac00\u11a8", "\uac01"},
+        {"\u1e9b\u0323", "\u1e9b\u0323"},
+        {"\uf900", "\u8c48"},
+        {"\xff" "e\u0301\xff\u0301", "\xff\u00e9\xff\u0301"},
+        {"\U000105d2\u0307", "\U000105d2\u0307"},   // Unicode 16
+    };
+    for (const auto& [text, want] : cases)
+        EXPECT(nfc(text) == want, "%s: got %s", json_quote(text).c_str(), json_quote(nfc(text)).c_str());
+    size_t changed = 0;
+    for (uint32_t code = 0; code < 0x110000; code++) {
+        std::string s, out;
+        append_utf8(&s, code);
+        if (code < 0xD800 || code > 0xDFFF) changed += to_nfc(s, &out) && out != s;
+    }
+    EXPECT(changed == 1120, "%zu single code points change, want 1120", changed);
+    std::string marks = "a", out;                   // a million marks are no trap
+    for (int k = 0; k < 500000; k++) marks += "\u0301\u0327";
+    EXPECT(to_nfc(marks, &out) && out.size() == marks.size() - 1, "%zu bytes", out.size());
 }
 
 TEST(folders) {
@@ -607,7 +862,7 @@ TEST(option) {
     expect_error(kExitUsage, "it learns from the text", [] { tokenizer_open("char", nullptr); });
     expect_error(kExitUsage, "it learns from the text", [] { tokenizer_open("bpe:300", nullptr); });
     for (const char* bad : {"bpe:", "bpe:x", "bpe:-5", "bpe:3e2", "bpe:300 ", "bpe:99999999999999999999", "bpe:256",
-                            "bpe:0", "bpe:999999999"})
+                            "bpe:0", "bpe:999999999", "bpe:300:", "bpe:300:gpt3", "bpe:300:llama3:", "bpe::llama3"})
         expect_error(kExitUsage, bad, [&] { tokenizer_open(bad, &text); });
     expect_error(kExitNoInput, "got gpt-2, want byte, char, gpt2, bpe:", [] { tokenizer_open("gpt-2", nullptr); });
     const Folder f;
@@ -663,20 +918,47 @@ TEST(bad_tokenizer_json) {
     refuse("{", "byte 1");
     refuse("{\"model\":\"\xff\"}", "want UTF-8");
     change("\"type\":\"BPE\"", "\"type\":\"Unigram\"", "model.type: got \"Unigram\", want \"BPE\"");
-    change("\"normalizer\":null", "\"normalizer\":{\"type\":\"NFC\"}", "normalizer: got an object, want null");
+    for (const char* form : {"{\"type\":\"NFKC\"}", "{}", "7", "[\"NFC\"]", "{\"type\":\"Lowercase\"}"})
+        change("\"normalizer\":null", std::string("\"normalizer\":") + form, "normalizer: got ");
+    change("\"normalizer\":null", "\"normalizer\":{\"type\":\"NFKC\"}",
+           "got [type:\"NFKC\"], want null or NFC; or give tokens as --data");
     change("\"pre_tokenizer\":{\"type\":\"ByteLevel\"", "\"pre_tokenizer\":{\"type\":\"Whitespace\"",
-           "type: got \"Whitespace\", want ByteLevel");
-    change("\"pre_tokenizer\":{", "\"pre_tokenizer\":null,\"x\":{", "type: got nothing, want ByteLevel");
-    change("\"add_prefix_space\":false", "\"add_prefix_space\":true",
-           "add_prefix_space: got true, want false");
-    change("\"use_regex\":true", "\"use_regex\":false", "use_regex: got false, want true");
-    change("\"ignore_merges\":false", "\"ignore_merges\":true", "ignore_merges: got true, want false");
+           "pre_tokenizer: got [add_prefix_space:\"false\",type:\"Whitespace\"], want that of GPT-2, Llama 3, Qwen or "
+           "SmolLM2; or give tokens as --data");
+    change("\"pre_tokenizer\":{", "\"pre_tokenizer\":null,\"x\":{", "pre_tokenizer: got \"null\"");
+    change("\"pre_tokenizer\":{", "\"x\":{", "pre_tokenizer: got nothing");
+    change("\"add_prefix_space\":false", "\"add_prefix_space\":true", "pre_tokenizer: got ");
+    change("\"add_prefix_space\":false,", "", "pre_tokenizer: got ");
+    change("\"use_regex\":true", "\"use_regex\":false", "pre_tokenizer: got ");
+    change("\"use_regex\":true", "\"use_regex\":true,\"more\":1", "more:\"1\"");
+    change("\"byte_fallback\":false", "\"byte_fallback\":true", "model.byte_fallback: got \"true\", want null, false");
+    change("\"dropout\":null", "\"dropout\":0.1", "model.dropout: got \"0.1\"");
+    change("\"continuing_subword_prefix\":\"\"", "\"continuing_subword_prefix\":\"##\"",
+           "model.continuing_subword_prefix: got \"##\"");
+    change("\"end_of_word_suffix\":\"\"", "\"end_of_word_suffix\":\"</w>\"", "model.end_of_word_suffix: got \"</w>\"");
+    const std::pair<const char*, const char*> parts[] = {{"\"individual_digits\":true", "\"individual_digits\":false"},
+                                                         {"(?i:", "(?:"},
+                                                         {"{1,3}", "{1,2}"},
+                                                         {"Isolated", "Removed"},
+                                                         {"\"invert\":false", "\"invert\":true"},
+                                                         {"\"use_regex\":false", "\"use_regex\":true"},
+                                                         {"pretokenizers", "x"}};
+    for (const auto& [from, to] : parts) {  // of each split, every part counts
+        int tried = 0;
+        for (const Split& split : splits) {
+            const std::string of = tokenizer_train_bpe("abcabc", 258, split).to_json();
+            if (of.find(from) == std::string::npos) continue;
+            refuse(replaced(of, from, to), "pre_tokenizer: got ");
+            tried++;
+        }
+        EXPECT(tried > 0, "no split has %s", from);
+    }
     // Ids.
     for (const char* id :
-         {"-1", "262", "2147483648", "4294967296", "18446744073709551616", "1.5", "1e1", "\"7\"", "null", "[]"})
+         {"-1", "524", "2147483648", "4294967296", "18446744073709551616", "1.5", "1e1", "\"7\"", "null", "[]"})
         change("\"!\":33,", std::string("\"!\":") + id + ",", "\"!\": got ");
     change("\"!\":33,", "\"!\":34,", "got 34, want ids from 0 on, each once");
-    change("\"!\":33,", "", "got 261, want ids from 0 on");  // a gap
+    change("\"!\":33,", "", "byte 0x21: got no token");
     change("\"!\":33,", "\"!\":33,\"!\":262,", "twice");
     change("\"!\":33,", "\"?!\":33,", "byte 0x21: got no token");
     change("\"!\":33,", "\"\xe6\x97\xa5\":33,",
@@ -684,7 +966,7 @@ TEST(bad_tokenizer_json) {
     change("\"!\":33,", "\"a b\":33,", "id 33: got \"a b\"");
     change("\"!\":33,", "\"\":33,", "id 33: got \"\"");
     change("\"vocab\":{", "\"vocab\":[],\"v\":{", "want ids from 0 on");
-    change("\"vocab\":{", "\"v\":{", "want ids from 0 on");
+    change("\"vocab\":{", "\"v\":{", "want ids from 0 on");  // of one token more than twice as many
     // Merges.
     const auto merges = [&](const std::string& list, const std::string& part) {
         refuse(json.substr(0, json.find("\"merges\":[")) + "\"merges\":" + list + "}}", part);
@@ -702,22 +984,27 @@ TEST(bad_tokenizer_json) {
     const auto added = [&](const std::string& list, const std::string& part) {
         change("\"added_tokens\":[" + kAdded + "]", "\"added_tokens\":" + list, part);
     };
-    added("[7]", "special: got nothing");
+    added("[7]", "content: it is missing");
+    for (const char* key : {"lstrip", "rstrip", "single_word"})
+        added(std::string("[{\"content\":\"<x>\",\"id\":262,\"") + key + "\":true}]",
+              std::string("added_tokens: \"<x>\": ") + key + ": got true, want false");
+    added("[{\"content\":\"\",\"id\":262,\"special\":true}]", "added_tokens: got \"\", want a text");
     added("[{\"content\":7,\"id\":256,\"special\":true}]", "content: got 7");
     added("[{\"content\":\"<x>\",\"special\":true}]", "\"<x>\": got");
-    added("[{\"content\":\"<x>\",\"id\":300,\"special\":true}]", "got 300, want ids from 0 on");
+    added("[{\"content\":\"<x>\",\"id\":526,\"special\":true}]", "got 526, want ids from 0 on");
     added("[{\"content\":\"<x>\",\"id\":-3,\"special\":true}]", "\"<x>\": got -3");
     added("[{\"content\":\"<x>\",\"id\":33,\"special\":true}]", "got 33, want ids from 0 on, each once");
     added("[{\"content\":\"<|endoftext|>\",\"id\":255,\"special\":true}]",
           "\"<|endoftext|>\": got 255, want an id, the same");
-    added("[{\"content\":\"<|endoftext|>\",\"id\":256,\"special\":false}]",
-          "special: got false, want true");
     added("[{\"content\":\"<x>\",\"id\":262,\"special\":true},{\"content\":\"<x>\",\"id\":263,\"special\":true}]",
           "\"<x>\": got 263");
     // Characters.
     refuse(replaced(characters, "\"a\":0", "\"aa\":0"), "id 0: got \"aa\", want");
     refuse(replaced(characters, "\"a\":0", "\"\":0"), "id 0: got \"\", want");
-    refuse(replaced(characters, "\"a\":0", "\"a\":5"), "got 5, want ids from 0 on");
+    refuse(replaced(characters, "\"a\":0", "\"a\":6"), "got 6, want ids from 0 on");
+    refuse(replaced(characters, "\"added_tokens\":[]", "\"added_tokens\":[{\"content\":\"b\",\"id\":1}]"),
+           "added_tokens: got \"b\", want a text; special, beside characters");
+    refuse(replaced(characters, "\"normalizer\":null", "\"normalizer\":{\"type\":\"NFC\"}"), "normalizer: got");
     refuse(replaced(characters, "\"a\":0,\"b\":1,\"c\":2", ""), "model.vocab");
 }
 

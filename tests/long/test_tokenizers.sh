@@ -1,0 +1,18 @@
+#!/bin/sh
+# test_tokenizers.sh -- the splits of GPT-2, Llama 3, Qwen and SmolLM2 against the tokenizers library, token by token.
+. tests/lib.sh
+python=
+for p in "${PYTHON:-python3}" build/venv/bin/python /usr/bin/python3; do
+    if [ -z "$python" ] && "$p" -c 'import tokenizers' 2>/dev/null; then python=$p; fi
+done
+[ -n "$python" ] || skip_all tokenizers "no Python with tokenizers (pip install tokenizers)"
+text=$shared/data/tinyshakespeare.txt
+[ -f "$text" ] || { skip tinyshakespeare "$text is not here"; text=; }
+check "the library encodes, $($python -c 'import tokenizers; print(tokenizers.__version__)')" \
+    $python tests/check_tokenizers.py "$tmp" $text
+export LOCKSTEP_TOKENIZERS=$tmp
+check "the same tokens" build/tests/tokenizer as_the_library
+# Negative control: a text that has changed by a byte.
+printf '!' | dd of="$tmp/smollm.cases" bs=1 seek=8 conv=notrunc 2>/dev/null
+expect "a difference is noticed" 1 'smollm: 1 of' build/tests/tokenizer as_the_library
+summary
