@@ -140,8 +140,9 @@ void model_generate_step(Model* m, void* cache, const int* tokens, int first, in
 
 // The token at `position` of the text, in double and in a fixed order. Ties go to the smaller id.
 static int sample_token(const std::vector<float>& logits, const SamplingParams& params, uint64_t position) {
-    if (params.temperature <= 0) return int(std::max_element(logits.begin(), logits.end()) - logits.begin());
-    std::vector<int> order(logits.size());
+    const size_t tokens = params.tokens > 0 ? size_t(params.tokens) : logits.size();
+    if (params.temperature <= 0) return int(std::max_element(&logits[0], &logits[0] + tokens) - &logits[0]);
+    std::vector<int> order(tokens);
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return logits[size_t(a)] > logits[size_t(b)]; });
     if (params.top_k > 0 && size_t(params.top_k) < order.size()) order.resize(size_t(params.top_k));

@@ -17,6 +17,7 @@ struct SamplingParams {
     double top_p = 1;           // the smallest set whose probability reaches it (Holtzman et al. 2020)
     uint64_t seed = 0;
     uint32_t stream = 0;        // separates the samples of one seed
+    int tokens = 0;             // of the vocabulary the first so many can be chosen; 0: all
 };
 
 namespace BACKEND {

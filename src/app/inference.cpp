@@ -20,7 +20,7 @@ static Score score_batch(Model* model, const Data& data, int B, uint64_t i) {
     for (uint64_t b = 0; b < n; b++) data.val.sample(begin + b, &tokens[b * T], &targets[b * T], data.vocab_size);
     sums.nats = model_loss(model, tokens.data(), targets.data(), int(n), int(T), losses.data());
     for (size_t k = 0; k < sums.tokens && data.tokenizer.kind != Tokenizer::none; k++) {
-        const size_t bytes = data.tokenizer.bytes[size_t(targets[k])].size();
+        const size_t bytes = data.tokenizer.text(targets[k]).size();
         sums.bytes += bytes;
         if (bytes) sums.text_nats += double(losses[k]);
     }
@@ -64,10 +64,10 @@ std::string generate_text(Model* model, const Tokenizer& tokenizer, const Option
         all += piece;
         print(piece);
     };
-    const SamplingParams params = {o.temperature, o.top_k, o.top_p, o.seed, stream};
+    const SamplingParams params = {o.temperature, o.top_k, o.top_p, o.seed, stream, tokenizer.vocab_size};
     generate(model, &tokens, o.max_tokens, params, [&](int token) {
         if (token == tokenizer.eot) return false;
-        emit(text ? utf8.push(tokenizer.bytes[size_t(token)]) : std::to_string(token) + " ");
+        emit(text ? utf8.push(tokenizer.text(token)) : std::to_string(token) + " ");
         return !stop_requested();
     });
     emit(utf8.finish());

@@ -44,6 +44,10 @@ struct Tokenizer {
     // Error 65 for what char does not know. One thread at a time: copies share the cache.
     void encode(std::string_view text, std::vector<int>* tokens, const std::function<void()>& some = {},
                 bool with_special = false) const;
+    // The bytes of a token, none for special ones and for ids beyond, which a model may have and no text needs.
+    std::string_view text(int token) const {
+        return size_t(token) < bytes.size() ? bytes[size_t(token)] : std::string_view();
+    }
     std::string to_json() const;                            // tokenizer.json; what was read, byte for byte
 };
 

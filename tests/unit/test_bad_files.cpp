@@ -284,7 +284,7 @@ std::vector<Case> cases() {
         // ---- a Hugging Face folder: config.json, model.safetensors
         {"init", "config.json", "", 65, "config.json: byte 0"},
         {"init", "config.json", "[]", 65, "model_type: it is missing"},
-        {"init", "config.json", config("\"gpt2\"", "\"llama\""), 65, "model_type: got \"llama\""},
+        {"init", "config.json", config("\"gpt2\"", "\"mistral\""), 65, "model_type: got \"mistral\""},
         {"init", "config.json", config("\"n_head\": 1", "\"n_head\": 3"), 65, "got 3 heads for 8 channels"},
         {"init", "config.json", config("\"n_layer\": 1", "\"n_layer\": 18446744073709551616"), 65, "n_layer: got"},
         {"init", "config.json", config("\"n_layer\": 1", "\"n_layer\": 2"), 65,
