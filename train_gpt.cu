@@ -250,8 +250,12 @@ uint32_t validate(Trainer* t) {
     comm_progress(t->comm, t->at.step, "evaluation");
     const Score score = evaluate(&t->model, t->data, t->options.batch_size, t->options.eval_steps, t->comm);
     if (score.requests) return score.requests;
-    report_score(&t->report, t->at.step, score.loss(), score.bpb(), score.loss() < t->at.best_val);
-    t->at.best_val = std::min(t->at.best_val, score.loss());
+    const bool best = score.loss() < t->at.best_val;
+    report_score(&t->report, t->at.step, score.loss(), score.bpb(), best);
+    if (best) {
+        t->at.best_val = score.loss();
+        t->at.best_step = t->at.step;
+    }
     return 0;
 }
 
@@ -276,17 +280,18 @@ void save(Trainer* t) {
 // Returns the requests that stopped the run before its last step; 0 if none did.
 uint32_t train_loop(Trainer* t) {
     const Options& o = t->options;
-    uint32_t stop = t->run.resumed() && due(t, o.eval_every) ? validate(t) : 0;     // its save came before its score
+    // What the weights of --init score; and where a run was stopped, its evaluation may have been broken off.
+    const bool begun = t->run.resumed() || !o.init.empty();
+    uint32_t stop = begun && due(t, o.eval_every) ? validate(t) : 0;
+    if (stop && !t->run.resumed()) save(t);
     while (!stop && t->at.step < o.steps) {
         const StepStats s = train_step(t);
         const bool last = t->at.step == o.steps;
         stop = last ? 0 : stop_requests(s.requests);
-        const bool saves = checkpoints_due(&t->checkpoints, t->at, s, stop != 0);
-        if (saves) save(t);
         if (!stop && due(t, o.eval_every)) stop = validate(t);
+        if (checkpoints_due(&t->checkpoints, t->at, s, stop && !last)) save(t);
         if (!stop && due(t, o.sample_every)) sample_text(t);
         if (last) stop = 0;
-        if (stop && !saves) save(t);
     }
     checkpoints_finish(&t->checkpoints, t->at.step, true);
     return stop;
@@ -301,7 +306,7 @@ int train(Options options, Comm* comm, Run run) {
     t.comm = comm;
     uint32_t stop = 0;
     try {
-        if (!set_up(&t)) return report_nothing_to_do(t.run, t.at.step);
+        if (!set_up(&t)) return report_nothing_to_do(t.run, t.at);
         stop = train_loop(&t);
     } catch (...) {
         report_failure(&t.report, t.at.step);

@@ -34,7 +34,8 @@ inline const OptimizerInfo muon_info = {
     .hyper = {
         adamw_info.hyper[0], adamw_info.hyper[1], adamw_info.hyper[2], adamw_info.hyper[3],
         {"momentum", 0.95, kBelowOne, "muon-momentum", "what a step keeps of the gradients before it"},
-        {"muon-lr", 0.02, kNotNegative, "matrix-lr", "peak learning rate of matrices; --lr is that of all others"},
+        {"muon-lr", 0.02, kNotNegative, "matrix-lr",
+         "peak learning rate of matrices; --lr is that of all others; default with --init: 0.001", 0.001},
     },
     .prepare = [](StepState* step, const double* hyper, int64_t update, double schedule) {
         adamw_info.prepare(step, hyper, update, schedule);

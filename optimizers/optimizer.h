@@ -26,8 +26,9 @@ constexpr int kMaxStages = 4;
 
 #ifndef ISA         // code for one instruction set must not compile what others link, too
 
-// A hyperparameter: an option, its default, and what other trainers call it, for "did you mean".
-struct Hyper { const char* option; double value; Limits limits; const char *elsewhere, *help; };
+// A hyperparameter: an option, its default, and what other trainers call it, for "did you mean". tuning: its default
+// with --init, where that is another.
+struct Hyper { const char* option; double value; Limits limits; const char *elsewhere, *help; double tuning = 0; };
 
 struct OptimizerInfo {
     const char* name;                   // of --optimizer and optimizers/list
@@ -36,7 +37,7 @@ struct OptimizerInfo {
     // Sets step->values, which the rule reads, from the values of `hyper` for update number `update` (from 1).
     // schedule: this step's learning rate as a fraction of --lr.
     void (*prepare)(StepState* step, const double* hyper, int64_t update, double schedule);
-    double lr_factor = 1;               // default --lr, as a multiple of the preset's, which is AdamW's
+    double lr_factor = 1;               // default --lr, as a multiple of AdamW's: the preset's, or that of --init
     bool (*whole)(const TensorSpec& tensor) = nullptr;  // tensors of the matrix rule, each whole on one rank
 };
 

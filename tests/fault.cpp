@@ -6,7 +6,8 @@
 //        reduce         before the reduction is waited for
 //        ckpt_copy      rank 0, a save: before the state is copied; the step is the checkpoint's
 //        ckpt_write     in the background, between the two large files
-//        ckpt_done, ckpt_placed, ckpt_latest    DONE is written; the folder has its name; `latest` names it
+//        ckpt_done, ckpt_placed, ckpt_latest, ckpt_best    DONE is written; the folder has its name; `latest` names it;
+//                       `best` names the best one
 //   do   kill  stop  exit:N  sleep:S  hold (while the file LOCKSTEP_HOLD is there)  eio (an Error 74)
 //        nan, big (the first value: NaN, 1e6)  flip:K (bit 20 of value K)
 //   try  N: only in attempt N of --np's supervisor, from 0
@@ -49,7 +50,8 @@ Fault parse_one(std::string_view text) {
         else if (key == "step") f.step = number(value);
         else if (key == "try") f.attempt = number(value);
         else if (key == "at")
-            f.at = known(value, "fwd bwd audit reduce ckpt_copy ckpt_write ckpt_done ckpt_placed ckpt_latest");
+            f.at = known(value, "fwd bwd audit reduce ckpt_copy ckpt_write ckpt_done ckpt_placed ckpt_latest "
+                                "ckpt_best");
         else if (key == "do") {
             f.action = known(next_word(&value, ':'), "kill stop exit sleep hold eio nan big flip");
             if (!value.empty()) f.argument = number(value);

@@ -18,14 +18,14 @@ job="--layers 1 --heads 2 --channels 32 --seq-len 16 --batch-size 1 --total-batc
 plan() {
     awk -v seed="$1" -v steps=$steps -v every=$every 'function pick(n) { return int(rand() * n) }
         BEGIN { srand(seed); rand(); ranks = 2 ^ pick(3)
-            n = split("fwd bwd reduce ckpt_copy ckpt_write ckpt_done ckpt_placed ckpt_latest", at, " ")
+            n = split("fwd bwd reduce ckpt_copy ckpt_write ckpt_done ckpt_placed ckpt_latest ckpt_best", at, " ")
             k = split("kill kill kill exit:7 eio stop", act, " ")
             for (t = 0; t < 6; t++) for (i = 0; i < 3; i++) {
                 p = at[1 + pick(n)]; a = act[1 + pick(k)]; s = 1 + pick(steps - 1)
                 if (a == "stop" && ranks == 1) a = "kill"       # nobody is there to notice
-                if (a == "eio" && p !~ /ckpt_[wdpl]/) a = "kill"
+                if (a == "eio" && p !~ /ckpt_[wdplb]/) a = "kill"
                 if (p ~ /ckpt/) s = every * (1 + pick(steps / every))
-                r = p ~ /ckpt_[dpl]/ ? 0 : pick(ranks)
+                r = p ~ /ckpt_[dplb]/ ? 0 : pick(ranks)
                 list = list (list ? ";" : "") "rank=" r ",step=" s ",at=" p ",do=" a ",try=" t
             }
             print ranks, list }'

@@ -60,7 +60,8 @@ bool checkpoints_due(Checkpoints* c, const Progress& at, const StepStats& stats,
     const bool last = at.step == c->report->options->steps;
     if (stats.ranks[0].saved) checkpoints_finish(c, at.step, false);
     if (stop || (stats.requests & kSaveRequest)) return true;
-    return every > 0 && (last || (at.step % every == 0 && at.bad_steps == 0));      // bad weights replace no good ones
+    // A regular save of bad weights would replace good ones.
+    return every > 0 && (last || at.best_step == at.step || (at.step % every == 0 && at.bad_steps == 0));
 }
 
 void checkpoints_start(Checkpoints* c, const Progress& at) {
@@ -70,8 +71,9 @@ void checkpoints_start(Checkpoints* c, const Progress& at) {
     if (c->saver) {
         JsonLine state = c->facts;
         state.add("step", at.step).add("tokens", at.step * c->report->options->total_batch_size)
-            .add("bad_steps", at.bad_steps).add("best_val", at.best_val);
+            .add("bad_steps", at.bad_steps).add("best_val", at.best_val).add("best_step", at.best_step);
         c->files.state_json = state.text() + "\n";
+        c->files.best_step = at.best_step;
         saver_start(c->saver, at.step, c->files, [log = c->report->log.get()] { log->sync(); });
     }
     comm_barrier(c->comm);              // the arrays are copied
@@ -104,5 +106,6 @@ Progress read_progress(const std::string& checkpoint, Comm* comm, Options* optio
     if (bad > 4) die_content(path + ": bad_steps", std::to_string(bad), "less than 5");
     Progress at = {.step = int64_t(step), .bad_steps = int(bad)};
     state.find("best_val").as_double(&at.best_val);
+    parse_whole(state.find("best_step").text(), &at.best_step);     // older checkpoints have none
     return at;
 }

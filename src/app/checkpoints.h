@@ -23,7 +23,8 @@ void checkpoints_create(Checkpoints* c, Comm* comm, Reporter* report, const Chec
 void checkpoints_destroy(Checkpoints* c);       // waits for the save under way
 
 bool checkpoints_ready(const Checkpoints* c);   // rank 0: the save under way has ended
-// Takes the result of a save that has ended, and returns whether to save after this step. Collective.
+// Takes the result of a save that has ended, and returns whether to save after this step: a regular one, the last, the
+// best so far, or one that was asked for. Collective.
 bool checkpoints_due(Checkpoints* c, const Progress& at, const StepStats& stats, bool stop);
 // Waits for the save under way. last: tries for --save-patience seconds; Error 74 after that. Collective.
 void checkpoints_finish(Checkpoints* c, int64_t step, bool last);

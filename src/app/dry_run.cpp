@@ -71,6 +71,7 @@ void dry_run(const Options& o, const Shape& shape, const Comm* comm, int micro_b
     std::printf("step      %s tokens = %d micro-batches of %d x %d, in %d replicas on %d ranks; %lld steps\n",
                 with_commas(uint64_t(o.total_batch_size)).c_str(), micro_batches, o.batch_size, o.shape.T, o.replicas,
                 ranks, (long long)o.steps);
+    if (!o.rate_note.empty()) std::printf("lr        %s\n", o.rate_note.c_str());
     std::printf("work      %.3g FLOP per step\n", flops);
     const double bytes = print_memory(o, m, ranks, on_gpu);
     for (const TensorSpec& t : m.arena.tensors)

@@ -11,6 +11,10 @@
 
 namespace {
 
+// The default learning rate with --init, of AdamW: the preset's would wreck trained weights in a few steps. Published
+// fine-tuning of whole models takes 1e-5 to 5e-5; a narrow model stands, and needs, more.
+double tuning_rate(const Shape& shape) { return 3e-5 * 768 / std::clamp(shape.C, 1, 768); }
+
 using Words = std::vector<std::string>;
 using O = Options;
 
@@ -108,7 +112,8 @@ std::vector<Row> make_table() {
          "batch-size x seq-len", "gradient-accumulation-steps -d", kContext},
         {"replicas", "N", &O::replicas, kFixed, "a power of two; the most ranks the run can use", "", kContext},
         {"optimizer", join(optimizers, "|"), &O::optimizer, kFixed, "how gradients change the weights"},
-        {"lr", "X", &O::lr, kTuned, "peak learning rate", "learning-rate -l", kPositive},
+        {"lr", "X", &O::lr, kTuned, "peak learning rate; with --init by default 3e-5, below 768 channels 3e-5 x 768 / "
+         "channels; of sgd 100 times that", "learning-rate -l", kPositive},
         {"schedule", "cosine|linear|constant|wsd", &O::schedule, kTuned, "of the learning rate", "decay-lr -k"},
         {"warmup-steps", "N", &O::warmup_steps, kTuned, "unless given at most a tenth of --steps", "warmup-iters -u"},
         {"final-lr-frac", "X", &O::final_lr_frac, kTuned, "last rate / --lr", "min-lr -q", {"from 0 to 1", 0, 1}},
@@ -140,9 +145,10 @@ std::vector<Row> make_table() {
         {"sample-every", "STEPS", &O::sample_every, kOpen, "writes a sample of text; 0 = never", "-s"},
         {"log-every", "STEPS", &O::log_every, kOpen, "console lines, at most one a second; 0 = first and last",
          "log-interval"},
-        {"save-every", "STEPS", &O::save_every, kOpen, "and after the last step; 0 = never", "save-steps -n"},
+        {"save-every", "STEPS", &O::save_every, kOpen, "and after the last step and each best score; 0 = never",
+         "save-steps -n"},
         {"save-patience", "SECONDS", &O::save_patience, kOpen, "how long the last save is tried on a full disk"},
-        {"keep", "N", &O::keep, kOpen, "newest checkpoints; 0 = all", "save-total-limit -nk"},
+        {"keep", "N", &O::keep, kOpen, "newest checkpoints, beside the best; 0 = all", "save-total-limit -nk"},
         {"resume", "[auto|PATH]", &O::resume, kLocal, "from the newest complete checkpoint, or a run or checkpoint "
          "folder", "resume-from-checkpoint -y"},
         {"force", "", &O::force, kLocal, "overwrite a run that is in --out-dir"},
@@ -429,12 +435,15 @@ void resolve_options(Options* o, bool gpu) {
         if (!applies(*row, *o) || o->is_given(row->name) || contains(o->saved, row->name)) continue;
         if (value_text(*row, *o) != value_text(*row, Options())) continue;      // brought by --init
         CHECK(set_value(*row, o, preset[i + 1]), "preset %s: %s", o->preset.c_str(), preset[i].c_str());
-        if (row->name == "lr") o->lr *= optimizer.lr_factor;
+        if (row->name == "lr") o->lr = (o->init.empty() ? o->lr : tuning_rate(o->shape)) * optimizer.lr_factor;
+        if (row->name == "lr" && !o->init.empty())
+            o->rate_note = format("%g, for fine-tuning, because of --init; --lr sets another", o->lr);
         warmup_may_change |= row->name == "warmup-steps";
         total_may_change |= row->name == "total-batch-size";
     }
     if (warmup_may_change) o->warmup_steps = std::min(o->warmup_steps, o->steps / 10);
-    for (const Hyper& h : optimizer.hyper) o->hyper.try_emplace(h.option, h.value);
+    for (const Hyper& h : optimizer.hyper)
+        o->hyper.try_emplace(h.option, h.tuning > 0 && !o->init.empty() ? h.tuning : h.value);
     if (o->command != "train") return;      // the model's shape is its folder's
     if (const std::string wrong = model.check(o->shape); !wrong.empty()) die(kExitUsage, "%s", wrong.c_str());
     check_batch(o, total_may_change);

@@ -37,6 +37,7 @@ struct Options {
 
     std::vector<std::string> given;     // names of the options on the command line, without "--"
     std::vector<std::string> saved;     // names of those that come from the config of a resumed run
+    std::string rate_note;              // of resolve_options, where --init chose --lr
     std::vector<std::string> changed;   // what a resume changes: "--lr: got 0.001, the run has 0.002"
     std::string program = "./train_gpt";    // as it was called
     std::vector<std::string> argv;      // what followed

@@ -20,6 +20,7 @@ static void print_header(const Reporter* r, size_t parameters) {
     r->log->text("batch   %s tokens in micro-batches of %d x %d, on %d replicas | %lld steps",
                  with_commas(uint64_t(o.total_batch_size)).c_str(), o.batch_size, o.shape.T, o.replicas,
                  (long long)o.steps);
+    if (!o.rate_note.empty()) r->log->text("lr      %s", o.rate_note.c_str());
     r->log->text("output  %s", o.out_dir.c_str());
 }
 
@@ -55,10 +56,11 @@ void report_begin(Reporter* r, const Progress& at) {
     else if (!o.resume.empty()) r->log->text("nothing saved in %s yet: starting at step 0", o.out_dir.c_str());
 }
 
-int report_nothing_to_do(const Run& run, int64_t step) {
+int report_nothing_to_do(const Run& run, const Progress& at) {
     if (run.locked && run.resumed()) {
-        repair_latest(run.checkpoint);
-        std::printf("%s: finished: %lld steps; a larger --steps goes on\n", run.out_dir.c_str(), (long long)step);
+        repair_names(run.checkpoint, at.best_step);
+        std::printf("%s: finished: %lld steps; a larger --steps goes on\n", run.out_dir.c_str(),
+                    (long long)at.step);
     } else if (run.locked) {
         unclaim_run(run);
         std::printf("--steps 0: nothing to train\n");
@@ -153,6 +155,8 @@ void report_end(Reporter* r, int64_t step, int code, const std::string& why) {
     r->log->sync();
     if (code != kExitDone) return;
     if (o.save_every == 0) return r->log->text("nothing was saved (--save-every 0)");
+    if (const std::string best = path_join(o.out_dir, "ckpt/best"); file_exists(best))
+        r->log->text("best    %s", shell_quote(best).c_str());
     r->log->text("next    %s sample %s", o.program.c_str(), here.c_str());
     r->log->text("        %s --resume %s --steps %lld", o.program.c_str(), here.c_str(), (long long)(2 * step));
     r->log->text("        %s %s --hf DIR", shell_quote(tools_folder() + "export").c_str(), here.c_str());

@@ -13,6 +13,7 @@ struct Progress {
     int64_t step = 0;
     int bad_steps = 0;                  // in a row, without a finite gradient
     double best_val = 1e300;            // nats per token
+    int64_t best_step = -1;             // after which it was found; -1: by none
 };
 
 struct StepTimes { double compute, comm, exposed; };        // seconds of this rank; exposed: hidden by no computation
@@ -59,4 +60,4 @@ void report_saved(Reporter* r, int64_t step, const std::string& folder, double s
 // The last lines and the "done" event. The time is that of all attempts of a supervised job.
 void report_end(Reporter* r, int64_t step, int code, const std::string& why);
 void report_failure(Reporter* r, int64_t step);         // inside a catch: ends it with the exception's code and message
-int report_nothing_to_do(const Run& run, int64_t step); // for a run that has no step to do; returns the exit code
+int report_nothing_to_do(const Run& run, const Progress& at);   // no step is left to do; returns the exit code

@@ -103,7 +103,7 @@ std::string from_rank0(Comm* comm, const std::string& text) { return comm_gather
 }  // namespace
 
 std::string run_of(const std::string& path) {
-    const std::string folder = without_slash(path);
+    const std::string folder = checkpoint_named(path);
     if (file_exists(path_join(folder, "config.json")) && is_directory(path_join(folder, "ckpt"))) return folder;
     if (file_exists(path_join(folder, "metrics.jsonl"))) return folder;
     const std::string run = path_join(folder, "../..");          // OUT/ckpt/step_N

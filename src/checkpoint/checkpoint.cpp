@@ -91,8 +91,15 @@ std::string find_checkpoint(const std::string& out_dir) {
         ckpt.c_str(), names.size());
 }
 
+std::string checkpoint_named(const std::string& path) {
+    const std::string file = without_slash(path), kind = base_name(file);
+    if ((kind != "best" && kind != "latest") || is_directory(file) || !file_exists(file)) return file;
+    const std::string text = read_file(file), name = text.substr(0, text.find('\n'));
+    return step_of(name) < 0 ? file : path_join(parent_folder(file), name);
+}
+
 std::string resolve_model_folder(const std::string& path) {
-    const std::string folder = without_slash(path);
+    const std::string folder = checkpoint_named(path);
     const auto has = [&](const char* name) { return file_exists(path_join(folder, name)); };
     if (has("DONE") || has("state.json") || (is_directory(folder) && step_of(base_name(folder)) >= 0)) {
         if (const std::string why = verify_checkpoint(folder, true); !why.empty())
@@ -162,16 +169,19 @@ static void place(const std::string& ckpt, const std::string& temporary, const s
 
 static void remove_stale(const std::string& ckpt) {
     for (const std::string& name : list_directory(ckpt))
-        for (const char* stale : {".tmp_step_", ".del_step_", "latest.tmp"})
+        for (const char* stale : {".tmp_step_", ".del_step_", "latest.tmp", "best.tmp"})
             if (name.starts_with(stale)) remove_tree(path_join(ckpt, name));
 }
 
-// Removes whole checkpoints older than this one, beyond `keep` in all. Broken ones stay and do not count.
+// Removes whole checkpoints older than this one, beyond `keep` in all, but for the best. Broken ones stay and do not
+// count.
 static void retire(const std::string& ckpt, int64_t step, int keep) {
+    const std::string best = base_name(checkpoint_named(path_join(ckpt, "best")));
     int kept = 1;
     for (const std::string& name : step_folders(ckpt)) {
         const std::string folder = path_join(ckpt, name);
-        if (keep == 0 || step_of(name) >= step || !verify_checkpoint(folder, false).empty() || ++kept <= keep) continue;
+        if (keep == 0 || step_of(name) >= step || !verify_checkpoint(folder, false).empty() || ++kept <= keep ||
+            name == best) continue;
         rename_folder(folder, path_join(ckpt, ".del_" + name));         // never half-deleted under its own name
     }
     remove_stale(ckpt);
@@ -190,6 +200,11 @@ void require_space(const std::string& folder, const Arena& arena, size_t arrays)
 
 static void set_latest(const std::string& ckpt, const std::string& name) {
     write_file_atomic(path_join(ckpt, "latest"), name + "\n");
+}
+
+static void set_best(const std::string& ckpt, int64_t step) {           // if that one was saved
+    const std::string name = step_name(step);
+    if (is_directory(path_join(ckpt, name))) write_file_atomic(path_join(ckpt, "best"), name + "\n");
 }
 
 std::string write_checkpoint(const std::string& out_dir, int64_t step, const CheckpointFiles& files, int keep) {
@@ -214,6 +229,8 @@ std::string write_checkpoint(const std::string& out_dir, int64_t step, const Che
         die(kExitWrite, "write failed: %s: it does not read back: %s", folder.c_str(), bad.c_str());
     set_latest(ckpt, name);
     fault_point("ckpt_latest", 0, step);
+    set_best(ckpt, files.best_step);
+    fault_point("ckpt_best", 0, step);
     try {
         retire(ckpt, step, keep);
     } catch (const Error& error) {                                      // the new one is safe; only space is lost
@@ -234,9 +251,11 @@ void read_state(const std::string& folder, const Arena& arena, const std::vector
         else read_safetensors(open_model(folder), arena, "", array.data);
 }
 
-void repair_latest(const std::string& checkpoint) try {
+void repair_names(const std::string& checkpoint, int64_t best_step) try {
     const std::string name = base_name(checkpoint), ckpt = parent_folder(checkpoint);
-    if (const auto names = step_folders(ckpt); !names.empty() && names[0] == name) set_latest(ckpt, name);
+    if (const auto names = step_folders(ckpt); names.empty() || names[0] != name) return;
+    set_latest(ckpt, name);
+    set_best(ckpt, best_step);
 } catch (const Error& error) {
     warn("%s", error.message.c_str());
 }
@@ -250,6 +269,8 @@ void abandon_newer(const std::string& out_dir, int64_t step) {
         rename_folder(path_join(ckpt, name), path_join(ckpt, aside));
         warn("%s: set aside as %s: the run goes on from step %lld", name.c_str(), aside.c_str(), (long long)step);
     }
+    const std::string best = path_join(ckpt, "best");
+    if (!is_directory(checkpoint_named(best))) remove_tree(best);
     sync_directory(ckpt);
     set_latest(ckpt, step_name(step));
 }

@@ -5,9 +5,10 @@
 //         state.json           step, tokens, options, data hash, best loss
 //         DONE                 written last: name, size and CRC-32C of every other file
 //     OUT/ckpt/latest          name of the newest complete one
+//     OUT/ckpt/best            name of the one with the lowest validation loss; --keep does not count it
 //
-// Commit: write .tmp_step_*, fsync every file, DONE, fsync the folder; rename; fsync ckpt/; verify; latest; only then
-// retire the oldest beyond `keep`. No file depends on the number of ranks, the time or the host.
+// Commit: write .tmp_step_*, fsync every file, DONE, fsync the folder; rename; fsync ckpt/; verify; latest; best; only
+// then retire the oldest beyond `keep`. No file depends on the number of ranks, the time or the host.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -19,6 +20,7 @@ struct CheckpointFiles {
     std::string config_json, tokenizer_json, state_json;  // tokenizer_json may be empty
     std::string end_of_text;                    // name of the tokenizer's token; may be empty
     const Arena* arena = nullptr;
+    int64_t best_step = -1;                     // whose checkpoint `best` shall name; -1: none
     std::vector<NamedArray> arrays;             // "": the weights; others: the optimizer's state, by name
     std::function<void()> progress = [] {};     // called whenever a part of the work is done
 };
@@ -37,11 +39,14 @@ void read_state(const std::string& folder, const Arena& arena, const std::vector
 std::string find_checkpoint(const std::string& out_dir);
 // "" if the folder is complete (and its checksums right), else what is wrong. An Error if no file can be opened.
 std::string verify_checkpoint(const std::string& folder, bool checksums);
-// Run folder, checkpoint folder or Hugging Face folder -> the folder with model.safetensors. 66 if there is none.
+// Run folder, checkpoint folder, OUT/ckpt/best or Hugging Face folder -> the folder with model.safetensors. 66 if there
+// is none.
 std::string resolve_model_folder(const std::string& path);
+// OUT/ckpt/best, OUT/ckpt/latest -> the folder that it names; any other path is its own, without a slash at its end.
+std::string checkpoint_named(const std::string& path);
 
 // A run goes on from `step`: renames checkpoints of later steps to .bad_step_*, so that the next resume does not take
-// them, and sets `latest`.
+// them, and sets `latest`. `best` goes where the one it names has gone.
 void abandon_newer(const std::string& out_dir, int64_t step);
-// Sets `latest` to the run's newest checkpoint, if that is this one: its save may have been cut short before it did.
-void repair_latest(const std::string& checkpoint);
+// Sets `latest` and `best`, if this is the run's newest checkpoint: its save may have been cut short before it did.
+void repair_names(const std::string& checkpoint, int64_t best_step);

@@ -759,6 +759,52 @@ TEST(keep_retires_the_oldest_whole_ones) {
     EXPECT(list_directory(all / "ckpt").size() == 5, "keep 0 keeps all");
 }
 
+TEST(the_best_one_stays) {
+    TempFolder dir;
+    const Sample s;
+    const auto save = [&](int64_t step, int64_t best, int keep = 1) {
+        CheckpointFiles files = s.files();
+        files.best_step = best;
+        return write_checkpoint(dir.path, step, files, keep);
+    };
+    const auto list = [&] { return list_directory(dir / "ckpt"); };
+    using Names = std::vector<std::string>;
+    save(10, -1);
+    EXPECT(list() == (Names{"latest", "step_00000010"}), "none is the best");
+    EXPECT(checkpoint_named(dir / "ckpt/best") == dir / "ckpt/best" &&
+               checkpoint_named(dir / "ckpt/latest/") == dir / "ckpt/step_00000010" &&
+               checkpoint_named(dir.path + "/") == dir.path,
+           "names");
+    save(20, 20);
+    for (const int step : {30, 40}) save(step, 20);
+    EXPECT(list() == (Names{"best", "latest", "step_00000020", "step_00000040"}), "kept, and not counted");
+    EXPECT(resolve_model_folder(dir / "ckpt/best") == dir / "ckpt/step_00000020", "resolved");
+    EXPECT(read_file(dir / "ckpt/best") == "step_00000020\n" && find_checkpoint(dir.path).ends_with("40"), "best");
+    save(50, 45);  // the save of step 45 failed
+    EXPECT(list() == (Names{"best", "latest", "step_00000020", "step_00000050"}) &&
+               read_file(dir / "ckpt/best") == "step_00000020\n",
+           "one that is not there is not named");
+    save(60, 60);
+    EXPECT(list() == (Names{"best", "latest", "step_00000060"}), "the one before goes");
+    save(70, 60, 2);
+    save(80, 60, 2);
+    EXPECT(list() == (Names{"best", "latest", "step_00000060", "step_00000070", "step_00000080"}),
+           "two and the best");
+    repair_names(dir / "ckpt/step_00000080", 70);
+    repair_names(dir / "ckpt/step_00000080", 65);
+    repair_names(dir / "ckpt/step_00000070", 60);
+    EXPECT(read_file(dir / "ckpt/best") == "step_00000070\n", "repaired, beside the newest only");
+    abandon_newer(dir.path, 70);
+    EXPECT(file_exists(dir / "ckpt/best"), "it is still there");
+    abandon_newer(dir.path, 60);
+    EXPECT(!file_exists(dir / "ckpt/best"), "it was set aside");
+    for (const char* text : {"", "step_70", "../step_00000060", "step_00000060x\n"}) {
+        write_plain(dir / "ckpt/best", text);
+        EXPECT(checkpoint_named(dir / "ckpt/best") == dir / "ckpt/best", "%s", text);
+        expect_error(kExitNoInput, "ckpt/best", [&] { resolve_model_folder(dir / "ckpt/best"); });
+    }
+}
+
 TEST(saving_the_same_step_again) {
     TempFolder dir;
     Sample s;

@@ -500,6 +500,38 @@ TEST(model_of_init) {
         expect_error(kExitUsage, "as in --init x", [&] { take(line); });
 }
 
+TEST(rates_of_init) {
+    const auto take = [](const std::string& line, int channels, bool init = true) {
+        Options o = parse_line((init ? "--init x " : "") + line);
+        Shape shape;
+        shape.L = 2, shape.NH = 12, shape.C = channels, shape.T = 512, shape.V = 300;
+        if (init) options_take_model(&o, *all_models()[0], shape);
+        resolve_options(&o, false);
+        return o;
+    };
+    const auto is = [](double got, double want) { return std::fabs(got / want - 1) < 1e-12; };
+    for (const char* line : {"", "--preset small", "--preset gpt2-124m"})  // whatever the preset's own is
+        EXPECT(is(take(line, 768).lr, 3e-5) && is(take(line, 1536).lr, 3e-5) && is(take(line, 384).lr, 6e-5), "%s: %g",
+               line, take(line, 768).lr);
+    for (const OptimizerInfo* info : all_optimizers()) {
+        const std::string line = "--optimizer " + std::string(info->name);
+        EXPECT(is(take(line, 768).lr, 3e-5 * info->lr_factor), "%s: %g", info->name, take(line, 768).lr);
+        EXPECT(take(line + " --lr 7", 768).lr == 7 && take(line + " --lr 7", 768).rate_note.empty(), "a given one");
+    }
+    EXPECT(take("", 384).rate_note == "6e-05, for fine-tuning, because of --init; --lr sets another", "%s",
+           take("", 384).rate_note.c_str());
+    EXPECT(take("--optimizer muon", 768).hyper.at("muon-lr") == 1e-3 &&
+               take("--optimizer muon --muon-lr 3", 768).hyper.at("muon-lr") == 3,
+           "muon's");
+    const Options without = take("--optimizer muon", 0, false);
+    EXPECT(is(without.lr, 5e-3) && without.hyper.at("muon-lr") == 0.02 && without.rate_note.empty(), "without --init");
+    // A resumed run has the rate it began with, whatever chose it.
+    Options again = parse_line("--resume y");
+    options_merge_saved(&again, options_to_json(take("", 384)), "config.json");
+    resolve_options(&again, false);
+    EXPECT(is(again.lr, 6e-5) && again.rate_note.empty(), "resumed: %g", again.lr);
+}
+
 TEST(saved_config_round_trip) {
     std::vector<std::string> args = {"--resume", "runs/y"};
     const char* const without[] = {"replicas", "resume"};  // 7 x 1000 tokens in a micro-batch: one replica
