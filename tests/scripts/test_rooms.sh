@@ -59,7 +59,7 @@ check "tests, tools and the build are at most 120 columns wide" lines_of_tests
 light() {
     set -- $(sources | xargs cat | wc -lc)
     echo "$1 lines, $2 bytes"
-    [ "$1" -le 14860 ] && [ "$2" -le 731300 ]
+    [ "$1" -le 15190 ] && [ "$2" -le 753900 ]
 }
 check "all that is linked into train_gpt is no heavier than it was" light
 summary
