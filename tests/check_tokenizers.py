@@ -77,7 +77,8 @@ def texts(shakespeare):
         yield "".join(f"a{k} {k}1{k}\u0301 e\u0327\u0301{k}'{k}\n" for k in assigned[at:at + 2000])
     for _ in range(100):                        # 10 MB
         yield "".join(rng.choices(everything, k=26000))
-    pools = ["abcXYZ", "stmdSTMDrevlRVEL", "0123456789\u00b2\u0664\u2169\U00011de3", " \t\r\n\u00a0\u3000\u2028\u0085",
+    pools = ["abcXYZ", "stmdSTMDrevlRVEL", "0123456789\u00b2\u0664\u2169" + "\U00011de3" * NEW,
+             " \t\r\n\u00a0\u3000\u2028\u0085",
              "'\u017f'", "._-({!?\u20ac", "".join(map(chr, range(0x300, 0x370))), 
              "\u00e9\u00c5\u1e69\u0385\u0958\ufb1d\u2adc",
              "".join(map(chr, [*range(0x1100, 0x1113), *range(0x1161, 0x1176), *range(0x11A7, 0x11C3)])),

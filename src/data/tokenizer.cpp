@@ -63,8 +63,7 @@ template <int kMost> static size_t llama_piece(std::string_view text) {
     const CharClass kind = class_at(text, 0, &next);
     const CharClass second = next < text.size() ? class_at(text, next, &length) : kSpace;
     if (kind == kNumber) return run(0, kNumber, kMost);
-    if (kind == kLetter) return run(next, kLetter);
-    if (second == kLetter && !is_line_end(0)) return run(next, kLetter);
+    if (kind == kLetter || (second == kLetter && !is_line_end(0))) return run(next, kLetter);
     if (kind == kOther || (text[0] == ' ' && second == kOther)) {
         for (end = run(kind == kOther ? 0 : 1, kOther); is_line_end(end);) end++;
         return end;

@@ -1,5 +1,4 @@
-// tokenizer.h -- text to tokens and back: byte, char, and byte-level BPE exactly as GPT-2, Llama 3, Qwen or SmolLM2
-// split it.
+// tokenizer.h -- text to tokens and back: byte, char, and byte-level BPE as GPT-2, Llama 3, Qwen and SmolLM2 split it.
 //
 // A table of token -> bytes, and for BPE the merges; written as Hugging Face's tokenizer.json. The ids:
 //      byte, bpe:N   0..255 the byte of that value, 256 end of text, then the merges in the order they were learnt
