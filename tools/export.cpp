@@ -1,23 +1,31 @@
 // export.cpp -- build/export OUT --hf DIR | --gguf FILE | --llmc FILE: a trained model for other programs.
 //
 //     --hf DIR       a Hugging Face folder: the checkpoint without the optimizer's state
-//     --gguf FILE    GGUF version 3, F32, with tokenizer: llama.cpp, ollama, LM Studio; GPT-2 only
+//     --gguf FILE    GGUF version 3 with tokenizer: llama.cpp, ollama, LM Studio; beside it FILE.Modelfile for ollama
 //     --llmc FILE    llm.c's model file, version 3 (fp32); GPT-2 only
 //
 // OUT is a run, a checkpoint or a Hugging Face folder. A checkpoint's checksums are verified first.
 #include <unistd.h>
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
 #include "models/config.h"
+#include "models/llama.h"
 #include "src/base/common.h"
 #include "src/base/file.h"
 #include "src/base/json.h"
 #include "src/checkpoint/checkpoint.h"
+#include "src/checkpoint/model_file.h"
+#include "src/data/tokenizer.h"
 
 namespace {
 const char* const kUsage =
-    "usage: export OUT [--hf DIR] [--gguf FILE] [--llmc FILE]\n"
+    "usage: export OUT [--hf DIR] [--gguf FILE [--type f16|f32|bf16|q8_0]] [--llmc FILE]\n"
     "Writes the model of a run, checkpoint or Hugging Face folder OUT for other programs:\n"
     "  --hf DIR      Hugging Face folder: transformers' from_pretrained(DIR)\n"
-    "  --gguf FILE   GGUF, F32, with tokenizer: llama.cpp, ollama\n"
+    "  --gguf FILE   GGUF with tokenizer: llama.cpp, LM Studio; with FILE.Modelfile for ollama\n"
+    "  --type TYPE   of its matrices: f16 (default), f32, bf16, or q8_0 of 8 bits\n"
     "  --llmc FILE   llm.c's checkpoint, version 3 (fp32)\n"
     "Nothing is overwritten. exit codes: 0, 2 usage, 65 bad content, 66 no model, 74 a write failed\n";
 
@@ -38,6 +46,11 @@ Exported load(const std::string& folder, const std::string& name, int vocab_mult
     return m;
 }
 
+struct Arguments {
+    std::string out, hf, gguf, llmc, type = "f16";
+    std::string modelfile() const { return gguf.empty() ? "" : gguf + ".Modelfile"; }
+};
+
 size_t bytes_of(const TensorSpec& t) { return t.rows * t.cols * sizeof(float); }
 const float* values_of(const Exported& m, size_t i) { return m.values.data() + m.arena.offset[i]; }
 
@@ -45,7 +58,7 @@ const float* values_of(const Exported& m, size_t i) { return m.values.data() + m
 
 void copy_hf(const std::string& folder, const std::string& out) {
     for (const char* name : {"model.safetensors", "config.json", "generation_config.json", "tokenizer.json",
-                             "tokenizer_config.json", "vocab.json", "merges.txt"}) {
+                             "tokenizer_config.json", "vocab.json", "merges.txt", "chat_template.jinja"}) {
         const std::string from = path_join(folder, name);
         if (!file_exists(from)) continue;
         const MappedFile file = map_file(from);
@@ -68,15 +81,10 @@ void export_hf(const std::string& folder, const std::string& out) {
     }
 }
 
-// Names of GPT-2's tensors in a GGUF file, in the order of its table: two, then those of each block, then two.
-const char* const kGgufBlock[] = {
-    "attn_norm.weight", "attn_norm.bias", "attn_qkv.weight", "attn_qkv.bias", "attn_output.weight", "attn_output.bias",
-    "ffn_norm.weight",  "ffn_norm.bias",  "ffn_up.weight",   "ffn_up.bias",   "ffn_down.weight",    "ffn_down.bias",
-};
-constexpr size_t kBlock = sizeof kGgufBlock / sizeof kGgufBlock[0];
+constexpr size_t kBlock = 12;                           // tensors of a block of GPT-2
 
 // int32[256]: magic, version 3 (fp32), T, V, L, NH, C, Vp; then each kind of tensor for all layers.
-void export_llmc(const Exported& m, FileWriter* file) {
+void export_llmc(const Exported& m, const Arguments&, FileWriter* file) {
     const Shape& c = m.config.shape;
     const int32_t head[256] = {20240326, 3, c.T, c.V, c.L, c.NH, c.C, c.Vp};
     file->write(head, sizeof head);
@@ -90,7 +98,69 @@ void export_llmc(const Exported& m, FileWriter* file) {
     put(n - 1);
 }
 
-// GGUF: "GGUF", version, counts, keys, tensor descriptions, data; strings with u64 lengths, all little-endian.
+// How GGUF stores a matrix: its number and that of a file mostly so, and how many values a block of bytes holds.
+struct GgufType { const char* option; uint32_t id, file_type; size_t values, bytes; };
+constexpr GgufType kGgufTypes[] = {{"f16", 1, 1, 1, 2}, {"f32", 0, 0, 1, 4}, {"bf16", 30, 32, 1, 2},
+                                   {"q8_0", 8, 7, 32, 34}};
+constexpr const GgufType &kF16 = kGgufTypes[0], &kF32 = kGgufTypes[1], &kQ8 = kGgufTypes[3];
+
+const GgufType& gguf_type(const std::string& option) {
+    std::vector<std::string> known;
+    for (const GgufType& type : kGgufTypes) {
+        if (option == type.option) return type;
+        known.push_back(type.option);
+    }
+    die(kExitUsage, "--type: got %s, want %s", option.c_str(), join(known, ", ").c_str());
+}
+
+struct GgufTensor {
+    std::string name;
+    size_t rows, cols;                                  // rows 0: a vector
+    const float* values;
+    const GgufType* type;
+    size_t head = 0;                                    // rows of a head whose halves are interleaved; 0: none are
+    // The row in memory of row i. Llama's q and k: rows j and j + head/2 of a head stand side by side.
+    size_t row(size_t i) const { return head ? i / head * head + i % 2 * (head / 2) + i % head / 2 : i; }
+    size_t count() const { return std::max<size_t>(rows, 1) * cols; }
+    size_t bytes() const { return count() / type->values * type->bytes; }
+};
+
+// To nearest, ties to even.
+uint16_t half_of(float x, const std::string& name) {
+    const uint32_t bits = std::bit_cast<uint32_t>(x), sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
+    if (std::fabs(x) >= 65520)
+        die(kExitBadContent, "--type: tensor %s: got %g, want at most 65504 for f16; take bf16 or f32", name.c_str(),
+            double(x));
+    if (std::fabs(x) < 0x1p-14f) return uint16_t(sign | uint32_t(std::nearbyint(std::fabs(x) * 0x1p24f)));
+    return uint16_t(sign | (((magnitude + 0xfff + (magnitude >> 13 & 1)) >> 13) - (112 << 10)));
+}
+uint16_t bf16_of(float x) {
+    const uint32_t bits = std::bit_cast<uint32_t>(x);
+    return uint16_t((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+// A block: f16 d, then 32 int8 q; x is about d q. q is rounded by the unrounded d, half away from zero.
+void quantize(const float* x, char* out, const std::string& name) {
+    float largest = 0;
+    for (size_t i = 0; i < kQ8.values; i++) largest = std::max(largest, std::fabs(x[i]));
+    const float d = largest / 127, inverse = d > 0 ? 1 / d : 0;
+    const uint16_t stored = half_of(d, name);
+    std::memcpy(out, &stored, sizeof stored);
+    for (size_t i = 0; i < kQ8.values; i++) out[2 + i] = char(int8_t(std::round(x[i] * inverse)));
+}
+
+std::vector<char> encode(const GgufTensor& t) {
+    std::vector<char> out(t.bytes());
+    for (size_t i = 0, at = 0; i < t.count(); i += t.type->values, at += t.type->bytes) {
+        const float* const x = t.values + t.row(i / t.cols) * t.cols + i % t.cols;
+        const uint16_t bits = t.type == &kF16 ? half_of(*x, t.name) : bf16_of(*x);
+        if (t.type == &kQ8) quantize(x, &out[at], t.name);
+        else std::memcpy(&out[at], t.type == &kF32 ? static_cast<const void*>(x) : &bits, t.type->bytes);
+    }
+    return out;
+}
+
+// The part of the file in front of the data.
 struct GgufHead {
     std::string keys, tensors;
     uint64_t key_count = 0, tensor_count = 0, offset = 0;
@@ -102,13 +172,13 @@ struct GgufHead {
         put<uint64_t>(to, text.size());
         to->append(text);
     }
-    void key(const char* name, uint32_t type) {
+    void key(const std::string& name, uint32_t type) {
         put_text(&keys, name);
         put<uint32_t>(&keys, type);
         key_count++;
     }
-    void add_u32(const char* name, uint32_t x) { key(name, 4); put(&keys, x); }
-    void add_f32(const char* name, float x) { key(name, 6); put(&keys, x); }
+    void add_u32(const std::string& name, uint32_t x) { key(name, 4); put(&keys, x); }
+    void add_f32(const std::string& name, float x) { key(name, 6); put(&keys, x); }
     void add_bool(const char* name, bool x) { key(name, 7); put<uint8_t>(&keys, x); }
     void add_text(const char* name, std::string_view x) { key(name, 8); put_text(&keys, x); }
     void add_texts(const char* name, const std::vector<std::string>& x) {
@@ -123,19 +193,62 @@ struct GgufHead {
         put<uint64_t>(&keys, x.size());
         for (const int32_t v : x) put(&keys, v);
     }
-    void add_tensor(const std::string& name, const TensorSpec& t, bool matrix) {
-        put_text(&tensors, name);
-        put<uint32_t>(&tensors, matrix ? 2 : 1);
+    void add_tensor(const GgufTensor& t) {
+        put_text(&tensors, t.name);
+        put<uint32_t>(&tensors, t.rows ? 2 : 1);
         put<uint64_t>(&tensors, t.cols);                // fastest dimension first
-        if (matrix) put<uint64_t>(&tensors, t.rows);
-        put<uint32_t>(&tensors, 0);                     // F32
+        if (t.rows) put<uint64_t>(&tensors, t.rows);
+        put<uint32_t>(&tensors, t.type->id);
         put<uint64_t>(&tensors, offset);
-        offset += round_up<uint64_t>(bytes_of(t), 32);
+        offset += round_up<uint64_t>(t.bytes(), 32);
         tensor_count++;
     }
 };
 
-// Tokens as GPT-2 spells them (each byte a printable character): what tokenizer.json's vocabulary holds.
+// The numbers of config.json. n_inner is null where it is 4 n_embd.
+void add_config(GgufHead* head, const Exported& m) {
+    const std::string architecture = m.config.info->name, text = config_json(m.config);
+    const Json config = parse_json(text, "config.json");
+    for (const GgufKey& key : gguf_keys(architecture)) {
+        double x = 4.0 * m.config.shape.C;
+        const std::string name = architecture + "." + key.name;
+        config.find(key.hf).as_double(&x);
+        if (key.real) head->add_f32(name, float(x));
+        else head->add_u32(name, uint32_t(x));
+    }
+}
+
+// The token that tokenizer.json puts in front of a text; -1: none.
+int begin_token(const Json& tokenizer, const char* what) {
+    const Json post = tokenizer.find("post_processor");
+    const auto of_one = [&](const Json& p) {
+        if (p.find("type").text() != "TemplateProcessing") return -1;
+        JsonItems i(p.find("single"));
+        const Json token = i.next() ? i.value.find("SpecialToken").find("id") : Json();
+        if (!token) return -1;
+        JsonItems ids(p.find("special_tokens").find(token.text()).find("ids"));
+        uint64_t id = 0;
+        if (!ids.next() || !ids.value.as_u64(&id) || id > INT32_MAX)
+            die(kExitBadContent, "%s: post_processor: no id for %s", what, json_shown(token).c_str());
+        return int(id);
+    };
+    int found = of_one(post);
+    for (JsonItems i(post.find("processors")); found < 0 && i.next();) found = of_one(i.value);
+    return found;
+}
+
+// Jinja, which is passed on as it is: a file of its own, or in tokenizer_config.json.
+std::string chat_template(const std::string& folder) {
+    const std::string own = path_join(folder, "chat_template.jinja");
+    const std::string config = path_join(folder, "tokenizer_config.json");
+    if (file_exists(own)) return read_file(own);
+    const std::string text = file_exists(config) ? read_file(config) : "{}";
+    const Json found = parse_json(text, config.c_str()).find("chat_template");
+    return found.kind() == Json::string ? found.text() : "";
+}
+
+// Tokens as GPT-2 spells them (each byte a printable character): what tokenizer.json's vocabulary holds. As many as the
+// embedding has rows.
 void add_tokenizer(GgufHead* head, const Exported& m) {
     const std::string path = path_join(m.folder, "tokenizer.json");
     if (!file_exists(path))
@@ -146,11 +259,12 @@ void add_tokenizer(GgufHead* head, const Exported& m) {
     const Json j = parse_json(file.text(), what);
     const Json model = j.at("model", what);
     if (const std::string type = model.get_string("type", what); type != "BPE")
-        die(kExitBadContent, "%s: model type: got %s, want \"BPE\", the only one that GGUF has for GPT-2", what,
-            json_quote(type.substr(0, 40)).c_str());
+        die(kExitBadContent, "%s: model type: got %s, want \"BPE\", the only one that llama.cpp has for these models",
+            what, json_quote(type.substr(0, 40)).c_str());
+    const Tokenizer tokenizer = tokenizer_parse(file.text(), path);
     const size_t V = size_t(m.config.shape.V);
     std::vector<std::string> tokens(V);
-    std::vector<int32_t> types(V, 5);                   // unused; 1 normal, 3 control
+    std::vector<int32_t> types(V, 5);                   // unused; 1 normal, 3 control, 4 other added ones
     const auto set = [&](uint64_t id, const std::string& text, int32_t type) {
         if (id >= V)
             die(kExitBadContent, "%s: token id %llu, want less than %zu, the model's", what, (unsigned long long)id, V);
@@ -165,9 +279,10 @@ void add_tokenizer(GgufHead* head, const Exported& m) {
         set(n, text, 1);
     }
     for (JsonItems i(j.find("added_tokens")); i.next();)
-        set(i.value.get_u64("id", what), i.value.get_string("content", what), 3);
+        set(i.value.get_u64("id", what), i.value.get_string("content", what),
+            i.value.find("special").text() == "true" ? 3 : 4);
     for (size_t i = 0; i < V; i++)
-        if (types[i] == 5) tokens[i] = "[UNUSED" + std::to_string(i) + "]";
+        if (types[i] == 5) tokens[i] = "[PAD" + std::to_string(i) + "]";
     std::vector<std::string> merges;
     for (JsonItems i(model.at("merges", what)); i.next();) {
         std::string merge = i.value.kind() == Json::string ? i.value.text() : "";
@@ -176,41 +291,72 @@ void add_tokenizer(GgufHead* head, const Exported& m) {
         merges.push_back(merge);
     }
     head->add_text("tokenizer.ggml.model", "gpt2");
-    head->add_text("tokenizer.ggml.pre", "gpt-2");
+    head->add_text("tokenizer.ggml.pre", tokenizer.split.gguf);
     head->add_texts("tokenizer.ggml.tokens", tokens);
     head->add_i32s("tokenizer.ggml.token_type", types);
     head->add_texts("tokenizer.ggml.merges", merges);
-    if (m.config.eot >= 0) {
-        head->add_u32("tokenizer.ggml.bos_token_id", uint32_t(m.config.eot));
-        head->add_u32("tokenizer.ggml.eos_token_id", uint32_t(m.config.eot));
+    // Without these keys llama.cpp takes token 11 for both. A model of one text never writes the end-of-text token.
+    const int begin = begin_token(j, what), end = m.config.eot >= 0 ? m.config.eot : tokenizer.eot;
+    if (begin >= 0 || end >= 0) head->add_u32("tokenizer.ggml.bos_token_id", uint32_t(begin >= 0 ? begin : end));
+    if (end >= 0) head->add_u32("tokenizer.ggml.eos_token_id", uint32_t(end));
+    head->add_bool("tokenizer.ggml.add_bos_token", begin >= 0);
+    const std::string chat = chat_template(m.folder);
+    if (!chat.empty()) head->add_text("tokenizer.chat_template", chat);
+}
+
+// What llama.cpp divides each pair's angles by, where Llama 3's scaling slows them (models/llama_ops.h), or nothing.
+std::vector<float> rope_divisors(const ModelConfig& config) {
+    const std::string text = config_json(config);
+    const Json rope = parse_json(text, "config.json").find("rope_scaling");
+    if (rope.kind() != Json::object) return {};
+    if (std::string(config.info->name) != "llama")
+        die(kExitUsage, "--gguf: %s with rope_scaling: llama.cpp knows it for llama only", config.info->name);
+    Shape s = config.shape;
+    const double turns = rope_context(s) / (2 * 3.14159265358979324), low = rope_low(s), high = rope_high(s);
+    std::vector<float> divisors;
+    for (int j = 0; j < head_size(s) / 2; j++) {
+        const double f = std::pow(double(rope_theta(s)), -2.0 * j / head_size(s));
+        const double fast = std::clamp((turns * f - low) / (high - low), 0.0, 1.0);
+        divisors.push_back(float(1 / ((1 - fast) / double(rope_factor(s)) + fast)));
     }
-    head->add_bool("tokenizer.ggml.add_bos_token", false);
+    return divisors;
 }
 
-std::string gguf_name(size_t i, size_t tensors) {
-    if (i == 0) return "token_embd.weight";
-    if (i == 1) return "position_embd.weight";
-    if (i + 2 >= tensors) return i + 2 == tensors ? "output_norm.weight" : "output_norm.bias";
-    return format("blk.%zu.%s", (i - 2) / kBlock, kGgufBlock[(i - 2) % kBlock]);
+// Vectors and the table of positions stay F32, as llama.cpp's own converter leaves them.
+std::vector<GgufTensor> gguf_tensors(const Exported& m, const GgufType& type, const std::vector<float>& divisors) {
+    std::vector<GgufTensor> all;
+    for (size_t i = 0; i < m.arena.tensors.size(); i++) {
+        const TensorSpec& spec = m.arena.tensors[i];
+        const float* values = values_of(m, i);
+        std::vector<TensorSpec::Part> parts = spec.parts;
+        if (parts.empty()) parts = {{spec.name, spec.decay ? spec.rows : spec.cols}};
+        for (const auto& [name, count] : parts) {
+            GgufTensor t = {gguf_name(name), spec.decay ? count : 0, spec.decay ? spec.cols : count, values, &kF32};
+            if (t.rows && t.name != "position_embd.weight") t.type = t.cols % type.values == 0 ? &type : &kF16;
+            const bool turned = t.name.ends_with("attn_q.weight") || t.name.ends_with("attn_k.weight");
+            Shape shape = m.config.shape;
+            if (turned && std::string(m.config.info->name) == "llama") t.head = size_t(head_size(shape));
+            values += t.count();
+            all.push_back(t);
+        }
+    }
+    if (!divisors.empty()) all.push_back({"rope_freqs.weight", 0, divisors.size(), divisors.data(), &kF32});
+    return all;
 }
 
-void export_gguf(const Exported& m, FileWriter* file) {
-    const Shape& c = m.config.shape;
+void export_gguf(const Exported& m, const Arguments& a, FileWriter* file) {
+    const GgufType& type = gguf_type(a.type);
     GgufHead head;
-    head.add_text("general.architecture", "gpt2");
+    head.add_text("general.architecture", m.config.info->name);
     head.add_text("general.name", m.name);
-    head.add_u32("general.file_type", 0);               // all F32
+    head.add_u32("general.file_type", type.file_type);
     head.add_u32("general.alignment", 32);
-    head.add_u32("gpt2.context_length", uint32_t(c.T));
-    head.add_u32("gpt2.embedding_length", uint32_t(c.C));
-    head.add_u32("gpt2.feed_forward_length", uint32_t(4 * c.C));
-    head.add_u32("gpt2.block_count", uint32_t(c.L));
-    head.add_u32("gpt2.attention.head_count", uint32_t(c.NH));
-    head.add_f32("gpt2.attention.layer_norm_epsilon", 1e-5f);
+    if (&type == &kQ8) head.add_u32("general.quantization_version", 2);
+    add_config(&head, m);
     add_tokenizer(&head, m);
-    const std::vector<TensorSpec>& tensors = m.arena.tensors;
-    const size_t n = tensors.size();
-    for (size_t i = 0; i < n; i++) head.add_tensor(gguf_name(i, n), tensors[i], tensors[i].decay);
+    const std::vector<float> divisors = rope_divisors(m.config);
+    const std::vector<GgufTensor> tensors = gguf_tensors(m, type, divisors);
+    for (const GgufTensor& t : tensors) head.add_tensor(t);
 
     std::string text = "GGUF";
     GgufHead::put<uint32_t>(&text, 3);
@@ -219,22 +365,27 @@ void export_gguf(const Exported& m, FileWriter* file) {
     text += head.keys + head.tensors;
     text.resize(round_up<size_t>(text.size(), 32), '\0');
     file->write(text.data(), text.size());
-    const char zeros[32] = {};
-    for (size_t i = 0; i < n; i++) {
-        const size_t bytes = bytes_of(tensors[i]);
-        file->write(values_of(m, i), bytes);
-        file->write(zeros, round_up<size_t>(bytes, 32) - bytes);
+    for (const GgufTensor& t : tensors) {
+        std::vector<char> data = encode(t);
+        data.resize(round_up<size_t>(data.size(), 32));
+        file->write(data.data(), data.size());
     }
 }
 
+// What `ollama create NAME -f FILE.Modelfile` reads: the text goes to the model as it is, without a chat around it.
+void export_modelfile(const Exported& m, const Arguments& a, FileWriter* file) {
+    const std::string text = format("# ollama create NAME -f %s.Modelfile\nFROM ./%s\nTEMPLATE \"{{ .Prompt }}\"\n"
+                                    "PARAMETER num_ctx %d\nPARAMETER temperature 0.8\n",
+                                    base_name(a.gguf).c_str(), base_name(a.gguf).c_str(), m.config.shape.T);
+    file->write(text.data(), text.size());
+}
+
 // A file that is complete or absent.
-using Write = void (*)(const Exported&, FileWriter*);
-void write_model(const char* option, const std::string& path, const Exported& m, Write write) {
-    if (std::string(m.config.info->name) != "gpt2")
-        die(kExitUsage, "%s: holds gpt2, not %s; --hf holds any model", option, m.config.info->name);
+using Write = void (*)(const Exported&, const Arguments&, FileWriter*);
+void write_file(const std::string& path, const Exported& m, const Arguments& a, Write write) {
     FileWriter file(path);
     try {
-        write(m, &file);
+        write(m, a, &file);
         file.finish();
     } catch (...) {
         ::unlink(path.c_str());
@@ -245,30 +396,33 @@ void write_model(const char* option, const std::string& path, const Exported& m,
 
 // ---------------------------------------------------------------------------------------------------- command line
 
-struct Arguments { std::string out, hf, gguf, llmc; };
-
 Arguments parse_arguments(int argc, char** argv) {
     Arguments a;
+    const std::pair<const char*, std::string*> fields[] = {{"--hf", &a.hf}, {"--gguf", &a.gguf}, {"--llmc", &a.llmc},
+                                                           {"--type", &a.type}};
     for (int i = 1; i < argc; i++) {
         const std::string arg = argv[i];
         const size_t equals = arg.find('=');
         const std::string name = arg.substr(0, equals);
-        std::string* value = name == "--hf" ? &a.hf : name == "--gguf" ? &a.gguf : name == "--llmc" ? &a.llmc : nullptr;
+        std::string* value = nullptr;
+        for (const auto& [option, field] : fields)
+            if (name == option) value = field;
         if (value) {
             *value = equals != std::string::npos ? arg.substr(equals + 1) : i + 1 < argc ? argv[++i] : "";
             if (value->empty()) die(kExitUsage, "%s: want a value", name.c_str());
             continue;
         }
         if (arg.starts_with("-"))
-            die(kExitUsage, "unknown option: %s; want --hf DIR, --gguf FILE or --llmc FILE", name.c_str());
+            die(kExitUsage, "unknown option: %s; want --hf DIR, --gguf FILE, --type TYPE or --llmc FILE", name.c_str());
         if (!a.out.empty() || arg.empty()) die(kExitUsage, "got a second folder: %s: want one", arg.c_str());
         a.out = arg;
     }
     if (a.out.empty()) die(kExitUsage, "want the folder of a run, a checkpoint or a Hugging Face model");
     if (a.hf.empty() && a.gguf.empty() && a.llmc.empty())
         die(kExitUsage, "want --hf DIR, --gguf FILE or --llmc FILE; see export --help");
-    for (const std::string* path : {&a.gguf, &a.llmc})
-        if (!path->empty() && file_exists(*path)) die(kExitUsage, "%s: it exists; give a new name", path->c_str());
+    gguf_type(a.type);
+    for (const std::string& path : {a.gguf, a.modelfile(), a.llmc})
+        if (!path.empty() && file_exists(path)) die(kExitUsage, "%s: it exists; give a new name", path.c_str());
     return a;
 }
 
@@ -277,14 +431,22 @@ int run(int argc, char** argv) {
         if (std::string(argv[i]) == "--help" || std::string(argv[i]) == "-h") return std::fputs(kUsage, stdout), 0;
     const Arguments a = parse_arguments(argc, argv);
     const std::string folder = resolve_model_folder(a.out), name = base_name(a.out);
+    const std::string kind = read_config(folder).info->name;
+    for (const auto& [option, path, known] : {std::tuple("--gguf", a.gguf, !gguf_keys(kind).empty()),
+                                              std::tuple("--llmc", a.llmc, kind == "gpt2")})
+        if (!path.empty() && !known)
+            die(kExitUsage, "%s: has no form for a model %s; --hf holds any", option, kind.c_str());
     const Exported m = load(folder, name, 1);           // nothing is written from a model that does not fit its config
     if (!a.hf.empty()) {
         export_hf(folder, a.hf);
         std::printf("%s: Hugging Face folder of %s\n", escape_control(a.hf).c_str(),
                     escape_control(base_name(folder)).c_str());
     }
-    if (!a.gguf.empty()) write_model("--gguf", a.gguf, m, export_gguf);
-    if (!a.llmc.empty()) write_model("--llmc", a.llmc, load(folder, name, 128), export_llmc);      // as llm.c pads
+    if (!a.gguf.empty()) {
+        write_file(a.gguf, m, a, export_gguf);
+        write_file(a.modelfile(), m, a, export_modelfile);
+    }
+    if (!a.llmc.empty()) write_file(a.llmc, load(folder, name, 128), a, export_llmc);      // as llm.c pads
     return 0;
 }
 }  // namespace

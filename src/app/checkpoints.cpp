@@ -17,7 +17,7 @@ void checkpoints_create(Checkpoints* c, Comm* comm, Reporter* report, const Chec
     comm_at_end(comm, [seconds = o.timeout] { saver_linger(seconds); });
     c->saver = saver_create(*files.arena, files.arrays.size(), copy, o.out_dir, o.keep);
     c->files = files;
-    if (data.tokenizer.kind != Tokenizer::none) c->files.tokenizer_json = data.tokenizer.to_json();
+    if (data.tokenizer.kind != Tokenizer::none) c->files.tokenizer_json = tokenizer_json_of_model(data.tokenizer);
     for (const Tokenizer::Added& s : data.tokenizer.added)
         if (s.id == data.tokenizer.eot) c->files.end_of_text = s.text;
     c->files.progress = [comm] { comm_moved(comm); };

@@ -3,12 +3,33 @@
 #include <algorithm>
 #include "src/base/common.h"
 #include "src/base/file.h"
+#include "models/llama.h"
 #include "src/checkpoint/checkpoint.h"
+#include "src/checkpoint/model_file.h"
+
+// A model in one file. Where it has no tokenizer, but as many tokens as GPT-2, it gets GPT-2's if that is here.
+static Init init_of_file(const std::string& path) {
+    const ModelFile file = open_model_file(path);
+    Init init = {path, "", parse_config(file.config_json, path.c_str())};
+    if (const uint64_t n = count_parameters(*init.config.info, init.config.shape); n > map_file(path).size / 2)
+        die_content(path, "a model of " + with_commas(n) + " parameters", "one that the file has room for");
+    if (!file.vocabulary.empty()) init.tokenizer = tokenizer_json_of_gguf(file.split, file.vocabulary, path);
+    else if (init.config.shape.V == 50257) try {
+        init.tokenizer = tokenizer_open("gpt2", nullptr).to_json();
+    } catch (const Error&) {}                           // --tokenizer may name another
+    return init;
+}
+
+static Init init_of_folder(const std::string& path) {
+    const std::string folder = resolve_model_folder(path), tokenizer = path_join(folder, "tokenizer.json");
+    return {folder, file_exists(tokenizer) ? read_file(tokenizer) : "", read_config(folder)};
+}
+
+static bool is_file(const std::string& path) { return file_exists(path) && !is_directory(path); }
 
 Init init_of_options(Options* o) {
     if (o->init.empty()) return {};
-    const std::string folder = resolve_model_folder(o->init), tokenizer = path_join(folder, "tokenizer.json");
-    const Init init = {folder, file_exists(tokenizer) ? read_file(tokenizer) : "", read_config(folder)};
+    const Init init = is_file(o->init) ? init_of_file(o->init) : init_of_folder(o->init);
     options_take_model(o, *init.config.info, init.config.shape);
     return init;
 }
@@ -54,5 +75,17 @@ Sampler data_order(const Options& o, uint64_t samples, int micro_batches) {
 }
 
 void load_init(float* weights, const Arena& arena, const Init& init, const ModelInfo& info) {
-    read_safetensors(open_model(init.folder), arena_layout(info.tensors(init.config.shape)), arena, "", weights);
+    const Arena theirs = arena_layout(info.tensors(init.config.shape));
+    if (!is_file(init.folder)) return read_safetensors(open_model(init.folder), theirs, arena, "", weights);
+    read_model_file(init.folder, theirs, arena, weights);
+    Shape s = init.config.shape;
+    const size_t H = size_t(head_size(s)), C = size_t(s.C);
+    for (size_t i = 0; i < arena.tensors.size() && info.name == std::string("llama"); i++) {
+        if (!arena.tensors[i].name.ends_with("qkv.weight")) continue;
+        float* head = weights + arena.offset[i];        // in GGUF the rows of its two halves alternate
+        for (int h = 0; h < s.NH + kv_heads(s); h++, head += H * C) {
+            const std::vector<float> rows(head, head + H * C);
+            for (size_t j = 0; j < H; j++) std::copy_n(&rows[j * C], C, head + (j % 2 * (H / 2) + j / 2) * C);
+        }
+    }
 }

@@ -84,14 +84,15 @@ std::vector<Row> make_table() {
     add("Model", {
         {"model", join(models, "|"), &O::model, kFixed, "default: that of --preset or --init"},
         {"preset", join(presets, "|"), &O::preset, kFixed, "sizes and settings that go together"},
-        {"init", "DIR", &O::init, kFixed, "start from weights, shape and tokenizer of a run, checkpoint or Hugging "
-         "Face folder", "init-from model-name-or-path -e"},
+        {"init", "PATH", &O::init, kFixed, "start from weights, shape and tokenizer of a run, checkpoint, Hugging "
+         "Face folder, .gguf or llm.c's GPT-2 .bin", "init-from model-name-or-path -e"},
         {"vocab-size", "N", ShapeNumber([](Shape& s) -> int& { return s.V; }), kFixed,
          "only for token files without a tokenizer; else the tokenizer's", "", {"from 1 to 16777216", 1, 1 << 24}},
     });
     for (const ModelInfo* m : all_models()) {
         for (const ShapeKey& k : m->keys)
-            add("Model", {{k.option, k.at.index() ? "X" : "N", k.at, kFixed, k.help, k.elsewhere, k.limits, {m->name}}});
+            add("Model", {{k.option, k.at.index() ? "X" : "N", k.at, kFixed, k.help, k.elsewhere, k.limits,
+                           {m->name}}});
         if (m->dropouts.empty()) continue;
         add("Model", {{"dropout", "P", &Shape::dropout, kFixed, "while training", "", kBelowOne, {m->name}}});
     }

@@ -5,6 +5,7 @@
 #include "src/base/common.h"
 #include "src/base/file.h"
 #include "src/checkpoint/checkpoint.h"
+#include "src/checkpoint/model_file.h"
 #include "src/comm/launch.h"
 
 static void print_header(const Reporter* r, size_t parameters) {
@@ -159,7 +160,10 @@ void report_end(Reporter* r, int64_t step, int code, const std::string& why) {
         r->log->text("best    %s", shell_quote(best).c_str());
     r->log->text("next    %s sample %s", o.program.c_str(), here.c_str());
     r->log->text("        %s --resume %s --steps %lld", o.program.c_str(), here.c_str(), (long long)(2 * step));
-    r->log->text("        %s %s --hf DIR", shell_quote(tools_folder() + "export").c_str(), here.c_str());
+    const std::string to_export = shell_quote(tools_folder() + "export") + " " + here;
+    r->log->text("        %s --hf DIR", to_export.c_str());
+    if (!gguf_keys(o.model).empty() && r->data->tokenizer.kind == Tokenizer::bpe)
+        r->log->text("        %s --gguf FILE", to_export.c_str());
 }
 
 void report_failure(Reporter* r, int64_t step) try {

@@ -108,6 +108,9 @@ std::string resolve_model_folder(const std::string& path) {
     }
     if (has("model.safetensors") || has("model.safetensors.index.json")) return folder;
     if (const std::string found = find_checkpoint(folder); !found.empty()) return found;
+    if (!file_exists(path) && std::ranges::count(folder, '/') == 1 && folder[0] != '/' && folder[0] != '.')
+        die(kExitNoInput, "no model: %s: it does not exist; a model of that name at Hugging Face is fetched by: "
+            "hf download %s --local-dir %s", path.c_str(), folder.c_str(), base_name(folder).c_str());
     die(kExitNoInput, "no model: %s: %s, want a run that has saved, a checkpoint or a Hugging Face folder with "
                       "model.safetensors", path.c_str(), file_exists(path) ? "it has none" : "it does not exist");
 }

@@ -59,6 +59,11 @@ Tokenizer tokenizer_parse(std::string_view text, const std::string& path);      
 // --tokenizer's value. `text` is what char and bpe:N learn from; null when the data are tokens: then an Error 2.
 Tokenizer tokenizer_open(const std::string& option, const std::string_view* text);
 
+// The same file for a trained model. Where its texts begin with t.eot, other programs read there to put it in front.
+std::string tokenizer_json_of_model(const Tokenizer& t);
+// The same file from what GGUF has: tokenizer.ggml.pre, and all from the model's "vocab" on.
+std::string tokenizer_json_of_gguf(const std::string& split, const std::string& rest, const std::string& path);
+
 // Completes a tokenizer whose kind, name, bytes, merges and special tokens are set.
 void tokenizer_finish(Tokenizer* t);
 void tokenizer_add_end_of_text(Tokenizer* t);       // as the next token

@@ -206,6 +206,32 @@ std::string Tokenizer::to_json() const {
         join(pairs, ",") + "]}}\n";
 }
 
+std::string tokenizer_json_of_model(const Tokenizer& t) {
+    static constexpr std::string_view kBegins =         // $: the token's name, #: its id
+        R"({"type":"TemplateProcessing","single":[{"SpecialToken":{"id":$,"type_id":0}},)"
+        R"({"Sequence":{"id":"A","type_id":0}}],"pair":[{"SpecialToken":{"id":$,"type_id":0}},)"
+        R"({"Sequence":{"id":"A","type_id":0}},{"Sequence":{"id":"B","type_id":1}}],)"
+        R"("special_tokens":{$:{"id":$,"ids":[#],"tokens":[$]}}})";
+    std::string json = t.to_json(), post;
+    for (const Tokenizer::Added& s : t.added)
+        for (size_t i = 0; s.id == t.eot && i < kBegins.size(); i++)
+            post += kBegins[i] == '$' ? json_quote(s.text) : kBegins[i] == '#' ? std::to_string(s.id)
+                                                                              : std::string(1, kBegins[i]);
+    const Json old = parse_json(json, "tokenizer.json").find("post_processor");
+    if (post.empty()) return json;
+    if (!old) return json.insert(json.find('{') + 1, "\"post_processor\":" + post + ",");
+    return json.replace(size_t(old.from.data() - json.data()), old.text().size(), post);
+}
+
+std::string tokenizer_json_of_gguf(const std::string& split, const std::string& rest, const std::string& path) {
+    const auto found = std::ranges::find(splits, split, &Split::gguf);
+    if (found == std::end(splits))
+        die_content(path + ": tokenizer.ggml.pre", json_quote(split), "gpt-2, llama-bpe, qwen2 or smollm");
+    return R"({"normalizer":)" + std::string(found->nfc ? R"({"type":"NFC"})" : "null") + R"(,"pre_tokenizer":)" +
+           std::string(found->pre_tokenizer) + R"(,"model":{"type":"BPE","ignore_merges":)" +
+           (found->ignore_merges ? "true," : "false,") + rest;
+}
+
 Tokenizer tokenizer_load(const std::string& path) {
     if (is_directory(path)) {
         const std::string json = path_join(path, "tokenizer.json");

@@ -20,6 +20,7 @@
 #include "src/app/options.h"
 #include "src/base/unicode.h"
 #include "src/checkpoint/checkpoint.cpp"
+#include "src/checkpoint/model_file.h"
 #include "src/comm/comm.cpp"
 #include "src/comm/rendezvous.cpp"
 #include "src/data/data.h"
@@ -168,6 +169,19 @@ void safetensors(std::string_view) {
     std::vector<float> values(arena.n);
     read_safetensors(tensors, arena, "", values.data());
 }
+void model_file(const char* name) {
+    static const Arena arena = arena_layout({{"transformer.wte.weight", 16, 8, 3, false, 0, true},
+                                             {"transformer.wpe.weight", 4, 8, 4, false, 0, true},
+                                             {"transformer.ln_f.weight", 1, 8, 1, false, 0, false},
+                                             {"transformer.ln_f.bias", 1, 8, 1, false, 0, false}});
+    const ModelFile m = open_model_file(file(name));
+    parse_config(m.config_json, name);
+    std::vector<float> values(arena.n);
+    read_model_file(name, arena, arena, values.data());
+    if (!m.vocabulary.empty()) tokenizer_parse(tokenizer_json_of_gguf(m.split, m.vocabulary, name), name);
+}
+void gguf(std::string_view) { model_file("m.gguf"); }
+void llmc(std::string_view) { model_file("m.bin"); }
 void config(std::string_view in) {
     const ModelConfig c = parse_config(in, "config.json");
     const ptrdiff_t reading = peak;
@@ -389,6 +403,47 @@ std::string gpt2_config() {
     set_vocabulary(&c.shape, 257);
     return config_json(c);
 }
+// A model with those tensors, in both formats.
+std::string gguf_text(std::string_view s) { return bytes_of(uint64_t(s.size())) + std::string(s); }
+template <class T> std::string gguf_key(const char* name, uint32_t type, T x) {
+    return gguf_text(name) + bytes_of(type) + bytes_of(x);
+}
+std::string gguf_texts(const char* name, std::initializer_list<const char*> texts) {
+    std::string all = gguf_key(name, 9, uint32_t(8)) + bytes_of(uint64_t(texts.size()));
+    for (const char* s : texts) all += gguf_text(s);
+    return all;
+}
+std::string gguf_model() {
+    const auto text = [](const char* name, const char* s) {
+        return gguf_text(name) + bytes_of(uint32_t(8)) + gguf_text(s);
+    };
+    std::string file = "GGUF" + bytes_of(uint32_t(3)) + bytes_of(uint64_t(4)) + bytes_of(uint64_t(14));
+    file += text("general.architecture", "gpt2") + gguf_key("gpt2.context_length", 4, 4u);
+    file += gguf_key("gpt2.embedding_length", 4, 8u) + gguf_key("gpt2.feed_forward_length", 4, 32u);
+    file += gguf_key("gpt2.block_count", 4, 1u) + gguf_key("gpt2.attention.head_count", 4, 1u);
+    file += gguf_key("gpt2.attention.layer_norm_epsilon", 6, 1e-5f) + gguf_key("general.alignment", 4, 32u);
+    file += text("tokenizer.ggml.model", "gpt2") + text("tokenizer.ggml.pre", "gpt-2");
+    file += gguf_texts("tokenizer.ggml.tokens", {"a", "ab", "<|endoftext|>"}) + gguf_texts("tokenizer.ggml.merges", {});
+    file += gguf_key("tokenizer.ggml.token_type", 9, 5u) + bytes_of(uint64_t(3)) + bytes_of(std::array{1, 1, 3});
+    file += gguf_key("tokenizer.ggml.eos_token_id", 4, 2u);
+    uint64_t offset = 0;
+    const std::pair<const char*, uint64_t> tensors[] = {{"token_embd.weight", 3}, {"position_embd.weight", 4},
+                                                        {"output_norm.weight", 0}, {"output_norm.bias", 0}};
+    for (const auto& [name, rows] : tensors) {
+        file += gguf_text(name) + bytes_of(rows ? 2u : 1u) + bytes_of(uint64_t(8));
+        if (rows) file += bytes_of(rows);
+        file += bytes_of(0u) + bytes_of(offset);
+        offset += 32 * std::max<uint64_t>(rows, 1);
+    }
+    file.resize(round_up<size_t>(file.size(), 32));
+    return file + std::string(offset, '\1');
+}
+std::string llmc_model() {
+    std::array<uint32_t, 256> head = {20240326, 3, 4, 3, 1, 1, 8, 5};
+    return bytes_of(head) + std::string((5 + 4 + 2) * 32, '\1');
+}
+
+
 std::string llama_config() {        // with every part that a file may have
     ModelConfig c = {.info = find_model("llama"), .shape = {.L = 2, .NH = 2, .C = 16, .T = 8}, .eot = 256};
     rope_factor(c.shape) = 8;
@@ -413,6 +468,15 @@ const std::vector<Target>& targets() {
                  "weight\":{\"dtype\":\"F16\","
                  "\"shape\":[2,2],\"data_offsets\":[12,20]},\"__metadata__\":{\"format\":\"pt\"}}") +
           std::string(20, '\1')}},
+        {"gguf",
+         "model_file safetensors config tokenizer tokenizer_files json unicode",
+         gguf,
+         kTables,
+         kCodePoints,
+         {gguf_model()}},
+        {"llmc", "model_file safetensors config json unicode", llmc, 2, kRoom, {llmc_model()}},
+        {"config", "config model shape gpt2 lstm json unicode", config, 2, kLittle, {gpt2_config()}},
+
         {"config",
          "config model shape gpt2 lstm llama llama_config qwen2 qwen3 json unicode",
          config,

@@ -77,6 +77,7 @@ std::string raw(std::initializer_list<T> values) {
 
 std::map<std::string, std::string> checkpoint;  // a real one: name -> bytes
 std::string run_config;                         // of its run
+std::string gguf, llmc_model;                   // the same model in these files
 
 std::string tokens(size_t n) {
     std::string s;
@@ -106,6 +107,17 @@ std::string with(const char* name, size_t at,
 std::string changed(const char* name, const std::string& from, const std::string& to) {
     return replaced(checkpoint.at(name), from, to);
 }
+std::string gguf_with(const std::string& from, const std::string& to) { return replaced(gguf, from, to); }
+std::string number(const std::string& key, uint32_t x, uint32_t type = 4) { return key + raw<uint32_t>({type, x}); }
+std::string wte(uint32_t dims, uint64_t cols, uint32_t type, uint64_t offset) {    // its description, from its name on
+    return "token_embd.weight" + raw<uint32_t>({dims}) + raw<uint64_t>({cols, 257}) + raw<uint32_t>({type}) +
+           raw<uint64_t>({offset});
+}
+// A file that has only this key.
+std::string key(const std::string& name, std::initializer_list<uint32_t> types, const std::string& value) {
+    return gguf.substr(0, 8) + raw<uint64_t>({0, 1, name.size()}) + name + raw(types) + value + std::string(16, '\1');
+}
+std::string llmc_with(size_t at, uint32_t x) { return std::string(llmc_model).replace(4 * at, 4, raw<uint32_t>({x})); }
 std::string vocab_bpe(const std::string& lines) { return "#version: 0.2\n" + lines; }
 
 // ---------------------------------------------------------------------------------------------- ways to give a file
@@ -118,8 +130,8 @@ std::vector<std::string> small_run(const std::string& out, const std::string& sa
 }
 
 // Lays the file where it is read from and returns the command: data NAME, tokenizer NAME, init NAME (in a Hugging Face
-// folder), resume NAME (in a checkpoint whose DONE is right for it), seal NAME (the same without a new DONE), run NAME
-// (the run's own files), info NAME, plot NAME.
+// folder), model NAME (a model of one file), resume NAME (in a checkpoint whose DONE is right for it), seal NAME (the
+// same without a new DONE), run NAME (the run's own files), info NAME, plot NAME.
 std::vector<std::string> command(const std::string& how, const std::string& name, const std::string& bytes) {
     std::vector<std::string> small = small_run(folder + "/out", "0");
     const std::string file = folder + "/" + name;
@@ -138,13 +150,14 @@ std::vector<std::string> command(const std::string& how, const std::string& name
         put(file, bytes);
         return {tools + "/plot", file, "-o", folder + "/x.svg"};
     }
-    if (how == "init") {
+    if (how == "init" || how == "model") {
         make_directories(folder + "/hf");
+        if (how == "model") put(file, bytes);
         for (const char* n : {"config.json", "model.safetensors", "tokenizer.json"})
             put(folder + "/hf/" + n, n == name ? bytes : checkpoint.at(n));
         return {train,
                 "--init",
-                folder + "/hf",
+                how == "model" ? file : folder + "/hf",
                 "--data",
                 "tests/golden/lines.txt",
                 "--out-dir",
@@ -295,7 +308,7 @@ std::vector<Case> cases() {
         {"init", "config.json", config("\"vocab_size\": 257", "\"vocab_size\": 16777216"), 65, "want at most"},
         {"init", "config.json", config("\"n_positions\": 16", "\"n_positions\": 0"), 65, "n_positions: got 0"},
         {"init", "config.json", config("\"n_embd\": 8", "\"n_embd\": 8, \"n_embd\": 8"), 65, "twice"},
-        {"init", "model.safetensors", "", 65, "want at most 0"},
+        {"init", "model.safetensors", "", 65, "header: got 0 bytes"},
         {"init", "model.safetensors", with("model.safetensors", 0, raw<uint64_t>({0})), 65, "header: got 0"},
         {"init", "model.safetensors", with("model.safetensors", 0, raw<uint64_t>({UINT64_MAX - 7})), 65,
          "header: got 18446744073709551608"},
@@ -315,6 +328,50 @@ std::vector<Case> cases() {
         {"init", "model.safetensors", model("\"data_offsets\":[0,8224]", "\"data_offsets\":[8,8232]"), 65,
          "data_offsets"},
         {"init", "tokenizer.json", tokenizer("\"!\":33,", "").substr(0, 100), 65, "tokenizer.json: byte"},
+        // ---- a model of one file: GGUF
+        {"model", "m.gguf", "", 65, "m.gguf: got a file that is no model, want GGUF, llm.c's GPT-2, or a folder"},
+        {"model", "m.gguf", gguf.substr(0, 20), 65, "byte 16: got 8 bytes, want the file to go on"},
+        {"model", "m.gguf", replaced(gguf, "GGUF\3", "GGUF\2"), 65, "version: got 2, want 3"},
+        {"model", "m.gguf", gguf.substr(0, 8) + raw<uint64_t>({UINT64_MAX, 0}), 65, "want the file to go on"},
+        {"model", "m.gguf", gguf.substr(0, 8) + raw<uint64_t>({0, 1, UINT64_MAX}), 65, "want the file to go on"},
+        {"model", "m.gguf", key("k", {9, 9}, ""), 65, "k: got type 4294967295, want 0 to 12, no array of arrays"},
+        {"model", "m.gguf", key("k", {9, 8}, raw<uint64_t>({UINT64_MAX})), 65, "want the file to go on"},
+        {"model", "m.gguf", key("k", {13}, ""), 65, "k: got type 13"},
+        {"model", "m.gguf", gguf_with("gpt2", "bert"), 65,
+         "general.architecture: got \"bert\", want gpt2, llama, qwen2 or qwen3"},
+        {"model", "m.gguf", gguf_with("gpt2.context_length", "gpt2.context_lengtx"), 65,
+         "gpt2.context_lengtx: got 16, want none: it is not known here"},
+        {"model", "m.gguf", gguf_with("general.file_type", "general.alignment"), 65, "general.alignment: got it twice"},
+        {"model", "m.gguf", gguf_with(number("general.alignment", 32), number("general.alignment", 64)), 65,
+         "general.alignment: got 64, want 32"},
+        {"model", "m.gguf", gguf_with(number("block_count", 1), number("block_count", 4096)), 65, "got a model of"},
+        {"model", "m.gguf", gguf_with(number("block_count", 1), number("block_count", 0)), 65, "n_layer: got 0"},
+        {"model", "m.gguf", gguf_with(number("head_count", 1), number("head_count", 3)), 65, "--heads: got 3"},
+        {"model", "m.gguf", gguf_with(number("epsilon", 0x3727c5ac, 6), number("epsilon", 0x3727c5ad, 6)), 65,
+         "layer_norm_epsilon: got 1.0000001e-05"},
+        {"model", "m.gguf", gguf_with("gpt-2", "gpt-9"), 65, "tokenizer.ggml.pre: got \"gpt-9\""},
+        {"model", "m.gguf", gguf_with(wte(2, 8, 0, 0), wte(2, 8, 8, 0)), 65, "token_embd.weight: got type Q8_0"},
+        {"model", "m.gguf", gguf_with(wte(2, 8, 0, 0), wte(2, 8, 2, 0)), 65, "got type 2, want F32, F16 or BF16"},
+        {"model", "m.gguf", gguf_with(wte(2, 8, 0, 0), wte(5, 8, 0, 0)), 65, "got 5 dimensions, want 1 to 4"},
+        {"model", "m.gguf", gguf_with(wte(2, 8, 0, 0), wte(2, uint64_t(1) << 60, 0, 0)), 65, "size overflows"},
+        {"model", "m.gguf", gguf_with(wte(2, 8, 0, 0), wte(2, 4, 0, 0)), 65, "got 8224 as offset, want 4128"},
+        {"model", "m.gguf", gguf_with(wte(2, 8, 0, 0), wte(2, 8, 0, 64)), 65, "token_embd.weight: got 64 as offset"},
+        {"model", "m.gguf", gguf_with("position_embd", "position_emb2"), 65, "position_embd.weight: it is missing"},
+        {"model", "m.gguf", gguf.substr(0, gguf.size() - 40), 65, "want the file to go on"},
+        {"model", "m.gguf", gguf.substr(0, gguf.size() - 4) + nan, 65, "is nan"},
+        // ---- and llm.c
+        {"model", "m.bin", llmc_model.substr(0, 1000), 65, "byte 0: got 1,024 bytes, want the file to go on"},
+        {"model", "m.bin", llmc_with(1, 4), 65, "version: got 4, want 3 (fp32) or 5 (bf16)"},
+        {"model", "m.bin", llmc_with(1, 5), 65, "size: got"},
+        {"model", "m.bin", llmc_with(2, 0), 65, "n_positions: got 0"},
+        {"model", "m.bin", llmc_with(3, 0xffffffff), 65, "vocab_size: got 4294967295"},
+        {"model", "m.bin", llmc_with(3, 256), 2, "tokens"},
+        {"model", "m.bin", llmc_with(4, 4096), 65, "got a model of"},
+        {"model", "m.bin", llmc_with(5, 3), 65, "--heads: got 3"},
+        {"model", "m.bin", llmc_with(7, 256), 65, "header[7]: got 256, want 257 or more"},
+        {"model", "m.bin", llmc_with(7, 0xffffffff), 65, "want the file to go on"},
+        {"model", "m.bin", llmc_model + std::string(4, '\0'), 65, "size: got"},
+        {"model", "m.bin", llmc_model.substr(0, llmc_model.size() - 4) + nan, 65, "is nan"},
         // ---- a checkpoint of a run, its DONE right: optimizer, state
         {"resume", "optim.safetensors", "", 65, "is it a safetensors file"},
         {"resume", "optim.safetensors", checkpoint.at("model.safetensors"), 65, "another optimizer"},
@@ -380,6 +437,11 @@ void prepare() {
     const std::string step = out + "/ckpt/step_00000001";
     for (const std::string& n : list_directory(step)) checkpoint[n] = read_file(step + "/" + n);
     run_config = read_file(out + "/config.json");
+    const std::string to = out + "/m";
+    const End exported = run({tools + "/export", out, "--gguf", to + ".gguf", "--type", "f32", "--llmc", to + ".bin"});
+    CHECK(exported.code == 0, "%s", exported.said.c_str());
+    gguf = read_file(out + "/m.gguf");
+    llmc_model = read_file(out + "/m.bin");
 }
 
 std::string shown(const End& e) {
@@ -397,6 +459,8 @@ static std::vector<Case> good_files() {
                               {"data", "a.txt", std::string(400, 'a'), 0, ""},
                               {"data", "a.jsonl", line, 0, ""},
                               {"tokenizer", "t.bpe", vocab_bpe("a b\n"), 0, ""},
+                              {"model", "m.gguf", gguf, 0, ""},
+                              {"model", "m.bin", llmc_model, 0, ""},
                               {"run", "config.json", run_config, 0, ""},
                               {"run", "metrics.jsonl", "torn", 0, ""}};
     const std::pair<const char*, const char*> of_checkpoint[] = {{"tokenizer", "tokenizer.json"},

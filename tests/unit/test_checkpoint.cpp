@@ -21,7 +21,9 @@
 #include <unistd.h>
 #include "models/config.h"
 #include "src/base/json.h"
+#include "src/checkpoint/model_file.h"
 #include "src/checkpoint/saver.h"
+#include "src/data/tokenizer.h"
 #include "tests/test.h"
 
 namespace {
@@ -1116,7 +1118,8 @@ TEST(export_gguf_by_hand) {
     TempFolder dir;
     const Sample s;
     s.save(dir.path, 1);
-    expect_output(0, "bytes", "export " + dir.path + " --gguf=" + (dir / "m.gguf"));
+    expect_output(0, "m.gguf.Modelfile", "export " + dir.path + " --type f32 --gguf=" + (dir / "m.gguf"));
+    EXPECT(read_file(dir / "m.gguf.Modelfile").find("\nFROM ./m.gguf\n") != std::string::npos, "Modelfile");
     const std::string file = read_file(dir / "m.gguf");
     EXPECT(file.starts_with(std::string("GGUF\x03\0\0\0", 8)), "magic");
     const auto u64 = [&](size_t at) {
@@ -1153,6 +1156,102 @@ TEST(export_gguf_by_hand) {
     expect_output(0, "GGUF version 3", "info " + (dir / "m.gguf"));
     EXPECT(truncate((dir / "m.gguf").c_str(), off_t(file.size() - 32)) == 0, "truncate");
     expect_output(65, "end beyond the file", "info " + (dir / "m.gguf"));
+}
+
+// What --init reads of the files that export wrote: the same weights, sizes and tokenizer.
+TEST(model_files_read_back) {
+    TempFolder dir;
+    const Sample s;
+    const std::string folder = s.save(dir.path, 1), gguf = dir / "m.gguf", llmc = dir / "m.bin";
+    expect_output(0, "bytes", "export " + dir.path + " --type f32 --gguf " + gguf + " --llmc " + llmc);
+    for (const std::string& path : {gguf, llmc}) {
+        const ModelFile file = open_model_file(path);
+        const ModelConfig got = parse_config(file.config_json, path.c_str()), want = read_config(folder);
+        for (const ShapeKey& key : want.info->keys)
+            EXPECT(key.get(got.shape) == key.get(want.shape), "%s: %s", path.c_str(), key.option);
+        EXPECT(got.shape.V == int(kV) && got.eot == -1 && got.no_eot == (path == gguf), "%s: V", path.c_str());
+        std::vector<float> values(s.arena.n, 1.0f);
+        read_model_file(path, s.arena, s.arena, values.data());
+        EXPECT(values == s.w, "%s: weights", path.c_str());
+    }
+    const ModelFile file = open_model_file(gguf);
+    const Tokenizer got = tokenizer_parse(tokenizer_json_of_gguf(file.split, file.vocabulary, gguf), gguf);
+    const Tokenizer want = tokenizer_load(folder);
+    EXPECT(got.bytes == want.bytes && got.eot == want.eot && got.added.size() == 1, "tokenizer");
+    EXPECT(open_model_file(llmc).vocabulary.empty(), "llm.c's file has none");
+}
+
+// Names that cannot be told apart by a prefix, and those that GGUF has none for.
+TEST(gguf_names) {
+    EXPECT(gguf_name("transformer.h.11.attn.c_proj.bias") == "blk.11.attn_output.bias", "a block of GPT-2");
+    EXPECT(gguf_name("model.layers.2.self_attn.q_norm.weight") == "blk.2.attn_q_norm.weight", "a layer of Qwen3");
+    EXPECT(gguf_name("model.norm.weight") == "output_norm.weight" && gguf_name("lm_head.weight") == "output.weight",
+           "outside of layers");
+    EXPECT(gguf_name("model.layers.2.norm2.weight").empty() && gguf_name("x").empty(), "unknown");
+    EXPECT(gguf_keys("lstm").empty() && gguf_keys("qwen3").size() == gguf_keys("llama").size(), "architectures");
+}
+
+// The matrices of other types: one whose rows are too short for q8_0's blocks is f16, the table of positions is f32.
+TEST(export_gguf_types) {
+    TempFolder dir;
+    Sample s;
+    const auto tensor = [&](const std::string& name) {
+        for (size_t t = 0; t < s.arena.tensors.size(); t++)
+            if (s.arena.tensors[t].name == name) return s.w.data() + s.arena.offset[t];
+        FAIL("no tensor %s", name.c_str());
+    };
+    float* const down = tensor("transformer.h.0.mlp.c_proj.weight");
+    const float block[8] = {127, 0.5f, 1.5f, -2.5f, 0x1p-24f, 0x1.8p-25f, -0x1.4p-24f, 2049};  // ties and small ones
+    std::copy_n(block, 7, down);
+    std::fill_n(down + 32, 32, 0.0f);
+    std::copy_n(block, 8, down + 64);
+    s.save(dir.path, 1);
+    const auto bytes_at = [](const std::string& file, size_t end, const std::string& name) {
+        const size_t at = file.find(name) + name.size();
+        uint32_t dims, type;
+        uint64_t offset;
+        std::memcpy(&dims, &file[at], 4);
+        std::memcpy(&type, &file[at + 4 + 8 * dims], 4);
+        std::memcpy(&offset, &file[at + 8 + 8 * dims], 8);
+        return std::pair(type, file.data() + end + offset);
+    };
+    const struct { const char* option; uint32_t wte, down; } rows[] = {{"f16", 1, 1}, {"bf16", 30, 30}, {"q8_0", 1, 8}};
+    for (const auto& row : rows) {
+        const std::string path = dir / (std::string(row.option) + ".gguf");
+        expect_output(0, "bytes", "export " + dir.path + " --gguf " + path + " --type " + row.option);
+        expect_output(0, "GGUF version 3", "info " + path);
+        const std::string file = read_file(path);
+        const size_t begin = round_up<size_t>(file.find("output_norm.bias") + 16 + 4 + 8 + 4 + 8, 32);
+        const auto [wpe, wpe_at] = bytes_at(file, begin, "position_embd.weight");
+        EXPECT(wpe == 0 && std::memcmp(wpe_at, tensor("transformer.wpe.weight"), 4 * kT * kC) == 0, "wpe is f32");
+        const auto [wte, wte_at] = bytes_at(file, begin, "token_embd.weight");
+        const auto [type, at] = bytes_at(file, begin, "blk.0.ffn_down.weight");
+        EXPECT(wte == row.wte && type == row.down, "%s: types %u %u", row.option, wte, type);
+        std::vector<float> got(96);
+        if (type == 8) {
+            const int8_t want[] = {127, 1, 2, -3, 0, 0, 0};
+            EXPECT(std::memcmp(at, "\0\x3c", 2) == 0 && std::memcmp(at + 2, want, 7) == 0, "q8_0: a block by hand");
+            EXPECT(std::string(at + 34, 34) == std::string(34, '\0'), "q8_0: a block of zeros");
+            convert_to_floats(got.data(), at + 68, "F16", 1);
+            EXPECT(got[0] == 16.140625f && at[68 + 9] == 127 && at[68 + 2] == 8, "q8_0: the third block: %g", got[0]);
+        } else {
+            convert_to_floats(got.data(), at, type == 1 ? "F16" : "BF16", 96);
+            const float half[8] = {127, 0.5f, 1.5f, -2.5f, 0x1p-24f, 0x1p-24f, -0x1p-24f, 2048};
+            const float brain[8] = {127, 0.5f, 1.5f, -2.5f, 0x1p-24f, 0x1.8p-25f, -0x1.4p-24f, 2048};
+            for (int i = 0; i < 8; i++)
+                EXPECT(got[size_t(64 + i)] == (type == 1 ? half : brain)[i], "%s: [%d] %g", row.option, i,
+                       double(got[size_t(64 + i)]));
+        }
+    }
+    down[0] = 65520;
+    s.save(dir / "large", 1);
+    expect_output(65, "ffn_down.weight: got 65520", "export " + (dir / "large") + " --gguf " + (dir / "l.gguf"));
+    EXPECT(!file_exists(dir / "l.gguf") && !file_exists(dir / "l.gguf.Modelfile"), "nothing is written");
+    expect_output(0, "bytes", "export " + (dir / "large") + " --type bf16 --gguf " + (dir / "l.gguf"));
+    expect_output(2, "l.gguf: it exists", "export " + dir.path + " --gguf " + (dir / "l.gguf"));
+    EXPECT(::unlink((dir / "l.gguf").c_str()) == 0, "unlink");
+    expect_output(2, "l.gguf.Modelfile: it exists", "export " + dir.path + " --gguf " + (dir / "l.gguf"));
+    expect_output(2, "--type: got q4_0, want f16, f32", "export " + dir.path + " --gguf x.gguf --type q4_0");
 }
 
 TEST(export_hf_and_its_command_line) {

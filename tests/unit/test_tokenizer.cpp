@@ -732,6 +732,27 @@ TEST(tokenizer_json_of_others) {
     EXPECT(load(replaced(replaced(json, kAdded, ""), "\"<|endoftext|>\":256", "\"qqq\":256")).eot == -1, "none");
 }
 
+// Where the texts of a model begin with its end-of-text token, other programs read so: in the post-processor alone.
+TEST(json_of_a_trained_model) {
+    const Folder f;
+    Tokenizer t = small_bpe();
+    const std::string plain = t.to_json(), begun = tokenizer_json_of_model(t);
+    const Json was = parse_json(plain, "plain").find("post_processor"), json = parse_json(begun, "begun"),
+               now = json.find("post_processor");
+    EXPECT(now.find("type").text() == "TemplateProcessing" && replaced(begun, now.text(), was.text()) == plain,
+           "only the post-processor differs: %s", now.text().c_str());
+    EXPECT(now.find("special_tokens").find("<|endoftext|>").find("ids").text() == "[256]", "its id");
+    for (const char* key : {"single", "pair"}) {
+        JsonItems i(now.find(key));
+        EXPECT(i.next() && i.value.find("SpecialToken").find("id").text() == "<|endoftext|>" && i.next() &&
+                   i.value.find("Sequence").find("id").text() == "A", "%s: the token, then the text", key);
+    }
+    expect_same(tokenizer_load(f.add("t.json", begun)), t, "read again");
+    t.eot = -1;
+    EXPECT(tokenizer_json_of_model(t) == plain, "a model of one text begins with nothing");
+    EXPECT(tokenizer_json_of_model(tokenizer_char("abc")) == tokenizer_char("abc").to_json(), "char");
+}
+
 static std::string token(int id, const std::string& text, const std::string& more) {
     return format("{\"id\":%d,\"content\":%s%s}", id, json_quote(text).c_str(), more.c_str());
 }

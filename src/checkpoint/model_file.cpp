@@ -1,0 +1,215 @@
+// model_file.cpp -- the readers believe nothing: every number is checked against the bytes there are before it is used,
+// and nothing is allocated by a number from the file.
+#include "src/checkpoint/model_file.h"
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include "src/base/common.h"
+#include "src/base/json.h"
+
+// feed_forward_length of GPT-2 is 4 embedding_length where config.json says null.
+constexpr GgufKey kGpt2Keys[] = {
+    {"context_length", "n_positions"}, {"embedding_length", "n_embd"}, {"feed_forward_length", "n_inner"},
+    {"block_count", "n_layer"}, {"attention.head_count", "n_head"},
+    {"attention.layer_norm_epsilon", "layer_norm_epsilon", true},
+};
+constexpr GgufKey kLlamaKeys[] = {
+    {"context_length", "max_position_embeddings"}, {"embedding_length", "hidden_size"},
+    {"feed_forward_length", "intermediate_size"}, {"block_count", "num_hidden_layers"}, {"vocab_size", "vocab_size"},
+    {"attention.head_count", "num_attention_heads"}, {"attention.head_count_kv", "num_key_value_heads"},
+    {"attention.key_length", "head_dim"}, {"attention.value_length", "head_dim"}, {"rope.dimension_count", "head_dim"},
+    {"attention.layer_norm_rms_epsilon", "rms_norm_eps", true}, {"rope.freq_base", "rope_theta", true},
+};
+std::span<const GgufKey> gguf_keys(const std::string& name) {
+    if (name == "gpt2") return kGpt2Keys;
+    return name == "llama" || name == "qwen2" || name == "qwen3" ? kLlamaKeys : std::span<const GgufKey>();
+}
+
+// The last part of a tensor's name but for ".weight" or ".bias".
+constexpr const char* kNames[][2] = {
+    {"wte", "token_embd"}, {"wpe", "position_embd"}, {"ln_f", "output_norm"}, {"ln_1", "attn_norm"},
+    {"attn.c_attn", "attn_qkv"}, {"attn.c_proj", "attn_output"}, {"ln_2", "ffn_norm"}, {"mlp.c_fc", "ffn_up"},
+    {"mlp.c_proj", "ffn_down"}, {"embed_tokens", "token_embd"}, {"norm", "output_norm"}, {"lm_head", "output"},
+    {"input_layernorm", "attn_norm"}, {"self_attn.q_proj", "attn_q"}, {"self_attn.k_proj", "attn_k"},
+    {"self_attn.v_proj", "attn_v"}, {"self_attn.q_norm", "attn_q_norm"}, {"self_attn.k_norm", "attn_k_norm"},
+    {"self_attn.o_proj", "attn_output"}, {"post_attention_layernorm", "ffn_norm"}, {"mlp.gate_proj", "ffn_gate"},
+    {"mlp.up_proj", "ffn_up"}, {"mlp.down_proj", "ffn_down"},
+};
+std::string gguf_name(const std::string& hf) {
+    const size_t layer = hf.find_first_of("0123456789"), dot = std::min(hf.rfind('.'), hf.size());
+    const std::string stem = "." + hf.substr(0, dot), block = hf.substr(std::min(layer, dot));
+    for (const auto& [ours, theirs] : kNames)
+        if (stem.ends_with(std::string(".") + ours))
+            return (layer < dot ? "blk." + block.substr(0, block.find('.') + 1) : "") + theirs + hf.substr(dot);
+    return "";
+}
+
+namespace {
+struct Reader {
+    MappedFile file;
+    size_t at = 0;
+    std::map<std::string, std::string> keys = {};       // each value as JSON; null for a type that no key here has
+    std::vector<SafeTensor> tensors = {};
+    uint64_t offset = 0;                                // of the next one's data
+
+    [[noreturn]] void fail(const std::string& field, const std::string& got, const std::string& want) const {
+        die_content(file.path + ": " + field.substr(0, 80), got.substr(0, 80), want);
+    }
+    std::string_view take(uint64_t bytes) {
+        if (bytes > file.size - at) fail(format("byte %zu", at), with_commas(bytes) + " bytes", "the file to go on");
+        at += size_t(bytes);
+        return {file.data + at - bytes, size_t(bytes)};
+    }
+    template <class T> T number() {
+        T x;
+        return std::memcpy(&x, take(sizeof x).data(), sizeof x), x;
+    }
+    std::string text() { return std::string(take(number<uint64_t>())); }
+
+    std::string value(const std::string& name, uint32_t type) {
+        constexpr uint64_t kBytes[] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};      // of a number of each type
+        if (type == 4) return std::to_string(number<uint32_t>());
+        if (type == 5) return std::to_string(number<int32_t>());
+        if (type == 7) return number<uint8_t>() ? "true" : "false";
+        if (type == 8) return json_quote(text());
+        if (type >= std::size(kBytes)) fail(name, format("type %u", type), "0 to 12, no array of arrays");
+        if (type == 6) {
+            char digits[32];                            // as few as read it back
+            const float x = number<float>();
+            return std::isfinite(x) ? std::string(digits, std::to_chars(digits, std::end(digits), x).ptr) : "null";
+        }
+        if (type != 9) return take(kBytes[type]), "null";
+        const uint32_t of = number<uint32_t>();
+        std::string items;                              // each takes a byte or more: no count goes beyond the file
+        for (uint64_t n = number<uint64_t>(); n > 0; n--)
+            items += (items.empty() ? "" : ",") + value(name, of == 9 ? UINT32_MAX : of);
+        return "[" + items + "]";
+    }
+    void read_tensor() {
+        SafeTensor t = {text(), "", {}, nullptr, 1};
+        if (t.name == "output.weight") t.name = "lm_head.weight";       // which may equal the embedding
+        const uint32_t dims = number<uint32_t>();
+        if (dims < 1 || dims > 4) fail(t.name, format("%u dimensions", dims), "1 to 4");
+        for (uint32_t d = 0; d < dims; d++) {
+            t.shape.insert(t.shape.begin(), number<uint64_t>());
+            t.bytes = checked_mul(t.bytes, t.shape[0], t.name.c_str());
+        }
+        const uint32_t type = number<uint32_t>();
+        t.dtype = type == 0 ? "F32" : type == 1 ? "F16" : type == 30 ? "BF16" : type == 8 ? "Q8_0" : format("%u", type);
+        if (type > 1 && type != 30) fail(t.name, "type " + t.dtype, "F32, F16 or BF16");
+        t.bytes = checked_mul(t.bytes, type == 0 ? 4 : 2, t.name.c_str());
+        if (const uint64_t got = number<uint64_t>(); got != offset || t.bytes > file.size)
+            fail(t.name, std::to_string(got) + " as offset", std::to_string(offset) + ", and data within the file");
+        offset += round_up<uint64_t>(t.bytes, 32);
+        tensors.push_back(std::move(t));
+    }
+
+    std::string text_of(const std::string& key) const {
+        const auto found = keys.find(key);
+        return found != keys.end() ? Json{found->second}.text() : "";
+    }
+    std::string config() const {
+        const std::string name = text_of("general.architecture");
+        const std::span<const GgufKey> known = gguf_keys(name);
+        if (known.empty()) fail("general.architecture", json_quote(name), "gpt2, llama, qwen2 or qwen3");
+        std::map<std::string, std::string> values = {{"tie_word_embeddings", "true"}};
+        for (const auto& [key, value] : keys) {         // one that is not known here may change what is computed
+            if (!key.starts_with(name + ".")) continue;
+            const auto found = std::ranges::find(known, key.substr(name.size() + 1), &GgufKey::name);
+            if (found == known.end()) fail(key, value, "none: it is not known here");
+            if (const std::string& x = values.emplace(found->hf, value).first->second; x != value)
+                fail(key, value, x + ", as another key has it");
+        }
+        for (const SafeTensor& t : tensors)
+            if (t.name == "token_embd.weight") values["vocab_size"] = std::to_string(t.shape[0]);
+            else if (t.name == "lm_head.weight" && name != "gpt2") values["tie_word_embeddings"] = "false";
+        if (const std::string end = text_of("tokenizer.ggml.eos_token_id"); !end.empty())   // as sample begins a text
+            values["eos_token_id"] = text_of("tokenizer.ggml.add_bos_token") == "false" ? "null" : end;
+        JsonLine line;
+        line.add("model_type", name);
+        for (const auto& [key, value] : values) line.raw(key.c_str(), value);
+        return line.text();
+    }
+    // Unused tokens (type 5) are left out; control tokens (3) are special, other added ones (4) not.
+    std::string vocabulary() {
+        std::vector<std::string> vocab, added;
+        JsonItems token(Json{keys["tokenizer.ggml.tokens"]}), type(Json{keys["tokenizer.ggml.token_type"]});
+        for (size_t id = 0; token.next(); id++) {
+            const std::string text = token.value.text(), kind = type.next() ? type.value.text() : "1";
+            if (kind != "5") vocab.push_back(json_quote(text) + ":" + std::to_string(id));
+            if (kind == "3" || kind == "4")
+                added.push_back(JsonLine().add("id", id).add("special", kind == "3").add("content", text).text());
+        }
+        return R"("vocab":{)" + join(vocab, ",") + R"(},"merges":)" + keys["tokenizer.ggml.merges"] +
+               R"(},"added_tokens":[)" + join(added, ",") + "]}";
+    }
+};
+
+ModelFile read_gguf(Reader in) {
+    in.take(4);
+    if (const uint32_t version = in.number<uint32_t>(); version != 3) in.fail("version", std::to_string(version), "3");
+    const uint64_t tensors = in.number<uint64_t>(), keys = in.number<uint64_t>();
+    for (uint64_t i = 0; i < keys; i++)
+        if (const std::string name = in.text(); !in.keys.emplace(name, in.value(name, in.number<uint32_t>())).second)
+            in.fail(name, "it twice", "once");
+    for (uint64_t i = 0; i < tensors; i++) in.read_tensor();
+    if (const std::string size = in.text_of("general.alignment"); !size.empty() && size != "32")
+        in.fail("general.alignment", size, "32");
+    for (SafeTensor& t : in.tensors) {
+        in.take(round_up<size_t>(in.at, 32) - in.at);
+        t.data = in.take(t.bytes).data();
+    }
+    const bool bpe = in.text_of("tokenizer.ggml.model") == "gpt2";
+    return {in.config(), in.text_of("tokenizer.ggml.pre"), bpe ? in.vocabulary() : "",
+            {in.file.path, {in.file}, in.tensors}};
+}
+
+ModelFile read_llmc(Reader in) {
+    const auto head = in.number<std::array<uint32_t, 256>>();
+    if (head[1] != 3 && head[1] != 5) in.fail("version", std::to_string(head[1]), "3 (fp32) or 5 (bf16)");
+    return {JsonLine().add("model_type", "gpt2").add("n_positions", head[2]).add("vocab_size", head[3])
+                .add("n_layer", head[4]).add("n_head", head[5]).add("n_embd", head[6]).text(), "", "",
+            {in.file.path, {in.file}, {{"", head[1] == 3 ? "F32" : "BF16", {head[7]}, nullptr, 0}}}};
+}
+
+// llm.c's data as tensors of a table: two, each kind in a block of 12 for all layers, two.
+std::vector<SafeTensor> cut_llmc(const MappedFile& file, const SafeTensor& all, const std::vector<TensorSpec>& table) {
+    std::vector<size_t> order = {0, 1};
+    for (size_t part = 2; part < 14; part++)
+        for (size_t i = part; i + 2 < table.size(); i += 12) order.push_back(i);
+    order.insert(order.end(), {table.size() - 2, table.size() - 1});
+    std::vector<SafeTensor> tensors;
+    Reader in = {file, 1024};
+    for (const size_t i : order) {
+        const TensorSpec& t = table[i];
+        const uint64_t row = t.cols * (all.dtype == "F32" ? 4 : 2), rows = i == 0 ? all.shape[0] : t.rows;  // padded
+        if (rows < t.file_rows) in.fail("header[7]", std::to_string(rows), std::to_string(t.file_rows) + " or more");
+        const auto shape = t.decay ? std::vector<uint64_t>{t.file_rows, t.cols} : std::vector<uint64_t>{t.cols};
+        tensors.push_back({t.name, all.dtype, shape, in.take(rows * row).data(), t.file_rows * row});
+    }
+    if (in.at != file.size) in.fail("size", with_commas(file.size), with_commas(in.at) + " by its header");
+    return tensors;
+}
+}  // namespace
+
+ModelFile open_model_file(const std::string& path) {
+    const MappedFile file = map_file(path);
+    if (file.text().starts_with("GGUF")) return read_gguf({file});
+    if (file.text().starts_with("\xc6\xd7\x34\x01")) return read_llmc({file});      // 20240326
+    die_content(path, "a file that is no model", "GGUF, llm.c's GPT-2, or a folder");
+}
+
+void read_model_file(const std::string& path, Arena theirs, const Arena& arena, float* values) {
+    SafeTensors weights = open_model_file(path).weights;
+    for (TensorSpec& t : theirs.tensors) {
+        t.transposed = false;
+        if (t.name != "lm_head.weight") t.name = gguf_name(t.name);
+        for (TensorSpec::Part& part : t.parts) part.name = gguf_name(part.name);
+    }
+    if (!weights.tensors.empty() && weights.tensors[0].name.empty())
+        weights.tensors = cut_llmc(weights.files[0], weights.tensors[0], theirs.tensors);
+    read_safetensors(weights, theirs, arena, "", values);
+}

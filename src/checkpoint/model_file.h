@@ -1,0 +1,26 @@
+// model_file.h -- models that are one file of another program. Read with distrust; tools/export.cpp writes them.
+//
+//     GGUF    "GGUF", u32 version 3, u64 tensors, u64 keys     little-endian; a text is u64 length and bytes
+//             key       text name, u32 type, value             an array: u32 type, u64 count, elements
+//             tensor    text name, u32 dimensions, u64 size of each (fastest first), u32 type, u64 offset
+//             data      begin, like each tensor, at a multiple of 32; offsets count from there
+//     llm.c   int32[256]: 20240326, version 3 (fp32) or 5 (bf16), T, V, L, NH, C, Vp; then each kind of tensor of GPT-2
+//             for all layers, matrices as (outputs, inputs); the rows V..Vp-1 of wte are padding
+#pragma once
+#include <span>
+#include "src/checkpoint/safetensors.h"
+
+struct ModelFile {
+    std::string config_json;        // as a Hugging Face folder would say it
+    std::string split, vocabulary;  // GGUF's name of the split, and the end of tokenizer.json from "vocab" on, or empty
+    SafeTensors weights = {};       // by GGUF's names; no matrix is transposed
+};
+ModelFile open_model_file(const std::string& path);         // 66; 65 if it is neither or not as above
+// Fills arena.n floats; `theirs`: the file's tensors, as read_safetensors has them. Llama's q and k are as in GGUF.
+void read_model_file(const std::string& path, Arena theirs, const Arena& arena, float* values);
+
+// A number under "ARCHITECTURE.name", and the key of config.json that says the same.
+struct GgufKey { const char *name, *hf; bool real = false; };           // real: f32, else u32
+std::span<const GgufKey> gguf_keys(const std::string& architecture);    // its name is config.json's model_type
+// "transformer.h.0.attn.c_attn.weight" -> "blk.0.attn_qkv.weight"; "" for a name that GGUF has none for.
+std::string gguf_name(const std::string& hf);
