@@ -178,7 +178,8 @@ void backward_block(Model* m, const Pass& pass, int l, floatX* dnorm) {
     swiglu_backward(b.gateup, a.dact, N, c.F, kMain);
     matmul_backward_params(d.gateupw, nullptr, b.gateup, b.ln2, N, c.C, 2 * c.F, acc, kMain);
     matmul_backward_input(dnorm, b.gateup, w.gateupw, N, c.C, 2 * c.F, kMain);
-    layernorm_backward(a.dresidual, d.ln2w, nullptr, dnorm, b.mid, nullptr, b.ln2_rstd, w.ln2w, N, c.C, false, acc, kMain);
+    layernorm_backward(a.dresidual, d.ln2w, nullptr, dnorm, b.mid, nullptr, b.ln2_rstd, w.ln2w, N, c.C, false, acc,
+                       kMain);
 
     matmul_backward_params(d.ow, nullptr, a.dresidual, b.att, N, Q, c.C, acc, kMain);
     matmul_backward_input(a.datt, a.dresidual, w.ow, N, Q, c.C, kMain);
@@ -189,7 +190,8 @@ void backward_block(Model* m, const Pass& pass, int l, floatX* dnorm) {
                             c.HS, acc, kMain);
     matmul_backward_params(d.qkvw, d.qkvb, a.dqkv, b.ln1, N, c.C, c.width, acc, kMain);
     matmul_backward_input(dnorm, a.dqkv, w.qkvw, N, c.C, c.width, kMain);
-    layernorm_backward(a.dresidual, d.ln1w, nullptr, dnorm, b.inp, nullptr, b.ln1_rstd, w.ln1w, N, c.C, false, acc, kMain);
+    layernorm_backward(a.dresidual, d.ln1w, nullptr, dnorm, b.inp, nullptr, b.ln1_rstd, w.ln1w, N, c.C, false, acc,
+                       kMain);
 }
 
 void backward(Model* m, const Pass& pass, floatX* dhidden) {

@@ -51,6 +51,7 @@ void llama_read(const Json& config, Shape* shape, LlamaKind kind, const char* wh
 std::string llama_check(Shape& shape, LlamaKind kind);
 double llama_flops(const Shape& shape, int T);
 std::string llama_text(const Shape& shape);
+void llama_from_gguf(float* weights, const Arena& arena, const Shape& shape);
 
 inline const std::vector<ShapeKey> kLlamaKeys = {       // help and other names of the first ones: gpt2.h
     {"layers", "num_hidden_layers", [](Shape& s) -> int& { return s.L; }, kLayers, "", ""},
@@ -98,6 +99,7 @@ ModelInfo llama_family(const char* name, const char* title, const char* architec
         .text = llama_text,
         .head_size = [](const Shape& c) { return LlamaSizes(c).HS; },
         .read = [](const Json& config, Shape* c, const char* what) { llama_read(config, c, kKind, what); },
+        .from_gguf = kKind.bias || kKind.norms ? nullptr : llama_from_gguf,
     };
 }
 

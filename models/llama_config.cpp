@@ -1,7 +1,8 @@
 // llama_config.cpp -- the Llama family in numbers: tensors, config.json, checks. Names and defaults are those of
 // transformers (modeling_llama.py, modeling_qwen2.py, modeling_qwen3.py, modeling_rope_utils.py).
-#include "models/config.h"
 #include "models/llama.h"
+#include <algorithm>
+#include "models/config.h"
 #include "src/base/json.h"
 
 std::vector<TensorSpec> llama_tensors(const Shape& shape, LlamaKind kind) {
@@ -78,6 +79,20 @@ double llama_flops(const Shape& shape, int T) {
 std::string llama_text(const Shape& shape) {
     const LlamaSizes c(shape);
     return format("%d layers x %d heads of %d (%d for keys) x %d channels, MLP %d", c.L, c.NH, c.HS, c.NK, c.C, c.F);
+}
+
+// llama.cpp turns neighbours, not halves, of a Llama's heads: in its files their rows alternate in q and k.
+void llama_from_gguf(float* weights, const Arena& arena, const Shape& shape) {
+    const LlamaSizes c(shape);
+    const size_t H = size_t(c.HS), C = size_t(c.C);
+    for (size_t i = 0; i < arena.tensors.size(); i++) {
+        if (!arena.tensors[i].name.ends_with("qkv.weight")) continue;
+        float* head = weights + arena.offset[i];
+        for (int h = 0; h < c.NH + c.NK; h++, head += H * C) {
+            const std::vector<float> rows(head, head + H * C);
+            for (size_t j = 0; j < H; j++) std::copy_n(&rows[j * C], C, head + (j % 2 * (H / 2) + j / 2) * C);
+        }
+    }
 }
 
 // ---- config.json

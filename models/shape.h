@@ -67,6 +67,8 @@ struct ModelInfo {
     int (*head_size)(const Shape& shape) = nullptr;     // of attention; null: it has none
     // Reads what keys and `fixed` cannot say. Error 65. Null: there is no such thing.
     void (*read)(const Json& config, Shape* shape, const char* what) = nullptr;
+    // Puts weights that lie as in GGUF files in this model's order. Null: they have it.
+    void (*from_gguf)(float* weights, const Arena& arena, const Shape& shape) = nullptr;
 };
 
 const std::vector<const ModelInfo*>& all_models();              // in the order of models/list

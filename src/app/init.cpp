@@ -3,7 +3,6 @@
 #include <algorithm>
 #include "src/base/common.h"
 #include "src/base/file.h"
-#include "models/llama.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/checkpoint/model_file.h"
 
@@ -78,14 +77,5 @@ void load_init(float* weights, const Arena& arena, const Init& init, const Model
     const Arena theirs = arena_layout(info.tensors(init.config.shape));
     if (!is_file(init.folder)) return read_safetensors(open_model(init.folder), theirs, arena, "", weights);
     read_model_file(init.folder, theirs, arena, weights);
-    Shape s = init.config.shape;
-    const size_t H = size_t(head_size(s)), C = size_t(s.C);
-    for (size_t i = 0; i < arena.tensors.size() && info.name == std::string("llama"); i++) {
-        if (!arena.tensors[i].name.ends_with("qkv.weight")) continue;
-        float* head = weights + arena.offset[i];        // in GGUF the rows of its two halves alternate
-        for (int h = 0; h < s.NH + kv_heads(s); h++, head += H * C) {
-            const std::vector<float> rows(head, head + H * C);
-            for (size_t j = 0; j < H; j++) std::copy_n(&rows[j * C], C, head + (j % 2 * (H / 2) + j / 2) * C);
-        }
-    }
+    if (info.from_gguf) info.from_gguf(weights, arena, init.config.shape);
 }
