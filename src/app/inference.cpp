@@ -151,6 +151,7 @@ static Data data_to_score(Options o, const Loaded& loaded, Comm* comm) {
     if (!merge_options_of(o.paths[0], &o))
         die(kExitUsage, "eval %s: not a run folder, so it has no validation part; give --data", o.paths[0].c_str());
     resolve_options(&o, kOnGpu);
+    o.shape.T = loaded.model.shape.T;
     Data data = open_data(data_options(o, loaded.init), comm);
     const std::string where = path_join(loaded.init.folder, "state.json");
     const std::string state = file_exists(where) ? read_file(where) : "";

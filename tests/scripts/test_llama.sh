@@ -26,6 +26,7 @@ check "Muon trains" run muon "$train" --threads 1 --optimizer muon
 expect "sample" 0 '.' "$train" sample "$llama" --prompt "The " --max-tokens 40
 expect "eval" 0 '^val loss' "$train" eval "$llama"
 expect "eval of shorter windows" 0 '^val loss' "$train" eval "$llama" --seq-len 8
+expect "longer ones count as the context" 0 "$("$train" eval "$llama")" "$train" eval "$llama" --seq-len 64
 expect "info" 0 'Llama' "$tools/info" "$llama/ckpt/step_00000008"
 for preset in llama-124m smollm2-135m smollm2-360m llama3.2-1b qwen2.5-0.5b qwen3-0.6b; do
     expect "dry run of $preset" 0 'predicted' "$train" --preset $preset --dry-run --for 8xh100
