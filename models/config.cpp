@@ -112,7 +112,8 @@ ModelConfig parse_config(std::string_view text, const char* what) {
         if (!value || !key.compare || same_value(value, key.value) || same_value(value, key.also)) continue;
         refuse(what, key.hf, value, key.value);
     }
-    if (const Json value = json.find("quantization_config")) refuse(what, "quantization_config", value, "none");
+    const Json quantized = json.find("quantization_config");
+    if (quantized && quantized.kind() != Json::null) refuse(what, "quantization_config", quantized, "none");
     read_dropout(json, info, &shape, what);
     uint64_t eot = 0;
     Json eos = json.find("eos_token_id");
@@ -125,7 +126,7 @@ ModelConfig parse_config(std::string_view text, const char* what) {
 ModelConfig read_config(const std::string& folder) {
     const std::string path = path_join(folder, "config.json");
     const ModelConfig config = parse_config(map_file(path).text(), path.c_str());
-    const std::vector<std::string> files = expand_glob(path_join(folder, "model*.safetensors"));
+    const std::vector<std::string> files = expand_glob(path_join(folder, "*.safetensors"));
     uint64_t bytes = 0;
     for (const std::string& file : files) bytes += map_file(file).size;
     const uint64_t n = count_parameters(*config.info, config.shape), most = bytes / 2;      // 2 bytes each

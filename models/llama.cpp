@@ -43,7 +43,7 @@ struct Llama {
 int block_tensors(LlamaKind kind) { return 6 + kind.bias + 2 * kind.norms; }
 
 // Tensor 0 is the embedding; with a head of its own that is tensor 0, and the embedding tensor 1.
-int embedding_of(const Model* m) { return m->shape.extra[3]; }
+int embedding_of(Model* m) { return untied_head(m->shape); }
 int block_begin(Model* m, int l) { return embedding_of(m) + 1 + l * block_tensors(own<Llama>(m).kind); }
 int block_end(Model* m, int l) { return l < m->shape.L ? block_begin(m, l + 1) : int(m->arena.tensors.size()); }
 

@@ -2,7 +2,7 @@
 // llama.cpp. Qwen2 and Qwen3 differ in one thing each: biases of q, k and v; a norm of each head of q and k.
 //
 //     x = embed[token]
-//     x = x + o(attention(rotate(norm(qkv(rms(x))))))        L times; key/value head i serves NH / NK query heads
+//     x = x + o(attention(rotate(qkv(rms(x)))))        L times; key/value head i serves NH / NK query heads
 //     x = x + down(silu(gate(h)) * up(h)),  h = rms(x)
 //     logits = rms(x) head^T
 //
@@ -20,9 +20,9 @@ inline int& kv_heads(Shape& s) { return s.extra[0]; }           // NK
 inline int& head_size(Shape& s) { return s.extra[1]; }          // HS
 inline int& mlp_size(Shape& s) { return s.extra[2]; }           // F
 inline int& untied_head(Shape& s) { return s.extra[3]; }        // 1: the head is a tensor of its own
-inline int& rope_context(Shape& s) { return s.extra[4]; }       // Llama 3's scaling of angles: llama_ops.h
 inline float& norm_eps(Shape& s) { return s.real[0]; }
-inline float& rope_theta(Shape& s) { return s.real[1]; }
+inline float& rope_theta(Shape& s) { return s.real[1]; }        // this and the others: Rope of llama_ops.h
+inline int& rope_context(Shape& s) { return s.extra[4]; }
 inline float& rope_factor(Shape& s) { return s.real[2]; }
 inline float& rope_low(Shape& s) { return s.real[3]; }
 inline float& rope_high(Shape& s) { return s.real[4]; }
@@ -53,25 +53,27 @@ double llama_flops(const Shape& shape, int T);
 std::string llama_text(const Shape& shape);
 void llama_from_gguf(float* weights, const Arena& arena, const Shape& shape);
 
-inline const std::vector<ShapeKey> kLlamaKeys = {       // help and other names of the first ones: gpt2.h
+constexpr Limits kHeads = {"from 1 to 1024", 1, 1024}, kHeadSize = {"from 8 to 128", 8, 128},
+                 kTheta = {"from 1 to 1e12", 1, 1e12}, kFactor = {"from 1 to 1e6", 1, 1e6};
+inline const std::vector<ShapeKey> kLlamaKeys = {       // options that gpt2.h has, too, take its help
     {"layers", "num_hidden_layers", [](Shape& s) -> int& { return s.L; }, kLayers, "", ""},
-    {"heads", "num_attention_heads", [](Shape& s) -> int& { return s.NH; }, {"from 1 to 1024", 1, 1024}, "", ""},
-    {"kv-heads", "", kv_heads, {"from 1 to 1024", 1, 1024}, "num-key-value-heads n-kv-heads",
+    {"heads", "num_attention_heads", [](Shape& s) -> int& { return s.NH; }, kHeads, "", ""},
+    {"kv-heads", "", kv_heads, kHeads, "num-key-value-heads n-kv-heads",
      "heads of keys and values; a divisor of --heads (not given: --heads)"},
-    {"head-size", "", head_size, {"from 8 to 128", 8, 128}, "head-dim",
+    {"head-size", "", head_size, kHeadSize, "head-dim",
      "a multiple of 8 (not given: channels / heads)"},
     {"channels", "hidden_size", [](Shape& s) -> int& { return s.C; }, kSize, "", ""},
     {"mlp-size", "intermediate_size", mlp_size, {"from 8 to 262144", 8, 262144}, "intermediate-size ffn-dim",
      "width of the MLP, a multiple of 8 (not given: 8/3 channels)"},
     {"seq-len", "max_position_embeddings", [](Shape& s) -> int& { return s.T; }, kContext, "", ""},
     {"untied-head", "", untied_head, {"0 or 1", 0, 1}, "", "1: the head is no copy of the embedding"},
-    {"norm-eps", "", norm_eps, kTiny, "rms-norm-eps", "of RMSNorm (not given: 1e-5)"},
-    {"rope-theta", "", rope_theta, {"from 1 to 1e12", 1, 1e12}, "rope-base", "base of the angles (not given: 10000)"},
-    {"rope-factor", "", rope_factor, {"from 1 to 1e6", 1, 1e6}, "",
-     "Llama 3's longer context: slow angles divided by it (not given: 1)"},
-    {"rope-low", "", rope_low, kPositive, "", "and which are slow: turns in --rope-context (not given: 1)"},
-    {"rope-high", "", rope_high, kPositive, "", "and which are fast (not given: 4)"},
-    {"rope-context", "", rope_context, kContext, "", "the context before (not given: 8192)"},
+    {"norm-eps", "", norm_eps, kTiny, "rms-norm-eps", "of RMSNorm (not given: 1e-5; of Qwen 1e-6)"},
+    {"rope-theta", "", rope_theta, kTheta, "rope-base", "base of the angles (not given: 10000)"},
+    {"rope-factor", "", rope_factor, kFactor, "",
+     "Llama 3's longer context: what slow angles are divided by (not given: 1)"},
+    {"rope-low", "", rope_low, kPositive, "", "slow angles have fewer full turns in --rope-context (not given: 1)"},
+    {"rope-high", "", rope_high, kPositive, "", "and fast ones, which stay, have more (not given: 4)"},
+    {"rope-context", "", rope_context, kContext, "", "with --rope-factor: the context before (not given: 8192)"},
 };
 
 inline const std::string kLlamaNano = kNanoRun + "layers 4 heads 4 kv-heads 2 channels 128 mlp-size 384 seq-len 256 "

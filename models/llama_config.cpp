@@ -43,6 +43,7 @@ std::vector<TensorSpec> llama_tensors(const Shape& shape, LlamaKind kind) {
     return table;
 }
 
+// Defaults here are those of options; llama_read has those of transformers.
 std::string llama_check(Shape& shape, LlamaKind kind) {
     const auto otherwise = [](auto& number, auto value) {
         if (number == 0) number = value;
@@ -55,10 +56,11 @@ std::string llama_check(Shape& shape, LlamaKind kind) {
     otherwise(norm_eps(shape), kind.bias || kind.norms ? 1e-6f : 1e-5f);
     otherwise(rope_theta(shape), 10000.0f);
     otherwise(rope_factor(shape), 1.0f);
-    const bool scaled = rope_factor(shape) != 1;        // else the rest has no meaning
-    if (!scaled || rope_low(shape) == 0) rope_low(shape) = 1;
-    if (!scaled || rope_high(shape) == 0) rope_high(shape) = 4;
-    if (!scaled || rope_context(shape) == 0) rope_context(shape) = 8192;
+    otherwise(rope_low(shape), 1.0f);
+    otherwise(rope_high(shape), 4.0f);
+    otherwise(rope_context(shape), 8192);
+    if (rope_factor(shape) == 1 && (rope_low(shape) != 1 || rope_high(shape) != 4 || rope_context(shape) != 8192))
+        return "--rope-low, --rope-high and --rope-context: want --rope-factor above 1 with them";
     const LlamaSizes c(shape);
     if (c.NH % c.NK) return format("--kv-heads: got %d for %d heads, want a number that divides them", c.NK, c.NH);
     if (c.HS % 8 || c.HS > 128) return format("--head-size: got %d, want a multiple of 8 up to 128", c.HS);
@@ -109,7 +111,7 @@ std::vector<FixedKey> llama_fixed(const Shape& shape, LlamaKind kind) {
                          number_text(double(rope_high(s))).c_str(), rope_context(s));
     std::vector<FixedKey> keys = {
         {"hidden_act", "\"silu\"", ""},
-        {"attention_dropout", "0.0", ""},
+        {"attention_dropout", "0.0", "", false},        // not computed: fine-tuning goes without
         {"num_key_value_heads", std::to_string(kv_heads(s)), "", false},
         {"head_dim", std::to_string(head_size(s)), "", false},
         {"rms_norm_eps", number_text(double(norm_eps(s))), "", false},
@@ -126,44 +128,52 @@ std::vector<FixedKey> llama_fixed(const Shape& shape, LlamaKind kind) {
 
 static bool is_null(const Json& value) { return !value || value.kind() == Json::null; }
 
-static void read_rope(const Json& config, Shape* s, const char* what) {
-    const Json old = config.find("rope_scaling"), now = config.find("rope_parameters");
-    const Json& rope = is_null(old) ? now : old;
-    const Limits limits = {"from 1 to 1e12", 1, 1e12};
-    if (!is_null(rope) && rope.kind() != Json::object)
-        die_content(format("%s: %s", what, is_null(old) ? "rope_parameters" : "rope_scaling"), json_shown(rope),
-                    "an object or null");
-    rope_theta(*s) = 10000;
-    for (const Json& from : {config, now, rope})            // the last one counts
-        if (!is_null(from.find("rope_theta"))) rope_theta(*s) = read_number(from, "rope_theta", limits, what);
-    rope_factor(*s) = rope_low(*s) = 1;
-    rope_high(*s) = 4;
-    rope_context(*s) = 8192;
-    if (is_null(rope)) return;
-    const Json type = rope.find("rope_type") ? rope.find("rope_type") : rope.find("type");
-    if (!type || type.text() == "default") return;
-    if (type.text() != "llama3") die_content(format("%s: rope_type", what), json_shown(type), "default or llama3");
-    rope_factor(*s) = read_number(rope, "factor", {"from 1 to 1e6", 1, 1e6}, what);
-    rope_low(*s) = read_number(rope, "low_freq_factor", kPositive, what);
-    rope_high(*s) = read_number(rope, "high_freq_factor", kPositive, what);
-    const Json& context = is_null(rope.find("original_max_position_embeddings")) ? config : rope;
-    const char* const key = &context == &rope ? "original_max_position_embeddings" : "max_position_embeddings";
-    rope_context(*s) = read_size(context, key, kContext, what);
+[[noreturn]] static void refuse(const char* what, const std::string& key, const Json& got, const char* want) {
+    die_content(format("%s: %s", what, key.c_str()), json_shown(got), want);
 }
 
 // What would change the function, and is not computed here.
 static void refuse_others(const Json& config, const char* what) {
     for (JsonItems i(config); i.next();) {
         const std::string key = i.key.text(), value = i.value.text();
-        const bool experts = key.find("experts") != std::string::npos || key.starts_with("moe_");
-        if (experts) die_content(format("%s: %s", what, key.c_str()), json_shown(i.value), "no experts");
+        if (key.find("experts") < key.size() || key.starts_with("moe_")) refuse(what, key, i.value, "no experts");
+        if (key == "rope_interleaved" && value == "true") refuse(what, key, i.value, "false");
         if (key == "partial_rotary_factor" && value != "1" && value != "1.0" && value != "null")
-            die_content(format("%s: %s", what, key.c_str()), json_shown(i.value), "1");
-        if (key == "rope_interleaved" && value == "true")
-            die_content(format("%s: %s", what, key.c_str()), "true", "false");
-        if (key == "layer_types" && i.value.from.substr(0, i.value.from.find(']')).find("sliding") < SIZE_MAX)
-            die_content(format("%s: %s", what, key.c_str()), "sliding_attention", "full_attention");
+            refuse(what, key, i.value, "1");
+        if (key == "layer_types" && i.value.kind() == Json::array)
+            for (JsonItems type(i.value); type.next();)
+                if (type.value.text() != "full_attention") refuse(what, key, type.value, "full_attention");
     }
+}
+
+// rope_scaling stands for rope_parameters where it says anything; see modeling_rope_utils.py.
+static void read_rope(const Json& config, Shape* s, const char* what) {
+    const Json old = config.find("rope_scaling"), now = config.find("rope_parameters");
+    const bool older = !is_null(old) && (old.kind() != Json::object || JsonItems(old).next());
+    const Json& rope = older ? old : now;
+    if (!is_null(rope) && rope.kind() != Json::object)
+        refuse(what, older ? "rope_scaling" : "rope_parameters", rope, "an object or null");
+    rope_theta(*s) = 10000;
+    for (const Json& from : {config, rope})                 // the last one counts
+        if (!is_null(from.find("rope_theta"))) rope_theta(*s) = read_number(from, "rope_theta", kTheta, what);
+    rope_factor(*s) = rope_low(*s) = 1;
+    rope_high(*s) = 4;
+    rope_context(*s) = 8192;
+    if (is_null(rope)) return;
+    refuse_others(rope, what);
+    for (JsonItems i(rope); i.next();)
+        if (i.value.kind() == Json::object) refuse(what, i.key.text(), i.value, "one set of angles for all layers");
+    const Json type = rope.find("rope_type") ? rope.find("rope_type") : rope.find("type");
+    if (!type || type.text() == "default") return;
+    if (type.text() != "llama3") refuse(what, "rope_type", type, "default or llama3");
+    rope_factor(*s) = read_number(rope, "factor", kFactor, what);
+    rope_low(*s) = read_number(rope, "low_freq_factor", kPositive, what);
+    rope_high(*s) = read_number(rope, "high_freq_factor", kPositive, what);
+    const char* const own = "original_max_position_embeddings";
+    const Json& from = is_null(config.find(own)) ? rope : config;
+    rope_context(*s) = is_null(from.find(own)) ? s->T : read_size(from, own, kContext, what);
+    if (rope_high(*s) <= rope_low(*s)) refuse(what, "high_freq_factor", rope.find("high_freq_factor"),
+                                              "more than low_freq_factor");
 }
 
 void llama_read(const Json& config, Shape* s, LlamaKind kind, const char* what) {
@@ -173,12 +183,12 @@ void llama_read(const Json& config, Shape* s, LlamaKind kind, const char* what) 
     const auto size = [&](const char* key, const Limits& limits, bool required, int otherwise) {
         return required || !is_null(config.find(key)) ? read_size(config, key, limits, what) : otherwise;
     };
-    kv_heads(*s) = size("num_key_value_heads", {"from 1 to 1024", 1, 1024}, qwen, s->NH);
-    head_size(*s) = size("head_dim", {"from 8 to 128", 8, 128}, kind.norms, s->C / s->NH);
+    kv_heads(*s) = size("num_key_value_heads", kHeads, qwen, s->NH);
+    head_size(*s) = size("head_dim", kHeadSize, kind.norms, s->C / s->NH);
     norm_eps(*s) = is_null(config.find("rms_norm_eps")) ? 1e-6f : read_number(config, "rms_norm_eps", kTiny, what);
     const Json tied = config.find("tie_word_embeddings");
-    if (tied && tied.kind() != Json::boolean)
-        die_content(format("%s: tie_word_embeddings", what), json_shown(tied), "true or false");
+    if (tied && tied.kind() != Json::boolean) refuse(what, "tie_word_embeddings", tied, "true or false");
     untied_head(*s) = !tied || !tied.flag();
+    if (!is_null(config.find("attention_dropout"))) read_number(config, "attention_dropout", kBelowOne, what);
     read_rope(config, s, what);
 }

@@ -8,8 +8,8 @@ namespace BACKEND {
 
 // How fast each pair of elements turns: f_j = 1 / theta^(2j/HS) radians per position, j < HS/2. Llama 3's scaling
 // (transformers, modeling_rope_utils.py) divides the slow ones by `factor`, to reach further than the `context` that
-// the model was trained with. Slow: fewer than `low` turns within that context; fast: more than `high`; in between the
-// two are mixed.
+// the model was trained with. Slow: fewer than `low` full turns within that context; fast: more than `high`; in between
+// the two are mixed.
 struct Rope { float theta, factor, low, high; int context; };
 
 // table[t,j] = cos(t f_j), sin(t f_j)    (positions,HS/2,2), as transformers has them: t f_j rounded to float first
@@ -21,7 +21,7 @@ void rotary_table(float* table, int positions, int HS, const Rope& rope, Stream 
 void rotate_heads(floatX* qkv, const float* table, int N, int T, int first, int NH, int NK, int HS, bool back,
                   Stream stream);
 
-// RMSNorm of each head of q and k, in place: x = x r weight, r = 1 / sqrt(mean(x^2) + eps)
+// RMSNorm of each head of q and k, in place: x = x * r * weight, r = 1 / sqrt(mean(x^2) + eps)
 //   qkv (N,heads,HS), qweight, kweight (HS); leaves what was there in raw (N,NH+NK,HS) and r in rstd (N,NH+NK)
 void norm_heads_forward(floatX* qkv, floatX* raw, float* rstd, const floatX* qweight, const floatX* kweight, int N,
                         int NH, int NK, int HS, float eps, Stream stream);

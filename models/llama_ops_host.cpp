@@ -7,14 +7,14 @@ namespace BACKEND {
 
 // cos(x), or sin(x), for 0 <= x < 2^31, by their series within a quarter turn: relative error below 1e-10. A library's
 // would differ from one machine to the next.
-HOST_DEVICE inline float sine_of(double x, bool cosine) {
+HOST_DEVICE inline float sine_or_cosine(double x, bool of_cosine) {
     constexpr double kHigh = 1.5707963267948966, kLow = 6.123233995736766e-17;          // pi / 2
     const long long quarter = (long long)(x / kHigh + 0.5);
     const double r = (x - double(quarter) * kHigh) - double(quarter) * kLow, s = r * r;
     const double sine = r * (1 - s / 6 * (1 - s / 20 * (1 - s / 42 * (1 - s / 72 * (1 - s / 110)))));
-    const double other = 1 - s / 2 * (1 - s / 12 * (1 - s / 30 * (1 - s / 56 * (1 - s / 90 * (1 - s / 132)))));
-    const long long turn = (quarter + cosine) & 3;                                       // sin(x + pi / 2) = cos(x)
-    const double size = turn & 1 ? other : sine;
+    const double cosine = 1 - s / 2 * (1 - s / 12 * (1 - s / 30 * (1 - s / 56 * (1 - s / 90 * (1 - s / 132)))));
+    const long long turn = (quarter + of_cosine) & 3;                                       // sin(x + pi / 2) = cos(x)
+    const double size = turn & 1 ? cosine : sine;
     return float(turn & 2 ? -size : size);
 }
 
@@ -26,14 +26,14 @@ void rotary_table(float* table, int positions, int HS, const Rope& rope, Stream 
     for (int j = 0; j < HS / 2; j++) {
         const double own = double(1.0f / float(std::pow(double(rope.theta), 2.0 * j / HS)));
         const double turns = own * context / (2 * pi);
-        const double fast = std::fmin(1, std::fmax(0, (turns - double(rope.low)) / double(rope.high - rope.low)));
-        f.of[j] = float((1 - fast) * own / double(rope.factor) + fast * own);
+        const double kept = std::fmin(1, std::fmax(0, (turns - double(rope.low)) / double(rope.high - rope.low)));
+        f.of[j] = float((1 - kept) * own / double(rope.factor) + kept * own);
     }
     const size_t half = size_t(HS) / 2;
     each_element(size_t(positions), half, [=] ON_DEVICE(size_t t, size_t j) {
         const double angle = double(float(t) * f.of[j]);
-        table[(t * half + j) * 2] = sine_of(angle, true);
-        table[(t * half + j) * 2 + 1] = sine_of(angle, false);
+        table[(t * half + j) * 2] = sine_or_cosine(angle, true);
+        table[(t * half + j) * 2 + 1] = sine_or_cosine(angle, false);
     }, stream);
 }
 
@@ -73,7 +73,8 @@ void norm_heads_backward(floatX* dqkv, float* dqweight, float* dkweight, float* 
                          int HS, bool accumulate, Stream stream) {
     const size_t H = size_t(HS), rows = size_t(N), normed = size_t(NH + NK), width = size_t(NH + 2 * NK) * H;
     const size_t blocks = (rows + kNormRows - 1) / kNormRows;
-    each_element(blocks, 2 * H, [=] ON_DEVICE(size_t block, size_t column) {       // of q's weight, then of k's
+    // First the weights' gradients, of q's, then of k's: the last loop overwrites dqkv.
+    each_element(blocks, 2 * H, [=] ON_DEVICE(size_t block, size_t column) {
         const size_t j = column % H, begin = column < H ? 0 : size_t(NH), end = column < H ? size_t(NH) : normed;
         const size_t last = (block + 1) * kNormRows < rows ? (block + 1) * kNormRows : rows;
         float sum = 0;

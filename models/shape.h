@@ -24,7 +24,7 @@ using ShapeNumber = std::variant<int& (*)(Shape&), float& (*)(Shape&)>;
 struct ShapeKey {
     const char *option, *hf;        // "heads", "n_head"; hf "": ModelInfo::read knows it
     ShapeNumber at;
-    Limits limits;                  // tests take the lowest value: it has to be one that `check` accepts
+    Limits limits;                  // tests take the lowest value where there is `hf`: `check` has to accept it
     const char *elsewhere, *help;   // elsewhere: what other trainers call the option, for "did you mean"
     double get(Shape shape) const {
         return std::visit([&](auto number) { return double(number(shape)); }, at);

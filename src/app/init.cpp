@@ -28,7 +28,8 @@ static bool is_file(const std::string& path) { return file_exists(path) && !is_d
 
 Init init_of_options(Options* o) {
     if (o->init.empty()) return {};
-    const Init init = is_file(o->init) ? init_of_file(o->init) : init_of_folder(o->init);
+    const std::string path = checkpoint_named(o->init);
+    const Init init = is_file(path) ? init_of_file(path) : init_of_folder(path);
     options_take_model(o, *init.config.info, init.config.shape);
     return init;
 }

@@ -99,7 +99,8 @@ static std::vector<std::string> model_files(const std::string& folder) {
     std::vector<std::string> files;
     for (JsonItems i(map); i.next();) {
         const std::string name = i.value.text();
-        if (i.value.kind() != Json::string || name.empty() || name[0] == '.' || name.find('/') != std::string::npos)
+        if (map.kind() != Json::object || i.value.kind() != Json::string || name.empty() || name[0] == '.' ||
+            name.find_first_of(std::string("/\0", 2)) != std::string::npos)
             die_content(index + ": weight_map: " + i.key.text(), json_shown(i.value), "the name of a file beside it");
         files.push_back(path_join(folder, name));
     }
@@ -253,6 +254,7 @@ void read_safetensors(const SafeTensors& file, const Arena& theirs, const Arena&
         if (t.name.ends_with(suffix) && !holds_no_weights(t.name))
             if (!by_name.emplace(plain_name(t.name), &t).second)
                 die_content(file.path, "tensor " + plain_name(t.name) + " twice", "one of them");
+    // A head of its own is tensor 0 itself; else that is the embedding, and a head in the file has to be the same.
     const std::string first = plain_name(theirs.tensors[0].name);
     const auto head = by_name.find("lm_head.weight"), tied = by_name.find(first);
     if (head != by_name.end() && tied != by_name.end() && head != tied) {

@@ -135,7 +135,7 @@ Tokens open_source(const Source& source, const Tokenizer& tokenizer, bool split,
     if (tokenizer.kind == Tokenizer::none)
         die(kExitUsage, "data: %s: got text, but without a tokenizer there are only tokens; give --tokenizer",
             source.path.c_str());
-    all.content += tokenizer.to_json();
+    all.content += tokenizer.own_json();
     auto tokens = std::make_shared<std::vector<char>>();
     Shard s;
     s.width = tokenizer.vocab_size <= 65536 ? 2 : 4;

@@ -47,7 +47,8 @@ struct Tokenizer {
     std::string_view text(int token) const {
         return size_t(token) < bytes.size() ? bytes[size_t(token)] : std::string_view();
     }
-    std::string to_json() const;                            // tokenizer.json; what was read, byte for byte
+    std::string own_json() const;                           // tokenizer.json in one form, whatever was read
+    std::string to_json() const { return json.empty() ? own_json() : json; }    // and what was read, byte for byte
 };
 
 Tokenizer tokenizer_byte();

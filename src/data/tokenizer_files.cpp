@@ -175,9 +175,8 @@ struct VocabularyFile {
 };
 }  // namespace
 
-std::string Tokenizer::to_json() const {
-    CHECK(kind != none, "to_json without a tokenizer");
-    if (!json.empty()) return json;
+std::string Tokenizer::own_json() const {
+    CHECK(kind != none, "own_json without a tokenizer");
     std::vector<std::string> texts(bytes.size());  // tokens as the file writes them
     for (size_t id = 0; id < texts.size(); id++)
         for (const char c : bytes[id])
@@ -186,7 +185,8 @@ std::string Tokenizer::to_json() const {
     std::vector<std::string> entries, vocab, pairs;
     for (const Added& a : added)
         entries.push_back(format(R"({"id":%d,"content":%s,"single_word":false,"lstrip":false,"rstrip":false,)"
-                               R"("normalized":false,"special":true})", a.id, json_quote(a.text).c_str()));
+                               R"("normalized":%s,"special":%s})", a.id, json_quote(a.text).c_str(),
+                               a.normalized ? "true" : "false", a.special ? "true" : "false"));
     for (size_t id = 0; id < texts.size(); id++) vocab.push_back(json_quote(texts[id]) + ":" + std::to_string(id));
     for (const Merge& m : merges) pairs.push_back(json_quote(texts[size_t(m.left)] + " " + texts[size_t(m.right)]));
 

@@ -52,6 +52,7 @@ refused "biases" 'attention_bias' 's/"attention_bias": false/"attention_bias": t
 refused "quantized weights" 'quantization_config' '2s/^/"quantization_config": {},/'
 refused "part of a head turned" 'partial_rotary_factor: got 0.5' '2s/^/"partial_rotary_factor": 0.5,/'
 refused "another family" 'model_type: got "mistral"' 's/"llama"/"mistral"/'
+expect "a part of a scaling without its factor" 2 'rope-factor' "$train" --model llama --rope-context 4096 --dry-run
 refused "a wrong shape" 'tensor model.layers.0.mlp.gate_proj.weight: shape' \
     's/"intermediate_size": 48/"intermediate_size": 40/'
 refused "a tied head that differs" 'lm_head.weight' 's/"tie_word_embeddings": false/"tie_word_embeddings": true/'

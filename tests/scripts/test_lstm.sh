@@ -16,6 +16,9 @@ other() {
 }
 all_of cpu 8 "$train" --device cpu --dtype fp32 --threads 1 --sample-every 4
 all_of bf16 8 "$train" --device cpu --dtype bf16 --threads 1 --sample-every 0
+if [ -x "$emu" ]; then all_of emulated 8 "env SIMT_DEVICES=4 timeout 300 $emu" --device gpu --sample-every 0
+else skip emulated "build/train_gpt_emu is not built"; fi
+
 lstm=$tmp/cpu-one
 job="$job --steps 8 --save-every 4"
 check "its samples are in the log" test "$(grep -c '"event":"sample"' "$lstm/metrics.jsonl")" -eq 2
@@ -35,6 +38,4 @@ expect "export --hf" 0 '.' "$tools/export" "$lstm" --hf "$tmp/hf"
 expect "from which another run begins" 0 '^done ' "$train" --init "$tmp/hf" --data tests/golden/lines.txt \
     --batch-size 2 --total-batch-size 64 --steps 2 --out-dir "$tmp/init" --eval-every 0 --save-every 0 --sample-every 0
 expect "a format without LSTMs" 2 'lstm' "$tools/export" "$lstm" --gguf "$tmp/x.gguf"
-if [ -x "$emu" ]; then all_of emulated 8 "env SIMT_DEVICES=4 timeout 300 $emu" --device gpu --sample-every 0
-else skip emulated "build/train_gpt_emu is not built"; fi
 summary

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "models/config.h"
+#include "models/llama.h"
 #include "src/base/common.h"
 #include "src/base/file.h"
 #include "tests/test.h"
@@ -34,7 +35,8 @@ ModelConfig some_config(const ModelInfo& info) {
     ModelConfig config;
     config.info = &info;
     config.eot = 256;
-    for (const ShapeKey& key : info.keys) key.set(&config.shape, std::max(key.limits.low, 1.0));
+    for (const ShapeKey& key : info.keys)
+        if (*key.hf) key.set(&config.shape, std::max(key.limits.low, 1.0));
     config.shape.L = 3;
     config.shape.C = 40;
     config.shape.T = 100;
@@ -115,6 +117,69 @@ TEST(configs_of_gpt2) {
                {with("\"attn_pdrop\":-0.1"), "attn_pdrop"},
                {with("\"quantization_config\":{}"), "quantization_config"}};
     for (const auto& c : bad) expect_error(kExitBadContent, c.part, [&] { parse(c.text); });
+}
+
+// Forms of published config.json, and what stands for what in them (transformers 5.23).
+TEST(configs_of_llama) {
+    const std::string base = R"({"model_type":"llama","hidden_size":64,"intermediate_size":96,"num_hidden_layers":2,)"
+                             R"("num_attention_heads":4,"max_position_embeddings":128,"vocab_size":256)";
+    const auto with = [&](const std::string& more) { return base + (more.empty() ? "" : ",") + more + "}"; };
+    const auto rope = [&](const std::string& more) {
+        Shape s = parse(with(more)).shape;
+        return format("%g %g %g %g %d", double(rope_theta(s)), double(rope_factor(s)), double(rope_low(s)),
+                      double(rope_high(s)), rope_context(s));
+    };
+    Shape s = parse(with("")).shape;
+    EXPECT(kv_heads(s) == 4 && head_size(s) == 16 && untied_head(s) == 1 && norm_eps(s) == 1e-6f, "what is absent");
+    const std::string llama3 = R"({"rope_type":"llama3","factor":8.0,"low_freq_factor":1.0,"high_freq_factor":4.0)";
+    const struct {
+        std::string text;
+        const char* want;
+    } good[] = {
+        {"", "10000 1 1 4 8192"},
+        {R"("rope_theta":500000.0,"rope_scaling":null)", "500000 1 1 4 8192"},
+        {R"("rope_parameters":{"rope_type":"default","rope_theta":500})", "500 1 1 4 8192"},
+        {R"("rope_scaling":)" + llama3 + R"(,"original_max_position_embeddings":64})", "10000 8 1 4 64"},
+        {R"("rope_theta":50,"rope_scaling":)" + llama3 + "}", "50 8 1 4 128"},
+        {R"("original_max_position_embeddings":32,"rope_scaling":)" + llama3 + "}", "10000 8 1 4 32"},
+        {R"("rope_parameters":{"rope_theta":500},"rope_scaling":)" + llama3 + "}", "10000 8 1 4 128"},
+        {R"("rope_scaling":{},"rope_parameters":)" + llama3 + R"(,"rope_theta":500})", "500 8 1 4 128"},
+        {R"("rope_scaling":{"type":"default"})", "10000 1 1 4 8192"},
+    };
+    for (const auto& c : good) EXPECT(rope(c.text) == c.want, "%s: %s", c.text.c_str(), rope(c.text).c_str());
+    for (const char* fine : {R"("layer_types":null,"sliding_window":32)", R"("quantization_config":null)",
+                             R"("attention_dropout":0.1)", R"("partial_rotary_factor":1.0)",
+                             R"("layer_types":["full_attention","full_attention"])"})
+        parse(with(fine));
+    EXPECT(parse(with(R"("eos_token_id":[3,7])")).eot == 3, "the first of several ends of text");
+    const struct {
+        const char *text, *part;
+    } bad[] = {
+        {R"("rope_scaling":{"rope_type":"yarn","factor":2})", "rope_type: got \"yarn\""},
+        {R"("rope_scaling":{"type":"linear","factor":2})", "rope_type: got \"linear\""},
+        {R"("rope_scaling":{"rope_type":"llama3","factor":8})", "low_freq_factor: it is missing"},
+        {R"("rope_scaling":{"rope_type":"llama3","factor":8,"low_freq_factor":4,"high_freq_factor":4})",
+         "high_freq_factor"},
+        {R"("rope_scaling":3)", "rope_scaling: got 3"},
+        {R"("rope_parameters":{"full_attention":{"rope_theta":500}})", "full_attention"},
+        {R"("rope_parameters":{"rope_type":"default","partial_rotary_factor":0.5})", "partial_rotary_factor: got 0.5"},
+        {R"("partial_rotary_factor":0.25)", "partial_rotary_factor: got 0.25"},
+        {R"("rope_interleaved":true)", "rope_interleaved"},
+        {R"("layer_types":["full_attention","chunked_attention"])", "layer_types: got \"chunked_attention\""},
+        {R"("num_local_experts":8)", "num_local_experts"},
+        {R"("moe_intermediate_size":8)", "moe_intermediate_size"},
+        {R"("hidden_act":"gelu")", "hidden_act: got \"gelu\""},
+        {R"("mlp_bias":true)", "mlp_bias: got true"},
+        {R"("num_key_value_heads":3)", "--kv-heads: got 3"},
+        {R"("head_dim":12)", "--head-size: got 12"},
+        {R"("head_dim":256)", "head_dim: got 256"},
+        {R"("rms_norm_eps":0)", "rms_norm_eps: got 0"},
+    };
+    for (const auto& c : bad) expect_error(kExitBadContent, c.part, [&] { parse(with(c.text)); });
+    const std::string qwen = replace(with(""), "llama", "qwen3");
+    expect_error(kExitBadContent, "num_key_value_heads: it is missing", [&] { parse(qwen); });
+    expect_error(kExitBadContent, "head_dim: it is missing",
+                 [&] { parse(replace(qwen, "}", ",\"num_key_value_heads\":4}")); });
 }
 
 TEST(a_folder) {
