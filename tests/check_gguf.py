@@ -7,10 +7,13 @@
                                                 and llama.cpp's differs by at most TOLERANCE
     check_gguf.py text FOLDER FILE PROMPT SAID  60 greedy tokens by transformers and llama.cpp: those in the file SAID
     check_gguf.py tokens FOLDER TEXT OUT        the first 513 tokens of a text, as uint16
+    check_gguf.py known FOLDER                  77 if this version of transformers is too old for the model
 
 Exit 0 or 1; 77 (skipped) with the reason.
 """
 
+import inspect
+import json
 import os
 import sys
 
@@ -28,6 +31,18 @@ except ImportError as error:
 
 def load_folder(folder):
     return transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+
+
+def check_known(folder):
+    config = json.load(open(folder + "/config.json"))
+    name = {"gpt2": "GPT2", "llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3"}[config["model_type"]] + "Config"
+    wide = config.get("head_dim", 0) * config.get("num_attention_heads", 0) not in (0, config.get("hidden_size"))
+    known = hasattr(transformers, name)
+    if known and wide:
+        known = "head_dim" in inspect.signature(getattr(transformers, name).__init__).parameters
+    if not known:
+        print(f"transformers {transformers.__version__} does not know {name} with these heads")
+        sys.exit(77)
 
 
 class Llama:
@@ -156,7 +171,7 @@ def check_model(folder, path, kind, tokens, ours, tolerance):
     check_loss(model, path, tokens, ours, tolerance)
 
 
-commands = {"model": check_model, "text": check_text, "tokens": write_tokens}
+commands = {"model": check_model, "text": check_text, "tokens": write_tokens, "known": check_known}
 if len(sys.argv) < 2 or sys.argv[1] not in commands:
     print(__doc__)
     sys.exit(2)
