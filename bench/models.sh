@@ -15,7 +15,7 @@ rates='0.0025 0.005 0.01'
 
 train() {       # PRESET RATE TEXT [OPTION...]
     run=$folder/$3-$1-$2
-    ! grep -qs '"event":"done"' "$run/metrics.jsonl" || return 0
+    ! grep -qs '"event":"done".*"code":0,' "$run/metrics.jsonl" || return 0
     preset=$1 rate=$2
     shift 3
     ./train_gpt --preset "$preset" --lr "$rate" --eval-every 20 --eval-steps 16 --sample-every 0 --save-every 0 \

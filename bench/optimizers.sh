@@ -18,7 +18,7 @@ train() {
     shift
     for on in stories shakespeare; do
         run=$folder/$on-$name
-        ! grep -qs '"event":"done"' "$run/metrics.jsonl" || continue
+        ! grep -qs '"event":"done".*"code":0,' "$run/metrics.jsonl" || continue
         [ $on = stories ] || set -- "$@" --data "$text" --tokenizer char
         ./train_gpt --eval-every 20 --eval-steps 16 --sample-every 0 --save-every 0 --audit-every 0 --out-dir "$run" \
             --force "$@" >"$tmp/log" || { tail -n 3 "$tmp/log" >&2; exit 1; }
