@@ -54,7 +54,9 @@ concept Integer = std::is_integral_v<T> &&(sizeof(T) == 4 || sizeof(T) == 8);
 void submit(const void* kernel, uint3 grid, uint3 block, unsigned cluster, size_t smem, Stream stream,
             std::function<void()> body, Loc at);
 uint64_t dependent_launches();  // how many were put into streams, by graphs too
-extern thread_local uint64_t maps_made;  // for TMA, by this thread
+// Maps for TMA that this thread made, and why the last was refused. constinit: without it g++ 12 reaches the number
+// through a wrapper that its undefined-behaviour sanitizer takes for a null pointer.
+extern constinit thread_local uint64_t maps_made;
 extern thread_local std::string map_refused;
 const char* last_error();       // what the last failure said
 

@@ -364,7 +364,7 @@ unsigned emu::shared_address(const void* p) {
     return unsigned(offset);
 }
 
-thread_local uint64_t simt::maps_made = 0;
+constinit thread_local uint64_t simt::maps_made = 0;
 thread_local std::string simt::map_refused;
 
 // Source: cuda.h of CUDA 13.0, cuTensorMapEncodeTiled, for elements of 2 bytes.
