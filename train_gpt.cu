@@ -5,14 +5,15 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include "src/app/adapter.h"
 #include "src/app/audit.h"
 #include "src/app/checkpoints.h"
 #include "src/app/dry_run.h"
 #include "src/app/inference.h"
-#include "src/app/init.h"
 #include "src/app/report.h"
 #include "src/app/runner.h"
 #include "src/app/schedule.h"
+#include "src/app/weights.h"
 #include "src/base/cpus.h"
 
 namespace BACKEND {
@@ -26,7 +27,9 @@ struct Trainer {
     std::unique_ptr<BatchLoader> loader;
     const ModelInfo* info;
     const OptimizerInfo* optimizer;
-    Arena arena;                        // where each tensor lies in weights, gradients and optimizer state
+    Arena arena;                        // where each trained tensor lies in weights, gradients and optimizer state
+    Init base;                          // with --lora, on rank 0: the model that is adapted
+    floatX* frozen;                     // and its weights, on every rank
     Ddp ddp;                            // owns these
     Model model;
     int micro_batches;                  // of this rank in a step
@@ -72,7 +75,7 @@ Init agree(Trainer* t) {
 
     t->data = open_data(data_options(o, init), comm);
     set_vocabulary(&o.shape, t->data.vocab_size);
-    t->arena = arena_layout(t->info->tensors(o.shape));
+    t->arena = arena_layout(trained_tensors(o));
     check_agreement(comm, data_fields(t->arena, t->data));
     t->micro_batches = int(o.total_batch_size / int64_t(batch_tokens(t))) / comm->size;
     return init;
@@ -84,7 +87,9 @@ void allocate(Trainer* t) {
     // On the cores of one host the reduction is computation like any other: beside backward it would only take turns.
     const bool overlap = o.overlap && (o.is_given("overlap") || kOnGpu || t->comm->hosts > 1);
     ddp_create(&t->ddp, t->comm, &t->arena, t->optimizer, o.replicas, overlap, o.reduce == "nccl", t->micro_batches);
-    model_create(&t->model, t->info, o.shape, o.batch_size, o.shape.T, o.recompute, t->ddp.weights, true);
+    if (o.lora) t->frozen = load_frozen_weights(t->comm, arena_layout(t->info->tensors(o.shape)), t->base);
+    model_create(&t->model, t->info, o.shape, o.batch_size, o.shape.T, o.recompute, t->ddp.weights, true, lora_of(o),
+                 t->frozen);
     t->batches = static_cast<int*>(host_alloc(n * 2 * batch_tokens(t) * sizeof(int), "batches"));
     t->results = static_cast<double*>(device_alloc(result_bytes, "losses"));
     t->host_results = static_cast<double*>(host_alloc(result_bytes, "losses"));
@@ -95,12 +100,13 @@ void allocate(Trainer* t) {
 
 // Rank 0 reads weights and optimizer state (of a checkpoint, of --init, or fresh); the others get them by broadcast.
 void load_weights(Trainer* t, const Init& init) {
+    const Options& o = t->options;
     if (t->comm->rank == 0) {
         std::vector<NamedArray> arrays;
         for (const StateArray& array : t->ddp.state) arrays.push_back({array.name, array.host});
         if (t->run.resumed()) read_state(t->run.checkpoint, t->arena, arrays);
-        else if (!init.folder.empty()) load_init(t->ddp.state[0].host, t->arena, init, *t->info);
-        else arena_init(t->ddp.state[0].host, t->arena, t->options.seed);
+        else if (!o.lora && !init.folder.empty()) load_init(t->ddp.state[0].host, t->arena, init);
+        else arena_init(t->ddp.state[0].host, t->arena, o.seed);
     }
     ddp_broadcast_state(&t->ddp);
 }
@@ -109,6 +115,10 @@ void open_outputs(Trainer* t) {
     CheckpointFiles files;
     files.config_json = config_json({t->info, t->model.shape, t->data.tokenizer.eot});
     files.arena = &t->arena;
+    if (t->options.lora && t->comm->rank == 0) {
+        files.adapter_json = adapter_config_json(t->model.lora, t->model.arena.tensors, t->base.folder);
+        files.base_crc = weights_checksum(t->base);
+    }
     for (const StateArray& array : t->ddp.state) files.arrays.push_back({array.name, array.host});
     t->report = {&t->options, t->comm, &t->run, &t->data, t->info, device_name(), t->ddp.transport.name,
                  device_peak_flops() * t->comm->size};
@@ -125,6 +135,8 @@ bool set_up(Trainer* t) {
     if (o.dry_run) return false;
     if (t->run.resumed()) t->at = read_progress(t->run.checkpoint, t->comm, &t->options, t->data, device_kind());
     if (t->at.step >= o.steps) return false;
+    if (o.lora && t->comm->rank == 0) t->base = t->run.resumed() ? init_of_path(t->run.checkpoint) : init;
+    t->base.adapter.clear();
     allocate(t);
     load_weights(t, init);
     const int first = first_batch(t), end = first + t->micro_batches;
@@ -170,8 +182,9 @@ Pass micro_batch_pass(Trainer* t, int i) {
     Pass pass = {.B = t->model.B, .T = t->model.T, .state = state(t), .micro_batch = uint32_t(first_batch(t) + i)};
     pass.accumulate = ddp_accumulates(&t->ddp, i);
     // Weights may still arrive when the first micro-batch begins; gradients may go once the last one has added to them.
-    if (i == 0) pass.needed = [t](int first, int last) { ddp_weights_needed(&t->ddp, first, last); };
-    if (i + 1 == t->micro_batches) pass.ready = [t](int first, int) { ddp_gradients_ready(&t->ddp, first); };
+    const auto trained = [t](int first) { return t->model.trained_begin[size_t(first)]; };
+    if (i == 0) pass.needed = [=](int first, int last) { ddp_weights_needed(&t->ddp, trained(first), trained(last)); };
+    if (i + 1 == t->micro_batches) pass.ready = [=](int first, int) { ddp_gradients_ready(&t->ddp, trained(first)); };
     return pass;
 }
 

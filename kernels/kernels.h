@@ -134,7 +134,8 @@ void sum_in_order(double* total, const float* x, size_t n, Stream stream);
 // ---------------- backward
 
 // dwte[tokens[b,t],:] += drop(dout[b,t,:]), rows in order of (b,t); dwpe[t,:] (+)= sum_b drop(dout[b,t,:]).
-//   dout (B,T,C), dwte (Vp,C), which the head has written already; dwpe (maxT,C) or null, rows T.. are 0 with "="
+//   dout (B,T,C), dwte (Vp,C), which the head has written already, or null: then nothing is written; dwpe (maxT,C) or
+//   null, rows T.. are 0 with "="
 void embedding_backward(float* dwte, float* dwpe, const floatX* dout, const int* tokens, int B, int T, int C, int maxT,
                         const Dropout& drop, bool accumulate, Stream stream);
 

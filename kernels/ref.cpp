@@ -296,6 +296,7 @@ void sum_in_order(double* total, const float* x, size_t n, Stream) {
 // sum for dwte is not in double: it holds the head's gradient already and takes the rows one after another.
 void embedding_backward(float* dwte, float* dwpe, const floatX* dout, const int* tokens, int B, int T, int C, int maxT,
                         const Dropout& drop, bool accumulate, Stream) {
+    if (!dwte) return;
     for (int b = 0; b < B; b++)
         for (int t = 0; t < T; t++) {
             const size_t row = (size_t(b) * T + t) * C;

@@ -130,7 +130,8 @@ ModelConfig read_config(const std::string& folder) {
     uint64_t bytes = 0;
     for (const std::string& file : files) bytes += map_file(file).size;
     const uint64_t n = count_parameters(*config.info, config.shape), most = bytes / 2;      // 2 bytes each
-    if (!files.empty() && n > most)
+    const bool adapter = file_exists(path_join(folder, "adapter_config.json"));     // its model's weights are elsewhere
+    if (!files.empty() && !adapter && n > most)
         die_content(path, "a model of " + with_commas(n) + " parameters",
                     "at most " + with_commas(most) + ", all that the weights beside it have room for");
     return config;

@@ -1,6 +1,6 @@
 // gpt2.cpp -- GPT-2: memory, forward, then backward as its mirror. Formulas are in kernels.h, tensors in gpt2.h.
 #include "models/gpt2.h"
-#include "models/model.h"
+#include "models/linear.h"
 
 namespace BACKEND {
 namespace {
@@ -80,7 +80,7 @@ void forward_block(Model* m, const Pass& pass, int l) {
     const auto w = tensors<Gpt2Block>(m->weights, block_begin(l));
     floatX* const branch = own<Gpt2>(m).branch;
     const int C = m->shape.C, NH = m->shape.NH, maxT = m->shape.T, N = pass.N();
-    matmul_forward(b.qkv, b.ln1, w.qkvw, w.qkvb, N, C, 3 * C, kMain);
+    linear_forward(m, b.qkv, b.ln1, w.qkvw, w.qkvb, N);
     if (pass.cache) {           // (L,2,NH,maxT,HS)
         floatX* const cache = static_cast<floatX*>(pass.cache) + size_t(l) * 2 * size_t(maxT) * size_t(C);
         attention_cached(b.att, cache, b.qkv, pass.first, pass.T, maxT, NH, NH, C / NH, kMain);
@@ -88,10 +88,10 @@ void forward_block(Model* m, const Pass& pass, int l) {
         const Dropout drop = dropout(m, pass, 4 * l + kAttention);
         attention_forward(b.att, b.lse, b.qkv, pass.B, pass.T, NH, NH, C / NH, drop, kMain);
     }
-    matmul_forward(branch, b.att, w.attprojw, w.attprojb, N, C, C, kMain);
+    linear_forward(m, branch, b.att, w.attprojw, w.attprojb, N);
     residual_layernorm_forward(b.mid, b.ln2, b.ln2_mean, b.ln2_rstd, b.inp, branch, w.ln2w, w.ln2b, kEps, N,
                                C, dropout(m, pass, 4 * l + kProjection), kMain);
-    matmul_gelu_forward(b.gelu, b.fc, b.ln2, w.fcw, w.fcb, N, C, 4 * C, kMain);
+    linear_forward(m, b.gelu, b.ln2, w.fcw, w.fcb, N, b.fc);
 }
 
 const floatX* forward(Model* m, const Pass& pass) {
@@ -106,7 +106,7 @@ const floatX* forward(Model* m, const Pass& pass) {
         const Block &block = a.block[l], &next = a.block[l + 1];
         const int end = block_begin(l + 1);
         forward_block(m, pass, l);
-        matmul_forward(a.branch, block.gelu, w[end - 2], w[end - 1], N, 4 * C, C, kMain);       // fcproj
+        linear_forward(m, a.branch, block.gelu, w[end - 2], w[end - 1], N);        // fcproj
         pass.needed(end, block_end(m, l + 1));
         residual_layernorm_forward(next.inp, next.ln1, next.ln1_mean, next.ln1_rstd, block.mid, a.branch, w[end],
                                    w[end + 1], kEps, N, C, dropout(m, pass, 4 * l + kMlp), kMain);
@@ -138,20 +138,20 @@ void backward_block(Model* m, const Pass& pass, int l, floatX* dnorm) {
     const int C = m->shape.C, NH = m->shape.NH, N = pass.N();
     const bool acc = pass.accumulate;
     const floatX* dmlp = drop(m, pass, 4 * l + kMlp, a.branch, a.dresidual);
-    matmul_backward_params(d.fcprojw, d.fcprojb, dmlp, b.gelu, N, 4 * C, C, acc, kMain);
-    matmul_gelu_backward_input(a.dwide, dmlp, w.fcprojw, b.fc, N, 4 * C, C, kMain);
-    matmul_backward_params(d.fcw, d.fcb, a.dwide, b.ln2, N, C, 4 * C, acc, kMain);
-    matmul_backward_input(dnorm, a.dwide, w.fcw, N, C, 4 * C, kMain);
+    linear_backward_params(m, dmlp, b.gelu, w.fcprojw, w.fcprojb, N, acc);
+    linear_backward_input(m, a.dwide, dmlp, w.fcprojw, N, b.fc);
+    linear_backward_params(m, a.dwide, b.ln2, w.fcw, w.fcb, N, acc);
+    linear_backward_input(m, dnorm, a.dwide, w.fcw, N);
     layernorm_backward(a.dresidual, d.ln2w, d.ln2b, dnorm, b.mid, b.ln2_mean, b.ln2_rstd, w.ln2w, N, C, false, acc,
                        kMain);
 
     const floatX* dproj = drop(m, pass, 4 * l + kProjection, a.branch, a.dresidual);
-    matmul_backward_params(d.attprojw, d.attprojb, dproj, b.att, N, C, C, acc, kMain);
-    matmul_backward_input(dnorm, dproj, w.attprojw, N, C, C, kMain);
+    linear_backward_params(m, dproj, b.att, w.attprojw, w.attprojb, N, acc);
+    linear_backward_input(m, dnorm, dproj, w.attprojw, N);
     attention_backward(a.dwide, a.delta, dnorm, b.qkv, b.att, b.lse, pass.B, pass.T, NH, NH, C / NH,
                        dropout(m, pass, 4 * l + kAttention), kMain);
-    matmul_backward_params(d.qkvw, d.qkvb, a.dwide, b.ln1, N, C, 3 * C, acc, kMain);
-    matmul_backward_input(dnorm, a.dwide, w.qkvw, N, C, 3 * C, kMain);
+    linear_backward_params(m, a.dwide, b.ln1, w.qkvw, w.qkvb, N, acc);
+    linear_backward_input(m, dnorm, a.dwide, w.qkvw, N);
     layernorm_backward(a.dresidual, d.ln1w, d.ln1b, dnorm, b.inp, b.ln1_mean, b.ln1_rstd, w.ln1w, N, C, false, acc,
                        kMain);
 }

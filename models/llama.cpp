@@ -1,8 +1,8 @@
 // llama.cpp -- the Llama family: memory, forward, then backward as its mirror. Formulas are in kernels.h and
 // llama_ops.h, tensors in llama_config.cpp.
 #include "models/llama.h"
+#include "models/linear.h"
 #include "models/llama_ops.h"
-#include "models/model.h"
 
 namespace BACKEND {
 namespace {
@@ -110,7 +110,7 @@ void forward_block(Model* m, const Pass& pass, int l) {
     const auto w = tensors_of(m, m->weights, l);
     const int N = pass.N(), maxT = m->shape.T;
     const float eps = norm_eps(m->shape);
-    matmul_forward(b.qkv, b.ln1, w.qkvw, w.qkvb, N, c.C, c.width, kMain);
+    linear_forward(m, b.qkv, b.ln1, w.qkvw, w.qkvb, N);
     if (a.kind.norms)
         norm_heads_forward(b.qkv, b.raw, b.raw_rstd, w.qnormw, w.knormw, N, c.NH, c.NK, c.HS, eps, kMain);
     rotate_heads(b.qkv, a.rotary, N, pass.T, pass.first, c.NH, c.NK, c.HS, false, kMain);
@@ -121,10 +121,10 @@ void forward_block(Model* m, const Pass& pass, int l) {
     } else {
         attention_forward(b.att, b.lse, b.qkv, pass.B, pass.T, c.NH, c.NK, c.HS, {}, kMain);
     }
-    matmul_forward(a.branch, b.att, w.ow, nullptr, N, c.NH * c.HS, c.C, kMain);
+    linear_forward(m, a.branch, b.att, w.ow, nullptr, N);
     residual_layernorm_forward(b.mid, b.ln2, nullptr, b.ln2_rstd, b.inp, a.branch, w.ln2w, nullptr, eps, N, c.C, {},
                                kMain);
-    matmul_forward(b.gateup, b.ln2, w.gateupw, nullptr, N, c.C, 2 * c.F, kMain);
+    linear_forward(m, b.gateup, b.ln2, w.gateupw, nullptr, N);
     swiglu_forward(b.act, b.gateup, N, c.F, kMain);
 }
 
@@ -140,7 +140,7 @@ const floatX* forward(Model* m, const Pass& pass) {
         const Block &block = a.block[size_t(l)], &next = a.block[size_t(l) + 1];
         forward_block(m, pass, l);
         const auto w = tensors_of(m, m->weights, l);
-        matmul_forward(a.branch, block.act, w.downw, nullptr, N, LlamaSizes(m->shape).F, C, kMain);
+        linear_forward(m, a.branch, block.act, w.downw, nullptr, N);
         pass.needed(block_begin(m, l + 1), block_end(m, l + 1));
         residual_layernorm_forward(next.inp, next.ln1, nullptr, next.ln1_rstd, block.mid, a.branch,
                                    m->weights[size_t(block_begin(m, l + 1))], nullptr, eps, N, C, {}, kMain);
@@ -171,25 +171,25 @@ void backward_block(Model* m, const Pass& pass, int l, floatX* dnorm) {
     const Block& b = a.block[size_t(l)];
     const auto w = tensors_of(m, m->weights, l);
     const auto d = tensors_of(m, m->grads, l);
-    const int N = pass.N(), Q = c.NH * c.HS;
+    const int N = pass.N();
     const bool acc = pass.accumulate;
-    matmul_backward_params(d.downw, nullptr, a.dresidual, b.act, N, c.F, c.C, acc, kMain);
-    matmul_backward_input(a.dact, a.dresidual, w.downw, N, c.F, c.C, kMain);
+    linear_backward_params(m, a.dresidual, b.act, w.downw, nullptr, N, acc);
+    linear_backward_input(m, a.dact, a.dresidual, w.downw, N);
     swiglu_backward(b.gateup, a.dact, N, c.F, kMain);
-    matmul_backward_params(d.gateupw, nullptr, b.gateup, b.ln2, N, c.C, 2 * c.F, acc, kMain);
-    matmul_backward_input(dnorm, b.gateup, w.gateupw, N, c.C, 2 * c.F, kMain);
+    linear_backward_params(m, b.gateup, b.ln2, w.gateupw, nullptr, N, acc);
+    linear_backward_input(m, dnorm, b.gateup, w.gateupw, N);
     layernorm_backward(a.dresidual, d.ln2w, nullptr, dnorm, b.mid, nullptr, b.ln2_rstd, w.ln2w, N, c.C, false, acc,
                        kMain);
 
-    matmul_backward_params(d.ow, nullptr, a.dresidual, b.att, N, Q, c.C, acc, kMain);
-    matmul_backward_input(a.datt, a.dresidual, w.ow, N, Q, c.C, kMain);
+    linear_backward_params(m, a.dresidual, b.att, w.ow, nullptr, N, acc);
+    linear_backward_input(m, a.datt, a.dresidual, w.ow, N);
     attention_backward(a.dqkv, a.delta, a.datt, b.qkv, b.att, b.lse, pass.B, pass.T, c.NH, c.NK, c.HS, {}, kMain);
     rotate_heads(a.dqkv, a.rotary, N, pass.T, 0, c.NH, c.NK, c.HS, true, kMain);
     if (a.kind.norms)
         norm_heads_backward(a.dqkv, d.qnormw, d.knormw, a.dnorms, b.raw, b.raw_rstd, w.qnormw, w.knormw, N, c.NH, c.NK,
                             c.HS, acc, kMain);
-    matmul_backward_params(d.qkvw, d.qkvb, a.dqkv, b.ln1, N, c.C, c.width, acc, kMain);
-    matmul_backward_input(dnorm, a.dqkv, w.qkvw, N, c.C, c.width, kMain);
+    linear_backward_params(m, a.dqkv, b.ln1, w.qkvw, w.qkvb, N, acc);
+    linear_backward_input(m, dnorm, a.dqkv, w.qkvw, N);
     layernorm_backward(a.dresidual, d.ln1w, nullptr, dnorm, b.inp, nullptr, b.ln1_rstd, w.ln1w, N, c.C, false, acc,
                        kMain);
 }
@@ -208,7 +208,7 @@ void backward(Model* m, const Pass& pass, floatX* dhidden) {
         pass.ready(block_begin(m, l), block_end(m, l));
     }
     float* const dembedding = m->grads[size_t(embedding)];      // a tied head has written its part
-    if (embedding && !pass.accumulate)
+    if (embedding && dembedding && !pass.accumulate)
         device_zero(dembedding, size_t(m->shape.Vp) * size_t(C) * sizeof(float), kMain);
     embedding_backward(dembedding, nullptr, a.dresidual, m->tokens, pass.B, pass.T, C, m->shape.T, {}, pass.accumulate,
                        kMain);

@@ -4,8 +4,8 @@
 // Arrays are in the order of time, (T,B,..): the rows of one step lie together. Only what the head gets is in the
 // batch's order (B,T,..).
 #include "models/lstm.h"
+#include "models/linear.h"
 #include "models/lstm_ops.h"
-#include "models/model.h"
 
 namespace BACKEND {
 namespace {
@@ -77,10 +77,10 @@ void forward_layer(Model* m, const Pass& pass, int l) {
         device_zero(layer.h, n * sizeof(floatX), kMain);
         device_zero(layer.c, n * sizeof(float), kMain);
     }
-    matmul_forward(layer.gates, input(m, pass, l), w.wih, w.bih, pass.N(), C, 4 * C, kMain);
+    linear_forward(m, layer.gates, input(m, pass, l), w.wih, w.bih, pass.N());
     size_t t = 0;
     for (; t < size_t(pass.T); t++) {
-        matmul_forward(a.recurrent, layer.h + t * n, w.whh, w.bhh, B, C, 4 * C, kMain);
+        linear_forward(m, a.recurrent, layer.h + t * n, w.whh, w.bhh, B);
         lstm_cell_forward(layer.h + (t + 1) * n, layer.c + (t + 1) * n, layer.gates + t * 4 * n, a.recurrent,
                           layer.c + t * n, B, C, kMain);
     }
@@ -108,7 +108,6 @@ void backward_layer(Model* m, const Pass& pass, int l) {
     const Lstm& a = own<Lstm>(m);
     const Layer& layer = a.layer[l];
     const auto w = tensors<LstmLayer>(m->weights, layer_begin(l));
-    const auto d = tensors<LstmLayer>(m->grads, layer_begin(l));
     const int C = m->shape.C, B = pass.B, N = pass.N();
     const size_t n = size_t(B) * size_t(C);
     device_zero(a.dh, n * sizeof(floatX), kMain);
@@ -116,11 +115,11 @@ void backward_layer(Model* m, const Pass& pass, int l) {
     for (size_t t = size_t(pass.T); t-- > 0;) {
         floatX* const gates = layer.gates + t * 4 * n;
         lstm_cell_backward(gates, a.dc, a.dy + t * n, a.dh, layer.c + (t + 1) * n, layer.c + t * n, B, C, kMain);
-        if (t > 0) matmul_backward_input(a.dh, gates, w.whh, B, C, 4 * C, kMain);
+        if (t > 0) linear_backward_input(m, a.dh, gates, w.whh, B);
     }
-    matmul_backward_params(d.whh, d.bhh, layer.gates, layer.h, N, C, 4 * C, pass.accumulate, kMain);
-    matmul_backward_params(d.wih, d.bih, layer.gates, input(m, pass, l), N, C, 4 * C, pass.accumulate, kMain);
-    matmul_backward_input(a.dy, layer.gates, w.wih, N, C, 4 * C, kMain);
+    linear_backward_params(m, layer.gates, layer.h, w.whh, w.bhh, N, pass.accumulate);
+    linear_backward_params(m, layer.gates, input(m, pass, l), w.wih, w.bih, N, pass.accumulate);
+    linear_backward_input(m, a.dy, layer.gates, w.wih, N);
     drop(m, pass, l, a.dy, a.dy);
 }
 

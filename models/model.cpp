@@ -42,6 +42,18 @@ static int logits_chunk(int N, int Vp, bool on_gpu) {
     return int(std::min(std::max<size_t>(rows, 64), size_t(N)));
 }
 
+static void place_adapters(Model* m, Layout& place, size_t N) {
+    size_t widest = 0, longest = 0;
+    for (const TensorSpec& t : m->arena.tensors) {
+        if (t.rows == 1) longest = std::max(longest, t.cols);
+        else if (!t.embedding) widest = std::max({widest, t.rows, t.cols});
+    }
+    place(m->adapters.low, N * size_t(m->lora.rank));
+    place(m->adapters.dlow, N * size_t(m->lora.rank));
+    place(m->adapters.wide, N * widest);
+    place(m->adapters.unused, longest);
+}
+
 static void place_arrays(Model* m) {
     Layout place = {.memory = static_cast<char*>(m->memory)};
     const size_t N = size_t(m->B) * size_t(m->T);
@@ -52,23 +64,37 @@ static void place_arrays(Model* m) {
     place(m->tokens, N);
     place(m->targets, N);
     if (m->training) place(m->dhidden, N * size_t(m->shape.C));
+    if (m->lora.rank) place_adapters(m, place, N);
     m->memory_bytes = place.bytes;
 }
 
-Model model_plan(const ModelInfo* info, const Shape& shape, int B, int T, int recompute, bool training, bool on_gpu) {
+Model model_plan(const ModelInfo* info, const Shape& shape, int B, int T, int recompute, bool training, bool on_gpu,
+                 const Lora& lora) {
     check_device(*info, shape, on_gpu);
     const int chunk = logits_chunk(B * T, shape.Vp, on_gpu);
     Model m = {.kind = find_kind(info), .shape = shape, .B = B, .T = T, .recompute = recompute, .training = training,
-               .chunk = chunk, .arena = arena_layout(info->tensors(shape))};
+               .chunk = chunk, .arena = arena_layout(info->tensors(shape)), .lora = lora};
+    m.trained_begin.resize(m.arena.tensors.size() + 1);
+    std::iota(m.trained_begin.begin(), m.trained_begin.end(), 0);
+    if (lora.rank) m.trained_begin = lora_begins(m.arena.tensors, lora);
+    if (lora.rank) m.adapters.arena = arena_layout(lora_tensors(m.arena.tensors, lora));
     place_arrays(&m);
     return m;
 }
 
+template <class F> static void set_pointers(std::vector<F*>* pointers, F* base, const Arena& arena) {
+    pointers->clear();
+    for (const size_t offset : arena.offset) pointers->push_back(base + offset);
+}
+
 void model_create(Model* m, const ModelInfo* info, const Shape& shape, int B, int T, int recompute, floatX* weights,
-                  bool training) {
-    *m = model_plan(info, shape, B, T, recompute, training, kOnGpu);
+                  bool training, const Lora& lora, floatX* frozen) {
+    *m = model_plan(info, shape, B, T, recompute, training, kOnGpu, lora);
     m->memory = device_alloc(m->memory_bytes, "activations");
     place_arrays(m);
+    if (lora.rank) set_pointers(&m->weights, frozen, m->arena);
+    for (const TensorSpec& t : m->arena.tensors)
+        if (lora.rank) m->grads.push_back(t.rows == 1 ? m->adapters.unused : nullptr);
     model_set_weights(m, weights);
 }
 
@@ -77,12 +103,12 @@ void model_destroy(Model* m) {
     *m = Model{};
 }
 
-template <class F> static void set_pointers(std::vector<F*>* pointers, F* base, const Arena& arena) {
-    pointers->clear();
-    for (const size_t offset : arena.offset) pointers->push_back(base + offset);
+void model_set_weights(Model* m, floatX* weights) {
+    set_pointers(m->lora.rank ? &m->adapters.weights : &m->weights, weights, trained_arena(*m));
 }
-void model_set_weights(Model* m, floatX* weights) { set_pointers(&m->weights, weights, m->arena); }
-void model_set_gradients(Model* m, float* grads) { set_pointers(&m->grads, grads, m->arena); }
+void model_set_gradients(Model* m, float* grads) {
+    set_pointers(m->lora.rank ? &m->adapters.grads : &m->grads, grads, trained_arena(*m));
+}
 
 // ------------------------------------------------------------------------------------------------------------ the head
 
@@ -98,6 +124,7 @@ static void head(Model* m, const Pass& pass, const floatX* hidden, floatX* dhidd
         if (!dhidden) continue;
         const bool accumulate = pass.accumulate || row > 0;
         matmul_backward_input(dhidden + at, m->logits, weight, n, C, Vp, kMain);
+        if (!m->grads[0]) continue;             // --lora freezes it
         matmul_backward_params(m->grads[0], nullptr, m->logits, hidden + at, n, C, Vp, accumulate, kMain);
     }
 }

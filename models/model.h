@@ -8,6 +8,7 @@
 #include <memory>
 #include "build/models.h"
 #include "kernels/kernels.h"
+#include "models/lora.h"
 #include "src/base/common.h"
 #include "src/base/layout.h"
 
@@ -65,7 +66,16 @@ struct Model {
     int chunk;                              // rows of logits at a time: the whole of them never exists
     Arena arena;                            // where the table's tensors lie
     std::vector<floatX*> weights = {};      // of each tensor
-    std::vector<float*> grads = {};
+    std::vector<float*> grads = {};         // null: of a matrix that --lora freezes
+    Lora lora = {};
+    std::vector<int> trained_begin = {};    // (tensors + 1)  of the tensors that are trained, those before tensor i
+    struct Adapters {                       // what --lora trains, and work space of linear.cpp
+        Arena arena;
+        std::vector<floatX*> weights;
+        std::vector<float*> grads;
+        floatX *low, *dlow, *wide;          // (N,rank) (N,rank) (N, widest matrix)
+        float* unused;                      // where gradients of frozen vectors go
+    } adapters = {};
     std::shared_ptr<void> own = {};         // pointers to arrays of this kind of model; those of all models:
     floatX* logits = nullptr;               // (chunk,Vp)
     float* losses = nullptr;                // (N)
@@ -97,12 +107,14 @@ const floatX* drop(const Model* m, const Pass& pass, int site, floatX* out, cons
 void check_device(const ModelInfo& info, const Shape& shape, bool on_gpu = kOnGpu);    // error 2 if it cannot run there
 
 // A model without memory, for its sizes, as on a GPU or not. B, T: the largest batch.
-Model model_plan(const ModelInfo* info, const Shape& shape, int B, int T, int recompute, bool training, bool on_gpu);
-// weights: an arena laid out by the table.
+Model model_plan(const ModelInfo* info, const Shape& shape, int B, int T, int recompute, bool training, bool on_gpu,
+                 const Lora& lora = {});
+// weights: what is trained, laid out by trained_arena. frozen: with --lora the weights of the table.
 void model_create(Model* m, const ModelInfo* info, const Shape& shape, int B, int T, int recompute, floatX* weights,
-                  bool training);
+                  bool training, const Lora& lora = {}, floatX* frozen = nullptr);
 void model_destroy(Model* m);
-void model_set_weights(Model* m, floatX* weights);
+inline const Arena& trained_arena(const Model& m) { return m.lora.rank ? m.adapters.arena : m.arena; }
+void model_set_weights(Model* m, floatX* weights);          // of what is trained
 void model_set_gradients(Model* m, float* grads);
 
 // Forward and backward of one micro-batch: gradients of the summed loss, and that (nats) into loss[0], device memory:

@@ -1,10 +1,12 @@
 // export.cpp -- build/export OUT --hf DIR | --gguf FILE | --llmc FILE: a trained model for other programs.
 //
-//     --hf DIR       a Hugging Face folder: the checkpoint without the optimizer's state
+//     --hf DIR       a Hugging Face folder: the checkpoint without the optimizer's state; of adapters a folder of PEFT,
+//                    or with --merge the whole model
 //     --gguf FILE    GGUF version 3 with tokenizer: llama.cpp, ollama, LM Studio; beside it FILE.Modelfile for ollama
 //     --llmc FILE    llm.c's model file, version 3 (fp32); GPT-2 only
 //
-// OUT is a run, a checkpoint or a Hugging Face folder. A checkpoint's checksums are verified first.
+// OUT is whatever --init takes: a run, a checkpoint, a Hugging Face folder, adapters. A checkpoint's checksums are
+// verified first.
 #include <unistd.h>
 #include <algorithm>
 #include <bit>
@@ -12,6 +14,7 @@
 #include <cstring>
 #include "models/config.h"
 #include "models/llama.h"
+#include "src/app/init.h"
 #include "src/base/common.h"
 #include "src/base/file.h"
 #include "src/base/json.h"
@@ -21,9 +24,10 @@
 
 namespace {
 const char* const kUsage =
-    "usage: export OUT [--hf DIR] [--gguf FILE [--type f16|f32|bf16|q8_0]] [--llmc FILE]\n"
+    "usage: export OUT [--hf DIR [--merge]] [--gguf FILE [--type f16|f32|bf16|q8_0]] [--llmc FILE]\n"
     "Writes the model of a run, checkpoint or Hugging Face folder OUT for other programs:\n"
     "  --hf DIR      Hugging Face folder: transformers' from_pretrained(DIR)\n"
+    "  --merge       of a run with --lora the whole model, not PEFT's adapters beside it\n"
     "  --gguf FILE   GGUF with tokenizer: llama.cpp, LM Studio; with FILE.Modelfile for ollama\n"
     "  --type TYPE   of its matrices: f16 (default), f32, bf16, or q8_0 of 8 bits\n"
     "  --llmc FILE   llm.c's checkpoint, version 3 (fp32)\n"
@@ -31,23 +35,28 @@ const char* const kUsage =
 
 struct Exported {
     std::string folder, name;                           // name: of the run, for GGUF's general.name
+    bool adapter;                                       // the folder has adapters; `values` are merged
+    std::string tokenizer;                              // tokenizer.json; may be empty
     ModelConfig config;
     Arena arena;
     std::vector<float> values;                          // in memory order: a weight is (outputs, inputs)
 };
 
 // vocab_multiple: what the rows of the vocabulary are padded to.
-Exported load(const std::string& folder, const std::string& name, int vocab_multiple) {
-    Exported m = {folder, name, read_config(folder), {}, {}};
+Exported load(const Init& init, const std::string& name, int vocab_multiple) {
+    const bool adapter = !init.adapter.empty();
+    Exported m = {adapter ? init.adapter : init.folder, name, adapter, init.tokenizer,
+                  init.config, {}, {}};
     m.config.shape.Vp = round_up(m.config.shape.V, vocab_multiple);
     m.arena = arena_layout(m.config.info->tensors(m.config.shape));
     m.values.resize(m.arena.n);
-    read_safetensors(open_model(folder), m.arena, "", m.values.data());
+    load_init(m.values.data(), m.arena, init);
     return m;
 }
 
 struct Arguments {
     std::string out, hf, gguf, llmc, type = "f16";
+    bool merge = false;
     std::string modelfile() const { return gguf.empty() ? "" : gguf + ".Modelfile"; }
 };
 
@@ -56,25 +65,40 @@ const float* values_of(const Exported& m, size_t i) { return m.values.data() + m
 
 // ---------------------------------------------------------------------------------------------------------- formats
 
-void copy_hf(const std::string& folder, const std::string& out) {
-    for (const char* name : {"model.safetensors", "config.json", "generation_config.json", "tokenizer.json",
-                             "tokenizer_config.json", "vocab.json", "merges.txt", "chat_template.jinja"}) {
-        const std::string from = path_join(folder, name);
-        if (!file_exists(from)) continue;
-        const MappedFile file = map_file(from);
-        FileWriter copy(path_join(out, name));
-        copy.write(file.data, file.size);
-        copy.finish();
+void put_file(const std::string& path, std::string_view text) {
+    FileWriter file(path);
+    file.write(text.data(), text.size());
+    file.finish();
+}
+
+void fill_hf(const Exported& m, bool merge, const std::string& out) {
+    const bool whole = m.adapter ? merge : !file_exists(path_join(m.folder, "model.safetensors"));
+    for (const std::string name : {"model.safetensors", kAdapterWeights, kAdapterConfig, "config.json",
+                                   "generation_config.json", "tokenizer.json", "tokenizer_config.json", "vocab.json",
+                                   "merges.txt", "chat_template.jinja"}) {
+        const std::string from = path_join(m.folder, name);
+        // Beside adapters a config.json would say that the weights are there, too.
+        const bool out_of_place = name.starts_with("adapter_") ? whole : name == "config.json" && (whole || m.adapter);
+        if (file_exists(from) && !out_of_place)
+            put_file(path_join(out, name), map_file(from).text());
     }
+    if (whole) {
+        put_file(path_join(out, "config.json"), config_json(m.config));
+        FileWriter file(path_join(out, "model.safetensors"));
+        write_safetensors(&file, m.arena, {{"", const_cast<float*>(m.values.data())}}, [] {});
+        file.finish();
+    }
+    if (const std::string path = path_join(out, "tokenizer.json"); !m.tokenizer.empty() && !file_exists(path))
+        put_file(path, m.tokenizer);
     sync_directory(out);
 }
 
-void export_hf(const std::string& folder, const std::string& out) {
+void export_hf(const Exported& m, bool merge, const std::string& out) {
     if (file_exists(out) && !(is_directory(out) && list_directory(out).empty()))
         die(kExitUsage, "--hf: %s: it exists; give a new folder", out.c_str());
     make_directories(out);
     try {
-        copy_hf(folder, out);
+        fill_hf(m, merge, out);
     } catch (...) {
         remove_tree(out);
         throw;
@@ -251,17 +275,15 @@ std::string chat_template(const std::string& folder) {
 // embedding has rows.
 void add_tokenizer(GgufHead* head, const Exported& m) {
     const std::string path = path_join(m.folder, "tokenizer.json");
-    if (!file_exists(path))
-        die(kExitNoInput,
-            "--gguf: %s: missing; a GGUF file contains its tokenizer", path.c_str());
+    if (m.tokenizer.empty())
+        die(kExitNoInput, "--gguf: %s: missing; a GGUF file contains its tokenizer", path.c_str());
     const char* what = path.c_str();
-    const MappedFile file = map_file(path);
-    const Json j = parse_json(file.text(), what);
+    const Json j = parse_json(m.tokenizer, what);
     const Json model = j.at("model", what);
     if (const std::string type = model.get_string("type", what); type != "BPE")
         die(kExitBadContent, "%s: model type: got %s, want \"BPE\", the only one that llama.cpp has for these models",
             what, json_quote(type.substr(0, 40)).c_str());
-    const Tokenizer tokenizer = tokenizer_parse(file.text(), path);
+    const Tokenizer tokenizer = tokenizer_parse(m.tokenizer, path);
     const size_t V = size_t(m.config.shape.V);
     std::vector<std::string> tokens(V);
     std::vector<int32_t> types(V, 5);                   // unused; 1 normal, 3 control, 4 other added ones
@@ -412,8 +434,13 @@ Arguments parse_arguments(int argc, char** argv) {
             if (value->empty()) die(kExitUsage, "%s: want a value", name.c_str());
             continue;
         }
+        if (arg == "--merge") {
+            a.merge = true;
+            continue;
+        }
         if (arg.starts_with("-"))
-            die(kExitUsage, "unknown option: %s; want --hf DIR, --gguf FILE, --type TYPE or --llmc FILE", name.c_str());
+            die(kExitUsage, "unknown option: %s; want --hf DIR, --merge, --gguf FILE, --type TYPE or --llmc FILE",
+                name.c_str());
         if (!a.out.empty() || arg.empty()) die(kExitUsage, "got a second folder: %s: want one", arg.c_str());
         a.out = arg;
     }
@@ -430,23 +457,24 @@ int run(int argc, char** argv) {
     for (int i = 1; i < argc; i++)
         if (std::string(argv[i]) == "--help" || std::string(argv[i]) == "-h") return std::fputs(kUsage, stdout), 0;
     const Arguments a = parse_arguments(argc, argv);
-    const std::string folder = resolve_model_folder(a.out), name = base_name(a.out);
-    const std::string kind = read_config(folder).info->name;
+    const Init init = init_of_path(a.out);
+    const std::string name = base_name(a.out), kind = init.config.info->name;
     for (const auto& [option, path, known] : {std::tuple("--gguf", a.gguf, !gguf_keys(kind).empty()),
                                               std::tuple("--llmc", a.llmc, kind == "gpt2")})
         if (!path.empty() && !known)
             die(kExitUsage, "%s: has no form for a model %s; --hf holds any", option, kind.c_str());
-    const Exported m = load(folder, name, 1);           // nothing is written from a model that does not fit its config
+    const Exported m = load(init, name, 1);           // nothing is written from a model that does not fit its config
     if (!a.hf.empty()) {
-        export_hf(folder, a.hf);
-        std::printf("%s: Hugging Face folder of %s\n", escape_control(a.hf).c_str(),
-                    escape_control(base_name(folder)).c_str());
+        export_hf(m, a.merge, a.hf);
+        std::printf("%s: %s of %s\n", escape_control(a.hf).c_str(),
+                    m.adapter && !a.merge ? "folder of PEFT" : "Hugging Face folder",
+                    escape_control(base_name(m.folder)).c_str());
     }
     if (!a.gguf.empty()) {
         write_file(a.gguf, m, a, export_gguf);
         write_file(a.modelfile(), m, a, export_modelfile);
     }
-    if (!a.llmc.empty()) write_file(a.llmc, load(folder, name, 128), a, export_llmc);      // as llm.c pads
+    if (!a.llmc.empty()) write_file(a.llmc, load(init, name, 128), a, export_llmc);      // as llm.c pads
     return 0;
 }
 }  // namespace

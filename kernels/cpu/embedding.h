@@ -36,6 +36,7 @@ static void position_backward(float* dwpe_t, const floatX* dout_t, int B, size_t
 static void embedding_backward(float* dwte, float* dwpe, const floatX* dout, const int* tokens, int B, int T, int C,
                                int maxT, const Dropout& drop, bool accumulate, Stream) {
     constexpr int kColumns = 64;
+    if (!dwte) return;
     const Mask mask = mask_of(drop);
     parallel_for(ceil_div(C, kColumns), [&](int task) {
         const int col = task * kColumns, cols = min(kColumns, C - col);

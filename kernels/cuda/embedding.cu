@@ -149,6 +149,7 @@ static void position_backward(float* dwpe, const floatX* dout, int B, int T, int
 void embedding_backward(float* dwte, float* dwpe, const floatX* dout, const int* tokens, int B, int T, int C, int maxT,
                         const Dropout& drop, bool accumulate, Stream stream) {
     CHECK(C % 8 == 0 && T <= maxT, "embedding_backward: C is %d, T %d, maxT %d", C, T, maxT);
+    if (!dwte) return;
     const int N = B * T;
     if (dwpe) position_backward(dwpe, dout, B, T, C, maxT, drop, accumulate, stream);
     // places (kBuckets), keys (N), groups (N), order (N)

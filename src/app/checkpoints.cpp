@@ -23,6 +23,7 @@ void checkpoints_create(Checkpoints* c, Comm* comm, Reporter* report, const Chec
     c->files.progress = [comm] { comm_moved(comm); };
     JsonLine identity;
     for (const auto& [name, value] : options_identity(o)) identity.add(name.c_str(), value);
+    if (!files.adapter_json.empty()) c->facts.add("base_crc", files.base_crc);
     c->facts.add("version", kStateVersion).add("program", version_text()).add("device", device_kind)
         .raw("options", identity.text()).add("data_hash", data.train.hash).add("val_hash", data.val.hash);
 }

@@ -24,8 +24,8 @@ static const Gpu& gpu_asked_for(const std::string& text, int* ranks) {
 // What forward keeps moves about once more than products move it. Attention has the flops that matrices leave. A tensor
 // has about two kernels. The update moves 8 bytes per array of the optimizer, 14 for master, gradient and weight.
 Work step_work(const Options& o, const Shape& shape, int ranks, int micro_batches) {
-    const Model m = model_plan(find_model(o.model), shape, o.batch_size, shape.T, 0, true, true);
-    const double N = double(m.B) * m.T, n = double(m.arena.n), logits = (2 * N - m.chunk) * 2 * shape.Vp;
+    const Model m = model_plan(find_model(o.model), shape, o.batch_size, shape.T, 0, true, true, lora_of(o));
+    const double N = double(m.B) * m.T, n = double(trained_arena(m).n), logits = (2 * N - m.chunk) * 2 * shape.Vp;
     const double arrays = double(all_optimizers()[size_t(find_optimizer(o.optimizer))]->state.size());
     Work w = {.ranks = double(ranks), .micro_batches = double(micro_batches) / ranks, .T = double(m.T),
               .head_size = double(find_model(o.model)->head_size(shape)), .tokens = N,
@@ -42,19 +42,22 @@ Work step_work(const Options& o, const Shape& shape, int ranks, int micro_batche
     return w;
 }
 
-// Prints what a rank's arrays take, and returns the bytes. m: as planned on a GPU or not.
-static double print_memory(const Options& o, const Model& m, int ranks, bool on_gpu) {
+// Prints what a rank's arrays take, and returns the bytes. m: as planned on a GPU or not. sharing: ranks that have one
+// copy of frozen weights.
+static double print_memory(const Options& o, const Model& m, int ranks, bool on_gpu, int sharing) {
     const OptimizerInfo& optimizer = *all_optimizers()[size_t(find_optimizer(o.optimizer))];
-    const double floats = double(m.arena.n) * sizeof(float), W = ranks, activations = double(m.memory_bytes);
+    const double floats = double(trained_arena(m).n) * sizeof(float), W = ranks, activations = double(m.memory_bytes);
     // In fp32 the masters are the weights. A CPU's checkpoint is written from a copy.
     const double arrays = double(optimizer.state.size()) + 1, masters = sizeof(floatX) == sizeof(float) ? 0 : 1;
     const double weights = floats * sizeof(floatX) / sizeof(float), state = floats * (arrays - 1 + masters) / W;
     const double gradients = floats * std::bit_width(unsigned(o.replicas / ranks));
     const double received = W > 1 ? double(kBucketBytes) : 0, copy = on_gpu ? 0 : floats * arrays / W;
-    const double sum = weights + state + gradients + activations + received + copy, MB = 1e-6;
-    std::printf("memory    per rank, MB: weights %.1f, optimizer %.1f, gradients %.1f, activations %.1f "
-                "(--recompute %d), received %.1f, copy for checkpoints %.1f = %.1f\n", weights * MB, state * MB,
-                gradients * MB, activations * MB, o.recompute, received * MB, copy * MB, sum * MB);
+    const double frozen = o.lora ? double(m.arena.n) * sizeof(floatX) / sharing : 0;
+    const double sum = weights + frozen + state + gradients + activations + received + copy, MB = 1e-6;
+    const std::string beside = o.lora ? format("frozen %.1f, ", frozen * MB) : "";
+    std::printf("memory    per rank, MB: %sweights %.1f, optimizer %.1f, gradients %.1f, activations %.1f "
+                "(--recompute %d), received %.1f, copy for checkpoints %.1f = %.1f\n", beside.c_str(), weights * MB,
+                state * MB, gradients * MB, activations * MB, o.recompute, received * MB, copy * MB, sum * MB);
     return sum;
 }
 
@@ -63,7 +66,7 @@ void dry_run(const Options& o, const Shape& shape, const Comm* comm, int micro_b
     const Gpu* const gpu = o.plan_for.empty() ? nullptr : &gpu_asked_for(o.plan_for, &ranks);
     const bool on_gpu = kOnGpu || gpu;
     const ModelInfo* info = find_model(o.model);
-    const Model m = model_plan(info, shape, o.batch_size, shape.T, o.recompute, true, on_gpu);
+    const Model m = model_plan(info, shape, o.batch_size, shape.T, o.recompute, true, on_gpu, lora_of(o));
     const double flops = info->flops_per_token(shape, o.shape.T) * double(o.total_batch_size);
     check_ranks(o.replicas, ranks);
     std::printf("model     %s, %s, context %d, vocabulary %d: %s parameters\n", info->title, info->text(shape).c_str(),
@@ -73,7 +76,7 @@ void dry_run(const Options& o, const Shape& shape, const Comm* comm, int micro_b
                 ranks, (long long)o.steps);
     if (!o.rate_note.empty()) std::printf("lr        %s\n", o.rate_note.c_str());
     std::printf("work      %.3g FLOP per step\n", flops);
-    const double bytes = print_memory(o, m, ranks, on_gpu);
+    const double bytes = print_memory(o, m, ranks, on_gpu, on_gpu ? 1 : comm->local_size);
     for (const TensorSpec& t : m.arena.tensors)
         if (o.verbose) std::printf("tensor    %s (%zu,%zu)\n", t.name.c_str(), t.rows, t.cols);
     size_t free, total;

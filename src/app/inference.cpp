@@ -1,8 +1,8 @@
 // inference.cpp -- see inference.h.
 #include "src/app/inference.h"
 #include <algorithm>
-#include "src/app/init.h"
 #include "src/app/run.h"
+#include "src/app/weights.h"
 #include "src/base/file.h"
 #include "src/base/json.h"
 
@@ -89,31 +89,22 @@ struct Loaded {
         start.init = path;
         init = init_of_options(&start);
         if (!init.tokenizer.empty())
-            tokenizer = tokenizer_parse(init.tokenizer, path_join(init.folder, "tokenizer.json"));
+            tokenizer = tokenizer_parse(init.tokenizer, path_join(init.saved(), "tokenizer.json"));
+        if (tokenizer.vocab_size > init.config.shape.V)
+            die_content(path_join(init.saved(), "tokenizer.json"), std::to_string(tokenizer.vocab_size) + " tokens",
+                        "at most " + std::to_string(init.config.shape.V) + ", the model's");
         if (init.config.no_eot) tokenizer.eot = -1;
         Shape shape = init.config.shape;
         shape.T = int(std::min(size_t(shape.T), T));
         shape.dropout = 0;
-        load_weights(arena_layout(init.config.info->tensors(shape)));
+        const Arena arena = arena_layout(init.config.info->tensors(shape));
+        weights = static_cast<floatX*>(device_alloc(arena.n * sizeof(floatX), "weights"));
+        load_device_weights(weights, arena, init);
         model_create(&model, init.config.info, shape, B, shape.T, 3, weights, false);
     }
     ~Loaded() {
         model_destroy(&model);
         device_free(weights);
-    }
-
-    void load_weights(const Arena& arena) {
-        weights = static_cast<floatX*>(device_alloc(arena.n * sizeof(floatX), "weights"));
-        float* const in_place = reinterpret_cast<float*>(weights);
-        if (sizeof(floatX) == sizeof(float)) return load_init(in_place, arena, init, *init.config.info);
-        std::vector<float> masters(arena.n);
-        std::vector<floatX> unit(kUnit);
-        load_init(masters.data(), arena, init, *init.config.info);
-        for (size_t at = 0; at < arena.n; at += kUnit) {
-            store_floats(unit.data(), &masters[at], kUnit);
-            copy_to_device(weights + at, unit.data(), kUnit * sizeof(floatX), nullptr);
-            stream_sync(nullptr);
-        }
     }
 };
 }  // namespace
@@ -153,7 +144,7 @@ static Data data_to_score(Options o, const Loaded& loaded, Comm* comm) {
     resolve_options(&o, kOnGpu);
     o.shape.T = loaded.model.shape.T;
     Data data = open_data(data_options(o, loaded.init), comm);
-    const std::string where = path_join(loaded.init.folder, "state.json");
+    const std::string where = path_join(loaded.init.saved(), "state.json");
     const std::string state = file_exists(where) ? read_file(where) : "";
     if (!state.empty() && parse_json(state, where.c_str()).get_string("val_hash", where.c_str()) != data.val.hash)
         warn("the validation data have changed: this loss does not compare with the run's own");

@@ -1,6 +1,7 @@
 // init.cpp -- see init.h.
 #include "src/app/init.h"
 #include <algorithm>
+#include "src/app/adapter.h"
 #include "src/base/common.h"
 #include "src/base/file.h"
 #include "src/checkpoint/checkpoint.h"
@@ -19,17 +20,60 @@ static Init init_of_file(const std::string& path) {
     return init;
 }
 
-static Init init_of_folder(const std::string& path) {
-    const std::string folder = resolve_model_folder(path), tokenizer = path_join(folder, "tokenizer.json");
+static Init init_of_folder(const std::string& folder) {
+    const std::string tokenizer = path_join(folder, "tokenizer.json");
     return {folder, file_exists(tokenizer) ? read_file(tokenizer) : "", read_config(folder)};
 }
 
 static bool is_file(const std::string& path) { return file_exists(path) && !is_directory(path); }
 
+// An adapter of ours says which weights it was trained beside, and in config.json which model that was.
+static void check_base(Init* init) {
+    const std::string state = path_join(init->adapter, "state.json"), text = read_file(state);
+    const ModelConfig own = read_config(init->adapter);
+    bool same = own.info == init->config.info && own.shape.V == init->config.shape.V;
+    for (const ShapeKey& key : own.info->keys)
+        same &= key.option == std::string("seq-len") || key.get(own.shape) == key.get(init->config.shape);
+    if (!same || parse_json(text, state.c_str()).get_u64("base_crc", state.c_str()) != weights_checksum(*init))
+        die(kExitBadContent, "%s: its config.json or its weights have changed since; an adapter fits no others",
+            init->folder.c_str());
+    init->config = own;
+}
+
+static Init init_of_adapter(const std::string& folder) try {
+    const std::string base = checkpoint_named(base_of_adapter(folder)), own = path_join(folder, "tokenizer.json");
+    const bool nested = !is_file(base) && is_adapter(resolve_model_folder(base));
+    if (nested) die_content("base_model_name_or_path", "the adapter " + base, "a whole model");
+    Init init = init_of_path(base);
+    if (file_exists(own)) init.tokenizer = read_file(own);
+    init.adapter = folder;
+    if (file_exists(path_join(folder, "state.json"))) check_base(&init);
+    return init;
+} catch (const Error& error) {
+    die(error.code, "adapter %s: %s", folder.c_str(), error.message.c_str());
+}
+
+Init init_of_path(const std::string& name) {
+    const std::string path = checkpoint_named(name);
+    if (is_file(path)) return init_of_file(path);
+    const std::string folder = resolve_model_folder(path);
+    return is_adapter(folder) ? init_of_adapter(folder) : init_of_folder(folder);
+}
+
+uint32_t weights_checksum(const Init& init) {
+    uint32_t crc = 0;
+    const std::vector<MappedFile> files =
+        is_file(init.folder) ? std::vector<MappedFile>{map_file(init.folder)} : open_model(init.folder).files;
+    for (const MappedFile& file : files) crc = crc32c(crc, file.data, file.size);
+    return crc;
+}
+
 Init init_of_options(Options* o) {
     if (o->init.empty()) return {};
-    const std::string path = checkpoint_named(o->init);
-    const Init init = is_file(path) ? init_of_file(path) : init_of_folder(path);
+    const Init init = init_of_path(o->init);
+    if (o->lora && !init.adapter.empty())
+        die(kExitUsage, "--lora: %s: got an adapter, want a whole model; build/export --merge --hf DIR makes one",
+            o->init.c_str());
     options_take_model(o, *init.config.info, init.config.shape);
     return init;
 }
@@ -55,7 +99,7 @@ DataOptions data_options(const Options& o, const Init& init) {
             .val_data = o.val_data,
             .tokenizer = chosen || o.is_given("tokenizer") ? o.tokenizer : "",
             .init_tokenizer = init.tokenizer,
-            .init_path = path_join(init.folder, "tokenizer.json"),
+            .init_path = path_join(init.saved(), "tokenizer.json"),
             .init_vocab = init.config.shape.V,
             .vocab_size = o.shape.V,
             .init_eot = !init.folder.empty() && !init.config.no_eot,
@@ -74,9 +118,16 @@ Sampler data_order(const Options& o, uint64_t samples, int micro_batches) {
     return s;
 }
 
-void load_init(float* weights, const Arena& arena, const Init& init, const ModelInfo& info) {
-    const Arena theirs = arena_layout(info.tensors(init.config.shape));
-    if (!is_file(init.folder)) return read_safetensors(open_model(init.folder), theirs, arena, "", weights);
-    read_model_file(init.folder, theirs, arena, weights);
-    if (info.from_gguf) info.from_gguf(weights, arena, init.config.shape);
+void load_init(float* weights, const Arena& arena, const Init& init) {
+    const ModelInfo& info = *init.config.info;
+    const bool one_file = is_file(init.folder);
+    const ModelConfig config = one_file ? init_of_file(init.folder).config : read_config(init.folder);
+    const Arena theirs = arena_layout(info.tensors(config.shape));      // an adapter's context may be shorter
+    if (one_file) {
+        read_model_file(init.folder, theirs, arena, weights);
+        if (info.from_gguf) info.from_gguf(weights, arena, init.config.shape);
+    } else {
+        read_safetensors(open_model(init.folder), theirs, arena, "", weights);
+    }
+    if (!init.adapter.empty()) merge_adapter(weights, arena, init.adapter);
 }

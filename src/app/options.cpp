@@ -12,8 +12,9 @@
 namespace {
 
 // The default learning rate with --init, of AdamW: the preset's would wreck trained weights in a few steps. Published
-// fine-tuning of whole models takes 1e-5 to 5e-5; a narrow model stands, and needs, more.
-double tuning_rate(const Shape& shape) { return 3e-5 * 768 / std::clamp(shape.C, 1, 768); }
+// fine-tuning of whole models takes 1e-5 to 5e-5; a narrow model stands, and needs, more. Adapters take ten times that
+// (Schulman and others 2025, "LoRA without regret").
+double tuning_rate(const Options& o) { return (o.lora ? 3e-4 : 3e-5) * 768 / std::clamp(o.shape.C, 1, 768); }
 
 using Words = std::vector<std::string>;
 using O = Options;
@@ -86,6 +87,12 @@ std::vector<Row> make_table() {
         {"preset", join(presets, "|"), &O::preset, kFixed, "sizes and settings that go together"},
         {"init", "PATH", &O::init, kFixed, "start from weights, shape and tokenizer of a run, checkpoint, Hugging "
          "Face folder, .gguf or llm.c's GPT-2 .bin", "init-from model-name-or-path -e"},
+        {"lora", "RANK", &O::lora, kFixed, "train adapters of this rank beside the weights of --init, which stay; a "
+         "multiple of 8", "lora-rank lora-r", {"from 8 to 1024", 8, 1024}},
+        {"lora-alpha", "X", &O::lora_alpha, kFixed, "adapters count alpha / rank times (not given: 2 rank)", "",
+         kPositive},
+        {"lora-targets", "NAMES", &O::lora_targets, kFixed, "matrices with adapters by PEFT's names, as "
+         "q_proj,k_proj,v_proj; all: all but embedding and head", "target-modules"},
         {"vocab-size", "N", ShapeNumber([](Shape& s) -> int& { return s.V; }), kFixed,
          "only for token files without a tokenizer; else the tokenizer's", "", {"from 1 to 16777216", 1, 1 << 24}},
     });
@@ -436,18 +443,36 @@ void resolve_options(Options* o, bool gpu) {
         if (!applies(*row, *o) || o->is_given(row->name) || contains(o->saved, row->name)) continue;
         if (value_text(*row, *o) != value_text(*row, Options())) continue;      // brought by --init
         CHECK(set_value(*row, o, preset[i + 1]), "preset %s: %s", o->preset.c_str(), preset[i].c_str());
-        if (row->name == "lr") o->lr = (o->init.empty() ? o->lr : tuning_rate(o->shape)) * optimizer.lr_factor;
+        if (row->name == "lr") o->lr = (o->init.empty() ? o->lr : tuning_rate(*o)) * optimizer.lr_factor;
         if (row->name == "lr" && !o->init.empty())
             o->rate_note = format("%g, for fine-tuning, because of --init; --lr sets another", o->lr);
         warmup_may_change |= row->name == "warmup-steps";
         total_may_change |= row->name == "total-batch-size";
     }
+    if (!o->lora && (o->is_given("lora-alpha") || o->is_given("lora-targets")))
+        die(kExitUsage, "--lora-alpha, --lora-targets: want --lora with them");
+    if (o->lora && o->init.empty()) die(kExitUsage, "--lora: want --init with the model that it adapts");
+    if (o->lora % 8) die(kExitUsage, "--lora: got %d, want a multiple of 8", o->lora);
+    if (o->lora && o->lora_alpha == 0) o->lora_alpha = 2 * o->lora;
     if (warmup_may_change) o->warmup_steps = std::min(o->warmup_steps, o->steps / 10);
     for (const Hyper& h : optimizer.hyper)
         o->hyper.try_emplace(h.option, h.tuning > 0 && !o->init.empty() ? h.tuning : h.value);
     if (o->command != "train") return;      // the model's shape is its folder's
     if (const std::string wrong = model.check(o->shape); !wrong.empty()) die(kExitUsage, "%s", wrong.c_str());
     check_batch(o, total_may_change);
+}
+
+Lora lora_of(const Options& o) { return {o.lora, o.lora_alpha, o.lora_targets}; }
+
+std::vector<TensorSpec> trained_tensors(const Options& o) {
+    const std::vector<TensorSpec> all = find_model(o.model)->tensors(o.shape);
+    return o.lora ? lora_tensors(all, lora_of(o)) : all;
+}
+
+size_t trained_parameters(const Options& o) {
+    size_t n = 0;
+    for (const TensorSpec& spec : trained_tensors(o)) n += spec.file_rows * spec.cols;
+    return n;
 }
 
 std::vector<double> hyper_values(const Options& options, const OptimizerInfo& optimizer) {

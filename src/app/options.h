@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 #include <vector>
+#include "models/lora.h"
 #include "models/shape.h"
 #include "optimizers/optimizer.h"
 
@@ -14,6 +15,9 @@ struct Options {
     std::string command = "train";      // train, sample, eval
     std::vector<std::string> paths;     // what follows the command: OUT
     std::string model, preset, init;
+    int lora = 0;                       // rank; 0: all weights are trained
+    double lora_alpha = 0;              // 0: twice the rank
+    std::string lora_targets = "all";
     Shape shape;                        // V 0: the tokenizer's
     std::string data, val_data, tokenizer = "byte", sampler = "lockstep";
     int64_t steps = 0, warmup_steps = 0, total_batch_size = 0;
@@ -61,6 +65,10 @@ void options_take_model(Options* options, const ModelInfo& model, const Shape& s
 // gpu: the device chosen.
 void resolve_options(Options* options, bool gpu);
 
+Lora lora_of(const Options& options);
+// The tensors that are trained: the model's, or with --lora adapters.
+std::vector<TensorSpec> trained_tensors(const Options& options);
+size_t trained_parameters(const Options& options);          // without padding rows
 // The optimizer's hyperparameters in its own order; options are resolved.
 std::vector<double> hyper_values(const Options& options, const OptimizerInfo& optimizer);
 

@@ -91,7 +91,12 @@ std::string choose_folder(const Options& o, Run* run) {
 }
 
 // Refuses a folder with something in it.
-void check_folder(Run* run, bool force) {
+void check_folder(Run* run, const Options& o) {
+    const bool force = o.force;
+    const auto whole = [](const std::string& path) { return std::filesystem::weakly_canonical(path).string() + "/"; };
+    if (o.lora && whole(o.init).starts_with(whole(run->out_dir)))
+        die(kExitUsage, "--out-dir: %s: the model of --init is in it, and adapters need that; give another folder",
+            run->out_dir.c_str());
     run->overwrite = !is_empty_run(run->out_dir);
     if (run->overwrite && (!force || run_of(run->out_dir).empty()))
         die(kExitUsage, "--out-dir: %s: not empty; --resume goes on with the run in it, --force overwrites a run",
@@ -132,13 +137,13 @@ void claim_run(Run* run, Options* options, Comm* comm) {
     if (comm->rank == 0 && !run->locked) {
         const bool fresh = !is_directory(run->out_dir);
         if (run->out_dir.empty()) run->out_dir = make_default_folder(*options);
-        check_folder(run, options->force);
+        check_folder(run, *options);
         make_directories(run->out_dir);
         lock_folder(run->out_dir);
         run->locked = true;
         run->created = fresh;               // a start that does not get the lock removes nothing
         comm_at_end(comm, [refused = *run] { unclaim_run(refused); });
-        check_folder(run, options->force);      // again: before the lock, another run may have been writing
+        check_folder(run, *options);      // again: before the lock, another run may have been writing
     }
     options->out_dir = run->out_dir = from_rank0(comm, run->out_dir);
 }

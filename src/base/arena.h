@@ -21,6 +21,7 @@ struct TensorSpec {
     // vector. Empty: it is one tensor there, too. In `name` is then what they have in common.
     struct Part { std::string name; size_t count; };
     std::vector<Part> parts = {};
+    bool repeated = false;  // each part is the whole tensor
 };
 constexpr float kOnes = -1;
 

@@ -106,7 +106,7 @@ std::string resolve_model_folder(const std::string& path) {
             die(kExitBadContent, "bad checkpoint: %s: %s", folder.c_str(), why.c_str());
         return folder;
     }
-    if (has("model.safetensors") || has("model.safetensors.index.json")) return folder;
+    if (has("model.safetensors") || has("model.safetensors.index.json") || has(kAdapterConfig)) return folder;
     if (const std::string found = find_checkpoint(folder); !found.empty()) return found;
     if (!file_exists(path) && std::ranges::count(folder, '/') == 1 && folder[0] != '/' && folder[0] != '.')
         die(kExitNoInput, "no model: %s: it does not exist; a model of that name at Hugging Face is fetched by: "
@@ -143,7 +143,8 @@ static void write_files(const std::string& folder, int64_t step, const Checkpoin
         std::erase_if(arrays, [&](const NamedArray& array) { return array.name.empty() != weights; });
         write(name, [&](FileWriter* file) { write_safetensors(file, *files.arena, arrays, files.progress); });
     };
-    write_arrays("model.safetensors", true);
+    write_arrays(files.adapter_json.empty() ? "model.safetensors" : kAdapterWeights, true);
+    if (!files.adapter_json.empty()) write_text(kAdapterConfig, files.adapter_json);
     fault_point("ckpt_write", 0, step);
     write_arrays("optim.safetensors", false);
     write_text("config.json", files.config_json);

@@ -16,9 +16,14 @@
 #include <vector>
 #include "src/checkpoint/safetensors.h"
 
+// Of --lora, as PEFT names them: these stand for model.safetensors.
+constexpr const char *kAdapterConfig = "adapter_config.json", *kAdapterWeights = "adapter_model.safetensors";
+
 struct CheckpointFiles {
     std::string config_json, tokenizer_json, state_json;  // tokenizer_json may be empty
     std::string end_of_text;                    // name of the tokenizer's token; may be empty
+    std::string adapter_json;                   // not empty: the weights are adapters, and this their kAdapterConfig
+    uint32_t base_crc = 0;                      // of the weights they belong to
     const Arena* arena = nullptr;
     int64_t best_step = -1;                     // whose checkpoint `best` shall name; -1: none
     std::vector<NamedArray> arrays;             // "": the weights; others: the optimizer's state, by name

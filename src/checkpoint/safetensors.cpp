@@ -93,6 +93,8 @@ SafeTensors open_safetensors(const std::string& path) {
 // The files of a folder's model.
 static std::vector<std::string> model_files(const std::string& folder) {
     const std::string one = path_join(folder, "model.safetensors"), index = one + ".index.json";
+    const std::string adapter = path_join(folder, "adapter_model.safetensors");
+    if (!file_exists(one) && file_exists(adapter)) return {adapter};
     if (file_exists(one) || !file_exists(index)) return {one};
     const std::string text = read_file(index);
     const Json map = parse_json(text, index.c_str()).at("weight_map", index.c_str());
@@ -132,8 +134,9 @@ static std::vector<FileTensor> file_tensors(const TensorSpec& spec) {
     for (const auto& [name, count] : spec.parts) {
         tensors.push_back({name, {count}, begin, vector ? count : count * cols});
         if (!vector) tensors.back().shape.push_back(cols);
-        begin += tensors.back().n;
+        begin += spec.repeated ? 0 : tensors.back().n;
     }
+    if (spec.repeated) begin = n;
     CHECK(begin == n, "%s: its parts have %zu elements of %zu", spec.name.c_str(), begin, size_t(n));
     return tensors;
 }
@@ -213,7 +216,8 @@ void write_safetensors(FileWriter* file, const Arena& arena, const std::vector<N
                 transpose(buffer.data(), values, spec.file_rows, spec.cols);
                 values = buffer.data();
             }
-            file->write(values, n * sizeof(float));
+            for (size_t copies = spec.repeated ? spec.parts.size() : 1; copies > 0; copies--)
+                file->write(values, n * sizeof(float));
             progress();
         }
 }

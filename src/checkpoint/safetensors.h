@@ -18,7 +18,8 @@ struct SafeTensors {
     std::vector<SafeTensor> tensors;                  // in the order of their data
 };
 SafeTensors open_safetensors(const std::string& path);  // 66; 65 if anything in it is not as above
-// Opens a folder's model.safetensors or, where there is none, the files that model.safetensors.index.json names.
+// Opens a folder's model.safetensors or, where there is none, its adapter_model.safetensors, or the files that
+// model.safetensors.index.json names.
 SafeTensors open_model(const std::string& folder);
 std::vector<SafeTensor> parse_safetensors(std::string_view file, const std::string& what);
 // Converts n values of F32, F16 or BF16 at any address to floats; false for another dtype.

@@ -220,6 +220,7 @@ int ddp_left_multiprocessors(const Ddp* ddp, int i) {
 // The previous step's all-gather comes behind all of its updates: once a bucket's weights have arrived, gradients may
 // be overwritten.
 void ddp_weights_needed(Ddp* ddp, int first, int last) {
+    if (first == last) return;
     const size_t begin = span(*ddp->arena, first).begin, end = span(*ddp->arena, last - 1).end;
     for (size_t b = 0; b < ddp->buckets.size(); b++)
         if (const Range r = ddp->buckets[b].whole(); r.begin < end && begin < r.end)
@@ -288,7 +289,7 @@ static void start_buckets(Ddp* ddp, size_t from) {
 }
 
 void ddp_gradients_ready(Ddp* ddp, int first) {
-    if (ddp->overlap) start_buckets(ddp, ddp->arena->offset[first]);
+    if (ddp->overlap && size_t(first) < ddp->arena->offset.size()) start_buckets(ddp, ddp->arena->offset[first]);
 }
 
 void ddp_reduce_scatter(Ddp* ddp) {

@@ -47,6 +47,8 @@ expect "info" 0 'Trail|trail' "$copy/build/info" "$tmp/one/ckpt/step_00000012"
 expect "export --hf" 0 '.' "$copy/build/export" "$tmp/one" --hf "$tmp/hf"
 check "with the config" grep -q '"inner_size": 64' "$tmp/hf/config.json"
 expect "a format that holds no such model says so" 2 'trail' "$copy/build/export" "$tmp/one" --gguf "$tmp/x.gguf"
+expect "adapters beside it" 0 '^done ' $train --device cpu --init "$tmp/one" --lora 8 --data tests/golden/lines.txt \
+    --steps 2 --sample-every 0 --out-dir "$tmp/adapters"
 expect "another optimizer's state is refused" 2 'optimizer.*adamw.*lion' \
     $train --resume "$tmp/one" --optimizer adamw --steps 20
 
@@ -62,8 +64,8 @@ check "a source that is saved is built again alone" little
 
 # A gradient that backward forgets is named after the first step.
 forgetful() {
-    sed -i '/matmul_backward_params(d.fcw/d' "$copy/models/trail.cpp" && build train_gpt || return 1
-    ! grep -q 'd.fcw' "$copy/models/trail.cpp"
+    sed -i '/linear_backward_params(m, a.dfc/d' "$copy/models/trail.cpp" && build train_gpt || return 1
+    ! grep -q 'linear_backward_params(m, a.dfc' "$copy/models/trail.cpp"
 }
 check "a backward that forgets a tensor builds" forgetful
 expect "the tensor is named" 1 'fc\.weight' $job --out-dir "$tmp/forgetful"

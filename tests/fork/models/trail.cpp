@@ -1,6 +1,6 @@
 // trail.cpp -- the model of trail.h. Its own operation is a plain loop and has no CUDA form.
 #include "models/trail.h"
-#include "models/model.h"
+#include "models/linear.h"
 
 namespace BACKEND {
 namespace {
@@ -42,22 +42,21 @@ const floatX* forward(Model* m, const Pass& pass) {
     floatX* const state = static_cast<floatX*>(pass.cache);
     if (state && pass.first == 0) device_zero(state, size_t(C) * sizeof(floatX), kMain);
     for (int b = 0; b < pass.B; b++) fade(a.trail, state, b * pass.T, 1, pass.T, C);
-    matmul_gelu_forward(a.gelu, a.fc, a.trail, w.fcw, w.fcb, N, C, H, kMain);
-    matmul_forward(a.hidden, a.gelu, w.projw, w.projb, N, H, C, kMain);
+    linear_forward(m, a.gelu, a.trail, w.fcw, w.fcb, N, a.fc);
+    linear_forward(m, a.hidden, a.gelu, w.projw, w.projb, N);
     return a.hidden;
 }
 
 void backward(Model* m, const Pass& pass, floatX* dhidden) {
     const Trail& a = own<Trail>(m);
     const auto w = tensors<TrailTensors>(m->weights, 0);
-    const auto d = tensors<TrailTensors>(m->grads, 0);
     const int C = m->shape.C, H = m->shape.extra[0], N = pass.N();
-    matmul_backward_params(d.projw, d.projb, dhidden, a.gelu, N, H, C, pass.accumulate, kMain);
-    matmul_gelu_backward_input(a.dfc, dhidden, w.projw, a.fc, N, H, C, kMain);
-    matmul_backward_params(d.fcw, d.fcb, a.dfc, a.trail, N, C, H, pass.accumulate, kMain);
-    matmul_backward_input(dhidden, a.dfc, w.fcw, N, C, H, kMain);
+    linear_backward_params(m, dhidden, a.gelu, w.projw, w.projb, N, pass.accumulate);
+    linear_backward_input(m, a.dfc, dhidden, w.projw, N, a.fc);
+    linear_backward_params(m, a.dfc, a.trail, w.fcw, w.fcb, N, pass.accumulate);
+    linear_backward_input(m, dhidden, a.dfc, w.fcw, N);
     for (int b = 0; b < pass.B; b++) fade(dhidden, nullptr, (b + 1) * pass.T - 1, -1, pass.T, C);
-    embedding_backward(d.embedding, nullptr, dhidden, m->tokens, N, 1, C, 1, {}, pass.accumulate, kMain);
+    embedding_backward(m->grads[0], nullptr, dhidden, m->tokens, N, 1, C, 1, {}, pass.accumulate, kMain);
     pass.ready(0, 5);
 }
 

@@ -1,0 +1,27 @@
+// lora.h -- low-rank adapters (Hu et al. 2021, arXiv 2106.09685): --lora trains two narrow matrices beside each one
+// that it freezes.
+//
+//     y = x W^T + bias + scale (x A^T) B^T       W (out,in), A (rank,in), B (out,rank), scale = alpha / rank
+//
+// A begins as noise and B as zeros: the first step sees the model as it was. Matrices that are stacked in memory, such
+// as those of q, k and v, have one adapter; PEFT's files, which have one for each, repeat its A.
+#pragma once
+#include "src/base/arena.h"
+
+struct Lora {
+    int rank = 0;               // a multiple of 8; 0: there are no adapters
+    double alpha = 0;
+    std::string targets;        // last names, "q_proj,k_proj,v_proj"; "all": every matrix but embedding and head
+    float scale() const { return float(alpha / rank); }
+};
+
+// A and B of each adapted matrix, in the order of `base`, by PEFT's names. Error 2 for a target that is not there and a
+// rank above a matrix's width.
+std::vector<TensorSpec> lora_tensors(const std::vector<TensorSpec>& base, const Lora& lora);
+// How many of these belong to tensors 0..i-1 of `base`, for i = 0 to the number of its tensors.
+std::vector<int> lora_begins(const std::vector<TensorSpec>& base, const Lora& lora);
+std::vector<std::string> lora_modules(const std::vector<TensorSpec>& base, const Lora& lora);  // last names, once each
+
+// What a tensor consists of in files; "model.norm.weight" -> "base_model.model.model.norm.END"
+std::vector<TensorSpec::Part> parts_of(const TensorSpec& spec);
+std::string adapter_name(const std::string& tensor, const char* end);

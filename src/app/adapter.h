@@ -1,0 +1,12 @@
+// adapter.h -- a folder of PEFT, the library most adapters are made and used with: adapter_config.json and
+// adapter_model.safetensors. Names and meanings are those of peft 0.17, config.py and lora/config.py.
+#pragma once
+#include "models/lora.h"
+
+bool is_adapter(const std::string& folder);
+// The text of adapter_config.json. table: tensors of the model that the adapters belong to; base: its folder.
+std::string adapter_config_json(const Lora& lora, const std::vector<TensorSpec>& table, const std::string& base);
+// The model that an adapter belongs to, as its config names it. Error 65, also for what is computed otherwise here.
+std::string base_of_adapter(const std::string& folder);
+// Adds an adapter of any rank to weights laid out by `arena`: W += scale B A. Error 65 if it is one of another model.
+void merge_adapter(float* weights, const Arena& arena, const std::string& folder);

@@ -1,0 +1,35 @@
+// weights.cpp -- see weights.h.
+#include "src/app/weights.h"
+
+namespace BACKEND {
+
+// In host memory.
+static void load_stored(floatX* weights, const Arena& arena, const Init& init) {
+    if (sizeof(floatX) == sizeof(float)) return load_init(reinterpret_cast<float*>(weights), arena, init);
+    std::vector<float> masters(arena.n);
+    load_init(masters.data(), arena, init);
+    store_floats(weights, masters.data(), arena.n);
+}
+
+void load_device_weights(floatX* weights, const Arena& arena, const Init& init) {
+    if (!kOnGpu) return load_stored(weights, arena, init);
+    std::vector<floatX> host(arena.n);
+    load_stored(host.data(), arena, init);
+    copy_to_device(weights, host.data(), arena.n * sizeof(floatX), kMain);
+    stream_sync(kMain);
+}
+
+floatX* load_frozen_weights(Comm* comm, const Arena& arena, const Init& init) {
+    const size_t bytes = arena.n * sizeof(floatX);
+    floatX* const host = static_cast<floatX*>(comm_shared(comm, bytes, "frozen weights"));
+    if (comm->rank == 0) load_stored(host, arena, init);
+    if (comm->hosts > 1) comm_broadcast(comm, host, bytes, 0);
+    comm_barrier(comm);
+    if (!kOnGpu) return host;
+    floatX* const weights = static_cast<floatX*>(device_alloc(bytes, "frozen weights"));
+    copy_to_device(weights, host, bytes, kMain);
+    stream_sync(kMain);
+    return weights;
+}
+
+}  // namespace BACKEND

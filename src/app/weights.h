@@ -1,0 +1,14 @@
+// weights.h -- weights of --init in the type that models compute with.
+#pragma once
+#include "models/model.h"
+#include "src/app/init.h"
+
+namespace BACKEND {
+
+// Fills arena.n elements of device memory.
+void load_device_weights(floatX* weights, const Arena& arena, const Init& init);
+// The weights beside --lora's adapters: rank 0 reads them (its `init` alone counts), and the ranks of a host share one
+// copy; GPUs have one each. Collective; they stay to the end.
+floatX* load_frozen_weights(Comm* comm, const Arena& arena, const Init& init);
+
+}  // namespace BACKEND
