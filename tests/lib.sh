@@ -50,7 +50,8 @@ losses() {
         "$1/metrics.jsonl" |
         awk '{ line[$1] = $0; if ($1 > last) last = $1 } END { for (i = 0; i <= last; i++) print line[i] }'
 }
-weights() { sha256sum <"$1/ckpt/$(cat "$1/ckpt/latest")/model.safetensors"; }
+# The weights of the newest checkpoint, or its adapters; where there are none, what no other run has.
+weights() { (cd "$1/ckpt/$(cat "$1/ckpt/latest")" && sha256sum *model.safetensors) || echo "$1"; }
 # same A B: equal losses, bit for bit, and equal final weights.
 same() {
     losses "$1" >"$tmp/a.losses"; losses "$2" >"$tmp/b.losses"

@@ -36,6 +36,10 @@ check "fine-tuning takes what the dry run says" at_most $((predicted + file + ro
     $train --init "$tmp/hf" $job --steps 2 --save-every 2 --out-dir "$tmp/two"
 check "eval has the weights once" at_most $((2 * file + room)) \
     $train eval "$tmp/hf" --data tests/golden/lines.txt --dtype fp32 --device cpu --threads 1
+predicted=$($train --init "$tmp/hf" --lora 8 $job --dry-run | sed -n 's/^memory.* = \([0-9]*\).*/\1/p')
+check "adapters take less than twice the weights" test "${predicted:-0}" -lt $((file * 2))
+check "they take what the dry run says" at_most $((predicted + file + room)) \
+    $train --init "$tmp/hf" --lora 8 $job --steps 2 --save-every 2 --out-dir "$tmp/lora"
 low() { ! at_most $((file + room)) $train eval "$tmp/hf" --data tests/golden/lines.txt --dtype fp32 --device cpu; }
 check "less than they take is noticed" low
 summary
