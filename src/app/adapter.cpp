@@ -25,11 +25,8 @@ std::string adapter_config_json(const Lora& lora, const std::vector<TensorSpec>&
     return line.text() + "\n";
 }
 
-// What adapter_config.json asks for; error 65 where that is more than W += scale B A.
-struct AdapterConfig { std::string base; size_t rank; double scale; };
-static AdapterConfig read_adapter_config(const std::string& folder) {
-    const std::string path = config_path(folder), text = read_file(path);
-    const char* const what = path.c_str();
+AdapterConfig parse_adapter_config(std::string_view text, const char* what) {
+    const std::string path = what;
     const Json json = parse_json(text, what);
     if (const Json type = json.at("peft_type", what); type.text() != "LORA")
         die_content(path + ": peft_type", json_shown(type), "\"LORA\"");
@@ -53,6 +50,11 @@ static AdapterConfig read_adapter_config(const std::string& folder) {
     const bool stable = json.find("use_rslora").text() == "true";       // Kalajdzievski 2023
     return {json.get_string("base_model_name_or_path", what), size_t(rank),
             alpha / (stable ? std::sqrt(double(rank)) : double(rank))};
+}
+
+static AdapterConfig read_adapter_config(const std::string& folder) {
+    const std::string path = config_path(folder);
+    return parse_adapter_config(map_file(path).text(), path.c_str());
 }
 
 std::string base_of_adapter(const std::string& folder) { return read_adapter_config(folder).base; }

@@ -17,6 +17,7 @@
 #include "models/config.h"
 #include "models/llama.h"
 #include "src/app/log.h"
+#include "src/app/adapter.h"
 #include "src/app/options.h"
 #include "src/base/unicode.h"
 #include "src/checkpoint/checkpoint.cpp"
@@ -190,6 +191,7 @@ void config(std::string_view in) {
     if (peak > live + ptrdiff_t(kLayer * size_t(c.shape.L) + kLittle)) finding("bytes of heap to count", peak - live);
     peak = reading;
 }
+void adapter(std::string_view in) { parse_adapter_config(in, "adapter_config.json"); }
 void options(std::string_view in) {
     Options o;
     options_merge_saved(&o, std::string(in), "config.json");
@@ -475,14 +477,13 @@ const std::vector<Target>& targets() {
          kCodePoints,
          {gguf_model()}},
         {"llmc", "model_file safetensors config json unicode", llmc, 2, kRoom, {llmc_model()}},
-        {"config", "config model shape gpt2 lstm json unicode", config, 2, kLittle, {gpt2_config()}},
-
         {"config",
          "config model shape gpt2 lstm llama llama_config qwen2 qwen3 json unicode",
          config,
          2,
          kLittle,
          {gpt2_config(), llama_config()}},
+        {"adapter", "adapter lora json unicode", adapter, 2, kLittle, {adapter_config_json({8, 16, "all"}, {}, ".")}},
         {"options",
          "options json unicode",
          options,
