@@ -135,6 +135,11 @@ Tokens open_source(const Source& source, const Tokenizer& tokenizer, bool split,
     if (tokenizer.kind == Tokenizer::none)
         die(kExitUsage, "data: %s: got text, but without a tokenizer there are only tokens; give --tokenizer",
             source.path.c_str());
+    uint64_t bytes = 0;
+    for (const std::string& path : source.files) bytes += InputFile(path).size;
+    if (bytes > 100000000 && (!comm || comm->rank == 0))
+        warn("data: %s: %s bytes of text are read again at every start; build/prep makes tokens of them once",
+             source.path.c_str(), with_commas(bytes).c_str());
     all.content += tokenizer.own_json();
     auto tokens = std::make_shared<std::vector<char>>();
     Shard s;
@@ -167,6 +172,8 @@ Tokens open_source(const Source& source, const Tokenizer& tokenizer, bool split,
 // char learns from all text, of validation too, bpe:N from the training text.
 Tokenizer choose_tokenizer(const DataOptions& o, const Source& source, const Source& val, Comm* comm) {
     if (o.tokenizer.empty() && !o.init_tokenizer.empty()) return tokenizer_parse(o.init_tokenizer, o.init_path);
+    const std::string beside = path_join(parent_folder(source.files[0]), "tokenizer.json");
+    if (o.tokenizer.empty() && !source.is_text() && file_exists(beside)) return tokenizer_load(beside);
     if (o.tokenizer.empty()) return source.is_text() ? tokenizer_byte() : Tokenizer();
     const bool bpe = o.tokenizer.starts_with("bpe:");
     if (!source.is_text() || (o.tokenizer != "char" && !bpe)) return tokenizer_open(o.tokenizer, nullptr);

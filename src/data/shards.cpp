@@ -91,6 +91,10 @@ Source find_source(const std::string& path) {
         source.files = expand_glob(path);
     }
     std::erase_if(source.files, is_directory);
+    // Beside shards there may be a manifest and tokenizer.json.
+    const auto ends_with = [](const char* end) { return [end](const std::string& f) { return f.ends_with(end); }; };
+    if (source.files.size() > 1 && std::ranges::any_of(source.files, ends_with(".bin")))
+        std::erase_if(source.files, ends_with(".json"));
     if (source.files.empty())
         die(kExitNoInput, "data: %s: no file is there or matches it; give --data or --val-data", path.c_str());
     // Every shard keeps its file open. If more than the usual 1,024 descriptors are refused, opening says so.

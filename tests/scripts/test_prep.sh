@@ -1,0 +1,88 @@
+#!/bin/sh
+# test_prep.sh -- build/prep: the tokens are those that training would make itself, whatever was interrupted, packed or
+# spread over threads; train_gpt takes the folder.
+. tests/lib.sh
+prep=${TOOLS:-build}/prep
+
+mkdir "$tmp/in"
+for i in $(seq 10 49); do
+    awk -v n="$i" '{ gsub(/[\\"\t]/, " "); printf "{\"id\": %d, \"text\": \"%d %s\"}\n", NR, n, $0 }' README.md \
+        >"$tmp/in/$i.jsonl"
+done
+plan="--tokenizer bpe:400 --val-frac 0.05 --shard-tokens 20000"
+# same_shards A B: both folders have the same files, but for the inputs that the manifests name.
+same_shards() {
+    for d in "$1" "$2"; do (cd "$d" && sha256sum *.bin tokenizer.json); done | sort | uniq -u >"$tmp/differ"
+    cat "$tmp/differ"
+    [ ! -s "$tmp/differ" ] && ls "$1"/train_000001.bin "$1"/val_000000.bin
+}
+expect "two inputs and a glob" 0 '^next ' "$prep" "$tmp/in/1?.jsonl" "$tmp/in/2?.jsonl" "$tmp/in/[34]?.jsonl" $plan \
+    --threads 1 -o "$tmp/one"
+expect "a folder, four threads" 0 '^next ' "$prep" "$tmp/in" $plan --threads 4 -o "$tmp/four"
+check "give the same shards" same_shards "$tmp/one" "$tmp/four"
+expect "again" 0 'finished already' "$prep" "$tmp/in" $plan --threads 2 -o "$tmp/four"
+if command -v gzip >/dev/null && command -v zstd >/dev/null; then
+    cp -r "$tmp/in" "$tmp/packed" && gzip "$tmp"/packed/1?.jsonl && zstd -q --rm "$tmp"/packed/2?.jsonl
+    expect "packed files" 0 '^next ' "$prep" "$tmp/packed" $plan -o "$tmp/unpacked"
+    check "give the same shards" same_shards "$tmp/one" "$tmp/unpacked"
+    head -c 2000 "$tmp/packed/10.jsonl.gz" >"$tmp/cut.jsonl.gz"
+    expect "a packed file cut short" 65 'cannot unpack' "$prep" "$tmp/cut.jsonl.gz" -o "$tmp/cut" --tokenizer byte
+else skip "packed files" "no gzip and zstd"; fi
+
+tokens() { sed -n 's/.*"'$1'":{"documents":[0-9]*,"tokens":\([0-9]*\).*/\1/p' "$tmp/one/manifest.json"; }
+job="--layers 1 --heads 2 --channels 32 --seq-len 32 --batch-size 2 --total-batch-size 64 --steps 2 --sample-every 0
+    --eval-steps 1 --save-every 0"
+commas() { echo "$1" | sed ':a; s/\([0-9]\)\([0-9]\{3\}\)\($\|,\)/\1,\2\3/; ta'; }
+expect "train_gpt takes the folder" 0 \
+    "$(commas "$(tokens train)") training and $(commas "$(tokens val)") validation tokens . tokenizer .*json" \
+    $train --data "$tmp/one" $job --out-dir "$tmp/run"
+cat "$tmp"/in/*.jsonl >"$tmp/all.jsonl"
+sum() {             # training and validation tokens of --data all.jsonl, which splits elsewhere
+    $train --data "$tmp/all.jsonl" --tokenizer "$tmp/one" $job --out-dir "$tmp/direct" |
+        sed -n 's/.*: \([0-9,]*\) training and \([0-9,]*\) validation.*/\1 \2/p' | tr -d ,
+}
+as_many() { set -- $(sum) && [ "$(($1 + $2))" = "$(($(tokens train) + $(tokens val)))" ]; }
+check "as many tokens as training makes itself" as_many
+
+# ---- interrupted
+plan="--tokenizer $tmp/one/tokenizer.json --val-frac 0.05 --shard-tokens 20000"
+cp -r "$tmp/in" "$tmp/broken"
+sed -i '$ s/^{/[/' "$tmp/broken/49.jsonl"
+expect "a bad line near the end" 65 '49.jsonl: byte 0, line [0-9]* from there' "$prep" "$tmp/broken" $plan \
+    -o "$tmp/mended"
+check "some shards are there" test -s "$tmp/mended/train_000001.bin"
+expect "other options" 2 'begun with other' "$prep" "$tmp/broken" --tokenizer byte -o "$tmp/mended"
+sed -i '$ s/^\[/{/' "$tmp/broken/49.jsonl"
+touch -d '2000-01-01' "$tmp/mended/train_000000.bin"
+expect "goes on once it is mended" 0 '^next ' "$prep" "$tmp/broken" $plan -o "$tmp/mended"
+check "to the same shards" same_shards "$tmp/one" "$tmp/mended"
+check "without the first again" test "$tmp/mended/train_000000.bin" -ot "$tmp/one/train_000000.bin"
+i=0
+while [ $((i += 1)) -le 20 ]; do
+    timeout -s KILL "0.0$((i * 3 % 10))$i" "$prep" "$tmp/in" $plan --threads 2 -o "$tmp/killed" >/dev/null 2>&1
+    :
+done
+expect "killed 20 times at some moment" 0 'next|finished' "$prep" "$tmp/in" $plan --threads 2 -o "$tmp/killed"
+check "it ends with the same shards" same_shards "$tmp/one" "$tmp/killed"
+check "and leaves nothing else" test "$(ls -A "$tmp/killed")" = "$(ls -A "$tmp/one")"
+
+# ---- other inputs
+cp README.md "$tmp/lone.txt"
+expect "a lone text" 0 '^val: 1 document' "$prep" "$tmp/lone.txt" --tokenizer byte -o "$tmp/lone"
+expect "is a stream without end-of-text" 0 '^done ' $train --data "$tmp/lone" $job --out-dir "$tmp/run2"
+awk '{ at = index($0, "\"added_tokens\":[")
+       if (!at) { print; next }
+       print substr($0, 1, at + 15)
+       for (id = 257; id <= 65536; id++)
+           printf "{\"id\":%d,\"content\":\"<%d>\",\"special\":false,\"normalized\":false},\n", id, id
+       print substr($0, at + 16) }' "$tmp/lone/tokenizer.json" >"$tmp/wide.json"
+expect "a vocabulary beyond 16 bits" 0 '^next ' "$prep" "$tmp/in" --tokenizer "$tmp/wide.json" -o "$tmp/wide"
+check "has Llama 3's shards" grep -q '"token_bytes":4' "$tmp/wide/manifest.json"
+expect "which train" 0 '^done ' $train --data "$tmp/wide" $job --out-dir "$tmp/run3"
+expect "another field" 65 'title' "$prep" "$tmp/in" --text-field title --tokenizer byte -o "$tmp/title"
+expect "no text" 65 'neither text nor tokens' "$prep" "$train" -o "$tmp/binary" --tokenizer byte
+expect "no such file" 66 'no file' "$prep" "$tmp/absent" -o "$tmp/absent.out"
+expect "no folder for the shards" 2 'want -o' "$prep" "$tmp/in"
+expect "a folder in use" 2 'not empty' "$prep" "$tmp/in" -o "$tmp/in"
+expect "a typo" 2 'unknown option: --tokeniser' "$prep" "$tmp/in" --tokeniser byte -o "$tmp/typo"
+summary

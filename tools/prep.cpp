@@ -1,0 +1,513 @@
+// prep.cpp -- build/prep INPUT... -o DIR: texts become token shards once, which every run then reads at once.
+//
+//     DIR/train_000000.bin ...  DIR/val_000000.bin ...    llm.c's shards: 16-bit ids, or Llama 3's form of 32 bits
+//     DIR/tokenizer.json                                  train_gpt --data DIR takes it from there
+//     DIR/manifest.json                                   inputs, documents, tokens, the shards' CRC-32C; written last
+//
+// A reader takes chunks of whole documents from the inputs in order, some threads encode them, and the writer takes
+// their tokens in order again: the bytes do not depend on threads. Behind each full shard the position is saved (files
+// .part and prep.json), so that an interrupted run goes on there, to the same bytes.
+#include <sys/statvfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <future>
+#include <optional>
+#include <utility>
+#include "src/base/common.h"
+#include "src/base/cpus.h"
+#include "src/base/file.h"
+#include "src/base/json.h"
+#include "src/data/shards.h"
+#include "src/data/tokenizer.h"
+
+namespace {
+using ull = unsigned long long;
+
+const char* const kUsage =
+    "usage: prep INPUT... -o DIR [--tokenizer gpt2|FILE|byte|bpe:N] [--text-field NAME] [--val-frac X]\n"
+    "            [--shard-tokens N] [--threads N]\n"
+    "Writes the tokens of texts as shards for train_gpt --data DIR. INPUT: a file, folder or quoted glob of .jsonl or\n"
+    "text files (a file is a document), also as .gz or .zst.\n"
+    "  --tokenizer T       as of train_gpt (default gpt2); bpe:N learns from the first 16 MiB\n"
+    "  --text-field NAME   of .jsonl (default text)\n"
+    "  --val-frac X        of the documents, for validation (default 0.01); of a single text its last part\n"
+    "  --shard-tokens N    tokens of a shard (default 100000000)\n"
+    "  --threads N         default: all\n"
+    "Interrupted, the same command goes on, to the same bytes.\n"
+    "exit codes: 0, 2 usage, 65 bad content, 66 no input, 74 a write failed\n";
+
+struct Arguments {
+    std::vector<std::string> inputs;
+    std::string out, tokenizer = "gpt2", field = "text";
+    double val_frac = 0.01;
+    uint64_t shard_tokens = 100000000;
+    int threads = available_cpus();
+};
+
+// ---------------------------------------------------------------------------------------------------------- inputs
+
+struct Input {
+    std::string path, unpack;               // unpack: the program that prints it, or ""
+    bool jsonl;
+    uint64_t bytes;                         // on the disk
+};
+
+std::string without(const std::string& name, const std::string& end) {
+    return name.ends_with(end) ? name.substr(0, name.size() - end.size()) : name;
+}
+
+void warn_of_markup(const std::string& path, std::string_view head) {
+    const size_t at = std::min(head.find_first_not_of(" \t\r\n"), head.size());
+    if (head.substr(at).starts_with("<!") || head.substr(at).starts_with("<html"))
+        warn("%s: looks like HTML: its tags become tokens, too", path.c_str());
+    if (path.ends_with(".csv") || path.ends_with(".tsv"))
+        warn("%s: a table: each line is text as it stands", path.c_str());
+}
+
+std::vector<Input> find_inputs(const std::vector<std::string>& paths) {
+    std::vector<Input> inputs;
+    for (const std::string& path : paths) {
+        std::vector<std::string> files;
+        if (is_directory(path))
+            for (const std::string& name : list_directory(path)) files.push_back(path_join(path, name));
+        else files = file_exists(path) ? std::vector<std::string>{path} : expand_glob(path);
+        std::erase_if(files, [](const std::string& f) { return is_directory(f) || base_name(f)[0] == '.'; });
+        if (files.empty()) die(kExitNoInput, "%s: no file is there or matches it", path.c_str());
+        for (const std::string& file : files) {
+            const std::string unpack = file.ends_with(".gz") ? "gzip" : file.ends_with(".zst") ? "zstd" : "";
+            const std::string name = without(without(file, ".gz"), ".zst");
+            inputs.push_back({file, unpack, name.ends_with(".jsonl"), InputFile(file).size});
+            if (!unpack.empty()) continue;
+            const Format format = find_source(file).format;     // 65 for what is no text
+            if (format != Format::text && format != Format::jsonl)
+                die_content(file, format_name(format), "text or .jsonl");
+            warn_of_markup(file, map_file(file).text().substr(0, 256));
+        }
+    }
+    return inputs;
+}
+
+// The bytes of one input in order, unpacked.
+struct Stream {
+    const Input& input;
+    MappedFile file;                        // of one that is not packed
+    FILE* pipe = nullptr;
+    uint64_t at = 0;                        // bytes taken
+    std::string ahead;                      // read from the pipe, not taken yet
+
+    explicit Stream(const Input& of) : input(of) {
+        if (of.unpack.empty()) {
+            file = map_file(of.path);
+            return;
+        }
+        const std::string command = "exec " + of.unpack + " -dc -- " + shell_quote(of.path);
+        pipe = popen(command.c_str(), "r");
+        if (!pipe) die(kExitOther, "%s: cannot start %s", of.path.c_str(), of.unpack.c_str());
+    }
+    ~Stream() {
+        if (pipe) pclose(pipe);
+    }
+    Stream(const Stream&) = delete;
+
+    // Reads until `ahead` has n bytes or the pipe ends.
+    void fill(size_t n) {
+        while (pipe && ahead.size() < n) {
+            const size_t old = ahead.size();
+            ahead.resize(old + (1 << 20));
+            const size_t got = fread(&ahead[old], 1, ahead.size() - old, pipe);
+            ahead.resize(old + got);
+            if (got > 0) continue;
+            const int status = pclose(std::exchange(pipe, nullptr));
+            if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+                die(kExitBadContent, "%s: %s cannot unpack it (exit code %d)", input.path.c_str(), input.unpack.c_str(),
+                    WIFEXITED(status) ? WEXITSTATUS(status) : -1);
+        }
+    }
+    // What is left, as far as it has been read; at least n bytes if there are so many.
+    std::string_view look(size_t n) {
+        if (input.unpack.empty()) return file.text().substr(at);
+        fill(n);
+        return ahead;
+    }
+    void take(size_t n) {
+        at += n;
+        if (!input.unpack.empty()) ahead.erase(0, n);
+    }
+};
+
+// Whole documents: lines of a .jsonl, or one text.
+constexpr size_t kChunk = 4 << 20;
+struct Chunk { std::string text; bool jsonl; std::string where; bool alone; };     // alone: the only text of all
+
+struct Reader {
+    const std::vector<Input>& inputs;
+    size_t input = 0;
+    uint64_t read = 0;                      // bytes on the disk of the inputs before this one
+    std::unique_ptr<Stream> stream = {};
+
+    // Goes to a place that was saved.
+    void seek(size_t to, uint64_t at) {
+        for (; input < to; input++) read += inputs[input].bytes;
+        if (at == 0) return;
+        stream = std::make_unique<Stream>(inputs[input]);
+        while (stream->at < at) {
+            const size_t n = size_t(std::min<uint64_t>(at - stream->at, kChunk));
+            if (stream->look(n).size() < n)
+                die(kExitBadContent, "%s: it is shorter than it was", inputs[input].path.c_str());
+            stream->take(n);
+        }
+    }
+    std::optional<Chunk> next() {
+        while (input < inputs.size()) {
+            const Input& of = inputs[input];
+            if (!stream) stream = std::make_unique<Stream>(of);
+            size_t want = of.jsonl ? kChunk : SIZE_MAX / 4;
+            std::string_view rest = stream->look(want), text = rest;
+            for (size_t end = rest.size(); of.jsonl && rest.size() >= want; want *= 2) {
+                end = rest.substr(0, want).rfind('\n');
+                if (end != rest.npos) {
+                    text = rest.substr(0, end + 1);
+                    break;
+                }
+                text = rest = stream->look(want * 2);           // a line that is longer than a chunk
+            }
+            if (!text.empty()) {
+                const bool first = stream->at == 0, mark = first && text.starts_with("\xef\xbb\xbf");
+                Chunk chunk = {std::string(text.substr(mark ? 3 : 0)), of.jsonl,
+                               of.path + format(": byte %llu", ull(stream->at)), !of.jsonl && inputs.size() == 1};
+                stream->take(text.size());
+                return chunk;
+            }
+            stream.reset();
+            read += of.bytes;
+            input++;
+        }
+        return {};
+    }
+};
+
+// --------------------------------------------------------------------------------------------------------- encoding
+
+struct Part { std::vector<uint32_t> tokens; uint64_t documents = 0; };
+struct Encoded { Part parts[2]; size_t bytes = 0; };            // training, validation
+
+// Copies of a document fall on the same side.
+bool is_validation(std::string_view document, double fraction) {
+    return double(hash_bytes(document.data(), document.size(), 7) >> 11) < fraction * 0x1p53;
+}
+
+void add_document(std::string_view text, const Tokenizer& tokenizer, bool begins, Part* part) {
+    std::vector<int> tokens;
+    if (begins && tokenizer.eot >= 0) tokens.push_back(tokenizer.eot);
+    tokenizer.encode(text, &tokens);
+    part->tokens.insert(part->tokens.end(), tokens.begin(), tokens.end());
+    part->documents++;
+}
+
+template <class F> void each_document(const Chunk& chunk, const std::string& field, const F& f) {
+    std::string_view rest = chunk.text;
+    if (!chunk.jsonl) return rest.empty() ? void() : f(rest);
+    for (size_t number = 1; !rest.empty(); number++) {
+        const std::string_view line = next_word(&rest, '\n');
+        if (line.find_first_not_of(" \t\r") == line.npos) continue;
+        const std::string what = chunk.where + format(", line %zu from there", number);
+        const std::string text = parse_json(line, what.c_str()).get_string(field, what.c_str());
+        if (!text.empty()) f(std::string_view(text));
+    }
+}
+
+Encoded encode(const Chunk& chunk, const Tokenizer& tokenizer, const Arguments& a) {
+    Encoded out;
+    out.bytes = chunk.text.size();
+    if (chunk.alone) {                      // one stream without documents: its end is for validation
+        const std::string_view all = chunk.text;
+        const double head = double(all.size()) * (1 - a.val_frac);
+        const size_t line = all.rfind('\n', size_t(head)), cut = line == all.npos ? size_t(head) : line + 1;
+        add_document(all.substr(0, cut), tokenizer, false, &out.parts[0]);
+        if (cut < all.size()) add_document(all.substr(cut), tokenizer, false, &out.parts[1]);
+        return out;
+    }
+    each_document(chunk, a.field, [&](std::string_view text) {
+        add_document(text, tokenizer, true, &out.parts[is_validation(text, a.val_frac)]);
+    });
+    return out;
+}
+
+Tokenizer open_tokenizer(const Arguments& a, const std::vector<Input>& inputs) {
+    if (!a.tokenizer.starts_with("bpe:")) return tokenizer_open(a.tokenizer, nullptr);
+    std::string sample;
+    Reader reader = {inputs};
+    while (sample.size() < 16 << 20) {
+        const std::optional<Chunk> chunk = reader.next();
+        if (!chunk) break;
+        each_document(*chunk, a.field, [&](std::string_view text) { sample += text; });
+    }
+    const std::string_view view = sample;
+    return tokenizer_open(a.tokenizer, &view);
+}
+
+// ---------------------------------------------------------------------------------------------------------- writing
+
+struct ShardFile { std::string name; uint64_t tokens; uint32_t crc; };
+struct Output {
+    const char* name;
+    std::vector<ShardFile> shards;
+    std::vector<uint32_t> tokens;           // of the shard that is not full
+    uint64_t documents = 0, total = 0;      // tokens
+};
+
+template <class T> void write_tokens(FileWriter* file, const std::vector<uint32_t>& tokens, size_t n) {
+    const std::vector<T> stored(tokens.begin(), tokens.begin() + ptrdiff_t(n));
+    file->write(stored.data(), n * sizeof(T));
+}
+
+// Writes the first n tokens as a shard.
+void write_shard(const std::string& dir, Output* out, size_t n, size_t width) {
+    const std::string name = format("%s_%06zu.bin", out->name, out->shards.size()), path = path_join(dir, name);
+    const uint32_t header[256] = {width == 2 ? 20240520u : 20240801u, width == 2 ? 1u : 7u, uint32_t(n)};
+    remove_tree(path + ".tmp");
+    FileWriter file(path + ".tmp");
+    file.write(header, sizeof header);
+    if (width == 2) write_tokens<uint16_t>(&file, out->tokens, n);
+    else write_tokens<uint32_t>(&file, out->tokens, n);
+    file.finish();
+    if (::rename((path + ".tmp").c_str(), path.c_str()) != 0) die(kExitWrite, "cannot rename: %s.tmp", path.c_str());
+    out->shards.push_back({name, n, file.crc});
+    out->tokens.erase(out->tokens.begin(), out->tokens.begin() + ptrdiff_t(n));
+}
+
+std::string shards_json(const Output& out) {
+    std::vector<std::string> shards;
+    for (const ShardFile& s : out.shards)
+        shards.push_back(JsonLine().add("file", s.name).add("tokens", s.tokens).add("crc32c", s.crc).text());
+    return "[" + join(shards, ",") + "]";
+}
+
+// What must be the same for a start to go on where another ended.
+std::string identity(const Arguments& a, const std::vector<Input>& inputs) {
+    std::vector<std::string> files;
+    for (const Input& i : inputs) files.push_back(JsonLine().add("path", i.path).add("bytes", i.bytes).text());
+    return JsonLine().add("tokenizer", a.tokenizer).add("text_field", a.field).add("val_frac", a.val_frac)
+        .add("shard_tokens", a.shard_tokens).raw("inputs", "[" + join(files, ",") + "]").text();
+}
+
+struct Job {
+    const Arguments& a;
+    const std::vector<Input>& inputs;
+    Output out[2] = {{"train", {}, {}}, {"val", {}, {}}};
+    uint64_t saves = 0;
+    std::string path(const std::string& name) const { return path_join(a.out, name); }
+    std::string part(const Output& o, uint64_t save) const {
+        return path(std::string(".") + o.name + "." + std::to_string(save) + ".part");
+    }
+
+    // `input`, `at`: where the next chunk begins.
+    void save(size_t input, uint64_t at) {
+        saves++;
+        JsonLine state;
+        state.raw("of", identity(a, inputs)).add("saves", saves).add("input", input).add("at", at);
+        for (const Output& o : out) {
+            const std::string_view rest(reinterpret_cast<const char*>(o.tokens.data()), o.tokens.size() * 4);
+            write_file_atomic(part(o, saves), rest);
+            state.raw(o.name, shards_json(o)).add((o.name + std::string("_documents")).c_str(), o.documents)
+                .add((o.name + std::string("_tokens")).c_str(), o.total)
+                .add((o.name + std::string("_crc")).c_str(), crc32c(0, rest.data(), rest.size()));
+        }
+        write_file_atomic(path("prep.json"), state.text() + "\n");
+        for (const Output& o : out) remove_tree(part(o, saves - 1));
+    }
+    // Goes on where prep.json says; returns whether there was one.
+    bool resume(Reader* reader) {
+        const std::string file = path("prep.json");
+        if (!file_exists(file)) return false;
+        const char* const what = file.c_str();
+        const std::string text = read_file(file);
+        const Json state = parse_json(text, what);
+        if (state.at("of", what).text() != identity(a, inputs))
+            die(kExitUsage, "-o: %s: it was begun with other inputs or options; give those, or another folder",
+                a.out.c_str());
+        saves = state.get_u64("saves", what);
+        for (Output& o : out) {
+            const std::string name = o.name;
+            for (JsonItems i(state.at(name, what)); i.next();)
+                o.shards.push_back({i.value.get_string("file", what), i.value.get_u64("tokens", what),
+                                    uint32_t(i.value.get_u64("crc32c", what))});
+            o.documents = state.get_u64(name + "_documents", what);
+            o.total = state.get_u64(name + "_tokens", what);
+            const MappedFile rest = map_file(part(o, saves));
+            if (rest.size % 4 || crc32c(0, rest.data, rest.size) != state.get_u64(name + "_crc", what))
+                die(kExitBadContent, "%s: it is damaged; begin again in another folder", rest.path.c_str());
+            o.tokens.resize(rest.size / 4);
+            if (rest.size) std::memcpy(o.tokens.data(), rest.data, rest.size);
+        }
+        reader->seek(state.get_u64("input", what), state.get_u64("at", what));
+        return true;
+    }
+    void finish(const Tokenizer& tokenizer, size_t width) {
+        JsonLine manifest;
+        manifest.raw("of", identity(a, inputs)).add("vocab_size", tokenizer.vocab_size).add("token_bytes", width);
+        for (Output& o : out) {
+            if (!o.tokens.empty()) write_shard(a.out, &o, o.tokens.size(), width);
+            manifest.raw(o.name, JsonLine().add("documents", o.documents).add("tokens", o.total)
+                                     .raw("shards", shards_json(o)).text());
+        }
+        write_file_atomic(path("manifest.json"), manifest.text() + "\n");
+        clean();
+    }
+    // Removes what is for going on, also that of starts that were killed.
+    void clean() const {
+        remove_tree(path("prep.json"));
+        for (const std::string& name : list_directory(a.out))
+            if (name.find(".part") < name.size() || name.find(".tmp") < name.size()) remove_tree(path(name));
+    }
+};
+
+void require_space(const Arguments& a, uint64_t bytes, size_t width, bool merges) {
+    struct statvfs disk;
+    const uint64_t want = bytes / (merges ? 4 : 1) * width;
+    const bool known = statvfs(a.out.c_str(), &disk) == 0 && disk.f_blocks > 0;
+    const uint64_t got = known ? disk.f_bavail * disk.f_frsize : UINT64_MAX;
+    std::fprintf(stderr, "prep: %s bytes of input, about %s bytes of tokens in %s\n", with_commas(bytes).c_str(),
+                 with_commas(want).c_str(), a.out.c_str());
+    if (got < want)
+        die(kExitWrite, "no space: %s: got %s bytes free, want about %s; make room", a.out.c_str(),
+            with_commas(got).c_str(), with_commas(want).c_str());
+}
+
+struct Progress {
+    uint64_t total, at_start;
+    double began = now_seconds(), last = began;
+    void show(uint64_t done, uint64_t text_bytes, uint64_t tokens) {
+        const double now = now_seconds();
+        if (now - last < 2 || !isatty(2)) return;
+        last = now;
+        const double rate = double(done - at_start) / (now - began);
+        std::fprintf(stderr, "\r%5.1f %% | %.1f MB/s of text | %s tokens | %.0f s left   ",
+                     100 * double(done) / double(total), double(text_bytes) * 1e-6 / (now - began),
+                     with_commas(tokens).c_str(), rate > 0 ? double(total - done) / rate : 0);
+    }
+};
+
+void run(const Arguments& a) {
+    const std::vector<Input> inputs = find_inputs(a.inputs);
+    Job job = {a, inputs};
+    uint64_t bytes = 0;
+    for (const Input& i : inputs) bytes += i.bytes;
+    const std::string manifest = job.path("manifest.json"), own = job.path("tokenizer.json");
+    if (file_exists(manifest)) {
+        const std::string text = read_file(manifest);
+        if (parse_json(text, manifest.c_str()).find("of").text() == identity(a, inputs)) {
+            job.clean();
+            std::printf("%s: finished already\n", a.out.c_str());
+            return;
+        }
+    }
+    Reader reader = {inputs};
+    const bool resumed = job.resume(&reader);
+    if (!resumed && is_directory(a.out) && !list_directory(a.out).empty())
+        die(kExitUsage, "-o: %s: not empty; give another folder", a.out.c_str());
+    make_directories(a.out);
+    const Tokenizer tokenizer = resumed ? tokenizer_load(own) : open_tokenizer(a, inputs);
+    const std::string json = tokenizer.to_json();
+    const size_t width = tokenizer.vocab_size <= 65536 ? 2 : 4;
+    if (!resumed) {
+        require_space(a, bytes, width, !tokenizer.merges.empty());
+        write_file_atomic(own, json);
+        job.save(0, 0);
+    }
+
+    // Each thread has a tokenizer of its own: copies share a cache.
+    struct Work { std::future<Encoded> result; size_t slot, input; uint64_t end; };
+    std::vector<Tokenizer> tokenizers;
+    for (int i = 0; i < a.threads; i++) tokenizers.push_back(tokenizer_parse(json, own));
+    std::deque<Work> under_way;
+    Progress progress = {bytes, reader.read};
+    uint64_t text_bytes = 0;
+    const auto take = [&] {                 // the oldest chunk's tokens
+        const Encoded encoded = under_way.front().result.get();
+        bool full = false;
+        text_bytes += encoded.bytes;
+        for (int k = 0; k < 2; k++) {
+            Output& o = job.out[k];
+            const Part& part = encoded.parts[k];
+            o.tokens.insert(o.tokens.end(), part.tokens.begin(), part.tokens.end());
+            o.documents += part.documents;
+            o.total += part.tokens.size();
+            for (; o.tokens.size() >= a.shard_tokens; full = true) write_shard(a.out, &o, a.shard_tokens, width);
+        }
+        if (full) job.save(under_way.front().input, under_way.front().end);
+        progress.show(reader.read, text_bytes, job.out[0].total + job.out[1].total);
+        const size_t slot = under_way.front().slot;
+        under_way.pop_front();
+        return slot;
+    };
+    for (size_t slot = 0; std::optional<Chunk> chunk = reader.next();) {
+        if (under_way.size() == tokenizers.size()) slot = take();
+        else slot = under_way.size();
+        const uint64_t end = reader.stream->at;
+        under_way.push_back({std::async(std::launch::async, [&a, &tokenizers, slot, c = std::move(*chunk)] {
+                                 return encode(c, tokenizers[slot], a);
+                             }), slot, reader.input, end});
+    }
+    while (!under_way.empty()) take();
+    job.finish(tokenizer, width);
+    if (isatty(2)) std::fputc('\n', stderr);
+    for (const Output& o : job.out)
+        std::printf("%s: %s documents, %s tokens, %zu shards\n", o.name, with_commas(o.documents).c_str(),
+                    with_commas(o.total).c_str(), o.shards.size());
+    if (job.out[1].total == 0) warn("%s: no document fell to validation: give a larger --val-frac", a.out.c_str());
+    std::printf("next    ./train_gpt --data %s\n", shell_quote(a.out).c_str());
+}
+
+// ----------------------------------------------------------------------------------------------------- command line
+
+Arguments parse_arguments(int argc, char** argv) {
+    Arguments a;
+    const auto number = [](const std::string& name, const std::string& text, auto low, auto high, auto* out) {
+        if (!parse_whole(std::string_view(text), out) || *out < low || *out > high)
+            die(kExitUsage, "%s: got %s, want a number from %s to %s", name.c_str(), text.c_str(),
+                json_number(double(low)).c_str(), json_number(double(high)).c_str());
+    };
+    for (int i = 1; i < argc; i++) {
+        const std::string arg = argv[i], name = arg.substr(0, arg.find('='));
+        if (!arg.starts_with("-")) {
+            a.inputs.push_back(arg);
+            continue;
+        }
+        std::string value = name.size() < arg.size() ? arg.substr(name.size() + 1) : "";
+        if (value.empty() && i + 1 < argc) value = argv[++i];
+        if (value.empty()) die(kExitUsage, "%s: want a value; see prep --help", name.c_str());
+        if (name == "-o") a.out = without_slash(value);
+        else if (name == "--tokenizer") a.tokenizer = value;
+        else if (name == "--text-field") a.field = value;
+        else if (name == "--val-frac") number(name, value, 0.0, 0.5, &a.val_frac);
+        else if (name == "--shard-tokens") number(name, value, uint64_t(1), uint64_t(1) << 31, &a.shard_tokens);
+        else if (name == "--threads") number(name, value, 1, 1024, &a.threads);
+        else die(kExitUsage, "unknown option: %s; see prep --help", name.c_str());
+    }
+    if (a.inputs.empty()) die(kExitUsage, "want texts to read; see prep --help");
+    if (a.out.empty()) die(kExitUsage, "want -o DIR, a new folder");
+    if (a.tokenizer == "char") die(kExitUsage, "--tokenizer: got char, want gpt2, byte, bpe:N or a file");
+    return a;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    set_program("prep");
+    for (int i = 1; i < argc; i++)
+        if (std::string(argv[i]) == "--help" || std::string(argv[i]) == "-h") return std::fputs(kUsage, stdout), 0;
+    try {
+        run(parse_arguments(argc, argv));
+        return 0;
+    } catch (const Error& error) {
+        print_error(error);
+        return error.code;
+    } catch (const std::exception& error) {
+        print_error({kExitOther, error.what()});
+        return kExitOther;
+    }
+}
