@@ -172,8 +172,10 @@ Tokens open_source(const Source& source, const Tokenizer& tokenizer, bool split,
 // char learns from all text, of validation too, bpe:N from the training text.
 Tokenizer choose_tokenizer(const DataOptions& o, const Source& source, const Source& val, Comm* comm) {
     if (o.tokenizer.empty() && !o.init_tokenizer.empty()) return tokenizer_parse(o.init_tokenizer, o.init_path);
-    const std::string beside = path_join(parent_folder(source.files[0]), "tokenizer.json");
-    if (o.tokenizer.empty() && !source.is_text() && file_exists(beside)) return tokenizer_load(beside);
+    // Of build/prep's shards the tokenizer is in the same folder.
+    const std::string folder = parent_folder(source.files[0]);
+    if (o.tokenizer.empty() && !source.is_text() && file_exists(path_join(folder, "manifest.json")))
+        return tokenizer_load(folder);
     if (o.tokenizer.empty()) return source.is_text() ? tokenizer_byte() : Tokenizer();
     const bool bpe = o.tokenizer.starts_with("bpe:");
     if (!source.is_text() || (o.tokenizer != "char" && !bpe)) return tokenizer_open(o.tokenizer, nullptr);
