@@ -53,24 +53,29 @@ std::string generate_text(Model* model, const Tokenizer& tokenizer, const Option
                           const std::function<void(const std::string&)>& print) {
     // A document's first token, then the prompt; without either a new line.
     const bool text = tokenizer.kind != Tokenizer::none;
-    std::vector<int> tokens;
-    if (tokenizer.eot >= 0) tokens.push_back(tokenizer.eot);
-    if (text) tokenizer.encode(o.prompt.empty() && tokens.empty() ? "\n" : o.prompt, &tokens);
-    if (tokens.empty()) tokens.push_back(model->shape.V - 1);
+    std::vector<int> start;
+    if (tokenizer.eot >= 0) start.push_back(tokenizer.eot);
+    if (text) tokenizer.encode(o.prompt.empty() && start.empty() ? "\n" : o.prompt, &start);
+    if (start.empty()) start.push_back(model->shape.V - 1);
 
     std::string all;
-    Utf8Stream utf8;
     const auto emit = [&](const std::string& piece) {
         all += piece;
         print(piece);
     };
-    const SamplingParams params = {o.temperature, o.top_k, o.top_p, o.seed, stream, tokenizer.vocab_size};
-    generate(model, &tokens, o.max_tokens, params, [&](int token) {
-        if (token == tokenizer.eot) return false;
-        emit(text ? utf8.push(tokenizer.text(token)) : std::to_string(token) + " ");
-        return !stop_requested();
-    });
-    emit(utf8.finish());
+    for (int i = 0; i < o.samples && !stop_requested(); i++) {
+        std::vector<int> tokens = start;
+        Utf8Stream utf8;
+        if (i > 0) emit("\n---\n" + o.prompt);
+        const uint32_t own = stream + (uint32_t(i) << 24);          // steps stay below 2^24 in practice
+        const SamplingParams params = {o.temperature, o.top_k, o.top_p, o.seed, own, tokenizer.vocab_size};
+        generate(model, &tokens, o.max_tokens, params, [&](int token) {
+            if (token == tokenizer.eot) return false;
+            emit(text ? utf8.push(tokenizer.text(token)) : std::to_string(token) + " ");
+            return !stop_requested();
+        });
+        emit(utf8.finish());
+    }
     return all;
 }
 
@@ -109,8 +114,16 @@ struct Loaded {
 };
 }  // namespace
 
+static std::string read_standard_input() {
+    std::string text;
+    for (int c; (c = std::getchar()) != EOF;) text += char(c);
+    if (text.ends_with("\n")) text.pop_back();
+    return text;
+}
+
 int sample(Options o, Comm*) {
     set_threads(o.threads);
+    if (o.prompt == "-") o.prompt = read_standard_input();
     Loaded loaded(o.paths[0], 1, o.prompt.size() + size_t(o.max_tokens) + 2);       // a token has a byte or more
     if (loaded.tokenizer.kind == Tokenizer::none && !o.prompt.empty())
         die(kExitUsage, "--prompt: %s has no tokenizer.json; leave the prompt out to see token numbers",

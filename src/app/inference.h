@@ -22,8 +22,9 @@ struct Score {
 // one double, added in order: the same bits for any number of ranks. Collective.
 Score evaluate(Model* model, const Data& data, int B, int64_t batches, Comm* comm);
 
-// Continues --prompt by up to --max-tokens, to the end of the text or until a request to stop. `print` gets whole
-// characters as they come; returns all of them. stream separates the samples of one seed.
+// Continues --prompt by up to --max-tokens, to the end of the text or until a request to stop; --samples times, with a
+// line between them. `print` gets whole characters as they come; returns all of them. stream separates the samples of
+// one seed.
 std::string generate_text(Model* model, const Tokenizer& tokenizer, const Options& options, uint32_t stream,
                           const std::function<void(const std::string&)>& print);
 

@@ -5,6 +5,7 @@
 #include <climits>
 #include <cmath>
 #include <limits>
+#include <strings.h>
 #include <variant>
 #include "src/base/common.h"
 #include "src/base/json.h"
@@ -62,7 +63,7 @@ struct Row {
 // Sampling and evaluating take these options; training takes all.
 const std::map<std::string, std::string> kCommands = {
     {"train", ""},
-    {"sample", "device dtype threads seed prompt temperature top-k top-p max-tokens"},
+    {"sample", "device dtype threads seed prompt samples temperature top-k top-p max-tokens"},
     {"eval", "device dtype threads data tokenizer batch-size seq-len"}};
 
 std::vector<Row> make_table() {
@@ -166,7 +167,8 @@ std::vector<Row> make_table() {
         {"verbose", "", &O::verbose, kLocal, "with --dry-run: print the tensors, too"},
     });
     add("Samples", {
-        {"prompt", "TEXT", &O::prompt, kOpen, "what a sample begins with"},
+        {"prompt", "TEXT", &O::prompt, kOpen, "what a sample begins with; sample reads - from standard input"},
+        {"samples", "N", &O::samples, kOpen, "how many, each by random numbers of its own", "num-samples -n", kContext},
         {"temperature", "X", &O::temperature, kOpen, "0 = always the likeliest token"},
         {"top-k", "N", &O::top_k, kOpen, "choose among the N likeliest tokens; 0 = all"},
         {"top-p", "P", &O::top_p, kOpen, "and those of this probability together", "", {"> 0 and <= 1", 0, 1, true}},
@@ -328,8 +330,9 @@ void take_command(Options* o, const Words& words) {
             takes.empty() ? "none" : "one, the folder of a run or checkpoint");
 }
 
-// Returns the text of --help, with the defaults of the model, preset and optimizer asked for.
-std::string help_text(const Options& asked) {
+// Returns the text of --help, with the defaults of the model, preset and optimizer asked for; of a topic only the group
+// of options whose title begins so.
+std::string help_text(const Options& asked, const std::string& topic) {
     Options o;
     o.model = asked.model;
     o.preset = asked.preset;
@@ -340,12 +343,16 @@ std::string help_text(const Options& asked) {
         "  train_gpt [options]               train; without options this machine's preset on a built-in text\n"
         "  train_gpt sample OUT [options]    write text; OUT is a run or a checkpoint folder\n"
         "  train_gpt eval OUT [options]      loss over the run's whole validation text, or over --data\n"
-        "  mpirun -np 8 train_gpt ...        8 ranks; so do torchrun, srun, and --np 8 without any of them\n\n"
+        "  mpirun -np 8 train_gpt ...        8 ranks; so do torchrun, srun, and --np 8 without any of them\n"
+        "  train_gpt help data               these options alone: model, data, optimisation, system, ...\n\n"
         "--seq-len 64, --seq-len=64 and --seq_len 64 are the same; 512k = 512000.\n"
         "Defaults are those of --preset %s; see also --help with --preset, --model, --optimizer or --device gpu.\n",
         version_text(), o.preset.c_str());
-    std::string group;
+    std::string group, groups;
+    if (!topic.empty()) out.clear();
     for (const Row& row : table()) {
+        if (groups.find(row.group) == groups.npos) groups += (groups.empty() ? "" : ", ") + std::string(row.group);
+        if (strncasecmp(row.group, topic.c_str(), topic.size()) != 0) continue;
         if (group != row.group) out += format("\n%s\n", (group = row.group).c_str());
         std::string words = row.help;
         if (!row.owners.empty()) words += " (of " + join(row.owners, ", ") + ")";
@@ -355,6 +362,8 @@ std::string help_text(const Options& asked) {
             words += " (default " + value + ")";
         out += format("  --%-26s %s\n", (row.name + " " + row.value).c_str(), words.c_str());
     }
+    if (group.empty()) die(kExitUsage, "help: got %s, want one of %s", shown(topic).c_str(), groups.c_str());
+    if (!topic.empty()) return out.substr(1);
     return out + "\nExit codes: 0 done, 2 usage, 65 bad content of a file, 66 missing input, 69 a rank is lost,\n"
                  "74 a write failed, 75 stopped on request and saved, 80 replicas disagree, 1 anything else.\n";
 }
@@ -406,9 +415,14 @@ Options parse_options(int argc, const char* const* argv, int* exit_now) {
         else if (arg.size() > 1 && arg[0] == '-') take_option(&o, &i);
         else words.push_back(arg);
     }
+    if (!words.empty() && words[0] == "help") {
+        help = true;
+        words.erase(words.begin());
+    }
+    const std::string topic = words.empty() || kCommands.contains(words[0]) ? "" : words[0];
     *exit_now = help || version ? int(kExitDone) : -1;
     if (version) std::printf("train_gpt %s\n", version_text());
-    else if (help) std::fputs(help_text(o).c_str(), stdout);
+    else if (help) std::fputs(help_text(o, topic).c_str(), stdout);
     else take_command(&o, words);
     return o;
 }

@@ -37,7 +37,7 @@ struct Options {
     bool dry_run = false, force = false, verbose = false;
     std::string prompt;
     double temperature = 0.8, top_p = 1;
-    int top_k = 0, max_tokens = 256;
+    int top_k = 0, max_tokens = 256, samples = 1;
 
     std::vector<std::string> given;     // names of the options on the command line, without "--"
     std::vector<std::string> saved;     // names of those that come from the config of a resumed run

@@ -38,6 +38,7 @@ std::string newest_run() {
     std::pair<std::filesystem::file_time_type, std::string> newest = {std::filesystem::file_time_type::min(), ""};
     for (const std::string& log : expand_glob("runs/*/metrics.jsonl")) {
         std::error_code error;
+        if (std::filesystem::is_symlink(parent_folder(log), error)) continue;       // runs/last
         const auto written = std::filesystem::last_write_time(log, error);
         if (!error) newest = std::max(newest, {written, parent_folder(log)});
     }
@@ -154,7 +155,18 @@ void unclaim_run(const Run& run) try {
     rmdir(run.out_dir.c_str());
 } catch (...) {}                // gone: the main and the watching thread may both be at it
 
+// runs/last becomes a link to this run, if it is in runs/. Nothing depends on it.
+static void name_last(const std::string& folder) {
+    if (parent_folder(folder) != "runs") return;
+    std::error_code ignored;
+    std::filesystem::remove("runs/.last", ignored);
+    std::filesystem::create_directory_symlink(base_name(folder), "runs/.last", ignored);
+    if (!is_directory("runs/last") || std::filesystem::is_symlink("runs/last", ignored))
+        std::filesystem::rename("runs/.last", "runs/last", ignored);
+}
+
 void empty_run(const Run& run) {
+    name_last(run.out_dir);
     if (!run.overwrite) return;
     for (const char* name : {"ckpt", "metrics.jsonl", "config.json"}) remove_tree(path_join(run.out_dir, name));
 }

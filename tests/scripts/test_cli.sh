@@ -64,7 +64,7 @@ check "leaves its target" grep -qx mine "$tmp/mine"
 two_at_once() { (
     mkdir "$tmp/at_once" && cd "$tmp/at_once" || exit 1
     $train $tiny & other=$!
-    $train $tiny && wait $other && [ "$(ls runs | wc -l)" -eq 2 ]
+    $train $tiny && wait $other && [ "$(ls runs | grep -vcx last)" -eq 2 ]
 ) }
 check "two default runs at once have a folder each" two_at_once
 expect "--resume takes the newest run" 0 'finished' sh -c "cd '$tmp/at_once' && $train --resume"
@@ -235,6 +235,9 @@ expect "an unwritable folder" 74 '/proc' $train $here --out-dir /proc/nowhere
 expect "a size without a rank" 2 'OMPI_COMM_WORLD_RANK' env OMPI_COMM_WORLD_SIZE=8 $train $tiny
 expect "--version" 0 '^train_gpt ' $train --version
 expect "--help" 0 '--total-batch-size' $train --help
+expect "help of a topic" 0 '--val-data' $train help data
+check "has nothing else" sh -c "! $train help data | grep -q -e '--lr '"
+expect "help of what is none" 2 'want one of Model, Data' $train help me
 check "docs/options.md is what docs/make_options.sh writes" \
     sh -c "TRAIN_GPT='$train' docs/make_options.sh | diff docs/options.md -"
 
@@ -382,6 +385,19 @@ import json
 t = json.load(open('$tmp/trace.json')) + json.load(open('$tmp/trace.json.rank1'))
 assert {e['tid'] for e in t} == {'compute', 'communication', 'host'} and {e['pid'] for e in t} == {0, 1}"
 expect "--trace to no folder" 74 't.json' $train $tiny $here --out-dir "$tmp/traced2" --trace no/where/t.json
+
+# ---- samples
+says() { printf 'The \n' | $train sample "$out" --prompt - --max-tokens 8; }
+check "a prompt from standard input" same_output says "$train sample '$out' --prompt 'The ' --max-tokens 8"
+check "three samples begin with the one" sh -c "$train sample '$out' --samples 3 --seed 4 --max-tokens 8 >'$tmp/3' &&
+    $train sample '$out' --seed 4 --max-tokens 8 | head -n 1 | cmp - '$tmp/3' -n 8 && [ \$(grep -c '^---' '$tmp/3') = 2 ]"
+last() {
+    mkdir "$tmp/home"
+    (cd "$tmp/home" && $train $tiny --data "$root/$lines" && [ -f runs/last/metrics.jsonl ] &&
+        [ -L runs/last ] && $train --resume auto --steps 5)
+}
+root=$PWD
+check "runs/last is the last run" last
 
 # ---- tools
 expect "info of a checkpoint" 0 'transformer.wte.weight' $tools/info "$out/ckpt/step_00000004/model.safetensors"
