@@ -13,6 +13,7 @@
 #include "src/app/report.h"
 #include "src/app/runner.h"
 #include "src/app/schedule.h"
+#include "src/app/tasks.h"
 #include "src/app/weights.h"
 #include "src/base/cpus.h"
 
@@ -25,6 +26,7 @@ struct Trainer {
     Run run;                            // the folder that rank 0 writes
     Data data;
     std::unique_ptr<BatchLoader> loader;
+    Task task;                          // questions of --task; without it there are none
     const ModelInfo* info;
     const OptimizerInfo* optimizer;
     Arena arena;                        // where each trained tensor lies in weights, gradients and optimizer state
@@ -141,6 +143,7 @@ bool set_up(Trainer* t) {
     load_weights(t, init);
     const int first = first_batch(t), end = first + t->micro_batches;
     const Sampler order = data_order(o, t->data.train.samples, G);
+    if (!o.task.empty()) t->task = read_task(o.task, t->data.tokenizer, o.shape.T);
     t->loader = std::make_unique<BatchLoader>(t->data.train, order, t->data.vocab_size, first, end,
                                               uint64_t(t->at.step));
     open_outputs(t);
@@ -269,7 +272,10 @@ uint32_t validate(Trainer* t) {
         t->at.best_val = score.loss();
         t->at.best_step = t->at.step;
     }
-    return 0;
+    if (t->task.items.empty()) return 0;
+    const TaskScore answers = score_task(&t->model, t->task, t->options.batch_size, t->comm);
+    if (!answers.requests) report_task(&t->report, t->at.step, answers.json(), answers.text());
+    return answers.requests;
 }
 
 void sample_text(Trainer* t) {

@@ -2,6 +2,7 @@
 #include "src/app/inference.h"
 #include <algorithm>
 #include "src/app/run.h"
+#include "src/app/tasks.h"
 #include "src/app/weights.h"
 #include "src/base/file.h"
 #include "src/base/json.h"
@@ -168,6 +169,11 @@ int eval(Options o, Comm* comm) {
     set_threads(o.threads);
     const int B = o.batch_size > 0 ? o.batch_size : kOnGpu ? 8 : 1;
     Loaded loaded(o.paths[0], B, o.is_given("seq-len") ? size_t(o.shape.T) : SIZE_MAX);
+    if (!o.task.empty()) {
+        const TaskScore score = score_task(&loaded.model, read_task(o.task, loaded.tokenizer, loaded.model.T), B, comm);
+        std::printf("%s\n", score.text().c_str());
+        if (!o.is_given("data")) return kExitDone;
+    }
     const Data data = data_to_score(o, loaded, comm);
     const Score score = evaluate(&loaded.model, data, B, 0, comm);
     const std::string bpb = std::isnan(score.bpb()) ? "null" : format("%.6f", score.bpb());

@@ -64,7 +64,7 @@ struct Row {
 const std::map<std::string, std::string> kCommands = {
     {"train", ""},
     {"sample", "device dtype threads seed prompt samples temperature top-k top-p max-tokens"},
-    {"eval", "device dtype threads data tokenizer batch-size seq-len"}};
+    {"eval", "device dtype threads data tokenizer batch-size seq-len task"}};
 
 std::vector<Row> make_table() {
     Words models, presets, optimizers;
@@ -151,6 +151,8 @@ std::vector<Row> make_table() {
         {"out-dir", "DIR", &O::out_dir, kLocal, "default: runs/PRESET-DATA-DATE-TIME", "output-dir -o"},
         {"eval-every", "STEPS", &O::eval_every, kOpen, "and after the last step; 0 = never", "eval-interval -v"},
         {"eval-steps", "BATCHES", &O::eval_steps, kOpen, "of an evaluation; 0 = all", "eval-iters -m"},
+        {"task", "FILE", &O::task, kOpen, "questions to score beside the loss, a line {\"ctx\", \"endings\", "
+         "\"label\"} each", "eval-task tasks"},
         {"sample-every", "STEPS", &O::sample_every, kOpen, "writes a sample of text; 0 = never", "-s"},
         {"log-every", "STEPS", &O::log_every, kOpen, "console lines, at most one a second; 0 = first and last",
          "log-interval"},

@@ -19,6 +19,7 @@ struct Options {
     double lora_alpha = 0;              // 0: twice the rank
     std::string lora_targets = "all";
     Shape shape;                        // V 0: the tokenizer's
+    std::string task;                   // a file of questions
     std::string data, val_data, tokenizer = "byte", sampler = "lockstep";
     int64_t steps = 0, warmup_steps = 0, total_batch_size = 0;
     int batch_size = 0, replicas = 0;   // B, R

@@ -121,6 +121,12 @@ void report_score(Reporter* r, int64_t step, double loss, double bpb, bool best)
     r->log->text("val  step %lld | loss %.4f%s%s", (long long)step, loss, bits.c_str(), best ? " | best" : "");
 }
 
+void report_task(Reporter* r, int64_t step, const JsonLine& score, const std::string& text) {
+    if (!r->log) return;
+    r->log->event(JsonLine().add("event", "task").add("step", step).add(score));
+    r->log->text("task  step %lld | %s", (long long)step, text.c_str());
+}
+
 void report_sample(Reporter* r, int64_t step, const std::function<std::string(const Print&)>& generate) {
     if (!r->log) return;
     const std::string& prompt = r->options->prompt;

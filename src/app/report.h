@@ -53,6 +53,8 @@ void report_begin(Reporter* r, const Progress& at);     // opens the log, prints
 void report_step(Reporter* r, const StepStats& stats);
 void report_warning(Reporter* r, int64_t step, const std::string& message);
 void report_score(Reporter* r, int64_t step, double loss, double bpb, bool best);
+// score: as JSON; text: as a line.
+void report_task(Reporter* r, int64_t step, const JsonLine& score, const std::string& text);
 // Prints what generate() hands it as it comes; generate() returns all of it.
 using Print = std::function<void(const std::string&)>;
 void report_sample(Reporter* r, int64_t step, const std::function<std::string(const Print&)>& generate);

@@ -33,6 +33,16 @@ sys.exit(abs(total / n - ours) > 2e-5)
 PY
 done
 
+# Questions: which line comes next?
+$python tests/check_task.py make README.md "$tmp/questions.jsonl"
+answered() {        # FOLDER: eval answers as transformers does
+    ours=$($train eval "$1" --dtype fp32 --task "$tmp/questions.jsonl" | sed 's/^questions \(.*\) +- .*/\1/')
+    theirs=$($python tests/check_task.py score "$1" "$tmp/questions.jsonl")
+    echo "$ours, transformers $theirs"
+    [ "$ours" = "$theirs" ]
+}
+check "the same answers" answered "$tmp/bpe:300/ckpt/step_00000030"
+
 # The Llama family: transformers writes a model, we read it, train nothing, write it; and what we trained it reads.
 for kind in llama qwen2 qwen3; do
     theirs=$tmp/$kind

@@ -1,0 +1,129 @@
+// tasks.cpp -- see tasks.h.
+#include "src/app/tasks.h"
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include "src/app/run.h"
+#include "src/base/common.h"
+#include "src/base/file.h"
+
+namespace BACKEND {
+
+static size_t characters(const std::string& text) {
+    return size_t(std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; }));
+}
+
+// The tokens of context and ending, the ending's counted: what a tokenizer makes of the context alone is the context.
+static Task::Row make_row(std::string context, std::string ending, const Tokenizer& tokenizer, size_t T) {
+    const size_t end = context.find_last_not_of(" \t\r\n") + 1;         // blanks at its end go with the ending
+    ending = context.substr(end) + " " + ending;
+    context.resize(end);
+    std::vector<int> alone, tokens;
+    for (std::vector<int>* start : {&alone, &tokens})
+        if (tokenizer.eot >= 0) start->push_back(tokenizer.eot);
+    tokenizer.encode(context, &alone);
+    tokenizer.encode(context + ending, &tokens);
+    const size_t scored = std::min(tokens.size() - std::min(alone.size(), tokens.size() - 1), T);
+    if (tokens.size() > T + 1) tokens.erase(tokens.begin(), tokens.end() - ptrdiff_t(T) - 1);
+    return {tokens, int(std::min(scored, tokens.size() - 1))};
+}
+
+static void read_item(const Json& line, const char* what, const Tokenizer& tokenizer, int T, Task* task) {
+    const std::string context = line.get_string("ctx", what);
+    const Json endings = line.at("endings", what);
+    if (endings.kind() != Json::array) die_content(std::string(what) + ": endings", json_shown(endings), "a list");
+    Task::Item item = {task->rows.size(), 0, {}};
+    for (JsonItems i(endings); i.next();) {
+        const std::string ending = i.value.kind() == Json::string ? i.value.text() : "";
+        if (ending.empty())
+            die_content(std::string(what) + ": endings", json_shown(i.value), "a text that is not empty");
+        task->rows.push_back(make_row(context, ending, tokenizer, size_t(T)));
+        item.characters.push_back(characters(ending));
+    }
+    const std::string label = line.at("label", what).text();            // a number, also as a text
+    if (!parse_whole(std::string_view(label), &item.label) || item.label < 0 ||
+        size_t(item.label) >= item.characters.size())
+        die_content(std::string(what) + ": label", json_shown(line.find("label")), "the number of an ending, from 0");
+    task->items.push_back(item);
+}
+
+Task read_task(const std::string& path, const Tokenizer& tokenizer, int T) {
+    const MappedFile file = map_file(path);
+    Task task = {base_name(path).substr(0, base_name(path).rfind('.')), {}, {}};
+    std::string_view rest = file.text();
+    for (size_t number = 1; !rest.empty(); number++) {
+        const std::string_view line = next_word(&rest, '\n');
+        const std::string what = path + format(": line %zu", number);
+        if (line.find_first_not_of(" \t\r") == line.npos) continue;
+        read_item(parse_json(line, what.c_str()), what.c_str(), tokenizer, T, &task);
+    }
+    if (task.items.empty()) die_content(path, "no line", "{\"ctx\": ..., \"endings\": [...], \"label\": ...}");
+    return task;
+}
+
+// Scores of rows `order[begin..end)`, side by side: shorter ones are filled up behind their end, which no token sees.
+static void score_rows(Model* model, const Task& task, const std::vector<size_t>& order, size_t begin, size_t end,
+                       double* scores) {
+    size_t longest = 0;
+    for (size_t k = begin; k < end; k++) longest = std::max(longest, task.rows[order[k]].tokens.size() - 1);
+    const size_t T = std::min(round_up<size_t>(longest, 8), size_t(model->T)), B = end - begin;
+    std::vector<int> tokens(B * T), targets(B * T);
+    std::vector<float> losses(B * T);
+    for (size_t k = begin; k < end; k++) {
+        const std::vector<int>& row = task.rows[order[k]].tokens;
+        std::copy(row.begin(), row.end() - 1, &tokens[(k - begin) * T]);
+        std::copy(row.begin() + 1, row.end(), &targets[(k - begin) * T]);
+    }
+    model_loss(model, tokens.data(), targets.data(), int(B), int(T), losses.data());
+    for (size_t k = begin; k < end; k++) {
+        const Task::Row& row = task.rows[order[k]];
+        const float* const last = &losses[(k - begin) * T] + row.tokens.size() - 1;
+        for (const float* loss = last - row.scored; loss < last; loss++) scores[order[k]] -= double(*loss);
+    }
+}
+
+TaskScore score_task(Model* model, const Task& task, int B, Comm* comm) {
+    const size_t n = task.rows.size(), W = size_t(comm->size), rank = size_t(comm->rank), batch = size_t(B);
+    std::vector<size_t> order(n);               // rows of about the same length together
+    std::iota(order.begin(), order.end(), 0);
+    std::ranges::stable_sort(order, {}, [&](size_t i) { return task.rows[i].tokens.size(); });
+    std::vector<double> mine(n), all(n * W);
+    uint32_t stop = 0;
+    for (size_t first = 0; first < n && !stop; first += W * batch) {
+        const size_t begin = std::min(first + rank * batch, n), end = std::min(begin + batch, n);
+        if (begin < end) score_rows(model, task, order, begin, end, mine.data());
+        std::vector<uint32_t> requests(W);
+        const uint32_t own = stop_requested();
+        comm_allgather(comm, requests.data(), &own, sizeof own);
+        for (const uint32_t r : requests) stop |= r;
+    }
+    comm_allgather(comm, all.data(), mine.data(), n * sizeof(double));
+    for (size_t k = 0; k < n; k++) mine[order[k]] = all[(k / batch) % W * n + order[k]];
+
+    TaskScore score = {task.name, task.items.size(), 0, 0, 0, stop};
+    for (const Task::Item& item : task.items) {
+        size_t best = 0, best_norm = 0;
+        const auto norm = [&](size_t i) { return mine[item.first + i] / double(item.characters[i]); };
+        for (size_t i = 1; i < item.characters.size(); i++) {
+            if (mine[item.first + i] > mine[item.first + best]) best = i;
+            if (norm(i) > norm(best_norm)) best_norm = i;
+        }
+        score.right += best == size_t(item.label);
+        score.right_norm += best_norm == size_t(item.label);
+        score.chance += 1 / double(item.characters.size()) / double(task.items.size());
+    }
+    return score;
+}
+
+JsonLine TaskScore::json() const {
+    return JsonLine().add("name", name).add("items", items).add("right", right).add("right_norm", right_norm);
+}
+
+std::string TaskScore::text() const {
+    const double n = double(items), acc = double(right) / n, norm = double(right_norm) / n;
+    const double error = items > 1 ? std::sqrt(norm * (1 - norm) / (n - 1)) : 0;
+    return format("%s acc %.3f acc_norm %.3f +- %.3f (%llu, chance %.3f)", name.c_str(), acc, norm, error,
+                  (unsigned long long)items, chance);
+}
+
+}  // namespace BACKEND

@@ -1,0 +1,49 @@
+#!/bin/sh
+# test_task.sh -- multiple-choice questions while training and by eval: the same answers for any number of ranks and any
+# batch, right ones where they can be known, and errors that name file, line and field.
+. tests/lib.sh
+text='{"text": "the sky is blue and the grass is green"}'
+for i in $(seq 60); do echo "$text"; done >"$tmp/text.jsonl"
+{
+    for i in $(seq 9); do
+        echo '{"ctx": "the sky is", "endings": ["green and the", "blue and the"], "label": 1}'
+        echo '{"ctx": "the sky is blue and the grass is", "endings": ["green", "blue", "the sky"], "label": "0"}'
+    done
+    echo '{"ctx": "", "endings": ["the sky is blue", "grass the"], "label": 0}'
+    printf '{"ctx": "%0400d the sky is", "endings": ["blue", "green"], "label": 1}\n' 7
+} >"$tmp/colours.jsonl"
+job="--layers 1 --heads 2 --channels 32 --seq-len 64 --batch-size 2 --total-batch-size 512 --replicas 4 --steps 120
+    --warmup-steps 4 --lr 1e-2 --data $tmp/text.jsonl --eval-every 60 --eval-steps 2 --sample-every 0 --save-every 120
+    --device cpu --dtype fp32"
+answers='acc [0-9.]* acc_norm 0\.9[0-9]* \+- [0-9.]* \(20, chance 0\.4[0-9]*\)'
+expect "training asks" 0 "task  step 120 . colours $answers" $train $job --task "$tmp/colours.jsonl" --out-dir "$tmp/one"
+check "into metrics.jsonl" grep -q '"event":"task","step":60,"name":"colours","items":20,"right":' \
+    "$tmp/one/metrics.jsonl"
+expect "so does eval" 0 "^colours $answers" $train eval "$tmp/one" --task "$tmp/colours.jsonl"
+said() { grep '"event":"task"' "$1/metrics.jsonl" | sed 's/,"time".*//'; }
+for np in 2 4; do
+    check "--np $np" $train $job --np $np --task "$tmp/colours.jsonl" --out-dir "$tmp/np$np"
+    check "gives the same answers" test "$(said "$tmp/one")" = "$(said "$tmp/np$np")"
+done
+for b in 1 3 64; do
+    expect "batches of $b" 0 "^colours $answers" $train eval "$tmp/one" --task "$tmp/colours.jsonl" --batch-size $b
+done
+check "a task changes no weight" $train $job --out-dir "$tmp/without"
+check "nor a loss" same "$tmp/one" "$tmp/without"
+guess() { $train eval "$tmp/one" --task "$tmp/colours.jsonl" --data "$tmp/text.jsonl" | sed -n '2s/ .*//p'; }
+check "the loss too where there are data" test "$(guess)" = val
+
+bad() {             # NAME MESSAGE LINE
+    { head -n 1 "$tmp/colours.jsonl"; echo "$3"; } >"$tmp/bad.jsonl"
+    expect "$1" 65 "bad.jsonl: line 2.*$2" $train eval "$tmp/one" --task "$tmp/bad.jsonl"
+}
+bad "no endings" 'endings' '{"ctx": "a", "label": 0}'
+bad "an ending that is no text" 'endings: got 3' '{"ctx": "a", "endings": ["b", 3], "label": 0}'
+bad "a label beyond" 'label: got 2' '{"ctx": "a", "endings": ["b", "c"], "label": 2}'
+bad "a label that is none" 'label' '{"ctx": "a", "endings": ["b", "c"], "label": "b"}'
+bad "no JSON" 'byte' 'blue'
+: >"$tmp/empty.jsonl"
+expect "no questions" 65 'no line' $train eval "$tmp/one" --task "$tmp/empty.jsonl"
+expect "no file" 66 'absent.jsonl' $train $job --task "$tmp/absent.jsonl" --out-dir "$tmp/none"
+check "before a run begins" test ! -e "$tmp/none/metrics.jsonl"
+summary
