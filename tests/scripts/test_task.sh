@@ -16,7 +16,8 @@ job="--layers 1 --heads 2 --channels 32 --seq-len 64 --batch-size 2 --total-batc
     --warmup-steps 4 --lr 1e-2 --data $tmp/text.jsonl --eval-every 60 --eval-steps 2 --sample-every 0 --save-every 120
     --device cpu --dtype fp32"
 answers='acc [0-9.]* acc_norm 0\.9[0-9]* \+- [0-9.]* \(20, chance 0\.4[0-9]*\)'
-expect "training asks" 0 "task  step 120 . colours $answers" $train $job --task "$tmp/colours.jsonl" --out-dir "$tmp/one"
+expect "training asks" 0 "task  step 120 . colours $answers" \
+    $train $job --task "$tmp/colours.jsonl" --out-dir "$tmp/one"
 check "into metrics.jsonl" grep -q '"event":"task","step":60,"name":"colours","items":20,"right":' \
     "$tmp/one/metrics.jsonl"
 expect "so does eval" 0 "^colours $answers" $train eval "$tmp/one" --task "$tmp/colours.jsonl"
