@@ -126,12 +126,11 @@ ModelConfig parse_config(std::string_view text, const char* what) {
 ModelConfig read_config(const std::string& folder) {
     const std::string path = path_join(folder, "config.json");
     const ModelConfig config = parse_config(map_file(path).text(), path.c_str());
-    const std::vector<std::string> files = expand_glob(path_join(folder, "*.safetensors"));
+    const std::vector<std::string> files = expand_glob(path_join(folder, "model*.safetensors"));
     uint64_t bytes = 0;
     for (const std::string& file : files) bytes += map_file(file).size;
     const uint64_t n = count_parameters(*config.info, config.shape), most = bytes / 2;      // 2 bytes each
-    const bool adapter = file_exists(path_join(folder, "adapter_config.json"));     // its model's weights are elsewhere
-    if (!files.empty() && !adapter && n > most)
+    if (!files.empty() && n > most)
         die_content(path, "a model of " + with_commas(n) + " parameters",
                     "at most " + with_commas(most) + ", all that the weights beside it have room for");
     return config;

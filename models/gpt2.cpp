@@ -138,20 +138,16 @@ void backward_block(Model* m, const Pass& pass, int l, floatX* dnorm) {
     const int C = m->shape.C, NH = m->shape.NH, N = pass.N();
     const bool acc = pass.accumulate;
     const floatX* dmlp = drop(m, pass, 4 * l + kMlp, a.branch, a.dresidual);
-    linear_backward_params(m, dmlp, b.gelu, w.fcprojw, w.fcprojb, N, acc);
-    linear_backward_input(m, a.dwide, dmlp, w.fcprojw, N, b.fc);
-    linear_backward_params(m, a.dwide, b.ln2, w.fcw, w.fcb, N, acc);
-    linear_backward_input(m, dnorm, a.dwide, w.fcw, N);
+    linear_backward(m, a.dwide, dmlp, b.gelu, w.fcprojw, w.fcprojb, N, acc, b.fc);
+    linear_backward(m, dnorm, a.dwide, b.ln2, w.fcw, w.fcb, N, acc);
     layernorm_backward(a.dresidual, d.ln2w, d.ln2b, dnorm, b.mid, b.ln2_mean, b.ln2_rstd, w.ln2w, N, C, false, acc,
                        kMain);
 
     const floatX* dproj = drop(m, pass, 4 * l + kProjection, a.branch, a.dresidual);
-    linear_backward_params(m, dproj, b.att, w.attprojw, w.attprojb, N, acc);
-    linear_backward_input(m, dnorm, dproj, w.attprojw, N);
+    linear_backward(m, dnorm, dproj, b.att, w.attprojw, w.attprojb, N, acc);
     attention_backward(a.dwide, a.delta, dnorm, b.qkv, b.att, b.lse, pass.B, pass.T, NH, NH, C / NH,
                        dropout(m, pass, 4 * l + kAttention), kMain);
-    linear_backward_params(m, a.dwide, b.ln1, w.qkvw, w.qkvb, N, acc);
-    linear_backward_input(m, dnorm, a.dwide, w.qkvw, N);
+    linear_backward(m, dnorm, a.dwide, b.ln1, w.qkvw, w.qkvb, N, acc);
     layernorm_backward(a.dresidual, d.ln1w, d.ln1b, dnorm, b.inp, b.ln1_mean, b.ln1_rstd, w.ln1w, N, C, false, acc,
                        kMain);
 }

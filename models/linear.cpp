@@ -29,15 +29,26 @@ struct Matrix {
     }
 };
 
-// low = inp A^T
-void narrow(Model* m, const Matrix& w, const floatX* inp, int N) {
-    matmul_forward(m->adapters.low, inp, w.A, nullptr, N, w.C, m->lora.rank, kMain);
+void backward_input(floatX* dinp, const floatX* dout, const floatX* weight, const floatX* pre, int N, int C, int OC) {
+    if (pre) matmul_gelu_backward_input(dinp, dout, weight, pre, N, C, OC, kMain);
+    else matmul_backward_input(dinp, dout, weight, N, C, OC, kMain);
 }
-// dlow = scale dout B
-void narrow_back(Model* m, const Matrix& w, const floatX* dout, int N) {
-    floatX* const dlow = m->adapters.dlow;
-    matmul_backward_input(dlow, dout, w.B, N, m->lora.rank, w.OC, kMain);
-    add_scaled(dlow, nullptr, m->lora.scale(), dlow, size_t(N) * size_t(m->lora.rank), kMain);
+
+// dA, dB (+)=, and wide = scale dout B A, times gelu'(pre) where that is given.
+void adapter_backward(Model* m, const Matrix& w, const floatX* dout, const floatX* inp, int N, bool accumulate,
+                      bool wants_input, const floatX* pre) {
+    const Model::Adapters& a = m->adapters;
+    const int rank = m->lora.rank;
+    const size_t n = size_t(N) * size_t(rank);
+    matmul_backward_input(a.dlow, dout, w.B, N, rank, w.OC, kMain);
+    add_scaled(a.dlow, nullptr, m->lora.scale(), a.dlow, n, kMain);
+    if (inp) {
+        matmul_forward(a.low, inp, w.A, nullptr, N, w.C, rank, kMain);
+        add_scaled(a.low, nullptr, m->lora.scale(), a.low, n, kMain);
+        matmul_backward_params(a.grads[size_t(w.adapter) + 1], nullptr, dout, a.low, N, rank, w.OC, accumulate, kMain);
+        matmul_backward_params(a.grads[size_t(w.adapter)], nullptr, a.dlow, inp, N, w.C, rank, accumulate, kMain);
+    }
+    if (wants_input) backward_input(a.wide, a.dlow, w.A, pre, N, w.C, rank);
 }
 
 }  // namespace
@@ -50,41 +61,23 @@ void linear_forward(Model* m, floatX* out, const floatX* inp, const floatX* weig
     matmul_forward(sum, inp, weight, bias, N, w.C, w.OC, kMain);
     if (w.adapter < 0) return;
     const size_t n = size_t(N) * size_t(w.OC);
-    narrow(m, w, inp, N);
+    matmul_forward(m->adapters.low, inp, w.A, nullptr, N, w.C, m->lora.rank, kMain);
     matmul_forward(m->adapters.wide, m->adapters.low, w.B, nullptr, N, m->lora.rank, w.OC, kMain);
     add_scaled(sum, sum, m->lora.scale(), m->adapters.wide, n, kMain);
     if (pre) gelu_forward(out, pre, n, kMain);
 }
 
-void linear_backward_params(Model* m, const floatX* dout, const floatX* inp, const floatX* weight, const floatX* bias,
-                            int N, bool accumulate) {
+void linear_backward(Model* m, floatX* dinp, const floatX* dout, const floatX* inp, const floatX* weight,
+                     const floatX* bias, int N, bool accumulate, const floatX* pre) {
     const Matrix w(m, weight);
-    if (!m->lora.rank) {
-        float* const dbias = bias ? m->grads[size_t(tensor_of(m, bias))] : nullptr;
-        return matmul_backward_params(m->grads[size_t(w.tensor)], dbias, dout, inp, N, w.C, w.OC, accumulate, kMain);
-    }
-    if (w.adapter < 0) return;
-    const int rank = m->lora.rank;
-    floatX* const low = m->adapters.low;
-    float* const* const d = &m->adapters.grads[size_t(w.adapter)];
-    narrow(m, w, inp, N);
-    add_scaled(low, nullptr, m->lora.scale(), low, size_t(N) * size_t(rank), kMain);
-    matmul_backward_params(d[1], nullptr, dout, low, N, rank, w.OC, accumulate, kMain);
-    narrow_back(m, w, dout, N);
-    matmul_backward_params(d[0], nullptr, m->adapters.dlow, inp, N, w.C, rank, accumulate, kMain);
-}
-
-void linear_backward_input(Model* m, floatX* dinp, const floatX* dout, const floatX* weight, int N, const floatX* pre) {
-    const Matrix w(m, weight);
-    const auto back = [&](floatX* to, const floatX* from, const floatX* matrix, int OC) {
-        if (pre) matmul_gelu_backward_input(to, from, matrix, pre, N, w.C, OC, kMain);
-        else matmul_backward_input(to, from, matrix, N, w.C, OC, kMain);
-    };
     if (w.adapter >= 0) {                       // first: dinp may be pre
-        narrow_back(m, w, dout, N);
-        back(m->adapters.wide, m->adapters.dlow, w.A, m->lora.rank);
+        adapter_backward(m, w, dout, inp, N, accumulate, dinp != nullptr, pre);
+    } else if (inp && !m->lora.rank) {
+        float* const dbias = bias ? m->grads[size_t(tensor_of(m, bias))] : nullptr;
+        matmul_backward_params(m->grads[size_t(w.tensor)], dbias, dout, inp, N, w.C, w.OC, accumulate, kMain);
     }
-    back(dinp, dout, weight, w.OC);
+    if (!dinp) return;
+    backward_input(dinp, dout, weight, pre, N, w.C, w.OC);
     if (w.adapter >= 0) add_scaled(dinp, dinp, 1, m->adapters.wide, size_t(N) * size_t(w.C), kMain);
 }
 

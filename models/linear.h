@@ -13,13 +13,11 @@ namespace BACKEND {
 void linear_forward(Model* m, floatX* out, const floatX* inp, const floatX* weight, const floatX* bias, int N,
                     floatX* pre = nullptr);
 
-// dweight (+)= dout^T inp,  dbias (+)= sum over rows of dout, where there is a bias    dout (N,OC), inp (N,C)
-void linear_backward_params(Model* m, const floatX* dout, const floatX* inp, const floatX* weight, const floatX* bias,
-                            int N, bool accumulate);
-
-// dinp = dout weight; where `pre` (N,C) is given, times gelu'(pre)    dinp (N,C), it may be pre
-void linear_backward_input(Model* m, floatX* dinp, const floatX* dout, const floatX* weight, int N,
-                           const floatX* pre = nullptr);
+// dweight (+)= dout^T inp,  dbias (+)= sum over rows of dout,  dinp = dout weight, with `pre`: times gelu'(pre)
+//   dout (N,OC); inp, dinp, pre (N,C); dinp may be pre.
+//   inp null: dweight and dbias are not wanted. dinp null: dinp is not wanted.
+void linear_backward(Model* m, floatX* dinp, const floatX* dout, const floatX* inp, const floatX* weight,
+                     const floatX* bias, int N, bool accumulate, const floatX* pre = nullptr);
 
 // out = x + scale y    (n); out may be x or y; x null: 0
 void add_scaled(floatX* out, const floatX* x, float scale, const floatX* y, size_t n, Stream stream);

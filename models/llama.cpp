@@ -173,23 +173,19 @@ void backward_block(Model* m, const Pass& pass, int l, floatX* dnorm) {
     const auto d = tensors_of(m, m->grads, l);
     const int N = pass.N();
     const bool acc = pass.accumulate;
-    linear_backward_params(m, a.dresidual, b.act, w.downw, nullptr, N, acc);
-    linear_backward_input(m, a.dact, a.dresidual, w.downw, N);
+    linear_backward(m, a.dact, a.dresidual, b.act, w.downw, nullptr, N, acc);
     swiglu_backward(b.gateup, a.dact, N, c.F, kMain);
-    linear_backward_params(m, b.gateup, b.ln2, w.gateupw, nullptr, N, acc);
-    linear_backward_input(m, dnorm, b.gateup, w.gateupw, N);
+    linear_backward(m, dnorm, b.gateup, b.ln2, w.gateupw, nullptr, N, acc);
     layernorm_backward(a.dresidual, d.ln2w, nullptr, dnorm, b.mid, nullptr, b.ln2_rstd, w.ln2w, N, c.C, false, acc,
                        kMain);
 
-    linear_backward_params(m, a.dresidual, b.att, w.ow, nullptr, N, acc);
-    linear_backward_input(m, a.datt, a.dresidual, w.ow, N);
+    linear_backward(m, a.datt, a.dresidual, b.att, w.ow, nullptr, N, acc);
     attention_backward(a.dqkv, a.delta, a.datt, b.qkv, b.att, b.lse, pass.B, pass.T, c.NH, c.NK, c.HS, {}, kMain);
     rotate_heads(a.dqkv, a.rotary, N, pass.T, 0, c.NH, c.NK, c.HS, true, kMain);
     if (a.kind.norms)
         norm_heads_backward(a.dqkv, d.qnormw, d.knormw, a.dnorms, b.raw, b.raw_rstd, w.qnormw, w.knormw, N, c.NH, c.NK,
                             c.HS, acc, kMain);
-    linear_backward_params(m, a.dqkv, b.ln1, w.qkvw, w.qkvb, N, acc);
-    linear_backward_input(m, dnorm, a.dqkv, w.qkvw, N);
+    linear_backward(m, dnorm, a.dqkv, b.ln1, w.qkvw, w.qkvb, N, acc);
     layernorm_backward(a.dresidual, d.ln1w, nullptr, dnorm, b.inp, nullptr, b.ln1_rstd, w.ln1w, N, c.C, false, acc,
                        kMain);
 }

@@ -4,10 +4,6 @@
 #include <cmath>
 #include "src/base/common.h"
 
-std::vector<TensorSpec::Part> parts_of(const TensorSpec& spec) {
-    return spec.parts.empty() ? std::vector<TensorSpec::Part>{{spec.name, spec.file_rows}} : spec.parts;
-}
-
 static std::string module_of(const std::string& tensor) {
     const std::string end = ".weight";
     return tensor.ends_with(end) ? tensor.substr(0, tensor.size() - end.size()) : tensor;

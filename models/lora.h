@@ -22,6 +22,5 @@ std::vector<TensorSpec> lora_tensors(const std::vector<TensorSpec>& base, const 
 std::vector<int> lora_begins(const std::vector<TensorSpec>& base, const Lora& lora);
 std::vector<std::string> lora_modules(const std::vector<TensorSpec>& base, const Lora& lora);  // last names, once each
 
-// What a tensor consists of in files; "model.norm.weight" -> "base_model.model.model.norm.END"
-std::vector<TensorSpec::Part> parts_of(const TensorSpec& spec);
+// "model.norm.weight" -> "base_model.model.model.norm.END"
 std::string adapter_name(const std::string& tensor, const char* end);

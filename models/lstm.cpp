@@ -115,11 +115,10 @@ void backward_layer(Model* m, const Pass& pass, int l) {
     for (size_t t = size_t(pass.T); t-- > 0;) {
         floatX* const gates = layer.gates + t * 4 * n;
         lstm_cell_backward(gates, a.dc, a.dy + t * n, a.dh, layer.c + (t + 1) * n, layer.c + t * n, B, C, kMain);
-        if (t > 0) linear_backward_input(m, a.dh, gates, w.whh, B);
+        if (t > 0) linear_backward(m, a.dh, gates, nullptr, w.whh, w.bhh, B, false);
     }
-    linear_backward_params(m, layer.gates, layer.h, w.whh, w.bhh, N, pass.accumulate);
-    linear_backward_params(m, layer.gates, input(m, pass, l), w.wih, w.bih, N, pass.accumulate);
-    linear_backward_input(m, a.dy, layer.gates, w.wih, N);
+    linear_backward(m, nullptr, layer.gates, layer.h, w.whh, w.bhh, N, pass.accumulate);
+    linear_backward(m, a.dy, layer.gates, input(m, pass, l), w.wih, w.bih, N, pass.accumulate);
     drop(m, pass, l, a.dy, a.dy);
 }
 

@@ -13,6 +13,13 @@ fail() { failed=$((failed + 1)); echo "FAIL $1: $2"; }
 skip() { skipped=$((skipped + 1)); echo "SKIP $1: $2"; }
 summary() { echo "tests: $passed passed, $failed failed, $skipped skipped"; [ "$failed" -eq 0 ]; }
 give_up() { summary; exit; }
+# find_python MODULES WHAT: $python has them, or all of WHAT is skipped. MODULES: "torch, transformers"
+find_python() {
+    for python in "${PYTHON:-python3}" build/venv/bin/python /usr/bin/python3; do
+        if "$python" -c "import $1" 2>/dev/null; then return; fi
+    done
+    skip_all "$2" "no Python with $1"
+}
 skip_all() { skip "$1" "$2"; give_up; }                 # what the script needs is not here
 
 # check NAME COMMAND...: ok if the command succeeds; its output is shown when it does not.
@@ -61,6 +68,16 @@ same() {
     [ -z "$(sort "$tmp/vals" | uniq -u)" ] || { echo "validation losses differ: $(sort "$tmp/vals" | uniq -u |
         head -n 2)"; return 1; }
     [ "$(weights "$1")" = "$(weights "$2")" ] || { echo "weights differ: $1 $2"; return 1; }
+}
+# made NAME COMMAND...: the command makes NAME; exit 77 of it is a skip.
+made() {
+    of=$1; shift
+    "$@" >"$tmp/made.log" 2>&1
+    case $? in
+        0) ok "$of is made" ;;
+        77) skip "$of" "$(tail -n 1 "$tmp/made.log")"; return 1 ;;
+        *) fail "$of is made" "$(tail -n 1 "$tmp/made.log")"; return 1 ;;
+    esac
 }
 # Every file of the newest checkpoint, as checksums.
 contents() { (cd "$1/ckpt/$(cat "$1/ckpt/latest")" && sha256sum *); }

@@ -21,6 +21,7 @@
 #include "src/checkpoint/checkpoint.h"
 #include "src/checkpoint/model_file.h"
 #include "src/data/tokenizer.h"
+#include "tools/tool.h"
 
 namespace {
 const char* const kUsage =
@@ -350,9 +351,7 @@ std::vector<GgufTensor> gguf_tensors(const Exported& m, const GgufType& type, co
     for (size_t i = 0; i < m.arena.tensors.size(); i++) {
         const TensorSpec& spec = m.arena.tensors[i];
         const float* values = values_of(m, i);
-        std::vector<TensorSpec::Part> parts = spec.parts;
-        if (parts.empty()) parts = {{spec.name, spec.decay ? spec.rows : spec.cols}};
-        for (const auto& [name, count] : parts) {
+        for (const auto& [name, count] : parts_of(spec)) {
             GgufTensor t = {gguf_name(name), spec.decay ? count : 0, spec.decay ? spec.cols : count, values, &kF32};
             if (t.rows && t.name != "position_embd.weight") t.type = t.cols % type.values == 0 ? &type : &kF16;
             const bool turned = t.name.ends_with("attn_q.weight") || t.name.ends_with("attn_k.weight");
@@ -454,8 +453,6 @@ Arguments parse_arguments(int argc, char** argv) {
 }
 
 int run(int argc, char** argv) {
-    for (int i = 1; i < argc; i++)
-        if (std::string(argv[i]) == "--help" || std::string(argv[i]) == "-h") return std::fputs(kUsage, stdout), 0;
     const Arguments a = parse_arguments(argc, argv);
     const Init init = init_of_path(a.out);
     const std::string name = base_name(a.out), kind = init.config.info->name;
@@ -479,15 +476,4 @@ int run(int argc, char** argv) {
 }
 }  // namespace
 
-int main(int argc, char** argv) {
-    set_program("export");
-    try {
-        return run(argc, argv);
-    } catch (const Error& error) {
-        print_error(error);
-        return error.code;
-    } catch (const std::exception& error) {
-        print_error({kExitOther, error.what()});
-        return kExitOther;
-    }
-}
+int main(int argc, char** argv) { return tool_main("export", kUsage, argc, argv, run); }

@@ -9,6 +9,7 @@
 #include "src/app/log.h"
 #include "src/base/common.h"
 #include "src/base/file.h"
+#include "tools/tool.h"
 
 namespace {
 
@@ -183,7 +184,6 @@ int plot_main(int argc, char** argv) {
     double window = 0;  // of the smoothing, in steps; 0: a hundredth of the run
     for (int i = 1; i < argc; i++) {
         const std::string arg = argv[i];
-        if (arg == "-h" || arg == "--help") return std::fputs(usage, stdout), kExitDone;
         if (arg == "-o" || arg == "--smooth") {
             if (i + 1 == argc) die(kExitUsage, "%s: got no value; %s", arg.c_str(), "e.g. plot runs/a -o loss.svg");
             const std::string value = argv[++i];
@@ -215,12 +215,4 @@ int plot_main(int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-    set_program("plot");
-    try {
-        return plot_main(argc, argv);
-    } catch (const Error& error) {
-        print_error(error);
-        return error.code;
-    }
-}
+int main(int argc, char** argv) { return tool_main("plot", usage, argc, argv, plot_main); }

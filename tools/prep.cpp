@@ -22,6 +22,7 @@
 #include "src/base/json.h"
 #include "src/data/shards.h"
 #include "src/data/tokenizer.h"
+#include "tools/tool.h"
 
 namespace {
 using ull = unsigned long long;
@@ -497,17 +498,8 @@ Arguments parse_arguments(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    set_program("prep");
-    for (int i = 1; i < argc; i++)
-        if (std::string(argv[i]) == "--help" || std::string(argv[i]) == "-h") return std::fputs(kUsage, stdout), 0;
-    try {
-        run(parse_arguments(argc, argv));
-        return 0;
-    } catch (const Error& error) {
-        print_error(error);
-        return error.code;
-    } catch (const std::exception& error) {
-        print_error({kExitOther, error.what()});
-        return kExitOther;
-    }
+    return tool_main("prep", kUsage, argc, argv, [](int n, char** words) {
+        run(parse_arguments(n, words));
+        return int(kExitDone);
+    });
 }

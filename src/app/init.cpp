@@ -41,10 +41,10 @@ static void check_base(Init* init) {
 }
 
 static Init init_of_adapter(const std::string& folder) try {
-    const std::string base = checkpoint_named(base_of_adapter(folder)), own = path_join(folder, "tokenizer.json");
-    const bool nested = !is_file(base) && is_adapter(resolve_model_folder(base));
-    if (nested) die_content("base_model_name_or_path", "the adapter " + base, "a whole model");
-    Init init = init_of_path(base);
+    const std::string named = checkpoint_named(base_of_adapter(folder)), own = path_join(folder, "tokenizer.json");
+    const std::string base = is_file(named) ? named : resolve_model_folder(named);
+    if (is_adapter(base)) die_content("base_model_name_or_path", "the adapter " + base, "a whole model");
+    Init init = is_file(base) ? init_of_file(base) : init_of_folder(base);
     if (file_exists(own)) init.tokenizer = read_file(own);
     init.adapter = folder;
     if (file_exists(path_join(folder, "state.json"))) check_base(&init);
@@ -120,12 +120,10 @@ Sampler data_order(const Options& o, uint64_t samples, int micro_batches) {
 
 void load_init(float* weights, const Arena& arena, const Init& init) {
     const ModelInfo& info = *init.config.info;
-    const bool one_file = is_file(init.folder);
-    const ModelConfig config = one_file ? init_of_file(init.folder).config : read_config(init.folder);
-    const Arena theirs = arena_layout(info.tensors(config.shape));      // an adapter's context may be shorter
-    if (one_file) {
+    const Arena theirs = arena_layout(info.tensors(init.files));
+    if (is_file(init.folder)) {
         read_model_file(init.folder, theirs, arena, weights);
-        if (info.from_gguf) info.from_gguf(weights, arena, init.config.shape);
+        if (info.from_gguf) info.from_gguf(weights, arena, init.files);
     } else {
         read_safetensors(open_model(init.folder), theirs, arena, "", weights);
     }

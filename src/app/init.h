@@ -10,6 +10,7 @@ struct Init {
     std::string folder;                 // with model.safetensors; "": none, the weights are fresh
     std::string tokenizer;              // the text of its tokenizer.json; "": none
     ModelConfig config;
+    Shape files = config.shape;         // of the weights' files: their context may be longer
     std::string adapter = "";           // the folder of an adapter that load_init adds; "": none
     const std::string& saved() const { return adapter.empty() ? folder : adapter; }     // has state.json
 };

@@ -50,6 +50,7 @@ void report_begin(Reporter* r, const Progress& at) {
     if (r->comm->rank != 0) return;
     const Options& o = *r->options;
     empty_run(*r->run);
+    name_last(o.out_dir);
     r->log = std::make_unique<Log>(o.out_dir, r->run->resumed());
     report_out_dir(o.out_dir);
     const size_t parameters = count_parameters(*r->info, o.shape);

@@ -93,13 +93,12 @@ std::string choose_folder(const Options& o, Run* run) {
 
 // Refuses a folder with something in it.
 void check_folder(Run* run, const Options& o) {
-    const bool force = o.force;
     const auto whole = [](const std::string& path) { return std::filesystem::weakly_canonical(path).string() + "/"; };
     if (o.lora && whole(o.init).starts_with(whole(run->out_dir)))
         die(kExitUsage, "--out-dir: %s: the model of --init is in it, and adapters need that; give another folder",
             run->out_dir.c_str());
     run->overwrite = !is_empty_run(run->out_dir);
-    if (run->overwrite && (!force || run_of(run->out_dir).empty()))
+    if (run->overwrite && (!o.force || run_of(run->out_dir).empty()))
         die(kExitUsage, "--out-dir: %s: not empty; --resume goes on with the run in it, --force overwrites a run",
             run->out_dir.c_str());
 }
@@ -155,8 +154,7 @@ void unclaim_run(const Run& run) try {
     rmdir(run.out_dir.c_str());
 } catch (...) {}                // gone: the main and the watching thread may both be at it
 
-// runs/last becomes a link to this run, if it is in runs/. Nothing depends on it.
-static void name_last(const std::string& folder) {
+void name_last(const std::string& folder) {
     if (parent_folder(folder) != "runs") return;
     std::error_code ignored;
     std::filesystem::remove("runs/.last", ignored);
@@ -166,7 +164,6 @@ static void name_last(const std::string& folder) {
 }
 
 void empty_run(const Run& run) {
-    name_last(run.out_dir);
     if (!run.overwrite) return;
     for (const char* name : {"ckpt", "metrics.jsonl", "config.json"}) remove_tree(path_join(run.out_dir, name));
 }

@@ -21,7 +21,8 @@ Run find_run(Options* options, Comm* comm);
 // Rank 0 makes and locks the folder of a run whose options are resolved.
 void claim_run(Run* run, Options* options, Comm* comm);
 void unclaim_run(const Run& run);       // removes the folder if this start made it and left it empty
-void empty_run(const Run& run);         // once nothing more can be refused: --force removes the old run; runs/last
+void empty_run(const Run& run);         // --force: removes the old run, once nothing more can be refused
+void name_last(const std::string& folder);      // makes runs/last a link to it, if it is in runs/; nothing needs that
 
 // The run folder that `path` means: itself, or the run of a checkpoint folder inside it; "" if it is none.
 std::string run_of(const std::string& path);

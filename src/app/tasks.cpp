@@ -25,7 +25,7 @@ static Task::Row make_row(std::string context, std::string ending, const Tokeniz
     tokenizer.encode(context + ending, &tokens);
     const size_t scored = std::min(tokens.size() - std::min(alone.size(), tokens.size() - 1), T);
     if (tokens.size() > T + 1) tokens.erase(tokens.begin(), tokens.end() - ptrdiff_t(T) - 1);
-    return {tokens, int(std::min(scored, tokens.size() - 1))};
+    return {tokens, int(std::min(scored, tokens.size() - 1))};          // the first token has no p
 }
 
 static void read_item(const Json& line, const char* what, const Tokenizer& tokenizer, int T, Task* task) {
@@ -38,6 +38,8 @@ static void read_item(const Json& line, const char* what, const Tokenizer& token
         if (ending.empty())
             die_content(std::string(what) + ": endings", json_shown(i.value), "a text that is not empty");
         task->rows.push_back(make_row(context, ending, tokenizer, size_t(T)));
+        if (task->rows.back().scored == 0)
+            die_content(std::string(what) + ": ctx", json_quote(context), "a text in front of an ending of one token");
         item.characters.push_back(characters(ending));
     }
     const std::string label = line.at("label", what).text();            // a number, also as a text

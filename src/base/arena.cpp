@@ -7,6 +7,11 @@
 #include "src/base/cpus.h"
 #include "src/base/rng.h"
 
+std::vector<TensorSpec::Part> parts_of(const TensorSpec& spec) {
+    if (!spec.parts.empty()) return spec.parts;
+    return {{spec.name, spec.decay ? spec.file_rows : spec.cols}};
+}
+
 Arena arena_layout(std::vector<TensorSpec> tensors) {
     Arena arena;
     arena.tensors = std::move(tensors);

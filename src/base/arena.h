@@ -24,6 +24,7 @@ struct TensorSpec {
     bool repeated = false;  // each part is the whole tensor
 };
 constexpr float kOnes = -1;
+std::vector<TensorSpec::Part> parts_of(const TensorSpec& spec);     // its parts, or itself as the only one
 
 struct Arena {
     std::vector<TensorSpec> tensors;

@@ -16,7 +16,7 @@
 #include <vector>
 #include "src/checkpoint/safetensors.h"
 
-// Of --lora, as PEFT names them: these stand for model.safetensors.
+// With --lora these stand for model.safetensors. The names are PEFT's.
 constexpr const char *kAdapterConfig = "adapter_config.json", *kAdapterWeights = "adapter_model.safetensors";
 
 struct CheckpointFiles {

@@ -136,8 +136,7 @@ static std::vector<FileTensor> file_tensors(const TensorSpec& spec) {
         if (!vector) tensors.back().shape.push_back(cols);
         begin += spec.repeated ? 0 : tensors.back().n;
     }
-    if (spec.repeated) begin = n;
-    CHECK(begin == n, "%s: its parts have %zu elements of %zu", spec.name.c_str(), begin, size_t(n));
+    CHECK(spec.repeated || begin == n, "%s: its parts have %zu elements of %zu", spec.name.c_str(), begin, size_t(n));
     return tensors;
 }
 

@@ -172,7 +172,7 @@ Tokens open_source(const Source& source, const Tokenizer& tokenizer, bool split,
 // char learns from all text, of validation too, bpe:N from the training text.
 Tokenizer choose_tokenizer(const DataOptions& o, const Source& source, const Source& val, Comm* comm) {
     if (o.tokenizer.empty() && !o.init_tokenizer.empty()) return tokenizer_parse(o.init_tokenizer, o.init_path);
-    // Of build/prep's shards the tokenizer is in the same folder.
+    // build/prep leaves the tokenizer beside its shards.
     const std::string folder = parent_folder(source.files[0]);
     if (o.tokenizer.empty() && !source.is_text() && file_exists(path_join(folder, "manifest.json")))
         return tokenizer_load(folder);

@@ -3,11 +3,7 @@
 # transformers and llama.cpp, the same loss, and quantized matrices byte for byte as the package gguf makes them.
 . tests/lib.sh
 tools=${TOOLS:-build}
-python=
-for p in "${PYTHON:-python3}" build/venv/bin/python /usr/bin/python3; do
-    if [ -z "$python" ] && "$p" -c 'import torch, transformers, gguf, xllamacpp' 2>/dev/null; then python=$p; fi
-done
-[ -n "$python" ] || skip_all gguf "no Python with torch, transformers, gguf and xllamacpp"
+find_python "torch, transformers, gguf, xllamacpp" gguf
 # A model, trained for a few seconds.
 shape="--layers 2 --heads 2 --channels 64 --seq-len 128"
 small="--batch-size 4 --total-batch-size 1024 --steps 400 --warmup-steps 10 --lr 5e-3 --sample-every 0 --eval-every 0

@@ -2,11 +2,7 @@
 # test_lora.sh -- adapters beside PEFT: the same training, the same logits merged and not, and adapters of others.
 . tests/lib.sh
 tools=${TOOLS:-build}
-python=
-for p in "${PYTHON:-python3}" build/venv/bin/python /usr/bin/python3; do
-    if [ -z "$python" ] && "$p" -c 'import torch, transformers, peft' 2>/dev/null; then python=$p; fi
-done
-[ -n "$python" ] || skip_all lora "no Python with torch, transformers and peft"
+find_python "torch, transformers, peft" lora
 
 # The loss that eval prints.
 loss_of() { $train eval "$1" --dtype fp32 --data "$base/tokens.npy" | sed 's/val loss \([0-9.]*\).*/\1/'; }
@@ -14,12 +10,7 @@ loss_of() { $train eval "$1" --dtype fp32 --data "$base/tokens.npy" | sed 's/val
 for kind in gpt2 llama qwen2 qwen3; do
     base=$tmp/$kind out=$tmp/$kind-run
     mkdir "$base"
-    $python tests/check_lora.py make $kind "$base" >"$tmp/make.log" 2>&1
-    case $? in
-        0) ok "transformers makes a $kind" ;;
-        77) skip $kind "$(tail -n 1 "$tmp/make.log")"; continue ;;
-        *) fail "transformers makes a $kind" "$(tail -n 1 "$tmp/make.log")"; continue ;;
-    esac
+    made $kind $python tests/check_lora.py make $kind "$base" || continue
     sha256sum "$base"/* >"$tmp/before"
     check "20 steps" $train --init "$base" --lora 8 --data "$base/tokens.npy" --val-data "$base/tokens.npy" \
         --dtype fp32 --batch-size 1 --total-batch-size 297 --replicas 1 --steps 20 --lr 1e-2 --schedule constant \

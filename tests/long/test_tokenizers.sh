@@ -1,11 +1,7 @@
 #!/bin/sh
 # test_tokenizers.sh -- the splits of GPT-2, Llama 3, Qwen and SmolLM2 against the tokenizers library, token by token.
 . tests/lib.sh
-python=
-for p in "${PYTHON:-python3}" build/venv/bin/python /usr/bin/python3; do
-    if [ -z "$python" ] && "$p" -c 'import tokenizers' 2>/dev/null; then python=$p; fi
-done
-[ -n "$python" ] || skip_all tokenizers "no Python with tokenizers (pip install tokenizers)"
+find_python "tokenizers" tokenizers
 text=$shared/data/tinyshakespeare.txt
 [ -f "$text" ] || { skip tinyshakespeare "$text is not here"; text=; }
 check "the library encodes, $($python -c 'import tokenizers; print(tokenizers.__version__)')" \

@@ -1,11 +1,7 @@
 #!/bin/sh
 # test_transformers.sh -- transformers reads a checkpoint: weights, tokenizer, and the same loss.
 . tests/lib.sh
-python=
-for p in "${PYTHON:-python3}" build/venv/bin/python /usr/bin/python3; do
-    if [ -z "$python" ] && "$p" -c 'import torch, transformers' 2>/dev/null; then python=$p; fi
-done
-[ -n "$python" ] || skip_all transformers "no Python with torch and transformers"
+find_python "torch, transformers" transformers
 small="--layers 2 --heads 2 --channels 32 --seq-len 32 --batch-size 2 --total-batch-size 128 --steps 30 --warmup-steps 2
        --lr 3e-3 --sample-every 0 --eval-every 0"
 for tokenizer in byte bpe:300 char; do
@@ -47,12 +43,7 @@ check "the same answers" answered "$tmp/bpe:300/ckpt/step_00000030"
 for kind in llama qwen2 qwen3; do
     theirs=$tmp/$kind
     mkdir "$theirs"
-    $python tests/check_family.py make $kind "$theirs" >"$tmp/make.log" 2>&1
-    case $? in
-        0) ok "transformers makes a $kind" ;;
-        77) skip $kind "$(tail -n 1 "$tmp/make.log")"; continue ;;
-        *) fail "transformers makes a $kind" "$(tail -n 1 "$tmp/make.log")"; continue ;;
-    esac
+    made $kind $python tests/check_family.py make $kind "$theirs" || continue
     job="--init $theirs --data $theirs/tokens.npy --dtype fp32 --batch-size 1 --total-batch-size 33 --eval-every 0
         --sample-every 0 --replicas 1 --val-data $theirs/tokens.npy"
     ours=$($train eval "$theirs" --dtype fp32 --data "$theirs/tokens.npy" | sed 's/val loss \([0-9.]*\).*/\1/')

@@ -8,6 +8,7 @@
 
 #include "models/model.h"
 #include "src/base/rng.h"
+#include "tests/models/small_shape.h"
 #include "tests/test.h"
 
 using namespace BACKEND;
@@ -87,14 +88,7 @@ double distance(const std::vector<double>& want, const float* got) {
 }
 
 void compare(const ModelInfo& info, const std::string& targets) {
-    Shape shape;
-    for (const ShapeKey& key : info.keys)
-        if (*key.hf) key.set(&shape, std::max(key.limits.low, 1.0));
-    shape.L = shape.NH = 2;
-    shape.C = 32;
-    shape.T = 12;
-    set_vocabulary(&shape, 19);
-    EXPECT(info.check(shape).empty(), "%s", info.check(shape).c_str());
+    const Shape shape = small_shape(info, 32);
     const Lora lora = {8, 24, targets};
     const Arena base = arena_layout(info.tensors(shape)), adapters = arena_layout(lora_tensors(base.tensors, lora));
     const std::vector<int> begins = lora_begins(base.tensors, lora);

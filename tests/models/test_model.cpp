@@ -8,6 +8,7 @@
 #include "models/gpt2.h"
 #include "models/model.h"
 #include "src/base/rng.h"
+#include "tests/models/small_shape.h"
 #include "tests/test.h"
 
 using namespace BACKEND;
@@ -15,20 +16,6 @@ using namespace BACKEND;
 namespace {
 
 constexpr bool kExact = sizeof(floatX) == sizeof(float);  // fp32: finite differences mean something
-
-// A small shape for any model: two layers, 16 channels, 12 positions, 19 tokens; what it has beside these as small as
-// it goes.
-Shape small_shape(const ModelInfo& info) {
-    Shape shape;
-    for (const ShapeKey& key : info.keys)
-        if (*key.hf) key.set(&shape, std::max(key.limits.low, 1.0));
-    shape.L = shape.NH = 2;
-    shape.C = 16;
-    shape.T = 12;
-    set_vocabulary(&shape, 19);
-    EXPECT(info.check(shape).empty(), "%s: %s", info.name, info.check(shape).c_str());
-    return shape;
-}
 
 template <class F>
 void each_model(const F& f) {

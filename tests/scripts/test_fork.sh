@@ -64,8 +64,8 @@ check "a source that is saved is built again alone" little
 
 # A gradient that backward forgets is named after the first step.
 forgetful() {
-    sed -i '/linear_backward_params(m, a.dfc/d' "$copy/models/trail.cpp" && build train_gpt || return 1
-    ! grep -q 'linear_backward_params(m, a.dfc' "$copy/models/trail.cpp"
+    sed -i '/linear_backward(m, dhidden/d' "$copy/models/trail.cpp" && build train_gpt || return 1
+    ! grep -q 'linear_backward(m, dhidden' "$copy/models/trail.cpp"
 }
 check "a backward that forgets a tensor builds" forgetful
 expect "the tensor is named" 1 'fc\.weight' $job --out-dir "$tmp/forgetful"

@@ -5,7 +5,7 @@
 tools=${TOOLS:-build}
 emu=${TRAIN_GPT_EMU:-$PWD/build/train_gpt_emu}
 job="--layers 2 --heads 4 --kv-heads 2 --channels 32 --mlp-size 48 --seq-len 16 --batch-size 2 --total-batch-size 256
-    --replicas 4 --data tests/golden/lines.txt --warmup-steps 2 --lr 1e-2 --eval-every 4 --eval-steps 2
+    --replicas 8 --data tests/golden/lines.txt --warmup-steps 2 --lr 1e-2 --eval-every 4 --eval-steps 2
     --audit-every 3 --sample-every 0"
 
 all_of llama 8 "$train" --model llama --device cpu --dtype fp32 --threads 1 --untied-head 1 --rope-factor 8
@@ -18,6 +18,8 @@ llama=$tmp/llama-one
 job="$job --steps 8 --save-every 4 --model llama --device cpu --dtype fp32 --untied-head 1 --rope-factor 8"
 check "two threads" run threads "$train" --threads 2
 check "give the same bytes as one" same "$llama" "$tmp/threads"
+check "--np 8" run eight "$train" --threads 1 --np 8
+check "gives the same bytes" same "$llama" "$tmp/eight"
 for level in 1 2 3; do
     check "--recompute $level" run recompute-$level "$train" --threads 1 --recompute $level
     check "gives the same bytes" same "$llama" "$tmp/recompute-$level"

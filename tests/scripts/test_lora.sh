@@ -15,7 +15,7 @@ begin() {           # NAME OPTIONS...: a model to adapt
 begin gpt2 --model gpt2 --heads 2
 begin qwen3 --model qwen3 --heads 4 --kv-heads 2 --mlp-size 48
 begin lstm --model lstm
-of_all="--data configure --sample-every 0 --batch-size 2 --total-batch-size 256 --replicas 4 --warmup-steps 2 --lr 5e-2
+of_all="--data configure --sample-every 0 --batch-size 2 --total-batch-size 256 --replicas 8 --warmup-steps 2 --lr 5e-2
     --eval-every 4 --eval-steps 2 --audit-every 3"
 
 job=$of_all
@@ -28,6 +28,8 @@ else skip emulated "build/train_gpt_emu is not built"; fi
 
 lora=$tmp/gpt2-lora-one
 job="$of_all --steps 8 --save-every 4 --device cpu --dtype fp32"
+check "--np 8" run eight "$train" --init "$tmp/gpt2" --lora 8 --threads 1 --np 8
+check "gives the same bytes" same "$lora" "$tmp/eight"
 check "--recompute 3" run recompute "$train" --init "$tmp/gpt2" --lora 8 --threads 2 --recompute 3
 check "gives the same bytes" same "$lora" "$tmp/recompute"
 check "Muon trains" run muon "$train" --init "$tmp/gpt2" --lora 8 --lora-targets c_attn --optimizer muon

@@ -43,6 +43,10 @@ bad "an ending that is no text" 'endings: got 3' '{"ctx": "a", "endings": ["b", 
 bad "a label beyond" 'label: got 2' '{"ctx": "a", "endings": ["b", "c"], "label": 2}'
 bad "a label that is none" 'label' '{"ctx": "a", "endings": ["b", "c"], "label": "b"}'
 bad "no JSON" 'byte' 'blue'
+check "a model of one text" $train --layers 1 --heads 2 --channels 32 --seq-len 64 --batch-size 2 --steps 1 \
+    --total-batch-size 128 --data tests/golden/lines.txt --tokenizer bpe:300 --sample-every 0 --out-dir "$tmp/text"
+echo '{"ctx": "", "endings": ["e", "t"], "label": 0}' >"$tmp/bare.jsonl"
+expect "nothing before an ending of one token" 65 'line 1: ctx' $train eval "$tmp/text" --task "$tmp/bare.jsonl"
 : >"$tmp/empty.jsonl"
 expect "no questions" 65 'no line' $train eval "$tmp/one" --task "$tmp/empty.jsonl"
 expect "no file" 66 'absent.jsonl' $train $job --task "$tmp/absent.jsonl" --out-dir "$tmp/none"

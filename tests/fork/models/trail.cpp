@@ -51,10 +51,8 @@ void backward(Model* m, const Pass& pass, floatX* dhidden) {
     const Trail& a = own<Trail>(m);
     const auto w = tensors<TrailTensors>(m->weights, 0);
     const int C = m->shape.C, H = m->shape.extra[0], N = pass.N();
-    linear_backward_params(m, dhidden, a.gelu, w.projw, w.projb, N, pass.accumulate);
-    linear_backward_input(m, a.dfc, dhidden, w.projw, N, a.fc);
-    linear_backward_params(m, a.dfc, a.trail, w.fcw, w.fcb, N, pass.accumulate);
-    linear_backward_input(m, dhidden, a.dfc, w.fcw, N);
+    linear_backward(m, a.dfc, dhidden, a.gelu, w.projw, w.projb, N, pass.accumulate, a.fc);
+    linear_backward(m, dhidden, a.dfc, a.trail, w.fcw, w.fcb, N, pass.accumulate);
     for (int b = 0; b < pass.B; b++) fade(dhidden, nullptr, (b + 1) * pass.T - 1, -1, pass.T, C);
     embedding_backward(m->grads[0], nullptr, dhidden, m->tokens, N, 1, C, 1, {}, pass.accumulate, kMain);
     pass.ready(0, 5);
