@@ -76,6 +76,9 @@ Init agree(Trainer* t) {
     check_agreement(comm, option_fields(o, device_kind()));
 
     t->data = open_data(data_options(o, init), comm);
+    if (o.lora && t->data.vocab_size > init.config.shape.V)
+        die(kExitUsage, "--lora: the model's tokenizer has no token %s, and its embedding stays as it is; give "
+            "--chat-template with tokens that it has, or train without --lora", t->data.chat.form->close);
     set_vocabulary(&o.shape, t->data.vocab_size);
     t->arena = arena_layout(trained_tensors(o));
     check_agreement(comm, data_fields(t->arena, t->data));
@@ -113,9 +116,12 @@ void load_weights(Trainer* t, const Init& init) {
     ddp_broadcast_state(&t->ddp);
 }
 
-void open_outputs(Trainer* t) {
+void open_outputs(Trainer* t, const Init& init) {
     CheckpointFiles files;
-    files.config_json = config_json({t->info, t->model.shape, t->data.tokenizer.eot});
+    const Tokenizer& tokenizer = t->data.tokenizer;
+    const int end = t->data.chat.form ? end_of_turn(tokenizer, t->data.chat) : tokenizer.eot;
+    files.config_json = config_json({t->info, t->model.shape, end, init.config.bot});
+    files.texts = tokenizer_files(t->data, init);
     files.arena = &t->arena;
     if (t->options.lora && t->comm->rank == 0) {
         files.adapter_json = adapter_config_json(t->model.lora, t->model.arena.tensors, t->base.folder);
@@ -146,7 +152,7 @@ bool set_up(Trainer* t) {
     if (!o.task.empty()) t->task = read_task(o.task, t->data.tokenizer, o.shape.T);
     t->loader = std::make_unique<BatchLoader>(t->data.train, order, t->data.vocab_size, first, end,
                                               uint64_t(t->at.step));
-    open_outputs(t);
+    open_outputs(t, init);
     return true;
 }
 
@@ -170,6 +176,7 @@ void set_step_state(Trainer* t) {
     const Options& o = t->options;
     const double schedule = schedule_fraction(o.schedule, t->at.step, o.steps, o.warmup_steps, o.final_lr_frac);
     *host_state(t) = {.seed = o.seed, .step = uint32_t(t->at.step), .lr = float(o.lr * schedule), .grad_scale = 0};
+    host_state(t)->tokens = double(t->loader->step_targets());
     t->optimizer->prepare(host_state(t), hyper_values(o, *t->optimizer).data(), t->at.step + 1, schedule);
 }
 
@@ -203,7 +210,7 @@ void enqueue_step(Trainer* t) {
     }
     ddp_reduce_scatter(ddp);                    // most buckets are under way already
     double* const norm = t->results + t->micro_batches;
-    ddp_clip_grad_norm(ddp, state(t), norm, o.grad_clip, double(o.total_batch_size));
+    ddp_clip_grad_norm(ddp, state(t), norm, o.grad_clip);
     copy_to_host_later(t->host_results, t->results, size_t(t->micro_batches + 1) * sizeof(double), ddp->stream);
     event_record(t->runner.results, ddp->stream);       // the host waits for losses and norm, not for the update
     ddp_update(ddp, state(t));                  // each rank its slices; a gradient that is not finite changes nothing
@@ -217,7 +224,7 @@ StepStats collect_stats(Trainer* t) {
     comm_allgather(t->comm, losses.data(), t->host_results, n * sizeof(double));
     StepStats s = {.step = t->at.step, .lr = double(host_state(t)->lr), .norm = t->host_results[n]};
     for (const double loss : losses) s.loss += loss;     // in the order of the micro-batches: the same sum on all ranks
-    s.loss /= double(t->options.total_batch_size);
+    s.loss /= host_state(t)->tokens;
     s.skipped = !std::isfinite(s.norm);
     s.times = runner_times(&t->runner, s.step);
     const RankReport mine = {pending_requests(), s.times.compute, checkpoints_ready(&t->checkpoints)};
@@ -242,10 +249,10 @@ void count_bad_step(Trainer* t, const StepStats& s) {
 StepStats train_step(Trainer* t) {
     const double began = now_seconds();
     set_error_step(t->at.step);
+    load_batches(t);
     set_step_state(t);
     if (t->at.step > 0 && due(t, t->options.audit_every))
         audit_replicas(&t->model, &t->ddp, t->loader.get(), state(t), *host_state(t), t->at.step, t->micro_batches);
-    load_batches(t);
     ddp_begin(&t->ddp);
     if (t->at.step == 0) ddp_poison(&t->ddp);
     runner_run(&t->runner, t->at.step, [](void* p) { enqueue_step(static_cast<Trainer*>(p)); }, t);
@@ -282,7 +289,7 @@ void sample_text(Trainer* t) {
     ddp_settle(&t->ddp);
     comm_progress(t->comm, t->at.step, "sampling");
     report_sample(&t->report, t->at.step, [t](const Print& print) {
-        return generate_text(&t->model, t->data.tokenizer, t->options, uint32_t(t->at.step), print);
+        return generate_text(&t->model, t->data.tokenizer, t->data.chat, t->options, uint32_t(t->at.step), print);
     });
     comm_barrier(t->comm);
 }

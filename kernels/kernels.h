@@ -125,7 +125,7 @@ void attention_cached(floatX* out, floatX* cache, const floatX* qkv, int first, 
 
 // Softmax and cross entropy of each row: losses[i] = -log softmax(logits_i)[targets[i]] over the first V columns. With
 // `backward` logits become their gradient, softmax - onehot, not scaled by 1/N, and 0 in columns V..Vp-1.
-//   logits (N,Vp), targets (N) in 0..V-1, losses (N)
+//   logits (N,Vp), targets (N) in 0..V-1, or -1: no loss and no gradient; losses (N)
 void classifier(float* losses, floatX* logits, const int* targets, int N, int V, int Vp, bool backward, Stream stream);
 
 // total[0] = sum of x in double: sum j of 256 takes elements j, j+256, ... in order; then ((s0 + s1) + s2) + ...
@@ -174,6 +174,7 @@ void tree_reduce(float* out, float* partials, const float* const* terms, int cou
 
 // norm[0] = sqrt(sum_in_order of partials) / tokens; state->grad_scale = min(1, clip / (norm + 1e-6)) / tokens, or
 // 1 / tokens where clip <= 0, as torch.nn.utils.clip_grad_norm_; NaN where norm is not finite. partials (units)
+// tokens 0: state->tokens counts.
 void clip_scale(StepState* state, double* norm, const float* partials, size_t units, double clip, double tokens,
                 Stream stream);
 

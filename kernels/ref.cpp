@@ -275,6 +275,11 @@ void classifier(float* losses, floatX* logits, const int* targets, int N, int V,
     std::vector<double> x(size_t(V), 0), p(size_t(V), 0);
     for (int n = 0; n < N; n++) {
         floatX* logits_n = logits + size_t(n) * Vp;
+        if (targets[n] < 0) {                       // this position is not trained on
+            losses[n] = 0;
+            for (int j = 0; backward && j < Vp; j++) put(logits_n[j], 0);
+            continue;
+        }
         for (int j = 0; j < V; j++) x[j] = get(logits_n[j]);
         losses[n] = float(softmax(p.data(), x.data(), V) - x[targets[n]]);
         if (!backward) continue;
@@ -460,6 +465,7 @@ void clip_scale(StepState* state, double* norm, const float* partials, size_t un
                 Stream) {
     double sum;
     sum_in_order(&sum, partials, units, nullptr);
+    if (tokens == 0) tokens = state->tokens;
     norm[0] = std::sqrt(sum) / tokens;
     const double factor = clip > 0 ? std::fmin(1, clip / (norm[0] + 1e-6)) : 1;
     state->grad_scale = std::isfinite(norm[0]) ? float(factor / tokens) : NAN;

@@ -51,7 +51,7 @@ std::string config_json(const ModelConfig& config) {
     for (const FixedKey& key : info.fixed(shape)) add(key.hf, key.value);
     for (const char* key : info.dropouts) add(key, json_number(double(shape.dropout)));
     const std::string eot = config.eot >= 0 ? std::to_string(config.eot) : "null";
-    add("bos_token_id", eot);
+    add("bos_token_id", config.bot >= 0 ? std::to_string(config.bot) : eot);
     add("eos_token_id", eot);
     add("torch_dtype", "\"float32\"");
     return text + "\n}\n";
@@ -119,6 +119,7 @@ ModelConfig parse_config(std::string_view text, const char* what) {
     Json eos = json.find("eos_token_id");
     if (JsonItems several(eos); eos.kind() == Json::array && several.next()) eos = several.value;   // of chat models
     if (eos.as_u64(&eot) && eot < uint64_t(shape.V)) config.eot = int(eot);
+    if (uint64_t bot; json.find("bos_token_id").as_u64(&bot) && bot < uint64_t(shape.V)) config.bot = int(bot);
     config.no_eot = eos && eos.kind() == Json::null;
     return config;
 }

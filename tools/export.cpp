@@ -20,7 +20,7 @@
 #include "src/base/json.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/checkpoint/model_file.h"
-#include "src/data/tokenizer.h"
+#include "src/data/chat.h"
 #include "tools/tool.h"
 
 namespace {
@@ -262,16 +262,6 @@ int begin_token(const Json& tokenizer, const char* what) {
     return found;
 }
 
-// Jinja, which is passed on as it is: a file of its own, or in tokenizer_config.json.
-std::string chat_template(const std::string& folder) {
-    const std::string own = path_join(folder, "chat_template.jinja");
-    const std::string config = path_join(folder, "tokenizer_config.json");
-    if (file_exists(own)) return read_file(own);
-    const std::string text = file_exists(config) ? read_file(config) : "{}";
-    const Json found = parse_json(text, config.c_str()).find("chat_template");
-    return found.kind() == Json::string ? found.text() : "";
-}
-
 // Tokens as GPT-2 spells them (each byte a printable character): what tokenizer.json's vocabulary holds. As many as the
 // embedding has rows.
 void add_tokenizer(GgufHead* head, const Exported& m) {
@@ -323,7 +313,7 @@ void add_tokenizer(GgufHead* head, const Exported& m) {
     if (begin >= 0 || end >= 0) head->add_u32("tokenizer.ggml.bos_token_id", uint32_t(begin >= 0 ? begin : end));
     if (end >= 0) head->add_u32("tokenizer.ggml.eos_token_id", uint32_t(end));
     head->add_bool("tokenizer.ggml.add_bos_token", begin >= 0);
-    const std::string chat = chat_template(m.folder);
+    const std::string chat = read_chat_template(m.folder);
     if (!chat.empty()) head->add_text("tokenizer.chat_template", chat);
 }
 

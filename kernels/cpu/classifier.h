@@ -5,6 +5,11 @@
 namespace BACKEND::ISA {
 
 static void classifier_row(float* loss, floatX* logits, int target, int V, int Vp, bool backward) {
+    if (target < 0) {
+        *loss = 0;
+        if (backward) memset(logits, 0, size_t(Vp) * sizeof(floatX));
+        return;
+    }
     const float lowest = -__builtin_inff();
     Vec most = broadcast(lowest);
     for (int j = 0; j < V; j += kWidth) most = max(load(logits + j, V - j, lowest), most);

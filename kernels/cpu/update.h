@@ -54,6 +54,7 @@ static void clip_scale(StepState* state, double* norm, const float* partials, si
                        Stream) {
     double sum;
     sum_in_order(&sum, partials, units, nullptr);
+    if (tokens == 0) tokens = state->tokens;
     norm[0] = __builtin_sqrt(sum) / tokens;
     const double factor = clip > 0 ? __builtin_fmin(1, clip / (norm[0] + 1e-6)) : 1;
     state->grad_scale = __builtin_isfinite(norm[0]) ? float(factor / tokens) : __builtin_nanf("");

@@ -70,6 +70,11 @@ classifier_kernel(float* losses, floatX* logits, const int* targets, int V, int 
     uint4* const row = reinterpret_cast<uint4*>(logits + size_t(blockIdx.x) * Vp);
     const int full = V / 8, packs = Vp / 8;     // packs without padding; all
     const int threads = int(blockDim.x), thread = int(threadIdx.x), target = targets[blockIdx.x];
+    if (target < 0) {
+        if (thread == 0) losses[blockIdx.x] = 0;
+        for (int i = thread; backward && i < packs; i += threads) row[i] = uint4{};
+        return;
+    }
     const float target_logit = to_float(reinterpret_cast<const floatX*>(row)[target]);      // before it is overwritten
 
     Softmax softmax;

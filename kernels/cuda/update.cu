@@ -82,6 +82,7 @@ clip_scale_kernel(StepState* state, double* norm, const float* partials, size_t 
     grid_dependency_sync();
     const double sum = block_sum_in_order(partials, units);
     if (threadIdx.x != 0) return;
+    if (tokens == 0) tokens = state->tokens;
     const double length = sqrt(sum) / tokens, ratio = clip / (length + 1e-6);
     const double factor = clip > 0 && ratio < 1 ? ratio : 1;
     norm[0] = length;

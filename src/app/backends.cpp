@@ -7,9 +7,11 @@
     bool storage_is_fast();           \
     int train(Options, Comm*, Run);   \
     int sample(Options, Comm*);       \
+    int chat(Options, Comm*);         \
     int eval(Options, Comm*);         \
     }
-#define ROW(ns, gpu, dtype) {gpu, dtype, ns::device_count, ns::storage_is_fast, ns::train, ns::sample, ns::eval}
+#define ROW(ns, gpu, dtype) \
+    {gpu, dtype, ns::device_count, ns::storage_is_fast, ns::train, ns::sample, ns::chat, ns::eval}
 
 #ifdef GPU
 DECLARE(GPU)

@@ -1,4 +1,4 @@
-// backends.h -- the only indirection between main and a backend: five pointers.
+// backends.h -- the only indirection between main and a backend: six pointers.
 #pragma once
 #include "src/app/options.h"
 #include "src/app/run.h"
@@ -11,6 +11,7 @@ struct Backend {
     bool (*natural)();                                  // --dtype auto takes it: the device is fast with this type
     int (*train)(Options options, Comm* comm, Run run); // each returns an exit code
     int (*sample)(Options options, Comm* comm);
+    int (*chat)(Options options, Comm* comm);
     int (*eval)(Options options, Comm* comm);
 };
 extern const Backend backends[];                        // what this build contains, best first; ends with an empty one

@@ -1,6 +1,7 @@
 // checkpoints.h -- when a run saves, what its state.json says, and what happens when a save fails. The files are
 // src/checkpoint's.
 #pragma once
+#include "src/app/init.h"
 #include "src/app/report.h"
 #include "src/checkpoint/saver.h"
 
@@ -16,7 +17,11 @@ struct Checkpoints {
     double stall = 0;                   // seconds training stood still for it
 };
 
-// files: but for state.json and what comes with the data. copy: its arrays change while a save is written. Error 74
+// tokenizer.json and what Hugging Face reads beside it: the names of tokens, the chat template, where an answer ends.
+// What a model came with is kept, unless the run trains on conversations.
+std::vector<std::pair<std::string, std::string>> tokenizer_files(const Data& data, const Init& init);
+
+// files: but for state.json. copy: its arrays change while a save is written. Error 74
 // where the disk has no room.
 void checkpoints_create(Checkpoints* c, Comm* comm, Reporter* report, const CheckpointFiles& files, bool copy,
                         const std::string& device_kind);

@@ -1,6 +1,8 @@
 // inference.cpp -- see inference.h.
 #include "src/app/inference.h"
 #include <algorithm>
+#include <csignal>
+#include <unistd.h>
 #include "src/app/run.h"
 #include "src/app/tasks.h"
 #include "src/app/weights.h"
@@ -14,13 +16,13 @@ static Score score_batch(Model* model, const Data& data, int B, uint64_t i) {
     const uint64_t T = uint64_t(data.val.T), begin = i * uint64_t(B);
     const uint64_t n = std::min(uint64_t(B), data.val.samples - std::min(begin, data.val.samples));
     Score sums;
-    sums.tokens = n * T;
     if (n == 0) return sums;
-    std::vector<int> tokens(sums.tokens), targets(sums.tokens);
-    std::vector<float> losses(sums.tokens);
+    std::vector<int> tokens(n * T), targets(n * T);
+    std::vector<float> losses(n * T);
     for (uint64_t b = 0; b < n; b++) data.val.sample(begin + b, &tokens[b * T], &targets[b * T], data.vocab_size);
     sums.nats = model_loss(model, tokens.data(), targets.data(), int(n), int(T), losses.data());
-    for (size_t k = 0; k < sums.tokens && data.tokenizer.kind != Tokenizer::none; k++) {
+    sums.tokens = uint64_t(std::ranges::count_if(targets, [](int target) { return target >= 0; }));
+    for (size_t k = 0; k < n * T && data.tokenizer.kind != Tokenizer::none; k++) {
         const size_t bytes = data.tokenizer.text(targets[k]).size();
         sums.bytes += bytes;
         if (bytes) sums.text_nats += double(losses[k]);
@@ -50,32 +52,56 @@ Score evaluate(Model* model, const Data& data, int B, int64_t batches, Comm* com
     return total;
 }
 
-std::string generate_text(Model* model, const Tokenizer& tokenizer, const Options& o, uint32_t stream,
-                          const std::function<void(const std::string&)>& print) {
-    // A document's first token, then the prompt; without either a new line.
-    const bool text = tokenizer.kind != Tokenizer::none;
-    std::vector<int> start;
-    if (tokenizer.eot >= 0) start.push_back(tokenizer.eot);
-    if (text) tokenizer.encode(o.prompt.empty() && start.empty() ? "\n" : o.prompt, &start);
-    if (start.empty()) start.push_back(model->shape.V - 1);
-
+// Appends up to --max-tokens to `tokens`, to the end of the text or turn, or until `stops`; returns their text.
+static std::string continue_text(Model* model, const Tokenizer& tokenizer, int end, const Options& o, uint32_t stream,
+                                 std::vector<int>* tokens, const Print& print,
+                                 const std::function<bool()>& stops) {
     std::string all;
+    Utf8Stream utf8;
     const auto emit = [&](const std::string& piece) {
         all += piece;
         print(piece);
     };
+    const SamplingParams params = {o.temperature, o.top_k, o.top_p, o.seed, stream, tokenizer.vocab_size};
+    generate(model, tokens, o.max_tokens, params, [&](int token) {
+        if (token == tokenizer.eot || token == end) return false;
+        const bool text = tokenizer.kind != Tokenizer::none;
+        emit(text ? utf8.push(tokenizer.text(token)) : std::to_string(token) + " ");
+        return !stops();
+    });
+    emit(utf8.finish());
+    return all;
+}
+
+// The tokens in front of the assistant's next turn.
+static std::vector<int> tokens_of(const Conversation& conversation, const ChatTemplate& chat,
+                                  const Tokenizer& tokenizer) {
+    std::vector<uint32_t> tokens;
+    encode_chat(conversation, chat, tokenizer, &tokens, true);
+    for (uint32_t& token : tokens) token &= ~kUntrained;
+    return {tokens.begin(), tokens.end()};
+}
+
+std::string generate_text(Model* model, const Tokenizer& tokenizer, const ChatTemplate& chat, const Options& o,
+                          uint32_t stream, const Print& print) {
+    // A document's first token, then the prompt; without either a new line.
+    std::vector<int> start;
+    if (chat.form) {
+        start = tokens_of({{{"user", o.prompt.empty() ? "Hello" : o.prompt}}}, chat, tokenizer);
+    } else {
+        if (tokenizer.eot >= 0) start.push_back(tokenizer.eot);
+        const std::string prompt = o.prompt.empty() && start.empty() ? "\n" : o.prompt;
+        if (tokenizer.kind != Tokenizer::none) tokenizer.encode(prompt, &start);
+        if (start.empty()) start.push_back(model->shape.V - 1);
+    }
+    const int end = end_of_turn(tokenizer, chat);
+    std::string all;
     for (int i = 0; i < o.samples && !stop_requested(); i++) {
         std::vector<int> tokens = start;
-        Utf8Stream utf8;
-        if (i > 0) emit("\n---\n" + o.prompt);
+        const std::string between = i > 0 ? "\n---\n" + o.prompt : "";
         const uint32_t own = stream + (uint32_t(i) << 24);          // steps stay below 2^24 in practice
-        const SamplingParams params = {o.temperature, o.top_k, o.top_p, o.seed, own, tokenizer.vocab_size};
-        generate(model, &tokens, o.max_tokens, params, [&](int token) {
-            if (token == tokenizer.eot) return false;
-            emit(text ? utf8.push(tokenizer.text(token)) : std::to_string(token) + " ");
-            return !stop_requested();
-        });
-        emit(utf8.finish());
+        print(between);
+        all += between + continue_text(model, tokenizer, end, o, own, &tokens, print, stop_requested);
     }
     return all;
 }
@@ -135,8 +161,70 @@ int sample(Options o, Comm*) {
         std::fflush(stdout);
     };
     print(o.prompt);
-    generate_text(&loaded.model, loaded.tokenizer, o, 0, print);
+    generate_text(&loaded.model, loaded.tokenizer, {}, o, 0, print);
     print("\n");
+    return kExitDone;
+}
+
+// ---- chat
+
+// Ctrl-C stops an answer; while the user types it ends the program.
+static volatile sig_atomic_t interrupted;
+
+// Returns false at the end of the input, or at Ctrl-C.
+static bool read_line(std::string* line) {
+    line->clear();
+    if (isatty(STDIN_FILENO)) std::fputs("> ", stdout);
+    std::fflush(stdout);
+    int c;
+    while ((c = std::getchar()) != EOF && c != '\n') *line += char(c);
+    return c != EOF || !line->empty();
+}
+
+// The oldest turns but the system's are forgotten where the context has no room for them and an answer.
+static std::vector<int> tokens_that_fit(Conversation* history, const ChatTemplate& chat, const Tokenizer& tokenizer,
+                                        int T, int max_tokens) {
+    const size_t room = size_t(T - std::min(max_tokens, T / 2));
+    const bool system = history->turns[0].role == "system";
+    std::vector<int> tokens = tokens_of(*history, chat, tokenizer);
+    while (tokens.size() > room && history->turns.size() > size_t(system) + 1) {
+        history->turns.erase(history->turns.begin() + system);
+        tokens = tokens_of(*history, chat, tokenizer);
+    }
+    return tokens;
+}
+
+int chat(Options o, Comm*) {
+    set_threads(o.threads);
+    Loaded loaded(o.paths[0], 1, SIZE_MAX);
+    const Tokenizer& tokenizer = loaded.tokenizer;
+    const std::string& jinja = loaded.init.chat_template;
+    const ChatTemplate chat = choose_chat_template(o.chat_template, jinja, loaded.init.saved());
+    const int end = end_of_turn(tokenizer, chat);
+    if (end < 0)
+        die(kExitUsage, "chat: %s: its tokenizer has no %s; train it on conversations, or use sample",
+            o.paths[0].c_str(), chat.form->close);
+    struct sigaction action = {};
+    action.sa_handler = [](int) { interrupted = 1; };
+    sigaction(SIGINT, &action, nullptr);                // without SA_RESTART: a read ends, too
+    if (!o.is_given("max-tokens")) o.max_tokens = loaded.model.T;
+    const auto print = [](const std::string& piece) {
+        std::fputs(piece.c_str(), stdout);
+        std::fflush(stdout);
+    };
+    Conversation history;
+    if (!o.system.empty()) history.turns.push_back({"system", o.system});
+    std::string line;
+    for (uint32_t answer = 0; read_line(&line); answer++) {
+        if (line.empty()) continue;
+        interrupted = 0;
+        history.turns.push_back({"user", line});
+        std::vector<int> tokens = tokens_that_fit(&history, chat, tokenizer, loaded.model.T, o.max_tokens);
+        const std::string text = continue_text(&loaded.model, tokenizer, end, o, answer, &tokens, print,
+                                               [] { return interrupted != 0; });
+        print("\n");
+        history.turns.push_back({"assistant", text});
+    }
     return kExitDone;
 }
 
@@ -150,7 +238,8 @@ static Data data_to_score(Options o, const Loaded& loaded, Comm* comm) {
             die(kExitUsage, "--tokenizer: got %d tokens, want the model's %d; give the one it was trained with",
                 data.tokenizer.vocab_size, V);
         data.vocab_size = V;
-        data.val = open_dataset(o.data, data.tokenizer, loaded.model.shape.T, comm);
+        const ChatTemplate chat = choose_chat_template("auto", loaded.init.chat_template, loaded.init.saved());
+        data.val = open_dataset(o.data, data.tokenizer, loaded.model.shape.T, comm, chat);
         return data;
     }
     if (!merge_options_of(o.paths[0], &o))

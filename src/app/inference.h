@@ -1,4 +1,4 @@
-// inference.h -- what trained weights are for: the loss over a text, and text. Also the programs `sample` and `eval`.
+// inference.h -- what trained weights are for: losses, text and answers. Also the programs `sample`, `chat` and `eval`.
 #pragma once
 #include <cmath>
 #include <functional>
@@ -22,14 +22,16 @@ struct Score {
 // one double, added in order: the same bits for any number of ranks. Collective.
 Score evaluate(Model* model, const Data& data, int B, int64_t batches, Comm* comm);
 
-// Continues --prompt by up to --max-tokens, to the end of the text or until a request to stop; --samples times, with a
-// line between them. `print` gets whole characters as they come; returns all of them. stream separates the samples of
-// one seed.
-std::string generate_text(Model* model, const Tokenizer& tokenizer, const Options& options, uint32_t stream,
-                          const std::function<void(const std::string&)>& print);
+using Print = std::function<void(const std::string&)>;
+// Continues --prompt, or with a template answers it, by up to --max-tokens, to the end of the text or turn or until a
+// request to stop; --samples times, with a line between them. `print` gets whole characters as they come; returns all
+// of them. stream separates the samples of one seed.
+std::string generate_text(Model* model, const Tokenizer& tokenizer, const ChatTemplate& chat, const Options& options,
+                          uint32_t stream, const Print& print);
 
 // The programs; they return exit codes.
 int sample(Options options, Comm* comm);
+int chat(Options options, Comm* comm);
 int eval(Options options, Comm* comm);
 
 }  // namespace BACKEND

@@ -20,9 +20,22 @@ static Init init_of_file(const std::string& path) {
     return init;
 }
 
+static std::string read_beside(const std::string& folder, const char* name, const char* otherwise = "") {
+    const std::string path = path_join(folder, name);
+    return file_exists(path) ? read_file(path) : otherwise;
+}
+
+static void read_tokenizer_files(const std::string& folder, Init* init) {
+    init->tokenizer = read_beside(folder, "tokenizer.json");
+    init->tokenizer_config = read_beside(folder, "tokenizer_config.json", "{}");
+    init->chat_template = read_chat_template(folder);
+    init->generation_config = read_beside(folder, "generation_config.json");
+}
+
 static Init init_of_folder(const std::string& folder) {
-    const std::string tokenizer = path_join(folder, "tokenizer.json");
-    return {folder, file_exists(tokenizer) ? read_file(tokenizer) : "", read_config(folder)};
+    Init init = {folder, "", read_config(folder)};
+    read_tokenizer_files(folder, &init);
+    return init;
 }
 
 static bool is_file(const std::string& path) { return file_exists(path) && !is_directory(path); }
@@ -45,7 +58,7 @@ static Init init_of_adapter(const std::string& folder) try {
     const std::string base = is_file(named) ? named : resolve_model_folder(named);
     if (is_adapter(base)) die_content("base_model_name_or_path", "the adapter " + base, "a whole model");
     Init init = is_file(base) ? init_of_file(base) : init_of_folder(base);
-    if (file_exists(own)) init.tokenizer = read_file(own);
+    if (file_exists(own)) read_tokenizer_files(folder, &init);
     init.adapter = folder;
     if (file_exists(path_join(folder, "state.json"))) check_base(&init);
     return init;
@@ -79,12 +92,14 @@ Init init_of_options(Options* o) {
 }
 
 Init init_of_run(const std::string& checkpoint, const Options& o, Comm* comm) {
-    const std::string config = checkpoint + "/config.json", tokenizer = checkpoint + "/tokenizer.json";
+    const std::string config = checkpoint + "/config.json";
     const bool reads = comm->rank == 0;
     if (reads) read_config(checkpoint);                 // also against the size of the weights' file
     const std::string config_text = comm_gather_text(comm, reads ? read_file(config) : "")[0];
-    const std::string own = reads && file_exists(tokenizer) ? read_file(tokenizer) : "";
-    const Init init = {checkpoint, comm_gather_text(comm, own)[0], parse_config(config_text, config.c_str())};
+    Init init = {checkpoint, "", parse_config(config_text, config.c_str())};
+    if (reads) read_tokenizer_files(checkpoint, &init);
+    init.tokenizer = comm_gather_text(comm, init.tokenizer)[0];
+    init.chat_template = comm_gather_text(comm, init.chat_template)[0];
     for (const ShapeKey& key : init.config.info->keys) {    // before a damaged size asks for memory
         const double has = key.get(init.config.shape), want = key.get(o.shape);
         if (o.model == init.config.info->name && has != want)
@@ -100,6 +115,8 @@ DataOptions data_options(const Options& o, const Init& init) {
             .tokenizer = chosen || o.is_given("tokenizer") ? o.tokenizer : "",
             .init_tokenizer = init.tokenizer,
             .init_path = path_join(init.saved(), "tokenizer.json"),
+            .chat_template = o.chat_template,
+            .init_chat = init.chat_template,
             .init_vocab = init.config.shape.V,
             .vocab_size = o.shape.V,
             .init_eot = !init.folder.empty() && !init.config.no_eot,
@@ -118,6 +135,16 @@ Sampler data_order(const Options& o, uint64_t samples, int micro_batches) {
     return s;
 }
 
+// New tokens begin as the mean of all others: zeros would be far likelier than most of them.
+static void add_rows(float* values, const TensorSpec& theirs, const TensorSpec& own) {
+    for (size_t row = theirs.file_rows; row < own.file_rows; row++)
+        for (size_t col = 0; col < own.cols; col++) {
+            double sum = 0;
+            for (size_t k = 0; k < theirs.file_rows; k++) sum += double(values[k * own.cols + col]);
+            values[row * own.cols + col] = float(sum / double(theirs.file_rows));
+        }
+}
+
 void load_init(float* weights, const Arena& arena, const Init& init) {
     const ModelInfo& info = *init.config.info;
     const Arena theirs = arena_layout(info.tensors(init.files));
@@ -127,5 +154,7 @@ void load_init(float* weights, const Arena& arena, const Init& init) {
     } else {
         read_safetensors(open_model(init.folder), theirs, arena, "", weights);
     }
+    for (size_t i = 0; i < arena.tensors.size(); i++) add_rows(weights + arena.offset[i], theirs.tensors[i],
+                                                               arena.tensors[i]);
     if (!init.adapter.empty()) merge_adapter(weights, arena, init.adapter);
 }

@@ -12,6 +12,7 @@ struct Init {
     ModelConfig config;
     Shape files = config.shape;         // of the weights' files: their context may be longer
     std::string adapter = "";           // the folder of an adapter that load_init adds; "": none
+    std::string tokenizer_config = "{}", chat_template = "", generation_config = "";    // the texts of these files
     const std::string& saved() const { return adapter.empty() ? folder : adapter; }     // has state.json
 };
 

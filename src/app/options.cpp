@@ -64,6 +64,7 @@ struct Row {
 const std::map<std::string, std::string> kCommands = {
     {"train", ""},
     {"sample", "device dtype threads seed prompt samples temperature top-k top-p max-tokens"},
+    {"chat", "device dtype threads seed system chat-template temperature top-k top-p max-tokens"},
     {"eval", "device dtype threads data tokenizer batch-size seq-len task"}};
 
 std::vector<Row> make_table() {
@@ -111,6 +112,8 @@ std::vector<Row> make_table() {
          "input-val-bin -j"},
         {"tokenizer", "byte|char|gpt2|bpe:N|FILE", &O::tokenizer, kFixed, "bpe:N learns N tokens from the data, in "
          "GPT-2's split, bpe:N:llama3, :qwen2 or :smollm in theirs; FILE: tokenizer.json"},
+        {"chat-template", "auto|chatml|llama3", &O::chat_template, kFixed, "of conversations in --data; auto: that of "
+         "--init, else chatml"},
         {"sampler", "lockstep|torch", &O::sampler, kFixed, "order of the data; torch: PyTorch's DistributedSampler"},
     });
     add("Optimisation", {
@@ -170,6 +173,7 @@ std::vector<Row> make_table() {
     });
     add("Samples", {
         {"prompt", "TEXT", &O::prompt, kOpen, "what a sample begins with; sample reads - from standard input"},
+        {"system", "TEXT", &O::system, kOpen, "the system turn of chat"},
         {"samples", "N", &O::samples, kOpen, "how many, each by random numbers of its own", "num-samples -n", kContext},
         {"temperature", "X", &O::temperature, kOpen, "0 = always the likeliest token"},
         {"top-k", "N", &O::top_k, kOpen, "choose among the N likeliest tokens; 0 = all"},
@@ -320,7 +324,7 @@ void take_command(Options* o, const Words& words) {
     if (!words.empty()) o->command = words[0];
     const auto command = kCommands.find(o->command);
     if (command == kCommands.end())
-        die(kExitUsage, "unknown command %s; want sample OUT, eval OUT, or options: --data FILE trains on a file",
+        die(kExitUsage, "unknown command %s; want sample, chat or eval OUT, or options: --data FILE trains on a file",
             shown(o->command).c_str());
     const auto& [name, takes] = *command;
     for (const std::string& given : o->given)
@@ -344,6 +348,7 @@ std::string help_text(const Options& asked, const std::string& topic) {
         "train_gpt %s: trains language models, the same bits on any number of ranks.\n\n"
         "  train_gpt [options]               train; without options this machine's preset on a built-in text\n"
         "  train_gpt sample OUT [options]    write text; OUT is a run or a checkpoint folder\n"
+        "  train_gpt chat OUT [options]      a conversation; Ctrl-C stops an answer, Ctrl-D ends it\n"
         "  train_gpt eval OUT [options]      loss over the run's whole validation text, or over --data\n"
         "  mpirun -np 8 train_gpt ...        8 ranks; so do torchrun, srun, and --np 8 without any of them\n"
         "  train_gpt help data               these options alone: model, data, optimisation, system, ...\n\n"

@@ -12,7 +12,7 @@
 
 // The table's help explains the fields. One without a default here is 0 or empty until resolve_options fills it.
 struct Options {
-    std::string command = "train";      // train, sample, eval
+    std::string command = "train";      // train, sample, chat, eval
     std::vector<std::string> paths;     // what follows the command: OUT
     std::string model, preset, init;
     int lora = 0;                       // rank; 0: all weights are trained
@@ -20,7 +20,7 @@ struct Options {
     std::string lora_targets = "all";
     Shape shape;                        // V 0: the tokenizer's
     std::string task;                   // a file of questions
-    std::string data, val_data, tokenizer = "byte", sampler = "lockstep";
+    std::string data, val_data, tokenizer = "byte", chat_template = "auto", sampler = "lockstep";
     int64_t steps = 0, warmup_steps = 0, total_batch_size = 0;
     int batch_size = 0, replicas = 0;   // B, R
     std::string optimizer = "adamw", schedule = "cosine";
@@ -36,7 +36,7 @@ struct Options {
     int64_t eval_every = 0, eval_steps = 0, sample_every = 0, log_every = 0, save_every = 0;
     int keep = 2;
     bool dry_run = false, force = false, verbose = false;
-    std::string prompt;
+    std::string prompt, system;
     double temperature = 0.8, top_p = 1;
     int top_k = 0, max_tokens = 256, samples = 1;
 

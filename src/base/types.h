@@ -21,6 +21,7 @@ struct StepState {
     float lr;
     float grad_scale;       // 1 / tokens of the step, times the clip factor
     float values[16] = {};  // of the optimizer: see its prepare()
+    double tokens = 0;      // that the step is trained on
 };
 
 // Counter-based dropout: element i of site `purpose` is kept if

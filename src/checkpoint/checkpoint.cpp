@@ -115,15 +115,6 @@ std::string resolve_model_folder(const std::string& path) {
                       "model.safetensors", path.c_str(), file_exists(path) ? "it has none" : "it does not exist");
 }
 
-// PreTrainedTokenizerFast takes tokenizer.json as it stands, whatever its kind.
-static std::string tokenizer_config_json(const std::string& end_of_text) {
-    JsonLine line;
-    line.add("tokenizer_class", "PreTrainedTokenizerFast").add("clean_up_tokenization_spaces", false);
-    for (const char* token : {"bos_token", "eos_token", "unk_token"})
-        if (!end_of_text.empty()) line.add(token, end_of_text);
-    return line.text() + "\n";
-}
-
 // Writes all files of a checkpoint into a new folder, DONE last.
 static void write_files(const std::string& folder, int64_t step, const CheckpointFiles& files) {
     Done done;
@@ -148,10 +139,7 @@ static void write_files(const std::string& folder, int64_t step, const Checkpoin
     fault_point("ckpt_write", 0, step);
     write_arrays("optim.safetensors", false);
     write_text("config.json", files.config_json);
-    if (!files.tokenizer_json.empty()) {
-        write_text("tokenizer.json", files.tokenizer_json);
-        write_text("tokenizer_config.json", tokenizer_config_json(files.end_of_text));
-    }
+    for (const auto& [name, text] : files.texts) write_text(name, text);
     write_text("state.json", files.state_json);
     write_text("DONE", done_text(done));
     sync_directory(folder);

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 #include "src/checkpoint/safetensors.h"
 
@@ -20,8 +21,8 @@
 constexpr const char *kAdapterConfig = "adapter_config.json", *kAdapterWeights = "adapter_model.safetensors";
 
 struct CheckpointFiles {
-    std::string config_json, tokenizer_json, state_json;  // tokenizer_json may be empty
-    std::string end_of_text;                    // name of the tokenizer's token; may be empty
+    std::string config_json, state_json;
+    std::vector<std::pair<std::string, std::string>> texts;     // further files: names and contents
     std::string adapter_json;                   // not empty: the weights are adapters, and this their kAdapterConfig
     uint32_t base_crc = 0;                      // of the weights they belong to
     const Arena* arena = nullptr;

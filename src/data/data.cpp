@@ -14,8 +14,16 @@ void Dataset::sample(uint64_t i, int* inputs, int* targets, int vocab_size) cons
     const size_t k = size_t(std::upper_bound(first.begin(), first.end(), i) - first.begin()) - 1;
     std::vector<int> tokens(size_t(T) + 1);
     shards[k].read((i - first[k]) * uint64_t(T), tokens.size(), tokens.data(), vocab_size);
-    std::copy(tokens.begin(), tokens.end() - 1, inputs);
-    std::copy(tokens.begin() + 1, tokens.end(), targets);
+    const bool masked = shards[k].masked;
+    std::transform(tokens.begin(), tokens.end() - 1, inputs, [=](int t) { return masked ? t & INT32_MAX : t; });
+    std::transform(tokens.begin() + 1, tokens.end(), targets, [](int t) { return std::max(t, -1); });
+}
+
+uint64_t Dataset::trained(uint64_t i, int vocab_size) const {
+    if (!shards[0].masked) return uint64_t(T);
+    std::vector<int> inputs(static_cast<size_t>(T)), targets(inputs.size());
+    sample(i, inputs.data(), targets.data(), vocab_size);
+    return uint64_t(std::ranges::count_if(targets, [](int t) { return t >= 0; }));
 }
 
 namespace {
@@ -24,6 +32,7 @@ struct Tokens {
     std::vector<Shard> shards;
     uint64_t count = 0, cut = 0;    // tokens, and where validation begins
     std::string content;            // identifies them
+    std::string note;               // on conversations, from the rank that read them
 };
 
 // Tokens number [from, to) as a dataset.
@@ -54,12 +63,13 @@ struct Text {
     std::string all;
     std::vector<size_t> ends;               // of the parts, in `all`; none is empty but the first of a cut one
     size_t documents = 0, train = 0;        // how many parts begin a document; are for training
+    std::vector<Conversation> conversations = {};   // or the parts are theirs
     void add(std::string_view part) {
         if (!part.empty()) ends.push_back(all.append(part).size());
     }
 };
 
-void read_jsonl(const MappedFile& file, Text* text) {
+void read_jsonl(const MappedFile& file, bool chat, Text* text) {
     const std::string what = "data: " + file.path;
     std::string_view rest = file.text();
     if (rest.starts_with("\xef\xbb\xbf")) rest.remove_prefix(3);  // a byte order mark
@@ -67,7 +77,11 @@ void read_jsonl(const MappedFile& file, Text* text) {
     for (size_t number = 1; !rest.empty(); number++) try {
         const std::string_view line = next_word(&rest, '\n');
         if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-        text->add(parse_json(line, what.c_str()).get_string("text", what.c_str()));
+        const Json json = parse_json(line, what.c_str());
+        if (chat) text->conversations.push_back(read_conversation(json, what.c_str()));
+        else if (json.kind() == Json::object && !json.find("text"))
+            die_content(what, fields_of(json), "text, messages, prompt or instruction");
+        text->add(chat ? text_of(text->conversations.back()) : json.get_string("text", what.c_str()));
     } catch (Error& e) {
         e.message.insert(what.size(), format(": line %zu", number));
         throw;
@@ -79,14 +93,16 @@ Text read_text(const Source& source, bool split, Comm* comm) {
     Text text;
     for (const std::string& path : source.files) {
         const MappedFile file = map_file(path);
-        if (source.format == Format::jsonl) read_jsonl(file, &text);
-        else text.add(file.text());
+        if (source.format == Format::text) text.add(file.text());
+        else read_jsonl(file, source.format == Format::chat, &text);
         if (comm) comm_progress(comm, -1, "reading text");
     }
     std::vector<size_t>& ends = text.ends;
     text.train = ends.size();
     if (source.has_documents()) text.documents = ends.size();
     if (!split || ends.empty()) return text;
+    if (ends.size() == 1 && source.format == Format::chat)
+        die_content("data: " + source.path, "one conversation", "two or more, or --val-data");
     if (ends.size() == 1) {
         ends.insert(ends.begin(), nine_tenths(text.all));
         return text;
@@ -120,8 +136,44 @@ uint64_t encode(const Text& text, const Tokenizer& tokenizer, size_t width, std:
     return train / width;
 }
 
+// Appends a window of T tokens for each conversation, and one more token behind those for training and at the end: the
+// last target of a window is the first token of the next. Returns where validation begins.
+uint64_t encode_conversations(const Text& text, const Tokenizer& tokenizer, const ChatTemplate& chat, int T,
+                              std::vector<char>* out, std::string* note) {
+    if (!text.conversations[0].plain && end_of_turn(tokenizer, chat) < 0)
+        die(kExitUsage, "data: got conversations, but the tokenizer has no %s; train on conversations first, or choose "
+            "--chat-template", chat.form->close);
+    std::vector<uint32_t> all, tokens;
+    const uint32_t fill = uint32_t(std::max(tokenizer.eot, 0)) | kUntrained;
+    const auto is_trained = [](uint32_t token) { return !(token & kUntrained); };
+    uint64_t begin = 0, trained = 0, cut = 0, empty = 0;
+    for (size_t i = 0; i < text.conversations.size(); i++) {
+        tokens.clear();
+        encode_chat(text.conversations[i], chat, tokenizer, &tokens);
+        cut += tokens.size() > size_t(T);
+        tokens.resize(size_t(T), fill);
+        tokens[0] |= kUntrained;
+        const auto count = uint64_t(std::ranges::count_if(tokens, is_trained));
+        trained += count;
+        empty += count == 0;
+        if (count > 0) all.insert(all.end(), tokens.begin(), tokens.end());
+        if (i + 1 != text.train) continue;
+        all.push_back(fill);
+        begin = all.size();
+    }
+    if (text.train < text.conversations.size()) all.push_back(fill);
+    out->resize(all.size() * sizeof(uint32_t));
+    std::ranges::copy(all, reinterpret_cast<uint32_t*>(out->data()));
+    *note = format("%s conversations, %s tokens of the assistant", with_commas(text.conversations.size()).c_str(),
+                   with_commas(trained).c_str());
+    if (cut) *note += format("; %s are longer than %d tokens and cut", with_commas(cut).c_str(), T);
+    if (empty) *note += format("; %s have nothing to train on and are left out", with_commas(empty).c_str());
+    return begin;
+}
+
 // The first rank of each host encodes a text; the others of the host share its memory.
-Tokens open_source(const Source& source, const Tokenizer& tokenizer, bool split, Comm* comm) {
+Tokens open_source(const Source& source, const Tokenizer& tokenizer, const ChatTemplate& chat, int T, bool split,
+                   Comm* comm) {
     Tokens all;
     all.content = content_hash(source.files);
     if (!source.is_text()) {
@@ -143,10 +195,14 @@ Tokens open_source(const Source& source, const Tokenizer& tokenizer, bool split,
     all.content += tokenizer.own_json();
     auto tokens = std::make_shared<std::vector<char>>();
     Shard s;
-    s.width = tokenizer.vocab_size <= 65536 ? 2 : 4;
+    s.masked = source.format == Format::chat;
+    s.width = tokenizer.vocab_size <= 65536 && !s.masked ? 2 : 4;
     s.name = source.path;
+    if (s.masked) all.content += chat.form->name + chat.system;
     if (!comm || comm->local_rank == 0) {
-        all.cut = encode(read_text(source, split, comm), tokenizer, s.width, tokens.get(), comm);
+        const Text text = read_text(source, split, comm);
+        all.cut = s.masked ? encode_conversations(text, tokenizer, chat, T, tokens.get(), &all.note)
+                           : encode(text, tokenizer, s.width, tokens.get(), comm);
         all.count = tokens->size() / s.width;
     }
     s.memory = tokens->data();
@@ -186,10 +242,11 @@ Tokenizer choose_tokenizer(const DataOptions& o, const Source& source, const Sou
     return tokenizer_open(o.tokenizer, &view);
 }
 
-int choose_vocabulary(const DataOptions& o, const Tokenizer& tokenizer) {
+int choose_vocabulary(const DataOptions& o, const Tokenizer& tokenizer, bool chat) {
     const int own = tokenizer.vocab_size;
     if (tokenizer.kind == Tokenizer::none) return o.init_vocab ? o.init_vocab : o.vocab_size ? o.vocab_size : 50257;
     const bool fits = own == o.init_vocab || (own < o.init_vocab && o.tokenizer.empty() && !o.init_tokenizer.empty());
+    if (o.init_vocab && chat && o.tokenizer.empty() && own > o.init_vocab) return own;   // with the template's tokens
     if (o.init_vocab && !fits)
         die(kExitUsage, "--tokenizer: got %s of %d tokens, want %d as the model has; give the tokenizer or the data it "
             "was trained with", tokenizer.name.c_str(), own, o.init_vocab);
@@ -233,10 +290,15 @@ Data open_data(const DataOptions& o, Comm* comm) {
     data.tokenizer = choose_tokenizer(o, source, val, comm);
     // A new model of one text never sees the end-of-text token.
     if (source.is_text() && !source.has_documents() && !o.init_eot) data.tokenizer.eot = -1;
-    data.vocab_size = choose_vocabulary(o, data.tokenizer);
+    const bool chat = source.format == Format::chat;
+    if (!split && chat != (val.format == Format::chat))
+        die_content("data: " + val.path, format_name(val.format), format_name(source.format) + (" as " + source.path));
+    if (chat) data.chat = choose_chat_template(o.chat_template, o.init_chat, parent_folder(o.init_path));
+    if (chat) add_chat_tokens(&data.tokenizer, *data.chat.form);
+    data.vocab_size = choose_vocabulary(o, data.tokenizer, chat);
     if (data.tokenizer.kind != Tokenizer::none) data.tokenizer.bytes.resize(size_t(data.vocab_size));
-    const Tokens tokens = open_source(source, data.tokenizer, split, comm);
-    const Tokens other = split ? tokens : open_source(val, data.tokenizer, false, comm);
+    const Tokens tokens = open_source(source, data.tokenizer, data.chat, o.seq_len, split, comm);
+    const Tokens other = split ? tokens : open_source(val, data.tokenizer, data.chat, o.seq_len, false, comm);
     data.train = make_dataset(tokens, 0, tokens.cut, o.seq_len);
     data.val = make_dataset(other, split ? tokens.cut : 0, other.count, o.seq_len);
     require_samples(data.train, source.path, "training");
@@ -246,11 +308,12 @@ Data open_data(const DataOptions& o, Comm* comm) {
 
     data.train.description = (built_in ? "built-in stories" : source.path) + ": " + with_commas(data.train.tokens) +
         " training and " + with_commas(data.val.tokens) + " validation tokens";
+    if (chat) data.train.description = source.path + ": " + tokens.note;
     return data;
 }
 
-Dataset open_dataset(const std::string& path, const Tokenizer& tokenizer, int T, Comm* comm) {
-    const Tokens tokens = open_source(find_source(path), tokenizer, false, comm);
+Dataset open_dataset(const std::string& path, const Tokenizer& tokenizer, int T, Comm* comm, const ChatTemplate& chat) {
+    const Tokens tokens = open_source(find_source(path), tokenizer, chat, T, false, comm);
     const Dataset d = make_dataset(tokens, 0, tokens.count, T);
     require_samples(d, path, "usable");
     return d;

@@ -19,21 +19,23 @@ BatchLoader::Batch BatchLoader::make(const Sampler& order, uint64_t step, int mi
     return batch;
 }
 
-std::shared_future<std::vector<BatchLoader::Batch>> BatchLoader::prepare() {
+std::shared_future<BatchLoader::Step> BatchLoader::prepare() {
     return std::async(std::launch::async, [this, step = step++] {
-        std::vector<Batch> batches;
-        for (int k = first_batch; k < last_batch; k++) batches.push_back(make(sampler, step, k));
-        return batches;
+        Step made;
+        for (int k = first_batch; k < last_batch; k++) made.batches.push_back(make(sampler, step, k));
+        for (int k = 0; k < sampler.G; k++)
+            for (int b = 0; b < sampler.B; b++) made.targets += data.trained(sampler.index(step, k, b), vocab_size);
+        return made;
     }).share();
 }
 
 const BatchLoader::Batch& BatchLoader::next() {
-    if (taken == given.size()) {
+    if (taken == given.batches.size()) {
         given = coming.get();               // throws the thread's Error
         coming = prepare();                 // begins after the one before: they use one sampler
         taken = 0;
     }
-    return given[taken++];
+    return given.batches[taken++];
 }
 
 BatchLoader::Batch BatchLoader::micro_batch(uint64_t step, int k) const { return make(audit, step, k); }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include "src/base/common.h"
 #include "src/base/file.h"
+#include "src/data/chat.h"
 
 using ull = unsigned long long;
 
@@ -50,12 +51,23 @@ std::string content_hash(const std::vector<std::string>& files) {
 // ---- finding files
 
 const char* format_name(Format format) {
-    static const char* const names[] = {"text", "jsonl", "a numpy array", "an llm.c token shard", "raw uint16 tokens"};
+    static const char* const names[] = {"text", "jsonl", "conversations", "a numpy array", "an llm.c token shard",
+                                        "raw uint16 tokens"};
     return names[int(format)];
 }
 
 struct LlmcKind { uint32_t magic, version, width; };        // width: bytes of a token
 static constexpr LlmcKind llmc_kinds[] = {{20240520, 1, 2}, {20240801, 7, 4}};     // of GPT-2, of Llama 3
+
+static bool begins_with_conversation(const std::string& jsonl) try {
+    const MappedFile file = map_file(jsonl);
+    std::string_view rest = file.text();
+    if (rest.starts_with("\xef\xbb\xbf")) rest.remove_prefix(3);
+    rest.remove_prefix(std::min(rest.find_first_not_of(" \t\r\n"), rest.size()));
+    return is_conversation(parse_json(next_word(&rest, '\n'), "data"));
+} catch (const Error&) {
+    return false;                       // whoever reads the lines says which one is wrong
+}
 
 static Format recognise(const std::string& path) {
     const InputFile file(path);
@@ -74,7 +86,7 @@ static Format recognise(const std::string& path) {
         if (text && head.size() >= 64) die_content("data: " + path, "text", "tokens in a .bin; rename it to .txt");
         return Format::raw;
     }
-    if (path.ends_with(".jsonl")) return Format::jsonl;
+    if (path.ends_with(".jsonl")) return begins_with_conversation(path) ? Format::chat : Format::jsonl;
     if (!text) die_content("data: " + path, "neither text nor tokens", "UTF-8 text, .jsonl, .npy, or a .bin");
     return Format::text;
 }
@@ -186,12 +198,13 @@ void Shard::read(uint64_t first, size_t n, int* out, int vocab_size) const {
     if (file) file->read(at, buffer.data(), buffer.size());
     const char* bytes = file ? buffer.data() : memory + at;
     for (size_t i = 0; i < n; i++) {
-        uint32_t token = 0;
-        std::memcpy(&token, bytes + i * width, width == 2 ? 2 : 4);     // nothing in a file need be aligned
+        uint32_t raw = 0;
+        std::memcpy(&raw, bytes + i * width, width == 2 ? 2 : 4);       // nothing in a file need be aligned
+        const uint32_t token = masked ? raw & ~kUntrained : raw;
         if (token >= uint32_t(vocab_size))
             die(kExitBadContent, "data: %s: token %llu (byte %llu): got %u, want less than %d, the vocabulary; is it "
                 "the right --tokenizer?", name.c_str(), ull(begin + first + i), ull(at + i * width), token, vocab_size);
-        out[i] = int(token);
+        out[i] = int(raw);
     }
 }
 

@@ -11,6 +11,7 @@
 enum class Format {
     text,   // one document, or one of several
     jsonl,  // a JSON object on each line, its "text" a document
+    chat,   // the same with conversations: see chat.h
     npy,    // numpy.save of a one-dimensional array of uint16 or uint32
     llmc,   // llm.c's header, then uint16, or uint32 of Llama 3
     raw,    // uint16 without a header (nanoGPT)
@@ -22,8 +23,8 @@ struct Source {
     std::string path;                           // as given
     std::vector<std::string> files;
     Format format = Format::text;
-    bool is_text() const { return format == Format::text || format == Format::jsonl; }
-    bool has_documents() const { return format == Format::jsonl || (format == Format::text && files.size() > 1); }
+    bool is_text() const { return format <= Format::chat; }
+    bool has_documents() const { return is_text() && (format != Format::text || files.size() > 1); }
 };
 Source find_source(const std::string& path);    // 66 nothing there, 65 not data or not all of one kind
 
@@ -56,9 +57,10 @@ struct Shard {
     std::shared_ptr<InputFile> file;    // null: in memory
     uint64_t offset = 0;                // of the file's first token, bytes
     const char* memory = nullptr;
+    bool masked = false;                // tokens that are not trained on have the bit kUntrained
     std::shared_ptr<void> owner;        // of the memory; null: comm
 
-    // Reads tokens [first, first + n). Error 65 if one is not below vocab_size. Safe from several threads.
+    // Reads tokens [first, first + n), with that bit. Error 65 if one is not below vocab_size. Safe from any thread.
     void read(uint64_t first, size_t n, int* out, int vocab_size) const;
 };
 Shard open_token_file(const std::string& path, Format format);  // npy, llmc, raw

@@ -303,8 +303,8 @@ void ddp_reduce_scatter(Ddp* ddp) {
     }
 }
 
-void ddp_clip_grad_norm(Ddp* ddp, StepState* state, double* norm, double clip, double tokens) {
-    clip_scale(state, norm, ddp->transport.partials, ddp->arena->n / kUnit, clip, tokens, ddp->stream);
+void ddp_clip_grad_norm(Ddp* ddp, StepState* state, double* norm, double clip) {
+    clip_scale(state, norm, ddp->transport.partials, ddp->arena->n / kUnit, clip, 0, ddp->stream);
 }
 
 void ddp_update(Ddp* ddp, const StepState* state) {

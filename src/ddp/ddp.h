@@ -91,7 +91,7 @@ bool ddp_accumulates(const Ddp* ddp, int i);                // it is not the fir
 void ddp_gradients_ready(Ddp* ddp, int first);              // tensors from `first` on are final: starts their buckets
 void ddp_accumulate(Ddp* ddp, int i);                       // after micro-batch i: adds replicas that are complete
 void ddp_reduce_scatter(Ddp* ddp);                          // the remaining buckets; a CPU waits until all are reduced
-void ddp_clip_grad_norm(Ddp* ddp, StepState* state, double* norm, double clip, double tokens);      // see clip_scale
+void ddp_clip_grad_norm(Ddp* ddp, StepState* state, double* norm, double clip);     // see clip_scale
 void ddp_update(Ddp* ddp, const StepState* state);          // this rank's slices, by the optimizer's rule
 void ddp_all_gather_weights(Ddp* ddp);                      // the next forward waits for them, tensor by tensor
 

@@ -118,9 +118,8 @@ struct Sample {
             .info = find_model("gpt2"), .shape = {.L = kBlocks, .NH = 2, .C = int(kC), .T = int(kT)}, .eot = 256};
         set_vocabulary(&config.shape, int(kV));
         f.config_json = config_json(config);
-        f.tokenizer_json = byte_tokenizer_json();
+        f.texts = {{"tokenizer.json", byte_tokenizer_json()}, {"tokenizer_config.json", "{}\n"}};
         f.state_json = "{\"step\":7,\"tokens\":1234}\n";
-        f.end_of_text = "<|endoftext|>";
         f.arena = &arena;
         f.arrays = {{"", w.data()}, {"exp_avg", m.data()}, {"exp_avg_sq", v.data()}};
         return f;
@@ -547,9 +546,7 @@ TEST(save_and_find) {
     EXPECT(back == s.w, "weights");
     EXPECT(resolve_model_folder(dir.path) == folder && resolve_model_folder(folder + "/") == folder, "resolve");
     EXPECT(read_file(folder + "/config.json") == s.files().config_json, "config.json");
-    const std::string config = read_file(folder + "/tokenizer_config.json");
-    const Json tokenizer = parse_json(config, "t");
-    EXPECT(tokenizer.get_string("eos_token", "t") == "<|endoftext|>", "tokenizer_config.json");
+    EXPECT(read_file(folder + "/tokenizer_config.json") == "{}\n", "tokenizer_config.json");
 
     TempFolder other;  // the same state gives the same bytes: no time, no host, no path
     s.save(other.path, 1000);
@@ -573,8 +570,7 @@ TEST(without_tokenizer) {
     TempFolder dir;
     const Sample s;
     CheckpointFiles f = s.files();
-    f.tokenizer_json.clear();
-    f.end_of_text.clear();
+    f.texts.clear();
     const std::string folder = write_checkpoint(dir.path, 1, f, 1);
     EXPECT(!file_exists(folder + "/tokenizer.json") && !file_exists(folder + "/tokenizer_config.json") &&
                verify_checkpoint(folder, true).empty(),

@@ -441,7 +441,7 @@ TEST(jsonl) {
         expect_error(kExitBadContent, part, [&] { open_dataset(bad, byte, 1, nullptr); });
     };
     refused("{\"text\": \"a\"}\n\n{\"Text\": \"b\"}\n",
-            "bad.jsonl: line 3: text: it is missing");
+            "bad.jsonl: line 3: got the fields \"Text\", want text");
     refused("{\"text\": 5}", "line 1: text: got 5");
     refused("[\"text\"]", "line 1: text: it is missing");
     refused("{\"text\": \"a\"} x\n", "line 1: byte 14");

@@ -1,0 +1,220 @@
+// chat.cpp -- see chat.h. Forms of lines: OpenAI, ShareGPT, Stanford Alpaca and trl. Templates: Qwen2's and Llama 3's.
+#include "src/data/chat.h"
+#include <algorithm>
+#include "src/base/common.h"
+#include "src/base/file.h"
+
+namespace {
+
+const ChatForm kForms[] = {
+    {"chatml", "", "<|im_start|>", "", "\n", "<|im_end|>", "\n", false,
+     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + "
+     "'\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"},
+    {"llama3", "<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "\n\n", "<|eot_id|>", "", true,
+     "{{ '<|begin_of_text|>' }}{% for message in messages %}{{ '<|start_header_id|>' + message['role'] + "
+     "'<|end_header_id|>\\n\\n' + message['content'] | trim + '<|eot_id|>' }}{% endfor %}{% if add_generation_prompt "
+     "%}{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{% endif %}"}};
+
+struct Role { const char *name, *means; };
+constexpr Role kRoles[] = {{"system", "system"},   {"user", "user"}, {"assistant", "assistant"},
+                           {"human", "user"},      {"gpt", "assistant"}};
+
+std::string read_role(const std::string& role, const std::string& where) {
+    std::string meant;
+    for (const Role& r : kRoles) {
+        if (role == r.name) return r.means;
+        if (edit_distance(role, r.name) <= 2) meant = std::string("; did you mean ") + r.name + "?";
+    }
+    die_content(where, json_quote(role.substr(0, 60)), "system, user or assistant" + meant);
+}
+
+// A text, or a list of {"type": "text", "text": ...}.
+std::string read_content(const Json& content, const std::string& where) {
+    if (content.kind() == Json::string) return content.text();
+    if (content.kind() != Json::array) die_content(where, content ? json_shown(content) : "nothing", "a text");
+    std::string all;
+    for (JsonItems part(content); part.next();) {
+        if (part.value.find("type").text() != "text") die_content(where, json_shown(part.value), "parts of type text");
+        all += part.value.get_string("text", where.c_str());
+    }
+    return all;
+}
+
+void read_turns(const Json& list, const std::string& where, Conversation* out) {
+    if (list.kind() != Json::array) die_content(where, json_shown(list), "a list of turns");
+    for (JsonItems i(list); i.next();) {
+        const std::string turn = where + format("[%zu]", out->turns.size());
+        const bool share = bool(i.value.find("from"));
+        const std::string role = i.value.get_string(share ? "from" : "role", turn.c_str());
+        const char* const content = share ? "value" : "content";
+        out->turns.push_back({read_role(role, turn + (share ? ": from" : ": role")),
+                              read_content(i.value.find(content), turn + ": " + content)});
+    }
+}
+
+std::string trimmed(std::string_view text) {
+    constexpr const char* kBlanks = " \t\r\n\v\f";
+    const size_t first = text.find_first_not_of(kBlanks);
+    return first == text.npos ? "" : std::string(text.substr(first, text.find_last_not_of(kBlanks) + 1 - first));
+}
+
+int find_token(const Tokenizer& tokenizer, std::string_view text) {
+    const auto found = std::ranges::find(tokenizer.added, text, &Tokenizer::Added::text);
+    return found == tokenizer.added.end() ? -1 : found->id;
+}
+
+// What stands in a template between a system turn's head and its end as plain text: the turn of a conversation that
+// brings none.
+std::string default_system(const std::string& jinja, const ChatForm& form) {
+    const std::string head = std::string(form.open) + "system" + form.head + (form.gap[1] ? "\\n\\n" : "\\n");
+    for (size_t at = 0; (at = jinja.find(head, at)) != jinja.npos;) {
+        at += head.size();
+        const std::string text = jinja.substr(at, jinja.find(form.close, at) - at);
+        if (text.find_first_of("'\"{}") == text.npos) return text;
+    }
+    return "";
+}
+
+// Appends text, of which what lies before byte `trained` is not trained on. A token that reaches beyond it is.
+void append(std::string_view text, size_t trained, const Tokenizer& tokenizer, std::vector<uint32_t>* tokens) {
+    std::vector<int> ids;
+    tokenizer.encode(text, &ids);
+    size_t end = 0;
+    for (const int id : ids) {
+        end += tokenizer.text(id).size();
+        tokens->push_back(uint32_t(id) | (end > trained ? 0 : kUntrained));
+    }
+}
+
+void append_control(const char* name, bool trained, const Tokenizer& tokenizer, std::vector<uint32_t>* tokens) {
+    if (*name) tokens->push_back(uint32_t(find_token(tokenizer, name)) | (trained ? 0 : kUntrained));
+}
+
+// OPEN role HEAD gap, and then content CLOSE tail.
+void append_turn(const Turn& turn, bool ends, const ChatForm& form, const Tokenizer& tokenizer,
+                 std::vector<uint32_t>* tokens) {
+    const bool trained = turn.role == "assistant" && ends;
+    std::string text = turn.role;
+    append_control(form.open, false, tokenizer, tokens);
+    if (*form.head) {
+        append(text, text.npos, tokenizer, tokens);
+        append_control(form.head, false, tokenizer, tokens);
+        text.clear();
+    }
+    text += form.gap;
+    const size_t from = text.size();
+    text += form.trims ? trimmed(turn.content) : turn.content;
+    append(text, trained ? from : text.npos, tokenizer, tokens);
+    if (!ends) return;
+    append_control(form.close, trained, tokenizer, tokens);
+    append(form.tail, std::string::npos, tokenizer, tokens);
+}
+
+}  // namespace
+
+bool is_conversation(const Json& line) {
+    for (const char* key : {"messages", "conversations", "prompt", "instruction"})
+        if (line.find(key)) return true;
+    return false;
+}
+
+std::string fields_of(const Json& line) {
+    std::vector<std::string> names;
+    for (JsonItems i(line); names.size() < 8 && i.next();) names.push_back(i.key.text().substr(0, 40));
+    return "the fields " + json_quote(join(names, ", "));
+}
+
+Conversation read_conversation(const Json& line, const char* what) {
+    const std::string where = what;
+    Conversation out;
+    if (const Json prompt = line.find("prompt")) {
+        out.plain = prompt.kind() == Json::string;
+        const Json completion = line.at("completion", what);
+        if (out.plain) {
+            out.turns = {{"user", prompt.text()}, {"assistant", line.get_string("completion", what)}};
+            return out;
+        }
+        read_turns(prompt, where + ": prompt", &out);
+        read_turns(completion, where + ": completion", &out);
+    } else if (line.find("instruction")) {
+        const std::string input = line.find("input") ? line.get_string("input", what) : "";
+        out.turns = {{"user", line.get_string("instruction", what) + (input.empty() ? "" : "\n\n" + input)},
+                     {"assistant", line.get_string("output", what)}};
+    } else {
+        const char* const key = line.find("conversations") ? "conversations" : "messages";
+        const Json list = line.find(key);
+        if (!list) die_content(where, fields_of(line), "messages, instruction and output, or prompt and completion");
+        read_turns(list, where + ": " + key, &out);
+    }
+    if (std::ranges::find(out.turns, "assistant", &Turn::role) == out.turns.end())
+        die_content(where, format("%zu turns without one of the assistant", out.turns.size()), "one to train on");
+    return out;
+}
+
+std::string read_chat_template(const std::string& folder) {
+    const std::string own = path_join(folder, "chat_template.jinja");
+    const std::string config = path_join(folder, "tokenizer_config.json");
+    if (file_exists(own)) return read_file(own);
+    const std::string text = file_exists(config) ? read_file(config) : "{}";
+    const Json found = parse_json(text, config.c_str()).find("chat_template");
+    return found.kind() == Json::string ? found.text() : "";
+}
+
+ChatTemplate choose_chat_template(const std::string& option, const std::string& jinja, const std::string& folder) {
+    for (const ChatForm& form : kForms)
+        if (option == form.name || (option == "auto" && jinja == form.jinja)) return {&form, "", form.jinja};
+    if (jinja.empty()) return {kForms, "", kForms[0].jinja};
+    const auto has = [&](const char* part) { return jinja.find(part) != jinja.npos; };
+    for (const char* foreign : {"<think>", "strftime_now", "date_string", "[INST]"})
+        if (has(foreign))
+            die_content(folder + ": chat_template", std::string("one with ") + foreign,
+                        "Qwen2's, SmolLM2's or Llama 3's; give --chat-template chatml or llama3");
+    for (const ChatForm& form : kForms)
+        if (has(form.open) && has(form.close)) return {&form, default_system(jinja, form), jinja};
+    die_content(folder + ": chat_template", json_quote(jinja.substr(0, 60)),
+                "Qwen2's, SmolLM2's or Llama 3's; give --chat-template chatml or llama3");
+}
+
+void add_chat_tokens(Tokenizer* tokenizer, const ChatForm& form) {
+    bool added = false;
+    for (const char* name : {form.begin, form.open, form.head, form.close}) {
+        if (!*name || find_token(*tokenizer, name) >= 0) continue;
+        tokenizer->added.push_back({tokenizer->vocab_size++, name});
+        tokenizer->bytes.emplace_back();
+        added = true;
+    }
+    if (!added) return;
+    tokenizer->json.clear();
+    tokenizer_finish(tokenizer);
+}
+
+int end_of_turn(const Tokenizer& tokenizer, const ChatTemplate& chat) {
+    return chat.form ? find_token(tokenizer, chat.form->close) : -1;
+}
+
+void encode_chat(const Conversation& conversation, const ChatTemplate& chat, const Tokenizer& tokenizer,
+                 std::vector<uint32_t>* tokens, bool open_end) {
+    const std::vector<Turn>& turns = conversation.turns;
+    if (conversation.plain) {
+        const auto end = [&](uint32_t bit) {
+            if (tokenizer.eot >= 0) tokens->push_back(uint32_t(tokenizer.eot) | bit);
+        };
+        end(kUntrained);
+        append(turns[0].content, std::string::npos, tokenizer, tokens);
+        append(turns[1].content, 0, tokenizer, tokens);
+        return end(0);
+    }
+    const ChatForm& form = *chat.form;
+    append_control(form.begin, false, tokenizer, tokens);
+    if (!chat.system.empty() && (turns.empty() || turns[0].role != "system"))
+        append_turn({"system", chat.system}, true, form, tokenizer, tokens);
+    for (const Turn& turn : turns) append_turn(turn, true, form, tokenizer, tokens);
+    if (open_end) append_turn({"assistant", ""}, false, form, tokenizer, tokens);
+}
+
+std::string text_of(const Conversation& conversation) {
+    std::string all;
+    for (const Turn& turn : conversation.turns)
+        all += (conversation.plain ? "" : turn.role + "\n") + turn.content + "\n";
+    return all;
+}

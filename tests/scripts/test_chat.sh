@@ -1,0 +1,100 @@
+#!/bin/sh
+# test_chat.sh -- conversations as --data: the same bits for any number of ranks though their lengths differ, what a
+# checkpoint keeps of the template, and the chat command.
+. tests/lib.sh
+emu=${TRAIN_GPT_EMU:-$PWD/build/train_gpt_emu} tools=${TOOLS:-build}
+chat=$tmp/chat.jsonl
+# Sums, in one to three turns; answers are short or long, so that micro-batches have different numbers of targets.
+awk 'BEGIN { srand(7); for (i = 0; i < 300; i++) { line = ""
+    for (turn = int(rand() * 3); turn >= 0; turn--) { a = int(rand() * 5); b = int(rand() * 5)
+        long = rand() < 0.2 ? " is what you get when you add the two" : ""
+        line = line (line == "" ? "" : ",") "{\"role\":\"user\",\"content\":\"" a "+" b "\"},{\"role\":\"assistant\"," \
+            "\"content\":\"" a + b long "\"}" }
+    print "{\"messages\":[" line "]}" } }' >"$chat"
+nano="--layers 2 --heads 2 --channels 32 --seq-len 96 --batch-size 2 --total-batch-size 1536 --replicas 8
+      --lr 1e-2 --sample-every 0"
+job="$nano --data $chat --steps 8 --eval-every 4 --save-every 4"
+check "it trains" run one $train --threads 1
+check "the loss falls" falls "$tmp/one"
+expect "the conversations are counted" 0 '300 conversations, [0-9,]* tokens of the assistant' cat "$tmp/one.log"
+for np in 2 4 8; do like_one np$np $train --np $np; done
+like_one threads2 $train --threads 2
+cp -r "$tmp/np2" "$tmp/half" && rm -rf "$tmp/half/ckpt/step_00000008"
+expect "a resume from its middle" 0 '^done ' $train --resume "$tmp/half"
+check "gives the same bytes" same "$tmp/one" "$tmp/half"
+check "with dropout" run dropout $train --dropout 0.1
+check "with dropout, --np 4" run dropout4 $train --dropout 0.1 --np 4
+check "the same bytes" same "$tmp/dropout" "$tmp/dropout4"
+if [ -x "$emu" ]; then
+    job="$nano --data $chat --steps 2 --eval-every 0 --save-every 2 --device gpu"
+    check "an emulated GPU" run gpu env SIMT_DEVICES=2 "$emu"
+    check "an emulated GPU, --np 2" run gpu2 env SIMT_DEVICES=2 "$emu" --np 2
+    check "the same bytes" same "$tmp/gpu" "$tmp/gpu2"
+fi
+
+# What a checkpoint says of the template.
+newest=$tmp/one/ckpt/step_00000008
+check "eos_token ends a turn" grep -q '"eos_token":"<|im_end|>"' "$newest/tokenizer_config.json"
+check "the template is there, twice" grep -q 'im_start' "$newest/tokenizer_config.json" "$newest/chat_template.jinja"
+check "generation ends at either token" grep -qF '"eos_token_id":[258,256]' "$newest/generation_config.json"
+expect "a GGUF file has it" 0 . "$tools/export" "$tmp/one" --gguf "$tmp/chat.gguf"
+expect "and ends a turn" 0 'chat_template.*im_start' "$tools/info" "$tmp/chat.gguf"
+
+# The chat command.
+answer() { printf '%s\n' "$2" | $train chat "$1" --temperature 0 --threads 1; }
+says() { got=$(answer "$1" "$2"); echo "got $got, want $3"; [ "$got" = "$3" ]; }
+learnt=$tmp/learnt
+awk 'BEGIN { for (i = 0; i < 64; i++) print "{\"instruction\":\"" (i % 2 ? "Hi" : "Who are you?") "\",\"output\":\"" \
+    (i % 2 ? "Yo" : "A machine.") "\"}" }' >"$tmp/two.jsonl"
+check "a model of two answers" $train $nano --data "$tmp/two.jsonl" --val-data "$tmp/two.jsonl" --steps 60 \
+    --eval-every 0 --save-every 60 --out-dir "$learnt"
+check "it says one" says "$learnt" Hi Yo
+check "and the other" says "$learnt" "Who are you?" "A machine."
+check "answers in turn, as long as there is input" says "$learnt" "Hi
+Hi
+Hi" "Yo
+Yo
+Yo"
+check "no input, no answer" says "$learnt" "" ""
+long=$(head -c 300 /dev/zero | tr '\0' x)
+check "more than the context has room for" sh -c "printf '%s\n%s\nHi\n' $long $long | $train chat $learnt"
+expect "sample continues a text" 0 . $train sample "$learnt" --prompt "Hi"
+expect "eval counts trained tokens" 0 '^val loss .* tokens 448$' $train eval "$learnt" --data "$tmp/two.jsonl"
+
+# A model without the template's tokens gets them; one that has them keeps its vocabulary.
+check "a model of bytes" $train $nano --data tests/golden/lines.txt --steps 1 --eval-every 0 --save-every 1 \
+    --out-dir "$tmp/bytes"
+expect "has nothing to chat with" 2 'has no <.im_end.>; train it on conversations' $train chat "$tmp/bytes"
+expect "nor to score conversations with" 2 'has no <.im_end.>' $train eval "$tmp/bytes" --data "$chat"
+expect "gets two tokens" 0 'vocabulary 259' $train --init "$tmp/bytes" --data "$chat" --steps 1 --batch-size 2 \
+    --total-batch-size 1536 --save-every 1 --eval-every 0 --sample-every 0 --out-dir "$tmp/more"
+expect "and goes on" 0 '^done ' $train --resume "$tmp/more" --steps 2
+expect "from there no more" 0 'vocabulary 259' $train --init "$tmp/more" --data "$chat" --steps 1 --batch-size 2 \
+    --total-batch-size 1536 --save-every 0 --eval-every 0 --sample-every 0 --out-dir "$tmp/again"
+expect "a template of other tokens" 0 'vocabulary 263' $train --init "$tmp/more" --data "$chat" --batch-size 2 \
+    --steps 1 --total-batch-size 1536 --save-every 0 --eval-every 0 --sample-every 0 --chat-template llama3 \
+    --out-dir "$tmp/llama3"
+expect "adapters cannot teach new tokens" 2 '--lora: .* no token <.im_end.>' $train --init "$tmp/bytes" --lora 8 \
+    --data "$chat" --steps 1 --batch-size 2 --total-batch-size 1536 --out-dir "$tmp/lora"
+check "adapters of a model that has them" $train --init "$tmp/more" --lora 8 --data "$chat" --steps 2 --batch-size 2 \
+    --total-batch-size 1536 --save-every 2 --eval-every 0 --sample-every 0 --out-dir "$tmp/adapter"
+expect "also answer" 0 . sh -c "echo Hi | $train chat $tmp/adapter"
+
+# Refusals name file, line and field.
+bad() { printf '%s\n' "$2" >"$tmp/bad.jsonl"; expect "$1" 65 "$3" $train $nano --data "$tmp/bad.jsonl" --steps 1; }
+good='{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]}'
+bad "a misspelt role" "$good
+{\"messages\":[{\"role\":\"assistent\",\"content\":\"b\"}]}" \
+    'bad.jsonl: line 2: messages\[0\]: role: got "assistent".*did you mean assistant'
+bad "a line of text between conversations" "$good
+{\"text\":\"a\"}" 'bad.jsonl: line 2: got the fields "text", want messages'
+bad "one conversation" "$good" 'got one conversation, want two or more'
+bad "answers beyond the context" "{\"prompt\":\"$long\",\"completion\":\"a\"}
+{\"prompt\":\"$long\",\"completion\":\"a\"}" 'got .* tokens, want'
+printf '%s\n' '{"mesages":[]}' >"$tmp/bad.jsonl"
+expect "a misspelt field" 65 'bad.jsonl: line 1: got the fields "mesages", want text, messages' $train --data \
+    "$tmp/bad.jsonl" --steps 1
+expect "text to validate conversations" 65 'got text, want conversations' $train $nano --data "$chat" \
+    --val-data tests/golden/lines.txt --steps 1
+expect "an unknown template" 2 'chat-template: got alpaca, want' $train --chat-template alpaca
+summary
