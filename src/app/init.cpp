@@ -13,6 +13,7 @@ static Init init_of_file(const std::string& path) {
     Init init = {path, "", parse_config(file.config_json, path.c_str())};
     if (const uint64_t n = count_parameters(*init.config.info, init.config.shape); n > map_file(path).size / 2)
         die_content(path, "a model of " + with_commas(n) + " parameters", "one that the file has room for");
+    init.chat_template = file.chat_template;
     if (!file.vocabulary.empty()) init.tokenizer = tokenizer_json_of_gguf(file.split, file.vocabulary, path);
     else if (init.config.shape.V == 50257) try {
         init.tokenizer = tokenizer_open("gpt2", nullptr).to_json();

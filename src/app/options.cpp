@@ -106,8 +106,8 @@ std::vector<Row> make_table() {
         add("Model", {{"dropout", "P", &Shape::dropout, kFixed, "while training", "", kBelowOne, {m->name}}});
     }
     add("Data", {
-        {"data", "PATH", &O::data, kOpen, "text, .jsonl, .npy, token shards (.bin of llm.c or nanoGPT): a file, folder "
-         "or glob (default: the built-in stories)", "dataset input-bin -i"},
+        {"data", "PATH", &O::data, kOpen, "text, .jsonl of texts or conversations, .npy, token shards (.bin "
+         "of llm.c or nanoGPT): a file, folder or glob (default: the built-in stories)", "dataset input-bin -i"},
         {"val-data", "PATH", &O::val_data, kOpen, "default: the last tenth of --data; of several files at least one",
          "input-val-bin -j"},
         {"tokenizer", "byte|char|gpt2|bpe:N|FILE", &O::tokenizer, kFixed, "bpe:N learns N tokens from the data, in "

@@ -164,7 +164,7 @@ ModelFile read_gguf(Reader in) {
     }
     const bool bpe = in.text_of("tokenizer.ggml.model") == "gpt2";
     return {in.config(), in.text_of("tokenizer.ggml.pre"), bpe ? in.vocabulary() : "",
-            {in.file.path, {in.file}, in.tensors}};
+            {in.file.path, {in.file}, in.tensors}, in.text_of("tokenizer.chat_template")};
 }
 
 ModelFile read_llmc(Reader in) {

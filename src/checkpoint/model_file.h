@@ -14,6 +14,7 @@ struct ModelFile {
     std::string config_json;        // as a Hugging Face folder would say it
     std::string split, vocabulary;  // GGUF's name of the split, and the end of tokenizer.json from "vocab" on, or empty
     SafeTensors weights = {};       // by GGUF's names; no matrix is transposed
+    std::string chat_template = ""; // Jinja; GGUF's
 };
 ModelFile open_model_file(const std::string& path);         // 66; 65 if it is neither or not as above
 // Fills arena.n floats; `theirs`: the file's tensors, as read_safetensors has them. Llama's q and k are as in GGUF.

@@ -146,11 +146,12 @@ uint64_t encode_conversations(const Text& text, const Tokenizer& tokenizer, cons
     std::vector<uint32_t> all, tokens;
     const uint32_t fill = uint32_t(std::max(tokenizer.eot, 0)) | kUntrained;
     const auto is_trained = [](uint32_t token) { return !(token & kUntrained); };
-    uint64_t begin = 0, trained = 0, cut = 0, empty = 0;
+    uint64_t begin = 0, used = 0, trained = 0, cut = 0, empty = 0;
     for (size_t i = 0; i < text.conversations.size(); i++) {
         tokens.clear();
         encode_chat(text.conversations[i], chat, tokenizer, &tokens);
         cut += tokens.size() > size_t(T);
+        used += std::min(tokens.size(), size_t(T));
         tokens.resize(size_t(T), fill);
         tokens[0] |= kUntrained;
         const auto count = uint64_t(std::ranges::count_if(tokens, is_trained));
@@ -164,8 +165,9 @@ uint64_t encode_conversations(const Text& text, const Tokenizer& tokenizer, cons
     if (text.train < text.conversations.size()) all.push_back(fill);
     out->resize(all.size() * sizeof(uint32_t));
     std::ranges::copy(all, reinterpret_cast<uint32_t*>(out->data()));
-    *note = format("%s conversations, %s tokens of the assistant", with_commas(text.conversations.size()).c_str(),
-                   with_commas(trained).c_str());
+    *note = format("%s conversations, %s tokens of the assistant; windows are %.0f %% full",
+                   with_commas(text.conversations.size()).c_str(), with_commas(trained).c_str(),
+                   100.0 * double(used) / double(text.conversations.size()) / T);
     if (cut) *note += format("; %s are longer than %d tokens and cut", with_commas(cut).c_str(), T);
     if (empty) *note += format("; %s have nothing to train on and are left out", with_commas(empty).c_str());
     return begin;
@@ -313,7 +315,8 @@ Data open_data(const DataOptions& o, Comm* comm) {
 }
 
 Dataset open_dataset(const std::string& path, const Tokenizer& tokenizer, int T, Comm* comm, const ChatTemplate& chat) {
-    const Tokens tokens = open_source(find_source(path), tokenizer, chat, T, false, comm);
+    const ChatTemplate any = chat.form ? chat : choose_chat_template("auto", "", "");
+    const Tokens tokens = open_source(find_source(path), tokenizer, any, T, false, comm);
     const Dataset d = make_dataset(tokens, 0, tokens.count, T);
     require_samples(d, path, "usable");
     return d;

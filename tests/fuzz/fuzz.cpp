@@ -267,6 +267,17 @@ void dataset(const char* name) {
 void bin(std::string_view) { dataset("a.bin"); }
 void npy(std::string_view) { dataset("a.npy"); }
 void jsonl(std::string_view) { dataset("a.jsonl"); }
+void chat(std::string_view in) {
+    static const Tokenizer tokens = [] {
+        Tokenizer t = tokenizer_byte();
+        for (const char* form : {"chatml", "llama3"}) add_chat_tokens(&t, *choose_chat_template(form, "", "").form);
+        return t;
+    }();
+    const ChatTemplate form = choose_chat_template(in.size() % 2 ? "chatml" : "llama3", "", "");
+    const Dataset d = open_dataset(file("a.jsonl"), tokens, 8, nullptr, form);
+    std::vector<int> x(8), y(8);
+    for (uint64_t i = 0; i < d.samples; i += 1 + i / 4) d.sample(i, x.data(), y.data(), tokens.vocab_size);
+}
 void text(std::string_view) { dataset("a.txt"); }
 void arguments(std::string_view in) {
     std::vector<std::string> words = {"train_gpt"};
@@ -548,6 +559,15 @@ const std::vector<Target>& targets() {
          16,
          kRoom,
          {"\xef\xbb\xbf{\"text\": \"first \\u00e9\"}\r\n\n{\"id\": [1], \"text\": \"second\"}\n"}},
+        {"chat",
+         "chat data shards tokenizer json unicode",
+         chat,
+         64,
+         kRoom,
+         {"{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"},{\"role\":\"assistant\",\"content\":[{\"type\":\"text\","
+          "\"text\":\"Yo\"}]}]}\n{\"instruction\":\"a\",\"output\":\"b\"}\n",
+          "{\"conversations\":[{\"from\":\"gpt\",\"value\":\"Yo\"}]}\n",
+          "{\"prompt\":\"2+2=\",\"completion\":\"4\"}\n"}},
         {"text", "data shards tokenizer", text, 16, kRoom, {"some text\nof two lines", "\xff\xfeh\0i\0", "PK\x03\x04"}},
         {"arguments",
          "options",

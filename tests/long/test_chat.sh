@@ -24,9 +24,9 @@ for form in chatml llama3; do
         continue
     check "the same tokens and masks" env LOCKSTEP_CHAT="$tmp/$form-cases" build/tests/chat as_transformers
 done
-of=$tmp/system-cases
-made "cases with a system turn" $python tests/check_chat.py cases "$tmp/chatml/ckpt/step_00000002" "$of" &&
-    check "the same tokens and masks" env LOCKSTEP_CHAT="$of" build/tests/chat as_transformers
+system=$tmp/system-cases
+made "cases with a system turn" $python tests/check_chat.py cases "$tmp/chatml/ckpt/step_00000002" "$system" &&
+    check "the same tokens and masks" env LOCKSTEP_CHAT="$system" build/tests/chat as_transformers
 # Negative control.
 sed 's/"mask": "0/"mask": "1/' "$tmp/chatml-cases/cases.jsonl" >"$tmp/cases" &&
     mv "$tmp/cases" "$tmp/chatml-cases/cases.jsonl"

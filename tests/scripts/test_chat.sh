@@ -50,6 +50,8 @@ check "a model of two answers" $train $nano --data "$tmp/two.jsonl" --val-data "
     --eval-every 0 --save-every 60 --out-dir "$learnt"
 check "it says one" says "$learnt" Hi Yo
 check "and the other" says "$learnt" "Who are you?" "A machine."
+check "it is exported" $tools/export "$learnt" --gguf "$tmp/learnt.gguf" --type f32
+check "and says the same from there" says "$tmp/learnt.gguf" "Who are you?" "A machine."
 check "answers in turn, as long as there is input" says "$learnt" "Hi
 Hi
 Hi" "Yo
