@@ -98,7 +98,7 @@ std::string generate_text(Model* model, const Tokenizer& tokenizer, const ChatTe
     std::string all;
     for (int i = 0; i < o.samples && !stop_requested(); i++) {
         std::vector<int> tokens = start;
-        const std::string between = i > 0 ? "\n---\n" + o.prompt : "";
+        const std::string between = (i > 0 ? "\n---\n" + o.prompt : "") + (chat.form ? "\n" : "");
         const uint32_t own = stream + (uint32_t(i) << 24);          // steps stay below 2^24 in practice
         print(between);
         all += between + continue_text(model, tokenizer, end, o, own, &tokens, print, stop_requested);

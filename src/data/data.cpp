@@ -69,7 +69,7 @@ struct Text {
     }
 };
 
-void read_jsonl(const MappedFile& file, bool chat, Text* text) {
+void read_jsonl(const MappedFile& file, bool masked, Text* text) {
     const std::string what = "data: " + file.path;
     std::string_view rest = file.text();
     if (rest.starts_with("\xef\xbb\xbf")) rest.remove_prefix(3);  // a byte order mark
@@ -78,10 +78,12 @@ void read_jsonl(const MappedFile& file, bool chat, Text* text) {
         const std::string_view line = next_word(&rest, '\n');
         if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
         const Json json = parse_json(line, what.c_str());
-        if (chat) text->conversations.push_back(read_conversation(json, what.c_str()));
+        if (masked) text->conversations.push_back(read_conversation(json, what.c_str()));
         else if (json.kind() == Json::object && !json.find("text"))
             die_content(what, fields_of(json), "text, messages, prompt or instruction");
-        text->add(chat ? text_of(text->conversations.back()) : json.get_string("text", what.c_str()));
+        text->add(masked ? text_of(text->conversations.back()) : json.get_string("text", what.c_str()));
+        if (masked && text->conversations.back().plain != text->conversations[0].plain)
+            die_content(what, fields_of(json), "what the first line has");
     } catch (Error& e) {
         e.message.insert(what.size(), format(": line %zu", number));
         throw;
@@ -94,14 +96,14 @@ Text read_text(const Source& source, bool split, Comm* comm) {
     for (const std::string& path : source.files) {
         const MappedFile file = map_file(path);
         if (source.format == Format::text) text.add(file.text());
-        else read_jsonl(file, source.format == Format::chat, &text);
+        else read_jsonl(file, source.is_masked(), &text);
         if (comm) comm_progress(comm, -1, "reading text");
     }
     std::vector<size_t>& ends = text.ends;
     text.train = ends.size();
     if (source.has_documents()) text.documents = ends.size();
     if (!split || ends.empty()) return text;
-    if (ends.size() == 1 && source.format == Format::chat)
+    if (ends.size() == 1 && source.is_masked())
         die_content("data: " + source.path, "one conversation", "two or more, or --val-data");
     if (ends.size() == 1) {
         ends.insert(ends.begin(), nine_tenths(text.all));
@@ -197,10 +199,10 @@ Tokens open_source(const Source& source, const Tokenizer& tokenizer, const ChatT
     all.content += tokenizer.own_json();
     auto tokens = std::make_shared<std::vector<char>>();
     Shard s;
-    s.masked = source.format == Format::chat;
+    s.masked = source.is_masked();
     s.width = tokenizer.vocab_size <= 65536 && !s.masked ? 2 : 4;
     s.name = source.path;
-    if (s.masked) all.content += chat.form->name + chat.system;
+    if (chat.form) all.content += chat.form->name + chat.system;
     if (!comm || comm->local_rank == 0) {
         const Text text = read_text(source, split, comm);
         all.cut = s.masked ? encode_conversations(text, tokenizer, chat, T, tokens.get(), &all.note)
@@ -293,7 +295,7 @@ Data open_data(const DataOptions& o, Comm* comm) {
     // A new model of one text never sees the end-of-text token.
     if (source.is_text() && !source.has_documents() && !o.init_eot) data.tokenizer.eot = -1;
     const bool chat = source.format == Format::chat;
-    if (!split && chat != (val.format == Format::chat))
+    if (!split && (chat ? val.format != source.format : val.format == Format::chat))
         die_content("data: " + val.path, format_name(val.format), format_name(source.format) + (" as " + source.path));
     if (chat) data.chat = choose_chat_template(o.chat_template, o.init_chat, parent_folder(o.init_path));
     if (chat) add_chat_tokens(&data.tokenizer, *data.chat.form);
@@ -310,7 +312,7 @@ Data open_data(const DataOptions& o, Comm* comm) {
 
     data.train.description = (built_in ? "built-in stories" : source.path) + ": " + with_commas(data.train.tokens) +
         " training and " + with_commas(data.val.tokens) + " validation tokens";
-    if (chat) data.train.description = source.path + ": " + tokens.note;
+    if (source.is_masked()) data.train.description = source.path + ": " + tokens.note;
     return data;
 }
 

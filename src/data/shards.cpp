@@ -51,22 +51,25 @@ std::string content_hash(const std::vector<std::string>& files) {
 // ---- finding files
 
 const char* format_name(Format format) {
-    static const char* const names[] = {"text", "jsonl", "conversations", "a numpy array", "an llm.c token shard",
-                                        "raw uint16 tokens"};
+    static const char* const names[] = {"text", "jsonl", "conversations", "prompts and completions",
+                                        "a numpy array", "an llm.c token shard", "raw uint16 tokens"};
     return names[int(format)];
 }
 
 struct LlmcKind { uint32_t magic, version, width; };        // width: bytes of a token
 static constexpr LlmcKind llmc_kinds[] = {{20240520, 1, 2}, {20240801, 7, 4}};     // of GPT-2, of Llama 3
 
-static bool begins_with_conversation(const std::string& jsonl) try {
-    const MappedFile file = map_file(jsonl);
+// By its first line. Whoever reads the lines says which one is wrong.
+static Format format_of_jsonl(const std::string& path) try {
+    const MappedFile file = map_file(path);
     std::string_view rest = file.text();
     if (rest.starts_with("\xef\xbb\xbf")) rest.remove_prefix(3);
     rest.remove_prefix(std::min(rest.find_first_not_of(" \t\r\n"), rest.size()));
-    return is_conversation(parse_json(next_word(&rest, '\n'), "data"));
+    const Json line = parse_json(next_word(&rest, '\n'), "data");
+    if (line.find("prompt").kind() == Json::string) return Format::pairs;
+    return is_conversation(line) ? Format::chat : Format::jsonl;
 } catch (const Error&) {
-    return false;                       // whoever reads the lines says which one is wrong
+    return Format::jsonl;
 }
 
 static Format recognise(const std::string& path) {
@@ -86,7 +89,7 @@ static Format recognise(const std::string& path) {
         if (text && head.size() >= 64) die_content("data: " + path, "text", "tokens in a .bin; rename it to .txt");
         return Format::raw;
     }
-    if (path.ends_with(".jsonl")) return begins_with_conversation(path) ? Format::chat : Format::jsonl;
+    if (path.ends_with(".jsonl")) return format_of_jsonl(path);
     if (!text) die_content("data: " + path, "neither text nor tokens", "UTF-8 text, .jsonl, .npy, or a .bin");
     return Format::text;
 }

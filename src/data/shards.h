@@ -12,6 +12,7 @@ enum class Format {
     text,   // one document, or one of several
     jsonl,  // a JSON object on each line, its "text" a document
     chat,   // the same with conversations: see chat.h
+    pairs,  // or with prompts and completions
     npy,    // numpy.save of a one-dimensional array of uint16 or uint32
     llmc,   // llm.c's header, then uint16, or uint32 of Llama 3
     raw,    // uint16 without a header (nanoGPT)
@@ -23,7 +24,8 @@ struct Source {
     std::string path;                           // as given
     std::vector<std::string> files;
     Format format = Format::text;
-    bool is_text() const { return format <= Format::chat; }
+    bool is_text() const { return format <= Format::pairs; }
+    bool is_masked() const { return format == Format::chat || format == Format::pairs; }
     bool has_documents() const { return is_text() && (format != Format::text || files.size() > 1); }
 };
 Source find_source(const std::string& path);    // 66 nothing there, 65 not data or not all of one kind

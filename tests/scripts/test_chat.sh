@@ -63,6 +63,13 @@ check "more than the context has room for" sh -c "printf '%s\n%s\nHi\n' $long $l
 expect "sample continues a text" 0 . $train sample "$learnt" --prompt "Hi"
 expect "eval counts trained tokens" 0 '^val loss .* tokens 448$' $train eval "$learnt" --data "$tmp/two.jsonl"
 
+# A prompt and its completion: no template.
+awk 'BEGIN { for (i = 0; i < 16; i++) print "{\"prompt\":\"" i % 4 "+1=\",\"completion\":\"" i % 4 + 1 "\"}" }' \
+    >"$tmp/pairs.jsonl"
+expect "prompts and completions" 0 '16 conversations.*vocabulary 257' $train $nano --data "$tmp/pairs.jsonl" \
+    --val-data "$tmp/pairs.jsonl" --steps 60 --eval-every 0 --save-every 60 --out-dir "$tmp/pairs"
+expect "sample completes" 0 '^3[+]1=4$' $train sample "$tmp/pairs" --prompt "3+1=" --temperature 0
+
 # A model without the template's tokens gets them; one that has them keeps its vocabulary.
 check "a model of bytes" $train $nano --data tests/golden/lines.txt --steps 1 --eval-every 0 --save-every 1 \
     --out-dir "$tmp/bytes"

@@ -159,14 +159,14 @@ TEST(windows) {
     o.data = path;
     o.seq_len = 12;
     const Data data = open_data(o, nullptr);
-    EXPECT(data.vocab_size == 259 && data.chat.form, "%d tokens", data.vocab_size);
+    EXPECT(data.vocab_size == 257 && !data.chat.form, "%d tokens", data.vocab_size);
     // A window of 12 has its end of text, up to 11 more tokens and none behind: prompts up to 8 keep all 3 targets.
     EXPECT(data.train.samples + data.val.samples == 11, "%d and %d", int(data.train.samples), int(data.val.samples));
     std::vector<int> inputs(12), targets(12);
     for (uint64_t i = 0; i < data.train.samples; i++) {
         const size_t prompt = 10 - i, end = std::min<size_t>(prompt + 3, 11);
-        data.train.sample(i, inputs.data(), targets.data(), 259);
-        EXPECT(data.train.trained(i, 259) == end - prompt, "window %d", int(i));
+        data.train.sample(i, inputs.data(), targets.data(), 257);
+        EXPECT(data.train.trained(i, 257) == end - prompt, "window %d", int(i));
         EXPECT(inputs[0] == 256 && inputs[prompt + 1] == 'c', "window %d", int(i));
         for (size_t k = 0; k < 12; k++) {
             const int want = k < prompt || k >= end ? -1 : k < prompt + 2 ? 'c' : 256;
@@ -175,6 +175,8 @@ TEST(windows) {
     }
     EXPECT(data.train.description.find("are longer than 12 tokens and cut") != std::string::npos, "%s",
            data.train.description.c_str());
+    dir.add("chat.jsonl", lines + kHi);
+    expect_error(kExitBadContent, "line 21: got the fields \"messages\"", [&] { open_data(o, nullptr); });
     dir.add("chat.jsonl", lines.substr(0, lines.find('\n')));
     expect_error(kExitBadContent, "one conversation", [&] { open_data(o, nullptr); });
     dir.add("chat.jsonl", lines + "{\"prompt\":\"a\",\"completion\":1}\n");
