@@ -48,4 +48,9 @@ rm -rf "$tmp/disk/impatient"
 thrice() { begin thrice --steps 400 && ends thrice 74 20; }
 check "three failures in a row end the run with 74" thrice
 expect "goes on from the last whole checkpoint" 0 '^done ' $train --resume "$tmp/disk/thrice" --steps 40
+
+# build/prep says at its start that there is no room, and leaves the disk as it is.
+expect "prep refuses a disk that is too small" 74 "no space: .*: got .* bytes free, want about" \
+    "${TOOLS:-build}/prep" build/data/stories_train.jsonl --tokenizer byte -o "$tmp/disk/tokens"
+check "and writes nothing" test -z "$(find "$tmp/disk/tokens" -type f 2>/dev/null)"
 summary
