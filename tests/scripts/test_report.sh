@@ -20,7 +20,8 @@ a_run() {
         function start(event, step) {
             printf "{\"event\":\"%s\",\"step\":%d,\"name\":\"a\",\"argv\":\"--steps 40\",\"version\":\"0.1\"," \
                 "\"device_name\":\"cpu\",\"world_size\":2,\"launcher\":\"--np\"," \
-                "\"ranks\":[{\"host\":\"h1\",\"pid\":1},{\"host\":\"h1\",\"pid\":2}],\"params\":1234567,\"tokens_per_step\":1024,\"time\":%.3f}\n", \
+                "\"ranks\":[{\"host\":\"h1\",\"pid\":1},{\"host\":\"h1\",\"pid\":2}]," \
+                "\"params\":1234567,\"tokens_per_step\":1024,\"time\":%.3f}\n", \
                 event, step, time
         }
         function text(event, step, rest) {
