@@ -117,6 +117,14 @@ struct Picture {
             if (rough <= m * power) return m * power;
         return 10 * power;
     }
+    // The multiples of `distance` from lo to hi.
+    static std::vector<double> multiples(double lo, double hi, double distance) {
+        std::vector<double> out;
+        const double first = std::ceil(lo / distance);
+        while (out.size() < 50 && (first + double(out.size())) * distance <= hi)
+            out.push_back((first + double(out.size())) * distance);
+        return out;
+    }
     void label(double x, double y, const char* anchor, const std::string& text) {
         svg += format("<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\" fill=\"%s\">%s</text>\n", x, y, anchor, kGrey,
                       markup(text).c_str());
@@ -138,16 +146,15 @@ struct Picture {
         } else {
             const double dy = mark_distance(ys.hi - ys.lo, 6);
             const int decimals = std::max(int(std::ceil(-std::log10(dy) - 1e-9)), 0);
-            for (double k = std::ceil(ys.lo / dy); k * dy <= ys.hi; k++)
-                draw_y_mark(k * dy, decimals > 3 ? format("%.3g", k * dy)
-                                    : ys.hi < 10000 ? format("%.*f", decimals, k * dy) : short_number(k * dy));
+            for (const double y : multiples(ys.lo, ys.hi, dy))
+                draw_y_mark(y, decimals > 3 ? format("%.3g", y)
+                               : ys.hi < 10000 ? format("%.*f", decimals, y) : short_number(y));
         }
         const TimeUnit time = time_unit(xs.hi);
         const double scale = axis == kSeconds ? time.seconds : 1;
         const double dx = mark_distance((xs.hi - xs.lo) / scale, 8) * scale;
-        for (double k = std::ceil(xs.lo / dx); k * dx <= xs.hi; k++) {
-            const double x = k * dx, whole = std::floor(x);
-            if (axis == kSteps && dx < 1 && x != whole) continue;
+        for (const double x : multiples(xs.lo, xs.hi, dx)) {
+            if (axis == kSteps && x != std::floor(x)) continue;
             const std::string text = axis == kSteps ? with_commas(uint64_t(x))
                                      : axis == kTokens ? short_number(x) : format("%g", x / scale);
             label(x_of({x, x, x}), height - kBottom + 18, "middle", text);

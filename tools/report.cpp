@@ -79,11 +79,15 @@ std::string chart(const Runs& runs, const Chart& of) {
         picture.curves.push_back({dots, run_color(i), line.empty() ? 1.8 : 0, 1, true});
         picture.legend.push_back({runs.size() > 1 ? format("%c", char('A' + i % 26)) : runs[i].name, run_color(i)});
     }
+    std::string still;
+    try {
+        still = picture.draw(false);
+    } catch (const Error&) {}               // no value, or too large ones
     return format("<figure data-y=\"%s\" data-dots=\"%s\"%s%s><figcaption><h3>%s</h3><span>%s</span></figcaption>"
                   "<ul class=key></ul><div class=plot>",
                   markup(of.y).c_str(), markup(of.dots).c_str(), of.smooth ? " data-smooth" : "",
                   picture.curves.empty() ? " hidden" : "", markup(of.title).c_str(), of.unit.c_str()) +
-           (picture.curves.empty() ? "" : picture.draw(false)) + "</div></figure>\n";
+           still + "</div></figure>\n";
 }
 std::string charts(const Runs& runs, const std::vector<Chart>& list) {
     std::string html;
@@ -137,10 +141,11 @@ std::string run_json(const RunLog& run, size_t i, const std::vector<Chart>& list
         for (const std::string& key : {chart.y, chart.dots})
             if (has_values(run.curve(key)))
                 curves.push_back(json_quote(key) + ":" + curve_json(run.curve(key), chart.smooth && key == chart.y));
-    for (size_t e = run.events.size() - std::min(run.events.size(), kEvents); e < run.events.size(); e++)
-        if (const Event& event = run.events[e]; event.kind != "run")
-            marks.push_back(format("[%.0f,", event.at[kSteps]) + json_quote(event.kind) + "," +
-                            json_quote(event.text.substr(0, 200)) + "]");
+    for (const bool saved : {true, false})
+        for (const Event& e : newest(run.events, saved))
+            if (e.kind != "run" && e.kind != "done")
+                marks.push_back(format("[%.0f,", e.at[kSteps]) + json_quote(e.kind) + "," +
+                                json_quote(e.text.substr(0, 200)) + "]");
     return JsonLine().add("name", run.name).add("color", run_color(i)).raw("places", places_json(run))
         .raw("curves", "{" + join(curves, ",") + "}").raw("marks", "[" + join(marks, ",") + "]").text();
 }

@@ -9,7 +9,7 @@ namespace {
 
 using Runs = std::vector<RunLog>;
 constexpr size_t kRows = 20;            // of the tables of numbers
-constexpr size_t kSamples = 40, kEvents = 300;  // the newest ones
+constexpr size_t kSamples = 40, kEvents = 200;  // the newest ones
 
 std::string number(double x, const char* form = "%.4f") { return std::isfinite(x) ? format(form, x) : "–"; }
 std::string whole(double x) { return std::isfinite(x) && x >= 0 ? with_commas(uint64_t(x)) : "–"; }
@@ -154,23 +154,26 @@ std::string ranks(const Runs& runs) {
     return table.end();
 }
 
+// The newest events that are checkpoints, or are none.
+std::vector<Event> newest(std::vector<Event> events, bool saved) {
+    std::erase_if(events, [&](const Event& e) { return (e.kind == "ckpt") != saved; });
+    events.erase(events.begin(), events.end() - long(std::min(events.size(), kEvents)));
+    return events;
+}
 std::string events(const Runs& runs) {
     static const std::map<std::string, const char*> words = {
         {"run", "start"}, {"resume", "resume"}, {"warn", "warning"}, {"ckpt", "saved"}, {"done", "end"}};
     std::string html;
     for (size_t i = 0; i < runs.size(); i++) {
-        const std::vector<Event>& all = runs[i].events;
-        const std::string name = badge(runs, i) + markup(runs[i].name);
-        Table saved(name, {"step", "time", "event", "what"}), others = saved;
-        size_t n = 0;
-        for (size_t e = all.size() - std::min(all.size(), kEvents); e < all.size(); e++) {
-            n += all[e].kind == "ckpt";
-            (all[e].kind == "ckpt" ? saved : others)
-                .row({whole(all[e].at[kSteps]), duration(all[e].at[kSeconds]),
-                      "<span class=" + all[e].kind + ">" + words.at(all[e].kind) + "</span>", markup(all[e].text)});
-        }
-        html += others.end();
-        if (n) html += folded(format("%zu checkpoints", n), saved.end());
+        const auto table = [&](bool saved) {
+            Table table(badge(runs, i) + markup(runs[i].name), {"step", "time", "event", "what"});
+            for (const Event& e : newest(runs[i].events, saved))
+                table.row({whole(e.at[kSteps]), duration(e.at[kSeconds]),
+                           "<span class=" + e.kind + ">" + words.at(e.kind) + "</span>", markup(e.text)});
+            return table.end();
+        };
+        const size_t saved = newest(runs[i].events, true).size();
+        html += table(false) + (saved ? folded(format("%zu checkpoints", saved), table(true)) : "");
     }
     return html;
 }

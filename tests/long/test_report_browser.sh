@@ -39,7 +39,7 @@ for name, n in (("first", 600), ("second-with-a-name-that-is-far-too-long-for-a-
     open(f"{sys.argv[1]}/{name}/metrics.jsonl", "w").write("\n".join(lines) + "\n")
     json.dump({"steps": n, "lr": n, "data": "/a/path/" + "x" * 90}, open(f"{sys.argv[1]}/{name}/config.json", "w"))
 END
-check "the page" $tools/report "$tmp/first" "$tmp/second-with-a-name-that-is-far-too-long-for-a-phone" -o "$tmp/page.html"
+check "the page" $tools/report "$tmp/first" "$tmp/second"* -o "$tmp/page.html"
 check "and of one run" $tools/report "$tmp/first" -o "$tmp/one.html"
 awk '/^<script>$/ { off = 1 } !off { print } /^<\/script>$/ { off = 0 }' "$tmp/page.html" >"$tmp/bare.html"
 check "and without script" test -z "$(grep '^.use strict' "$tmp/bare.html")"
@@ -75,7 +75,7 @@ async function open(address, width) {
     const ticks = (name, anchor) => [...figure(name).querySelectorAll(`text[text-anchor=${anchor}]`)]
         .map(text => text.textContent)
     const keys = name => [...figure(name).querySelectorAll('.key li')]
-        .map(item => [...item.children].map(child => child.textContent))
+        .map(item => [...item.querySelectorAll('span, b:not(.badge)')].map(part => part.textContent))
     return {frame, page, root, figure, plot, act, press, ticks, keys}
 }
 async function phone(address, width) {
@@ -99,12 +99,12 @@ async function phone(address, width) {
     for (const part of [0.05, 0.1, 0.3, 0.77]) {
         await act('pointermove', part)
         for (const name of ['loss', 'tok_s', 'grad_norm']) keys(name).forEach((key, run) => say('under', name, run,
-            key[1].replace(/step |,/g, ''), key[2].replaceAll(',', '')))
+            key[0].replace(/step |,/g, ''), key[name == 'loss' ? 2 : 1].replaceAll(',', '')))
     }
     await press('Home')
     await press('ArrowRight')
     await press('ArrowRight')
-    say('third', keys('loss')[0][1])
+    say('third', keys('loss')[0][0])
     await act('pointerdown', 0.4)
     await act('pointermove', 0.6)
     await act('pointerup', 0.6)
@@ -132,10 +132,10 @@ async function phone(address, width) {
     for (const address of ['page.html', 'one.html', 'bare.html'])
         for (const width of [390, 320]) await phone(address, width)
     const bare = await open('bare.html', 1200)
-    say('bare', [...bare.page.querySelectorAll('polyline')].filter(line => line.getBoundingClientRect().width > 100).length,
-        bare.page.getElementById('controls').hidden)
+    const lines = [...bare.page.querySelectorAll('polyline')].filter(line => line.getBoundingClientRect().width > 100)
+    say('bare', lines.length, bare.page.getElementById('controls').hidden)
     const linked = await open('page.html#step=123', 1200)
-    say('linked', linked.keys('loss')[0][1])
+    say('linked', linked.keys('loss')[0][0])
     say('end')
 })()
 </script>
