@@ -180,7 +180,8 @@ inline Points smoothed(const Points& points, double window) {
     return out;
 }
 
-// The lowest and the highest of each of `bins` parts, so that spikes survive, and one that is not finite.
+// The first and the last point, and of each of `bins` parts the lowest, the highest, so that spikes survive, and one
+// that is no number.
 inline Points thinned(const Points& points, size_t bins) {
     if (points.size() <= 2 * bins) return points;
     Points out;
@@ -188,12 +189,15 @@ inline Points thinned(const Points& points, size_t bins) {
         const size_t begin = bin * points.size() / bins, end = (bin + 1) * points.size() / bins;
         size_t lowest = begin, highest = begin, odd = end;
         for (size_t i = begin; i < end; i++) {
-            if (!std::isfinite(points[i].y)) odd = i;
-            if (!(points[i].y >= points[lowest].y)) lowest = std::isfinite(points[i].y) ? i : lowest;
-            if (!(points[i].y <= points[highest].y)) highest = std::isfinite(points[i].y) ? i : highest;
+            if (std::isnan(points[i].y)) odd = i;
+            if (points[i].y < points[lowest].y || std::isnan(points[lowest].y)) lowest = i;
+            if (points[i].y > points[highest].y || std::isnan(points[highest].y)) highest = i;
         }
-        for (const size_t i : std::set<size_t>{lowest, highest, odd})
-            if (i < end) out.push_back(points[i]);
+        std::set<size_t> chosen = {lowest, highest};
+        if (odd < end) chosen.insert(odd);
+        if (begin == 0) chosen.insert(0);
+        if (end == points.size()) chosen.insert(end - 1);
+        for (const size_t i : chosen) out.push_back(points[i]);
     }
     return out;
 }

@@ -25,7 +25,7 @@ const char* const usage =
     "without -o as report.html in the folder of the first. It opens in any browser and loads nothing from elsewhere.\n"
     "--serve: shows the page to browsers on this machine while the runs go on, until Ctrl-C; the port is 6180.\n";
 
-constexpr size_t kBins = 1000;          // of a curve: at most twice as many points
+constexpr size_t kBins = 999;           // of a curve: about twice as many points
 
 // A chart: `y` is a line or, of validations and checkpoints, dots.
 struct Chart {

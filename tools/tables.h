@@ -88,15 +88,17 @@ std::string summary(const Runs& runs) {
     for (size_t i = 0; i < runs.size(); i++) {
         const RunLog& run = runs[i];
         const Points &loss = run.curve("loss"), train = smoothed(loss, double(loss.size()) / 100);
-        const std::string steps = run.option("steps"), end = run.end.empty() ? "none: it runs, or was killed" : run.end;
+        const std::string steps = run.option("steps");
         html += "<article>" + name_of(runs, i, "h2") + description(run) + "<dl>" +
                 score("Validation loss", run.curve("val")) + score("Bits per byte", run.curve("bpb")) +
                 tile("Training loss", train.empty() ? "–" : number(train.back().y), "smoothed") +
                 tile("Steps", whole(loss.empty() ? 0 : loss.back().at[kSteps] + 1),
                      steps.empty() ? "" : "of " + markup(steps)) +
                 tile("Tokens", short_number(run.last[kTokens])) + tile("Time", duration(run.last[kSeconds])) +
-                tile("Tokens per second", whole(median(run.curve("tok_s"))), "median") +
-                "<div><dt>End</dt><dd class=words>" + markup(end) + "</dd></div></dl></article>\n";
+                tile("Tokens/s", whole(median(run.curve("tok_s"))), "median") +
+                "<div><dt>End</dt><dd class=words>" +
+                (run.end.empty() ? "none yet <small>it runs, or was killed</small>" : markup(run.end)) +
+                "</dd></div></dl></article>\n";
     }
     if (!same_tokenizer(runs))
         html += "<p class=note>These runs have different tokenizers. Their losses per token cannot be compared; "

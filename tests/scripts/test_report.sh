@@ -117,7 +117,8 @@ awk 'BEGIN { for (i = 0; i < 20000; i++)
 page=$tmp/long.html
 expect "20,000 steps" 0 '' $tools/report "$tmp/long" -o "$page"
 check "are 2,000 points" values 'len(loss) <= 2000'
-check "among them the spike" values 'loss[12345] == 77'
+check "among them the last one" values 'loss[0] == 3 and loss[19999] == 3'
+check "and the spike" values 'loss[12345] == 77'
 check "the last line is being written" $tools/report "$tmp/first/metrics.jsonl" -o "$tmp/torn.html"
 
 # ---- what cannot be
