@@ -1,0 +1,204 @@
+#!/bin/sh
+# test_report.sh -- build/report and build/plot on runs that are written here: the numbers on the page, what a resume
+# takes back, spikes, text that tries to leave its place, and the server of --serve.
+. tests/lib.sh
+tools=${TOOLS:-$PWD/build}
+
+# a_run FOLDER TOKENIZER VOCABULARY: 40 steps with a spike at 5 and a resume from step 20 after step 29; the steps
+# before the resume that it takes back have a loss of 7.
+a_run() {
+    mkdir -p "$1"
+    printf '{"tokenizer": "%s", "vocab_size": %d, "steps": 40, "lr": 0.0012, "run": {"argv": "x"}}\n' "$2" "$3" \
+        >"$1/config.json"
+    awk 'function train(step, loss) {
+            time += 0.5
+            printf "{\"event\":\"train\",\"step\":%d,\"loss\":%s,\"lr\":0.0012,\"grad_norm\":%g,\"step_ms\":500," \
+                "\"tok_s\":2048,\"tokens\":%d,\"mfu\":null,\"compute_ms\":400,\"comm_ms\":60,\"exposed_ms\":25," \
+                "\"compute_ms_min\":395,\"compute_ms_max\":405,\"slowest_rank\":1,\"time\":%.3f}\n", \
+                step, loss, 1 + step / 100, (step + 1) * 1024, time
+        }
+        function start(event, step) {
+            printf "{\"event\":\"%s\",\"step\":%d,\"name\":\"a\",\"argv\":\"--steps 40\",\"version\":\"0.1\"," \
+                "\"device_name\":\"cpu\",\"world_size\":2,\"launcher\":\"--np\"," \
+                "\"ranks\":[{\"host\":\"h1\",\"pid\":1},{\"host\":\"h1\",\"pid\":2}]," \
+                "\"params\":1234567,\"tokens_per_step\":1024,\"time\":%.3f}\n", \
+                event, step, time
+        }
+        function text(event, step, rest) {
+            printf "{\"event\":\"%s\",\"step\":%d,%s,\"time\":%.3f}\n", event, step, rest, time
+        }
+        BEGIN {
+            time = 1000
+            start("run", 0)
+            for (i = 0; i < 30; i++) train(i, i == 5 ? 999 : i < 20 ? 4 - i / 20 : 7)
+            text("val", 30, "\"loss\":7.7777,\"bpb\":9")
+            text("sample", 30, "\"prompt\":\"\",\"text\":\"taken back\"")
+            time += 9000
+            start("resume", 20)
+            for (i = 20; i < 40; i++) train(i, i == 25 ? "null" : 3 - i / 40)
+            text("warn", 25, "\"msg\":\"step 25 skipped: the gradient\"")
+            text("val", 20, "\"loss\":3.25,\"bpb\":4.5")
+            text("val", 40, "\"loss\":2.1234,\"bpb\":3.0625")
+            text("ckpt", 40, "\"path\":\"x/step_00000040\",\"stall_ms\":12.5,\"write_ms\":80")
+            text("task", 40, "\"name\":\"colours\",\"items\":8,\"right\":6,\"right_norm\":6")
+            text("sample", 40, "\"prompt\":\"Mira\",\"text\":\" </script><script>alert(1)</script> <img onerror=x>\"")
+            text("done", 40, "\"code\":0,\"why\":\"finished\"")
+            printf "{\"event\":\"train\",\"step\":41,\"los"
+        }' >"$1/metrics.jsonl"
+}
+a_run "$tmp/first" byte 257
+a_run "$tmp/second" bpe:300 300
+sed -i 's/0.0012/0.0024/' "$tmp/second/config.json"
+
+# ---- a page
+page=$tmp/first/report.html
+has() { grep -qF -- "$1" "$page"; }
+lacks() { ! grep -qF -- "$1" "$page"; }
+expect "a report beside its run" 0 "^$page\$" $tools/report "$tmp/first"
+check "the last validation loss" has '2.1234 <small>best 2.1234 at step 40'
+check "bits per byte" has '3.0625 <small>'
+check "parameters" has '1,234,567 parameters'
+check "how it ended" has '<dd class=words>finished'
+check "time without the pause" has '<dt>Time</dt><dd>25.0 s'
+check "tokens" has '<dt>Tokens</dt><dd>41k'
+check "warnings" has 'step 25 skipped: the gradient'
+check "the slowest rank" has 'rank 1 in 100 %'
+check "its host" has 'h1 (2)'
+check "a task" has '"task colours":{"s":[40],"v":[0.75]}'
+check "a resume takes back a validation" lacks 7.7777
+check "and a sample" lacks 'taken back'
+check "but the event is there" has '<span class=resume>'
+data() { sed -n 's/^<script type="application\/json" id="data">\(.*\)<\/script>$/\1/p' "$page"; }
+values() {          # FILTER: of the page's data, checked
+    data | python3 -c "
+import json, sys
+from itertools import accumulate
+run = json.load(sys.stdin)['runs'][0]
+curve = {key: dict(zip(accumulate(c['s']), c['v'])) for key, c in run['curves'].items()}
+loss = curve['loss']
+assert $1, curve"
+}
+check "every step is there once" values 'list(loss) == list(range(40))'
+check "with the later loss" values 'abs(loss[21] - (3 - 21 / 40)) < 1e-6'
+check "a loss that is not a number" values 'loss[25] is None'
+check "the spike" values 'loss[5] == 999'
+check "what is left of a step" values 'curve["rest_ms"][3] == 75 and curve["spread_ms"][3] == 10'
+check "nothing of what was never measured" values '"mfu" not in curve'
+check "tokens" values 'run["places"][1][3] == 4096'
+check "seconds without the pause" values 'run["places"][2][3] == 2 and run["places"][2][39] == 25'
+check "a sample cannot end the script" lacks '<script>alert'
+check "nor be a tag" lacks '<img'
+addresses() { grep -oE '(src|href|action)=("[^"]*"|[^" >]+)|url\([^)]*|@import|https?://.*' "$page"; }
+check "nothing is loaded from elsewhere" test "$(addresses)" = 'href="data:,"'
+check "and nothing may be" has "default-src 'none'"
+check "no place is left open" lacks '{{'
+pictures() { [ "$(grep -c '<polyline' "$page")" -ge 9 ]; }
+check "pictures for those without scripts" pictures
+
+# ---- several runs
+page=$tmp/both.html
+expect "two runs" 0 '' $tools/report "$tmp/first" "$tmp/second/metrics.jsonl" -o "$page"
+check "an option that differs" has '<td>0.0012<td>0.0024'
+check "different tokenizers are said" has 'These runs have different tokenizers'
+bpb_first() { [ "$(grep -o '<figure data-y="[a-z_]*" data-dots="[a-z]*"' "$page" | head -n 1)" = \
+    '<figure data-y="" data-dots="bpb"' ]; }
+check "and bits per byte come first" bpb_first
+cp -r "$tmp/first" "$tmp/odd & <b>\"'"
+page=$tmp/odd.html
+expect "a hostile name" 0 '' $tools/report "$tmp/odd & <b>\"'" -o "$page"
+check "is escaped" has '<h1>odd &amp; &lt;b&gt;&quot;&#39;</h1>'
+check "everywhere" lacks '& <b>'
+
+# ---- a long run
+mkdir "$tmp/long"
+awk 'BEGIN { for (i = 0; i < 20000; i++)
+    printf "{\"event\":\"train\",\"step\":%d,\"loss\":%d,\"time\":%d}\n", i, i == 12345 ? 77 : 3, i }' \
+    >"$tmp/long/metrics.jsonl"
+page=$tmp/long.html
+expect "20,000 steps" 0 '' $tools/report "$tmp/long" -o "$page"
+check "are 2,000 points" values 'len(loss) <= 2000'
+check "among them the last one" values 'loss[0] == 3 and loss[19999] == 3'
+check "and the spike" values 'loss[12345] == 77'
+check "the last line is being written" $tools/report "$tmp/first/metrics.jsonl" -o "$tmp/torn.html"
+
+# ---- what cannot be
+expect "no run" 2 'got no run' $tools/report
+expect "no folder" 66 'absent' $tools/report "$tmp/absent"
+expect "an option that is none" 2 'unknown option --bad' $tools/report "$tmp/first" --bad
+expect "-o without a file" 2 'no value' $tools/report "$tmp/first" -o
+expect "-o and --serve" 2 'one of them' $tools/report "$tmp/first" --serve -o "$tmp/x.html"
+expect "a port that is none" 2 '99999' $tools/report "$tmp/first" --serve 99999
+expect "no place to write" 74 'no/where' $tools/report "$tmp/first" -o "$tmp/no/where.html"
+expect "help" 0 'usage: report' $tools/report --help
+echo 'words' >"$tmp/words"
+expect "what is no log" 65 'no events' $tools/report "$tmp/words"
+
+# ---- the server
+# serves ARGUMENTS...: $server is its process, $port where it listens.
+serves() {
+    : >"$tmp/address"
+    $tools/report "$@" >"$tmp/address" 2>"$tmp/server.log" &
+    server=$!
+    await grep -q '^http://127.0.0.1:' "$tmp/address"
+    port=$(sed 's/.*:\([0-9]*\).*/\1/' "$tmp/address")
+}
+# ask TEXT: what the server answers to these bytes.
+cat >"$tmp/ask.py" <<'END'
+import socket, sys
+s = socket.create_connection(("127.0.0.1", int(sys.argv[1])), 60)
+s.sendall(sys.argv[2].encode().decode("unicode_escape").encode("latin-1"))
+if len(sys.argv) > 3: s.shutdown(socket.SHUT_WR)
+answer = b""
+try:
+    while block := s.recv(65536): answer += block
+except ConnectionResetError: pass
+print(answer.decode("utf-8", "replace"))
+END
+ask() { python3 "$tmp/ask.py" "$port" "$@"; }
+get() { ask "GET $1 HTTP/1.1\r\nHost: ${2:-127.0.0.1:$port}\r\n\r\n"; }
+answers() {         # NAME PATTERN COMMAND...
+    name=$1 pattern=$2; shift 2
+    "$@" >"$tmp/answer" 2>&1
+    if grep -qE -- "$pattern" "$tmp/answer"; then ok "$name"; else fail "$name" "$(head -c 300 "$tmp/answer")"; fi
+}
+mkdir "$tmp/live"
+serves "$tmp/live" --serve 0
+answers "a run that has not begun" '^HTTP/1.1 200 OK' get /
+answers "may ask this server only" "connect-src 'self'" get /
+head -n 10 "$tmp/first/metrics.jsonl" >"$tmp/live/metrics.jsonl"
+answers "its first steps" '"loss":\{"s":\[0,1,1,1,1,1,1,1,1\],' get /data.json
+sed -n '11,12p' "$tmp/first/metrics.jsonl" >>"$tmp/live/metrics.jsonl"
+printf '{"event":"train","st' >>"$tmp/live/metrics.jsonl"
+answers "and the next ones" '"loss":\{"s":\[0,1,1,1,1,1,1,1,1,1,1\],' get /data.json
+sed 's/"time":1000.000/"time":2000.000/; 3q' "$tmp/first/metrics.jsonl" >"$tmp/live/metrics.jsonl"
+answers "a run in its place" '"loss":\{"s":\[0,1\],' get /data.json
+answers "no other page" '^HTTP/1.1 404' get /../../etc/passwd
+answers "another site's name" '^HTTP/1.1 403' get / evil.example
+answers "the other name of this machine" '^HTTP/1.1 200' get / "localhost:$port"
+answers "no name" '^HTTP/1.1 403' ask 'GET / HTTP/1.1\r\n\r\n'
+answers "no POST" '^HTTP/1.1 405' ask "POST / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+answers "no HTTP" '^HTTP/1.1 400' ask '\x00\xff\r\n\r\n'
+answers "a request that ends early" '^HTTP/1.1 400' ask 'GET / HT' torn
+large() { ask "GET /$(printf '%09000d' 1)"; }
+check "a request that is too large" large
+answers "and it still answers" '^HTTP/1.1 200 OK' get /data.json
+ends() { kill -TERM $server && wait $server; }
+check "SIGTERM ends it with 0" ends
+expect "no folder to watch" 66 'absent' $tools/report "$tmp/absent" --serve 0
+
+# ---- plot
+svg=$tmp/p.svg
+draws() { grep -qF -- "$1" "$svg"; }
+expect "plot of the norm over tokens" 0 '' $tools/plot "$tmp/first" --y grad_norm --x tokens -o "$svg"
+check "says both" draws '>tokens</text>'
+check "and the curve" draws '>grad_norm</text>'
+expect "plot over time" 0 '' $tools/plot "$tmp/first" --x time --log -o "$svg"
+check "in seconds" draws '>seconds</text>'
+check "a spike does not stretch the axis" test -z "$(grep -E '>(200|500|1k|1000)</text>' "$svg")"
+expect "plot of two tokenizers" 0 '' $tools/plot "$tmp/first" "$tmp/second" -o "$svg"
+check "is in bits per byte" draws 'bits per byte), since the runs have different tokenizers'
+expect "but not where a curve is named" 0 '' $tools/plot "$tmp/first" "$tmp/second" --y loss -o "$svg"
+check "then it is the loss" draws 'loss (nats per token)<'
+expect "plot of what is not there" 65 'no foo in it, only .*grad_norm' $tools/plot "$tmp/first" --y foo
+expect "plot over nothing" 2 'want step, tokens or time' $tools/plot "$tmp/first" --x foo
+summary

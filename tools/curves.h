@@ -1,0 +1,227 @@
+// curves.h -- a run's metrics.jsonl as curves over steps, tokens and time, for plot and report.
+//
+// What a resume took back is left out of the curves and samples; the events stay as they happened.
+#pragma once
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <set>
+#include "src/base/common.h"
+#include "src/base/file.h"
+#include "src/base/json.h"
+
+enum Axis { kSteps, kTokens, kSeconds };        // seconds: of the time in which the run was on
+using Place = std::array<double, 3>;            // on each Axis
+struct Point {
+    Place at;
+    double y;                                   // NaN: not a finite number
+};
+using Points = std::vector<Point>;              // in order of step
+struct Event {
+    Place at;
+    std::string kind, text;                     // kind: as in metrics.jsonl
+};
+
+// One colour per run, with a contrast of at least 3:1 against white and against #0d1117.
+const char* const run_colors[] = {"#2f81f7", "#d9730d", "#2da44e", "#bf4b8a", "#8957e5", "#a0790a", "#1b8a9c",
+                                  "#d1453b"};
+inline const char* run_color(size_t run) { return run_colors[run % std::size(run_colors)]; }
+
+// Whatever the file holds; the members that a reader asks for may be absent.
+struct RunLog {
+    std::string file, folder, name;             // of metrics.jsonl; name: the last part of the folder's own path
+    // Every number of the train events under its name; rest_ms, the step without computation and exposed communication;
+    // spread_ms between the fastest rank's computation and the slowest's; val and bpb of validations, stall_ms of
+    // checkpoints, "task NAME" as a share of right answers.
+    std::map<std::string, Points, std::less<>> curves;
+    std::vector<Event> events, samples;         // events: run, resume, warn, ckpt, done
+    std::map<std::string, std::string> facts, options;  // of the newest start; of config.json
+    std::string end;                            // why the run ended; "": the log has no end (yet)
+    Place last = {};                            // of the newest line
+
+    // A run's folder, or its metrics.jsonl.
+    explicit RunLog(const std::string& path) {
+        const bool is_folder = is_directory(path);
+        file = is_folder ? path_join(path, "metrics.jsonl") : path;
+        folder = is_folder ? path : parent_folder(path);
+        std::error_code error;                  // runs/last is a link: its target's name is the run's
+        const std::filesystem::path own = std::filesystem::canonical(folder, error);
+        name = base_name(error ? folder : own.string());
+    }
+    // Reads what came since the last call; all of it where the file is another one now. Error 66.
+    void read() {
+        const std::string text = read_file(file);
+        if (!text.starts_with(head)) *this = RunLog(file);
+        if (head.empty()) head = text.substr(0, text.find('\n') + 1);   // npos + 1 is 0
+        std::string_view rest = text;
+        rest = rest.substr(0, rest.rfind('\n') + 1);                    // what follows is being written
+        rest.remove_prefix(std::min(done, rest.size()));
+        done += rest.size();
+        while (!rest.empty()) {
+            const std::string_view line = next_word(&rest, '\n');
+            try {
+                read_line(parse_json(line, file.c_str()));
+            } catch (const Error&) {}           // a torn or foreign line says nothing
+        }
+        read_options();
+    }
+    const Points& curve(std::string_view key) const {
+        static const Points none;
+        const auto found = curves.find(key);
+        return found == curves.end() ? none : found->second;
+    }
+    std::string option(const std::string& key, const char* otherwise = "") const {
+        const auto found = options.find(key);
+        return found == options.end() ? otherwise : found->second;
+    }
+    std::string fact(const std::string& key) const {
+        const auto found = facts.find(key);
+        return found == facts.end() ? "" : found->second;
+    }
+
+  private:
+    static constexpr size_t kMostCurves = 100;  // a file cannot name more
+    std::string head;                           // the first line: a run that starts afresh writes another
+    size_t done = 0;                            // bytes of the file that were read
+    double clock = NAN;                         // "time" of the newest line
+
+    void read_options() {
+        const std::string path = path_join(folder, "config.json");
+        if (!file_exists(path)) return;
+        try {
+            const std::string text = read_file(path);
+            for (JsonItems i(parse_json(text, path.c_str())); i.next();)
+                if (i.value.kind() != Json::object) options[i.key.text()] = i.value.text();
+        } catch (const Error&) {}               // is being written
+    }
+    static double number(const Json& value) {
+        double x = NAN;
+        return value.as_double(&x) && std::isfinite(x) ? x : NAN;
+    }
+    static void take_back(Points* points, double step) {
+        while (!points->empty() && points->back().at[kSteps] >= step) points->pop_back();
+    }
+    void add(const std::string& key, double y) {
+        if (curves.size() >= kMostCurves && !curves.count(key)) return;
+        take_back(&curves[key], last[kSteps]);  // the later line of a step counts
+        curves[key].push_back({last, y});
+    }
+    void read_train(const Json& line) {
+        static const std::set<std::string> places = {"event", "step", "tokens", "time"};
+        for (JsonItems i(line); i.next();)
+            if (const std::string key = i.key.text(); !places.count(key)) add(key, number(i.value));
+        const auto of = [&](const char* key) { return number(line.find(key)); };
+        add("rest_ms", of("step_ms") - of("compute_ms") - of("exposed_ms"));
+        add("spread_ms", of("compute_ms_max") - of("compute_ms_min"));
+    }
+    void read_line(const Json& line) {
+        const std::string kind = line.get_string("event", file.c_str());
+        uint64_t step;
+        if (!line.find("step").as_u64(&step) || step > uint64_t(1) << 52) return;
+        last[kSteps] = double(step);
+        if (const double x = number(line.find("time")); x == x) {
+            if (kind != "resume" && x > clock) last[kSeconds] += x - clock;     // before a resume it was off
+            clock = x;
+        }
+        const auto text = [&](const char* key) { return line.find(key) ? line.find(key).text() : ""; };
+        const auto event = [&](const std::string& what) { events.push_back({last, kind, what}); };
+        if (kind != "done") end.clear();
+        if (kind == "run" || kind == "resume") {
+            for (JsonItems i(line); i.next();) facts[i.key.text()] = i.value.text();
+            for (auto& [key, points] : curves) take_back(&points, last[kSteps]);
+            while (!samples.empty() && samples.back().at[kSteps] >= last[kSteps]) samples.pop_back();
+            const Points& loss = curve("loss");
+            last[kTokens] = loss.empty() ? 0 : loss.back().at[kTokens];
+            event(text("argv"));
+        } else if (kind == "train") {
+            if (const double x = number(line.find("tokens")); x == x) last[kTokens] = x;
+            read_train(line);
+        } else if (kind == "val") {
+            add("val", number(line.find("loss")));
+            add("bpb", number(line.find("bpb")));
+        } else if (kind == "task") {
+            add("task " + text("name"), number(line.find("right")) / number(line.find("items")));
+        } else if (kind == "ckpt") {
+            add("stall_ms", number(line.find("stall_ms")));
+            event(base_name(text("path")));
+        } else if (kind == "warn") {
+            event(text("msg"));
+        } else if (kind == "sample") {
+            samples.push_back({last, text("prompt"), text("text")});
+        } else if (kind == "done") {
+            end = text("why") + (number(line.find("code")) == 0 ? "" : " (exit code " + text("code") + ")");
+            event(end);
+        }
+    }
+};
+
+// Whether losses per token can be compared.
+inline bool same_tokenizer(const std::vector<RunLog>& runs) {
+    return std::ranges::all_of(runs, [&](const RunLog& run) {
+        return run.option("tokenizer") == runs[0].option("tokenizer") &&
+               run.option("vocab_size") == runs[0].option("vocab_size");
+    });
+}
+
+// Exponential moving average over about `window` points, debiased, so that the first value is the first one. Values
+// that are not finite are left out.
+inline Points smoothed(const Points& points, double window) {
+    Points out;
+    const double beta = window > 1 ? 1 - 1 / window : 0;
+    double mean = 0, weight = 0;                // weight: of the values seen so far, near 1 in the end
+    for (const auto& [at, y] : points) {
+        if (!std::isfinite(y)) continue;
+        mean = beta * mean + (1 - beta) * y;
+        weight = beta * weight + (1 - beta);
+        out.push_back({at, mean / weight});
+    }
+    return out;
+}
+
+// The first and the last point, and of each of `bins` parts the lowest, the highest, so that spikes survive, and one
+// that is no number.
+inline Points thinned(const Points& points, size_t bins) {
+    if (points.size() <= 2 * bins) return points;
+    Points out;
+    for (size_t bin = 0; bin < bins; bin++) {
+        const size_t begin = bin * points.size() / bins, end = (bin + 1) * points.size() / bins;
+        size_t lowest = begin, highest = begin, odd = end;
+        for (size_t i = begin; i < end; i++) {
+            if (std::isnan(points[i].y)) odd = i;
+            if (points[i].y < points[lowest].y || std::isnan(points[lowest].y)) lowest = i;
+            if (points[i].y > points[highest].y || std::isnan(points[highest].y)) highest = i;
+        }
+        std::set<size_t> chosen = {lowest, highest};
+        if (odd < end) chosen.insert(odd);
+        if (begin == 0) chosen.insert(0);
+        if (end == points.size()) chosen.insert(end - 1);
+        for (const size_t i : chosen) out.push_back(points[i]);
+    }
+    return out;
+}
+
+struct Range {
+    double lo = INFINITY, hi = -INFINITY;
+    void add(double x) {
+        lo = std::min(lo, x);
+        hi = std::max(hi, x);
+    }
+    void add(const Range& other) {
+        lo = std::min(lo, other.lo);
+        hi = std::max(hi, other.hi);
+    }
+};
+// Of all values but spikes: what lies further out than 1.5 times the distance between the 5th and 95th of a hundred.
+inline Range range_without_spikes(std::vector<double> values) {
+    Range range;
+    std::erase_if(values, [](double x) { return !std::isfinite(x); });
+    if (values.empty()) return range;
+    std::ranges::sort(values);
+    const size_t tail = values.size() / 20;
+    const double low = values[tail], high = values[values.size() - 1 - tail], room = 1.5 * (high - low);
+    range.lo = std::max(values.front(), low - room);
+    range.hi = std::min(values.back(), high + room);
+    return range;
+}

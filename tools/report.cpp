@@ -1,0 +1,251 @@
+// report.cpp -- build/report runs/A runs/B [-o report.html]: what runs wrote into metrics.jsonl, as one page for a
+// browser that needs nothing else. --serve watches runs that are going on.
+//
+// tools/report.html is the page. Here its {{places}} are filled: with tables, with pictures of the curves for those who
+// run no script, and with the curves as JSON, from which the page's script draws.
+#include <utility>
+#include "tools/picture.h"
+#include "tools/serve.h"
+#include "tools/tables.h"
+#include "tools/tool.h"
+
+asm(".section .rodata\n"
+    ".global report_page, report_page_end\n"
+    "report_page: .incbin \"tools/report.html\"\n"
+    "report_page_end: .byte 0\n"
+    ".text\n");
+extern "C" const char report_page[], report_page_end[];
+
+namespace {
+
+const char* const usage =
+    "usage: report OUT... [-o report.html]\n"
+    "       report OUT... --serve [PORT]\n"
+    "Writes one page with the curves, times, events, samples and options of runs (folders, or metrics.jsonl files);\n"
+    "without -o as report.html in the folder of the first. It opens in any browser and loads nothing from elsewhere.\n"
+    "--serve: shows the page to browsers on this machine while the runs go on, until Ctrl-C; the port is 6180.\n";
+
+constexpr size_t kBins = 999;           // of a curve: about twice as many points
+
+// A chart: `y` is a line or, of validations and checkpoints, dots.
+struct Chart {
+    std::string y, dots, title, unit;
+    bool smooth;                        // the script may smooth it
+};
+std::vector<Chart> charts_of(const Runs& runs) {
+    std::vector<Chart> charts = {
+        {"loss", "val", "Training and validation loss", "nats per token", true},
+        {"", "bpb", "Validation loss", "bits per byte", false},
+        {"grad_norm", "", "Gradient norm", "before clipping", true},
+        {"lr", "", "Learning rate", "", false},
+        {"tok_s", "", "Speed", "tokens per second", true},
+        {"mfu", "", "Use of the hardware", "share of its peak", true},
+    };
+    std::set<std::string> tasks;
+    for (const RunLog& run : runs)
+        for (const auto& [key, points] : run.curves)
+            if (key.starts_with("task ")) tasks.insert(key);
+    for (const std::string& key : tasks) charts.push_back({"", key, key, "share of right answers", false});
+    if (same_tokenizer(runs)) return charts;
+    std::swap(charts[0], charts[1]);    // losses of different tokenizers cannot be compared
+    return charts;
+}
+const std::vector<Chart> time_charts = {
+    {"step_ms", "", "Step", "ms", true},
+    {"compute_ms", "", "Computation", "ms, rank 0", true},
+    {"exposed_ms", "", "Exposed communication", "ms, hidden by no computation", true},
+    {"rest_ms", "", "The rest of a step", "ms, waiting and host", true},
+    {"", "stall_ms", "Stalls for checkpoints", "ms, the copy before a file is written", false},
+    {"spread_ms", "", "Spread of the ranks", "ms from the fastest computation to the slowest", true},
+};
+
+bool has_values(const Points& points) {
+    return std::ranges::any_of(points, [](const Point& p) { return std::isfinite(p.y); });
+}
+
+// ---------------------------------------------------------------------------------------------------------- charts
+
+// A picture for those who run no script; the script draws its own in its place.
+std::string chart(const Runs& runs, const Chart& of) {
+    Picture picture;
+    picture.title = of.title;
+    picture.width = 440;
+    picture.height = 250;
+    for (size_t i = 0; i < runs.size(); i++) {
+        const Points line = smoothed(runs[i].curve(of.y), of.smooth ? double(runs[i].curve(of.y).size()) / 100 : 1);
+        const Points dots = smoothed(runs[i].curve(of.dots), 1);
+        if (line.empty() && dots.empty()) continue;
+        picture.curves.push_back({line, run_color(i), 1.8, 1, false});
+        picture.curves.push_back({dots, run_color(i), line.empty() ? 1.8 : 0, 1, true});
+        picture.legend.push_back({runs.size() > 1 ? format("%c", char('A' + i % 26)) : runs[i].name, run_color(i)});
+    }
+    std::string still;
+    try {
+        still = picture.draw(false);
+    } catch (const Error&) {}               // no value, or too large ones
+    return format("<figure data-y=\"%s\" data-dots=\"%s\"%s%s><figcaption><h3>%s</h3><span>%s</span></figcaption>"
+                  "<ul class=key></ul><div class=plot>",
+                  markup(of.y).c_str(), markup(of.dots).c_str(), of.smooth ? " data-smooth" : "",
+                  picture.curves.empty() ? " hidden" : "", markup(of.title).c_str(), of.unit.c_str()) +
+           still + "</div></figure>\n";
+}
+std::string charts(const Runs& runs, const std::vector<Chart>& list) {
+    std::string html;
+    for (const Chart& of : list) html += chart(runs, of);
+    return html;
+}
+
+// An array of what value(point) gives.
+template <class F> std::string array(const Points& points, int digits, const F& value) {
+    std::string out = "[";
+    for (const Point& p : points) out += (out.size() > 1 ? "," : "") + json_number(value(p), digits);
+    return out + "]";
+}
+std::string steps_json(const Points& points) {      // the first, then differences
+    double last = 0;
+    return array(points, 16, [&](const Point& p) { return p.at[kSteps] - std::exchange(last, p.at[kSteps]); });
+}
+std::string values_json(const Points& points) {
+    return array(points, 7, [](const Point& p) { return p.y; });
+}
+// Steps and values; of a long curve also the mean of each bin, for smoothing.
+std::string curve_json(const Points& points, bool smooth) {
+    const Points few = thinned(points, kBins);
+    JsonLine json;
+    json.raw("s", steps_json(few)).raw("v", values_json(few));
+    if (!smooth || few.size() == points.size()) return json.text();
+    Points means;
+    for (size_t bin = 0; bin < kBins; bin++) {
+        const size_t begin = bin * points.size() / kBins, end = (bin + 1) * points.size() / kBins;
+        const Points part = smoothed(Points(points.begin() + long(begin), points.begin() + long(end)), 1);
+        if (!part.empty()) means.push_back({part[part.size() / 2].at, sum(part) / double(part.size())});
+    }
+    return json.raw("ms", steps_json(means)).raw("mv", values_json(means)).text();
+}
+// Steps on all axes; the script interpolates between them.
+std::string places_json(const RunLog& run) {
+    Points places, few;
+    for (const char* const key : {"loss", "val"})
+        for (const Point& p : run.curve(key))
+            if (places.empty() || p.at[kSteps] > places.back().at[kSteps]) places.push_back(p);
+    for (size_t k = 0; k < places.size(); k++)
+        if (k % (places.size() / kBins + 1) == 0 || k + 1 == places.size()) few.push_back(places[k]);
+    std::vector<std::string> axes;
+    for (const Axis axis : {kSteps, kTokens, kSeconds})
+        axes.push_back(array(few, axis == kSeconds ? 8 : 16, [axis](const Point& p) { return p.at[axis]; }));
+    return "[" + join(axes, ",") + "]";
+}
+std::string run_json(const RunLog& run, size_t i, const std::vector<Chart>& list) {
+    std::vector<std::string> curves, marks;
+    for (const Chart& chart : list)
+        for (const std::string& key : {chart.y, chart.dots})
+            if (has_values(run.curve(key)))
+                curves.push_back(json_quote(key) + ":" + curve_json(run.curve(key), chart.smooth && key == chart.y));
+    for (const bool saved : {true, false})
+        for (const Event& e : newest(run.events, saved))
+            if (e.kind != "run" && e.kind != "done")
+                marks.push_back(format("[%.0f,", e.at[kSteps]) + json_quote(e.kind) + "," +
+                                json_quote(e.text.substr(0, 200)) + "]");
+    return JsonLine().add("name", run.name).add("color", run_color(i)).raw("places", places_json(run))
+        .raw("curves", "{" + join(curves, ",") + "}").raw("marks", "[" + join(marks, ",") + "]").text();
+}
+
+// ---------------------------------------------------------------------------------------------------------- the page
+
+struct Part {
+    const char* name;
+    std::string (*html)(const Runs&);
+};
+const Part parts[] = {{"summary", summary}, {"bars", time_bars}, {"ranks", ranks}, {"events", events},
+                      {"samples", samples}, {"options", options}, {"numbers", numbers}};
+
+// What the script draws from. live: also the parts of the page that change.
+std::string data_json(const Runs& runs, bool live) {
+    std::vector<Chart> list = charts_of(runs);
+    list.insert(list.end(), time_charts.begin(), time_charts.end());
+    std::vector<std::string> of_runs;
+    for (size_t i = 0; i < runs.size(); i++) of_runs.push_back(run_json(runs[i], i, list));
+    JsonLine html;
+    for (const Part& part : parts)
+        if (live) html.add(part.name, part.html(runs));
+    const std::string text = JsonLine().add("live", live).raw("runs", "[" + join(of_runs, ",") + "]")
+                                 .raw("parts", html.text()).text();
+    std::string out;
+    for (const char c : text) out += c == '<' ? "\\u003c" : std::string(1, c);   // nothing in it ends the script
+    return out;
+}
+
+std::string page(const Runs& runs, bool live) {
+    std::map<std::string, std::string> values;
+    for (const Part& part : parts) values[part.name] = part.html(runs);
+    std::vector<std::string> names;
+    for (const RunLog& run : runs) names.push_back(run.name);
+    values["title"] = markup(join(names, ", "));
+    values["connect"] = live ? " connect-src 'self';" : "";
+    values["charts"] = charts(runs, charts_of(runs));
+    values["times"] = charts(runs, time_charts);
+    values["data"] = data_json(runs, live);
+    std::string_view rest(report_page, size_t(report_page_end - report_page));
+    std::string out;
+    for (size_t at; (at = rest.find("{{")) != rest.npos;) {
+        const size_t end = rest.find("}}", at);
+        out += rest.substr(0, at);
+        out += values.at(std::string(rest.substr(at + 2, end - at - 2)));
+        rest.remove_prefix(end + 2);
+    }
+    return out += rest;
+}
+
+// Answers what the server is asked for; "" where it is nothing.
+std::string answer(Runs* runs, const std::string& path, std::string* type) {
+    for (RunLog& run : *runs) {
+        try {
+            run.read();
+        } catch (const Error&) {}           // it has not begun, or is gone
+    }
+    *type = path == "/" ? "text/html" : "application/json";
+    return path == "/" ? page(*runs, true) : path == "/data.json" ? data_json(*runs, true) : "";
+}
+
+int report_main(int argc, char** argv) {
+    std::vector<std::string> paths;
+    std::string out;
+    int port = -1;                          // none: not served
+    for (int i = 1; i < argc; i++) {
+        const std::string arg = argv[i];
+        if (arg == "-o") {
+            if (i + 1 == argc) die(kExitUsage, "-o: got no value; e.g. report runs/a -o report.html");
+            out = argv[++i];
+        } else if (arg == "--serve") {
+            port = 6180;
+            if (i + 1 < argc && parse_whole(std::string_view(argv[i + 1]), &port)) i++;
+            if (port < 0 || port > 65535) die(kExitUsage, "--serve: got %d, want a port, 0 (any) to 65535", port);
+        } else if (arg.size() > 1 && arg[0] == '-') {
+            die(kExitUsage, "unknown option %s; want report OUT... [-o report.html] or --serve [PORT]", arg.c_str());
+        } else {
+            paths.push_back(arg);
+        }
+    }
+    if (paths.empty()) die(kExitUsage, "got no run, want report OUT... [-o report.html] or --serve [PORT]");
+    if (!out.empty() && port >= 0) die(kExitUsage, "got -o and --serve, want one of them");
+    Runs runs(paths.begin(), paths.end());
+    if (port >= 0) {
+        for (const std::string& path : paths)
+            if (!file_exists(path)) die(kExitNoInput, "%s: no such folder", path.c_str());
+        serve(port, [&](const std::string& path, std::string* type) { return answer(&runs, path, type); });
+        return kExitDone;
+    }
+    for (RunLog& run : runs) {
+        run.read();
+        if (run.events.empty() && run.curves.empty())
+            die(kExitBadContent, "%s: no events in it; want a run's folder or its metrics.jsonl", run.file.c_str());
+    }
+    if (out.empty()) out = path_join(runs[0].folder, "report.html");
+    write_file_atomic(out, page(runs, false));
+    std::printf("%s\n", out.c_str());
+    return kExitDone;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) { return tool_main("report", usage, argc, argv, report_main); }
