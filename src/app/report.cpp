@@ -56,6 +56,7 @@ void report_begin(Reporter* r, const Progress& at) {
     const size_t parameters = count_parameters(*r->info, o.shape);
     print_header(r, parameters);
     write_facts(r, parameters, at.step);
+    if (o.tensorboard) r->log->open_event_file();
     for (const std::string& change : o.changed) report_warning(r, at.step, change);
     if (r->run->resumed()) abandon_newer(o.out_dir, at.step);
     if (r->run->resumed()) r->log->text("resumed %s at step %lld", r->run->checkpoint.c_str(), (long long)at.step);

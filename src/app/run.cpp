@@ -10,6 +10,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "src/app/tensorboard.h"
 #include "src/base/common.h"
 #include "src/base/file.h"
 #include "src/checkpoint/checkpoint.h"
@@ -166,6 +167,7 @@ void name_last(const std::string& folder) {
 void empty_run(const Run& run) {
     if (!run.overwrite) return;
     for (const char* name : {"ckpt", "metrics.jsonl", "config.json"}) remove_tree(path_join(run.out_dir, name));
+    for (const std::string& path : event_files(run.out_dir)) remove_tree(path);
 }
 
 // ---- agreement
