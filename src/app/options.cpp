@@ -148,7 +148,8 @@ std::vector<Row> make_table() {
         {"timeout", "SECONDS", &O::timeout, kLocal, "without progress: a rank counts as lost", "", kPositive},
     });
     add("Output", {
-        {"out-dir", "DIR", &O::out_dir, kLocal, "default: runs/PRESET-DATA-DATE-TIME", "output-dir -o"},
+        {"out-dir", "DIR", &O::out_dir, kLocal, "default: runs/PRESET-DATA-DATE-TIME; with --init that model's "
+         "name instead of PRESET", "output-dir -o"},
         {"eval-every", "STEPS", &O::eval_every, kOpen, "and after the last step; 0 = never", "eval-interval -v"},
         {"eval-steps", "BATCHES", &O::eval_steps, kOpen, "of an evaluation; 0 = all", "eval-iters -m"},
         {"task", "FILE", &O::task, kOpen, "questions to score beside the loss, a line {\"ctx\", \"endings\", "

@@ -47,7 +47,15 @@ struct Reporter {
     std::unique_ptr<Log> log = nullptr;     // rank 0 of a run that trains
     double began = 0, printed = 0;      // by now_seconds(): this process's first step, the last line about a step
     int64_t steps_here = 0;             // by this process
+    LossPoints first_losses = {};       // until a spike is found in them
+    bool spiked = false;
 };
+
+// Finds a rise of the loss that lasts: the median of three steps is half a nat above the lowest median before it, and
+// either half a nat above `guess`, the loss of guessing, or by a quarter of what had been gained and three times what
+// nine of ten steps differ from the step before. Returns what to say of it; "" if there is none. One odd step is no
+// rise, and noise raises the bar.
+std::string loss_spike(const LossPoints& losses, double guess);
 
 void report_begin(Reporter* r, const Progress& at);     // opens the log, prints the header, writes config.json
 void report_step(Reporter* r, const StepStats& stats);
@@ -62,4 +70,5 @@ void report_saved(Reporter* r, int64_t step, const std::string& folder, double s
 // The last lines and the "done" event. The time is that of all attempts of a supervised job.
 void report_end(Reporter* r, int64_t step, int code, const std::string& why);
 void report_failure(Reporter* r, int64_t step);         // inside a catch: ends it with the exception's code and message
-int report_nothing_to_do(const Run& run, const Progress& at);   // no step is left to do; returns the exit code
+// No step is left to do; returns the exit code.
+int report_nothing_to_do(const Options& options, const Run& run, const Progress& at);

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-// The record of a line of metrics.jsonl; "" if it has nothing to show. Numbers of "train" and "val" become scalars in the
-// groups train, speed and val; the scores of a task scalars in the group task; samples and warnings texts. Error 65.
+// The record of a line of metrics.jsonl; "" if it has nothing to show. Numbers of "train" and "val" become scalars in
+// the groups train, speed and val; the scores of a task scalars in the group task; samples and warnings texts. 65.
 std::string event_record(const std::string& line);
 // Writes the folder's file from its metrics.jsonl, resumes honoured; returns its path. Errors 66, 74.
 std::string write_event_file(const std::string& folder);

@@ -1,4 +1,4 @@
-// test_tensorboard.cpp -- event files: bytes as TensorFlow writes them, one record for a step after resumes, full disks.
+// test_tensorboard.cpp -- event files: bytes as TensorFlow writes them, each step once after resumes, full disks.
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -93,7 +93,7 @@ TEST(no_step_twice_after_resumes) {
         Log log(tmp.path, false);
         log.event(train(0));
         log.open_event_file();
-        EXPECT(event_files(tmp.path)[0] > tmp.path + "/events.out.tfevents.9999999999.z", "sorts behind the one before");
+        EXPECT(event_files(tmp.path)[0] > tmp.path + "/events.out.tfevents.9999999999.z", "sorts behind it");
         for (int i = 1; i < 6; i++) {
             log.event(train(i));
             EXPECT(steps(tmp.path, "train/loss").size() == size_t(2 * i + 2), "in the file at once");
