@@ -6,6 +6,7 @@
 #include "src/app/weights.h"
 #include "src/base/file.h"
 #include "src/base/json.h"
+#include "src/ddp/transport.h"
 
 namespace BACKEND {
 
@@ -141,7 +142,7 @@ int sample(Options o, Comm*) {
 }
 
 // The validation part of the run that the path names, as the run saw it; or all of --data.
-static Data data_to_score(Options o, const Loaded& loaded, Comm* comm) {
+static Data data_to_score(Options o, const Loaded& loaded, int T, Comm* comm) {
     const int V = loaded.model.shape.V;
     if (o.is_given("data")) {
         Data data;
@@ -150,13 +151,13 @@ static Data data_to_score(Options o, const Loaded& loaded, Comm* comm) {
             die(kExitUsage, "--tokenizer: got %d tokens, want the model's %d; give the one it was trained with",
                 data.tokenizer.vocab_size, V);
         data.vocab_size = V;
-        data.val = open_dataset(o.data, data.tokenizer, loaded.model.shape.T, comm);
+        data.val = open_dataset(o.data, data.tokenizer, T, comm);
         return data;
     }
     if (!merge_options_of(o.paths[0], &o))
         die(kExitUsage, "eval %s: not a run folder, so it has no validation part; give --data", o.paths[0].c_str());
     resolve_options(&o, kOnGpu);
-    o.shape.T = loaded.model.shape.T;
+    o.shape.T = T;
     Data data = open_data(data_options(o, loaded.init), comm);
     const std::string where = path_join(loaded.init.saved(), "state.json");
     const std::string state = file_exists(where) ? read_file(where) : "";
@@ -165,19 +166,43 @@ static Data data_to_score(Options o, const Loaded& loaded, Comm* comm) {
     return data;
 }
 
+static std::string score_perplexity(Model* model, const Data& data, int stride, int B, Comm* comm) {
+    if (stride == 0) stride = std::max(model->T / 2, 1);
+    if (stride >= model->T)
+        die(kExitUsage, "--stride: got %d, want less than the context of %d tokens", stride, model->T);
+    const std::vector<Row> rows = sliding_windows(data.val, uint64_t(model->T), uint64_t(stride), data.vocab_size);
+    Score score;
+    for (const double p : score_rows(model, rows, B, comm, &score.requests)) score.nats -= p;
+    for (const Row& row : rows)
+        for (auto token = row.tokens.end() - row.scored; token < row.tokens.end(); token++, score.tokens++)
+            if (data.tokenizer.kind != Tokenizer::none) score.bytes += data.tokenizer.text(*token).size();
+    score.text_nats = score.nats;
+    return format("perplexity %.6f  nats per token %.6f  bits per byte %s  tokens %llu", std::exp(score.loss()),
+                  score.loss(), score.bytes ? format("%.6f", score.bpb()).c_str() : "null",
+                  (unsigned long long)score.tokens);
+}
+
 int eval(Options o, Comm* comm) {
-    set_threads(o.threads);
+    set_threads(rank_threads(comm, o.threads));
+    const auto say = [&](const std::string& line) {
+        if (comm->rank == 0) std::printf("%s\n", line.c_str());
+    };
+    transport_place(comm);
     const int B = o.batch_size > 0 ? o.batch_size : kOnGpu ? 8 : 1;
     Loaded loaded(o.paths[0], B, o.is_given("seq-len") ? size_t(o.shape.T) : SIZE_MAX);
     if (!o.task.empty()) {
         const TaskScore score = score_task(&loaded.model, read_task(o.task, loaded.tokenizer, loaded.model.T), B, comm);
-        std::printf("%s\n", score.text().c_str());
-        if (!o.is_given("data")) return kExitDone;
+        say(score.text());
+        if (!o.is_given("data") && !o.perplexity) return kExitDone;
     }
-    const Data data = data_to_score(o, loaded, comm);
+    const Data data = data_to_score(o, loaded, o.perplexity ? 1 : loaded.model.T, comm);
+    if (o.perplexity) {
+        say(score_perplexity(&loaded.model, data, o.stride, B, comm));
+        return kExitDone;
+    }
     const Score score = evaluate(&loaded.model, data, B, 0, comm);
     const std::string bpb = std::isnan(score.bpb()) ? "null" : format("%.6f", score.bpb());
-    std::printf("val loss %.6f  bpb %s  tokens %llu\n", score.loss(), bpb.c_str(), (unsigned long long)score.tokens);
+    say(format("val loss %.6f  bpb %s  tokens %llu", score.loss(), bpb.c_str(), (unsigned long long)score.tokens));
     return kExitDone;
 }
 

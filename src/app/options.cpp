@@ -64,7 +64,7 @@ struct Row {
 const std::map<std::string, std::string> kCommands = {
     {"train", ""},
     {"sample", "device dtype threads seed prompt samples temperature top-k top-p max-tokens"},
-    {"eval", "device dtype threads data tokenizer batch-size seq-len task"}};
+    {"eval", "device dtype threads data tokenizer batch-size seq-len task perplexity stride np"}};
 
 std::vector<Row> make_table() {
     Words models, presets, optimizers;
@@ -154,6 +154,9 @@ std::vector<Row> make_table() {
         {"eval-steps", "BATCHES", &O::eval_steps, kOpen, "of an evaluation; 0 = all", "eval-iters -m"},
         {"task", "FILE", &O::task, kOpen, "questions to score beside the loss, a line {\"ctx\", \"endings\", "
          "\"label\"} each", "eval-task tasks"},
+        {"perplexity", "", &O::perplexity, kLocal, "eval only: of the text, by a sliding window"},
+        {"stride", "N", &O::stride, kLocal, "between windows of --perplexity, in tokens (not given: half the context)",
+         "", kContext},
         {"sample-every", "STEPS", &O::sample_every, kOpen, "writes a sample of text; 0 = never", "-s"},
         {"log-every", "STEPS", &O::log_every, kOpen, "console lines, at most one a second; 0 = first and last",
          "log-interval"},
@@ -326,7 +329,9 @@ void take_command(Options* o, const Words& words) {
             shown(o->command).c_str());
     const auto& [name, takes] = *command;
     for (const std::string& given : o->given)
-        if (!takes.empty() && !contains(split(takes), given))
+        if ((given == "perplexity" && takes.empty()) || (given == "stride" && !o->perplexity))
+            die(kExitUsage, "--%s: want it with eval OUT --perplexity", given.c_str());
+        else if (!takes.empty() && !contains(split(takes), given))
             die(kExitUsage, "--%s: has no effect on %s, which takes %s", given.c_str(), name.c_str(), takes.c_str());
     if (words.size() > 1) o->paths = {words.begin() + 1, words.end()};
     if (o->paths.size() != (takes.empty() ? 0 : 1))

@@ -39,6 +39,8 @@ struct Options {
     std::string prompt;
     double temperature = 0.8, top_p = 1;
     int top_k = 0, max_tokens = 256, samples = 1;
+    bool perplexity = false;
+    int stride = 0;                     // 0: half the context
 
     std::vector<std::string> given;     // names of the options on the command line, without "--"
     std::vector<std::string> saved;     // names of those that come from the config of a resumed run

@@ -10,15 +10,16 @@
 #include "models/model.h"
 #include "src/base/json.h"
 #include "src/comm/comm.h"
-#include "src/data/tokenizer.h"
+#include "src/data/data.h"
 
 namespace BACKEND {
 
+struct Row { std::vector<int> tokens; int scored; };            // a text, and how many tokens at its end are scored
+
 struct Task {
-    struct Row { std::vector<int> tokens; int scored; };        // of a context and one ending; tokens of the ending
     struct Item { size_t first; int label; std::vector<size_t> characters; };       // rows from `first` on; of endings
     std::string name;                   // of the file
-    std::vector<Row> rows;
+    std::vector<Row> rows;              // of a context and one ending
     std::vector<Item> items;
 };
 // T: the longest row. Where the tokenizer has an end-of-text token, it stands before a context, as it does before a
@@ -33,7 +34,13 @@ struct TaskScore {
     JsonLine json() const;
     std::string text() const;           // "hellaswag acc 0.294 acc_norm 0.306 +- 0.005 (10042, chance 0.250)"
 };
-// Batches of B rows are shared by the ranks; the same bits for any number of them. Collective.
 TaskScore score_task(Model* model, const Task& task, int B, Comm* comm);
+
+// A text in windows of T tokens that begin `stride` tokens apart: each token but the first is scored once, behind
+// T - stride tokens or more, as far as the text has them. stride < T.
+std::vector<Row> sliding_windows(const Dataset& text, uint64_t T, uint64_t stride, int vocab_size);
+// The sums of log p of each row's scored tokens, or what asks to stop. Batches of B rows are shared by the ranks; the
+// same bits for any number of them. Collective.
+std::vector<double> score_rows(Model* model, const std::vector<Row>& rows, int B, Comm* comm, uint32_t* stop);
 
 }  // namespace BACKEND
