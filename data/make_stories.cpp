@@ -253,8 +253,8 @@ struct Tale {
         story.answers.clear();
         const size_t blank = answer.rfind(' ') + 1;             // behind "At the"; 0, npos + 1, of a name
         for (size_t p = 0; blank == 0 && p < cast.size(); p++) story.answers.push_back(name(int(p)) + ".");
-        for (size_t k = 0; blank > 0 && k < places.size(); k++)
-            story.answers.push_back(answer.substr(0, blank) + g.place[places[k]] + ".");
+        const std::string before = answer.substr(0, blank);
+        for (const int k : blank ? places : std::vector<int>()) story.answers.push_back(before + g.place[k] + ".");
         say(" " + answer);
         return true;
     }
@@ -308,9 +308,9 @@ int main(int argc, char** argv) {
         val += document(s);
         bits += s.bits;
         std::string endings;
-        for (const std::string& answer : s.answers) endings += (endings.empty() ? "" : ",") + quoted(answer);
+        for (const std::string& answer : s.answers) endings += "," + quoted(answer);
         const auto right = std::ranges::find(s.answers, s.text.substr(s.answer)) - s.answers.begin();
-        questions += "{\"ctx\":" + quoted(s.text.substr(0, s.answer - 1)) + ",\"endings\":[" + endings +
+        questions += "{\"ctx\":" + quoted(s.text.substr(0, s.answer - 1)) + ",\"endings\":[" + endings.substr(1) +
             "],\"label\":" + std::to_string(right) + "}\n";
     }
     char facts[64];

@@ -166,43 +166,46 @@ static Data data_to_score(Options o, const Loaded& loaded, int T, Comm* comm) {
     return data;
 }
 
-static std::string score_perplexity(Model* model, const Data& data, int stride, int B, Comm* comm) {
-    if (stride == 0) stride = std::max(model->T / 2, 1);
-    if (stride >= model->T)
-        die(kExitUsage, "--stride: got %d, want less than the context of %d tokens", stride, model->T);
-    const std::vector<Row> rows = sliding_windows(data.val, uint64_t(model->T), uint64_t(stride), data.vocab_size);
+// Scores each token but the first once, in windows of T tokens that begin `stride` apart: behind T - stride tokens or
+// more, as far as the text has them.
+static Score score_windows(Model* model, const Data& data, int given, int B, Comm* comm) {
+    const uint64_t T = uint64_t(model->T), stride = given > 0 ? uint64_t(given) : std::max<uint64_t>(T / 2, 1);
+    if (stride >= T) die(kExitUsage, "--stride: got %d, want less than the context of %d tokens", given, model->T);
+    std::vector<Task::Row> rows;
     Score score;
+    for (const Shard& shard : data.val.shards)
+        for (uint64_t begin = 0, end, done = 1; done < shard.tokens; begin += stride, done = end) {
+            end = std::min(begin + T, shard.tokens);
+            std::vector<int>& tokens = rows.emplace_back(std::vector<int>(end - begin), int(end - done)).tokens;
+            shard.read(begin, end - begin, tokens.data(), data.vocab_size);
+            score.tokens += end - done;
+            for (uint64_t k = done; k < end && data.tokenizer.kind != Tokenizer::none; k++)
+                score.bytes += data.tokenizer.text(tokens[k - begin]).size();
+        }
     for (const double p : score_rows(model, rows, B, comm, &score.requests)) score.nats -= p;
-    for (const Row& row : rows)
-        for (auto token = row.tokens.end() - row.scored; token < row.tokens.end(); token++, score.tokens++)
-            if (data.tokenizer.kind != Tokenizer::none) score.bytes += data.tokenizer.text(*token).size();
-    score.text_nats = score.nats;
-    return format("perplexity %.6f  nats per token %.6f  bits per byte %s  tokens %llu", std::exp(score.loss()),
-                  score.loss(), score.bytes ? format("%.6f", score.bpb()).c_str() : "null",
-                  (unsigned long long)score.tokens);
+    score.text_nats = score.bytes ? score.nats : 0;
+    return score;
 }
 
 int eval(Options o, Comm* comm) {
     set_threads(rank_threads(comm, o.threads));
+    transport_place(comm);
     const auto say = [&](const std::string& line) {
         if (comm->rank == 0) std::printf("%s\n", line.c_str());
     };
-    transport_place(comm);
     const int B = o.batch_size > 0 ? o.batch_size : kOnGpu ? 8 : 1;
     Loaded loaded(o.paths[0], B, o.is_given("seq-len") ? size_t(o.shape.T) : SIZE_MAX);
-    if (!o.task.empty()) {
-        const TaskScore score = score_task(&loaded.model, read_task(o.task, loaded.tokenizer, loaded.model.T), B, comm);
-        say(score.text());
-        if (!o.is_given("data") && !o.perplexity) return kExitDone;
-    }
-    const Data data = data_to_score(o, loaded, o.perplexity ? 1 : loaded.model.T, comm);
-    if (o.perplexity) {
-        say(score_perplexity(&loaded.model, data, o.stride, B, comm));
-        return kExitDone;
-    }
-    const Score score = evaluate(&loaded.model, data, B, 0, comm);
+    Model* const model = &loaded.model;
+    o.perplexity |= o.stride > 0;
+    if (!o.task.empty()) say(score_task(model, read_task(o.task, loaded.tokenizer, model->T), B, comm).text());
+    if (!o.task.empty() && !o.is_given("data") && !o.perplexity) return kExitDone;
+    const Data data = data_to_score(o, loaded, o.perplexity ? 1 : model->T, comm);
+    const Score score = o.perplexity ? score_windows(model, data, o.stride, B, comm) :
+        evaluate(model, data, B, 0, comm);
     const std::string bpb = std::isnan(score.bpb()) ? "null" : format("%.6f", score.bpb());
-    say(format("val loss %.6f  bpb %s  tokens %llu", score.loss(), bpb.c_str(), (unsigned long long)score.tokens));
+    if (o.perplexity) say(format("perplexity %.6f  nats per token %.6f", std::exp(score.loss()), score.loss()) +
+                          format("  bits per byte %s  tokens %llu", bpb.c_str(), (unsigned long long)score.tokens));
+    else say(format("val loss %.6f  bpb %s  tokens %llu", score.loss(), bpb.c_str(), (unsigned long long)score.tokens));
     return kExitDone;
 }
 

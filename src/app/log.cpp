@@ -66,42 +66,31 @@ Metrics read_metrics(const std::string& path, double since) {
     return metrics;
 }
 
-void LogFile::add(const std::string& line) {
-    if (fd < 0) return;
-    if (pending.size() < kPendingBytes) pending += line;
-    flush();
-}
-
-void LogFile::flush() {
-    const int now = fd >= 0 ? write_all(fd, &pending, 1000) : 0;
-    if (now && now != error)
-        warn("%s: %s; the run goes on, its lines wait in memory", path.c_str(), strerror(now));
-    error = now;
-}
-
-LogFile::~LogFile() {
-    flush();
-    if (fd >= 0) close(fd);
-}
-
 Log::Log(const std::string& out_dir, bool resumed) {
     if (out_dir.empty()) return;
-    const std::string& path = metrics.path = path_join(out_dir, "metrics.jsonl");
-    metrics.fd = open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | (resumed ? 0 : O_TRUNC), 0666);
-    if (metrics.fd < 0) die(kExitWrite, "%s: %s", path.c_str(), strerror(errno));
+    path = path_join(out_dir, "metrics.jsonl");
+    fd = open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | (resumed ? 0 : O_TRUNC), 0666);
+    if (fd < 0) die(kExitWrite, "%s: %s", path.c_str(), strerror(errno));
     if (!resumed) return;
     const MappedFile file = map_file(path);
     const size_t whole = file.text().rfind('\n') + 1;           // npos + 1 is 0
-    if (whole < file.size && ftruncate(metrics.fd, off_t(whole)) != 0)
+    if (whole < file.size && ftruncate(fd, off_t(whole)) != 0)
         die(kExitWrite, "%s: cannot cut a torn last line: %s", path.c_str(), strerror(errno));
 }
 
 void Log::open_event_file() try {
-    events.path = write_event_file(parent_folder(metrics.path));
-    events.fd = open(events.path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
-    if (events.fd < 0) die(kExitWrite, "%s: %s", events.path.c_str(), strerror(errno));
+    auto file = std::make_unique<Log>("", false);
+    file->path = write_event_file(parent_folder(path));
+    file->fd = open(file->path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
+    if (file->fd < 0) die(kExitWrite, "%s: %s", file->path.c_str(), strerror(errno));
+    events = std::move(file);
 } catch (const Error& e) {
     warn("--tensorboard: %s; the run goes on without it, the next start tries again", e.message.c_str());
+}
+
+Log::~Log() {
+    add("");
+    if (fd >= 0) close(fd);
 }
 
 void Log::text(const char* format, ...) {
@@ -121,15 +110,23 @@ void Log::piece(const std::string& text) {
     console_error = error;
 }
 
+void Log::add(const std::string& line) {
+    if (pending.size() < kPendingBytes) pending += line;
+    const int error = fd >= 0 ? write_all(fd, &pending, 1000) : 0;
+    if (error && error != file_error)
+        warn("%s: %s; the run goes on, its lines wait in memory", path.c_str(), strerror(error));
+    file_error = error;
+}
+
 void Log::event(const JsonLine& line) {
-    if (metrics.fd < 0) return;
+    if (fd < 0) return;
     std::string text = line.text();
     text.insert(text.size() - 1, format(",\"time\":%.3f", unix_seconds()));
-    metrics.add(text + "\n");
-    if (events.fd >= 0) events.add(event_record(text));
+    add(text + "\n");
+    if (events) events->add(event_record(text));
 }
 
 void Log::sync() {
-    if (metrics.fd >= 0 && fdatasync(metrics.fd) != 0 && errno != EINVAL)       // EINVAL: a pipe, /dev/null
-        warn("%s: %s", metrics.path.c_str(), strerror(errno));
+    if (fd >= 0 && fdatasync(fd) != 0 && errno != EINVAL)       // EINVAL: a pipe, /dev/null
+        warn("%s: %s", path.c_str(), strerror(errno));
 }

@@ -5,6 +5,7 @@
 // a later step. None can end a run: lines wait in memory for a full disk, and what nobody reads on the console is lost.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,20 +20,11 @@ struct Metrics {
 Metrics read_metrics(const std::string& path, double since = 0);
 double unix_seconds();                          // the clock in "time"
 
-// A file that lines are added to. What a full disk does not take waits in memory.
-struct LogFile {
-    int fd = -1;                                // -1: none
-    std::string path, pending = "";             // pending: what the disk did not take yet
-    int error = 0;                              // errno of the last write
-    void add(const std::string& line);          // and what is pending
-    void flush();
-    ~LogFile();
-};
-
 struct Log {
     // Opens OUT/metrics.jsonl: fresh, or on a resume for appending, after cutting what a crash left of a last line.
     // Error 74. out_dir "": console only.
     Log(const std::string& out_dir, bool resumed);
+    ~Log();
     Log(const Log&) = delete;
     void open_event_file();                     // --tensorboard: from here on, too; what fails is a warning
     void text(const char* format, ...) __attribute__((format(printf, 2, 3)));      // a line of the console
@@ -41,6 +33,9 @@ struct Log {
     void sync();                                // puts metrics.jsonl on disk; also from another thread
 
   private:
-    LogFile metrics, events;                    // events: for TensorBoard
-    int console_error = 0;                      // errno of the last write
+    void add(const std::string& line);
+    int fd = -1;                                // metrics.jsonl; -1: none
+    std::string path, pending;                  // pending: what the disk did not take yet
+    int file_error = 0, console_error = 0;      // errno of the last write
+    std::unique_ptr<Log> events;                // has the event file in place of metrics.jsonl
 };

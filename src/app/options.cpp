@@ -154,9 +154,8 @@ std::vector<Row> make_table() {
         {"eval-steps", "BATCHES", &O::eval_steps, kOpen, "of an evaluation; 0 = all", "eval-iters -m"},
         {"task", "FILE", &O::task, kOpen, "questions to score beside the loss, a line {\"ctx\", \"endings\", "
          "\"label\"} each", "eval-task tasks"},
-        {"perplexity", "", &O::perplexity, kLocal, "eval only: of the text, by a sliding window"},
-        {"stride", "N", &O::stride, kLocal, "between windows of --perplexity, in tokens (not given: half the context)",
-         "", kContext},
+        {"perplexity", "", &O::perplexity, kLocal, "of eval: instead of the loss, by a sliding window"},
+        {"stride", "N", &O::stride, kLocal, "of --perplexity, in tokens (not given: half the context)", "", kContext},
         {"sample-every", "STEPS", &O::sample_every, kOpen, "writes a sample of text; 0 = never", "-s"},
         {"log-every", "STEPS", &O::log_every, kOpen, "console lines, at most one a second; 0 = first and last",
          "log-interval"},
@@ -329,9 +328,7 @@ void take_command(Options* o, const Words& words) {
             shown(o->command).c_str());
     const auto& [name, takes] = *command;
     for (const std::string& given : o->given)
-        if ((given == "perplexity" && takes.empty()) || (given == "stride" && !o->perplexity))
-            die(kExitUsage, "--%s: want it with eval OUT --perplexity", given.c_str());
-        else if (!takes.empty() && !contains(split(takes), given))
+        if (!takes.empty() && !contains(split(takes), given))
             die(kExitUsage, "--%s: has no effect on %s, which takes %s", given.c_str(), name.c_str(), takes.c_str());
     if (words.size() > 1) o->paths = {words.begin() + 1, words.end()};
     if (o->paths.size() != (takes.empty() ? 0 : 1))
@@ -481,6 +478,7 @@ void resolve_options(Options* o, bool gpu) {
     for (const Hyper& h : optimizer.hyper)
         o->hyper.try_emplace(h.option, h.tuning > 0 && !o->init.empty() ? h.tuning : h.value);
     if (o->command != "train") return;      // the model's shape is its folder's
+    if (o->perplexity || o->stride) die(kExitUsage, "--perplexity, --stride: want eval OUT with them");
     if (const std::string wrong = model.check(o->shape); !wrong.empty()) die(kExitUsage, "%s", wrong.c_str());
     check_batch(o, total_may_change);
 }

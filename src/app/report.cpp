@@ -45,9 +45,10 @@ static void write_facts(const Reporter* r, size_t parameters, int64_t step) {
     r->log->event(JsonLine().add("event", event).add("step", step).add("name", base_name(o.out_dir)).add(facts));
 }
 
-std::string loss_spike(const LossPoints& losses, double guess) {
+std::string loss_spike(LossPoints losses, double guess) {
+    std::erase_if(losses, [](const auto& point) { return !std::isfinite(point.second); });
     std::vector<double> changes;
-    double low = INFINITY, high = 0, rise = 0;         // high: where the largest rise led
+    double low = INFINITY, rise = 0;
     std::string found;
     for (size_t i = 2; i < losses.size(); i++) {
         const double a = losses[i - 2].second, b = losses[i - 1].second, c = losses[i].second;
@@ -56,22 +57,13 @@ std::string loss_spike(const LossPoints& losses, double guess) {
         changes.push_back(std::fabs(c - b));
         if (median - low <= rise) continue;
         rise = median - low;
-        high = median;
         found = format("the loss rose from %.2f to %.2f near step %lld", low, median, (long long)losses[i].first - 1);
+        if (rise > 0.5 && median > guess + 0.5) return found;
     }
-    if (rise < 0.5 || high > guess + 0.5) return rise < 0.5 ? "" : found;
+    if (rise < 0.5 || changes.size() < 10) return "";
     const auto usual = changes.begin() + ptrdiff_t(changes.size()) * 9 / 10;
     std::ranges::nth_element(changes, usual);
-    return changes.size() >= 10 && rise > std::max((losses[0].second - low) / 4, 3 * *usual) ? found : "";
-}
-
-// Returns what to say of a rise in the first steps, once.
-static std::string watch_loss(Reporter* r, int64_t step, double loss) {
-    if (r->spiked || step >= std::max<int64_t>(100, 5 * r->options->warmup_steps) || !std::isfinite(loss)) return "";
-    r->first_losses.push_back({step, loss});
-    const std::string found = loss_spike(r->first_losses, std::log(double(r->options->shape.V)));
-    r->spiked = !found.empty();
-    return found;
+    return rise > std::max((losses[0].second - low) / 4, 3 * *usual) ? found : "";
 }
 
 void report_begin(Reporter* r, const Progress& at) {
@@ -87,9 +79,9 @@ void report_begin(Reporter* r, const Progress& at) {
     write_facts(r, parameters, at.step);
     if (o.tensorboard) r->log->open_event_file();
     for (const std::string& change : o.changed) report_warning(r, at.step, change);
-    if (r->run->resumed())              // what was found before the resume is not found again
-        for (const auto& [step, loss] : read_metrics(path_join(o.out_dir, "metrics.jsonl")).train)
-            watch_loss(r, step, loss);
+    const std::string metrics = path_join(o.out_dir, "metrics.jsonl");
+    r->first_losses = read_metrics(metrics).train;
+    r->spiked = read_file(metrics).find("\"msg\":\"the loss rose") != std::string::npos;
     if (r->run->resumed()) abandon_newer(o.out_dir, at.step);
     if (r->run->resumed()) r->log->text("resumed %s at step %lld", r->run->checkpoint.c_str(), (long long)at.step);
     else if (!o.resume.empty()) r->log->text("nothing saved in %s yet: starting at step 0", o.out_dir.c_str());
@@ -130,9 +122,12 @@ void report_step(Reporter* r, const StepStats& s) {
         line.add("compute_ms_min", ms(fastest->compute)).add("compute_ms_max", ms(slowest->compute))
             .add("slowest_rank", slowest - s.ranks.begin());
     r->log->event(line);
-    if (const std::string spike = watch_loss(r, s.step, s.loss); !spike.empty())
-        report_warning(r, s.step, format("%s; if it stays there, try a longer --warmup-steps (now %lld) or a smaller "
-                                         "--lr (now %g)", spike.c_str(), (long long)o.warmup_steps, o.lr));
+    if (!r->spiked && s.step < std::max<int64_t>(100, 5 * o.warmup_steps)) {
+        r->first_losses.push_back({s.step, s.loss});
+        const std::string spike = loss_spike(r->first_losses, std::log(double(o.shape.V)));
+        if (r->spiked = !spike.empty(); r->spiked)
+            report_warning(r, s.step, spike + "; if it stays there, try a longer --warmup-steps or a smaller --lr");
+    }
 
     const double now = now_seconds(), left = double(o.steps - 1 - s.step);
     const bool edge = r->steps_here++ == 0 || left == 0;

@@ -47,15 +47,14 @@ struct Reporter {
     std::unique_ptr<Log> log = nullptr;     // rank 0 of a run that trains
     double began = 0, printed = 0;      // by now_seconds(): this process's first step, the last line about a step
     int64_t steps_here = 0;             // by this process
-    LossPoints first_losses = {};       // until a spike is found in them
-    bool spiked = false;
+    LossPoints first_losses = {};
+    bool spiked = false;                // these losses have, and it was said
 };
 
-// Finds a rise of the loss that lasts: the median of three steps is half a nat above the lowest median before it, and
-// either half a nat above `guess`, the loss of guessing, or by a quarter of what had been gained and three times what
-// nine of ten steps differ from the step before. Returns what to say of it; "" if there is none. One odd step is no
-// rise, and noise raises the bar.
-std::string loss_spike(const LossPoints& losses, double guess);
+// Says of a rise of the loss that lasts; "" if there is none. The median of three steps is half a nat above the lowest
+// one before, and half a nat above `guess`, the loss of guessing, or above the lowest by a quarter of what was gained
+// and by three times what nine of ten steps differ from the step before.
+std::string loss_spike(LossPoints losses, double guess);
 
 void report_begin(Reporter* r, const Progress& at);     // opens the log, prints the header, writes config.json
 void report_step(Reporter* r, const StepStats& stats);

@@ -22,16 +22,14 @@ namespace {
 // What a run's name says of a file or folder: at most 32 letters, digits, - and dots, with _ for what else there is.
 std::string name_of(const std::string& path) {
     const std::filesystem::path real = std::filesystem::weakly_canonical(path);     // of "." or runs/last, too
-    std::string name = is_directory(real.string()) ? real.filename() : real.stem();
-    if (std::ranges::none_of(name, [](unsigned char c) { return isalnum(c); })) name = real.parent_path().filename();
-    name.resize(std::min<size_t>(name.size(), 32));
-    std::ranges::replace_if(name, [](unsigned char c) { return !isalnum(c) && c != '-' && c != '.'; }, '_');
-    if (name.starts_with('.') || name.starts_with('-')) name[0] = '_';
+    std::string all = is_directory(real.string()) ? real.filename() : real.stem(), name;
+    if (all.starts_with('*')) all = real.parent_path().filename();                  // "shards/*.bin"
+    for (const char c : all.substr(0, 32))
+        name += isalnum((unsigned char)c) || (!name.empty() && (c == '-' || c == '.')) ? c : '_';
     return name;
 }
 
-// Makes runs/PRESET-DATA-DATE-TIME, or with --init the name of that model for PRESET: two runs that start in the same
-// second have a folder each.
+// Makes runs/PRESET-DATA-DATE-TIME: two runs that start in the same second have a folder each.
 std::string make_default_folder(const Options& options) {
     const std::string of = options.init.empty() ? "" : run_of(options.init);
     std::string model = options.init.empty() ? options.preset : name_of(of.empty() ? options.init : of);

@@ -10,13 +10,12 @@
 #include "models/model.h"
 #include "src/base/json.h"
 #include "src/comm/comm.h"
-#include "src/data/data.h"
+#include "src/data/tokenizer.h"
 
 namespace BACKEND {
 
-struct Row { std::vector<int> tokens; int scored; };            // a text, and how many tokens at its end are scored
-
 struct Task {
+    struct Row { std::vector<int> tokens; int scored; };        // a text, and how many tokens at its end are scored
     struct Item { size_t first; int label; std::vector<size_t> characters; };       // rows from `first` on; of endings
     std::string name;                   // of the file
     std::vector<Row> rows;              // of a context and one ending
@@ -36,11 +35,8 @@ struct TaskScore {
 };
 TaskScore score_task(Model* model, const Task& task, int B, Comm* comm);
 
-// A text in windows of T tokens that begin `stride` tokens apart: each token but the first is scored once, behind
-// T - stride tokens or more, as far as the text has them. stride < T.
-std::vector<Row> sliding_windows(const Dataset& text, uint64_t T, uint64_t stride, int vocab_size);
 // The sums of log p of each row's scored tokens, or what asks to stop. Batches of B rows are shared by the ranks; the
 // same bits for any number of them. Collective.
-std::vector<double> score_rows(Model* model, const std::vector<Row>& rows, int B, Comm* comm, uint32_t* stop);
+std::vector<double> score_rows(Model* model, const std::vector<Task::Row>& rows, int B, Comm* comm, uint32_t* stop);
 
 }  // namespace BACKEND

@@ -5,7 +5,7 @@
 train=$faulty
 job="--layers 1 --heads 2 --channels 32 --seq-len 32 --batch-size 2 --total-batch-size 128 --data tests/golden/lines.txt
     --eval-steps 2 --sample-every 0 --save-every 4 --steps 12 --out-dir $tmp/run"
-files() { ls "$tmp/run" | grep -c '^events.out.tfevents.[0-9]\{10\}\.'; }
+files() { ls "$tmp/run" | grep -c '^events.out.tfevents.[0-9]\{10\}\.lockstep'; }
 one_file() { [ "$(files)" -eq 1 ] && [ "$(ls "$tmp/run" | wc -l)" -eq 4 ]; }           # ckpt, config, metrics
 # How often a text is in the file: each step has one train/loss, each evaluation one val/loss.
 count() { grep -ao "$1" "$tmp/run"/events.* | wc -l; }
