@@ -1,5 +1,4 @@
-// log.h -- what the user sees and what programs read: the console, OUT/metrics.jsonl and with --tensorboard an event
-// file. Only rank 0 has a Log.
+// log.h -- what users and programs read: the console, OUT/metrics.jsonl, an event file. Only rank 0 has a Log.
 //
 // metrics.jsonl is append-only and flushed per line; after a "resume" event readers drop earlier lines with the same or
 // a later step. None can end a run: lines wait in memory for a full disk, and what nobody reads on the console is lost.

@@ -1,5 +1,6 @@
 // tensorboard.cpp -- see tensorboard.h. Fields have the numbers of TensorFlow's event.proto, summary.proto and so on.
 #include "src/app/tensorboard.h"
+#include <unistd.h>
 #include "src/app/log.h"
 #include "src/base/common.h"
 #include "src/base/file.h"
@@ -49,8 +50,7 @@ std::string event_record(const std::string& line) {
         double x;
         if (key == "name") group += "/" + i.value.text();
         if (key == "step" || key == "time" || !i.value.as_double(&x)) continue;
-        const std::string tag = (speed ? "speed" : group) + "/" + key;
-        shown += field(1, field(1, tag) + '\x15' + bytes_of(float(x)));
+        shown += field(1, field(1, (speed ? "speed" : group) + "/" + key) + '\x15' + bytes_of(float(x)));
     }
     if (shown.empty()) return "";
     return record(event.get_double("time", "event"), event.get_u64("step", "event"), field(5, shown));
@@ -82,6 +82,7 @@ std::string write_event_file(const std::string& folder) {
     std::string path = path_join(folder, format("events.out.tfevents.%010.0f.lockstep", now));
     if (!old.empty() && path <= old.back()) path = old.back() + ".0";
     write_file_atomic(path, content);
-    for (const std::string& name : old) remove_tree(name);
+    for (const std::string& name : old)                     // a TensorBoard that reads the last one must find it
+        if (name != old.back() || truncate(name.c_str(), 0) != 0) remove_tree(name);
     return path;
 }

@@ -1,8 +1,8 @@
 // tensorboard.h -- event files for TensorBoard, made of the lines of metrics.jsonl.
 //
-// A start writes its file anew from metrics.jsonl and removes the files before it. So a folder has one file, in which
-// no step appears twice after a resume, not even for tbparse, which drops nothing. TensorBoard reads START at step 0 in
-// it, and drops what it has read of the files before.
+// A start writes its file anew from metrics.jsonl and empties the one before it. So no step appears twice after a
+// resume, not even for tbparse, which drops nothing. TensorBoard reads START at step 0 in the new file, and drops what
+// it has read before.
 #pragma once
 #include <string>
 #include <vector>

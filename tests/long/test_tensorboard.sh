@@ -16,6 +16,6 @@ sed -i '/"step":3,/s/"lr":/"lr":1/' "$tmp/other/metrics.jsonl"
 refused() { ! $python tests/check_tensorboard.py "$tmp/other" 30; }
 check "another value is noticed" refused
 cp "$tmp/run/metrics.jsonl" "$tmp/other"
-for f in "$tmp/run"/events.*; do cp "$f" "$tmp/other/${f##*/}.0"; done
+for f in "$tmp/run"/events.*; do cp "$f" "$tmp/other/${f##*/}.9"; done
 check "a step that is there twice is noticed" refused
 summary

@@ -41,9 +41,10 @@ std::vector<std::string> messages(std::string_view file) {
 // The steps that have a value of this tag, in the file's order: "0 1 2 ".
 std::string steps(const std::string& folder, const std::string& tag) {
     const std::vector<std::string> files = event_files(folder);
-    EXPECT(files.size() == 1, "%zu files", files.size());
+    for (size_t k = 0; k + 1 < files.size(); k++)
+        EXPECT(k == 0 && read_file(files[k]).empty(), "one empty file may stand before the last: %s", files[k].c_str());
     std::string out;
-    for (const std::string& m : messages(read_file(files[0])))
+    for (const std::string& m : messages(read_file(files.back())))
         if (m.find(tag) != m.npos) out += (m[9] == 0x10 ? std::to_string(int(m[10])) : "0") + " ";
     return out;
 }
@@ -93,7 +94,7 @@ TEST(no_step_twice_after_resumes) {
         Log log(tmp.path, false);
         log.event(train(0));
         log.open_event_file();
-        EXPECT(event_files(tmp.path)[0] > tmp.path + "/events.out.tfevents.9999999999.z", "sorts behind it");
+        EXPECT(event_files(tmp.path)[1] > tmp.path + "/events.out.tfevents.9999999999.z", "sorts behind it");
         for (int i = 1; i < 6; i++) {
             log.event(train(i));
             EXPECT(steps(tmp.path, "train/loss").size() == size_t(2 * i + 2), "in the file at once");
@@ -103,11 +104,11 @@ TEST(no_step_twice_after_resumes) {
             log.event(JsonLine().add("event", "sample").add("step", at).add("prompt", "").add("text", "x"));
     }
     for (int at : {4, 3, 3}) {
-        const std::string before = event_files(tmp.path)[0];
+        const std::string before = event_files(tmp.path)[1];
         Log log(tmp.path, true);
         log.event(resume(at));
         log.open_event_file();
-        EXPECT(event_files(tmp.path)[0] > before, "names go on");
+        EXPECT(event_files(tmp.path)[1] > before, "names go on");
         EXPECT(steps(tmp.path, "val/loss").empty() && steps(tmp.path, "sample") == (at == 4 ? "2 4 " : "2 "),
                "%s", steps(tmp.path, "sample").c_str());
         for (int i = at; i < 7; i++) log.event(train(i));
