@@ -332,7 +332,7 @@ int train(Options options, Comm* comm, Run run) {
     t.comm = comm;
     uint32_t stop = 0;
     try {
-        if (!set_up(&t)) return report_nothing_to_do(t.run, t.at);
+        if (!set_up(&t)) return report_nothing_to_do(t.options, t.run, t.at);
         stop = train_loop(&t);
     } catch (...) {
         report_failure(&t.report, t.at.step);

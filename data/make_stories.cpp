@@ -4,7 +4,7 @@
 //         stories_train.jsonl      30,000 stories, 8 MB, one document a line
 //         stories_val.jsonl        512 others
 //         stories.json             {"bits_per_byte": of the validation stories: no model can have fewer}
-//         questions.jsonl          of each validation story {"context", "answer", "choices"}: chance is 1 / choices
+//         questions.jsonl          their closing questions, for --task: {"ctx", "endings", "label"}
 //
 //     Rosa, Jack and Iris met at the mill one misty May evening. Jack found an old lamp. A fox slept in the hay. ...
 //     ... Jack brought Iris the lamp. Rosa ran to the barn. Who has the lamp? Iris.
@@ -80,7 +80,7 @@ struct Story {
     std::string text;
     double bits = 0;    // -log2 of its probability
     size_t answer = 0;  // where the last answer starts in text
-    int answers = 0;    // how many answers its question allows
+    std::vector<std::string> answers = {};  // that its question allows: "Iris.", or "At the mill."
 };
 
 // A Chooser is given the text so far and returns the index of an option; its probability is weight / sum of weights.
@@ -248,10 +248,14 @@ struct Tale {
                 question(8, "Where did " + name(p) + " go first?", "To the " + g.place[cast[p].first]);
         }
         if (options.empty()) return false;
-        const std::string answer = answers[size_t(pick(" ", options))];
+        const std::string answer = answers[size_t(pick(" ", options))] + ".";
         story.answer = story.text.size() + 1;
-        story.answers = int(answer.find(' ') == std::string::npos ? cast.size() : places.size());
-        say(" " + answer + ".");
+        story.answers.clear();
+        const size_t blank = answer.rfind(' ') + 1;             // behind "At the"; 0, npos + 1, of a name
+        for (size_t p = 0; blank == 0 && p < cast.size(); p++) story.answers.push_back(name(int(p)) + ".");
+        const std::string before = answer.substr(0, blank);
+        for (const int k : blank ? places : std::vector<int>()) story.answers.push_back(before + g.place[k] + ".");
+        say(" " + answer);
         return true;
     }
 };
@@ -303,8 +307,11 @@ int main(int argc, char** argv) {
         const Story s = make_story(kValidationSeed, i);
         val += document(s);
         bits += s.bits;
-        questions += "{\"context\":" + quoted(s.text.substr(0, s.answer)) + ",\"answer\":" +
-            quoted(s.text.substr(s.answer)) + ",\"choices\":" + std::to_string(s.answers) + "}\n";
+        std::string endings;
+        for (const std::string& answer : s.answers) endings += "," + quoted(answer);
+        const auto right = std::ranges::find(s.answers, s.text.substr(s.answer)) - s.answers.begin();
+        questions += "{\"ctx\":" + quoted(s.text.substr(0, s.answer - 1)) + ",\"endings\":[" + endings.substr(1) +
+            "],\"label\":" + std::to_string(right) + "}\n";
     }
     char facts[64];
     std::snprintf(facts, sizeof facts, "{\"bits_per_byte\":%.17g}\n", bits / double(kValidationStories * kStoryBytes));

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Multiple-choice questions by transformers, after the rules of the lm-evaluation-harness.
+"""Multiple-choice questions by transformers, after the rules of the lm-evaluation-harness; perplexity of a text.
 
     check_task.py make TEXT FILE            questions from lines of a text: which line comes next?
     check_task.py score FOLDER FILE         prints "acc A acc_norm B" as `train_gpt eval --task` does
+    check_task.py perplexity FOLDER TEXT STRIDE NATS        NATS is the mean loss by windows STRIDE tokens apart
 """
 
 import json
@@ -59,4 +60,28 @@ def score(folder, file):
     print(f"acc {right / count:.3f} acc_norm {norm / count:.3f}")
 
 
-{"make": make, "score": score}[sys.argv[1]](*sys.argv[2:])
+def perplexity(folder, text, stride, nats):
+    """As in transformers' guide "Perplexity of fixed-length models", but each loss counts once."""
+    import torch
+    import transformers
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=folder + "/tokenizer.json")
+    ids = torch.tensor([tokenizer.encode(open(text, encoding="utf-8").read(), add_special_tokens=False)])
+    T, total, count, previous = model.config.n_positions, 0.0, 0, 0
+    for begin in range(0, ids.size(1), int(stride)):
+        end = min(begin + T, ids.size(1))
+        window = ids[:, begin:end]
+        targets = window.clone()
+        targets[:, :-(end - previous)] = -100
+        scored = (targets[:, 1:] != -100).sum().item()
+        with torch.no_grad():
+            total += model(window, labels=targets).loss.item() * scored
+        count += scored
+        previous = end
+        if end == ids.size(1):
+            break
+    print(f"{total / count:.7f}, {count} tokens; ours {nats}")
+    sys.exit(abs(total / count - float(nats)) > 1e-5)
+
+
+{"make": make, "score": score, "perplexity": perplexity}[sys.argv[1]](*sys.argv[2:])

@@ -8,6 +8,7 @@
 #include "src/app/weights.h"
 #include "src/base/file.h"
 #include "src/base/json.h"
+#include "src/ddp/transport.h"
 
 namespace BACKEND {
 
@@ -229,7 +230,7 @@ int chat(Options o, Comm*) {
 }
 
 // The validation part of the run that the path names, as the run saw it; or all of --data.
-static Data data_to_score(Options o, const Loaded& loaded, Comm* comm) {
+static Data data_to_score(Options o, const Loaded& loaded, int T, Comm* comm) {
     const int V = loaded.model.shape.V;
     if (o.is_given("data")) {
         Data data;
@@ -238,14 +239,13 @@ static Data data_to_score(Options o, const Loaded& loaded, Comm* comm) {
             die(kExitUsage, "--tokenizer: got %d tokens, want the model's %d; give the one it was trained with",
                 data.tokenizer.vocab_size, V);
         data.vocab_size = V;
-        const ChatTemplate chat = choose_chat_template("auto", loaded.init.chat_template, loaded.init.saved());
-        data.val = open_dataset(o.data, data.tokenizer, loaded.model.shape.T, comm, chat);
+        data.val = open_dataset(o.data, data.tokenizer, T, comm, loaded.init.chat_template);
         return data;
     }
     if (!merge_options_of(o.paths[0], &o))
         die(kExitUsage, "eval %s: not a run folder, so it has no validation part; give --data", o.paths[0].c_str());
     resolve_options(&o, kOnGpu);
-    o.shape.T = loaded.model.shape.T;
+    o.shape.T = T;
     Data data = open_data(data_options(o, loaded.init), comm);
     const std::string where = path_join(loaded.init.saved(), "state.json");
     const std::string state = file_exists(where) ? read_file(where) : "";
@@ -254,19 +254,47 @@ static Data data_to_score(Options o, const Loaded& loaded, Comm* comm) {
     return data;
 }
 
+// Scores each token but the first once, in windows of T tokens that begin `stride` apart: behind T - stride tokens or
+// more, as far as the text has them.
+static Score score_windows(Model* model, const Data& data, int given, int B, Comm* comm) {
+    const uint64_t T = uint64_t(model->T), stride = given > 0 ? uint64_t(given) : std::max<uint64_t>(T / 2, 1);
+    if (stride >= T) die(kExitUsage, "--stride: got %d, want less than the context of %d tokens", given, model->T);
+    if (data.val.shards[0].masked) die(kExitUsage, "--perplexity: got conversations, want text; leave it out");
+    std::vector<Task::Row> rows;
+    Score score;
+    for (const Shard& shard : data.val.shards)
+        for (uint64_t begin = 0, end, done = 1; done < shard.tokens; begin += stride, done = end) {
+            end = std::min(begin + T, shard.tokens);
+            std::vector<int>& tokens = rows.emplace_back(std::vector<int>(end - begin), int(end - done)).tokens;
+            shard.read(begin, end - begin, tokens.data(), data.vocab_size);
+            score.tokens += end - done;
+            for (uint64_t k = done; k < end && data.tokenizer.kind != Tokenizer::none; k++)
+                score.bytes += data.tokenizer.text(tokens[k - begin]).size();
+        }
+    for (const double p : score_rows(model, rows, B, comm, &score.requests)) score.nats -= p;
+    score.text_nats = score.bytes ? score.nats : 0;
+    return score;
+}
+
 int eval(Options o, Comm* comm) {
-    set_threads(o.threads);
+    set_threads(rank_threads(comm, o.threads));
+    transport_place(comm);
+    const auto say = [&](const std::string& line) {
+        if (comm->rank == 0) std::printf("%s\n", line.c_str());
+    };
     const int B = o.batch_size > 0 ? o.batch_size : kOnGpu ? 8 : 1;
     Loaded loaded(o.paths[0], B, o.is_given("seq-len") ? size_t(o.shape.T) : SIZE_MAX);
-    if (!o.task.empty()) {
-        const TaskScore score = score_task(&loaded.model, read_task(o.task, loaded.tokenizer, loaded.model.T), B, comm);
-        std::printf("%s\n", score.text().c_str());
-        if (!o.is_given("data")) return kExitDone;
-    }
-    const Data data = data_to_score(o, loaded, comm);
-    const Score score = evaluate(&loaded.model, data, B, 0, comm);
+    Model* const model = &loaded.model;
+    o.perplexity |= o.stride > 0;
+    if (!o.task.empty()) say(score_task(model, read_task(o.task, loaded.tokenizer, model->T), B, comm).text());
+    if (!o.task.empty() && !o.is_given("data") && !o.perplexity) return kExitDone;
+    const Data data = data_to_score(o, loaded, o.perplexity ? 1 : model->T, comm);
+    const Score score = o.perplexity ? score_windows(model, data, o.stride, B, comm) :
+        evaluate(model, data, B, 0, comm);
     const std::string bpb = std::isnan(score.bpb()) ? "null" : format("%.6f", score.bpb());
-    std::printf("val loss %.6f  bpb %s  tokens %llu\n", score.loss(), bpb.c_str(), (unsigned long long)score.tokens);
+    if (o.perplexity) say(format("perplexity %.6f  nats per token %.6f", std::exp(score.loss()), score.loss()) +
+                          format("  bits per byte %s  tokens %llu", bpb.c_str(), (unsigned long long)score.tokens));
+    else say(format("val loss %.6f  bpb %s  tokens %llu", score.loss(), bpb.c_str(), (unsigned long long)score.tokens));
     return kExitDone;
 }
 

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
+#include "src/app/tensorboard.h"
 #include "src/base/common.h"
 #include "src/base/file.h"
 
@@ -77,8 +78,18 @@ Log::Log(const std::string& out_dir, bool resumed) {
         die(kExitWrite, "%s: cannot cut a torn last line: %s", path.c_str(), strerror(errno));
 }
 
+void Log::open_event_file() try {
+    auto file = std::make_unique<Log>("", false);
+    file->path = write_event_file(parent_folder(path));
+    file->fd = open(file->path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
+    if (file->fd < 0) die(kExitWrite, "%s: %s", file->path.c_str(), strerror(errno));
+    events = std::move(file);
+} catch (const Error& e) {
+    warn("--tensorboard: %s; the run goes on without it, the next start tries again", e.message.c_str());
+}
+
 Log::~Log() {
-    flush();
+    add("");
     if (fd >= 0) close(fd);
 }
 
@@ -99,7 +110,8 @@ void Log::piece(const std::string& text) {
     console_error = error;
 }
 
-void Log::flush() {
+void Log::add(const std::string& line) {
+    if (pending.size() < kPendingBytes) pending += line;
     const int error = fd >= 0 ? write_all(fd, &pending, 1000) : 0;
     if (error && error != file_error)
         warn("%s: %s; the run goes on, its lines wait in memory", path.c_str(), strerror(error));
@@ -110,8 +122,8 @@ void Log::event(const JsonLine& line) {
     if (fd < 0) return;
     std::string text = line.text();
     text.insert(text.size() - 1, format(",\"time\":%.3f", unix_seconds()));
-    if (pending.size() < kPendingBytes) pending += text + "\n";
-    flush();
+    add(text + "\n");
+    if (events) events->add(event_record(text));
 }
 
 void Log::sync() {

@@ -1,10 +1,10 @@
-// log.h -- what the user sees and what programs read: the console and OUT/metrics.jsonl. Only rank 0 has a Log.
+// log.h -- what users and programs read: the console, OUT/metrics.jsonl, an event file. Only rank 0 has a Log.
 //
 // metrics.jsonl is append-only and flushed per line; after a "resume" event readers drop earlier lines with the same or
-// a later step. Neither can end a run: metrics wait in memory for a full disk, and what nobody reads on the console is
-// lost.
+// a later step. None can end a run: lines wait in memory for a full disk, and what nobody reads on the console is lost.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,14 +25,16 @@ struct Log {
     Log(const std::string& out_dir, bool resumed);
     ~Log();
     Log(const Log&) = delete;
+    void open_event_file();                     // --tensorboard: from here on, too; what fails is a warning
     void text(const char* format, ...) __attribute__((format(printf, 2, 3)));      // a line of the console
     void piece(const std::string& text);        // a part of one
     void event(const JsonLine& line);           // a line of metrics.jsonl; the caller names "event"
     void sync();                                // puts metrics.jsonl on disk; also from another thread
 
   private:
-    void flush();
+    void add(const std::string& line);
     int fd = -1;                                // metrics.jsonl; -1: none
     std::string path, pending;                  // pending: what the disk did not take yet
     int file_error = 0, console_error = 0;      // errno of the last write
+    std::unique_ptr<Log> events;                // has the event file in place of metrics.jsonl
 };

@@ -44,7 +44,8 @@ static void unblock(int fd) {
 
 static int run(Options options, const World& world, Comm** comm) {
     const bool trains = options.command == "train";
-    if (!trains && world.size > 1) die(kExitUsage, "%s: got %d ranks, want one", options.command.c_str(), world.size);
+    const bool alone = options.command == "sample" || options.command == "chat";
+    if (alone && world.size > 1) die(kExitUsage, "%s: got %d ranks, want one", options.command.c_str(), world.size);
     if (trains) signal(SIGUSR2, SIG_IGN);
     *comm = comm_create(world, options.timeout);
     if (trains) catch_signals(world.rank == 0);     // while the ranks meet, a request to stop ends the process

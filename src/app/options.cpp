@@ -65,7 +65,7 @@ const std::map<std::string, std::string> kCommands = {
     {"train", ""},
     {"sample", "device dtype threads seed prompt samples temperature top-k top-p max-tokens"},
     {"chat", "device dtype threads seed system chat-template temperature top-k top-p max-tokens"},
-    {"eval", "device dtype threads data tokenizer batch-size seq-len task"}};
+    {"eval", "device dtype threads data tokenizer batch-size seq-len task perplexity stride np"}};
 
 std::vector<Row> make_table() {
     Words models, presets, optimizers;
@@ -151,11 +151,14 @@ std::vector<Row> make_table() {
         {"timeout", "SECONDS", &O::timeout, kLocal, "without progress: a rank counts as lost", "", kPositive},
     });
     add("Output", {
-        {"out-dir", "DIR", &O::out_dir, kLocal, "default: runs/PRESET-DATA-DATE-TIME", "output-dir -o"},
+        {"out-dir", "DIR", &O::out_dir, kLocal, "default: runs/PRESET-DATA-DATE-TIME; with --init that model's "
+         "name instead of PRESET", "output-dir -o"},
         {"eval-every", "STEPS", &O::eval_every, kOpen, "and after the last step; 0 = never", "eval-interval -v"},
         {"eval-steps", "BATCHES", &O::eval_steps, kOpen, "of an evaluation; 0 = all", "eval-iters -m"},
         {"task", "FILE", &O::task, kOpen, "questions to score beside the loss, a line {\"ctx\", \"endings\", "
          "\"label\"} each", "eval-task tasks"},
+        {"perplexity", "", &O::perplexity, kLocal, "of eval: instead of the loss, by a sliding window"},
+        {"stride", "N", &O::stride, kLocal, "of --perplexity, in tokens (not given: half the context)", "", kContext},
         {"sample-every", "STEPS", &O::sample_every, kOpen, "writes a sample of text; 0 = never", "-s"},
         {"log-every", "STEPS", &O::log_every, kOpen, "console lines, at most one a second; 0 = first and last",
          "log-interval"},
@@ -166,6 +169,7 @@ std::vector<Row> make_table() {
         {"resume", "[auto|PATH]", &O::resume, kLocal, "from the newest complete checkpoint, or a run or checkpoint "
          "folder", "resume-from-checkpoint -y"},
         {"force", "", &O::force, kLocal, "overwrite a run that is in --out-dir"},
+        {"tensorboard", "", &O::tensorboard, kOpen, "an event file for TensorBoard beside metrics.jsonl"},
         {"trace", "FILE", &O::trace, kLocal, "the timeline of every step, for chrome://tracing"},
         {"dry-run", "", &O::dry_run, kLocal, "print parameters and memory, and stop"},
         {"for", "[Nx]GPU", &O::plan_for, kLocal, "with --dry-run: for 8xh100, say, in bf16; predicts a step's time"},
@@ -479,6 +483,7 @@ void resolve_options(Options* o, bool gpu) {
     for (const Hyper& h : optimizer.hyper)
         o->hyper.try_emplace(h.option, h.tuning > 0 && !o->init.empty() ? h.tuning : h.value);
     if (o->command != "train") return;      // the model's shape is its folder's
+    if (o->perplexity || o->stride) die(kExitUsage, "--perplexity, --stride: want eval OUT with them");
     if (const std::string wrong = model.check(o->shape); !wrong.empty()) die(kExitUsage, "%s", wrong.c_str());
     check_batch(o, total_may_change);
 }

@@ -35,10 +35,10 @@ struct Options {
     std::string out_dir, resume, trace, plan_for;   // resume: empty = no, "auto", or a path
     int64_t eval_every = 0, eval_steps = 0, sample_every = 0, log_every = 0, save_every = 0;
     int keep = 2;
-    bool dry_run = false, force = false, verbose = false;
+    bool dry_run = false, force = false, verbose = false, tensorboard = false, perplexity = false;
     std::string prompt, system;
     double temperature = 0.8, top_p = 1;
-    int top_k = 0, max_tokens = 256, samples = 1;
+    int top_k = 0, max_tokens = 256, samples = 1, stride = 0;     // stride 0: half the context
 
     std::vector<std::string> given;     // names of the options on the command line, without "--"
     std::vector<std::string> saved;     // names of those that come from the config of a resumed run

@@ -45,6 +45,27 @@ static void write_facts(const Reporter* r, size_t parameters, int64_t step) {
     r->log->event(JsonLine().add("event", event).add("step", step).add("name", base_name(o.out_dir)).add(facts));
 }
 
+std::string loss_spike(LossPoints losses, double guess) {
+    std::erase_if(losses, [](const auto& point) { return !std::isfinite(point.second); });
+    std::vector<double> changes;
+    double low = INFINITY, rise = 0;
+    std::string found;
+    for (size_t i = 2; i < losses.size(); i++) {
+        const double a = losses[i - 2].second, b = losses[i - 1].second, c = losses[i].second;
+        const double median = std::max(std::min(a, b), std::min(std::max(a, b), c));
+        low = std::min(low, median);
+        changes.push_back(std::fabs(c - b));
+        if (median - low <= rise) continue;
+        rise = median - low;
+        found = format("the loss rose from %.2f to %.2f near step %lld", low, median, (long long)losses[i].first - 1);
+        if (rise > 0.5 && median > guess + 0.5) return found;
+    }
+    if (rise < 0.5 || changes.size() < 10) return "";
+    const auto usual = changes.begin() + ptrdiff_t(changes.size()) * 9 / 10;
+    std::ranges::nth_element(changes, usual);
+    return rise > std::max((losses[0].second - low) / 4, 3 * *usual) ? found : "";
+}
+
 void report_begin(Reporter* r, const Progress& at) {
     r->began = now_seconds();
     if (r->comm->rank != 0) return;
@@ -56,17 +77,22 @@ void report_begin(Reporter* r, const Progress& at) {
     const size_t parameters = count_parameters(*r->info, o.shape);
     print_header(r, parameters);
     write_facts(r, parameters, at.step);
+    if (o.tensorboard) r->log->open_event_file();
     for (const std::string& change : o.changed) report_warning(r, at.step, change);
+    const std::string metrics = path_join(o.out_dir, "metrics.jsonl");
+    r->first_losses = read_metrics(metrics).train;
+    r->spiked = read_file(metrics).find("\"msg\":\"the loss rose") != std::string::npos;
     if (r->run->resumed()) abandon_newer(o.out_dir, at.step);
     if (r->run->resumed()) r->log->text("resumed %s at step %lld", r->run->checkpoint.c_str(), (long long)at.step);
     else if (!o.resume.empty()) r->log->text("nothing saved in %s yet: starting at step 0", o.out_dir.c_str());
 }
 
-int report_nothing_to_do(const Run& run, const Progress& at) {
+int report_nothing_to_do(const Options& options, const Run& run, const Progress& at) {
     if (run.locked && run.resumed()) {
         repair_names(run.checkpoint, at.best_step);
-        std::printf("%s: finished: %lld steps; a larger --steps goes on\n", run.out_dir.c_str(),
-                    (long long)at.step);
+        std::printf("%s: finished: %lld steps; a larger --steps goes on\nnext    %s --resume %s --steps %lld\n",
+                    run.out_dir.c_str(), (long long)at.step, shell_quote(options.program).c_str(),
+                    shell_quote(run.out_dir).c_str(), (long long)(2 * at.step));
     } else if (run.locked) {
         unclaim_run(run);
         std::printf("--steps 0: nothing to train\n");
@@ -96,6 +122,12 @@ void report_step(Reporter* r, const StepStats& s) {
         line.add("compute_ms_min", ms(fastest->compute)).add("compute_ms_max", ms(slowest->compute))
             .add("slowest_rank", slowest - s.ranks.begin());
     r->log->event(line);
+    if (!r->spiked && s.step < std::max<int64_t>(100, 5 * o.warmup_steps)) {
+        r->first_losses.push_back({s.step, s.loss});
+        const std::string spike = loss_spike(r->first_losses, std::log(double(o.shape.V)));
+        if (r->spiked = !spike.empty(); r->spiked)
+            report_warning(r, s.step, spike + "; if it stays there, try a longer --warmup-steps or a smaller --lr");
+    }
 
     const double now = now_seconds(), left = double(o.steps - 1 - s.step);
     const bool edge = r->steps_here++ == 0 || left == 0;
@@ -151,7 +183,7 @@ void report_end(Reporter* r, int64_t step, int code, const std::string& why) {
     const std::string here = shell_quote(o.out_dir);
     if (code == kExitStopped)
         r->log->text("%s at step %lld, saved; go on with: %s --resume %s", why.c_str(), (long long)step,
-                     o.program.c_str(), here.c_str());
+                     shell_quote(o.program).c_str(), here.c_str());
     if (code == kExitDone)
         r->log->text("done    %lld steps in %.1f s", (long long)r->steps_here, now_seconds() - r->began);
 
@@ -169,12 +201,15 @@ void report_end(Reporter* r, int64_t step, int code, const std::string& why) {
     if (o.save_every == 0) return r->log->text("nothing was saved (--save-every 0)");
     if (const std::string best = path_join(o.out_dir, "ckpt/best"); file_exists(best))
         r->log->text("best    %s", shell_quote(best).c_str());
-    r->log->text("next    %s sample %s", o.program.c_str(), here.c_str());
-    r->log->text("        %s --resume %s --steps %lld", o.program.c_str(), here.c_str(), (long long)(2 * step));
-    const std::string to_export = shell_quote(tools_folder() + "export") + " " + here;
-    r->log->text("        %s --hf DIR", to_export.c_str());
+    const std::string program = shell_quote(o.program), tool = tools_folder() + "export";
+    r->log->text("next    %s sample %s", program.c_str(), here.c_str());
+    r->log->text("        %s --resume %s --steps %lld", program.c_str(), here.c_str(), (long long)(2 * step));
+    if (!file_exists(tool)) return;
+    const std::string to_export = shell_quote(tool) + " " + here;
+    const std::string to = path_join(o.out_dir, format("step_%08lld", (long long)step));
+    r->log->text("        %s --hf %s", to_export.c_str(), shell_quote(to + "-hf").c_str());
     if (!gguf_keys(o.model).empty() && r->data->tokenizer.kind == Tokenizer::bpe)
-        r->log->text("        %s --gguf FILE", to_export.c_str());
+        r->log->text("        %s --gguf %s", to_export.c_str(), shell_quote(to + ".gguf").c_str());
 }
 
 void report_failure(Reporter* r, int64_t step) try {

@@ -47,7 +47,14 @@ struct Reporter {
     std::unique_ptr<Log> log = nullptr;     // rank 0 of a run that trains
     double began = 0, printed = 0;      // by now_seconds(): this process's first step, the last line about a step
     int64_t steps_here = 0;             // by this process
+    LossPoints first_losses = {};
+    bool spiked = false;                // these losses have, and it was said
 };
+
+// Says of a rise of the loss that lasts; "" if there is none. The median of three steps is half a nat above the lowest
+// one before, and half a nat above `guess`, the loss of guessing, or above the lowest by a quarter of what was gained
+// and by three times what nine of ten steps differ from the step before.
+std::string loss_spike(LossPoints losses, double guess);
 
 void report_begin(Reporter* r, const Progress& at);     // opens the log, prints the header, writes config.json
 void report_step(Reporter* r, const StepStats& stats);
@@ -62,4 +69,5 @@ void report_saved(Reporter* r, int64_t step, const std::string& folder, double s
 // The last lines and the "done" event. The time is that of all attempts of a supervised job.
 void report_end(Reporter* r, int64_t step, int code, const std::string& why);
 void report_failure(Reporter* r, int64_t step);         // inside a catch: ends it with the exception's code and message
-int report_nothing_to_do(const Run& run, const Progress& at);   // no step is left to do; returns the exit code
+// No step is left to do; returns the exit code.
+int report_nothing_to_do(const Options& options, const Run& run, const Progress& at);

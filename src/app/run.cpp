@@ -10,6 +10,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "src/app/tensorboard.h"
 #include "src/base/common.h"
 #include "src/base/file.h"
 #include "src/checkpoint/checkpoint.h"
@@ -18,15 +19,26 @@
 
 namespace {
 
+// What a run's name says of a file or folder: at most 32 letters, digits, - and dots, with _ for what else there is.
+std::string name_of(const std::string& path) {
+    const std::filesystem::path real = std::filesystem::weakly_canonical(path);     // of "." or runs/last, too
+    std::string all = is_directory(real.string()) ? real.filename() : real.stem(), name;
+    if (all.starts_with('*')) all = real.parent_path().filename();                  // "shards/*.bin"
+    for (const char c : all.substr(0, 32))
+        name += isalnum((unsigned char)c) || (!name.empty() && (c == '-' || c == '.')) ? c : '_';
+    return name;
+}
+
 // Makes runs/PRESET-DATA-DATE-TIME: two runs that start in the same second have a folder each.
 std::string make_default_folder(const Options& options) {
-    std::string data = options.data.empty() ? "stories" : base_name(options.data);
-    data.resize(std::min(data.find('.', 1), data.size()));
-    std::ranges::replace_if(data, [](unsigned char c) { return !isalnum(c) && c != '-'; }, '_');
+    const std::string of = options.init.empty() ? "" : run_of(options.init);
+    std::string model = options.init.empty() ? options.preset : name_of(of.empty() ? options.init : of);
+    if (options.lora) model += "-lora" + std::to_string(options.lora);
+    const std::string data = options.data.empty() ? "stories" : name_of(options.data);
     char when[32];
     const time_t now = time(nullptr);
     std::strftime(when, sizeof when, "%Y%m%d-%H%M%S", localtime(&now));
-    const std::string name = "runs/" + options.preset + "-" + data + "-" + when;
+    const std::string name = "runs/" + model + "-" + data + "-" + when;
     std::string folder = name;
     make_directories("runs");
     for (int n = 2; mkdir(folder.c_str(), 0777) != 0 && errno == EEXIST; n++) folder = name + "-" + std::to_string(n);
@@ -166,6 +178,7 @@ void name_last(const std::string& folder) {
 void empty_run(const Run& run) {
     if (!run.overwrite) return;
     for (const char* name : {"ckpt", "metrics.jsonl", "config.json"}) remove_tree(path_join(run.out_dir, name));
+    for (const std::string& path : event_files(run.out_dir)) remove_tree(path);
 }
 
 // ---- agreement

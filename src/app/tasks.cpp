@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <span>
 #include "src/app/run.h"
 #include "src/base/common.h"
 #include "src/base/file.h"
@@ -63,46 +64,49 @@ Task read_task(const std::string& path, const Tokenizer& tokenizer, int T) {
     return task;
 }
 
-// Scores of rows `order[begin..end)`, side by side: shorter ones are filled up behind their end, which no token sees.
-static void score_rows(Model* model, const Task& task, const std::vector<size_t>& order, size_t begin, size_t end,
-                       double* scores) {
+// Scores of the rows in `order`, side by side: shorter ones are filled up behind their end, which no token sees.
+static void score_batch(Model* model, const std::vector<Task::Row>& rows, std::span<const size_t> order,
+                        double* scores) {
     size_t longest = 0;
-    for (size_t k = begin; k < end; k++) longest = std::max(longest, task.rows[order[k]].tokens.size() - 1);
-    const size_t T = std::min(round_up<size_t>(longest, 8), size_t(model->T)), B = end - begin;
+    for (const size_t i : order) longest = std::max(longest, rows[i].tokens.size() - 1);
+    const size_t T = std::min(round_up<size_t>(longest, 8), size_t(model->T)), B = order.size();
     std::vector<int> tokens(B * T), targets(B * T);
     std::vector<float> losses(B * T);
-    for (size_t k = begin; k < end; k++) {
-        const std::vector<int>& row = task.rows[order[k]].tokens;
-        std::copy(row.begin(), row.end() - 1, &tokens[(k - begin) * T]);
-        std::copy(row.begin() + 1, row.end(), &targets[(k - begin) * T]);
+    for (size_t b = 0; b < B; b++) {
+        const std::vector<int>& row = rows[order[b]].tokens;
+        std::copy(row.begin(), row.end() - 1, &tokens[b * T]);
+        std::copy(row.begin() + 1, row.end(), &targets[b * T]);
     }
     model_loss(model, tokens.data(), targets.data(), int(B), int(T), losses.data());
-    for (size_t k = begin; k < end; k++) {
-        const Task::Row& row = task.rows[order[k]];
-        const float* const last = &losses[(k - begin) * T] + row.tokens.size() - 1;
-        for (const float* loss = last - row.scored; loss < last; loss++) scores[order[k]] -= double(*loss);
+    for (size_t b = 0; b < B; b++) {
+        const Task::Row& row = rows[order[b]];
+        const float* const last = &losses[b * T] + row.tokens.size() - 1;
+        for (const float* loss = last - row.scored; loss < last; loss++) scores[order[b]] -= double(*loss);
     }
 }
 
-TaskScore score_task(Model* model, const Task& task, int B, Comm* comm) {
-    const size_t n = task.rows.size(), W = size_t(comm->size), rank = size_t(comm->rank), batch = size_t(B);
+std::vector<double> score_rows(Model* model, const std::vector<Task::Row>& rows, int B, Comm* comm, uint32_t* stop) {
+    const size_t n = rows.size(), W = size_t(comm->size), rank = size_t(comm->rank), batch = size_t(B);
     std::vector<size_t> order(n);               // rows of about the same length together
     std::iota(order.begin(), order.end(), 0);
-    std::ranges::stable_sort(order, {}, [&](size_t i) { return task.rows[i].tokens.size(); });
+    std::ranges::stable_sort(order, {}, [&](size_t i) { return rows[i].tokens.size(); });
     std::vector<double> mine(n), all(n * W);
-    uint32_t stop = 0;
-    for (size_t first = 0; first < n && !stop; first += W * batch) {
+    for (size_t first = 0; first < n && !*stop; first += W * batch) {
         const size_t begin = std::min(first + rank * batch, n), end = std::min(begin + batch, n);
-        if (begin < end) score_rows(model, task, order, begin, end, mine.data());
+        if (begin < end) score_batch(model, rows, {&order[begin], end - begin}, mine.data());
         std::vector<uint32_t> requests(W);
         const uint32_t own = stop_requested();
         comm_allgather(comm, requests.data(), &own, sizeof own);
-        for (const uint32_t r : requests) stop |= r;
+        for (const uint32_t r : requests) *stop |= r;
     }
     comm_allgather(comm, all.data(), mine.data(), n * sizeof(double));
     for (size_t k = 0; k < n; k++) mine[order[k]] = all[(k / batch) % W * n + order[k]];
+    return mine;
+}
 
-    TaskScore score = {task.name, task.items.size(), 0, 0, 0, stop};
+TaskScore score_task(Model* model, const Task& task, int B, Comm* comm) {
+    TaskScore score = {task.name, task.items.size()};
+    const std::vector<double> mine = score_rows(model, task.rows, B, comm, &score.requests);
     for (const Task::Item& item : task.items) {
         size_t best = 0, best_norm = 0;
         const auto norm = [&](size_t i) { return mine[item.first + i] / double(item.characters[i]); };
@@ -118,7 +122,8 @@ TaskScore score_task(Model* model, const Task& task, int B, Comm* comm) {
 }
 
 JsonLine TaskScore::json() const {
-    return JsonLine().add("name", name).add("items", items).add("right", right).add("right_norm", right_norm);
+    return JsonLine().add("name", name).add("items", items).add("right", right).add("right_norm", right_norm)
+        .add("acc", float(right) / float(items)).add("acc_norm", float(right_norm) / float(items));
 }
 
 std::string TaskScore::text() const {

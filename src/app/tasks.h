@@ -15,10 +15,10 @@
 namespace BACKEND {
 
 struct Task {
-    struct Row { std::vector<int> tokens; int scored; };        // of a context and one ending; tokens of the ending
+    struct Row { std::vector<int> tokens; int scored; };        // a text, and how many tokens at its end are scored
     struct Item { size_t first; int label; std::vector<size_t> characters; };       // rows from `first` on; of endings
     std::string name;                   // of the file
-    std::vector<Row> rows;
+    std::vector<Row> rows;              // of a context and one ending
     std::vector<Item> items;
 };
 // T: the longest row. Where the tokenizer has an end-of-text token, it stands before a context, as it does before a
@@ -33,7 +33,10 @@ struct TaskScore {
     JsonLine json() const;
     std::string text() const;           // "hellaswag acc 0.294 acc_norm 0.306 +- 0.005 (10042, chance 0.250)"
 };
-// Batches of B rows are shared by the ranks; the same bits for any number of them. Collective.
 TaskScore score_task(Model* model, const Task& task, int B, Comm* comm);
+
+// The sums of log p of each row's scored tokens, or what asks to stop. Batches of B rows are shared by the ranks; the
+// same bits for any number of them. Collective.
+std::vector<double> score_rows(Model* model, const std::vector<Task::Row>& rows, int B, Comm* comm, uint32_t* stop);
 
 }  // namespace BACKEND

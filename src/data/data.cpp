@@ -316,9 +316,12 @@ Data open_data(const DataOptions& o, Comm* comm) {
     return data;
 }
 
-Dataset open_dataset(const std::string& path, const Tokenizer& tokenizer, int T, Comm* comm, const ChatTemplate& chat) {
-    const ChatTemplate any = chat.form ? chat : choose_chat_template("auto", "", "");
-    const Tokens tokens = open_source(find_source(path), tokenizer, any, T, false, comm);
+Dataset open_dataset(const std::string& path, const Tokenizer& tokenizer, int T, Comm* comm,
+                     const std::string& chat_template) {
+    const Source source = find_source(path);
+    ChatTemplate chat;
+    if (source.format == Format::chat) chat = choose_chat_template("auto", chat_template, "the model");
+    const Tokens tokens = open_source(source, tokenizer, chat, T, false, comm);
     const Dataset d = make_dataset(tokens, 0, tokens.count, T);
     require_samples(d, path, "usable");
     return d;

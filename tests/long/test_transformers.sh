@@ -39,6 +39,15 @@ answered() {        # FOLDER: eval answers as transformers does
 }
 check "the same answers" answered "$tmp/bpe:300/ckpt/step_00000030"
 
+# Perplexity by a sliding window.
+for stride in 1 16 31; do
+    folder=$tmp/bpe:300/ckpt/step_00000030
+    nats=$($train eval "$folder" --dtype fp32 --data README.md --perplexity --stride $stride |
+        sed 's/.*nats per token \([0-9.]*\).*/\1/')
+    check "the same perplexity, stride $stride" \
+        $python tests/check_task.py perplexity "$folder" README.md $stride "$nats"
+done
+
 # The Llama family: transformers writes a model, we read it, train nothing, write it; and what we trained it reads.
 for kind in llama qwen2 qwen3; do
     theirs=$tmp/$kind

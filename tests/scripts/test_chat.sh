@@ -70,6 +70,10 @@ expect "prompts and completions" 0 '16 conversations.*vocabulary 257' $train $na
     --val-data "$tmp/pairs.jsonl" --steps 60 --eval-every 0 --save-every 60 --out-dir "$tmp/pairs"
 expect "sample completes" 0 '^3[+]1=4$' $train sample "$tmp/pairs" --prompt "3+1=" --temperature 0
 
+expect "perplexity is of text" 2 'got conversations, want text' $train eval "$learnt" --data "$chat" --perplexity
+expect "chat is one rank's" 2 'chat: got 2 ranks, want one' env RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=localhost \
+    MASTER_PORT=9 $train chat "$learnt"
+
 # A model without the template's tokens gets them; one that has them keeps its vocabulary.
 check "a model of bytes" $train $nano --data tests/golden/lines.txt --steps 1 --eval-every 0 --save-every 1 \
     --out-dir "$tmp/bytes"

@@ -34,6 +34,33 @@ check "nor a loss" same "$tmp/one" "$tmp/without"
 guess() { $train eval "$tmp/one" --task "$tmp/colours.jsonl" --data "$tmp/text.jsonl" | sed -n '2s/ .*//p'; }
 check "the loss too where there are data" test "$(guess)" = val
 
+# ---- perplexity by a sliding window
+of="$train eval $tmp/one --data $tmp/text.jsonl"
+perplexity() { $of --perplexity "$@" | sed -n 's/^\(perplexity .*\)/\1/p'; }
+field() { echo "$1" | awk -v n="$2" '{ for (i = 1; i < NF; i++) if ($i == n) print $(i + 1) }'; }
+by32=$(perplexity) by1=$(perplexity --stride 1) by63=$(perplexity --stride 63)
+check "half the context is the default" test "$by32" = "$(perplexity --stride 32)" -a -n "$by32"
+for option in "--np 2" "--np 4" "--batch-size 3" "--batch-size 64"; do
+    check "perplexity, $option" test "$by1" = "$(perplexity --stride 1 $option)"
+done
+tokens=$(field "$by1" tokens)
+check "each token but the first is scored" test "$tokens" -eq $((60 * 39 - 1))      # end of text and 38 bytes
+check "once, whatever the stride" test "$tokens $tokens" = "$(field "$by32" tokens) $(field "$by63" tokens)"
+check "is the exponential of the nats" awk "BEGIN {
+    d = exp($(field "$by1" token)) / $(field "$by1" perplexity); exit !(d > 0.99999 && d < 1.00001) }"
+check "bits per byte" awk "BEGIN { d = $(field "$by1" token) * $tokens / log(2) / (60 * 38) / $(field "$by1" byte)
+    exit !(d > 0.99999 && d < 1.00001) }"
+printf 'abc' >"$tmp/abc.txt"
+expect "of a text shorter than the context" 0 '^perplexity .* tokens 2$' \
+    $train eval "$tmp/one" --data "$tmp/abc.txt" --perplexity
+expect "of the validation part" 0 '^perplexity' $train eval "$tmp/one" --perplexity
+expect "a stride too long" 2 'less than the context of 64' $of --perplexity --stride 64
+expect "a stride alone" 0 '^perplexity' $of --stride 8
+expect "none while training" 2 'eval OUT' $train --perplexity
+expect "the loss by two ranks" 0 "$($of | sed 's/ .*//') loss" $of --np 2
+check "is that of one" test "$($of)" = "$($of --np 2)"
+
+# ---- mistakes
 bad() {             # NAME MESSAGE LINE
     { head -n 1 "$tmp/colours.jsonl"; echo "$3"; } >"$tmp/bad.jsonl"
     expect "$1" 65 "bad.jsonl: line 2.*$2" $train eval "$tmp/one" --task "$tmp/bad.jsonl"

@@ -72,6 +72,9 @@ const Sample samples[] = {{"model", "gpt2", "\"gpt2\""},
                           {"init", "gpt2/", "\"gpt2/\""},
                           {"samples", "3", "3"},
                           {"task", "arc.jsonl", "\"arc.jsonl\""},
+                          {"perplexity", "", "true"},
+                          {"stride", "16", "16"},
+                          {"tensorboard", "", "true"},
                           {"lora", "16", "16"},
                           {"lora-alpha", "24", "24"},
                           {"lora-targets", "c_attn", "\"c_attn\""},
@@ -228,6 +231,8 @@ TEST(flags_and_optional_values) {
 
 TEST(refused_arguments) {
     refused("--lr abc", "--lr: got abc, want a number > 0");
+    refused("--perplexity", "want eval OUT");
+    refused("--stride 3", "want eval OUT");
     for (const char* bad : {"0", "-1", "nan", "inf", "1e400", "0x10", "1e", "1e-3x", "1,5", "+1", "k", "--", "1k M"})
         expect_error(kExitUsage, "--lr: got", [&] { parse({"--lr=" + std::string(bad)}); });
     for (const char* bad : {"abc", "1e400", "-5", "99999999999999999999", "", "0x10", "nan", "1.5", "0.0001k", "1e-3",
@@ -539,7 +544,8 @@ TEST(rates_of_init) {
 
 TEST(saved_config_round_trip) {
     std::vector<std::string> args = {"--resume", "runs/y"};
-    const char* const without[] = {"replicas", "resume"};  // 7 x 1000 tokens in a micro-batch: one replica
+    // 7 x 1000 tokens in a micro-batch: one replica. The last two are of eval.
+    const char* const without[] = {"replicas", "resume", "perplexity", "stride"};
     for (const Sample& s : samples) {
         bool skip = false;
         for (const char* w : without) skip |= std::string(w) == s.name;
