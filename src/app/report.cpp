@@ -80,8 +80,8 @@ void report_begin(Reporter* r, const Progress& at) {
     if (o.tensorboard) r->log->open_event_file();
     for (const std::string& change : o.changed) report_warning(r, at.step, change);
     const std::string metrics = path_join(o.out_dir, "metrics.jsonl");
-    r->first_losses = read_metrics(metrics).train;
-    r->spiked = read_file(metrics).find("\"msg\":\"the loss rose") != std::string::npos;
+    if (r->run->resumed()) r->first_losses = read_metrics(metrics).train;
+    r->spiked = r->run->resumed() && read_file(metrics).find("\"msg\":\"the loss rose") != std::string::npos;
     if (r->run->resumed()) abandon_newer(o.out_dir, at.step);
     if (r->run->resumed()) r->log->text("resumed %s at step %lld", r->run->checkpoint.c_str(), (long long)at.step);
     else if (!o.resume.empty()) r->log->text("nothing saved in %s yet: starting at step 0", o.out_dir.c_str());

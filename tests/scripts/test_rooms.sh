@@ -59,7 +59,7 @@ check "tests, tools and the build are at most 120 columns wide" lines_of_tests
 light() {
     set -- $(sources | xargs cat | wc -lc)
     echo "$1 lines, $2 bytes"
-    [ "$1" -le 17495 ] && [ "$2" -le 883460 ]
+    [ "$1" -le 17495 ] && [ "$2" -le 883504 ]
 }
 check "all that is linked into train_gpt is no heavier than it was" light
 summary
