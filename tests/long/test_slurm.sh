@@ -1,6 +1,6 @@
 #!/bin/bash
-# test_slurm.sh -- recipes/slurm.sbatch under a Slurm of this test's own, whose two nodes are this machine: a job on both
-# is pre-empted, requeued and resumed, and has the bits of an undisturbed job on one.
+# test_slurm.sh -- recipes/slurm.sbatch under a Slurm of this test's own, whose two nodes are this machine: a job on
+# both is pre-empted, requeued and resumed, and has the bits of an undisturbed job on one.
 . tests/lib.sh
 [ "$(id -u)" = 0 ] || skip_all slurm "needs root"
 for program in munged slurmctld slurmd; do
