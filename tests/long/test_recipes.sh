@@ -51,12 +51,11 @@ image() {
         sed -n 's/^COPY --from=build //p' >"$tmp/copies"
     [ "$(wc -l <"$tmp/copies")" -eq 3 ] || return 1
     while read -r line; do
-        set -- $line
+        set -f; set -- $line; set +f
         for last in "$@"; do :; done
         mkdir -p "$tmp/image/$last"
         while [ $# -gt 1 ]; do
-            from=${1#/lockstep/}
-            if [ -d "$from" ]; then cp "$from"/* "$tmp/image/$last"; else cp "$from" "$tmp/image/$last"; fi || return 1
+            cp ${1#/lockstep/} "$tmp/image/$last" || return 1
             shift
         done
     done <"$tmp/copies"
