@@ -23,8 +23,7 @@ if [ "${1:-}" = --smoke ]; then         # the same, small: shards of the built-i
 else
     out=${1:-runs/gpt2-124m-fineweb}
     [ -f data/vocab.bpe ] || data/get_gpt2_vocab.sh     # shards hold tokens; this is for samples and bits per byte
-    ranks=8 data=data/fineweb10B tokenizer=gpt2
-    smaller=
+    ranks=8 data=data/fineweb10B tokenizer=gpt2 smaller=
 fi
 
 # The preset holds llm.c's settings: 12 layers, 768 channels, 1,024 tokens of context, 524,288 tokens a step, AdamW with

@@ -1,5 +1,5 @@
 #!/bin/sh
-# llama_124m_muon.sh -- pretrains a Llama of 124M class on your own texts with Muon, from raw text to a GGUF file.
+# llama_124m_muon.sh -- pretrains a Llama of 111M parameters on your own texts with Muon, from raw text to a GGUF file.
 #
 #   recipes/llama_124m_muon.sh TEXTS [OUT]      TEXTS: a file, folder or quoted glob of .jsonl or text, also .gz, .zst
 #   recipes/llama_124m_muon.sh --smoke [OUT]    the same, small, with the built-in text; OUT: runs/llama-124m-muon
@@ -7,8 +7,8 @@
 # Interrupted, the same command goes on where it was, in any of its parts. Paths count from the repository.
 #
 # What to expect: no run of this size has been measured. With small models Muon took 1.7 to 2.7 times fewer steps than
-# AdamW to AdamW's last loss (docs/optimizers.md). A model of this size learns from some 2.5 billion tokens on (20 for
-# each parameter, Hoffmann et al. 2022): at 524,288 a step those are 4,800 steps, the preset's 18,865 are 9.9 billion.
+# AdamW to AdamW's last loss (docs/optimizers.md). With 20 tokens for each of its 111 million parameters (Hoffmann and
+# others 2022) it would take 2.2 billion, 4,200 steps of 524,288; the preset's 18,865 steps are 9.9 billion.
 
 set -eu
 cd "$(dirname "$0")/.."

@@ -7,8 +7,9 @@
 #
 # What nanoGPT's README has: a best validation loss of 1.4697 after some 3 minutes on an A100, and 1.88 after some 3
 # minutes on a laptop with the smaller model of --cpu. The latter is over 240 random windows; over the whole validation
-# text PyTorch gets 1.90 to 1.91 (tests/long/test_shakespeare.sh). A fresh model has ln 65 = 4.17. The larger model soon
-# knows its text by heart and its validation loss rises again: ckpt/best is the checkpoint before that.
+# text PyTorch gets 1.90 to 1.91 (tests/long/test_shakespeare.sh), and this recipe got 1.893, in 93 s on two busy cores
+# of an AMD EPYC. A fresh model has ln 65 = 4.17. The larger model soon knows its text by heart and its validation loss
+# rises again: ckpt/best is the checkpoint before that.
 
 set -eu
 cd "$(dirname "$0")/.."
@@ -23,10 +24,9 @@ case ${1:-} in
         size='--layers 4 --heads 4 --channels 128 --seq-len 64 --batch-size 12 --total-batch-size 768 --device cpu'
         steps=2000 ;;
     --smoke)            # smaller still, and a file of this repository for the text
-        out=${2:-$(mktemp -d)}
+        set -- "${2:-$(mktemp -d)}"
         size='--layers 2 --heads 2 --channels 32 --seq-len 64 --batch-size 12 --total-batch-size 768 --device cpu'
-        steps=300 text=README.md
-        set -- "$out" ;;
+        steps=300 text=README.md ;;
 esac
 out=${1:-runs/shakespeare}
 [ -f "$text" ] || data/get_tinyshakespeare.sh
