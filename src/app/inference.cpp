@@ -229,10 +229,16 @@ int chat(Options o, Comm*) {
     return kExitDone;
 }
 
+static void want_text(const Options& o) {
+    if (o.perplexity && !o.data.empty() && find_source(o.data).is_masked())
+        die(kExitUsage, "--perplexity: %s: got conversations, want text", o.data.c_str());
+}
+
 // The validation part of the run that the path names, as the run saw it; or all of --data.
 static Data data_to_score(Options o, const Loaded& loaded, int T, Comm* comm) {
     const int V = loaded.model.shape.V;
     if (o.is_given("data")) {
+        want_text(o);
         Data data;
         data.tokenizer = o.is_given("tokenizer") ? tokenizer_open(o.tokenizer, nullptr) : loaded.tokenizer;
         if (o.is_given("tokenizer") && data.tokenizer.vocab_size != V)
@@ -244,6 +250,7 @@ static Data data_to_score(Options o, const Loaded& loaded, int T, Comm* comm) {
     }
     if (!merge_options_of(o.paths[0], &o))
         die(kExitUsage, "eval %s: not a run folder, so it has no validation part; give --data", o.paths[0].c_str());
+    want_text(o);
     resolve_options(&o, kOnGpu);
     o.shape.T = T;
     Data data = open_data(data_options(o, loaded.init), comm);
@@ -259,7 +266,6 @@ static Data data_to_score(Options o, const Loaded& loaded, int T, Comm* comm) {
 static Score score_windows(Model* model, const Data& data, int given, int B, Comm* comm) {
     const uint64_t T = uint64_t(model->T), stride = given > 0 ? uint64_t(given) : std::max<uint64_t>(T / 2, 1);
     if (stride >= T) die(kExitUsage, "--stride: got %d, want less than the context of %d tokens", given, model->T);
-    if (data.val.shards[0].masked) die(kExitUsage, "--perplexity: got conversations, want text; leave it out");
     std::vector<Task::Row> rows;
     Score score;
     for (const Shard& shard : data.val.shards)

@@ -51,15 +51,15 @@ narrow() {          # FILES on standard input
 }
 lines_of_sources() { { sources; echo kernels/ref.cpp; } | narrow; }
 lines_of_tests() {
-    git ls-files tests bench tools configure build.ninja run.sh 2>/dev/null |
-        grep -E '\.(cpp|h|cu|cuh|py|sh|awk|ninja)$|/run$|^configure$' | narrow
+    git ls-files tests bench tools recipes .ci configure build.ninja run.sh 2>/dev/null |
+        grep -E '\.(cpp|h|cu|cuh|py|sh|awk|ninja|sbatch)$|/run$|/Dockerfile$|^configure$' | narrow
 }
 check "sources are at most 120 columns wide" lines_of_sources
-check "tests, tools and the build are at most 120 columns wide" lines_of_tests
+check "tests, tools, recipes and the build are at most 120 columns wide" lines_of_tests
 light() {
     set -- $(sources | xargs cat | wc -lc)
     echo "$1 lines, $2 bytes"
-    [ "$1" -le 17495 ] && [ "$2" -le 883504 ]
+    [ "$1" -le 18065 ] && [ "$2" -le 913731 ]
 }
 check "all that is linked into train_gpt is no heavier than it was" light
 summary

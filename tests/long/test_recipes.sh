@@ -1,0 +1,66 @@
+#!/bin/sh
+# test_recipes.sh -- every recipe with --smoke: it ends, saves, and leaves what it promises; run again it goes on.
+. tests/lib.sh
+tools=${TOOLS:-build}
+
+finished() { grep -q '"event":"done"' "$1/metrics.jsonl" && [ -f "$1/ckpt/$(cat "$1/ckpt/latest")/DONE" ]; }
+# smoke NAME [/RUN]: the recipe with --smoke trains to the end, in the folder RUN of its own.
+smoke() {
+    out=$tmp/$1
+    set -- "$1" "${2:-}"
+    check "$1 --smoke" recipes/$1.sh --smoke "$out"
+    check "$1: the run is finished" finished "$out$2"
+    check "$1: the loss falls" falls "$out$2"
+}
+helps() {
+    recipes/$1 --help >"$tmp/help" && grep -q "^$1 -- " "$tmp/help" && grep -qF 'OUT]' "$tmp/help" &&
+        ! grep -qE '^(#|set )' "$tmp/help"
+}
+for recipe in recipes/*.sh recipes/*.sbatch; do check "${recipe#recipes/} --help" helps "${recipe#recipes/}"; done
+
+smoke gpt2_124m_fineweb
+check "gpt2_124m_fineweb: it trained in 8 replicas" grep -q '"replicas": 8' "$tmp/gpt2_124m_fineweb/config.json"
+before=$(weights "$tmp/gpt2_124m_fineweb")
+expect "run again it is finished" 0 'finished: 60 steps' recipes/gpt2_124m_fineweb.sh --smoke "$tmp/gpt2_124m_fineweb"
+unchanged() { [ "$(weights "$tmp/gpt2_124m_fineweb")" = "$before" ]; }
+check "and as it was" unchanged
+
+smoke shakespeare_char
+check "shakespeare_char: the best checkpoint" $train eval "$tmp/shakespeare_char/ckpt/best"
+
+smoke lora /lora
+expect "lora: an adapter for PEFT" 0 'LORA' cat "$tmp/lora/lora/adapter/adapter_config.json"
+equal() { [ "$($train eval "$1" --data "$3")" = "$($train eval "$2" --data "$3")" ]; }
+check "lora: the merged model scores as the run" equal "$tmp/lora/lora/merged" "$tmp/lora/lora/ckpt/best" README.md
+control() { ! equal "$tmp/lora/lora/merged" "$tmp/lora/model" README.md; }
+check "and the model before does not" control
+
+smoke llama_124m_muon /run
+expect "llama_124m_muon: a GGUF file" 0 'llama' $tools/info "$tmp/llama_124m_muon/model.gguf"
+
+if command -v mpirun >/dev/null 2>&1; then smoke mpirun_ssh
+else skip mpirun_ssh "no mpirun; on Debian: apt-get install openmpi-bin"; fi
+if command -v torchrun >/dev/null 2>&1; then
+    export PET_REDIRECTS=1 PET_TEE=1        # what Debian 12's torchrun needs with its Python
+    smoke torchrun
+else skip torchrun "no torchrun; on Debian: apt-get install python3-torch"; fi
+
+# What the Dockerfile copies into the image is all that the program needs.
+image() {
+    sed -e ':join' -e '/\\$/{N;s/\\\n//;b join' -e '}' recipes/Dockerfile |
+        sed -n 's/^COPY --from=build //p' >"$tmp/copies"
+    [ "$(wc -l <"$tmp/copies")" -eq 3 ] || return 1
+    while read -r line; do
+        set -f; set -- $line; set +f
+        for last in "$@"; do :; done
+        mkdir -p "$tmp/image/$last"
+        while [ $# -gt 1 ]; do
+            cp ${1#/lockstep/} "$tmp/image/$last" || return 1
+            shift
+        done
+    done <"$tmp/copies"
+    (cd "$tmp" && image/lockstep/train_gpt --steps 1 --eval-every 0 --sample-every 0 --out-dir image/run &&
+        image/lockstep/build/export image/run --hf image/hf)
+}
+check "the Dockerfile's files make a program" image
+summary

@@ -1,0 +1,52 @@
+#!/bin/sh
+# test_docs.sh -- what documents promise about files and commands.
+. tests/lib.sh
+
+# The commands of docs/reproducibility.md, as they stand there, in a folder of their own.
+ln -s "$train" "$tmp/train_gpt"
+awk '/^```sh$/ { inside = 1; next } /^```$/ { inside = 0 } inside' docs/reproducibility.md >"$tmp/commands"
+commands() { (cd "$tmp" && sh -eu "$1"); }
+check "docs/reproducibility.md has commands" grep -q 'train_gpt --resume' "$tmp/commands"
+check "they find the same bits" commands "$tmp/commands"
+# Negative controls: a step that has another loss, a checkpoint with another bit.
+sed -n '/^losses/,$p' "$tmp/commands" >"$tmp/comparison"
+check "the comparison alone" commands "$tmp/comparison"
+differs() { ! commands "$tmp/comparison"; }
+cp "$tmp/runs/again/metrics.jsonl" "$tmp/kept"
+sed -i 's/\("step":15,"loss":[0-9.]*\)[0-9],/\10,/' "$tmp/runs/again/metrics.jsonl"
+check "another digit of one loss is seen" differs
+mv "$tmp/kept" "$tmp/runs/again/metrics.jsonl"
+printf x >>"$tmp/runs/four/ckpt/step_00000020/optim.safetensors"
+check "another byte of a checkpoint is seen" differs
+
+# Every file that a page names in backquotes with its folder is there, every link leads somewhere.
+named() {
+    grep -oE '`(src|models|kernels|optimizers|data|tools|tests|bench|docs|recipes)/[A-Za-z0-9_./-]*\.[a-z]+`' "$1" |
+        tr -d '`'
+    grep -oE '\]\([A-Za-z0-9_./-]+\)' "$1" | sed "s|](\(.*\))|$(dirname "$1")/\1|"
+}
+missing() {
+    named "$1" | while read -r file; do [ -e "$file" ] || git ls-files | grep -q "/$file$" || echo "no $file"; done
+}
+names_what_is() { [ -n "$(named "$1")" ] && [ -z "$(missing "$1")" ] || { missing "$1"; return 1; }; }
+for page in README.md CONTRIBUTING.md docs/*.md; do
+    case $page in docs/options.md|docs/scaling.md) continue ;; esac         # written by programs, name no files
+    check "$page names files that are there" names_what_is "$page"
+done
+echo 'See `src/ddp/none.h`.' >"$tmp/page.md"
+check "a file that is not there is noticed" test -n "$(missing "$tmp/page.md")"
+# docs/ddp.md names functions, too; these are PyTorch's.
+theirs='^(_sync_module_states|init_process_group|set_epoch)$'
+unknown() {
+    for name in $(grep -oE '`[a-z_]+_[a-z_]+`' docs/ddp.md | tr -d '`' | sort -u | grep -vE "$theirs"); do
+        grep -rqw "$name" src kernels train_gpt.cu || echo "$name"
+    done
+}
+check "docs/ddp.md names functions that are there" test -z "$(unknown)"
+workflow() {
+    "$python" -c 'import sys, yaml; jobs = yaml.safe_load(open(sys.argv[1]))["jobs"]
+assert any("./run.sh test" in step.get("run", "") for job in jobs.values() for step in job["steps"])' "$1"
+}
+find_python yaml "the workflow's YAML"
+check "the workflow runs the README's test command" workflow .github/workflows/test.yml
+summary
