@@ -565,7 +565,8 @@ const std::vector<Target>& targets() {
          64,
          kRoom,
          {"{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"},"
-          "{\"role\":\"assistant\",\"content\":[{\"type\":\"text\",\"text\":\"Yo\"}]}]}\n{\"instruction\":\"a\",\"output\":\"b\"}\n",
+          "{\"role\":\"assistant\",\"content\":[{\"type\":\"text\",\"text\":\"Yo\"}]}]}\n"
+          "{\"instruction\":\"a\",\"output\":\"b\"}\n",
           "{\"conversations\":[{\"from\":\"gpt\",\"value\":\"Yo\"}]}\n",
           "{\"prompt\":\"2+2=\",\"completion\":\"4\"}\n"}},
         {"text", "data shards tokenizer", text, 16, kRoom, {"some text\nof two lines", "\xff\xfeh\0i\0", "PK\x03\x04"}},

@@ -14,7 +14,7 @@ check "all of them run" in_house
 expect "the loss falls to a number" 0 '^val loss [0-4][.].*  bpb [0-9.]*  tokens' cat "$tmp/guide.log"
 expect "perplexity is printed" 0 '^perplexity ' cat "$tmp/guide.log"
 expect "questions are scored" 0 '^questions acc 0[.]' cat "$tmp/guide.log"
-expect "it answers as it was taught" 0 '^2 and 3 make [0-9]*[.]$' cat "$tmp/guide.log"
+expect "it answers as it was taught" 0 '^At the mill[.]$' cat "$tmp/guide.log"
 for file in report.html compare.html chat.gguf chat-hf/chat_template.jinja; do
     check "$file is there" test -s "$tmp/house/$file"
 done
