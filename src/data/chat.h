@@ -18,7 +18,8 @@ struct Conversation {
     std::vector<Turn> turns;
     bool plain = false;                                     // a prompt and its completion
 };
-bool is_conversation(const Json& line);                     // of one of the forms above
+// Which of the forms above: messages, conversations, prompt or instruction; "": none. Other fields may stand beside.
+std::string form_of_line(const Json& line);
 std::string fields_of(const Json& line);                    // for messages: the fields "id, title"
 // Error 65 names the field. what: file and line.
 Conversation read_conversation(const Json& line, const char* what);
