@@ -238,7 +238,9 @@ static Data data_to_score(Options o, const Loaded& loaded, Comm* comm) {
             die(kExitUsage, "--tokenizer: got %d tokens, want the model's %d; give the one it was trained with",
                 data.tokenizer.vocab_size, V);
         data.vocab_size = V;
-        const ChatTemplate chat = choose_chat_template("auto", loaded.init.chat_template, loaded.init.saved());
+        ChatTemplate chat;              // not for a text: a model's own may be one that is refused
+        if (find_source(o.data).format == Format::chat)
+            chat = choose_chat_template(o.chat_template, loaded.init.chat_template, loaded.init.saved());
         data.val = open_dataset(o.data, data.tokenizer, loaded.model.shape.T, comm, chat);
         return data;
     }
