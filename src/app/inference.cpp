@@ -87,7 +87,9 @@ std::string generate_text(Model* model, const Tokenizer& tokenizer, const ChatTe
     // A document's first token, then the prompt; without either a new line.
     std::vector<int> start;
     if (chat.form) {
-        start = tokens_of({{{"user", o.prompt.empty() ? "Hello" : o.prompt}}}, chat, tokenizer);
+        // The characters of a greeting may be none that the tokenizer learnt.
+        const bool greets = o.prompt.empty() && tokenizer.kind != Tokenizer::character;
+        start = tokens_of({{{"user", greets ? "Hello" : o.prompt}}}, chat, tokenizer);
     } else {
         if (tokenizer.eot >= 0) start.push_back(tokenizer.eot);
         const std::string prompt = o.prompt.empty() && start.empty() ? "\n" : o.prompt;

@@ -63,6 +63,9 @@ check "more than the context has room for" sh -c "printf '%s\n%s\nHi\n' $long $l
 expect "sample continues a text" 0 . $train sample "$learnt" --prompt "Hi"
 expect "eval counts trained tokens" 0 '^val loss .* tokens 448$' $train eval "$learnt" --data "$tmp/two.jsonl"
 
+check "a sample of their characters alone" $train ${nano% --sample-every 0} --data "$chat" --tokenizer char --steps 2 \
+    --eval-every 0 --sample-every 1
+
 # A prompt and its completion: no template.
 awk 'BEGIN { for (i = 0; i < 16; i++) print "{\"prompt\":\"" i % 4 "+1=\",\"completion\":\"" i % 4 + 1 "\"}" }' \
     >"$tmp/pairs.jsonl"
