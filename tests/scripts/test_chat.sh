@@ -107,7 +107,7 @@ bad "a line of text between conversations" "$good
 {\"text\":\"a\"}" 'bad.jsonl: line 2: got the fields "text", want messages'
 bad "one conversation" "$good" 'got one conversation, want two or more'
 bad "answers beyond the context" "{\"prompt\":\"$long\",\"completion\":\"a\"}
-{\"prompt\":\"$long\",\"completion\":\"a\"}" 'got .* tokens, want'
+{\"prompt\":\"$long\",\"completion\":\"a\"}" 'got no training conversation with an answer within its first 96 tokens'
 printf '%s\n' '{"mesages":[]}' >"$tmp/bad.jsonl"
 expect "a misspelt field" 65 'bad.jsonl: line 1: got the fields "mesages", want text, messages' $train --data \
     "$tmp/bad.jsonl" --steps 1
