@@ -192,6 +192,10 @@ void add_chat_tokens(Tokenizer* tokenizer, const ChatForm& form) {
     tokenizer_finish(tokenizer);
 }
 
+int begin_of_chat(const Tokenizer& tokenizer, const ChatTemplate& chat) {
+    return chat.form ? find_token(tokenizer, chat.form->begin) : -1;
+}
+
 int end_of_turn(const Tokenizer& tokenizer, const ChatTemplate& chat) {
     return chat.form ? find_token(tokenizer, chat.form->close) : -1;
 }

@@ -43,6 +43,7 @@ std::string read_chat_template(const std::string& folder);
 ChatTemplate choose_chat_template(const std::string& option, const std::string& jinja, const std::string& folder);
 // Appends the control tokens that the tokenizer lacks.
 void add_chat_tokens(Tokenizer* tokenizer, const ChatForm& form);
+int begin_of_chat(const Tokenizer& tokenizer, const ChatTemplate& chat);    // the token BEGIN; -1: there is none
 int end_of_turn(const Tokenizer& tokenizer, const ChatTemplate& chat);      // the token CLOSE; -1: there is none
 
 // A token that is not trained on has this bit.

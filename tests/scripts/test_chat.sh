@@ -37,8 +37,11 @@ newest=$tmp/one/ckpt/step_00000008
 check "eos_token ends a turn" grep -q '"eos_token":"<|im_end|>"' "$newest/tokenizer_config.json"
 check "the template is there, twice" grep -q 'im_start' "$newest/tokenizer_config.json" "$newest/chat_template.jinja"
 check "generation ends at either token" grep -qF '"eos_token_id":[258,256]' "$newest/generation_config.json"
+check "a text begins with another" grep -qF '"bos_token_id": 256' "$newest/config.json"
 expect "a GGUF file has it" 0 . "$tools/export" "$tmp/one" --gguf "$tmp/chat.gguf"
 expect "and ends a turn" 0 'chat_template.*im_start' "$tools/info" "$tmp/chat.gguf"
+expect "and does not begin with that" 0 'bos_token_id = 256$' "$tools/info" "$tmp/chat.gguf"
+check "ollama is to take the template from it" sh -c "! grep TEMPLATE $tmp/chat.gguf.Modelfile"
 
 # The chat command.
 answer() { printf '%s\n' "$2" | $train chat "$1" --temperature 0 --threads 1; }
