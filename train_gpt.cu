@@ -120,7 +120,9 @@ void open_outputs(Trainer* t, const Init& init) {
     CheckpointFiles files;
     const Tokenizer& tokenizer = t->data.tokenizer;
     const int end = t->data.chat.form ? end_of_turn(tokenizer, t->data.chat) : tokenizer.eot;
-    files.config_json = config_json({t->info, t->model.shape, end, init.config.bot});
+    int begin = begin_of_chat(tokenizer, t->data.chat);         // as tokenizer_config.json's bos_token
+    if (begin < 0) begin = init.config.bot >= 0 ? init.config.bot : tokenizer.eot;
+    files.config_json = config_json({t->info, t->model.shape, end, begin});
     files.texts = tokenizer_files(t->data, init);
     files.arena = &t->arena;
     if (t->options.lora && t->comm->rank == 0) {

@@ -310,7 +310,8 @@ void add_tokenizer(GgufHead* head, const Exported& m) {
     head->add_texts("tokenizer.ggml.merges", merges);
     // Without these keys llama.cpp takes token 11 for both. A model of one text never writes the end-of-text token.
     const int begin = begin_token(j, what), end = m.config.eot >= 0 ? m.config.eot : tokenizer.eot;
-    if (begin >= 0 || end >= 0) head->add_u32("tokenizer.ggml.bos_token_id", uint32_t(begin >= 0 ? begin : end));
+    const int first = begin >= 0 ? begin : m.config.bot >= 0 ? m.config.bot : end;
+    if (first >= 0) head->add_u32("tokenizer.ggml.bos_token_id", uint32_t(first));
     if (end >= 0) head->add_u32("tokenizer.ggml.eos_token_id", uint32_t(end));
     head->add_bool("tokenizer.ggml.add_bos_token", begin >= 0);
     const std::string chat = read_chat_template(m.folder);
@@ -383,11 +384,13 @@ void export_gguf(const Exported& m, const Arguments& a, FileWriter* file) {
     }
 }
 
-// What `ollama create NAME -f FILE.Modelfile` reads: the text goes to the model as it is, without a chat around it.
+// What `ollama create NAME -f FILE.Modelfile` reads. It takes a chat template from the GGUF file; to a model without
+// one the text goes as it is.
 void export_modelfile(const Exported& m, const Arguments& a, FileWriter* file) {
-    const std::string text = format("# ollama create NAME -f %s.Modelfile\nFROM ./%s\nTEMPLATE \"{{ .Prompt }}\"\n"
+    const char* const plain = read_chat_template(m.folder).empty() ? "TEMPLATE \"{{ .Prompt }}\"\n" : "";
+    const std::string text = format("# ollama create NAME -f %s.Modelfile\nFROM ./%s\n%s"
                                     "PARAMETER num_ctx %d\nPARAMETER temperature 0.8\n",
-                                    base_name(a.gguf).c_str(), base_name(a.gguf).c_str(), m.config.shape.T);
+                                    base_name(a.gguf).c_str(), base_name(a.gguf).c_str(), plain, m.config.shape.T);
     file->write(text.data(), text.size());
 }
 

@@ -20,6 +20,7 @@
 #include "src/base/cpus.h"
 #include "src/base/file.h"
 #include "src/base/json.h"
+#include "src/data/chat.h"
 #include "src/data/shards.h"
 #include "src/data/tokenizer.h"
 #include "tools/tool.h"
@@ -82,9 +83,8 @@ std::vector<Input> find_inputs(const std::vector<std::string>& paths) {
             const std::string name = without(without(file, ".gz"), ".zst");
             inputs.push_back({file, unpack, name.ends_with(".jsonl"), InputFile(file).size});
             if (!unpack.empty()) continue;
-            const Format format = find_source(file).format;     // 65 for what is no text
-            if (format != Format::text && format != Format::jsonl)
-                die_content(file, format_name(format), "text or .jsonl");
+            const Source source = find_source(file);            // 65 for what is no text
+            if (!source.is_text()) die_content(file, format_name(source.format), "text or .jsonl");
             warn_of_markup(file, map_file(file).text().substr(0, 256));
         }
     }
@@ -215,7 +215,10 @@ template <class F> void each_document(const Chunk& chunk, const std::string& fie
         const std::string_view line = next_word(&rest, '\n');
         if (line.find_first_not_of(" \t\r") == line.npos) continue;
         const std::string what = chunk.where + format(", line %zu from there", number);
-        const std::string text = parse_json(line, what.c_str()).get_string(field, what.c_str());
+        const Json json = parse_json(line, what.c_str());
+        if (!json.find(field) && !form_of_line(json).empty())
+            die_content(what, fields_of(json), field + "; conversations need no prep: give them to train_gpt --data");
+        const std::string text = json.get_string(field, what.c_str());
         if (!text.empty()) f(std::string_view(text));
     }
 }

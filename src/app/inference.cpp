@@ -88,7 +88,9 @@ std::string generate_text(Model* model, const Tokenizer& tokenizer, const ChatTe
     // A document's first token, then the prompt; without either a new line.
     std::vector<int> start;
     if (chat.form) {
-        start = tokens_of({{{"user", o.prompt.empty() ? "Hello" : o.prompt}}}, chat, tokenizer);
+        // The characters of a greeting may be none that the tokenizer learnt.
+        const bool greets = o.prompt.empty() && tokenizer.kind != Tokenizer::character;
+        start = tokens_of({{{"user", greets ? "Hello" : o.prompt}}}, chat, tokenizer);
     } else {
         if (tokenizer.eot >= 0) start.push_back(tokenizer.eot);
         const std::string prompt = o.prompt.empty() && start.empty() ? "\n" : o.prompt;
@@ -245,7 +247,7 @@ static Data data_to_score(Options o, const Loaded& loaded, int T, Comm* comm) {
             die(kExitUsage, "--tokenizer: got %d tokens, want the model's %d; give the one it was trained with",
                 data.tokenizer.vocab_size, V);
         data.vocab_size = V;
-        data.val = open_dataset(o.data, data.tokenizer, T, comm, loaded.init.chat_template);
+        data.val = open_dataset(o.data, data.tokenizer, T, comm, o.chat_template, loaded.init.chat_template);
         return data;
     }
     if (!merge_options_of(o.paths[0], &o))

@@ -138,12 +138,13 @@ Sampler data_order(const Options& o, uint64_t samples, int micro_batches) {
 
 // New tokens begin as the mean of all others: zeros would be far likelier than most of them.
 static void add_rows(float* values, const TensorSpec& theirs, const TensorSpec& own) {
+    if (theirs.file_rows >= own.file_rows) return;
+    std::vector<double> sums(own.cols);
+    for (size_t row = 0; row < theirs.file_rows; row++)
+        for (size_t col = 0; col < own.cols; col++) sums[col] += double(values[row * own.cols + col]);
     for (size_t row = theirs.file_rows; row < own.file_rows; row++)
-        for (size_t col = 0; col < own.cols; col++) {
-            double sum = 0;
-            for (size_t k = 0; k < theirs.file_rows; k++) sum += double(values[k * own.cols + col]);
-            values[row * own.cols + col] = float(sum / double(theirs.file_rows));
-        }
+        for (size_t col = 0; col < own.cols; col++)
+            values[row * own.cols + col] = float(sums[col] / double(theirs.file_rows));
 }
 
 void load_init(float* weights, const Arena& arena, const Init& init) {

@@ -65,7 +65,7 @@ const std::map<std::string, std::string> kCommands = {
     {"train", ""},
     {"sample", "device dtype threads seed prompt samples temperature top-k top-p max-tokens"},
     {"chat", "device dtype threads seed system chat-template temperature top-k top-p max-tokens"},
-    {"eval", "device dtype threads data tokenizer batch-size seq-len task perplexity stride np"}};
+    {"eval", "device dtype threads data tokenizer chat-template batch-size seq-len task perplexity stride np"}};
 
 std::vector<Row> make_table() {
     Words models, presets, optimizers;

@@ -112,10 +112,14 @@ void append_turn(const Turn& turn, bool ends, const ChatForm& form, const Tokeni
 
 }  // namespace
 
-bool is_conversation(const Json& line) {
-    for (const char* key : {"messages", "conversations", "prompt", "instruction"})
-        if (line.find(key)) return true;
-    return false;
+std::string form_of_line(const Json& line) {
+    constexpr const char* kFields[][2] = {{"messages", "messages"}, {"conversations", "conversations"},
+                                          {"prompt", "completion"}, {"instruction", "output"}};
+    for (const auto& [key, answer] : kFields)
+        if (line.find(key) && line.find(answer)) return key;
+    for (const auto& [key, answer] : kFields)           // not a document either: read_conversation says what is missing
+        if (line.find(key) && !line.find("text")) return key;
+    return "";
 }
 
 std::string fields_of(const Json& line) {
@@ -125,9 +129,10 @@ std::string fields_of(const Json& line) {
 }
 
 Conversation read_conversation(const Json& line, const char* what) {
-    const std::string where = what;
+    const std::string where = what, form = form_of_line(line);
     Conversation out;
-    if (const Json prompt = line.find("prompt")) {
+    if (form == "prompt") {
+        const Json prompt = line.find("prompt");
         out.plain = prompt.kind() == Json::string;
         const Json completion = line.at("completion", what);
         if (out.plain) {
@@ -136,15 +141,14 @@ Conversation read_conversation(const Json& line, const char* what) {
         }
         read_turns(prompt, where + ": prompt", &out);
         read_turns(completion, where + ": completion", &out);
-    } else if (line.find("instruction")) {
+    } else if (form == "instruction") {
         const std::string input = line.find("input") ? line.get_string("input", what) : "";
         out.turns = {{"user", line.get_string("instruction", what) + (input.empty() ? "" : "\n\n" + input)},
                      {"assistant", line.get_string("output", what)}};
     } else {
-        const char* const key = line.find("conversations") ? "conversations" : "messages";
-        const Json list = line.find(key);
-        if (!list) die_content(where, fields_of(line), "messages, instruction and output, or prompt and completion");
-        read_turns(list, where + ": " + key, &out);
+        if (form.empty())
+            die_content(where, fields_of(line), "messages, instruction and output, or prompt and completion");
+        read_turns(line.find(form), where + ": " + form, &out);
     }
     if (std::ranges::find(out.turns, "assistant", &Turn::role) == out.turns.end())
         die_content(where, format("%zu turns without one of the assistant", out.turns.size()), "one to train on");
@@ -186,6 +190,10 @@ void add_chat_tokens(Tokenizer* tokenizer, const ChatForm& form) {
     if (!added) return;
     tokenizer->json.clear();
     tokenizer_finish(tokenizer);
+}
+
+int begin_of_chat(const Tokenizer& tokenizer, const ChatTemplate& chat) {
+    return chat.form ? find_token(tokenizer, chat.form->begin) : -1;
 }
 
 int end_of_turn(const Tokenizer& tokenizer, const ChatTemplate& chat) {

@@ -18,7 +18,8 @@ struct Conversation {
     std::vector<Turn> turns;
     bool plain = false;                                     // a prompt and its completion
 };
-bool is_conversation(const Json& line);                     // of one of the forms above
+// Which of the forms above: messages, conversations, prompt or instruction; "": none. Other fields may stand beside.
+std::string form_of_line(const Json& line);
 std::string fields_of(const Json& line);                    // for messages: the fields "id, title"
 // Error 65 names the field. what: file and line.
 Conversation read_conversation(const Json& line, const char* what);
@@ -42,6 +43,7 @@ std::string read_chat_template(const std::string& folder);
 ChatTemplate choose_chat_template(const std::string& option, const std::string& jinja, const std::string& folder);
 // Appends the control tokens that the tokenizer lacks.
 void add_chat_tokens(Tokenizer* tokenizer, const ChatForm& form);
+int begin_of_chat(const Tokenizer& tokenizer, const ChatTemplate& chat);    // the token BEGIN; -1: there is none
 int end_of_turn(const Tokenizer& tokenizer, const ChatTemplate& chat);      // the token CLOSE; -1: there is none
 
 // A token that is not trained on has this bit.

@@ -141,7 +141,7 @@ uint64_t encode(const Text& text, const Tokenizer& tokenizer, size_t width, std:
 // Appends a window of T tokens for each conversation, and one more token behind those for training and at the end: the
 // last target of a window is the first token of the next. Returns where validation begins.
 uint64_t encode_conversations(const Text& text, const Tokenizer& tokenizer, const ChatTemplate& chat, int T,
-                              std::vector<char>* out, std::string* note) {
+                              std::vector<char>* out, std::string* note, Comm* comm) {
     if (!text.conversations[0].plain && end_of_turn(tokenizer, chat) < 0)
         die(kExitUsage, "data: got conversations, but the tokenizer has no %s; train on conversations first, or choose "
             "--chat-template", chat.form->close);
@@ -152,6 +152,7 @@ uint64_t encode_conversations(const Text& text, const Tokenizer& tokenizer, cons
     for (size_t i = 0; i < text.conversations.size(); i++) {
         tokens.clear();
         encode_chat(text.conversations[i], chat, tokenizer, &tokens);
+        if (comm) comm_progress(comm, -1, "reading text");
         cut += tokens.size() > size_t(T);
         used += std::min(tokens.size(), size_t(T));
         tokens.resize(size_t(T), fill);
@@ -205,7 +206,7 @@ Tokens open_source(const Source& source, const Tokenizer& tokenizer, const ChatT
     if (chat.form) all.content += chat.form->name + chat.system;
     if (!comm || comm->local_rank == 0) {
         const Text text = read_text(source, split, comm);
-        all.cut = s.masked ? encode_conversations(text, tokenizer, chat, T, tokens.get(), &all.note)
+        all.cut = s.masked ? encode_conversations(text, tokenizer, chat, T, tokens.get(), &all.note, comm)
                            : encode(text, tokenizer, s.width, tokens.get(), comm);
         all.count = tokens->size() / s.width;
     }
@@ -262,6 +263,9 @@ int choose_vocabulary(const DataOptions& o, const Tokenizer& tokenizer, bool cha
 
 void require_samples(const Dataset& d, const std::string& path, const char* part) {
     if (d.samples > 0) return;
+    if (!d.shards.empty() && d.shards[0].masked)
+        die(kExitBadContent, "data: %s: got no %s conversation with an answer within its first %d tokens, want one or "
+            "more; give a larger --seq-len", path.c_str(), part, d.T);
     die(kExitBadContent, "data: %s: got %s %s tokens, want at least %d in one piece; give more text or a smaller "
         "--seq-len", path.c_str(), with_commas(d.tokens).c_str(), part, d.T + 1);
 }
@@ -317,10 +321,10 @@ Data open_data(const DataOptions& o, Comm* comm) {
 }
 
 Dataset open_dataset(const std::string& path, const Tokenizer& tokenizer, int T, Comm* comm,
-                     const std::string& chat_template) {
+                     const std::string& chat_template, const std::string& jinja) {
     const Source source = find_source(path);
     ChatTemplate chat;
-    if (source.format == Format::chat) chat = choose_chat_template("auto", chat_template, "the model");
+    if (source.format == Format::chat) chat = choose_chat_template(chat_template, jinja, "the model");
     const Tokens tokens = open_source(source, tokenizer, chat, T, false, comm);
     const Dataset d = make_dataset(tokens, 0, tokens.count, T);
     require_samples(d, path, "usable");

@@ -51,9 +51,9 @@ struct Data {
 // Text is tokenised once per host, into memory its ranks share. Collective; comm null: one process. Errors 2, 65, 66.
 Data open_data(const DataOptions& options, Comm* comm);
 
-// All of a path as one dataset, with a known tokenizer and the model's chat template, or none. Collective.
+// All of a path as one dataset, with a known tokenizer; of conversations, as choose_chat_template. Collective.
 Dataset open_dataset(const std::string& path, const Tokenizer& tokenizer, int T, Comm* comm,
-                     const std::string& chat_template = "");
+                     const std::string& chat_template = "auto", const std::string& jinja = "");
 
 // Prepares the batches of the next step in the background.
 struct BatchLoader {

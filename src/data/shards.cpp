@@ -66,8 +66,9 @@ static Format format_of_jsonl(const std::string& path) try {
     if (rest.starts_with("\xef\xbb\xbf")) rest.remove_prefix(3);
     rest.remove_prefix(std::min(rest.find_first_not_of(" \t\r\n"), rest.size()));
     const Json line = parse_json(next_word(&rest, '\n'), "data");
-    if (line.find("prompt").kind() == Json::string) return Format::pairs;
-    return is_conversation(line) ? Format::chat : Format::jsonl;
+    const std::string form = form_of_line(line);
+    if (form.empty()) return Format::jsonl;
+    return form == "prompt" && line.find(form).kind() == Json::string ? Format::pairs : Format::chat;
 } catch (const Error&) {
     return Format::jsonl;
 }

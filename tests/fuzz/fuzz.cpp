@@ -274,7 +274,7 @@ void chat(std::string_view in) {
         return t;
     }();
     const ChatTemplate form = choose_chat_template(in.size() % 2 ? "chatml" : "llama3", "", "");
-    const Dataset d = open_dataset(file("a.jsonl"), tokens, 8, nullptr, form.jinja);
+    const Dataset d = open_dataset(file("a.jsonl"), tokens, 8, nullptr, form.form->name);
     std::vector<int> x(8), y(8);
     for (uint64_t i = 0; i < d.samples; i += 1 + i / 4) d.sample(i, x.data(), y.data(), tokens.vocab_size);
 }

@@ -37,8 +37,11 @@ newest=$tmp/one/ckpt/step_00000008
 check "eos_token ends a turn" grep -q '"eos_token":"<|im_end|>"' "$newest/tokenizer_config.json"
 check "the template is there, twice" grep -q 'im_start' "$newest/tokenizer_config.json" "$newest/chat_template.jinja"
 check "generation ends at either token" grep -qF '"eos_token_id":[258,256]' "$newest/generation_config.json"
+check "a text begins with another" grep -qF '"bos_token_id": 256' "$newest/config.json"
 expect "a GGUF file has it" 0 . "$tools/export" "$tmp/one" --gguf "$tmp/chat.gguf"
 expect "and ends a turn" 0 'chat_template.*im_start' "$tools/info" "$tmp/chat.gguf"
+expect "and does not begin with that" 0 'bos_token_id = 256$' "$tools/info" "$tmp/chat.gguf"
+check "ollama is to take the template from it" sh -c "! grep TEMPLATE $tmp/chat.gguf.Modelfile"
 
 # The chat command.
 answer() { printf '%s\n' "$2" | $train chat "$1" --temperature 0 --threads 1; }
@@ -63,6 +66,9 @@ check "more than the context has room for" sh -c "printf '%s\n%s\nHi\n' $long $l
 expect "sample continues a text" 0 . $train sample "$learnt" --prompt "Hi"
 expect "eval counts trained tokens" 0 '^val loss .* tokens 448$' $train eval "$learnt" --data "$tmp/two.jsonl"
 
+check "a sample of their characters alone" $train ${nano% --sample-every 0} --data "$chat" --tokenizer char --steps 2 \
+    --eval-every 0 --sample-every 1
+
 # A prompt and its completion: no template.
 awk 'BEGIN { for (i = 0; i < 16; i++) print "{\"prompt\":\"" i % 4 "+1=\",\"completion\":\"" i % 4 + 1 "\"}" }' \
     >"$tmp/pairs.jsonl"
@@ -79,6 +85,11 @@ check "a model of bytes" $train $nano --data tests/golden/lines.txt --steps 1 --
     --out-dir "$tmp/bytes"
 expect "has nothing to chat with" 2 'has no <.im_end.>; train it on conversations' $train chat "$tmp/bytes"
 expect "nor to score conversations with" 2 'has no <.im_end.>' $train eval "$tmp/bytes" --data "$chat"
+cp -r "$tmp/bytes/ckpt/step_00000001" "$tmp/foreign"
+rm "$tmp/foreign/DONE" "$tmp/foreign/state.json" && echo '[INST]' >"$tmp/foreign/chat_template.jinja"
+expect "a template that is refused" 65 'got one with .INST., want' $train eval "$tmp/foreign" --data "$chat"
+expect "another instead" 2 'has no <.eot_id.>' $train eval "$tmp/foreign" --data "$chat" --chat-template llama3
+expect "scoring a text needs none" 0 '^val loss' $train eval "$tmp/foreign" --data tests/golden/lines.txt
 expect "gets two tokens" 0 'vocabulary 259' $train --init "$tmp/bytes" --data "$chat" --steps 1 --batch-size 2 \
     --total-batch-size 1536 --save-every 1 --eval-every 0 --sample-every 0 --out-dir "$tmp/more"
 expect "and goes on" 0 '^done ' $train --resume "$tmp/more" --steps 2
@@ -103,10 +114,14 @@ bad "a line of text between conversations" "$good
 {\"text\":\"a\"}" 'bad.jsonl: line 2: got the fields "text", want messages'
 bad "one conversation" "$good" 'got one conversation, want two or more'
 bad "answers beyond the context" "{\"prompt\":\"$long\",\"completion\":\"a\"}
-{\"prompt\":\"$long\",\"completion\":\"a\"}" 'got .* tokens, want'
+{\"prompt\":\"$long\",\"completion\":\"a\"}" 'got no training conversation with an answer within its first 96 tokens'
 printf '%s\n' '{"mesages":[]}' >"$tmp/bad.jsonl"
 expect "a misspelt field" 65 'bad.jsonl: line 1: got the fields "mesages", want text, messages' $train --data \
     "$tmp/bad.jsonl" --steps 1
+expect "prep has nothing to do with them" 65 'line 1 .*fields "messages", want text; .* no prep' "$tools/prep" \
+    "$chat" --tokenizer byte -o "$tmp/prep"
+awk 'BEGIN { for (i = 0; i < 90; i++) print "{\"prompt\":\"Tell\",\"text\":\"A tale of " i ".\"}" }' >"$tmp/tales.jsonl"
+expect "documents with a prompt beside are texts" 0 . "$tools/prep" "$tmp/tales.jsonl" --tokenizer byte -o "$tmp/tales"
 expect "text to validate conversations" 65 'got text, want conversations' $train $nano --data "$chat" \
     --val-data tests/golden/lines.txt --steps 1
 expect "an unknown template" 2 'chat-template: got alpaca, want' $train --chat-template alpaca

@@ -85,7 +85,12 @@ TEST(forms_of_lines) {
     EXPECT(both.turns[0].content == "Add\n\n2", "instruction and input");
     const std::string plain = encoded(R"({"prompt":"2+2=","completion":"4"})", "chatml");
     EXPECT(plain == "256 50 43 50 61 | 52 256 ", "%s", plain.c_str());
-    EXPECT(!is_conversation(parse_json(std::string_view("{\"text\":\"a\"}"), "line")), "a document");
+    // Other fields beside them: UltraChat's, Alpaca's with the whole text, Cosmopedia's, which are documents.
+    const auto form = [](const char* line) { return form_of_line(parse_json(std::string_view(line), "line")); };
+    EXPECT(form(R"({"prompt":"a","prompt_id":"7","messages":[]})") == "messages", "a copy of the first turn");
+    EXPECT(form(R"({"prompt":"a","instruction":"a","output":"b","text":"ab"})") == "instruction", "copies of both");
+    EXPECT(form(R"({"prompt":"a","response":"b"})") == "prompt", "an error will name the completion");
+    EXPECT(form(R"({"prompt":"a","text":"b"})").empty() && form(R"({"text":"a"})").empty(), "documents");
 }
 
 // A token that reaches from the head into the content is trained on, as transformers has it.
