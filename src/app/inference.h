@@ -1,4 +1,4 @@
-// inference.h -- what trained weights are for: losses, text and answers. Also the programs `sample`, `chat` and `eval`.
+// inference.h -- what trained weights are for: losses, text and answers.
 #pragma once
 #include <cmath>
 #include <functional>
@@ -29,9 +29,11 @@ using Print = std::function<void(const std::string&)>;
 std::string generate_text(Model* model, const Tokenizer& tokenizer, const ChatTemplate& chat, const Options& options,
                           uint32_t stream, const Print& print);
 
-// The programs; they return exit codes.
-int sample(Options options, Comm* comm);
-int chat(Options options, Comm* comm);
-int eval(Options options, Comm* comm);
+// The tokens in front of the assistant's next turn.
+std::vector<int> tokens_of(const Conversation& conversation, const ChatTemplate& chat, const Tokenizer& tokenizer);
+// Appends up to --max-tokens to `tokens`, to the end of the text or to token `end`, or until `stops`; returns their
+// text.
+std::string continue_text(Model* model, const Tokenizer& tokenizer, int end, const Options& options, uint32_t stream,
+                          std::vector<int>* tokens, const Print& print, const std::function<bool()>& stops);
 
 }  // namespace BACKEND

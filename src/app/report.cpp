@@ -202,7 +202,7 @@ void report_end(Reporter* r, int64_t step, int code, const std::string& why) {
     if (const std::string best = path_join(o.out_dir, "ckpt/best"); file_exists(best))
         r->log->text("best    %s", shell_quote(best).c_str());
     const std::string program = shell_quote(o.program), tool = tools_folder() + "export";
-    r->log->text("next    %s sample %s", program.c_str(), here.c_str());
+    r->log->text("next    %s %s %s", program.c_str(), r->data->chat.form ? "chat" : "sample", here.c_str());
     r->log->text("        %s --resume %s --steps %lld", program.c_str(), here.c_str(), (long long)(2 * step));
     if (!file_exists(tool)) return;
     const std::string to_export = shell_quote(tool) + " " + here;

@@ -49,8 +49,9 @@ says() { got=$(answer "$1" "$2"); echo "got $got, want $3"; [ "$got" = "$3" ]; }
 learnt=$tmp/learnt
 awk 'BEGIN { for (i = 0; i < 64; i++) print "{\"instruction\":\"" (i % 2 ? "Hi" : "Who are you?") "\",\"output\":\"" \
     (i % 2 ? "Yo" : "A machine.") "\"}" }' >"$tmp/two.jsonl"
-check "a model of two answers" $train $nano --data "$tmp/two.jsonl" --val-data "$tmp/two.jsonl" --steps 60 \
-    --eval-every 0 --save-every 60 --out-dir "$learnt"
+job="$nano --data $tmp/two.jsonl --val-data $tmp/two.jsonl --steps 60 --eval-every 0 --save-every 60"
+check "a model of two answers" run learnt $train
+expect "which is what to do next" 0 "^next .* chat $learnt\$" cat "$tmp/learnt.log"
 check "it says one" says "$learnt" Hi Yo
 check "and the other" says "$learnt" "Who are you?" "A machine."
 check "it is exported" $tools/export "$learnt" --gguf "$tmp/learnt.gguf" --type f32
