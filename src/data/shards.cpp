@@ -59,18 +59,19 @@ const char* format_name(Format format) {
 struct LlmcKind { uint32_t magic, version, width; };        // width: bytes of a token
 static constexpr LlmcKind llmc_kinds[] = {{20240520, 1, 2}, {20240801, 7, 4}};     // of GPT-2, of Llama 3
 
-// By its first line. Whoever reads the lines says which one is wrong.
-static Format format_of_jsonl(const std::string& path) try {
+// By its first line.
+static Format format_of_jsonl(const std::string& path) {
     const MappedFile file = map_file(path);
     std::string_view rest = file.text();
     if (rest.starts_with("\xef\xbb\xbf")) rest.remove_prefix(3);
-    rest.remove_prefix(std::min(rest.find_first_not_of(" \t\r\n"), rest.size()));
-    const Json line = parse_json(next_word(&rest, '\n'), "data");
+    const std::string_view blank = rest.substr(0, rest.find_first_not_of(" \t\r\n"));
+    rest.remove_prefix(blank.size());
+    if (rest.empty()) return Format::jsonl;
+    const std::string what = format("data: %s: line %td", path.c_str(), 1 + std::ranges::count(blank, '\n'));
+    const Json line = parse_json(next_word(&rest, '\n'), what.c_str());
     const std::string form = form_of_line(line);
     if (form.empty()) return Format::jsonl;
     return form == "prompt" && line.find(form).kind() == Json::string ? Format::pairs : Format::chat;
-} catch (const Error&) {
-    return Format::jsonl;
 }
 
 static Format recognise(const std::string& path) {
