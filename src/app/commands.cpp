@@ -88,6 +88,7 @@ static bool read_line(std::string* line) {
     std::fflush(stdout);
     int c;
     while ((c = std::getchar()) != EOF && c != '\n') *line += char(c);
+    if (c == EOF && isatty(STDIN_FILENO)) std::puts("");
     return c != EOF || !line->empty();
 }
 

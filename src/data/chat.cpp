@@ -160,7 +160,10 @@ std::string read_chat_template(const std::string& folder) {
     const std::string config = path_join(folder, "tokenizer_config.json");
     if (file_exists(own)) return read_file(own);
     const std::string text = file_exists(config) ? read_file(config) : "{}";
-    const Json found = parse_json(text, config.c_str()).find("chat_template");
+    Json found = parse_json(text, config.c_str()).find("chat_template");
+    if (found.kind() == Json::array)                    // several, by name
+        for (JsonItems i(found); i.next();)
+            if (i.value.find("name").text() == "default") found = i.value.find("template");
     return found.kind() == Json::string ? found.text() : "";
 }
 

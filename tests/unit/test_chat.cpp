@@ -141,6 +141,18 @@ TEST(templates) {
     EXPECT(choose_chat_template("llama3", "[INST]", "").form->name == std::string("llama3"), "the option decides");
 }
 
+TEST(template_of_a_folder) {
+    const Folder dir;
+    EXPECT(read_chat_template(dir.path).empty(), "none");
+    dir.add("tokenizer_config.json", R"({"chat_template":[{"name":"tool_use","template":"t"},)"
+                                     R"({"name":"default","template":"d"}]})");
+    EXPECT(read_chat_template(dir.path) == "d", "%s", read_chat_template(dir.path).c_str());
+    dir.add("tokenizer_config.json", R"({"chat_template":"c"})");
+    EXPECT(read_chat_template(dir.path) == "c", "%s", read_chat_template(dir.path).c_str());
+    dir.add("chat_template.jinja", "j");
+    EXPECT(read_chat_template(dir.path) == "j", "%s", read_chat_template(dir.path).c_str());
+}
+
 TEST(control_tokens_are_added_once) {
     const ChatForm& form = *choose_chat_template("llama3", "", "").form;
     Tokenizer t = tokenizer_byte();
