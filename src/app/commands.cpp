@@ -123,6 +123,7 @@ int chat(Options o, Comm*) {
         std::fputs(piece.c_str(), stdout);
         std::fflush(stdout);
     };
+    if (isatty(STDIN_FILENO)) print("Ctrl-C stops an answer, Ctrl-D ends.\n");
     Conversation history;
     if (!o.system.empty()) history.turns.push_back({"system", o.system});
     std::string line;

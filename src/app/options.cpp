@@ -336,8 +336,9 @@ void take_command(Options* o, const Words& words) {
             die(kExitUsage, "--%s: has no effect on %s, which takes %s", given.c_str(), name.c_str(), takes.c_str());
     if (words.size() > 1) o->paths = {words.begin() + 1, words.end()};
     if (o->paths.size() != (takes.empty() ? 0 : 1))
-        die(kExitUsage, "%s: got %zu words, want %s; a value with blanks needs quotes", name.c_str(), o->paths.size(),
-            takes.empty() ? "none" : "one, the folder of a run or checkpoint");
+        die(kExitUsage, "%s: got %zu words, want %s%s", name.c_str(), o->paths.size(),
+            takes.empty() ? "none" : "one, the folder of a run or checkpoint, as runs/last",
+            o->paths.size() > 1 ? "; a text goes with --prompt, a value with blanks needs quotes" : "");
 }
 
 // Returns the text of --help, with the defaults of the model, preset and optimizer asked for; of a topic only the group

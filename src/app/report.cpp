@@ -205,6 +205,7 @@ void report_end(Reporter* r, int64_t step, int code, const std::string& why) {
     r->log->text("next    %s %s %s", program.c_str(), r->data->chat.form ? "chat" : "sample", here.c_str());
     r->log->text("        %s --resume %s --steps %lld", program.c_str(), here.c_str(), (long long)(2 * step));
     if (!file_exists(tool)) return;
+    r->log->text("        %s %s", shell_quote(tools_folder() + "report").c_str(), here.c_str());
     const std::string to_export = shell_quote(tool) + " " + here;
     const std::string to = path_join(o.out_dir, format("step_%08lld", (long long)step));
     r->log->text("        %s --hf %s", to_export.c_str(), shell_quote(to + "-hf").c_str());

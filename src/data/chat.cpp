@@ -23,7 +23,7 @@ std::string read_role(const std::string& role, const std::string& where) {
     std::string meant;
     for (const Role& r : kRoles) {
         if (role == r.name) return r.means;
-        if (edit_distance(role, r.name) <= 2) meant = std::string("; did you mean ") + r.name + "?";
+        if (role.size() > 4 && edit_distance(role, r.name) <= 2) meant = std::string("; did you mean ") + r.name + "?";
     }
     die_content(where, json_quote(role.substr(0, 60)), "system, user or assistant" + meant);
 }
@@ -151,7 +151,7 @@ Conversation read_conversation(const Json& line, const char* what) {
         read_turns(line.find(form), where + ": " + form, &out);
     }
     if (std::ranges::find(out.turns, "assistant", &Turn::role) == out.turns.end())
-        die_content(where, format("%zu turns without one of the assistant", out.turns.size()), "one to train on");
+        die_content(where, "no turn of the assistant", "one to train on");
     return out;
 }
 

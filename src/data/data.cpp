@@ -77,6 +77,7 @@ void read_jsonl(const MappedFile& file, bool masked, Text* text) {
     for (size_t number = 1; !rest.empty(); number++) try {
         const std::string_view line = next_word(&rest, '\n');
         if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+        if (line.starts_with('[')) die_content(what, "a list", "an object on each line: jq -c '.[]' FILE");
         const Json json = parse_json(line, what.c_str());
         if (masked) text->conversations.push_back(read_conversation(json, what.c_str()));
         else if (json.kind() == Json::object && !json.find("text"))
@@ -194,7 +195,7 @@ Tokens open_source(const Source& source, const Tokenizer& tokenizer, const ChatT
             source.path.c_str());
     uint64_t bytes = 0;
     for (const std::string& path : source.files) bytes += InputFile(path).size;
-    if (bytes > 100000000 && (!comm || comm->rank == 0))
+    if (bytes > 100000000 && !source.is_masked() && (!comm || comm->rank == 0))
         warn("data: %s: %s bytes of text are read again at every start; build/prep makes tokens of them once",
              source.path.c_str(), with_commas(bytes).c_str());
     all.content += tokenizer.own_json();

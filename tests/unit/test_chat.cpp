@@ -109,13 +109,14 @@ TEST(refusals) {
     };
     refused("f: line 3: messages[1]: role: got \"assistent\", want system, user or assistant; did you mean assistant?",
             R"({"messages":[{"role":"user","content":"a"},{"role":"assistent","content":"b"}]})");
+    refused("got \"bot\", want system, user or assistant", R"({"messages":[{"role":"bot","content":"a"}]})");
     refused("messages[0]: role: got \"tool\"", R"({"messages":[{"role":"tool","content":"a"}]})");
     refused("messages[0]: content: got null", R"({"messages":[{"role":"user","content":null}]})");
     refused("messages[0]: content: got nothing", R"({"messages":[{"role":"user"}]})");
     refused("role", R"({"messages":[{"content":"a"}]})");
     refused("want parts of type text", R"({"messages":[{"role":"user","content":[{"type":"image"}]}]})");
-    refused("0 turns without one of the assistant", R"({"messages":[]})");
-    refused("1 turns without one of the assistant", R"({"messages":[{"role":"user","content":"a"}]})");
+    refused("got no turn of the assistant", R"({"messages":[]})");
+    refused("got no turn of the assistant", R"({"messages":[{"role":"user","content":"a"}]})");
     refused("messages: got \"x\", want a list of turns", R"({"messages":"x"})");
     refused("completion", R"({"prompt":"a"})");
     refused("completion", R"({"prompt":"a","completion":3})");

@@ -443,7 +443,7 @@ TEST(jsonl) {
     refused("{\"text\": \"a\"}\n\n{\"Text\": \"b\"}\n",
             "bad.jsonl: line 3: got the fields \"Text\", want text");
     refused("{\"text\": 5}", "line 1: text: got 5");
-    refused("[\"text\"]", "line 1: text: it is missing");
+    refused("[\"text\"]", "line 1: got a list, want an object on each line");
     refused("{\"text\": \"a\"} x\n", "line 1: byte 14");
     refused("{\"text\": \"a\"}\n{\"text\": \"cut", "line 2: byte 13");
     refused("{\"text\": \"\\ud83d\"}", "surrogate");
