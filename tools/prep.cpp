@@ -176,8 +176,7 @@ struct Reader {
                 text = rest = stream->look(want * 2);           // a line that is longer than a chunk
             }
             if (!text.empty()) {
-                const bool first = stream->at == 0, mark = first && text.starts_with("\xef\xbb\xbf");
-                Chunk chunk = {std::string(text.substr(mark ? 3 : 0)), of.jsonl,
+                Chunk chunk = {std::string(stream->at == 0 ? without_mark(text) : text), of.jsonl,
                                of.path + format(": byte %llu", ull(stream->at)), !of.jsonl && inputs.size() == 1};
                 stream->take(text.size());
                 return chunk;

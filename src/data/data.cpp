@@ -71,8 +71,7 @@ struct Text {
 
 void read_jsonl(const MappedFile& file, bool masked, Text* text) {
     const std::string what = "data: " + file.path;
-    std::string_view rest = file.text();
-    if (rest.starts_with("\xef\xbb\xbf")) rest.remove_prefix(3);  // a byte order mark
+    std::string_view rest = without_mark(file.text());
     if (text->all.empty()) text->all.reserve(rest.size());
     for (size_t number = 1; !rest.empty(); number++) try {
         const std::string_view line = next_word(&rest, '\n');
@@ -96,7 +95,7 @@ Text read_text(const Source& source, bool split, Comm* comm) {
     Text text;
     for (const std::string& path : source.files) {
         const MappedFile file = map_file(path);
-        if (source.format == Format::text) text.add(file.text());
+        if (source.format == Format::text) text.add(without_mark(file.text()));
         else read_jsonl(file, source.is_masked(), &text);
         if (comm) comm_progress(comm, -1, "reading text");
     }

@@ -62,8 +62,7 @@ static constexpr LlmcKind llmc_kinds[] = {{20240520, 1, 2}, {20240801, 7, 4}};  
 // By its first line.
 static Format format_of_jsonl(const std::string& path) {
     const MappedFile file = map_file(path);
-    std::string_view rest = file.text();
-    if (rest.starts_with("\xef\xbb\xbf")) rest.remove_prefix(3);
+    std::string_view rest = without_mark(file.text());
     const std::string_view blank = rest.substr(0, rest.find_first_not_of(" \t\r\n"));
     rest.remove_prefix(blank.size());
     if (rest.empty()) return Format::jsonl;

@@ -67,5 +67,9 @@ struct Shard {
 };
 Shard open_token_file(const std::string& path, Format format);  // npy, llmc, raw
 
+// A text without the byte order mark that may stand at its begin.
+inline std::string_view without_mark(std::string_view text) {
+    return text.substr(text.starts_with("\xef\xbb\xbf") ? 3 : 0);
+}
 size_t nine_tenths(std::string_view text);  // byte where character floor(9 n / 10) of n begins
 inline uint64_t nine_tenths_of(uint64_t n) { return n / 10 * 9 + n % 10 * 9 / 10; }

@@ -432,6 +432,9 @@ TEST(jsonl) {
     EXPECT(all_tokens(open_dataset(f.path, byte, 4, nullptr)) ==
                joined({documents[0], documents[1], documents[2], documents[3], "second file"}),
            "two files");
+    EXPECT(all_tokens(open_dataset(f.add("mark.txt", "\xef\xbb\xbfwith a mark"), byte, 4, nullptr)) ==
+               tokens_of_text("with a mark"), "a byte order mark");
+    remove_tree(f.path + "/mark.txt");
     data = open_one(f.path + "/b.jsonl", 1);  // a lone document is cut inside
     EXPECT(all_tokens(data.train) == joined({"second fi"}) && all_tokens(data.val) == tokens_of_text("le"),
            "lone document");
