@@ -42,8 +42,9 @@ std::string read_content(const Json& content, const std::string& where) {
 
 void read_turns(const Json& list, const std::string& where, Conversation* out) {
     if (list.kind() != Json::array) die_content(where, json_shown(list), "a list of turns");
-    for (JsonItems i(list); i.next();) {
-        const std::string turn = where + format("[%zu]", out->turns.size());
+    size_t number = 0;
+    for (JsonItems i(list); i.next(); number++) {
+        const std::string turn = where + format("[%zu]", number);
         const bool share = bool(i.value.find("from"));
         const std::string role = i.value.get_string(share ? "from" : "role", turn.c_str());
         const char* const content = share ? "value" : "content";
@@ -148,6 +149,8 @@ Conversation read_conversation(const Json& line, const char* what) {
     } else {
         if (form.empty())
             die_content(where, fields_of(line), "messages, instruction and output, or prompt and completion");
+        if (const Json system = line.find("system"); system.kind() == Json::string && !system.text().empty())
+            out.turns.push_back({"system", system.text()});
         read_turns(line.find(form), where + ": " + form, &out);
     }
     if (std::ranges::find(out.turns, "assistant", &Turn::role) == out.turns.end())

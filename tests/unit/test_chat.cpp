@@ -81,6 +81,8 @@ TEST(forms_of_lines) {
         R"({"role":"assistant","content":"Yo"}]})"};
     for (const std::string& line : same)
         EXPECT(encoded(line, "chatml") == encoded(kHi, "chatml"), "%s", line.c_str());
+    const Conversation own = parse(R"({"system":"S","conversations":[{"from":"gpt","value":"Yo"}]})");
+    EXPECT(own.turns.size() == 2 && own.turns[0].role == "system" && own.turns[0].content == "S", "a system field");
     const Conversation both = parse(R"({"instruction":"Add","input":"2","output":"3"})");
     EXPECT(both.turns[0].content == "Add\n\n2", "instruction and input");
     const std::string plain = encoded(R"({"prompt":"2+2=","completion":"4"})", "chatml");
