@@ -76,7 +76,6 @@ void read_jsonl(const MappedFile& file, bool masked, Text* text) {
     for (size_t number = 1; !rest.empty(); number++) try {
         const std::string_view line = next_word(&rest, '\n');
         if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-        if (line.starts_with('[')) die_content(what, "a list", "an object on each line: jq -c '.[]' FILE");
         const Json json = parse_json(line, what.c_str());
         if (masked) text->conversations.push_back(read_conversation(json, what.c_str()));
         else if (json.kind() == Json::object && !json.find("text"))

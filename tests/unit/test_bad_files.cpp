@@ -78,6 +78,9 @@ std::string raw(std::initializer_list<T> values) {
 std::map<std::string, std::string> checkpoint;  // a real one: name -> bytes
 std::string run_config;                         // of its run
 std::string gguf, llmc_model;                   // the same model in these files
+const std::string pair = "{\"prompt\": \"Hi\", \"completion\": \"Yo\"}\n";
+const std::string chat = R"({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo"}]})"
+                         "\n";
 
 std::string tokens(size_t n) {
     std::string s;
@@ -252,7 +255,13 @@ std::vector<Case> cases() {
         {"data", "a.txt", "\xff\xfeh" + ids, 65, "want UTF-8 text"},
         {"data", "a.jsonl", "", 65, "got 0 training tokens"},
         {"data", "a.jsonl", lines + "{\"text\": 5}\n", 65, "line 2: text: "},
-        {"data", "a.jsonl", lines + "{\"Text\": \"b\"}\n", 65, "line 2: text: "},
+        {"data", "a.jsonl", lines + "{\"Text\": \"b\"}\n", 65, "line 2: got the fields \"Text\""},
+        {"data", "a.jsonl", "[" + lines + "]", 65, "line 1: got a list"},
+        {"data", "a.jsonl", chat + "{\"messages\": [{\"role\": \"assistent\"}]}", 65, "line 2: messages[0]: role: "},
+        {"data", "a.jsonl", chat + "{\"messages\": [{\"role\": \"user\", \"content\": 5}]}", 65, "content: got 5"},
+        {"data", "a.jsonl", chat + lines, 65, "line 2: got the fields \"text\""},
+        {"data", "a.jsonl", chat, 65, "got one conversation"},
+        {"data", "a.jsonl", chat + chat + "{\"messages\": " + deep, 65, "at most 32 levels"},
         {"data", "a.jsonl", lines + "{\"text\": \"cut", 65, "line 2: byte 13"},
         {"data", "a.jsonl", lines + "{\"text\": \"caf\xe9\"}", 65, "want UTF-8"},
         {"data", "a.jsonl", lines + "{\"text\": \"\\ud83d\"}", 65, "surrogates"},
@@ -458,6 +467,7 @@ static std::vector<Case> good_files() {
                               {"data", "a.npy", npy("'<u2'", "False", "(400,)", ids), 0, ""},
                               {"data", "a.txt", std::string(400, 'a'), 0, ""},
                               {"data", "a.jsonl", line, 0, ""},
+                              {"data", "a.jsonl", pair + pair, 0, ""},
                               {"tokenizer", "t.bpe", vocab_bpe("a b\n"), 0, ""},
                               {"model", "m.gguf", gguf, 0, ""},
                               {"model", "m.bin", llmc_model, 0, ""},
