@@ -1,15 +1,15 @@
 #!/bin/sh
 # chat.sh -- fine-tunes a small model on conversations, talks to it, and writes a file for llama.cpp and ollama.
 #
-#   recipes/chat.sh MODEL CHAT [OUT]      OUT: runs/chat; a run that is there goes on
-#   recipes/chat.sh --smoke [OUT]         the same with a small model and sums as conversations, which are made first
+#   recipes/chat.sh MODEL CHAT [OUT]      OUT: runs/chat by default; a run in it goes on
+#   recipes/chat.sh --smoke [OUT]         the same, small: makes a model and conversations first
 #
 # MODEL: a Hugging Face folder (GPT-2, Llama, SmolLM2, Qwen2) or a run. CHAT: a .jsonl of conversations, as
-# src/data/chat.h has them; their last tenth is for validation. Paths count from the repository.
+# src/data/chat.h describes them; their last tenth is for validation. Paths are relative to the repository.
 #
-# What to expect: the loss counts the assistant's tokens only, so it is lower than that of the same model on text, and
-# falls within a few hundred steps. One to three passes over the conversations are common; where the validation loss
-# rises, ckpt/best is the checkpoint before that. What fits into 16 GB on a CPU is in docs/models.md.
+# What to expect: the loss counts the assistant's tokens only, so it is lower than that of the same model on text. It
+# falls within a few hundred steps. One to three passes over the conversations are common. If the validation loss rises
+# at last, ckpt/best is the checkpoint before that. docs/models.md says what fits into 16 GB on a CPU.
 
 set -eu
 cd "$(dirname "$0")/.."
@@ -32,9 +32,9 @@ if [ "$1" = --smoke ]; then
 fi
 model=$1 chat=$2 out=${3:-runs/chat}
 
-# Control tokens that the model's tokenizer lacks are added. With --lora 16 the model has to have them.
+# Control tokens that the model's tokenizer lacks are added. With --lora 16 none can be added.
 ./train_gpt --init "$model" --data "$chat" $size --prompt "$question" --out-dir "$out" --resume auto
-./train_gpt eval "$out/ckpt/best"                               # nats for each of the assistant's tokens
-echo "$question" | ./train_gpt chat "$out/ckpt/best"            # without the echo it asks you
+./train_gpt eval "$out/ckpt/best"                               # nats per token of the assistant
+echo "$question" | ./train_gpt chat "$out/ckpt/best"            # without echo you type the questions
 [ -e "$out/chat.gguf" ] || build/export "$out/ckpt/best" --gguf "$out/chat.gguf"
 echo "talk to it: ./train_gpt chat $out"

@@ -1,14 +1,15 @@
 #!/bin/sh
 # llama_124m_muon.sh -- pretrains a Llama of 111M parameters on your own texts with Muon, from raw text to a GGUF file.
 #
-#   recipes/llama_124m_muon.sh TEXTS [OUT]      TEXTS: a file, folder or quoted glob of .jsonl or text, also .gz, .zst
-#   recipes/llama_124m_muon.sh --smoke [OUT]    the same, small, with the built-in text; OUT: runs/llama-124m-muon
+#   recipes/llama_124m_muon.sh TEXTS [OUT]      OUT: runs/llama-124m-muon by default
+#   recipes/llama_124m_muon.sh --smoke [OUT]    the same, small, with the built-in text
 #
-# Interrupted, the same command goes on where it was, in any of its parts. Paths count from the repository.
+# TEXTS: a file, folder or quoted glob of .jsonl or text, also .gz or .zst. After an interruption the same command
+# goes on where it stopped. Paths are relative to the repository.
 #
-# What to expect: no run of this size has been measured. With small models Muon took 1.7 to 2.7 times fewer steps than
-# AdamW to AdamW's last loss (docs/optimizers.md). With 20 tokens for each of its 111 million parameters (Hoffmann and
-# others 2022) it would take 2.2 billion, 4,200 steps of 524,288; the preset's 18,865 steps are 9.9 billion.
+# What to expect: no run of this size has been measured. Small models reached AdamW's last loss in 1.7 to 2.7 times
+# fewer steps with Muon (docs/optimizers.md). The preset's 18,865 steps of 524,288 tokens are 9.9 billion tokens. With
+# 20 tokens for each of the 111 million parameters (Hoffmann and others 2022), 4,200 steps would do.
 
 set -eu
 cd "$(dirname "$0")/.."
@@ -24,9 +25,9 @@ else
 fi
 texts=$1 out=${2:-runs/llama-124m-muon}
 
-# Texts become tokens once: a vocabulary learned from their first 16 MiB, one document in a hundred for validation.
+# Makes tokens once: learns a vocabulary from the first 16 MiB, and keeps one document in a hundred for validation.
 build/prep "$texts" --tokenizer $vocabulary -o "$out/shards"
-# Muon moves the matrices at --muon-lr, AdamW all else at --lr: both rates here are the defaults.
+# Muon updates the matrices with --muon-lr, AdamW all else with --lr; both rates are the defaults here.
 ./train_gpt --np $ranks --preset llama-124m --optimizer muon $smaller --data "$out/shards" \
     --eval-every 250 --eval-steps 640 --sample-every 1000 --save-every 1000 --out-dir "$out/run" --resume auto
 ./train_gpt eval "$out/run"

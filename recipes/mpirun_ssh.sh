@@ -1,15 +1,15 @@
 #!/bin/sh
 # mpirun_ssh.sh -- pretrains GPT-2 350M on several hosts, with Open MPI over ssh.
 #
-#   recipes/mpirun_ssh.sh HOST:RANKS,HOST:RANKS... [OUT]     gpu1:8,gpu2:8 for example; OUT: runs/gpt2-350m
+#   recipes/mpirun_ssh.sh HOST:RANKS,HOST:RANKS... [OUT]     e.g. gpu1:8,gpu2:8; OUT: runs/gpt2-350m
 #   recipes/mpirun_ssh.sh --smoke [OUT]                      two ranks on this host
 #
-# Every host has this folder at the same path, with the same build, and data as gpt2_124m_fineweb.sh has it. All hosts
-# have as many ranks, in all a power of two of at most --replicas. After a failure run the same command again: every
-# host then reads the checkpoint, so keep OUT on a shared file system.
+# Every host has this folder at the same path, with the same build, and the data of gpt2_124m_fineweb.sh. Each host has
+# the same number of ranks; all ranks together are a power of two of at most --replicas. After a failure run the same
+# command again. Every host then reads the checkpoint, so keep OUT on a shared file system.
 #
-# SIGUSR1 of mpirun saves and stops, with code 75. On Ctrl-C or SIGTERM Open MPI waits 20 s before it tells the ranks,
-# here, and then leaves them 20 s for their save; by itself it takes one second for each.
+# Send SIGUSR1 to mpirun: the run saves and stops with code 75. On Ctrl-C or SIGTERM Open MPI waits, signals the ranks,
+# waits again and kills them. Each wait is 20 s here, by odls_base_sigkill_timeout; Open MPI's default is 1 s.
 
 set -eu
 cd "$(dirname "$0")/.."
@@ -28,11 +28,11 @@ else
 fi
 [ "$(id -u)" -ne 0 ] || mpirun="$mpirun --allow-run-as-root"
 
-# The first host's first rank is rank 0, which the others look for; the secret tells them from strangers.
+# Rank 0 runs on the first host; the others connect to it. With the secret the ranks prove that they belong together.
 MASTER_ADDR=${hosts%%[:,]*}
 LOCKSTEP_SECRET=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
 export MASTER_ADDR LOCKSTEP_SECRET
 
-# By itself Open MPI ties each rank to a core or a socket.
+# Without --bind-to none Open MPI binds each rank to a core or a socket.
 exec $mpirun --host "$hosts" --bind-to none --mca odls_base_sigkill_timeout 20 -x MASTER_ADDR -x LOCKSTEP_SECRET \
     ./train_gpt $job --out-dir "$out" --resume auto

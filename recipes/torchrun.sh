@@ -1,15 +1,15 @@
 #!/bin/sh
-# torchrun.sh -- pretrains GPT-2 350M on several hosts, started by PyTorch's torchrun. Nothing else of PyTorch is used.
+# torchrun.sh -- pretrains GPT-2 350M on several hosts with PyTorch's torchrun as launcher, and nothing else of PyTorch.
 #
-#   LOCKSTEP_SECRET=... recipes/torchrun.sh HOSTS MEET [OUT]      the same line on every host; OUT: runs/gpt2-350m
+#   LOCKSTEP_SECRET=... recipes/torchrun.sh HOSTS MEET [OUT]      the same on every host; OUT: runs/gpt2-350m
 #   recipes/torchrun.sh --smoke [OUT]                             two ranks on this host
 #
-# HOSTS: 1 or 2, with 8 GPUs each; MEET: the one on which torchrun's processes meet. LOCKSTEP_SECRET: a text that only
-# your job knows. Every host has this folder at the same path, with the same build, and data as gpt2_124m_fineweb.sh
-# has it.
+# HOSTS: how many, 1 or 2, with 8 GPUs each. MEET: the name of one of them, to which all torchrun processes connect.
+# LOCKSTEP_SECRET: a text that only your job knows. Every host has this folder at the same path, with the same build,
+# and the data of gpt2_124m_fineweb.sh.
 #
-# When a rank is lost torchrun starts all of them again, here up to 3 times, and --resume auto goes on from the newest
-# checkpoint. Every host reads that, so keep OUT on a shared file system.
+# When a rank is lost torchrun starts all ranks again, here up to 3 times, and --resume auto goes on from the newest
+# checkpoint. Every host reads the checkpoint, so keep OUT on a shared file system.
 
 set -eu
 cd "$(dirname "$0")/.."
@@ -28,5 +28,5 @@ else
     job='--preset gpt2-350m --replicas 16 --data data/fineweb10B --eval-every 250 --eval-steps 1280
         --save-every 1000'
 fi
-# --no_python: the program is no Python script.
+# --no_python: train_gpt is no Python script.
 exec torchrun $hosts --no_python ./train_gpt $job --out-dir "$out" --resume auto

@@ -1,6 +1,6 @@
 // curves.h -- a run's metrics.jsonl as curves over steps, tokens and time, for plot and report.
 //
-// What a resume took back is left out of the curves and samples; the events stay as they happened.
+// A resume goes back to an earlier step. Curves and samples then lose what they had from that step on; events keep it.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -12,8 +12,8 @@
 #include "src/base/file.h"
 #include "src/base/json.h"
 
-enum Axis { kSteps, kTokens, kSeconds };        // seconds: of the time in which the run was on
-using Place = std::array<double, 3>;            // on each Axis
+enum Axis { kSteps, kTokens, kSeconds };        // kSeconds: time in which the run was on
+using Place = std::array<double, 3>;            // a position on each Axis
 struct Point {
     Place at;
     double y;                                   // NaN: not a finite number
@@ -21,27 +21,27 @@ struct Point {
 using Points = std::vector<Point>;              // in order of step
 struct Event {
     Place at;
-    std::string kind, text;                     // kind: as in metrics.jsonl
+    std::string kind, text;                     // kind: "event" in metrics.jsonl
 };
 
-// One colour per run, with a contrast of at least 3:1 against white and against #0d1117.
+// A colour for each run. All have a contrast of at least 3:1 against white and against #0d1117.
 const char* const run_colors[] = {"#2f81f7", "#d9730d", "#2da44e", "#bf4b8a", "#8957e5", "#a0790a", "#1b8a9c",
                                   "#d1453b"};
 inline const char* run_color(size_t run) { return run_colors[run % std::size(run_colors)]; }
 
-// Whatever the file holds; the members that a reader asks for may be absent.
+// A run's log. The file may hold anything: a field that is missing becomes an empty text, or a point that is NaN.
 struct RunLog {
-    std::string file, folder, name;             // of metrics.jsonl; name: the last part of the folder's own path
-    // Every number of the train events under its name; rest_ms, the step without computation and exposed communication;
-    // spread_ms between the fastest rank's computation and the slowest's; val and bpb of validations, stall_ms of
-    // checkpoints, "task NAME" as a share of right answers.
+    std::string file, folder, name;             // file: metrics.jsonl; name: the last part of the folder's real path
+    // Every number of the train events under its name, and of other events: val and bpb of validations, stall_ms of
+    // checkpoints, "task NAME" with the share of right answers. Two are computed: rest_ms is the step without
+    // computation and exposed communication, spread_ms the slowest rank's computation minus the fastest's.
     std::map<std::string, Points, std::less<>> curves;
-    std::vector<Event> events, samples;         // events: run, resume, warn, ckpt, done
-    std::map<std::string, std::string> facts, options;  // of the newest start; of config.json
-    std::string end;                            // why the run ended; "": the log has no end (yet)
-    Place last = {};                            // of the newest line
+    std::vector<Event> events, samples;         // events: run, resume, warn, ckpt, done; a sample's kind: its prompt
+    std::map<std::string, std::string> facts, options;  // fields of the newest start; config.json
+    std::string end;                            // why the run ended; "": it has not, or was killed
+    Place last = {};                            // place of the newest line
 
-    // A run's folder, or its metrics.jsonl.
+    // path: a run's folder, or its metrics.jsonl.
     explicit RunLog(const std::string& path) {
         const bool is_folder = is_directory(path);
         file = is_folder ? path_join(path, "metrics.jsonl") : path;
@@ -50,20 +50,20 @@ struct RunLog {
         const std::filesystem::path own = std::filesystem::canonical(folder, error);
         name = base_name(error ? folder : own.string());
     }
-    // Reads what came since the last call; all of it where the file is another one now. Error 66.
+    // Reads what was added since the last call, or all if the file has been replaced. Error 66.
     void read() {
         const std::string text = read_file(file);
         if (!text.starts_with(head)) *this = RunLog(file);
         if (head.empty()) head = text.substr(0, text.find('\n') + 1);   // npos + 1 is 0
         std::string_view rest = text;
-        rest = rest.substr(0, rest.rfind('\n') + 1);                    // what follows is being written
+        rest = rest.substr(0, rest.rfind('\n') + 1);                    // the rest of a line is still being written
         rest.remove_prefix(std::min(done, rest.size()));
         done += rest.size();
         while (!rest.empty()) {
             const std::string_view line = next_word(&rest, '\n');
             try {
                 read_line(parse_json(line, file.c_str()));
-            } catch (const Error&) {}           // a torn or foreign line says nothing
+            } catch (const Error&) {}           // a torn or foreign line is skipped
         }
         read_options();
     }
@@ -82,9 +82,9 @@ struct RunLog {
     }
 
   private:
-    static constexpr size_t kMostCurves = 100;  // a file cannot name more
-    std::string head;                           // the first line: a run that starts afresh writes another
-    size_t done = 0;                            // bytes of the file that were read
+    static constexpr size_t kMostCurves = 100;  // a file cannot make more
+    std::string head;                           // the first line; another first line is another run's
+    size_t done = 0;                            // bytes of the file that have been read
     double clock = NAN;                         // "time" of the newest line
 
     void read_options() {
@@ -94,7 +94,7 @@ struct RunLog {
             const std::string text = read_file(path);
             for (JsonItems i(parse_json(text, path.c_str())); i.next();)
                 if (i.value.kind() != Json::object) options[i.key.text()] = i.value.text();
-        } catch (const Error&) {}               // is being written
+        } catch (const Error&) {}               // it is being written
     }
     static double number(const Json& value) {
         double x = NAN;
@@ -105,7 +105,7 @@ struct RunLog {
     }
     void add(const std::string& key, double y) {
         if (curves.size() >= kMostCurves && !curves.count(key)) return;
-        take_back(&curves[key], last[kSteps]);  // the later line of a step counts
+        take_back(&curves[key], last[kSteps]);  // of two lines of a step the later one counts
         curves[key].push_back({last, y});
     }
     void read_train(const Json& line) {
@@ -122,7 +122,7 @@ struct RunLog {
         if (!line.find("step").as_u64(&step) || step > uint64_t(1) << 52) return;
         last[kSteps] = double(step);
         if (const double x = number(line.find("time")); x == x) {
-            if (kind != "resume" && x > clock) last[kSeconds] += x - clock;     // before a resume it was off
+            if (kind != "resume" && x > clock) last[kSeconds] += x - clock;     // the run was off before a resume
             clock = x;
         }
         const auto text = [&](const char* key) { return line.find(key) ? line.find(key).text() : ""; };
@@ -157,7 +157,7 @@ struct RunLog {
     }
 };
 
-// Whether losses per token can be compared.
+// Returns whether the runs' losses per token can be compared.
 inline bool same_tokenizer(const std::vector<RunLog>& runs) {
     return std::ranges::all_of(runs, [&](const RunLog& run) {
         return run.option("tokenizer") == runs[0].option("tokenizer") &&
@@ -165,12 +165,12 @@ inline bool same_tokenizer(const std::vector<RunLog>& runs) {
     });
 }
 
-// Exponential moving average over about `window` points, debiased, so that the first value is the first one. Values
-// that are not finite are left out.
+// The exponential moving average over about `window` points. It is debiased: it begins with the first point's value.
+// Values that are not finite are left out.
 inline Points smoothed(const Points& points, double window) {
     Points out;
     const double beta = window > 1 ? 1 - 1 / window : 0;
-    double mean = 0, weight = 0;                // weight: of the values seen so far, near 1 in the end
+    double mean = 0, weight = 0;                // weight: sum of the weights so far, which nears 1
     for (const auto& [at, y] : points) {
         if (!std::isfinite(y)) continue;
         mean = beta * mean + (1 - beta) * y;
@@ -180,8 +180,8 @@ inline Points smoothed(const Points& points, double window) {
     return out;
 }
 
-// The first and the last point, and of each of `bins` parts the lowest, the highest, so that spikes survive, and one
-// that is no number.
+// Fewer points of a long curve. It is cut into `bins` parts; each keeps its lowest and highest point, so that spikes
+// stay, and one NaN. The first and the last point stay, too.
 inline Points thinned(const Points& points, size_t bins) {
     if (points.size() <= 2 * bins) return points;
     Points out;
@@ -213,7 +213,8 @@ struct Range {
         hi = std::max(hi, other.hi);
     }
 };
-// Of all values but spikes: what lies further out than 1.5 times the distance between the 5th and 95th of a hundred.
+// The range of all values but spikes. A spike is further below the 5th percentile or above the 95th than 1.5 times the
+// distance between the two.
 inline Range range_without_spikes(std::vector<double> values) {
     Range range;
     std::erase_if(values, [](double x) { return !std::isfinite(x); });

@@ -1,10 +1,10 @@
 // picture.h -- curves as an SVG, for plot and for a report that runs no script.
 //
-// Text and lines suit light and dark pages: the picture is transparent and its colours are readable on both.
+// The picture is transparent, and its colours are readable on light and on dark pages.
 #pragma once
 #include "tools/curves.h"
 
-// Text for XML and HTML, whatever bytes it has.
+// Escapes a text of any bytes for XML and HTML.
 inline std::string markup(const std::string& text) {
     std::string out;
     for (const char c : escape_control(text, "\n\t")) {
@@ -43,7 +43,7 @@ struct Picture {
     struct Curve {
         Points points;
         const char* color;
-        double width, opacity;                  // of the line; width 0: none
+        double width, opacity;                  // of the line; width 0: no line
         bool dots;
     };
     struct Name {
@@ -57,7 +57,7 @@ struct Picture {
     std::vector<Curve> curves;
     std::vector<Name> legend;
 
-    // alone: a file of its own. Error 65 where nothing can be drawn.
+    // Returns the SVG. alone: for a file of its own, not for a page. Error 65 if nothing can be drawn.
     std::string draw(bool alone) {
         set_ranges();
         svg = format("<svg %sviewBox=\"0 0 %g %g\" width=\"%g\" height=\"%g\" role=\"img\" "
@@ -66,7 +66,7 @@ struct Picture {
                      markup(title).c_str());
         draw_marks();
         for (const Curve& curve : curves) draw_curve(curve);
-        for (size_t i = 0; i < legend.size(); i++) {    // top right: losses fall, so nothing is there
+        for (size_t i = 0; i < legend.size(); i++) {    // top right, which is empty when losses fall
             const double at = kTop + 8 + 18 * double(i);
             label(width - kRight - 18, at + 4, "end", legend[i].text);
             circle(width - kRight - 8, at, 4, legend[i].color);
@@ -76,7 +76,7 @@ struct Picture {
 
   private:
     static constexpr double kLeft = 56, kRight = 26, kTop = 34, kBottom = 44;
-    static constexpr size_t kBins = 400;        // of a line: more than its pixels only make the file larger
+    static constexpr size_t kBins = 400;        // of a line; more points only make the file larger
     static constexpr const char* kGrey = "#7d8590";
     Range xs, ys;
     std::string svg;
@@ -85,7 +85,7 @@ struct Picture {
     double x_of(const Place& at) const {
         return kLeft + (at[axis] - xs.lo) / (xs.hi - xs.lo) * (width - kLeft - kRight);
     }
-    double y_of(double y) const {               // a spike ends at the edge
+    double y_of(double y) const {               // a spike is drawn at the edge
         const double part = (scaled(ys.hi) - scaled(y)) / (scaled(ys.hi) - scaled(ys.lo));
         return kTop + std::clamp(part, 0.0, 1.0) * (height - kTop - kBottom);
     }
@@ -110,7 +110,7 @@ struct Picture {
         if (log) ys = {std::pow(10, ys.lo), std::pow(10, ys.hi)};
         if (xs.hi <= xs.lo) xs.hi = xs.lo + 1;
     }
-    // The step of an axis with about `count` marks: 1, 2 or 5 times a power of ten.
+    // The distance between marks so that there are about `count`: 1, 2 or 5 times a power of ten.
     static double mark_distance(double range, int count) {
         const double rough = range / count, power = std::pow(10, std::floor(std::log10(rough)));
         for (const double m : {1.0, 2.0, 5.0})

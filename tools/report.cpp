@@ -1,8 +1,8 @@
-// report.cpp -- build/report runs/A runs/B [-o report.html]: what runs wrote into metrics.jsonl, as one page for a
-// browser that needs nothing else. --serve watches runs that are going on.
+// report.cpp -- build/report runs/A runs/B [-o report.html]: makes one page of the runs' metrics.jsonl, which a browser
+// shows without any other file. --serve shows runs while they go on.
 //
-// tools/report.html is the page. Here its {{places}} are filled: with tables, with pictures of the curves for those who
-// run no script, and with the curves as JSON, from which the page's script draws.
+// tools/report.html is the page. This program fills its {{places}} with tables, with the curves as JSON, which its
+// script draws, and with pictures of the curves for browsers that run no script.
 #include <utility>
 #include "tools/picture.h"
 #include "tools/serve.h"
@@ -25,12 +25,12 @@ const char* const usage =
     "without -o as report.html in the folder of the first. It opens in any browser and loads nothing from elsewhere.\n"
     "--serve: shows the page to browsers on this machine while the runs go on, until Ctrl-C; the port is 6180.\n";
 
-constexpr size_t kBins = 999;           // of a curve: about twice as many points
+constexpr size_t kBins = 999;           // of a curve, which then has about twice as many points
 
-// A chart: `y` is a line or, of validations and checkpoints, dots.
+// A chart. y, dots: names of the curves drawn as a line and as dots, or empty. Validations, tasks and stalls are dots.
 struct Chart {
     std::string y, dots, title, unit;
-    bool smooth;                        // the script may smooth it
+    bool smooth;                        // its line can be smoothed
 };
 std::vector<Chart> charts_of(const Runs& runs) {
     std::vector<Chart> charts = {
@@ -47,7 +47,7 @@ std::vector<Chart> charts_of(const Runs& runs) {
             if (key.starts_with("task ")) tasks.insert(key);
     for (const std::string& key : tasks) charts.push_back({"", key, key, "share of right answers", false});
     if (same_tokenizer(runs)) return charts;
-    std::swap(charts[0], charts[1]);    // losses of different tokenizers cannot be compared
+    std::swap(charts[0], charts[1]);    // bits per byte first: other tokenizers, other losses
     return charts;
 }
 const std::vector<Chart> time_charts = {
@@ -65,7 +65,7 @@ bool has_values(const Points& points) {
 
 // ---------------------------------------------------------------------------------------------------------- charts
 
-// A picture for those who run no script; the script draws its own in its place.
+// The figure of a chart, with a picture for browsers that run no script. The script replaces it by its own drawing.
 std::string chart(const Runs& runs, const Chart& of) {
     Picture picture;
     picture.title = of.title;
@@ -82,7 +82,7 @@ std::string chart(const Runs& runs, const Chart& of) {
     std::string still;
     try {
         still = picture.draw(false);
-    } catch (const Error&) {}               // no value, or too large ones
+    } catch (const Error&) {}               // it has no value, or too large ones
     return format("<figure data-y=\"%s\" data-dots=\"%s\"%s%s><figcaption><h3>%s</h3><span>%s</span></figcaption>"
                   "<ul class=key></ul><div class=plot>",
                   markup(of.y).c_str(), markup(of.dots).c_str(), of.smooth ? " data-smooth" : "",
@@ -95,20 +95,20 @@ std::string charts(const Runs& runs, const std::vector<Chart>& list) {
     return html;
 }
 
-// An array of what value(point) gives.
+// A JSON array of value(point) for each point.
 template <class F> std::string array(const Points& points, int digits, const F& value) {
     std::string out = "[";
     for (const Point& p : points) out += (out.size() > 1 ? "," : "") + json_number(value(p), digits);
     return out + "]";
 }
-std::string steps_json(const Points& points) {      // the first, then differences
+std::string steps_json(const Points& points) {      // the first step, then differences
     double last = 0;
     return array(points, 16, [&](const Point& p) { return p.at[kSteps] - std::exchange(last, p.at[kSteps]); });
 }
 std::string values_json(const Points& points) {
     return array(points, 7, [](const Point& p) { return p.y; });
 }
-// Steps and values; of a long curve also the mean of each bin, for smoothing.
+// The steps s and values v of a curve. A long one also has the mean of each bin, ms and mv, for smoothing.
 std::string curve_json(const Points& points, bool smooth) {
     const Points few = thinned(points, kBins);
     JsonLine json;
@@ -122,7 +122,7 @@ std::string curve_json(const Points& points, bool smooth) {
     }
     return json.raw("ms", steps_json(means)).raw("mv", values_json(means)).text();
 }
-// Steps on all axes; the script interpolates between them.
+// Some of a run's steps with their places on all axes. The script interpolates between them.
 std::string places_json(const RunLog& run) {
     Points places, few;
     for (const char* const key : {"loss", "val"})
@@ -159,7 +159,7 @@ struct Part {
 const Part parts[] = {{"summary", summary}, {"bars", time_bars}, {"ranks", ranks}, {"events", events},
                       {"samples", samples}, {"options", options}, {"numbers", numbers}};
 
-// What the script draws from. live: also the parts of the page that change.
+// The JSON that the script draws from. live: with the parts of the page that change.
 std::string data_json(const Runs& runs, bool live) {
     std::vector<Chart> list = charts_of(runs);
     list.insert(list.end(), time_charts.begin(), time_charts.end());
@@ -171,7 +171,7 @@ std::string data_json(const Runs& runs, bool live) {
     const std::string text = JsonLine().add("live", live).raw("runs", "[" + join(of_runs, ",") + "]")
                                  .raw("parts", html.text()).text();
     std::string out;
-    for (const char c : text) out += c == '<' ? "\\u003c" : std::string(1, c);   // nothing in it ends the script
+    for (const char c : text) out += c == '<' ? "\\u003c" : std::string(1, c);   // no text ends the script element
     return out;
 }
 
@@ -196,12 +196,12 @@ std::string page(const Runs& runs, bool live) {
     return out += rest;
 }
 
-// Answers what the server is asked for; "" where it is nothing.
+// The server's answer to a request for `path`, with all runs read again; "" if there is no such page.
 std::string answer(Runs* runs, const std::string& path, std::string* type) {
     for (RunLog& run : *runs) {
         try {
             run.read();
-        } catch (const Error&) {}           // it has not begun, or is gone
+        } catch (const Error&) {}           // the log is not there yet, or is gone
     }
     *type = path == "/" ? "text/html" : "application/json";
     return path == "/" ? page(*runs, true) : path == "/data.json" ? data_json(*runs, true) : "";

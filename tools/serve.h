@@ -1,7 +1,7 @@
-// serve.h -- a small HTTP server for browsers on this machine: GET only, one request a connection, one at a time.
+// serve.h -- a small HTTP server for browsers on this machine. It answers GET, one request a connection, one at a time.
 //
-// It listens on 127.0.0.1 alone. A page of another site that resolves its own name to 127.0.0.1 sends that name as Host
-// and is refused. A request is at most 8 KiB and arrives within two seconds, or its connection is closed.
+// It listens on 127.0.0.1 only. The page of another site can resolve its own name to 127.0.0.1; it then sends that name
+// as Host and is refused (403). A request of more than 8 KiB, or not complete within two seconds, is refused (400).
 #pragma once
 #include <arpa/inet.h>
 #include <cerrno>
@@ -15,7 +15,7 @@
 inline volatile std::sig_atomic_t serve_ends = 0;
 inline void end_serving(int) { serve_ends = 1; }
 
-// Reads until the empty line behind the headers; what came until then where there is none in time.
+// Reads until the empty line after the headers. If that does not come in time, returns what has come.
 inline std::string read_request(int fd) {
     const double deadline = now_seconds() + 2;
     std::string request;
@@ -30,7 +30,7 @@ inline std::string read_request(int fd) {
     return request;
 }
 
-// A header's value; `name` in lower case. "": it is absent.
+// The value of a request's header, "" if it is absent. name: in lower case.
 inline std::string header_of(std::string_view request, const std::string& name) {
     next_word(&request, '\n');
     while (!request.empty()) {
@@ -57,7 +57,7 @@ inline void send_response(int fd, const std::string& status, const std::string& 
     }
 }
 
-// answer(path, &type) is a body, or "" where there is no such page.
+// Reads a request and answers it. answer(path, &type) returns the body, or "" if there is no such page.
 template <class F> void answer_request(int fd, const F& answer) {
     const std::string request = read_request(fd), host = header_of(request, "host");
     const auto refuse = [&](const std::string& status) { send_response(fd, status, "text/plain", status + "\n"); };
@@ -65,7 +65,7 @@ template <class F> void answer_request(int fd, const F& answer) {
     const std::string_view method = next_word(&rest, ' '), path = next_word(&rest, ' ');
     if (request.find("\r\n\r\n") == request.npos || !rest.starts_with("HTTP/1.")) return refuse("400 Bad Request");
     if (method != "GET") return refuse("405 Method Not Allowed");
-    const std::string name = host.substr(0, host.find(':'));    // a tunnel may have another port
+    const std::string name = host.substr(0, host.find(':'));    // without the port: a tunnel may have another one
     if (name != "127.0.0.1" && name != "localhost") return refuse("403 Forbidden");
     std::string type;
     const std::string body = answer(std::string(path), &type);
@@ -73,7 +73,7 @@ template <class F> void answer_request(int fd, const F& answer) {
     send_response(fd, "200 OK", type, body);
 }
 
-// Serves until SIGINT or SIGTERM. port 0: any. Prints the address.
+// Prints the address and serves until SIGINT or SIGTERM. port 0: any free one.
 template <class F> void serve(int port, const F& answer) {
     struct sigaction action = {};
     action.sa_handler = end_serving;            // without SA_RESTART: poll and accept return
@@ -94,7 +94,7 @@ template <class F> void serve(int port, const F& answer) {
     std::fflush(stdout);
     while (!serve_ends) {
         pollfd wait = {listener, POLLIN, 0};
-        if (poll(&wait, 1, 1000) <= 0) continue;    // a signal between the check and poll waits for a second
+        if (poll(&wait, 1, 1000) <= 0) continue;    // a signal just before poll takes effect after 1 s
         const int fd = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
         if (fd < 0) continue;
         answer_request(fd, answer);

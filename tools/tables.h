@@ -1,6 +1,6 @@
-// tables.h -- the parts of build/report's page that are words and numbers, each as HTML of all runs.
+// tables.h -- the parts of build/report's page that are text and tables: the HTML of each for all runs.
 //
-// Whatever a run wrote is escaped: names, samples, messages and options can hold anything.
+// All that comes from a run is escaped, since names, samples, messages and options can hold any bytes.
 #pragma once
 #include <functional>
 #include "tools/picture.h"
@@ -8,8 +8,8 @@
 namespace {
 
 using Runs = std::vector<RunLog>;
-constexpr size_t kRows = 20;            // of the tables of numbers
-constexpr size_t kSamples = 40, kEvents = 200;  // the newest ones
+constexpr size_t kRows = 20;            // about, in a table of numbers
+constexpr size_t kSamples = 40, kEvents = 200;  // the newest ones are shown
 
 std::string number(double x, const char* form = "%.4f") { return std::isfinite(x) ? format(form, x) : "–"; }
 std::string whole(double x) { return std::isfinite(x) && x >= 0 ? with_commas(uint64_t(x)) : "–"; }
@@ -19,12 +19,12 @@ std::string duration(double seconds) {
     const long long s = llround(seconds), h = s / 3600;
     return h ? format("%lld:%02lld:%02lld h", h, s / 60 % 60, s % 60) : format("%lld:%02lld min", s / 60, s % 60);
 }
-// "A", where there are several runs.
+// The letter of run i, "A" for the first; nothing if it is the only run.
 std::string badge(const Runs& runs, size_t i) {
     if (runs.size() == 1) return "";
     return format("<b class=badge style=\"--c:%s\">%c</b> ", run_color(i), char('A' + i % 26));
 }
-// A run's name as a heading, unless it is the only one: then the page's heading says it.
+// A run's name as a heading. The name of the only run is in the page's heading, so that it gets none here.
 std::string name_of(const Runs& runs, size_t i, const std::string& tag) {
     return runs.size() == 1 ? "" : "<" + tag + ">" + badge(runs, i) + markup(runs[i].name) + "</" + tag + ">";
 }
@@ -36,7 +36,7 @@ struct Table {
         for (const std::string& head : heads) html += "<th scope=col>" + head + "</th>";
         html += "</tr></thead><tbody>";
     }
-    void row(const std::vector<std::string>& cells) {   // already HTML
+    void row(const std::vector<std::string>& cells) {   // cells: already HTML
         html += "<tr>";
         for (const std::string& cell : cells) html += (&cell == &cells[0] ? "<th scope=row>" : "<td>") + cell;
         html += "</tr>\n";
@@ -62,7 +62,7 @@ double sum(const Points& points) {
     return total;
 }
 
-// What a run is, in a line.
+// A line that describes a run: size, model, optimizer, device, version.
 std::string description(const RunLog& run) {
     std::vector<std::string> words;
     uint64_t parameters;
@@ -72,17 +72,18 @@ std::string description(const RunLog& run) {
     std::erase(words, "");
     return "<p>" + join(words, " · ") + "</p>";
 }
-// A number with its name above it and more about it below.
+// A number, its name above it, and a remark below it.
 std::string tile(const std::string& name, const std::string& value, const std::string& more = "") {
     return "<div><dt>" + name + "</dt><dd>" + value + " <small>" + more + "</small></dd></div>";
 }
+// A tile with the last and the lowest value of a curve, if it has any.
 std::string score(const std::string& name, const Points& all) {
     const Points points = smoothed(all, 1);     // without what is not finite
     if (points.empty()) return "";
     const Point& best = *std::ranges::min_element(points, {}, &Point::y);
     return tile(name, number(points.back().y), "best " + number(best.y) + " at step " + whole(best.at[kSteps]));
 }
-// The line of numbers of each run.
+// The tiles of each run.
 std::string summary(const Runs& runs) {
     std::string html;
     for (size_t i = 0; i < runs.size(); i++) {
@@ -106,7 +107,7 @@ std::string summary(const Runs& runs) {
     return html;
 }
 
-// Where the time of each run went, as bars.
+// For each run a bar whose parts show where its time went, and the parts as a list.
 std::string time_bars(const Runs& runs) {
     std::string html = "<div class=bars>";
     for (size_t i = 0; i < runs.size(); i++) {
@@ -156,7 +157,7 @@ std::string ranks(const Runs& runs) {
     return table.end();
 }
 
-// The newest events that are checkpoints, or are none.
+// The newest checkpoints if `saved`, else the newest other events.
 std::vector<Event> newest(std::vector<Event> events, bool saved) {
     std::erase_if(events, [&](const Event& e) { return (e.kind == "ckpt") != saved; });
     events.erase(events.begin(), events.end() - long(std::min(events.size(), kEvents)));
@@ -212,7 +213,7 @@ std::string options(const Runs& runs) {
     return (runs.size() > 1 ? different.end() : "") + folded("All options", all.end());
 }
 
-// The curves as numbers, at about kRows steps and as many validations.
+// A table of the curves at about kRows steps and kRows validations.
 std::string numbers(const Runs& runs) {
     struct Column {
         const char *key, *head, *form;

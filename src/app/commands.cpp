@@ -1,4 +1,4 @@
-// commands.cpp -- the programs sample, chat and eval. They return exit codes; backends.cpp has them in its table.
+// commands.cpp -- the commands sample, chat and eval, which backends.cpp calls. They return exit codes.
 #include <algorithm>
 #include <csignal>
 #include <unistd.h>
@@ -24,7 +24,7 @@ struct Loaded {
     Tokenizer tokenizer;
     floatX* weights;
 
-    // T: the longest sequence it gets; a longer one than the model's counts as that.
+    // T: the longest sequence it gets; the model's own limit holds, too.
     Loaded(const std::string& path, int B, size_t T) {
         if (path.empty()) die(kExitNoInput, "no model: got no folder, want a run or a checkpoint");
         Options start;
@@ -61,7 +61,7 @@ static std::string read_standard_input() {
 int sample(Options o, Comm*) {
     set_threads(o.threads);
     if (o.prompt == "-") o.prompt = read_standard_input();
-    Loaded loaded(o.paths[0], 1, o.prompt.size() + size_t(o.max_tokens) + 2);       // a token has a byte or more
+    Loaded loaded(o.paths[0], 1, o.prompt.size() + size_t(o.max_tokens) + 2);       // a token has at least a byte
     if (loaded.tokenizer.kind == Tokenizer::none && !o.prompt.empty())
         die(kExitUsage, "--prompt: %s has no tokenizer.json; leave the prompt out to see token numbers",
             loaded.init.folder.c_str());
@@ -78,10 +78,10 @@ int sample(Options o, Comm*) {
 
 // ---- chat
 
-// Ctrl-C stops an answer; while the user types it ends the program.
+// Ctrl-C was pressed. It stops an answer; while the user types it ends the program.
 static volatile sig_atomic_t interrupted;
 
-// Returns false at the end of the input, or at Ctrl-C.
+// Asks for a line. Returns false at the end of the input or at Ctrl-C.
 static bool read_line(std::string* line) {
     line->clear();
     if (isatty(STDIN_FILENO)) std::fputs("> ", stdout);
@@ -92,7 +92,7 @@ static bool read_line(std::string* line) {
     return c != EOF || !line->empty();
 }
 
-// The oldest turns but the system's are forgotten where the context has no room for them and an answer.
+// The tokens of history. Removes its oldest turns but the system's until the context has room for an answer, too.
 static std::vector<int> tokens_that_fit(Conversation* history, const ChatTemplate& chat, const Tokenizer& tokenizer,
                                         int T, int max_tokens) {
     const size_t room = size_t(T - std::min(max_tokens, T / 2));
@@ -145,7 +145,7 @@ static void want_text(const Options& o) {
         die(kExitUsage, "--perplexity: %s: got conversations, want text", o.data.c_str());
 }
 
-// The validation part of the run that the path names, as the run saw it; or all of --data.
+// All of --data; without it the validation part of the run that the path names.
 static Data data_to_score(Options o, const Loaded& loaded, int T, Comm* comm) {
     const int V = loaded.model.shape.V;
     if (o.is_given("data")) {
@@ -172,8 +172,8 @@ static Data data_to_score(Options o, const Loaded& loaded, int T, Comm* comm) {
     return data;
 }
 
-// Scores each token but the first once, in windows of T tokens that begin `stride` apart: behind T - stride tokens or
-// more, as far as the text has them.
+// Scores each token but a shard's first once, in windows of T tokens that begin `given` apart (0: T / 2). Behind the
+// first window a token has at least T - stride tokens before it.
 static Score score_windows(Model* model, const Data& data, int given, int B, Comm* comm) {
     const uint64_t T = uint64_t(model->T), stride = given > 0 ? uint64_t(given) : std::max<uint64_t>(T / 2, 1);
     if (stride >= T) die(kExitUsage, "--stride: got %d, want less than the context of %d tokens", given, model->T);

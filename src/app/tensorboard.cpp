@@ -1,4 +1,4 @@
-// tensorboard.cpp -- see tensorboard.h. Fields have the numbers of TensorFlow's event.proto, summary.proto and so on.
+// tensorboard.cpp -- see tensorboard.h. Field numbers are those of TensorFlow's event.proto, summary.proto and others.
 #include "src/app/tensorboard.h"
 #include <unistd.h>
 #include "src/app/log.h"
@@ -13,7 +13,7 @@ std::string varint(uint64_t x) {
     return x < 128 ? std::string(1, char(x)) : char(x | 128) + varint(x >> 7);
 }
 
-// A field whose content is a text or a message.
+// A protobuf field that holds a text or a message.
 std::string field(int number, const std::string& content) {
     return char(number << 3 | 2) + varint(content.size()) + content;
 }
@@ -28,7 +28,7 @@ std::string record(double time, uint64_t step, const std::string& what) {
     return with_checksum(bytes_of(uint64_t(event.size()))) + with_checksum(event);
 }
 
-// A text is read as Markdown: four blanks in front of a line keep it as it is.
+// A text summary. It is shown as Markdown, where four spaces before a line keep it as it is.
 std::string text(const std::string& tag, const std::string& content) {
     std::string block = "    ";
     for (const char c : content) block += c == '\n' ? "\n    " : std::string(1, c);
@@ -66,7 +66,7 @@ std::vector<std::string> event_files(const std::string& folder) {
 std::string write_event_file(const std::string& folder) {
     const MappedFile metrics = map_file(path_join(folder, "metrics.jsonl"));
     std::string_view rest = metrics.text();
-    std::vector<std::pair<uint64_t, std::string>> records;      // dropped by a resume before this step
+    std::vector<std::pair<uint64_t, std::string>> records;      // a resume at a smaller step drops it
     while (!rest.empty()) try {
         const std::string line(next_word(&rest, '\n'));
         const Json json = parse_json(line, "event");
@@ -74,7 +74,7 @@ std::string write_event_file(const std::string& folder) {
         const uint64_t step = json.get_u64("step", "event");
         if (event == "resume") std::erase_if(records, [&](const auto& r) { return r.first > step; });
         records.push_back({event == "sample" ? step : step + 1, event_record(line)});
-    } catch (const Error&) {}                                   // a torn or foreign line shows nothing
+    } catch (const Error&) {}                                   // a torn or foreign line is left out
     const double now = unix_seconds();
     std::string content = record(now, 0, field(3, "brain.Event:2")) + record(now, 0, field(7, "\x08\x01"));
     for (const auto& [step, one] : records) content += one;

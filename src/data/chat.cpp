@@ -1,4 +1,4 @@
-// chat.cpp -- see chat.h. Forms of lines: OpenAI, ShareGPT, Stanford Alpaca and trl. Templates: Qwen2's and Llama 3's.
+// chat.cpp -- see chat.h. The lines are OpenAI's, ShareGPT's, Alpaca's and trl's, the templates Qwen2's and Llama 3's.
 #include "src/data/chat.h"
 #include <algorithm>
 #include "src/base/common.h"
@@ -28,7 +28,7 @@ std::string read_role(const std::string& role, const std::string& where) {
     die_content(where, json_quote(role.substr(0, 60)), "system, user or assistant" + meant);
 }
 
-// A text, or a list of {"type": "text", "text": ...}.
+// Reads a turn's content: a text, or a list of {"type": "text", "text": ...}.
 std::string read_content(const Json& content, const std::string& where) {
     if (content.kind() == Json::string) return content.text();
     if (content.kind() != Json::array) die_content(where, content ? json_shown(content) : "nothing", "a text");
@@ -64,8 +64,8 @@ int find_token(const Tokenizer& tokenizer, std::string_view text) {
     return found == tokenizer.added.end() ? -1 : found->id;
 }
 
-// What stands in a template between a system turn's head and its end as plain text: the turn of a conversation that
-// brings none.
+// The system turn that a template writes for a conversation without one, or "": the plain text between a system turn's
+// head and its end.
 std::string default_system(const std::string& jinja, const ChatForm& form) {
     const std::string head = std::string(form.open) + "system" + form.head + (form.gap[1] ? "\\n\\n" : "\\n");
     for (size_t at = 0; (at = jinja.find(head, at)) != jinja.npos;) {
@@ -76,7 +76,7 @@ std::string default_system(const std::string& jinja, const ChatForm& form) {
     return "";
 }
 
-// Appends text, of which what lies before byte `trained` is not trained on. A token that reaches beyond it is.
+// Appends the tokens of a text. Those that reach beyond byte `trained` are trained on, the others are not.
 void append(std::string_view text, size_t trained, const Tokenizer& tokenizer, std::vector<uint32_t>* tokens) {
     std::vector<int> ids;
     tokenizer.encode(text, &ids);
@@ -91,7 +91,7 @@ void append_control(const char* name, bool trained, const Tokenizer& tokenizer, 
     if (*name) tokens->push_back(uint32_t(find_token(tokenizer, name)) | (trained ? 0 : kUntrained));
 }
 
-// OPEN role HEAD gap, and then content CLOSE tail.
+// Appends OPEN role HEAD gap content, and if the turn ends CLOSE tail.
 void append_turn(const Turn& turn, bool ends, const ChatForm& form, const Tokenizer& tokenizer,
                  std::vector<uint32_t>* tokens) {
     const bool trained = turn.role == "assistant" && ends;
@@ -118,7 +118,7 @@ std::string form_of_line(const Json& line) {
                                           {"prompt", "completion"}, {"instruction", "output"}};
     for (const auto& [key, answer] : kFields)
         if (line.find(key) && line.find(answer)) return key;
-    for (const auto& [key, answer] : kFields)           // not a document either: read_conversation says what is missing
+    for (const auto& [key, answer] : kFields)           // no text either: read_conversation names what is missing
         if (line.find(key) && !line.find("text")) return key;
     return "";
 }
@@ -164,7 +164,7 @@ std::string read_chat_template(const std::string& folder) {
     if (file_exists(own)) return read_file(own);
     const std::string text = file_exists(config) ? read_file(config) : "{}";
     Json found = parse_json(text, config.c_str()).find("chat_template");
-    if (found.kind() == Json::array)                    // several, by name
+    if (found.kind() == Json::array)                    // several, each with a name
         for (JsonItems i(found); i.next();)
             if (i.value.find("name").text() == "default") found = i.value.find("template");
     return found.kind() == Json::string ? found.text() : "";

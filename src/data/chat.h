@@ -1,11 +1,11 @@
-// chat.h -- conversations: their lines in a .jsonl, and their tokens by a chat template.
+// chat.h -- conversations: reads them from the lines of a .jsonl and makes tokens of them by a chat template.
 //
 //     {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo"}]}
 //     {"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Yo"}]}
-//     {"instruction": "Add.", "input": "2, 3", "output": "5"}       the user asks for both, the assistant answers
-//     {"prompt": "2+3=", "completion": "5"}                         no template: end of text, prompt, completion, again
+//     {"instruction": "Add.", "input": "2, 3", "output": "5"}       instruction and input are the user's turn
+//     {"prompt": "2+3=", "completion": "5"}                         no template; an end-of-text token at both ends
 //
-// Trained on are the tokens of what the assistant says, and the one that ends its turn.
+// Training counts the assistant's tokens, and the one that ends its turn.
 #pragma once
 #include <span>
 #include <string>
@@ -13,43 +13,43 @@
 #include "src/base/json.h"
 #include "src/data/tokenizer.h"
 
-struct Turn { std::string role, content; };                 // system, user or assistant
+struct Turn { std::string role, content; };                 // role: system, user or assistant
 struct Conversation {
     std::vector<Turn> turns;
     bool plain = false;                                     // a prompt and its completion
 };
-// Which of the forms above: messages, conversations, prompt or instruction; "": none. Other fields may stand beside.
+// The form of a line: messages, conversations, prompt or instruction; "": none. A line may have other fields, too.
 std::string form_of_line(const Json& line);
-std::string fields_of(const Json& line);                    // for messages: the fields "id, title"
-// Error 65 names the field. what: file and line.
+std::string fields_of(const Json& line);                    // for errors: the fields "id, title"
+// what: file and line, for errors. Error 65 names the field.
 Conversation read_conversation(const Json& line, const char* what);
 
-// How a family of models writes a turn: OPEN role HEAD content CLOSE tail, with control tokens in capitals, BEGIN in
-// front of the first and gap between role and content.
+// How a family of models writes a turn: OPEN role HEAD gap content CLOSE tail. Capitals are control tokens. BEGIN
+// stands once, before the first turn.
 struct ChatForm {
     const char *name, *begin, *open, *head, *gap, *close, *tail;
-    bool trims;                                             // white space around a content
-    const char* jinja;                                      // the same for Hugging Face and llama.cpp
+    bool trims;                                             // white space around a content is removed
+    const char* jinja;                                      // the same as a Jinja template, for other programs
 };
 struct ChatTemplate {
     const ChatForm* form = nullptr;                         // null: none
-    std::string system;                                     // what stands in front where no system turn does, or empty
+    std::string system;                                     // the system turn of conversations without one, or empty
     std::string jinja;
 };
-// The template in a model's folder, Jinja: a file of its own, or in tokenizer_config.json; "": none.
+// Reads the Jinja template of a model's folder: chat_template.jinja, else in tokenizer_config.json; "": none.
 std::string read_chat_template(const std::string& folder);
-// --chat-template's value; auto: that of a model's folder, ChatML if there is none. Error 2; 65 for a template of
-// another form.
+// The template that --chat-template means. auto: the model's own, `jinja`, or ChatML if it has none. Error 65 for a
+// template of another form, with the folder's name.
 ChatTemplate choose_chat_template(const std::string& option, const std::string& jinja, const std::string& folder);
 // Appends the control tokens that the tokenizer lacks.
 void add_chat_tokens(Tokenizer* tokenizer, const ChatForm& form);
 int begin_of_chat(const Tokenizer& tokenizer, const ChatTemplate& chat);    // the token BEGIN; -1: there is none
 int end_of_turn(const Tokenizer& tokenizer, const ChatTemplate& chat);      // the token CLOSE; -1: there is none
 
-// A token that is not trained on has this bit.
+// This bit marks a token that is not trained on.
 constexpr uint32_t kUntrained = 1u << 31;
-// Appends a conversation. With an open end the assistant's next turn begins behind it.
+// Appends the tokens of a conversation, and with open_end the beginning of the assistant's next turn.
 void encode_chat(const Conversation& conversation, const ChatTemplate& chat, const Tokenizer& tokenizer,
                  std::vector<uint32_t>* tokens, bool open_end = false);
-// All that a tokenizer could learn from.
+// The text of all turns, for a tokenizer to learn from.
 std::string text_of(const Conversation& conversation);
