@@ -23,7 +23,7 @@ if [ "$1" = --smoke ]; then             # a small Llama, trained on the built-in
         build/export "$dir/base" --hf "$dir/model"
     }
     set -- "$dir/model" README.md "$dir/lora"
-    size="$small --steps 60 --eval-every 20"
+    size="$small --steps 60 --eval-every 20 --lr 1e-2"
 fi
 model=$1 text=$2 out=${3:-runs/lora}
 

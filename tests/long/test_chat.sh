@@ -19,7 +19,7 @@ PY
 for form in chatml llama3; do
     of=$tmp/$form
     check "a model of $form" $train $small --data "$tmp/chat.jsonl" --val-data "$tmp/chat.jsonl" --tokenizer \
-        bpe:320:llama3 --chat-template $form --steps 2 --save-every 2 --lr 1e-2 --out-dir "$of"
+        bpe:300 --chat-template $form --steps 2 --save-every 2 --lr 1e-2 --out-dir "$of"
     made "$form: cases" $python tests/check_chat.py cases "$of/ckpt/step_00000002" "$tmp/$form-cases" ||
         continue
     check "the same tokens and masks" env LOCKSTEP_CHAT="$tmp/$form-cases" build/tests/chat as_transformers

@@ -35,6 +35,10 @@ check "lora: the merged model scores as the run" equal "$tmp/lora/lora/merged" "
 control() { ! equal "$tmp/lora/lora/merged" "$tmp/lora/model" README.md; }
 check "and the model before does not" control
 
+smoke chat /chat
+expect "chat: it answers in the form that it learnt" 0 "^[0-9]* and [0-9]* make [0-9]*[.]$" sh -c \
+    "echo '2 plus 3?' | $train chat $tmp/chat/chat"
+
 smoke llama_124m_muon /run
 expect "llama_124m_muon: a GGUF file" 0 'llama' $tools/info "$tmp/llama_124m_muon/model.gguf"
 
