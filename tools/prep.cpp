@@ -215,8 +215,8 @@ template <class F> void each_document(const Chunk& chunk, const std::string& fie
         if (line.find_first_not_of(" \t\r") == line.npos) continue;
         const std::string what = chunk.where + format(", line %zu from there", number);
         const Json json = parse_json(line, what.c_str());
-        if (!json.find(field) && !form_of_line(json).empty())
-            die_content(what, fields_of(json), field + "; conversations need no prep: give them to train_gpt --data");
+        if (!json.find(field) && !conversation_key(json).empty())
+            die_content(what, describe_fields(json), field + "; conversations need no prep, train_gpt --data reads them");
         const std::string text = json.get_string(field, what.c_str());
         if (!text.empty()) f(std::string_view(text));
     }

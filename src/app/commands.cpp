@@ -51,6 +51,11 @@ struct Loaded {
 };
 }  // namespace
 
+static void print(const std::string& piece) {
+    std::fputs(piece.c_str(), stdout);
+    std::fflush(stdout);
+}
+
 static std::string read_standard_input() {
     std::string text;
     for (int c; (c = std::getchar()) != EOF;) text += char(c);
@@ -66,10 +71,6 @@ int sample(Options o, Comm*) {
         die(kExitUsage, "--prompt: %s has no tokenizer.json; leave the prompt out to see token numbers",
             loaded.init.folder.c_str());
     catch_signals(false);
-    const auto print = [](const std::string& piece) {
-        std::fputs(piece.c_str(), stdout);
-        std::fflush(stdout);
-    };
     print(o.prompt);
     generate_text(&loaded.model, loaded.tokenizer, {}, o, 0, print);
     print("\n");
@@ -97,10 +98,10 @@ static std::vector<int> tokens_that_fit(Conversation* history, const ChatTemplat
                                         int T, int max_tokens) {
     const size_t room = size_t(T - std::min(max_tokens, T / 2));
     const bool system = history->turns[0].role == "system";
-    std::vector<int> tokens = tokens_of(*history, chat, tokenizer);
+    std::vector<int> tokens = chat_prompt(*history, chat, tokenizer);
     while (tokens.size() > room && history->turns.size() > size_t(system) + 1) {
         history->turns.erase(history->turns.begin() + system);
-        tokens = tokens_of(*history, chat, tokenizer);
+        tokens = chat_prompt(*history, chat, tokenizer);
     }
     return tokens;
 }
@@ -112,17 +113,13 @@ int chat(Options o, Comm*) {
     const std::string& jinja = loaded.init.chat_template;
     const ChatTemplate chat = choose_chat_template(o.chat_template, jinja, loaded.init.saved());
     const int end = end_of_turn(tokenizer, chat);
-    if (end < 0)
+    if (const std::string token = missing_control_token(tokenizer, chat); !token.empty())
         die(kExitUsage, "chat: %s: its tokenizer has no %s; train it on conversations, or use sample",
-            o.paths[0].c_str(), chat.form->close);
+            o.paths[0].c_str(), token.c_str());
     struct sigaction action = {};
     action.sa_handler = [](int) { interrupted = 1; };
     sigaction(SIGINT, &action, nullptr);                // without SA_RESTART: a read ends, too
     if (!o.is_given("max-tokens")) o.max_tokens = loaded.model.T;
-    const auto print = [](const std::string& piece) {
-        std::fputs(piece.c_str(), stdout);
-        std::fflush(stdout);
-    };
     if (isatty(STDIN_FILENO)) print("Ctrl-C stops an answer, Ctrl-D ends.\n");
     Conversation history;
     if (!o.system.empty()) history.turns.push_back({"system", o.system});
@@ -140,7 +137,7 @@ int chat(Options o, Comm*) {
     return kExitDone;
 }
 
-static void want_text(const Options& o) {
+static void refuse_conversations(const Options& o) {
     if (o.perplexity && !o.data.empty() && find_source(o.data).is_masked())
         die(kExitUsage, "--perplexity: %s: got conversations, want text", o.data.c_str());
 }
@@ -149,7 +146,7 @@ static void want_text(const Options& o) {
 static Data data_to_score(Options o, const Loaded& loaded, int T, Comm* comm) {
     const int V = loaded.model.shape.V;
     if (o.is_given("data")) {
-        want_text(o);
+        refuse_conversations(o);
         Data data;
         data.tokenizer = o.is_given("tokenizer") ? tokenizer_open(o.tokenizer, nullptr) : loaded.tokenizer;
         if (o.is_given("tokenizer") && data.tokenizer.vocab_size != V)
@@ -161,7 +158,7 @@ static Data data_to_score(Options o, const Loaded& loaded, int T, Comm* comm) {
     }
     if (!merge_options_of(o.paths[0], &o))
         die(kExitUsage, "eval %s: not a run folder, so it has no validation part; give --data", o.paths[0].c_str());
-    want_text(o);
+    refuse_conversations(o);
     resolve_options(&o, kOnGpu);
     o.shape.T = T;
     Data data = open_data(data_options(o, loaded.init), comm);

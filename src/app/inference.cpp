@@ -65,7 +65,7 @@ std::string continue_text(Model* model, const Tokenizer& tokenizer, int end, con
     return all;
 }
 
-std::vector<int> tokens_of(const Conversation& conversation, const ChatTemplate& chat, const Tokenizer& tokenizer) {
+std::vector<int> chat_prompt(const Conversation& conversation, const ChatTemplate& chat, const Tokenizer& tokenizer) {
     std::vector<uint32_t> tokens;
     encode_chat(conversation, chat, tokenizer, &tokens, true);
     for (uint32_t& token : tokens) token &= ~kUntrained;
@@ -79,7 +79,7 @@ std::string generate_text(Model* model, const Tokenizer& tokenizer, const ChatTe
     if (chat.form) {
         // The characters of a greeting may be none that the tokenizer learnt.
         const bool greets = o.prompt.empty() && tokenizer.kind != Tokenizer::character;
-        start = tokens_of({{{"user", greets ? "Hello" : o.prompt}}}, chat, tokenizer);
+        start = chat_prompt({{{"user", greets ? "Hello" : o.prompt}}}, chat, tokenizer);
     } else {
         if (tokenizer.eot >= 0) start.push_back(tokenizer.eot);
         const std::string prompt = o.prompt.empty() && start.empty() ? "\n" : o.prompt;

@@ -30,7 +30,7 @@ std::string generate_text(Model* model, const Tokenizer& tokenizer, const ChatTe
                           uint32_t stream, const Print& print);
 
 // A conversation's tokens and the beginning of the assistant's next turn.
-std::vector<int> tokens_of(const Conversation& conversation, const ChatTemplate& chat, const Tokenizer& tokenizer);
+std::vector<int> chat_prompt(const Conversation& conversation, const ChatTemplate& chat, const Tokenizer& tokenizer);
 // Appends up to --max-tokens to `tokens`, until the end-of-text token, token `end` or stops(). Returns the
 // text of what it appended.
 std::string continue_text(Model* model, const Tokenizer& tokenizer, int end, const Options& options, uint32_t stream,

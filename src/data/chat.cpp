@@ -113,7 +113,7 @@ void append_turn(const Turn& turn, bool ends, const ChatForm& form, const Tokeni
 
 }  // namespace
 
-std::string form_of_line(const Json& line) {
+std::string conversation_key(const Json& line) {
     constexpr const char* kFields[][2] = {{"messages", "messages"}, {"conversations", "conversations"},
                                           {"prompt", "completion"}, {"instruction", "output"}};
     for (const auto& [key, answer] : kFields)
@@ -123,14 +123,14 @@ std::string form_of_line(const Json& line) {
     return "";
 }
 
-std::string fields_of(const Json& line) {
+std::string describe_fields(const Json& line) {
     std::vector<std::string> names;
     for (JsonItems i(line); names.size() < 8 && i.next();) names.push_back(i.key.text().substr(0, 40));
     return "the fields " + json_quote(join(names, ", "));
 }
 
 Conversation read_conversation(const Json& line, const char* what) {
-    const std::string where = what, form = form_of_line(line);
+    const std::string where = what, form = conversation_key(line);
     Conversation out;
     if (form == "prompt") {
         const Json prompt = line.find("prompt");
@@ -148,7 +148,7 @@ Conversation read_conversation(const Json& line, const char* what) {
                      {"assistant", line.get_string("output", what)}};
     } else {
         if (form.empty())
-            die_content(where, fields_of(line), "messages, instruction and output, or prompt and completion");
+            die_content(where, describe_fields(line), "messages, instruction and output, or prompt and completion");
         if (const Json system = line.find("system"); system.kind() == Json::string && !system.text().empty())
             out.turns.push_back({"system", system.text()});
         read_turns(line.find(form), where + ": " + form, &out);
@@ -200,6 +200,12 @@ void add_chat_tokens(Tokenizer* tokenizer, const ChatForm& form) {
 
 int begin_of_chat(const Tokenizer& tokenizer, const ChatTemplate& chat) {
     return chat.form ? find_token(tokenizer, chat.form->begin) : -1;
+}
+
+std::string missing_control_token(const Tokenizer& tokenizer, const ChatTemplate& chat) {
+    for (const char* name : {chat.form->begin, chat.form->open, chat.form->head, chat.form->close})
+        if (*name && find_token(tokenizer, name) < 0) return name;
+    return "";
 }
 
 int end_of_turn(const Tokenizer& tokenizer, const ChatTemplate& chat) {

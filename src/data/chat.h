@@ -7,7 +7,6 @@
 //
 // Training counts the assistant's tokens, and the one that ends its turn.
 #pragma once
-#include <span>
 #include <string>
 #include <vector>
 #include "src/base/json.h"
@@ -19,8 +18,8 @@ struct Conversation {
     bool plain = false;                                     // a prompt and its completion
 };
 // The form of a line: messages, conversations, prompt or instruction; "": none. A line may have other fields, too.
-std::string form_of_line(const Json& line);
-std::string fields_of(const Json& line);                    // for errors: the fields "id, title"
+std::string conversation_key(const Json& line);
+std::string describe_fields(const Json& line);              // for errors: the fields "id, title"
 // what: file and line, for errors. Error 65 names the field.
 Conversation read_conversation(const Json& line, const char* what);
 
@@ -44,6 +43,8 @@ ChatTemplate choose_chat_template(const std::string& option, const std::string& 
 // Appends the control tokens that the tokenizer lacks.
 void add_chat_tokens(Tokenizer* tokenizer, const ChatForm& form);
 int begin_of_chat(const Tokenizer& tokenizer, const ChatTemplate& chat);    // the token BEGIN; -1: there is none
+// The first of the template's control tokens that the tokenizer lacks; "": it has all.
+std::string missing_control_token(const Tokenizer& tokenizer, const ChatTemplate& chat);
 int end_of_turn(const Tokenizer& tokenizer, const ChatTemplate& chat);      // the token CLOSE; -1: there is none
 
 // This bit marks a token that is not trained on.

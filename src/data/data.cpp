@@ -79,10 +79,10 @@ void read_jsonl(const MappedFile& file, bool masked, Text* text) {
         const Json json = parse_json(line, what.c_str());
         if (masked) text->conversations.push_back(read_conversation(json, what.c_str()));
         else if (json.kind() == Json::object && !json.find("text"))
-            die_content(what, fields_of(json), "text, messages, prompt or instruction");
+            die_content(what, describe_fields(json), "text, messages, prompt or instruction");
         text->add(masked ? text_of(text->conversations.back()) : json.get_string("text", what.c_str()));
         if (masked && text->conversations.back().plain != text->conversations[0].plain)
-            die_content(what, fields_of(json), "what the first line has");
+            die_content(what, describe_fields(json), "what the first line has");
     } catch (Error& e) {
         e.message.insert(what.size(), format(": line %zu", number));
         throw;
@@ -141,9 +141,9 @@ uint64_t encode(const Text& text, const Tokenizer& tokenizer, size_t width, std:
 // last target of a window is the first token of the next. Returns where validation begins.
 uint64_t encode_conversations(const Text& text, const Tokenizer& tokenizer, const ChatTemplate& chat, int T,
                               std::vector<char>* out, std::string* note, Comm* comm) {
-    if (!text.conversations[0].plain && end_of_turn(tokenizer, chat) < 0)
+    if (const std::string token = chat.form ? missing_control_token(tokenizer, chat) : ""; !token.empty())
         die(kExitUsage, "data: got conversations, but the tokenizer has no %s; train on conversations first, or choose "
-            "--chat-template", chat.form->close);
+            "--chat-template", token.c_str());
     std::vector<uint32_t> all, tokens;
     const uint32_t fill = uint32_t(std::max(tokenizer.eot, 0)) | kUntrained;
     const auto is_trained = [](uint32_t token) { return !(token & kUntrained); };

@@ -69,7 +69,7 @@ static Format format_of_jsonl(const std::string& path) {
     const std::string what = format("data: %s: line %td", path.c_str(), 1 + std::ranges::count(blank, '\n'));
     if (rest[0] == '[') die_content(what, "a list", "an object on each line: jq -c '.[]' FILE");
     const Json line = parse_json(next_word(&rest, '\n'), what.c_str());
-    const std::string form = form_of_line(line);
+    const std::string form = conversation_key(line);
     if (form.empty()) return Format::jsonl;
     return form == "prompt" && line.find(form).kind() == Json::string ? Format::pairs : Format::chat;
 }

@@ -84,12 +84,12 @@ expect "chat is one rank's" 2 'chat: got 2 ranks, want one' env RANK=0 WORLD_SIZ
 # A model without the template's tokens gets them; one that has them keeps its vocabulary.
 check "a model of bytes" $train $nano --data tests/golden/lines.txt --steps 1 --eval-every 0 --save-every 1 \
     --out-dir "$tmp/bytes"
-expect "has nothing to chat with" 2 'has no <.im_end.>; train it on conversations' $train chat "$tmp/bytes"
-expect "nor to score conversations with" 2 'has no <.im_end.>' $train eval "$tmp/bytes" --data "$chat"
+expect "has nothing to chat with" 2 'has no <.im_start.>; train it on conversations' $train chat "$tmp/bytes"
+expect "nor to score conversations with" 2 'has no <.im_start.>' $train eval "$tmp/bytes" --data "$chat"
 cp -r "$tmp/bytes/ckpt/step_00000001" "$tmp/foreign"
 rm "$tmp/foreign/DONE" "$tmp/foreign/state.json" && echo '[INST]' >"$tmp/foreign/chat_template.jinja"
 expect "a template that is refused" 65 'got one with .INST., want' $train eval "$tmp/foreign" --data "$chat"
-expect "another instead" 2 'has no <.eot_id.>' $train eval "$tmp/foreign" --data "$chat" --chat-template llama3
+expect "another instead" 2 'has no <.begin_of_text.>' $train eval "$tmp/foreign" --data "$chat" --chat-template llama3
 expect "scoring a text needs none" 0 '^val loss' $train eval "$tmp/foreign" --data tests/golden/lines.txt
 expect "gets two tokens" 0 'vocabulary 259' $train --init "$tmp/bytes" --data "$chat" --steps 1 --batch-size 2 \
     --total-batch-size 1536 --save-every 1 --eval-every 0 --sample-every 0 --out-dir "$tmp/more"

@@ -88,7 +88,7 @@ TEST(forms_of_lines) {
     const std::string plain = encoded(R"({"prompt":"2+2=","completion":"4"})", "chatml");
     EXPECT(plain == "256 50 43 50 61 | 52 256 ", "%s", plain.c_str());
     // Other fields beside them: UltraChat's, Alpaca's with the whole text, Cosmopedia's, which are documents.
-    const auto form = [](const char* line) { return form_of_line(parse_json(std::string_view(line), "line")); };
+    const auto form = [](const char* line) { return conversation_key(parse_json(std::string_view(line), "line")); };
     EXPECT(form(R"({"prompt":"a","prompt_id":"7","messages":[]})") == "messages", "a copy of the first turn");
     EXPECT(form(R"({"prompt":"a","instruction":"a","output":"b","text":"ab"})") == "instruction", "copies of both");
     EXPECT(form(R"({"prompt":"a","response":"b"})") == "prompt", "an error will name the completion");
