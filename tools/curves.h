@@ -1,6 +1,7 @@
 // curves.h -- a run's metrics.jsonl as curves over steps, tokens and time, for plot and report.
 //
-// A resume goes back to an earlier step. Curves and samples then lose what they had from that step on; events keep it.
+// A resume goes back to an earlier step. Curves then lose what they had from that step on. Samples lose what came after
+// that step: a sample follows the checkpoint of its step, and is not written again. Events keep all.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -131,7 +132,7 @@ struct RunLog {
         if (kind == "run" || kind == "resume") {
             for (JsonItems i(line); i.next();) facts[i.key.text()] = i.value.text();
             for (auto& [key, points] : curves) take_back(&points, last[kSteps]);
-            while (!samples.empty() && samples.back().at[kSteps] >= last[kSteps]) samples.pop_back();
+            while (!samples.empty() && samples.back().at[kSteps] > last[kSteps]) samples.pop_back();
             const Points& loss = curve("loss");
             last[kTokens] = loss.empty() ? 0 : loss.back().at[kTokens];
             event(text("argv"));

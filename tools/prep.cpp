@@ -216,7 +216,7 @@ template <class F> void each_document(const Chunk& chunk, const std::string& fie
         const std::string what = chunk.where + format(", line %zu from there", number);
         const Json json = parse_json(line, what.c_str());
         if (!json.find(field) && !conversation_key(json).empty())
-            die_content(what, describe_fields(json), field + "; conversations need no prep, train_gpt --data reads them");
+            die_content(what, describe_fields(json), field + "; conversations go to train_gpt --data as they are");
         const std::string text = json.get_string(field, what.c_str());
         if (!text.empty()) f(std::string_view(text));
     }

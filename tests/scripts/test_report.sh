@@ -32,6 +32,7 @@ a_run() {
             start("run", 0)
             for (i = 0; i < 30; i++) train(i, i == 5 ? 999 : i < 20 ? 4 - i / 20 : 7)
             text("val", 30, "\"loss\":7.7777,\"bpb\":9")
+            text("sample", 20, "\"prompt\":\"\",\"text\":\"stays there\"")
             text("sample", 30, "\"prompt\":\"\",\"text\":\"taken back\"")
             time += 9000
             start("resume", 20)
@@ -67,6 +68,7 @@ check "its host" has 'h1 (2)'
 check "a task" has '"task colours":{"s":[40],"v":[0.75]}'
 check "a resume takes back a validation" lacks 7.7777
 check "and a sample" lacks 'taken back'
+check "but not that of the checkpoint's step" has 'stays there'
 check "but the event is there" has '<span class=resume>'
 data() { sed -n 's/^<script type="application\/json" id="data">\(.*\)<\/script>$/\1/p' "$page"; }
 values() {          # FILTER: of the page's data, checked
