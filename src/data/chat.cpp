@@ -7,10 +7,12 @@
 namespace {
 
 const ChatForm kForms[] = {
-    {"chatml", "", "<|im_start|>", "", "\n", "<|im_end|>", "\n", false,
+    {.name = "chatml", .begin = "", .open = "<|im_start|>", .head = "", .gap = "\n", .close = "<|im_end|>",
+     .tail = "\n", .trims = false, .jinja =
      "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + "
      "'\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"},
-    {"llama3", "<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "\n\n", "<|eot_id|>", "", true,
+    {.name = "llama3", .begin = "<|begin_of_text|>", .open = "<|start_header_id|>", .head = "<|end_header_id|>",
+     .gap = "\n\n", .close = "<|eot_id|>", .tail = "", .trims = true, .jinja =
      "{{ '<|begin_of_text|>' }}{% for message in messages %}{{ '<|start_header_id|>' + message['role'] + "
      "'<|end_header_id|>\\n\\n' + message['content'] | trim + '<|eot_id|>' }}{% endfor %}{% if add_generation_prompt "
      "%}{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{% endif %}"}};
