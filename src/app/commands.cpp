@@ -179,7 +179,8 @@ static Score score_windows(Model* model, const Data& data, int given, int B, Com
     for (const Shard& shard : data.val.shards)
         for (uint64_t begin = 0, end, done = 1; done < shard.tokens; begin += stride, done = end) {
             end = std::min(begin + T, shard.tokens);
-            std::vector<int>& tokens = rows.emplace_back(std::vector<int>(end - begin), int(end - done)).tokens;
+            rows.push_back({std::vector<int>(end - begin), int(end - done)});
+            std::vector<int>& tokens = rows.back().tokens;
             shard.read(begin, end - begin, tokens.data(), data.vocab_size);
             score.tokens += end - done;
             for (uint64_t k = done; k < end && data.tokenizer.kind != Tokenizer::none; k++)
