@@ -119,7 +119,7 @@ bad "answers beyond the context" "{\"prompt\":\"$long\",\"completion\":\"a\"}
 printf '%s\n' '{"mesages":[]}' >"$tmp/bad.jsonl"
 expect "a misspelt field" 65 'bad.jsonl: line 1: got the fields "mesages", want text, messages' $train --data \
     "$tmp/bad.jsonl" --steps 1
-expect "prep has nothing to do with them" 65 'line 1 .*fields "messages", want text; .* no prep' "$tools/prep" \
+expect "prep has nothing to do with them" 65 'line 1 .*fields "messages", want text; .* train_gpt --data' "$tools/prep" \
     "$chat" --tokenizer byte -o "$tmp/prep"
 awk 'BEGIN { for (i = 0; i < 90; i++) print "{\"prompt\":\"Tell\",\"text\":\"A tale of " i ".\"}" }' >"$tmp/tales.jsonl"
 expect "documents with a prompt beside are texts" 0 . "$tools/prep" "$tmp/tales.jsonl" --tokenizer byte -o "$tmp/tales"
