@@ -10,6 +10,7 @@
 #include "src/app/checkpoints.h"
 #include "src/app/dry_run.h"
 #include "src/app/inference.h"
+#include "src/app/model_files.h"
 #include "src/app/report.h"
 #include "src/app/runner.h"
 #include "src/app/schedule.h"
@@ -76,9 +77,6 @@ Init agree(Trainer* t) {
     check_agreement(comm, option_fields(o, device_kind()));
 
     t->data = open_data(data_options(o, init), comm);
-    if (o.lora && t->data.vocab_size > init.config.shape.V)
-        die(kExitUsage, "--lora: the model's tokenizer has no token %s, and its embedding stays as it is; give "
-            "--chat-template with tokens that it has, or train without --lora", t->data.chat.form->close);
     set_vocabulary(&o.shape, t->data.vocab_size);
     t->arena = arena_layout(trained_tensors(o));
     check_agreement(comm, data_fields(t->arena, t->data));
@@ -118,11 +116,7 @@ void load_weights(Trainer* t, const Init& init) {
 
 void open_outputs(Trainer* t, const Init& init) {
     CheckpointFiles files;
-    const Tokenizer& tokenizer = t->data.tokenizer;
-    const int end = t->data.chat.form ? end_of_turn(tokenizer, t->data.chat) : tokenizer.eot;
-    int begin = begin_of_chat(tokenizer, t->data.chat);         // as tokenizer_config.json's bos_token
-    if (begin < 0) begin = init.config.bot >= 0 ? init.config.bot : tokenizer.eot;
-    files.config_json = config_json({t->info, t->model.shape, end, begin});
+    files.config_json = model_config_json(t->info, t->model.shape, t->data, init);
     files.texts = tokenizer_files(t->data, init);
     files.arena = &t->arena;
     if (t->options.lora && t->comm->rank == 0) {

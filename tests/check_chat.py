@@ -118,18 +118,11 @@ def steps(base, data, run):
 
 def answers(path, said):
     try:
-        import xllamacpp
+        import llama_cpp
     except ImportError as error:
         print(error)
         sys.exit(77)
-    params = xllamacpp.CommonParams()
-    params.model.path = path
-    params.n_ctx = 256
-    params.n_parallel = 1
-    params.warmup = False
-    params.verbosity = 0
-    params.cpuparams.n_threads = 1
-    server = xllamacpp.Server(params)
+    server = llama_cpp.server(path)
     wrong = 0
     for line in open(said):
         question, want = line.rstrip("\n").split("\t")

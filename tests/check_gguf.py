@@ -23,7 +23,7 @@ try:
     import numpy
     import torch
     import transformers
-    import xllamacpp
+    import llama_cpp
 except ImportError as error:
     print(f"SKIP {error}")
     sys.exit(77)
@@ -49,16 +49,7 @@ class Llama:
     """llama.cpp with the file, all in fp32."""
 
     def __init__(self, path):
-        params = xllamacpp.CommonParams()
-        params.model.path = path
-        params.n_ctx = 256
-        params.n_parallel = 1
-        params.warmup = False
-        params.verbosity = 0
-        params.cpuparams.n_threads = 1
-        params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
-        params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
-        self.server = xllamacpp.Server(params)
+        self.server = llama_cpp.server(path)
 
     def complete(self, prompt, tokens, probabilities=0):
         reply = self.server.handle_completions(

@@ -3,46 +3,6 @@
 
 constexpr int kStateVersion = 1, kMaxFailed = 3;
 
-// PreTrainedTokenizerFast takes tokenizer.json as it stands, whatever its kind.
-static std::string tokenizer_config_json(const Data& data, const Init& init) {
-    const Json had = parse_json(init.tokenizer_config, "tokenizer_config.json");
-    const ChatForm* const form = data.chat.form;
-    std::string end;
-    for (const Tokenizer::Added& s : data.tokenizer.added)
-        if (s.id == data.tokenizer.eot) end = s.text;
-    JsonLine line;
-    line.add("tokenizer_class", "PreTrainedTokenizerFast").add("clean_up_tokenization_spaces", false);
-    for (const std::string token : {"bos_token", "eos_token", "unk_token"}) {
-        const Json old = had.find(token);           // a text, or an object with it
-        std::string text = old.kind() == Json::object ? old.find("content").text() : old ? old.text() : end;
-        if (form && token == "eos_token") text = form->close;
-        if (form && token == "bos_token" && *form->begin) text = form->begin;
-        if (!text.empty() && text != "null") line.add(token.c_str(), text);
-    }
-    const std::string& jinja = form ? data.chat.jinja : init.chat_template;
-    if (!jinja.empty()) line.add("chat_template", jinja);
-    return line.text() + "\n";
-}
-
-std::vector<std::pair<std::string, std::string>> tokenizer_files(const Data& data, const Init& init) {
-    const Tokenizer& t = data.tokenizer;
-    if (t.kind == Tokenizer::none) return {};
-    // A template writes the first token itself.
-    std::vector<std::pair<std::string, std::string>> files = {
-        {"tokenizer.json", data.chat.form ? t.to_json() : tokenizer_json_of_model(t)},
-        {"tokenizer_config.json", tokenizer_config_json(data, init)}};
-    const std::string& jinja = data.chat.form ? data.chat.jinja : init.chat_template;
-    if (!jinja.empty()) files.push_back({"chat_template.jinja", jinja});
-    std::string generation = init.generation_config;
-    if (data.chat.form) {
-        std::string ends = std::to_string(end_of_turn(t, data.chat));
-        if (t.eot >= 0) ends += "," + std::to_string(t.eot);
-        generation = JsonLine().raw("eos_token_id", "[" + ends + "]").text() + "\n";
-    }
-    if (!generation.empty()) files.push_back({"generation_config.json", generation});
-    return files;
-}
-
 void checkpoints_create(Checkpoints* c, Comm* comm, Reporter* report, const CheckpointFiles& files, bool copy,
                         const std::string& device_kind) {
     const Options& o = *report->options;

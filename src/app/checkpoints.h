@@ -1,7 +1,6 @@
 // checkpoints.h -- when a run saves, what its state.json says, and what happens when a save fails. The files are
 // src/checkpoint's.
 #pragma once
-#include "src/app/init.h"
 #include "src/app/report.h"
 #include "src/checkpoint/saver.h"
 
@@ -16,10 +15,6 @@ struct Checkpoints {
     int64_t step = 0;                   // of the save under way
     double stall = 0;                   // seconds training stood still for it
 };
-
-// tokenizer.json and what Hugging Face reads beside it: the names of tokens, the chat template, where an answer ends.
-// What a model came with is kept, unless the run trains on conversations.
-std::vector<std::pair<std::string, std::string>> tokenizer_files(const Data& data, const Init& init);
 
 // files: but for state.json. copy: its arrays change while a save is written. Error 74
 // where the disk has no room.

@@ -120,6 +120,7 @@ DataOptions data_options(const Options& o, const Init& init) {
             .init_chat = init.chat_template,
             .init_vocab = init.config.shape.V,
             .vocab_size = o.shape.V,
+            .frozen = o.lora > 0,
             .init_eot = !init.folder.empty() && !init.config.no_eot,
             .seq_len = o.shape.T,
             .evaluates = o.command != "train" || o.eval_every > 0};

@@ -246,11 +246,15 @@ Tokenizer choose_tokenizer(const DataOptions& o, const Source& source, const Sou
     return tokenizer_open(o.tokenizer, &view);
 }
 
-int choose_vocabulary(const DataOptions& o, const Tokenizer& tokenizer, bool chat) {
+int choose_vocabulary(const DataOptions& o, const Tokenizer& tokenizer, const ChatTemplate& chat) {
     const int own = tokenizer.vocab_size;
     if (tokenizer.kind == Tokenizer::none) return o.init_vocab ? o.init_vocab : o.vocab_size ? o.vocab_size : 50257;
     const bool fits = own == o.init_vocab || (own < o.init_vocab && o.tokenizer.empty() && !o.init_tokenizer.empty());
-    if (o.init_vocab && chat && o.tokenizer.empty() && own > o.init_vocab) return own;   // with the template's tokens
+    if (o.init_vocab && chat.form && o.tokenizer.empty() && own > o.init_vocab) {
+        if (!o.frozen) return own;              // with the template's tokens
+        die(kExitUsage, "--lora: the model's tokenizer has no token %s, and its embedding stays as it is; give "
+            "--chat-template with tokens that it has, or train without --lora", chat.form->close);
+    }
     if (o.init_vocab && !fits)
         die(kExitUsage, "--tokenizer: got %s of %d tokens, want %d as the model has; give the tokenizer or the data it "
             "was trained with", tokenizer.name.c_str(), own, o.init_vocab);
@@ -302,7 +306,7 @@ Data open_data(const DataOptions& o, Comm* comm) {
         die_content("data: " + val.path, format_name(val.format), format_name(source.format) + (" as " + source.path));
     if (chat) data.chat = choose_chat_template(o.chat_template, o.init_chat, parent_folder(o.init_path));
     if (chat) add_chat_tokens(&data.tokenizer, *data.chat.form);
-    data.vocab_size = choose_vocabulary(o, data.tokenizer, chat);
+    data.vocab_size = choose_vocabulary(o, data.tokenizer, data.chat);
     if (data.tokenizer.kind != Tokenizer::none) data.tokenizer.bytes.resize(size_t(data.vocab_size));
     const Tokens tokens = open_source(source, data.tokenizer, data.chat, o.seq_len, split, comm);
     const Tokens other = split ? tokens : open_source(val, data.tokenizer, data.chat, o.seq_len, false, comm);

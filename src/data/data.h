@@ -37,6 +37,7 @@ struct DataOptions {
     std::string init_tokenizer, init_path;  // text and path of tokenizer.json of the model to start from, or empty
     std::string chat_template, init_chat;   // as --chat-template; that model's template
     int init_vocab = 0, vocab_size = 0;     // that model's; --vocab-size; or 0
+    bool frozen = false;                    // that model's embedding stays as it is: no token can be added
     bool init_eot = false;                  // that model may know end-of-text
     int seq_len = 0;                        // T
     bool evaluates = true;                  // false: the validation part may be empty

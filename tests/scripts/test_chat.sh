@@ -35,7 +35,9 @@ fi
 # What a checkpoint says of the template.
 newest=$tmp/one/ckpt/step_00000008
 check "eos_token ends a turn" grep -q '"eos_token":"<|im_end|>"' "$newest/tokenizer_config.json"
-check "the template is there, twice" grep -q 'im_start' "$newest/tokenizer_config.json" "$newest/chat_template.jinja"
+for name in tokenizer_config.json chat_template.jinja; do
+    check "the template is in $name" grep -q im_start "$newest/$name"
+done
 check "generation ends at either token" grep -qF '"eos_token_id":[258,256]' "$newest/generation_config.json"
 check "a text begins with another" grep -qF '"bos_token_id": 256' "$newest/config.json"
 expect "a GGUF file has it" 0 . "$tools/export" "$tmp/one" --gguf "$tmp/chat.gguf"
@@ -119,8 +121,8 @@ bad "answers beyond the context" "{\"prompt\":\"$long\",\"completion\":\"a\"}
 printf '%s\n' '{"mesages":[]}' >"$tmp/bad.jsonl"
 expect "a misspelt field" 65 'bad.jsonl: line 1: got the fields "mesages", want text, messages' $train --data \
     "$tmp/bad.jsonl" --steps 1
-expect "prep has nothing to do with them" 65 'line 1 .*fields "messages", want text; .* train_gpt --data' "$tools/prep" \
-    "$chat" --tokenizer byte -o "$tmp/prep"
+expect "prep has nothing to do with them" 65 'line 1 .*fields "messages", want text; .* train_gpt --data' \
+    "$tools/prep" "$chat" --tokenizer byte -o "$tmp/prep"
 awk 'BEGIN { for (i = 0; i < 90; i++) print "{\"prompt\":\"Tell\",\"text\":\"A tale of " i ".\"}" }' >"$tmp/tales.jsonl"
 expect "documents with a prompt beside are texts" 0 . "$tools/prep" "$tmp/tales.jsonl" --tokenizer byte -o "$tmp/tales"
 printf '\n{"messages":\n' >"$tmp/bad.jsonl"
