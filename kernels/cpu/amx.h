@@ -8,10 +8,6 @@
 
 namespace BACKEND::ISA {
 
-using Packed = bf16;
-constexpr int kStep = 32;
-constexpr int kDepth = 512;                             // a panel of b is 32 KiB
-constexpr int kTaskRows = 512, kTaskCols = 512;
 constexpr int kTile = 512;                              // elements
 
 typedef uint32_t Pairs __attribute__((vector_size(64)));                                        // a row of a tile
@@ -24,21 +20,6 @@ INLINE void begin_products() {
     tile_config(&shapes);
 }
 INLINE void end_products() { tile_release(); }
-
-// Element [i][j] becomes [j][i]: each round rotates the eight bits of (i, j) by one.
-INLINE void transpose16(Pairs* x) {
-    Pairs y[16];
-#pragma GCC unroll 4
-    for (int round = 0; round < 4; round++) {
-        Pairs *from = round % 2 ? y : x, *to = round % 2 ? x : y;
-#pragma GCC unroll 8
-        for (int i = 0; i < 8; i++) {
-            const Pairs a = from[i], b = from[i + 8];
-            to[2 * i] = __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-            to[2 * i + 1] = __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-        }
-    }
-}
 
 // One tile. kLanes: lanes are rows of k, at x + lane * ld; else k are rows of lanes. kSwap: b from the first, a from
 // the second.
@@ -62,7 +43,7 @@ template <bool kLanes, bool kSwap> INLINE void pack_tile(bf16* tile, const bf16*
         if constexpr (kLanes) rows[i] = *reinterpret_cast<const PairsAt*>(x + i * ld);
         else rows[i] = lanes_of(2 * i) | lanes_of(2 * i + 1) << 16;
     }
-    if (kSwap) transpose16(rows);
+    if (kSwap) interleave<16>(rows, 4, std::make_integer_sequence<int, 16>());
 #pragma GCC unroll 16
     for (int i = 0; i < 16; i++) *reinterpret_cast<PairsAt*>(tile + i * 32) = rows[i];
 }
@@ -121,6 +102,10 @@ static void micro_kernel(float* tile, const float* before, const bf16* a, const 
     tile_store<1>(tile + 16, kLine);
     tile_store<2>(tile + 16 * kCols, kLine);
     tile_store<3>(tile + 16 * kCols + 16, kLine);
+}
+
+static void micro_kernel(float* tile, const float* before, const Panel& a, const bf16* b, const char*, int k, int) {
+    micro_kernel(tile, before, a.a, b, k);
 }
 
 }  // namespace BACKEND::ISA

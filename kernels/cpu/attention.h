@@ -37,18 +37,18 @@ static void mask_panel(float* panel, float* rows, const Head& h, int t, int u0, 
     pack_rows<kCols>(panel, rows, size_t(ld), kCols, ld);
 }
 
-// out[t][:] = factor[t] * x[:][t], t < rows: from (HS, kCols) back to rows. temp: (kCols, HS).
-static void store_transposed(floatX* out, size_t stride, const float* x, int HS, int rows, const float* factor,
-                             float* temp) {
-    for (int d = 0; d < HS; d += 4)
-        for (int t = 0; t < kCols; t += 4) {
-            const float* at = x + d * kCols + t;
-            transpose4(temp + t * HS + d, size_t(HS), load4(at), load4(at + kCols), load4(at + 2 * kCols),
-                       load4(at + 3 * kCols));
+// out[t][:] = factor[t] * x[:][t], t < rows: from (HS, kCols) back to rows.
+static void store_transposed(floatX* out, size_t stride, const float* x, int HS, int rows, const float* factor) {
+    for (int d = 0; d < HS; d += kWidth)
+        for (int t = 0; t < rows; t += kWidth) {
+            Vec y[kWidth];
+            for (int i = 0; i < kWidth; i++) y[i] = load(x + min(d + i, HS - 1) * kCols + t);
+            transpose(y);
+            for (int i = 0; i < min(kWidth, rows - t); i++) {
+                const size_t row = size_t(t + i);
+                store(out + row * stride + d, y[i] * factor[row], HS - d);
+            }
         }
-    for (int t = 0; t < rows; t++)
-        for (int d = 0; d < HS; d += kWidth)
-            store(out + t * stride + d, load(temp + t * HS + d, HS - d) * factor[t], HS - d);
 }
 
 static size_t packed(int n) { return size_t(round_up(n, kStep)); }
@@ -112,7 +112,6 @@ static void heads_forward(Head h, int heads, floatX* out, float* lse) {
     float* const factors = w.take<float>((T + 4) * kCols);      // [key][kCols]
     float* const mask_rows = w.take<float>((T + 4) * kCols);    // [kCols][key]
     float* const sums = w.take<float>(D * kCols);               // [HS][kCols]
-    float* const temp = w.take<float>(H * kCols);               // [kCols][HS]
     begin_products();
     pack_positions<false>(k, h.k, h.kv_stride, keys, HS);
     pack_channels<false>(v, h.v, h.kv_stride, keys, HS);
@@ -135,10 +134,10 @@ static void heads_forward(Head h, int heads, floatX* out, float* lse) {
                     micro_kernel(sums + d * kCols, sums + d * kCols, v + d * K + u * kRows, p, n);
             }
             for (int i = 0; i < rows; i++) {
-                if (lse) lse[h.row + t + i] = maxima[i] + __builtin_logf(total[i]);
+                if (lse) lse[h.row + t + i] = maxima[i] + log(total[i]);
                 total[i] = 1.0f / total[i];
             }
-            store_transposed(out + t * h.out_stride, h.out_stride, sums, HS, rows, total, temp);
+            store_transposed(out + t * h.out_stride, h.out_stride, sums, HS, rows, total);
         }
     end_products();
 }
@@ -185,7 +184,7 @@ struct Backward {
     floatX *dq, *dk, *dv;
     const float* lse;                                   // (B,NH,T)
 
-    static constexpr int kKeyBlock = 16 * kRows, kQueryBlock = 4 * kCols;
+    static constexpr int kKeyBlock = 192, kQueryBlock = 128;     // alike for all tiles: they cut the sums
     static constexpr int kPanel = kQueryBlock * kRows;  // elements of a transposed panel: [query][kRows]
     const int T = h.queries, HS = h.HS;
     const float scale = inverse_sqrt(HS);
@@ -210,7 +209,6 @@ struct Backward {
     Packed* const ds_a = w.take<Packed>(kKeyBlock / kRows * kPanel);
     float* const factors = w.take<float>(block + 4 * kCols);    // [key of the block][kCols]
     float* const mask_rows = w.take<float>(block + 4 * kCols);  // [kCols][key of the block]
-    float* const temp = w.take<float>(kCols * H);               // [kCols][HS]
 
     void prepare_keys() const {
         pack_positions<false>(k_keys, h.k, h.kv_stride, T, HS);
@@ -222,11 +220,8 @@ struct Backward {
 
     void prepare_head() const {
         for (int t = 0; t < int(queries); t++) {
-            Vec dot = {};
             const floatX *out_t = out + t * h.out_stride, *dout_t = dout + t * h.out_stride;
-            for (int d = 0; d < HS && t < T; d += kWidth)
-                dot = fma(load(out_t + d, HS - d), load(dout_t + d, HS - d), dot);
-            delta[t] = sum(dot);
+            delta[t] = sum_over(t < T ? HS : 0, [&](int d) { return load(out_t + d, HS - d) * load(dout_t + d, HS - d); });
             lse_of[t] = t < T ? lse[h.row + t] : __builtin_inff();
         }
         pack_positions<true>(q_rows, h.q, h.q_stride, T, HS);
@@ -315,7 +310,7 @@ struct Backward {
         float ones[kCols];
         for (int i = 0; i < kCols; i++) ones[i] = 1.0f;
         for (int t = 0; t < T; t += kCols)
-            store_transposed(dq + t * h.q_stride, h.q_stride, dq_sums + t * D, HS, min(kCols, T - t), ones, temp);
+            store_transposed(dq + t * h.q_stride, h.q_stride, dq_sums + t * D, HS, min(kCols, T - t), ones);
     }
 
     void run(int heads) {

@@ -13,9 +13,9 @@ static void classifier_row(float* loss, floatX* logits, int target, int V, int V
     const float lowest = -__builtin_inff();
     Vec most = broadcast(lowest);
     for (int j = 0; j < V; j += kWidth) most = max(load(logits + j, V - j, lowest), most);
-    const float top = max(most);
+    const float top = across<kWidth / 2>(most, [](Vec a, Vec b) { return max(a, b); });
     const float all = sum_over(V, [&](int j) { return exp(load(logits + j, V - j, lowest) - top); });
-    *loss = __builtin_logf(all) - (to_float(logits[target]) - top);
+    *loss = log(all) - (to_float(logits[target]) - top);
     if (!backward) return;
     const float scale = 1.0f / all;
     for (int j = 0; j < V; j += kWidth) {

@@ -41,14 +41,15 @@ static void dropout_factors(float* factors, const Mask& mask, uint64_t first, in
     constexpr uint64_t kGroup = 4 * kWidth;         // whole vectors of blocks: none straddles a multiple of 2^32
     for (uint64_t begin = first / kGroup * kGroup; begin < first + uint64_t(n); begin += kGroup) {
         VecBits numbers[4];
-        float rows[4][kWidth], all[kGroup];
+        Vec factor[4];
+        float all[kGroup];
         philox(numbers, mask.key, begin / 4);
         for (int k = 0; k < 4; k++) {
             const Vec uniform = __builtin_convertvector((VecInt)(numbers[k] >> 8), Vec) * (1.0f / 16777216.0f);
-            store(rows[k], uniform >= mask.rate ? broadcast(mask.keep) : Vec{});
+            factor[k] = uniform >= mask.rate ? broadcast(mask.keep) : Vec{};
         }
-        for (int i = 0; i < kWidth; i += 4)                 // element 4 i + k is number k of block i
-            transpose4(all + 4 * i, 4, load4(rows[0] + i), load4(rows[1] + i), load4(rows[2] + i), load4(rows[3] + i));
+        interleave<4>(factor, 2);                           // element 4 i + k is number k of block i
+        memcpy(all, factor, sizeof all);
         const int skip = begin < first ? int(first - begin) : 0, at = int(begin + uint64_t(skip) - first);
         memcpy(factors + at, all + skip, size_t(min(int(kGroup) - skip, n - at)) * sizeof(float));
     }

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <utility>
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/threads.h"
 #include "src/base/common.h"
@@ -31,10 +32,17 @@ constexpr int kWidth = 8;
 #else
 constexpr int kWidth = 4;
 #endif
+// Packed operands are floats, and with AMX bf16; a panel's k is rounded up to kStep.
 #if defined(TILES)
-constexpr int kRows = 32, kCols = 32;
+constexpr int kRows = 32, kCols = 32, kStep = 32;
+using Packed = bf16;
 #else
-constexpr int kRows = kWidth == 16 ? 12 : 6, kCols = 2 * kWidth;
+#if defined(__aarch64__)
+constexpr int kRows = 6, kCols = 4 * kWidth, kStep = 8;
+#else
+constexpr int kRows = kWidth == 16 ? 12 : 6, kCols = 2 * kWidth, kStep = 8;
+#endif
+using Packed = float;
 #endif
 constexpr int kVectors = kCols / kWidth;
 
@@ -48,8 +56,22 @@ typedef uint64_t VecWide __attribute__((vector_size(4 * kWidth)));
 
 INLINE Vec broadcast(float x) { return x - Vec{}; }
 
-// fma: a * b + c. max, min: a > b ? a : b and a < b ? a : b, so b where one is NaN. multiply_even: the 64-bit products
-// of lanes 0, 2, ... One instruction each, which the compilers do not find.
+// add_product: sum + a * b, which is rounded once (but on x86 without AVX2). fma: a * b + c. max, min: a > b ? a : b and
+// a < b ? a : b, so b where one is NaN. multiply_even: the 64-bit products of lanes 0, 2, ... load_some, store_some: the
+// first n lanes, n < kWidth. One instruction each, which the compilers do not find, or move results of.
+#if defined(__AVX2__)
+INLINE Vec add_product(Vec sum, Vec a, Vec b) {
+    asm volatile("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+    return sum;
+}
+INLINE Vec broadcast(const float* p) {
+    Vec x;
+    asm volatile("vbroadcastss %1, %0" : "=v"(x) : "m"(*p));
+    return x;
+}
+#else
+INLINE Vec broadcast(const float* p) { return broadcast(*p); }
+#endif
 #if defined(__AVX512F__)
 INLINE Vec fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
 INLINE Vec max(Vec a, Vec b) { return _mm512_max_ps(a, b); }
@@ -57,6 +79,9 @@ INLINE Vec min(Vec a, Vec b) { return _mm512_min_ps(a, b); }
 INLINE VecWide multiply_even(VecWide a, VecWide b) {
     return (VecWide)_mm512_maskz_mul_epu32(0xff, (__m512i)a, (__m512i)b);
 }
+INLINE __mmask16 lanes(int n) { return __mmask16((1u << n) - 1); }
+INLINE Vec load_some(const float* p, int n) { return _mm512_maskz_loadu_ps(lanes(n), p); }
+INLINE void store_some(float* p, Vec x, int n) { _mm512_mask_storeu_ps(p, lanes(n), x); }
 #elif defined(__AVX2__)
 INLINE Vec fma(Vec a, Vec b, Vec c) { return _mm256_fmadd_ps(a, b, c); }
 INLINE Vec max(Vec a, Vec b) { return _mm256_max_ps(a, b); }
@@ -68,6 +93,7 @@ INLINE Vec fma(Vec a, Vec b, Vec c) { return vfmaq_f32(c, a, b); }
 #else
 INLINE Vec fma(Vec a, Vec b, Vec c) { return a * b + c; }
 #endif
+INLINE Vec add_product(Vec sum, Vec a, Vec b) { return fma(a, b, sum); }
 INLINE Vec max(Vec a, Vec b) { return a > b ? a : b; }
 INLINE Vec min(Vec a, Vec b) { return a < b ? a : b; }
 INLINE VecWide multiply_even(VecWide a, VecWide b) { return (a & 0xffffffffu) * (b & 0xffffffffu); }
@@ -103,36 +129,69 @@ INLINE float to_float(bf16 x) {
 }
 
 // The first n elements only, 0 < n; the other lanes are `fill`.
-template <class F> INLINE Vec load(const F* p, int n, float fill = 0) {
-    if (n >= kWidth) return load(p);
-    Vec x = broadcast(fill);
-    for (int i = 0; i < n; i++) x[i] = to_float(p[i]);
+#if !defined(__AVX512F__)
+INLINE Vec load_some(const float* p, int n) {
+    Vec x = {};
+    for (int i = 0; i < n; i++) x[i] = p[i];
+    return x;
+}
+INLINE void store_some(float* p, Vec x, int n) { memcpy(p, &x, size_t(n) * sizeof(float)); }
+#endif
+INLINE Vec load_some(const bf16* p, int n) {
+    bf16 all[kWidth] = {};
+    memcpy(all, p, size_t(n) * sizeof(bf16));
+    return load(all);
+}
+INLINE void store_some(bf16* p, Vec x, int n) {
+    bf16 all[kWidth];
+    store(all, x);
+    memcpy(p, all, size_t(n) * sizeof(bf16));
+}
+template <class F> INLINE Vec load(const F* p, int n) { return n >= kWidth ? load(p) : load_some(p, n); }
+template <class F> INLINE Vec load(const F* p, int n, float fill) {
+    Vec x = load(p, n);
+    for (int i = n; i < kWidth; i++) x[i] = fill;
     return x;
 }
 template <class F> INLINE void store(F* p, Vec x, int n) {
     if (n >= kWidth) return store(p, x);
-    F all[kWidth];
-    store(all, x);
-    memcpy(p, all, size_t(n) * sizeof(F));
+    store_some(p, x, n);
 }
 
-// Across the lanes: halves onto halves.
-template <class F> INLINE float across(Vec x, const F& join) {
-    float lane[kWidth];
-    store(lane, x);
-    for (int n = kWidth / 2; n > 0; n /= 2)
-        for (int i = 0; i < n; i++) lane[i] = join(lane[i], lane[i + n]);
-    return lane[0];
+// Across n vectors: halves onto halves, so that the order is the same for every kWidth.
+template <int half, int... I> INLINE Vec rotate(Vec x, std::integer_sequence<int, I...>) {
+    return __builtin_shufflevector(x, x, ((I + half) % kWidth)...);
 }
-INLINE float sum(Vec x) { return across(x, [](float a, float b) { return a + b; }); }
-INLINE float max(Vec x) { return across(x, [](float a, float b) { return a > b ? a : b; }); }
+template <int half, class F> INLINE float across(Vec x, const F& join) {
+    if constexpr (half == 0) return x[0];
+    else return across<half / 2>(join(x, rotate<half>(x, std::make_integer_sequence<int, kWidth>())), join);
+}
+template <int n, class F> INLINE float across(Vec* x, const F& join) {
+    if constexpr (n == 1) return across<kWidth / 2>(*x, join);
+    else {
+        for (int i = 0; i < n / 2; i++) x[i] = join(x[i], x[i + n / 2]);
+        return across<n / 2>(x, join);
+    }
+}
 
-// Sum of the vectors term(i), i = 0, kWidth, ... < n, as four sums side by side.
+// A sum of many terms goes through kSums partial sums, whatever the width: number j takes terms j, j + kSums, ...
+constexpr int kSums = 64;
+struct Sums {
+    Vec part[kSums / kWidth] = {};
+    float total() { return across<kSums / kWidth>(part, [](Vec a, Vec b) { return a + b; }); }
+};
+// Calls f(i, k) for i = 0, kWidth, ... < n, where part[k] of Sums takes elements i .. i + kWidth - 1.
+template <class F> INLINE void each_part(int n, const F& f) {
+    for (int i = 0; i < n; i += kSums)
+#pragma GCC unroll 16
+        for (int k = 0; k < kSums / kWidth; k++)
+            if (i + k * kWidth < n) f(i + k * kWidth, k);
+}
+// Sum of the vectors term(i), i = 0, kWidth, ... < n.
 template <class F> INLINE float sum_over(int n, const F& term) {
-    Vec total[4] = {};
-    for (int i = 0; i < n; i += 4 * kWidth)
-        for (int k = 0; k < 4 && i + k * kWidth < n; k++) total[k] += term(i + k * kWidth);
-    return sum((total[0] + total[1]) + (total[2] + total[3]));
+    Sums sums;
+    each_part(n, [&](int i, int k) { sums.part[k] += term(i); });
+    return sums.total();
 }
 
 // sum (+)= partials 0, 1, ... count - 1, `stride` apart, in order.
@@ -157,6 +216,21 @@ INLINE Vec exp(Vec x) {
     for (const float c : coefficients) p = fma(p, r, broadcast(c));
     const VecInt scaled = (VecInt)p + ((VecInt)shifted << 23);
     return (Vec)(x < low ? VecInt{} : scaled);
+}
+
+// The natural logarithm of a float > 0, to 1 ulp; infinity and NaN stay. x = 2^n m, m about 1, s = (m - 1)/(m + 1):
+// log m = 2 (s + s^3/3 + s^5/5 + ...). In double, where each operation is rounded the same everywhere.
+INLINE float log(float x) {
+    if (x - x != 0) return x;
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    const int n = int(((bits - 0x3f3504f3u) >> 23) ^ 0x100) - 0x100;         // m from sqrt(1/2) to sqrt(2)
+    bits -= uint32_t(n) << 23;
+    float m;
+    memcpy(&m, &bits, sizeof m);
+    const double s = (double(m) - 1) / (double(m) + 1), z = s * s;
+    const double series = 1 + z * (1.0 / 3 + z * (1.0 / 5 + z * (1.0 / 7 + z * (1.0 / 9 + z * (1.0 / 11 + z / 13)))));
+    return float(double(n) * 0.69314718055994531 + 2 * s * series);
 }
 
 // tanh-GELU: s = (1 + tanh u)/2 = 1/(1 + e^-2u), where nothing cancels for negative u; rest = 1 - s.

@@ -44,16 +44,16 @@ static void layernorm_forward(floatX* out, float* mean, float* rstd, const float
 static void layernorm_backward_row(floatX* dinp, float* dweight, float* dbias, const floatX* dout, const floatX* x,
                                    const float* mean_n, float rstd, const floatX* weight, int C, bool first) {
     const float mean = mean_n ? *mean_n : 0;
-    Vec g_sum = {}, g_xhat_sum = {};
-    for (int c = 0; c < C; c += kWidth) {
+    Sums g_sum, g_xhat_sum;
+    each_part(C, [&](int c, int k) {
         const int left = C - c;
         const Vec xhat = (load(x + c, left) - mean) * rstd, dy = load(dout + c, left), g = dy * load(weight + c, left);
-        g_sum += g;
-        g_xhat_sum = fma(g, xhat, g_xhat_sum);
+        g_sum.part[k] += g;
+        g_xhat_sum.part[k] = fma(g, xhat, g_xhat_sum.part[k]);
         store(dweight + c, fma(dy, xhat, load(dweight + c, left)), left);
         store(dbias + c, load(dbias + c, left) + dy, left);
-    }
-    const float g_mean = mean_n ? sum(g_sum) / float(C) : 0, g_xhat_mean = sum(g_xhat_sum) / float(C);
+    });
+    const float g_mean = mean_n ? g_sum.total() / float(C) : 0, g_xhat_mean = g_xhat_sum.total() / float(C);
     for (int c = 0; c < C; c += kWidth) {
         const int left = C - c;
         const Vec xhat = (load(x + c, left) - mean) * rstd, g = load(dout + c, left) * load(weight + c, left);

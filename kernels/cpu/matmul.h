@@ -1,8 +1,11 @@
-// matmul.h -- matmuls: operands packed, blocks of the output as tasks, and what follows a sum: bias, GELU, "+=".
+// matmul.h -- matmuls: operands packed, tasks, and what follows a sum: bias, GELU, "+=".
 //
 // k is cut into equal blocks of at most kDepth, by K alone. Within a block an element's products are added in order in
-// a register, then the block's sum to those before: every element sees the same additions wherever tasks and tiles are
-// cut. A panel of b stays in the first-level cache and a task's block of a in the second.
+// a register, by fused multiply-adds, then the block's sum to those before: every element sees the same operations
+// wherever tasks and tiles are cut, and with every vector width (AMX has a rule of its own).
+//
+// A task has a strip of the output's longer side. It packs its own operand, which then stays in its second-level cache;
+// the other operand is packed once, by all threads, and every task streams it past its own.
 #pragma once
 #include "kernels/cpu/micro.h"
 
@@ -14,8 +17,6 @@ struct Operand {
     const floatX* x;
     int ld;
     bool rows;                      // lane i (row of a, column of b) is at x + i * ld; else k is at x + k * ld
-    int lanes = 0;
-    Packed* packed = nullptr;       // [block of k][panel of kRows rows or kCols columns][k][lane]
 };
 struct Matmul {
     Operand a, b;
@@ -27,42 +28,21 @@ struct Matmul {
     float* gradient = nullptr;      // (M,N) instead of out: kGradient "=", kGradientAdd "+="
 };
 
-// A part of the output, over products k .. k + deep - 1.
-struct Part {
-    Operand a, b;                   // of the part; b.packed null: each task packs its own
-    int row, col, k, deep;
-    float* sums;                    // [panel of b][panel of a][kRows][kCols], of the parts with smaller k
-};
+constexpr int kDepth = 768, kOwnBytes = (kWidth == 16 ? 448 : 224) << 10;   // of second-level caches of 1 MiB or 512 KiB
 
-static int depth(int K) { return round_up(ceil_div(K, ceil_div(K, kDepth)), kStep); }
-
-// `lanes` lanes from `first` on, and products from k on.
-static Operand part_of(const Operand& o, int first, int lanes, int k, Packed* packed) {
-    const size_t lane = size_t(first), ld = size_t(o.ld);
-    return {o.rows ? o.x + lane * ld + k : o.x + k * ld + lane, o.ld, o.rows, lanes, packed};
-}
-
-// Where the panel that begins at this lane lies in the block of k from k0 to k0 + k.
-template <bool kOfB> INLINE Packed* panel_at(const Operand& o, int lane, int k0, int k) {
-    return o.packed + size_t(round_up(o.lanes, kOfB ? kCols : kRows)) * k0 + size_t(lane) * round_up(k, kStep);
-}
-
-template <bool kOfB> INLINE void pack_block(Packed* panel, const Operand& o, int lane, int k0, int k) {
-    const Operand from = part_of(o, lane, o.lanes - lane, k0, nullptr);
-    if (o.rows) pack_panel<kOfB, true>(panel, from.x, size_t(o.ld), from.lanes, k);
-    else pack_panel<kOfB, false>(panel, from.x, size_t(o.ld), from.lanes, k);
-}
-
-// Packs lanes from `first` on. Where lanes are side by side in memory, kStep of k for all panels and then the next: a
-// cache line holds lanes of several panels.
-template <bool kOfB> static void pack(const Operand& o, int deep, int block, int first, int lanes) {
+// Packs `lanes` lanes from `first` on, products k0 .. k0 + k - 1. Where lanes are side by side in memory, kStep of k for
+// all panels and then the next: a cache line holds lanes of several panels.
+template <bool kOfB> static void pack(Packed* to, const Operand& o, int first, int lanes, int all, int k0, int k) {
     constexpr int kLanes = kOfB ? kCols : kRows;
-    for (int k0 = 0; k0 < deep; k0 += block) {
-        const int k = min(block, deep - k0), piece = o.rows ? k : kStep;
-        for (int at = 0; at < k; at += piece)
-            for (int i = first; i < first + lanes; i += kLanes)
-                pack_block<kOfB>(panel_at<kOfB>(o, i, k0, k) + at * kLanes, o, i, k0 + at, min(piece, k - at));
-    }
+    const int piece = o.rows ? k : 2 * kStep;
+    const size_t ld = size_t(o.ld);
+    for (int at = 0; at < k; at += piece)
+        for (int i = 0; i < lanes; i += kLanes) {
+            Packed* const panel = to + size_t(i) * round_up(k, kStep) + size_t(at) * kLanes;
+            const int lane = first + i, n = min(piece, k - at), left = all - lane;
+            if (o.rows) pack_panel<kOfB, true>(panel, o.x + lane * ld + k0 + at, ld, left, n);
+            else pack_panel<kOfB, false>(panel, o.x + (k0 + at) * ld + lane, ld, left, n);
+        }
 }
 
 // A tile of the output, at (i, j), of rows x cols, from its complete sums.
@@ -94,65 +74,81 @@ static void finish(const Matmul& m, const float* tile, int i, int rows, int j, i
     }
 }
 
-// What the epilogue of a tile will read.
+// What the epilogue of a tile will touch.
 INLINE void prefetch_tile(const Matmul& m, int i, int rows, int j) {
-    const bool adds = m.epilogue == Epilogue::kGradientAdd;
-    if (!adds && m.epilogue != Epilogue::kGeluBackward) return;
-    const size_t size = adds ? sizeof(float) : sizeof(floatX);
-    const void* read = adds ? static_cast<const void*>(m.gradient) : m.pre;
-    const char* from = static_cast<const char*>(read) + (size_t(i) * m.N + j) * size;
+    const size_t size = m.gradient ? sizeof(float) : sizeof(floatX), at = size_t(i) * m.N + j;
+    const char* to = m.gradient ? reinterpret_cast<const char*>(m.gradient + at)
+                                : reinterpret_cast<const char*>((m.epilogue == Epilogue::kGeluBackward ? m.pre : m.out) + at);
     for (int r = 0; r < rows; r++)
-        for (size_t c = 0; c < kCols * size; c += 64) __builtin_prefetch(from + size_t(r) * m.N * size + c);
+        for (size_t c = 0; c < kCols * size; c += 64) __builtin_prefetch(to + size_t(r) * m.N * size + c, 1);
 }
 
-// One task: rows and columns of a part. Few rows leave the second-level cache room for several blocks of k of a: these
-// go together, and the sums of a panel of b stay in the first-level cache meanwhile.
-static void multiply(const Matmul& m, const Part& p, int row, int rows, int col, int cols) {
-    const int tall = round_up(p.a.lanes, kRows), block = depth(m.K), together = block * max(1, kTaskRows / rows);
+// One block of k of a product, while its tasks run.
+struct Block {
+    const Matmul& m;
+    bool own_a;                     // a task packs rows of a; else columns of b
+    int k0, k, lanes;               // lanes of a task
+    Packed* shared;                 // the other operand, [panel][k][lane]
+    float* sums;                    // [panel of b][panel of a][kRows][kCols], of smaller k
+};
+
+// Rows of a are read where they lie if packing would pay for few columns only, and if the rows are so close that they
+// do not compete for lines of a cache.
+static bool direct(const Block& b) {
+    return sizeof(floatX) == sizeof(float) && b.own_a && b.m.a.rows && b.m.a.ld <= 512 &&
+           b.m.N <= 256;
+}
+
+// Task number `task`: its lanes by all of the other operand.
+static void multiply(const Block& block, int task) {
+    const Matmul& m = block.m;
+    const bool own_a = block.own_a, last = block.k0 + block.k == m.K;
+    const int k = block.k, depth = round_up(k, kStep), first = task * block.lanes;
+    const int all = own_a ? m.M : m.N, other = own_a ? m.N : m.M, lanes = min(block.lanes, all - first);
+    const int unit = own_a ? kRows : kCols, other_unit = own_a ? kCols : kRows;
+    const int in_place = direct(block) ? lanes / kRows * kRows : 0;
+    const int tall = round_up(m.M, kRows);
     alignas(64) float tile[kRows * kCols];
-    alignas(64) Packed own_panel[kDepth * kCols];
+    Packed* const own = reinterpret_cast<Packed*>(thread_buffer(size_t(round_up(block.lanes, unit)) * depth));
+    if (own_a) pack<false>(own + size_t(in_place) * depth, m.a, first + in_place, lanes - in_place, m.M, block.k0, k);
+    else pack<true>(own, m.b, first, lanes, m.N, block.k0, k);
 
     begin_products();
-    for (int first = 0; first < p.deep; first += together)
-        for (int j = col; j < col + cols; j += kCols)
-            for (int k0 = first; k0 < min(first + together, p.deep); k0 += block) {
-                const int k = min(block, p.deep - k0);
-                const bool last = p.k + k0 + k == m.K;
-                const Packed* b = p.b.packed ? panel_at<true>(p.b, j, k0, k) : own_panel;
-                if (b == own_panel) pack_block<true>(own_panel, p.b, j, k0, k);
-                const char* next = reinterpret_cast<const char*>(b + k * kCols);    // each tile fetches a part of it
-                const int bytes = p.b.packed ? round_up(k * kCols * kRows / rows * int(sizeof(Packed)), 64) : 0;
-                for (int i = row; i < row + rows; i += kRows) {
-                    const int at_row = p.row + i, at_col = p.col + j, height = min(kRows, p.a.lanes - i);
-                    float* sums = p.sums + size_t(j) * tall + size_t(i) * kCols;
-                    for (const char* to = next + bytes; next < to; next += 64) __builtin_prefetch(next, 0, 2);
-                    if (last) prefetch_tile(m, at_row, height, at_col);
-                    const float* before = p.k + k0 > 0 ? sums : nullptr;
-                    micro_kernel(last ? tile : sums, before, panel_at<false>(p.a, i, k0, k), b, k);
-                    if (last) finish(m, tile, at_row, height, at_col, min(kCols, p.b.lanes - j));
-                }
-            }
+    for (int o = 0; o < other; o += other_unit) {
+        const Packed* const theirs = block.shared + size_t(o) * depth;
+        const char* const after = reinterpret_cast<const char*>(theirs + size_t(other_unit) * depth);
+        for (int w = 0; w < lanes; w += unit) {
+            const int i = own_a ? first + w : o, j = own_a ? o : first + w, rows = min(kRows, m.M - i);
+            const Packed* const mine = own + size_t(w) * depth;
+            const size_t fetched = size_t(w / unit) * size_t(k / 4 * 64) % (size_t(other_unit) * depth * sizeof(Packed));
+            float* const sums = block.sums + size_t(j) * tall + size_t(i) * kCols;
+            const float* const before = block.k0 > 0 ? sums : nullptr;
+            Panel a = {own_a ? mine : theirs};
+            if (w < in_place) a = rows_of(m.a.x + size_t(i) * m.a.ld + block.k0, m.a.ld);
+            if (last) prefetch_tile(m, i, rows, j);
+            micro_kernel(last ? tile : sums, before, a, own_a ? theirs : mine, after + fetched, k, rows);
+            if (last) finish(m, tile, i, rows, j, min(kCols, m.N - j));
+        }
+    }
     end_products();
 }
 
 // The same with few rows, as in generation: b is read once, as it lies, and each element is a dot product over k.
 static void matvec(const Matmul& m, int col, int cols) {
-    constexpr int kTogether = 4;
     alignas(64) float results[kCols];
-    for (int j = 0; j < cols; j += kCols)
+    for (int j = col; j < col + cols; j += kCols)
         for (int i = 0; i < m.M; i++) {
-            const int n = min(kCols, cols - j);
+            const int n = min(kCols, col + cols - j);
             const floatX* a = m.a.x + size_t(i) * m.a.ld;
-            for (int c = 0; c < n; c += kTogether) {
-                Vec sums[kTogether] = {};
-                const floatX* b[kTogether];
-                for (int t = 0; t < kTogether; t++) b[t] = m.b.x + size_t(col + j + min(c + t, n - 1)) * m.b.ld;
-                for (int k = 0; k < m.K; k += kWidth)
-                    for (int t = 0; t < kTogether; t++)
-                        sums[t] = fma(load(a + k, m.K - k), load(b[t] + k, m.K - k), sums[t]);
-                for (int t = 0; t < kTogether; t++) results[c + t] = sum(sums[t]);
+            for (int c = 0; c < n; c++) {
+                const floatX* b = m.b.x + size_t(j + c) * m.b.ld;
+                Sums sums;
+                each_part(m.K, [&](int k, int part) {
+                    sums.part[part] = fma(load(a + k, m.K - k), load(b + k, m.K - k), sums.part[part]);
+                });
+                results[c] = sums.total();
             }
-            finish(m, results, i, 1, col + j, n);
+            finish(m, results, i, 1, j, n);
         }
 }
 
@@ -176,39 +172,8 @@ static void column_sums(float* sums, const floatX* x, int N, int C, int col, boo
     }
 }
 
-// ------------------------------------------------------------------------------------------------- cutting into tasks
-
 constexpr int kFewRows = 4;         // packing the weights would cost more than it saves
 
-// `all` in equal pieces of at most `most`, multiples of unit.
-static int piece(int all, int most, int unit) { return round_up(ceil_div(all, ceil_div(all, max(most, unit))), unit); }
-
-// Cuts a part into tasks, by the number of threads. Few rows stay together: each task then packs the columns of b that
-// it alone reads. Many are cut so that two blocks of k fit the second-level cache.
-struct Cut { int rows, cols; };
-static Cut cut(int M, int N) {
-    const int wanted = get_threads() == 1 ? 1 : 4 * get_threads();
-    const bool few = M <= kTaskRows;
-    int rows = few ? kTaskRows : kTaskRows / 2, cols = kTaskCols;
-    while (ceil_div(M, rows) * ceil_div(N, cols) < wanted && (rows > 4 * kRows || cols > 4 * kCols))
-        ((few || rows < cols) && cols > 4 * kCols ? cols : rows) /= 2;
-    return {piece(M, rows, kRows), piece(N, cols, kCols)};
-}
-
-static void pack_part(const Part& p, int block, bool pack_a, bool pack_b) {
-    const auto lanes = [&](const Operand& o, int unit) {        // of a task: whole cache lines
-        return round_up(max(o.rows ? 1 : 48, kTaskElements / p.deep), unit);
-    };
-    const int a_lanes = lanes(p.a, kRows), b_lanes = lanes(p.b, kCols);
-    const int a_tasks = pack_a ? ceil_div(p.a.lanes, a_lanes) : 0, b_tasks = pack_b ? ceil_div(p.b.lanes, b_lanes) : 0;
-    parallel_for(a_tasks + b_tasks, [&](int i) {
-        const int row = i * a_lanes, col = (i - a_tasks) * b_lanes;
-        if (i < a_tasks) pack<false>(p.a, p.deep, block, row, min(a_lanes, p.a.lanes - row));
-        else pack<true>(p.b, p.deep, block, col, min(b_lanes, p.b.lanes - col));
-    });
-}
-
-// The output in parts whose packed operands stay small beside the weights.
 static void run_matmul(const Matmul& m) {
     CHECK(m.N % 8 == 0 && (m.K % 8 == 0 || !(m.a.rows || m.b.rows)), "matmul: %d x %d x %d, want multiples of 8",
           m.M, m.N, m.K);
@@ -218,31 +183,28 @@ static void run_matmul(const Matmul& m) {
         parallel_for(ceil_div(m.N, cols), [&](int task) { matvec(m, task * cols, min(cols, m.N - task * cols)); });
         return;
     }
-    constexpr int kLanes = 2048, kBlocks = 8;                   // rows or columns, and blocks of k, of a part
-    const int rows = piece(m.M, kLanes, kRows), cols = piece(m.N, kLanes, kCols), deep = min(m.K, kBlocks * depth(m.K));
-    const Cut task = cut(rows, cols);
-    const bool pack_b = task.rows < rows, whole_k = deep == m.K;
-    const auto floats = [&](int lanes) {                        // of a packed operand, in whole cache lines
-        return (size_t(lanes) * round_up(deep, kStep) * sizeof(Packed) + 63) / 64 * 16;
-    };
-    const size_t a_floats = floats(rows), b_floats = pack_b ? floats(cols) : 0;
-    float* buffer = caller_buffer(a_floats + b_floats + size_t(rows) * cols);
-    Packed* const a = reinterpret_cast<Packed*>(buffer);
-    Packed* const b = pack_b ? reinterpret_cast<Packed*>(buffer + a_floats) : nullptr;
-    for (int row = 0; row < m.M; row += rows)
-        for (int col = 0; col < m.N; col += cols)
-            for (int k = 0; k < m.K; k += deep) {
-                const Part p = {part_of(m.a, row, min(rows, m.M - row), k, a),
-                                part_of(m.b, col, min(cols, m.N - col), k, b), row, col, k, min(deep, m.K - k),
-                                buffer + a_floats + b_floats};
-                const bool a_there = col > 0 && whole_k, b_there = row > 0 && whole_k && cols >= m.N;
-                pack_part(p, depth(m.K), !a_there, pack_b && !b_there);
-                const int row_tasks = ceil_div(p.a.lanes, task.rows);
-                parallel_for(row_tasks * ceil_div(p.b.lanes, task.cols), [&](int t) {
-                    const int i = t % row_tasks * task.rows, j = t / row_tasks * task.cols;
-                    multiply(m, p, i, min(task.rows, p.a.lanes - i), j, min(task.cols, p.b.lanes - j));
-                });
-            }
+    const bool own_a = m.M >= m.N;
+    const int depth = round_up(ceil_div(m.K, ceil_div(m.K, kDepth)), kStep);
+    const int all = own_a ? m.M : m.N, unit = own_a ? kRows : kCols, other = own_a ? m.N : m.M;
+    const int room = max(unit, kOwnBytes / int(sizeof(Packed)) / depth / unit * unit);
+    const int wanted = max(ceil_div(all, room), get_threads() == 1 ? 1 : 4 * get_threads());
+    const int lanes = round_up(ceil_div(all, wanted), unit), tasks = ceil_div(all, lanes);
+    constexpr int kUnits = kRows * kCols / 2;                   // both kRows and kCols divide it
+    const int share = round_up(max(kUnits, 2 * kTaskElements / depth), kUnits), shares = ceil_div(other, share);
+    const size_t shared = (size_t(round_up(other, kUnits)) * depth * sizeof(Packed) + 63) / 64 * 16;
+    const size_t sums = m.K > depth ? size_t(round_up(m.M, kRows)) * round_up(m.N, kCols) : 0;
+    float* const buffer = caller_buffer(shared + sums);
+    Block block = {m, own_a, 0, 0, lanes, reinterpret_cast<Packed*>(buffer), buffer + shared};
+    for (; block.k0 < m.K; block.k0 += depth) {
+        block.k = min(depth, m.K - block.k0);
+        parallel_for(shares, [&](int i) {
+            const int lane = i * share, n = min(share, other - lane);
+            Packed* const to = block.shared + size_t(lane) * round_up(block.k, kStep);
+            if (own_a) pack<true>(to, m.b, lane, n, m.N, block.k0, block.k);
+            else pack<false>(to, m.a, lane, n, m.M, block.k0, block.k);
+        });
+        parallel_for(tasks, [&](int task) { multiply(block, task); });
+    }
 }
 
 // pre null: without gelu.

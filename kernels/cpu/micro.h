@@ -8,76 +8,60 @@
 
 namespace BACKEND::ISA {
 
-#ifndef TILES
-// Calls done(at, x) for each vector x of the tile sum over k of a[k][:] b[k][:], k in order, four k a round.
-template <class F> INLINE void micro_tile(const float* a, const float* b, int k, const F& done) {
-    Vec sum[kRows][kVectors] = {};
-    const auto products = [&](const float* a_k, const float* b_k) __attribute__((always_inline)) {
-        Vec row[kVectors];
+// Interleaves n vectors: seen as x[n][lanes], each round rotates the bits of an element's place left by one. After
+// log2(n) rounds element [i][j] is where [j][i] would be in x[lanes][n]: transposed.
+template <int n, class V, int... I> INLINE void interleave(V* x, int rounds, std::integer_sequence<int, I...>) {
+    constexpr int kLanes = sizeof...(I);
 #pragma GCC unroll 4
-        for (int v = 0; v < kVectors; v++) row[v] = load(b_k + v * kWidth);
-#pragma GCC unroll 16
-        for (int i = 0; i < kRows; i++) {
-            const Vec a_ik = broadcast(a_k[i]);
-#pragma GCC unroll 4
-            for (int v = 0; v < kVectors; v++) sum[i][v] = fma(a_ik, row[v], sum[i][v]);
+    for (int round = 0; round < rounds; round++) {
+        V y[n];
+#pragma GCC unroll 8
+        for (int i = 0; i < n / 2; i++) {
+            const V a = x[i], b = x[i + n / 2];
+            y[2 * i] = __builtin_shufflevector(a, b, (I / 2 + I % 2 * kLanes)...);
+            y[2 * i + 1] = __builtin_shufflevector(a, b, (kLanes / 2 + I / 2 + I % 2 * kLanes)...);
         }
-    };
-    for (; k >= 4; k -= 4, a += 4 * kRows, b += 4 * kCols) {
-#pragma GCC unroll 4
-        for (int u = 0; u < 4; u++) products(a + u * kRows, b + u * kCols);
-    }
-    for (; k > 0; k--, a += kRows, b += kCols) products(a, b);
 #pragma GCC unroll 16
-    for (int i = 0; i < kRows; i++)
-#pragma GCC unroll 4
-        for (int v = 0; v < kVectors; v++) done(i * kCols + v * kWidth, sum[i][v]);
-}
-
-// tile[kRows][kCols] = that sum, plus before[kRows][kCols] if there is one.
-static void micro_kernel(float* tile, const float* before, const float* a, const float* b, int k) {
-    if (!before) return micro_tile(a, b, k, [&](int at, Vec x) { store(tile + at, x); });
-    for (int i = 0; i < kRows * kCols; i += 16) __builtin_prefetch(before + i);
-    micro_tile(a, b, k, [&](int at, Vec x) { store(tile + at, load(before + at) + x); });
-}
-#endif
-
-typedef float Quad __attribute__((vector_size(16)));
-typedef float QuadAt __attribute__((vector_size(16), aligned(4), may_alias));
-typedef uint16_t HalfQuadAt __attribute__((vector_size(8), aligned(2), may_alias));
-typedef uint32_t QuadBits __attribute__((vector_size(16)));
-
-INLINE Quad load4(const float* p) { return *reinterpret_cast<const QuadAt*>(p); }
-INLINE Quad load4(const bf16* p) {
-    return (Quad)(__builtin_convertvector(*reinterpret_cast<const HalfQuadAt*>(p), QuadBits) << 16);
-}
-INLINE void store4(float* p, Quad x) { *reinterpret_cast<QuadAt*>(p) = x; }
-
-// out[j][i] = x_i[j] for 4 x 4 elements, rows of out `ld` apart.
-INLINE void transpose4(float* out, size_t ld, Quad x0, Quad x1, Quad x2, Quad x3) {
-    const Quad a = __builtin_shufflevector(x0, x1, 0, 4, 1, 5), b = __builtin_shufflevector(x2, x3, 0, 4, 1, 5);
-    const Quad c = __builtin_shufflevector(x0, x1, 2, 6, 3, 7), d = __builtin_shufflevector(x2, x3, 2, 6, 3, 7);
-    store4(out + 0 * ld, __builtin_shufflevector(a, b, 0, 1, 4, 5));
-    store4(out + 1 * ld, __builtin_shufflevector(a, b, 2, 3, 6, 7));
-    store4(out + 2 * ld, __builtin_shufflevector(c, d, 0, 1, 4, 5));
-    store4(out + 3 * ld, __builtin_shufflevector(c, d, 2, 3, 6, 7));
-}
-// panel[k][W] from x (rows,K), row i at x + i * ld; K a multiple of 4, W of 2. Missing rows repeat the last.
-template <int W, class F> static void pack_rows(float* panel, const F* x, size_t ld, int rows, int K) {
-    for (int k = 0; k < K; k += 4) {
-        if (k % int(64 / sizeof(F)) == 0)                   // the panel after this one, into the second-level cache
-            for (int i = W; i < 2 * W; i++) __builtin_prefetch(x + i * ld + k, 0, 2);
-        const auto row = [&](int r) { return load4(x + size_t(min(r, rows - 1)) * ld + k); };
-        for (int i = 0; i + 4 <= W; i += 4)
-            transpose4(panel + k * W + i, W, row(i), row(i + 1), row(i + 2), row(i + 3));
-        if (W % 4 == 0) continue;
-        const Quad x0 = row(W - 2), x1 = row(W - 1);
-        for (int i = 0; i < 4; i++) {
-            panel[(k + i) * W + W - 2] = x0[i];
-            panel[(k + i) * W + W - 1] = x1[i];
-        }
+        for (int i = 0; i < n; i++) x[i] = y[i];
     }
 }
+template <int n> INLINE void interleave(Vec* x, int rounds) {
+    interleave<n>(x, rounds, std::make_integer_sequence<int, kWidth>());
+}
+// x[i][j] becomes x[j][i].
+INLINE void transpose(Vec* x) { interleave<kWidth>(x, kWidth == 16 ? 4 : kWidth == 8 ? 3 : 2); }
+
+// panel[k][W] from x (lanes,K), row i at x + i * ld; K a multiple of 8. Missing rows repeat the last. kWidth x kWidth
+// elements at once touch every cache line once: rows a power of two apart compete for a few lines of a cache.
+template <int W, class F> static void pack_rows(float* panel, const F* x, size_t ld, int lanes, int K) {
+    for (int k = 0; k < K; k += kWidth, x += kWidth, panel += kWidth * W)
+        for (int i = 0; i < W; i += kWidth) {
+            Vec rows[kWidth] = {};
+#pragma GCC unroll 16
+            for (int t = 0; t < kWidth; t++)
+                if (i + t < W) rows[t] = load(x + size_t(min(i + t, lanes - 1)) * ld, K - k);
+            transpose(rows);
+#pragma GCC unroll 16
+            for (int t = 0; t < kWidth; t++)
+                if (k + t < K) store(panel + t * W + i, rows[t], W - i);
+        }
+}
+// panel[k][W] from x (K,lanes), row k at x + k * ld. Missing columns become 0.
+template <int W, class F> static void pack_cols(float* panel, const F* x, size_t ld, int lanes, int K) {
+    for (int k = 0; k < K; k++, x += ld, panel += W) {
+        __builtin_prefetch(x + 16 * ld);                // hardware does not foresee a stride of rows
+        for (int i = 0; i < W; i += kWidth)
+            store(panel + i, lanes > i ? load(x + i, lanes - i) : Vec{}, W - i);
+    }
+}
+// The first operand of a tile: a panel, or `direct` rows where they lie, lda elements apart.
+struct Panel {
+    const Packed* a;
+    size_t lda = 1;
+    bool direct = false;
+};
+INLINE Panel rows_of(const float* a, int lda) { return {reinterpret_cast<const Packed*>(a), size_t(lda), true}; }
+INLINE Panel rows_of(const bf16*, int) { return {}; }          // never: they have to be packed
 
 }  // namespace BACKEND::ISA
 
@@ -86,25 +70,65 @@ template <int W, class F> static void pack_rows(float* panel, const F* x, size_t
 #else
 namespace BACKEND::ISA {
 
-// k of a panel is rounded up to kStep.
-using Packed = float;
-constexpr int kStep = 8, kDepth = 256;
-constexpr int kTaskRows = 384, kTaskCols = 512;        // of a task, at most
-
-// panel[k][W] from x (K,cols), row k at x + k * ld. Missing columns become 0.
-template <int W, class F> static void pack_cols(float* panel, const F* x, size_t ld, int cols, int K) {
-    const auto each = [&](const auto& element) __attribute__((always_inline)) {
-        for (int k = 0; k < K; k++, panel += W, x += ld) {
-            __builtin_prefetch(x + kStep * ld, 0, 2);       // hardware does not foresee a stride of rows
-            for (int i = 0; i < W; i++) panel[i] = element(i);
+// Calls done(at, x) for each vector x of the first R rows of a tile: the sum over k of a[:][k] b[k][:], k in order.
+// Each round of four k fetches one cache line from `next`: more at once would wait for a free fill buffer. Products are
+// in assembly because g++ 12 moves accumulators about.
+template <int R, bool kDirect, class F>
+INLINE void micro_tile(const Panel& panel, const float* b, const char* next, int k, const F& done) {
+    constexpr int kBases = (R + 2) / 3;                     // an address is a base and 0, 1 or 2 times lda
+    const float *a = panel.a, *base[kBases];
+    for (int i = 0; i < kBases; i++) base[i] = a + 3 * size_t(i) * panel.lda;
+    Vec sum[R][kVectors] = {};
+    const auto products = [&](int u) __attribute__((always_inline)) {
+        Vec row[kVectors];
+#pragma GCC unroll 4
+        for (int v = 0; v < kVectors; v++) row[v] = load(b + u * kCols + v * kWidth);
+#pragma GCC unroll 16
+        for (int i = 0; i < R; i++) {
+            const Vec x = broadcast(kDirect ? base[i / 3] + size_t(i % 3) * panel.lda + u : a + u * kRows + i);
+#pragma GCC unroll 4
+            for (int v = 0; v < kVectors; v++) sum[i][v] = add_product(sum[i][v], x, row[v]);
         }
     };
-    if (cols >= W) each([&](int i) { return to_float(x[i]); });
-    else each([&](int i) { return i < cols ? to_float(x[i]) : 0.0f; });
+    const auto forth = [&](int by) __attribute__((always_inline)) {
+        a += by * kRows;
+        b += by * kCols;
+#pragma GCC unroll 4
+        for (int i = 0; i < kBases; i++) base[i] += by;
+    };
+    int done_k = 0;
+    for (; done_k + 4 <= k; done_k += 4, forth(4), next += 64) {
+        __builtin_prefetch(next, 0, 2);
+#pragma GCC unroll 4
+        for (int u = 0; u < 4; u++) products(u);
+    }
+    for (; done_k < k; done_k++, forth(1)) products(0);
+#pragma GCC unroll 16
+    for (int i = 0; i < R; i++)
+#pragma GCC unroll 4
+        for (int v = 0; v < kVectors; v++) done(i * kCols + v * kWidth, sum[i][v]);
 }
 
-INLINE void begin_products() {}
-INLINE void end_products() {}
+template <int R, bool kDirect>
+static void micro_rows(float* tile, const float* before, const Panel& a, const float* b, const char* next, int k) {
+    if (!before) return micro_tile<R, kDirect>(a, b, next, k, [&](int at, Vec x) { store(tile + at, x); });
+    for (int i = 0; i < R * kCols; i += 16) __builtin_prefetch(before + i);
+    micro_tile<R, kDirect>(a, b, next, k, [&](int at, Vec x) { store(tile + at, load(before + at) + x); });
+}
+// tile[kRows][kCols] = that sum, plus before[kRows][kCols] if there is one; at least the first `rows` rows of it.
+static void micro_kernel(float* tile, const float* before, const Panel& a, const float* b, const char* next, int k,
+                         int rows) {
+    constexpr int kThird = kRows / 3;
+    const auto run = a.direct ? rows > 2 * kThird ? micro_rows<kRows, true>
+                                : rows > kThird   ? micro_rows<2 * kThird, true> : micro_rows<kThird, true>
+                     : rows > 2 * kThird ? micro_rows<kRows, false>
+                     : rows > kThird     ? micro_rows<2 * kThird, false> : micro_rows<kThird, false>;
+    run(tile, before, a, b, next, k);
+}
+static void micro_kernel(float* tile, const float* before, const float* a, const float* b, int k) {
+    micro_rows<kRows, false>(tile, before, {a}, b, reinterpret_cast<const char*>(a + k * kRows), k);
+}
+
 // A panel of the first operand (rows of a) or the second (columns of b); its lanes are rows in memory or columns.
 template <bool kOfB, bool kLanesAreRows, class F>
 INLINE void pack_panel(float* panel, const F* x, size_t ld, int lanes, int K) {
@@ -112,6 +136,9 @@ INLINE void pack_panel(float* panel, const F* x, size_t ld, int lanes, int K) {
     if (kLanesAreRows) pack_rows<W>(panel, x, ld, lanes, K);
     else pack_cols<W>(panel, x, ld, lanes, K);
 }
+
+INLINE void begin_products() {}
+INLINE void end_products() {}
 // Sums, x[kRows][kCols], as a first operand; x[K][kCols] as a second one, which they are already.
 INLINE void pack_a_sums(float* panel, const float* x) { pack_rows<kRows>(panel, x, kCols, kRows, kCols); }
 INLINE const float* pack_b_sums(float*, const float* x, int) { return x; }
