@@ -32,16 +32,18 @@ constexpr int kWidth = 8;
 #else
 constexpr int kWidth = 4;
 #endif
-// Packed operands are floats, and with AMX bf16; a panel's k is rounded up to kStep.
+// Packed operands are floats, or bf16 where the CPU multiplies these: with AMX, and with AVX512-BF16 in pairs of k. A
+// panel's k is rounded up to kStep.
 #if defined(TILES)
 constexpr int kRows = 32, kCols = 32, kStep = 32;
-using Packed = bf16;
-#else
-#if defined(__aarch64__)
+#elif defined(__aarch64__)
 constexpr int kRows = 6, kCols = 4 * kWidth, kStep = 8;
 #else
 constexpr int kRows = kWidth == 16 ? 12 : 6, kCols = 2 * kWidth, kStep = 8;
 #endif
+#if defined(TILES) || defined(__AVX512BF16__)
+using Packed = bf16;
+#else
 using Packed = float;
 #endif
 constexpr int kVectors = kCols / kWidth;
@@ -56,12 +58,13 @@ typedef uint64_t VecWide __attribute__((vector_size(4 * kWidth)));
 
 INLINE Vec broadcast(float x) { return x - Vec{}; }
 
-// add_product: sum + a * b, which is rounded once (but on x86 without AVX2). fma: a * b + c. max, min: a > b ? a : b and
+// add_product: sum + a * b, which is rounded once (but on x86 without AVX2), or of pairs sum + a1 * b1 + a0 * b0. fma: a * b + c. max, min: a > b ? a : b and
 // a < b ? a : b, so b where one is NaN. multiply_even: the 64-bit products of lanes 0, 2, ... load_some, store_some: the
 // first n lanes, n < kWidth. One instruction each, which the compilers do not find, or move results of.
 #if defined(__AVX2__)
 INLINE Vec add_product(Vec sum, Vec a, Vec b) {
-    asm volatile("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+    if constexpr (sizeof(Packed) == 2) asm volatile("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+    else asm volatile("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
     return sum;
 }
 INLINE Vec broadcast(const float* p) {

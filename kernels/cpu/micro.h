@@ -31,27 +31,52 @@ template <int n> INLINE void interleave(Vec* x, int rounds) {
 // x[i][j] becomes x[j][i].
 INLINE void transpose(Vec* x) { interleave<kWidth>(x, kWidth == 16 ? 4 : kWidth == 8 ? 3 : 2); }
 
-// panel[k][W] from x (lanes,K), row i at x + i * ld; K a multiple of 8. Missing rows repeat the last. kWidth x kWidth
+// A panel's elements are k, or pairs of k in bf16: [k / kOf][lane][kOf].
+template <class P> constexpr int kOf = int(sizeof(float) / sizeof(P));
+
+// Up to kWidth elements from a row of k, n of these left; the others are 0.
+INLINE Vec elements(const float*, const float* x, int n) { return load(x, n); }
+INLINE Vec elements(const float*, const bf16* x, int n) { return load(x, n); }
+INLINE Vec elements(const bf16*, const bf16* x, int n) {
+    if (n >= 2 * kWidth) return load(reinterpret_cast<const float*>(x));
+    bf16 all[2 * kWidth] = {};
+    memcpy(all, x, size_t(n) * sizeof(bf16));
+    return load(reinterpret_cast<const float*>(all));
+}
+// kWidth elements from rows of lanes, `lanes` of these left; next: the row after, or null.
+INLINE Vec elements(const float*, const float* x, const float*, int lanes) { return load(x, lanes); }
+INLINE Vec elements(const float*, const bf16* x, const bf16*, int lanes) { return load(x, lanes); }
+INLINE Vec elements(const bf16*, const bf16* x, const bf16* next, int lanes) {
+    const VecBits high = next ? (VecBits)load(next, lanes) : VecBits{};
+    return (Vec)(high | (VecBits)load(x, lanes) >> 16);
+}
+// panel[k][W] from x (lanes,K), row i at x + i * ld; K a multiple of kOf. Missing rows repeat the last. kWidth x kWidth
 // elements at once touch every cache line once: rows a power of two apart compete for a few lines of a cache.
-template <int W, class F> static void pack_rows(float* panel, const F* x, size_t ld, int lanes, int K) {
-    for (int k = 0; k < K; k += kWidth, x += kWidth, panel += kWidth * W)
+template <int W, class P, class F> static void pack_rows(P* panel, const F* x, size_t ld, int lanes, int K) {
+    float* to = reinterpret_cast<float*>(panel);
+    for (int k = 0; k < K; k += kWidth * kOf<P>, to += kWidth * W)
+#pragma GCC unroll 4
         for (int i = 0; i < W; i += kWidth) {
             Vec rows[kWidth] = {};
 #pragma GCC unroll 16
             for (int t = 0; t < kWidth; t++)
-                if (i + t < W) rows[t] = load(x + size_t(min(i + t, lanes - 1)) * ld, K - k);
+                if (i + t < W) rows[t] = elements(panel, x + size_t(min(i + t, lanes - 1)) * ld + k, K - k);
             transpose(rows);
 #pragma GCC unroll 16
             for (int t = 0; t < kWidth; t++)
-                if (k + t < K) store(panel + t * W + i, rows[t], W - i);
+                if (k + t * kOf<P> < K) store(to + t * W + i, rows[t], W - i);
         }
 }
 // panel[k][W] from x (K,lanes), row k at x + k * ld. Missing columns become 0.
-template <int W, class F> static void pack_cols(float* panel, const F* x, size_t ld, int lanes, int K) {
-    for (int k = 0; k < K; k++, x += ld, panel += W) {
+template <int W, class P, class F> static void pack_cols(P* panel, const F* x, size_t ld, int lanes, int K) {
+    float* to = reinterpret_cast<float*>(panel);
+    for (int k = 0; k < K; k += kOf<P>, x += kOf<P> * ld, to += W) {
         __builtin_prefetch(x + 16 * ld);                // hardware does not foresee a stride of rows
-        for (int i = 0; i < W; i += kWidth)
-            store(panel + i, lanes > i ? load(x + i, lanes - i) : Vec{}, W - i);
+#pragma GCC unroll 4
+        for (int i = 0; i < W; i += kWidth) {
+            const Vec y = lanes > i ? elements(panel, x + i, k + 1 < K ? x + ld + i : nullptr, lanes - i) : Vec{};
+            store(to + i, y, W - i);
+        }
     }
 }
 // The first operand of a tile: a panel, or `direct` rows where they lie, lda elements apart.
@@ -74,10 +99,12 @@ namespace BACKEND::ISA {
 // Each round of four k fetches one cache line from `next`: more at once would wait for a free fill buffer. Products are
 // in assembly because g++ 12 moves accumulators about.
 template <int R, bool kDirect, class F>
-INLINE void micro_tile(const Panel& panel, const float* b, const char* next, int k, const F& done) {
+INLINE void micro_tile(const Panel& panel, const Packed* columns, const char* next, int products_of_k, const F& done) {
     constexpr int kBases = (R + 2) / 3;                     // an address is a base and 0, 1 or 2 times lda
-    const float *a = panel.a, *base[kBases];
+    const float *a = reinterpret_cast<const float*>(panel.a), *base[kBases];
     for (int i = 0; i < kBases; i++) base[i] = a + 3 * size_t(i) * panel.lda;
+    const float* b = reinterpret_cast<const float*>(columns);
+    const int k = (products_of_k + kOf<Packed> - 1) / kOf<Packed>;
     Vec sum[R][kVectors] = {};
     const auto products = [&](int u) __attribute__((always_inline)) {
         Vec row[kVectors];
@@ -110,13 +137,13 @@ INLINE void micro_tile(const Panel& panel, const float* b, const char* next, int
 }
 
 template <int R, bool kDirect>
-static void micro_rows(float* tile, const float* before, const Panel& a, const float* b, const char* next, int k) {
+static void micro_rows(float* tile, const float* before, const Panel& a, const Packed* b, const char* next, int k) {
     if (!before) return micro_tile<R, kDirect>(a, b, next, k, [&](int at, Vec x) { store(tile + at, x); });
     for (int i = 0; i < R * kCols; i += 16) __builtin_prefetch(before + i);
     micro_tile<R, kDirect>(a, b, next, k, [&](int at, Vec x) { store(tile + at, load(before + at) + x); });
 }
 // tile[kRows][kCols] = that sum, plus before[kRows][kCols] if there is one; at least the first `rows` rows of it.
-static void micro_kernel(float* tile, const float* before, const Panel& a, const float* b, const char* next, int k,
+static void micro_kernel(float* tile, const float* before, const Panel& a, const Packed* b, const char* next, int k,
                          int rows) {
     constexpr int kThird = kRows / 3;
     const auto run = a.direct ? rows > 2 * kThird ? micro_rows<kRows, true>
@@ -125,13 +152,13 @@ static void micro_kernel(float* tile, const float* before, const Panel& a, const
                      : rows > kThird     ? micro_rows<2 * kThird, false> : micro_rows<kThird, false>;
     run(tile, before, a, b, next, k);
 }
-static void micro_kernel(float* tile, const float* before, const float* a, const float* b, int k) {
+static void micro_kernel(float* tile, const float* before, const Packed* a, const Packed* b, int k) {
     micro_rows<kRows, false>(tile, before, {a}, b, reinterpret_cast<const char*>(a + k * kRows), k);
 }
 
 // A panel of the first operand (rows of a) or the second (columns of b); its lanes are rows in memory or columns.
 template <bool kOfB, bool kLanesAreRows, class F>
-INLINE void pack_panel(float* panel, const F* x, size_t ld, int lanes, int K) {
+INLINE void pack_panel(Packed* panel, const F* x, size_t ld, int lanes, int K) {
     constexpr int W = kOfB ? kCols : kRows;
     if (kLanesAreRows) pack_rows<W>(panel, x, ld, lanes, K);
     else pack_cols<W>(panel, x, ld, lanes, K);
@@ -139,9 +166,23 @@ INLINE void pack_panel(float* panel, const F* x, size_t ld, int lanes, int K) {
 
 INLINE void begin_products() {}
 INLINE void end_products() {}
-// Sums, x[kRows][kCols], as a first operand; x[K][kCols] as a second one, which they are already.
+// Sums, x[kRows][kCols], as a first operand; x[K][kCols] as a second one, which floats are already.
 INLINE void pack_a_sums(float* panel, const float* x) { pack_rows<kRows>(panel, x, kCols, kRows, kCols); }
+INLINE void pack_a_sums(bf16* panel, const float* x) {
+    alignas(64) bf16 rows[kRows * kCols];
+    for (int i = 0; i < kRows * kCols; i += kWidth) store(rows + i, load(x + i));
+    pack_rows<kRows>(panel, rows, kCols, kRows, kCols);
+}
 INLINE const float* pack_b_sums(float*, const float* x, int) { return x; }
+INLINE const bf16* pack_b_sums(bf16* panel, const float* x, int K) {
+    float* to = reinterpret_cast<float*>(panel);
+    for (int k = 0; k < K; k += 2, to += kCols)
+        for (int i = 0; i < kCols; i += kWidth) {
+            const VecBits high = k + 1 < K ? round_to_half(load(x + (k + 1) * kCols + i)) : VecBits{};
+            store(to + i, (Vec)(high | round_to_half(load(x + k * kCols + i)) >> 16));
+        }
+    return panel;
+}
 
 }  // namespace BACKEND::ISA
 #endif

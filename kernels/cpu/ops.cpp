@@ -14,6 +14,7 @@ namespace BACKEND {
 
 namespace amx { extern const Ops ops; }
 namespace avx512 { extern const Ops ops; }
+namespace avx512_bf16 { extern const Ops ops; }
 namespace avx2 { extern const Ops ops; }
 namespace portable { extern const Ops ops; }
 namespace amx_in_software { extern const Ops ops __attribute__((weak)); }      // a test links it
@@ -36,8 +37,10 @@ static std::vector<const Ops*> instruction_sets() {
 #if defined(__x86_64__)
     const bool has_avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                             __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-    if constexpr (kHalf)
+    if constexpr (kHalf) {
         if (has_avx512 && has_amx()) sets.push_back(&amx::ops);
+        if (has_avx512 && __builtin_cpu_supports("avx512bf16")) sets.push_back(&avx512_bf16::ops);
+    }
     if (has_avx512) sets.push_back(&avx512::ops);
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) sets.push_back(&avx2::ops);
 #endif
