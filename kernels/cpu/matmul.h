@@ -189,9 +189,9 @@ static void run_matmul(const Matmul& m) {
     const int room = max(unit, kOwnBytes / int(sizeof(Packed)) / depth / unit * unit);
     const int wanted = max(ceil_div(all, room), get_threads() == 1 ? 1 : 4 * get_threads());
     const int lanes = round_up(ceil_div(all, wanted), unit), tasks = ceil_div(all, lanes);
-    constexpr int kUnits = kRows * kCols / 2;                   // both kRows and kCols divide it
-    const int share = round_up(max(kUnits, 2 * kTaskElements / depth), kUnits), shares = ceil_div(other, share);
-    const size_t shared = (size_t(round_up(other, kUnits)) * depth * sizeof(Packed) + 63) / 64 * 16;
+    const int other_unit = own_a ? kCols : kRows;
+    const int share = round_up(max(1, kTaskElements / 2 / depth), other_unit), shares = ceil_div(other, share);
+    const size_t shared = (size_t(round_up(other, other_unit)) * depth * sizeof(Packed) + 63) / 64 * 16;
     const size_t sums = m.K > depth ? size_t(round_up(m.M, kRows)) * round_up(m.N, kCols) : 0;
     float* const buffer = caller_buffer(shared + sums);
     Block block = {m, own_a, 0, 0, lanes, reinterpret_cast<Packed*>(buffer), buffer + shared};

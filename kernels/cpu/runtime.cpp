@@ -130,7 +130,7 @@ struct Pool {
         flush_to_zero();
         inside = true;
         for (;;) {
-            spin_until(kPoll, [&] { return epoch != seen; });
+            spin_until(kPoll, [&] { return epoch != seen; }, kPoll);
             epoch.wait(seen);
             seen = epoch;
             std::shared_ptr<Job> mine;
@@ -188,7 +188,7 @@ void parallel_for(int tasks, void (*task)(const void*, int), const void* context
     inside = true;
     job->work();
     inside = false;
-    spin_until(kPoll, [&] { return job->done == tasks; });
+    spin_until(kPoll, [&] { return job->done == tasks; }, kPoll);
     for (int n; (n = job->done) < tasks;) job->done.wait(n);
     if (job->error) std::rethrow_exception(job->error);
 }
