@@ -75,7 +75,7 @@ INLINE const bf16* pack_b_sums(bf16* panel, const float* x, int K) {
 }
 
 // tile[32][32] = before[32][32], or 0 if null, + sum over k of a[:][k] b[k][:].
-static void micro_kernel(float* tile, const float* before, const bf16* a, const bf16* b, int k) {
+static void micro_kernel(float* tile, const float* before, const bf16* a, const bf16* b, int k, int) {
     constexpr size_t kLine = kCols * sizeof(float);
     if (before) {
         tile_load<0>(before, kLine);
@@ -105,7 +105,7 @@ static void micro_kernel(float* tile, const float* before, const bf16* a, const 
 }
 
 static void micro_kernel(float* tile, const float* before, const Panel& a, const bf16* b, const char*, int k, int) {
-    micro_kernel(tile, before, a.a, b, k);
+    micro_kernel(tile, before, a.a, b, k, kRows);
 }
 
 }  // namespace BACKEND::ISA

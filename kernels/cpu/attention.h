@@ -120,7 +120,7 @@ static void heads_forward(Head h, int heads, floatX* out, float* lse) {
             const int rows = min(kCols, h.queries - t), seen = h.first + t + rows;
             float total[kCols], maxima[kCols];
             pack_panel<true, true>(q, h.q + t * h.q_stride, h.q_stride, rows, HS);
-            for (int u = 0; u < seen; u += kRows) micro_kernel(s + u * kCols, nullptr, k + u * H, q, HS);
+            for (int u = 0; u < seen; u += kRows) micro_kernel(s + u * kCols, nullptr, k + u * H, q, HS, seen - u);
             softmax_columns(s, seen, h.first + t, scale, total, maxima);
             if (h.mask.rate > 0) {
                 mask_panel(factors, mask_rows, h, t, 0, seen);
@@ -131,7 +131,7 @@ static void heads_forward(Head h, int heads, floatX* out, float* lse) {
                 const int n = min(kKeysAtOnce, seen - u);
                 const Packed* p = pack_b_sums(p_b, s + u * kCols, n);
                 for (int d = 0; d < HS; d += kRows)
-                    micro_kernel(sums + d * kCols, sums + d * kCols, v + d * K + u * kRows, p, n);
+                    micro_kernel(sums + d * kCols, sums + d * kCols, v + d * K + u * kRows, p, n, HS - d);
             }
             for (int i = 0; i < rows; i++) {
                 if (lse) lse[h.row + t + i] = maxima[i] + log(total[i]);
@@ -234,8 +234,8 @@ struct Backward {
     // Keys from u by queries from t: writes p (masked) and ds, [kRows][kCols]; 0 where the key is behind the query.
     __attribute__((always_inline)) void tile(const float* mask, int u, int t, float* p, float* ds_u) const {
         alignas(64) float s[kRows * kCols], dp[kRows * kCols];
-        micro_kernel(s, nullptr, k_keys + u * H, q_rows + t * H, HS);
-        micro_kernel(dp, nullptr, v_keys + u * H, dout_rows + t * H, HS);
+        micro_kernel(s, nullptr, k_keys + u * H, q_rows + t * H, HS, kRows);
+        micro_kernel(dp, nullptr, v_keys + u * H, dout_rows + t * H, HS, kRows);
         for (int v = 0; v < kCols; v += kWidth) {
             const Vec lse_t = load(lse_of + t + v), delta_t = load(delta + t + v);
             Vec position;
@@ -265,7 +265,7 @@ struct Backward {
         const Packed* ds_of = pack_b_sums(ds_b, ds, n);
         for (int d = 0; d < HS; d += kRows) {
             float* sums = dq_sums + t * D + d * kCols;
-            micro_kernel(sums, sums, k_dims + d * K + u0 * kRows, ds_of, n);
+            micro_kernel(sums, sums, k_dims + d * K + u0 * kRows, ds_of, n, HS - d);
         }
     }
 
@@ -278,8 +278,8 @@ struct Backward {
                 const size_t panel = d * K + (t0 + skip) * kCols;
                 const size_t sums = (u0 + u) * E + d * kRows;
                 float *dv_u = dv_sums + sums, *dk_u = dk_sums + sums;
-                micro_kernel(dv_u, dv_u, p_a + at, dout_dims + panel, count - skip);
-                micro_kernel(dk_u, dk_u, ds_a + at, q_dims + panel, count - skip);
+                micro_kernel(dv_u, dv_u, p_a + at, dout_dims + panel, count - skip, n - u);
+                micro_kernel(dk_u, dk_u, ds_a + at, q_dims + panel, count - skip, n - u);
             }
         }
     }

@@ -152,8 +152,8 @@ static void micro_kernel(float* tile, const float* before, const Panel& a, const
                      : rows > kThird     ? micro_rows<2 * kThird, false> : micro_rows<kThird, false>;
     run(tile, before, a, b, next, k);
 }
-static void micro_kernel(float* tile, const float* before, const Packed* a, const Packed* b, int k) {
-    micro_rows<kRows, false>(tile, before, {a}, b, reinterpret_cast<const char*>(a + k * kRows), k);
+static void micro_kernel(float* tile, const float* before, const Packed* a, const Packed* b, int k, int rows) {
+    micro_kernel(tile, before, {a}, b, reinterpret_cast<const char*>(a + k * kRows), k, rows);
 }
 
 // A panel of the first operand (rows of a) or the second (columns of b); its lanes are rows in memory or columns.
