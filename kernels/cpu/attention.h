@@ -221,7 +221,9 @@ struct Backward {
     void prepare_head() const {
         for (int t = 0; t < int(queries); t++) {
             const floatX *out_t = out + t * h.out_stride, *dout_t = dout + t * h.out_stride;
-            delta[t] = sum_over(t < T ? HS : 0, [&](int d) { return load(out_t + d, HS - d) * load(dout_t + d, HS - d); });
+            delta[t] = sum_over(t < T ? HS : 0, [&](int d, int left) {
+                return load(out_t + d, left) * load(dout_t + d, left);
+            });
             lse_of[t] = t < T ? lse[h.row + t] : __builtin_inff();
         }
         pack_positions<true>(q_rows, h.q, h.q_stride, T, HS);

@@ -12,17 +12,19 @@ static void classifier_row(float* loss, floatX* logits, int target, int V, int V
     }
     const float lowest = -__builtin_inff();
     Vec most = broadcast(lowest);
-    for (int j = 0; j < V; j += kWidth) most = max(load(logits + j, V - j, lowest), most);
+    for_vectors(V, [&](int j, int left) { most = max(load(logits + j, left, lowest), most); });
     const float top = across<kWidth / 2>(most, [](Vec a, Vec b) { return max(a, b); });
-    const float all = sum_over(V, [&](int j) { return exp(load(logits + j, V - j, lowest) - top); });
+    float* const exps = thread_buffer(size_t(Vp));                      // exp(x - top)
+    const float all = sum_over(V, [&](int j, int left) {
+        const Vec e = exp(load(logits + j, left, lowest) - top);
+        store(exps + j, e, left);
+        return e;
+    });
     *loss = log(all) - (to_float(logits[target]) - top);
     if (!backward) return;
     const float scale = 1.0f / all;
-    for (int j = 0; j < V; j += kWidth) {
-        Vec p = exp(load(logits + j, V - j) - top) * scale;
-        if (target >= j && target < j + kWidth) p[target - j] -= 1.0f;      // before p is rounded to storage
-        store(logits + j, p, V - j);
-    }
+    exps[target] -= all;                                                // before p is rounded to storage
+    for_vectors(V, [&](int j, int left) { store(logits + j, load(exps + j, left) * scale, left); });
     if (Vp > V) memset(logits + V, 0, size_t(Vp - V) * sizeof(floatX));
 }
 

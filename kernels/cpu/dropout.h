@@ -57,21 +57,21 @@ static void dropout_factors(float* factors, const Mask& mask, uint64_t first, in
 
 constexpr int kFactors = 256;               // dropout factors that are made at a time
 
-// Calls f(i, left, factor) for i = 0, kWidth, ... < n, where element i has index `index` + i.
-template <class F> INLINE void each_dropped(size_t n, const Mask& mask, uint64_t index, const F& f) {
+// Calls f(i, left, factor) as for_vectors does, where element i has index `index` + i.
+template <class F> INLINE void each_dropped(int n, const Mask& mask, uint64_t index, const F& f) {
+    if (mask.rate <= 0) return for_vectors(n, [&](int i, int left) { f(i, left, broadcast(1.0f)); });
     alignas(64) float factors[kFactors];
-    for (size_t begin = 0; begin < n; begin += kFactors) {
-        const int count = int(n - begin < kFactors ? n - begin : kFactors);
-        if (mask.rate > 0) dropout_factors(factors, mask, index + begin, count);
-        for (int i = 0; i < count; i += kWidth)
-            f(begin + size_t(i), count - i, mask.rate > 0 ? load(factors + i, count - i) : broadcast(1.0f));
+    for (int begin = 0; begin < n; begin += kFactors) {
+        const int count = min(n - begin, kFactors);
+        dropout_factors(factors, mask, index + uint64_t(begin), count);
+        for_vectors(count, [&](int i, int left) { f(begin + i, left, load(factors + i, left)); });
     }
 }
 
 // out = a + drop(b)
 template <class Out>
-static void add_dropped(Out* out, const Out* a, const floatX* b, size_t n, const Mask& mask, uint64_t index) {
-    each_dropped(n, mask, index, [&](size_t i, int left, Vec factor) {
+static void add_dropped(Out* out, const Out* a, const floatX* b, int n, const Mask& mask, uint64_t index) {
+    each_dropped(n, mask, index, [&](int i, int left, Vec factor) {
         store(out + i, load(a + i, left) + load(b + i, left) * factor, left);
     });
 }
@@ -79,7 +79,7 @@ static void add_dropped(Out* out, const Out* a, const floatX* b, size_t n, const
 static void dropout_backward(floatX* dinp, const floatX* dout, size_t n, const Dropout& drop, Stream) {
     const Mask mask = mask_of(drop);
     for_elements(n, [&](size_t begin, size_t count) {
-        each_dropped(count, mask, begin, [&](size_t i, int left, Vec factor) {
+        each_dropped(int(count), mask, begin, [&](int i, int left, Vec factor) {
             store(dinp + begin + i, load(dout + begin + i, left) * factor, left);
         });
     });

@@ -10,7 +10,7 @@ static void embedding_forward(floatX* out, const int* tokens, const floatX* wte,
     for_rows(B * T, C, [&](int n) {
         const size_t at = size_t(n) * C;
         const floatX *token = wte + size_t(tokens[n]) * C, *position = wpe ? wpe + size_t(first + n % T) * C : nullptr;
-        each_dropped(size_t(C), mask, at, [&](size_t c, int left, Vec factor) {
+        each_dropped(C, mask, at, [&](int c, int left, Vec factor) {
             const Vec x = load(token + c, left);
             store(out + at + c, (position ? x + load(position + c, left) : x) * factor, left);
         });
@@ -26,24 +26,24 @@ static void position_backward(float* dwpe_t, const floatX* dout_t, int B, size_t
         memset(sums, 0, sizeof sums);
         for (int b = 0; b < B; b++) {
             const size_t at = b * stride + size_t(begin);
-            add_dropped(sums, sums, dout_t + at, size_t(n), mask, index + at);
+            add_dropped(sums, sums, dout_t + at, n, mask, index + at);
         }
         add_partials(dwpe_t + begin, sums, 1, 0, n, accumulate);
     }
 }
 
-// A task has some columns of all rows, in order: a token may stand in many rows.
+// A task has some tokens of the vocabulary, with all their rows in order: a token may stand in many rows.
 static void embedding_backward(float* dwte, float* dwpe, const floatX* dout, const int* tokens, int B, int T, int C,
                                int maxT, const Dropout& drop, bool accumulate, Stream) {
-    constexpr int kColumns = 64;
+    constexpr int kTasks = 64;
     if (!dwte) return;
     const Mask mask = mask_of(drop);
-    parallel_for(ceil_div(C, kColumns), [&](int task) {
-        const int col = task * kColumns, cols = min(kColumns, C - col);
+    parallel_for(kTasks, [&](int task) {
         for (int n = 0; n < B * T; n++) {
-            const size_t at = size_t(n) * C + size_t(col);
-            float* to = dwte + size_t(tokens[n]) * C + col;
-            add_dropped(to, to, dout + at, size_t(cols), mask, at);
+            if (tokens[n] % kTasks != task) continue;
+            const size_t at = size_t(n) * C;
+            float* const to = dwte + size_t(tokens[n]) * C;
+            add_dropped(to, to, dout + at, C, mask, at);
         }
     });
     if (!dwpe) return;

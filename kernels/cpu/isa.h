@@ -183,27 +183,37 @@ struct Sums {
     Vec part[kSums / kWidth] = {};
     float total() { return across<kSums / kWidth>(part, [](Vec a, Vec b) { return a + b; }); }
 };
-// Calls f(i, k) for i = 0, kWidth, ... < n, where part[k] of Sums takes elements i .. i + kWidth - 1.
-template <class F> INLINE void each_part(int n, const F& f) {
-    for (int i = 0; i < n; i += kSums)
-#pragma GCC unroll 16
-        for (int k = 0; k < kSums / kWidth; k++)
-            if (i + k * kWidth < n) f(i + k * kWidth, k);
+// Calls f(i, left) for i = 0, kWidth, ... < n: kWidth elements are left there, but for the last call perhaps.
+template <class F> INLINE void for_vectors(int n, const F& f) {
+    int i = 0;
+    for (; i + kWidth <= n; i += kWidth) f(i, kWidth);      // a length that the compiler knows
+    if (i < n) f(i, n - i);
 }
-// Sum of the vectors term(i), i = 0, kWidth, ... < n.
+// Calls f(i, left, k) in the same order: part[k] of Sums takes elements i .. i + kWidth - 1.
+template <class F> INLINE void for_parts(int n, const F& f) {
+    constexpr int kParts = kSums / kWidth;
+    int i = 0;
+    for (; i + kSums <= n; i += kSums)
+#pragma GCC unroll 16
+        for (int k = 0; k < kParts; k++) f(i + k * kWidth, kWidth, k);
+#pragma GCC unroll 16
+    for (int k = 0; k < kParts; k++)
+        if (i + k * kWidth < n) f(i + k * kWidth, n - i - k * kWidth, k);
+}
+// Sum of the vectors term(i, left).
 template <class F> INLINE float sum_over(int n, const F& term) {
     Sums sums;
-    each_part(n, [&](int i, int k) { sums.part[k] += term(i); });
+    for_parts(n, [&](int i, int left, int k) { sums.part[k] += term(i, left); });
     return sums.total();
 }
 
 // sum (+)= partials 0, 1, ... count - 1, `stride` apart, in order.
 static void add_partials(float* sum, const float* partials, int count, size_t stride, int n, bool accumulate) {
-    for (int i = 0; i < n; i += kWidth) {
-        Vec total = load(partials + i, n - i);
-        for (int k = 1; k < count; k++) total += load(partials + k * stride + i, n - i);
-        store(sum + i, accumulate ? load(sum + i, n - i) + total : total, n - i);
-    }
+    for_vectors(n, [&](int i, int left) {
+        Vec total = load(partials + i, left);
+        for (int k = 1; k < count; k++) total += load(partials + k * stride + i, left);
+        store(sum + i, accumulate ? load(sum + i, left) + total : total, left);
+    });
 }
 
 // e^x to 2 ulp for x <= 88.7; 0 below -87.3, NaN stays. x = n ln 2 + r, ln 2 in two parts so that n * high is exact

@@ -7,16 +7,16 @@ namespace BACKEND::ISA {
 
 static void layernorm_row(floatX* out, float* mean_n, float* rstd_n, const floatX* x, const floatX* weight,
                           const floatX* bias, float eps, int C) {
-    const float mean = mean_n ? sum_over(C, [&](int c) { return load(x + c, C - c); }) / float(C) : 0;
-    const float variance = sum_over(C, [&](int c) {
-        const Vec d = load(x + c, C - c, mean) - mean;
+    const float mean = mean_n ? sum_over(C, [&](int c, int left) { return load(x + c, left); }) / float(C) : 0;
+    const float variance = sum_over(C, [&](int c, int left) {
+        const Vec d = load(x + c, left, mean) - mean;
         return d * d;
     }) / float(C);
     const float rstd = 1.0f / __builtin_sqrtf(variance + eps);
-    for (int c = 0; c < C; c += kWidth) {
-        const Vec shift = bias ? load(bias + c, C - c) : Vec{};
-        store(out + c, fma((load(x + c, C - c) - mean) * rstd, load(weight + c, C - c), shift), C - c);
-    }
+    for_vectors(C, [&](int c, int left) {
+        const Vec shift = bias ? load(bias + c, left) : Vec{};
+        store(out + c, fma((load(x + c, left) - mean) * rstd, load(weight + c, left), shift), left);
+    });
     if (mean_n) *mean_n = mean;
     *rstd_n = rstd;
 }
@@ -29,7 +29,7 @@ static void residual_layernorm_forward(floatX* residual, floatX* out, float* mea
     const floatX* x = branch ? residual : inp;
     for_rows(N, C, [&](int n) {
         const size_t at = size_t(n) * C;
-        if (branch) add_dropped(residual + at, inp + at, branch + at, size_t(C), mask, at);
+        if (branch) add_dropped(residual + at, inp + at, branch + at, C, mask, at);
         layernorm_row(out + at, mean ? mean + n : nullptr, rstd + n, x + at, weight, bias, eps, C);
     });
 }
@@ -45,8 +45,7 @@ static void layernorm_backward_row(floatX* dinp, float* dweight, float* dbias, c
                                    const float* mean_n, float rstd, const floatX* weight, int C, bool first) {
     const float mean = mean_n ? *mean_n : 0;
     Sums g_sum, g_xhat_sum;
-    each_part(C, [&](int c, int k) {
-        const int left = C - c;
+    for_parts(C, [&](int c, int left, int k) {
         const Vec xhat = (load(x + c, left) - mean) * rstd, dy = load(dout + c, left), g = dy * load(weight + c, left);
         g_sum.part[k] += g;
         g_xhat_sum.part[k] = fma(g, xhat, g_xhat_sum.part[k]);
@@ -54,13 +53,12 @@ static void layernorm_backward_row(floatX* dinp, float* dweight, float* dbias, c
         store(dbias + c, load(dbias + c, left) + dy, left);
     });
     const float g_mean = mean_n ? g_sum.total() / float(C) : 0, g_xhat_mean = g_xhat_sum.total() / float(C);
-    for (int c = 0; c < C; c += kWidth) {
-        const int left = C - c;
+    for_vectors(C, [&](int c, int left) {
         const Vec xhat = (load(x + c, left) - mean) * rstd, g = load(dout + c, left) * load(weight + c, left);
         Vec dx = rstd * (g - g_mean - xhat * g_xhat_mean);
         if (!first) dx += load(dinp + c, left);
         store(dinp + c, dx, left);
-    }
+    });
 }
 
 // Each block of rows sums its own dweight and dbias; then the blocks are added in order.

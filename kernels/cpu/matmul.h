@@ -143,8 +143,8 @@ static void matvec(const Matmul& m, int col, int cols) {
             for (int c = 0; c < n; c++) {
                 const floatX* b = m.b.x + size_t(j + c) * m.b.ld;
                 Sums sums;
-                each_part(m.K, [&](int k, int part) {
-                    sums.part[part] = fma(load(a + k, m.K - k), load(b + k, m.K - k), sums.part[part]);
+                for_parts(m.K, [&](int k, int left, int part) {
+                    sums.part[part] = fma(load(a + k, left), load(b + k, left), sums.part[part]);
                 });
                 results[c] = sums.total();
             }
@@ -221,10 +221,9 @@ static void matmul_forward(floatX* out, const floatX* inp, const floatX* weight,
 
 static void gelu_forward(floatX* out, const floatX* pre, size_t n, Stream) {
     for_elements(n, [&](size_t begin, size_t count) {
-        for (size_t i = begin; i < begin + count; i += kWidth) {
-            const int left = int(begin + count - i);
-            store(out + i, gelu(load(pre + i, left)), left);
-        }
+        for_vectors(int(count), [&](int i, int left) {
+            store(out + begin + i, gelu(load(pre + begin + i, left)), left);
+        });
     });
 }
 
