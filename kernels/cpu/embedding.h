@@ -35,12 +35,18 @@ static void position_backward(float* dwpe_t, const floatX* dout_t, int B, size_t
 // A task has some tokens of the vocabulary, with all their rows in order: a token may stand in many rows.
 static void embedding_backward(float* dwte, float* dwpe, const floatX* dout, const int* tokens, int B, int T, int C,
                                int maxT, const Dropout& drop, bool accumulate, Stream) {
-    constexpr int kTasks = 64;
     if (!dwte) return;
     const Mask mask = mask_of(drop);
-    parallel_for(kTasks, [&](int task) {
-        for (int n = 0; n < B * T; n++) {
-            if (tokens[n] % kTasks != task) continue;
+    const int N = B * T, tasks = get_threads() == 1 ? 1 : 4 * get_threads();
+    parallel_for(tasks, [&](int task) {
+        const auto own = [&](int n) {                       // the first row from n on with a token of this task
+            while (n < N && tokens[n] % tasks != task) n++;
+            return n;
+        };
+        for (int n = own(0), next; n < N; n = next) {
+            next = own(n + 1);
+            const float* ahead = dwte + size_t(tokens[min(next, N - 1)]) * C;
+            for (int c = 0; c < C; c += 16) __builtin_prefetch(ahead + c, 1);
             const size_t at = size_t(n) * C;
             float* const to = dwte + size_t(tokens[n]) * C;
             add_dropped(to, to, dout + at, C, mask, at);
