@@ -16,6 +16,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <map>
 #include <mutex>
 #include <poll.h>
 #include <sys/mman.h>
@@ -348,12 +349,13 @@ void mailbox_rounds(Comm* comm, const char* what, int root, const void* mine, si
 // Finds the hosts: each has as many ranks as the first, and they are consecutive.
 void lay_out_hosts(Comm* comm) {
     const std::vector<PeerInfo>& peers = comm->impl->meeting.peers;
-    const auto same_host = [&](int a, int b) { return !std::strcmp(peers[a].host_id, peers[b].host_id); };
+    std::map<std::string, int> host_of;             // by the host's identity
     int local = 1;
-    while (local < comm->size && same_host(0, local)) local++;
+    while (local < comm->size && !std::strcmp(peers[0].host_id, peers[local].host_id)) local++;
     for (int r = 0; r < comm->size; r++) {
         bool wrong = (r / local + 1) * local > comm->size || (r >= local && comm->impl->meeting.listener.fd < 0);
-        for (int q = 0; q < r; q++) wrong |= same_host(q, r) != (q / local == r / local);
+        const auto [at, is_new] = host_of.emplace(peers[r].host_id, r / local);
+        wrong |= at->second != r / local || (is_new && r % local > 0);
         if (wrong)
             die(kExitUsage, "ranks per host: got rank %d on %s, want %d consecutive ranks on each host, as on %s "
                 "(mpirun --map-by slot, srun --distribution=block; for containers on one host MASTER_ADDR=127.0.0.1)",
@@ -469,14 +471,24 @@ void comm_broadcast(Comm* comm, void* data, size_t bytes, int root) {
 }
 
 std::vector<std::string> comm_gather_text(Comm* comm, const std::string& text) {
-    std::vector<std::string> texts(comm->size, text);
-    for (int r = 0; r < comm->size; r++) {
-        uint64_t bytes = text.size();
-        comm_broadcast(comm, &bytes, sizeof bytes, r);
-        texts[r].resize(bytes);
-        comm_broadcast(comm, texts[r].data(), bytes, r);
-    }
+    const uint64_t own = text.size();
+    std::vector<uint64_t> bytes(comm->size);
+    comm_allgather(comm, bytes.data(), &own, sizeof own);
+    std::string padded = text, all;
+    padded.resize(*std::ranges::max_element(bytes));
+    all.resize(comm->size * padded.size());
+    comm_allgather(comm, all.data(), padded.data(), padded.size());
+    std::vector<std::string> texts;
+    for (int r = 0; r < comm->size; r++) texts.push_back(all.substr(r * padded.size(), bytes[r]));
     return texts;
+}
+
+std::string comm_broadcast_text(Comm* comm, std::string text) {
+    uint64_t bytes = text.size();
+    comm_broadcast(comm, &bytes, sizeof bytes, 0);
+    text.resize(bytes);
+    comm_broadcast(comm, text.data(), bytes, 0);
+    return text;
 }
 
 // What could never fit is refused here, as the kernel does for memory that is not shared.

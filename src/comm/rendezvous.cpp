@@ -150,12 +150,11 @@ Connections accept_ranks(const Meeting& m, int listener, std::set<int> missing) 
     Connections all;
     std::vector<Connection> pending;
     for (double next_notice = now_seconds() + 10; !missing.empty();) {
-        std::string ranks = "rank";
-        for (const int r : missing) ranks += format(" %d", r);
-        ranks += format(" of %zu", m.peers.size());
-        const double now = now_seconds();
-        if (now > m.deadline) die(kExitPeer, "peer missing: %s: not here in time; see its messages", ranks.c_str());
-        if (now > next_notice) {
+        if (const double now = now_seconds(); now > std::min(next_notice, m.deadline)) {
+            std::string ranks = "rank";
+            for (const int r : missing) ranks += format(" %d", r);
+            ranks += format(" of %zu", m.peers.size());
+            if (now > m.deadline) die(kExitPeer, "peer missing: %s: not here in time; see its messages", ranks.c_str());
             warn("waiting for %s", ranks.c_str());
             next_notice += 10;
         }
