@@ -36,9 +36,6 @@ void transport_place(Comm* comm) {
 }
 
 void transport_create(Transport* x, Comm* comm, size_t n, const std::vector<Bucket>& buckets, bool nccl_sums) {
-    if (!nccl_sums && std::max(comm->hosts, comm->local_size) > kGpuTerms)
-        die(kExitUsage, "--reduce ordered: got %d hosts of %d ranks, want at most %d of %d; start fewer ranks, or take "
-            "--reduce nccl", comm->hosts, comm->local_size, kGpuTerms, kGpuTerms);
     *x = {comm, "one GPU", n, nccl_sums};
     x->gradients = device<float>(n, "gradients");
     x->weights = device<floatX>(n, "weights");
@@ -85,7 +82,7 @@ static void swap_parts(Transport* x, const std::vector<Part>& parts, Stream stre
 static void exchange(Transport* x, const std::vector<Range>& slices, int first, int step, bool last, Stream stream,
                      const Sum& sum) {
     std::vector<Part> parts;
-    std::vector<const float*> terms;
+    std::vector<float*> terms;
     const Range mine = slices[(x->comm->rank - first) / step];
     int rank = first;
     for (const Range theirs : slices) {
@@ -97,7 +94,15 @@ static void exchange(Transport* x, const std::vector<Range>& slices, int first, 
         rank += step;
     }
     swap_parts(x, parts, stream);
-    sum(mine, terms, last);
+    for (size_t n = terms.size(); n > kGpuTerms; terms.resize(n)) {     // sums of equal blocks are terms of the same tree
+        n /= kGpuTerms;
+        for (size_t b = 0; b < n; b++) {
+            float* const* const block = &terms[b * kGpuTerms];
+            tree_reduce(block[0], nullptr, block, kGpuTerms, Tree::kHalves, mine.size(), stream);
+            terms[b] = block[0];
+        }
+    }
+    sum(mine, {terms.begin(), terms.end()}, last);
 }
 
 void transport_reduce(Transport* x, const Bucket& bucket, Stream stream, const Sum& sum) {
