@@ -138,7 +138,7 @@ Run find_run(Options* options, Comm* comm) {
     Run run;
     std::string saved;
     if (comm->rank == 0) saved = choose_folder(*options, &run);
-    for (std::string* text : {&saved, &run.checkpoint, &run.out_dir}) *text = comm_broadcast_text(comm, *text);
+    for (std::string* text : {&saved, &run.checkpoint, &run.out_dir}) *text = comm_first_text(comm, *text);
     if (!saved.empty()) options_merge_saved(options, saved, path_join(run.out_dir, "config.json"));
     return run;
 }
@@ -155,7 +155,7 @@ void claim_run(Run* run, Options* options, Comm* comm) {
         comm_at_end(comm, [refused = *run] { unclaim_run(refused); });
         check_folder(run, *options);      // again: before the lock, another run may have been writing
     }
-    options->out_dir = run->out_dir = comm_broadcast_text(comm, run->out_dir);
+    options->out_dir = run->out_dir = comm_first_text(comm, run->out_dir);
 }
 
 void unclaim_run(const Run& run) try {
@@ -182,19 +182,16 @@ void empty_run(const Run& run) {
 // ---- agreement
 
 void check_agreement(Comm* comm, const Fields& fields) {
-    std::string mine;
+    std::string mine, differs;
     for (const auto& [name, value] : fields) mine += name + "=" + escape_control(value) + "\n";
-    const std::string first = comm_broadcast_text(comm, mine);
-    std::string_view want = first, got = mine;
-    std::string difference;
-    while (difference.empty() && got != want) {
+    const std::string first = comm_first_text(comm, mine);
+    for (std::string_view want = first, got = mine; differs.empty() && got != want;) {
         const std::string w(next_word(&want, '\n')), g(next_word(&got, '\n'));
-        if (w != g) difference = "got " + g + ", want " + w;
+        if (w != g) differs = format("rank %d: got %s, want %s", comm->rank, g.c_str(), w.c_str());
     }
-    const std::vector<std::string> all = comm_gather_text(comm, difference);
-    for (size_t r = 1; r < all.size(); r++)
-        if (!all[r].empty())
-            die(kExitDisagree, "replicas disagree: rank %zu: %s as rank 0; start all ranks alike", r, all[r].c_str());
+    differs = comm_first_text(comm, differs);
+    if (!differs.empty())
+        die(kExitDisagree, "replicas disagree: %s as rank 0; start all ranks alike", differs.c_str());
 }
 
 Fields option_fields(const Options& options, const std::string& device_kind) {

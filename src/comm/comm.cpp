@@ -349,20 +349,18 @@ void mailbox_rounds(Comm* comm, const char* what, int root, const void* mine, si
 // Finds the hosts: each has as many ranks as the first, and they are consecutive.
 void lay_out_hosts(Comm* comm) {
     const std::vector<PeerInfo>& peers = comm->impl->meeting.peers;
-    std::map<std::string, int> host_of;             // by the host's identity
-    int local = 1;
+    std::map<std::string, int> host_of;     // by identity
+    int& local = comm->local_size;          // one so far
     while (local < comm->size && !std::strcmp(peers[0].host_id, peers[local].host_id)) local++;
     for (int r = 0; r < comm->size; r++) {
-        bool wrong = (r / local + 1) * local > comm->size || (r >= local && comm->impl->meeting.listener.fd < 0);
         const auto [at, is_new] = host_of.emplace(peers[r].host_id, r / local);
-        wrong |= at->second != r / local || (is_new && r % local > 0);
-        if (wrong)
+        const bool astray = at->second != r / local || (is_new && r % local > 0);
+        if (astray || (r / local + 1) * local > comm->size || (r >= local && comm->impl->meeting.listener.fd < 0))
             die(kExitUsage, "ranks per host: got rank %d on %s, want %d consecutive ranks on each host, as on %s "
                 "(mpirun --map-by slot, srun --distribution=block; for containers on one host MASTER_ADDR=127.0.0.1)",
                 r, peers[r].host, local, peers[0].host);
         comm->peers.push_back({peers[r].host, peers[r].pid});
     }
-    comm->local_size = local;
     comm->hosts = comm->size / local;
     comm->host = comm->rank / local;
     comm->local_rank = comm->rank % local;
@@ -470,24 +468,14 @@ void comm_broadcast(Comm* comm, void* data, size_t bytes, int root) {
     });
 }
 
-std::vector<std::string> comm_gather_text(Comm* comm, const std::string& text) {
+std::string comm_first_text(Comm* comm, std::string text) {
     const uint64_t own = text.size();
     std::vector<uint64_t> bytes(comm->size);
     comm_allgather(comm, bytes.data(), &own, sizeof own);
-    std::string padded = text, all;
-    padded.resize(*std::ranges::max_element(bytes));
-    all.resize(comm->size * padded.size());
-    comm_allgather(comm, all.data(), padded.data(), padded.size());
-    std::vector<std::string> texts;
-    for (int r = 0; r < comm->size; r++) texts.push_back(all.substr(r * padded.size(), bytes[r]));
-    return texts;
-}
-
-std::string comm_broadcast_text(Comm* comm, std::string text) {
-    uint64_t bytes = text.size();
-    comm_broadcast(comm, &bytes, sizeof bytes, 0);
-    text.resize(bytes);
-    comm_broadcast(comm, text.data(), bytes, 0);
+    int root = 0;
+    while (root + 1 < comm->size && bytes[root] == 0) root++;
+    text.resize(bytes[root]);
+    comm_broadcast(comm, text.data(), text.size(), root);
     return text;
 }
 
@@ -529,7 +517,6 @@ void comm_local_barrier(Comm* comm, int channel) {
 
 void comm_hosts_scatter(Comm* comm, const void* data, const size_t* cut, void* room, size_t piece,
                         const Arrived& arrived) {
-    if (comm->hosts == 1) return;
     for (size_t at = 0, longest = longest_part(comm, cut); at < longest; at += piece) {
         const auto out = [&](int h) { return piece_of(data, cut, h, at, piece); };
         const size_t n = out(comm->host).size;

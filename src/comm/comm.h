@@ -56,8 +56,7 @@ void comm_barrier(Comm* comm);
 void comm_local_barrier(Comm* comm, int channel);   // of this host's ranks; 0: the main thread's, 1: the reduction's
 void comm_allgather(Comm* comm, void* out, const void* in, size_t bytes);   // out: (size, bytes)
 void comm_broadcast(Comm* comm, void* data, size_t bytes, int root);
-std::vector<std::string> comm_gather_text(Comm* comm, const std::string& text);     // every rank's text, by rank
-std::string comm_broadcast_text(Comm* comm, std::string text);                      // rank 0's
+std::string comm_first_text(Comm* comm, std::string text);      // of the first rank whose text is not empty
 
 // Returns zeroed, page-aligned memory that the ranks of this host share, for good. Error 1: the machine has less.
 void* comm_shared(Comm* comm, size_t bytes, const char* what);

@@ -85,7 +85,7 @@ std::vector<size_t> Bucket::host_cuts(size_t unit_bytes) const {
 }
 
 void gather_hosts(const Bucket& bucket, void* array, size_t unit_bytes) {
-    if (bucket.comm->hosts > 1) comm_hosts_gather(bucket.comm, array, bucket.host_cuts(unit_bytes).data());
+    comm_hosts_gather(bucket.comm, array, bucket.host_cuts(unit_bytes).data());
 }
 
 // ------------------------------------------------------------------------------------------------------------ set up

@@ -24,10 +24,10 @@ static void check(int result, const char* what) {
 void transport_place(Comm* comm) {
     const int devices = device_count();
     device_select(comm->local_rank % devices);
-    const std::vector<std::string> addresses = comm_gather_text(comm, device_address());
-    const auto first = addresses.begin() + comm->host * comm->local_size;
-    const std::set<std::string> here(first, first + comm->local_size);
-    if (comm->local_size <= devices || int(here.size()) == comm->local_size) return;
+    const uint64_t mine = std::hash<std::string>()(format("%d %s", comm->host, device_address()));
+    std::vector<uint64_t> all(comm->size);
+    comm_allgather(comm, all.data(), &mine, sizeof mine);
+    if (comm->local_size <= devices || std::set(all.begin(), all.end()).size() == all.size()) return;
     if (!std::getenv("LOCKSTEP_SHARE_GPU"))
         die(kExitUsage, "ranks: %d on a host with %d GPUs: got more ranks than GPUs, want one rank per GPU; start %d",
             comm->local_size, devices, devices);
@@ -94,12 +94,11 @@ static void exchange(Transport* x, const std::vector<Range>& slices, int first, 
         rank += step;
     }
     swap_parts(x, parts, stream);
-    for (size_t n = terms.size(); n > kGpuTerms; terms.resize(n)) {     // sums of equal blocks are terms of the same tree
+    for (size_t n = terms.size(); n > kGpuTerms; terms.resize(n)) {     // sums of blocks are terms of the same tree
         n /= kGpuTerms;
         for (size_t b = 0; b < n; b++) {
-            float* const* const block = &terms[b * kGpuTerms];
-            tree_reduce(block[0], nullptr, block, kGpuTerms, Tree::kHalves, mine.size(), stream);
-            terms[b] = block[0];
+            terms[b] = terms[b * kGpuTerms];
+            tree_reduce(terms[b], nullptr, &terms[b * kGpuTerms], kGpuTerms, Tree::kHalves, mine.size(), stream);
         }
     }
     sum(mine, {terms.begin(), terms.end()}, last);
