@@ -321,7 +321,7 @@ Meeting meet_ranks(const World& world, int memory, double patience) {
     if (!first) ranks = {0, world.rank};
     Connections all = meet(m, listener.fd, ranks, [&](int) { return address; });
     for (const auto& [rank, c] : all) m.peers[rank] = c.claim.peer;
-    const Part table = {reinterpret_cast<char*>(m.peers.data()), m.peers.size() * sizeof(PeerInfo)};
+    const Part table = {m.peers.data(), m.peers.size() * sizeof(PeerInfo)};
     for (auto& [rank, c] : all) {
         if (rank != world.rank && !move_all(c.socket.fd, first, table, 5))
             die_left(rank, first ? c.claim.peer.host : address.text.c_str());

@@ -95,7 +95,7 @@ static StateArray create_state(Ddp* ddp, const std::string& name) {
     size_t own = kUnit;
     for (const Piece& p : ddp->pieces) own += p.range.size();
     float* const host = name.empty() && kMastersAreWeights ? reinterpret_cast<float*>(ddp->weights)
-        : static_cast<float*>(comm_shared(ddp->comm, ddp->arena->n * sizeof(float), what));
+        : comm_shared<float>(ddp->comm, ddp->arena->n, what);
     return {name, host, kOnGpu ? device<float>(own, what) : host};
 }
 

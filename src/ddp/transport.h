@@ -22,7 +22,7 @@ struct Bucket {
     Comm* comm;
     std::vector<size_t> cut;            // (ranks + 1) where slices begin and end
     Range whole() const { return {cut.front(), cut.back()}; }
-    Range local(int local_rank) const { return {cut[local_rank * comm->hosts], cut[(local_rank + 1) * comm->hosts]}; }
+    Range local(int l) const { return {cut[l * comm->hosts], cut[(l + 1) * comm->hosts]}; }
     Range own(int rank) const {
         const int i = rank % comm->local_size * comm->hosts + rank / comm->local_size;
         return {cut[i], cut[i + 1]};

@@ -9,15 +9,11 @@ static size_t piece_of(const Comm* comm) { return kUnit * std::clamp(2048 / comm
 
 void transport_place(Comm*) {}
 
-template <class T> static T* shared(Comm* comm, size_t n, const char* what) {
-    return static_cast<T*>(comm_shared(comm, n * sizeof(T), what));
-}
-
 void transport_create(Transport* x, Comm* comm, size_t n, const std::vector<Bucket>&, bool) {
     *x = {comm, comm->hosts > 1 ? "shared memory and TCP" : "shared memory", n};
-    x->weights = shared<floatX>(comm, n, "weights");
-    x->gradients = shared<float>(comm, comm->local_size * n, "gradients") + comm->local_rank * n;
-    x->partials = shared<float>(comm, n / kUnit, "partial norms");
+    x->weights = comm_shared<floatX>(comm, n, "weights");
+    x->gradients = comm_shared<float>(comm, comm->local_size * n, "gradients") + comm->local_rank * n;
+    x->partials = comm_shared<float>(comm, n / kUnit, "partial norms");
     if (comm->hosts > 1) x->received = device<float>(comm->hosts * piece_of(comm), "gradients from other hosts");
 }
 
