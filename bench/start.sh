@@ -1,7 +1,7 @@
 #!/bin/sh
 # start.sh -- how long ranks on one machine take to start, and how much memory they need. Writes a table of
 # docs/scaling.md.
-#   bench/start.sh              a minute; needs a quiet machine and 6 GB
+#   bench/start.sh              two minutes; needs a quiet machine and 2 GB
 set -eu
 cd "$(dirname "$0")/.."
 tmp=$(mktemp -d)
@@ -33,10 +33,10 @@ start() {
 }
 
 {
-    echo "Written by \`bench/start.sh\`: $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(nproc) cores,"
-    echo "$(date +%Y-%m-%d). \`--np W --threads 1\`, a model of one layer and 16 channels, a sequence of 8 tokens per"
-    echo "rank; the medians of 3 starts. Start: from the command to the first step. Memory: of all ranks during the first"
-    echo "steps, where shared memory counts once (PSS)."
+    echo "Written by \`bench/start.sh\`: $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(nproc) cores," \
+        "$(date +%Y-%m-%d). \`--np W --threads 1\`, a model of one layer and 16 channels, a sequence of 8 tokens per" \
+        "rank; medians of 3 starts. Start: from the command to the first step. Memory: of all ranks while they train;" \
+        "what they share counts once (PSS)."
     echo
     echo '| ranks W | start, s | memory, MiB | per rank, MiB |'
     echo '|---:|---:|---:|---:|'
