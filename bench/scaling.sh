@@ -1,5 +1,5 @@
 #!/bin/sh
-# scaling.sh -- what a second rank costs: measured on this machine's cores. Writes docs/scaling.md.
+# scaling.sh -- what a second rank costs: measured on this machine's cores. Writes a table of docs/scaling.md.
 #   bench/scaling.sh [--no-124m]        four minutes on a quiet machine, one without GPT-2 124M
 set -eu
 cd "$(dirname "$0")/.."
@@ -36,8 +36,6 @@ for s in $sizes; do
 done
 
 {
-    echo '# What a second rank costs'
-    echo
     echo "Written by \`bench/scaling.sh\`: $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo |
         head -n 1), $(nproc) cores, $(date \
         +%Y-%m-%d). The default model, 4,096 tokens per step, of 3 rounds by turns the best one's median."
@@ -57,8 +55,10 @@ done
             printf "GPT-2 124M, 2 ranks of one thread, each B %d, T %d, fp32: a step of %.0f ms, ", B, T, ms
             printf "of it %.0f ms (%.1f %%) wait for the reduction.\n", e, 100 * e / ms }'
     done
-    echo
-    echo "What a step model expects of GPUs is in [performance.md](performance.md)."
-} >"$tmp/scaling.md"
-cp "$tmp/scaling.md" docs/scaling.md
-cat docs/scaling.md
+} >"$tmp/table"
+cat "$tmp/table"
+awk -v file="$tmp/table" '
+    /^<!-- ranks/ { print; print ""; while ((getline line < file) > 0) print line; print ""; skip = 1 }
+    /^<!-- end of ranks/ { skip = 0 }
+    !skip && !/^<!-- ranks/' docs/scaling.md >"$tmp/page"
+cp "$tmp/page" docs/scaling.md

@@ -90,6 +90,19 @@ like_one() {
     run "$name" "$@" >"$tmp/run.log" 2>&1 || { fail "$name" "$(tail -n 4 "$tmp/run.log" | tr '\n' '|')"; return; }
     check "$name" same "$tmp/one" "$tmp/$name"
 }
+# on_hosts RANKS HOSTS COMMAND...: as many ranks run the command, on simulated hosts that all are this machine.
+on_hosts() {
+    ranks=$1 per=$(($1 / $2)) rank=0 pids= bad=0; shift 2
+    while [ $rank -lt $ranks ]; do
+        env RANK=$rank WORLD_SIZE=$ranks LOCAL_RANK=$((rank % per)) LOCAL_WORLD_SIZE=$per \
+            LOCKSTEP_HOST_ID=host$((rank / per)) MASTER_ADDR=127.0.0.1 MASTER_PORT=29$((620 + $$ % 280)) \
+            LOCKSTEP_SECRET=hush "$@" &
+        rank=$((rank + 1)) pids="$pids $!"
+    done
+    for p in $pids; do wait $p || bad=1; done
+    pids=
+    return $bad
+}
 # The loss of a run goes down.
 falls() {
     awk -F'"loss":' '

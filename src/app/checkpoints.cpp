@@ -44,7 +44,7 @@ void checkpoints_finish(Checkpoints* c, int64_t step, bool last) {
     Saved saved = {};
     if (c->saver && last) saved = saver_insist(c->saver, c->report->options->save_patience, stop);
     else if (c->saver) saved = saver_result(c->saver);
-    const std::string why = comm_gather_text(c->comm, saved.error.message)[0];       // rank 0's result is everybody's
+    const std::string why = comm_first_text(c->comm, saved.error.message);     // rank 0's result is everybody's
     c->busy = false;
     c->stall += now_seconds() - begin;
     c->failed = why.empty() ? 0 : c->failed + 1;
@@ -82,7 +82,7 @@ Progress read_progress(const std::string& checkpoint, Comm* comm, Options* optio
                        const std::string& device_kind) {
     const std::string path = path_join(checkpoint, "state.json"), folder = base_name(checkpoint);
     const char* const where = path.c_str();
-    const std::string text = comm_gather_text(comm, comm->rank == 0 ? read_file(path) : "")[0];
+    const std::string text = comm_first_text(comm, comm->rank == 0 ? read_file(path) : "");
     const Json state = parse_json(text, where);
     if (state.get_string("data_hash", where) != data.train.hash)
         die(kExitUsage, "--data: %s: got other data than the run began with; give those, or begin a new run with "

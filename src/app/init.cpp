@@ -96,11 +96,11 @@ Init init_of_run(const std::string& checkpoint, const Options& o, Comm* comm) {
     const std::string config = checkpoint + "/config.json";
     const bool reads = comm->rank == 0;
     if (reads) read_config(checkpoint);                 // also against the size of the weights' file
-    const std::string config_text = comm_gather_text(comm, reads ? read_file(config) : "")[0];
+    const std::string config_text = comm_first_text(comm, reads ? read_file(config) : "");
     Init init = {checkpoint, "", parse_config(config_text, config.c_str())};
     if (reads) read_tokenizer_files(checkpoint, &init);
-    init.tokenizer = comm_gather_text(comm, init.tokenizer)[0];
-    init.chat_template = comm_gather_text(comm, init.chat_template)[0];
+    init.tokenizer = comm_first_text(comm, init.tokenizer);
+    init.chat_template = comm_first_text(comm, init.chat_template);
     for (const ShapeKey& key : init.config.info->keys) {    // before a damaged size asks for memory
         const double has = key.get(init.config.shape), want = key.get(o.shape);
         if (o.model == init.config.info->name && has != want)

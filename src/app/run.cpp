@@ -115,8 +115,6 @@ void check_folder(Run* run, const Options& o) {
             run->out_dir.c_str());
 }
 
-std::string from_rank0(Comm* comm, const std::string& text) { return comm_gather_text(comm, text)[0]; }
-
 }  // namespace
 
 std::string run_of(const std::string& path) {
@@ -140,7 +138,7 @@ Run find_run(Options* options, Comm* comm) {
     Run run;
     std::string saved;
     if (comm->rank == 0) saved = choose_folder(*options, &run);
-    for (std::string* text : {&saved, &run.checkpoint, &run.out_dir}) *text = from_rank0(comm, *text);
+    for (std::string* text : {&saved, &run.checkpoint, &run.out_dir}) *text = comm_first_text(comm, *text);
     if (!saved.empty()) options_merge_saved(options, saved, path_join(run.out_dir, "config.json"));
     return run;
 }
@@ -157,7 +155,7 @@ void claim_run(Run* run, Options* options, Comm* comm) {
         comm_at_end(comm, [refused = *run] { unclaim_run(refused); });
         check_folder(run, *options);      // again: before the lock, another run may have been writing
     }
-    options->out_dir = run->out_dir = from_rank0(comm, run->out_dir);
+    options->out_dir = run->out_dir = comm_first_text(comm, run->out_dir);
 }
 
 void unclaim_run(const Run& run) try {
@@ -184,18 +182,16 @@ void empty_run(const Run& run) {
 // ---- agreement
 
 void check_agreement(Comm* comm, const Fields& fields) {
-    std::string mine;
+    std::string mine, differs;
     for (const auto& [name, value] : fields) mine += name + "=" + escape_control(value) + "\n";
-    const std::vector<std::string> all = comm_gather_text(comm, mine);
-    for (size_t r = 1; r < all.size(); r++) {
-        std::string_view want = all[0], got = all[r];
-        while (got != want) {
-            const std::string w(next_word(&want, '\n')), g(next_word(&got, '\n'));
-            if (w != g)
-                die(kExitDisagree, "replicas disagree: rank %zu: got %s, want %s as rank 0; start all ranks alike", r,
-                    g.c_str(), w.c_str());
-        }
+    const std::string first = comm_first_text(comm, mine);
+    for (std::string_view want = first, got = mine; differs.empty() && got != want;) {
+        const std::string w(next_word(&want, '\n')), g(next_word(&got, '\n'));
+        if (w != g) differs = format("rank %d: got %s, want %s", comm->rank, g.c_str(), w.c_str());
     }
+    differs = comm_first_text(comm, differs);
+    if (!differs.empty())
+        die(kExitDisagree, "replicas disagree: %s as rank 0; start all ranks alike", differs.c_str());
 }
 
 Fields option_fields(const Options& options, const std::string& device_kind) {

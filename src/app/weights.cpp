@@ -21,7 +21,7 @@ void load_device_weights(floatX* weights, const Arena& arena, const Init& init) 
 
 floatX* load_frozen_weights(Comm* comm, const Arena& arena, const Init& init) {
     const size_t bytes = arena.n * sizeof(floatX);
-    floatX* const host = static_cast<floatX*>(comm_shared(comm, bytes, "frozen weights"));
+    floatX* const host = comm_shared<floatX>(comm, arena.n, "frozen weights");
     if (comm->rank == 0) load_stored(host, arena, init);
     if (comm->hosts > 1) comm_broadcast(comm, host, bytes, 0);
     comm_barrier(comm);

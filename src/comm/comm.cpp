@@ -16,10 +16,12 @@
 #include <cstring>
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <map>
 #include <mutex>
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -290,8 +292,7 @@ void exchange(Comm* comm, int mesh, Call call, const Out& out, const In& in) {
         Call theirs;
         call.bytes = sent.size;
         call.crc = crc32c(0, sent.data, sent.size);
-        send_and_receive(comm, mesh, to, {reinterpret_cast<char*>(&call), sizeof call}, from,
-            {reinterpret_cast<char*>(&theirs), sizeof theirs});
+        send_and_receive(comm, mesh, to, {&call, sizeof call}, from, {&theirs, sizeof theirs});
         call.bytes = room.size;
         check_same(comm, partner(comm, from), theirs, call);
         send_and_receive(comm, mesh, to, sent, from, room);
@@ -311,7 +312,7 @@ size_t longest_part(const Comm* comm, const size_t* cut) {
 // Part h of data from its byte `at` on, at most a piece.
 Part piece_of(const void* data, const size_t* cut, int h, size_t at, size_t piece) {
     const size_t begin = std::min(cut[h] + at, cut[h + 1]);
-    return {const_cast<char*>(static_cast<const char*>(data)) + begin, std::min(piece, cut[h + 1] - begin)};
+    return {static_cast<const char*>(data) + begin, std::min(piece, cut[h + 1] - begin)};
 }
 
 // ---- small collectives
@@ -328,9 +329,7 @@ void mailbox_rounds(Comm* comm, const char* what, int root, const void* mine, si
         const Call call = make_call(comm, 0, what, root, n);
         const size_t half = call.number % 2;
         char* const box = impl->mailbox + half * size_t(comm->size) * kChunk;
-        const auto part = [&](int rank) {
-            return root < 0 ? Part{box + rank * n, n} : Part{box, rank == root ? n : 0};
-        };
+        const auto part = [&](int r) { return root < 0 ? Part(box + r * n, n) : Part(box, r == root ? n : 0); };
         const Part own = part(comm->rank);
         if (own.size > 0) std::memcpy(own.data, static_cast<const char*>(mine) + at, own.size);
         impl->ranks[comm->local_rank].calls[half] = call;
@@ -348,19 +347,18 @@ void mailbox_rounds(Comm* comm, const char* what, int root, const void* mine, si
 // Finds the hosts: each has as many ranks as the first, and they are consecutive.
 void lay_out_hosts(Comm* comm) {
     const std::vector<PeerInfo>& peers = comm->impl->meeting.peers;
-    const auto same_host = [&](int a, int b) { return !std::strcmp(peers[a].host_id, peers[b].host_id); };
-    int local = 1;
-    while (local < comm->size && same_host(0, local)) local++;
+    std::map<std::string, int> host_of;     // by identity
+    int& local = comm->local_size;      // 1
+    while (local < comm->size && !std::strcmp(peers[0].host_id, peers[local].host_id)) local++;
     for (int r = 0; r < comm->size; r++) {
-        bool wrong = (r / local + 1) * local > comm->size || (r >= local && comm->impl->meeting.listener.fd < 0);
-        for (int q = 0; q < r; q++) wrong |= same_host(q, r) != (q / local == r / local);
-        if (wrong)
+        const auto [at, is_new] = host_of.emplace(peers[r].host_id, r / local);
+        const bool astray = at->second != r / local || (is_new && r % local > 0);
+        if (astray || (r / local + 1) * local > comm->size || (r >= local && comm->impl->meeting.listener.fd < 0))
             die(kExitUsage, "ranks per host: got rank %d on %s, want %d consecutive ranks on each host, as on %s "
                 "(mpirun --map-by slot, srun --distribution=block; for containers on one host MASTER_ADDR=127.0.0.1)",
                 r, peers[r].host, local, peers[0].host);
         comm->peers.push_back({peers[r].host, peers[r].pid});
     }
-    comm->local_size = local;
     comm->hosts = comm->size / local;
     comm->host = comm->rank / local;
     comm->local_rank = comm->rank % local;
@@ -375,9 +373,9 @@ void share_host_memory(Comm* comm) {
     struct stat file;                   // that /proc may be of other namespaces
     if (comm->size > 1 && (fstat(impl->memory.fd, &file) != 0 || file.st_size != kMemoryBytes))
         die(kExitOther, "shared memory: cannot open the file of rank %d: %s", leader.rank, std::strerror(errno));
-    impl->barriers = static_cast<Barrier*>(comm_shared(comm, 2 * sizeof(Barrier), "barriers"));
-    impl->ranks = static_cast<RankMemory*>(comm_shared(comm, comm->local_size * sizeof(RankMemory), "records"));
-    impl->mailbox = static_cast<char*>(comm_shared(comm, 2 * comm->size * kChunk, "mailbox"));
+    impl->barriers = comm_shared<Barrier>(comm, 2, "barriers");
+    impl->ranks = comm_shared<RankMemory>(comm, comm->local_size, "records");
+    impl->mailbox = comm_shared<char>(comm, 2 * comm->size * kChunk, "mailbox");
     impl->record = new (&impl->ranks[comm->local_rank].record) Record;
 }
 
@@ -401,6 +399,10 @@ Comm* comm_create(const World& world, double timeout) {
                                 .timeout = timeout, .impl = impl};
     try {
         if (world.dies_with_parent) prctl(PR_SET_PDEATHSIG, SIGKILL);       // killing mpirun leaves its children
+        rlimit files;           // rank 0 has a connection to each rank
+        getrlimit(RLIMIT_NOFILE, &files);
+        files.rlim_cur = files.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &files);
         if (world.size > 1) impl->memory = Socket(memfd_create("lockstep", MFD_CLOEXEC));
         if (world.size > 1 && ftruncate(impl->memory.fd, kMemoryBytes) != 0)
             die(kExitOther, "shared memory: %s; raise ulimit -f and -n", std::strerror(errno));
@@ -468,15 +470,15 @@ void comm_broadcast(Comm* comm, void* data, size_t bytes, int root) {
     });
 }
 
-std::vector<std::string> comm_gather_text(Comm* comm, const std::string& text) {
-    std::vector<std::string> texts(comm->size, text);
-    for (int r = 0; r < comm->size; r++) {
-        uint64_t bytes = text.size();
-        comm_broadcast(comm, &bytes, sizeof bytes, r);
-        texts[r].resize(bytes);
-        comm_broadcast(comm, texts[r].data(), bytes, r);
-    }
-    return texts;
+std::string comm_first_text(Comm* comm, std::string text) {
+    const uint64_t own = text.size();
+    std::vector<uint64_t> bytes(comm->size);
+    comm_allgather(comm, bytes.data(), &own, sizeof own);
+    int root = 0;
+    while (root + 1 < comm->size && bytes[root] == 0) root++;
+    text.resize(bytes[root]);
+    comm_broadcast(comm, text.data(), text.size(), root);
+    return text;
 }
 
 // What could never fit is refused here, as the kernel does for memory that is not shared.
@@ -517,7 +519,6 @@ void comm_local_barrier(Comm* comm, int channel) {
 
 void comm_hosts_scatter(Comm* comm, const void* data, const size_t* cut, void* room, size_t piece,
                         const Arrived& arrived) {
-    if (comm->hosts == 1) return;
     for (size_t at = 0, longest = longest_part(comm, cut); at < longest; at += piece) {
         const auto out = [&](int h) { return piece_of(data, cut, h, at, piece); };
         const size_t n = out(comm->host).size;

@@ -65,10 +65,7 @@ Address unix_address(uint64_t job) {
 
 // host "": to listen at, every interface with AI_PASSIVE in flags, else loopback.
 Address resolve(const std::string& host, int port, int family = AF_UNSPEC, int flags = 0) {
-    addrinfo hints = {}, *found = nullptr;
-    hints.ai_socktype = SOCK_STREAM;
-    hints.ai_family = family;
-    hints.ai_flags = flags;
+    addrinfo hints = {flags, family, SOCK_STREAM, 0, 0, nullptr, nullptr, nullptr}, *found = nullptr;
     const char* const name = host.empty() ? nullptr : host.c_str();
     if (const int error = getaddrinfo(name, std::to_string(port).c_str(), &hints, &found))
         die(kExitPeer, "MASTER_ADDR: %s: %s; set it to rank 0's host on all ranks", host.c_str(), gai_strerror(error));
@@ -150,12 +147,11 @@ Connections accept_ranks(const Meeting& m, int listener, std::set<int> missing) 
     Connections all;
     std::vector<Connection> pending;
     for (double next_notice = now_seconds() + 10; !missing.empty();) {
-        std::string ranks = "rank";
-        for (const int r : missing) ranks += format(" %d", r);
-        ranks += format(" of %zu", m.peers.size());
-        const double now = now_seconds();
-        if (now > m.deadline) die(kExitPeer, "peer missing: %s: not here in time; see its messages", ranks.c_str());
-        if (now > next_notice) {
+        if (const double now = now_seconds(); now > std::min(next_notice, m.deadline)) {
+            std::string ranks = "rank";
+            for (const int r : missing) ranks += format(" %d", r);
+            ranks += format(" of %zu", m.peers.size());
+            if (now > m.deadline) die(kExitPeer, "peer missing: %s: not here in time; see its messages", ranks.c_str());
             warn("waiting for %s", ranks.c_str());
             next_notice += 10;
         }
@@ -178,10 +174,8 @@ Connections accept_ranks(const Meeting& m, int listener, std::set<int> missing) 
             if (recv(c.socket.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 || errno != EAGAIN)
                 die_left(rank, c.claim.peer.host);
     }
-    for (const auto& [rank, c] : all) {
-        const Digest proof = hmac_sha256(m.key, bytes_of(c.claim.nonce));
-        send_all(c.socket.fd, &proof, sizeof proof, 1);
-    }
+    for (const auto& [rank, c] : all)
+        send_all(c.socket.fd, hmac_sha256(m.key, bytes_of(c.claim.nonce)).data(), sizeof(Digest), 1);
     return all;
 }
 
@@ -322,12 +316,12 @@ Meeting meet_ranks(const World& world, int memory, double patience) {
     const uint64_t job = hash_bytes(world.job.data(), world.job.size(), 0);
     const Address address = one_host ? unix_address(job) : prepare_tcp(&m, world, job, !secret.empty());
     const Socket listener = first ? listen_at(address) : Socket();
-    std::vector<int> ranks = {0, world.rank};           // that meet here
-    if (first) ranks.resize(world.size);
-    if (first) std::iota(ranks.begin(), ranks.end(), 0);
+    std::vector<int> ranks(world.size);    // that meet here
+    std::iota(ranks.begin(), ranks.end(), 0);
+    if (!first) ranks = {0, world.rank};
     Connections all = meet(m, listener.fd, ranks, [&](int) { return address; });
     for (const auto& [rank, c] : all) m.peers[rank] = c.claim.peer;
-    const Part table = {reinterpret_cast<char*>(m.peers.data()), m.peers.size() * sizeof(PeerInfo)};
+    const Part table = {m.peers.data(), m.peers.size() * sizeof(PeerInfo)};
     for (auto& [rank, c] : all) {
         if (rank != world.rank && !move_all(c.socket.fd, first, table, 5))
             die_left(rank, first ? c.claim.peer.host : address.text.c_str());

@@ -30,16 +30,20 @@ struct Socket {
 };
 
 // Bytes that are yet to be sent or received.
-struct Part { char* data; size_t size; };
+struct Part {
+    char* data;
+    size_t size;
+    Part(const void* data, size_t size) : data((char*)data), size(size) {}
+};
 // Moves what can be moved without waiting, and tells if that is something; negative: the connection closed or failed.
 int move_part(int fd, bool out, Part* part);
 // Return false if the connection closed, failed, or took longer than `seconds`.
 bool move_all(int fd, bool out, Part part, double seconds);
 inline bool send_all(int fd, const void* data, size_t bytes, double seconds) {
-    return move_all(fd, true, {static_cast<char*>(const_cast<void*>(data)), bytes}, seconds);
+    return move_all(fd, true, {data, bytes}, seconds);
 }
 inline bool receive_all(int fd, void* data, size_t bytes, double seconds) {
-    return move_all(fd, false, {static_cast<char*>(data), bytes}, seconds);
+    return move_all(fd, false, {data, bytes}, seconds);
 }
 
 // What a rank says about itself.

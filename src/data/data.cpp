@@ -218,7 +218,7 @@ Tokens open_source(const Source& source, const Tokenizer& tokenizer, const ChatT
         const size_t leader = size_t(comm->host * comm->local_size);
         all.count = counts[2 * leader];
         all.cut = counts[2 * leader + 1];
-        char* const memory = static_cast<char*>(comm_shared(comm, all.count * s.width + 1, "the tokens of the text"));
+        char* const memory = comm_shared<char>(comm, all.count * s.width + 1, "the tokens of the text");
         std::copy(tokens->begin(), tokens->end(), memory);
         comm_local_barrier(comm, 0);
         s.memory = memory;

@@ -85,7 +85,7 @@ std::vector<size_t> Bucket::host_cuts(size_t unit_bytes) const {
 }
 
 void gather_hosts(const Bucket& bucket, void* array, size_t unit_bytes) {
-    if (bucket.comm->hosts > 1) comm_hosts_gather(bucket.comm, array, bucket.host_cuts(unit_bytes).data());
+    comm_hosts_gather(bucket.comm, array, bucket.host_cuts(unit_bytes).data());
 }
 
 // ------------------------------------------------------------------------------------------------------------ set up
@@ -95,7 +95,7 @@ static StateArray create_state(Ddp* ddp, const std::string& name) {
     size_t own = kUnit;
     for (const Piece& p : ddp->pieces) own += p.range.size();
     float* const host = name.empty() && kMastersAreWeights ? reinterpret_cast<float*>(ddp->weights)
-        : static_cast<float*>(comm_shared(ddp->comm, ddp->arena->n * sizeof(float), what));
+        : comm_shared<float>(ddp->comm, ddp->arena->n, what);
     return {name, host, kOnGpu ? device<float>(own, what) : host};
 }
 

@@ -21,12 +21,11 @@ struct Range { size_t begin, end; size_t size() const { return end - begin; } };
 struct Bucket {
     Comm* comm;
     std::vector<size_t> cut;            // (ranks + 1) where slices begin and end
-    Range part(int first, int last) const { return {cut[first], cut[last]}; }
-    Range whole() const { return part(0, comm->size); }
-    Range local(int local_rank) const { return part(local_rank * comm->hosts, (local_rank + 1) * comm->hosts); }
+    Range whole() const { return {cut.front(), cut.back()}; }
+    Range local(int l) const { return {cut[l * comm->hosts], cut[(l + 1) * comm->hosts]}; }
     Range own(int rank) const {
         const int i = rank % comm->local_size * comm->hosts + rank / comm->local_size;
-        return part(i, i + 1);
+        return {cut[i], cut[i + 1]};
     }
     // The bytes at which the slices with this rank's local rank begin and end in an array, host by host.
     std::vector<size_t> host_cuts(size_t unit_bytes) const;

@@ -24,10 +24,10 @@ static void check(int result, const char* what) {
 void transport_place(Comm* comm) {
     const int devices = device_count();
     device_select(comm->local_rank % devices);
-    const std::vector<std::string> addresses = comm_gather_text(comm, device_address());
-    const auto first = addresses.begin() + comm->host * comm->local_size;
-    const std::set<std::string> here(first, first + comm->local_size);
-    if (comm->local_size <= devices || int(here.size()) == comm->local_size) return;
+    const uint64_t mine = std::hash<std::string>()(format("%d %s", comm->host, device_address()));
+    std::vector<uint64_t> all(comm->size);
+    comm_allgather(comm, all.data(), &mine, sizeof mine);
+    if (comm->local_size <= devices || std::set(all.begin(), all.end()).size() == all.size()) return;
     if (!std::getenv("LOCKSTEP_SHARE_GPU"))
         die(kExitUsage, "ranks: %d on a host with %d GPUs: got more ranks than GPUs, want one rank per GPU; start %d",
             comm->local_size, devices, devices);
@@ -36,9 +36,6 @@ void transport_place(Comm* comm) {
 }
 
 void transport_create(Transport* x, Comm* comm, size_t n, const std::vector<Bucket>& buckets, bool nccl_sums) {
-    if (!nccl_sums && std::max(comm->hosts, comm->local_size) > kGpuTerms)
-        die(kExitUsage, "--reduce ordered: got %d hosts of %d ranks, want at most %d of %d; start fewer ranks, or take "
-            "--reduce nccl", comm->hosts, comm->local_size, kGpuTerms, kGpuTerms);
     *x = {comm, "one GPU", n, nccl_sums};
     x->gradients = device<float>(n, "gradients");
     x->weights = device<floatX>(n, "weights");
@@ -85,7 +82,7 @@ static void swap_parts(Transport* x, const std::vector<Part>& parts, Stream stre
 static void exchange(Transport* x, const std::vector<Range>& slices, int first, int step, bool last, Stream stream,
                      const Sum& sum) {
     std::vector<Part> parts;
-    std::vector<const float*> terms;
+    std::vector<float*> terms;
     const Range mine = slices[(x->comm->rank - first) / step];
     int rank = first;
     for (const Range theirs : slices) {
@@ -97,7 +94,14 @@ static void exchange(Transport* x, const std::vector<Range>& slices, int first, 
         rank += step;
     }
     swap_parts(x, parts, stream);
-    sum(mine, terms, last);
+    for (size_t n = terms.size(); n > kGpuTerms; terms.resize(n)) {     // sums of blocks are terms of the same tree
+        n /= kGpuTerms;
+        for (size_t b = 0; b < n; b++) {
+            terms[b] = terms[b * kGpuTerms];
+            tree_reduce(terms[b], nullptr, &terms[b * kGpuTerms], kGpuTerms, Tree::kHalves, mine.size(), stream);
+        }
+    }
+    sum(mine, {terms.begin(), terms.end()}, last);
 }
 
 void transport_reduce(Transport* x, const Bucket& bucket, Stream stream, const Sum& sum) {

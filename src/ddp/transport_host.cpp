@@ -1,22 +1,20 @@
 // transport_host.cpp -- CPU ranks: shared memory on a host, TCP between hosts. The calling thread does it all.
+#include <algorithm>
 #include "src/ddp/transport.h"
 
 namespace BACKEND {
 
-constexpr size_t kPiece = 64 * kUnit;       // elements, 1 MiB, that are received and added while they are in the cache
+// Elements that are received of each host, and added in the cache, at a time: 1 MiB, of all hosts at most 32 MiB.
+static size_t piece_of(const Comm* comm) { return kUnit * std::clamp(2048 / comm->hosts, 1, 64); }
 
 void transport_place(Comm*) {}
 
-template <class T> static T* shared(Comm* comm, size_t n, const char* what) {
-    return static_cast<T*>(comm_shared(comm, n * sizeof(T), what));
-}
-
 void transport_create(Transport* x, Comm* comm, size_t n, const std::vector<Bucket>&, bool) {
     *x = {comm, comm->hosts > 1 ? "shared memory and TCP" : "shared memory", n};
-    x->weights = shared<floatX>(comm, n, "weights");
-    x->gradients = shared<float>(comm, comm->local_size * n, "gradients") + comm->local_rank * n;
-    x->partials = shared<float>(comm, n / kUnit, "partial norms");
-    if (comm->hosts > 1) x->received = device<float>(comm->hosts * kPiece, "gradients from other hosts");
+    x->weights = comm_shared<floatX>(comm, n, "weights");
+    x->gradients = comm_shared<float>(comm, comm->local_size * n, "gradients") + comm->local_rank * n;
+    x->partials = comm_shared<float>(comm, n / kUnit, "partial norms");
+    if (comm->hosts > 1) x->received = device<float>(comm->hosts * piece_of(comm), "gradients from other hosts");
 }
 
 void transport_destroy(Transport* x) { device_free(x->received); }
@@ -32,14 +30,14 @@ void transport_reduce(Transport* x, const Bucket& bucket, Stream, const Sum& sum
     sum(slice, terms, comm->hosts == 1);
     if (comm->hosts == 1) return;
     terms.clear();
-    for (int h = 0; h < comm->hosts; h++) terms.push_back(x->received + h * kPiece);
+    for (int h = 0; h < comm->hosts; h++) terms.push_back(x->received + h * piece_of(comm));
     const auto arrived = [&](size_t at, size_t bytes) {
         const size_t begin = bucket.own(comm->rank).begin + at / sizeof(float);
         terms[comm->host] = x->gradients + begin;
         sum({begin, begin + bytes / sizeof(float)}, terms, true);
     };
     const std::vector<size_t> cuts = bucket.host_cuts(kUnit * sizeof(float));
-    comm_hosts_scatter(comm, x->gradients, cuts.data(), x->received, kPiece * sizeof(float), arrived);
+    comm_hosts_scatter(comm, x->gradients, cuts.data(), x->received, piece_of(comm) * sizeof(float), arrived);
 }
 
 void transport_gather(Transport*, void* array, size_t unit_bytes, const Bucket& bucket, Stream) {

@@ -28,6 +28,15 @@ for optimizer in sgd muon; do
     rm -rf "$tmp/one" && mv "$tmp/adamw" "$tmp/one"
     job=$job_adamw
 done
+# Many hosts, with a rank for each micro-batch.
+job_all=$job
+job="--layers 1 --heads 1 --channels 16 --seq-len 8 --batch-size 1 --total-batch-size 512 --replicas 64 --steps 2
+     --data tests/golden/lines.txt --eval-every 0 --sample-every 0 --timeout 60"
+check "one rank with 64 micro-batches" run many_one $train
+check "64 ranks on 32 hosts" run many on_hosts 64 32 $train --threads 1
+alike() { [ "$(contents "$tmp/many_one")" = "$(contents "$tmp/many")" ]; }
+check "write the same checkpoint, byte for byte" alike
+job=$job_all
 # Negative control: another tree must not give the same bits.
 sum_of_parts() { ! same "$tmp/one" "$tmp/replicas_4"; }
 run replicas_4 $train --replicas 4 && check "another number of replicas is noticed" sum_of_parts

@@ -53,24 +53,13 @@ hopper() {
         near "$tmp/hopper_1" "$tmp/portable" 1e-3
 }
 # Two hosts of two ranks: both stages of the reduction.
-hosts() {
-    for r in 0 1 2 3; do
-        env RANK=$r WORLD_SIZE=4 LOCAL_RANK=$((r % 2)) LOCAL_WORLD_SIZE=2 LOCKSTEP_HOST_ID=host$((r / 2)) \
-            MASTER_ADDR=127.0.0.1 MASTER_PORT=29$((620 + $$ % 280)) LOCKSTEP_SECRET=hush "$@" &
-        pids="${pids:-} $!"
-    done
-    bad=0
-    for p in $pids; do wait "$p" || bad=1; done
-    pids=
-    return $bad
-}
-like_one two_hosts_nccl hosts env LOCKSTEP_BUCKET_UNITS=6 $emu
+like_one two_hosts_nccl on_hosts 4 2 env LOCKSTEP_BUCKET_UNITS=6 $emu
 # Muon's matrices are whole on one rank, also where two hosts share a bucket.
 job_adamw=$job job="$job --optimizer muon"
 cp -r "$tmp/one" "$tmp/adamw"
 check "one rank with muon" run one $emu --force
 like_one muon_4 env SIMT_SEED=9 LOCKSTEP_BUCKET_UNITS=3 $emu --np 4
-like_one muon_two_hosts hosts env LOCKSTEP_BUCKET_UNITS=6 $emu
+like_one muon_two_hosts on_hosts 4 2 env LOCKSTEP_BUCKET_UNITS=6 $emu
 rm -rf "$tmp/one" && mv "$tmp/adamw" "$tmp/one"
 job=$job_adamw
 # Negative controls: without the waits between its streams, and with another tree, the run must not come out the same.
@@ -140,10 +129,16 @@ job=$job_all
 expect "more channels than a GPU's LayerNorm takes" 2 '--channels: got 8256, want at most 8192' \
     $emu --device gpu --heads 129 --channels 8256 --out-dir "$tmp/wide"
 check "leave no folder" test ! -e "$tmp/wide"
-expect "more ranks than a tree reduction takes" 2 '128 ranks' \
-    env LOCKSTEP_SHARE_GPU=1 $emu --device gpu --layers 1 --heads 1 --channels 16 --seq-len 8 --batch-size 1 \
-    --total-batch-size 1024 --replicas 128 --data tests/golden/lines.txt --timeout 60 --np 128 --max-restarts 0 \
-    --out-dir "$tmp/crowd"
+# More ranks than a kernel adds at a time (kGpuTerms): sums of sums have the bits of one rank.
+crowd() {
+    job_all=$job
+    job="--device gpu --layers 1 --heads 1 --channels 16 --seq-len 8 --batch-size 1 --total-batch-size 1024
+         --replicas 128 --steps 1 --data tests/golden/lines.txt --eval-every 0 --sample-every 0 --timeout 60"
+    run crowd_1 $emu && run crowd_128 env LOCKSTEP_SHARE_GPU=1 $emu --np 128 --max-restarts 0 || return 1
+    job=$job_all
+    same "$tmp/crowd_1" "$tmp/crowd_128"
+}
+check "128 ranks, more than a kernel adds" crowd
 expect "more ranks than GPUs" 2 'one rank per GPU|more ranks than GPUs' \
     env SIMT_DEVICES=1 $emu $job --np 2 --max-restarts 0 --out-dir "$tmp/crowded"
 
