@@ -62,20 +62,13 @@ INLINE void pack_a_sums(bf16* panel, const float* x) {
     for (int lane = 0; lane < kRows; lane++)
         for (int k = 0; k < kCols; k += kWidth) store(panel + lane * kStep + k, load(x + lane * kCols + k));
 }
-// Sums, x[K][32], as the second operand.
-INLINE const bf16* pack_b_sums(bf16* panel, const float* x, int K) {
-    for (int k = 0; k < round_up(K, kStep); k += 2)
-        for (int lane = 0; lane < kCols; lane += kWidth) {
-            const VecBits even = k < K ? round_to_half(load(x + k * kCols + lane)) : VecBits{};
-            const VecBits odd = k + 1 < K ? round_to_half(load(x + (k + 1) * kCols + lane)) : VecBits{};
-            const int at = k / kStep * kTile + lane / 16 * (kTile / 2) + k % kStep / 2 * 16 + lane % 16;
-            store(reinterpret_cast<float*>(panel) + at, (Vec)(even >> 16 | odd));
-        }
-    return panel;
+// Where the pair (k, k + 1) of a column is in a panel of b.
+INLINE int pair_at(int k, int lane) {
+    return k / kStep * kTile + lane / 16 * (kTile / 2) + k % kStep / 2 * 16 + lane % 16;
 }
 
 // tile[32][32] = before[32][32], or 0 if null, + sum over k of a[:][k] b[k][:].
-static void micro_kernel(float* tile, const float* before, const bf16* a, const bf16* b, int k, int) {
+static void micro_kernel(float* tile, const float* before, const bf16* a, const bf16* b, const char*, int k, int) {
     constexpr size_t kLine = kCols * sizeof(float);
     if (before) {
         tile_load<0>(before, kLine);
@@ -102,10 +95,6 @@ static void micro_kernel(float* tile, const float* before, const bf16* a, const 
     tile_store<1>(tile + 16, kLine);
     tile_store<2>(tile + 16 * kCols, kLine);
     tile_store<3>(tile + 16 * kCols + 16, kLine);
-}
-
-static void micro_kernel(float* tile, const float* before, const Panel& a, const bf16* b, const char*, int k, int) {
-    micro_kernel(tile, before, a.a, b, k, kRows);
 }
 
 }  // namespace BACKEND::ISA

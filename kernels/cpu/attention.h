@@ -89,6 +89,11 @@ static void softmax_columns(float* s, int keys, int first, float scale, float* s
     }
 }
 
+// A tile whose next panel of a lies behind this one.
+INLINE void micro_kernel(float* tile, const float* before, const Packed* a, const Packed* b, int k, int rows = kRows) {
+    micro_kernel(tile, before, a, b, reinterpret_cast<const char*>(a + k * kRows), k, rows);
+}
+
 // The thread's workspace: each take() is another buffer of it.
 struct Workspace {
     int buffers = 0;
@@ -236,8 +241,8 @@ struct Backward {
     // Keys from u by queries from t: writes p (masked) and ds, [kRows][kCols]; 0 where the key is behind the query.
     __attribute__((always_inline)) void tile(const float* mask, int u, int t, float* p, float* ds_u) const {
         alignas(64) float s[kRows * kCols], dp[kRows * kCols];
-        micro_kernel(s, nullptr, k_keys + u * H, q_rows + t * H, HS, kRows);
-        micro_kernel(dp, nullptr, v_keys + u * H, dout_rows + t * H, HS, kRows);
+        micro_kernel(s, nullptr, k_keys + u * H, q_rows + t * H, HS);
+        micro_kernel(dp, nullptr, v_keys + u * H, dout_rows + t * H, HS);
         for (int v = 0; v < kCols; v += kWidth) {
             const Vec lse_t = load(lse_of + t + v), delta_t = load(delta + t + v);
             Vec position;

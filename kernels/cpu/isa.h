@@ -58,9 +58,10 @@ typedef uint64_t VecWide __attribute__((vector_size(4 * kWidth)));
 
 INLINE Vec broadcast(float x) { return x - Vec{}; }
 
-// add_product: sum + a * b, which is rounded once (but on x86 without AVX2), or of pairs sum + a1 * b1 + a0 * b0. fma: a * b + c. max, min: a > b ? a : b and
-// a < b ? a : b, so b where one is NaN. multiply_even: the 64-bit products of lanes 0, 2, ... load_some, store_some: the
-// first n lanes, n < kWidth. One instruction each, which the compilers do not find, or move results of.
+// add_product: sum + a * b, rounded once (but on x86 without AVX2); of pairs sum + a1 * b1 + a0 * b0. fma: a * b + c.
+// max, min: a > b ? a : b and a < b ? a : b, so b where one is NaN. multiply_even: the 64-bit products of lanes 0, 2,
+// ... load_some, store_some: the first n lanes, n < kWidth. One instruction each, which the compilers do not find; g++
+// 12 moves the sums of a micro-kernel about, unless their products are in assembly.
 #if defined(__AVX2__)
 INLINE Vec add_product(Vec sum, Vec a, Vec b) {
     if constexpr (sizeof(Packed) == 2) asm volatile("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));

@@ -28,21 +28,33 @@ struct Matmul {
     float* gradient = nullptr;      // (M,N) instead of out: kGradient "=", kGradientAdd "+="
 };
 
-constexpr int kDepth = 768, kOwnBytes = (kWidth == 16 ? 448 : 224) << 10;   // of second-level caches of 1 MiB or 512 KiB
+constexpr int kDepth = 768;
+constexpr int kOwnBytes = (kWidth == 16 ? 448 : 224) << 10;     // of a second-level cache of 1 MiB, or 512 KiB
 
-// Packs `lanes` lanes from `first` on, products k0 .. k0 + k - 1. Where lanes are side by side in memory, kStep of k for
+// An operand of a product: rows of a or columns of b are its lanes, `unit` of these a panel.
+struct Side {
+    const Operand& x;
+    int lanes;
+    bool of_b;
+    int unit = of_b ? kCols : kRows;
+};
+
+// Packs `lanes` lanes from `first` on, products k0 .. k0 + k - 1. Where lanes are side by side in memory, some k for
 // all panels and then the next: a cache line holds lanes of several panels.
-template <bool kOfB> static void pack(Packed* to, const Operand& o, int first, int lanes, int all, int k0, int k) {
-    constexpr int kLanes = kOfB ? kCols : kRows;
-    const int piece = o.rows ? k : 2 * kStep;
-    const size_t ld = size_t(o.ld);
+template <bool kOfB> static void pack(Packed* to, const Side& s, int first, int lanes, int k0, int k) {
+    const int piece = s.x.rows ? k : 2 * kStep;
+    const size_t ld = size_t(s.x.ld);
     for (int at = 0; at < k; at += piece)
-        for (int i = 0; i < lanes; i += kLanes) {
-            Packed* const panel = to + size_t(i) * round_up(k, kStep) + size_t(at) * kLanes;
-            const int lane = first + i, n = min(piece, k - at), left = all - lane;
-            if (o.rows) pack_panel<kOfB, true>(panel, o.x + lane * ld + k0 + at, ld, left, n);
-            else pack_panel<kOfB, false>(panel, o.x + (k0 + at) * ld + lane, ld, left, n);
+        for (int i = 0; i < lanes; i += s.unit) {
+            Packed* const panel = to + size_t(i) * round_up(k, kStep) + size_t(at) * s.unit;
+            const int lane = first + i, left = s.lanes - lane, n = min(piece, k - at);
+            if (s.x.rows) pack_panel<kOfB, true>(panel, s.x.x + lane * ld + k0 + at, ld, left, n);
+            else pack_panel<kOfB, false>(panel, s.x.x + (k0 + at) * ld + lane, ld, left, n);
         }
+}
+static void pack(Packed* to, const Side& s, int first, int lanes, int k0, int k) {
+    if (s.of_b) pack<true>(to, s, first, lanes, k0, k);
+    else pack<false>(to, s, first, lanes, k0, k);
 }
 
 // A tile of the output, at (i, j), of rows x cols, from its complete sums.
@@ -76,57 +88,46 @@ static void finish(const Matmul& m, const float* tile, int i, int rows, int j, i
 
 // What the epilogue of a tile will touch.
 INLINE void prefetch_tile(const Matmul& m, int i, int rows, int j) {
-    const size_t size = m.gradient ? sizeof(float) : sizeof(floatX), at = size_t(i) * m.N + j;
-    const char* to = m.gradient ? reinterpret_cast<const char*>(m.gradient + at)
-                                : reinterpret_cast<const char*>((m.epilogue == Epilogue::kGeluBackward ? m.pre : m.out) + at);
-    for (int r = 0; r < rows; r++)
-        for (size_t c = 0; c < kCols * size; c += 64) __builtin_prefetch(to + size_t(r) * m.N * size + c, 1);
+    const size_t size = m.gradient ? sizeof(float) : sizeof(floatX), stride = size_t(m.N) * size;
+    const floatX* const stored = m.epilogue == Epilogue::kGeluBackward ? m.pre : m.out;
+    const void* const touched = m.gradient ? static_cast<const void*>(m.gradient) : stored;
+    const char* row = static_cast<const char*>(touched) + size_t(i) * stride + size_t(j) * size;
+    for (int r = 0; r < rows; r++, row += stride)
+        for (size_t c = 0; c < kCols * size; c += 64) __builtin_prefetch(row + c, 1);
 }
 
-// One block of k of a product, while its tasks run.
+// One block of k of a product. A task has a strip of lanes of `own`.
 struct Block {
     const Matmul& m;
-    bool own_a;                     // a task packs rows of a; else columns of b
-    int k0, k, lanes;               // lanes of a task
-    Packed* shared;                 // the other operand, [panel][k][lane]
+    const Side &own, &other;
+    int strip;
+    Packed* shared;                 // `other`, [panel][k][lane]
     float* sums;                    // [panel of b][panel of a][kRows][kCols], of smaller k
+    int k0 = 0, k = 0;
 };
 
-// Rows of a are read where they lie if packing would pay for few columns only, and if the rows are so close that they
-// do not compete for lines of a cache.
-static bool direct(const Block& b) {
-    return sizeof(floatX) == sizeof(float) && b.own_a && b.m.a.rows && b.m.a.ld <= 512 &&
-           b.m.N <= 256;
-}
-
-// Task number `task`: its lanes by all of the other operand.
 static void multiply(const Block& block, int task) {
     const Matmul& m = block.m;
-    const bool own_a = block.own_a, last = block.k0 + block.k == m.K;
-    const int k = block.k, depth = round_up(k, kStep), first = task * block.lanes;
-    const int all = own_a ? m.M : m.N, other = own_a ? m.N : m.M, lanes = min(block.lanes, all - first);
-    const int unit = own_a ? kRows : kCols, other_unit = own_a ? kCols : kRows;
-    const int in_place = direct(block) ? lanes / kRows * kRows : 0;
-    const int tall = round_up(m.M, kRows);
+    const Side &own = block.own, &other = block.other;
+    const int k = block.k, depth = round_up(k, kStep), first = task * block.strip;
+    const int lanes = min(block.strip, own.lanes - first), fetched = k / 4 * 64;
+    const bool last = block.k0 + k == m.K;
+    const size_t tall = size_t(round_up(m.M, kRows)), bytes = size_t(other.unit) * depth * sizeof(Packed);
     alignas(64) float tile[kRows * kCols];
-    Packed* const own = reinterpret_cast<Packed*>(thread_buffer(size_t(round_up(block.lanes, unit)) * depth));
-    if (own_a) pack<false>(own + size_t(in_place) * depth, m.a, first + in_place, lanes - in_place, m.M, block.k0, k);
-    else pack<true>(own, m.b, first, lanes, m.N, block.k0, k);
-
+    Packed* const packed = reinterpret_cast<Packed*>(thread_buffer(size_t(round_up(block.strip, own.unit)) * depth));
+    pack(packed, own, first, lanes, block.k0, k);
     begin_products();
-    for (int o = 0; o < other; o += other_unit) {
+    for (int o = 0; o < other.lanes; o += other.unit) {
         const Packed* const theirs = block.shared + size_t(o) * depth;
-        const char* const after = reinterpret_cast<const char*>(theirs + size_t(other_unit) * depth);
-        for (int w = 0; w < lanes; w += unit) {
-            const int i = own_a ? first + w : o, j = own_a ? o : first + w, rows = min(kRows, m.M - i);
-            const Packed* const mine = own + size_t(w) * depth;
-            const size_t fetched = size_t(w / unit) * size_t(k / 4 * 64) % (size_t(other_unit) * depth * sizeof(Packed));
-            float* const sums = block.sums + size_t(j) * tall + size_t(i) * kCols;
-            const float* const before = block.k0 > 0 ? sums : nullptr;
-            Panel a = {own_a ? mine : theirs};
-            if (w < in_place) a = rows_of(m.a.x + size_t(i) * m.a.ld + block.k0, m.a.ld);
+        size_t ahead = 0;                                   // of the panel after theirs, which the tiles fetch in turn
+        for (int w = 0; w < lanes; w += own.unit, ahead = (ahead + fetched) % bytes) {
+            const Packed* const mine = packed + size_t(w) * depth;
+            const Packed *const a = own.of_b ? theirs : mine, *const b = own.of_b ? mine : theirs;
+            const int i = own.of_b ? o : first + w, j = own.of_b ? first + w : o, rows = min(kRows, m.M - i);
+            float* const sums = block.sums + j * tall + size_t(i) * kCols;
             if (last) prefetch_tile(m, i, rows, j);
-            micro_kernel(last ? tile : sums, before, a, own_a ? theirs : mine, after + fetched, k, rows);
+            micro_kernel(last ? tile : sums, block.k0 > 0 ? sums : nullptr, a, b,
+                         reinterpret_cast<const char*>(theirs) + bytes + ahead, k, rows);
             if (last) finish(m, tile, i, rows, j, min(kCols, m.N - j));
         }
     }
@@ -183,27 +184,24 @@ static void run_matmul(const Matmul& m) {
         parallel_for(ceil_div(m.N, cols), [&](int task) { matvec(m, task * cols, min(cols, m.N - task * cols)); });
         return;
     }
-    const bool own_a = m.M >= m.N;
+    const Side a = {m.a, m.M, false}, b = {m.b, m.N, true}, &own = m.M >= m.N ? a : b, &other = m.M >= m.N ? b : a;
     const int depth = round_up(ceil_div(m.K, ceil_div(m.K, kDepth)), kStep);
-    const int all = own_a ? m.M : m.N, unit = own_a ? kRows : kCols, other = own_a ? m.N : m.M;
-    const int room = max(unit, kOwnBytes / int(sizeof(Packed)) / depth / unit * unit);
-    const int wanted = max(ceil_div(all, room), get_threads() == 1 ? 1 : 4 * get_threads());
-    const int lanes = round_up(ceil_div(all, wanted), unit), tasks = ceil_div(all, lanes);
-    const int other_unit = own_a ? kCols : kRows;
-    const int share = round_up(max(1, kTaskElements / 2 / depth), other_unit), shares = ceil_div(other, share);
-    const size_t shared = (size_t(round_up(other, other_unit)) * depth * sizeof(Packed) + 63) / 64 * 16;
+    const int room = max(own.unit, kOwnBytes / int(sizeof(Packed)) / depth / own.unit * own.unit);
+    const int wanted = max(ceil_div(own.lanes, room), get_threads() == 1 ? 1 : 4 * get_threads());
+    const int strip = round_up(ceil_div(own.lanes, wanted), own.unit);
+    const int share = round_up(max(1, kTaskElements / 2 / depth), other.unit);
+    const size_t shared = (size_t(round_up(other.lanes, other.unit)) * depth * sizeof(Packed) + 63) / 64 * 16;
     const size_t sums = m.K > depth ? size_t(round_up(m.M, kRows)) * round_up(m.N, kCols) : 0;
     float* const buffer = caller_buffer(shared + sums);
-    Block block = {m, own_a, 0, 0, lanes, reinterpret_cast<Packed*>(buffer), buffer + shared};
+    Block block = {m, own, other, strip, reinterpret_cast<Packed*>(buffer), buffer + shared};
     for (; block.k0 < m.K; block.k0 += depth) {
         block.k = min(depth, m.K - block.k0);
-        parallel_for(shares, [&](int i) {
-            const int lane = i * share, n = min(share, other - lane);
+        parallel_for(ceil_div(other.lanes, share), [&](int i) {
+            const int lane = i * share;
             Packed* const to = block.shared + size_t(lane) * round_up(block.k, kStep);
-            if (own_a) pack<true>(to, m.b, lane, n, m.N, block.k0, block.k);
-            else pack<false>(to, m.a, lane, n, m.M, block.k0, block.k);
+            pack(to, other, lane, min(share, other.lanes - lane), block.k0, block.k);
         });
-        parallel_for(tasks, [&](int task) { multiply(block, task); });
+        parallel_for(ceil_div(own.lanes, strip), [&](int task) { multiply(block, task); });
     }
 }
 

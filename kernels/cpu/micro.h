@@ -79,15 +79,6 @@ template <int W, class P, class F> static void pack_cols(P* panel, const F* x, s
         }
     }
 }
-// The first operand of a tile: a panel, or `direct` rows where they lie, lda elements apart.
-struct Panel {
-    const Packed* a;
-    size_t lda = 1;
-    bool direct = false;
-};
-INLINE Panel rows_of(const float* a, int lda) { return {reinterpret_cast<const Packed*>(a), size_t(lda), true}; }
-INLINE Panel rows_of(const bf16*, int) { return {}; }          // never: they have to be packed
-
 }  // namespace BACKEND::ISA
 
 #ifdef TILES
@@ -95,16 +86,10 @@ INLINE Panel rows_of(const bf16*, int) { return {}; }          // never: they ha
 #else
 namespace BACKEND::ISA {
 
-// Calls done(at, x) for each vector x of the first R rows of a tile: the sum over k of a[:][k] b[k][:], k in order.
-// Each round of four k fetches one cache line from `next`: more at once would wait for a free fill buffer. Products are
-// in assembly because g++ 12 moves accumulators about.
-template <int R, bool kDirect, class F>
-INLINE void micro_tile(const Panel& panel, const Packed* columns, const char* next, int products_of_k, const F& done) {
-    constexpr int kBases = (R + 2) / 3;                     // an address is a base and 0, 1 or 2 times lda
-    const float *a = reinterpret_cast<const float*>(panel.a), *base[kBases];
-    for (int i = 0; i < kBases; i++) base[i] = a + 3 * size_t(i) * panel.lda;
-    const float* b = reinterpret_cast<const float*>(columns);
-    const int k = (products_of_k + kOf<Packed> - 1) / kOf<Packed>;
+// Calls done(at, x) for each vector x of the first R rows of a tile: the sum over k of a[k][:] b[k][:], k in order. A
+// round of four k fetches one cache line from `next`: more at once would wait for a free fill buffer.
+template <int R, class F>
+INLINE void micro_tile(const float* a, const float* b, const char* next, int k, const F& done) {
     Vec sum[R][kVectors] = {};
     const auto products = [&](int u) __attribute__((always_inline)) {
         Vec row[kVectors];
@@ -112,48 +97,36 @@ INLINE void micro_tile(const Panel& panel, const Packed* columns, const char* ne
         for (int v = 0; v < kVectors; v++) row[v] = load(b + u * kCols + v * kWidth);
 #pragma GCC unroll 16
         for (int i = 0; i < R; i++) {
-            const Vec x = broadcast(kDirect ? base[i / 3] + size_t(i % 3) * panel.lda + u : a + u * kRows + i);
+            const Vec x = broadcast(a + u * kRows + i);
 #pragma GCC unroll 4
             for (int v = 0; v < kVectors; v++) sum[i][v] = add_product(sum[i][v], x, row[v]);
         }
     };
-    const auto forth = [&](int by) __attribute__((always_inline)) {
-        a += by * kRows;
-        b += by * kCols;
-#pragma GCC unroll 4
-        for (int i = 0; i < kBases; i++) base[i] += by;
-    };
-    int done_k = 0;
-    for (; done_k + 4 <= k; done_k += 4, forth(4), next += 64) {
+    for (; k >= 4; k -= 4, a += 4 * kRows, b += 4 * kCols, next += 64) {
         __builtin_prefetch(next, 0, 2);
 #pragma GCC unroll 4
         for (int u = 0; u < 4; u++) products(u);
     }
-    for (; done_k < k; done_k++, forth(1)) products(0);
+    for (; k > 0; k--, a += kRows, b += kCols) products(0);
 #pragma GCC unroll 16
     for (int i = 0; i < R; i++)
 #pragma GCC unroll 4
         for (int v = 0; v < kVectors; v++) done(i * kCols + v * kWidth, sum[i][v]);
 }
 
-template <int R, bool kDirect>
-static void micro_rows(float* tile, const float* before, const Panel& a, const Packed* b, const char* next, int k) {
-    if (!before) return micro_tile<R, kDirect>(a, b, next, k, [&](int at, Vec x) { store(tile + at, x); });
+template <int R>
+static void micro_rows(float* tile, const float* before, const float* a, const float* b, const char* next, int k) {
+    if (!before) return micro_tile<R>(a, b, next, k, [&](int at, Vec x) { store(tile + at, x); });
     for (int i = 0; i < R * kCols; i += 16) __builtin_prefetch(before + i);
-    micro_tile<R, kDirect>(a, b, next, k, [&](int at, Vec x) { store(tile + at, load(before + at) + x); });
+    micro_tile<R>(a, b, next, k, [&](int at, Vec x) { store(tile + at, load(before + at) + x); });
 }
 // tile[kRows][kCols] = that sum, plus before[kRows][kCols] if there is one; at least the first `rows` rows of it.
-static void micro_kernel(float* tile, const float* before, const Panel& a, const Packed* b, const char* next, int k,
+static void micro_kernel(float* tile, const float* before, const Packed* a, const Packed* b, const char* next, int k,
                          int rows) {
-    constexpr int kThird = kRows / 3;
-    const auto run = a.direct ? rows > 2 * kThird ? micro_rows<kRows, true>
-                                : rows > kThird   ? micro_rows<2 * kThird, true> : micro_rows<kThird, true>
-                     : rows > 2 * kThird ? micro_rows<kRows, false>
-                     : rows > kThird     ? micro_rows<2 * kThird, false> : micro_rows<kThird, false>;
-    run(tile, before, a, b, next, k);
-}
-static void micro_kernel(float* tile, const float* before, const Packed* a, const Packed* b, int k, int rows) {
-    micro_kernel(tile, before, {a}, b, reinterpret_cast<const char*>(a + k * kRows), k, rows);
+    const auto run = rows > kRows * 2 / 3 ? micro_rows<kRows>
+                     : rows > kRows / 3   ? micro_rows<kRows * 2 / 3> : micro_rows<kRows / 3>;
+    const float *pairs_a = reinterpret_cast<const float*>(a), *pairs_b = reinterpret_cast<const float*>(b);
+    run(tile, before, pairs_a, pairs_b, next, ceil_div(k, kOf<Packed>));
 }
 
 // A panel of the first operand (rows of a) or the second (columns of b); its lanes are rows in memory or columns.
@@ -166,23 +139,30 @@ INLINE void pack_panel(Packed* panel, const F* x, size_t ld, int lanes, int K) {
 
 INLINE void begin_products() {}
 INLINE void end_products() {}
-// Sums, x[kRows][kCols], as a first operand; x[K][kCols] as a second one, which floats are already.
+// Sums, x[kRows][kCols], as a first operand.
 INLINE void pack_a_sums(float* panel, const float* x) { pack_rows<kRows>(panel, x, kCols, kRows, kCols); }
 INLINE void pack_a_sums(bf16* panel, const float* x) {
     alignas(64) bf16 rows[kRows * kCols];
     for (int i = 0; i < kRows * kCols; i += kWidth) store(rows + i, load(x + i));
     pack_rows<kRows>(panel, rows, kCols, kRows, kCols);
 }
+INLINE int pair_at(int k, int lane) { return k / 2 * kCols + lane; }
+
+}  // namespace BACKEND::ISA
+#endif
+
+namespace BACKEND::ISA {
+
+// Sums, x[K][kCols], as a second operand, which floats are already.
 INLINE const float* pack_b_sums(float*, const float* x, int) { return x; }
 INLINE const bf16* pack_b_sums(bf16* panel, const float* x, int K) {
-    float* to = reinterpret_cast<float*>(panel);
-    for (int k = 0; k < K; k += 2, to += kCols)
-        for (int i = 0; i < kCols; i += kWidth) {
-            const VecBits high = k + 1 < K ? round_to_half(load(x + (k + 1) * kCols + i)) : VecBits{};
-            store(to + i, (Vec)(high | round_to_half(load(x + k * kCols + i)) >> 16));
+    for (int k = 0; k < round_up(K, kStep); k += 2)
+        for (int lane = 0; lane < kCols; lane += kWidth) {
+            const VecBits even = k < K ? round_to_half(load(x + k * kCols + lane)) : VecBits{};
+            const VecBits odd = k + 1 < K ? round_to_half(load(x + (k + 1) * kCols + lane)) : VecBits{};
+            store(reinterpret_cast<float*>(panel) + pair_at(k, lane), (Vec)(even >> 16 | odd));
         }
     return panel;
 }
 
 }  // namespace BACKEND::ISA
-#endif
