@@ -20,7 +20,7 @@
 #include <sstream>
 #include <string>
 #include <vector>
-#include "src/base/rng.h"
+#include "src/base/same_math.h"
 
 namespace {
 
@@ -118,7 +118,7 @@ struct Tale {
         double sum = 0;
         for (const Option& o : options) sum += o.weight;
         const Option& chosen = options.at(choose(story.text, options));
-        story.bits += std::log2(sum / chosen.weight);
+        story.bits += same_log(sum / chosen.weight) / same_log(2);
         say(chosen.text);
         return chosen.id;
     }
