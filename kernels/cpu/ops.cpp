@@ -71,6 +71,18 @@ const char* device_name() {
     return name.c_str();
 }
 
+// Sets with fused multiply-add are the same sequence of rounded operations: avx2, avx512, and Arm's portable. AMX adds
+// products of bf16 in an order of its own; without fused multiply-add the products are rounded, too.
+const char* device_kind() {
+#if defined(__aarch64__)
+    const bool fma = true;
+#else
+    const bool fma = std::string(ops().isa).starts_with("avx");
+#endif
+    static const std::string kind = std::string("cpu ") + (fma ? "fma" : ops().isa);
+    return kind.c_str();
+}
+
 #define OP(result, name, parameters, arguments) result name parameters { return ops().name arguments; }
 #include "build/op_table.h"
 

@@ -7,8 +7,10 @@
 #include <ctime>
 #include <fcntl.h>
 #include <filesystem>
+#include <map>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 #include "src/app/tensorboard.h"
 #include "src/base/common.h"
@@ -187,20 +189,24 @@ void check_agreement(Comm* comm, const Fields& fields) {
     std::string mine;
     for (const auto& [name, value] : fields) mine += name + "=" + escape_control(value) + "\n";
     const std::vector<std::string> all = comm_gather_text(comm, mine);
-    for (size_t r = 1; r < all.size(); r++) {
-        std::string_view want = all[0], got = all[r];
-        while (got != want) {
-            const std::string w(next_word(&want, '\n')), g(next_word(&got, '\n'));
-            if (w != g)
-                die(kExitDisagree, "replicas disagree: rank %zu: got %s, want %s as rank 0; start all ranks alike", r,
-                    g.c_str(), w.c_str());
+    std::map<std::string, std::pair<std::string, size_t>> first;        // the value of a name, and whose it is
+    for (size_t r = 0; r < all.size(); r++)
+        for (std::string_view rest = all[r]; !rest.empty();) {
+            const std::string got(next_word(&rest, '\n')), name = got.substr(0, got.find('='));
+            const auto& [want, rank] = first.try_emplace(name, got, r).first->second;
+            if (got != want)
+                die(kExitDisagree, "replicas disagree: rank %zu: got %s, want %s as rank %zu; start all ranks alike", r,
+                    got.c_str(), want.c_str(), rank);
         }
-    }
 }
 
 Fields option_fields(const Options& options, const std::string& device_kind) {
     const MappedFile program = map_file(program_path());
-    Fields fields = {{"program", format("%016llx", (unsigned long long)hash_bytes(program.data, program.size, 0))}};
+    utsname machine;
+    uname(&machine);
+    Fields fields = {{"version", version_text()},       // the file is another one on another kind of CPU
+                     {std::string("program for ") + machine.machine,
+                      format("%016llx", (unsigned long long)hash_bytes(program.data, program.size, 0))}};
     for (const auto& [name, value] : options_identity(options)) fields.push_back({"--" + name, value});
     fields.push_back({"device", device_kind});
     return fields;
