@@ -12,7 +12,6 @@
 // A text grows in two ways: `say` appends what the state dictates, `pick` one of several strings, none of which begins
 // another. So a text has one derivation, and its probability is the product of its choices.
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <fstream>

@@ -1,7 +1,6 @@
 // model.cpp -- what all models share: memory, the head with its loss, and generation.
 #include "models/model.h"
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 #include "src/base/same_math.h"
 
