@@ -9,11 +9,14 @@ done
 case $(uname -m) in aarch64) skip_all "Arm by emulation" "this machine is one" ;; esac
 arm="$tmp/aarch64" native=$train
 export QEMU_LD_PREFIX=/usr/aarch64-linux-gnu        # where the libraries for Arm are
-cross_build() {
-    mkdir "$arm" && git ls-files | tar -c -T - | tar -x -C "$arm" && cd "$arm" || return 1
+cross_build() (         # with the version that the native program has
+    mkdir "$arm" && git ls-files | tar -c -T - | tar -x -C "$arm" || return 1
+    GIT_DIR=$(git rev-parse --absolute-git-dir) GIT_WORK_TREE=$arm GIT_OPTIONAL_LOCKS=0
+    export GIT_DIR GIT_WORK_TREE GIT_OPTIONAL_LOCKS
+    cd "$arm" || return 1
     RUN=qemu-aarch64 CXX=aarch64-linux-gnu-g++ EXTRA=-Werror NVCC= ./configure &&
         ninja train_gpt build/tests/kernels_cpu build/tests/same_math
-}
+)
 check "it builds" cross_build
 [ "$failed" -eq 0 ] || give_up
 check "kernels" qemu-aarch64 "$arm/build/tests/kernels_cpu"

@@ -5,8 +5,8 @@
 #   sh tests/scripts/test_cpus.sh --update      writes tests/golden/cpus.txt anew, by this machine's best set
 . tests/lib.sh
 golden=tests/golden/cpus.txt
-# The shapes are no multiples of a vector's or a tile's size, and the vocabulary (257) gives two blocks of k. An emulated
-# CPU needs half a minute for one run.
+# The shapes are no multiples of a vector's or a tile's size, and the vocabulary (257) gives two blocks of k. A run
+# takes an emulated CPU half a minute.
 common="--dtype fp32 --data tests/golden/lines.txt --steps 50 --warmup-steps 5 --batch-size 1 --total-batch-size 144
     --replicas 4 --seq-len 36 --eval-every 25 --eval-steps 2 --sample-every 50 --max-tokens 40 --save-every 25 --keep 0"
 job_of() {          # MODEL
