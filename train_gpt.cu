@@ -53,11 +53,6 @@ StepState* state(const Trainer* t) { return t->states + t->at.step % 2; }
 StepState* host_state(const Trainer* t) { return t->host_states + t->at.step % 2; }
 bool due(const Trainer* t, int64_t n) { return n > 0 && (t->at.step % n == 0 || t->at.step == t->options.steps); }
 
-std::string device_kind() {             // alike on all ranks
-    const std::string name = device_name();
-    return name.substr(0, name.find(','));
-}
-
 // ---- set up
 
 // Options, ranks and data agree; nothing is allocated or written yet, so whatever is refused has changed nothing.

@@ -12,7 +12,6 @@
 // A text grows in two ways: `say` appends what the state dictates, `pick` one of several strings, none of which begins
 // another. So a text has one derivation, and its probability is the product of its choices.
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <fstream>
@@ -20,7 +19,7 @@
 #include <sstream>
 #include <string>
 #include <vector>
-#include "src/base/rng.h"
+#include "src/base/same_math.h"
 
 namespace {
 
@@ -118,7 +117,7 @@ struct Tale {
         double sum = 0;
         for (const Option& o : options) sum += o.weight;
         const Option& chosen = options.at(choose(story.text, options));
-        story.bits += std::log2(sum / chosen.weight);
+        story.bits += same_log(sum / chosen.weight) / same_log(2);
         say(chosen.text);
         return chosen.id;
     }

@@ -74,7 +74,8 @@ void graph_destroy(Graph graph);
 int device_count();    // devices of this kind that answer; 0: none, or no driver
 void device_select(int index);    // this process uses that one
 void device_memory(size_t* free, size_t* total);     // bytes
-const char* device_name();    // "cpu avx2, 2 threads": before the comma is the kind, alike on all ranks
+const char* device_name();    // "cpu avx2, 2 threads"
+const char* device_kind();    // "cpu fma": devices of one kind round alike, and all ranks have one kind
 const char* device_address();    // of a GPU on the PCI bus, "0000:1b:00.0"; "" for a CPU
 bool storage_is_fast();    // floatX is the type to take by default
 double device_peak_flops();    // dense bf16, fp32 sums, from the data sheet; NaN where it is not known

@@ -113,6 +113,7 @@ void parallel_for(int tasks, void (*task)(const void* context, int i), const voi
     for (int i = 0; i < tasks; i++) task(context, i);
 }
 const char* device_name() { return "ref, 1 thread"; }
+const char* device_kind() { return "ref"; }
 
 // ---------------------------------------------------------------------------------------------------------- forward
 

@@ -2,21 +2,9 @@
 #include "models/llama_ops.h"
 #include <cmath>
 #include "kernels/elements.h"
+#include "src/base/same_math.h"
 
 namespace BACKEND {
-
-// cos(x), or sin(x), for 0 <= x < 2^31, by their series within a quarter turn: relative error below 1e-10. A library's
-// would differ from one machine to the next.
-HOST_DEVICE inline float sine_or_cosine(double x, bool of_cosine) {
-    constexpr double kHigh = 1.5707963267948966, kLow = 6.123233995736766e-17;          // pi / 2
-    const long long quarter = (long long)(x / kHigh + 0.5);
-    const double r = (x - double(quarter) * kHigh) - double(quarter) * kLow, s = r * r;
-    const double sine = r * (1 - s / 6 * (1 - s / 20 * (1 - s / 42 * (1 - s / 72 * (1 - s / 110)))));
-    const double cosine = 1 - s / 2 * (1 - s / 12 * (1 - s / 30 * (1 - s / 56 * (1 - s / 90 * (1 - s / 132)))));
-    const long long turn = (quarter + of_cosine) & 3;                                       // sin(x + pi / 2) = cos(x)
-    const double size = turn & 1 ? cosine : sine;
-    return float(turn & 2 ? -size : size);
-}
 
 struct Frequencies { float of[64]; };           // radians per position
 
@@ -24,16 +12,16 @@ void rotary_table(float* table, int positions, int HS, const Rope& rope, Stream 
     Frequencies f;
     const double context = rope.context, pi = 3.14159265358979324;
     for (int j = 0; j < HS / 2; j++) {
-        const double own = double(1.0f / float(std::pow(double(rope.theta), 2.0 * j / HS)));
+        const double own = double(1.0f / float(same_pow(double(rope.theta), 2.0 * j / HS)));
         const double turns = own * context / (2 * pi);
-        const double kept = std::fmin(1, std::fmax(0, (turns - double(rope.low)) / double(rope.high - rope.low)));
+        const double kept = std::clamp((turns - double(rope.low)) / double(rope.high - rope.low), 0.0, 1.0);
         f.of[j] = float((1 - kept) * own / double(rope.factor) + kept * own);
     }
     const size_t half = size_t(HS) / 2;
     each_element(size_t(positions), half, [=] ON_DEVICE(size_t t, size_t j) {
         const double angle = double(float(t) * f.of[j]);
-        table[(t * half + j) * 2] = sine_or_cosine(angle, true);
-        table[(t * half + j) * 2 + 1] = sine_or_cosine(angle, false);
+        table[(t * half + j) * 2] = float(same_cos(angle));
+        table[(t * half + j) * 2 + 1] = float(same_sin(angle));
     }, stream);
 }
 

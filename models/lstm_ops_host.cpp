@@ -2,7 +2,6 @@
 //
 // fp32, one rounding per store; the state c stays fp32.
 #include "models/lstm_ops.h"
-#include <bit>
 #include "kernels/elements.h"
 
 namespace BACKEND {

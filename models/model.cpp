@@ -1,9 +1,8 @@
 // model.cpp -- what all models share: memory, the head with its loss, and generation.
 #include "models/model.h"
 #include <algorithm>
-#include <cmath>
 #include <numeric>
-#include "src/base/rng.h"
+#include "src/base/same_math.h"
 
 namespace BACKEND {
 
@@ -178,7 +177,7 @@ static int sample_token(const std::vector<float>& logits, const SamplingParams& 
     double total = 0, kept = 0;
     const double largest = double(logits[size_t(order[0])]);
     for (const int token : order)
-        total += p.emplace_back(std::exp((double(logits[size_t(token)]) - largest) / params.temperature));
+        total += p.emplace_back(same_exp((double(logits[size_t(token)]) - largest) / params.temperature));
     size_t n = 0;
     while (n < p.size() && (n == 0 || kept < params.top_p * total)) kept += p[n++];
 

@@ -37,7 +37,7 @@ inline const OptimizerInfo adamw_info = {
     .prepare = [](StepState* step, const double* hyper, int64_t update, double) {
         for (int i = 0; i < adamw_rule::kBias1; i++) step->values[i] = float(hyper[i]);
         for (int i = 0; i < 2; i++)
-            step->values[adamw_rule::kBias1 + i] = float(1 - std::pow(hyper[i], double(update)));
+            step->values[adamw_rule::kBias1 + i] = float(1 - same_pow(hyper[i], double(update)));
     },
 };
 #endif

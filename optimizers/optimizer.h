@@ -13,6 +13,7 @@
 #include <cmath>
 #include "src/base/arena.h"
 #include "src/base/limits.h"
+#include "src/base/same_math.h"
 
 #ifdef __CUDACC__
 #define RULE static __host__ __device__ inline

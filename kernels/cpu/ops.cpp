@@ -2,6 +2,7 @@
 #include "kernels/cpu/ops.h"
 #include <cstdlib>
 #include <string>
+#include <string_view>
 #include <vector>
 #include "src/base/common.h"
 #if defined(__x86_64__)
@@ -65,13 +66,29 @@ static const Ops& ops() {
     return chosen;
 }
 
-bool storage_is_fast() { return !kHalf || std::string(ops().isa) == "amx"; }
+bool storage_is_fast() {
+    const std::string_view isa = ops().isa;
+    return !kHalf || isa == "amx" || isa == "avx512_bf16";
+}
 
 const char* device_name() {
     static thread_local std::string name;
     const int n = get_threads();
     name = format("cpu %s, %d thread%s", ops().isa, n, n == 1 ? "" : "s");
     return name.c_str();
+}
+
+// Sets with fused multiply-add of floats are the same sequence of rounded operations: avx2, avx512, and Arm's portable.
+// Those that multiply bf16 add in an order of their own; without fused multiply-add the products are rounded, too.
+const char* device_kind() {
+    const std::string_view isa = ops().isa;
+#if defined(__aarch64__)
+    return "cpu fma";
+#else
+    if (isa == "avx2" || isa == "avx512") return "cpu fma";
+#endif
+    static const std::string kind = "cpu " + std::string(isa);
+    return kind.c_str();
 }
 
 #define OP(result, name, parameters, arguments) result name parameters { return ops().name arguments; }

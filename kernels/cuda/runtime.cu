@@ -153,6 +153,10 @@ const char* device_name() {
     }();
     return name.c_str();
 }
+const char* device_kind() {
+    static const std::string name = device_name(), kind = name.substr(0, name.find(','));
+    return kind.c_str();
+}
 
 const char* device_address() {
     static char text[32] = "";

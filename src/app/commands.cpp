@@ -8,6 +8,7 @@
 #include "src/app/weights.h"
 #include "src/base/file.h"
 #include "src/base/json.h"
+#include "src/base/same_math.h"
 #include "src/ddp/transport.h"
 
 namespace BACKEND {
@@ -207,7 +208,7 @@ int eval(Options o, Comm* comm) {
     const Score score = o.perplexity ? score_windows(model, data, o.stride, B, comm) :
         evaluate(model, data, B, 0, comm);
     const std::string bpb = std::isnan(score.bpb()) ? "null" : format("%.6f", score.bpb());
-    if (o.perplexity) say(format("perplexity %.6f  nats per token %.6f", std::exp(score.loss()), score.loss()) +
+    if (o.perplexity) say(format("perplexity %.6f  nats per token %.6f", same_exp(score.loss()), score.loss()) +
                           format("  bits per byte %s  tokens %llu", bpb.c_str(), (unsigned long long)score.tokens));
     else say(format("val loss %.6f  bpb %s  tokens %llu", score.loss(), bpb.c_str(), (unsigned long long)score.tokens));
     return kExitDone;

@@ -1,7 +1,7 @@
 // inference.h -- runs a model forward: losses of data, continued texts and answers.
 #pragma once
-#include <cmath>
 #include <functional>
+#include <numbers>
 #include <string>
 #include "models/model.h"
 #include "src/app/options.h"
@@ -15,7 +15,7 @@ struct Score {
     uint64_t bytes = 0, tokens = 0;     // of that text; of all targets but -1
     uint32_t requests = 0;              // to stop: the evaluation ended early
     double loss() const { return nats / double(tokens); }
-    double bpb() const { return text_nats / std::log(2.0) / double(bytes); }        // NaN where tokens have no text
+    double bpb() const { return text_nats / std::numbers::ln2 / double(bytes); }        // NaN where tokens have no text
 };
 
 // Scores the first `batches` batches of B windows of data.val; 0: all, the last batch may be smaller. Each batch gives

@@ -1,6 +1,5 @@
 // init.cpp -- see init.h.
 #include "src/app/init.h"
-#include <algorithm>
 #include "src/app/adapter.h"
 #include "src/base/common.h"
 #include "src/base/file.h"

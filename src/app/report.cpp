@@ -4,6 +4,7 @@
 #include <cmath>
 #include "src/base/common.h"
 #include "src/base/file.h"
+#include "src/base/same_math.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/checkpoint/model_file.h"
 #include "src/comm/launch.h"
@@ -21,7 +22,7 @@ static void print_header(const Reporter* r, size_t parameters) {
                      o.lora_targets == "all" ? "all matrices" : o.lora_targets.c_str());
     r->log->text("data    %s | tokenizer %s, vocabulary %d: a fresh model's loss is near %.4f",
                  data.train.description.c_str(), data.tokenizer.kind ? data.tokenizer.name.c_str() : "none",
-                 data.vocab_size, std::log(double(data.vocab_size)));
+                 data.vocab_size, same_log(double(data.vocab_size)));
     r->log->text("batch   %s tokens in micro-batches of %d x %d, on %d replicas | %lld steps",
                  with_commas(uint64_t(o.total_batch_size)).c_str(), o.batch_size, o.shape.T, o.replicas,
                  (long long)o.steps);
@@ -124,7 +125,7 @@ void report_step(Reporter* r, const StepStats& s) {
     r->log->event(line);
     if (!r->spiked && s.step < std::max<int64_t>(100, 5 * o.warmup_steps)) {
         r->first_losses.push_back({s.step, s.loss});
-        const std::string spike = loss_spike(r->first_losses, std::log(double(o.shape.V)));
+        const std::string spike = loss_spike(r->first_losses, same_log(double(o.shape.V)));
         if (r->spiked = !spike.empty(); r->spiked)
             report_warning(r, s.step, spike + "; if it stays there, try a longer --warmup-steps or a smaller --lr");
     }

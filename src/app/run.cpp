@@ -7,8 +7,10 @@
 #include <ctime>
 #include <fcntl.h>
 #include <filesystem>
+#include <map>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 #include "src/app/tensorboard.h"
 #include "src/base/common.h"
@@ -181,22 +183,35 @@ void empty_run(const Run& run) {
 
 // ---- agreement
 
+// A rank that lacks a field of rank 0's, the program of its architecture, is also compared with the first such rank.
 void check_agreement(Comm* comm, const Fields& fields) {
-    std::string mine, differs;
+    std::string mine = "\n", differs;
     for (const auto& [name, value] : fields) mine += name + "=" + escape_control(value) + "\n";
-    const std::string first = comm_first_text(comm, mine);
-    for (std::string_view want = first, got = mine; differs.empty() && got != want;) {
-        const std::string w(next_word(&want, '\n')), g(next_word(&got, '\n'));
-        if (w != g) differs = format("rank %d: got %s, want %s", comm->rank, g.c_str(), w.c_str());
+    bool compared = false;
+    for (const char* with : {"rank 0", "another rank"}) {
+        const std::string first = comm_first_text(comm, compared ? "" : mine);
+        compared = true;
+        for (const auto& [name, value] : fields) {
+            const size_t at = first.find("\n" + name + "=");
+            compared = compared && at != std::string::npos;
+            if (at == std::string::npos) continue;
+            const std::string got = name + "=" + escape_control(value);
+            const std::string want = first.substr(at + 1, first.find('\n', at + 1) - at - 1);
+            if (got != want && differs.empty())
+                differs = format("rank %d: got %s, want %s as %s", comm->rank, got.c_str(), want.c_str(), with);
+        }
     }
     differs = comm_first_text(comm, differs);
-    if (!differs.empty())
-        die(kExitDisagree, "replicas disagree: %s as rank 0; start all ranks alike", differs.c_str());
+    if (!differs.empty()) die(kExitDisagree, "replicas disagree: %s; start all ranks alike", differs.c_str());
 }
 
 Fields option_fields(const Options& options, const std::string& device_kind) {
     const MappedFile program = map_file(program_path());
-    Fields fields = {{"program", format("%016llx", (unsigned long long)hash_bytes(program.data, program.size, 0))}};
+    utsname machine;
+    uname(&machine);
+    Fields fields = {{"version", version_text()},       // the file is another one on another kind of CPU
+                     {std::string("program for ") + machine.machine,
+                      format("%016llx", (unsigned long long)hash_bytes(program.data, program.size, 0))}};
     for (const auto& [name, value] : options_identity(options)) fields.push_back({"--" + name, value});
     fields.push_back({"device", device_kind});
     return fields;

@@ -6,14 +6,14 @@
 #pragma once
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
 #include <string_view>
+#include "src/base/same_math.h"
 
 inline double schedule_fraction(std::string_view kind, int64_t step, int64_t steps, int64_t warmup, double final_frac) {
     if (step < warmup) return double(step + 1) / double(warmup);
     if (kind == "constant") return 1;
     const double decay = std::max(1.0, kind == "wsd" ? 0.2 * double(steps) : double(steps - warmup));
     const double u = std::clamp((double(step + 1) - (double(steps) - decay)) / decay, 0.0, 1.0);
-    if (kind == "cosine") return final_frac + (1 - final_frac) * 0.5 * (1 + std::cos(M_PI * u));
+    if (kind == "cosine") return final_frac + (1 - final_frac) * 0.5 * (1 + same_cos(M_PI * u));
     return 1 - (1 - final_frac) * u;
 }

@@ -5,7 +5,7 @@
 #include <thread>
 #include "src/base/common.h"
 #include "src/base/cpus.h"
-#include "src/base/rng.h"
+#include "src/base/same_math.h"
 
 std::vector<TensorSpec::Part> parts_of(const TensorSpec& spec) {
     if (!spec.parts.empty()) return spec.parts;
@@ -25,9 +25,9 @@ Arena arena_layout(std::vector<TensorSpec> tensors) {
 
 // Makes two normals of two uniforms (Box and Muller 1958). 1 - u keeps the logarithm away from 0.
 static void normal_pair(uint32_t a, uint32_t b, float std, float out[2]) {
-    const double radius = std::sqrt(-2.0 * std::log(1.0 - uniform01(a))), angle = 2.0 * M_PI * uniform01(b);
-    out[0] = float(std * radius * std::cos(angle));
-    out[1] = float(std * radius * std::sin(angle));
+    const double radius = std::sqrt(-2.0 * same_log(1.0 - uniform01(a))), angle = 2.0 * M_PI * uniform01(b);
+    out[0] = float(std * radius * same_cos(angle));
+    out[1] = float(std * radius * same_sin(angle));
 }
 
 // Writes a unit that begins at element `begin` of tensor t.
