@@ -13,7 +13,7 @@ static void classifier_row(float* loss, floatX* logits, int target, int V, int V
     const float lowest = -__builtin_inff();
     Vec most = broadcast(lowest);
     for_vectors(V, [&](int j, int left) { most = max(load(logits + j, left, lowest), most); });
-    const float top = across<kWidth / 2>(most, [](Vec a, Vec b) { return max(a, b); });
+    const float top = across(most, [](Vec a, Vec b) { return max(a, b); });
     float* const exps = thread_buffer(size_t(Vp));                      // exp(x - top)
     const float all = sum_over(V, [&](int j, int left) {
         const Vec e = exp(load(logits + j, left, lowest) - top);

@@ -12,6 +12,7 @@
 #include "kernels/cpu/threads.h"
 #include "src/base/common.h"
 #include "src/base/rng.h"
+#include "src/base/same_math.h"
 #if defined(__x86_64__)
 #include <immintrin.h>
 #elif defined(__aarch64__)
@@ -83,9 +84,8 @@ INLINE Vec min(Vec a, Vec b) { return _mm512_min_ps(a, b); }
 INLINE VecWide multiply_even(VecWide a, VecWide b) {
     return (VecWide)_mm512_maskz_mul_epu32(0xff, (__m512i)a, (__m512i)b);
 }
-INLINE __mmask16 lanes(int n) { return __mmask16((1u << n) - 1); }
-INLINE Vec load_some(const float* p, int n) { return _mm512_maskz_loadu_ps(lanes(n), p); }
-INLINE void store_some(float* p, Vec x, int n) { _mm512_mask_storeu_ps(p, lanes(n), x); }
+INLINE Vec load_some(const float* p, int n) { return _mm512_maskz_loadu_ps(__mmask16((1u << n) - 1), p); }
+INLINE void store_some(float* p, Vec x, int n) { _mm512_mask_storeu_ps(p, __mmask16((1u << n) - 1), x); }
 #elif defined(__AVX2__)
 INLINE Vec fma(Vec a, Vec b, Vec c) { return _mm256_fmadd_ps(a, b, c); }
 INLINE Vec max(Vec a, Vec b) { return _mm256_max_ps(a, b); }
@@ -132,57 +132,43 @@ INLINE float to_float(bf16 x) {
     return value;
 }
 
-// The first n elements only, 0 < n; the other lanes are `fill`.
-#if !defined(__AVX512F__)
-INLINE Vec load_some(const float* p, int n) {
-    Vec x = {};
-    for (int i = 0; i < n; i++) x[i] = p[i];
-    return x;
-}
-INLINE void store_some(float* p, Vec x, int n) { memcpy(p, &x, size_t(n) * sizeof(float)); }
-#endif
-INLINE Vec load_some(const bf16* p, int n) {
-    bf16 all[kWidth] = {};
-    memcpy(all, p, size_t(n) * sizeof(bf16));
+// The first n elements only, 0 < n; the other lanes are 0, or `fill`.
+template <class F> INLINE Vec load_some(const F* p, int n) {
+    F all[kWidth] = {};
+    memcpy(all, p, size_t(n) * sizeof(F));
     return load(all);
 }
-INLINE void store_some(bf16* p, Vec x, int n) {
-    bf16 all[kWidth];
+template <class F> INLINE void store_some(F* p, Vec x, int n) {
+    F all[kWidth];
     store(all, x);
-    memcpy(p, all, size_t(n) * sizeof(bf16));
+    memcpy(p, all, size_t(n) * sizeof(F));
 }
 template <class F> INLINE Vec load(const F* p, int n) { return n >= kWidth ? load(p) : load_some(p, n); }
+template <class F> INLINE void store(F* p, Vec x, int n) { return n >= kWidth ? store(p, x) : store_some(p, x, n); }
 template <class F> INLINE Vec load(const F* p, int n, float fill) {
     Vec x = load(p, n);
     for (int i = n; i < kWidth; i++) x[i] = fill;
     return x;
 }
-template <class F> INLINE void store(F* p, Vec x, int n) {
-    if (n >= kWidth) return store(p, x);
-    store_some(p, x, n);
-}
 
-// Across n vectors: halves onto halves, so that the order is the same for every kWidth.
+// Across the lanes: halves onto halves, so that the order is the same for every kWidth.
 template <int half, int... I> INLINE Vec rotate(Vec x, std::integer_sequence<int, I...>) {
     return __builtin_shufflevector(x, x, ((I + half) % kWidth)...);
 }
-template <int half, class F> INLINE float across(Vec x, const F& join) {
+template <int half = kWidth / 2, class F> INLINE float across(Vec x, const F& join) {
     if constexpr (half == 0) return x[0];
     else return across<half / 2>(join(x, rotate<half>(x, std::make_integer_sequence<int, kWidth>())), join);
-}
-template <int n, class F> INLINE float across(Vec* x, const F& join) {
-    if constexpr (n == 1) return across<kWidth / 2>(*x, join);
-    else {
-        for (int i = 0; i < n / 2; i++) x[i] = join(x[i], x[i + n / 2]);
-        return across<n / 2>(x, join);
-    }
 }
 
 // A sum of many terms goes through kSums partial sums, whatever the width: number j takes terms j, j + kSums, ...
 constexpr int kSums = 64;
 struct Sums {
     Vec part[kSums / kWidth] = {};
-    float total() { return across<kSums / kWidth>(part, [](Vec a, Vec b) { return a + b; }); }
+    float total() {
+        for (int n = kSums / kWidth / 2; n > 0; n /= 2)
+            for (int i = 0; i < n; i++) part[i] += part[i + n];
+        return across(part[0], [](Vec a, Vec b) { return a + b; });
+    }
 };
 // Calls f(i, left) for i = 0, kWidth, ... < n: kWidth elements are left there, but for the last call perhaps.
 template <class F> INLINE void for_vectors(int n, const F& f) {
@@ -232,20 +218,8 @@ INLINE Vec exp(Vec x) {
     return (Vec)(x < low ? VecInt{} : scaled);
 }
 
-// The natural logarithm of a float > 0, to 1 ulp; infinity and NaN stay. x = 2^n m, m about 1, s = (m - 1)/(m + 1):
-// log m = 2 (s + s^3/3 + s^5/5 + ...). In double, where each operation is rounded the same everywhere.
-INLINE float log(float x) {
-    if (x - x != 0) return x;
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    const int n = int(((bits - 0x3f3504f3u) >> 23) ^ 0x100) - 0x100;         // m from sqrt(1/2) to sqrt(2)
-    bits -= uint32_t(n) << 23;
-    float m;
-    memcpy(&m, &bits, sizeof m);
-    const double s = (double(m) - 1) / (double(m) + 1), z = s * s;
-    const double series = 1 + z * (1.0 / 3 + z * (1.0 / 5 + z * (1.0 / 7 + z * (1.0 / 9 + z * (1.0 / 11 + z / 13)))));
-    return float(double(n) * 0.69314718055994531 + 2 * s * series);
-}
+// The natural logarithm of a float > 0; infinity and NaN stay.
+INLINE float log(float x) { return x - x != 0 ? x : float(same_log(double(x))); }
 
 // tanh-GELU: s = (1 + tanh u)/2 = 1/(1 + e^-2u), where nothing cancels for negative u; rest = 1 - s.
 constexpr float kTwiceK = 2 * 0.7978845608f, kCubic = 0.044715f;        // 2u = kTwiceK (x + kCubic x^3)

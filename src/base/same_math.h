@@ -8,15 +8,15 @@
 #include "src/base/rng.h"
 
 // c0 + x (c1 + x (c2 + ...))
-HOST_DEVICE inline double horner(double, double c0) { return c0; }
-template <class... C> HOST_DEVICE double horner(double x, double c0, C... c) { return c0 + x * horner(x, c...); }
+HOST_DEVICE static inline double horner(double, double c0) { return c0; }
+template <class... C> HOST_DEVICE static inline double horner(double x, double c0, C... c) { return c0 + x * horner(x, c...); }
 
 constexpr double kLn2High = 0x1.62e42feep-1, kLn2Low = 0x1.a39ef35793c76p-33;
 constexpr double kQuarterHigh = 0x1.921fb544p+0, kQuarterLow = 0x1.0b4611a626331p-34;       // pi / 2
 constexpr double kToInteger = 0x1.8p52;         // adding it leaves a whole number in the lowest bits
 
 // log(x) for finite x >= 2^-1022. With x = 2^n m, m near 1: log m = 2 artanh(s), s = (m - 1) / (m + 1).
-HOST_DEVICE inline double same_log(double x) {
+HOST_DEVICE static inline double same_log(double x) {
     constexpr uint64_t kRootHalf = 0x3fe6a09e667f3bcd;
     const uint64_t bits = std::bit_cast<uint64_t>(x) - kRootHalf;
     const double n = double(int64_t(bits) >> 52), m = std::bit_cast<double>((bits & 0xfffffffffffff) + kRootHalf);
@@ -26,7 +26,7 @@ HOST_DEVICE inline double same_log(double x) {
 }
 
 // e^x; 0 below -708, infinite above 709. With x = n log 2 + r: 2^n e^r.
-HOST_DEVICE inline double same_exp(double x) {
+HOST_DEVICE static inline double same_exp(double x) {
     if (x < -708) return 0;
     if (x > 709) return __builtin_inf();
     const double shifted = x * (1 / (kLn2High + kLn2Low)) + kToInteger, n = shifted - kToInteger;
@@ -37,10 +37,10 @@ HOST_DEVICE inline double same_exp(double x) {
 }
 
 // x^y for x >= 0, y > 0.
-HOST_DEVICE inline double same_pow(double x, double y) { return x > 0 ? same_exp(y * same_log(x)) : 0; }
+HOST_DEVICE static inline double same_pow(double x, double y) { return x > 0 ? same_exp(y * same_log(x)) : 0; }
 
 // sin(x + quarters pi / 2) for |x| < 1.6e6. With x = n pi / 2 + r: plus or minus the sine or the cosine of r.
-HOST_DEVICE inline double same_sin(double x, int quarters = 0) {
+HOST_DEVICE static inline double same_sin(double x, int quarters = 0) {
     const double shifted = x * (1 / (kQuarterHigh + kQuarterLow)) + kToInteger, n = shifted - kToInteger;
     const double r = (x - n * kQuarterHigh) - n * kQuarterLow, z = -(r * r);
     const uint64_t turn = std::bit_cast<uint64_t>(shifted) + uint64_t(quarters);
@@ -51,4 +51,4 @@ HOST_DEVICE inline double same_sin(double x, int quarters = 0) {
     const double size = turn & 1 ? cosine : sine;
     return turn & 2 ? -size : size;
 }
-HOST_DEVICE inline double same_cos(double x) { return same_sin(x, 1); }
+HOST_DEVICE static inline double same_cos(double x) { return same_sin(x, 1); }
