@@ -6,11 +6,13 @@
 
 One turn is 20 ms of ours in build/bench/matmul (build/bench/matmul16 for bf16), then as many of torch.mm(out=); its
 time is that of the quickest product, because other programs on the machine only add. A ratio is PyTorch's time over
-ours, the median of the turns. Two threads that other programs hold up wait for each other: measure them on a quiet
-machine. The table has a row for each model and product with the
-geometric mean of its layers' ratios, and the smallest of them; --each prints a row for every shape instead. --only
-takes the shapes whose name contains that text; --program times another build, as long as it is of one dtype. Needs
-torch: bench/peers.sh makes a Python that has it. bench/readme.sh writes the table into docs/performance.md.
+ours, the median of the turns. The last line says how busy other programs kept the machine: OpenMP's threads wait for
+each other, so that the ratios of several threads mean nothing on a busy one.
+
+The table has a row for each model and product with the geometric mean of its layers' ratios, and the smallest of them;
+--each prints a row for every shape instead. --only takes the shapes whose name contains that text; --program times
+another build, as long as it is of one dtype. Needs torch: bench/peers.sh makes a Python that has it. bench/readme.sh
+writes the table into docs/performance.md.
 """
 
 import argparse
@@ -48,6 +50,14 @@ def processor():
     with open("/proc/cpuinfo") as f:
         names = [line.split(":", 1)[1].strip() for line in f if line.startswith("model name")]
     return names[0] if names else os.uname().machine
+
+
+def cpu_seconds():
+    """What all programs took since the start of the machine, and what this one and its finished children did."""
+    with open("/proc/stat") as f:
+        user, nice, system, _, _, irq, softirq = map(int, f.readline().split()[1:8])
+    everything = (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
+    return everything, sum(os.times()[:4])
 
 
 class Ours:
@@ -100,7 +110,8 @@ def measure(args, dtype, threads, model):
 
 
 def print_each(args):
-    print("| model | product N x C x OC | dtype | threads | GFLOP/s | PyTorch | ratio |\n|---|---|---|---:|---:|---:|---:|")
+    print("| model | product N x C x OC | dtype | threads | GFLOP/s | PyTorch | ratio |")
+    print("|---|---|---|---:|---:|---:|---:|")
     ratios = []
     for dtype in args.dtypes:
         for threads in args.threads:
@@ -143,12 +154,17 @@ def main():
     args = p.parse_args()
     if args.program and len(args.dtypes) > 1:
         p.error("--program is of one dtype: give --dtypes fp32 or --dtypes bf16 with it")
+    cores = len(os.sched_getaffinity(0))
     print(
-        f"torch.mm's time over Lockstep's, PyTorch {torch.__version__}, {processor()}, "
-        f"{len(os.sched_getaffinity(0))} cores, {datetime.date.today()}, {' and '.join(args.dtypes)}:\n",
+        f"torch.mm's time over Lockstep's, PyTorch {torch.__version__}, {processor()}, {cores} cores, "
+        f"{datetime.date.today()}, {' and '.join(args.dtypes)}:\n",
         flush=True,
     )
+    start, before = time.monotonic(), cpu_seconds()
     (print_each if args.each else print_table)(args)
+    everything, own = (b - a for a, b in zip(before, cpu_seconds()))
+    share = (everything - own) / (time.monotonic() - start) / os.cpu_count()
+    print(f"\nOther programs took {100 * max(0, share):.0f} % of the machine meanwhile.")
 
 
 main()
