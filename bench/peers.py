@@ -178,7 +178,7 @@ def write_tokens(path, tokens):
     """An llm.c token shard, which both programs read."""
     with open(path, "wb") as f:
         f.write(struct.pack("<256i", 20240520, 1, len(tokens), *[0] * 253))
-        f.write(tokens.to(torch.uint16).numpy().tobytes())
+        f.write(tokens.numpy().astype("<u2").tobytes())
 
 
 def speed(args, folder):
