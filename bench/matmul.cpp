@@ -3,13 +3,13 @@
 //     build/bench/matmul [threads]       fp32;   build/bench/matmul16: bf16 storage
 //
 // A line of standard input, "forward N C OC SECONDS" (or "input", "params"), makes it repeat that product for about so
-// many seconds; it answers with the median time of one, in seconds.
-#include <cstdlib>
+// many seconds; it answers with the time of the quickest, in seconds. Any other line ends it with exit code 2.
+#include <cmath>
 #include <iostream>
 #include <map>
 
-#include "bench/ceilings.h"
 #include "kernels/kernels.h"
+#include "src/base/common.h"
 
 namespace BACKEND {
 
@@ -36,25 +36,48 @@ static const Layer& layer(size_t N, size_t C, size_t OC) {
     return at->second;
 }
 
-static void run() {
-    std::string which;
+struct Request {
+    std::string_view which;
     int N, C, OC;
     double limit;
-    while (std::cin >> which >> N >> C >> OC >> limit) {
-        const Layer& l = layer(size_t(N), size_t(C), size_t(OC));
-        const auto once = [&] {
-            if (which == "forward") matmul_forward(l.out, l.inp, l.weight, l.bias, N, C, OC, nullptr);
-            else if (which == "input") matmul_backward_input(l.inp, l.out, l.weight, N, C, OC, nullptr);
-            else matmul_backward_params(l.dweight, nullptr, l.out, l.inp, N, C, OC, false, nullptr);
-        };
-        std::vector<double> times;
-        const double start = now_seconds();
-        do {
-            const double begin = now_seconds();
-            once();
-            times.push_back(now_seconds() - begin);
-        } while (now_seconds() - start < limit);
-        std::printf("%.9f\n", ceilings::median(times));
+};
+
+static Request parse_request(const std::string& line) {
+    std::string_view rest = line;
+    Request r = {next_word(&rest, ' '), 0, 0, 0, 0};
+    constexpr int most = 1 << 20;
+    const auto size = [&](int* n) {
+        return parse_whole(next_word(&rest, ' '), n) && *n > 0 && *n <= most && *n % 8 == 0;
+    };
+    const bool known = r.which == "forward" || r.which == "input" || r.which == "params";
+    if (!known || !size(&r.N) || !size(&r.C) || !size(&r.OC) || !parse_whole(rest, &r.limit) || !(r.limit <= 60))
+        die(kExitUsage, "matmul: request: got '%s', want 'forward N C OC SECONDS', or input or params in its place; "
+            "sizes are multiples of 8 up to %d, seconds at most 60", line.c_str(), most);
+    return r;
+}
+
+static double quickest_seconds(const Request& r) {
+    const Layer& l = layer(size_t(r.N), size_t(r.C), size_t(r.OC));
+    const double start = now_seconds();
+    double quickest = INFINITY;
+    do {
+        const double begin = now_seconds();
+        if (r.which == "forward") matmul_forward(l.out, l.inp, l.weight, l.bias, r.N, r.C, r.OC, nullptr);
+        else if (r.which == "input") matmul_backward_input(l.inp, l.out, l.weight, r.N, r.C, r.OC, nullptr);
+        else matmul_backward_params(l.dweight, nullptr, l.out, l.inp, r.N, r.C, r.OC, false, nullptr);
+        quickest = std::min(quickest, now_seconds() - begin);
+    } while (now_seconds() - start < r.limit);
+    return quickest;
+}
+
+static void run(int argc, char** argv) {
+    int threads = 0;
+    if (argc > 2 || (argc == 2 && (!parse_whole(std::string_view(argv[1]), &threads) || threads < 1)))
+        die(kExitUsage, "matmul: got other arguments, want at most a number of threads");
+    set_threads(threads);
+    std::string line;
+    while (std::getline(std::cin, line)) {
+        std::printf("%.9f\n", quickest_seconds(parse_request(line)));
         std::fflush(stdout);
     }
 }
@@ -64,8 +87,7 @@ static void run() {
 int main(int argc, char** argv) {
     set_program("matmul");
     try {
-        BACKEND::set_threads(argc > 1 ? std::atoi(argv[1]) : 0);
-        BACKEND::run();
+        BACKEND::run(argc, argv);
     } catch (const Error& e) {
         print_error(e);
         return e.code;

@@ -3,6 +3,7 @@
 #   bench/readme.sh          about 5 minutes; needs a quiet machine. The date and the processor go with the numbers.
 #   bench/readme.sh steps FILE...   only what steps cost: the tables that bench/step.sh and bench/peers.sh printed into
 #                                   these files
+#   bench/readme.sh matmul FILE     only the table of products, which bench/matmul.py printed into this file
 set -eu
 cd "$(dirname "$0")/.."
 tmp=$(mktemp -d)
@@ -28,9 +29,13 @@ machine="$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(nproc)
 if [ "${1:-}" = steps ]; then
     shift
     { echo "What a step costs on $machine, $(date \
-        +%Y-%m-%d), by \`bench/step.sh\` and beside PyTorch by \`bench/peers.sh\`:"
+        +%Y-%m-%d), by \`bench/step.sh\` and beside PyTorch and llm.c by \`bench/peers.sh\`:"
         for f in "$@"; do awk '/^\|/ { if (!table) print ""; print } { table = /^\|/ }' "$f"; done; } >"$tmp/steps"
     put docs/performance.md steps "$tmp/steps"
+    exit
+fi
+if [ "${1:-}" = matmul ]; then
+    put docs/performance.md matmul "$2"
     exit
 fi
 

@@ -1,8 +1,10 @@
 #!/bin/sh
 # test_bench.sh -- the report of bench/gpu.sh without a GPU: the measuring program on the emulator, the chart and the
-# table of targets made from what it prints, and docs/kernels.md filled from such figures.
+# table of targets made from what it prints, and docs/kernels.md filled from such figures. The program of
+# bench/matmul.py answers and refuses; bench/readme.sh fills docs/performance.md.
 . tests/lib.sh
 kernels=${TOOLS:-$PWD/build}/bench/emu_kernels
+matmul=${TOOLS:-$PWD/build}/bench/matmul
 measured() {
     timeout 600 "$kernels" --tiny >"$tmp/kernels.md" && grep -q '^data: tiny-2|head params|' "$tmp/kernels.md" &&
         grep -q '^fact: attention_backward-d128-T40-B1 ' "$tmp/kernels.md"
@@ -45,6 +47,25 @@ filled() {
         [ "$(diff docs/kernels.md "$copy/docs/kernels.md" | grep -c '^>')" -ge 3 ]
 }
 check "docs/kernels.md is filled" filled
+products() {
+    printf '%s\n' 'forward 24 16 32 0.01' 'input 24 16 32 0' 'params 8 8 8 0' | "$1" 2 >"$tmp/times" &&
+        [ "$(grep -Ec '^[0-9]+\.[0-9]+$' "$tmp/times")" = 3 ] && ! grep -Eq '^0\.0+$' "$tmp/times"
+}
+for dtype in '' 16; do check "each product is timed, matmul$dtype" products "$matmul$dtype"; done
+for request in 'sideways 8 8 8 0' 'forward 8 8 0' 'forward 0 8 8 0' 'forward 8 12 8 0' 'forward 8 8 -8 0' \
+    'params 8 8 8 inf' 'params 8 8 8 0 0' 'input 8 99999999999 8 0' ''; do
+    expect "a request is refused: '$request'" 2 'matmul: request: got' sh -c 'echo "$2" | "$1"' sh "$matmul" "$request"
+done
+expect "threads are a number" 2 'got other arguments' "$matmul" two
+table() {
+    mkdir -p "$tmp/tables/docs" && cp -r bench "$tmp/tables/" && cp docs/performance.md "$tmp/tables/docs/" || return 1
+    printf '%s\n' 'made up:' '' '| model | smallest |' '|---|---:|' '| nano | 0.98 |' >"$tmp/matmul.md"
+    "$tmp/tables/bench/readme.sh" matmul "$tmp/matmul.md" || return 1
+    sed -n '/^<!-- matmul:/,/^<!-- end of matmul/p' "$tmp/tables/docs/performance.md" | sed '1d;$d' |
+        grep . | diff - "$tmp/matmul.lines"
+}
+printf '%s\n' 'made up:' '| model | smallest |' '|---|---:|' '| nano | 0.98 |' >"$tmp/matmul.lines"
+check "the table of products is written into docs/performance.md" table
 # The experiments, each in one pair of runs of a tiny model on an emulated GPU.
 tuned() {
     env TRAIN_GPT="${TRAIN_GPT_EMU:-$PWD/build/train_gpt_emu}" PAIRS=1 SIMT_DEVICES=1 \
