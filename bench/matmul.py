@@ -36,6 +36,7 @@ MODELS = {
 }
 PRODUCTS = ("forward", "input", "params")
 SECONDS = 0.02  # of each turn
+PAUSE = 0.05  # in which PyTorch's threads, which wait awake after a product, fall asleep
 
 
 def median(x):
@@ -104,7 +105,11 @@ def measure(args, dtype, threads, model):
         for which in PRODUCTS:
             if args.only not in f"{which} {' x '.join(map(str, shape))}":
                 continue
-            pairs = [(ours.time(which, shape), theirs.time(which)) for _ in range(args.turns + 1)][1:]  # 1 warms up
+            pairs = []
+            for _ in range(args.turns + 1):
+                time.sleep(PAUSE)
+                pairs.append((ours.time(which, shape), theirs.time(which)))
+            pairs = pairs[1:]  # the first warms up
             yield which, shape, *(median(x) for x in zip(*pairs)), median([t / o for o, t in pairs])
     ours.close()
 

@@ -96,11 +96,11 @@ INLINE void prefetch_tile(const Matmul& m, int i, int rows, int j) {
         for (size_t c = 0; c < kCols * size; c += 64) __builtin_prefetch(row + c, 1);
 }
 
-// One block of k of a product. A task has a strip of lanes of `own`.
+// One block of k of a product. A task has a strip of panels of `own`, as many as the others or one less.
 struct Block {
     const Matmul& m;
     const Side &own, &other;
-    int strip;
+    int strips;
     Packed* shared;                 // `other`, [panel][k][lane]
     float* sums;                    // [panel of b][panel of a][kRows][kCols], of smaller k
     int k0 = 0, k = 0;
@@ -109,12 +109,13 @@ struct Block {
 static void multiply(const Block& block, int task) {
     const Matmul& m = block.m;
     const Side &own = block.own, &other = block.other;
-    const int k = block.k, depth = round_up(k, kStep), first = task * block.strip;
-    const int lanes = min(block.strip, own.lanes - first), fetched = k / 4 * 64;
+    const int k = block.k, depth = round_up(k, kStep), fetched = k / 4 * 64, panels = ceil_div(own.lanes, own.unit);
+    const auto begin = [&](int strip) { return strip * panels / block.strips * own.unit; };
+    const int first = begin(task), lanes = min(begin(task + 1), own.lanes) - first;
     const bool last = block.k0 + k == m.K;
     const size_t tall = size_t(round_up(m.M, kRows)), bytes = size_t(other.unit) * depth * sizeof(Packed);
     alignas(64) float tile[kRows * kCols];
-    Packed* const packed = reinterpret_cast<Packed*>(thread_buffer(size_t(round_up(block.strip, own.unit)) * depth));
+    Packed* const packed = reinterpret_cast<Packed*>(thread_buffer(size_t(round_up(lanes, own.unit)) * depth));
     pack(packed, own, first, lanes, block.k0, k);
     begin_products();
     for (int o = 0; o < other.lanes; o += other.unit) {
@@ -187,13 +188,13 @@ static void run_matmul(const Matmul& m) {
     const Side a = {m.a, m.M, false}, b = {m.b, m.N, true}, &own = m.M >= m.N ? a : b, &other = m.M >= m.N ? b : a;
     const int depth = round_up(ceil_div(m.K, ceil_div(m.K, kDepth)), kStep);
     const int room = max(own.unit, kOwnBytes / int(sizeof(Packed)) / depth / own.unit * own.unit);
-    const int wanted = max(ceil_div(own.lanes, room), get_threads() == 1 ? 1 : 4 * get_threads());
-    const int strip = round_up(ceil_div(own.lanes, wanted), own.unit);
+    const int wanted = round_up(ceil_div(own.lanes, room), get_threads() == 1 ? 1 : 4 * get_threads());
+    const int strips = min(wanted, ceil_div(own.lanes, own.unit));
     const int share = round_up(max(1, kTaskElements / 2 / depth), other.unit);
     const size_t shared = (size_t(round_up(other.lanes, other.unit)) * depth * sizeof(Packed) + 63) / 64 * 16;
     const size_t sums = m.K > depth ? size_t(round_up(m.M, kRows)) * round_up(m.N, kCols) : 0;
     float* const buffer = caller_buffer(shared + sums);
-    Block block = {m, own, other, strip, reinterpret_cast<Packed*>(buffer), buffer + shared};
+    Block block = {m, own, other, strips, reinterpret_cast<Packed*>(buffer), buffer + shared};
     for (; block.k0 < m.K; block.k0 += depth) {
         block.k = min(depth, m.K - block.k0);
         parallel_for(ceil_div(other.lanes, share), [&](int i) {
@@ -201,7 +202,7 @@ static void run_matmul(const Matmul& m) {
             Packed* const to = block.shared + size_t(lane) * round_up(block.k, kStep);
             pack(to, other, lane, min(share, other.lanes - lane), block.k0, block.k);
         });
-        parallel_for(ceil_div(own.lanes, strip), [&](int task) { multiply(block, task); });
+        parallel_for(strips, [&](int task) { multiply(block, task); });
     }
 }
 
