@@ -190,6 +190,7 @@ void check_agreement(Comm* comm, const Fields& fields) {
     bool compared = false;
     for (const char* with : {"rank 0", "another rank"}) {
         const std::string first = comm_first_text(comm, compared ? "" : mine);
+        if (compared) continue;
         compared = true;
         for (const auto& [name, value] : fields) {
             const size_t at = first.find("\n" + name + "=");

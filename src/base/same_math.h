@@ -9,7 +9,9 @@
 
 // c0 + x (c1 + x (c2 + ...))
 HOST_DEVICE static inline double horner(double, double c0) { return c0; }
-template <class... C> HOST_DEVICE static inline double horner(double x, double c0, C... c) { return c0 + x * horner(x, c...); }
+template <class... C> HOST_DEVICE static inline double horner(double x, double c0, C... c) {
+    return c0 + x * horner(x, c...);
+}
 
 constexpr double kLn2High = 0x1.62e42feep-1, kLn2Low = 0x1.a39ef35793c76p-33;
 constexpr double kQuarterHigh = 0x1.921fb544p+0, kQuarterLow = 0x1.0b4611a626331p-34;       // pi / 2
