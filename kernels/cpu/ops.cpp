@@ -66,10 +66,7 @@ static const Ops& ops() {
     return chosen;
 }
 
-bool storage_is_fast() {
-    const std::string_view isa = ops().isa;
-    return !kHalf || isa == "amx" || isa == "avx512_bf16";
-}
+bool storage_is_fast() { return !kHalf || std::string(ops().isa) == "amx"; }
 
 const char* device_name() {
     static thread_local std::string name;

@@ -14,7 +14,7 @@ cross_build() (         # with the version that the native program has
     GIT_DIR=$(git rev-parse --absolute-git-dir) GIT_WORK_TREE=$arm GIT_OPTIONAL_LOCKS=0
     export GIT_DIR GIT_WORK_TREE GIT_OPTIONAL_LOCKS
     cd "$arm" || return 1
-    RUN=qemu-aarch64 CXX=aarch64-linux-gnu-g++ EXTRA=-Werror NVCC= ./configure &&
+    EMULATOR=qemu-aarch64 CXX=aarch64-linux-gnu-g++ EXTRA=-Werror NVCC= ./configure &&
         ninja train_gpt build/tests/kernels_cpu build/tests/same_math
 )
 check "it builds" cross_build
