@@ -218,7 +218,7 @@ StepStats collect_stats(Trainer* t) {
     s.loss /= host_state(t)->tokens;
     s.skipped = !std::isfinite(s.norm);
     s.times = runner_times(&t->runner, s.step);
-    const RankReport mine = {pending_requests(), s.times.compute, checkpoints_ready(&t->checkpoints)};
+    const RankReport mine = {pending_requests(), s.times.compute, saver_ready(t->checkpoints.saver)};
     s.ranks.resize(W);
     comm_allgather(t->comm, s.ranks.data(), &mine, sizeof mine);
     for (const RankReport& r : s.ranks) s.requests |= r.requests;

@@ -57,8 +57,8 @@ std::string config_json(const ModelConfig& config) {
     return text + "\n}\n";
 }
 
-[[noreturn]] static void refuse(const char* what, const char* key, const Json& got, const std::string& want) {
-    die_content(format("%s: %s", what, key), json_shown(got), want);
+void refuse(const char* what, const std::string& key, const Json& got, const std::string& want) {
+    die_content(what + (": " + key), json_shown(got), want);
 }
 
 int read_size(const Json& json, const char* key, const Limits& limits, const char* what) {

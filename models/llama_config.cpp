@@ -128,10 +128,6 @@ std::vector<FixedKey> llama_fixed(const Shape& shape, LlamaKind kind) {
 
 static bool is_null(const Json& value) { return !value || value.kind() == Json::null; }
 
-[[noreturn]] static void refuse(const char* what, const std::string& key, const Json& got, const char* want) {
-    die_content(format("%s: %s", what, key.c_str()), json_shown(got), want);
-}
-
 // What would change the function, and is not computed here.
 static void refuse_others(const Json& config, const char* what) {
     for (JsonItems i(config); i.next();) {

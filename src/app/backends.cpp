@@ -6,12 +6,10 @@
     int device_count();               \
     bool storage_is_fast();           \
     int train(Options, Comm*, Run);   \
-    int sample(Options, Comm*);       \
-    int chat(Options, Comm*);         \
-    int eval(Options, Comm*);         \
+    int command(Options, Comm*);      \
     }
 #define ROW(ns, gpu, dtype) \
-    {gpu, dtype, ns::device_count, ns::storage_is_fast, ns::train, ns::sample, ns::chat, ns::eval}
+    {gpu, dtype, ns::device_count, ns::storage_is_fast, ns::train, ns::command}
 
 #ifdef GPU
 DECLARE(GPU)

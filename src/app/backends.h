@@ -1,4 +1,4 @@
-// backends.h -- the only indirection between main and a backend: six pointers.
+// backends.h -- the only indirection between main and a backend: five pointers.
 #pragma once
 #include "src/app/options.h"
 #include "src/app/run.h"
@@ -10,8 +10,6 @@ struct Backend {
     int (*devices)();                                   // that answer
     bool (*natural)();                                  // --dtype auto takes it: the device is fast with this type
     int (*train)(Options options, Comm* comm, Run run); // each returns an exit code
-    int (*sample)(Options options, Comm* comm);
-    int (*chat)(Options options, Comm* comm);
-    int (*eval)(Options options, Comm* comm);
+    int (*command)(Options options, Comm* comm);        // sample, chat or eval
 };
 extern const Backend backends[];                        // what this build contains, best first; ends with an empty one

@@ -32,8 +32,6 @@ void checkpoints_destroy(Checkpoints* c) {
     *c = {};
 }
 
-bool checkpoints_ready(const Checkpoints* c) { return saver_ready(c->saver); }
-
 // A disk that is full for a while must not end a run: training goes on to the next save. The third failure in a row
 // ends it.
 void checkpoints_finish(Checkpoints* c, int64_t step, bool last) {

@@ -22,7 +22,6 @@ void checkpoints_create(Checkpoints* c, Comm* comm, Reporter* report, const Chec
                         const std::string& device_kind);
 void checkpoints_destroy(Checkpoints* c);       // waits for the save under way
 
-bool checkpoints_ready(const Checkpoints* c);   // rank 0: the save under way has ended
 // Takes the result of a save that has ended, and returns whether to save after this step: a regular one, the last, the
 // best so far, or one that was asked for. Collective.
 bool checkpoints_due(Checkpoints* c, const Progress& at, const StepStats& stats, bool stop);

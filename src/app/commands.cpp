@@ -13,9 +13,7 @@
 
 namespace BACKEND {
 
-int sample(Options options, Comm* comm);
-int chat(Options options, Comm* comm);
-int eval(Options options, Comm* comm);
+int command(Options options, Comm* comm);
 
 namespace {
 // A model to run forward only, from a run, a checkpoint or a Hugging Face folder.
@@ -64,7 +62,7 @@ static std::string read_standard_input() {
     return text;
 }
 
-int sample(Options o, Comm*) {
+static int sample(Options o) {
     set_threads(o.threads);
     if (o.prompt == "-") o.prompt = read_standard_input();
     Loaded loaded(o.paths[0], 1, o.prompt.size() + size_t(o.max_tokens) + 2);       // a token has at least a byte
@@ -107,7 +105,7 @@ static std::vector<int> tokens_that_fit(Conversation* history, const ChatTemplat
     return tokens;
 }
 
-int chat(Options o, Comm*) {
+static int chat(Options o) {
     set_threads(o.threads);
     Loaded loaded(o.paths[0], 1, SIZE_MAX);
     const Tokenizer& tokenizer = loaded.tokenizer;
@@ -192,7 +190,7 @@ static Score score_windows(Model* model, const Data& data, int given, int B, Com
     return score;
 }
 
-int eval(Options o, Comm* comm) {
+static int eval(Options o, Comm* comm) {
     set_threads(rank_threads(comm, o.threads));
     transport_place(comm);
     const auto say = [&](const std::string& line) {
@@ -212,6 +210,11 @@ int eval(Options o, Comm* comm) {
                           format("  bits per byte %s  tokens %llu", bpb.c_str(), (unsigned long long)score.tokens));
     else say(format("val loss %.6f  bpb %s  tokens %llu", score.loss(), bpb.c_str(), (unsigned long long)score.tokens));
     return kExitDone;
+}
+
+int command(Options o, Comm* comm) {
+    if (o.command == "sample") return sample(o);
+    return o.command == "chat" ? chat(o) : eval(o, comm);
 }
 
 }  // namespace BACKEND

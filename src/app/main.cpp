@@ -56,10 +56,7 @@ static int run(Options options, const World& world, Comm** comm) {
         options.dtype = saved.dtype;
     const Backend& backend = choose_backend(&options);
     if (options.reduce == "nccl" && !backend.gpu) die(kExitUsage, "--reduce nccl: needs GPUs; leave it out on a CPU");
-    const auto command = options.command == "sample" ? backend.sample
-                         : options.command == "chat" ? backend.chat
-                                                     : backend.eval;
-    const int code = trains ? backend.train(options, *comm, run) : command(options, *comm);
+    const int code = trains ? backend.train(options, *comm, run) : backend.command(options, *comm);
     if (!trains) check_output();
     comm_destroy(*comm);
     return code;

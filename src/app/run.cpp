@@ -7,7 +7,6 @@
 #include <ctime>
 #include <fcntl.h>
 #include <filesystem>
-#include <map>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>

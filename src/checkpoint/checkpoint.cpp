@@ -9,7 +9,6 @@
 #include <sys/statvfs.h>
 #include "src/base/common.h"
 #include "src/base/fault.h"
-#include "src/base/json.h"
 
 struct DoneFile { std::string name; uint64_t bytes; uint32_t crc; };
 struct Done { int64_t step = 0; std::vector<DoneFile> files; };

@@ -15,7 +15,6 @@
 #include <unistd.h>
 #include <utility>
 #include <vector>
-#include "src/base/file.h"
 #include "src/comm/comm.h"
 
 using Digest = std::array<uint8_t, 32>;

@@ -1,5 +1,4 @@
 // loader.cpp -- prepares batches while the device computes.
-#include "src/base/common.h"
 #include "src/data/data.h"
 
 BatchLoader::BatchLoader(const Dataset& data, const Sampler& sampler, int vocab_size, int first_batch, int last_batch,
