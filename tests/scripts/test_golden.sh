@@ -26,7 +26,8 @@ golden_run() {
     name=$1; shift
     if ! $train --init $golden --data $golden/batch.bin --val-data $golden/batch.bin --steps 20 --lr 3e-3 \
         --warmup-steps 2 --final-lr-frac 0.1 --beta1 0.9 --beta2 0.95 --eps 1e-8 --weight-decay 0.1 --grad-clip 1 \
-        --dropout 0 --dtype fp32 --eval-every 0 --sample-every 0 --save-every 20 --out-dir "$tmp/$name" "$@" >"$tmp/log" 2>&1; then
+        --dropout 0 --dtype fp32 --eval-every 0 --sample-every 0 --save-every 20 \
+        --out-dir "$tmp/$name" "$@" >"$tmp/log" 2>&1; then
         fail "$name" "$(tail -n 2 "$tmp/log")"
         return
     fi
