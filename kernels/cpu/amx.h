@@ -68,7 +68,7 @@ INLINE int pair_at(int k, int lane) {
 }
 
 // tile[32][32] = before[32][32], or 0 if null, + sum over k of a[:][k] b[k][:].
-static void micro_kernel(float* tile, const float* before, const bf16* a, const bf16* b, const char*, int k, int) {
+static void micro_kernel(float* tile, const float* before, const bf16* a, const bf16* b, const char*, int k, int, int) {
     constexpr size_t kLine = kCols * sizeof(float);
     if (before) {
         tile_load<0>(before, kLine);

@@ -90,8 +90,9 @@ static void softmax_columns(float* s, int keys, int first, float scale, float* s
 }
 
 // A tile whose next panel of a lies behind this one.
-INLINE void micro_kernel(float* tile, const float* before, const Packed* a, const Packed* b, int k, int rows = kRows) {
-    micro_kernel(tile, before, a, b, reinterpret_cast<const char*>(a + k * kRows), k, rows);
+INLINE void micro_kernel(float* tile, const float* before, const Packed* a, const Packed* b, int k, int rows = kRows,
+                         int cols = kCols) {
+    micro_kernel(tile, before, a, b, reinterpret_cast<const char*>(a + k * kRows), k, rows, cols);
 }
 
 // The thread's workspace: each take() is another buffer of it.
@@ -285,8 +286,8 @@ struct Backward {
                 const size_t panel = d * K + (t0 + skip) * kCols;
                 const size_t sums = (u0 + u) * E + d * kRows;
                 float *dv_u = dv_sums + sums, *dk_u = dk_sums + sums;
-                micro_kernel(dv_u, dv_u, p_a + at, dout_dims + panel, count - skip, n - u);
-                micro_kernel(dk_u, dk_u, ds_a + at, q_dims + panel, count - skip, n - u);
+                micro_kernel(dv_u, dv_u, p_a + at, dout_dims + panel, count - skip, n - u, HS - d);
+                micro_kernel(dk_u, dk_u, ds_a + at, q_dims + panel, count - skip, n - u, HS - d);
             }
         }
     }

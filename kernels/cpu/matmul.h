@@ -125,11 +125,12 @@ static void multiply(const Block& block, int task) {
             const Packed* const mine = packed + size_t(w) * depth;
             const Packed *const a = own.of_b ? theirs : mine, *const b = own.of_b ? mine : theirs;
             const int i = own.of_b ? o : first + w, j = own.of_b ? first + w : o, rows = min(kRows, m.M - i);
+            const int cols = min(kCols, m.N - j);
             float* const sums = block.sums + j * tall + size_t(i) * kCols;
             if (last) prefetch_tile(m, i, rows, j);
             micro_kernel(last ? tile : sums, block.k0 > 0 ? sums : nullptr, a, b,
-                         reinterpret_cast<const char*>(theirs) + bytes + ahead, k, rows);
-            if (last) finish(m, tile, i, rows, j, min(kCols, m.N - j));
+                         reinterpret_cast<const char*>(theirs) + bytes + ahead, k, rows, cols);
+            if (last) finish(m, tile, i, rows, j, cols);
         }
     }
     end_products();

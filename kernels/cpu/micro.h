@@ -86,20 +86,20 @@ template <int W, class P, class F> static void pack_cols(P* panel, const F* x, s
 #else
 namespace BACKEND::ISA {
 
-// Calls done(at, x) for each vector x of the first R rows of a tile: the sum over k of a[k][:] b[k][:], k in order. A
-// round of four k fetches one cache line from `next`: more at once would wait for a free fill buffer.
-template <int R, class F>
+// Calls done(at, x) for each vector x of the first R rows and V vectors of a tile: the sum over k of a[k][:] b[k][:], k
+// in order. A round of four k fetches one cache line from `next`: more at once would wait for a free fill buffer.
+template <int R, int V, class F>
 INLINE void micro_tile(const float* a, const float* b, const char* next, int k, const F& done) {
-    Vec sum[R][kVectors] = {};
+    Vec sum[R][V] = {};
     const auto products = [&](int u) __attribute__((always_inline)) {
-        Vec row[kVectors];
+        Vec row[V];
 #pragma GCC unroll 4
-        for (int v = 0; v < kVectors; v++) row[v] = load(b + u * kCols + v * kWidth);
+        for (int v = 0; v < V; v++) row[v] = load(b + u * kCols + v * kWidth);
 #pragma GCC unroll 16
         for (int i = 0; i < R; i++) {
             const Vec x = broadcast(a + u * kRows + i);
 #pragma GCC unroll 4
-            for (int v = 0; v < kVectors; v++) sum[i][v] = add_product(sum[i][v], x, row[v]);
+            for (int v = 0; v < V; v++) sum[i][v] = add_product(sum[i][v], x, row[v]);
         }
     };
     for (; k >= 4; k -= 4, a += 4 * kRows, b += 4 * kCols, next += 64) {
@@ -111,20 +111,22 @@ INLINE void micro_tile(const float* a, const float* b, const char* next, int k, 
 #pragma GCC unroll 16
     for (int i = 0; i < R; i++)
 #pragma GCC unroll 4
-        for (int v = 0; v < kVectors; v++) done(i * kCols + v * kWidth, sum[i][v]);
+        for (int v = 0; v < V; v++) done(i * kCols + v * kWidth, sum[i][v]);
 }
 
-template <int R>
-static void micro_rows(float* tile, const float* before, const float* a, const float* b, const char* next, int k) {
-    if (!before) return micro_tile<R>(a, b, next, k, [&](int at, Vec x) { store(tile + at, x); });
+template <int R, int V = kVectors>
+static void micro_part(float* tile, const float* before, const float* a, const float* b, const char* next, int k) {
+    if (!before) return micro_tile<R, V>(a, b, next, k, [&](int at, Vec x) { store(tile + at, x); });
     for (int i = 0; i < R * kCols; i += 16) __builtin_prefetch(before + i);
-    micro_tile<R>(a, b, next, k, [&](int at, Vec x) { store(tile + at, load(before + at) + x); });
+    micro_tile<R, V>(a, b, next, k, [&](int at, Vec x) { store(tile + at, load(before + at) + x); });
 }
-// tile[kRows][kCols] = that sum, plus before[kRows][kCols] if there is one; at least the first `rows` rows of it.
+// tile[kRows][kCols] = that sum, plus before[kRows][kCols] if there is one; at least the first `rows` x `cols` of it.
 static void micro_kernel(float* tile, const float* before, const Packed* a, const Packed* b, const char* next, int k,
-                         int rows) {
-    const auto run = rows > kRows * 2 / 3 ? micro_rows<kRows>
-                     : rows > kRows / 3   ? micro_rows<kRows * 2 / 3> : micro_rows<kRows / 3>;
+                         int rows, int cols) {
+    auto run = micro_part<kRows>;
+    if (cols <= kWidth) run = micro_part<kRows, 1>;
+    else if (rows <= kRows / 3) run = micro_part<kRows / 3>;
+    else if (rows <= kRows * 2 / 3) run = micro_part<kRows * 2 / 3>;
     const float *pairs_a = reinterpret_cast<const float*>(a), *pairs_b = reinterpret_cast<const float*>(b);
     run(tile, before, pairs_a, pairs_b, next, ceil_div(k, kOf<Packed>));
 }
