@@ -1,6 +1,6 @@
 #!/bin/sh
 # readme.sh -- measures what README.md and docs/performance.md say and writes it between their markers.
-#   bench/readme.sh          about 5 minutes; needs a quiet machine. The date and the processor go with the numbers.
+#   bench/readme.sh          about 6 minutes; needs a quiet machine. The date and the processor go with the numbers.
 #   bench/readme.sh steps FILE...   only what steps cost: the tables that bench/step.sh and bench/peers.sh printed into
 #                                   these files
 #   bench/readme.sh matmul FILE     only the table of products, which bench/matmul.py printed into this file
@@ -45,6 +45,7 @@ start=$(now); (cd "$tmp/clone" && NVCC= ./configure && ninja) >"$tmp/build.log";
 
 echo 'the default run'
 start=$(now); ./train_gpt --out-dir "$tmp/default" >"$tmp/default.log"; default=$(took "$start")
+start=$(now); ./train_gpt --np 2 --threads 1 --out-dir "$tmp/ranks" >"$tmp/ranks.log"; by_ranks=$(took "$start")
 bpb=$(field "$tmp/default" val bpb)
 steps=$(sed -n 's/^ *"steps": \([0-9]*\),$/\1/p' "$tmp/default/config.json")
 floor=$(printf '%.3f' "$(sed 's/.*"bits_per_byte": *\([0-9.]*\).*/\1/' build/data/stories.json)")
@@ -63,6 +64,7 @@ one=$(speed --threads 1) two=$(speed) ranks=$(speed --np 2 --threads 1)
     echo "| clean build without CUDA, $(nproc) cores | $build s |"
     echo "| default run ($steps steps of $(field "$tmp/default" run \
         tokens_per_step) tokens, $(field "$tmp/default" run params) parameters) | $default s |"
+    echo "| the same as 2 ranks of 1 thread (\`--np 2 --threads 1\`), which meet once a step | $by_ranks s |"
     echo "| its validation loss | $(printf '%.3f' "$bpb") bits per byte; the text's entropy is $floor |"
     awk -v one="$one" -v two="$two" -v ranks="$ranks" 'BEGIN {
         printf "| tokens/s of the default model: 1 thread, 2 threads, 2 ranks of 1 thread | %.0f, %.0f, %.0f |\n",
@@ -71,8 +73,8 @@ one=$(speed --threads 1) two=$(speed) ranks=$(speed --np 2 --threads 1)
 put docs/performance.md numbers "$tmp/numbers"
 {
     printf 'Linked into train_gpt: %s lines and %s bytes (the goal is 12500 and 640000); ' $(eval "$count")
-    echo "clean CPU build $build s; default run $default s to $(printf '%.3f' "$bpb") bits per byte ($machine, $(date \
-        +%Y-%m-%d);"
+    printf 'clean CPU build %s s; default run to %.3f bits per byte %s s, ' "$build" "$bpb" "$default"
+    echo "with \`--np 2 --threads 1\` $by_ranks s ($machine, $(date +%Y-%m-%d);"
     echo 'by `bench/readme.sh`, more in [docs/performance.md](docs/performance.md)). The lines are counted by'
     printf '`%s`.\n' "$count"
 } >"$tmp/figures"

@@ -51,7 +51,7 @@ says() { got=$(answer "$1" "$2"); echo "got $got, want $3"; [ "$got" = "$3" ]; }
 learnt=$tmp/learnt
 awk 'BEGIN { for (i = 0; i < 64; i++) print "{\"instruction\":\"" (i % 2 ? "Hi" : "Who are you?") "\",\"output\":\"" \
     (i % 2 ? "Yo" : "A machine.") "\"}" }' >"$tmp/two.jsonl"
-job="$nano --data $tmp/two.jsonl --val-data $tmp/two.jsonl --steps 60 --eval-every 0 --save-every 60"
+job="$nano --data $tmp/two.jsonl --val-data $tmp/two.jsonl --steps 60 --eval-every 0 --save-every 60 --dtype fp32"
 check "a model of two answers" run learnt $train
 expect "which is what to do next" 0 "^next .* chat $learnt\$" cat "$tmp/learnt.log"
 check "it says one" says "$learnt" Hi Yo
@@ -76,7 +76,7 @@ check "a sample of their characters alone" $train ${nano% --sample-every 0} --da
 awk 'BEGIN { for (i = 0; i < 16; i++) print "{\"prompt\":\"" i % 4 "+1=\",\"completion\":\"" i % 4 + 1 "\"}" }' \
     >"$tmp/pairs.jsonl"
 expect "prompts and completions" 0 '16 conversations.*vocabulary 257' $train $nano --data "$tmp/pairs.jsonl" \
-    --val-data "$tmp/pairs.jsonl" --steps 60 --eval-every 0 --save-every 60 --out-dir "$tmp/pairs"
+    --val-data "$tmp/pairs.jsonl" --steps 60 --eval-every 0 --save-every 60 --dtype fp32 --out-dir "$tmp/pairs"
 expect "sample completes" 0 '^3[+]1=4$' $train sample "$tmp/pairs" --prompt "3+1=" --temperature 0
 
 expect "perplexity is of text" 2 'got conversations, want text' $train eval "$learnt" --data "$chat" --perplexity

@@ -4,7 +4,8 @@
 . tests/lib.sh
 train=$faulty
 shape="--layers 1 --heads 2 --channels 64 --seq-len 16"
-data="--batch-size 2 --total-batch-size 128 --data tests/golden/lines.txt --sample-every 0 --threads 1 --timeout 3"
+data="--dtype fp32 --batch-size 2 --total-batch-size 128 --data tests/golden/lines.txt --sample-every 0 --threads 1"
+data="$data --timeout 3"
 job="$shape $data --lr 3e-2 --schedule constant --steps 60"
 usual="--eval-every 5 --save-every 20 --keep 1"
 
