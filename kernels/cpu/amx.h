@@ -21,11 +21,11 @@ INLINE void begin_products() {
 }
 INLINE void end_products() { tile_release(); }
 
-// One tile. kLanes: lanes are rows of k, at x + lane * ld; else k are rows of lanes. kSwap: b from the first, a from
-// the second.
-template <bool kLanes, bool kSwap> INLINE void pack_tile(bf16* tile, const bf16* x, size_t ld, int lanes, int K) {
-    constexpr int kOuter = kLanes ? 16 : 32, kInner = 48 - kOuter;
-    const int outer = kLanes ? lanes : K, inner = kLanes ? K : lanes;
+// Packs one tile. kByLane: lane i is at x + i * ld, else k is at x + k * ld. kSwap: transposes, which b needs by lane
+// and a by k.
+template <bool kByLane, bool kSwap> INLINE void pack_tile(bf16* tile, const bf16* x, size_t ld, int lanes, int K) {
+    constexpr int kOuter = kByLane ? 16 : 32, kInner = kByLane ? 32 : 16;
+    const int outer = kByLane ? lanes : K, inner = kByLane ? K : lanes;
     alignas(64) bf16 whole[kTile];
     if (outer < kOuter || inner < kInner) {                                 // at the edges
         memset(whole, 0, sizeof whole);
@@ -40,7 +40,7 @@ template <bool kLanes, bool kSwap> INLINE void pack_tile(bf16* tile, const bf16*
         const auto lanes_of = [&](int k) {
             return __builtin_convertvector(*reinterpret_cast<const Lanes*>(x + k * ld), Pairs);
         };
-        if constexpr (kLanes) rows[i] = *reinterpret_cast<const PairsAt*>(x + i * ld);
+        if constexpr (kByLane) rows[i] = *reinterpret_cast<const PairsAt*>(x + i * ld);
         else rows[i] = lanes_of(2 * i) | lanes_of(2 * i + 1) << 16;
     }
     if (kSwap) interleave<16>(rows, 4, std::make_integer_sequence<int, 16>());
@@ -57,24 +57,24 @@ static void pack_panel(bf16* panel, const bf16* x, size_t ld, int lanes, int K) 
         }
 }
 
-// Sums, x[32][32], as the first operand.
+// Packs sums x[32][32] as a panel of the first operand: lanes are rows, k are columns.
 INLINE void pack_a_sums(bf16* panel, const float* x) {
     for (int lane = 0; lane < kRows; lane++)
         for (int k = 0; k < kCols; k += kWidth) store(panel + lane * kStep + k, load(x + lane * kCols + k));
 }
-// Where the pair (k, k + 1) of a column is in a panel of b.
+// The place of the pair (k, k + 1) of a column in a panel of b, in pairs.
 INLINE int pair_at(int k, int lane) {
     return k / kStep * kTile + lane / 16 * (kTile / 2) + k % kStep / 2 * 16 + lane % 16;
 }
 
 // tile[32][32] = before[32][32], or 0 if null, + sum over k of a[:][k] b[k][:].
 static void micro_kernel(float* tile, const float* before, const bf16* a, const bf16* b, const char*, int k, int, int) {
-    constexpr size_t kLine = kCols * sizeof(float);
+    constexpr size_t kStride = kCols * sizeof(float);
     if (before) {
-        tile_load<0>(before, kLine);
-        tile_load<1>(before + 16, kLine);
-        tile_load<2>(before + 16 * kCols, kLine);
-        tile_load<3>(before + 16 * kCols + 16, kLine);
+        tile_load<0>(before, kStride);
+        tile_load<1>(before + 16, kStride);
+        tile_load<2>(before + 16 * kCols, kStride);
+        tile_load<3>(before + 16 * kCols + 16, kStride);
     } else {
         tile_zero<0>();
         tile_zero<1>();
@@ -91,10 +91,10 @@ static void micro_kernel(float* tile, const float* before, const bf16* a, const 
         tile_product<2, 5, 6>();
         tile_product<3, 5, 7>();
     }
-    tile_store<0>(tile, kLine);
-    tile_store<1>(tile + 16, kLine);
-    tile_store<2>(tile + 16 * kCols, kLine);
-    tile_store<3>(tile + 16 * kCols + 16, kLine);
+    tile_store<0>(tile, kStride);
+    tile_store<1>(tile + 16, kStride);
+    tile_store<2>(tile + 16 * kCols, kStride);
+    tile_store<3>(tile + 16 * kCols + 16, kStride);
 }
 
 }  // namespace BACKEND::ISA

@@ -1,9 +1,9 @@
 // attention.h -- causal attention, forward and backward, by the micro-kernel of the matmuls.
 //
-// Scores are kept transposed, s[u][t], for kCols queries t side by side: the softmax over keys u runs down the columns,
-// and p is packed already as the second operand of out^T = v^T p^T. The T x T matrix never exists: forward holds the
-// scores of kCols queries, backward those of a block of keys by a block of queries, made again from q, k and lse (Dao
-// et al. 2022, arXiv 2205.14135). A task is the query heads that share their keys and values, or one head of them.
+// Scores are kept transposed (s^T below), s[u][t], for kCols queries t side by side: the softmax over keys u runs down
+// the columns, and p is packed already as the second operand of out^T = v^T p^T. The T x T matrix never exists: forward
+// holds the scores of kCols queries, backward those of a block of keys by a block of queries, made again from q, k and
+// lse (Dao et al. 2022, arXiv 2205.14135). A task is the query heads that share their keys and values, or one of them.
 #pragma once
 #include "kernels/cpu/dropout.h"
 
@@ -24,17 +24,16 @@ static Head head_of(const floatX* qkv, int head, int T, int NH, int NK, int HS, 
     const floatX* k = first + (NH + head % NH / (NH / NK)) * HS;
     return {first + head % NH * HS, k, k + NK * HS, row, row, size_t(NH) * HS, T, 0, HS, mask, head * rows};
 }
-// Where it begins in out (B,T,NH,HS).
+// The offset of head `head` in out (B,T,NH,HS).
 static size_t out_of(int head, int T, int NH, int HS) { return (size_t(head / NH) * T * NH + head % NH) * HS; }
 
-// panel[u][lane] = the dropout factor of query t + lane and key u0 + u, u < n. rows: (kCols, n rounded up to 4).
+// panel[u][lane] = the dropout factor of query t + lane and key u0 + u, u < n. rows: work space (kCols,n).
 static void mask_panel(float* panel, float* rows, const Head& h, int t, int u0, int n) {
-    const int ld = round_up(n, 4);
     for (int lane = 0; lane < kCols; lane++) {
         const uint64_t row = h.row + uint64_t(min(t + lane, h.queries - 1));
-        dropout_factors(rows + lane * ld, h.mask, row * uint64_t(h.queries) + uint64_t(u0), n);
+        dropout_factors(rows + lane * n, h.mask, row * uint64_t(h.queries) + uint64_t(u0), n);
     }
-    pack_rows<kCols>(panel, rows, size_t(ld), kCols, ld);
+    pack_rows<kCols>(panel, rows, size_t(n), kCols, n);
 }
 
 // out[t][:] = factor[t] * x[:][t], t < rows: from (HS, kCols) back to rows.
@@ -68,8 +67,8 @@ template <bool kOfB> static void pack_channels(Packed* out, const floatX* x, siz
             pack_panel<kOfB, false>(out + d * packed(T) + t * kLanes, x + t * ld + d, ld, HS - d, min(32, T - t));
 }
 
-// Columns of s, rows 0 .. keys - 1: lane t sees rows u <= first + t. They become exp(scale (s - max)), the others 0.
-// sums: of the columns; maxima: scale * max, so that lse = maxima + log(sums).
+// Replaces s[u][t], u < keys, by exp(scale (s - max)) where u <= first + t and by 0 elsewhere; max is that of column t.
+// sums[t]: the sum of column t. maxima[t]: scale * max, so that lse = maxima + log(sums).
 static void softmax_columns(float* s, int keys, int first, float scale, float* sums, float* maxima) {
     for (int u = first + 1; u < keys; u++)
         for (int t = 0; t < min(u - first, kCols); t++) s[u * kCols + t] = -__builtin_inff();
@@ -89,7 +88,7 @@ static void softmax_columns(float* s, int keys, int first, float scale, float* s
     }
 }
 
-// A tile whose next panel of a lies behind this one.
+// The same where the next panel of a follows this one in memory.
 INLINE void micro_kernel(float* tile, const float* before, const Packed* a, const Packed* b, int k, int rows = kRows,
                          int cols = kCols) {
     micro_kernel(tile, before, a, b, reinterpret_cast<const char*>(a + k * kRows), k, rows, cols);
@@ -103,7 +102,7 @@ struct Workspace {
     }
 };
 
-// `heads` heads from h on, which share k and v. out: of the first; lse: of all, or null.
+// Computes `heads` heads from h on, which share k and v. out: of head h; lse: of all heads of the batch, or null.
 static void heads_forward(Head h, int heads, floatX* out, float* lse) {
     constexpr int kKeysAtOnce = 256;            // rows of p that fit the first-level cache, for all panels of v
     const int HS = h.HS, keys = h.first + h.queries;
@@ -115,8 +114,8 @@ static void heads_forward(Head h, int heads, floatX* out, float* lse) {
     Packed* const q = w.take<Packed>(H * kCols);                // [HS][kCols]                  second operand of s^T
     Packed* const p_b = w.take<Packed>(kKeysAtOnce * kCols);    // [key][kCols]     of out^T, where it is not s itself
     float* const s = w.take<float>(T * kCols);                  // [key][kCols]
-    float* const factors = w.take<float>((T + 4) * kCols);      // [key][kCols]
-    float* const mask_rows = w.take<float>((T + 4) * kCols);    // [kCols][key]
+    float* const factors = w.take<float>(T * kCols);      // [key][kCols]
+    float* const mask_rows = w.take<float>(T * kCols);    // [kCols][key]
     float* const sums = w.take<float>(D * kCols);               // [HS][kCols]
     begin_products();
     pack_positions<false>(k, h.k, h.kv_stride, keys, HS);
@@ -181,16 +180,16 @@ static void attention_cached(floatX* out, floatX* cache, const floatX* qkv, int 
 
 // For a block of keys u by a block of queries t, tile by tile:
 //     p^T = exp(scale s^T - lse),   ds^T = p^T (mask dp^T - delta) scale,    dp^T = v dout^T
-// As second operand ds^T gives dq^T += k^T ds^T. As first operand (transposed while in cache, "a" below) p and ds give
-// dv += (mask p)^T dout and dk += ds^T q, whose sums stay with the block of keys while the queries pass. The heads that
-// share k and v add to dk and dv one after the other.
+// As second operand ds^T gives dq^T += k^T ds^T. As first operands p and ds (transposed while in cache, p_a and ds_a)
+// give dv += (mask p)^T dout and dk += ds^T q. A block of keys takes all queries, so that its sums stay in the cache.
+// The heads that share k and v add to dk and dv one after the other.
 struct Backward {
     Head h;                                             // the head at work; out, dout and dq are of it
     const floatX *out, *dout;
     floatX *dq, *dk, *dv;
     const float* lse;                                   // (B,NH,T)
 
-    static constexpr int kKeyBlock = 192, kQueryBlock = 128;     // alike for all tiles: they cut the sums
+    static constexpr int kKeyBlock = 192, kQueryBlock = 128;    // for every instruction set: they cut the sums
     static constexpr int kPanel = kQueryBlock * kRows;  // elements of a transposed panel: [query][kRows]
     const int T = h.queries, HS = h.HS;
     const float scale = inverse_sqrt(HS);
@@ -213,8 +212,8 @@ struct Backward {
     Packed* const ds_b = w.take<Packed>(block);                 // second operand of dq^T, where it is not ds itself
     Packed* const p_a = w.take<Packed>(kKeyBlock / kRows * kPanel);     // [panel of keys of the block][kPanel]
     Packed* const ds_a = w.take<Packed>(kKeyBlock / kRows * kPanel);
-    float* const factors = w.take<float>(block + 4 * kCols);    // [key of the block][kCols]
-    float* const mask_rows = w.take<float>(block + 4 * kCols);  // [kCols][key of the block]
+    float* const factors = w.take<float>(block);    // [key of the block][kCols]
+    float* const mask_rows = w.take<float>(block);  // [kCols][key of the block]
 
     void prepare_keys() const {
         pack_positions<false>(k_keys, h.k, h.kv_stride, T, HS);
@@ -239,7 +238,7 @@ struct Backward {
         memset(dq_sums, 0, queries * D * sizeof(float));
     }
 
-    // Keys from u by queries from t: writes p (masked) and ds, [kRows][kCols]; 0 where the key is behind the query.
+    // Keys from u by queries from t: writes p (masked) and ds, [kRows][kCols]; 0 where the key comes after the query.
     __attribute__((always_inline)) void tile(const float* mask, int u, int t, float* p, float* ds_u) const {
         alignas(64) float s[kRows * kCols], dp[kRows * kCols];
         micro_kernel(s, nullptr, k_keys + u * H, q_rows + t * H, HS);
@@ -259,7 +258,7 @@ struct Backward {
         }
     }
 
-    // kCols queries from t on, of the block at t0, with n keys from u0 on: adds to dq, leaves p and ds packed.
+    // Takes kCols queries from t on, of the block at t0, with n keys from u0 on: adds to dq, and packs p and ds.
     void pass_queries(int u0, int n, int t0, int t) const {
         const bool masked = h.mask.rate > 0;
         alignas(64) float p[kRows * kCols];

@@ -1,8 +1,8 @@
 // isa.h -- what differs between instruction sets, and the vector arithmetic built on it.
 //
-// isa.cpp and the headers it includes are compiled once per instruction set. All is inside namespace ISA, and no std::
-// template or inline function of another header is called: the linker keeps one copy of those, perhaps one with
-// instructions that an older CPU does not have.
+// isa.cpp and the headers it includes are compiled once per instruction set. All is inside namespace ISA. No inline
+// function of another header is called but std::bit_cast, which -O3 inlines: the linker keeps one copy of those that
+// are not inlined, perhaps one with instructions that an older CPU does not have.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -23,9 +23,9 @@
 
 namespace BACKEND::ISA {
 
-// The micro tile of a matmul, kRows x kCols. kRows * kVectors accumulators, kVectors of b and one of a must fit the
-// registers: 16 with AVX2, 32 with AVX-512 and on Arm; 8 accumulators at least hide the latency of two multiply-adds
-// per cycle. With AMX they are the tile registers (amx.h).
+// The micro tile of a matmul, kRows x kCols. kRows * kVectors sums, kVectors of b and one of a must fit the vector
+// registers: 16 with AVX2, 32 with AVX-512 and on Arm. At least 8 sums are needed to hide the latency of two
+// multiply-adds per cycle. With AMX the sums are in tile registers (amx.h).
 #if defined(__AVX512F__)
 constexpr int kWidth = 16;                              // floats per vector
 #elif defined(__AVX2__)
@@ -53,16 +53,16 @@ typedef float Vec __attribute__((vector_size(4 * kWidth)));
 typedef int32_t VecInt __attribute__((vector_size(4 * kWidth)));
 typedef uint32_t VecBits __attribute__((vector_size(4 * kWidth)));
 typedef float VecAt __attribute__((vector_size(4 * kWidth), aligned(4), may_alias));         // anywhere in memory
-typedef uint16_t HalfAt __attribute__((vector_size(2 * kWidth), aligned(2), may_alias));
+typedef uint16_t Bf16At __attribute__((vector_size(2 * kWidth), aligned(2), may_alias));
 
 typedef uint64_t VecWide __attribute__((vector_size(4 * kWidth)));
 
 INLINE Vec broadcast(float x) { return x - Vec{}; }
 
-// add_product: sum + a * b, rounded once (but on x86 without AVX2); of pairs sum + a1 * b1 + a0 * b0. fma: a * b + c.
-// max, min: a > b ? a : b and a < b ? a : b, so b where one is NaN. multiply_even: the 64-bit products of lanes 0, 2,
-// ... load_some, store_some: the first n lanes, n < kWidth. One instruction each, which the compilers do not find; g++
-// 12 moves the sums of a micro-kernel about, unless their products are in assembly.
+// add_product: sum + a * b, rounded once (on x86 without AVX2 twice); of bf16 pairs sum + a1 * b1 + a0 * b0. fma: a * b
+// + c. max, min: a > b ? a : b and a < b ? a : b, so b where one is NaN. multiply_even: 64-bit products of the even
+// 32-bit lanes. load_some, store_some: the first n lanes, n < kWidth. Each is one instruction that compilers do not
+// find. add_product is in assembly, because g++ 12 otherwise copies the sums of a micro-kernel between registers.
 #if defined(__AVX2__)
 INLINE Vec add_product(Vec sum, Vec a, Vec b) {
     if constexpr (sizeof(Packed) == 2) asm volatile("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
@@ -110,20 +110,20 @@ INLINE constexpr int round_up(int a, int b) { return ceil_div(a, b) * b; }
 // Storage <-> float. bf16 is the upper half of a float; stores round to nearest even and keep NaNs.
 INLINE Vec load(const float* p) { return *reinterpret_cast<const VecAt*>(p); }
 INLINE Vec load(const bf16* p) {
-    return (Vec)(__builtin_convertvector(*reinterpret_cast<const HalfAt*>(p), VecBits) << 16);
+    return (Vec)(__builtin_convertvector(*reinterpret_cast<const Bf16At*>(p), VecBits) << 16);
 }
 INLINE void store(float* p, Vec x) { *reinterpret_cast<VecAt*>(p) = x; }
-INLINE VecBits round_to_half(Vec x) {           // the upper half, rounded; the lower half is 0
+INLINE VecBits round_to_bf16(Vec x) {           // in the upper 16 bits of each lane; the lower ones are 0
     const VecBits bits = (VecBits)x, rounded = bits + 0x7fff + (bits >> 16 & 1);
     return (x == x ? rounded : bits | 0x400000) & 0xffff0000u;
 }
 INLINE void store(bf16* p, Vec x) {
-    *reinterpret_cast<HalfAt*>(p) = __builtin_convertvector(round_to_half(x) >> 16, HalfAt);
+    *reinterpret_cast<Bf16At*>(p) = __builtin_convertvector(round_to_bf16(x) >> 16, Bf16At);
 }
 
-// x as it will be read after store(p, x).
+// stored: x as load reads it after store(p, x). to_float: one element.
 INLINE Vec stored(const float*, Vec x) { return x; }
-INLINE Vec stored(const bf16*, Vec x) { return (Vec)round_to_half(x); }
+INLINE Vec stored(const bf16*, Vec x) { return (Vec)round_to_bf16(x); }
 INLINE float to_float(float x) { return x; }
 INLINE float to_float(bf16 x) {
     const uint32_t bits = uint32_t(x.bits) << 16;
@@ -132,7 +132,7 @@ INLINE float to_float(bf16 x) {
     return value;
 }
 
-// The first n elements only, 0 < n; the other lanes are 0, or `fill`.
+// The first n elements, or kWidth if n is larger (load_some, store_some: n < kWidth). Other lanes are 0, or `fill`.
 template <class F> INLINE Vec load_some(const F* p, int n) {
     F all[kWidth] = {};
     memcpy(all, p, size_t(n) * sizeof(F));
@@ -151,7 +151,7 @@ template <class F> INLINE Vec load(const F* p, int n, float fill) {
     return x;
 }
 
-// Across the lanes: halves onto halves, so that the order is the same for every kWidth.
+// across: joins all lanes to one number, each time the upper half with the lower: the same order for every kWidth.
 template <int half, int... I> INLINE Vec rotate(Vec x, std::integer_sequence<int, I...>) {
     return __builtin_shufflevector(x, x, ((I + half) % kWidth)...);
 }
@@ -170,13 +170,13 @@ struct Sums {
         return across(part[0], [](Vec a, Vec b) { return a + b; });
     }
 };
-// Calls f(i, left) for i = 0, kWidth, ... < n: kWidth elements are left there, but for the last call perhaps.
+// Calls f(i, left) for i = 0, kWidth, ... < n. left is kWidth, but in the last call it may be less.
 template <class F> INLINE void for_vectors(int n, const F& f) {
     int i = 0;
     for (; i + kWidth <= n; i += kWidth) f(i, kWidth);      // a length that the compiler knows
     if (i < n) f(i, n - i);
 }
-// Calls f(i, left, k) in the same order: part[k] of Sums takes elements i .. i + kWidth - 1.
+// Calls f(i, left, k) in the same order, for part[k] of Sums. left = n - i may exceed kWidth near the end.
 template <class F> INLINE void for_parts(int n, const F& f) {
     constexpr int kParts = kSums / kWidth;
     int i = 0;
@@ -187,7 +187,7 @@ template <class F> INLINE void for_parts(int n, const F& f) {
     for (int k = 0; k < kParts; k++)
         if (i + k * kWidth < n) f(i + k * kWidth, n - i - k * kWidth, k);
 }
-// Sum of the vectors term(i, left).
+// The sum of all lanes of term(i, left); those from `left` on must be 0.
 template <class F> INLINE float sum_over(int n, const F& term) {
     Sums sums;
     for_parts(n, [&](int i, int left, int k) { sums.part[k] += term(i, left); });
@@ -203,8 +203,8 @@ static void add_partials(float* sum, const float* partials, int count, size_t st
     });
 }
 
-// e^x to 2 ulp for x <= 88.7; 0 below -87.3, NaN stays. x = n ln 2 + r, ln 2 in two parts so that n * high is exact
-// (Cody and Waite); the series of e^r to r^7; n is added to the exponent.
+// e^x to 2 ulp for x <= 88.7; 0 below -87.3; a NaN stays. x = n ln 2 + r. ln 2 has two parts, so that n times the high
+// one is exact (Cody and Waite). e^r is its series up to r^7. n is added to the exponent.
 INLINE Vec exp(Vec x) {
     const float low = -87.3f, to_integer = 12582912.0f;         // adding 1.5 * 2^23 rounds to an integer
     const Vec y = max(broadcast(low), x);
@@ -222,7 +222,7 @@ INLINE Vec exp(Vec x) {
 INLINE float log(float x) { return x - x != 0 ? x : float(same_log(double(x))); }
 
 // tanh-GELU: s = (1 + tanh u)/2 = 1/(1 + e^-2u), where nothing cancels for negative u; rest = 1 - s.
-constexpr float kTwiceK = 2 * 0.7978845608f, kCubic = 0.044715f;        // 2u = kTwiceK (x + kCubic x^3)
+constexpr float kTwiceK = 2 * 0.7978845608f, kCubic = 0.044715f;    // 2u = kTwiceK (x + kCubic x^3), K = sqrt(2 / pi)
 struct Sigmoid { Vec s, rest; };
 INLINE Sigmoid gelu_sigmoid(Vec x) {
     const Vec minus_2u = x * fma(x * x, broadcast(-kTwiceK * kCubic), broadcast(-kTwiceK));
@@ -236,9 +236,9 @@ INLINE Vec gelu_derivative(Vec x) {
     return fma(g.s * g.rest, x * fma(x * x, broadcast(3 * kTwiceK * kCubic), broadcast(kTwiceK)), g.s);
 }
 
-constexpr int kTaskElements = 16384;        // worth a task
+constexpr int kTaskElements = 16384;        // of a task: fewer are not worth its start
 
-// f(n) for each row of `cols` elements, in blocks of rows.
+// Calls f(n) for n = 0 .. N - 1, rows of `cols` elements. A task has a block of rows.
 template <class F> static void for_rows(int N, int cols, const F& f) {
     const int rows = max(1, kTaskElements / max(cols, 1));
     parallel_for(ceil_div(N, rows), [&](int task) {
@@ -246,7 +246,7 @@ template <class F> static void for_rows(int N, int cols, const F& f) {
     });
 }
 
-// f(begin, count) for blocks of n elements.
+// Calls f(begin, count) for blocks that cover 0 .. n - 1, one block a task.
 template <class F> static void for_elements(size_t n, const F& f) {
     parallel_for(int((n + kTaskElements - 1) / kTaskElements), [&](int task) {
         const size_t begin = size_t(task) * kTaskElements;

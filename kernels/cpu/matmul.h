@@ -1,11 +1,11 @@
 // matmul.h -- matmuls: operands packed, tasks, and what follows a sum: bias, GELU, "+=".
 //
 // k is cut into equal blocks of at most kDepth, by K alone. Within a block an element's products are added in order in
-// a register, by fused multiply-adds, then the block's sum to those before: every element sees the same operations
-// wherever tasks and tiles are cut, and with every vector width (AMX has a rule of its own).
+// a register, by fused multiply-adds; then the block's sum is added to those before. Every element sees these
+// operations wherever tasks and tiles are cut, with every vector width (but with AMX, AVX512-BF16, and in matvec).
 //
-// A task has a strip of the output's longer side. It packs its own operand, which then stays in its second-level cache;
-// the other operand is packed once, by all threads, and every task streams it past its own.
+// A task has a strip of the output's longer side. It packs that strip's operand, which then stays in the second-level
+// cache of its core. The other operand is packed once, by all threads, and every task reads all of it.
 #pragma once
 #include "kernels/cpu/micro.h"
 
@@ -22,14 +22,14 @@ struct Matmul {
     Operand a, b;
     int M, N, K;
     Epilogue epilogue;
-    floatX* out = nullptr;          // (M,N) kStore: + bias; kGelu: gelu(pre); kGeluBackward: * gelu'(pre)
+    floatX* out = nullptr;          // (M,N) kStore: sum + bias; kGelu: gelu(pre); kGeluBackward: sum * gelu'(pre)
     floatX* pre = nullptr;          // (M,N) kGelu: written, sum + bias; kGeluBackward: read
     const floatX* bias = nullptr;   // (N)
     float* gradient = nullptr;      // (M,N) instead of out: kGradient "=", kGradientAdd "+="
 };
 
-constexpr int kDepth = 768;
-constexpr int kOwnBytes = (kWidth == 16 ? 448 : 224) << 10;     // of a second-level cache of 1 MiB, or 512 KiB
+constexpr int kDepth = 768;                                     // of k in a block, at most
+constexpr int kOwnBytes = (kWidth == 16 ? 448 : 224) << 10;     // of a strip, under half a 1 MiB or 512 KiB L2 cache
 
 // An operand of a product: rows of a or columns of b are its lanes, `unit` of these a panel.
 struct Side {
@@ -39,8 +39,8 @@ struct Side {
     int unit = of_b ? kCols : kRows;
 };
 
-// Packs `lanes` lanes from `first` on, products k0 .. k0 + k - 1. Where lanes are side by side in memory, some k for
-// all panels and then the next: a cache line holds lanes of several panels.
+// Packs `lanes` lanes from `first` on, for k from k0 to k0 + k - 1. Where lanes are side by side in memory, it packs
+// 2 * kStep k of all panels and then the next, because a cache line holds lanes of several panels.
 template <bool kOfB> static void pack(Packed* to, const Side& s, int first, int lanes, int k0, int k) {
     const int piece = s.x.rows ? k : 2 * kStep;
     const size_t ld = size_t(s.x.ld);
@@ -57,7 +57,7 @@ static void pack(Packed* to, const Side& s, int first, int lanes, int k0, int k)
     else pack<false>(to, s, first, lanes, k0, k);
 }
 
-// A tile of the output, at (i, j), of rows x cols, from its complete sums.
+// Applies the epilogue to a tile of complete sums and stores it: rows x cols of the output from (i, j) on.
 static void finish(const Matmul& m, const float* tile, int i, int rows, int j, int cols) {
     const auto each = [&](const auto& f) __attribute__((always_inline)) {
         const auto vectors = [&](int n) __attribute__((always_inline)) {
@@ -76,7 +76,7 @@ static void finish(const Matmul& m, const float* tile, int i, int rows, int j, i
     case Epilogue::kGelu:
         return each([&](size_t at, Vec x, int n) {
             store(m.pre + at, x, n);
-            store(m.out + at, gelu(stored(m.pre, x)), n);       // of what backward will read
+            store(m.out + at, gelu(stored(m.pre, x)), n);       // of pre as stored, which backward reads
         });
     case Epilogue::kGeluBackward:
         return each([&](size_t at, Vec x, int n) { store(m.out + at, x * gelu_derivative(load(m.pre + at, n)), n); });
@@ -86,32 +86,32 @@ static void finish(const Matmul& m, const float* tile, int i, int rows, int j, i
     }
 }
 
-// What the epilogue of a tile will touch.
+// Prefetches one array that the epilogue of a tile reads or writes: gradient, pre or out.
 INLINE void prefetch_tile(const Matmul& m, int i, int rows, int j) {
     const size_t size = m.gradient ? sizeof(float) : sizeof(floatX), stride = size_t(m.N) * size;
-    const floatX* const stored = m.epilogue == Epilogue::kGeluBackward ? m.pre : m.out;
-    const void* const touched = m.gradient ? static_cast<const void*>(m.gradient) : stored;
+    const void* touched = m.epilogue == Epilogue::kGeluBackward ? m.pre : m.out;
+    if (m.gradient) touched = m.gradient;
     const char* row = static_cast<const char*>(touched) + size_t(i) * stride + size_t(j) * size;
     for (int r = 0; r < rows; r++, row += stride)
         for (size_t c = 0; c < kCols * size; c += 64) __builtin_prefetch(row + c, 1);
 }
 
-// One block of k of a product. A task has a strip of panels of `own`, as many as the others or one less.
+// One block of k of a product. A task has a strip of `own`. Numbers of panels of two strips differ by one at most.
 struct Block {
     const Matmul& m;
     const Side &own, &other;
     int strips;
     Packed* shared;                 // `other`, [panel][k][lane]
-    float* sums;                    // [panel of b][panel of a][kRows][kCols], of smaller k
+    float* sums;                    // [panel of b][panel of a][kRows][kCols]: sums of the blocks of k before this one
     int k0 = 0, k = 0;
 };
 
 static void multiply(const Block& block, int task) {
     const Matmul& m = block.m;
     const Side &own = block.own, &other = block.other;
-    const int k = block.k, depth = round_up(k, kStep), fetched = k / 4 * 64, panels = ceil_div(own.lanes, own.unit);
+    const int k = block.k, depth = round_up(k, kStep), panels = ceil_div(own.lanes, own.unit);
     const auto begin = [&](int strip) { return strip * panels / block.strips * own.unit; };
-    const int first = begin(task), lanes = min(begin(task + 1), own.lanes) - first;
+    const int first = begin(task), lanes = min(begin(task + 1), own.lanes) - first, fetched = k / kOf<Packed> / 4 * 64;
     const bool last = block.k0 + k == m.K;
     const size_t tall = size_t(round_up(m.M, kRows)), bytes = size_t(other.unit) * depth * sizeof(Packed);
     alignas(64) float tile[kRows * kCols];
@@ -120,7 +120,7 @@ static void multiply(const Block& block, int task) {
     begin_products();
     for (int o = 0; o < other.lanes; o += other.unit) {
         const Packed* const theirs = block.shared + size_t(o) * depth;
-        size_t ahead = 0;                                   // of the panel after theirs, which the tiles fetch in turn
+        size_t ahead = 0;               // the offset in the panel after theirs from which the next tile prefetches
         for (int w = 0; w < lanes; w += own.unit, ahead = (ahead + fetched) % bytes) {
             const Packed* const mine = packed + size_t(w) * depth;
             const Packed *const a = own.of_b ? theirs : mine, *const b = own.of_b ? mine : theirs;
@@ -136,7 +136,7 @@ static void multiply(const Block& block, int task) {
     end_products();
 }
 
-// The same with few rows, as in generation: b is read once, as it lies, and each element is a dot product over k.
+// Computes few rows, as in generation, without packing. An element is a dot product by Sums: other bits than a tile's.
 static void matvec(const Matmul& m, int col, int cols) {
     alignas(64) float results[kCols];
     for (int j = col; j < col + cols; j += kCols)
@@ -155,8 +155,8 @@ static void matvec(const Matmul& m, int col, int cols) {
         }
 }
 
-// sums[j] (+)= sum over n of x[n][j] for the kLine columns from col on; blocks of 256 rows, then the blocks in order.
-constexpr int kLine = 64;           // whole cache lines
+constexpr int kLine = 64;           // columns: whole cache lines
+// sums[j] (+)= sum over n of x[n][j] for kLine columns from col on: sums of blocks of 256 rows, added in order.
 static void column_sums(float* sums, const floatX* x, int N, int C, int col, bool accumulate) {
     constexpr int kVecs = kLine / kWidth;
     const int cols = min(kLine, C - col);
@@ -177,14 +177,14 @@ static void column_sums(float* sums, const floatX* x, int N, int C, int col, boo
 
 constexpr int kFewRows = 4;         // packing the weights would cost more than it saves
 
+// Runs a product. A strip has at most `room` lanes; each thread gets 4 or more strips if there are as many panels.
 static void run_matmul(const Matmul& m) {
     CHECK(m.N % 8 == 0 && (m.K % 8 == 0 || !(m.a.rows || m.b.rows)), "matmul: %d x %d x %d, want multiples of 8",
           m.M, m.N, m.K);
     if (m.M <= 0) return;
     if (m.a.rows && m.b.rows && m.M <= kFewRows) {
-        const int cols = round_up(max(1, 65536 / m.K), kCols);
-        parallel_for(ceil_div(m.N, cols), [&](int task) { matvec(m, task * cols, min(cols, m.N - task * cols)); });
-        return;
+        const int cols = round_up(max(1, 65536 / m.K), kCols);      // 65,536 elements of b a task
+        return parallel_for(ceil_div(m.N, cols), [&](int t) { matvec(m, t * cols, min(cols, m.N - t * cols)); });
     }
     const Side a = {m.a, m.M, false}, b = {m.b, m.N, true}, &own = m.M >= m.N ? a : b, &other = m.M >= m.N ? b : a;
     const int depth = round_up(ceil_div(m.K, ceil_div(m.K, kDepth)), kStep);

@@ -9,7 +9,7 @@
 namespace BACKEND::ISA {
 
 // Interleaves n vectors: seen as x[n][lanes], each round rotates the bits of an element's place left by one. After
-// log2(n) rounds element [i][j] is where [j][i] would be in x[lanes][n]: transposed.
+// log2(n) rounds element [i][j] is at place [j][i] of x[lanes][n]: transposed.
 template <int n, class V, int... I> INLINE void interleave(V* x, int rounds, std::integer_sequence<int, I...>) {
     constexpr int kLanes = sizeof...(I);
 #pragma GCC unroll 4
@@ -31,10 +31,10 @@ template <int n> INLINE void interleave(Vec* x, int rounds) {
 // x[i][j] becomes x[j][i].
 INLINE void transpose(Vec* x) { interleave<kWidth>(x, kWidth == 16 ? 4 : kWidth == 8 ? 3 : 2); }
 
-// A panel's elements are k, or pairs of k in bf16: [k / kOf][lane][kOf].
+// A panel is [k / kOf][lane][kOf]: 4 bytes hold one float, or the bf16 of kOf = 2 successive k.
 template <class P> constexpr int kOf = int(sizeof(float) / sizeof(P));
 
-// Up to kWidth elements from a row of k, n of these left; the others are 0.
+// kWidth panel elements of one lane, whose k lie side by side at x; n k are left, then 0. First argument: panel's type.
 INLINE Vec elements(const float*, const float* x, int n) { return load(x, n); }
 INLINE Vec elements(const float*, const bf16* x, int n) { return load(x, n); }
 INLINE Vec elements(const bf16*, const bf16* x, int n) {
@@ -43,15 +43,15 @@ INLINE Vec elements(const bf16*, const bf16* x, int n) {
     memcpy(all, x, size_t(n) * sizeof(bf16));
     return load(reinterpret_cast<const float*>(all));
 }
-// kWidth elements from rows of lanes, `lanes` of these left; next: the row after, or null.
+// kWidth lanes that lie side by side at x, of which `lanes` are left. next: the same lanes at the next k, or null.
 INLINE Vec elements(const float*, const float* x, const float*, int lanes) { return load(x, lanes); }
 INLINE Vec elements(const float*, const bf16* x, const bf16*, int lanes) { return load(x, lanes); }
 INLINE Vec elements(const bf16*, const bf16* x, const bf16* next, int lanes) {
     const VecBits high = next ? (VecBits)load(next, lanes) : VecBits{};
     return (Vec)(high | (VecBits)load(x, lanes) >> 16);
 }
-// panel[k][W] from x (lanes,K), row i at x + i * ld; K a multiple of kOf. Missing rows repeat the last. kWidth x kWidth
-// elements at once touch every cache line once: rows a power of two apart compete for a few lines of a cache.
+// Packs x (lanes,K), lane i at x + i * ld, as panel[k][W]; K a multiple of kOf. Missing lanes repeat the last. Blocks
+// of kWidth x kWidth keep few cache lines in use at a time: rows a power of two apart evict each other from the cache.
 template <int W, class P, class F> static void pack_rows(P* panel, const F* x, size_t ld, int lanes, int K) {
     float* to = reinterpret_cast<float*>(panel);
     for (int k = 0; k < K; k += kWidth * kOf<P>, to += kWidth * W)
@@ -67,7 +67,7 @@ template <int W, class P, class F> static void pack_rows(P* panel, const F* x, s
                 if (k + t * kOf<P> < K) store(to + t * W + i, rows[t], W - i);
         }
 }
-// panel[k][W] from x (K,lanes), row k at x + k * ld. Missing columns become 0.
+// Packs x (K,lanes), row k at x + k * ld, as panel[k][W]. Missing lanes become 0.
 template <int W, class P, class F> static void pack_cols(P* panel, const F* x, size_t ld, int lanes, int K) {
     float* to = reinterpret_cast<float*>(panel);
     for (int k = 0; k < K; k += kOf<P>, x += kOf<P> * ld, to += W) {
@@ -86,8 +86,8 @@ template <int W, class P, class F> static void pack_cols(P* panel, const F* x, s
 #else
 namespace BACKEND::ISA {
 
-// Calls done(at, x) for each vector x of the first R rows and V vectors of a tile: the sum over k of a[k][:] b[k][:], k
-// in order. A round of four k fetches one cache line from `next`: more at once would wait for a free fill buffer.
+// Calls done(at, x) for each vector x, at offset `at`, of the first R rows and V vectors of a tile: the sum over k of
+// a[k][row] b[k][:], k in order. Every four k it fetches one cache line of `next`: more would wait for a fill buffer.
 template <int R, int V, class F>
 INLINE void micro_tile(const float* a, const float* b, const char* next, int k, const F& done) {
     Vec sum[R][V] = {};
@@ -120,7 +120,7 @@ static void micro_part(float* tile, const float* before, const float* a, const f
     for (int i = 0; i < R * kCols; i += 16) __builtin_prefetch(before + i);
     micro_tile<R, V>(a, b, next, k, [&](int at, Vec x) { store(tile + at, load(before + at) + x); });
 }
-// tile[kRows][kCols] = that sum, plus before[kRows][kCols] if there is one; at least the first `rows` x `cols` of it.
+// tile = before, or 0 if null, + sum over k of a[k][:] b[k][:], at least its first `rows` x `cols`. Prefetches `next`.
 static void micro_kernel(float* tile, const float* before, const Packed* a, const Packed* b, const char* next, int k,
                          int rows, int cols) {
     auto run = micro_part<kRows>;
@@ -131,7 +131,7 @@ static void micro_kernel(float* tile, const float* before, const Packed* a, cons
     run(tile, before, pairs_a, pairs_b, next, ceil_div(k, kOf<Packed>));
 }
 
-// A panel of the first operand (rows of a) or the second (columns of b); its lanes are rows in memory or columns.
+// Packs a panel of the first operand (rows of a) or the second (columns of b). A lane is a row of x, or a column.
 template <bool kOfB, bool kLanesAreRows, class F>
 INLINE void pack_panel(Packed* panel, const F* x, size_t ld, int lanes, int K) {
     constexpr int W = kOfB ? kCols : kRows;
@@ -141,7 +141,7 @@ INLINE void pack_panel(Packed* panel, const F* x, size_t ld, int lanes, int K) {
 
 INLINE void begin_products() {}
 INLINE void end_products() {}
-// Sums, x[kRows][kCols], as a first operand.
+// Packs sums x[kRows][kCols] as a panel of the first operand: lanes are rows, k are columns.
 INLINE void pack_a_sums(float* panel, const float* x) { pack_rows<kRows>(panel, x, kCols, kRows, kCols); }
 INLINE void pack_a_sums(bf16* panel, const float* x) {
     alignas(64) bf16 rows[kRows * kCols];
@@ -155,13 +155,13 @@ INLINE int pair_at(int k, int lane) { return k / 2 * kCols + lane; }
 
 namespace BACKEND::ISA {
 
-// Sums, x[K][kCols], as a second operand, which floats are already.
+// Packs sums x[K][kCols] as a panel of the second operand. Floats are one already: then it returns x.
 INLINE const float* pack_b_sums(float*, const float* x, int) { return x; }
 INLINE const bf16* pack_b_sums(bf16* panel, const float* x, int K) {
     for (int k = 0; k < round_up(K, kStep); k += 2)
         for (int lane = 0; lane < kCols; lane += kWidth) {
-            const VecBits even = k < K ? round_to_half(load(x + k * kCols + lane)) : VecBits{};
-            const VecBits odd = k + 1 < K ? round_to_half(load(x + (k + 1) * kCols + lane)) : VecBits{};
+            const VecBits even = k < K ? round_to_bf16(load(x + k * kCols + lane)) : VecBits{};
+            const VecBits odd = k + 1 < K ? round_to_bf16(load(x + (k + 1) * kCols + lane)) : VecBits{};
             store(reinterpret_cast<float*>(panel) + pair_at(k, lane), (Vec)(even >> 16 | odd));
         }
     return panel;

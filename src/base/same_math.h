@@ -1,8 +1,8 @@
-// same_math.h -- logarithm, exponential and sine with the same bits on every CPU; a C library may choose the last one.
-// Each is a fixed sequence of +, -, * and /, which IEEE 754 rounds in one way, and of moves of bits; -ffp-contract=off
-// lets no compiler fuse them. CUDA code does, and has other bits. Errors in double: 4e-16 of the result, for same_pow
-// (1 + |y log x|) times that; same_sin and same_cos 2e-16. Method: the argument is reduced to a short interval, by a
-// constant in two parts so that the first product is exact (Cody and Waite 1980); there it is a Taylor series.
+// same_math.h -- log, exp, pow, sin and cos with the same bits on every CPU; C libraries differ in the last bit.
+// Each is a fixed sequence of +, -, * and /, which IEEE 754 rounds in one way, and of bit operations. -ffp-contract=off
+// keeps compilers from fusing * and +. CUDA compilers fuse them and give other bits. Errors in double: 4e-16 of the
+// result, for same_pow (1 + |y log x|) times that; same_sin and same_cos 2e-16. Method: the argument is reduced to a
+// short interval, by a constant in two parts so that the first product is exact (Cody, Waite 1980); then Taylor series.
 #pragma once
 #include <bit>
 #include "src/base/rng.h"
@@ -17,9 +17,9 @@ constexpr double kLn2High = 0x1.62e42feep-1, kLn2Low = 0x1.a39ef35793c76p-33;
 constexpr double kQuarterHigh = 0x1.921fb544p+0, kQuarterLow = 0x1.0b4611a626331p-34;       // pi / 2
 constexpr double kToInteger = 0x1.8p52;         // adding it leaves a whole number in the lowest bits
 
-// log(x) for finite x >= 2^-1022. With x = 2^n m, m near 1: log m = 2 artanh(s), s = (m - 1) / (m + 1).
+// log(x) for finite x >= 2^-1022. With x = 2^n m, sqrt(1/2) <= m < sqrt(2): log m = 2 artanh(s), s = (m - 1) / (m + 1).
 HOST_DEVICE static inline double same_log(double x) {
-    constexpr uint64_t kRootHalf = 0x3fe6a09e667f3bcd;
+    constexpr uint64_t kRootHalf = 0x3fe6a09e667f3bcd;      // the bits of sqrt(1/2)
     const uint64_t bits = std::bit_cast<uint64_t>(x) - kRootHalf;
     const double n = double(int64_t(bits) >> 52), m = std::bit_cast<double>((bits & 0xfffffffffffff) + kRootHalf);
     const double s = (m - 1) / (m + 1), z = s * s;
