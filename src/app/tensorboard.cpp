@@ -7,8 +7,6 @@
 
 namespace {
 
-template <class T> std::string bytes_of(T x) { return {reinterpret_cast<const char*>(&x), sizeof x}; }
-
 std::string varint(uint64_t x) {
     return x < 128 ? std::string(1, char(x)) : char(x | 128) + varint(x >> 7);
 }

@@ -66,5 +66,6 @@ template <class T> bool parse_whole(std::string_view text, T* out) {
 // a * b of numbers read from files; Error 65 where it would wrap.
 uint64_t checked_mul(uint64_t a, uint64_t b, const char* what);
 
+template <class T> std::string bytes_of(const T& x) { return {reinterpret_cast<const char*>(&x), sizeof x}; }
 template <class T> constexpr T ceil_div(T a, T b) { return (a + b - 1) / b; }
 template <class T> constexpr T round_up(T a, T b) { return ceil_div(a, b) * b; }

@@ -1,8 +1,8 @@
 // comm.cpp -- the life of a job: the ranks meet, exchange messages, watch each other and end together.
 //
 //     meeting   rendezvous.cpp; an Error is thrown to the caller
-//     running   a thread of each rank sends its record to rank 0 every second (rank 0: to all), reads, and judges;
-//               rank 0 spreads the first failure, which every rank prints: so no other wait needs a deadline
+//     running   every second a thread of each rank sends its record to rank 0 (rank 0: to all) and looks for silent
+//               ranks; rank 0 sends the first failure to all, which end with it: no other wait needs a deadline
 //     aborting  the watching thread stops, and an Error of the main thread becomes the failure
 //     leaving   after a last barrier a farewell is sent, and then a closed connection means nothing
 //
@@ -39,8 +39,8 @@ constexpr size_t kHugePage = size_t(2) << 20;
 constexpr off_t kMemoryBytes = off_t(1) << 46;      // of a host's memory file: only touched pages exist
 constexpr double kSlowFactor = 5;                   // start-up, the first step and a checkpoint may take longer
 
-// What a rank does. It lies in the host's memory, so that rank 0 knows the last step of a dead neighbour, and may be
-// read while it changes.
+// What a rank does. It lies in memory that the host's ranks share: they can read the last step of a dead rank. It may
+// be read while it changes.
 struct alignas(64) Record {
     int64_t step = -1;
     uint64_t steps = 0;                     // that have begun
@@ -111,12 +111,16 @@ std::string describe(const Comm* comm, int rank) {
     return format("rank %d (host %s, pid %d)", rank, p.host.c_str(), p.pid);
 }
 
-// Sends to rank 0, or from rank 0 to all. A connection that fails shows it when it is read.
+// Sends to rank 0, or from rank 0 to all; gives up after 0.1 s. Reading notices a closed connection. A rank that has
+// left many records unread (it is stopped, or cut off) gets no more of them, since sending these must not wait.
 void send_message(Comm* comm, Kind kind, int code = 0, const std::string& text = "") {
     Message m = {kind, code, read_record(*comm->impl->record), {}};
     std::snprintf(m.text, sizeof m.text, "%s", text.c_str());
-    for (const Watched& w : comm->impl->watched)
-        if (w.socket.fd >= 0) send_all(w.socket.fd, &m, sizeof m, 0.1);
+    for (const Watched& w : comm->impl->watched) {
+        pollfd room = {w.socket.fd, POLLOUT, 0};
+        if (w.socket.fd < 0 || (kind == Kind::record && poll(&room, 1, 0) == 0)) continue;
+        send_all(w.socket.fd, &m, sizeof m, 0.1);
+    }
 }
 
 // Reads until the others close, for at most `seconds`: closing a socket with unread bytes would discard what was sent
@@ -133,7 +137,7 @@ bool wait_for_close(Comm* comm, double seconds) {
 }
 
 // Ends the process, unless the main thread does already. Every rank prints that one is lost or stuck, since the output
-// of each may be the only one that survives; rank 0 alone another failure.
+// of each may be the only one that survives. Only rank 0 prints another failure.
 void end_job(Comm* comm, int code, const std::string& text) {
     if (comm->impl->ending.exchange(true)) return;
     if (comm->rank == 0) send_message(comm, Kind::failure, code, text);
@@ -144,7 +148,7 @@ void end_job(Comm* comm, int code, const std::string& text) {
     _exit(code);
 }
 
-// Ends it because of a rank, with what was seen of it last.
+// Ends the process because of a rank, and says what it did last.
 void end_lost(Comm* comm, int rank, const std::string& what) {
     const bool here = rank / comm->local_size == comm->host;
     const Record r = here ? read_record(comm->impl->ranks[rank % comm->local_size].record)
@@ -188,8 +192,8 @@ void end_stuck(Comm* comm, int rank, double seconds) {
     end_lost(comm, std::max(rank, 0), format("peer stuck: %s: no progress for %.0f s,", subject.c_str(), seconds));
 }
 
-// Ends the job if a rank is silent (stopped, or cut off); rank 0 also if one stands still for which others wait, or if
-// all wait. `now`: after everything that had come was read.
+// Ends the job if a rank is silent (stopped, or cut off). Rank 0 also ends it if a rank for which others wait makes no
+// progress, or if all wait. `now`: messages were read until then.
 void judge(Comm* comm, double now) {
     std::vector<Watched>& all = comm->impl->watched;
     for (int r = 0; r < int(all.size()); r++)
@@ -214,7 +218,7 @@ void judge(Comm* comm, double now) {
     if ((culprit < 0 ? least_still : std::min(longest_still, longest_wait)) > limit) end_stuck(comm, culprit, limit);
 }
 
-// The watching thread. Allocates nothing later until it has something to say: there may be no memory when it is needed.
+// The watching thread. Its loop allocates nothing before a failure: there may be no memory left.
 void watch(Comm* comm) {
     sigset_t signals;                                       // are the main thread's
     sigfillset(&signals);
@@ -248,7 +252,8 @@ void take_end(Comm* comm) {
 // ---- between hosts
 
 std::string describe(const Call& c) {
-    return format("%.15s %ju from %jd (%ju bytes)", c.what, uintmax_t(c.number), intmax_t(c.root), uintmax_t(c.bytes));
+    const std::string from = c.root < 0 ? "" : format(" from rank %jd", intmax_t(c.root));
+    return format("%.15s %ju%s (%ju bytes)", c.what, uintmax_t(c.number), from.c_str(), uintmax_t(c.bytes));
 }
 
 void check_same(Comm* comm, int rank, const Call& got, const Call& want) {
@@ -282,7 +287,7 @@ void send_and_receive(Comm* comm, int mesh, int to, Part out, int from, Part in)
     }
 }
 
-// Sends out(h) to host h and receives in(h), each behind its call, to and from all hosts in turn.
+// Sends out(h) to every other host h and receives in(h) from it. A Call goes ahead of the bytes.
 template <class Out, class In>
 void exchange(Comm* comm, int mesh, Call call, const Out& out, const In& in) {
     comm_waits(comm, true);
@@ -370,9 +375,10 @@ void share_host_memory(Comm* comm) {
     const PeerInfo& leader = impl->meeting.peers[comm->host * comm->local_size];
     if (comm->local_rank > 0)
         impl->memory = Socket(open(format("/proc/%d/fd/%d", leader.pid, leader.memory).c_str(), O_RDWR | O_CLOEXEC));
-    struct stat file;                   // that /proc may be of other namespaces
+    struct stat file = {};
     if (comm->size > 1 && (fstat(impl->memory.fd, &file) != 0 || file.st_size != kMemoryBytes))
-        die(kExitOther, "shared memory: cannot open the file of rank %d: %s", leader.rank, std::strerror(errno));
+        die(kExitOther, "shared memory: /proc/%d/fd/%d: got another file or none, want that of rank %d; if "
+            "LOCKSTEP_HOST_ID is set, give each host another", leader.pid, leader.memory, leader.rank);
     impl->barriers = comm_shared<Barrier>(comm, 2, "barriers");
     impl->ranks = comm_shared<RankMemory>(comm, comm->local_size, "records");
     impl->mailbox = comm_shared<char>(comm, 2 * comm->size * kChunk, "mailbox");
@@ -394,7 +400,7 @@ void connect_ranks(Comm* comm) {
 }  // namespace
 
 Comm* comm_create(const World& world, double timeout) {
-    Comm::Impl* const impl = new Comm::Impl;
+    auto* const impl = new Comm::Impl;
     Comm* const comm = new Comm{.rank = world.rank, .size = world.size, .launcher = world.launcher,
                                 .timeout = timeout, .impl = impl};
     try {
@@ -418,7 +424,7 @@ Comm* comm_create(const World& world, double timeout) {
 }
 
 void comm_destroy(Comm* comm) {
-    comm_barrier(comm);                 // every rank is here: what happens to a connection from now on means nothing
+    comm_barrier(comm);                 // from now on a connection that closes is no failure
     take_end(comm);
     send_message(comm, Kind::farewell);
     wait_for_close(comm, 1);
@@ -471,9 +477,7 @@ void comm_broadcast(Comm* comm, void* data, size_t bytes, int root) {
 }
 
 std::string comm_first_text(Comm* comm, std::string text) {
-    const uint64_t own = text.size();
-    std::vector<uint64_t> bytes(comm->size);
-    comm_allgather(comm, bytes.data(), &own, sizeof own);
+    const std::vector<uint64_t> bytes = comm_gather<uint64_t>(comm, text.size());
     int root = 0;
     while (root + 1 < comm->size && bytes[root] == 0) root++;
     text.resize(bytes[root]);

@@ -1,6 +1,6 @@
 // comm.h -- the ranks of a job find each other, exchange messages, share memory and notice that one is gone.
 //
-// Every rank calls these functions in the same order, unless one is called Local. None can hang: if a rank is lost (its
+// Every rank calls these functions in the same order, except those marked Local. None can hang: if a rank is lost (its
 // control connection closes) or makes no progress for `timeout` seconds, every process of the job prints one line that
 // names it and exits with 69.
 //
@@ -38,18 +38,18 @@ struct Comm {
     Impl* impl = nullptr;
 };
 
-Comm* comm_create(const World& world, double timeout);      // the ranks meet; 69 with their numbers if some are missing
-void comm_destroy(Comm* comm);                              // returns when all ranks are here
+Comm* comm_create(const World& world, double timeout);      // connects the ranks; Error 69 names those that are missing
+void comm_destroy(Comm* comm);                              // waits for all ranks, disconnects
 
-// Says what this rank does now; step -1: as before. Local. A rank that others wait for counts as stuck when it calls
-// neither this nor a collective for `timeout` seconds (five times that until its second step).
+// Says what this rank does now; step -1: as before. Local. A rank that others wait for is stuck if it calls neither
+// this nor a collective for `timeout` seconds (5 times that in phase "checkpoint" and until all are at a second step).
 void comm_progress(Comm* comm, int64_t step, const char* phase);
 void comm_moved(Comm* comm);                    // another thread made progress; Local
-void comm_waits(Comm* comm, bool waits);        // from true to false this rank waits and is not to blame; Local
+void comm_waits(Comm* comm, bool waits);        // between true and false this rank waits and is not blamed; Local
 // Tells the peers that this rank ends with an error. Returns true if rank 0 prints the message, false if the caller
 // must; does not return if the job is ending already. Local.
 bool comm_abort(Comm* comm, int code, const std::string& message);
-// Sets what the watching thread does last when it ends this process, beside the main thread. Local.
+// Sets what the watching thread calls when it ends this process; the main thread may still run. Local.
 void comm_at_end(Comm* comm, std::function<void()> clean_up);
 
 void comm_barrier(Comm* comm);
@@ -64,12 +64,19 @@ template <class T> T* comm_shared(Comm* comm, size_t n, const char* what) {
     return static_cast<T*>(comm_shared(comm, n * sizeof(T), what));
 }
 
+// Returns every rank's value, by rank. Collective.
+template <class T> std::vector<T> comm_gather(Comm* comm, const T& mine) {
+    std::vector<T> all(size_t(comm->size));
+    comm_allgather(comm, all.data(), &mine, sizeof mine);
+    return all;
+}
+
 // Returns this rank's threads: `wanted`, or if 0 its share of the host's CPUs. Warns of more threads than CPUs.
 int rank_threads(Comm* comm, int wanted);
 
-// Between hosts, among the ranks of equal local rank; one thread calls these. cut: (hosts + 1) byte offsets into data.
+// Between hosts, among the ranks of equal local rank; one thread at a time. cut: (hosts + 1) byte offsets into data.
 //   scatter   sends part h of data to host h and receives part `host` of the others' data in pieces, host h's at room +
-//             h * piece; arrived(at, n) is called when bytes [at, at + n) are there from all, and uses them at once.
+//             h * piece; calls arrived(at, n) when all have sent bytes [at, at + n) of the part; then room is reused.
 //   gather    sends part `host` of data to the other hosts and receives theirs in place.
 using Arrived = std::function<void(size_t at, size_t n)>;
 void comm_hosts_scatter(Comm* comm, const void* data, const size_t* cut, void* room, size_t piece,

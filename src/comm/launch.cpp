@@ -22,8 +22,8 @@ struct Job {
     std::vector<std::string> argv;
     std::string program = program_path();   // found once: a build during the run replaces the file
     std::vector<pid_t> pids = {};           // by rank; 0: has ended
-    bool stop_asked = false;                // a rank that a signal killed before it could save is not started again
-    sigset_t signals = {};                  // that are blocked here, waited for, and passed on
+    bool stop_asked = false;                // by a signal other than SIGUSR2: no rank is started again
+    sigset_t signals = {};                  // blocked, and taken by supervise, which passes all but SIGCHLD on
 };
 
 void set_variable(const char* name, const std::string& value) { setenv(name, value.c_str(), 1); }
@@ -51,8 +51,8 @@ void signal_all(const Job& job, int signal) {
         if (pid) kill(pid, signal);
 }
 
-// Waits until all ranks have ended. Returns the code of the first that failed by itself, else of one that lost another
-// rank or hung, else of one that was asked to stop.
+// Waits until all ranks have ended. Returns the code of the first that failed by itself (fault 3), else of one that
+// lost another rank or hung (2), else of one that was asked to stop (1).
 int supervise(Job* job) {
     int worst = 0, blame = 0;
     double kill_at = INFINITY;

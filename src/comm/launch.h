@@ -1,9 +1,9 @@
 // launch.h -- `--np N`: starts N ranks of this program on this machine and supervises them.
 //
 // Each rank gets torchrun's variables, LOCKSTEP_JOB, LOCKSTEP_TRY and, when it is started again, the run's folder in
-// LOCKSTEP_OUT_DIR; it dies with the supervisor. Signals are passed on. When a rank fails, the others have 3 s. Exit
-// code 69, as which a death by a signal counts, starts all ranks again, at most max_restarts times and until two
-// attempts in a row have saved no checkpoint. elastic: after two failures in a row half as many ranks start.
+// LOCKSTEP_OUT_DIR. Ranks die with the supervisor. It passes signals on, and kills the others 3 s after a rank failed.
+// Exit code 69 or death by a signal starts all ranks again, at most max_restarts times and until two attempts in a row
+// have saved no checkpoint. elastic: after two failures with as many ranks half as many start.
 #pragma once
 #include <string>
 #include <vector>
@@ -13,8 +13,8 @@ int launch_ranks(int np, int max_restarts, bool elastic, const std::vector<std::
 
 void report_out_dir(const std::string& out_dir);    // rank 0 tells its supervisor, if it has one, where this run saves
 double job_seconds();       // since this process, or its supervisor, was started
-int job_restarts();         // of that supervisor
+int job_restarts();         // how often it has restarted all ranks
 
-// In a rank that was started again: sets its --out-dir and --resume auto and returns true; --force must not hold. If
+// In a rank that was started again: sets its --out-dir and --resume auto and returns true; the caller drops --force. If
 // nothing was saved there, a --resume PATH stays as it is.
 bool follow_supervisor(std::string* out_dir, std::string* resume);

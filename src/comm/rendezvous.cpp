@@ -30,7 +30,6 @@ struct Address {
     std::string text = "";
 };
 
-template <class T> std::string bytes_of(const T& x) { return {reinterpret_cast<const char*>(&x), sizeof x}; }
 template <size_t n> void copy_text(char (&to)[n], const std::string& from) { std::snprintf(to, n, "%s", from.c_str()); }
 
 // nonce: of the side that checks the proof.
@@ -115,7 +114,7 @@ bool same_user(const Meeting& m, const Socket& s) {
 
 // ---- the listening side
 
-// Reads a Claim that is there as a whole; returns whether it proves anything.
+// Reads a Claim that is there as a whole. Returns whether its proof is right.
 bool read_claim(const Meeting& m, Connection* c) {
     PeerInfo& peer = c->claim.peer;
     const Digest nothing = {};              // tells a rank of another job or secret why it is dropped
@@ -238,7 +237,7 @@ std::string host_identity() {
 
 // Makes the listener for data. Returns the address of rank 0.
 Address prepare_tcp(Meeting* m, const World& world, uint64_t job, bool secret) {
-    // The same on all hosts, below those that connections get by chance.
+    // The default is equal on all hosts and below Linux's ephemeral ports.
     const int port = world.master_port ? world.master_port : 20000 + int(job % 10000);
     const Address address = resolve(world.master_addr, port);
     const bool loopback = is_loopback(numeric(address));

@@ -4,7 +4,7 @@
 //
 //     listener  -> a nonce
 //     connector -> Claim: PeerInfo, own nonce, HMAC(key, the listener's nonce and all of that)
-//     listener  -> when all it waits for are there: HMAC(key, the connector's nonce); of rank 0 the PeerInfos of all
+//     listener  -> when all it waits for are there: HMAC(key, the connector's nonce); rank 0 adds the PeerInfos of all
 //
 // The key is the job's secret, name and size. On one host the socket is an abstract Unix one and both sides check the
 // other's user. Between hosts it is TCP, and without a secret only loopback is served. What follows is clear text: the
@@ -34,9 +34,9 @@ struct Part {
     size_t size;
     Part(const void* data, size_t size) : data((char*)data), size(size) {}
 };
-// Moves what can be moved without waiting, and tells if that is something; negative: the connection closed or failed.
+// Moves what it can without waiting. Returns 1 if it moved bytes, 0 if none, -1 if the connection closed or failed.
 int move_part(int fd, bool out, Part* part);
-// Return false if the connection closed, failed, or took longer than `seconds`.
+// Move all; return false if the connection closed, failed, or took longer than `seconds`.
 bool move_all(int fd, bool out, Part part, double seconds);
 inline bool send_all(int fd, const void* data, size_t bytes, double seconds) {
     return move_all(fd, true, {data, bytes}, seconds);
@@ -66,7 +66,7 @@ struct Meeting {
 
 // Lets all ranks meet. Error 2: no secret, a rank claimed twice; 69: ranks are missing, or not authenticated.
 Meeting meet_ranks(const World& world, int memory, double patience);
-// Connects ranks, given in ascending order: a socket for each, its own none.
+// Connects ranks, which ascend. Returns a socket for each, none for this rank.
 std::vector<Socket> meet_peers(const Meeting& meeting, const std::vector<int>& ranks);
 
 // The job's secret from LOCKSTEP_SECRET or LOCKSTEP_SECRET_FILE (of mode 0600, else Error 2); empty if neither is set.

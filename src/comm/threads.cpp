@@ -5,9 +5,8 @@
 #include "src/comm/comm.h"
 
 int rank_threads(Comm* comm, int wanted) {
-    std::vector<cpu_set_t> all(size_t(comm->size));
     const cpu_set_t mine = affinity_of(0);
-    comm_allgather(comm, all.data(), &mine, sizeof mine);
+    const std::vector<cpu_set_t> all = comm_gather(comm, mine);
     const auto first = all.begin() + comm->host * comm->local_size;
     const std::vector<cpu_set_t> masks(first, first + comm->local_size);
     cpu_set_t together = mine;

@@ -33,11 +33,9 @@ std::string text(const Get& get, const char* name) {
 // Returns the variable's number, or `absent` if it is unset or empty. Error 2: it is none from low to high.
 int number(const Get& get, const char* name, int low, int high, int absent) {
     const std::string value = text(get, name);
-    int n = 0;
     if (value.empty()) return absent;
-    if (!parse_whole(value, &n) || n < low || n > high)
-        die(kExitUsage, "launcher: %s: got \"%s\", want a number from %d to %d", name, value.c_str(), low, high);
-    return n;
+    if (int n; parse_whole(value, &n) && n >= low && n <= high) return n;
+    die(kExitUsage, "launcher: %s: got \"%s\", want a number from %d to %d", name, value.c_str(), low, high);
 }
 
 // "rack[2-3]n[01-04,7],login" -> "rack2n01"
@@ -81,7 +79,7 @@ bool is_loopback(const std::string& host) { return host == "localhost" || host =
 World find_world(const Get& get) {
     World world;
     const Launcher *chosen = nullptr, *lonely = nullptr;        // lonely: a size without a rank
-    // Started by one of these, RANK is no leftover: they may run inside an mpirun job that counts otherwise.
+    // Both launchers set RANK themselves, also inside an mpirun job that counts otherwise.
     const bool innermost = get("TORCHELASTIC_RUN_ID") || get("LOCKSTEP_TRY");
     for (const Launcher& l : kLaunchers) {
         const int size = number(get, l.size, 1, kMaxRanks, 0);
