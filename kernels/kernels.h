@@ -8,6 +8,7 @@
 //         What an op does not write it leaves alone. Arrays overlap only where "may be" says so.
 // The bits of a result depend on the arguments alone. A backend is a namespace that defines all of these. No include
 // guard: a test includes this file once per backend.
+#include <functional>
 #include <string>
 #include "src/base/types.h"
 
@@ -43,11 +44,10 @@ void load_floats(float* host, const floatX* device, size_t n);
 // returns, and a second stream is a thread for stream_call.
 Stream stream_create();
 void stream_destroy(Stream stream);
-void stream_call(Stream stream, void (*function)(void*), void* argument);    // host work; it may not use a GPU
+void stream_call(Stream stream, std::function<void()> call);    // CPUs only: work of a second stream
 void stream_wait(Stream stream, Stream other);   // what comes next on `stream` waits for all that is on `other` so far
 void stream_sync(Stream stream);    // waits until `stream` is empty; an Error inside it is thrown here
-void stream_check(Stream stream);    // throws the Error of a host function inside it; waits for nothing
-void* stream_native(Stream stream);    // the cudaStream_t, for libraries; null on a CPU
+void* stream_native(Stream stream);    // GPUs only: the cudaStream_t, for libraries
 // From now on kernels that stay on a GPU's multiprocessors until they are done leave so many free for another stream.
 // Results do not depend on it.
 void leave_multiprocessors(int count);
@@ -72,7 +72,7 @@ bool graph_launch(Graph graph);
 void graph_destroy(Graph graph);
 
 int device_count();    // devices of this kind that answer; 0: none, or no driver
-void device_select(int index);    // this process uses that one
+void device_select(int index);    // GPUs only: this process uses that one
 void device_memory(size_t* free, size_t* total);     // bytes
 const char* device_name();    // "cpu avx2, 2 threads"
 const char* device_kind();    // "cpu fma": devices of one kind round alike, and all ranks have one kind
@@ -146,7 +146,7 @@ void layernorm_backward(floatX* dinp, float* dweight, float* dbias, const floatX
                         const float* mean, const float* rstd, const floatX* weight, int N, int C, bool first,
                         bool accumulate, Stream stream);
 
-// dinp = drop(dout), with forward's mask    (n); dinp may be dout
+// dinp = drop(dout), with forward's mask    (n), n a multiple of 8; dinp may be dout
 void dropout_backward(floatX* dinp, const floatX* dout, size_t n, const Dropout& drop, Stream stream);
 
 // dinp = dout weight    dout (N,OC), weight (OC,C), dinp (N,C)

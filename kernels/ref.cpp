@@ -80,12 +80,10 @@ void load_floats(float* host, const floatX* device, size_t n) {
 // Every stream is the null stream: what is called is done when the call returns.
 Stream stream_create() { return nullptr; }
 void stream_destroy(Stream) {}
-void stream_call(Stream, void (*function)(void*), void* argument) { function(argument); }
+void stream_call(Stream, std::function<void()> call) { call(); }
 void stream_wait(Stream, Stream) {}
-void stream_check(Stream) {}
 void stream_sync(Stream) {}
 
-void* stream_native(Stream) { return nullptr; }
 static double* seconds(Event event) { return reinterpret_cast<double*>(event); }
 Event event_create() { return reinterpret_cast<Event>(new double(0)); }
 void event_destroy(Event event) { delete seconds(event); }
@@ -102,7 +100,6 @@ int device_count() { return 1; }
 const char* device_address() { return ""; }
 bool storage_is_fast() { return true; }
 double device_peak_flops() { return NAN; }
-void device_select(int) {}
 void device_memory(size_t* free, size_t* total) { *free = *total = 0; }
 
 void leave_multiprocessors(int) {}

@@ -125,12 +125,7 @@ INLINE void store(bf16* p, Vec x) {
 INLINE Vec stored(const float*, Vec x) { return x; }
 INLINE Vec stored(const bf16*, Vec x) { return (Vec)round_to_bf16(x); }
 INLINE float to_float(float x) { return x; }
-INLINE float to_float(bf16 x) {
-    const uint32_t bits = uint32_t(x.bits) << 16;
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
+INLINE float to_float(bf16 x) { return std::bit_cast<float>(uint32_t(x.bits) << 16); }
 
 // The first n elements, or kWidth if n is larger (load_some, store_some: n < kWidth). Other lanes are 0, or `fill`.
 template <class F> INLINE Vec load_some(const F* p, int n) {

@@ -177,7 +177,7 @@ static void column_sums(float* sums, const floatX* x, int N, int C, int col, boo
 
 constexpr int kFewRows = 4;         // packing the weights would cost more than it saves
 
-// Runs a product. A strip has at most `room` lanes; each thread gets 4 or more strips if there are as many panels.
+// Runs a product. A strip has at most `room` lanes; each thread gets 8 or more strips if there are as many panels.
 static void run_matmul(const Matmul& m) {
     CHECK(m.N % 8 == 0 && (m.K % 8 == 0 || !(m.a.rows || m.b.rows)), "matmul: %d x %d x %d, want multiples of 8",
           m.M, m.N, m.K);
@@ -189,7 +189,7 @@ static void run_matmul(const Matmul& m) {
     const Side a = {m.a, m.M, false}, b = {m.b, m.N, true}, &own = m.M >= m.N ? a : b, &other = m.M >= m.N ? b : a;
     const int depth = round_up(ceil_div(m.K, ceil_div(m.K, kDepth)), kStep);
     const int room = max(own.unit, kOwnBytes / int(sizeof(Packed)) / depth / own.unit * own.unit);
-    const int wanted = round_up(ceil_div(own.lanes, room), get_threads() == 1 ? 1 : 4 * get_threads());
+    const int wanted = round_up(ceil_div(own.lanes, room), get_threads() == 1 ? 1 : 8 * get_threads());
     const int strips = min(wanted, ceil_div(own.lanes, own.unit));
     const int share = round_up(max(1, kTaskElements / 2 / depth), other.unit);
     const size_t shared = (size_t(round_up(other.lanes, other.unit)) * depth * sizeof(Packed) + 63) / 64 * 16;

@@ -51,7 +51,6 @@ void copy_to_host_later(void* host, const void* device, size_t bytes, Stream) { 
 void device_zero(void* device, size_t bytes, Stream) { std::memset(device, 0, bytes); }
 
 int device_count() { return 1; }
-void device_select(int) {}
 const char* device_address() { return ""; }
 double device_peak_flops() { return NAN; }
 void device_memory(size_t* free, size_t* total) {
@@ -115,7 +114,7 @@ struct Job {
 
 struct Pool {
     std::mutex busy;                    // held by the caller whose job the pool runs
-    std::vector<std::thread> threads;
+    std::vector<std::jthread> threads;
     std::mutex mutex;                   // of `job`
     std::shared_ptr<Job> job;           // null: the threads end
     std::atomic<uint32_t> epoch{0};     // counts jobs; workers sleep on it
@@ -149,8 +148,7 @@ struct Pool {
     }
     void stop() {
         give(nullptr);
-        for (std::thread& t : threads) t.join();
-        threads.clear();
+        threads.clear();                // waits for them
     }
 };
 }
@@ -199,10 +197,10 @@ namespace {
 struct Queue {
     std::mutex mutex;
     std::condition_variable changed;
-    std::deque<std::pair<void (*)(void*), void*>> calls;       // the first one runs
+    std::deque<std::function<void()>> calls;       // the first one runs
     bool quit = false;
-    std::exception_ptr error;           // calls are skipped until stream_sync or stream_check has thrown it
-    std::thread thread;
+    std::exception_ptr error;           // calls are skipped until stream_sync has thrown it
+    std::jthread thread;                // the last member: it ends before the others do
 
     void run() {
         flush_to_zero();
@@ -210,11 +208,11 @@ struct Queue {
         for (;;) {
             changed.wait(lock, [&] { return quit || !calls.empty(); });
             if (calls.empty()) return;
-            const auto [function, argument] = calls.front();
+            const std::function<void()> call = calls.front();
             const bool skip = bool(error);
             lock.unlock();
             std::exception_ptr thrown;
-            try { if (!skip) function(argument); }
+            try { if (!skip) call(); }
             catch (...) { thrown = std::current_exception(); }
             lock.lock();
             if (thrown) error = thrown;
@@ -229,33 +227,22 @@ static Queue* queue(Stream stream) { return reinterpret_cast<Queue*>(stream); }
 
 Stream stream_create() {
     Queue* q = new Queue;
-    q->thread = std::thread([q] { q->run(); });
+    q->thread = std::jthread([q] { q->run(); });
     return reinterpret_cast<Stream>(q);
 }
 
 // Runs what is still queued. An Error that stream_sync has not thrown is lost.
 void stream_destroy(Stream stream) {
-    if (!stream) return;
-    const std::unique_ptr<Queue> q(queue(stream));
-    {
-        const std::lock_guard<std::mutex> lock(q->mutex);
-        q->quit = true;
-        q->changed.notify_all();
-    }
-    q->thread.join();
+    const std::unique_ptr<Queue> q(queue(stream));              // goes last, when its mutex is free
+    const std::lock_guard<std::mutex> lock(q->mutex);
+    q->quit = true;
+    q->changed.notify_all();
 }
 
-void stream_call(Stream stream, void (*function)(void*), void* argument) {
-    if (!stream) return function(argument);
+void stream_call(Stream stream, std::function<void()> call) {
     const std::lock_guard<std::mutex> lock(queue(stream)->mutex);
-    queue(stream)->calls.push_back({function, argument});
+    queue(stream)->calls.push_back(std::move(call));
     queue(stream)->changed.notify_all();
-}
-
-void stream_check(Stream stream) {
-    if (!stream) return;
-    const std::lock_guard<std::mutex> lock(queue(stream)->mutex);
-    if (queue(stream)->error) std::rethrow_exception(std::exchange(queue(stream)->error, nullptr));
 }
 
 void stream_sync(Stream stream) {
@@ -270,8 +257,6 @@ void stream_sync(Stream stream) {
 void stream_wait(Stream stream, Stream other) {
     if (stream != other) stream_sync(other);
 }
-
-void* stream_native(Stream) { return nullptr; }
 
 // Ops are done when their call returns: an event is the time of event_record.
 static double* seconds(Event event) { return reinterpret_cast<double*>(event); }

@@ -7,10 +7,9 @@ namespace BACKEND::ISA {
 
 // Calls f(i) for the first element of each unit.
 template <class F> static void for_units(size_t n, const F& f) {
-    constexpr size_t kElements = 8 * kUnit;
     CHECK(n % kUnit == 0, "%zu elements, want a multiple of %zu", n, kUnit);
-    parallel_for(int((n + kElements - 1) / kElements), [&](int task) {
-        for (size_t i = size_t(task) * kElements; i < n && i < size_t(task + 1) * kElements; i += kUnit) f(i);
+    for_elements(n, [&](size_t begin, size_t count) {
+        for (size_t i = begin; i < begin + count; i += kUnit) f(i);
     });
 }
 
@@ -29,11 +28,10 @@ static const float* reduce_block(float* sums, const float* const* terms, int cou
 
 // Sum of squares of a unit, in the order that kernels.h gives.
 static float squares(const float* grad) {
-    float sums[16] = {};
+    float sums[16] = {}, total = 0;             // 0 + s0 is s0: squares are not -0
     for (size_t i = 0; i < kUnit; i += 16)
         for (size_t j = 0; j < 16; j++) sums[j] += grad[i + j] * grad[i + j];
-    float total = sums[0];
-    for (int j = 1; j < 16; j++) total += sums[j];
+    for (const float sum : sums) total += sum;
     return total;
 }
 
@@ -95,15 +93,14 @@ static void update(int optimizer, int stage, floatX* param, float* master, float
 static void matrix_polynomial(floatX* out, float a, float b, const floatX* x, float c, const floatX* y, int n, Stream) {
     parallel_for(n, [&](int row) {
         const size_t begin = size_t(row) * size_t(n);
-        for (int j = 0; j < n; j += kWidth) {
+        for_vectors(n, [&](int j, int left) {
             const size_t at = begin + size_t(j);
-            const int left = n - j < kWidth ? n - j : kWidth;
             Vec sum = {};
             if (x) sum = b * load(x + at, left);
             if (y) sum += c * load(y + at, left);
             if (row >= j && row < j + kWidth) sum[row - j] += a;
             store(out + at, sum, left);
-        }
+        });
     });
 }
 
@@ -114,11 +111,8 @@ static uint64_t hash_floats(const float* x, size_t n, Stream) {
         const size_t begin = size_t(k) * kUnit;
         const size_t count = n - begin < kUnit ? n - begin : kUnit;
         uint64_t total = 0;
-        for (size_t i = 0; i < count; i++) {
-            uint32_t bits;
-            memcpy(&bits, x + begin + i, sizeof bits);
-            total += mix64(uint64_t(i + 1) << 32 | bits);
-        }
+        for (size_t i = 0; i < count; i++)
+            total += mix64(uint64_t(i + 1) << 32 | std::bit_cast<uint32_t>(x[begin + i]));
         hashes[k] = total;
     });
     uint64_t hash = n;

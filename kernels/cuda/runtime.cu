@@ -6,8 +6,6 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
-#include <exception>
-#include <mutex>
 #include <string>
 #include <utility>
 #include "kernels/cuda/common.cuh"
@@ -49,8 +47,6 @@ struct DeviceStream {
     void* scratch = nullptr;
     size_t scratch_bytes = 0;
     std::atomic<bool> ends_in_kernel{false};    // its newest work is a kernel: the next one may begin before it ends
-    std::mutex mutex;    // of `error`: host functions run on a thread of the driver
-    std::exception_ptr error;
 
     explicit DeviceStream(bool urgent) {    // its blocks go before those that wait in others
         use_device();
@@ -58,15 +54,6 @@ struct DeviceStream {
         check(cudaDeviceGetStreamPriorityRange(&least, &greatest));
         check(cudaStreamCreateWithPriority(&handle, cudaStreamNonBlocking, urgent ? greatest : least));
         check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-    }
-    void throw_error() {
-        const std::lock_guard<std::mutex> lock(mutex);
-        if (error) std::rethrow_exception(std::exchange(error, nullptr));
-    }
-    void sync() {
-        const cudaError_t result = cudaStreamSynchronize(handle);
-        throw_error();
-        check(result);
     }
 };
 
@@ -216,7 +203,7 @@ void copy_to_device(void* device, const void* host, size_t bytes, Stream stream)
     DeviceStream* const queue = queue_of(stream);
     cudaPointerAttributes from;
     check(cudaPointerGetAttributes(&from, host));
-    if (from.type == cudaMemoryTypeUnregistered) queue->sync();
+    if (from.type == cudaMemoryTypeUnregistered) check(cudaStreamSynchronize(queue->handle));
     check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, queue->handle));
 }
 void copy_to_host_later(void* host, const void* device, size_t bytes, Stream stream) {
@@ -267,30 +254,12 @@ cudaStream_t launch_stream(Stream stream, bool* behind_kernel) {
 Stream stream_create() { return reinterpret_cast<Stream>(new DeviceStream(true)); }
 
 void stream_destroy(Stream stream) {
-    if (!stream) return;
     DeviceStream* const queue = queue_of(stream);
     cudaStreamSynchronize(queue->handle);   // an error that nobody asked for in time is not thrown any more
     device_free(queue->scratch);
     cudaEventDestroy(queue->event);
     cudaStreamDestroy(queue->handle);
     delete queue;
-}
-
-struct Call { DeviceStream* queue; void (*function)(void*); void* argument; };
-static void run_call(void* pointer) {
-    Call* const call = static_cast<Call*>(pointer);
-    try {
-        call->function(call->argument);
-    } catch (...) {
-        const std::lock_guard<std::mutex> lock(call->queue->mutex);
-        if (!call->queue->error) call->queue->error = std::current_exception();
-    }
-    delete call;
-}
-void stream_call(Stream stream, void (*function)(void*), void* argument) {
-    DeviceStream* const queue = queue_of(stream);
-    if (capturing) die(kExitOther, "gpu: a host function is called once, and cannot be part of a graph");
-    check(cudaLaunchHostFunc(queue->handle, run_call, new Call{queue, function, argument}));
 }
 
 void stream_wait(Stream stream, Stream other) {
@@ -300,8 +269,7 @@ void stream_wait(Stream stream, Stream other) {
     check(cudaStreamWaitEvent(waits->handle, first->event, 0));     // for the record just made
 }
 
-void stream_check(Stream stream) { queue_of(stream)->throw_error(); }
-void stream_sync(Stream stream) { queue_of(stream)->sync(); }
+void stream_sync(Stream stream) { check(cudaStreamSynchronize(queue_of(stream)->handle)); }
 
 // ------------------------ events
 

@@ -7,22 +7,18 @@
 namespace BACKEND {
 
 void runner_create(Runner* r, Comm* comm, Ddp* ddp, bool use_graph, const std::string& trace) {
-    *r = Runner{};
-    r->comm = comm;
-    r->ddp = ddp;
-    r->use_graph = use_graph && !faults_are_on();       // a fault is the host's work, which a graph would leave out
-    r->begin = event_create();
-    r->results = event_create();
+    // A fault is the host's work, which a graph would leave out.
+    *r = {.comm = comm, .ddp = ddp, .use_graph = use_graph && trace.empty() && !faults_are_on(),
+          .begin = event_create(), .results = event_create()};
     if (trace.empty()) return;
-    r->use_graph = false;
     const std::string path = comm->rank == 0 ? trace : format("%s.rank%d", trace.c_str(), comm->rank);
     r->trace = std::fopen(path.c_str(), "w");
     if (!r->trace) die(kExitWrite, "--trace: %s: %m; give a file in a folder that exists", path.c_str());
-    std::fputs("[", r->trace);
+    std::fprintf(r->trace, R"([%s{"name":"process_name","ph":"M","pid":%d,"args":{"name":"rank %d"}})", "\n",
+                 comm->rank, comm->rank);
 }
 
 void runner_destroy(Runner* r) {
-    if (!r->ddp) return;
     if constexpr (kOnGpu)
         for (const Graph graph : r->graphs) graph_destroy(graph);
     event_destroy(r->begin);
@@ -31,10 +27,9 @@ void runner_destroy(Runner* r) {
         std::fputs("\n]\n", r->trace);
         std::fclose(r->trace);
     }
-    *r = Runner{};
 }
 
-// Returns false if the step cannot be captured. A graph is not launched any more once the work space has moved.
+// Launches the step as a graph, captured anew if the work space has moved; false if it cannot be captured.
 [[maybe_unused]] static bool replay(Runner* r, Graph* graph, void (*work)(void*), void* argument) {
     if (*graph && graph_launch(*graph)) return true;
     std::string why;
@@ -55,7 +50,7 @@ void runner_run(Runner* r, int64_t step, void (*work)(void*), void* argument) {
     event_record(r->begin, nullptr);
     if constexpr (kOnGpu) {
         if (r->use_graph && r->runs > 0) r->use_graph = replay(r, &r->graphs[step % 2], work, argument);
-        // The first step is only counted. The all-gather comes behind the graph.
+        // The first step is only counted. The all-gather, next on ddp->stream, waits for the graph.
         if (r->use_graph && r->runs++ > 0) return stream_wait(r->ddp->stream, nullptr);
     }
     ddp_rewind(r->ddp);
@@ -72,14 +67,13 @@ static void wait_on_gpu(Runner* r, Event event, int64_t step, const char* phase)
     comm_progress(r->comm, step, phase);
 }
 
-// A step may take longer than --timeout, a micro-batch should not: the watchdog sees them go by.
+// A step may take longer than --timeout, a micro-batch should not: each one that ends counts as progress.
 void runner_wait(Runner* r, int64_t step) {
     if (kOnGpu && r->comm->size > 1) {
         for (const Event done : r->ddp->batch_done) wait_on_gpu(r, done, step, "forward and backward");
         wait_on_gpu(r, r->results, step, "reduction");
     }
     event_sync(r->results);
-    stream_check(r->ddp->stream);
     comm_progress(r->comm, step, "update");
 }
 
@@ -90,7 +84,7 @@ static void span(const Runner* r, const char* track, const std::string& name, do
     line.add("name", name).add("ph", "X").add("pid", r->comm->rank).add("tid", track)
         .add("ts", (r->began + begin) * 1e6).add("dur", seconds * 1e6)
         .raw("args", JsonLine().add("multiprocessors_for_communication", left).text());
-    std::fprintf(r->trace, "%s\n%s", std::ftell(r->trace) > 1 ? "," : "", line.text().c_str());
+    std::fprintf(r->trace, ",\n%s", line.text().c_str());
 }
 
 static void write_trace(const Runner* r, int64_t step) {

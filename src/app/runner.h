@@ -1,5 +1,4 @@
-// runner.h -- runs the work of a step, launch by launch or on a GPU as a CUDA graph, waits for its results under the
-// watchdog, and writes the timeline of --trace.
+// runner.h -- runs a step's work, launch by launch or as a CUDA graph, waits for its results, writes the timeline.
 #pragma once
 #include <cstdio>
 #include <string>
@@ -9,14 +8,14 @@
 namespace BACKEND {
 
 struct Runner {
-    Comm* comm;
-    Ddp* ddp;
-    bool use_graph;                     // a GPU replays its steps
-    Graph graphs[2];                    // of a step; steps take turns with two sets of buffers
-    int64_t runs;
-    FILE* trace;                        // --trace; null: none
-    double began;                       // the step under way, by now_seconds()
-    Event begin, results;               // of the step under way: it begins; its losses and norm are on the host
+    Comm* comm = nullptr;
+    Ddp* ddp = nullptr;
+    bool use_graph = false;             // steps are replayed as graphs
+    Event begin = nullptr, results = nullptr;   // this step's start; its results are on the host
+    Graph graphs[2] = {};               // of even and odd steps: each kind has a StepState
+    int64_t runs = 0;                   // steps run with use_graph
+    FILE* trace = nullptr;              // --trace; null: none
+    double began = 0;                   // this step's start, by now_seconds()
 };
 
 // trace: path of the timeline, with ".rankN" behind it for rank N > 0; "": none. A traced step is launched kernel by

@@ -22,7 +22,7 @@ static bool is_whole(const Ddp* ddp, size_t tensor) {
     return ddp->optimizer->whole && ddp->optimizer->whole(ddp->arena->tensors[tensor]);
 }
 
-// At every unit, but not inside a whole tensor.
+// Cuts may be at every unit, but not inside a whole tensor.
 static std::vector<size_t> possible_cuts(const Ddp* ddp) {
     std::vector<size_t> cuts;
     for (size_t t = 0; t < ddp->arena->tensors.size(); t++) {
@@ -33,7 +33,7 @@ static std::vector<size_t> possible_cuts(const Ddp* ddp) {
     return cuts;
 }
 
-// Gives each owner what brings its load nearest to an equal share of all that has been cut so far.
+// Cuts [first, last) into a slice per owner that brings its load nearest to an equal share of all cut so far.
 static std::vector<size_t> cut_slices(const std::vector<size_t>& cuts, size_t first, size_t last,
                                       std::vector<size_t>* load) {
     const size_t share = (cuts.back() - cuts[first]) / load->size();
@@ -47,10 +47,9 @@ static std::vector<size_t> cut_slices(const std::vector<size_t>& cuts, size_t fi
     return slices;
 }
 
-// From the arena's end: a small bucket, so that communication starts early; then full ones. LOCKSTEP_BUCKET_UNITS: for
-// tests.
+// Cuts from the arena's end: a small bucket, so that communication starts early; then full ones.
 static void cut_buckets(Ddp* ddp) {
-    const char* const units = std::getenv("LOCKSTEP_BUCKET_UNITS");
+    const char* const units = std::getenv("LOCKSTEP_BUCKET_UNITS");    // for tests
     const std::vector<size_t> cuts = possible_cuts(ddp);
     std::vector<size_t> load(ddp->comm->size);
     for (size_t begin, end = cuts.size() - 1; end > 0; end = begin) {
@@ -146,15 +145,14 @@ void ddp_create(Ddp* ddp, Comm* comm, const Arena* arena, const OptimizerInfo* o
     stream_sync(nullptr);
     ddp->stream = stream_create();
     const auto events = [&](size_t count) {
-        const size_t first = ddp->events.size();
-        while (ddp->events.size() < first + count) ddp->events.push_back(event_create());
-        return std::vector<Event>(ddp->events.begin() + ptrdiff_t(first), ddp->events.end());
+        std::vector<Event> made(count);
+        for (Event& event : made) ddp->events.push_back(event = event_create());
+        return made;
     };
     const size_t buckets = ddp->buckets.size();
     ddp->batch_done = events(micro_batches);
     for (Ddp::Events& marks : ddp->marks)
         marks = {events(1)[0], events(1)[0], events(buckets), events(buckets), events(buckets)};
-    for (size_t b = 0; b < buckets; b++) ddp->jobs.push_back({ddp, b});
 }
 
 void ddp_destroy(Ddp* ddp) {
@@ -234,15 +232,15 @@ void ddp_settle(Ddp* ddp) {
 
 static int batches_of_replica(const Ddp* ddp) { return ddp->micro_batches / ddp->replicas; }
 
-// Each set bit of r stands for a sum of earlier replicas, in a buffer of its own; replica r takes the next buffer.
+// Each set bit of a replica's number is a buffer with a sum of earlier replicas; the replica takes the next buffer.
 float* ddp_grads(Ddp* ddp, int i) {
     return ddp->grads[std::popcount(unsigned(i / batches_of_replica(ddp)))];
 }
 
 bool ddp_accumulates(const Ddp* ddp, int i) { return i % batches_of_replica(ddp) > 0; }
 
-// A binary counter: each trailing 1 bit of `replica` is a block of the same size that waits for this one. The last
-// replica's carries are left to reduce_bucket.
+// Adds as a binary counter carries: each trailing 1 bit of `replica` is a buffer with as many replicas as all buffers
+// behind it. The last replica is left to reduce_bucket.
 void ddp_accumulate(Ddp* ddp, int i) {
     const unsigned replica = unsigned(i / batches_of_replica(ddp));
     if (i == 0) ddp_fault(ddp, "bwd", ddp_grads(ddp, 0), ddp->arena->n);
@@ -250,10 +248,9 @@ void ddp_accumulate(Ddp* ddp, int i) {
     leave_multiprocessors(ddp_left_multiprocessors(ddp, i + 1));
     comm_progress(ddp->comm, -1, "forward and backward");
     if (ddp_accumulates(ddp, i + 1) || int(replica) + 1 == ddp->replicas) return;
-    const int last = std::popcount(replica), count = std::countr_one(replica) + 1;
-    const std::vector<const float*> terms(ddp->grads.begin() + last + 1 - count, ddp->grads.begin() + last + 1);
-    float* const sums = ddp->grads[last + 1 - count];
-    tree_reduce(sums, nullptr, terms.data(), count, Tree::kStack, ddp->arena->n, nullptr);
+    const int carries = std::countr_one(replica);
+    float* const* const terms = &ddp->grads[std::popcount(replica) - carries];
+    tree_reduce(terms[0], nullptr, terms, carries + 1, Tree::kStack, ddp->arena->n, nullptr);
 }
 
 // Leaves the sum over all replicas in this rank's slice of grads[0], and its squares in partials.
@@ -272,19 +269,18 @@ static void reduce_bucket(Ddp* ddp, const Bucket& bucket) {
     transport_gather(x, x->partials, sizeof(float), bucket, ddp->stream);
 }
 
-static void run_job(void* pointer) {
-    const auto [ddp, b] = *static_cast<Ddp::Job*>(pointer);
+static void run_bucket(Ddp* ddp, size_t b) {
     event_record(ddp->marks[0].begin[b], ddp->stream);
     reduce_bucket(ddp, ddp->buckets[b]);
     event_record(ddp->marks[0].end[b], ddp->stream);
 }
 
-// Starts the buckets that lie at `from` or behind. A GPU's stream is fed from here; a CPU's is a thread that works.
+// Starts the buckets that lie at `from` or behind. A GPU's stream gets the work here; a CPU's thread calls run_bucket.
 static void start_buckets(Ddp* ddp, size_t from) {
     stream_wait(ddp->stream, nullptr);
     for (size_t& b = ddp->next; b < ddp->buckets.size() && ddp->buckets[b].whole().begin >= from; b++) {
-        if constexpr (kOnGpu) run_job(&ddp->jobs[b]);
-        else stream_call(ddp->stream, run_job, &ddp->jobs[b]);
+        if constexpr (kOnGpu) run_bucket(ddp, b);
+        else stream_call(ddp->stream, [ddp, b] { run_bucket(ddp, b); });
     }
 }
 
@@ -333,7 +329,7 @@ DdpTimes ddp_times(Ddp* ddp) {
     return {times.comm + gather, times.exposed + gather};
 }
 
-uint64_t ddp_hash_weights(const Ddp* ddp) {           // of their bits
+uint64_t ddp_hash_weights(const Ddp* ddp) {
     const size_t floats = ddp->arena->n * sizeof(floatX) / sizeof(float);
     return hash_floats(reinterpret_cast<const float*>(ddp->weights), floats, ddp->stream);
 }

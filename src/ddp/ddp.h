@@ -9,15 +9,15 @@
 //                            \     /         \     /
 //     across ranks              \_________/                    level 3: each rank reduces its slice of every bucket
 //
-// The arena is cut into buckets from its end, the order in which backward finishes. A bucket is reduced on the
-// communication stream as soon as its last gradient is written, in the same order on every rank:
+// The arena is cut into buckets from its end, the order in which backward finishes. On the communication stream buckets
+// are reduced in this order on every rank; with `overlap` each as soon as its last gradient is written:
 //
 //     compute   ...  backward of block 3 | block 2        | block 1        | ...
 //     comm                                 [ bucket 0    ]  [ bucket 1    ]
 //
-// The update is between reduction and all-gather (ZeRO-1): a slice's owner has its state. Elementwise sums and
-// rules do not see where buckets, slices or threads cut, and a tensor with a rule for whole matrices is never cut:
-// overlap and bucket sizes cannot change a bit. On a GPU nothing here waits.
+// The update is between reduction and all-gather (ZeRO-1): a slice's owner has its state. Elementwise sums and rules
+// give the same bits wherever buckets, slices or threads are cut, and a tensor with a rule for whole matrices is never
+// cut: overlap and bucket sizes cannot change a bit. On a GPU the step's functions do not wait.
 #pragma once
 #include <string>
 #include <vector>
@@ -29,15 +29,15 @@
 
 namespace BACKEND {
 
-constexpr size_t kBucketBytes = 25 << 20, kFirstBucketBytes = 1 << 20;
+constexpr size_t kBucketBytes = 25 << 20, kFirstBucketBytes = 1 << 20;  // as PyTorch's
 
-// A float per weight. The host's array is whole, for checkpoints, and shared by its ranks. A CPU updates it in place
-// (with floatX = float the masters are the weights); a GPU has its pieces side by side in `own`.
+// A float per weight. `host` has room for all and is shared by the host's ranks, for checkpoints. A CPU updates it in
+// place (with floatX = float the masters are the weights); a GPU has its rank's pieces side by side in `own`.
 struct StateArray {
     std::string name;           // "" are the fp32 masters, the others are as OptimizerInfo::state
     float *host, *own;
 };
-// A part of this rank's slices: a tensor of the matrix rule, or all up to the next one.
+// A part of this rank's slices: a tensor of the matrix rule, or a range without such a tensor.
 struct Piece {
     int tensor;                 // -1: by the elementwise rule
     Range range;
@@ -61,11 +61,9 @@ struct Ddp {
     Stream stream;                          // communication
     int64_t steps;                          // begun
     size_t next;                            // first bucket of this step that is not on the stream yet
-    struct Job { Ddp* ddp; size_t bucket; };
-    std::vector<Job> jobs;
-    struct Events {                         // of two steps, since the all-gather of one ends in the next
-        Event computed, updated;            // this rank's backward is done, its update
-        std::vector<Event> begin, end, gathered;        // of each bucket's reduction and all-gather
+    struct Events {                         // [0]: of this step; [1]: of the last one, whose all-gather may end in this
+        Event computed, updated;            // after this rank's backward, after its update
+        std::vector<Event> begin, end, gathered;        // by bucket: reduction begins, ends; gather ends
     } marks[2];
     std::vector<Event> batch_done;          // of each micro-batch: a GPU's progress, while the host waits
     std::vector<Event> events;              // all of them
@@ -76,29 +74,29 @@ void ddp_create(Ddp* ddp, Comm* comm, const Arena* arena, const OptimizerInfo* o
                 bool nccl_sums, int micro_batches);
 void ddp_destroy(Ddp* ddp);
 
-void ddp_broadcast_state(Ddp* ddp);         // rank 0's state becomes everybody's, and the weights
-void ddp_gather_state(Ddp* ddp);            // makes the state whole on rank 0's host: for a checkpoint
+void ddp_broadcast_state(Ddp* ddp);         // gives every rank rank 0's state; sets the weights
+void ddp_gather_state(Ddp* ddp);            // makes `host` of each state array complete on every host
 
 // The step, in this order. i counts this rank's micro-batches in it.
 void ddp_begin(Ddp* ddp);
 void ddp_rewind(Ddp* ddp);      // makes bucket 0 the next one: before each try to enqueue or capture the step's work
-// Multiprocessors that the kernels of micro-batch i leave to communication: the first runs beside the all-gather of the
-// weights, the last beside its buckets.
+// Returns how many multiprocessors micro-batch i's kernels leave to communication: the first runs beside the all-gather
+// of the weights, the last beside the reduction.
 int ddp_left_multiprocessors(const Ddp* ddp, int i);
-void ddp_weights_needed(Ddp* ddp, int first, int last);     // the main stream then sees tensors [first, last) updated
+void ddp_weights_needed(Ddp* ddp, int first, int last);     // the main stream waits for the weights of [first, last)
 float* ddp_grads(Ddp* ddp, int i);                          // (n)  the buffer of micro-batch i's replica
-bool ddp_accumulates(const Ddp* ddp, int i);                // it is not the first of its replica: "+=", not "="
+bool ddp_accumulates(const Ddp* ddp, int i);                // true if i is not its replica's first: "+=", not "="
 void ddp_gradients_ready(Ddp* ddp, int first);              // tensors from `first` on are final: starts their buckets
 void ddp_accumulate(Ddp* ddp, int i);                       // after micro-batch i: adds replicas that are complete
-void ddp_reduce_scatter(Ddp* ddp);                          // the remaining buckets; a CPU waits until all are reduced
+void ddp_reduce_scatter(Ddp* ddp);                          // starts the other buckets; a CPU waits for all of them
 void ddp_clip_grad_norm(Ddp* ddp, StepState* state, double* norm, double clip);     // see clip_scale
-void ddp_update(Ddp* ddp, const StepState* state);          // this rank's slices, by the optimizer's rule
-void ddp_all_gather_weights(Ddp* ddp);                      // the next forward waits for them, tensor by tensor
+void ddp_update(Ddp* ddp, const StepState* state);          // updates this rank's slices
+void ddp_all_gather_weights(Ddp* ddp);                      // gives all ranks all weights; see ddp_weights_needed
 
-void ddp_settle(Ddp* ddp);      // what is put on the main stream next sees all weights as updated
+void ddp_settle(Ddp* ddp);      // the main stream waits for the communication stream
 
-// Seconds of the reduction and the all-gather of this step, once the host has waited for its norm, and how much of them
-// no computation hid. A GPU reports the all-gather of the step before.
+// Returns the seconds of this step's reduction and all-gather, and how many are exposed: the reduction's after backward
+// and all of the all-gather's. The norm must be there. A GPU reports the all-gather of the step before.
 struct DdpTimes { double comm, exposed; };
 DdpTimes ddp_times(Ddp* ddp);
 

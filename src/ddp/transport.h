@@ -17,7 +17,7 @@ namespace BACKEND {
 struct Range { size_t begin, end; size_t size() const { return end - begin; } };       // elements, multiples of kUnit
 
 // A part of the arena that is reduced at once, cut into one slice per rank; some may be empty. The slices of local
-// rank l on all hosts lie side by side: among a host's ranks it reduces all of them, between the hosts its own.
+// rank l on all hosts are adjacent: local rank l sums all of them on its host, then its own slice over the hosts.
 struct Bucket {
     Comm* comm;
     std::vector<size_t> cut;            // (ranks + 1) where slices begin and end
@@ -30,7 +30,7 @@ struct Bucket {
     // The bytes at which the slices with this rank's local rank begin and end in an array, host by host.
     std::vector<size_t> host_cuts(size_t unit_bytes) const;
 };
-// Brings what other hosts own of the bucket into an array that the ranks of a host share.
+// Exchanges the bucket's slices with other hosts, in an array that the ranks of a host share.
 void gather_hosts(const Bucket& bucket, void* array, size_t unit_bytes);
 
 template <class T> T* device(size_t n, const char* what) { return static_cast<T*>(device_alloc(n * sizeof(T), what)); }
@@ -40,27 +40,27 @@ struct Transport {
     std::string name;           // "shared memory", "NCCL 2.28.3"
     size_t n;                   // elements of the arena
     bool nccl_sums = false;     // --reduce nccl: NCCL adds, in its own order
-    float* gradients = nullptr; // (n)          this rank's sums over its replicas; a CPU's other ranks read them
-    floatX* weights = nullptr;  // (n)          one array for a CPU's ranks, as the next
-    float* partials = nullptr;  // (n / kUnit)  squares of the reduced gradient
+    float* gradients = nullptr; // (n)          this rank's sums over its replicas; on CPUs other ranks read them
+    floatX* weights = nullptr;  // (n)          on CPUs one array per host, as partials
+    float* partials = nullptr;  // (n / kUnit)  by unit the reduced gradient's sum of squares
     float* received = nullptr;  // gradients from other ranks
     int multiprocessors = 0;    // of this GPU, that NCCL takes while it moves data
-    struct NcclCommTag* ranks = nullptr;    // of GPUs; null with one rank
+    struct NcclCommTag* ranks = nullptr;    // NCCL's communicator, or null
 };
 
-// Gives this rank its device, GPU number local_rank, before anything else touches one. Error 2 where ranks would share
-// a GPU, unless LOCKSTEP_SHARE_GPU is set, for tests. Collective.
+// Selects this rank's GPU (local_rank modulo their number) before anything else uses one. Error 2 where ranks would
+// share a GPU, unless LOCKSTEP_SHARE_GPU is set, for tests. Collective.
 void transport_place(Comm* comm);
 void transport_create(Transport* x, Comm* comm, size_t n, const std::vector<Bucket>& buckets, bool nccl_sums);
 void transport_destroy(Transport* x);
 
-// Adds the bucket's gradients of all ranks. sum(to, terms, last) adds terms by halves into this rank's gradients: of
-// its local slice among the ranks of a host, then of its own between hosts, perhaps in pieces. last: over all ranks.
+// Adds the bucket's gradients of all ranks. It calls sum(to, terms, last) to add terms by halves into this rank's
+// gradients: its local slice over the host's ranks, then its own over the hosts. last: `to` is then complete.
 using Sum = std::function<void(Range to, const std::vector<const float*>& terms, bool last)>;
 void transport_reduce(Transport* x, const Bucket& bucket, Stream stream, const Sum& sum);
-// Every rank gets every rank's own slice of the weights or partials.
+// Every rank gets every rank's own slice of weights or partials, on CPUs after transport_finish.
 void transport_gather(Transport* x, void* array, size_t unit_bytes, const Bucket& bucket, Stream stream);
-void transport_finish(Transport* x);        // after the last bucket: a CPU waits until its host has gathered
-void transport_check(Transport* x);         // Error 69 if NCCL has failed since. Local
+void transport_finish(Transport* x);        // after the last bucket: a CPU waits for its host's ranks
+void transport_check(Transport* x);         // Error 69 if NCCL reports an asynchronous error. Local
 
 }  // namespace BACKEND

@@ -1,4 +1,4 @@
-// transport_gpu.cpp -- GPU ranks: NCCL. All of it is only put on the stream here; nothing waits.
+// transport_gpu.cpp -- GPU ranks: NCCL. Reductions and gathers are put on the stream; the host does not wait.
 //
 // Each rank sends every other one its slice of the bucket, in one group: a reduce-scatter whose sums are left to
 // tree_reduce, so that their order is ours. Grouped sends and receives carry the same bytes as ncclReduceScatter does.
@@ -11,7 +11,7 @@
 
 namespace BACKEND {
 
-static const Nccl* nccl;        // with several ranks
+static const Nccl* nccl;        // null with one rank
 
 // So many blocks of NCCL are enough for NVLink and for network cards: see docs/kernels.md.
 constexpr int kBlocks = 16, kMostBlocks = 64;       // NCCL's own limit
@@ -25,8 +25,7 @@ void transport_place(Comm* comm) {
     const int devices = device_count();
     device_select(comm->local_rank % devices);
     const uint64_t mine = std::hash<std::string>()(format("%d %s", comm->host, device_address()));
-    std::vector<uint64_t> all(comm->size);
-    comm_allgather(comm, all.data(), &mine, sizeof mine);
+    const std::vector<uint64_t> all = comm_gather(comm, mine);
     if (comm->local_size <= devices || std::set(all.begin(), all.end()).size() == all.size()) return;
     if (!std::getenv("LOCKSTEP_SHARE_GPU"))
         die(kExitUsage, "ranks: %d on a host with %d GPUs: got more ranks than GPUs, want one rank per GPU; start %d",
@@ -78,7 +77,7 @@ static void swap_parts(Transport* x, const std::vector<Part>& parts, Stream stre
     check(nccl->group_end(), "group");
 }
 
-// Each of the ranks first, first + step, ... gets its slice of this rank's gradients, and sends this rank's slice.
+// A reduce-scatter among ranks first, first + step, ...: sends them their slices, receives this rank's, and adds.
 static void exchange(Transport* x, const std::vector<Range>& slices, int first, int step, bool last, Stream stream,
                      const Sum& sum) {
     std::vector<Part> parts;

@@ -4,7 +4,7 @@
 
 namespace BACKEND {
 
-// Elements that are received of each host, and added in the cache, at a time: 1 MiB, of all hosts at most 32 MiB.
+// How many elements are received from each host, and added in the cache, at a time: 1 MiB, 32 MiB from all at most.
 static size_t piece_of(const Comm* comm) { return kUnit * std::clamp(2048 / comm->hosts, 1, 64); }
 
 void transport_place(Comm*) {}
