@@ -1,7 +1,7 @@
 // curves.h -- a run's metrics.jsonl as curves over steps, tokens and time, for plot and report.
 //
-// A resume goes back to an earlier step. Curves then lose what they had from that step on. Samples lose what came after
-// that step: a sample follows the checkpoint of its step, and is not written again. Events keep all.
+// A resume at step s goes back to the state after s steps, that of a checkpoint. Curves then lose what they had of
+// steps from s on. Scores and samples of that state stay: they need not be made again. Events keep all.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -101,8 +101,12 @@ struct RunLog {
         double x = NAN;
         return value.as_double(&x) && std::isfinite(x) ? x : NAN;
     }
-    static void take_back(Points* points, double step) {
-        while (!points->empty() && points->back().at[kSteps] >= step) points->pop_back();
+    static void take_back(Points* points, double first) {
+        while (!points->empty() && points->back().at[kSteps] >= first) points->pop_back();
+    }
+    // Of the state after `step` steps; else of step number `step`, counted from 0.
+    static bool is_of_state(std::string_view key) {
+        return key == "val" || key == "bpb" || key == "stall_ms" || key.starts_with("task ");
     }
     void add(const std::string& key, double y) {
         if (curves.size() >= kMostCurves && !curves.count(key)) return;
@@ -131,7 +135,7 @@ struct RunLog {
         if (kind != "done") end.clear();
         if (kind == "run" || kind == "resume") {
             for (JsonItems i(line); i.next();) facts[i.key.text()] = i.value.text();
-            for (auto& [key, points] : curves) take_back(&points, last[kSteps]);
+            for (auto& [key, points] : curves) take_back(&points, last[kSteps] + is_of_state(key));
             while (!samples.empty() && samples.back().at[kSteps] > last[kSteps]) samples.pop_back();
             const Points& loss = curve("loss");
             last[kTokens] = loss.empty() ? 0 : loss.back().at[kTokens];

@@ -28,22 +28,24 @@ static int write_all(int fd, std::string* text, int patience) {
     return 0;
 }
 
-// seconds: of the steps that count so far.
+// Adds a line. seconds: of the steps that count so far.
 static void read_event(const Json& line, const char* what, double since, Metrics* metrics, LossPoints* seconds) {
     const std::string event = line.get_string("event", what);
     const uint64_t number = line.get_u64("step", what);
-    if (number > INT64_MAX) return;
+    if (number >= INT64_MAX) return;
     double loss = NAN, step_ms = 0;                         // null: the run had a NaN here
     line.find("loss").as_double(&loss);
     line.find("step_ms").as_double(&step_ms);
-    const auto add = [&, step = int64_t(number)](const char* kind, LossPoints* points, double value) {
-        const bool drop = event == kind || event == "resume";       // the run has gone back to this step
-        while (drop && !points->empty() && points->back().first >= step) points->pop_back();
+    const int64_t step = int64_t(number);
+    // A resume drops points from `resumed` on: the run has gone back to the state after `step` steps.
+    const auto add = [&](const char* kind, LossPoints* points, double value, int64_t resumed) {
+        const int64_t first = event == kind ? step : event == "resume" ? resumed : INT64_MAX;
+        while (!points->empty() && points->back().first >= first) points->pop_back();
         if (event == kind) points->push_back({step, value});
     };
-    add("train", &metrics->train, loss);
-    add("val", &metrics->val, loss);
-    if (line.get_double("time", what) >= since) add("train", seconds, step_ms / 1e3);
+    add("train", &metrics->train, loss, step);
+    add("val", &metrics->val, loss, step + 1);
+    if (line.get_double("time", what) >= since) add("train", seconds, step_ms / 1e3, step);
 }
 
 double unix_seconds() {
@@ -56,12 +58,9 @@ Metrics read_metrics(const std::string& path, double since) {
     const std::string text = read_file(path);
     std::string_view rest = text;
     rest = rest.substr(0, rest.rfind('\n') + 1);            // npos + 1 is 0; what follows is being written
-    while (!rest.empty()) {
-        const std::string_view line = next_word(&rest, '\n');
-        try {
-            read_event(parse_json(line, path.c_str()), path.c_str(), since, &metrics, &seconds);
-        } catch (const Error&) {}                           // a torn or foreign line says nothing
-    }
+    while (!rest.empty()) try {
+        read_event(parse_json(next_word(&rest, '\n'), path.c_str()), path.c_str(), since, &metrics, &seconds);
+    } catch (const Error&) {}                               // a torn or foreign line says nothing
     for (const auto& [step, s] : seconds) metrics.trained += s;
     return metrics;
 }
@@ -78,9 +77,9 @@ Log::Log(const std::string& out_dir, bool resumed) {
         die(kExitWrite, "%s: cannot cut a torn last line: %s", path.c_str(), strerror(errno));
 }
 
-void Log::open_event_file() try {
+void Log::open_event_file(int64_t eval_every) try {
     auto file = std::make_unique<Log>("", false);
-    file->path = write_event_file(parent_folder(path));
+    file->path = write_event_file(parent_folder(path), eval_every);
     file->fd = open(file->path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
     if (file->fd < 0) die(kExitWrite, "%s: %s", file->path.c_str(), strerror(errno));
     events = std::move(file);

@@ -1,7 +1,7 @@
 // log.h -- what users and programs read: the console, OUT/metrics.jsonl, an event file. Only rank 0 has a Log.
 //
-// metrics.jsonl is append-only and flushed per line; after a "resume" event readers drop earlier lines with the same or
-// a later step. None can end a run: lines wait in memory for a full disk, and what nobody reads on the console is lost.
+// metrics.jsonl is append-only and flushed per line; after a "resume" event readers drop earlier lines of later steps,
+// and "train" and "warn" of the same. No failed write ends a run: lines wait in memory, unread console output is lost.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -11,10 +11,10 @@
 #include "src/base/json.h"
 
 using LossPoints = std::vector<std::pair<int64_t, double>>;         // (step, loss) in order of step
-// What metrics.jsonl says of a run, resumes honoured. Skips lines that are no events. Error 66.
+// What metrics.jsonl says, without what resumes took back. Skips lines that are no events. Error 66.
 struct Metrics {
     LossPoints train, val;
-    double trained = 0;                         // seconds of the steps that count, from `since` on
+    double trained = 0;                         // seconds of these steps, from unix time `since` on
 };
 Metrics read_metrics(const std::string& path, double since = 0);
 double unix_seconds();                          // the clock in "time"
@@ -25,10 +25,10 @@ struct Log {
     Log(const std::string& out_dir, bool resumed);
     ~Log();
     Log(const Log&) = delete;
-    void open_event_file();                     // --tensorboard: from here on, too; what fails is a warning
+    void open_event_file(int64_t eval_every);   // for --tensorboard: events go there, too; a failure only warns
     void text(const char* format, ...) __attribute__((format(printf, 2, 3)));      // a line of the console
     void piece(const std::string& text);        // a part of one
-    void event(const JsonLine& line);           // a line of metrics.jsonl; the caller names "event"
+    void event(const JsonLine& line);           // adds "time" and writes it; its first key is "event"
     void sync();                                // puts metrics.jsonl on disk; also from another thread
 
   private:

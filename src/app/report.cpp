@@ -78,7 +78,7 @@ void report_begin(Reporter* r, const Progress& at) {
     const size_t parameters = count_parameters(*r->info, o.shape);
     print_header(r, parameters);
     write_facts(r, parameters, at.step);
-    if (o.tensorboard) r->log->open_event_file();
+    if (o.tensorboard) r->log->open_event_file(o.eval_every);
     for (const std::string& change : o.changed) report_warning(r, at.step, change);
     const std::string metrics = path_join(o.out_dir, "metrics.jsonl");
     if (r->run->resumed()) r->first_losses = read_metrics(metrics).train;

@@ -20,7 +20,7 @@
 
 namespace {
 
-// What a run's name says of a file or folder: at most 32 letters, digits, - and dots, with _ for what else there is.
+// Returns a path's part of a run's name: at most 32 letters, digits, - and dots, with _ for other characters.
 std::string name_of(const std::string& path) {
     const std::filesystem::path real = std::filesystem::weakly_canonical(path);     // of "." or runs/last, too
     std::string all = is_directory(real.string()) ? real.filename() : real.stem(), name;
@@ -58,7 +58,7 @@ std::string newest_run() {
     return newest.second;
 }
 
-// The lock's file stays open, and the lock dies with the process.
+// Locks the folder until the process ends: the file stays open. Error 74.
 void lock_folder(const std::string& folder) {
     const std::string path = path_join(folder, ".lock");
     const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
@@ -84,17 +84,27 @@ std::string folder_to_resume(const Options& o) {
     return folder;
 }
 
+// Error 2 for a folder with a file of another program that a run would overwrite.
+void check_files(const std::string& folder) {
+    for (const auto& [name, key] : {std::pair("config.json", "\"run\""), {"metrics.jsonl", "\"event\""}}) {
+        const std::string path = path_join(folder, name), text = file_exists(path) ? read_file(path) : "";
+        if (text.find('\n') != text.npos && text.find(key) == text.npos)
+            die(kExitUsage, "--resume: %s: got another program's, want a run's; try another --out-dir", path.c_str());
+    }
+}
+
 // Rank 0 chooses folder and checkpoint, and returns the options of the run's config.json: a run that never saved starts
 // again with them.
 std::string choose_folder(const Options& o, Run* run) {
     run->out_dir = without_slash(o.out_dir);
     if (o.resume.empty()) return "";
     const std::string folder = run->out_dir = folder_to_resume(o), asked = without_slash(o.resume);
-    // Before the checkpoint is chosen: a run that still holds the folder may be about to save a newer one.
+    const std::string latest = path_join(folder, "ckpt/latest"), config = path_join(folder, "config.json");
+    check_files(folder);
+    // Locks before it chooses a checkpoint: a run that still has the lock may be about to save a newer one.
     run->locked = !o.dry_run && is_directory(folder);
     if (run->locked) lock_folder(folder);
     run->checkpoint = asked == "auto" || asked == folder ? find_checkpoint(folder) : resolve_model_folder(asked);
-    const std::string latest = path_join(folder, "ckpt/latest"), config = path_join(folder, "config.json");
     if (!run->resumed() && file_exists(latest))
         die(kExitBadContent, "--resume: %s: the run has saved, but no checkpoint is there; without %s it starts again",
             folder.c_str(), latest.c_str());
@@ -104,7 +114,7 @@ std::string choose_folder(const Options& o, Run* run) {
     return saved;
 }
 
-// Refuses a folder with something in it.
+// Refuses a folder with files, unless --force.
 void check_folder(Run* run, const Options& o) {
     const auto whole = [](const std::string& path) { return std::filesystem::weakly_canonical(path).string() + "/"; };
     if (o.lora && whole(o.init).starts_with(whole(run->out_dir)))
@@ -163,7 +173,7 @@ void unclaim_run(const Run& run) try {
     if (!run.created || !is_empty_run(run.out_dir)) return;
     unlink(path_join(run.out_dir, ".lock").c_str());
     rmdir(run.out_dir.c_str());
-} catch (...) {}                // gone: the main and the watching thread may both be at it
+} catch (...) {}                // the main and the watching thread may both remove it
 
 void name_last(const std::string& folder) {
     if (parent_folder(folder) != "runs") return;
@@ -176,13 +186,13 @@ void name_last(const std::string& folder) {
 
 void empty_run(const Run& run) {
     if (!run.overwrite) return;
-    for (const char* name : {"ckpt", "metrics.jsonl", "config.json"}) remove_tree(path_join(run.out_dir, name));
+    for (const char* name : {"ckpt", "config.json", "metrics.jsonl"}) remove_tree(path_join(run.out_dir, name));
     for (const std::string& path : event_files(run.out_dir)) remove_tree(path);
 }
 
 // ---- agreement
 
-// A rank that lacks a field of rank 0's, the program of its architecture, is also compared with the first such rank.
+// A rank with a field that rank 0 lacks (the program of its architecture) is also compared with the first such rank.
 void check_agreement(Comm* comm, const Fields& fields) {
     std::string mine = "\n", differs;
     for (const auto& [name, value] : fields) mine += name + "=" + escape_control(value) + "\n";

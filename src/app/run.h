@@ -11,25 +11,25 @@
 struct Run {
     std::string out_dir;
     std::string checkpoint;             // the folder to resume from; empty: a fresh start
-    bool overwrite = false;             // --force, and something is there
+    bool overwrite = false;             // --force, and the folder is not empty
     bool created = false;               // this start made the folder
     bool locked = false;                // by rank 0, this process
     bool resumed() const { return !checkpoint.empty(); }
 };
 // Rank 0 finds what --resume means; all ranks merge that run's saved options into theirs. Writes nothing but the lock.
 Run find_run(Options* options, Comm* comm);
-// Rank 0 makes and locks the folder of a run whose options are resolved.
+// Rank 0 makes and locks the run's folder; after resolve_options. Errors 2, 74. Collective.
 void claim_run(Run* run, Options* options, Comm* comm);
 void unclaim_run(const Run& run);       // removes the folder if this start made it and left it empty
 void empty_run(const Run& run);         // --force: removes the old run, once nothing more can be refused
-void name_last(const std::string& folder);      // makes runs/last a link to it, if it is in runs/; nothing needs that
+void name_last(const std::string& folder);      // links runs/last to a folder in runs/; failures are ignored
 
 // The run folder that `path` means: itself, or the run of a checkpoint folder inside it; "" if it is none.
 std::string run_of(const std::string& path);
-// Merges the saved options of that run; returns false if there are none.
+// Merges the saved options of run_of(path); returns false if there are none.
 bool merge_options_of(const std::string& path, Options* options);
 
-// Every rank brings the same named values, or the run ends with code 80 and names the first that differs and the rank.
+// Checks that all ranks have the same named values. Error 80 names the first that differs, and its rank. Collective.
 using Fields = std::vector<std::pair<std::string, std::string>>;
 void check_agreement(Comm* comm, const Fields& fields);
 Fields option_fields(const Options& options, const std::string& device_kind);   // program, options, kind of device
@@ -37,8 +37,8 @@ Fields data_fields(const Arena& arena, const Data& data);       // names and sha
 void check_ranks(int replicas, int ranks);                      // Error 2 if the ranks do not divide the replicas
 
 // Requests by signal, a bit each. INT, TERM, USR1 (and HUP, unless ignored): save and stop. USR2: save and go on. The
-// trainer or-s the requests of all ranks once per step, so that all act at the same step. A second request to stop, a
-// second or more after the first, ends the process at once. say: announce that on stderr.
+// trainer or-s the requests of all ranks once per step, so that all act at the same step. Another one to stop, at
+// least 1 s after the first, ends the process at once. say: print on stderr what a request does.
 void catch_signals(bool say);
 constexpr uint32_t kSaveRequest = 1u << SIGUSR2;
 uint32_t pending_requests();                            // clears that of a save

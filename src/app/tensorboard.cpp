@@ -1,5 +1,6 @@
 // tensorboard.cpp -- see tensorboard.h. Field numbers are those of TensorFlow's event.proto, summary.proto and others.
 #include "src/app/tensorboard.h"
+#include <map>
 #include <unistd.h>
 #include "src/app/log.h"
 #include "src/base/common.h"
@@ -57,25 +58,35 @@ std::string event_record(const std::string& line) {
 std::vector<std::string> event_files(const std::string& folder) {
     std::vector<std::string> paths;
     for (const std::string& name : list_directory(folder))
-        if (name.starts_with("events.out.tfevents.")) paths.push_back(path_join(folder, name));
+        if (name.starts_with("events.out.tfevents.") && name.find(".lockstep") != name.npos)
+            paths.push_back(path_join(folder, name));
     return paths;
 }
 
-std::string write_event_file(const std::string& folder) {
+std::string write_event_file(const std::string& folder, int64_t eval_every) {
     const MappedFile metrics = map_file(path_join(folder, "metrics.jsonl"));
     std::string_view rest = metrics.text();
-    std::vector<std::pair<uint64_t, std::string>> records;      // a resume at a smaller step drops it
+    std::map<std::pair<uint64_t, std::string>, std::string> records;        // by step and event
+    uint64_t newest_resume = 0;
     while (!rest.empty()) try {
         const std::string line(next_word(&rest, '\n'));
         const Json json = parse_json(line, "event");
         const std::string event = json.get_string("event", "event");
         const uint64_t step = json.get_u64("step", "event");
-        if (event == "resume") std::erase_if(records, [&](const auto& r) { return r.first > step; });
-        records.push_back({event == "sample" ? step : step + 1, event_record(line)});
+        if (event == "resume")              // the run has gone back to the state after `step` steps
+            std::erase_if(records, [&](const auto& r) {
+                const auto& [at, what] = r.first;
+                return at > step || (at == step && (what == "train" || what == "warn"));
+            });
+        newest_resume = event == "resume" ? step : newest_resume;
+        std::string& one = records[{step, event}];
+        one = (event == "warn" ? one : "") + event_record(line);        // a step may have several warnings
     } catch (const Error&) {}                                   // a torn or foreign line is left out
+    if (eval_every > 0 && newest_resume % uint64_t(eval_every) == 0)        // this start scores that state again
+        for (const char* score : {"val", "task"}) records.erase({newest_resume, score});
     const double now = unix_seconds();
     std::string content = record(now, 0, field(3, "brain.Event:2")) + record(now, 0, field(7, "\x08\x01"));
-    for (const auto& [step, one] : records) content += one;
+    for (const auto& [at, one] : records) content += one;
     const std::vector<std::string> old = event_files(folder);       // a reader takes files in the order of their names
     std::string path = path_join(folder, format("events.out.tfevents.%010.0f.lockstep", now));
     if (!old.empty() && path <= old.back()) path = old.back() + ".0";

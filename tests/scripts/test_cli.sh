@@ -241,6 +241,19 @@ expect "help of what is none" 2 'want one of Model, Data' $train help me
 check "docs/options.md is what docs/make_options.sh writes" \
     sh -c "TRAIN_GPT='$train' docs/make_options.sh | diff docs/options.md -"
 
+# ---- a folder that is no run
+for file in config.json metrics.jsonl; do
+    mkdir "$tmp/foreign_$file"
+    echo '{"model_type": "gpt2", "loss": 3}' >"$tmp/foreign_$file/$file"
+    cp -r "$tmp/foreign_$file" "$tmp/before_$file"
+    expect "--resume auto overwrites no $file that is no run's" 2 "$file: got another program's" \
+        $train $tiny $here --resume auto --out-dir "$tmp/foreign_$file"
+    check "and changes nothing there" diff -r "$tmp/foreign_$file" "$tmp/before_$file"
+done
+mkdir "$tmp/empty" && echo job 1 >"$tmp/empty/slurm.log"
+expect "one with a log begins" 0 '^done ' $train $tiny $here --resume auto --out-dir "$tmp/empty"
+expect "and goes on" 0 '^done ' $train --resume auto --out-dir "$tmp/empty" --steps 5
+
 # ---- damaged checkpoints
 cp -r "$out" "$tmp/damaged"
 newest=$(cat "$tmp/damaged/ckpt/latest")
@@ -383,10 +396,19 @@ expect "--trace" 0 '^done ' $train $tiny $here --np 2 --out-dir "$tmp/traced" --
 check "is JSON with all tracks" python3 -c "
 import json
 t = json.load(open('$tmp/trace.json')) + json.load(open('$tmp/trace.json.rank1'))
+assert [e['args']['name'] for e in t if e['ph'] == 'M'] == ['rank 0', 'rank 1']
+t = [e for e in t if e['ph'] == 'X']
 assert {e['tid'] for e in t} == {'compute', 'communication', 'host'} and {e['pid'] for e in t} == {0, 1}"
+piped() {
+    mkfifo "$tmp/pipe" && { cat "$tmp/pipe" >"$tmp/piped.json" & }
+    $train $tiny $here --out-dir "$tmp/traced3" --trace "$tmp/pipe" && wait && python3 -m json.tool "$tmp/piped.json"
+}
+check "and through a pipe" piped
 expect "--trace to no folder" 74 't.json' $train $tiny $here --out-dir "$tmp/traced2" --trace no/where/t.json
 
 # ---- samples
+expect "a sample that takes longer than --timeout" 0 '^done ' $train $small $here --steps 3 --sample-every 3 \
+    --max-tokens 200000 --np 2 --threads 1 --timeout 2 --out-dir "$tmp/talkative"
 says() { printf 'The \n' | $train sample "$out" --prompt - --max-tokens 8; }
 check "a prompt from standard input" same_output says "$train sample '$out' --prompt 'The ' --max-tokens 8"
 three() {

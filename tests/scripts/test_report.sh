@@ -31,6 +31,7 @@ a_run() {
             time = 1000
             start("run", 0)
             for (i = 0; i < 30; i++) train(i, i == 5 ? 999 : i < 20 ? 4 - i / 20 : 7)
+            text("val", 20, "\"loss\":3.25,\"bpb\":4.5")
             text("val", 30, "\"loss\":7.7777,\"bpb\":9")
             text("sample", 20, "\"prompt\":\"\",\"text\":\"stays there\"")
             text("sample", 30, "\"prompt\":\"\",\"text\":\"taken back\"")
@@ -38,7 +39,6 @@ a_run() {
             start("resume", 20)
             for (i = 20; i < 40; i++) train(i, i == 25 ? "null" : 3 - i / 40)
             text("warn", 25, "\"msg\":\"step 25 skipped: the gradient\"")
-            text("val", 20, "\"loss\":3.25,\"bpb\":4.5")
             text("val", 40, "\"loss\":2.1234,\"bpb\":3.0625")
             text("ckpt", 40, "\"path\":\"x/step_00000040\",\"stall_ms\":12.5,\"write_ms\":80")
             text("task", 40, "\"name\":\"colours\",\"items\":8,\"right\":6,\"right_norm\":6")

@@ -271,7 +271,7 @@ TEST(resume_appends_and_cuts_torn_lines) {
         console([&] {
             TestRun run(tmp.path, 20, 0);
             for (int i = 0; i < 10; i++) report_step(&run.r, step_of(i, 10 - i));
-            report_score(&run.r, 5, 5, NAN, false);
+            for (const int step : {3, 4, 5}) report_score(&run.r, step, step, NAN, false);
         });
         const std::string before = read_file(path);
         append(path, torn);
@@ -283,7 +283,8 @@ TEST(resume_appends_and_cuts_torn_lines) {
         });
         const Metrics m = read_metrics(path);
         EXPECT(std::fabs(m.trained - 8 * 0.0081) < 1e-6, "%g s", m.trained);
-        EXPECT(m.train.size() == 8 && m.val.empty(), "%zu train, %zu val", m.train.size(), m.val.size());
+        EXPECT(m.train.size() == 8 && m.val.size() == 2, "%zu train, %zu val", m.train.size(), m.val.size());
+        EXPECT(m.val.back() == std::pair(int64_t(4), 4.0), "the score after 4 steps stays");
         for (int i = 0; i < 8; i++)
             EXPECT(m.train[i].first == i && m.train[i].second == (i < 4 ? 10 - i : 100 + i), "step %d", i);
     }
@@ -315,6 +316,7 @@ TEST(reader_skips_what_is_not_an_event) {
            "\"train\",\"step\":2,\"loss\":2}\n"
            "{\"event\":\"val\",\"step\":2,\"loss\":2.5}\n{\"event\":\"train\",\"step\":2,\"loss\":1.5}\n{\"event\":"
            "\"train\",\"step\":18446744073709551615,\"loss\":1}\n"
+           "{\"event\":\"resume\",\"step\":9223372036854775807}\n"
            "{\"event\":\"train\",\"step\":3,\"loss\":9}");
     const Metrics m = read_metrics(path);
     EXPECT(m.train.size() == 3 && m.val.size() == 1, "%zu train, %zu val", m.train.size(), m.val.size());
