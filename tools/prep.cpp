@@ -297,6 +297,11 @@ std::string identity(const Arguments& a, const std::vector<Input>& inputs) {
         .add("shard_tokens", a.shard_tokens).raw("inputs", "[" + join(files, ",") + "]").text();
 }
 
+// Files that a killed start leaves, beside shards, tokenizer.json and prep.json.
+bool is_leftover(const std::string& name) {
+    return name.ends_with(".part") || name.find(".tmp") != name.npos;
+}
+
 struct Job {
     const Arguments& a;
     const std::vector<Input>& inputs;
@@ -364,7 +369,7 @@ struct Job {
     void clean() const {
         remove_tree(path("prep.json"));
         for (const std::string& name : list_directory(a.out))
-            if (name.find(".part") < name.size() || name.find(".tmp") < name.size()) remove_tree(path(name));
+            if (is_leftover(name)) remove_tree(path(name));
     }
 };
 
@@ -410,17 +415,18 @@ void run(const Arguments& a) {
     }
     Reader reader = {inputs};
     const bool resumed = job.resume(&reader);
-    if (!resumed && is_directory(a.out) && !list_directory(a.out).empty())
+    if (!resumed && is_directory(a.out) && !std::ranges::all_of(list_directory(a.out), is_leftover))
         die(kExitUsage, "-o: %s: not empty; give another folder", a.out.c_str());
     make_directories(a.out);
-    const Tokenizer tokenizer = resumed ? tokenizer_load(own) : open_tokenizer(a, inputs);
+    const bool has_tokenizer = resumed && file_exists(own);
+    const Tokenizer tokenizer = has_tokenizer ? tokenizer_load(own) : open_tokenizer(a, inputs);
     const std::string json = tokenizer.to_json();
     const size_t width = tokenizer.vocab_size <= 65536 ? 2 : 4;
     if (!resumed) {
         require_space(a, bytes, width, !tokenizer.merges.empty());
-        write_file_atomic(own, json);
-        job.save(0, 0);
+        job.save(0, 0);                     // first of all: from here on a start goes on
     }
+    if (!has_tokenizer) write_file_atomic(own, json);
 
     // Each thread has a tokenizer of its own: copies share a cache.
     struct Work { std::future<Encoded> result; size_t slot, input; uint64_t end; };

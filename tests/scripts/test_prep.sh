@@ -65,6 +65,19 @@ done
 expect "killed 20 times at some moment" 0 'next|finished' "$prep" "$tmp/in" $plan --threads 2 -o "$tmp/killed"
 check "it ends with the same shards" same_shards "$tmp/one" "$tmp/killed"
 check "and leaves nothing else" test "$(ls -A "$tmp/killed")" = "$(ls -A "$tmp/one")"
+# Moments that those kills may miss: before the first prep.json is there, and before tokenizer.json.
+mkdir "$tmp/early"
+: >"$tmp/early/.train.1.part"
+: >"$tmp/early/prep.json.tmp77"
+expect "killed before it had saved" 0 '^next ' "$prep" "$tmp/in" $plan -o "$tmp/early"
+check "the same shards" same_shards "$tmp/one" "$tmp/early"
+check "and nothing else" test "$(ls -A "$tmp/early")" = "$(ls -A "$tmp/one")"
+sed -i '$ s/^{/[/' "$tmp/broken/49.jsonl"
+expect "killed, here by a bad line" 65 '49.jsonl' "$prep" "$tmp/broken" $plan -o "$tmp/late"
+rm "$tmp/late/tokenizer.json"
+sed -i '$ s/^\[/{/' "$tmp/broken/49.jsonl"
+expect "without its tokenizer.json" 0 '^next ' "$prep" "$tmp/broken" $plan -o "$tmp/late"
+check "the same shards again" same_shards "$tmp/one" "$tmp/late"
 
 # ---- other inputs
 cp README.md "$tmp/lone.txt"
