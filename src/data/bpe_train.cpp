@@ -9,8 +9,8 @@
 #include "src/data/tokenizer.h"
 
 namespace {
-// All different pieces one after the other. Merging a pair visits only the places where it stands, so the training is
-// linear in the text except for the heap.
+// All different pieces in a row. Merging a pair visits only its places, so training is linear in the text, but for the
+// heap.
 struct Learner {
     static constexpr uint64_t kNone = UINT64_MAX;
     Tokenizer t = tokenizer_byte();

@@ -5,7 +5,7 @@
 //     {"instruction": "Add.", "input": "2, 3", "output": "5"}       instruction and input are the user's turn
 //     {"prompt": "2+3=", "completion": "5"}                         no template; an end-of-text token at both ends
 //
-// Training counts the assistant's tokens, and the one that ends its turn.
+// Only the assistant's tokens are trained on, and the one that ends its turn.
 #pragma once
 #include <string>
 #include <vector>

@@ -1,6 +1,6 @@
 // data.cpp -- what --data, --val-data and --tokenizer mean: which files, which vocabulary, which part is validation.
 //
-// Text is read through a mapping, at the start: a file that shrinks in those seconds ends the process with a bus error.
+// Text is mapped, and read at the start: a file that shrinks in those seconds ends the process with a bus error.
 #include "src/data/data.h"
 #include <algorithm>
 #include "src/base/common.h"
@@ -37,8 +37,7 @@ struct Tokens {
 
 // Tokens number [from, to) as a dataset.
 Dataset make_dataset(const Tokens& tokens, uint64_t from, uint64_t to, int T) {
-    Dataset d;
-    d.T = T;
+    Dataset d = {.T = T};
     std::string identity = tokens.content;
     for (Shard s : tokens.shards) {
         const uint64_t begin = std::min(from, s.tokens), end = std::min(to, s.tokens);
@@ -58,12 +57,12 @@ Dataset make_dataset(const Tokens& tokens, uint64_t from, uint64_t to, int T) {
     return d;
 }
 
-// The text of a source: its documents, or one stream. A lone one is cut in two if a part of it is for validation.
+// The text of a source: its documents, or one stream. A single part is cut in two if validation gets some of it.
 struct Text {
     std::string all;
     std::vector<size_t> ends;               // of the parts, in `all`; none is empty but the first of a cut one
     size_t documents = 0, train = 0;        // how many parts begin a document; are for training
-    std::vector<Conversation> conversations = {};   // or the parts are theirs
+    std::vector<Conversation> conversations = {};   // part i is the text of number i
     void add(std::string_view part) {
         if (!part.empty()) ends.push_back(all.append(part).size());
     }
@@ -89,7 +88,7 @@ void read_jsonl(const MappedFile& file, bool masked, Text* text) {
     }
 }
 
-// Other ranks may wait for the reader: says after each file that this one is alive.
+// Reads a source; split: with a part for validation. Other ranks may wait: each file counts as progress.
 Text read_text(const Source& source, bool split, Comm* comm) {
     Text text;
     for (const std::string& path : source.files) {
@@ -138,7 +137,7 @@ uint64_t encode(const Text& text, const Tokenizer& tokenizer, size_t width, std:
 }
 
 // Appends a window of T tokens for each conversation, and one more token behind those for training and at the end: the
-// last target of a window is the first token of the next. Returns where validation begins.
+// last target of a window is the untrained first token of the next. Returns where validation begins.
 uint64_t encode_conversations(const Text& text, const Tokenizer& tokenizer, const ChatTemplate& chat, int T,
                               std::vector<char>* out, std::string* note, Comm* comm) {
     if (const std::string token = chat.form ? missing_control_token(tokenizer, chat) : ""; !token.empty())
@@ -175,7 +174,7 @@ uint64_t encode_conversations(const Text& text, const Tokenizer& tokenizer, cons
     return begin;
 }
 
-// The first rank of each host encodes a text; the others of the host share its memory.
+// Opens a source. The first rank of each host encodes a text; the others of the host share its memory.
 Tokens open_source(const Source& source, const Tokenizer& tokenizer, const ChatTemplate& chat, int T, bool split,
                    Comm* comm) {
     Tokens all;
@@ -196,12 +195,10 @@ Tokens open_source(const Source& source, const Tokenizer& tokenizer, const ChatT
     if (bytes > 100000000 && !source.is_masked() && (!comm || comm->rank == 0))
         warn("data: %s: %s bytes of text are read again at every start; build/prep makes tokens of them once",
              source.path.c_str(), with_commas(bytes).c_str());
-    all.content += tokenizer.own_json();
+    all.content += tokenizer.own_json(true);
     auto tokens = std::make_shared<std::vector<char>>();
-    Shard s;
-    s.masked = source.is_masked();
-    s.width = tokenizer.vocab_size <= 65536 && !s.masked ? 2 : 4;
-    s.name = source.path;
+    const bool masked = source.is_masked();
+    Shard s = {.width = tokenizer.vocab_size <= 65536 && !masked ? 2u : 4u, .name = source.path, .masked = masked};
     if (chat.form) all.content += chat.form->name + chat.system;
     if (!comm || comm->local_rank == 0) {
         const Text text = read_text(source, split, comm);
@@ -212,12 +209,11 @@ Tokens open_source(const Source& source, const Tokenizer& tokenizer, const ChatT
     s.memory = tokens->data();
     s.owner = tokens;
     if (comm && comm->local_size > 1) {
-        const uint64_t mine[2] = {all.count, all.cut};
-        std::vector<uint64_t> counts(2 * size_t(comm->size));
-        comm_allgather(comm, counts.data(), mine, sizeof mine);
+        struct Counts { uint64_t all, cut; };
         const size_t leader = size_t(comm->host * comm->local_size);
-        all.count = counts[2 * leader];
-        all.cut = counts[2 * leader + 1];
+        const Counts counts = comm_gather(comm, Counts{all.count, all.cut})[leader];
+        all.count = counts.all;
+        all.cut = counts.cut;
         char* const memory = comm_shared<char>(comm, all.count * s.width + 1, "the tokens of the text");
         std::copy(tokens->begin(), tokens->end(), memory);
         comm_local_barrier(comm, 0);
@@ -229,7 +225,7 @@ Tokens open_source(const Source& source, const Tokenizer& tokenizer, const ChatT
     return all;
 }
 
-// char learns from all text, of validation too, bpe:N from the training text.
+// Returns the tokenizer. char learns from all text, validation too, bpe:N from the training text.
 Tokenizer choose_tokenizer(const DataOptions& o, const Source& source, const Source& val, Comm* comm) {
     if (o.tokenizer.empty() && !o.init_tokenizer.empty()) return tokenizer_parse(o.init_tokenizer, o.init_path);
     // build/prep leaves the tokenizer beside its shards.

@@ -19,12 +19,12 @@
 #include "src/data/tokenizer.h"
 
 struct Dataset {
-    std::vector<Shard> shards;
-    std::vector<uint64_t> first;        // number of each shard's first sample, and the total at the end
+    std::vector<Shard> shards = {};
+    std::vector<uint64_t> first = {};   // number of each shard's first sample, and the total at the end
     int T = 0;
     uint64_t samples = 0, tokens = 0;
-    std::string hash;                   // identifies the tokens; hexadecimal
-    std::string description;            // "my.txt: 108 training and 12 validation tokens"
+    std::string hash = {};              // identifies the tokens; hexadecimal
+    std::string description = {};       // "my.txt: 108 training and 12 validation tokens"
 
     // Copies T inputs and T targets of sample i < samples. 65: a bad token, a file cut short. Safe from any thread.
     void sample(uint64_t i, int* inputs, int* targets, int vocab_size) const;
@@ -38,7 +38,7 @@ struct DataOptions {
     std::string chat_template, init_chat;   // as --chat-template; that model's template
     int init_vocab = 0, vocab_size = 0;     // that model's; --vocab-size; or 0
     bool frozen = false;                    // that model's embedding stays as it is: no token can be added
-    bool init_eot = false;                  // that model may know end-of-text
+    bool init_eot = false;                  // its texts may begin with end-of-text
     int seq_len = 0;                        // T
     bool evaluates = true;                  // false: the validation part may be empty
 };
@@ -62,7 +62,7 @@ struct BatchLoader {
     BatchLoader(const Dataset& data, const Sampler& sampler, int vocab_size, int first_batch, int last_batch,
                 uint64_t first_step);
     const Batch& next();                                        // this rank's next one; valid until the next call
-    uint64_t step_targets() const { return given.targets; }     // not -1, of all ranks, in the step of the last next()
+    uint64_t step_targets() const { return given.targets; }     // of all ranks in the last next()'s step, without -1
     Batch micro_batch(uint64_t step, int micro_batch) const;    // makes any one at once, for the audit
   private:
     struct Step { std::vector<Batch> batches; uint64_t targets = 0; };
@@ -73,6 +73,6 @@ struct BatchLoader {
     const int vocab_size, first_batch, last_batch;
     uint64_t step;                                              // the next one to prepare
     Step given;                                                 // from which next() takes
-    size_t taken = 0;                                           // of its batches, by next()
+    size_t taken = 0;                                           // how many of them next() gave
     std::shared_future<Step> coming;                            // the step after it
 };

@@ -4,9 +4,7 @@
 BatchLoader::BatchLoader(const Dataset& data, const Sampler& sampler, int vocab_size, int first_batch, int last_batch,
                          uint64_t first_step)
     : data(data), sampler(sampler), audit(sampler), vocab_size(vocab_size), first_batch(first_batch),
-      last_batch(last_batch), step(first_step) {
-    coming = prepare();
-}
+      last_batch(last_batch), step(first_step), coming(prepare()) {}
 
 BatchLoader::Batch BatchLoader::make(const Sampler& order, uint64_t step, int micro_batch) const {
     const size_t B = size_t(order.B), T = size_t(data.T);

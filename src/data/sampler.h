@@ -16,8 +16,7 @@ struct Sampler {
     bool torch = false;
     uint64_t n = 0, seed = 0;
     int B = 0, G = 0, R = 1;
+    struct Order { uint64_t epoch; std::vector<int64_t> list; };
+    mutable Order orders[2] = {{~0ull, {}}, {~0ull, {}}};  // torch: of an even and an odd epoch; a step may need both
     uint64_t index(uint64_t step, int micro_batch, int b) const;
-  private:
-    struct Order { uint64_t epoch = ~0ull; std::vector<int64_t> list; };
-    mutable Order orders[2];  // torch: of an even and an odd epoch; a step may need both
 };

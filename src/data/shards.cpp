@@ -5,7 +5,6 @@
 #include <cctype>
 #include <cerrno>
 #include <cstring>
-#include <sys/resource.h>
 #include <unistd.h>
 #include "src/base/common.h"
 #include "src/base/file.h"
@@ -59,7 +58,7 @@ const char* format_name(Format format) {
 struct LlmcKind { uint32_t magic, version, width; };        // width: bytes of a token
 static constexpr LlmcKind llmc_kinds[] = {{20240520, 1, 2}, {20240801, 7, 4}};     // of GPT-2, of Llama 3
 
-// By its first line.
+// Decides by the first line.
 static Format format_of_jsonl(const std::string& path) {
     const MappedFile file = map_file(path);
     std::string_view rest = without_mark(file.text());
@@ -84,7 +83,7 @@ static Format recognise(const std::string& path) {
     const auto is_control = [](char c) {
         return uint8_t(c) < 0x20 && std::string_view("\t\n\v\f\r\x1b").find(c) == std::string_view::npos;
     };
-    // A text may have a stray control byte; what is compressed or a picture has 10 % of them.
+    // Of a text up to 1 % may be control bytes; of a compressed file or a picture 10 % are.
     const size_t controls = size_t(std::ranges::count_if(head, is_control));
     const bool text = head.find('\0') == std::string::npos && controls * 100 <= head.size();
     if (path.ends_with(".bin")) {
@@ -97,8 +96,7 @@ static Format recognise(const std::string& path) {
 }
 
 Source find_source(const std::string& path) {
-    Source source;
-    source.path = path;
+    Source source = {.path = path};
     if (is_directory(path)) {
         for (const std::string& name : list_directory(path))
             if (name[0] != '.') source.files.push_back(path_join(path, name));
@@ -114,11 +112,6 @@ Source find_source(const std::string& path) {
         std::erase_if(source.files, ends_with(".json"));
     if (source.files.empty())
         die(kExitNoInput, "data: %s: no file is there or matches it; give --data or --val-data", path.c_str());
-    // Every shard keeps its file open. If more than the usual 1,024 descriptors are refused, opening says so.
-    if (rlimit limit; ::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < source.files.size() + 256) {
-        limit.rlim_cur = limit.rlim_max;
-        ::setrlimit(RLIMIT_NOFILE, &limit);
-    }
     source.format = recognise(source.files[0]);
     for (const std::string& file : source.files)
         if (const Format format = recognise(file); format != source.format)
@@ -183,9 +176,7 @@ static void read_npy_header(Shard* s) {
 }
 
 Shard open_token_file(const std::string& path, Format format) {
-    Shard s;
-    s.file = std::make_shared<InputFile>(path);
-    s.name = path;
+    Shard s = {.name = path, .file = std::make_shared<InputFile>(path)};
     s.tokens = s.file->size / 2;  // of raw tokens
     if (format == Format::npy) read_npy_header(&s);
     if (format == Format::llmc) read_llmc_header(&s);

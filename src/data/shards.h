@@ -22,7 +22,7 @@ const char* format_name(Format format);         // "text", "an llm.c token shard
 // A file, the files of a folder, the matches of a glob: all of one format, sorted.
 struct Source {
     std::string path;                           // as given
-    std::vector<std::string> files;
+    std::vector<std::string> files = {};
     Format format = Format::text;
     bool is_text() const { return format <= Format::pairs; }
     bool is_masked() const { return format == Format::chat || format == Format::pairs; }
@@ -30,8 +30,8 @@ struct Source {
 };
 Source find_source(const std::string& path);    // 66 nothing there, 65 not data or not all of one kind
 
-// Takes out the files with the word val, valid or validation in their name, unless all or none have it. A lone
-// "train.bin" finds the "val.bin" beside it. Returns no files if there are none.
+// Moves the files with the word val, valid or validation in their name to the result, unless all or none have it. For a
+// lone "train.bin" returns the "val.bin" beside it. Returns no files if there are none.
 Source take_validation(Source* source);
 
 // Finds a file of data/ or build/data/ beside or above the program, else in ./data; 66 with what to do.
@@ -51,21 +51,21 @@ struct InputFile {                                  // open for reading
     void read(uint64_t offset, void* out, size_t bytes) const;  // 65 if the file ends before
 };
 
-// A run of tokens in a file or in memory.
+// Consecutive tokens in a file or in memory.
 struct Shard {
     size_t width = 2;                   // bytes of a token: 2 or 4, unsigned, little-endian
     uint64_t begin = 0, tokens = 0;     // which of the file or memory
     std::string name;                   // for messages
-    std::shared_ptr<InputFile> file;    // null: in memory
+    std::shared_ptr<InputFile> file = {};   // null: in memory
     uint64_t offset = 0;                // of the file's first token, bytes
     const char* memory = nullptr;
     bool masked = false;                // tokens that are not trained on have the bit kUntrained
-    std::shared_ptr<void> owner;        // of the memory; null: comm
+    std::shared_ptr<void> owner = {};   // frees memory; null: it is comm's
 
-    // Reads tokens [first, first + n), with that bit. Error 65 if one is not below vocab_size. Safe from any thread.
+    // Reads tokens [first, first + n) with kUntrained. Error 65 if one is not below vocab_size. Safe from any thread.
     void read(uint64_t first, size_t n, int* out, int vocab_size) const;
 };
-Shard open_token_file(const std::string& path, Format format);  // npy, llmc, raw
+Shard open_token_file(const std::string& path, Format format);  // npy, llmc, raw; comm_create has raised ulimit -n
 
 // A text without the byte order mark that may stand at its begin.
 inline std::string_view without_mark(std::string_view text) {

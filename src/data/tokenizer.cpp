@@ -10,7 +10,7 @@
 
 // ---- the splits: regular expressions, matched by hand
 
-// kDigits: of Unicode 17, too, as the library's pre_tokenizer Digits has them.
+// The class of a character. kDigits: with Unicode 17's digits, as the library's Digits.
 template <bool kDigits = false> static CharClass class_at(std::string_view text, size_t at, size_t* length) {
     *length = 1;
     if (uint8_t(text[at]) < 0x80) return char_class(uint8_t(text[at]));     // most of most texts
@@ -128,14 +128,14 @@ struct Names {
 };
 
 struct Tokenizer::Tables {
-    Names names[2][2];                                          // without special ones or with; normalized
+    Names names[2][2];                                          // [with special ones][normalized]
     std::unordered_map<std::string, int> whole;                 // tokens by their bytes, for ignore_merges
     std::vector<int> first;                                     // token of a byte, of char: of a code point; -1: none
     std::unordered_map<uint64_t, size_t> ranks;                 // of merges, by pair_key
     std::unordered_map<std::string, std::vector<int>> cache;    // of short pieces: text repeats itself
 };
 
-// Merges the lowest rank first, of equals the leftmost: O(n log n), so a megabyte without a space is no trap.
+// Appends a piece's tokens: merges the lowest rank first, of equals the leftmost; O(n log n), for pieces of any size.
 static void merge_piece(const Tokenizer& t, std::string_view piece, std::vector<int>* tokens) {
     const size_t n = piece.size();
     if (n > UINT32_MAX) die_content("tokenizer", format("%zu bytes without a break", n), "less than 2^32");
@@ -260,9 +260,7 @@ void tokenizer_add_end_of_text(Tokenizer* t) {
 }
 
 Tokenizer tokenizer_byte() {
-    Tokenizer t;
-    t.kind = Tokenizer::bpe;
-    t.name = "byte";
+    Tokenizer t = {.kind = Tokenizer::bpe, .name = "byte"};
     for (int b = 0; b < 256; b++) t.bytes.push_back(std::string(1, char(b)));
     tokenizer_add_end_of_text(&t);
     tokenizer_finish(&t);
@@ -272,9 +270,7 @@ Tokenizer tokenizer_byte() {
 Tokenizer tokenizer_char(std::string_view text) {
     std::vector<bool> seen(0x110000);
     for (size_t at = 0; at < text.size();) seen[next_character(text, &at)] = true;
-    Tokenizer t;
-    t.kind = Tokenizer::character;
-    t.name = "char";
+    Tokenizer t = {.kind = Tokenizer::character, .name = "char"};
     for (uint32_t code = 0; code < seen.size(); code++)
         if (seen[code]) append_utf8(&t.bytes.emplace_back(), code);
     if (t.bytes.empty()) die_content("tokenizer char", "no text", "at least one character");

@@ -17,7 +17,7 @@ struct Split {
     const char *name, *gguf;                                // as users and as GGUF's tokenizer.ggml.pre have it
     std::string_view pre_tokenizer;                         // of tokenizer.json
     bool ignore_merges;                                     // a piece that is a token becomes that token
-    bool nfc;                                               // a text is brought to that form first
+    bool nfc;                                               // text is first brought to Unicode's form NFC
     size_t (*next_piece)(std::string_view text);            // bytes of the piece at the start of text (not empty)
 };
 extern const Split splits[4];                               // gpt2, llama3, qwen2 (2.5 and 3, too), smollm (2)
@@ -27,28 +27,29 @@ struct Tokenizer {
     int vocab_size = 0;
     int eot = -1;                                           // end of text, stands before a document; -1: none
     std::string name;                                       // "byte", "char", "gpt2", "bpe:512", or its file
-    std::string json;                                       // the tokenizer.json that it was read from, or empty
+    std::string json = {};                                  // the tokenizer.json that it was read from, or empty
     Split split = splits[0];                                // of bpe
-    std::vector<std::string> bytes;                         // of each token; empty for special and unused ones
+    std::vector<std::string> bytes = {};                    // of each token; empty for special and unused ones
     struct Merge { int left, right, merged; };
-    std::vector<Merge> merges;                              // the earlier one goes first
-    // Tokens that are looked for before the split, or normalized: behind NFC. No text becomes a special one.
+    std::vector<Merge> merges = {};                         // the earlier one goes first
+    // Tokens that encode looks for before the split; normalized: after NFC. It finds special ones only on request.
     struct Added { int id; std::string text; bool special = true, normalized = false; };
-    std::vector<Added> added;                               // "<|endoftext|>"; not special: "<tool_call>"
+    std::vector<Added> added = {};                          // "<|endoftext|>"; not special: "<tool_call>"
     struct Tables;
-    std::shared_ptr<Tables> tables;                         // what encode looks up, and its cache
+    std::shared_ptr<Tables> tables = {};                    // what encode looks up, and its cache
 
-    // Appends the tokens of text. Names of special tokens are ordinary text: nobody's text can spell a control token;
-    // with_special finds them, as the tokenizers library does. `some` is called now and then and may take the tokens.
-    // Error 65 for what char does not know. One thread at a time: copies share the cache.
+    // Appends the tokens of text. Names of special tokens are ordinary text, so that no text can spell a control token;
+    // with_special finds them, like the tokenizers library. From 2^18 tokens on `some` is called and may remove them.
+    // Error 65 for what char has not learnt. One thread at a time: copies share the cache.
     void encode(std::string_view text, std::vector<int>* tokens, const std::function<void()>& some = {},
                 bool with_special = false) const;
     // The bytes of a token, none for special ones and for ids beyond, which a model may have and no text needs.
     std::string_view text(int token) const {
         return size_t(token) < bytes.size() ? bytes[size_t(token)] : std::string_view();
     }
-    std::string own_json() const;                           // tokenizer.json in one form, whatever was read
-    std::string to_json() const { return json.empty() ? own_json() : json; }    // and what was read, byte for byte
+    // tokenizer.json in this program's form. with_gaps: names numbers without a text, too, as data_hash always has.
+    std::string own_json(bool with_gaps = false) const;
+    std::string to_json() const { return json.empty() ? own_json() : json; }    // what was read, byte for byte
 };
 
 Tokenizer tokenizer_byte();
@@ -60,9 +61,9 @@ Tokenizer tokenizer_parse(std::string_view text, const std::string& path);      
 // --tokenizer's value. `text` is what char and bpe:N learn from; null when the data are tokens: then an Error 2.
 Tokenizer tokenizer_open(const std::string& option, const std::string_view* text);
 
-// The same file for a trained model. Where its texts begin with t.eot, other programs read there to put it in front.
+// tokenizer.json of a trained model: its post_processor puts t.eot, if there is one, before a text, as training does.
 std::string tokenizer_json_of_model(const Tokenizer& t);
-// The same file from what GGUF has: tokenizer.ggml.pre, and all from the model's "vocab" on.
+// A tokenizer.json from GGUF's tokenizer.ggml.pre, and `rest`: all from the model's "vocab" on.
 std::string tokenizer_json_of_gguf(const std::string& split, const std::string& rest, const std::string& path);
 
 // Completes a tokenizer whose kind, name, bytes, merges and special tokens are set.

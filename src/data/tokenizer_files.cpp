@@ -153,8 +153,7 @@ struct VocabularyFile {
     // vocab.bpe: "#version: 0.2", then a line per merge: two tokens with a space between. The bytes come first, in the
     // order of their characters.
     void read_bpe(std::string_view text) {
-        t.kind = Tokenizer::bpe;
-        t.name = path;
+        t = {.kind = Tokenizer::bpe, .name = path};
         for (const int b : alphabet.byte_of) {
             if (b < 0) continue;
             ids[alphabet.text_of[b]] = int(t.bytes.size());
@@ -175,7 +174,7 @@ struct VocabularyFile {
 };
 }  // namespace
 
-std::string Tokenizer::own_json() const {
+std::string Tokenizer::own_json(bool with_gaps) const {
     CHECK(kind != none, "own_json without a tokenizer");
     std::vector<std::string> texts(bytes.size());  // tokens as the file writes them
     for (size_t id = 0; id < texts.size(); id++)
@@ -187,7 +186,8 @@ std::string Tokenizer::own_json() const {
         entries.push_back(format(R"({"id":%d,"content":%s,"single_word":false,"lstrip":false,"rstrip":false,)"
                                R"("normalized":%s,"special":%s})", a.id, json_quote(a.text).c_str(),
                                a.normalized ? "true" : "false", a.special ? "true" : "false"));
-    for (size_t id = 0; id < texts.size(); id++) vocab.push_back(json_quote(texts[id]) + ":" + std::to_string(id));
+    for (size_t id = 0; id < texts.size(); id++)    // a number without a text is a gap, or pads the model's vocabulary
+        if (with_gaps || !texts[id].empty()) vocab.push_back(json_quote(texts[id]) + ":" + std::to_string(id));
     for (const Merge& m : merges) pairs.push_back(json_quote(texts[size_t(m.left)] + " " + texts[size_t(m.right)]));
 
     const std::string head = R"({"version":"1.0","truncation":null,"padding":null,"added_tokens":[)" +

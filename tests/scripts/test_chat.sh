@@ -72,6 +72,19 @@ expect "eval counts trained tokens" 0 '^val loss .* tokens 448$' $train eval "$l
 check "a sample of their characters alone" $train ${nano% --sample-every 0} --data "$chat" --tokenizer char --steps 2 \
     --eval-every 0 --sample-every 1
 
+# A model with more rows than its tokenizer has tokens, which gets a template's tokens.
+job="$nano --data tests/golden/lines.txt --steps 1 --eval-every 0 --save-every 1"
+check "a model of 300 tokens" run wide $train --tokenizer bpe:300
+check "and one of bytes" run of_bytes $train
+mkdir "$tmp/padded"
+cp "$tmp"/wide/ckpt/step_00000001/model.safetensors "$tmp"/wide/ckpt/step_00000001/config.json \
+    "$tmp"/of_bytes/ckpt/step_00000001/tokenizer.json "$tmp/padded"
+job="--init $tmp/padded --batch-size 2 --total-batch-size 1536 --data $chat --steps 2 --eval-every 0 --save-every 1
+    --sample-every 0"
+check "the first with the second's tokenizer learns to talk" run talks $train
+expect "and can be resumed" 0 '^done ' $train --resume "$tmp/talks" --steps 3
+check "and talked to" answer "$tmp/talks" Hi
+
 # A prompt and its completion: no template.
 awk 'BEGIN { for (i = 0; i < 16; i++) print "{\"prompt\":\"" i % 4 "+1=\",\"completion\":\"" i % 4 + 1 "\"}" }' \
     >"$tmp/pairs.jsonl"
