@@ -1,4 +1,4 @@
-// train_gpt.cu -- the story: set up, one step, the loop, evaluate, sample, save.
+// train_gpt.cu -- training: set-up, one step, evaluation, samples, saves, the loop.
 //
 // Compiled once per backend (namespace BACKEND); main.cpp calls train() of the one it chose. Every rank runs this code;
 // rank 0 also writes. Keep models/model.h (what a model computes) and src/ddp/ddp.h (how replicas meet) open beside it.
@@ -32,17 +32,17 @@ struct Trainer {
     const OptimizerInfo* optimizer;
     Arena arena;                        // where each trained tensor lies in weights, gradients and optimizer state
     Init base;                          // with --lora, on rank 0: the model that is adapted
-    floatX* frozen;                     // and its weights, on every rank
-    Ddp ddp;                            // owns these
+    floatX* frozen;                     // with --lora, on every rank: its weights
+    Ddp ddp;                            // owns the trained weights
     Model model;
     int micro_batches;                  // of this rank in a step
     int* batches;                       // (micro_batches, 2, B, T)  host: tokens, then targets
     double *results, *host_results;     // (micro_batches + 1)  losses, then the norm of the gradient
-    StepState *states, *host_states;    // (2)  steps take turns: an update may still read its own when the next begins
+    StepState *states, *host_states;    // (2)  in turn: an update may still read one when the next step fills the other
     Runner runner;
     Reporter report;
     Checkpoints checkpoints;
-    Progress at;                        // steps done, what a checkpoint remembers beside the weights
+    Progress at;                        // steps done, and the other numbers of state.json
 };
 
 size_t batch_tokens(const Trainer* t) { return size_t(t->options.batch_size) * size_t(t->options.shape.T); }
@@ -55,7 +55,7 @@ bool due(const Trainer* t, int64_t n) { return n > 0 && (t->at.step % n == 0 || 
 
 // ---- set up
 
-// Options, ranks and data agree; nothing is allocated or written yet, so whatever is refused has changed nothing.
+// Settles options, run folder and data, and checks that all ranks agree. A run that is refused here changes nothing.
 Init agree(Trainer* t) {
     Options& o = t->options;
     Comm* comm = t->comm;
@@ -82,7 +82,7 @@ Init agree(Trainer* t) {
 void allocate(Trainer* t) {
     const Options& o = t->options;
     const size_t n = size_t(t->micro_batches), result_bytes = (n + 1) * sizeof(double);
-    // On the cores of one host the reduction is computation like any other: beside backward it would only take turns.
+    // On CPUs of one host backward and the reduction need the same cores: by default they do not overlap.
     const bool overlap = o.overlap && (o.is_given("overlap") || kOnGpu || t->comm->hosts > 1);
     ddp_create(&t->ddp, t->comm, &t->arena, t->optimizer, o.replicas, overlap, o.reduce == "nccl", t->micro_batches);
     if (o.lora) t->frozen = load_frozen_weights(t->comm, arena_layout(t->info->tensors(o.shape)), t->base);
@@ -125,12 +125,12 @@ void open_outputs(Trainer* t, const Init& init) {
     report_begin(&t->report, t->at);
 }
 
-// Returns false if there is nothing to train.
+// Returns false after --dry-run, and if no step is left to do.
 bool set_up(Trainer* t) {
     const Init init = agree(t);
     const Options& o = t->options;
     const int G = t->micro_batches * t->comm->size;
-    if (o.dry_run && t->comm->rank == 0) dry_run(o, o.shape, t->comm, G);
+    if (o.dry_run && t->comm->rank == 0) dry_run(o, t->comm, G);
     if (o.dry_run) return false;
     if (t->run.resumed()) t->at = read_progress(t->run.checkpoint, t->comm, &t->options, t->data, device_kind());
     if (t->at.step >= o.steps) return false;
@@ -162,7 +162,7 @@ void tear_down(Trainer* t) {
 
 // ---- one step
 
-// All that changes from step to step and that kernels read: a captured CUDA graph needs no new arguments.
+// Fills what kernels read and what changes from step to step: a captured CUDA graph needs no new arguments.
 void set_step_state(Trainer* t) {
     const Options& o = t->options;
     const double schedule = schedule_fraction(o.schedule, t->at.step, o.steps, o.warmup_steps, o.final_lr_frac);
@@ -182,14 +182,14 @@ void load_batches(Trainer* t) {
 Pass micro_batch_pass(Trainer* t, int i) {
     Pass pass = {.B = t->model.B, .T = t->model.T, .state = state(t), .micro_batch = uint32_t(first_batch(t) + i)};
     pass.accumulate = ddp_accumulates(&t->ddp, i);
-    // Weights may still arrive when the first micro-batch begins; gradients may go once the last one has added to them.
+    // The first micro-batch waits for weights tensor by tensor; in the last one gradients become final and are reduced.
     const auto trained = [t](int first) { return t->model.trained_begin[size_t(first)]; };
     if (i == 0) pass.needed = [=](int first, int last) { ddp_weights_needed(&t->ddp, trained(first), trained(last)); };
     if (i + 1 == t->micro_batches) pass.ready = [=](int first, int) { ddp_gradients_ready(&t->ddp, trained(first)); };
     return pass;
 }
 
-// THE STEP. The host only enqueues it, so that a GPU can replay it as one CUDA graph.
+// Enqueues one whole step: a GPU can capture these calls and replay them as one CUDA graph.
 void enqueue_step(Trainer* t) {
     Ddp* ddp = &t->ddp;
     const Options& o = t->options;
@@ -210,22 +210,21 @@ void enqueue_step(Trainer* t) {
 // Waits for the results and exchanges what every rank has to know of the step.
 StepStats collect_stats(Trainer* t) {
     runner_wait(&t->runner, t->at.step);
-    const size_t W = size_t(t->comm->size), n = size_t(t->micro_batches);
-    std::vector<double> losses(n * W);
+    const size_t n = size_t(t->micro_batches);
+    std::vector<double> losses(n * size_t(t->comm->size));
     comm_allgather(t->comm, losses.data(), t->host_results, n * sizeof(double));
     StepStats s = {.step = t->at.step, .lr = double(host_state(t)->lr), .norm = t->host_results[n]};
-    for (const double loss : losses) s.loss += loss;     // in the order of the micro-batches: the same sum on all ranks
+    for (const double loss : losses) s.loss += loss;     // in micro-batch order: the same bits for any number of ranks
     s.loss /= host_state(t)->tokens;
     s.skipped = !std::isfinite(s.norm);
     s.times = runner_times(&t->runner, s.step);
     const RankReport mine = {pending_requests(), s.times.compute, saver_ready(t->checkpoints.saver)};
-    s.ranks.resize(W);
-    comm_allgather(t->comm, s.ranks.data(), &mine, sizeof mine);
+    s.ranks = comm_gather(t->comm, mine);
     for (const RankReport& r : s.ranks) s.requests |= r.requests;
     return s;
 }
 
-// A step without a finite gradient changed no weight. Five in a row end the run.
+// Counts steps without a finite gradient, which change no weight; five in a row end the run.
 void count_bad_step(Trainer* t, const StepStats& s) {
     t->at.bad_steps = s.skipped ? t->at.bad_steps + 1 : 0;
     if (!s.skipped) return;
@@ -258,7 +257,7 @@ StepStats train_step(Trainer* t) {
 
 // ---- evaluate, sample, save
 
-// Returns the requests to stop that broke it off; a resume then begins it again.
+// Scores validation data and --task. Returns requests to stop that cut it short: a resume repeats it.
 uint32_t validate(Trainer* t) {
     ddp_settle(&t->ddp);
     comm_progress(t->comm, t->at.step, "evaluation");
@@ -280,12 +279,16 @@ void sample_text(Trainer* t) {
     ddp_settle(&t->ddp);
     comm_progress(t->comm, t->at.step, "sampling");
     report_sample(&t->report, t->at.step, [t](const Print& print) {
-        return generate_text(&t->model, t->data.tokenizer, t->data.chat, t->options, uint32_t(t->at.step), print);
+        const auto pass_on = [&](const std::string& text) {
+            comm_moved(t->comm);            // the other ranks wait for as long as this takes
+            print(text);
+        };
+        return generate_text(&t->model, t->data.tokenizer, t->data.chat, t->options, uint32_t(t->at.step), pass_on);
     });
     comm_barrier(t->comm);
 }
 
-// Training stands still while the state is gathered and copied; a thread of rank 0 writes it meanwhile.
+// Starts a save: training waits while the state is gathered and copied, not while a thread of rank 0 writes it.
 void save(Trainer* t) {
     checkpoints_finish(&t->checkpoints, t->at.step, false);
     ddp_gather_state(&t->ddp);
@@ -297,7 +300,7 @@ void save(Trainer* t) {
 // Returns the requests that stopped the run before its last step; 0 if none did.
 uint32_t train_loop(Trainer* t) {
     const Options& o = t->options;
-    // What the weights of --init score; and where a run was stopped, its evaluation may have been broken off.
+    // Scores the weights of --init, and a resumed checkpoint again: a stop may have cut its evaluation short.
     const bool begun = t->run.resumed() || !o.init.empty();
     uint32_t stop = begun && due(t, o.eval_every) ? validate(t) : 0;
     if (stop && !t->run.resumed()) save(t);

@@ -200,7 +200,7 @@ static int compare(int W, std::vector<std::string> words) {
     std::printf(
         "%s parameters, %lld tokens per step, %d replicas of one thread on %d cores%s; the same %lld losses, bit for "
         "bit\n\n",
-        with_commas(count_parameters(gpt2_info, shape)).c_str(), (long long)o.total_batch_size, W, cores,
+        with_commas(count_parameters(gpt2_tensors(shape))).c_str(), (long long)o.total_batch_size, W, cores,
         W > cores ? " (oversubscribed)" : "", (long long)o.steps);
     std::printf("| | DataParallel-style | DDP (train_gpt --np %d) |\n|---|---|---|\n", W);
     std::printf("| step, ms (median of 3 rounds by turns) | %.1f | %.1f (%.2f x as fast) |\n", median(dp.step_ms),

@@ -137,7 +137,7 @@ static Work lockstep_work(const char* preset, int V, int ranks, double* tokens, 
     o.replicas = std::max(o.replicas, ranks);
     *tokens = double(count * batch);
     *flops = find_model(o.model)->flops_per_token(o.shape, o.shape.T);
-    return step_work(o, o.shape, ranks, int(count));
+    return step_work(o, ranks, int(count));
 }
 
 // Presets with the vocabulary of their published tokenizer.

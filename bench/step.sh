@@ -1,8 +1,8 @@
 #!/bin/sh
 # step.sh -- what a step costs on this machine's CPU: speed, share of the fp32 ceiling measured in the same minute, peak
 # memory.
-#   bench/step.sh [nano] [64] [1024]     nano, and GPT-2 124M with B 4 and T 64 or 1024 (default: nano and 64; 1024
-#                                        takes minutes)
+#   bench/step.sh [nano] [64] [1024] [recompute]     nano, and GPT-2 124M with B 4 and T 64 or 1024, also with
+#                                                    --recompute 1 (default: nano and 64; T 1024 takes minutes)
 # Medians of the steps after the first. Peak memory is VmHWM, start is from the command to the first step.
 set -eu
 cd "$(dirname "$0")/.."
@@ -47,6 +47,8 @@ for what in ${*:-nano 64}; do
             --total-batch-size 256 ;;
         1024) row '124M, B 4, T 1024' 4 --preset gpt2-124m --data "$tmp/tokens.bin" --batch-size 4 --seq-len 1024 \
             --total-batch-size 4096 ;;
-        *) echo "step.sh: got $what, want nano, 64 or 1024" >&2; exit 2 ;;
+        recompute) row '124M, B 4, T 1024, `--recompute 1`' 4 --preset gpt2-124m --data "$tmp/tokens.bin" \
+            --batch-size 4 --seq-len 1024 --total-batch-size 4096 --recompute 1 ;;
+        *) echo "step.sh: got $what, want nano, 64, 1024 or recompute" >&2; exit 2 ;;
     esac
 done

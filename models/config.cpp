@@ -20,12 +20,6 @@ const ModelInfo* find_model(const std::string& name) {
     return nullptr;
 }
 
-size_t count_parameters(const ModelInfo& model, const Shape& shape) {
-    size_t n = 0;
-    for (const TensorSpec& tensor : model.tensors(shape)) n += tensor.file_rows * tensor.cols;
-    return n;
-}
-
 void set_vocabulary(Shape* shape, int V) {
     shape->V = V;
     shape->Vp = round_up(V, 16);
@@ -57,22 +51,16 @@ std::string config_json(const ModelConfig& config) {
     return text + "\n}\n";
 }
 
-void refuse(const char* what, const std::string& key, const Json& got, const std::string& want) {
-    die_content(what + (": " + key), json_shown(got), want);
-}
-
 int read_size(const Json& json, const char* key, const Limits& limits, const char* what) {
-    uint64_t n = 0;
     const Json value = json.at(key, what);
-    if (!value.as_u64(&n) || !limits.hold(double(n))) refuse(what, key, value, format("an integer %s", limits.want));
-    return int(n);
+    if (uint64_t n; value.as_u64(&n) && limits.hold(double(n))) return int(n);
+    refuse(what, key, value, format("an integer %s", limits.want));
 }
 
 float read_number(const Json& json, const char* key, const Limits& limits, const char* what) {
-    double x = 0;
     const Json value = json.at(key, what);
-    if (!value.as_double(&x) || !limits.hold(x)) refuse(what, key, value, format("a number %s", limits.want));
-    return float(x);
+    if (double x; value.as_double(&x) && limits.hold(x)) return float(x);
+    refuse(what, key, value, format("a number %s", limits.want));
 }
 
 static bool same_value(const Json& json, const std::string& want) {
@@ -130,7 +118,7 @@ ModelConfig read_config(const std::string& folder) {
     const std::vector<std::string> files = expand_glob(path_join(folder, "model*.safetensors"));
     uint64_t bytes = 0;
     for (const std::string& file : files) bytes += map_file(file).size;
-    const uint64_t n = count_parameters(*config.info, config.shape), most = bytes / 2;      // 2 bytes each
+    const uint64_t n = count_parameters(config.info->tensors(config.shape)), most = bytes / 2;      // 2 bytes each
     if (!files.empty() && n > most)
         die_content(path, "a model of " + with_commas(n) + " parameters",
                     "at most " + with_commas(most) + ", all that the weights beside it have room for");

@@ -20,8 +20,6 @@ ModelConfig parse_config(std::string_view text, const char* what);
 ModelConfig read_config(const std::string& folder);
 // A size, or a float in as few digits as read it back.
 std::string number_text(double x);
-// Error 65, "WHAT: KEY: got GOT, want WANT".
-[[noreturn]] void refuse(const char* what, const std::string& key, const Json& got, const std::string& want);
 // The number under a key. Error 65 if it is missing or outside the limits.
 int read_size(const Json& json, const char* key, const Limits& limits, const char* what);
 float read_number(const Json& json, const char* key, const Limits& limits, const char* what);

@@ -184,7 +184,7 @@ void llama_read(const Json& config, Shape* s, LlamaKind kind, const char* what) 
     norm_eps(*s) = is_null(config.find("rms_norm_eps")) ? 1e-6f : read_number(config, "rms_norm_eps", kTiny, what);
     const Json tied = config.find("tie_word_embeddings");
     if (tied && tied.kind() != Json::boolean) refuse(what, "tie_word_embeddings", tied, "true or false");
-    untied_head(*s) = !tied || !tied.flag();
+    untied_head(*s) = tied.text() != "true";
     if (!is_null(config.find("attention_dropout"))) read_number(config, "attention_dropout", kBelowOne, what);
     read_rope(config, s, what);
 }

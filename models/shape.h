@@ -73,5 +73,4 @@ struct ModelInfo {
 
 const std::vector<const ModelInfo*>& all_models();              // in the order of models/list
 const ModelInfo* find_model(const std::string& name);           // null if there is none of that name
-size_t count_parameters(const ModelInfo& model, const Shape& shape);    // without padding rows; a tied head once
 void set_vocabulary(Shape* shape, int V);                       // V, and Vp with it

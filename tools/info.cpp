@@ -325,7 +325,7 @@ void show_model_config(const std::string& path, std::string_view text) {
     const ModelConfig c = parse_config(text, path.c_str());
     say("%s: %s config: %s, context %d, vocabulary %d, dropout %g, %s parameters", path.c_str(), c.info->title,
         c.info->text(c.shape).c_str(), c.shape.T, c.shape.V, double(c.shape.dropout),
-        with_commas(count_parameters(*c.info, c.shape)).c_str());
+        with_commas(count_parameters(c.info->tensors(c.shape))).c_str());
 }
 
 void show_json(const std::string& path) {

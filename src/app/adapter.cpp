@@ -29,20 +29,19 @@ AdapterConfig parse_adapter_config(std::string_view text, const char* what) {
     const std::string path = what;
     const Json json = parse_json(text, what);
     if (const Json type = json.at("peft_type", what); type.text() != "LORA")
-        die_content(path + ": peft_type", json_shown(type), "\"LORA\"");
+        refuse(what, "peft_type", type, "\"LORA\"");
     for (const char* key : {"use_dora", "use_qalora", "lora_bias", "modules_to_save", "layer_replication",
                             "target_parameters", "trainable_token_indices", "alora_invocation_tokens", "use_bdlora",
                             "rank_pattern", "alpha_pattern"}) {
         const std::string value = json.find(key).text();
         const bool unset = value.empty() || value == "null" || value == "false" || value == "{}" || value == "[]";
-        if (!unset) die_content(path + ": " + key, json_shown(json.find(key)), "none: it is not computed here");
+        if (!unset) refuse(what, key, json.find(key), "none: it is not computed here");
     }
-    if (const Json bias = json.find("bias"); bias && bias.text() != "none")
-        die_content(path + ": bias", json_shown(bias), "\"none\"");
-    // Others change the weights beside the adapter, too.
+    if (const Json bias = json.find("bias"); bias && bias.text() != "none") refuse(what, "bias", bias, "\"none\"");
+    // Other values change the model's weights, too.
     const Json init = json.find("init_lora_weights");
     if (const std::string how = init.text(); !how.empty() && how != "true" && how != "false" && how != "gaussian")
-        die_content(path + ": init_lora_weights", json_shown(init), "true, false or \"gaussian\"");
+        refuse(what, "init_lora_weights", init, "true, false or \"gaussian\"");
     const uint64_t rank = json.get_u64("r", what);
     const double alpha = json.get_double("lora_alpha", what);
     if (rank < 1 || rank > 1 << 20) die_content(path + ": r", std::to_string(rank), "from 1 to 1048576");
@@ -52,12 +51,10 @@ AdapterConfig parse_adapter_config(std::string_view text, const char* what) {
             alpha / (stable ? std::sqrt(double(rank)) : double(rank))};
 }
 
-static AdapterConfig read_adapter_config(const std::string& folder) {
+AdapterConfig read_adapter_config(const std::string& folder) {
     const std::string path = config_path(folder);
     return parse_adapter_config(map_file(path).text(), path.c_str());
 }
-
-std::string base_of_adapter(const std::string& folder) { return read_adapter_config(folder).base; }
 
 // w (rows,cols) += scale B A    B (rows,rank), A (rank,cols)
 static void add_product(float* w, const float* B, const float* A, float scale, size_t rows, size_t cols, size_t rank) {

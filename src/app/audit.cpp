@@ -33,8 +33,7 @@ void audit_replicas(Model* model, Ddp* ddp, BatchLoader* loader, StepState* devi
 
     struct Hashes { uint64_t own, of_previous, weights; };
     const Hashes mine = {hash_of(comm->rank), hash_of((comm->rank + W - 1) % W), ddp_hash_weights(ddp)};
-    std::vector<Hashes> all(static_cast<size_t>(W));
-    comm_allgather(comm, all.data(), &mine, sizeof mine);
+    const std::vector<Hashes> all = comm_gather(comm, mine);
     for (int r = 1; r < W; r++)
         if (all[size_t(r)].weights != all[0].weights) disagree(format("the weights of ranks 0 and %d differ", r));
     for (int r = 0; r < W; r++) {

@@ -1,4 +1,4 @@
-// audit.h -- silent corruption shows as two ranks that compute the same micro-batch differently.
+// audit.h -- finds silent corruption: two ranks compute the same micro-batch and compare the results.
 #pragma once
 #include "models/model.h"
 #include "src/data/data.h"
@@ -6,9 +6,9 @@
 
 namespace BACKEND {
 
-// Between two steps: each rank computes its own first micro-batch of the coming step and its predecessor's, and all
-// compare hashes of the gradients and of the weights. Error 80 names the odd rank by a third rank's vote; both without
-// one. micro_batches: of a rank. state: of the step, copied to device_state. Collective.
+// Between two steps: each rank computes its own first micro-batch of the coming step and that of the rank before, and
+// all compare hashes of the gradients and of the weights. Error 80 names the rank that a third contradicts, or both.
+// micro_batches: of a rank. state: of the step, copied to device_state. Collective.
 void audit_replicas(Model* model, Ddp* ddp, BatchLoader* loader, StepState* device_state, const StepState& state,
                     int64_t step, int micro_batches);
 

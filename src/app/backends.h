@@ -1,4 +1,4 @@
-// backends.h -- the only indirection between main and a backend: five pointers.
+// backends.h -- what main calls of a backend: a table of functions.
 #pragma once
 #include "src/app/options.h"
 #include "src/app/run.h"
@@ -7,7 +7,7 @@
 struct Backend {
     bool gpu;
     const char* dtype;                                  // storage type of weights and activations
-    int (*devices)();                                   // that answer
+    int (*devices)();                                   // how many answer
     bool (*natural)();                                  // --dtype auto takes it: the device is fast with this type
     int (*train)(Options options, Comm* comm, Run run); // each returns an exit code
     int (*command)(Options options, Comm* comm);        // sample, chat or eval

@@ -10,10 +10,10 @@ void checkpoints_create(Checkpoints* c, Comm* comm, Reporter* report, const Chec
     const Data& data = *report->data;
     *c = {.comm = comm, .report = report};
     if (comm->rank != 0) return;
-    // Where something is there already, a save or --force first makes room.
+    // Too early on a resume and with --force: old files are removed before the first save.
     if (o.save_every > 0 && !run.resumed() && !run.overwrite)
         require_space(o.out_dir, *files.arena, files.arrays.size());
-    // A disk that hangs must not keep a process from its end.
+    // An ending process waits only so long for a save: a disk may hang.
     comm_at_end(comm, [seconds = o.timeout] { saver_linger(seconds); });
     c->saver = saver_create(*files.arena, files.arrays.size(), copy, o.out_dir, o.keep);
     c->files = files;
@@ -42,7 +42,7 @@ void checkpoints_finish(Checkpoints* c, int64_t step, bool last) {
     Saved saved = {};
     if (c->saver && last) saved = saver_insist(c->saver, c->report->options->save_patience, stop);
     else if (c->saver) saved = saver_result(c->saver);
-    const std::string why = comm_first_text(c->comm, saved.error.message);     // rank 0's result is everybody's
+    const std::string why = comm_first_text(c->comm, saved.error.message);     // all take rank 0's result
     c->busy = false;
     c->stall += now_seconds() - begin;
     c->failed = why.empty() ? 0 : c->failed + 1;

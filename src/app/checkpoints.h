@@ -1,5 +1,4 @@
-// checkpoints.h -- when a run saves, what its state.json says, and what happens when a save fails. The files are
-// src/checkpoint's.
+// checkpoints.h -- when a run saves, what state.json says, what a failed save does. src/checkpoint writes it.
 #pragma once
 #include "src/app/report.h"
 #include "src/checkpoint/saver.h"
@@ -9,15 +8,14 @@ struct Checkpoints {
     Reporter* report = nullptr;
     Saver* saver = nullptr;             // rank 0; null elsewhere
     CheckpointFiles files = {};         // rank 0: what is saved; state.json changes from save to save
-    JsonLine facts = {};                // rank 0: of state.json, those that stay the same
+    JsonLine facts = {};                // rank 0: the part of state.json that stays the same
     bool busy = false;                  // a save is under way; alike on all ranks
     int failed = 0;                     // saves in a row
     int64_t step = 0;                   // of the save under way
     double stall = 0;                   // seconds training stood still for it
 };
 
-// files: but for state.json. copy: its arrays change while a save is written. Error 74
-// where the disk has no room.
+// files: all but state.json. copy: their arrays change while a save is written. Error 74 if the disk has no room.
 void checkpoints_create(Checkpoints* c, Comm* comm, Reporter* report, const CheckpointFiles& files, bool copy,
                         const std::string& device_kind);
 void checkpoints_destroy(Checkpoints* c);       // waits for the save under way

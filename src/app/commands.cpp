@@ -1,4 +1,4 @@
-// commands.cpp -- the commands sample, chat and eval, which backends.cpp calls. They return exit codes.
+// commands.cpp -- the commands sample, chat and eval: main calls Backend::command. They return exit codes.
 #include <algorithm>
 #include <csignal>
 #include <unistd.h>
@@ -26,9 +26,7 @@ struct Loaded {
     // T: the longest sequence it gets; the model's own limit holds, too.
     Loaded(const std::string& path, int B, size_t T) {
         if (path.empty()) die(kExitNoInput, "no model: got no folder, want a run or a checkpoint");
-        Options start;
-        start.init = path;
-        init = init_of_options(&start);
+        init = init_of_path(path);
         if (!init.tokenizer.empty())
             tokenizer = tokenizer_parse(init.tokenizer, path_join(init.saved(), "tokenizer.json"));
         if (tokenizer.vocab_size > init.config.shape.V)
@@ -92,7 +90,7 @@ static bool read_line(std::string* line) {
     return c != EOF || !line->empty();
 }
 
-// The tokens of history. Removes its oldest turns but the system's until the context has room for an answer, too.
+// Removes the oldest turns, but not the system's, until history and an answer fit. Returns the tokens of history.
 static std::vector<int> tokens_that_fit(Conversation* history, const ChatTemplate& chat, const Tokenizer& tokenizer,
                                         int T, int max_tokens) {
     const size_t room = size_t(T - std::min(max_tokens, T / 2));
@@ -141,7 +139,7 @@ static void refuse_conversations(const Options& o) {
         die(kExitUsage, "--perplexity: %s: got conversations, want text", o.data.c_str());
 }
 
-// All of --data; without it the validation part of the run that the path names.
+// Opens what eval scores: --data, or without it the validation part of the run.
 static Data data_to_score(Options o, const Loaded& loaded, int T, Comm* comm) {
     const int V = loaded.model.shape.V;
     if (o.is_given("data")) {
@@ -168,8 +166,8 @@ static Data data_to_score(Options o, const Loaded& loaded, int T, Comm* comm) {
     return data;
 }
 
-// Scores each token but a shard's first once, in windows of T tokens that begin `given` apart (0: T / 2). Behind the
-// first window a token has at least T - stride tokens before it.
+// Scores each token but a shard's first once, in windows of T tokens that begin `given` apart (0: T / 2). From the
+// second window on a scored token sees at least T - stride tokens.
 static Score score_windows(Model* model, const Data& data, int given, int B, Comm* comm) {
     const uint64_t T = uint64_t(model->T), stride = given > 0 ? uint64_t(given) : std::max<uint64_t>(T / 2, 1);
     if (stride >= T) die(kExitUsage, "--stride: got %d, want less than the context of %d tokens", given, model->T);

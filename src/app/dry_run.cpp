@@ -21,9 +21,10 @@ static const Gpu& gpu_asked_for(const std::string& text, int* ranks) {
     die(kExitUsage, "--for: got %s, want one of%s, or 4xh100, 16xh100: hosts of 8", text.c_str(), names.c_str());
 }
 
-// What forward keeps moves about once more than products move it. Attention has the flops that matrices leave. A tensor
-// has about two kernels. The update moves 8 bytes per array of the optimizer, 14 for master, gradient and weight.
-Work step_work(const Options& o, const Shape& shape, int ranks, int micro_batches) {
+// Estimates. What forward keeps moves about once outside products. Attention has all flops that matrices have not. A
+// tensor has two kernels. A weight's update moves 14 bytes and 8 per optimizer array, a sum of two replicas 12.
+Work step_work(const Options& o, int ranks, int micro_batches) {
+    const Shape& shape = o.shape;
     const Model m = model_plan(find_model(o.model), shape, o.batch_size, shape.T, 0, true, true, lora_of(o));
     const double N = double(m.B) * m.T, n = double(trained_arena(m).n), logits = (2 * N - m.chunk) * 2 * shape.Vp;
     const double arrays = double(all_optimizers()[size_t(find_optimizer(o.optimizer))]->state.size());
@@ -61,18 +62,19 @@ static double print_memory(const Options& o, const Model& m, int ranks, bool on_
     return sum;
 }
 
-void dry_run(const Options& o, const Shape& shape, const Comm* comm, int micro_batches) {
+void dry_run(const Options& o, const Comm* comm, int micro_batches) {
+    const Shape& shape = o.shape;
     int ranks = o.plan_for.empty() ? comm->size : 1;
     const Gpu* const gpu = o.plan_for.empty() ? nullptr : &gpu_asked_for(o.plan_for, &ranks);
     const bool on_gpu = kOnGpu || gpu;
     const ModelInfo* info = find_model(o.model);
     const Model m = model_plan(info, shape, o.batch_size, shape.T, o.recompute, true, on_gpu, lora_of(o));
-    const double flops = info->flops_per_token(shape, o.shape.T) * double(o.total_batch_size);
+    const double flops = info->flops_per_token(shape, shape.T) * double(o.total_batch_size);
     check_ranks(o.replicas, ranks);
     std::printf("model     %s, %s, context %d, vocabulary %d: %s parameters\n", info->title, info->text(shape).c_str(),
-                shape.T, shape.V, with_commas(count_parameters(*info, shape)).c_str());
+                shape.T, shape.V, with_commas(count_parameters(info->tensors(shape))).c_str());
     std::printf("step      %s tokens = %d micro-batches of %d x %d, in %d replicas on %d ranks; %lld steps\n",
-                with_commas(uint64_t(o.total_batch_size)).c_str(), micro_batches, o.batch_size, o.shape.T, o.replicas,
+                with_commas(uint64_t(o.total_batch_size)).c_str(), micro_batches, o.batch_size, shape.T, o.replicas,
                 ranks, (long long)o.steps);
     if (!o.rate_note.empty()) std::printf("lr        %s\n", o.rate_note.c_str());
     std::printf("work      %.3g FLOP per step\n", flops);
@@ -90,7 +92,7 @@ void dry_run(const Options& o, const Shape& shape, const Comm* comm, int micro_b
     else std::printf("it does not fit; try --replicas %d, --recompute 3, smaller --batch-size, %s ranks\n", ranks,
                      on_gpu ? "more" : "fewer");
     if (!gpu || !info->head_size) return;           // a model without heads goes position by position
-    const StepTime s = predict_step(*gpu, step_work(o, shape, ranks, micro_batches));
+    const StepTime s = predict_step(*gpu, step_work(o, ranks, micro_batches));
     std::printf("predicted %.1f ms per step, %.0f tokens/s, MFU %.1f %%, exposed communication %.1f ms; not measured\n",
                 s.total * 1e3, double(o.total_batch_size) / s.total, 100 * flops / s.total / ranks / gpu->peak,
                 s.exposed * 1e3);

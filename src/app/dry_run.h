@@ -1,4 +1,4 @@
-// dry_run.h -- what a run takes; --dry-run prints it.
+// dry_run.h -- --dry-run: the memory and time that a run takes.
 #pragma once
 #include "src/app/options.h"
 #include "src/app/step_model.h"
@@ -6,8 +6,8 @@
 
 namespace BACKEND {
 
-// Prints model, step, memory of a rank, and whether it fits. options are resolved; shape: with its vocabulary.
-void dry_run(const Options& options, const Shape& shape, const Comm* comm, int micro_batches);
-Work step_work(const Options& options, const Shape& shape, int ranks, int micro_batches);      // on GPUs
+// Prints model, step, a rank's memory, whether it fits; with --for a step's time. options.shape has its vocabulary.
+void dry_run(const Options& options, const Comm* comm, int micro_batches);
+Work step_work(const Options& options, int ranks, int micro_batches);      // for predict_step
 
 }  // namespace BACKEND

@@ -5,12 +5,11 @@
 
 namespace BACKEND {
 
-// Batch number i: windows [i B, i B + B) as far as there are some.
+// Scores batch i: those of the windows [i B, i B + B) that exist.
 static Score score_batch(Model* model, const Data& data, int B, uint64_t i) {
     const uint64_t T = uint64_t(data.val.T), begin = i * uint64_t(B);
-    const uint64_t n = std::min(uint64_t(B), data.val.samples - std::min(begin, data.val.samples));
+    const uint64_t n = std::min(uint64_t(B), data.val.samples - begin);
     Score sums;
-    if (n == 0) return sums;
     std::vector<int> tokens(n * T), targets(n * T);
     std::vector<float> losses(n * T);
     for (uint64_t b = 0; b < n; b++) data.val.sample(begin + b, &tokens[b * T], &targets[b * T], data.vocab_size);
@@ -24,18 +23,16 @@ static Score score_batch(Model* model, const Data& data, int B, uint64_t i) {
     return sums;
 }
 
-// A row is one batch on each rank: batch i belongs to rank i % W.
+// Each round scores one batch on each rank, batch i on rank i % W.
 Score evaluate(Model* model, const Data& data, int B, int64_t batches, Comm* comm) {
     const uint64_t W = uint64_t(comm->size), all = ceil_div(data.val.samples, uint64_t(B));
     const uint64_t count = batches > 0 ? std::min(uint64_t(batches), all) : all;
-    std::vector<Score> row(W);
     Score total;
     for (uint64_t first = 0; first < count && !total.requests; first += W) {
         const uint64_t i = first + uint64_t(comm->rank);
         Score mine = i < count ? score_batch(model, data, B, i) : Score();
         mine.requests = stop_requested();
-        comm_allgather(comm, row.data(), &mine, sizeof mine);
-        for (const Score& s : row) {
+        for (const Score& s : comm_gather(comm, mine)) {
             total.nats += s.nats;
             total.text_nats += s.text_nats;
             total.bytes += s.bytes;
@@ -77,7 +74,7 @@ std::string generate_text(Model* model, const Tokenizer& tokenizer, const ChatTe
     // A document's first token, then the prompt; without either a new line.
     std::vector<int> start;
     if (chat.form) {
-        // The characters of a greeting may be none that the tokenizer learnt.
+        // A char tokenizer may not have learnt the characters of a greeting.
         const bool greets = o.prompt.empty() && tokenizer.kind != Tokenizer::character;
         start = chat_prompt({{{"user", greets ? "Hello" : o.prompt}}}, chat, tokenizer);
     } else {

@@ -11,28 +11,27 @@
 namespace BACKEND {
 
 struct Score {
-    double nats = 0, text_nats = 0;     // of all tokens; of those that stand for text
+    double nats = 0, text_nats = 0;     // sums of -ln p: of all tokens; of those with text
     uint64_t bytes = 0, tokens = 0;     // of that text; of all targets but -1
     uint32_t requests = 0;              // to stop: the evaluation ended early
     double loss() const { return nats / double(tokens); }
     double bpb() const { return text_nats / std::numbers::ln2 / double(bytes); }        // NaN where tokens have no text
 };
 
-// Scores the first `batches` batches of B windows of data.val; 0: all, the last batch may be smaller. Each batch gives
-// one double; these are added in order, so that any number of ranks gives the same bits. Collective.
+// Scores the first `batches` batches of B windows of data.val; 0: all, the last batch may be smaller. A batch is one
+// sum, and these are added in order, so that any number of ranks gives the same bits. Collective.
 Score evaluate(Model* model, const Data& data, int B, int64_t batches, Comm* comm);
 
 using Print = std::function<void(const std::string&)>;
-// Continues --prompt, or answers it by a template, --samples times with a line between them. Each ends with its text or
-// turn, after --max-tokens, or at a request to stop. `print` gets whole characters as they come; returns all of them.
-// Another stream gives other samples of a seed.
+// Continues --prompt, or answers it by a template, --samples times with a line between them. A sample ends at the token
+// that ends a text or turn, after --max-tokens, or at a request to stop. `print` gets whole characters as they come;
+// returns all of them. Another stream gives other samples of a seed.
 std::string generate_text(Model* model, const Tokenizer& tokenizer, const ChatTemplate& chat, const Options& options,
                           uint32_t stream, const Print& print);
 
 // A conversation's tokens and the beginning of the assistant's next turn.
 std::vector<int> chat_prompt(const Conversation& conversation, const ChatTemplate& chat, const Tokenizer& tokenizer);
-// Appends up to --max-tokens to `tokens`, until the end-of-text token, token `end` or stops(). Returns the
-// text of what it appended.
+// Appends up to --max-tokens tokens, until end of text, token `end` (-1: none) or stops(). Returns their text.
 std::string continue_text(Model* model, const Tokenizer& tokenizer, int end, const Options& options, uint32_t stream,
                           std::vector<int>* tokens, const Print& print, const std::function<bool()>& stops);
 

@@ -6,11 +6,11 @@
 #include "src/checkpoint/checkpoint.h"
 #include "src/checkpoint/model_file.h"
 
-// A model in one file. Where it has no tokenizer, but as many tokens as GPT-2, it gets GPT-2's if that is here.
+// Opens a model in one file. If it has no tokenizer, but as many tokens as GPT-2, it gets GPT-2's if that is here.
 static Init init_of_file(const std::string& path) {
     const ModelFile file = open_model_file(path);
     Init init = {path, "", parse_config(file.config_json, path.c_str())};
-    if (const uint64_t n = count_parameters(*init.config.info, init.config.shape); n > map_file(path).size / 2)
+    if (const uint64_t n = count_parameters(init.config.info->tensors(init.config.shape)); n > map_file(path).size / 2)
         die_content(path, "a model of " + with_commas(n) + " parameters", "one that the file has room for");
     init.chat_template = file.chat_template;
     if (!file.vocabulary.empty()) init.tokenizer = tokenizer_json_of_gguf(file.split, file.vocabulary, path);
@@ -40,7 +40,7 @@ static Init init_of_folder(const std::string& folder) {
 
 static bool is_file(const std::string& path) { return file_exists(path) && !is_directory(path); }
 
-// An adapter of ours says which weights it was trained beside, and in config.json which model that was.
+// Checks the model against an adapter of this program: its config.json, and the weights' CRC in its state.json.
 static void check_base(Init* init) {
     const std::string state = path_join(init->adapter, "state.json"), text = read_file(state);
     const ModelConfig own = read_config(init->adapter);
@@ -54,7 +54,8 @@ static void check_base(Init* init) {
 }
 
 static Init init_of_adapter(const std::string& folder) try {
-    const std::string named = checkpoint_named(base_of_adapter(folder)), own = path_join(folder, "tokenizer.json");
+    const std::string named = checkpoint_named(read_adapter_config(folder).base);
+    const std::string own = path_join(folder, "tokenizer.json");
     const std::string base = is_file(named) ? named : resolve_model_folder(named);
     if (is_adapter(base)) die_content("base_model_name_or_path", "the adapter " + base, "a whole model");
     Init init = is_file(base) ? init_of_file(base) : init_of_folder(base);
@@ -126,17 +127,11 @@ DataOptions data_options(const Options& o, const Init& init) {
 }
 
 Sampler data_order(const Options& o, uint64_t samples, int micro_batches) {
-    Sampler s;
-    s.torch = o.sampler == "torch";
-    s.n = samples;
-    s.seed = o.seed;
-    s.B = o.batch_size;
-    s.G = micro_batches;
-    s.R = o.replicas;
-    return s;
+    return {.torch = o.sampler == "torch", .n = samples, .seed = o.seed, .B = o.batch_size, .G = micro_batches,
+            .R = o.replicas};
 }
 
-// New tokens begin as the mean of all others: zeros would be far likelier than most of them.
+// Sets the rows of new tokens to the mean of all others: zeros would make them likelier than most.
 static void add_rows(float* values, const TensorSpec& theirs, const TensorSpec& own) {
     if (theirs.file_rows >= own.file_rows) return;
     std::vector<double> sums(own.cols);
@@ -154,7 +149,7 @@ void load_init(float* weights, const Arena& arena, const Init& init) {
         read_model_file(init.folder, theirs, arena, weights);
         if (info.from_gguf) info.from_gguf(weights, arena, init.files);
     } else {
-        read_safetensors(open_model(init.folder), theirs, arena, "", weights);
+        read_safetensors(open_model(init.folder), arena, "", weights, &theirs);
     }
     for (size_t i = 0; i < arena.tensors.size(); i++) add_rows(weights + arena.offset[i], theirs.tensors[i],
                                                                arena.tensors[i]);

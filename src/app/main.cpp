@@ -25,7 +25,7 @@ static const Backend& choose_backend(Options* o) {
         o->dtype.c_str(), built ? "see nvidia-smi" : "this program was built without CUDA: see ./configure");
 }
 
-// For a command whose result is what it prints. (A run whose terminal is gone goes on, and has its files.)
+// Error 74 if a command's output is incomplete. (A run without a terminal goes on, and has its files.)
 static void check_output() {
     if (std::fflush(stdout) != 0 || std::ferror(stdout))
         die(kExitWrite, "standard output: not all could be written; is the disk full?");
@@ -93,7 +93,7 @@ static int start(int argc, char** argv, World* world, Comm** comm) {
     return run(options, *world, comm);
 }
 
-// Before main and in other threads nobody catches: most likely memory has ended there.
+// Exceptions before main and in other threads end here: most likely memory ran out.
 [[gnu::constructor(101)]] static void before_all_tables() {
     std::set_terminate([] {
         static const char line[] = "train_gpt: error: out of memory, or an internal error\n";
@@ -103,7 +103,7 @@ static int start(int argc, char** argv, World* world, Comm** comm) {
 }
 
 int main(int argc, char** argv) {
-    int fd;                             // descriptors 0 to 2 are taken, or a closed one would become a file of the run
+    int fd;                             // if 0, 1 or 2 is closed, opens it: no file of the run may get that number
     while ((fd = open("/dev/null", O_RDWR)) >= 0 && fd <= 2) {}
     close(fd);
     signal(SIGXFSZ, SIG_IGN);
@@ -119,7 +119,7 @@ int main(int argc, char** argv) {
     } catch (const std::exception& e) {
         error = {kExitOther, format("internal error: %s", e.what())};
     }
-    // What is wrong with the command line is wrong on every rank: one says it.
+    // Every rank finds the same error in the command line: only rank 0 prints it.
     const bool said = comm ? comm_abort(comm, error.code, error.message) : world.rank > 0 && error.code == kExitUsage;
     if (!said) print_error(error);
     std::fflush(nullptr);

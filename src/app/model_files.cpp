@@ -34,7 +34,7 @@ std::vector<std::pair<std::string, std::string>> tokenizer_files(const Data& dat
     const Tokenizer& t = data.tokenizer;
     if (t.kind == Tokenizer::none) return {};
     const std::string& jinja = data.chat.form ? data.chat.jinja : init.chat_template;
-    // A template writes the first token itself.
+    // A chat template writes the first token itself.
     std::vector<std::pair<std::string, std::string>> files = {
         {"tokenizer.json", data.chat.form ? t.to_json() : tokenizer_json_of_model(t)},
         {"tokenizer_config.json", tokenizer_config_json(data, init, jinja)}};

@@ -5,9 +5,9 @@
 #include <vector>
 #include "src/app/init.h"
 
-// config.json, with the tokens that begin a text and end it, or with conversations a turn.
+// Returns config.json. Its bos token begins a text, its eos token ends one, or with conversations a turn.
 std::string model_config_json(const ModelInfo* info, const Shape& shape, const Data& data, const Init& init);
 
-// tokenizer.json, the names of its tokens, the chat template, and where an answer ends: names and contents. What came
-// with a model is kept, unless the run trains on conversations. None without a tokenizer.
+// Names and contents of tokenizer.json, tokenizer_config.json, chat_template.jinja and generation_config.json. What
+// came with a model is kept, unless the run trains on conversations. None without a tokenizer.
 std::vector<std::pair<std::string, std::string>> tokenizer_files(const Data& data, const Init& init);

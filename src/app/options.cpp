@@ -12,9 +12,9 @@
 
 namespace {
 
-// The default learning rate with --init, of AdamW: the preset's would wreck trained weights in a few steps. Published
-// fine-tuning of whole models takes 1e-5 to 5e-5; a narrow model stands, and needs, more. Adapters take ten times that
-// (Schulman and others 2025, "LoRA without regret").
+// AdamW's default learning rate with --init: the preset's would spoil trained weights in a few steps. Published
+// fine-tuning of whole models takes 1e-5 to 5e-5; narrow models need more. Adapters take ten times that (Schulman and
+// others 2025, "LoRA without regret").
 double tuning_rate(const Options& o) { return (o.lora ? 3e-4 : 3e-5) * 768 / std::clamp(o.shape.C, 1, 768); }
 
 using Words = std::vector<std::string>;
@@ -45,7 +45,7 @@ enum Resume {
     kFixed,         // refuses it: the run's bits depend on it from the first step on
     kTuned,         // takes it and notes it in `changed`: the bits differ from here on
     kOpen,          // takes it: when to evaluate, save, print; where the data lie (their hash is the identity)
-    kLocal,         // does not look: it belongs to this start, not to the run
+    kLocal,         // ignores the saved value: it was for another start
 };
 
 struct Row {
@@ -291,7 +291,7 @@ std::string shown(const std::string& text) { return text.empty() ? "nothing" : t
 
 // ---- parser
 
-// Ends with the option that was meant: by another trainer's name, half a name or a typing error.
+// Ends with an error that suggests an option: by another trainer's name, half a name or a typing error.
 [[noreturn]] void unknown_option(const std::string& arg) {
     const std::string typed = replaced(arg, '_', '-'), bare = typed.substr(typed.starts_with("--") ? 2 : 1);
     std::string meant;
@@ -392,7 +392,7 @@ const ModelInfo& choose_model(Options* o, bool gpu) {
     return model;
 }
 
-// Total tokens = G micro-batches of B x T. A default total adapts to a B or T that is given; a given one must divide.
+// Checks that a step's tokens are G micro-batches of B x T. A default total adapts to B and T, a given one must fit.
 void check_batch(Options* o, bool total_may_change) {
     const int64_t micro_batch = int64_t(o->batch_size) * o->shape.T;
     if (micro_batch > INT_MAX)
@@ -494,12 +494,6 @@ Lora lora_of(const Options& o) { return {o.lora, o.lora_alpha, o.lora_targets}; 
 std::vector<TensorSpec> trained_tensors(const Options& o) {
     const std::vector<TensorSpec> all = find_model(o.model)->tensors(o.shape);
     return o.lora ? lora_tensors(all, lora_of(o)) : all;
-}
-
-size_t trained_parameters(const Options& o) {
-    size_t n = 0;
-    for (const TensorSpec& spec : trained_tensors(o)) n += spec.file_rows * spec.cols;
-    return n;
 }
 
 std::vector<double> hyper_values(const Options& options, const OptimizerInfo& optimizer) {

@@ -42,7 +42,7 @@ struct Options {
 
     std::vector<std::string> given;     // names of the options on the command line, without "--"
     std::vector<std::string> saved;     // names of those that come from the config of a resumed run
-    std::string rate_note;              // of resolve_options, where --init chose --lr
+    std::string rate_note;              // by resolve_options, if --init chose --lr
     std::vector<std::string> changed;   // what a resume changes: "--lr: got 0.001, the run has 0.002"
     std::string program = "./train_gpt";    // as it was called
     std::vector<std::string> argv;      // what followed
@@ -55,21 +55,20 @@ struct Options {
 // Answers --help and --version itself; then *exit_now is the exit code, else -1.
 Options parse_options(int argc, const char* const* argv, int* exit_now);
 
-// Merges saved values into those not given. On a resume given options that a run may not change are refused. path: of
-// the file, whose bad content is an Error 65.
+// Sets options that are not given to the values in `json`. For training refuses given ones that a run may not change.
+// path: of the file, whose bad content is an Error 65.
 void options_merge_saved(Options* options, const std::string& json, const std::string& path);
 
-// Takes model and shape of the folder of --init. A given option may not say otherwise, but for a shorter context.
+// Sets model and shape to those of --init. Refuses a given option that differs, but for a shorter context.
 void options_take_model(Options* options, const ModelInfo& model, const Shape& shape);
 
 // Chooses model and preset, fills every value that is neither given, saved nor taken, and checks what training needs.
-// gpu: the device chosen.
+// gpu: a GPU was chosen.
 void resolve_options(Options* options, bool gpu);
 
 Lora lora_of(const Options& options);
 // The tensors that are trained: the model's, or with --lora adapters.
 std::vector<TensorSpec> trained_tensors(const Options& options);
-size_t trained_parameters(const Options& options);          // without padding rows
 // The optimizer's hyperparameters in its own order; options are resolved.
 std::vector<double> hyper_values(const Options& options, const OptimizerInfo& optimizer);
 

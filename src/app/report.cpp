@@ -18,7 +18,7 @@ static void print_header(const Reporter* r, size_t parameters) {
                  with_commas(parameters).c_str(), o.shape.T);
     if (o.lora)
         r->log->text("lora    rank %d, alpha %g: %s parameters in adapters of %s are trained, the others are frozen",
-                     o.lora, o.lora_alpha, with_commas(trained_parameters(o)).c_str(),
+                     o.lora, o.lora_alpha, with_commas(count_parameters(trained_tensors(o))).c_str(),
                      o.lora_targets == "all" ? "all matrices" : o.lora_targets.c_str());
     r->log->text("data    %s | tokenizer %s, vocabulary %d: a fresh model's loss is near %.4f",
                  data.train.description.c_str(), data.tokenizer.kind ? data.tokenizer.name.c_str() : "none",
@@ -75,7 +75,7 @@ void report_begin(Reporter* r, const Progress& at) {
     name_last(o.out_dir);
     r->log = std::make_unique<Log>(o.out_dir, r->run->resumed());
     report_out_dir(o.out_dir);
-    const size_t parameters = count_parameters(*r->info, o.shape);
+    const size_t parameters = count_parameters(r->info->tensors(o.shape));
     print_header(r, parameters);
     write_facts(r, parameters, at.step);
     if (o.tensorboard) r->log->open_event_file(o.eval_every);

@@ -1,5 +1,5 @@
-// report.h -- what rank 0 says of a run, on the console and in metrics.jsonl: the header, a line per step, scores,
-// samples, the end. Other ranks have a Reporter without a log, and every function does nothing there.
+// report.h -- what rank 0 says of a run, on the console and in metrics.jsonl: header, steps, scores, samples, the
+// end. On other ranks a Reporter has no log, and every function does nothing.
 #pragma once
 #include <functional>
 #include <memory>
@@ -8,12 +8,12 @@
 #include "src/app/log.h"
 #include "src/app/run.h"
 
-// Steps done, and what else of a run's progress stands in a checkpoint's state.json.
+// A run's progress, as a checkpoint's state.json has it; step: steps done.
 struct Progress {
     int64_t step = 0;
     int bad_steps = 0;                  // in a row, without a finite gradient
     double best_val = 1e300;            // nats per token
-    int64_t best_step = -1;             // after which it was found; -1: by none
+    int64_t best_step = -1;             // steps done when it was found; -1: never
 };
 
 struct StepTimes { double compute, comm, exposed; };        // seconds of this rank; exposed: hidden by no computation
@@ -43,30 +43,30 @@ struct Reporter {
     const Data* data;
     const ModelInfo* info;
     std::string device, transport;      // "cpu avx2, 2 threads", "shared memory"
-    double peak_flops;                  // of all ranks; NaN: not known
+    double peak_flops;                  // per second, of all ranks; NaN: not known
     std::unique_ptr<Log> log = nullptr;     // rank 0 of a run that trains
     double began = 0, printed = 0;      // by now_seconds(): this process's first step, the last line about a step
     int64_t steps_here = 0;             // by this process
     LossPoints first_losses = {};
-    bool spiked = false;                // these losses have, and it was said
+    bool spiked = false;                // a loss_spike in them was reported
 };
 
-// Says of a rise of the loss that lasts; "" if there is none. The median of three steps is half a nat above the lowest
-// one before, and half a nat above `guess`, the loss of guessing, or above the lowest by a quarter of what was gained
-// and by three times what nine of ten steps differ from the step before.
+// Describes a lasting rise of the loss; "" if there is none. A median of three steps is half a nat above the lowest
+// before it, and either half a nat above `guess`, the loss of guessing, or above the lowest by a quarter of the fall
+// since the first step and three times the 90th percentile of the changes from step to step.
 std::string loss_spike(LossPoints losses, double guess);
 
-void report_begin(Reporter* r, const Progress& at);     // opens the log, prints the header, writes config.json
+void report_begin(Reporter* r, const Progress& at);     // empty_run; opens the log, prints header, writes config.json
 void report_step(Reporter* r, const StepStats& stats);
 void report_warning(Reporter* r, int64_t step, const std::string& message);
 void report_score(Reporter* r, int64_t step, double loss, double bpb, bool best);
 // score: as JSON; text: as a line.
 void report_task(Reporter* r, int64_t step, const JsonLine& score, const std::string& text);
-// Prints what generate() hands it as it comes; generate() returns all of it.
+// Prints what generate() passes on as it comes; generate() returns all of it.
 using Print = std::function<void(const std::string&)>;
 void report_sample(Reporter* r, int64_t step, const std::function<std::string(const Print&)>& generate);
 void report_saved(Reporter* r, int64_t step, const std::string& folder, double stall_seconds, double write_seconds);
-// The last lines and the "done" event. The time is that of all attempts of a supervised job.
+// Prints the last lines, writes the "done" event. Their time covers all attempts of a supervised job.
 void report_end(Reporter* r, int64_t step, int code, const std::string& why);
 void report_failure(Reporter* r, int64_t step);         // inside a catch: ends it with the exception's code and message
 // No step is left to do; returns the exit code.

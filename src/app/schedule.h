@@ -1,6 +1,6 @@
 // schedule.h -- the learning rate of step s, as a fraction of the peak.
 //
-// Warm-up is (s+1)/warmup, so step 0 already moves. Then, with u = (s+1 - warmup) / (steps - warmup) in (0, 1]:
+// Warm-up is (s+1)/warmup, so step 0 is not 0. Then, with u = (s+1 - warmup) / (steps - warmup) and f = final_frac:
 //   cosine   f + (1-f) (1 + cos(pi u)) / 2      linear   1 - (1-f) u      constant   1
 //   wsd      1 until the last fifth of all steps, then straight down to f (warm-up, stable, decay; arXiv 2404.06395)
 #pragma once

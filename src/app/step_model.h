@@ -4,16 +4,15 @@
 // waves of tiles, one per multiprocessor, and a wave that is not full takes as long as a full one. A tile takes its
 // flops at the rate of the main loop and, as in kernels/cuda/matmul.cu, `edge` k more to begin and end. The best tile
 // and split of k counts, but no product is faster than its bytes. Attention's rates grow with T as T / (T + kHalfT).
-// All else is bytes at the rate of a copy, and kGap between kernels. A bucket of gradients is summed
-// in its host, then its slices between hosts; each rank gets the weights from all owners. The last backward and the
-// next forward hide both, except for the embeddings, and leave kNcclProcessors to NCCL. The host's work, slow ranks and
-// falling clocks are left out.
+// All else is bytes at the rate of a copy, and kGap between kernels. A bucket of gradients is summed in its host, then
+// its slices between hosts; each rank gets the weights from all owners. The last backward and the next forward hide
+// both, except for the embeddings, and leave kNcclProcessors to NCCL. Not predicted: host work, slow ranks, low clocks.
 #pragma once
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
-// Per second, in bf16. Nothing here was measured with these kernels.
+// Rates per second, in bf16. None was measured with these kernels.
 //   rate       main loop of products. H100: the mean of cuBLAS's 716 (4096^3), 762 and 795 TFLOP/s (8192^3), without
 //              waves and edges 759, 796 and 830. A100: gau-nernst. B200: mma.sync. 4090: llmq's step at 81 %
 //   copy       90 % of the data sheet (QuACK); B200: newmind.ai
@@ -61,7 +60,7 @@ inline double product_seconds(const Gpu& g, double M, double N, double K, double
     return std::max(best, 2 * (M * K + N * K + M * N) / g.copy);
 }
 
-// The reduction of so many bytes of gradients, and the all-gather of their weights and of their squares for the norm.
+// Seconds to reduce so many bytes of gradients and to all-gather their weights and their squares for the norm.
 inline double exchange_seconds(const Gpu& g, const Work& w, double gradients) {
     const double local = std::min(w.ranks, kPerHost), hosts = w.ranks / local, others = w.ranks - local;
     const double weights = gradients / w.gradients * w.weights;

@@ -14,7 +14,7 @@ static size_t characters(const std::string& text) {
     return size_t(std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
-// The tokens of context and ending, the ending's counted: what a tokenizer makes of the context alone is the context.
+// Encodes context and ending together. All tokens are scored but as many as the context alone has.
 static Task::Row make_row(std::string context, std::string ending, const Tokenizer& tokenizer, size_t T) {
     const size_t end = context.find_last_not_of(" \t\r\n") + 1;         // blanks at its end go with the ending
     ending = context.substr(end) + " " + ending;
@@ -32,12 +32,11 @@ static Task::Row make_row(std::string context, std::string ending, const Tokeniz
 static void read_item(const Json& line, const char* what, const Tokenizer& tokenizer, int T, Task* task) {
     const std::string context = line.get_string("ctx", what);
     const Json endings = line.at("endings", what);
-    if (endings.kind() != Json::array) die_content(std::string(what) + ": endings", json_shown(endings), "a list");
+    if (endings.kind() != Json::array) refuse(what, "endings", endings, "a list");
     Task::Item item = {task->rows.size(), 0, {}};
     for (JsonItems i(endings); i.next();) {
         const std::string ending = i.value.kind() == Json::string ? i.value.text() : "";
-        if (ending.empty())
-            die_content(std::string(what) + ": endings", json_shown(i.value), "a text that is not empty");
+        if (ending.empty()) refuse(what, "endings", i.value, "a text that is not empty");
         task->rows.push_back(make_row(context, ending, tokenizer, size_t(T)));
         if (task->rows.back().scored == 0)
             die_content(std::string(what) + ": ctx", json_quote(context), "a text in front of an ending of one token");
@@ -46,7 +45,7 @@ static void read_item(const Json& line, const char* what, const Tokenizer& token
     const std::string label = line.at("label", what).text();            // a number, also as a text
     if (!parse_whole(std::string_view(label), &item.label) || item.label < 0 ||
         size_t(item.label) >= item.characters.size())
-        die_content(std::string(what) + ": label", json_shown(line.find("label")), "the number of an ending, from 0");
+        refuse(what, "label", line.find("label"), "the number of an ending, from 0");
     task->items.push_back(item);
 }
 
@@ -64,7 +63,7 @@ Task read_task(const std::string& path, const Tokenizer& tokenizer, int T) {
     return task;
 }
 
-// Scores of the rows in `order`, side by side: shorter ones are filled up behind their end, which no token sees.
+// Scores the rows in `order` as one batch: shorter ones are padded at their end, which no earlier token sees.
 static void score_batch(Model* model, const std::vector<Task::Row>& rows, std::span<const size_t> order,
                         double* scores) {
     size_t longest = 0;
@@ -94,10 +93,7 @@ std::vector<double> score_rows(Model* model, const std::vector<Task::Row>& rows,
     for (size_t first = 0; first < n && !*stop; first += W * batch) {
         const size_t begin = std::min(first + rank * batch, n), end = std::min(begin + batch, n);
         if (begin < end) score_batch(model, rows, {&order[begin], end - begin}, mine.data());
-        std::vector<uint32_t> requests(W);
-        const uint32_t own = stop_requested();
-        comm_allgather(comm, requests.data(), &own, sizeof own);
-        for (const uint32_t r : requests) *stop |= r;
+        for (const uint32_t requests : comm_gather(comm, stop_requested())) *stop |= requests;
     }
     comm_allgather(comm, all.data(), mine.data(), n * sizeof(double));
     for (size_t k = 0; k < n; k++) mine[order[k]] = all[(k / batch) % W * n + order[k]];

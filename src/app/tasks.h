@@ -37,7 +37,7 @@ struct TaskScore {
 TaskScore score_task(Model* model, const Task& task, int B, Comm* comm);
 
 // The sum of log p of each row's scored tokens. *stop gets the requests to stop, which end it early. The ranks share
-// batches of B rows; any number of them gives the same bits. Collective.
+// batches of B rows; any number of ranks gives the same bits. Collective.
 std::vector<double> score_rows(Model* model, const std::vector<Task::Row>& rows, int B, Comm* comm, uint32_t* stop);
 
 }  // namespace BACKEND

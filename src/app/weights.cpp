@@ -3,7 +3,7 @@
 
 namespace BACKEND {
 
-// In host memory.
+// Fills arena.n elements on the host.
 static void load_stored(floatX* weights, const Arena& arena, const Init& init) {
     if (sizeof(floatX) == sizeof(float)) return load_init(reinterpret_cast<float*>(weights), arena, init);
     std::vector<float> masters(arena.n);

@@ -12,6 +12,12 @@ std::vector<TensorSpec::Part> parts_of(const TensorSpec& spec) {
     return {{spec.name, spec.decay ? spec.file_rows : spec.cols}};
 }
 
+size_t count_parameters(const std::vector<TensorSpec>& table) {
+    size_t n = 0;
+    for (const TensorSpec& spec : table) n += spec.file_rows * spec.cols;
+    return n;
+}
+
 Arena arena_layout(std::vector<TensorSpec> tensors) {
     Arena arena;
     arena.tensors = std::move(tensors);

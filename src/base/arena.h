@@ -25,6 +25,7 @@ struct TensorSpec {
 };
 constexpr float kOnes = -1;
 std::vector<TensorSpec::Part> parts_of(const TensorSpec& spec);     // its parts, or itself as the only one
+size_t count_parameters(const std::vector<TensorSpec>& table);      // without padding rows; a tied head once
 
 struct Arena {
     std::vector<TensorSpec> tensors;

@@ -37,8 +37,7 @@ int open_regular(const std::string& path, const char* what, uint64_t* size) {
 }
 
 MappedFile map_file(const std::string& path) {
-    MappedFile file;
-    file.path = path;
+    MappedFile file = {.path = path};
     const int fd = open_regular(path, "cannot open", &file.size);
     void* const memory = file.size ? ::mmap(nullptr, file.size, PROT_READ, MAP_PRIVATE, fd, 0) : nullptr;
     const int error = errno;
@@ -58,10 +57,7 @@ std::string read_kernel_file(const std::string& path) {
     return text.str();
 }
 
-bool file_exists(const std::string& path) {
-    struct stat info;
-    return ::stat(path.c_str(), &info) == 0;
-}
+bool file_exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
 
 bool is_directory(const std::string& path) {
     struct stat info;

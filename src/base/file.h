@@ -12,7 +12,7 @@ struct MappedFile {
     const char* data = "";
     uint64_t size = 0;
     std::string path;
-    std::shared_ptr<void> mapping;
+    std::shared_ptr<void> mapping = {};
     std::string_view text() const { return {data, size}; }
 };
 MappedFile map_file(const std::string& path);               // 66 if missing or not a regular file

@@ -127,10 +127,6 @@ std::string_view raw(const Json& value) {               // as it is written
     if (value) parser.value(0);
     return value.from.substr(0, parser.at);
 }
-
-[[noreturn]] void fail_type(const char* what, std::string_view key, const Json& value, const char* want) {
-    die_content(what + (": " + std::string(key)), json_shown(value), want);
-}
 }  // namespace
 
 Json parse_json(std::string_view text, const char* what) {
@@ -201,22 +197,24 @@ bool Json::as_double(double* out) const {
 
 std::string Json::get_string(std::string_view key, const char* what) const {
     const Json value = at(key, what);
-    if (value.kind() != string) fail_type(what, key, value, "a string");
+    if (value.kind() != string) refuse(what, key, value, "a string");
     return value.text();
 }
 
 uint64_t Json::get_u64(std::string_view key, const char* what) const {
     const Json value = at(key, what);
-    uint64_t x;
-    if (!value.as_u64(&x)) fail_type(what, key, value, "an integer of 0..2^64-1");
-    return x;
+    if (uint64_t x; value.as_u64(&x)) return x;
+    refuse(what, key, value, "an integer of 0..2^64-1");
 }
 
 double Json::get_double(std::string_view key, const char* what) const {
     const Json value = at(key, what);
-    double x;
-    if (!value.as_double(&x)) fail_type(what, key, value, "a number that a double holds");
-    return x;
+    if (double x; value.as_double(&x)) return x;
+    refuse(what, key, value, "a number that a double holds");
+}
+
+void refuse(const char* what, std::string_view key, const Json& got, const std::string& want) {
+    die_content(what + (": " + std::string(key)), json_shown(got), want);
 }
 
 std::string json_quote(std::string_view text) {

@@ -16,7 +16,6 @@ struct Json {
 
     Kind kind() const;                        // null where there is no value
     explicit operator bool() const { return !from.empty(); }
-    bool flag() const { return from[0] == 't'; }  // of a boolean
     std::string text() const;                 // of a string, decoded; of anything else, as written
     bool as_u64(uint64_t* out) const;         // false if not an integer in 0..2^64-1; 1.0 is none
     bool as_double(double* out) const;        // false if not a number, or too large
@@ -40,6 +39,8 @@ struct JsonItems {
     bool object;
 };
 
+// Error 65, "WHAT: KEY: got GOT, want WANT".
+[[noreturn]] void refuse(const char* what, std::string_view key, const Json& got, const std::string& want);
 std::string json_quote(std::string_view text);  // "..." with escapes; invalid UTF-8 becomes U+FFFD
 std::string json_shown(const Json& value);    // for "got X": short, whatever the file holds
 std::string json_number(double x, int digits = 17); // null for NaN and infinities

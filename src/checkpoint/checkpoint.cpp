@@ -1,6 +1,5 @@
-// checkpoint.cpp -- the commit protocol. A name must not appear before its bytes are on the disk (fsync of files, then
-// rename), and must not vanish in a power cut after it was announced (fsync of folders). DONE makes "complete"
-// something that can be checked.
+// checkpoint.cpp -- the commit protocol. A name appears only when its bytes are on disk (fsync of files, rename), and
+// survives a power cut (fsync of folders). DONE shows that a checkpoint is complete.
 #include "src/checkpoint/checkpoint.h"
 #include <algorithm>
 #include <cerrno>
@@ -24,7 +23,7 @@ static std::string done_text(const Done& done) {
     return text + format("crc %08x\n", crc32c(0, text.data(), text.size()));
 }
 
-// Reads it loosely, then accepts only what it would have written itself, byte for byte.
+// Reads the lines loosely, then accepts only what done_text writes, byte for byte.
 static Done parse_done(const std::string& text, const char* what) {
     Done done;
     for (std::string_view rest = text; !rest.empty();) {
@@ -116,8 +115,7 @@ std::string resolve_model_folder(const std::string& path) {
 
 // Writes all files of a checkpoint into a new folder, DONE last.
 static void write_files(const std::string& folder, int64_t step, const CheckpointFiles& files) {
-    Done done;
-    done.step = step;
+    Done done = {step, {}};
     const auto write = [&](const std::string& name, const auto& content) {
         FileWriter file(path_join(folder, name));
         content(&file);
@@ -150,7 +148,7 @@ static void rename_folder(const std::string& from, const std::string& to) {
 }
 
 // Gives the finished folder its name. One of this step may be there: the two are exchanged in one system call, so that
-// no instant is without either; where the file system cannot do that, the old one steps aside.
+// no instant is without either; where the file system cannot do that, the old one is moved first.
 static void place(const std::string& ckpt, const std::string& temporary, const std::string& name) {
     const std::string final = path_join(ckpt, name);
     if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, final.c_str(), RENAME_EXCHANGE) == 0) return;
@@ -164,8 +162,7 @@ static void remove_stale(const std::string& ckpt) {
             if (name.starts_with(stale)) remove_tree(path_join(ckpt, name));
 }
 
-// Removes whole checkpoints older than this one, beyond `keep` in all, but for the best. Broken ones stay and do not
-// count.
+// Removes whole checkpoints before `step` beyond `keep` in all, but not the best. Broken ones stay and do not count.
 static void retire(const std::string& ckpt, int64_t step, int keep) {
     const std::string best = base_name(checkpoint_named(path_join(ckpt, "best")));
     int kept = 1;
@@ -182,8 +179,7 @@ void require_space(const std::string& folder, const Arena& arena, size_t arrays)
     struct statvfs disk;
     if (statvfs(folder.c_str(), &disk) != 0 || disk.f_blocks == 0) return;
     const uint64_t got = disk.f_bavail * disk.f_frsize;
-    uint64_t want = 0;
-    for (const TensorSpec& spec : arena.tensors) want += arrays * spec.file_rows * spec.cols * sizeof(float);
+    const uint64_t want = arrays * count_parameters(arena.tensors) * sizeof(float);
     if (got < want)
         die(kExitWrite, "no space for a checkpoint: %s: got %s bytes free, want %s; make room", folder.c_str(),
             with_commas(got).c_str(), with_commas(want).c_str());

@@ -5,7 +5,7 @@
 //         state.json           step, tokens, options, data hash, best loss
 //         DONE                 written last: name, size and CRC-32C of every other file
 //     OUT/ckpt/latest          name of the newest complete one
-//     OUT/ckpt/best            name of the one with the lowest validation loss; --keep does not count it
+//     OUT/ckpt/best            name of the one with the lowest validation loss; --keep never removes it
 //
 // Commit: write .tmp_step_*, fsync every file, DONE, fsync the folder; rename; fsync ckpt/; verify; latest; best; only
 // then retire the oldest beyond `keep`. No file depends on the number of ranks, the time or the host.
@@ -43,16 +43,16 @@ void read_state(const std::string& folder, const Arena& arena, const std::vector
 // The newest complete checkpoint of a run, with a warning for each newer one that is not; "" if the run never saved.
 // Error 65 if some are present but none is whole.
 std::string find_checkpoint(const std::string& out_dir);
-// "" if the folder is complete (and its checksums right), else what is wrong. An Error if no file can be opened.
+// "" if the folder is complete (and its checksums right), else what is wrong. Error 1: too many files are open.
 std::string verify_checkpoint(const std::string& folder, bool checksums);
-// Run folder, checkpoint folder, OUT/ckpt/best or Hugging Face folder -> the folder with model.safetensors. 66 if there
-// is none.
+// Run folder, checkpoint, OUT/ckpt/best, Hugging Face folder or adapter -> the folder with the weights. 66 if there is
+// none, 65 if it is damaged.
 std::string resolve_model_folder(const std::string& path);
 // OUT/ckpt/best, OUT/ckpt/latest -> the folder that it names; any other path is its own, without a slash at its end.
 std::string checkpoint_named(const std::string& path);
 
 // A run goes on from `step`: renames checkpoints of later steps to .bad_step_*, so that the next resume does not take
-// them, and sets `latest`. `best` goes where the one it names has gone.
+// them, and sets `latest`. Removes `best` if the one it names is gone.
 void abandon_newer(const std::string& out_dir, int64_t step);
 // Sets `latest` and `best`, if this is the run's newest checkpoint: its save may have been cut short before it did.
 void repair_names(const std::string& checkpoint, int64_t best_step);

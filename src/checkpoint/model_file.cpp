@@ -1,5 +1,4 @@
-// model_file.cpp -- the readers believe nothing: every number is checked against the bytes there are before it is used,
-// and nothing is allocated by a number from the file.
+// model_file.cpp -- checks each number of a file against the file's size before use, and allocates nothing by one.
 #include "src/checkpoint/model_file.h"
 #include <algorithm>
 #include <array>
@@ -175,7 +174,7 @@ ModelFile read_llmc(Reader in) {
             {in.file.path, {in.file}, {{"", head[1] == 3 ? "F32" : "BF16", {head[7]}, nullptr, 0}}}};
 }
 
-// llm.c's data as tensors of a table: two, each kind in a block of 12 for all layers, two.
+// Cuts llm.c's data into the tensors of a table: wte, wpe, each of a block's 12 for all layers, ln_f's two.
 std::vector<SafeTensor> cut_llmc(const MappedFile& file, const SafeTensor& all, const std::vector<TensorSpec>& table) {
     std::vector<size_t> order = {0, 1};
     for (size_t part = 2; part < 14; part++)
@@ -211,5 +210,5 @@ void read_model_file(const std::string& path, Arena theirs, const Arena& arena, 
     }
     if (!weights.tensors.empty() && weights.tensors[0].name.empty())
         weights.tensors = cut_llmc(weights.files[0], weights.tensors[0], theirs.tensors);
-    read_safetensors(weights, theirs, arena, "", values);
+    read_safetensors(weights, arena, "", values, &theirs);
 }

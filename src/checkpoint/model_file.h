@@ -17,7 +17,7 @@ struct ModelFile {
     std::string chat_template = ""; // Jinja; GGUF's
 };
 ModelFile open_model_file(const std::string& path);         // 66; 65 if it is neither or not as above
-// Fills arena.n floats; `theirs`: the file's tensors, as read_safetensors has them. Llama's q and k are as in GGUF.
+// Fills arena.n floats; `theirs`: the file's tensors, as read_safetensors has them. Llama's q and k keep GGUF's order.
 void read_model_file(const std::string& path, Arena theirs, const Arena& arena, float* values);
 
 // A number under "ARCHITECTURE.name", and the key of config.json that says the same.

@@ -1,11 +1,11 @@
-// safetensors.cpp -- the reader believes nothing: every number is checked against the bytes there are before it is
-// used, and nothing is allocated by a number from the file.
+// safetensors.cpp -- checks each number of a file against the file's size before use, and allocates nothing by one.
 #include "src/checkpoint/safetensors.h"
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <set>
 #include "src/base/common.h"
 #include "src/base/json.h"
 
@@ -98,18 +98,16 @@ static std::vector<std::string> model_files(const std::string& folder) {
     if (file_exists(one) || !file_exists(index)) return {one};
     const std::string text = read_file(index);
     const Json map = parse_json(text, index.c_str()).at("weight_map", index.c_str());
-    std::vector<std::string> files;
+    std::set<std::string> files;
     for (JsonItems i(map); i.next();) {
         const std::string name = i.value.text();
         if (map.kind() != Json::object || i.value.kind() != Json::string || name.empty() || name[0] == '.' ||
             name.find_first_of(std::string("/\0", 2)) != std::string::npos)
             die_content(index + ": weight_map: " + i.key.text(), json_shown(i.value), "the name of a file beside it");
-        files.push_back(path_join(folder, name));
+        files.insert(path_join(folder, name));
     }
     if (files.empty()) die_content(index + ": weight_map", json_shown(map), "the files of the model's tensors");
-    std::ranges::sort(files);
-    files.erase(std::unique(files.begin(), files.end()), files.end());
-    return files;
+    return {files.begin(), files.end()};
 }
 
 SafeTensors open_model(const std::string& folder) {
@@ -124,14 +122,12 @@ static size_t file_elements(const TensorSpec& spec) { return spec.file_rows * sp
 // A tensor of a file, and where it begins in the memory of its spec.
 struct FileTensor { std::string name; std::vector<uint64_t> shape; size_t begin, n; };
 static std::vector<FileTensor> file_tensors(const TensorSpec& spec) {
+    const uint64_t cols = spec.cols, n = file_elements(spec);
+    if (spec.transposed) return {{spec.name, {cols, spec.file_rows}, 0, n}};
     const bool vector = !spec.decay && spec.rows == 1;
-    const uint64_t rows = spec.file_rows, cols = spec.cols, n = rows * cols;
-    if (spec.parts.empty() && vector) return {{spec.name, {cols}, 0, n}};
-    if (spec.parts.empty() && spec.transposed) return {{spec.name, {cols, rows}, 0, n}};
-    if (spec.parts.empty()) return {{spec.name, {rows, cols}, 0, n}};
     std::vector<FileTensor> tensors;
     size_t begin = 0;
-    for (const auto& [name, count] : spec.parts) {
+    for (const auto& [name, count] : parts_of(spec)) {
         tensors.push_back({name, {count}, begin, vector ? count : count * cols});
         if (!vector) tensors.back().shape.push_back(cols);
         begin += spec.repeated ? 0 : tensors.back().n;
@@ -142,7 +138,7 @@ static std::vector<FileTensor> file_tensors(const TensorSpec& spec) {
 
 size_t count_file_tensors(const Arena& arena) {
     size_t n = 0;
-    for (const TensorSpec& spec : arena.tensors) n += std::max<size_t>(1, spec.parts.size());
+    for (const TensorSpec& spec : arena.tensors) n += parts_of(spec).size();
     return n;
 }
 
@@ -232,7 +228,7 @@ static bool holds_no_weights(const std::string& name) {
     return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || name.ends_with("rotary_emb.inv_freq");
 }
 
-// Takes at most `most` values, the first.
+// Reads at most the first `most` values.
 static void read_tensor(const TensorSpec& spec, const FileTensor& want, const SafeTensor& t, float* values, size_t most,
                         const std::string& path) {
     const std::string where = path + ": tensor " + t.name;
@@ -246,19 +242,16 @@ static void read_tensor(const TensorSpec& spec, const FileTensor& want, const Sa
     else if (!at_once) std::copy_n(to, most, values);
 }
 
-void read_safetensors(const SafeTensors& file, const Arena& arena, const std::string& suffix, float* values) {
-    read_safetensors(file, arena, arena, suffix, values);
-}
-
-void read_safetensors(const SafeTensors& file, const Arena& theirs, const Arena& arena, const std::string& suffix,
-                      float* values) {
+void read_safetensors(const SafeTensors& file, const Arena& arena, const std::string& suffix, float* values,
+                      const Arena* theirs) {
+    const std::vector<TensorSpec>& table = theirs ? theirs->tensors : arena.tensors;
     std::map<std::string, const SafeTensor*> by_name;
     for (const SafeTensor& t : file.tensors)
         if (t.name.ends_with(suffix) && !holds_no_weights(t.name))
             if (!by_name.emplace(plain_name(t.name), &t).second)
                 die_content(file.path, "tensor " + plain_name(t.name) + " twice", "one of them");
-    // A head of its own is tensor 0 itself; else that is the embedding, and a head in the file has to be the same.
-    const std::string first = plain_name(theirs.tensors[0].name);
+    // A model's tensor 0 is its head. If it is the embedding, too, a lm_head.weight in the file has to be the same.
+    const std::string first = plain_name(table[0].name);
     const auto head = by_name.find("lm_head.weight"), tied = by_name.find(first);
     if (head != by_name.end() && tied != by_name.end() && head != tied) {
         const SafeTensor &h = *head->second, &w = *tied->second;
@@ -268,7 +261,7 @@ void read_safetensors(const SafeTensors& file, const Arena& theirs, const Arena&
     }
     std::fill_n(values, arena.n, 0.0f);
     for (size_t i = 0; i < arena.tensors.size(); i++) {
-        const TensorSpec &spec = theirs.tensors[i], &own = arena.tensors[i];
+        const TensorSpec &spec = table[i], &own = arena.tensors[i];
         for (const FileTensor& want : file_tensors(spec)) {
             const std::string name = want.name + suffix;
             const auto found = by_name.extract(plain_name(name));

@@ -36,8 +36,7 @@ void write_safetensors(FileWriter* file, const Arena& arena, const std::vector<N
 size_t count_file_tensors(const Arena& arena);        // that one array has in a file
 // Fills arena.n floats from the tensors spec.name + suffix (F32, F16 or BF16); padding becomes 0. Error 65 if a name,
 // dtype or shape is wrong or a value is not finite. Takes names with and without "transformer." or "model.", ignores
-// attention masks, rotary frequencies and a head that equals the embedding it is tied to. `theirs`: the file's tensors;
-// where its context is longer its position table has more rows than that of `arena`, and the first ones are taken.
-void read_safetensors(const SafeTensors& file, const Arena& arena, const std::string& suffix, float* values);
-void read_safetensors(const SafeTensors& file, const Arena& theirs, const Arena& arena, const std::string& suffix,
-                      float* values);
+// attention masks, rotary frequencies and a head that equals the embedding it is tied to. `theirs`: the file's tensors
+// where they differ: of a longer context the position table has more rows, and the first ones are taken.
+void read_safetensors(const SafeTensors& file, const Arena& arena, const std::string& suffix, float* values,
+                      const Arena* theirs = nullptr);

@@ -13,11 +13,11 @@ struct Saver {
     std::string out_dir;
     int keep;
     std::unique_ptr<float[]> copy;          // (arrays, n); null: nothing is copied
-    int64_t step;
-    double begin;
-    CheckpointFiles files;
-    std::function<void()> before_commit;
-    std::future<Saved> result;              // the last member: it waits for the writer, which uses the others
+    int64_t step = 0;
+    double begin = 0;
+    CheckpointFiles files = {};
+    std::function<void()> before_commit = {};
+    std::future<Saved> result = {};         // the last member: it waits for the writer, which uses the others
 };
 
 static std::atomic<bool> under_way{false};  // a save in this process
@@ -39,11 +39,7 @@ static Saved save(Saver* s) {
 }
 
 Saver* saver_create(const Arena& arena, size_t arrays, bool copy, const std::string& out_dir, int keep) {
-    auto s = std::make_unique<Saver>();
-    s->out_dir = out_dir;
-    s->keep = keep;
-    if (copy) s->copy = std::make_unique_for_overwrite<float[]>(arrays * arena.n);
-    return s.release();
+    return new Saver{out_dir, keep, copy ? std::make_unique_for_overwrite<float[]>(arrays * arena.n) : nullptr};
 }
 
 void saver_destroy(Saver* s) { delete s; }
@@ -73,7 +69,7 @@ Saved saver_result(Saver* s) { return s->result.get(); }
 
 Saved saver_insist(Saver* s, double patience, const std::function<bool()>& stop) {
     Saved saved = saver_result(s);
-    const bool stopped = stop();            // before: the save of a run that was stopped is worth the wait, too
+    const bool stopped = stop();            // a request from before this save does not end the wait
     const double begin = now_seconds();
     for (int tick = 0; saved.error.code == kExitWrite; tick++) {
         const double left = begin + patience - now_seconds();

@@ -12,8 +12,8 @@
 #include "src/checkpoint/checkpoint.h"
 
 struct Saver;
-// copy: saver_start copies the `arrays` arrays, which may change when it returns (4 bytes per element and array); else
-// they stay until the save is done.
+// copy: saver_start copies the `arrays` arrays (4 bytes per element), which may then change; else they must not change
+// until the save has ended.
 Saver* saver_create(const Arena& arena, size_t arrays, bool copy, const std::string& out_dir, int keep);
 void saver_destroy(Saver* saver);           // waits for the save under way; does nothing for null
 

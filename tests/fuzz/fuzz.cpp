@@ -187,7 +187,7 @@ void config(std::string_view in) {
     const ModelConfig c = parse_config(in, "config.json");
     const ptrdiff_t reading = peak;
     peak = live;
-    count_parameters(*c.info, c.shape);     // a table of the tensors: the layers give its size, not the input's
+    count_parameters(c.info->tensors(c.shape));     // a table of the tensors: the layers give its size, not the input's
     if (peak > live + ptrdiff_t(kLayer * size_t(c.shape.L) + kLittle)) finding("bytes of heap to count", peak - live);
     peak = reading;
 }

@@ -110,13 +110,13 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 TEST(parameters_of_gpt2) {
     Shape shape = {.L = 12, .NH = 12, .C = 768, .T = 1024};
     set_vocabulary(&shape, 50257);
-    EXPECT(count_parameters(gpt2_info, shape) == 124439808, "%zu", count_parameters(gpt2_info, shape));
+    EXPECT(count_parameters(gpt2_tensors(shape)) == 124439808, "%zu", count_parameters(gpt2_tensors(shape)));
     EXPECT(std::fabs(gpt2_info.flops_per_token(shape, 1024) / 803e6 - 1) < 0.01, "%g",
            gpt2_info.flops_per_token(shape, 1024));
     shape.L = 48;
     shape.NH = 25;
     shape.C = 1600;
-    EXPECT(count_parameters(gpt2_info, shape) == 1557611200, "%zu", count_parameters(gpt2_info, shape));
+    EXPECT(count_parameters(gpt2_tensors(shape)) == 1557611200, "%zu", count_parameters(gpt2_tensors(shape)));
 }
 
 TEST(declarations) {

@@ -138,7 +138,7 @@ std::string json_of(const Options& o, const std::string& name) {
     const std::string all = options_to_json(o);
     const Json value = parse_json(all, "config").find(key);
     if (!value) return "absent";
-    if (value.kind() == Json::boolean) return value.flag() ? "true" : "false";
+    if (value.kind() == Json::boolean) return value.text();
     return value.kind() == Json::string ? json_quote(value.text()) : value.text();
 }
 
@@ -175,7 +175,7 @@ TEST(published_sizes) {
     for (const auto& p : published) {
         Options o = resolve_line(std::string("--preset ") + p.preset);
         set_vocabulary(&o.shape, p.V);
-        const size_t got = count_parameters(*find_model(o.model), o.shape);
+        const size_t got = count_parameters(find_model(o.model)->tensors(o.shape));
         EXPECT(got == p.parameters, "%s: got %zu, want %zu", p.preset, got, p.parameters);
     }
 }
