@@ -43,8 +43,7 @@ for round in $(seq "$rounds"); do
 done >"$tmp/times"
 
 over=; [ "$(nproc)" -ge "$ranks" ] || over=' (oversubscribed)'
-echo "$ranks ranks of one thread, $(nproc) cores$over, $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo |
-    head -n 1), $(date +%Y-%m-%d): median of $rounds rounds"
+echo "$ranks ranks of one thread, $(bench/machine.sh)$over, $(date +%Y-%m-%d): median of $rounds rounds"
 awk -v kinds="$kinds" '
     { t[$1, $3, ++n[$1, $3]] = $4; ranks = $2; if (!($3 in seen)) { seen[$3] = 1; sizes[++count] = $3 } }
     function median(kind, size,   k, i, j, x) {

@@ -97,7 +97,7 @@ stage_build() {
     say "| target | $(sed -n 's/^gencode = //p' build/config.ninja) |"
     say "| clocks, power limit, memory | $(smi clocks.max.sm), $(smi power.limit), $(smi memory.total) |"
     say "| before the run | $(smi clocks.sm), $(smi temperature.gpu) C, $(smi memory.used) in use |"
-    say "| host | $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(nproc) cores |"
+    say "| host | $(bench/machine.sh) |"
     say
     say '## Build'
     say

@@ -47,10 +47,8 @@ def geometric_mean(x):
     return math.exp(sum(map(math.log, x)) / len(x))
 
 
-def processor():
-    with open("/proc/cpuinfo") as f:
-        names = [line.split(":", 1)[1].strip() for line in f if line.startswith("model name")]
-    return names[0] if names else os.uname().machine
+def machine():
+    return subprocess.run(os.path.join(ROOT, "bench/machine.sh"), capture_output=True, text=True).stdout.strip()
 
 
 def cpu_seconds():
@@ -159,9 +157,8 @@ def main():
     args = p.parse_args()
     if args.program and len(args.dtypes) > 1:
         p.error("--program is of one dtype: give --dtypes fp32 or --dtypes bf16 with it")
-    cores = len(os.sched_getaffinity(0))
     print(
-        f"torch.mm's time over Lockstep's, PyTorch {torch.__version__}, {processor()}, {cores} cores, "
+        f"torch.mm's time over Lockstep's, PyTorch {torch.__version__}, {machine()}, "
         f"{datetime.date.today()}, {' and '.join(args.dtypes)}:\n",
         flush=True,
     )

@@ -25,7 +25,7 @@ put() {
         !skip && index($0, "<!-- " marker) != 1 { print }' "$1" >"$tmp/page"
     cp "$tmp/page" "$1"
 }
-machine="$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(nproc) cores shared with other work"
+machine="$(bench/machine.sh) shared with other work"
 if [ "${1:-}" = steps ]; then
     shift
     { echo "What a step costs on $machine, $(date \

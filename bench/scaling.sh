@@ -36,8 +36,7 @@ for s in $sizes; do
 done
 
 {
-    echo "Written by \`bench/scaling.sh\`: $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo |
-        head -n 1), $(nproc) cores, $(date \
+    echo "Written by \`bench/scaling.sh\`: $(bench/machine.sh), $(date \
         +%Y-%m-%d). The default model, 4,096 tokens per step, of 3 rounds by turns the best one's median."
     echo
     echo '| ranks x threads | tokens/s | beside 1 x 2 | exposed communication, ms per step |'

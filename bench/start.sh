@@ -33,8 +33,8 @@ start() {
 }
 
 {
-    echo "Written by \`bench/start.sh\`: $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)," \
-        "$(nproc) cores, $(date +%Y-%m-%d). \`--np W --threads 1\`, a model of one layer and 16 channels, 8 tokens" \
+    echo "Written by \`bench/start.sh\`: $(bench/machine.sh), $(date \
+        +%Y-%m-%d). \`--np W --threads 1\`, a model of one layer and 16 channels, 8 tokens" \
         "per rank; medians of 3 starts. Start: from the command to the first step. Memory: of all ranks while they" \
         "train; what they share counts once (PSS)."
     echo

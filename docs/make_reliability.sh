@@ -25,7 +25,7 @@ inputs() { sed -n 's/^ok *\([a-z_]*\): \([0-9]*\) inputs in all.*/\2 \1/p' "$log
 cat <<END
 # Reliability
 
-What the README and the code do not say: what was tried, how often, and what came out. Written by \`docs/make_reliability.sh\` on $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(nproc) cores.
+What the README and the code do not say: what was tried, how often, and what came out. Written by \`docs/make_reliability.sh\` on $(bench/machine.sh).
 
 | tried | times | outcome | command | when |
 |---|---|---|---|---|
