@@ -68,24 +68,33 @@ template <bool kOfB> static void pack_channels(Packed* out, const floatX* x, siz
 }
 
 // Replaces s[u][t], u < keys, by exp(scale (s - max)) where u <= first + t and by 0 elsewhere; max is that of column t.
-// sums[t]: the sum of column t. maxima[t]: scale * max, so that lse = maxima + log(sums).
-static void softmax_columns(float* s, int keys, int first, float scale, float* sums, float* maxima) {
-    for (int u = first + 1; u < keys; u++)
-        for (int t = 0; t < min(u - first, kCols); t++) s[u * kCols + t] = -__builtin_inff();
+// inverse[t]: 1 / the sum of column t. lse[t]: scale * max + log(that sum).
+static void softmax_columns(float* s, int keys, int first, float scale, float* inverse, float* lse) {
     Vec most[kVectors], total[kVectors] = {};
-    for (int v = 0; v < kVectors; v++) most[v] = broadcast(-__builtin_inff());
+    for (int v = 0; v < kVectors; v++) most[v] = broadcast(-kInfinity);
     for (int u = 0; u < keys; u++)
-        for (int v = 0; v < kVectors; v++) most[v] = max(load(s + u * kCols + v * kWidth), most[v]);
+        for (int v = 0; v < kVectors; v++) {
+            float* const at = s + u * kCols + v * kWidth;
+            Vec x = load(at);
+            if (u > first + v * kWidth) {
+                x = lane_numbers() < float(u - first - v * kWidth) ? broadcast(-kInfinity) : x;
+                store(at, x);
+            }
+            most[v] = max(x, most[v]);
+        }
     for (int u = 0; u < keys; u++)
         for (int v = 0; v < kVectors; v++) {
             const Vec p = exp(scale * (load(s + u * kCols + v * kWidth) - most[v]));
             total[v] += p;
             store(s + u * kCols + v * kWidth, p);
         }
+    float sums[kCols];
     for (int v = 0; v < kVectors; v++) {
         store(sums + v * kWidth, total[v]);
-        store(maxima + v * kWidth, scale * most[v]);
+        store(inverse + v * kWidth, 1.0f / total[v]);
+        store(lse + v * kWidth, scale * most[v]);
     }
+    for (int t = 0; t < kCols; t++) lse[t] += log(sums[t]);
 }
 
 // The same where the next panel of a follows this one in memory.
@@ -123,10 +132,10 @@ static void heads_forward(Head h, int heads, floatX* out, float* lse) {
     for (; heads > 0; heads--, h.q += HS, h.row += size_t(h.queries), out += HS)
         for (int t = 0; t < h.queries; t += kCols) {
             const int rows = min(kCols, h.queries - t), seen = h.first + t + rows;
-            float total[kCols], maxima[kCols];
+            float inverse[kCols], lse_t[kCols];
             pack_panel<true, true>(q, h.q + t * h.q_stride, h.q_stride, rows, HS);
             for (int u = 0; u < seen; u += kRows) micro_kernel(s + u * kCols, nullptr, k + u * H, q, HS, seen - u);
-            softmax_columns(s, seen, h.first + t, scale, total, maxima);
+            softmax_columns(s, seen, h.first + t, scale, inverse, lse_t);
             if (h.mask.rate > 0) {
                 mask_panel(factors, mask_rows, h, t, 0, seen);
                 for (int i = 0; i < seen * kCols; i++) s[i] *= factors[i];
@@ -138,11 +147,8 @@ static void heads_forward(Head h, int heads, floatX* out, float* lse) {
                 for (int d = 0; d < HS; d += kRows)
                     micro_kernel(sums + d * kCols, sums + d * kCols, v + d * K + u * kRows, p, n, HS - d);
             }
-            for (int i = 0; i < rows; i++) {
-                if (lse) lse[h.row + t + i] = maxima[i] + log(total[i]);
-                total[i] = 1.0f / total[i];
-            }
-            store_transposed(out + t * h.out_stride, h.out_stride, sums, HS, rows, total);
+            if (lse) memcpy(lse + h.row + t, lse_t, size_t(rows) * sizeof(float));
+            store_transposed(out + t * h.out_stride, h.out_stride, sums, HS, rows, inverse);
         }
     end_products();
 }
@@ -229,7 +235,7 @@ struct Backward {
             delta[t] = sum_over(t < T ? HS : 0, [&](int d, int left) {
                 return load(out_t + d, left) * load(dout_t + d, left);
             });
-            lse_of[t] = t < T ? lse[h.row + t] : __builtin_inff();
+            lse_of[t] = t < T ? lse[h.row + t] : kInfinity;
         }
         pack_positions<true>(q_rows, h.q, h.q_stride, T, HS);
         pack_positions<true>(dout_rows, dout, h.out_stride, T, HS);
@@ -243,19 +249,20 @@ struct Backward {
         alignas(64) float s[kRows * kCols], dp[kRows * kCols];
         micro_kernel(s, nullptr, k_keys + u * H, q_rows + t * H, HS);
         micro_kernel(dp, nullptr, v_keys + u * H, dout_rows + t * H, HS);
-        for (int v = 0; v < kCols; v += kWidth) {
-            const Vec lse_t = load(lse_of + t + v), delta_t = load(delta + t + v);
-            Vec position;
-            for (int i = 0; i < kWidth; i++) position[i] = float(t + v + i);
-            for (int r = 0; r < kRows; r++) {
-                const int at = r * kCols + v;
-                Vec x = exp(scale * load(s + at) - lse_t);
-                if (u + r > t + v) x = broadcast(float(u + r)) > position ? Vec{} : x;
+        Vec lse_t[kVectors], delta_t[kVectors], query[kVectors];
+        for (int v = 0; v < kVectors; v++) {
+            lse_t[v] = load(lse_of + t + v * kWidth);
+            delta_t[v] = load(delta + t + v * kWidth);
+            query[v] = lane_numbers() + float(t + v * kWidth);
+        }
+        for (int r = 0; r < kRows; r++)
+            for (int v = 0; v < kVectors; v++) {
+                const int at = r * kCols + v * kWidth;
+                const Vec e = exp(scale * load(s + at) - lse_t[v]), x = query[v] < float(u + r) ? Vec{} : e;
                 const Vec factor = mask ? load(mask + at) : broadcast(1.0f);
                 store(p + at, x * factor);
-                store(ds_u + at, x * (factor * load(dp + at) - delta_t) * scale);
+                store(ds_u + at, x * (factor * load(dp + at) - delta_t[v]) * scale);
             }
-        }
     }
 
     // Takes kCols queries from t on, of the block at t0, with n keys from u0 on: adds to dq, and packs p and ds.

@@ -10,13 +10,13 @@ static void classifier_row(float* loss, floatX* logits, int target, int V, int V
         if (backward) memset(logits, 0, size_t(Vp) * sizeof(floatX));
         return;
     }
-    const float lowest = -__builtin_inff();
-    Vec most = broadcast(lowest);
-    for_vectors(V, [&](int j, int left) { most = max(load(logits + j, left, lowest), most); });
+    Vec most = broadcast(-kInfinity);
+    for_vectors(V, [&](int j, int left) { most = max(load(logits + j, left, -kInfinity), most); });
     const float top = across(most, [](Vec a, Vec b) { return max(a, b); });
     float* const exps = thread_buffer(size_t(Vp));                      // exp(x - top)
     const float all = sum_over(V, [&](int j, int left) {
-        const Vec e = exp(load(logits + j, left, lowest) - top);
+        const Vec e = exp(load(logits + j, left, -kInfinity) - top);
+        __builtin_prefetch(logits + Vp + j);                            // the next row's logit
         store(exps + j, e, left);
         return e;
     });

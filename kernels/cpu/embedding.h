@@ -46,10 +46,12 @@ static void embedding_backward(float* dwte, float* dwpe, const floatX* dout, con
         for (int n = own(0), next; n < N; n = next) {
             next = own(n + 1);
             const float* ahead = dwte + size_t(tokens[min(next, N - 1)]) * C;
-            for (int c = 0; c < C; c += 16) __builtin_prefetch(ahead + c, 1);
             const size_t at = size_t(n) * C;
             float* const to = dwte + size_t(tokens[n]) * C;
-            add_dropped(to, to, dout + at, C, mask, at);
+            each_dropped(C, mask, at, [&](int c, int left, Vec factor) {
+                __builtin_prefetch(ahead + c, 1);
+                store(to + c, load(to + c, left) + load(dout + at + c, left) * factor, left);
+            });
         }
     });
     if (!dwpe) return;

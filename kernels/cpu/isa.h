@@ -57,7 +57,13 @@ typedef uint16_t Bf16At __attribute__((vector_size(2 * kWidth), aligned(2), may_
 
 typedef uint64_t VecWide __attribute__((vector_size(4 * kWidth)));
 
+constexpr float kInfinity = __builtin_inff();
 INLINE Vec broadcast(float x) { return x - Vec{}; }
+INLINE Vec lane_numbers() {             // 0, 1, ... kWidth - 1
+    Vec x;
+    for (int i = 0; i < kWidth; i++) x[i] = float(i);
+    return x;
+}
 
 // add_product: sum + a * b, rounded once (on x86 without AVX2 twice); of bf16 pairs sum + a1 * b1 + a0 * b0. fma: a * b
 // + c. max, min: a > b ? a : b and a < b ? a : b, so b where one is NaN. multiply_even: 64-bit products of the even
@@ -201,20 +207,19 @@ static void add_partials(float* sum, const float* partials, int count, size_t st
 // e^x to 2 ulp for x <= 88.7; 0 below -87.3; a NaN stays. x = n ln 2 + r. ln 2 has two parts, so that n times the high
 // one is exact (Cody and Waite). e^r is its series up to r^7. n is added to the exponent.
 INLINE Vec exp(Vec x) {
-    const float low = -87.3f, to_integer = 12582912.0f;         // adding 1.5 * 2^23 rounds to an integer
-    const Vec y = max(broadcast(low), x);
-    const Vec shifted = fma(y, broadcast(1.44269504f), broadcast(to_integer)), n = shifted - to_integer;
-    const Vec r = fma(n, broadcast(2.12194440e-4f), fma(n, broadcast(-0.693359375f), y));
+    const float to_integer = 12582912.0f;                       // adding 1.5 * 2^23 rounds to an integer
+    const Vec shifted = fma(x, broadcast(1.44269504f), broadcast(to_integer)), n = shifted - to_integer;
+    const Vec r = fma(n, broadcast(2.12194440e-4f), fma(n, broadcast(-0.693359375f), x));
     Vec p = broadcast(1.0f / 5040);
     constexpr float coefficients[] = {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f};
 #pragma GCC unroll 8
     for (const float c : coefficients) p = fma(p, r, broadcast(c));
     const VecInt scaled = (VecInt)p + ((VecInt)shifted << 23);
-    return (Vec)(x < low ? VecInt{} : scaled);
+    return (Vec)(x < -87.3f ? VecInt{} : scaled);
 }
 
-// The natural logarithm of a float > 0; infinity and NaN stay.
-INLINE float log(float x) { return x - x != 0 ? x : float(same_log(double(x))); }
+// The natural logarithm of a float > 0; NaN for infinity and NaN. Without a branch, so that a loop becomes vectors.
+INLINE float log(float x) { return float(same_log(double(x))) + (x - x); }
 
 // tanh-GELU: s = (1 + tanh u)/2 = 1/(1 + e^-2u), where nothing cancels for negative u; rest = 1 - s.
 constexpr float kTwiceK = 2 * 0.7978845608f, kCubic = 0.044715f;    // 2u = kTwiceK (x + kCubic x^3), K = sqrt(2 / pi)
@@ -233,9 +238,9 @@ INLINE Vec gelu_derivative(Vec x) {
 
 constexpr int kTaskElements = 16384;        // of a task: fewer are not worth its start
 
-// Calls f(n) for n = 0 .. N - 1, rows of `cols` elements. A task has a block of rows.
+// Calls f(n) for n = 0 .. N - 1, rows of `cols` elements. A task has a block of rows; f may fetch the next one ahead.
 template <class F> static void for_rows(int N, int cols, const F& f) {
-    const int rows = max(1, kTaskElements / max(cols, 1));
+    const int rows = max(max(1, kTaskElements / max(cols, 1)), N / (16 * get_threads()));
     parallel_for(ceil_div(N, rows), [&](int task) {
         for (int n = task * rows; n < min(N, (task + 1) * rows); n++) f(n);
     });
