@@ -2,7 +2,6 @@
 // and export read it; models/list names the models.
 #pragma once
 #include <string>
-#include <type_traits>
 #include <variant>
 #include <vector>
 #include "src/base/arena.h"
@@ -17,7 +16,6 @@ struct Shape {
     int extra[8] = {};              // what only one model has; it gives each a name by its keys
     float real[8] = {};
 };
-static_assert(std::is_trivially_copyable_v<Shape>, "ranks send each other shapes as bytes");
 
 // A number of the shape: an option, and a key of config.json.
 using ShapeNumber = std::variant<int& (*)(Shape&), float& (*)(Shape&)>;

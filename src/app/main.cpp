@@ -1,4 +1,5 @@
-// main.cpp -- options, ranks, one backend, one call. Every error of the program ends here.
+// main.cpp -- options, ranks, one backend, one call. Every error of the program ends here. Compiled once per program:
+// -DGPU=gpu, -DGPU=emu, or neither.
 #include <csignal>
 #include <cstdlib>
 #include <exception>
@@ -6,10 +7,38 @@
 #include <new>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "src/app/backends.h"
 #include "src/app/run.h"
 #include "src/base/common.h"
 #include "src/comm/launch.h"
+
+// What main calls of a backend.
+struct Backend {
+    bool gpu;
+    const char* dtype;                                  // storage type of weights and activations
+    int (*devices)();                                   // how many answer
+    bool (*natural)();                                  // --dtype auto takes it: the device is fast with this type
+    int (*train)(Options options, Comm* comm, Run run); // each returns an exit code
+    int (*command)(Options options, Comm* comm);        // sample, chat or eval
+};
+#define DECLARE(ns) \
+    namespace ns { \
+    int device_count(); \
+    bool storage_is_fast(); \
+    int train(Options, Comm*, Run); \
+    int command(Options, Comm*); \
+    }
+#define ROW(ns, gpu, dtype) {gpu, dtype, ns::device_count, ns::storage_is_fast, ns::train, ns::command}
+DECLARE(cpu16)
+DECLARE(cpu)
+#ifdef GPU
+DECLARE(GPU)
+#endif
+
+static const Backend backends[] = {                     // in this program, best first; the last is empty
+#ifdef GPU
+    ROW(GPU, true, "bf16"),
+#endif
+    ROW(cpu16, false, "bf16"), ROW(cpu, false, "fp32"), {}};
 
 // Takes the first backend that has a device and the storage type asked for, or one that the device is fast with.
 static const Backend& choose_backend(Options* o) {

@@ -15,7 +15,6 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <utility>
 #include "src/base/common.h"
 #include "src/base/rng.h"
 
@@ -23,26 +22,27 @@
     die(code, "%s: %s: %s", what, path.c_str(), std::strerror(error));
 }
 
+Descriptor::~Descriptor() {
+    if (fd >= 0) ::close(fd);
+}
+
 // O_NONBLOCK: opening a FIFO without a writer must not hang. Links are followed: Hugging Face's cache uses them.
-int open_regular(const std::string& path, const char* what, uint64_t* size) {
-    const int fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0) fail(errno == EMFILE || errno == ENFILE ? kExitOther : kExitNoInput, what, path);
+Descriptor open_regular(const std::string& path, const char* what, uint64_t* size) {
+    Descriptor file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+    if (file.fd < 0) fail(errno == EMFILE || errno == ENFILE ? kExitOther : kExitNoInput, what, path);
     struct stat info = {};
-    const bool regular = ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
+    const bool regular = ::fstat(file.fd, &info) == 0 && S_ISREG(info.st_mode);
     *size = uint64_t(info.st_size);
-    if (regular) return fd;
-    ::close(fd);
+    if (regular) return file;
     die(kExitNoInput, "%s: %s: got %s, want a regular file", what, path.c_str(),
         S_ISDIR(info.st_mode) ? "a folder" : "something else");
 }
 
 MappedFile map_file(const std::string& path) {
     MappedFile file = {.path = path};
-    const int fd = open_regular(path, "cannot open", &file.size);
-    void* const memory = file.size ? ::mmap(nullptr, file.size, PROT_READ, MAP_PRIVATE, fd, 0) : nullptr;
-    const int error = errno;
-    ::close(fd);
-    if (memory == MAP_FAILED) fail(kExitNoInput, "cannot map", path, error);
+    const Descriptor opened = open_regular(path, "cannot open", &file.size);
+    void* const memory = file.size ? ::mmap(nullptr, file.size, PROT_READ, MAP_PRIVATE, opened.fd, 0) : nullptr;
+    if (memory == MAP_FAILED) fail(kExitNoInput, "cannot map", path);
     if (!memory) return file;
     file.data = static_cast<const char*>(memory);
     file.mapping.reset(memory, [size = file.size](void* at) { ::munmap(at, size); });
@@ -95,11 +95,8 @@ void make_directories(const std::string& path) {
 }
 
 void sync_directory(const std::string& path) {
-    const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    const bool synced = fd >= 0 && ::fsync(fd) == 0;
-    const int error = errno;
-    ::close(fd);
-    if (!synced) fail(kExitWrite, "cannot sync folder", path, error);
+    const Descriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (folder.fd < 0 || ::fsync(folder.fd) != 0) fail(kExitWrite, "cannot sync folder", path);
 }
 
 void remove_tree(const std::string& path) {
@@ -131,17 +128,15 @@ std::string tools_folder() {
     return file_exists(own + "build/export") ? own + "build/" : own;
 }
 
-FileWriter::FileWriter(const std::string& path) : path(path) {
-    fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-    if (fd < 0) fail(kExitWrite, "cannot create", path);
+FileWriter::FileWriter(const std::string& path)
+    : path(path), file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666)) {
+    if (file.fd < 0) fail(kExitWrite, "cannot create", path);
 }
-
-FileWriter::~FileWriter() { ::close(fd); }
 
 // A signal or a short write is no failure. Blocks of 1 MiB stay in the cache between the copy and the checksum.
 void FileWriter::write(const void* data, size_t count) {
     for (const char* at = static_cast<const char*>(data); count > 0;) {
-        const ssize_t n = ::write(fd, at, std::min(count, size_t(1) << 20));
+        const ssize_t n = ::write(file.fd, at, std::min(count, size_t(1) << 20));
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0)
             die(kExitWrite, "write failed: %s: %s after %s bytes", path.c_str(),
@@ -156,9 +151,9 @@ void FileWriter::write(const void* data, size_t count) {
 // A failed fsync is never repeated: the kernel marks the pages clean, and a second call would report success (Rebello
 // et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020).
 void FileWriter::finish() {
-    const bool synced = ::fsync(fd) == 0;
+    const bool synced = ::fsync(file.fd) == 0;
     const int error = errno;
-    const bool closed = ::close(std::exchange(fd, -1)) == 0 || errno == EINTR;
+    const bool closed = ::close(std::exchange(file.fd, -1)) == 0 || errno == EINTR;
     if (!synced || !closed) fail(kExitWrite, "write failed", path, synced ? errno : error);
 }
 

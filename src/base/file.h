@@ -5,7 +5,17 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
+
+// A file descriptor or socket that closes itself; -1 is none.
+struct Descriptor {
+    int fd;
+    explicit Descriptor(int fd = -1) : fd(fd) {}
+    Descriptor(Descriptor&& other) : fd(std::exchange(other.fd, -1)) {}
+    Descriptor& operator=(Descriptor&& other) { std::swap(fd, other.fd); return *this; }
+    ~Descriptor();
+};
 
 // A read-only mapping that lives as long as a copy of this. An empty file has size 0.
 struct MappedFile {
@@ -18,7 +28,7 @@ struct MappedFile {
 MappedFile map_file(const std::string& path);               // 66 if missing or not a regular file
 std::string read_file(const std::string& path);             // 66; for small files
 std::string read_kernel_file(const std::string& path);      // of /proc and /sys; "" if it cannot be read
-int open_regular(const std::string& path, const char* what, uint64_t* size);  // a descriptor for reading; 66
+Descriptor open_regular(const std::string& path, const char* what, uint64_t* size);  // for reading; 66
 
 bool file_exists(const std::string& path);
 bool is_directory(const std::string& path);
@@ -37,15 +47,13 @@ std::string tools_folder();                                 // where export and 
 // Writes a new file and sums up what it is given. 74.
 struct FileWriter {
     explicit FileWriter(const std::string& path);
-    ~FileWriter();                                          // without finish() the file is incomplete
     void write(const void* data, size_t count);
-    void finish();                                          // fsync and close, each checked
+    void finish();                                          // fsync and close, each checked; else it is incomplete
     uint64_t bytes = 0;
     uint32_t crc = 0;                                       // CRC-32C of all bytes
-    FileWriter(const FileWriter&) = delete;
   private:
     std::string path;
-    int fd;
+    Descriptor file;
 };
 // Replaces a file: written under a temporary name, fsynced, renamed, folder fsynced. 74.
 void write_file_atomic(const std::string& path, std::string_view content);

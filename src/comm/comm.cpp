@@ -28,7 +28,6 @@
 #include <sys/sysinfo.h>
 #include <thread>
 #include "src/base/common.h"
-#include "src/base/file.h"
 #include "src/base/spin.h"
 #include "src/comm/rendezvous.h"
 

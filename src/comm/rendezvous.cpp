@@ -14,7 +14,6 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include "src/base/common.h"
-#include "src/base/file.h"
 
 namespace {
 

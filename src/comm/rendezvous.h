@@ -13,20 +13,12 @@
 #include <array>
 #include <string>
 #include <unistd.h>
-#include <utility>
 #include <vector>
+#include "src/base/file.h"
 #include "src/comm/comm.h"
 
+using Socket = Descriptor;
 using Digest = std::array<uint8_t, 32>;
-
-// A descriptor that closes itself.
-struct Socket {
-    int fd;
-    explicit Socket(int fd = -1) : fd(fd) {}
-    Socket(Socket&& other) : fd(std::exchange(other.fd, -1)) {}
-    Socket& operator=(Socket&& other) { std::swap(fd, other.fd); return *this; }
-    ~Socket() { if (fd >= 0) close(fd); }
-};
 
 // Bytes that are yet to be sent or received.
 struct Part {

@@ -7,20 +7,17 @@
 #include <cstring>
 #include <unistd.h>
 #include "src/base/common.h"
-#include "src/base/file.h"
 #include "src/data/chat.h"
 
 using ull = unsigned long long;
 
 // ---- one file
 
-InputFile::InputFile(const std::string& path) : fd(open_regular(path, "data", &size)), path(path) {}
-
-InputFile::~InputFile() { ::close(fd); }
+InputFile::InputFile(const std::string& path) : file(open_regular(path, "data", &size)), path(path) {}
 
 void InputFile::read(uint64_t offset, void* out, size_t bytes) const {
     for (size_t done = 0; done < bytes;) {
-        const ssize_t n = ::pread(fd, static_cast<char*>(out) + done, bytes - done, off_t(offset + done));
+        const ssize_t n = ::pread(file.fd, static_cast<char*>(out) + done, bytes - done, off_t(offset + done));
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0)
             die(kExitBadContent, "data: %s: byte %llu: cannot read: %s", path.c_str(), ull(offset + done),

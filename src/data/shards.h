@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <vector>
+#include "src/base/file.h"
 
 enum class Format {
     text,   // one document, or one of several
@@ -43,11 +44,9 @@ std::string content_hash(const std::vector<std::string>& files);
 
 struct InputFile {                                  // open for reading
     uint64_t size = 0;
-    const int fd;
+    const Descriptor file;
     const std::string path;
     explicit InputFile(const std::string& path);    // 66 missing or not a regular file
-    ~InputFile();
-    InputFile(const InputFile&) = delete;
     void read(uint64_t offset, void* out, size_t bytes) const;  // 65 if the file ends before
 };
 
