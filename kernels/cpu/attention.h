@@ -1,7 +1,7 @@
 // attention.h -- causal attention, forward and backward, by the micro-kernel of the matmuls.
 //
 // Scores are kept transposed (s^T below), s[u][t], for kCols queries t side by side: the softmax over keys u runs down
-// the columns, and p is packed already as the second operand of out^T = v^T p^T. The T x T matrix never exists: forward
+// the columns, and p in fp32 is already the packed second operand of out^T = v^T p^T. No T x T matrix exists: forward
 // holds the scores of kCols queries, backward those of a block of keys by a block of queries, made again from q, k and
 // lse (Dao et al. 2022, arXiv 2205.14135). A task is the query heads that share their keys and values, or one of them.
 #pragma once
@@ -14,10 +14,10 @@ struct Head {
     size_t q_stride, kv_stride, out_stride;     // elements from row to row
     int queries, first, HS;                     // query t is position first + t of the keys
     Mask mask;
-    size_t row;                                 // of lse; dropout's element (t, u) has index (row + t) * queries + u
+    size_t row;     // lse[row + t] is query t's; the index of dropout's element (t, u) is (row + t) * queries + u
 };
 
-// Head `head` of qkv (B,T,NH+2NK,HS).
+// Head `head` = b * NH + h of qkv (B,T,NH+2NK,HS).
 static Head head_of(const floatX* qkv, int head, int T, int NH, int NK, int HS, const Mask& mask) {
     const size_t row = size_t(NH + 2 * NK) * HS, rows = size_t(T);
     const floatX* first = qkv + head / NH * rows * row;
@@ -76,8 +76,9 @@ static void softmax_columns(float* s, int keys, int first, float scale, float* i
         for (int v = 0; v < kVectors; v++) {
             float* const at = s + u * kCols + v * kWidth;
             Vec x = load(at);
-            if (u > first + v * kWidth) {
-                x = lane_numbers() < float(u - first - v * kWidth) ? broadcast(-kInfinity) : x;
+            const int hidden = u - first - v * kWidth;  // lanes whose query comes before key u
+            if (hidden > 0) {
+                x = lane_numbers() < float(hidden) ? broadcast(-kInfinity) : x;
                 store(at, x);
             }
             most[v] = max(x, most[v]);
@@ -97,7 +98,7 @@ static void softmax_columns(float* s, int keys, int first, float scale, float* i
     for (int t = 0; t < kCols; t++) lse[t] += log(sums[t]);
 }
 
-// The same where the next panel of a follows this one in memory.
+// Calls the matmuls' micro_kernel where the panel of a that it prefetches follows this one in memory.
 INLINE void micro_kernel(float* tile, const float* before, const Packed* a, const Packed* b, int k, int rows = kRows,
                          int cols = kCols) {
     micro_kernel(tile, before, a, b, reinterpret_cast<const char*>(a + k * kRows), k, rows, cols);
@@ -111,9 +112,9 @@ struct Workspace {
     }
 };
 
-// Computes `heads` heads from h on, which share k and v. out: of head h; lse: of all heads of the batch, or null.
+// Computes `heads` heads from h on, which share k and v. out: of head h. lse: (B,NH,T) of all heads, or null.
 static void heads_forward(Head h, int heads, floatX* out, float* lse) {
-    constexpr int kKeysAtOnce = 256;            // rows of p that fit the first-level cache, for all panels of v
+    constexpr int kKeysAtOnce = 256;    // rows of p that fit the L1 cache; for every instruction set: it cuts the sums
     const int HS = h.HS, keys = h.first + h.queries;
     const size_t T = size_t(round_up(keys, kRows)), D = size_t(round_up(HS, kRows)), H = packed(HS), K = packed(keys);
     const float scale = inverse_sqrt(HS);
@@ -123,8 +124,8 @@ static void heads_forward(Head h, int heads, floatX* out, float* lse) {
     Packed* const q = w.take<Packed>(H * kCols);                // [HS][kCols]                  second operand of s^T
     Packed* const p_b = w.take<Packed>(kKeysAtOnce * kCols);    // [key][kCols]     of out^T, where it is not s itself
     float* const s = w.take<float>(T * kCols);                  // [key][kCols]
-    float* const factors = w.take<float>(T * kCols);      // [key][kCols]
-    float* const mask_rows = w.take<float>(T * kCols);    // [kCols][key]
+    float* const factors = w.take<float>(T * kCols);      // [key][kCols]    of dropout
+    float* const mask_rows = w.take<float>(T * kCols);    // [kCols][key]    for mask_panel
     float* const sums = w.take<float>(D * kCols);               // [HS][kCols]
     begin_products();
     pack_positions<false>(k, h.k, h.kv_stride, keys, HS);
@@ -218,8 +219,8 @@ struct Backward {
     Packed* const ds_b = w.take<Packed>(block);                 // second operand of dq^T, where it is not ds itself
     Packed* const p_a = w.take<Packed>(kKeyBlock / kRows * kPanel);     // [panel of keys of the block][kPanel]
     Packed* const ds_a = w.take<Packed>(kKeyBlock / kRows * kPanel);
-    float* const factors = w.take<float>(block);    // [key of the block][kCols]
-    float* const mask_rows = w.take<float>(block);  // [kCols][key of the block]
+    float* const factors = w.take<float>(block);    // [key of the block][kCols]    of dropout
+    float* const mask_rows = w.take<float>(block);  // [kCols][key of the block]    for mask_panel
 
     void prepare_keys() const {
         pack_positions<false>(k_keys, h.k, h.kv_stride, T, HS);
@@ -249,20 +250,17 @@ struct Backward {
         alignas(64) float s[kRows * kCols], dp[kRows * kCols];
         micro_kernel(s, nullptr, k_keys + u * H, q_rows + t * H, HS);
         micro_kernel(dp, nullptr, v_keys + u * H, dout_rows + t * H, HS);
-        Vec lse_t[kVectors], delta_t[kVectors], query[kVectors];
-        for (int v = 0; v < kVectors; v++) {
-            lse_t[v] = load(lse_of + t + v * kWidth);
-            delta_t[v] = load(delta + t + v * kWidth);
-            query[v] = lane_numbers() + float(t + v * kWidth);
-        }
-        for (int r = 0; r < kRows; r++)
-            for (int v = 0; v < kVectors; v++) {
-                const int at = r * kCols + v * kWidth;
-                const Vec e = exp(scale * load(s + at) - lse_t[v]), x = query[v] < float(u + r) ? Vec{} : e;
+        for (int v = 0; v < kCols; v += kWidth) {
+            const Vec lse_t = load(lse_of + t + v), delta_t = load(delta + t + v);
+            const Vec query = lane_numbers() + float(t + v);
+            for (int r = 0; r < kRows; r++) {
+                const int at = r * kCols + v;
+                const Vec e = exp(scale * load(s + at) - lse_t), x = query < float(u + r) ? Vec{} : e;
                 const Vec factor = mask ? load(mask + at) : broadcast(1.0f);
                 store(p + at, x * factor);
-                store(ds_u + at, x * (factor * load(dp + at) - delta_t[v]) * scale);
+                store(ds_u + at, x * (factor * load(dp + at) - delta_t) * scale);
             }
+        }
     }
 
     // Takes kCols queries from t on, of the block at t0, with n keys from u0 on: adds to dq, and packs p and ds.

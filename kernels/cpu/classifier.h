@@ -16,7 +16,7 @@ static void classifier_row(float* loss, floatX* logits, int target, int V, int V
     float* const exps = thread_buffer(size_t(Vp));                      // exp(x - top)
     const float all = sum_over(V, [&](int j, int left) {
         const Vec e = exp(load(logits + j, left, -kInfinity) - top);
-        __builtin_prefetch(logits + Vp + j);                            // the next row's logit
+        __builtin_prefetch(logits + Vp + j);    // the next row's logit
         store(exps + j, e, left);
         return e;
     });

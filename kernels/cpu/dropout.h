@@ -20,7 +20,7 @@ INLINE void multiply_wide(VecBits x, uint32_t factor, VecBits* low, VecBits* hig
     *high = (VecBits)(even >> 32 | (odd & ~lower));
 }
 
-// numbers[k] = number k of four of blocks first .. first + kWidth - 1, all on one side of a multiple of 2^32.
+// numbers[k][i] = number k, of 4, of block first + i, i < kWidth. No block after `first` may be a multiple of 2^32.
 INLINE void philox(VecBits* numbers, const RandomKey& key, uint64_t first) {
     VecBits c0 = VecBits{} + uint32_t(first), c1 = VecBits{} + ((uint32_t(first >> 32) & 0xffffu) | key.purpose << 16);
     VecBits c2 = VecBits{} + key.step, c3 = VecBits{} + key.micro_batch;

@@ -1,8 +1,8 @@
 // isa.h -- what differs between instruction sets, and the vector arithmetic built on it.
 //
-// isa.cpp and the headers it includes are compiled once per instruction set. All is inside namespace ISA. No inline
-// function of another header is called but std::bit_cast, which -O3 inlines: the linker keeps one copy of those that
-// are not inlined, perhaps one with instructions that an older CPU does not have.
+// isa.cpp and the headers it includes are compiled once per instruction set. All is inside namespace ISA. Inline
+// functions of other headers are called only if they are static, or std::bit_cast, which -O3 inlines: of others the
+// linker keeps one copy, perhaps one with instructions that an older CPU lacks.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -23,9 +23,6 @@
 
 namespace BACKEND::ISA {
 
-// The micro tile of a matmul, kRows x kCols. kRows * kVectors sums, kVectors of b and one of a must fit the vector
-// registers: 16 with AVX2, 32 with AVX-512 and on Arm. At least 8 sums are needed to hide the latency of two
-// multiply-adds per cycle. With AMX the sums are in tile registers (amx.h).
 #if defined(__AVX512F__)
 constexpr int kWidth = 16;                              // floats per vector
 #elif defined(__AVX2__)
@@ -33,8 +30,9 @@ constexpr int kWidth = 8;
 #else
 constexpr int kWidth = 4;
 #endif
-// Packed operands are floats, or bf16 where the CPU multiplies these: with AMX, and with AVX512-BF16 in pairs of k. A
-// panel's k is rounded up to kStep.
+// The micro tile of a matmul, kRows x kCols. kRows * kVectors sums, kVectors of b and one of a must fit the vector
+// registers: 16 with AVX2, 32 with AVX-512 and on Arm. At least 8 sums are needed to hide the latency of two
+// multiply-adds per cycle. With AMX the sums are in tile registers (amx.h). A panel's k is rounded up to kStep.
 #if defined(TILES)
 constexpr int kRows = 32, kCols = 32, kStep = 32;
 #elif defined(__aarch64__)
@@ -42,6 +40,7 @@ constexpr int kRows = 6, kCols = 4 * kWidth, kStep = 8;
 #else
 constexpr int kRows = kWidth == 16 ? 12 : 6, kCols = 2 * kWidth, kStep = 8;
 #endif
+// Packed operands are floats, or bf16 where the CPU multiplies these: with AMX, and with AVX512-BF16 in pairs of k.
 #if defined(TILES) || defined(__AVX512BF16__)
 using Packed = bf16;
 #else
@@ -59,7 +58,7 @@ typedef uint64_t VecWide __attribute__((vector_size(4 * kWidth)));
 
 constexpr float kInfinity = __builtin_inff();
 INLINE Vec broadcast(float x) { return x - Vec{}; }
-INLINE Vec lane_numbers() {             // 0, 1, ... kWidth - 1
+INLINE Vec lane_numbers() {     // 0, 1, ... kWidth - 1
     Vec x;
     for (int i = 0; i < kWidth; i++) x[i] = float(i);
     return x;
@@ -67,8 +66,8 @@ INLINE Vec lane_numbers() {             // 0, 1, ... kWidth - 1
 
 // add_product: sum + a * b, rounded once (on x86 without AVX2 twice); of bf16 pairs sum + a1 * b1 + a0 * b0. fma: a * b
 // + c. max, min: a > b ? a : b and a < b ? a : b, so b where one is NaN. multiply_even: 64-bit products of the even
-// 32-bit lanes. load_some, store_some: the first n lanes, n < kWidth. Each is one instruction that compilers do not
-// find. add_product is in assembly, because g++ 12 otherwise copies the sums of a micro-kernel between registers.
+// 32-bit lanes. load_some, store_some: the first n lanes, n < kWidth. Most are one instruction that compilers do not
+// find. add_product and broadcast(p) are assembly: g++ 12 otherwise copies a micro-kernel's sums between registers.
 #if defined(__AVX2__)
 INLINE Vec add_product(Vec sum, Vec a, Vec b) {
     if constexpr (sizeof(Packed) == 2) asm volatile("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
@@ -207,7 +206,7 @@ static void add_partials(float* sum, const float* partials, int count, size_t st
 // e^x to 2 ulp for x <= 88.7; 0 below -87.3; a NaN stays. x = n ln 2 + r. ln 2 has two parts, so that n times the high
 // one is exact (Cody and Waite). e^r is its series up to r^7. n is added to the exponent.
 INLINE Vec exp(Vec x) {
-    const float to_integer = 12582912.0f;                       // adding 1.5 * 2^23 rounds to an integer
+    const float to_integer = 12582912.0f;    // adding 1.5 * 2^23 rounds to an integer
     const Vec shifted = fma(x, broadcast(1.44269504f), broadcast(to_integer)), n = shifted - to_integer;
     const Vec r = fma(n, broadcast(2.12194440e-4f), fma(n, broadcast(-0.693359375f), x));
     Vec p = broadcast(1.0f / 5040);
@@ -236,9 +235,9 @@ INLINE Vec gelu_derivative(Vec x) {
     return fma(g.s * g.rest, x * fma(x * x, broadcast(3 * kTwiceK * kCubic), broadcast(kTwiceK)), g.s);
 }
 
-constexpr int kTaskElements = 16384;        // of a task: fewer are not worth its start
+constexpr int kTaskElements = 16384;        // a task with fewer elements is not worth its start
 
-// Calls f(n) for n = 0 .. N - 1, rows of `cols` elements. A task has a block of rows; f may fetch the next one ahead.
+// Calls f(n) for n = 0 .. N - 1, rows of `cols` elements. A task has a block of rows, so f may prefetch the next.
 template <class F> static void for_rows(int N, int cols, const F& f) {
     const int rows = max(max(1, kTaskElements / max(cols, 1)), N / (16 * get_threads()));
     parallel_for(ceil_div(N, rows), [&](int task) {

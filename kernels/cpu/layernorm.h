@@ -21,7 +21,7 @@ static void layernorm_row(floatX* out, float* mean_n, float* rstd_n, const float
     *rstd_n = rstd;
 }
 
-// branch null: the plain form, where inp is normalised.
+// Where branch is null, inp itself is normalised, and residual is not used.
 static void residual_layernorm_forward(floatX* residual, floatX* out, float* mean, float* rstd, const floatX* inp,
                                        const floatX* branch, const floatX* weight, const floatX* bias, float eps,
                                        int N, int C, const Dropout& drop, Stream) {
@@ -39,8 +39,8 @@ static void layernorm_forward(floatX* out, float* mean, float* rstd, const float
     residual_layernorm_forward(nullptr, out, mean, rstd, inp, nullptr, weight, bias, eps, N, C, {}, s);
 }
 
-// One row. With xhat = (x - mean) rstd and g = dout weight: dinp (+)= rstd (g - average(g) - xhat average(g xhat)).
-// RMSNorm has no mean: 0 stands for it and for average(g).
+// One row. With xhat = (x - mean) rstd and g = dout weight: dinp (+)= rstd (g - average(g) - xhat average(g xhat)),
+// dweight += dout xhat, dbias += dout. RMSNorm has no mean: 0 stands for it and for average(g).
 static void layernorm_backward_row(floatX* dinp, float* dweight, float* dbias, const floatX* dout, const floatX* x,
                                    const float* mean_n, float rstd, const floatX* weight, int C, bool first) {
     const float mean = mean_n ? *mean_n : 0;

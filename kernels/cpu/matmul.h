@@ -1,8 +1,8 @@
 // matmul.h -- matmuls: operands packed, tasks, and what follows a sum: bias, GELU, "+=".
 //
 // k is cut into equal blocks of at most kDepth, by K alone. Within a block an element's products are added in order in
-// a register, by fused multiply-adds; then the block's sum is added to those before. Every element sees these
-// operations wherever tasks and tiles are cut, with every vector width (but with AMX, AVX512-BF16, and in matvec).
+// a register, by fused multiply-adds; then the block's sum is added to those before. Tasks, tiles and vector widths do
+// not change this. Exceptions: AMX, AVX512-BF16 and matvec have other orders, x86 without AVX2 rounds the products.
 //
 // A task has a strip of the output's longer side. It packs that strip's operand, which then stays in the second-level
 // cache of its core. The other operand is packed once, by all threads, and every task reads all of it.
@@ -28,8 +28,8 @@ struct Matmul {
     float* gradient = nullptr;      // (M,N) instead of out: kGradient "=", kGradientAdd "+="
 };
 
-constexpr int kDepth = 768;                                     // of k in a block, at most
-constexpr int kOwnBytes = (kWidth == 16 ? 448 : 224) << 10;     // of a strip, under half a 1 MiB or 512 KiB L2 cache
+constexpr int kDepth = 768;                                     // a block has at most so many k
+constexpr int kOwnBytes = (kWidth == 16 ? 448 : 224) << 10;     // a packed strip: under half of 1 MiB or 512 KiB of L2
 
 // An operand of a product: rows of a or columns of b are its lanes, `unit` of these a panel.
 struct Side {
@@ -177,7 +177,7 @@ static void column_sums(float* sums, const floatX* x, int N, int C, int col, boo
 
 constexpr int kFewRows = 4;         // packing the weights would cost more than it saves
 
-// Runs a product. A strip has at most `room` lanes; each thread gets 8 or more strips if there are as many panels.
+// Runs a product. A strip has at most `room` lanes. Several threads have 8 strips or more each, if panels suffice.
 static void run_matmul(const Matmul& m) {
     CHECK(m.N % 8 == 0 && (m.K % 8 == 0 || !(m.a.rows || m.b.rows)), "matmul: %d x %d x %d, want multiples of 8",
           m.M, m.N, m.K);

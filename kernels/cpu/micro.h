@@ -34,18 +34,17 @@ INLINE void transpose(Vec* x) { interleave<kWidth>(x, kWidth == 16 ? 4 : kWidth 
 // A panel is [k / kOf][lane][kOf]: 4 bytes hold one float, or the bf16 of kOf = 2 successive k.
 template <class P> constexpr int kOf = int(sizeof(float) / sizeof(P));
 
-// kWidth panel elements of one lane, whose k lie side by side at x; n k are left, then 0. First argument: panel's type.
-INLINE Vec elements(const float*, const float* x, int n) { return load(x, n); }
-INLINE Vec elements(const float*, const bf16* x, int n) { return load(x, n); }
+// Loads kWidth panel elements [kOf] of one lane, whose k lie side by side at x: the first n k, then 0. The first
+// argument gives the panel's type.
+template <class F> INLINE Vec elements(const float*, const F* x, int n) { return load(x, n); }
 INLINE Vec elements(const bf16*, const bf16* x, int n) {
     if (n >= 2 * kWidth) return load(reinterpret_cast<const float*>(x));
     bf16 all[2 * kWidth] = {};
     memcpy(all, x, size_t(n) * sizeof(bf16));
     return load(reinterpret_cast<const float*>(all));
 }
-// kWidth lanes that lie side by side at x, of which `lanes` are left. next: the same lanes at the next k, or null.
-INLINE Vec elements(const float*, const float* x, const float*, int lanes) { return load(x, lanes); }
-INLINE Vec elements(const float*, const bf16* x, const bf16*, int lanes) { return load(x, lanes); }
+// Loads kWidth lanes that lie side by side at x: the first `lanes`, then 0. next: these lanes at the next k, or null.
+template <class F> INLINE Vec elements(const float*, const F* x, const F*, int lanes) { return load(x, lanes); }
 INLINE Vec elements(const bf16*, const bf16* x, const bf16* next, int lanes) {
     const VecBits high = next ? (VecBits)load(next, lanes) : VecBits{};
     return (Vec)(high | (VecBits)load(x, lanes) >> 16);

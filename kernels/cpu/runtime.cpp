@@ -24,8 +24,8 @@ namespace BACKEND {
 
 // ------------------------------------------------------------------------------------------------------------- memory
 
-// calloc need not clear fresh pages. Its address is kept in front of the aligned one. Huge pages, where the memory is
-// large, mean fewer TLB misses.
+// Allocates by calloc, which need not clear fresh pages, and keeps its address in front of the aligned one. Large
+// memory gets huge pages, for fewer TLB misses.
 void* device_alloc(size_t bytes, const char* what) {
     constexpr size_t kExtra = 64 + sizeof(void*);
     constexpr uintptr_t kHugePage = uintptr_t(2) << 20;
@@ -73,8 +73,8 @@ float* thread_buffer(size_t n, int number) {
 
 // ------------------------------------------------------------------------------------------------------------ threads
 
-// Numbers below 1.2e-38, which cost a hundred cycles each, count as 0: in every thread that computes, or bits would
-// depend on which one does.
+// Makes numbers below 1.2e-38, which cost a hundred cycles each, count as 0. Every thread that computes calls this, or
+// bits would depend on the thread.
 static void flush_to_zero() {
 #if defined(__x86_64__)
     __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | 0x8040);          // FTZ, DAZ
@@ -88,7 +88,7 @@ static void flush_to_zero() {
 // Seconds of polling before a thread sleeps, longer than the gap between two ops.
 constexpr double kPoll = 200e-6;
 
-static thread_local bool inside = false;        // a task, or what one calls
+static thread_local bool inside = false;        // this thread is in a task that the pool runs
 
 // A worker that wakes up late finds no task left and holds only the job: the caller waits for tasks, not for workers.
 namespace {
@@ -156,8 +156,8 @@ struct Pool {
 static Pool pool;
 static std::atomic<int> wanted{0};      // threads; 0: not asked for yet
 
-// Ends the pool's threads; the next parallel_for starts the new number.
 void leave_multiprocessors(int) {}
+// Ends the pool's threads; the next parallel_for starts the new number.
 void set_threads(int n) {
     const std::lock_guard<std::mutex> lock(pool.busy);
     pool.stop();

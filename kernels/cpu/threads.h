@@ -5,16 +5,16 @@
 
 namespace BACKEND {
 
-// Runs task(context, i) for i = 0..tasks-1 on the pool's threads and the caller's. A second caller at the same time
-// runs its tasks alone. The first Error that a task throws is thrown here.
+// Runs task(context, i) for i = 0..tasks-1 on the pool's threads and the caller's. A second caller at the same time, or
+// a task that calls this, runs its tasks alone. The first exception that a task throws is thrown here.
 void parallel_for(int tasks, void (*task)(const void* context, int i), const void* context);
 
 template <class F> static void parallel_for(int tasks, const F& f) {
     parallel_for(tasks, [](const void* context, int i) { (*static_cast<const F*>(context))(i); }, &f);
 }
 
-// Workspace of the calling thread: n floats, 64-byte aligned, not zeroed, valid until its next call with the same
-// number below kThreadBuffers. A caller of parallel_for shares caller_buffer's with its tasks.
+// Returns workspace of the calling thread: n floats, 64-byte aligned, not zeroed, valid until its next call with the
+// same number. Tasks use numbers below kThreadBuffers; caller_buffer is for parallel_for's caller, to share with them.
 constexpr int kThreadBuffers = 20;
 float* thread_buffer(size_t n, int number = 0);
 [[maybe_unused]] static float* caller_buffer(size_t n) { return thread_buffer(n, kThreadBuffers); }

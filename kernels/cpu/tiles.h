@@ -17,8 +17,8 @@ template <int T> INLINE void tile_store(void* p, size_t stride) {
     asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(p), "r"(stride), "i"(T) : "memory");
 }
 
-// C (16,16) fp32 += A (16,32) bf16 by B (32,16), stored as [pair of k][column][2]. The even and the odd ones of an
-// element's 32 products are summed apart, by fused multiply-adds from 0, then added to each other and to c.
+// C (16,16) fp32 += A (16,32) bf16 by B (32,16), which is stored as [pair of k][column][2]. Products of even k and of
+// odd k are summed apart, by fused multiply-adds from 0. Then c += even + odd.
 template <int C, int A, int B> INLINE void tile_product() {
     asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(C), "i"(A), "i"(B));
 }

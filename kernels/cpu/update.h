@@ -15,7 +15,7 @@ template <class F> static void for_units(size_t n, const F& f) {
 
 constexpr int kBlock = 512;         // elements; the partial sums stay in the first-level cache
 
-// The sum's place: `sums`, or where the only term lies.
+// Adds elements begin .. begin + kBlock - 1 of all terms. Returns the place of the sum: `sums`, or the only term's.
 static const float* reduce_block(float* sums, const float* const* terms, int count, Tree tree, size_t begin) {
     if (count == 1) return terms[0] + begin;
     const int first = tree == Tree::kHalves ? count / 2 : 1;
@@ -58,7 +58,7 @@ static void clip_scale(StepState* state, double* norm, const float* partials, si
     state->grad_scale = __builtin_isfinite(norm[0]) ? float(factor / tokens) : __builtin_nanf("");
 }
 
-// One unit, in plain loops that the compiler turns into vectors: each operation is rounded as kernels.h says.
+// Updates one unit, in plain loops that the compiler turns into vectors: operations are rounded as kernels.h says.
 template <class Rule, int STAGE> static void update_unit(floatX* param, float* master, float* const* state, size_t at,
                                                          const float* grad, bool decay, const StepState& in_memory) {
     if constexpr (STAGE < int(sizeof Rule::kState / sizeof(int))) {
