@@ -2,12 +2,14 @@
 """The products of a training step beside torch.mm (MKL or oneDNN) on this machine's CPU, in turns in one run.
 
     bench/matmul.py [--models nano gpt2 ...] [--threads 1 2] [--dtypes fp32 bf16] [--turns 7]
+    bench/matmul.py --peer numpy        beside numpy.matmul (OpenBLAS) instead: fp32, one thread
     bench/matmul.py --each [--only "forward 768"] [--program FILE]
 
 One turn is 20 ms of ours in build/bench/matmul (build/bench/matmul16 for bf16), then as many of torch.mm(out=); its
-time is that of the quickest product, because other programs on the machine only add. A ratio is PyTorch's time over
+time is that of the quickest product, because other programs on the machine only add. A ratio is the other's time over
 ours, the median of the turns. The last line says how busy other programs kept the machine: OpenMP's threads wait for
-each other, so that the ratios of several threads mean nothing on a busy one.
+each other, so that the ratios of several threads mean nothing on a busy one. On AMD's Zen 5 MKL stays below AVX2's
+peak, while OpenBLAS uses AVX-512.
 
 The table has a row for each model and product with the geometric mean of its layers' ratios, and the smallest of them;
 --each prints a row for every shape instead. --only takes the shapes whose name contains that text; --program times
@@ -22,6 +24,10 @@ import os
 import subprocess
 import time
 
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # numpy reads these when it is imported, which torch does
+for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):
+    os.environ.pop(name, None)
+import numpy
 import torch
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -75,15 +81,20 @@ class Ours:
 
 
 class Theirs:
-    def __init__(self, shape, dtype):
+    def __init__(self, peer, shape, dtype):
         N, C, OC = shape
         inp, weight, dout = (torch.rand(s).sub_(0.5).to(dtype) for s in ((N, C), (OC, C), (N, OC)))
         out, dinp, dweight = (torch.empty_like(x) for x in (dout, inp, weight))
-        self.products = {
-            "forward": lambda: torch.mm(inp, weight.t(), out=out),
-            "input": lambda: torch.mm(dout, weight, out=dinp),
-            "params": lambda: torch.mm(dout.t(), inp, out=dweight),
+        operands = {
+            "forward": (inp, weight.t(), out),
+            "input": (dout, weight, dinp),
+            "params": (dout.t(), inp, dweight),
         }
+        multiply = torch.mm
+        if peer == "numpy":
+            multiply = numpy.matmul
+            operands = {which: [x.numpy() for x in product] for which, product in operands.items()}
+        self.products = {which: lambda a=a, b=b, c=c: multiply(a, b, out=c) for which, (a, b, c) in operands.items()}
 
     def time(self, which):
         quickest, start = math.inf, time.perf_counter()
@@ -95,11 +106,11 @@ class Theirs:
 
 
 def measure(args, dtype, threads, model):
-    """Yields (product, shape, our time, PyTorch's, ratio) of every product of the model."""
+    """Yields (product, shape, our time, the other's, ratio) of every product of the model."""
     torch.set_num_threads(threads)
     ours = Ours(args.program or os.path.join(ROOT, "build/bench/matmul" + ("16" if dtype == "bf16" else "")), threads)
     for shape in MODELS[model]:
-        theirs = Theirs(shape, torch.bfloat16 if dtype == "bf16" else torch.float32)
+        theirs = Theirs(args.peer, shape, torch.bfloat16 if dtype == "bf16" else torch.float32)
         for which in PRODUCTS:
             if args.only not in f"{which} {' x '.join(map(str, shape))}":
                 continue
@@ -113,7 +124,7 @@ def measure(args, dtype, threads, model):
 
 
 def print_each(args):
-    print("| model | product N x C x OC | dtype | threads | GFLOP/s | PyTorch | ratio |")
+    print("| model | product N x C x OC | dtype | threads | GFLOP/s | the other's | ratio |")
     print("|---|---|---|---:|---:|---:|---:|")
     ratios = []
     for dtype in args.dtypes:
@@ -154,12 +165,16 @@ def main():
     p.add_argument("--each", action="store_true")
     p.add_argument("--only", default="")
     p.add_argument("--program")
+    p.add_argument("--peer", choices=["torch", "numpy"], default="torch")
     args = p.parse_args()
+    other = f"torch.mm's time over Lockstep's, PyTorch {torch.__version__}"
+    if args.peer == "numpy":
+        args.threads, args.dtypes = [1], ["fp32"]
+        other = f"numpy.matmul's time over Lockstep's, NumPy {numpy.__version__}"
     if args.program and len(args.dtypes) > 1:
         p.error("--program is of one dtype: give --dtypes fp32 or --dtypes bf16 with it")
     print(
-        f"torch.mm's time over Lockstep's, PyTorch {torch.__version__}, {machine()}, "
-        f"{datetime.date.today()}, {' and '.join(args.dtypes)}:\n",
+        f"{other}, {machine()}, {datetime.date.today()}, {' and '.join(args.dtypes)}:\n",
         flush=True,
     )
     start, before = time.monotonic(), cpu_seconds()
