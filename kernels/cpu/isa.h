@@ -213,11 +213,11 @@ INLINE Vec exp(Vec x) {
     constexpr float coefficients[] = {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f};
 #pragma GCC unroll 8
     for (const float c : coefficients) p = fma(p, r, broadcast(c));
-    const VecInt scaled = (VecInt)p + ((VecInt)shifted << 23);
-    return (Vec)(x < -87.3f ? VecInt{} : scaled);
+    const VecBits scaled = (VecBits)p + ((VecBits)shifted << 23);
+    return (Vec)(x < -87.3f ? VecBits{} : scaled);
 }
 
-// The natural logarithm of a float > 0; NaN for infinity and NaN. Without a branch, so that a loop becomes vectors.
+// The natural logarithm of a float > 0; NaN for infinity and NaN. No branch, so that a loop becomes vectors.
 INLINE float log(float x) { return float(same_log(double(x))) + (x - x); }
 
 // tanh-GELU: s = (1 + tanh u)/2 = 1/(1 + e^-2u), where nothing cancels for negative u; rest = 1 - s.
