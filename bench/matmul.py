@@ -159,8 +159,8 @@ def print_table(args):
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
-    p.add_argument("--threads", nargs="+", type=int, default=sorted({1, len(os.sched_getaffinity(0))}))
-    p.add_argument("--dtypes", nargs="+", choices=["fp32", "bf16"], default=["fp32", "bf16"])
+    p.add_argument("--threads", nargs="+", type=int)
+    p.add_argument("--dtypes", nargs="+", choices=["fp32", "bf16"])
     p.add_argument("--turns", type=int, default=7)
     p.add_argument("--each", action="store_true")
     p.add_argument("--only", default="")
@@ -168,8 +168,11 @@ def main():
     p.add_argument("--peer", choices=["torch", "numpy"], default="torch")
     args = p.parse_args()
     other = f"torch.mm's time over Lockstep's, PyTorch {torch.__version__}"
+    args.threads = args.threads or ([1] if args.peer == "numpy" else sorted({1, len(os.sched_getaffinity(0))}))
+    args.dtypes = args.dtypes or (["fp32"] if args.peer == "numpy" else ["fp32", "bf16"])
     if args.peer == "numpy":
-        args.threads, args.dtypes = [1], ["fp32"]
+        if args.threads != [1] or args.dtypes != ["fp32"]:
+            p.error("--peer numpy has fp32 and one thread only")
         other = f"numpy.matmul's time over Lockstep's, NumPy {numpy.__version__}"
     if args.program and len(args.dtypes) > 1:
         p.error("--program is of one dtype: give --dtypes fp32 or --dtypes bf16 with it")
