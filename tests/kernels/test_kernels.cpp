@@ -247,11 +247,26 @@ TEST(embedding_backward) {
                 }
 }
 
+// More rows than the CUDA backend's count_kernel takes in one turn.
+TEST(embedding_backward_of_many_rows) {
+    const int B = 7, T = 1300, V = 1900;
+    const size_t C = 8, N = size_t(B) * size_t(T);
+    const State state(kState);
+    Mask none = {0, state};
+    Case c("embedding_backward of 9,100 rows");
+    c.once = true;
+    Tensor &dwte = c.inout(kFloat, normal(size_t(V) * C)), &dwpe = c.out(kFloat, size_t(T) * C);
+    Tensor &dout = c.in(kX, normal(N * C)), &tokens = c.in(kInt, tokens_of(N, V));
+    RUN(c, embedding_backward, dwte, dwpe, dout, tokens, B, T, int(C), T, none, false);
+    c.same(dwte);
+    c.near(dwpe, 4 + root(B));  // k: B terms, and the division
+}
+
 struct Norm {
     int N, C;
 };
 static const Norm kNorms[] = {{1, 8},     {3, 24},   {65, 64}, {130, 136}, {3, 768}, {9, 264},
-                              {65, 1600}, {5, 8192}, {7, 56},  {5, 576},   {3, 4104}};
+                              {65, 1600}, {5, 8192}, {7, 56},  {5, 576},   {3, 4104}, {5, 4096}};
 
 // LayerNorm, and RMSNorm, where mean and bias are null.
 struct NormForm {
@@ -312,6 +327,7 @@ static void layernorm_backward_case(const Norm& s, bool rms, bool first, bool ac
     const size_t C = size_t(s.C), N = size_t(s.N);
     const NormForm form = {rms, 1e-5f};
     Case c(format("layernorm_backward %s first=%d accumulate=%d", text_of(form, s).c_str(), first, accumulate));
+    c.once = s.N > 200;
     const std::vector<float> x = normal(N * C, 1, rms ? 0.5 : 0);
     std::vector<float> mean(N), rstd(N);
     for (size_t n = 0; n < N; n++) {
@@ -337,6 +353,9 @@ TEST(layernorm_backward) {
         for (const bool rms : {false, true})
             for (const bool first : {false, true})
                 for (const bool accumulate : {false, true}) layernorm_backward_case(s, rms, first, accumulate);
+    // On a GPU: slots of a block that meet many rows, and more partial sums than one turn of reduce_partials_kernel.
+    for (const Norm& s : {Norm{300, 2048}, Norm{17000, 8}})
+        for (const bool rms : {false, true}) layernorm_backward_case(s, rms, false, true);
 }
 
 TEST(dropout_backward) {
@@ -479,12 +498,64 @@ static void matmuls_by(const char* tile, const Matmul& s) {
         c.same(dbias);
     }
 }
-TEST(matmul_by_tile) {
+// f(tile) with each tile of the CUDA backend. Other backends have no tiles and run once.
+static void each_tile(const std::function<void(const char*)>& f) {
     for (const char* tile : {"large", "medium", "small", "wide", "fitting", "pingpong"}) {
         setenv("LOCKSTEP_TILE", tile, 1);
-        for (const Matmul& s : {Matmul{130, 72, 328}, Matmul{330, 136, 200}, Matmul{72, 520, 264}}) matmuls_by(tile, s);
+        f(tile);
+        if (!BACKEND::kOnGpu) break;
     }
     unsetenv("LOCKSTEP_TILE");
+}
+TEST(matmul_by_tile) {
+    each_tile([](const char* tile) {
+        for (const Matmul& s : {Matmul{130, 72, 328}, Matmul{72, 520, 264}}) matmuls_by(tile, s);
+        BACKEND::leave_multiprocessors(130);  // of an H100's 132: then a block has several tiles
+        matmuls_by(tile, {330, 136, 200});
+        BACKEND::leave_multiprocessors(0);
+    });
+}
+
+// Sums of 1 to 9 steps of 64 k and, split into parts, of many more: every remainder of the loops that the compiler
+// unrolls.
+TEST(matmul_long_sums_by_tile) {
+    each_tile([](const char* tile) {
+        const size_t N = 72, M = 136;
+        for (const size_t K : {40, 104, 168, 232, 296, 360, 424, 488, 552, 1096, 1160, 1224, 1288}) {
+            const auto name = [&](const char* op) { return format("%s by %s K=%zu", op, tile, K); };
+            const std::vector<float> rows = operands(N * K, true), columns = operands(M * K, true);
+            Case forward(name("matmul_forward")), dinp(name("matmul_backward_input"));
+            Case gelu(name("matmul_gelu_backward_input"));
+            for (Case* c : {&forward, &dinp, &gelu}) c->once = true;
+            {
+                Tensor &out = forward.out(kX, N * M), &inp = forward.in(kX, rows), &w = forward.in(kX, columns);
+                Tensor& bias = forward.in(kX, operands(M, true));
+                RUN(forward, matmul_forward, out, inp, w, bias, int(N), int(K), int(M));
+                forward.same(out);
+            }
+            {
+                Tensor &out = dinp.out(kX, N * M), &dout = dinp.in(kX, rows), &w = dinp.in(kX, columns);
+                RUN(dinp, matmul_backward_input, out, dout, w, int(N), int(M), int(K));
+                dinp.same(out);
+            }
+            {
+                Tensor &dpre = gelu.inout(kX, normal(N * M, 2)), &dout = gelu.in(kX, normal(N * K));
+                Tensor& w = gelu.in(kX, normal(M * K));
+                RUN(gelu, matmul_gelu_backward_input, dpre, dout, w, dpre, int(N), int(M), int(K));
+                gelu.near(dpre, 8 + root(double(K)));
+            }
+        }
+        for (const size_t K : {40, 104, 168, 232, 296, 360, 424, 488, 552, 4090, 5000, 6000, 7000, 8100}) {
+            const size_t C = 40, OC = 72;
+            Case c(format("matmul_backward_params by %s N=%zu", tile, K));
+            c.once = true;
+            Tensor &dweight = c.out(kFloat, OC * C), &dbias = c.out(kFloat, OC);
+            Tensor &dout = c.in(kX, operands(K * OC, true)), &inp = c.in(kX, operands(K * C, true));
+            RUN(c, matmul_backward_params, dweight, dbias, dout, inp, int(K), int(C), int(OC), false);
+            c.same(dweight);
+            c.same(dbias);
+        }
+    });
 }
 
 TEST(gelu_forward) {
