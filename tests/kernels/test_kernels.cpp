@@ -266,7 +266,8 @@ struct Norm {
     int N, C;
 };
 static const Norm kNorms[] = {{1, 8},     {3, 24},   {65, 64}, {130, 136}, {3, 768}, {9, 264},
-                              {65, 1600}, {5, 8192}, {7, 56},  {5, 576},   {3, 4104}, {5, 4096}};
+                              {65, 1600}, {5, 8192}, {7, 56},  {5, 576},   {3, 4104}, {5, 4096},
+                              {3, 1280}};
 
 // LayerNorm, and RMSNorm, where mean and bias are null.
 struct NormForm {
@@ -510,8 +511,8 @@ static void each_tile(const std::function<void(const char*)>& f) {
 TEST(matmul_by_tile) {
     each_tile([](const char* tile) {
         for (const Matmul& s : {Matmul{130, 72, 328}, Matmul{72, 520, 264}}) matmuls_by(tile, s);
-        BACKEND::leave_multiprocessors(130);  // of an H100's 132: then a block has several tiles
-        matmuls_by(tile, {330, 136, 200});
+        BACKEND::leave_multiprocessors(130);  // of an H100's 132: then a block has 3 tiles or more
+        matmuls_by(tile, {330, 136, 264});
         BACKEND::leave_multiprocessors(0);
     });
 }
@@ -775,7 +776,7 @@ TEST(attention_backward) {
 
 // Fed in pieces, the cache gives what attention_forward gives for all positions at once.
 TEST(attention_cached) {
-    const struct { int NH, NK, HS, maxT; } shapes[] = {{1, 1, 8, 7},  {3, 3, 24, 20},  {2, 2, 64, 70}, {1, 1, 128, 140},
+    const struct { int NH, NK, HS, maxT; } shapes[] = {{1, 1, 8, 7},  {3, 3, 24, 70},  {2, 2, 64, 70}, {1, 1, 128, 140},
                                                        {7, 1, 24, 9}, {14, 2, 64, 20}, {6, 3, 40, 71}, {4, 2, 128, 70}};
     for (const auto& s : shapes) {
         const int T = s.maxT - 1, C = s.NH * s.HS, wide = C + 2 * s.NK * s.HS;
