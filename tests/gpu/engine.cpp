@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <mutex>
 #include <numeric>
-#include "engine.h"
+#include "count.h"
 #include "instructions.h"
 
 namespace ptx {
@@ -132,6 +132,7 @@ void run_warp(Warp& w, int quantum) {
     const Kernel& k = *w.block->kernel;
     const Ins* const code = k.code.data();
     const int end = int(k.code.size());
+    Site* const sites = k.counters ? k.counters->sites.data() : nullptr;
     w.at = choose(w);
     if (w.at < 0) return;
     // PTXI_SPLIT=1: some lanes fall behind, as those of a real warp may; whoever needs all of them has to say so.
@@ -157,6 +158,7 @@ void run_warp(Warp& w, int quantum) {
         uint32_t mask = w.mask;
         if (i.guard >= 0) mask &= i.guard_not ? ~w.pr[i.guard] : w.pr[i.guard];
         i.hits++;
+        if (sites) count_issue(w, i, sites[pc], mask, 1);
         if (i.flow == kPlain) {
             if (w.in_flight && mask) check_in_flight(w, i);
             const int result = mask ? i.fn(w, i, mask) : kNext;
@@ -168,6 +170,7 @@ void run_warp(Warp& w, int quantum) {
                 }
                 if (result == kBarrier) { g->pc = pc; return; }
             } else {
+                if (sites) count_issue(w, i, sites[pc], mask, -1);      // it will come again
                 g->pc = pc;
                 g->wait = Result(result);
                 w.at = choose(w);
@@ -318,31 +321,10 @@ void run_block(Block& b) {
     for (const Warp& w : b.warps) total_steps += w.steps;
 }
 
-// ---- what was executed
-
-struct Report {
-    std::vector<Kernel*> kernels;
-    ~Report() {
-        const char* path = std::getenv("PTXI_REPORT");
-        if (!path) return;
-        FILE* f = std::fopen(path, "a");
-        if (!f) return;
-        for (const Kernel* k : kernels) {
-            size_t hit = 0;
-            for (const Ins& i : k->code) hit += i.hits > 0;
-            std::fprintf(f, "kernel\t%s\t%s\t%llu\t%zu\t%zu\n", k->module.c_str(), k->name.c_str(), static_cast<unsigned long long>(k->launches), hit, k->code.size());
-            for (const Ins& i : k->code)
-                std::fprintf(f, "ins\t%s\t%llu\t%s\n", opcode(i.op), static_cast<unsigned long long>(i.hits), i.hits ? "" : k->where(i.loc).c_str());
-        }
-        std::fclose(f);
-    }
-} report;
-
 }  // namespace
 
 void run(const Launch& l) {
     Kernel& k = *l.kernel;
-    if (!k.launches++) report.kernels.push_back(&k);
     const unsigned threads = l.block[0] * l.block[1] * l.block[2];
     if (threads % 32) fail("%s: %u threads: no whole warps", k.name.c_str(), threads);
     static std::vector<char> memory;
@@ -357,14 +339,18 @@ void run(const Launch& l) {
     uint64_t step = blocks > 2 ? 1 + b.draw() % (blocks - 1) : 1;
     while (std::gcd(step, blocks) != 1) step++;
     uint64_t at = b.draw() % blocks;
+    count_begin(l);
     for (uint64_t n = 0; n < blocks; n++, at = (at + step) % blocks) {
+        if (!count_takes(at)) continue;
         b.id[0] = unsigned(at % l.grid[0]), b.id[1] = unsigned(at / l.grid[0] % l.grid[1]), b.id[2] = unsigned(at / l.grid[0] / l.grid[1]);
         for (Barrier& bar : b.barriers) bar = {};
         b.mbars.clear();
         b.later.clear();
         set_up(b, l, memory);
+        count_block(b);
         run_block(b);
     }
+    count_end(l);
 }
 
 }  // namespace ptx

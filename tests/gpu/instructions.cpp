@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdlib>
+#include "count.h"
 #include "instructions.h"
 
 namespace ptx {
@@ -159,6 +160,7 @@ std::unordered_map<std::string, Simple> make_simple() {
     MAP1("ex2.approx.f32", F32, F32, off(std::exp2(double(a)), a, 0x1p-22))
     MAP1("ex2.approx.ftz.f32", F32, F32, flush(off(std::exp2(double(flush(a))), a, 0x1p-22)))
     MAP1("lg2.approx.f32", F32, F32, off(std::log2(double(a)), a, 0x1p-22))
+    MAP1("rsqrt.approx.ftz.f32", F32, F32, flush(off(1 / std::sqrt(double(flush(a))), a, 0x1p-22)))
     MAP1("rsqrt.approx.f32", F32, F32, off(1 / std::sqrt(double(a)), a, 0x1p-22))
 
 #define INTEGERS(U, S, u, s, bits) \
@@ -231,6 +233,8 @@ std::unordered_map<std::string, Simple> make_simple() {
     CONVERT(D, d, U32, "u32") CONVERT(D, d, S32, "s32") CONVERT(D, d, U64, "u64") CONVERT(D, d, S64, "s64")
     CONVERT_TO(uint8_t, "u8") CONVERT_TO(int8_t, "s8") CONVERT_TO(U16, "u16") CONVERT_TO(S16, "s16")
     CONVERT_TO(U32, "u32") CONVERT_TO(S32, "s32") CONVERT_TO(U64, "u64") CONVERT_TO(S64, "s64")
+    MAP1("cvt.rpi.f32.f32", F32, F32, std::ceil(a))
+    t["cvt.rzi.u32.f32"] = Map<U32, F32>::simple([](F32 a) { return a > 0 ? a < 4294967296.0f ? U32(a) : ~0u : 0u; });
     MAP1("cvt.rn.f32.s32", F32, S32, F32(a))
     MAP1("cvt.rn.f32.u32", F32, U32, F32(a))
     MAP1("cvt.rn.f32.u64", F32, U64, F32(a))
@@ -643,6 +647,7 @@ int tma_load(Warp& w, const Ins& i, uint32_t mask) {
         std::memset(b.shared.data() + to, 0xff, bytes);
         int32_t from[5] = {};
         for (int d = 0; d < i.n; d++) from[d] = w.reg<int32_t>(i.a[2 + d])[l];
+        if (b.kernel->counters) b.kernel->counters->box_bytes += unsigned(bytes);
         const auto start = std::array<int32_t, 5>{from[0], from[1], from[2], from[3], from[4]};
         b.later.push_back([&b, map, to, bar, start, rows, row_bytes, span, bytes] {
             for (int r = 0; r < rows; r++)
@@ -664,6 +669,9 @@ int tma_load(Warp& w, const Ins& i, uint32_t mask) {
                         const void* p = reinterpret_cast<void*>(map.address + offset);
                         if (!memory_has(p, 2)) fail("TMA load of element (%lld, %lld): not allocated", static_cast<long long>(place[0]), static_cast<long long>(place[1]));
                         std::memcpy(&value, p, 2);
+                        if (b.kernel->counters && x == 0)
+                            count_box(b, p, unsigned(std::min<uint64_t>(unsigned(row_bytes),
+                                                                        (map.size[0] - uint64_t(place[0])) * 2)));
                     }
                     std::memcpy(b.shared.data() + dst, &value, 2);
                 }
@@ -855,7 +863,7 @@ const Simple* find_simple(const std::string& op) {
     return it == table.end() ? nullptr : &it->second;
 }
 Fn memory_op(const std::string& space, bool store_) {
-    if (space == "global" || space == "global.nc") return store_ ? store<'g'> : load<'g'>;
+    if (space == "global" || space == "global.nc" || space == "global.wb") return store_ ? store<'g'> : load<'g'>;
     if (space == "shared") return store_ ? store<'s'> : load<'s'>;
     if (space == "param") return store_ ? nullptr : load<'p'>;
     if (space.empty()) return store_ ? store<0> : load<0>;
