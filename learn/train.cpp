@@ -1,0 +1,1077 @@
+// train.cpp -- the whole of training a GPT-2, in one file of plain loops without any library. Read this file first.
+//
+//     g++ -std=c++20 -O3 -march=native -ffp-contract=off learn/train.cpp -o train
+//     ./train text.txt                            trains on a text of yours, and continues a prompt now and then
+//     ./train text.txt --layers 2 --steps 100     options have train_gpt's names and defaults
+//
+// train_gpt, the big program of this repository, has the same ideas in their fast form. In fp32 on a CPU both give the
+// same losses to the last digit and the same weights to the last byte, with any number of ranks on either side:
+// tests/scripts/test_learn.sh compares them. If you know PyTorch, this is the program:
+//
+//     for step in range(steps):                                     in this file
+//         x, y = batch(step)                                        sections 1 to 3: text, random numbers, batches
+//         loss = model(x, y)                                        sections 4 to 7: weights, sums, operations, GPT-2
+//         loss.backward()                                           section 8: the same backwards
+//         all_reduce(gradients)                                     section 9: the sum over replicas
+//         clip_grad_norm(gradients); optimizer.step()               section 10: AdamW
+//     evaluate(model); model.generate(prompt); save_file(model)     sections 11 and 12
+//                                                                   section 13: processes, and the loop itself
+//
+// Three words. A micro-batch is what one forward pass takes. A replica stands for a copy of the model that computes the
+// gradients of some micro-batches. A rank is a process, which does the work of one or more replicas.
+//
+// Why the order of every sum is written down: floating-point numbers are rounded after each operation, so that
+// (a + b) + c and a + (b + c) differ in their last bits. Here all orders are functions of the options, and none of the
+// machine; that gives the same bits on any number of ranks. Orders that look odd, as 64 partial sums or blocks of 768,
+// are those that vectors and caches need. docs/arithmetic.md lists all of them on two pages. a * b + c is rounded twice
+// wherever it stands and fma(a, b, c) once; -ffp-contract=off keeps the compiler from making one of the other.
+// -march=native makes fma one instruction; without it the program is slower and the bits are the same.
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <variant>
+#include <vector>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+using std::fma, std::max, std::min, std::string, std::to_string, std::vector;
+
+// Functions that C libraries round differently; section 14 defines them.
+static double exp_(double x), log_(double x), pow_(double x, double y), sin_(double x), cos_(double x);
+static float exp_(float x), log_(float x);
+static void flush_to_zero();
+
+// An array that can be given where a pointer is wanted.
+struct Array : vector<float> {
+    using vector::vector;
+    operator float*() { return data(); }
+    operator const float*() const { return data(); }
+};
+
+[[noreturn]] static void fail(const string& why) {
+    fprintf(stderr, "train: %s\n", why.c_str());
+    exit(1);
+}
+static void require(bool holds, const string& why) {
+    if (!holds) fail(why);
+}
+
+// ------------------------------------------------------------------------------------------------------- 0. options
+
+constexpr size_t kUnset = SIZE_MAX;             // follows from other options: see complete_options
+struct Options {
+    string data, schedule = "cosine", prompt, out_dir = ".";
+    size_t layers = 4, heads = 4, channels = 128, seq_len = 256, batch_size = 2, total_batch_size = kUnset;
+    size_t replicas = kUnset, np = kUnset, steps = 480, warmup_steps = kUnset, seed = 1337;
+    size_t eval_every = 240, eval_steps = 0, sample_every = 160, max_tokens = 256;
+    double dropout = 0, lr = 5e-3, final_lr_frac = 0.05, grad_clip = 1, temperature = 0.8;
+    double beta1 = 0.9, beta2 = 0.99, eps = 1e-8, weight_decay = 0.1;
+} opt;
+static const struct { const char* name; std::variant<size_t*, double*, string*> value; } kOptions[] = {
+    {"--data", &opt.data}, {"--out-dir", &opt.out_dir}, {"--layers", &opt.layers}, {"--heads", &opt.heads},
+    {"--channels", &opt.channels}, {"--seq-len", &opt.seq_len}, {"--dropout", &opt.dropout}, {"--seed", &opt.seed},
+    {"--batch-size", &opt.batch_size}, {"--total-batch-size", &opt.total_batch_size}, {"--replicas", &opt.replicas},
+    {"--np", &opt.np}, {"--steps", &opt.steps}, {"--lr", &opt.lr}, {"--schedule", &opt.schedule},
+    {"--warmup-steps", &opt.warmup_steps}, {"--final-lr-frac", &opt.final_lr_frac}, {"--grad-clip", &opt.grad_clip},
+    {"--beta1", &opt.beta1}, {"--beta2", &opt.beta2}, {"--eps", &opt.eps}, {"--weight-decay", &opt.weight_decay},
+    {"--eval-every", &opt.eval_every}, {"--eval-steps", &opt.eval_steps}, {"--sample-every", &opt.sample_every},
+    {"--prompt", &opt.prompt}, {"--max-tokens", &opt.max_tokens}, {"--temperature", &opt.temperature},
+};
+
+// The sizes that all formulas below use.
+static const size_t &B = opt.batch_size, &T = opt.seq_len;              // a micro-batch: B sequences of T tokens
+static const size_t &L = opt.layers, &NH = opt.heads, &C = opt.channels;        // each head has C / NH channels
+constexpr size_t V = 257, Vp = 272;             // the vocabulary, and rounded up to 16 as fast matrix products like it
+static size_t micro_batches() { return opt.total_batch_size / (B * T); }        // of a step
+
+static bool parse(const string& word, string* to) {
+    *to = word;
+    return true;
+}
+template <class Number> static bool parse(const string& word, Number* to) {
+    const auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), *to);
+    return error == std::errc() && stop == word.data() + word.size();
+}
+
+static void parse_options(int argc, char** argv) {
+    for (int i = 1; i < argc; i++) {
+        const string word = argv[i];
+        const auto named = [&](const auto& o) { return o.name == word; };
+        const auto option = std::find_if(std::begin(kOptions), std::end(kOptions), named);
+        if (i == 1 && !word.starts_with("--")) {
+            opt.data = word;
+            continue;
+        }
+        string names;
+        for (const auto& o : kOptions) names += string(" ") + o.name;
+        require(option != std::end(kOptions), word + ": no such option; want some of" + names);
+        const string value = ++i < argc ? argv[i] : "";
+        require(std::visit([&](auto to) { return parse(value, to); }, option->value),
+                word + ": got \"" + value + "\", want a number");
+    }
+}
+
+// Checks the options, and computes those that were not given.
+static void complete_options() {
+    require(!opt.data.empty(), "usage: train TEXT [--option value ...]; docs/options.md explains the options");
+    for (const size_t n : {L, NH, C, T, B, opt.steps}) require(n > 0 && n < 1 << 24, "got a size of 0, want 1 or more");
+    require(C % NH == 0 && C / NH % 8 == 0 && C / NH <= 128, "--channels: want --heads times 8, 16, ... or 128");
+    if (opt.total_batch_size == kUnset) opt.total_batch_size = B * T * std::bit_floor(4096 / (B * T) | 1);
+    require(micro_batches() > 0 && opt.total_batch_size % (B * T) == 0,
+            "--total-batch-size: want a multiple of batch-size x seq-len = " + to_string(B * T));
+    if (opt.replicas == kUnset) opt.replicas = min<size_t>(8, micro_batches() & -micro_batches());
+    require(std::has_single_bit(opt.replicas) && micro_batches() % opt.replicas == 0,
+            "--replicas: want a power of two that divides the " + to_string(micro_batches()) + " micro-batches");
+    if (opt.np == kUnset) opt.np = min(opt.replicas, std::bit_floor(size_t(std::thread::hardware_concurrency()) | 1));
+    require(opt.np > 0 && opt.replicas % opt.np == 0, "--np: want a divisor of --replicas");
+    if (opt.warmup_steps == kUnset) opt.warmup_steps = min<size_t>(50, opt.steps / 10);
+    require(opt.warmup_steps <= opt.steps, "--warmup-steps: want at most --steps");
+    const string& s = opt.schedule;
+    require(s == "cosine" || s == "linear" || s == "constant" || s == "wsd", "--schedule: no such one");
+    require(opt.dropout >= 0 && opt.dropout < 1, "--dropout: want at least 0 and less than 1");
+}
+
+// ------------------------------------------------------------------------------------------ 1. from a text to tokens
+//
+// A model computes with numbers, so that a text is turned into tokens first. Here a token is a byte. Larger
+// vocabularies make texts shorter: most of GPT-2's 50,257 tokens are parts of words. Token 256 ends a text among
+// several; there is one text here, so that the model never sees it.
+
+struct Text {
+    vector<uint8_t> tokens;
+    // A sample has T inputs and as many targets, the tokens that follow them. Neighbours share one token.
+    size_t samples() const { return tokens.empty() ? 0 : (tokens.size() - 1) / T; }
+};
+struct Data { Text train, validation; };
+
+// Reads a file and cuts it in two. The first nine tenths, counted in UTF-8 characters, are for training. The model
+// never sees the rest: its loss there tells whether it has learned the language or only the text.
+static Data read_data(const string& path) {
+    std::ifstream file(path, std::ios::binary);
+    require(bool(file), path + ": cannot open it");
+    vector<uint8_t> text{std::istreambuf_iterator<char>(file), {}};
+    if (text.size() >= 3 && text[0] == 0xEF && text[1] == 0xBB && text[2] == 0xBF)      // a byte order mark
+        text.erase(text.begin(), text.begin() + 3);
+    const auto begins = [](uint8_t byte) { return (byte & 0xC0) != 0x80; };             // a character
+    size_t left = size_t(std::count_if(text.begin(), text.end(), begins)) * 9 / 10, cut = 0;
+    while (cut < text.size() && !(begins(text[cut]) && left-- == 0)) cut++;
+    const auto middle = text.begin() + ptrdiff_t(cut);
+    const Data data = {{{text.begin(), middle}}, {{middle, text.end()}}};
+    require(data.train.samples() > 0 && (opt.eval_every == 0 || data.validation.samples() > 0),
+            path + ": got " + to_string(cut) + " training and " + to_string(text.size() - cut) +
+            " validation bytes, want more than --seq-len each; give more text, or --eval-every 0");
+    return data;
+}
+
+// -------------------------------------------------------------------------------------------------- 2. random numbers
+//
+// PyTorch's generator is a stream with a state: who draws first changes what the others draw. Here a random number is
+// a function of what it is for, so that ranks need no common order.
+
+enum Purpose : uint32_t { kInit = 1, kData = 2, kSample = 3, kDropout = 0x100 };
+struct Random4 { uint32_t v[4]; };
+
+// Returns four random numbers of 32 bits, block i of those for a purpose and two more numbers, as a step and a
+// micro-batch. Philox 4x32-10 (Salmon et al. 2011) multiplies and mixes all of these and the seed in ten rounds.
+static Random4 random4(uint32_t purpose, uint32_t a, uint32_t b, uint64_t i) {
+    uint32_t c0 = uint32_t(i), c1 = (uint32_t(i >> 32) & 0xffff) | purpose << 16, c2 = a, c3 = b;
+    uint32_t k0 = uint32_t(opt.seed), k1 = uint32_t(opt.seed >> 32);
+    for (int round = 0; round < 10; round++, k0 += 0x9E3779B9, k1 += 0xBB67AE85) {
+        const uint64_t p0 = uint64_t(0xD2511F53) * c0, p1 = uint64_t(0xCD9E8D57) * c2;
+        c0 = uint32_t(p1 >> 32) ^ c1 ^ k0;
+        c1 = uint32_t(p1);
+        c2 = uint32_t(p0 >> 32) ^ c3 ^ k1;
+        c3 = uint32_t(p0);
+    }
+    return {{c0, c1, c2, c3}};
+}
+
+// Returns a number in [0, 1), made of the 24 highest bits, as many as a float holds.
+static float uniform(uint32_t bits) { return float(bits >> 8) * (1.0f / 16777216); }
+
+// ------------------------------------------------------------------------------------------ 3. from tokens to batches
+
+// Returns the place of i in a random order of 0 .. n - 1, another order for each epoch. A list of n numbers is not
+// needed: a Feistel network mixes the halves of i's bits, which permutes the numbers below a power of four. A result
+// that is not below n is mixed again until it is.
+static uint64_t permute(uint64_t i, uint64_t n, uint64_t epoch) {
+    const int half = int(std::bit_width(n - 1) + 1) / 2;                // bits
+    const uint64_t mask = (uint64_t(1) << half) - 1;
+    do {
+        uint64_t left = i >> half, right = i & mask;
+        for (uint64_t round = 0; round < 8; round++) {
+            left ^= random4(kData, uint32_t(epoch), uint32_t(epoch >> 32), round << 32 | right).v[0] & mask;
+            std::swap(left, right);
+        }
+        i = left << half | right;
+    } while (i >= n);
+    return i;
+}
+
+struct Batch {
+    vector<size_t> tokens, targets;             // (B,T)
+    void add(const Text& text, size_t sample) {
+        const uint8_t* const from = text.tokens.data() + sample * T;
+        tokens.insert(tokens.end(), from, from + T);
+        targets.insert(targets.end(), from + 1, from + 1 + T);
+    }
+};
+
+// Returns micro-batch number k of a step. The run counts its samples: number c is in epoch c / n at place c mod n.
+static Batch make_batch(const Text& text, size_t step, size_t k) {
+    Batch batch;
+    const size_t n = text.samples();
+    for (size_t b = 0; b < B; b++) {
+        const size_t c = (step * micro_batches() + k) * B + b;
+        batch.add(text, permute(c % n, n, c / n));
+    }
+    return batch;
+}
+
+// ----------------------------------------------------------------------------------------------------- 4. the weights
+//
+// All weights lie in one array, tensor behind tensor, and so do gradients and AdamW's moments. So the sum over replicas
+// and the update are loops over one array, which ranks can share out anywhere.
+
+constexpr size_t kUnit = 4096;                  // every tensor begins at a multiple of it; between them are zeros
+
+struct Tensor {
+    string name;
+    size_t rows, cols, file_rows;               // a weight is (outputs, inputs); wte has rows that belong to no token
+    float std;                                  // of the first weights; 0: zeros, -1: ones
+    bool is_matrix, transposed;                 // transposed: Hugging Face's files hold it as (inputs, outputs)
+    size_t offset = 0;
+};
+static vector<Tensor> tensors;                  // wte, wpe, those of the blocks, then the final norm's two
+static size_t elements = 0;                     // of all tensors, with the zeros between them
+
+// Fills `tensors`; the names are Hugging Face's. The projections that add to the residual stream begin smaller, so that
+// the sum of all 2 L of them does not grow with the number of layers.
+static void list_tensors() {
+    const float s = 0.02f, residual = 0.02f / std::sqrt(2.0f * float(L));
+    const auto norm = [&](const string& name) {
+        tensors.push_back({name + ".weight", 1, C, 1, -1, false, false});
+        tensors.push_back({name + ".bias", 1, C, 1, 0, false, false});
+    };
+    const auto matrix = [&](const string& name, size_t out, size_t in, float std) {
+        tensors.push_back({name + ".weight", out, in, out, std, true, true});
+        tensors.push_back({name + ".bias", 1, out, 1, 0, false, false});
+    };
+    tensors = {{"wte.weight", Vp, C, V, s, true, false}, {"wpe.weight", T, C, T, s, true, false}};
+    for (size_t l = 0; l < L; l++) {
+        const string h = "h." + to_string(l) + ".";
+        norm(h + "ln_1");
+        matrix(h + "attn.c_attn", 3 * C, C, s);
+        matrix(h + "attn.c_proj", C, C, residual);
+        norm(h + "ln_2");
+        matrix(h + "mlp.c_fc", 4 * C, C, s);
+        matrix(h + "mlp.c_proj", C, 4 * C, residual);
+    }
+    norm("ln_f");
+    for (Tensor& t : tensors) {
+        t.offset = elements;
+        elements += (t.rows * t.cols + kUnit - 1) / kUnit * kUnit;
+    }
+}
+
+// The tensors of a block, of an array of weights or of gradients. F: const float or float.
+template <class F> struct BlockOf {
+    F *ln1w, *ln1b;                             // (C)
+    F *qkvw, *qkvb;                             // (3C,C) (3C)   queries of all heads, then keys, then values
+    F *projw, *projb;                           // (C,C) (C)
+    F *ln2w, *ln2b;                             // (C)
+    F *fcw, *fcb;                               // (4C,C) (4C)
+    F *fcprojw, *fcprojb;                       // (C,4C) (C)
+};
+template <class F> static F* tensor(F* array, size_t i) { return array + tensors[i].offset; }
+template <class F> static F* final_norm(F* array, size_t i) { return tensor(array, tensors.size() - 2 + i); }
+template <class F> static BlockOf<F> block_of(F* array, size_t l) {
+    const auto at = [&](size_t i) { return tensor(array, 2 + 12 * l + i); };
+    return {at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7), at(8), at(9), at(10), at(11)};
+}
+
+// Fills the weights: element i of tensor t is a function of the seed, t and i. Two uniform random numbers make two
+// normally distributed ones, radius cos(angle) and radius sin(angle) (Box and Muller).
+static void init_weights(float* weights) {
+    for (size_t t = 0; t < tensors.size(); t++)
+        for (size_t i = 0; i < tensors[t].file_rows * tensors[t].cols; i++) {
+            float& w = tensor(weights, t)[i];
+            w = tensors[t].std < 0 ? 1.0f : 0.0f;
+            if (tensors[t].std <= 0) continue;
+            const Random4 r = random4(kInit, uint32_t(t), 0, i / 4);
+            const size_t pair = i % 4 / 2 * 2;
+            const double radius = std::sqrt(-2.0 * log_(1.0 - double(uniform(r.v[pair]))));
+            const double angle = 2.0 * M_PI * double(uniform(r.v[pair + 1]));
+            w = float(double(tensors[t].std) * radius * (i % 2 == 0 ? cos_(angle) : sin_(angle)));
+        }
+}
+
+// ------------------------------------------------------------------------------------------------ 5. two kinds of sums
+//
+// Nearly all that a GPT computes is sums, of two kinds. A sum along a row, as a mean, adds numbers that lie side by
+// side. A vector of 4, 8 or 16 numbers adds as many at a time, so that there are 64 partial sums, which each of them
+// divides. A sum down the rows, as in a matrix product, adds whole rows: its columns lie side by side and need no
+// partial sums. It is cut into blocks, so that a block's rows stay in a fast cache.
+
+constexpr size_t kPartialSums = 64;             // of a sum along a row
+constexpr size_t kFewRows = 4;                  // so few rows times a matrix are sums along rows
+constexpr size_t kProductBlock = 768, kProductStep = 8;         // of other products: see product_block
+constexpr size_t kBiasRows = 256, kNormRows = 32;               // gradients of biases; of LayerNorm's weights
+constexpr size_t kKeys = 256;                                   // attention's output, over keys
+constexpr size_t kBackwardKeys = 192, kBackwardQueries = 128;   // dq, over keys; dk and dv, over queries
+
+// Returns the sum of n terms; add(sum, i) adds term i to a partial sum. Partial sum j takes terms j, j + 64, ... in
+// order. Then the upper half of the partial sums is added onto the lower half, until one is left.
+template <class Add> static float sum_along(size_t n, const Add& add) {
+    float part[kPartialSums] = {};
+    for (size_t i = 0; i < n; i++) add(part[i % kPartialSums], i);
+    for (size_t half = kPartialSums / 2; half > 0; half /= 2)
+        for (size_t i = 0; i < half; i++) part[i] += part[i + half];
+    return part[0];
+}
+
+// Writes the sums of n columns over rows begin .. end - 1; add(sum, row, column) adds a term. Rows are cut at multiples
+// of `block`. A block's terms are added in order from 0, and the blocks' sums in order. Columns are taken 64 at a time
+// because so many sums fit into registers; no bit depends on that.
+template <class Add>
+static void sum_down(float* sums, size_t n, size_t begin, size_t end, size_t block, const Add& add) {
+    const auto columns = [&](size_t first, auto width) {
+        float total[64] = {};
+        for (size_t from = begin, to; from < end; from = to) {
+            to = min(end, (from / block + 1) * block);
+            float part[64] = {};
+            for (size_t row = from; row < to; row++)
+                for (size_t j = 0; j < width; j++) add(part[j], row, first + j);
+            for (size_t j = 0; j < width; j++) total[j] += part[j];
+        }
+        std::copy(total, total + width, sums + first);
+    };
+    size_t first = 0;
+    for (; first + 64 <= n; first += 64) columns(first, std::integral_constant<size_t, 64>());
+    if (first < n) columns(first, n - first);
+}
+
+// Returns where a product's sum of K terms is cut: into equal blocks of at most 768, rounded up to a multiple of 8.
+static size_t product_block(size_t K) {
+    const size_t blocks = (K + kProductBlock - 1) / kProductBlock, equal = (K + blocks - 1) / blocks;
+    return (equal + kProductStep - 1) / kProductStep * kProductStep;
+}
+
+// Returns the sum of n numbers in double, for losses and norms: sum j of 256 takes x[j], x[j + 256], ...; then these
+// are added in order.
+static double sum_in_order(const float* x, size_t n) {
+    double sums[256] = {};
+    for (size_t i = 0; i < n; i++) sums[i % 256] += double(x[i]);
+    return std::accumulate(sums, sums + 256, 0.0);
+}
+
+// Returns x, of rows of n numbers that begin `stride` apart, with rows and columns exchanged.
+static Array transposed(const float* x, size_t rows, size_t n, size_t stride) {
+    Array t(n * rows);
+    for (size_t i = 0; i < rows; i++)
+        for (size_t j = 0; j < n; j++) t[j * rows + i] = x[i * stride + j];
+    return t;
+}
+
+// ---------------------------------------------------------------------------------------- 6. operations, and the loss
+//
+// An array of activations has N = B T rows, one for each token. An operation computes some of them: in training all,
+// when a text is generated those of its new tokens, as the others are there already.
+
+struct Rows { size_t begin, end; };
+
+// Dropout sets a random share of the activations to 0, so that a model cannot rely on any one, and multiplies the
+// others by 1 / (1 - share), so that the average stays. drop(i) is the factor of element i: a function of site, step,
+// micro-batch and i. Backward needs the same factors, and asks for them again.
+struct Dropout {
+    uint32_t site, step, micro_batch;
+    bool training;
+    float operator()(uint64_t i) const {
+        const float rate = float(opt.dropout);
+        if (!training || rate == 0) return 1;
+        return uniform(random4(site, step, micro_batch, i / 4).v[i % 4]) >= rate ? 1.0f / (1.0f - rate) : 0.0f;
+    }
+};
+
+// out (N,C) = drop(wte[token] + wpe[position]): what a token is, and where it stands.
+static void embedding_forward(float* out, const size_t* tokens, const float* wte, const float* wpe, Rows rows,
+                              const Dropout& drop) {
+    for (size_t n = rows.begin; n < rows.end; n++)
+        for (size_t c = 0; c < C; c++)
+            out[n * C + c] = (wte[tokens[n] * C + c] + wpe[n % T * C + c]) * drop(n * C + c);
+}
+
+// out (N,C) = (x - mean) rstd weight + bias, rstd = 1 / sqrt(variance + 1e-5): shifts and scales each row x of inp to
+// mean 0 and variance 1, so that activations keep their size through all layers; then each channel has a scale and a
+// shift that are learned. Backward needs mean and rstd.
+static void layernorm_forward(float* out, float* mean, float* rstd, const float* inp, const float* weight,
+                              const float* bias, Rows rows) {
+    for (size_t n = rows.begin; n < rows.end; n++) {
+        const float* const x = inp + n * C;
+        const float m = sum_along(C, [&](float& sum, size_t c) { sum += x[c]; }) / float(C);
+        const float variance = sum_along(C, [&](float& sum, size_t c) { sum += (x[c] - m) * (x[c] - m); }) / float(C);
+        mean[n] = m;
+        rstd[n] = 1.0f / std::sqrt(variance + 1e-5f);
+        for (size_t c = 0; c < C; c++) out[n * C + c] = fma((x[c] - m) * rstd[n], weight[c], bias[c]);
+    }
+}
+
+// out (N,O) = inp (N,I) weight (O,I)^T + bias (O), as torch.nn.Linear. bias may be null.
+static void linear_forward(float* out, const float* inp, const float* weight, const float* bias, Rows rows, size_t I,
+                           size_t O) {
+    const bool few = rows.end - rows.begin <= kFewRows;         // too few to be worth transposing the weights for
+    const Array across = few ? Array() : transposed(weight, O, I, I);
+    for (size_t n = rows.begin; n < rows.end; n++) {
+        const float* const x = inp + n * I;
+        float* const y = out + n * O;
+        if (!few) sum_down(y, O, 0, I, product_block(I), [&](float& sum, size_t i, size_t o) {
+            sum = fma(x[i], across[i * O + o], sum);
+        });
+        for (size_t o = 0; few && o < O; o++)
+            y[o] = sum_along(I, [&](float& sum, size_t i) { sum = fma(x[i], weight[o * I + i], sum); });
+        for (size_t o = 0; bias && o < O; o++) y[o] += bias[o];
+    }
+}
+
+// gelu(x) = x s with s = 1 / (1 + e^-2u), 2u = kTwiceK (x + kCubic x^3), which is (1 + tanh u) / 2: about x for
+// positive x, about 0 for negative x, and smooth between. Returns s and 1 - s.
+constexpr float kTwiceK = 2 * 0.7978845608f, kCubic = 0.044715f;        // K = sqrt(2 / pi)
+struct Sigmoid { float s, rest; };
+static Sigmoid gelu_sigmoid(float x) {
+    const float minus_2u = x * fma(x * x, -kTwiceK * kCubic, -kTwiceK);
+    const float e = exp_(min(80.0f, minus_2u)), s = 1.0f / (1.0f + e);
+    return {s, e * s};
+}
+static void gelu_forward(float* out, const float* pre, Rows rows) {
+    for (size_t i = rows.begin * 4 * C; i < rows.end * 4 * C; i++) out[i] = pre[i] * gelu_sigmoid(pre[i]).s;
+}
+
+// out = inp + drop(branch): a layer adds to what is there, the residual stream, instead of replacing it.
+static void add_residual(float* out, const float* inp, const float* branch, Rows rows, const Dropout& drop) {
+    for (size_t i = rows.begin * C; i < rows.end * C; i++) out[i] = inp[i] + branch[i] * drop(i);
+}
+
+// out_t = sum over u <= t of drop(p_tu) v_u, p_tu = softmax over u of q_t.k_u / sqrt(HS). Position t asks a question,
+// q_t. Every position u up to t has a key k_u, which says how well it answers, and a value v_u, which it answers. Later
+// positions take no part, as the model must not see what it shall predict. lse_t is the logarithm of the softmax's
+// denominator; with it backward computes p again.     qkv (B,T,3,NH,HS), out (B,T,NH,HS), lse (B,NH,T)
+static void attention_forward(float* out, float* lse, const float* qkv, Rows rows, const Dropout& drop) {
+    const size_t HS = C / NH, stride = 3 * C;
+    const float scale = 1.0f / std::sqrt(float(HS));
+    Array p(T);
+    for (size_t head = 0; head / NH * T < rows.end; head++) {
+        const size_t row = head / NH * T, channel = head % NH * HS, scores = head * T, end = min(T, rows.end - row);
+        const float *q = qkv + row * stride + channel, *k = q + C, *v = k + C;
+        const Array kt = transposed(k, end, HS, stride);                // (HS,end)
+        for (size_t t = row == 0 ? rows.begin : 0; t < end; t++) {
+            sum_down(p, t + 1, 0, HS, HS, [&](float& sum, size_t i, size_t u) {
+                sum = fma(q[t * stride + i], kt[i * end + u], sum);
+            });
+            // e^(x - largest) instead of e^x, which may be infinite: their quotients are the same.
+            const float largest = *std::max_element(p.begin(), p.begin() + ptrdiff_t(t + 1));
+            for (size_t u = 0; u <= t; u++) p[u] = exp_(scale * (p[u] - largest));
+            const float total = std::accumulate(p.begin(), p.begin() + ptrdiff_t(t + 1), 0.0f), inverse = 1.0f / total;
+            lse[scores + t] = scale * largest + log_(total);
+            for (size_t u = 0; u <= t; u++) p[u] *= drop((scores + t) * T + u);
+            float* const y = out + (row + t) * C + channel;
+            sum_down(y, HS, 0, t + 1, kKeys, [&](float& sum, size_t u, size_t i) {
+                sum = fma(p[u], v[u * stride + i], sum);
+            });
+            for (size_t i = 0; i < HS; i++) y[i] *= inverse;
+        }
+    }
+}
+
+// losses_n = -log p[target], p = softmax of row n of the logits (N,Vp): how surprised the model is by the next token.
+// The logits become their gradient, p, less 1 at the target: training pushes the target's logit up and all others down.
+// Columns V .. Vp - 1 belong to no token and take no part.
+static void classifier(float* losses, float* logits, const size_t* targets, size_t N) {
+    for (size_t n = 0; n < N; n++) {
+        float* const x = logits + n * Vp;
+        const float largest = *std::max_element(x, x + V), score = x[targets[n]] - largest;
+        for (size_t j = 0; j < V; j++) x[j] = exp_(x[j] - largest);
+        const float total = sum_along(V, [&](float& sum, size_t j) { sum += x[j]; }), inverse = 1.0f / total;
+        losses[n] = log_(total) - score;
+        x[targets[n]] -= total;
+        for (size_t j = 0; j < V; j++) x[j] *= inverse;
+        std::fill(x + V, x + Vp, 0.0f);
+    }
+}
+
+// -------------------------------------------------------------------------------------------------- 7. GPT-2, forward
+//
+//     x = wte[token] + wpe[position]
+//     x = x + proj(attention(qkv(ln1(x))))           in each layer tokens exchange information,
+//     x = x + fcproj(gelu(fc(ln2(x))))               then each is processed by itself
+//     logits = lnf(x) wte^T                          the matrix that reads tokens writes them, too
+
+// What forward leaves for backward. The model's end is block L, which has only x and ln1: the final norm.
+struct Block {
+    size_t N = B * T;
+    Array x = Array(N * C);                     // the residual stream as the block finds it
+    Array ln1 = Array(N * C), ln1_mean = Array(N), ln1_rstd = Array(N);
+    Array qkv = Array(N * 3 * C), att = Array(N * C), lse = Array(N * NH);
+    Array mid = Array(N * C);                   // the residual stream after attention
+    Array ln2 = Array(N * C), ln2_mean = Array(N), ln2_rstd = Array(N);
+    Array fc = Array(N * 4 * C), gelu = Array(N * 4 * C);
+};
+struct Model {
+    vector<Block> blocks = vector<Block>(L + 1);
+    Array branch = Array(B * T * C);            // what joins the residual stream next
+    const Array& hidden() const { return blocks.back().ln1; }           // what the logits are computed from
+};
+
+// What a pass computes. Dropout's sites are -1 for the embedding and 4 l + 0, 1, 2 for the branches of block l.
+struct Pass {
+    Rows rows;
+    size_t step = 0, micro_batch = 0;
+    bool training = false;
+    Dropout drop(size_t l, int site) const {
+        return {uint32_t(int(kDropout + 4 * l) + site), uint32_t(step), uint32_t(micro_batch), training};
+    }
+};
+enum Site { kEmbedding = -1, kAttention, kProjection, kMlp };
+
+// Computes m.hidden() of the tokens (B,T), and all that leads there.
+static void forward(Model& m, const float* weights, const size_t* tokens, const Pass& pass) {
+    const Rows rows = pass.rows;
+    embedding_forward(m.blocks[0].x, tokens, tensor(weights, 0), tensor(weights, 1), rows, pass.drop(0, kEmbedding));
+    for (size_t l = 0; l < L; l++) {
+        Block& b = m.blocks[l];
+        const auto w = block_of(weights, l);
+        layernorm_forward(b.ln1, b.ln1_mean, b.ln1_rstd, b.x, w.ln1w, w.ln1b, rows);
+        linear_forward(b.qkv, b.ln1, w.qkvw, w.qkvb, rows, C, 3 * C);
+        attention_forward(b.att, b.lse, b.qkv, rows, pass.drop(l, kAttention));
+        linear_forward(m.branch, b.att, w.projw, w.projb, rows, C, C);
+        add_residual(b.mid, b.x, m.branch, rows, pass.drop(l, kProjection));
+
+        layernorm_forward(b.ln2, b.ln2_mean, b.ln2_rstd, b.mid, w.ln2w, w.ln2b, rows);
+        linear_forward(b.fc, b.ln2, w.fcw, w.fcb, rows, C, 4 * C);
+        gelu_forward(b.gelu, b.fc, rows);
+        linear_forward(m.branch, b.gelu, w.fcprojw, w.fcprojb, rows, 4 * C, C);
+        add_residual(m.blocks[l + 1].x, b.mid, m.branch, rows, pass.drop(l, kMlp));
+    }
+    Block& b = m.blocks[L];
+    layernorm_forward(b.ln1, b.ln1_mean, b.ln1_rstd, b.x, final_norm(weights, 0), final_norm(weights, 1), rows);
+}
+
+// -------------------------------------------------------------------------------------------------------- 8. backward
+//
+// dx, the gradient of x, says how much the loss grows when x does. PyTorch's autograd finds gradients by the chain
+// rule, from the last operation back to the first; here the rule of each operation is written out. Where x is used
+// twice its gradients are added. A weight is used in every row, so that its gradient is a sum over rows. It is complete
+// before it is added to what earlier micro-batches left; a step begins with zeros, as after optimizer.zero_grad().
+
+static void add_to(float* gradient, const float* sums, size_t n) {
+    for (size_t i = 0; i < n; i++) gradient[i] += sums[i];
+}
+
+// dinp (N,I) = dout (N,O) weight (O,I): through a linear layer, to its input.
+static void linear_backward_input(float* dinp, const float* dout, const float* weight, size_t N, size_t I, size_t O) {
+    for (size_t n = 0; n < N; n++)
+        sum_down(dinp + n * I, I, 0, O, product_block(O), [&](float& sum, size_t o, size_t i) {
+            sum = fma(dout[n * O + o], weight[o * I + i], sum);
+        });
+}
+
+// dweight (O,I) += dout^T inp, dbias (O) += the sum of dout's rows. dbias may be null.
+static void linear_backward_weights(float* dweight, float* dbias, const float* dout, const float* inp, size_t N,
+                                    size_t I, size_t O) {
+    Array sums(max(I, O));
+    for (size_t o = 0; o < O; o++) {
+        sum_down(sums, I, 0, N, product_block(N), [&](float& sum, size_t n, size_t i) {
+            sum = fma(dout[n * O + o], inp[n * I + i], sum);
+        });
+        add_to(dweight + o * I, sums, I);
+    }
+    if (!dbias) return;
+    sum_down(sums, O, 0, N, kBiasRows, [&](float& sum, size_t n, size_t o) { sum += dout[n * O + o]; });
+    add_to(dbias, sums, O);
+}
+
+// dpre = dout gelu'(pre), gelu'(x) = s + x s' with s' = s (1 - s) times the derivative of 2u. dpre may be dout.
+static void gelu_backward(float* dpre, const float* dout, const float* pre, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        const float x = pre[i];
+        const auto [s, rest] = gelu_sigmoid(x);
+        dpre[i] = dout[i] * fma(s * rest, x * fma(x * x, 3 * kTwiceK * kCubic, kTwiceK), s);
+    }
+}
+
+// dx += rstd (g - average(g) - xhat average(g xhat)), xhat = (x - mean) rstd, g = dout weight. The averages stand there
+// because mean and rstd depend on x, too. dweight += the sum over rows of dout xhat, dbias += that of dout.
+static void layernorm_backward(float* dx, float* dweight, float* dbias, const float* dout, const float* x,
+                               const float* mean, const float* rstd, const float* weight, size_t N) {
+    const auto xhat = [&](size_t n, size_t c) { return (x[n * C + c] - mean[n]) * rstd[n]; };
+    const auto g = [&](size_t n, size_t c) { return dout[n * C + c] * weight[c]; };
+    for (size_t n = 0; n < N; n++) {
+        const float a = sum_along(C, [&](float& sum, size_t c) { sum += g(n, c); }) / float(C);
+        const float b = sum_along(C, [&](float& sum, size_t c) { sum = fma(g(n, c), xhat(n, c), sum); }) / float(C);
+        for (size_t c = 0; c < C; c++) dx[n * C + c] += rstd[n] * (g(n, c) - a - xhat(n, c) * b);
+    }
+    Array sums(C);
+    sum_down(sums, C, 0, N, kNormRows, [&](float& sum, size_t n, size_t c) {
+        sum = fma(dout[n * C + c], xhat(n, c), sum);
+    });
+    add_to(dweight, sums, C);
+    sum_down(sums, C, 0, N, kNormRows, [&](float& sum, size_t n, size_t c) { sum += dout[n * C + c]; });
+    add_to(dbias, sums, C);
+}
+
+// dqkv, with m_tu the factor of dropout:
+//     dv_u = sum over t >= u of m_tu p_tu dout_t
+//     dp_tu = m_tu (dout_t . v_u),    ds_tu = p_tu (dp_tu - delta_t) / sqrt(HS),    delta_t = dout_t . out_t
+//     dq_t = sum over u <= t of ds_tu k_u,    dk_u = sum over t >= u of ds_tu q_t
+// delta is there because a softmax sums to 1: when one probability rises the others fall.
+static void attention_backward(float* dqkv, const float* dout, const float* qkv, const float* out, const float* lse,
+                               const Dropout& drop) {
+    const size_t HS = C / NH, stride = 3 * C;
+    const float scale = 1.0f / std::sqrt(float(HS));
+    Array p(T * T), ds(T * T), s(T), dp(T);     // p, ds: (t,u)
+    for (size_t head = 0; head < B * NH; head++) {
+        const size_t row = head / NH * T, channel = head % NH * HS, scores = head * T;
+        const float *q = qkv + row * stride + channel, *k = q + C, *v = k + C;
+        const float *o = out + row * C + channel, *d = dout + row * C + channel;
+        const Array kt = transposed(k, T, HS, stride), vt = transposed(v, T, HS, stride);
+        for (size_t t = 0; t < T; t++) {
+            const auto dot = [&](float* dots, const float* x, const Array& yt) {        // x.y_u of all u <= t
+                sum_down(dots, t + 1, 0, HS, HS, [&](float& sum, size_t i, size_t u) {
+                    sum = fma(x[i], yt[i * T + u], sum);
+                });
+            };
+            dot(s, q + t * stride, kt);
+            dot(dp, d + t * C, vt);
+            const float delta = sum_along(HS, [&](float& sum, size_t i) { sum += o[t * C + i] * d[t * C + i]; });
+            for (size_t u = 0; u <= t; u++) s[u] = exp_(scale * s[u] - lse[scores + t]);        // p_tu
+            for (size_t u = 0; u <= t; u++) {
+                const float m = drop((scores + t) * T + u);
+                p[t * T + u] = s[u] * m;
+                ds[t * T + u] = s[u] * (m * dp[u] - delta) * scale;
+            }
+        }
+        for (size_t t = 0; t < T; t++) {        // as a query, then as a key
+            float *dq = dqkv + (row + t) * stride + channel, *dk = dq + C, *dv = dk + C;
+            sum_down(dq, HS, 0, t + 1, kBackwardKeys, [&](float& sum, size_t u, size_t i) {
+                sum = fma(ds[t * T + u], k[u * stride + i], sum);
+            });
+            sum_down(dk, HS, t, T, kBackwardQueries, [&](float& sum, size_t later, size_t i) {
+                sum = fma(ds[later * T + t], q[later * stride + i], sum);
+            });
+            sum_down(dv, HS, t, T, kBackwardQueries, [&](float& sum, size_t later, size_t i) {
+                sum = fma(p[later * T + t], d[later * C + i], sum);
+            });
+        }
+    }
+}
+
+static void dropout_backward(float* dinp, const float* dout, size_t n, const Dropout& drop) {
+    for (size_t i = 0; i < n; i++) dinp[i] = dout[i] * drop(i);
+}
+
+// dwte[token] += drop(dout) for every place where the token stands, in order; dwpe += the sum over sequences.
+static void embedding_backward(float* dwte, float* dwpe, const float* dout, const vector<size_t>& tokens,
+                               const Dropout& drop) {
+    for (size_t n = 0; n < B * T; n++)
+        for (size_t c = 0; c < C; c++) dwte[tokens[n] * C + c] += dout[n * C + c] * drop(n * C + c);
+    Array sums(T * C);
+    sum_down(sums, T * C, 0, B, B, [&](float& sum, size_t b, size_t i) {
+        sum += dout[b * T * C + i] * drop(b * T * C + i);
+    });
+    add_to(dwpe, sums, T * C);
+}
+
+// Computes the losses from m.hidden() and, if dhidden is not null, the gradients of hidden and of wte. The logits of
+// all rows would take too much memory, so that it takes a chunk of rows at a time, whose logits have at most 64 MiB.
+static void head(float* losses, float* dhidden, float* dwte, const float* wte, const Model& m, const Batch& batch) {
+    const size_t N = batch.tokens.size(), chunk = min(N, (size_t(1) << 24) / Vp / 64 * 64);
+    Array logits(chunk * Vp);
+    for (size_t row = 0; row < N; row += chunk) {
+        const size_t rows = min(chunk, N - row);
+        const float* const hidden = m.hidden() + row * C;
+        linear_forward(logits, hidden, wte, nullptr, {0, rows}, C, Vp);
+        classifier(losses + row, logits, batch.targets.data() + row, rows);
+        if (!dhidden) continue;
+        linear_backward_input(dhidden + row * C, logits, wte, rows, C, Vp);
+        linear_backward_weights(dwte, nullptr, logits, hidden, rows, C, Vp);
+    }
+}
+
+// Adds a micro-batch's gradients to g, and returns the sum of its losses. The loop mirrors forward's, read from its
+// end. dresidual is the gradient of the residual stream: each branch reads it, and adds to it through its norm.
+static double forward_backward(Model& m, float* g, const float* weights, const Batch& batch, size_t step,
+                               size_t number) {
+    const size_t N = B * T;
+    const Pass pass = {{0, N}, step, number, true};
+    Array losses(N), dnorm(N * C), dresidual(N * C), dbranch(N * C), dwide(N * 4 * C);
+    forward(m, weights, batch.tokens.data(), pass);
+    head(losses, dnorm, tensor(g, 0), tensor(weights, 0), m, batch);
+    const Block& end = m.blocks[L];
+    layernorm_backward(dresidual, final_norm(g, 0), final_norm(g, 1), dnorm, end.x, end.ln1_mean, end.ln1_rstd,
+                       final_norm(weights, 0), N);
+    for (size_t l = L; l-- > 0;) {
+        const Block& b = m.blocks[l];
+        const auto w = block_of(weights, l);
+        const auto d = block_of(g, l);
+        dropout_backward(dbranch, dresidual, N * C, pass.drop(l, kMlp));
+        linear_backward_weights(d.fcprojw, d.fcprojb, dbranch, b.gelu, N, 4 * C, C);
+        linear_backward_input(dwide, dbranch, w.fcprojw, N, 4 * C, C);
+        gelu_backward(dwide, dwide, b.fc, N * 4 * C);
+        linear_backward_weights(d.fcw, d.fcb, dwide, b.ln2, N, C, 4 * C);
+        linear_backward_input(dnorm, dwide, w.fcw, N, C, 4 * C);
+        layernorm_backward(dresidual, d.ln2w, d.ln2b, dnorm, b.mid, b.ln2_mean, b.ln2_rstd, w.ln2w, N);
+
+        dropout_backward(dbranch, dresidual, N * C, pass.drop(l, kProjection));
+        linear_backward_weights(d.projw, d.projb, dbranch, b.att, N, C, C);
+        linear_backward_input(dnorm, dbranch, w.projw, N, C, C);
+        attention_backward(dwide, dnorm, b.qkv, b.att, b.lse, pass.drop(l, kAttention));
+        linear_backward_weights(d.qkvw, d.qkvb, dwide, b.ln1, N, C, 3 * C);
+        linear_backward_input(dnorm, dwide, w.qkvw, N, C, 3 * C);
+        layernorm_backward(dresidual, d.ln1w, d.ln1b, dnorm, b.x, b.ln1_mean, b.ln1_rstd, w.ln1w, N);
+    }
+    embedding_backward(tensor(g, 0), tensor(g, 1), dresidual, batch.tokens, pass.drop(0, kEmbedding));
+    return sum_in_order(losses, N);
+}
+
+// ----------------------------------------------------------------------------------------- 9. the sum over replicas
+//
+// In PyTorch's DDP a rank is a replica, and the order in which gradients are added depends on the number of ranks: 4
+// and 8 GPUs give other bits. Here the number of replicas belongs to the run, and gradients meet in one binary tree,
+// with 8 replicas ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)). Whoever adds, the bits are the same.
+
+// Returns element i of the sum of replicas lo .. lo + n - 1. grads: (replicas, elements)
+static float tree(const float* grads, size_t lo, size_t n, size_t i) {
+    if (n == 1) return grads[lo * elements + i];
+    return tree(grads, lo, n / 2, i) + tree(grads, lo + n / 2, n / 2, i);
+}
+
+// Returns the sum of squares of a unit: sum j of 16 takes elements j, j + 16, ...; then these are added in order. The
+// norm is made of those of all units, in order, so that it does not matter which rank has which units.
+static float sum_of_squares(const float* unit) {
+    float sums[16] = {};
+    for (size_t i = 0; i < kUnit; i++) sums[i % 16] += unit[i] * unit[i];
+    return std::accumulate(sums, sums + 16, 0.0f);
+}
+
+// ---------------------------------------------------------------------------------------------------------- 10. AdamW
+
+// Returns the learning rate of a step as a fraction of the largest. It rises in a straight line, because the first
+// gradients of a fresh model are no guide, and falls towards the end, because small steps settle.
+static double schedule(size_t step) {
+    const double s = double(step + 1), steps = double(opt.steps), warmup = double(opt.warmup_steps);
+    if (step < opt.warmup_steps) return s / warmup;
+    if (opt.schedule == "constant") return 1;
+    const double decay = max(1.0, opt.schedule == "wsd" ? 0.2 * steps : steps - warmup);        // steps of the fall
+    const double u = std::clamp((s - (steps - decay)) / decay, 0.0, 1.0), f = opt.final_lr_frac;
+    if (opt.schedule == "cosine") return f + (1 - f) * 0.5 * (1 + cos_(M_PI * u));
+    return 1 - (1 - f) * u;
+}
+
+// What is the same for all weights of a step. Gradients are sums over the step's tokens: `scale` makes them averages,
+// and shorter where their norm is above --grad-clip, so that one strange batch cannot throw the weights far away.
+struct AdamW { float lr, scale, beta1, beta2, eps, weight_decay, bias1, bias2; };
+static AdamW adamw_of(size_t step, double norm) {
+    const double clip = opt.grad_clip > 0 ? std::fmin(1, opt.grad_clip / (norm + 1e-6)) : 1;
+    const auto bias = [&](double beta) { return float(1 - pow_(beta, double(step + 1))); };
+    return {.lr = float(opt.lr * schedule(step)), .scale = float(clip / double(opt.total_batch_size)),
+            .beta1 = float(opt.beta1), .beta2 = float(opt.beta2), .eps = float(opt.eps),
+            .weight_decay = float(opt.weight_decay), .bias1 = bias(opt.beta1), .bias2 = bias(opt.beta2)};
+}
+
+// Updates one weight. m and v are running averages of the gradient and of its square. They begin at 0, for which the
+// biases make up. The weight moves by about lr, whatever the size of its gradients; a matrix's also shrinks a little.
+static void update(float& w, float& m, float& v, float gradient, bool decays, const AdamW& a) {
+    const float g = gradient * a.scale;
+    m = a.beta1 * m + (1 - a.beta1) * g;
+    v = a.beta2 * v + (1 - a.beta2) * (g * g);
+    const float direction = (m / a.bias1) / (std::sqrt(v / a.bias2) + a.eps);
+    w = w - a.lr * (direction + (decays ? a.weight_decay : 0.0f) * w);
+}
+
+// ----------------------------------------------------------------------------------- 11. an evaluation, and a sample
+
+// Returns the average loss over the validation part, without dropout, in batches of B samples.
+static double evaluate(Model& m, const float* weights, const Text& text) {
+    const size_t samples = min(text.samples(), opt.eval_steps > 0 ? opt.eval_steps * B : SIZE_MAX);
+    double total = 0;
+    for (size_t first = 0; first < samples; first += B) {
+        Batch batch;
+        for (size_t i = first; i < min(samples, first + B); i++) batch.add(text, i);
+        Array losses(batch.tokens.size());
+        forward(m, weights, batch.tokens.data(), {{0, batch.tokens.size()}});
+        head(losses, nullptr, nullptr, tensor(weights, 0), m, batch);
+        total += sum_in_order(losses, batch.tokens.size());
+    }
+    return total / double(samples * T);
+}
+
+// Returns the next token, drawn with probability e^(logit / temperature) / total. Probabilities are taken from the
+// largest to the smallest. The random number is a function of position and step.
+static size_t sample_token(const float* logits, size_t position, size_t step) {
+    if (opt.temperature <= 0) return size_t(std::max_element(logits, logits + V) - logits);
+    vector<size_t> order(V);
+    std::iota(order.begin(), order.end(), size_t(0));
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return logits[a] > logits[b]; });
+    vector<double> p;
+    double total = 0;
+    for (const size_t token : order) {
+        const double x = exp_((double(logits[token]) - double(logits[order[0]])) / opt.temperature);
+        if (total + x == total) break;          // too unlikely to count
+        total += p.emplace_back(x);
+    }
+    const Random4 r = random4(kSample, uint32_t(step), 0, position);
+    double u = (double(r.v[0]) * 0x1p32 + double(r.v[1])) / 0x1p64 * total;
+    for (size_t i = 0; i < p.size(); u -= p[i++])
+        if (u < p[i]) return order[i];
+    return order[p.size() - 1];
+}
+
+// Returns a continuation of the prompt. Each token joins the text, which the next one is predicted from. A pass
+// computes only the rows of new tokens, because attention finds the keys and values of the others in qkv, where earlier
+// passes left them: others call that a KV cache. When the context is full its older half is dropped.
+static string sample_text(Model& m, const float* weights, size_t step) {
+    Array logits(Vp);
+    vector<size_t> text;
+    for (const char c : opt.prompt.empty() ? "\n" : opt.prompt) text.push_back(uint8_t(c));
+    size_t begin = text.size() > T ? text.size() - T : 0, done = begin;         // begin: of the context
+    string all;
+    for (size_t i = 0; i < opt.max_tokens; i++) {
+        if (text.size() - begin > T) begin = done = text.size() - max<size_t>(1, T / 2);
+        const size_t rows = text.size() - begin;
+        forward(m, weights, &text[begin], {{done - begin, rows}});
+        linear_forward(logits, m.hidden() + (rows - 1) * C, tensor(weights, 0), nullptr, {0, 1}, C, Vp);
+        done = text.size();
+        text.push_back(sample_token(logits, text.size(), step));
+        if (text.back() < 256) all += char(text.back());
+    }
+    return all;
+}
+
+// ---------------------------------------------------------------------------------------------- 12. the model's file
+
+// Writes the weights in Hugging Face's format, safetensors: the length of a JSON header, the header with each tensor's
+// name, shape and place, then the numbers.
+static void save(const string& path, const float* weights) {
+    const auto pair = [](size_t a, size_t b) { return "[" + to_string(a).append(",") + to_string(b) + "]"; };
+    string header = R"({"__metadata__":{"format":"pt"})";
+    size_t at = 0;
+    for (const Tensor& t : tensors) {
+        const size_t bytes = t.file_rows * t.cols * sizeof(float);
+        const string matrix = t.transposed ? pair(t.cols, t.file_rows) : pair(t.file_rows, t.cols);
+        header += R"(,"transformer.)" + t.name + R"(":{"dtype":"F32","shape":)";
+        header += t.is_matrix ? matrix : "[" + to_string(t.cols).append("]");
+        header += R"(,"data_offsets":)" + pair(at, at + bytes) + "}";
+        at += bytes;
+    }
+    header += "}";
+    header.resize((8 + header.size() + 63) / 64 * 64 - 8, ' ');
+    const uint64_t length = header.size();
+    std::ofstream file(path, std::ios::binary);
+    file.write(reinterpret_cast<const char*>(&length), sizeof length) << header;
+    for (const Tensor& t : tensors) {
+        const float* const x = weights + t.offset;
+        const Array turned = t.transposed ? transposed(x, t.rows, t.cols, t.cols) : Array();
+        const auto bytes = std::streamsize(t.file_rows * t.cols * sizeof(float));
+        file.write(reinterpret_cast<const char*>(t.transposed ? turned.data() : x), bytes);
+    }
+    require(bool(file.flush()), path + ": cannot write it");
+}
+
+// --------------------------------------------------------------------------------- 13. ranks, and the training loop
+//
+// Ranks are processes, here of one machine. What they exchange lies in memory that all of them see. Between machines it
+// would travel where they wait for each other: first each rank gets its share of all gradients, a reduce-scatter; at
+// the end all get the new weights, an all-gather. A rank updates its share of the units only, and nobody else needs
+// their moments: PyTorch calls that ZeroRedundancyOptimizer.
+
+// Returns zeros, in memory that stays common to this process and to its copies.
+template <class T> static T* shared(size_t n) {
+    void* const p = mmap(nullptr, n * sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    require(p != MAP_FAILED, "no memory for " + to_string(n * sizeof(T)) + " bytes");
+    return static_cast<T*>(p);
+}
+
+struct Shared {
+    float* weights = shared<float>(elements);
+    float *m = shared<float>(elements), *v = shared<float>(elements);   // AdamW's moments
+    float* grads = shared<float>(opt.replicas * elements);              // (replicas, elements)
+    float* squares = shared<float>(elements / kUnit);                   // of the gradient, unit by unit
+    double* losses = shared<double>(micro_batches());
+    std::atomic<size_t>* arrivals = shared<std::atomic<size_t>>(1);
+    // Waits until all ranks are here: at the k-th meeting they have arrived k W times.
+    void wait_for_all() const {
+        const size_t mine = (*arrivals)++, meeting = mine / opt.np + 1;
+        while (*arrivals < meeting * opt.np) usleep(20);
+    }
+};
+
+// Does a rank's part of a step: the gradients of its replicas, then sum and update of its share of the units.
+static void train_step(const Shared& s, const Text& text, Model& model, size_t rank, size_t step) {
+    const size_t R = opt.replicas, W = opt.np, per_replica = micro_batches() / R, units = elements / kUnit;
+    for (size_t replica = rank * R / W; replica < (rank + 1) * R / W; replica++) {
+        float* const grads = s.grads + replica * elements;
+        std::fill(grads, grads + elements, 0.0f);
+        for (size_t k = replica * per_replica; k < (replica + 1) * per_replica; k++)
+            s.losses[k] = forward_backward(model, grads, s.weights, make_batch(text, step, k), step, k);
+    }
+    s.wait_for_all();                           // all gradients are there
+    const size_t begin = units * rank / W * kUnit, end = units * (rank + 1) / W * kUnit;
+    for (size_t i = begin; i < end; i++) s.grads[i] = tree(s.grads, 0, R, i);
+    for (size_t i = begin; i < end; i += kUnit) s.squares[i / kUnit] = sum_of_squares(s.grads + i);
+    s.wait_for_all();                           // all sums of squares are there; each rank computes the same norm
+    const double tokens = double(opt.total_batch_size), norm = std::sqrt(sum_in_order(s.squares, units)) / tokens;
+    const double loss = std::accumulate(s.losses, s.losses + micro_batches(), 0.0) / tokens;
+    const AdamW a = adamw_of(step, norm);
+    if (rank == 0) printf("step %zu loss %.17g lr %.17g norm %.17g\n", step, loss, double(a.lr), norm);
+    for (const Tensor& t : tensors)             // a gradient that is not finite changes nothing
+        for (size_t i = max(begin, t.offset); i < min(end, t.offset + t.rows * t.cols) && std::isfinite(norm); i++)
+            update(s.weights[i], s.m[i], s.v[i], s.grads[i], t.is_matrix, a);
+    s.wait_for_all();                           // all weights are new
+}
+
+// Trains, as one of the ranks. Rank 0 also evaluates, samples and saves.
+static void train(const Shared& s, const Data& data, size_t rank) {
+    flush_to_zero();
+    Model model;
+    for (size_t step = 1; step <= opt.steps; step++) {
+        train_step(s, data.train, model, rank, step - 1);
+        const auto due = [&](size_t every) { return every > 0 && (step % every == 0 || step == opt.steps); };
+        if (rank == 0 && due(opt.eval_every))
+            printf("val step %zu loss %.17g\n", step, evaluate(model, s.weights, data.validation));
+        if (rank == 0 && due(opt.sample_every))
+            printf("sample step %zu\n%s%s\n", step, opt.prompt.c_str(), sample_text(model, s.weights, step).c_str());
+        fflush(stdout);
+        s.wait_for_all();
+    }
+    if (rank == 0) save(opt.out_dir + "/model.safetensors", s.weights);
+}
+
+// Starts the ranks as copies of this process and waits for them. If one is lost the others would wait for it forever,
+// so that they are ended, too.
+static void run_ranks(const Shared& s, const Data& data) {
+    vector<pid_t> ranks;
+    for (size_t rank = 0; rank < opt.np; rank++) {
+        ranks.push_back(fork());
+        require(ranks.back() >= 0, "cannot start a rank");
+        if (ranks.back() > 0) continue;
+        train(s, data, rank);
+        exit(0);
+    }
+    for (size_t i = 0; i < opt.np; i++) {
+        int status = 0;
+        wait(&status);
+        if (status == 0) continue;
+        for (const pid_t rank : ranks) kill(rank, SIGKILL);
+        fail("a rank has failed");
+    }
+}
+
+// Returns true if the compiler made one rounding of a * b + c: (1 + 2^-12)^2 then keeps its last bit.
+static bool is_fused() {
+    volatile float x = 1 + 0x1p-12f, y = -(1 + 0x1p-11f);
+    const float a = x, c = y;
+    return a * a + c != 0;
+}
+
+int main(int argc, char** argv) {
+    require(!is_fused(), "got a program that fuses a * b + c; compile it with -ffp-contract=off");
+    parse_options(argc, argv);
+    complete_options();
+    const Data data = read_data(opt.data);
+    list_tensors();
+    mkdir(opt.out_dir.c_str(), 0777);
+    const Shared s;
+    init_weights(s.weights);
+    run_ranks(s, data);
+}
+
+// -------------------------------------------------------------- 14. functions that C libraries round differently
+//
+// IEEE 754 says how +, -, *, / and square roots are rounded, but not how exp, log and sin are. So these are made of the
+// former. Each reduces its argument to a short interval, and sums a Taylor series there.
+
+constexpr double kLn2High = 0x1.62e42feep-1, kLn2Low = 0x1.a39ef35793c76p-33;           // ln 2; n kLn2High is exact
+constexpr double kQuarterHigh = 0x1.921fb544p+0, kQuarterLow = 0x1.0b4611a626331p-34;   // pi / 2
+constexpr double kToInteger = 0x1.8p52;         // adding it leaves a whole number in the lowest bits
+
+// Returns c[0] + x (c[1] + x (c[2] + ...)).
+template <size_t n> static double horner(double x, const double (&c)[n]) {
+    double sum = c[n - 1];
+    for (size_t i = n - 1; i-- > 0;) sum = c[i] + x * sum;
+    return sum;
+}
+
+// x = 2^n m with sqrt(1/2) <= m < sqrt(2): log x = n ln 2 + 2 artanh(s), s = (m - 1) / (m + 1).
+static double log_(double x) {
+    constexpr uint64_t kRootHalf = 0x3fe6a09e667f3bcd;                  // the bits of sqrt(1/2)
+    const uint64_t bits = std::bit_cast<uint64_t>(x) - kRootHalf;
+    const double n = double(int64_t(bits) >> 52), m = std::bit_cast<double>((bits & 0xfffffffffffff) + kRootHalf);
+    const double s = (m - 1) / (m + 1), z = s * s;
+    const double tail = horner(z, {2 / 3., 2 / 5., 2 / 7., 2 / 9., 2 / 11., 2 / 13., 2 / 15., 2 / 17., 2 / 19.,
+                                   2 / 21.});
+    return n * kLn2High + (2 * s + (s * z * tail + n * kLn2Low));
+}
+static float log_(float x) { return float(log_(double(x))); }
+
+// x = n ln 2 + r: e^x = 2^n e^r.
+static double exp_(double x) {
+    if (x < -708) return 0;
+    const double shifted = x * (1 / (kLn2High + kLn2Low)) + kToInteger, n = shifted - kToInteger;
+    const double r = (x - n * kLn2High) - n * kLn2Low;
+    const double p = horner(r, {1., 1., 1 / 2., 1 / 6., 1 / 24., 1 / 120., 1 / 720., 1 / 5040., 1 / 40320., 1 / 362880.,
+                                1 / 3628800., 1 / 39916800., 1 / 479001600., 1 / 6227020800.});
+    return p * std::bit_cast<double>((std::bit_cast<uint64_t>(shifted) + 1023) << 52);
+}
+
+// The same in float, by fused multiply-adds. Adding n to the bits of the exponent multiplies by 2^n.
+static float exp_(float x) {
+    const float shifted = fma(x, 1.44269504f, 0x1.8p23f), n = shifted - 0x1.8p23f;
+    const float r = fma(n, 2.12194440e-4f, fma(n, -0.693359375f, x));
+    float p = 1.0f / 5040;
+    for (const float c : {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) p = fma(p, r, c);
+    const uint32_t bits = std::bit_cast<uint32_t>(p) + (std::bit_cast<uint32_t>(shifted) << 23);
+    return x < -87.3f ? 0.0f : std::bit_cast<float>(bits);
+}
+
+static double pow_(double x, double y) { return x > 0 ? exp_(y * log_(x)) : 0; }
+
+// Returns sin(x + quarters pi / 2). With x = n pi / 2 + r it is plus or minus the sine or the cosine of r.
+static double turned_sin(double x, uint64_t quarters) {
+    const double shifted = x * (1 / (kQuarterHigh + kQuarterLow)) + kToInteger, n = shifted - kToInteger;
+    const double r = (x - n * kQuarterHigh) - n * kQuarterLow, z = -(r * r);
+    const uint64_t turn = std::bit_cast<uint64_t>(shifted) + quarters;
+    const double sine = r * horner(z, {1., 1 / 6., 1 / 120., 1 / 5040., 1 / 362880., 1 / 39916800., 1 / 6227020800.,
+                                       1 / 1307674368000.});
+    const double cosine = horner(z, {1., 1 / 2., 1 / 24., 1 / 720., 1 / 40320., 1 / 3628800., 1 / 479001600.,
+                                     1 / 87178291200., 1 / 20922789888000.});
+    const double size = turn & 1 ? cosine : sine;
+    return turn & 2 ? -size : size;
+}
+static double sin_(double x) { return turned_sin(x, 0); }
+static double cos_(double x) { return turned_sin(x, 1); }
+
+// Makes this process take numbers below 1.2e-38 for 0, because some CPUs need a hundred times as long for them.
+#if defined(__x86_64__)
+static void flush_to_zero() { _mm_setcsr(_mm_getcsr() | 0x8040); }
+#elif defined(__aarch64__)
+static void flush_to_zero() {
+    uint64_t mode;
+    asm volatile("mrs %0, fpcr" : "=r"(mode));
+    asm volatile("msr fpcr, %0" : : "r"(mode | uint64_t(1) << 24));
+}
+#else
+static void flush_to_zero() {}
+#endif
