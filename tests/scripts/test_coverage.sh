@@ -1,81 +1,126 @@
 #!/bin/sh
-# test_coverage.sh -- every CUDA kernel there is has been run by the tests.
-#   tests/scripts/test_coverage.sh [PROGRAM...] [-- KERNEL.cu...]
-#   PROGRAM    the tests of kernels and those of the single models, emulated
+# test_coverage.sh -- the tests launch every CUDA kernel that there is, and execute every site of a special instruction:
+# tensor cores, TMA, cp.async, mbarriers, barriers, shuffles, fences.
+#   tests/scripts/test_coverage.sh [REPORT]
 #
-# Runs each emulated test program with SIMT_COVERAGE, which lists the kernels it launches, finds their names with nm,
-# and fails for a __global__ function of the kernels' or models' files that was never among them. With SIMT_COVERAGE
-# set it does not run the programs but reads that file, which runs of them have written. Programs must not be stripped,
-# and are told apart by the names of their files.
+# REPORT is what the software GPU wrote of the tests of kernels and models, on both architectures (SOFT_GPU_REPORT,
+# whose fields are in tests/gpu/count.h); without one, and without that variable, the programs are run. The exceptions
+# are in tests/golden/gpu_unreached.txt.
 cd "$(dirname "$0")/../.."
 . tests/lib.sh
+programs=${TOOLS:-build}/tests
+[ -x "$programs/kernels_ptx" ] || skip_all coverage "no nvcc: the kernels are not compiled"
+report=${1:-${SOFT_GPU_REPORT:-}} list=tests/golden/gpu_unreached.txt
+unset SOFT_GPU_REPORT
 
-programs= files=
-while [ $# -gt 0 ] && [ "$1" != -- ]; do programs="$programs $1"; shift; done
-[ $# -eq 0 ] || shift
-files=${*:-kernels/cuda/*.cu kernels/*.h models/*.cu}
-if [ -z "$programs" ]; then
-    programs=${TOOLS:-build}/tests/kernels_emu
-    for source in tests/models/test_*.cpp; do
-        name=$(basename "$source" .cpp)             # test_model is of what models have in common, it compares no kernel
-        [ "$name" = test_model ] || programs="$programs ${TOOLS:-build}/tests/${name#test_}_emu"
+if [ -z "$report" ]; then
+    report=$tmp/report
+    for arch in 90 80; do
+        for program in kernels llama lora lstm model; do
+            check "${program}_ptx runs on sm_$arch" \
+                env SOFT_GPU_ARCH=$arch SOFT_GPU_REPORT="$report" "$programs/${program}_ptx"
+        done
     done
 fi
 
-# The names after __global__, which may stand lines before: the first word with a parenthesis that is not an attribute.
-kernels_of() {
-    cat "$@" | sed 's@//.*@@' | tr '\n' ' ' | sed 's/__global__/\n&/g' | grep '^__global__' |
-        sed -E 's/__launch_bounds__ *\([^)]*\)//; s/^__global__[^(]*[^A-Za-z0-9_(]([A-Za-z0-9_]+) *\(.*/\1/' | sort -u
-}
-# What was launched, as demangled names. $1: coverage file, then programs.
-launched() {
-    coverage=$1; shift
-    for program in "$@"; do
-        nm -C "$program" | awk -v coverage="$coverage" -v program="$(basename "$program")" '
-            BEGIN {
-                while ((getline line < coverage) > 0) {
-                    split(line, part, " ")
-                    if (part[2] == program) wanted[part[1]] = 1
-                }
+# findings LIST REPORT: a line for each kernel that was not launched, each kind of site that was not executed and each
+# exception that does not apply; "executed ARCH N of M instructions, S sites of special ones" goes to $tmp/sums.
+findings() {
+    c++filt <"$2" | awk -F '\t' -v sums="$tmp/sums" '
+        function short(name,   i, c, depth) {
+            gsub(/gpu::|attention::|\(anonymous namespace\)::/, "", name)
+            sub(/^void /, "", name)
+            gsub(/ /, "", name)
+            for (i = 1; i <= length(name); i++) {
+                c = substr(name, i, 1)
+                depth += (c == "<") - (c == ">")
+                if (c == "(" && depth == 0) break
             }
-            { address = $1; sub(/^0+/, "", address); if (address in wanted) { $1 = $2 = ""; print } }'
-    done
+            return substr(name, 1, i - 1)
+        }
+        function excused(arch, what, name,   k) {
+            for (k = 1; k <= entries; k++)
+                if ((of[k] == "*" || of[k] == arch) && index(what, op[k]) == 1 && index(name, prefix[k]) == 1) {
+                    used[k]++
+                    return 1
+                }
+            return 0
+        }
+        FNR == NR {
+            if (/^ *(#|$)/) next
+            split($0, field, / *[|] */)
+            entries++
+            of[entries] = field[1]; op[entries] = field[2]; prefix[entries] = field[3]
+            next
+        }
+        $1 == "kernel" {
+            key = $2 "\t" $3
+            launches[key] += $4
+            if ($5 > sites[key]) sites[key] = $5
+            if (!(key in executed)) executed[key] = $6
+            else if ($6 != "" && executed[key] != $6) {
+                if (executed[key] != "" && length($6) != length(executed[key])) print $3 ": reports of two builds"
+                both = ""
+                for (i = 1; i <= length($6); i++)
+                    both = both (substr($6, i, 1) == 1 || substr(executed[key], i, 1) == 1 ? "1" : "0")
+                executed[key] = both
+            }
+        }
+        $1 == "site" { place[$2 "\t" $3, $4] = $5 "\t" $6 }
+        END {
+            for (key in launches) {
+                split(key, part, "\t")
+                arch = part[1]
+                kernels[arch]++
+                all[arch] += length(executed[key])
+                done[arch] += gsub(/1/, "1", executed[key])
+                special[arch] += sites[key]
+                if (!launches[key] && !excused(arch, "launch", short(part[2])))
+                    print arch ": never launched: " short(part[2])
+                if (launches[key]) launched[arch]++
+            }
+            for (site in place) {
+                split(site, at, SUBSEP)
+                split(at[1], part, "\t")
+                split(place[site], what, "\t")
+                if (substr(executed[at[1]], at[2], 1) == "1") continue
+                missed[part[1]]++
+                if (!excused(part[1], what[1], short(part[2])))
+                    print part[1] ": never executed: " what[1] " of " short(part[2]) ", " what[2]
+            }
+            for (k = 1; k <= entries; k++)
+                if (!used[k]) print of[k] ": not needed: " op[k] " | " prefix[k] ", the tests reach it"
+            for (arch in kernels)
+                print "executed " arch ": " done[arch] " of " all[arch] " instructions, " \
+                    special[arch] - missed[arch] " of " special[arch] " sites of special ones, " \
+                    launched[arch] " of " kernels[arch] " kernels" >sums
+        }' "$1" -
 }
-# Names of `kernels` that no line of `names` has: as a function or a template, behind any namespace.
-never_launched() {
-    while read -r kernel; do
-        grep -qE "(^|[^A-Za-z0-9_])$kernel(<|\()" "$1" || echo "$kernel"
-    done
-}
 
-coverage=${SIMT_COVERAGE:-}
-if [ -z "$coverage" ]; then
-    coverage=$tmp/coverage
-    for program in $programs; do
-        check "$(basename "$program") runs" env SIMT_COVERAGE="$coverage" "$program"
-    done
-fi
-[ -s "$coverage" ] || { fail coverage "no kernel was launched"; give_up; }
+if [ -s "$report" ]; then findings "$list" "$report" >"$tmp/findings"
+else echo "nothing was executed" >"$tmp/findings"; fi
+for arch in 80 90a; do
+    if ! grep -q "^executed sm_$arch:" "$tmp/sums"; then fail "sm_$arch" "nothing was executed"; continue; fi
+    name="sm_$arch: $(sed -n "s/^executed sm_$arch: //p" "$tmp/sums")"
+    grep -E "^(sm_$arch|[*]):" "$tmp/findings" >"$tmp/of_arch"
+    if [ -s "$tmp/of_arch" ]; then fail "$name" "$(head -n 8 "$tmp/of_arch" | tr '\n' ';')"; else ok "$name"; fi
+done
+cp "$tmp/sums" build/gpu_coverage.txt
 
-# shellcheck disable=SC2086
-launched "$coverage" $programs >"$tmp/names"
-# shellcheck disable=SC2086
-kernels_of $files >"$tmp/kernels"
-if [ ! -s "$tmp/kernels" ]; then fail kernels "none found in $files"
-else
-    never_launched "$tmp/names" <"$tmp/kernels" >"$tmp/missing"
-    if [ -s "$tmp/missing" ]; then fail "all kernels are launched" "never: $(tr '\n' ' ' <"$tmp/missing")"
-    else ok "all $(wc -l <"$tmp/kernels" | tr -d ' ') kernels are launched"; fi
-fi
-
-# Negative control: one kernel more, in the ways they are written.
-cat >"$tmp/more.cu" <<'CU'
-__global__ void nobody_calls_this(int* p) { p[0] = 1; }
-template <int N>
-__global__ void __launch_bounds__(128, 2)
-nor_this(int* p) { p[0] = N; }
-// __global__ void this_is_a_comment(int* p)
-CU
-found=$(kernels_of "$tmp/more.cu" | never_launched "$tmp/names" | tr '\n' ' ')
-check "a kernel that nobody calls is named" [ "$found" = "nobody_calls_this nor_this " ]
+# Negative controls: a kernel that nobody calls, a barrier in a branch that nobody takes, and an exception too many.
+{
+    cat "$report"
+    printf 'kernel\tsm_80\tnobody_calls_this(int*)\t0\t0\t\n'
+    printf 'site\tsm_80\tsome_kernel(int*)\t2\tbar.sync\tsome.cu:7\nkernel\tsm_80\tsome_kernel(int*)\t3\t1\t101\n'
+    printf 'kernel\tsm_80\tsome_kernel(int*)\t1\t1\t001\n'
+} >"$tmp/more"
+{ cat "$list"; echo '* | bar.sync | token_backward_kernel | for no reason'; } >"$tmp/list"
+findings "$tmp/list" "$tmp/more" | sort >"$tmp/got"
+sort "$tmp/findings" | comm -13 - "$tmp/got" >"$tmp/new"
+cat >"$tmp/want" <<'FINDINGS'
+*: not needed: bar.sync | token_backward_kernel, the tests reach it
+sm_80: never executed: bar.sync of some_kernel, some.cu:7
+sm_80: never launched: nobody_calls_this
+FINDINGS
+check "what is not reached, and an exception too many, are named" diff "$tmp/want" "$tmp/new"
 summary

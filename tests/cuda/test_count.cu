@@ -1,0 +1,122 @@
+// test_count.cu -- the software GPU's counters, on kernels whose numbers are known by hand.
+#include <cstdlib>
+#include <cuda_runtime.h>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <unistd.h>
+#include "tests/test.h"
+
+extern "C" void soft_gpu_section(const char* name, uint64_t blocks, double bytes, double flops, double elements);
+
+namespace {
+
+// A warp each; STRIDE is the distance of neighbouring lanes' elements.
+template <class T, int STRIDE> __global__ void global_store(T* x) { x[threadIdx.x * STRIDE] = T{}; }
+__global__ void one_word(float* x) { x[64 + threadIdx.x] = x[0]; }
+__global__ void odd_lanes(float* x) {
+    if (threadIdx.x % 2) x[threadIdx.x] = 1;
+}
+template <class T, int STRIDE> __global__ void shared_memory(T* x) {
+    __shared__ T s[32 * STRIDE];
+    s[threadIdx.x * STRIDE] = x[threadIdx.x];
+    __syncthreads();
+    x[threadIdx.x] = s[(31 - threadIdx.x) * STRIDE];
+}
+__global__ void sums(float* x, int n) {
+    float sum = x[threadIdx.x];
+    for (int i = 0; i < n; i++) sum += float(i);
+    x[threadIdx.x] = sum;
+}
+
+std::string path;
+float* memory;
+
+std::vector<std::string> fields(const std::string& line) {
+    std::vector<std::string> list;
+    std::stringstream text(line);
+    for (std::string field; std::getline(text, field, '\t');) list.push_back(field);
+    return list;
+}
+// Runs `blocks` blocks, of which `counted` are executed; the counters of that launch by their columns' names.
+using Columns = std::map<std::string, double>;
+template <class K, class... A> Columns count(K* kernel, int blocks, uint64_t counted, A... args) {
+    soft_gpu_section("test", counted, 0, 0, 0);
+    const cudaLaunchConfig_t config = {dim3(unsigned(blocks)), dim3(32), 0, nullptr, nullptr, 0};
+    const cudaError_t error = cudaLaunchKernelEx(&config, kernel, args...);
+    soft_gpu_section("", ~uint64_t(0), 0, 0, 0);
+    EXPECT(error == cudaSuccess, "%s", cudaGetErrorString(error));
+    std::ifstream file(path);
+    std::string line, columns, row;
+    while (std::getline(file, line)) {
+        if (line.starts_with("columns\t")) columns = line;
+        if (line.starts_with("kernel\t")) row = line;
+    }
+    const std::vector<std::string> names = fields(columns), values = fields(row);
+    EXPECT(!row.empty() && names.size() == values.size(), "%zu columns, %zu values", names.size(), values.size());
+    Columns counters;
+    for (size_t i = 0; i < names.size(); i++) counters[names[i]] = std::atof(values[i].c_str());
+    return counters;
+}
+void expect(const char* what, Columns got, const Columns& want) {
+    for (const auto& [name, value] : want)
+        EXPECT(got[name] == value, "%s: %s: got %g, want %g", what, name.c_str(), got[name], value);
+}
+
+TEST(global_memory) {
+    float4* const four = reinterpret_cast<float4*>(memory);
+    const Columns of_one = {{"requests", 1}, {"written", 128}, {"read", 0}};
+    for (const auto& c : {count(global_store<float, 1>, 1, 1, memory), count(global_store<float, 2>, 1, 1, memory),
+                          count(global_store<float, 8>, 1, 1, memory), count(global_store<float, 32>, 1, 1, memory)})
+        expect("4 bytes", c, of_one);
+    expect("stride 1", count(global_store<float, 1>, 1, 1, memory), {{"sectors", 4}, {"useful", 128}});
+    expect("stride 2", count(global_store<float, 2>, 1, 1, memory), {{"sectors", 8}, {"useful", 128}});
+    expect("stride 8", count(global_store<float, 8>, 1, 1, memory), {{"sectors", 32}, {"useful", 128}});
+    expect("stride 32", count(global_store<float, 32>, 1, 1, memory), {{"sectors", 32}, {"useful", 128}});
+    expect("16 bytes", count(global_store<float4, 1>, 1, 1, four), {{"sectors", 16}, {"useful", 512}});
+    expect("one word", count(one_word, 1, 1, memory),
+           {{"requests", 2}, {"sectors", 5}, {"useful", 132}, {"read", 4}, {"written", 128}});
+    expect("odd lanes", count(odd_lanes, 1, 1, memory), {{"sectors", 4}, {"useful", 64}});
+}
+
+TEST(shared_memory) {
+    float4* const four = reinterpret_cast<float4*>(memory);
+    const auto wavefronts = [](const char* what, const Columns& c, double got, double ideal) {
+        expect(what, c, {{"wavefronts", got}, {"ideal", ideal}});
+    };
+    wavefronts("4 bytes, stride 1", count(shared_memory<float, 1>, 1, 1, memory), 2, 2);
+    wavefronts("4 bytes, stride 2", count(shared_memory<float, 2>, 1, 1, memory), 4, 2);
+    wavefronts("4 bytes, stride 17", count(shared_memory<float, 17>, 1, 1, memory), 2, 2);
+    wavefronts("4 bytes, stride 32", count(shared_memory<float, 32>, 1, 1, memory), 64, 2);
+    wavefronts("16 bytes, stride 1", count(shared_memory<float4, 1>, 1, 1, four), 8, 8);
+    wavefronts("16 bytes, stride 2", count(shared_memory<float4, 2>, 1, 1, four), 16, 8);
+    wavefronts("16 bytes, stride 8", count(shared_memory<float4, 8>, 1, 1, four), 64, 8);
+}
+
+// What grows with n by exactly n, however the compiler unrolls.
+TEST(instructions) {
+    const auto ten = count(sums, 1, 1, memory, 10), more = count(sums, 1, 1, memory, 1010);
+    EXPECT(more.at("fp32") - ten.at("fp32") == 1000, "%g additions more", more.at("fp32") - ten.at("fp32"));
+    EXPECT(more.at("convert") - ten.at("convert") == 1000, "%g conversions", more.at("convert") - ten.at("convert"));
+    const auto all = count(one_word, 1, 1, memory), odd = count(odd_lanes, 1, 1, memory);
+    EXPECT(all.at("lanes") == 32 * all.at("issued"), "%g lanes", all.at("lanes"));
+    EXPECT(odd.at("lanes") < 32 * odd.at("issued"), "%g lanes", odd.at("lanes"));
+}
+
+TEST(blocks_of_a_section) {
+    expect("3 of 7", count(one_word, 7, 3, memory),
+           {{"launches", 1}, {"blocks", 3}, {"all_blocks", 7}, {"requests", 6}});
+    expect("again", count(one_word, 7, 1000, memory), {{"blocks", 7}, {"threads", 32}, {"requests", 14}});
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    path = format("/tmp/lockstep_counters.%d", int(getpid()));
+    setenv("SOFT_GPU_COUNT", path.c_str(), 1);
+    if (cudaMalloc(&memory, 1 << 16) || cudaMemsetAsync(memory, 0, 1 << 16, nullptr)) return 1;
+    const int code = run_tests(argc, argv);
+    unlink(path.c_str());
+    return code;
+}
