@@ -14,8 +14,10 @@
 
 #ifndef LOCKSTEP_BACKENDS
 #define LOCKSTEP_BACKENDS
-namespace ref { using floatX = float; constexpr bool kOnGpu = false; }    // plain loops: the specification
-namespace ref16 { using floatX = bf16; constexpr bool kOnGpu = false; }
+// The specification, plain loops that compute in `real`.
+namespace ref { using floatX = float; using real = float; constexpr bool kOnGpu = false; }
+namespace ref16 { using floatX = bf16; using real = float; constexpr bool kOnGpu = false; }
+namespace ref64 { using floatX = float; using real = double; constexpr bool kOnGpu = false; }
 namespace cpu { using floatX = float; constexpr bool kOnGpu = false; }
 namespace cpu16 { using floatX = bf16; constexpr bool kOnGpu = false; }
 namespace gpu { using floatX = bf16; constexpr bool kOnGpu = true; }

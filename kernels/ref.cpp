@@ -1,14 +1,20 @@
-// ref.cpp -- the specification: every operation of kernels.h as plain loops with sums in double, in the same order.
+// ref.cpp -- the specification: every operation of kernels.h as plain loops, each rounding in the order that counts.
 //
-// Read this to learn the mathematics; nothing here is fast. Every other backend is held to these results, and these are
-// held to finite differences and to PyTorch's numbers (tests/ref/test_ref.cpp). Compiled as `ref` (floatX = float) and
-// as `ref16` (bf16).
+// Read this to learn the mathematics; nothing here is fast. It is compiled three times. `ref` computes in float and
+// stores float, `ref16` computes in float and stores bf16: CPUs with fused multiply-add give these results bit for bit.
+// `ref64` computes in double: it is held to finite differences and to PyTorch's numbers (tests/ref/test_ref.cpp), and
+// GPUs, which add in orders of their own, are held to it by tolerances (tests/kernels).
 //
 // One rule explains every backward function. The loss is one number, and the gradient of a tensor x, "dx", says how
 // much the loss changes per change of each element of x. If y = f(x), then dx[i] is the sum over j of dy[j] times the
 // change of y[j] per change of x[i]: all ways in which x[i] reaches the loss. Each function below writes out that sum
 // for its f, and simplifies it.
+//
+// One rule holds for every operation. +, -, *, / and sqrt are rounded one by one, from left to right as written; fma(a,
+// b, c) is a * b + c rounded once. Numbers below 1.2e-38 count as 0, as operands and as results (src/base/common.cpp).
 #include "kernels/kernels.h"
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -18,57 +24,115 @@
 #include "src/base/arena.h"
 #include "src/base/common.h"
 #include "src/base/rng.h"
+#include "src/base/same_math.h"
 
 namespace BACKEND {
 
+using std::fma;
+constexpr bool kDouble = sizeof(real) == sizeof(double);
+
 // One element from memory and to memory: the only place where storage types differ.
-inline double get(float x) { return x; }
-inline double get(bf16 x) {                                     // bf16 is the upper half of a float
-    const uint32_t bits = uint32_t(x.bits) << 16;
-    float value;
-    std::memcpy(&value, &bits, sizeof value);
-    return value;
-}
-inline void put(float& to, double x) { to = float(x); }
-inline void put(bf16& to, double x) {
+inline real get(float x) { return x; }
+inline real get(bf16 x) { return std::bit_cast<float>(uint32_t(x.bits) << 16); }       // the upper half of a float
+inline void put(float& to, real x) { to = float(x); }
+inline void put(bf16& to, real x) {
     const float value = float(x);
-    uint32_t bits;
-    std::memcpy(&bits, &value, sizeof bits);
+    uint32_t bits = std::bit_cast<uint32_t>(value);
     if (std::isnan(value)) bits |= 0x400000u;                   // stays a NaN when the lower half is cut off
     else bits += 0x7fffu + (bits >> 16 & 1u);                   // to nearest; a tie goes to the even neighbour
     to.bits = uint16_t(bits >> 16);
 }
 
-static double dot(const floatX* a, const floatX* b, int n) {
-    double sum = 0;
-    for (int i = 0; i < n; i++) sum += get(a[i]) * get(b[i]);
+// A parameter gradient: the sum is complete, and rounded, before it meets what was there.
+static void put_gradient(float& to, real sum, bool accumulate) { to = accumulate ? to + float(sum) : float(sum); }
+
+// What dropout (Srivastava et al. 2014) multiplies element i by. It forgets an element with probability `rate` and
+// scales the others so that the expected value stays. The mask is a function of the element's index, so backward finds
+// the same one again without storing it.
+static real dropped(const Dropout& d, uint64_t i) {
+    if (d.rate <= 0) return 1;
+    const Random4 random = random4({d.state->seed, d.purpose, d.state->step, d.micro_batch}, i / 4);
+    return uniform01(random.v[i % 4]) >= d.rate ? 1.0f / (1.0f - d.rate) : 0;
+}
+
+// --------------------------------------------------------------------------------------------------- the order of sums
+//
+// Float addition is not associative: the order is the result. A sum is cut into parts that fast code can add side by
+// side, and these numbers, not vectors, caches or threads, say where.
+
+constexpr int kSums = 64;                               // partial sums along a row: of channels, or of a vocabulary
+constexpr int kDepth = 768, kDepthUnit = 8;             // a product: equal blocks of at most 768 terms, multiples of 8
+constexpr int kFewRows = 4;                             // so few rows of a product with weight^T are sums along a row
+constexpr int kBiasRows = 256, kNormRows = 32;          // a block of rows, of a bias's gradient and of LayerNorm's
+constexpr int kKeys = 256;                              // a block of keys in attention forward
+constexpr int kBackwardKeys = 192, kBackwardQueries = 128;      // blocks of keys for dq, of queries for dk and dv
+
+// Partial sum j takes terms j, j + kSums, ... by add(sum, i); then the upper half is added onto the lower one.
+template <class F> static real sum_along_row(int n, const F& add) {
+    real part[kSums] = {};
+    for (int i = 0; i < n; i++) add(part[i % kSums], i);
+    for (int half = kSums / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++) part[i] += part[i + half];
+    return part[0];
+}
+
+// sum + the sum of a(k) b(k) over first <= k < last, cut where `block` divides k: a block's products are added to 0 by
+// fma, one after another, and then the block is added to the sum.
+template <class A, class B>
+static real sum_of_products(int first, int last, int block, const A& a, const B& b, real sum = 0) {
+    for (int begin = first / block * block; begin < last; begin += block) {
+        real part = 0;
+        for (int k = std::max(first, begin); k < std::min(last, begin + block); k++) part = fma(a(k), b(k), part);
+        sum += part;
+    }
     return sum;
 }
 
-// A parameter gradient: the sum is complete, and rounded, before it meets what was there.
-static void put_gradient(float& to, double sum, bool accumulate) { to = accumulate ? to + float(sum) : float(sum); }
+// One element of a matrix product, over K terms; the dot product of two rows of n terms; the factor of a plain sum.
+template <class A, class B> static real product(int K, const A& a, const B& b) {
+    const int blocks = std::max(1, (K + kDepth - 1) / kDepth), depth = (K + blocks - 1) / blocks;
+    return sum_of_products(0, K, std::max(kDepthUnit, round_up(depth, kDepthUnit)), a, b);
+}
+static real dot(const floatX* a, const floatX* b, int n) {
+    return sum_of_products(0, n, n, [&](int i) { return get(a[i]); }, [&](int i) { return get(b[i]); });
+}
+static real one(int) { return 1; }
 
-// Dropout (Srivastava et al. 2014) forgets an element with probability `rate` and scales the others so that the
-// expected value stays. The mask is a function of the element's index, so backward finds the same one again without
-// storing it.
-static double dropped(const Dropout& d, uint64_t i, double x) {
-    if (d.rate == 0) return x;
-    const Random4 random = random4({d.state->seed, d.purpose, d.state->step, d.micro_batch}, i / 4);
-    return uniform01(random.v[i % 4]) >= d.rate ? x / (1.0f - d.rate) : 0;
+// ---------------------------------------------------------------------------------------------------- exp, log, GELU
+//
+// C libraries differ in the last bit, so in float these are sequences of rounded operations.
+
+// e^x. x = n ln 2 + r, where ln 2 has two parts so that n times the high one is exact (Cody and Waite 1980). e^r is its
+// series up to r^7, and n is added to the exponent.
+static real exponential(real x_or_double) {
+    if (kDouble) return std::exp(x_or_double);
+    const float x = float(x_or_double), to_integer = 12582912.0f;           // adding 1.5 * 2^23 rounds to an integer
+    const float shifted = fma(x, 1.44269504f, to_integer), n = shifted - to_integer;
+    const float r = fma(n, 2.12194440e-4f, fma(n, -0.693359375f, x));
+    float p = 1.0f / 5040;
+    for (const float c : {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) p = fma(p, r, c);
+    const uint32_t bits = std::bit_cast<uint32_t>(p) + (std::bit_cast<uint32_t>(shifted) << 23);
+    return x < -87.3f ? 0.0f : std::bit_cast<float>(bits);
+}
+// By way of double; NaN for infinity and NaN.
+static real logarithm(real x) {
+    if (kDouble) return std::log(x);
+    return float(same_log(double(x))) + (x - x);
 }
 
-// ------------------------------------------------------------------------------------------------ memory and streams
-
-void* device_alloc(size_t bytes, const char* what) {
-    void* memory = bytes <= SIZE_MAX - 64 ? std::aligned_alloc(64, round_up<size_t>(bytes + 1, 64)) : nullptr;
-    if (!memory) die(kExitOther, "memory: %s: got none, want %zu bytes; make the model smaller", what, bytes);
-    return std::memset(memory, 0, bytes);
+// GELU (Hendrycks and Gimpel 2016, arXiv 1606.08415) is x * P(X < x) for a normal X: it passes large x, stops very
+// negative ones, and is smooth between. GPT-2 takes s = (1 + tanh u) / 2 for P, u = sqrt(2 / pi) (x + 0.044715 x^3).
+// That is 1 / (1 + e^-2u), where nothing cancels. The slope follows from the product rule and s' = 2u' s (1 - s), where
+// 1 - s is e^-2u s, which stays finite by e^80.
+struct Gelu { real value, slope; };
+static Gelu gelu(real x) {
+    constexpr real kTwiceK = 2 * real(0.79788456080286535588), kCubic = real(0.044715);
+    const real minus_2u = x * fma(x * x, -kTwiceK * kCubic, -kTwiceK);
+    const real e = exponential(80 < minus_2u ? 80 : minus_2u), s = 1 / (1 + e);
+    return {x * s, fma(s * (e * s), x * fma(x * x, 3 * kTwiceK * kCubic, kTwiceK), s)};
 }
-void device_free(void* memory) { std::free(memory); }
-void copy_to_device(void* device, const void* host, size_t bytes, Stream) { std::memcpy(device, host, bytes); }
-void copy_to_host(void* host, const void* device, size_t bytes, Stream) { std::memcpy(host, device, bytes); }
-void copy_to_host_later(void* host, const void* device, size_t bytes, Stream) { std::memcpy(host, device, bytes); }
-void device_zero(void* device, size_t bytes, Stream) { std::memset(device, 0, bytes); }
+
+// ----------------------------------------------------------- the backend, with the memory of kernels/cpu/runtime.cpp
 
 void store_floats(floatX* device, const float* host, size_t n) {
     for (size_t i = 0; i < n; i++) put(device[i], host[i]);
@@ -76,54 +140,21 @@ void store_floats(floatX* device, const float* host, size_t n) {
 void load_floats(float* host, const floatX* device, size_t n) {
     for (size_t i = 0; i < n; i++) host[i] = float(get(device[i]));
 }
-
-// Every stream is the null stream: what is called is done when the call returns.
-Stream stream_create() { return nullptr; }
-void stream_destroy(Stream) {}
-void stream_call(Stream, std::function<void()> call) { call(); }
-void stream_wait(Stream, Stream) {}
-void stream_sync(Stream) {}
-
-static double* seconds(Event event) { return reinterpret_cast<double*>(event); }
-Event event_create() { return reinterpret_cast<Event>(new double(0)); }
-void event_destroy(Event event) { delete seconds(event); }
-void event_record(Event event, Stream) { *seconds(event) = now_seconds(); }
-void event_sync(Event) {}
-bool event_done(Event) { return true; }
-void stream_wait_event(Stream, Event) {}
-double event_seconds(Event from, Event to) { return *seconds(to) - *seconds(from); }
-
-void* host_alloc(size_t bytes, const char* what) { return device_alloc(bytes, what); }
-void host_free(void* memory) { std::free(memory); }
-
-int device_count() { return 1; }
-const char* device_address() { return ""; }
 bool storage_is_fast() { return true; }
-double device_peak_flops() { return NAN; }
-void device_memory(size_t* free, size_t* total) { *free = *total = 0; }
-
-void leave_multiprocessors(int) {}
-void set_threads(int) {}
-int get_threads() { return 1; }
-// of kernels/cpu/threads.h
-void parallel_for(int tasks, void (*task)(const void* context, int i), const void* context) {
-    for (int i = 0; i < tasks; i++) task(context, i);
-}
-const char* device_name() { return "ref, 1 thread"; }
-const char* device_kind() { return "ref"; }
+const char* device_name() { return kDouble ? "ref64" : "ref"; }
+const char* device_kind() { return kDouble ? "ref64" : "cpu fma"; }     // as kernels/cpu says of such CPUs
 
 // ---------------------------------------------------------------------------------------------------------- forward
 
 // A token is a row of a table, and so is a position. Their sum is the start of the residual stream.
 void embedding_forward(floatX* out, const int* tokens, const floatX* wte, const floatX* wpe, int B, int T, int C,
                        int first, const Dropout& drop, Stream) {
-    for (int b = 0; b < B; b++)
-        for (int t = 0; t < T; t++) {
-            const size_t row = (size_t(b) * T + t) * C;
-            const floatX* token = wte + size_t(tokens[size_t(b) * T + t]) * C;
-            const floatX* position = wpe ? wpe + size_t(first + t) * C : nullptr;
-            for (int c = 0; c < C; c++)
-                put(out[row + c], dropped(drop, row + c, get(token[c]) + (position ? get(position[c]) : 0)));
+    for (int n = 0; n < B * T; n++)
+        for (int c = 0; c < C; c++) {
+            const size_t i = size_t(n) * C + c;
+            const real token = get(wte[size_t(tokens[n]) * C + c]);
+            const real x = wpe ? token + get(wpe[size_t(first + n % T) * C + c]) : token;
+            put(out[i], x * dropped(drop, i));
         }
 }
 
@@ -135,13 +166,11 @@ void layernorm_forward(floatX* out, float* mean, float* rstd, const floatX* inp,
                        const floatX* bias, float eps, int N, int C, Stream) {
     for (int n = 0; n < N; n++) {
         const floatX* x = inp + size_t(n) * C;
-        double sum = 0, squares = 0;
-        for (int c = 0; c < C; c++) sum += get(x[c]);
-        const double m = mean ? sum / C : 0;
-        for (int c = 0; c < C; c++) squares += (get(x[c]) - m) * (get(x[c]) - m);
-        const double r = 1 / std::sqrt(squares / C + eps);
+        const real m = mean ? sum_along_row(C, [&](real& sum, int c) { sum += get(x[c]); }) / real(C) : 0;
+        const real squares = sum_along_row(C, [&](real& sum, int c) { sum += (get(x[c]) - m) * (get(x[c]) - m); });
+        const real r = 1 / std::sqrt(squares / real(C) + eps);
         for (int c = 0; c < C; c++)
-            put(out[size_t(n) * C + c], (get(x[c]) - m) * r * get(weight[c]) + (bias ? get(bias[c]) : 0));
+            put(out[size_t(n) * C + c], fma((get(x[c]) - m) * r, get(weight[c]), bias ? get(bias[c]) : 0));
         if (mean) mean[n] = float(m);
         rstd[n] = float(r);
     }
@@ -151,7 +180,7 @@ void layernorm_forward(floatX* out, float* mean, float* rstd, const floatX* inp,
 void residual_layernorm_forward(floatX* residual, floatX* out, float* mean, float* rstd, const floatX* inp,
                                 const floatX* branch, const floatX* weight, const floatX* bias, float eps, int N,
                                 int C, const Dropout& drop, Stream stream) {
-    for (size_t i = 0; i < size_t(N) * C; i++) put(residual[i], get(inp[i]) + dropped(drop, i, get(branch[i])));
+    for (size_t i = 0; i < size_t(N) * C; i++) put(residual[i], get(inp[i]) + get(branch[i]) * dropped(drop, i));
     layernorm_forward(out, mean, rstd, residual, weight, bias, eps, N, C, stream);
 }
 
@@ -160,25 +189,17 @@ void matmul_forward(floatX* out, const floatX* inp, const floatX* weight, const 
                     Stream) {
     for (int n = 0; n < N; n++)
         for (int o = 0; o < OC; o++) {
-            const double sum = dot(inp + size_t(n) * C, weight + size_t(o) * C, C);
-            put(out[size_t(n) * OC + o], sum + (bias ? get(bias[o]) : 0));
+            const auto x = [&](int c) { return get(inp[size_t(n) * C + c]); };
+            const auto w = [&](int c) { return get(weight[size_t(o) * C + c]); };
+            const real sum = N > kFewRows ? product(C, x, w) : sum_along_row(C, [&](real& part, int c) {
+                part = fma(x(c), w(c), part);
+            });
+            put(out[size_t(n) * OC + o], bias ? sum + get(bias[o]) : sum);
         }
 }
 
-// GELU (Hendrycks and Gimpel 2016, arXiv 1606.08415) is x * P(X < x) for a normal X: it passes large x, stops very
-// negative ones, and is smooth between. GPT-2 uses this approximation by tanh.
-static const double kGeluK = std::sqrt(2 / M_PI), kGeluA = 0.044715;
-
-static double gelu(double x) { return 0.5 * x * (1 + std::tanh(kGeluK * (x + kGeluA * x * x * x))); }
-
-// The derivative follows from the product rule and tanh' = 1 - tanh^2.
-static double gelu_derivative(double x) {
-    const double t = std::tanh(kGeluK * (x + kGeluA * x * x * x));
-    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * kGeluK * (1 + 3 * kGeluA * x * x);
-}
-
 void gelu_forward(floatX* out, const floatX* pre, size_t n, Stream) {
-    for (size_t i = 0; i < n; i++) put(out[i], gelu(get(pre[i])));
+    for (size_t i = 0; i < n; i++) put(out[i], gelu(get(pre[i])).value);
 }
 void matmul_gelu_forward(floatX* out, floatX* pre, const floatX* inp, const floatX* weight, const floatX* bias,
                          int N, int C, int OC, Stream stream) {
@@ -202,37 +223,46 @@ struct Heads {
     size_t row(int b, int h, int t) const { return (size_t(b) * NH + h) * T + t; }     // of lse, delta
 };
 
-// Writes p[u], the softmax of scores[u] over u < n, and returns lse, the logarithm of the sum of exponentials. Softmax
-// does not change when the maximum is subtracted, and then no exponential overflows and the sum is at least 1.
-static double softmax(double* p, const double* scores, int n) {
-    double max = scores[0], sum = 0;
-    for (int u = 1; u < n; u++) max = std::fmax(max, scores[u]);
-    for (int u = 0; u < n; u++) sum += p[u] = std::exp(scores[u] - max);
-    for (int u = 0; u < n; u++) p[u] /= sum;
-    return max + std::log(sum);
+// Each position asks (q) and all positions up to it answer: the better a key k matches, the more of that position's v
+// is taken. 1 / sqrt(HS) keeps the variance of q.k at 1 for any head size. Softmax does not change when the maximum is
+// subtracted, and then no exponential overflows and the sum is at least 1.
+//
+// attend takes one query with n keys and values, `stride` apart: writes out and returns lse. p is work space, factor(u)
+// is dropout's. out, not every p, is multiplied by 1 / the sum.
+template <class F>
+static real attend(floatX* out, real* p, const floatX* q, const floatX* k, const floatX* v, size_t stride, int n,
+                   int HS, const F& factor) {
+    const real scale = 1 / std::sqrt(real(HS));
+    real max = -INFINITY, total = 0;
+    for (int u = 0; u < n; u++) {
+        p[u] = dot(k + u * stride, q, HS);
+        max = p[u] > max ? p[u] : max;
+    }
+    for (int u = 0; u < n; u++) {
+        p[u] = exponential(scale * (p[u] - max));
+        total += p[u];
+        p[u] *= factor(u);
+    }
+    for (int i = 0; i < HS; i++) {
+        const auto value = [&](int u) { return get(v[u * stride + i]); };
+        put(out[i], sum_of_products(0, n, kKeys, value, [&](int u) { return p[u]; }) * (1 / total));
+    }
+    return scale * max + logarithm(total);
 }
 
-// Each position asks (q) and all positions up to it answer: the better a key k matches, the more of that position's v
-// is taken. 1 / sqrt(HS) keeps the variance of q.k at 1 for any head size. Positions after t are never looked at: a
-// language model must not see what it predicts. lse is kept so that backward can make p again: T numbers per head, not
-// T^2.
+// Positions after t are never looked at: a language model must not see what it predicts. lse is kept so that backward
+// can make p again: T numbers per head, not T^2.
 void attention_forward(floatX* out, float* lse, const floatX* qkv, int B, int T, int NH, int NK, int HS,
                        const Dropout& drop, Stream) {
     const Heads heads = {T, NH, NK, HS};
-    const double scale = 1 / std::sqrt(double(HS));
-    std::vector<double> scores(size_t(T), 0), p(size_t(T), 0);
+    std::vector<real> p(size_t(T), 0);
     for (int b = 0; b < B; b++)
         for (int h = 0; h < NH; h++)
             for (int t = 0; t < T; t++) {
-                const size_t row = heads.row(b, h, t), q = heads.at(b, t, kQ, h);
-                for (int u = 0; u <= t; u++) scores[u] = scale * dot(qkv + q, qkv + heads.at(b, u, kK, h), HS);
-                lse[row] = float(softmax(p.data(), scores.data(), t + 1));
-                for (int u = 0; u <= t; u++) p[u] = dropped(drop, uint64_t(row) * T + u, p[u]);
-                for (int i = 0; i < HS; i++) {
-                    double sum = 0;
-                    for (int u = 0; u <= t; u++) sum += p[u] * get(qkv[heads.at(b, u, kV, h) + i]);
-                    put(out[heads.out(b, t, h) + i], sum);
-                }
+                const size_t row = heads.row(b, h, t), k = heads.at(b, 0, kK, h), v = heads.at(b, 0, kV, h);
+                const auto factor = [&](int u) { return dropped(drop, uint64_t(row) * T + u); };
+                lse[row] = float(attend(out + heads.out(b, t, h), p.data(), qkv + heads.at(b, t, kQ, h), qkv + k,
+                                        qkv + v, heads.at(0, 1, kQ, 0), t + 1, HS, factor));
             }
 }
 
@@ -242,8 +272,7 @@ void attention_cached(floatX* out, floatX* cache, const floatX* qkv, int first, 
                       Stream) {
     CHECK(first >= 0 && n >= 0 && first + n <= maxT, "attention_cached: %d + %d, room for %d", first, n, maxT);
     const Heads heads = {n, NH, NK, HS};
-    const double scale = 1 / std::sqrt(double(HS));
-    std::vector<double> scores(size_t(maxT), 0), p(size_t(maxT), 0);
+    std::vector<real> p(size_t(maxT), 0);
     for (int h = 0; h < NH; h++) {
         floatX* keys = cache + size_t(heads.group(h)) * maxT * HS;      // each head of a group writes the same there
         floatX* values = cache + size_t(NK + heads.group(h)) * maxT * HS;
@@ -252,17 +281,9 @@ void attention_cached(floatX* out, floatX* cache, const floatX* qkv, int first, 
                 keys[size_t(first + t) * HS + i] = qkv[heads.at(0, t, kK, h) + i];
                 values[size_t(first + t) * HS + i] = qkv[heads.at(0, t, kV, h) + i];
             }
-        for (int t = 0; t < n; t++) {
-            const int last = first + t;
-            const floatX* q = qkv + heads.at(0, t, kQ, h);
-            for (int u = 0; u <= last; u++) scores[u] = scale * dot(q, keys + size_t(u) * HS, HS);
-            softmax(p.data(), scores.data(), last + 1);
-            for (int i = 0; i < HS; i++) {
-                double sum = 0;
-                for (int u = 0; u <= last; u++) sum += p[u] * get(values[size_t(u) * HS + i]);
-                put(out[heads.out(0, t, h) + i], sum);
-            }
-        }
+        for (int t = 0; t < n; t++)
+            attend(out + heads.out(0, t, h), p.data(), qkv + heads.at(0, t, kQ, h), keys, values, size_t(HS),
+                   first + t + 1, HS, one);
     }
 }
 
@@ -270,19 +291,22 @@ void attention_cached(floatX* out, floatX* cache, const floatX* qkv, int first, 
 // gradient is the probabilities themselves, less 1 at that token: d/dx_j (log sum exp x) = p_j, and d/dx_j (-x_target)
 // is -1 at the target. The padding columns V..Vp-1 take no part.
 void classifier(float* losses, floatX* logits, const int* targets, int N, int V, int Vp, bool backward, Stream) {
-    std::vector<double> x(size_t(V), 0), p(size_t(V), 0);
+    std::vector<real> p(size_t(V), 0);
     for (int n = 0; n < N; n++) {
-        floatX* logits_n = logits + size_t(n) * Vp;
+        floatX* x = logits + size_t(n) * Vp;
         if (targets[n] < 0) {                       // this position is not trained on
             losses[n] = 0;
-            for (int j = 0; backward && j < Vp; j++) put(logits_n[j], 0);
+            for (int j = 0; backward && j < Vp; j++) put(x[j], 0);
             continue;
         }
-        for (int j = 0; j < V; j++) x[j] = get(logits_n[j]);
-        losses[n] = float(softmax(p.data(), x.data(), V) - x[targets[n]]);
+        real max = -INFINITY;
+        for (int j = 0; j < V; j++) max = get(x[j]) > max ? get(x[j]) : max;
+        for (int j = 0; j < V; j++) p[j] = exponential(get(x[j]) - max);
+        const real total = sum_along_row(V, [&](real& sum, int j) { sum += p[j]; });
+        losses[n] = float(logarithm(total) - (get(x[targets[n]]) - max));
         if (!backward) continue;
-        for (int j = 0; j < V; j++) put(logits_n[j], p[j] - (j == targets[n] ? 1 : 0));
-        for (int j = V; j < Vp; j++) put(logits_n[j], 0);
+        p[targets[n]] -= total;
+        for (int j = 0; j < Vp; j++) put(x[j], j < V ? p[j] * (1 / total) : 0);
     }
 }
 
@@ -296,22 +320,21 @@ void sum_in_order(double* total, const float* x, size_t n, Stream) {
 // --------------------------------------------------------------------------------------------------------- backward
 
 // A row of a table was copied to every place where its token stands, so its gradient is the sum over those places. The
-// sum for dwte is not in double: it holds the head's gradient already and takes the rows one after another.
+// sum for dwte is not complete before it is added: dwte holds the head's gradient and takes the rows one after another.
 void embedding_backward(float* dwte, float* dwpe, const floatX* dout, const int* tokens, int B, int T, int C, int maxT,
                         const Dropout& drop, bool accumulate, Stream) {
     if (!dwte) return;
-    for (int b = 0; b < B; b++)
-        for (int t = 0; t < T; t++) {
-            const size_t row = (size_t(b) * T + t) * C;
-            float* dtoken = dwte + size_t(tokens[size_t(b) * T + t]) * C;
-            for (int c = 0; c < C; c++) dtoken[c] += float(dropped(drop, row + c, get(dout[row + c])));
+    for (int n = 0; n < B * T; n++)
+        for (int c = 0; c < C; c++) {
+            const size_t i = size_t(n) * C + c;
+            dwte[size_t(tokens[n]) * C + c] += float(get(dout[i]) * dropped(drop, i));
         }
     for (int t = 0; dwpe && t < maxT; t++)
         for (int c = 0; c < C; c++) {
-            double sum = 0;
+            real sum = 0;
             for (int b = 0; b < B && t < T; b++) {
                 const size_t i = (size_t(b) * T + t) * C + c;
-                sum += dropped(drop, i, get(dout[i]));
+                sum += get(dout[i]) * dropped(drop, i);
             }
             if (t < T || !accumulate) put_gradient(dwpe[size_t(t) * C + c], sum, accumulate);
         }
@@ -326,73 +349,60 @@ void embedding_backward(float* dwte, float* dwpe, const floatX* dout, const int*
 void layernorm_backward(floatX* dinp, float* dweight, float* dbias, const floatX* dout, const floatX* inp,
                         const float* mean, const float* rstd, const floatX* weight, int N, int C, bool first,
                         bool accumulate, Stream) {
-    std::vector<double> dweight_sum(size_t(C), 0), dbias_sum(size_t(C), 0);
+    const auto dy = [&](int n, int c) { return get(dout[size_t(n) * C + c]); };
+    const auto g = [&](int n, int c) { return dy(n, c) * get(weight[c]); };
+    const auto xhat = [&](int n, int c) { return (get(inp[size_t(n) * C + c]) - (mean ? mean[n] : 0)) * rstd[n]; };
     for (int n = 0; n < N; n++) {
-        const size_t row = size_t(n) * C;
-        const double m = mean ? mean[n] : 0, r = rstd[n];
-        double g_sum = 0, g_xhat_sum = 0;
+        const real g_sum = sum_along_row(C, [&](real& sum, int c) { sum += g(n, c); });
+        const real g_xhat_sum = sum_along_row(C, [&](real& sum, int c) { sum = fma(g(n, c), xhat(n, c), sum); });
+        const real g_mean = mean ? g_sum / real(C) : 0, g_xhat_mean = g_xhat_sum / real(C);
         for (int c = 0; c < C; c++) {
-            const double xhat = (get(inp[row + c]) - m) * r, dy = get(dout[row + c]), g = dy * get(weight[c]);
-            dbias_sum[c] += dy;
-            dweight_sum[c] += dy * xhat;
-            g_sum += g;
-            g_xhat_sum += g * xhat;
-        }
-        for (int c = 0; c < C; c++) {
-            const double xhat = (get(inp[row + c]) - m) * r, g = get(dout[row + c]) * get(weight[c]);
-            const double dx = r * (g - (mean ? g_sum / C : 0) - xhat * g_xhat_sum / C);
-            put(dinp[row + c], first ? dx : get(dinp[row + c]) + dx);
+            const real dx = rstd[n] * (g(n, c) - g_mean - xhat(n, c) * g_xhat_mean);
+            floatX& to = dinp[size_t(n) * C + c];
+            put(to, first ? dx : dx + get(to));
         }
     }
     for (int c = 0; c < C; c++) {
-        put_gradient(dweight[c], dweight_sum[c], accumulate);
-        if (dbias) put_gradient(dbias[c], dbias_sum[c], accumulate);
+        const auto dy_c = [&](int n) { return dy(n, c); };
+        put_gradient(dweight[c], sum_of_products(0, N, kNormRows, dy_c, [&](int n) { return xhat(n, c); }), accumulate);
+        if (dbias) put_gradient(dbias[c], sum_of_products(0, N, kNormRows, dy_c, one), accumulate);
     }
 }
 
 // An element that was forgotten had no influence, one that was scaled had more: the gradient goes through the same
 // mask.
 void dropout_backward(floatX* dinp, const floatX* dout, size_t n, const Dropout& drop, Stream) {
-    for (size_t i = 0; i < n; i++) put(dinp[i], dropped(drop, i, get(dout[i])));
+    for (size_t i = 0; i < n; i++) put(dinp[i], get(dout[i]) * dropped(drop, i));
 }
 
 // out_o is the sum over c of inp_c weight_oc: inp_c reaches every output o, with factor weight_oc.
-static double input_gradient(const floatX* dout_n, const floatX* weight, int c, int C, int OC) {
-    double sum = 0;
-    for (int o = 0; o < OC; o++) sum += get(dout_n[o]) * get(weight[size_t(o) * C + c]);
-    return sum;
-}
-
-void matmul_backward_input(floatX* dinp, const floatX* dout, const floatX* weight, int N, int C, int OC, Stream) {
-    for (int n = 0; n < N; n++)
-        for (int c = 0; c < C; c++)
-            put(dinp[size_t(n) * C + c], input_gradient(dout + size_t(n) * OC, weight, c, C, OC));
-}
-
-// The input of this matmul was gelu(pre), element by element. Its gradient times the slope of gelu at pre is the
-// gradient of pre.
+//
+// Or this matmul's input was gelu(pre), element by element: its gradient times the slope of gelu at pre is the gradient
+// of pre.
 void matmul_gelu_backward_input(floatX* dpre, const floatX* dout, const floatX* weight, const floatX* pre, int N, int C,
                                 int OC, Stream) {
     for (int n = 0; n < N; n++)
         for (int c = 0; c < C; c++) {
             const size_t i = size_t(n) * C + c;
-            put(dpre[i], input_gradient(dout + size_t(n) * OC, weight, c, C, OC) * gelu_derivative(get(pre[i])));
+            const auto dy = [&](int o) { return get(dout[size_t(n) * OC + o]); };
+            const real sum = product(OC, dy, [&](int o) { return get(weight[size_t(o) * C + c]); });
+            put(dpre[i], pre ? sum * gelu(get(pre[i])).slope : sum);
         }
+}
+void matmul_backward_input(floatX* dinp, const floatX* dout, const floatX* weight, int N, int C, int OC, Stream s) {
+    matmul_gelu_backward_input(dinp, dout, weight, nullptr, N, C, OC, s);
 }
 
 // weight_oc is used once in every row n, there with factor inp_nc; the bias with factor 1.
 void matmul_backward_params(float* dweight, float* dbias, const floatX* dout, const floatX* inp, int N, int C, int OC,
                             bool accumulate, Stream) {
     for (int o = 0; o < OC; o++) {
+        const auto dy = [&](int n) { return get(dout[size_t(n) * OC + o]); };
         for (int c = 0; c < C; c++) {
-            double sum = 0;
-            for (int n = 0; n < N; n++) sum += get(dout[size_t(n) * OC + o]) * get(inp[size_t(n) * C + c]);
-            put_gradient(dweight[size_t(o) * C + c], sum, accumulate);
+            const auto x = [&](int n) { return get(inp[size_t(n) * C + c]); };
+            put_gradient(dweight[size_t(o) * C + c], product(N, dy, x), accumulate);
         }
-        if (!dbias) continue;
-        double sum = 0;
-        for (int n = 0; n < N; n++) sum += get(dout[size_t(n) * OC + o]);
-        put_gradient(dbias[o], sum, accumulate);
+        if (dbias) put_gradient(dbias[o], sum_of_products(0, N, kBiasRows, dy, one), accumulate);
     }
 }
 
@@ -407,34 +417,51 @@ void matmul_backward_params(float* dweight, float* dbias, const floatX* dout, co
 void attention_backward(floatX* dqkv, float* delta, const floatX* dout, const floatX* qkv, const floatX* out,
                         const float* lse, int B, int T, int NH, int NK, int HS, const Dropout& drop, Stream) {
     const Heads heads = {T, NH, NK, HS};
-    const double scale = 1 / std::sqrt(double(HS));
-    std::vector<double> sums(size_t(B) * T * (NH + 2 * NK) * HS, 0);       // dqkv, before it is rounded
+    const real scale = 1 / std::sqrt(real(HS));
+    const int share = NH / NK;                                  // heads that read the same keys and values
+    std::vector<real> p(size_t(share) * T * T, 0), ds(p);       // of these, [head][t][u]; p times the mask
+    const auto pair = [&](int h, int t, int u) { return (size_t(h % share) * T + t) * T + u; };
     for (int b = 0; b < B; b++)
-        for (int h = 0; h < NH; h++)
+        for (int h = 0; h < NH; h++) {
             for (int t = 0; t < T; t++) {
-                const size_t row = heads.row(b, h, t), q = heads.at(b, t, kQ, h);
+                const size_t row = heads.row(b, h, t);
+                const floatX *q = qkv + heads.at(b, t, kQ, h), *o = out + heads.out(b, t, h);
                 const floatX* dout_t = dout + heads.out(b, t, h);
-                delta[row] = float(dot(dout_t, out + heads.out(b, t, h), HS));
+                delta[row] = float(sum_along_row(HS, [&](real& sum, int i) { sum += get(o[i]) * get(dout_t[i]); }));
                 for (int u = 0; u <= t; u++) {
-                    const size_t k = heads.at(b, u, kK, h), v = heads.at(b, u, kV, h);
-                    const uint64_t element = uint64_t(row) * T + u;
-                    const double p = std::exp(scale * dot(qkv + q, qkv + k, HS) - lse[row]);
-                    const double dp = dropped(drop, element, dot(dout_t, qkv + v, HS));
-                    const double ds = p * (dp - delta[row]), p_dropped = dropped(drop, element, p);
-                    for (int i = 0; i < HS; i++) {
-                        sums[q + i] += ds * scale * get(qkv[k + i]);
-                        sums[k + i] += ds * scale * get(qkv[q + i]);
-                        sums[v + i] += p_dropped * get(dout_t[i]);
-                    }
+                    const real s = dot(qkv + heads.at(b, u, kK, h), q, HS);
+                    const real dp = dot(qkv + heads.at(b, u, kV, h), dout_t, HS);
+                    const real e = exponential(scale * s - lse[row]), m = dropped(drop, uint64_t(row) * T + u);
+                    p[pair(h, t, u)] = e * m;
+                    ds[pair(h, t, u)] = e * (m * dp - delta[row]) * scale;
+                }
+                for (int i = 0; i < HS; i++) {
+                    const auto k = [&](int u) { return get(qkv[heads.at(b, u, kK, h) + i]); };
+                    const auto ds_t = [&](int u) { return ds[pair(h, t, u)]; };
+                    put(dqkv[heads.at(b, t, kQ, h) + i], sum_of_products(0, t + 1, kBackwardKeys, k, ds_t));
                 }
             }
-    for (size_t i = 0; i < sums.size(); i++) put(dqkv[i], sums[i]);
+            for (int u = 0; u < T && h % share == share - 1; u++)           // the group's heads one after the other
+                for (int i = 0; i < HS; i++) {
+                    real dk = 0, dv = 0;
+                    for (int j = h - share + 1; j <= h; j++) {
+                        const auto q = [&](int t) { return get(qkv[heads.at(b, t, kQ, j) + i]); };
+                        const auto dout_i = [&](int t) { return get(dout[heads.out(b, t, j) + i]); };
+                        const auto ds_u = [&](int t) { return ds[pair(j, t, u)]; };
+                        const auto p_u = [&](int t) { return p[pair(j, t, u)]; };
+                        dk = sum_of_products(u, T, kBackwardQueries, ds_u, q, dk);
+                        dv = sum_of_products(u, T, kBackwardQueries, p_u, dout_i, dv);
+                    }
+                    put(dqkv[heads.at(b, u, kK, h) + i], dk);
+                    put(dqkv[heads.at(b, u, kV, h) + i], dv);
+                }
+        }
 }
 
 // ------------------------------------------------------------------------------------------ the update, over the arena
 //
-// These are exact: every backend gives the same bits, because the replicas' agreement is built on them. So they are in
-// float, in the order that kernels.h says.
+// GPUs give the bits of these, too, because the replicas' agreement is built on them. So `ref64` computes them in float
+// as well, in the order that kernels.h says.
 
 // Float addition is not associative: the order is the result. By halves, 8 terms on one rank, or the sums of 4 and 4 on
 // two, or of 2 on four, go through the same additions; and so do the sums of 4, 2, 1 and 1 on one, from the back.
@@ -497,7 +524,9 @@ void matrix_polynomial(floatX* out, float a, float b, const floatX* x, float c, 
     for (int i = 0; i < n; i++)
         for (int j = 0; j < n; j++) {
             const size_t k = size_t(i) * size_t(n) + size_t(j);
-            put(out[k], (i == j ? a : 0) + ((x ? b * get(x[k]) : 0) + (y ? c * get(y[k]) : 0)));
+            real sum = x ? b * get(x[k]) : 0;
+            if (y) sum += c * get(y[k]);
+            put(out[k], i == j ? sum + a : sum);
         }
 }
 
@@ -505,11 +534,8 @@ uint64_t hash_floats(const float* x, size_t n, Stream) {
     uint64_t hash = n;
     for (size_t begin = 0; begin < n; begin += kUnit) {
         uint64_t unit = 0;
-        for (size_t i = 0; i < kUnit && begin + i < n; i++) {
-            uint32_t bits;
-            std::memcpy(&bits, x + begin + i, sizeof bits);
-            unit += mix64(uint64_t(i + 1) << 32 | bits);
-        }
+        for (size_t i = 0; i < kUnit && begin + i < n; i++)
+            unit += mix64(uint64_t(i + 1) << 32 | std::bit_cast<uint32_t>(x[begin + i]));
         hash = mix64(hash ^ unit);
     }
     return hash;

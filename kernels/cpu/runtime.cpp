@@ -73,18 +73,6 @@ float* thread_buffer(size_t n, int number) {
 
 // ------------------------------------------------------------------------------------------------------------ threads
 
-// Makes numbers below 1.2e-38, which cost a hundred cycles each, count as 0. Every thread that computes calls this, or
-// bits would depend on the thread.
-static void flush_to_zero() {
-#if defined(__x86_64__)
-    __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | 0x8040);          // FTZ, DAZ
-#elif defined(__aarch64__)
-    uint64_t mode;
-    asm volatile("mrs %0, fpcr" : "=r"(mode));
-    asm volatile("msr fpcr, %0" : : "r"(mode | uint64_t(1) << 24));
-#endif
-}
-
 // Seconds of polling before a thread sleeps, longer than the gap between two ops.
 constexpr double kPoll = 200e-6;
 
@@ -126,7 +114,6 @@ struct Pool {
         epoch.notify_all();
     }
     void run(uint32_t seen) {
-        flush_to_zero();
         inside = true;
         for (;;) {
             spin_until(kPoll, [&] { return epoch != seen; }, kPoll);
@@ -171,7 +158,6 @@ int get_threads() {
 }
 
 void parallel_for(int tasks, void (*task)(const void*, int), const void* context) {
-    flush_to_zero();
     std::unique_lock<std::mutex> busy(pool.busy, std::defer_lock);
     if (tasks <= 1 || inside || get_threads() == 1 || !busy.try_lock()) {
         for (int i = 0; i < tasks; i++) task(context, i);
@@ -203,7 +189,6 @@ struct Queue {
     std::jthread thread;                // the last member: it ends before the others do
 
     void run() {
-        flush_to_zero();
         std::unique_lock<std::mutex> lock(mutex);
         for (;;) {
             changed.wait(lock, [&] { return quit || !calls.empty(); });

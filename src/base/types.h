@@ -25,8 +25,8 @@ struct StepState {
 };
 
 // Counter-based dropout: element i of site `purpose` is kept if
-// uniform01(random4({seed, purpose, step, micro_batch}, i / 4).v[i % 4]) >= rate, and divided by 1 - rate. Backward
-// asks for the same numbers again.
+// uniform01(random4({seed, purpose, step, micro_batch}, i / 4).v[i % 4]) >= rate: multiplied by 1.0f / (1.0f - rate),
+// rounded, else by 0. Backward asks for the same numbers again.
 struct Dropout {
     float rate;             // 0 = none
     uint32_t purpose;       // RandomPurpose

@@ -1,11 +1,13 @@
-// kernel_cases.h -- runs one operation of kernels.h on the backend under test and on its specification, and compares.
+// kernel_cases.h -- runs one operation of kernels.h on the backend under test and on its specification, and compares:
+// bits where both are of one kind, CPUs with fused multiply-add, and otherwise within tolerances.
 //
 //     Case c("layernorm_forward N=3 C=24");
 //     Tensor &out = c.out(kX, N * C), &inp = c.in(kX, normal(N * C));
 //     RUN(c, layernorm_forward, out, ..., inp, ..., N, C);
 //     c.near(out, 8);
 //
-// BACKEND (-DBACKEND=cpu) is held to SPEC (-DSPEC=ref16; ref by default). What every case checks without being asked:
+// BACKEND (-DBACKEND=cpu) is held to SPEC (-DSPEC=ref16; ref by default). GPUs have ref64, which computes in double and
+// stores floats. What every case checks without being asked:
 //   - outputs start as NaN, so whatever "=" forgets shows;
 //   - guard bytes before and behind every array stay as they are, and so do the inputs;
 //   - the bits are the same with 1, 2 and 3 threads, when called again, and with arrays aligned to 16 bytes only.
@@ -20,6 +22,7 @@
 #pragma pop_macro("BACKEND")
 #include "kernels/kernels.h"
 
+#include <algorithm>
 #include <cfloat>
 #include <cstring>
 #include <deque>
@@ -277,10 +280,14 @@ struct Case {
         for (Tensor& t : tensors) t.got = decode(kBackend, t.kind, t.bits.data(), t.start.size());
     }
 
-    // |got - want| <= k roundings of float at the size of the largest value, kx of storage, and one of storage at the
-    // value's own size where the array is of floatX. terms: the size of what was summed, where all results may be
-    // smaller than that by cancellation. Fails for NaN on either side.
+    // Devices of one kind round alike: the specification's bits are the backend's.
+    static bool exact() { return !std::strcmp(SPEC::device_kind(), BACKEND::device_kind()); }
+
+    // The same bits if exact(). Otherwise |got - want| <= k roundings of float at the size of the largest value, kx of
+    // storage, and one of storage at the value's own size where the array is of floatX. terms: the size of what was
+    // summed, where all results may be smaller than that by cancellation. Fails for NaN on either side.
     void near(const Tensor& t, double k, double kx = 0, double terms = 0) const {
+        if (exact()) return same(t);
         double scale = terms;
         for (const double w : t.want) scale = std::fmax(scale, std::fabs(w));
         const double own = t.kind == kX ? kEpsX : 0;
@@ -291,17 +298,29 @@ struct Case {
                      t.want[i], tol);
         }
     }
-    // The same bits (-0 is not 0); one rounding of storage where only one side stores bf16.
+    // The same bits (-0 is not 0), after one rounding to the backend's storage. Fails for NaN, or with `nans` only
+    // where one side has none.
     void same(const Tensor& t) const {
-        if (element_bytes(kSpec, t.kind) != element_bytes(kBackend, t.kind)) return near(t, 0);
-        for (size_t i = 0; i < t.want.size(); i++)
-            if (!(t.got[i] == t.want[i]) || std::signbit(t.got[i]) != std::signbit(t.want[i]))
-                FAIL("%s: %s[%zu]: got %.9g, want exactly %.9g", what.c_str(), t.name.c_str(), i, t.got[i], t.want[i]);
+        std::vector<double> want = t.want;
+        if (element_bytes(kSpec, t.kind) != element_bytes(kBackend, t.kind)) {
+            std::vector<BACKEND::floatX> stored(want.size());
+            encode(kBackend, t.kind, stored.data(), std::vector<float>(want.begin(), want.end()));
+            want = decode(kBackend, t.kind, stored.data(), want.size());
+        }
+        for (size_t i = 0; i < want.size(); i++) {
+            const bool equal = t.got[i] == want[i] && std::signbit(t.got[i]) == std::signbit(want[i]);
+            if (!equal && !(nans && std::isnan(t.got[i]) && std::isnan(want[i])))
+                FAIL("%s: %s[%zu]: got %.9g, want exactly %.9g", what.c_str(), t.name.c_str(), i, t.got[i], want[i]);
+        }
+        arrays++;
+        elements += want.size();
     }
+    static inline size_t arrays = 0, elements = 0;      // that had the same bits
 
     std::string what;
     bool once = false;           // for large cases: one call, whose bits are compared with no other's
     bool arena = false;          // arrays of the arena: always aligned to 64 bytes
+    bool nans = false;           // a NaN is a result, too
     std::deque<Tensor> tensors;  // a deque: references stay valid
 };
 
