@@ -124,7 +124,9 @@ void check_in_flight(Warp& w, const Ins& i) {
     const int nw = u[0], nr = u[1];
     if (i.is_wgmma) return;       // its own rules: accumulators may follow each other
     for (int j = 0; j < nw; j++) if (w.busy[size_t(u[2 + j] / 128)]) fail("writes a register of an unfinished wgmma");
-    for (int j = 0; j < nr; j++) if (w.busy[size_t(u[2 + nw + j] / 128)] == 2) fail("reads an accumulator of an unfinished wgmma");
+    for (int j = 0; j < nr; j++)
+        if (w.busy[size_t(u[2 + nw + j] / 128)] == 2)
+            fail("reads an accumulator of an unfinished wgmma");
 }
 
 // Runs until the warp has to wait or has made `quantum` steps.
@@ -141,7 +143,8 @@ void run_warp(Warp& w, int quantum) {
         const uint32_t some = w.groups[size_t(w.at)].mask & uint32_t(w.block->draw() >> 16);
         if (some && some != w.groups[size_t(w.at)].mask) {
             Group behind{};
-            behind.pc = w.groups[size_t(w.at)].pc, behind.mask = some, behind.until = w.steps + 1 + w.block->draw() % 3000;
+            behind.pc = w.groups[size_t(w.at)].pc, behind.mask = some,
+            behind.until = w.steps + 1 + w.block->draw() % 3000;
             w.groups[size_t(w.at)].mask &= ~some;
             w.groups.push_back(behind);
         }
@@ -199,7 +202,9 @@ void run_warp(Warp& w, int quantum) {
         } else {
             if (w.in_flight) fail("returns with wgmma not waited for");
             if (w.block->launch->dependent && (mask & ~w.waited)) fail("returns without griddepcontrol.wait");
-            for (int l = 0; l < 32; l++) if (mask >> l & 1 && !w.copies[l].empty()) fail("returns with cp.async not waited for");
+            for (int l = 0; l < 32; l++)
+                if (mask >> l & 1 && !w.copies[l].empty())
+                    fail("returns with cp.async not waited for");
             w.alive &= ~mask;
             if (mask == w.mask) {
                 w.groups.erase(w.groups.begin() + w.at);
@@ -233,8 +238,9 @@ std::string state_of(const Block& b) {
         if (!w.alive) continue;
         for (const Group& g : w.groups) {
             const Ins& i = b.kernel->code[size_t(g.pc)];
-            text += format("\n  warp %d lanes %08x at %s: %s%s", w.id, g.mask, b.kernel->where(i.loc).c_str(),
-                           b.kernel->source[size_t(g.pc)].c_str(), w.barrier >= 0 ? format(" (in barrier %d)", w.barrier).c_str() : "");
+            text += format("\n  warp %d lanes %08x at %s: %s%s", w.id, g.mask,
+                           b.kernel->where(i.loc).c_str(), b.kernel->source[size_t(g.pc)].c_str(),
+                           w.barrier >= 0 ? format(" (in barrier %d)", w.barrier).c_str() : "");
         }
     }
     return text;
@@ -245,7 +251,9 @@ void set_up(Block& b, const Launch& l, std::vector<char>& memory) {
     const size_t dynamic_at = k.has_dynamic ? size_t(k.dynamic_at) : size_t(k.static_shared);
     b.shared.assign(dynamic_at + l.smem, char(0xff));
     b.shadow.assign(b.shared.size(), kFresh);
-    if (k.has_dynamic) std::fill(b.shadow.begin() + k.static_shared, b.shadow.begin() + std::ptrdiff_t(dynamic_at), kGap);
+    if (k.has_dynamic)
+        std::fill(b.shadow.begin() + k.static_shared, b.shadow.begin() + std::ptrdiff_t(dynamic_at),
+                  kGap);
     const unsigned threads = l.block[0] * l.block[1] * l.block[2], warps = threads / 32;
     const size_t per_warp = size_t(k.rf_bytes) + (size_t(k.preds) * 4 + 255) / 256 * 256;
     memory.resize(per_warp * warps + 256);
@@ -309,12 +317,16 @@ void run_block(Block& b) {
             now = ready[b.draw() % ready.size()];
             run_warp(*now, 1 + int(b.draw() % 4096));
         }
-        for (const Barrier& bar : b.barriers) if (bar.arrived) fail("ends with a barrier that %u threads have come to", bar.arrived);
+        for (const Barrier& bar : b.barriers)
+            if (bar.arrived) fail("ends with a barrier that %u threads have come to", bar.arrived);
         now = nullptr;
         for (const auto& [at, m] : b.mbars) if (m.bytes) fail("ends with an mbarrier of %d bytes", m.bytes);
     } catch (const Error& e) {
         std::string text = e.what();
-        if (now) text = format("%s: warp %d lanes %08x: ", b.kernel->where(now->loc).c_str(), now->id, now->mask) + text;
+        if (now)
+            text = format("%s: warp %d lanes %08x: ", b.kernel->where(now->loc).c_str(), now->id,
+                          now->mask) +
+                   text;
         if (now && now->at >= 0 && size_t(now->at) < now->groups.size()) {}
         throw Error(format("%s block %u,%u: ", b.kernel->name.c_str(), b.id[0], b.id[1]) + text);
     }
@@ -342,7 +354,8 @@ void run(const Launch& l) {
     count_begin(l);
     for (uint64_t n = 0; n < blocks; n++, at = (at + step) % blocks) {
         if (!count_takes(at)) continue;
-        b.id[0] = unsigned(at % l.grid[0]), b.id[1] = unsigned(at / l.grid[0] % l.grid[1]), b.id[2] = unsigned(at / l.grid[0] / l.grid[1]);
+        b.id[0] = unsigned(at % l.grid[0]), b.id[1] = unsigned(at / l.grid[0] % l.grid[1]),
+        b.id[2] = unsigned(at / l.grid[0] / l.grid[1]);
         for (Barrier& bar : b.barriers) bar = {};
         b.mbars.clear();
         b.later.clear();

@@ -23,7 +23,8 @@ template <class T> constexpr int kWidth = sizeof(T) == 8 ? 8 : 4;
 
 // d = f(a, b, c) in the lanes of the mask. Registers of 16 bits have zeros above.
 template <class D, class F, class... S, size_t... I>
-inline __attribute__((always_inline)) int map_lanes(Warp& w, const Ins& i, uint32_t mask, F f, std::index_sequence<I...>) {
+inline __attribute__((always_inline)) int map_lanes(Warp& w, const Ins& i, uint32_t mask, F f,
+                                                    std::index_sequence<I...>) {
     SlotOf<D>* d = w.reg<SlotOf<D>>(i.a[0]);
     alignas(64) SlotOf<D> t[32];
     for (int l = 0; l < 32; l++) t[l] = SlotOf<D>(D(f(S(w.reg<const SlotOf<S>>(i.a[1 + I])[l])...)));
@@ -268,10 +269,13 @@ std::unordered_map<std::string, Simple> make_simple() {
     t["setp.geu." s] = Compare<S>::simple([](S a, S b) { return !(a < b); }); \
     t["setp.nan." s] = Compare<S>::simple([](S a, S b) { return a != a || b != b; }); \
     t["setp.num." s] = Compare<S>::simple([](S a, S b) { return a == a && b == b; });
-    SETP(S16, "s16") SETP(U16, "u16") SETP(U16, "b16") SETP(S32, "s32") SETP(U32, "u32") SETP(U32, "b32")
-    SETP(S64, "s64") SETP(U64, "u64") SETP(U64, "b64") SETP(F32, "f32") SETP(F64, "f64")
-    SETP_U(F32, "f32") SETP_U(F64, "f64")
-    for (const char* s : {"selp.b32", "selp.u32", "selp.s32", "selp.f32", "selp.b16", "selp.u16", "selp.s16"}) t[s] = select<U32>();
+    SETP(S16, "s16")
+    SETP(U16, "u16") SETP(U16, "b16") SETP(S32, "s32") SETP(U32, "u32") SETP(U32, "b32")
+        SETP(S64, "s64") SETP(U64, "u64") SETP(U64, "b64") SETP(F32, "f32") SETP(F64, "f64")
+            SETP_U(F32, "f32") SETP_U(
+                F64, "f64") for (const char* s : {"selp.b32", "selp.u32", "selp.s32", "selp.f32",
+                                                  "selp.b16", "selp.u16", "selp.s16"}) t[s] =
+                select<U32>();
     for (const char* s : {"selp.b64", "selp.u64", "selp.s64", "selp.f64"}) t[s] = select<U64>();
     t["and.pred"] = predicates(2, [](U32 a, U32 b) { return a & b; });
     t["or.pred"] = predicates(2, [](U32 a, U32 b) { return a | b; });
@@ -290,7 +294,9 @@ std::unordered_map<std::string, Simple> make_simple() {
 // The lane's place as a host pointer, checked.
 template <char SPACE, bool STORE> char* place(Warp& w, uint64_t at, int bytes, int lane) {
     Block& b = *w.block;
-    if (at % unsigned(bytes)) fail("address 0x%llx is not aligned to %d bytes", static_cast<unsigned long long>(at), bytes);
+    if (at % unsigned(bytes))
+        fail("address 0x%llx is not aligned to %d bytes", static_cast<unsigned long long>(at),
+             bytes);
     if constexpr (SPACE == 's') {
         if (at >> 32) fail("shared address 0x%llx", static_cast<unsigned long long>(at));
         return shared_at(b, uint32_t(at), bytes, !STORE, STORE);
@@ -302,7 +308,8 @@ template <char SPACE, bool STORE> char* place(Warp& w, uint64_t at, int bytes, i
     if constexpr (SPACE == 0) {     // generic
         if (at >= kSharedWindow && at < kSharedWindow + kWindow)
             return shared_at(b, uint32_t(at - kSharedWindow), bytes, !STORE, STORE);
-        if (at >= kParamWindow && at < kParamWindow + kWindow) return place<'p', STORE>(w, at - kParamWindow, bytes, lane);
+        if (at >= kParamWindow && at < kParamWindow + kWindow)
+            return place<'p', STORE>(w, at - kParamWindow, bytes, lane);
     }
     if (b.launch->dependent && !(w.waited >> lane & 1)) fail("global memory before griddepcontrol.wait");
     if (!memory_has(reinterpret_cast<void*>(at), size_t(bytes))) out_of_bounds("global", at, bytes);
@@ -434,7 +441,8 @@ int barrier(Warp& w, const Ins& i, uint32_t mask, bool wait) {
     }
     Barrier& bar = b.barriers[id];
     const uint32_t expected = threads ? threads : ~0u;
-    if (bar.arrived && bar.expected != expected) fail("barrier %u: %u threads, and %u before", id, threads, bar.expected);
+    if (bar.arrived && bar.expected != expected)
+        fail("barrier %u: %u threads, and %u before", id, threads, bar.expected);
     bar.expected = expected;
     bar.arrived += 32;
     if (threads && bar.arrived > threads) fail("barrier %u: more than %u threads", id, threads);
@@ -508,7 +516,8 @@ template <bool TRANS> int ldmatrix(Warp& w, const Ins& i, uint32_t mask) {
     whole(w, mask, "ldmatrix");
     uint16_t m[32][8];
     for (int l = 0; l < 32; l++) {
-        const uint64_t at = address_of<'s'>(w, i, l);      // what was never written is NaN: a kernel may load more than it uses
+        const uint64_t at = address_of<'s'>(
+            w, i, l);  // what was never written is NaN: a kernel may load more than it uses
         if (at % 16) fail("ldmatrix: a row at %u, not aligned", uint32_t(at));
         std::memcpy(m[l], shared_at(*w.block, uint32_t(at), 16, false, false), 16);
     }
@@ -565,7 +574,8 @@ int mma(Warp& w, const Ins& i, uint32_t mask) {
     }
     for (int j = 0; j < 2; j++) {
         const uint32_t* b = w.reg<uint32_t>(r[8 + j]);
-        for (int l = 0; l < 32; l++) B[l % 4 * 2 + j * 8][l / 4] = low(b[l]), B[l % 4 * 2 + j * 8 + 1][l / 4] = high(b[l]);
+        for (int l = 0; l < 32; l++)
+            B[l % 4 * 2 + j * 8][l / 4] = low(b[l]), B[l % 4 * 2 + j * 8 + 1][l / 4] = high(b[l]);
     }
     const bool plain = sum_mode() == 0;
     if (plain)
@@ -598,7 +608,9 @@ int cp_async(Warp& w, const Ins& i, uint32_t mask) {
         const uint32_t to = uint32_t(address_of<'s'>(w, i, l));
         const uint64_t from = base_of(w, Ins{.base_width = 8}, i.a[1], l) + uint64_t(int64_t(i.list));
         const int size = int(w.reg<uint32_t>(i.a[2])[l]);
-        if (size < 0 || size > 16 || to % 16 || from % 16) fail("cp.async: %d bytes from 0x%llx to %u", size, static_cast<unsigned long long>(from), to);
+        if (size < 0 || size > 16 || to % 16 || from % 16)
+            fail("cp.async: %d bytes from 0x%llx to %u", size,
+                 static_cast<unsigned long long>(from), to);
         if (size) place<'g', false>(w, from, 16, l);
         shared_at(*w.block, to, 16, false, true);
         std::memset(w.block->shadow.data() + to, kFresh, 16);       // what is there is not to be read until it lands
@@ -636,7 +648,10 @@ int tma_load(Warp& w, const Ins& i, uint32_t mask) {
         if (int(map.rank) != i.n) fail("tensor map of rank %u, instruction of %d", map.rank, i.n);
         if (b.launch->dependent && !(w.waited >> l & 1)) fail("TMA before griddepcontrol.wait");
         const int element = 2;
-        const int row_bytes = map.box[0] * element, span = map.swizzle == 3 ? 128 : map.swizzle == 2 ? 64 : map.swizzle == 1 ? 32 : 0;
+        const int row_bytes = map.box[0] * element, span = map.swizzle == 3   ? 128
+                                                           : map.swizzle == 2 ? 64
+                                                           : map.swizzle == 1 ? 32
+                                                                              : 0;
         int rows = 1;
         for (unsigned d = 1; d < map.rank; d++) rows *= map.box[d];
         const uint32_t bytes = uint32_t(row_bytes * rows);
@@ -667,7 +682,10 @@ int tma_load(Warp& w, const Ins& i, uint32_t mask) {
                     uint16_t value = 0;
                     if (inside) {
                         const void* p = reinterpret_cast<void*>(map.address + offset);
-                        if (!memory_has(p, 2)) fail("TMA load of element (%lld, %lld): not allocated", static_cast<long long>(place[0]), static_cast<long long>(place[1]));
+                        if (!memory_has(p, 2))
+                            fail("TMA load of element (%lld, %lld): not allocated",
+                                 static_cast<long long>(place[0]),
+                                 static_cast<long long>(place[1]));
                         std::memcpy(&value, p, 2);
                         if (b.kernel->counters && x == 0)
                             count_box(b, p, unsigned(std::min<uint64_t>(unsigned(row_bytes),
@@ -696,7 +714,8 @@ int wgmma(Warp& w, const Ins& i, uint32_t mask) {
     if (!w.fenced) fail("wgmma: no wgmma.fence before it");
     const int32_t* r = w.block->kernel->more.data() + i.list;
     for (int j = 0; j < i.list_n; j++)
-        if (w.written[size_t(r[j] / 128)] >= w.fences) fail("wgmma: register %d of its was written since wgmma.fence", j);
+        if (w.written[size_t(r[j] / 128)] >= w.fences)
+            fail("wgmma: register %d of its was written since wgmma.fence", j);
     const auto same = [&](int slot, const char* what) {
         const uint64_t x = w.reg<uint64_t>(slot)[0];
         for (int l = 1; l < 32; l++) if (w.reg<uint64_t>(slot)[l] != x) fail("wgmma: lanes give different %s", what);
@@ -734,17 +753,20 @@ int wgmma_wait(Warp& w, const Ins& i, uint32_t mask) {
 // swizzled by the address's own bits.
 const uint16_t* chunk(Block& b, uint64_t desc, uint32_t mn, uint32_t k, bool mn_major) {
     const uint32_t start = uint32_t(desc & 0x3fff) << 4, lbo = uint32_t(desc >> 16 & 0x3fff) << 4;
-    const uint32_t sbo = uint32_t(desc >> 32 & 0x3fff) << 4, base = uint32_t(desc >> 49 & 7), mode = uint32_t(desc >> 62);
+    const uint32_t sbo = uint32_t(desc >> 32 & 0x3fff) << 4, base = uint32_t(desc >> 49 & 7),
+                   mode = uint32_t(desc >> 62);
     if (mode != 1) fail("wgmma: swizzle mode %u", mode);
     if (base) fail("wgmma: base offset %u", base);
-    if ((desc >> 14 & 3) || (desc >> 30 & 3) || (desc >> 46 & 7) || (desc >> 52 & 0x3ff)) fail("wgmma: descriptor %016llx", static_cast<unsigned long long>(desc));
+    if ((desc >> 14 & 3) || (desc >> 30 & 3) || (desc >> 46 & 7) || (desc >> 52 & 0x3ff))
+        fail("wgmma: descriptor %016llx", static_cast<unsigned long long>(desc));
     if (start >> 7 & 7) fail("wgmma: a tile at %u with base offset 0: not at a multiple of 1024", start);
     uint32_t at = start;
     if (mn_major) at += mn / 64 * lbo + mn % 64 * 2 + k / 8 * sbo + k % 8 * 128;
     else at += mn / 8 * sbo + mn % 8 * 128 + k * 2;
     at ^= (at >> 7 & 7) << 4;
     for (uint32_t x = 0; x < 16; x++)
-        if (at + x < b.shadow.size() && b.shadow[at + x] == kUnfenced) fail("wgmma: no fence.proxy.async since shared address %u was written", at);
+        if (at + x < b.shadow.size() && b.shadow[at + x] == kUnfenced)
+            fail("wgmma: no fence.proxy.async since shared address %u was written", at);
     return reinterpret_cast<const uint16_t*>(shared_at(b, at, 16, true, false));
 }
 void carry_out(Warp& w, const Wgmma& g) {
@@ -833,7 +855,9 @@ int unpack(Warp& w, const Ins& i, uint32_t mask) {
         if (!(mask >> l & 1)) continue;
         const uint64_t x = i.width == 8 ? w.reg<uint64_t>(i.a[0])[l] : w.reg<uint32_t>(i.a[0])[l];
         for (int v = 0; v < i.list_n; v++)
-            if (list[2 * v] >= 0) w.reg<uint32_t>(list[2 * v])[l] = uint32_t(x >> v * bits) & (bits == 32 ? ~0u : 0xffffu);
+            if (list[2 * v] >= 0)
+                w.reg<uint32_t>(list[2 * v])[l] =
+                    uint32_t(x >> v * bits) & (bits == 32 ? ~0u : 0xffffu);
     }
     return kNext;
 }
