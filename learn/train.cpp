@@ -2,7 +2,7 @@
 //
 //     g++ -std=c++20 -O3 -march=native -ffp-contract=off learn/train.cpp -o train
 //     ./train text.txt                            trains on a text of yours, and continues a prompt now and then
-//     ./train text.txt --layers 2 --steps 100     options have train_gpt's names and defaults
+//     ./train text.txt --layers 2 --steps 100     options have train_gpt's names and defaults: docs/options.md
 //
 // train_gpt, the big program of this repository, has the same ideas in their fast form. In fp32 on a CPU both give the
 // same losses to the last digit and the same weights to the last byte, with any number of ranks on either side:
@@ -35,6 +35,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <map>
 #include <numeric>
 #include <string>
 #include <thread>
@@ -45,9 +46,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 using std::fma, std::max, std::min, std::string, std::to_string, std::vector;
 
 // Functions that C libraries round differently; section 14 defines them.
@@ -62,87 +60,73 @@ struct Array : vector<float> {
     operator const float*() const { return data(); }
 };
 
-[[noreturn]] static void fail(const string& why) {
+// ------------------------------------------------------------------------------------------------------- 0. options
+
+// A number or a text that the command line can set.
+static std::map<string, std::variant<size_t*, double*, string*>> options;
+template <class X> struct Option {
+    X value;
+    Option(const char* name, X first) : value(first) { options[string("--") + name] = &value; }
+    operator const X&() const { return value; }
+};
+using Size = Option<size_t>;
+using Real = Option<double>;
+using Word = Option<string>;
+constexpr size_t kUnset = SIZE_MAX;             // follows from other options: see complete_options
+
+static Size B("batch-size", 2), T("seq-len", 256);                      // a micro-batch: B sequences of T tokens
+static Size L("layers", 4), NH("heads", 4), C("channels", 128);         // each head has HS = C / NH channels
+static Size R("replicas", kUnset), W("np", kUnset);                     // W ranks
+static Size step_tokens("total-batch-size", kUnset), steps("steps", 480), warmup_steps("warmup-steps", kUnset);
+static Size seed("seed", 1337), eval_every("eval-every", 240), eval_steps("eval-steps", 0);
+static Size sample_every("sample-every", 160), max_tokens("max-tokens", 256);
+static Real dropout("dropout", 0), lr("lr", 5e-3), final_lr_frac("final-lr-frac", 0.05), grad_clip("grad-clip", 1);
+static Real beta1("beta1", 0.9), beta2("beta2", 0.99), eps("eps", 1e-8), weight_decay("weight-decay", 0.1);
+static Real temperature("temperature", 0.8);
+static Word data("data", ""), schedule("schedule", "cosine"), prompt("prompt", ""), out_dir("out-dir", ".");
+constexpr size_t V = 257, Vp = 272;             // the vocabulary, and rounded up to 16 as fast matrix products like it
+
+static size_t micro_batches() { return step_tokens / (B * T); }         // of a step
+
+static void require(bool holds, const string& why) {
+    if (holds) return;
     fprintf(stderr, "train: %s\n", why.c_str());
     exit(1);
 }
-static void require(bool holds, const string& why) {
-    if (!holds) fail(why);
-}
-
-// ------------------------------------------------------------------------------------------------------- 0. options
-
-constexpr size_t kUnset = SIZE_MAX;             // follows from other options: see complete_options
-struct Options {
-    string data, schedule = "cosine", prompt, out_dir = ".";
-    size_t layers = 4, heads = 4, channels = 128, seq_len = 256, batch_size = 2, total_batch_size = kUnset;
-    size_t replicas = kUnset, np = kUnset, steps = 480, warmup_steps = kUnset, seed = 1337;
-    size_t eval_every = 240, eval_steps = 0, sample_every = 160, max_tokens = 256;
-    double dropout = 0, lr = 5e-3, final_lr_frac = 0.05, grad_clip = 1, temperature = 0.8;
-    double beta1 = 0.9, beta2 = 0.99, eps = 1e-8, weight_decay = 0.1;
-} opt;
-static const struct { const char* name; std::variant<size_t*, double*, string*> value; } kOptions[] = {
-    {"--data", &opt.data}, {"--out-dir", &opt.out_dir}, {"--layers", &opt.layers}, {"--heads", &opt.heads},
-    {"--channels", &opt.channels}, {"--seq-len", &opt.seq_len}, {"--dropout", &opt.dropout}, {"--seed", &opt.seed},
-    {"--batch-size", &opt.batch_size}, {"--total-batch-size", &opt.total_batch_size}, {"--replicas", &opt.replicas},
-    {"--np", &opt.np}, {"--steps", &opt.steps}, {"--lr", &opt.lr}, {"--schedule", &opt.schedule},
-    {"--warmup-steps", &opt.warmup_steps}, {"--final-lr-frac", &opt.final_lr_frac}, {"--grad-clip", &opt.grad_clip},
-    {"--beta1", &opt.beta1}, {"--beta2", &opt.beta2}, {"--eps", &opt.eps}, {"--weight-decay", &opt.weight_decay},
-    {"--eval-every", &opt.eval_every}, {"--eval-steps", &opt.eval_steps}, {"--sample-every", &opt.sample_every},
-    {"--prompt", &opt.prompt}, {"--max-tokens", &opt.max_tokens}, {"--temperature", &opt.temperature},
-};
-
-// The sizes that all formulas below use.
-static const size_t &B = opt.batch_size, &T = opt.seq_len;              // a micro-batch: B sequences of T tokens
-static const size_t &L = opt.layers, &NH = opt.heads, &C = opt.channels;        // each head has C / NH channels
-constexpr size_t V = 257, Vp = 272;             // the vocabulary, and rounded up to 16 as fast matrix products like it
-static size_t micro_batches() { return opt.total_batch_size / (B * T); }        // of a step
-
-static bool parse(const string& word, string* to) {
-    *to = word;
-    return true;
-}
-template <class Number> static bool parse(const string& word, Number* to) {
-    const auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), *to);
-    return error == std::errc() && stop == word.data() + word.size();
-}
 
 static void parse_options(int argc, char** argv) {
-    for (int i = 1; i < argc; i++) {
-        const string word = argv[i];
-        const auto named = [&](const auto& o) { return o.name == word; };
-        const auto option = std::find_if(std::begin(kOptions), std::end(kOptions), named);
-        if (i == 1 && !word.starts_with("--")) {
-            opt.data = word;
-            continue;
-        }
-        string names;
-        for (const auto& o : kOptions) names += string(" ") + o.name;
-        require(option != std::end(kOptions), word + ": no such option; want some of" + names);
-        const string value = ++i < argc ? argv[i] : "";
-        require(std::visit([&](auto to) { return parse(value, to); }, option->value),
-                word + ": got \"" + value + "\", want a number");
+    const bool has_text = argc > 1 && argv[1][0] != '-';
+    if (has_text) data.value = argv[1];
+    for (int i = has_text ? 2 : 1; i < argc; i += 2) {
+        const string name = argv[i], word = i + 1 < argc ? argv[i + 1] : "";
+        require(options.contains(name), name + ": no such option");
+        const bool understood = std::visit([&]<class X>(X* to) {
+            if constexpr (std::is_same_v<X, string>) *to = word;
+            else return !word.empty() && std::from_chars(&word[0], &word[word.size()], *to).ptr == &word[word.size()];
+            return true;
+        }, options[name]);
+        require(understood, name + ": got \"" + word + "\", want a number");
     }
 }
 
 // Checks the options, and computes those that were not given.
 static void complete_options() {
-    require(!opt.data.empty(), "usage: train TEXT [--option value ...]; docs/options.md explains the options");
-    for (const size_t n : {L, NH, C, T, B, opt.steps}) require(n > 0 && n < 1 << 24, "got a size of 0, want 1 or more");
+    require(!data.value.empty(), "usage: train TEXT [--option value ...]; docs/options.md explains the options");
+    for (const size_t n : {L, NH, C, T, B, steps}) require(n > 0 && n < 1 << 24, "got a size of 0, want 1 or more");
     require(C % NH == 0 && C / NH % 8 == 0 && C / NH <= 128, "--channels: want --heads times 8, 16, ... or 128");
-    if (opt.total_batch_size == kUnset) opt.total_batch_size = B * T * std::bit_floor(4096 / (B * T) | 1);
-    require(micro_batches() > 0 && opt.total_batch_size % (B * T) == 0,
+    if (step_tokens == kUnset) step_tokens.value = B * T * std::bit_floor(4096 / (B * T) | 1);
+    require(micro_batches() > 0 && step_tokens % (B * T) == 0,
             "--total-batch-size: want a multiple of batch-size x seq-len = " + to_string(B * T));
-    if (opt.replicas == kUnset) opt.replicas = min<size_t>(8, micro_batches() & -micro_batches());
-    require(std::has_single_bit(opt.replicas) && micro_batches() % opt.replicas == 0,
+    if (R == kUnset) R.value = min<size_t>(8, micro_batches() & -micro_batches());
+    require(std::has_single_bit(R.value) && micro_batches() % R == 0,
             "--replicas: want a power of two that divides the " + to_string(micro_batches()) + " micro-batches");
-    if (opt.np == kUnset) opt.np = min(opt.replicas, std::bit_floor(size_t(std::thread::hardware_concurrency()) | 1));
-    require(opt.np > 0 && opt.replicas % opt.np == 0, "--np: want a divisor of --replicas");
-    if (opt.warmup_steps == kUnset) opt.warmup_steps = min<size_t>(50, opt.steps / 10);
-    require(opt.warmup_steps <= opt.steps, "--warmup-steps: want at most --steps");
-    const string& s = opt.schedule;
+    if (W == kUnset) W.value = min<size_t>(R, std::bit_floor(size_t(std::thread::hardware_concurrency()) | 1));
+    require(W > 0 && R % W == 0, "--np: want a divisor of the " + to_string(R) + " replicas");
+    if (warmup_steps == kUnset) warmup_steps.value = min<size_t>(50, steps / 10);
+    require(warmup_steps <= steps, "--warmup-steps: want at most --steps");
+    const string& s = schedule;
     require(s == "cosine" || s == "linear" || s == "constant" || s == "wsd", "--schedule: no such one");
-    require(opt.dropout >= 0 && opt.dropout < 1, "--dropout: want at least 0 and less than 1");
+    require(dropout >= 0 && dropout < 1, "--dropout: want at least 0 and less than 1");
 }
 
 // ------------------------------------------------------------------------------------------ 1. from a text to tokens
@@ -151,30 +135,28 @@ static void complete_options() {
 // vocabularies make texts shorter: most of GPT-2's 50,257 tokens are parts of words. Token 256 ends a text among
 // several; there is one text here, so that the model never sees it.
 
-struct Text {
-    vector<uint8_t> tokens;
-    // A sample has T inputs and as many targets, the tokens that follow them. Neighbours share one token.
-    size_t samples() const { return tokens.empty() ? 0 : (tokens.size() - 1) / T; }
-};
+using Text = vector<uint8_t>;
 struct Data { Text train, validation; };
+
+// A sample has T inputs and as many targets, the tokens that follow them. Neighbours share one token.
+static size_t count_samples(const Text& text) { return text.empty() ? 0 : (text.size() - 1) / T; }
 
 // Reads a file and cuts it in two. The first nine tenths, counted in UTF-8 characters, are for training. The model
 // never sees the rest: its loss there tells whether it has learned the language or only the text.
 static Data read_data(const string& path) {
     std::ifstream file(path, std::ios::binary);
     require(bool(file), path + ": cannot open it");
-    vector<uint8_t> text{std::istreambuf_iterator<char>(file), {}};
+    Text text{std::istreambuf_iterator<char>(file), {}};
     if (text.size() >= 3 && text[0] == 0xEF && text[1] == 0xBB && text[2] == 0xBF)      // a byte order mark
         text.erase(text.begin(), text.begin() + 3);
     const auto begins = [](uint8_t byte) { return (byte & 0xC0) != 0x80; };             // a character
-    size_t left = size_t(std::count_if(text.begin(), text.end(), begins)) * 9 / 10, cut = 0;
-    while (cut < text.size() && !(begins(text[cut]) && left-- == 0)) cut++;
-    const auto middle = text.begin() + ptrdiff_t(cut);
-    const Data data = {{{text.begin(), middle}}, {{middle, text.end()}}};
-    require(data.train.samples() > 0 && (opt.eval_every == 0 || data.validation.samples() > 0),
-            path + ": got " + to_string(cut) + " training and " + to_string(text.size() - cut) +
-            " validation bytes, want more than --seq-len each; give more text, or --eval-every 0");
-    return data;
+    size_t left = size_t(std::count_if(text.begin(), text.end(), begins)) * 9 / 10;
+    auto cut = text.begin();
+    while (cut < text.end() && !(begins(*cut) && left-- == 0)) cut++;
+    const Data parts = {{text.begin(), cut}, {cut, text.end()}};
+    require(count_samples(parts.train) > 0 && (eval_every == 0 || count_samples(parts.validation) > 0),
+            path + ": want more text, more than --seq-len bytes in a tenth of it; or --eval-every 0");
+    return parts;
 }
 
 // -------------------------------------------------------------------------------------------------- 2. random numbers
@@ -189,7 +171,7 @@ struct Random4 { uint32_t v[4]; };
 // micro-batch. Philox 4x32-10 (Salmon et al. 2011) multiplies and mixes all of these and the seed in ten rounds.
 static Random4 random4(uint32_t purpose, uint32_t a, uint32_t b, uint64_t i) {
     uint32_t c0 = uint32_t(i), c1 = (uint32_t(i >> 32) & 0xffff) | purpose << 16, c2 = a, c3 = b;
-    uint32_t k0 = uint32_t(opt.seed), k1 = uint32_t(opt.seed >> 32);
+    uint32_t k0 = uint32_t(seed), k1 = uint32_t(seed >> 32);
     for (int round = 0; round < 10; round++, k0 += 0x9E3779B9, k1 += 0xBB67AE85) {
         const uint64_t p0 = uint64_t(0xD2511F53) * c0, p1 = uint64_t(0xCD9E8D57) * c2;
         c0 = uint32_t(p1 >> 32) ^ c1 ^ k0;
@@ -225,7 +207,7 @@ static uint64_t permute(uint64_t i, uint64_t n, uint64_t epoch) {
 struct Batch {
     vector<size_t> tokens, targets;             // (B,T)
     void add(const Text& text, size_t sample) {
-        const uint8_t* const from = text.tokens.data() + sample * T;
+        const uint8_t* const from = text.data() + sample * T;
         tokens.insert(tokens.end(), from, from + T);
         targets.insert(targets.end(), from + 1, from + 1 + T);
     }
@@ -234,7 +216,7 @@ struct Batch {
 // Returns micro-batch number k of a step. The run counts its samples: number c is in epoch c / n at place c mod n.
 static Batch make_batch(const Text& text, size_t step, size_t k) {
     Batch batch;
-    const size_t n = text.samples();
+    const size_t n = count_samples(text);
     for (size_t b = 0; b < B; b++) {
         const size_t c = (step * micro_batches() + k) * B + b;
         batch.add(text, permute(c % n, n, c / n));
@@ -288,14 +270,11 @@ static void list_tensors() {
     }
 }
 
-// The tensors of a block, of an array of weights or of gradients. F: const float or float.
+// The tensors of a block, of an array of weights or of gradients; F is const float or float.
+//   ln1, ln2 (C); qkv (3C,C), its rows are queries of all heads, then keys, then values; proj (C,C); fc (4C,C);
+//   fcproj (C,4C); w is a weight, b a bias
 template <class F> struct BlockOf {
-    F *ln1w, *ln1b;                             // (C)
-    F *qkvw, *qkvb;                             // (3C,C) (3C)   queries of all heads, then keys, then values
-    F *projw, *projb;                           // (C,C) (C)
-    F *ln2w, *ln2b;                             // (C)
-    F *fcw, *fcb;                               // (4C,C) (4C)
-    F *fcprojw, *fcprojb;                       // (C,4C) (C)
+    F *ln1w, *ln1b, *qkvw, *qkvb, *projw, *projb, *ln2w, *ln2b, *fcw, *fcb, *fcprojw, *fcprojb;
 };
 template <class F> static F* tensor(F* array, size_t i) { return array + tensors[i].offset; }
 template <class F> static F* final_norm(F* array, size_t i) { return tensor(array, tensors.size() - 2 + i); }
@@ -365,6 +344,15 @@ static void sum_down(float* sums, size_t n, size_t begin, size_t end, size_t blo
     if (first < n) columns(first, n - first);
 }
 
+// The most common sum down the rows: rows, `stride` apart, times a factor each, added by fused multiply-adds. Row i has
+// the factor x[i * x_stride].
+static void weighted_rows(float* sums, size_t n, size_t begin, size_t end, size_t block, const float* x,
+                          size_t x_stride, const float* rows, size_t stride) {
+    sum_down(sums, n, begin, end, block, [&](float& sum, size_t i, size_t j) {
+        sum = fma(x[i * x_stride], rows[i * stride + j], sum);
+    });
+}
+
 // Returns where a product's sum of K terms is cut: into equal blocks of at most 768, rounded up to a multiple of 8.
 static size_t product_block(size_t K) {
     const size_t blocks = (K + kProductBlock - 1) / kProductBlock, equal = (K + blocks - 1) / blocks;
@@ -401,7 +389,7 @@ struct Dropout {
     uint32_t site, step, micro_batch;
     bool training;
     float operator()(uint64_t i) const {
-        const float rate = float(opt.dropout);
+        const float rate = float(dropout);
         if (!training || rate == 0) return 1;
         return uniform(random4(site, step, micro_batch, i / 4).v[i % 4]) >= rate ? 1.0f / (1.0f - rate) : 0.0f;
     }
@@ -438,9 +426,7 @@ static void linear_forward(float* out, const float* inp, const float* weight, co
     for (size_t n = rows.begin; n < rows.end; n++) {
         const float* const x = inp + n * I;
         float* const y = out + n * O;
-        if (!few) sum_down(y, O, 0, I, product_block(I), [&](float& sum, size_t i, size_t o) {
-            sum = fma(x[i], across[i * O + o], sum);
-        });
+        if (!few) weighted_rows(y, O, 0, I, product_block(I), x, 1, across, O);
         for (size_t o = 0; few && o < O; o++)
             y[o] = sum_along(I, [&](float& sum, size_t i) { sum = fma(x[i], weight[o * I + i], sum); });
         for (size_t o = 0; bias && o < O; o++) y[o] += bias[o];
@@ -474,13 +460,12 @@ static void attention_forward(float* out, float* lse, const float* qkv, Rows row
     const float scale = 1.0f / std::sqrt(float(HS));
     Array p(T);
     for (size_t head = 0; head / NH * T < rows.end; head++) {
-        const size_t row = head / NH * T, channel = head % NH * HS, scores = head * T, end = min(T, rows.end - row);
+        const size_t row = head / NH * T, channel = head % NH * HS, scores = head * T;
+        const size_t end = min<size_t>(T, rows.end - row);
         const float *q = qkv + row * stride + channel, *k = q + C, *v = k + C;
         const Array kt = transposed(k, end, HS, stride);                // (HS,end)
         for (size_t t = row == 0 ? rows.begin : 0; t < end; t++) {
-            sum_down(p, t + 1, 0, HS, HS, [&](float& sum, size_t i, size_t u) {
-                sum = fma(q[t * stride + i], kt[i * end + u], sum);
-            });
+            weighted_rows(p, t + 1, 0, HS, HS, q + t * stride, 1, kt, end);             // q_t.k_u for all u <= t
             // e^(x - largest) instead of e^x, which may be infinite: their quotients are the same.
             const float largest = *std::max_element(p.begin(), p.begin() + ptrdiff_t(t + 1));
             for (size_t u = 0; u <= t; u++) p[u] = exp_(scale * (p[u] - largest));
@@ -488,9 +473,7 @@ static void attention_forward(float* out, float* lse, const float* qkv, Rows row
             lse[scores + t] = scale * largest + log_(total);
             for (size_t u = 0; u <= t; u++) p[u] *= drop((scores + t) * T + u);
             float* const y = out + (row + t) * C + channel;
-            sum_down(y, HS, 0, t + 1, kKeys, [&](float& sum, size_t u, size_t i) {
-                sum = fma(p[u], v[u * stride + i], sum);
-            });
+            weighted_rows(y, HS, 0, t + 1, kKeys, p, 1, v, stride);
             for (size_t i = 0; i < HS; i++) y[i] *= inverse;
         }
     }
@@ -583,9 +566,7 @@ static void add_to(float* gradient, const float* sums, size_t n) {
 // dinp (N,I) = dout (N,O) weight (O,I): through a linear layer, to its input.
 static void linear_backward_input(float* dinp, const float* dout, const float* weight, size_t N, size_t I, size_t O) {
     for (size_t n = 0; n < N; n++)
-        sum_down(dinp + n * I, I, 0, O, product_block(O), [&](float& sum, size_t o, size_t i) {
-            sum = fma(dout[n * O + o], weight[o * I + i], sum);
-        });
+        weighted_rows(dinp + n * I, I, 0, O, product_block(O), dout + n * O, 1, weight, I);
 }
 
 // dweight (O,I) += dout^T inp, dbias (O) += the sum of dout's rows. dbias may be null.
@@ -593,9 +574,7 @@ static void linear_backward_weights(float* dweight, float* dbias, const float* d
                                     size_t I, size_t O) {
     Array sums(max(I, O));
     for (size_t o = 0; o < O; o++) {
-        sum_down(sums, I, 0, N, product_block(N), [&](float& sum, size_t n, size_t i) {
-            sum = fma(dout[n * O + o], inp[n * I + i], sum);
-        });
+        weighted_rows(sums, I, 0, N, product_block(N), dout + o, O, inp, I);
         add_to(dweight + o * I, sums, I);
     }
     if (!dbias) return;
@@ -648,13 +627,8 @@ static void attention_backward(float* dqkv, const float* dout, const float* qkv,
         const float *o = out + row * C + channel, *d = dout + row * C + channel;
         const Array kt = transposed(k, T, HS, stride), vt = transposed(v, T, HS, stride);
         for (size_t t = 0; t < T; t++) {
-            const auto dot = [&](float* dots, const float* x, const Array& yt) {        // x.y_u of all u <= t
-                sum_down(dots, t + 1, 0, HS, HS, [&](float& sum, size_t i, size_t u) {
-                    sum = fma(x[i], yt[i * T + u], sum);
-                });
-            };
-            dot(s, q + t * stride, kt);
-            dot(dp, d + t * C, vt);
+            weighted_rows(s, t + 1, 0, HS, HS, q + t * stride, 1, kt, T);
+            weighted_rows(dp, t + 1, 0, HS, HS, d + t * C, 1, vt, T);
             const float delta = sum_along(HS, [&](float& sum, size_t i) { sum += o[t * C + i] * d[t * C + i]; });
             for (size_t u = 0; u <= t; u++) s[u] = exp_(scale * s[u] - lse[scores + t]);        // p_tu
             for (size_t u = 0; u <= t; u++) {
@@ -665,15 +639,9 @@ static void attention_backward(float* dqkv, const float* dout, const float* qkv,
         }
         for (size_t t = 0; t < T; t++) {        // as a query, then as a key
             float *dq = dqkv + (row + t) * stride + channel, *dk = dq + C, *dv = dk + C;
-            sum_down(dq, HS, 0, t + 1, kBackwardKeys, [&](float& sum, size_t u, size_t i) {
-                sum = fma(ds[t * T + u], k[u * stride + i], sum);
-            });
-            sum_down(dk, HS, t, T, kBackwardQueries, [&](float& sum, size_t later, size_t i) {
-                sum = fma(ds[later * T + t], q[later * stride + i], sum);
-            });
-            sum_down(dv, HS, t, T, kBackwardQueries, [&](float& sum, size_t later, size_t i) {
-                sum = fma(p[later * T + t], d[later * C + i], sum);
-            });
+            weighted_rows(dq, HS, 0, t + 1, kBackwardKeys, ds + t * T, 1, k, stride);
+            weighted_rows(dk, HS, t, T, kBackwardQueries, ds + t, T, q, stride);
+            weighted_rows(dv, HS, t, T, kBackwardQueries, p + t, T, d, C);
         }
     }
 }
@@ -770,50 +738,51 @@ static float sum_of_squares(const float* unit) {
 
 // Returns the learning rate of a step as a fraction of the largest. It rises in a straight line, because the first
 // gradients of a fresh model are no guide, and falls towards the end, because small steps settle.
-static double schedule(size_t step) {
-    const double s = double(step + 1), steps = double(opt.steps), warmup = double(opt.warmup_steps);
-    if (step < opt.warmup_steps) return s / warmup;
-    if (opt.schedule == "constant") return 1;
-    const double decay = max(1.0, opt.schedule == "wsd" ? 0.2 * steps : steps - warmup);        // steps of the fall
-    const double u = std::clamp((s - (steps - decay)) / decay, 0.0, 1.0), f = opt.final_lr_frac;
-    if (opt.schedule == "cosine") return f + (1 - f) * 0.5 * (1 + cos_(M_PI * u));
-    return 1 - (1 - f) * u;
+static double rate(size_t step) {
+    const double s = double(step + 1), n = double(steps), warmup = double(warmup_steps), f = final_lr_frac;
+    if (step < warmup_steps) return s / warmup;
+    if (schedule.value == "constant") return 1;
+    const double decay = max(1.0, schedule.value == "wsd" ? 0.2 * n : n - warmup);      // how many steps it falls
+    const double u = std::clamp((s - (n - decay)) / decay, 0.0, 1.0);
+    return schedule.value == "cosine" ? f + (1 - f) * 0.5 * (1 + cos_(M_PI * u)) : 1 - (1 - f) * u;
 }
 
 // What is the same for all weights of a step. Gradients are sums over the step's tokens: `scale` makes them averages,
 // and shorter where their norm is above --grad-clip, so that one strange batch cannot throw the weights far away.
-struct AdamW { float lr, scale, beta1, beta2, eps, weight_decay, bias1, bias2; };
-static AdamW adamw_of(size_t step, double norm) {
-    const double clip = opt.grad_clip > 0 ? std::fmin(1, opt.grad_clip / (norm + 1e-6)) : 1;
-    const auto bias = [&](double beta) { return float(1 - pow_(beta, double(step + 1))); };
-    return {.lr = float(opt.lr * schedule(step)), .scale = float(clip / double(opt.total_batch_size)),
-            .beta1 = float(opt.beta1), .beta2 = float(opt.beta2), .eps = float(opt.eps),
-            .weight_decay = float(opt.weight_decay), .bias1 = bias(opt.beta1), .bias2 = bias(opt.beta2)};
-}
+struct AdamW {
+    float lr, scale, beta1, beta2, eps, weight_decay, bias1, bias2;
+    AdamW(size_t step, double norm)
+        : lr(float(::lr * rate(step))), scale(0), beta1(float(::beta1)), beta2(float(::beta2)), eps(float(::eps)),
+          weight_decay(float(::weight_decay)), bias1(float(1 - pow_(::beta1, double(step + 1)))),
+          bias2(float(1 - pow_(::beta2, double(step + 1)))) {
+        const double clip = grad_clip > 0 ? std::fmin(1, grad_clip / (norm + 1e-6)) : 1;
+        scale = float(clip / double(step_tokens));
+    }
 
-// Updates one weight. m and v are running averages of the gradient and of its square. They begin at 0, for which the
-// biases make up. The weight moves by about lr, whatever the size of its gradients; a matrix's also shrinks a little.
-static void update(float& w, float& m, float& v, float gradient, bool decays, const AdamW& a) {
-    const float g = gradient * a.scale;
-    m = a.beta1 * m + (1 - a.beta1) * g;
-    v = a.beta2 * v + (1 - a.beta2) * (g * g);
-    const float direction = (m / a.bias1) / (std::sqrt(v / a.bias2) + a.eps);
-    w = w - a.lr * (direction + (decays ? a.weight_decay : 0.0f) * w);
-}
+    // Updates one weight. m and v are running averages of the gradient and of its square. They begin at 0, for which
+    // the biases make up. The weight moves by about lr, whatever its gradient's size; a matrix's shrinks a little, too.
+    void update(float& w, float& m, float& v, float gradient, bool decays) const {
+        const float g = gradient * scale;
+        m = beta1 * m + (1 - beta1) * g;
+        v = beta2 * v + (1 - beta2) * (g * g);
+        const float direction = (m / bias1) / (std::sqrt(v / bias2) + eps);
+        w = w - lr * (direction + (decays ? weight_decay : 0.0f) * w);
+    }
+};
 
 // ----------------------------------------------------------------------------------- 11. an evaluation, and a sample
 
 // Returns the average loss over the validation part, without dropout, in batches of B samples.
 static double evaluate(Model& m, const float* weights, const Text& text) {
-    const size_t samples = min(text.samples(), opt.eval_steps > 0 ? opt.eval_steps * B : SIZE_MAX);
+    const size_t samples = min(count_samples(text), eval_steps > 0 ? eval_steps * B : SIZE_MAX);
     double total = 0;
     for (size_t first = 0; first < samples; first += B) {
         Batch batch;
         for (size_t i = first; i < min(samples, first + B); i++) batch.add(text, i);
         Array losses(batch.tokens.size());
-        forward(m, weights, batch.tokens.data(), {{0, batch.tokens.size()}});
+        forward(m, weights, batch.tokens.data(), {{0, losses.size()}});
         head(losses, nullptr, nullptr, tensor(weights, 0), m, batch);
-        total += sum_in_order(losses, batch.tokens.size());
+        total += sum_in_order(losses, losses.size());
     }
     return total / double(samples * T);
 }
@@ -821,43 +790,43 @@ static double evaluate(Model& m, const float* weights, const Text& text) {
 // Returns the next token, drawn with probability e^(logit / temperature) / total. Probabilities are taken from the
 // largest to the smallest. The random number is a function of position and step.
 static size_t sample_token(const float* logits, size_t position, size_t step) {
-    if (opt.temperature <= 0) return size_t(std::max_element(logits, logits + V) - logits);
     vector<size_t> order(V);
     std::iota(order.begin(), order.end(), size_t(0));
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return logits[a] > logits[b]; });
+    if (temperature <= 0) return order[0];
     vector<double> p;
     double total = 0;
     for (const size_t token : order) {
-        const double x = exp_((double(logits[token]) - double(logits[order[0]])) / opt.temperature);
+        const double x = exp_((double(logits[token]) - double(logits[order[0]])) / temperature);
         if (total + x == total) break;          // too unlikely to count
         total += p.emplace_back(x);
     }
     const Random4 r = random4(kSample, uint32_t(step), 0, position);
     double u = (double(r.v[0]) * 0x1p32 + double(r.v[1])) / 0x1p64 * total;
-    for (size_t i = 0; i < p.size(); u -= p[i++])
-        if (u < p[i]) return order[i];
-    return order[p.size() - 1];
+    size_t i = 0;
+    while (i + 1 < p.size() && u >= p[i]) u -= p[i++];
+    return order[i];
 }
 
-// Returns a continuation of the prompt. Each token joins the text, which the next one is predicted from. A pass
-// computes only the rows of new tokens, because attention finds the keys and values of the others in qkv, where earlier
-// passes left them: others call that a KV cache. When the context is full its older half is dropped.
-static string sample_text(Model& m, const float* weights, size_t step) {
+// Prints the prompt and continues it. Each token joins the text, which the next one is predicted from. A pass computes
+// only the rows of new tokens, because attention finds the keys and values of the others in qkv, where earlier passes
+// left them: others call that a KV cache. When the context is full its older half is dropped.
+static void print_sample(Model& m, const float* weights, size_t step) {
     Array logits(Vp);
     vector<size_t> text;
-    for (const char c : opt.prompt.empty() ? "\n" : opt.prompt) text.push_back(uint8_t(c));
+    for (const char c : prompt.value.empty() ? "\n" : prompt.value) text.push_back(uint8_t(c));
     size_t begin = text.size() > T ? text.size() - T : 0, done = begin;         // begin: of the context
-    string all;
-    for (size_t i = 0; i < opt.max_tokens; i++) {
+    printf("sample step %zu\n%s", step, prompt.value.c_str());
+    for (size_t i = 0; i < max_tokens; i++) {
         if (text.size() - begin > T) begin = done = text.size() - max<size_t>(1, T / 2);
         const size_t rows = text.size() - begin;
         forward(m, weights, &text[begin], {{done - begin, rows}});
         linear_forward(logits, m.hidden() + (rows - 1) * C, tensor(weights, 0), nullptr, {0, 1}, C, Vp);
         done = text.size();
         text.push_back(sample_token(logits, text.size(), step));
-        if (text.back() < 256) all += char(text.back());
+        if (text.back() < 256) putchar(int(text.back()));
     }
-    return all;
+    putchar('\n');
 }
 
 // ---------------------------------------------------------------------------------------------- 12. the model's file
@@ -866,27 +835,21 @@ static string sample_text(Model& m, const float* weights, size_t step) {
 // name, shape and place, then the numbers.
 static void save(const string& path, const float* weights) {
     const auto pair = [](size_t a, size_t b) { return "[" + to_string(a).append(",") + to_string(b) + "]"; };
-    string header = R"({"__metadata__":{"format":"pt"})";
-    size_t at = 0;
+    string header = R"({"__metadata__":{"format":"pt"})", numbers;
     for (const Tensor& t : tensors) {
-        const size_t bytes = t.file_rows * t.cols * sizeof(float);
-        const string matrix = t.transposed ? pair(t.cols, t.file_rows) : pair(t.file_rows, t.cols);
+        const float* const x = weights + t.offset;
+        const Array turned = t.transposed ? transposed(x, t.rows, t.cols, t.cols) : Array(x, x + t.file_rows * t.cols);
+        const string matrix = t.transposed ? pair(t.cols, t.rows) : pair(t.file_rows, t.cols);
         header += R"(,"transformer.)" + t.name + R"(":{"dtype":"F32","shape":)";
         header += t.is_matrix ? matrix : "[" + to_string(t.cols).append("]");
-        header += R"(,"data_offsets":)" + pair(at, at + bytes) + "}";
-        at += bytes;
+        header += R"(,"data_offsets":)" + pair(numbers.size(), numbers.size() + turned.size() * sizeof(float)) + "}";
+        numbers.append(reinterpret_cast<const char*>(turned.data()), turned.size() * sizeof(float));
     }
     header += "}";
     header.resize((8 + header.size() + 63) / 64 * 64 - 8, ' ');
     const uint64_t length = header.size();
     std::ofstream file(path, std::ios::binary);
-    file.write(reinterpret_cast<const char*>(&length), sizeof length) << header;
-    for (const Tensor& t : tensors) {
-        const float* const x = weights + t.offset;
-        const Array turned = t.transposed ? transposed(x, t.rows, t.cols, t.cols) : Array();
-        const auto bytes = std::streamsize(t.file_rows * t.cols * sizeof(float));
-        file.write(reinterpret_cast<const char*>(t.transposed ? turned.data() : x), bytes);
-    }
+    file.write(reinterpret_cast<const char*>(&length), sizeof length) << header << numbers;
     require(bool(file.flush()), path + ": cannot write it");
 }
 
@@ -898,29 +861,27 @@ static void save(const string& path, const float* weights) {
 // their moments: PyTorch calls that ZeroRedundancyOptimizer.
 
 // Returns zeros, in memory that stays common to this process and to its copies.
-template <class T> static T* shared(size_t n) {
-    void* const p = mmap(nullptr, n * sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    require(p != MAP_FAILED, "no memory for " + to_string(n * sizeof(T)) + " bytes");
-    return static_cast<T*>(p);
+template <class X> static X* shared(size_t n) {
+    void* const p = mmap(nullptr, n * sizeof(X), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    require(p != MAP_FAILED, "no memory for " + to_string(n * sizeof(X)) + " bytes");
+    return static_cast<X*>(p);
 }
-
 struct Shared {
-    float* weights = shared<float>(elements);
-    float *m = shared<float>(elements), *v = shared<float>(elements);   // AdamW's moments
-    float* grads = shared<float>(opt.replicas * elements);              // (replicas, elements)
+    float *weights = shared<float>(elements), *m = shared<float>(elements), *v = shared<float>(elements);
+    float* grads = shared<float>(R * elements);                         // (replicas, elements)
     float* squares = shared<float>(elements / kUnit);                   // of the gradient, unit by unit
     double* losses = shared<double>(micro_batches());
     std::atomic<size_t>* arrivals = shared<std::atomic<size_t>>(1);
-    // Waits until all ranks are here: at the k-th meeting they have arrived k W times.
+    // Waits until all ranks are here: they meet for the k-th time when they have arrived k W times.
     void wait_for_all() const {
-        const size_t mine = (*arrivals)++, meeting = mine / opt.np + 1;
-        while (*arrivals < meeting * opt.np) usleep(20);
+        const size_t meeting = (*arrivals)++ / W + 1;
+        while (*arrivals < meeting * W) usleep(20);
     }
 };
 
 // Does a rank's part of a step: the gradients of its replicas, then sum and update of its share of the units.
 static void train_step(const Shared& s, const Text& text, Model& model, size_t rank, size_t step) {
-    const size_t R = opt.replicas, W = opt.np, per_replica = micro_batches() / R, units = elements / kUnit;
+    const size_t per_replica = micro_batches() / R, units = elements / kUnit;
     for (size_t replica = rank * R / W; replica < (rank + 1) * R / W; replica++) {
         float* const grads = s.grads + replica * elements;
         std::fill(grads, grads + elements, 0.0f);
@@ -932,70 +893,56 @@ static void train_step(const Shared& s, const Text& text, Model& model, size_t r
     for (size_t i = begin; i < end; i++) s.grads[i] = tree(s.grads, 0, R, i);
     for (size_t i = begin; i < end; i += kUnit) s.squares[i / kUnit] = sum_of_squares(s.grads + i);
     s.wait_for_all();                           // all sums of squares are there; each rank computes the same norm
-    const double tokens = double(opt.total_batch_size), norm = std::sqrt(sum_in_order(s.squares, units)) / tokens;
-    const double loss = std::accumulate(s.losses, s.losses + micro_batches(), 0.0) / tokens;
-    const AdamW a = adamw_of(step, norm);
-    if (rank == 0) printf("step %zu loss %.17g lr %.17g norm %.17g\n", step, loss, double(a.lr), norm);
+    const double norm = std::sqrt(sum_in_order(s.squares, units)) / double(step_tokens);
+    const double loss = std::accumulate(s.losses, s.losses + micro_batches(), 0.0) / double(step_tokens);
+    const AdamW adamw(step, norm);
+    if (rank == 0) printf("step %zu loss %.17g lr %.17g norm %.17g\n", step, loss, double(adamw.lr), norm);
     for (const Tensor& t : tensors)             // a gradient that is not finite changes nothing
         for (size_t i = max(begin, t.offset); i < min(end, t.offset + t.rows * t.cols) && std::isfinite(norm); i++)
-            update(s.weights[i], s.m[i], s.v[i], s.grads[i], t.is_matrix, a);
+            adamw.update(s.weights[i], s.m[i], s.v[i], s.grads[i], t.is_matrix);
     s.wait_for_all();                           // all weights are new
 }
 
 // Trains, as one of the ranks. Rank 0 also evaluates, samples and saves.
-static void train(const Shared& s, const Data& data, size_t rank) {
+static void train(const Shared& s, const Data& parts, size_t rank) {
     flush_to_zero();
     Model model;
-    for (size_t step = 1; step <= opt.steps; step++) {
-        train_step(s, data.train, model, rank, step - 1);
-        const auto due = [&](size_t every) { return every > 0 && (step % every == 0 || step == opt.steps); };
-        if (rank == 0 && due(opt.eval_every))
-            printf("val step %zu loss %.17g\n", step, evaluate(model, s.weights, data.validation));
-        if (rank == 0 && due(opt.sample_every))
-            printf("sample step %zu\n%s%s\n", step, opt.prompt.c_str(), sample_text(model, s.weights, step).c_str());
+    for (size_t step = 1; step <= steps; step++) {
+        train_step(s, parts.train, model, rank, step - 1);
+        const auto due = [&](size_t every) { return every > 0 && (step % every == 0 || step == steps); };
+        if (rank == 0 && due(eval_every))
+            printf("val step %zu loss %.17g\n", step, evaluate(model, s.weights, parts.validation));
+        if (rank == 0 && due(sample_every)) print_sample(model, s.weights, step);
         fflush(stdout);
         s.wait_for_all();
     }
-    if (rank == 0) save(opt.out_dir + "/model.safetensors", s.weights);
+    if (rank == 0) save(out_dir.value + "/model.safetensors", s.weights);
 }
 
-// Starts the ranks as copies of this process and waits for them. If one is lost the others would wait for it forever,
-// so that they are ended, too.
-static void run_ranks(const Shared& s, const Data& data) {
+// Sets up, starts the ranks as copies of this process, and waits for them. If one is lost the others would wait for it
+// forever, so that they are ended, too.
+int main(int argc, char** argv) {
+    parse_options(argc, argv);
+    complete_options();
+    const Data parts = read_data(data);
+    list_tensors();
+    mkdir(out_dir.value.c_str(), 0777);
+    const Shared s;
+    init_weights(s.weights);
     vector<pid_t> ranks;
-    for (size_t rank = 0; rank < opt.np; rank++) {
+    for (size_t rank = 0; rank < W; rank++) {
         ranks.push_back(fork());
         require(ranks.back() >= 0, "cannot start a rank");
         if (ranks.back() > 0) continue;
-        train(s, data, rank);
-        exit(0);
+        train(s, parts, rank);
+        return 0;
     }
-    for (size_t i = 0; i < opt.np; i++) {
+    for (size_t i = 0; i < W; i++) {
         int status = 0;
         wait(&status);
-        if (status == 0) continue;
-        for (const pid_t rank : ranks) kill(rank, SIGKILL);
-        fail("a rank has failed");
+        for (size_t k = 0; k < W && status != 0; k++) kill(ranks[k], SIGKILL);
+        require(status == 0, "a rank has failed");
     }
-}
-
-// Returns true if the compiler made one rounding of a * b + c: (1 + 2^-12)^2 then keeps its last bit.
-static bool is_fused() {
-    volatile float x = 1 + 0x1p-12f, y = -(1 + 0x1p-11f);
-    const float a = x, c = y;
-    return a * a + c != 0;
-}
-
-int main(int argc, char** argv) {
-    require(!is_fused(), "got a program that fuses a * b + c; compile it with -ffp-contract=off");
-    parse_options(argc, argv);
-    complete_options();
-    const Data data = read_data(opt.data);
-    list_tensors();
-    mkdir(opt.out_dir.c_str(), 0777);
-    const Shared s;
-    init_weights(s.weights);
-    run_ranks(s, data);
 }
 
 // -------------------------------------------------------------- 14. functions that C libraries round differently
@@ -1007,10 +954,14 @@ constexpr double kLn2High = 0x1.62e42feep-1, kLn2Low = 0x1.a39ef35793c76p-33;   
 constexpr double kQuarterHigh = 0x1.921fb544p+0, kQuarterLow = 0x1.0b4611a626331p-34;   // pi / 2
 constexpr double kToInteger = 0x1.8p52;         // adding it leaves a whole number in the lowest bits
 
-// Returns c[0] + x (c[1] + x (c[2] + ...)).
-template <size_t n> static double horner(double x, const double (&c)[n]) {
-    double sum = c[n - 1];
-    for (size_t i = n - 1; i-- > 0;) sum = c[i] + x * sum;
+// Returns 1 / first! + x / (first + step)! + x^2 / (first + 2 step)! + ... + x^k / last!, from the last term on.
+static double taylor(double x, int first, int step, int last) {
+    double sum = 0;
+    for (int n = last; n >= first; n -= step) {
+        double factorial = 1;
+        for (int k = 2; k <= n; k++) factorial *= k;
+        sum = 1 / factorial + x * sum;
+    }
     return sum;
 }
 
@@ -1020,8 +971,8 @@ static double log_(double x) {
     const uint64_t bits = std::bit_cast<uint64_t>(x) - kRootHalf;
     const double n = double(int64_t(bits) >> 52), m = std::bit_cast<double>((bits & 0xfffffffffffff) + kRootHalf);
     const double s = (m - 1) / (m + 1), z = s * s;
-    const double tail = horner(z, {2 / 3., 2 / 5., 2 / 7., 2 / 9., 2 / 11., 2 / 13., 2 / 15., 2 / 17., 2 / 19.,
-                                   2 / 21.});
+    double tail = 0;
+    for (int k = 21; k >= 3; k -= 2) tail = 2. / k + z * tail;
     return n * kLn2High + (2 * s + (s * z * tail + n * kLn2Low));
 }
 static float log_(float x) { return float(log_(double(x))); }
@@ -1031,9 +982,7 @@ static double exp_(double x) {
     if (x < -708) return 0;
     const double shifted = x * (1 / (kLn2High + kLn2Low)) + kToInteger, n = shifted - kToInteger;
     const double r = (x - n * kLn2High) - n * kLn2Low;
-    const double p = horner(r, {1., 1., 1 / 2., 1 / 6., 1 / 24., 1 / 120., 1 / 720., 1 / 5040., 1 / 40320., 1 / 362880.,
-                                1 / 3628800., 1 / 39916800., 1 / 479001600., 1 / 6227020800.});
-    return p * std::bit_cast<double>((std::bit_cast<uint64_t>(shifted) + 1023) << 52);
+    return taylor(r, 0, 1, 13) * std::bit_cast<double>((std::bit_cast<uint64_t>(shifted) + 1023) << 52);
 }
 
 // The same in float, by fused multiply-adds. Adding n to the bits of the exponent multiplies by 2^n.
@@ -1053,11 +1002,7 @@ static double turned_sin(double x, uint64_t quarters) {
     const double shifted = x * (1 / (kQuarterHigh + kQuarterLow)) + kToInteger, n = shifted - kToInteger;
     const double r = (x - n * kQuarterHigh) - n * kQuarterLow, z = -(r * r);
     const uint64_t turn = std::bit_cast<uint64_t>(shifted) + quarters;
-    const double sine = r * horner(z, {1., 1 / 6., 1 / 120., 1 / 5040., 1 / 362880., 1 / 39916800., 1 / 6227020800.,
-                                       1 / 1307674368000.});
-    const double cosine = horner(z, {1., 1 / 2., 1 / 24., 1 / 720., 1 / 40320., 1 / 3628800., 1 / 479001600.,
-                                     1 / 87178291200., 1 / 20922789888000.});
-    const double size = turn & 1 ? cosine : sine;
+    const double size = turn & 1 ? taylor(z, 0, 2, 16) : r * taylor(z, 1, 2, 15);
     return turn & 2 ? -size : size;
 }
 static double sin_(double x) { return turned_sin(x, 0); }
@@ -1065,13 +1010,9 @@ static double cos_(double x) { return turned_sin(x, 1); }
 
 // Makes this process take numbers below 1.2e-38 for 0, because some CPUs need a hundred times as long for them.
 #if defined(__x86_64__)
-static void flush_to_zero() { _mm_setcsr(_mm_getcsr() | 0x8040); }
+static void flush_to_zero() { __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | 0x8040); }
 #elif defined(__aarch64__)
-static void flush_to_zero() {
-    uint64_t mode;
-    asm volatile("mrs %0, fpcr" : "=r"(mode));
-    asm volatile("msr fpcr, %0" : : "r"(mode | uint64_t(1) << 24));
-}
+static void flush_to_zero() { asm volatile("msr fpcr, %0" : : "r"(uint64_t(1) << 24)); }
 #else
 static void flush_to_zero() {}
 #endif
