@@ -941,7 +941,8 @@ int main(int argc, char** argv) {
         int status = 0;
         wait(&status);
         for (size_t k = 0; k < W && status != 0; k++) kill(ranks[k], SIGKILL);
-        require(status == 0, "a rank has failed");
+        require(WIFEXITED(status), "a rank was lost");
+        if (status != 0) return 1;              // the rank has said why
     }
 }
 
@@ -975,7 +976,7 @@ static double log_(double x) {
     for (int k = 21; k >= 3; k -= 2) tail = 2. / k + z * tail;
     return n * kLn2High + (2 * s + (s * z * tail + n * kLn2Low));
 }
-static float log_(float x) { return float(log_(double(x))); }
+static float log_(float x) { return float(log_(double(x))) + (x - x); }
 
 // x = n ln 2 + r: e^x = 2^n e^r.
 static double exp_(double x) {
