@@ -57,7 +57,7 @@ void Block::landed(uint32_t bar, int bytes) {
 namespace {
 
 uint64_t seed() {
-    static const uint64_t s = std::getenv("PTXI_SEED") ? std::strtoull(std::getenv("PTXI_SEED"), nullptr, 10) : 1;
+    static const uint64_t s = std::getenv("SOFT_GPU_SEED") ? std::strtoull(std::getenv("SOFT_GPU_SEED"), nullptr, 10) : 1;
     return s;
 }
 uint64_t total_steps = 0;
@@ -137,8 +137,8 @@ void run_warp(Warp& w, int quantum) {
     Site* const sites = k.counters ? k.counters->sites.data() : nullptr;
     w.at = choose(w);
     if (w.at < 0) return;
-    // PTXI_SPLIT=1: some lanes fall behind, as those of a real warp may; whoever needs all of them has to say so.
-    static const bool splits = std::getenv("PTXI_SPLIT");
+    // SOFT_GPU_SPLIT=1: some lanes fall behind, as those of a real warp may; whoever needs all of them has to say so.
+    static const bool splits = std::getenv("SOFT_GPU_SPLIT");
     if (splits && w.block->draw() % 2) {
         const uint32_t some = w.groups[size_t(w.at)].mask & uint32_t(w.block->draw() >> 16);
         if (some && some != w.groups[size_t(w.at)].mask) {

@@ -113,7 +113,7 @@ float flush(float x) {
 }
 // x with a relative error of up to `most` that depends on `from` alone.
 float off(double x, float from, double most) {
-    static const bool errs = std::getenv("PTXI_APPROX");
+    static const bool errs = std::getenv("SOFT_GPU_APPROX");
     if (!errs || from == 0) return float(x);        // the ISA gives the results at zero
     const uint32_t h = (std::bit_cast<uint32_t>(from) * 0x9e3779b1u) >> 8;
     return float(x * (1 + most * (h / double(1 << 23) - 1)));
@@ -157,7 +157,7 @@ std::unordered_map<std::string, Simple> make_simple() {
     FLOATS(F64, ".f64")
     MAP2("max.f32", F32, F32, maximum(a, b))
     MAP2("min.f32", F32, F32, minimum(a, b))
-    // Approximations: the exact value here, rounded once, or off by as much as the ISA allows (PTXI_APPROX=1).
+    // Approximations: the exact value here, rounded once, or off by as much as the ISA allows (SOFT_GPU_APPROX=1).
     MAP1("ex2.approx.f32", F32, F32, off(std::exp2(double(a)), a, 0x1p-22))
     MAP1("ex2.approx.ftz.f32", F32, F32, flush(off(std::exp2(double(flush(a))), a, 0x1p-22)))
     MAP1("lg2.approx.f32", F32, F32, off(std::log2(double(a)), a, 0x1p-22))
@@ -535,10 +535,10 @@ template <bool TRANS> int ldmatrix(Warp& w, const Ins& i, uint32_t mask) {
 float low(uint32_t u) { return std::bit_cast<float>(u << 16); }
 float high(uint32_t u) { return std::bit_cast<float>(u & 0xffff0000u); }
 
-// PTXI_SUM: how a tensor core adds. 0 in order of k, in float, then to d; 1 exact, rounded once; 2 with d, truncated at
+// SOFT_GPU_SUM: how a tensor core adds. 0 in order of k, in float, then to d; 1 exact, rounded once; 2 with d, truncated at
 // 25 bits below the largest term (as is said of hardware).
 int sum_mode() {
-    static const int mode = std::getenv("PTXI_SUM") ? std::atoi(std::getenv("PTXI_SUM")) : 0;
+    static const int mode = std::getenv("SOFT_GPU_SUM") ? std::atoi(std::getenv("SOFT_GPU_SUM")) : 0;
     return mode;
 }
 float other_sum(const float* a, const float* b, int step, float c) {
