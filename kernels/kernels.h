@@ -6,8 +6,8 @@
 // Names   gradient = "d" + name. Matrices are row-major; a weight is (outputs, inputs). Statistics and sums are float.
 // Writes  activations "="; parameter gradients are fp32, "=" or with `accumulate` "+=", one add of the complete sum.
 //         What an op does not write it leaves alone. Arrays overlap only where "may be" says so.
-// The bits of a result depend on the arguments alone: docs/arithmetic.md has the order of every sum. A backend is a
-// namespace that defines all of these. No include guard: a test includes this file once per backend.
+// The bits of a result depend on the arguments alone (docs/arithmetic.md). A backend is a namespace with these.
+// No include guard: tests include this once per backend.
 #include <functional>
 #include <string>
 #include "src/base/types.h"

@@ -21,8 +21,8 @@ check "another byte of a checkpoint is seen" differs
 
 # Every file that a page names in backquotes with its folder is there, every link leads somewhere.
 named() {
-    grep -oE '`(src|models|kernels|optimizers|data|learn|tools|tests|bench|docs|recipes)/[A-Za-z0-9_./-]*\.[a-z]+`' "$1" |
-        tr -d '`'
+    grep -oE '`(src|models|kernels|optimizers|data|learn|tools|tests|bench|docs|recipes)/[A-Za-z0-9_./-]*\.[a-z]+`' \
+        "$1" | tr -d '`'
     grep -oE '\]\([A-Za-z0-9_./-]+\)' "$1" | sed "s|](\(.*\))|$(dirname "$1")/\1|"
 }
 missing() {

@@ -51,10 +51,11 @@ awk -v jobs="${LEARN_JOBS:-10}" -v seed="${LEARN_SEED:-1}" '
             layers = one_of("1 1 2")
             ranks = R == 4 ? "1 2 4" : R == 2 ? "1 2" : "1"
             printf "random_%d %d %d", seed + i, one_of(ranks), one_of(ranks)
-            printf " --layers %d --heads %d --channels %d --seq-len %d", layers, heads, size * heads, T
-            printf " --batch-size %d --total-batch-size %d --replicas %d", B, B * T * R * k, R
+            printf " --layers %d --heads %d --channels %d", layers, heads, size * heads
+            printf " --seq-len %d --batch-size %d --total-batch-size %d --replicas %d", T, B, B * T * R * k, R
             printf " --schedule %s", one_of("cosine linear constant wsd")
-            printf " --lr %s --dropout %s --seed %d", one_of("0.005 0.01 0.0003"), one_of("0 0 0.1 0.3"), number(0, 2e9)
+            printf " --lr %s --seed %d", one_of("0.005 0.01 0.0003"), number(0, 2e9)
+            printf " --dropout %s", one_of("0 0 0.1 0.3")
             printf " --grad-clip %s --weight-decay %s", one_of("1 0 0.1"), one_of("0.1 0")
             printf " --beta2 %s --final-lr-frac %s", one_of("0.99 0.95"), one_of("0.05 0 1")
             printf " --prompt %s\n", one_of("a The,quiet,child ####")
@@ -67,10 +68,10 @@ big() {
     rm -rf "$tmp/$out"
     $train --device cpu --dtype fp32 --data $text --out-dir "$tmp/$out" --np "$np" --threads 1 --save-every 1000 "$@" \
         >"$tmp/$out.log" 2>&1 || { tail -n 3 "$tmp/$out.log"; return 1; }
-    number='\([^,]*\)'
+    number='\([^,]*\)' event='^{"event":'
     {
-        sed -n -e "s/^{\"event\":\"train\",\"step\":$number,\"loss\":$number,\"lr\":$number,\"grad_norm\":$number,.*/step \
-\1 loss \2 lr \3 norm \4/p" -e "s/^{\"event\":\"val\",\"step\":$number,\"loss\":$number,.*/val step \1 loss \2/p" \
+        sed -n -e "s/$event\"train\",\"step\":$number,\"loss\":$number,\"lr\":$number,\"grad_norm\":$number,.*/step \
+\1 loss \2 lr \3 norm \4/p" -e "s/$event\"val\",\"step\":$number,\"loss\":$number,.*/val step \1 loss \2/p" \
             "$tmp/$out/metrics.jsonl"
         sed -n 's/.*"event":"sample".*"prompt":"\(.*\)","text":"\(.*\)","time".*/\1\2/p' "$tmp/$out/metrics.jsonl" |
             sed 's/\\u[0-9a-f]\{4\}//g; s/\\[nrtbf]//g; s/\\\(.\)/\1/g' | LC_ALL=C tr -cd ' -~'
@@ -157,15 +158,15 @@ done
 if [ "${LEARN_RULES:-}" = all ]; then
     while IFS='|' read -r what rule; do check "$what is noticed" noticed "$rule"; done <<'END'
 a fused variance|s/sum += (x\[c\] - m) \* (x\[c\] - m)/sum = fma(x[c] - m, x[c] - m, sum)/
-LayerNorm's output in two roundings|s/= fma((x\[c\] - m) \* rstd\[n\], weight\[c\], bias\[c\])/= (x[c] - m) * rstd[n] * weight[c] + bias[c]/
+LayerNorm's output in two roundings|s/= fma(\((x.c. - m) \* rstd.n.\), weight.c., bias.c.)/= \1 * weight[c] + bias[c]/
 g xhat in two roundings|s/sum = fma(g(n, c), xhat(n, c), sum)/sum += g(n, c) * xhat(n, c)/
-products in two roundings|s/sum = fma(x\[i \* x_stride\], rows\[i \* stride + j\], sum)/sum += x[i * x_stride] * rows[i * stride + j]/
+products in two roundings|s/sum = fma(\(x.i \* x_stride.\), \(rows.i \* stride + j.\), sum)/sum += \1 * \2/
 a fused delta|s/sum += o\[t \* C + i\] \* d\[t \* C + i\]/sum = fma(o[t * C + i], d[t * C + i], sum)/
 another exponential|s/p = fma(p, r, c);/p = p * r + c;/
 another logarithm|s/return float(log_(double(x)))/return std::log(x)/
 probabilities by division|s/x\[j\] \*= inverse/x[j] \/= total/
 attention's output by division|s/y\[i\] \*= inverse/y[i] \/= total/
-a tree that is none|s/tree(grads, lo, n \/ 2, i) + tree(grads, lo + n \/ 2, n \/ 2, i)/tree(grads, lo, n - 1, i) + tree(grads, lo + n - 1, 1, i)/
+a tree that is none|s/lo, n \/ 2, i) + tree(grads, lo + n \/ 2, n \/ 2/lo, n - 1, i) + tree(grads, lo + n - 1, 1/
 END
 fi
 
