@@ -1,9 +1,11 @@
-// elements.h -- a function of one element of a matrix, called for all of them on a CPU or a GPU.
+// elements.h -- functions of a matrix's elements, called for all of them on a CPU or a GPU.
 //
 //     each_element(rows, columns, [=] ON_DEVICE(size_t row, size_t column) { ... }, stream);
+//     each_row(rows, columns, terms, use, stream);        where every row has a sum
 //
-// On a GPU a thread has one element. So a model's own operations are written once: they stand in NAME_host.cpp, and
-// NAME.cu includes that file for GPUs, behind kernels/cuda/common.cuh.
+// So a model's own operations are written once: they stand in NAME_host.cpp, and NAME.cu includes that file for GPUs,
+// behind kernels/cuda/common.cuh. On a GPU a thread has one element, and its neighbour has the next column. Memory is
+// used best where a thread has 16 bytes at once: there a "column" is a Pack of elements.
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -29,6 +31,31 @@ HOST_DEVICE inline void store(bf16& to, float x) {          // to nearest even; 
     to.bits = uint16_t(x != x ? bits >> 16 | 0x40u : (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
+// N neighbouring elements, N a power of two. load and store move them in one access, or of more than 16 bytes in
+// several. p is aligned to N elements.
+template <int N> struct Pack { float x[N]; };
+template <int N, class F> struct alignas(N * sizeof(F)) Stored { F x[N]; };
+template <int N, class F> HOST_DEVICE inline Pack<N> load(const F* p) {
+    const Stored<N, F> stored = *reinterpret_cast<const Stored<N, F>*>(p);
+    Pack<N> pack;
+    for (int k = 0; k < N; k++) pack.x[k] = widen(stored.x[k]);
+    return pack;
+}
+template <int N, class F> HOST_DEVICE inline void store(F* p, const Pack<N>& pack) {
+    Stored<N, F> stored;
+    for (int k = 0; k < N; k++) store(stored.x[k], pack.x[k]);
+    *reinterpret_cast<Stored<N, F>*>(p) = stored;
+}
+
+// The sum of a row: partial sum i has columns i, i + 64, ... in order, and the upper half of them is added to the lower
+// one until one is left. The CPU's other sums have the same order (docs/cpu.md).
+constexpr int kRowSums = 64;
+template <int N> HOST_DEVICE inline float join_halves(float* sums) {
+    for (int n = N / 2; n > 0; n /= 2)
+        for (int i = 0; i < n; i++) sums[i] += sums[i + n];
+    return sums[0];
+}
+
 // e^x = 2^n e^r, |r| <= ln(2)/2, e^r by its series: relative error below 1e-7.
 HOST_DEVICE inline float exponential(float x) {
     constexpr float kLog2e = 1.44269504f, kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;
@@ -41,23 +68,75 @@ HOST_DEVICE inline float exponential(float x) {
 }
 HOST_DEVICE inline float sigmoid(float x) { return 1.0f / (1.0f + exponential(-x)); }
 
+// each_element calls f(row, column) for all rows and columns.
+//
+// each_row calls use(row, column, sum) for all rows and for columns 0, 8, ...; `columns` is a multiple of 8. The sum is
+// that of the row's terms, of which terms(row, column) returns eight as a Pack. use may overwrite what terms of the
+// same row and column has read.
 #ifdef DEVICE
+// A block has 128 elements, of 32 columns where there are so many, and lies along x as memory does.
 template <class F> __global__ void __launch_bounds__(128) each_element_kernel(size_t rows, size_t columns, F f) {
     grid_dependency_sync();
-    const size_t i = thread_of_grid(), row = i / columns;
-    if (row < rows) f(row, i % columns);
+    const size_t column = size_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (column >= columns) return;
+    for (size_t row = blockIdx.y * blockDim.y + threadIdx.y; row < rows; row += gridDim.y * blockDim.y) f(row, column);
 }
 template <class F> void each_element(size_t rows, size_t columns, const F& f, Stream stream) {
-    const unsigned blocks = unsigned(div_up(rows * columns, size_t(128)));
-    if (blocks) launch(each_element_kernel<F>, blocks, 128, 0, stream, rows, columns, f);
+    if (rows * columns == 0) return;
+    constexpr size_t kThreads = 128, kMostDown = 4096;      // blocks along y, of which CUDA allows 65,535
+    const size_t down = std::min(std::bit_ceil(rows), kThreads / std::min<size_t>(32, std::bit_ceil(columns)));
+    const size_t across = kThreads / down, blocks_down = std::min(div_up(rows, down), kMostDown);
+    launch(each_element_kernel<F>, dim3(unsigned(div_up(columns, across)), unsigned(blocks_down)),
+           dim3(unsigned(across), unsigned(down)), 0, stream, rows, columns, f);
+}
+
+// Eight threads have a row: each has 8 columns of every 64, so 8 partial sums.
+template <class Terms, class Use>
+__global__ void __launch_bounds__(128) each_row_kernel(size_t rows, size_t columns, Terms terms, Use use) {
+    grid_dependency_sync();
+    const size_t row = thread_of_grid() / 8, first = threadIdx.x % 8 * 8, end = row < rows ? columns : 0;
+    Pack<8> sums = {};
+    for (size_t column = first; column < end; column += kRowSums) {
+        const Pack<8> more = terms(row, column);
+        for (int k = 0; k < 8; k++) sums.x[k] += more.x[k];
+    }
+    for (int lanes = 4; lanes > 0; lanes /= 2)
+        for (float& sum : sums.x) sum += __shfl_xor_sync(~0u, sum, lanes);
+    const float sum = join_halves<8>(sums.x);
+    for (size_t column = first; column < end; column += kRowSums) use(row, column, sum);
+}
+template <class Terms, class Use>
+void each_row(size_t rows, size_t columns, const Terms& terms, const Use& use, Stream stream) {
+    const unsigned blocks = unsigned(div_up(rows * 8, size_t(128)));
+    if (blocks) launch(each_row_kernel<Terms, Use>, blocks, 128, 0, stream, rows, columns, terms, use);
 }
 #else
+// A task has up to 512 elements: of several rows, or of a part of one.
 template <class F> void each_element(size_t rows, size_t columns, const F& f, Stream) {
-    const size_t together = std::max<size_t>(1, 2048 / columns);        // rows of a task
+    constexpr size_t kTask = 512;
+    const size_t together = std::max<size_t>(1, kTask / std::max<size_t>(1, columns));
+    const size_t parts = (columns + kTask - 1) / kTask;
+    parallel_for(int((rows + together - 1) / together * parts), [&](int task) {
+        const size_t begin = size_t(task) / parts * together, end = std::min(rows, begin + together);
+        const size_t first = size_t(task) % parts * kTask, last = std::min(columns, first + kTask);
+        for (size_t row = begin; row < end; row++)
+            for (size_t column = first; column < last; column++) f(row, column);
+    });
+}
+template <class Terms, class Use>
+void each_row(size_t rows, size_t columns, const Terms& terms, const Use& use, Stream) {
+    const size_t together = std::max<size_t>(1, 4096 / columns);
     parallel_for(int((rows + together - 1) / together), [&](int task) {
         const size_t begin = size_t(task) * together, end = std::min(rows, begin + together);
-        for (size_t row = begin; row < end; row++)
-            for (size_t column = 0; column < columns; column++) f(row, column);
+        for (size_t row = begin; row < end; row++) {
+            float sums[kRowSums] = {};
+            for (size_t column = 0; column < columns; column += 8) {
+                const Pack<8> more = terms(row, column);
+                for (size_t k = 0; k < 8; k++) sums[column % kRowSums + k] += more.x[k];
+            }
+            const float sum = join_halves<kRowSums>(sums);
+            for (size_t column = 0; column < columns; column += 8) use(row, column, sum);
+        }
     });
 }
 #endif

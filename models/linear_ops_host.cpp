@@ -5,10 +5,12 @@
 namespace BACKEND {
 
 void add_scaled(floatX* out, const floatX* x, float scale, const floatX* y, size_t n, Stream stream) {
-    constexpr size_t kRow = 8;
-    each_element(n / kRow, kRow, [=] ON_DEVICE(size_t row, size_t column) {
-        const size_t i = row * kRow + column;
-        store(out[i], (x ? widen(x[i]) : 0.0f) + scale * widen(y[i]));
+    each_element(1, n / 8, [=] ON_DEVICE(size_t, size_t eight) {
+        const size_t i = eight * 8;
+        Pack<8> sum = x ? load<8>(x + i) : Pack<8>{};
+        const Pack<8> more = load<8>(y + i);
+        for (int k = 0; k < 8; k++) sum.x[k] += scale * more.x[k];
+        store(out + i, sum);
     }, stream);
 }
 

@@ -97,7 +97,7 @@ void plan(Model* m, Layout& place, LlamaKind kind) {
     place(a.datt, rows * HS);
     place(a.dqkv, N * width);
     place(a.delta, rows);
-    if (kind.norms) place(a.dnorms, (N / kNormRows + 1) * 2 * HS);
+    if (kind.norms) place(a.dnorms, kNormSums * size_t(c.NH + c.NK) * HS);
 }
 
 // ------------------------------------------------------------------------------------------------------------- forward

@@ -12,7 +12,8 @@ namespace BACKEND {
 // the two are mixed.
 struct Rope { float theta, factor, low, high; int context; };
 
-// table[t,j] = cos(t f_j), sin(t f_j)    (positions,HS/2,2), as transformers has them: t f_j rounded to float first
+// table[t] = cos(t f_j) of all j, then sin(t f_j)    (positions,2,HS/2), as transformers has them: t f_j rounded to
+// float first
 void rotary_table(float* table, int positions, int HS, const Rope& rope, Stream stream);
 
 // Turns the heads of q and k by their position, or with `back` the other way, which is the gradient: for j < HS/2
@@ -23,12 +24,14 @@ void rotate_heads(floatX* qkv, const float* table, int N, int T, int first, int 
 
 // RMSNorm of each head of q and k, in place: x = x * r * weight, r = 1 / sqrt(mean(x^2) + eps)
 //   qkv (N,heads,HS), qweight, kweight (HS); leaves what was there in raw (N,NH+NK,HS) and r in rstd (N,NH+NK)
+// A head's sum has 64 partial sums that are joined by halves (each_row of kernels/elements.h).
 void norm_heads_forward(floatX* qkv, floatX* raw, float* rstd, const floatX* qweight, const floatX* kweight, int N,
                         int NH, int NK, int HS, float eps, Stream stream);
 
-// dqkv, in place: the gradient through norm_heads_forward; dqweight, dkweight (+)= sums over rows and heads, in order.
-//   partials: work space (ceil(N / kNormRows),2,HS)
-constexpr int kNormRows = 64;
+// dqkv, in place: the gradient through norm_heads_forward; dqweight, dkweight (+)= sums over rows and heads. Of a head
+// of kNormSums partial sums number i has rows i, i + 64, ... in order; they are joined by halves, and then the heads are added in order.
+//   partials: work space (kNormSums,NH+NK,HS)
+constexpr int kNormSums = 64;
 void norm_heads_backward(floatX* dqkv, float* dqweight, float* dkweight, float* partials, const floatX* raw,
                          const float* rstd, const floatX* qweight, const floatX* kweight, int N, int NH, int NK,
                          int HS, bool accumulate, Stream stream);

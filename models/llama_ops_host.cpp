@@ -20,92 +20,135 @@ void rotary_table(float* table, int positions, int HS, const Rope& rope, Stream 
     const size_t half = size_t(HS) / 2;
     each_element(size_t(positions), half, [=] ON_DEVICE(size_t t, size_t j) {
         const double angle = double(float(t) * f.of[j]);
-        table[(t * half + j) * 2] = float(same_cos(angle));
-        table[(t * half + j) * 2 + 1] = float(same_sin(angle));
+        table[2 * t * half + j] = float(same_cos(angle));
+        table[(2 * t + 1) * half + j] = float(same_sin(angle));
     }, stream);
 }
 
+// A column is four elements of a half, which is a multiple of 4, and the four in the other half.
 void rotate_heads(floatX* qkv, const float* table, int N, int T, int first, int NH, int NK, int HS, bool back,
                   Stream stream) {
-    const size_t half = size_t(HS) / 2, turned = size_t(NH + NK), width = size_t(NH + 2 * NK) * size_t(HS);
+    const size_t half = size_t(HS) / 2, width = size_t(NH + 2 * NK) * size_t(HS);
+    const unsigned fours = unsigned(half) / 4, length = unsigned(T), start = unsigned(first);
     const float direction = back ? -1.0f : 1.0f;
-    each_element(size_t(N), turned * half, [=] ON_DEVICE(size_t row, size_t column) {
-        const size_t head = column / half, j = column % half, position = size_t(first) + row % size_t(T);
+    each_element(size_t(N), size_t(NH + NK) * fours, [=] ON_DEVICE(size_t row, size_t column) {
+        const unsigned head = unsigned(column) / fours, j = unsigned(column) % fours * 4;
+        const float* const angles = table + size_t(start + unsigned(row) % length) * 2 * half + j;
         floatX* const x = qkv + row * width + head * 2 * half + j;
-        const float cosine = table[(position * half + j) * 2], sine = direction * table[(position * half + j) * 2 + 1];
-        const float a = widen(x[0]), b = widen(x[half]);
-        store(x[0], a * cosine - b * sine);
-        store(x[half], b * cosine + a * sine);
+        const Pack<4> cosine = load<4>(angles), sine = load<4>(angles + half);
+        Pack<4> a = load<4>(x), b = load<4>(x + half);
+        for (int k = 0; k < 4; k++) {
+            const float before = a.x[k], turn = direction * sine.x[k];
+            a.x[k] = before * cosine.x[k] - b.x[k] * turn;
+            b.x[k] = b.x[k] * cosine.x[k] + before * turn;
+        }
+        store(x, a);
+        store(x + half, b);
     }, stream);
 }
+
+namespace {
+
+// The heads of q and k, one after the other: head i is head i % heads of row i / heads.
+struct Heads {
+    unsigned heads, queries;
+    size_t HS, width;           // of a row of qkv
+    Heads(int NH, int NK, int HS)
+        : heads(unsigned(NH + NK)), queries(unsigned(NH)), HS(size_t(HS)), width(size_t(NH + 2 * NK) * size_t(HS)) {}
+    HOST_DEVICE size_t in_qkv(size_t i) const {
+        return size_t(unsigned(i) / heads) * width + size_t(unsigned(i) % heads) * HS;
+    }
+    HOST_DEVICE bool of_q(size_t i) const { return unsigned(i) % heads < queries; }
+};
+
+}  // namespace
 
 void norm_heads_forward(floatX* qkv, floatX* raw, float* rstd, const floatX* qweight, const floatX* kweight, int N,
                         int NH, int NK, int HS, float eps, Stream stream) {
-    const size_t H = size_t(HS), normed = size_t(NH + NK), width = size_t(NH + 2 * NK) * H;
-    each_element(size_t(N), normed, [=] ON_DEVICE(size_t row, size_t head) {
-        floatX *const x = qkv + row * width + head * H, *const before = raw + (row * normed + head) * H;
-        const floatX* const weight = head < size_t(NH) ? qweight : kweight;
-        float squares = 0;
-        for (size_t j = 0; j < H; j++) squares += widen(x[j]) * widen(x[j]);
-        const float r = 1.0f / sqrtf(squares / float(HS) + eps);
-        rstd[row * normed + head] = r;
-        for (size_t j = 0; j < H; j++) {
-            before[j] = x[j];
-            store(x[j], widen(x[j]) * r * widen(weight[j]));
-        }
+    const Heads of(NH, NK, HS);
+    each_row(size_t(N) * of.heads, of.HS, [=] ON_DEVICE(size_t i, size_t j) {
+        Pack<8> x = load<8>(qkv + of.in_qkv(i) + j);
+        for (float& v : x.x) v *= v;
+        return x;
+    }, [=] ON_DEVICE(size_t i, size_t j, float squares) {
+        floatX* const at = qkv + of.in_qkv(i) + j;
+        Pack<8> x = load<8>(at);
+        const Pack<8> weight = load<8>((of.of_q(i) ? qweight : kweight) + j);
+        const float r = 1.0f / sqrtf(squares / float(of.HS) + eps);
+        if (j == 0) rstd[i] = r;
+        store(raw + i * of.HS + j, x);
+        for (int k = 0; k < 8; k++) x.x[k] = x.x[k] * r * weight.x[k];
+        store(at, x);
     }, stream);
 }
 
 void norm_heads_backward(floatX* dqkv, float* dqweight, float* dkweight, float* partials, const floatX* raw,
                          const float* rstd, const floatX* qweight, const floatX* kweight, int N, int NH, int NK,
                          int HS, bool accumulate, Stream stream) {
-    const size_t H = size_t(HS), rows = size_t(N), normed = size_t(NH + NK), width = size_t(NH + 2 * NK) * H;
-    const size_t blocks = (rows + kNormRows - 1) / kNormRows;
-    // First the weights' gradients, of q's, then of k's: the last loop overwrites dqkv.
-    each_element(blocks, 2 * H, [=] ON_DEVICE(size_t block, size_t column) {
-        const size_t j = column % H, begin = column < H ? 0 : size_t(NH), end = column < H ? size_t(NH) : normed;
-        const size_t last = (block + 1) * kNormRows < rows ? (block + 1) * kNormRows : rows;
-        float sum = 0;
-        for (size_t row = block * kNormRows; row < last; row++)
-            for (size_t head = begin; head < end; head++)
-                sum += widen(dqkv[row * width + head * H + j]) * widen(raw[(row * normed + head) * H + j]) *
-                       rstd[row * normed + head];
-        partials[block * 2 * H + column] = sum;
+    const Heads of(NH, NK, HS);
+    const size_t rows = size_t(N), normed = of.heads * of.HS;
+    // First the weights' gradients: what follows overwrites dqkv.
+    each_element(kNormSums, normed / 8, [=] ON_DEVICE(size_t part, size_t eight) {
+        const size_t column = eight * 8, head = unsigned(column) / unsigned(of.HS);
+        Pack<8> sum = {};
+        for (size_t row = part; row < rows; row += kNormSums) {
+            const Pack<8> d = load<8>(dqkv + row * of.width + column), x = load<8>(raw + row * normed + column);
+            const float r = rstd[row * of.heads + head];
+            for (int k = 0; k < 8; k++) sum.x[k] += d.x[k] * x.x[k] * r;
+        }
+        store(partials + part * normed + column, sum);
     }, stream);
-    each_element(2, H, [=] ON_DEVICE(size_t which, size_t j) {
+    each_element(1, normed, [=] ON_DEVICE(size_t, size_t column) {
+        float sums[kNormSums];
+        for (int i = 0; i < kNormSums; i++) sums[i] = partials[size_t(i) * normed + column];
+        partials[column] = join_halves<kNormSums>(sums);
+    }, stream);
+    each_element(2, of.HS, [=] ON_DEVICE(size_t which, size_t j) {
         float sum = 0;
-        for (size_t block = 0; block < blocks; block++) sum += partials[(block * 2 + which) * H + j];
+        for (size_t head = which ? of.queries : 0; head < (which ? of.heads : of.queries); head++)
+            sum += partials[head * of.HS + j];
         float* const to = (which ? dkweight : dqweight) + j;
         *to = accumulate ? *to + sum : sum;
     }, stream);
-    each_element(rows, normed, [=] ON_DEVICE(size_t row, size_t head) {
-        floatX* const d = dqkv + row * width + head * H;
-        const floatX* const x = raw + (row * normed + head) * H;
-        const floatX* const weight = head < size_t(NH) ? qweight : kweight;
-        const float r = rstd[row * normed + head];
-        float mean = 0;
-        for (size_t j = 0; j < H; j++) mean += widen(d[j]) * widen(weight[j]) * widen(x[j]) * r;
-        mean /= float(HS);
-        for (size_t j = 0; j < H; j++) store(d[j], r * (widen(d[j]) * widen(weight[j]) - widen(x[j]) * r * mean));
+    each_row(rows * of.heads, of.HS, [=] ON_DEVICE(size_t i, size_t j) {
+        const Pack<8> d = load<8>(dqkv + of.in_qkv(i) + j), x = load<8>(raw + i * of.HS + j);
+        Pack<8> terms = load<8>((of.of_q(i) ? qweight : kweight) + j);
+        for (int k = 0; k < 8; k++) terms.x[k] = d.x[k] * terms.x[k] * x.x[k] * rstd[i];
+        return terms;
+    }, [=] ON_DEVICE(size_t i, size_t j, float sum) {
+        floatX* const at = dqkv + of.in_qkv(i) + j;
+        const Pack<8> x = load<8>(raw + i * of.HS + j), weight = load<8>((of.of_q(i) ? qweight : kweight) + j);
+        const float r = rstd[i], mean = sum / float(of.HS);
+        Pack<8> d = load<8>(at);
+        for (int k = 0; k < 8; k++) d.x[k] = r * (d.x[k] * weight.x[k] - x.x[k] * r * mean);
+        store(at, d);
     }, stream);
 }
 
 void swiglu_forward(floatX* out, const floatX* gateup, int N, int F, Stream stream) {
     const size_t width = size_t(F);
-    each_element(size_t(N), width, [=] ON_DEVICE(size_t row, size_t j) {
-        const floatX* const x = gateup + row * 2 * width + j;
-        const float gate = widen(x[0]);
-        store(out[row * width + j], gate * sigmoid(gate) * widen(x[width]));
+    each_element(size_t(N), width / 8, [=] ON_DEVICE(size_t row, size_t eight) {
+        const floatX* const x = gateup + row * 2 * width + eight * 8;
+        Pack<8> gate = load<8>(x);
+        const Pack<8> up = load<8>(x + width);
+        for (int k = 0; k < 8; k++) gate.x[k] = gate.x[k] * sigmoid(gate.x[k]) * up.x[k];
+        store(out + row * width + eight * 8, gate);
     }, stream);
 }
 
 void swiglu_backward(floatX* gateup, const floatX* dout, int N, int F, Stream stream) {
     const size_t width = size_t(F);
-    each_element(size_t(N), width, [=] ON_DEVICE(size_t row, size_t j) {
-        floatX* const x = gateup + row * 2 * width + j;
-        const float gate = widen(x[0]), up = widen(x[width]), d = widen(dout[row * width + j]), s = sigmoid(gate);
-        store(x[0], d * up * s * (1.0f + gate * (1.0f - s)));
-        store(x[width], d * gate * s);
+    each_element(size_t(N), width / 8, [=] ON_DEVICE(size_t row, size_t eight) {
+        floatX* const x = gateup + row * 2 * width + eight * 8;
+        Pack<8> gate = load<8>(x), up = load<8>(x + width);
+        const Pack<8> d = load<8>(dout + row * width + eight * 8);
+        for (int k = 0; k < 8; k++) {
+            const float g = gate.x[k], s = sigmoid(g);
+            gate.x[k] = d.x[k] * up.x[k] * s * (1.0f + g * (1.0f - s));
+            up.x[k] = d.x[k] * g * s;
+        }
+        store(x, gate);
+        store(x + width, up);
     }, stream);
 }
 
