@@ -22,6 +22,20 @@
 
 namespace BACKEND {
 
+// Makes numbers below 1.2e-38, which cost a hundred cycles each, count as 0, as operands and as results, in every
+// program that has a CPU backend. Done before main, because a thread starts with the mode of the one that makes it
+// (C++20, [cfenv.syn]): bits depend on no thread.
+[[maybe_unused]] static const bool flushes_to_zero = [] {
+#if defined(__x86_64__)
+    __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | 0x8040);          // FTZ, DAZ
+#elif defined(__aarch64__)
+    uint64_t mode;
+    asm volatile("mrs %0, fpcr" : "=r"(mode));
+    asm volatile("msr fpcr, %0" : : "r"(mode | uint64_t(1) << 24));
+#endif
+    return true;
+}();
+
 // ------------------------------------------------------------------------------------------------------------- memory
 
 // Allocates by calloc, which need not clear fresh pages, and keeps its address in front of the aligned one. Large
