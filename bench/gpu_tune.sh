@@ -1,6 +1,7 @@
 #!/bin/sh
 # gpu_tune.sh -- the experiments of docs/kernels.md, section 7, that need no other code: each beside the default in
-# turn. Writes bench/results/<gpu>-tune.md, a row as soon as it is known.
+# turn. Writes bench/results/<gpu>-tune.md, a row as soon as it is known. The first, `tiles`, measures two tiles of
+# products and says what follows for choose() of kernels/cuda/matmul.cu.
 #
 #   bench/gpu_tune.sh                         all, at most 15 minutes
 #   bench/gpu_tune.sh wide overlap            only these; --list names them
@@ -11,11 +12,13 @@
 # 1 a run failed, 2 usage, 66 no GPU.
 set -u
 cd "$(dirname "$0")/.."
-train=${TRAIN_GPT:-./train_gpt} pairs=${PAIRS:-3} minutes=12 out=bench/results names=''
+train=${TRAIN_GPT:-./train_gpt} kernels=${GPU_KERNELS:-build/bench/gpu_kernels}
+pairs=${PAIRS:-3} minutes=12 out=bench/results names=''
 
 # name; what changes (an option or NAME=VALUE); preset, micro-batch, tokens and steps of a run; ranks that share the
 # GPU. Tests bring their own EXPERIMENTS, and OPTIONS for all runs.
 experiments=${EXPERIMENTS:-'
+tiles
 nograph    --graph=off                  gpt2-124m 16 65536 30 1
 wide       LOCKSTEP_TILE=wide           gpt2-124m 16 65536 30 1
 pingpong   LOCKSTEP_TILE=pingpong       gpt2-124m 16 65536 30 1
@@ -38,7 +41,7 @@ while [ $# -gt 0 ]; do
         --minutes) minutes=${2:?--minutes: want a number}; shift ;;
         --out) out=${2:?--out: want a folder}; shift ;;
         --list) echo "$experiments" | awk 'NF { print $1 }'; exit 0 ;;
-        *) echo "$experiments" | grep -q "^$1 " || { echo "gpu_tune.sh: $1: no experiment; --list names them" >&2
+        *) echo "$experiments" | grep -q "^$1\( \|$\)" || { echo "gpu_tune.sh: $1: no experiment; --list names them" >&2
             exit 2; }
             names="$names $1" ;;
     esac
@@ -78,10 +81,50 @@ one_run() {
         tail -n "+$((steps / 4 + 2))" | sort -n | awk '{ x[NR] = $1 } END { print x[int((NR + 1) / 2)] }'
 }
 
+# Times forward products of gpt2-124m by ping-pong and wide tiles. It is not known whether what TMA writes to shared
+# memory takes cycles from what wgmma reads there. The bounds of the two, in kcycles of a multiprocessor for qkv, are
+#     if it does        shared memory, 142.9 and 115.2: ping-pong takes 1.24 times as long
+#     if it does not    the L2, 120.4, and tensor cores, 110.6: 1.09 times
+# The wide tile's stores, which are in no bound, take about 0.1 off both, so 1.05 lies between. At equal rates choose()
+# expects 0.9 times the cycles for ping-pong, k = 768; with the rate 1780 x 0.9 / RATIO it expects what was measured.
+tiles() {
+    : >"$work/times"
+    for pair in $(seq "$pairs"); do
+        for tile in pingpong wide; do
+            LOCKSTEP_TILE=$tile "$kernels" --only ' forward' >"$work/log" 2>&1 ||
+                { tail -n 1 "$work/log" >&2; return 1; }
+            sed -n "s/^data: gpt2-124m-16|\(qkv\|attproj\) forward|[0-9]*|\([0-9.]*\)|.*/$tile \1 \2/p" "$work/log"
+        done >>"$work/times"
+    done
+    awk -v date="$(date -u +%F)" '
+        $1 == "pingpong" { before[$2] = $3; next }
+        $3 > 0 {
+            n[$2]++
+            ratios[$2] = ratios[$2] sprintf(" %.3f", before[$2] / $3)
+            us[$2] = before[$2] " us | " $3 " us"
+            sum += log(before[$2] / $3)
+        }
+        END {
+            if (!n["qkv"] || n["attproj"] != n["qkv"]) exit 1
+            ratio = exp(sum / n["qkv"] / 2)
+            for (i = split("attproj qkv", name); i > 0; i--)
+                printf "| %s | tiles | `LOCKSTEP_TILE=wide` | gpt2-124m, B 16, %s, beside pingpong | %s |%s |\n",
+                       date, name[i], us[name[i]], ratios[name[i]]
+            printf "| %s | tiles | rate of pingpong in kTiles | bounds: 1.24 if TMA writes take shared memory, " \
+                   "else 1.09 | 1680 | %.0f | %.3f: they do%s |\n",
+                   date, 1780 * 0.9 / ratio, ratio, (ratio > 1.05 ? "" : " not")
+        }' "$work/times" >"$work/said" || { echo "gpu_tune.sh: $kernels: no times of qkv and attproj" >&2; return 1; }
+    say "$(cat "$work/said")"
+}
+
 [ -s "$report" ] || { say "# ${device:-unknown}: experiments"; say
     say '| date | experiment | change | run | default, tokens/s | changed | ratio, of each pair |'
     say '|---|---|---|---|---:|---:|---|'; }
 for name in $names; do
+    if [ "$name" = tiles ]; then
+        tiles || { bad=1; say "| $(date -u +%F) | tiles | \`LOCKSTEP_TILE=wide\` | FAILED | | | |"; }
+        continue
+    fi
     set -- $(echo "$experiments" | grep "^$name ")
     shift
     : >"$work/pairs"

@@ -78,4 +78,21 @@ tuned() {
         grep -q '| wrong .* FAILED' "$tmp/tuned"/*-tune.md
 }
 check "experiments are run in pairs, and a failure is named" tuned
+# Tiles, with times that are made up: PINGPONG us beside 60.
+cat >"$tmp/kernels" <<'END'
+#!/bin/sh
+us=60; [ "$LOCKSTEP_TILE" = wide ] || us=$PINGPONG
+[ -n "$us" ] || exit 1
+printf 'data: gpt2-124m-16|%s forward|12|%s|1|1\n' qkv $us attproj $us
+END
+chmod +x "$tmp/kernels"
+tiles() {           # PINGPONG CODE LINE
+    rm -rf "$tmp/tiles"
+    env TRAIN_GPT=true GPU_KERNELS="$tmp/kernels" PINGPONG="$1" OPTIONS=none PAIRS=2 bench/gpu_tune.sh \
+        --out "$tmp/tiles" tiles >"$tmp/tiles.log" 2>&1
+    [ $? = "$2" ] && grep -q "$3" "$tmp/tiles"/*-tune.md || { cat "$tmp/tiles.log"; return 1; }
+}
+check "tiles: shared memory binds" tiles 72 0 '| 1680 | 1335 | 1.200: they do |'
+check "tiles: it does not" tiles 57 0 '| 1680 | 1686 | 0.950: they do not |'
+check "tiles: no times" tiles '' 1 'tiles .* FAILED'
 summary
