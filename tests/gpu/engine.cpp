@@ -7,6 +7,7 @@
 #include <numeric>
 #include "count.h"
 #include "instructions.h"
+#include "tests/gpu/runtime.h"
 
 namespace ptx {
 
@@ -56,10 +57,6 @@ void Block::landed(uint32_t bar, int bytes) {
 
 namespace {
 
-uint64_t seed() {
-    static const uint64_t s = std::getenv("SOFT_GPU_SEED") ? std::strtoull(std::getenv("SOFT_GPU_SEED"), nullptr, 10) : 1;
-    return s;
-}
 uint64_t total_steps = 0;
 
 bool may_go(const Warp& w, const Group& g) {

@@ -1,0 +1,201 @@
+// nccl.cpp -- a stand-in for NCCL between software GPUs: what src/ddp/nccl.h declares, over Unix sockets between the
+// ranks' processes.
+//
+// Like the library it only puts work on the stream: a group is one host function there, which moves all its sends and
+// receives at once, so that no order of them can lock. A group of a capture is run by every launch of the graph. Sums
+// are added in order of rank, which is not the order of the trainer's tree.
+#include "src/ddp/nccl.h"
+#include <cerrno>
+#include <random>
+#include <utility>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+#include "tests/gpu/runtime.h"
+
+struct NcclCommTag {
+    int rank, size;
+    std::vector<int> sockets;       // by peer
+};
+
+namespace {
+
+struct Transfer { char* data; size_t bytes; };
+struct Sum {                        // on the root; the other ranks send
+    const float* own;
+    float* to;
+    std::vector<std::vector<float>> terms;      // one per rank
+};
+struct Group {
+    NcclComm comm;
+    cudaStream_t stream;
+    std::vector<std::vector<Transfer>> out, in; // by peer, in order
+    std::deque<Sum> sums = {};
+};
+// Groups live as long as the process: a graph may run them again.
+std::deque<Group> groups;
+thread_local Group* open_group = nullptr;
+thread_local int depth = 0;
+
+int get_version(int* version) { return *version = 20000, 0; }
+int get_unique_id(NcclId* id) {
+    std::random_device random;
+    std::snprintf(id->bytes, sizeof id->bytes, "%08x%08x%08x", random(), random(), random());
+    return 0;
+}
+
+// Returns an abstract address, which leaves nothing in a folder: its first byte is 0.
+sockaddr_un address_of(const NcclId& id, int rank, socklen_t* length) {
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    char* const name = address.sun_path + 1;
+    const int n = std::snprintf(name, sizeof address.sun_path - 1, "lockstep-nccl-%s-%d", id.bytes, rank);
+    *length = socklen_t(offsetof(sockaddr_un, sun_path) + 1 + size_t(n));
+    return address;
+}
+// Returns a connection to a peer, which may not listen yet; -1 after half a minute.
+int connect_to(const NcclId& id, int peer) {
+    socklen_t length;
+    const sockaddr_un address = address_of(id, peer, &length);
+    for (int attempt = 0; attempt < 3000; attempt++) {
+        const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (connect(fd, reinterpret_cast<const sockaddr*>(&address), length) == 0) return fd;
+        close(fd);
+        usleep(10000);
+    }
+    return -1;
+}
+int comm_init_rank(NcclComm* comm, int size, NcclId id, int rank) {
+    NcclCommTag* const c = new NcclCommTag{rank, size, std::vector<int>(size_t(size), -1)};
+    socklen_t length;
+    const sockaddr_un mine = address_of(id, rank, &length);
+    const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (bind(listener, reinterpret_cast<const sockaddr*>(&mine), length) || listen(listener, size)) return 1;
+    for (int peer = 0; peer < rank; peer++) {
+        const int fd = c->sockets[size_t(peer)] = connect_to(id, peer);
+        if (fd < 0 || write(fd, &rank, sizeof rank) != sizeof rank) return 1;
+    }
+    for (int left = size - rank - 1; left > 0; left--) {
+        const int fd = accept(listener, nullptr, nullptr);
+        int peer;
+        if (fd < 0 || read(fd, &peer, sizeof peer) != sizeof peer) return 1;
+        c->sockets[size_t(peer)] = fd;
+    }
+    close(listener);
+    *comm = c;
+    return 0;
+}
+int comm_destroy(NcclComm comm) {
+    for (const int fd : comm->sockets)
+        if (fd >= 0) close(fd);
+    delete comm;
+    return 0;
+}
+
+// Moves what a socket takes or has. Returns whether the transfer is finished.
+bool advance(Transfer& t, ssize_t n) {
+    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+        for (;;) pause();           // a peer is gone: the stream stands still
+    if (n > 0) t.data += n, t.bytes -= size_t(n);
+    return t.bytes == 0;
+}
+// Makes all transfers of a group, in both directions at once.
+void run_group(void* pointer) {
+    const Group& g = *static_cast<Group*>(pointer);
+    const size_t size = size_t(g.comm->size);
+    std::vector<std::vector<Transfer>> out = g.out, in = g.in;
+    std::vector<size_t> sent(size), received(size);         // transfers finished, by peer
+    for (;;) {
+        std::vector<pollfd> fds;
+        std::vector<size_t> peers;
+        for (size_t p = 0; p < size; p++) {
+            const int events = (sent[p] < out[p].size() ? POLLOUT : 0) | (received[p] < in[p].size() ? POLLIN : 0);
+            if (!events) continue;
+            fds.push_back({g.comm->sockets[p], short(events), 0});
+            peers.push_back(p);
+        }
+        if (fds.empty()) break;
+        poll(fds.data(), nfds_t(fds.size()), 1000);
+        for (size_t i = 0; i < fds.size(); i++) {
+            const size_t p = peers[i];
+            if (fds[i].revents & POLLOUT) {
+                Transfer& t = out[p][sent[p]];
+                sent[p] += advance(t, send(fds[i].fd, t.data, t.bytes, MSG_DONTWAIT | MSG_NOSIGNAL));
+            }
+            if (fds[i].revents & (POLLIN | POLLHUP)) {
+                Transfer& t = in[p][received[p]];
+                received[p] += advance(t, recv(fds[i].fd, t.data, t.bytes, MSG_DONTWAIT));
+            }
+        }
+    }
+    for (const Sum& s : g.sums)
+        for (size_t i = 0; i < s.terms[0].size(); i++) {
+            float total = 0;
+            for (size_t r = 0; r < size; r++) {
+                const float term = r == size_t(g.comm->rank) ? s.own[i] : s.terms[r][i];
+                total = r ? total + term : term;
+            }
+            s.to[i] = total;
+        }
+}
+
+Group& group(NcclComm comm, void* stream) {
+    if (open_group) return *open_group;
+    const std::vector<std::vector<Transfer>> none(size_t(comm->size));
+    open_group = &groups.emplace_back(Group{comm, static_cast<cudaStream_t>(stream), none, none});
+    return *open_group;
+}
+int group_start() { return depth++, 0; }
+int group_end() {
+    if (--depth > 0 || !open_group) return 0;
+    Group* const g = std::exchange(open_group, nullptr);
+    return cudaLaunchHostFunc(g->stream, run_group, g) == cudaSuccess ? 0 : 1;
+}
+
+size_t bytes_of(size_t count, int type) { return type == kNcclFloat ? count * sizeof(float) : count; }
+int send_data(const void* data, size_t count, int type, int peer, NcclComm comm, void* stream) {
+    group_start();
+    char* const from = static_cast<char*>(const_cast<void*>(data));
+    group(comm, stream).out[size_t(peer)].push_back({from, bytes_of(count, type)});
+    return group_end();
+}
+int receive_data(void* data, size_t count, int type, int peer, NcclComm comm, void* stream) {
+    group_start();
+    group(comm, stream).in[size_t(peer)].push_back({static_cast<char*>(data), bytes_of(count, type)});
+    return group_end();
+}
+// Every rank's numbers, added up on the root.
+int reduce(const void* from, void* to, size_t count, int type, int, int root, NcclComm comm, void* stream) {
+    if (type != kNcclFloat) return 1;
+    if (comm->rank != root) return send_data(from, count, type, root, comm, stream);
+    group_start();
+    Group& g = group(comm, stream);
+    const std::vector<std::vector<float>> terms(size_t(comm->size), std::vector<float>(count));
+    Sum& sum = g.sums.emplace_back(Sum{static_cast<const float*>(from), static_cast<float*>(to), terms});
+    for (size_t r = 0; r < size_t(comm->size); r++)
+        if (r != size_t(root)) g.in[r].push_back({reinterpret_cast<char*>(sum.terms[r].data()), bytes_of(count, type)});
+    return group_end();
+}
+const char* error_string(int) { return "a failure in software"; }
+int get_async_error(NcclComm, int* error) { return *error = 0; }
+
+}  // namespace
+
+void* ptx::nccl_function(const char* name) {
+    static const struct { const char* name; void* function; } kAll[] = {
+        {"ncclGetVersion", reinterpret_cast<void*>(get_version)},
+        {"ncclGetUniqueId", reinterpret_cast<void*>(get_unique_id)},
+        {"ncclCommInitRank", reinterpret_cast<void*>(comm_init_rank)},
+        {"ncclCommDestroy", reinterpret_cast<void*>(comm_destroy)},
+        {"ncclGroupStart", reinterpret_cast<void*>(group_start)},
+        {"ncclGroupEnd", reinterpret_cast<void*>(group_end)},
+        {"ncclSend", reinterpret_cast<void*>(send_data)},
+        {"ncclRecv", reinterpret_cast<void*>(receive_data)},
+        {"ncclReduce", reinterpret_cast<void*>(reduce)},
+        {"ncclGetErrorString", reinterpret_cast<void*>(error_string)},
+        {"ncclCommGetAsyncError", reinterpret_cast<void*>(get_async_error)}};
+    for (const auto& f : kAll)
+        if (!std::strcmp(f.name, name)) return f.function;
+    return nullptr;
+}
