@@ -1,32 +1,33 @@
 #!/bin/sh
-# test_emu.sh -- whole runs on emulated GPUs (train_gpt_emu): the trainer, its streams and a stand-in for NCCL, with the
-# CUDA kernels themselves. Bits must not depend on ranks, overlap, recomputation or the emulator's random order; losses
-# must follow the CPU's.
+# test_soft_gpu.sh -- whole runs on GPUs in software (train_gpt_ptx): the trainer, its streams and a stand-in for NCCL,
+# with the PTX of the CUDA kernels. Bits must not depend on ranks, overlap, recomputation or the random order of
+# streams, blocks and warps; losses must follow the CPU's.
 . tests/lib.sh
-emu="timeout 120 ${TRAIN_GPT_EMU:-$PWD/build/train_gpt_emu}"
-SIMT_DEVICES=8; export SIMT_DEVICES
+[ -x "${TRAIN_GPT_PTX:-build/train_gpt_ptx}" ] || skip_all "runs on GPUs in software" "no nvcc to compile the kernels"
+soft="timeout 240 ${TRAIN_GPT_PTX:-$PWD/build/train_gpt_ptx}"
+SOFT_GPU_DEVICES=8; export SOFT_GPU_DEVICES
 # 4 micro_batches, 4 replicas, dropout, clipping, an evaluation, an audit.
 job="--device gpu --preset nano --layers 2 --heads 2 --channels 32 --seq-len 24 --batch-size 1 --total-batch-size 96
      --lr 3e-3 --warmup-steps 2 --dropout 0.1 --data tests/golden/lines.txt --eval-steps 1 --sample-every 0 --keep 0
      --audit-every 3 --timeout 60 --steps 5 --eval-every 5 --save-every 2"
 
-check one_rank run one $emu
+check one_rank run one $soft
 [ "$failed" -eq 0 ] || { cat "$tmp/one.log"; give_up; }
-like_one another_order env SIMT_SEED=2 $emu
-like_one "nccl_2" env SIMT_SEED=3 $emu --np 2
-like_one "nccl_4" env SIMT_SEED=4 LOCKSTEP_BUCKET_UNITS=5 $emu --np 4
-like_one traced env SIMT_SEED=8 $emu --np 2 --trace "$tmp/trace.json"
+like_one another_order env SOFT_GPU_SEED=2 $soft
+like_one "nccl_2" env SOFT_GPU_SEED=3 $soft --np 2
+like_one "nccl_4" env SOFT_GPU_SEED=4 LOCKSTEP_BUCKET_UNITS=5 $soft --np 4
+like_one traced env SOFT_GPU_SEED=8 $soft --np 2 --trace "$tmp/trace.json"
 check "a trace names NCCL's multiprocessors" grep -q '"name":"bucket 0".*"multiprocessors_for_communication":16' \
     "$tmp/trace.json"
-like_one overlap_off env SIMT_SEED=7 $emu --np 2 --overlap off
-for level in 1 2 3; do like_one "recompute_$level" env SIMT_SEED=1$level $emu --recompute $level; done
+like_one overlap_off env SOFT_GPU_SEED=7 $soft --np 2 --overlap off
+for level in 1 2 3; do like_one "recompute_$level" env SOFT_GPU_SEED=1$level $soft --recompute $level; done
 # Steps are graphs but for the first and the audited; traced ones are not. Longer runs replay them more often, with two
 # ranks too, and after an evaluation that made the work space grow.
-like_one graph_off $emu --graph off
-like_one graph_refused env SIMT_NO_GRAPHS=1 $emu
+like_one graph_off $soft --graph off
+like_one graph_refused env SOFT_GPU_NO_GRAPHS=1 $soft
 expect "a refused graph is said once" 0 '^1$' grep -c 'the step is no CUDA graph.*cudaErrorNotSupported' \
     "$tmp/graph_refused.log"
-like_one dependent_graph_refused env SIMT_NO_GRAPHS=2 $emu
+like_one dependent_graph_refused env SOFT_GPU_NO_GRAPHS=2 $soft
 expect "without dependent launches the step is a graph" 1 '^0$' grep -c 'no CUDA graph' \
     "$tmp/dependent_graph_refused.log"
 replayed() {
@@ -35,7 +36,7 @@ replayed() {
     job="$job --audit-every 0"
     for how in "off 1" "on 1" "on 2"; do
         set -- $how
-        run "replayed_$1_$2" env SIMT_SEED=$2$2 $emu --graph "$1" --np "$2" || return 1
+        run "replayed_$1_$2" env SOFT_GPU_SEED=$2$2 $soft --graph "$1" --np "$2" || return 1
     done
     job=$job_all
     same "$tmp/replayed_off_1" "$tmp/replayed_on_1" && same "$tmp/replayed_off_1" "$tmp/replayed_on_2"
@@ -46,33 +47,34 @@ check "nine steps, replayed" replayed
 hopper() {
     job_all=$job
     job=$(echo "$job" | sed 's/--heads 2 --channels 32/--heads 1 --channels 64/; s/--dropout 0.1/--dropout 0/')
-    run hopper_1 $emu && run hopper_2 env SIMT_SEED=9 SIMT_SMS=17 $emu --np 2 &&
-        run portable env SIMT_ARCH=80 $emu || return 1
+    run hopper_1 $soft && run hopper_2 env SOFT_GPU_SEED=9 SOFT_GPU_SMS=17 $soft --np 2 &&
+        run portable env SOFT_GPU_ARCH=80 $soft || return 1
     job=$job_all
     same "$tmp/hopper_1" "$tmp/hopper_2" && ! same "$tmp/hopper_1" "$tmp/portable" >/dev/null &&
         near "$tmp/hopper_1" "$tmp/portable" 1e-3
 }
 # Two hosts of two ranks: both stages of the reduction.
-like_one two_hosts_nccl on_hosts 4 2 env LOCKSTEP_BUCKET_UNITS=6 $emu
+like_one two_hosts_nccl on_hosts 4 2 env LOCKSTEP_BUCKET_UNITS=6 $soft
 # Muon's matrices are whole on one rank, also where two hosts share a bucket.
 job_adamw=$job job="$job --optimizer muon"
 cp -r "$tmp/one" "$tmp/adamw"
-check "one rank with muon" run one $emu --force
-like_one muon_4 env SIMT_SEED=9 LOCKSTEP_BUCKET_UNITS=3 $emu --np 4
-like_one muon_two_hosts on_hosts 4 2 env LOCKSTEP_BUCKET_UNITS=6 $emu
+check "one rank with muon" run one $soft --force
+like_one muon_4 env SOFT_GPU_SEED=9 LOCKSTEP_BUCKET_UNITS=3 $soft --np 4
+like_one muon_two_hosts on_hosts 4 2 env LOCKSTEP_BUCKET_UNITS=6 $soft
 rm -rf "$tmp/one" && mv "$tmp/adamw" "$tmp/one"
 job=$job_adamw
 # Negative controls: without the waits between its streams, and with another tree, the run must not come out the same.
 no_waits() { for seed in 1 2 3 4 5 6; do
     rm -rf "$tmp/no_waits"
-    run no_waits env LOCKSTEP_BUCKET_UNITS=5 SIMT_IGNORE_WAITS=1 SIMT_SEED=$seed $emu --np 2 >/dev/null 2>&1 || return 0
+    run no_waits env LOCKSTEP_BUCKET_UNITS=5 SOFT_GPU_IGNORE_WAITS=1 SOFT_GPU_SEED=$seed \
+        $soft --np 2 >/dev/null 2>&1 || return 0
     same "$tmp/one" "$tmp/no_waits" >/dev/null || return 0
     done; return 1; }
 check "a missing wait between streams is noticed" no_waits
-other_tree() { run replicas_2 $emu --replicas 2 && ! same "$tmp/one" "$tmp/replicas_2"; }
+other_tree() { run replicas_2 $soft --replicas 2 && ! same "$tmp/one" "$tmp/replicas_2"; }
 check "another number of replicas is noticed" other_tree
 nccl_sums() {
-    run nccl_sums $emu --np 4 --reduce nccl && ! same "$tmp/one" "$tmp/nccl_sums" >/dev/null &&
+    run nccl_sums $soft --np 4 --reduce nccl && ! same "$tmp/one" "$tmp/nccl_sums" >/dev/null &&
         near "$tmp/one" "$tmp/nccl_sums" 1e-3
 }
 # near A B TOLERANCE: relative difference of every loss and norm.
@@ -96,24 +98,24 @@ check "a run of Hopper's kernels" hopper
 # Interrupted and gone on with another number of ranks.
 resumed() {
     LOCKSTEP_FAULT="rank=1,step=3,at=fwd,do=sleep:1;rank=1,step=3,at=bwd,do=kill" \
-        run killed $emu --np 2 --max-restarts 0 >/dev/null 2>&1
+        run killed $soft --np 2 --max-restarts 0 >/dev/null 2>&1
     latest=$(cat "$tmp/killed/ckpt/latest")
     [ "$latest" = step_00000002 ] || { echo "saved $latest"; return 1; }
-    $emu --device gpu --resume "$tmp/killed" --np 4 >"$tmp/killed.log2" 2>&1 ||
+    $soft --device gpu --resume "$tmp/killed" --np 4 >"$tmp/killed.log2" 2>&1 ||
         { tail -n 3 "$tmp/killed.log2"; return 1; }
     same "$tmp/one" "$tmp/killed"
 }
 check "killed, resumed with 4 ranks" resumed
 flipped() {
-    ! LOCKSTEP_FAULT="rank=2,step=3,at=audit,do=flip:100" run flipped $emu --np 4 &&
+    ! LOCKSTEP_FAULT="rank=2,step=3,at=audit,do=flip:100" run flipped $soft --np 4 &&
         grep -q 'rank 2 computed micro-batch 2 differently' "$tmp/flipped.log"
 }
 check "a flipped bit in a gradient is found, the rank named" flipped
 # Blocks of these GPUs have 99 KB of shared memory; the others of the tests run as on an H100.
 expect "with the shared memory of sm_89" 0 ' 0 failed' \
-    env SIMT_ARCH=89 "${TOOLS:-$PWD/build}/tests/kernels_emu" classifier attention_forward attention_backward
+    env SOFT_GPU_ARCH=89 "${TOOLS:-$PWD/build}/tests/kernels_ptx" classifier attention_forward attention_backward
 lost() {
-    LOCKSTEP_FAULT="rank=1,step=3,at=bwd,do=$1" $emu $job --timeout 4 --np 2 --max-restarts 0 \
+    LOCKSTEP_FAULT="rank=1,step=3,at=bwd,do=$1" $soft $job --timeout 4 --np 2 --max-restarts 0 \
         --out-dir "$tmp/lost_$1" >"$tmp/lost.log" 2>&1
     code=$?
     [ $code -eq 69 ] && grep -q "peer $2: rank 1 .*step 3" "$tmp/lost.log" && return
@@ -127,30 +129,30 @@ check "a killed rank too" lost kill lost
 check "a slow one too" lost sleep:8 stuck
 job=$job_all
 expect "more channels than a GPU's LayerNorm takes" 2 '--channels: got 8256, want at most 8192' \
-    $emu --device gpu --heads 129 --channels 8256 --out-dir "$tmp/wide"
+    $soft --device gpu --heads 129 --channels 8256 --out-dir "$tmp/wide"
 check "leave no folder" test ! -e "$tmp/wide"
 # More ranks than a kernel adds at a time (kGpuTerms): sums of sums have the bits of one rank.
 crowd() {
     job_all=$job
     job="--device gpu --layers 1 --heads 1 --channels 16 --seq-len 8 --batch-size 1 --total-batch-size 1024
          --replicas 128 --steps 1 --data tests/golden/lines.txt --eval-every 0 --sample-every 0 --timeout 60"
-    run crowd_1 $emu && run crowd_128 env LOCKSTEP_SHARE_GPU=1 $emu --np 128 --max-restarts 0 || return 1
+    run crowd_1 $soft && run crowd_128 env LOCKSTEP_SHARE_GPU=1 $soft --np 128 --max-restarts 0 || return 1
     job=$job_all
     same "$tmp/crowd_1" "$tmp/crowd_128"
 }
 check "128 ranks, more than a kernel adds" crowd
 expect "more ranks than GPUs" 2 'one rank per GPU|more ranks than GPUs' \
-    env SIMT_DEVICES=1 $emu $job --np 2 --max-restarts 0 --out-dir "$tmp/crowded"
+    env SOFT_GPU_DEVICES=1 $soft $job --np 2 --max-restarts 0 --out-dir "$tmp/crowded"
 
 # The CPU in fp32. bf16 keeps 8 bits (2^-9 = 0.002 by rounding); over thousands of numbers the errors average, and a
 # loss is 1e-4 off or less, a norm some 1e-3. Ten times that is the bound.
 job_cpu=$(echo "$job" | sed 's/--device gpu//')
-cpu_run() { $emu --device cpu $job_cpu --out-dir "$tmp/cpu" >"$tmp/cpu.log" 2>&1 && near "$tmp/cpu" "$tmp/one" 1e-3; }
+cpu_run() { $soft --device cpu $job_cpu --out-dir "$tmp/cpu" >"$tmp/cpu.log" 2>&1 && near "$tmp/cpu" "$tmp/one" 1e-3; }
 check "losses follow the CPU's" cpu_run
 tail -n 1 "$tmp/check.log"
 golden=tests/golden/gpt2_tiny
 pytorch() {
-    $emu --device gpu --init $golden --data $golden/batch.bin --val-data $golden/batch.bin --batch-size 4 \
+    $soft --device gpu --init $golden --data $golden/batch.bin --val-data $golden/batch.bin --batch-size 4 \
         --total-batch-size 96 --steps 20 --lr 3e-3 --warmup-steps 2 --final-lr-frac 0.1 --beta1 0.9 --beta2 0.95 \
         --eps 1e-8 --weight-decay 0.1 --grad-clip 1 --dropout 0 --eval-every 0 --sample-every 0 --save-every 0 \
         --out-dir "$tmp/golden" >"$tmp/golden.log" 2>&1 || { tail -n 2 "$tmp/golden.log"; return 1; }
@@ -161,9 +163,9 @@ pytorch() {
 }
 check "20 steps follow PyTorch's losses" pytorch
 tail -n 1 "$tmp/check.log"
-expect "a sample by an emulated GPU" 0 '^The ' \
-    $emu sample "$tmp/one" --device gpu --temperature 0.5 --max-tokens 12 --prompt 'The '
-loss_on() { $emu eval "$tmp/one" --device $1 | sed -n 's/^val loss \([0-9.]*\) .*/\1/p'; }
+expect "a sample by a software GPU" 0 '^The ' \
+    $soft sample "$tmp/one" --device gpu --temperature 0.5 --max-tokens 12 --prompt 'The '
+loss_on() { $soft eval "$tmp/one" --device $1 | sed -n 's/^val loss \([0-9.]*\) .*/\1/p'; }
 evaluated() {
     set -- "$(loss_on gpu)" "$(loss_on cpu)"
     echo "$@"
