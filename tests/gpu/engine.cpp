@@ -31,16 +31,21 @@ bool memory_has(const void* p, size_t bytes) {
     return true;
 }
 
-char* shared_at(Block& b, uint32_t at, int bytes, bool read, bool write) {
+char* shared_at(Block& b, uint32_t at, int bytes, bool read, bool write, const Actor* actor) {
     if (size_t(at) + size_t(bytes) > b.shared.size())
         fail("shared access of %d bytes at %u of %zu", bytes, at, b.shared.size());
     uint8_t* s = b.shadow.data() + at;
+    if (actor) {
+        Actor a = *actor;
+        a.memory = b.shared.data() + at;
+        b.races->shared(a, at, bytes);
+    }
     for (int x = 0; x < bytes; x++) {
         if (s[x] == kGap) fail("shared access at %u: between the arrays", at);
         if (s[x] == kBarrierByte && !(write && bytes == 8 && !read)) fail("shared access at %u: an mbarrier", at);
         if (read && s[x] == kFresh) fail("shared read of %d bytes at %u: byte %d was never written", bytes, at, x);
     }
-    if (write && s[0] != kBarrierByte) std::memset(s, kUnfenced, size_t(bytes));
+    if (write && s[0] != kBarrierByte) std::memset(s, kSet, size_t(bytes));
     return b.shared.data() + at;
 }
 
@@ -50,14 +55,19 @@ void Block::landed(uint32_t bar, int bytes) {
     Mbar& m = it->second;
     m.bytes -= bytes;
     if (m.bytes <= -(1 << 20)) fail("mbarrier: %d bytes too many", -m.bytes);
-    if (!m.pending && !m.bytes) m.phase ^= 1, m.pending = m.expected;
+    m.may_end();
+}
+void Mbar::may_end() {
+    if (pending || bytes) return;
+    phase ^= 1;
+    pending = expected;
+    (*released.sum)[agent] = time++;
+    ended = std::make_shared<const Clock>(*released.sum);
 }
 
 // ---- warps
 
 namespace {
-
-uint64_t total_steps = 0;
 
 bool may_go(const Warp& w, const Group& g) {
     if (g.wait == kNext) return true;
@@ -110,8 +120,11 @@ bool runnable(Warp& w) {
             if (!complete(*w.block, bar)) return false;
             bar.generation++;
             bar.arrived = 0;
+            bar.done = bar.released.sum;
+            bar.released = {};
         }
         w.barrier = -1;
+        w.block->races->adopt(w, w.alive, bar.done);
     }
     return choose(w) >= 0;
 }
@@ -327,7 +340,6 @@ void run_block(Block& b) {
         if (now && now->at >= 0 && size_t(now->at) < now->groups.size()) {}
         throw Error(format("%s block %u,%u: ", b.kernel->name.c_str(), b.id[0], b.id[1]) + text);
     }
-    for (const Warp& w : b.warps) total_steps += w.steps;
 }
 
 }  // namespace
@@ -337,7 +349,9 @@ void run(const Launch& l) {
     const unsigned threads = l.block[0] * l.block[1] * l.block[2];
     if (threads % 32) fail("%s: %u threads: no whole warps", k.name.c_str(), threads);
     static std::vector<char> memory;
+    static Races races;
     Block b;
+    b.races = &races;
     b.launch = &l;
     b.kernel = &k;
     // Blocks in random order: n -> n * step + start, step without a common divisor.
@@ -349,6 +363,7 @@ void run(const Launch& l) {
     while (std::gcd(step, blocks) != 1) step++;
     uint64_t at = b.draw() % blocks;
     count_begin(l);
+    races.begin(k, int(threads), size_t(std::max(k.static_shared, k.dynamic_at)) + l.smem);
     for (uint64_t n = 0; n < blocks; n++, at = (at + step) % blocks) {
         if (!count_takes(at)) continue;
         b.id[0] = unsigned(at % l.grid[0]), b.id[1] = unsigned(at / l.grid[0] % l.grid[1]),
@@ -357,6 +372,7 @@ void run(const Launch& l) {
         b.mbars.clear();
         b.later.clear();
         set_up(b, l, memory);
+        races.begin_block(b.warps);
         count_block(b);
         run_block(b);
     }

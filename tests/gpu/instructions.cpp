@@ -292,24 +292,27 @@ std::unordered_map<std::string, Simple> make_simple() {
 }
 
 // The lane's place as a host pointer, checked.
-template <char SPACE, bool STORE> char* place(Warp& w, uint64_t at, int bytes, int lane) {
+template <char SPACE, AccessKind KIND>
+char* place(Warp& w, uint64_t at, int bytes, int lane, const char* value = nullptr) {
+    constexpr bool kReadsIt = KIND != kWrites, kWritesIt = KIND != kReads;
     Block& b = *w.block;
+    const Actor actor{&w, lane, KIND, value};
     if (at % unsigned(bytes))
         fail("address 0x%llx is not aligned to %d bytes", static_cast<unsigned long long>(at),
              bytes);
     if constexpr (SPACE == 's') {
         if (at >> 32) fail("shared address 0x%llx", static_cast<unsigned long long>(at));
-        return shared_at(b, uint32_t(at), bytes, !STORE, STORE);
+        return shared_at(b, uint32_t(at), bytes, kReadsIt, kWritesIt, &actor);
     }
     if constexpr (SPACE == 'p') {
-        if (STORE || at + unsigned(bytes) > b.launch->params.size()) out_of_bounds("parameter", at, bytes);
+        if (kWritesIt || at + unsigned(bytes) > b.launch->params.size()) out_of_bounds("parameter", at, bytes);
         return const_cast<char*>(b.launch->params.data()) + at;
     }
     if constexpr (SPACE == 0) {     // generic
         if (at >= kSharedWindow && at < kSharedWindow + kWindow)
-            return shared_at(b, uint32_t(at - kSharedWindow), bytes, !STORE, STORE);
+            return shared_at(b, uint32_t(at - kSharedWindow), bytes, kReadsIt, kWritesIt, &actor);
         if (at >= kParamWindow && at < kParamWindow + kWindow)
-            return place<'p', STORE>(w, at - kParamWindow, bytes, lane);
+            return place<'p', KIND>(w, at - kParamWindow, bytes, lane);
     }
     if (b.launch->dependent && !(w.waited >> lane & 1)) fail("global memory before griddepcontrol.wait");
     if (!memory_has(reinterpret_cast<void*>(at), size_t(bytes))) out_of_bounds("global", at, bytes);
@@ -328,7 +331,7 @@ template <char SPACE> int load(Warp& w, const Ins& i, uint32_t mask) {
     const int32_t* list = w.block->kernel->more.data() + i.list;
     for (int l = 0; l < 32; l++) {
         if (!(mask >> l & 1)) continue;
-        const char* from = place<SPACE, false>(w, address_of<SPACE>(w, i, l), all, l);
+        const char* from = place<SPACE, kReads>(w, address_of<SPACE>(w, i, l), all, l);
         for (int v = 0; v < i.vec; v++, from += bytes) {
             uint64_t x = 0;
             std::memcpy(&x, from, size_t(bytes));
@@ -346,12 +349,13 @@ template <char SPACE> int store(Warp& w, const Ins& i, uint32_t mask) {
     const int32_t* list = w.block->kernel->more.data() + i.list;
     for (int l = 0; l < 32; l++) {
         if (!(mask >> l & 1)) continue;
-        char* to = place<SPACE, true>(w, address_of<SPACE>(w, i, l), all, l);
-        for (int v = 0; v < i.vec; v++, to += bytes) {
+        char value[32];
+        for (int v = 0; v < i.vec; v++) {
             const int slot = list[2 * v], own = list[2 * v + 1];
             const uint64_t x = own == 8 ? w.reg<uint64_t>(slot)[l] : w.reg<uint32_t>(slot)[l];
-            std::memcpy(to, &x, size_t(bytes));
+            std::memcpy(value + v * bytes, &x, size_t(bytes));
         }
+        std::memcpy(place<SPACE, kWrites>(w, address_of<SPACE>(w, i, l), all, l, value), value, size_t(all));
     }
     return kNext;
 }
@@ -359,8 +363,7 @@ template <char SPACE> int atomic_add(Warp& w, const Ins& i, uint32_t mask) {
     for (int l = 0; l < 32; l++) {
         if (!(mask >> l & 1)) continue;
         const uint64_t at = address_of<SPACE>(w, i, l);
-        place<SPACE, false>(w, at, 4, l);
-        char* p = place<SPACE, true>(w, at, 4, l);
+        char* p = place<SPACE, kAtomically>(w, at, 4, l);
         uint32_t x;
         std::memcpy(&x, p, 4);
         const uint32_t sum = x + w.reg<uint32_t>(i.a[2])[l];
@@ -374,7 +377,7 @@ template <char SPACE> int atomic_add(Warp& w, const Ins& i, uint32_t mask) {
 
 // Waits for all lanes of `members` that have not returned.
 bool gathered(Warp& w, uint32_t members) { return (members & w.alive & ~w.mask) == 0; }
-void whole(Warp& w, uint32_t mask, const char* what) {
+void whole(uint32_t mask, const char* what) {
     if (mask != ~0u) fail("%s by lanes %08x: it wants all", what, mask);
 }
 uint32_t members_of(Warp& w, int slot, uint32_t mask) {
@@ -421,7 +424,10 @@ int ballot(Warp& w, const Ins& i, uint32_t mask) {
     return kNext;
 }
 int warp_sync(Warp& w, const Ins& i, uint32_t mask) {
-    return gathered(w, members_of(w, i.a[0], mask)) ? kNext : kConverge;
+    const uint32_t members = members_of(w, i.a[0], mask);
+    if (!gathered(w, members)) return kConverge;
+    w.block->races->sync_lanes(w, members & w.alive);
+    return kNext;
 }
 
 // ---- barriers
@@ -445,6 +451,8 @@ int barrier(Warp& w, const Ins& i, uint32_t mask, bool wait) {
         fail("barrier %u: %u threads, and %u before", id, threads, bar.expected);
     bar.expected = expected;
     bar.arrived += 32;
+    bar.released.add(w, w.alive);
+    w.order.time++;
     if (threads && bar.arrived > threads) fail("barrier %u: more than %u threads", id, threads);
     if (wait) {
         w.barrier = int(id), w.generation = bar.generation;
@@ -455,15 +463,12 @@ int barrier(Warp& w, const Ins& i, uint32_t mask, bool wait) {
 int bar_sync(Warp& w, const Ins& i, uint32_t mask) { return barrier(w, i, mask, true); }
 int bar_arrive(Warp& w, const Ins& i, uint32_t mask) { return barrier(w, i, mask, false); }
 
-Mbar& mbar_at(Block& b, uint32_t at) {
-    const auto it = b.mbars.find(at);
-    if (it == b.mbars.end()) fail("no mbarrier at shared address %u", at);
+// A lane uses the mbarrier that another one has made.
+Mbar& mbar_at(Warp& w, int lane, uint32_t at) {
+    const auto it = w.block->mbars.find(at);
+    if (it == w.block->mbars.end()) fail("no mbarrier at shared address %u", at);
+    w.block->races->shared({&w, lane, kLooks}, at, 8);
     return it->second;
-}
-void may_end(Mbar& m) {
-    if (m.pending || m.bytes) return;
-    m.phase ^= 1;
-    m.pending = m.expected;
 }
 int mbar_init(Warp& w, const Ins& i, uint32_t mask) {
     Block& b = *w.block;
@@ -471,24 +476,29 @@ int mbar_init(Warp& w, const Ins& i, uint32_t mask) {
         if (!(mask >> l & 1)) continue;
         const uint32_t at = uint32_t(address_of<'s'>(w, i, l)), n = w.reg<uint32_t>(i.a[1])[l];
         if (at % 8 || n < 1 || n >= 1u << 20) fail("mbarrier.init of %u at %u", n, at);
-        shared_at(b, at, 8, false, true);
+        const Actor actor{&w, l, kWrites};
+        shared_at(b, at, 8, false, true, &actor);
         std::memset(b.shadow.data() + at, kBarrierByte, 8);
-        b.mbars[at] = {n, n, 0, 0, false};
+        b.mbars[at] = {};
+        b.mbars[at].expected = b.mbars[at].pending = n;
+        b.mbars[at].agent = b.races->mbarrier_agent();
     }
     return kNext;
 }
 int mbar_arrive(Warp& w, const Ins& i, uint32_t mask) {
     for (int l = 0; l < 32; l++) {
         if (!(mask >> l & 1)) continue;
-        Mbar& m = mbar_at(*w.block, uint32_t(address_of<'s'>(w, i, l)));
+        Mbar& m = mbar_at(w, l, uint32_t(address_of<'s'>(w, i, l)));
         if (!m.pending) fail("mbarrier: more arrivals in a phase than the %u it was made for", m.expected);
         if (i.a[1] >= 0) {
             m.bytes += int(w.reg<uint32_t>(i.a[1])[l]);
             if (m.bytes >= 1 << 20) fail("mbarrier: %d bytes expected", m.bytes);
         }
         m.pending--;
-        may_end(m);
+        m.released.add(w, 1u << l);
+        m.may_end();
     }
+    w.order.time++;
     return kNext;
 }
 int mbar_try_wait(Warp& w, const Ins& i, uint32_t mask) {
@@ -498,7 +508,7 @@ int mbar_try_wait(Warp& w, const Ins& i, uint32_t mask) {
         if (!(mask >> l & 1)) continue;
         const uint32_t at = uint32_t(address_of<'s'>(w, i, l)), parity = w.reg<uint32_t>(i.a[1])[l];
         if (parity > 1) fail("mbarrier.try_wait: parity %u", parity);
-        ended |= uint32_t(mbar_at(*w.block, at).phase != parity) << l;
+        ended |= uint32_t(mbar_at(w, l, at).phase != parity) << l;
         g.bar[l] = at, g.parity[l] = uint8_t(parity);
     }
     if (!ended && w.block->draw() % 4) {        // sometimes it gives up, as the hardware may
@@ -506,6 +516,13 @@ int mbar_try_wait(Warp& w, const Ins& i, uint32_t mask) {
         return kMbar;
     }
     w.pr[i.a[2]] = (w.pr[i.a[2]] & ~mask) | ended;
+    for (uint32_t rest = ended; rest;) {
+        const uint32_t at = g.bar[std::countr_zero(rest)];
+        uint32_t same = 0;
+        for (int l = 0; l < 32; l++) same |= uint32_t(rest >> l & 1 && g.bar[l] == at) << l;
+        w.block->races->acquire(w, same, w.block->mbars[at].ended);
+        rest &= ~same;
+    }
     return kNext;
 }
 
@@ -513,13 +530,14 @@ int mbar_try_wait(Warp& w, const Ins& i, uint32_t mask) {
 
 template <bool TRANS> int ldmatrix(Warp& w, const Ins& i, uint32_t mask) {
     if (!gathered(w, ~0u)) return kConverge;
-    whole(w, mask, "ldmatrix");
+    whole(mask, "ldmatrix");
     uint16_t m[32][8];
     for (int l = 0; l < 32; l++) {
         const uint64_t at = address_of<'s'>(
             w, i, l);  // what was never written is NaN: a kernel may load more than it uses
         if (at % 16) fail("ldmatrix: a row at %u, not aligned", uint32_t(at));
-        std::memcpy(m[l], shared_at(*w.block, uint32_t(at), 16, false, false), 16);
+        const Actor actor{&w, l, kReads};
+        std::memcpy(m[l], shared_at(*w.block, uint32_t(at), 16, false, false, &actor), 16);
     }
     const int32_t* list = w.block->kernel->more.data() + i.list;
     for (int j = 0; j < 4; j++)
@@ -562,7 +580,7 @@ float other_sum(const float* a, const float* b, int step, float c) {
 
 int mma(Warp& w, const Ins& i, uint32_t mask) {
     if (!gathered(w, ~0u)) return kConverge;
-    whole(w, mask, "mma");
+    whole(mask, "mma");
     const int32_t* r = w.block->kernel->more.data() + i.list;       // d 4, a 4, b 2, c 4
     alignas(64) float A[16][16], B[16][8], D[16][8];
     for (int j = 0; j < 4; j++) {
@@ -611,8 +629,10 @@ int cp_async(Warp& w, const Ins& i, uint32_t mask) {
         if (size < 0 || size > 16 || to % 16 || from % 16)
             fail("cp.async: %d bytes from 0x%llx to %u", size,
                  static_cast<unsigned long long>(from), to);
-        if (size) place<'g', false>(w, from, 16, l);
-        shared_at(*w.block, to, 16, false, true);
+        if (size) place<'g', kReads>(w, from, 16, l);
+        Actor actor{&w, l, kWrites};
+        actor.copy = true;
+        shared_at(*w.block, to, 16, false, true, &actor);
         std::memset(w.block->shadow.data() + to, kFresh, 16);       // what is there is not to be read until it lands
         std::memset(w.block->shared.data() + to, 0xff, 16);
         w.copies[l].push_back({to, reinterpret_cast<void*>(from), size, w.commits[l], i.loc});
@@ -656,8 +676,11 @@ int tma_load(Warp& w, const Ins& i, uint32_t mask) {
         for (unsigned d = 1; d < map.rank; d++) rows *= map.box[d];
         const uint32_t bytes = uint32_t(row_bytes * rows);
         if (to % (span == 128 ? 1024 : 128)) fail("TMA load to shared address %u: not aligned", to);
-        if (!mbar_at(b, bar).fenced) fail("TMA load: no fence.mbarrier_init since its barrier was made");
-        for (uint32_t x = 0; x < bytes; x += 16) shared_at(b, to + x, 16, false, true);
+        const Mbar& m = mbar_at(w, l, bar);
+        if (!m.fenced) fail("TMA load: no fence.mbarrier_init since its barrier was made");
+        Actor actor{&w, l, kWrites};
+        actor.mbarrier = m.agent, actor.phase = m.time;
+        for (uint32_t x = 0; x < bytes; x += 16) shared_at(b, to + x, 16, false, true, &actor);
         std::memset(b.shadow.data() + to, kFresh, bytes);
         std::memset(b.shared.data() + to, 0xff, bytes);
         int32_t from[5] = {};
@@ -702,6 +725,27 @@ int tma_load(Warp& w, const Ins& i, uint32_t mask) {
 
 // ---- wgmma
 
+// Eight elements along the major dimension at (mn, k): where a descriptor says they are. Source: CUTLASS's canonical
+// layouts, in units of 16 bytes: K-major ((8,m),(T,2)):((8T,SBO),(1,T)), MN-major ((T,8,m),(8,k)):((1,T,LBO),(8T,SBO)),
+// swizzled by the address's own bits.
+uint32_t chunk(uint64_t desc, uint32_t mn, uint32_t k, bool mn_major) {
+    const uint32_t start = uint32_t(desc & 0x3fff) << 4, lbo = uint32_t(desc >> 16 & 0x3fff) << 4;
+    const uint32_t sbo = uint32_t(desc >> 32 & 0x3fff) << 4, base = uint32_t(desc >> 49 & 7),
+                   mode = uint32_t(desc >> 62);
+    if (mode != 1) fail("wgmma: swizzle mode %u", mode);
+    if (base) fail("wgmma: base offset %u", base);
+    if ((desc >> 14 & 3) || (desc >> 30 & 3) || (desc >> 46 & 7) || (desc >> 52 & 0x3ff))
+        fail("wgmma: descriptor %016llx", static_cast<unsigned long long>(desc));
+    if (start >> 7 & 7) fail("wgmma: a tile at %u with base offset 0: not at a multiple of 1024", start);
+    uint32_t at = start;
+    if (mn_major) at += mn / 64 * lbo + mn % 64 * 2 + k / 8 * sbo + k % 8 * 128;
+    else at += mn / 8 * sbo + mn % 8 * 128 + k * 2;
+    at ^= (at >> 7 & 7) << 4;
+    return at;
+}
+const uint16_t* read_chunk(Warp& w, uint64_t desc, uint32_t mn, uint32_t k, bool mn_major) {
+    return reinterpret_cast<const uint16_t*>(shared_at(*w.block, chunk(desc, mn, k, mn_major), 16, true, false));
+}
 void mark(Warp& w, const Ins& i, uint8_t accumulator, uint8_t operand) {
     const int32_t* r = w.block->kernel->more.data() + i.list;
     const int n = int(i.imm) / 2;
@@ -709,7 +753,7 @@ void mark(Warp& w, const Ins& i, uint8_t accumulator, uint8_t operand) {
 }
 int wgmma(Warp& w, const Ins& i, uint32_t mask) {
     if (!gathered(w, ~0u)) return kConverge;
-    whole(w, mask, "wgmma");
+    whole(mask, "wgmma");
     if (w.block->warps.size() < size_t(w.id / 4 * 4 + 4)) fail("wgmma: not a whole warpgroup");
     if (!w.fenced) fail("wgmma: no wgmma.fence before it");
     const int32_t* r = w.block->kernel->more.data() + i.list;
@@ -723,52 +767,41 @@ int wgmma(Warp& w, const Ins& i, uint32_t mask) {
     };
     const uint32_t p = w.pr[i.a[2]];
     if (p && p != ~0u) fail("wgmma: lanes give different scale-d");
-    w.mmas.push_back({&i, i.flags ? 0 : same(i.a[0], "A"), same(i.a[1], "B"), p != 0});
+    w.mmas.push_back({&i, i.flags ? 0 : same(i.a[0], "A"), same(i.a[1], "B"), p != 0, w.order.time});
+    const Actor core{&w, -1, kReads};
+    const auto reads = [&](uint64_t desc, int begin, int end, bool mn_major) {
+        for (int mn = begin; mn < end; mn += mn_major ? 8 : 1)
+            for (int k = 0; k < 16; k += mn_major ? 1 : 8)
+                shared_at(*w.block, chunk(desc, uint32_t(mn), uint32_t(k), mn_major), 16, false, false, &core);
+    };
+    const int row = w.id % 4 * 16;
+    if (!i.flags) reads(w.mmas.back().a, row, row + 16, i.a[3]);
+    reads(w.mmas.back().b, 0, int(i.imm), i.a[4]);
     mark(w, i, 2, 1);
     w.in_flight++;
     return kNext;
 }
 int wgmma_fence(Warp& w, const Ins&, uint32_t mask) {
     if (!gathered(w, ~0u)) return kConverge;
-    whole(w, mask, "wgmma.fence");
+    whole(mask, "wgmma.fence");
     w.fenced = true;
     w.fences++;
     return kNext;
 }
 int wgmma_commit(Warp& w, const Ins&, uint32_t mask) {
     if (!gathered(w, ~0u)) return kConverge;
-    whole(w, mask, "wgmma.commit_group");
+    whole(mask, "wgmma.commit_group");
     w.mma_groups.push_back(w.mmas.size());
+    w.order.time++;
     return kNext;
 }
 int wgmma_wait(Warp& w, const Ins& i, uint32_t mask) {
     if (!gathered(w, ~0u)) return kConverge;
-    whole(w, mask, "wgmma.wait_group");
+    whole(mask, "wgmma.wait_group");
     finish_wgmma(w, size_t(i.imm));
     return kNext;
 }
 
-// Eight elements along the major dimension at (mn, k): where a descriptor says they are. Source: CUTLASS's canonical
-// layouts, in units of 16 bytes: K-major ((8,m),(T,2)):((8T,SBO),(1,T)), MN-major ((T,8,m),(8,k)):((1,T,LBO),(8T,SBO)),
-// swizzled by the address's own bits.
-const uint16_t* chunk(Block& b, uint64_t desc, uint32_t mn, uint32_t k, bool mn_major) {
-    const uint32_t start = uint32_t(desc & 0x3fff) << 4, lbo = uint32_t(desc >> 16 & 0x3fff) << 4;
-    const uint32_t sbo = uint32_t(desc >> 32 & 0x3fff) << 4, base = uint32_t(desc >> 49 & 7),
-                   mode = uint32_t(desc >> 62);
-    if (mode != 1) fail("wgmma: swizzle mode %u", mode);
-    if (base) fail("wgmma: base offset %u", base);
-    if ((desc >> 14 & 3) || (desc >> 30 & 3) || (desc >> 46 & 7) || (desc >> 52 & 0x3ff))
-        fail("wgmma: descriptor %016llx", static_cast<unsigned long long>(desc));
-    if (start >> 7 & 7) fail("wgmma: a tile at %u with base offset 0: not at a multiple of 1024", start);
-    uint32_t at = start;
-    if (mn_major) at += mn / 64 * lbo + mn % 64 * 2 + k / 8 * sbo + k % 8 * 128;
-    else at += mn / 8 * sbo + mn % 8 * 128 + k * 2;
-    at ^= (at >> 7 & 7) << 4;
-    for (uint32_t x = 0; x < 16; x++)
-        if (at + x < b.shadow.size() && b.shadow[at + x] == kUnfenced)
-            fail("wgmma: no fence.proxy.async since shared address %u was written", at);
-    return reinterpret_cast<const uint16_t*>(shared_at(b, at, 16, true, false));
-}
 void carry_out(Warp& w, const Wgmma& g) {
     static thread_local float A[16][16], B[16][256], D[256];     // A[m][k], B[k][n]
     const Ins& i = *g.ins;
@@ -785,26 +818,26 @@ void carry_out(Warp& w, const Wgmma& g) {
     } else if (i.a[3]) {
         for (int k = 0; k < 16; k++)
             for (int m = 0; m < 16; m += 8) {
-                const uint16_t* c = chunk(*w.block, g.a, uint32_t(row + m), uint32_t(k), true);
+                const uint16_t* c = read_chunk(w, g.a, uint32_t(row + m), uint32_t(k), true);
                 for (int e = 0; e < 8; e++) A[m + e][k] = std::bit_cast<float>(uint32_t(c[e]) << 16);
             }
     } else {
         for (int m = 0; m < 16; m++)
             for (int k = 0; k < 16; k += 8) {
-                const uint16_t* c = chunk(*w.block, g.a, uint32_t(row + m), uint32_t(k), false);
+                const uint16_t* c = read_chunk(w, g.a, uint32_t(row + m), uint32_t(k), false);
                 for (int e = 0; e < 8; e++) A[m][k + e] = std::bit_cast<float>(uint32_t(c[e]) << 16);
             }
     }
     if (i.a[4]) {
         for (int k = 0; k < 16; k++)
             for (int m = 0; m < n; m += 8) {
-                const uint16_t* c = chunk(*w.block, g.b, uint32_t(m), uint32_t(k), true);
+                const uint16_t* c = read_chunk(w, g.b, uint32_t(m), uint32_t(k), true);
                 for (int e = 0; e < 8; e++) B[k][m + e] = std::bit_cast<float>(uint32_t(c[e]) << 16);
             }
     } else {
         for (int m = 0; m < n; m++)
             for (int k = 0; k < 16; k += 8) {
-                const uint16_t* c = chunk(*w.block, g.b, uint32_t(m), uint32_t(k), false);
+                const uint16_t* c = read_chunk(w, g.b, uint32_t(m), uint32_t(k), false);
                 for (int e = 0; e < 8; e++) B[k + e][m] = std::bit_cast<float>(uint32_t(c[e]) << 16);
             }
     }
@@ -824,8 +857,8 @@ void carry_out(Warp& w, const Wgmma& g) {
 }
 
 int nothing(Warp&, const Ins&, uint32_t) { return kNext; }
-int async_fence(Warp& w, const Ins&, uint32_t) {        // by any thread: for all that has been written
-    for (uint8_t& s : w.block->shadow) if (s == kUnfenced) s = kSet;
+int async_fence(Warp& w, const Ins&, uint32_t mask) {
+    w.block->races->pass_on(w, mask);
     return kNext;
 }
 int mbar_fence(Warp& w, const Ins&, uint32_t) {
@@ -842,7 +875,7 @@ int launch_dependents(Warp& w, const Ins&, uint32_t mask) {
 }
 int set_registers(Warp& w, const Ins& i, uint32_t mask) {
     if (!gathered(w, ~0u)) return kConverge;
-    whole(w, mask, "setmaxnreg");
+    whole(mask, "setmaxnreg");
     if (i.imm % 8 || i.imm < 24 || i.imm > 256) fail("setmaxnreg %lld", static_cast<long long>(i.imm));
     return kNext;
 }
@@ -943,13 +976,17 @@ Fn other_op(const std::string& op) {
 void land_copies(Warp& w, int lane, uint64_t before) {
     std::vector<CpAsync>& q = w.copies[lane];
     size_t n = 0;
-    for (; n < q.size() && q[n].group < before; n++) land(*w.block, q[n]);
+    for (; n < q.size() && q[n].group < before; n++) {
+        land(*w.block, q[n]);
+        w.block->races->landed(w, lane, q[n].dst);
+    }
     q.erase(q.begin(), q.begin() + std::ptrdiff_t(n));
 }
 void finish_wgmma(Warp& w, size_t keep) {
     if (w.mma_groups.size() <= keep) return;
     const size_t old = w.mma_groups.size() - keep, end = w.mma_groups[old - 1];
     for (size_t j = 0; j < end; j++) carry_out(w, w.mmas[j]);
+    if (end) w.block->races->finish_wgmmas(w, w.mmas[end - 1].time);
     for (size_t j = 0; j < end; j++) mark(w, *w.mmas[j].ins, 0, 0);
     w.mmas.erase(w.mmas.begin(), w.mmas.begin() + std::ptrdiff_t(end));
     for (const Wgmma& g : w.mmas) mark(w, *g.ins, 2, 1);

@@ -509,6 +509,7 @@ struct Parser {
             fail("%s: want an array of .b8", s.c_str());
         k.static_shared = round_up(k.static_shared, align);
         shared[name] = k.static_shared;
+        k.arrays[k.static_shared] = name;
         k.static_shared += bytes;
     }
     void statement(const std::string& s) {

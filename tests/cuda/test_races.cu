@@ -1,0 +1,237 @@
+// test_races.cu -- the software GPU names every race of these kernels, and none of their twins, whatever the order in
+// which warps and lanes happen to run.
+#include <sys/wait.h>
+#include <unistd.h>
+#include <regex>
+#include "kernels/cuda/common.cuh"
+#include "tests/test.h"
+
+using namespace BACKEND;
+
+namespace {
+
+// Each kernel has the fault where FAULT, and is right elsewhere. x has a place for each thread.
+template <bool FAULT> __global__ void no_syncwarp(float* x, const float*) {
+    __shared__ float s[64];
+    s[threadIdx.x] = x[threadIdx.x];
+    if (!FAULT) __syncwarp();
+    x[threadIdx.x] = s[threadIdx.x ^ 1];
+}
+template <bool FAULT> __global__ void syncwarp_of_others(float* x, const float*) {
+    __shared__ float s[64];
+    const unsigned half = threadIdx.x & 16;
+    s[threadIdx.x] = x[threadIdx.x];
+    if (half) __syncwarp(0xffff0000u);
+    else __syncwarp(0x0000ffffu);
+    x[threadIdx.x] = s[threadIdx.x ^ (FAULT ? 16 : 8)];
+}
+template <bool FAULT> __global__ void no_syncthreads(float* x, const float*) {
+    __shared__ float s[64];
+    s[threadIdx.x] = x[threadIdx.x];
+    if (!FAULT) __syncthreads();
+    x[threadIdx.x] = s[threadIdx.x ^ 32];
+}
+template <bool FAULT> __global__ void written_again(float* x, const float*) {
+    __shared__ float s[64];
+    s[threadIdx.x] = x[threadIdx.x];
+    __syncthreads();
+    const float sum = s[threadIdx.x ^ 32] + s[threadIdx.x];
+    if (!FAULT) __syncthreads();
+    s[threadIdx.x] = sum;
+    __syncthreads();
+    x[threadIdx.x] = s[threadIdx.x ^ 32];
+}
+template <bool FAULT> __global__ void two_values(float* x, const float*) {
+    __shared__ float s[64];
+    s[threadIdx.x / 2] = FAULT ? float(threadIdx.x) : 1.0f;
+    __syncthreads();
+    x[threadIdx.x] = s[threadIdx.x / 2];
+}
+// Neighbouring bytes do not meet.
+template <bool FAULT> __global__ void bytes_of_a_word(float* x, const float*) {
+    __shared__ __align__(4) unsigned char s[64];
+    s[threadIdx.x] = static_cast<unsigned char>(threadIdx.x);
+    if (FAULT && threadIdx.x == 5) *reinterpret_cast<unsigned*>(s) = 1;
+    __syncthreads();
+    reinterpret_cast<unsigned*>(x)[threadIdx.x] = s[threadIdx.x ^ 33];
+}
+template <bool FAULT> __global__ void read_beside_atomics(float* x, const float*) {
+    __shared__ unsigned n[1];
+    if (threadIdx.x == 0) n[0] = 0;
+    __syncthreads();
+    atomicAdd(n, 1u);
+    if (!FAULT) __syncthreads();
+    x[threadIdx.x] = float(n[0]);
+}
+// Warp 0 writes and goes on, warp 1 waits for it and reads.
+template <bool FAULT> __global__ void arrives_early(float* x, const float*) {
+    __shared__ float s[32];
+    if (threadIdx.x < 32) {
+        if (FAULT) bar_arrive<64>(0);
+        s[threadIdx.x] = x[threadIdx.x];
+        if (!FAULT) bar_arrive<64>(0);
+    } else {
+        bar_sync<64>(0);
+        x[threadIdx.x] = s[threadIdx.x - 32];
+    }
+}
+template <bool FAULT> __global__ void copy_without_wait(float* x, const float* from) {
+    __shared__ __align__(16) float s[256];
+    cp_async16(s + threadIdx.x * 4, from + threadIdx.x * 4);
+    cp_async_commit();
+    cp_async_wait<FAULT>();
+    x[threadIdx.x] = s[threadIdx.x * 4];
+    cp_async_wait<0>();
+}
+template <bool FAULT> __global__ void copy_of_another(float* x, const float* from) {
+    __shared__ __align__(16) float s[256];
+    cp_async16(s + threadIdx.x * 4, from + threadIdx.x * 4);
+    cp_async_commit();
+    cp_async_wait<0>();
+    if (!FAULT) __syncthreads();
+    x[threadIdx.x] = s[(threadIdx.x ^ 32) * 4];
+}
+
+// ---- Hopper
+
+template <bool FAULT> __global__ void phase_before(float* x, const float*) {
+    __shared__ uint64_t bar[1];
+    __shared__ float s[2];
+    if (threadIdx.x == 0) {
+        mbar_init(bar, 1);
+        mbar_fence_init();
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        s[0] = x[0], s[1] = x[1];
+        mbar_arrive(bar);
+    }
+    mbar_wait(bar, FAULT);
+    x[threadIdx.x] = s[threadIdx.x % 2];
+}
+// A product of zeros, of 64 x 8 x 16, by a warpgroup.
+template <bool FENCE, bool WAIT> DEVICE void multiply(float* x) {
+    extern __shared__ __align__(1024) unsigned char tiles[];
+    unsigned* const words = reinterpret_cast<unsigned*>(tiles);
+    for (unsigned i = threadIdx.x; i < 4096; i += 128) words[i] = 0;
+    if (FENCE) async_fence();
+    __syncthreads();
+    float d[4] = {};
+    for (float& sum : d) hold(sum);
+    wgmma_fence();
+    wgmma<8, false, false>(d, wgmma_desc(tiles, 0, 1024), wgmma_desc(tiles + 8192, 0, 1024), false);
+    wgmma_commit();
+    if (WAIT) {
+        wgmma_wait<0>();
+        __syncthreads();
+    }
+    words[threadIdx.x] = 1;
+    wgmma_wait<0>();
+    x[threadIdx.x % 64] = d[0];
+}
+template <bool FAULT> __global__ void no_async_fence(float* x, const float*) {
+    if (kSm90a) multiply<!FAULT, true>(x);
+}
+template <bool FAULT> __global__ void wgmma_still_reads(float* x, const float*) {
+    if (kSm90a) multiply<true, !FAULT>(x);
+}
+// One slot, filled twice.
+template <bool WAITS_FOR_BYTES, bool WAITS_FOR_READERS> DEVICE void fill_twice(float* x, const TensorMap* map) {
+    extern __shared__ __align__(1024) unsigned char slot[];
+    uint64_t* const full = reinterpret_cast<uint64_t*>(slot + 1024);
+    uint64_t* const empty = full + 1;
+    if (threadIdx.x == 0) {
+        mbar_init(full, 1);
+        mbar_init(empty, 64);
+        mbar_fence_init();
+    }
+    __syncthreads();
+    float sum = 0;
+    for (int turn = 0; turn < 2; turn++) {
+        if (threadIdx.x == 0) {
+            if (WAITS_FOR_READERS) mbar_wait(empty, turn ^ 1);
+            mbar_arrive(full, 1024);
+            tma_load(slot, map, full, 0, 8 * turn);
+        }
+        if (WAITS_FOR_BYTES) mbar_wait(full, turn);
+        sum += reinterpret_cast<float*>(slot)[threadIdx.x];
+        mbar_arrive(empty);
+    }
+    x[threadIdx.x] = sum;
+}
+template <bool FAULT> __global__ void slot_not_full(float* x, const __grid_constant__ TensorMap map) {
+    fill_twice<!FAULT, true>(x, &map);
+}
+template <bool FAULT> __global__ void slot_not_empty(float* x, const __grid_constant__ TensorMap map) {
+    fill_twice<true, !FAULT>(x, &map);
+}
+
+// ---- running them
+
+// The kernel's error, "" where it has none, by a process of its own: an error stays with its process.
+template <class K> std::string outcome(K* kernel, unsigned threads) {
+    int ends[2];
+    EXPECT(pipe(ends) == 0, "no pipe");
+    const pid_t child = fork();
+    if (child == 0) {
+        void* memory = nullptr;
+        cudaMalloc(&memory, 1 << 16);
+        cudaMemsetAsync(memory, 0, 1 << 16, nullptr);
+        float* const x = static_cast<float*>(memory);
+        const cudaLaunchConfig_t config = {dim3(3), dim3(threads), 16384, nullptr, nullptr, 0};
+        cudaError_t error;
+        if constexpr (std::is_same_v<K, void(float*, TensorMap)>)
+            error = cudaLaunchKernelEx(&config, kernel, x, tensor_map(reinterpret_cast<bf16*>(x), 64, 64, 64, 64, 8));
+        else error = cudaLaunchKernelEx(&config, kernel, x, static_cast<const float*>(x + 4096));
+        if (error == cudaSuccess) error = cudaDeviceSynchronize();
+        const std::string text = error == cudaSuccess ? "" : cudaGetErrorString(error);
+        _exit(write(ends[1], text.data(), text.size()) != ssize_t(text.size()));
+    }
+    close(ends[1]);
+    std::string text;
+    char part[4096];
+    for (ssize_t n; (n = read(ends[0], part, sizeof part)) > 0;) text.append(part, size_t(n));
+    close(ends[0]);
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT(status == 0, "the process ended with status %d", status);
+    return text;
+}
+// The fault is named with both places, and what would mend it; or it ends in a read before any write, or in a deadlock,
+// where the order of the warps is such. The twin has no fault.
+template <class K> void expect_race(K* fault, K* twin, const char* pattern, unsigned threads = 64) {
+    const std::string text = outcome(fault, threads), none = outcome(twin, threads);
+    const std::regex both("test_races.cu:[0-9]+.* race: .*test_races.cu:[0-9]+.*got no order"), mended(pattern);
+    const bool named = std::regex_search(text, both) && std::regex_search(text, mended);
+    EXPECT(named || std::regex_search(text, std::regex("was never written|deadlock")), "got \"%s\", want %s", text.c_str(), pattern);
+    EXPECT(none.empty(), "got \"%s\", want no error", none.c_str());
+}
+void needs_hopper() {
+    int major = 0;
+    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0);
+    if (major < 9) SKIP("no mbarriers on this GPU");
+}
+#define RACE(name, ...) \
+    TEST(name) { expect_race(name<true>, name<false>, __VA_ARGS__); }
+#define HOPPER_RACE(name, ...) \
+    TEST(name) { needs_hopper(); expect_race(name<true>, name<false>, __VA_ARGS__); }
+
+RACE(no_syncwarp, "of s: lane [0-9]+ of warp ([01]) reads them, and warp \\1 lane [0-9]+ .*want __syncwarp")
+RACE(syncwarp_of_others, "want __syncwarp")
+RACE(no_syncthreads, "want __syncthreads")
+RACE(written_again, "(writes them, and warp [01] lane [0-9]+ reads|reads them, and warp [01] lane [0-9]+ writes) it.*want __syncthreads")
+RACE(two_values, "writes them.*writes it.*one of them alone, or equal values")
+RACE(bytes_of_a_word, "bytes [0-4] to [0-4] of s")
+RACE(read_beside_atomics, "(reads them.*adds to it|adds to them.*reads it)")
+RACE(arrives_early, "want __syncthreads.. or an mbarrier")
+RACE(copy_without_wait, "want cp.async.wait_group")
+RACE(copy_of_another, "want (cp.async.wait_group|__syncthreads)")
+HOPPER_RACE(phase_before, "of s.*want (__syncthreads|__syncwarp)")
+HOPPER_RACE(no_async_fence, "a wgmma of warp.*want fence.proxy.async", 128)
+HOPPER_RACE(wgmma_still_reads, "a wgmma of warp [0-3] reads (it.*want wgmma.wait_group|them.*writes it)", 128)
+HOPPER_RACE(slot_not_full, "(a TMA load of warp 0 writes them|a TMA load writes it.*want a wait for the mbarrier)")
+HOPPER_RACE(slot_not_empty, "a TMA load of warp 0 writes them.*reads it")
+
+}  // namespace
+
+int main(int argc, char** argv) { return run_tests(argc, argv); }

@@ -1,0 +1,276 @@
+// races.cpp -- see races.h. Source of what orders what: PTX ISA 9.0, memory consistency model.
+#include <algorithm>
+#include <bit>
+#include <cxxabi.h>
+#include "engine.h"
+
+namespace ptx {
+namespace {
+
+constexpr int kMbarriers = 64;              // of a block
+constexpr uint32_t kUnderWay = ~0u;         // the time of a cp.async's write that nobody has waited for
+
+// The larger of both for each agent; true where `from` had something new.
+bool join(Clock& to, const Clock& from) {
+    bool more = false;
+    for (size_t i = 0; i < to.size(); i++) {
+        more |= from[i] > to[i];
+        to[i] = std::max(to[i], from[i]);
+    }
+    return more;
+}
+uint16_t first_agent(const Warp& w) { return uint16_t(w.id * 32); }
+// "s" of "_ZZ6kernelE1s"
+std::string plain_name(const std::string& mangled) {
+    char* const text = abi::__cxa_demangle(mangled.c_str(), nullptr, nullptr, nullptr);
+    const std::string name = text ? text : mangled;
+    std::free(text);
+    const size_t colon = name.rfind(':');
+    return colon == name.npos ? name : name.substr(colon + 1);
+}
+template <class F> void each_lane(uint32_t lanes, const F& f) {
+    for (; lanes; lanes &= lanes - 1) f(std::countr_zero(lanes));
+}
+// Gives the lanes f(their clock); one of a clock that several have in common.
+template <class F> void change(Warp& w, uint32_t lanes, const F& f) {
+    Order& o = w.order;
+    ClockRef from, to, first;
+    bool same = true;
+    each_lane(lanes & w.alive, [&](int l) {
+        const ClockRef old = o.of(l);
+        if (old != from) {
+            from = old;
+            to = f(old);
+            same &= !first || first == to;
+            if (!first) first = to;
+        }
+        if (to == old) return;
+        o.own[l] = to;
+        o.parted |= 1u << l;
+    });
+    if (!to || !same || (w.alive & ~lanes)) return;
+    o.all = to;
+    o.parted = 0;
+}
+
+}  // namespace
+
+// ---- what is released and acquired
+
+void Released::join(const ClockRef& clock) {
+    if (clock == last) return;
+    if (sum) ptx::join(*sum, *clock);
+    else sum = std::make_shared<Clock>(*clock);
+    last = clock;
+}
+void Released::add(const Warp& w, uint32_t lanes) {
+    const Order& o = w.order;
+    if (lanes & ~o.parted) join(o.all);
+    each_lane(lanes & o.parted, [&](int l) { join(o.own[l]); });
+    const size_t first = first_agent(w), agents = sum->size() / 2;
+    each_lane(lanes, [&](int l) {
+        (*sum)[first + size_t(l)] = o.time;
+        uint32_t& passed = (*sum)[agents + first + size_t(l)];
+        passed = std::max(passed, o.passed[l]);
+    });
+}
+void Races::acquire(Warp& w, uint32_t lanes, const ClockRef& from) {
+    if (!from) return;
+    change(w, lanes, [&](const ClockRef& old) {
+        auto sum = std::make_shared<Clock>(*old);
+        return join(*sum, *from) ? ClockRef(sum) : old;
+    });
+}
+void Races::adopt(Warp& w, uint32_t lanes, const ClockRef& all_they_know) {
+    change(w, lanes, [&](const ClockRef&) { return all_they_know; });
+}
+void Races::sync_lanes(Warp& w, uint32_t lanes) {
+    Released r;
+    r.add(w, lanes);
+    w.order.time++;
+    adopt(w, lanes, r.sum);
+}
+void Races::pass_on(Warp& w, uint32_t lanes) {
+    change(w, lanes, [&](const ClockRef& old) {
+        auto sum = std::make_shared<Clock>(*old);
+        std::copy_n(old->begin(), agents, sum->begin() + agents);
+        return *sum == *old ? old : ClockRef(sum);
+    });
+    each_lane(lanes, [&](int l) { w.order.passed[l] = w.order.time; });
+    w.order.time++;
+}
+void Races::finish_wgmmas(Warp& w, uint32_t time) {
+    auto clock = std::make_shared<Clock>(size_t(agents) * 2);
+    (*clock)[size_t(threads + kMbarriers + w.id)] = time;
+    acquire(w, ~0u, clock);
+}
+uint16_t Races::mbarrier_agent() {
+    if (mbarriers == kMbarriers) fail("mbarriers: got more than %d in a block, want fewer", kMbarriers);
+    return uint16_t(threads + mbarriers++);
+}
+
+// ---- cells
+
+void Races::begin(const Kernel& k, int threads_, size_t shared_bytes) {
+    kernel = &k, threads = threads_, agents = threads + kMbarriers + threads / 32;
+    const size_t places = (shared_bytes + 15) / 16;
+    level.assign(places, 0);
+    if (places * 16 <= bytes) return;
+    bytes = places * 16;
+    for (size_t i = 0; i < 3; i++) {        // zeros that take no room until they are touched
+        constexpr size_t kBytes[] = {16, 4, 1};
+        cells[i].reset(static_cast<Cell*>(std::calloc(bytes / kBytes[i], sizeof(Cell))));
+    }
+}
+void Races::begin_block(std::vector<Warp>& warps) {
+    block++;
+    mbarriers = 0;
+    more.assign(1, {});
+    const auto none = std::make_shared<const Clock>(size_t(agents) * 2);
+    for (Warp& w : warps) w.order.all = none;
+}
+// The cell of 16 bytes, or its cells of 4 bytes, become smaller ones with the same traces.
+void Races::split(uint32_t place) {
+    const uint8_t from = level[place]++;
+    const uint32_t n = from ? 4 : 1;        // cells before
+    for (uint32_t i = 0; i < n * 4; i++) {
+        Cell& to = cells[from + 1][place * n * 4 + i];
+        to = cells[from][place * n + i / 4];
+        if (to.block != block || !to.more) continue;
+        more.push_back(std::vector<Trace>(more[to.more]));
+        to.more = uint32_t(more.size() - 1);
+    }
+}
+// f(cell, its offset, bytes of the access in it)
+template <class F> void Races::each_cell(uint32_t at, int count, const F& f) {
+    const uint32_t end = at + uint32_t(count);
+    for (uint32_t place = at / 16; place * 16 < end; place++) {
+        const uint32_t from = std::max(at, place * 16), to = std::min(end, place * 16 + 16);
+        const uint8_t want = (from | to) % 16 == 0 ? 0 : (from | to) % 4 == 0 ? 1 : 2;
+        while (level[place] < want) split(place);
+        const uint32_t size = level[place] == 0 ? 16 : level[place] == 1 ? 4 : 1;
+        for (uint32_t x = from; x < to; x += size) f(cells[level[place]][x / size], x, size);
+    }
+}
+void Races::shared(const Actor& actor, uint32_t at, int count) {
+    each_cell(at, count, [&](Cell& c, uint32_t x, uint32_t size) { touch(c, actor, x, x - at, size); });
+}
+void Races::landed(const Warp& w, int lane, uint32_t at) {
+    each_cell(at, 16, [&](Cell& c, uint32_t, uint32_t) {
+        Trace& t = c.write;
+        if (c.block != block || t.time != kUnderWay || t.agent != first_agent(w) || t.lanes != 1u << lane) return;
+        t.time = w.order.time;
+    });
+}
+
+bool Races::ordered(const Trace& before, const Actor& now, const ClockRef& clock, bool needs_passing) const {
+    const uint16_t own = first_agent(*now.warp);
+    uint32_t lanes = before.lanes;
+    if (before.agent == own && now.lane >= 0 && before.time != kUnderWay && lanes >> now.lane & 1)
+        if (!needs_passing || now.warp->order.passed[now.lane] >= before.time) lanes &= ~(1u << now.lane);
+    const uint32_t* const seen = clock->data() + before.agent + (needs_passing ? agents : 0);
+    for (; lanes; lanes &= lanes - 1)
+        if (seen[std::countr_zero(lanes)] < before.time) return false;
+    return true;
+}
+void Races::touch(Cell& c, const Actor& now, uint32_t at, uint32_t offset, uint32_t count) {
+    if (c.block != block) {
+        c = {};
+        c.block = block;
+    }
+    const Warp& w = *now.warp;
+    const Order& o = w.order;
+    const bool core = now.lane < 0;
+    const auto is_ordered = [&](const Trace& before, bool needs_passing) {
+        if (!core) return ordered(before, now, o.of(now.lane), needs_passing);
+        for (int l = 0; l < 32; l++)
+            if ((!l || o.parted >> l & 1) && !ordered(before, now, o.of(l), needs_passing)) return false;
+        return true;
+    };
+    Trace trace{o.time, core ? 1u : 1u << now.lane, core ? uint16_t(threads + kMbarriers + w.id) : first_agent(w),
+                now.kind, w.loc};
+    if (c.write.time && !is_ordered(c.write, (core || now.mbarrier) && c.write.agent < threads)) {
+        // Lanes may write equal values by one instruction.
+        const bool one = now.kind == kWrites && now.value && c.write.kind == kWrites &&
+                         c.write.agent == trace.agent && c.write.loc == trace.loc && c.write.time == trace.time;
+        if (!one || std::memcmp(now.value + offset, now.memory + offset, count)) report(c.write, now, at, count);
+        trace.lanes |= c.write.lanes;
+    }
+    if (now.kind == kLooks) return;
+    const auto against = [&](const Trace& t) {
+        if (t.time && (now.kind == kWrites || t.kind != now.kind) && !is_ordered(t, false)) report(t, now, at, count);
+    };
+    against(c.read);
+    if (c.more) for (const Trace& t : more[c.more]) against(t);
+    if (now.kind != kWrites) return remember(c, now, trace);
+    if (now.mbarrier) trace.agent = now.mbarrier, trace.lanes = 1, trace.time = now.phase;
+    if (now.copy) trace.time = kUnderWay;
+    c.write = trace;
+    c.read.time = 0;
+    if (c.more) more[c.more].clear();
+}
+// Adds a read or an atomic to the cell's; those before it that it makes superfluous go.
+void Races::remember(Cell& c, const Actor& now, const Trace& trace) {
+    const auto stays = [&](Trace& t) {
+        if (t.kind != trace.kind) return true;
+        if (t.agent == trace.agent && now.lane >= 0 && !(t.lanes &= ~trace.lanes)) return false;
+        return now.lane < 0 ? t.agent != trace.agent : !ordered(t, now, now.warp->order.of(now.lane), false);
+    };
+    const auto same = [&](Trace& t) {
+        const bool is = t.time == trace.time && t.agent == trace.agent && t.kind == trace.kind;
+        if (is) t.lanes |= trace.lanes;
+        return is;
+    };
+    if (same(c.read)) return;
+    if (!c.read.time || !stays(c.read)) {
+        c.read = trace;
+        return;
+    }
+    if (!c.more) {
+        c.more = uint32_t(more.size());
+        more.emplace_back();
+    }
+    std::vector<Trace>& list = more[c.more];
+    for (Trace& t : list) if (same(t)) return;
+    std::erase_if(list, [&](Trace& t) { return !stays(t); });
+    list.push_back(trace);
+}
+
+// ---- what is said
+
+std::string Races::who(const Trace& t, const Actor& now) const {
+    const char* const verb = t.kind == kReads ? "reads" : t.kind == kWrites ? "writes" : "adds to";
+    const std::string place = kernel->where(t.loc);
+    if (t.agent >= threads + kMbarriers)
+        return format("a wgmma of warp %d reads it (%s)", t.agent - threads - kMbarriers, place.c_str());
+    if (t.agent >= threads) return format("a TMA load writes it (%s)", place.c_str());
+    int lane = std::countr_zero(t.lanes);
+    const uint32_t* const seen = now.lane < 0 ? nullptr : now.warp->order.of(now.lane)->data() + t.agent;
+    each_lane(t.lanes, [&](int l) {
+        if (seen && seen[l] < t.time && (t.agent != first_agent(*now.warp) || l != now.lane)) lane = l;
+    });
+    return format("%swarp %d lane %d %s it (%s)", t.time == kUnderWay ? "cp.async of " : "", t.agent / 32, lane,
+                  verb, place.c_str());
+}
+void Races::report(const Trace& before, const Actor& now, uint32_t at, uint32_t count) const {
+    const Warp& w = *now.warp;
+    const bool core = now.lane < 0 || now.mbarrier;
+    const bool same_warp = before.agent == first_agent(w), together = same_warp && before.loc == w.loc;
+    const char* wanted = same_warp ? "__syncwarp() between them" : "__syncthreads() or an mbarrier between them";
+    if (before.time == kUnderWay) wanted = "cp.async.wait_group by the thread that copies, and a barrier for others";
+    else if (before.agent >= threads + kMbarriers) wanted = "wgmma.wait_group, and then a barrier";
+    else if (before.agent >= threads) wanted = "a wait for the mbarrier's phase that the load completes";
+    else if (core && before.kind == kWrites) wanted = "fence.proxy.async by the writer, and then a barrier";
+    else if (together && now.kind == kWrites) wanted = "one of them alone, or equal values";
+    std::string array = "dynamic shared memory";
+    uint32_t begin = uint32_t(kernel->dynamic_at);
+    for (const auto& [place, name] : kernel->arrays)
+        if (at >= uint32_t(place) && at < uint32_t(kernel->static_shared)) array = plain_name(name), begin = uint32_t(place);
+    const char* const verb = now.kind == kReads ? "reads" : now.kind == kWrites ? "writes" : "adds to";
+    const std::string subject = now.mbarrier ? "a TMA load" : now.lane < 0 ? "a wgmma" : format("lane %d", now.lane);
+    fail("race: bytes %u to %u of %s: %s of warp %d %s them, and %s: got no order between them, want %s",
+         at - begin, at - begin + count - 1, array.c_str(), subject.c_str(), w.id, now.kind == kLooks ? "uses" : verb,
+         who(before, now).c_str(), wanted);
+}
+
+}  // namespace ptx

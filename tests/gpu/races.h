@@ -1,0 +1,98 @@
+// races.h -- names two accesses to memory by different threads, at least one a write, that nothing orders. They are
+// found in every run, whichever of the two comes first in it.
+//
+// A clock says for each agent up to which time its accesses happened before. A warp's time rises with each release of
+// its lanes. An agent is a thread, an mbarrier (whose TMA loads write) or a warp's tensor core (whose wgmmas read).
+// Shared memory has a cell for each 16, 4 or 1 bytes with the last write and the reads and atomics since.
+//
+//   bar.sync, bar.warp.sync, mbarrier    what arrives releases, what has waited acquires
+//   cp.async                             unordered until its own thread has waited for its group
+//   TMA loads, wgmma                     see ordinary writes that fence.proxy.async has passed on
+//   shfl, vote, ldmatrix, mma            order nothing
+#pragma once
+#include <cstdlib>
+#include "ptx.h"
+
+namespace ptx {
+
+using Clock = std::vector<uint32_t>;        // [agent]: seen, then [agent]: passed on to TMA and wgmma
+using ClockRef = std::shared_ptr<const Clock>;
+
+// What the lanes of a warp have seen. Their own accesses are ordered anyway.
+struct Order {
+    ClockRef all, own[32];                  // own: of the lanes in `parted`
+    uint32_t parted = 0, time = 1, finished = 0;    // finished: its wgmmas are, up to this time
+    uint32_t passed[32] = {};               // of the lane's own writes: fence.proxy.async's time
+
+    const ClockRef& of(int lane) const { return parted >> lane & 1 ? own[lane] : all; }
+};
+// What has been released to a barrier.
+struct Released {
+    std::shared_ptr<Clock> sum;
+    ClockRef last;                          // is in it
+
+    void join(const ClockRef& clock);
+    void add(const Warp& w, uint32_t lanes);        // the caller raises the warp's time
+};
+
+enum AccessKind : uint8_t { kNothing, kReads, kWrites, kAtomically, kLooks };      // kLooks: leaves no trace
+struct Trace {
+    uint32_t time = 0, lanes = 0;           // time 0: there is none; lanes: of the agents from `agent` on
+    uint16_t agent = 0;
+    AccessKind kind = kNothing;
+    int32_t loc = 0;                        // Kernel::locs
+};
+struct Cell {
+    uint32_t block;                         // Races::block
+    uint32_t more;                          // Races::more, 0: none
+    Trace write, read;
+};
+
+// Who touches memory now.
+struct Actor {
+    const Warp* warp;
+    int lane;                               // -1: the warp's tensor core
+    AccessKind kind;
+    const char *value = nullptr, *memory = nullptr;     // of a write: the bytes to be and those before
+    uint16_t mbarrier = 0;                  // a TMA load's agent, else 0
+    uint32_t phase = 0;                     // and the mbarrier's time
+    bool copy = false;                      // a cp.async's write
+};
+
+// Of the block that runs.
+class Races {
+  public:
+    void begin(const Kernel& kernel, int threads, size_t shared_bytes);     // a launch
+    void begin_block(std::vector<Warp>& warps);
+    void shared(const Actor& actor, uint32_t at, int bytes);                // throws Error
+    void landed(const Warp& w, int lane, uint32_t at);                      // a cp.async of 16 bytes is waited for
+
+    uint16_t mbarrier_agent();                                              // a new one
+    void acquire(Warp& w, uint32_t lanes, const ClockRef& from);
+    void adopt(Warp& w, uint32_t lanes, const ClockRef& all_they_know);     // they have released into it
+    void sync_lanes(Warp& w, uint32_t lanes);                               // bar.warp.sync
+    void pass_on(Warp& w, uint32_t lanes);                                  // fence.proxy.async
+    void finish_wgmmas(Warp& w, uint32_t time);                             // those that were issued by then
+
+  private:
+    friend struct Released;
+    struct Free { void operator()(Cell* p) const { std::free(p); } };
+    using Cells = std::unique_ptr<Cell[], Free>;
+    const Kernel* kernel = nullptr;
+    int threads = 0, agents = 0, mbarriers = 0;
+    size_t bytes = 0;
+    uint32_t block = 0;                     // cells of another are empty
+    std::vector<uint8_t> level;             // [16 bytes]: 0 one cell, 1 cells of 4 bytes, 2 of 1 byte
+    Cells cells[3];
+    std::vector<std::vector<Trace>> more;
+
+    template <class F> void each_cell(uint32_t at, int count, const F& f);
+    void split(uint32_t place);
+    bool ordered(const Trace& before, const Actor& now, const ClockRef& clock, bool needs_passing) const;
+    void touch(Cell& c, const Actor& now, uint32_t at, uint32_t offset, uint32_t count);
+    void remember(Cell& c, const Actor& now, const Trace& trace);
+    [[noreturn]] void report(const Trace& before, const Actor& now, uint32_t at, uint32_t count) const;
+    std::string who(const Trace& t, const Actor& now) const;
+};
+
+}  // namespace ptx
