@@ -2,7 +2,7 @@
 # test_chat.sh -- conversations as --data: the same bits for any number of ranks though their lengths differ, what a
 # checkpoint keeps of the template, and the chat command.
 . tests/lib.sh
-emu=${TRAIN_GPT_EMU:-$PWD/build/train_gpt_emu} tools=${TOOLS:-build}
+soft=${TRAIN_GPT_PTX:-$PWD/build/train_gpt_ptx} tools=${TOOLS:-build}
 chat=$tmp/chat.jsonl
 # Sums, in one to three turns; answers are short or long, so that micro-batches have different numbers of targets.
 awk 'BEGIN { srand(7); for (i = 0; i < 300; i++) { line = ""
@@ -25,10 +25,10 @@ check "gives the same bytes" same "$tmp/one" "$tmp/half"
 check "with dropout" run dropout $train --dropout 0.1
 check "with dropout, --np 4" run dropout4 $train --dropout 0.1 --np 4
 check "the same bytes" same "$tmp/dropout" "$tmp/dropout4"
-if [ -x "$emu" ]; then
+if [ -x "$soft" ]; then
     job="$nano --data $chat --steps 2 --eval-every 0 --save-every 2 --device gpu"
-    check "an emulated GPU" run gpu env SIMT_DEVICES=2 "$emu"
-    check "an emulated GPU, --np 2" run gpu2 env SIMT_DEVICES=2 "$emu" --np 2
+    check "a GPU in software" run gpu env SOFT_GPU_DEVICES=2 "$soft"
+    check "a GPU in software, --np 2" run gpu2 env SOFT_GPU_DEVICES=2 "$soft" --np 2
     check "the same bytes" same "$tmp/gpu" "$tmp/gpu2"
 fi
 

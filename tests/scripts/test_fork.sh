@@ -6,7 +6,7 @@ ninja=$(command -v ninja || command -v ninja-build || command -v samu) || skip_a
 copy=$tmp/tree
 mkdir "$copy"
 # With what is built already, so that only what knows the lists is compiled again.
-built=$(cd build 2>/dev/null && find . -maxdepth 1 ! -name . ! -name asan ! -name tsan ! -name emu ! -name gpu |
+built=$(cd build 2>/dev/null && find . -maxdepth 1 ! -name . ! -name asan ! -name tsan ! -name gpu ! -name ptx |
     sed 's|^\./|build/|')
 tar -cf - $(ls -d * | grep -vE "^(build|runs|train_gpt)$") $built | tar -xf - -C "$copy" ||
     { fail copy "tar"; give_up; }

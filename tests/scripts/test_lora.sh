@@ -1,9 +1,9 @@
 #!/bin/sh
 # test_lora.sh -- whole runs with --lora: the same bytes for any number of ranks, resume, and every command, on CPUs and
-# emulated GPUs; what it refuses.
+# GPUs in software; what it refuses.
 . tests/lib.sh
 tools=${TOOLS:-build}
-emu=${TRAIN_GPT_EMU:-$PWD/build/train_gpt_emu}
+soft=${TRAIN_GPT_PTX:-$PWD/build/train_gpt_ptx}
 text="--data tests/golden/lines.txt"
 begin() {           # NAME OPTIONS...: a model to adapt
     of=$1; shift
@@ -15,16 +15,16 @@ begin() {           # NAME OPTIONS...: a model to adapt
 begin gpt2 --model gpt2 --heads 2
 begin qwen3 --model qwen3 --heads 4 --kv-heads 2 --mlp-size 48
 begin lstm --model lstm
-of_all="--data configure --sample-every 0 --batch-size 2 --total-batch-size 256 --replicas 8 --warmup-steps 2 --lr 5e-2
+of_all="--data tests/golden/layouts.txt --sample-every 0 --batch-size 2 --total-batch-size 256 --replicas 8 --warmup-steps 2 --lr 5e-2
     --eval-every 4 --eval-steps 2 --audit-every 3"
 
 job=$of_all
 all_of gpt2-lora 8 "$train --init $tmp/gpt2 --lora 8" --device cpu --dtype fp32 --threads 1
 all_of qwen3-lora 8 "$train --init $tmp/qwen3 --lora 16" --device cpu --dtype bf16 --threads 1 --lora-alpha 8
 all_of lstm-lora 8 "$train --init $tmp/lstm --lora 8" --device cpu --dtype fp32 --threads 1
-if [ -x "$emu" ]; then
-    all_of emulated 6 "env SIMT_DEVICES=4 timeout 300 $emu --init $tmp/qwen3 --lora 8" --device gpu
-else skip emulated "build/train_gpt_emu is not built"; fi
+if [ -x "$soft" ]; then
+    all_of soft 6 "env SOFT_GPU_DEVICES=4 timeout 300 $soft --init $tmp/qwen3 --lora 8" --device gpu
+else skip "in software" "build/train_gpt_ptx is not built"; fi
 
 lora=$tmp/gpt2-lora-one
 job="$of_all --steps 8 --save-every 4 --device cpu --dtype fp32"
