@@ -3,8 +3,8 @@
 //
 //     build/bench/gpu_kernels [--only PART] [--seconds S]     operations whose name contains PART; S seconds for each
 //     line (0.1) build/bench/gpu_kernels --device                        name, clock-free: "gpu NVIDIA H200, 132 SMs";
-//     exit code 66 if none answers build/bench/emu_kernels --tiny                          the program itself, on the
-//     emulator
+//     exit code 66 if none answers build/bench/gpu_kernels_ptx --tiny                      the program itself, on a
+//     GPU in software
 //
 // A line is the median of repeated launches. Before each launch 256 MiB are read, so that the L2 holds nothing of it;
 // the time is between two events on the stream. Numbers are N(0,1): power, and so the clock, depends on the operands.

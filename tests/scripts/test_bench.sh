@@ -1,15 +1,16 @@
 #!/bin/sh
-# test_bench.sh -- the report of bench/gpu.sh without a GPU: the measuring program on the emulator, the chart and the
-# table of targets made from what it prints, and docs/kernels.md filled from such figures. The program of
+# test_bench.sh -- the report of bench/gpu.sh without a GPU: the measuring program on a GPU in software, the chart and
+# the table of targets made from what it prints, and docs/kernels.md filled from such figures. The program of
 # bench/matmul.py answers and refuses; bench/readme.sh fills docs/performance.md.
 . tests/lib.sh
-kernels=${TOOLS:-$PWD/build}/bench/emu_kernels
+kernels=${TOOLS:-$PWD/build}/bench/gpu_kernels_ptx soft=${TRAIN_GPT_PTX:-$PWD/build/train_gpt_ptx}
+on_gpu() { if [ -x "$kernels" ] && [ -x "$soft" ]; then check "$@"; else skip "$1" "no nvcc: no GPU in software"; fi; }
 matmul=${TOOLS:-$PWD/build}/bench/matmul
 measured() {
     timeout 600 "$kernels" --tiny >"$tmp/kernels.md" && grep -q '^data: tiny-2|head params|' "$tmp/kernels.md" &&
         grep -q '^fact: attention_backward-d128-T40-B1 ' "$tmp/kernels.md"
 }
-check "every operation is measured, on the emulator" measured
+on_gpu "every operation is measured" measured
 chart() {
     awk -v shape=tiny-2 -v repeats=3 -v title='a <tiny> step' -f bench/bars.awk "$tmp/kernels.md" >"$tmp/step.svg" ||
         return 1
@@ -19,7 +20,7 @@ chart() {
     grep -q 'a &lt;tiny> step' "$tmp/step.svg" && [ "$(tail -n 1 "$tmp/step.svg")" = '</svg>' ] || return 1
     ! awk -v shape=none -f bench/bars.awk /dev/null >/dev/null
 }
-check "the chart has all its bars" chart
+on_gpu "the chart has all its bars" chart
 targets() {
     printf '%s\n' 'products-gpt2-124m-16 1.02' 'lowest-product-gpt2-124m-16 0.87 attproj params' \
         'attention_forward-d64-T1024-B16 262' 'best-attention_forward-d64-T1024-B16 288 cudnn' 'best-step 530000' \
@@ -66,9 +67,9 @@ table() {
 }
 printf '%s\n' 'made up:' '| model | smallest |' '|---|---:|' '| nano | 0.98 |' >"$tmp/matmul.lines"
 check "the table of products is written into docs/performance.md" table
-# The experiments, each in one pair of runs of a tiny model on an emulated GPU.
+# The experiments, each in one pair of runs of a tiny model on a GPU in software.
 tuned() {
-    env TRAIN_GPT="${TRAIN_GPT_EMU:-$PWD/build/train_gpt_emu}" PAIRS=1 SIMT_DEVICES=1 \
+    env TRAIN_GPT="$soft" PAIRS=1 SOFT_GPU_DEVICES=1 \
         EXPERIMENTS="$(printf '%s\n' 'plain --graph=off nano 1 16 6 1' 'blocks NCCL_MAX_CTAS=4 nano 1 32 6 2' \
             'wrong --graph=maybe nano 1 16 6 1')" \
         OPTIONS='--layers 1 --heads 1 --channels 16 --seq-len 16 --data tests/golden/lines.txt' \
@@ -77,7 +78,7 @@ tuned() {
         grep -Eq '\| blocks \| .* ranks 2 \| [0-9]+ \|' "$tmp/tuned"/*-tune.md &&
         grep -q '| wrong .* FAILED' "$tmp/tuned"/*-tune.md
 }
-check "experiments are run in pairs, and a failure is named" tuned
+on_gpu "experiments are run in pairs, and a failure is named" tuned
 # Tiles, with times that are made up: PINGPONG us beside 60.
 cat >"$tmp/kernels" <<'END'
 #!/bin/sh
