@@ -1,4 +1,4 @@
-// tiles.h -- the instructions of AMX: eight registers of 16 rows of 64 bytes. tests/emu/tiles.h has them in software.
+// tiles.h -- the instructions of AMX: eight registers of 16 rows of 64 bytes. tests/tiles.h has them in software.
 // In assembly, because the compilers' own forms do not say that they read and write memory.
 #pragma once
 
