@@ -1,16 +1,25 @@
 #!/bin/sh
-# test_cpus.sh -- the same bits on every CPU with fused multiply-add: 50 steps of a small GPT-2, LSTM and Llama in fp32
+# test_cpus.sh -- the same bits on every CPU with fused multiply-add: small runs of a GPT-2, LSTM and Llama in fp32
 # give the weights and curves whose sha256 stand in tests/golden/cpus.txt, by each instruction set of this machine, with
 # 1 and 2 threads, with 1, 2 and 4 ranks, and with ranks of several sets in one job.
 #   sh tests/scripts/test_cpus.sh --update      writes tests/golden/cpus.txt anew, by this machine's best set
 . tests/lib.sh
 golden=tests/golden/cpus.txt
-# The shapes are no multiples of a vector's or a tile's size, and the vocabulary (257) gives two blocks of k. A run
-# takes an emulated CPU half a minute.
+# The shapes are no multiples of a vector's or a tile's size. A run takes an emulated CPU half a minute. Every sum of
+# the three models' jobs is one block; docs/arithmetic.md says where sums are cut, and each job of few steps cuts some:
+#   cuts      900 rows and 300 positions: products, biases, keys and queries; 72 channels: the sums along a row
+#   few       4 rows: products with weight^T are sums along a row
+#   chunks    61,634 rows: the head takes them in two chunks, the second of 2 rows
 common="--dtype fp32 --data tests/golden/lines.txt --steps 50 --warmup-steps 5 --batch-size 1 --total-batch-size 144
     --replicas 4 --seq-len 36 --eval-every 25 --eval-steps 2 --sample-every 50 --max-tokens 40 --save-every 25 --keep 0"
-job_of() {          # MODEL
+short="--dtype fp32 --data tests/golden/lines.txt --warmup-steps 1 --layers 1 --heads 1 --lr 3e-3 --eval-every 0
+    --sample-every 0"
+job_of() {          # NAME
     case $1 in
+        cuts) echo "$short --steps 4 --channels 72 --seq-len 300 --batch-size 3 --total-batch-size 1800 --replicas 2
+            --dropout 0.1" ;;
+        few) echo "$short --steps 4 --channels 72 --seq-len 2 --batch-size 2 --total-batch-size 8 --replicas 2" ;;
+        chunks) echo "$short --steps 1 --channels 8 --seq-len 1 --batch-size 61634 --total-batch-size 61634" ;;
         gpt2) echo "$common --layers 2 --heads 2 --channels 48 --dropout 0.1 --lr 3e-3" ;;
         lstm) echo "$common --model lstm --layers 1 --channels 56 --optimizer sgd --lr 1" ;;
         llama) echo "$common --model llama --layers 2 --heads 2 --kv-heads 1 --channels 48 --optimizer muon
@@ -42,7 +51,7 @@ ranks() {
     for p in $pids; do wait $p || worst=$?; done
     return $worst
 }
-# gives MODEL RANKS OPTIONS...: the run has the golden bits.
+# gives JOB RANKS OPTIONS...: the run has the golden bits.
 gives() {
     model=$1 n=$2; shift 2
     rm -rf "$tmp/out"
@@ -51,10 +60,10 @@ gives() {
     grep -qxF "${got% }" $golden || { echo "got  $got"; grep "^$model " $golden; return 1; }
 }
 
-all=$(sets)
+all=$(sets) jobs="chunks few cuts gpt2 lstm llama"
 if [ "${1:-}" = --update ]; then
     isa=${all%% *}
-    for model in gpt2 lstm llama; do
+    for model in $jobs; do
         ranks 1 $train $(job_of $model) --out-dir "$tmp/$model" >"$tmp/log" 2>&1 || { tail -n 3 "$tmp/log"; exit 1; }
         echo "$model" $(bits "$tmp/$model")
     done >"$tmp/golden"
@@ -66,14 +75,19 @@ fused=
 for isa in $all; do if with_fma "$isa"; then fused="${fused:+$fused }$isa"; fi; done
 [ -n "$fused" ] || skip_all "the golden bits" "this CPU has no fused multiply-add"
 [ "${fused% *}" != "$fused" ] || skip "another set" "this CPU has only $fused"
-for model in gpt2 lstm llama; do
+for model in $jobs; do
     threads=2
     for isa in $fused; do
         check "$model, $isa, --threads $threads" gives $model 1 --threads $threads
         threads=$((3 - threads))
     done
     isa=$fused
-    for n in ${RANKS:-2 4}; do check "$model, $n ranks: $isa" gives $model $n --threads 1; done
+    case $model in
+        chunks) counts= ;;          # one replica
+        few|cuts) counts=2 ;;
+        *) counts=${RANKS:-2 4} ;;
+    esac
+    for n in $counts; do check "$model, $n ranks: $isa" gives $model $n --threads 1; done
 done
 
 # The last run, from step 25 on by another set.
