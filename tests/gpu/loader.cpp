@@ -134,7 +134,20 @@ struct CallConfiguration {
 };
 thread_local CallConfiguration called;          // between <<<...>>> and the call behind it
 
+uint64_t maps = 0;
+std::string refused;
+
+// Notes what is wrong with a description.
+CUresult wrong(const char* what, unsigned i, uint64_t value) {
+    refused = format("%s[%u]: got %llu", what, i, static_cast<unsigned long long>(value));
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
 }  // namespace
+
+uint64_t maps_made() { return maps; }
+const std::string& map_refused() { return refused; }
+
 }  // namespace ptx
 
 using namespace ptx;
@@ -232,22 +245,26 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap* out, CUtensorMapDataType type, cuui
     if (type != CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 || interleave != CU_TENSOR_MAP_INTERLEAVE_NONE ||
         outside != CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE || size_t(swizzle) >= std::size(kSpan))
         return CUDA_ERROR_NOT_SUPPORTED;
-    if (uintptr_t(out) % 64 || uintptr_t(address) % 16 || rank < 1 || rank > 5) return CUDA_ERROR_INVALID_VALUE;
+    if (uintptr_t(out) % 64 || rank < 1 || rank > 5) return wrong("rank", rank, uintptr_t(out));
+    if (uintptr_t(address) % 16) return wrong("address", 0, uintptr_t(address));
     TensorMap map = {};
     map.magic = kMapMagic, map.type = type, map.rank = rank, map.swizzle = swizzle, map.address = uint64_t(address);
     uint64_t distance = 2;          // of neighbours along this dimension, at least
     for (cuuint32_t i = 0; i < rank; i++) {
-        if (size[i] < 1 || size[i] > kLargestSize || box[i] < 1 || box[i] > 256) return CUDA_ERROR_INVALID_VALUE;
+        if (size[i] < 1 || size[i] > kLargestSize) return wrong("size", i, size[i]);
+        if (box[i] < 1 || box[i] > 256) return wrong("box", i, box[i]);
+        if (step[i] < 1 || step[i] > 8) return wrong("step", i, step[i]);
         if (step[i] != 1) return CUDA_ERROR_NOT_SUPPORTED;
         map.size[i] = size[i], map.box[i] = uint16_t(box[i]), map.step[i] = 1;
         distance *= size[i];
         if (i + 1 == rank) break;
-        if (stride[i] % 16 || stride[i] >= kLargestStride || stride[i] < distance) return CUDA_ERROR_INVALID_VALUE;
+        if (stride[i] % 16 || stride[i] >= kLargestStride || stride[i] < distance) return wrong("stride", i, stride[i]);
         map.stride[i] = distance = stride[i];
     }
     const unsigned row = box[0] * 2, span = kSpan[swizzle];
-    if (row % 16 || (span && row > span)) return CUDA_ERROR_INVALID_VALUE;
+    if (row % 16 || (span && row > span)) return wrong("box", 0, box[0]);
     if (span && row != span) return CUDA_ERROR_NOT_SUPPORTED;
+    maps++;
     std::memset(out, 0, sizeof *out);
     std::memcpy(out, &map, sizeof map);
     return CUDA_SUCCESS;

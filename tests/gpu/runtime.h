@@ -31,6 +31,10 @@ uint64_t seed();
 void set_seed(uint64_t seed);
 // How many launches that may begin before the kernel before them has ended were put into streams, by graphs too.
 uint64_t dependent_launches();
+// How many descriptions cuTensorMapEncodeTiled has made, and what was wrong with the last that it refused: "box[0]: got
+// 60".
+uint64_t maps_made();
+const std::string& map_refused();
 
 // Notes an error of this thread for cudaGetLastError and cudaGetErrorString, and returns it.
 cudaError_t refuse(cudaError_t error, const std::string& text = "");

@@ -1,7 +1,7 @@
-// test_maps.cpp -- every map that a training step describes to TMA keeps the limits that cuda.h documents: of every
+// test_maps.cu -- every map that a training step describes to TMA keeps the limits that cuda.h documents: of every
 // model's presets, for many batches, whatever tile a product takes; and of attention whose heads share keys and values.
 //
-// The emulator's cuTensorMapEncodeTiled checks them; the driver's own says CUDA_ERROR_NOT_INITIALIZED where no
+// The software GPU's cuTensorMapEncodeTiled checks them; the driver's own says CUDA_ERROR_NOT_INITIALIZED where no
 // device is (libcuda 535, behind cuInit too). Steps are captured and never run, so the largest model takes no time and
 // no memory.
 #include <cstdlib>
@@ -12,6 +12,11 @@
 #include "kernels/cuda/common.cuh"
 #include "models/model.h"
 #include "tests/test.h"
+
+namespace ptx {
+const std::string& map_refused();
+uint64_t maps_made();
+}
 
 namespace BACKEND {
 namespace {
@@ -96,18 +101,18 @@ void use_tile(const char* name) { name ? setenv("LOCKSTEP_TILE", name, 1) : unse
 }  // namespace
 
 TEST(limits_are_checked) {
-    EXPECT(Arguments().encode() == CUDA_SUCCESS, "refused: %s", simt::map_refused.c_str());
+    EXPECT(Arguments().encode() == CUDA_SUCCESS, "refused: %s", ptx::map_refused().c_str());
     for (const Fault& fault : kFaults) {
         Arguments a;
         fault.make(a);
-        EXPECT(a.encode() == CUDA_ERROR_INVALID_VALUE && simt::map_refused == fault.refused, "want '%s', got '%s'",
-               fault.refused, simt::map_refused.c_str());
+        EXPECT(a.encode() == CUDA_ERROR_INVALID_VALUE && ptx::map_refused() == fault.refused, "want '%s', got '%s'",
+               fault.refused, ptx::map_refused().c_str());
     }
     Arguments largest;
     largest.size[0] = largest.size[1] = 1 << 16, largest.size[2] = cuuint64_t(1) << 32;
     largest.stride[0] = 1 << 17, largest.stride[1] = (cuuint64_t(1) << 40) - 16;
     largest.box[1] = 256;
-    EXPECT(largest.encode() == CUDA_SUCCESS, "refused: %s", simt::map_refused.c_str());
+    EXPECT(largest.encode() == CUDA_SUCCESS, "refused: %s", ptx::map_refused().c_str());
     // And by the kernels' own call.
     static const bf16* const p = reinterpret_cast<const bf16*>(4096);
     tensor_map(p, 768, 100, 768, 64, 256);
@@ -136,24 +141,26 @@ std::string capture_attention(const Attention& shape, int shift = 0) {
 }
 
 TEST(maps_of_grouped_attention) {
+    if (!hopper()) SKIP("this GPU has no TMA");
     const struct { int NH, NK; } groups[] = {{14, 2}, {32, 8}, {16, 8}, {9, 3}, {7, 1}};
     for (const auto& g : groups)
         for (const int HS : {64, 128})
             for (const int B : {1, 3, 64})
                 for (const int T : {1, 1021, 8192}) {
-                    const uint64_t before = simt::maps_made;
+                    const uint64_t before = ptx::maps_made();
                     const std::string why = capture_attention({nullptr, B, T, g.NH, g.NK, HS});
                     EXPECT(why.empty(), "NH %d, NK %d, HS %d, B %d, T %d: %s (%s)", g.NH, g.NK, HS, B, T, why.c_str(),
-                           simt::map_refused.c_str());
-                    EXPECT(simt::maps_made == before + 3, "%d maps were made, want 3: qkv twice, dout",
-                           int(simt::maps_made - before));
+                           ptx::map_refused().c_str());
+                    EXPECT(ptx::maps_made() == before + 3, "%d maps were made, want 3: qkv twice, dout",
+                           int(ptx::maps_made() - before));
                 }
     // Negative control: qkv lies 2 bytes off.
-    EXPECT(!capture_attention({nullptr, 1, 128, 14, 2, 64}, 1).empty() && simt::map_refused.find("address") == 0,
+    EXPECT(!capture_attention({nullptr, 1, 128, 14, 2, 64}, 1).empty() && ptx::map_refused().find("address") == 0,
            "a qkv that is not aligned is not noticed");
 }
 
 TEST(maps_of_every_preset) {
+    if (!hopper()) SKIP("this GPU has no TMA");
     scratch(size_t(1) << 34, nullptr);  // it cannot grow while a step is captured
     int steps = 0;
     uint64_t maps = 0;
@@ -171,13 +178,13 @@ TEST(maps_of_every_preset) {
                         EXPECT(info->check(shape).empty(), "%s", preset.name);
                         const int T = B % 2 ? shape.T - 3 : shape.T;  // windows need not be whole
                         use_tile(*tile ? tile : nullptr);
-                        const uint64_t before = simt::maps_made;
+                        const uint64_t before = ptx::maps_made();
                         const std::string why = capture(*info, shape, B, T);
                         use_tile(nullptr);
                         EXPECT(why.empty(), "%s, B %d, T %d, V %d, tile '%s': %s (%s)", preset.name, B, T, V, tile,
-                               why.c_str(), simt::map_refused.c_str());
-                        EXPECT(simt::maps_made > before, "%s, B %d: no map was made", preset.name, B);
-                        maps += simt::maps_made - before;
+                               why.c_str(), ptx::map_refused().c_str());
+                        EXPECT(ptx::maps_made() > before, "%s, B %d: no map was made", preset.name, B);
+                        maps += ptx::maps_made() - before;
                         steps++;
                     }
     }
@@ -187,13 +194,13 @@ TEST(maps_of_every_preset) {
     shape.L = 1, shape.NH = 2, shape.C = 128, shape.T = 128;
     set_vocabulary(&shape, 256);
     EXPECT(capture(gpt2_info, shape, 2, 128).empty(), "a step is refused");
-    EXPECT(!capture(gpt2_info, shape, 2, 128, 1).empty() && simt::map_refused.find("address") == 0,
+    EXPECT(!capture(gpt2_info, shape, 2, 128, 1).empty() && ptx::map_refused().find("address") == 0,
            "weights that are not aligned are not noticed");
 }
 
 }  // namespace BACKEND
 
 int main(int argc, char** argv) {
-    setenv("SIMT_MEMORY_MB", "4194304", 1);
+    setenv("SOFT_GPU_MEMORY_MB", "4194304", 1);
     return run_tests(argc, argv);
 }
