@@ -1,5 +1,5 @@
 // main.cpp -- options, ranks, one backend, one call. Every error of the program ends here. Compiled once per program:
-// -DGPU=gpu, -DGPU=emu, or neither.
+// -DGPU=gpu, -DGPU=emu, -DSPEC=ref, or none of these.
 #include <csignal>
 #include <cstdlib>
 #include <exception>
@@ -33,10 +33,16 @@ DECLARE(cpu)
 #ifdef GPU
 DECLARE(GPU)
 #endif
+#ifdef SPEC
+DECLARE(SPEC)
+#endif
 
 static const Backend backends[] = {                     // in this program, best first; the last is empty
 #ifdef GPU
     ROW(GPU, true, "bf16"),
+#endif
+#ifdef SPEC
+    ROW(SPEC, false, "fp32"),                           // before cpu: with --dtype fp32 it is taken
 #endif
     ROW(cpu16, false, "bf16"), ROW(cpu, false, "fp32"), {}};
 
