@@ -405,7 +405,7 @@ struct Matmul {
     int N, C, OC;
 };
 static const Matmul kMatmuls[] = {{1, 8, 8},      {3, 24, 64},    {65, 136, 24}, {130, 64, 272},
-                                  {1, 768, 1008}, {67, 768, 136}, {300, 8, 1040}};
+                                  {1, 768, 1008}, {67, 768, 136}, {300, 8, 1040}, {4, 72, 24}, {5, 72, 24}};
 
 // Random numbers, or small integers: then all sums are exact in float, in any order.
 static std::vector<float> operands(size_t n, bool exact) { return exact ? integers(n, -4, 4) : normal(n); }
@@ -428,6 +428,21 @@ TEST(matmul_forward) {
                 RUN(c, matmul_forward, out, inp, weight, bias, s.N, s.C, s.OC);
                 compare(c, out, exact, 2 + root(C));  // k: a sum of C terms
             }
+}
+
+// 1 + 2^-23 + 2^-24 - 2^-60 is just below the middle of two floats. A double cannot hold the last term: a sum that is
+// rounded to double and then to float goes up.
+TEST(matmul_rounds_once) {
+    const float one = 1 + FLT_EPSILON, above = 0x1.00004p-12f, below = 0x1.ffff8p-13f;
+    for (const size_t N : {1, 8}) {
+        std::vector<float> x(N * 8, 0), w(8 * 8, 0);
+        for (size_t n = 0; n < N; n++) x[n * 8] = one, x[n * 8 + 1] = above;
+        for (size_t o = 0; o < 8; o++) w[o * 8] = 1, w[o * 8 + 1] = below;
+        Case c(format("matmul_forward N=%zu", N));
+        Tensor &out = c.out(kX, N * 8), &inp = c.in(kX, x), &weight = c.in(kX, w);
+        RUN(c, matmul_forward, out, inp, weight, static_cast<Tensor*>(nullptr), int(N), 8, 8);
+        c.near(out, 2);
+    }
 }
 
 TEST(matmul_gelu_forward) {

@@ -103,7 +103,7 @@ by_spec() { gives "$@" && grep -q '^train_gpt .* | ref |' "$tmp/log"; }
 spec=${TOOLS:-$PWD/build}/train_gpt_ref own=$train isa=$fused n=1
 if [ -x "$spec" ] && [ "${train#*qemu}" = "$train" ]; then
     train=$spec
-    for model in few cuts gpt2 lstm; do
+    for model in few cuts gpt2 lstm llama; do
         check "$model, kernels/ref.cpp, $n ranks" by_spec $model $n --threads 1
         n=$((3 - n))
     done
