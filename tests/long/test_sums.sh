@@ -58,5 +58,12 @@ attention: output by division~attention~s/ \* (1 \/ total));/ \/ total);/
 attention: fused argument~attention_backward~s/exponential(scale \* s - lse.row.)/exponential(fma(scale, s, -lse[row]))/
 attention: fused delta~attention_backward~s/sum += get(o.i.) \* get(dout_t.i.)/sum = fma(get(o[i]), get(dout_t[i]), sum)/
 attention: scale first~attention_backward~s/= e \* (m \* dp - delta.row.) \* scale/= e * scale * (m * dp - delta[row])/
+attention: dp fused~attention_backward~s/(m \* dp - delta.row.)/fma(m, dp, -delta[row])/
+dropout: the factor's last bit~dropout_backward~s/1.0f \/ (1.0f - d.rate)/float(1 \/ (1 - double(d.rate)) * 1.0000001)/
+exp: a term more~attention_forward~s/float p = 1.0f \/ 5040/float p = fma(r, 1.0f \/ 40320, 1.0f \/ 5040)/
+exp: in two roundings~attention_forward~s/p = fma(p, r, c);/p = p * r + c;/
+GELU: slope in two roundings~gelu_backward~s/fma(s \* (e \* s), \(x \* fma(.*kTwiceK)\), s)/s * (e * s) * (\1) + s/
+log of the C library in float~attention_forward~s/return float(same_log(double(x)))/return std::log(float(x))/
+parameter gradients: the last bit~layernorm_backward~s/to + float(sum) : float(sum)/float(double(to) + double(sum) * 1.0000001) : float(sum)/
 RULES
 summary
