@@ -35,18 +35,17 @@ char* shared_at(Block& b, uint32_t at, int bytes, bool read, bool write, const A
     if (size_t(at) + size_t(bytes) > b.shared.size())
         fail("shared access of %d bytes at %u of %zu", bytes, at, b.shared.size());
     uint8_t* s = b.shadow.data() + at;
-    if (actor) {
-        Actor a = *actor;
-        a.memory = b.shared.data() + at;
-        b.races->shared(a, at, bytes);
-    }
+    char* const place = b.shared.data() + at;
+    if (actor) b.races->shared(*actor, at, bytes, place);
+    static const std::vector<uint8_t> all_set(64, kSet);
+    if (size_t(bytes) <= all_set.size() && !std::memcmp(s, all_set.data(), size_t(bytes))) return place;
     for (int x = 0; x < bytes; x++) {
         if (s[x] == kGap) fail("shared access at %u: between the arrays", at);
         if (s[x] == kBarrierByte && !(write && bytes == 8 && !read)) fail("shared access at %u: an mbarrier", at);
         if (read && s[x] == kFresh) fail("shared read of %d bytes at %u: byte %d was never written", bytes, at, x);
     }
     if (write && s[0] != kBarrierByte) std::memset(s, kSet, size_t(bytes));
-    return b.shared.data() + at;
+    return place;
 }
 
 void Block::landed(uint32_t bar, int bytes) {

@@ -296,11 +296,11 @@ template <char SPACE, AccessKind KIND>
 char* place(Warp& w, uint64_t at, int bytes, int lane, const char* value = nullptr) {
     constexpr bool kReadsIt = KIND != kWrites, kWritesIt = KIND != kReads;
     Block& b = *w.block;
-    const Actor actor{&w, lane, KIND, value};
     if (at % unsigned(bytes))
         fail("address 0x%llx is not aligned to %d bytes", static_cast<unsigned long long>(at),
              bytes);
     if constexpr (SPACE == 's') {
+        const Actor actor{&w, lane, KIND, value};
         if (at >> 32) fail("shared address 0x%llx", static_cast<unsigned long long>(at));
         return shared_at(b, uint32_t(at), bytes, kReadsIt, kWritesIt, &actor);
     }
@@ -309,6 +309,7 @@ char* place(Warp& w, uint64_t at, int bytes, int lane, const char* value = nullp
         return const_cast<char*>(b.launch->params.data()) + at;
     }
     if constexpr (SPACE == 0) {     // generic
+        const Actor actor{&w, lane, KIND, value};
         if (at >= kSharedWindow && at < kSharedWindow + kWindow)
             return shared_at(b, uint32_t(at - kSharedWindow), bytes, kReadsIt, kWritesIt, &actor);
         if (at >= kParamWindow && at < kParamWindow + kWindow)
@@ -316,6 +317,7 @@ char* place(Warp& w, uint64_t at, int bytes, int lane, const char* value = nullp
     }
     if (b.launch->dependent && !(w.waited >> lane & 1)) fail("global memory before griddepcontrol.wait");
     if (!memory_has(reinterpret_cast<void*>(at), size_t(bytes))) out_of_bounds("global", at, bytes);
+    b.races->global({&w, lane, KIND, value}, at, bytes);
     return reinterpret_cast<char*>(at);
 }
 uint64_t base_of(Warp& w, const Ins& i, int slot, int lane) {
@@ -467,7 +469,7 @@ int bar_arrive(Warp& w, const Ins& i, uint32_t mask) { return barrier(w, i, mask
 Mbar& mbar_at(Warp& w, int lane, uint32_t at) {
     const auto it = w.block->mbars.find(at);
     if (it == w.block->mbars.end()) fail("no mbarrier at shared address %u", at);
-    w.block->races->shared({&w, lane, kLooks}, at, 8);
+    w.block->races->shared({&w, lane, kLooks}, at, 8, nullptr);
     return it->second;
 }
 int mbar_init(Warp& w, const Ins& i, uint32_t mask) {
@@ -553,8 +555,8 @@ template <bool TRANS> int ldmatrix(Warp& w, const Ins& i, uint32_t mask) {
 float low(uint32_t u) { return std::bit_cast<float>(u << 16); }
 float high(uint32_t u) { return std::bit_cast<float>(u & 0xffff0000u); }
 
-// SOFT_GPU_SUM: how a tensor core adds. 0 in order of k, in float, then to d; 1 exact, rounded once; 2 with d, truncated at
-// 25 bits below the largest term (as is said of hardware).
+// SOFT_GPU_SUM: how a tensor core adds. 0 in order of k, in float, then to d; 1 exact, rounded once; 2 with d,
+// truncated at 25 bits below the largest term (as is said of hardware).
 int sum_mode() {
     static const int mode = std::getenv("SOFT_GPU_SUM") ? std::atoi(std::getenv("SOFT_GPU_SUM")) : 0;
     return mode;
@@ -687,7 +689,9 @@ int tma_load(Warp& w, const Ins& i, uint32_t mask) {
         for (int d = 0; d < i.n; d++) from[d] = w.reg<int32_t>(i.a[2 + d])[l];
         if (b.kernel->counters) b.kernel->counters->box_bytes += unsigned(bytes);
         const auto start = std::array<int32_t, 5>{from[0], from[1], from[2], from[3], from[4]};
-        b.later.push_back([&b, map, to, bar, start, rows, row_bytes, span, bytes] {
+        Actor reader{&w, l, kReads};
+        reader.mbarrier = m.agent, reader.phase = m.time, reader.loc = i.loc;
+        b.later.push_back([&b, map, to, bar, start, rows, row_bytes, span, bytes, reader] {
             for (int r = 0; r < rows; r++)
                 for (int x = 0; x < row_bytes; x += 2) {
                     int64_t place[5] = {start[0] + x / 2};
@@ -710,9 +714,12 @@ int tma_load(Warp& w, const Ins& i, uint32_t mask) {
                                  static_cast<long long>(place[0]),
                                  static_cast<long long>(place[1]));
                         std::memcpy(&value, p, 2);
+                        const uint64_t left = (map.size[0] - uint64_t(place[0])) * 2;       // bytes to the row's end
+                        const uint64_t at = map.address + offset;
                         if (b.kernel->counters && x == 0)
-                            count_box(b, p, unsigned(std::min<uint64_t>(unsigned(row_bytes),
-                                                                        (map.size[0] - uint64_t(place[0])) * 2)));
+                            count_box(b, p, unsigned(std::min(uint64_t(row_bytes), left)));
+                        if (x == 0 || at % 16 == 0)
+                            b.races->global(reader, at, int(std::min({16 - at % 16, uint64_t(row_bytes - x), left})));
                     }
                     std::memcpy(b.shared.data() + dst, &value, 2);
                 }

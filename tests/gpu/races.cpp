@@ -111,52 +111,78 @@ uint16_t Races::mbarrier_agent() {
 
 // ---- cells
 
-void Races::begin(const Kernel& k, int threads_, size_t shared_bytes) {
-    kernel = &k, threads = threads_, agents = threads + kMbarriers + threads / 32;
-    const size_t places = (shared_bytes + 15) / 16;
+constexpr uint64_t kPage = 1 << 16;         // bytes of global memory
+
+void Cells::begin(size_t want) {
+    const size_t places = (want + 15) / 16;
     level.assign(places, 0);
     if (places * 16 <= bytes) return;
     bytes = places * 16;
-    for (size_t i = 0; i < 3; i++) {        // zeros that take no room until they are touched
-        constexpr size_t kBytes[] = {16, 4, 1};
+    constexpr size_t kBytes[] = {16, 4, 1};
+    for (size_t i = 0; i < 3; i++)          // zeros that take no room until they are touched
         cells[i].reset(static_cast<Cell*>(std::calloc(bytes / kBytes[i], sizeof(Cell))));
-    }
+}
+void Races::begin(const Kernel& k, int threads_, size_t shared_bytes) {
+    kernel = &k, threads = threads_, agents = threads + kMbarriers + threads / 32;
+    shared_memory.begin(shared_bytes);
+    launch = block + 1;
+    recent_page = nullptr;
+    if (pages.size() > 256) pages.clear();
 }
 void Races::begin_block(std::vector<Warp>& warps) {
-    block++;
+    shared_memory.oldest = ++block;
     mbarriers = 0;
     more.assign(1, {});
     const auto none = std::make_shared<const Clock>(size_t(agents) * 2);
     for (Warp& w : warps) w.order.all = none;
 }
+Cells& Races::page(uint64_t number) {
+    if (recent_page && recent == number) return *recent_page;
+    Cells& s = pages[number];
+    if (s.oldest != launch) {
+        s.begin(kPage);
+        s.oldest = launch;
+    }
+    recent = number, recent_page = &s;
+    return s;
+}
 // The cell of 16 bytes, or its cells of 4 bytes, become smaller ones with the same traces.
-void Races::split(uint32_t place) {
-    const uint8_t from = level[place]++;
+void Races::split(Cells& s, uint32_t place) {
+    const uint8_t from = s.level[place]++;
     const uint32_t n = from ? 4 : 1;        // cells before
     for (uint32_t i = 0; i < n * 4; i++) {
-        Cell& to = cells[from + 1][place * n * 4 + i];
-        to = cells[from][place * n + i / 4];
+        Cell& to = s.cells[from + 1][place * n * 4 + i];
+        to = s.cells[from][place * n + i / 4];
         if (to.block != block || !to.more) continue;
         more.push_back(std::vector<Trace>(more[to.more]));
         to.more = uint32_t(more.size() - 1);
     }
 }
 // f(cell, its offset, bytes of the access in it)
-template <class F> void Races::each_cell(uint32_t at, int count, const F& f) {
+template <class F> void Races::each_cell(Cells& s, uint32_t at, int count, const F& f) {
     const uint32_t end = at + uint32_t(count);
     for (uint32_t place = at / 16; place * 16 < end; place++) {
         const uint32_t from = std::max(at, place * 16), to = std::min(end, place * 16 + 16);
         const uint8_t want = (from | to) % 16 == 0 ? 0 : (from | to) % 4 == 0 ? 1 : 2;
-        while (level[place] < want) split(place);
-        const uint32_t size = level[place] == 0 ? 16 : level[place] == 1 ? 4 : 1;
-        for (uint32_t x = from; x < to; x += size) f(cells[level[place]][x / size], x, size);
+        while (s.level[place] < want) split(s, place);
+        const uint32_t size = s.level[place] == 0 ? 16 : s.level[place] == 1 ? 4 : 1;
+        for (uint32_t x = from; x < to; x += size) f(s.cells[s.level[place]][x / size], x, size);
     }
 }
-void Races::shared(const Actor& actor, uint32_t at, int count) {
-    each_cell(at, count, [&](Cell& c, uint32_t x, uint32_t size) { touch(c, actor, x, x - at, size); });
+void Races::shared(const Actor& actor, uint32_t at, int count, const char* memory) {
+    each_cell(shared_memory, at, count, [&](Cell& c, uint32_t x, uint32_t size) {
+        touch(c, block, actor, {memory + (x - at), false, x, x - at, size});
+    });
+}
+void Races::global(const Actor& actor, uint64_t at, int count) {
+    const uint32_t in_page = uint32_t(at % kPage);      // an access is aligned: it lies in one page
+    const char* const memory = reinterpret_cast<const char*>(at);
+    each_cell(page(at / kPage), in_page, count, [&](Cell& c, uint32_t x, uint32_t size) {
+        touch(c, launch, actor, {memory + (x - in_page), true, x, x - in_page, size});
+    });
 }
 void Races::landed(const Warp& w, int lane, uint32_t at) {
-    each_cell(at, 16, [&](Cell& c, uint32_t, uint32_t) {
+    each_cell(shared_memory, at, 16, [&](Cell& c, uint32_t, uint32_t) {
         Trace& t = c.write;
         if (c.block != block || t.time != kUnderWay || t.agent != first_agent(w) || t.lanes != 1u << lane) return;
         t.time = w.order.time;
@@ -173,11 +199,20 @@ bool Races::ordered(const Trace& before, const Actor& now, const ClockRef& clock
         if (seen[std::countr_zero(lanes)] < before.time) return false;
     return true;
 }
-void Races::touch(Cell& c, const Actor& now, uint32_t at, uint32_t offset, uint32_t count) {
+void Races::touch(Cell& c, uint32_t oldest, const Actor& now, const Range& r) {
+    if (c.block < oldest) c = {};
     if (c.block != block) {
-        c = {};
+        if (c.write.time) report(c.write, true, now, r);
+        for (int kind = 0; kind < 2; kind++) {
+            if (c.own[kind]) c.other[kind] = c.own[kind];
+            c.own[kind] = 0;
+        }
+        c.read.time = c.more = 0;
         c.block = block;
     }
+    for (const AccessKind kind : {kReads, kAtomically})
+        if (c.other[kind == kAtomically] && now.kind != kind)
+            report({.kind = kind, .loc = c.other[kind == kAtomically]}, true, now, r);
     const Warp& w = *now.warp;
     const Order& o = w.order;
     const bool core = now.lane < 0;
@@ -188,22 +223,22 @@ void Races::touch(Cell& c, const Actor& now, uint32_t at, uint32_t offset, uint3
         return true;
     };
     Trace trace{o.time, core ? 1u : 1u << now.lane, core ? uint16_t(threads + kMbarriers + w.id) : first_agent(w),
-                now.kind, w.loc};
+                now.kind, now.loc < 0 ? w.loc : now.loc};
     if (c.write.time && !is_ordered(c.write, (core || now.mbarrier) && c.write.agent < threads)) {
         // Lanes may write equal values by one instruction.
         const bool one = now.kind == kWrites && now.value && c.write.kind == kWrites &&
                          c.write.agent == trace.agent && c.write.loc == trace.loc && c.write.time == trace.time;
-        if (!one || std::memcmp(now.value + offset, now.memory + offset, count)) report(c.write, now, at, count);
+        if (!one || std::memcmp(now.value + r.offset, r.memory, r.count)) report(c.write, false, now, r);
         trace.lanes |= c.write.lanes;
     }
     if (now.kind == kLooks) return;
     const auto against = [&](const Trace& t) {
-        if (t.time && (now.kind == kWrites || t.kind != now.kind) && !is_ordered(t, false)) report(t, now, at, count);
+        if (t.time && (now.kind == kWrites || t.kind != now.kind) && !is_ordered(t, false)) report(t, false, now, r);
     };
     against(c.read);
     if (c.more) for (const Trace& t : more[c.more]) against(t);
-    if (now.kind != kWrites) return remember(c, now, trace);
     if (now.mbarrier) trace.agent = now.mbarrier, trace.lanes = 1, trace.time = now.phase;
+    if (now.kind != kWrites) return remember(c, now, trace);
     if (now.copy) trace.time = kUnderWay;
     c.write = trace;
     c.read.time = 0;
@@ -211,6 +246,7 @@ void Races::touch(Cell& c, const Actor& now, uint32_t at, uint32_t offset, uint3
 }
 // Adds a read or an atomic to the cell's; those before it that it makes superfluous go.
 void Races::remember(Cell& c, const Actor& now, const Trace& trace) {
+    c.own[trace.kind == kAtomically] = trace.loc;
     const auto stays = [&](Trace& t) {
         if (t.kind != trace.kind) return true;
         if (t.agent == trace.agent && now.lane >= 0 && !(t.lanes &= ~trace.lanes)) return false;
@@ -238,39 +274,49 @@ void Races::remember(Cell& c, const Actor& now, const Trace& trace) {
 
 // ---- what is said
 
+static const char* verb(AccessKind kind) {
+    return kind == kReads ? "reads" : kind == kWrites ? "writes" : kind == kAtomically ? "adds to" : "uses";
+}
 std::string Races::who(const Trace& t, const Actor& now) const {
-    const char* const verb = t.kind == kReads ? "reads" : t.kind == kWrites ? "writes" : "adds to";
     const std::string place = kernel->where(t.loc);
     if (t.agent >= threads + kMbarriers)
         return format("a wgmma of warp %d reads it (%s)", t.agent - threads - kMbarriers, place.c_str());
-    if (t.agent >= threads) return format("a TMA load writes it (%s)", place.c_str());
+    if (t.agent >= threads) return format("a TMA load %s it (%s)", verb(t.kind), place.c_str());
     int lane = std::countr_zero(t.lanes);
     const uint32_t* const seen = now.lane < 0 ? nullptr : now.warp->order.of(now.lane)->data() + t.agent;
     each_lane(t.lanes, [&](int l) {
         if (seen && seen[l] < t.time && (t.agent != first_agent(*now.warp) || l != now.lane)) lane = l;
     });
     return format("%swarp %d lane %d %s it (%s)", t.time == kUnderWay ? "cp.async of " : "", t.agent / 32, lane,
-                  verb, place.c_str());
+                  verb(t.kind), place.c_str());
 }
-void Races::report(const Trace& before, const Actor& now, uint32_t at, uint32_t count) const {
-    const Warp& w = *now.warp;
-    const bool core = now.lane < 0 || now.mbarrier;
-    const bool same_warp = before.agent == first_agent(w), together = same_warp && before.loc == w.loc;
-    const char* wanted = same_warp ? "__syncwarp() between them" : "__syncthreads() or an mbarrier between them";
-    if (before.time == kUnderWay) wanted = "cp.async.wait_group by the thread that copies, and a barrier for others";
-    else if (before.agent >= threads + kMbarriers) wanted = "wgmma.wait_group, and then a barrier";
-    else if (before.agent >= threads) wanted = "a wait for the mbarrier's phase that the load completes";
-    else if (core && before.kind == kWrites) wanted = "fence.proxy.async by the writer, and then a barrier";
-    else if (together && now.kind == kWrites) wanted = "one of them alone, or equal values";
+// "bytes 4 to 7 of tile"
+std::string Races::what(const Range& r) const {
+    if (r.global) return format("global memory at %p, %u bytes", static_cast<const void*>(r.memory), r.count);
     std::string array = "dynamic shared memory";
     uint32_t begin = uint32_t(kernel->dynamic_at);
     for (const auto& [place, name] : kernel->arrays)
-        if (at >= uint32_t(place) && at < uint32_t(kernel->static_shared)) array = plain_name(name), begin = uint32_t(place);
-    const char* const verb = now.kind == kReads ? "reads" : now.kind == kWrites ? "writes" : "adds to";
+        if (r.at >= uint32_t(place) && r.at < uint32_t(kernel->static_shared))
+            array = plain_name(name), begin = uint32_t(place);
+    return format("bytes %u to %u of %s", r.at - begin, r.at - begin + r.count - 1, array.c_str());
+}
+void Races::report(const Trace& before, bool other_block, const Actor& now, const Range& r) const {
+    const Warp& w = *now.warp;
+    const bool same_warp = before.agent == first_agent(w);
+    const char* wanted = same_warp ? "__syncwarp() between them" : "__syncthreads() or an mbarrier between them";
+    if (other_block) wanted = "two launches, or atomics alone";
+    else if (before.time == kUnderWay) wanted = "cp.async.wait_group by the copying thread, and a barrier for others";
+    else if (before.agent >= threads + kMbarriers) wanted = "wgmma.wait_group, and then a barrier";
+    else if (before.agent >= threads) wanted = "a wait for the mbarrier's phase that the load completes";
+    else if ((now.lane < 0 || now.mbarrier) && before.kind == kWrites)
+        wanted = "fence.proxy.async by the writer, and then a barrier";
+    else if (same_warp && before.loc == w.loc && now.kind == kWrites) wanted = "one of them alone, or equal values";
     const std::string subject = now.mbarrier ? "a TMA load" : now.lane < 0 ? "a wgmma" : format("lane %d", now.lane);
-    fail("race: bytes %u to %u of %s: %s of warp %d %s them, and %s: got no order between them, want %s",
-         at - begin, at - begin + count - 1, array.c_str(), subject.c_str(), w.id, now.kind == kLooks ? "uses" : verb,
-         who(before, now).c_str(), wanted);
+    const std::string other = other_block ? format("another block %s it (%s)", verb(before.kind),
+                                                   kernel->where(before.loc).c_str())
+                                          : who(before, now);
+    fail("race: %s: %s of warp %d %s it, and %s: got no order between them, want %s", what(r).c_str(),
+         subject.c_str(), w.id, verb(now.kind), other.c_str(), wanted);
 }
 
 }  // namespace ptx

@@ -3,7 +3,8 @@
 //
 // A clock says for each agent up to which time its accesses happened before. A warp's time rises with each release of
 // its lanes. An agent is a thread, an mbarrier (whose TMA loads write) or a warp's tensor core (whose wgmmas read).
-// Shared memory has a cell for each 16, 4 or 1 bytes with the last write and the reads and atomics since.
+// Memory has a cell for each 16, 4 or 1 bytes with the last write and the reads and atomics since. A cell of shared
+// memory is the block's, one of global memory the launch's: nothing orders the blocks of a launch.
 //
 //   bar.sync, bar.warp.sync, mbarrier    what arrives releases, what has waited acquires
 //   cp.async                             unordered until its own thread has waited for its group
@@ -43,9 +44,10 @@ struct Trace {
     int32_t loc = 0;                        // Kernel::locs
 };
 struct Cell {
-    uint32_t block;                         // Races::block
+    uint32_t block;                         // Races::block: whose traces these are
     uint32_t more;                          // Races::more, 0: none
     Trace write, read;
+    int32_t own[2], other[2];               // places of a read and an atomic of this block and of others; 0: none
 };
 
 // Who touches memory now.
@@ -53,10 +55,22 @@ struct Actor {
     const Warp* warp;
     int lane;                               // -1: the warp's tensor core
     AccessKind kind;
-    const char *value = nullptr, *memory = nullptr;     // of a write: the bytes to be and those before
+    const char* value = nullptr;            // the bytes that a store writes
     uint16_t mbarrier = 0;                  // a TMA load's agent, else 0
     uint32_t phase = 0;                     // and the mbarrier's time
     bool copy = false;                      // a cp.async's write
+    int32_t loc = -1;                       // of the instruction; -1: the warp's
+};
+// The cells of some memory.
+class Cells {
+  public:
+    void begin(size_t bytes);               // cells of 16 bytes; what they have been is stale
+
+    struct Free { void operator()(Cell* p) const { std::free(p); } };
+    std::vector<uint8_t> level;             // [16 bytes]: 0 one cell, 1 cells of 4 bytes, 2 of 1 byte
+    std::unique_ptr<Cell[], Free> cells[3];
+    size_t bytes = 0;
+    uint32_t oldest = 0;                    // cells of blocks before this one are empty
 };
 
 // Of the block that runs.
@@ -64,7 +78,8 @@ class Races {
   public:
     void begin(const Kernel& kernel, int threads, size_t shared_bytes);     // a launch
     void begin_block(std::vector<Warp>& warps);
-    void shared(const Actor& actor, uint32_t at, int bytes);                // throws Error
+    void shared(const Actor& actor, uint32_t at, int bytes, const char* memory);    // throws Error
+    void global(const Actor& actor, uint64_t at, int bytes);
     void landed(const Warp& w, int lane, uint32_t at);                      // a cp.async of 16 bytes is waited for
 
     uint16_t mbarrier_agent();                                              // a new one
@@ -76,22 +91,24 @@ class Races {
 
   private:
     friend struct Released;
-    struct Free { void operator()(Cell* p) const { std::free(p); } };
-    using Cells = std::unique_ptr<Cell[], Free>;
     const Kernel* kernel = nullptr;
     int threads = 0, agents = 0, mbarriers = 0;
-    size_t bytes = 0;
-    uint32_t block = 0;                     // cells of another are empty
-    std::vector<uint8_t> level;             // [16 bytes]: 0 one cell, 1 cells of 4 bytes, 2 of 1 byte
-    Cells cells[3];
+    uint32_t block = 0, launch = 0;         // launch: its first block
+    Cells shared_memory;
+    std::unordered_map<uint64_t, Cells> pages;         // of global memory, by address / kPage
+    uint64_t recent = 0;                    // the page used last, and its shadow
+    Cells* recent_page = nullptr;
     std::vector<std::vector<Trace>> more;
 
-    template <class F> void each_cell(uint32_t at, int count, const F& f);
-    void split(uint32_t place);
+    template <class F> void each_cell(Cells& s, uint32_t at, int count, const F& f);
+    void split(Cells& s, uint32_t place);
+    Cells& page(uint64_t number);
     bool ordered(const Trace& before, const Actor& now, const ClockRef& clock, bool needs_passing) const;
-    void touch(Cell& c, const Actor& now, uint32_t at, uint32_t offset, uint32_t count);
+    struct Range { const char* memory; bool global; uint32_t at, offset, count; };  // offset: in the access
+    void touch(Cell& c, uint32_t oldest, const Actor& now, const Range& r);
     void remember(Cell& c, const Actor& now, const Trace& trace);
-    [[noreturn]] void report(const Trace& before, const Actor& now, uint32_t at, uint32_t count) const;
+    [[noreturn]] void report(const Trace& before, bool other_block, const Actor& now, const Range& r) const;
+    std::string what(const Range& r) const;
     std::string who(const Trace& t, const Actor& now) const;
 };
 
