@@ -117,13 +117,18 @@ DEVICE void add_product(float (&sum)[M][D / 8][4], const float (&p)[M][N][4], co
 // and the other lanes get them by shuffle: that costs a quarter of a random4 per element.
 template <int N> DEVICE unsigned keep_bits(const Dropout& drop, uint64_t first) {
     const RandomKey key = key_of(drop);
-    const int skip = int(first % 4);
-    uint64_t bits = 0;
-    for (int i = 0; i < N + skip; i += 4) {
-        const Random4 r = random4(key, (first + uint64_t(i)) / 4);
-        EACH(k, 4) bits |= uint64_t(uniform01(r.v[k]) >= drop.rate) << (i + k);
-    }
-    return unsigned(bits >> skip);
+    const unsigned skip = unsigned(first) % 4;
+    const unsigned least = unsigned(ceilf(drop.rate * 0x1p24f)) << 8;   // uniform01(v) >= rate where v >= least
+    const auto four = [&](uint64_t i) {
+        const Random4 r = random4(key, i);
+        unsigned bits = 0;
+        EACH(k, 4) bits |= r.v[k] >= least ? 1u << k : 0;
+        return bits;
+    };
+    unsigned bits = 0;
+    EACH(j, N / 4) bits |= four(first / 4 + j) << (4 * j);
+    if (skip == 0) return bits;
+    return bits >> skip | four(first / 4 + N / 4) << (N - skip);
 }
 
 // Calls step(row, stage) for rows begin, begin + STEP, ... before `end`, while load(row, stage) brings the next rows.
