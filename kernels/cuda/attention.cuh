@@ -52,6 +52,10 @@ template <bool KEY_ROWS, int M, int N> DEVICE void hide_future(float (&x)[M][N][
         if (difference > (KEY_ROWS ? -1 : 1) * (i * 16 + e / 2 * 8 - n * 8 - e % 2)) x[i][n][e] = -INFINITY;
 }
 
+DEVICE uint4 select(bool first, const uint4& a, const uint4& b) {
+    return {first ? a.x : b.x, first ? a.y : b.y, first ? a.z : b.z, first ? a.w : b.w};
+}
+
 // Sum and maximum over the four lanes that share a row of an accumulator.
 DEVICE float row_sum(float x) {
     x += __shfl_xor_sync(~0u, x, 1);

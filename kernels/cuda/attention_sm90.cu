@@ -49,6 +49,22 @@ template <int D, int ROWS> DEVICE void multiply_rows(float (&d)[1][ROWS / 8][4],
     }
 }
 
+// Loads the warp's 16 of a tile's 64 rows as a first operand in registers.
+template <int D> DEVICE void load_operand(unsigned (&a)[D / 16][4], const bf16* tile) {
+    EACH(k, D / 16) ldmatrix_x4(a[k], tile + in_tile(warp_row() % 64 + lane() % 16, k * 2 + lane() / 16));
+}
+// d = a b^T with a in registers: shared memory gives half as many bytes to a product.
+template <int D, int ROWS>
+DEVICE void multiply_rows(float (&d)[1][ROWS / 8][4], unsigned (&a)[D / 16][4], const bf16* b) {
+    wgmma_hold(reinterpret_cast<unsigned(&)[D / 4]>(a));
+    wgmma_fence();
+    const uint64_t second = wgmma_desc(b, 0, 1024);
+    UNROLL for (int k = 0; k < D; k += 16) {
+        const int piece = k / kBox, in_piece = k % kBox * 2 / 16;
+        wgmma<ROWS, false>(flat(d), a[k / 16], second + unsigned(piece * ROWS * kBox * 2 / 16 + in_piece), k > 0);
+    }
+}
+
 // d += p b: p as first operand in registers, b a tile of ROWS rows and D columns.
 template <int D, int ROWS>
 DEVICE void add_product(float (&d)[1][D / 8][4], unsigned (&p)[ROWS / 16][4], const bf16* b) {
@@ -187,22 +203,32 @@ attention_backward_q_sm90_kernel(bf16* dqkv, float* delta, const __grid_constant
     mbar_wait(ring.kept(), 0);
     EACH(h, 2) {
         const int row = warp_row() % 64 + row_of(h * 2), t = t_warp + row_of(h * 2);
+        // Odd rows read the other chunk of two first, from the banks that even rows leave free.
+        const bool odd = row % 2;
+        const bf16* const tile = do_tiles + group * 64 * D;
         EACH(j, D / 32) {
-            const Pack8 a = load8(do_tiles + group * 64 * D + in_tile(row, j * 4 + lane() % 4)), b = unpack8(y[h][j]);
-            EACH(i, 8) row_delta[h] += a.x[i] * b.x[i];
+            if (j % 2) continue;
+            const int even = j * 4 + lane() % 4;
+            const uint4 first = as<uint4>(tile + in_tile(row, odd ? even + 4 : even));
+            const uint4 second = as<uint4>(tile + in_tile(row, odd ? even : even + 4));
+            const Pack8 a[2] = {unpack8(select(odd, second, first)), unpack8(select(odd, first, second))};
+            EACH(i, 16) row_delta[h] += a[i / 8].x[i % 8] * unpack8(y[h][j + i / 8]).x[i % 8];
         }
         row_delta[h] = row_sum(row_delta[h]);
         if (lane() % 4 == 0 && t < s.T) delta[row_at(s, p.head, t)] = row_delta[h];
     }
 
+    unsigned q_rows[D / 16][4], do_rows[D / 16][4];
+    load_operand<D>(q_rows, q_tiles + group * 64 * D);
+    load_operand<D>(do_rows, do_tiles + group * 64 * D);
     const float c = s.scale * kLog2e;
     const int own = p.begin + group * 64, end = own + 64 < p.end ? own + 64 : p.end;  // as in forward
     float x[1][kStep / 8][4], dp[1][kStep / 8][4], dq[1][D / 8][4] = {};
     const auto step = [&](int u, auto hides) {
         const int slot = ring.take();
         const bf16 *const k = slots + slot * 2 * kTile, *const v = k + kTile;
-        multiply_rows<D, kStep>(x, q_tiles + group * 64 * D, k);
-        multiply_rows<D, kStep>(dp, do_tiles + group * 64 * D, v);
+        multiply_rows<D, kStep>(x, q_rows, k);
+        multiply_rows<D, kStep>(dp, do_rows, v);
         wgmma_commit();
         wgmma_wait<0>(flat(x), flat(dp));
         if constexpr (hides) hide_future<false>(x, t_warp - u);
@@ -282,13 +308,24 @@ attention_backward_kv_sm90_kernel(bf16* dqkv, const __grid_constant__ TensorMap 
     float x[1][kStep / 8][4], ds[1][kStep / 8][4], dk[1][D / 8][4] = {}, dv[1][D / 8][4] = {};
     unsigned prob[kStep / 16][4], packed_ds[kStep / 16][4];
     mbar_wait(ring.kept(), 0);
+    constexpr bool kKeep = D == 64;  // k and v in registers, which a head of 128 has not
+    unsigned k_rows[D / 16][4], v_rows[D / 16][4];
+    if constexpr (kKeep) {
+        load_operand<D>(k_rows, k_tiles + group * 64 * D);
+        load_operand<D>(v_rows, v_tiles + group * 64 * D);
+    }
     const int own = u0 + group * kStep;
     const auto step = [&](auto hides) {
         const int slot = ring.take();
         const bf16 *const q = slots + slot * 2 * kTile, *const dy = q + kTile;
         const float *const row_lse = stats + slot * 2 * kStep, *const row_delta = row_lse + kStep;
-        multiply_rows<D, kStep>(x, k_tiles + group * 64 * D, q);
-        multiply_rows<D, kStep>(ds, v_tiles + group * 64 * D, dy);
+        if constexpr (kKeep) {
+            multiply_rows<D, kStep>(x, k_rows, q);
+            multiply_rows<D, kStep>(ds, v_rows, dy);
+        } else {
+            multiply_rows<D, kStep>(x, k_tiles + group * 64 * D, q);
+            multiply_rows<D, kStep>(ds, v_tiles + group * 64 * D, dy);
+        }
         wgmma_commit();
         wgmma_wait<0>(flat(x), flat(ds));
         if constexpr (hides) hide_future<true>(x, own - u_warp);
