@@ -16,7 +16,7 @@ namespace {
 constexpr int kMaxWarps = 8;    // of a row
 constexpr int kBlockWarps = 4;    // of a block, unless a row needs more
 constexpr int kMaxPacks = 4;    // of a lane
-constexpr int kMaxBlocks = 1056;    // in backward: 8 for each of an H100's multiprocessors
+constexpr int kMultiprocessors = 132;    // of an H100, whose blocks of backward run at one time
 constexpr int kMinRows = 4;    // that a warp meets in backward, or the sums cost more at the end
 constexpr int kReduceColumns = 32, kReduceSlices = 16;
 
@@ -86,10 +86,13 @@ layernorm_forward_kernel(floatX* residual, floatX* out, float* mean, float* rstd
     }
 }
 
-// Slot s of all the grid's takes rows s, s + S, s + 2S, ... and leaves the block's sums in partials[block] (2,C):
-// dweight, dbias.
+// Backward's blocks that share a multiprocessor, where a block is not wider than kBlockWarps.
+constexpr int blocks_at_once(int packs) { return packs < 4 ? 4 : 3; }
+
+// Slot s of all the grid's takes rows s, s + S, s + 2S, ... and leaves the block's sums in partials[block] (2,2,C/8,4):
+// dweight, dbias; the first four channels of each pack, the others. So neighbouring lanes write neighbouring places.
 template <int PACKS, int WARPS>
-__global__ void __launch_bounds__(WARPS * 32, WARPS > kBlockWarps ? 1 : PACKS < 4 ? 4 : 3)
+__global__ void __launch_bounds__(WARPS * 32, WARPS > kBlockWarps ? 1 : blocks_at_once(PACKS))
 layernorm_backward_kernel(floatX* dinp, float* partials, const floatX* dout, const floatX* inp, const float* mean,
                           const float* rstd, const floatX* weight, int N, int C, int warps, bool first) {
     SHARED(float, sums, 2 * kMaxWarps);
@@ -165,7 +168,7 @@ layernorm_backward_kernel(floatX* dinp, float* partials, const floatX* dout, con
         EACH(j, PACKS) EACH(half, 2) {
             if (p.pack(j) >= packs) continue;
             const float *const a = dweight[j] + half * 4, *const b = dbias[j] + half * 4;
-            const int i = p.pack(j) * 2 + half, k = i + C / 4;
+            const int i = half * packs + p.pack(j), k = i + 2 * packs;
             const float4 w = {a[0], a[1], a[2], a[3]}, v = {b[0], b[1], b[2], b[3]};
             to[i] = slot ? so_far[i] + w : w;
             to[k] = slot ? so_far[k] + v : v;
@@ -181,12 +184,13 @@ reduce_partials_kernel(float* dweight, float* dbias, const float* partials, int 
     grid_dependency_sync();
     constexpr int kBatch = 8;    // loads in flight
     const int slice = warp(), column = int(blockIdx.x) * kReduceColumns + lane(), columns = dbias ? 2 * C : C;
+    const int channel = column % C, from = column - channel + channel % 8 / 4 * (C / 2) + channel / 8 * 4 + channel % 4;
     float sum = 0;
     for (int begin = slice; begin < blocks; begin += kBatch * kReduceSlices) {
         float x[kBatch];
         EACH(k, kBatch) {
             const int b = begin + k * kReduceSlices;
-            x[k] = b < blocks && column < columns ? partials[size_t(b) * 2 * C + column] : 0;
+            x[k] = b < blocks && column < columns ? partials[size_t(b) * 2 * C + from] : 0;
         }
         EACH(k, kBatch) sum += x[k];
     }
@@ -195,7 +199,7 @@ reduce_partials_kernel(float* dweight, float* dbias, const float* partials, int 
     if (slice != 0 || column >= columns) return;
     sum = 0;
     for (int s = 0; s < kReduceSlices; s++) sum += slices[s * kReduceColumns + lane()];
-    float& to = column < C ? dweight[column] : dbias[column - C];
+    float& to = (column < C ? dweight : dbias)[channel];
     to = accumulate ? to + sum : sum;
 }
 
@@ -237,7 +241,7 @@ void layernorm_backward(floatX* dinp, float* dweight, float* dbias, const floatX
         layernorm_backward_kernel<3, kMaxWarps>, layernorm_backward_kernel<4, kMaxWarps>};
     const Layout l = layout_of(C);
     const auto kernel = kKernels[l.packs - 1 + (l.warps > kBlockWarps ? 2 : 0)];
-    const int blocks = std::min(kMaxBlocks, div_up(N, l.slots * kMinRows));
+    const int blocks = std::min(kMultiprocessors * blocks_at_once(l.packs), div_up(N, l.slots * kMinRows));
     float* const partials = static_cast<float*>(scratch(size_t(blocks) * 2 * C * sizeof(float), stream));
     const size_t ring = 2 * 3 * l.packs * l.threads * sizeof(uint4);       // of (2,C) floats too where there are slots
     launch(kernel, blocks, l.threads, ring, stream, dinp, partials, dout, inp, mean, rstd, weight, N, C, l.warps,
