@@ -108,6 +108,12 @@ DEVICE float exp2_fast(float x) {
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
+// 1 / sqrt(x) with relative error 2^-22; rsqrtf spends more instructions on numbers below 2^-126.
+DEVICE float rsqrt_fast(float x) {
+    float y;
+    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
 // Two floats rounded to bf16 in one register; `low` has the smaller index.
 DEVICE unsigned pack2(float low, float high) {
     unsigned packed;

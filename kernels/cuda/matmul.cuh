@@ -88,17 +88,18 @@ DEVICE void transpose_quad(unsigned (&w)[4]) {
 }
 
 // gelu(x) = x/2 (1 + tanh u), u = k (x + a x^3). (1 + tanh u)/2 is the logistic function of 2u: one exponential, and no
-// cancellation for negative x. 1/y is rsqrt(y)^2, two instructions where a division takes ten. The fused multiply-add
-// is written out, so that every kernel gets the same bits.
+// cancellation for negative x. 1/y is rsqrt(y)^2, two instructions where a division takes ten. Fused multiply-adds are
+// written out, so that every kernel gets the same bits.
 constexpr float kGeluK = 0.7978845608f, kGeluA = 0.044715f;     // sqrt(2/pi)
-DEVICE float gelu_gate(float x) {
-    const float r = rsqrtf(1.0f + __expf(-2.0f * kGeluK * x * fmaf(kGeluA * x, x, 1.0f)));
+constexpr float kGeluExponent = -2.0f * kGeluK * 1.44269504f;     // exp(-2 u) = exp2(kGeluExponent (x + a x^3))
+DEVICE float gelu_gate(float x, float x2) {
+    const float r = rsqrt_fast(1.0f + exp2_fast(x * fmaf(kGeluExponent * kGeluA, x2, kGeluExponent)));
     return r * r;
 }
-DEVICE float gelu(float x) { return x * gelu_gate(x); }
-DEVICE float gelu_derivative(float x) {    // s' = 2 s (1 - s) u' for the gate s
-    const float s = gelu_gate(x);
-    return s + x * s * (1.0f - s) * 2.0f * kGeluK * (1.0f + 3.0f * kGeluA * x * x);
+DEVICE float gelu(float x) { return x * gelu_gate(x, x * x); }
+DEVICE float gelu_derivative(float x) {    // s + x s', with s' = 2 s (1 - s) u' for the gate s
+    const float x2 = x * x, s = gelu_gate(x, x2), y = x * s;
+    return fmaf(fmaf(-y, s, y), fmaf(6.0f * kGeluK * kGeluA, x2, 2.0f * kGeluK), s);
 }
 
 //   kPlain           out[0] = sum + bias

@@ -180,6 +180,7 @@ inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b)
 }
 
 inline float exp2_fast(float x) { return ::exp2f(x); }
+inline float rsqrt_fast(float x) { return rsqrtf(x); }
 // To nearest, a tie to even; every NaN becomes the same one, as cvt.rn.bf16x2.f32 makes it.
 inline unsigned pack2(float low, float high) {
     const auto round = [](float x) {
