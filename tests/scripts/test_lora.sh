@@ -15,8 +15,8 @@ begin() {           # NAME OPTIONS...: a model to adapt
 begin gpt2 --model gpt2 --heads 2
 begin qwen3 --model qwen3 --heads 4 --kv-heads 2 --mlp-size 48
 begin lstm --model lstm
-of_all="--data tests/golden/layouts.txt --sample-every 0 --batch-size 2 --total-batch-size 256 --replicas 8 --warmup-steps 2 --lr 5e-2
-    --eval-every 4 --eval-steps 2 --audit-every 3"
+of_all="--data tests/golden/layouts.txt --sample-every 0 --batch-size 2 --total-batch-size 256 --replicas 8
+    --warmup-steps 2 --lr 5e-2 --eval-every 4 --eval-steps 2 --audit-every 3"
 
 job=$of_all
 all_of gpt2-lora 8 "$train --init $tmp/gpt2 --lora 8" --device cpu --dtype fp32 --threads 1
