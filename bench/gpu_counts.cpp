@@ -97,28 +97,27 @@ using Sections = std::vector<Section>;
 void add_product(Sections& all, const Operands& o, const std::string& layer, int c, int oc, const char* of = "") {
     const double flops = 2.0 * N * c * oc, in = double(N) * c, out = double(N) * oc, weight = double(c) * oc;
     const bool gelu = *of == 'f', after_gelu = *of == 'b';
-    all.push_back({"matmul " + layer + " forward", 2, kX * (in + out * (1 + gelu) + weight), flops, out, [=] {
+    all.push_back({"matmul " + layer + " forward", 1, kX * (in + out * (1 + gelu) + weight), flops, out, [=] {
         if (gelu) matmul_gelu_forward(o.x, o.z, o.y, o.w, o.bias, N, c, oc, nullptr);
         else matmul_forward(o.x, o.y, o.w, o.bias, N, c, oc, nullptr);
     }});
-    all.push_back({"matmul " + layer + " input", 2, kX * (in * (1 + after_gelu) + out + weight), flops, in, [=] {
+    all.push_back({"matmul " + layer + " input", 1, kX * (in * (1 + after_gelu) + out + weight), flops, in, [=] {
         if (after_gelu) matmul_gelu_backward_input(o.x, o.y, o.w, o.z, N, c, oc, nullptr);
         else matmul_backward_input(o.x, o.y, o.w, N, c, oc, nullptr);
     }});
-    all.push_back({"matmul " + layer + " params", 2, kX * (in + out) + kF * weight, flops, weight, [=] {
+    all.push_back({"matmul " + layer + " params", 1, kX * (in + out) + kF * weight, flops, weight, [=] {
         matmul_backward_params(o.dw, o.db, o.y, o.x, N, c, oc, false, nullptr);
     }});
 }
 void add_products(Sections& all, const Operands& o) {
-    constexpr int few = kHead / 4;
-    constexpr double qkv = 3.0 * C * C, head = double(few) * Vp, rows = double(few) * C, weight = double(Vp) * C;
+    constexpr double qkv = 3.0 * C * C, head = double(kHead) * Vp, rows = double(kHead) * C, weight = double(Vp) * C;
     constexpr double flops = 2 * head * C;
     add_product(all, o, "qkv", C, 3 * C);
     add_product(all, o, "attproj", C, C);
     add_product(all, o, "fc", C, 4 * C, "forward");
     add_product(all, o, "fcproj", 4 * C, C, "backward");
     for (const char* tile : {"wide", "fitting", "pingpong", "large", "medium", "small"})
-        all.push_back({std::string("matmul qkv forward by ") + tile, 2, kX * (4 * NC + qkv), 2 * N * qkv, 3 * NC, [=] {
+        all.push_back({std::string("matmul qkv forward by ") + tile, 1, kX * (4 * NC + qkv), 2 * N * qkv, 3 * NC, [=] {
             setenv("LOCKSTEP_TILE", tile, 1);
             matmul_forward(o.x, o.y, o.w, o.bias, N, C, 3 * C, nullptr);
             unsetenv("LOCKSTEP_TILE");
@@ -126,14 +125,14 @@ void add_products(Sections& all, const Operands& o) {
     all.push_back({"matmul qkv forward, 1 row", 8, kX * qkv, 2 * qkv, 3 * C, [=] {
         matmul_forward(o.x, o.y, o.w, o.bias, 1, C, 3 * C, nullptr);
     }});
-    all.push_back({"matmul head forward, 2048 rows", 1, kX * (head + rows + weight), flops, head, [=] {
-        matmul_forward(o.logits, o.y, o.w, nullptr, few, C, Vp, nullptr);
+    all.push_back({"matmul head forward", 1, kX * (head + rows + weight), flops, head, [=] {
+        matmul_forward(o.logits, o.y, o.w, nullptr, kHead, C, Vp, nullptr);
     }});
-    all.push_back({"matmul head input, 2048 rows", 1, kX * (head + rows + weight), flops, rows, [=] {
-        matmul_backward_input(o.x, o.logits, o.w, few, C, Vp, nullptr);
+    all.push_back({"matmul head input", 1, kX * (head + rows + weight), flops, rows, [=] {
+        matmul_backward_input(o.x, o.logits, o.w, kHead, C, Vp, nullptr);
     }});
-    all.push_back({"matmul head params, 2048 rows", 1, kX * (head + rows) + 2 * kF * weight, flops, weight, [=] {
-        matmul_backward_params(o.dw, nullptr, o.logits, o.y, few, C, Vp, true, nullptr);
+    all.push_back({"matmul head params", 1, kX * (head + rows) + 2 * kF * weight, flops, weight, [=] {
+        matmul_backward_params(o.dw, nullptr, o.logits, o.y, kHead, C, Vp, true, nullptr);
     }});
 }
 

@@ -1,16 +1,32 @@
 #!/bin/sh
 # make_kernels.sh -- fills docs/kernels.md, between <!--KEY--> and <!---->, with what bench/gpu.sh measured (the newest of
-# bench/results/<gpu>.facts) and with what tests/long/test_nvcc.sh read in the machine code (build/sass.facts).
+# bench/results/<gpu>.facts), what tests/long/test_nvcc.sh read in the machine code (build/sass.facts) and the bounds
+# of tests/scripts/test_bounds.sh (build/gpu_bounds.facts), whose table (build/gpu_bounds.md) it puts in, too: kernels
+# of 10 us and more.
 set -eu
 cd "$(dirname "$0")/.."
 facts=$(ls -t bench/results/*.facts 2>/dev/null | head -n 1)
-sass=$(ls build/sass.facts 2>/dev/null || true)
-[ -n "$facts$sass" ] || {
-    echo 'make_kernels.sh: no bench/results/*.facts, which bench/gpu.sh writes on a machine with a GPU,' \
-        'and no build/sass.facts, which tests/long/test_nvcc.sh writes' >&2
+counts=$(ls build/sass.facts build/gpu_bounds.facts 2>/dev/null || true)
+[ -n "$facts$counts" ] || {
+    echo 'make_kernels.sh: no bench/results/*.facts, which bench/gpu.sh writes on a machine with a GPU, no' \
+        'build/sass.facts of tests/long/test_nvcc.sh, and no build/gpu_bounds.facts of tests/scripts/test_bounds.sh' >&2
     exit 66
 }
-awk -v gpu="$(basename "$facts" .facts)" 'FILENAME != "docs/kernels.md" { value[$1] = $2; next }
+awk -v gpu="$(basename "$facts" .facts)" '
+    # Of a line of build/gpu_bounds.md the columns that the page shows; "" for a kernel of less than 10 us.
+    function columns(line,   field, shown, n, i, out) {
+        split(line, field, / *[|] */)
+        if (field[19] ~ /^[0-9.]+$/ && field[19] < 10) return ""
+        n = split("2 4 6 7 9 10 12 13 15 16 17 18 19 22 20", shown, " ")
+        for (i = 1; i <= n; i++) out = out "| " field[shown[i]] " "
+        return out "|"
+    }
+    /^<!-- bounds: / && (getline line <"build/gpu_bounds.md") > 0 {
+        print
+        while ((getline line <"build/gpu_bounds.md") > 0) if (line ~ /^[|]/ && columns(line) != "") print columns(line)
+        while ($0 != "<!-- end -->") if (getline <= 0) exit 1
+    }
+    FILENAME != "docs/kernels.md" { value[$1] = $2; next }
     BEGIN { if (gpu != "") value["gpu"] = gpu }
     {
         out = ""
@@ -21,5 +37,5 @@ awk -v gpu="$(basename "$facts" .facts)" 'FILENAME != "docs/kernels.md" { value[
             $0 = substr($0, RSTART + RLENGTH)
         }
         print out $0
-    }' $facts $sass docs/kernels.md >docs/kernels.md.new
+    }' $facts $counts docs/kernels.md >docs/kernels.md.new
 mv docs/kernels.md.new docs/kernels.md

@@ -1,8 +1,9 @@
 # gpu.awk -- from the software GPU's counters, what each unit of an H100 or H200 has to do at least: bounds, not times.
 #
-# usage: awk -v rows=FILE [-v limits=FILE] -f tests/gpu.awk BOUNDS COUNTS
+# usage: awk [-v rows=FILE] [-v limits=FILE] [-v facts=FILE] -f tests/gpu.awk BOUNDS COUNTS
 # BOUNDS is tests/golden/gpu_bounds.txt, COUNTS what SOFT_GPU_COUNT wrote of build/bench/gpu_counts. Prints what is
-# beyond the bounds, a line each. A table goes to `rows`, BOUNDS with the numbers of now to `limits`.
+# beyond the bounds, a line each. A table goes to `rows`, BOUNDS with the numbers of now to `limits`, to `facts` what
+# docs/make_kernels.sh takes: "bound-SECTION TFLOP/s", of an H100.
 #
 # Instructions are those of the PTX, not of the machine code: a division counts as one, and addresses count more than
 # they cost, so the columns issue and integer are estimates. Rates per cycle of a multiprocessor: 4 instructions of a
@@ -16,6 +17,7 @@ BEGIN {
     resources = split("issue fp32 integer special memory shared tensor L2", resource, " ")
     if (rows == "") rows = "/dev/null"
     if (limits == "") limits = "/dev/null"
+    if (facts == "") facts = "/dev/null"
 }
 function max(a, b) { return a > b ? a : b }
 function trim(s) { gsub(/^ +| +$/, "", s); return s }
@@ -139,7 +141,7 @@ END {
     print "Bounds, not times; PTX instructions, not machine code (tests/gpu.awk). Cycles: thousands.\n" >rows
     line = "| kernel | blocks run | efficiency | sectors/request | traffic | bank factor | lanes | instructions |"
     for (i = 1; i <= resources; i++) line = line " " resource[i] " |"
-    line = line " binds, H100 | us | floor/bound | binds, H200 | us | floor/bound |"
+    line = line " binds, H100 | us, H100 | floor/bound | binds, H200 | us, H200 | floor/bound |"
     print line >rows
     gsub(/[^|]+/, "---", line)
     print line >rows
@@ -147,7 +149,8 @@ END {
     for (k = 1; k <= n; k++) {
         s = section[k]
         label = s (kernels[s] > 1 ? ": " name[k] : "")
-        traffic = kernels[s] == 1 ? share(moved[k], bytes[k]) : share(moved[k], footprint[k])
+        bound(k, "H100")
+        traffic = share(moved[k], dram)
         check(label, k, traffic)
         line = ""
         for (i = 1; i <= 2; i++) {
@@ -162,6 +165,11 @@ END {
             printf "| %s, all | | | | | | | | | | | | | | | | | %.1f | %s | | %.1f | %s |\n", s, total[s, "H100"] / 1e3,
                 share(least(k, "H100"), total[s, "H100"]), total[s, "H200"] / 1e3,
                 share(least(k, "H200"), total[s, "H200"]) >rows
+        if (flops[k] > 0 && section[k + 1] != s) {
+            slug = s
+            gsub(/[^A-Za-z0-9]+/, "-", slug)
+            printf "bound-%s %.0f\n", slug, flops[k] / total[s, "H100"] / 1e3 >facts
+        }
         if (kernels[s] == 1 && least(k, "H100") > 1.005 * bound(k, "H100")) print label ": the floor is above the bound"
         line = sprintf("%-46s | %4s | %4s | %5s | %5s | %s", label, efficiency[k], bank[k], up(traffic), up(work[k]),
             good(k) ? "" : why(k, reason[label]))

@@ -39,14 +39,15 @@ std::vector<std::string> fields(const std::string& line) {
     for (std::string field; std::getline(text, field, '\t');) list.push_back(field);
     return list;
 }
-// Runs `blocks` blocks, of which `counted` are executed; the counters of that launch by their columns' names.
-using Columns = std::map<std::string, double>;
-template <class K, class... A> Columns count(K* kernel, int blocks, uint64_t counted, A... args) {
-    soft_gpu_section("test", counted, 0, 0, 0);
+template <class K, class... A> void run(K* kernel, int blocks, A... args) {
     const cudaLaunchConfig_t config = {dim3(unsigned(blocks)), dim3(32), 0, nullptr, nullptr, 0};
     const cudaError_t error = cudaLaunchKernelEx(&config, kernel, args...);
-    soft_gpu_section("", ~uint64_t(0), 0, 0, 0);
     EXPECT(error == cudaSuccess, "%s", cudaGetErrorString(error));
+}
+// Ends the section; the last kernel's counters by their columns' names.
+using Columns = std::map<std::string, double>;
+Columns counters() {
+    soft_gpu_section("", ~uint64_t(0), 0, 0, 0);
     std::ifstream file(path);
     std::string line, columns, row;
     while (std::getline(file, line)) {
@@ -55,9 +56,15 @@ template <class K, class... A> Columns count(K* kernel, int blocks, uint64_t cou
     }
     const std::vector<std::string> names = fields(columns), values = fields(row);
     EXPECT(!row.empty() && names.size() == values.size(), "%zu columns, %zu values", names.size(), values.size());
-    Columns counters;
-    for (size_t i = 0; i < names.size(); i++) counters[names[i]] = std::atof(values[i].c_str());
-    return counters;
+    Columns by_name;
+    for (size_t i = 0; i < names.size(); i++) by_name[names[i]] = std::atof(values[i].c_str());
+    return by_name;
+}
+// Runs `blocks` blocks, of which `counted` are executed.
+template <class K, class... A> Columns count(K* kernel, int blocks, uint64_t counted, A... args) {
+    soft_gpu_section("test", counted, 0, 0, 0);
+    run(kernel, blocks, args...);
+    return counters();
 }
 void expect(const char* what, Columns got, const Columns& want) {
     for (const auto& [name, value] : want)
@@ -108,6 +115,11 @@ TEST(blocks_of_a_section) {
     expect("3 of 7", count(one_word, 7, 3, memory),
            {{"launches", 1}, {"blocks", 3}, {"all_blocks", 7}, {"requests", 6}});
     expect("again", count(one_word, 7, 1000, memory), {{"blocks", 7}, {"threads", 32}, {"requests", 14}});
+    soft_gpu_section("test", 2, 0, 0, 0);       // what is executed of two grids is not the same part of them
+    run(one_word, 7, memory);
+    run(one_word, 5, memory);
+    run(one_word, 5, memory);
+    expect("another grid", counters(), {{"launches", 2}, {"blocks", 4}, {"all_blocks", 10}});
 }
 
 }  // namespace

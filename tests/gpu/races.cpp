@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <bit>
 #include <cxxabi.h>
-#include "engine.h"
+#include "count.h"
 
 namespace ptx {
 namespace {
@@ -175,6 +175,7 @@ void Races::shared(const Actor& actor, uint32_t at, int count, const char* memor
     });
 }
 void Races::global(const Actor& actor, uint64_t at, int count) {
+    if (counting()) return;             // of large arrays, whose traces take gigabytes
     const uint32_t in_page = uint32_t(at % kPage);      // an access is aligned: it lies in one page
     const char* const memory = reinterpret_cast<const char*>(at);
     each_cell(page(at / kPage), in_page, count, [&](Cell& c, uint32_t x, uint32_t size) {

@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_bounds.sh -- the CUDA kernels use memory, banks and instructions no worse than tests/golden/gpu_bounds.txt says.
-#   tests/scripts/test_bounds.sh            counts, checks, and writes the table of all bounds, build/gpu_bounds.md
+#   tests/scripts/test_bounds.sh            counts, checks, writes the table of all bounds: build/gpu_bounds.md
 #   tests/scripts/test_bounds.sh --new      prints gpu_bounds.txt with the numbers of now
 #   tests/scripts/test_bounds.sh COUNTS     reads what SOFT_GPU_COUNT wrote of build/bench/gpu_counts before
 #
@@ -12,7 +12,10 @@ program=${TOOLS:-build}/bench/gpu_counts bounds=tests/golden/gpu_bounds.txt
 unset SOFT_GPU_REPORT SOFT_GPU_COUNT SOFT_GPU_SMS SOFT_GPU_SEED LOCKSTEP_TILE
 
 count() { SOFT_GPU_ARCH=$1 SOFT_GPU_COUNT=$2 "$program" "$3"; }         # ARCH FILE PART
-findings() { awk -v rows="${3:-}" -v limits="${4:-}" -f tests/gpu.awk "$1" "$2"; }      # BOUNDS COUNTS [ROWS [LIMITS]]
+# BOUNDS COUNTS [TABLE [LIMITS]]
+findings() {
+    awk -v rows="${3:-}" -v limits="${4:-}" -v facts="${3:+build/gpu_bounds.facts}" -f tests/gpu.awk "$1" "$2"
+}
 none() { [ ! -s "$1" ] || { head -n 6 "$1"; return 1; }; }
 
 counts=$tmp/counts
