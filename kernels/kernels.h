@@ -14,6 +14,9 @@
 
 #ifndef LOCKSTEP_BACKENDS
 #define LOCKSTEP_BACKENDS
+// What docs/arithmetic.md says has a version, which is part of a CPU's kind.
+#define ARITHMETIC ", arithmetic 2"
+
 // The specification, plain loops that compute in `real`.
 namespace ref { using floatX = float; using real = float; constexpr bool kOnGpu = false; }
 namespace ref16 { using floatX = bf16; using real = float; constexpr bool kOnGpu = false; }
@@ -77,7 +80,7 @@ int device_count();    // devices of this kind that answer; 0: none, or no drive
 void device_select(int index);    // GPUs only: this process uses that one
 void device_memory(size_t* free, size_t* total);     // bytes
 const char* device_name();    // "cpu avx2, 2 threads"
-const char* device_kind();    // "cpu fma": devices of one kind round alike, and all ranks have one kind
+const char* device_kind();    // "cpu fma, arithmetic 2": devices of one kind round alike, and all ranks have one kind
 const char* device_address();    // of a GPU on the PCI bus, "0000:1b:00.0"; "" for a CPU
 bool storage_is_fast();    // floatX is the type to take by default
 double device_peak_flops();    // dense bf16, fp32 sums, from the data sheet; NaN where it is not known

@@ -10,8 +10,9 @@
 // change of y[j] per change of x[i]: all ways in which x[i] reaches the loss. Each function below writes out that sum
 // for its f, and simplifies it.
 //
-// One rule holds for every operation. +, -, *, / and sqrt are rounded one by one, from left to right as written; fma(a,
-// b, c) is a * b + c rounded once. Numbers below 1.2e-38 count as 0, as operands and as results (src/base/common.cpp).
+// One rule holds for every operation. +, -, *, / and sqrt are rounded one by one, from left to right as written; but a
+// product that is added to something is fma(a, b, c), a * b + c rounded once. Only the update rounds these products,
+// too. Numbers below 1.2e-38 count as 0, as operands and as results (src/base/common.cpp).
 #include "kernels/kernels.h"
 #include <algorithm>
 #include <bit>
@@ -57,15 +58,12 @@ static real dropped(const Dropout& d, uint64_t i) {
 
 // --------------------------------------------------------------------------------------------------- the order of sums
 //
-// Float addition is not associative: the order is the result. A sum is cut into parts that fast code can add side by
-// side, and these numbers, not vectors, caches or threads, say where.
+// Float addition is not associative: the order is the result. Most sums take their terms in order, as fast code has
+// many such sums side by side. Two kinds are not, by these numbers and not by vectors, caches or threads.
 
-constexpr int kSums = 64;                               // partial sums along a row: of channels, or of a vocabulary
-constexpr int kDepth = 768, kDepthUnit = 8;             // a product: equal blocks of at most 768 terms, multiples of 8
-constexpr int kFewRows = 4;                             // so few rows of a product with weight^T are sums along a row
-constexpr int kBiasRows = 256, kNormRows = 32;          // a block of rows, of a bias's gradient and of LayerNorm's
-constexpr int kKeys = 256;                              // a block of keys in attention forward
-constexpr int kBackwardKeys = 192, kBackwardQueries = 128;      // blocks of keys for dq, of queries for dk and dv
+constexpr int kSums = 64;                   // partial sums along a row: of channels, or of a vocabulary
+constexpr int kFewRows = 4;                 // so few rows of a product with weight^T are sums along a row
+constexpr int kNormRows = 32;               // a block of rows, of the gradients of LayerNorm's weights
 
 // Partial sum j takes terms j, j + kSums, ... by add(sum, i); then the upper half is added onto the lower one.
 template <class F> static real sum_along_row(int n, const F& add) {
@@ -76,27 +74,23 @@ template <class F> static real sum_along_row(int n, const F& add) {
     return part[0];
 }
 
-// sum + the sum of a(k) b(k) over first <= k < last, cut where `block` divides k: a block's products are added to 0 by
-// fma, one after another, and then the block is added to the sum.
-template <class A, class B>
-static real sum_of_products(int first, int last, int block, const A& a, const B& b, real sum = 0) {
-    for (int begin = first / block * block; begin < last; begin += block) {
-        real part = 0;
-        for (int k = std::max(first, begin); k < std::min(last, begin + block); k++) part = fma(a(k), b(k), part);
-        sum += part;
-    }
+// sum + a(k) b(k) for first <= k < last, one after another.
+template <class A, class B> static real add_products(real sum, int first, int last, const A& a, const B& b) {
+    for (int k = first; k < last; k++) sum = fma(a(k), b(k), sum);
     return sum;
 }
-
-// One element of a matrix product, over K terms; the dot product of two rows of n terms; the factor of a plain sum.
-template <class A, class B> static real product(int K, const A& a, const B& b) {
-    const int blocks = std::max(1, (K + kDepth - 1) / kDepth), depth = (K + blocks - 1) / blocks;
-    return sum_of_products(0, K, std::max(kDepthUnit, round_up(depth, kDepthUnit)), a, b);
-}
+template <class A, class B> static real product(int n, const A& a, const B& b) { return add_products(0, 0, n, a, b); }
 static real dot(const floatX* a, const floatX* b, int n) {
-    return sum_of_products(0, n, n, [&](int i) { return get(a[i]); }, [&](int i) { return get(b[i]); });
+    return product(n, [&](int i) { return get(a[i]); }, [&](int i) { return get(b[i]); });
 }
-static real one(int) { return 1; }
+
+// The sum of a(k) b(k), k < n: each block of kNormRows begins with 0, and the blocks' sums are added in order.
+template <class A, class B> static real sum_of_blocks(int n, const A& a, const B& b) {
+    real sum = 0;
+    for (int k = 0; k < n; k += kNormRows) sum += add_products(0, k, std::min(n, k + kNormRows), a, b);
+    return sum;
+}
+static real one(int) { return 1; }              // the factor of a plain sum
 
 // ---------------------------------------------------------------------------------------------------- exp, log, GELU
 //
@@ -142,7 +136,7 @@ void load_floats(float* host, const floatX* device, size_t n) {
 }
 bool storage_is_fast() { return true; }
 const char* device_name() { return kDouble ? "ref64" : "ref"; }
-const char* device_kind() { return kDouble ? "ref64" : "cpu fma"; }     // as kernels/cpu says of such CPUs
+const char* device_kind() { return kDouble ? "ref64" : "cpu fma" ARITHMETIC; }      // as such CPUs say
 
 // ---------------------------------------------------------------------------------------------------------- forward
 
@@ -167,7 +161,7 @@ void layernorm_forward(floatX* out, float* mean, float* rstd, const floatX* inp,
     for (int n = 0; n < N; n++) {
         const floatX* x = inp + size_t(n) * C;
         const real m = mean ? sum_along_row(C, [&](real& sum, int c) { sum += get(x[c]); }) / real(C) : 0;
-        const real squares = sum_along_row(C, [&](real& sum, int c) { sum += (get(x[c]) - m) * (get(x[c]) - m); });
+        const real squares = sum_along_row(C, [&](real& sum, int c) { sum = fma(get(x[c]) - m, get(x[c]) - m, sum); });
         const real r = 1 / std::sqrt(squares / real(C) + eps);
         for (int c = 0; c < C; c++)
             put(out[size_t(n) * C + c], fma((get(x[c]) - m) * r, get(weight[c]), bias ? get(bias[c]) : 0));
@@ -180,7 +174,8 @@ void layernorm_forward(floatX* out, float* mean, float* rstd, const floatX* inp,
 void residual_layernorm_forward(floatX* residual, floatX* out, float* mean, float* rstd, const floatX* inp,
                                 const floatX* branch, const floatX* weight, const floatX* bias, float eps, int N,
                                 int C, const Dropout& drop, Stream stream) {
-    for (size_t i = 0; i < size_t(N) * C; i++) put(residual[i], get(inp[i]) + get(branch[i]) * dropped(drop, i));
+    for (size_t i = 0; i < size_t(N) * C; i++) 
+        put(residual[i], fma(get(branch[i]), dropped(drop, i), get(inp[i])));
     layernorm_forward(out, mean, rstd, residual, weight, bias, eps, N, C, stream);
 }
 
@@ -228,7 +223,7 @@ struct Heads {
 // subtracted, and then no exponential overflows and the sum is at least 1.
 //
 // attend takes one query with n keys and values, `stride` apart: writes out and returns lse. p is work space, factor(u)
-// is dropout's. out, not every p, is multiplied by 1 / the sum.
+// is dropout's. out, not every p, is divided by the sum.
 template <class F>
 static real attend(floatX* out, real* p, const floatX* q, const floatX* k, const floatX* v, size_t stride, int n,
                    int HS, const F& factor) {
@@ -245,9 +240,9 @@ static real attend(floatX* out, real* p, const floatX* q, const floatX* k, const
     }
     for (int i = 0; i < HS; i++) {
         const auto value = [&](int u) { return get(v[u * stride + i]); };
-        put(out[i], sum_of_products(0, n, kKeys, value, [&](int u) { return p[u]; }) * (1 / total));
+        put(out[i], product(n, value, [&](int u) { return p[u]; }) / total);
     }
-    return scale * max + logarithm(total);
+    return fma(scale, max, logarithm(total));
 }
 
 // Positions after t are never looked at: a language model must not see what it predicts. lse is kept so that backward
@@ -306,7 +301,7 @@ void classifier(float* losses, floatX* logits, const int* targets, int N, int V,
         losses[n] = float(logarithm(total) - (get(x[targets[n]]) - max));
         if (!backward) continue;
         p[targets[n]] -= total;
-        for (int j = 0; j < Vp; j++) put(x[j], j < V ? p[j] * (1 / total) : 0);
+        for (int j = 0; j < Vp; j++) put(x[j], j < V ? p[j] / total : 0);
     }
 }
 
@@ -327,14 +322,15 @@ void embedding_backward(float* dwte, float* dwpe, const floatX* dout, const int*
     for (int n = 0; n < B * T; n++)
         for (int c = 0; c < C; c++) {
             const size_t i = size_t(n) * C + c;
-            dwte[size_t(tokens[n]) * C + c] += float(get(dout[i]) * dropped(drop, i));
+            float& to = dwte[size_t(tokens[n]) * C + c];
+            to = float(fma(get(dout[i]), dropped(drop, i), real(to)));
         }
     for (int t = 0; dwpe && t < maxT; t++)
         for (int c = 0; c < C; c++) {
             real sum = 0;
             for (int b = 0; b < B && t < T; b++) {
                 const size_t i = (size_t(b) * T + t) * C + c;
-                sum += get(dout[i]) * dropped(drop, i);
+                sum = fma(get(dout[i]), dropped(drop, i), sum);
             }
             if (t < T || !accumulate) put_gradient(dwpe[size_t(t) * C + c], sum, accumulate);
         }
@@ -357,15 +353,15 @@ void layernorm_backward(floatX* dinp, float* dweight, float* dbias, const floatX
         const real g_xhat_sum = sum_along_row(C, [&](real& sum, int c) { sum = fma(g(n, c), xhat(n, c), sum); });
         const real g_mean = mean ? g_sum / real(C) : 0, g_xhat_mean = g_xhat_sum / real(C);
         for (int c = 0; c < C; c++) {
-            const real dx = rstd[n] * (g(n, c) - g_mean - xhat(n, c) * g_xhat_mean);
+            const real rest = fma(-xhat(n, c), g_xhat_mean, g(n, c) - g_mean);
             floatX& to = dinp[size_t(n) * C + c];
-            put(to, first ? dx : dx + get(to));
+            put(to, fma(real(rstd[n]), rest, first ? 0 : get(to)));
         }
     }
     for (int c = 0; c < C; c++) {
         const auto dy_c = [&](int n) { return dy(n, c); };
-        put_gradient(dweight[c], sum_of_products(0, N, kNormRows, dy_c, [&](int n) { return xhat(n, c); }), accumulate);
-        if (dbias) put_gradient(dbias[c], sum_of_products(0, N, kNormRows, dy_c, one), accumulate);
+        put_gradient(dweight[c], sum_of_blocks(N, dy_c, [&](int n) { return xhat(n, c); }), accumulate);
+        if (dbias) put_gradient(dbias[c], sum_of_blocks(N, dy_c, one), accumulate);
     }
 }
 
@@ -402,7 +398,7 @@ void matmul_backward_params(float* dweight, float* dbias, const floatX* dout, co
             const auto x = [&](int n) { return get(inp[size_t(n) * C + c]); };
             put_gradient(dweight[size_t(o) * C + c], product(N, dy, x), accumulate);
         }
-        if (dbias) put_gradient(dbias[o], sum_of_products(0, N, kBiasRows, dy, one), accumulate);
+        if (dbias) put_gradient(dbias[o], product(N, dy, one), accumulate);
     }
 }
 
@@ -427,18 +423,20 @@ void attention_backward(floatX* dqkv, float* delta, const floatX* dout, const fl
                 const size_t row = heads.row(b, h, t);
                 const floatX *q = qkv + heads.at(b, t, kQ, h), *o = out + heads.out(b, t, h);
                 const floatX* dout_t = dout + heads.out(b, t, h);
-                delta[row] = float(sum_along_row(HS, [&](real& sum, int i) { sum += get(o[i]) * get(dout_t[i]); }));
+                delta[row] = float(sum_along_row(HS, [&](real& sum, int i) {
+                    sum = fma(get(o[i]), get(dout_t[i]), sum);
+                }));
                 for (int u = 0; u <= t; u++) {
                     const real s = dot(qkv + heads.at(b, u, kK, h), q, HS);
                     const real dp = dot(qkv + heads.at(b, u, kV, h), dout_t, HS);
-                    const real e = exponential(scale * s - lse[row]), m = dropped(drop, uint64_t(row) * T + u);
+                    const real e = exponential(fma(scale, s, -lse[row])), m = dropped(drop, uint64_t(row) * T + u);
                     p[pair(h, t, u)] = e * m;
-                    ds[pair(h, t, u)] = e * (m * dp - delta[row]) * scale;
+                    ds[pair(h, t, u)] = e * fma(m, dp, -delta[row]) * scale;
                 }
                 for (int i = 0; i < HS; i++) {
                     const auto k = [&](int u) { return get(qkv[heads.at(b, u, kK, h) + i]); };
                     const auto ds_t = [&](int u) { return ds[pair(h, t, u)]; };
-                    put(dqkv[heads.at(b, t, kQ, h) + i], sum_of_products(0, t + 1, kBackwardKeys, k, ds_t));
+                    put(dqkv[heads.at(b, t, kQ, h) + i], product(t + 1, k, ds_t));
                 }
             }
             for (int u = 0; u < T && h % share == share - 1; u++)           // the group's heads one after the other
@@ -449,8 +447,8 @@ void attention_backward(floatX* dqkv, float* delta, const floatX* dout, const fl
                         const auto dout_i = [&](int t) { return get(dout[heads.out(b, t, j) + i]); };
                         const auto ds_u = [&](int t) { return ds[pair(j, t, u)]; };
                         const auto p_u = [&](int t) { return p[pair(j, t, u)]; };
-                        dk = sum_of_products(u, T, kBackwardQueries, ds_u, q, dk);
-                        dv = sum_of_products(u, T, kBackwardQueries, p_u, dout_i, dv);
+                        dk = add_products(dk, u, T, ds_u, q);
+                        dv = add_products(dv, u, T, p_u, dout_i);
                     }
                     put(dqkv[heads.at(b, u, kK, h) + i], dk);
                     put(dqkv[heads.at(b, u, kV, h) + i], dv);

@@ -22,10 +22,10 @@
 //
 // Why the order of every sum is written down: floating-point numbers are rounded after each operation, so that
 // (a + b) + c and a + (b + c) differ in their last bits. Here all orders are functions of the options, and none of the
-// machine; that gives the same bits on any number of ranks. Orders that look odd, as 64 partial sums or blocks of 768,
-// are those that vectors and caches need. docs/arithmetic.md lists all of them on two pages. a * b + c is rounded twice
-// wherever it stands and fma(a, b, c) once; -ffp-contract=off keeps the compiler from making one of the other.
-// -march=native makes fma one instruction; without it the program is slower and the bits are the same.
+// machine; that gives the same bits on any number of ranks. Most sums take their terms in order; 64 partial sums are
+// what vectors need. docs/arithmetic.md lists everything on two pages. A product that is added is added by fma(a, b,
+// c), which rounds a * b + c once; -ffp-contract=off keeps the compiler from choosing. -march=native makes fma one
+// instruction; without it the program is slower and the bits are the same.
 #include <algorithm>
 #include <atomic>
 #include <bit>
@@ -303,15 +303,12 @@ static void init_weights(float* weights) {
 //
 // Nearly all that a GPT computes is sums, of two kinds. A sum along a row, as a mean, adds numbers that lie side by
 // side. A vector of 4, 8 or 16 numbers adds as many at a time, so that there are 64 partial sums, which each of them
-// divides. A sum down the rows, as in a matrix product, adds whole rows: its columns lie side by side and need no
-// partial sums. It is cut into blocks, so that a block's rows stay in a fast cache.
+// divides. A sum down the rows, as in a matrix product, adds whole rows, one after another: its columns lie side by
+// side and need no partial sums. Only LayerNorm's is cut, because threads share its rows.
 
 constexpr size_t kPartialSums = 64;             // of a sum along a row
 constexpr size_t kFewRows = 4;                  // so few rows times a matrix are sums along rows
-constexpr size_t kProductBlock = 768, kProductStep = 8;         // of other products: see product_block
-constexpr size_t kBiasRows = 256, kNormRows = 32;               // gradients of biases; of LayerNorm's weights
-constexpr size_t kKeys = 256;                                   // attention's output, over keys
-constexpr size_t kBackwardKeys = 192, kBackwardQueries = 128;   // dq, over keys; dk and dv, over queries
+constexpr size_t kNormRows = 32;                // a block of rows, of the gradients of LayerNorm's weights
 
 // Returns the sum of n terms; add(sum, i) adds term i to a partial sum. Partial sum j takes terms j, j + 64, ... in
 // order. Then the upper half of the partial sums is added onto the lower half, until one is left.
@@ -323,20 +320,13 @@ template <class Add> static float sum_along(size_t n, const Add& add) {
     return part[0];
 }
 
-// Writes the sums of n columns over rows begin .. end - 1; add(sum, row, column) adds a term. Rows are cut at multiples
-// of `block`. A block's terms are added in order from 0, and the blocks' sums in order. Columns are taken 64 at a time
-// because so many sums fit into registers; no bit depends on that.
-template <class Add>
-static void sum_down(float* sums, size_t n, size_t begin, size_t end, size_t block, const Add& add) {
+// Writes the sums of n columns over rows begin .. end - 1; add(sum, row, column) adds a term. Columns are taken 64 at a
+// time because so many sums fit into registers; no bit depends on that.
+template <class Add> static void sum_down(float* sums, size_t n, size_t begin, size_t end, const Add& add) {
     const auto columns = [&](size_t first, auto width) {
         float total[64] = {};
-        for (size_t from = begin, to; from < end; from = to) {
-            to = min(end, (from / block + 1) * block);
-            float part[64] = {};
-            for (size_t row = from; row < to; row++)
-                for (size_t j = 0; j < width; j++) add(part[j], row, first + j);
-            for (size_t j = 0; j < width; j++) total[j] += part[j];
-        }
+        for (size_t row = begin; row < end; row++)
+            for (size_t j = 0; j < width; j++) add(total[j], row, first + j);
         std::copy(total, total + width, sums + first);
     };
     size_t first = 0;
@@ -346,17 +336,11 @@ static void sum_down(float* sums, size_t n, size_t begin, size_t end, size_t blo
 
 // The most common sum down the rows: rows, `stride` apart, times a factor each, added by fused multiply-adds. Row i has
 // the factor x[i * x_stride].
-static void weighted_rows(float* sums, size_t n, size_t begin, size_t end, size_t block, const float* x,
-                          size_t x_stride, const float* rows, size_t stride) {
-    sum_down(sums, n, begin, end, block, [&](float& sum, size_t i, size_t j) {
+static void weighted_rows(float* sums, size_t n, size_t begin, size_t end, const float* x, size_t x_stride,
+                          const float* rows, size_t stride) {
+    sum_down(sums, n, begin, end, [&](float& sum, size_t i, size_t j) {
         sum = fma(x[i * x_stride], rows[i * stride + j], sum);
     });
-}
-
-// Returns where a product's sum of K terms is cut: into equal blocks of at most 768, rounded up to a multiple of 8.
-static size_t product_block(size_t K) {
-    const size_t blocks = (K + kProductBlock - 1) / kProductBlock, equal = (K + blocks - 1) / blocks;
-    return (equal + kProductStep - 1) / kProductStep * kProductStep;
 }
 
 // Returns the sum of n numbers in double, for losses and norms: sum j of 256 takes x[j], x[j + 256], ...; then these
@@ -411,9 +395,9 @@ static void layernorm_forward(float* out, float* mean, float* rstd, const float*
     for (size_t n = rows.begin; n < rows.end; n++) {
         const float* const x = inp + n * C;
         const float m = sum_along(C, [&](float& sum, size_t c) { sum += x[c]; }) / float(C);
-        const float variance = sum_along(C, [&](float& sum, size_t c) { sum += (x[c] - m) * (x[c] - m); }) / float(C);
+        const float squares = sum_along(C, [&](float& sum, size_t c) { sum = fma(x[c] - m, x[c] - m, sum); });
         mean[n] = m;
-        rstd[n] = 1.0f / std::sqrt(variance + 1e-5f);
+        rstd[n] = 1.0f / std::sqrt(squares / float(C) + 1e-5f);
         for (size_t c = 0; c < C; c++) out[n * C + c] = fma((x[c] - m) * rstd[n], weight[c], bias[c]);
     }
 }
@@ -426,7 +410,7 @@ static void linear_forward(float* out, const float* inp, const float* weight, co
     for (size_t n = rows.begin; n < rows.end; n++) {
         const float* const x = inp + n * I;
         float* const y = out + n * O;
-        if (!few) weighted_rows(y, O, 0, I, product_block(I), x, 1, across, O);
+        if (!few) weighted_rows(y, O, 0, I, x, 1, across, O);
         for (size_t o = 0; few && o < O; o++)
             y[o] = sum_along(I, [&](float& sum, size_t i) { sum = fma(x[i], weight[o * I + i], sum); });
         for (size_t o = 0; bias && o < O; o++) y[o] += bias[o];
@@ -448,7 +432,7 @@ static void gelu_forward(float* out, const float* pre, Rows rows) {
 
 // out = inp + drop(branch): a layer adds to what is there, the residual stream, instead of replacing it.
 static void add_residual(float* out, const float* inp, const float* branch, Rows rows, const Dropout& drop) {
-    for (size_t i = rows.begin * C; i < rows.end * C; i++) out[i] = inp[i] + branch[i] * drop(i);
+    for (size_t i = rows.begin * C; i < rows.end * C; i++) out[i] = fma(branch[i], drop(i), inp[i]);
 }
 
 // out_t = sum over u <= t of drop(p_tu) v_u, p_tu = softmax over u of q_t.k_u / sqrt(HS). Position t asks a question,
@@ -465,16 +449,16 @@ static void attention_forward(float* out, float* lse, const float* qkv, Rows row
         const float *q = qkv + row * stride + channel, *k = q + C, *v = k + C;
         const Array kt = transposed(k, end, HS, stride);                // (HS,end)
         for (size_t t = row == 0 ? rows.begin : 0; t < end; t++) {
-            weighted_rows(p, t + 1, 0, HS, HS, q + t * stride, 1, kt, end);             // q_t.k_u for all u <= t
+            weighted_rows(p, t + 1, 0, HS, q + t * stride, 1, kt, end);                 // q_t.k_u for all u <= t
             // e^(x - largest) instead of e^x, which may be infinite: their quotients are the same.
             const float largest = *std::max_element(p.begin(), p.begin() + ptrdiff_t(t + 1));
             for (size_t u = 0; u <= t; u++) p[u] = exp_(scale * (p[u] - largest));
-            const float total = std::accumulate(p.begin(), p.begin() + ptrdiff_t(t + 1), 0.0f), inverse = 1.0f / total;
-            lse[scores + t] = scale * largest + log_(total);
+            const float total = std::accumulate(p.begin(), p.begin() + ptrdiff_t(t + 1), 0.0f);
+            lse[scores + t] = fma(scale, largest, log_(total));
             for (size_t u = 0; u <= t; u++) p[u] *= drop((scores + t) * T + u);
             float* const y = out + (row + t) * C + channel;
-            weighted_rows(y, HS, 0, t + 1, kKeys, p, 1, v, stride);
-            for (size_t i = 0; i < HS; i++) y[i] *= inverse;
+            weighted_rows(y, HS, 0, t + 1, p, 1, v, stride);
+            for (size_t i = 0; i < HS; i++) y[i] /= total;
         }
     }
 }
@@ -487,10 +471,10 @@ static void classifier(float* losses, float* logits, const size_t* targets, size
         float* const x = logits + n * Vp;
         const float largest = *std::max_element(x, x + V), score = x[targets[n]] - largest;
         for (size_t j = 0; j < V; j++) x[j] = exp_(x[j] - largest);
-        const float total = sum_along(V, [&](float& sum, size_t j) { sum += x[j]; }), inverse = 1.0f / total;
+        const float total = sum_along(V, [&](float& sum, size_t j) { sum += x[j]; });
         losses[n] = log_(total) - score;
         x[targets[n]] -= total;
-        for (size_t j = 0; j < V; j++) x[j] *= inverse;
+        for (size_t j = 0; j < V; j++) x[j] /= total;
         std::fill(x + V, x + Vp, 0.0f);
     }
 }
@@ -566,7 +550,7 @@ static void add_to(float* gradient, const float* sums, size_t n) {
 // dinp (N,I) = dout (N,O) weight (O,I): through a linear layer, to its input.
 static void linear_backward_input(float* dinp, const float* dout, const float* weight, size_t N, size_t I, size_t O) {
     for (size_t n = 0; n < N; n++)
-        weighted_rows(dinp + n * I, I, 0, O, product_block(O), dout + n * O, 1, weight, I);
+        weighted_rows(dinp + n * I, I, 0, O, dout + n * O, 1, weight, I);
 }
 
 // dweight (O,I) += dout^T inp, dbias (O) += the sum of dout's rows. dbias may be null.
@@ -574,11 +558,11 @@ static void linear_backward_weights(float* dweight, float* dbias, const float* d
                                     size_t I, size_t O) {
     Array sums(max(I, O));
     for (size_t o = 0; o < O; o++) {
-        weighted_rows(sums, I, 0, N, product_block(N), dout + o, O, inp, I);
+        weighted_rows(sums, I, 0, N, dout + o, O, inp, I);
         add_to(dweight + o * I, sums, I);
     }
     if (!dbias) return;
-    sum_down(sums, O, 0, N, kBiasRows, [&](float& sum, size_t n, size_t o) { sum += dout[n * O + o]; });
+    sum_down(sums, O, 0, N, [&](float& sum, size_t n, size_t o) { sum += dout[n * O + o]; });
     add_to(dbias, sums, O);
 }
 
@@ -600,15 +584,21 @@ static void layernorm_backward(float* dx, float* dweight, float* dbias, const fl
     for (size_t n = 0; n < N; n++) {
         const float a = sum_along(C, [&](float& sum, size_t c) { sum += g(n, c); }) / float(C);
         const float b = sum_along(C, [&](float& sum, size_t c) { sum = fma(g(n, c), xhat(n, c), sum); }) / float(C);
-        for (size_t c = 0; c < C; c++) dx[n * C + c] += rstd[n] * (g(n, c) - a - xhat(n, c) * b);
+        for (size_t c = 0; c < C; c++) 
+            dx[n * C + c] = fma(rstd[n], fma(-xhat(n, c), b, g(n, c) - a), dx[n * C + c]);
     }
-    Array sums(C);
-    sum_down(sums, C, 0, N, kNormRows, [&](float& sum, size_t n, size_t c) {
-        sum = fma(dout[n * C + c], xhat(n, c), sum);
-    });
-    add_to(dweight, sums, C);
-    sum_down(sums, C, 0, N, kNormRows, [&](float& sum, size_t n, size_t c) { sum += dout[n * C + c]; });
-    add_to(dbias, sums, C);
+    Array w(C), b(C), sums(C);                  // the sums of all blocks, and of one
+    for (size_t begin = 0; begin < N; begin += kNormRows) {
+        const size_t end = min(N, begin + kNormRows);
+        sum_down(sums, C, begin, end, [&](float& sum, size_t n, size_t c) {
+            sum = fma(dout[n * C + c], xhat(n, c), sum);
+        });
+        add_to(w, sums, C);
+        sum_down(sums, C, begin, end, [&](float& sum, size_t n, size_t c) { sum += dout[n * C + c]; });
+        add_to(b, sums, C);
+    }
+    add_to(dweight, w, C);
+    add_to(dbias, b, C);
 }
 
 // dqkv, with m_tu the factor of dropout:
@@ -627,21 +617,23 @@ static void attention_backward(float* dqkv, const float* dout, const float* qkv,
         const float *o = out + row * C + channel, *d = dout + row * C + channel;
         const Array kt = transposed(k, T, HS, stride), vt = transposed(v, T, HS, stride);
         for (size_t t = 0; t < T; t++) {
-            weighted_rows(s, t + 1, 0, HS, HS, q + t * stride, 1, kt, T);
-            weighted_rows(dp, t + 1, 0, HS, HS, d + t * C, 1, vt, T);
-            const float delta = sum_along(HS, [&](float& sum, size_t i) { sum += o[t * C + i] * d[t * C + i]; });
-            for (size_t u = 0; u <= t; u++) s[u] = exp_(scale * s[u] - lse[scores + t]);        // p_tu
+            weighted_rows(s, t + 1, 0, HS, q + t * stride, 1, kt, T);
+            weighted_rows(dp, t + 1, 0, HS, d + t * C, 1, vt, T);
+            const float delta = sum_along(HS, [&](float& sum, size_t i) {
+                sum = fma(o[t * C + i], d[t * C + i], sum);
+            });
+            for (size_t u = 0; u <= t; u++) s[u] = exp_(fma(scale, s[u], -lse[scores + t]));    // p_tu
             for (size_t u = 0; u <= t; u++) {
                 const float m = drop((scores + t) * T + u);
                 p[t * T + u] = s[u] * m;
-                ds[t * T + u] = s[u] * (m * dp[u] - delta) * scale;
+                ds[t * T + u] = s[u] * fma(m, dp[u], -delta) * scale;
             }
         }
         for (size_t t = 0; t < T; t++) {        // as a query, then as a key
             float *dq = dqkv + (row + t) * stride + channel, *dk = dq + C, *dv = dk + C;
-            weighted_rows(dq, HS, 0, t + 1, kBackwardKeys, ds + t * T, 1, k, stride);
-            weighted_rows(dk, HS, t, T, kBackwardQueries, ds + t, T, q, stride);
-            weighted_rows(dv, HS, t, T, kBackwardQueries, p + t, T, d, C);
+            weighted_rows(dq, HS, 0, t + 1, ds + t * T, 1, k, stride);
+            weighted_rows(dk, HS, t, T, ds + t, T, q, stride);
+            weighted_rows(dv, HS, t, T, p + t, T, d, C);
         }
     }
 }
@@ -654,10 +646,13 @@ static void dropout_backward(float* dinp, const float* dout, size_t n, const Dro
 static void embedding_backward(float* dwte, float* dwpe, const float* dout, const vector<size_t>& tokens,
                                const Dropout& drop) {
     for (size_t n = 0; n < B * T; n++)
-        for (size_t c = 0; c < C; c++) dwte[tokens[n] * C + c] += dout[n * C + c] * drop(n * C + c);
+        for (size_t c = 0; c < C; c++) {
+            float& to = dwte[tokens[n] * C + c];
+            to = fma(dout[n * C + c], drop(n * C + c), to);
+        }
     Array sums(T * C);
-    sum_down(sums, T * C, 0, B, B, [&](float& sum, size_t b, size_t i) {
-        sum += dout[b * T * C + i] * drop(b * T * C + i);
+    sum_down(sums, T * C, 0, B, [&](float& sum, size_t b, size_t i) {
+        sum = fma(dout[b * T * C + i], drop(b * T * C + i), sum);
     });
     add_to(dwpe, sums, T * C);
 }

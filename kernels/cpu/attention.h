@@ -36,8 +36,8 @@ static void mask_panel(float* panel, float* rows, const Head& h, int t, int u0, 
     pack_rows<kCols>(panel, rows, size_t(n), kCols, n);
 }
 
-// out[t][:] = factor[t] * x[:][t], t < rows: from (HS, kCols) back to rows.
-static void store_transposed(floatX* out, size_t stride, const float* x, int HS, int rows, const float* factor) {
+// out[t][:] = x[:][t] / divisor[t], t < rows: from (HS, kCols) back to rows.
+static void store_transposed(floatX* out, size_t stride, const float* x, int HS, int rows, const float* divisor) {
     for (int d = 0; d < HS; d += kWidth)
         for (int t = 0; t < rows; t += kWidth) {
             Vec y[kWidth];
@@ -45,7 +45,7 @@ static void store_transposed(floatX* out, size_t stride, const float* x, int HS,
             transpose(y);
             for (int i = 0; i < min(kWidth, rows - t); i++) {
                 const size_t row = size_t(t + i);
-                store(out + row * stride + d, y[i] * factor[row], HS - d);
+                store(out + row * stride + d, y[i] / divisor[row], HS - d);
             }
         }
 }
@@ -68,8 +68,8 @@ template <bool kOfB> static void pack_channels(Packed* out, const floatX* x, siz
 }
 
 // Replaces s[u][t], u < keys, by exp(scale (s - max)) where u <= first + t and by 0 elsewhere; max is that of column t.
-// inverse[t]: 1 / the sum of column t. lse[t]: scale * max + log(that sum).
-static void softmax_columns(float* s, int keys, int first, float scale, float* inverse, float* lse) {
+// sums[t]: of column t. lse[t]: scale * max + log(that sum).
+static void softmax_columns(float* s, int keys, int first, float scale, float* sums, float* lse) {
     Vec most[kVectors], total[kVectors] = {};
     for (int v = 0; v < kVectors; v++) most[v] = broadcast(-kInfinity);
     for (int u = 0; u < keys; u++)
@@ -89,13 +89,12 @@ static void softmax_columns(float* s, int keys, int first, float scale, float* i
             total[v] += p;
             store(s + u * kCols + v * kWidth, p);
         }
-    float sums[kCols];
+    for (int v = 0; v < kVectors; v++) store(sums + v * kWidth, total[v]);
+    for (int t = 0; t < kCols; t++) lse[t] = log(sums[t]);
     for (int v = 0; v < kVectors; v++) {
-        store(sums + v * kWidth, total[v]);
-        store(inverse + v * kWidth, 1.0f / total[v]);
-        store(lse + v * kWidth, scale * most[v]);
+        float* const at = lse + v * kWidth;
+        store(at, fma(broadcast(scale), most[v], load(at)));
     }
-    for (int t = 0; t < kCols; t++) lse[t] += log(sums[t]);
 }
 
 // Calls the matmuls' micro_kernel where the panel of a that it prefetches follows this one in memory.
@@ -114,7 +113,7 @@ struct Workspace {
 
 // Computes `heads` heads from h on, which share k and v. out: of head h. lse: (B,NH,T) of all heads, or null.
 static void heads_forward(Head h, int heads, floatX* out, float* lse) {
-    constexpr int kKeysAtOnce = 256;    // rows of p that fit the L1 cache; for every instruction set: it cuts the sums
+    constexpr int kKeysAtOnce = 256;    // rows of p that fit the L1 cache
     const int HS = h.HS, keys = h.first + h.queries;
     const size_t T = size_t(round_up(keys, kRows)), D = size_t(round_up(HS, kRows)), H = packed(HS), K = packed(keys);
     const float scale = inverse_sqrt(HS);
@@ -133,10 +132,10 @@ static void heads_forward(Head h, int heads, floatX* out, float* lse) {
     for (; heads > 0; heads--, h.q += HS, h.row += size_t(h.queries), out += HS)
         for (int t = 0; t < h.queries; t += kCols) {
             const int rows = min(kCols, h.queries - t), seen = h.first + t + rows;
-            float inverse[kCols], lse_t[kCols];
+            float totals[kCols], lse_t[kCols];
             pack_panel<true, true>(q, h.q + t * h.q_stride, h.q_stride, rows, HS);
             for (int u = 0; u < seen; u += kRows) micro_kernel(s + u * kCols, nullptr, k + u * H, q, HS, seen - u);
-            softmax_columns(s, seen, h.first + t, scale, inverse, lse_t);
+            softmax_columns(s, seen, h.first + t, scale, totals, lse_t);
             if (h.mask.rate > 0) {
                 mask_panel(factors, mask_rows, h, t, 0, seen);
                 for (int i = 0; i < seen * kCols; i++) s[i] *= factors[i];
@@ -149,7 +148,7 @@ static void heads_forward(Head h, int heads, floatX* out, float* lse) {
                     micro_kernel(sums + d * kCols, sums + d * kCols, v + d * K + u * kRows, p, n, HS - d);
             }
             if (lse) memcpy(lse + h.row + t, lse_t, size_t(rows) * sizeof(float));
-            store_transposed(out + t * h.out_stride, h.out_stride, sums, HS, rows, inverse);
+            store_transposed(out + t * h.out_stride, h.out_stride, sums, HS, rows, totals);
         }
     end_products();
 }
@@ -196,7 +195,7 @@ struct Backward {
     floatX *dq, *dk, *dv;
     const float* lse;                                   // (B,NH,T)
 
-    static constexpr int kKeyBlock = 192, kQueryBlock = 128;    // for every instruction set: they cut the sums
+    static constexpr int kKeyBlock = 192, kQueryBlock = 128;
     static constexpr int kPanel = kQueryBlock * kRows;  // elements of a transposed panel: [query][kRows]
     const int T = h.queries, HS = h.HS;
     const float scale = inverse_sqrt(HS);
@@ -233,9 +232,8 @@ struct Backward {
     void prepare_head() const {
         for (int t = 0; t < int(queries); t++) {
             const floatX *out_t = out + t * h.out_stride, *dout_t = dout + t * h.out_stride;
-            delta[t] = sum_over(t < T ? HS : 0, [&](int d, int left) {
-                return load(out_t + d, left) * load(dout_t + d, left);
-            });
+            delta[t] = sum_products(t < T ? HS : 0, [&](int d, int left) { return load(out_t + d, left); },
+                                    [&](int d, int left) { return load(dout_t + d, left); });
             lse_of[t] = t < T ? lse[h.row + t] : kInfinity;
         }
         pack_positions<true>(q_rows, h.q, h.q_stride, T, HS);
@@ -255,10 +253,10 @@ struct Backward {
             const Vec query = lane_numbers() + float(t + v);
             for (int r = 0; r < kRows; r++) {
                 const int at = r * kCols + v;
-                const Vec e = exp(scale * load(s + at) - lse_t), x = query < float(u + r) ? Vec{} : e;
+                const Vec e = exp(fma(broadcast(scale), load(s + at), -lse_t)), x = query < float(u + r) ? Vec{} : e;
                 const Vec factor = mask ? load(mask + at) : broadcast(1.0f);
                 store(p + at, x * factor);
-                store(ds_u + at, x * (factor * load(dp + at) - delta_t) * scale);
+                store(ds_u + at, x * fma(factor, load(dp + at), -delta_t) * scale);
             }
         }
     }

@@ -22,9 +22,8 @@ static void classifier_row(float* loss, floatX* logits, int target, int V, int V
     });
     *loss = log(all) - (to_float(logits[target]) - top);
     if (!backward) return;
-    const float scale = 1.0f / all;
     exps[target] -= all;                                                // before p is rounded to storage
-    for_vectors(V, [&](int j, int left) { store(logits + j, load(exps + j, left) * scale, left); });
+    for_vectors(V, [&](int j, int left) { store(logits + j, load(exps + j, left) / all, left); });
     if (Vp > V) memset(logits + V, 0, size_t(Vp - V) * sizeof(floatX));
 }
 

@@ -72,7 +72,7 @@ template <class F> INLINE void each_dropped(int n, const Mask& mask, uint64_t in
 template <class Out>
 static void add_dropped(Out* out, const Out* a, const floatX* b, int n, const Mask& mask, uint64_t index) {
     each_dropped(n, mask, index, [&](int i, int left, Vec factor) {
-        store(out + i, load(a + i, left) + load(b + i, left) * factor, left);
+        store(out + i, fma(load(b + i, left), factor, load(a + i, left)), left);
     });
 }
 

@@ -50,7 +50,7 @@ static void embedding_backward(float* dwte, float* dwpe, const floatX* dout, con
             float* const to = dwte + size_t(tokens[n]) * C;
             each_dropped(C, mask, at, [&](int c, int left, Vec factor) {
                 __builtin_prefetch(ahead + c, 1);
-                store(to + c, load(to + c, left) + load(dout + at + c, left) * factor, left);
+                store(to + c, fma(load(dout + at + c, left), factor, load(to + c, left)), left);
             });
         }
     });

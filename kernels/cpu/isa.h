@@ -187,10 +187,15 @@ template <class F> INLINE void for_parts(int n, const F& f) {
     for (int k = 0; k < kParts; k++)
         if (i + k * kWidth < n) f(i + k * kWidth, n - i - k * kWidth, k);
 }
-// The sum of all lanes of term(i, left); those from `left` on must be 0.
+// The sum of all lanes of term(i, left), or of a(i, left) b(i, left); those from `left` on must be 0.
 template <class F> INLINE float sum_over(int n, const F& term) {
     Sums sums;
     for_parts(n, [&](int i, int left, int k) { sums.part[k] += term(i, left); });
+    return sums.total();
+}
+template <class A, class B> INLINE float sum_products(int n, const A& a, const B& b) {
+    Sums sums;
+    for_parts(n, [&](int i, int left, int k) { sums.part[k] = fma(a(i, left), b(i, left), sums.part[k]); });
     return sums.total();
 }
 

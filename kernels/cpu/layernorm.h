@@ -8,10 +8,8 @@ namespace BACKEND::ISA {
 static void layernorm_row(floatX* out, float* mean_n, float* rstd_n, const floatX* x, const floatX* weight,
                           const floatX* bias, float eps, int C) {
     const float mean = mean_n ? sum_over(C, [&](int c, int left) { return load(x + c, left); }) / float(C) : 0;
-    const float variance = sum_over(C, [&](int c, int left) {
-        const Vec d = load(x + c, left, mean) - mean;
-        return d * d;
-    }) / float(C);
+    const auto centred = [&](int c, int left) { return load(x + c, left, mean) - mean; };
+    const float variance = sum_products(C, centred, centred) / float(C);
     const float rstd = 1.0f / __builtin_sqrtf(variance + eps);
     for_vectors(C, [&](int c, int left) {
         const Vec shift = bias ? load(bias + c, left) : Vec{};
@@ -55,9 +53,8 @@ static void layernorm_backward_row(floatX* dinp, float* dweight, float* dbias, c
     const float g_mean = mean_n ? g_sum.total() / float(C) : 0, g_xhat_mean = g_xhat_sum.total() / float(C);
     for_vectors(C, [&](int c, int left) {
         const Vec xhat = (load(x + c, left) - mean) * rstd, g = load(dout + c, left) * load(weight + c, left);
-        Vec dx = rstd * (g - g_mean - xhat * g_xhat_mean);
-        if (!first) dx += load(dinp + c, left);
-        store(dinp + c, dx, left);
+        const Vec rest = fma(-xhat, broadcast(g_xhat_mean), g - g_mean);
+        store(dinp + c, fma(broadcast(rstd), rest, first ? Vec{} : load(dinp + c, left)), left);
     });
 }
 

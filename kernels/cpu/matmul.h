@@ -1,8 +1,8 @@
 // matmul.h -- matmuls: operands packed, tasks, and what follows a sum: bias, GELU, "+=".
 //
-// k is cut into equal blocks of at most kDepth, by K alone. Within a block an element's products are added in order in
-// a register, by fused multiply-adds; then the block's sum is added to those before. Tasks, tiles and vector widths do
-// not change this. Exceptions: AMX, AVX512-BF16 and matvec have other orders, x86 without AVX2 rounds the products.
+// An element's products are added one after another, by fused multiply-adds. k goes in blocks of kDepth, and a block
+// goes on with the sums that the one before has left: blocks, tasks, tiles and vector widths do not change the bits.
+// AMX, AVX512-BF16 and matvec have other orders; x86 without AVX2 rounds the products.
 //
 // A task has a strip of the output's longer side. It packs that strip's operand, which then stays in the second-level
 // cache of its core. The other operand is packed once, by all threads, and every task reads all of it.
@@ -28,7 +28,7 @@ struct Matmul {
     float* gradient = nullptr;      // (M,N) instead of out: kGradient "=", kGradientAdd "+="
 };
 
-constexpr int kDepth = 768;                                     // a block has at most so many k
+constexpr int kDepth = 768;                                     // k of a block: an operand's panel stays in L1 or L2
 constexpr int kOwnBytes = (kWidth == 16 ? 448 : 224) << 10;     // a packed strip: under half of 1 MiB or 512 KiB of L2
 
 // An operand of a product: rows of a or columns of b are its lanes, `unit` of these a panel.
@@ -96,6 +96,11 @@ INLINE void prefetch_tile(const Matmul& m, int i, int rows, int j) {
         for (size_t c = 0; c < kCols * size; c += 64) __builtin_prefetch(row + c, 1);
 }
 
+// Prefetches the sums of one tile.
+INLINE void prefetch_sums(const float* sums) {
+    for (int i = 0; i < kRows * kCols; i += 16) __builtin_prefetch(sums + i);
+}
+
 // One block of k of a product. A task has a strip of `own`. Numbers of panels of two strips differ by one at most.
 struct Block {
     const Matmul& m;
@@ -128,6 +133,7 @@ static void multiply(const Block& block, int task) {
             const int cols = min(kCols, m.N - j);
             float* const sums = block.sums + j * tall + size_t(i) * kCols;
             if (last) prefetch_tile(m, i, rows, j);
+            if (block.k0 > 0) prefetch_sums(sums + (own.of_b ? tall : kRows) * kCols);
             micro_kernel(last ? tile : sums, block.k0 > 0 ? sums : nullptr, a, b,
                          reinterpret_cast<const char*>(theirs) + bytes + ahead, k, rows, cols);
             if (last) finish(m, tile, i, rows, j, cols);
@@ -145,29 +151,22 @@ static void matvec(const Matmul& m, int col, int cols) {
             const floatX* a = m.a.x + size_t(i) * m.a.ld;
             for (int c = 0; c < n; c++) {
                 const floatX* b = m.b.x + size_t(j + c) * m.b.ld;
-                Sums sums;
-                for_parts(m.K, [&](int k, int left, int part) {
-                    sums.part[part] = fma(load(a + k, left), load(b + k, left), sums.part[part]);
-                });
-                results[c] = sums.total();
+                results[c] = sum_products(m.K, [&](int k, int left) { return load(a + k, left); },
+                                          [&](int k, int left) { return load(b + k, left); });
             }
             finish(m, results, i, 1, j, n);
         }
 }
 
 constexpr int kLine = 64;           // columns: whole cache lines
-// sums[j] (+)= sum over n of x[n][j] for kLine columns from col on: sums of blocks of 256 rows, added in order.
+// sums[j] (+)= sum over n of x[n][j] for kLine columns from col on.
 static void column_sums(float* sums, const floatX* x, int N, int C, int col, bool accumulate) {
     constexpr int kVecs = kLine / kWidth;
     const int cols = min(kLine, C - col);
     Vec total[kVecs] = {};
-    for (int row = 0; row < N; row += 256) {
-        Vec block[kVecs] = {};
-        for (int i = row; i < min(row + 256, N); i++)
-            for (int t = 0; t < kVecs; t++)
-                if (t * kWidth < cols) block[t] += load(x + size_t(i) * C + col + t * kWidth, cols - t * kWidth);
-        for (int t = 0; t < kVecs; t++) total[t] += block[t];
-    }
+    for (int n = 0; n < N; n++)
+        for (int t = 0; t < kVecs; t++)
+            if (t * kWidth < cols) total[t] += load(x + size_t(n) * C + col + t * kWidth, cols - t * kWidth);
     for (int t = 0; t * kWidth < cols; t++) {
         const int left = cols - t * kWidth;
         float* to = sums + col + t * kWidth;
@@ -187,7 +186,7 @@ static void run_matmul(const Matmul& m) {
         return parallel_for(ceil_div(m.N, cols), [&](int t) { matvec(m, t * cols, min(cols, m.N - t * cols)); });
     }
     const Side a = {m.a, m.M, false}, b = {m.b, m.N, true}, &own = m.M >= m.N ? a : b, &other = m.M >= m.N ? b : a;
-    const int depth = round_up(ceil_div(m.K, ceil_div(m.K, kDepth)), kStep);
+    const int depth = min(round_up(m.K, kStep), kDepth);
     const int room = max(own.unit, kOwnBytes / int(sizeof(Packed)) / depth / own.unit * own.unit);
     const int wanted = round_up(ceil_div(own.lanes, room), get_threads() == 1 ? 1 : 8 * get_threads());
     const int strips = min(wanted, ceil_div(own.lanes, own.unit));

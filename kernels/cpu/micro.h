@@ -85,11 +85,17 @@ template <int W, class P, class F> static void pack_cols(P* panel, const F* x, s
 #else
 namespace BACKEND::ISA {
 
-// Calls done(at, x) for each vector x, at offset `at`, of the first R rows and V vectors of a tile: the sum over k of
-// a[k][row] b[k][:], k in order. Every four k it fetches one cache line of `next`: more would wait for a fill buffer.
-template <int R, int V, class F>
-INLINE void micro_tile(const float* a, const float* b, const char* next, int k, const F& done) {
+// The first R rows and V vectors of a tile: to `before`, or to 0 if null, adds a[k][row] b[k][:] for one k after the
+// other. Every four k it fetches one cache line of `next`: more would wait for a fill buffer.
+template <int R, int V = kVectors>
+static void micro_tile(float* tile, const float* before, const float* a, const float* b, const char* next, int k) {
     Vec sum[R][V] = {};
+    if (before) {
+#pragma GCC unroll 16
+        for (int i = 0; i < R; i++)
+#pragma GCC unroll 4
+            for (int v = 0; v < V; v++) sum[i][v] = load(before + i * kCols + v * kWidth);
+    }
     const auto products = [&](int u) __attribute__((always_inline)) {
         Vec row[V];
 #pragma GCC unroll 4
@@ -110,22 +116,16 @@ INLINE void micro_tile(const float* a, const float* b, const char* next, int k, 
 #pragma GCC unroll 16
     for (int i = 0; i < R; i++)
 #pragma GCC unroll 4
-        for (int v = 0; v < V; v++) done(i * kCols + v * kWidth, sum[i][v]);
+        for (int v = 0; v < V; v++) store(tile + i * kCols + v * kWidth, sum[i][v]);
 }
 
-template <int R, int V = kVectors>
-static void micro_part(float* tile, const float* before, const float* a, const float* b, const char* next, int k) {
-    if (!before) return micro_tile<R, V>(a, b, next, k, [&](int at, Vec x) { store(tile + at, x); });
-    for (int i = 0; i < R * kCols; i += 16) __builtin_prefetch(before + i);
-    micro_tile<R, V>(a, b, next, k, [&](int at, Vec x) { store(tile + at, load(before + at) + x); });
-}
-// tile = before, or 0 if null, + sum over k of a[k][:] b[k][:], at least its first `rows` x `cols`. Prefetches `next`.
+// A tile as micro_tile computes it, at least its first `rows` x `cols`. Prefetches `next`.
 static void micro_kernel(float* tile, const float* before, const Packed* a, const Packed* b, const char* next, int k,
                          int rows, int cols) {
-    auto run = micro_part<kRows>;
-    if (cols <= kWidth) run = micro_part<kRows, 1>;
-    else if (rows <= kRows / 3) run = micro_part<kRows / 3>;
-    else if (rows <= kRows * 2 / 3) run = micro_part<kRows * 2 / 3>;
+    auto run = micro_tile<kRows>;
+    if (cols <= kWidth) run = micro_tile<kRows, 1>;
+    else if (rows <= kRows / 3) run = micro_tile<kRows / 3>;
+    else if (rows <= kRows * 2 / 3) run = micro_tile<kRows * 2 / 3>;
     const float *pairs_a = reinterpret_cast<const float*>(a), *pairs_b = reinterpret_cast<const float*>(b);
     run(tile, before, pairs_a, pairs_b, next, ceil_div(k, kOf<Packed>));
 }

@@ -80,11 +80,11 @@ const char* device_name() {
 const char* device_kind() {
     const std::string_view isa = ops().isa;
 #if defined(__aarch64__)
-    return "cpu fma";
+    return "cpu fma" ARITHMETIC;
 #else
-    if (isa == "avx2" || isa == "avx512") return "cpu fma";
+    if (isa == "avx2" || isa == "avx512") return "cpu fma" ARITHMETIC;
 #endif
-    static const std::string kind = "cpu " + std::string(isa);
+    static const std::string kind = "cpu " + std::string(isa) + ARITHMETIC;
     return kind.c_str();
 }
 

@@ -24,7 +24,7 @@ seen() {            # SED TEST
     [ $? -eq 1 ] && grep '^FAIL .* want exactly' "$tmp/changed.log" || { echo "passes with it"; return 1; }
 }
 check "the specification itself passes" passes '' 0 layernorm
-check "so does a sum whose terms are exchanged" passes 's/first ? dx : dx + get(to)/first ? dx : get(to) + dx/' 1 \
+check "so does a product whose factors are exchanged" passes 's/fma(a(k), b(k), sum)/fma(b(k), a(k), sum)/' 1 \
     layernorm_backward
 two() { ! linked 's/constexpr/ constexpr/' 1; }
 check "a rule of several lines is refused" two
@@ -34,31 +34,32 @@ while IFS='~' read -r name test rule; do
     case $name in *"${1:-}"*) check "$name" seen "$rule" "$test" </dev/null ;; esac
 done <<'RULES'
 64 partial sums: 32~layernorm_forward~s/kSums = 64/kSums = 32/
-products: blocks of 384~matmul~s/kDepth = 768/kDepth = 384/
-products: blocks of 1536~matmul~s/kDepth = 768/kDepth = 1536/
-products: depth not rounded to 8~matmul~s/kDepthUnit = 8/kDepthUnit = 1/
-products: blocks of 768, not equal ones~matmul~s/depth = (K + blocks - 1) .*;/depth = std::min(K, blocks * 0 + kDepth);/
-products: a b + c in two roundings~matmul~s/part = fma(a(k), b(k), part)/part = a(k) * b(k) + part/
-products: fma in double, then rounded~matmul~s/part = fma(a(k), b(k), part)/part = real(fma(double(a(k)), double(b(k)), double(part)))/
+products: cut at 768~matmul~s/for (int k = f/if (!first \&\& last > 768) return product(768, a, b) + add_products(0, 768, last, a, b); &/
+products: the last first~matmul~s/int k = first; k < last; k++/int k = last - 1; k >= first; k--/
+products: a b + c in two roundings~matmul~s/sum = fma(a(k), b(k), sum)/sum = a(k) * b(k) + sum/
+products: fma in double, then rounded~matmul~s/sum = fma(a(k), b(k), sum)/sum = real(fma(double(a(k)), double(b(k)), double(sum)))/
 few rows: none~matmul_forward~s/kFewRows = 4/kFewRows = 0/
 few rows: up to 5~matmul~s/kFewRows = 4/kFewRows = 5/
 few rows: in two roundings~matmul_forward~s/part = fma(x(c), w(c), part)/part += x(c) * w(c)/
-bias: blocks of 128 rows~matmul_backward_params~s/kBiasRows = 256/kBiasRows = 128/
-bias: blocks of 512 rows~matmul_backward_params~s/kBiasRows = 256/kBiasRows = 512/
+bias: blocks of 32 rows~matmul_backward_params~s/product(N, dy, one)/sum_of_blocks(N, dy, one)/
 LayerNorm: blocks of 64 rows~layernorm_backward~s/kNormRows = 32/kNormRows = 64/
-LayerNorm: fused variance~layernorm_forward~s/sum += (get(x.c.) - m) \* (get(x.c.) - m)/sum = fma(get(x[c]) - m, get(x[c]) - m, sum)/
+LayerNorm: bias not in blocks~layernorm_backward~s/sum_of_blocks(N, dy_c, one)/product(N, dy_c, one)/
+LayerNorm: variance in two roundings~layernorm_forward~s/sum = fma(\(get(x.c.) - m\), get(x.c.) - m, sum)/sum += (\1) * (\1)/
 LayerNorm: output in two roundings~layernorm_forward~s/fma((get(x.c.) - m) \* r, get(weight.c.), \(bias.*0\)));/(get(x[c]) - m) * r * get(weight[c]) + (\1));/
 LayerNorm: g xhat in two roundings~layernorm_backward~s/sum = fma(g(n, c), xhat(n, c), sum)/sum += g(n, c) * xhat(n, c)/
-attention: keys cut at 128~attention_forward~s/kKeys = 256/kKeys = 128/
-attention: keys cut at 512~attention~s/kKeys = 256/kKeys = 512/
-attention: dq cut at 256~attention_backward~s/kBackwardKeys = 192/kBackwardKeys = 256/
-attention: dk and dv cut at 256~attention_backward~s/kBackwardQueries = 128/kBackwardQueries = 256/
-attention: dk cut from u~attention_backward~s/for (int begin = first .*; begin < last/for (int begin = first; begin < last/
-attention: output by division~attention~s/ \* (1 \/ total));/ \/ total);/
-attention: fused argument~attention_backward~s/exponential(scale \* s - lse.row.)/exponential(fma(scale, s, -lse[row]))/
-attention: fused delta~attention_backward~s/sum += get(o.i.) \* get(dout_t.i.)/sum = fma(get(o[i]), get(dout_t[i]), sum)/
-attention: scale first~attention_backward~s/= e \* (m \* dp - delta.row.) \* scale/= e * scale * (m * dp - delta[row])/
-attention: dp fused~attention_backward~s/(m \* dp - delta.row.)/fma(m, dp, -delta[row])/
+LayerNorm: dx in two roundings~layernorm_backward~s/fma(-xhat(n, c), g_xhat_mean, \(.*\));/\1 - xhat(n, c) * g_xhat_mean;/
+LayerNorm: dinp in two roundings~layernorm_backward~s/fma(real(rstd.n.), rest, \(.*\)));/rstd[n] * rest + (\1));/
+residual: in two roundings~residual~s/fma(get(branch.i.), dropped(drop, i), get(inp.i.))/get(inp[i]) + get(branch[i]) * dropped(drop, i)/
+embedding: in two roundings~embedding~s/float(fma(get(dout.i.), dropped(drop, i), real(to)))/to + float(get(dout[i]) * dropped(drop, i))/
+classifier: by a reciprocal~classifier~s/p.j. \/ total/p[j] * (1 \/ total)/
+attention: output by a reciprocal~attention~s/return p.u.; }) \/ total/return p[u]; }) * (1 \/ total)/
+attention: lse in two roundings~attention~s/fma(scale, max, logarithm(total))/scale * max + logarithm(total)/
+attention: dq in blocks~attention_backward~s/product(t + 1, k, ds_t)/sum_of_blocks(t + 1, k, ds_t)/
+attention: dk anew for each head~attention_backward~s/dk = add_products(dk, u/dk += add_products(0, u/
+attention: argument in two roundings~attention_backward~s/fma(scale, s, -lse.row.)/scale * s - lse[row]/
+attention: delta in two roundings~attention_backward~s/sum = fma(get(o.i.), get(dout_t.i.), sum)/sum += get(o[i]) * get(dout_t[i])/
+attention: ds in two roundings~attention_backward~s/fma(m, dp, -delta.row.)/(m * dp - delta[row])/
+attention: scale first~attention_backward~s/= e \* fma(m, dp, -delta.row.) \* scale/= e * scale * fma(m, dp, -delta[row])/
 dropout: the factor's last bit~dropout_backward~s/1.0f \/ (1.0f - d.rate)/float(1 \/ (1 - double(d.rate)) * 1.0000001)/
 exp: a term more~attention_forward~s/float p = 1.0f \/ 5040/float p = fma(r, 1.0f \/ 40320, 1.0f \/ 5040)/
 exp: in two roundings~attention_forward~s/p = fma(p, r, c);/p = p * r + c;/

@@ -1,7 +1,7 @@
 #!/bin/sh
 # test_learn.sh -- learn/train.cpp, the trainer in one file, gives train_gpt's bits: each step's loss, learning rate and
 # norm to the last digit, validation losses, samples, and model.safetensors byte for byte; for jobs in which every kind
-# of sum is cut, for random jobs, with 1, 2 and 4 ranks on either side, compiled by g++ and by clang++.
+# of sum is long, for random jobs, with 1, 2 and 4 ranks on either side, compiled by g++ and by clang++.
 #   LEARN_JOBS    how many random jobs (default 10); LEARN_SEED: of the first one (default 1)
 #   LEARN_RULES   all: each rule of sums is changed in turn, which some job must notice; else only two of them are
 . tests/lib.sh
@@ -11,7 +11,7 @@ few="--steps 3 --warmup-steps 1 --eval-every 3 --eval-steps 3 --sample-every 3 -
 
 # A job has a name, the ranks of either program, and options.
 cat >"$tmp/jobs" <<END
-cuts 2 1 --layers 1 --heads 1 --channels 72 --seq-len 300 --batch-size 3 --total-batch-size 1800 --dropout 0.1
+long 2 1 --layers 1 --heads 1 --channels 72 --seq-len 300 --batch-size 3 --total-batch-size 1800 --dropout 0.1
 long_context 1 2 --layers 1 --heads 2 --channels 16 --seq-len 590 --batch-size 1 --total-batch-size 1180 --dropout 0.2
 wide 1 1 --layers 1 --heads 3 --channels 264 --seq-len 12 --batch-size 1 --total-batch-size 24
 heads_of_8 4 1 --layers 2 --heads 4 --channels 32 --seq-len 23 --batch-size 2 --total-batch-size 184 --lr 0.01
@@ -74,7 +74,8 @@ big() {
 \1 loss \2 lr \3 norm \4/p" -e "s/$event\"val\",\"step\":$number,\"loss\":$number,.*/val step \1 loss \2/p" \
             "$tmp/$out/metrics.jsonl"
         sed -n 's/.*"event":"sample".*"prompt":"\(.*\)","text":"\(.*\)","time".*/\1\2/p' "$tmp/$out/metrics.jsonl" |
-            sed 's/\\u[0-9a-f]\{4\}//g; s/\\[nrtbf]//g; s/\\\(.\)/\1/g' | LC_ALL=C tr -cd ' -~'
+            sed 's/\\\\/\x01/g; s/\\u[0-9a-f]\{4\}//g; s/\\[nrtbf]//g; s/\\\(.\)/\1/g; s/\x01/\\/g' |
+            LC_ALL=C tr -cd ' -~'
     } >"$tmp/$out.curve"
     weights "$tmp/$out" >"$tmp/$out.sum"
 }
@@ -147,25 +148,31 @@ noticed() {
     ! cmp -s $source "$tmp/mutant.cpp" || { echo "sed changes nothing: $1"; return 1; }
     compile -O2 -o "$tmp/mutant" "$tmp/mutant.cpp" && differs "$tmp/mutant"
 }
-# Where sums are cut: the constants of section 5, each doubled.
-cuts=$(sed -n '/ 5\. two kinds of sums/,/ 6\. /s/^constexpr size_t \([^;]*\);.*/\1/p' $source | tr -d ' ' | tr , '\n')
-check "section 5 has the constants" test "$(echo "$cuts" | wc -l)" -ge 2
-[ "${LEARN_RULES:-}" = all ] || cuts=$(echo "$cuts" | sed -n '1p;$p')
-for cut in $cuts; do
-    rule=${cut%=*} value=${cut#*=}
+# The constants of section 5, each doubled.
+rules=$(sed -n '/ 5\. two kinds of sums/,/ 6\. /s/^constexpr size_t \([^;]*\);.*/\1/p' $source | tr -d ' ' | tr , '\n')
+check "section 5 has the constants" test "$(echo "$rules" | wc -l)" -ge 2
+[ "${LEARN_RULES:-}" = all ] || rules=$(echo "$rules" | sed -n '1p;$p')
+for constant in $rules; do
+    rule=${constant%=*} value=${constant#*=}
     check "$rule = $((2 * value)) is noticed" noticed "s/\<$rule = $value\>/$rule = $((2 * value))/"
 done
 if [ "${LEARN_RULES:-}" = all ]; then
     while IFS='|' read -r what rule; do check "$what is noticed" noticed "$rule"; done <<'END'
-a fused variance|s/sum += (x\[c\] - m) \* (x\[c\] - m)/sum = fma(x[c] - m, x[c] - m, sum)/
+a variance in two roundings|s/sum = fma(x\[c\] - m, x\[c\] - m, sum)/sum += (x[c] - m) * (x[c] - m)/
 LayerNorm's output in two roundings|s/= fma(\((x.c. - m) \* rstd.n.\), weight.c., bias.c.)/= \1 * weight[c] + bias[c]/
 g xhat in two roundings|s/sum = fma(g(n, c), xhat(n, c), sum)/sum += g(n, c) * xhat(n, c)/
 products in two roundings|s/sum = fma(\(x.i \* x_stride.\), \(rows.i \* stride + j.\), sum)/sum += \1 * \2/
-a fused delta|s/sum += o\[t \* C + i\] \* d\[t \* C + i\]/sum = fma(o[t * C + i], d[t * C + i], sum)/
+delta in two roundings|s/sum = fma(o\[t \* C + i\], d\[t \* C + i\], sum)/sum += o[t * C + i] * d[t * C + i]/
+scores in two roundings|s/fma(scale, s.u., -lse.scores + t.)/scale * s[u] - lse[scores + t]/
+ds in two roundings|s/fma(m, dp.u., -delta)/(m * dp[u] - delta)/
+LayerNorm's dx in two roundings|s/fma(-xhat(n, c), b, g(n, c) - a)/g(n, c) - a - xhat(n, c) * b/
+the residual in two roundings|s/= fma(branch.i., drop(i), inp.i.)/= inp[i] + branch[i] * drop(i)/
+wte's gradient in two roundings|s/= fma(\(dout.n \* C + c.\), \(drop(n \* C + c)\), to)/+= \1 * \2/
+the last row first|s/size_t row = begin; row < end; row++/size_t row = end; row-- > begin;/
 another exponential|s/p = fma(p, r, c);/p = p * r + c;/
 another logarithm|s/return float(log_(double(x)))/return std::log(x)/
-probabilities by division|s/x\[j\] \*= inverse/x[j] \/= total/
-attention's output by division|s/y\[i\] \*= inverse/y[i] \/= total/
+probabilities by a reciprocal|s/x\[j\] \/= total/x[j] *= 1 \/ total/
+attention's output by a reciprocal|s/y\[i\] \/= total/y[i] *= 1 \/ total/
 a tree that is none|s/lo, n \/ 2, i) + tree(grads, lo + n \/ 2, n \/ 2/lo, n - 1, i) + tree(grads, lo + n - 1, 1/
 END
 fi

@@ -504,6 +504,16 @@ TEST(good_files_whole_and_damaged) {
         }
 }
 
+// A checkpoint of another arithmetic is taken, and the run says so.
+TEST(older_arithmetic) {
+    prepare();
+    const std::string now = checkpoint.at("state.json"), before = changed("state.json", ", arithmetic 2", "");
+    const End older = run(command("resume", "state.json", before)), same = run(command("resume", "state.json", now));
+    EXPECT(older.code == 0 && older.said.find("another device: got cpu") != std::string::npos, "%s",
+           shown(older).c_str());
+    EXPECT(same.code == 0 && same.said.find("another device") == std::string::npos, "%s", shown(same).c_str());
+}
+
 // Bytes that a reader may take besides a multiple of the file's. The address sanitizer keeps what was freed.
 #ifdef __SANITIZE_ADDRESS__
 constexpr long kRoom = 64 << 20;
