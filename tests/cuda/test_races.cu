@@ -1,17 +1,12 @@
 // test_races.cu -- the software GPU names every race of these kernels, and none of their twins, whatever the order in
 // which warps and lanes happen to run.
-#include <sys/wait.h>
-#include <unistd.h>
-#include <regex>
-#include "kernels/cuda/common.cuh"
-#include "tests/test.h"
+#include "tests/cuda/planted.h"
 
 using namespace BACKEND;
 
 namespace {
 
-// Each kernel has the fault where FAULT, and is right elsewhere. x has a place for each thread of the grid.
-DEVICE unsigned place() { return blockIdx.x * 128 + threadIdx.x; }
+// Each kernel has the fault where FAULT, and is right elsewhere.
 template <bool FAULT> __global__ void no_syncwarp(float* x, const float*) {
     __shared__ float s[64];
     s[threadIdx.x] = x[place()];
@@ -189,50 +184,15 @@ template <bool FAULT> __global__ void slot_not_empty(float* x, const __grid_cons
 
 // ---- running them
 
-// The kernel's error, "" where it has none, by a process of its own: an error stays with its process.
-template <class K> std::string outcome(K* kernel, unsigned threads) {
-    int ends[2];
-    EXPECT(pipe(ends) == 0, "no pipe");
-    const pid_t child = fork();
-    if (child == 0) {
-        void* memory = nullptr;
-        cudaMalloc(&memory, 1 << 16);
-        cudaMemsetAsync(memory, 0, 1 << 16, nullptr);
-        float* const x = static_cast<float*>(memory);
-        const cudaLaunchConfig_t config = {dim3(3), dim3(threads), 16384, nullptr, nullptr, 0};
-        cudaError_t error;
-        if constexpr (std::is_same_v<K, void(float*, TensorMap)>)
-            error = cudaLaunchKernelEx(&config, kernel, x,
-                                       tensor_map(reinterpret_cast<bf16*>(x + 4096), 64, 64, 64, 64, 8));
-        else error = cudaLaunchKernelEx(&config, kernel, x, static_cast<const float*>(x + 4096));
-        if (error == cudaSuccess) error = cudaDeviceSynchronize();
-        const std::string text = error == cudaSuccess ? "" : cudaGetErrorString(error);
-        _exit(write(ends[1], text.data(), text.size()) != ssize_t(text.size()));
-    }
-    close(ends[1]);
-    std::string text;
-    char part[4096];
-    for (ssize_t n; (n = read(ends[0], part, sizeof part)) > 0;) text.append(part, size_t(n));
-    close(ends[0]);
-    int status = 0;
-    waitpid(child, &status, 0);
-    EXPECT(status == 0, "the process ended with status %d", status);
-    return text;
-}
 // The fault is named with both places, and what would mend it; or it ends in a read before any write, or in a deadlock,
 // where the order of the warps is such. The twin has no fault.
 template <class K> void expect_race(K* fault, K* twin, const char* pattern, unsigned threads = 64) {
-    const std::string text = outcome(fault, threads), none = outcome(twin, threads);
+    const std::string text = outcome(fault, threads, false), none = outcome(twin, threads, false);
     const std::regex both("test_races.cu:[0-9]+.* race: .*test_races.cu:[0-9]+.*got no order"), mended(pattern);
     const bool named = std::regex_search(text, both) && std::regex_search(text, mended);
     const bool otherwise = std::regex_search(text, std::regex("was never written|deadlock"));
     EXPECT(named || otherwise, "got \"%s\", want %s", text.c_str(), pattern);
     EXPECT(none.empty(), "got \"%s\", want no error", none.c_str());
-}
-void needs_hopper() {
-    int major = 0;
-    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0);
-    if (major < 9) SKIP("no mbarriers on this GPU");
 }
 #define RACE(name, ...) \
     TEST(name) { expect_race(name<true>, name<false>, __VA_ARGS__); }

@@ -53,6 +53,7 @@ void Block::landed(uint32_t bar, int bytes) {
     if (it == mbars.end()) fail("TMA: no mbarrier at %u", bar);
     Mbar& m = it->second;
     m.bytes -= bytes;
+    m.loaded = m.time;
     if (m.bytes <= -(1 << 20)) fail("mbarrier: %d bytes too many", -m.bytes);
     m.may_end();
 }
@@ -246,10 +247,9 @@ std::string state_of(const Block& b) {
     for (const Warp& w : b.warps) {
         if (!w.alive) continue;
         for (const Group& g : w.groups) {
-            const Ins& i = b.kernel->code[size_t(g.pc)];
-            text += format("\n  warp %d lanes %08x at %s: %s%s", w.id, g.mask,
-                           b.kernel->where(i.loc).c_str(), b.kernel->source[size_t(g.pc)].c_str(),
-                           w.barrier >= 0 ? format(" (in barrier %d)", w.barrier).c_str() : "");
+            const size_t at = size_t(g.pc - (w.barrier >= 0));      // of a warp in a barrier: the bar.sync
+            text += format("\n  warp %d lanes %08x at %s: %s", w.id, g.mask,
+                           b.kernel->where(b.kernel->code[at].loc).c_str(), b.kernel->source[at].c_str());
         }
     }
     return text;
@@ -308,10 +308,9 @@ void run_block(Block& b) {
         for (;;) {
             std::vector<Warp*> ready;
             for (Warp& w : b.warps) if (runnable(w)) ready.push_back(&w);
+            const bool left = std::any_of(b.warps.begin(), b.warps.end(), [](const Warp& w) { return w.alive; });
+            if (!left) break;
             if (ready.empty() && b.later.empty()) {
-                bool left = false;
-                for (const Warp& w : b.warps) left |= w.alive != 0;
-                if (!left) break;
                 now = nullptr;
                 fail("deadlock:%s", state_of(b).c_str());
             }
@@ -326,9 +325,12 @@ void run_block(Block& b) {
             now = ready[b.draw() % ready.size()];
             run_warp(*now, 1 + int(b.draw() % 4096));
         }
+        now = nullptr;
         for (const Barrier& bar : b.barriers)
             if (bar.arrived) fail("ends with a barrier that %u threads have come to", bar.arrived);
-        now = nullptr;
+        bool waited = b.later.empty();
+        for (const auto& [at, m] : b.mbars) waited &= m.waited > m.loaded;
+        if (!waited) fail("ends with a TMA load that was not waited for");
         for (const auto& [at, m] : b.mbars) if (m.bytes) fail("ends with an mbarrier of %d bytes", m.bytes);
     } catch (const Error& e) {
         std::string text = e.what();
@@ -336,7 +338,6 @@ void run_block(Block& b) {
             text = format("%s: warp %d lanes %08x: ", b.kernel->where(now->loc).c_str(), now->id,
                           now->mask) +
                    text;
-        if (now && now->at >= 0 && size_t(now->at) < now->groups.size()) {}
         throw Error(format("%s block %u,%u: ", b.kernel->name.c_str(), b.id[0], b.id[1]) + text);
     }
 }

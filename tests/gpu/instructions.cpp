@@ -236,6 +236,7 @@ std::unordered_map<std::string, Simple> make_simple() {
     CONVERT_TO(U32, "u32") CONVERT_TO(S32, "s32") CONVERT_TO(U64, "u64") CONVERT_TO(S64, "s64")
     MAP1("cvt.rpi.f32.f32", F32, F32, std::ceil(a))
     t["cvt.rzi.u32.f32"] = Map<U32, F32>::simple([](F32 a) { return a > 0 ? a < 4294967296.0f ? U32(a) : ~0u : 0u; });
+    MAP1("cvt.rn.f32.u16", F32, U16, F32(a))
     MAP1("cvt.rn.f32.s32", F32, S32, F32(a))
     MAP1("cvt.rn.f32.u32", F32, U32, F32(a))
     MAP1("cvt.rn.f32.u64", F32, U64, F32(a))
@@ -522,7 +523,9 @@ int mbar_try_wait(Warp& w, const Ins& i, uint32_t mask) {
         const uint32_t at = g.bar[std::countr_zero(rest)];
         uint32_t same = 0;
         for (int l = 0; l < 32; l++) same |= uint32_t(rest >> l & 1 && g.bar[l] == at) << l;
-        w.block->races->acquire(w, same, w.block->mbars[at].ended);
+        Mbar& m = w.block->mbars[at];
+        m.waited = m.time;
+        w.block->races->acquire(w, same, m.ended);
         rest &= ~same;
     }
     return kNext;

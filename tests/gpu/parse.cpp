@@ -420,7 +420,10 @@ struct Parser {
         want(number(p.at(0), &value), op, "want a number");
         i.imm = int64_t(value);
     }
-    void nothing(Ins&, Op op, const Parts& p) { want(p.empty(), op, "want no operands"); }
+    void nothing(Ins& i, Op op, const Parts& p) {
+        want(i.fn, op, "unknown instruction");
+        want(p.empty(), op, "want no operands");
+    }
 
     // By the opcode's beginning; the first that fits. The last fits all.
     struct Form { const char* begins; void (Parser::*parse)(Ins&, Op, const Parts&); };

@@ -1,0 +1,634 @@
+// test_gpu.cu -- the software GPU's instructions against CUTLASS's layouts and plain loops over integers, and the
+// faults of kernels that it names. test_races.cu has the races.
+//
+// tests/golden/make_layouts.cpp wrote the tables of the layouts, and says what they hold.
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include "tests/cuda/planted.h"
+
+using namespace BACKEND;
+
+namespace {
+
+// ------------------------ faults: each kernel has one where FAULT, and is right elsewhere
+//
+// These come first: they fork, which a process that has used its device may not.
+
+#define KERNEL(name) template <bool FAULT> __global__ void name(float* x, const float* from)
+#define HOPPER_KERNEL(name) template <bool FAULT> __global__ void name(float* x, const __grid_constant__ TensorMap map)
+
+// Lanes of a warp that are not together.
+KERNEL(lanes_apart) {
+    if (FAULT && threadIdx.x == 3) __syncthreads();
+    x[place()] = __shfl_sync(~0u, from[threadIdx.x], 0);
+    if (!FAULT || threadIdx.x != 3) __syncthreads();
+}
+KERNEL(not_in_its_mask) { x[place()] = __shfl_xor_sync(FAULT ? 0xffffu : ~0u, from[threadIdx.x], 1); }
+KERNEL(asks_who_is_not_there) {
+    if (threadIdx.x < 16) x[place()] = __shfl_xor_sync(0xffffu, from[threadIdx.x], FAULT ? 16 : 8);
+}
+KERNEL(half_a_warp_multiplies) {
+    if (FAULT && threadIdx.x >= 16) return;
+    float d[4] = {};
+    mma_m16n8k16(d, {0, 0, 0, 0}, {0, 0});
+    x[place()] = d[0];
+}
+// Barriers that some do not come to, or with other numbers.
+KERNEL(one_warp_at_the_barrier) {
+    if (!FAULT || threadIdx.x < 32) bar_sync<64>(0);
+    x[place()] = from[threadIdx.x];
+}
+KERNEL(barrier_of_two_sizes) {
+    if (threadIdx.x < 32) bar_arrive<64>(0);
+    else if (FAULT) bar_sync<32>(0);
+    else bar_sync<64>(0);
+}
+KERNEL(arrives_for_nobody) {
+    if (threadIdx.x < 32) bar_arrive<64>(0);
+    else if (!FAULT) bar_sync<64>(0);
+}
+// Memory that is not there, not aligned, not written.
+KERNEL(beyond_the_end) { x[FAULT ? 16384 - 63 + threadIdx.x : place()] = from[threadIdx.x]; }
+KERNEL(before_the_begin) { x[place()] = (FAULT && threadIdx.x == 9 ? x - 1 : from)[0]; }
+KERNEL(misaligned_vector) { as<float4>(x + place() * 4) = as<float4>(from + threadIdx.x * 4 + FAULT); }
+KERNEL(beyond_shared_memory) {
+    extern __shared__ __align__(1024) unsigned char bytes[];
+    float* const s = reinterpret_cast<float*>(bytes);
+    s[threadIdx.x + (FAULT ? 4096 : 0)] = 1;
+    x[place()] = s[threadIdx.x];
+}
+KERNEL(misaligned_in_shared_memory) {
+    __shared__ __align__(16) unsigned char s[512];
+    as<unsigned>(s + threadIdx.x * 4 + (FAULT ? 2 : 0)) = threadIdx.x;
+    __syncwarp();
+    x[place()] = float(s[(threadIdx.x ^ 1) * 4 + 2]);
+}
+KERNEL(never_written) {
+    __shared__ float s[64];
+    if (!FAULT || threadIdx.x != 40) s[threadIdx.x] = 1;
+    __syncwarp();
+    x[place()] = s[threadIdx.x ^ 1];
+}
+KERNEL(divides_by_zero) { as<int>(x + place()) = 7 / (as<int>(from + threadIdx.x) + !FAULT); }
+KERNEL(unknown_instruction) {
+    if (FAULT) asm volatile("nanosleep.u32 20;");
+    x[place()] = from[threadIdx.x];
+}
+// cp.async.
+KERNEL(copy_not_waited_for) {
+    __shared__ __align__(16) float s[256];
+    cp_async16(s + threadIdx.x * 4, from + threadIdx.x * 4);
+    if (!FAULT) cp_async_commit();      // a group that is open is not waited for
+    cp_async_wait<0>();
+    cp_async_commit();
+}
+KERNEL(copy_misaligned) {
+    __shared__ __align__(16) float s[256];
+    cp_async16(s + threadIdx.x * 4, from + threadIdx.x * 4 + FAULT);
+    cp_async_commit();
+    cp_async_wait<0>();
+}
+KERNEL(copy_beyond_the_end) {
+    __shared__ __align__(16) float s[256];
+    cp_async16(s + threadIdx.x * 4, FAULT ? x + 16384 : x + (1 << 20), FAULT);      // else it reads nothing
+    cp_async_commit();
+    cp_async_wait<0>();
+    x[place()] = s[threadIdx.x * 4];
+}
+// Dependent launches.
+KERNEL(reads_early) {
+    float sum = 0;
+    if (FAULT) sum = from[threadIdx.x];
+    grid_dependency_sync();
+    x[place()] = sum;
+}
+KERNEL(writes_early) {
+    if (FAULT && threadIdx.x == 9) x[place()] = 1;
+    grid_dependency_sync();
+}
+KERNEL(copies_early) {
+    __shared__ __align__(16) float s[256];
+    if (!FAULT) grid_dependency_sync();
+    cp_async16(s + threadIdx.x * 4, from + threadIdx.x * 4);
+    cp_async_commit();
+    cp_async_wait<0>();
+    if (FAULT) grid_dependency_sync();
+}
+KERNEL(never_waits) {
+    if (!FAULT || threadIdx.x != 40) grid_dependency_sync();
+}
+HOPPER_KERNEL(loads_early) {
+    extern __shared__ __align__(1024) unsigned char box[];
+    __shared__ uint64_t bar[1];
+    if (threadIdx.x == 0) {
+        mbar_init(bar, 1);
+        mbar_fence_init();
+        mbar_arrive(bar, 1024);
+        if (!FAULT) grid_dependency_sync();
+        tma_load(box, &map, bar, 0, 0);
+    }
+    __syncthreads();
+    mbar_wait(bar, 0);
+    grid_dependency_sync();
+}
+// mbarriers and TMA.
+KERNEL(surplus_arrival) {
+    __shared__ uint64_t bar[1];
+    if (threadIdx.x) return;
+    mbar_init(bar, 2);
+    mbar_arrive(bar);
+    if (FAULT) mbar_arrive(bar, 64);        // the phase goes on until they have come
+    else mbar_arrive(bar);
+    mbar_arrive(bar);
+}
+KERNEL(mbarrier_never_made) {
+    __shared__ uint64_t bar[1];
+    if (!FAULT && threadIdx.x == 0) mbar_init(bar, 1);
+    __syncthreads();
+    mbar_wait(bar, 1);
+}
+KERNEL(waits_for_the_other_phase) {
+    __shared__ uint64_t bar[1];
+    if (threadIdx.x == 0) mbar_init(bar, 1);
+    __syncthreads();
+    mbar_wait(bar, FAULT ? 0 : 1);
+}
+KERNEL(reads_an_mbarrier) {
+    __shared__ uint64_t bar[2];
+    if (threadIdx.x == 0) {
+        mbar_init(bar, 1);
+        bar[1] = 1;
+    }
+    __syncthreads();
+    x[place()] = float(unsigned(bar[FAULT ? 0 : 1]));
+}
+KERNEL(bytes_that_nobody_brings) {
+    __shared__ uint64_t bar[1];
+    if (threadIdx.x) return;
+    mbar_init(bar, 1);
+    mbar_arrive(bar, FAULT ? 64 : 0);
+}
+enum LoadFault { kGoodLoad, kNoInitFence, kMisalignedBox, kFewerBytes, kNotWaitedFor };
+template <LoadFault FAULT> __global__ void load(float* x, const __grid_constant__ TensorMap map) {
+    extern __shared__ __align__(1024) unsigned char box[];
+    __shared__ uint64_t bar[1];
+    if (threadIdx.x == 0) {
+        mbar_init(bar, 1);
+        if (FAULT != kNoInitFence) mbar_fence_init();
+        mbar_arrive(bar, FAULT == kFewerBytes ? 512 : 1024);
+        tma_load(box + (FAULT == kMisalignedBox ? 128 : 0), &map, bar, 0, 0);
+    }
+    __syncthreads();
+    if (FAULT == kNotWaitedFor) return;
+    mbar_wait(bar, 0);
+    x[place()] = reinterpret_cast<float*>(box)[threadIdx.x];
+}
+enum ProductFault { kGood, kNoFence, kWrittenSince, kReadEarly, kNoWait, kMisalignedTile, kLanesDiffer };
+template <ProductFault FAULT> __global__ void product(float* x, const float*) {
+    extern __shared__ __align__(1024) unsigned char tiles[];
+    for (unsigned i = threadIdx.x; i < 4096; i += blockDim.x) reinterpret_cast<unsigned*>(tiles)[i] = 0;
+    async_fence();
+    __syncthreads();
+    float d[4] = {};
+    wgmma_hold(d);
+    const uint64_t b = wgmma_desc(tiles + 8192, 0, 1024) + (FAULT == kLanesDiffer ? threadIdx.x % 2 : 0);
+    if (FAULT != kNoFence) wgmma_fence();
+    if (FAULT == kWrittenSince) d[0] = float(threadIdx.x);
+    wgmma<8, false, false>(d, wgmma_desc(tiles + (FAULT == kMisalignedTile ? 128 : 0), 0, 1024), b, true);
+    wgmma_commit();
+    if (FAULT == kReadEarly) x[place()] = d[0];
+    if (FAULT != kNoWait) wgmma_wait<0>(d);
+    if (FAULT != kNoWait) x[place()] = d[1];
+}
+
+// The fault is named, with its place in the source; the twin has none.
+template <class K> void expect_fault(K* fault, K* twin, const char* pattern, unsigned threads = 64,
+                                     bool dependent = false) {
+    const std::string text = outcome(fault, threads, dependent), none = outcome(twin, threads, dependent);
+    EXPECT(std::regex_search(text, std::regex(pattern)), "got \"%s\", want %s", text.c_str(), pattern);
+    const bool at_the_end = text.find(": ends with ") != text.npos;
+    EXPECT(at_the_end || text.find("test_gpu.cu:") != text.npos, "no place in \"%s\"", text.c_str());
+    EXPECT(none.empty(), "got \"%s\", want no error", none.c_str());
+}
+#define FAULT(name, ...) TEST(name) { expect_fault(name<true>, name<false>, __VA_ARGS__); }
+#define HOPPER_FAULT(name, ...) \
+    TEST(name) { needs_hopper(); expect_fault(name<true>, name<false>, __VA_ARGS__); }
+#define EARLY(name, pattern) HOPPER_FAULT(name, pattern, 64, true)
+
+FAULT(lanes_apart, "deadlock:[^]*lanes fffffff7 at .*test_gpu.cu:.*shfl.sync[^]*lanes 00000008 at test_gpu.*bar.sync")
+FAULT(not_in_its_mask, "lane [12][0-9] is not in its member mask 0000ffff")
+FAULT(asks_who_is_not_there, "lane 0 reads lane 16, which takes no part")
+FAULT(half_a_warp_multiplies, "mma by lanes 0000ffff: it wants all")
+FAULT(one_warp_at_the_barrier, "deadlock:\n  warp 0 lanes ffffffff at .*test_gpu.cu:.*: bar.sync 1, 64$")
+FAULT(barrier_of_two_sizes, "barrier 1: (32|64) threads, and (64|32) before|barrier that 32 threads have come to")
+FAULT(arrives_for_nobody, "ends with a barrier that 32 threads have come to")
+FAULT(beyond_the_end, "lanes ffffffff: global access of 4 bytes at 0x[0-9a-f]+: not allocated")
+FAULT(before_the_begin, "global access of 4 bytes at 0x[0-9a-f]+: not allocated")
+FAULT(misaligned_vector, "address 0x[0-9a-f]+ is not aligned to 16 bytes")
+FAULT(beyond_shared_memory, "shared access of 4 bytes at [0-9]+ of 16384")
+FAULT(misaligned_in_shared_memory, "address 0x[0-9a-f]+ is not aligned to 4 bytes")
+FAULT(never_written, "shared read of 4 bytes at 160: byte 0 was never written")
+FAULT(divides_by_zero, "division by zero")
+FAULT(unknown_instruction, "line [0-9]+ .*nanosleep.u32: unknown instruction")
+FAULT(copy_not_waited_for, "returns with cp.async not waited for")
+FAULT(copy_misaligned, "cp.async: 16 bytes from 0x[0-9a-f]+4 to [0-9]+")
+FAULT(copy_beyond_the_end, "global access of 16 bytes at 0x[0-9a-f]+: not allocated")
+EARLY(reads_early, "global memory before griddepcontrol.wait")
+EARLY(writes_early, "global memory before griddepcontrol.wait")
+EARLY(copies_early, "global memory before griddepcontrol.wait")
+EARLY(loads_early, "TMA before griddepcontrol.wait")
+EARLY(never_waits, "returns without griddepcontrol.wait|launch_dependents before the wait")
+HOPPER_FAULT(surplus_arrival, "more arrivals in a phase than the 2 it was made for")
+HOPPER_FAULT(mbarrier_never_made, "no mbarrier at shared address")
+HOPPER_FAULT(waits_for_the_other_phase, "deadlock:[^]*warp 1 lanes ffffffff at .*mbarrier.try_wait")
+HOPPER_FAULT(reads_an_mbarrier, "shared access at [0-9]+: an mbarrier")
+HOPPER_FAULT(bytes_that_nobody_brings, "ends with an mbarrier of 64 bytes")
+TEST(loads) {
+    needs_hopper();
+    expect_fault(load<kNoInitFence>, load<kGoodLoad>, "no fence.mbarrier_init since its barrier was made");
+    expect_fault(load<kMisalignedBox>, load<kGoodLoad>, "TMA load to shared address [0-9]+: not aligned");
+    expect_fault(load<kFewerBytes>, load<kGoodLoad>, "deadlock:[^]*mbarrier.try_wait");
+    expect_fault(load<kNotWaitedFor>, load<kGoodLoad>, "ends with a TMA load that was not waited for");
+}
+TEST(products) {
+    needs_hopper();
+    const auto expect = [](auto* fault, const char* pattern) { expect_fault(fault, product<kGood>, pattern, 128); };
+    expect(product<kNoFence>, "wgmma: no wgmma.fence before it");
+    expect(product<kWrittenSince>, "register 0 of its was written since wgmma.fence");
+    expect(product<kReadEarly>, "reads an accumulator of an unfinished wgmma");
+    expect(product<kNoWait>, "returns with wgmma not waited for");
+    expect(product<kMisalignedTile>, "not at a multiple of 1024");
+    expect(product<kLanesDiffer>, "lanes give different B");
+    EXPECT(outcome(product<kGood>, 96, false).find("not a whole warpgroup") != std::string::npos, "three warps");
+}
+
+// ------------------------ CUTLASS's tables
+
+struct Table {
+    int rows = 0, columns = 0;
+    std::vector<int> entries;
+    int operator()(int i, int j) const { return entries[size_t(i * columns + j)]; }
+};
+uint64_t hash_of(const Table& t) {
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (const int x : t.entries)
+        for (int byte = 0; byte < 4; byte++) hash = (hash ^ (uint32_t(x) >> 8 * byte & 255u)) * 0x100000001b3u;
+    return hash;
+}
+std::vector<int> numbers(const std::string& text) {
+    std::istringstream in(text);
+    std::vector<int> all;
+    for (std::string word; std::getline(in, word, ',');) all.push_back(std::stoi(word));
+    return all;
+}
+// One side of a table, "4,8:128,1": returns what each index adds to an entry.
+std::vector<int> side(const std::string& text) {
+    const size_t colon = text.find(':');
+    const std::vector<int> sizes = numbers(text.substr(0, colon)), strides = numbers(text.substr(colon + 1));
+    std::vector<int> sums = {0};
+    for (size_t digit = 0; digit < sizes.size(); digit++) {
+        const size_t n = sums.size();
+        for (int x = 1; x < sizes[digit]; x++)
+            for (size_t i = 0; i < n; i++) sums.push_back(sums[i] + x * strides[digit]);
+    }
+    return sums;
+}
+struct Facts {
+    std::map<std::string, Table> layouts;
+    std::map<std::string, std::vector<uint64_t>> descriptors;  // "k.128x64 64"
+};
+// A line that does not give the table it was made from is an error.
+Facts parse(const std::string& text) {
+    Facts facts;
+    std::istringstream in(text);
+    for (std::string line; std::getline(in, line);) {
+        std::istringstream words(line);
+        std::string kind, name, first, second, swizzle, word;
+        words >> kind >> name >> first;
+        if (kind == "layout") {
+            words >> second >> swizzle >> word;
+            const std::vector<int> rows = side(first), columns = side(second), bits = numbers(swizzle);
+            Table& t = facts.layouts[name] = {int(rows.size()), int(columns.size()), {}};
+            for (const int row : rows)
+                for (const int column : columns) {
+                    const int x = row + column;
+                    t.entries.push_back(x ^ (x >> bits[2] & ((1 << bits[0]) - 1) << bits[1]));
+                }
+            EXPECT(hash_of(t) == std::stoull(word, nullptr, 16), "%s: not the table that CUTLASS gave", name.c_str());
+        }
+        if (kind == "descriptors")
+            while (words >> word) facts.descriptors[name + " " + first].push_back(std::stoull(word, nullptr, 16));
+    }
+    return facts;
+}
+std::string text_of_facts() {
+    std::ifstream file("tests/golden/layouts.txt");
+    if (!file) FAIL("tests/golden/layouts.txt: not found; run the tests in the repository's root");
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+const Facts& facts() {
+    static const Facts all = parse(text_of_facts());
+    return all;
+}
+const Table& layout(const std::string& name) { return facts().layouts.at(name); }
+
+TEST(tables_are_whole) {
+    EXPECT(facts().layouts.size() == 28 && facts().descriptors.size() == 14, "%zu layouts, descriptors of %zu tiles",
+           facts().layouts.size(), facts().descriptors.size());
+    // Negative control: one stride changed, one size, one swizzle.
+    for (const auto& [from, to] : {std::pair{"4,8:32,1", "4,8:32,2"}, {" 2,2:8,64", " 2,2:8,32"}, {"3,3,4", "3,3,3"}}) {
+        std::string text = text_of_facts();
+        text.replace(text.find(from), std::strlen(from), to);
+        bool noticed = false;
+        try {
+            parse(text);
+        } catch (const TestFailure&) { noticed = true; }
+        EXPECT(noticed, "'%s' instead of '%s' is not noticed", to, from);
+    }
+}
+
+// ------------------------ running instructions
+
+void check(cudaError_t error) {
+    if (error != cudaSuccess) FAIL("%s", cudaGetErrorString(error));
+}
+// Device memory that begins with a copy of the host's numbers.
+template <class T> struct Memory {
+    T* p = nullptr;
+    size_t n;
+    explicit Memory(const std::vector<T>& x) : n(x.size()) {
+        check(cudaMalloc(reinterpret_cast<void**>(&p), n * sizeof(T)));
+        check(cudaMemcpy(p, x.data(), n * sizeof(T), cudaMemcpyHostToDevice));
+    }
+    explicit Memory(size_t n) : Memory(std::vector<T>(n)) {}
+    Memory(const Memory&) = delete;
+    ~Memory() { cudaFree(p); }
+    template <class U> U* as() const { return reinterpret_cast<U*>(p); }
+    std::vector<T> host() const {
+        std::vector<T> x(n);
+        check(cudaDeviceSynchronize());
+        check(cudaMemcpy(x.data(), p, n * sizeof(T), cudaMemcpyDeviceToHost));
+        return x;
+    }
+};
+// An element of an operand: -4 .. 4, which bf16 has exactly, as all sums of 16 products.
+int digit(int i, int j) {
+    unsigned h = unsigned(i) * 0x9e3779b1u ^ unsigned(j) * 0x85ebca77u;
+    h = (h ^ h >> 15) * 0x2c1b3c6du;
+    return int(h >> 16) % 9 - 4;
+}
+bf16 exact(int x) { return {uint16_t(std::bit_cast<uint32_t>(float(x)) >> 16)}; }
+using Bits = std::vector<bf16>;
+
+__global__ void multiply(float* d, const uint4* a, const uint2* b) {
+    const uint4 x = a[threadIdx.x];
+    const uint2 y = b[threadIdx.x];
+    float sums[4] = {};
+    mma_m16n8k16(sums, {x.x, x.y, x.z, x.w}, {y.x, y.y});
+    for (int i = 0; i < 4; i++) d[threadIdx.x * 4 + i] = sums[i];
+}
+// Whether mma is right with an operand of which one element has become `harm` larger.
+bool mma_is_right(int harm) {
+    Bits a(32 * 8), b(32 * 4);
+    const Table &in_a = layout("mma.a"), &in_b = layout("mma.b"), &in_c = layout("mma.c");
+    for (size_t i = 0; i < a.size(); i++) a[i] = exact(digit(in_a.entries[i] % 16, in_a.entries[i] / 16));
+    for (size_t i = 0; i < b.size(); i++) b[i] = exact(digit(in_b.entries[i] / 8, in_b.entries[i] % 8));
+    b[37] = exact(digit(in_b.entries[37] / 8, in_b.entries[37] % 8) + harm);
+    const Memory<bf16> A(a), B(b);
+    const Memory<float> D(128);
+    multiply<<<1, 32>>>(D.p, A.as<uint4>(), B.as<uint2>());
+    const std::vector<float> d = D.host();
+    bool right = true;
+    for (size_t i = 0; i < d.size(); i++) {
+        int want = 0;
+        for (int k = 0; k < 16; k++) want += digit(in_c.entries[i] % 16, k) * digit(k, in_c.entries[i] / 16);
+        right &= d[i] == float(want);
+    }
+    return right;
+}
+TEST(mma_multiplies_fragments) {
+    EXPECT(mma_is_right(0), "not the integers' product");
+    EXPECT(!mma_is_right(1), "another element is not noticed");
+}
+
+template <bool TRANSPOSED> __global__ void load_matrices(uint4* out, const uint4* rows) {
+    __shared__ uint4 s[32];
+    s[threadIdx.x] = rows[threadIdx.x];
+    __syncwarp();
+    unsigned r[4];
+    ldmatrix_x4<TRANSPOSED>(r, s + threadIdx.x);
+    out[threadIdx.x] = {r[0], r[1], r[2], r[3]};
+}
+TEST(ldmatrix_loads_fragments) {
+    Bits memory(256);
+    for (int t = 0; t < 32; t++)        // lane t points to 8 elements, from there on
+        for (int i = 0; i < 8; i++) memory[size_t(t * 8 + i)].bits = uint16_t(layout("ldmatrix.source")(t, 0) + i);
+    const Memory<bf16> in(memory), plain(256), transposed(256);
+    load_matrices<false><<<1, 32>>>(plain.as<uint4>(), in.as<uint4>());
+    load_matrices<true><<<1, 32>>>(transposed.as<uint4>(), in.as<uint4>());
+    const Bits a = plain.host(), b = transposed.host();
+    int others = 0;
+    for (int t = 0; t < 32; t++)
+        for (int i = 0; i < 8; i++) {
+            const int x = a[size_t(t * 8 + i)].bits, y = b[size_t(t * 8 + i)].bits;
+            EXPECT(x == layout("ldmatrix.plain")(t, i), "lane %d, element %d: got %d", t, i, x);
+            EXPECT(y == layout("ldmatrix.transposed")(t, i), "lane %d, element %d: got %d, transposed", t, i, y);
+            others += x != y;
+        }
+    EXPECT(others > 200, "the two tables differ in %d elements", others);
+}
+
+// d = a b by a warpgroup. The tiles of both are in memory; or of a its fragments, at uint4 number `a`.
+template <int N, bool TA, bool TB, bool REGISTERS>
+__global__ void multiply_tiles(float* d, const uint4* memory, int pieces, uint64_t a, uint64_t b) {
+    extern __shared__ __align__(1024) unsigned char tiles[];
+    for (int i = int(threadIdx.x); i < pieces; i += 128) reinterpret_cast<uint4*>(tiles)[i] = memory[i];
+    async_fence();
+    __syncthreads();
+    const unsigned begin = shared_address(tiles) / 16;
+    float sums[N / 2] = {};
+    wgmma_hold(sums);
+    if constexpr (REGISTERS) {
+        const uint4 v = memory[a + threadIdx.x];
+        unsigned fragment[4] = {v.x, v.y, v.z, v.w};
+        wgmma_hold(fragment);
+        wgmma_fence();
+        wgmma<N, TB>(sums, fragment, b + begin, false);
+        wgmma_commit();
+        wgmma_wait<0>(sums, fragment);
+    } else {
+        wgmma_fence();
+        wgmma<N, TA, TB>(sums, a + begin, b + begin, false);
+        wgmma_commit();
+        wgmma_wait<0>(sums);
+    }
+    for (int i = 0; i < N / 2; i++) d[threadIdx.x * (N / 2) + i] = sums[i];
+}
+using Multiply = void(float*, const uint4*, int, uint64_t, uint64_t);
+struct Product {
+    const char *first, *second;     // tiles; "wgmma.a": registers
+    int rows, n;                    // rows that the second's descriptors are for, and columns of the product
+    Multiply* kernel;
+};
+const Product kProducts[] = {
+    {"k.64x64", "k.8x64", 8, 8, multiply_tiles<8, false, false, false>},
+    {"k.128x64", "k.64x64", 64, 64, multiply_tiles<64, false, false, false>},
+    {"k.64x128", "k.128x64", 64, 64, multiply_tiles<64, false, false, false>},
+    {"k.64x64", "k.64x128", 64, 64, multiply_tiles<64, false, false, false>},
+    {"k.64x64", "k.128x128", 128, 128, multiply_tiles<128, false, false, false>},
+    {"k.64x64", "k.160x64", 160, 160, multiply_tiles<160, false, false, false>},
+    {"k.64x64", "k.256x64", 256, 256, multiply_tiles<256, false, false, false>},
+    {"mn.128x64", "mn.64x64", 64, 64, multiply_tiles<64, true, true, false>},
+    {"k.64x64", "mn.128x64", 128, 128, multiply_tiles<128, false, true, false>},
+    {"k.64x64", "mn.128x128", 128, 128, multiply_tiles<128, false, true, false>},
+    {"k.64x64", "mn.192x64", 192, 160, multiply_tiles<160, false, true, false>},
+    {"mn.64x64", "mn.256x64", 256, 256, multiply_tiles<256, true, true, false>},
+    {"wgmma.a", "k.64x64", 64, 64, multiply_tiles<64, false, false, true>},
+    {"wgmma.a", "mn.128x64", 128, 128, multiply_tiles<128, false, true, true>},
+};
+// Whether step number `step` is right with a second operand of which one element has become `harm` larger.
+bool product_is_right(const Product& p, int step, int harm) {
+    const bool registers = std::string(p.first) == "wgmma.a";
+    const Table &a = layout(p.first), &b = layout(p.second), &c = layout(format("wgmma.c.%d", p.n));
+    const int begin = (int(a.entries.size()) + 511) / 512 * 512;
+    Bits memory(size_t(begin) + b.entries.size());
+    const auto fill = [&](int base, const Table& t) {
+        for (int i = 0; i < t.rows; i++)
+            for (int j = 0; j < t.columns; j++) memory[size_t(base + t(i, j))] = exact(digit(i, j));
+    };
+    if (registers)
+        for (size_t i = 0; i < a.entries.size(); i++) memory[i] = exact(digit(a.entries[i] % 64, a.entries[i] / 64));
+    else fill(0, a);
+    fill(begin, b);
+    struct At { int row, k; uint64_t descriptor; };
+    const auto at = [&](const Table& t, const char* name, int rows) {
+        const auto& list = facts().descriptors.at(name + format(" %d", rows));
+        const int i = step % int(list.size()), steps = t.columns / 16;
+        return At{i / steps * rows, i % steps * 16, list[size_t(i)]};
+    };
+    const At first = registers ? At{0, 0, 0} : at(a, p.first, 64), second = at(b, p.second, p.rows);
+    memory[size_t(begin + b(second.row + 5, second.k + 3))] = exact(digit(second.row + 5, second.k + 3) + harm);
+    const Memory<bf16> in(memory);
+    const Memory<float> out(size_t(64 * p.n));
+    p.kernel<<<1, 128, memory.size() * 2>>>(out.p, in.as<uint4>(), int(memory.size() / 8), first.descriptor,
+                                            second.descriptor + uint64_t(begin / 8));
+    const std::vector<float> d = out.host();
+    bool right = true;
+    for (size_t i = 0; i < d.size(); i++) {
+        const int m = first.row + c.entries[i] % 64, n = second.row + c.entries[i] / 64;
+        int want = 0;
+        for (int k = 0; k < 16; k++) want += digit(m, first.k + k) * digit(n, second.k + k);
+        right &= d[i] == float(want);
+    }
+    return right;
+}
+TEST(wgmma_multiplies_tiles) {
+    needs_hopper();
+    for (const Product& p : kProducts)
+        for (int step = 0; step < 8; step++) {
+            EXPECT(product_is_right(p, step, 0), "%s x %s, step %d", p.first, p.second, step);
+            EXPECT(step || !product_is_right(p, step, 1), "%s: another element is not noticed", p.second);
+        }
+}
+
+constexpr int kBox = 64;
+template <bool OF_SEVERAL>
+__global__ void load_box(uint4* out, const __grid_constant__ TensorMap map, int x, int y, int z) {
+    extern __shared__ __align__(1024) unsigned char box[];
+    __shared__ uint64_t bar[1];
+    if (threadIdx.x == 0) {
+        mbar_init(bar, 1);
+        mbar_fence_init();
+        mbar_arrive(bar, kBox * kBox * 2);
+        if (OF_SEVERAL) tma_load(box, &map, bar, x, y, z);
+        else tma_load(box, &map, bar, x, y);
+    }
+    __syncthreads();
+    mbar_wait(bar, 0);
+    for (int i = int(threadIdx.x); i < kBox * kBox / 8; i += 32) out[i] = reinterpret_cast<uint4*>(box)[i];
+}
+// Boxes inside, over each edge and in each of several matrices lie as wgmma wants them, with zeros outside.
+TEST(tma_loads_boxes) {
+    needs_hopper();
+    constexpr int kRows = 100, kColumns = 72, kCount = 3;
+    Bits numbers(kCount * kRows * kColumns);
+    for (size_t i = 0; i < numbers.size(); i++) numbers[i].bits = uint16_t(i + 1);
+    const Memory<bf16> from(numbers), to(kBox * kBox);
+    const Table& where = layout("k.64x64");
+    struct At { int x, y, z; };         // z: -9 for a matrix alone
+    for (const At at : {At{0, 0, -9}, {8, 36, -9}, {40, 70, -9}, {-8, -3, -9}, {0, 60, 0}, {0, 60, 1}, {16, -5, 2},
+                        {0, 0, 3}, {0, 0, -1}}) {
+        const bool alone = at.z == -9;
+        const TensorMap map = tensor_map(from.p, kColumns, kRows, kColumns, kBox, kBox, alone ? 0 : kCount,
+                                         kRows * kColumns);
+        (alone ? load_box<false> : load_box<true>)<<<1, 32, kBox * kBox * 2>>>(to.as<uint4>(), map, at.x, at.y, at.z);
+        const Bits box = to.host();
+        const auto wrong = [&](int more) {
+            int n = 0;
+            for (int r = 0; r < kBox; r++)
+                for (int c = 0; c < kBox; c++) {
+                    const int x = at.x + c, y = at.y + r + more, z = alone ? 0 : at.z;
+                    const bool inside = x >= 0 && x < kColumns && y >= 0 && y < kRows && z >= 0 && z < kCount;
+                    n += box[size_t(where(r, c))].bits != (inside ? (z * kRows + y) * kColumns + x + 1 : 0);
+                }
+            return n;
+        };
+        EXPECT(wrong(0) == 0, "box at (%d, %d, %d): %d wrong elements", at.x, at.y, at.z, wrong(0));
+        EXPECT(wrong(1) > 0 || at.z == 3 || at.z == -1, "a box one row off is not noticed");
+    }
+}
+
+// ------------------------ what warps tell each other, and atomics
+
+__global__ void exchange(int* out) {
+    const int t = int(threadIdx.x);
+    int* const o = out + t;
+    o[0] = __shfl_xor_sync(~0u, t, 5);
+    o[64] = __shfl_down_sync(~0u, t, 3);
+    o[128] = __shfl_up_sync(~0u, t, 3);
+    o[192] = __shfl_sync(~0u, t, 7);
+    o[256] = __shfl_xor_sync(~0u, t, 9, 8);     // 9 leaves the group of 8: down it may, up there is the own value
+    o[320] = __shfl_down_sync(~0u, t, 3, 8);
+    o[384] = __shfl_up_sync(~0u, t, 3, 8);
+    o[448] = __shfl_sync(~0u, t, 11, 8);
+    o[512] = int(__ballot_sync(~0u, t % 3 == 0));
+}
+TEST(shuffles_and_votes) {
+    const Memory<int> out(9 * 64);
+    exchange<<<1, 64>>>(out.p);
+    const std::vector<int> got = out.host();
+    for (int t = 0; t < 64; t++) {
+        const int w = t & ~31, l = t & 31, g = t & ~7, m = t & 7;
+        unsigned third = 0;
+        for (int i = 0; i < 32; i++) third |= unsigned((w + i) % 3 == 0) << i;
+        const int want[] = {t ^ 5, l < 29 ? t + 3 : t, l >= 3 ? t - 3 : t, w + 7, (t ^ 9) < g + 8 ? t ^ 9 : t,
+                            m < 5 ? t + 3 : t, m >= 3 ? t - 3 : t, g + 3, int(third)};
+        for (int k = 0; k < 9; k++)
+            EXPECT(got[size_t(k * 64 + t)] == want[k], "case %d, thread %d: got %d", k, t, got[size_t(k * 64 + t)]);
+    }
+}
+
+__global__ void add_up(unsigned* sum, unsigned* before) {
+    __shared__ unsigned s[1];
+    if (threadIdx.x == 0) s[0] = 0;
+    __syncthreads();
+    atomicAdd(s, threadIdx.x);
+    __syncthreads();
+    if (threadIdx.x == 0) before[blockIdx.x] = atomicAdd(sum, s[0]);
+}
+TEST(atomics_are_exact) {
+    const Memory<unsigned> sum(1), before(5);
+    add_up<<<5, 64>>>(sum.p, before.p);
+    EXPECT(sum.host()[0] == 5 * 2016, "got %u", sum.host()[0]);
+    std::vector<unsigned> seen = before.host();
+    std::sort(seen.begin(), seen.end());
+    for (unsigned i = 0; i < 5; i++) EXPECT(seen[i] == i * 2016, "an addition found %u", seen[i]);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) { return run_tests(argc, argv); }
