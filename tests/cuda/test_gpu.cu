@@ -582,7 +582,26 @@ TEST(tma_loads_boxes) {
     }
 }
 
-// ------------------------ what warps tell each other, and atomics
+// ------------------------ shared memory in every form, what warps tell each other, and atomics
+
+__shared__ float of_both[32];
+__shared__ double also_of_both;
+template <int MORE> __global__ void use_shared_memory(float* out) {
+    __shared__ int own;
+    of_both[threadIdx.x] = float(threadIdx.x);
+    if (threadIdx.x == 3) own = MORE, also_of_both = 0.5;
+    __syncthreads();
+    out[threadIdx.x] = of_both[threadIdx.x ^ 1] + float(own) + float(also_of_both);
+}
+TEST(shared_variables_have_places) {
+    const Memory<float> out(32);
+    for (const int more : {1, 2}) {
+        (more == 1 ? use_shared_memory<1> : use_shared_memory<2>)<<<1, 32>>>(out.p);
+        const std::vector<float> got = out.host();
+        for (int t = 0; t < 32; t++)
+            EXPECT(got[size_t(t)] == float(t ^ 1) + float(more) + 0.5f, "thread %d: got %g", t, got[size_t(t)]);
+    }
+}
 
 __global__ void exchange(int* out) {
     const int t = int(threadIdx.x);

@@ -270,13 +270,11 @@ std::unordered_map<std::string, Simple> make_simple() {
     t["setp.geu." s] = Compare<S>::simple([](S a, S b) { return !(a < b); }); \
     t["setp.nan." s] = Compare<S>::simple([](S a, S b) { return a != a || b != b; }); \
     t["setp.num." s] = Compare<S>::simple([](S a, S b) { return a == a && b == b; });
-    SETP(S16, "s16")
-    SETP(U16, "u16") SETP(U16, "b16") SETP(S32, "s32") SETP(U32, "u32") SETP(U32, "b32")
-        SETP(S64, "s64") SETP(U64, "u64") SETP(U64, "b64") SETP(F32, "f32") SETP(F64, "f64")
-            SETP_U(F32, "f32") SETP_U(
-                F64, "f64") for (const char* s : {"selp.b32", "selp.u32", "selp.s32", "selp.f32",
-                                                  "selp.b16", "selp.u16", "selp.s16"}) t[s] =
-                select<U32>();
+    SETP(S16, "s16") SETP(U16, "u16") SETP(U16, "b16") SETP(S32, "s32") SETP(U32, "u32") SETP(U32, "b32")
+    SETP(S64, "s64") SETP(U64, "u64") SETP(U64, "b64") SETP(F32, "f32") SETP(F64, "f64")
+    SETP_U(F32, "f32") SETP_U(F64, "f64")
+    for (const char* s : {"selp.b32", "selp.u32", "selp.s32", "selp.f32", "selp.b16", "selp.u16", "selp.s16"})
+        t[s] = select<U32>();
     for (const char* s : {"selp.b64", "selp.u64", "selp.s64", "selp.f64"}) t[s] = select<U64>();
     t["and.pred"] = predicates(2, [](U32 a, U32 b) { return a & b; });
     t["or.pred"] = predicates(2, [](U32 a, U32 b) { return a | b; });
@@ -672,11 +670,7 @@ int tma_load(Warp& w, const Ins& i, uint32_t mask) {
         if (map.magic != kMapMagic) fail("no tensor map at 0x%llx", static_cast<unsigned long long>(at));
         if (int(map.rank) != i.n) fail("tensor map of rank %u, instruction of %d", map.rank, i.n);
         if (b.launch->dependent && !(w.waited >> l & 1)) fail("TMA before griddepcontrol.wait");
-        const int element = 2;
-        const int row_bytes = map.box[0] * element, span = map.swizzle == 3   ? 128
-                                                           : map.swizzle == 2 ? 64
-                                                           : map.swizzle == 1 ? 32
-                                                                              : 0;
+        const int row_bytes = map.box[0] * 2, span = map.swizzle ? 16 << map.swizzle : 0;
         int rows = 1;
         for (unsigned d = 1; d < map.rank; d++) rows *= map.box[d];
         const uint32_t bytes = uint32_t(row_bytes * rows);
@@ -708,7 +702,7 @@ int tma_load(Warp& w, const Ins& i, uint32_t mask) {
                         offset += uint64_t(place[d]) * map.stride[d - 1];
                     }
                     uint32_t dst = to + uint32_t(r * row_bytes + x);
-                    if (span) dst ^= (dst >> 7 & (span == 128 ? 7u : span == 64 ? 3u : 1u)) << 4;
+                    if (span) dst ^= (dst >> 7 & (unsigned(span) / 16 - 1)) << 4;
                     uint16_t value = 0;
                     if (inside) {
                         const void* p = reinterpret_cast<void*>(map.address + offset);
@@ -753,8 +747,17 @@ uint32_t chunk(uint64_t desc, uint32_t mn, uint32_t k, bool mn_major) {
     at ^= (at >> 7 & 7) << 4;
     return at;
 }
-const uint16_t* read_chunk(Warp& w, uint64_t desc, uint32_t mn, uint32_t k, bool mn_major) {
-    return reinterpret_cast<const uint16_t*>(shared_at(*w.block, chunk(desc, mn, k, mn_major), 16, true, false));
+// x[mn * by_mn + k * by_k], for `rows` mn from `begin` on and 16 k, becomes what the descriptor shows.
+void read_tile(Warp& w, uint64_t desc, int begin, int rows, bool mn_major, float* x, int by_mn, int by_k) {
+    const int next = mn_major ? by_mn : by_k;
+    for (int mn = 0; mn < rows; mn += mn_major ? 8 : 1)
+        for (int k = 0; k < 16; k += mn_major ? 1 : 8) {
+            const uint32_t at = chunk(desc, uint32_t(begin + mn), uint32_t(k), mn_major);
+            uint16_t c[8];
+            std::memcpy(c, shared_at(*w.block, at, 16, true, false), 16);
+            for (int e = 0; e < 8; e++)
+                x[mn * by_mn + k * by_k + e * next] = std::bit_cast<float>(uint32_t(c[e]) << 16);
+        }
 }
 void mark(Warp& w, const Ins& i, uint8_t accumulator, uint8_t operand) {
     const int32_t* r = w.block->kernel->more.data() + i.list;
@@ -825,32 +828,10 @@ void carry_out(Warp& w, const Wgmma& g) {
                 float* a = &A[l / 4 + j % 2 * 8][l % 4 * 2 + j / 2 * 8];
                 a[0] = low(x), a[1] = high(x);
             }
-    } else if (i.a[3]) {
-        for (int k = 0; k < 16; k++)
-            for (int m = 0; m < 16; m += 8) {
-                const uint16_t* c = read_chunk(w, g.a, uint32_t(row + m), uint32_t(k), true);
-                for (int e = 0; e < 8; e++) A[m + e][k] = std::bit_cast<float>(uint32_t(c[e]) << 16);
-            }
     } else {
-        for (int m = 0; m < 16; m++)
-            for (int k = 0; k < 16; k += 8) {
-                const uint16_t* c = read_chunk(w, g.a, uint32_t(row + m), uint32_t(k), false);
-                for (int e = 0; e < 8; e++) A[m][k + e] = std::bit_cast<float>(uint32_t(c[e]) << 16);
-            }
+        read_tile(w, g.a, row, 16, i.a[3], A[0], 16, 1);
     }
-    if (i.a[4]) {
-        for (int k = 0; k < 16; k++)
-            for (int m = 0; m < n; m += 8) {
-                const uint16_t* c = read_chunk(w, g.b, uint32_t(m), uint32_t(k), true);
-                for (int e = 0; e < 8; e++) B[k][m + e] = std::bit_cast<float>(uint32_t(c[e]) << 16);
-            }
-    } else {
-        for (int m = 0; m < n; m++)
-            for (int k = 0; k < 16; k += 8) {
-                const uint16_t* c = read_chunk(w, g.b, uint32_t(m), uint32_t(k), false);
-                for (int e = 0; e < 8; e++) B[k + e][m] = std::bit_cast<float>(uint32_t(c[e]) << 16);
-            }
-    }
+    read_tile(w, g.b, 0, n, i.a[4], B[0], 1, 256);
     const bool plain = sum_mode() == 0;
     for (int m = 0; m < 16; m++) {
         if (plain) {

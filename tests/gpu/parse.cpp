@@ -119,7 +119,17 @@ Module::Module(std::string text_) : text(std::move(text_)) {
         int align = 1;
         if (sscanf(s.data() + at, ".extern .shared .align %d .b8 %2000[^[]", &align, name) == 2) externs[name] = align;
     });
+    size_t end_of_kernel = 0;
+    const auto declarations = [&](size_t from, size_t to) {        // between kernels
+        const std::string_view between = s.substr(from, to - from);
+        each_place(between, ".shared .align", [&](size_t at) {
+            const std::string text(between.substr(at, between.find(';', at) - at));
+            if (sscanf(text.c_str(), ".shared .align %*d .%*s %2000[^[ \n]", name) == 1 && !externs.contains(name))
+                shared[name] = text;
+        });
+    };
     each_place(s, ".entry ", [&](size_t at) {
+        declarations(end_of_kernel, at);
         const size_t begin = at + 7;
         size_t end = begin, depth = 0;
         while (in_word(s[end])) end++;
@@ -132,9 +142,11 @@ Module::Module(std::string text_) : text(std::move(text_)) {
         }
         if (last >= s.size()) fail("PTX: %s: no closing brace", k->name.c_str());
         k->text = s.substr(end, last + 1 - end);
+        end_of_kernel = last + 1;
         k->files = &files;
         kernels[k->name] = std::move(k);
     });
+    declarations(end_of_kernel, s.size());
     if (s.find("\n.func") != s.npos || s.find(".visible .func") != s.npos)
         fail("PTX: a .func: got a call that is not inlined, want none; kernels call __device__ functions that inline");
 }
@@ -504,16 +516,16 @@ struct Parser {
             families[name.substr(0, angle)] = {kind, room(kind, n), n};
         }
     }
+    // ".shared .align 4 .b8 name[256]", ".shared .align 4 .u32 name"
     void declare_shared(const std::string& s) {
-        int align = 1, bytes = 0;
+        int align = 1, count = 1;
         char name[2048], type[16];
-        if (sscanf(s.c_str(), ".shared .align %d .%15s %2000[^[][%d]", &align, type, name, &bytes) != 4 ||
-            std::strcmp(type, "b8"))
-            fail("%s: want an array of .b8", s.c_str());
+        if (sscanf(s.c_str(), ".shared .align %d .%15s %2000[^[ \n][%d]", &align, type, name, &count) < 3)
+            fail("%s: want .shared .align N .type name", s.c_str());
         k.static_shared = round_up(k.static_shared, align);
         shared[name] = k.static_shared;
         k.arrays[k.static_shared] = name;
-        k.static_shared += bytes;
+        k.static_shared += std::atoi(type + 1) / 8 * count;
     }
     void statement(const std::string& s) {
         if (s[0] != '.') instruction(s);
@@ -566,6 +578,8 @@ struct Parser {
         loc = int(k.locs.size()) - 1;
     }
     void body(std::string_view s) {
+        for (const auto& [name, declaration] : m.shared)
+            if (s.find(name) != s.npos) declare_shared(declaration);
         each_place(s, ".shared .align", [&](size_t at) {
             declare_shared(std::string(s.substr(at, s.find(';', at) - at)));
         });
