@@ -28,8 +28,9 @@ void rotate_heads(floatX* qkv, const float* table, int N, int T, int first, int 
 void norm_heads_forward(floatX* qkv, floatX* raw, float* rstd, const floatX* qweight, const floatX* kweight, int N,
                         int NH, int NK, int HS, float eps, Stream stream);
 
-// dqkv, in place: the gradient through norm_heads_forward; dqweight, dkweight (+)= sums over rows and heads. Of a head
-// of kNormSums partial sums number i has rows i, i + 64, ... in order; they are joined by halves, and then the heads are added in order.
+// dqkv, in place: the gradient through norm_heads_forward; dqweight, dkweight (+)= sums over rows and heads. A head has
+// kNormSums partial sums: number i takes rows i, i + 64, ... in order. They are joined by halves, and then the heads are
+// added in order.
 //   partials: work space (kNormSums,NH+NK,HS)
 constexpr int kNormSums = 64;
 void norm_heads_backward(floatX* dqkv, float* dqweight, float* dkweight, float* partials, const floatX* raw,
