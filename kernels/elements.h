@@ -16,7 +16,7 @@
 #else
 #define ON_DEVICE
 #endif
-#ifndef DEVICE      // of common.cuh
+#ifndef __CUDACC__
 #include "kernels/cpu/threads.h"
 #endif
 
@@ -73,7 +73,7 @@ HOST_DEVICE inline float sigmoid(float x) { return 1.0f / (1.0f + exponential(-x
 // each_row calls use(row, column, sum) for all rows and for columns 0, 8, ...; `columns` is a multiple of 8. The sum is
 // that of the row's terms, of which terms(row, column) returns eight as a Pack. use may overwrite what terms of the
 // same row and column has read.
-#ifdef DEVICE
+#ifdef __CUDACC__
 // A block has 128 elements, of 32 columns where there are so many, and lies along x as memory does.
 template <class F> __global__ void __launch_bounds__(128) each_element_kernel(size_t rows, size_t columns, F f) {
     grid_dependency_sync();

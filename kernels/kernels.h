@@ -24,7 +24,6 @@ namespace ref64 { using floatX = float; using real = double; constexpr bool kOnG
 namespace cpu { using floatX = float; constexpr bool kOnGpu = false; }
 namespace cpu16 { using floatX = bf16; constexpr bool kOnGpu = false; }
 namespace gpu { using floatX = bf16; constexpr bool kOnGpu = true; }
-namespace emu { using floatX = bf16; constexpr bool kOnGpu = true; }
 #endif
 
 namespace BACKEND {

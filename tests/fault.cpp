@@ -1,4 +1,4 @@
-// fault.cpp -- faults on purpose: linked into test programs (build/train_gpt_faults, train_gpt_emu), where it fills the
+// fault.cpp -- faults on purpose: linked into test programs (build/train_gpt_faults, train_gpt_ptx), where it fills the
 // hook of fault.h. LOCKSTEP_FAULT="rank=1,step=7,at=bwd,do=kill", several separated by ";".
 //
 //   at   fwd, bwd       before the first micro-batch; after its backward: nan, big and flip hit its gradients

@@ -37,16 +37,16 @@ template <int D, bool DROP> using BackwardKv = Backward<D, D < 64 || (D == 64 &&
 // ------------------------ tiles and products
 
 // All threads: starts the copy of ROWS rows from global memory; zeros beyond `rows` and beyond column HS.
-template <int D, int ROWS> DEVICE void load_tile(bf16* tile, const bf16* from, int stride, int rows, int HS) {
+template <int D, int ROWS> __device__ void load_tile(bf16* tile, const bf16* from, int stride, int rows, int HS) {
     constexpr int kAcross = D / 8, kDown = kThreads / kAcross;
     const int first = int(threadIdx.x) / kAcross, j = int(threadIdx.x) % kAcross;
     const bf16* const mine = from + first * stride + j * 8;
-    UNROLL for (int i = 0; i < ROWS; i += kDown)
+    for (int i = 0; i < ROWS; i += kDown)
         cp_async16(tile + at<D>(i + first, j), mine + i * stride, i + first < rows && j * 8 < HS);
 }
 // The same for two matrices, into the two tiles of a stage.
 template <int D, int ROWS>
-DEVICE void load_pair(bf16* tiles, const bf16* a, int a_stride, const bf16* b, int b_stride, int rows, int HS) {
+__device__ void load_pair(bf16* tiles, const bf16* a, int a_stride, const bf16* b, int b_stride, int rows, int HS) {
     load_tile<D, ROWS>(tiles, a, a_stride, rows, HS);
     load_tile<D, ROWS>(tiles + ROWS * D, b, b_stride, rows, HS);
     cp_async_commit();
@@ -55,7 +55,7 @@ DEVICE void load_pair(bf16* tiles, const bf16* a, int a_stride, const bf16* b, i
 // Loads a 16x16 piece of a tile as the tensor cores take it. The compiler knows row, a multiple of 8, and column, of
 // 16: an address is one of a few that the lane has, plus a constant.
 template <int D, bool TRANS>
-DEVICE void load_piece(unsigned (&r)[4], const bf16* tile, int row, int column, int lane_row, int lane_chunk) {
+__device__ void load_piece(unsigned (&r)[4], const bf16* tile, int row, int column, int lane_row, int lane_chunk) {
     const int chunk = column / 8, x = lane_chunk ^ (lane_row >> kShift<D> & kMask<D>);
     const bf16* const mine = tile + (lane_row * D + ((chunk & kMask<D>) ^ x) * 8);
     ldmatrix_x4<TRANS>(r, mine + (row * D + (chunk & ~kMask<D>) * 8));
@@ -63,9 +63,9 @@ DEVICE void load_piece(unsigned (&r)[4], const bf16* tile, int row, int column, 
 
 // d += a b for two neighbouring 8-column tiles of d and all row tiles.
 template <int M, int N>
-DEVICE void multiply(float (&d)[M][N][4], int n, const unsigned (&a)[M][4], const unsigned (&b)[4]) {
+__device__ void multiply(float (&d)[M][N][4], int n, const unsigned (&a)[M][4], const unsigned (&b)[4]) {
     const unsigned low[2] = {b[0], b[1]}, high[2] = {b[2], b[3]};
-    EACH(i, M) {
+    for (int i = 0; i < M; i++) {
         mma_m16n8k16(d[i][n], a[i], low);
         mma_m16n8k16(d[i][n + 1], a[i], high);
     }
@@ -76,22 +76,22 @@ template <int D, int M, bool KEEP> struct Rows {
     const bf16* tile;
     int row;
     unsigned kept[KEEP ? D / 16 : 1][M][4];
-    DEVICE Rows(const bf16* tile_, int row_) : tile(tile_), row(row_) {
-        if constexpr (KEEP)
-            EACH(k, D / 16) load(kept[k], k);
+    __device__ Rows(const bf16* tile_, int row_) : tile(tile_), row(row_) {
+        if constexpr (KEEP) for (int k = 0; k < D / 16; k++) load(kept[k], k);
     }
-    DEVICE void load(unsigned (&a)[M][4], int k) const {
-        EACH(i, M) load_piece<D, false>(a[i], tile, row + i * 16, k * 16, lane() % 16, lane() / 16);
+    __device__ void load(unsigned (&a)[M][4], int k) const {
+        for (int i = 0; i < M; i++) load_piece<D, false>(a[i], tile, row + i * 16, k * 16, lane() % 16, lane() / 16);
     }
 };
 
 // s = rows other^T, other being the 8 N rows of a tile from `row` on.
 template <int D, int M, bool KEEP, int N>
-DEVICE void multiply_rows(float (&s)[M][N][4], Rows<D, M, KEEP>& rows, const bf16* tile, int row) {
-    EACH(i, M) EACH(n, N) EACH(e, 4) s[i][n][e] = 0;
-    EACH(k, D / 16) {
+__device__ void multiply_rows(float (&s)[M][N][4], Rows<D, M, KEEP>& rows, const bf16* tile, int row) {
+    for (int i = 0; i < M; i++) for (int n = 0; n < N; n++) for (int e = 0; e < 4; e++) s[i][n][e] = 0;
+    #pragma unroll
+    for (int k = 0; k < D / 16; k++) {
         if constexpr (!KEEP) rows.load(rows.kept[0], k);
-        UNROLL for (int n = 0; n < N; n += 2) {
+        for (int n = 0; n < N; n += 2) {
             unsigned b[4];
             load_piece<D, false>(b, tile, row + n * 8, k * 16, lane() % 8 + lane() / 16 * 8, lane() / 8 % 2);
             multiply(s, n, rows.kept[KEEP ? k : 0], b);
@@ -101,11 +101,12 @@ DEVICE void multiply_rows(float (&s)[M][N][4], Rows<D, M, KEEP>& rows, const bf1
 
 // sum += p other, p rounded to bf16, other being the 8 N rows of a tile from `row` on.
 template <int D, int M, int N>
-DEVICE void add_product(float (&sum)[M][D / 8][4], const float (&p)[M][N][4], const bf16* tile, int row) {
-    UNROLL for (int k = 0; k < N; k += 2) {
+__device__ void add_product(float (&sum)[M][D / 8][4], const float (&p)[M][N][4], const bf16* tile, int row) {
+    for (int k = 0; k < N; k += 2) {
         unsigned a[M][4];
-        EACH(i, M) pack_operand(a[i], p[i], k / 2);
-        UNROLL for (int n = 0; n < D / 8; n += 2) {
+        for (int i = 0; i < M; i++) pack_operand(a[i], p[i], k / 2);
+        #pragma unroll
+        for (int n = 0; n < D / 8; n += 2) {
             unsigned b[4];
             load_piece<D, true>(b, tile, row + k * 8, n * 8, lane() % 16, lane() / 16);
             multiply(sum, n, a, b);
@@ -115,24 +116,25 @@ DEVICE void add_product(float (&sum)[M][D / 8][4], const float (&p)[M][N][4], co
 
 // Returns bits, of which bit i says that element first + i is kept. A lane makes them for N neighbours in a row of p,
 // and the other lanes get them by shuffle: that costs a quarter of a random4 per element.
-template <int N> DEVICE unsigned keep_bits(const Dropout& drop, uint64_t first) {
+template <int N> __device__ unsigned keep_bits(const Dropout& drop, uint64_t first) {
     const RandomKey key = key_of(drop);
     const unsigned skip = unsigned(first) % 4;
     const unsigned least = unsigned(ceilf(drop.rate * 0x1p24f)) << 8;   // uniform01(v) >= rate where v >= least
     const auto four = [&](uint64_t i) {
         const Random4 r = random4(key, i);
         unsigned bits = 0;
-        EACH(k, 4) bits |= r.v[k] >= least ? 1u << k : 0;
+        for (int k = 0; k < 4; k++) bits |= r.v[k] >= least ? 1u << k : 0;
         return bits;
     };
     unsigned bits = 0;
-    EACH(j, N / 4) bits |= four(first / 4 + j) << (4 * j);
+    #pragma unroll
+    for (int j = 0; j < N / 4; j++) bits |= four(first / 4 + j) << (4 * j);
     if (skip == 0) return bits;
     return bits >> skip | four(first / 4 + N / 4) << (N - skip);
 }
 
 // Calls step(row, stage) for rows begin, begin + STEP, ... before `end`, while load(row, stage) brings the next rows.
-template <int STEP, class Load, class Step> DEVICE void pipeline(int begin, int end, Load load, Step step) {
+template <int STEP, class Load, class Step> __device__ void pipeline(int begin, int end, Load load, Step step) {
     for (int row = begin, stage = 0; row < end; row += STEP, stage ^= 1) {
         if (row + STEP < end) load(row + STEP, stage ^ 1);
         step(row, stage);
@@ -142,7 +144,7 @@ template <int STEP, class Load, class Step> DEVICE void pipeline(int begin, int 
 }
 
 // Whether `bits`, shifted by the lane's first column, keep register e of a piece of 8 columns from n * 8 on.
-DEVICE bool kept(unsigned bits, int n, int e) { return bits & 1u << (n * 8 + e % 2); }
+__device__ bool kept(unsigned bits, int n, int e) { return bits & 1u << (n * 8 + e % 2); }
 
 // ------------------------ forward
 
@@ -155,7 +157,7 @@ template <int D, bool DROP, bool CACHED> __global__ void __launch_bounds__(kThre
 attention_forward_kernel(bf16* out, float* lse, const bf16* qkv, Shape s, Dropout drop, Cache cache) {
     using Tile = Forward<D, DROP>;
     constexpr int M = Tile::M, kRows = Tile::kRows, kKeys = Tile::kKeys;
-    DYNAMIC_SHARED(memory);
+    extern __shared__ __align__(1024) unsigned char memory[];
     grid_dependency_sync();
     bf16* const q_tile = reinterpret_cast<bf16*>(memory);
     bf16* const kv_tiles = q_tile + kRows * D;  // [2 stages][k, v][kKeys][D]
@@ -179,22 +181,24 @@ attention_forward_kernel(bf16* out, float* lse, const bf16* qkv, Shape s, Dropou
 
     const float c = s.scale * kLog2e;  // exp(scale x) = exp2(c x)
     float o[M][D / 8][4] = {}, most[M][2], sum[M][2] = {};
-    EACH(i, M) most[i][0] = most[i][1] = -INFINITY;
+    for (int i = 0; i < M; i++) most[i][0] = most[i][1] = -INFINITY;
     const auto step = [&](int u, int stage) {
         if (u >= seen) return;
         const bf16* const tile = kv_tiles + stage * 2 * kKeys * D;
         unsigned mask[kKeys / 32] = {};  // of query t_warp + lane, a bit per key
-        EACH(w, kKeys / 32)
+        for (int w = 0; w < kKeys / 32; w++)
             if constexpr (DROP) mask[w] = keep_bits<32>(drop, row_at(s, p.head, t_warp + lane()) * s.T + u + w * 32);
         float x[M][kKeys / 8][4];
         multiply_rows(x, q, tile, 0);
         if (u + kKeys - 1 > past + t_warp) hide_future<false>(x, past + t_warp - u);
-        EACH(i, M) EACH(h, 2) {
+        for (int i = 0; i < M; i++) for (int h = 0; h < 2; h++) {
             const float correction = add_scores(x[i], h, c, most[i][h], sum[i][h]);
-            EACH(n, D / 8) EACH(e, 2) o[i][n][h * 2 + e] *= correction;
-            EACH(w, DROP ? kKeys / 32 : 0) {
+            for (int n = 0; n < D / 8; n++) for (int e = 0; e < 2; e++) o[i][n][h * 2 + e] *= correction;
+            for (int w = 0; w < (DROP ? kKeys / 32 : 0); w++) {
                 const unsigned bits = __shfl_sync(~0u, mask[w], i * 16 + row_of(h * 2)) >> column_of(0);
-                EACH(n, 4) EACH(e, 2) if (!kept(bits, n, e)) x[i][w * 4 + n][h * 2 + e] = 0;
+                for (int n = 0; n < 4; n++)
+                    for (int e = 0; e < 2; e++)
+                        if (!kept(bits, n, e)) x[i][w * 4 + n][h * 2 + e] = 0;
             }
         }
         add_product<D>(o, x, tile, kKeys);
@@ -202,7 +206,7 @@ attention_forward_kernel(bf16* out, float* lse, const bf16* qkv, Shape s, Dropou
     pipeline<kKeys>(0, past + p.end, load, step);
 
     if (t_warp >= s.T) return;
-    EACH(i, M) EACH(h, 2) {
+    for (int i = 0; i < M; i++) for (int h = 0; h < 2; h++) {
         const int t = t_warp + i * 16 + row_of(h * 2);
         const float total = CACHED ? row_sum(sum[i][h]) : finish_row(lse, s, p.head, t, most[i][h], sum[i][h]);
         sum[i][h] = 1 / (DROP ? total * (1 - drop.rate) : total);
@@ -219,7 +223,7 @@ template <int D, bool DROP> __global__ void __launch_bounds__(kThreads, 2)
 attention_backward_q_kernel(bf16* dqkv, float* delta, const bf16* dout, const bf16* qkv, const bf16* out,
                             const float* lse, Shape s, Dropout drop) {
     constexpr int M = BackwardQ<D>::M, kRows = BackwardQ<D>::kRows, N = kStep / 8;
-    DYNAMIC_SHARED(memory);
+    extern __shared__ __align__(1024) unsigned char memory[];
     grid_dependency_sync();
     bf16* const q_tile = reinterpret_cast<bf16*>(memory);
     bf16* const do_tile = q_tile + kRows * D;
@@ -243,11 +247,12 @@ attention_backward_q_kernel(bf16* dqkv, float* delta, const bf16* dout, const bf
     // Register e of a first operand holds row e % 2 * 8 and column e / 2 * 8 further on than register 0.
     const float keep = DROP ? 1 - drop.rate : 1, c = s.scale * kLog2e;
     float row_delta[M][2] = {}, row_lse[M][2] = {};
-    EACH(i, M) EACH(h, 2) {
+    for (int i = 0; i < M; i++) for (int h = 0; h < 2; h++) {
         const int t = t_warp + i * 16 + row_of(h * 2);
         if (t < s.T) {
             const bf16* const y = out + out_at(s, p.head, t);
-            EACH(j, D / 8) {
+            #pragma unroll
+            for (int j = 0; j < D / 8; j++) {
                 const unsigned d = dy.kept[j / 2][i][j % 2 * 2 + h];
                 const unsigned o = j * 8 < s.HS ? as<unsigned>(y + j * 8 + column_of(0)) : 0;
                 row_delta[i][h] += low2(d) * low2(o) + high2(d) * high2(o);
@@ -269,9 +274,9 @@ attention_backward_q_kernel(bf16* dqkv, float* delta, const bf16* dout, const bf
         multiply_rows(x, q, tile, 0);
         multiply_rows(dp, dy, tile, kStep);
         if (u + kStep - 1 > t_warp) hide_future<false>(x, t_warp - u);
-        EACH(i, M) EACH(h, 2) {
+        for (int i = 0; i < M; i++) for (int h = 0; h < 2; h++) {
             const unsigned bits = DROP ? __shfl_sync(~0u, mask, i * 16 + row_of(h * 2)) >> column_of(0) : 0;
-            EACH(n, N) UNROLL for (int e = h * 2; e < h * 2 + 2; e++) {
+            for (int n = 0; n < N; n++) for (int e = h * 2; e < h * 2 + 2; e++) {
                 const float y = DROP && !kept(bits, n, e) ? 0 : dp[i][n][e];
                 x[i][n][e] = exp2_fast(x[i][n][e] * c - row_lse[i][h]) * (y - row_delta[i][h]);
             }
@@ -292,7 +297,7 @@ attention_backward_kv_kernel(bf16* dqkv, const bf16* dout, const bf16* qkv, cons
                              Shape s, Dropout drop) {
     using Tile = BackwardKv<D, DROP>;
     constexpr int M = Tile::M, kRows = Tile::kRows, N = kStep / 8;
-    DYNAMIC_SHARED(memory);
+    extern __shared__ __align__(1024) unsigned char memory[];
     grid_dependency_sync();
     bf16* const k_tile = reinterpret_cast<bf16*>(memory);
     bf16* const v_tile = k_tile + kRows * D;
@@ -345,11 +350,11 @@ attention_backward_kv_kernel(bf16* dqkv, const bf16* dout, const bf16* qkv, cons
             multiply_rows(x, k, tile, 0);
             multiply_rows(ds, v, tile, kStep);
             if (ahead < M * 16 - 1) hide_future<true>(x, ahead);
-            EACH(n, N) EACH(e, 2) {
+            for (int n = 0; n < N; n++) for (int e = 0; e < 2; e++) {
                 const int column = n * 8 + column_of(e);
                 const float column_lse = row[column], column_delta = row[kStep + column];
                 const unsigned bits = DROP ? __shfl_sync(~0u, mask, column) >> row_of(0) : 0;
-                EACH(i, M) UNROLL for (int f = e; f < 4; f += 2) {
+                for (int i = 0; i < M; i++) for (int f = e; f < 4; f += 2) {
                     const bool dropped = DROP && !(bits & 1u << (i * 16 + f / 2 * 8));
                     const float prob = exp2_fast(x[i][n][f] * c - column_lse);
                     ds[i][n][f] = prob * ((dropped ? 0 : ds[i][n][f]) - column_delta);

@@ -15,95 +15,96 @@ struct Shape {
 // Which block of rows of which head a thread block does. Blocks of a head come one after another, so that its operands
 // stay in the L2; the last queries come first, as they see the most keys.
 struct Queries { int head, begin, end; };
-template <int ROWS> DEVICE Queries queries_of_block(const Shape& s) {
+template <int ROWS> __device__ Queries queries_of_block(const Shape& s) {
     const int blocks = div_up(s.T, ROWS), begin = (blocks - 1 - int(blockIdx.x) % blocks) * ROWS;
     return {int(blockIdx.x) / blocks, begin, begin + ROWS < s.T ? begin + ROWS : s.T};
 }
 
 // Where row t of a head starts: in qkv (B,T,NH+2NK,HS), in out (B,T,NH,HS), in lse and delta (B,NH,T).
 enum { kQ, kK, kV };
-DEVICE int qkv_column(const Shape& s, int head, int which) {
+__device__ inline int qkv_column(const Shape& s, int head, int which) {
     const int h = head % s.NH;
     return (which == kQ ? h : s.NH + (which - kK) * s.NK + h / s.group) * s.HS;
 }
-DEVICE size_t qkv_at(const Shape& s, int head, int t, int which) {
+__device__ inline size_t qkv_at(const Shape& s, int head, int t, int which) {
     return (size_t(head / s.NH) * s.T + t) * s.columns + qkv_column(s, head, which);
 }
-DEVICE size_t out_at(const Shape& s, int head, int t) {
+__device__ inline size_t out_at(const Shape& s, int head, int t) {
     return (size_t(head / s.NH) * s.T + t) * s.NH * s.HS + size_t(head % s.NH) * s.HS;
 }
-DEVICE size_t row_at(const Shape& s, int head, int t) { return size_t(head) * s.T + t; }
+__device__ inline size_t row_at(const Shape& s, int head, int t) { return size_t(head) * s.T + t; }
 
 // A tile in shared memory has rows of D / 8 chunks of 16 bytes, D 32, 64 or 128. Chunk c of row r is kept at
 // c ^ (r >> kShift & kMask), so that the eight rows of an 8x8 matrix lie in different banks.
 template <int D> constexpr int kMask = D == 32 ? 3 : 7;
 template <int D> constexpr int kShift = D == 32 ? 1 : 0;
-template <int D> DEVICE int at(int row, int chunk) { return row * D + (chunk ^ (row >> kShift<D> & kMask<D>)) * 8; }
+template <int D> __device__ int at(int row, int chunk) { return row * D + (chunk ^ (row >> kShift<D> & kMask<D>)) * 8; }
 
 // Element e of accumulator [i][n] stands at row i * 16 + row_of(e), column n * 8 + column_of(e).
-DEVICE int row_of(int e) { return lane() / 4 + e / 2 * 8; }
-DEVICE int column_of(int e) { return lane() % 4 * 2 + e % 2; }
+__device__ inline int row_of(int e) { return lane() / 4 + e / 2 * 8; }
+__device__ inline int column_of(int e) { return lane() % 4 * 2 + e % 2; }
 
 // Sets the scores of keys behind their query to -infinity. ahead: the first query minus the first key. KEY_ROWS: rows
 // are keys and columns queries, instead of the other way round.
-template <bool KEY_ROWS, int M, int N> DEVICE void hide_future(float (&x)[M][N][4], int ahead) {
+template <bool KEY_ROWS, int M, int N> __device__ void hide_future(float (&x)[M][N][4], int ahead) {
     const int difference = (KEY_ROWS ? -1 : 1) * (column_of(0) - row_of(0)) - ahead;
-    EACH(i, M) EACH(n, N) EACH(e, 4)
+    for (int i = 0; i < M; i++) for (int n = 0; n < N; n++) for (int e = 0; e < 4; e++)
         if (difference > (KEY_ROWS ? -1 : 1) * (i * 16 + e / 2 * 8 - n * 8 - e % 2)) x[i][n][e] = -INFINITY;
 }
 
-DEVICE uint4 select(bool first, const uint4& a, const uint4& b) {
+__device__ inline uint4 select(bool first, const uint4& a, const uint4& b) {
     return {first ? a.x : b.x, first ? a.y : b.y, first ? a.z : b.z, first ? a.w : b.w};
 }
 
 // Sum and maximum over the four lanes that share a row of an accumulator.
-DEVICE float row_sum(float x) {
+__device__ inline float row_sum(float x) {
     x += __shfl_xor_sync(~0u, x, 1);
     return x + __shfl_xor_sync(~0u, x, 2);
 }
-DEVICE float row_max(float x) {
+__device__ inline float row_max(float x) {
     x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
     return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
 }
 
 // Takes a step's scores into the softmax of rows row_of(2 h): raises `most`, c times the largest score, turns x into
 // exp2(c x - most) and adds that to `sum`, of a lane's own columns. Returns the factor for what was summed before.
-template <int N> DEVICE float add_scores(float (&x)[N][4], int h, float c, float& most, float& sum) {
+template <int N> __device__ float add_scores(float (&x)[N][4], int h, float c, float& most, float& sum) {
     float top = x[0][h * 2];
-    EACH(n, N) top = fmaxf(top, fmaxf(x[n][h * 2], x[n][h * 2 + 1]));
+    for (int n = 0; n < N; n++) top = fmaxf(top, fmaxf(x[n][h * 2], x[n][h * 2 + 1]));
     top = fmaxf(most, row_max(top) * c);
     const float correction = exp2_fast(most - top);
     most = top;
     sum *= correction;
-    EACH(n, N)
-        UNROLL for (int e = h * 2; e < h * 2 + 2; e++) {
-            x[n][e] = exp2_fast(x[n][e] * c - top);
-            sum += x[n][e];
-        }
+    for (int n = 0; n < N; n++) for (int e = h * 2; e < h * 2 + 2; e++) {
+        x[n][e] = exp2_fast(x[n][e] * c - top);
+        sum += x[n][e];
+    }
     return correction;
 }
 // Writes the row's lse and returns its sum over all columns.
-DEVICE float finish_row(float* lse, const Shape& s, int head, int t, float most, float sum) {
+__device__ inline float finish_row(float* lse, const Shape& s, int head, int t, float most, float sum) {
     const float total = row_sum(sum);
     if (lane() % 4 == 0 && t < s.T) lse[row_at(s, head, t)] = (most + log2f(total)) * kLn2;
     return total;
 }
 
 // Rounds columns 16 k .. 16 k + 15 of accumulators to bf16; they lie as the next product's first operand has to.
-template <int N> DEVICE void pack_operand(unsigned (&a)[4], const float (&x)[N][4], int k) {
-    EACH(e, 4) a[e] = pack2(x[k * 2 + e / 2][e % 2 * 2], x[k * 2 + e / 2][e % 2 * 2 + 1]);
+template <int N> __device__ void pack_operand(unsigned (&a)[4], const float (&x)[N][4], int k) {
+    for (int e = 0; e < 4; e++) a[e] = pack2(x[k * 2 + e / 2][e % 2 * 2], x[k * 2 + e / 2][e % 2 * 2 + 1]);
 }
 
 // Stores the warp's 16 M rows times factor(i, h), 16 bytes at a time, by way of the warp's rows `own` of a tile that is
 // no longer read. Rows from `rows` on are not written.
 template <int D, int M, class Factor>
-DEVICE void store_rows(bf16* to, int stride, int rows, int HS, bf16* own, const float (&sum)[M][D / 8][4],
+__device__ void store_rows(bf16* to, int stride, int rows, int HS, bf16* own, const float (&sum)[M][D / 8][4],
                        Factor factor) {
-    EACH(i, M) EACH(n, D / 8) EACH(h, 2)
+    #pragma unroll
+    for (int i = 0; i < M; i++) for (int n = 0; n < D / 8; n++) for (int h = 0; h < 2; h++)
         as<unsigned>(own + at<D>(i * 16 + row_of(h * 2), n) + column_of(0)) =
             pack2(sum[i][n][h * 2] * factor(i, h), sum[i][n][h * 2 + 1] * factor(i, h));
     __syncwarp();
-    UNROLL for (int c = 0; c < M * 2 * D; c += 32) {
+    #pragma unroll
+    for (int c = 0; c < M * 2 * D; c += 32) {
         const int r = (c + lane()) / (D / 8), j = (c + lane()) % (D / 8);
         if (r < rows && j * 8 < HS) as<uint4>(to + r * stride + j * 8) = as<uint4>(own + at<D>(r, j));
     }

@@ -18,31 +18,30 @@ constexpr int kThreads = kComputing + 128, kRows = kGroups * 64;
 constexpr int kStep = 64;  // rows of the other side per step of backward
 constexpr int kBox = 64;  // a TMA load brings kBox rows of kBox columns: 128 bytes a row, one swizzle
 
-DEVICE int warp_row() { return warp() * 16; }  // a warp's first row among the block's
+__device__ int warp_row() { return warp() * 16; }  // a warp's first row among the block's
 
 // Loads ROWS rows of D columns, which lie in shared memory as D / 64 pieces of (ROWS, 64).
 template <int D, int ROWS>
-DEVICE void load_tile(bf16* tile, const TensorMap* map, uint64_t* bar, int column, int row, int matrix) {
-    UNROLL for (int c = 0; c < D; c += kBox)
-        UNROLL for (int r = 0; r < ROWS; r += kBox)
+__device__ void load_tile(bf16* tile, const CUtensorMap* map, uint64_t* bar, int column, int row, int matrix) {
+    for (int c = 0; c < D; c += kBox) for (int r = 0; r < ROWS; r += kBox)
             tma_load(tile + c * ROWS + r * kBox, map, bar, column + c, row + r, matrix);
 }
 // The rows that a block keeps, [warpgroup][64 rows][D].
 template <int D>
-DEVICE void load_kept(bf16* tiles, const TensorMap* map, uint64_t* bar, int column, int row, int matrix) {
+__device__ void load_kept(bf16* tiles, const CUtensorMap* map, uint64_t* bar, int column, int row, int matrix) {
     for (int g = 0; g < kGroups; g++) load_tile<D, 64>(tiles + g * 64 * D, map, bar, column, row + g * 64, matrix);
 }
 constexpr int bytes_of(int elements) { return elements * int(sizeof(bf16)); }
 // Where chunk c of a row lies in a tile of 64 rows, in elements.
-DEVICE int in_tile(int row, int c) { return c / 8 * 64 * kBox + row * kBox + (c % 8 ^ row % 8) * 8; }
+__device__ int in_tile(int row, int c) { return c / 8 * 64 * kBox + row * kBox + (c % 8 ^ row % 8) * 8; }
 
-template <int N> DEVICE float (&flat(float (&x)[1][N][4]))[N * 4] { return reinterpret_cast<float(&)[N * 4]>(x); }
+template <int N> __device__ float (&flat(float (&x)[1][N][4]))[N * 4] { return reinterpret_cast<float(&)[N * 4]>(x); }
 
 // d = a b^T: 64 rows of a, ROWS of b, tiles of D columns. Descriptors count 16 bytes.
-template <int D, int ROWS> DEVICE void multiply_rows(float (&d)[1][ROWS / 8][4], const bf16* a, const bf16* b) {
+template <int D, int ROWS> __device__ void multiply_rows(float (&d)[1][ROWS / 8][4], const bf16* a, const bf16* b) {
     wgmma_fence();
     const uint64_t first = wgmma_desc(a, 0, 1024), second = wgmma_desc(b, 0, 1024);
-    UNROLL for (int k = 0; k < D; k += 16) {
+    for (int k = 0; k < D; k += 16) {
         const int piece = k / kBox, in_piece = k % kBox * 2 / 16;
         wgmma<ROWS, false, false>(flat(d), first + unsigned(piece * kBox * kBox * 2 / 16 + in_piece),
                                   second + unsigned(piece * ROWS * kBox * 2 / 16 + in_piece), k > 0);
@@ -50,16 +49,17 @@ template <int D, int ROWS> DEVICE void multiply_rows(float (&d)[1][ROWS / 8][4],
 }
 
 // Loads the warp's 16 of a tile's 64 rows as a first operand in registers.
-template <int D> DEVICE void load_operand(unsigned (&a)[D / 16][4], const bf16* tile) {
-    EACH(k, D / 16) ldmatrix_x4(a[k], tile + in_tile(warp_row() % 64 + lane() % 16, k * 2 + lane() / 16));
+template <int D> __device__ void load_operand(unsigned (&a)[D / 16][4], const bf16* tile) {
+    for (int k = 0; k < D / 16; k++)
+        ldmatrix_x4(a[k], tile + in_tile(warp_row() % 64 + lane() % 16, k * 2 + lane() / 16));
 }
 // d = a b^T with a in registers: shared memory gives half as many bytes to a product.
 template <int D, int ROWS>
-DEVICE void multiply_rows(float (&d)[1][ROWS / 8][4], unsigned (&a)[D / 16][4], const bf16* b) {
+__device__ void multiply_rows(float (&d)[1][ROWS / 8][4], unsigned (&a)[D / 16][4], const bf16* b) {
     wgmma_hold(reinterpret_cast<unsigned(&)[D / 4]>(a));
     wgmma_fence();
     const uint64_t second = wgmma_desc(b, 0, 1024);
-    UNROLL for (int k = 0; k < D; k += 16) {
+    for (int k = 0; k < D; k += 16) {
         const int piece = k / kBox, in_piece = k % kBox * 2 / 16;
         wgmma<ROWS, false>(flat(d), a[k / 16], second + unsigned(piece * ROWS * kBox * 2 / 16 + in_piece), k > 0);
     }
@@ -67,16 +67,16 @@ DEVICE void multiply_rows(float (&d)[1][ROWS / 8][4], unsigned (&a)[D / 16][4], 
 
 // d += p b: p as first operand in registers, b a tile of ROWS rows and D columns.
 template <int D, int ROWS>
-DEVICE void add_product(float (&d)[1][D / 8][4], unsigned (&p)[ROWS / 16][4], const bf16* b) {
+__device__ void add_product(float (&d)[1][D / 8][4], unsigned (&p)[ROWS / 16][4], const bf16* b) {
     wgmma_hold(flat(d));
     wgmma_hold(reinterpret_cast<unsigned(&)[ROWS / 4]>(p));
     wgmma_fence();
     const uint64_t second = wgmma_desc(b, ROWS * kBox * 2, 1024);
-    EACH(k, ROWS / 16) wgmma<D, true>(flat(d), p[k], second + unsigned(k * 16 * kBox * 2 / 16), true);
+    for (int k = 0; k < ROWS / 16; k++) wgmma<D, true>(flat(d), p[k], second + unsigned(k * 16 * kBox * 2 / 16), true);
 }
 
-template <int N> DEVICE void pack(unsigned (&p)[N / 2][4], const float (&x)[1][N][4]) {
-    EACH(k, N / 2) pack_operand(p[k], x[0], k);
+template <int N> __device__ void pack(unsigned (&p)[N / 2][4], const float (&x)[1][N][4]) {
+    for (int k = 0; k < N / 2; k++) pack_operand(p[k], x[0], k);
 }
 
 // ------------------------ forward
@@ -91,11 +91,11 @@ template <int D> struct Forward {
 
 // One block: 128 queries of a head. The slots hold k and v by turns.
 template <int D> __global__ void __launch_bounds__(kThreads, Forward<D>::kBlocks)
-attention_forward_sm90_kernel(bf16* out, float* lse, const __grid_constant__ TensorMap qkv, Shape s) {
+attention_forward_sm90_kernel(bf16* out, float* lse, const __grid_constant__ CUtensorMap qkv, Shape s) {
     constexpr int kKeys = Forward<D>::kKeys, kSlots = Forward<D>::kSlots;
     if (!kSm90a) return;
-    DYNAMIC_SHARED(memory);
-    SHARED(uint64_t, bars, 2 * kSlots + 1);
+    extern __shared__ __align__(1024) unsigned char memory[];
+    __shared__ uint64_t bars[2 * kSlots + 1];
     bf16* const q_tiles = reinterpret_cast<bf16*>(memory);  // [warpgroup][64 rows][D]
     bf16* const slots = q_tiles + kRows * D;  // [kSlots][kKeys][D]
     Ring<kSlots> ring = {bars};
@@ -130,9 +130,9 @@ attention_forward_sm90_kernel(bf16* out, float* lse, const __grid_constant__ Ten
         wgmma_wait<0>(flat(x));
         ring.release(k);
         if constexpr (hides) hide_future<false>(x, t_warp - u);
-        EACH(h, 2) {
+        for (int h = 0; h < 2; h++) {
             const float correction = add_scores(x[0], h, c, most[h], sum[h]);
-            EACH(n, D / 8) EACH(e, 2) o[0][n][h * 2 + e] *= correction;
+            for (int n = 0; n < D / 8; n++) for (int e = 0; e < 2; e++) o[0][n][h * 2 + e] *= correction;
         }
         unsigned prob[kKeys / 16][4];
         pack(prob, x);
@@ -148,7 +148,7 @@ attention_forward_sm90_kernel(bf16* out, float* lse, const __grid_constant__ Ten
 
     bar_sync<128>(group);  // the warpgroup is done with q
     if (t_warp >= s.T) return;
-    EACH(h, 2) sum[h] = 1 / finish_row(lse, s, p.head, t_warp + row_of(h * 2), most[h], sum[h]);
+    for (int h = 0; h < 2; h++) sum[h] = 1 / finish_row(lse, s, p.head, t_warp + row_of(h * 2), most[h], sum[h]);
     store_rows<D>(out + out_at(s, p.head, t_warp), s.NH * D, s.T - t_warp, D, q_tiles + warp_row() * D, o,
                   [&](int, int h) { return sum[h]; });
 }
@@ -161,12 +161,13 @@ template <int D> constexpr size_t kBackwardBytes = size_t(2 * kRows + kSlots * 2
 
 // One block: 128 rows of dq, and of delta, which the next kernel reads. The slots hold k and v.
 template <int D> __global__ void __launch_bounds__(kThreads, 1)
-attention_backward_q_sm90_kernel(bf16* dqkv, float* delta, const __grid_constant__ TensorMap qkv,
-                                 const __grid_constant__ TensorMap douts, const bf16* out, const float* lse, Shape s) {
+attention_backward_q_sm90_kernel(bf16* dqkv, float* delta, const __grid_constant__ CUtensorMap qkv,
+                                 const __grid_constant__ CUtensorMap douts, const bf16* out, const float* lse,
+                                 Shape s) {
     constexpr int kTile = kStep * D;
     if (!kSm90a) return;
-    DYNAMIC_SHARED(memory);
-    SHARED(uint64_t, bars, 2 * kSlots + 1);
+    extern __shared__ __align__(1024) unsigned char memory[];
+    __shared__ uint64_t bars[2 * kSlots + 1];
     bf16* const q_tiles = reinterpret_cast<bf16*>(memory);  // [warpgroup][64 rows][D]
     bf16* const do_tiles = q_tiles + kRows * D;
     bf16* const slots = do_tiles + kRows * D;  // [kSlots][k, v][kStep][D]
@@ -195,24 +196,27 @@ attention_backward_q_sm90_kernel(bf16* dqkv, float* delta, const __grid_constant
     const int group = warpgroup(), t_warp = p.begin + warp_row();
     float row_delta[2] = {}, row_lse[2];
     uint4 y[2][D / 32] = {};  // of out, on their way while TMA brings dout
-    EACH(h, 2) {
+    for (int h = 0; h < 2; h++) {
         const int t = t_warp + row_of(h * 2);
         row_lse[h] = t < s.T ? lse[row_at(s, p.head, t)] * kLog2e : INFINITY;
-        if (t < s.T) EACH(j, D / 32) y[h][j] = as<uint4>(out + out_at(s, p.head, t) + (j * 4 + lane() % 4) * 8);
+        if (t >= s.T) continue;
+        for (int j = 0; j < D / 32; j++) y[h][j] = as<uint4>(out + out_at(s, p.head, t) + (j * 4 + lane() % 4) * 8);
     }
     mbar_wait(ring.kept(), 0);
-    EACH(h, 2) {
+    #pragma unroll
+    for (int h = 0; h < 2; h++) {
         const int row = warp_row() % 64 + row_of(h * 2), t = t_warp + row_of(h * 2);
         // Odd rows read the other chunk of two first, from the banks that even rows leave free.
         const bool odd = row % 2;
         const bf16* const tile = do_tiles + group * 64 * D;
-        EACH(j, D / 32) {
+        #pragma unroll
+        for (int j = 0; j < D / 32; j++) {
             if (j % 2) continue;
             const int even = j * 4 + lane() % 4;
             const uint4 first = as<uint4>(tile + in_tile(row, odd ? even + 4 : even));
             const uint4 second = as<uint4>(tile + in_tile(row, odd ? even : even + 4));
             const Pack8 a[2] = {unpack8(select(odd, second, first)), unpack8(select(odd, first, second))};
-            EACH(i, 16) row_delta[h] += a[i / 8].x[i % 8] * unpack8(y[h][j + i / 8]).x[i % 8];
+            for (int i = 0; i < 16; i++) row_delta[h] += a[i / 8].x[i % 8] * unpack8(y[h][j + i / 8]).x[i % 8];
         }
         row_delta[h] = row_sum(row_delta[h]);
         if (lane() % 4 == 0 && t < s.T) delta[row_at(s, p.head, t)] = row_delta[h];
@@ -232,7 +236,7 @@ attention_backward_q_sm90_kernel(bf16* dqkv, float* delta, const __grid_constant
         wgmma_commit();
         wgmma_wait<0>(flat(x), flat(dp));
         if constexpr (hides) hide_future<false>(x, t_warp - u);
-        EACH(n, kStep / 8) EACH(e, 4)
+        for (int n = 0; n < kStep / 8; n++) for (int e = 0; e < 4; e++)
             x[0][n][e] = exp2_fast(x[0][n][e] * c - row_lse[e / 2]) * (dp[0][n][e] - row_delta[e / 2]);
         unsigned ds[kStep / 16][4];
         pack(ds, x);
@@ -255,14 +259,14 @@ attention_backward_q_sm90_kernel(bf16* dqkv, float* delta, const __grid_constant
 // group, then the next 64, with lse and delta: those are not aligned to 16 bytes, so the loader's lanes bring them by
 // ordinary loads and report the slot full, too.
 template <int D> __global__ void __launch_bounds__(kThreads, 1)
-attention_backward_kv_sm90_kernel(bf16* dqkv, const __grid_constant__ TensorMap qkv,
-                                  const __grid_constant__ TensorMap douts, const float* lse, const float* delta,
+attention_backward_kv_sm90_kernel(bf16* dqkv, const __grid_constant__ CUtensorMap qkv,
+                                  const __grid_constant__ CUtensorMap douts, const float* lse, const float* delta,
                                   Shape s) {
     constexpr int kTile = kStep * D;
     if (!kSm90a) return;
-    DYNAMIC_SHARED(memory);
-    SHARED(uint64_t, bars, 2 * kSlots + 1);
-    SHARED(float, stats, kSlots * 2 * kStep);  // [kSlots][lse / ln 2, delta][kStep]
+    extern __shared__ __align__(1024) unsigned char memory[];
+    __shared__ uint64_t bars[2 * kSlots + 1];
+    __shared__ float stats[kSlots * 2 * kStep];  // [kSlots][lse / ln 2, delta][kStep]
     bf16* const k_tiles = reinterpret_cast<bf16*>(memory);  // [warpgroup][64 rows][D]
     bf16* const v_tiles = k_tiles + kRows * D;
     bf16* const slots = v_tiles + kRows * D;  // [kSlots][q, dout][kStep][D]
@@ -285,13 +289,13 @@ attention_backward_kv_sm90_kernel(bf16* dqkv, const __grid_constant__ TensorMap 
         for (int t = u0, h = 0; t < s.T;) {
             const size_t row = rows + size_t(h) * s.T + t;
             float value[2][2];  // of rows lane and lane + 32
-            EACH(i, 2) {
+            for (int i = 0; i < 2; i++) {
                 const bool there = t + i * 32 + lane() < s.T;
                 value[0][i] = there ? lse[row + i * 32] * kLog2e : INFINITY;
                 value[1][i] = there ? delta[row + i * 32] : 0;
             }
             const int slot = ring.fill();
-            EACH(i, 4) stats[(slot * 2 + i / 2) * kStep + i % 2 * 32 + lane()] = value[i / 2][i % 2];
+            for (int i = 0; i < 4; i++) stats[(slot * 2 + i / 2) * kStep + i % 2 * 32 + lane()] = value[i / 2][i % 2];
             mbar_arrive(ring.full(slot), lane() == 0 ? bytes_of(2 * kTile) : 0);
             if (lane() == 0) {
                 load_tile<D, kStep>(slots + slot * 2 * kTile, &qkv, ring.full(slot), column + h * D, t, batch);
@@ -329,7 +333,7 @@ attention_backward_kv_sm90_kernel(bf16* dqkv, const __grid_constant__ TensorMap 
         wgmma_commit();
         wgmma_wait<0>(flat(x), flat(ds));
         if constexpr (hides) hide_future<true>(x, own - u_warp);
-        EACH(n, kStep / 8) EACH(e, 4) {
+        for (int n = 0; n < kStep / 8; n++) for (int e = 0; e < 4; e++) {
             const int query = n * 8 + column_of(e);
             x[0][n][e] = exp2_fast(x[0][n][e] * c - row_lse[query]);
             ds[0][n][e] = x[0][n][e] * (ds[0][n][e] - row_delta[query]);
@@ -340,7 +344,7 @@ attention_backward_kv_sm90_kernel(bf16* dqkv, const __grid_constant__ TensorMap 
         add_product<D, kStep>(dk, packed_ds, q);
         wgmma_commit();
         wgmma_wait<0>(flat(dv), flat(dk));
-        __syncwarp();  // all lanes have read lse and delta: a race only TSan sees
+        __syncwarp();  // all lanes have read lse and delta
         ring.release(slot);
     };
     const int steps = div_up(s.T - own, kStep) * s.group;
@@ -363,7 +367,7 @@ attention_backward_kv_sm90_kernel(bf16* dqkv, const __grid_constant__ TensorMap 
 // ------------------------ launchers
 
 // B matrices of T rows, `columns` wide.
-TensorMap map_of(const bf16* p, const Shape& s, int columns) {
+CUtensorMap map_of(const bf16* p, const Shape& s, int columns) {
     return tensor_map(p, columns, s.T, columns, kBox, kBox, s.heads / s.NH, size_t(s.T) * columns);
 }
 
@@ -385,7 +389,7 @@ void forward_sm90(bf16* out, float* lse, const bf16* qkv, const Shape& s, Stream
 void backward_sm90(bf16* dqkv, float* delta, const bf16* dout, const bf16* qkv, const bf16* out, const float* lse,
                    const Shape& s, Stream stream) {
     with_size(s.HS, [&](auto D) {
-        const TensorMap of_qkv = map_of(qkv, s, s.columns), of_dout = map_of(dout, s, s.NH * D);
+        const CUtensorMap of_qkv = map_of(qkv, s, s.columns), of_dout = map_of(dout, s, s.NH * D);
         const int blocks = s.heads * div_up(s.T, kRows);
         launch(attention_backward_q_sm90_kernel<D>, blocks, kThreads, kBackwardBytes<D>, stream, dqkv, delta, of_qkv,
                of_dout, out, lse, s);

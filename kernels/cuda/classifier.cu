@@ -20,12 +20,12 @@ constexpr int kMaxThreads = 512;    // two such blocks share a multiprocessor th
 constexpr int kUnrolled = 4;    // loads of a thread in flight
 constexpr float kLog2e = 1.44269504f, kLn2 = 0.693147181f;
 
-DEVICE float exp_of(float x) { return exp2_fast(x * kLog2e); }
+__device__ float exp_of(float x) { return exp2_fast(x * kLog2e); }
 
 // The eight logits of pack i; those outside the vocabulary are -infinity.
-DEVICE Pack8 logits_of(const uint4& raw, int i, int V) {
+__device__ Pack8 logits_of(const uint4& raw, int i, int V) {
     Pack8 x = unpack8(raw);
-    EACH(k, 8) x.x[k] = i * 8 + k < V ? x.x[k] : -INFINITY;
+    for (int k = 0; k < 8; k++) x.x[k] = i * 8 + k < V ? x.x[k] : -INFINITY;
     return x;
 }
 
@@ -33,19 +33,19 @@ DEVICE Pack8 logits_of(const uint4& raw, int i, int V) {
 struct Softmax {
     float max = -FLT_MAX, sum = 0;
 
-    template <int N> DEVICE void add(const Pack8 (&x)[N]) {
+    template <int N> __device__ void add(const Pack8 (&x)[N]) {
         float largest = x[0].x[0];
-        EACH(u, N) EACH(k, 8) largest = fmaxf(largest, x[u].x[k]);
+        for (int u = 0; u < N; u++) for (int k = 0; k < 8; k++) largest = fmaxf(largest, x[u].x[k]);
         if (largest > max) {
             sum = __fmul_rn(sum, exp_of(max - largest));
             max = largest;
         }
-        EACH(u, N) EACH(k, 8) sum = __fadd_rn(sum, exp_of(x[u].x[k] - max));
+        for (int u = 0; u < N; u++) for (int k = 0; k < 8; k++) sum = __fadd_rn(sum, exp_of(x[u].x[k] - max));
     }
     // All threads: merges what lanes, then warps have, in a fixed order.
-    DEVICE void reduce() {
-        SHARED(float, max_of, kMaxThreads / 32);
-        SHARED(float, sum_of, kMaxThreads / 32);
+    __device__ void reduce() {
+        __shared__ float max_of[kMaxThreads / 32];
+        __shared__ float sum_of[kMaxThreads / 32];
         const int warps = int(blockDim.x) / 32;
         const float of_warp = warp_max(max);
         sum = warp_sum(__fmul_rn(sum, exp_of(max - of_warp)));
@@ -64,7 +64,7 @@ struct Softmax {
 // One block per row; a thread takes every blockDim-th pack of 8. keep: the row is kept in shared memory.
 __global__ void __launch_bounds__(kMaxThreads, 2)
 classifier_kernel(float* losses, floatX* logits, const int* targets, int V, int Vp, bool backward, bool keep) {
-    DYNAMIC_SHARED(memory);
+    extern __shared__ __align__(1024) unsigned char memory[];
     grid_dependency_sync();
     uint4* const kept = reinterpret_cast<uint4*>(memory);
     uint4* const row = reinterpret_cast<uint4*>(logits + size_t(blockIdx.x) * Vp);
@@ -82,8 +82,8 @@ classifier_kernel(float* losses, floatX* logits, const int* targets, int V, int 
     for (; i + (kUnrolled - 1) * threads < full; i += kUnrolled * threads) {
         uint4 raw[kUnrolled];
         Pack8 x[kUnrolled];
-        EACH(u, kUnrolled) raw[u] = row[i + u * threads];
-        EACH(u, kUnrolled) {
+        for (int u = 0; u < kUnrolled; u++) raw[u] = row[i + u * threads];
+        for (int u = 0; u < kUnrolled; u++) {
             if (keep) kept[i + u * threads] = raw[u];
             x[u] = unpack8(raw[u]);
         }
@@ -103,7 +103,7 @@ classifier_kernel(float* losses, floatX* logits, const int* targets, int V, int 
 
     // A thread reads back only what it has read before.
     const auto finish = [&](int i, Pack8 x) {
-        EACH(k, 8) x.x[k] = exp2_fast(log2_prob(x.x[k]));      // 0 outside the vocabulary
+        for (int k = 0; k < 8; k++) x.x[k] = exp2_fast(log2_prob(x.x[k]));      // 0 outside the vocabulary
         store8(reinterpret_cast<floatX*>(row + i), x);
     };
     for (i = thread; i < full; i += threads) finish(i, unpack8(keep ? kept[i] : row[i]));

@@ -1,95 +1,79 @@
-// common.cuh -- what every CUDA kernel starts from: instructions as functions, and the helpers that all kernels share.
-//
-// The .cu files are compiled twice: by nvcc and by the host compiler against tests/emu, where a CUDA thread is a fiber
-// and every instruction has an emulated body. A kernel therefore holds no inline assembly, no <<<>>> and no plain
-// __shared__, but the words of cuda.cuh, which tests/emu/emu.h defines, too. Some of them:
-//
-//   SHARED(T, name, n)            T name[n] in static shared memory, aligned as a T
-//   DYNAMIC_SHARED(name)          unsigned char* name: the launch's dynamic shared memory, 1024-byte aligned
-//   launch(kernel, grid, block, smem, stream, args...)      asynchronous; asks for more than 48 KB of smem where needed
-//   grid_dependency_sync()        waits for the kernel before. Every thread of every kernel calls it before it touches
-//                                 global memory and before it returns: from sm_90 on a kernel's blocks may start while
-//                                 the last of the kernel before still run (programmatic dependent launch). Since every
-//                                 kernel waits, all earlier ones are complete, too. The emulator checks every launch.
+// common.cuh -- the helpers that all CUDA kernels share. `#pragma unroll` stands where nvcc would not unroll a loop by
+// itself, whose arrays are in registers only if it is unrolled.
 #pragma once
-#include "src/base/types.h"
-#ifdef __CUDACC__
 #include "kernels/cuda/cuda.cuh"
-#else
-#include "tests/emu/emu.h"
-#endif
 #include "src/base/rng.h"
-
-// An unrolled loop over i = 0 .. n-1.
-#define EACH(i, n) UNROLL for (int i = 0; i < int(n); i++)
+#include "src/base/types.h"
 
 namespace BACKEND {
 
 template <class T> constexpr T div_up(T a, T b) { return (a + b - 1) / b; }
 
 // The thread's place in its warp, its warp in the block; its number in a grid of one dimension.
-DEVICE int lane() { return int(threadIdx.x % 32); }
-DEVICE int warp() { return int(threadIdx.x / 32); }
+__device__ inline int lane() { return int(threadIdx.x % 32); }
+__device__ inline int warp() { return int(threadIdx.x / 32); }
 // Its group of four warps (Hopper). The shuffle tells the compiler that a warp has one: what follows from it stays in
 // the registers of the warp.
-DEVICE int warpgroup() { return __shfl_sync(~0u, int(threadIdx.x / 128), 0); }
-DEVICE size_t thread_of_grid() { return size_t(blockIdx.x) * blockDim.x + threadIdx.x; }
+__device__ inline int warpgroup() { return __shfl_sync(~0u, int(threadIdx.x / 128), 0); }
+__device__ inline size_t thread_of_grid() { return size_t(blockIdx.x) * blockDim.x + threadIdx.x; }
 
 // Memory as a T, to read or write it in one access. It must be aligned for a T.
-template <class T> DEVICE T& as(void* p) { return *static_cast<T*>(p); }
-template <class T> DEVICE const T& as(const void* p) { return *static_cast<const T*>(p); }
+template <class T> __device__ T& as(void* p) { return *static_cast<T*>(p); }
+template <class T> __device__ const T& as(const void* p) { return *static_cast<const T*>(p); }
 
 // bf16 is the upper half of a float. It is rounded to nearest even; a NaN stays one.
-DEVICE float to_float(bf16 x) { return __uint_as_float(unsigned(x.bits) << 16); }
-DEVICE bf16 to_bf16(float x) { return {uint16_t(pack2(x, 0.0f))}; }
-DEVICE float low2(unsigned u) { return __uint_as_float(u << 16); }
-DEVICE float high2(unsigned u) { return __uint_as_float(u & 0xffff0000u); }
+__device__ inline float to_float(bf16 x) { return __uint_as_float(unsigned(x.bits) << 16); }
+__device__ inline bf16 to_bf16(float x) { return {uint16_t(pack2(x, 0.0f))}; }
+__device__ inline float low2(unsigned u) { return __uint_as_float(u << 16); }
+__device__ inline float high2(unsigned u) { return __uint_as_float(u & 0xffff0000u); }
 
 // Eight bf16 = 16 bytes, the widest load of sm_80.
 struct Pack8 { float x[8]; };
-DEVICE Pack8 unpack8(const uint4& u) {
+__device__ inline Pack8 unpack8(const uint4& u) {
     return {{low2(u.x), high2(u.x), low2(u.y), high2(u.y), low2(u.z), high2(u.z), low2(u.w), high2(u.w)}};
 }
-DEVICE Pack8 load8(const bf16* p) { return unpack8(as<uint4>(p)); }
-DEVICE void store8(bf16* p, const Pack8& v) {
+__device__ inline Pack8 load8(const bf16* p) { return unpack8(as<uint4>(p)); }
+__device__ inline void store8(bf16* p, const Pack8& v) {
     as<uint4>(p) = {pack2(v.x[0], v.x[1]), pack2(v.x[2], v.x[3]), pack2(v.x[4], v.x[5]), pack2(v.x[6], v.x[7])};
 }
-DEVICE float4 operator+(const float4& a, const float4& b) { return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w}; }
+__device__ inline float4 operator+(const float4& a, const float4& b) {
+    return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};
+}
 
 // Sum and maximum over a warp, the same bits in every lane.
-template <class T> DEVICE T warp_sum(T x) {
+template <class T> __device__ T warp_sum(T x) {
     for (int o = 16; o; o /= 2) x += __shfl_xor_sync(~0u, x, o);
     return x;
 }
-DEVICE float warp_max(float x) {
+__device__ inline float warp_max(float x) {
     for (int o = 16; o; o /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, o));
     return x;
 }
 
 // Dropout gives x / (1 - rate) where an element is kept, else 0. dropout4 has elements 4 i .. 4 i + 3, dropout8 has
 // i .. i + 7 with i a multiple of 8.
-DEVICE RandomKey key_of(const Dropout& drop) {
+__device__ inline RandomKey key_of(const Dropout& drop) {
     return {drop.state->seed, drop.purpose, drop.state->step, drop.micro_batch};
 }
-DEVICE void dropout4(const Dropout& drop, uint64_t i, float* x) {
+__device__ inline void dropout4(const Dropout& drop, uint64_t i, float* x) {
     const Random4 r = random4(key_of(drop), i);
     const float keep = 1.0f - drop.rate;
     for (int k = 0; k < 4; k++) x[k] = uniform01(r.v[k]) >= drop.rate ? x[k] / keep : 0.0f;
 }
-DEVICE void dropout8(const Dropout& drop, uint64_t i, Pack8* v) {
+__device__ inline void dropout8(const Dropout& drop, uint64_t i, Pack8* v) {
     for (int half = 0; half < 2; half++) dropout4(drop, i / 4 + uint64_t(half), v->x + half * 4);
 }
 
 // Thread j of 256 adds x[j], x[j + 256], ... in double; thread 0 then returns ((s0 + s1) + s2) + ... + s255.
 constexpr int kSums = 256;
-DEVICE double block_sum_in_order(const float* x, size_t n) {
-    SHARED(double, sums, kSums);
+__device__ inline double block_sum_in_order(const float* x, size_t n) {
+    __shared__ double sums[kSums];
     constexpr size_t kBatch = 8;    // loads in flight
     double sum = 0;
     for (size_t i = threadIdx.x; i < n; i += kSums * kBatch) {
         float v[kBatch];
-        EACH(b, kBatch) v[b] = i + b * kSums < n ? x[i + b * kSums] : 0.0f;
-        EACH(b, kBatch) if (i + b * kSums < n) sum += double(v[b]);
+        for (int b = 0; b < kBatch; b++) v[b] = i + b * kSums < n ? x[i + b * kSums] : 0.0f;
+        for (int b = 0; b < kBatch; b++) if (i + b * kSums < n) sum += double(v[b]);
     }
     sums[threadIdx.x] = sum;
     __syncthreads();
@@ -99,9 +83,9 @@ DEVICE double block_sum_in_order(const float* x, size_t n) {
 }
 
 // Describes a matrix of bf16 to TMA, or `count` of them; pitch and distance in elements.
-inline TensorMap tensor_map(const bf16* p, size_t columns, size_t rows, size_t pitch, int box_columns, int box_rows,
+inline CUtensorMap tensor_map(const bf16* p, size_t columns, size_t rows, size_t pitch, int box_columns, int box_rows,
                             size_t count = 0, size_t distance = 0) {
-    TensorMap map;
+    CUtensorMap map;
     const cuuint64_t size[3] = {columns, rows, count}, stride[2] = {pitch * sizeof(bf16), distance * sizeof(bf16)};
     const cuuint32_t box[3] = {cuuint32_t(box_columns), cuuint32_t(box_rows), 1}, step[3] = {1, 1, 1};
     const CUresult result = tensor_map_encoder()(
@@ -117,12 +101,12 @@ inline TensorMap tensor_map(const bf16* p, size_t columns, size_t rows, size_t p
 // the descriptor's fields of 14 bits in units of 16. Bits 62-63 = 1 mean the swizzle of 128 bytes.
 //     K-major tile [rows][64 k]:           sbo = 1024 (next 8 rows), lbo unused; the next 16 k are 32 bytes on
 //     MN-major tile [mn/64][64 k][64 mn]:  sbo = 1024 (next 8 k), lbo = 8192 (next 64 mn); next 16 k: 2048 on
-DEVICE uint64_t wgmma_desc(const void* tile, int lbo, int sbo) {
+__device__ inline uint64_t wgmma_desc(const void* tile, int lbo, int sbo) {
     const uint64_t start = (shared_address(tile) & 0x3ffffu) >> 4;
     return start | uint64_t(lbo >> 4) << 16 | uint64_t(sbo >> 4) << 32 | uint64_t(1) << 62;
 }
-// Describes the place `count` times 16 bytes further on. The sum stays in its field: the lower 32 bits are enough.
-DEVICE uint64_t desc_later(uint64_t desc, unsigned count) { return desc >> 32 << 32 | (unsigned(desc) + count); }
+// Describes the place n times 16 bytes further on. The sum stays in its field: the lower 32 bits are enough.
+__device__ inline uint64_t desc_later(uint64_t desc, unsigned n) { return desc >> 32 << 32 | (unsigned(desc) + n); }
 
 // Stages of shared memory that one or more threads fill and warps read, in the order of their use (Hopper). A slot has
 // a barrier for "full" (the bytes have come) and one for "empty" (every reading warp is done). Each thread keeps its
@@ -131,10 +115,10 @@ template <int SLOTS> struct Ring {
     uint64_t* bars;    // [full, empty][SLOTS], and one for what the block keeps
     unsigned turn = 0;    // slots taken so far
 
-    DEVICE uint64_t* full(int slot) const { return bars + slot; }
-    DEVICE uint64_t* kept() const { return bars + 2 * SLOTS; }
+    __device__ uint64_t* full(int slot) const { return bars + slot; }
+    __device__ uint64_t* kept() const { return bars + 2 * SLOTS; }
     // All threads, before anything else. `fillers` threads report a slot full, `readers` warps report it empty.
-    DEVICE void begin(int fillers, int readers, const TensorMap* map, const TensorMap* other) const {
+    __device__ void begin(int fillers, int readers, const CUtensorMap* map, const CUtensorMap* other) const {
         if (threadIdx.x == 0) {
             for (int i = 0; i < SLOTS; i++) {
                 mbar_init(bars + i, fillers);
@@ -149,16 +133,16 @@ template <int SLOTS> struct Ring {
         grid_dependency_sync();
     }
     // A filler: returns the next slot, when no warp reads it any more.
-    DEVICE int fill() {
+    __device__ int fill() {
         mbar_wait(bars + SLOTS + turn % SLOTS, (turn / SLOTS & 1) ^ 1);
         return int(turn++ % SLOTS);
     }
     // A reading warp takes the next slot when all of it is there, and releases one behind a wgmma_wait.
-    DEVICE int take() {
+    __device__ int take() {
         mbar_wait(bars + turn % SLOTS, turn / SLOTS & 1);
         return int(turn++ % SLOTS);
     }
-    DEVICE void release(int slot) const {
+    __device__ void release(int slot) const {
         if (lane() == 0) mbar_arrive(bars + SLOTS + slot);
     }
 };

@@ -1,19 +1,13 @@
-// cuda.cuh -- common.cuh's words for nvcc: launch, and the instructions that CUDA C++ has no words for.
+// cuda.cuh -- launch, and the instructions that CUDA C++ has no words for.
 //
-// tests/emu/emu.h gives the same names with emulated bodies. All inline assembly of the project is here. An instruction
-// that the target lacks becomes a trap, so one source compiles for every architecture from sm_80 on; a launcher asks
-// for the architecture before it picks a kernel. Source: PTX ISA 8.x.
+// All inline assembly of the project is here (PTX ISA 8.x). What the target lacks becomes a trap, so one source
+// compiles for every architecture from sm_80 on; a launcher asks for the architecture before it picks a kernel.
 #pragma once
 #include <cuda.h>
 #include <cuda_runtime.h>
 #include <dlfcn.h>
 #include "src/base/common.h"
 #include "src/base/types.h"
-
-#define DEVICE __device__ __forceinline__
-#define UNROLL _Pragma("unroll")
-#define SHARED(T, name, n) __shared__ T name[n]
-#define DYNAMIC_SHARED(name) extern __shared__ __align__(1024) unsigned char name[]
 
 // mbarrier and TMA: sm_90 and later. wgmma and setmaxnreg: sm_90a only. `if (!kSm90a) return;` empties a kernel
 // elsewhere.
@@ -43,9 +37,9 @@ constexpr bool has_code_for(int major) {
 
 // runtime.cu: the stream for a kernel that is launched now, and whether it may begin early.
 cudaStream_t launch_stream(Stream stream, bool* behind_kernel);
-inline const char* device_error_text(cudaError_t error) { return cudaGetErrorString(error); }
 
-// The only launch there is. More than 48 KB of shared memory must be asked for; static arrays, below 1 KB, count too.
+// Launches a kernel, asynchronously. <<<>>> cannot say that a kernel may begin early (programmatic dependent launch),
+// nor ask for more than 48 KB of shared memory, in which static arrays, below 1 KB, count too; and it reports no error.
 template <class... P, class... A>
 void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t smem, Stream stream, A&&... args) {
     cudaError_t error = cudaSuccess;
@@ -60,11 +54,10 @@ void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t smem, Stream str
     if (error == cudaSuccess) error = cudaLaunchKernelEx(&config, kernel, static_cast<P>(args)...);
     if (error != cudaSuccess)
         die(kExitOther, "gpu: launch of %ux%ux%u blocks of %u threads with %zu bytes of shared memory: %s", grid.x,
-            grid.y, grid.z, block.x * block.y * block.z, smem, device_error_text(error));
+            grid.y, grid.z, block.x * block.y * block.z, smem, cudaGetErrorString(error));
 }
 
 // The driver's function, looked up so that nothing links against its library.
-using TensorMap = CUtensorMap;
 inline auto tensor_map_encoder() {
     static const auto encode = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(
         dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuTensorMapEncodeTiled"));
@@ -74,20 +67,21 @@ inline auto tensor_map_encoder() {
 
 // ------------------------ the kernel before
 
-// Waits, then lets the next kernel's blocks in as soon as all of this one's have come here. Before the wait that would
-// let kernels queue up in the multiprocessors with nothing to do.
-DEVICE void grid_dependency_sync() {
+// Waits for the kernel before, then lets the next one's blocks in as soon as all of this one's have come here: before
+// the wait kernels would queue up in the multiprocessors with nothing to do. Every thread of every kernel calls this
+// before it touches global memory and before it returns, so all earlier kernels are complete, too.
+__device__ inline void grid_dependency_sync() {
     ASM_DEPENDENCY("griddepcontrol.wait;" ::: "memory");
     ASM_DEPENDENCY("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
 // ------------------------ ldmatrix, mma, cp.async
 
-DEVICE unsigned shared_address(const void* p) { return unsigned(__cvta_generic_to_shared(p)); }
+__device__ inline unsigned shared_address(const void* p) { return unsigned(__cvta_generic_to_shared(p)); }
 
 // Loads four 8x8 matrices of bf16; lanes 8i..8i+7 point at the rows of matrix i. Lane t gets elements (t/4, t%4*2) and
 // (t/4, t%4*2+1) of each, or of its transpose.
-template <bool TRANS = false> DEVICE void ldmatrix_x4(unsigned (&r)[4], const void* row) {
+template <bool TRANS = false> __device__ void ldmatrix_x4(unsigned (&r)[4], const void* row) {
     if constexpr (TRANS)
         asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                      : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(row)) : "memory");
@@ -96,59 +90,59 @@ template <bool TRANS = false> DEVICE void ldmatrix_x4(unsigned (&r)[4], const vo
                      : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(row)) : "memory");
 }
 // d += a b, fp32 += bf16 x bf16. Lane t has rows t/4, t/4+8 of d, columns t%4*2, +1.
-DEVICE void mma_m16n8k16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+__device__ inline void mma_m16n8k16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
                  "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 // 2^x with relative error 2^-22 in one instruction; 0 below 2^-126, where exp2f would spend three more.
-DEVICE float exp2_fast(float x) {
+__device__ inline float exp2_fast(float x) {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
 // 1 / sqrt(x) with relative error 2^-22; rsqrtf spends more instructions on numbers below 2^-126.
-DEVICE float rsqrt_fast(float x) {
+__device__ inline float rsqrt_fast(float x) {
     float y;
     asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
 // Two floats rounded to bf16 in one register; `low` has the smaller index.
-DEVICE unsigned pack2(float low, float high) {
+__device__ inline unsigned pack2(float low, float high) {
     unsigned packed;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
     return packed;
 }
 // Starts the copy of 16 aligned bytes, global to shared memory; zeros where !valid (src is not read).
-DEVICE void cp_async16(void* dst, const void* src, bool valid = true) {
+__device__ inline void cp_async16(void* dst, const void* src, bool valid = true) {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
                  :: "r"(shared_address(dst)), "l"(src), "r"(valid ? 16 : 0) : "memory");
 }
 // Ends a group of copies; waits for all but the thread's newest N groups.
-DEVICE void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int N> DEVICE void cp_async_wait() { asm volatile("cp.async.wait_group %0;" :: "n"(N) : "memory"); }
+__device__ inline void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int N> __device__ void cp_async_wait() { asm volatile("cp.async.wait_group %0;" :: "n"(N) : "memory"); }
 
 // ------------------------ barriers, TMA
 
 // Waits at one of two barriers of N threads, 0 or 1; counts for it and goes on. Constants, because a block reserves the
 // barriers that it names, and for a number at run time all sixteen.
-template <int N> DEVICE void bar_sync(int which) {
+template <int N> __device__ void bar_sync(int which) {
     if (which == 0) asm volatile("bar.sync 1, %0;" :: "n"(N) : "memory");
     else asm volatile("bar.sync 2, %0;" :: "n"(N) : "memory");
 }
-template <int N> DEVICE void bar_arrive(int which) {
+template <int N> __device__ void bar_arrive(int which) {
     if (which == 0) asm volatile("bar.arrive 1, %0;" :: "n"(N) : "memory");
     else asm volatile("bar.arrive 2, %0;" :: "n"(N) : "memory");
 }
 
 // A phase of a barrier ends after n arrivals and all bytes announced for it.
-DEVICE void mbar_init(uint64_t* bar, int n) {
+__device__ inline void mbar_init(uint64_t* bar, int n) {
     ASM_SM90("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(shared_address(bar)), "r"(n) : "memory");
 }
-DEVICE void mbar_fence_init() { ASM_SM90("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+__device__ inline void mbar_fence_init() { ASM_SM90("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 // Arrives, announcing bytes that TMA loads will bring to this phase.
-DEVICE void mbar_arrive(uint64_t* bar, int bytes = 0) {
+__device__ inline void mbar_arrive(uint64_t* bar, int bytes = 0) {
     if (bytes)
         ASM_SM90("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
                  :: "r"(shared_address(bar)), "r"(bytes) : "memory");
@@ -156,7 +150,7 @@ DEVICE void mbar_arrive(uint64_t* bar, int bytes = 0) {
         ASM_SM90("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(shared_address(bar)) : "memory");
 }
 // Waits until the phase of that parity has ended (of a new barrier: 1).
-DEVICE void mbar_wait(uint64_t* bar, unsigned parity) {
+__device__ inline void mbar_wait(uint64_t* bar, unsigned parity) {
     ASM_SM90("{\n"
              ".reg .pred ended;\n"
              "retry:\n"
@@ -166,21 +160,21 @@ DEVICE void mbar_wait(uint64_t* bar, unsigned parity) {
 }
 
 // Ordinary writes to shared memory become visible to wgmma.
-DEVICE void async_fence() { ASM_SM90("fence.proxy.async.shared::cta;" ::: "memory"); }
+__device__ inline void async_fence() { ASM_SM90("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // Loads the box at column x, row y of a matrix, or of matrix z of several, into rows of 128 bytes whose 16-byte chunk
 // number is xor-ed with the row mod 8; zeros outside.
 #define TMA_LOAD ".shared::cluster.global.mbarrier::complete_tx::bytes"
-DEVICE void tma_load(void* dst, const TensorMap* map, uint64_t* bar, int x, int y) {
+__device__ inline void tma_load(void* dst, const CUtensorMap* map, uint64_t* bar, int x, int y) {
     ASM_SM90("cp.async.bulk.tensor.2d" TMA_LOAD " [%0], [%1, {%3, %4}], [%2];"
              :: "r"(shared_address(dst)), "l"(map), "r"(shared_address(bar)), "r"(x), "r"(y) : "memory");
 }
-DEVICE void tma_load(void* dst, const TensorMap* map, uint64_t* bar, int x, int y, int z) {
+__device__ inline void tma_load(void* dst, const CUtensorMap* map, uint64_t* bar, int x, int y, int z) {
     ASM_SM90("cp.async.bulk.tensor.3d" TMA_LOAD " [%0], [%1, {%3, %4, %5}], [%2];"
              :: "r"(shared_address(dst)), "l"(map), "r"(shared_address(bar)), "r"(x), "r"(y), "r"(z) : "memory");
 }
 // Brings the description itself into a cache.
-DEVICE void tma_prefetch(const TensorMap* map) { ASM_SM90("prefetch.tensormap [%0];" :: "l"(map) : "memory"); }
+__device__ inline void tma_prefetch(const CUtensorMap* m) { ASM_SM90("prefetch.tensormap [%0];" :: "l"(m) : "memory"); }
 
 // ------------------------ wgmma
 
@@ -202,7 +196,7 @@ DEVICE void tma_prefetch(const TensorMap* map) { ASM_SM90("prefetch.tensormap [%
 #define A_IN_REGISTERS "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(accumulate)), "n"(int(TB))
 
 // m64nNk16, d (+)= a b; TA, TB: that operand is MN-major.
-template <int N, bool TA, bool TB> DEVICE void wgmma(float (&d)[N / 2], uint64_t a, uint64_t b, bool accumulate) {
+template <int N, bool TA, bool TB> __device__ void wgmma(float (&d)[N / 2], uint64_t a, uint64_t b, bool accumulate) {
     static_assert(N == 8 || N == 64 || N == 128 || N == 160 || N == 256);
     if constexpr (N == 8)
         ASM_SM90A(WGMMA(8, "%0,%1,%2,%3", "%4, %5", "%6", "%7, %8") : BIND4(0) : TWO_DESCRIPTORS);
@@ -218,7 +212,8 @@ template <int N, bool TA, bool TB> DEVICE void wgmma(float (&d)[N / 2], uint64_t
 }
 // The same with A in registers, as ldmatrix_x4 gives a warp's rows to mma. They must stay as they are until the product
 // is waited for.
-template <int N, bool TB> DEVICE void wgmma(float (&d)[N / 2], const unsigned (&a)[4], uint64_t b, bool accumulate) {
+template <int N, bool TB>
+__device__ void wgmma(float (&d)[N / 2], const unsigned (&a)[4], uint64_t b, bool accumulate) {
     static_assert(N == 64 || N == 128);
     if constexpr (N == 64)
         ASM_SM90A(WGMMA(64, REGISTERS_32, "{%32,%33,%34,%35}, %36", "%37", "%38")
@@ -228,23 +223,23 @@ template <int N, bool TB> DEVICE void wgmma(float (&d)[N / 2], const unsigned (&
 }
 
 // Before the first product; ends a group.
-DEVICE void wgmma_fence() { ASM_SM90A("wgmma.fence.sync.aligned;" ::: "memory"); }
-DEVICE void wgmma_commit() { ASM_SM90A("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-DEVICE void hold(float& x) { asm volatile("" : "+f"(x)); }
-DEVICE void hold(unsigned& x) { asm volatile("" : "+r"(x)); }
+__device__ inline void wgmma_fence() { ASM_SM90A("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ inline void wgmma_commit() { ASM_SM90A("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+__device__ inline void hold(float& x) { asm volatile("" : "+f"(x)); }
+__device__ inline void hold(unsigned& x) { asm volatile("" : "+r"(x)); }
 // The compiler has made d by here, and makes no copy of it earlier.
-template <class T, size_t R> DEVICE void wgmma_hold(T (&d)[R]) {
-    UNROLL for (size_t i = 0; i < R; i++) hold(d[i]);
+template <class T, size_t R> __device__ void wgmma_hold(T (&d)[R]) {
+    for (size_t i = 0; i < R; i++) hold(d[i]);
 }
 // Waits until all but the newest N groups are done; reads of d stay behind it.
-template <int N, class... D> DEVICE void wgmma_wait(D&... d) {
+template <int N, class... D> __device__ void wgmma_wait(D&... d) {
     ASM_SM90A("wgmma.wait_group.sync.aligned %0;" :: "n"(N) : "memory");
     (wgmma_hold(d), ...);
 }
 
 // setmaxnreg, by a whole warpgroup.
-template <int R> DEVICE void registers_up() { ASM_SM90A("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(R)); }
-template <int R> DEVICE void registers_down() { ASM_SM90A("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(R)); }
+template <int R> __device__ void registers_up() { ASM_SM90A("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(R)); }
+template <int R> __device__ void registers_down() { ASM_SM90A("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(R)); }
 
 }  // namespace BACKEND
 

@@ -15,22 +15,22 @@ constexpr int kBuckets = 1024;    // rows are counted by token mod kBuckets
 constexpr int kBatch = 8, kLongBatch = 32;    // rows in flight, of tokens that have few or many
 constexpr int kChannels = 128;    // of a warp in backward, 4 per lane
 
-DEVICE int warp_of_grid() { return int(blockIdx.x) * kWarps + warp(); }
+__device__ int warp_of_grid() { return int(blockIdx.x) * kWarps + warp(); }
 
 // ------------------------ rows grouped by token
 
 // One block counts rows by bucket and turns the counts into the buckets' first places; a thread has one bucket.
 __global__ void __launch_bounds__(kBuckets) count_kernel(int* places, const int* tokens, int N) {
-    SHARED(int, counts, kBuckets);
-    SHARED(int, warp_sums, kBuckets / 32);
+    __shared__ int counts[kBuckets];
+    __shared__ int warp_sums[kBuckets / 32];
     grid_dependency_sync();
     const int bucket = int(threadIdx.x);
     counts[bucket] = 0;
     __syncthreads();
     for (int first = bucket; first < N; first += kBuckets * kBatch) {
         int token[kBatch];
-        EACH(k, kBatch) token[k] = first + k * kBuckets < N ? tokens[first + k * kBuckets] : -1;
-        EACH(k, kBatch) if (token[k] >= 0) atomicAdd(&counts[unsigned(token[k]) % kBuckets], 1);
+        for (int k = 0; k < kBatch; k++) token[k] = first + k * kBuckets < N ? tokens[first + k * kBuckets] : -1;
+        for (int k = 0; k < kBatch; k++) if (token[k] >= 0) atomicAdd(&counts[unsigned(token[k]) % kBuckets], 1);
     }
     __syncthreads();
     int sum = counts[bucket];    // then of this lane and those before it, then of all buckets
@@ -72,7 +72,7 @@ sort_kernel(int2* groups, int* order, const uint64_t* keys, const int* ends, int
 // ------------------------ the sums
 
 // Adds four neighbours of dout, the first of them element i, with forward's dropout.
-DEVICE void add4(float (&sum)[4], const uint2& raw, const Dropout& drop, size_t i) {
+__device__ void add4(float (&sum)[4], const uint2& raw, const Dropout& drop, size_t i) {
     float x[4] = {low2(raw.x), high2(raw.x), low2(raw.y), high2(raw.y)};
     if (drop.rate > 0) dropout4(drop, i / 4, x);
     for (int k = 0; k < 4; k++) sum[k] += x[k];
@@ -101,11 +101,11 @@ token_backward_kernel(float* dwte, const floatX* dout, const int2* groups, const
             const int row = order[begin + i + done + (lane() < left && lane() < BATCH ? lane() : 0)];
             uint2 raw[BATCH];
             size_t at[BATCH];
-            EACH(k, BATCH) {
+            for (int k = 0; k < BATCH; k++) {
                 at[k] = size_t(__shfl_sync(~0u, row, k)) * C + c;
                 raw[k] = k < left && c < C ? as<uint2>(dout + at[k]) : uint2{0, 0};
             }
-            EACH(k, BATCH) if (k < left) add4(sum, raw[k], drop, at[k]);
+            for (int k = 0; k < BATCH; k++) if (k < left) add4(sum, raw[k], drop, at[k]);
         }
         if (c < C) *to = {sum[0], sum[1], sum[2], sum[3]};
     }
@@ -137,8 +137,8 @@ static void position_backward(float* dwpe, const floatX* dout, int B, int T, int
         float sum[4] = {};
         for (int b = 0; b < B && i < stride; b += kBatch) {
             uint2 raw[kBatch];
-            EACH(k, kBatch) if (b + k < B) raw[k] = as<uint2>(dout + (b + k) * stride + i);
-            EACH(k, kBatch) if (b + k < B) add4(sum, raw[k], drop, (b + k) * stride + i);
+            for (int k = 0; k < kBatch; k++) if (b + k < B) raw[k] = as<uint2>(dout + (b + k) * stride + i);
+            for (int k = 0; k < kBatch; k++) if (b + k < B) add4(sum, raw[k], drop, (b + k) * stride + i);
         }
         const float4 total = {sum[0], sum[1], sum[2], sum[3]};
         if (!accumulate) to = total;

@@ -26,12 +26,12 @@ struct Place {
     int stride = warps * 32;    // the row's threads: a lane's packs are lane, lane + stride, ...
     int slot = int(threadIdx.x) / stride, slots = int(blockDim.x) / stride;     // which row of the block, of how many
     int lane = int(threadIdx.x) % stride;
-    DEVICE int pack(int j) const { return lane + j * stride; }
+    __device__ int pack(int j) const { return lane + j * stride; }
 };
 
 // Sum over a row, the same bits in all its threads. The warps of a row meet in one half of `sums`; before a half is
 // written again all threads have passed the other half's barrier.
-DEVICE float row_sum(float x, const Place& p, float (&sums)[2 * kMaxWarps], int* half) {
+__device__ float row_sum(float x, const Place& p, float (&sums)[2 * kMaxWarps], int* half) {
     x = warp_sum(x);
     if (p.warps == 1) return x;
     if (p.lane % 32 == 0) sums[*half + warp()] = x;
@@ -47,33 +47,34 @@ template <int PACKS> __global__ void __launch_bounds__(kMaxWarps * 32, PACKS < 2
 layernorm_forward_kernel(floatX* residual, floatX* out, float* mean, float* rstd, const floatX* inp,
                          const floatX* branch, const floatX* weight, const floatX* bias, float eps, int N, int C,
                          int warps, Dropout drop) {
-    SHARED(float, sums, 2 * kMaxWarps);
+    __shared__ float sums[2 * kMaxWarps];
     grid_dependency_sync();
     int half = 0;
     const Place p = {warps};
     const int row = int(blockIdx.x) * p.slots + p.slot, packs = row < N ? C / 8 : 0;
     const size_t begin = size_t(row) * C;
     Pack8 x[PACKS];
-    EACH(j, PACKS) x[j] = p.pack(j) < packs ? load8(inp + begin + p.pack(j) * 8) : Pack8{};
-    if (branch) EACH(j, PACKS) {
-        const int i = p.pack(j);
-        if (i >= packs) continue;
-        Pack8 add = load8(branch + begin + i * 8);
-        if (drop.rate > 0) dropout8(drop, begin + i * 8, &add);
-        for (int k = 0; k < 8; k++) x[j].x[k] = to_float(to_bf16(x[j].x[k] + add.x[k]));
-        store8(residual + begin + i * 8, x[j]);
-    }
+    for (int j = 0; j < PACKS; j++) x[j] = p.pack(j) < packs ? load8(inp + begin + p.pack(j) * 8) : Pack8{};
+    if (branch)
+        #pragma unroll
+        for (int j = 0; j < PACKS; j++) {
+            const int i = p.pack(j);
+            if (i >= packs) continue;
+            Pack8 add = load8(branch + begin + i * 8);
+            if (drop.rate > 0) dropout8(drop, begin + i * 8, &add);
+            for (int k = 0; k < 8; k++) x[j].x[k] = to_float(to_bf16(x[j].x[k] + add.x[k]));
+            store8(residual + begin + i * 8, x[j]);
+        }
     float sum = 0, squares = 0;
-    EACH(j, PACKS)
-        for (int k = 0; k < 8; k++) sum += x[j].x[k];
+    for (int j = 0; j < PACKS; j++) for (int k = 0; k < 8; k++) sum += x[j].x[k];
     const float m = mean ? row_sum(sum, p, sums, &half) / float(C) : 0;
-    EACH(j, PACKS) if (p.pack(j) < packs)
+    for (int j = 0; j < PACKS; j++) if (p.pack(j) < packs)
         for (int k = 0; k < 8; k++) {
             const float d = x[j].x[k] - m;
             squares = fmaf(d, d, squares);
         }
     const float r = 1.0f / sqrtf(row_sum(squares, p, sums, &half) / float(C) + eps);
-    EACH(j, PACKS) {
+    for (int j = 0; j < PACKS; j++) {
         const int i = p.pack(j);
         if (i >= packs) continue;
         const Pack8 w = load8(weight + i * 8), b = bias ? load8(bias + i * 8) : Pack8{};
@@ -95,15 +96,15 @@ template <int PACKS, int WARPS>
 __global__ void __launch_bounds__(WARPS * 32, WARPS > kBlockWarps ? 1 : blocks_at_once(PACKS))
 layernorm_backward_kernel(floatX* dinp, float* partials, const floatX* dout, const floatX* inp, const float* mean,
                           const float* rstd, const floatX* weight, int N, int C, int warps, bool first) {
-    SHARED(float, sums, 2 * kMaxWarps);
-    DYNAMIC_SHARED(memory);
+    __shared__ float sums[2 * kMaxWarps];
+    extern __shared__ __align__(1024) unsigned char memory[];
     grid_dependency_sync();
     int half = 0;
     const Place p = {warps};
     const int packs = C / 8, first_row = int(blockIdx.x) * p.slots, rows = int(gridDim.x) * p.slots;     // of a turn
     uint4 w[PACKS];
     float dweight[PACKS][8] = {}, dbias[PACKS][8] = {};
-    EACH(j, PACKS) w[j] = p.pack(j) < packs ? as<uint4>(weight + p.pack(j) * 8) : uint4{0, 0, 0, 0};
+    for (int j = 0; j < PACKS; j++) w[j] = p.pack(j) < packs ? as<uint4>(weight + p.pack(j) * 8) : uint4{0, 0, 0, 0};
 
     // A lane's own packs of the rows of two turns. No other lane touches them, so they need no barrier.
     enum { kDout, kInp, kDinp };
@@ -113,7 +114,7 @@ layernorm_backward_kernel(floatX* dinp, float* partials, const floatX* dout, con
     float next_mean = 0, next_rstd = 0;
     const auto fetch = [&](int turn) {
         const int row = turn * rows + first_row + p.slot, own = row < N ? packs : 0;  // packs of this row, if it is one
-        EACH(j, PACKS) {
+        for (int j = 0; j < PACKS; j++) {
             const bool valid = p.pack(j) < own;
             const size_t from = valid ? size_t(row) * C + p.pack(j) * 8 : 0;
             cp_async16(at(turn, kDout, j), dout + from, valid);
@@ -133,7 +134,7 @@ layernorm_backward_kernel(floatX* dinp, float* partials, const floatX* dout, con
         fetch(turn + 1);
         cp_async_wait<1>();
         float g_sum = 0, g_xhat_sum = 0;
-        EACH(j, PACKS) {
+        for (int j = 0; j < PACKS; j++) {
             const Pack8 y = unpack8(*at(turn, kDout, j)), v = unpack8(*at(turn, kInp, j)), scale = unpack8(w[j]);
             for (int k = 0; k < 8; k++) {
                 // Without a pack y is 0, and so are the sums.
@@ -146,7 +147,7 @@ layernorm_backward_kernel(floatX* dinp, float* partials, const floatX* dout, con
         }
         const float g_mean = mean ? row_sum(g_sum, p, sums, &half) / float(C) : 0;
         const float g_xhat_mean = row_sum(g_xhat_sum, p, sums, &half) / float(C);
-        EACH(j, PACKS) {
+        for (int j = 0; j < PACKS; j++) {
             if (p.pack(j) >= own) continue;
             const Pack8 y = unpack8(*at(turn, kDout, j)), v = unpack8(*at(turn, kInp, j)), scale = unpack8(w[j]);
             Pack8 dx = unpack8(*at(turn, kDinp, j));
@@ -165,7 +166,7 @@ layernorm_backward_kernel(floatX* dinp, float* partials, const floatX* dout, con
         __syncthreads();
         if (slot != p.slot) continue;
         float4* const to = slot == p.slots - 1 ? total : so_far;
-        EACH(j, PACKS) EACH(half, 2) {
+        for (int j = 0; j < PACKS; j++) for (int half = 0; half < 2; half++) {
             if (p.pack(j) >= packs) continue;
             const float *const a = dweight[j] + half * 4, *const b = dbias[j] + half * 4;
             const int i = half * packs + p.pack(j), k = i + 2 * packs;
@@ -180,7 +181,7 @@ layernorm_backward_kernel(floatX* dinp, float* partials, const floatX* dout, con
 // and warp 0 adds up the warps.
 __global__ void __launch_bounds__(kReduceColumns * kReduceSlices)
 reduce_partials_kernel(float* dweight, float* dbias, const float* partials, int blocks, int C, bool accumulate) {
-    SHARED(float, slices, kReduceSlices * kReduceColumns);
+    __shared__ float slices[kReduceSlices * kReduceColumns];
     grid_dependency_sync();
     constexpr int kBatch = 8;    // loads in flight
     const int slice = warp(), column = int(blockIdx.x) * kReduceColumns + lane(), columns = dbias ? 2 * C : C;
@@ -188,11 +189,11 @@ reduce_partials_kernel(float* dweight, float* dbias, const float* partials, int 
     float sum = 0;
     for (int begin = slice; begin < blocks; begin += kBatch * kReduceSlices) {
         float x[kBatch];
-        EACH(k, kBatch) {
+        for (int k = 0; k < kBatch; k++) {
             const int b = begin + k * kReduceSlices;
             x[k] = b < blocks && column < columns ? partials[size_t(b) * 2 * C + from] : 0;
         }
-        EACH(k, kBatch) sum += x[k];
+        for (int k = 0; k < kBatch; k++) sum += x[k];
     }
     slices[threadIdx.x] = sum;
     __syncthreads();

@@ -47,18 +47,18 @@ template <bool MN, int SIZE, int BK, int THREADS> struct Operand {
     int k, k_end, mn, mn_end;   // of that chunk; their ends
 
     // Where chunk c of line i is, in elements.
-    static DEVICE int at(int i, int c) { return (i * kChunks + (c ^ (kChunks == 4 ? i / 2 % 4 : i % 8))) * 8; }
-    static DEVICE int line() { return int(threadIdx.x) / kChunks; }
-    static DEVICE int chunk() { return int(threadIdx.x) % kChunks; }
+    static __device__ int at(int i, int c) { return (i * kChunks + (c ^ (kChunks == 4 ? i / 2 % 4 : i % 8))) * 8; }
+    static __device__ int line() { return int(threadIdx.x) / kChunks; }
+    static __device__ int chunk() { return int(threadIdx.x) % kChunks; }
 
-    DEVICE Operand(const bf16* base, int ld, int mn0, int mn_end, int k0, int k_end)
+    __device__ Operand(const bf16* base, int ld, int mn0, int mn_end, int k0, int k_end)
         : ld(ld), k(k0 + (MN ? line() : chunk() * 8)), k_end(k_end), mn(mn0 + (MN ? chunk() * 8 : line())),
           mn_end(mn_end) {
         src = base + (MN ? size_t(k) * ld + mn : size_t(mn) * ld + k);
     }
     // Starts the copy of the next tile; zeros outside of the matrix.
-    DEVICE void fetch(bf16* tile) {
-        EACH(i, kFetches) {
+    __device__ void fetch(bf16* tile) {
+        for (int i = 0; i < kFetches; i++) {
             const bool valid = MN ? mn < mn_end && k + i * kLines < k_end : mn + i * kLines < mn_end && k < k_end;
             cp_async16(tile + at(line(), chunk()) + i * kLines * kChunks * 8, src + size_t(i * kLines) * ld, valid);
         }
@@ -67,7 +67,7 @@ template <bool MN, int SIZE, int BK, int THREADS> struct Operand {
     }
     // The 16 x 16 elements from (mn, k) of the tile on. mma wants A as (mn, k), (mn + 8, k), (mn, k + 8),
     // (mn + 8, k + 8), and B with the middle two exchanged.
-    template <bool IS_A> static DEVICE void fragment(unsigned (&f)[4], const bf16* tile, int mn, int k) {
+    template <bool IS_A> static __device__ void fragment(unsigned (&f)[4], const bf16* tile, int mn, int k) {
         const int second = lane() / 8 % 2, third = lane() / 16;
         mn += (IS_A ? second : third) * 8;
         k += (IS_A ? third : second) * 8;
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocks) matmul_kernel(Product
     constexpr bool kSplits = TA;        // dweight
     constexpr int kSteps16 = T::BK / 16;
     static_assert(kSteps16 >= 2 && T::MT * 16 * T::WM == T::BM && T::NT % 4 == 0);
-    DYNAMIC_SHARED(raw);
+    extern __shared__ __align__(1024) unsigned char raw[];
     bf16* const shared = reinterpret_cast<bf16*>(raw);
     grid_dependency_sync();
 
@@ -108,8 +108,9 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocks) matmul_kernel(Product
     unsigned fa[2][T::MT][4], fb[2][T::NT / 2][4];
     const auto load_fragments = [&](int buffer, int step, int k) {
         const bf16* const stage = shared + step % T::STAGES * T::kStage;
-        EACH(x, T::MT) OperandA::template fragment<true>(fa[buffer][x], stage, wm + x * 16, k);
-        EACH(y, T::NT / 2) OperandB::template fragment<false>(fb[buffer][y], stage + T::BM * T::BK, wn + y * 16, k);
+        for (int x = 0; x < T::MT; x++) OperandA::template fragment<true>(fa[buffer][x], stage, wm + x * 16, k);
+        for (int y = 0; y < T::NT / 2; y++)
+            OperandB::template fragment<false>(fb[buffer][y], stage + T::BM * T::BK, wn + y * 16, k);
     };
 
     Turns turns(p, place.n * T::WN + warp() % T::WN);
@@ -121,7 +122,8 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocks) matmul_kernel(Product
     load_fragments(0, 0, 0);
     for (int step = 0; step < steps; step++) {
         const bool sums_rows = kSplits && turns.next(p);
-        EACH(i, kSteps16) {
+        #pragma unroll
+        for (int i = 0; i < kSteps16; i++) {
             if (i == kSteps16 - 1) {
                 cp_async_wait<T::STAGES - 2>();
                 __syncthreads();
@@ -130,9 +132,9 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocks) matmul_kernel(Product
                 load_fragments((i + 1) % 2, step, (i + 1) * 16);
             }
             if (i == 0) fetch(step + T::STAGES - 1);
-            EACH(x, T::MT) EACH(y, T::NT)
+            for (int x = 0; x < T::MT; x++) for (int y = 0; y < T::NT; y++)
                 mma_m16n8k16(acc[x][y], fa[i % 2][x], {fb[i % 2][y / 2][y % 2 * 2], fb[i % 2][y / 2][y % 2 * 2 + 1]});
-            if (sums_rows) EACH(x, T::MT) mma_m16n8k16(sums[x], fa[i % 2][x], ones);
+            if (sums_rows) for (int x = 0; x < T::MT; x++) mma_m16n8k16(sums[x], fa[i % 2][x], ones);
         }
     }
     if constexpr (kSplits) {
@@ -209,8 +211,8 @@ void sum_parts(float* out, const float* parts, int count, size_t n, bool accumul
         float4 sum = as<float4>(parts + i);
         for (int first = 1; first < count; first += 8) {
             float4 v[8];
-            EACH(j, 8) if (first + j < count) v[j] = as<float4>(parts + (first + j) * n + i);
-            EACH(j, 8) if (first + j < count) sum = sum + v[j];
+            for (int j = 0; j < 8; j++) if (first + j < count) v[j] = as<float4>(parts + (first + j) * n + i);
+            for (int j = 0; j < 8; j++) if (first + j < count) sum = sum + v[j];
         }
         float4& to = as<float4>(out + i);
         to = accumulate ? to + sum : sum;
@@ -234,7 +236,7 @@ void gelu_forward(floatX* out, const floatX* pre, size_t n, Stream stream) {
     CHECK(n % 8 == 0, "gelu_forward: %zu elements", n);
     each_element(1, n / 8, [=] ON_DEVICE(size_t, size_t pack) {
         Pack8 x = load8(pre + pack * 8);
-        EACH(j, 8) x.x[j] = gelu(x.x[j]);
+        for (int j = 0; j < 8; j++) x.x[j] = gelu(x.x[j]);
         store8(out + pack * 8, x);
     }, stream);
 }

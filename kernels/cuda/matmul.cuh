@@ -20,7 +20,7 @@ struct Product {
 // square, more or less, and share the operands they read in the L2.
 constexpr int kBand = 16;
 struct Place { int m, n; };    // in tiles
-DEVICE Place place_of(int tile, int tiles_m, int tiles_n) {
+__device__ inline Place place_of(int tile, int tiles_m, int tiles_n) {
     const int band = tile / (kBand * tiles_n) * kBand, height = tiles_m - band < kBand ? tiles_m - band : kBand;
     const int in_band = tile % (kBand * tiles_n);
     return {band + in_band % height, in_band / height};
@@ -30,18 +30,18 @@ DEVICE Place place_of(int tile, int tiles_m, int tiles_n) {
 constexpr int kTurns = 8;    // at most
 struct Turns {
     int turn, wait;    // which one this is; steps until its turn
-    DEVICE Turns(const Product& p, int turn) : turn(turn), wait(p.row_sums && turn < p.plan.turns ? turn : INT_MAX) {}
-    DEVICE bool next(const Product& p) {
+    __device__ Turns(const Product& p, int t) : turn(t), wait(p.row_sums && t < p.plan.turns ? t : INT_MAX) {}
+    __device__ bool next(const Product& p) {
         const bool mine = wait == 0;
         wait = mine ? p.plan.turns - 1 : wait - 1;
         return mine;
     }
     // Stores sums as store_sums has them. All columns are the same, so the first lane of four has what is needed.
     template <int STRIDE, int MT>
-    DEVICE void store(const Product& p, const float (&sums)[MT][4], int part, int row) const {
+    __device__ void store(const Product& p, const float (&sums)[MT][4], int part, int row) const {
         if (!p.row_sums || turn >= p.plan.turns || lane() % 4 != 0) return;
         float* const out = p.row_sums + (size_t(part) * p.plan.turns + turn) * p.M;
-        EACH(r, 2 * MT)
+        for (int r = 0; r < 2 * MT; r++)
             if (const int m = row + r / 2 * STRIDE + r % 2 * 8; m < p.M) out[m] = sums[r / 2][r % 2 * 2];
     }
 };
@@ -72,13 +72,13 @@ void run_sm90(const Product& p, const Epilogue& epilogue, Stream stream);
 // The matrix (M,N) that an epilogue writes, N a multiple of 8.
 struct Extent {
     int M, N;
-    DEVICE bool has(int m, int n) const { return m < M && n < N; }
-    DEVICE size_t at(int m, int n) const { return size_t(m) * N + n; }
+    __device__ bool has(int m, int n) const { return m < M && n < N; }
+    __device__ size_t at(int m, int n) const { return size_t(m) * N + n; }
 };
 
 // Every lane's w[j] becomes w[t % 4] of the quad's lane j: from pairs of 4 columns each lane gets 8 neighbours of one.
-DEVICE void transpose_quad(unsigned (&w)[4]) {
-    UNROLL for (int bit = 1; bit < 4; bit *= 2) EACH(j, 4) {
+__device__ inline void transpose_quad(unsigned (&w)[4]) {
+    for (int bit = 1; bit < 4; bit *= 2) for (int j = 0; j < 4; j++) {
         if (j & bit) continue;
         const bool upper = threadIdx.x & unsigned(bit);
         const unsigned got = __shfl_xor_sync(~0u, upper ? w[j] : w[j | bit], bit);
@@ -92,12 +92,12 @@ DEVICE void transpose_quad(unsigned (&w)[4]) {
 // written out, so that every kernel gets the same bits.
 constexpr float kGeluK = 0.7978845608f, kGeluA = 0.044715f;     // sqrt(2/pi)
 constexpr float kGeluExponent = -2.0f * kGeluK * 1.44269504f;     // exp(-2 u) = exp2(kGeluExponent (x + a x^3))
-DEVICE float gelu_gate(float x, float x2) {
+__device__ inline float gelu_gate(float x, float x2) {
     const float r = rsqrt_fast(1.0f + exp2_fast(x * fmaf(kGeluExponent * kGeluA, x2, kGeluExponent)));
     return r * r;
 }
-DEVICE float gelu(float x) { return x * gelu_gate(x, x * x); }
-DEVICE float gelu_derivative(float x) {    // s + x s', with s' = 2 s (1 - s) u' for the gate s
+__device__ inline float gelu(float x) { return x * gelu_gate(x, x * x); }
+__device__ inline float gelu_derivative(float x) {    // s + x s', with s' = 2 s (1 - s) u' for the gate s
     const float x2 = x * x, s = gelu_gate(x, x2), y = x * s;
     return fmaf(fmaf(-y, s, y), fmaf(6.0f * kGeluK * kGeluA, x2, 2.0f * kGeluK), s);
 }
@@ -113,30 +113,30 @@ template <Kind KIND> struct StoreBf16 {
 
     static constexpr bool kStarts = KIND != kGeluBackward;
     struct Old { unsigned pair[4]; };
-    DEVICE float2 start(int n) const {
+    __device__ float2 start(int n) const {
         if (!other || n >= extent.N) return {0, 0};
         const unsigned pair = as<unsigned>(other + n);
         return {low2(pair), high2(pair)};
     }
-    static DEVICE int chunk(int n) { return n + lane() % 4 * 8; }       // the lane's eight of columns n .. n+31
-    DEVICE Old fetch(int m, int n) const {
+    static __device__ int chunk(int n) { return n + lane() % 4 * 8; }       // the lane's eight of columns n .. n+31
+    __device__ Old fetch(int m, int n) const {
         if (KIND != kGeluBackward || !extent.has(m, chunk(n))) return {};
         const uint4 u = as<uint4>(other + extent.at(m, chunk(n)));
         return {{u.x, u.y, u.z, u.w}};
     }
     // Stores 16 bytes at a time: pairs as they are would fill every 32-byte sector by two instructions.
-    DEVICE void store(int m, int n, const float (&v)[8], Old old) const {
+    __device__ void store(int m, int n, const float (&v)[8], Old old) const {
         unsigned w[4];
         if constexpr (KIND == kGeluBackward) transpose_quad(old.pair);
-        EACH(j, 4) {
+        for (int j = 0; j < 4; j++) {
             float2 sum = {v[2 * j], v[2 * j + 1]};
             if constexpr (KIND == kGeluBackward)
                 sum = {sum.x * gelu_derivative(low2(old.pair[j])), sum.y * gelu_derivative(high2(old.pair[j]))};
             w[j] = pack2(sum.x, sum.y);
         }
         transpose_quad(w);
-        EACH(i, KIND == kGelu ? 2 : 1) {
-            if (i == 1) EACH(j, 4) w[j] = pack2(gelu(low2(w[j])), gelu(high2(w[j])));
+        for (int i = 0; i < (KIND == kGelu ? 2 : 1); i++) {
+            if (i == 1) for (int j = 0; j < 4; j++) w[j] = pack2(gelu(low2(w[j])), gelu(high2(w[j])));
             if (extent.has(m, chunk(n))) as<uint4>(out[i] + extent.at(m, chunk(n))) = {w[0], w[1], w[2], w[3]};
         }
     }
@@ -150,18 +150,18 @@ struct StoreFloat {
 
     static constexpr bool kStarts = false;
     struct Old { float2 pair[4]; };
-    DEVICE float2* at(int m, int n, int j) const {
+    __device__ float2* at(int m, int n, int j) const {
         n += j * 8 + lane() % 4 * 2;
         return extent.has(m, n) ? &as<float2>(out + extent.at(m, n)) : nullptr;
     }
-    DEVICE Old fetch(int m, int n) const {
+    __device__ Old fetch(int m, int n) const {
         Old old = {};
         if (!accumulate) return old;
-        EACH(j, 4) if (const float2* p = at(m, n, j)) old.pair[j] = *p;
+        for (int j = 0; j < 4; j++) if (const float2* p = at(m, n, j)) old.pair[j] = *p;
         return old;
     }
-    DEVICE void store(int m, int n, const float (&v)[8], const Old& old) const {
-        EACH(j, 4) {
+    __device__ void store(int m, int n, const float (&v)[8], const Old& old) const {
+        for (int j = 0; j < 4; j++) {
             float2 sum = {v[2 * j], v[2 * j + 1]};
             if (accumulate) sum = {old.pair[j].x + sum.x, old.pair[j].y + sum.y};
             if (float2* p = at(m, n, j)) *p = sum;
@@ -172,20 +172,22 @@ struct StoreFloat {
 // Stores a warp's accumulators, MT x NT pieces of 16 x 8, STRIDE rows apart; m is this lane's first row, n the warp's
 // first column, NT a multiple of 4.
 template <int STRIDE, int MT, int NT, class Epilogue>
-DEVICE void store_sums(const float (&acc)[MT][NT][4], const Epilogue& epilogue, int m, int n) {
+__device__ void store_sums(const float (&acc)[MT][NT][4], const Epilogue& epilogue, int m, int n) {
     constexpr int kColumns = NT / 4, kAhead = MT < 2 && kColumns % 2 == 0 ? 2 : 1;      // of 32, fetched at a time
-    UNROLL for (int first = 0; first < kColumns; first += kAhead) {
+    #pragma unroll
+    for (int first = 0; first < kColumns; first += kAhead) {
         typename Epilogue::Old old[kAhead][2 * MT];
         float2 start[kAhead * 4];
         const auto row = [&](int r) { return m + r / 2 * STRIDE + r % 2 * 8; };
-        EACH(i, kAhead * 2 * MT)
+        for (int i = 0; i < kAhead * 2 * MT; i++)
             old[i % kAhead][i / kAhead] = epilogue.fetch(row(i / kAhead), n + (first + i % kAhead) * 32);
         if constexpr (Epilogue::kStarts)
-            EACH(j, kAhead * 4) start[j] = epilogue.start(n + first * 32 + j * 8 + lane() % 4 * 2);
-        EACH(i, kAhead * 2 * MT) {
+            for (int j = 0; j < kAhead * 4; j++) start[j] = epilogue.start(n + first * 32 + j * 8 + lane() % 4 * 2);
+        #pragma unroll
+        for (int i = 0; i < kAhead * 2 * MT; i++) {
             const int r = i / kAhead, y = (first + i % kAhead) * 4;
             float v[8];
-            EACH(j, 8) {
+            for (int j = 0; j < 8; j++) {
                 v[j] = acc[r / 2][y + j / 2][r % 2 * 2 + j % 2];
                 const float2& s = start[i % kAhead * 4 + j / 2];
                 if constexpr (Epilogue::kStarts) v[j] += j % 2 ? s.y : s.x;

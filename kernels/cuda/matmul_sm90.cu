@@ -22,21 +22,22 @@ template <bool MN, int WIDTH> struct OperandSm90 {
     static constexpr int kBytes = kBoxes * kLines * kLine;
     static constexpr int kNext16 = (MN ? 16 * kLine : 32) / 16;  // to the next 16 k, in a descriptor's units
 
-    static TensorMap map(const bf16* p, int mn, int k) {
+    static CUtensorMap map(const bf16* p, int mn, int k) {
         return MN ? tensor_map(p, mn, k, mn, 64, 64) : tensor_map(p, k, mn, k, 64, WIDTH);
     }
-    static DEVICE void load(unsigned char* to, const TensorMap* map, uint64_t* full, int mn, int k) {
-        EACH(i, kBoxes) tma_load(to + i * kLines * kLine, map, full, MN ? mn + i * 64 : k, MN ? k : mn);
+    static __device__ void load(unsigned char* to, const CUtensorMap* map, uint64_t* full, int mn, int k) {
+        for (int i = 0; i < kBoxes; i++)
+            tma_load(to + i * kLines * kLine, map, full, MN ? mn + i * 64 : k, MN ? k : mn);
     }
     // Describes the tile from row mn on, a multiple of 64, and its 16-k piece k16.
-    static DEVICE uint64_t descriptor(const unsigned char* tile, int mn, int k16) {
+    static __device__ uint64_t descriptor(const unsigned char* tile, int mn, int k16) {
         return wgmma_desc(tile + mn * kLine, kLines * kLine, 8 * kLine) + uint64_t(k16 * kNext16);
     }
 };
 
 // A tile and a part of k. Numbers run over the tiles of part 0, then of part 1, ...
 struct Work { int m0, n0, tile_n, part, k0, steps; };
-template <class T> DEVICE Work work_of(int number, const Product& p) {
+template <class T> __device__ Work work_of(int number, const Product& p) {
     const int tiles_m = div_up(p.M, T::BM), tiles_n = div_up(p.N, T::BN), tiles = tiles_m * tiles_n;
     const Place at = place_of(number % tiles, tiles_m, tiles_n);
     const int k0 = number / tiles * p.plan.part, k_end = p.K - k0 < p.plan.part ? p.K : k0 + p.plan.part;
@@ -46,24 +47,24 @@ template <class T> DEVICE Work work_of(int number, const Product& p) {
 // sums[x] += the rows of a stage of an MN-major A, as products with ones. They are a group of their own: with wgmma in
 // two branches the compiler would serialise all of them (C7515).
 template <class OperandA, int MT>
-DEVICE void sum_rows(float (&sums)[MT][4], const unsigned char* stage, int first_line, const unsigned char* ones) {
+__device__ void sum_rows(float (&sums)[MT][4], const unsigned char* stage, int first_line, const unsigned char* ones) {
     wgmma_fence();
-    EACH(k16, kStep / 16) EACH(x, MT)
+    for (int k16 = 0; k16 < kStep / 16; k16++) for (int x = 0; x < MT; x++)
         wgmma<8, true, false>(sums[x], OperandA::descriptor(stage, first_line + x * 64, k16),
                               wgmma_desc(ones, 0, 8 * kLine), true);
     wgmma_commit();
 }
 
 template <class T, bool TA, bool TB, class Epilogue> __global__ void __launch_bounds__(kThreads, 1)
-matmul_sm90_kernel(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, Epilogue epilogue,
-                   Product p, int works) {
+matmul_sm90_kernel(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ CUtensorMap map_b,
+                   Epilogue epilogue, Product p, int works) {
     if (!kSm90a) return;
     using OperandA = OperandSm90<TA, T::BM>;
     using OperandB = OperandSm90<TB, T::BN>;
     constexpr bool kSplits = TA;  // dweight
     constexpr int kStage = OperandA::kBytes + OperandB::kBytes;
-    DYNAMIC_SHARED(stages);
-    SHARED(uint64_t, bars, 2 * T::STAGES + 1);
+    extern __shared__ __align__(1024) unsigned char stages[];
+    __shared__ uint64_t bars[2 * T::STAGES + 1];
     unsigned char* const ones = stages + T::STAGES * kStage;  // 8 rows of them, to sum rows by
     if constexpr (kSplits) {
         if (threadIdx.x < 256) reinterpret_cast<unsigned*>(ones)[threadIdx.x] = 0x3f803f80u;
@@ -92,7 +93,7 @@ matmul_sm90_kernel(const __grid_constant__ TensorMap map_a, const __grid_constan
     const int own = group - 1, first_line = T::kPingPong ? 0 : own * 64 * T::MT;  // of the warpgroup, in a tile
     const int first_row = first_line + warp() % 4 * 16 + lane() / 4;  // of the lane
     uint64_t a[T::MT];  // of the first stage
-    EACH(x, T::MT) a[x] = OperandA::descriptor(stages, first_line + x * 64, 0);
+    for (int x = 0; x < T::MT; x++) a[x] = OperandA::descriptor(stages, first_line + x * 64, 0);
     const uint64_t b = OperandB::descriptor(stages + OperandA::kBytes, 0, 0);
     float acc[T::MT][T::BN / 2], sums[T::MT][4];
     int turn_of = 0;  // ping-pong: whose tile this is
@@ -107,7 +108,7 @@ matmul_sm90_kernel(const __grid_constant__ TensorMap map_a, const __grid_constan
             if (number != int(blockIdx.x)) bar_sync<256>(own);
         }
         Turns turns(p, work.tile_n);
-        EACH(i, 4 * T::MT) sums[i / 4][i % 4] = 0;
+        for (int i = 0; i < 4 * T::MT; i++) sums[i / 4][i % 4] = 0;
 
         int last = -1;  // the slot whose products are in flight
         for (int step = 0; step < work.steps; step++) {
@@ -116,9 +117,12 @@ matmul_sm90_kernel(const __grid_constant__ TensorMap map_a, const __grid_constan
             const unsigned char* const stage = stages + slot * kStage;
             const unsigned at = unsigned(slot * (kStage / 16));
             wgmma_fence();
-            EACH(k16, kStep / 16) EACH(x, T::MT)
-                wgmma<T::BN, TA, TB>(acc[x], desc_later(a[x], at + k16 * OperandA::kNext16),
-                                     desc_later(b, at + k16 * OperandB::kNext16), step + k16 > 0);
+            #pragma unroll
+            for (int k16 = 0; k16 < kStep / 16; k16++)
+                #pragma unroll
+                for (int x = 0; x < T::MT; x++)
+                    wgmma<T::BN, TA, TB>(acc[x], desc_later(a[x], at + k16 * OperandA::kNext16),
+                                         desc_later(b, at + k16 * OperandB::kNext16), step + k16 > 0);
             wgmma_commit();
             wgmma_wait<1>();  // the last step's products are done
             if constexpr (kSplits)
@@ -128,7 +132,7 @@ matmul_sm90_kernel(const __grid_constant__ TensorMap map_a, const __grid_constan
         }
         if constexpr (T::kPingPong)     // the other one's products queue up behind this one's last
             if (number + int(gridDim.x) < works) bar_arrive<256>(1 - own);
-        EACH(x, T::MT) wgmma_wait<0>(acc[x], sums[x]);
+        for (int x = 0; x < T::MT; x++) wgmma_wait<0>(acc[x], sums[x]);
         ring.release(last);
 
         Epilogue mine = epilogue;

@@ -18,7 +18,7 @@ namespace {
 void check(cudaError_t error, int line = __builtin_LINE()) {
     if (error == cudaSuccess) return;
     cudaGetLastError();    // an error that does not stay is not found again by the next call
-    die(kExitOther, "gpu: runtime.cu:%d: %s; nvidia-smi shows the state of the device", line, device_error_text(error));
+    die(kExitOther, "gpu: runtime.cu:%d: %s; nvidia-smi shows its state", line, cudaGetErrorString(error));
 }
 
 // CUDA keeps the current device per thread, so each thread that comes here selects this process's one.
@@ -70,7 +70,7 @@ DeviceStream* queue_of(Stream stream) {
 }
 
 [[noreturn]] void die_of_memory(const char* what, cudaError_t error, size_t bytes, const char* advice) {
-    const std::string why = device_error_text(error);
+    const std::string why = cudaGetErrorString(error);
     cudaGetLastError();
     size_t free = 0, total = 0;
     device_memory(&free, &total);
@@ -91,7 +91,7 @@ int device_count() {
         static std::atomic<bool> said{false};
         if (error != cudaErrorNoDevice && cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0 &&
             !said.exchange(true))
-            warn("gpu: %s; the driver is for CUDA %d.%d", device_error_text(error), driver / 1000, driver % 1000 / 10);
+            warn("gpu: %s; the driver is for CUDA %d.%d", cudaGetErrorString(error), driver / 1000, driver % 1000 / 10);
         return 0;
     }
     for (; usable < count; usable++)
@@ -336,7 +336,7 @@ Graph graph_capture(void (*work)(void*), void* argument, Stream joined, bool dep
     cudaError_t error = cudaStreamEndCapture(queue->handle, &graph);
     if (error == cudaSuccess && why->empty())       // else all nodes would have the main stream's priority
         error = cudaGraphInstantiate(&exec, graph, cudaGraphInstantiateFlagUseNodePriority);
-    if (error != cudaSuccess && why->empty()) *why = device_error_text(error);
+    if (error != cudaSuccess && why->empty()) *why = cudaGetErrorString(error);
     cudaGetLastError();
     if (graph) check(cudaGraphDestroy(graph));
     return why->empty() ? new GraphTag{exec, scratch_moves} : nullptr;

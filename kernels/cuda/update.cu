@@ -23,7 +23,7 @@ constexpr int kThreads = 256;
 struct Terms { const float4* at[kGpuTerms]; int count; };
 
 // Sums terms at element i: COUNT of them by halves from `first` on, or with COUNT 0 all from the back.
-template <int COUNT> DEVICE float4 sum_terms(const Terms& terms, size_t i, int first = 0) {
+template <int COUNT> __device__ float4 sum_terms(const Terms& terms, size_t i, int first = 0) {
     if constexpr (COUNT == 0) {
         float4 sum = terms.at[terms.count - 1][i];
         for (int k = terms.count - 2; k >= 0; k--) sum = terms.at[k][i] + sum;
@@ -45,13 +45,13 @@ template <int COUNT> DEVICE float4 sum_terms(const Terms& terms, size_t i, int f
 template <int COUNT> __global__ void __launch_bounds__(kThreads)
 tree_reduce_kernel(float4* out, float* partials, const __grid_constant__ Terms terms) {
     constexpr int kFours = int(kUnit) / 4, kAhead = COUNT == 1 || COUNT == 2 ? kFours / kThreads : 1;  // read at a time
-    SHARED(float4, kept, kFours);
+    __shared__ float4 kept[kFours];
     grid_dependency_sync();
     const size_t begin = size_t(blockIdx.x) * kFours;
     for (int first = int(threadIdx.x); first < kFours; first += kAhead * kThreads) {
         float4 sum[kAhead];
-        EACH(k, kAhead) sum[k] = sum_terms<COUNT>(terms, begin + size_t(first + k * kThreads));
-        EACH(k, kAhead) {
+        for (int k = 0; k < kAhead; k++) sum[k] = sum_terms<COUNT>(terms, begin + size_t(first + k * kThreads));
+        for (int k = 0; k < kAhead; k++) {
             const int i = first + k * kThreads;
             if (COUNT != 1 || terms.at[0] != out) out[begin + i] = sum[k];
             kept[i] = sum[k];
@@ -65,8 +65,8 @@ tree_reduce_kernel(float4* out, float* partials, const __grid_constant__ Terms t
     float squares = 0, total = 0;    // 0 + s0 is s0: squares are not -0
     for (int i = 0; i < int(kUnit); i += kSquares * kBatch) {
         float x[kBatch];
-        EACH(k, kBatch) x[k] = mine[i + k * kSquares];
-        EACH(k, kBatch) squares = __fadd_rn(squares, __fmul_rn(x[k], x[k]));
+        for (int k = 0; k < kBatch; k++) x[k] = mine[i + k * kSquares];
+        for (int k = 0; k < kBatch; k++) squares = __fadd_rn(squares, __fmul_rn(x[k], x[k]));
     }
     for (int j = 0; j < kSquares; j++) total += __shfl_sync(~0u, squares, j);
     if (threadIdx.x == 0) partials[blockIdx.x] = total;
@@ -107,15 +107,15 @@ update_kernel(floatX* param, float* master, const __grid_constant__ State state,
         alignas(16) float w[4], g[4], own[2][4] = {};
         as<float4>(w) = as<float4>(master + i);
         as<float4>(g) = as<float4>(grad + i);
-        EACH(k, kArrays) as<float4>(own[k]) = as<float4>(state.at[k] + i);
-        EACH(j, 4) {
+        for (int k = 0; k < kArrays; k++) as<float4>(own[k]) = as<float4>(state.at[k] + i);
+        for (int j = 0; j < 4; j++) {
             float arrays[2] = {own[0][j], own[1][j]};
             Rule::element(STAGE, w[j], arrays, g[j], decays, step);
             own[0][j] = arrays[0];
             own[1][j] = arrays[1];
         }
         as<float4>(master + i) = as<float4>(w);
-        EACH(k, kArrays) as<float4>(state.at[k] + i) = as<float4>(own[k]);
+        for (int k = 0; k < kArrays; k++) as<float4>(state.at[k] + i) = as<float4>(own[k]);
         as<uint2>(param + i) = {pack2(w[0], w[1]), pack2(w[2], w[3])};
     }
 }
@@ -140,7 +140,7 @@ __global__ void __launch_bounds__(kThreads) hash_kernel(uint64_t* sums, const fl
     if (begin >= n) return;
     const size_t count = n - begin < kUnit ? n - begin : kUnit;
     uint64_t sum = 0;
-    UNROLL for (size_t i = size_t(lane()); i < count; i += 32)
+    for (size_t i = size_t(lane()); i < count; i += 32)
         sum += mix64(uint64_t(i + 1) << 32 | __float_as_uint(x[begin + i]));
     sum = warp_sum(sum);
     if (lane() == 0) sums[unit] = sum;

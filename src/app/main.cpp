@@ -1,5 +1,5 @@
 // main.cpp -- options, ranks, one backend, one call. Every error of the program ends here. Compiled once per program:
-// -DGPU=gpu, -DGPU=emu, -DSPEC=ref, or none of these.
+// -DGPU=gpu, -DSPEC=ref, or none of these.
 #include <csignal>
 #include <cstdlib>
 #include <exception>

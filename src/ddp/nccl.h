@@ -1,5 +1,5 @@
 // nccl.h -- the functions of NCCL that the transport uses, loaded at run time (libnccl.so.2): a build needs no header
-// of it. Signatures: NCCL 2.7 and later, nccl.h. tests/emu/nccl.cpp is a stand-in that sends between emulated GPUs.
+// of it. Signatures: NCCL 2.7 and later, nccl.h. tests/gpu/nccl.cpp is a stand-in that sends between GPUs in software.
 #pragma once
 #include <cstddef>
 

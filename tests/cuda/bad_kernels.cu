@@ -18,7 +18,7 @@ struct Many {};
 template <class WHAT> __global__ void __launch_bounds__(128)
 products(float* p, uint64_t a, uint64_t b, int n, const volatile int* flag) {
     constexpr auto is = [](auto what) { return std::is_same_v<decltype(what), WHAT>; };
-    SHARED(uint64_t, full, 1);
+    __shared__ uint64_t full[1];
     float d[32] = {};
     for (int i = 0; i < n; i++) {
         if (!is(NoOperand())) mbar_wait(full, i & 1);
@@ -30,7 +30,7 @@ products(float* p, uint64_t a, uint64_t b, int n, const volatile int* flag) {
         if (!is(NoWait())) wgmma_wait<0>(d);
     }
     wgmma_wait<0>(d);
-    EACH(i, 32) p[i] = d[i];
+    for (int i = 0; i < 32; i++) p[i] = d[i];
 }
 
 // Its warpgroups ask for more registers than the block has: the last would wait forever.
@@ -54,7 +54,7 @@ template <class WHAT> __global__ void portable(float* p, const unsigned* q, int 
 }
 
 __global__ void copies(float* p, const float* q, int n) {
-    SHARED(float4, x, 128);
+    __shared__ float4 x[128];
     for (int i = 0; i < n; i++) cp_async16(x + threadIdx.x, q + i * 4);
     cp_async_commit();
     cp_async_wait<0>();

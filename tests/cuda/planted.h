@@ -8,7 +8,7 @@
 
 // A kernel gets 64 KB of zeros, x, and x + 4096 floats, or a map of 64 x 64 numbers there; x has a place for each
 // thread of the grid.
-DEVICE unsigned place() { return blockIdx.x * 128 + threadIdx.x; }
+__device__ inline unsigned place() { return blockIdx.x * 128 + threadIdx.x; }
 
 // Returns the kernel's error, "" where it has none, by a process of its own: an error stays with its process. Three
 // blocks run; `dependent`: a second time behind themselves, where griddepcontrol.wait must come first.
@@ -27,7 +27,7 @@ template <class K> std::string outcome(K* kernel, unsigned threads, bool depende
         cudaError_t error = cudaSuccess;
         for (unsigned turn = 0; turn <= unsigned(dependent) && error == cudaSuccess; turn++) {
             const cudaLaunchConfig_t config = {dim3(3), dim3(threads), 16384, nullptr, &early, turn};
-            if constexpr (std::is_same_v<K, void(float*, BACKEND::TensorMap)>)
+            if constexpr (std::is_same_v<K, void(float*, CUtensorMap)>)
                 error = cudaLaunchKernelEx(&config, kernel, x,
                                            BACKEND::tensor_map(reinterpret_cast<bf16*>(x + 4096), 64, 64, 64, 64, 8));
             else error = cudaLaunchKernelEx(&config, kernel, x, static_cast<const float*>(x + 4096));

@@ -19,7 +19,7 @@ namespace {
 // These come first: they fork, which a process that has used its device may not.
 
 #define KERNEL(name) template <bool FAULT> __global__ void name(float* x, const float* from)
-#define HOPPER_KERNEL(name) template <bool FAULT> __global__ void name(float* x, const __grid_constant__ TensorMap map)
+#define HOPPER_KERNEL(name) template <bool FAULT> __global__ void name(float* x, const __grid_constant__ CUtensorMap map)
 
 // Lanes of a warp that are not together.
 KERNEL(lanes_apart) {
@@ -173,7 +173,7 @@ KERNEL(bytes_that_nobody_brings) {
     mbar_arrive(bar, FAULT ? 64 : 0);
 }
 enum LoadFault { kGoodLoad, kNoInitFence, kMisalignedBox, kFewerBytes, kNotWaitedFor };
-template <LoadFault FAULT> __global__ void load(float* x, const __grid_constant__ TensorMap map) {
+template <LoadFault FAULT> __global__ void load(float* x, const __grid_constant__ CUtensorMap map) {
     extern __shared__ __align__(1024) unsigned char box[];
     __shared__ uint64_t bar[1];
     if (threadIdx.x == 0) {
@@ -537,7 +537,7 @@ TEST(wgmma_multiplies_tiles) {
 
 constexpr int kBox = 64;
 template <bool OF_SEVERAL>
-__global__ void load_box(uint4* out, const __grid_constant__ TensorMap map, int x, int y, int z) {
+__global__ void load_box(uint4* out, const __grid_constant__ CUtensorMap map, int x, int y, int z) {
     extern __shared__ __align__(1024) unsigned char box[];
     __shared__ uint64_t bar[1];
     if (threadIdx.x == 0) {
@@ -563,7 +563,7 @@ TEST(tma_loads_boxes) {
     for (const At at : {At{0, 0, -9}, {8, 36, -9}, {40, 70, -9}, {-8, -3, -9}, {0, 60, 0}, {0, 60, 1}, {16, -5, 2},
                         {0, 0, 3}, {0, 0, -1}}) {
         const bool alone = at.z == -9;
-        const TensorMap map = tensor_map(from.p, kColumns, kRows, kColumns, kBox, kBox, alone ? 0 : kCount,
+        const CUtensorMap map = tensor_map(from.p, kColumns, kRows, kColumns, kBox, kBox, alone ? 0 : kCount,
                                          kRows * kColumns);
         (alone ? load_box<false> : load_box<true>)<<<1, 32, kBox * kBox * 2>>>(to.as<uint4>(), map, at.x, at.y, at.z);
         const Bits box = to.host();

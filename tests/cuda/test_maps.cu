@@ -28,7 +28,7 @@ struct Arguments {
     cuuint64_t size[3] = {768, 100, 7}, stride[2] = {1536, 153600};
     cuuint32_t box[3] = {64, 64, 1}, step[3] = {1, 1, 1};
     CUresult encode() const {
-        TensorMap map;
+        CUtensorMap map;
         return cuTensorMapEncodeTiled(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, rank, reinterpret_cast<void*>(address),
                                       size, stride, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
                                       CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,

@@ -126,7 +126,7 @@ template <bool FAULT> __global__ void phase_before(float* x, const float* from) 
     x[place()] = s[threadIdx.x % 2];
 }
 // A product of zeros, of 64 x 8 x 16, by a warpgroup.
-template <bool FENCE, bool WAIT> DEVICE void multiply(float* x) {
+template <bool FENCE, bool WAIT> __device__ void multiply(float* x) {
     extern __shared__ __align__(1024) unsigned char tiles[];
     unsigned* const words = reinterpret_cast<unsigned*>(tiles);
     for (unsigned i = threadIdx.x; i < 4096; i += 128) words[i] = 0;
@@ -152,7 +152,7 @@ template <bool FAULT> __global__ void wgmma_still_reads(float* x, const float*) 
     if (kSm90a) multiply<true, !FAULT>(x);
 }
 // One slot, filled twice.
-template <bool WAITS_FOR_BYTES, bool WAITS_FOR_READERS> DEVICE void fill_twice(float* x, const TensorMap* map) {
+template <bool WAITS_FOR_BYTES, bool WAITS_FOR_READERS> __device__ void fill_twice(float* x, const CUtensorMap* map) {
     extern __shared__ __align__(1024) unsigned char slot[];
     uint64_t* const full = reinterpret_cast<uint64_t*>(slot + 1024);
     uint64_t* const empty = full + 1;
@@ -175,10 +175,10 @@ template <bool WAITS_FOR_BYTES, bool WAITS_FOR_READERS> DEVICE void fill_twice(f
     }
     x[place()] = sum;
 }
-template <bool FAULT> __global__ void slot_not_full(float* x, const __grid_constant__ TensorMap map) {
+template <bool FAULT> __global__ void slot_not_full(float* x, const __grid_constant__ CUtensorMap map) {
     fill_twice<!FAULT, true>(x, &map);
 }
-template <bool FAULT> __global__ void slot_not_empty(float* x, const __grid_constant__ TensorMap map) {
+template <bool FAULT> __global__ void slot_not_empty(float* x, const __grid_constant__ CUtensorMap map) {
     fill_twice<true, !FAULT>(x, &map);
 }
 

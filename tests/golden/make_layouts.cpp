@@ -1,5 +1,5 @@
 // make_layouts.cpp -- writes tests/golden/layouts.txt: where CUTLASS (its CuTe) says that the elements of tensor core
-// operands and results lie. Each line has a whole table. The file is committed; tests/cuda/test_layouts.cpp reads it.
+// operands and results lie. Each line has a whole table. The file is committed; tests/cuda/test_gpu.cu reads it.
 //
 //   layout NAME SHAPE0:STRIDE0 SHAPE1:STRIDE1 SWIZZLE HASH
 //       The entry (i, j) is a number. i is written in mixed radix with the digits' sizes SHAPE0, the smallest first,

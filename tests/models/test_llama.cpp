@@ -172,7 +172,7 @@ TEST(steps_of_transformers) {
     // bf16 keeps 8 bits of what is stored: losses within 2 %, norms, which are smaller sums of it, within 10 %. In fp32
     // Adam's first steps divide gradients near 0 by themselves: the order of sums alone moves qwen3's norms by 4e-5.
     const double of_loss = kExact ? 1e-5 : 0.02, of_norm = kExact ? 1e-4 : 0.1;
-    const int steps = kOnGpu ? 4 : kSteps;          // an emulator is slow
+    const int steps = kOnGpu ? 4 : kSteps;          // GPUs in software are slow
     for (const Golden& g : goldens()) {
         Training t(g);
         for (int s = 0; s < steps; s++) {

@@ -11,12 +11,12 @@ allowed() {
         src/ddp) echo 'src/base src/comm kernels optimizers build' ;;
         optimizers) echo 'src/base kernels build' ;;
         models) echo 'src/base kernels build' ;;
-        kernels) echo 'src/base optimizers build tests/emu' ;;
+        kernels) echo 'src/base optimizers build' ;;
         src/app) echo 'src/base src/comm src/data src/checkpoint src/ddp models optimizers kernels build' ;;
     esac
 }
 folder_of() {       # FILE: its room
-    case $1 in src/*) echo "$1" | cut -d/ -f1-2 ;; tests/emu/*) echo tests/emu ;; *) echo "${1%%/*}" ;; esac
+    case $1 in src/*) echo "$1" | cut -d/ -f1-2 ;; *) echo "${1%%/*}" ;; esac
 }
 arrows() {          # ROOM [MORE FILES]: the includes that point the wrong way
     room=$1
