@@ -19,7 +19,8 @@ namespace {
 // These come first: they fork, which a process that has used its device may not.
 
 #define KERNEL(name) template <bool FAULT> __global__ void name(float* x, const float* from)
-#define HOPPER_KERNEL(name) template <bool FAULT> __global__ void name(float* x, const __grid_constant__ CUtensorMap map)
+#define HOPPER_KERNEL(name) \
+    template <bool FAULT> __global__ void name(float* x, const __grid_constant__ CUtensorMap map)
 
 // Lanes of a warp that are not together.
 KERNEL(lanes_apart) {
