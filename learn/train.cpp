@@ -4,9 +4,9 @@
 //     ./train text.txt                            trains on a text of yours, and continues a prompt now and then
 //     ./train text.txt --layers 2 --steps 100     options have train_gpt's names and defaults: docs/options.md
 //
-// train_gpt, the big program of this repository, has the same ideas in their fast form. In fp32 on a CPU both give the
-// same losses to the last digit and the same weights to the last byte, with any number of ranks on either side:
-// tests/scripts/test_learn.sh compares them. If you know PyTorch, this is the program:
+// train_gpt, the big program of this repository, has the same ideas in their fast form, and takes a fifth of the time.
+// In fp32 on a CPU both give the same losses to the last digit and the same weights to the last byte, with any number
+// of ranks (tests/scripts/test_learn.sh). If you know PyTorch, this is the program:
 //
 //     for step in range(steps):                                     in this file
 //         x, y = batch(step)                                        sections 1 to 3: text, random numbers, batches
@@ -22,10 +22,8 @@
 //
 // Why the order of every sum is written down: floating-point numbers are rounded after each operation, so that
 // (a + b) + c and a + (b + c) differ in their last bits. Here all orders are functions of the options, and none of the
-// machine; that gives the same bits on any number of ranks. Most sums take their terms in order; 64 partial sums are
-// what vectors need. docs/arithmetic.md lists everything on two pages. A product that is added is added by fma(a, b,
-// c), which rounds a * b + c once; -ffp-contract=off keeps the compiler from choosing. -march=native makes fma one
-// instruction; without it the program is slower and the bits are the same.
+// machine; docs/arithmetic.md lists them on two pages. fma(a, b, c) is a * b + c rounded once; -ffp-contract=off keeps
+// the compiler from choosing, and -march=native makes fma one instruction, which is faster and gives the same bits.
 #include <algorithm>
 #include <atomic>
 #include <bit>
@@ -38,7 +36,6 @@
 #include <map>
 #include <numeric>
 #include <string>
-#include <thread>
 #include <variant>
 #include <vector>
 #include <signal.h>
@@ -49,95 +46,79 @@
 using std::fma, std::max, std::min, std::string, std::to_string, std::vector;
 
 // Functions that C libraries round differently; section 14 defines them.
-static double exp_(double x), log_(double x), pow_(double x, double y), sin_(double x), cos_(double x);
+static double exp_(double x), log_(double x), pow_(double x, double y), sin_(double x, uint64_t quarters = 0);
 static float exp_(float x), log_(float x);
 static void flush_to_zero();
 
-// An array that can be given where a pointer is wanted.
-struct Array : vector<float> {
+using In = const float*;                        // an array that a function reads
+using Out = float*;                             // one that it writes
+struct Array : vector<float> {                  // one that is made here
     using vector::vector;
     operator float*() { return data(); }
     operator const float*() const { return data(); }
 };
 
 // ------------------------------------------------------------------------------------------------------- 0. options
-
-// A number or a text that the command line can set.
-static std::map<string, std::variant<size_t*, double*, string*>> options;
-template <class X> struct Option {
-    X value;
-    Option(const char* name, X first) : value(first) { options[string("--") + name] = &value; }
-    operator const X&() const { return value; }
-};
-using Size = Option<size_t>;
-using Real = Option<double>;
-using Word = Option<string>;
 constexpr size_t kUnset = SIZE_MAX;             // follows from other options: see complete_options
-
-static Size B("batch-size", 2), T("seq-len", 256);                      // a micro-batch: B sequences of T tokens
-static Size L("layers", 4), NH("heads", 4), C("channels", 128);         // each head has HS = C / NH channels
-static Size R("replicas", kUnset), W("np", kUnset);                     // W ranks
-static Size step_tokens("total-batch-size", kUnset), steps("steps", 480), warmup_steps("warmup-steps", kUnset);
-static Size seed("seed", 1337), eval_every("eval-every", 240), eval_steps("eval-steps", 0);
-static Size sample_every("sample-every", 160), max_tokens("max-tokens", 256);
-static Real dropout("dropout", 0), lr("lr", 5e-3), final_lr_frac("final-lr-frac", 0.05), grad_clip("grad-clip", 1);
-static Real beta1("beta1", 0.9), beta2("beta2", 0.99), eps("eps", 1e-8), weight_decay("weight-decay", 0.1);
-static Real temperature("temperature", 0.8);
-static Word data("data", ""), schedule("schedule", "cosine"), prompt("prompt", ""), out_dir("out-dir", ".");
+static size_t B = 2, T = 256;                   // a micro-batch: B sequences of T tokens
+static size_t L = 4, NH = 4, C = 128;           // each head has HS = C / NH channels
+static size_t R = kUnset, W = kUnset;           // replicas; ranks
+static size_t step_tokens = kUnset, steps = 480, warmup_steps = kUnset, seed = 1337;
+static size_t eval_every = 240, eval_steps = 0, sample_every = 160, max_tokens = 256;
+static double lr = 5e-3, final_lr_frac = 0.05, grad_clip = 1, beta1 = 0.9, beta2 = 0.99, weight_decay = 0.1;
+static double dropout = 0, temperature = 0.8;
+static string prompt, out_dir = ".";
 constexpr size_t V = 257, Vp = 272;             // the vocabulary, and rounded up to 16 as fast matrix products like it
+static const std::map<string, std::variant<size_t*, double*, string*>> options = {       // their names
+    {"--total-batch-size", &step_tokens}, {"--final-lr-frac", &final_lr_frac}, {"--warmup-steps", &warmup_steps},
+    {"--sample-every", &sample_every}, {"--weight-decay", &weight_decay}, {"--temperature", &temperature},
+    {"--eval-every", &eval_every}, {"--eval-steps", &eval_steps}, {"--max-tokens", &max_tokens}, {"--prompt", &prompt},
+    {"--grad-clip", &grad_clip}, {"--out-dir", &out_dir}, {"--dropout", &dropout}, {"--batch-size", &B}, {"--lr", &lr},
+    {"--steps", &steps}, {"--beta1", &beta1}, {"--beta2", &beta2}, {"--replicas", &R}, {"--channels", &C},
+    {"--seed", &seed}, {"--seq-len", &T}, {"--layers", &L}, {"--heads", &NH}, {"--np", &W}};
 
 static size_t micro_batches() { return step_tokens / (B * T); }         // of a step
 
+// Ends the program with an error unless something holds.
 static void require(bool holds, const string& why) {
     if (holds) return;
     fprintf(stderr, "train: %s\n", why.c_str());
     exit(1);
 }
 
+// Sets what the command line names: a text, then names and values of options.
 static void parse_options(int argc, char** argv) {
-    const bool has_text = argc > 1 && argv[1][0] != '-';
-    if (has_text) data.value = argv[1];
-    for (int i = has_text ? 2 : 1; i < argc; i += 2) {
+    require(argc > 1, "usage: train TEXT [--option value ...]; docs/options.md explains the options");
+    for (int i = 2; i < argc; i += 2) {
         const string name = argv[i], word = i + 1 < argc ? argv[i + 1] : "";
+        const char *const begin = word.data(), *const end = begin + word.size();
         require(options.contains(name), name + ": no such option");
-        const bool understood = std::visit([&]<class X>(X* to) {
+        std::visit([&]<class X>(X* to) {
             if constexpr (std::is_same_v<X, string>) *to = word;
-            else return !word.empty() && std::from_chars(&word[0], &word[word.size()], *to).ptr == &word[word.size()];
-            return true;
-        }, options[name]);
-        require(understood, name + ": got \"" + word + "\", want a number");
+            else require(begin < end && std::from_chars(begin, end, *to).ptr == end, name + ": want a number");
+        }, options.at(name));
     }
 }
 
 // Checks the options, and computes those that were not given.
 static void complete_options() {
-    require(!data.value.empty(), "usage: train TEXT [--option value ...]; docs/options.md explains the options");
     for (const size_t n : {L, NH, C, T, B, steps}) require(n > 0 && n < 1 << 24, "got a size of 0, want 1 or more");
     require(C % NH == 0 && C / NH % 8 == 0 && C / NH <= 128, "--channels: want --heads times 8, 16, ... or 128");
-    if (step_tokens == kUnset) step_tokens.value = B * T * std::bit_floor(4096 / (B * T) | 1);
-    require(micro_batches() > 0 && step_tokens % (B * T) == 0,
-            "--total-batch-size: want a multiple of batch-size x seq-len = " + to_string(B * T));
-    if (R == kUnset) R.value = min<size_t>(8, micro_batches() & -micro_batches());
-    require(std::has_single_bit(R.value) && micro_batches() % R == 0,
-            "--replicas: want a power of two that divides the " + to_string(micro_batches()) + " micro-batches");
-    if (W == kUnset) W.value = min<size_t>(R, std::bit_floor(size_t(std::thread::hardware_concurrency()) | 1));
-    require(W > 0 && R % W == 0, "--np: want a divisor of the " + to_string(R) + " replicas");
-    if (warmup_steps == kUnset) warmup_steps.value = min<size_t>(50, steps / 10);
-    require(warmup_steps <= steps, "--warmup-steps: want at most --steps");
-    const string& s = schedule;
-    require(s == "cosine" || s == "linear" || s == "constant" || s == "wsd", "--schedule: no such one");
-    require(dropout >= 0 && dropout < 1, "--dropout: want at least 0 and less than 1");
+    if (step_tokens == kUnset) step_tokens = B * T * std::bit_floor(4096 / (B * T) | 1);
+    const size_t n = micro_batches();
+    require(n > 0 && step_tokens % (B * T) == 0, "--total-batch-size: want a multiple of --batch-size x --seq-len");
+    if (R == kUnset) R = min<size_t>(8, n & -n);
+    require(std::has_single_bit(R) && n % R == 0, "--replicas: want a power of two that divides the micro-batches");
+    if (W == kUnset) W = min(R, std::bit_floor(size_t(sysconf(_SC_NPROCESSORS_ONLN))));
+    require(W > 0 && R % W == 0, "--np: want a divisor of --replicas");
+    if (warmup_steps == kUnset) warmup_steps = min<size_t>(50, steps / 10);
 }
 
 // ------------------------------------------------------------------------------------------ 1. from a text to tokens
-//
 // A model computes with numbers, so that a text is turned into tokens first. Here a token is a byte. Larger
-// vocabularies make texts shorter: most of GPT-2's 50,257 tokens are parts of words. Token 256 ends a text among
-// several; there is one text here, so that the model never sees it.
-
+// vocabularies make texts shorter: most of GPT-2's 50,257 tokens are parts of words. Token 256 would end a text.
 using Text = vector<uint8_t>;
 struct Data { Text train, validation; };
-
 // A sample has T inputs and as many targets, the tokens that follow them. Neighbours share one token.
 static size_t count_samples(const Text& text) { return text.empty() ? 0 : (text.size() - 1) / T; }
 
@@ -160,10 +141,8 @@ static Data read_data(const string& path) {
 }
 
 // -------------------------------------------------------------------------------------------------- 2. random numbers
-//
 // PyTorch's generator is a stream with a state: who draws first changes what the others draw. Here a random number is
 // a function of what it is for, so that ranks need no common order.
-
 enum Purpose : uint32_t { kInit = 1, kData = 2, kSample = 3, kDropout = 0x100 };
 struct Random4 { uint32_t v[4]; };
 
@@ -186,7 +165,6 @@ static Random4 random4(uint32_t purpose, uint32_t a, uint32_t b, uint64_t i) {
 static float uniform(uint32_t bits) { return float(bits >> 8) * (1.0f / 16777216); }
 
 // ------------------------------------------------------------------------------------------ 3. from tokens to batches
-
 // Returns the place of i in a random order of 0 .. n - 1, another order for each epoch. A list of n numbers is not
 // needed: a Feistel network mixes the halves of i's bits, which permutes the numbers below a power of four. A result
 // that is not below n is mixed again until it is.
@@ -225,12 +203,9 @@ static Batch make_batch(const Text& text, size_t step, size_t k) {
 }
 
 // ----------------------------------------------------------------------------------------------------- 4. the weights
-//
 // All weights lie in one array, tensor behind tensor, and so do gradients and AdamW's moments. So the sum over replicas
 // and the update are loops over one array, which ranks can share out anywhere.
-
 constexpr size_t kUnit = 4096;                  // every tensor begins at a multiple of it; between them are zeros
-
 struct Tensor {
     string name;
     size_t rows, cols, file_rows;               // a weight is (outputs, inputs); wte has rows that belong to no token
@@ -245,67 +220,63 @@ static size_t elements = 0;                     // of all tensors, with the zero
 // the sum of all 2 L of them does not grow with the number of layers.
 static void list_tensors() {
     const float s = 0.02f, residual = 0.02f / std::sqrt(2.0f * float(L));
-    const auto norm = [&](const string& name) {
-        tensors.push_back({name + ".weight", 1, C, 1, -1, false, false});
-        tensors.push_back({name + ".bias", 1, C, 1, 0, false, false});
-    };
-    const auto matrix = [&](const string& name, size_t out, size_t in, float std) {
-        tensors.push_back({name + ".weight", out, in, out, std, true, true});
-        tensors.push_back({name + ".bias", 1, out, 1, 0, false, false});
+    const auto add = [&](const string& name, size_t out, size_t in, float std) {        // out = 1: a norm
+        tensors.push_back({name + ".weight", out, in, out, std, out > 1, out > 1});
+        tensors.push_back({name + ".bias", 1, out > 1 ? out : in, 1, 0, false, false});
     };
     tensors = {{"wte.weight", Vp, C, V, s, true, false}, {"wpe.weight", T, C, T, s, true, false}};
     for (size_t l = 0; l < L; l++) {
         const string h = "h." + to_string(l) + ".";
-        norm(h + "ln_1");
-        matrix(h + "attn.c_attn", 3 * C, C, s);
-        matrix(h + "attn.c_proj", C, C, residual);
-        norm(h + "ln_2");
-        matrix(h + "mlp.c_fc", 4 * C, C, s);
-        matrix(h + "mlp.c_proj", C, 4 * C, residual);
+        add(h + "ln_1", 1, C, -1);
+        add(h + "attn.c_attn", 3 * C, C, s);
+        add(h + "attn.c_proj", C, C, residual);
+        add(h + "ln_2", 1, C, -1);
+        add(h + "mlp.c_fc", 4 * C, C, s);
+        add(h + "mlp.c_proj", C, 4 * C, residual);
     }
-    norm("ln_f");
+    add("ln_f", 1, C, -1);
     for (Tensor& t : tensors) {
         t.offset = elements;
         elements += (t.rows * t.cols + kUnit - 1) / kUnit * kUnit;
     }
 }
 
-// The tensors of a block, of an array of weights or of gradients; F is const float or float.
-//   ln1, ln2 (C); qkv (3C,C), its rows are queries of all heads, then keys, then values; proj (C,C); fc (4C,C);
-//   fcproj (C,4C); w is a weight, b a bias
-template <class F> struct BlockOf {
-    F *ln1w, *ln1b, *qkvw, *qkvb, *projw, *projb, *ln2w, *ln2b, *fcw, *fcb, *fcprojw, *fcprojb;
-};
+// A layer's two tensors in an array of weights, or in one of gradients, where F is float. bias may be null.
+template <class F> struct LayerOf { F *weight, *bias; };
+using Layer = LayerOf<const float>;
+using Gradient = LayerOf<float>;
+// Those of a block: ln1, ln2 (C); qkv (3C,C), whose rows are queries of all heads, then keys, then values; proj (C,C);
+// fc (4C,C); fcproj (C,4C)
+template <class F> struct BlockOf { LayerOf<F> ln1, qkv, proj, ln2, fc, fcproj; };
+
+// Tensor i of an array, the layer that begins with it, the final norm, and block l.
 template <class F> static F* tensor(F* array, size_t i) { return array + tensors[i].offset; }
-template <class F> static F* final_norm(F* array, size_t i) { return tensor(array, tensors.size() - 2 + i); }
+template <class F> static LayerOf<F> layer_at(F* array, size_t i) { return {tensor(array, i), tensor(array, i + 1)}; }
+template <class F> static LayerOf<F> final_norm(F* array) { return layer_at(array, 2 + 12 * L); }
 template <class F> static BlockOf<F> block_of(F* array, size_t l) {
-    const auto at = [&](size_t i) { return tensor(array, 2 + 12 * l + i); };
-    return {at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7), at(8), at(9), at(10), at(11)};
+    const auto at = [&](size_t i) { return layer_at(array, 2 + 12 * l + 2 * i); };
+    return {at(0), at(1), at(2), at(3), at(4), at(5)};
 }
 
 // Fills the weights: element i of tensor t is a function of the seed, t and i. Two uniform random numbers make two
 // normally distributed ones, radius cos(angle) and radius sin(angle) (Box and Muller).
-static void init_weights(float* weights) {
+static void init_weights(Out weights) {
     for (size_t t = 0; t < tensors.size(); t++)
         for (size_t i = 0; i < tensors[t].file_rows * tensors[t].cols; i++) {
-            float& w = tensor(weights, t)[i];
-            w = tensors[t].std < 0 ? 1.0f : 0.0f;
-            if (tensors[t].std <= 0) continue;
             const Random4 r = random4(kInit, uint32_t(t), 0, i / 4);
             const size_t pair = i % 4 / 2 * 2;
             const double radius = std::sqrt(-2.0 * log_(1.0 - double(uniform(r.v[pair]))));
-            const double angle = 2.0 * M_PI * double(uniform(r.v[pair + 1]));
-            w = float(double(tensors[t].std) * radius * (i % 2 == 0 ? cos_(angle) : sin_(angle)));
+            const double angle = 2.0 * M_PI * double(uniform(r.v[pair + 1])), std = double(tensors[t].std);
+            const float normal = float(std * radius * sin_(angle, i % 2 == 0 ? 1 : 0));         // 1: the cosine
+            tensor(weights, t)[i] = std > 0 ? normal : std < 0 ? 1.0f : 0.0f;
         }
 }
 
 // ------------------------------------------------------------------------------------------------ 5. two kinds of sums
-//
 // Nearly all that a GPT computes is sums, of two kinds. A sum along a row, as a mean, adds numbers that lie side by
 // side. A vector of 4, 8 or 16 numbers adds as many at a time, so that there are 64 partial sums, which each of them
 // divides. A sum down the rows, as in a matrix product, adds whole rows, one after another: its columns lie side by
-// side and need no partial sums. Only LayerNorm's is cut, because threads share its rows.
-
+// side and need no partial sums. Only the gradients of LayerNorm's weights have some: train_gpt's threads share rows.
 constexpr size_t kPartialSums = 64;             // of a sum along a row
 constexpr size_t kFewRows = 4;                  // so few rows times a matrix are sums along rows
 constexpr size_t kNormRows = 32;                // a block of rows, of the gradients of LayerNorm's weights
@@ -320,39 +291,22 @@ template <class Add> static float sum_along(size_t n, const Add& add) {
     return part[0];
 }
 
-// Writes the sums of n columns over rows begin .. end - 1; add(sum, row, column) adds a term. Columns are taken 64 at a
-// time because so many sums fit into registers; no bit depends on that.
-template <class Add> static void sum_down(float* sums, size_t n, size_t begin, size_t end, const Add& add) {
-    const auto columns = [&](size_t first, auto width) {
-        float total[64] = {};
-        for (size_t row = begin; row < end; row++)
-            for (size_t j = 0; j < width; j++) add(total[j], row, first + j);
-        std::copy(total, total + width, sums + first);
-    };
-    size_t first = 0;
-    for (; first + 64 <= n; first += 64) columns(first, std::integral_constant<size_t, 64>());
-    if (first < n) columns(first, n - first);
+// A sum down the rows: sums[j] = the sum over i < count of x[i * x_stride] rows[i * stride + j], for n columns j.
+static void weighted_rows(Out sums, size_t n, size_t count, In x, size_t x_stride, In rows, size_t stride) {
+    std::fill(sums, sums + n, 0.0f);
+    for (size_t i = 0; i < count; i++)
+        for (size_t j = 0; j < n; j++) sums[j] = fma(x[i * x_stride], rows[i * stride + j], sums[j]);
 }
 
-// The most common sum down the rows: rows, `stride` apart, times a factor each, added by fused multiply-adds. Row i has
-// the factor x[i * x_stride].
-static void weighted_rows(float* sums, size_t n, size_t begin, size_t end, const float* x, size_t x_stride,
-                          const float* rows, size_t stride) {
-    sum_down(sums, n, begin, end, [&](float& sum, size_t i, size_t j) {
-        sum = fma(x[i * x_stride], rows[i * stride + j], sum);
-    });
-}
-
-// Returns the sum of n numbers in double, for losses and norms: sum j of 256 takes x[j], x[j + 256], ...; then these
-// are added in order.
-static double sum_in_order(const float* x, size_t n) {
+// Returns the sum of n numbers in double: sum j of 256 takes x[j], x[j + 256], ...; then these are added in order.
+static double sum_in_order(In x, size_t n) {
     double sums[256] = {};
     for (size_t i = 0; i < n; i++) sums[i % 256] += double(x[i]);
     return std::accumulate(sums, sums + 256, 0.0);
 }
 
 // Returns x, of rows of n numbers that begin `stride` apart, with rows and columns exchanged.
-static Array transposed(const float* x, size_t rows, size_t n, size_t stride) {
+static Array transposed(In x, size_t rows, size_t n, size_t stride) {
     Array t(n * rows);
     for (size_t i = 0; i < rows; i++)
         for (size_t j = 0; j < n; j++) t[j * rows + i] = x[i * stride + j];
@@ -360,104 +314,108 @@ static Array transposed(const float* x, size_t rows, size_t n, size_t stride) {
 }
 
 // ---------------------------------------------------------------------------------------- 6. operations, and the loss
-//
 // An array of activations has N = B T rows, one for each token. An operation computes some of them: in training all,
 // when a text is generated those of its new tokens, as the others are there already.
-
 struct Rows { size_t begin, end; };
 
-// Dropout sets a random share of the activations to 0, so that a model cannot rely on any one, and multiplies the
-// others by 1 / (1 - share), so that the average stays. drop(i) is the factor of element i: a function of site, step,
-// micro-batch and i. Backward needs the same factors, and asks for them again.
-struct Dropout {
-    uint32_t site, step, micro_batch;
-    bool training;
-    float operator()(uint64_t i) const {
+// What a pass through the model computes. Dropout sets a random share of the activations to 0, so that a model cannot
+// rely on any one, and multiplies the others by 1 / (1 - share), so that the average stays. drop(site, i) is the factor
+// of element i at a site, a place in the model. Backward needs the same factors, and asks for them again.
+struct Pass {
+    Rows rows;
+    size_t step = 0, micro_batch = 0;
+    bool training = false;
+    float drop(size_t site, uint64_t i) const {
         const float rate = float(dropout);
         if (!training || rate == 0) return 1;
-        return uniform(random4(site, step, micro_batch, i / 4).v[i % 4]) >= rate ? 1.0f / (1.0f - rate) : 0.0f;
+        const Random4 r = random4(kDropout + uint32_t(site), uint32_t(step), uint32_t(micro_batch), i / 4);
+        return uniform(r.v[i % 4]) >= rate ? 1.0f / (1.0f - rate) : 0.0f;
     }
 };
+enum Site : size_t { kEmbedding = SIZE_MAX, kAttention = 0, kProjection, kMlp };        // block l adds 4 l
 
 // out (N,C) = drop(wte[token] + wpe[position]): what a token is, and where it stands.
-static void embedding_forward(float* out, const size_t* tokens, const float* wte, const float* wpe, Rows rows,
-                              const Dropout& drop) {
-    for (size_t n = rows.begin; n < rows.end; n++)
+static void embedding_forward(Out out, const size_t* tokens, In wte, In wpe, const Pass& pass) {
+    for (size_t n = pass.rows.begin; n < pass.rows.end; n++)
         for (size_t c = 0; c < C; c++)
-            out[n * C + c] = (wte[tokens[n] * C + c] + wpe[n % T * C + c]) * drop(n * C + c);
+            out[n * C + c] = (wte[tokens[n] * C + c] + wpe[n % T * C + c]) * pass.drop(kEmbedding, n * C + c);
 }
 
-// out (N,C) = (x - mean) rstd weight + bias, rstd = 1 / sqrt(variance + 1e-5): shifts and scales each row x of inp to
-// mean 0 and variance 1, so that activations keep their size through all layers; then each channel has a scale and a
-// shift that are learned. Backward needs mean and rstd.
-static void layernorm_forward(float* out, float* mean, float* rstd, const float* inp, const float* weight,
-                              const float* bias, Rows rows) {
+// Returns the mean of C numbers and 1 / sqrt(variance + 1e-5).
+struct Moments { float mean, rstd; };
+static Moments moments(In x) {
+    const float mean = sum_along(C, [&](float& sum, size_t c) { sum += x[c]; }) / float(C);
+    const float squares = sum_along(C, [&](float& sum, size_t c) { sum = fma(x[c] - mean, x[c] - mean, sum); });
+    return {mean, 1.0f / std::sqrt(squares / float(C) + 1e-5f)};
+}
+
+// out (N,C) = (x - mean) rstd weight + bias: shifts and scales each row x of inp to mean 0 and variance 1, so that
+// activations keep their size through all layers; then each channel has a scale and a shift that are learned.
+static void layernorm_forward(Out out, In inp, Layer layer, Rows rows) {
     for (size_t n = rows.begin; n < rows.end; n++) {
         const float* const x = inp + n * C;
-        const float m = sum_along(C, [&](float& sum, size_t c) { sum += x[c]; }) / float(C);
-        const float squares = sum_along(C, [&](float& sum, size_t c) { sum = fma(x[c] - m, x[c] - m, sum); });
-        mean[n] = m;
-        rstd[n] = 1.0f / std::sqrt(squares / float(C) + 1e-5f);
-        for (size_t c = 0; c < C; c++) out[n * C + c] = fma((x[c] - m) * rstd[n], weight[c], bias[c]);
+        const auto [mean, rstd] = moments(x);
+        for (size_t c = 0; c < C; c++) out[n * C + c] = fma((x[c] - mean) * rstd, layer.weight[c], layer.bias[c]);
     }
 }
 
-// out (N,O) = inp (N,I) weight (O,I)^T + bias (O), as torch.nn.Linear. bias may be null.
-static void linear_forward(float* out, const float* inp, const float* weight, const float* bias, Rows rows, size_t I,
-                           size_t O) {
+// out (N,O) = inp (N,I) weight (O,I)^T + bias (O), as torch.nn.Linear.
+static void linear_forward(Out out, In inp, Layer layer, Rows rows, size_t I, size_t O) {
     const bool few = rows.end - rows.begin <= kFewRows;         // too few to be worth transposing the weights for
-    const Array across = few ? Array() : transposed(weight, O, I, I);
+    const Array across = few ? Array() : transposed(layer.weight, O, I, I);
     for (size_t n = rows.begin; n < rows.end; n++) {
         const float* const x = inp + n * I;
         float* const y = out + n * O;
-        if (!few) weighted_rows(y, O, 0, I, x, 1, across, O);
+        if (!few) weighted_rows(y, O, I, x, 1, across, O);
         for (size_t o = 0; few && o < O; o++)
-            y[o] = sum_along(I, [&](float& sum, size_t i) { sum = fma(x[i], weight[o * I + i], sum); });
-        for (size_t o = 0; bias && o < O; o++) y[o] += bias[o];
+            y[o] = sum_along(I, [&](float& sum, size_t i) { sum = fma(x[i], layer.weight[o * I + i], sum); });
+        for (size_t o = 0; layer.bias && o < O; o++) y[o] += layer.bias[o];
     }
 }
 
-// gelu(x) = x s with s = 1 / (1 + e^-2u), 2u = kTwiceK (x + kCubic x^3), which is (1 + tanh u) / 2: about x for
-// positive x, about 0 for negative x, and smooth between. Returns s and 1 - s.
+// gelu(x) = x s, s = 1 / (1 + e^-2u) = (1 + tanh u) / 2, 2u = kTwiceK (x + kCubic x^3): about x for positive x, about 0
+// for negative x, and smooth between. Its slope is s + x s', s' = s (1 - s) times the derivative of 2u.
 constexpr float kTwiceK = 2 * 0.7978845608f, kCubic = 0.044715f;        // K = sqrt(2 / pi)
-struct Sigmoid { float s, rest; };
-static Sigmoid gelu_sigmoid(float x) {
+struct Gelu { float value, slope; };
+static Gelu gelu(float x) {
     const float minus_2u = x * fma(x * x, -kTwiceK * kCubic, -kTwiceK);
-    const float e = exp_(min(80.0f, minus_2u)), s = 1.0f / (1.0f + e);
-    return {s, e * s};
+    const float e = exp_(min(80.0f, minus_2u)), s = 1.0f / (1.0f + e);          // 1 - s = e s
+    return {x * s, fma(s * (e * s), x * fma(x * x, 3 * kTwiceK * kCubic, kTwiceK), s)};
 }
-static void gelu_forward(float* out, const float* pre, Rows rows) {
-    for (size_t i = rows.begin * 4 * C; i < rows.end * 4 * C; i++) out[i] = pre[i] * gelu_sigmoid(pre[i]).s;
+
+static void gelu_forward(Out out, In pre, Rows rows) {
+    for (size_t i = rows.begin * 4 * C; i < rows.end * 4 * C; i++) out[i] = gelu(pre[i]).value;
 }
 
 // out = inp + drop(branch): a layer adds to what is there, the residual stream, instead of replacing it.
-static void add_residual(float* out, const float* inp, const float* branch, Rows rows, const Dropout& drop) {
-    for (size_t i = rows.begin * C; i < rows.end * C; i++) out[i] = fma(branch[i], drop(i), inp[i]);
+static void add_residual(Out out, In inp, In branch, const Pass& pass, size_t site) {
+    for (size_t i = pass.rows.begin * C; i < pass.rows.end * C; i++)
+        out[i] = fma(branch[i], pass.drop(site, i), inp[i]);
 }
 
 // out_t = sum over u <= t of drop(p_tu) v_u, p_tu = softmax over u of q_t.k_u / sqrt(HS). Position t asks a question,
 // q_t. Every position u up to t has a key k_u, which says how well it answers, and a value v_u, which it answers. Later
 // positions take no part, as the model must not see what it shall predict. lse_t is the logarithm of the softmax's
 // denominator; with it backward computes p again.     qkv (B,T,3,NH,HS), out (B,T,NH,HS), lse (B,NH,T)
-static void attention_forward(float* out, float* lse, const float* qkv, Rows rows, const Dropout& drop) {
+static void attention_forward(Out out, Out lse, In qkv, const Pass& pass, size_t site) {
     const size_t HS = C / NH, stride = 3 * C;
     const float scale = 1.0f / std::sqrt(float(HS));
     Array p(T);
-    for (size_t head = 0; head / NH * T < rows.end; head++) {
-        const size_t row = head / NH * T, channel = head % NH * HS, scores = head * T;
-        const size_t end = min<size_t>(T, rows.end - row);
+    for (size_t head = 0; head / NH * T < pass.rows.end; head++) {
+        const size_t row = head / NH * T, channel = head % NH * HS, scores = head * T;     // where they begin
+        const size_t end = min(T, pass.rows.end - row);
         const float *q = qkv + row * stride + channel, *k = q + C, *v = k + C;
         const Array kt = transposed(k, end, HS, stride);                // (HS,end)
-        for (size_t t = row == 0 ? rows.begin : 0; t < end; t++) {
-            weighted_rows(p, t + 1, 0, HS, q + t * stride, 1, kt, end);                 // q_t.k_u for all u <= t
+        for (size_t t = row == 0 ? pass.rows.begin : 0; t < end; t++) {        // its new rows
+            weighted_rows(p, t + 1, HS, q + t * stride, 1, kt, end);            // q_t.k_u for all u <= t
             // e^(x - largest) instead of e^x, which may be infinite: their quotients are the same.
             const float largest = *std::max_element(p.begin(), p.begin() + ptrdiff_t(t + 1));
             for (size_t u = 0; u <= t; u++) p[u] = exp_(scale * (p[u] - largest));
             const float total = std::accumulate(p.begin(), p.begin() + ptrdiff_t(t + 1), 0.0f);
             lse[scores + t] = fma(scale, largest, log_(total));
-            for (size_t u = 0; u <= t; u++) p[u] *= drop((scores + t) * T + u);
+            for (size_t u = 0; u <= t; u++) p[u] *= pass.drop(site, (scores + t) * T + u);
             float* const y = out + (row + t) * C + channel;
-            weighted_rows(y, HS, 0, t + 1, p, 1, v, stride);
+            weighted_rows(y, HS, t + 1, p, 1, v, stride);
             for (size_t i = 0; i < HS; i++) y[i] /= total;
         }
     }
@@ -466,7 +424,7 @@ static void attention_forward(float* out, float* lse, const float* qkv, Rows row
 // losses_n = -log p[target], p = softmax of row n of the logits (N,Vp): how surprised the model is by the next token.
 // The logits become their gradient, p, less 1 at the target: training pushes the target's logit up and all others down.
 // Columns V .. Vp - 1 belong to no token and take no part.
-static void classifier(float* losses, float* logits, const size_t* targets, size_t N) {
+static void classifier(Out losses, Out logits, const size_t* targets, size_t N) {
     for (size_t n = 0; n < N; n++) {
         float* const x = logits + n * Vp;
         const float largest = *std::max_element(x, x + V), score = x[targets[n]] - largest;
@@ -474,13 +432,11 @@ static void classifier(float* losses, float* logits, const size_t* targets, size
         const float total = sum_along(V, [&](float& sum, size_t j) { sum += x[j]; });
         losses[n] = log_(total) - score;
         x[targets[n]] -= total;
-        for (size_t j = 0; j < V; j++) x[j] /= total;
-        std::fill(x + V, x + Vp, 0.0f);
+        for (size_t j = 0; j < Vp; j++) x[j] = j < V ? x[j] / total : 0.0f;
     }
 }
 
 // -------------------------------------------------------------------------------------------------- 7. GPT-2, forward
-//
 //     x = wte[token] + wpe[position]
 //     x = x + proj(attention(qkv(ln1(x))))           in each layer tokens exchange information,
 //     x = x + fcproj(gelu(fc(ln2(x))))               then each is processed by itself
@@ -489,116 +445,87 @@ static void classifier(float* losses, float* logits, const size_t* targets, size
 // What forward leaves for backward. The model's end is block L, which has only x and ln1: the final norm.
 struct Block {
     size_t N = B * T;
-    Array x = Array(N * C);                     // the residual stream as the block finds it
-    Array ln1 = Array(N * C), ln1_mean = Array(N), ln1_rstd = Array(N);
+    Array x = Array(N * C), ln1 = Array(N * C);         // x: the residual stream as the block finds it
     Array qkv = Array(N * 3 * C), att = Array(N * C), lse = Array(N * NH);
-    Array mid = Array(N * C);                   // the residual stream after attention
-    Array ln2 = Array(N * C), ln2_mean = Array(N), ln2_rstd = Array(N);
+    Array mid = Array(N * C), ln2 = Array(N * C);       // mid: the residual stream after attention
     Array fc = Array(N * 4 * C), gelu = Array(N * 4 * C);
 };
-struct Model {
-    vector<Block> blocks = vector<Block>(L + 1);
-    Array branch = Array(B * T * C);            // what joins the residual stream next
-    const Array& hidden() const { return blocks.back().ln1; }           // what the logits are computed from
-};
 
-// What a pass computes. Dropout's sites are -1 for the embedding and 4 l + 0, 1, 2 for the branches of block l.
-struct Pass {
-    Rows rows;
-    size_t step = 0, micro_batch = 0;
-    bool training = false;
-    Dropout drop(size_t l, int site) const {
-        return {uint32_t(int(kDropout + 4 * l) + site), uint32_t(step), uint32_t(micro_batch), training};
-    }
-};
-enum Site { kEmbedding = -1, kAttention, kProjection, kMlp };
+using Model = vector<Block>;                            // L + 1
 
-// Computes m.hidden() of the tokens (B,T), and all that leads there.
-static void forward(Model& m, const float* weights, const size_t* tokens, const Pass& pass) {
-    const Rows rows = pass.rows;
-    embedding_forward(m.blocks[0].x, tokens, tensor(weights, 0), tensor(weights, 1), rows, pass.drop(0, kEmbedding));
+// Computes all activations from the tokens (B,T). The last, m[L].ln1, is what the logits are computed from.
+static void forward(Model& m, In weights, const size_t* tokens, const Pass& pass) {
+    Array branch(B * T * C);                    // what joins the residual stream next
+    embedding_forward(m[0].x, tokens, tensor(weights, 0), tensor(weights, 1), pass);
     for (size_t l = 0; l < L; l++) {
-        Block& b = m.blocks[l];
+        Block& b = m[l];
         const auto w = block_of(weights, l);
-        layernorm_forward(b.ln1, b.ln1_mean, b.ln1_rstd, b.x, w.ln1w, w.ln1b, rows);
-        linear_forward(b.qkv, b.ln1, w.qkvw, w.qkvb, rows, C, 3 * C);
-        attention_forward(b.att, b.lse, b.qkv, rows, pass.drop(l, kAttention));
-        linear_forward(m.branch, b.att, w.projw, w.projb, rows, C, C);
-        add_residual(b.mid, b.x, m.branch, rows, pass.drop(l, kProjection));
+        layernorm_forward(b.ln1, b.x, w.ln1, pass.rows);
+        linear_forward(b.qkv, b.ln1, w.qkv, pass.rows, C, 3 * C);
+        attention_forward(b.att, b.lse, b.qkv, pass, 4 * l + kAttention);
+        linear_forward(branch, b.att, w.proj, pass.rows, C, C);
+        add_residual(b.mid, b.x, branch, pass, 4 * l + kProjection);
 
-        layernorm_forward(b.ln2, b.ln2_mean, b.ln2_rstd, b.mid, w.ln2w, w.ln2b, rows);
-        linear_forward(b.fc, b.ln2, w.fcw, w.fcb, rows, C, 4 * C);
-        gelu_forward(b.gelu, b.fc, rows);
-        linear_forward(m.branch, b.gelu, w.fcprojw, w.fcprojb, rows, 4 * C, C);
-        add_residual(m.blocks[l + 1].x, b.mid, m.branch, rows, pass.drop(l, kMlp));
+        layernorm_forward(b.ln2, b.mid, w.ln2, pass.rows);
+        linear_forward(b.fc, b.ln2, w.fc, pass.rows, C, 4 * C);
+        gelu_forward(b.gelu, b.fc, pass.rows);
+        linear_forward(branch, b.gelu, w.fcproj, pass.rows, 4 * C, C);
+        add_residual(m[l + 1].x, b.mid, branch, pass, 4 * l + kMlp);
     }
-    Block& b = m.blocks[L];
-    layernorm_forward(b.ln1, b.ln1_mean, b.ln1_rstd, b.x, final_norm(weights, 0), final_norm(weights, 1), rows);
+    layernorm_forward(m[L].ln1, m[L].x, final_norm(weights), pass.rows);
 }
 
 // -------------------------------------------------------------------------------------------------------- 8. backward
-//
 // dx, the gradient of x, says how much the loss grows when x does. PyTorch's autograd finds gradients by the chain
 // rule, from the last operation back to the first; here the rule of each operation is written out. Where x is used
-// twice its gradients are added. A weight is used in every row, so that its gradient is a sum over rows. It is complete
-// before it is added to what earlier micro-batches left; a step begins with zeros, as after optimizer.zero_grad().
+// twice its gradients are added. A weight is used in every row, so that its gradient is a sum over rows. That is
+// complete before it is added to what earlier micro-batches left; a step begins with zeros, as after zero_grad().
 
-static void add_to(float* gradient, const float* sums, size_t n) {
+// Adds complete sums to a gradient.
+static void add_to(Out gradient, In sums, size_t n) {
     for (size_t i = 0; i < n; i++) gradient[i] += sums[i];
 }
 
-// dinp (N,I) = dout (N,O) weight (O,I): through a linear layer, to its input.
-static void linear_backward_input(float* dinp, const float* dout, const float* weight, size_t N, size_t I, size_t O) {
-    for (size_t n = 0; n < N; n++)
-        weighted_rows(dinp + n * I, I, 0, O, dout + n * O, 1, weight, I);
-}
-
-// dweight (O,I) += dout^T inp, dbias (O) += the sum of dout's rows. dbias may be null.
-static void linear_backward_weights(float* dweight, float* dbias, const float* dout, const float* inp, size_t N,
-                                    size_t I, size_t O) {
-    Array sums(max(I, O));
+// dinp (N,I) = dout (N,O) weight (O,I); dweight += dout^T inp; dbias += the sum of dout's rows.
+static void linear_backward(Out dinp, Gradient d, In dout, In inp, Layer layer, size_t N, size_t I, size_t O) {
+    for (size_t n = 0; n < N; n++) weighted_rows(dinp + n * I, I, O, dout + n * O, 1, layer.weight, I);
+    Array sums(I), bias(O);
     for (size_t o = 0; o < O; o++) {
-        weighted_rows(sums, I, 0, N, dout + o, O, inp, I);
-        add_to(dweight + o * I, sums, I);
+        weighted_rows(sums, I, N, dout + o, O, inp, I);
+        add_to(d.weight + o * I, sums, I);
     }
-    if (!dbias) return;
-    sum_down(sums, O, 0, N, [&](float& sum, size_t n, size_t o) { sum += dout[n * O + o]; });
-    add_to(dbias, sums, O);
+    if (!d.bias) return;
+    for (size_t i = 0; i < N * O; i++) bias[i % O] += dout[i];
+    add_to(d.bias, bias, O);
 }
 
-// dpre = dout gelu'(pre), gelu'(x) = s + x s' with s' = s (1 - s) times the derivative of 2u. dpre may be dout.
-static void gelu_backward(float* dpre, const float* dout, const float* pre, size_t n) {
-    for (size_t i = 0; i < n; i++) {
-        const float x = pre[i];
-        const auto [s, rest] = gelu_sigmoid(x);
-        dpre[i] = dout[i] * fma(s * rest, x * fma(x * x, 3 * kTwiceK * kCubic, kTwiceK), s);
-    }
+// dpre = dout gelu'(pre). dpre may be dout.
+static void gelu_backward(Out dpre, In dout, In pre, size_t n) {
+    for (size_t i = 0; i < n; i++) dpre[i] = dout[i] * gelu(pre[i]).slope;
 }
 
 // dx += rstd (g - average(g) - xhat average(g xhat)), xhat = (x - mean) rstd, g = dout weight. The averages stand there
 // because mean and rstd depend on x, too. dweight += the sum over rows of dout xhat, dbias += that of dout.
-static void layernorm_backward(float* dx, float* dweight, float* dbias, const float* dout, const float* x,
-                               const float* mean, const float* rstd, const float* weight, size_t N) {
-    const auto xhat = [&](size_t n, size_t c) { return (x[n * C + c] - mean[n]) * rstd[n]; };
-    const auto g = [&](size_t n, size_t c) { return dout[n * C + c] * weight[c]; };
-    for (size_t n = 0; n < N; n++) {
-        const float a = sum_along(C, [&](float& sum, size_t c) { sum += g(n, c); }) / float(C);
-        const float b = sum_along(C, [&](float& sum, size_t c) { sum = fma(g(n, c), xhat(n, c), sum); }) / float(C);
-        for (size_t c = 0; c < C; c++) 
-            dx[n * C + c] = fma(rstd[n], fma(-xhat(n, c), b, g(n, c) - a), dx[n * C + c]);
+static void layernorm_backward(Out dx, Gradient d, In dout, In x, Layer layer) {
+    Array xhat(C), g(C), dweight(C), dbias(C), w(C), b(C);      // dweight, dbias: sums of blocks of rows; w, b: of one
+    for (size_t n = 0; n < B * T; n++, dx += C, dout += C, x += C) {
+        const auto [mean, rstd] = moments(x);
+        for (size_t c = 0; c < C; c++) {
+            xhat[c] = (x[c] - mean) * rstd;
+            g[c] = dout[c] * layer.weight[c];
+            w[c] = fma(dout[c], xhat[c], w[c]);
+            b[c] += dout[c];
+        }
+        const float gm = sum_along(C, [&](float& sum, size_t c) { sum += g[c]; }) / float(C);
+        const float gx = sum_along(C, [&](float& sum, size_t c) { sum = fma(g[c], xhat[c], sum); }) / float(C);
+        for (size_t c = 0; c < C; c++) dx[c] = fma(rstd, fma(-xhat[c], gx, g[c] - gm), dx[c]);
+        if ((n + 1) % kNormRows != 0 && n + 1 < B * T) continue;
+        add_to(dweight, w, C);
+        add_to(dbias, b, C);
+        w = b = Array(C);
     }
-    Array w(C), b(C), sums(C);                  // the sums of all blocks, and of one
-    for (size_t begin = 0; begin < N; begin += kNormRows) {
-        const size_t end = min(N, begin + kNormRows);
-        sum_down(sums, C, begin, end, [&](float& sum, size_t n, size_t c) {
-            sum = fma(dout[n * C + c], xhat(n, c), sum);
-        });
-        add_to(w, sums, C);
-        sum_down(sums, C, begin, end, [&](float& sum, size_t n, size_t c) { sum += dout[n * C + c]; });
-        add_to(b, sums, C);
-    }
-    add_to(dweight, w, C);
-    add_to(dbias, b, C);
+    add_to(d.weight, dweight, C);
+    add_to(d.bias, dbias, C);
 }
 
 // dqkv, with m_tu the factor of dropout:
@@ -606,185 +533,161 @@ static void layernorm_backward(float* dx, float* dweight, float* dbias, const fl
 //     dp_tu = m_tu (dout_t . v_u),    ds_tu = p_tu (dp_tu - delta_t) / sqrt(HS),    delta_t = dout_t . out_t
 //     dq_t = sum over u <= t of ds_tu k_u,    dk_u = sum over t >= u of ds_tu q_t
 // delta is there because a softmax sums to 1: when one probability rises the others fall.
-static void attention_backward(float* dqkv, const float* dout, const float* qkv, const float* out, const float* lse,
-                               const Dropout& drop) {
+static void attention_backward(Out dqkv, In dout, In qkv, In out, In lse, const Pass& pass, size_t site) {
     const size_t HS = C / NH, stride = 3 * C;
     const float scale = 1.0f / std::sqrt(float(HS));
     Array p(T * T), ds(T * T), s(T), dp(T);     // p, ds: (t,u)
     for (size_t head = 0; head < B * NH; head++) {
-        const size_t row = head / NH * T, channel = head % NH * HS, scores = head * T;
+        const size_t row = head / NH * T, channel = head % NH * HS, scores = head * T;     // where they begin
         const float *q = qkv + row * stride + channel, *k = q + C, *v = k + C;
-        const float *o = out + row * C + channel, *d = dout + row * C + channel;
         const Array kt = transposed(k, T, HS, stride), vt = transposed(v, T, HS, stride);
         for (size_t t = 0; t < T; t++) {
-            weighted_rows(s, t + 1, 0, HS, q + t * stride, 1, kt, T);
-            weighted_rows(dp, t + 1, 0, HS, d + t * C, 1, vt, T);
-            const float delta = sum_along(HS, [&](float& sum, size_t i) {
-                sum = fma(o[t * C + i], d[t * C + i], sum);
-            });
+            const float *o = out + (row + t) * C + channel, *d = dout + (row + t) * C + channel;
+            weighted_rows(s, t + 1, HS, q + t * stride, 1, kt, T);
+            weighted_rows(dp, t + 1, HS, d, 1, vt, T);
+            const float delta = sum_along(HS, [&](float& sum, size_t i) { sum = fma(o[i], d[i], sum); });
             for (size_t u = 0; u <= t; u++) s[u] = exp_(fma(scale, s[u], -lse[scores + t]));    // p_tu
             for (size_t u = 0; u <= t; u++) {
-                const float m = drop((scores + t) * T + u);
+                const float m = pass.drop(site, (scores + t) * T + u);
                 p[t * T + u] = s[u] * m;
                 ds[t * T + u] = s[u] * fma(m, dp[u], -delta) * scale;
             }
         }
         for (size_t t = 0; t < T; t++) {        // as a query, then as a key
             float *dq = dqkv + (row + t) * stride + channel, *dk = dq + C, *dv = dk + C;
-            weighted_rows(dq, HS, 0, t + 1, ds + t * T, 1, k, stride);
-            weighted_rows(dk, HS, t, T, ds + t, T, q, stride);
-            weighted_rows(dv, HS, t, T, p + t, T, d, C);
+            weighted_rows(dq, HS, t + 1, ds + t * T, 1, k, stride);
+            weighted_rows(dk, HS, T - t, ds + t * T + t, T, q + t * stride, stride);
+            weighted_rows(dv, HS, T - t, p + t * T + t, T, dout + (row + t) * C + channel, C);
         }
     }
 }
 
-static void dropout_backward(float* dinp, const float* dout, size_t n, const Dropout& drop) {
-    for (size_t i = 0; i < n; i++) dinp[i] = dout[i] * drop(i);
+// dinp = drop(dout): what dropout set to 0 has no influence.
+static void dropout_backward(Out dinp, In dout, const Pass& pass, size_t site) {
+    for (size_t i = 0; i < B * T * C; i++) dinp[i] = dout[i] * pass.drop(site, i);
 }
 
 // dwte[token] += drop(dout) for every place where the token stands, in order; dwpe += the sum over sequences.
-static void embedding_backward(float* dwte, float* dwpe, const float* dout, const vector<size_t>& tokens,
-                               const Dropout& drop) {
+static void embedding_backward(Out dwte, Out dwpe, In dout, const vector<size_t>& tokens, const Pass& pass) {
+    Array sums(T * C);
     for (size_t n = 0; n < B * T; n++)
         for (size_t c = 0; c < C; c++) {
-            float& to = dwte[tokens[n] * C + c];
-            to = fma(dout[n * C + c], drop(n * C + c), to);
+            const float d = dout[n * C + c], factor = pass.drop(kEmbedding, n * C + c);
+            float &token = dwte[tokens[n] * C + c], &position = sums[n % T * C + c];
+            token = fma(d, factor, token);
+            position = fma(d, factor, position);
         }
-    Array sums(T * C);
-    sum_down(sums, T * C, 0, B, [&](float& sum, size_t b, size_t i) {
-        sum = fma(dout[b * T * C + i], drop(b * T * C + i), sum);
-    });
     add_to(dwpe, sums, T * C);
 }
 
-// Computes the losses from m.hidden() and, if dhidden is not null, the gradients of hidden and of wte. The logits of
-// all rows would take too much memory, so that it takes a chunk of rows at a time, whose logits have at most 64 MiB.
-static void head(float* losses, float* dhidden, float* dwte, const float* wte, const Model& m, const Batch& batch) {
+// Returns the sum of the losses, of m[L].ln1. If dhidden is not null it is computed, and dwte's part is added. The
+// logits of all rows would take too much memory, so that it takes a chunk of rows at a time, at most 64 MiB of logits.
+static double head(Out dhidden, Out dwte, In wte, const Model& m, const Batch& batch) {
     const size_t N = batch.tokens.size(), chunk = min(N, (size_t(1) << 24) / Vp / 64 * 64);
-    Array logits(chunk * Vp);
+    Array logits(chunk * Vp), losses(N);
     for (size_t row = 0; row < N; row += chunk) {
         const size_t rows = min(chunk, N - row);
-        const float* const hidden = m.hidden() + row * C;
-        linear_forward(logits, hidden, wte, nullptr, {0, rows}, C, Vp);
+        const float* const hidden = m[L].ln1 + row * C;
+        linear_forward(logits, hidden, {wte, nullptr}, {0, rows}, C, Vp);
         classifier(losses + row, logits, batch.targets.data() + row, rows);
-        if (!dhidden) continue;
-        linear_backward_input(dhidden + row * C, logits, wte, rows, C, Vp);
-        linear_backward_weights(dwte, nullptr, logits, hidden, rows, C, Vp);
+        if (dhidden) linear_backward(dhidden + row * C, {dwte, nullptr}, logits, hidden, {wte, nullptr}, rows, C, Vp);
     }
-}
-
-// Adds a micro-batch's gradients to g, and returns the sum of its losses. The loop mirrors forward's, read from its
-// end. dresidual is the gradient of the residual stream: each branch reads it, and adds to it through its norm.
-static double forward_backward(Model& m, float* g, const float* weights, const Batch& batch, size_t step,
-                               size_t number) {
-    const size_t N = B * T;
-    const Pass pass = {{0, N}, step, number, true};
-    Array losses(N), dnorm(N * C), dresidual(N * C), dbranch(N * C), dwide(N * 4 * C);
-    forward(m, weights, batch.tokens.data(), pass);
-    head(losses, dnorm, tensor(g, 0), tensor(weights, 0), m, batch);
-    const Block& end = m.blocks[L];
-    layernorm_backward(dresidual, final_norm(g, 0), final_norm(g, 1), dnorm, end.x, end.ln1_mean, end.ln1_rstd,
-                       final_norm(weights, 0), N);
-    for (size_t l = L; l-- > 0;) {
-        const Block& b = m.blocks[l];
-        const auto w = block_of(weights, l);
-        const auto d = block_of(g, l);
-        dropout_backward(dbranch, dresidual, N * C, pass.drop(l, kMlp));
-        linear_backward_weights(d.fcprojw, d.fcprojb, dbranch, b.gelu, N, 4 * C, C);
-        linear_backward_input(dwide, dbranch, w.fcprojw, N, 4 * C, C);
-        gelu_backward(dwide, dwide, b.fc, N * 4 * C);
-        linear_backward_weights(d.fcw, d.fcb, dwide, b.ln2, N, C, 4 * C);
-        linear_backward_input(dnorm, dwide, w.fcw, N, C, 4 * C);
-        layernorm_backward(dresidual, d.ln2w, d.ln2b, dnorm, b.mid, b.ln2_mean, b.ln2_rstd, w.ln2w, N);
-
-        dropout_backward(dbranch, dresidual, N * C, pass.drop(l, kProjection));
-        linear_backward_weights(d.projw, d.projb, dbranch, b.att, N, C, C);
-        linear_backward_input(dnorm, dbranch, w.projw, N, C, C);
-        attention_backward(dwide, dnorm, b.qkv, b.att, b.lse, pass.drop(l, kAttention));
-        linear_backward_weights(d.qkvw, d.qkvb, dwide, b.ln1, N, C, 3 * C);
-        linear_backward_input(dnorm, dwide, w.qkvw, N, C, 3 * C);
-        layernorm_backward(dresidual, d.ln1w, d.ln1b, dnorm, b.x, b.ln1_mean, b.ln1_rstd, w.ln1w, N);
-    }
-    embedding_backward(tensor(g, 0), tensor(g, 1), dresidual, batch.tokens, pass.drop(0, kEmbedding));
     return sum_in_order(losses, N);
 }
 
+// Adds a micro-batch's gradients to `grads`, and returns the sum of its losses. The loop mirrors forward's, read from
+// its end. dresidual is the gradient of the residual stream: each branch reads it, and adds to it through its norm.
+static double forward_backward(Model& m, Out grads, In weights, const Batch& batch, size_t step, size_t number) {
+    const size_t N = B * T;
+    const Pass pass = {{0, N}, step, number, true};
+    Array dnorm(N * C), dresidual(N * C), dbranch(N * C), dwide(N * 4 * C);
+    forward(m, weights, batch.tokens.data(), pass);
+    const double loss = head(dnorm, tensor(grads, 0), tensor(weights, 0), m, batch);
+    layernorm_backward(dresidual, final_norm(grads), dnorm, m[L].x, final_norm(weights));
+    for (size_t l = L; l-- > 0;) {
+        const Block& b = m[l];
+        const auto w = block_of(weights, l);
+        const auto d = block_of(grads, l);
+        dropout_backward(dbranch, dresidual, pass, 4 * l + kMlp);
+        linear_backward(dwide, d.fcproj, dbranch, b.gelu, w.fcproj, N, 4 * C, C);
+        gelu_backward(dwide, dwide, b.fc, N * 4 * C);
+        linear_backward(dnorm, d.fc, dwide, b.ln2, w.fc, N, C, 4 * C);
+        layernorm_backward(dresidual, d.ln2, dnorm, b.mid, w.ln2);
+
+        dropout_backward(dbranch, dresidual, pass, 4 * l + kProjection);
+        linear_backward(dnorm, d.proj, dbranch, b.att, w.proj, N, C, C);
+        attention_backward(dwide, dnorm, b.qkv, b.att, b.lse, pass, 4 * l + kAttention);
+        linear_backward(dnorm, d.qkv, dwide, b.ln1, w.qkv, N, C, 3 * C);
+        layernorm_backward(dresidual, d.ln1, dnorm, b.x, w.ln1);
+    }
+    embedding_backward(tensor(grads, 0), tensor(grads, 1), dresidual, batch.tokens, pass);
+    return loss;
+}
+
 // ----------------------------------------------------------------------------------------- 9. the sum over replicas
-//
 // In PyTorch's DDP a rank is a replica, and the order in which gradients are added depends on the number of ranks: 4
 // and 8 GPUs give other bits. Here the number of replicas belongs to the run, and gradients meet in one binary tree,
 // with 8 replicas ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)). Whoever adds, the bits are the same.
 
 // Returns element i of the sum of replicas lo .. lo + n - 1. grads: (replicas, elements)
-static float tree(const float* grads, size_t lo, size_t n, size_t i) {
+static float tree(In grads, size_t lo, size_t n, size_t i) {
     if (n == 1) return grads[lo * elements + i];
     return tree(grads, lo, n / 2, i) + tree(grads, lo + n / 2, n / 2, i);
 }
 
 // Returns the sum of squares of a unit: sum j of 16 takes elements j, j + 16, ...; then these are added in order. The
 // norm is made of those of all units, in order, so that it does not matter which rank has which units.
-static float sum_of_squares(const float* unit) {
+static float sum_of_squares(In unit) {
     float sums[16] = {};
     for (size_t i = 0; i < kUnit; i++) sums[i % 16] += unit[i] * unit[i];
     return std::accumulate(sums, sums + 16, 0.0f);
 }
 
 // ---------------------------------------------------------------------------------------------------------- 10. AdamW
-
-// Returns the learning rate of a step as a fraction of the largest. It rises in a straight line, because the first
-// gradients of a fresh model are no guide, and falls towards the end, because small steps settle.
-static double rate(size_t step) {
-    const double s = double(step + 1), n = double(steps), warmup = double(warmup_steps), f = final_lr_frac;
-    if (step < warmup_steps) return s / warmup;
-    if (schedule.value == "constant") return 1;
-    const double decay = max(1.0, schedule.value == "wsd" ? 0.2 * n : n - warmup);      // how many steps it falls
-    const double u = std::clamp((s - (n - decay)) / decay, 0.0, 1.0);
-    return schedule.value == "cosine" ? f + (1 - f) * 0.5 * (1 + cos_(M_PI * u)) : 1 - (1 - f) * u;
+// Returns the learning rate of a step. It rises in a straight line, because the first gradients of a fresh model are no
+// guide, and falls along half a wave of a cosine, because small steps settle.
+static double learning_rate(size_t step) {
+    const double s = double(step + 1), warmup = double(warmup_steps);
+    if (step < warmup_steps) return lr * (s / warmup);
+    const double u = (s - warmup) / (double(steps) - warmup);             // 0 .. 1
+    return lr * (final_lr_frac + (1 - final_lr_frac) * 0.5 * (1 + sin_(M_PI * u, 1)));         // 1: the cosine
 }
 
-// What is the same for all weights of a step. Gradients are sums over the step's tokens: `scale` makes them averages,
-// and shorter where their norm is above --grad-clip, so that one strange batch cannot throw the weights far away.
-struct AdamW {
-    float lr, scale, beta1, beta2, eps, weight_decay, bias1, bias2;
-    AdamW(size_t step, double norm)
-        : lr(float(::lr * rate(step))), scale(0), beta1(float(::beta1)), beta2(float(::beta2)), eps(float(::eps)),
-          weight_decay(float(::weight_decay)), bias1(float(1 - pow_(::beta1, double(step + 1)))),
-          bias2(float(1 - pow_(::beta2, double(step + 1)))) {
-        const double clip = grad_clip > 0 ? std::fmin(1, grad_clip / (norm + 1e-6)) : 1;
-        scale = float(clip / double(step_tokens));
-    }
-
-    // Updates one weight. m and v are running averages of the gradient and of its square. They begin at 0, for which
-    // the biases make up. The weight moves by about lr, whatever its gradient's size; a matrix's shrinks a little, too.
-    void update(float& w, float& m, float& v, float gradient, bool decays) const {
-        const float g = gradient * scale;
-        m = beta1 * m + (1 - beta1) * g;
-        v = beta2 * v + (1 - beta2) * (g * g);
-        const float direction = (m / bias1) / (std::sqrt(v / bias2) + eps);
-        w = w - lr * (direction + (decays ? weight_decay : 0.0f) * w);
-    }
-};
+// Updates the weights begin .. end - 1. Gradients are sums over the step's tokens: `scale` makes them averages, and
+// shorter where their norm is above --grad-clip, so that one strange batch cannot throw the weights far away. m and v
+// are running averages of the gradient and of its square; they begin at 0, for which the biases make up. A weight moves
+// by about the learning rate, whatever its gradient's size; a matrix's shrinks a little, too.
+static void adamw(Out weights, Out m, Out v, In grads, size_t begin, size_t end, size_t step, float rate, double norm) {
+    const double clip = grad_clip > 0 ? std::fmin(1, grad_clip / (norm + 1e-6)) : 1;
+    const float scale = float(clip / double(step_tokens)), b1 = float(beta1), b2 = float(beta2), eps = 1e-8f;
+    const float bias1 = float(1 - pow_(beta1, double(step + 1))), bias2 = float(1 - pow_(beta2, double(step + 1)));
+    for (const Tensor& t : tensors)
+        for (size_t i = max(begin, t.offset); i < min(end, t.offset + t.rows * t.cols); i++) {
+            const float g = grads[i] * scale, decay = t.is_matrix ? float(weight_decay) : 0.0f;
+            m[i] = b1 * m[i] + (1 - b1) * g;
+            v[i] = b2 * v[i] + (1 - b2) * (g * g);
+            const float direction = (m[i] / bias1) / (std::sqrt(v[i] / bias2) + eps);
+            weights[i] = weights[i] - rate * (direction + decay * weights[i]);
+        }
+}
 
 // ----------------------------------------------------------------------------------- 11. an evaluation, and a sample
-
 // Returns the average loss over the validation part, without dropout, in batches of B samples.
-static double evaluate(Model& m, const float* weights, const Text& text) {
+static double evaluate(Model& m, In weights, const Text& text) {
     const size_t samples = min(count_samples(text), eval_steps > 0 ? eval_steps * B : SIZE_MAX);
     double total = 0;
     for (size_t first = 0; first < samples; first += B) {
         Batch batch;
         for (size_t i = first; i < min(samples, first + B); i++) batch.add(text, i);
-        Array losses(batch.tokens.size());
-        forward(m, weights, batch.tokens.data(), {{0, losses.size()}});
-        head(losses, nullptr, nullptr, tensor(weights, 0), m, batch);
-        total += sum_in_order(losses, losses.size());
+        forward(m, weights, batch.tokens.data(), {{0, batch.tokens.size()}});
+        total += head(nullptr, nullptr, tensor(weights, 0), m, batch);
     }
     return total / double(samples * T);
 }
 
 // Returns the next token, drawn with probability e^(logit / temperature) / total. Probabilities are taken from the
 // largest to the smallest. The random number is a function of position and step.
-static size_t sample_token(const float* logits, size_t position, size_t step) {
+static size_t sample_token(In logits, size_t position, size_t step) {
     vector<size_t> order(V);
     std::iota(order.begin(), order.end(), size_t(0));
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return logits[a] > logits[b]; });
@@ -806,17 +709,17 @@ static size_t sample_token(const float* logits, size_t position, size_t step) {
 // Prints the prompt and continues it. Each token joins the text, which the next one is predicted from. A pass computes
 // only the rows of new tokens, because attention finds the keys and values of the others in qkv, where earlier passes
 // left them: others call that a KV cache. When the context is full its older half is dropped.
-static void print_sample(Model& m, const float* weights, size_t step) {
+static void print_sample(Model& m, In weights, size_t step) {
     Array logits(Vp);
     vector<size_t> text;
-    for (const char c : prompt.value.empty() ? "\n" : prompt.value) text.push_back(uint8_t(c));
+    for (const char c : prompt.empty() ? "\n" : prompt) text.push_back(uint8_t(c));
     size_t begin = text.size() > T ? text.size() - T : 0, done = begin;         // begin: of the context
-    printf("sample step %zu\n%s", step, prompt.value.c_str());
+    printf("sample step %zu\n%s", step, prompt.c_str());
     for (size_t i = 0; i < max_tokens; i++) {
         if (text.size() - begin > T) begin = done = text.size() - max<size_t>(1, T / 2);
         const size_t rows = text.size() - begin;
         forward(m, weights, &text[begin], {{done - begin, rows}});
-        linear_forward(logits, m.hidden() + (rows - 1) * C, tensor(weights, 0), nullptr, {0, 1}, C, Vp);
+        linear_forward(logits, m[L].ln1 + (rows - 1) * C, {tensor(weights, 0), nullptr}, {0, 1}, C, Vp);
         done = text.size();
         text.push_back(sample_token(logits, text.size(), step));
         if (text.back() < 256) putchar(int(text.back()));
@@ -825,10 +728,9 @@ static void print_sample(Model& m, const float* weights, size_t step) {
 }
 
 // ---------------------------------------------------------------------------------------------- 12. the model's file
-
 // Writes the weights in Hugging Face's format, safetensors: the length of a JSON header, the header with each tensor's
 // name, shape and place, then the numbers.
-static void save(const string& path, const float* weights) {
+static void save(const string& path, In weights) {
     const auto pair = [](size_t a, size_t b) { return "[" + to_string(a).append(",") + to_string(b) + "]"; };
     string header = R"({"__metadata__":{"format":"pt"})", numbers;
     for (const Tensor& t : tensors) {
@@ -849,11 +751,9 @@ static void save(const string& path, const float* weights) {
 }
 
 // --------------------------------------------------------------------------------- 13. ranks, and the training loop
-//
-// Ranks are processes, here of one machine. What they exchange lies in memory that all of them see. Between machines it
-// would travel where they wait for each other: first each rank gets its share of all gradients, a reduce-scatter; at
-// the end all get the new weights, an all-gather. A rank updates its share of the units only, and nobody else needs
-// their moments: PyTorch calls that ZeroRedundancyOptimizer.
+// Ranks are processes, here of one machine. What they exchange lies in memory that all see. Between machines it would
+// travel where they wait: first each rank gets its share of all gradients, a reduce-scatter, at the end all weights, an
+// all-gather. A rank updates its share of the units and keeps their moments, as in PyTorch's ZeroRedundancyOptimizer.
 
 // Returns zeros, in memory that stays common to this process and to its copies.
 template <class X> static X* shared(size_t n) {
@@ -876,12 +776,11 @@ struct Shared {
 
 // Does a rank's part of a step: the gradients of its replicas, then sum and update of its share of the units.
 static void train_step(const Shared& s, const Text& text, Model& model, size_t rank, size_t step) {
-    const size_t per_replica = micro_batches() / R, units = elements / kUnit;
-    for (size_t replica = rank * R / W; replica < (rank + 1) * R / W; replica++) {
-        float* const grads = s.grads + replica * elements;
-        std::fill(grads, grads + elements, 0.0f);
-        for (size_t k = replica * per_replica; k < (replica + 1) * per_replica; k++)
-            s.losses[k] = forward_backward(model, grads, s.weights, make_batch(text, step, k), step, k);
+    const size_t G = micro_batches(), units = elements / kUnit;
+    for (size_t k = rank * G / W; k < (rank + 1) * G / W; k++) {
+        float* const grads = s.grads + k / (G / R) * elements;          // of micro-batch k's replica
+        if (k % (G / R) == 0) std::fill(grads, grads + elements, 0.0f);
+        s.losses[k] = forward_backward(model, grads, s.weights, make_batch(text, step, k), step, k);
     }
     s.wait_for_all();                           // all gradients are there
     const size_t begin = units * rank / W * kUnit, end = units * (rank + 1) / W * kUnit;
@@ -889,19 +788,17 @@ static void train_step(const Shared& s, const Text& text, Model& model, size_t r
     for (size_t i = begin; i < end; i += kUnit) s.squares[i / kUnit] = sum_of_squares(s.grads + i);
     s.wait_for_all();                           // all sums of squares are there; each rank computes the same norm
     const double norm = std::sqrt(sum_in_order(s.squares, units)) / double(step_tokens);
-    const double loss = std::accumulate(s.losses, s.losses + micro_batches(), 0.0) / double(step_tokens);
-    const AdamW adamw(step, norm);
-    if (rank == 0) printf("step %zu loss %.17g lr %.17g norm %.17g\n", step, loss, double(adamw.lr), norm);
-    for (const Tensor& t : tensors)             // a gradient that is not finite changes nothing
-        for (size_t i = max(begin, t.offset); i < min(end, t.offset + t.rows * t.cols) && std::isfinite(norm); i++)
-            adamw.update(s.weights[i], s.m[i], s.v[i], s.grads[i], t.is_matrix);
+    const double loss = std::accumulate(s.losses, s.losses + G, 0.0) / double(step_tokens);
+    const float rate = float(learning_rate(step));
+    if (rank == 0) printf("step %zu loss %.17g lr %.17g norm %.17g\n", step, loss, double(rate), norm);
+    if (std::isfinite(norm)) adamw(s.weights, s.m, s.v, s.grads, begin, end, step, rate, norm);
     s.wait_for_all();                           // all weights are new
 }
 
 // Trains, as one of the ranks. Rank 0 also evaluates, samples and saves.
 static void train(const Shared& s, const Data& parts, size_t rank) {
     flush_to_zero();
-    Model model;
+    Model model(L + 1);
     for (size_t step = 1; step <= steps; step++) {
         train_step(s, parts.train, model, rank, step - 1);
         const auto due = [&](size_t every) { return every > 0 && (step % every == 0 || step == steps); };
@@ -911,17 +808,16 @@ static void train(const Shared& s, const Data& parts, size_t rank) {
         fflush(stdout);
         s.wait_for_all();
     }
-    if (rank == 0) save(out_dir.value + "/model.safetensors", s.weights);
+    if (rank == 0) save(out_dir + "/model.safetensors", s.weights);
 }
 
-// Sets up, starts the ranks as copies of this process, and waits for them. If one is lost the others would wait for it
-// forever, so that they are ended, too.
+// Sets up, starts the ranks as copies of this process, and waits. If one is lost the others are ended, too.
 int main(int argc, char** argv) {
     parse_options(argc, argv);
     complete_options();
-    const Data parts = read_data(data);
+    const Data parts = read_data(argv[1]);
     list_tensors();
-    mkdir(out_dir.value.c_str(), 0777);
+    mkdir(out_dir.c_str(), 0777);
     const Shared s;
     init_weights(s.weights);
     vector<pid_t> ranks;
@@ -932,33 +828,25 @@ int main(int argc, char** argv) {
         train(s, parts, rank);
         return 0;
     }
-    for (size_t i = 0; i < W; i++) {
-        int status = 0;
-        wait(&status);
-        for (size_t k = 0; k < W && status != 0; k++) kill(ranks[k], SIGKILL);
-        require(WIFEXITED(status), "a rank was lost");
-        if (status != 0) return 1;              // the rank has said why
-    }
+    int status = 0;
+    while (status == 0 && wait(&status) > 0) {}
+    for (size_t k = 0; k < W && status != 0; k++) kill(ranks[k], SIGKILL);
+    require(WIFEXITED(status), "a rank was lost");
+    return WEXITSTATUS(status);                 // if it is not 0 the rank has said why
 }
 
 // -------------------------------------------------------------- 14. functions that C libraries round differently
-//
 // IEEE 754 says how +, -, *, / and square roots are rounded, but not how exp, log and sin are. So these are made of the
 // former. Each reduces its argument to a short interval, and sums a Taylor series there.
-
 constexpr double kLn2High = 0x1.62e42feep-1, kLn2Low = 0x1.a39ef35793c76p-33;           // ln 2; n kLn2High is exact
 constexpr double kQuarterHigh = 0x1.921fb544p+0, kQuarterLow = 0x1.0b4611a626331p-34;   // pi / 2
 constexpr double kToInteger = 0x1.8p52;         // adding it leaves a whole number in the lowest bits
 
-// Returns 1 / first! + x / (first + step)! + x^2 / (first + 2 step)! + ... + x^k / last!, from the last term on.
-static double taylor(double x, int first, int step, int last) {
-    double sum = 0;
-    for (int n = last; n >= first; n -= step) {
-        double factorial = 1;
-        for (int k = 2; k <= n; k++) factorial *= k;
-        sum = 1 / factorial + x * sum;
-    }
-    return sum;
+// Returns 1 / n! + x / (n + step)! + x^2 / (n + 2 step)! + ... + x^k / last!, added from the last term on.
+static double taylor(double x, int n, int step, int last) {
+    double factorial = 1;
+    for (int k = 2; k <= n; k++) factorial *= k;
+    return n == last ? 1 / factorial : 1 / factorial + x * taylor(x, n + step, step, last);
 }
 
 // x = 2^n m with sqrt(1/2) <= m < sqrt(2): log x = n ln 2 + 2 artanh(s), s = (m - 1) / (m + 1).
@@ -994,15 +882,13 @@ static float exp_(float x) {
 static double pow_(double x, double y) { return x > 0 ? exp_(y * log_(x)) : 0; }
 
 // Returns sin(x + quarters pi / 2). With x = n pi / 2 + r it is plus or minus the sine or the cosine of r.
-static double turned_sin(double x, uint64_t quarters) {
+static double sin_(double x, uint64_t quarters) {
     const double shifted = x * (1 / (kQuarterHigh + kQuarterLow)) + kToInteger, n = shifted - kToInteger;
     const double r = (x - n * kQuarterHigh) - n * kQuarterLow, z = -(r * r);
     const uint64_t turn = std::bit_cast<uint64_t>(shifted) + quarters;
     const double size = turn & 1 ? taylor(z, 0, 2, 16) : r * taylor(z, 1, 2, 15);
     return turn & 2 ? -size : size;
 }
-static double sin_(double x) { return turned_sin(x, 0); }
-static double cos_(double x) { return turned_sin(x, 1); }
 
 // Makes this process take numbers below 1.2e-38 for 0, because some CPUs need a hundred times as long for them.
 #if defined(__x86_64__)

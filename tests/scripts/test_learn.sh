@@ -22,9 +22,7 @@ four_rows 1 2 --layers 1 --heads 1 --channels 72 --seq-len 2 --batch-size 2 --to
 five_rows 2 1 --layers 1 --heads 1 --channels 72 --seq-len 5 --batch-size 1 --total-batch-size 10 --prompt abc
 two_chunks 1 1 --layers 1 --heads 1 --channels 8 --seq-len 1 --batch-size 61634 --total-batch-size 61634
 accumulated 4 2 --layers 1 --heads 2 --channels 32 --seq-len 20 --batch-size 2 --total-batch-size 480 --replicas 4
-linear 1 1 --layers 1 --heads 1 --channels 16 --seq-len 9 --total-batch-size 72 --schedule linear
-constant 1 1 --layers 1 --heads 1 --channels 16 --seq-len 9 --total-batch-size 72 --schedule constant --grad-clip 0
-warm_stable_decay 1 1 --layers 1 --heads 1 --channels 16 --seq-len 9 --total-batch-size 72 --schedule wsd
+not_clipped 1 1 --layers 1 --heads 1 --channels 16 --seq-len 9 --total-batch-size 72 --grad-clip 0 --final-lr-frac 0
 other_numbers 1 1 --layers 1 --heads 1 --channels 16 --seq-len 9 --total-batch-size 72 --beta1 0.8 --beta2 0.95
 END
 # The job of test_cpus.sh, whose weights are in tests/golden/cpus.txt.
@@ -53,7 +51,6 @@ awk -v jobs="${LEARN_JOBS:-10}" -v seed="${LEARN_SEED:-1}" '
             printf "random_%d %d %d", seed + i, one_of(ranks), one_of(ranks)
             printf " --layers %d --heads %d --channels %d", layers, heads, size * heads
             printf " --seq-len %d --batch-size %d --total-batch-size %d --replicas %d", T, B, B * T * R * k, R
-            printf " --schedule %s", one_of("cosine linear constant wsd")
             printf " --lr %s --seed %d", one_of("0.005 0.01 0.0003"), number(0, 2e9)
             printf " --dropout %s", one_of("0 0 0.1 0.3")
             printf " --grad-clip %s --weight-decay %s", one_of("1 0 0.1"), one_of("0.1 0")
@@ -158,20 +155,20 @@ for constant in $rules; do
 done
 if [ "${LEARN_RULES:-}" = all ]; then
     while IFS='|' read -r what rule; do check "$what is noticed" noticed "$rule"; done <<'END'
-a variance in two roundings|s/sum = fma(x\[c\] - m, x\[c\] - m, sum)/sum += (x[c] - m) * (x[c] - m)/
-LayerNorm's output in two roundings|s/= fma(\((x.c. - m) \* rstd.n.\), weight.c., bias.c.)/= \1 * weight[c] + bias[c]/
-g xhat in two roundings|s/sum = fma(g(n, c), xhat(n, c), sum)/sum += g(n, c) * xhat(n, c)/
-products in two roundings|s/sum = fma(\(x.i \* x_stride.\), \(rows.i \* stride + j.\), sum)/sum += \1 * \2/
-delta in two roundings|s/sum = fma(o\[t \* C + i\], d\[t \* C + i\], sum)/sum += o[t * C + i] * d[t * C + i]/
+a variance in two roundings|s/sum = fma(x\[c\] - mean, x\[c\] - mean, sum)/sum += (x[c] - mean) * (x[c] - mean)/
+LayerNorm's output in two roundings|s/= fma(\(.*rstd\), layer.weight.c., /= (\1 * layer.weight[c] + /
+g xhat in two roundings|s/sum = fma(g.c., xhat.c., sum)/sum += g[c] * xhat[c]/
+products in two roundings|s/sums.j. = fma(\(x.i \* x_stride.\), \(rows.i \* stride + j.\), sums.j.)/sums[j] += \1 * \2/
+delta in two roundings|s/sum = fma(o.i., d.i., sum)/sum += o[i] * d[i]/
 scores in two roundings|s/fma(scale, s.u., -lse.scores + t.)/scale * s[u] - lse[scores + t]/
 ds in two roundings|s/fma(m, dp.u., -delta)/(m * dp[u] - delta)/
-LayerNorm's dx in two roundings|s/fma(-xhat(n, c), b, g(n, c) - a)/g(n, c) - a - xhat(n, c) * b/
-the residual in two roundings|s/= fma(branch.i., drop(i), inp.i.)/= inp[i] + branch[i] * drop(i)/
-wte's gradient in two roundings|s/= fma(\(dout.n \* C + c.\), \(drop(n \* C + c)\), to)/+= \1 * \2/
-the last row first|s/size_t row = begin; row < end; row++/size_t row = end; row-- > begin;/
+LayerNorm's dx in two roundings|s/fma(-xhat.c., gx, g.c. - gm)/g[c] - gm - xhat[c] * gx/
+the residual in two roundings|s/= fma(branch.i., pass.drop(site, i), inp.i.)/= inp[i] + branch[i] * pass.drop(site, i)/
+wte's gradient in two roundings|s/token = fma(d, factor, token)/token += d * factor/
+the last row first|s/size_t i = 0; i < count; i++/size_t i = count; i-- > 0;/
 another exponential|s/p = fma(p, r, c);/p = p * r + c;/
 another logarithm|s/return float(log_(double(x)))/return std::log(x)/
-probabilities by a reciprocal|s/x\[j\] \/= total/x[j] *= 1 \/ total/
+probabilities by a reciprocal|s/x\[j\] \/ total/x[j] * (1 \/ total)/
 attention's output by a reciprocal|s/y\[i\] \/= total/y[i] *= 1 \/ total/
 a tree that is none|s/lo, n \/ 2, i) + tree(grads, lo + n \/ 2, n \/ 2/lo, n - 1, i) + tree(grads, lo + n - 1, 1/
 END
