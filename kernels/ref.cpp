@@ -12,7 +12,7 @@
 //
 // One rule holds for every operation. +, -, *, / and sqrt are rounded one by one, from left to right as written; but a
 // product that is added to something is fma(a, b, c), a * b + c rounded once. Only the update rounds these products,
-// too. Numbers below 1.2e-38 count as 0, as operands and as results (src/base/common.cpp).
+// too. Numbers below 1.2e-38 count as 0, as operands and as results (kernels/cpu/runtime.cpp).
 #include "kernels/kernels.h"
 #include <algorithm>
 #include <bit>

@@ -156,6 +156,7 @@ static void heads_forward(Head h, int heads, floatX* out, float* lse) {
 // A task has all heads that share k and v, and packs these once, or one head where there are few such tasks.
 static void attention_forward(floatX* out, float* lse, const floatX* qkv, int B, int T, int NH, int NK, int HS,
                               const Dropout& drop, Stream) {
+    if (T == 0) return;
     const Mask mask = mask_of(drop);
     const int heads = B * NK < 4 * get_threads() ? 1 : NH / NK;
     parallel_for(B * NH / heads, [&](int task) {
@@ -167,6 +168,7 @@ static void attention_forward(floatX* out, float* lse, const floatX* qkv, int B,
 static void attention_cached(floatX* out, floatX* cache, const floatX* qkv, int first, int n, int maxT, int NH, int NK,
                              int HS, Stream) {
     CHECK(first >= 0 && n >= 0 && first + n <= maxT, "attention_cached: %d + %d, room for %d", first, n, maxT);
+    if (n == 0) return;
     const size_t H = size_t(HS);
     parallel_for(NK, [&](int shared) {
         const int heads = NH / NK, head = shared * heads;
@@ -334,6 +336,7 @@ struct Backward {
 
 static void attention_backward(floatX* dqkv, float*, const floatX* dout, const floatX* qkv, const floatX* out,
                                const float* lse, int B, int T, int NH, int NK, int HS, const Dropout& drop, Stream) {
+    if (T == 0) return;
     const Mask mask = mask_of(drop);
     parallel_for(B * NK, [&](int shared) {
         const int heads = NH / NK, head = shared * heads;

@@ -241,8 +241,10 @@ static void matmul_backward_input(floatX* dinp, const floatX* dout, const floatX
 
 static void matmul_backward_params(float* dweight, float* dbias, const floatX* dout, const floatX* inp, int N, int C,
                                    int OC, bool accumulate, Stream) {
-    run_matmul({.a = {dout, OC, false}, .b = {inp, C, false}, .M = OC, .N = C, .K = N,
-                .epilogue = accumulate ? Epilogue::kGradientAdd : Epilogue::kGradient, .gradient = dweight});
+    if (N > 0)
+        run_matmul({.a = {dout, OC, false}, .b = {inp, C, false}, .M = OC, .N = C, .K = N,
+                    .epilogue = accumulate ? Epilogue::kGradientAdd : Epilogue::kGradient, .gradient = dweight});
+    else if (!accumulate) memset(dweight, 0, size_t(OC) * C * sizeof(float));
     if (!dbias) return;
     parallel_for(ceil_div(OC, kLine), [&](int task) { column_sums(dbias, dout, N, OC, task * kLine, accumulate); });
 }

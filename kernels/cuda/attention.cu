@@ -384,7 +384,7 @@ attention_backward_kv_kernel(bf16* dqkv, const bf16* dout, const bf16* qkv, cons
 Shape shape_of(int B, int T, int NH, int NK, int HS) {
     CHECK(HS > 0 && HS % 8 == 0 && HS <= 128, "attention: HS is %d, want a multiple of 8 up to 128", HS);
     CHECK(NK > 0 && NH > 0 && NH % NK == 0, "attention: NK is %d, want a divisor of NH, which is %d", NK, NH);
-    CHECK(B > 0 && T > 0 && size_t(B) * NH * div_up(T, 16) < size_t(1) << 31, "attention: B=%d T=%d NH=%d", B, T, NH);
+    CHECK(B >= 0 && T >= 0 && size_t(B) * NH * div_up(T, 16) < size_t(1) << 31, "attention: B=%d T=%d NH=%d", B, T, NH);
     return {T, NH, NK, HS, B * NH, NH / NK, (NH + 2 * NK) * HS, 1 / std::sqrt(float(HS))};
 }
 
@@ -406,6 +406,7 @@ void launch_rows(void (*kernel)(P...), int heads, const Shape& s, Stream stream,
 void attention_forward(bf16* out, float* lse, const bf16* qkv, int B, int T, int NH, int NK, int HS,
                        const Dropout& drop, Stream stream) {
     const Shape s = shape_of(B, T, NH, NK, HS);
+    if (B * T == 0) return;
     if (sm90_takes(HS, drop)) return forward_sm90(out, lse, qkv, s, stream);
     with_tile(HS, drop, [&](auto D, auto DROP) {
         launch_rows<Forward<D, DROP>>(attention_forward_kernel<D, DROP, false>, s.heads, s, stream,
@@ -416,6 +417,7 @@ void attention_forward(bf16* out, float* lse, const bf16* qkv, int B, int T, int
 void attention_backward(bf16* dqkv, float* delta, const bf16* dout, const bf16* qkv, const bf16* out, const float* lse,
                         int B, int T, int NH, int NK, int HS, const Dropout& drop, Stream stream) {
     const Shape s = shape_of(B, T, NH, NK, HS);
+    if (B * T == 0) return;
     if (sm90_takes(HS, drop)) return backward_sm90(dqkv, delta, dout, qkv, out, lse, s, stream);
     with_tile(HS, drop, [&](auto D, auto DROP) {
         launch_rows<BackwardQ<D>>(attention_backward_q_kernel<D, DROP>, s.heads, s, stream,

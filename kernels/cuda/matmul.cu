@@ -200,7 +200,8 @@ template <bool TA, bool TB, class Epilogue> void run(const Product& p, const Epi
 template <bool TB, Kind KIND>
 void run_bf16(const bf16* A, const bf16* B, const StoreBf16<KIND>& epilogue, int K, Stream stream) {
     const int M = epilogue.extent.M, N = epilogue.extent.N;
-    CHECK(M > 0 && N > 0 && K > 0 && N % 8 == 0 && K % 8 == 0, "matmul: %d x %d outputs of %d", M, N, K);
+    CHECK(M >= 0 && N > 0 && K > 0 && N % 8 == 0 && K % 8 == 0, "matmul: %d x %d outputs of %d", M, N, K);
+    if (M == 0) return;
     run<false, TB>({A, B, nullptr, M, N, K, choose(M, N, K, 1)}, epilogue, stream);
 }
 
@@ -253,7 +254,13 @@ void matmul_gelu_backward_input(floatX* dpre, const floatX* dout, const floatX* 
 
 void matmul_backward_params(float* dweight, float* dbias, const floatX* dout, const floatX* inp, int N, int C, int OC,
                             bool accumulate, Stream stream) {
-    CHECK(N > 0 && C > 0 && OC > 0 && C % 8 == 0 && OC % 8 == 0, "matmul_backward_params: N %d, C %d, OC %d", N, C, OC);
+    CHECK(N >= 0 && C > 0 && OC > 0 && C % 8 == 0 && OC % 8 == 0, "matmul_backward_params: N %d, C %d, OC %d", N, C,
+          OC);
+    if (N == 0) {
+        if (!accumulate) device_zero(dweight, size_t(OC) * C * sizeof(float), stream);
+        if (!accumulate && dbias) device_zero(dbias, OC * sizeof(float), stream);
+        return;
+    }
     const Plan plan = choose(OC, C, N, 16);
     const bool split = plan.parts > 1;
     // Scratch memory: (parts, OC, C) if there are several parts, then (parts, turns, OC) for dbias.

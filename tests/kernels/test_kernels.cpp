@@ -6,8 +6,13 @@
 // (2^-23) at the size of the largest value; a sum of n random terms loses about sqrt(n) / 2 of them.
 #include "tests/kernels/kernel_cases.h"
 #include <algorithm>
+#include <atomic>
+#include <cfenv>
 #include <iterator>
+#include <latch>
+#include <thread>
 #include "build/optimizers.h"
+#include "kernels/cpu/threads.h"
 #include "src/base/arena.h"
 #include "src/base/common.h"
 
@@ -218,6 +223,41 @@ TEST(threads) {
     BACKEND::set_threads(2);
     EXPECT(BACKEND::get_threads() == 2 || BACKEND::get_threads() == 1, "%d threads", BACKEND::get_threads());
     EXPECT(BACKEND::device_name() && *BACKEND::device_name(), "no name");
+}
+
+// Whether operands and results below 1.2e-38 count as 0 in the calling thread.
+static bool flushes_to_zero() {
+    volatile float tiny = 1e-39f, large = 1e30f, least = FLT_MIN, half = 0.5f;
+    const bool operand = tiny * large == 0, result = least * half == 0;
+    EXPECT(operand == result, "operands %d, results %d", operand, result);
+    return operand;
+}
+
+TEST(denormal_numbers_count_as_zero) {
+    EXPECT(flushes_to_zero(), "not in the main thread");
+    bool in_thread = false;
+    std::thread([&] { in_thread = flushes_to_zero(); }).join();
+    EXPECT(in_thread, "not in a thread");
+    for (const int threads : {1, 2, 3}) {
+        BACKEND::set_threads(threads);
+        if constexpr (!BACKEND::kOnGpu) {
+            const int n = BACKEND::get_threads();
+            std::latch all(n);
+            std::atomic<int> right = 0;
+            BACKEND::parallel_for(n, [&](int) {
+                all.arrive_and_wait();              // so each task has a thread of its own
+                right += flushes_to_zero();
+            });
+            EXPECT(right == n, "in %d of %d threads of parallel_for only", right.load(), n);
+        }
+        EXPECT(flushes_to_zero(), "no more in the main thread after set_threads(%d)", threads);
+    }
+    std::fenv_t mode;                               // negative control
+    std::fegetenv(&mode);
+    std::fesetenv(FE_DFL_ENV);
+    const bool by_default = flushes_to_zero();
+    std::fesetenv(&mode);
+    EXPECT(!by_default && flushes_to_zero(), "by default %d, afterwards %d", by_default, flushes_to_zero());
 }
 
 // --------------------------------------------------------------------------------------------- embedding, LayerNorm
@@ -898,6 +938,18 @@ TEST(classifier_large_logits) {
     EXPECT(losses.got[1] == 0 && losses.got[2] > 4000, "losses %g and %g", losses.got[1], losses.got[2]);
 }
 
+// Where e^x comes near to 1.2e-38: a power of e that is another number, or 0, by a little.
+TEST(classifier_least_probabilities) {
+    const int V = 5, Vp = 16;
+    Case c("classifier, least probabilities");
+    std::vector<float> x = {0, -87, -87.25f, -88.5f, -1};
+    x.resize(size_t(Vp));
+    Tensor &losses = c.out(kFloat, 1), &logits = c.inout(kX, x), &targets = c.in(kInt, {4});
+    RUN(c, classifier, losses, logits, targets, 1, V, Vp, true);
+    c.near(losses, 4);  // k: one log and one add
+    c.near(logits, 8);  // k: as above
+}
+
 TEST(sum_in_order) {
     for (const size_t n : {size_t(0), size_t(1), size_t(7), size_t(1003), size_t(50001)}) {
         std::vector<float> x = normal(n);
@@ -1166,6 +1218,70 @@ TEST(muon_matrix) {
         for (void* p : {(void*)master, (void*)momentum, (void*)grad, (void*)half, (void*)decay, (void*)state, u.work})
             BACKEND::device_free(p);
     }
+}
+
+// Every operation without rows: nothing is written, and "=" makes parameter gradients 0. All inputs are NaN.
+static void run_without_rows(int B, int T, float rate, bool accumulate, bool less) {
+    const int C = 24, NH = 4, NK = 2, HS = 8, V = 20, Vp = 32;
+    const size_t none = 0;
+    const State state(kState);
+    Mask mask = {rate, state};
+    Case c("");
+    Tensor &x = c.out(kX, 600), &y = c.out(kX, 600), &z = c.out(kX, 600), &u = c.out(kFloat, 600),
+           &v = c.out(kFloat, 600), &tokens = c.in(kInt, std::vector<float>(8, 1e9f)), &decay = c.in(kByte, {1});
+    const auto gradient = [&](int n) -> Tensor& {
+        return c.inout(kFloat, accumulate ? normal(size_t(n)) : std::vector<float>(size_t(n), kNaN));
+    };
+    Tensor &matrix = gradient(C * C), &row = gradient(C), &shift = gradient(C);
+    Tensor *mean = less ? nullptr : &u, *bias = less ? nullptr : &z, *dbias = less ? nullptr : &shift;
+    const auto expect = [&](const char* op, std::vector<const Tensor*> written) {
+        for (const Tensor& t : c.tensors) {
+            const bool zero = !accumulate && std::find(written.begin(), written.end(), &t) != written.end();
+            for (size_t i = 0; i < t.start.size(); i++)
+                for (const double value : {t.want[i], t.got[i]})
+                    EXPECT(zero ? value == 0 : value == t.start[i] || (std::isnan(value) && std::isnan(t.start[i])),
+                           "%s B=%d T=%d dropout=%g accumulate=%d less=%d: %s[%zu]: got %g, want %g", op, B, T, rate,
+                           accumulate, less, t.name.c_str(), i, value, zero ? 0 : t.start[i]);
+        }
+    };
+#define WRITES(op, gradients, ...) (c.what = #op, RUN(c, op, __VA_ARGS__), expect(#op, gradients))
+#define LIST(...) {__VA_ARGS__}
+    WRITES(embedding_forward, {}, x, tokens, y, bias, B, T, C, 9, mask);
+    WRITES(layernorm_forward, {}, x, mean, v, y, z, bias, 1e-5f, 0, C);
+    WRITES(residual_layernorm_forward, {}, x, y, mean, v, x, y, z, bias, 1e-5f, 0, C, mask);
+    WRITES(matmul_forward, {}, x, y, z, bias, 0, C, C);
+    WRITES(matmul_gelu_forward, {}, x, y, y, z, bias, 0, C, C);
+    WRITES(gelu_forward, {}, x, y, none);
+    WRITES(attention_forward, {}, x, u, y, B, T, NH, NK, HS, mask);
+    WRITES(attention_cached, {}, x, y, z, 3, 0, 7, NH, NK, HS);
+    WRITES(classifier, {}, u, x, tokens, 0, V, Vp, !less);
+    WRITES(embedding_backward, LIST(&matrix), v, matrix, x, tokens, B, T, C, C, mask, accumulate);
+    WRITES(layernorm_backward, LIST(&row, dbias), x, row, dbias, y, z, mean, v, z, 0, C, less, accumulate);
+    WRITES(dropout_backward, {}, x, y, none, mask);
+    WRITES(matmul_backward_input, {}, x, y, z, 0, C, C);
+    WRITES(matmul_gelu_backward_input, {}, x, y, z, x, 0, C, C);
+    WRITES(matmul_backward_params, LIST(&matrix, dbias), matrix, dbias, x, y, 0, C, C, accumulate);
+    WRITES(attention_backward, {}, x, u, y, z, y, v, B, T, NH, NK, HS, mask);
+    Terms terms = {{&u, &v}, {}};
+    WRITES(tree_reduce, {}, u, v, terms, 2, Tree::kHalves, none);
+    Arrays arrays = {{&matrix, &row}, {}};
+    WRITES(update, {}, 0, 0, x, u, arrays, v, decay, none, state);
+    WRITES(matrix_polynomial, {}, x, 1.5f, -2.0f, y, 0.75f, bias, 0);
+#undef LIST
+#undef WRITES
+}
+TEST(no_rows) {
+    for (const int T : {0, 5})
+        for (const float rate : kRates)
+            for (const bool accumulate : {false, true})
+                for (const bool less : {false, true}) run_without_rows(T ? 0 : 3, T, rate, accumulate, less);
+    Case c("clip_scale of nothing");
+    Tensor &state = c.inout(kFloat, std::vector<float>(sizeof(StepState) / sizeof(float), 7));
+    Tensor &norm = c.out(kDouble, 1), &partials = c.in(kFloat, {kNaN});
+    RUN(c, clip_scale, state, norm, partials, size_t(0), 0.5, 512.0);
+    c.same(norm);
+    c.same(state);
+    EXPECT(norm.got[0] == 0, "the norm of nothing is %g", norm.got[0]);
 }
 
 static uint64_t backend_hash(const std::vector<float>& x) {
