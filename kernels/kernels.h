@@ -6,8 +6,8 @@
 // Names   gradient = "d" + name. Matrices are row-major; a weight is (outputs, inputs). Statistics and sums are float.
 // Writes  activations "="; parameter gradients are fp32, "=" or with `accumulate` "+=", one add of the complete sum.
 //         What an op does not write it leaves alone. Arrays overlap only where "may be" says so. B, T, N, n and units
-//         may be 0: then nothing is written, but sums are 0, as are parameter gradients with "=".
-// Bits depend on the arguments alone (docs/arithmetic.md). A backend is a namespace with these; tests include several.
+//         may be 0: then only sums and, with "=", parameter gradients are written, as 0.
+// Bits depend on the arguments alone (docs/arithmetic.md). A backend is a namespace with these; tests have several.
 #include <functional>
 #include <string>
 #include "src/base/types.h"

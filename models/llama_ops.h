@@ -29,8 +29,8 @@ void norm_heads_forward(floatX* qkv, floatX* raw, float* rstd, const floatX* qwe
                         int NH, int NK, int HS, float eps, Stream stream);
 
 // dqkv, in place: the gradient through norm_heads_forward; dqweight, dkweight (+)= sums over rows and heads. A head has
-// kNormSums partial sums: number i takes rows i, i + 64, ... in order. They are joined by halves, and then the heads are
-// added in order.
+// kNormSums partial sums: number i takes rows i, i + 64, ... in order. They are joined by halves, and then the heads
+// are added in order.
 //   partials: work space (kNormSums,NH+NK,HS)
 constexpr int kNormSums = 64;
 void norm_heads_backward(floatX* dqkv, float* dqweight, float* dkweight, float* partials, const floatX* raw,

@@ -38,9 +38,9 @@ constexpr bool has_code_for(int major) {
 // runtime.cu: the stream for a kernel that is launched now, and whether it may begin early.
 cudaStream_t launch_stream(Stream stream, bool* behind_kernel);
 
-// Launches a kernel, asynchronously, if its grid has blocks. <<<>>> cannot say that a kernel may begin early
-// (programmatic dependent launch), nor ask for more than 48 KB of shared memory, in which static arrays, below 1 KB,
-// count too; and it reports no error.
+// Launches a kernel, if it has blocks. <<<>>> cannot say that a kernel may begin early (programmatic dependent launch),
+// nor ask for more than 48 KB of shared memory, in which static arrays, below 1 KB, count too;
+// and it reports no error.
 template <class... P, class... A>
 void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t smem, Stream stream, A&&... args) {
     if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
