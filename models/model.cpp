@@ -42,15 +42,15 @@ static int logits_chunk(int N, int Vp, bool on_gpu) {
 }
 
 static void place_adapters(Model* m, Layout& place, size_t N) {
-    size_t widest = 0, longest = 0;
+    size_t widest = 0, vectors = 0;
     for (const TensorSpec& t : m->arena.tensors) {
-        if (t.rows == 1) longest = std::max(longest, t.cols);
+        if (t.rows == 1) vectors += t.cols;
         else if (!t.embedding) widest = std::max({widest, t.rows, t.cols});
     }
     place(m->adapters.low, N * size_t(m->lora.rank));
     place(m->adapters.dlow, N * size_t(m->lora.rank));
     place(m->adapters.wide, N * widest);
-    place(m->adapters.unused, longest);
+    place(m->adapters.unused, vectors);
 }
 
 static void place_arrays(Model* m) {
@@ -91,10 +91,14 @@ void model_create(Model* m, const ModelInfo* info, const Shape& shape, int B, in
     *m = model_plan(info, shape, B, T, recompute, training, kOnGpu, lora);
     m->memory = device_alloc(m->memory_bytes, "activations");
     place_arrays(m);
-    if (lora.rank) set_pointers(&m->weights, frozen, m->arena);
-    for (const TensorSpec& t : m->arena.tensors)
-        if (lora.rank) m->grads.push_back(t.rows == 1 ? m->adapters.unused : nullptr);
     model_set_weights(m, weights);
+    if (!lora.rank) return;
+    set_pointers(&m->weights, frozen, m->arena);
+    float* unused = m->adapters.unused;
+    for (const TensorSpec& t : m->arena.tensors) {
+        m->grads.push_back(t.rows == 1 ? unused : nullptr);
+        if (t.rows == 1) unused += t.cols;
+    }
 }
 
 void model_destroy(Model* m) {
