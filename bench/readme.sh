@@ -3,6 +3,7 @@
 #   bench/readme.sh          about 6 minutes; needs a quiet machine. The date and the processor go with the numbers.
 #   bench/readme.sh steps FILE...   only what steps cost: the tables that bench/step.sh and bench/peers.sh printed into
 #                                   these files
+#   bench/readme.sh coverage        only how many instructions of the CUDA kernels the tests have executed
 #   bench/readme.sh matmul FILE     only the table of products, which bench/matmul.py printed into this file
 set -eu
 cd "$(dirname "$0")/.."
@@ -25,7 +26,20 @@ put() {
         !skip && index($0, "<!-- " marker) != 1 { print }' "$1" >"$tmp/page"
     cp "$tmp/page" "$1"
 }
+# What tests/scripts/test_coverage.sh counted when it last ran; nothing changes where it has not run.
+coverage() {
+    [ -s build/gpu_coverage.txt ] || return 0
+    awk '
+        function grouped(n) { return n < 1000 ? n : sprintf("%d,%03d", n / 1000, n % 1000) }
+        { said = grouped($3) " of " grouped($5) " for " substr($2, 1, length($2) - 1) (said ? " and " said : "") }
+        END { print "Executed by the tests: instructions " said "." }' build/gpu_coverage.txt >"$tmp/coverage"
+    put README.md coverage "$tmp/coverage"
+}
 machine="$(bench/machine.sh) shared with other work"
+if [ "${1:-}" = coverage ]; then
+    coverage
+    exit
+fi
 if [ "${1:-}" = steps ]; then
     shift
     { echo "What a step costs on $machine, $(date \
@@ -79,4 +93,5 @@ put docs/performance.md numbers "$tmp/numbers"
     printf '`%s`.\n' "$count"
 } >"$tmp/figures"
 put README.md figures "$tmp/figures"
+coverage
 cat "$tmp/numbers"

@@ -53,6 +53,7 @@ findings() {
             of[entries] = field[1]; op[entries] = field[2]; prefix[entries] = field[3]
             next
         }
+        $3 !~ /gpu::/ { next }          # a kernel that only a test of the software GPU has
         $1 == "kernel" {
             key = $2 "\t" $3
             launches[key] += $4
@@ -110,9 +111,9 @@ cp "$tmp/sums" build/gpu_coverage.txt
 # Negative controls: a kernel that nobody calls, a barrier in a branch that nobody takes, and an exception too many.
 {
     cat "$report"
-    printf 'kernel\tsm_80\tnobody_calls_this(int*)\t0\t0\t\n'
-    printf 'site\tsm_80\tsome_kernel(int*)\t2\tbar.sync\tsome.cu:7\nkernel\tsm_80\tsome_kernel(int*)\t3\t1\t101\n'
-    printf 'kernel\tsm_80\tsome_kernel(int*)\t1\t1\t001\n'
+    printf 'kernel\tsm_80\tgpu::nobody_calls_this(int*)\t0\t0\t\n'
+    printf 'site\tsm_80\tgpu::some_kernel(int*)\t2\tbar.sync\tsome.cu:7\nkernel\tsm_80\tgpu::some_kernel(int*)\t3\t1\t101\n'
+    printf 'kernel\tsm_80\tgpu::some_kernel(int*)\t1\t1\t001\n'
 } >"$tmp/more"
 { cat "$list"; echo '* | bar.sync | token_backward_kernel | for no reason'; } >"$tmp/list"
 findings "$tmp/list" "$tmp/more" | sort >"$tmp/got"
