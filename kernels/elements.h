@@ -15,8 +15,6 @@
 #define ON_DEVICE __device__
 #else
 #define ON_DEVICE
-#endif
-#ifndef __CUDACC__
 #include "kernels/cpu/threads.h"
 #endif
 
@@ -74,7 +72,7 @@ HOST_DEVICE inline float sigmoid(float x) { return 1.0f / (1.0f + exponential(-x
 // that of the row's terms, of which terms(row, column) returns eight as a Pack. use may overwrite what terms of the
 // same row and column has read.
 #ifdef __CUDACC__
-// A block has 128 elements, of 32 columns where there are so many, and lies along x as memory does.
+// A block has 128 elements: 4 rows of 32 columns where the matrix has them.
 template <class F> __global__ void __launch_bounds__(128) each_element_kernel(size_t rows, size_t columns, F f) {
     grid_dependency_sync();
     const size_t column = size_t(blockIdx.x) * blockDim.x + threadIdx.x;

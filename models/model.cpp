@@ -2,6 +2,7 @@
 #include "models/model.h"
 #include <algorithm>
 #include <numeric>
+#include <utility>
 #include "src/base/same_math.h"
 
 namespace BACKEND {
@@ -95,10 +96,8 @@ void model_create(Model* m, const ModelInfo* info, const Shape& shape, int B, in
     if (!lora.rank) return;
     set_pointers(&m->weights, frozen, m->arena);
     float* unused = m->adapters.unused;
-    for (const TensorSpec& t : m->arena.tensors) {
-        m->grads.push_back(t.rows == 1 ? unused : nullptr);
-        if (t.rows == 1) unused += t.cols;
-    }
+    for (const TensorSpec& t : m->arena.tensors)
+        m->grads.push_back(t.rows == 1 ? std::exchange(unused, unused + t.cols) : nullptr);
 }
 
 void model_destroy(Model* m) {

@@ -74,7 +74,7 @@ struct Model {
         std::vector<floatX*> weights;
         std::vector<float*> grads;
         floatX *low, *dlow, *wide;          // (N,rank) (N,rank) (N, widest matrix)
-        float* unused;                      // gradients of frozen vectors, each in a place of its own
+        float* unused;                      // gradients of frozen vectors, each at its place
     } adapters = {};
     std::shared_ptr<void> own = {};         // pointers to arrays of this kind of model; those of all models:
     floatX* logits = nullptr;               // (chunk,Vp)

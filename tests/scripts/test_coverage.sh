@@ -112,7 +112,8 @@ cp "$tmp/sums" build/gpu_coverage.txt
 {
     cat "$report"
     printf 'kernel\tsm_80\tgpu::nobody_calls_this(int*)\t0\t0\t\n'
-    printf 'site\tsm_80\tgpu::some_kernel(int*)\t2\tbar.sync\tsome.cu:7\nkernel\tsm_80\tgpu::some_kernel(int*)\t3\t1\t101\n'
+    printf 'site\tsm_80\tgpu::some_kernel(int*)\t2\tbar.sync\tsome.cu:7\n'
+    printf 'kernel\tsm_80\tgpu::some_kernel(int*)\t3\t1\t101\n'
     printf 'kernel\tsm_80\tgpu::some_kernel(int*)\t1\t1\t001\n'
 } >"$tmp/more"
 { cat "$list"; echo '* | bar.sync | token_backward_kernel | for no reason'; } >"$tmp/list"
