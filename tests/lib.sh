@@ -69,6 +69,40 @@ same() {
         head -n 2)"; return 1; }
     [ "$(weights "$1")" = "$(weights "$2")" ] || { echo "weights differ: $1 $2"; return 1; }
 }
+# near A B TOLERANCE [OF_NORMS]: relative difference of every loss, and of every norm: 20 times as much if not said.
+near() {
+    losses "$1" >"$tmp/a.losses"; losses "$2" >"$tmp/b.losses"
+    awk -v tol="$3" -v tol_norm="${4:-0}" 'function off(a, b) { return a > b ? (a - b) / b : (b - a) / b }
+        NR == FNR { loss[$1] = $2; norm[$1] = $3; n++; next }
+        {
+            seen++
+            l = off($2, loss[$1]); g = off($3, norm[$1])
+            if (l > worst) worst = l
+            if (g > worst_norm) worst_norm = g
+            if (!(l <= tol) || !(g <= (tol_norm ? tol_norm : 20 * tol))) bad = 1
+        }
+        END {
+            printf "largest relative difference: loss %.2g, norm %.2g of %d steps\n", worst, worst_norm, seen
+            exit bad || !n || seen != n
+        }' "$tmp/a.losses" "$tmp/b.losses"
+}
+# as_pytorch NAME TOLERANCE OF_NORMS COMMAND...: 20 AdamW steps of the tiny GPT-2, by the recipe of
+# tests/golden/make_gpt2.py, have nearly the losses and norms that PyTorch has in double precision.
+as_pytorch() {
+    into=$1 tolerance=$2 of_norms=$3 golden=tests/golden/gpt2_tiny; shift 3
+    "$@" --init $golden --data $golden/batch.bin --val-data $golden/batch.bin --total-batch-size 96 --steps 20 \
+        --lr 3e-3 --warmup-steps 2 --final-lr-frac 0.1 --beta1 0.9 --beta2 0.95 --eps "${eps:-1e-8}" \
+        --weight-decay 0.1 --grad-clip 1 --dropout 0 --eval-every 0 --sample-every 0 --save-every 0 \
+        --out-dir "$tmp/$into" >"$tmp/$into.log" 2>&1 || { tail -n 2 "$tmp/$into.log"; return 1; }
+    mkdir -p "$tmp/torch"
+    awk '{ printf "{\"event\":\"train\",\"step\":%d,\"loss\":%s,\"lr\":0,\"grad_norm\":%s,\n", $1, $2, $3 }' \
+        $golden/losses.txt >"$tmp/torch/metrics.jsonl"
+    near "$tmp/torch" "$tmp/$into" "$tolerance" "$of_norms"
+}
+# as_the_cpu COMMAND...: the job, without its --device, run by COMMAND on the CPU has nearly the losses of $tmp/one.
+# bf16 keeps 8 bits (2^-9 = 0.002 by rounding); over thousands of numbers the errors average, and a loss is 1e-4 off or
+# less, a norm some 1e-3. Ten times that is the bound.
+as_the_cpu() { (job="${job#--device gpu}" && run cpu "$@" --device cpu) && near "$tmp/cpu" "$tmp/one" 1e-3; }
 # made NAME COMMAND...: the command makes NAME; exit 77 of it is a skip.
 made() {
     of=$1; shift

@@ -1,5 +1,4 @@
-// test_gpu.cu -- the software GPU's instructions against CUTLASS's layouts and plain loops over integers, and the
-// faults of kernels that it names. test_races.cu has the races.
+// test_gpu.cu -- the software GPU's instructions against CUTLASS's layouts and plain loops over integers.
 //
 // tests/golden/make_layouts.cpp wrote the tables of the layouts, and says what they hold.
 #include <algorithm>
@@ -8,264 +7,12 @@
 #include <fstream>
 #include <map>
 #include <sstream>
-#include "tests/cuda/planted.h"
+#include "kernels/cuda/common.cuh"
+#include "tests/test.h"
 
 using namespace BACKEND;
 
 namespace {
-
-// ------------------------ faults: each kernel has one where FAULT, and is right elsewhere
-//
-// These come first: they fork, which a process that has used its device may not.
-
-#define KERNEL(name) template <bool FAULT> __global__ void name(float* x, const float* from)
-#define HOPPER_KERNEL(name) \
-    template <bool FAULT> __global__ void name(float* x, const __grid_constant__ CUtensorMap map)
-
-// Lanes of a warp that are not together.
-KERNEL(lanes_apart) {
-    if (FAULT && threadIdx.x == 3) __syncthreads();
-    x[place()] = __shfl_sync(~0u, from[threadIdx.x], 0);
-    if (!FAULT || threadIdx.x != 3) __syncthreads();
-}
-KERNEL(not_in_its_mask) { x[place()] = __shfl_xor_sync(FAULT ? 0xffffu : ~0u, from[threadIdx.x], 1); }
-KERNEL(asks_who_is_not_there) {
-    if (threadIdx.x < 16) x[place()] = __shfl_xor_sync(0xffffu, from[threadIdx.x], FAULT ? 16 : 8);
-}
-KERNEL(half_a_warp_multiplies) {
-    if (FAULT && threadIdx.x >= 16) return;
-    float d[4] = {};
-    mma_m16n8k16(d, {0, 0, 0, 0}, {0, 0});
-    x[place()] = d[0];
-}
-// Barriers that some do not come to, or with other numbers.
-KERNEL(one_warp_at_the_barrier) {
-    if (!FAULT || threadIdx.x < 32) bar_sync<64>(0);
-    x[place()] = from[threadIdx.x];
-}
-KERNEL(barrier_of_two_sizes) {
-    if (threadIdx.x < 32) bar_arrive<64>(0);
-    else if (FAULT) bar_sync<32>(0);
-    else bar_sync<64>(0);
-}
-KERNEL(arrives_for_nobody) {
-    if (threadIdx.x < 32) bar_arrive<64>(0);
-    else if (!FAULT) bar_sync<64>(0);
-}
-// Memory that is not there, not aligned, not written.
-KERNEL(beyond_the_end) { x[FAULT ? 16384 - 63 + threadIdx.x : place()] = from[threadIdx.x]; }
-KERNEL(before_the_begin) { x[place()] = (FAULT && threadIdx.x == 9 ? x - 1 : from)[0]; }
-KERNEL(misaligned_vector) { as<float4>(x + place() * 4) = as<float4>(from + threadIdx.x * 4 + FAULT); }
-KERNEL(beyond_shared_memory) {
-    extern __shared__ __align__(1024) unsigned char bytes[];
-    float* const s = reinterpret_cast<float*>(bytes);
-    s[threadIdx.x + (FAULT ? 4096 : 0)] = 1;
-    x[place()] = s[threadIdx.x];
-}
-KERNEL(misaligned_in_shared_memory) {
-    __shared__ __align__(16) unsigned char s[512];
-    as<unsigned>(s + threadIdx.x * 4 + (FAULT ? 2 : 0)) = threadIdx.x;
-    __syncwarp();
-    x[place()] = float(s[(threadIdx.x ^ 1) * 4 + 2]);
-}
-KERNEL(never_written) {
-    __shared__ float s[64];
-    if (!FAULT || threadIdx.x != 40) s[threadIdx.x] = 1;
-    __syncwarp();
-    x[place()] = s[threadIdx.x ^ 1];
-}
-KERNEL(divides_by_zero) { as<int>(x + place()) = 7 / (as<int>(from + threadIdx.x) + !FAULT); }
-KERNEL(unknown_instruction) {
-    if (FAULT) asm volatile("nanosleep.u32 20;");
-    x[place()] = from[threadIdx.x];
-}
-// cp.async.
-KERNEL(copy_not_waited_for) {
-    __shared__ __align__(16) float s[256];
-    cp_async16(s + threadIdx.x * 4, from + threadIdx.x * 4);
-    if (!FAULT) cp_async_commit();      // a group that is open is not waited for
-    cp_async_wait<0>();
-    cp_async_commit();
-}
-KERNEL(copy_misaligned) {
-    __shared__ __align__(16) float s[256];
-    cp_async16(s + threadIdx.x * 4, from + threadIdx.x * 4 + FAULT);
-    cp_async_commit();
-    cp_async_wait<0>();
-}
-KERNEL(copy_beyond_the_end) {
-    __shared__ __align__(16) float s[256];
-    cp_async16(s + threadIdx.x * 4, FAULT ? x + 16384 : x + (1 << 20), FAULT);      // else it reads nothing
-    cp_async_commit();
-    cp_async_wait<0>();
-    x[place()] = s[threadIdx.x * 4];
-}
-// Dependent launches.
-KERNEL(reads_early) {
-    float sum = 0;
-    if (FAULT) sum = from[threadIdx.x];
-    grid_dependency_sync();
-    x[place()] = sum;
-}
-KERNEL(writes_early) {
-    if (FAULT && threadIdx.x == 9) x[place()] = 1;
-    grid_dependency_sync();
-}
-KERNEL(copies_early) {
-    __shared__ __align__(16) float s[256];
-    if (!FAULT) grid_dependency_sync();
-    cp_async16(s + threadIdx.x * 4, from + threadIdx.x * 4);
-    cp_async_commit();
-    cp_async_wait<0>();
-    if (FAULT) grid_dependency_sync();
-}
-KERNEL(never_waits) {
-    if (!FAULT || threadIdx.x != 40) grid_dependency_sync();
-}
-HOPPER_KERNEL(loads_early) {
-    extern __shared__ __align__(1024) unsigned char box[];
-    __shared__ uint64_t bar[1];
-    if (threadIdx.x == 0) {
-        mbar_init(bar, 1);
-        mbar_fence_init();
-        mbar_arrive(bar, 1024);
-        if (!FAULT) grid_dependency_sync();
-        tma_load(box, &map, bar, 0, 0);
-    }
-    __syncthreads();
-    mbar_wait(bar, 0);
-    grid_dependency_sync();
-}
-// mbarriers and TMA.
-KERNEL(surplus_arrival) {
-    __shared__ uint64_t bar[1];
-    if (threadIdx.x) return;
-    mbar_init(bar, 2);
-    mbar_arrive(bar);
-    if (FAULT) mbar_arrive(bar, 64);        // the phase goes on until they have come
-    else mbar_arrive(bar);
-    mbar_arrive(bar);
-}
-KERNEL(mbarrier_never_made) {
-    __shared__ uint64_t bar[1];
-    if (!FAULT && threadIdx.x == 0) mbar_init(bar, 1);
-    __syncthreads();
-    mbar_wait(bar, 1);
-}
-KERNEL(waits_for_the_other_phase) {
-    __shared__ uint64_t bar[1];
-    if (threadIdx.x == 0) mbar_init(bar, 1);
-    __syncthreads();
-    mbar_wait(bar, FAULT ? 0 : 1);
-}
-KERNEL(reads_an_mbarrier) {
-    __shared__ uint64_t bar[2];
-    if (threadIdx.x == 0) {
-        mbar_init(bar, 1);
-        bar[1] = 1;
-    }
-    __syncthreads();
-    x[place()] = float(unsigned(bar[FAULT ? 0 : 1]));
-}
-KERNEL(bytes_that_nobody_brings) {
-    __shared__ uint64_t bar[1];
-    if (threadIdx.x) return;
-    mbar_init(bar, 1);
-    mbar_arrive(bar, FAULT ? 64 : 0);
-}
-enum LoadFault { kGoodLoad, kNoInitFence, kMisalignedBox, kFewerBytes, kNotWaitedFor };
-template <LoadFault FAULT> __global__ void load(float* x, const __grid_constant__ CUtensorMap map) {
-    extern __shared__ __align__(1024) unsigned char box[];
-    __shared__ uint64_t bar[1];
-    if (threadIdx.x == 0) {
-        mbar_init(bar, 1);
-        if (FAULT != kNoInitFence) mbar_fence_init();
-        mbar_arrive(bar, FAULT == kFewerBytes ? 512 : 1024);
-        tma_load(box + (FAULT == kMisalignedBox ? 128 : 0), &map, bar, 0, 0);
-    }
-    __syncthreads();
-    if (FAULT == kNotWaitedFor) return;
-    mbar_wait(bar, 0);
-    x[place()] = reinterpret_cast<float*>(box)[threadIdx.x];
-}
-enum ProductFault { kGood, kNoFence, kWrittenSince, kReadEarly, kNoWait, kMisalignedTile, kLanesDiffer };
-template <ProductFault FAULT> __global__ void product(float* x, const float*) {
-    extern __shared__ __align__(1024) unsigned char tiles[];
-    for (unsigned i = threadIdx.x; i < 4096; i += blockDim.x) reinterpret_cast<unsigned*>(tiles)[i] = 0;
-    async_fence();
-    __syncthreads();
-    float d[4] = {};
-    wgmma_hold(d);
-    const uint64_t b = wgmma_desc(tiles + 8192, 0, 1024) + (FAULT == kLanesDiffer ? threadIdx.x % 2 : 0);
-    if (FAULT != kNoFence) wgmma_fence();
-    if (FAULT == kWrittenSince) d[0] = float(threadIdx.x);
-    wgmma<8, false, false>(d, wgmma_desc(tiles + (FAULT == kMisalignedTile ? 128 : 0), 0, 1024), b, true);
-    wgmma_commit();
-    if (FAULT == kReadEarly) x[place()] = d[0];
-    if (FAULT != kNoWait) wgmma_wait<0>(d);
-    if (FAULT != kNoWait) x[place()] = d[1];
-}
-
-// The fault is named, with its place in the source; the twin has none.
-template <class K> void expect_fault(K* fault, K* twin, const char* pattern, unsigned threads = 64,
-                                     bool dependent = false) {
-    const std::string text = outcome(fault, threads, dependent), none = outcome(twin, threads, dependent);
-    EXPECT(std::regex_search(text, std::regex(pattern)), "got \"%s\", want %s", text.c_str(), pattern);
-    const bool at_the_end = text.find(": ends with ") != text.npos;
-    EXPECT(at_the_end || text.find("test_gpu.cu:") != text.npos, "no place in \"%s\"", text.c_str());
-    EXPECT(none.empty(), "got \"%s\", want no error", none.c_str());
-}
-#define FAULT(name, ...) TEST(name) { expect_fault(name<true>, name<false>, __VA_ARGS__); }
-#define HOPPER_FAULT(name, ...) \
-    TEST(name) { needs_hopper(); expect_fault(name<true>, name<false>, __VA_ARGS__); }
-#define EARLY(name, pattern) HOPPER_FAULT(name, pattern, 64, true)
-
-FAULT(lanes_apart, "deadlock:[^]*lanes fffffff7 at .*test_gpu.cu:.*shfl.sync[^]*lanes 00000008 at test_gpu.*bar.sync")
-FAULT(not_in_its_mask, "lane [12][0-9] is not in its member mask 0000ffff")
-FAULT(asks_who_is_not_there, "lane 0 reads lane 16, which takes no part")
-FAULT(half_a_warp_multiplies, "mma by lanes 0000ffff: it wants all")
-FAULT(one_warp_at_the_barrier, "deadlock:\n  warp 0 lanes ffffffff at .*test_gpu.cu:.*: bar.sync 1, 64$")
-FAULT(barrier_of_two_sizes, "barrier 1: (32|64) threads, and (64|32) before|barrier that 32 threads have come to")
-FAULT(arrives_for_nobody, "ends with a barrier that 32 threads have come to")
-FAULT(beyond_the_end, "lanes ffffffff: global access of 4 bytes at 0x[0-9a-f]+: not allocated")
-FAULT(before_the_begin, "global access of 4 bytes at 0x[0-9a-f]+: not allocated")
-FAULT(misaligned_vector, "address 0x[0-9a-f]+ is not aligned to 16 bytes")
-FAULT(beyond_shared_memory, "shared access of 4 bytes at [0-9]+ of 16384")
-FAULT(misaligned_in_shared_memory, "address 0x[0-9a-f]+ is not aligned to 4 bytes")
-FAULT(never_written, "shared read of 4 bytes at 160: byte 0 was never written")
-FAULT(divides_by_zero, "division by zero")
-FAULT(unknown_instruction, "line [0-9]+ .*nanosleep.u32: unknown instruction")
-FAULT(copy_not_waited_for, "returns with cp.async not waited for")
-FAULT(copy_misaligned, "cp.async: 16 bytes from 0x[0-9a-f]+4 to [0-9]+")
-FAULT(copy_beyond_the_end, "global access of 16 bytes at 0x[0-9a-f]+: not allocated")
-EARLY(reads_early, "global memory before griddepcontrol.wait")
-EARLY(writes_early, "global memory before griddepcontrol.wait")
-EARLY(copies_early, "global memory before griddepcontrol.wait")
-EARLY(loads_early, "TMA before griddepcontrol.wait")
-EARLY(never_waits, "returns without griddepcontrol.wait|launch_dependents before the wait")
-HOPPER_FAULT(surplus_arrival, "more arrivals in a phase than the 2 it was made for")
-HOPPER_FAULT(mbarrier_never_made, "no mbarrier at shared address")
-HOPPER_FAULT(waits_for_the_other_phase, "deadlock:[^]*warp 1 lanes ffffffff at .*mbarrier.try_wait")
-HOPPER_FAULT(reads_an_mbarrier, "shared access at [0-9]+: an mbarrier")
-HOPPER_FAULT(bytes_that_nobody_brings, "ends with an mbarrier of 64 bytes")
-TEST(loads) {
-    needs_hopper();
-    expect_fault(load<kNoInitFence>, load<kGoodLoad>, "no fence.mbarrier_init since its barrier was made");
-    expect_fault(load<kMisalignedBox>, load<kGoodLoad>, "TMA load to shared address [0-9]+: not aligned");
-    expect_fault(load<kFewerBytes>, load<kGoodLoad>, "deadlock:[^]*mbarrier.try_wait");
-    expect_fault(load<kNotWaitedFor>, load<kGoodLoad>, "ends with a TMA load that was not waited for");
-}
-TEST(products) {
-    needs_hopper();
-    const auto expect = [](auto* fault, const char* pattern) { expect_fault(fault, product<kGood>, pattern, 128); };
-    expect(product<kNoFence>, "wgmma: no wgmma.fence before it");
-    expect(product<kWrittenSince>, "register 0 of its was written since wgmma.fence");
-    expect(product<kReadEarly>, "reads an accumulator of an unfinished wgmma");
-    expect(product<kNoWait>, "returns with wgmma not waited for");
-    expect(product<kMisalignedTile>, "not at a multiple of 1024");
-    expect(product<kLanesDiffer>, "lanes give different B");
-    EXPECT(outcome(product<kGood>, 96, false).find("not a whole warpgroup") != std::string::npos, "three warps");
-}
 
 // ------------------------ CUTLASS's tables
 
@@ -528,7 +275,7 @@ bool product_is_right(const Product& p, int step, int harm) {
     return right;
 }
 TEST(wgmma_multiplies_tiles) {
-    needs_hopper();
+    if (!hopper()) SKIP("neither wgmma nor TMA on this GPU");
     for (const Product& p : kProducts)
         for (int step = 0; step < 8; step++) {
             EXPECT(product_is_right(p, step, 0), "%s x %s, step %d", p.first, p.second, step);
@@ -554,7 +301,7 @@ __global__ void load_box(uint4* out, const __grid_constant__ CUtensorMap map, in
 }
 // Boxes inside, over each edge and in each of several matrices lie as wgmma wants them, with zeros outside.
 TEST(tma_loads_boxes) {
-    needs_hopper();
+    if (!hopper()) SKIP("neither wgmma nor TMA on this GPU");
     constexpr int kRows = 100, kColumns = 72, kCount = 3;
     Bits numbers(kCount * kRows * kColumns);
     for (size_t i = 0; i < numbers.size(); i++) numbers[i].bits = uint16_t(i + 1);

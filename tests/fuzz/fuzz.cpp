@@ -301,8 +301,7 @@ Meeting meeting() {
     m.deadline = now_seconds() + 1;
     return m;
 }
-template <class T>
-T take(std::string_view* in) {
+template <class T> T take(std::string_view* in) {
     T x = {};
     const size_t n = std::min(sizeof x, in->size());
     std::memcpy(static_cast<void*>(&x), in->data(), n);

@@ -62,20 +62,15 @@ inline std::vector<float> integers(size_t n, int low, int high) {
 
 inline size_t element_bytes(Side side, Kind kind) {
     switch (kind) {
-        case kX:
-            return side == kSpec ? sizeof(SPEC::floatX) : sizeof(BACKEND::floatX);
-        case kByte:
-            return 1;
-        case kDouble:
-            return sizeof(double);
-        default:
-            return 4;
+        case kX: return side == kSpec ? sizeof(SPEC::floatX) : sizeof(BACKEND::floatX);
+        case kByte: return 1;
+        case kDouble: return sizeof(double);
+        default: return 4;
     }
 }
 
 // Values to and from the bytes of one side's memory.
-template <class T>
-void fill(void* to, const std::vector<float>& x) {
+template <class T> void fill(void* to, const std::vector<float>& x) {
     for (size_t i = 0; i < x.size(); i++) static_cast<T*>(to)[i] = T(x[i]);
 }
 inline void encode(Side side, Kind kind, void* to, const std::vector<float>& x) {
@@ -86,23 +81,17 @@ inline void encode(Side side, Kind kind, void* to, const std::vector<float>& x) 
     if (kind == kByte) fill<uint8_t>(to, x);
     if (kind == kDouble) fill<double>(to, x);
 }
-template <class T>
-std::vector<double> widen(const void* from, size_t n) {
+template <class T> std::vector<double> widen(const void* from, size_t n) {
     return std::vector<double>(static_cast<const T*>(from), static_cast<const T*>(from) + n);
 }
 inline std::vector<double> decode(Side side, Kind kind, const void* from, size_t n) {
     std::vector<float> x(n);
     switch (kind) {
-        case kFloat:
-            return widen<float>(from, n);
-        case kInt:
-            return widen<int>(from, n);
-        case kByte:
-            return widen<uint8_t>(from, n);
-        case kDouble:
-            return widen<double>(from, n);
-        case kX:
-            break;
+        case kFloat: return widen<float>(from, n);
+        case kInt: return widen<int>(from, n);
+        case kByte: return widen<uint8_t>(from, n);
+        case kDouble: return widen<double>(from, n);
+        case kX: break;
     }
     if (side == kSpec)
         SPEC::load_floats(x.data(), static_cast<const SPEC::floatX*>(from), n);
@@ -114,8 +103,7 @@ inline std::vector<double> decode(Side side, Kind kind, const void* from, size_t
 // Becomes whatever pointer the operation's parameter is.
 struct Pointer {
     void* memory;
-    template <class T>
-    operator T*() const {
+    template <class T> operator T*() const {
         return static_cast<T*>(memory);
     }
 };
@@ -251,18 +239,14 @@ struct Case {
     Tensor& inout(Kind kind, std::vector<float> start) { return add(kind, kOut, std::move(start)); }
     Tensor& scratch(Kind kind, size_t n) { return add(kind, kScratch, std::vector<float>(n, kNaN)); }
 
-    template <class Spec, class Backend, class... Args>
-    void run(Spec spec, Backend backend, Args&&... args) {
+    template <class Spec, class Backend, class... Args> void run(Spec spec, Backend backend, Args&&... args) {
         for (Tensor& t : tensors) tensor_write(t, kSpec, 0);
         spec(pick(kSpec, args)..., Stream(nullptr));
         for (Tensor& t : tensors) {
             const std::vector<char> bits = tensor_read(t, kSpec, what + ", specification");
             t.want = decode(kSpec, t.kind, bits.data(), t.start.size());
         }
-        const struct {
-            int threads;
-            size_t shift;
-        } runs[] = {{1, 0}, {2, arena ? 0u : 16u}, {3, 0}, {3, 0}};
+        const struct { int threads; size_t shift; } runs[] = {{1, 0}, {2, arena ? 0u : 16u}, {3, 0}, {3, 0}};
         for (const auto& r : runs) {
             if (once && &r != runs) break;
             BACKEND::set_threads(r.threads);

@@ -135,18 +135,10 @@ TEST(memory) {
 }
 
 TEST(floats) {
-    const struct {
-        float from, as_half;
-    } known[] = {// bf16 keeps 8 bits: 1 + 1/256 is a tie, and goes to even
-                 {0, 0},
-                 {1, 1},
-                 {-2.5f, -2.5f},
-                 {1 + 1 / 256.0f, 1},
-                 {1 + 3 / 256.0f, 1 + 4 / 256.0f},
-                 {1 + 1.01f / 256, 1 + 2 / 256.0f},
-                 {-(1 + 3 / 256.0f), -(1 + 4 / 256.0f)},
-                 {FLT_MAX, INFINITY},
-                 {-INFINITY, -INFINITY}};
+    const struct { float from, as_half; } known[] = {   // bf16 keeps 8 bits: 1 + 1/256 is a tie, and goes to even
+        {0, 0}, {1, 1}, {-2.5f, -2.5f}, {1 + 1 / 256.0f, 1}, {1 + 3 / 256.0f, 1 + 4 / 256.0f},
+        {1 + 1.01f / 256, 1 + 2 / 256.0f}, {-(1 + 3 / 256.0f), -(1 + 4 / 256.0f)}, {FLT_MAX, INFINITY},
+        {-INFINITY, -INFINITY}};
     for (const auto& k : known) {
         BACKEND::floatX x;
         float back;
@@ -262,9 +254,7 @@ TEST(denormal_numbers_count_as_zero) {
 
 // --------------------------------------------------------------------------------------------- embedding, LayerNorm
 
-struct Rows {
-    int B, T, C;
-};
+struct Rows { int B, T, C; };
 static const Rows kEmbeddings[] = {{1, 1, 8}, {2, 40, 8}, {3, 17, 24}, {2, 65, 136}, {5, 13, 768}};
 static int vocabulary(const Rows& s) { return s.C == 8 ? 1900 : 65; }  // more tokens than any table a kernel may have
 
@@ -323,18 +313,13 @@ TEST(embedding_backward_of_many_rows) {
     c.near(dwpe, 4 + root(B));  // k: B terms, and the division
 }
 
-struct Norm {
-    int N, C;
-};
+struct Norm { int N, C; };
 static const Norm kNorms[] = {{1, 8},     {3, 24},   {65, 64}, {130, 136}, {3, 768}, {9, 264},
                               {65, 1600}, {5, 8192}, {7, 56},  {5, 576},   {3, 4104}, {5, 4096},
                               {3, 1280}};
 
 // LayerNorm, and RMSNorm, where mean and bias are null.
-struct NormForm {
-    bool rms;
-    float eps;
-};
+struct NormForm { bool rms; float eps; };
 static const NormForm kNormForms[] = {{false, 1e-5f}, {false, 0.25f}, {true, 1e-6f}, {true, 0.25f}};
 static std::string text_of(const NormForm& form, const Norm& s) {
     return format("%s eps=%g N=%d C=%d", form.rms ? "RMSNorm" : "LayerNorm", form.eps, s.N, s.C);
@@ -441,9 +426,7 @@ TEST(dropout_backward) {
 
 // ---------------------------------------------------------------------------------------------------------- matmul
 
-struct Matmul {
-    int N, C, OC;
-};
+struct Matmul { int N, C, OC; };
 static const Matmul kMatmuls[] = {{1, 8, 8},      {3, 24, 64},    {65, 136, 24}, {130, 64, 272},
                                   {1, 768, 1008}, {67, 768, 136}, {300, 8, 1040}, {4, 72, 24}, {5, 72, 24}};
 
@@ -715,8 +698,7 @@ TEST(matmul_backward_params_bias) {  // dbias of random numbers, which the cases
 
 // With "+=" the sum is complete, and rounded, before it is added: the result is, bit for bit, what was there + what "="
 // gives.
-template <class Run>
-static void expect_one_add(const std::string& what, size_t n, const Run& run) {
+template <class Run> static void expect_one_add(const std::string& what, size_t n, const Run& run) {
     const std::vector<float> before = normal(n), zeros(n, 0);
     const std::vector<double> sum = run(std::vector<float>(n, kNaN), false), on_zeros = run(zeros, true),
                               total = run(before, true);

@@ -21,8 +21,7 @@ namespace {
 constexpr bool kExact = sizeof(floatX) == sizeof(float);
 
 // Values in device memory, floatX or float.
-template <class X>
-struct Device {
+template <class X> struct Device {
     X* at;
     size_t n;
     explicit Device(size_t count) : at(static_cast<X*>(device_alloc(count * sizeof(X), "test"))), n(count) {}
@@ -74,10 +73,7 @@ uint32_t golden_hash(size_t key, size_t i) {
 }
 constexpr int kB = 2, kT = 33, kV = 317, kSteps = 20;
 
-struct Golden {
-    std::string name, config;
-    std::vector<double> losses, norms, logits;
-};
+struct Golden { std::string name, config; std::vector<double> losses, norms, logits; };
 std::vector<Golden> goldens() {
     std::vector<Golden> all;
     std::istringstream text(read_file("tests/golden/llama.txt"));

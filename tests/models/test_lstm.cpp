@@ -20,8 +20,7 @@ namespace {
 constexpr bool kExact = sizeof(floatX) == sizeof(float);
 
 // Values in device memory, floatX or float.
-template <class X>
-struct Device {
+template <class X> struct Device {
     X* at;
     size_t n;
     explicit Device(size_t count) : at(static_cast<X*>(device_alloc(count * sizeof(X), "test"))), n(count) {}

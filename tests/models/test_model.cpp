@@ -17,8 +17,7 @@ namespace {
 
 constexpr bool kExact = sizeof(floatX) == sizeof(float);  // fp32: finite differences mean something
 
-template <class F>
-void each_model(const F& f) {
+template <class F> void each_model(const F& f) {
     for (const ModelInfo* info : all_models()) {
         try {
             f(*info, small_shape(*info));
@@ -40,8 +39,7 @@ struct Fixture {
     StepState host_state = {.seed = 5, .step = 3, .lr = 0, .grad_scale = 0};
     std::vector<int> tokens, targets;
 
-    template <class X>
-    static X* device(size_t count) {
+    template <class X> static X* device(size_t count) {
         return static_cast<X*>(device_alloc(count * sizeof(X), "test"));
     }
     Fixture(const ModelInfo& info, const Shape& s, int B, int T, int recompute = 0) : shape(s) {

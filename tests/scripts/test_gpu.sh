@@ -5,10 +5,10 @@
 #   tests/scripts/test_gpu.sh runs    the whole runs alone
 # A kernel that waits for ever must not hold up the rest: every command here has its time.
 . tests/lib.sh
-train=$faulty
+train="timeout 120 $faulty"
 tools=${TOOLS:-$PWD/build}
 LOCKSTEP_SHARE_GPU=1; export LOCKSTEP_SHARE_GPU
-if ! timeout 120 $train --device gpu --dry-run --preset nano >"$tmp/probe" 2>&1; then
+if ! $train --device gpu --dry-run --preset nano >"$tmp/probe" 2>&1; then
     if grep -qE 'no GPU answers|not in this build' "$tmp/probe"; then
         skip "runs on a GPU" "$(sed 's/.*error: //' "$tmp/probe" | tail -n 1)"
     else fail "a GPU answers" "$(tail -n 2 "$tmp/probe" | tr '\n' '|')"; fi
@@ -30,12 +30,9 @@ else skip "a step as a CUDA graph" "no $tools/tests/graph_gpu: ninja build/tests
 
 # 8 micro-batches, 8 replicas, dropout, clipping, an evaluation, audits (a micro-batch twice, bit for bit); wide enough
 # for every size of tile.
-shape="--preset nano --layers 3 --heads 4 --channels 256 --seq-len 256 --batch-size 2 --total-batch-size 4096
-    --lr 1e-3 --warmup-steps 2
-       --data tests/golden/lines.txt --eval-steps 2 --sample-every 0 --keep 0 --timeout 60 --steps 12 --eval-every 6"
-job="--device gpu $shape --dropout 0.1 --audit-every 4 --save-every 5"
-run() { out=$1; shift; timeout 120 "$@" $job --out-dir "$tmp/$out" >"$tmp/$out.log" 2>&1 || { echo "exit code $?"
-    tail -n 3 "$tmp/$out.log"; return 1; }; }
+job="--device gpu --preset nano --layers 3 --heads 4 --channels 256 --seq-len 256 --batch-size 2 --total-batch-size 4096
+    --lr 1e-3 --warmup-steps 2 --dropout 0.1 --audit-every 4 --save-every 5 --data tests/golden/lines.txt
+    --eval-steps 2 --sample-every 0 --keep 0 --timeout 60 --steps 12 --eval-every 6"
 check one_rank run one $train
 [ "$failed" -eq 0 ] || { [ -e "$tmp/one/metrics.jsonl" ] || give_up; }
 
@@ -68,21 +65,21 @@ killed() {
         --max-restarts 0 >/dev/null 2>&1
     [ "$(cat "$tmp/killed/ckpt/latest")" = step_00000005 ] || { echo "saved $(cat "$tmp/killed/ckpt/latest")"
         return 1; }
-    timeout 120 $train --device gpu --resume "$tmp/killed" >"$tmp/killed.log2" 2>&1 || {
+    $train --device gpu --resume "$tmp/killed" >"$tmp/killed.log2" 2>&1 || {
         tail -n 3 "$tmp/killed.log2"; return 1; }
     same "$tmp/one" "$tmp/killed"
 }
 [ $ranks -eq 1 ] || check killed_at_8_resumed_2_to_1 killed
 stopped() {
     # `timeout` would keep the signal
-    LOCKSTEP_FAULT="rank=0,step=3,at=bwd,do=sleep:2" "$train" $job --out-dir "$tmp/stopped" >"$tmp/stopped.log" \
+    LOCKSTEP_FAULT="rank=0,step=3,at=bwd,do=sleep:2" "$faulty" $job --out-dir "$tmp/stopped" >"$tmp/stopped.log" \
         2>&1 & pid=$!
     for i in $(seq 300); do grep -q 'LOCKSTEP_FAULT fires' "$tmp/stopped.log" 2>/dev/null && break; sleep 0.1; done
     kill -USR1 $pid
     for i in $(seq 600); do kill -0 $pid 2>/dev/null || break; sleep 0.1; done
     kill -KILL $pid 2>/dev/null; wait $pid; code=$?
     [ $code -eq 75 ] || { echo "exit code $code, want 75"; tail -n 3 "$tmp/stopped.log"; return 1; }
-    timeout 120 $train --device gpu --resume "$tmp/stopped" --np $ranks >"$tmp/stopped.log2" 2>&1 || {
+    $train --device gpu --resume "$tmp/stopped" --np $ranks >"$tmp/stopped.log2" 2>&1 || {
         tail -n 3 "$tmp/stopped.log2"; return 1; }
     same "$tmp/one" "$tmp/stopped"
 }
@@ -91,37 +88,13 @@ flipped() { LOCKSTEP_FAULT="rank=1,step=4,at=bwd,do=flip:1000" run flipped $trai
     [ $? -ne 0 ] && grep -q 'computed micro-batch' "$tmp/flipped.log"; }
 [ $ranks -eq 1 ] || check "a flipped bit in a gradient is found" flipped
 
-# near A B TOLERANCE: relative difference of every loss; a norm may be off 20 times as far.
-near() {
-    losses "$1" >"$tmp/a"; losses "$2" >"$tmp/b"
-    awk -v tol="$3" 'function off(x, y) { return x > y ? (x - y) / y : (y - x) / y }
-        NR == FNR { loss[$1] = $2; norm[$1] = $3; n++; next }
-        { seen++; if (off($2, loss[$1]) > l) l = off($2, loss[$1]); if (off($3, norm[$1]) > g) g = off($3, norm[$1]) }
-        END { printf "largest relative difference: loss %.2g, norm %.2g, of %d steps\n", l, g, seen; exit !(n > 0 &&
-            seen == n && l <= tol && g <= 20 * tol) }' "$tmp/a" "$tmp/b"
-}
-# bf16 against fp32: a loss is the mean of thousands of rounded numbers, 1e-4 off or less; ten times that is the bound.
-cpu_run() { timeout 300 $train --device cpu $shape --dropout 0.1 --audit-every 0 --save-every 0 --out-dir "$tmp/cpu" \
-    >"$tmp/cpu.log" 2>&1 && near "$tmp/cpu" "$tmp/one" 1e-3; }
-check "losses follow the CPU's" cpu_run
+check "losses follow the CPU's" as_the_cpu timeout 300 $faulty
 tail -n 1 "$tmp/check.log"
-golden=tests/golden/gpt2_tiny
-pytorch() {
-    timeout 120 $train --device gpu --init $golden --data $golden/batch.bin --val-data $golden/batch.bin --batch-size \
-        4 --total-batch-size 96 --steps 20 --lr 3e-3 --warmup-steps 2 \
-        --final-lr-frac 0.1 --beta1 0.9 --beta2 0.95 --eps 1e-8 --weight-decay 0.1 --grad-clip 1 --dropout 0 \
-        --eval-every 0 --sample-every 0 --save-every 0 \
-        --out-dir "$tmp/golden" >"$tmp/golden.log" 2>&1 || { tail -n 2 "$tmp/golden.log"; return 1; }
-    mkdir -p "$tmp/torch"
-    awk '{ printf "{\"event\":\"train\",\"step\":%d,\"loss\":%s,\"lr\":0,\"grad_norm\":%s,\n", $1, $2,
-        $3 }' $golden/losses.txt >"$tmp/torch/metrics.jsonl"
-    near "$tmp/torch" "$tmp/golden" 2e-3
-}
-check "20 steps follow PyTorch's losses" pytorch
+check "20 steps follow PyTorch's losses" as_pytorch golden 2e-3 4e-2 $train --device gpu --batch-size 4
 tail -n 1 "$tmp/check.log"
 text_and_loss() {
-    timeout 60 $train sample "$tmp/one" --device gpu --temperature 0.5 --max-tokens 40 --prompt 'The ' &&
-        timeout 60 $train eval "$tmp/one" --device gpu
+    $train sample "$tmp/one" --device gpu --temperature 0.5 --max-tokens 40 --prompt 'The ' &&
+        $train eval "$tmp/one" --device gpu
 }
 check "text, and the loss of the validation text" text_and_loss
 summary

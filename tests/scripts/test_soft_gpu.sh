@@ -77,21 +77,6 @@ nccl_sums() {
     run nccl_sums $soft --np 4 --reduce nccl && ! same "$tmp/one" "$tmp/nccl_sums" >/dev/null &&
         near "$tmp/one" "$tmp/nccl_sums" 1e-3
 }
-# near A B TOLERANCE: relative difference of every loss and norm.
-near() {
-    losses "$1" >"$tmp/a"; losses "$2" >"$tmp/b"
-    awk -v tol="$3" 'function off(a, b) { d = (a - b) / b; return d < 0 ? -d : d }
-        NR == FNR { loss[$1] = $2; norm[$1] = $3; n++; next }
-        {
-            seen++
-            if (off($2, loss[$1]) > worst) worst = off($2, loss[$1])
-            if (off($3, norm[$1]) > worst_norm) worst_norm = off($3, norm[$1])
-        }
-        END {
-            printf "largest relative difference: loss %.2g, norm %.2g of %d steps\n", worst, worst_norm, seen
-            exit !(n > 0 && seen == n && worst <= tol && worst_norm <= 20 * tol)
-        }' "$tmp/a" "$tmp/b"
-}
 check "--reduce nccl: other bits, the same losses" nccl_sums
 check "a run of Hopper's kernels" hopper
 
@@ -144,24 +129,9 @@ check "128 ranks, more than a kernel adds" crowd
 expect "more ranks than GPUs" 2 'one rank per GPU|more ranks than GPUs' \
     env SOFT_GPU_DEVICES=1 $soft $job --np 2 --max-restarts 0 --out-dir "$tmp/crowded"
 
-# The CPU in fp32. bf16 keeps 8 bits (2^-9 = 0.002 by rounding); over thousands of numbers the errors average, and a
-# loss is 1e-4 off or less, a norm some 1e-3. Ten times that is the bound.
-job_cpu=$(echo "$job" | sed 's/--device gpu//')
-cpu_run() { $soft --device cpu $job_cpu --out-dir "$tmp/cpu" >"$tmp/cpu.log" 2>&1 && near "$tmp/cpu" "$tmp/one" 1e-3; }
-check "losses follow the CPU's" cpu_run
+check "losses follow the CPU's" as_the_cpu $soft
 tail -n 1 "$tmp/check.log"
-golden=tests/golden/gpt2_tiny
-pytorch() {
-    $soft --device gpu --init $golden --data $golden/batch.bin --val-data $golden/batch.bin --batch-size 4 \
-        --total-batch-size 96 --steps 20 --lr 3e-3 --warmup-steps 2 --final-lr-frac 0.1 --beta1 0.9 --beta2 0.95 \
-        --eps 1e-8 --weight-decay 0.1 --grad-clip 1 --dropout 0 --eval-every 0 --sample-every 0 --save-every 0 \
-        --out-dir "$tmp/golden" >"$tmp/golden.log" 2>&1 || { tail -n 2 "$tmp/golden.log"; return 1; }
-    mkdir -p "$tmp/torch"
-    awk '{ printf "{\"event\":\"train\",\"step\":%d,\"loss\":%s,\"lr\":0,\"grad_norm\":%s,\n", $1, $2, $3 }' \
-        $golden/losses.txt >"$tmp/torch/metrics.jsonl"
-    near "$tmp/torch" "$tmp/golden" 2e-3
-}
-check "20 steps follow PyTorch's losses" pytorch
+check "20 steps follow PyTorch's losses" as_pytorch golden 2e-3 4e-2 $soft --device gpu --batch-size 4
 tail -n 1 "$tmp/check.log"
 expect "a sample by a software GPU" 0 '^The ' \
     $soft sample "$tmp/one" --device gpu --temperature 0.5 --max-tokens 12 --prompt 'The '

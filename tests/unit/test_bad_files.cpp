@@ -68,8 +68,7 @@ std::string replaced(std::string text, const std::string& from, const std::strin
     EXPECT(at != std::string::npos, "no %s in %s", from.c_str(), text.substr(0, 300).c_str());
     return text.replace(at, from.size(), to);
 }
-template <class T>
-std::string raw(std::initializer_list<T> values) {
+template <class T> std::string raw(std::initializer_list<T> values) {
     return std::string(reinterpret_cast<const char*>(values.begin()), values.size() * sizeof(T));
 }
 
@@ -462,25 +461,18 @@ std::string shown(const End& e) {
 // Taken as they are: what is refused below is refused for what was changed.
 static std::vector<Case> good_files() {
     const std::string ids = tokens(400), line = "{\"text\": \"" + std::string(400, 'a') + "\"}\n";
-    std::vector<Case> good = {{"data", "a.bin", ids, 0, ""},
-                              {"data", "a.bin", llmc(400, ids), 0, ""},
-                              {"data", "a.npy", npy("'<u2'", "False", "(400,)", ids), 0, ""},
-                              {"data", "a.txt", std::string(400, 'a'), 0, ""},
-                              {"data", "a.jsonl", line, 0, ""},
-                              {"data", "a.jsonl", pair + pair, 0, ""},
-                              {"tokenizer", "t.bpe", vocab_bpe("a b\n"), 0, ""},
-                              {"model", "m.gguf", gguf, 0, ""},
-                              {"model", "m.bin", llmc_model, 0, ""},
-                              {"run", "config.json", run_config, 0, ""},
-                              {"run", "metrics.jsonl", "torn", 0, ""}};
-    const std::pair<const char*, const char*> of_checkpoint[] = {{"tokenizer", "tokenizer.json"},
-                                                                 {"info", "tokenizer.json"},
-                                                                 {"init", "config.json"},
-                                                                 {"init", "model.safetensors"},
-                                                                 {"resume", "optim.safetensors"},
-                                                                 {"resume", "state.json"},
-                                                                 {"resume", "DONE"},
-                                                                 {"seal", "state.json"}};
+    std::vector<Case> good = {
+        {"data", "a.bin", ids, 0, ""}, {"data", "a.bin", llmc(400, ids), 0, ""},
+        {"data", "a.npy", npy("'<u2'", "False", "(400,)", ids), 0, ""},
+        {"data", "a.txt", std::string(400, 'a'), 0, ""}, {"data", "a.jsonl", line, 0, ""},
+        {"data", "a.jsonl", pair + pair, 0, ""},
+        {"tokenizer", "t.bpe", vocab_bpe("a b\n"), 0, ""}, {"model", "m.gguf", gguf, 0, ""},
+        {"model", "m.bin", llmc_model, 0, ""}, {"run", "config.json", run_config, 0, ""},
+        {"run", "metrics.jsonl", "torn", 0, ""}};
+    const std::pair<const char*, const char*> of_checkpoint[] = {
+        {"tokenizer", "tokenizer.json"}, {"info", "tokenizer.json"}, {"init", "config.json"},
+        {"init", "model.safetensors"}, {"resume", "optim.safetensors"}, {"resume", "state.json"}, {"resume", "DONE"},
+        {"seal", "state.json"}};
     for (const auto& [how, name] : of_checkpoint) good.push_back({how, name, checkpoint.at(name), 0, ""});
     return good;
 }

@@ -50,8 +50,9 @@ constexpr int kBlocks = 2;
 
 // GPT-2's table: wte has padding rows, the four matrices of a block are transposed in the file, c_proj is square.
 std::vector<TensorSpec> gpt2_table() {
-    std::vector<TensorSpec> t = {{"transformer.wte.weight", kVp, kC, kV, false, 0.02f, true},
-                                 {"transformer.wpe.weight", kT, kC, kT, false, 0.02f, true}};
+    std::vector<TensorSpec> t = {
+        {"transformer.wte.weight", kVp, kC, kV, false, 0.02f, true},
+        {"transformer.wpe.weight", kT, kC, kT, false, 0.02f, true}};
     const auto vector = [&](const std::string& name, size_t n) { t.push_back({name, 1, n, 1, false, 0, false}); };
     const auto matrix = [&](const std::string& name, size_t out, size_t in) {
         t.push_back({name, out, in, out, true, 0.02f, true});
@@ -248,11 +249,10 @@ TEST(round_trip_with_odd_shapes) {
 // A matrix and a vector that are one in memory are their parts in a file; and the file may be several with an index.
 TEST(parts_and_shards) {
     TempFolder dir;
-    const std::vector<TensorSpec> table = {{"embed.weight", 16, 2, 3, false, 0, true},
-                                           {"qkv.weight", 5, 2, 5, false, 0, true, false,
-                                            {{"q.weight", 3}, {"k.weight", 1}, {"v.weight", 1}}},
-                                           {"qkv.bias", 1, 5, 1, false, 0, false, false,
-                                            {{"q.bias", 3}, {"k.bias", 1}, {"v.bias", 1}}}};
+    const std::vector<TensorSpec> table = {
+        {"embed.weight", 16, 2, 3, false, 0, true},
+        {"qkv.weight", 5, 2, 5, false, 0, true, false, {{"q.weight", 3}, {"k.weight", 1}, {"v.weight", 1}}},
+        {"qkv.bias", 1, 5, 1, false, 0, false, false, {{"q.bias", 3}, {"k.bias", 1}, {"v.bias", 1}}}};
     const Arena arena = arena_layout(table);
     std::vector<float> w = fill(arena, 2);
     uint64_t bytes;
@@ -430,16 +430,10 @@ TEST(malicious_safetensors) {
     std::string nested = "{\"a\":", many = "{";
     for (int i = 0; i < 40; i++) nested += "[";
     for (int i = 0; i < 66000; i++) many += (i ? ",\"" : "\"") + std::to_string(i) + "\":{}";
-    const struct {
-        std::string file;
-        const char* part;
-    } bad[] = {
-        {"", "header: got 0 bytes in a file of 0"},
-        {std::string(7, '\0'), "in a file of 7"},
-        {std::string(9, '\0'), "in a file of 9"},
-        {safetensors(good, d24, 0), "header: got 0 bytes"},
-        {safetensors(good, d24, 1), "header: got 1 bytes"},
-        {safetensors(good, d24, good.size() + 25), "header: got"},
+    const struct { std::string file; const char* part; } bad[] = {
+        {"", "header: got 0 bytes in a file of 0"}, {std::string(7, '\0'), "in a file of 7"},
+        {std::string(9, '\0'), "in a file of 9"}, {safetensors(good, d24, 0), "header: got 0 bytes"},
+        {safetensors(good, d24, 1), "header: got 1 bytes"}, {safetensors(good, d24, good.size() + 25), "header: got"},
         {safetensors(good, d24, 100000001), "header: got 100000001"},
         {safetensors(good, d24, uint64_t(1) << 63), "header: got 9223372036854775808"},
         {safetensors(good, d24, UINT64_MAX - 7), "header: got 18446744073709551608"},

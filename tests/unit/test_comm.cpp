@@ -1070,11 +1070,7 @@ int rank_main(const std::vector<std::string>& args) {
 }
 
 // launch_ranks in a process of its own, so that its signals and its end can be watched.
-struct Launched {
-    int code;
-    std::string said;
-    double seconds;
-};
+struct Launched { int code; std::string said; double seconds; };
 Launched launch(int np, int restarts, std::vector<std::string> args,
                 const std::function<void(pid_t)>& meanwhile = nullptr) {
     args.insert(args.begin(), "rank");

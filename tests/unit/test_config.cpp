@@ -95,27 +95,23 @@ TEST(configs_of_gpt2) {
     parse(with(R"("n_inner":256,"activation_function":"gelu_pytorch_tanh","layer_norm_epsilon":1e-5,)"
                R"("scale_attn_weights":true,"eos_token_id":50256)"));
     EXPECT(parse(with("\"eos_token_id\":50256")).eot == -1, "an end of text beyond the vocabulary");
-    const struct {
-        std::string text;
-        const char* part;
-    } bad[] = {{"", "byte 0"},
-               {"[]", "model_type: it is missing"},
-               {replace(kGpt2, "gpt2", "elsewhere"), "model_type: got \"elsewhere\""},
-               {replace(kGpt2, "gpt2", "\\u001b[2J"), "model_type: got \"\\u001b[2J\""},
-               {replace(kGpt2, "\"n_head\":2", "\"n_head\":3"), "got 3 heads for 64 channels"},
-               {with("\"n_inner\":128"), "n_inner: got 128, want null"},
-               {with("\"activation_function\":\"gelu\""), "activation_function: got \"gelu\""},
-               {with("\"activation_function\":\"\\u001b[2J\""), "activation_function: got \"\\u001b[2J\""},
-               {with("\"activation_function\":null"), "activation_function: got null"},
-               {with("\"layer_norm_epsilon\":1e-6"), "layer_norm_epsilon: got 1e-6"},
-               {with("\"layer_norm_epsilon\":\"1e-5\""), "layer_norm_epsilon"},
-               {with("\"scale_attn_weights\":false"), "scale_attn_weights: got false, want true"},
-               {with("\"tie_word_embeddings\":false"), "tie_word_embeddings"},
-               {with("\"scale_attn_by_inverse_layer_idx\":true"), "scale_attn_by_inverse_layer_idx: got true"},
-               {with("\"add_cross_attention\":1"), "add_cross_attention: got 1"},
-               {with("\"resid_pdrop\":1"), "resid_pdrop: got 1"},
-               {with("\"attn_pdrop\":-0.1"), "attn_pdrop"},
-               {with("\"quantization_config\":{}"), "quantization_config"}};
+    const struct { std::string text; const char* part; } bad[] = {
+        {"", "byte 0"}, {"[]", "model_type: it is missing"},
+        {replace(kGpt2, "gpt2", "elsewhere"), "model_type: got \"elsewhere\""},
+        {replace(kGpt2, "gpt2", "\\u001b[2J"), "model_type: got \"\\u001b[2J\""},
+        {replace(kGpt2, "\"n_head\":2", "\"n_head\":3"), "got 3 heads for 64 channels"},
+        {with("\"n_inner\":128"), "n_inner: got 128, want null"},
+        {with("\"activation_function\":\"gelu\""), "activation_function: got \"gelu\""},
+        {with("\"activation_function\":\"\\u001b[2J\""), "activation_function: got \"\\u001b[2J\""},
+        {with("\"activation_function\":null"), "activation_function: got null"},
+        {with("\"layer_norm_epsilon\":1e-6"), "layer_norm_epsilon: got 1e-6"},
+        {with("\"layer_norm_epsilon\":\"1e-5\""), "layer_norm_epsilon"},
+        {with("\"scale_attn_weights\":false"), "scale_attn_weights: got false, want true"},
+        {with("\"tie_word_embeddings\":false"), "tie_word_embeddings"},
+        {with("\"scale_attn_by_inverse_layer_idx\":true"), "scale_attn_by_inverse_layer_idx: got true"},
+        {with("\"add_cross_attention\":1"), "add_cross_attention: got 1"},
+        {with("\"resid_pdrop\":1"), "resid_pdrop: got 1"}, {with("\"attn_pdrop\":-0.1"), "attn_pdrop"},
+        {with("\"quantization_config\":{}"), "quantization_config"}};
     for (const auto& c : bad) expect_error(kExitBadContent, c.part, [&] { parse(c.text); });
 }
 
@@ -132,10 +128,7 @@ TEST(configs_of_llama) {
     Shape s = parse(with("")).shape;
     EXPECT(kv_heads(s) == 4 && head_size(s) == 16 && untied_head(s) == 1 && norm_eps(s) == 1e-6f, "what is absent");
     const std::string llama3 = R"({"rope_type":"llama3","factor":8.0,"low_freq_factor":1.0,"high_freq_factor":4.0)";
-    const struct {
-        std::string text;
-        const char* want;
-    } good[] = {
+    const struct { std::string text; const char* want; } good[] = {
         {"", "10000 1 1 4 8192"},
         {R"("rope_theta":500000.0,"rope_scaling":null)", "500000 1 1 4 8192"},
         {R"("rope_parameters":{"rope_type":"default","rope_theta":500})", "500 1 1 4 8192"},
@@ -152,9 +145,7 @@ TEST(configs_of_llama) {
                              R"("layer_types":["full_attention","full_attention"])"})
         parse(with(fine));
     EXPECT(parse(with(R"("eos_token_id":[3,7])")).eot == 3, "the first of several ends of text");
-    const struct {
-        const char *text, *part;
-    } bad[] = {
+    const struct { const char *text, *part; } bad[] = {
         {R"("rope_scaling":{"rope_type":"yarn","factor":2})", "rope_type: got \"yarn\""},
         {R"("rope_scaling":{"type":"linear","factor":2})", "rope_type: got \"linear\""},
         {R"("rope_scaling":{"rope_type":"llama3","factor":8})", "low_freq_factor: it is missing"},
@@ -166,14 +157,10 @@ TEST(configs_of_llama) {
         {R"("partial_rotary_factor":0.25)", "partial_rotary_factor: got 0.25"},
         {R"("rope_interleaved":true)", "rope_interleaved"},
         {R"("layer_types":["full_attention","chunked_attention"])", "layer_types: got \"chunked_attention\""},
-        {R"("num_local_experts":8)", "num_local_experts"},
-        {R"("moe_intermediate_size":8)", "moe_intermediate_size"},
-        {R"("hidden_act":"gelu")", "hidden_act: got \"gelu\""},
-        {R"("mlp_bias":true)", "mlp_bias: got true"},
-        {R"("num_key_value_heads":3)", "--kv-heads: got 3"},
-        {R"("head_dim":12)", "--head-size: got 12"},
-        {R"("head_dim":256)", "head_dim: got 256"},
-        {R"("rms_norm_eps":0)", "rms_norm_eps: got 0"},
+        {R"("num_local_experts":8)", "num_local_experts"}, {R"("moe_intermediate_size":8)", "moe_intermediate_size"},
+        {R"("hidden_act":"gelu")", "hidden_act: got \"gelu\""}, {R"("mlp_bias":true)", "mlp_bias: got true"},
+        {R"("num_key_value_heads":3)", "--kv-heads: got 3"}, {R"("head_dim":12)", "--head-size: got 12"},
+        {R"("head_dim":256)", "head_dim: got 256"}, {R"("rms_norm_eps":0)", "rms_norm_eps: got 0"},
     };
     for (const auto& c : bad) expect_error(kExitBadContent, c.part, [&] { parse(with(c.text)); });
     const std::string qwen = replace(with(""), "llama", "qwen3");

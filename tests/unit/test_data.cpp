@@ -16,12 +16,10 @@
 #include "tests/test.h"
 #include "tests/unit/folder.h"
 
-template <class T>
-std::string bytes_of(const std::vector<T>& values) {
+template <class T> std::string bytes_of(const std::vector<T>& values) {
     return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
 }
-template <class T>
-std::vector<T> counting(size_t n, size_t first = 0) {
+template <class T> std::vector<T> counting(size_t n, size_t first = 0) {
     std::vector<T> v;
     for (size_t i = 0; i < n; i++) v.push_back(T((first + i) % 50000));
     return v;

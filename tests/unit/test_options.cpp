@@ -58,78 +58,35 @@ std::vector<std::string> option_names() {
 }
 
 // A value of every option that is not its default, as typed and as it must come back.
-struct Sample {
-    const char *name, *typed, *text;
-};
-const Sample samples[] = {{"model", "gpt2", "\"gpt2\""},
-                          {"preset", "small", "\"small\""},
-                          {"layers", "3", "3"},
-                          {"heads", "2", "2"},
-                          {"channels", "64", "64"},
-                          {"seq-len", "1k", "1000"},
-                          {"vocab-size", "1000", "1000"},
-                          {"dropout", "0.25", "0.25"},
-                          {"init", "gpt2/", "\"gpt2/\""},
-                          {"samples", "3", "3"},
-                          {"task", "arc.jsonl", "\"arc.jsonl\""},
-                          {"perplexity", "", "true"},
-                          {"stride", "16", "16"},
-                          {"tensorboard", "", "true"},
-                          {"lora", "16", "16"},
-                          {"lora-alpha", "24", "24"},
-                          {"lora-targets", "c_attn", "\"c_attn\""},
-                          {"data", "a b.txt", "\"a b.txt\""},
-                          {"val-data", "v.txt", "\"v.txt\""},
-                          {"tokenizer", "bpe:512", "\"bpe:512\""},
-                          {"sampler", "torch", "\"torch\""},
-                          {"chat-template", "llama3", "\"llama3\""},
-                          {"steps", "2M", "2000000"},
-                          {"batch-size", "7", "7"},
-                          {"total-batch-size", "512k", "512000"},
-                          {"replicas", "4", "4"},
-                          {"optimizer", "adamw", "\"adamw\""},
-                          {"lr", "1.5e-3", "0.0015"},
-                          {"schedule", "wsd", "\"wsd\""},
-                          {"warmup-steps", "1e3", "1000"},
-                          {"final-lr-frac", "0.05", "0.05"},
-                          {"beta1", "0.8", "0.8"},
-                          {"beta2", "0.999", "0.999"},
-                          {"eps", "1e-6", "1e-06"},
-                          {"weight-decay", "0", "0"},
-                          {"grad-clip", "0.5", "0.5"},
-                          {"seed", "18446744073709551615", "18446744073709551615"},
-                          {"device", "cpu", "\"cpu\""},
-                          {"dtype", "bf16", "\"bf16\""},
-                          {"threads", "2", "2"},
-                          {"np", "2", "2"},
-                          {"max-restarts", "0", "0"},
-                          {"elastic", "", "true"},
-                          {"reduce", "nccl", "\"nccl\""},
-                          {"overlap", "off", "false"},
-                          {"graph", "off", "false"},
-                          {"recompute", "2", "2"},
-                          {"audit-every", "0", "0"},
-                          {"timeout", "2.5", "2.5"},
-                          {"out-dir", "runs/\"x\"", "\"runs/\\\"x\\\"\""},
-                          {"eval-every", "11", "11"},
-                          {"eval-steps", "12", "12"},
-                          {"sample-every", "13", "13"},
-                          {"log-every", "14", "14"},
-                          {"save-every", "15", "15"},
-                          {"save-patience", "5", "5"},
-                          {"keep", "16", "16"},
-                          {"resume", "runs/y", "\"runs/y\""},
-                          {"force", "", "true"},
-                          {"trace", "t.json", "\"t.json\""},
-                          {"dry-run", "", "true"},
-                          {"for", "8xh100", "\"8xh100\""},
-                          {"verbose", "", "true"},
-                          {"system", "Be kind.", "\"Be kind.\""},
-                          {"prompt", "\u00c4 \n", "\"\u00c4 \\n\""},
-                          {"temperature", "0", "0"},
-                          {"top-k", "40", "40"},
-                          {"top-p", "0.9", "0.9"},
-                          {"max-tokens", "99", "99"}};
+struct Sample { const char *name, *typed, *text; };
+const Sample samples[] = {
+    {"model", "gpt2", "\"gpt2\""}, {"preset", "small", "\"small\""}, {"layers", "3", "3"}, {"heads", "2", "2"},
+    {"channels", "64", "64"}, {"seq-len", "1k", "1000"}, {"vocab-size", "1000", "1000"},
+    {"dropout", "0.25", "0.25"}, {"init", "gpt2/", "\"gpt2/\""}, {"samples", "3", "3"},
+    {"task", "arc.jsonl", "\"arc.jsonl\""}, {"perplexity", "", "true"}, {"stride", "16", "16"},
+    {"tensorboard", "", "true"}, {"lora", "16", "16"}, {"lora-alpha", "24", "24"},
+    {"lora-targets", "c_attn", "\"c_attn\""}, {"data", "a b.txt", "\"a b.txt\""},
+    {"val-data", "v.txt", "\"v.txt\""}, {"tokenizer", "bpe:512", "\"bpe:512\""},
+    {"sampler", "torch", "\"torch\""}, {"chat-template", "llama3", "\"llama3\""},
+    {"steps", "2M", "2000000"}, {"batch-size", "7", "7"},
+    {"total-batch-size", "512k", "512000"}, {"replicas", "4", "4"},
+    {"optimizer", "adamw", "\"adamw\""}, {"lr", "1.5e-3", "0.0015"},
+    {"schedule", "wsd", "\"wsd\""}, {"warmup-steps", "1e3", "1000"},
+    {"final-lr-frac", "0.05", "0.05"}, {"beta1", "0.8", "0.8"}, {"beta2", "0.999", "0.999"},
+    {"eps", "1e-6", "1e-06"}, {"weight-decay", "0", "0"}, {"grad-clip", "0.5", "0.5"},
+    {"seed", "18446744073709551615", "18446744073709551615"}, {"device", "cpu", "\"cpu\""},
+    {"dtype", "bf16", "\"bf16\""}, {"threads", "2", "2"}, {"np", "2", "2"},
+    {"max-restarts", "0", "0"}, {"elastic", "", "true"}, {"reduce", "nccl", "\"nccl\""},
+    {"overlap", "off", "false"}, {"graph", "off", "false"}, {"recompute", "2", "2"},
+    {"audit-every", "0", "0"}, {"timeout", "2.5", "2.5"},
+    {"out-dir", "runs/\"x\"", "\"runs/\\\"x\\\"\""}, {"eval-every", "11", "11"},
+    {"eval-steps", "12", "12"}, {"sample-every", "13", "13"}, {"log-every", "14", "14"},
+    {"save-every", "15", "15"}, {"save-patience", "5", "5"}, {"keep", "16", "16"},
+    {"resume", "runs/y", "\"runs/y\""}, {"force", "", "true"},
+    {"trace", "t.json", "\"t.json\""}, {"dry-run", "", "true"}, {"for", "8xh100", "\"8xh100\""},
+    {"verbose", "", "true"}, {"system", "Be kind.", "\"Be kind.\""},
+    {"prompt", "\u00c4 \n", "\"\u00c4 \\n\""}, {"temperature", "0", "0"}, {"top-k", "40", "40"},
+    {"top-p", "0.9", "0.9"}, {"max-tokens", "99", "99"}};
 
 std::string json_of(const Options& o, const std::string& name) {
     std::string key = name;
@@ -164,14 +121,10 @@ std::string captured(const std::function<void()>& f) {
 // Those of other models and optimizers have the tests of random arguments.
 // Parameters as transformers counts them (SmolLM2, Llama 3.2, Qwen2.5, Qwen3); those of llama-124m by hand.
 TEST(published_sizes) {
-    const struct {
-        const char* preset;
-        int V;
-        size_t parameters;
-    } published[] = {{"gpt2-124m", 50257, 124439808},      {"smollm2-135m", 49152, 134515008},
-                     {"smollm2-360m", 49152, 361821120},   {"llama3.2-1b", 128256, 1235814400},
-                     {"qwen2.5-0.5b", 151936, 494032768},  {"qwen3-0.6b", 151936, 596049920},
-                     {"llama-124m", 50257, 124730880}};
+    const struct { const char* preset; int V; size_t parameters; } published[] = {
+        {"gpt2-124m", 50257, 124439808},      {"smollm2-135m", 49152, 134515008},
+        {"smollm2-360m", 49152, 361821120},   {"llama3.2-1b", 128256, 1235814400},
+        {"qwen2.5-0.5b", 151936, 494032768},  {"qwen3-0.6b", 151936, 596049920}, {"llama-124m", 50257, 124730880}};
     for (const auto& p : published) {
         Options o = resolve_line(std::string("--preset ") + p.preset);
         set_vocabulary(&o.shape, p.V);
@@ -243,44 +196,22 @@ TEST(refused_arguments) {
             expect_error(kExitUsage, std::string(name, strlen(name) - 1) + ": got ",
                          [&] { parse({name + std::string(bad)}); });
     expect_error(kExitUsage, "got nothing", [&] { parse({"--lr="}); });
-    const struct {
-        const char *line, *keyword;
-    } cases[] = {{"--keep 3e9", "--keep"},
-                 {"--seed 18446744073709551616", "--seed"},
-                 {"--seed -1", "--seed"},
-                 {"--steps 1e17", "--steps"},
-                 {"--prompt=", "got nothing"},
-                 {"--steps 18446744073709551615", "--steps"},
-                 {"--dropout 1", "< 1"},
-                 {"--dropout 0.99999999999", "< 1"},
-                 {"--beta2 1.0", "< 1"},
-                 {"--final-lr-frac 1.1", "from 0 to 1"},
-                 {"--top-p 0", "<= 1"},
-                 {"--eps 1e-40", "--eps"},
-                 {"--timeout 0", "--timeout"},
-                 {"--schedule cosin", "cosine|linear|constant|wsd"},
-                 {"--dtype fp16", "auto|fp32|bf16"},
-                 {"--device cuda", "auto|cpu|gpu"},
-                 {"--preset gpt3", "nano"},
-                 {"--overlap maybe", "on|off"},
-                 {"--overlap", "got no value"},
-                 {"--lr", "got no value"},
-                 {"--lr --steps 3", "got no value"},
-                 {"--out-dir=", "got nothing"},
-                 {"--lr 1 --lr=2", "two values"},
-                 {"--force --force=off", "two values"},
-                 {"--seq_len 4 --seq-len 4", "two values"},
-                 {"--force=1", "got 1"},
-                 {"--no-lr", "unknown option --no-lr"},
-                 {"--=3", "unknown option --"},
-                 {"-5", "unknown option -5"},
-                 {"sample", "folder"},
-                 {"sample a b", "folder"},
-                 {"train x", "want none"},
-                 {"sample a --lr 3", "which takes device dtype threads seed"},
-                 {"eval a --prompt x", "has no effect on eval"},
-                 {"sample a --verbose", "has no effect"},
-                 {"eval a --layers 3", "has no effect"}};
+    const struct { const char *line, *keyword; } cases[] = {
+        {"--keep 3e9", "--keep"}, {"--seed 18446744073709551616", "--seed"}, {"--seed -1", "--seed"},
+        {"--steps 1e17", "--steps"}, {"--prompt=", "got nothing"}, {"--steps 18446744073709551615", "--steps"},
+        {"--dropout 1", "< 1"}, {"--dropout 0.99999999999", "< 1"}, {"--beta2 1.0", "< 1"},
+        {"--final-lr-frac 1.1", "from 0 to 1"}, {"--top-p 0", "<= 1"}, {"--eps 1e-40", "--eps"},
+        {"--timeout 0", "--timeout"}, {"--schedule cosin", "cosine|linear|constant|wsd"},
+        {"--dtype fp16", "auto|fp32|bf16"}, {"--device cuda", "auto|cpu|gpu"}, {"--preset gpt3", "nano"},
+        {"--overlap maybe", "on|off"}, {"--overlap", "got no value"}, {"--lr", "got no value"},
+        {"--lr --steps 3", "got no value"}, {"--out-dir=", "got nothing"}, {"--lr 1 --lr=2", "two values"},
+        {"--force --force=off", "two values"}, {"--seq_len 4 --seq-len 4", "two values"}, {"--force=1", "got 1"},
+        {"--no-lr", "unknown option --no-lr"}, {"--=3", "unknown option --"}, {"-5", "unknown option -5"},
+        {"sample", "folder"}, {"sample a b", "folder"}, {"train x", "want none"},
+        {"sample a --lr 3", "which takes device dtype threads seed"},
+        {"eval a --prompt x", "has no effect on eval"},
+        {"sample a --verbose", "has no effect"},
+        {"eval a --layers 3", "has no effect"}};
     for (const auto& c : cases) refused(c.line, c.keyword);
     // A pasted file does not fill the screen.
     for (const std::string& first : {std::string("--lr"), "--" + std::string(100000, 'x')}) {
@@ -293,58 +224,21 @@ TEST(refused_arguments) {
 }
 
 TEST(did_you_mean) {
-    const struct {
-        const char *typed, *meant;
-    } cases[] = {{"--block_size", "seq-len"},
-                 {"--max_iters", "steps"},
-                 {"--stpes", "steps"},
-                 {"--batchsize", "batch-size"},
-                 {"-b", "batch-size"},
-                 {"-t", "seq-len"},
-                 {"-d", "total-batch-size"},
-                 {"-l", "lr"},
-                 {"-u", "warmup-steps"},
-                 {"-q", "final-lr-frac"},
-                 {"-x", "steps"},
-                 {"-c", "weight-decay"},
-                 {"-v", "eval-every"},
-                 {"-m", "eval-steps"},
-                 {"-s", "sample-every"},
-                 {"-n", "save-every"},
-                 {"-nk", "keep"},
-                 {"-o", "out-dir"},
-                 {"-y", "resume"},
-                 {"-e", "init"},
-                 {"-i", "data"},
-                 {"-j", "val-data"},
-                 {"-k", "schedule"},
-                 {"-g", "max-tokens"},
-                 {"-lr", "lr"},
-                 {"--learning_rate", "lr"},
-                 {"--per_device_train_batch_size", "batch-size"},
-                 {"--n_layer", "layers"},
-                 {"--n_head", "heads"},
-                 {"--n_embd", "channels"},
-                 {"--warmup_iters", "warmup-steps"},
-                 {"--warmup", "warmup-steps"},
-                 {"--min_lr", "final-lr-frac"},
-                 {"--num_iterations", "steps"},
-                 {"--max_grad_norm", "grad-clip"},
-                 {"--eval_interval", "eval-every"},
-                 {"--eval_iters", "eval-steps"},
-                 {"--save_steps", "save-every"},
-                 {"--save_total_limit", "keep"},
-                 {"--output_dir", "out-dir"},
-                 {"--resume_from_checkpoint", "resume"},
-                 {"--init_from", "init"},
-                 {"--model_name_or_path", "init"},
-                 {"--max_new_tokens", "max-tokens"},
-                 {"--dataset", "data"},
-                 {"--nproc_per_node", "np"},
-                 {"--lrr", "lr"},
-                 {"--out", "out-dir"},
-                 {"--weigth-decay", "weight-decay"},
-                 {"--gradient_accumulation_steps", "total-batch-size"}};
+    const struct { const char *typed, *meant; } cases[] = {
+        {"--block_size", "seq-len"}, {"--max_iters", "steps"}, {"--stpes", "steps"}, {"--batchsize", "batch-size"},
+        {"-b", "batch-size"}, {"-t", "seq-len"}, {"-d", "total-batch-size"}, {"-l", "lr"}, {"-u", "warmup-steps"},
+        {"-q", "final-lr-frac"}, {"-x", "steps"}, {"-c", "weight-decay"}, {"-v", "eval-every"}, {"-m", "eval-steps"},
+        {"-s", "sample-every"}, {"-n", "save-every"}, {"-nk", "keep"}, {"-o", "out-dir"}, {"-y", "resume"},
+        {"-e", "init"}, {"-i", "data"}, {"-j", "val-data"}, {"-k", "schedule"}, {"-g", "max-tokens"}, {"-lr", "lr"},
+        {"--learning_rate", "lr"}, {"--per_device_train_batch_size", "batch-size"}, {"--n_layer", "layers"},
+        {"--n_head", "heads"}, {"--n_embd", "channels"}, {"--warmup_iters", "warmup-steps"},
+        {"--warmup", "warmup-steps"}, {"--min_lr", "final-lr-frac"}, {"--num_iterations", "steps"},
+        {"--max_grad_norm", "grad-clip"}, {"--eval_interval", "eval-every"}, {"--eval_iters", "eval-steps"},
+        {"--save_steps", "save-every"}, {"--save_total_limit", "keep"}, {"--output_dir", "out-dir"},
+        {"--resume_from_checkpoint", "resume"}, {"--init_from", "init"}, {"--model_name_or_path", "init"},
+        {"--max_new_tokens", "max-tokens"}, {"--dataset", "data"}, {"--nproc_per_node", "np"}, {"--lrr", "lr"},
+        {"--out", "out-dir"}, {"--weigth-decay", "weight-decay"},
+        {"--gradient_accumulation_steps", "total-batch-size"}};
     for (const auto& c : cases)
         for (const std::string& rest : {std::string(), std::string("=4")})
             expect_error(kExitUsage, std::string("unknown option ") + c.typed + "; did you mean --" + c.meant + "?",
@@ -383,13 +277,10 @@ TEST(help_and_version) {
 }
 
 TEST(presets) {
-    const struct {
-        const char* name;
-        int layers, heads, channels;
-        double lr;
-    } want[] = {{"nano", 4, 4, 128, 5e-3},           {"small", 6, 6, 384, 1e-3},
-                {"gpt2-124m", 12, 12, 768, 6e-4},    {"gpt2-350m", 24, 16, 1024, 3e-4},
-                {"gpt2-774m", 36, 20, 1280, 2.5e-4}, {"gpt2-1558m", 48, 25, 1600, 2e-4}};
+    const struct { const char* name; int layers, heads, channels; double lr; } want[] = {
+        {"nano", 4, 4, 128, 5e-3},           {"small", 6, 6, 384, 1e-3},
+        {"gpt2-124m", 12, 12, 768, 6e-4},    {"gpt2-350m", 24, 16, 1024, 3e-4},
+        {"gpt2-774m", 36, 20, 1280, 2.5e-4}, {"gpt2-1558m", 48, 25, 1600, 2e-4}};
     for (const auto& w : want) {
         const Options o = resolve_line(std::string("--preset ") + w.name);
         EXPECT(o.preset == w.name && o.shape.L == w.layers && o.shape.NH == w.heads && o.shape.C == w.channels &&
@@ -436,20 +327,14 @@ TEST(derived_values) {
 }
 
 TEST(sizes_that_do_not_fit) {
-    const struct {
-        const char *line, *keyword;
-    } cases[] = {{"--heads 5", "--heads: got 5"},
-                 {"--heads 3 --channels 1152", "try --channels"},
-                 {"--channels 12", "--heads"},
-                 {"--total-batch-size 5000", "= 512"},
-                 {"--total-batch-size 1", "= 512"},
-                 {"--total-batch-size 524288 --batch-size 12 --seq-len 1024", "= 12288"},
-                 {"--batch-size 2147483647 --seq-len 2147483647", "--batch-size"},
-                 {"--batch-size 1000000000 --seq-len 1 --total-batch-size 2147483647", "= 1000000000"},
-                 {"--replicas 3", "8 micro-batches"},
-                 {"--replicas 16", "8 micro-batches"},
-                 {"--replicas 1073741824", "--replicas"},
-                 {"--warmup-steps 900", "at most --steps 480"}};
+    const struct { const char *line, *keyword; } cases[] = {
+        {"--heads 5", "--heads: got 5"}, {"--heads 3 --channels 1152", "try --channels"},
+        {"--channels 12", "--heads"}, {"--total-batch-size 5000", "= 512"}, {"--total-batch-size 1", "= 512"},
+        {"--total-batch-size 524288 --batch-size 12 --seq-len 1024", "= 12288"},
+        {"--batch-size 2147483647 --seq-len 2147483647", "--batch-size"},
+        {"--batch-size 1000000000 --seq-len 1 --total-batch-size 2147483647", "= 1000000000"},
+        {"--replicas 3", "8 micro-batches"}, {"--replicas 16", "8 micro-batches"},
+        {"--replicas 1073741824", "--replicas"}, {"--warmup-steps 900", "at most --steps 480"}};
     for (const auto& c : cases) refused(c.line, c.keyword);
     // What the messages want works.
     for (const char* line :

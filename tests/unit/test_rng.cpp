@@ -70,15 +70,10 @@ static double correlation(const std::vector<double>& x, const std::vector<double
 // against itself, later.
 TEST(streams_are_independent) {
     const RandomKey key = {42, kRandomDropout, 10, 3};
-    const RandomKey others[] = {{43, kRandomDropout, 10, 3},
-                                {42 | 1ull << 63, kRandomDropout, 10, 3},
-                                {42, kRandomDropout + 1, 10, 3},
-                                {42, kRandomDropout ^ 0x8000u, 10, 3},
-                                {42, kRandomInit, 10, 3},
-                                {42, kRandomDropout, 11, 3},
-                                {42, kRandomDropout, 10 | 1u << 31, 3},
-                                {42, kRandomDropout, 10, 2},
-                                {42, kRandomDropout, 3, 10}};
+    const RandomKey others[] = {
+        {43, kRandomDropout, 10, 3}, {42 | 1ull << 63, kRandomDropout, 10, 3}, {42, kRandomDropout + 1, 10, 3},
+        {42, kRandomDropout ^ 0x8000u, 10, 3}, {42, kRandomInit, 10, 3}, {42, kRandomDropout, 11, 3},
+        {42, kRandomDropout, 10 | 1u << 31, 3}, {42, kRandomDropout, 10, 2}, {42, kRandomDropout, 3, 10}};
     const std::vector<double> x = stream(key, 10000);
     const double limit = 5 / std::sqrt(double(x.size()));  // 5 standard deviations
     for (const RandomKey& other : others) {

@@ -186,9 +186,7 @@ const Grammar small_grammar = {
 
 std::vector<Story> enumerate_small_grammar() {
     std::vector<Story> stories;
-    struct Digit {
-        size_t value, base;
-    };
+    struct Digit { size_t value, base; };
     std::vector<Digit> path;  // an odometer: the choices of the story at hand
     do {
         size_t k = 0;

@@ -123,10 +123,7 @@ static Tokenizer small_bpe() { return tokenizer_train_bpe("abcabc abcabc abcabc 
 // The regular expression on (class, byte length) of each character, alternative by alternative, backtracking where it
 // says so.
 static size_t slow_next_piece(std::string_view text) {
-    struct Char {
-        std::string_view s;
-        CharClass kind;
-    };
+    struct Char { std::string_view s; CharClass kind; };
     std::vector<Char> c;
     for (std::string_view rest = text; !rest.empty();) {
         const Utf8Char u = decode_utf8(rest);

@@ -24,24 +24,17 @@ static void expect_world(const World& w, int rank, int size, const std::string& 
     EXPECT(w.master_addr == addr, "got \"%s\", want \"%s\"", w.master_addr.c_str(), addr.c_str());
 }
 
-static const Env kTorch = {{"RANK", "3"},
-                           {"WORLD_SIZE", "8"},
-                           {"LOCAL_RANK", "3"},
-                           {"LOCAL_WORLD_SIZE", "8"},
-                           {"MASTER_ADDR", "127.0.0.1"},
-                           {"MASTER_PORT", "29500"},
-                           {"TORCHELASTIC_RUN_ID", "abc"},
-                           {"TORCHELASTIC_RESTART_COUNT", "0"}};
+static const Env kTorch = {
+    {"RANK", "3"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "3"}, {"LOCAL_WORLD_SIZE", "8"},
+    {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "29500"}, {"TORCHELASTIC_RUN_ID", "abc"},
+    {"TORCHELASTIC_RESTART_COUNT", "0"}};
 static const Env kOmpi = {
     {"OMPI_COMM_WORLD_RANK", "1"},       {"OMPI_COMM_WORLD_SIZE", "4"},
     {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
     {"PMIX_NAMESPACE", "12345"}};
-static const Env kSlurm = {{"SLURM_PROCID", "5"},
-                           {"SLURM_STEP_NUM_TASKS", "8"},
-                           {"SLURM_STEP_NUM_NODES", "2"},
-                           {"SLURM_STEP_NODELIST", "node[01-02,7]"},
-                           {"SLURM_JOB_ID", "77"},
-                           {"SLURM_STEP_ID", "0"}};
+static const Env kSlurm = {
+    {"SLURM_PROCID", "5"}, {"SLURM_STEP_NUM_TASKS", "8"}, {"SLURM_STEP_NUM_NODES", "2"},
+    {"SLURM_STEP_NODELIST", "node[01-02,7]"}, {"SLURM_JOB_ID", "77"}, {"SLURM_STEP_ID", "0"}};
 
 TEST(no_launcher) {
     expect_world(world_of({}), 0, 1, "none", "");
