@@ -261,6 +261,24 @@ KERNEL(exchange_in_global_memory) {
     if (!FAULT) __syncthreads();
     x[place() + 1024] = x[place() ^ 32];
 }
+// The last of three blocks adds up what all have written, and resets their counter.
+enum Fences { kGoodFences, kNoneBefore, kTooEarly, kNoneBehind };
+template <Fences FENCES> __global__ void last_block_adds(float* x, const float*) {
+    __shared__ unsigned before[1];
+    unsigned* const counter = reinterpret_cast<unsigned*>(x) + 8192;
+    if (FENCES == kTooEarly) __threadfence();
+    x[place()] = 1;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        if (FENCES == kGoodFences || FENCES == kNoneBehind) __threadfence();
+        before[0] = atomicAdd(counter, 1u);
+        if (FENCES != kNoneBehind) __threadfence();
+    }
+    __syncthreads();
+    if (before[0] < 2) return;
+    x[place() + 512] = x[threadIdx.x ^ 32] + x[(threadIdx.x ^ 32) + 128] + x[(threadIdx.x ^ 32) + 256];
+    if (threadIdx.x == 1) *counter = 0;
+}
 // By mbarriers.
 KERNEL(phase_before) {
     __shared__ uint64_t bar[1];
@@ -436,6 +454,10 @@ FAULT(blocks_write_one_place, race("global memory at .*another block writes it.*
 FAULT(read_of_another_block, race("global memory at .*another block (reads|writes) it.*want two launches"))
 FAULT(atomics_beside_a_store, race("another block (adds to|writes) it.*want two launches"))
 FAULT(exchange_in_global_memory, race("global memory at .*want __syncthreads"))
+TEST(last_blocks) {
+    for (auto* fault : {last_block_adds<kNoneBefore>, last_block_adds<kTooEarly>, last_block_adds<kNoneBehind>})
+        expect_fault(fault, last_block_adds<kGoodFences>, race("another block writes it.*atomics with __threadfence"));
+}
 HOPPER_FAULT(phase_before, race("of s.*want (__syncthreads|__syncwarp)"))
 HOPPER_FAULT(slot_not_full, race("(a TMA load of warp 0 writes it|a TMA load writes it.*want a wait for the mbarrier)"))
 HOPPER_FAULT(slot_not_empty, race("a TMA load of warp 0 writes it.*reads it"))

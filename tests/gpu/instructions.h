@@ -4,18 +4,26 @@
 
 namespace ptx {
 
-// Operands that are all registers or numbers; the first is written. width: bytes, 0 a predicate.
-struct Simple { Fn fn; int n; int width[5]; bool loose = false; };      // loose: the written register may be wider
+// An instruction whose operands are all registers or numbers; the first is written. width: bytes, 0 for a predicate.
+struct Simple {
+    Fn fn;
+    int n;
+    int width[5];
+};
 const Simple* find_simple(const std::string& op);
-Fn memory_op(const std::string& space, bool store);
-Fn unpack_op();
-Fn pack_op();
-Fn mov_op(int width);
-Fn shuffle_op(const std::string& op);
-Fn wgmma_op();
-Fn other_op(const std::string& op);
 
-void finish_wgmma(Warp& w, size_t keep_groups);
-void land_copies(Warp& w, int lane, uint64_t before);
+// Any other. operands: for each a word, whose digit n says that it becomes Ins::a[n]:
+//   d1, r1     a register of 32 bits that is written, or read       q1, p1     a predicate
+//   D4, R4     a list of 4 registers                                []         an address: a[0] + imm
+//   #          a number: imm                                        _          itself
+// With "?" it may be left out, and then a[n] is -1. Loads, stores, moves, wgmma, cp.async and TMA have no words: the
+// parser has functions for their operands.
+struct Special {
+    Fn fn;
+    const char* operands = "";
+};
+// The name is the opcode, but of loads and stores without the type ("ld.global"), of wgmma.mma_async "wgmma", and of
+// mov.b32 and mov.b64 with a list "pack" or "unpack". Null where there is none.
+const Special* find_special(const std::string& name);
 
 }  // namespace ptx

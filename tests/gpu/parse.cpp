@@ -64,14 +64,14 @@ static bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)
 static bool in_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '$' || c == '%'; }
 static int round_up(int n, int to) { return (n + to - 1) / to * to; }
 
-// The parts between commas outside of braces and brackets, without spaces.
+// The parts between commas or bars outside of braces and brackets, without spaces.
 static std::vector<std::string> split(std::string_view s) {
     std::vector<std::string> parts;
     std::string part;
     int depth = 0;
     for (const char c : s) {
         depth += (c == '{' || c == '[') - (c == '}' || c == ']');
-        if (c == ',' && depth == 0) {
+        if ((c == ',' || c == '|') && depth == 0) {
             parts.push_back(part);
             part.clear();
         } else if (!is_space(c)) {
@@ -171,14 +171,13 @@ using Parts = std::vector<std::string>;
 struct Parser {
     Module& m;
     Kernel& k;
-    // Scopes: the outermost is 0, every brace opens another.
-    struct Scope { int id; std::unordered_map<std::string, Reg> regs; };
-    std::vector<Scope> scopes{{0, {}}};
-    int last_scope = 0;
+    struct Scope {                                              // every brace opens one
+        std::unordered_map<std::string, Reg> regs;
+        std::unordered_map<std::string, int> labels;            // name: instruction
+        std::vector<std::pair<int, std::string>> jumps;         // instruction and label, not found yet
+    };
+    std::vector<Scope> scopes{1};
     std::unordered_map<std::string, Family> families;
-    std::map<std::pair<int, std::string>, int> labels;          // (scope, name): instruction
-    struct Jump { int at; std::string label; std::vector<int> scopes; };
-    std::vector<Jump> jumps;
     std::map<std::string, int> shared, params;                  // places
     std::map<std::pair<int, uint64_t>, int> constants;          // (bytes, value): register
     std::vector<int> reads, writes;                             // registers of the instruction
@@ -224,7 +223,8 @@ struct Parser {
         const auto [it, added] = constants.try_emplace({bytes, value}, 0);
         if (added) {
             it->second = room(bytes);
-            (bytes == 4 ? k.constants4 : k.constants8).emplace_back(it->second, value);
+            if (bytes == 4) k.constants4.emplace_back(it->second, uint32_t(value));
+            else k.constants8.emplace_back(it->second, value);
         }
         return it->second;
     }
@@ -259,7 +259,7 @@ struct Parser {
         if (number(s, &value)) {
             if (width) return constant(width, value);
             const int at = room(kPredicate);
-            k.constants4.emplace_back(-1 - at, value ? ~0u : 0u);
+            k.constant_predicates.emplace_back(at, value ? ~0u : 0u);
             return at;
         }
         if (s[0] == '%' && s.find('.') != s.npos) {
@@ -288,80 +288,63 @@ struct Parser {
         i.a[0] = -1, i.base_width = 8;
         i.imm += place;
     }
-    // A list, in Kernel::more: registers, or registers and widths.
-    enum Widths { kNoWidths, kOwnWidths };
-    void list(Ins& i, const std::string& s, int width, bool write, Widths widths = kNoWidths) {
-        if (i.list < 0) i.list = int32_t(k.more.size());
-        for (const std::string& part : braced(s)) {
-            int own = width;
-            k.more.push_back(operand(part, width, write, widths ? &own : nullptr));
-            if (widths) k.more.push_back(own);
-            i.list_n++;
-        }
-    }
     static void want(bool good, const std::string& op, const char* what) {
         if (!good) fail("%s: %s", op.c_str(), what);
     }
+    // Adds to Ins::list the registers in braces, or one alone: all of 8 bytes, or none; "_" is -1. Returns how many.
+    int list(Ins& i, const std::string& s, int width, bool write = false) {
+        if (i.list < 0) i.list = int32_t(k.more.size());
+        const Parts names = braced(s);
+        for (const std::string& name : names) {
+            int own = width;
+            k.more.push_back(operand(name, width, write, &own));
+            want(i.list_n == 0 || (own == 8) == (i.list_width == 8), name, "want registers of one width");
+            i.list_width = uint8_t(own);
+            i.list_n++;
+        }
+        return int(names.size());
+    }
 
-    // ---- instructions whose operands are not all registers
+    // ---- instructions that are no Simple
 
     using Op = const std::string&;
-    void memory_access(Ins& i, Op op, const Parts& p) {
+    void memory_access(Ins& i, Op op, const Parts& p) {             // "ld.global.nc.v4.f32": "ld.global"
         const bool store = op[0] == 's';
-        const size_t dot = op.rfind('.');
-        std::string space = op.substr(3, std::max<size_t>(dot, 3) - 3);         // "global.nc.v4"
+        const size_t type = op.rfind('.') + 1;
+        std::string name = op.substr(0, type - 1);
         for (const int n : {2, 4})
-            if (space.ends_with(format("v%d", n))) {
+            if (name.ends_with(format(".v%d", n))) {
                 i.vec = uint8_t(n);
-                space.resize(space.size() - std::min<size_t>(space.size(), 3));
+                name.resize(name.size() - 3);
             }
-        i.width = uint8_t(std::stoi(op.substr(dot + 2)) / 8);
-        i.flags = op[dot + 1] == 's';
-        i.fn = memory_op(space, store);
-        want(i.fn, op, "unknown instruction");
+        if (name.ends_with(".nc") || name.ends_with(".wb")) name.resize(name.size() - 3);
+        i.fn = special(name, op).fn;
+        i.width = uint8_t(std::stoi(op.substr(type + 1)) / 8);
+        i.flags = op[type] == 's';
         address(i, p.at(store ? 0 : 1));
-        list(i, p.at(store ? 1 : 0), i.width == 8 ? 8 : 4, !store, kOwnWidths);
-        want(i.list_n == i.vec, op, "another number of registers");
+        want(list(i, p.at(store ? 1 : 0), i.width == 8 ? 8 : 4, !store) == i.vec, op, "another number of registers");
     }
     void move(Ins& i, Op op, const Parts& p) {
         const bool unpacks = p.at(0)[0] == '{', packs = p.at(1)[0] == '{';
         i.width = op == "mov.b64" ? 8 : 4;
-        i.fn = unpacks ? unpack_op() : packs ? pack_op() : mov_op(i.width);
-        if (unpacks) {
-            i.a[0] = operand(p[1], i.width);
-            list(i, p[0], 4, true, kOwnWidths);
-        } else {
-            i.a[0] = operand(p[0], i.width, true);
-            if (packs) list(i, p[1], 4, false, kOwnWidths);
-            else i.a[1] = operand(p[1], i.width);
-            i.n = 2;
-        }
-    }
-    void shuffle(Ins& i, Op op, const Parts& p) {
-        i.fn = shuffle_op(op);
-        const size_t bar = p.at(0).find('|');       // register|predicate
-        i.a[0] = operand(p[0].substr(0, bar), 4, true);
-        i.a[5] = bar == std::string::npos ? -1 : operand(p[0].substr(bar + 1), 0, true);
-        for (size_t j = 1; j < 5; j++) i.a[j] = operand(p.at(j), 4);
-    }
-    void mma(Ins& i, Op op, const Parts& p) {
-        for (size_t part = 0; part < 4; part++) list(i, p.at(part), 4, part == 0);
-        want(i.list_n == 14, op, "another number of registers");
+        if (!unpacks && !packs) return simple(i, op, *find_simple(i.width == 8 ? "mov.u64" : "mov.u32"), p);
+        i.fn = special(unpacks ? "unpack" : "pack", op).fn;
+        i.a[0] = operand(p[unpacks ? 1 : 0], i.width, packs);
+        list(i, p[unpacks ? 0 : 1], 4, unpacks);
     }
     void wgmma(Ins& i, Op op, const Parts& p) {
         const int n = std::atoi(op.c_str() + std::min(op.find(".m64n") + 5, op.size()));
         i.is_wgmma = k.has_wgmma = true;
-        i.fn = wgmma_op();
+        i.fn = special("wgmma", op).fn;
         want(op == format("wgmma.mma_async.sync.aligned.m64n%dk16.f32.bf16.bf16", n) && n % 8 == 0 && n >= 8 &&
              n <= 256, op, "unknown instruction");
         const bool a_in_registers = p.at(1)[0] == '{';
-        i.imm = n, i.width = 0, i.flags = a_in_registers;
-        list(i, p[0], 4, true);
-        want(i.list_n == n / 2, op, "another number of accumulators");
+        i.imm = n;
+        i.flags = a_in_registers;
+        want(list(i, p[0], 4, true) == n / 2, op, "another number of accumulators");
         reads.insert(reads.end(), writes.begin(), writes.end());
-        if (a_in_registers) list(i, p[1], 4, false);
+        if (a_in_registers) want(list(i, p[1], 4) == 4, op, "another number of registers of A");
         else i.a[0] = operand(p[1], 8);
-        want(i.list_n == n / 2 + 4 * a_in_registers, op, "another number of registers of A");
         i.a[1] = operand(p.at(2), 8);
         i.a[2] = operand(p.at(3), 0);
         want(p.size() == (a_in_registers ? 7 : 8) && p[4] == "1" && p[5] == "1", op, "want both scales 1");
@@ -369,14 +352,10 @@ struct Parser {
         i.a[3] = !a_in_registers && p[6] == "1";        // A and B are MN-major
         i.a[4] = p.back() == "1";
     }
-    void ldmatrix(Ins& i, Op op, const Parts& p) {
-        address(i, p.at(1));
-        list(i, p[0], 4, true, kOwnWidths);
-        want(i.list_n == 4, op, "want 4 registers");
-    }
     // a[0] + imm: to; a[1] + list: from; a[2]: bytes that exist
     void copy_async(Ins& i, Op op, const Parts& p) {
         Ins from;
+        i.fn = special(op, op).fn;
         address(i, p.at(0));
         address(from, p.at(1));
         want(from.base_width == 8 && p.at(2) == "16", op, "want 16 bytes from a 64-bit address");
@@ -387,6 +366,7 @@ struct Parser {
     // a[0] + imm: to; a[1]: the map; a[2..4]: where in it; a[5]: the mbarrier
     void load_tensor(Ins& i, Op op, const Parts& p) {
         Ins bar;
+        i.fn = special(op, op).fn;
         address(i, p.at(0));
         const Parts map = split(std::string_view(p.at(1)).substr(1, p[1].size() - 2)), places = braced(map.at(1));
         i.n = uint8_t(op[op.find("tensor.") + 7] - '0');
@@ -397,60 +377,56 @@ struct Parser {
         want(!bar.imm && bar.base_width == 4, op, "want a 32-bit register for the mbarrier");
         i.a[5] = bar.a[0];
     }
-    void mbarrier_init(Ins& i, Op, const Parts& p) {
-        address(i, p.at(0));
-        i.a[1] = operand(p.at(1), 4);
-    }
-    void mbarrier_arrive(Ins& i, Op op, const Parts& p) {
-        want(p.at(0) == "_", op, "want no state");
-        address(i, p.at(1));
-        i.a[1] = p.size() > 2 ? operand(p[2], 4) : -1;
-    }
-    void mbarrier_wait(Ins& i, Op, const Parts& p) {
-        i.a[2] = operand(p.at(0), 0, true);
-        address(i, p.at(1));
-        i.a[1] = operand(p.at(2), 4);
-    }
-    void warp_sync(Ins& i, Op, const Parts& p) { i.a[0] = operand(p.at(0), 4); }
-    void barrier(Ins& i, Op, const Parts& p) {
-        i.a[0] = operand(p.at(0), 4);
-        i.a[1] = p.size() > 1 ? operand(p[1], 4) : -1;
-    }
-    void ballot(Ins& i, Op, const Parts& p) {
-        i.a[0] = operand(p.at(0), 4, true);
-        i.a[1] = operand(p.at(1), 0);
-        i.a[2] = operand(p.at(2), 4);
-    }
-    void atomic(Ins& i, Op, const Parts& p) {
-        address(i, p.at(1));
-        i.a[1] = operand(p[0], 4, true);
-        i.a[2] = operand(p.at(2), 4);
-    }
-    void prefetch(Ins& i, Op, const Parts& p) { address(i, p.at(0)); }
-    void number_alone(Ins& i, Op op, const Parts& p) {
+    // An operand by its word of Special::operands.
+    void by_word(Ins& i, const std::string& word, const std::string& s) {
+        const int n = word[1] - '0';
         uint64_t value = 0;
-        want(number(p.at(0), &value), op, "want a number");
-        i.imm = int64_t(value);
+        switch (word[0]) {
+            case 'd': i.a[n] = operand(s, 4, true); break;
+            case 'r': i.a[n] = operand(s, 4); break;
+            case 'q': i.a[n] = operand(s, 0, true); break;
+            case 'p': i.a[n] = operand(s, 0); break;
+            case 'D': want(list(i, s, 4, true) == n, s, "another number of registers"); break;
+            case 'R': want(list(i, s, 4) == n, s, "another number of registers"); break;
+            case '[': address(i, s); break;
+            case '_': want(s == "_", s, "want _"); break;
+            default:
+                want(number(s, &value), s, "want a number");
+                i.imm = int64_t(value);
+        }
     }
-    void nothing(Ins& i, Op op, const Parts& p) {
-        want(i.fn, op, "unknown instruction");
-        want(p.empty(), op, "want no operands");
+    void by_words(Ins& i, Op op, const Parts& p) {
+        const Special& row = special(op, op);
+        i.fn = row.fn;
+        const Parts words = split(row.operands);
+        size_t n = 0;
+        for (const std::string& word : words)
+            if (word.back() == '?' && p.size() < words.size()) i.a[word[1] - '0'] = -1;
+            else by_word(i, word, p.at(n++));
+        want(n == p.size(), op, "another number of operands");
     }
-
+    static const Special& special(const std::string& name, Op op) {
+        const Special* const row = find_special(name);
+        want(row, op, "unknown instruction");
+        return *row;
+    }
+    void simple(Ins& i, Op op, const Simple& row, const Parts& p) {
+        i.fn = row.fn;
+        i.n = uint8_t(row.n);
+        want(p.size() == i.n, op, "another number of operands");
+        for (size_t j = 0; j < i.n; j++) i.a[j] = operand(p[j], row.width[j], j == 0);
+    }
     // By the opcode's beginning; the first that fits. The last fits all.
-    struct Form { const char* begins; void (Parser::*parse)(Ins&, Op, const Parts&); };
+    struct Form {
+        const char* begins;
+        void (Parser::*parse)(Ins&, Op, const Parts&);
+    };
     static const Form& form_of(std::string_view op) {
         static constexpr Form kForms[] = {
             {"ld.", &Parser::memory_access}, {"st.", &Parser::memory_access}, {"mov.b64", &Parser::move},
-            {"mov.b32", &Parser::move}, {"shfl.sync.", &Parser::shuffle}, {"mma.sync.", &Parser::mma},
-            {"wgmma.mma_async", &Parser::wgmma}, {"ldmatrix.", &Parser::ldmatrix}, {"cp.async.cg", &Parser::copy_async},
-            {"cp.async.bulk.tensor", &Parser::load_tensor}, {"mbarrier.init", &Parser::mbarrier_init},
-            {"mbarrier.arrive", &Parser::mbarrier_arrive}, {"mbarrier.try_wait.parity", &Parser::mbarrier_wait},
-            {"bar.warp.sync", &Parser::warp_sync}, {"bar.", &Parser::barrier}, {"vote.sync.ballot", &Parser::ballot},
-            {"atom.", &Parser::atomic}, {"prefetch", &Parser::prefetch},
-            {"cp.async.wait_group", &Parser::number_alone}, {"wgmma.wait_group", &Parser::number_alone},
-            {"setmaxnreg", &Parser::number_alone}, {"", &Parser::nothing}};
-        return *std::find_if(kForms, std::end(kForms) - 1, [&](const Form& f) { return op.starts_with(f.begins); });
+            {"mov.b32", &Parser::move}, {"wgmma.mma_async", &Parser::wgmma}, {"cp.async.cg", &Parser::copy_async},
+            {"cp.async.bulk.tensor", &Parser::load_tensor}, {"", &Parser::by_words}};
+        return *std::ranges::find_if(kForms, [&](const Form& f) { return op.starts_with(f.begins); });
     }
 
     // ---- statements
@@ -475,27 +451,17 @@ struct Parser {
         i.op = opcode_number(op);
         if (op == "bra" || op == "bra.uni") {
             i.flow = kBranch;
-            jumps.push_back({int(k.code.size()), parts.at(0), {}});
-            for (const Scope& scope : scopes) jumps.back().scopes.push_back(scope.id);
+            scopes.back().jumps.emplace_back(int(k.code.size()), parts.at(0));
         } else if (op == "ret" || op == "exit") {
             i.flow = kReturn;
-        } else if (const Simple* simple = find_simple(op)) {
-            i.fn = simple->fn;
-            i.n = uint8_t(simple->n);
-            want(parts.size() == i.n, op, "another number of operands");
-            for (size_t j = 0; j < i.n; j++) {
-                int own = simple->width[j];
-                i.a[j] = operand(parts[j], simple->width[j], j == 0, simple->loose && j == 0 ? &own : nullptr);
-                if (j == 0) i.width = uint8_t(own);
-            }
+        } else if (const Simple* row = find_simple(op)) {
+            simple(i, op, *row, parts);
         } else {
-            i.fn = other_op(op);
             (this->*form_of(op).parse)(i, op, parts);
-            want(i.fn, op, "unknown instruction");
         }
         i.uses = int32_t(k.more.size());
-        k.more.push_back(int(writes.size()));
-        k.more.push_back(int(reads.size()));
+        i.writes = uint16_t(writes.size());
+        i.reads = uint16_t(reads.size());
         k.more.insert(k.more.end(), writes.begin(), writes.end());
         k.more.insert(k.more.end(), reads.begin(), reads.end());
         k.code.push_back(i);
@@ -564,8 +530,6 @@ struct Parser {
             sscanf(rest.c_str() + max, ".maxntid %d, %d, %d", &x, &y, &z);
             k.max_threads = x * y * z;
         }
-        if (const size_t min = rest.find(".minnctapersm"); min != rest.npos)
-            k.min_blocks = std::atoi(rest.c_str() + min + 13);
     }
 
     // .loc FILE LINE COLUMN, function_name ..., inlined_at FILE LINE COLUMN
@@ -596,15 +560,15 @@ struct Parser {
                 i = line_end;
             } else if (s[i] == '{') {
                 i++;
-                scopes.push_back({++last_scope, {}});
+                scopes.emplace_back();
             } else if (s[i] == '}') {
                 i++;
-                scopes.pop_back();
+                close_scope();
             } else if (s.substr(i, 5) == ".loc\t" || s.substr(i, 5) == ".loc ") {
                 location(std::string(s.substr(i, line_end - i)));
                 i = line_end;
             } else if (word_end > i && s[word_end] == ':' && s[word_end + 1] != ':') {
-                labels[{scopes.back().id, std::string(s.substr(i, word_end - i))}] = int(k.code.size());
+                scopes.back().labels[std::string(s.substr(i, word_end - i))] = int(k.code.size());
                 i = word_end + 1;
             } else {
                 const size_t end = std::min(s.find(';', i), s.size());
@@ -622,15 +586,18 @@ struct Parser {
                 i = end;
             }
         }
-        for (const Jump& j : jumps) land(j);
+        close_scope();
     }
-    void land(const Jump& j) {
-        for (size_t d = j.scopes.size(); d-- > 0;)
-            if (const auto it = labels.find({j.scopes[d], j.label}); it != labels.end()) {
-                k.code[size_t(j.at)].target = it->second;
-                return;
-            }
-        fail("PTX: %s: label %s: not found", k.name.c_str(), j.label.c_str());
+    // Jumps to labels that this scope does not have are the outer one's.
+    void close_scope() {
+        const Scope inner = std::move(scopes.back());
+        scopes.pop_back();
+        for (const auto& [at, label] : inner.jumps) {
+            const auto it = inner.labels.find(label);
+            if (it != inner.labels.end()) k.code[size_t(at)].target = it->second;
+            else if (!scopes.empty()) scopes.back().jumps.emplace_back(at, label);
+            else fail("PTX: %s: label %s: not found", k.name.c_str(), label.c_str());
+        }
     }
 };
 

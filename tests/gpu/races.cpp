@@ -10,14 +10,27 @@ namespace {
 constexpr int kMbarriers = 64;              // of a block
 constexpr uint32_t kUnderWay = ~0u;         // the time of a cp.async's write that nobody has waited for
 
+// Adds what another block has released.
+void see(BlockClocks& to, uint32_t block, const ClockRef& clock);
 // The larger of both for each agent; true where `from` had something new.
 bool join(Clock& to, const Clock& from) {
-    bool more = false;
+    bool more = !from.others.empty();
     for (size_t i = 0; i < to.size(); i++) {
         more |= from[i] > to[i];
         to[i] = std::max(to[i], from[i]);
     }
+    for (const auto& [block, clock] : from.others) see(to.others, block, clock);
     return more;
+}
+ClockRef joined(const ClockRef& a, const ClockRef& b) {
+    if (!a || !b || a == b) return a ? a : b;
+    const auto both = std::make_shared<Clock>(*a);
+    join(*both, *b);
+    return both;
+}
+void see(BlockClocks& to, uint32_t block, const ClockRef& clock) {
+    ClockRef& seen = to[block];
+    seen = joined(seen, clock);
 }
 uint16_t first_agent(const Warp& w) { return uint16_t(w.id * 32); }
 // "s" of "_ZZ6kernelE1s"
@@ -27,9 +40,6 @@ std::string plain_name(const std::string& mangled) {
     std::free(text);
     const size_t colon = name.rfind(':');
     return colon == name.npos ? name : name.substr(colon + 1);
-}
-template <class F> void each_lane(uint32_t lanes, const F& f) {
-    for (; lanes; lanes &= lanes - 1) f(std::countr_zero(lanes));
 }
 // Gives the lanes f(their clock); one of a clock that several have in common.
 template <class F> void change(Warp& w, uint32_t lanes, const F& f) {
@@ -104,6 +114,34 @@ void Races::finish_wgmmas(Warp& w, uint32_t time) {
     (*clock)[size_t(threads + kMbarriers + w.id)] = time;
     acquire(w, ~0u, clock);
 }
+// First it acquires what the lanes' atomics have found, then it keeps what their next atomics release.
+void Races::fence(Warp& w, uint32_t lanes) {
+    Order& o = w.order;
+    o.fences.resize(32);
+    each_lane(lanes, [&](int l) {
+        Fence& fence = o.fences[size_t(l)];
+        auto clock = std::make_shared<Clock>(size_t(agents) * 2);
+        for (const auto& [from, found] : fence.found) {
+            for (const auto& [other, seen] : found->others)
+                if (other != block) see(clock->others, other, seen);
+            if (from == block) join(*clock, *found);
+            else see(clock->others, from, found);
+        }
+        if (!fence.found.empty()) acquire(w, 1u << l, clock);
+        Released released;
+        released.add(w, 1u << l);
+        fence = {released.sum, o.time, {}};
+    });
+    o.time++;
+}
+void Races::meet(Warp& w, int lane, uint64_t at) {
+    w.order.fences.resize(32);
+    Fence& fence = w.order.fences[size_t(lane)];
+    Meeting& meeting = meetings[at];
+    for (const auto& [from, clock] : meeting.released) see(fence.found, from, clock);
+    if (fence.before) see(meeting.released, block, fence.before);
+    else meeting.all = false;
+}
 uint16_t Races::mbarrier_agent() {
     if (mbarriers == kMbarriers) fail("mbarriers: got more than %d in a block, want fewer", kMbarriers);
     return uint16_t(threads + mbarriers++);
@@ -126,6 +164,7 @@ void Races::begin(const Kernel& k, int threads_, size_t shared_bytes) {
     kernel = &k, threads = threads_, agents = threads + kMbarriers + threads / 32;
     shared_memory.begin(shared_bytes);
     launch = block + 1;
+    meetings.clear();
     recent_page = nullptr;
     if (pages.size() > 256) pages.clear();
 }
@@ -193,17 +232,31 @@ void Races::landed(const Warp& w, int lane, uint32_t at) {
 bool Races::ordered(const Trace& before, const Actor& now, const ClockRef& clock, bool needs_passing) const {
     const uint16_t own = first_agent(*now.warp);
     uint32_t lanes = before.lanes;
-    if (before.agent == own && now.lane >= 0 && before.time != kUnderWay && lanes >> now.lane & 1)
+    const Clock* from = clock.get();
+    if (before.block != block) {
+        const auto it = clock->others.find(before.block);
+        if (it == clock->others.end()) return false;
+        from = it->second.get();
+    } else if (before.agent == own && now.lane >= 0 && before.time != kUnderWay && lanes >> now.lane & 1) {
         if (!needs_passing || now.warp->order.passed[now.lane] >= before.time) lanes &= ~(1u << now.lane);
-    const uint32_t* const seen = clock->data() + before.agent + (needs_passing ? agents : 0);
+    }
+    const uint32_t* const seen = from->data() + before.agent + (needs_passing ? agents : 0);
     for (; lanes; lanes &= lanes - 1)
         if (seen[std::countr_zero(lanes)] < before.time) return false;
     return true;
 }
+// Whether all reads or atomics at an address by other blocks are before this access.
+bool Races::others_ordered(AccessKind kind, const Actor& now, uint64_t at) const {
+    const BlockClocks& seen = now.warp->order.of(std::max(now.lane, 0))->others;
+    if (kind == kReads) return seen.size() == block - launch;       // by any of those that have run
+    const auto it = meetings.find(at);
+    if (it == meetings.end() || !it->second.all) return false;
+    return std::ranges::all_of(it->second.released,
+                               [&](const auto& from) { return from.first == block || seen.contains(from.first); });
+}
 void Races::touch(Cell& c, uint32_t oldest, const Actor& now, const Range& r) {
     if (c.block < oldest) c = {};
     if (c.block != block) {
-        if (c.write.time) report(c.write, true, now, r);
         for (int kind = 0; kind < 2; kind++) {
             if (c.own[kind]) c.other[kind] = c.own[kind];
             c.own[kind] = 0;
@@ -211,9 +264,11 @@ void Races::touch(Cell& c, uint32_t oldest, const Actor& now, const Range& r) {
         c.read.time = c.more = 0;
         c.block = block;
     }
-    for (const AccessKind kind : {kReads, kAtomically})
-        if (c.other[kind == kAtomically] && now.kind != kind)
-            report({.kind = kind, .loc = c.other[kind == kAtomically]}, true, now, r);
+    for (const AccessKind kind : {kReads, kAtomically}) {
+        const int32_t loc = c.other[kind == kAtomically];
+        if (loc && now.kind != kind && !others_ordered(kind, now, uint64_t(r.memory)))
+            report({.kind = kind, .loc = loc}, now, r);
+    }
     const Warp& w = *now.warp;
     const Order& o = w.order;
     const bool core = now.lane < 0;
@@ -224,26 +279,30 @@ void Races::touch(Cell& c, uint32_t oldest, const Actor& now, const Range& r) {
         return true;
     };
     Trace trace{o.time, core ? 1u : 1u << now.lane, core ? uint16_t(threads + kMbarriers + w.id) : first_agent(w),
-                now.kind, now.loc < 0 ? w.loc : now.loc};
+                now.kind, now.loc < 0 ? w.loc : now.loc, block};
     if (c.write.time && !is_ordered(c.write, (core || now.mbarrier) && c.write.agent < threads)) {
         // Lanes may write equal values by one instruction.
-        const bool one = now.kind == kWrites && now.value && c.write.kind == kWrites &&
+        const bool one = now.kind == kWrites && now.value && c.write.kind == kWrites && c.write.block == block &&
                          c.write.agent == trace.agent && c.write.loc == trace.loc && c.write.time == trace.time;
-        if (!one || std::memcmp(now.value + r.offset, r.memory, r.count)) report(c.write, false, now, r);
+        if (!one || std::memcmp(now.value + r.offset, r.memory, r.count)) report(c.write, now, r);
         trace.lanes |= c.write.lanes;
     }
     if (now.kind == kLooks) return;
     const auto against = [&](const Trace& t) {
-        if (t.time && (now.kind == kWrites || t.kind != now.kind) && !is_ordered(t, false)) report(t, false, now, r);
+        if (t.time && (now.kind == kWrites || t.kind != now.kind) && !is_ordered(t, false)) report(t, now, r);
     };
     against(c.read);
     if (c.more) for (const Trace& t : more[c.more]) against(t);
     if (now.mbarrier) trace.agent = now.mbarrier, trace.lanes = 1, trace.time = now.phase;
+    if (now.kind == kAtomically && r.global && !o.fences.empty() && o.fences[size_t(now.lane)].before)
+        trace.time = o.fences[size_t(now.lane)].time;       // it is released together with what it releases
     if (now.kind != kWrites) return remember(c, now, trace);
     if (now.copy) trace.time = kUnderWay;
     c.write = trace;
     c.read.time = 0;
+    for (int kind = 0; kind < 2; kind++) c.own[kind] = c.other[kind] = 0;
     if (c.more) more[c.more].clear();
+    if (r.global && !meetings.empty()) meetings.erase(uint64_t(r.memory));
 }
 // Adds a read or an atomic to the cell's; those before it that it makes superfluous go.
 void Races::remember(Cell& c, const Actor& now, const Trace& trace) {
@@ -301,11 +360,11 @@ std::string Races::what(const Range& r) const {
             array = plain_name(name), begin = uint32_t(place);
     return format("bytes %u to %u of %s", r.at - begin, r.at - begin + r.count - 1, array.c_str());
 }
-void Races::report(const Trace& before, bool other_block, const Actor& now, const Range& r) const {
+void Races::report(const Trace& before, const Actor& now, const Range& r) const {
     const Warp& w = *now.warp;
-    const bool same_warp = before.agent == first_agent(w);
+    const bool other_block = before.block != block, same_warp = before.agent == first_agent(w);
     const char* wanted = same_warp ? "__syncwarp() between them" : "__syncthreads() or an mbarrier between them";
-    if (other_block) wanted = "two launches, or atomics alone";
+    if (other_block) wanted = "two launches, or atomics with __threadfence() on both sides";
     else if (before.time == kUnderWay) wanted = "cp.async.wait_group by the copying thread, and a barrier for others";
     else if (before.agent >= threads + kMbarriers) wanted = "wgmma.wait_group, and then a barrier";
     else if (before.agent >= threads) wanted = "a wait for the mbarrier's phase that the load completes";
