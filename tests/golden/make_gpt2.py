@@ -2,7 +2,7 @@
 """Writes tests/golden/gpt2_tiny/: a small GPT-2 as Hugging Face's library saves it, and what PyTorch makes of it in
 20 steps.
 
-    config.json, model.safetensors   random weights, scaled up a little so that 20 steps cross interesting values
+    config.json, model.safetensors   random weights in bf16, scaled up so that 20 steps cross interesting values
     batch.bin                        the fixed batch: a shard of B*T+1 uint16 tokens (header: 20240520, 1, count)
     losses.txt                       "step loss grad_norm", before each AdamW step; fp64 arithmetic, so that it is the
                                      truth, not a rounding
@@ -42,6 +42,7 @@ with torch.no_grad():
         if p.dim() == 1:
             p.add_(0.1 * torch.randn_like(p))
 os.makedirs(OUT, exist_ok=True)
+model = model.bfloat16()
 model.save_pretrained(OUT)
 
 tokens = torch.randint(0, 67, (B * T + 1,), generator=torch.Generator().manual_seed(11))

@@ -53,7 +53,7 @@ def in_file_order(model, config):
 
 
 def line(name, x):
-    return name + " " + " ".join("%.12g" % float(v) for v in x) + "\n"
+    return name + " " + " ".join("%.9g" % float(v) for v in x) + "\n"
 
 
 def run(name, config):

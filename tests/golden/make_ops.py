@@ -3,10 +3,11 @@
 
     python3 tests/golden/make_ops.py        (needs torch; the tests read only the text file)
 
-PyTorch runs in float64 on the CPU, on inputs that are multiples of 1/64, so a float holds them exactly and they are
-short to print. Its results are written with 9 digits. Each array is a line "name count" and a line of values.
+PyTorch runs in float64 on the CPU, on inputs that are multiples of 1/64, which a float holds exactly. Each array is a
+line "name count scale" and a line of whole numbers, the values times the scale: 64, or what gives the largest 9 digits.
 """
 
+import math
 import os
 import torch
 import torch.nn.functional as F
@@ -18,7 +19,9 @@ out = open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "ops.txt"), 
 
 def write(name, x):
     x = x.detach().flatten().tolist()
-    out.write(f"{name} {len(x)}\n" + " ".join(f"{v:.9g}" for v in x) + "\n")
+    exact = all((v * 64).is_integer() for v in x)
+    scale = 64 if exact else 10 ** (8 - math.floor(math.log10(max(map(abs, x)))))
+    out.write(f"{name} {len(x)} {scale}\n" + " ".join(str(round(v * scale)) for v in x) + "\n")
 
 
 def inp(name, *shape, scale=1.0):

@@ -413,10 +413,14 @@ static const std::map<std::string, std::vector<double>>& golden() {
     if (!file) FAIL("tests/golden/ops.txt: not found; run the tests in the repository's root");
     std::string name;
     std::getline(file, name);  // the comment
-    for (size_t n; file >> name >> n;) {
+    double scale;
+    for (size_t n; file >> name >> n >> scale;) {
         std::vector<double>& x = arrays[name];
         x.resize(n);
-        for (double& v : x) file >> v;
+        for (double& v : x) {
+            file >> v;
+            v /= scale;
+        }
     }
     EXPECT(arrays.size() > 40, "tests/golden/ops.txt: %zu arrays", arrays.size());
     return arrays;
