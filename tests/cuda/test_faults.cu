@@ -417,7 +417,7 @@ TEST(mbarriers) {
     expect(mbarrier<kNeverMade>, "no mbarrier at shared address");
     expect(mbarrier<kSurplusArrival>, "more arrivals in a phase than the 2 it was made for");
     expect(mbarrier<kMissingBytes>, "ends with an mbarrier of 64 bytes");
-    expect(mbarrier<kOtherPhase>, "deadlock:[^]*warp 1 lanes ffffffff at .*mbarrier.try_wait");
+    expect(mbarrier<kOtherPhase>, "deadlock:[^]*warp 0 lanes ffffffff at .*mbarrier.try_wait");
     expect(mbarrier<kReadAsNumber>, "shared access at [0-9]+: an mbarrier");
 }
 TEST(loads) {

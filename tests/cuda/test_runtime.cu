@@ -1,9 +1,11 @@
 // test_runtime.cu -- the software GPU's runtime: what a host program may rely on holds under every seed, and what it
-// forgets gives wrong results or an error. Each fault has the same program without it beside it.
+// forgets is an error that names it, under every seed. Each fault has the same program without it beside it.
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cuda_runtime.h>
+#include <functional>
+#include <regex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -83,9 +85,28 @@ template <class F> bool in_a_child(F f) {
     return status == 0;
 }
 
+// The race has been named by the next wait, and is all that was wrong.
+void expect_race(const std::string& pattern) {
+    const cudaError_t error = cudaDeviceSynchronize();
+    const std::string text = cudaGetErrorString(error);
+    EXPECT(error == cudaErrorLaunchFailure && std::regex_search(text, std::regex("race: memory at .*" + pattern)),
+           "got \"%s\", want %s", text.c_str(), pattern.c_str());
+    check(cudaDeviceSynchronize());
+}
+// Under each of 16 seeds f(false) is right, and f(true) has the race.
+template <class F> void only_without(const std::string& pattern, F f) {
+    const int failed = seeds_that_fail(16, [&] {
+        f(false);
+        check(cudaDeviceSynchronize());
+        f(true);
+        expect_race(pattern);
+        return true;
+    });
+    EXPECT(failed == 0, "%d of 16 seeds", failed);
+}
+
 // x = 2x + 1 on one stream and x = 2x + 2 on another, in this order if the event is there.
-int two_streams(bool with_event) {
-    const Numbers x(3);
+void two_streams(const Numbers& x, bool with_event) {
     const TestStream a, b;
     const TestEvent e;
     twice_plus<<<1, kThreads, 0, a.s>>>(x.p, 1);
@@ -94,15 +115,24 @@ int two_streams(bool with_event) {
         check(cudaStreamWaitEvent(b.s, e.e));
     }
     twice_plus<<<1, kThreads, 0, b.s>>>(x.p, 2);
+}
+bool in_order() {
+    const Numbers x(3);
+    two_streams(x, true);
     check(cudaDeviceSynchronize());
-    return x.first();
+    return x.first() == 16;
 }
 
 // The first tests fork before this process has a device.
 TEST(waits_are_ignored_on_request) {
-    const auto wrong = [] { return seeds_that_fail(16, [] { return two_streams(true) == 16; }); };
-    EXPECT(in_a_child([&] { return wrong() == 0; }), "wrong with the event");
-    const auto ignoring = [&] { return setenv("SOFT_GPU_IGNORE_WAITS", "1", 1) == 0 && wrong() > 0; };
+    EXPECT(in_a_child(in_order), "wrong with the event");
+    const auto ignoring = [&] {
+        setenv("SOFT_GPU_IGNORE_WAITS", "1", 1);
+        const Numbers x(3);
+        two_streams(x, true);
+        expect_race("twice_plus");
+        return true;
+    };
     EXPECT(in_a_child(ignoring), "no wait is missed");
 }
 
@@ -120,30 +150,107 @@ TEST(goes_on_by_itself) {
 }
 
 TEST(fork_and_devices) {
-    EXPECT(in_a_child([] { return two_streams(true) == 16; }), "a child has no device of its own");
-    EXPECT(two_streams(true) == 16, "nor has its parent");
+    EXPECT(in_a_child(in_order), "a child has no device of its own");
+    EXPECT(in_order(), "nor has its parent");
     EXPECT(in_a_child([] { return cudaDeviceSynchronize() == cudaErrorInitializationError; }), "a device of two");
-    EXPECT(two_streams(true) == 16, "the parent's device is gone");
+    EXPECT(in_order(), "the parent's device is gone");
     EXPECT(cudaSetDevice(1) == cudaErrorInvalidDevice, "a device that is not there");
     check(cudaSetDevice(0));
 }
 
-TEST(missing_event_gives_wrong_results) {
-    EXPECT(seeds_that_fail(16, [] { return two_streams(true) == 16; }) == 0, "wrong with the event");
-    const int wrong = seeds_that_fail(16, [] { return two_streams(false) == 16; });
-    EXPECT(wrong > 0 && wrong < 16, "without the event wrong under %d of 16 seeds", wrong);
+// ------------------------ what nothing orders
+
+TEST(kernels_without_an_event) {
+    EXPECT(seeds_that_fail(16, in_order) == 0, "wrong with the event");
+    const Numbers x(3);
+    only_without("128 bytes: twice_plus in stream [0-9]+ reads it, and twice_plus in stream [0-9]+ writes it: got no "
+                 "order", [&](bool fault) { two_streams(x, !fault); });
+    // In one of their numbers.
+    int* p = nullptr;
+    check(cudaMalloc(&p, 2 * kBytes));
+    only_without(", 4 bytes: fill in stream [0-9]+ writes it, and fill in ", [&](bool fault) {
+        const TestStream a, b;
+        fill<<<1, kThreads, 0, a.s>>>(p, 1);
+        fill<<<1, kThreads, 0, b.s>>>(p + kThreads - fault, 2);
+    });
+    check(cudaFree(p));
+}
+TEST(copies_and_fills_without_an_event) {
+    const Numbers x(3), y(3);
+    int* pinned = nullptr;
+    check(cudaMallocHost(reinterpret_cast<void**>(&pinned), kBytes));
+    const auto between = [&](const std::string& pattern, const std::function<void(cudaStream_t)>& second) {
+        only_without(pattern, [&](bool fault) {
+            const TestStream a, b;
+            const TestEvent e;
+            twice_plus<<<1, kThreads, 0, a.s>>>(x.p, 1);
+            check(cudaMemcpyAsync(pinned, x.p, kBytes, cudaMemcpyDeviceToHost, a.s));
+            check(cudaEventRecord(e.e, a.s));
+            if (!fault) check(cudaStreamWaitEvent(b.s, e.e));
+            second(b.s);
+        });
+    };
+    between("(twice_plus|cudaMemcpyAsync|cudaMemsetAsync) in .*(twice_plus|cudaMemcpyAsync|cudaMemsetAsync) in ",
+            [&](cudaStream_t s) { check(cudaMemsetAsync(x.p, 0, kBytes, s)); });
+    between("twice_plus in .*cudaMemcpyAsync in |cudaMemcpyAsync in .*twice_plus in ", [&](cudaStream_t s) {
+        check(cudaMemcpyAsync(y.p, x.p, kBytes, cudaMemcpyDeviceToDevice, s));
+    });
+    // In the host's memory: one copy writes what the other reads.
+    between("cudaMemcpyAsync in .*(reads|writes) it, and cudaMemcpyAsync in ", [&](cudaStream_t s) {
+        check(cudaMemcpyAsync(y.p, pinned, kBytes, cudaMemcpyHostToDevice, s));
+    });
+    check(cudaFreeHost(pinned));
+}
+TEST(what_orders) {
+    const Numbers x(3);
+    const TestStream a, b, c;
+    const TestEvent e, f;
+    const auto after = [&](auto order) {            // a kernel in a, then one in b
+        return [&, order](bool fault) {
+            twice_plus<<<1, kThreads, 0, a.s>>>(x.p, 1);
+            check(cudaEventRecord(e.e, a.s));
+            if (!fault) order();
+            twice_plus<<<1, kThreads, 0, b.s>>>(x.p, 2);
+        };
+    };
+    only_without("twice_plus", after([&] { check(cudaStreamSynchronize(a.s)); }));
+    only_without("twice_plus", after([&] { check(cudaEventSynchronize(e.e)); }));
+    only_without("twice_plus", after([&] {
+        while (cudaEventQuery(e.e) == cudaErrorNotReady) std::this_thread::yield();
+    }));
+    only_without("twice_plus", after([&] {          // by way of c
+        check(cudaStreamWaitEvent(c.s, e.e));
+        check(cudaEventRecord(f.e, c.s));
+        check(cudaStreamWaitEvent(b.s, f.e));
+    }));
+    // The record before the kernel does not order what is behind it, nor does a wait of another stream.
+    only_without("twice_plus", [&](bool fault) {
+        if (fault) check(cudaEventRecord(e.e, a.s));
+        twice_plus<<<1, kThreads, 0, a.s>>>(x.p, 1);
+        if (!fault) check(cudaEventRecord(e.e, a.s));
+        check(cudaStreamWaitEvent(b.s, e.e));
+        twice_plus<<<1, kThreads, 0, b.s>>>(x.p, 2);
+    });
+    only_without("twice_plus", [&](bool fault) {
+        twice_plus<<<1, kThreads, 0, a.s>>>(x.p, 1);
+        check(cudaStreamSynchronize(fault ? c.s : a.s));
+        twice_plus<<<1, kThreads, 0, nullptr>>>(x.p, 2);
+    });
 }
 
 TEST(same_seed_same_order) {
-    const auto order = [](uint64_t seed) {          // of 12 kernels in three streams, as a number
+    static std::vector<int> calls;
+    const auto order = [](uint64_t seed) {          // of 12 calls in three streams
         ptx::set_seed(seed);
-        const Numbers x(1);
+        calls.clear();
         const TestStream s[3];
-        for (int i = 0; i < 12; i++) twice_plus<<<1, kThreads, 0, s[i % 3].s>>>(x.p, i);
+        for (size_t i = 0; i < 12; i++)
+            check(cudaLaunchHostFunc(s[i % 3].s, [](void* n) { calls.push_back(int(uintptr_t(n))); },
+                                     reinterpret_cast<void*>(i)));
         check(cudaDeviceSynchronize());
-        return x.first();
+        return calls;
     };
-    const int one = order(5);
+    const std::vector<int> one = order(5);
     EXPECT(one == order(5), "one seed, two orders");
     EXPECT(one != order(6) || one != order(7), "seeds do not matter");
     ptx::set_seed(1);
@@ -154,27 +261,36 @@ TEST(host_buffers_are_read_late) {
     const TestStream s;
     int* pinned = nullptr;
     check(cudaMallocHost(reinterpret_cast<void**>(&pinned), kBytes));
-    pinned[0] = 1;
-    check(cudaMemcpyAsync(x.p, pinned, kBytes, cudaMemcpyHostToDevice, s.s));
-    pinned[0] = 2;                      // too early: the stream has not been there
-    check(cudaStreamSynchronize(s.s));
-    EXPECT(x.first() == 2, "pinned memory is read at the call");
-    int late = 0;
+    only_without("4 bytes: the host writes it, and cudaMemcpyAsync in stream [0-9]+ reads it", [&](bool fault) {
+        pinned[3] = 1;
+        check(cudaMemcpyAsync(x.p, pinned, kBytes, cudaMemcpyHostToDevice, s.s));
+        if (!fault) check(cudaStreamSynchronize(s.s));
+        pinned[3] = 0x02020202;
+    });
     std::vector<int> pageable(kThreads);            // may be read at the call, or later
+    int late = 0;
     for (int i = 0; i < 8; i++) {
         pageable[0] = 1;
         check(cudaMemcpyAsync(x.p, pageable.data(), kBytes, cudaMemcpyHostToDevice, s.s));
         pageable[0] = 2;
-        check(cudaStreamSynchronize(s.s));
-        late += x.first() == 2;
+        late += cudaStreamSynchronize(s.s) == cudaErrorLaunchFailure;
     }
     EXPECT(late == 4, "%d of 8 copies of pageable memory were made late", late);
+    // What an operation writes there is not the host's.
     fill<<<1, kThreads, 0, s.s>>>(x.p, 5);
     check(cudaMemcpyAsync(pinned, x.p, kBytes, cudaMemcpyDeviceToHost, s.s));
+    check(cudaMemcpyAsync(x.p, pinned, kBytes, cudaMemcpyHostToDevice, s.s));
     const int early = pinned[0];        // read before the stream was waited for
     check(cudaStreamSynchronize(s.s));
-    EXPECT(early == 2 && pinned[0] == 5, "got %d early, %d late", early, pinned[0]);
-    check(cudaFreeHost(pinned));
+    EXPECT(early != 5 && pinned[0] == 5 && x.first() == 5, "got %d early, %d late", early, pinned[0]);
+    for (const bool waits : {true, false}) {
+        check(cudaMemcpyAsync(x.p, pinned, kBytes, cudaMemcpyHostToDevice, s.s));
+        if (waits) check(cudaStreamSynchronize(s.s));
+        const cudaError_t error = cudaFreeHost(pinned);
+        EXPECT(waits ? error == cudaSuccess : says(error, "the host frees it, and cudaMemcpyAsync in stream"), "%s",
+               cudaGetErrorString(error));
+        if (waits) check(cudaMallocHost(reinterpret_cast<void**>(&pinned), kBytes));
+    }
 }
 
 TEST(wait_that_is_never_met) {
@@ -282,8 +398,9 @@ TEST(polling_gets_there) {
     EXPECT(cudaEventRecord(e.e, a.s) == cudaErrorInvalidResourceHandle, "an event lives on after its end");
 }
 
-// x = 3; on b, which waits for a: x = 2x + 1; on a again: x = 2x + 2. `join`: a waits for b.
-cudaError_t capture(cudaGraphExec_t* exec, const Numbers& x, const TestStream& a, const TestStream& b, bool join) {
+// x = 3; on b, which waits for a: x = 2x + 1; on a again: x = 2x + 2. `join`: a waits for b; `late`: after that.
+cudaError_t capture(cudaGraphExec_t* exec, const Numbers& x, const TestStream& a, const TestStream& b, bool join,
+                    bool late = false) {
     const TestEvent forked, joined;
     check(cudaStreamBeginCapture(a.s, cudaStreamCaptureModeGlobal));
     fill<<<1, kThreads, 0, a.s>>>(x.p, 3);
@@ -291,8 +408,9 @@ cudaError_t capture(cudaGraphExec_t* exec, const Numbers& x, const TestStream& a
     check(cudaStreamWaitEvent(b.s, forked.e));
     twice_plus<<<1, kThreads, 0, b.s>>>(x.p, 1);
     check(cudaEventRecord(joined.e, b.s));
-    if (join) check(cudaStreamWaitEvent(a.s, joined.e));
+    if (join && !late) check(cudaStreamWaitEvent(a.s, joined.e));
     twice_plus<<<1, kThreads, 0, a.s>>>(x.p, 2);
+    if (join && late) check(cudaStreamWaitEvent(a.s, joined.e));
     EXPECT(cudaStreamSynchronize(a.s) == cudaErrorStreamCaptureUnsupported, "a captured stream can be waited for");
     cudaGraph_t graph;
     if (const cudaError_t error = cudaStreamEndCapture(a.s, &graph)) return error;
@@ -321,14 +439,15 @@ TEST(graphs) {
         return x.first() == ((3 * 2 + 1) * 2 + 2) * 2 + 5;
     });
     EXPECT(wrong == 0, "wrong under %d of 10 seeds", wrong);
-    const int early = seeds_that_fail(10, [&] {     // a stream that does not wait for the graph
-        check(cudaMemsetAsync(x.p, 0, kBytes, nullptr));
+    only_without("twice_plus in ", [&](bool fault) {         // a stream that does not wait for it
         check(cudaGraphLaunch(exec, a.s));
+        if (!fault) check(cudaStreamSynchronize(a.s));
         twice_plus<<<1, kThreads, 0, b.s>>>(x.p, 0);
-        check(cudaDeviceSynchronize());
-        return x.first() == ((3 * 2 + 1) * 2 + 2) * 2;
     });
-    EXPECT(early > 0, "the graph's order holds for other streams, too");
+    check(cudaGraphExecDestroy(exec));
+    check(capture(&exec, x, a, b, true, true));
+    check(cudaGraphLaunch(exec, a.s));
+    expect_race("twice_plus in .*twice_plus in ");
     check(cudaGraphExecDestroy(exec));
 }
 

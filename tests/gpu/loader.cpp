@@ -124,7 +124,7 @@ cudaError_t launch(const cudaLaunchConfig_t& c, const void* host, void** argumen
         l.dependent = c.attrs[i].val.programmaticStreamSerializationAllowed;
     }
     const bool dependent = l.dependent;
-    return append_kernel(c.stream, dependent, [l = std::move(l)] { run(l); });
+    return append_kernel(c.stream, k->name, dependent, [l = std::move(l)] { run(l); });
 }
 
 struct CallConfiguration {

@@ -101,10 +101,11 @@ bool advance(Transfer& t, ssize_t n) {
     return t.bytes == 0;
 }
 // Makes all transfers of a group, in both directions at once.
-void run_group(void* pointer) {
-    const Group& g = *static_cast<Group*>(pointer);
+void run_group(const Group& g) {
     const size_t size = size_t(g.comm->size);
     std::vector<std::vector<Transfer>> out = g.out, in = g.in;
+    for (const auto& to : out) for (const Transfer& t : to) ptx::touched(t.data, t.bytes, ptx::kReads);
+    for (const auto& of : in) for (const Transfer& t : of) ptx::touched(t.data, t.bytes, ptx::kWrites);
     std::vector<size_t> sent(size), received(size);         // transfers finished, by peer
     for (;;) {
         std::vector<pollfd> fds;
@@ -129,7 +130,9 @@ void run_group(void* pointer) {
             }
         }
     }
-    for (const Sum& s : g.sums)
+    for (const Sum& s : g.sums) {
+        ptx::touched(s.own, s.terms[0].size() * sizeof(float), ptx::kReads);
+        ptx::touched(s.to, s.terms[0].size() * sizeof(float), ptx::kWrites);
         for (size_t i = 0; i < s.terms[0].size(); i++) {
             float total = 0;
             for (size_t r = 0; r < size; r++) {
@@ -138,6 +141,7 @@ void run_group(void* pointer) {
             }
             s.to[i] = total;
         }
+    }
 }
 
 Group& group(NcclComm comm, void* stream) {
@@ -150,7 +154,7 @@ int group_start() { return depth++, 0; }
 int group_end() {
     if (--depth > 0 || !open_group) return 0;
     Group* const g = std::exchange(open_group, nullptr);
-    return cudaLaunchHostFunc(g->stream, run_group, g) == cudaSuccess ? 0 : 1;
+    return ptx::append_call(g->stream, "a group of NCCL", [g] { run_group(*g); }) == cudaSuccess ? 0 : 1;
 }
 
 size_t bytes_of(size_t count, int type) { return type == kNcclFloat ? count * sizeof(float) : count; }

@@ -1,7 +1,6 @@
 // races.cpp -- see races.h. Source of what orders what: PTX ISA 9.0, memory consistency model.
 #include <algorithm>
 #include <bit>
-#include <cxxabi.h>
 #include "count.h"
 
 namespace ptx {
@@ -35,9 +34,7 @@ void see(BlockClocks& to, uint32_t block, const ClockRef& clock) {
 uint16_t first_agent(const Warp& w) { return uint16_t(w.id * 32); }
 // "s" of "_ZZ6kernelE1s"
 std::string plain_name(const std::string& mangled) {
-    char* const text = abi::__cxa_demangle(mangled.c_str(), nullptr, nullptr, nullptr);
-    const std::string name = text ? text : mangled;
-    std::free(text);
+    const std::string name = demangled(mangled);
     const size_t colon = name.rfind(':');
     return colon == name.npos ? name : name.substr(colon + 1);
 }
@@ -217,6 +214,7 @@ void Races::global(const Actor& actor, uint64_t at, int count) {
     if (counting()) return;             // of large arrays, whose traces take gigabytes
     const uint32_t in_page = uint32_t(at % kPage);      // an access is aligned: it lies in one page
     const char* const memory = reinterpret_cast<const char*>(at);
+    touched(memory, size_t(count), actor.kind);
     each_cell(page(at / kPage), in_page, count, [&](Cell& c, uint32_t x, uint32_t size) {
         touch(c, launch, actor, {memory + (x - in_page), true, x, x - in_page, size});
     });
@@ -334,9 +332,6 @@ void Races::remember(Cell& c, const Actor& now, const Trace& trace) {
 
 // ---- what is said
 
-static const char* verb(AccessKind kind) {
-    return kind == kReads ? "reads" : kind == kWrites ? "writes" : kind == kAtomically ? "adds to" : "uses";
-}
 std::string Races::who(const Trace& t, const Actor& now) const {
     const std::string place = kernel->where(t.loc);
     if (t.agent >= threads + kMbarriers)

@@ -15,6 +15,7 @@
 //   shfl, vote, ldmatrix, mma            order nothing
 #pragma once
 #include <cstdlib>
+#include "order.h"
 #include "ptx.h"
 
 namespace ptx {
@@ -51,7 +52,6 @@ struct Released {
     void add(const Warp& w, uint32_t lanes);        // the caller raises the warp's time
 };
 
-enum AccessKind : uint8_t { kNothing, kReads, kWrites, kAtomically, kLooks };      // kLooks: leaves no trace
 struct Trace {
     uint32_t time = 0, lanes = 0;           // time 0: there is none; lanes: of the agents from `agent` on
     uint16_t agent = 0;

@@ -17,6 +17,7 @@
 #include <functional>
 #include <string>
 #include <cuda_runtime_api.h>
+#include "tests/gpu/order.h"
 #include "tests/gpu/ptx.h"
 
 namespace ptx {
@@ -39,7 +40,9 @@ const std::string& map_refused();
 // Notes an error of this thread for cudaGetLastError and cudaGetErrorString, and returns it.
 cudaError_t refuse(cudaError_t error, const std::string& text = "");
 // Appends a kernel to a stream. The work may throw Error, which the next wait reports.
-cudaError_t append_kernel(cudaStream_t stream, bool dependent, std::function<void()> work);
+cudaError_t append_kernel(cudaStream_t stream, const std::string& name, bool dependent, std::function<void()> work);
+// Appends a call on the device's thread, which says what it touches: order.h.
+cudaError_t append_call(cudaStream_t stream, const std::string& name, std::function<void()> work);
 // Calls f while no kernel is being executed and no other thread is in here: it may change what kernels read.
 void while_idle(const std::function<void()>& f);
 
