@@ -53,6 +53,11 @@ template <int N> HOST_DEVICE inline float join_halves(float* sums) {
         for (int i = 0; i < n; i++) sums[i] += sums[i + n];
     return sums[0];
 }
+// The same of x(0) to x(N - 1): where N is large, a GPU would keep an array in memory.
+template <int N, int COUNT = 1, class X> HOST_DEVICE inline float join_halves(const X& x, int i = 0) {
+    if constexpr (COUNT == N) return x(i);
+    else return join_halves<N, 2 * COUNT>(x, i) + join_halves<N, 2 * COUNT>(x, i + COUNT);
+}
 
 // e^x = 2^n e^r, |r| <= ln(2)/2, e^r by its series: relative error below 1e-7.
 HOST_DEVICE inline float exponential(float x) {

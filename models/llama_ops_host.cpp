@@ -99,9 +99,7 @@ void norm_heads_backward(floatX* dqkv, float* dqweight, float* dkweight, float* 
         store(partials + part * normed + column, sum);
     }, stream);
     each_element(1, normed, [=] ON_DEVICE(size_t, size_t column) {
-        float sums[kNormSums];
-        for (int i = 0; i < kNormSums; i++) sums[i] = partials[size_t(i) * normed + column];
-        partials[column] = join_halves<kNormSums>(sums);
+        partials[column] = join_halves<kNormSums>([=](int i) { return partials[size_t(i) * normed + column]; });
     }, stream);
     each_element(2, of.HS, [=] ON_DEVICE(size_t which, size_t j) {
         float sum = 0;

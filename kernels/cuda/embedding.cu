@@ -105,6 +105,7 @@ token_backward_kernel(float* dwte, const floatX* dout, const int2* groups, const
                 at[k] = size_t(__shfl_sync(~0u, row, k)) * C + c;
                 raw[k] = k < left && c < C ? as<uint2>(dout + at[k]) : uint2{0, 0};
             }
+            #pragma unroll
             for (int k = 0; k < BATCH; k++) if (k < left) add4(sum, raw[k], drop, at[k]);
         }
         if (c < C) *to = {sum[0], sum[1], sum[2], sum[3]};
@@ -138,6 +139,7 @@ static void position_backward(float* dwpe, const floatX* dout, int B, int T, int
         for (int b = 0; b < B && i < stride; b += kBatch) {
             uint2 raw[kBatch];
             for (int k = 0; k < kBatch; k++) if (b + k < B) raw[k] = as<uint2>(dout + (b + k) * stride + i);
+            #pragma unroll
             for (int k = 0; k < kBatch; k++) if (b + k < B) add4(sum, raw[k], drop, (b + k) * stride + i);
         }
         const float4 total = {sum[0], sum[1], sum[2], sum[3]};
