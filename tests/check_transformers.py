@@ -93,11 +93,8 @@ def main():
     check_tokenizer(sys.argv[1], model.config.vocab_size)
     with torch.no_grad():
         out = model.generate(
-            torch.tensor([[1]]),
-            attention_mask=torch.ones(1, 1, dtype=torch.long),
-            max_new_tokens=model.config.n_positions - 1,
-            do_sample=False,
-            pad_token_id=0,
+            torch.tensor([[1]]), attention_mask=torch.ones(1, 1, dtype=torch.long),
+            max_new_tokens=model.config.n_positions - 1, do_sample=False, pad_token_id=0,
         )
     check(out.shape[1] > 1 and int(out.max()) < model.config.vocab_size, f"generate gives {out.shape[1] - 1} tokens")
     if len(sys.argv) == 3:

@@ -49,12 +49,10 @@ const Fault kFaults[] = {
     {"stride[0]: got 1520", [](Arguments& a) { a.stride[0] = 1520; }},
     {"stride[1]: got 153608", [](Arguments& a) { a.stride[1] = 153608; }},
     {"stride[1]: got 153584", [](Arguments& a) { a.stride[1] = 153584; }},
-    {"box[0]: got 0", [](Arguments& a) { a.box[0] = 0; }},
-    {"box[0]: got 60", [](Arguments& a) { a.box[0] = 60; }},
+    {"box[0]: got 0", [](Arguments& a) { a.box[0] = 0; }}, {"box[0]: got 60", [](Arguments& a) { a.box[0] = 60; }},
     {"box[0]: got 72", [](Arguments& a) { a.box[0] = 72; }},
     {"box[1]: got 257", [](Arguments& a) { a.box[1] = 257; }},
-    {"box[1]: got 0", [](Arguments& a) { a.box[1] = 0; }},
-    {"step[1]: got 9", [](Arguments& a) { a.step[1] = 9; }},
+    {"box[1]: got 0", [](Arguments& a) { a.box[1] = 0; }}, {"step[1]: got 9", [](Arguments& a) { a.step[1] = 9; }},
 };
 
 // ------------------------------------------------------------------------------------------------ a training step
@@ -83,12 +81,10 @@ std::string capture(const ModelInfo& info, const Shape& shape, int B, int T, int
     step.pass.B = B, step.pass.T = T;
     step.tokens = static_cast<int*>(host_alloc(size_t(B) * size_t(T) * sizeof(int), "tokens"));
     std::string why;
-    const Graph graph = graph_capture(
-        [](void* argument) {
+    const Graph graph = graph_capture([](void* argument) {
             Step& s = *static_cast<Step*>(argument);
             model_forward_backward(&s.model, s.pass, s.model.loss, s.tokens, s.tokens);
-        },
-        &step, nullptr, true, &why);
+        }, &step, nullptr, true, &why);
     graph_destroy(graph);
     host_free(step.tokens);
     model_destroy(&step.model);
@@ -133,8 +129,7 @@ std::string capture_attention(const Attention& shape, int shift = 0) {
             auto* const f = reinterpret_cast<float*>(s.qkv);
             attention_forward(s.qkv, f, s.qkv, s.B, s.T, s.NH, s.NK, s.HS, {}, nullptr);
             attention_backward(s.qkv, f, s.qkv, s.qkv, s.qkv, f, s.B, s.T, s.NH, s.NK, s.HS, {}, nullptr);
-        },
-        &a, nullptr, true, &why);
+        }, &a, nullptr, true, &why);
     graph_destroy(graph);
     device_free(a.qkv - shift);
     return why;

@@ -8,12 +8,10 @@
 // A finding is a crash, a sanitizer's report, an error code other than the reader's, more memory than the table allows
 // for the file's size, and memory, a mapping or a descriptor that is left.
 #include <malloc.h>
-
 #include <algorithm>
 #include <cstdarg>
 #include <cstdlib>
 #include <new>
-
 #include "models/config.h"
 #include "models/llama.h"
 #include "src/app/log.h"

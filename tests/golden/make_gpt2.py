@@ -23,17 +23,8 @@ LR, WARMUP, FINAL, BETAS, EPS, DECAY, CLIP = 3e-3, 2, 0.1, (0.9, 0.95), 1e-8, 0.
 
 torch.manual_seed(7)
 config = GPT2Config(
-    vocab_size=67,
-    n_positions=T,
-    n_embd=32,
-    n_layer=2,
-    n_head=4,
-    activation_function="gelu_new",
-    resid_pdrop=0.0,
-    embd_pdrop=0.0,
-    attn_pdrop=0.0,
-    bos_token_id=66,
-    eos_token_id=66,
+    vocab_size=67, n_positions=T, n_embd=32, n_layer=2, n_head=4, activation_function="gelu_new", resid_pdrop=0.0,
+    embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=66, eos_token_id=66,
 )
 model = GPT2LMHeadModel(config)
 with torch.no_grad():

@@ -49,15 +49,8 @@ act = F.gelu(pre, approximate="tanh")
 y = F.linear(act, w2, b2)
 y.backward(dy)
 for name, v in [
-    ("pre", pre),
-    ("act", act),
-    ("out", y),
-    ("dpre", pre.grad),
-    ("dinp", x.grad),
-    ("dfcw", w1.grad),
-    ("dfcb", b1.grad),
-    ("dprojw", w2.grad),
-    ("dprojb", b2.grad),
+    ("pre", pre), ("act", act), ("out", y), ("dpre", pre.grad), ("dinp", x.grad), ("dfcw", w1.grad),
+    ("dfcb", b1.grad), ("dprojw", w2.grad), ("dprojb", b2.grad),
 ]:
     write("mlp." + name, v)
 

@@ -41,21 +41,8 @@ def texts():
     rng = random.Random(1)
     everything = "".join(ALPHABETS.values())
     yield from [
-        "",
-        " ",
-        "  ",
-        "\n",
-        " \n ",
-        "a",
-        "'",
-        "'s",
-        " 's",
-        "'S",
-        "''ll've're'm't'd",
-        "don\u2019t",
-        "I'Ll we'LL x'sy 's",
-        "  a  b  ",
-        "a \u00a0b\u3000\u3000c",
+        "", " ", "  ", "\n", " \n ", "a", "'", "'s", " 's", "'S", "''ll've're'm't'd", "don\u2019t",
+        "I'Ll we'LL x'sy 's", "  a  b  ", "a \u00a0b\u3000\u3000c",
     ]
     yield from ALPHABETS.values()
     yield " ".join(ALPHABETS.values())

@@ -193,10 +193,8 @@ void* ptx::nccl_function(const char* name) {
         {"ncclCommInitRank", reinterpret_cast<void*>(comm_init_rank)},
         {"ncclCommDestroy", reinterpret_cast<void*>(comm_destroy)},
         {"ncclGroupStart", reinterpret_cast<void*>(group_start)},
-        {"ncclGroupEnd", reinterpret_cast<void*>(group_end)},
-        {"ncclSend", reinterpret_cast<void*>(send_data)},
-        {"ncclRecv", reinterpret_cast<void*>(receive_data)},
-        {"ncclReduce", reinterpret_cast<void*>(reduce)},
+        {"ncclGroupEnd", reinterpret_cast<void*>(group_end)}, {"ncclSend", reinterpret_cast<void*>(send_data)},
+        {"ncclRecv", reinterpret_cast<void*>(receive_data)}, {"ncclReduce", reinterpret_cast<void*>(reduce)},
         {"ncclGetErrorString", reinterpret_cast<void*>(error_string)},
         {"ncclCommGetAsyncError", reinterpret_cast<void*>(get_async_error)}};
     for (const auto& f : kAll)

@@ -21,7 +21,6 @@
 #include "kernels/kernels.h"
 #pragma pop_macro("BACKEND")
 #include "kernels/kernels.h"
-
 #include <algorithm>
 #include <cfloat>
 #include <cstring>
@@ -93,10 +92,8 @@ inline std::vector<double> decode(Side side, Kind kind, const void* from, size_t
         case kDouble: return widen<double>(from, n);
         case kX: break;
     }
-    if (side == kSpec)
-        SPEC::load_floats(x.data(), static_cast<const SPEC::floatX*>(from), n);
-    else
-        BACKEND::load_floats(x.data(), static_cast<const BACKEND::floatX*>(from), n);
+    if (side == kSpec) SPEC::load_floats(x.data(), static_cast<const SPEC::floatX*>(from), n);
+    else BACKEND::load_floats(x.data(), static_cast<const BACKEND::floatX*>(from), n);
     return widen<float>(x.data(), n);
 }
 
@@ -153,20 +150,16 @@ inline std::vector<char> tensor_image(const Tensor& t, Side side) {
 inline void tensor_write(Tensor& t, Side side, size_t shift) {
     t.shift = shift;
     const std::vector<char> image = tensor_image(t, side);
-    if (side == kSpec)
-        SPEC::copy_to_device(t.memory[side], image.data(), image.size(), nullptr);
-    else
-        BACKEND::copy_to_device(t.memory[side], image.data(), image.size(), nullptr);
+    if (side == kSpec) SPEC::copy_to_device(t.memory[side], image.data(), image.size(), nullptr);
+    else BACKEND::copy_to_device(t.memory[side], image.data(), image.size(), nullptr);
     BACKEND::stream_sync(nullptr);  // `image` must stay until then
 }
 // The elements, after the guards, and an input's elements, were found unharmed.
 inline std::vector<char> tensor_read(const Tensor& t, Side side, const std::string& what) {
     const std::vector<char> before = tensor_image(t, side);
     std::vector<char> after(before.size());
-    if (side == kSpec)
-        SPEC::copy_to_host(after.data(), t.memory[side], after.size(), nullptr);
-    else
-        BACKEND::copy_to_host(after.data(), t.memory[side], after.size(), nullptr);
+    if (side == kSpec) SPEC::copy_to_host(after.data(), t.memory[side], after.size(), nullptr);
+    else BACKEND::copy_to_host(after.data(), t.memory[side], after.size(), nullptr);
     const size_t begin = Tensor::kGuard + t.shift, end = begin + t.bytes(side);
     for (size_t i = 0; i < after.size(); i++) {
         const bool inside = i >= begin && i < end;

@@ -433,10 +433,8 @@ static const Matmul kMatmuls[] = {{1, 8, 8},      {3, 24, 64},    {65, 136, 24},
 // Random numbers, or small integers: then all sums are exact in float, in any order.
 static std::vector<float> operands(size_t n, bool exact) { return exact ? integers(n, -4, 4) : normal(n); }
 static void compare(const Case& c, const Tensor& t, bool exact, double k) {
-    if (exact)
-        c.same(t);
-    else
-        c.near(t, k);
+    if (exact) c.same(t);
+    else c.near(t, k);
 }
 
 TEST(matmul_forward) {

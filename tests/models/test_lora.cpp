@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstring>
 #include <vector>
-
 #include "models/model.h"
 #include "src/base/rng.h"
 #include "tests/models/small_shape.h"

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstring>
 #include <vector>
-
 #include "models/gpt2.h"
 #include "models/model.h"
 #include "src/base/rng.h"
@@ -143,8 +142,7 @@ TEST(first_weights) {
             const double std = std::sqrt(squares / double(n)), tol = 5 / std::sqrt(2.0 * double(n));
             if (spec.init_std > 0)
                 EXPECT(std::fabs(std / double(spec.init_std) - 1) < tol, "%s: std %g", spec.name.c_str(), std);
-            else
-                EXPECT(sum == (spec.init_std == kOnes ? double(n) : 0), "%s: sum %g", spec.name.c_str(), sum);
+            else EXPECT(sum == (spec.init_std == kOnes ? double(n) : 0), "%s: sum %g", spec.name.c_str(), sum);
             const size_t end = t + 1 < arena.tensors.size() ? arena.offset[t + 1] : arena.n;
             for (size_t i = n; i < end - arena.offset[t]; i++)
                 EXPECT(x[i] == 0, "%s: padding %zu", spec.name.c_str(), i);

@@ -380,10 +380,8 @@ TEST(dropout_masks) {
     other_step.step++;
     other_seed.seed += uint64_t(1) << 40;  // its upper half counts too
     const Dropout masks[] = {kDrop,
-                             {0.3f, kRandomDropout + 1, 3, &kState},
-                             {0.3f, kRandomDropout, 4, &kState},
-                             {0.3f, kRandomDropout, 3, &other_step},
-                             {0.3f, kRandomDropout, 3, &other_seed}};
+                             {0.3f, kRandomDropout + 1, 3, &kState}, {0.3f, kRandomDropout, 4, &kState},
+                             {0.3f, kRandomDropout, 3, &other_step}, {0.3f, kRandomDropout, 3, &other_seed}};
     std::vector<Floats> out(5, Floats(n));
     for (size_t k = 0; k < 5; k++) {
         dropout_backward(out[k].data(), ones.data(), n, masks[k], nullptr);

@@ -6,12 +6,10 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <map>
-
 #include "src/base/file.h"
 #include "tests/test.h"
 
@@ -157,25 +155,10 @@ std::vector<std::string> command(const std::string& how, const std::string& name
         if (how == "model") put(file, bytes);
         for (const char* n : {"config.json", "model.safetensors", "tokenizer.json"})
             put(folder + "/hf/" + n, n == name ? bytes : checkpoint.at(n));
-        return {train,
-                "--init",
-                how == "model" ? file : folder + "/hf",
-                "--data",
-                "tests/golden/lines.txt",
-                "--out-dir",
-                folder + "/out",
-                "--batch-size",
-                "1",
-                "--total-batch-size",
-                "16",
-                "--steps",
-                "1",
-                "--sample-every",
-                "0",
-                "--eval-every",
-                "0",
-                "--save-every",
-                "0"};
+        return {
+            train, "--init", how == "model" ? file : folder + "/hf", "--data", "tests/golden/lines.txt",
+            "--out-dir", folder + "/out", "--batch-size", "1", "--total-batch-size", "16", "--steps", "1",
+            "--sample-every", "0", "--eval-every", "0", "--save-every", "0"};
     }
     const std::string step = folder + "/out/ckpt/step_00000001";
     make_directories(step);
@@ -249,8 +232,7 @@ std::vector<Case> cases() {
         {"data", "a.npy", std::string("\x93NUMPY\1\0\x40\0", 10) + std::string(64, '{') + ids, 65,
          "one dimension of"},
         // ---- text, jsonl
-        {"data", "a.txt", "", 65, "got 0 training tokens"},
-        {"data", "a.txt", "short", 65, "want at least 17"},
+        {"data", "a.txt", "", 65, "got 0 training tokens"}, {"data", "a.txt", "short", 65, "want at least 17"},
         {"data", "a.txt", "\xff\xfeh" + ids, 65, "want UTF-8 text"},
         {"data", "a.jsonl", "", 65, "got 0 training tokens"},
         {"data", "a.jsonl", lines + "{\"text\": 5}\n", 65, "line 2: text: "},
@@ -485,8 +467,7 @@ TEST(good_files_whole_and_damaged) {
     for (const Case& g : good_files())
         for (int round = 0; round <= 16; round++) {
             std::string s = g.bytes;
-            if (round % 2)
-                s.resize(below(s.size()));
+            if (round % 2) s.resize(below(s.size()));
             else
                 for (size_t k = round ? below(3) + 1 : 0; k-- > 0;)
                     s[below(std::min<size_t>(s.size(), 3000))] = char(below(256));

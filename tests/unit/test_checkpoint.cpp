@@ -6,7 +6,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -106,8 +105,7 @@ std::string byte_tokenizer_json() {
         "\"decoder\":%s,\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,\"continuing_subword_"
         "prefix\":\"\",\"end_of_word_suffix\":\"\","
         "\"fuse_unk\":false,\"byte_fallback\":false,\"ignore_merges\":false,\"vocab\":{%s,\"<|endoftext|>\":256},"
-        "\"merges\":[]}}",
-        level, level, vocab.c_str());
+        "\"merges\":[]}}", level, level, vocab.c_str());
 }
 
 struct Sample {
@@ -169,8 +167,7 @@ void write_plain(const std::string& path, const std::string& content) {
 void restore(const std::string& path, const std::string& content) {
     const int fd = open(path.c_str(), O_WRONLY);
     EXPECT(fd >= 0 && pwrite(fd, content.data(), content.size(), 0) == ssize_t(content.size()) &&
-               ftruncate(fd, off_t(content.size())) == 0,
-           "%s", path.c_str());
+               ftruncate(fd, off_t(content.size())) == 0, "%s", path.c_str());
     close(fd);
 }
 
@@ -230,8 +227,7 @@ TEST(round_trip_with_odd_shapes) {
     TempFolder dir;
     const Arena arena = arena_layout({{"transposed", 129, 67, 127, true, 0, true},
                                       {"one_row", 1, 33, 1, true, 0, true},
-                                      {"one_column", 65, 1, 65, true, 0, true},
-                                      {"row", 1, 5, 1, false, 0, true},
+                                      {"one_column", 65, 1, 65, true, 0, true}, {"row", 1, 5, 1, false, 0, true},
                                       {"scalar", 1, 1, 1, false, 0, false},
                                       {"tall", 40000, 40, 39999, true, 0, true}});
     std::vector<float> w = fill(arena, -3);
@@ -354,8 +350,7 @@ TEST(half_and_bf16_and_unaligned) {
     std::vector<float> half(65536), brain(65536);
     const std::string shifted = "x" + data;
     EXPECT(convert_to_floats(half.data(), shifted.data() + 1, "F16", 65536) &&
-               convert_to_floats(brain.data(), shifted.data() + 1, "BF16", 65536),
-           "dtypes");
+               convert_to_floats(brain.data(), shifted.data() + 1, "BF16", 65536), "dtypes");
     EXPECT(!convert_to_floats(half.data(), data.data(), "F64", 1), "F64");
     for (unsigned i = 0; i < 65536; i++) {
         const int exponent = int(i >> 10 & 31), fraction = int(i & 1023);
@@ -422,8 +417,7 @@ TEST(malicious_safetensors) {
     parse(safetensors(good, d24));
     parse(safetensors(good + "         ", d24));
     parse(safetensors("{\"e\":" + entry("0,7", "0,0") + "," + a + ",\"z\":" + entry("", "16,20") +
-                          ",\"f\":" + entry("0", "16,16") + "}",
-                      std::string(20, 'x')));
+                          ",\"f\":" + entry("0", "16,16") + "}", std::string(20, 'x')));
     parse(safetensors("{}", ""));
     EXPECT(parse(safetensors("{" + b + "," + a + "}", d24))[0].name == "a", "order of data");
 
@@ -528,8 +522,7 @@ TEST(save_and_find) {
     EXPECT(find_checkpoint(dir.path).empty() && find_checkpoint(dir / "absent").empty(), "never saved");
     const std::string folder = s.save(dir.path, 1000);
     EXPECT(folder == dir / "ckpt/step_00001000" && find_checkpoint(dir.path) == folder &&
-               verify_checkpoint(folder, true).empty(),
-           "%s", folder.c_str());
+               verify_checkpoint(folder, true).empty(), "%s", folder.c_str());
     EXPECT(read_file(dir / "ckpt/latest") == "step_00001000\n", "latest");
     const std::vector<std::string> want = {
         "DONE",       "config.json",    "model.safetensors",    "optim.safetensors",
@@ -555,8 +548,7 @@ TEST(done_file_layout) {
     EXPECT(done.starts_with("lockstep checkpoint 1\nstep 12\n"), "%s", done.c_str());
     const std::string state = read_file(folder + "/state.json");
     EXPECT(done.find(format("\n%08x %zu state.json\n", crc32c(0, state.data(), state.size()), state.size())) !=
-               std::string::npos,
-           "%s", done.c_str());
+               std::string::npos, "%s", done.c_str());
     EXPECT(done.ends_with(format("\ncrc %08x\n", crc32c(0, done.data(), done.size() - 13))), "%s", done.c_str());
 }
 
@@ -567,8 +559,7 @@ TEST(without_tokenizer) {
     f.texts.clear();
     const std::string folder = write_checkpoint(dir.path, 1, f, 1);
     EXPECT(!file_exists(folder + "/tokenizer.json") && !file_exists(folder + "/tokenizer_config.json") &&
-               verify_checkpoint(folder, true).empty(),
-           "files");
+               verify_checkpoint(folder, true).empty(), "files");
 }
 
 // What a resume reads: the weights and the optimizer's state by name, and no other optimizer's.
@@ -676,8 +667,7 @@ TEST(broken_newest_falls_back) {
            "rename");  // the same bytes: 30 stays whole
     EXPECT(find_checkpoint(dir.path) == at(30), "%s", find_checkpoint(dir.path).c_str());
     EXPECT(verify_checkpoint(at(50), false).ends_with("DONE: No such file or directory") &&
-               verify_checkpoint(at(40), false).ends_with("state.json: No such file or directory"),
-           "reasons");
+               verify_checkpoint(at(40), false).ends_with("state.json: No such file or directory"), "reasons");
     write_file_atomic(dir / "ckpt/latest", "step_00000050\n");  // latest is for people: not believed
     EXPECT(find_checkpoint(dir.path) == at(30), "latest");
     unlink((at(30) + "/model.safetensors").c_str());
@@ -686,8 +676,7 @@ TEST(broken_newest_falls_back) {
            verify_checkpoint(at(30), true).c_str());
     EXPECT(find_checkpoint(dir.path) == at(10), "10 is left");
     remove_tree(at(10));
-    expect_error(kExitBadContent, "none of 4 checkpoints is whole",
-                 [&] { find_checkpoint(dir.path); });
+    expect_error(kExitBadContent, "none of 4 checkpoints is whole", [&] { find_checkpoint(dir.path); });
     expect_error(kExitBadContent, "bad checkpoint", [&] { resolve_model_folder(at(40)); });
 }
 
@@ -709,8 +698,7 @@ TEST(done_of_another_step_or_version) {
     EXPECT(why(sealed(replace(body, "checkpoint 1", "checkpoint 2"))).find("another version") != std::string::npos,
            "version");
     EXPECT(!why(sealed(body + "something else\n")).empty() &&
-               !why(sealed(replace(body, "step 1", "step 01"))).empty() && !why("").empty(),
-           "extra lines");
+               !why(sealed(replace(body, "step 1", "step 01"))).empty() && !why("").empty(), "extra lines");
     EXPECT(!why(sealed(replace(body, "state.json", "../state.json"))).empty(), "a path");
     EXPECT(!why(std::string(100000, 'x')).empty(), "large");
     unlink((a + "/DONE").c_str());
@@ -765,8 +753,7 @@ TEST(the_best_one_stays) {
     EXPECT(list() == (Names{"latest", "step_00000010"}), "none is the best");
     EXPECT(checkpoint_named(dir / "ckpt/best") == dir / "ckpt/best" &&
                checkpoint_named(dir / "ckpt/latest/") == dir / "ckpt/step_00000010" &&
-               checkpoint_named(dir.path + "/") == dir.path,
-           "names");
+               checkpoint_named(dir.path + "/") == dir.path, "names");
     save(20, 20);
     for (const int step : {30, 40}) save(step, 20);
     EXPECT(list() == (Names{"best", "latest", "step_00000020", "step_00000040"}), "kept, and not counted");
@@ -774,8 +761,7 @@ TEST(the_best_one_stays) {
     EXPECT(read_file(dir / "ckpt/best") == "step_00000020\n" && find_checkpoint(dir.path).ends_with("40"), "best");
     save(50, 45);  // the save of step 45 failed
     EXPECT(list() == (Names{"best", "latest", "step_00000020", "step_00000050"}) &&
-               read_file(dir / "ckpt/best") == "step_00000020\n",
-           "one that is not there is not named");
+               read_file(dir / "ckpt/best") == "step_00000020\n", "one that is not there is not named");
     save(60, 60);
     EXPECT(list() == (Names{"best", "latest", "step_00000060"}), "the one before goes");
     save(70, 60, 2);
@@ -976,8 +962,7 @@ TEST(saver_writes_what_it_copied) {
     EXPECT(!saver_ready(f.saver), "under way");
     f.go = true;
     const Saved saved = saver_result(f.saver);
-    EXPECT(saved.error.code == 0 && saved.folder == find_checkpoint(f.path) && saved.seconds >= 0,
-           "saved");
+    EXPECT(saved.error.code == 0 && saved.folder == find_checkpoint(f.path) && saved.seconds >= 0, "saved");
     EXPECT(!saver_ready(f.saver), "its result was taken");
     std::vector<float> back(f.s.arena.n);
     read_safetensors(open_safetensors(saved.folder + "/model.safetensors"), f.s.arena, "", back.data());
@@ -1126,15 +1111,13 @@ TEST(export_gguf_by_hand) {
     const auto check = [&](const std::string& name, const std::string& hf, size_t rows, size_t cols) {
         const size_t at = describe(name), dims = rows ? 2 : 1;
         EXPECT(file.compare(at, 4, std::string{char(dims), 0, 0, 0}) == 0 && u64(at + 4) == cols &&
-                   (!rows || u64(at + 12) == rows),
-               "%s: dimensions", name.c_str());
+                   (!rows || u64(at + 12) == rows), "%s: dimensions", name.c_str());
         const uint64_t offset = u64(at + 4 + 8 * dims + 4);
         EXPECT(offset % 32 == 0, "%s: alignment", name.c_str());
         for (size_t t = 0; t < s.arena.tensors.size(); t++)
             if (s.arena.tensors[t].name == hf)
                 EXPECT(std::memcmp(file.data() + begin + offset, s.w.data() + s.arena.offset[t],
-                                   std::max<size_t>(rows, 1) * cols * 4) == 0,
-                       "%s: values", name.c_str());
+                                   std::max<size_t>(rows, 1) * cols * 4) == 0, "%s: values", name.c_str());
     };
     check("token_embd.weight", "transformer.wte.weight", kV, kC);
     check("position_embd.weight", "transformer.wpe.weight", kT, kC);
@@ -1250,8 +1233,7 @@ TEST(export_hf_and_its_command_line) {
     const std::string folder = s.save(dir.path, 1), hf = dir / "hf";
     expect_output(0, "Hugging Face folder of step_00000001", "export " + dir.path + " --hf " + hf);
     EXPECT(list_directory(hf) == (std::vector<std::string>{"config.json", "model.safetensors", "tokenizer.json",
-                                                           "tokenizer_config.json"}),
-           "files");
+                                                           "tokenizer_config.json"}), "files");
     for (const std::string& name : list_directory(hf))
         EXPECT(read_file(hf + "/" + name) == read_file(folder + "/" + name), "%s", name.c_str());
     expect_output(0, "", "export " + hf + " --llmc " + (dir / "again.bin"));  // such a folder is a model again
@@ -1287,10 +1269,8 @@ TEST(info_names_what_it_sees) {
         int code;
         const char* part;
     } files[] = {
-        {"a.bin", std::string("\1\0\2\0\3\0", 6), 0, "ids 1 to 3"},
-        {"odd.bin", "abc", 65, "got 3 bytes"},
-        {"a.txt", "one\ntwo\n", 0, "2 lines"},
-        {"e.txt", "", 65, "empty"},
+        {"a.bin", std::string("\1\0\2\0\3\0", 6), 0, "ids 1 to 3"}, {"odd.bin", "abc", 65, "got 3 bytes"},
+        {"a.txt", "one\ntwo\n", 0, "2 lines"}, {"e.txt", "", 65, "empty"},
         {"m.jsonl", "{\"event\":\"train\",\"step\":0,\"loss\":5.5}\n{\"event\":\"x\\u001b[2J\"}\ntorn", 0, "1 train"},
         {"x.json", "{\"\\u001b[2J\":1}", 65, "its keys"},
         {"x.safetensors", safetensors("{\"__metadata__\":{\"k\":\"\\u001b[2J\"}}", ""), 0, "0 tensors"},

@@ -284,8 +284,7 @@ void check_hosts(Comm* c) {
         for (int h = 0; h < c->hosts; h++) {
             const std::vector<uint8_t>& theirs = sent[size_t(h)];
             EXPECT(std::equal(whole.begin() + ptrdiff_t(cut[size_t(h)]), whole.begin() + ptrdiff_t(cut[size_t(h) + 1]),
-                              theirs.begin() + ptrdiff_t(cut[size_t(h)])),
-                   "gather unit %zu: host %d", unit, h);
+                              theirs.begin() + ptrdiff_t(cut[size_t(h)])), "gather unit %zu: host %d", unit, h);
         }
     }
 }
@@ -374,8 +373,7 @@ TEST(killed_rank_is_named_by_all) {
                 // On another host than the one who tells, the last record may be a second old.
                 const bool neighbour = s.hosts == 1;
                 expect_end(o, size_t(r), 69, format("peer lost: rank %d (", victim));
-                expect_end(o, size_t(r), 69,
-                           neighbour
+                expect_end(o, size_t(r), 69, neighbour
                                ? "connection closed; last step 12, phase backward; run again with --resume to go on"
                                : "connection closed");
                 EXPECT(o.seconds[size_t(r)] - killed < 2, "rank %d took %.2f s", r, o.seconds[size_t(r)] - killed);
@@ -563,8 +561,7 @@ TEST(different_collectives) {
 // checksum.
 TEST(damage_on_the_wire) {
     for (const bool damaged : {false, true}) {
-        const Outcome o = run_job(
-            {.shape = {2, 1}, .body = [&](Comm* c) {
+        const Outcome o = run_job({.shape = {2, 1}, .body = [&](Comm* c) {
                  const size_t cut[] = {0, 8, 16};
                  std::vector<char> data(16, 'x'), room(16);
                  if (c->rank == 0) {
@@ -590,10 +587,8 @@ TEST(damage_on_the_wire) {
                  EXPECT(sockets.size() == 3, "%zu sockets", sockets.size());
                  EXPECT(send_all(sockets[2], &m, sizeof m, 1), "send");
              }});
-        if (!damaged)
-            expect_success(o);
-        else
-            expect_abort(o, 80, "damaged on the wire: rank 1 (");
+        if (!damaged) expect_success(o);
+        else expect_abort(o, 80, "damaged on the wire: rank 1 (");
     }
 }
 
@@ -663,10 +658,8 @@ TEST(other_world_size) {
                                .body = nothing,
                                .before =
                                    [](int rank, World* w) {
-                                       if (rank == 2)
-                                           w->size = 4;
-                                       else
-                                           usleep(200000 * useconds_t(1 - rank));
+                                       if (rank == 2) w->size = 4;
+                                       else usleep(200000 * useconds_t(1 - rank));
                                    },
                                .patience = 8});
     expect_end(o, 2, 69, "not authenticated: this host's job socket: has another secret, job or number of ranks");
@@ -757,14 +750,11 @@ TEST(hmac_vectors) {
         return s;
     };
     EXPECT(hex(hmac_sha256(std::string(20, '\x0b'), "Hi There")) ==
-               "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7",
-           "case 1");
+               "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7", "case 1");
     EXPECT(hex(hmac_sha256("Jefe", "what do ya want for nothing?")) ==
-               "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843",
-           "case 2");
+               "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843", "case 2");
     EXPECT(hex(hmac_sha256(std::string(131, '\xaa'), "Test Using Larger Than Block-Size Key - Hash Key First")) ==
-               "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54",
-           "case 6");
+               "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54", "case 6");
 }
 
 TEST(bad_addresses) {
@@ -826,10 +816,8 @@ TEST(garbage_and_idle_connections) {
                      [&](const std::vector<pid_t>&) {
                          std::vector<int> idle;
                          for (const double limit = now_seconds() + 5; idle.size() < 50 && now_seconds() < limit;)
-                             if (const int fd = connect_loopback(port); fd >= 0)
-                                 idle.push_back(fd);
-                             else
-                                 usleep(1000);
+                             if (const int fd = connect_loopback(port); fd >= 0) idle.push_back(fd);
+                             else usleep(1000);
                          unsigned random = 1;
                          int connected = 0;
                          for (; board[0] < 2000; board[0]++) {
@@ -970,8 +958,7 @@ TEST(bytes_between_hosts) {
                             }}));
     std::printf(
         "     2 hosts over loopback: scatter of 25 MiB %.1f ms (12.5 MiB each way, with checksums), broadcast of 25 "
-        "MiB %.1f ms\n",
-        board[1] / 1e3, board[2] / 1e3);
+        "MiB %.1f ms\n", board[1] / 1e3, board[2] / 1e3);
 }
 
 // ----------------------------------------------------------------------------------------------------------- the
@@ -1108,8 +1095,7 @@ TEST(np_runs_ranks) {
            l.seconds, l.said.c_str());
     l = launch(3, 0, {"kill"});
     EXPECT(l.code == 69 && l.said.find("rank 1 (pid ") != std::string::npos &&
-               l.said.find("killed by signal 9") != std::string::npos,
-           "code %d: %s", l.code, l.said.c_str());
+               l.said.find("killed by signal 9") != std::string::npos, "code %d: %s", l.code, l.said.c_str());
 }
 
 TEST(np_ends_stopped_ranks) {

@@ -1,9 +1,7 @@
 // test_config.cpp -- config.json of every model: written, read back, and refused by field.
 #include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
-
 #include "models/config.h"
 #include "models/llama.h"
 #include "src/base/common.h"

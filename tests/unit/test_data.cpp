@@ -2,12 +2,10 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
 #include <set>
 #include <thread>
-
 #include "src/app/init.h"
 #include "src/base/file.h"
 #include "src/base/json.h"
@@ -125,8 +123,7 @@ TEST(token_formats) {
     const size_t n = 50;
     const std::vector<int> want = counting<int>(n);
     const std::pair<const char*, std::string> files[] = {
-        {"a.bin", llmc(counting<uint16_t>(n))},
-        {"c.bin", bytes_of(counting<uint16_t>(n))},
+        {"a.bin", llmc(counting<uint16_t>(n))}, {"c.bin", bytes_of(counting<uint16_t>(n))},
         {"d.npy", npy_of("<u2", n, bytes_of(counting<uint16_t>(n)))},
         {"e.npy", npy_of("<u4", n, bytes_of(counting<uint32_t>(n)))},
         {"h.npy", npy("{'shape': (50,), 'fortran_order': False, 'descr': '<u2'}", bytes_of(counting<uint16_t>(n)))},
@@ -367,14 +364,11 @@ TEST(folder_of_texts) {
     const Data all = open_one(f.path + "/*");  // the folder among the matches is not read
     EXPECT(all.train.hash == data.train.hash, "%s", all.train.description.c_str());
     f.add("tokens.bin", llmc({1, 2, 3}));
-    expect_error(kExitBadContent,
-                 "tokens.bin: got an llm.c token shard, want text as ",
-                 [&] { open_one(f.path); });
+    expect_error(kExitBadContent, "tokens.bin: got an llm.c token shard, want text as ", [&] { open_one(f.path); });
     const Folder empty;
     expect_error(kExitNoInput, "no file is there", [&] { open_one(empty.path); });
     EXPECT(symlink(empty.path.c_str(), (empty.path + "/loop").c_str()) == 0 &&
-               symlink("self", (empty.path + "/self").c_str()) == 0,
-           "symlink");
+               symlink("self", (empty.path + "/self").c_str()) == 0, "symlink");
     expect_error(kExitNoInput, "self", [&] { open_one(empty.path); });
 }
 
@@ -428,8 +422,7 @@ TEST(jsonl) {
 
     f.add("b.jsonl", "{\"text\": \"second file\"}\n");
     EXPECT(all_tokens(open_dataset(f.path, byte, 4, nullptr)) ==
-               joined({documents[0], documents[1], documents[2], documents[3], "second file"}),
-           "two files");
+               joined({documents[0], documents[1], documents[2], documents[3], "second file"}), "two files");
     EXPECT(all_tokens(open_dataset(f.add("mark.txt", "\xef\xbb\xbfwith a mark"), byte, 4, nullptr)) ==
                tokens_of_text("with a mark"), "a byte order mark");
     remove_tree(f.path + "/mark.txt");
@@ -441,8 +434,7 @@ TEST(jsonl) {
         const std::string bad = f.add("bad.jsonl", content);
         expect_error(kExitBadContent, part, [&] { open_dataset(bad, byte, 1, nullptr); });
     };
-    refused("{\"text\": \"a\"}\n\n{\"Text\": \"b\"}\n",
-            "bad.jsonl: line 3: got the fields \"Text\", want text");
+    refused("{\"text\": \"a\"}\n\n{\"Text\": \"b\"}\n", "bad.jsonl: line 3: got the fields \"Text\", want text");
     refused("{\"text\": 5}", "line 1: text: got 5");
     refused("[\"text\"]", "line 1: got a list, want an object on each line");
     refused("{\"text\": \"a\"} x\n", "line 1: byte 14");
@@ -559,13 +551,11 @@ TEST(vocabulary_rules) {
 
     o = options_for(text);
     EXPECT(vocab(o, "", 0) == 257 && vocab(o, "", 257) == 257 && vocab(o, byte_json, 257) == 257, "text");
-    expect_error(kExitUsage, "want 50257 as the model has; give the tokenizer",
-                 [&] { vocab(o, "", 50257); });
+    expect_error(kExitUsage, "want 50257 as the model has; give the tokenizer", [&] { vocab(o, "", 50257); });
     o = options_for(text, 4, "bpe:265");
     expect_error(kExitUsage, "want 257",
                  [&] { vocab(o, byte_json, 257); });  // an option given wins over --init's, then must fit
-    expect_error(kExitUsage, "want 266 as the model has",
-                 [&] { vocab(o, "", 266); });
+    expect_error(kExitUsage, "want 266 as the model has", [&] { vocab(o, "", 266); });
 
     o = options_for(tokens);
     o.val_data = text;
@@ -581,11 +571,9 @@ TEST(options_of_the_trainer) {
     init.config.shape.V = 9;
     EXPECT(data_options(o, none).tokenizer.empty() && !data_options(o, none).evaluates, "nothing is chosen");
     o.tokenizer = "char";  // on a resume it is saved, not given
-    EXPECT(data_options(o, init).tokenizer == "char" && data_options(o, init).init_vocab == 9,
-           "saved");
+    EXPECT(data_options(o, init).tokenizer == "char" && data_options(o, init).init_vocab == 9, "saved");
     o.command = "eval";
-    EXPECT(data_options(o, init).tokenizer.empty() && data_options(o, none).tokenizer == "char",
-           "the model's own");
+    EXPECT(data_options(o, init).tokenizer.empty() && data_options(o, none).tokenizer == "char", "the model's own");
     EXPECT(data_options(o, none).evaluates, "eval");
     o.given = {"tokenizer"};
     EXPECT(data_options(o, init).tokenizer == "char", "given");
@@ -612,8 +600,7 @@ TEST(hash_is_of_the_content) {
     const std::vector<std::string> ab = {f.add("x", "ab"), f.add("y", "c")}, ba = {ab[1], ab[0]},
                                    other = {f.add("z", "a"), f.add("w", "bc")};
     EXPECT(content_hash(ab) != content_hash(ba) && content_hash(ab) != content_hash(other) &&
-               content_hash(ab) != content_hash({f.add("v", "abc")}),
-           "files");
+               content_hash(ab) != content_hash({f.add("v", "abc")}), "files");
 }
 
 TEST(many_shards) {

@@ -4,12 +4,10 @@
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <unistd.h>
-
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
-
 #include "src/base/file.h"
 #include "tests/test.h"
 
@@ -96,8 +94,7 @@ TEST(sha256_vectors) {
                  {"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq",
                   "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1"},
                  {std::string(1000000, 'a'), "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0"}};
-    for (const auto& c : cases)
-        EXPECT(sha(c.text) == c.want, "%zu bytes: %s", c.text.size(), sha(c.text).c_str());
+    for (const auto& c : cases) EXPECT(sha(c.text) == c.want, "%zu bytes: %s", c.text.size(), sha(c.text).c_str());
 }
 
 TEST(hash_bytes_sees_every_bit_and_the_length) {
@@ -180,8 +177,7 @@ TEST(paths) {
     EXPECT(base_name("a/b/") == "b" && base_name("b") == "b" && base_name("/") == "/" && base_name("") == "",
            "base_name");
     EXPECT(path_join("a", "b") == "a/b" && path_join("a/", "b") == "a/b" && path_join("", "b") == "b" &&
-               path_join("a", "/b") == "/b",
-           "path_join");
+               path_join("a", "/b") == "/b", "path_join");
     EXPECT(file_exists(program_path()) && program_path()[0] == '/', "%s", program_path().c_str());
 }
 

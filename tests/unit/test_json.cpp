@@ -3,7 +3,6 @@
 #include <cstring>
 #include <limits>
 #include <string>
-
 #include "src/base/json.h"
 #include "tests/test.h"
 
@@ -20,21 +19,8 @@ std::string nested(int depth, char open, char close) {
 
 TEST(accepts) {
     const char* good[] = {
-        "null",
-        "true",
-        "false",
-        "0",
-        "-0",
-        "1.5e-3",
-        "1E+5",
-        "0.0",
-        "\"\"",
-        "[]",
-        "{}",
-        " \t\r\n[ 1 , 2 ] \n",
-        "{\"a\":{\"b\":[null,true,{}]},\"c\":\"d\"}",
-        "\"\\u0041\\n\\/\"",
-        "[[],[[]]]",
+        "null", "true", "false", "0", "-0", "1.5e-3", "1E+5", "0.0", "\"\"", "[]", "{}", " \t\r\n[ 1 , 2 ] \n",
+        "{\"a\":{\"b\":[null,true,{}]},\"c\":\"d\"}", "\"\\u0041\\n\\/\"", "[[],[[]]]",
         "123456789012345678901234567890",
         "\"\xC2\x80\xDF\xBF\xE0\xA0\x80\xED\x9F\xBF\xEE\x80\x80\xEF\xBF\xBF\xF0\x90\x80\x80\xF4\x8F\xBF\xBF\"",
         "\"\x7f\""};
@@ -113,16 +99,13 @@ TEST(depth_32) {
 }
 
 TEST(strings_are_decoded) {
-    EXPECT(parse("\"\\ud83d\\ude00\\u20ac\\u00e9\\u0041\"").text() ==
-               "\xF0\x9F\x98\x80\xE2\x82\xAC\xC3\xA9"
-               "A",
+    EXPECT(parse("\"\\ud83d\\ude00\\u20ac\\u00e9\\u0041\"").text() == "\xF0\x9F\x98\x80\xE2\x82\xAC\xC3\xA9" "A",
            "surrogates");
     EXPECT(parse("\"\\uD83D\\uDE00\"").text() == "\xF0\x9F\x98\x80", "capital hex digits");
     EXPECT(parse("\"\\\"\\\\\\/\\b\\f\\n\\r\\t\"").text() == "\"\\/\b\f\n\r\t", "short escapes");
     EXPECT(parse("\"a\\u0000b\"").text() == std::string("a\0b", 3), "NUL");
     EXPECT(parse("\"\\uffff\\ue000\\ud7ff\\udbff\\udfff\"").text() ==
-               "\xEF\xBF\xBF\xEE\x80\x80\xED\x9F\xBF\xF4\x8F\xBF\xBF",
-           "edges");
+               "\xEF\xBF\xBF\xEE\x80\x80\xED\x9F\xBF\xF4\x8F\xBF\xBF", "edges");
 }
 
 TEST(numbers) {
@@ -150,8 +133,7 @@ TEST(numbers) {
 TEST(getters_name_the_key) {
     const Json j = parse("{\"n\":3,\"s\":\"x\",\"big\":1e400,\"f\":1.5,\"neg\":-1,\"o\":{}}");
     EXPECT(j.get_u64("n", "w") == 3 && j.get_string("s", "w") == "x" && j.get_double("f", "w") == 1.5 &&
-               j.get_double("n", "w") == 3,
-           "values");
+               j.get_double("n", "w") == 3, "values");
     EXPECT(!j.find("nope") && !parse("[1]").find("a"), "find");
     expect_error(kExitBadContent, "w: nope: it is missing", [&] { j.at("nope", "w"); });
     expect_error(kExitBadContent, "w: n: got 3, want a string", [&] { j.get_string("n", "w"); });
@@ -207,11 +189,9 @@ TEST(quote) {
 
 TEST(number_round_trip) {
     EXPECT(json_number(NAN) == "null" && json_number(INFINITY) == "null" && json_number(-INFINITY) == "null" &&
-               json_number(float(NAN)) == "null",
-           "not finite");
+               json_number(float(NAN)) == "null", "not finite");
     EXPECT(json_number(1.0) == "1" && json_number(0.1) == "0.10000000000000001" && json_number(0.1f) == "0.100000001" &&
-               json_number(-0.0) == "-0",
-           "digits");
+               json_number(-0.0) == "-0", "digits");
     EXPECT(json_number(1e22) == "1e+22" && json_number(123456.0) == "123456", "as %%.17g: %s",
            json_number(1e22).c_str());
     uint64_t bits = 88172645463325252u;
@@ -251,8 +231,7 @@ TEST(line) {
     EXPECT(
         text ==
             "{\"event\":\"train\",\"step\":3,\"big\":18446744073709551615,\"i\":-1,\"loss\":1.5,\"f\":0.5,\"nan\":null,"
-            "\"ok\":true,\"s\":\"a\\\"\\n\",\"r\":[1,2]}",
-        "%s", text.c_str());
+            "\"ok\":true,\"s\":\"a\\\"\\n\",\"r\":[1,2]}", "%s", text.c_str());
     EXPECT(parse(text).get_u64("big", "w") == UINT64_MAX, "reads back");
     EXPECT(JsonLine().text() == "{}", "empty");
 }

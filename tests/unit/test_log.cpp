@@ -3,13 +3,11 @@
 #include <poll.h>
 #include <sys/resource.h>
 #include <unistd.h>
-
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <exception>
 #include <list>
-
 #include "models/shape.h"
 #include "src/app/report.h"
 #include "src/base/file.h"
@@ -128,17 +126,14 @@ TEST(events_have_the_promised_fields) {
     EXPECT(keys(e[2]) == train + " compute_ms_min compute_ms_max slowest_rank time", "%s", keys(e[2]).c_str());
     EXPECT(e[1].get_double("loss", "") == loss && e[1].get_double("grad_norm", "") == norm, "not the same bits");
     EXPECT(e[1].find("mfu").kind() == Json::null && float(e[2].get_double("mfu", "")) == 0.461f &&
-               e[2].find("loss").kind() == Json::null,
-           "NaN");
+               e[2].find("loss").kind() == Json::null, "NaN");
     EXPECT(e[1].get_u64("tokens", "") == 4096 && float(e[1].get_double("step_ms", "")) == 8.1f &&
                e[2].get_u64("slowest_rank", "") == 2 && float(e[2].get_double("compute_ms_max", "")) == 7.75f,
            "numbers");
     EXPECT(keys(e[3]) == "event step loss bpb time" && e[3].find("bpb").kind() == Json::null &&
-               e[4].find("loss").kind() == Json::null,
-           "val");
+               e[4].find("loss").kind() == Json::null, "val");
     EXPECT(keys(e[5]) == "event step prompt text time" && e[5].get_string("prompt", "") == "It \"was\"" &&
-               e[5].get_string("text", "") == "x\n\uFFFD",
-           "sample");
+               e[5].get_string("text", "") == "x\n\uFFFD", "sample");
     EXPECT(keys(e[6]) == "event step path stall_ms write_ms time" && e[6].get_double("stall_ms", "") == 250, "ckpt");
 }
 
@@ -164,8 +159,7 @@ TEST(line_text) {
     };
     std::string text = line(step_of(799, 2.4312), NAN);
     EXPECT(text == "step   799/800 | loss 2.4312 | lr 9.9e-04 | norm 0.71 | 8.1 ms | 505679 tok/s | 8.2 GFLOP/s | "
-                   "eta 0:00\n",
-           "%s", text.c_str());
+                   "eta 0:00\n", "%s", text.c_str());
     text = line(step_of(799, 2.4312, 2), 4096 / 0.0081 * 16250 / 0.461);
     EXPECT(text.find("| 505679 tok/s | mfu 46.1% | comm 0.8 ms exposed 0.1 | eta 0:00") != std::string::npos, "%s",
            text.c_str());
@@ -235,8 +229,7 @@ TEST(plain_output) {
     EXPECT(text.find("model   4 layers\\x1b[2J\n") == 0, "%s", text.c_str());
     // 100 steps in no time: the first and the last.
     EXPECT(count_of(text, "/100 | loss") == 2 && text.find("step     0/100 |") != std::string::npos &&
-               text.find("step    99/100 |") != std::string::npos,
-           "%s", text.c_str());
+               text.find("step    99/100 |") != std::string::npos, "%s", text.c_str());
     EXPECT(text.find("val  step 100 | loss 2.0121 | 2.9030 bpb | best\n") != std::string::npos, "%s", text.c_str());
     EXPECT(text.find("val  step 200 | loss 2.5000\n") != std::string::npos, "%s", text.c_str());
     const std::string quiet = console([&] {
@@ -244,8 +237,7 @@ TEST(plain_output) {
         for (int i = 5; i < 20; i++) report_step(&run.r, step_of(i, 3));
     });
     EXPECT(count_of(quiet, "\n") == 2 && quiet.find("    5/20") != std::string::npos &&
-               quiet.find("   19/20") != std::string::npos,
-           "%s", quiet.c_str());
+               quiet.find("   19/20") != std::string::npos, "%s", quiet.c_str());
 }
 
 TEST(samples_are_safe_to_print) {
@@ -308,16 +300,14 @@ TEST(resume_appends_and_cuts_torn_lines) {
 TEST(reader_skips_what_is_not_an_event) {
     TempFolder tmp;
     const std::string path = tmp.path + "/metrics.jsonl";
-    append(path,
-           "\n[]\nnot "
+    append(path, "\n[]\nnot "
            "json\n{\"event\":\"train\"}\n{\"event\":\"train\",\"step\":-1,\"loss\":1}\n{\"event\":3,\"step\":1}\n{"
            "\"step\":1}\n"
            "{\"event\":\"train\",\"step\":0,\"loss\":3}\n{\"event\":\"train\",\"step\":1,\"loss\":null}\n{\"event\":"
            "\"train\",\"step\":2,\"loss\":2}\n"
            "{\"event\":\"val\",\"step\":2,\"loss\":2.5}\n{\"event\":\"train\",\"step\":2,\"loss\":1.5}\n{\"event\":"
            "\"train\",\"step\":18446744073709551615,\"loss\":1}\n"
-           "{\"event\":\"resume\",\"step\":9223372036854775807}\n"
-           "{\"event\":\"train\",\"step\":3,\"loss\":9}");
+           "{\"event\":\"resume\",\"step\":9223372036854775807}\n" "{\"event\":\"train\",\"step\":3,\"loss\":9}");
     const Metrics m = read_metrics(path);
     EXPECT(m.train.size() == 3 && m.val.size() == 1, "%zu train, %zu val", m.train.size(), m.val.size());
     EXPECT(m.train[0].second == 3 && std::isnan(m.train[1].second) && m.train[2].second == 1.5,

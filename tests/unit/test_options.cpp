@@ -1,12 +1,10 @@
 // test_options.cpp -- the command line: every option in both forms, every refusal, presets, the saved config, random
 // arguments.
 #include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <sstream>
-
 #include "src/app/options.h"
 #include "src/base/json.h"
 #include "tests/test.h"
@@ -180,8 +178,7 @@ TEST(flags_and_optional_values) {
     const Options o = parse_line("--seed 3 sample odd--name");
     EXPECT(o.command == "sample" && o.paths == std::vector<std::string>{"odd--name"} && o.seed == 3, "a word");
     EXPECT(parse({}).command == "train" && parse_line("train --seed 1").command == "train" &&
-               parse_line("eval x").paths[0] == "x",
-           "commands");
+               parse_line("eval x").paths[0] == "x", "commands");
 }
 
 TEST(refused_arguments) {
@@ -209,8 +206,7 @@ TEST(refused_arguments) {
         {"--no-lr", "unknown option --no-lr"}, {"--=3", "unknown option --"}, {"-5", "unknown option -5"},
         {"sample", "folder"}, {"sample a b", "folder"}, {"train x", "want none"},
         {"sample a --lr 3", "which takes device dtype threads seed"},
-        {"eval a --prompt x", "has no effect on eval"},
-        {"sample a --verbose", "has no effect"},
+        {"eval a --prompt x", "has no effect on eval"}, {"sample a --verbose", "has no effect"},
         {"eval a --layers 3", "has no effect"}};
     for (const auto& c : cases) refused(c.line, c.keyword);
     // A pasted file does not fill the screen.
@@ -263,8 +259,7 @@ TEST(help_and_version) {
     const char* preset[] = {"train_gpt", "--preset", "d12", "-h"};
     const std::string big = captured([&] { parse_options(4, preset, &exit_now); });
     EXPECT(exit_now == 0 && big.find("(default 18865)") != std::string::npos &&
-               big.find("(default 0.005)") == std::string::npos,
-           "--preset d12");
+               big.find("(default 0.005)") == std::string::npos, "--preset d12");
     const char* gpu[] = {"train_gpt", "--help", "--device", "gpu"};
     EXPECT(captured([&] { parse_options(4, gpu, &exit_now); }).find("--preset gpt2-124m;") != std::string::npos, "GPU");
     const char* sample[] = {"train_gpt", "sample", "--help"};
@@ -284,11 +279,9 @@ TEST(presets) {
     for (const auto& w : want) {
         const Options o = resolve_line(std::string("--preset ") + w.name);
         EXPECT(o.preset == w.name && o.shape.L == w.layers && o.shape.NH == w.heads && o.shape.C == w.channels &&
-                   o.lr == w.lr,
-               "%s", w.name);
+                   o.lr == w.lr, "%s", w.name);
         EXPECT(o.total_batch_size % (int64_t(o.batch_size) * o.shape.T) == 0 && o.replicas == 8 &&
-                   o.warmup_steps <= o.steps / 10,
-               "%s", w.name);
+                   o.warmup_steps <= o.steps / 10, "%s", w.name);
         EXPECT(o.steps > 0 && o.eval_every > 0 && o.save_every > 0 && o.log_every > 0 && o.keep > 0, "%s", w.name);
     }
     EXPECT(resolve_line("").final_lr_frac == 0.05 && resolve_line("").save_every == 240,
@@ -389,8 +382,7 @@ TEST(model_of_init) {
     };
     const Options o = take("");
     EXPECT(o.shape.L == 2 && o.shape.NH == 3 && o.shape.C == 48 && o.shape.T == 512 && o.shape.V == 300 &&
-               o.model == model.name,
-           "taken");
+               o.model == model.name, "taken");
     EXPECT(take("--seq-len 64").shape.T == 64 && take("--channels 48").shape.C == 48,
            "a shorter context, the same width");
     for (const char* line : {"--layers 3", "--seq-len 1024", "--vocab-size 257"})
@@ -418,8 +410,7 @@ TEST(rates_of_init) {
     EXPECT(take("", 384).rate_note == "6e-05, for fine-tuning, because of --init; --lr sets another", "%s",
            take("", 384).rate_note.c_str());
     EXPECT(take("--optimizer muon", 768).hyper.at("muon-lr") == 1e-3 &&
-               take("--optimizer muon --muon-lr 3", 768).hyper.at("muon-lr") == 3,
-           "muon's");
+               take("--optimizer muon --muon-lr 3", 768).hyper.at("muon-lr") == 3, "muon's");
     const Options without = take("--optimizer muon", 0, false);
     EXPECT(is(without.lr, 5e-3) && without.hyper.at("muon-lr") == 0.02 && without.rate_note.empty(), "without --init");
     // A resumed run has the rate it began with, whatever chose it.
@@ -436,8 +427,7 @@ TEST(saved_config_round_trip) {
     for (const Sample& s : samples) {
         bool skip = false;
         for (const char* w : without) skip |= std::string(w) == s.name;
-        if (std::string(s.name) == "total-batch-size")
-            args.push_back("--total-batch-size=49000");
+        if (std::string(s.name) == "total-batch-size") args.push_back("--total-batch-size=49000");
         else if (!skip)
             args.push_back(std::string("--") + s.name + "=" + (*s.typed ? s.typed : "on"));
     }
@@ -475,8 +465,7 @@ TEST(resume_with_other_options) {
     EXPECT(resume("--seed 7 --replicas 8 --total-batch-size 4096").changed.empty(), "the same values are fine");
     expect_error(kExitUsage,
                  "--resume: runs/a/config.json: --batch-size: got 4, the run has 2, --seed: got 8, the run has 7; "
-                 "a resume keeps what the run has",
-                 [&] { resume("--seed 8 --batch-size 4"); });
+                 "a resume keeps what the run has", [&] { resume("--seed 8 --batch-size 4"); });
     for (const char* line : {"--layers 5", "--heads 2", "--channels 256", "--seq-len 128", "--vocab-size 7",
                              "--dropout 0.5", "--init x", "--tokenizer char", "--sampler torch", "--batch-size 1",
                              "--total-batch-size 8192", "--replicas 4", "--seed 8", "--dtype bf16", "--preset small"})
@@ -504,8 +493,7 @@ TEST(hostile_config) {
     EXPECT(merge("{}").shape.L == 4, "nothing saved: the preset");
     EXPECT(merge("{\"layers\": 0, \"heads\": 0, \"channels\": 0}").shape.L == 4, "unset values stay unset");
     EXPECT(merge("{\"unknown\": [1], \"lr\": 0.5}").lr == 0.5, "other keys are not ours");
-    for (const char* bad :
-         {"", "[1]", "{\"layers\": -1}", "{\"layers\": 1.5}", "{\"layers\": \"4\"}",
+    for (const char* bad : {"", "[1]", "{\"layers\": -1}", "{\"layers\": 1.5}", "{\"layers\": \"4\"}",
           "{\"layers\": null}", "{\"layers\": 1e99}", "{\"lr\": -1}", "{\"lr\": true}", "{\"overlap\": 1}",
           "{\"overlap\": \"on\"}", "{\"preset\": \"x\"}", "{\"seed\": 18446744073709551616}", "{\"schedule\": \"\"}",
           "{\"layers\": {}}", "{\"data\": [\"x\"]}"})
@@ -524,8 +512,7 @@ TEST(values_set_by_the_program_stay) {
     o.shape.L = 2, o.shape.NH = 3, o.shape.C = 48, o.shape.V = 50257;  // as --init's folder has it
     resolve_options(&o, false);
     EXPECT(o.shape.L == 2 && o.shape.NH == 3 && o.shape.C == 48 && o.shape.T == 512 && o.shape.V == 50257 &&
-               o.total_batch_size == 4096,
-           "shape");
+               o.total_batch_size == 4096, "shape");
     const std::string once = options_to_json(o);
     resolve_options(&o, false);
     EXPECT(options_to_json(o) == once, "resolving twice changes nothing");
@@ -569,8 +556,7 @@ TEST(random_arguments) {
             if (random(10) == 0) name[random(name.size())] = char(random(256));
             if (random(20) == 0) name = values[random(n_values)];
             const std::string value = values[random(n_values)];
-            if (random(2))
-                args.push_back(name + "=" + value);
+            if (random(2)) args.push_back(name + "=" + value);
             else {
                 args.push_back(name);
                 if (random(4)) args.push_back(value);
@@ -587,8 +573,7 @@ TEST(random_arguments) {
             resolve_options(&o, random(2));
             if (o.command == "train")
                 EXPECT(o.shape.C % o.shape.NH == 0 && o.total_batch_size % (int64_t(o.batch_size) * o.shape.T) == 0 &&
-                           o.replicas >= 1,
-                       "round %d", round);
+                           o.replicas >= 1, "round %d", round);
             Options again = parse({"--resume"});
             options_merge_saved(&again, options_to_json(o), "config.json");
             resolved++;

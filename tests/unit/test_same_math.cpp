@@ -82,8 +82,7 @@ TEST(the_same_bits_everywhere) {
         {"cos", bits_of([](uint64_t i) { return same_cos(a_turn(i)); }), 0x861688e74d429a5d},
         {"pow", bits_of([](uint64_t i) { return same_pow(a_base(i), a_power(i)); }), 0x11102eb63c5194a3},
     };
-    for (const auto& f : all)
-        EXPECT(f.got == f.want, "%s: %016llx", f.name, (unsigned long long)f.got);
+    for (const auto& f : all) EXPECT(f.got == f.want, "%s: %016llx", f.name, (unsigned long long)f.got);
 }
 
 int main(int argc, char** argv) { return run_tests(argc, argv); }

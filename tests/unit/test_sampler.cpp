@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
-
 #include "src/data/sampler.h"
 #include "tests/test.h"
 
@@ -147,8 +146,7 @@ TEST(distributed_sampler_matches_pytorch) {
         const Case& c = cases[k];
         for (size_t r = 0; r < c.ranks.size(); r++)
             EXPECT(distributed_sampler(c.n, int(c.ranks.size()), int(r), c.seed, c.shuffle, c.drop_last, c.epoch) ==
-                       c.ranks[r],
-                   "case %zu, rank %zu", k, r);
+                       c.ranks[r], "case %zu, rank %zu", k, r);
     }
 }
 

@@ -6,7 +6,6 @@
 #include <map>
 #include <set>
 #include <sstream>
-
 #include "src/base/file.h"
 #include "src/base/json.h"
 #include "tests/test.h"
@@ -161,27 +160,10 @@ size_t longest_question(const Grammar& g) {
 
 // The same rules with so few words and bytes that all stories can be written down.
 const Grammar small_grammar = {
-    .limit = 224,
-    .sentence = 37,
-    .question = 38,
-    .cast = 2,
-    .weather = {"cold"},
-    .month = {"May"},
-    .time = {"day"},
-    .name = {"Mira|Jack"},
-    .place = {"mill|barn"},
-    .thing = {"lamp|kite"},
-    .looks = {"an old"},
-    .color = {"red"},
-    .walk = {"ran"},
-    .feeling = {"sad"},
-    .rub = {"rubbed"},
-    .body = {"nose"},
-    .cry = {"Oh dear"},
-    .animal = {"cat"},
-    .rest = {"sat"},
-    .spot = {"on a log"},
-    .view = {"wind sang"},
+    .limit = 224, .sentence = 37, .question = 38, .cast = 2, .weather = {"cold"}, .month = {"May"},
+    .time = {"day"}, .name = {"Mira|Jack"}, .place = {"mill|barn"}, .thing = {"lamp|kite"}, .looks = {"an old"},
+    .color = {"red"}, .walk = {"ran"}, .feeling = {"sad"}, .rub = {"rubbed"}, .body = {"nose"},
+    .cry = {"Oh dear"}, .animal = {"cat"}, .rest = {"sat"}, .spot = {"on a log"}, .view = {"wind sang"},
 };
 
 std::vector<Story> enumerate_small_grammar() {
@@ -190,12 +172,10 @@ std::vector<Story> enumerate_small_grammar() {
     std::vector<Digit> path;  // an odometer: the choices of the story at hand
     do {
         size_t k = 0;
-        stories.push_back(tell_story(
-            [&](const std::string&, const Options& options) {
+        stories.push_back(tell_story([&](const std::string&, const Options& options) {
                 if (k == path.size()) path.push_back({0, options.size()});
                 return path[k++].value;
-            },
-            small_grammar));
+            }, small_grammar));
         while (!path.empty() && ++path.back().value == path.back().base) path.pop_back();
     } while (!path.empty());
     return stories;
@@ -415,8 +395,7 @@ TEST(only_reading_answers_the_questions) {
     }
     std::printf(
         "    %.2f questions a story; of the last: chance %.3f, last name mentioned %.3f, of \"who has\" the finder "
-        "%.3f\n",
-        questions / double(kMany), chance / kMany, recency / double(kMany), finder / double(who));
+        "%.3f\n", questions / double(kMany), chance / kMany, recency / double(kMany), finder / double(who));
     EXPECT(recency < 0.6 * kMany, "the last name mentioned is right %d times of %d", recency, int(kMany));
     EXPECT(finder < 0.85 * who, "the finder is right %d times of %d", finder, who);
     for (const char* form : {"Who has ", "Who foun", "Where is", "Where di"})
@@ -439,8 +418,7 @@ TEST(the_reader_notices_nonsense) {
     const std::string start = "Mira, Jack and Rosa met at the mill one cold May day.",
                       found = "Jack found an old red lamp.";
     EXPECT(!objects({start, found, "He felt sad.", "Jack left the lamp at the barn.",
-                     "Rosa picked up the lamp at the barn."}),
-           "a good story");
+                     "Rosa picked up the lamp at the barn."}), "a good story");
     EXPECT(objects({start, found, "She felt sad."}), "a wrong pronoun");
     EXPECT(objects({start, found, "Mira rubbed his nose."}), "a wrong possessive");
     EXPECT(objects({start, "Jack found an red old lamp."}), "a wrong article");

@@ -1,10 +1,8 @@
 // test_tensorboard.cpp -- event files: bytes as TensorFlow writes them, each step once after resumes, full disks.
 #include <sys/resource.h>
 #include <unistd.h>
-
 #include <csignal>
 #include <cstring>
-
 #include "src/app/log.h"
 #include "src/app/tensorboard.h"
 #include "src/base/file.h"

@@ -2,12 +2,10 @@
 // its refusals.
 #include <sys/resource.h>
 #include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
 #include <map>
 #include <set>
-
 #include "src/base/file.h"
 #include "src/base/json.h"
 #include "src/base/unicode.h"
@@ -45,47 +43,11 @@ struct Random {  // a sequence of numbers, the same in every run
     }
 };
 // Letters, numbers, white space and others, of 1 to 4 bytes, and bytes that are not UTF-8.
-static const std::vector<std::string> kMixed = {"a",
-                                                "Z",
-                                                "s",
-                                                "t",
-                                                "ll",
-                                                "ve",
-                                                "'",
-                                                "'",
-                                                "'s",
-                                                "\"",
-                                                "1",
-                                                "0",
-                                                " ",
-                                                " ",
-                                                " ",
-                                                "\n",
-                                                "\t",
-                                                "\r\n",
-                                                "-",
-                                                ".",
-                                                "\xc3\xa9",
-                                                "\xd0\x96",
-                                                "\xc2\xa0",
-                                                "\xc2\x85",
-                                                "\xc2\xbd",
-                                                "\xe6\x97\xa5",
-                                                "\xe3\x80\x80",
-                                                "\xe2\x80\x83",
-                                                "\xe2\x82\xac",
-                                                "\xef\xbb\xbf",
-                                                "\xf0\x9f\x98\x80",
-                                                "\xf0\x9d\x9f\x97",
-                                                "\xf0\xa0\x80\x80",
-                                                "\xff",
-                                                "\x80",
-                                                "\xe6\x97",
-                                                "\xc0\xaf",
-                                                "\xed\xa0\x80",
-                                                "\xf4\x90\x80\x80",
-                                                std::string(1, '\0'),
-                                                "\x1c"};
+static const std::vector<std::string> kMixed = {
+    "a", "Z", "s", "t", "ll", "ve", "'", "'", "'s", "\"", "1", "0", " ", " ", " ", "\n", "\t", "\r\n", "-", ".",
+    "\xc3\xa9", "\xd0\x96", "\xc2\xa0", "\xc2\x85", "\xc2\xbd", "\xe6\x97\xa5", "\xe3\x80\x80", "\xe2\x80\x83",
+    "\xe2\x82\xac", "\xef\xbb\xbf", "\xf0\x9f\x98\x80", "\xf0\x9d\x9f\x97", "\xf0\xa0\x80\x80", "\xff", "\x80",
+    "\xe6\x97", "\xc0\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80", std::string(1, '\0'), "\x1c"};
 
 static std::vector<int> encode(const Tokenizer& t, std::string_view text) {
     std::vector<int> tokens;
@@ -298,8 +260,7 @@ TEST(gpt2_vectors) {
     for (int again = 0; again < 2; again++)  // the second time out of the cache
         for (const auto& [text, want] : vectors) expect_tokens(encode(gpt2(), text), want, text);
     EXPECT(gpt2().vocab_size == 50257 && gpt2().eot == 50256 && gpt2().bytes[0] == "!" && gpt2().bytes[220] == " " &&
-               gpt2().bytes[50256].empty(),
-           "vocabulary");
+               gpt2().bytes[50256].empty(), "vocabulary");
 }
 
 TEST(gpt2_golden_unicode) {
@@ -421,26 +382,10 @@ static uint32_t crc32(std::string_view data) {  // zlib's
 
 // The checksums are those of the tokenizers library's ids.
 TEST(vectors_of_the_families) {
-    const char* const texts[] = {"Hello  world",
-                                 "I can't, I CAN'T",
-                                 " 'S",
-                                 "it's123",
-                                 " 12345 678",
-                                 "a\n\nb",
-                                 "  \n\n  x",
-                                 "end  ",
-                                 "end \n",
-                                 "\t\tx",
-                                 "(hello)",
-                                 "...\n\nhi",
-                                 "\u00a0x",
-                                 "e\u0301t\u00e9",
-                                 "\u00bd\u00b2\u2167\u0663",
-                                 "'\u017f 'll",
-                                 "a\r\n\r\n b",
-                                 "__init__ a_b",
-                                 "'tis rock'n'roll",
-                                 "\u3000 \u3000\u5b57"};
+    const char* const texts[] = {
+        "Hello  world", "I can't, I CAN'T", " 'S", "it's123", " 12345 678", "a\n\nb", "  \n\n  x", "end  ",
+        "end \n", "\t\tx", "(hello)", "...\n\nhi", "\u00a0x", "e\u0301t\u00e9", "\u00bd\u00b2\u2167\u0663",
+        "'\u017f 'll", "a\r\n\r\n b", "__init__ a_b", "'tis rock'n'roll", "\u3000 \u3000\u5b57"};
     const std::map<std::string, uint32_t> want = {
         {"gpt2", 0x49bdbc90}, {"llama3", 0x28a09111}, {"qwen2", 0xfc957aef}, {"smollm", 0xe350e5db}};
     for (const Split& split : splits) {
@@ -456,11 +401,9 @@ TEST(vectors_of_the_families) {
             }
             EXPECT(crc32(lines) == want.at(split.name), "%s: got %08x of\n%s", split.name, crc32(lines), lines.c_str());
         }
-        expect_tokens(encode(made, "hello world world"),
-                      split.ignore_merges ? std::vector<int>{259, 274, 274}
+        expect_tokens(encode(made, "hello world world"), split.ignore_merges ? std::vector<int>{259, 274, 274}
                                           : std::vector<int>{259, 32, 119, 111, 114, 108, 100, 32, 119, 111, 114, 108,
-                                                             100},
-                      "a token that no merge makes");
+                                                             100}, "a token that no merge makes");
     }
 }
 
@@ -517,8 +460,7 @@ TEST(byte) {
     std::vector<int> want;
     for (int b = 0; b < 256; b++) all += char(b), want.push_back(b);
     EXPECT(t.kind == Tokenizer::bpe && t.vocab_size == 257 && t.eot == 256 && t.name == "byte" &&
-               t.bytes.size() == 257 && t.bytes[256].empty(),
-           "fields");
+               t.bytes.size() == 257 && t.bytes[256].empty(), "fields");
     expect_tokens(encode(t, all), want, "all bytes");
     EXPECT(decode(t, want) == all && decode(t, {72, 256, 105}) == "Hi", "decode; end of text has no bytes");
     std::vector<int> tokens = {7};
@@ -528,24 +470,16 @@ TEST(byte) {
 
 TEST(character) {
     const Tokenizer t = tokenizer_char(
-        "b\xc3\xa9"
-        "a\n\xf0\x9f\x98\x80"
-        "ab\xe6\x97\xa5");
+        "b\xc3\xa9" "a\n\xf0\x9f\x98\x80" "ab\xe6\x97\xa5");
     EXPECT(t.kind == Tokenizer::character && t.vocab_size == 6 && t.eot == -1 && t.name == "char", "fields");
     const std::vector<std::string> want = {"\n", "a", "b", "\xc3\xa9", "\xe6\x97\xa5", "\xf0\x9f\x98\x80"};
     EXPECT(t.bytes == want, "sorted by code point");
     expect_tokens(encode(t, "ab\n\xe6\x97\xa5"), {1, 2, 0, 4}, "ab");
-    EXPECT(decode(t, {5, 3, 2}) ==
-               "\xf0\x9f\x98\x80\xc3\xa9"
-               "b",
-           "decode");
+    EXPECT(decode(t, {5, 3, 2}) == "\xf0\x9f\x98\x80\xc3\xa9" "b", "decode");
     expect_error(kExitBadContent, "byte 3 of the text: got U+0063", [&] {
-        encode(t,
-               "\xc3\xa9"
-               "ac");
+        encode(t, "\xc3\xa9" "ac");
     });
-    expect_error(kExitBadContent, "byte 1 of the text: got U+1F601",
-                 [&] { encode(t, "a\xf0\x9f\x98\x81"); });
+    expect_error(kExitBadContent, "byte 1 of the text: got U+1F601", [&] { encode(t, "a\xf0\x9f\x98\x81"); });
     expect_error(kExitBadContent, "byte 2 of the text: got 0xff, want UTF-8", [&] { encode(t, "ab\xff"); });
     expect_error(kExitBadContent, "byte 1 of the text: got 0xc3, want UTF-8", [&] { tokenizer_char("a\xc3"); });
     expect_error(kExitBadContent, "got no text", [&] { tokenizer_char(""); });
@@ -556,12 +490,9 @@ TEST(character) {
 
 TEST(training_as_the_naive_trainer) {
     Random random(4);
-    const std::vector<std::vector<std::string>> alphabets = {{"a", "b"},
-                                                             {"a", "b", "c", " "},
-                                                             {"ab", "ba", "aab", " ", "\n"},
-                                                             {"a"},
-                                                             {" the", " cat", " hat", "s", ".", "'s"},
-                                                             kMixed};
+    const std::vector<std::vector<std::string>> alphabets = {
+        {"a", "b"}, {"a", "b", "c", " "}, {"ab", "ba", "aab", " ", "\n"}, {"a"},
+        {" the", " cat", " hat", "s", ".", "'s"}, kMixed};
     int dry = 0;
     for (int round = 0; round < 240; round++) {
         const std::string text = random.text(1 + random.below(150), alphabets[size_t(round) % alphabets.size()]);
@@ -709,8 +640,7 @@ TEST(tokenizer_json_of_others) {
     expect_same(load(pairs + "]}}"), t, "merges as pairs");
     expect_same(load(replaced(json, "\"type\":\"BPE\",", "")), t, "model without a type");
     expect_same(load(replaced(json, "\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":true",
-                              "\"add_prefix_space\":false,\"trim_offsets\":true")),
-                t, "use_regex by default");
+                              "\"add_prefix_space\":false,\"trim_offsets\":true")), t, "use_regex by default");
     expect_same(load("\n \t" + json), t, "white space before");
     // <|endoftext|> only in added_tokens; another name for it; several special tokens; none.
     expect_same(load(replaced(json, "\"<|endoftext|>\":256,", "")), t, "not in the vocabulary");
@@ -723,9 +653,7 @@ TEST(tokenizer_json_of_others) {
            "two special tokens");
     expect_same(load(two.to_json()), two, "two again");
     EXPECT(load(replaced(replaced(two.to_json(), "\"content\":\"<|endoftext|>\"", "\"content\":\"<bos>\""),
-                         "\"<|endoftext|>\":256", "\"<bos>\":256"))
-                   .eot == -1,
-           "none of two");
+                         "\"<|endoftext|>\":256", "\"<bos>\":256")) .eot == -1, "none of two");
     EXPECT(load(replaced(replaced(json, kAdded, ""), "\"<|endoftext|>\":256", "\"qqq\":256")).eot == -1, "none");
 }
 
@@ -768,8 +696,7 @@ TEST(added_tokens) {
     const Tokenizer t = load("," + token(262, "<a>", "") + "," + token(263, "<a><b>", ",\"normalized\":false") + "," +
                              token(264, "<x>", special) + "," + token(300, " ", "") + "," + token(299, "\u65e5", ""));
     EXPECT(t.vocab_size == 301 && t.bytes[262] == "<a>" && t.bytes[264].empty() && t.bytes[270].empty() &&
-               t.bytes[300] == " " && t.bytes[299] == "\u65e5" && t.eot == 256,
-           "ids may be left out");
+               t.bytes[300] == " " && t.bytes[299] == "\u65e5" && t.eot == 256, "ids may be left out");
     expect_tokens(encode(t, "<a><b><a><"), {263, 262, '<'}, "the longest");
     expect_tokens(encode(t, "ab<a>abc"), {257, 262, 258}, "between others");
     expect_tokens(encode(t, "  <a>\u65e5"), {300, 300, 262, 299}, "the token of a byte is another one");
@@ -819,9 +746,7 @@ TEST(nfc) {
         return to_nfc(text, &out) ? out : "same:" + out + std::string(text);
     };
     const std::pair<const char*, const char*> cases[] = {
-        {"", "same:"},
-        {"abc \u00e9\u4e16\uac00", "same:abc \u00e9\u4e16\uac00"},
-        {"e\u0301", "\u00e9"},
+        {"", "same:"}, {"abc \u00e9\u4e16\uac00", "same:abc \u00e9\u4e16\uac00"}, {"e\u0301", "\u00e9"},
         {"xe\u0301y", "x\u00e9y"},
         {"\u0301", "\u0301"},                       // nothing before it
         {"\n\u0301a", "\n\u0301a"},
@@ -831,11 +756,8 @@ TEST(nfc) {
         {"a\u0328\u0301\u0301", "\u0105\u0301\u0301"},    // blocked by one of its class
         {"\u212b\u2126", "\u00c5\u03a9"},           // singletons
         {"\u0958", "\u0915\u093c"},                 // not composed again
-        {"\u1100\u1161\u11a8\u11a8", "\uac01\u11a8"},
-        {"\uac00\u11a8", "\uac01"},
-        {"\u1e9b\u0323", "\u1e9b\u0323"},
-        {"\uf900", "\u8c48"},
-        {"\xff" "e\u0301\xff\u0301", "\xff\u00e9\xff\u0301"},
+        {"\u1100\u1161\u11a8\u11a8", "\uac01\u11a8"}, {"\uac00\u11a8", "\uac01"}, {"\u1e9b\u0323", "\u1e9b\u0323"},
+        {"\uf900", "\u8c48"}, {"\xff" "e\u0301\xff\u0301", "\xff\u00e9\xff\u0301"},
         {"\U000105d2\u0307", "\U000105d2\u0307"},   // Unicode 16
     };
     for (const auto& [text, want] : cases)
@@ -866,8 +788,7 @@ TEST(vocab_bpe) {
     const Folder f;
     const Tokenizer t = tokenizer_load(f.add("x.bpe", "#version: 0.2\na b\nab c\n\xc4\xa0 a\n"));
     EXPECT(t.vocab_size == 260 && t.eot == 259 && t.bytes[256] == "ab" && t.bytes[257] == "abc" &&
-               t.bytes[258] == " a" && t.merges.size() == 3,
-           "fields");
+               t.bytes[258] == " a" && t.merges.size() == 3, "fields");
     expect_same(tokenizer_load(f.add("y.bpe", "a b\nab c\n\xc4\xa0 a")), t, "no version line, no line feed at the end");
     EXPECT(encode(t, "abc")[0] == 257 && encode(t, "x a").back() == 258, "encode");
 }
@@ -875,8 +796,7 @@ TEST(vocab_bpe) {
 TEST(option) {
     const std::string_view text = "abab abab";
     EXPECT(tokenizer_open("byte", nullptr).name == "byte" && tokenizer_open("char", &text).vocab_size == 3 &&
-               tokenizer_open("bpe:258", &text).vocab_size == 258,
-           "kinds");
+               tokenizer_open("bpe:258", &text).vocab_size == 258, "kinds");
     expect_error(kExitUsage, "it learns from the text", [] { tokenizer_open("char", nullptr); });
     expect_error(kExitUsage, "it learns from the text", [] { tokenizer_open("bpe:300", nullptr); });
     for (const char* bad : {"bpe:", "bpe:x", "bpe:-5", "bpe:3e2", "bpe:300 ", "bpe:99999999999999999999", "bpe:256",
@@ -954,13 +874,10 @@ TEST(bad_tokenizer_json) {
     change("\"continuing_subword_prefix\":\"\"", "\"continuing_subword_prefix\":\"##\"",
            "model.continuing_subword_prefix: got \"##\"");
     change("\"end_of_word_suffix\":\"\"", "\"end_of_word_suffix\":\"</w>\"", "model.end_of_word_suffix: got \"</w>\"");
-    const std::pair<const char*, const char*> parts[] = {{"\"individual_digits\":true", "\"individual_digits\":false"},
-                                                         {"(?i:", "(?:"},
-                                                         {"{1,3}", "{1,2}"},
-                                                         {"Isolated", "Removed"},
-                                                         {"\"invert\":false", "\"invert\":true"},
-                                                         {"\"use_regex\":false", "\"use_regex\":true"},
-                                                         {"pretokenizers", "x"}};
+    const std::pair<const char*, const char*> parts[] = {
+        {"\"individual_digits\":true", "\"individual_digits\":false"}, {"(?i:", "(?:"}, {"{1,3}", "{1,2}"},
+        {"Isolated", "Removed"}, {"\"invert\":false", "\"invert\":true"},
+        {"\"use_regex\":false", "\"use_regex\":true"}, {"pretokenizers", "x"}};
     for (const auto& [from, to] : parts) {  // of each split, every part counts
         int tried = 0;
         for (const Split& split : splits) {
@@ -979,8 +896,7 @@ TEST(bad_tokenizer_json) {
     change("\"!\":33,", "", "byte 0x21: got no token");
     change("\"!\":33,", "\"!\":33,\"!\":262,", "twice");
     change("\"!\":33,", "\"?!\":33,", "byte 0x21: got no token");
-    change("\"!\":33,", "\"\xe6\x97\xa5\":33,",
-           "id 33: got \"\xe6\x97\xa5\", want characters of GPT-2's alphabet");
+    change("\"!\":33,", "\"\xe6\x97\xa5\":33,", "id 33: got \"\xe6\x97\xa5\", want characters of GPT-2's alphabet");
     change("\"!\":33,", "\"a b\":33,", "id 33: got \"a b\"");
     change("\"!\":33,", "\"\":33,", "id 33: got \"\"");
     change("\"vocab\":{", "\"vocab\":[],\"v\":{", "want ids from 0 on");
@@ -1068,8 +984,7 @@ TEST(torn_and_changed_files) {
         int loaded = 0, refused = 0;
         for (int round = 0; round < 300; round++) {
             std::string s = content;
-            if (round % 2)
-                s.resize(random.below(uint32_t(s.size())));
+            if (round % 2) s.resize(random.below(uint32_t(s.size())));
             else
                 for (uint32_t k = 0; k <= random.below(3); k++)
                     s[random.below(uint32_t(s.size()))] = "0123456789\"{}[],: aZ=\xff\n"[random.below(24)];
@@ -1129,8 +1044,7 @@ TEST(utf8_stream) {
             EXPECT(s.push(c.substr(cut) + "y") == c + "y" && s.finish() == "", "the rest of %s", c.c_str());
             Utf8Stream torn;
             EXPECT(torn.push(c.substr(0, cut)) == "" && torn.finish() == "\xEF\xBF\xBD" && torn.finish() == "" &&
-                       torn.push("z") == "z",
-                   "the end of text in %s", c.c_str());
+                       torn.push("z") == "z", "the end of text in %s", c.c_str());
             Utf8Stream broken;
             EXPECT(broken.push(c.substr(0, cut)) == "" && broken.push("z") == "\xEF\xBF\xBDz", "not continued");
         }

@@ -54,8 +54,7 @@ TEST(torchrun) {
     EXPECT(far.master_port == 29500, "got %d", far.master_port);
     EXPECT(world_of(with(kTorch,
                          {{"LOCAL_WORLD_SIZE", "4"}, {"MASTER_ADDR", "n1"}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}}))
-                   .master_port == 0,
-           "the agent listens there");
+                   .master_port == 0, "the agent listens there");
 }
 
 TEST(by_hand) {
@@ -82,12 +81,9 @@ TEST(open_mpi) {
 
 TEST(other_mpis) {
     expect_world(world_of({{"MV2_COMM_WORLD_RANK", "2"},
-                           {"MV2_COMM_WORLD_SIZE", "3"},
-                           {"MV2_COMM_WORLD_LOCAL_RANK", "2"},
-                           {"MV2_COMM_WORLD_LOCAL_SIZE", "3"},
-                           {"PMI_RANK", "2"},
-                           {"PMI_SIZE", "3"}}),
-                 2, 3, "MVAPICH2", "");
+                           {"MV2_COMM_WORLD_SIZE", "3"}, {"MV2_COMM_WORLD_LOCAL_RANK", "2"},
+                           {"MV2_COMM_WORLD_LOCAL_SIZE", "3"}, {"PMI_RANK", "2"},
+                           {"PMI_SIZE", "3"}}), 2, 3, "MVAPICH2", "");
     expect_world(world_of({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "0"}, {"MPI_LOCALNRANKS", "2"}}),
                  0, 2, "PMI", "");
     expect_world(world_of({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}), 1, 2, "PMI", "");
@@ -157,12 +153,9 @@ TEST(cpu_shares) {
         {{four, four, four}, 0, 0, 1, "rounded down: 4 threads of 6 would be too many"},
         {{low, high}, 1, 0, 2, "tied to different CPUs: nothing is shared"},
         {{four, low}, 0, 0, 3, "half of what the other may use too"},
-        {{four, low}, 1, 0, 1, "and the other has that half"},
-        {{one, one, one}, 2, 0, 1, "more ranks than CPUs"},
-        {{four}, 0, 2.5, 2, "a quota"},
-        {{four, four}, 0, 2.5, 1, "a quota is for all ranks together"},
-        {{four}, 0, 0.5, 1, "less than a CPU"},
-        {{four}, 0, 99, 4, "a quota beyond the mask"},
+        {{four, low}, 1, 0, 1, "and the other has that half"}, {{one, one, one}, 2, 0, 1, "more ranks than CPUs"},
+        {{four}, 0, 2.5, 2, "a quota"}, {{four, four}, 0, 2.5, 1, "a quota is for all ranks together"},
+        {{four}, 0, 0.5, 1, "less than a CPU"}, {{four}, 0, 99, 4, "a quota beyond the mask"},
         {{far}, 0, 0, 3, "high numbers"},
     };
     for (const auto& c : cases) {
