@@ -58,6 +58,7 @@ template <class E> E* repeated(const std::vector<E>& period, size_t n) {
     E* const p = memory<E>(n);
     for (size_t i = 0; i < n; i += period.size())
         copy_to_device(p + i, period.data(), std::min(period.size(), n - i) * sizeof(E), nullptr);
+    stream_sync(nullptr);
     return p;
 }
 floatX* halves(size_t n) {
