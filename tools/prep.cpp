@@ -7,14 +7,18 @@
 // A reader takes chunks of whole documents from the inputs in order, some threads encode them, and the writer takes
 // their tokens in order again: the bytes do not depend on threads. Behind each full shard the position is saved (files
 // .part and prep.json), so that an interrupted run goes on there, to the same bytes.
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <deque>
 #include <future>
 #include <optional>
+#include <regex>
 #include <utility>
 #include "src/base/common.h"
 #include "src/base/cpus.h"
@@ -297,9 +301,44 @@ std::string identity(const Arguments& a, const std::vector<Input>& inputs) {
         .add("shard_tokens", a.shard_tokens).raw("inputs", "[" + join(files, ",") + "]").text();
 }
 
-// Files that a killed start leaves, beside shards, tokenizer.json and prep.json.
+// Files that a killed start leaves, beside shards, tokenizer.json and prep.json. These are all names that the program
+// makes, and no others: what a user keeps beside them is not touched.
 bool is_leftover(const std::string& name) {
-    return name.ends_with(".part") || name.find(".tmp") != name.npos;
+    static const std::regex ours(R"(\.(train|val)\.[0-9]+\.part(\.tmp[0-9]+)?|(train|val)_[0-9]{6,}\.bin\.tmp|)"
+                                 R"((prep|manifest|tokenizer)\.json\.tmp[0-9]+)");
+    return std::regex_match(name, ours);
+}
+
+// Locks the folder until the process ends. Error 74: another prep writes into it.
+void lock_output(const std::string& dir) {
+    static Descriptor folder;
+    if (folder.fd >= 0) return;
+    folder = Descriptor(open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (flock(folder.fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+        die(kExitWrite, "-o: %s: another prep writes into it; wait for that one, or give another folder", dir.c_str());
+}
+
+// Error 65 if a finished shard is not what it was when it was written.
+void check_shard(const std::string& path, uint32_t crc) {
+    if (!file_exists(path)) die(kExitBadContent, "%s: it is gone; begin again in another folder", path.c_str());
+    const MappedFile shard = map_file(path);
+    if (crc32c(0, shard.data, shard.size) != crc)
+        die(kExitBadContent, "%s: checksum mismatch: it has changed; begin again in another folder", path.c_str());
+}
+
+// prep.json's text, whose last value is a checksum of what stands before it.
+constexpr std::string_view kCrcKey = ",\"crc32c\":";
+std::string with_crc(std::string text) {
+    text.pop_back();
+    const uint32_t crc = crc32c(0, text.data(), text.size());
+    return text + std::string(kCrcKey) + std::to_string(crc) + "}\n";
+}
+// The state in such a text. Error 65 if it has changed.
+Json checked_state(const std::string& text, const char* what) {
+    const size_t end = text.rfind(kCrcKey);
+    if (end == text.npos || with_crc(text.substr(0, end) + "}") != text)
+        die(kExitBadContent, "%s: it is damaged, or of another version; begin again in another folder", what);
+    return parse_json(text, what);
 }
 
 struct Job {
@@ -324,7 +363,7 @@ struct Job {
                 .add((o.name + std::string("_tokens")).c_str(), o.total)
                 .add((o.name + std::string("_crc")).c_str(), crc32c(0, rest.data(), rest.size()));
         }
-        write_file_atomic(path("prep.json"), state.text() + "\n");
+        write_file_atomic(path("prep.json"), with_crc(state.text()));
         for (const Output& o : out) remove_tree(part(o, saves - 1));
     }
     // Goes on where prep.json says; returns whether there was one.
@@ -333,7 +372,7 @@ struct Job {
         if (!file_exists(file)) return false;
         const char* const what = file.c_str();
         const std::string text = read_file(file);
-        const Json state = parse_json(text, what);
+        const Json state = checked_state(text, what);
         if (state.at("of", what).text() != identity(a, inputs))
             die(kExitUsage, "-o: %s: it was begun with other inputs or options; give those, or another folder",
                 a.out.c_str());
@@ -343,6 +382,7 @@ struct Job {
             for (JsonItems i(state.at(name, what)); i.next();)
                 o.shards.push_back({i.value.get_string("file", what), i.value.get_u64("tokens", what),
                                     uint32_t(i.value.get_u64("crc32c", what))});
+            for (const ShardFile& shard : o.shards) check_shard(path(shard.name), shard.crc);
             o.documents = state.get_u64(name + "_documents", what);
             o.total = state.get_u64(name + "_tokens", what);
             const MappedFile rest = map_file(part(o, saves));
@@ -404,10 +444,16 @@ void run(const Arguments& a) {
     Job job = {a, inputs};
     uint64_t bytes = 0;
     for (const Input& i : inputs) bytes += i.bytes;
+    if (is_directory(a.out)) lock_output(a.out);
     const std::string manifest = job.path("manifest.json"), own = job.path("tokenizer.json");
     if (file_exists(manifest)) {
         const std::string text = read_file(manifest);
-        if (parse_json(text, manifest.c_str()).find("of").text() == identity(a, inputs)) {
+        const char* const what = manifest.c_str();
+        const Json done = parse_json(text, what);
+        if (done.find("of").text() == identity(a, inputs)) {
+            for (const Output& o : job.out)
+                for (JsonItems i(done.at(o.name, what).at("shards", what)); i.next();)
+                    check_shard(job.path(i.value.get_string("file", what)), uint32_t(i.value.get_u64("crc32c", what)));
             job.clean();
             std::printf("%s: finished already\n", a.out.c_str());
             return;
@@ -418,6 +464,7 @@ void run(const Arguments& a) {
     if (!resumed && is_directory(a.out) && !std::ranges::all_of(list_directory(a.out), is_leftover))
         die(kExitUsage, "-o: %s: not empty; give another folder", a.out.c_str());
     make_directories(a.out);
+    lock_output(a.out);
     const bool has_tokenizer = resumed && file_exists(own);
     const Tokenizer tokenizer = has_tokenizer ? tokenizer_load(own) : open_tokenizer(a, inputs);
     const std::string json = tokenizer.to_json();

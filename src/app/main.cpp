@@ -79,8 +79,6 @@ static void unblock(int fd) {
 
 static int run(Options options, const World& world, Comm** comm) {
     const bool trains = options.command == "train";
-    const bool alone = options.command == "sample" || options.command == "chat";
-    if (alone && world.size > 1) die(kExitUsage, "%s: got %d ranks, want one", options.command.c_str(), world.size);
     if (trains) signal(SIGUSR2, SIG_IGN);
     *comm = comm_create(world, options.timeout);
     if (trains) catch_signals(world.rank == 0);     // while the ranks meet, a request to stop ends the process
@@ -97,8 +95,25 @@ static int run(Options options, const World& world, Comm** comm) {
     return code;
 }
 
+// Returns what the launcher's variables say, or throws their error. What needs one process goes on without them: a
+// shell may have some that are left over.
+static World world_for(const Options& options, const World& world, const Error& error) {
+    const bool alone = options.command == "sample" || options.command == "chat";
+    if (error.code && !alone && !options.dry_run) throw error;
+    if (!error.code && (!alone || world.size == 1)) return world;
+    const std::string said = format("rank %d of %d by %s", world.rank, world.size, world.launcher.c_str());
+    warn("%s runs alone, without what the environment says: %s", alone ? options.command.c_str() : "--dry-run",
+         error.code ? error.message.c_str() : said.c_str());
+    return {};
+}
+
 static int start(int argc, char** argv, World* world, Comm** comm) {
-    *world = find_world([](const char* name) -> const char* { return std::getenv(name); });
+    Error no_world = {};
+    try {
+        *world = find_world([](const char* name) -> const char* { return std::getenv(name); });
+    } catch (const Error& e) {
+        no_world = e;
+    }
     if (world->size > 1) set_error_rank(world->rank);
     int code = -1;
     Options options = parse_options(argc, argv, &code);
@@ -106,6 +121,7 @@ static int start(int argc, char** argv, World* world, Comm** comm) {
         check_output();
         return code;
     }
+    *world = world_for(options, *world, no_world);
     if (options.command == "train") {
         signal(SIGPIPE, SIG_IGN);           // a closed terminal or pipe must not end a run
         for (const int output : {STDOUT_FILENO, STDERR_FILENO}) unblock(output);
@@ -154,8 +170,10 @@ int main(int argc, char** argv) {
     } catch (const std::exception& e) {
         error = {kExitOther, format("internal error: %s", e.what())};
     }
-    // Every rank finds the same error in the command line: only rank 0 prints it.
-    const bool said = comm ? comm_abort(comm, error.code, error.message) : world.rank > 0 && error.code == kExitUsage;
+    // Before the ranks have met each prints its own error. Often all have the same one: a launcher that ends the others
+    // once rank 0 has failed shows it once.
+    if (!comm && world.rank > 0) sleep(1);
+    const bool said = comm && comm_abort(comm, error.code, error.message);
     if (!said) print_error(error);
     std::fflush(nullptr);
     std::_Exit(error.code);                 // other threads may still be at work: no destructors under their feet

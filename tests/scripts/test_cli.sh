@@ -233,6 +233,19 @@ mistake "a token beyond the vocabulary" 65 'token' --data tests/golden/gpt2_tiny
     --seq-len 24 --batch-size 1 --total-batch-size 24 --steps 5 --layers 1 --heads 1 --channels 8
 expect "an unwritable folder" 74 '/proc' $train $here --out-dir /proc/nowhere
 expect "a size without a rank" 2 'OMPI_COMM_WORLD_RANK' env OMPI_COMM_WORLD_SIZE=8 $train $tiny
+# A shell that a launcher's variables are left in, and errors that only a later rank has.
+expect "and needs none for help" 0 '--total-batch-size' env OMPI_COMM_WORLD_SIZE=8 WORLD_SIZE=4 $train --help
+expect "for a plan" 0 'dry-run runs alone, without .*: launcher: WORLD_SIZE' env WORLD_SIZE=4 $train $tiny --dry-run
+expect "for a sample" 0 'sample runs alone, without .*: rank 1 of 2' env RANK=1 WORLD_SIZE=2 $train sample "$out" \
+    --prompt a --max-tokens 3
+far="env RANK=1 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=10.255.255.1 MASTER_PORT=9"
+expect "rank 1 says what it has no option for" 2 'rank 1.*: error: unknown option --stepz' $far $train $tiny --stepz 1
+expect "which value it refuses" 2 'rank 1.*: error: --keep' $far $train $tiny --keep -1
+expect "that it has no secret" 2 'rank 1.*: error: no secret' $far $train $tiny $here --out-dir "$tmp/far"
+: >"$tmp/open" && chmod 644 "$tmp/open"
+expect "that others may read it" 2 'rank 1.*: error: .*LOCKSTEP_SECRET_FILE.*mode 0644' \
+    env LOCKSTEP_SECRET_FILE="$tmp/open" $far $train $tiny $here --out-dir "$tmp/far"
+expect "that it would start ranks itself" 2 'rank 1.*: error: --np 2' $far $train $tiny --np 2
 expect "--version" 0 '^train_gpt ' $train --version
 expect "--help" 0 '--total-batch-size' $train --help
 expect "help of a topic" 0 '--val-data' $train help data

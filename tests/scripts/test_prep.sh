@@ -79,6 +79,33 @@ sed -i '$ s/^\[/{/' "$tmp/broken/49.jsonl"
 expect "without its tokenizer.json" 0 '^next ' "$prep" "$tmp/broken" $plan -o "$tmp/late"
 check "the same shards again" same_shards "$tmp/one" "$tmp/late"
 
+# ---- what is not as it was
+mine="holiday.mkv.part notes.tmpl.txt photos.tmp_backup/one.jpg .train.part prep.json.tmp .train.1.part.bak"
+kept() { for f in $mine; do [ "$(cat "$1/$f")" = mine ] || { echo "$f is gone"; return 1; }; done; }
+mkdir -p "$tmp/mine/photos.tmp_backup" "$tmp/late/photos.tmp_backup"
+for f in $mine; do echo mine | tee "$tmp/mine/$f" >"$tmp/late/$f"; done
+expect "a folder with somebody's files" 2 'not empty' "$prep" "$tmp/in" $plan -o "$tmp/mine"
+expect "a finished one" 0 'finished already' "$prep" "$tmp/broken" $plan -o "$tmp/late"
+check "leaves them" kept "$tmp/mine"
+check "so does that" kept "$tmp/late"
+flip() { printf "$3" | dd of="$1" bs=1 seek="$2" conv=notrunc 2>/dev/null; }
+flip "$tmp/late/train_000001.bin" 5000 '\377\377'
+expect "a finished shard that has changed" 65 'train_000001.bin: checksum mismatch' "$prep" "$tmp/broken" $plan \
+    -o "$tmp/late"
+rm "$tmp/late/val_000000.bin" "$tmp/late/train_000001.bin"
+expect "one that is gone" 65 'train_000001.bin: it is gone' "$prep" "$tmp/broken" $plan -o "$tmp/late"
+sed -i '$ s/^{/[/' "$tmp/broken/49.jsonl"
+expect "ended by a bad line" 65 '49.jsonl' "$prep" "$tmp/broken" $plan -o "$tmp/half"
+cp -r "$tmp/half" "$tmp/half2"
+sed -i '$ s/^\[/{/' "$tmp/broken/49.jsonl"
+sed -i 's/"input":[0-9]*/"input":8/' "$tmp/half/prep.json"
+expect "a state that has changed" 65 'prep.json: it is damaged' "$prep" "$tmp/broken" $plan -o "$tmp/half"
+flip "$tmp/half2/train_000000.bin" 5000 '\377\377'
+expect "a shard that changed before it goes on" 65 'train_000000.bin: checksum' "$prep" "$tmp/broken" $plan \
+    -o "$tmp/half2"
+mkdir "$tmp/locked"
+expect "two at once" 74 'another prep writes' flock "$tmp/locked" "$prep" "$tmp/in" $plan -o "$tmp/locked"
+
 # ---- other inputs
 cp README.md "$tmp/lone.txt"
 expect "a lone text" 0 '^val: 1 document' "$prep" "$tmp/lone.txt" --tokenizer byte -o "$tmp/lone"
