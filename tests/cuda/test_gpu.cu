@@ -2,6 +2,7 @@
 //
 // tests/golden/make_layouts.cpp wrote the tables of the layouts, and says what they hold.
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 #include <fstream>
@@ -377,6 +378,65 @@ TEST(shuffles_and_votes) {
         for (int k = 0; k < 9; k++)
             EXPECT(got[size_t(k * 64 + t)] == want[k], "case %d, thread %d: got %d", k, t, got[size_t(k * 64 + t)]);
     }
+}
+
+// Instructions that no kernel of the project has, by the names of the CUDA guide.
+using Results = std::array<unsigned, 20>;
+__global__ void compute(Results* out, const uint2* in) {
+    const unsigned a = in[threadIdx.x].x, b = in[threadIdx.x].y, at = b % 40, length = a % 40;
+    const int s = int(a), t = int(b);
+    const unsigned long long wide = uint64_t(a) << 32 | b;
+    const float x = float(s) / 65536, y = float(t) / 65536;
+    const auto bits = [](float f) { return __float_as_uint(f); };
+    unsigned field;
+    asm("bfe.u32 %0, %1, %2, %3;" : "=r"(field) : "r"(a), "r"(at), "r"(length));
+    out[threadIdx.x] = {
+        unsigned(__popc(a)), unsigned(__clz(s)), __brev(a), __umulhi(a, b), unsigned(__mulhi(s, t)),
+        unsigned(__umul64hi(wide, wide) >> 32), unsigned(__mul64hi(wide, wide) >> 32), __funnelshift_l(a, b, t),
+        __funnelshift_r(a, b, t), __byte_perm(a, b, 0x3715), unsigned(abs(s)), unsigned(min(s, t)), max(a, b),
+        bits(fminf(x, y)), bits(fmaxf(x, y)), unsigned(short(a) * short(b)), unsigned(static_cast<signed char>(a)),
+        unsigned(s / (t | 1)), unsigned(s % (t | 1)), field};
+}
+Results expected(unsigned a, unsigned b) {
+    const int s = int(a), t = int(b);
+    const uint64_t wide = uint64_t(a) << 32 | b, both = uint64_t(b) << 32 | a;
+    const auto product = static_cast<unsigned __int128>(wide) * wide;
+    const auto signed_product = static_cast<__int128>(int64_t(wide)) * int64_t(wide);
+    const float x = float(s) / 65536, y = float(t) / 65536;
+    const auto bits = [](float f) { return std::bit_cast<unsigned>(f); };
+    unsigned reversed = 0, field = 0;
+    for (unsigned i = 0; i < 32; i++) reversed |= (a >> i & 1) << (31 - i);
+    for (unsigned i = 0; i < a % 40 && b % 40 + i < 32; i++) field |= (a >> (b % 40 + i) & 1) << i;
+    return {unsigned(std::popcount(a)), unsigned(std::countl_zero(a)), reversed, unsigned(uint64_t(a) * b >> 32),
+            unsigned(int64_t(s) * t >> 32), unsigned(product >> 96), unsigned(signed_product >> 96),
+            unsigned(both << b % 32 >> 32), unsigned(both >> b % 32),
+            (b >> 8 & 255) | (a >> 8 & 255) << 8 | b >> 24 << 16 | a >> 24 << 24, s < 0 ? 0 - a : a,
+            unsigned(s < t ? s : t), a > b ? a : b, bits(x < y ? x : y), bits(x > y ? x : y),
+            unsigned(short(a) * short(b)), unsigned(static_cast<signed char>(a)), unsigned(s / (t | 1)),
+            unsigned(s % (t | 1)), field};
+}
+TEST(integers_are_computed) {
+    std::vector<uint2> in(256);
+    unsigned h = 1;
+    for (uint2& two : in) {
+        two.x = h = (h ^ h >> 15) * 0x2c1b3c6du + 7;
+        two.y = (h = (h ^ h >> 13) * 0x85ebca77u + 3) >> h % 20;
+    }
+    const Memory<uint2> In(in);
+    const Memory<Results> Out(in.size());
+    compute<<<1, 256>>>(Out.p, In.p);
+    check(cudaGetLastError());
+    const std::vector<Results> got = Out.host();
+    Results differ = {};
+    for (size_t i = 0; i < in.size(); i++) {
+        const Results want = expected(in[i].x, in[i].y), other = expected(~in[i].x, in[i].y);
+        for (size_t j = 0; j < want.size(); j++) {
+            EXPECT(got[i][j] == want[j], "result %zu of %x and %x: got %x, want %x", j, in[i].x, in[i].y, got[i][j],
+                   want[j]);
+            differ[j] += other[j] != want[j];
+        }
+    }
+    for (size_t j = 0; j < differ.size(); j++) EXPECT(differ[j], "result %zu: another number is not noticed", j);
 }
 
 __global__ void add_up(unsigned* sum, unsigned* before) {

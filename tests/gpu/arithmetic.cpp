@@ -1,8 +1,8 @@
 // arithmetic.cpp -- instructions that compute a lane's result from the lane's own registers: d = f(a, b, c).
 //
 // Each is a row: its name, and f as a function of C++, whose types say what the registers are. A bool is a predicate.
-// Source: PTX ISA 9.0, "Instruction Set", the sections on integer and
-// floating point arithmetic, comparison and selection, logic and shift, and data conversion.
+// Source: PTX ISA 9.0, "Instruction Set", the sections on integer and floating point arithmetic, comparison and
+// selection, logic and shift, and data conversion.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -195,20 +195,17 @@ U32 permute(U32 a, U32 b, U32 c) {
     }
     return d;
 }
-// bfi: `length` bits of a stand in b from bit `at` on.
-U32 insert_bits(U32 a, U32 b, U32 at, U32 length) {
+// bfe: `length` bits of a from bit `at` on; bfi: b with `length` bits of a there.
+template <class U> U extracted(U a, U32 at, U32 length) {
+    constexpr U32 kBits = sizeof(U) * 8;
     at &= 255;
     length &= 255;
-    if (at > 31) return b;
-    const U32 mask = (length < 32 ? (1u << length) - 1 : ~0u) << at;
-    return (b & ~mask) | (a << at & mask);
+    return at < kBits ? a >> at & (length < kBits ? (U(1) << length) - 1 : ~U(0)) : 0;
 }
-// bfe: `length` bits of a from bit `at` on.
-U32 bits_of(U32 a, U32 at, U32 length) {
+template <class U> U inserted(U a, U b, U32 at, U32 length) {
+    const U mask = extracted(~U(0), 0, length);
     at &= 255;
-    length &= 255;
-    if (at > 31) return 0;
-    return a >> at & (length < 32 ? (1u << length) - 1 : ~0u);
+    return at < sizeof(U) * 8 ? (b & ~(mask << at)) | (a & mask) << at : b;
 }
 U32 reversed(U32 a) {
     U32 d = 0;
@@ -247,8 +244,10 @@ Table make_table() {
     t.add("mul.wide.u32", [](U32 a, U32 b) { return U64(a) * b; });
     t.add("mad.wide.s32", [](S32 a, S32 b, U64 c) { return U64(S64(a) * b) + c; });
     t.add("mad.wide.u32", [](U32 a, U32 b, U64 c) { return U64(a) * b + c; });
-    t.add("bfe.u32", [](U32 a, U32 at, U32 length) { return bits_of(a, at, length); });
-    t.add("bfi.b32", [](U32 a, U32 b, U32 at, U32 length) { return insert_bits(a, b, at, length); });
+    t.add("bfe.u32", [](U32 a, U32 at, U32 length) { return extracted(a, at, length); });
+    t.add("bfe.u64", [](U64 a, U32 at, U32 length) { return extracted(a, at, length); });
+    t.add("bfi.b32", [](U32 a, U32 b, U32 at, U32 length) { return inserted(a, b, at, length); });
+    t.add("bfi.b64", [](U64 a, U64 b, U32 at, U32 length) { return inserted(a, b, at, length); });
     t.add("bfind.u32", [](U32 a) { return a ? 31 - U32(std::countl_zero(a)) : ~0u; });
     t.add("bfind.shiftamt.u32", [](U32 a) { return a ? U32(std::countl_zero(a)) : ~0u; });
     t.add("clz.b32", [](U32 a) { return U32(std::countl_zero(a)); });

@@ -190,7 +190,8 @@ void branch(Warp& w, int target, uint32_t mask) {
 void leave(Warp& w, uint32_t mask) {
     if (w.in_flight) fail("returns with wgmma not waited for");
     if (w.block->launch->dependent && (mask & ~w.waited)) fail("returns without griddepcontrol.wait");
-    each_lane(mask, [&](int lane) { if (!w.copies[lane].empty()) fail("returns with cp.async not waited for"); });
+    for (const CpAsync& c : w.copies)
+        if (mask >> c.lane & 1) fail("returns with cp.async not waited for");
     w.alive &= ~mask;
     Group& g = w.groups[size_t(w.at)];
     g.mask &= ~mask;
@@ -271,11 +272,9 @@ void set_up_warp(Warp& w, Block& b, int id, char* registers) {
     w.rf = registers;
     w.pr = reinterpret_cast<uint32_t*>(w.rf + k.rf_bytes);
     w.groups.resize(1);
-    std::memset(w.rf, 0xff, size_t(k.rf_bytes));
+    std::memcpy(w.rf, k.registers.data(), k.registers.size());
     for (int p = 0; p < k.preds; p++) w.pr[p] = uint32_t(b.draw());
     for (const auto& [p, value] : k.constant_predicates) w.pr[p] = value;
-    for (const auto& [slot, value] : k.constants4) std::fill_n(w.reg<uint32_t>(slot), 32, value);
-    for (const auto& [slot, value] : k.constants8) std::fill_n(w.reg<uint64_t>(slot), 32, value);
     for (const auto& [name, slot] : k.special)
         for (unsigned lane = 0; lane < 32; lane++)
             w.reg<uint32_t>(slot)[lane] = special_value(name, b, unsigned(id) * 32 + lane);
@@ -286,10 +285,9 @@ void set_up_warp(Warp& w, Block& b, int id, char* registers) {
 // memory: for the registers of all warps
 void set_up(Block& b, size_t warps, std::vector<char>& memory) {
     const Kernel& k = *b.kernel;
-    const size_t static_end = size_t(k.static_shared), dynamic_at = k.has_dynamic ? size_t(k.dynamic_at) : static_end;
-    b.shared.assign(dynamic_at + b.launch->smem, char(0xff));
+    b.shared.assign(size_t(k.dynamic_at) + b.launch->smem, char(0xff));
     b.shadow.assign(b.shared.size(), kFresh);
-    std::fill(b.shadow.begin() + k.static_shared, b.shadow.begin() + std::ptrdiff_t(dynamic_at), kGap);
+    std::fill(b.shadow.begin() + k.static_shared, b.shadow.begin() + k.dynamic_at, kGap);
     const size_t per_warp = size_t(k.rf_bytes) + (size_t(k.preds) * 4 + 255) / 256 * 256;
     memory.resize(per_warp * warps + 256);
     char* const base = memory.data() + (256 - uintptr_t(memory.data()) % 256) % 256;
@@ -365,7 +363,7 @@ void run(const Launch& l) {
     while (std::gcd(step, blocks) != 1) step++;
     uint64_t at = b.draw() % blocks;
     count_begin(l);
-    races.begin(k, int(threads), size_t(std::max(k.static_shared, k.dynamic_at)) + l.smem);
+    races.begin(k, int(threads), size_t(k.dynamic_at) + l.smem);
     for (uint64_t n = 0; n < blocks; n++, at = (at + step) % blocks) {
         if (!count_takes(at)) continue;
         b.id[0] = unsigned(at % l.grid[0]);

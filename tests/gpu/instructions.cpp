@@ -47,10 +47,6 @@ enum Space { kGlobal, kShared, kParam, kGeneric };
 [[noreturn]] void out_of_bounds(const char* space, uint64_t at, int bytes) {
     fail("%s access of %d bytes at 0x%llx: not allocated", space, bytes, Ull(at));
 }
-uint64_t address_of(const Warp& w, const Ins& i, int lane) {
-    const uint64_t at = (i.a[0] < 0 ? 0 : w.read(i.a[0], i.base_width, lane)) + uint64_t(i.imm);
-    return i.base_width == 8 ? at : uint32_t(at);
-}
 // Returns an access's place as a host pointer, after all checks: alignment, bounds, races, launches that come before.
 // value: the bytes that a store writes.
 template <Space SPACE, AccessKind KIND>
@@ -86,6 +82,17 @@ template <Space SPACE> void load(Warp& w, const Ins& i, int lane) {
         if (i.flags) x = uint64_t(int64_t(x << unused) >> unused);      // extends the sign
         w.write(list[v], i.list_width, lane, x);
     }
+}
+// A parameter's address has no register, mostly: then one lane loads it for all.
+Result load_parameter(Warp& w, const Ins& i, uint32_t mask) {
+    if (i.a[0] >= 0) return by_lane<load<kParam>>(w, i, mask);
+    const int first = std::countr_zero(mask);
+    load<kParam>(w, i, first);
+    for (const int32_t* slot = w.list(i); slot < w.list(i) + i.vec; slot++) {
+        const uint64_t x = w.read(*slot, i.list_width, first);
+        each_lane(mask, [&](int lane) { w.write(*slot, i.list_width, lane, x); });
+    }
+    return kNext;
 }
 template <Space SPACE> void store(Warp& w, const Ins& i, int lane) {
     const int32_t* const list = w.list(i);
@@ -267,20 +274,20 @@ void cp_async(Warp& w, const Ins& i, int lane) {
     actor.copy = true;
     shared_at(*w.block, to, 16, false, true, &actor);
     under_way(*w.block, to, 16);
-    w.copies[lane].push_back({to, reinterpret_cast<void*>(from), size, w.commits[lane]});
+    w.copies.push_back({lane, to, reinterpret_cast<void*>(from), size, w.commits[lane]});
 }
 void cp_commit(Warp& w, const Ins&, int lane) { w.commits[lane]++; }
-void cp_wait(Warp& w, const Ins& i, int lane) {
-    std::vector<CpAsync>& copies = w.copies[lane];
-    const uint64_t before = w.commits[lane] - std::min(w.commits[lane], uint64_t(i.imm));
-    const auto end = std::ranges::find_if(copies, [&](const CpAsync& c) { return c.group >= before; });
-    for (auto c = copies.begin(); c != end; c++) {
-        char* const to = shared_at(*w.block, c->to, 16, false, true);
+// All but the newest groups of each lane land.
+Result cp_wait(Warp& w, const Ins& i, uint32_t mask) {
+    std::erase_if(w.copies, [&](const CpAsync& c) {
+        if (!(mask >> c.lane & 1) || c.group + uint64_t(i.imm) >= w.commits[c.lane]) return false;
+        char* const to = shared_at(*w.block, c.to, 16, false, true);
         std::memset(to, 0, 16);
-        if (c->size) std::memcpy(to, c->from, size_t(c->size));
-        w.block->races->landed(w, lane, c->to);
-    }
-    copies.erase(copies.begin(), end);
+        if (c.size) std::memcpy(to, c.from, size_t(c.size));
+        w.block->races->landed(w, c.lane, c.to);
+        return true;
+    });
+    return kNext;
 }
 
 // ---- TMA
@@ -401,15 +408,14 @@ float other_sum(const float* a, const float* b, float d) {
 }
 // kInOrder: 16 products in order of k, in float, and their sum to d.
 void multiply(int columns) {
+    const bool in_order = sum_mode() == kInOrder;
     for (int m = 0; m < 16; m++)
         for (int first = 0; first < columns; first += 8) {
             const float* const a = product.a[m];
             float *const d = product.d[m] + first, sums[8] = {};
-            for (int n = 0; n < 8 && sum_mode() != kInOrder; n++) d[n] = other_sum(a, &product.b[0][first + n], d[n]);
-            if (sum_mode() != kInOrder) continue;
-            for (int k = 0; k < 16; k++)
+            for (int k = 0; k < 16 && in_order; k++)
                 for (int n = 0; n < 8; n++) sums[n] += a[k] * product.b[k][first + n];
-            for (int n = 0; n < 8; n++) d[n] += sums[n];
+            for (int n = 0; n < 8; n++) d[n] = in_order ? d[n] + sums[n] : other_sum(a, &product.b[0][first + n], d[n]);
         }
 }
 // Where fragments have their elements: PTX ISA, "Matrix Fragments for mma.m16n8k16", and those of wgmma.
@@ -592,7 +598,7 @@ const Special* find_special(const std::string& name) {
     static const std::unordered_map<std::string, Special> table = {
         {"ld", {by_lane<load<kGeneric>>}},
         {"ld.global", {by_lane<load<kGlobal>>}},
-        {"ld.param", {by_lane<load<kParam>>}},
+        {"ld.param", {load_parameter}},
         {"ld.shared", {by_lane<load<kShared>>}},
         {"st", {by_lane<store<kGeneric>>}},
         {"st.global", {by_lane<store<kGlobal>>}},
@@ -621,7 +627,7 @@ const Special* find_special(const std::string& name) {
         {"fence.proxy.async.shared::cta", {async_fence}},
         {"cp.async.cg.shared.global.L2::128B", {by_lane<cp_async>}},
         {"cp.async.commit_group", {by_lane<cp_commit>}},
-        {"cp.async.wait_group", {by_lane<cp_wait>, "#"}},
+        {"cp.async.wait_group", {cp_wait, "#"}},
         {"cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes", {by_lane<tma_load>}},
         {"cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes", {by_lane<tma_load>}},
         {"prefetch.tensormap", {prefetch, "[]"}},

@@ -95,7 +95,7 @@ std::string wrong_sizes(const Kernel& k, const Function& f, const cudaLaunchConf
     if (threads > 1024 || block.z > 64 || threads > uint64_t(k.max_threads))
         return format("the block is too large: got %llu threads, want at most %d",
                       static_cast<unsigned long long>(threads), k.max_threads);
-    const size_t all = size_t(k.has_dynamic ? k.dynamic_at : k.static_shared) + c.dynamicSmemBytes;
+    const size_t all = size_t(k.dynamic_at) + c.dynamicSmemBytes;
     const size_t limit = f.dynamic_limit ? shared_memory_of_block() : 48 * 1024;
     if (all > limit || (f.dynamic_limit && c.dynamicSmemBytes > f.dynamic_limit))
         return format("shared memory: got %zu bytes, want at most the %zu that were asked for and %zu in all", all,

@@ -7,6 +7,8 @@
 #include <cctype>
 #include <cstdarg>
 #include <cstdio>
+#include <cstdlib>
+#include <optional>
 #include "engine.h"
 #include "instructions.h"
 
@@ -87,16 +89,12 @@ static std::vector<std::string> braced(const std::string& s) {
     return {s};
 }
 // A number of the text, or the bits of a float ("0f3F800000", "0d3FF0000000000000").
-static bool number(std::string s, uint64_t* value) {
-    if (s.size() > 2 && s[0] == '0' && (s[1] == 'f' || s[1] == 'd')) {
-        *value = std::stoull(s.substr(2), nullptr, 16);
-        return true;
-    }
+static std::optional<uint64_t> number(std::string s) {
+    if (s.starts_with("0f") || s.starts_with("0d")) return std::stoull(s.substr(2), nullptr, 16);
     const bool negative = s[0] == '-';
-    if (s.size() <= size_t(negative) || !is_digit(s[negative])) return false;
+    if (s.size() <= size_t(negative) || !is_digit(s[negative])) return std::nullopt;
     if (s.back() == 'U') s.pop_back();
-    *value = negative ? uint64_t(std::stoll(s, nullptr, 0)) : std::stoull(s, nullptr, 0);
-    return true;
+    return negative ? uint64_t(std::stoll(s, nullptr, 0)) : std::stoull(s, nullptr, 0);
 }
 
 // ------------------------ modules
@@ -104,6 +102,17 @@ static bool number(std::string s, uint64_t* value) {
 // Calls f with the rest of the text at each place of a word.
 template <class F> static void each_place(std::string_view text, std::string_view word, const F& f) {
     for (size_t at = 0; (at = text.find(word, at)) != text.npos; at++) f(at);
+}
+
+// ".shared .align 4 .b8 name[256]", ".shared .align 4 .u32 name", ".extern .shared .align 16 .b8 name[]"
+static SharedArray shared_array(std::string_view s, size_t at) {
+    const std::string text(s.substr(at, s.find(';', at) - at));
+    int align = 1, count = 1;
+    char name[2048], type[16];
+    if (sscanf(text.c_str(), ".shared .align %d .%15s %2000[^[ \n][%d]", &align, type, name, &count) < 3)
+        fail("%s: want .shared .align N .type name", text.c_str());
+    const bool dynamic = s.substr(0, at).ends_with(".extern ");
+    return {name, align, dynamic ? 0 : std::atoi(type + 1) / 8 * count, dynamic};
 }
 
 Module::Module(std::string text_) : text(std::move(text_)) {
@@ -115,21 +124,7 @@ Module::Module(std::string text_) : text(std::move(text_)) {
         int file = 0;
         if (sscanf(s.data() + at, ".file %d \"%2000[^\"]", &file, name) == 2) files[file] = name;
     });
-    each_place(s, ".extern .shared", [&](size_t at) {
-        int align = 1;
-        if (sscanf(s.data() + at, ".extern .shared .align %d .b8 %2000[^[]", &align, name) == 2) externs[name] = align;
-    });
-    size_t end_of_kernel = 0;
-    const auto declarations = [&](size_t from, size_t to) {        // between kernels
-        const std::string_view between = s.substr(from, to - from);
-        each_place(between, ".shared .align", [&](size_t at) {
-            const std::string text(between.substr(at, between.find(';', at) - at));
-            if (sscanf(text.c_str(), ".shared .align %*d .%*s %2000[^[ \n]", name) == 1 && !externs.contains(name))
-                shared[name] = text;
-        });
-    };
     each_place(s, ".entry ", [&](size_t at) {
-        declarations(end_of_kernel, at);
         const size_t begin = at + 7;
         size_t end = begin, depth = 0;
         while (in_word(s[end])) end++;
@@ -142,11 +137,14 @@ Module::Module(std::string text_) : text(std::move(text_)) {
         }
         if (last >= s.size()) fail("PTX: %s: no closing brace", k->name.c_str());
         k->text = s.substr(end, last + 1 - end);
-        end_of_kernel = last + 1;
         k->files = &files;
         kernels[k->name] = std::move(k);
     });
-    declarations(end_of_kernel, s.size());
+    each_place(s, ".shared .align", [&](size_t at) {
+        for (const auto& [_, k] : kernels)
+            if (s.data() + at >= k->text.begin() && s.data() + at < k->text.end()) return;      // the kernel's own
+        shared.push_back(shared_array(s, at));
+    });
     if (s.find("\n.func") != s.npos || s.find(".visible .func") != s.npos)
         fail("PTX: a .func: got a call that is not inlined, want none; kernels call __device__ functions that inline");
 }
@@ -161,10 +159,9 @@ Kernel* Module::find(const std::string& name) {
 
 namespace {
 
-constexpr char kPredicate = 'p';
-struct Reg { char kind; int slot; };        // kPredicate, or its bytes: 2, 4, 8
-struct Family { char kind; int slot, count; };      // %r<17>
-int bytes_of(char kind) { return (kind == 8 ? 8 : 4) * 32; }       // in the register file
+// bytes: 2, 4, 8; 0: a predicate. count: of a family, "%r<17>", whose name is "%r<".
+struct Reg { int bytes, slot, count; };
+int room_of(int bytes) { return bytes == 0 ? 1 : bytes == 8 ? 256 : 128; }
 
 using Parts = std::vector<std::string>;
 
@@ -177,8 +174,7 @@ struct Parser {
         std::vector<std::pair<int, std::string>> jumps;         // instruction and label, not found yet
     };
     std::vector<Scope> scopes{1};
-    std::unordered_map<std::string, Family> families;
-    std::map<std::string, int> shared, params;                  // places
+    std::map<std::string, int> places;                          // of arrays in shared memory and of parameters
     std::map<std::pair<int, uint64_t>, int> constants;          // (bytes, value): register
     std::vector<int> reads, writes;                             // registers of the instruction
     int loc = 0;
@@ -187,89 +183,65 @@ struct Parser {
 
     // ---- registers
 
-    int room(char kind, int n = 1) {
-        int& used = kind == kPredicate ? k.preds : k.rf_bytes;
-        const int at = used;
-        used += n * (kind == kPredicate ? 1 : bytes_of(kind));
-        return at;
+    int room(int bytes, int n = 1) {
+        int& used = bytes ? k.rf_bytes : k.preds;
+        used += n * room_of(bytes);
+        return used - n * room_of(bytes);
     }
-    static char kind_of(const std::string& type) {
-        if (type == ".pred") return kPredicate;
-        const int bits = type.size() > 2 ? std::atoi(type.c_str() + 2) : 0;
-        if (bits == 8 || bits == 16) return 2;
-        if (bits == 32 || bits == 64) return char(bits / 8);
-        fail("register of type %s", type.c_str());
-    }
-    bool find(const std::string& name, Reg* reg) const {
-        for (size_t d = scopes.size(); d-- > 0;)
-            if (const auto it = scopes[d].regs.find(name); it != scopes[d].regs.end()) {
-                *reg = it->second;
-                return true;
-            }
-        size_t digits = name.size();
-        while (digits && is_digit(name[digits - 1])) digits--;
-        const auto it = families.find(name.substr(0, digits));
-        if (it == families.end() || digits == name.size()) return false;
-        const Family& f = it->second;
-        const int n = std::stoi(name.substr(digits));
-        if (n >= f.count) fail("register %s: got number %d of %d", name.c_str(), n, f.count);
-        *reg = {f.kind, f.slot + n * (f.kind == kPredicate ? 1 : bytes_of(f.kind))};
-        return true;
-    }
-    // A register that holds the value.
-    int constant(int width, uint64_t value) {
-        const char bytes = width < 8 ? 4 : 8;
-        if (bytes == 4) value = uint32_t(value);
-        const auto [it, added] = constants.try_emplace({bytes, value}, 0);
-        if (added) {
-            it->second = room(bytes);
-            if (bytes == 4) k.constants4.emplace_back(it->second, uint32_t(value));
-            else k.constants8.emplace_back(it->second, value);
+    std::optional<Reg> find(const std::string& name) const {
+        const size_t digits = name.find_last_not_of("0123456789") + 1;
+        const std::string family = name.substr(0, digits) + '<';
+        for (size_t d = scopes.size(); d-- > 0;) {
+            const auto& regs = scopes[d].regs;
+            if (const auto it = regs.find(name); it != regs.end()) return it->second;
+            const auto it = regs.find(family);
+            if (it == regs.end() || digits == name.size()) continue;
+            Reg reg = it->second;
+            const int n = std::stoi(name.substr(digits));
+            if (n >= reg.count) fail("register %s: got number %d of %d", name.c_str(), n, reg.count);
+            reg.slot += n * room_of(reg.bytes);
+            return reg;
         }
+        return std::nullopt;
+    }
+    int place_of(const std::string& name) const {
+        const auto it = places.find(name);
+        if (it == places.end()) fail("operand %s: unknown", name.c_str());
         return it->second;
     }
-    // Where an array or a parameter is; false for another name.
-    bool place_of(const std::string& name, int* place) {
-        if (const auto it = shared.find(name); it != shared.end()) *place = it->second;
-        else if (const auto p = params.find(name); p != params.end()) *place = p->second;
-        else if (m.externs.contains(name)) k.has_dynamic = true, *place = k.dynamic_at;
-        else return false;
-        return true;
+    // A register that holds the value; of width 0 a predicate.
+    int constant(int width, uint64_t value) {
+        const int bytes = width == 2 ? 4 : width;
+        value = bytes == 0 ? value != 0 : bytes == 4 ? uint32_t(value) : value;
+        const auto [it, added] = constants.try_emplace({bytes, value}, 0);
+        if (added) it->second = room(bytes);
+        return it->second;
     }
 
     // ---- operands
 
     // The register of an operand of `width` bytes (0: a predicate). own_width: any width will do, and is told.
     int operand(const std::string& s, int width, bool write = false, int* own_width = nullptr) {
-        Reg reg;
-        if (find(s, &reg)) {
-            if ((reg.kind == kPredicate) != (width == 0)) fail("operand %s: a predicate where none belongs", s.c_str());
-            if (own_width) *own_width = reg.kind;
-            else if (width && (width == 8) != (reg.kind == 8)) fail("operand %s: want %d bytes", s.c_str(), width);
-            if (width) (write ? writes : reads).push_back(reg.slot);
-            return reg.slot;
+        if (const auto reg = find(s)) {
+            if ((reg->bytes == 0) != (width == 0)) fail("operand %s: a predicate where none belongs", s.c_str());
+            if (own_width) *own_width = reg->bytes;
+            else if ((width == 8) != (reg->bytes == 8)) fail("operand %s: want %d bytes", s.c_str(), width);
+            if (width) (write ? writes : reads).push_back(reg->slot);
+            return reg->slot;
         }
         if (write) {
             if (s == "_") return -1;
             fail("operand %s: cannot be written", s.c_str());
         }
         if (own_width) *own_width = width;
-        uint64_t value;
-        int place;
-        if (number(s, &value)) {
-            if (width) return constant(width, value);
-            const int at = room(kPredicate);
-            k.constant_predicates.emplace_back(at, value ? ~0u : 0u);
-            return at;
-        }
+        if (const auto value = number(s)) return constant(width, *value);
         if (s[0] == '%' && s.find('.') != s.npos) {
             if (width != 4) fail("operand %s: has 4 bytes, want %d", s.c_str(), width);
             const auto [it, added] = k.special.try_emplace(s, 0);
             if (added) it->second = room(4);
             return it->second;
         }
-        if (!place_of(s, &place)) fail("operand %s: unknown", s.c_str());
-        return constant(width, uint64_t(place));
+        return constant(width, uint64_t(place_of(s)));
     }
     // [base+offset]: the base's register (-1: none) and width, and the offset.
     void address(Ins& i, const std::string& s) {
@@ -277,16 +249,15 @@ struct Parser {
         const size_t plus = std::min(s.find('+'), s.size() - 1);
         const std::string base = s.substr(1, plus - 1);
         i.imm = s[plus] == '+' ? std::stoll(s.substr(plus + 1)) : 0;
-        Reg reg;
-        int place;
-        if (find(base, &reg)) {
-            i.a[0] = reg.slot, i.base_width = uint8_t(reg.kind);
-            reads.push_back(reg.slot);
+        if (const auto reg = find(base)) {
+            i.a[0] = reg->slot;
+            i.base_width = uint8_t(reg->bytes);
+            reads.push_back(reg->slot);
             return;
         }
-        if (!place_of(base, &place)) fail("address %s: unknown", s.c_str());
-        i.a[0] = -1, i.base_width = 8;
-        i.imm += place;
+        i.a[0] = -1;
+        i.base_width = 8;
+        i.imm += place_of(base);
     }
     static void want(bool good, const std::string& op, const char* what) {
         if (!good) fail("%s: %s", op.c_str(), what);
@@ -380,7 +351,6 @@ struct Parser {
     // An operand by its word of Special::operands.
     void by_word(Ins& i, const std::string& word, const std::string& s) {
         const int n = word[1] - '0';
-        uint64_t value = 0;
         switch (word[0]) {
             case 'd': i.a[n] = operand(s, 4, true); break;
             case 'r': i.a[n] = operand(s, 4); break;
@@ -391,8 +361,8 @@ struct Parser {
             case '[': address(i, s); break;
             case '_': want(s == "_", s, "want _"); break;
             default:
-                want(number(s, &value), s, "want a number");
-                i.imm = int64_t(value);
+                want(number(s).has_value(), s, "want a number");
+                i.imm = int64_t(*number(s));
         }
     }
     void by_words(Ins& i, Op op, const Parts& p) {
@@ -471,27 +441,27 @@ struct Parser {
     // ".reg .b32 %r<17>", ".reg .pred done"
     void declare_registers(const std::string& s) {
         const size_t at = s.find('.', 1), end = s.find(' ', at);
-        const char kind = kind_of(s.substr(at, end - at));
+        const std::string type = s.substr(at, end - at);
+        const int bits = type == ".pred" ? 0 : std::atoi(type.c_str() + 2), bytes = bits == 8 ? 2 : bits / 8;
+        if (type != ".pred" && bytes != 2 && bytes != 4 && bytes != 8) fail("register of type %s", type.c_str());
         for (const std::string& name : split(std::string_view(s).substr(end))) {
             const size_t angle = name.find('<');
-            if (angle == name.npos) {
-                scopes.back().regs[name] = {kind, room(kind)};
-                continue;
-            }
-            const int n = std::stoi(name.substr(angle + 1));
-            families[name.substr(0, angle)] = {kind, room(kind, n), n};
+            const int n = angle == name.npos ? 1 : std::stoi(name.substr(angle + 1));
+            scopes.back().regs[name.substr(0, angle == name.npos ? angle : angle + 1)] = {bytes, room(bytes, n), n};
         }
     }
-    // ".shared .align 4 .b8 name[256]", ".shared .align 4 .u32 name"
-    void declare_shared(const std::string& s) {
-        int align = 1, count = 1;
-        char name[2048], type[16];
-        if (sscanf(s.c_str(), ".shared .align %d .%15s %2000[^[ \n][%d]", &align, type, name, &count) < 3)
-            fail("%s: want .shared .align N .type name", s.c_str());
-        k.static_shared = round_up(k.static_shared, align);
-        shared[name] = k.static_shared;
-        k.arrays[k.static_shared] = name;
-        k.static_shared += std::atoi(type + 1) / 8 * count;
+    void place_shared(std::string_view text) {
+        std::vector<SharedArray> arrays;
+        for (const SharedArray& a : m.shared)
+            if (text.find(a.name) != text.npos) arrays.push_back(a);
+        each_place(text, ".shared .align", [&](size_t at) { arrays.push_back(shared_array(text, at)); });
+        std::ranges::stable_partition(arrays, [](const SharedArray& a) { return !a.dynamic; });
+        for (const SharedArray& a : arrays) {
+            k.dynamic_at = places[a.name] = round_up(k.dynamic_at, a.align);
+            if (a.dynamic) continue;
+            k.arrays[k.dynamic_at] = a.name;
+            k.static_shared = k.dynamic_at += a.bytes;
+        }
     }
     void statement(const std::string& s) {
         if (s[0] != '.') instruction(s);
@@ -512,7 +482,7 @@ struct Parser {
             fail("parameter %s: unknown", p.c_str());
         const int size = std::atoi(type + 1) / 8;
         k.param_bytes = round_up(k.param_bytes, align ? align : size);
-        params[name] = k.param_bytes;
+        places[name] = k.param_bytes;
         k.params.push_back({k.param_bytes, size * count});
         k.param_bytes += size * count;
     }
@@ -542,14 +512,7 @@ struct Parser {
         loc = int(k.locs.size()) - 1;
     }
     void body(std::string_view s) {
-        for (const auto& [name, declaration] : m.shared)
-            if (s.find(name) != s.npos) declare_shared(declaration);
-        each_place(s, ".shared .align", [&](size_t at) {
-            declare_shared(std::string(s.substr(at, s.find(';', at) - at)));
-        });
-        int align = 1;
-        for (const auto& [name, a] : m.externs) align = std::max(align, a);
-        k.dynamic_at = round_up(k.static_shared, align);
+        place_shared(s);
         for (size_t i = 0; i < s.size();) {
             const size_t line_end = std::min(s.find('\n', i), s.size());
             size_t word_end = i;
@@ -610,7 +573,14 @@ void parse(Module& m, Kernel& k) {
     p.header(k.text.substr(0, brace));
     p.body(k.text.substr(brace + 1, k.text.size() - brace - 2));
     k.parsed = true;
-    k.rf_bytes = round_up(k.rf_bytes, 256);
+    k.registers.assign(size_t(round_up(k.rf_bytes, 256)), char(0xff));
+    for (const auto& [constant, slot] : p.constants) {
+        const auto& [bytes, value] = constant;
+        if (!bytes) k.constant_predicates.emplace_back(slot, value ? ~0u : 0u);
+        for (int lane = 0; lane < 32; lane++)
+            std::memcpy(k.registers.data() + slot + lane * bytes, &value, size_t(bytes));
+    }
+    k.rf_bytes = int(k.registers.size());
 }
 
 }  // namespace ptx

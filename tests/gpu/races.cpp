@@ -32,12 +32,6 @@ void see(BlockClocks& to, uint32_t block, const ClockRef& clock) {
     seen = joined(seen, clock);
 }
 uint16_t first_agent(const Warp& w) { return uint16_t(w.id * 32); }
-// "s" of "_ZZ6kernelE1s"
-std::string plain_name(const std::string& mangled) {
-    const std::string name = demangled(mangled);
-    const size_t colon = name.rfind(':');
-    return colon == name.npos ? name : name.substr(colon + 1);
-}
 // Gives the lanes f(their clock); one of a clock that several have in common.
 template <class F> void change(Warp& w, uint32_t lanes, const F& f) {
     Order& o = w.order;
@@ -262,11 +256,9 @@ void Races::touch(Cell& c, uint32_t oldest, const Actor& now, const Range& r) {
         c.read.time = c.more = 0;
         c.block = block;
     }
-    for (const AccessKind kind : {kReads, kAtomically}) {
-        const int32_t loc = c.other[kind == kAtomically];
-        if (loc && now.kind != kind && !others_ordered(kind, now, uint64_t(r.memory)))
-            report({.kind = kind, .loc = loc}, now, r);
-    }
+    for (const AccessKind kind : {kReads, kAtomically})
+        if (const int32_t loc = c.other[kind == kAtomically]; loc && now.kind != kind)
+            if (!others_ordered(kind, now, uint64_t(r.memory))) report({.kind = kind, .loc = loc}, now, r);
     const Warp& w = *now.warp;
     const Order& o = w.order;
     const bool core = now.lane < 0;
@@ -352,7 +344,8 @@ std::string Races::what(const Range& r) const {
     uint32_t begin = uint32_t(kernel->dynamic_at);
     for (const auto& [place, name] : kernel->arrays)
         if (r.at >= uint32_t(place) && r.at < uint32_t(kernel->static_shared))
-            array = plain_name(name), begin = uint32_t(place);
+            array = demangled(name), begin = uint32_t(place);
+    array = array.substr(array.rfind(':') + 1);          // "s" of "kernel()::s"
     return format("bytes %u to %u of %s", r.at - begin, r.at - begin + r.count - 1, array.c_str());
 }
 void Races::report(const Trace& before, const Actor& now, const Range& r) const {
