@@ -248,7 +248,7 @@ KERNEL(arrives_early) {
         x[place()] = s[threadIdx.x - 32];
     }
 }
-// Of global memory.
+// Races in global memory.
 KERNEL(blocks_write_one_place) { x[FAULT ? threadIdx.x : place()] = float(blockIdx.x); }
 KERNEL(read_of_another_block) { x[place()] = 1 + (FAULT ? x : from)[threadIdx.x]; }
 KERNEL(atomics_beside_a_store) {

@@ -71,7 +71,7 @@ struct Meeting {
     bool all = true;                        // all of them have released something
 };
 
-// Who touches memory now.
+// The lane or the copy that touches memory now.
 struct Actor {
     const Warp* warp;
     int lane;                               // -1: the warp's tensor core
@@ -94,7 +94,7 @@ class Cells {
     uint32_t oldest = 0;                    // cells of blocks before this one are empty
 };
 
-// Of the block that runs.
+// The races of the block that runs.
 class Races {
   public:
     void begin(const Kernel& kernel, int threads, size_t shared_bytes);     // a launch
