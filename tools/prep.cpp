@@ -309,13 +309,15 @@ bool is_leftover(const std::string& name) {
     return std::regex_match(name, ours);
 }
 
-// Locks the folder until the process ends. Error 74: another prep writes into it.
+// Locks the folder until the process ends, or warns that it cannot. Error 74: another prep writes into it.
 void lock_output(const std::string& dir) {
     static Descriptor folder;
     if (folder.fd >= 0) return;
     folder = Descriptor(open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (flock(folder.fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    if (flock(folder.fd, LOCK_EX | LOCK_NB) == 0) return;
+    if (errno == EWOULDBLOCK)
         die(kExitWrite, "-o: %s: another prep writes into it; wait for that one, or give another folder", dir.c_str());
+    warn("-o: %s: cannot be locked: %s; let no other prep write into it", dir.c_str(), strerror(errno));
 }
 
 // Error 65 if a finished shard is not what it was when it was written.

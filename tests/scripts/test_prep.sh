@@ -105,6 +105,13 @@ expect "a shard that changed before it goes on" 65 'train_000000.bin: checksum' 
     -o "$tmp/half2"
 mkdir "$tmp/locked"
 expect "two at once" 74 'another prep writes' flock "$tmp/locked" "$prep" "$tmp/in" $plan -o "$tmp/locked"
+if command -v cc >/dev/null; then
+    echo '#include <errno.h>
+        int flock(int fd, int how) { (void)fd; (void)how; errno = ENOSYS; return -1; }' >"$tmp/noflock.c"
+    cc -shared -fPIC -o "$tmp/noflock.so" "$tmp/noflock.c"
+    expect "a file system without locks" 0 'nolock: cannot be locked: Function not implemented' \
+        env LD_PRELOAD="$tmp/noflock.so" "$prep" README.md --tokenizer byte -o "$tmp/nolock"
+else skip "a file system without locks" "no cc"; fi
 
 # ---- other inputs
 cp README.md "$tmp/lone.txt"
