@@ -69,8 +69,8 @@ smi() { nvidia-smi --id=0 --query-gpu="$1" --format=csv,noheader 2>/dev/null | h
 
 stage_build() {
     start=$(date +%s)
-    { limit 60 ./configure && limit 400 ninja -k 0 train_gpt tools build/tests/kernels_gpu build/tests/graph_gpu \
-        build/bench/gpu_kernels; } >"$log/build.log" 2>&1
+    { limit 60 ./configure && limit 400 ninja -k 0 train_gpt build/tools build/tests/kernels_gpu \
+        build/tests/graph_gpu build/bench/gpu_kernels; } >"$log/build.log" 2>&1
     code=$?
     build_seconds=$(($(date +%s) - start))
     cuda_root=$(sed -n 's/^cuda_root = //p' build/config.ninja 2>/dev/null)

@@ -131,6 +131,9 @@ else
     sleep 1; echo '// more' >>"$tree/train_gpt.cu"
     check "and that something was changed since" version_is
     check "dirty" grep -q -- -dirty "$tree/train_gpt"
+    touch "$tree/tools/plot.cpp"
+    check "a changed tool is no reason to run configure" \
+        sh -c "! ninja -C '$tree' train_gpt | grep -E 'configure|tools'"
     git_in_tree commit -qam two
     check "and the next commit's" version_is
 
