@@ -114,7 +114,11 @@ made() {
     esac
 }
 # Every file of the newest checkpoint, as checksums.
-contents() { (cd "$1/ckpt/$(cat "$1/ckpt/latest")" && sha256sum *); }
+# Sums of all files of the newest checkpoint, without the run's id in state.json, whose sum is in DONE.
+contents() {
+    (cd "$1/ckpt/$(cat "$1/ckpt/latest")" && sha256sum $(ls | grep -v 'DONE\|state.json') &&
+        sed 's/,"run":"[0-9a-f]*"//' state.json | sha256sum)
+}
 # run OUT COMMAND...: the job, $job, run by COMMAND into $tmp/OUT.
 run() { out=$1; shift; "$@" $job --out-dir "$tmp/$out" >"$tmp/$out.log" 2>&1 || { echo "exit code $?"
     tail -n 3 "$tmp/$out.log"; return 1; }; }

@@ -12,17 +12,19 @@ void checkpoints_create(Checkpoints* c, Comm* comm, Reporter* report, const Chec
     if (comm->rank != 0) return;
     // Too early on a resume and with --force: old files are removed before the first save.
     if (o.save_every > 0 && !run.resumed() && !run.overwrite)
-        require_space(o.out_dir, *files.arena, files.arrays.size());
+        require_space(run.folder(), *files.arena, files.arrays.size());
     // An ending process waits only so long for a save: a disk may hang.
     comm_at_end(comm, [seconds = o.timeout] { saver_linger(seconds); });
-    c->saver = saver_create(*files.arena, files.arrays.size(), copy, o.out_dir, o.keep);
+    c->saver = saver_create(*files.arena, files.arrays.size(), copy, run.folder(), o.keep);
     c->files = files;
+    c->files.run_id = run.id;
     c->files.progress = [comm] { comm_moved(comm); };
     JsonLine identity;
     for (const auto& [name, value] : options_identity(o)) identity.add(name.c_str(), value);
     if (!files.adapter_json.empty()) c->facts.add("base_crc", files.base_crc);
     c->facts.add("version", kStateVersion).add("program", version_text()).add("device", device_kind)
-        .raw("options", identity.text()).add("data_hash", data.train.hash).add("val_hash", data.val.hash);
+        .raw("options", identity.text()).add("data_hash", data.train.hash).add("val_hash", data.val.hash)
+        .add("run", run.id);
 }
 
 void checkpoints_destroy(Checkpoints* c) {
@@ -38,7 +40,10 @@ void checkpoints_finish(Checkpoints* c, int64_t step, bool last) {
     if (!c->busy) return;
     comm_progress(c->comm, step, "checkpoint");
     const double begin = now_seconds();
-    const auto stop = [] { return stop_requested() != 0; };
+    const auto stop = [&] {
+        report_place(c->report, step);
+        return stop_requested() != 0;
+    };
     Saved saved = {};
     if (c->saver && last) saved = saver_insist(c->saver, c->report->options->save_patience, stop);
     else if (c->saver) saved = saver_result(c->saver);
@@ -70,7 +75,11 @@ void checkpoints_start(Checkpoints* c, const Progress& at) {
             .add("bad_steps", at.bad_steps).add("best_val", at.best_val).add("best_step", at.best_step);
         c->files.state_json = state.text() + "\n";
         c->files.best_step = at.best_step;
-        saver_start(c->saver, at.step, c->files, [log = c->report->log.get()] { log->sync(); });
+        report_place(c->report, at.step);
+        saver_start(c->saver, at.step, c->files, [run = c->report->run, log = c->report->log.get()] {
+            claim_checkpoints(*run);
+            log->sync();
+        });
     }
     comm_barrier(c->comm);              // the arrays are copied
     c->stall = now_seconds() - begin;
@@ -85,8 +94,12 @@ Progress read_progress(const std::string& checkpoint, Comm* comm, Options* optio
     if (state.get_string("data_hash", where) != data.train.hash)
         die(kExitUsage, "--data: %s: got other data than the run began with; give those, or begin a new run with "
             "--init", options->data.c_str());
-    if (state.get_string("val_hash", where) != data.val.hash)
-        options->changed.push_back("the validation data have changed: earlier validation losses do not compare");
+    const Json eval_steps = state.find("options").find("eval-steps");
+    const bool scores_differ = state.get_string("val_hash", where) != data.val.hash ||
+                               (eval_steps && eval_steps.text() != std::to_string(options->eval_steps));
+    if (scores_differ)
+        options->changed.push_back("the validation data or --eval-steps have changed: earlier validation losses do not "
+                                   "compare, and ckpt/best is chosen anew");
     const std::pair<const char*, std::string> ours[] = {{"program", version_text()}, {"device", device_kind}};
     for (const auto& [key, now] : ours)
         if (const Json was = state.find(key); was && was.text() != now)
@@ -101,6 +114,7 @@ Progress read_progress(const std::string& checkpoint, Comm* comm, Options* optio
         die_content(path + ": step", std::to_string(step), "that of " + folder);
     if (bad > 4) die_content(path + ": bad_steps", std::to_string(bad), "less than 5");
     Progress at = {.step = int64_t(step), .bad_steps = int(bad)};
+    if (scores_differ) return at;
     state.find("best_val").as_double(&at.best_val);
     parse_whole(state.find("best_step").text(), &at.best_step);     // older checkpoints have none
     return at;

@@ -8,10 +8,12 @@
 #include <cstring>
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "src/app/tensorboard.h"
 #include "src/base/common.h"
 #include "src/base/file.h"
+#include "src/base/lock.h"
 
 constexpr size_t kPendingBytes = 4 << 20;       // of metrics that wait for a disk; more are lost
 
@@ -69,19 +71,19 @@ Log::Log(const std::string& out_dir, bool resumed) {
     if (out_dir.empty()) return;
     path = path_join(out_dir, "metrics.jsonl");
     fd = open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | (resumed ? 0 : O_TRUNC), 0666);
-    if (fd < 0) die(kExitWrite, "%s: %s", path.c_str(), strerror(errno));
+    if (fd < 0) die(kExitWrite, "%s: %s", shown_path(path).c_str(), strerror(errno));
     if (!resumed) return;
     const MappedFile file = map_file(path);
     const size_t whole = file.text().rfind('\n') + 1;           // npos + 1 is 0
     if (whole < file.size && ftruncate(fd, off_t(whole)) != 0)
-        die(kExitWrite, "%s: cannot cut a torn last line: %s", path.c_str(), strerror(errno));
+        die(kExitWrite, "%s: cannot cut a torn last line: %s", shown_path(path).c_str(), strerror(errno));
 }
 
 void Log::open_event_file(int64_t eval_every) try {
     auto file = std::make_unique<Log>("", false);
     file->path = write_event_file(parent_folder(path), eval_every);
     file->fd = open(file->path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
-    if (file->fd < 0) die(kExitWrite, "%s: %s", file->path.c_str(), strerror(errno));
+    if (file->fd < 0) die(kExitWrite, "%s: %s", shown_path(file->path).c_str(), strerror(errno));
     events = std::move(file);
 } catch (const Error& e) {
     warn("--tensorboard: %s; the run goes on without it, the next start tries again", e.message.c_str());
@@ -109,16 +111,28 @@ void Log::piece(const std::string& text) {
     console_error = error;
 }
 
+void Log::follow() {
+    struct stat mine, named;
+    if (fd < 0 || fstat(fd, &mine) != 0) return;
+    const bool there = stat(path.c_str(), &named) == 0;
+    if (there ? mine.st_ino == named.st_ino && mine.st_dev == named.st_dev : errno != ENOENT) return;
+    const Descriptor fresh(open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+    if (fresh.fd < 0 || dup3(fresh.fd, fd, O_CLOEXEC) < 0) return;      // sync() of another thread may be using fd
+    warn("%s: was moved or deleted; the log goes on in a new file of that name", shown_path(path).c_str());
+}
+
 void Log::add(const std::string& line) {
     if (pending.size() < kPendingBytes) pending += line;
     const int error = fd >= 0 ? write_all(fd, &pending, 1000) : 0;
     if (error && error != file_error)
-        warn("%s: %s; the run goes on, its lines wait in memory", path.c_str(), strerror(error));
+        warn("%s: %s; the run goes on, its lines wait in memory", shown_path(path).c_str(), strerror(error));
     file_error = error;
 }
 
 void Log::event(const JsonLine& line) {
     if (fd < 0) return;
+    follow();
+    if (events) events->follow();
     std::string text = line.text();
     text.insert(text.size() - 1, format(",\"time\":%.3f", unix_seconds()));
     add(text + "\n");
@@ -127,5 +141,5 @@ void Log::event(const JsonLine& line) {
 
 void Log::sync() {
     if (fd >= 0 && fdatasync(fd) != 0 && errno != EINVAL)       // EINVAL: a pipe, /dev/null
-        warn("%s: %s", path.c_str(), strerror(errno));
+        warn("%s: %s", shown_path(path).c_str(), strerror(errno));
 }

@@ -37,11 +37,11 @@ static void write_facts(const Reporter* r, size_t parameters, int64_t step) {
     for (const Comm::Peer& peer : r->comm->peers)
         ranks.push_back(JsonLine().add("host", peer.host).add("pid", peer.pid).text());
     JsonLine facts;
-    facts.add("argv", join(o.argv, " ")).add("version", version_text()).add("device_name", r->device)
+    facts.add("id", r->run->id).add("argv", join(o.argv, " ")).add("version", version_text()).add("device_name", r->device)
         .add("world_size", r->comm->size).add("launcher", r->comm->launcher).raw("ranks", "[" + join(ranks, ",") + "]")
         .add("data_hash", r->data->train.hash).add("params", parameters).add("tokens_per_step", o.total_batch_size);
     const std::string options = options_to_json(o), event = r->run->resumed() ? "resume" : "run";
-    write_file_atomic(path_join(o.out_dir, "config.json"),
+    write_file_atomic(path_join(r->run->folder(), "config.json"),
                       options.substr(0, options.rfind('\n')) + ",\n  \"run\": " + facts.text() + "\n}\n");
     r->log->event(JsonLine().add("event", event).add("step", step).add("name", base_name(o.out_dir)).add(facts));
 }
@@ -73,32 +73,40 @@ void report_begin(Reporter* r, const Progress& at) {
     const Options& o = *r->options;
     empty_run(*r->run);
     name_last(o.out_dir);
-    r->log = std::make_unique<Log>(o.out_dir, r->run->resumed());
+    r->log = std::make_unique<Log>(r->run->folder(), r->run->resumed());
     report_out_dir(o.out_dir);
     const size_t parameters = count_parameters(r->info->tensors(o.shape));
     print_header(r, parameters);
     write_facts(r, parameters, at.step);
     if (o.tensorboard) r->log->open_event_file(o.eval_every);
     for (const std::string& change : o.changed) report_warning(r, at.step, change);
-    const std::string metrics = path_join(o.out_dir, "metrics.jsonl");
+    const std::string metrics = path_join(r->run->folder(), "metrics.jsonl");
     if (r->run->resumed()) r->first_losses = read_metrics(metrics).train;
     r->spiked = r->run->resumed() && read_file(metrics).find("\"msg\":\"the loss rose") != std::string::npos;
-    if (r->run->resumed()) abandon_newer(o.out_dir, at.step);
+    if (r->run->resumed()) abandon_newer(r->run->folder(), at.step, r->run->id, o.keep);
     if (r->run->resumed()) r->log->text("resumed %s at step %lld", r->run->checkpoint.c_str(), (long long)at.step);
     else if (!o.resume.empty()) r->log->text("nothing saved in %s yet: starting at step 0", o.out_dir.c_str());
 }
 
 int report_nothing_to_do(const Options& options, const Run& run, const Progress& at) {
-    if (run.locked && run.resumed()) {
+    if (run.lock && run.resumed()) {
         repair_names(run.checkpoint, at.best_step);
         std::printf("%s: finished: %lld steps; a larger --steps goes on\nnext    %s --resume %s --steps %lld\n",
                     run.out_dir.c_str(), (long long)at.step, shell_quote(options.program).c_str(),
                     shell_quote(run.out_dir).c_str(), (long long)(2 * at.step));
-    } else if (run.locked) {
+    } else if (run.lock) {
         unclaim_run(run);
         std::printf("--steps 0: nothing to train\n");
     }
     return kExitDone;
+}
+
+void report_place(Reporter* r, int64_t step) {
+    if (!r->log || !check_lock(r->run->lock.get())) return;
+    const std::string& folder = r->run->shown();
+    name_last(folder);
+    report_out_dir(folder);
+    report_warning(r, step, "the run folder was moved, and the run goes on in it: " + folder);
 }
 
 static std::string duration(double seconds) {
@@ -110,6 +118,7 @@ static float ms(double seconds) { return float(seconds * 1e3); }       // needs 
 
 void report_step(Reporter* r, const StepStats& s) {
     if (!r->log) return;
+    report_place(r, s.step);
     const Options& o = *r->options;
     const double speed = double(o.total_batch_size) / s.seconds;
     const double flops = r->info->flops_per_token(o.shape, o.shape.T) * speed, mfu = flops / r->peak_flops;
@@ -181,7 +190,7 @@ void report_saved(Reporter* r, int64_t step, const std::string& folder, double s
 void report_end(Reporter* r, int64_t step, int code, const std::string& why) {
     if (!r->log) return;
     const Options& o = *r->options;
-    const std::string here = shell_quote(o.out_dir);
+    const std::string folder = r->run->shown(), here = shell_quote(folder);
     if (code == kExitStopped)
         r->log->text("%s at step %lld, saved; go on with: %s --resume %s", why.c_str(), (long long)step,
                      shell_quote(o.program).c_str(), here.c_str());
@@ -191,7 +200,7 @@ void report_end(Reporter* r, int64_t step, int code, const std::string& why) {
     const double wall = job_seconds();
     double trained = NAN;
     try {
-        trained = read_metrics(path_join(o.out_dir, "metrics.jsonl"), unix_seconds() - wall).trained;
+        trained = read_metrics(path_join(folder, "metrics.jsonl"), unix_seconds() - wall).trained;
     } catch (const Error&) {}                   // it is gone
     r->log->text("time    %.1f s, %.1f %% of it trained, %d restarts", wall, 100 * trained / wall, job_restarts());
     r->log->event(JsonLine().add("event", "done").add("step", step).add("code", code).add("why", why)
@@ -200,7 +209,7 @@ void report_end(Reporter* r, int64_t step, int code, const std::string& why) {
     r->log->sync();
     if (code != kExitDone) return;
     if (o.save_every == 0) return r->log->text("nothing was saved (--save-every 0)");
-    if (const std::string best = path_join(o.out_dir, "ckpt/best"); file_exists(best))
+    if (const std::string best = path_join(folder, "ckpt/best"); file_exists(best))
         r->log->text("best    %s", shell_quote(best).c_str());
     const std::string program = shell_quote(o.program), tool = tools_folder() + "export";
     r->log->text("next    %s %s %s", program.c_str(), r->data->chat.form ? "chat" : "sample", here.c_str());
@@ -208,7 +217,7 @@ void report_end(Reporter* r, int64_t step, int code, const std::string& why) {
     if (!file_exists(tool)) return;
     r->log->text("        %s %s", shell_quote(tools_folder() + "report").c_str(), here.c_str());
     const std::string to_export = shell_quote(tool) + " " + here;
-    const std::string to = path_join(o.out_dir, format("step_%08lld", (long long)step));
+    const std::string to = path_join(folder, format("step_%08lld", (long long)step));
     r->log->text("        %s --hf %s", to_export.c_str(), shell_quote(to + "-hf").c_str());
     if (!gguf_keys(o.model).empty() && r->data->tokenizer.kind == Tokenizer::bpe)
         r->log->text("        %s --gguf %s", to_export.c_str(), shell_quote(to + ".gguf").c_str());

@@ -7,7 +7,7 @@
 #include <ctime>
 #include <fcntl.h>
 #include <filesystem>
-#include <sys/file.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -58,19 +58,34 @@ std::string newest_run() {
     return newest.second;
 }
 
-// Locks the folder until the process ends: the file stays open. Error 74.
-void lock_folder(const std::string& folder) {
-    const std::string path = path_join(folder, ".lock");
-    const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
-    if (fd < 0) die(kExitWrite, "cannot lock the run folder: %s: %s", path.c_str(), strerror(errno));
-    if (flock(fd, LOCK_EX | LOCK_NB) == 0) return;
-    close(fd);
-    die(kExitWrite, "the run folder is in use: %s; wait for that run, or give another --out-dir", folder.c_str());
+// Locks the folder until the process ends, and the checkpoints in it. Error 74.
+void lock_run(Run* run) {
+    run->lock = std::make_shared<FolderLock>();
+    run->ckpt_lock = std::make_shared<FolderLock>();
+    lock_folder(run->lock.get(), run->out_dir, "the run folder", ", or give another --out-dir");
+    struct stat info;
+    if (lstat(path_join(run->folder(), "ckpt").c_str(), &info) == 0) claim_checkpoints(*run);
 }
 
+// Nothing but locks is in it, and perhaps ckpt/ with no more than that: a link to another disk, made before the run.
 bool is_empty_run(const std::string& folder) {
-    if (!is_directory(folder)) return true;
-    return std::ranges::all_of(list_directory(folder), [](const std::string& name) { return name == ".lock"; });
+    const std::string ckpt = path_join(folder, "ckpt");
+    for (const std::string& inside : {folder, ckpt})
+        for (const std::string& name : is_directory(inside) ? list_directory(inside) : std::vector<std::string>())
+            if (name != ".lock" && name != ".locked" && !(inside == folder && name == "ckpt")) return false;
+    return true;
+}
+
+// Whether the run's log tells of a checkpoint.
+bool has_saved(const std::string& folder) {
+    const std::string log = path_join(folder, "metrics.jsonl");
+    return file_exists(log) && read_file(log).find("\"event\":\"ckpt\"") != std::string::npos;
+}
+
+std::string fresh_id() {
+    uint64_t id;
+    CHECK(getrandom(&id, sizeof id, 0) == sizeof id, "getrandom");
+    return format("%016llx", (unsigned long long)id);
 }
 
 // Returns the run that --resume means.
@@ -102,24 +117,37 @@ std::string choose_folder(const Options& o, Run* run) {
     const std::string latest = path_join(folder, "ckpt/latest"), config = path_join(folder, "config.json");
     check_files(folder);
     // Locks before it chooses a checkpoint: a run that still has the lock may be about to save a newer one.
-    run->locked = !o.dry_run && is_directory(folder);
-    if (run->locked) lock_folder(folder);
+    if (!o.dry_run && is_directory(folder)) lock_run(run);
+    run->id = run_id(config);
     run->checkpoint = asked == "auto" || asked == folder ? find_checkpoint(folder) : resolve_model_folder(asked);
-    if (!run->resumed() && file_exists(latest))
-        die(kExitBadContent, "--resume: %s: the run has saved, but no checkpoint is there; without %s it starts again",
-            folder.c_str(), latest.c_str());
+    const std::string of = run->resumed() ? run_id(path_join(run->checkpoint, "state.json")) : "";
+    if (run->id.empty()) run->id = of;
+    if (!of.empty() && of != run->id)
+        die(kExitBadContent, "--resume: %s: got a checkpoint of run %s, want one of run %s; --init begins a run with it",
+            run->checkpoint.c_str(), of.c_str(), run->id.c_str());
+    if (!run->resumed() && (file_exists(latest) || has_saved(folder)))
+        die(kExitBadContent, "--resume: %s: the run has saved, but no checkpoint is there; if ckpt/ is on another disk, "
+            "mount that; --force begins again", folder.c_str());
     if (!run->resumed() && !file_exists(config)) return "";
     const std::string saved = read_file(config);
     if (saved.empty()) die(kExitBadContent, "%s: empty, want the run's options", config.c_str());
     return saved;
 }
 
-// Refuses a folder with files, unless --force.
+// Refuses a folder with files, unless --force; and one with what the run reads.
 void check_folder(Run* run, const Options& o) {
     const auto whole = [](const std::string& path) { return std::filesystem::weakly_canonical(path).string() + "/"; };
     if (o.lora && whole(o.init).starts_with(whole(run->out_dir)))
         die(kExitUsage, "--out-dir: %s: the model of --init is in it, and adapters need that; give another folder",
             run->out_dir.c_str());
+    const std::pair<const char*, std::string> inputs[] = {
+        {"--init", o.init}, {"--init", o.init.empty() ? "" : path_join(o.init, "ckpt")}, {"--data", o.data},
+        {"--val-data", o.val_data}, {"--tokenizer", o.tokenizer}, {"--task", o.task}};
+    for (const auto& [option, path] : inputs)
+        for (const char* removed : {"ckpt", "config.json", "metrics.jsonl"})
+            if (file_exists(path) && whole(path).starts_with(whole(path_join(run->out_dir, removed))))
+                die(kExitUsage, "--out-dir: %s: %s reads %s, which a new run there overwrites; give another folder",
+                    run->out_dir.c_str(), option, path.c_str());
     run->overwrite = !is_empty_run(run->out_dir);
     if (run->overwrite && (!o.force || run_of(run->out_dir).empty()))
         die(kExitUsage, "--out-dir: %s: not empty; --resume goes on with the run in it, --force overwrites a run",
@@ -155,23 +183,30 @@ Run find_run(Options* options, Comm* comm) {
 }
 
 void claim_run(Run* run, Options* options, Comm* comm) {
-    if (comm->rank == 0 && !run->locked) {
+    if (comm->rank == 0 && !run->lock) {
         const bool fresh = !is_directory(run->out_dir);
         if (run->out_dir.empty()) run->out_dir = make_default_folder(*options);
         check_folder(run, *options);
         make_directories(run->out_dir);
-        lock_folder(run->out_dir);
-        run->locked = true;
+        lock_run(run);
         run->created = fresh;               // a start that does not get the lock removes nothing
         comm_at_end(comm, [refused = *run] { unclaim_run(refused); });
         check_folder(run, *options);      // again: before the lock, another run may have been writing
     }
+    if (run->id.empty()) run->id = fresh_id();
     options->out_dir = run->out_dir = comm_first_text(comm, run->out_dir);
+}
+
+void claim_checkpoints(const Run& run) {
+    const std::string ckpt = path_join(run.folder(), "ckpt");
+    make_directories(ckpt);
+    if (!run.ckpt_lock->holds(ckpt)) return lock_folder(run.ckpt_lock.get(), ckpt, "the folder of checkpoints", "");
+    check_lock(run.ckpt_lock.get());
 }
 
 void unclaim_run(const Run& run) try {
     if (!run.created || !is_empty_run(run.out_dir)) return;
-    unlink(path_join(run.out_dir, ".lock").c_str());
+    for (const char* name : {"ckpt/.lock", "ckpt", ".lock"}) ::remove(path_join(run.out_dir, name).c_str());
     rmdir(run.out_dir.c_str());
 } catch (...) {}                // the main and the watching thread may both remove it
 
@@ -185,9 +220,11 @@ void name_last(const std::string& folder) {
 }
 
 void empty_run(const Run& run) {
+    remove_temporaries(path_join(run.folder(), "config.json"));
     if (!run.overwrite) return;
-    for (const char* name : {"ckpt", "config.json", "metrics.jsonl"}) remove_tree(path_join(run.out_dir, name));
-    for (const std::string& path : event_files(run.out_dir)) remove_tree(path);
+    remove_checkpoints(run.folder());
+    remove_tree(path_join(run.folder(), "config.json"));
+    for (const std::string& path : event_files(run.folder())) remove_tree(path);
 }
 
 // ---- agreement

@@ -1,26 +1,35 @@
 // run.h -- what belongs to a run rather than to a model: its folder and lock, the ranks' agreement, requests by signal.
 #pragma once
 #include <csignal>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 #include "src/app/options.h"
+#include "src/base/lock.h"
 #include "src/comm/comm.h"
 #include "src/data/data.h"
 
 struct Run {
     std::string out_dir;
     std::string checkpoint;             // the folder to resume from; empty: a fresh start
+    std::string id = "";                // on rank 0; every checkpoint carries it
     bool overwrite = false;             // --force, and the folder is not empty
     bool created = false;               // this start made the folder
-    bool locked = false;                // by rank 0, this process
+    // Rank 0's, of the folder and, from the first save on, of ckpt/ in it, which may be a link to another disk.
+    std::shared_ptr<FolderLock> lock = nullptr, ckpt_lock = nullptr;
     bool resumed() const { return !checkpoint.empty(); }
+    // Where rank 0 opens files of the run, and where the user finds them. They differ after the folder was moved.
+    const std::string& folder() const { return lock ? lock->held : out_dir; }
+    const std::string& shown() const { return lock ? lock->path : out_dir; }
 };
 // Rank 0 finds what --resume means; all ranks merge that run's saved options into theirs. Writes nothing but the lock.
 Run find_run(Options* options, Comm* comm);
 // Rank 0 makes and locks the run's folder; after resolve_options. Errors 2, 74. Collective.
 void claim_run(Run* run, Options* options, Comm* comm);
 void unclaim_run(const Run& run);       // removes the folder if this start made it and left it empty
+// Makes and locks ckpt/ in the run's folder, for this process. Error 74: another run uses it, or its disk is missing.
+void claim_checkpoints(const Run& run);
 void empty_run(const Run& run);         // --force: removes the old run, once nothing more can be refused
 void name_last(const std::string& folder);      // links runs/last to a folder in runs/; failures are ignored
 

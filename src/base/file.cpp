@@ -1,6 +1,7 @@
 // file.cpp -- files through the system calls themselves: each result is looked at, a failure names path and reason.
 #include "src/base/file.h"
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cerrno>
 #include <cmath>
@@ -16,10 +17,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "src/base/common.h"
+#include "src/base/lock.h"
 #include "src/base/rng.h"
 
 [[noreturn]] static void fail(int code, const char* what, const std::string& path, int error = errno) {
-    die(code, "%s: %s: %s", what, path.c_str(), std::strerror(error));
+    die(code, "%s: %s: %s", what, shown_path(path).c_str(), std::strerror(error));
 }
 
 Descriptor::~Descriptor() {
@@ -34,7 +36,7 @@ Descriptor open_regular(const std::string& path, const char* what, uint64_t* siz
     const bool regular = ::fstat(file.fd, &info) == 0 && S_ISREG(info.st_mode);
     *size = uint64_t(info.st_size);
     if (regular) return file;
-    die(kExitNoInput, "%s: %s: got %s, want a regular file", what, path.c_str(),
+    die(kExitNoInput, "%s: %s: got %s, want a regular file", what, shown_path(path).c_str(),
         S_ISDIR(info.st_mode) ? "a folder" : "something else");
 }
 
@@ -91,12 +93,22 @@ void make_directories(const std::string& path) {
     make_directories(parent);
     if (::mkdir(path.c_str(), 0777) == 0) return sync_directory(parent);        // the name must survive a power cut
     const int error = errno;
-    if (error != EEXIST || !is_directory(path)) fail(kExitWrite, "cannot make folder", path, error);
+    if (error == EEXIST && is_directory(path)) return;
+    char target[4096];
+    if (const ssize_t n = ::readlink(path.c_str(), target, sizeof target); n > 0)
+        die(kExitWrite, "cannot make folder: %s: it is a link to %.*s, which is not there; mount its disk or make it",
+            shown_path(path).c_str(), int(n), target);
+    fail(kExitWrite, "cannot make folder", path, error);
 }
 
 void sync_directory(const std::string& path) {
     const Descriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (folder.fd < 0 || ::fsync(folder.fd) != 0) fail(kExitWrite, "cannot sync folder", path);
+    if (folder.fd >= 0 && ::fsync(folder.fd) == 0) return;
+    static std::atomic<bool> said{false};
+    if (errno == EIO || errno == ENOSPC || errno == EDQUOT || folder.fd < 0) fail(kExitWrite, "cannot sync folder", path);
+    if (!said.exchange(true))           // some network and shared file systems have no fsync of a folder
+        warn("%s: its file system cannot sync folders (%s): a power cut may lose a file's name", shown_path(path).c_str(),
+             std::strerror(errno));
 }
 
 void remove_tree(const std::string& path) {
@@ -139,7 +151,7 @@ void FileWriter::write(const void* data, size_t count) {
         const ssize_t n = ::write(file.fd, at, std::min(count, size_t(1) << 20));
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0)
-            die(kExitWrite, "write failed: %s: %s after %s bytes", path.c_str(),
+            die(kExitWrite, "write failed: %s: %s after %s bytes", shown_path(path).c_str(),
                 n < 0 ? std::strerror(errno) : "nothing written", with_commas(bytes).c_str());
         crc = crc32c(crc, at, size_t(n));
         bytes += size_t(n);
@@ -170,6 +182,13 @@ void write_file_atomic(const std::string& path, std::string_view content) {
         throw;
     }
     sync_directory(parent_folder(path));
+}
+
+void remove_temporaries(const std::string& path) {
+    const std::string folder = parent_folder(path), begin = base_name(path) + ".tmp";
+    for (const std::string& name : list_directory(folder))
+        if (int pid; name.starts_with(begin) && parse_whole(std::string_view(name).substr(begin.size()), &pid))
+            remove_tree(path_join(folder, name));
 }
 
 // Castagnoli's polynomial, reflected. kCrc[k][b]: byte b and k zeros behind it.

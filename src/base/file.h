@@ -35,7 +35,7 @@ bool is_directory(const std::string& path);
 std::vector<std::string> list_directory(const std::string& path);  // names, sorted, without . and ..; 66
 std::vector<std::string> expand_glob(const std::string& pattern);  // sorted; empty if nothing matches
 void make_directories(const std::string& path);             // 74
-void sync_directory(const std::string& path);               // fsync of a folder; 74
+void sync_directory(const std::string& path);               // fsync of a folder; 74; where there is none, a warning
 void remove_tree(const std::string& path);                  // follows no links; 74
 std::string without_slash(const std::string& path);         // at its end, but for "/"
 std::string base_name(const std::string& path);             // "a/b/" -> "b"
@@ -57,6 +57,7 @@ struct FileWriter {
 };
 // Replaces a file: written under a temporary name, fsynced, renamed, folder fsynced. 74.
 void write_file_atomic(const std::string& path, std::string_view content);
+void remove_temporaries(const std::string& path);           // that killed processes left of write_file_atomic(path); 74
 
 uint32_t crc32c(uint32_t crc, const void* data, size_t bytes);  // start with 0; "123456789" gives e3069283
 std::array<uint8_t, 32> sha256(std::string message);

@@ -5,9 +5,12 @@
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include "src/base/common.h"
 #include "src/base/fault.h"
+#include "src/base/json.h"
+#include "src/base/lock.h"
 
 struct DoneFile { std::string name; uint64_t bytes; uint32_t crc; };
 struct Done { int64_t step = 0; std::vector<DoneFile> files; };
@@ -50,12 +53,33 @@ static int64_t step_of(const std::string& name) {
     return good && name == step_name(step) ? step : -1;
 }
 
-static std::vector<std::string> step_folders(const std::string& ckpt) {             // newest first
+// The folders PREFIXstep_N in ckpt/, newest first. prefix ".bad_": also a number behind the step, as in .bad_step_N.2.
+static std::vector<std::string> step_folders(const std::string& ckpt, const std::string& prefix = "") {
     std::vector<std::string> names;
+    const auto step = [&](const std::string& name) {
+        if (!name.starts_with(prefix)) return int64_t(-1);
+        const size_t dot = name.find('.', 1);
+        int number;
+        const bool counted = dot != name.npos && parse_whole(std::string_view(name).substr(dot + 1), &number);
+        return dot == name.npos || (counted && !prefix.empty()) ? step_of(name.substr(0, dot).substr(prefix.size())) : -1;
+    };
     if (is_directory(ckpt)) names = list_directory(ckpt);
-    std::erase_if(names, [](const std::string& name) { return step_of(name) < 0; });
-    std::ranges::sort(names, std::greater(), step_of);
+    std::erase_if(names, [&](const std::string& name) { return step(name) < 0; });
+    std::ranges::sort(names, std::greater(), step);
     return names;
+}
+
+std::string run_id(const std::string& json_path) try {
+    const std::string text = read_file(json_path);
+    const Json run = parse_json(text, "").find("run");
+    return (run.kind() == Json::object ? run.find("id") : run).text();
+} catch (const Error&) {
+    return "";
+}
+
+static bool is_foreign(const std::string& checkpoint, const std::string& id) {
+    const std::string theirs = id.empty() ? "" : run_id(path_join(checkpoint, "state.json"));
+    return !theirs.empty() && theirs != id;
 }
 
 std::string verify_checkpoint(const std::string& folder, bool checksums) try {
@@ -79,13 +103,20 @@ std::string verify_checkpoint(const std::string& folder, bool checksums) try {
 std::string find_checkpoint(const std::string& out_dir) {
     const std::string ckpt = path_join(out_dir, "ckpt");
     const std::vector<std::string> names = step_folders(ckpt);
+    const std::string id = run_id(path_join(out_dir, "config.json"));
     for (const std::string& name : names) {
-        const std::string folder = path_join(ckpt, name), why = verify_checkpoint(folder, true);
+        const std::string folder = path_join(ckpt, name);
+        if (is_foreign(folder, id)) {
+            warn("%s: is of another run, and left out; --init %s begins a run with it", name.c_str(), folder.c_str());
+            continue;
+        }
+        const std::string why = verify_checkpoint(folder, true);
         if (why.empty()) return folder;
         warn("bad checkpoint: %s: %s", name.c_str(), why.c_str());
     }
     if (names.empty()) return "";
-    die(kExitBadContent, "%s: none of %zu checkpoints is whole; restore one, or start again in another folder",
+    die(kExitBadContent, "%s: none of %zu checkpoints is whole and of this run; restore one, or start again in another "
+        "folder",
         ckpt.c_str(), names.size());
 }
 
@@ -144,32 +175,52 @@ static void write_files(const std::string& folder, int64_t step, const Checkpoin
 
 static void rename_folder(const std::string& from, const std::string& to) {
     if (::rename(from.c_str(), to.c_str()) == 0) return;
-    die(kExitWrite, "cannot rename: %s to %s: %s", from.c_str(), to.c_str(), std::strerror(errno));
+    die(kExitWrite, "cannot rename: %s to %s: %s", shown_path(from).c_str(), to.c_str(), std::strerror(errno));
+}
+
+// Renames a checkpoint so that no resume takes it. Returns its new name.
+static std::string set_aside(const std::string& ckpt, const std::string& name) {
+    std::string aside = ".bad_" + name;
+    for (int i = 2; file_exists(path_join(ckpt, aside)); i++) aside = ".bad_" + name + "." + std::to_string(i);
+    rename_folder(path_join(ckpt, name), path_join(ckpt, aside));
+    return aside;
 }
 
 // Gives the finished folder its name. One of this step may be there: the two are exchanged in one system call, so that
 // no instant is without either; where the file system cannot do that, the old one is moved first.
-static void place(const std::string& ckpt, const std::string& temporary, const std::string& name) {
+static void place(const std::string& ckpt, const std::string& temporary, const std::string& name,
+                  const std::string& id) {
     const std::string final = path_join(ckpt, name);
+    if (is_foreign(final, id))
+        warn("%s: is of another run, and was set aside as %s", name.c_str(), set_aside(ckpt, name).c_str());
     if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, final.c_str(), RENAME_EXCHANGE) == 0) return;
     if (file_exists(final)) rename_folder(final, path_join(ckpt, ".del_" + name));
     rename_folder(temporary, final);
 }
 
 static void remove_stale(const std::string& ckpt) {
-    for (const std::string& name : list_directory(ckpt))
-        for (const char* stale : {".tmp_step_", ".del_step_", "latest.tmp", "best.tmp"})
-            if (name.starts_with(stale)) remove_tree(path_join(ckpt, name));
+    for (const char* prefix : {".tmp_", ".del_"})
+        for (const std::string& name : step_folders(ckpt, prefix)) remove_tree(path_join(ckpt, name));
+    for (const char* name : {"latest", "best"}) remove_temporaries(path_join(ckpt, name));
+}
+
+void remove_checkpoints(const std::string& out_dir) {
+    const std::string ckpt = path_join(out_dir, "ckpt");
+    if (!is_directory(ckpt)) return;
+    remove_stale(ckpt);
+    for (const char* prefix : {"", ".bad_"})
+        for (const std::string& name : step_folders(ckpt, prefix)) remove_tree(path_join(ckpt, name));
+    for (const char* name : {"latest", "best"}) remove_tree(path_join(ckpt, name));
 }
 
 // Removes whole checkpoints before `step` beyond `keep` in all, but not the best. Broken ones stay and do not count.
-static void retire(const std::string& ckpt, int64_t step, int keep) {
+static void retire(const std::string& ckpt, int64_t step, int keep, const std::string& id) {
     const std::string best = base_name(checkpoint_named(path_join(ckpt, "best")));
     int kept = 1;
     for (const std::string& name : step_folders(ckpt)) {
         const std::string folder = path_join(ckpt, name);
-        if (keep == 0 || step_of(name) >= step || !verify_checkpoint(folder, false).empty() || ++kept <= keep ||
-            name == best) continue;
+        if (keep == 0 || step_of(name) >= step || is_foreign(folder, id) || !verify_checkpoint(folder, false).empty() ||
+            ++kept <= keep || name == best) continue;
         rename_folder(folder, path_join(ckpt, ".del_" + name));         // never half-deleted under its own name
     }
     remove_stale(ckpt);
@@ -181,7 +232,7 @@ void require_space(const std::string& folder, const Arena& arena, size_t arrays)
     const uint64_t got = disk.f_bavail * disk.f_frsize;
     const uint64_t want = arrays * count_parameters(arena.tensors) * sizeof(float);
     if (got < want)
-        die(kExitWrite, "no space for a checkpoint: %s: got %s bytes free, want %s; make room", folder.c_str(),
+        die(kExitWrite, "no space for a checkpoint: %s: got %s bytes free, want %s; make room", shown_path(folder).c_str(),
             with_commas(got).c_str(), with_commas(want).c_str());
 }
 
@@ -208,22 +259,22 @@ std::string write_checkpoint(const std::string& out_dir, int64_t step, const Che
         try { remove_tree(temporary); } catch (const Error&) {}         // the first error is the one to tell
         throw;
     }
-    place(ckpt, temporary, name);               // `temporary` may be the old one now: it goes when this one is safe
+    place(ckpt, temporary, name, files.run_id);     // `temporary` may be the old one now: it goes when this one is safe
     sync_directory(ckpt);
     files.progress();
     fault_point("ckpt_placed", 0, step);
     if (const std::string bad = verify_checkpoint(folder, false); !bad.empty())
-        die(kExitWrite, "write failed: %s: it does not read back: %s", folder.c_str(), bad.c_str());
+        die(kExitWrite, "write failed: %s: it does not read back: %s", shown_path(folder).c_str(), bad.c_str());
     set_latest(ckpt, name);
     fault_point("ckpt_latest", 0, step);
     set_best(ckpt, files.best_step);
     fault_point("ckpt_best", 0, step);
     try {
-        retire(ckpt, step, keep);
+        retire(ckpt, step, keep, files.run_id);
     } catch (const Error& error) {                                      // the new one is safe; only space is lost
         warn("old checkpoints stay: %s", error.message.c_str());
     }
-    return folder;
+    return shown_path(folder);
 }
 
 void read_state(const std::string& folder, const Arena& arena, const std::vector<NamedArray>& arrays) {
@@ -241,20 +292,32 @@ void read_state(const std::string& folder, const Arena& arena, const std::vector
 void repair_names(const std::string& checkpoint, int64_t best_step) try {
     const std::string name = base_name(checkpoint), ckpt = parent_folder(checkpoint);
     if (const auto names = step_folders(ckpt); names.empty() || names[0] != name) return;
+    remove_stale(ckpt);
     set_latest(ckpt, name);
     set_best(ckpt, best_step);
 } catch (const Error& error) {
     warn("%s", error.message.c_str());
 }
 
-void abandon_newer(const std::string& out_dir, int64_t step) {
+void abandon_newer(const std::string& out_dir, int64_t step, const std::string& run_id, int keep) {
     const std::string ckpt = path_join(out_dir, "ckpt");
+    size_t most = size_t(keep);
+    std::vector<std::string> before = step_folders(ckpt, ".bad_");
+    const auto set_aside_at = [&](const std::string& name) {
+        struct stat info = {};
+        stat(path_join(ckpt, name).c_str(), &info);         // the rename changed it
+        return std::pair(info.st_ctim.tv_sec, info.st_ctim.tv_nsec);
+    };
+    std::ranges::sort(before, std::greater(), set_aside_at);
     for (const std::string& name : step_folders(ckpt)) {
-        if (step_of(name) <= step) continue;
-        std::string aside = ".bad_" + name;
-        for (int i = 2; file_exists(path_join(ckpt, aside)); i++) aside = ".bad_" + name + "." + std::to_string(i);
-        rename_folder(path_join(ckpt, name), path_join(ckpt, aside));
+        if (step_of(name) <= step || is_foreign(path_join(ckpt, name), run_id)) continue;
+        const std::string aside = set_aside(ckpt, name);
         warn("%s: set aside as %s: the run goes on from step %lld", name.c_str(), aside.c_str(), (long long)step);
+        most -= most > 0;
+    }
+    for (; keep > 0 && before.size() > most; before.pop_back()) {
+        remove_tree(path_join(ckpt, before.back()));
+        warn("%s: removed: --keep %d is how many checkpoints that were set aside stay", before.back().c_str(), keep);
     }
     const std::string best = path_join(ckpt, "best");
     if (!is_directory(checkpoint_named(best))) remove_tree(best);

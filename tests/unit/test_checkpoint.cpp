@@ -728,9 +728,9 @@ TEST(keep_retires_the_oldest_whole_ones) {
     s.save(dir.path, 30, 1);  // saved over the broken one
     EXPECT(steps() == "030 050 ", "a newer one of an abandoned branch stays: %s", steps().c_str());
     EXPECT(verify_checkpoint(dir / "ckpt/step_00000030", true).empty(), "30");
-    abandon_newer(dir.path, 30);
+    abandon_newer(dir.path, 30, "", 0);
     s.save(dir.path, 50, 0);
-    abandon_newer(dir.path, 30);
+    abandon_newer(dir.path, 30, "", 0);
     const std::vector<std::string> want = {".bad_step_00000050", ".bad_step_00000050.2", "latest", "step_00000030"};
     EXPECT(list_directory(dir / "ckpt") == want && find_checkpoint(dir.path) == dir / "ckpt/step_00000030",
            "two set aside");
@@ -772,9 +772,9 @@ TEST(the_best_one_stays) {
     repair_names(dir / "ckpt/step_00000080", 65);
     repair_names(dir / "ckpt/step_00000070", 60);
     EXPECT(read_file(dir / "ckpt/best") == "step_00000070\n", "repaired, beside the newest only");
-    abandon_newer(dir.path, 70);
+    abandon_newer(dir.path, 70, "", 0);
     EXPECT(file_exists(dir / "ckpt/best"), "it is still there");
-    abandon_newer(dir.path, 60);
+    abandon_newer(dir.path, 60, "", 0);
     EXPECT(!file_exists(dir / "ckpt/best"), "it was set aside");
     for (const char* text : {"", "step_70", "../step_00000060", "step_00000060x\n"}) {
         write_plain(dir / "ckpt/best", text);

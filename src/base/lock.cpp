@@ -1,0 +1,184 @@
+// lock.cpp -- see lock.h.
+#include "src/base/lock.h"
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <fcntl.h>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "src/base/common.h"
+
+namespace {
+
+// What `held` paths are called in messages. Threads that write errors read it.
+std::mutex names_mutex;
+std::map<std::string, std::string> names;
+
+bool same_file(int fd, const std::string& path) {
+    struct stat a, b;
+    return fstat(fd, &a) == 0 && stat(path.c_str(), &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+std::string link_text(const std::string& link) {
+    char text[4096];
+    return {text, size_t(std::max<ssize_t>(readlink(link.c_str(), text, sizeof text), 0))};
+}
+
+// When a process of this pid namespace began, in clock ticks since the boot; "" if there is none.
+std::string began(int pid) {
+    const std::string stat = read_kernel_file(format("/proc/%d/stat", pid));
+    std::string_view rest = std::string_view(stat).substr(stat.rfind(')') + 1);     // npos + 1 is 0
+    for (int field = 2; field < 22; field++) next_word(&rest, ' ');
+    return std::string(next_word(&rest, ' '));
+}
+
+// Who locks a folder: a process, the host's boot and the pid namespace that its number belongs to.
+struct Holder { char host[65] = {}, boot[65] = {}, space[65] = {}, began[65] = {}; int pid = 0; };
+
+std::string claim_text() {
+    char host[65] = {};
+    gethostname(host, sizeof host - 1);
+    const std::string boot = read_kernel_file("/proc/sys/kernel/random/boot_id").substr(0, 36);
+    return format("host %s boot %s space %s began %s pid %d\n", host, boot.empty() ? "?" : boot.c_str(),
+                  ("?" + link_text("/proc/self/ns/pid")).c_str(), ("?" + began(getpid())).c_str(), int(getpid()));
+}
+
+Holder read_holder(const std::string& path) {
+    Holder h;
+    std::sscanf(read_kernel_file(path).c_str(), "host %64s boot %64s space %64s began %64s pid %d", h.host, h.boot,
+                h.space, h.began, &h.pid);
+    return h;
+}
+
+// Whether the holder has certainly ended.
+bool has_ended(const Holder& h) {
+    Holder now;
+    std::sscanf(claim_text().c_str(), "host %64s boot %64s space %64s", now.host, now.boot, now.space);
+    const bool visible = h.pid > 0 && h.boot[0] != '?' && !std::strcmp(h.boot, now.boot) &&
+                         !std::strcmp(h.space, now.space);
+    return visible && "?" + began(h.pid) != h.began;
+}
+
+[[noreturn]] void die_in_use(const char* what, const std::string& folder, const std::string& file, const char* cure) {
+    const Holder h = read_holder(file);
+    const std::string by = h.pid ? format("by process %d on %s", h.pid, h.host) : "by a process that does not say who";
+    die(kExitWrite, "%s is in use: %s: %s; wait until that has ended%s", what, shown_path(folder).c_str(), by.c_str(),
+        cure);
+}
+
+// Makes FOLDER/.locked. One that is left over is taken away first, by a rename: of two processes that do so one may
+// get the file that the other has just made, and puts it back.
+void make_lock_file(FolderLock* lock, const char* what, const char* cure) {
+    const std::string path = path_join(lock->held, ".locked"), aside = format("%s.%d", path.c_str(), int(getpid()));
+    const auto in_use = [&] {
+        die_in_use(what, lock->held, path, format(", or if it has, remove %s%s", shown_path(path).c_str(), cure).c_str());
+    };
+    const std::string claim = claim_text();
+    for (;;) {
+        const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+        if (const Descriptor file(open(path.c_str(), flags, 0644)); file.fd >= 0) {
+            if (write(file.fd, claim.data(), claim.size()) != ssize_t(claim.size()) || fsync(file.fd) != 0)
+                die(kExitWrite, "cannot lock %s: %s: %s", what, shown_path(path).c_str(), strerror(errno));
+            lock->claim = claim;
+            return;
+        }
+        if (errno != EEXIST) die(kExitWrite, "cannot lock %s: %s: %s", what, shown_path(path).c_str(), strerror(errno));
+        const std::string stale = read_kernel_file(path);
+        if (!has_ended(read_holder(path))) in_use();
+        if (rename(path.c_str(), aside.c_str()) != 0) continue;
+        const bool mine = read_kernel_file(aside) == stale;
+        if (!mine && link(aside.c_str(), path.c_str()) != 0) continue;
+        unlink(aside.c_str());
+        if (!mine) in_use();
+    }
+}
+
+}  // namespace
+
+void FolderLock::release() {
+    if (!claim.empty() && read_kernel_file(path_join(held, ".locked")) == claim)
+        unlink(path_join(held, ".locked").c_str());
+    claim.clear();
+    const std::lock_guard guard(names_mutex);
+    names.erase(held);
+}
+
+bool FolderLock::holds(const std::string& path) const { return folder.fd >= 0 && same_file(folder.fd, path); }
+
+void lock_folder(FolderLock* lock, const std::string& path, const char* what, const char* cure) {
+    lock->release();
+    lock->path = path;
+    lock->folder = Descriptor(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (lock->folder.fd < 0) die(kExitWrite, "cannot open %s: %s: %s", what, path.c_str(), strerror(errno));
+    lock->held = format("/proc/self/fd/%d", lock->folder.fd);
+    if (!lock->holds(lock->held)) lock->held = path;        // there is no /proc
+    {
+        const std::lock_guard guard(names_mutex);
+        names[lock->held] = path;
+    }
+    const std::string file = path_join(lock->held, ".lock");
+    do {            // the one who unlocks may remove the file that this process has just opened
+        lock->file = Descriptor(open(file.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644));
+        if (lock->file.fd < 0) die(kExitWrite, "cannot lock %s: %s: %s", what, shown_path(file).c_str(), strerror(errno));
+        const int error = flock(lock->file.fd, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
+        if (error == EWOULDBLOCK) die_in_use(what, lock->held, file, cure);
+        // Another host may see the same folder through a mount without flock.
+        if (error || file_exists(path_join(lock->held, ".locked"))) make_lock_file(lock, what, cure);
+        if (error)
+            warn("%s: %s: its file system cannot lock files (%s); the file .locked stands for the lock", what,
+                 path.c_str(), strerror(error));
+    } while (!same_file(lock->file.fd, file));
+    const std::string claim = claim_text();
+    if (ftruncate(lock->file.fd, 0) == 0 && pwrite(lock->file.fd, claim.data(), claim.size(), 0) < 0) return;
+}
+
+// Returns whether the folder is where it was, or sets *path to where it is now.
+static bool find_folder(const FolderLock& lock, std::string* path) {
+    struct stat there;
+    if (lock.holds(lock.path)) return true;
+    for (int tries = 0; tries < 10; tries++) {      // it may be moved again meanwhile
+        // A disk or server that does not answer now says nothing about where the folder is.
+        if (stat(lock.path.c_str(), &there) != 0 && errno != ENOENT && errno != ENOTDIR) return true;
+        *path = link_text(format("/proc/self/fd/%d", lock.folder.fd));
+        if (lock.holds(*path)) return false;
+        usleep(10000);
+    }
+    die(kExitWrite, "the folder is gone: %s: it was deleted, or moved out of sight, while this process wrote into it",
+        lock.path.c_str());
+}
+
+bool check_lock(FolderLock* lock) {
+    std::string now;
+    const bool moved = !find_folder(*lock, &now);
+    if (moved) {
+        std::error_code none;           // there may be no current folder
+        const std::filesystem::path here = std::filesystem::current_path(none);
+        const std::string relative = std::filesystem::path(now).lexically_relative(here);
+        lock->path = relative.empty() || relative.starts_with("..") ? now : relative;
+        const std::lock_guard guard(names_mutex);
+        names[lock->held] = lock->path;
+    }
+    if (!lock->claim.empty() && read_kernel_file(path_join(lock->held, ".locked")) != lock->claim)
+        die(kExitWrite, "the folder is not locked any more: %s: another process has removed .locked; let one process at "
+            "a time write into it", lock->path.c_str());
+    if (lock->claim.empty() && !same_file(lock->file.fd, path_join(lock->held, ".lock"))) {
+        FolderLock again;               // somebody has removed .lock, and another process may have made one
+        lock_folder(&again, lock->held, "the folder", "");
+        std::swap(lock->file, again.file);
+        std::swap(lock->claim, again.claim);
+    }
+    return moved;
+}
+
+std::string shown_path(const std::string& path) {
+    std::string shown = path;
+    const std::lock_guard guard(names_mutex);
+    for (size_t depth = 0; depth < names.size(); depth++)       // a locked folder may be inside another one
+        for (const auto& [held, name] : names)
+            if (shown.starts_with(held + "/") || shown == held) shown = name + shown.substr(held.size());
+    return shown;
+}

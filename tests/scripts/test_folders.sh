@@ -1,0 +1,189 @@
+#!/bin/sh
+# test_folders.sh -- whose folder it is: a run goes on in its own folder wherever that is moved, and leaves another run's
+# folder, checkpoints and lock alone.
+. tests/lib.sh
+job="--layers 1 --heads 2 --channels 64 --seq-len 16 --batch-size 1 --total-batch-size 16 --lr 3e-3 --dtype fp32
+     --data $PWD/tests/golden/lines.txt --eval-every 0 --sample-every 0 --timeout 60 --threads 1"
+cat >"$tmp/fake.c" <<'END'
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+int flock(int fd, int how) { (void)fd; (void)how; errno = atoi(getenv("FLOCK_ERRNO")); return -1; }
+END
+noflock=
+command -v cc >/dev/null && cc -shared -fPIC -o "$tmp/fake.so" "$tmp/fake.c" && noflock="env LD_PRELOAD=$tmp/fake.so FLOCK_ERRNO=38"
+
+newest() { cat "$tmp/$1/ckpt/latest"; }
+has() { grep -qE -- "$2" "$1" || { echo "no line like '$2' in $1:"; tail -n 4 "$1"; return 1; }; }
+# hold RUN POINT STEP [OPTION...]: starts it in the background; it stops at the point until release.
+hold() {
+    out=$1 point=$2 step=$3; shift 3
+    touch "$tmp/hold"
+    LOCKSTEP_HOLD="$tmp/hold" LOCKSTEP_FAULT="rank=0,step=$step,at=$point,do=hold" \
+        $faulty $job --steps 20 --save-every 5 --keep 0 --out-dir "$tmp/$out" "$@" >"$tmp/$out.log" 2>&1 &
+    pid=$!
+    await grep -q 'LOCKSTEP_FAULT fires' "$tmp/$out.log"
+}
+release() { rm -f "$tmp/hold"; wait $pid; code=$?; [ $code -eq "${1:-0}" ] || { echo "exit code $code"; return 1; }; }
+
+check golden $train $job --steps 20 --save-every 5 --keep 0 --out-dir "$tmp/golden"
+
+# The folder is moved at each point of a save, and another run takes its name.
+moved() {
+    rm -rf "$tmp/x" "$tmp/y"
+    hold x "$1" 10 || return 1
+    mv "$tmp/x" "$tmp/y" || return 1
+    $train $job --steps 7 --seed 9 --save-every 5 --out-dir "$tmp/x" >"$tmp/new.log" 2>&1 || return 1
+    before=$(cd "$tmp/x" && find . -type f -exec sha256sum {} + | sort)
+    release || { tail -n 3 "$tmp/x.log"; return 1; }
+    [ "$before" = "$(cd "$tmp/x" && find . -type f -exec sha256sum {} + | sort)" ] || { echo "the new run has changed"
+        return 1; }
+    has "$tmp/x.log" 'moved, and the run goes on in it: .*y' && has "$tmp/x.log" '^saved .*/y/ckpt/step_00000020' &&
+        has "$tmp/x.log" "sample .*/y" && same "$tmp/golden" "$tmp/y"
+}
+for point in fwd ckpt_copy ckpt_write ckpt_done ckpt_placed ckpt_latest; do
+    check "moved at $point, and a new run in its place" moved $point
+done
+
+# It is deleted: the run ends with 74, and makes no folder again.
+deleted() {         # POINT STEP OTHER: `new` makes another run of that name
+    other=$3
+    rm -rf "$tmp/x"
+    hold x "$1" "$2" || return 1
+    await rm -rf "$tmp/x"
+    if [ "$other" = new ]; then $train $job --steps 3 --out-dir "$tmp/x" >/dev/null 2>&1 || return 1; fi
+    release 74 && has "$tmp/x.log" 'error: the folder is gone: .*/x' || { tail -n 3 "$tmp/x.log"; return 1; }
+    if [ "$other" = new ]; then [ "$(ls "$tmp/x/ckpt")" = "$(printf 'latest\nstep_00000003')" ]
+    else [ ! -e "$tmp/x" ]; fi || { find "$tmp/x"; return 1; }
+}
+check "deleted" deleted fwd 10 none
+check "deleted while it saves" deleted ckpt_write 10 none
+check "deleted at its last save" deleted ckpt_write 20 none
+check "deleted and made again by another run" deleted fwd 10 new
+
+# Parts of it go away: what can be made again is.
+rotated() {
+    rm -rf "$tmp/x"
+    hold x fwd 10 || return 1
+    mv "$tmp/x/metrics.jsonl" "$tmp/x/metrics.jsonl.1" && rm -rf "$tmp/x/ckpt" "$tmp/x/.lock"
+    release || { tail -n 3 "$tmp/x.log"; return 1; }
+    has "$tmp/x.log" 'metrics.jsonl: was moved or deleted' && has "$tmp/x/metrics.jsonl" '"step":19,' &&
+        has "$tmp/x/metrics.jsonl.1" '"step":9,' && [ "$(newest x)" = step_00000020 ]
+}
+check "the log is rotated, ckpt/ and .lock are deleted" rotated
+stolen() {
+    rm -rf "$tmp/x"
+    hold x fwd 10 || return 1
+    rm "$tmp/x/.lock"
+    flock "$tmp/x/.lock" sh -c "rm -f '$tmp/hold'; while kill -0 $pid 2>/dev/null; do sleep 0.1; done" &
+    wait $pid; code=$?
+    [ $code -eq 74 ] && has "$tmp/x.log" 'in use'
+}
+check "its lock is taken" stolen
+
+# A checkpoint of another run is not taken, not removed and not overwritten.
+cp -r "$tmp/golden" "$tmp/mixed" && rm -rf "$tmp"/mixed/ckpt/step_0000002? "$tmp"/mixed/ckpt/step_00000015
+$train $job --steps 20 --save-every 5 --keep 0 --seed 9 --out-dir "$tmp/other" >/dev/null 2>&1
+cp -r "$tmp/other/ckpt/step_00000015" "$tmp/other/ckpt/step_00000005" "$tmp/mixed/ckpt/"
+foreign() {
+    theirs=$(sha256sum <"$tmp/mixed/ckpt/step_00000015/model.safetensors")
+    $train --resume "$tmp/mixed" --keep 1 >"$tmp/mixed.log" 2>&1 || { tail -n 3 "$tmp/mixed.log"; return 1; }
+    has "$tmp/mixed.log" 'step_00000015: is of another run' && has "$tmp/mixed.log" '^resumed .*step_00000010' &&
+        same "$tmp/golden" "$tmp/mixed" && [ -d "$tmp/mixed/ckpt/step_00000005" ] &&
+        [ "$theirs" = "$(sha256sum <"$tmp/mixed/ckpt/.bad_step_00000015/model.safetensors")" ]
+}
+check "a checkpoint of another run" foreign
+expect "... is not resumed by name, either" 65 'got a checkpoint of run .*, want one of run' \
+    $train --resume "$tmp/mixed/ckpt/step_00000005"
+
+# Two runs, one folder of checkpoints.
+linked() {
+    rm -rf "$tmp/x" "$tmp/z" "$tmp/disk"
+    mkdir "$tmp/x" "$tmp/z" "$tmp/disk" && ln -s ../disk "$tmp/x/ckpt" && ln -s ../disk "$tmp/z/ckpt"
+    hold x fwd 3 || return 1
+    $train $job --steps 3 --out-dir "$tmp/z" >"$tmp/z.log" 2>&1; refused=$?
+    release && [ $refused -eq 74 ] && has "$tmp/z.log" "in use: .*/z/ckpt: by process [0-9]* on " || { cat "$tmp/z.log"; return 1; }
+    [ -L "$tmp/x/ckpt" ] && same "$tmp/golden" "$tmp/x"
+}
+check "two runs whose ckpt/ are links to one folder" linked
+forced() {
+    echo mine >"$tmp/disk/notes.txt"
+    $train $job --steps 20 --save-every 5 --keep 0 --out-dir "$tmp/x" --force >"$tmp/x.log" 2>&1 || return 1
+    [ -L "$tmp/x/ckpt" ] && [ -f "$tmp/disk/notes.txt" ] && same "$tmp/golden" "$tmp/x"
+}
+check "--force keeps a link, and what the run did not write" forced
+mkdir "$tmp/gone" && ln -s "$tmp/nowhere" "$tmp/gone/ckpt" && ln -s "$tmp/nowhere" "$tmp/dangling"
+expect "ckpt/ is a link to a disk that is not there" 74 'ckpt.*a link to .*nowhere, which is not there' \
+    $train $job --steps 3 --out-dir "$tmp/gone"
+expect "so is the run folder" 74 'dangling: it is a link to .*nowhere' $train $job --steps 3 --out-dir "$tmp/dangling"
+cp -r "$tmp/golden" "$tmp/unmounted" && rm -rf "$tmp/unmounted/ckpt" && mkdir "$tmp/unmounted/ckpt"
+expect "the disk of ckpt/ is not mounted" 65 'the run has saved, but no checkpoint is there' \
+    $train --resume auto --out-dir "$tmp/unmounted" $job --steps 20
+check "... and its log is whole" cmp "$tmp/golden/metrics.jsonl" "$tmp/unmounted/metrics.jsonl"
+expect "--force over the model of --init" 2 'which a new run there overwrites' \
+    $train $job --init "$tmp/golden" --steps 3 --out-dir "$tmp/golden" --force
+expect "... of one of its checkpoints" 2 'which a new run there overwrites' \
+    $train $job --init "$tmp/golden/ckpt/step_00000020" --steps 3 --out-dir "$tmp/golden/." --force
+check "... which is whole" test -e "$tmp/golden/ckpt/step_00000020/DONE"
+
+# Checkpoints that a run goes back behind are set aside: at most as many as --keep says stay.
+back() {
+    cp -r "$tmp/golden" "$tmp/back"
+    for seed in 1 2 3 4; do
+        $train --resume "$tmp/back/ckpt/step_00000005" --keep 2 >"$tmp/back.log" 2>&1 || { tail -n 3 "$tmp/back.log"; return 1; }
+        cp -r "$tmp/golden/ckpt/step_00000005" "$tmp/back/ckpt/" 2>/dev/null
+    done
+    [ "$(ls -A "$tmp/back/ckpt" | grep -c bad)" -eq 2 ] || { ls -A "$tmp/back/ckpt"; return 1; }
+}
+check ".bad_step_* are bounded" back
+# What kills leave is removed by exact name, also when nothing is left to do.
+leftovers() {
+    c="$tmp/golden/ckpt"
+    mkdir "$c/.del_step_00000001" "$c/.tmp_step_00000002" "$c/.tmp_step_mine" && touch "$c/latest.tmp12" "$c/latest.tmpl"
+    $train --resume "$tmp/golden" >/dev/null 2>&1 || return 1
+    [ "$(ls -A "$c" | grep -c 'tmp\|del')" -eq 2 ] || { ls -A "$c"; return 1; }
+}
+check "leftovers of kills" leftovers
+
+# Without flock the file .locked is the lock.
+if [ -n "$noflock" ]; then
+    fallback() {
+        rm -rf "$tmp/x"
+        $noflock $train $job --steps 20 --save-every 5 --keep 0 --out-dir "$tmp/x" >"$tmp/x.log" 2>&1 || return 1
+        has "$tmp/x.log" 'warning: the run folder: .*cannot lock files .Function not implemented' &&
+            same "$tmp/golden" "$tmp/x" && [ ! -e "$tmp/x/.locked" ]
+    }
+    check "a file system without flock" fallback
+    for errno in 37 95; do
+        expect "... errno $errno" 0 'cannot lock files' env LD_PRELOAD="$tmp/fake.so" FLOCK_ERRNO=$errno \
+            $train $job --steps 2 --out-dir "$tmp/errno$errno"
+    done
+    busy() {
+        rm -rf "$tmp/x"
+        real=$faulty; faulty="$noflock $faulty"; hold x fwd 10 || return 1
+        faulty=$real
+        for how in "$noflock" ""; do
+            $how $train --resume "$tmp/x" --steps 30 >"$tmp/busy.log" 2>&1; [ $? -eq 74 ] || return 1
+            has "$tmp/busy.log" "in use: .*/x: by process [0-9]* on .*remove .*/x/.locked" || return 1
+        done
+        kill -9 $(sed -n 's/.* pid //p' "$tmp/x/.locked"); rm -f "$tmp/hold"; wait $pid
+        $noflock $train --resume "$tmp/x" >"$tmp/x.log2" 2>&1 && same "$tmp/golden" "$tmp/x"
+    }
+    check "... two runs, then a killed one" busy
+    taken() {
+        rm -rf "$tmp/x"
+        real=$faulty; faulty="$noflock $faulty"; hold x fwd 10 || return 1
+        faulty=$real
+        sed -i 's/pid .*/pid 1/' "$tmp/x/.locked"
+        release 74 && has "$tmp/x.log" 'not locked any more'
+    }
+    check "... the file is taken away" taken
+    elsewhere() {   # of another host nobody can say whether it has ended
+        cp -r "$tmp/golden" "$tmp/far"
+        echo 'host far boot 1 space ?pid began ?1 pid 1' >"$tmp/far/.locked"
+        $noflock $train --resume "$tmp/far" --steps 30 >"$tmp/far.log" 2>&1; [ $? -eq 74 ] && has "$tmp/far.log" 'process 1 on far'
+    }
+    check "... held on another host" elsewhere
+fi
+summary
