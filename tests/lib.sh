@@ -114,9 +114,9 @@ made() {
     esac
 }
 # Every file of the newest checkpoint, as checksums.
-# Sums of all files of the newest checkpoint, without the run's id in state.json, whose sum is in DONE.
+# contents OUT [best|latest]: sums of all files of a checkpoint, without the run's id in state.json, whose sum is in DONE.
 contents() {
-    (cd "$1/ckpt/$(cat "$1/ckpt/latest")" && sha256sum $(ls | grep -v 'DONE\|state.json') &&
+    (cd "$1/ckpt/$(cat "$1/ckpt/${2:-latest}")" && sha256sum $(ls | grep -v 'DONE\|state.json') &&
         sed 's/,"run":"[0-9a-f]*"//' state.json | sha256sum)
 }
 # run OUT COMMAND...: the job, $job, run by COMMAND into $tmp/OUT.
