@@ -93,7 +93,7 @@ struct RunLog {
         if (!file_exists(path)) return;
         try {
             const std::string text = read_file(path);
-            for (JsonItems i(parse_json(text, path.c_str())); i.next();)
+            for (JsonItems i(parse_json(text, path.c_str(), true)); i.next();)
                 if (i.value.kind() != Json::object) options[i.key.text()] = i.value.text();
         } catch (const Error&) {}               // it is being written
     }

@@ -18,7 +18,7 @@ std::string adapter_config_json(const Lora& lora, const std::vector<TensorSpec>&
     for (const std::string& module : lora_modules(table, lora)) modules.push_back(json_quote(module));
     JsonLine line;
     line.add("peft_type", "LORA").add("task_type", "CAUSAL_LM")
-        .add("base_model_name_or_path", std::filesystem::canonical(base).string())
+        .raw("base_model_name_or_path", json_quote(std::filesystem::canonical(base).string(), true))
         .add("r", lora.rank).add("lora_alpha", lora.alpha).raw("target_modules", "[" + join(modules, ", ") + "]")
         .add("fan_in_fan_out", std::ranges::any_of(table, &TensorSpec::transposed)).add("lora_dropout", 0.0)
         .add("bias", "none").add("inference_mode", true);
@@ -27,7 +27,7 @@ std::string adapter_config_json(const Lora& lora, const std::vector<TensorSpec>&
 
 AdapterConfig parse_adapter_config(std::string_view text, const char* what) {
     const std::string path = what;
-    const Json json = parse_json(text, what);
+    const Json json = parse_json(text, what, true);
     if (const Json type = json.at("peft_type", what); type.text() != "LORA")
         refuse(what, "peft_type", type, "\"LORA\"");
     for (const char* key : {"use_dora", "use_qalora", "lora_bias", "modules_to_save", "layer_replication",
@@ -53,7 +53,7 @@ AdapterConfig parse_adapter_config(std::string_view text, const char* what) {
 
 AdapterConfig read_adapter_config(const std::string& folder) {
     const std::string path = config_path(folder);
-    return parse_adapter_config(map_file(path).text(), path.c_str());
+    return parse_adapter_config(read_file(path), path.c_str());
 }
 
 // w (rows,cols) += scale B A    B (rows,rank), A (rank,cols)

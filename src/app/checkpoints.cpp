@@ -20,7 +20,7 @@ void checkpoints_create(Checkpoints* c, Comm* comm, Reporter* report, const Chec
     c->files.run_id = run.id;
     c->files.progress = [comm] { comm_moved(comm); };
     JsonLine identity;
-    for (const auto& [name, value] : options_identity(o)) identity.add(name.c_str(), value);
+    for (const auto& [name, value] : options_identity(o)) identity.raw(name.c_str(), json_quote(value, true));
     if (!files.adapter_json.empty()) c->facts.add("base_crc", files.base_crc);
     c->facts.add("version", kStateVersion).add("program", version_text()).add("device", device_kind)
         .raw("options", identity.text()).add("data_hash", data.train.hash).add("val_hash", data.val.hash)
@@ -90,7 +90,7 @@ Progress read_progress(const std::string& checkpoint, Comm* comm, Options* optio
     const std::string path = path_join(checkpoint, "state.json"), folder = base_name(checkpoint);
     const char* const where = path.c_str();
     const std::string text = comm_first_text(comm, comm->rank == 0 ? read_file(path) : "");
-    const Json state = parse_json(text, where);
+    const Json state = parse_json(text, where, true);
     if (state.get_string("data_hash", where) != data.train.hash)
         die(kExitUsage, "--data: %s: got other data than the run began with; give those, or begin a new run with "
             "--init", options->data.c_str());

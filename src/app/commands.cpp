@@ -161,7 +161,7 @@ static Data data_to_score(Options o, const Loaded& loaded, int T, Comm* comm) {
     Data data = open_data(data_options(o, loaded.init), comm);
     const std::string where = path_join(loaded.init.saved(), "state.json");
     const std::string state = file_exists(where) ? read_file(where) : "";
-    if (!state.empty() && parse_json(state, where.c_str()).get_string("val_hash", where.c_str()) != data.val.hash)
+    if (!state.empty() && parse_json(state, where.c_str(), true).get_string("val_hash", where.c_str()) != data.val.hash)
         warn("the validation data have changed: this loss does not compare with the run's own");
     return data;
 }

@@ -508,13 +508,14 @@ std::string options_to_json(const Options& options) {
         const std::string value = value_text(row, options);
         if (!applies(row, options) || (value.empty() && !is_text(row))) continue;
         const std::string plain = value == "on" ? "true" : value == "off" ? "false" : value;
-        members.push_back("\"" + replaced(row.name, '-', '_') + "\": " + (is_text(row) ? json_quote(value) : plain));
+        const std::string json = is_text(row) ? json_quote(value, true) : plain;
+        members.push_back("\"" + replaced(row.name, '-', '_') + "\": " + json);
     }
     return "{\n  " + join(members, ",\n  ") + "\n}";
 }
 
 void options_merge_saved(Options* options, const std::string& json, const std::string& path) {
-    const Json object = parse_json(json, path.c_str());
+    const Json object = parse_json(json, path.c_str(), true);
     if (object.kind() != Json::object) die_content(path, json_shown(object), "an object");
     Words refused;
     options->changed.clear();

@@ -11,6 +11,7 @@ constexpr int kMaxDepth = 32;   // of arrays and objects inside each other
 struct Parser {
     std::string_view text;
     const char* what = nullptr;     // null: the text was checked before
+    bool paths = true;              // takes \udcXX for a byte
     size_t at = 0;
 
     [[noreturn]] void fail(const char* want) const {
@@ -53,12 +54,13 @@ struct Parser {
         at += 4;
         return code;
     }
+    static bool is_byte(uint32_t code) { return code >= 0xDC80 && code < 0xDD00; }
     uint32_t escape() {                                 // behind its backslash
         static constexpr std::string_view kFrom = "\"\\/bfnrt", kTo = "\"\\/\b\f\n\r\t";
         if (const size_t i = kFrom.find(peek()); i != kFrom.npos && ++at) return uint32_t(kTo[i]);
         if (!take('u')) fail("one of \" \\ / b f n r t u");
         const uint32_t code = hex4();
-        if (code < 0xD800 || code >= 0xE000) return code;
+        if (code < 0xD800 || code >= 0xE000 || (paths && is_byte(code))) return code;
         const uint32_t low = code < 0xDC00 && take('\\') && take('u') ? hex4() : 0;
         if (low < 0xDC00 || low >= 0xE000) fail("a pair of surrogates");
         return 0x10000 + ((code & 0x3FF) << 10 | (low & 0x3FF));
@@ -70,7 +72,8 @@ struct Parser {
         while (!take('"')) {
             if (take('\\')) {
                 const uint32_t code = escape();
-                if (out) append_utf8(out, code);
+                if (out && is_byte(code)) *out += char(code);
+                else if (out) append_utf8(out, code);
                 continue;
             }
             const size_t begin = at;
@@ -129,9 +132,9 @@ std::string_view raw(const Json& value) {               // as it is written
 }
 }  // namespace
 
-Json parse_json(std::string_view text, const char* what) {
+Json parse_json(std::string_view text, const char* what, bool paths) {
     if (text.size() > UINT32_MAX) die_content(what, std::to_string(text.size()) + " bytes of JSON", "less than 4 GiB");
-    Parser parser{text, what};
+    Parser parser{text, what, paths};
     parser.space();
     const size_t begin = parser.at;
     parser.value(0);
@@ -217,13 +220,14 @@ void refuse(const char* what, std::string_view key, const Json& got, const std::
     die_content(what + (": " + std::string(key)), json_shown(got), want);
 }
 
-std::string json_quote(std::string_view text) {
+std::string json_quote(std::string_view text, bool path) {
     static constexpr std::string_view kFrom = "\"\\\n\r\t", kTo = "\"\\nrt";
     std::string out = "\"";
     while (!text.empty()) {
         const Utf8Char c = decode_utf8(text);
         const size_t escape = kFrom.find(text[0]);
-        if (!c.valid) out += "\uFFFD";
+        if (!c.valid && !path) out += "\uFFFD";
+        else if (!c.valid) for (uint32_t i = 0; i < c.length; i++) out += format("\\udc%02x", uint8_t(text[i]));
         else if (escape != kFrom.npos) (out += '\\') += kTo[escape];
         else if (c.code < 0x20 || c.code == 0x7F) out += format("\\u%04x", c.code);
         else out += text.substr(0, c.length);

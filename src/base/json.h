@@ -3,6 +3,9 @@
 // Reading: UTF-8 checked, depth at most 32, no duplicate keys, no lone surrogates, nothing after the value. Numbers
 // keep their text: as_u64 is exact up to 2^64-1. Errors: 65, "what: byte N: got X, want Y".
 //
+// A path need not be UTF-8. In the files that keep paths a byte XX that belongs to no character is \udcXX, as Python
+// has it in a str (surrogateescape).
+//
 // A Json is a place in a text that parse_json has checked; the text must outlive it. No tree is built.
 #pragma once
 #include <cstdint>
@@ -26,8 +29,8 @@ struct Json {
     uint64_t get_u64(std::string_view key, const char* what) const;
     double get_double(std::string_view key, const char* what) const;
 };
-Json parse_json(std::string_view text, const char* what);
-Json parse_json(std::string&& text, const char* what) = delete;  // it would be gone
+Json parse_json(std::string_view text, const char* what, bool paths = false);     // paths: \udcXX is a byte
+Json parse_json(std::string&& text, const char* what, bool paths = false) = delete;  // it would be gone
 
 // Walks through an array or object in the text's order: for (JsonItems i(x); i.next();) ... i.key, i.value
 struct JsonItems {
@@ -41,7 +44,8 @@ struct JsonItems {
 
 // Error 65, "WHAT: KEY: got GOT, want WANT".
 [[noreturn]] void refuse(const char* what, std::string_view key, const Json& got, const std::string& want);
-std::string json_quote(std::string_view text);  // "..." with escapes; invalid UTF-8 becomes U+FFFD
+// "..." with escapes; a byte that belongs to no character becomes U+FFFD, of a path \udcXX.
+std::string json_quote(std::string_view text, bool path = false);
 std::string json_shown(const Json& value);    // for "got X": short, whatever the file holds
 std::string json_number(double x, int digits = 17); // null for NaN and infinities
 inline std::string json_number(float x) { return json_number(double(x), 9); }

@@ -108,6 +108,19 @@ TEST(strings_are_decoded) {
                "\xEF\xBF\xBF\xEE\x80\x80\xED\x9F\xBF\xF4\x8F\xBF\xBF", "edges");
 }
 
+// A path of any bytes comes back, and the file stays JSON of ASCII and whole characters for other readers.
+TEST(paths_of_any_bytes) {
+    std::string bytes = "/a\xE2\x82/\xE2\x82\xAC\xED\xB2\x80\n";    // cut, whole, and a surrogate in UTF-8
+    for (int b = 1; b < 256; b++) bytes += char(b);
+    const std::string json = json_quote(bytes, true);
+    EXPECT(parse_json(json, "j", true).text() == bytes, "%s", json.c_str());
+    EXPECT(json.find("/a\\udce2\\udc82/\xE2\x82\xAC\\udced\\udcb2\\udc80\\n") == 1, "%s", json.c_str());
+    expect_error(kExitBadContent, "a pair of surrogates", [&] { parse_json(json, "j"); });      // in a text
+    for (const char* other : {"\"\\udc7f\"", "\"\\udd00\"", "\"\\ud800\""})
+        expect_error(kExitBadContent, "a pair of surrogates", [&] { parse_json(std::string_view(other), "j", true); });
+    EXPECT(json_quote("a\xFF") == "\"a\uFFFD\"", "in a log");
+}
+
 TEST(numbers) {
     const struct { const char* text; bool ok; uint64_t value; } integers[] = {
         {"0", true, 0}, {"18446744073709551615", true, UINT64_MAX}, {"18446744073709551616", false, 0},
