@@ -114,10 +114,10 @@ ModelConfig parse_config(std::string_view text, const char* what) {
 
 ModelConfig read_config(const std::string& folder) {
     const std::string path = path_join(folder, "config.json");
-    const ModelConfig config = parse_config(map_file(path).text(), path.c_str());
+    const ModelConfig config = parse_config(read_file(path), path.c_str());
     const std::vector<std::string> files = expand_glob(path_join(folder, "model*.safetensors"));
     uint64_t bytes = 0;
-    for (const std::string& file : files) bytes += map_file(file).size;
+    for (const std::string& file : files) bytes += InputFile(file).size;
     const uint64_t n = count_parameters(config.info->tensors(config.shape)), most = bytes / 2;      // 2 bytes each
     if (!files.empty() && n > most)
         die_content(path, "a model of " + with_commas(n) + " parameters",

@@ -1,10 +1,12 @@
 // fail.c -- a library to preload: the FAIL_AT-th call of FAIL_CALL fails with errno FAIL_ERRNO, once or (FAIL_EVER=1)
 // from there on.
 //   FAIL_CALL  malloc (realloc and aligned_alloc too), mmap (anonymous or shared), open, write, fsync, close, rename,
-//              mkdir, unlink; recv: a bit of 10,000 bytes or more is flipped
+//              mkdir, unlink; recv: a bit of 10,000 bytes or more is flipped; read (pread, or a file that is mapped),
+//              openr (for reading only), stat (access too), list (readdir): FAIL_PATH, if set, is a part of the file's path
 // Only what a path or descriptor above 2 is for counts. At its end the process writes how many calls there were to
 // FAIL_COUNT, if set.
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -13,16 +15,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-static const char* call;
+static const char *call, *part;
 static long at, ever, code, count;
 
 __attribute__((constructor)) static void setup(void) {
     const char *a = getenv("FAIL_AT"), *e = getenv("FAIL_EVER"), *n = getenv("FAIL_ERRNO");
     at = a ? atol(a) : 0, ever = e != 0, code = n ? atol(n) : ENOMEM;
-    call = getenv("FAIL_CALL");
+    call = getenv("FAIL_CALL"), part = getenv("FAIL_PATH");
 }
 __attribute__((destructor)) static void report(void) {
     const char* path = getenv("FAIL_COUNT");
@@ -38,6 +41,15 @@ static int fails(const char* name) {
     return 1;
 }
 
+static int fails_at(const char* name, const char* path) {
+    return call && !strcmp(call, name) && (!part || strstr(path, part)) && fails(name);
+}
+static int fails_of(const char* name, int fd) {
+    char link[32], path[4096] = "";
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    return call && !strcmp(call, name) && readlink(link, path, sizeof path - 1) > 0 && fails_at(name, path);
+}
+
 void* __libc_malloc(size_t);
 void* __libc_realloc(void*, size_t);
 void* __libc_memalign(size_t, size_t);
@@ -47,7 +59,7 @@ void* aligned_alloc(size_t a, size_t n) { return fails("malloc") ? NULL : __libc
 
 #define REAL(type, name, ...) ((type(*)(__VA_ARGS__))dlsym(RTLD_NEXT, #name))
 void* mmap(void* p, size_t n, int prot, int flags, int fd, off_t off) {
-    if (fails("mmap")) return MAP_FAILED;
+    if (fails("mmap") || fails_of("read", fd)) return MAP_FAILED;
     return REAL(void*, mmap, void*, size_t, int, int, int, off_t)(p, n, prot, flags, fd, off);
 }
 int open(const char* path, int flags, ...) {
@@ -56,7 +68,20 @@ int open(const char* path, int flags, ...) {
     const mode_t mode = flags & O_CREAT ? va_arg(args, mode_t) : 0;
     va_end(args);
     const int writes = (flags & O_ACCMODE) != O_RDONLY;
+    if (!writes && fails_at("openr", path)) return -1;
     return writes && fails("open") ? -1 : (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
+}
+ssize_t pread(int fd, void* data, size_t n, off_t at) {
+    return fails_of("read", fd) ? -1 : syscall(SYS_pread64, fd, data, n, at);
+}
+int stat(const char* path, struct stat* s) {
+    return fails_at("stat", path) ? -1 : (int)syscall(SYS_newfstatat, AT_FDCWD, path, s, 0);
+}
+int access(const char* path, int mode) {
+    return fails_at("stat", path) ? -1 : (int)syscall(SYS_faccessat, AT_FDCWD, path, mode);
+}
+struct dirent* readdir(DIR* folder) {
+    return fails_of("list", dirfd(folder)) ? NULL : REAL(struct dirent*, readdir, DIR*)(folder);
 }
 ssize_t write(int fd, const void* data, size_t n) {
     return fd > 2 && fails("write") ? -1 : syscall(SYS_write, fd, data, n);

@@ -72,6 +72,14 @@ void put_file(const std::string& path, std::string_view text) {
     file.finish();
 }
 
+void copy_file(const std::string& from, const std::string& to) {
+    FileReader source(from);
+    FileWriter file(to);
+    for (std::string_view piece; !(piece = source.look(1)).empty(); source.take(piece.size()))
+        file.write(piece.data(), piece.size());
+    file.finish();
+}
+
 void fill_hf(const Exported& m, bool merge, const std::string& out) {
     const bool whole = m.adapter ? merge : !file_exists(path_join(m.folder, "model.safetensors"));
     for (const std::string name : {"model.safetensors", kAdapterWeights, kAdapterConfig, "config.json",
@@ -81,7 +89,7 @@ void fill_hf(const Exported& m, bool merge, const std::string& out) {
         // Beside adapters a config.json would say that the weights are there, too.
         const bool out_of_place = name.starts_with("adapter_") ? whole : name == "config.json" && (whole || m.adapter);
         if (file_exists(from) && !out_of_place)
-            put_file(path_join(out, name), map_file(from).text());
+            copy_file(from, path_join(out, name));
     }
     if (whole) {
         put_file(path_join(out, "config.json"), config_json(m.config));

@@ -54,13 +54,13 @@ struct Stats {
 };
 
 // In blocks, so that a tensor of any size needs 256 KiB.
-Stats stats_of(const char* data, const std::string& dtype, size_t n, size_t value_bytes) {
+Stats stats_of(const SafeTensor& t, size_t n) {
     std::vector<float> x(std::min<size_t>(n, 65536));
     Stats s;
     double sum = 0, squares = 0;
     for (size_t at = 0; at < n; at += x.size()) {
         const size_t count = std::min(x.size(), n - at);
-        convert_to_floats(x.data(), data + at * value_bytes, dtype, count);
+        t.read(at, count, x.data());
         for (size_t i = 0; i < count; i++) {
             const double v = double(x[i]);
             if (!std::isfinite(v)) {
@@ -83,7 +83,7 @@ void show_safetensors(const std::string& path) {
     uint64_t values = 0, not_finite = 0;
     size_t width = 6;
     for (const SafeTensor& t : file.tensors) width = std::max(width, t.name.size());
-    say("%s: safetensors, %s bytes, %zu tensors", path.c_str(), with_commas(file.files[0].size).c_str(),
+    say("%s: safetensors, %s bytes, %zu tensors", path.c_str(), with_commas(file.files[0]->size).c_str(),
         file.tensors.size());
     if (!file.tensors.empty())
         say("  %-*s %-7s %-16s %10s %10s %10s", int(width), "tensor", "dtype", "shape", "mean", "std", "max abs");
@@ -92,7 +92,7 @@ void show_safetensors(const std::string& path) {
         for (const uint64_t dim : t.shape) n *= dim;  // checked by the reader
         values += n;
         const bool floats = t.dtype == "F32" || t.dtype == "F16" || t.dtype == "BF16";
-        const Stats s = floats ? stats_of(t.data, t.dtype, size_t(n), t.dtype == "F32" ? 4 : 2) : Stats{};
+        const Stats s = floats ? stats_of(t, size_t(n)) : Stats{};
         not_finite += s.not_finite;
         std::string numbers;
         if (floats)
@@ -108,24 +108,24 @@ void show_safetensors(const std::string& path) {
 
 // Reads of a GGUF file's header, each checked against the bytes left.
 struct Cursor {
-    const char* data;
-    size_t size, at = 0;
+    FileReader file;
     const char* path;
-    const char* take(uint64_t n) {
-        if (n > size - at) die(kExitBadContent, "%s: byte %zu: the file ends inside the header", path, at);
-        at += size_t(n);
-        return data + at - n;
+    size_t at = 0;
+    std::string take(uint64_t n) {
+        if (n > file.file->size - at) die(kExitBadContent, "%s: byte %zu: the file ends inside the header", path, at);
+        std::string taken(file.look(n).substr(0, n));
+        file.take(n);
+        at += n;
+        return taken;
     }
     template <class T>
     T number() {
         T x;
-        std::memcpy(&x, take(sizeof x), sizeof x);
+        std::memcpy(&x, take(sizeof x).data(), sizeof x);
         return x;
     }
     std::string text(uint64_t most) {
-        const uint64_t n = number<uint64_t>();
-        const char* p = take(n);
-        return std::string(p, size_t(std::min(n, most)));
+        return take(number<uint64_t>()).substr(0, most);
     }
 };
 
@@ -149,7 +149,7 @@ std::string gguf_value(Cursor* c, uint32_t type) {
     if (type == 6) return format("%g", double(c->number<float>()));
     if (type == 12) return format("%g", c->number<double>());
     uint64_t x = 0;
-    std::memcpy(&x, c->take(kGgufBytes[type]), size_t(kGgufBytes[type]));
+    std::memcpy(&x, c->take(kGgufBytes[type]).data(), size_t(kGgufBytes[type]));
     if (type == 7) return x ? "true" : "false";
     if (type == 1) return std::to_string(int8_t(x));
     if (type == 3) return std::to_string(int16_t(x));
@@ -157,12 +157,14 @@ std::string gguf_value(Cursor* c, uint32_t type) {
     return type == 11 ? std::to_string(int64_t(x)) : std::to_string(x);
 }
 
-void show_gguf(const std::string& path, const MappedFile& file) {
-    Cursor c{file.data, file.size, 4, path.c_str()};
+void show_gguf(const std::string& path) {
+    Cursor c{FileReader(path), path.c_str()};
+    c.take(4);
+    const uint64_t size = c.file.file->size;
     const uint32_t version = c.number<uint32_t>();
     if (version < 2 || version > 3) die(kExitBadContent, "%s: GGUF version %u, want 2 or 3", path.c_str(), version);
     const uint64_t tensors = c.number<uint64_t>(), keys = c.number<uint64_t>();
-    say("%s: GGUF version %u, %s bytes, %s tensors, %s keys", path.c_str(), version, with_commas(file.size).c_str(),
+    say("%s: GGUF version %u, %s bytes, %s tensors, %s keys", path.c_str(), version, with_commas(size).c_str(),
         with_commas(tensors).c_str(), with_commas(keys).c_str());
     for (uint64_t i = 0; i < keys; i++) {
         const std::string key = c.text(100);
@@ -193,17 +195,17 @@ void show_gguf(const std::string& path, const MappedFile& file) {
     }
     const uint64_t begin = round_up<uint64_t>(c.at, 32);
     for (const Place& p : places)
-        if (checked_add(checked_add(begin, p.offset, path.c_str()), p.bytes, path.c_str()) > file.size)
+        if (checked_add(checked_add(begin, p.offset, path.c_str()), p.bytes, path.c_str()) > size)
             die(kExitBadContent, "%s: a tensor's data end beyond the file", path.c_str());
 }
 
 // ---------------------------------------------------------------------------------------------------------- llm.c
 
-void show_llmc(const std::string& path, const MappedFile& file) {
+void show_llmc(const std::string& path, const InputFile& file) {
     int32_t head[256] = {};
     if (file.size < sizeof head)
-        die(kExitBadContent, "%s: llm.c file of %zu bytes, want a header of 1,024", path.c_str(), file.size);
-    std::memcpy(head, file.data, sizeof head);
+        die(kExitBadContent, "%s: llm.c file of %zu bytes, want a header of 1,024", path.c_str(), size_t(file.size));
+    file.read(0, head, sizeof head);
     static const std::map<int32_t, const char*> other = {{20240327, "debug state"},
                                                          {20240328, "tokenizer"},
                                                          {20240522, "evaluation data"},
@@ -291,16 +293,19 @@ void show_metrics(const std::string& path) {
 }
 
 void show_text(const std::string& path, Format kind) {
-    const MappedFile file = map_file(path);
-    const std::string_view text = file.text();
-    if (text.empty()) die(kExitBadContent, "%s: empty", path.c_str());
-    if (kind == Format::jsonl || text[0] == '{') {
-        const std::string_view line = text.substr(0, text.find('\n'));
+    FileReader file(path);
+    std::string_view line;
+    uint64_t lines = 0;
+    if (!file.line(&line)) die(kExitBadContent, "%s: empty", path.c_str());
+    if (kind == Format::jsonl || line.starts_with('{')) {
         const Json first = parse_json(line, path.c_str());
         if (first.find("event")) return show_metrics(path);
     }
-    say("%s: %s, %s bytes, %s lines", path.c_str(), format_name(kind), with_commas(text.size()).c_str(),
-        with_commas(uint64_t(std::count(text.begin(), text.end(), '\n'))).c_str());
+    FileReader again(path);
+    for (std::string_view piece; !(piece = again.look(1)).empty(); again.take(piece.size()))
+        lines += uint64_t(std::ranges::count(piece, '\n'));
+    say("%s: %s, %s bytes, %s lines", path.c_str(), format_name(kind), with_commas(file.file->size).c_str(),
+        with_commas(lines).c_str());
 }
 
 // ---------------------------------------------------------------------------------------------------------- JSON
@@ -329,10 +334,10 @@ void show_model_config(const std::string& path, std::string_view text) {
 }
 
 void show_json(const std::string& path) {
-    const MappedFile file = map_file(path);
-    const Json j = parse_json(file.text(), path.c_str());
+    const std::string text = read_file(path);
+    const Json j = parse_json(text, path.c_str(), true);
     if (j.find("added_tokens") || j.find("model").find("vocab")) return show_tokenizer(path);
-    if (j.find("model_type")) return show_model_config(path, file.text());
+    if (j.find("model_type")) return show_model_config(path, text);
     std::string keys;
     size_t members = 0;
     for (JsonItems i(j); i.next(); members++)
@@ -356,7 +361,7 @@ void show_model_folder(const std::string& folder) {
     } else {
         say("%s: a Hugging Face folder", folder.c_str());
     }
-    show_model_config(path_join(folder, "config.json"), map_file(path_join(folder, "config.json")).text());
+    show_model_config(path_join(folder, "config.json"), read_file(path_join(folder, "config.json")));
     if (file_exists(path_join(folder, "tokenizer.json"))) show_tokenizer(path_join(folder, "tokenizer.json"));
     show_safetensors(path_join(folder, "model.safetensors"));
 }
@@ -382,21 +387,22 @@ void show(const std::string& path) {
             return show_run(path);
         die(kExitBadContent, "%s: a folder, but no run, checkpoint or Hugging Face folder", path.c_str());
     }
-    const MappedFile file = map_file(path);
-    const std::string_view head = file.text().substr(0, 16);
+    const InputFile file(path);
+    std::string head(std::min<size_t>(file.size, 16), '\0');
+    file.read(0, head.data(), head.size());
     uint32_t magic = 0;
     std::memcpy(&magic, head.data(), std::min<size_t>(head.size(), 4));
     const auto ends = [&](std::string_view suffix) {
         return path.size() > suffix.size() && std::string_view(path).ends_with(suffix);
     };
     if (ends(".safetensors")) return show_safetensors(path);
-    if (head.starts_with("GGUF")) return show_gguf(path, file);
+    if (head.starts_with("GGUF")) return show_gguf(path);
     if (magic == 20240326 || magic == 20240327 || magic == 20240328 || magic == 20240522 || magic == 20240527 ||
         magic == 20240803)
         return show_llmc(path, file);
     if (ends(".json")) return show_json(path);
     if (ends(".bpe")) return show_tokenizer(path);
-    if (head.size() > 8 && head[8] == '{' && head.substr(2, 6) == std::string_view("\0\0\0\0\0\0", 6))
+    if (head.size() > 8 && head[8] == '{' && head.substr(2, 6) == std::string(6, '\0'))
         return show_safetensors(path);
     const Source source = find_source(path);
     source.is_text() ? show_text(path, source.format) : show_tokens(path, source.format);

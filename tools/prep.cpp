@@ -89,7 +89,7 @@ std::vector<Input> find_inputs(const std::vector<std::string>& paths) {
             if (!unpack.empty()) continue;
             const Source source = find_source(file);            // 65 for what is no text
             if (!source.is_text()) die_content(file, format_name(source.format), "text or .jsonl");
-            warn_of_markup(file, map_file(file).text().substr(0, 256));
+            warn_of_markup(file, FileReader(file).look(256).substr(0, 256));
         }
     }
     return inputs;
@@ -98,14 +98,14 @@ std::vector<Input> find_inputs(const std::vector<std::string>& paths) {
 // The bytes of one input in order, unpacked.
 struct Stream {
     const Input& input;
-    MappedFile file;                        // of one that is not packed
+    std::optional<InputFile> file = {};     // of one that is not packed
     FILE* pipe = nullptr;
     uint64_t at = 0;                        // bytes taken
-    std::string ahead;                      // read from the pipe, not taken yet
+    std::string ahead;                      // read, not taken yet
 
     explicit Stream(const Input& of) : input(of) {
         if (of.unpack.empty()) {
-            file = map_file(of.path);
+            file.emplace(of.path);
             return;
         }
         const std::string command = "exec " + of.unpack + " -dc -- " + shell_quote(of.path);
@@ -117,8 +117,12 @@ struct Stream {
     }
     Stream(const Stream&) = delete;
 
-    // Reads until `ahead` has n bytes or the pipe ends.
+    // Reads until `ahead` has n bytes or the input ends.
     void fill(size_t n) {
+        if (const size_t old = ahead.size(), more = file ? size_t(file->size - at) - old : 0; old < n && more > 0) {
+            ahead.resize(std::min(std::max(n, old + (1 << 20)), old + more));
+            file->read(at + old, &ahead[old], ahead.size() - old);
+        }
         while (pipe && ahead.size() < n) {
             const size_t old = ahead.size();
             ahead.resize(old + (1 << 20));
@@ -133,13 +137,12 @@ struct Stream {
     }
     // What is left, as far as it has been read; at least n bytes if there are so many.
     std::string_view look(size_t n) {
-        if (input.unpack.empty()) return file.text().substr(at);
         fill(n);
         return ahead;
     }
     void take(size_t n) {
         at += n;
-        if (!input.unpack.empty()) ahead.erase(0, n);
+        ahead.erase(0, n);
     }
 };
 
@@ -323,8 +326,7 @@ void lock_output(const std::string& dir) {
 // Error 65 if a finished shard is not what it was when it was written.
 void check_shard(const std::string& path, uint32_t crc) {
     if (!file_exists(path)) die(kExitBadContent, "%s: it is gone; begin again in another folder", path.c_str());
-    const MappedFile shard = map_file(path);
-    if (crc32c(0, shard.data, shard.size) != crc)
+    if (InputFile(path).checksum() != crc)
         die(kExitBadContent, "%s: checksum mismatch: it has changed; begin again in another folder", path.c_str());
 }
 
@@ -387,11 +389,11 @@ struct Job {
             for (const ShardFile& shard : o.shards) check_shard(path(shard.name), shard.crc);
             o.documents = state.get_u64(name + "_documents", what);
             o.total = state.get_u64(name + "_tokens", what);
-            const MappedFile rest = map_file(part(o, saves));
-            if (rest.size % 4 || crc32c(0, rest.data, rest.size) != state.get_u64(name + "_crc", what))
-                die(kExitBadContent, "%s: it is damaged; begin again in another folder", rest.path.c_str());
+            const InputFile rest(part(o, saves));
             o.tokens.resize(rest.size / 4);
-            if (rest.size) std::memcpy(o.tokens.data(), rest.data, rest.size);
+            rest.read(0, o.tokens.data(), o.tokens.size() * 4);
+            if (rest.size % 4 || crc32c(0, o.tokens.data(), rest.size) != state.get_u64(name + "_crc", what))
+                die(kExitBadContent, "%s: it is damaged; begin again in another folder", rest.path.c_str());
         }
         reader->seek(state.get_u64("input", what), state.get_u64("at", what));
         return true;

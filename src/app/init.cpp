@@ -10,7 +10,7 @@
 static Init init_of_file(const std::string& path) {
     const ModelFile file = open_model_file(path);
     Init init = {path, "", parse_config(file.config_json, path.c_str())};
-    if (const uint64_t n = count_parameters(init.config.info->tensors(init.config.shape)); n > map_file(path).size / 2)
+    if (const uint64_t n = count_parameters(init.config.info->tensors(init.config.shape)); n > InputFile(path).size / 2)
         die_content(path, "a model of " + with_commas(n) + " parameters", "one that the file has room for");
     init.chat_template = file.chat_template;
     if (!file.vocabulary.empty()) init.tokenizer = tokenizer_json_of_gguf(file.split, file.vocabulary, path);
@@ -47,7 +47,7 @@ static void check_base(Init* init) {
     bool same = own.info == init->config.info && own.shape.V == init->config.shape.V;
     for (const ShapeKey& key : own.info->keys)
         same &= key.option == std::string("seq-len") || key.get(own.shape) == key.get(init->config.shape);
-    if (!same || parse_json(text, state.c_str()).get_u64("base_crc", state.c_str()) != weights_checksum(*init))
+    if (!same || parse_json(text, state.c_str(), true).get_u64("base_crc", state.c_str()) != weights_checksum(*init))
         die(kExitBadContent, "%s: its config.json or its weights have changed since; an adapter fits no others",
             init->folder.c_str());
     init->config = own;
@@ -76,9 +76,8 @@ Init init_of_path(const std::string& name) {
 
 uint32_t weights_checksum(const Init& init) {
     uint32_t crc = 0;
-    const std::vector<MappedFile> files =
-        is_file(init.folder) ? std::vector<MappedFile>{map_file(init.folder)} : open_model(init.folder).files;
-    for (const MappedFile& file : files) crc = crc32c(crc, file.data, file.size);
+    if (is_file(init.folder)) return InputFile(init.folder).checksum();
+    for (const SharedFile& file : open_model(init.folder).files) crc = file->checksum(crc);
     return crc;
 }
 

@@ -73,9 +73,9 @@ Log::Log(const std::string& out_dir, bool resumed) {
     fd = open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | (resumed ? 0 : O_TRUNC), 0666);
     if (fd < 0) die(kExitWrite, "%s: %s", shown_path(path).c_str(), strerror(errno));
     if (!resumed) return;
-    const MappedFile file = map_file(path);
-    const size_t whole = file.text().rfind('\n') + 1;           // npos + 1 is 0
-    if (whole < file.size && ftruncate(fd, off_t(whole)) != 0)
+    const std::string text = read_file(path);
+    const size_t whole = text.rfind('\n') + 1;                  // npos + 1 is 0
+    if (whole < text.size() && ftruncate(fd, off_t(whole)) != 0)
         die(kExitWrite, "%s: cannot cut a torn last line: %s", shown_path(path).c_str(), strerror(errno));
 }
 

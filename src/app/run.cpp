@@ -253,12 +253,12 @@ void check_agreement(Comm* comm, const Fields& fields) {
 }
 
 Fields option_fields(const Options& options, const std::string& device_kind) {
-    const MappedFile program = map_file(program_path());
+    const std::string program = read_file(program_path());
     utsname machine;
     uname(&machine);
     Fields fields = {{"version", version_text()},       // the file is another one on another kind of CPU
                      {std::string("program for ") + machine.machine,
-                      format("%016llx", (unsigned long long)hash_bytes(program.data, program.size, 0))}};
+                      format("%016llx", (unsigned long long)hash_bytes(program.data(), program.size(), 0))}};
     for (const auto& [name, value] : options_identity(options)) fields.push_back({"--" + name, value});
     fields.push_back({"device", device_kind});
     return fields;

@@ -50,11 +50,10 @@ static void read_item(const Json& line, const char* what, const Tokenizer& token
 }
 
 Task read_task(const std::string& path, const Tokenizer& tokenizer, int T) {
-    const MappedFile file = map_file(path);
+    FileReader file(path);
     Task task = {base_name(path).substr(0, base_name(path).rfind('.')), {}, {}};
-    std::string_view rest = file.text();
-    for (size_t number = 1; !rest.empty(); number++) {
-        const std::string_view line = next_word(&rest, '\n');
+    std::string_view line;
+    for (size_t number = 1; file.line(&line); number++) {
         const std::string what = path + format(": line %zu", number);
         if (line.find_first_not_of(" \t\r") == line.npos) continue;
         read_item(parse_json(line, what.c_str()), what.c_str(), tokenizer, T, &task);

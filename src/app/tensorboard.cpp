@@ -64,12 +64,12 @@ std::vector<std::string> event_files(const std::string& folder) {
 }
 
 std::string write_event_file(const std::string& folder, int64_t eval_every) {
-    const MappedFile metrics = map_file(path_join(folder, "metrics.jsonl"));
-    std::string_view rest = metrics.text();
+    FileReader metrics(path_join(folder, "metrics.jsonl"));
+    std::string_view next;
     std::map<std::pair<uint64_t, std::string>, std::string> records;        // by step and event
     uint64_t newest_resume = 0;
-    while (!rest.empty()) try {
-        const std::string line(next_word(&rest, '\n'));
+    while (metrics.line(&next)) try {
+        const std::string line(next);
         const Json json = parse_json(line, "event");
         const std::string event = json.get_string("event", "event");
         const uint64_t step = json.get_u64("step", "event");

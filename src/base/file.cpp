@@ -9,11 +9,10 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <filesystem>
+#include <fnmatch.h>
 #include <fstream>
 #include <ftw.h>
-#include <glob.h>
 #include <sstream>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "src/base/common.h"
@@ -28,30 +27,103 @@ Descriptor::~Descriptor() {
     if (fd >= 0) ::close(fd);
 }
 
+// The exit code of a read that failed: there is no such file, its medium is damaged, or it cannot be read now.
+static int code_of(int error) {
+    switch (error) {
+        case ENOENT: case ENOTDIR: case ELOOP: case ENAMETOOLONG: case ENXIO: return kExitNoInput;
+        case EIO: case EBADMSG: case EUCLEAN: case ENODATA: return kExitBadContent;
+        default: return kExitOther;
+    }
+}
+
+[[noreturn]] static void fail_read(const char* what, const std::string& path, int error = errno) {
+    fail(code_of(error), code_of(error) == kExitOther ? "cannot be read now" : what, path, error);
+}
+
+// Calls until the result is not -1: at once again after a signal, five times in 3 seconds after an error that may pass.
+template <class F> static auto patiently(const std::string& path, const F& call) {
+    constexpr useconds_t kFirst = 100000, kLast = 1600000;
+    for (useconds_t pause = kFirst;;) {
+        const auto result = call();
+        if (result >= 0) return result;
+        if (errno == EINTR) continue;
+        const bool stays = code_of(errno) == kExitNoInput || errno == EACCES || errno == EPERM;
+        if (stays || pause > kLast) return result;
+        if (pause == kFirst) warn("%s: %s; trying again", path.c_str(), std::strerror(errno));
+        usleep(pause);
+        pause *= 2;
+    }
+}
+
 // O_NONBLOCK: opening a FIFO without a writer must not hang. Links are followed: Hugging Face's cache uses them.
-Descriptor open_regular(const std::string& path, const char* what, uint64_t* size) {
-    Descriptor file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
-    if (file.fd < 0) fail(errno == EMFILE || errno == ENFILE ? kExitOther : kExitNoInput, what, path);
-    struct stat info = {};
-    const bool regular = ::fstat(file.fd, &info) == 0 && S_ISREG(info.st_mode);
-    *size = uint64_t(info.st_size);
-    if (regular) return file;
+InputFile::InputFile(const std::string& path, const char* what)
+    : path(path), file(patiently(path, [&] { return ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC); })) {
+    if (file.fd < 0 || patiently(path, [&] { return ::fstat(file.fd, &info); }) != 0) fail_read(what, path);
+    size = uint64_t(info.st_size);
+    if (S_ISREG(info.st_mode)) return;
     die(kExitNoInput, "%s: %s: got %s, want a regular file", what, shown_path(path).c_str(),
         S_ISDIR(info.st_mode) ? "a folder" : "something else");
 }
 
-MappedFile map_file(const std::string& path) {
-    MappedFile file = {.path = path};
-    const Descriptor opened = open_regular(path, "cannot open", &file.size);
-    void* const memory = file.size ? ::mmap(nullptr, file.size, PROT_READ, MAP_PRIVATE, opened.fd, 0) : nullptr;
-    if (memory == MAP_FAILED) fail(kExitNoInput, "cannot map", path);
-    if (!memory) return file;
-    file.data = static_cast<const char*>(memory);
-    file.mapping.reset(memory, [size = file.size](void* at) { ::munmap(at, size); });
-    return file;
+void InputFile::read(uint64_t offset, void* out, size_t bytes) const {
+    for (size_t done = 0; done < bytes;) {
+        const ssize_t n = patiently(path, [&] {
+            return ::pread(file.fd, static_cast<char*>(out) + done, bytes - done, off_t(offset + done));
+        });
+        const auto where = [&] { return path + ": byte " + std::to_string(offset + done); };
+        if (n < 0) fail_read("cannot read", where());
+        if (n == 0)
+            die(kExitBadContent, "cannot read: %s: the file was cut short while in use", where().c_str());
+        done += size_t(n);
+    }
 }
 
-std::string read_file(const std::string& path) { return std::string(map_file(path).text()); }
+bool InputFile::touched() {
+    const struct stat old = info;
+    if (patiently(path, [&] { return ::fstat(file.fd, &info); }) != 0) fail_read("cannot look up", path);
+    const auto differ = [](const timespec& a, const timespec& b) { return std::memcmp(&a, &b, sizeof a) != 0; };
+    return old.st_size != info.st_size || differ(old.st_mtim, info.st_mtim) || differ(old.st_ctim, info.st_ctim);
+}
+
+constexpr uint64_t kPiece = 64 << 10;           // stays in the cache between the copy and its use
+
+uint32_t InputFile::checksum(uint32_t crc) const {
+    std::vector<char> piece(size_t(std::min(kPiece, size)));
+    for (uint64_t at = 0; at < size; at += piece.size()) {
+        const size_t n = size_t(std::min<uint64_t>(piece.size(), size - at));
+        read(at, piece.data(), n);
+        crc = crc32c(crc, piece.data(), n);
+    }
+    return crc;
+}
+
+std::string read_file(const std::string& path) {
+    const InputFile file(path);
+    std::string text(file.size, '\0');
+    file.read(0, text.data(), text.size());
+    return text;
+}
+
+std::string_view FileReader::look(uint64_t n) {
+    const size_t left = ahead.size() - taken;
+    if (left < n && at < file->size) {
+        ahead.erase(0, std::exchange(taken, 0));
+        const uint64_t more = std::min(std::max(n - left, kPiece), file->size - at);
+        ahead.resize(left + more);
+        file->read(at, &ahead[left], more);
+        at += more;
+    }
+    return std::string_view(ahead).substr(taken);
+}
+
+bool FileReader::line(std::string_view* out) {
+    uint64_t want = 1;
+    std::string_view text;
+    while ((text = look(want)).find('\n') == text.npos && text.size() >= want) want = 2 * text.size();
+    *out = text.substr(0, text.find('\n'));
+    take(std::min(out->size() + 1, text.size()));
+    return !text.empty();
+}
 
 std::string read_kernel_file(const std::string& path) {
     std::ostringstream text;
@@ -59,41 +131,71 @@ std::string read_kernel_file(const std::string& path) {
     return text.str();
 }
 
-bool file_exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
+static bool look_up(const std::string& path, struct stat* info) {
+    if (patiently(path, [&] { return ::stat(path.c_str(), info); }) == 0) return true;
+    if (code_of(errno) == kExitNoInput) return false;
+    fail_read("cannot look up", path);
+}
+
+bool file_exists(const std::string& path) {
+    struct stat info;
+    return look_up(path, &info);
+}
 
 bool is_directory(const std::string& path) {
     struct stat info;
-    return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+    return look_up(path, &info) && S_ISDIR(info.st_mode);
 }
 
 // Not std::filesystem's iterator: its noexcept functions end the process when there is no memory.
 std::vector<std::string> list_directory(const std::string& path) {
-    const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(path.c_str()), ::closedir);
     std::vector<std::string> names;
-    if (folder) errno = 0;
-    for (const dirent* e; folder && (e = ::readdir(folder.get())); errno = 0)
-        if (const std::string name = e->d_name; name != "." && name != "..") names.push_back(name);
-    if (errno) fail(kExitNoInput, "cannot list", path);
+    const auto list = [&] {
+        const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(path.c_str()), ::closedir);
+        names.clear();
+        if (folder) errno = 0;
+        for (const dirent* e; folder && (e = ::readdir(folder.get())); errno = 0)
+            if (const std::string name = e->d_name; name != "." && name != "..") names.push_back(name);
+        return errno ? -1 : 0;
+    };
+    if (patiently(path, list) != 0) fail_read("cannot list", path);
     std::sort(names.begin(), names.end());
     return names;
 }
 
+// Appends the paths that begin with `done` and go on as the pattern `rest` says. Not glob(): that takes a folder whose
+// reading fails for one that ends there.
+static void expand(const std::string& done, const std::string& rest, std::vector<std::string>* paths) {
+    if (rest.empty()) {
+        if (file_exists(done)) paths->push_back(done);
+        return;
+    }
+    const size_t end = std::min(rest.find('/'), rest.size() - 1) + 1;
+    const std::string part = rest.substr(0, rest.find('/')), slash = rest.substr(part.size(), end - part.size());
+    if (part.find_first_of("*?[\\") == part.npos) return expand(done + part + slash, rest.substr(end), paths);
+    const std::string folder = done.empty() ? "." : done;
+    if (!is_directory(folder)) return;
+    for (const std::string& name : list_directory(folder))
+        if (::fnmatch(part.c_str(), name.c_str(), FNM_PERIOD) == 0)
+            expand(done + name + slash, rest.substr(end), paths);
+}
+
 std::vector<std::string> expand_glob(const std::string& pattern) {
-    glob_t found{};
     std::vector<std::string> paths;
-    if (::glob(pattern.c_str(), 0, nullptr, &found) == 0)         // sorted by bytes, since no locale is set
-        paths.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
-    ::globfree(&found);
+    expand("", pattern, &paths);
+    std::sort(paths.begin(), paths.end());
     return paths;
 }
 
 void make_directories(const std::string& path) {
-    if (path.empty() || is_directory(path)) return;
+    struct stat info;
+    const auto is_there = [&] { return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode); };
+    if (path.empty() || is_there()) return;
     const std::string parent = parent_folder(without_slash(path));
     make_directories(parent);
     if (::mkdir(path.c_str(), 0777) == 0) return sync_directory(parent);        // the name must survive a power cut
     const int error = errno;
-    if (error == EEXIST && is_directory(path)) return;
+    if (error == EEXIST && is_there()) return;
     char target[4096];
     if (const ssize_t n = ::readlink(path.c_str(), target, sizeof target); n > 0)
         die(kExitWrite, "cannot make folder: %s: it is a link to %.*s, which is not there; mount its disk or make it",

@@ -1,10 +1,11 @@
-// file.h -- files: mapped reading, checked writing, checksums. Every failure is an Error with the path.
+// file.h -- files: checked reading and writing, checksums. Every failure is an Error with the path.
 #pragma once
 #include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <sys/stat.h>
 #include <utility>
 #include <vector>
 
@@ -17,23 +18,44 @@ struct Descriptor {
     ~Descriptor();
 };
 
-// A read-only mapping that lives as long as a copy of this. An empty file has size 0.
-struct MappedFile {
-    const char* data = "";
+// A regular file that is open for reading, as large as it is then: what is appended later is not read. A read that
+// fails is tried again for some three seconds. What stays is Error 65 where the medium is damaged (EIO and its like)
+// and Error 1, "cannot be read now", for all else: a stale handle, no memory, no permission, too many open files.
+struct InputFile {
     uint64_t size = 0;
-    std::string path;
-    std::shared_ptr<void> mapping = {};
-    std::string_view text() const { return {data, size}; }
+    const std::string path;
+    // what: stands in front of the path in an error. 66: there is no such file, or it is not a regular one.
+    explicit InputFile(const std::string& path, const char* what = "cannot open");
+    void read(uint64_t offset, void* out, size_t bytes) const;  // safe from any thread; 65 too if the file ends before
+    uint32_t checksum(uint32_t crc = 0) const;              // crc32c of all bytes
+    // Tells whether the file's size or times have changed since the last call or the open: content may have, then.
+    bool touched();
+  private:
+    const Descriptor file;
+    struct stat info = {};
 };
-MappedFile map_file(const std::string& path);               // 66 if missing or not a regular file
-std::string read_file(const std::string& path);             // 66; for small files
+std::string read_file(const std::string& path);             // whole; for small files
 std::string read_kernel_file(const std::string& path);      // of /proc and /sys; "" if it cannot be read
-Descriptor open_regular(const std::string& path, const char* what, uint64_t* size);  // for reading; 66
 
+// Reads a file from its begin on, in pieces.
+struct FileReader {
+    const std::shared_ptr<const InputFile> file;
+    explicit FileReader(const std::string& path) : file(std::make_shared<InputFile>(path)) {}
+    // What comes next, valid until the next call: n bytes or more, fewer only at the end of the file.
+    std::string_view look(uint64_t n);
+    void take(size_t n) { taken += n; }                     // of what look gave
+    bool line(std::string_view* out);                       // takes the next line, without its end; false: none
+  private:
+    std::string ahead = {};
+    size_t taken = 0;                                       // bytes of `ahead`
+    uint64_t at = 0;                                        // where the file goes on behind `ahead`
+};
+
+// These two are Errors, as of an InputFile, where nobody can say: "no" may mean to begin anew.
 bool file_exists(const std::string& path);
 bool is_directory(const std::string& path);
-std::vector<std::string> list_directory(const std::string& path);  // names, sorted, without . and ..; 66
-std::vector<std::string> expand_glob(const std::string& pattern);  // sorted; empty if nothing matches
+std::vector<std::string> list_directory(const std::string& path);  // names, sorted, without . and ..; 66, 65, 1
+std::vector<std::string> expand_glob(const std::string& pattern);  // sorted; empty if nothing matches; 65, 1
 void make_directories(const std::string& path);             // 74
 void sync_directory(const std::string& path);               // fsync of a folder; 74; where there is none, a warning
 void remove_tree(const std::string& path);                  // follows no links; 74

@@ -84,19 +84,19 @@ static bool is_foreign(const std::string& checkpoint, const std::string& id) {
 
 std::string verify_checkpoint(const std::string& folder, bool checksums) try {
     constexpr size_t kMaxDone = 1 << 16;
-    const std::string path = path_join(folder, "DONE"), text(map_file(path).text().substr(0, kMaxDone));
-    const Done done = parse_done(text, "DONE");
+    FileReader list(path_join(folder, "DONE"));
+    const Done done = parse_done(std::string(list.look(kMaxDone).substr(0, kMaxDone)), "DONE");
     const int64_t step = step_of(base_name(folder));
     if (step >= 0 && step != done.step) return "DONE: it is of step " + std::to_string(done.step);
     for (const DoneFile& f : done.files) {
-        const MappedFile file = map_file(path_join(folder, f.name));
+        const InputFile file(path_join(folder, f.name));
         if (file.size != f.bytes)
             return f.name + ": got " + std::to_string(file.size) + " bytes, want " + std::to_string(f.bytes);
-        if (checksums && crc32c(0, file.data, file.size) != f.crc) return f.name + ": checksum mismatch";
+        if (checksums && file.checksum() != f.crc) return f.name + ": checksum mismatch";
     }
     return "";
 } catch (const Error& error) {
-    if (error.code == kExitOther) throw;        // too many open files: an older one must not take its place
+    if (error.code == kExitOther) throw;        // it cannot be read now: an older one must not take its place
     return error.message;
 }
 

@@ -47,7 +47,8 @@ std::string run_id(const std::string& json_path);
 // The newest complete checkpoint of a run, with a warning for each newer one that is not; "" if the run never saved.
 // Error 65 if some are present but none is whole and of this run.
 std::string find_checkpoint(const std::string& out_dir);
-// "" if the folder is complete (and its checksums right), else what is wrong. Error 1: too many files are open.
+// "" if the folder is complete (and its checksums right), else what is wrong, a damaged medium too.
+// Error 1: it cannot be read now.
 std::string verify_checkpoint(const std::string& folder, bool checksums);
 // Run folder, checkpoint, OUT/ckpt/best, Hugging Face folder or adapter -> the folder with the weights. 66 if there is
 // none, 65 if it is damaged.

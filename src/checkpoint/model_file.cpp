@@ -48,25 +48,33 @@ std::string gguf_name(const std::string& hf) {
 
 namespace {
 struct Reader {
-    MappedFile file;
-    size_t at = 0;
+    FileReader file;
+    uint64_t at = 0;
     std::map<std::string, std::string> keys = {};       // each value as JSON; null for a type that no key here has
     std::vector<SafeTensor> tensors = {};
     uint64_t offset = 0;                                // of the next one's data
 
     [[noreturn]] void fail(const std::string& field, const std::string& got, const std::string& want) const {
-        die_content(file.path + ": " + field.substr(0, 80), got.substr(0, 80), want);
+        die_content(file.file->path + ": " + field.substr(0, 80), got.substr(0, 80), want);
     }
-    std::string_view take(uint64_t bytes) {
-        if (bytes > file.size - at) fail(format("byte %zu", at), with_commas(bytes) + " bytes", "the file to go on");
-        at += size_t(bytes);
-        return {file.data + at - bytes, size_t(bytes)};
+    // Goes on behind data, and returns where they begin. From there on nothing but data is left to read.
+    uint64_t skip(uint64_t bytes) {
+        if (bytes > file.file->size - at)
+            fail("byte " + std::to_string(at), with_commas(bytes) + " bytes", "the file to go on");
+        at += bytes;
+        return at - bytes;
+    }
+    std::string take(uint64_t bytes) {
+        skip(bytes);
+        std::string taken(file.look(bytes).substr(0, bytes));
+        file.take(bytes);
+        return taken;
     }
     template <class T> T number() {
         T x;
         return std::memcpy(&x, take(sizeof x).data(), sizeof x), x;
     }
-    std::string text() { return std::string(take(number<uint64_t>())); }
+    std::string text() { return take(number<uint64_t>()); }
 
     std::string value(const std::string& name, uint32_t type) {
         constexpr uint64_t kBytes[] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};      // of a number of each type
@@ -88,7 +96,7 @@ struct Reader {
         return "[" + items + "]";
     }
     void read_tensor() {
-        SafeTensor t = {text(), "", {}, nullptr, 1};
+        SafeTensor t = {text(), "", {}, 0, 1, file.file};
         if (t.name == "output.weight") t.name = "lm_head.weight";       // which may equal the embedding
         const uint32_t dims = number<uint32_t>();
         if (dims < 1 || dims > 4) fail(t.name, format("%u dimensions", dims), "1 to 4");
@@ -100,7 +108,7 @@ struct Reader {
         t.dtype = type == 0 ? "F32" : type == 1 ? "F16" : type == 30 ? "BF16" : type == 8 ? "Q8_0" : format("%u", type);
         if (type > 1 && type != 30) fail(t.name, "type " + t.dtype, "F32, F16 or BF16");
         t.bytes = checked_mul(t.bytes, type == 0 ? 4 : 2, t.name.c_str());
-        if (const uint64_t got = number<uint64_t>(); got != offset || t.bytes > file.size)
+        if (const uint64_t got = number<uint64_t>(); got != offset || t.bytes > file.file->size)
             fail(t.name, std::to_string(got) + " as offset", std::to_string(offset) + ", and data within the file");
         offset += round_up<uint64_t>(t.bytes, 32);
         tensors.push_back(std::move(t));
@@ -158,12 +166,12 @@ ModelFile read_gguf(Reader in) {
     if (const std::string size = in.text_of("general.alignment"); !size.empty() && size != "32")
         in.fail("general.alignment", size, "32");
     for (SafeTensor& t : in.tensors) {
-        in.take(round_up<size_t>(in.at, 32) - in.at);
-        t.data = in.take(t.bytes).data();
+        in.skip(round_up<uint64_t>(in.at, 32) - in.at);
+        t.begin = in.skip(t.bytes);
     }
     const bool bpe = in.text_of("tokenizer.ggml.model") == "gpt2";
     return {in.config(), in.text_of("tokenizer.ggml.pre"), bpe ? in.vocabulary() : "",
-            {in.file.path, {in.file}, in.tensors}, in.text_of("tokenizer.chat_template")};
+            {in.file.file->path, {in.file.file}, in.tensors}, in.text_of("tokenizer.chat_template")};
 }
 
 ModelFile read_llmc(Reader in) {
@@ -171,33 +179,35 @@ ModelFile read_llmc(Reader in) {
     if (head[1] != 3 && head[1] != 5) in.fail("version", std::to_string(head[1]), "3 (fp32) or 5 (bf16)");
     return {JsonLine().add("model_type", "gpt2").add("n_positions", head[2]).add("vocab_size", head[3])
                 .add("n_layer", head[4]).add("n_head", head[5]).add("n_embd", head[6]).text(), "", "",
-            {in.file.path, {in.file}, {{"", head[1] == 3 ? "F32" : "BF16", {head[7]}, nullptr, 0}}}};
+            {in.file.file->path, {in.file.file}, {{"", head[1] == 3 ? "F32" : "BF16", {head[7]}, 1024, 0}}}};
 }
 
 // Cuts llm.c's data into the tensors of a table: wte, wpe, each of a block's 12 for all layers, ln_f's two.
-std::vector<SafeTensor> cut_llmc(const MappedFile& file, const SafeTensor& all, const std::vector<TensorSpec>& table) {
+std::vector<SafeTensor> cut_llmc(const std::string& path, const SafeTensor& all, const std::vector<TensorSpec>& table) {
     std::vector<size_t> order = {0, 1};
     for (size_t part = 2; part < 14; part++)
         for (size_t i = part; i + 2 < table.size(); i += 12) order.push_back(i);
     order.insert(order.end(), {table.size() - 2, table.size() - 1});
     std::vector<SafeTensor> tensors;
-    Reader in = {file, 1024};
+    Reader in = {FileReader(path), all.begin};
     for (const size_t i : order) {
         const TensorSpec& t = table[i];
         const uint64_t row = t.cols * (all.dtype == "F32" ? 4 : 2), rows = i == 0 ? all.shape[0] : t.rows;  // padded
         if (rows < t.file_rows) in.fail("header[7]", std::to_string(rows), std::to_string(t.file_rows) + " or more");
         const auto shape = t.decay ? std::vector<uint64_t>{t.file_rows, t.cols} : std::vector<uint64_t>{t.cols};
-        tensors.push_back({t.name, all.dtype, shape, in.take(rows * row).data(), t.file_rows * row});
+        tensors.push_back({t.name, all.dtype, shape, in.skip(rows * row), t.file_rows * row, in.file.file});
     }
-    if (in.at != file.size) in.fail("size", with_commas(file.size), with_commas(in.at) + " by its header");
+    const uint64_t size = in.file.file->size;
+    if (in.at != size) in.fail("size", with_commas(size), with_commas(in.at) + " by its header");
     return tensors;
 }
 }  // namespace
 
 ModelFile open_model_file(const std::string& path) {
-    const MappedFile file = map_file(path);
-    if (file.text().starts_with("GGUF")) return read_gguf({file});
-    if (file.text().starts_with("\xc6\xd7\x34\x01")) return read_llmc({file});      // 20240326
+    FileReader file(path);
+    const std::string magic(file.look(4).substr(0, 4));
+    if (magic == "GGUF") return read_gguf({std::move(file)});
+    if (magic == "\xc6\xd7\x34\x01") return read_llmc({std::move(file)});           // 20240326
     die_content(path, "a file that is no model", "GGUF, llm.c's GPT-2, or a folder");
 }
 
@@ -209,6 +219,6 @@ void read_model_file(const std::string& path, Arena theirs, const Arena& arena, 
         for (TensorSpec::Part& part : t.parts) part.name = gguf_name(part.name);
     }
     if (!weights.tensors.empty() && weights.tensors[0].name.empty())
-        weights.tensors = cut_llmc(weights.files[0], weights.tensors[0], theirs.tensors);
+        weights.tensors = cut_llmc(path, weights.tensors[0], theirs.tensors);
     read_safetensors(weights, arena, "", values, &theirs);
 }

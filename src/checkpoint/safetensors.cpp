@@ -28,12 +28,11 @@ std::string shape_text(const std::vector<uint64_t>& shape) {
 
 static std::string shown(const Json& value) { return value.text().substr(0, 60); }
 
-// Reads one entry of the header; data: all of the file's.
-static SafeTensor read_entry(const std::string& name, const Json& entry, std::string_view data,
-                             const std::string& what) {
+// Reads one entry of the header. data: bytes behind it, from which `begin` counts here.
+static SafeTensor read_entry(const std::string& name, const Json& entry, uint64_t data, const std::string& what) {
     if (name.size() > kMaxName) die_content(what, "a tensor name of " + std::to_string(name.size()) + " bytes", "256");
     const std::string where = what + ": tensor " + name;
-    SafeTensor t = {name, entry.get_string("dtype", where.c_str()), {}, nullptr, 0};
+    SafeTensor t = {name, entry.get_string("dtype", where.c_str()), {}, 0, 0};
     t.bytes = dtype_bytes(t.dtype);
     if (t.bytes == 0) die_content(where + ": dtype", t.dtype.substr(0, 40), "F32, F16, BF16 or another known");
 
@@ -46,42 +45,44 @@ static SafeTensor read_entry(const std::string& name, const Json& entry, std::st
     }
     JsonItems i(offsets);
     if (shape.kind() != Json::array || offsets.kind() != Json::array || !i.next() || !i.value.as_u64(&begin) ||
-        !i.next() || !i.value.as_u64(&end) || i.next() || begin > end || end > data.size() || end - begin != t.bytes)
+        !i.next() || !i.value.as_u64(&end) || i.next() || begin > end || end > data || end - begin != t.bytes)
         die_content(where + ": data_offsets", shown(offsets), std::to_string(t.bytes) + " of the " +
-                    std::to_string(data.size()) + " bytes behind the header, for " + t.dtype + " " + shown(shape));
-    t.data = data.data() + begin;
+                    std::to_string(data) + " bytes behind the header, for " + t.dtype + " " + shown(shape));
+    t.begin = begin;
     return t;
 }
 
-std::vector<SafeTensor> parse_safetensors(std::string_view file, const std::string& what) {
+static void open_more(SafeTensors* all, const std::string& path) {
+    const SharedFile file = std::make_shared<InputFile>(path);
     uint64_t length = 0;
-    if (file.size() >= 8) std::memcpy(&length, file.data(), 8);
-    if (length < 2 || length > kMaxHeader || length > file.size() - 8 || file[8] != '{')
-        die_content(what + ": header", std::to_string(length) + " bytes in a file of " + std::to_string(file.size()),
+    if (file->size >= 8) file->read(0, &length, 8);
+    const bool fits = length >= 2 && length <= kMaxHeader && length <= file->size - 8;
+    std::string text(fits ? length : 0, '\0');
+    file->read(8, text.data(), text.size());
+    if (!text.starts_with('{'))
+        die_content(path + ": header", std::to_string(length) + " bytes in a file of " + std::to_string(file->size),
                     "2 to " + std::to_string(kMaxHeader) + " that begin with '{'; is it a safetensors file?");
-    const Json header = parse_json(file.substr(8, length), (what + ": header").c_str());
-    const std::string_view data = file.substr(8 + length);
+    const Json header = parse_json(text, (path + ": header").c_str());
+    const uint64_t data = file->size - 8 - length;
     std::vector<SafeTensor> tensors;
     for (JsonItems i(header); i.next();)
         if (const std::string name = i.key.text(); name != "__metadata__")
-            tensors.push_back(read_entry(name, i.value, data, what));
-    std::ranges::stable_sort(tensors, {}, [](const SafeTensor& t) { return std::pair(t.data, t.bytes); });
-    const char* at = data.data();
-    for (const SafeTensor& t : tensors) {
-        if (t.data != at)
-            die_content(what + ": tensor " + t.name + ": data_offsets", "begin " + std::to_string(t.data - data.data()),
-                        std::to_string(at - data.data()) + ", the end of the tensor before");
+            tensors.push_back(read_entry(name, i.value, data, path));
+    std::ranges::stable_sort(tensors, {}, [](const SafeTensor& t) { return std::pair(t.begin, t.bytes); });
+    uint64_t at = 0;
+    for (SafeTensor& t : tensors) {
+        if (t.begin != at)
+            die_content(path + ": tensor " + t.name + ": data_offsets", "begin " + std::to_string(t.begin),
+                        std::to_string(at) + ", the end of the tensor before");
         at += t.bytes;
+        t.begin += 8 + length;
+        t.file = file;
+        all->tensors.push_back(std::move(t));
     }
-    if (at != data.end())
-        die_content(what, std::to_string(data.size()) + " bytes of data",
-                    std::to_string(at - data.data()) + ", the end of the last tensor");
-    return tensors;
-}
-
-static void open_more(SafeTensors* all, const std::string& path) {
-    all->files.push_back(map_file(path));
-    for (SafeTensor& t : parse_safetensors(all->files.back().text(), path)) all->tensors.push_back(std::move(t));
+    if (at != data)
+        die_content(path, std::to_string(data) + " bytes of data",
+                    std::to_string(at) + ", the end of the last tensor");
+    all->files.push_back(file);
 }
 
 SafeTensors open_safetensors(const std::string& path) {
@@ -167,6 +168,30 @@ bool convert_to_floats(float* out, const char* data, const std::string& dtype, s
     return dtype == "F32" || dtype == "F16" || dtype == "BF16";
 }
 
+bool SafeTensor::read(uint64_t first, size_t n, float* out) const {
+    if (dtype == "F32") return file->read(begin + first * 4, out, n * 4), true;
+    std::vector<char> piece(std::min<size_t>(n, 32768) * 2);
+    for (size_t done = 0; done < n; done += piece.size() / 2) {
+        const size_t count = std::min(n - done, piece.size() / 2);
+        file->read(begin + (first + done) * 2, piece.data(), count * 2);
+        if (!convert_to_floats(out + done, piece.data(), dtype, count)) return false;
+    }
+    return dtype == "F16" || dtype == "BF16";
+}
+
+// Compares dtype, shape and bytes.
+static bool same_tensor(const SafeTensor& a, const SafeTensor& b) {
+    bool same = a.dtype == b.dtype && a.shape == b.shape;
+    char left[4096], right[4096];
+    for (uint64_t at = 0; same && at < a.bytes; at += sizeof left) {
+        const size_t n = size_t(std::min<uint64_t>(sizeof left, a.bytes - at));
+        a.file->read(a.begin + at, left, n);
+        b.file->read(b.begin + at, right, n);
+        same = std::memcmp(left, right, n) == 0;
+    }
+    return same;
+}
+
 static void check_finite(int code, const float* x, size_t n, const std::string& tensor, const char* then) {
     const float* const bad = std::find_if(x, x + n, [](float v) { return !std::isfinite(v); });
     if (bad == x + n) return;
@@ -236,7 +261,7 @@ static void read_tensor(const TensorSpec& spec, const FileTensor& want, const Sa
     const bool at_once = !spec.transposed && want.n <= most;
     std::vector<float> buffer(at_once ? 0 : want.n);
     float* const to = at_once ? values : buffer.data();
-    if (!convert_to_floats(to, t.data, t.dtype, want.n)) die_content(where + ": dtype", t.dtype, "F32, F16 or BF16");
+    if (!t.read(0, want.n, to)) die_content(where + ": dtype", t.dtype, "F32, F16 or BF16");
     check_finite(kExitBadContent, to, want.n, path + ": " + t.name, "take another checkpoint");
     if (spec.transposed) transpose(values, to, spec.cols, spec.file_rows);
     else if (!at_once) std::copy_n(to, most, values);
@@ -254,8 +279,7 @@ void read_safetensors(const SafeTensors& file, const Arena& arena, const std::st
     const std::string first = plain_name(table[0].name);
     const auto head = by_name.find("lm_head.weight"), tied = by_name.find(first);
     if (head != by_name.end() && tied != by_name.end() && head != tied) {
-        const SafeTensor &h = *head->second, &w = *tied->second;
-        if (h.dtype != w.dtype || h.shape != w.shape || std::memcmp(h.data, w.data, h.bytes) != 0)
+        if (!same_tensor(*head->second, *tied->second))
             die_content(file.path + ": tensor lm_head.weight", "another than " + first, "a tied head");
         by_name.erase(head);
     }

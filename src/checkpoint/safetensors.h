@@ -11,17 +11,24 @@
 #include "src/base/arena.h"
 #include "src/base/file.h"
 
-struct SafeTensor { std::string name, dtype; std::vector<uint64_t> shape; const char* data; uint64_t bytes; };
+using SharedFile = std::shared_ptr<const InputFile>;
+struct SafeTensor {
+    std::string name, dtype;
+    std::vector<uint64_t> shape;
+    uint64_t begin, bytes;                              // of the file
+    SharedFile file = nullptr;
+    // Reads n values of F32, F16 or BF16 from number `first` on as floats; false for another dtype.
+    bool read(uint64_t first, size_t n, float* out) const;
+};
 struct SafeTensors {
     std::string path;
-    std::vector<MappedFile> files;
+    std::vector<SharedFile> files;
     std::vector<SafeTensor> tensors;                  // in the order of their data
 };
 SafeTensors open_safetensors(const std::string& path);  // 66; 65 if anything in it is not as above
 // Opens a folder's model.safetensors or, where there is none, its adapter_model.safetensors, or the files that
 // model.safetensors.index.json names.
 SafeTensors open_model(const std::string& folder);
-std::vector<SafeTensor> parse_safetensors(std::string_view file, const std::string& what);
 // Converts n values of F32, F16 or BF16 at any address to floats; false for another dtype.
 bool convert_to_floats(float* out, const char* data, const std::string& dtype, size_t n);
 std::string shape_text(const std::vector<uint64_t>& shape); // "[50257,768]"

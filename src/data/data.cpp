@@ -1,6 +1,4 @@
 // data.cpp -- what --data, --val-data and --tokenizer mean: which files, which vocabulary, which part is validation.
-//
-// Text is mapped, and read at the start: a file that shrinks in those seconds ends the process with a bus error.
 #include "src/data/data.h"
 #include <algorithm>
 #include "src/base/common.h"
@@ -68,13 +66,14 @@ struct Text {
     }
 };
 
-void read_jsonl(const MappedFile& file, bool masked, Text* text) {
-    const std::string what = "data: " + file.path;
-    std::string_view rest = without_mark(file.text());
-    if (text->all.empty()) text->all.reserve(rest.size());
-    for (size_t number = 1; !rest.empty(); number++) try {
-        const std::string_view line = next_word(&rest, '\n');
-        if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+void read_jsonl(const std::string& path, bool masked, Text* text) {
+    const std::string what = "data: " + path;
+    FileReader file(path);
+    if (text->all.empty()) text->all.reserve(file.file->size);
+    std::string_view line;
+    for (size_t number = 1; file.line(&line); number++) try {
+        if (number == 1) line = without_mark(line);
+        if (is_blank(line)) continue;
         const Json json = parse_json(line, what.c_str());
         if (masked) text->conversations.push_back(read_conversation(json, what.c_str()));
         else if (json.kind() == Json::object && !json.find("text"))
@@ -88,13 +87,21 @@ void read_jsonl(const MappedFile& file, bool masked, Text* text) {
     }
 }
 
+void read_whole(const std::string& path, Text* text) {
+    FileReader file(path);
+    if (text->all.empty()) text->all.reserve(file.file->size);
+    std::string_view piece = file.look(3);
+    const size_t begin = text->all.size(), mark = piece.size() - without_mark(piece).size();
+    for (file.take(mark); !(piece = file.look(1)).empty(); file.take(piece.size())) text->all += piece;
+    if (text->all.size() > begin) text->ends.push_back(text->all.size());
+}
+
 // Reads a source; split: with a part for validation. Other ranks may wait: each file counts as progress.
 Text read_text(const Source& source, bool split, Comm* comm) {
     Text text;
     for (const std::string& path : source.files) {
-        const MappedFile file = map_file(path);
-        if (source.format == Format::text) text.add(without_mark(file.text()));
-        else read_jsonl(file, source.is_masked(), &text);
+        if (source.format == Format::text) read_whole(path, &text);
+        else read_jsonl(path, source.is_masked(), &text);
         if (comm) comm_progress(comm, -1, "reading text");
     }
     std::vector<size_t>& ends = text.ends;

@@ -3,28 +3,13 @@
 #include "src/data/shards.h"
 #include <algorithm>
 #include <cctype>
-#include <cerrno>
 #include <cstring>
-#include <unistd.h>
 #include "src/base/common.h"
 #include "src/data/chat.h"
 
 using ull = unsigned long long;
 
 // ---- one file
-
-InputFile::InputFile(const std::string& path) : file(open_regular(path, "data", &size)), path(path) {}
-
-void InputFile::read(uint64_t offset, void* out, size_t bytes) const {
-    for (size_t done = 0; done < bytes;) {
-        const ssize_t n = ::pread(file.fd, static_cast<char*>(out) + done, bytes - done, off_t(offset + done));
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0)
-            die(kExitBadContent, "data: %s: byte %llu: cannot read: %s", path.c_str(), ull(offset + done),
-                n < 0 ? std::strerror(errno) : "the file was cut short while in use");
-        done += size_t(n);
-    }
-}
 
 std::string content_hash(const std::vector<std::string>& files) {
     constexpr uint64_t kBlock = 64 << 10, kMost = 1 << 30;
@@ -33,7 +18,7 @@ std::string content_hash(const std::vector<std::string>& files) {
     const uint64_t step = std::max<uint64_t>(1, ceil_div(total, kMost)) * kBlock;
     std::vector<char> block(kBlock);
     for (const std::string& path : files) {
-        const InputFile file(path);
+        const InputFile file(path, "data");
         h = hash_bytes(&file.size, sizeof file.size, h);
         for (uint64_t at = 0; at < file.size; at += step) {
             const size_t n = size_t(std::min(kBlock, file.size - at));
@@ -57,21 +42,25 @@ static constexpr LlmcKind llmc_kinds[] = {{20240520, 1, 2}, {20240801, 7, 4}};  
 
 // Decides by the first line.
 static Format format_of_jsonl(const std::string& path) {
-    const MappedFile file = map_file(path);
-    std::string_view rest = without_mark(file.text());
-    const std::string_view blank = rest.substr(0, rest.find_first_not_of(" \t\r\n"));
-    rest.remove_prefix(blank.size());
-    if (rest.empty()) return Format::jsonl;
-    const std::string what = format("data: %s: line %td", path.c_str(), 1 + std::ranges::count(blank, '\n'));
-    if (rest[0] == '[') die_content(what, "a list", "an object on each line: jq -c '.[]' FILE");
-    const Json line = parse_json(next_word(&rest, '\n'), what.c_str());
+    FileReader file(path);
+    std::string_view text;
+    size_t number = 0;
+    do {
+        number++;
+        if (!file.line(&text)) return Format::jsonl;
+        if (number == 1) text = without_mark(text);
+    } while (is_blank(text));
+    const std::string what = format("data: %s: line %zu", path.c_str(), number);
+    if (text[text.find_first_not_of(" \t\r")] == '[')
+        die_content(what, "a list", "an object on each line: jq -c '.[]' FILE");
+    const Json line = parse_json(text, what.c_str());
     const std::string form = conversation_key(line);
     if (form.empty()) return Format::jsonl;
     return form == "prompt" && line.find(form).kind() == Json::string ? Format::pairs : Format::chat;
 }
 
 static Format recognise(const std::string& path) {
-    const InputFile file(path);
+    const InputFile file(path, "data");
     std::string head(size_t(std::min<uint64_t>(file.size, 16384)), '\0');
     file.read(0, head.data(), head.size());
     if (path.ends_with(".npy") || head.starts_with("\x93NUMPY")) return Format::npy;
@@ -173,7 +162,7 @@ static void read_npy_header(Shard* s) {
 }
 
 Shard open_token_file(const std::string& path, Format format) {
-    Shard s = {.name = path, .file = std::make_shared<InputFile>(path)};
+    Shard s = {.name = path, .file = std::make_shared<InputFile>(path, "data")};
     s.tokens = s.file->size / 2;  // of raw tokens
     if (format == Format::npy) read_npy_header(&s);
     if (format == Format::llmc) read_llmc_header(&s);

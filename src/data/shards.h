@@ -1,6 +1,4 @@
 // shards.h -- which files a --data path means, and reading runs of tokens from files or memory.
-//
-// Tokens are read with pread, not through a mapping: a file cut short during a run is then an Error, not a SIGBUS.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -42,14 +40,6 @@ std::string find_data_file(const std::string& name, const char* what_to_do);
 // evenly spaced blocks of 64 KiB count.
 std::string content_hash(const std::vector<std::string>& files);
 
-struct InputFile {                                  // open for reading
-    uint64_t size = 0;
-    const Descriptor file;
-    const std::string path;
-    explicit InputFile(const std::string& path);    // 66 missing or not a regular file
-    void read(uint64_t offset, void* out, size_t bytes) const;  // 65 if the file ends before
-};
-
 // Consecutive tokens in a file or in memory.
 struct Shard {
     size_t width = 2;                   // bytes of a token: 2 or 4, unsigned, little-endian
@@ -70,5 +60,6 @@ Shard open_token_file(const std::string& path, Format format);  // npy, llmc, ra
 inline std::string_view without_mark(std::string_view text) {
     return text.substr(text.starts_with("\xef\xbb\xbf") ? 3 : 0);
 }
+inline bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r") == line.npos; }
 size_t nine_tenths(std::string_view text);  // byte where character floor(9 n / 10) of n begins
 inline uint64_t nine_tenths_of(uint64_t n) { return n / 10 * 9 + n % 10 * 9 / 10; }

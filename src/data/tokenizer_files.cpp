@@ -237,7 +237,7 @@ Tokenizer tokenizer_load(const std::string& path) {
         const std::string json = path_join(path, "tokenizer.json");
         return tokenizer_load(file_exists(json) ? json : path_join(path, "vocab.bpe"));
     }
-    return tokenizer_parse(map_file(path).text(), path);
+    return tokenizer_parse(read_file(path), path);
 }
 
 Tokenizer tokenizer_parse(std::string_view text, const std::string& path) {

@@ -141,27 +141,72 @@ TEST(speed) {
 
 TEST(reading_refuses_what_is_no_file) {
     TempFolder dir;
-    expect_error(kExitNoInput, "No such file", [&] { map_file(dir / "absent"); });
-    expect_error(kExitNoInput, "got a folder", [&] { map_file(dir.path); });
+    expect_error(kExitNoInput, "No such file", [&] { InputFile(dir / "absent"); });
+    expect_error(kExitNoInput, "got a folder", [&] { InputFile(dir.path); });
     EXPECT(mkfifo((dir / "fifo").c_str(), 0600) == 0, "mkfifo");
     expect_error(kExitNoInput, "want a regular file", [&] { read_file(dir / "fifo"); });  // must not hang either
     expect_error(kExitNoInput, "want a regular file", [&] { read_file("/dev/zero"); });
     EXPECT(symlink("loop", (dir / "loop").c_str()) == 0, "symlink");
-    expect_error(kExitNoInput, "symbolic links", [&] { map_file(dir / "loop"); });
+    expect_error(kExitNoInput, "symbolic links", [&] { InputFile(dir / "loop"); });
     expect_error(kExitNoInput, "", [&] { list_directory(dir / "absent"); });
 }
 
-TEST(mapping_moves_and_empty_files) {
+TEST(a_file_is_read_as_large_as_it_was_opened) {
     TempFolder dir;
     write_file_atomic(dir / "empty", "");
-    write_file_atomic(dir / "abc", std::string_view("a\0c", 3));
-    const MappedFile empty = map_file(dir / "empty");
-    EXPECT(empty.size == 0 && empty.text().empty(), "size %zu", empty.size);
-    MappedFile a = map_file(dir / "abc");
-    MappedFile b = std::move(a);
-    EXPECT(b.text() == std::string_view("a\0c", 3) && b.path == dir / "abc", "%s", b.path.c_str());
-    b = map_file(dir / "empty");
-    EXPECT(b.size == 0, "size %zu", b.size);
+    const InputFile empty(dir / "empty");
+    EXPECT(empty.size == 0 && empty.checksum() == 0 && read_file(dir / "empty").empty(), "empty");
+    const std::string s = pattern(300000);
+    write_file_atomic(dir / "f", s);
+    const InputFile file(dir / "f");
+    FileReader reader(dir / "f");
+    FILE* const log = fopen((dir / "f").c_str(), "a");
+    fputs("appended", log);
+    fclose(log);
+    const uint32_t want = crc32c(0, s.data(), s.size()), behind = crc32c(7, s.data(), s.size());
+    EXPECT(file.checksum() == want && file.checksum(7) == behind, "sum");
+    EXPECT(reader.look(1 << 20) == s, "what was appended is read");
+}
+
+TEST(a_file_that_shrinks_is_an_error) {
+    TempFolder dir;
+    write_file_atomic(dir / "f", pattern(300000));
+    const InputFile file(dir / "f");
+    FileReader reader(dir / "f");
+    EXPECT(reader.look(1).size() >= 1 && truncate((dir / "f").c_str(), 100000) == 0, "truncate");
+    std::string all(300000, '\0');
+    const std::string want = "f: byte 100000: the file was cut short";
+    expect_error(kExitBadContent, want, [&] { file.read(0, all.data(), all.size()); });
+    expect_error(kExitBadContent, want, [&] { file.checksum(); });
+    expect_error(kExitBadContent, want, [&] { reader.look(300000); });
+}
+
+TEST(lines_of_any_length) {
+    TempFolder dir;
+    const std::string longest(500000, 'x');
+    const std::vector<std::string> want = {"", "a\r", std::string("b\0c", 3), longest, "", "end"};
+    for (const char* last : {"\n", ""}) {
+        std::string text;
+        for (const std::string& line : want) text += line + (&line == &want.back() ? last : "\n");
+        write_file_atomic(dir / "f", text);
+        FileReader reader(dir / "f");
+        std::vector<std::string> got;
+        for (std::string_view line; reader.line(&line);) got.emplace_back(line);
+        EXPECT(got == want, "%zu lines", got.size());
+    }
+}
+
+TEST(what_was_written_to_is_noticed) {
+    TempFolder dir;
+    write_file_atomic(dir / "f", "abc");
+    InputFile file(dir / "f");
+    EXPECT(!file.touched(), "nothing has happened");
+    const timespec times[2] = {{1, 0}, {1, 0}};
+    EXPECT(utimensat(AT_FDCWD, (dir / "f").c_str(), times, 0) == 0 && file.touched() && !file.touched(), "once");
+    write_file_atomic(dir / "f", "ABC");                            // another file of this name
+    char text[3];
+    file.read(0, text, 3);
+    EXPECT(std::string(text, 3) == "abc", "the open one stays what it was");
 }
 
 TEST(a_sparse_file_of_100_gb_opens_at_once) {
@@ -170,7 +215,7 @@ TEST(a_sparse_file_of_100_gb_opens_at_once) {
     const bool made = ftruncate(fd, off_t(100) << 30) == 0;
     close(fd);
     if (!made) SKIP("this file system has no files of 100 GB");
-    EXPECT(map_file(dir / "huge").size == size_t(100) << 30, "size");
+    EXPECT(InputFile(dir / "huge").size == size_t(100) << 30, "size");
 }
 
 TEST(paths) {
@@ -194,6 +239,14 @@ TEST(folders) {
     const std::vector<std::string> found = expand_glob(dir / "x/?.txt");
     EXPECT(found.size() == 3 && found[0] == dir / "x/B.txt", "%zu", found.size());
     EXPECT(expand_glob(dir / "x/*.bin").empty(), "none");
+    make_directories(dir / "x/[odd]");
+    write_file_atomic(dir / "x/[odd]/.hidden", "");
+    write_file_atomic(dir / "x/[odd]/c.txt", "");
+    EXPECT(expand_glob(dir / "*/?odd]/*") == std::vector<std::string>{dir / "x/[odd]/c.txt"}, "a folder's name");
+    EXPECT(expand_glob(dir / "x/\\[odd]//c.[st]xt") == std::vector<std::string>{dir / "x/[odd]//c.txt"}, "escaped");
+    EXPECT(expand_glob(dir / "x/*/").size() == 2 && expand_glob(dir / "x/a.txt/*").empty(), "folders");
+    EXPECT(expand_glob(dir / "x/a.txt").size() == 1 && expand_glob(dir / "*/absent").empty(), "no pattern");
+    remove_tree(dir / "x/[odd]");
     expect_error(kExitWrite, "cannot make folder", [&] { make_directories(dir / "x/a.txt/q"); });
     expect_error(kExitWrite, "cannot make folder", [&] { make_directories(dir / "x/a.txt"); });
     EXPECT(symlink("/etc", (dir / "x/link").c_str()) == 0, "symlink");
