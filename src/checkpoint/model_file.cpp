@@ -50,7 +50,7 @@ namespace {
 struct Reader {
     FileReader file;
     uint64_t at = 0;
-    std::map<std::string, std::string> keys = {};       // each value as JSON; null for a type that no key here has
+    std::map<std::string, std::string> keys = {};       // each value as JSON; null for NaN and infinities
     std::vector<SafeTensor> tensors = {};
     uint64_t offset = 0;                                // of the next one's data
 
@@ -76,19 +76,26 @@ struct Reader {
     }
     std::string text() { return take(number<uint64_t>()); }
 
+    template <class T> static std::string shortest(T x) {   // the fewest digits that read it back
+        char digits[32];
+        return std::isfinite(x) ? std::string(digits, std::to_chars(digits, std::end(digits), x).ptr) : "null";
+    }
     std::string value(const std::string& name, uint32_t type) {
-        constexpr uint64_t kBytes[] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};      // of a number of each type
-        if (type == 4) return std::to_string(number<uint32_t>());
-        if (type == 5) return std::to_string(number<int32_t>());
-        if (type == 7) return number<uint8_t>() ? "true" : "false";
-        if (type == 8) return json_quote(text());
-        if (type >= std::size(kBytes)) fail(name, format("type %u", type), "0 to 12, no array of arrays");
-        if (type == 6) {
-            char digits[32];                            // as few as read it back
-            const float x = number<float>();
-            return std::isfinite(x) ? std::string(digits, std::to_chars(digits, std::end(digits), x).ptr) : "null";
+        switch (type) {
+            case 0: return std::to_string(number<uint8_t>());
+            case 1: return std::to_string(number<int8_t>());
+            case 2: return std::to_string(number<uint16_t>());
+            case 3: return std::to_string(number<int16_t>());
+            case 4: return std::to_string(number<uint32_t>());
+            case 5: return std::to_string(number<int32_t>());
+            case 6: return shortest(number<float>());
+            case 7: return number<uint8_t>() ? "true" : "false";
+            case 8: return json_quote(text());
+            case 10: return std::to_string(number<uint64_t>());
+            case 11: return std::to_string(number<int64_t>());
+            case 12: return shortest(number<double>());
         }
-        if (type != 9) return take(kBytes[type]), "null";
+        if (type != 9) fail(name, format("type %u", type), "0 to 12, no array of arrays");
         const uint32_t of = number<uint32_t>();
         std::string items;                              // each takes a byte or more: no count goes beyond the file
         for (uint64_t n = number<uint64_t>(); n > 0; n--)
@@ -114,6 +121,21 @@ struct Reader {
         tensors.push_back(std::move(t));
     }
 
+    // Refuses a value of a kind that its key does not have: as if it were absent, another model would come out.
+    void check_kinds() const {
+        constexpr struct { const char *key, *begins, *want; } kKinds[] = {
+            {"general.architecture", "\"", "a text"}, {"general.alignment", "0123456789", "a number"},
+            {"tokenizer.ggml.model", "\"", "a text"}, {"tokenizer.ggml.pre", "\"", "a text"},
+            {"tokenizer.ggml.tokens", "[\"", "texts"}, {"tokenizer.ggml.merges", "[\"", "texts"},
+            {"tokenizer.ggml.token_type", "[0123456789", "numbers"}, {"tokenizer.chat_template", "\"", "a text"},
+            {"tokenizer.ggml.eos_token_id", "0123456789", "a number"}, {"tokenizer.ggml.add_bos_token", "tf", "true"}};
+        for (const auto& [key, begins, want] : kKinds) {
+            const auto found = keys.find(key);
+            if (found == keys.end() || found->second == "[]") continue;
+            const bool array = begins[0] == '[' && found->second[0] == '[';
+            if (!std::strchr(begins + array, found->second[array])) fail(key, found->second, want);
+        }
+    }
     std::string text_of(const std::string& key) const {
         const auto found = keys.find(key);
         return found != keys.end() ? Json{found->second}.text() : "";
@@ -127,6 +149,7 @@ struct Reader {
             if (!key.starts_with(name + ".")) continue;
             const auto found = std::ranges::find(known, key.substr(name.size() + 1), &GgufKey::name);
             if (found == known.end()) fail(key, value, "none: it is not known here");
+            if (Json{value}.kind() != Json::number) fail(key, value, "a finite number");
             if (const std::string& x = values.emplace(found->hf, value).first->second; x != value)
                 fail(key, value, x + ", as another key has it");
         }
@@ -143,9 +166,11 @@ struct Reader {
     // Unused tokens (type 5) are left out; control tokens (3) are special, other added ones (4) not.
     std::string vocabulary() {
         std::vector<std::string> vocab, added;
+        const bool typed = keys.count("tokenizer.ggml.token_type") > 0;
         JsonItems token(Json{keys["tokenizer.ggml.tokens"]}), type(Json{keys["tokenizer.ggml.token_type"]});
         for (size_t id = 0; token.next(); id++) {
-            const std::string text = token.value.text(), kind = type.next() ? type.value.text() : "1";
+            const std::string text = token.value.text(), kind = type.next() ? type.value.text() : typed ? "" : "1";
+            if (kind.empty()) fail("tokenizer.ggml.token_type", std::to_string(id) + " types", "one for each token");
             if (kind != "5") vocab.push_back(json_quote(text) + ":" + std::to_string(id));
             if (kind == "3" || kind == "4")
                 added.push_back(JsonLine().add("id", id).add("special", kind == "3").add("content", text).text());
@@ -162,6 +187,7 @@ ModelFile read_gguf(Reader in) {
     for (uint64_t i = 0; i < keys; i++)
         if (const std::string name = in.text(); !in.keys.emplace(name, in.value(name, in.number<uint32_t>())).second)
             in.fail(name, "it twice", "once");
+    in.check_kinds();
     for (uint64_t i = 0; i < tensors; i++) in.read_tensor();
     if (const std::string size = in.text_of("general.alignment"); !size.empty() && size != "32")
         in.fail("general.alignment", size, "32");

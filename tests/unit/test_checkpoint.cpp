@@ -1153,6 +1153,55 @@ TEST(model_files_read_back) {
     EXPECT(open_model_file(llmc).vocabulary.empty(), "llm.c's file has none");
 }
 
+// A value of another type is read where it says the same, and refused with its key where it does not: it is never as if
+// the key were absent.
+TEST(gguf_values_of_other_types) {
+    TempFolder dir;
+    const Sample s;
+    s.save(dir.path, 1);
+    expect_output(0, "bytes", "export " + dir.path + " --type f32 --gguf " + (dir / "m.gguf"));
+    const std::string file = read_file(dir / "m.gguf");
+    const size_t end = file.find("output_norm.bias") + 16 + 4 + 8 + 4 + 8, data = round_up<size_t>(end, 32);
+    // Reads the model with another value under a key that has one of `old` bytes.
+    const auto read = [&](const std::string& key, size_t old, uint32_t type, const std::string& value) {
+        const size_t at = file.find(key) + key.size();
+        std::string head = file.substr(0, at) + bytes_of(type) + value + file.substr(at + 4 + old, end - at - 4 - old);
+        head.resize(round_up<size_t>(head.size(), 32));
+        write_plain(dir / "x.gguf", head + file.substr(data));
+        const ModelFile model = open_model_file(dir / "x.gguf");
+        std::vector<float> values(s.arena.n);
+        read_model_file(dir / "x.gguf", s.arena, s.arena, values.data());
+        EXPECT(values == s.w, "the weights");
+        return model.config_json;
+    };
+    const std::string epsilon = "gpt2.attention.layer_norm_epsilon", length = "gpt2.context_length";
+    const std::string as_text = bytes_of(uint64_t(4)) + "1e-3", of_texts = bytes_of(8u) + bytes_of(uint64_t(0));
+    EXPECT(read(epsilon, 4, 12, bytes_of(1e-3)).find("\"layer_norm_epsilon\":0.001,") != std::string::npos, "double");
+    EXPECT(read(epsilon, 4, 6, bytes_of(1e-3f)).find("\"layer_norm_epsilon\":0.001,") != std::string::npos, "float");
+    const std::string eight = format("\"n_positions\":%zu,", kT);
+    const std::pair<uint32_t, std::string> wholes[] = {
+        {0, bytes_of(uint8_t(kT))}, {1, bytes_of(int8_t(kT))}, {2, bytes_of(uint16_t(kT))}, {3, bytes_of(int16_t(kT))},
+        {5, bytes_of(int32_t(kT))}, {10, bytes_of(uint64_t(kT))}, {11, bytes_of(int64_t(kT))},
+        {6, bytes_of(float(kT))}};
+    for (const auto& [type, value] : wholes)
+        EXPECT(read(length, 4, type, value).find(eight) != std::string::npos, "type %u", type);
+    const std::pair<uint32_t, std::string> bad[] = {
+        {6, bytes_of(NAN)}, {6, bytes_of(INFINITY)}, {12, bytes_of(double(NAN))}, {12, bytes_of(-double(INFINITY))},
+        {7, "\1"}, {8, as_text}, {9, of_texts}};
+    for (const std::string& key : {epsilon, length})
+        for (const auto& [type, value] : bad)
+            expect_error(kExitBadContent, key + ": got", [&] { read(key, 4, type, value); });
+    const std::string five = bytes_of(5u);
+    for (const std::string key : {"general.architecture", "tokenizer.ggml.model", "tokenizer.ggml.pre"}) {
+        uint64_t bytes;
+        std::memcpy(&bytes, &file[file.find(key) + key.size() + 4], 8);
+        expect_error(kExitBadContent, key + ": got 5, want a text", [&] { read(key, 8 + bytes, 4, five); });
+    }
+    expect_error(kExitBadContent, "general.alignment: got", [&] { read("general.alignment", 4, 8, as_text); });
+    expect_error(kExitBadContent, "eos_token_id: got", [&] { read("tokenizer.ggml.eos_token_id", 4, 8, as_text); });
+    expect_error(kExitBadContent, "add_bos_token: got", [&] { read("tokenizer.ggml.add_bos_token", 1, 0, "\0"); });
+}
+
 // Names that cannot be told apart by a prefix, and those that GGUF has none for.
 TEST(gguf_names) {
     EXPECT(gguf_name("transformer.h.11.attn.c_proj.bias") == "blk.11.attn_output.bias", "a block of GPT-2");

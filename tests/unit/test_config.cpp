@@ -93,6 +93,11 @@ TEST(configs_of_gpt2) {
     parse(with(R"("n_inner":256,"activation_function":"gelu_pytorch_tanh","layer_norm_epsilon":1e-5,)"
                R"("scale_attn_weights":true,"eos_token_id":50256)"));
     EXPECT(parse(with("\"eos_token_id\":50256")).eot == -1, "an end of text beyond the vocabulary");
+    EXPECT(parse(with("\"eos_token_id\":null,\"bos_token_id\":null")).no_eot, "none");
+    for (const char* key : {"eos_token_id", "bos_token_id"})
+        for (const char* value : {"-1", "2.5", "\"2\"", "true", "1e999", "{}", "[\"2\"]"})
+            expect_error(kExitBadContent, key + std::string(": got"),
+                         [&] { parse(with(format("\"%s\":%s", key, value))); });
     const struct { std::string text; const char* part; } bad[] = {
         {"", "byte 0"}, {"[]", "model_type: it is missing"},
         {replace(kGpt2, "gpt2", "elsewhere"), "model_type: got \"elsewhere\""},
