@@ -291,6 +291,7 @@ void sample_text(Trainer* t) {
 // Starts a save: training waits while the state is gathered and copied, not while a thread of rank 0 writes it.
 void save(Trainer* t) {
     checkpoints_finish(&t->checkpoints, t->at.step, false);
+    check_unchanged(t->data);
     ddp_gather_state(&t->ddp);
     checkpoints_start(&t->checkpoints, t->at);
 }
@@ -314,6 +315,7 @@ uint32_t train_loop(Trainer* t) {
         if (last) stop = 0;
     }
     checkpoints_finish(&t->checkpoints, t->at.step, true);
+    check_unchanged(t->data);
     return stop;
 }
 

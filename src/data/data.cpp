@@ -24,10 +24,31 @@ uint64_t Dataset::trained(uint64_t i, int vocab_size) const {
     return uint64_t(std::ranges::count_if(targets, [](int t) { return t >= 0; }));
 }
 
+static void check_unchanged(const Content& content) {
+    std::string changed;
+    uint64_t bytes = 0;
+    for (const auto& file : content.files) {
+        if (file->touched()) changed = file->path;
+        bytes += file->size;
+    }
+    if (changed.empty()) return;
+    if (content_hash(content.files) != content.hash)
+        die(kExitBadContent, "data: %s: it has changed while the run reads it; restore it and resume from the last "
+            "checkpoint, or begin a new run", changed.c_str());
+    if (bytes > kHashed)
+        warn("data: %s: written to while the run reads it; the blocks that are compared are the same", changed.c_str());
+}
+
+void check_unchanged(const Data& data) {
+    for (const Dataset* part : {&data.train, &data.val})
+        if (part->content && part->content->hash) check_unchanged(*part->content);
+}
+
 namespace {
 // All tokens of a source.
 struct Tokens {
     std::vector<Shard> shards;
+    std::shared_ptr<Content> files = {};    // of shards that are not in memory
     uint64_t count = 0, cut = 0;    // tokens, and where validation begins
     std::string content;            // identifies them
     std::string note;               // on conversations, from the rank that read them
@@ -35,7 +56,7 @@ struct Tokens {
 
 // Tokens number [from, to) as a dataset.
 Dataset make_dataset(const Tokens& tokens, uint64_t from, uint64_t to, int T) {
-    Dataset d = {.T = T};
+    Dataset d = {.T = T, .content = tokens.files};
     std::string identity = tokens.content;
     for (Shard s : tokens.shards) {
         const uint64_t begin = std::min(from, s.tokens), end = std::min(to, s.tokens);
@@ -185,18 +206,29 @@ uint64_t encode_conversations(const Text& text, const Tokenizer& tokenizer, cons
 Tokens open_source(const Source& source, const Tokenizer& tokenizer, const ChatTemplate& chat, int T, bool split,
                    Comm* comm) {
     Tokens all;
-    all.content = content_hash(source.files);
+    const bool leads = !comm || comm->local_rank == 0;
+    const auto of_leader = [&](const auto& x) {
+        return comm ? comm_gather(comm, x)[size_t(comm->host * comm->local_size)] : x;
+    };
     if (!source.is_text()) {
+        all.files = std::make_shared<Content>();
         for (const std::string& path : source.files) {
             all.shards.push_back(open_token_file(path, source.format));
+            all.files->files.push_back(all.shards.back().file);
             all.count += all.shards.back().tokens;
         }
+        std::vector<uint32_t> crcs;
+        if (leads) all.files->hash = content_hash(all.files->files, &crcs);
+        if (leads) check_manifest(source, crcs);
+        all.content = format("%016llx", ull(of_leader(all.files->hash)));
         all.cut = split ? nine_tenths_of(all.count) : all.count;
         return all;
     }
     if (tokenizer.kind == Tokenizer::none)
         die(kExitUsage, "data: %s: got text, but without a tokenizer there are only tokens; give --tokenizer",
             source.path.c_str());
+    const uint64_t hash = of_leader(leads ? content_hash(source.files) : 0);
+    all.content = format("%016llx", ull(hash));
     uint64_t bytes = 0;
     for (const std::string& path : source.files) bytes += InputFile(path).size;
     if (bytes > 100000000 && !source.is_masked() && (!comm || comm->rank == 0))
@@ -207,18 +239,19 @@ Tokens open_source(const Source& source, const Tokenizer& tokenizer, const ChatT
     const bool masked = source.is_masked();
     Shard s = {.width = tokenizer.vocab_size <= 65536 && !masked ? 2u : 4u, .name = source.path, .masked = masked};
     if (chat.form) all.content += chat.form->name + chat.system;
-    if (!comm || comm->local_rank == 0) {
+    if (leads) {
         const Text text = read_text(source, split, comm);
         all.cut = s.masked ? encode_conversations(text, tokenizer, chat, T, tokens.get(), &all.note, comm)
                            : encode(text, tokenizer, s.width, tokens.get(), comm);
         all.count = tokens->size() / s.width;
+        if (content_hash(source.files) != hash)
+            die(kExitBadContent, "data: %s: it has changed while it was read; start again", source.path.c_str());
     }
     s.memory = tokens->data();
     s.owner = tokens;
     if (comm && comm->local_size > 1) {
         struct Counts { uint64_t all, cut; };
-        const size_t leader = size_t(comm->host * comm->local_size);
-        const Counts counts = comm_gather(comm, Counts{all.count, all.cut})[leader];
+        const Counts counts = of_leader(Counts{all.count, all.cut});
         all.count = counts.all;
         all.cut = counts.cut;
         char* const memory = comm_shared<char>(comm, all.count * s.width + 1, "the tokens of the text");
@@ -237,8 +270,16 @@ Tokenizer choose_tokenizer(const DataOptions& o, const Source& source, const Sou
     if (o.tokenizer.empty() && !o.init_tokenizer.empty()) return tokenizer_parse(o.init_tokenizer, o.init_path);
     // build/prep leaves the tokenizer beside its shards.
     const std::string folder = parent_folder(source.files[0]);
-    if (o.tokenizer.empty() && !source.is_text() && file_exists(path_join(folder, "manifest.json")))
-        return tokenizer_load(folder);
+    if (const std::string path = path_join(folder, "manifest.json");
+        o.tokenizer.empty() && !source.is_text() && file_exists(path)) {
+        const Tokenizer tokenizer = tokenizer_load(folder);
+        const std::string text = read_file(path);
+        const Json size = parse_json(text, path.c_str()).find("vocab_size");
+        if (uint64_t n; size.as_u64(&n) && n != uint64_t(tokenizer.vocab_size))
+            die_content(path_join(folder, "tokenizer.json"), std::to_string(tokenizer.vocab_size) + " tokens",
+                        std::to_string(n) + " as manifest.json says; restore it");
+        return tokenizer;
+    }
     if (o.tokenizer.empty()) return source.is_text() ? tokenizer_byte() : Tokenizer();
     const bool bpe = o.tokenizer.starts_with("bpe:");
     if (!source.is_text() || (o.tokenizer != "char" && !bpe)) return tokenizer_open(o.tokenizer, nullptr);
@@ -323,6 +364,11 @@ Data open_data(const DataOptions& o, Comm* comm) {
     data.train.description = (built_in ? "built-in stories" : source.path) + ": " + with_commas(data.train.tokens) +
         " training and " + with_commas(data.val.tokens) + " validation tokens";
     if (source.is_masked()) data.train.description = source.path + ": " + tokens.note;
+    uint64_t bytes = 0;
+    for (const Shard& shard : tokens.shards) bytes += shard.file ? shard.file->size : 0;
+    if (bytes > kHashed)
+        data.train.description += format("; a resume compares 1 of %llu blocks of 64 KiB",
+                                         ull(ceil_div(bytes, kHashed)));
     return data;
 }
 

@@ -18,12 +18,19 @@
 #include "src/data/shards.h"
 #include "src/data/tokenizer.h"
 
+// Files that stay open while a run reads them.
+struct Content {
+    InputFiles files;
+    uint64_t hash = 0;                  // at the start; 0: another rank of this host looks after them
+};
+
 struct Dataset {
     std::vector<Shard> shards = {};
     std::vector<uint64_t> first = {};   // number of each shard's first sample, and the total at the end
     int T = 0;
     uint64_t samples = 0, tokens = 0;
     std::string hash = {};              // identifies the tokens; hexadecimal
+    std::shared_ptr<Content> content = {};  // what the shards are read from; null: memory
     std::string description = {};       // "my.txt: 108 training and 12 validation tokens"
 
     // Copies T inputs and T targets of sample i < samples. 65: a bad token, a file cut short. Safe from any thread.
@@ -48,6 +55,10 @@ struct Data {
     ChatTemplate chat;                      // form null: no conversations
     int vocab_size = 0;
 };
+// Error 65 if files that are open have been written to and are not what they were at the start: a save would be of
+// other data than it says. What replaces one of them under its name does not count: the open one stays what it was.
+void check_unchanged(const Data& data);
+
 // Text is tokenised once per host, into memory its ranks share. Collective; comm null: one process. Errors 2, 65, 66.
 Data open_data(const DataOptions& options, Comm* comm);
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstring>
+#include <map>
 #include "src/base/common.h"
 #include "src/data/chat.h"
 
@@ -11,22 +12,71 @@ using ull = unsigned long long;
 
 // ---- one file
 
-std::string content_hash(const std::vector<std::string>& files) {
-    constexpr uint64_t kBlock = 64 << 10, kMost = 1 << 30;
-    uint64_t total = 0, h = files.size();
-    for (const std::string& path : files) total += InputFile(path).size;
-    const uint64_t step = std::max<uint64_t>(1, ceil_div(total, kMost)) * kBlock;
+// file(i): number i of n.
+template <class F> static uint64_t hash_files(size_t n, const F& file, std::vector<uint32_t>* crcs) {
+    constexpr uint64_t kBlock = 64 << 10;
+    uint64_t total = 0, h = n;
+    for (size_t i = 0; i < n; i++) total += file(i)->size;
+    const uint64_t step = std::max<uint64_t>(1, ceil_div(total, kHashed)) * kBlock;
     std::vector<char> block(kBlock);
-    for (const std::string& path : files) {
-        const InputFile file(path, "data");
-        h = hash_bytes(&file.size, sizeof file.size, h);
-        for (uint64_t at = 0; at < file.size; at += step) {
-            const size_t n = size_t(std::min(kBlock, file.size - at));
-            file.read(at, block.data(), n);
-            h = hash_bytes(block.data(), n, h);
+    for (size_t i = 0; i < n; i++) {
+        const std::shared_ptr<InputFile> f = file(i);
+        uint32_t crc = 0;
+        h = hash_bytes(&f->size, sizeof f->size, h);
+        for (uint64_t at = 0; at < f->size; at += step) {
+            const size_t bytes = size_t(std::min(kBlock, f->size - at));
+            f->read(at, block.data(), bytes);
+            h = hash_bytes(block.data(), bytes, h);
+            crc = crc32c(crc, block.data(), bytes);
         }
+        if (crcs && step == kBlock) crcs->push_back(crc);
     }
-    return format("%016llx", ull(h));
+    return h;
+}
+
+uint64_t content_hash(const InputFiles& files, std::vector<uint32_t>* crcs) {
+    return hash_files(files.size(), [&](size_t i) { return files[i]; }, crcs);
+}
+
+uint64_t content_hash(const std::vector<std::string>& files) {
+    return hash_files(files.size(), [&](size_t i) { return std::make_shared<InputFile>(files[i], "data"); }, nullptr);
+}
+
+struct Listed { uint64_t tokens; uint32_t crc; };         // a shard in the manifest
+
+// Reads what build/prep says of a folder's shards; nothing where it did not make the folder. Error 65 if it has not
+// come to its end there.
+static std::map<std::string, Listed> read_manifest(const std::string& folder) {
+    const std::string path = path_join(folder, "manifest.json"), begun = path_join(folder, "prep.json");
+    std::map<std::string, Listed> shards;
+    if (!file_exists(path)) {
+        if (file_exists(begun)) die_content("data: " + folder, "a part of the shards", "all; run build/prep again");
+        return shards;
+    }
+    const std::string text = read_file(path);
+    const Json json = parse_json(text, path.c_str());
+    for (const char* part : {"train", "val"})
+        for (JsonItems i(json.find(part).find("shards")); i.next();)
+            shards[i.value.get_string("file", path.c_str())] = {i.value.get_u64("tokens", path.c_str()),
+                                                                uint32_t(i.value.get_u64("crc32c", path.c_str()))};
+    return shards;
+}
+
+void check_manifest(const Source& source, const std::vector<uint32_t>& crcs) {
+    const char* const again = "what build/prep wrote there; make the shards anew in another folder";
+    std::string folder;
+    std::map<std::string, Listed> listed;
+    for (size_t i = 0; i < source.files.size() && source.format == Format::llmc; i++) {
+        const std::string &file = source.files[i], beside = parent_folder(file);
+        if (beside != folder) listed = read_manifest(folder = beside);
+        if (listed.empty()) continue;
+        const auto found = listed.find(base_name(file));
+        if (found == listed.end()) die_content("data: " + file, "a file that manifest.json does not list", again);
+        if (!crcs.empty() && crcs[i] != found->second.crc)
+            die_content("data: " + file, format("CRC-32C %08x", crcs[i]), format("%08x, ", found->second.crc) + again);
+        if (const uint64_t n = open_token_file(file, source.format).tokens; n != found->second.tokens)
+            die_content("data: " + file, with_commas(n) + " tokens", with_commas(found->second.tokens) + ", " + again);
+    }
 }
 
 // ---- finding files
@@ -86,6 +136,10 @@ Source find_source(const std::string& path) {
     if (is_directory(path)) {
         for (const std::string& name : list_directory(path))
             if (name[0] != '.') source.files.push_back(path_join(path, name));
+        for (const auto& [name, shard] : read_manifest(path))
+            if (std::ranges::count(source.files, path_join(path, name)) == 0)
+                die(kExitBadContent, "data: %s: it is missing, and manifest.json lists it; run build/prep again in "
+                    "another folder", path_join(path, name).c_str());
     } else if (file_exists(path)) {
         source.files = {path};
     } else {
@@ -102,6 +156,7 @@ Source find_source(const std::string& path) {
     for (const std::string& file : source.files)
         if (const Format format = recognise(file); format != source.format)
             die_content("data: " + file, format_name(format), format_name(source.format) + (" as " + source.files[0]));
+    check_manifest(source, {});
     return source;
 }
 

@@ -36,9 +36,16 @@ Source take_validation(Source* source);
 // Finds a file of data/ or build/data/ beside or above the program, else in ./data; 66 with what to do.
 std::string find_data_file(const std::string& name, const char* what_to_do);
 
-// Identifies the content of files by sizes and bytes, not names: 16 hexadecimal digits. Of more than 1 GiB in all,
-// evenly spaced blocks of 64 KiB count.
-std::string content_hash(const std::vector<std::string>& files);
+// Identifies the content of files by sizes and bytes, not names. Of more than kHashed bytes in all, evenly spaced
+// blocks of 64 KiB count: a change between them is not seen. crcs: gets each file's CRC-32C, if all bytes count.
+constexpr uint64_t kHashed = 1 << 30;
+using InputFiles = std::vector<std::shared_ptr<InputFile>>;
+uint64_t content_hash(const InputFiles& files, std::vector<uint32_t>* crcs = nullptr);
+uint64_t content_hash(const std::vector<std::string>& files);   // opens one at a time
+
+// Holds files to the manifest.json that build/prep left beside them. Error 65 names one that is missing, not of it, or
+// has changed. crcs: as content_hash gives them; empty: they are not compared.
+void check_manifest(const Source& source, const std::vector<uint32_t>& crcs);
 
 // Consecutive tokens in a file or in memory.
 struct Shard {

@@ -83,6 +83,44 @@ for tool in info export; do
         "$failing" read $ESTALE model.safetensors 1+ "$tools/$tool" "$tmp/run/ckpt/$new" ${more:+${more}2}
 done
 
+# ---- data that are not what they were
+
+"$tools/prep" "$tmp/text" --tokenizer byte --shard-tokens 5000 --val-frac 0 -o "$tmp/shards" >"$tmp/log" 2>&1
+expect "shards as prep left them" 0 "" "$train" $tiny --data "$tmp/shards" --dry-run
+cp -r "$tmp/shards" "$tmp/flipped"
+printf '\000' | dd of="$tmp/flipped/train_000001.bin" bs=1 seek=5000 conv=notrunc 2>"$tmp/dd.log"
+expect "a shard with a changed byte" 65 "train_000001.bin: got CRC-32C" "$train" $tiny --data "$tmp/flipped" --steps 1 \
+    --out-dir "$tmp/no"
+rm "$tmp/shards/train_000001.bin"
+expect "a shard is missing" 65 "train_000001.bin: it is missing" "$train" $tiny --data "$tmp/shards" --steps 1 \
+    --out-dir "$tmp/no"
+
+# while_it_trains COMMAND...: once the run in $tmp/changing has saved, and again after it has saved once more.
+saved() { grep -c '"event":"ckpt"' "$tmp/changing/metrics.jsonl" 2>/dev/null || true; }
+more_than() { [ "$(saved)" -gt "$1" ]; }
+while_it_trains() {
+    await more_than 0 && "$@" && n=$(saved) && await more_than $((n + 1))
+}
+tokens() { head -c 200000 /dev/zero | tr '\0' "$1"; }
+tokens '\001' >"$tmp/tokens.bin"
+"$train" $tiny --data "$tmp/tokens.bin" --vocab-size 300 --steps 10000000 --save-every 20 --out-dir "$tmp/changing" \
+    >"$tmp/changing.log" 2>&1 &
+pid=$!
+check "touched data, the same content" while_it_trains touch "$tmp/tokens.bin"
+copied() {
+    tokens '\0' >"$tmp/new.bin" && ln "$tmp/tokens.bin" "$tmp/old.bin" && mv "$tmp/new.bin" "$tmp/tokens.bin"
+}
+check "another file under its name" while_it_trains copied
+tokens '\0' | dd of="$tmp/old.bin" conv=notrunc 2>"$tmp/dd.log"     # the open one, in place
+ended() { ! kill -0 $pid; }
+check "data written to end the run" await ended
+kill $pid 2>"$tmp/kill.log"
+wait $pid
+code=$?
+if [ $code -eq 65 ] && grep -q 'tokens.bin: it has changed while the run reads it' "$tmp/changing.log"; then
+    ok "with code 65 and the file's name"
+else fail "with code 65 and the file's name" "code $code: $(tail -n 1 "$tmp/changing.log")"; fi
+
 # ---- paths of any bytes
 
 odd=$tmp/$(printf 'p\377 \342\202 \303\251')

@@ -603,6 +603,101 @@ TEST(hash_is_of_the_content) {
                content_hash(ab) != content_hash({f.add("v", "abc")}), "files");
 }
 
+// What build/prep leaves: shards, tokenizer.json, and what it says of them.
+TEST(shards_are_held_to_the_manifest) {
+    const Folder f;
+    std::vector<std::string> listed;
+    for (int i = 0; i < 3; i++) {
+        const std::string name = format("train_%06d.bin", i), shard = llmc(counting<uint16_t>(50, size_t(i)));
+        f.add(name, shard);
+        listed.push_back(JsonLine().add("file", name).add("tokens", 50).add("crc32c", crc32c(0, shard.data(),
+                                                                                             shard.size())).text());
+    }
+    f.add("tokenizer.json", tokenizer_byte().to_json());
+    const auto manifest = [&](int vocabulary) {
+        const std::string shards = JsonLine().raw("shards", "[" + join(listed, ",") + "]").text();
+        f.add("manifest.json", JsonLine().add("vocab_size", vocabulary).raw("train", shards).text());
+    };
+    const auto open = [&](const char* path = "") { return open_one(f.path + path); };
+    const auto refused = [&](const char* part, const char* path = "") {
+        expect_error(kExitBadContent, part, [&] { open(path); });
+        if (std::string(path).empty())
+            expect_error(kExitBadContent, part, [&] { open_dataset(f.path, tokenizer_byte(), 4, nullptr); });
+    };
+    const std::string second = f.path + "/train_000001.bin", good = read_file(second);
+    f.add("prep.json", "{}");
+    refused("a part of the shards, want all");
+    unlink((f.path + "/prep.json").c_str());
+    manifest(257);
+    EXPECT(open().train.tokens == 135 && open("/train_000001.bin").train.tokens == 45, "whole, and a shard of it");
+    for (const size_t at : {1024ul, 1100ul, 1123ul}) {
+        std::string other = good;
+        other[at] = char(other[at] ^ 1);
+        f.add("train_000001.bin", other);
+        refused("train_000001.bin: got CRC-32C");
+        refused("train_000001.bin: got CRC-32C", "/*_000001.bin");
+    }
+    f.add("train_000001.bin", llmc(counting<uint16_t>(40)));
+    refused("train_000001.bin: got 40 tokens, want 50");
+    unlink(second.c_str());
+    refused("train_000001.bin: it is missing");
+    f.add("train_000001.bin", good);
+    f.add("train_000007.bin", good);
+    refused("train_000007.bin: got a file that manifest.json does not list");
+    unlink((f.path + "/train_000007.bin").c_str());
+    manifest(300);
+    expect_error(kExitBadContent, "tokenizer.json: got 257 tokens, want 300", [&] { open(); });
+    f.add("manifest.json", "{\"name\":\"of another program\"}");
+    open();
+    for (int i = 0; i < 3; i++) unlink((f.path + format("/train_%06d.bin", i)).c_str());
+    manifest(257);
+    refused("train_000000.bin: it is missing");
+}
+
+TEST(data_that_change_during_a_run) {
+    const Folder f;
+    const auto bytes = [](size_t first) { return bytes_of(counting<uint16_t>(500, first)); };
+    const std::string path = f.add("a.bin", bytes(0)), other = f.add("b.bin", bytes(0));
+    DataOptions o = options_for(path);
+    o.val_data = other;
+    const auto write = [](const std::string& to, const std::string& content) {  // in place
+        FILE* const file = fopen(to.c_str(), "r+");
+        EXPECT(fwrite(content.data(), 1, content.size(), file) == content.size() && fclose(file) == 0, "write");
+    };
+    for (const std::string& changed : {path, other}) {
+        const Data data = open_data(o, nullptr);
+        check_unchanged(data);
+        chmod(changed.c_str(), 0600);
+        write(changed, bytes(0));                               // other times, the same content
+        check_unchanged(data);
+        write_file_atomic(changed + ".new", bytes(7));
+        rename(changed.c_str(), (changed + ".old").c_str());
+        rename((changed + ".new").c_str(), changed.c_str());    // the open file stays what it was
+        check_unchanged(data);
+        rename((changed + ".old").c_str(), changed.c_str());
+        write(changed, bytes(1));
+        expect_error(kExitBadContent, changed + ": it has changed while the run reads it",
+                     [&] { check_unchanged(data); });
+        write(changed, bytes(0));
+        truncate(changed.c_str(), 998);
+        const Data shorter = open_data(o, nullptr);
+        truncate(changed.c_str(), 500);
+        expect_error(kExitBadContent, changed + ": byte", [&] { check_unchanged(shorter); });
+        truncate(changed.c_str(), 0);
+        write(changed, bytes(0));
+    }
+    check_unchanged(open_one(f.add("a.txt", random_text(1000))));   // a text is in memory
+}
+
+TEST(of_large_data_it_is_said_what_is_hashed) {
+    const Folder f;
+    const std::string path = f.add("a.bin", "");
+    const Data small = open_one(f.add("b.bin", bytes_of(counting<uint16_t>(99))));
+    EXPECT(small.train.description.find("block") == std::string::npos, "%s", small.train.description.c_str());
+    if (truncate(path.c_str(), off_t(5) << 28) != 0) SKIP("no room for a sparse file of 1.25 GiB");
+    EXPECT(open_one(path).train.description.ends_with("1 of 2 blocks of 64 KiB"), "large");
+}
+
 TEST(many_shards) {
     const Folder f;
     const std::string shard = llmc(counting<uint16_t>(10));
