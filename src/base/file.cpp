@@ -49,7 +49,7 @@ template <class F> static auto patiently(const std::string& path, const F& call)
         if (errno == EINTR) continue;
         const bool stays = code_of(errno) == kExitNoInput || errno == EACCES || errno == EPERM;
         if (stays || pause > kLast) return result;
-        if (pause == kFirst) warn("%s: %s; trying again", path.c_str(), std::strerror(errno));
+        if (pause == kFirst) warn("%s: %s; trying again", shown_path(path).c_str(), std::strerror(errno));
         usleep(pause);
         pause *= 2;
     }
