@@ -16,13 +16,17 @@
 struct World {
     int rank = 0, size = 1;
     std::string launcher = "none";      // "torchrun", "Open MPI", "srun", ..., for messages
+    std::string says;                   // the variables that were believed, "RANK=1 WORLD_SIZE=2"
+    std::string assumed;                // why all ranks are taken to be on this host, if nobody says so
     bool dies_with_parent = false;      // the parent is the launcher: without it there is no job
+    bool replaces = false;              // the launcher starts ranks again while others wait for them
     std::string job;                    // equal on all ranks of a job, different for two jobs of one user
     std::string master_addr;            // where rank 0 listens; empty: all ranks are on this host
     int master_port = 0;                // 0: derived from the job's name
 };
-// Reads the variables of torchrun, Open MPI, MVAPICH2, PMI and srun, in this order. get: getenv in the program.
-// Error 2: a size without a rank, two launchers that disagree. LOCKSTEP_JOB names the job.
+// Reads the variables of torchrun, Open MPI, MVAPICH2, Horovod, Flux, PMI and srun, in this order. get: getenv in the
+// program. Error 2: a size without a rank, a rank without a size, two launchers that disagree. LOCKSTEP_JOB names the
+// job.
 World find_world(const std::function<const char*(const char*)>& get);
 bool is_loopback(const std::string& host);
 
@@ -39,6 +43,10 @@ struct Comm {
 };
 
 Comm* comm_create(const World& world, double timeout);      // connects the ranks; Error 69 names those that are missing
+// Prints an error that ends this rank before it had a Comm, and tells the other ranks, which end with it. Rank 0 prints
+// for those that have the same error.
+struct Error;
+void end_before_meeting(const World& world, const Error& error);
 void comm_destroy(Comm* comm);                              // waits for all ranks, disconnects
 
 // Says what this rank does now; step -1: as before. Local. A rank that others wait for is stuck if it calls neither

@@ -1,27 +1,43 @@
 // world.cpp -- which rank is this? Launchers say so in the environment; nothing of theirs is linked or called.
 //
 // Traps: mpirun inside SLURM sets both families; a batch shell of SLURM is no step and has no SLURM_STEP_ variables;
-// RANK left exported in a shell contradicts mpirun; a size without a rank would make N lonely rank 0s.
+// RANK left exported in a shell contradicts mpirun; a size without a rank, or a rank without a size, would make N
+// lonely rank 0s; torchrun's count of restarts is each agent's own; MASTER_ADDR may be a name on one rank and a number
+// on another.
 #include <algorithm>
 #include <unistd.h>
 #include "src/base/common.h"
+#include "src/base/file.h"
 #include "src/comm/comm.h"
 
 namespace {
 
 using Get = std::function<const char*(const char*)>;
 
-// Families of variables, in order of precedence. job: variables that are equal on all ranks and tell jobs apart.
-struct Launcher { const char *name, *rank, *size, *local_size, *job[2]; };
-constexpr Launcher kLaunchers[] = {
-    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"}},
-    {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE",
-     {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"}},
-    {"MVAPICH2", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE",
-     {"SLURM_JOB_ID", "SLURM_STEP_ID"}},
-    {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", {"SLURM_JOB_ID", "SLURM_STEP_ID"}},
-    {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "", {"SLURM_JOB_ID", "SLURM_STEP_ID"}},
+// Families of variables, in order of precedence. What a launcher does not say is "".
+struct Launcher {
+    const char *name, *rank, *size;
+    const char *local_size, *hosts;     // ranks on this host; hosts of the job
+    const char* job[3];                 // equal on all ranks of a job, and different for two jobs
+    bool starter;                       // they do not tell jobs of one host apart: the process that started them does
 };
+constexpr Launcher kLaunchers[] = {
+    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "", {"TORCHELASTIC_RUN_ID", "", ""}, false},
+    {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "",
+     {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", ""}, false},
+    {"MVAPICH2", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE", "",
+     {"SLURM_JOB_ID", "SLURM_STEP_ID", ""}, true},
+    {"Horovod", "HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_SIZE", "HOROVOD_CROSS_SIZE",
+     {"HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT", ""}, false},
+    {"Flux", "FLUX_TASK_RANK", "FLUX_JOB_SIZE", "", "FLUX_JOB_NNODES", {"FLUX_JOB_ID", "", ""}, false},
+    {"PALS", "PMI_RANK", "PMI_SIZE", "PMI_LOCAL_SIZE", "SLURM_STEP_NUM_NODES", {"PALS_APID", "", ""}, false},
+    {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", "SLURM_STEP_NUM_NODES",
+     {"I_MPI_HYDRA_UUID", "SLURM_JOB_ID", "SLURM_STEP_ID"}, true},
+    {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "", "SLURM_STEP_NUM_NODES",
+     {"SLURM_JOB_ID", "SLURM_STEP_ID", ""}, false},
+};
+// Of launchers that say no size where none of the above does: N processes would each take themselves for the only one.
+constexpr const char* kRanksAlone[] = {"PMIX_RANK", "PALS_RANKID", "ALPS_APP_PE", "JSM_NAMESPACE_RANK"};
 constexpr const Launcher *kTorchrun = &kLaunchers[0], *kSrun = std::end(kLaunchers) - 1;
 constexpr int kMaxRanks = 1 << 16;
 
@@ -48,28 +64,53 @@ std::string first_host(std::string hosts) {
     return hosts.substr(0, hosts.find(','));
 }
 
-// A name that all ranks of a job have and, where the launcher lets us, no other job.
-std::string job_name(const Get& get, const Launcher& launcher) {
-    if (get("LOCKSTEP_JOB")) return text(get, "LOCKSTEP_JOB");
-    std::string job;
-    for (const char* name : {launcher.job[0], launcher.job[1], "MASTER_ADDR", "MASTER_PORT"})
-        if (get(name)) job += " " + text(get, name);
-    if (job.empty() && &launcher != kTorchrun) job = format(" session %d", int(getsid(0)));
-    return launcher.name + job;
+// Names the process that started the ranks of this host: the nearest ancestor without this variable of ours. A script
+// between the two has it.
+std::string find_starter(const std::string& variable) {
+    for (int pid = getppid(); pid > 0;) {
+        const std::string proc = format("/proc/%d/", pid), stat = read_kernel_file(proc + "stat");
+        const std::string environment = '\0' + read_kernel_file(proc + "environ");
+        unsigned long long began = 0;
+        int parent = 0;                 // 0: outside this container
+        const char* const fields = stat.c_str() + stat.rfind(')') + 1;      // what is before may be any text
+        std::sscanf(fields, " %*c %d" "%*s%*s%*s%*s%*s%*s%*s%*s%*s" "%*s%*s%*s%*s%*s%*s%*s%*s" "%llu", &parent, &began);
+        // An mpiexec that a rank of another mpiexec called has that rank's variables.
+        const bool proxy = stat.find("(hydra_pmi_proxy)") != stat.npos;
+        if (proxy || environment.find('\0' + variable + '\0') == environment.npos)
+            return format(" %d.%llu", pid, began);
+        pid = parent;
+    }
+    return "";
 }
 
-// Returns the address of rank 0; empty where all ranks are on this host.
-std::string find_master(const Get& get, const Launcher& launcher, int size) {
-    const int local = number(get, launcher.local_size, 1, size, 0);
-    const int nodes = &launcher == kSrun ? number(get, "SLURM_STEP_NUM_NODES", 1, kMaxRanks, 0) : 0;
+// A name that all ranks of a job have and, where the launcher lets us, no other job.
+std::string job_name(const Get& get, const Launcher& launcher, bool one_host) {
+    if (get("LOCKSTEP_JOB")) return text(get, "LOCKSTEP_JOB");
+    std::string job = launcher.name;
+    for (const char* name : {launcher.job[0], launcher.job[1], launcher.job[2], "MASTER_PORT"})
+        if (get(name)) job += " " + text(get, name);
+    if (launcher.starter && one_host) job += find_starter(launcher.rank + ("=" + text(get, launcher.rank)));
+    return job;
+}
+
+// Finds where the ranks meet: an address, or "" if all are on this host. Nobody may say how many hosts there are.
+void find_master(const Get& get, const Launcher& launcher, World* world) {
+    const int local = number(get, launcher.local_size, 1, world->size, 0);
+    const int hosts = local == world->size ? 1 : local > 0 ? 2 : number(get, launcher.hosts, 1, kMaxRanks, 0);
+    const bool secret = get("LOCKSTEP_SECRET") || get("LOCKSTEP_SECRET_FILE");
     std::string address = text(get, "MASTER_ADDR");
-    if (local == size || nodes == 1) return "";
-    if (local == 0 && nodes == 0 && (address.empty() || is_loopback(address))) return "";       // nobody says how many
-    if (address.empty() && nodes > 1) address = first_host(text(get, "SLURM_STEP_NODELIST"));
+    // Some operators tell rank 0 "localhost" and the others its name: a secret is for several hosts.
+    const bool assumed = hosts == 0 && (address.empty() || (is_loopback(address) && !secret));
+    if (hosts == 1 || assumed) {
+        if (assumed) world->assumed = address.empty() ? "MASTER_ADDR is not set" : "MASTER_ADDR is " + address;
+        return;
+    }
+    if (address.empty() && hosts > 1 && launcher.hosts == std::string("SLURM_STEP_NUM_NODES"))
+        address = first_host(text(get, "SLURM_STEP_NODELIST"));
     if (address.empty())
-        die(kExitUsage, "launcher: %s: got %d ranks, %d of them on this host, and no address of rank 0; set "
-            "MASTER_ADDR to rank 0's host on all ranks", launcher.name, size, local);
-    return address;
+        die(kExitUsage, "launcher: %s: the ranks are on several hosts, and there is no address of rank 0; set "
+            "MASTER_ADDR to rank 0's host on all ranks", world->says.c_str());
+    world->master_addr = address;
 }
 
 }  // namespace
@@ -78,35 +119,43 @@ bool is_loopback(const std::string& host) { return host == "localhost" || host =
 
 World find_world(const Get& get) {
     World world;
-    const Launcher *chosen = nullptr, *lonely = nullptr;        // lonely: a size without a rank
+    const Launcher* chosen = nullptr;
+    std::string half;                   // a size without a rank, or a rank without a size
     // Both launchers set RANK themselves, also inside an mpirun job that counts otherwise.
     const bool innermost = get("TORCHELASTIC_RUN_ID") || get("LOCKSTEP_TRY");
     for (const Launcher& l : kLaunchers) {
+        if (l.name == std::string("PALS") && !get("PALS_APID")) continue;       // the same variables as PMI's
         const int size = number(get, l.size, 1, kMaxRanks, 0);
-        if (size == 0 && &l == kTorchrun && !text(get, l.rank).empty())
-            die(kExitUsage, "launcher: %s is set, %s is not; set both or none", l.rank, l.size);
         const int rank = size > 0 ? number(get, l.rank, 0, size - 1, -1) : -1;
-        if (size > 1 && rank < 0 && !lonely) lonely = &l;
+        if (size > 1 && rank < 0 && half.empty())
+            half = format("%s=%d is set, %s is not; start the program with a launcher, or unset %s", l.size, size,
+                          l.rank, l.size);
         if (rank < 0) continue;
+        const std::string says = format("%s=%d %s=%d", l.rank, rank, l.size, size);
         if (chosen == kTorchrun && &l != kSrun && !innermost && (rank != world.rank || size != world.size))
-            die(kExitUsage, "launchers disagree: %s=%d %s=%d, but %s=%d %s=%d; unset the pair that is not meant",
-                chosen->rank, world.rank, chosen->size, world.size, l.rank, rank, l.size, size);
+            die(kExitUsage, "launchers disagree: %s, but %s; unset the pair that is not meant", world.says.c_str(),
+                says.c_str());
         if (chosen) continue;
         chosen = &l;
         world.rank = rank;
         world.size = size;
+        world.says = says;
     }
+    if (!chosen && !text(get, "RANK").empty()) half = "RANK is set, WORLD_SIZE is not; set both or none";
+    for (const char* rank : kRanksAlone)
+        if (!chosen && half.empty() && get(rank))
+            half = format("%s=%s is set, and no variable that is known says how many ranks there are; set RANK and "
+                          "WORLD_SIZE on each, or unset %s", rank, get(rank), rank);
     // Under srun a WORLD_SIZE that the batch script exported does no harm.
-    if (lonely && (!chosen || world.size == 1))
-        die(kExitUsage, "launcher: %s is set, %s is not; start the program with a launcher, or unset %s", lonely->size,
-            lonely->rank, lonely->size);
+    if (!half.empty() && (!chosen || world.size == 1)) die(kExitUsage, "launcher: %s", half.c_str());
     if (!chosen) return world;
     world.launcher = chosen == kTorchrun && get("LOCKSTEP_TRY") ? "--np" : chosen->name;
     if (world.size == 1) return world;
     // srun cleans up by itself, and a shell into which RANK was typed may leave before the job does.
     world.dies_with_parent = chosen != kSrun && (chosen != kTorchrun || innermost);
-    world.job = job_name(get, *chosen);
-    world.master_addr = find_master(get, *chosen, world.size);
+    world.replaces = get("TORCHELASTIC_RUN_ID");
+    find_master(get, *chosen, &world);
+    world.job = job_name(get, *chosen, world.master_addr.empty());
     world.master_port = number(get, "MASTER_PORT", 0, 65535, 0);
     if (text(get, "TORCHELASTIC_USE_AGENT_STORE") == "True") world.master_port = 0;     // torchrun itself listens there
     return world;

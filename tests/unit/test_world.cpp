@@ -47,7 +47,9 @@ TEST(torchrun) {
     expect_world(w, 3, 8, "torchrun", "");
     EXPECT(w.dies_with_parent, "torchrun is the parent");
     EXPECT(w.job != world_of(with(kTorch, {{"TORCHELASTIC_RUN_ID", "abd"}})).job, "two runs");
-    EXPECT(w.job != world_of(with(kTorch, {{"TORCHELASTIC_RESTART_COUNT", "1"}})).job, "two attempts");
+    EXPECT(w.job == world_of(with(kTorch, {{"TORCHELASTIC_RESTART_COUNT", "1"}})).job, "each agent counts for itself");
+    EXPECT(w.job == world_of(with(kTorch, {{"MASTER_ADDR", "localhost"}})).job, "two spellings of an address");
+    EXPECT(w.replaces && !world_of({{"RANK", "1"}, {"WORLD_SIZE", "2"}}).replaces, "torchrun starts ranks again");
     EXPECT(w.job == world_of(with(kTorch, {{"RANK", "0"}, {"LOCAL_RANK", "0"}})).job, "two ranks of one run");
     const World far = world_of(with(kTorch, {{"LOCAL_WORLD_SIZE", "4"}, {"MASTER_ADDR", "n1"}}));
     expect_world(far, 3, 8, "torchrun", "n1");
@@ -63,6 +65,10 @@ TEST(by_hand) {
     expect_world(world_of({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "10.9.0.1"}, {"MASTER_PORT", "5"}}), 1,
                  2, "torchrun", "10.9.0.1");
     EXPECT(!world_of({{"RANK", "1"}, {"WORLD_SIZE", "2"}}).dies_with_parent, "a shell may leave");
+    EXPECT(world_of({{"RANK", "1"}, {"WORLD_SIZE", "2"}}).assumed == "MASTER_ADDR is not set", "one host is a guess");
+    const Env operated = {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "localhost"}, {"LOCKSTEP_SECRET", "s"}};
+    expect_world(world_of(operated), 0, 2, "torchrun", "localhost");        // others may have the host's name there
+    EXPECT(world_of(operated).job == world_of(with(operated, {{"RANK", "1"}, {"MASTER_ADDR", "h"}})).job, "one job");
     EXPECT(world_of({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"LOCKSTEP_JOB", "j"}}).job == "j", "LOCKSTEP_JOB");
     expect_error(2, "no address of rank 0", [] {
         world_of({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "1"}});
@@ -87,6 +93,39 @@ TEST(other_mpis) {
     expect_world(world_of({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "0"}, {"MPI_LOCALNRANKS", "2"}}),
                  0, 2, "PMI", "");
     expect_world(world_of({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}), 1, 2, "PMI", "");
+    const Env horovod = {{"HOROVOD_RANK", "1"}, {"HOROVOD_SIZE", "2"}, {"HOROVOD_LOCAL_SIZE", "2"}};
+    expect_world(world_of(horovod), 1, 2, "Horovod", "");
+    expect_error(2, "HOROVOD_RANK=1 HOROVOD_SIZE=2: the ranks are on several hosts",
+                 [&] { world_of(with(horovod, {{"HOROVOD_LOCAL_SIZE", "1"}})); });
+    const Env flux = {{"FLUX_TASK_RANK", "1"}, {"FLUX_JOB_SIZE", "4"}, {"FLUX_JOB_NNODES", "1"}, {"FLUX_JOB_ID", "f2"},
+                      {"PMI_RANK", "1"}, {"PMI_SIZE", "4"}};
+    expect_world(world_of(flux), 1, 4, "Flux", "");
+    EXPECT(world_of(flux).job == "Flux f2", "got %s", world_of(flux).job.c_str());
+    expect_error(2, "several hosts", [&] { world_of(with(flux, {{"FLUX_JOB_NNODES", "2"}})); });
+    const Env pals = {{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}, {"PMI_LOCAL_SIZE", "2"}, {"PALS_APID", "a"},
+                      {"MASTER_ADDR", "n1"}};
+    expect_world(world_of(pals), 1, 4, "PALS", "n1");
+}
+
+// Two hosts that differ in nothing but a number of theirs: the job's name is made of what is equal on all ranks, and of
+// all that is.
+TEST(jobs_of_process_managers) {
+    const auto job = [](const Env& more) { return world_of(with({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}, more)).job; };
+    const std::string here = job({{"MPI_LOCALNRANKS", "2"}});
+    EXPECT(here == job({{"MPI_LOCALNRANKS", "2"}}) && here != "PMI", "one starter: got %s", here.c_str());
+    EXPECT(here.find(format(" %d.", int(getppid()))) != std::string::npos, "its process: got %s", here.c_str());
+    EXPECT(here == job({{"MPI_LOCALNRANKS", "2"}, {"PMI_RANK", "0"}}), "of another rank: got %s", here.c_str());
+    const Env apart = {{"MPI_LOCALNRANKS", "1"}, {"MASTER_ADDR", "n1"}, {"I_MPI_HYDRA_UUID", "u"}};
+    EXPECT(job(apart) == "PMI u", "on several hosts: got %s", job(apart).c_str());
+}
+
+// Slurm's PMI-2 sets these, and srun's own beside them.
+TEST(pmi_of_slurm) {
+    Env env = with(kSlurm, {{"PMI_RANK", "5"}, {"PMI_SIZE", "8"}});
+    expect_world(world_of(env), 5, 8, "PMI", "node01");
+    env["SLURM_STEP_NUM_NODES"] = "1";
+    expect_world(world_of(env), 5, 8, "PMI", "");
+    EXPECT(world_of(env).assumed.empty(), "srun says that there is one host");
 }
 
 TEST(slurm) {
@@ -103,11 +142,17 @@ TEST(slurm) {
 }
 
 TEST(wrong_variables) {
-    expect_error(2, "WORLD_SIZE is set, RANK is not", [] { world_of({{"WORLD_SIZE", "8"}}); });
-    expect_error(2, "OMPI_COMM_WORLD_SIZE is set, OMPI_COMM_WORLD_RANK is not", [] {
+    expect_error(2, "WORLD_SIZE=8 is set, RANK is not", [] { world_of({{"WORLD_SIZE", "8"}}); });
+    expect_error(2, "OMPI_COMM_WORLD_SIZE=4 is set, OMPI_COMM_WORLD_RANK is not", [] {
         world_of({{"OMPI_COMM_WORLD_SIZE", "4"}});
     });
     expect_error(2, "RANK is set, WORLD_SIZE is not", [] { world_of({{"RANK", "1"}}); });
+    for (const char* alone : {"PMIX_RANK", "PALS_RANKID", "ALPS_APP_PE", "JSM_NAMESPACE_RANK"})
+        expect_error(2, format("%s=0 is set, and no variable", alone).c_str(), [&] { world_of({{alone, "0"}}); });
+    expect_world(world_of(with(kOmpi, {{"PMIX_RANK", "1"}})), 1, 4, "Open MPI", "");
+    expect_world(world_of({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}, {"PMIX_RANK", "0"}}), 0, 1,
+                 "Open MPI", "");
+    EXPECT(world_of(kTorch).says == "RANK=3 WORLD_SIZE=8", "got %s", world_of(kTorch).says.c_str());
     expect_error(2, "RANK: got \"8\", want a number from 0 to 7", [] { world_of(with(kTorch, {{"RANK", "8"}})); });
     for (const char* bad : {"-1", "1x", "x", " 1", "99999999999999999999", "0x1", "1.0"})
         expect_error(2, "RANK: got", [&] { world_of(with(kTorch, {{"RANK", bad}})); });
