@@ -101,9 +101,8 @@ static World world_for(const Options& options, const World& world, const Error& 
     const bool alone = options.command == "sample" || options.command == "chat";
     if (error.code && !alone && !options.dry_run) throw error;
     if (!error.code && (!alone || world.size == 1)) return world;
-    const std::string said = format("rank %d of %d by %s", world.rank, world.size, world.launcher.c_str());
     warn("%s runs alone, without what the environment says: %s", alone ? options.command.c_str() : "--dry-run",
-         error.code ? error.message.c_str() : said.c_str());
+         error.code ? error.message.c_str() : world.says.c_str());
     return {};
 }
 
@@ -130,8 +129,8 @@ static int start(int argc, char** argv, World* world, Comm** comm) {
     if (is_started && follow_supervisor(&options.out_dir, &options.resume)) options.force = false;
     const bool supervises = options.is_given("np") && !is_started;
     if (supervises && world->size > 1)
-        die(kExitUsage, "--np %d: %s has already started %d ranks; leave it out", options.np, world->launcher.c_str(),
-            world->size);
+        die(kExitUsage, "--np %d: %s (%s) says that a launcher has started the ranks; leave --np out, or unset them",
+            options.np, world->says.c_str(), world->launcher.c_str());
     for (const char* option : {"max-restarts", "elastic"})
         if (!options.is_given("np") && options.is_given(option))
             die(kExitUsage, "--%s: has no effect without --np N, which restarts ranks", option);
@@ -170,11 +169,8 @@ int main(int argc, char** argv) {
     } catch (const std::exception& e) {
         error = {kExitOther, format("internal error: %s", e.what())};
     }
-    // Before the ranks have met each prints its own error. Often all have the same one: a launcher that ends the others
-    // once rank 0 has failed shows it once.
-    if (!comm && world.rank > 0) sleep(1);
-    const bool said = comm && comm_abort(comm, error.code, error.message);
-    if (!said) print_error(error);
+    if (!comm) end_before_meeting(world, error);
+    else if (!comm_abort(comm, error.code, error.message)) print_error(error);
     std::fflush(nullptr);
     std::_Exit(error.code);                 // other threads may still be at work: no destructors under their feet
 }

@@ -19,11 +19,11 @@
 #include <map>
 #include <mutex>
 #include <poll.h>
+#include <random>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysinfo.h>
 #include <thread>
@@ -35,7 +35,7 @@ namespace {
 
 constexpr size_t kChunk = size_t(1) << 20;          // bytes that a rank exchanges at a time
 constexpr size_t kHugePage = size_t(2) << 20;
-constexpr off_t kMemoryBytes = off_t(1) << 46;      // of a host's memory file: only touched pages exist
+constexpr off_t kMemoryBytes = off_t(1) << 46;      // of a host's memory file, before its tag: only touched pages exist
 constexpr double kSlowFactor = 5;                   // start-up, the first step and a checkpoint may take longer
 
 // What a rank does. It lies in memory that the host's ranks share: they can read the last step of a dead rank. It may
@@ -357,15 +357,17 @@ void lay_out_hosts(Comm* comm) {
     for (int r = 0; r < comm->size; r++) {
         const auto [at, is_new] = host_of.emplace(peers[r].host_id, r / local);
         const bool astray = at->second != r / local || (is_new && r % local > 0);
-        if (astray || (r / local + 1) * local > comm->size || (r >= local && comm->impl->meeting.listener.fd < 0))
+        if (astray || (r / local + 1) * local > comm->size)
             die(kExitUsage, "ranks per host: got rank %d on %s, want %d consecutive ranks on each host, as on %s "
-                "(mpirun --map-by slot, srun --distribution=block; for containers on one host MASTER_ADDR=127.0.0.1)",
-                r, peers[r].host, local, peers[0].host);
+                "(mpirun --map-by slot, srun --distribution=block)", r, peers[r].host, local, peers[0].host);
         comm->peers.push_back({peers[r].host, peers[r].pid});
     }
     comm->hosts = comm->size / local;
     comm->host = comm->rank / local;
     comm->local_rank = comm->rank % local;
+    if (comm->rank == 0 && comm->hosts > 1 && comm->impl->meeting.master_addr.empty() && !getenv("LOCKSTEP_HOST_ID"))
+        warn("the ranks of this host are in %d containers that share no memory: their data go through sockets",
+             comm->hosts);
 }
 
 // All ranks of the host map the memory file of the first of them.
@@ -374,8 +376,9 @@ void share_host_memory(Comm* comm) {
     const PeerInfo& leader = impl->meeting.peers[comm->host * comm->local_size];
     if (comm->local_rank > 0)
         impl->memory = Socket(open(format("/proc/%d/fd/%d", leader.pid, leader.memory).c_str(), O_RDWR | O_CLOEXEC));
-    struct stat file = {};
-    if (comm->size > 1 && (fstat(impl->memory.fd, &file) != 0 || file.st_size != kMemoryBytes))
+    uint64_t tag = 0;               // the process may be another of the same number, in a container of its own
+    const bool read = pread(impl->memory.fd, &tag, sizeof tag, kMemoryBytes) == ssize_t(sizeof tag);
+    if (comm->size > 1 && (!read || tag != leader.tag))
         die(kExitOther, "shared memory: /proc/%d/fd/%d: got another file or none, want that of rank %d; if "
             "LOCKSTEP_HOST_ID is set, give each host another", leader.pid, leader.memory, leader.rank);
     impl->barriers = comm_shared<Barrier>(comm, 2, "barriers");
@@ -391,8 +394,8 @@ void connect_ranks(Comm* comm) {
     impl->watcher = std::thread(watch, comm);
     std::vector<int> partners;
     for (int h = 0; h < comm->hosts; h++) partners.push_back(partner(comm, h));
-    for (std::vector<Socket>& mesh : impl->mesh) mesh = meet_peers(impl->meeting, partners);
-    impl->meeting.listener = Socket();
+    for (std::vector<Socket>& mesh : impl->mesh) mesh = meet_peers(&impl->meeting, partners);
+    impl->meeting.listeners.clear();
     comm_barrier(comm);
 }
 
@@ -409,14 +412,16 @@ Comm* comm_create(const World& world, double timeout) {
         files.rlim_cur = files.rlim_max;
         setrlimit(RLIMIT_NOFILE, &files);
         if (world.size > 1) impl->memory = Socket(memfd_create("lockstep", MFD_CLOEXEC));
-        if (world.size > 1 && ftruncate(impl->memory.fd, kMemoryBytes) != 0)
+        const uint64_t tag = std::random_device()() | uint64_t(std::random_device()()) << 32;
+        if (world.size > 1 && pwrite(impl->memory.fd, &tag, sizeof tag, kMemoryBytes) != ssize_t(sizeof tag))
             die(kExitOther, "shared memory: %s; raise ulimit -f and -n", std::strerror(errno));
-        impl->meeting = meet_ranks(world, impl->memory.fd, kSlowFactor * timeout);
+        impl->meeting = meet_ranks(world, impl->memory.fd, tag, kSlowFactor * timeout);
         lay_out_hosts(comm);
         share_host_memory(comm);
         if (world.size > 1) connect_ranks(comm);
     } catch (const Error& e) {
         if (impl->watcher.joinable()) comm_abort(comm, e.code, e.message);
+        impl->meeting = {};         // its sockets are closed: end_before_meeting may need their addresses
         throw;
     }
     return comm;

@@ -2,6 +2,7 @@
 #include "src/comm/rendezvous.h"
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <netdb.h>
@@ -19,21 +20,26 @@ namespace {
 
 constexpr size_t kMaxPending = 64;          // connections that have proven nothing, and 4 more per rank
 
-struct Claim { PeerInfo peer; Digest nonce, proof; };       // of fixed size: a stranger costs no memory
+constexpr double kNotice = 10;              // seconds after which a rank says for whom it waits
+constexpr double kLingers = 5;              // seconds for which a rank that cannot start tells the others so
+
+// Both are of fixed size: a stranger costs no memory. code: what the sender ends with, or 0; text: why.
+struct Claim { PeerInfo peer; int32_t code; char text[508]; Digest nonce, proof; };
+struct Answer { int32_t code; char text[508]; Digest proof; };
 struct Connection { Socket socket; Digest nonce = {}; Claim claim = {}; };      // nonce: of the lower rank
 using Connections = std::map<int, Connection>;              // by rank
 
 struct Address {
     union { sockaddr any; sockaddr_un local; sockaddr_in tcp; sockaddr_storage storage = {}; };
     socklen_t size = sizeof storage;
-    std::string text = "";
 };
+using Addresses = std::vector<Address>;
 
 template <size_t n> void copy_text(char (&to)[n], const std::string& from) { std::snprintf(to, n, "%s", from.c_str()); }
 
-// nonce: of the side that checks the proof.
-Digest prove(const Meeting& m, const Digest& nonce, const Claim& claim) {
-    return hmac_sha256(m.key, bytes_of(nonce) + bytes_of(claim).substr(0, offsetof(Claim, proof)));
+// message: a Claim or an Answer; nonce: of the side that checks the proof.
+template <class T> Digest prove(const Meeting& m, const Digest& nonce, const T& message) {
+    return hmac_sha256(m.key, bytes_of(nonce) + bytes_of(message).substr(0, offsetof(T, proof)));
 }
 
 // Compares in the same time wherever the first difference is.
@@ -51,27 +57,13 @@ Digest fresh_nonce() {
 
 // ---- sockets
 
-// Names an abstract Unix socket: it is in no file system and goes with its last descriptor. job: a hash of its name.
-Address unix_address(uint64_t job) {
+// Names an abstract Unix socket: it is in no file system and goes with its last descriptor. job: a hash of its name;
+// pid: 0 for rank 0, which the others do not know yet.
+Address unix_address(uint64_t job, int rank, int pid) {
     Address a;
-    a.text = "this host's job socket";
     a.local.sun_family = AF_UNIX;
-    a.size = offsetof(sockaddr_un, sun_path) + 1 + std::snprintf(a.local.sun_path + 1, 64, "lockstep-%u-%016jx",
-                                                                 unsigned(geteuid()), uintmax_t(job));
-    return a;
-}
-
-// host "": to listen at, every interface with AI_PASSIVE in flags, else loopback.
-Address resolve(const std::string& host, int port, int family = AF_UNSPEC, int flags = 0) {
-    addrinfo hints = {flags, family, SOCK_STREAM, 0, 0, nullptr, nullptr, nullptr}, *found = nullptr;
-    const char* const name = host.empty() ? nullptr : host.c_str();
-    if (const int error = getaddrinfo(name, std::to_string(port).c_str(), &hints, &found))
-        die(kExitPeer, "MASTER_ADDR: %s: %s; set it to rank 0's host on all ranks", host.c_str(), gai_strerror(error));
-    Address a;
-    a.text = format("%s:%d", host.c_str(), port);
-    a.size = found->ai_addrlen;
-    std::memcpy(&a.storage, found->ai_addr, a.size);
-    freeaddrinfo(found);
+    a.size = offsetof(sockaddr_un, sun_path) + 1 + std::snprintf(a.local.sun_path + 1, 64, "lockstep-%u-%016jx-%d-%d",
+                                                                 unsigned(geteuid()), uintmax_t(job), rank, pid);
     return a;
 }
 
@@ -81,22 +73,76 @@ std::string numeric(const Address& a) {
     return host;
 }
 
+std::string describe(const Address& a) {
+    if (a.any.sa_family == AF_UNIX) return "this host's job socket";
+    return numeric(a) + format(":%d", ntohs(a.tcp.sin_port));       // it lies at the same place for IPv6
+}
+
+// All addresses of a host; if there are none, *why says so. host "": every interface.
+Addresses resolve(const std::string& host, int port, std::string* why) {
+    addrinfo hints = {AI_PASSIVE, AF_UNSPEC, SOCK_STREAM, 0, 0, nullptr, nullptr, nullptr}, *found = nullptr;
+    const char* const name = host.empty() ? nullptr : host.c_str();
+    if (const int error = getaddrinfo(name, std::to_string(port).c_str(), &hints, &found)) {
+        *why = host + ": " + gai_strerror(error);
+        return {};
+    }
+    Addresses all;
+    for (const addrinfo* i = found; i; i = i->ai_next) {
+        Address a;
+        a.size = i->ai_addrlen;
+        std::memcpy(&a.storage, i->ai_addr, a.size);
+        const auto same_text = [&](const Address& other) { return describe(other) == describe(a); };
+        if (std::ranges::none_of(all, same_text)) all.push_back(a);
+    }
+    freeaddrinfo(found);
+    return all;
+}
+
+// Where a rank listens.
+Addresses addresses_of(const Meeting& m, int rank, std::string* why) {
+    const PeerInfo& peer = m.peers[rank];
+    if (m.master_addr.empty()) return {unix_address(m.job, rank, rank ? peer.pid : 0)};
+    if (rank == 0) return resolve(m.master_addr, m.master_port, why);
+    return resolve(peer.address[0] ? peer.address : m.master_addr, int(peer.port), why);
+}
+
 Socket make_socket(const Address& a, int flags = 0) {
     Socket s(socket(a.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | flags, 0));
     const int on = 1;
     const timeval patience = {2, 0};                        // of connect
     setsockopt(s.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);     // connections that it accepts inherit this
     setsockopt(s.fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    setsockopt(s.fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);    // IPv4 has a listener of its own
     setsockopt(s.fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
     return s;
 }
 
-Socket listen_at(const Address& a) {
-    Socket s = make_socket(a, SOCK_NONBLOCK);
-    if (bind(s.fd, &a.any, a.size) != 0 || listen(s.fd, 1024) != 0)
-        die(kExitPeer, "cannot listen: %s: %s; MASTER_ADDR must be rank 0's host, and MASTER_PORT, or on one host "
-            "LOCKSTEP_JOB, this job's own", a.text.c_str(), std::strerror(errno));
-    return s;
+// Listens at those of the addresses that this host has, all at one port from first to last (0: any). Error 69: at none.
+std::vector<Socket> listen_at(Addresses addresses, int first, int last) {
+    std::string why;
+    bool elsewhere = true;
+    for (int tried = first; tried <= last; tried++) {
+        std::vector<Socket> all;
+        bool taken = false;
+        int port = tried;
+        for (Address& a : addresses) {
+            if (a.any.sa_family != AF_UNIX) a.tcp.sin_port = htons(uint16_t(port));
+            Socket s = make_socket(a, SOCK_NONBLOCK);
+            if (bind(s.fd, &a.any, a.size) != 0 || listen(s.fd, 1024) != 0) {
+                taken |= errno == EADDRINUSE && tried > 0;
+                elsewhere &= errno != EADDRINUSE;
+                why += format("%s%s: %s", why.empty() ? "" : ", ", describe(a).c_str(), std::strerror(errno));
+                continue;
+            }
+            getsockname(s.fd, &a.any, &a.size);
+            if (a.any.sa_family != AF_UNIX) port = ntohs(a.tcp.sin_port);
+            all.push_back(std::move(s));
+        }
+        if (!all.empty() && !taken) return all;
+    }
+    die(kExitPeer, "cannot listen: %s; %s", why.c_str(), elsewhere
+        ? "MASTER_ADDR must be the host of rank 0, which this is (with torchrun the one of --rdzv_endpoint)"
+        : "another job listens there: MASTER_PORT, LOCKSTEP_PORTS or, on one host, LOCKSTEP_JOB must be this job's own");
 }
 
 // Returns whether this user is on the other side of a Unix socket; true for TCP, where the secret decides.
@@ -113,114 +159,243 @@ bool same_user(const Meeting& m, const Socket& s) {
 
 // ---- the listening side
 
-// Reads a Claim that is there as a whole. Returns whether its proof is right.
-bool read_claim(const Meeting& m, Connection* c) {
+// Answers a Claim: with an error, or, if there is none, that the ranks have met.
+void answer(const Meeting& m, const Connection& c, const Error& error) {
+    Answer a = {error.code, {}, {}};
+    copy_text(a.text, error.message);
+    a.proof = prove(m, c.claim.nonce, a);
+    send_all(c.socket.fd, &a, sizeof a, 1);
+}
+
+// Reads a Claim that is there as a whole. Returns whether its proof is right; if not, *stranger says where it is from.
+bool read_claim(const Meeting& m, Connection* c, std::string* stranger) {
     PeerInfo& peer = c->claim.peer;
-    const Digest nothing = {};              // tells a rank of another job or secret why it is dropped
-    if (!receive_all(c->socket.fd, &c->claim, sizeof c->claim, 0)) return false;
-    if (!same(c->claim.proof, prove(m, c->nonce, c->claim)))
-        return send_all(c->socket.fd, &nothing, sizeof nothing, 0) && false;
-    for (char* end : {std::end(peer.address), std::end(peer.host), std::end(peer.host_id)}) end[-1] = 0;
     Address from;
-    if (!m.master_addr.empty() && getpeername(c->socket.fd, &from.any, &from.size) == 0 && !is_loopback(numeric(from)))
-        copy_text(peer.address, numeric(from));
+    const bool tcp = !m.master_addr.empty() && getpeername(c->socket.fd, &from.any, &from.size) == 0;
+    if (!receive_all(c->socket.fd, &c->claim, sizeof c->claim, 0)) return false;
+    if (!same(c->claim.proof, prove(m, c->nonce, c->claim))) {
+        const Answer nothing = {};          // tells a rank of another job or secret why it is dropped
+        *stranger = tcp ? numeric(from) : "this host";
+        return send_all(c->socket.fd, &nothing, sizeof nothing, 0) && false;
+    }
+    for (char* end : {std::end(peer.address), std::end(peer.host), std::end(peer.host_id), std::end(c->claim.text)})
+        end[-1] = 0;
+    if (tcp && !is_loopback(numeric(from))) copy_text(peer.address, numeric(from));
     return true;
 }
 
 // Accepts the connections that wait, and sends each a nonce. Without descriptors for more the oldest goes.
-void accept_waiting(const Meeting& m, int listener, std::vector<Connection>* pending) {
-    for (int fd; (fd = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC)) >= 0;) {
-        Connection c = {Socket(fd), fresh_nonce()};
-        if (!same_user(m, c.socket) || !send_all(fd, &c.nonce, sizeof c.nonce, 0)) continue;
-        if (pending->size() >= kMaxPending + 4 * m.peers.size()) pending->erase(pending->begin());      // may try again
-        pending->push_back(std::move(c));
+void accept_waiting(const Meeting& m, std::vector<Connection>* pending) {
+    for (const Socket& listener : m.listeners) {
+        for (int fd; (fd = accept4(listener.fd, nullptr, nullptr, SOCK_CLOEXEC)) >= 0;) {
+            Connection c = {Socket(fd), fresh_nonce()};
+            if (!same_user(m, c.socket) || !send_all(fd, &c.nonce, sizeof c.nonce, 0)) continue;
+            if (pending->size() >= kMaxPending + 4 * m.peers.size()) pending->erase(pending->begin());  // may try again
+            pending->push_back(std::move(c));
+        }
+        if (errno != EMFILE && errno != ENFILE) continue;
+        if (pending->empty()) die(kExitOther, "accept: %s; raise it with ulimit -n", std::strerror(errno));
+        pending->erase(pending->begin());
     }
-    if (errno != EMFILE && errno != ENFILE) return;
-    if (pending->empty()) die(kExitOther, "accept: %s; raise it with ulimit -n", std::strerror(errno));
-    pending->erase(pending->begin());
 }
 
-// Accepts a connection of each missing rank, and tells them when all are there.
-Connections accept_ranks(const Meeting& m, int listener, std::set<int> missing) {
-    Connections all;
-    std::vector<Connection> pending;
-    for (double next_notice = now_seconds() + 10; !missing.empty();) {
-        if (const double now = now_seconds(); now > std::min(next_notice, m.deadline)) {
-            std::string ranks = "rank";
-            for (const int r : missing) ranks += format(" %d", r);
-            ranks += format(" of %zu", m.peers.size());
-            if (now > m.deadline) die(kExitPeer, "peer missing: %s: not here in time; see its messages", ranks.c_str());
-            warn("waiting for %s", ranks.c_str());
-            next_notice += 10;
-        }
-        pollfd polled = {listener, POLLIN, 0};
-        poll(&polled, 1, pending.empty() ? 100 : 5);
-        accept_waiting(m, listener, &pending);
-        for (Connection& c : std::exchange(pending, {})) {
-            const PeerInfo& peer = c.claim.peer;
-            const ssize_t n = recv(c.socket.fd, &c.claim, sizeof c.claim, MSG_PEEK | MSG_DONTWAIT);
-            const bool partly = n > 0 ? n < ssize_t(sizeof c.claim) : n < 0 && errno == EAGAIN;
-            if (partly) pending.push_back(std::move(c));
-            if (partly || !read_claim(m, &c)) continue;
-            if (!missing.erase(peer.rank))
-                die(kExitUsage, "rank %d claimed twice: host %s, pid %d; set LOCKSTEP_JOB to tell two jobs apart",
-                    peer.rank, peer.host, peer.pid);
-            all[peer.rank] = std::move(c);
-        }
-        char byte;
-        for (const auto& [rank, c] : all)
-            if (recv(c.socket.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 || errno != EAGAIN)
-                die_left(rank, c.claim.peer.host);
+// Returns the Claims that have come, and *stranger: from where one came that is not of this job.
+std::vector<Connection> read_claims(const Meeting& m, std::vector<Connection>* pending, std::string* stranger) {
+    std::vector<pollfd> polls;
+    for (const Socket& listener : m.listeners) polls.push_back({listener.fd, POLLIN, 0});
+    poll(polls.data(), polls.size(), pending->empty() ? 100 : 5);
+    accept_waiting(m, pending);
+    std::vector<Connection> claims;
+    for (Connection& c : std::exchange(*pending, {})) {
+        const ssize_t n = recv(c.socket.fd, &c.claim, sizeof c.claim, MSG_PEEK | MSG_DONTWAIT);
+        const bool partly = n > 0 ? n < ssize_t(sizeof c.claim) : n < 0 && errno == EAGAIN;
+        if (partly) pending->push_back(std::move(c));
+        else if (read_claim(m, &c, stranger)) claims.push_back(std::move(c));
     }
-    for (const auto& [rank, c] : all)
-        send_all(c.socket.fd, hmac_sha256(m.key, bytes_of(c.claim.nonce)).data(), sizeof(Digest), 1);
+    return claims;
+}
+
+// Gives a connection the place of its rank. Where the launcher starts ranks again, the process that began last has it.
+void take_place(const Meeting& m, Connection* c, std::set<int>* missing, Connections* all) {
+    const PeerInfo& peer = c->claim.peer;
+    const int rank = peer.rank;
+    if (c->claim.code) die(c->claim.code, "rank %d (%s): %s", rank, peer.host, c->claim.text);
+    const auto held = all->find(rank);
+    if (missing->erase(rank)) {
+        (*all)[rank] = std::move(*c);
+        return;
+    }
+    if (!m.replaces)
+        die(kExitUsage, "rank %d claimed twice: host %s, pid %d; set LOCKSTEP_JOB to tell two jobs apart", rank,
+            peer.host, peer.pid);
+    if (!m.met && held != all->end() && peer.began > held->second.claim.peer.began) std::swap(*c, held->second);
+    answer(m, *c, {kExitPeer, format("rank %d: another process of this rank, begun later, has come", rank)});
+    c->socket = Socket();
+}
+
+// Notices ranks that have closed their connection. Where the launcher starts ranks again, they are waited for again.
+void drop_left(const Meeting& m, std::set<int>* missing, Connections* all) {
+    char byte;
+    for (auto i = all->begin(); i != all->end();) {
+        const auto& [rank, c] = *i;
+        if (recv(c.socket.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN) {
+            i++;
+            continue;
+        }
+        if (!m.replaces || m.met) die_left(rank, c.claim.peer.host);
+        warn("rank %d (%s) left while the ranks were meeting; waiting for its successor", rank, c.claim.peer.host);
+        missing->insert(rank);
+        i = all->erase(i);
+    }
+}
+
+std::string list_ranks(const Meeting& m, const std::set<int>& ranks, const std::string& stranger) {
+    std::string text = "rank";
+    for (const int r : ranks)
+        if (text.size() < 80) text += format(" %d", r);
+        else if (r == *ranks.rbegin()) text += format(" ... %d, %zu in all", r, ranks.size());
+    text += format(" of %zu", m.peers.size());
+    if (!m.assumed.empty()) text += " (all on this host, is assumed: " + m.assumed + ")";
+    if (!stranger.empty()) text += " (" + stranger + " knocks with another secret, job or number of ranks)";
+    return text;
+}
+
+// Tells each rank that comes the error that ends this one; until as many as there are were told, or for a while.
+void tell_all(const Meeting& m, std::vector<Connection>* pending, std::set<int> told, const Error& error) {
+    std::string stranger;
+    for (const double end = now_seconds() + kLingers; told.size() < m.peers.size() && now_seconds() < end;)
+        for (const Connection& c : read_claims(m, pending, &stranger)) {
+            answer(m, c, error);
+            told.insert(c.claim.peer.rank);
+        }
+}
+
+// Accepts a connection of each missing rank, and tells them when all are there, or the error that ends this rank.
+Connections accept_ranks(const Meeting& m, std::set<int> missing) {
+    Connections all;
+    std::vector<Connection> pending, claims;
+    std::string stranger;
+    // The rank that cannot connect knows better why: it speaks first.
+    const double deadline = m.deadline + (m.met ? kLingers : 0);
+    try {
+        for (double notice = now_seconds() + kNotice; !missing.empty();) {
+            const double now = now_seconds();
+            if (now > deadline)
+                die(kExitPeer, "peer missing: %s: not here in time; see its messages",
+                    list_ranks(m, missing, stranger).c_str());
+            if (now > notice) {
+                warn("waiting for %s", list_ranks(m, missing, stranger).c_str());
+                notice = INFINITY;
+            }
+            claims = read_claims(m, &pending, &stranger);
+            for (Connection& c : claims) take_place(m, &c, &missing, &all);
+            drop_left(m, &missing, &all);
+        }
+    } catch (const Error& error) {
+        std::set<int> told = {m.me.rank};
+        for (auto& [rank, c] : all) claims.push_back(std::move(c));
+        for (const Connection& c : claims)
+            if (c.socket.fd >= 0) {
+                answer(m, c, error);
+                told.insert(c.claim.peer.rank);
+            }
+        if (error.code != kExitPeer && !m.met) tell_all(m, &pending, told, error);
+        throw;
+    }
+    for (const auto& [rank, c] : all) answer(m, c, {});
     return all;
 }
 
 // ---- the connecting side
 
-// Returns true when the listener has proved that it is of the job, false if it closed. Error 69: it proves nothing.
-bool introduce(const Meeting& m, int fd, const std::string& to) {
-    Digest nonce, proof;
-    Claim claim = {m.me, fresh_nonce(), {}};
+// Makes the listener for data of a rank that has reached rank 0 by this socket. A host's own name may mean loopback
+// (127.0.1.1) to itself alone: then it is every interface.
+void listen_for_data(Meeting* m, int fd) {
+    std::string none;
+    Addresses at(1);
+    getsockname(fd, &at[0].any, &at[0].size);
+    if (m->master_addr.empty()) at[0] = unix_address(m->job, m->me.rank, m->me.pid);
+    else if (is_loopback(numeric(at[0])) && m->has_secret) at = resolve("", 0, &none);
+    m->listeners.clear();
+    const char* const ports = std::getenv("LOCKSTEP_PORTS");
+    int first = 0, last = 0;
+    if (ports) {
+        std::string_view rest = ports;
+        const bool read = parse_whole(next_word(&rest, '-'), &first) && (rest.empty() || parse_whole(rest, &last));
+        if (rest.empty()) last = first;
+        if (!read || first < 1 || last < first || last > 65535)
+            die(kExitUsage, "LOCKSTEP_PORTS: got \"%s\", want FIRST-LAST, ports from 1 to 65535", ports);
+    }
+    m->listeners = listen_at(at, first, last);
+    getsockname(m->listeners[0].fd, &at[0].any, &at[0].size);
+    m->me.port = m->master_addr.empty() ? 0 : ntohs(at[0].tcp.sin_port);
+}
+
+// Returns true when the listener has proved that it is of the job, false if it closed. Error 69: it proves nothing, or
+// the error that it answers with. error: what this rank ends with.
+bool introduce(const Meeting& m, int fd, const std::string& to, const Error& error) {
+    Digest nonce;
+    Answer a;
+    Claim claim = {m.me, error.code, {}, fresh_nonce(), {}};
+    copy_text(claim.text, error.message);
     if (!receive_all(fd, &nonce, sizeof nonce, m.deadline - now_seconds())) return false;
     claim.proof = prove(m, nonce, claim);
     if (!send_all(fd, &claim, sizeof claim, 2)) return false;
-    if (!receive_all(fd, &proof, sizeof proof, m.deadline + 1 - now_seconds())) return false;
-    if (!same(proof, hmac_sha256(m.key, bytes_of(claim.nonce))))
+    if (!receive_all(fd, &a, sizeof a, m.deadline + 1 - now_seconds())) return false;
+    if (!same(a.proof, prove(m, claim.nonce, a)))
         die(kExitPeer, "not authenticated: %s: has another secret, job or number of ranks; give all hosts the same "
             "LOCKSTEP_SECRET, and each job its own MASTER_PORT", to.c_str());
+    a.text[sizeof a.text - 1] = 0;
+    if (a.code) die(a.code, "%s", a.text);
     return true;
 }
 
-Connection connect_to(const Meeting& m, const Address& address, int rank) {
-    const char* const to = address.text.c_str();
+Connection connect_to(Meeting* m, int rank, const Error& error = {}) {
     bool met = false;
-    for (useconds_t pause = 2000; now_seconds() < m.deadline; pause = std::min<useconds_t>(2 * pause, 200000)) {
-        Connection c = {make_socket(address)};
-        const bool there = connect(c.socket.fd, &address.any, address.size) == 0;
-        const bool refused = !there && errno == ECONNREFUSED;
-        if (there && !same_user(m, c.socket)) die(kExitPeer, "not authenticated: %s: is held by another user", to);
-        if (there && introduce(m, c.socket.fd, to)) return c;
+    std::string tried;
+    double notice = now_seconds() + kNotice;
+    for (useconds_t pause = 2000; now_seconds() < m->deadline; pause = std::min<useconds_t>(2 * pause, 200000)) {
+        std::string why;
+        bool refused = true;
+        const Addresses addresses = addresses_of(*m, rank, &why);
+        for (const Address& a : addresses) {
+            const std::string to = describe(a);
+            Connection c = {make_socket(a)};
+            const bool there = connect(c.socket.fd, &a.any, a.size) == 0;
+            const int reason = errno == EINPROGRESS ? ETIMEDOUT : errno;
+            refused &= !there && reason == ECONNREFUSED;
+            why += format("%s%s: %s", why.empty() ? "" : ", ", to.c_str(), there ? "it left" : std::strerror(reason));
+            if (!there) continue;
+            if (!same_user(*m, c.socket))
+                die(kExitPeer, "not authenticated: %s: is held by another user", to.c_str());
+            if (!m->met && !error.code) listen_for_data(m, c.socket.fd);
+            if (introduce(*m, c.socket.fd, to, error)) return c;
+            met = true;
+        }
+        tried = why;
         if (refused && met) break;
-        met |= there;
+        if (now_seconds() > notice) {
+            warn("waiting for rank %d of %zu at %s%s", rank, m->peers.size(), tried.c_str(),
+                 m->assumed.empty() ? "" : (" (all on this host, is assumed: " + m->assumed + ")").c_str());
+            notice = INFINITY;
+        }
         usleep(pause);
     }
-    if (met) die_left(rank, to);
-    die(kExitPeer, "peer missing: rank %d of %zu: does not answer in time at %s; see its messages", rank,
-        m.peers.size(), to);
+    if (met) die_left(rank, tried.c_str());
+    die(kExitPeer, "peer missing: rank %d of %zu: does not answer in time at %s; %s", rank, m->peers.size(),
+        tried.c_str(), m->met ? "open that port, or others by LOCKSTEP_PORTS=FIRST-LAST on all hosts"
+                              : "see its messages, or set MASTER_ADDR to rank 0's host on all ranks");
 }
 
 // ---- meetings
 
 // Connects to the lower of `ranks`, one after the other, and accepts the higher. They ascend and include this one.
-template <class F>
-Connections meet(const Meeting& m, int listener, const std::vector<int>& ranks, const F& address_of) {
-    const auto self = std::ranges::find(ranks, m.me.rank);
+Connections meet(Meeting* m, const std::vector<int>& ranks) {
+    const auto self = std::ranges::find(ranks, m->me.rank);
     Connections all;
-    for (auto r = ranks.begin(); r < self; r++) all[*r] = connect_to(m, address_of(*r), *r);
-    all.merge(accept_ranks(m, listener, {self + 1, ranks.end()}));
-    all[m.me.rank].claim.peer = m.me;
+    for (auto r = ranks.begin(); r < self; r++) all[*r] = connect_to(m, *r);
+    all.merge(accept_ranks(*m, {self + 1, ranks.end()}));
+    all[m->me.rank].claim.peer = m->me;
     return all;
 }
 
@@ -234,24 +409,65 @@ std::string host_identity() {
     return id;
 }
 
-// Makes the listener for data. Returns the address of rank 0.
-Address prepare_tcp(Meeting* m, const World& world, uint64_t job, bool secret) {
+Meeting begin_meeting(const World& world, const std::string& secret, double patience) {
+    Meeting m;
+    m.me = {world.rank, getpid(), -1, 0, 0, 0, "", "", ""};
+    gethostname(m.me.host, sizeof m.me.host - 1);
+    copy_text(m.me.host_id, host_identity());
+    timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    m.me.began = int64_t(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
+    m.peers.assign(world.size, m.me);
+    m.deadline = now_seconds() + patience;
+    m.master_addr = world.master_addr;
+    m.assumed = world.assumed;
+    m.replaces = world.replaces;
+    m.has_secret = !secret.empty() && !m.master_addr.empty();
+    m.key = (m.has_secret ? secret : "") + '\0' + world.job + '\0' + std::to_string(world.size);
+    m.job = hash_bytes(world.job.data(), world.job.size(), 0);
     // The default is equal on all hosts and below Linux's ephemeral ports.
-    const int port = world.master_port ? world.master_port : 20000 + int(job % 10000);
-    const Address address = resolve(world.master_addr, port);
-    const bool loopback = is_loopback(numeric(address));
-    if (!loopback && !secret)
-        die(kExitUsage, "no secret: %s: only loopback is served without one; give all hosts the same LOCKSTEP_SECRET, "
-            "or LOCKSTEP_SECRET_FILE=a file of mode 0600", world.master_addr.c_str());
-    const bool named = world.master_addr == "localhost" || world.master_addr == numeric(address);
-    const int family = address.any.sa_family, flags = secret && !(loopback && named) ? AI_PASSIVE : 0;
-    m->listener = listen_at(resolve("", 0, family, flags));
-    Address own;
-    getsockname(m->listener.fd, &own.any, &own.size);
-    m->me.port = ntohs(own.tcp.sin_port);                   // it lies at the same place for IPv6
-    // Many distributions let a host's own name mean 127.0.1.1, where the others would not find rank 0.
-    const bool own_name = loopback && flags;
-    return world.rank == 0 && own_name ? resolve("", port, family, flags) : address;
+    m.master_port = world.master_port ? world.master_port : 20000 + int(m.job % 10000);
+    return m;
+}
+
+// Returns where rank 0 is, which may have no address yet. Error 2: it is on another host, and there is no secret.
+Addresses find_rank_0(const Meeting& m) {
+    for (double notice = now_seconds() + kNotice;; usleep(200000)) {
+        std::string why;
+        Addresses at = addresses_of(m, 0, &why);
+        const bool loopback = std::ranges::all_of(at, [](const Address& a) { return is_loopback(numeric(a)); });
+        const bool one_host = m.master_addr.empty();
+        if (!at.empty() && !one_host && !loopback && !m.has_secret)
+            die(kExitUsage, "no secret: %s: only loopback is served without one; give all hosts the same "
+                "LOCKSTEP_SECRET, or LOCKSTEP_SECRET_FILE=a file of mode 0600", m.master_addr.c_str());
+        // Many distributions let a host's own name mean 127.0.1.1, where the others would not find rank 0.
+        if (!at.empty()) return loopback && m.has_secret ? resolve("", m.master_port, &why) : at;
+        if (now_seconds() > m.deadline)
+            die(kExitPeer, "MASTER_ADDR: %s; set it to rank 0's host on all ranks", why.c_str());
+        if (now_seconds() < notice) continue;
+        warn("waiting for an address of rank 0: MASTER_ADDR: %s", why.c_str());
+        notice = INFINITY;
+    }
+}
+
+// Tells rank 0, or as rank 0 all others, that this rank ends with an error. Returns what came back.
+Error tell(const World& world, const Error& error, double patience) {
+    try {
+        std::string secret;
+        try {
+            secret = job_secret();
+        } catch (const Error&) {        // rank 0 will say where somebody without it is
+        }
+        Meeting m = begin_meeting(world, secret, patience);
+        if (world.rank > 0) connect_to(&m, 0, error);
+        if (world.rank > 0) return {};
+        m.listeners = listen_at(find_rank_0(m), m.master_port, m.master_port);
+        std::vector<Connection> pending;
+        tell_all(m, &pending, {0}, {error.code, "rank 0: " + error.message});
+    } catch (const Error& reply) {
+        return reply;
+    }
+    return {};
 }
 
 }  // namespace
@@ -299,40 +515,39 @@ std::string job_secret() {
     return secret.substr(0, secret.find_last_not_of("\r\n") + 1);
 }
 
-Meeting meet_ranks(const World& world, int memory, double patience) {
-    Meeting m;
-    m.me = {world.rank, getpid(), memory, 0, "", "", ""};
-    gethostname(m.me.host, sizeof m.me.host - 1);
-    copy_text(m.me.host_id, host_identity());
-    m.peers.assign(world.size, m.me);
+Meeting meet_ranks(const World& world, int memory, uint64_t tag, double patience) {
+    const bool first = world.rank == 0, alone = world.size == 1 || world.master_addr.empty();
+    Meeting m = begin_meeting(world, alone ? "" : job_secret(), patience);
+    m.me.memory = memory;
+    m.me.tag = tag;
     if (world.size == 1) return m;
-    m.deadline = now_seconds() + patience;
-    m.master_addr = world.master_addr;
-    const bool first = world.rank == 0, one_host = m.master_addr.empty();
-    const std::string secret = one_host ? "" : job_secret();
-    m.key = secret + '\0' + world.job + '\0' + std::to_string(world.size);
-    const uint64_t job = hash_bytes(world.job.data(), world.job.size(), 0);
-    const Address address = one_host ? unix_address(job) : prepare_tcp(&m, world, job, !secret.empty());
-    const Socket listener = first ? listen_at(address) : Socket();
+    const Addresses rank_0 = find_rank_0(m);
+    if (first) m.listeners = listen_at(rank_0, m.master_port, m.master_port);
     std::vector<int> ranks(world.size);    // that meet here
     std::iota(ranks.begin(), ranks.end(), 0);
     if (!first) ranks = {0, world.rank};
-    Connections all = meet(m, listener.fd, ranks, [&](int) { return address; });
+    Connections all = meet(&m, ranks);
     for (const auto& [rank, c] : all) m.peers[rank] = c.claim.peer;
     const Part table = {m.peers.data(), m.peers.size() * sizeof(PeerInfo)};
     for (auto& [rank, c] : all) {
         if (rank != world.rank && !move_all(c.socket.fd, first, table, 5))
-            die_left(rank, first ? c.claim.peer.host : address.text.c_str());
+            die_left(rank, first ? c.claim.peer.host : "where it was met");
         m.control.push_back(std::move(c.socket));
     }
+    m.met = true;
     return m;
 }
 
-std::vector<Socket> meet_peers(const Meeting& m, const std::vector<int>& ranks) {
-    const auto address_of = [&](int r) {
-        return resolve(m.peers[r].address[0] ? m.peers[r].address : m.master_addr, int(m.peers[r].port));
-    };
+std::vector<Socket> meet_peers(Meeting* m, const std::vector<int>& ranks) {
     std::vector<Socket> sockets;
-    for (auto& [rank, c] : meet(m, m.listener.fd, ranks, address_of)) sockets.push_back(std::move(c.socket));
+    for (auto& [rank, c] : meet(m, ranks)) sockets.push_back(std::move(c.socket));
     return sockets;
+}
+
+void end_before_meeting(const World& world, const Error& error) {
+    // "rank N ...": of a meeting, which told it.
+    const bool tells = world.size > 1 && error.code != kExitPeer && !error.message.starts_with("rank ");
+    const Error reply = tells && world.rank > 0 ? tell(world, error, 1) : Error{};
+    if (reply.message != "rank 0: " + error.message) print_error(error);    // else rank 0 has said the same
+    if (tells && (world.rank == 0 || reply.message.starts_with("peer "))) tell(world, error, kLingers);
 }

@@ -3,12 +3,17 @@
 // Lower ranks listen; higher ranks connect, and try again until the deadline. A connection begins with three frames:
 //
 //     listener  -> a nonce
-//     connector -> Claim: PeerInfo, own nonce, HMAC(key, the listener's nonce and all of that)
-//     listener  -> when all it waits for are there: HMAC(key, the connector's nonce); rank 0 adds the PeerInfos of all
+//     connector -> Claim: PeerInfo, the error that it ends with if any, own nonce, HMAC(key, the nonce and all of that)
+//     listener  -> when all it waits for are there: Answer: an error or none, HMAC(key, the connector's nonce and that);
+//                  rank 0 adds the PeerInfos of all
 //
-// The key is the job's secret, name and size. On one host the socket is an abstract Unix one and both sides check the
-// other's user. Between hosts it is TCP, and without a secret only loopback is served. What follows is clear text: the
-// network between hosts must be private. A connection that proves nothing never counts as a rank and delays none.
+// An error of one rank is thus every rank's: who knows one by a Claim or of its own answers with it. The key is the
+// job's secret, name and size. On one host the socket is an abstract Unix one and both sides check the other's user.
+// Between hosts it is TCP, and without a secret only loopback is served. What follows is clear text: the network between
+// hosts must be private. A connection that proves nothing never counts as a rank and delays none.
+//
+// Who listens where: rank 0 at MASTER_ADDR and MASTER_PORT, also for data; another rank, for data of higher ranks, at
+// the address by which it reached rank 0 and a port of LOCKSTEP_PORTS; on one host each at a Unix socket of its own.
 #pragma once
 #include <array>
 #include <string>
@@ -42,6 +47,8 @@ struct PeerInfo {
     int32_t rank, pid;
     int32_t memory;         // a memory file among its descriptors, for the ranks of its host
     uint32_t port;          // of its listener for data; 0 on one host
+    uint64_t tag;           // at the end of that file: it is no other
+    int64_t began;          // when it began to meet, in ns since 1970
     char address[48];       // of that listener as rank 0 sees it; empty: MASTER_ADDR
     char host[64];
     char host_id[160];      // equal on ranks that can share memory
@@ -50,16 +57,21 @@ struct PeerInfo {
 struct Meeting {
     PeerInfo me = {};
     std::string key, master_addr;   // master_addr empty: one host
+    int master_port = 0;
+    uint64_t job = 0;               // a hash of its name
+    std::string assumed;            // why there is one host, if nobody says so
+    bool replaces = false;          // the launcher starts ranks again while others wait for them
+    bool has_secret = false, met = false;
     double deadline = 0;            // by now_seconds()
-    Socket listener;                // for data; none on one host
+    std::vector<Socket> listeners;
     std::vector<PeerInfo> peers;    // by rank
     std::vector<Socket> control;    // of rank 0 by rank; the others' first is to rank 0. A rank's own is none
 };
 
-// Lets all ranks meet. Error 2: no secret, a rank claimed twice; 69: ranks are missing, or not authenticated.
-Meeting meet_ranks(const World& world, int memory, double patience);
+// Lets all ranks meet. Error 2: no secret, a rank claimed twice; 69: ranks are missing, or not authenticated; another's.
+Meeting meet_ranks(const World& world, int memory, uint64_t tag, double patience);
 // Connects ranks, which ascend. Returns a socket for each, none for this rank.
-std::vector<Socket> meet_peers(const Meeting& meeting, const std::vector<int>& ranks);
+std::vector<Socket> meet_peers(Meeting* meeting, const std::vector<int>& ranks);
 
 // The job's secret from LOCKSTEP_SECRET or LOCKSTEP_SECRET_FILE (of mode 0600, else Error 2); empty if neither is set.
 std::string job_secret();

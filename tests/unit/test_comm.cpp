@@ -76,8 +76,8 @@ int free_port() {
 [[noreturn]] void run_rank(const Job& job, int rank, const std::string& name, int port) {
     int code = 0;
     Comm* comm = nullptr;
+    World world;
     try {
-        World world;
         world.rank = rank;
         world.size = job.shape.hosts * job.shape.local;
         world.job = name;
@@ -94,8 +94,8 @@ int free_port() {
         comm_destroy(comm);
     } catch (const Error& e) {
         code = e.code;
-        if (comm && comm_abort(comm, e.code, e.message)) _exit(e.code);
-        print_error(e);
+        if (!comm) end_before_meeting(world, e);
+        else if (!comm_abort(comm, e.code, e.message)) print_error(e);
     } catch (const TestFailure& f) {
         code = 99;
         print_error({99, f.message});
@@ -609,8 +609,7 @@ void nothing(Comm*) {}
 TEST(missing_rank) {
     for (const Shape s : {Shape{1, 3}, {3, 1}}) {
         const Outcome o = run_job({.shape = s, .timeout = 0.3, .ranks = {0, 1}, .body = nothing, .patience = 8});
-        expect_end(o, 0, 69, "peer missing: rank 2 of 3: not here in time");
-        expect_end(o, 1, 69, "peer lost: rank 0 (");
+        for (const size_t i : {0, 1}) expect_end(o, i, 69, "peer missing: rank 2 of 3: not here in time");
         const Outcome p = run_job({.shape = s, .timeout = 0.3, .ranks = {1, 2}, .body = nothing, .patience = 8});
         for (size_t i = 0; i < 2; i++) expect_end(p, i, 69, "peer missing: rank 0 of 3");
     }
@@ -643,13 +642,77 @@ TEST(rank_claimed_twice) {
     for (const Shape s : {Shape{1, 3}, {3, 1}}) {
         Outcome o = run_job({.shape = s, .timeout = 0.5, .ranks = {0, 1, 1}, .body = nothing, .patience = 8});
         expect_end(o, 0, 2, "rank 1 claimed twice: ");
-        for (const size_t i : {1, 2}) expect_end(o, i, 69, "peer lost: rank 0 (");
+        EXPECT(o.code[1] != 0 && o.code[2] != 0, "%s", all_said(o).c_str());
         o = run_job({.shape = s, .timeout = 1.5, .ranks = {0, 1, 0}, .body = nothing, .patience = 12});
         const size_t second = o.said[0].find("cannot listen: ") == std::string::npos ? 2 : 0;  // the run waits on
         expect_end(o, second, 69, "Address already in use");
         expect_end(o, 2 - second, 69, "peer missing: rank 2 of 3");
-        expect_end(o, 1, 69, "peer lost: rank 0 (");
+        expect_end(o, 1, 69, "peer missing: rank 2 of 3");
     }
+}
+
+// An error before the meeting, on each rank in turn, reaches all: the others end with its code and say it.
+TEST(an_error_before_the_ranks_meet) {
+    for (const Shape s : {Shape{1, 3}, {3, 1}})
+        for (const int thrower : {0, 1, 2}) {
+            const Outcome o = run_job({.shape = s,
+                                       .body = nothing,
+                                       .before = [&](int rank, World*) {
+                                           if (rank != thrower) return;
+                                           die(66, "--data: x.bin: missing");
+                                       }});
+            for (int r = 0; r < 3; r++)
+                expect_end(o, size_t(r), 66, r == thrower ? "error: --data: x.bin" : format("rank %d", thrower));
+        }
+}
+
+TEST(the_same_error_of_all_ranks_is_said_once) {
+    const Outcome o = run_job({.shape = {1, 4}, .body = nothing, .before = [](int, World*) {
+                                   die(2, "--stpes: unknown option");
+                               }});
+    expect_abort(o, 2, "--stpes: unknown option");
+}
+
+// torchrun starts ranks again: of two processes of one rank the later stays, and one that leaves is waited for again.
+TEST(replaced_ranks) {
+    for (const bool killed : {false, true}) {
+        const auto before = [](int rank, World* w) {
+            w->replaces = true;
+            if (rank == 1 && board[2]++ == 0) board[4] = getpid();
+            else if (rank > 0) wait_board(3, rank);
+            if (rank == 1 && board[4] != getpid()) board[5] = getpid();
+        };
+        const auto meanwhile = [&](const std::vector<pid_t>&) {
+            wait_board(4, 1);
+            usleep(300000);
+            if (killed) kill(board[4], SIGKILL);
+            board[3] = 1;
+            wait_board(5, 1);
+            usleep(300000);
+            board[3] = 2;
+        };
+        const auto body = [](Comm* c) { EXPECT(c->peers[1].pid == board[5], "the older process stayed"); };
+        const Outcome o = run_job({.shape = {1, 3}, .ranks = {0, 1, 1, 2}, .body = body, .before = before,
+                                   .meanwhile = meanwhile});
+        EXPECT(o.code[0] == 0 && o.code[3] == 0, "%s", all_said(o).c_str());
+        EXPECT(o.code[1] + o.code[2] == (killed ? 128 + SIGKILL : 69), "%s", all_said(o).c_str());
+        const std::string end = killed ? "left while the ranks were meeting; waiting for its successor"
+                                       : "begun later, has come";
+        EXPECT(all_said(o).find(end) != std::string::npos, "%s", all_said(o).c_str());
+    }
+}
+
+// Each rank in a container of its own, on one host: nothing is shared but the network's namespace.
+TEST(containers_on_one_host) {
+    const Outcome o = run_job({.shape = {1, 4}, .body = [](Comm* c) {
+                                   EXPECT(c->hosts == 2 && c->local_size == 2, "%d of %d", c->hosts, c->local_size);
+                                   check_collectives(c);
+                                   check_shared(c);
+                                   check_hosts(c);
+                               }, .before = [](int rank, World*) {
+                                   setenv("LOCKSTEP_HOST_ID", rank < 2 ? "a" : "b", 1);
+                               }});
+    expect_success(o);
 }
 
 TEST(other_world_size) {
@@ -663,8 +726,8 @@ TEST(other_world_size) {
                                    },
                                .patience = 8});
     expect_end(o, 2, 69, "not authenticated: this host's job socket: has another secret, job or number of ranks");
-    expect_end(o, 0, 69, "peer missing: rank 2 of 3");
-    expect_end(o, 1, 69, "peer lost: rank 0 (");
+    for (const size_t i : {0, 1}) expect_end(o, i, 69, "peer missing: rank 2 of 3");
+    expect_end(o, 0, 69, "this host knocks with another secret, job or number of ranks");
 }
 
 TEST(two_jobs_on_one_port) {
@@ -687,12 +750,12 @@ TEST(hosts_must_be_equal_and_contiguous) {
                          .body = nothing,
                          .before = [](int rank, World*) { setenv("LOCKSTEP_HOST_ID", rank < 3 ? "a" : "b", 1); },
                          .patience = 8});
-    for (size_t i = 0; i < 4; i++) expect_end(o, i, 2, "ranks per host: got rank 3 on ");
+    expect_abort(o, 2, "ranks per host: got rank 3 on ");
     o = run_job({.shape = {2, 2},
                  .body = nothing,
                  .before = [](int rank, World*) { setenv("LOCKSTEP_HOST_ID", rank % 2 ? "a" : "b", 1); },
                  .patience = 8});
-    for (size_t i = 0; i < 4; i++) expect_end(o, i, 2, "ranks per host: got rank 2 on ");
+    expect_abort(o, 2, "ranks per host: got rank 2 on ");
 }
 
 TEST(secrets) {
@@ -761,6 +824,7 @@ TEST(bad_addresses) {
     setenv("LOCKSTEP_SECRET", "s", 1);
     setenv("RES_OPTIONS", "timeout:1 attempts:1", 1);  // a machine without a name server waits long otherwise
     const Outcome o = run_job({.shape = {2, 1},
+                               .timeout = 0.2,
                                .ranks = {1},
                                .body = nothing,
                                .before = [](int, World* w) { w->master_addr = "no-such-host.invalid"; },
