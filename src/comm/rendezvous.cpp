@@ -321,9 +321,8 @@ void listen_for_data(Meeting* m, int fd) {
     int first = 0, last = 0;
     if (ports) {
         std::string_view rest = ports;
-        const bool read = parse_whole(next_word(&rest, '-'), &first) && (rest.empty() || parse_whole(rest, &last));
-        if (rest.empty()) last = first;
-        if (!read || first < 1 || last < first || last > 65535)
+        const std::string_view low = next_word(&rest, '-'), high = low == ports ? low : rest;
+        if (!parse_whole(low, &first) || !parse_whole(high, &last) || first < 1 || last < first || last > 65535)
             die(kExitUsage, "LOCKSTEP_PORTS: got \"%s\", want FIRST-LAST, ports from 1 to 65535", ports);
     }
     m->listeners = listen_at(at, first, last);
