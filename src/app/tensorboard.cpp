@@ -63,13 +63,11 @@ std::vector<std::string> event_files(const std::string& folder) {
     return paths;
 }
 
-std::string write_event_file(const std::string& folder, int64_t eval_every) {
-    FileReader metrics(path_join(folder, "metrics.jsonl"));
-    std::string_view next;
+std::string event_records(std::string_view rest, int64_t eval_every) {
     std::map<std::pair<uint64_t, std::string>, std::string> records;        // by step and event
     uint64_t newest_resume = 0;
-    while (metrics.line(&next)) try {
-        const std::string line(next);
+    while (!rest.empty()) try {
+        const std::string line(next_word(&rest, '\n'));
         const Json json = parse_json(line, "event");
         const std::string event = json.get_string("event", "event");
         const uint64_t step = json.get_u64("step", "event");
@@ -87,6 +85,12 @@ std::string write_event_file(const std::string& folder, int64_t eval_every) {
     const double now = unix_seconds();
     std::string content = record(now, 0, field(3, "brain.Event:2")) + record(now, 0, field(7, "\x08\x01"));
     for (const auto& [at, one] : records) content += one;
+    return content;
+}
+
+std::string write_event_file(const std::string& folder, int64_t eval_every) {
+    const std::string content = event_records(read_file(path_join(folder, "metrics.jsonl")), eval_every);
+    const double now = unix_seconds();
     const std::vector<std::string> old = event_files(folder);       // a reader takes files in the order of their names
     std::string path = path_join(folder, format("events.out.tfevents.%010.0f.lockstep", now));
     if (!old.empty() && path <= old.back()) path = old.back() + ".0";

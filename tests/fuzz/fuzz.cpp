@@ -7,6 +7,7 @@
 //
 // A finding is a crash, a sanitizer's report, an error code other than the reader's, more memory than the table allows
 // for the file's size, and memory, a mapping or a descriptor that is left.
+#define BACKEND cpu             // of the one reader that stands beside functions of a model
 #include <malloc.h>
 #include <algorithm>
 #include <cstdarg>
@@ -17,25 +18,64 @@
 #include "src/app/log.h"
 #include "src/app/adapter.h"
 #include "src/app/options.h"
+#include "src/app/tasks.cpp"
+#include "src/app/tensorboard.h"
+#include "src/base/cpus.h"
 #include "src/base/unicode.h"
 #include "src/checkpoint/checkpoint.cpp"
 #include "src/checkpoint/model_file.h"
 #include "src/comm/comm.cpp"
 #include "src/comm/rendezvous.cpp"
+#include "src/data/chat.h"
 #include "src/data/data.h"
 #include "src/data/shards.h"
+#include "tools/serve.h"
+#include "tools/tables.h"
+#include "tools/tool.h"
 
-// The kernel, as far as readers ask it for an input: a file or a connection whose bytes lie in memory. The readers' own
+// The tools' functions are in programs of their own. What they include has been included above or here, outside of
+// these namespaces.
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/statvfs.h>
+#include <sys/wait.h>
+#include <deque>
+#include <future>
+#include <optional>
+#include <regex>
+namespace prep_tool {
+#include "tools/prep.cpp"
+}
+namespace report_tool {
+#include "tools/report.cpp"
+}
+double cpu::model_loss(Model*, const int*, const int*, int, int, float*) { std::abort(); }  // nothing is scored
+
+// The kernel, as far as readers ask it for an input: files or a connection whose bytes lie in memory. The readers' own
 // calls of open, pread, mmap and recv come here; a file on tmpfs and a pair of sockets cost more than most readers take
 // (AMD EPYC, 2 cores: 8 and 12 us).
 static bool inside = false;         // a reader is at work; its warnings are not printed
 static std::string_view input;      // what it reads
-static const char* file_path = "";  // the name under which it is a file
+struct File {
+    const char* path;
+    std::string_view bytes;
+};
+static File files[8];               // by which the reader finds the input, or parts of it
+static int file_count = 0;
 static size_t received = 0;         // bytes of the connection that were taken
+static int status = 0;              // of the HTTP response that was sent
 static bool closed = false;         // the other side sends no more
 static int descriptors = 0;         // that the reader has open
-static void* mapped[8];  // heap memory of exactly a mapping's size: the address sanitizer sees a read past its end
-constexpr int kFile = 1000, kConnection = 1001;  // descriptors
+static void* mapped[16];  // heap memory of exactly a mapping's size: the address sanitizer sees a read past its end
+constexpr int kConnection = 999, kFile = 1000;      // descriptors; of a file kFile and its number
+
+static bool is_file(int fd) { return fd >= kFile && fd < kFile + file_count; }
+// The descriptor of a file of the input, or -1.
+static int find_file(const char* path) {
+    for (int i = 0; inside && i < file_count; i++)
+        if (!std::strcmp(path, files[i].path)) return kFile + i;
+    return -1;
+}
 
 // Reads come in pieces of 1 to 977 bytes, and most of them whole: who reads must go on.
 static size_t piece(size_t at, size_t bytes) {
@@ -47,6 +87,8 @@ int __real_open(const char*, int, ...);
 int __real_close(int);
 int __real_fstat(int, struct stat*);
 int __real_stat(const char*, struct stat*);
+int __real_access(const char*, int);
+ssize_t __real_read(int, void*, size_t);
 int __real_poll(pollfd*, nfds_t, int);
 void* __real_mmap(void*, size_t, int, int, int, off_t);
 int __real_munmap(void*, size_t);
@@ -56,38 +98,41 @@ int __wrap_open(const char* path, int flags, ...) {
     va_start(args, flags);
     const mode_t mode = flags & O_CREAT ? va_arg(args, mode_t) : 0;
     va_end(args);
-    if (!inside || std::strcmp(path, file_path) != 0) return __real_open(path, flags, mode);
+    const int fd = find_file(path);
+    if (fd < 0) return __real_open(path, flags, mode);
     descriptors++;
-    return kFile;
+    return fd;
 }
-int __wrap_close(int fd) { return fd == kFile || fd == kConnection ? descriptors--, 0 : __real_close(fd); }
+int __wrap_close(int fd) { return is_file(fd) || fd == kConnection ? descriptors--, 0 : __real_close(fd); }
 int __wrap_fstat(int fd, struct stat* s) {
-    if (fd != kFile) return __real_fstat(fd, s);
+    if (!is_file(fd)) return __real_fstat(fd, s);
     *s = {};
-    s->st_mode = S_IFREG | 0600, s->st_size = off_t(input.size());
+    s->st_mode = S_IFREG | 0600, s->st_size = off_t(files[fd - kFile].bytes.size());
     return 0;
 }
 int __wrap_stat(const char* path, struct stat* s) {
-    return inside && !std::strcmp(path, file_path) ? __wrap_fstat(kFile, s) : __real_stat(path, s);
+    const int fd = find_file(path);
+    return fd < 0 ? __real_stat(path, s) : __wrap_fstat(fd, s);
 }
+int __wrap_access(const char* path, int mode) { return find_file(path) < 0 ? __real_access(path, mode) : 0; }
 ssize_t __wrap_pread(int fd, void* out, size_t bytes, off_t at) {
-    if (fd != kFile) std::abort();
-    const std::string_view rest = input.substr(std::min(size_t(at), input.size()));
+    if (!is_file(fd)) std::abort();
+    const std::string_view file = files[fd - kFile].bytes, rest = file.substr(std::min(size_t(at), file.size()));
     const size_t n = piece(size_t(at), std::min(bytes, rest.size()));
     if (n > 0) std::memcpy(out, rest.data(), n);
     return ssize_t(n);
 }
 void* __wrap_mmap(void* at, size_t bytes, int protection, int flags, int fd, off_t offset) {
     if (!inside) return __real_mmap(at, bytes, protection, flags, fd, offset);
-    void** const place = std::find(mapped, mapped + 8, nullptr);
-    if (place == mapped + 8 || (fd == kFile && bytes != input.size())) std::abort();
+    void** const place = std::find(mapped, std::end(mapped), nullptr);
+    if (place == std::end(mapped) || (is_file(fd) && bytes != files[fd - kFile].bytes.size())) std::abort();
     *place = std::calloc(bytes, 1);
-    if (fd == kFile) std::memcpy(*place, input.data(), bytes);
+    if (is_file(fd)) std::memcpy(*place, files[fd - kFile].bytes.data(), bytes);
     return *place;
 }
 int __wrap_munmap(void* at, size_t bytes) {
-    void** const place = std::find(mapped, mapped + 8, at);
-    if (!at || place == mapped + 8) return __real_munmap(at, bytes);
+    void** const place = std::find(mapped, std::end(mapped), at);
+    if (!at || place == std::end(mapped)) return __real_munmap(at, bytes);
     std::free(*place);
     *place = nullptr;
     return 0;
@@ -108,7 +153,14 @@ ssize_t __wrap_recv(int fd, void* out, size_t bytes, int) {
     received += n;
     return ssize_t(n);
 }
-ssize_t __wrap_send(int, const void*, size_t bytes, int) { return ssize_t(bytes); }
+ssize_t __wrap_read(int fd, void* out, size_t bytes) {
+    return fd == kConnection ? __wrap_recv(fd, out, bytes, 0) : __real_read(fd, out, bytes);
+}
+ssize_t __wrap_send(int, const void* data, size_t bytes, int) {
+    const std::string_view text(static_cast<const char*>(data), bytes);
+    if (text.starts_with("HTTP/1.1 ")) status = std::atoi(text.substr(9, 3).data());
+    return ssize_t(bytes);
+}
 int __wrap_poll(pollfd* fds, nfds_t n, int timeout) {
     return fds->fd == kConnection ? fds->revents = fds->events, 1 : __real_poll(fds, n, timeout);
 }
@@ -152,11 +204,23 @@ constexpr size_t kLittle = 16 << 10;  // bytes of heap that are of one size, as 
 constexpr size_t kLayer = 4 << 10;    // and of a table of a layer's tensors
 
 namespace {
-// The input is the file of this name, or what comes from a connection.
-std::string file(const char* name) { return file_path = name; }
+// A file of this name with these bytes, which stay; the input is all of one, or what comes from a connection.
+std::string file(const char* name, std::string_view content) {
+    files[file_count++] = {name, content};
+    return name;
+}
+std::string file(const char* name) { return file(name, input); }
 Socket connection(std::string_view sent, bool and_closed) {
     input = sent, received = 0, closed = and_closed, descriptors++;
     return Socket(kConnection);
+}
+
+template <class T> T take(std::string_view* in) {
+    T x = {};
+    const size_t n = std::min(sizeof x, in->size());
+    std::memcpy(static_cast<void*>(&x), in->data(), n);
+    in->remove_prefix(n);
+    return x;
 }
 
 // ---------------------------------------------------------------------------------------------------------- files
@@ -188,6 +252,14 @@ void config(std::string_view in) {
     count_parameters(c.info->tensors(c.shape));     // a table of the tensors: the layers give its size, not the input's
     if (peak > live + ptrdiff_t(kLayer * size_t(c.shape.L) + kLittle)) finding("bytes of heap to count", peak - live);
     peak = reading;
+}
+// A folder of PEFT, its two files with a zero byte between them, into a model's weights.
+void merge(std::string_view in) {
+    static const Arena arena = arena_layout({{"transformer.h.0.attn.c_attn.weight", 6, 2, 6, true, 0, true}});
+    file("./adapter_config.json", next_word(&in, '\0'));
+    file("./adapter_model.safetensors", in);
+    std::vector<float> values(arena.n);
+    merge_adapter(values.data(), arena, ".");
 }
 void adapter(std::string_view in) { parse_adapter_config(in, "adapter_config.json"); }
 void options(std::string_view in) {
@@ -277,6 +349,53 @@ void chat(std::string_view in) {
     for (uint64_t i = 0; i < d.samples; i += 1 + i / 4) d.sample(i, x.data(), y.data(), tokens.vocab_size);
 }
 void text(std::string_view) { dataset("a.txt"); }
+void task(std::string_view) { cpu::read_task(file("a.jsonl"), bytes_as_tokens, 8); }
+
+// config.json and metrics.jsonl of a run, with a zero byte between them. No text of theirs is markup in the page.
+void report(std::string_view in) {
+    file("./config.json", next_word(&in, '\0'));
+    Runs runs = {RunLog(file("metrics.jsonl", in))};
+    runs[0].read();
+    runs[0].read();
+    const std::string json = report_tool::data_json(runs, true);
+    parse_json(json, "data.json");
+    if (json.find('<') != json.npos || report_tool::page(runs, false).find("<x") != json.npos) std::abort();
+}
+void tensorboard(std::string_view in) {
+    const std::string records = event_records(in, 2);
+    for (std::string_view rest = records; !rest.empty();) {
+        const uint64_t bytes = take<uint64_t>(&rest);
+        if (rest.size() < bytes + 8) std::abort();
+        rest.remove_prefix(bytes + 8);
+    }
+}
+
+const prep_tool::Arguments prep_arguments = {.inputs = {"a.jsonl"}, .out = ".", .tokenizer = "byte"};
+// Documents, to tokens. Those of a single text are its bytes.
+void prep(std::string_view in) {
+    const prep_tool::Arguments& a = prep_arguments;
+    const char* const name = in.starts_with('{') ? "a.jsonl" : "a.txt";
+    const std::vector<prep_tool::Input> inputs = prep_tool::find_inputs({file(name)});
+    prep_tool::Reader reader = {inputs};
+    while (const auto chunk = reader.next()) {
+        const prep_tool::Encoded encoded = prep_tool::encode(*chunk, bytes_as_tokens, a);
+        const size_t tokens = encoded.parts[0].tokens.size() + encoded.parts[1].tokens.size();
+        if (chunk->alone && tokens != chunk->text.size()) std::abort();
+    }
+}
+// The state of an interrupted one. Its checksum is right: anybody can make that.
+void prep_state(std::string_view in) {
+    if (in.empty()) return;
+    const std::string state = prep_tool::with_crc(std::string(in));
+    file("./prep.json", state);
+    file("./.train.1.part", "abcd"), file("./.val.1.part", ""), file("./train_000000.bin", "a shard");
+    file("a.jsonl", "{\"text\":\"a\"}\n{\"text\":\"b\"}\n");
+    const std::vector<prep_tool::Input> inputs = prep_tool::find_inputs(prep_arguments.inputs);
+    prep_tool::Reader reader = {inputs};
+    prep_tool::Job job = {prep_arguments, inputs};
+    if (!job.resume(&reader)) std::abort();
+    while (reader.next()) {}
+}
 void arguments(std::string_view in) {
     std::vector<std::string> words = {"train_gpt"};
     for (size_t at = 0; at < in.size() && words.size() < 40; at += words.back().size() + 1)
@@ -298,13 +417,6 @@ Meeting meeting() {
     m.peers.resize(4);
     m.deadline = now_seconds() + 1;
     return m;
-}
-template <class T> T take(std::string_view* in) {
-    T x = {};
-    const size_t n = std::min(sizeof x, in->size());
-    std::memcpy(static_cast<void*>(&x), in->data(), n);
-    in->remove_prefix(n);
-    return x;
 }
 
 // The listening side: bytes of anybody; then a Claim of anybody who knows the secret.
@@ -359,6 +471,14 @@ void wire(std::string_view in) {
     impl.mesh[0].push_back(connection(sent, true));
     const auto all = [&](int) { return Part{payload, sizeof payload}; };
     exchange(&comm, 0, call, all, all);
+}
+
+// A request of a browser. A page of another site gets nothing.
+void http(std::string_view in) {
+    const Socket s = connection(in, true);
+    answer_request(s.fd, [](const std::string& path, std::string*) { return path == "/" ? "page" : ""; });
+    const bool local = in.find("127.0.0.1") != in.npos || in.find("localhost") != in.npos;
+    if (status < 200 || status > 405 || (status == 200 && !local)) std::abort();
 }
 
 // ----------------------------------------------------------------------------------------------------------- the table
@@ -448,6 +568,39 @@ std::string gguf_model() {
     file.resize(round_up<size_t>(file.size(), 32));
     return file + std::string(offset, '\1');
 }
+std::string metrics_lines() {
+    return "{\"event\":\"run\",\"step\":0,\"argv\":\"<x>\",\"time\":1.5}\n"
+           "{\"event\":\"train\",\"step\":0,\"loss\":5.5,\"lr\":1e-3,\"grad_norm\":2,\"step_ms\":7,\"tokens\":64,"
+           "\"mfu\":null,\"compute_ms\":5,\"exposed_ms\":1,\"compute_ms_max\":6,\"compute_ms_min\":5,\"time\":2}\n"
+           "{\"event\":\"val\",\"step\":1,\"loss\":5,\"bpb\":1.5,\"time\":3}\n"
+           "{\"event\":\"task\",\"step\":1,\"name\":\"<x>\",\"items\":4,\"right\":2,\"time\":3}\n"
+           "{\"event\":\"sample\",\"step\":1,\"prompt\":\"<x>\",\"text\":\"a\\n<x>\",\"time\":3}\n"
+           "{\"event\":\"ckpt\",\"step\":1,\"path\":\"<x>\",\"stall_ms\":2,\"time\":4}\n"
+           "{\"event\":\"warn\",\"step\":1,\"msg\":\"<x>\",\"time\":4}\n"
+           "{\"event\":\"resume\",\"step\":1,\"time\":9}\n"
+           "{\"event\":\"done\",\"step\":1,\"code\":75,\"why\":\"<x>\",\"time\":9}\n";
+}
+std::string adapter_files() {
+    const std::string config = adapter_config_json({2, 4, "all"}, {}, "."), json =
+        "{\"base_model.model.transformer.h.0.attn.c_attn.lora_A.weight\":{\"dtype\":\"F32\",\"shape\":[2,2],"
+        "\"data_offsets\":[0,16]},\"base_model.model.transformer.h.0.attn.c_attn.lora_B.weight\":{\"dtype\":\"F32\","
+        "\"shape\":[6,2],\"data_offsets\":[16,64]}}";
+    return config + std::string(1, '\0') + header(json) + std::string(64, '\1');
+}
+std::string prepared() {
+    using namespace prep_tool;
+    file("a.jsonl", "{\"text\":\"a\"}\n{\"text\":\"b\"}\n");
+    const bool was = std::exchange(inside, true);
+    JsonLine state;
+    state.raw("of", identity(prep_arguments, find_inputs(prep_arguments.inputs))).add("saves", 1).add("input", 0)
+        .add("at", 13).raw("train", format("[{\"file\":\"train_000000.bin\",\"tokens\":3,\"crc32c\":%u}]",
+                                          crc32c(0, "a shard", 7)));
+    inside = was, file_count = 0;
+    for (const std::string name : {"train", "val"})
+        state.add((name + "_documents").c_str(), 1).add((name + "_tokens").c_str(), 2)
+            .add((name + "_crc").c_str(), name == "val" ? 0 : crc32c(0, "abcd", 4));
+    return state.raw("val", "[]").text();
+}
 std::string llmc_model() {
     std::array<uint32_t, 256> head = {20240326, 3, 4, 3, 1, 1, 8, 5};
     return bytes_of(head) + std::string((5 + 4 + 2) * 32, '\1');
@@ -492,6 +645,20 @@ const std::vector<Target>& targets() {
          kLittle,
          {gpt2_config(), llama_config()}},
         {"adapter", "adapter lora json unicode", adapter, 2, kLittle, {adapter_config_json({8, 16, "all"}, {}, ".")}},
+        {"merge", "adapter lora safetensors arena json unicode", merge, 4, kRoom, {adapter_files()}},
+        {"task", "tasks tokenizer json unicode", task, 64, kRoom,
+         {"{\"ctx\": \"The cat sat on \", \"endings\": [\"the mat.\", \"a cloud.\"], \"label\": 0}\n\n"
+          "{\"ctx\":\"\",\"endings\":[\"x\"],\"label\":\"0\"}"}},
+        {"report", "report curves tables picture json unicode", report, 256, 1 << 20,
+         {"{\"run\":1,\"data\":\"<x>\"}" + std::string(1, '\0') + metrics_lines()}},
+        {"tensorboard", "tensorboard json unicode", tensorboard, 32, kLittle, {metrics_lines()}},
+        {"prep", "prep shards tokenizer json unicode", prep, 64, kRoom,
+         {"{\"text\": \"a\"}\n\n{\"text\": \"\\u00e9\"}\n{\"messages\":[]}",
+          "\xef\xbb\xbf<html> a text\nof two lines"}},
+        {"prep_state", "prep json unicode", prep_state, 4, kRoom, {prepared()}},
+        {"http", "serve", http, 4, kLittle,
+         {"GET / HTTP/1.1\r\nHost: localhost:6180\r\n\r\n", "GET /data.json HTTP/1.0\r\nhost:a.example\r\n\r\n",
+          "POST / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"}},
         {"options",
          "options json unicode",
          options,
@@ -598,6 +765,7 @@ ptrdiff_t most = 0;  // of heap beyond target->factor
 static void read_once(std::string_view in) {
     live = peak = 0;
     input = in;
+    file_count = status = 0;
     inside = true;
     int code = 0;
     try {
@@ -613,7 +781,7 @@ static void read_once(std::string_view in) {
     most = std::max(most, peak - ptrdiff_t(target->factor * in.size()));
     if (most > ptrdiff_t(target->room)) finding("bytes of heap beyond its limit", most);
     if (descriptors != 0) finding("descriptors left open", descriptors);
-    if (std::any_of(mapped, mapped + 8, [](void* at) { return at; }))
+    if (std::any_of(mapped, std::end(mapped), [](void* at) { return at; }))
         finding("bytes of an input left mapped", ptrdiff_t(in.size()));
 }
 

@@ -28,7 +28,7 @@ if ! echo 'extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned 
     skip fuzz "$clang has no libFuzzer here (on Debian: apt-get install clang libclang-rt-14-dev)"; summary; exit
 fi
 sources= wraps=-Wl
-for w in open close fstat stat pread mmap munmap write getrandom recv send poll getpeername usleep; do
+for w in open close fstat stat access pread mmap munmap read write getrandom recv send poll getpeername usleep; do
     wraps=$wraps,--wrap=$w; done
 flags="-std=c++20 -g -pthread $sanitize -fsanitize-coverage-ignorelist=tests/fuzz/uncovered.txt"
 flags="$flags -D_GLIBCXX_ASSERTIONS -ffp-contract=off -Wno-psabi -I."
@@ -37,7 +37,7 @@ flags="$flags -D_GLIBCXX_ASSERTIONS -ffp-contract=off -Wno-psabi -I."
 # All sources that no backend compiles, but for the program's own and for those that fuzz.cpp includes.
 sources=$(grep -L 'namespace BACKEND' src/*/*.cpp models/*.cpp optimizers/*.cpp |
     grep -vE '/(main|checkpoint|comm|rendezvous)\.cpp$')
-newest=$(ls -t src/*/*.h src/*/*.cpp models/*.h models/*.cpp optimizers/*.h tests/fuzz/* | head -n 1)
+newest=$(ls -t src/*/*.h src/*/*.cpp models/*.h models/*.cpp optimizers/*.h tools/* tests/fuzz/* | head -n 1)
 if [ ! -x $dir/fuzz ] || [ "$newest" -nt $dir/fuzz ]; then
     rm -f $dir/*.o                                      # a removed source must leave none that is linked
     for f in $sources tests/fuzz/fuzz.cpp; do echo "$f"; done |
@@ -52,8 +52,8 @@ trap 'stop=1' INT TERM                                  # the run under way ends
 for t in ${*:-$(cut -d' ' -f1 "$tmp/list")}; do
     [ -z "$stop" ] || break
     mkdir -p build/fuzz/$t
-    reader=$(for f in $(sed -n "s/^$t //p" "$tmp/list"); do cat src/*/$f.h src/*/$f.cpp models/$f.h models/$f.cpp \
-        2>/dev/null; done | sed 's,//.*,,; s/ *$//' | sha256sum | cut -c1-12)
+    reader=$(for f in $(sed -n "s/^$t //p" "$tmp/list"); do
+        cat src/*/$f.h src/*/$f.cpp models/$f.h models/$f.cpp tools/$f.h tools/$f.cpp 2>/dev/null; done | sed 's,//.*,,; s/ *$//' | sha256sum | cut -c1-12)
     before=$(awk -v key="$kind $reader" '$1 " " $2 == key { n += $3 } END {
         print n + 0 }' build/fuzz/$t.runs 2>/dev/null || echo 0)
     left=$((${FUZZ_RUNS:-10000000} - before))
