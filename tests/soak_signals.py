@@ -182,7 +182,8 @@ def saved(out):
     """Returns the newest checkpoint's files, without the last start's options, and which one is the best."""
     newest = out + "/ckpt/" + open(out + "/ckpt/latest").read().strip()
     files = {name: open(f"{newest}/{name}", "rb").read() for name in os.listdir(newest) if name != "DONE"}
-    files["state.json"] = {key: x for key, x in json.loads(files["state.json"]).items() if key not in ["options", "run"]}
+    state = json.loads(files["state.json"])
+    files["state.json"] = {key: state[key] for key in state if key not in ["options", "run"]}
     best = out + "/ckpt/best"
     return files | {"best": open(best).read() if os.path.exists(best) else "none", "latest": os.path.basename(newest)}
 

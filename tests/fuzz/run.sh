@@ -53,7 +53,8 @@ for t in ${*:-$(cut -d' ' -f1 "$tmp/list")}; do
     [ -z "$stop" ] || break
     mkdir -p build/fuzz/$t
     reader=$(for f in $(sed -n "s/^$t //p" "$tmp/list"); do
-        cat src/*/$f.h src/*/$f.cpp models/$f.h models/$f.cpp tools/$f.h tools/$f.cpp 2>/dev/null; done | sed 's,//.*,,; s/ *$//' | sha256sum | cut -c1-12)
+        cat src/*/$f.h src/*/$f.cpp models/$f.h models/$f.cpp tools/$f.h tools/$f.cpp 2>/dev/null
+    done | sed 's,//.*,,; s/ *$//' | sha256sum | cut -c1-12)
     before=$(awk -v key="$kind $reader" '$1 " " $2 == key { n += $3 } END {
         print n + 0 }' build/fuzz/$t.runs 2>/dev/null || echo 0)
     left=$((${FUZZ_RUNS:-10000000} - before))
