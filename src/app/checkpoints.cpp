@@ -76,9 +76,11 @@ void checkpoints_start(Checkpoints* c, const Progress& at) {
         c->files.state_json = state.text() + "\n";
         c->files.best_step = at.best_step;
         report_place(c->report, at.step);
-        saver_start(c->saver, at.step, c->files, [run = c->report->run, log = c->report->log.get()] {
+        saver_start(c->saver, at.step, c->files, [run = c->report->run, report = c->report] {
             claim_checkpoints(*run);
-            log->sync();
+            const std::string config = path_join(run->folder(), "config.json");
+            if (!file_exists(config)) write_file_atomic(config, report->config);    // somebody has deleted it
+            report->log->sync();
         });
     }
     comm_barrier(c->comm);              // the arrays are copied

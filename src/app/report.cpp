@@ -31,7 +31,7 @@ static void print_header(const Reporter* r, size_t parameters) {
 }
 
 // Writes config.json, the options as they turned out with facts about this start; and these facts into metrics.jsonl.
-static void write_facts(const Reporter* r, size_t parameters, int64_t step) {
+static void write_facts(Reporter* r, size_t parameters, int64_t step) {
     const Options& o = *r->options;
     std::vector<std::string> ranks;
     for (const Comm::Peer& peer : r->comm->peers)
@@ -41,8 +41,8 @@ static void write_facts(const Reporter* r, size_t parameters, int64_t step) {
         .add("world_size", r->comm->size).add("launcher", r->comm->launcher).raw("ranks", "[" + join(ranks, ",") + "]")
         .add("data_hash", r->data->train.hash).add("params", parameters).add("tokens_per_step", o.total_batch_size);
     const std::string options = options_to_json(o), event = r->run->resumed() ? "resume" : "run";
-    write_file_atomic(path_join(r->run->folder(), "config.json"),
-                      options.substr(0, options.rfind('\n')) + ",\n  \"run\": " + facts.text() + "\n}\n");
+    r->config = options.substr(0, options.rfind('\n')) + ",\n  \"run\": " + facts.text() + "\n}\n";
+    write_file_atomic(path_join(r->run->folder(), "config.json"), r->config);
     r->log->event(JsonLine().add("event", event).add("step", step).add("name", base_name(o.out_dir)).add(facts));
 }
 

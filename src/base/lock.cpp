@@ -162,11 +162,15 @@ bool check_lock(FolderLock* lock) {
         const std::lock_guard guard(names_mutex);
         names[lock->held] = lock->path;
     }
-    if (!lock->claim.empty() && read_kernel_file(path_join(lock->held, ".locked")) != lock->claim)
-        die(kExitWrite, "the folder is not locked any more: %s: another process has removed .locked; let one process at "
-            "a time write into it", lock->path.c_str());
-    if (lock->claim.empty() && !same_file(lock->file.fd, path_join(lock->held, ".lock"))) {
-        FolderLock again;               // somebody has removed .lock, and another process may have made one
+    const std::string file = path_join(lock->held, lock->claim.empty() ? ".lock" : ".locked");
+    struct stat there;
+    if (stat(file.c_str(), &there) != 0 && errno != ENOENT) return moved;       // it cannot be looked at now
+    const std::string text = lock->claim.empty() ? "" : read_kernel_file(file);
+    if (!text.empty() && text != lock->claim)
+        die(kExitWrite, "the folder is not locked any more: %s: another process has replaced it; let one process at a time "
+            "write into that folder", shown_path(file).c_str());
+    if (lock->claim.empty() ? !same_file(lock->file.fd, file) : text.empty()) {
+        FolderLock again;               // somebody has removed the file, and another process may have made one
         lock_folder(&again, lock->held, "the folder", "");
         std::swap(lock->file, again.file);
         std::swap(lock->claim, again.claim);

@@ -66,12 +66,12 @@ check "deleted and made again by another run" deleted fwd 10 new
 rotated() {
     rm -rf "$tmp/x"
     hold x fwd 10 || return 1
-    mv "$tmp/x/metrics.jsonl" "$tmp/x/metrics.jsonl.1" && rm -rf "$tmp/x/ckpt" "$tmp/x/.lock"
+    mv "$tmp/x/metrics.jsonl" "$tmp/x/metrics.jsonl.1" && rm -rf "$tmp/x/ckpt" "$tmp/x/.lock" "$tmp/x/config.json"
     release || { tail -n 3 "$tmp/x.log"; return 1; }
     has "$tmp/x.log" 'metrics.jsonl: was moved or deleted' && has "$tmp/x/metrics.jsonl" '"step":19,' &&
-        has "$tmp/x/metrics.jsonl.1" '"step":9,' && [ "$(newest x)" = step_00000020 ]
+        has "$tmp/x/metrics.jsonl.1" '"step":9,' && [ "$(newest x)" = step_00000020 ] && has "$tmp/x/config.json" '"id":"'
 }
-check "the log is rotated, ckpt/ and .lock are deleted" rotated
+check "the log is rotated; ckpt/, config.json and .lock are deleted" rotated
 stolen() {
     rm -rf "$tmp/x"
     hold x fwd 10 || return 1
