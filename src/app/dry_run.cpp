@@ -70,7 +70,7 @@ void dry_run(const Options& o, const Comm* comm, int micro_batches) {
     const ModelInfo* info = find_model(o.model);
     const Model m = model_plan(info, shape, o.batch_size, shape.T, o.recompute, true, on_gpu, lora_of(o));
     const double flops = info->flops_per_token(shape, shape.T) * double(o.total_batch_size);
-    check_ranks(o.replicas, ranks);
+    check_ranks(o, ranks);
     std::printf("model     %s, %s, context %d, vocabulary %d: %s parameters\n", info->title, info->text(shape).c_str(),
                 shape.T, shape.V, with_commas(count_parameters(info->tensors(shape))).c_str());
     std::printf("step      %s tokens = %d micro-batches of %d x %d, in %d replicas on %d ranks; %lld steps\n",

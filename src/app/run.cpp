@@ -2,6 +2,7 @@
 #include "src/app/run.h"
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <ctime>
@@ -272,12 +273,19 @@ Fields data_fields(const Arena& arena, const Data& data) {
     return fields;
 }
 
-void check_ranks(int replicas, int ranks) {
-    if (replicas % ranks == 0) return;
+// More ranks than replicas need --replicas, and where these do not divide the micro-batches, more of those.
+void check_ranks(const Options& o, int ranks) {
+    if (o.replicas % ranks == 0) return;
     std::vector<std::string> work;
-    for (int w = 1; w <= replicas; w *= 2) work.push_back(std::to_string(w));
-    die(kExitUsage, "ranks: got %d, want %s, which divide the replicas; or change --total-batch-size or --batch-size",
-        ranks, join(work, ", ").c_str());
+    for (int w = 1; w <= o.replicas; w *= 2) work.push_back(std::to_string(w));
+    const int64_t micro_batch = int64_t(o.batch_size) * o.shape.T, n = o.total_batch_size / micro_batch;
+    const int64_t power = std::bit_floor(unsigned(ranks)), tokens = round_up(n, power) * micro_batch;
+    std::string help = format("or --replicas %lld", (long long)power);
+    if (n % power) help += format(" with --total-batch-size %lld", (long long)tokens);
+    if (power <= o.replicas) help = format("start %lld of them", (long long)power);
+    else if (!o.resume.empty()) help = "a resume keeps --replicas";
+    die(kExitUsage, "ranks: got %d, want %s, which divide the replicas; %s", ranks, join(work, ", ").c_str(),
+        help.c_str());
 }
 
 // ---- signals

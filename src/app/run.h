@@ -43,7 +43,7 @@ using Fields = std::vector<std::pair<std::string, std::string>>;
 void check_agreement(Comm* comm, const Fields& fields);
 Fields option_fields(const Options& options, const std::string& device_kind);   // program, options, kind of device
 Fields data_fields(const Arena& arena, const Data& data);       // names and shapes of all tensors, hashes of the data
-void check_ranks(int replicas, int ranks);                      // Error 2 if the ranks do not divide the replicas
+void check_ranks(const Options& options, int ranks);            // Error 2 if the ranks do not divide the replicas
 
 // Requests by signal, a bit each. INT, TERM, USR1 (and HUP, unless ignored): save and stop. USR2: save and go on. The
 // trainer or-s the requests of all ranks once per step, so that all act at the same step. Another one to stop, at
