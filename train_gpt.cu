@@ -136,6 +136,7 @@ bool set_up(Trainer* t) {
     if (t->at.step >= o.steps) return false;
     if (o.lora && t->comm->rank == 0) t->base = t->run.resumed() ? init_of_path(t->run.checkpoint) : init;
     t->base.adapter.clear();
+    check_memory(o, t->comm);
     allocate(t);
     load_weights(t, init);
     const int first = first_batch(t), end = first + t->micro_batches;

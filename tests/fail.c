@@ -1,15 +1,18 @@
 // fail.c -- a library to preload: the FAIL_AT-th call of FAIL_CALL fails with errno FAIL_ERRNO, once or (FAIL_EVER=1)
 // from there on.
 //   FAIL_CALL  malloc (realloc and aligned_alloc too), mmap (anonymous or shared), open, write, fsync, close, rename,
-//              mkdir, unlink; recv: a bit of 10,000 bytes or more is flipped; read (pread, or a file that is mapped),
-//              openr (for reading only), stat (access too), list (readdir): FAIL_PATH, if set, is a part of the file's path
+//              mkdir, unlink, pthread_create; recv: a bit of 10,000 bytes or more is flipped; read (pread, or a file
+//              that is mapped), openr (for reading only), stat (access too), list (readdir): FAIL_PATH, if set, is a
+//              part of the file's path
 // Only what a path or descriptor above 2 is for counts. At its end the process writes how many calls there were to
-// FAIL_COUNT, if set.
+// FAIL_COUNT, if set. Rank FAIL_LEAVES stops there.
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,6 +34,8 @@ __attribute__((destructor)) static void report(void) {
     const char* path = getenv("FAIL_COUNT");
     const int fd = path ? (int)syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_TRUNC, 0600) : -1;
     if (fd >= 0) { dprintf(fd, "%ld\n", count); syscall(SYS_close, fd); }
+    const char *stops = getenv("FAIL_LEAVES"), *rank = getenv("RANK");
+    if (stops && rank && !strcmp(stops, rank)) raise(SIGSTOP);
 }
 
 static int fails(const char* name) {
@@ -61,6 +66,11 @@ void* aligned_alloc(size_t a, size_t n) { return fails("malloc") ? NULL : __libc
 void* mmap(void* p, size_t n, int prot, int flags, int fd, off_t off) {
     if (fails("mmap") || fails_of("read", fd)) return MAP_FAILED;
     return REAL(void*, mmap, void*, size_t, int, int, int, off_t)(p, n, prot, flags, fd, off);
+}
+int pthread_create(pthread_t* thread, const pthread_attr_t* with, void* (*start)(void*), void* argument) {
+    if (fails("pthread_create")) return (int)code;
+    return REAL(int, pthread_create, pthread_t*, const pthread_attr_t*, void* (*)(void*), void*)(thread, with, start,
+                                                                                                argument);
 }
 int open(const char* path, int flags, ...) {
     va_list args;

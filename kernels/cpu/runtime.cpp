@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 #include "kernels/cpu/threads.h"
+#include "src/base/allowance.h"
 #include "src/base/common.h"
 #include "src/base/cpus.h"
 #include "src/base/spin.h"
@@ -141,10 +142,8 @@ struct Pool {
     }
     void start(int n) {
         for (int i = 0; i < n; i++) {
-            try { threads.emplace_back([this, seen = epoch.load()] { run(seen); }); }
-            catch (const std::system_error& e) {
-                die(kExitOther, "threads: thread %d of %d: %s; try --threads %d", i + 2, n + 1, e.what(), i + 1);
-            }
+            const std::string what = format("%d of %d of --threads", i + 2, n + 1);
+            threads.push_back(start_thread(what.c_str(), [this, seen = epoch.load()] { run(seen); }));
         }
     }
     void stop() {
@@ -160,6 +159,7 @@ static std::atomic<int> wanted{0};      // threads; 0: not asked for yet
 void leave_multiprocessors(int) {}
 // Ends the pool's threads; the next parallel_for starts the new number.
 void set_threads(int n) {
+    check_threads(n);
     const std::lock_guard<std::mutex> lock(pool.busy);
     pool.stop();
     wanted = n > 0 ? n : available_cpus();
@@ -226,7 +226,7 @@ static Queue* queue(Stream stream) { return reinterpret_cast<Queue*>(stream); }
 
 Stream stream_create() {
     Queue* q = new Queue;
-    q->thread = std::jthread([q] { q->run(); });
+    q->thread = start_thread("that of a stream", [q] { q->run(); });
     return reinterpret_cast<Stream>(q);
 }
 

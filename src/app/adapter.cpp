@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <thread>
+#include "src/base/allowance.h"
 #include "src/base/common.h"
 #include "src/base/cpus.h"
 #include "src/base/json.h"
@@ -65,7 +65,8 @@ static void add_product(float* w, const float* B, const float* A, float scale, s
                 for (size_t j = 0; j < cols; j++) w[i * cols + j] += scale * B[i * rank + k] * A[k * cols + j];
     };
     std::vector<std::jthread> threads;
-    for (size_t i = 1; i < workers; i++) threads.emplace_back(work, i);
+    for (size_t i = 1; i < workers; i++)
+        threads.push_back(start_thread("one that merges an adapter", [&work, i] { work(i); }));
     work(0);
 }
 

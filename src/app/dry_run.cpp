@@ -4,6 +4,7 @@
 #include <cstdio>
 #include "models/model.h"
 #include "src/app/run.h"
+#include "src/base/allowance.h"
 #include "src/base/common.h"
 #include "src/ddp/ddp.h"
 
@@ -43,23 +44,36 @@ Work step_work(const Options& o, int ranks, int micro_batches) {
     return w;
 }
 
-// Prints what a rank's arrays take, and returns the bytes. m: as planned on a GPU or not. sharing: ranks that have one
-// copy of frozen weights.
-static double print_memory(const Options& o, const Model& m, int ranks, bool on_gpu, int sharing) {
+// Returns the bytes that a rank's arrays take, and says what they are. m: as planned on a GPU or not. sharing: ranks of
+// a host, which have one copy of weights and state on CPUs; 1 on a GPU.
+static double memory_of(const Options& o, const Model& m, int ranks, bool on_gpu, int sharing, std::string* said) {
     const OptimizerInfo& optimizer = *all_optimizers()[size_t(find_optimizer(o.optimizer))];
     const double floats = double(trained_arena(m).n) * sizeof(float), W = ranks, activations = double(m.memory_bytes);
     // In fp32 the masters are the weights. A CPU's checkpoint is written from a copy.
     const double arrays = double(optimizer.state.size()) + 1, masters = sizeof(floatX) == sizeof(float) ? 0 : 1;
-    const double weights = floats * sizeof(floatX) / sizeof(float), state = floats * (arrays - 1 + masters) / W;
+    const double owners = on_gpu ? W : sharing, stored = floats * sizeof(floatX) / sizeof(float);
+    const double weights = stored / sharing, state = floats * (arrays - 1 + masters) / owners;
     const double gradients = floats * std::bit_width(unsigned(o.replicas / ranks));
-    const double received = W > 1 ? double(kBucketBytes) : 0, copy = on_gpu ? 0 : floats * arrays / W;
+    const double received = W > sharing ? double(kBucketBytes) : 0, copy = on_gpu ? 0 : floats * arrays / sharing;
     const double frozen = o.lora ? double(m.arena.n) * sizeof(floatX) / sharing : 0;
     const double sum = weights + frozen + state + gradients + activations + received + copy, MB = 1e-6;
     const std::string beside = o.lora ? format("frozen %.1f, ", frozen * MB) : "";
-    std::printf("memory    per rank, MB: %sweights %.1f, optimizer %.1f, gradients %.1f, activations %.1f "
-                "(--recompute %d), received %.1f, copy for checkpoints %.1f = %.1f\n", beside.c_str(), weights * MB,
-                state * MB, gradients * MB, activations * MB, o.recompute, received * MB, copy * MB, sum * MB);
+    *said = format("per rank, MB: %sweights %.1f, optimizer %.1f, gradients %.1f, activations %.1f (--recompute %d), "
+                   "received %.1f, copy for checkpoints %.1f = %.1f", beside.c_str(), weights * MB, state * MB,
+                   gradients * MB, activations * MB, o.recompute, received * MB, copy * MB, sum * MB);
     return sum;
+}
+
+void check_memory(const Options& o, const Comm* comm) {
+    if (kOnGpu) return;                             // it says which array has no room
+    const int here = comm->local_size;
+    const Shape& s = o.shape;
+    const Model m = model_plan(find_model(o.model), s, o.batch_size, s.T, o.recompute, true, false, lora_of(o));
+    std::string said;
+    const double all = memory_of(o, m, comm->size, false, here, &said) * here;
+    if (const Allowance most = allowed_memory(); all > most.amount)
+        die(kExitOther, "memory: got %.1f MB by %s, want %.1f for %d ranks here: %s; see --dry-run", most.amount * 1e-6,
+            most.by.c_str(), all * 1e-6, here, said.c_str());
 }
 
 void dry_run(const Options& o, const Comm* comm, int micro_batches) {
@@ -78,16 +92,22 @@ void dry_run(const Options& o, const Comm* comm, int micro_batches) {
                 ranks, (long long)o.steps);
     if (!o.rate_note.empty()) std::printf("lr        %s\n", o.rate_note.c_str());
     std::printf("work      %.3g FLOP per step\n", flops);
-    const double bytes = print_memory(o, m, ranks, on_gpu, on_gpu ? 1 : comm->local_size);
+    std::string said, by;
+    const double bytes = memory_of(o, m, ranks, on_gpu, on_gpu ? 1 : comm->local_size, &said);
+    std::printf("memory    %s\n", said.c_str());
     for (const TensorSpec& t : m.arena.tensors)
         if (o.verbose) std::printf("tensor    %s (%zu,%zu)\n", t.name.c_str(), t.rows, t.cols);
     size_t free, total;
     device_memory(&free, &total);
     if (gpu) free = total = size_t(gpu->memory);
     if (total == 0) return;
+    if (const Allowance most = allowed_memory(); !on_gpu && most.amount < double(total)) {
+        free = std::min(free, total = size_t(most.amount));
+        by = ", by " + most.by;
+    }
     const double all = bytes * (on_gpu ? 1 : comm->local_size);     // a host's ranks share its memory
-    std::printf("          this %s has %.1f MB, %.1f free; its ranks take %.1f: ", on_gpu ? "GPU" : "host",
-                double(total) * 1e-6, double(free) * 1e-6, all * 1e-6);
+    std::printf("          this %s has %.1f MB%s, %.1f free; its ranks take %.1f: ", on_gpu ? "GPU" : "host",
+                double(total) * 1e-6, by.c_str(), double(free) * 1e-6, all * 1e-6);
     if (all <= double(free)) std::printf("it fits\n");
     else std::printf("it does not fit; try --replicas %d, --recompute 3, smaller --batch-size, %s ranks\n", ranks,
                      on_gpu ? "more" : "fewer");

@@ -138,7 +138,8 @@ std::vector<Row> make_table() {
     add("System", {
         {"device", "auto|cpu|gpu", &O::device, kLocal, "auto: a GPU if one answers"},
         {"dtype", "auto|fp32|bf16", &O::dtype, kFixed, "auto: that of the run, for a new one bf16 where it is fast"},
-        {"threads", "N", &O::threads, kLocal, "per rank, on a CPU; 0 = what affinity and cgroup allow"},
+        {"threads", "N", &O::threads, kLocal, "per rank, on a CPU; 0 = what affinity, cgroup, OMP_NUM_THREADS and "
+         "SLURM_CPUS_PER_TASK allow"},
         {"np", "N", &O::np, kLocal, "start and supervise N ranks here", "nproc-per-node", {"from 1 to 1024", 1, 1024}},
         {"max-restarts", "N", &O::max_restarts, kLocal, "with --np: from the newest checkpoint after a rank was lost"},
         {"elastic", "", &O::elastic, kLocal, "with --np: after two failures in a row half as many ranks"},

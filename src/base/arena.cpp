@@ -2,7 +2,7 @@
 #include "src/base/arena.h"
 #include <algorithm>
 #include <cmath>
-#include <thread>
+#include "src/base/allowance.h"
 #include "src/base/common.h"
 #include "src/base/cpus.h"
 #include "src/base/same_math.h"
@@ -24,7 +24,6 @@ Arena arena_layout(std::vector<TensorSpec> tensors) {
     for (const TensorSpec& t : arena.tensors) {
         arena.offset.push_back(arena.n);
         arena.n += round_up(t.rows * t.cols, kUnit);
-        arena.decay.resize(arena.n / kUnit, t.decay);
     }
     return arena;
 }
@@ -60,6 +59,7 @@ void arena_init(float* weights, const Arena& arena, uint64_t seed) {
         }
     };
     std::vector<std::jthread> threads;
-    for (size_t i = 1; i < workers; i++) threads.emplace_back(work, i);
+    for (size_t i = 1; i < workers; i++)
+        threads.push_back(start_thread("one that makes weights", [&work, i] { work(i); }));
     work(0);
 }

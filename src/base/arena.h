@@ -31,7 +31,6 @@ struct Arena {
     std::vector<TensorSpec> tensors;
     std::vector<size_t> offset;         // of each tensor, in elements; a multiple of kUnit
     size_t n = 0;                       // elements in all, a multiple of kUnit
-    std::vector<uint8_t> decay;         // per unit
 };
 Arena arena_layout(std::vector<TensorSpec> tensors);
 

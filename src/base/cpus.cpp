@@ -2,8 +2,10 @@
 #include "src/base/cpus.h"
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
 #include <thread>
 #include <unistd.h>
+#include "src/base/allowance.h"
 #include "src/base/common.h"
 #include "src/base/file.h"
 
@@ -15,7 +17,7 @@ cpu_set_t affinity_of(pid_t pid) {
     return mask;
 }
 
-// Version 2: cpu.max of the process's group and of those above it. Version 1: two files, in a container its own.
+// A quota and its period stand in a file of cgroups of version 2, in two of version 1.
 double cgroup_cpus(const std::string& root) {
     double limit = 0;
     const auto take = [&](const std::string& numbers) {
@@ -23,18 +25,29 @@ double cgroup_cpus(const std::string& root) {
         if (std::sscanf(numbers.c_str(), "%lf %lf", &quota, &period) != 2 || quota <= 0) return;   // "max", -1
         limit = limit == 0 ? quota / period : std::min(limit, quota / period);
     };
-    const std::string base = root + "/sys/fs/cgroup", groups = read_kernel_file(root + "/proc/self/cgroup");
-    const size_t at = groups.find("0::/");
-    std::string group = at == groups.npos ? "" : groups.substr(at + 3, groups.find('\n', at) - at - 3);
-    for (;; group.resize(group.rfind('/'))) {
-        take(read_kernel_file(base + group + "/cpu.max"));
-        if (group.empty()) break;
-    }
-    take(read_kernel_file(base + "/cpu/cpu.cfs_quota_us") + " " + read_kernel_file(base + "/cpu/cpu.cfs_period_us"));
+    visit_cgroups(root, "cpu", [&](const std::string& group) {
+        take(read_kernel_file(group + "/cpu.max"));
+        take(read_kernel_file(group + "/cpu.cfs_quota_us") + " " + read_kernel_file(group + "/cpu.cfs_period_us"));
+    });
     return limit;
 }
 
-int available_cpus() { return cpu_share({affinity_of(0)}, 0, cgroup_cpus()); }
+int available_cpus() { return threads_by_environment(cpu_share({affinity_of(0)}, 0, cgroup_cpus()), 1); }
+
+int threads_by_environment(int threads, int ranks) {
+    for (const auto& [name, sharing] : {std::pair("OMP_NUM_THREADS", 1), {"SLURM_CPUS_PER_TASK", ranks}}) {
+        const char* const text = std::getenv(name);
+        const int n = text ? std::atoi(text) : 0;           // "8,2" is for nested threads: the first counts
+        const bool of_torchrun = n == 1 && name[0] == 'O' && std::getenv("TORCHELASTIC_RUN_ID");     // nobody asked
+        if (n > 0 && sharing > 0 && !of_torchrun) threads = std::min(threads, std::max(1, n / sharing));
+    }
+    return threads;
+}
+
+void check_threads(int wanted) {
+    const int cpus = int(sysconf(_SC_NPROCESSORS_ONLN)), most = std::max(256, 16 * cpus);
+    if (wanted > most) die(kExitUsage, "--threads: got %d, want at most %d: this host has %d CPUs", wanted, most, cpus);
+}
 
 int cpu_share(const std::vector<cpu_set_t>& masks, int local_rank, double quota) {
     double share = 0;

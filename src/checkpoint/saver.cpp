@@ -5,6 +5,7 @@
 #include <chrono>
 #include <future>
 #include <memory>
+#include <sys/resource.h>
 #include <unistd.h>
 #include <utility>
 #include "src/base/fault.h"
@@ -39,7 +40,14 @@ static Saved save(Saver* s) {
 }
 
 Saver* saver_create(const Arena& arena, size_t arrays, bool copy, const std::string& out_dir, int keep) {
-    return new Saver{out_dir, keep, copy ? std::make_unique_for_overwrite<float[]>(arrays * arena.n) : nullptr};
+    rlimit most;
+    getrlimit(RLIMIT_FSIZE, &most);
+    const uint64_t want = count_parameters(arena.tensors) * sizeof(float) * std::max<size_t>(1, arrays - 1);
+    if (most.rlim_cur < want)
+        die(kExitWrite, "ulimit -f: got files of %s bytes, want %s for a checkpoint; raise it",
+            with_commas(most.rlim_cur).c_str(), with_commas(want).c_str());
+    // Zeros are written: memory that is not there is missing at the start, not at the first save.
+    return new Saver{out_dir, keep, copy ? std::make_unique<float[]>(arrays * arena.n) : nullptr};
 }
 
 void saver_destroy(Saver* s) { delete s; }

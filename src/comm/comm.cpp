@@ -25,8 +25,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/sysinfo.h>
-#include <thread>
+#include "src/base/allowance.h"
 #include "src/base/common.h"
 #include "src/base/spin.h"
 #include "src/comm/rendezvous.h"
@@ -95,7 +94,7 @@ struct Comm::Impl {
     char* mailbox = nullptr;                // (2, size, kChunk): two halves, which alternate
     Record* record = nullptr;               // of this rank
     std::vector<Watched> watched;           // rank 0: by rank; others: [0], and one without a socket
-    std::thread watcher;
+    std::jthread watcher;
     std::atomic<bool> ending{false};
     std::mutex mutex;                       // of clean_up
     std::function<void()> clean_up = [] {};
@@ -391,7 +390,7 @@ void share_host_memory(Comm* comm) {
 void connect_ranks(Comm* comm) {
     auto* impl = comm->impl;
     for (Socket& s : impl->meeting.control) impl->watched.emplace_back().socket = std::move(s);
-    impl->watcher = std::thread(watch, comm);
+    impl->watcher = start_thread("the watching one", [comm] { watch(comm); });
     std::vector<int> partners;
     for (int h = 0; h < comm->hosts; h++) partners.push_back(partner(comm, h));
     for (std::vector<Socket>& mesh : impl->mesh) mesh = meet_peers(&impl->meeting, partners);
@@ -411,6 +410,9 @@ Comm* comm_create(const World& world, double timeout) {
         getrlimit(RLIMIT_NOFILE, &files);
         files.rlim_cur = files.rlim_max;
         setrlimit(RLIMIT_NOFILE, &files);
+        if (world.size > 1 && files.rlim_max < rlim_t(world.size) + 32)
+            die(kExitOther, "ulimit -n: got %ju open files, want %d for %d ranks; raise it", uintmax_t(files.rlim_max),
+                world.size + 32, world.size);
         if (world.size > 1) impl->memory = Socket(memfd_create("lockstep", MFD_CLOEXEC));
         const uint64_t tag = std::random_device()() | uint64_t(std::random_device()()) << 32;
         if (world.size > 1 && pwrite(impl->memory.fd, &tag, sizeof tag, kMemoryBytes) != ssize_t(sizeof tag))
@@ -492,19 +494,17 @@ std::string comm_first_text(Comm* comm, std::string text) {
 // What could never fit is refused here, as the kernel does for memory that is not shared.
 void* comm_shared(Comm* comm, size_t bytes, const char* what) {
     auto* impl = comm->impl;
-    struct sysinfo machine;
-    sysinfo(&machine);
-    unsigned long long most = (machine.totalram + machine.totalswap) * machine.mem_unit, group = most;
-    std::sscanf(read_kernel_file("/sys/fs/cgroup/memory.max").c_str(), "%llu", &group);     // "max": no limit
-    const bool fits = bytes <= std::min(most, group);
+    const Allowance most = allowed_memory();
+    const bool fits = double(bytes) <= most.amount;
     const int flags = impl->memory.fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
     bytes = std::max(bytes, size_t(1));
     errno = ENOMEM;
     void* const at = fits ? mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, impl->memory.fd, off_t(impl->mapped))
                           : MAP_FAILED;
     if (at == MAP_FAILED)
-        die(kExitOther, "shared memory: %s: got %s, want %s bytes; try fewer ranks per host or a smaller model", what,
-            std::strerror(errno), with_commas(bytes).c_str());
+        die(kExitOther, "shared memory: %s: got %s, want %s bytes, by %s %s are allowed; try fewer ranks per host or a "
+            "smaller model", what, std::strerror(errno), with_commas(bytes).c_str(), most.by.c_str(),
+            with_commas(uint64_t(most.amount)).c_str());
     madvise(at, bytes, MADV_HUGEPAGE);
     impl->mapped += round_up(bytes, kHugePage);
     return at;

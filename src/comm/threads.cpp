@@ -1,10 +1,13 @@
 // threads.cpp -- how many threads each rank of a host gets.
+#include <cstdlib>
 #include <unistd.h>
+#include "src/base/allowance.h"
 #include "src/base/common.h"
 #include "src/base/cpus.h"
 #include "src/comm/comm.h"
 
 int rank_threads(Comm* comm, int wanted) {
+    check_threads(wanted);
     const cpu_set_t mine = affinity_of(0);
     const std::vector<cpu_set_t> all = comm_gather(comm, mine);
     const auto first = all.begin() + comm->host * comm->local_size;
@@ -18,5 +21,15 @@ int rank_threads(Comm* comm, int wanted) {
         warn("mpirun ties its ranks to %d of this host's %d CPUs; all of them: mpirun --bind-to none", usable, theirs);
     if (comm->local_rank == 0 && sum > usable)
         warn("--threads %d: %d threads on %d CPUs are slower than %d; leave it out", wanted, sum, usable, usable);
-    return wanted > 0 ? wanted : cpu_share(masks, comm->local_rank, quota);
+    const int share = cpu_share(masks, comm->local_rank, quota);
+    const bool started = comm->launcher == "--np" || comm->launcher == "torchrun";      // by what is Slurm's task
+    const int ranks = !started ? 1 : std::getenv("SLURM_STEP_ID") ? comm->local_size : 0;
+    const int own = wanted ? wanted : threads_by_environment(share, ranks);
+    if (comm->local_rank == 0 && !wanted && own < share)
+        warn("threads: %d per rank by OMP_NUM_THREADS or SLURM_CPUS_PER_TASK; --threads %d has all CPUs", own, share);
+    const double need = (own + 1.0 + (comm->size > 1)) * comm->local_size;      // with the reduction's and the watch's
+    if (const Allowance most = allowed_threads(); need > most.amount)
+        die(kExitOther, "threads: %d ranks of %d here: got %.0f by %s, want %.0f; raise it, or take fewer",
+            comm->local_size, own, most.amount, most.by.c_str(), need);
+    return own;
 }

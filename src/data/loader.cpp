@@ -17,7 +17,7 @@ BatchLoader::Batch BatchLoader::make(const Sampler& order, uint64_t step, int mi
 }
 
 std::shared_future<BatchLoader::Step> BatchLoader::prepare() {
-    return std::async(std::launch::async, [this, step = step++] {
+    return std::async([this, step = step++] {       // where no thread is to be had, next() does the work
         Step made;
         for (int k = first_batch; k < last_batch; k++) made.batches.push_back(make(sampler, step, k));
         for (int k = 0; k < sampler.G; k++)

@@ -56,7 +56,7 @@ struct Ddp {
     floatX* weights;                        // (n)  the transport's
     std::vector<float*> grads;              // buffers of the tree: log2(replicas) + 1 of (n), the transport's first
     std::vector<StateArray> state;          // masters first
-    uint8_t* decay;                         // (n / kUnit)  the arena's, where kernels can read it
+    uint8_t* decay;                         // (n / kUnit)  by unit, where kernels can read it
     void* work;                             // of the matrix rule
     Stream stream;                          // communication
     int64_t steps;                          // begun

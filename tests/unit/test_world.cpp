@@ -3,6 +3,7 @@
 #include <map>
 #include <sys/stat.h>
 #include "src/comm/comm.h"
+#include "src/base/allowance.h"
 #include "src/base/cpus.h"
 #include "src/base/file.h"
 #include "tests/test.h"
@@ -209,12 +210,29 @@ TEST(cpu_shares) {
     }
 }
 
+TEST(threads_by_environment) {
+    const struct { const char *omp, *slurm, *torchrun; int ranks, want; } cases[] = {
+        {"", "", "", 1, 8},   {"3", "", "", 1, 3},  {"99", "", "", 1, 8}, {"4,2", "", "", 1, 4}, {"four", "", "", 1, 8},
+        {"", "6", "", 1, 6},  {"", "6", "", 2, 3},  {"3", "6", "", 4, 1}, {"1", "", "", 1, 1},   {"1", "", "run", 1, 8},
+        {"2", "", "run", 1, 2}, {"0", "-1", "", 1, 8}, {"", "1", "", 8, 1},
+        {"", "6", "", 0, 8}};
+    for (const auto& c : cases) {
+        setenv("OMP_NUM_THREADS", c.omp, 1);
+        setenv("SLURM_CPUS_PER_TASK", c.slurm, 1);
+        if (c.torchrun[0]) setenv("TORCHELASTIC_RUN_ID", c.torchrun, 1);
+        const int got = threads_by_environment(8, c.ranks);
+        for (const char* name : {"OMP_NUM_THREADS", "SLURM_CPUS_PER_TASK", "TORCHELASTIC_RUN_ID"}) unsetenv(name);
+        EXPECT(got == c.want, "OMP %s, Slurm %s, %d ranks: got %d, want %d", c.omp, c.slurm, c.ranks, got, c.want);
+    }
+}
+
 TEST(cgroup_quotas) {
     char root[] = "/tmp/lockstep-cgroup-XXXXXX";
     EXPECT(mkdtemp(root), "mkdtemp");
     const std::string r = root;
     for (const char* folder : {"/proc", "/proc/self", "/sys", "/sys/fs", "/sys/fs/cgroup", "/sys/fs/cgroup/a",
-                               "/sys/fs/cgroup/a/b", "/sys/fs/cgroup/cpu"})
+                               "/sys/fs/cgroup/a/b", "/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu/a",
+                               "/sys/fs/cgroup/memory", "/sys/fs/cgroup/memory/a"})
         mkdir((r + folder).c_str(), 0700);
     const auto quota = [&](const std::vector<std::pair<std::string, std::string>>& files) {
         for (const auto& [name, text] : files) write_file_atomic(r + name, text);
@@ -229,6 +247,24 @@ TEST(cgroup_quotas) {
                               {group + "/cpu/cpu.cfs_quota_us", "200000\n"},
                               {group + "/cpu/cpu.cfs_period_us", "100000\n"}});
     const double unlimited = quota({{group + "/cpu/cpu.cfs_quota_us", "-1\n"}});
+    const double nested = quota({{"/proc/self/cgroup", "4:cpuacct,cpu:/a\n"},
+                                 {group + "/cpu/a/cpu.cfs_quota_us", "50000\n"},
+                                 {group + "/cpu/a/cpu.cfs_period_us", "100000\n"}});
+    EXPECT(nested == 0.5, "a group of version 1: got %g", nested);
+    const auto memory = [&](const std::vector<std::pair<std::string, std::string>>& files) {
+        for (const auto& [name, text] : files) write_file_atomic(r + name, text);
+        return allowed_memory(r);
+    };
+    const double host = memory({}).amount;
+    EXPECT(memory({{"/proc/self/cgroup", "0::/a/b\n"}, {group + "/a/b/memory.max", "max\n"}}).amount == host, "max");
+    const Allowance inner = memory({{group + "/a/b/memory.max", "1048576\n"}});
+    EXPECT(inner.by == "memory.max of " + r + group + "/a/b" && inner.amount < host, "%s", inner.by.c_str());
+    const Allowance outer = memory({{group + "/a/memory.max", "65536\n"}});
+    EXPECT(outer.amount < inner.amount && outer.by.ends_with("/a"), "%s", outer.by.c_str());
+    const Allowance first = memory({{"/proc/self/cgroup", "5:memory:/a\n0::/\n"},
+                                    {group + "/memory/a/memory.limit_in_bytes", "32768\n"},
+                                    {group + "/memory/memory.limit_in_bytes", "9223372036854771712\n"}});
+    EXPECT(first.amount < outer.amount && first.by.starts_with("memory.limit_in_bytes"), "%s", first.by.c_str());
     remove_tree(r);
     EXPECT(none == 0 && top == 0 && own == 3.5 && above == 1.5 && old == 2 && unlimited == 0, "got %g %g %g %g %g %g",
            none, top, own, above, old, unlimited);
