@@ -10,19 +10,22 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "src/base/allowance.h"
 #include "src/base/common.h"
 #include "src/base/file.h"
 
 namespace {
 
 constexpr double kGraceSeconds = 3;         // for the other ranks when one has failed
+constexpr double kLeaveSeconds = 30;        // for them to end when one has ended well
+constexpr double kKilledSeconds = 60;       // for one that was killed: a system call may hold it
 
 struct Job {
     int np, attempt = 0;
     std::vector<std::string> argv;
     std::string program = program_path();   // found once: a build during the run replaces the file
     std::vector<pid_t> pids = {};           // by rank; 0: has ended
-    bool stop_asked = false;                // by a signal other than SIGUSR2: no rank is started again
+    double stop_asked = INFINITY;           // when, by a signal other than SIGUSR2: no rank is started again
     sigset_t signals = {};                  // blocked, and taken by supervise, which passes all but SIGCHLD on
 };
 
@@ -51,30 +54,51 @@ void signal_all(const Job& job, int signal) {
         if (pid) kill(pid, signal);
 }
 
+// Ctrl-Z stops the ranks with this process, and fg continues them: they are in groups of their own.
+void pause_job(const Job& job) {
+    sigset_t stop;
+    sigemptyset(&stop);
+    sigaddset(&stop, SIGTSTP);
+    signal_all(job, SIGSTOP);
+    raise(SIGTSTP);
+    sigprocmask(SIG_UNBLOCK, &stop, nullptr);               // this process stops here
+    sigprocmask(SIG_BLOCK, &stop, nullptr);
+    signal_all(job, SIGCONT);
+}
+
 // Waits until all ranks have ended. Returns the code of the first that failed by itself (fault 3), else of one that
-// lost another rank or hung (2), else of one that was asked to stop (1).
+// lost another rank or hung (2), else of one that was asked to stop (1). Ranks end with 0 or 75 behind a last barrier:
+// after that all is saved, and one that hangs does not change the code.
 int supervise(Job* job) {
     int worst = 0, blame = 0;
+    bool complete = false;                                  // a rank has ended well
     double kill_at = INFINITY;
     const timespec tick = {0, 200'000'000};
     for (int left = job->np; left > 0;) {
         const int signal = sigtimedwait(&job->signals, nullptr, &tick);
-        if (signal > 0 && signal != SIGCHLD) {
+        const double now = now_seconds();
+        if (signal == SIGTSTP) pause_job(*job);
+        else if (signal > 0 && signal != SIGCHLD) {
             signal_all(*job, signal);
-            job->stop_asked |= signal != SIGUSR2;
+            if (signal != SIGUSR2 && now - job->stop_asked >= 1) kill_at = std::min(kill_at, now + kGraceSeconds);
+            if (signal != SIGUSR2) job->stop_asked = std::min(job->stop_asked, now);
         }
-        const bool hung = now_seconds() > kill_at;
+        const bool hung = now > kill_at;
         if (hung) signal_all(*job, SIGKILL);                // it ends stopped ones too
+        if (now > kill_at + kKilledSeconds) die(kExitOther, "--np: %d ranks do not end though they were killed", left);
         for (int r = 0; r < job->np; r++) {
             int status;
             if (!job->pids[r] || waitpid(job->pids[r], &status, WNOHANG) != job->pids[r]) continue;
             const bool crashed = WIFSIGNALED(status) && !hung;
-            const int code = WIFSIGNALED(status) ? kExitPeer : WEXITSTATUS(status);
+            const int code = WIFSIGNALED(status) ? (hung && complete ? worst : kExitPeer) : WEXITSTATUS(status);
             const int fault = crashed ? 3 : code == kExitPeer ? 2 : code == kExitStopped ? 1 : code ? 3 : 0;
             if (crashed)
                 warn("rank %d (pid %d) was killed by signal %d (%s)", r, int(job->pids[r]), WTERMSIG(status),
                     strsignal(WTERMSIG(status)));
-            if (fault >= 2) kill_at = std::min(kill_at, now_seconds() + kGraceSeconds);
+            if (hung && complete && WIFSIGNALED(status))
+                warn("rank %d (pid %d) hung when all was done, and was killed", r, int(job->pids[r]));
+            complete |= fault < 2;
+            kill_at = std::min(kill_at, now + (fault >= 2 ? kGraceSeconds : kLeaveSeconds));
             if (fault > blame) worst = code, blame = fault;
             job->pids[r] = 0;
             left--;
@@ -89,8 +113,12 @@ int run_attempt(Job* job) {
     set_variable("LOCKSTEP_JOB", format("np-%d-%d-%.9f", int(getpid()), job->attempt, now_seconds()));
     job->pids.clear();
     for (int r = 0; r < job->np; r++) {
-        const pid_t self = getpid(), pid = fork();
-        if (pid < 0) die(kExitOther, "--np %d: cannot start rank %d: %s", job->np, r, std::strerror(errno));
+        const pid_t self = getpid();
+        pid_t pid;
+        for (int tries = 0; (pid = fork()) < 0 && tries < 100; tries++) usleep(100000);
+        if (pid < 0)
+            die(kExitOther, "--np %d: cannot start rank %d: %s for 10 seconds; %s allows %.0f threads", job->np, r,
+                std::strerror(errno), allowed_threads().by.c_str(), allowed_threads().amount);
         if (pid == 0) become_rank(*job, r, self);
         job->pids.push_back(pid);
     }
@@ -133,8 +161,9 @@ int job_restarts() {
 int launch_ranks(int np, int max_restarts, bool elastic, const std::vector<std::string>& argv) {
     Job job = {.np = np, .argv = argv};
     for (const int s : {SIGCHLD, SIGINT, SIGTERM, SIGUSR1, SIGUSR2}) sigaddset(&job.signals, s);
-    struct sigaction hangup;                // one that nohup ignores must not be taken for a request to stop
-    if (sigaction(SIGHUP, nullptr, &hangup) == 0 && hangup.sa_handler != SIG_IGN) sigaddset(&job.signals, SIGHUP);
+    struct sigaction old;                   // what nohup or a shell without job control ignores is no request
+    for (const int s : {SIGHUP, SIGTSTP})
+        if (sigaction(s, nullptr, &old) == 0 && old.sa_handler != SIG_IGN) sigaddset(&job.signals, s);
     sigprocmask(SIG_BLOCK, &job.signals, nullptr);
     signal(SIGCHLD, SIG_DFL);               // if our parent left it ignored, waitpid finds nobody
     const int report = memfd_create("out_dir", 0);
@@ -145,7 +174,7 @@ int launch_ranks(int np, int max_restarts, bool elastic, const std::vector<std::
     int fruitless = 0, failed = 0;                  // attempts in a row that saved nothing; that failed with np ranks
     for (;; job.attempt++) {
         const int code = run_attempt(&job);
-        if (code != kExitPeer || job.stop_asked) return code;
+        if (code != kExitPeer || std::isfinite(job.stop_asked)) return code;
         const std::string out_dir = read_kernel_file(format("/proc/self/fd/%d", report));
         const std::string newest = newest_checkpoint(out_dir);
         fruitless = newest != saved ? 0 : fruitless + 1;
