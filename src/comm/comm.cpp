@@ -28,6 +28,7 @@
 #include "src/base/allowance.h"
 #include "src/base/common.h"
 #include "src/base/spin.h"
+#include "src/comm/parent.h"
 #include "src/comm/rendezvous.h"
 
 namespace {
@@ -236,6 +237,7 @@ void watch(Comm* comm) {
         last = now;
         if (now < next) continue;
         next = now + interval;
+        if (launcher_is_gone()) end_job(comm, kExitPeer, "launcher lost: it has ended and left this rank");
         send_message(comm, Kind::record);
         judge(comm, now);
     }
@@ -406,6 +408,7 @@ Comm* comm_create(const World& world, double timeout) {
                                 .timeout = timeout, .impl = impl};
     try {
         if (world.dies_with_parent) prctl(PR_SET_PDEATHSIG, SIGKILL);       // killing mpirun leaves its children
+        if (world.dies_with_parent) find_launcher(world.launcher);
         rlimit files;           // rank 0 has a connection to each rank
         getrlimit(RLIMIT_NOFILE, &files);
         files.rlim_cur = files.rlim_max;
