@@ -7,6 +7,7 @@
 #include <limits>
 #include <strings.h>
 #include <variant>
+#include "src/app/schedule.h"
 #include "src/base/common.h"
 #include "src/base/json.h"
 
@@ -520,6 +521,7 @@ void options_merge_saved(Options* options, const std::string& json, const std::s
     if (object.kind() != Json::object) die_content(path, json_shown(object), "an object");
     Words refused;
     options->changed.clear();
+    options->before = std::make_shared<Options>();
     for (const Row& row : table()) {
         const std::string key = replaced(row.name, '-', '_');
         const Json value = object.find(key);
@@ -530,6 +532,7 @@ void options_merge_saved(Options* options, const std::string& json, const std::s
         if (value.kind() != kind || !(unset || set_value(row, &saved, value.text())))
             die_content(path + ": " + key, json_shown(value), wanted(row));
         const std::string got = value_text(row, *options), had = value_text(row, saved);
+        set_value(row, options->before.get(), had);
         if (!options->is_given(row.name) || got == "auto") {
             if (set_value(row, options, had)) options->saved.push_back(row.name);
         } else if (options->command == "train" && got != had) {
@@ -541,6 +544,16 @@ void options_merge_saved(Options* options, const std::string& json, const std::s
     if (!refused.empty())
         die(kExitUsage, "--resume: %s: %s; a resume keeps what the run has: leave it out, or "
             "begin a new run with --init", path.c_str(), join(refused, ", ").c_str());
+}
+
+std::string rate_change(const Options& options, int64_t step) {
+    const auto rate = [step](const Options& o) {
+        return format("%.2g", o.lr * schedule_fraction(o.schedule, step, o.steps, o.warmup_steps, o.final_lr_frac));
+    };
+    const std::string is = rate(options), was = options.before ? rate(*options.before) : is;
+    if (was == is) return "";
+    return format("the learning rate at step %lld goes from %s to %s (--schedule %s)", (long long)step, was.c_str(),
+                  is.c_str(), options.schedule.c_str());
 }
 
 std::vector<std::pair<std::string, std::string>> options_identity(const Options& options, bool never_change) {

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -44,6 +45,7 @@ struct Options {
     std::vector<std::string> saved;     // names of those that come from the config of a resumed run
     std::string rate_note;              // by resolve_options, if --init chose --lr
     std::vector<std::string> changed;   // what a resume changes: "--lr: got 0.001, the run has 0.002"
+    std::shared_ptr<Options> before;    // as the run had them, before that
     std::string program = "./train_gpt";    // as it was called
     std::vector<std::string> argv;      // what followed
     bool is_given(const std::string& name) const;
@@ -58,6 +60,9 @@ Options parse_options(int argc, const char* const* argv, int* exit_now);
 // Sets options that are not given to the values in `json`. For training refuses given ones that a run may not change.
 // path: of the file, whose bad content is an Error 65.
 void options_merge_saved(Options* options, const std::string& json, const std::string& path);
+
+// What a resume at `step` changes about the learning rate there; "" if nothing.
+std::string rate_change(const Options& options, int64_t step);
 
 // Sets model and shape to those of --init. Refuses a given option that differs, but for a shorter context.
 void options_take_model(Options* options, const ModelInfo& model, const Shape& shape);

@@ -80,6 +80,7 @@ void report_begin(Reporter* r, const Progress& at) {
     write_facts(r, parameters, at.step);
     if (o.tensorboard) r->log->open_event_file(o.eval_every);
     for (const std::string& change : o.changed) report_warning(r, at.step, change);
+    if (const std::string change = rate_change(o, at.step); !change.empty()) report_warning(r, at.step, change);
     const std::string metrics = path_join(r->run->folder(), "metrics.jsonl");
     if (r->run->resumed()) r->first_losses = read_metrics(metrics).train;
     r->spiked = r->run->resumed() && read_file(metrics).find("\"msg\":\"the loss rose") != std::string::npos;
@@ -202,6 +203,7 @@ void report_end(Reporter* r, int64_t step, int code, const std::string& why) {
     try {
         trained = read_metrics(path_join(folder, "metrics.jsonl"), unix_seconds() - wall).trained;
     } catch (const Error&) {}                   // it is gone
+    trained = std::min(trained, wall);          // a clock that was set may make it more
     r->log->text("time    %.1f s, %.1f %% of it trained, %d restarts", wall, 100 * trained / wall, job_restarts());
     r->log->event(JsonLine().add("event", "done").add("step", step).add("code", code).add("why", why)
                       .add("goodput", float(trained / wall)).add("wall_s", float(wall)).add("train_s", float(trained))
