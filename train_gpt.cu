@@ -229,7 +229,10 @@ StepStats collect_stats(Trainer* t) {
 void count_bad_step(Trainer* t, const StepStats& s) {
     t->at.bad_steps = s.skipped ? t->at.bad_steps + 1 : 0;
     if (!s.skipped) return;
-    if (const std::string tensor = s.step == 0 ? ddp_unwritten(&t->ddp) : ""; !tensor.empty())
+    const Pass first = {.B = t->model.B, .T = t->model.T, .state = t->states, .micro_batch = uint32_t(first_batch(t))};
+    const std::string tensor =
+        s.step > 0 ? "" : find_unwritten(&t->model, &t->ddp, first, t->results, tokens(t, 0), targets(t, 0));
+    if (!tensor.empty())
         die(kExitOther, "models/%s.cpp: %s: backward wrote no gradient", t->info->name, tensor.c_str());
     const std::string what = format("loss %g, norm of the gradient %g, lr %g", s.loss, s.norm, s.lr);
     report_warning(&t->report, s.step, format("step %lld skipped: %s", (long long)s.step, what.c_str()));

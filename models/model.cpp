@@ -98,6 +98,16 @@ void model_create(Model* m, const ModelInfo* info, const Shape& shape, int B, in
     float* unused = m->adapters.unused;
     for (const TensorSpec& t : m->arena.tensors)
         m->grads.push_back(t.rows == 1 ? std::exchange(unused, unused + t.cols) : nullptr);
+    m->adapters.frozen_hashes = frozen_hashes(*m);
+}
+
+std::vector<uint64_t> frozen_hashes(const Model& m) {
+    std::vector<uint64_t> hashes;
+    for (size_t t = 0; m.lora.rank && t < m.weights.size(); t++) {
+        const size_t bytes = round_up(m.arena.tensors[t].rows * m.arena.tensors[t].cols, kUnit) * sizeof(floatX);
+        hashes.push_back(hash_floats(reinterpret_cast<const float*>(m.weights[t]), bytes / sizeof(float), kMain));
+    }
+    return hashes;
 }
 
 void model_destroy(Model* m) {

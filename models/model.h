@@ -75,6 +75,7 @@ struct Model {
         std::vector<float*> grads;
         floatX *low, *dlow, *wide;          // (N,rank) (N,rank) (N, widest matrix)
         float* unused;                      // gradients of frozen vectors, each at its place
+        std::vector<uint64_t> frozen_hashes;        // as they were at the start
     } adapters = {};
     std::shared_ptr<void> own = {};         // pointers to arrays of this kind of model; those of all models:
     floatX* logits = nullptr;               // (chunk,Vp)
@@ -113,6 +114,7 @@ Model model_plan(const ModelInfo* info, const Shape& shape, int B, int T, int re
 void model_create(Model* m, const ModelInfo* info, const Shape& shape, int B, int T, int recompute, floatX* weights,
                   bool training, const Lora& lora = {}, floatX* frozen = nullptr);
 void model_destroy(Model* m);
+std::vector<uint64_t> frozen_hashes(const Model& m);        // with --lora: of each tensor of the table, as it is now
 inline const Arena& trained_arena(const Model& m) { return m.lora.rank ? m.adapters.arena : m.arena; }
 void model_set_weights(Model* m, floatX* weights);          // of what is trained
 void model_set_gradients(Model* m, float* grads);

@@ -3,6 +3,7 @@
 //
 //   at   fwd, bwd       before the first micro-batch; after its backward: nan, big and flip hit its gradients
 //        audit          after an audit's own micro-batch: the same
+//        frozen         before an audit looks at weights that --lora freezes: the same to them
 //        reduce         before the reduction is waited for
 //        ckpt_copy      rank 0, a save: before the state is copied; the step is the checkpoint's
 //        ckpt_write     in the background, between the two large files
@@ -50,7 +51,7 @@ Fault parse_one(std::string_view text) {
         else if (key == "step") f.step = number(value);
         else if (key == "try") f.attempt = number(value);
         else if (key == "at")
-            f.at = known(value, "fwd bwd audit reduce ckpt_copy ckpt_write ckpt_done ckpt_placed ckpt_latest "
+            f.at = known(value, "fwd bwd audit frozen reduce ckpt_copy ckpt_write ckpt_done ckpt_placed ckpt_latest "
                                 "ckpt_best");
         else if (key == "do") {
             f.action = known(next_word(&value, ':'), "kill stop exit sleep hold eio nan big flip");

@@ -31,6 +31,13 @@ void audit_replicas(Model* model, Ddp* ddp, BatchLoader* loader, StepState* devi
             what.c_str());
     };
 
+    if (model->lora.rank) ddp_fault(ddp, "frozen", reinterpret_cast<float*>(model->weights[0]), kUnit / 2);
+    const std::vector<uint64_t> frozen = frozen_hashes(*model);
+    for (size_t t = 0; t < frozen.size(); t++)
+        if (frozen[t] != model->adapters.frozen_hashes[t])
+            disagree(format("rank %d: %s, which is frozen, has changed in memory", comm->rank,
+                            model->arena.tensors[t].name.c_str()));
+
     struct Hashes { uint64_t own, of_previous, weights; };
     const Hashes mine = {hash_of(comm->rank), hash_of((comm->rank + W - 1) % W), ddp_hash_weights(ddp)};
     const std::vector<Hashes> all = comm_gather(comm, mine);
@@ -50,6 +57,15 @@ void audit_replicas(Model* model, Ddp* ddp, BatchLoader* loader, StepState* devi
         disagree(format("rank %d computed micro-batch %d differently from two others", odd, r * micro_batches));
     }
     device_free(loss);
+}
+
+std::string find_unwritten(Model* model, Ddp* ddp, const Pass& pass, double* loss, const int* tokens,
+                           const int* targets) {
+    ddp_settle(ddp);
+    ddp_poison(ddp);
+    model_set_gradients(model, ddp_grads(ddp, 0));
+    model_forward_backward(model, pass, loss, tokens, targets);
+    return ddp_unwritten(ddp);
 }
 
 }  // namespace BACKEND

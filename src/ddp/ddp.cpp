@@ -339,25 +339,24 @@ uint64_t ddp_hash_weights(const Ddp* ddp) {
     return hash_floats(reinterpret_cast<const float*>(ddp->weights), floats, ddp->stream);
 }
 
+constexpr uint32_t kPoison = 0x7fc5eed5;         // a NaN that no arithmetic makes
+
 void ddp_poison(Ddp* ddp) {
     const Arena& arena = *ddp->arena;
     std::vector<float> poison(arena.n);         // padding stays zero
     for (size_t t = 0; t < arena.tensors.size(); t++)
-        std::fill_n(&poison[arena.offset[t]], arena.tensors[t].rows * arena.tensors[t].cols, NAN);
+        std::fill_n(&poison[arena.offset[t]], arena.tensors[t].rows * arena.tensors[t].cols,
+                    std::bit_cast<float>(kPoison));
     for (float* grads : ddp->grads) copy_to_device(grads, poison.data(), arena.n * sizeof(float), nullptr);
     stream_sync(nullptr);
 }
 
-// A tensor that nobody wrote has a sum of squares that is NaN in every unit.
 std::string ddp_unwritten(const Ddp* ddp) {
-    std::vector<float> squares(ddp->arena->n / kUnit);
-    copy_to_host(squares.data(), ddp->transport.partials, squares.size() * sizeof(float), ddp->stream);
-    for (size_t t = 0; t < ddp->arena->tensors.size(); t++) {
-        const Range r = span(*ddp->arena, t);
-        const auto first = squares.begin() + r.begin / kUnit;
-        const auto is_nan = [](float x) { return std::isnan(x); };
-        if (std::all_of(first, first + r.size() / kUnit, is_nan)) return ddp->arena->tensors[t].name;
-    }
+    std::vector<uint32_t> bits(ddp->arena->n);
+    copy_to_host(bits.data(), ddp->grads[0], bits.size() * sizeof bits[0], nullptr);
+    const size_t at = size_t(std::ranges::find(bits, kPoison) - bits.begin());
+    for (size_t t = 0; t < ddp->arena->tensors.size(); t++)
+        if (at < span(*ddp->arena, t).end) return ddp->arena->tensors[t].name;
     return "";
 }
 

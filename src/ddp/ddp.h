@@ -102,8 +102,8 @@ DdpTimes ddp_times(Ddp* ddp);
 
 uint64_t ddp_hash_weights(const Ddp* ddp);
 
-// Before the first step: fills the gradients with NaN. After its reduction ddp_unwritten names a tensor that the model
-// never wrote, "" if there is none.
+// Fills the gradients with a NaN: before the first step, and after it if its gradient was not finite. When backward has
+// run again, and nothing was reduced, ddp_unwritten names a tensor that it did not write; "" if there is none.
 void ddp_poison(Ddp* ddp);
 std::string ddp_unwritten(const Ddp* ddp);
 // Tests only: damages one of n numbers in device memory where fault.h's hook asks for it.

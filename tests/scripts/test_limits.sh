@@ -1,0 +1,108 @@
+#!/bin/sh
+# test_limits.sh -- what a run may use is asked before it hurts, and a job always ends: threads, memory, files, ranks
+# that hang when all is done, ranks whose launcher is gone.
+. tests/lib.sh
+any="--seq-len 16 --batch-size 1 --total-batch-size 32 --data tests/golden/lines.txt --dtype fp32
+    --device cpu --eval-every 0 --sample-every 0 --warmup-steps 0"
+small="--layers 1 --heads 1 --channels 8 --threads 1 $any"
+tiny="$small --steps 4 --save-every 2" wide="--layers 2 --heads 2 --channels 256 --threads 1 $any --steps 4 --save-every 2"
+faulty=${TOOLS:-$PWD/build}/train_gpt_cpu_faults
+
+# ---- sizes
+expect "too many threads" 2 'threads: got 100000, want at most [0-9]+: this host has' \
+    $train --layers 1 --heads 1 --channels 8 $any --steps 4 --threads 100000 --out-dir "$tmp/threads"
+huge="--layers 4096 --heads 512 --channels 65536 --threads 1 $any --steps 4"
+# 4 GB of address space: the tables of such a model alone would take more.
+expect "a model that no memory holds" 1 'memory: got .* by this host' sh -c "ulimit -v 4000000
+    exec $train $(echo $huge) --out-dir '$tmp/huge'"
+expect "its dry run" 0 'it does not fit' sh -c "ulimit -v 4000000; exec $train $(echo $huge) --dry-run"
+check "they leave no folder" test ! -e "$tmp/huge"
+expect "few open files" 1 'ulimit -n: got 20 open files, want 36 for 4 ranks' \
+    sh -c "ulimit -n 20; exec $train $(echo $tiny) --np 4 --out-dir '$tmp/files'"
+expect "files that may not be long" 74 'ulimit -f: got files of' \
+    sh -c "ulimit -f 8; exec $train $(echo $wide) --out-dir '$tmp/long'"
+# in_group FILE VALUE COMMAND...: with a cgroup's limit, as a container shows it.
+cat >"$tmp/in_group" <<'END'
+#!/bin/sh
+exec unshare -m sh -c 'mount -t tmpfs t /sys/fs/cgroup && echo $2 >/sys/fs/cgroup/$1 && shift 2 && exec "$@"' sh "$@"
+END
+chmod +x "$tmp/in_group"
+if "$tmp/in_group" memory.max 1 true 2>/dev/null; then
+    expect "a cgroup's memory: a dry run" 0 'memory.max of .*does not fit' "$tmp/in_group" memory.max 10000000 \
+        $train $wide --dry-run
+    expect "a cgroup's memory: a run" 1 'memory: got .* by memory.max of' "$tmp/in_group" memory.max 10000000 \
+        $train $wide --out-dir "$tmp/group"
+    expect "a cgroup's processes" 1 'threads: 1 ranks of 1 here: got 1 by pids.max of' "$tmp/in_group" pids.max 1 \
+        $train $tiny --out-dir "$tmp/pids"
+else skip "a cgroup's limits" "no mount namespace for this user"; fi
+expect "ranks that --replicas helps" 2 'ranks: got 4, want 1, 2, .*; or --replicas 4 with --total-batch-size 64' \
+    $train $tiny --np 4 --dry-run
+expect "ranks of which some can be used" 2 'ranks: got 3, want 1, 2, .*; start 2 of them' $train $tiny --np 3 --dry-run
+
+# ---- a resume
+expect "a run" 0 '^done' $train $tiny --out-dir "$tmp/run" --lr 1e-3 --final-lr-frac 0.1
+expect "more steps: what the rate does" 0 'rate at step 4 goes from 0.0001 to 0.00038 .--schedule cosine' \
+    $train --resume "$tmp/run" --steps 8
+no_more() { $train --resume "$tmp/constant" --steps 8 >"$tmp/log" 2>&1 && ! grep goes "$tmp/log"; }
+expect "a run at a constant rate" 0 '^done' $train $tiny --out-dir "$tmp/constant" --schedule constant
+check "more steps of it: nothing is said" no_more
+# One NaN in a small tensor, at step 0, is no gradient that backward forgot.
+expect "a NaN at step 0" 0 'step 0 skipped' \
+    env LOCKSTEP_FAULT=rank=0,step=0,at=bwd,do=nan $faulty $tiny --out-dir "$tmp/nan"
+for np in 1 2; do
+    expect "a flipped bit of frozen weights, --np $np" 80 'rank 0: .*weight, which is frozen, has changed in memory' \
+        env LOCKSTEP_FAULT=rank=0,step=2,at=frozen,do=flip:5 $faulty --np $np --init "$tmp/run" --lora 8 $any \
+        --steps 4 --threads 1 --audit-every 2 --out-dir "$tmp/flipped$np"
+done
+
+# ---- a job ends
+cc -shared -fPIC -O2 -Wall -o "$tmp/fail.so" tests/fail.c -ldl 2>"$tmp/cc.log"
+if [ -r "$tmp/fail.so" ]; then
+    expect "a rank stops while it exits" 0 'rank 1 .* hung when all was done' \
+        env FAIL_LEAVES=1 LD_PRELOAD="$tmp/fail.so" $faulty --np 2 $tiny --out-dir "$tmp/leaves"
+    check "all is saved" test -e "$tmp/leaves/ckpt/step_00000004/DONE"
+else skip "a rank stops while it exits" "no C compiler"; fi
+endless="$small --steps 100000000 --log-every 0"
+trained() { grep -q '"step":3,' "$1/metrics.jsonl"; }
+state_of() { sed 's/.*) \(.\).*/\1/' "/proc/$1/stat" 2>/dev/null; }
+ranks_of() { cat /proc/$1/task/$1/children 2>/dev/null; }
+all_are() { for p in $(ranks_of $1); do [ "$(state_of $p)" = "$2" ] || return 1; done; }
+gone() { for p in "$@"; do case $(state_of $p) in ''|Z) ;; *) return 1 ;; esac; done; }
+$train --np 2 $endless --timeout 900 --out-dir "$tmp/stuck" >"$tmp/stuck.log" 2>&1 & job=$!
+check "a job" await trained "$tmp/stuck"
+kill -STOP $(ranks_of $job)
+kill -TERM $job; sleep 1.5; kill -TERM $job
+check "a second request ends a job whose ranks are stopped" await gone $job
+kill -CONT $(ranks_of $job) 2>/dev/null; kill -KILL $job 2>/dev/null
+wait $job
+
+# Ctrl-Z
+$train --np 2 $endless --timeout 900 --out-dir "$tmp/pause" >"$tmp/pause.log" 2>&1 & job=$!
+check "another job" await trained "$tmp/pause"
+kill -TSTP $job
+check "Ctrl-Z stops its ranks, too" await all_are $job T
+kill -CONT $job
+goes_on() { ! all_are $job T; }
+check "and they go on" await goes_on
+kill -TERM $job
+wait $job
+[ $? -eq 75 ] && ok "it stops and saves" || fail "it stops and saves" "$(tail -n 2 "$tmp/pause.log")"
+
+# Between the launcher and each rank is a script that lives on.
+printf '#!/bin/sh\n%s "$@"\necho wrapper\n' "$train" >"$tmp/wrap"
+cat >"$tmp/mpirun" <<'END'
+#!/bin/sh
+for r in 0 1; do
+    OMPI_COMM_WORLD_RANK=$r OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_SIZE=2 PMIX_NAMESPACE=$$ "$@" &
+done
+wait
+END
+chmod +x "$tmp/wrap" "$tmp/mpirun"
+"$tmp/mpirun" "$tmp/wrap" $endless --timeout 900 --out-dir "$tmp/orphans" >"$tmp/orphans.log" 2>&1 & job=$!
+check "a job of a launcher" await trained "$tmp/orphans"
+two=$(for p in $(ranks_of $job); do ranks_of $p; done)
+kill -KILL $job
+check "its ranks end after the launcher, behind scripts" await gone $two
+for p in $two; do kill -KILL $p 2>/dev/null; done
+wait
+summary
