@@ -281,6 +281,7 @@ void check_ranks(const Options& o, int ranks) {
     const int64_t micro_batch = int64_t(o.batch_size) * o.shape.T, n = o.total_batch_size / micro_batch;
     const int64_t power = std::bit_floor(unsigned(ranks)), tokens = round_up(n, power) * micro_batch;
     std::string help = format("or --replicas %lld", (long long)power);
+    if (power < ranks) help = format("or %lld ranks with --replicas %lld", (long long)power, (long long)power);
     if (n % power) help += format(" with --total-batch-size %lld", (long long)tokens);
     if (power <= o.replicas) help = format("start %lld of them", (long long)power);
     else if (!o.resume.empty()) help = "a resume keeps --replicas";

@@ -1,7 +1,6 @@
 // threads.cpp -- how many threads each rank of a host gets.
 #include <cstdlib>
 #include <unistd.h>
-#include "src/base/allowance.h"
 #include "src/base/common.h"
 #include "src/base/cpus.h"
 #include "src/comm/comm.h"
@@ -27,9 +26,5 @@ int rank_threads(Comm* comm, int wanted) {
     const int own = wanted ? wanted : threads_by_environment(share, ranks);
     if (comm->local_rank == 0 && !wanted && own < share)
         warn("threads: %d per rank by OMP_NUM_THREADS or SLURM_CPUS_PER_TASK; --threads %d has all CPUs", own, share);
-    const double need = (own + 1.0 + (comm->size > 1)) * comm->local_size;      // with the reduction's and the watch's
-    if (const Allowance most = allowed_threads(); need > most.amount)
-        die(kExitOther, "threads: %d ranks of %d here: got %.0f by %s, want %.0f; raise it, or take fewer",
-            comm->local_size, own, most.amount, most.by.c_str(), need);
     return own;
 }

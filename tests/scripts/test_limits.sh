@@ -5,7 +5,8 @@
 any="--seq-len 16 --batch-size 1 --total-batch-size 32 --data tests/golden/lines.txt --dtype fp32
     --device cpu --eval-every 0 --sample-every 0 --warmup-steps 0"
 small="--layers 1 --heads 1 --channels 8 --threads 1 $any"
-tiny="$small --steps 4 --save-every 2" wide="--layers 2 --heads 2 --channels 256 --threads 1 $any --steps 4 --save-every 2"
+tiny="$small --steps 4 --save-every 2"
+wide="--layers 2 --heads 2 --channels 256 --threads 1 $any --steps 4 --save-every 2"
 faulty=${TOOLS:-$PWD/build}/train_gpt_cpu_faults
 
 # ---- sizes
@@ -32,8 +33,6 @@ if "$tmp/in_group" memory.max 1 true 2>/dev/null; then
         $train $wide --dry-run
     expect "a cgroup's memory: a run" 1 'memory: got .* by memory.max of' "$tmp/in_group" memory.max 10000000 \
         $train $wide --out-dir "$tmp/group"
-    expect "a cgroup's processes" 1 'threads: 1 ranks of 1 here: got 1 by pids.max of' "$tmp/in_group" pids.max 1 \
-        $train $tiny --out-dir "$tmp/pids"
 else skip "a cgroup's limits" "no mount namespace for this user"; fi
 expect "ranks that --replicas helps" 2 'ranks: got 4, want 1, 2, .*; or --replicas 4 with --total-batch-size 64' \
     $train $tiny --np 4 --dry-run
@@ -58,6 +57,10 @@ done
 # ---- a job ends
 cc -shared -fPIC -O2 -Wall -o "$tmp/fail.so" tests/fail.c -ldl 2>"$tmp/cc.log"
 if [ -r "$tmp/fail.so" ]; then
+    "$tmp/in_group" pids.max 1 true 2>/dev/null &&
+        expect "a cgroup's processes" 1 'no thread: .*pids.max of /sys/fs/cgroup allows 1 threads' "$tmp/in_group" \
+            pids.max 1 env FAIL_CALL=pthread_create FAIL_AT=1 FAIL_EVER=1 FAIL_ERRNO=11 LD_PRELOAD="$tmp/fail.so" \
+            $faulty $tiny --out-dir "$tmp/pids"
     expect "a rank stops while it exits" 0 'rank 1 .* hung when all was done' \
         env FAIL_LEAVES=1 LD_PRELOAD="$tmp/fail.so" $faulty --np 2 $tiny --out-dir "$tmp/leaves"
     check "all is saved" test -e "$tmp/leaves/ckpt/step_00000004/DONE"
