@@ -142,7 +142,9 @@ bool follow_supervisor(std::string* out_dir, std::string* resume) {
 
 void report_out_dir(const std::string& out_dir) {
     const char* const fd = std::getenv("LOCKSTEP_SUPERVISOR_FD");       // a memory file
-    if (fd && pwrite(std::atoi(fd), out_dir.data(), out_dir.size(), 0) != ssize_t(out_dir.size()))
+    const int file = fd ? std::atoi(fd) : -1;
+    if (fd && (pwrite(file, out_dir.data(), out_dir.size(), 0) != ssize_t(out_dir.size()) ||
+               ftruncate(file, off_t(out_dir.size())) != 0))
         warn("--np: cannot tell the supervisor where this run saves: %s", std::strerror(errno));
 }
 

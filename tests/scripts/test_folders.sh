@@ -46,6 +46,22 @@ for point in fwd ckpt_copy ckpt_write ckpt_done ckpt_placed ckpt_latest; do
     check "moved at $point, and a new run in its place" moved $point
 done
 
+# The supervisor of --np follows it.
+supervised() {
+    rm -rf "$tmp/x" "$tmp/y" "$tmp/straight"
+    job2=$(echo "$job" | sed 's/--total-batch-size 16/--total-batch-size 32/')
+    $train $job2 --steps 20 --save-every 5 --keep 0 --out-dir "$tmp/straight" >/dev/null 2>&1 || return 1
+    touch "$tmp/hold"
+    LOCKSTEP_HOLD="$tmp/hold" \
+        LOCKSTEP_FAULT="rank=0,step=12,at=fwd,do=hold,try=0;rank=1,step=16,at=bwd,do=kill,try=0" \
+        $faulty $job2 --steps 20 --save-every 5 --keep 0 --np 2 --out-dir "$tmp/x" >"$tmp/x.log" 2>&1 &
+    pid=$!
+    await grep -q 'LOCKSTEP_FAULT fires' "$tmp/x.log" && mv "$tmp/x" "$tmp/y"
+    release || { tail -n 3 "$tmp/x.log"; return 1; }
+    [ ! -e "$tmp/x" ] && has "$tmp/x.log" 'starting all 2 ranks again .*from step_' && same "$tmp/straight" "$tmp/y"
+}
+check "moved under --np, then a rank is killed" supervised
+
 # It is deleted: the run ends with 74, and makes no folder again.
 deleted() {         # POINT STEP OTHER: `new` makes another run of that name
     other=$3
