@@ -253,14 +253,14 @@ static bool holds_no_weights(const std::string& name) {
     return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || name.ends_with("rotary_emb.inv_freq");
 }
 
-// Reads at most the first `most` values.
+// Reads at most the first `most` values. buffer: memory that tensors share.
 static void read_tensor(const TensorSpec& spec, const FileTensor& want, const SafeTensor& t, float* values, size_t most,
-                        const std::string& path) {
+                        const std::string& path, std::vector<float>* buffer) {
     const std::string where = path + ": tensor " + t.name;
     if (t.shape != want.shape) die_content(where + ": shape", shape_text(t.shape), shape_text(want.shape));
     const bool at_once = !spec.transposed && want.n <= most;
-    std::vector<float> buffer(at_once ? 0 : want.n);
-    float* const to = at_once ? values : buffer.data();
+    if (!at_once) buffer->resize(std::max(buffer->size(), want.n));
+    float* const to = at_once ? values : buffer->data();
     if (!t.read(0, want.n, to)) die_content(where + ": dtype", t.dtype, "F32, F16 or BF16");
     check_finite(kExitBadContent, to, want.n, path + ": " + t.name, "take another checkpoint");
     if (spec.transposed) transpose(values, to, spec.cols, spec.file_rows);
@@ -284,6 +284,7 @@ void read_safetensors(const SafeTensors& file, const Arena& arena, const std::st
         by_name.erase(head);
     }
     std::fill_n(values, arena.n, 0.0f);
+    std::vector<float> buffer;
     for (size_t i = 0; i < arena.tensors.size(); i++) {
         const TensorSpec &spec = table[i], &own = arena.tensors[i];
         for (const FileTensor& want : file_tensors(spec)) {
@@ -291,7 +292,7 @@ void read_safetensors(const SafeTensors& file, const Arena& arena, const std::st
             const auto found = by_name.extract(plain_name(name));
             if (!found) die(kExitBadContent, "%s: tensor %s: it is missing", file.path.c_str(), name.c_str());
             read_tensor(spec, want, *found.mapped(), values + arena.offset[i] + want.begin,
-                        own.rows * own.cols - want.begin, file.path);
+                        own.rows * own.cols - want.begin, file.path, &buffer);
         }
     }
     if (!by_name.empty())
