@@ -245,6 +245,15 @@ void model_file(const char* name) {
 }
 void gguf(std::string_view) { model_file("m.gguf"); }
 void llmc(std::string_view) { model_file("m.bin"); }
+// A key that is there counts: no type and no value of it may leave the model with another number.
+void gguf_keys(std::string_view) {
+    const std::string text = open_model_file(file("m.gguf")).config_json;
+    const Json config = parse_json(text, "m.gguf");
+    const std::string kind = config.get_string("model_type", "m.gguf");
+    for (const GgufKey& key : ::gguf_keys(kind))
+        if (const Json value = config.find(key.hf); value && value.kind() == Json::null) std::abort();
+    parse_config(text, "m.gguf");
+}
 void config(std::string_view in) {
     const ModelConfig c = parse_config(in, "config.json");
     const ptrdiff_t reading = peak;
@@ -422,19 +431,20 @@ Meeting meeting() {
 // The listening side: bytes of anybody; then a Claim of anybody who knows the secret.
 void stranger(std::string_view in) {
     const Meeting m = meeting();
+    std::string from;
     Connection c = {connection(in, false)};
-    if (read_claim(m, &c)) std::abort();  // without the secret
+    if (read_claim(m, &c, &from)) std::abort();  // without the secret
     Claim claim = take<Claim>(&in);
     claim.proof = prove(m, {}, claim);
     const std::string proven = bytes_of(claim);
     Connection known = {connection(proven, false)};
-    if (!read_claim(m, &known)) std::abort();
+    if (!read_claim(m, &known, &from)) std::abort();
 }
 // The connecting side: a listener, which cannot know the secret: the nonce that it must prove is fresh.
 void listener(std::string_view in) {
     const Meeting m = meeting();
     const Socket s = connection(in, true);
-    if (introduce(m, s.fd, "a stranger")) std::abort();
+    if (introduce(m, s.fd, "a stranger", {})) std::abort();
 }
 // Records and failures of a rank that has been admitted; what rank 0 then says about it.
 void control(std::string_view in) {
@@ -568,6 +578,20 @@ std::string gguf_model() {
     file.resize(round_up<size_t>(file.size(), 32));
     return file + std::string(offset, '\1');
 }
+// All that a file may say of a llama, without a tensor.
+std::string llama_keys(uint32_t rope_type) {
+    std::string file = gguf_key("general.architecture", 8, uint64_t(5)) + "llama";
+    uint64_t count = 1;
+    for (const GgufKey& key : ::gguf_keys("llama")) {
+        const std::string name = std::string("llama.") + key.name;
+        const bool of_head = std::string(key.hf) == "head_dim";
+        const uint32_t whole = of_head ? 8 : name.ends_with("length") ? 16 : 2;
+        file += key.real ? gguf_key(name.c_str(), 6, 1e-3f) : gguf_key(name.c_str(), 4, whole);
+        count++;
+    }
+    if (rope_type == 12) file.replace(file.size() - 8, 8, bytes_of(12u) + bytes_of(5e5));       // a double
+    return "GGUF" + bytes_of(3u) + bytes_of(uint64_t(0)) + bytes_of(count) + file;
+}
 std::string metrics_lines() {
     return "{\"event\":\"run\",\"step\":0,\"argv\":\"<x>\",\"time\":1.5}\n"
            "{\"event\":\"train\",\"step\":0,\"loss\":5.5,\"lr\":1e-3,\"grad_norm\":2,\"step_ms\":7,\"tokens\":64,"
@@ -637,6 +661,8 @@ const std::vector<Target>& targets() {
          kTables,
          kCodePoints,
          {gguf_model()}},
+        {"gguf_keys", "model_file config llama_config json unicode", gguf_keys, 16, kRoom,
+         {llama_keys(6), llama_keys(12)}},
         {"llmc", "model_file safetensors config json unicode", llmc, 2, kRoom, {llmc_model()}},
         {"config",
          "config model shape gpt2 lstm llama llama_config qwen2 qwen3 json unicode",
