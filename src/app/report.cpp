@@ -74,10 +74,11 @@ void report_begin(Reporter* r, const Progress& at) {
     empty_run(*r->run);
     name_last(o.out_dir);
     r->log = std::make_unique<Log>(r->run->folder(), r->run->resumed());
-    report_out_dir(o.out_dir);
+    report_out_dir(o.out_dir, "");
     const size_t parameters = count_parameters(r->info->tensors(o.shape));
     print_header(r, parameters);
     write_facts(r, parameters, at.step);
+    report_out_dir(o.out_dir, r->run->id);
     if (o.tensorboard) r->log->open_event_file(o.eval_every);
     for (const std::string& change : o.changed) report_warning(r, at.step, change);
     if (const std::string change = rate_change(o, at.step); !change.empty()) report_warning(r, at.step, change);
@@ -106,7 +107,7 @@ void report_place(Reporter* r, int64_t step) {
     if (!r->log || !check_lock(r->run->lock.get())) return;
     const std::string& folder = r->run->shown();
     name_last(folder);
-    report_out_dir(folder);
+    report_out_dir(folder, r->run->id);
     report_warning(r, step, "the run folder was moved, and the run goes on in it: " + folder);
 }
 

@@ -123,6 +123,10 @@ std::string choose_folder(const Options& o, Run* run) {
     run->checkpoint = asked == "auto" || asked == folder ? find_checkpoint(folder) : resolve_model_folder(asked);
     const std::string of = run->resumed() ? run_id(path_join(run->checkpoint, "state.json")) : "";
     if (run->id.empty()) run->id = of;
+    // The folder may have been moved since a supervised run last looked, and another run may have its name.
+    if (const char* const mine = std::getenv("LOCKSTEP_RUN"); mine && run->id != mine)
+        die(kExitUsage, "--np: %s: got %s there, want run %s, which was started in it and was moved or deleted; resume "
+            "that one where it is now", folder.c_str(), run->id.empty() ? "no run" : ("run " + run->id).c_str(), mine);
     if (!of.empty() && of != run->id)
         die(kExitBadContent, "--resume: %s: got a checkpoint of run %s, want one of run %s; --init begins a run with it",
             run->checkpoint.c_str(), of.c_str(), run->id.c_str());

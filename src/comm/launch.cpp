@@ -140,11 +140,10 @@ bool follow_supervisor(std::string* out_dir, std::string* resume) {
     return true;
 }
 
-void report_out_dir(const std::string& out_dir) {
+void report_out_dir(const std::string& out_dir, const std::string& id) {
     const char* const fd = std::getenv("LOCKSTEP_SUPERVISOR_FD");       // a memory file
-    const int file = fd ? std::atoi(fd) : -1;
-    if (fd && (pwrite(file, out_dir.data(), out_dir.size(), 0) != ssize_t(out_dir.size()) ||
-               ftruncate(file, off_t(out_dir.size())) != 0))
+    const std::string text = out_dir + '\0' + id + '\0';        // what stood there may have been longer
+    if (fd && pwrite(std::atoi(fd), text.data(), text.size(), 0) != ssize_t(text.size()))
         warn("--np: cannot tell the supervisor where this run saves: %s", std::strerror(errno));
 }
 
@@ -171,13 +170,15 @@ int launch_ranks(int np, int max_restarts, bool elastic, const std::vector<std::
     const int report = memfd_create("out_dir", 0);
     set_variable("LOCKSTEP_SUPERVISOR_FD", std::to_string(report));
     set_variable("LOCKSTEP_BEGAN", format("%.3f", process_began));
-    unsetenv("LOCKSTEP_OUT_DIR");
+    for (const char* name : {"LOCKSTEP_OUT_DIR", "LOCKSTEP_RUN"}) unsetenv(name);
     std::string saved;                              // the newest checkpoint so far
     int fruitless = 0, failed = 0;                  // attempts in a row that saved nothing; that failed with np ranks
     for (;; job.attempt++) {
         const int code = run_attempt(&job);
         if (code != kExitPeer || std::isfinite(job.stop_asked)) return code;
-        const std::string out_dir = read_kernel_file(format("/proc/self/fd/%d", report));
+        const std::string told = read_kernel_file(format("/proc/self/fd/%d", report));
+        std::string_view rest = told;
+        const std::string out_dir(next_word(&rest, '\0')), id(next_word(&rest, '\0'));
         const std::string newest = newest_checkpoint(out_dir);
         fruitless = newest != saved ? 0 : fruitless + 1;
         saved = newest;
@@ -189,6 +190,7 @@ int launch_ranks(int np, int max_restarts, bool elastic, const std::vector<std::
         }
         if (fewer) job.np /= 2, failed = fruitless = 0;     // it divides the replicas too, so the bits stay the same
         if (!out_dir.empty()) set_variable("LOCKSTEP_OUT_DIR", out_dir);
+        if (!id.empty()) set_variable("LOCKSTEP_RUN", id);
         warn("--np: starting %s %d ranks again (%d of %d), from %s", fewer ? "only" : "all", job.np, job.attempt + 1,
             max_restarts, saved.empty() ? "the beginning: nothing was saved" : saved.c_str());
     }

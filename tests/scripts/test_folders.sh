@@ -14,13 +14,14 @@ END
 noflock=
 command -v cc >/dev/null && cc -shared -fPIC -o "$tmp/fake.so" "$tmp/fake.c" && noflock="env LD_PRELOAD=$tmp/fake.so FLOCK_ERRNO=38"
 
+faults=
 newest() { cat "$tmp/$1/ckpt/latest"; }
 has() { grep -qE -- "$2" "$1" || { echo "no line like '$2' in $1:"; tail -n 4 "$1"; return 1; }; }
 # hold RUN POINT STEP [OPTION...]: starts it in the background; it stops at the point until release.
 hold() {
     out=$1 point=$2 step=$3; shift 3
     touch "$tmp/hold"
-    LOCKSTEP_HOLD="$tmp/hold" LOCKSTEP_FAULT="rank=0,step=$step,at=$point,do=hold" \
+    LOCKSTEP_HOLD="$tmp/hold" LOCKSTEP_FAULT="rank=0,step=$step,at=$point,do=hold$faults" \
         $faulty $job --steps 20 --save-every 5 --keep 0 --out-dir "$tmp/$out" "$@" >"$tmp/$out.log" 2>&1 &
     pid=$!
     await grep -q 'LOCKSTEP_FAULT fires' "$tmp/$out.log"
@@ -46,22 +47,6 @@ for point in fwd ckpt_copy ckpt_write ckpt_done ckpt_placed ckpt_latest; do
     check "moved at $point, and a new run in its place" moved $point
 done
 
-# The supervisor of --np follows it.
-supervised() {
-    rm -rf "$tmp/x" "$tmp/y" "$tmp/straight"
-    job2=$(echo "$job" | sed 's/--total-batch-size 16/--total-batch-size 32/')
-    $train $job2 --steps 20 --save-every 5 --keep 0 --out-dir "$tmp/straight" >/dev/null 2>&1 || return 1
-    touch "$tmp/hold"
-    LOCKSTEP_HOLD="$tmp/hold" \
-        LOCKSTEP_FAULT="rank=0,step=12,at=fwd,do=hold,try=0;rank=1,step=16,at=bwd,do=kill,try=0" \
-        $faulty $job2 --steps 20 --save-every 5 --keep 0 --np 2 --out-dir "$tmp/x" >"$tmp/x.log" 2>&1 &
-    pid=$!
-    await grep -q 'LOCKSTEP_FAULT fires' "$tmp/x.log" && mv "$tmp/x" "$tmp/y"
-    release || { tail -n 3 "$tmp/x.log"; return 1; }
-    [ ! -e "$tmp/x" ] && has "$tmp/x.log" 'starting all 2 ranks again .*from step_' && same "$tmp/straight" "$tmp/y"
-}
-check "moved under --np, then a rank is killed" supervised
-
 # It is deleted: the run ends with 74, and makes no folder again.
 deleted() {         # POINT STEP OTHER: `new` makes another run of that name
     other=$3
@@ -77,6 +62,35 @@ check "deleted" deleted fwd 10 none
 check "deleted while it saves" deleted ckpt_write 10 none
 check "deleted at its last save" deleted ckpt_write 20 none
 check "deleted and made again by another run" deleted fwd 10 new
+
+# A supervisor starts ranks again in the run's own folder, whatever has its name now.
+alone=$job
+kill_rank() { for p in $(pgrep -P $pid); do grep -qz "^RANK=$1\$" /proc/$p/environ && kill -9 $p; done; }
+restarted() {
+    rm -rf "$tmp/y"
+    faults=";rank=1,step=17,at=fwd,do=kill,try=0"
+    hold longer fwd 10 --np 2 || return 1
+    mv "$tmp/longer" "$tmp/y"
+    release && has "$tmp/longer.log" 'starting all 2 ranks again' && [ "$(newest y)" = step_00000020 ] &&
+        [ ! -e "$tmp/longer" ] && [ "$(ls "$tmp/y/ckpt" | wc -l)" -eq 5 ] || { tail -n 5 "$tmp/longer.log"; return 1; }
+}
+taken_over() {      # `new`: by another run
+    rm -rf "$tmp/x" "$tmp/y"
+    faults=
+    hold x fwd 10 --np 2 || return 1
+    mv "$tmp/x" "$tmp/y"
+    if [ "$1" = new ]; then $train $job --steps 7 --save-every 5 --out-dir "$tmp/x" >"$tmp/new.log" 2>&1 || return 1; fi
+    files() { find "$tmp/x" -type f ! -name .lock -exec sha256sum {} + 2>/dev/null | sort; }
+    before=$(files)
+    kill_rank 1
+    release 2 && has "$tmp/x.log" 'want run .*, which was started in it' && [ "$before" = "$(files)" ] ||
+        { tail -n 5 "$tmp/x.log"; return 1; }
+}
+job=$(echo "$alone" | sed 's/total-batch-size 16/total-batch-size 32/')
+check "moved, and a rank is killed" restarted
+check "moved and made again by another run, and a rank is killed" taken_over new
+check "moved and not made again, and a rank is killed" taken_over none
+job=$alone
 
 # Parts of it go away: what can be made again is.
 rotated() {
