@@ -63,11 +63,13 @@ std::vector<std::string> event_files(const std::string& folder) {
     return paths;
 }
 
-std::string event_records(std::string_view rest, int64_t eval_every) {
+std::string event_records(const std::string& path, int64_t eval_every) {
+    FileReader metrics(path);
+    std::string_view next;
     std::map<std::pair<uint64_t, std::string>, std::string> records;        // by step and event
     uint64_t newest_resume = 0;
-    while (!rest.empty()) try {
-        const std::string line(next_word(&rest, '\n'));
+    while (metrics.line(&next)) try {
+        const std::string line(next);
         const Json json = parse_json(line, "event");
         const std::string event = json.get_string("event", "event");
         const uint64_t step = json.get_u64("step", "event");
@@ -89,7 +91,7 @@ std::string event_records(std::string_view rest, int64_t eval_every) {
 }
 
 std::string write_event_file(const std::string& folder, int64_t eval_every) {
-    const std::string content = event_records(read_file(path_join(folder, "metrics.jsonl")), eval_every);
+    const std::string content = event_records(path_join(folder, "metrics.jsonl"), eval_every);
     const double now = unix_seconds();
     const std::vector<std::string> old = event_files(folder);       // a reader takes files in the order of their names
     std::string path = path_join(folder, format("events.out.tfevents.%010.0f.lockstep", now));

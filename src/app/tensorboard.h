@@ -6,13 +6,12 @@
 #pragma once
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 // The record of a line of metrics.jsonl: its numbers, or its text; "" if it has nothing to show. Error 65.
 std::string event_record(const std::string& line);
-// The records of all lines, without what resumes took back or this start scores again.
-std::string event_records(std::string_view metrics, int64_t eval_every);
-// Writes a file of metrics.jsonl's records; returns its path. 66, 74.
+// The records of a metrics.jsonl, without what resumes took back or this start scores again. 66.
+std::string event_records(const std::string& path, int64_t eval_every);
+// Writes a file of them; returns its path. 66, 74.
 std::string write_event_file(const std::string& folder, int64_t eval_every);
 std::vector<std::string> event_files(const std::string& folder);    // sorted paths of those that this program wrote
