@@ -66,6 +66,10 @@ if wanted soak "random faults (killed, stopped, ended, an I/O error) in every ph
     measure tests/soak.sh
     row "$(found 'soak: \([0-9]* runs\)') with $(found ' \([0-9]* faults\),')" "$(found ' s: \(.* other bits\)'): $verdict" "\`ninja soak\`"
 fi
+if wanted signals "random signals to a rank or the supervisor of random runs (model, data, optimizer, dtype), resumed with other ranks and threads"; then
+    measure tests/soak_signals.sh
+    row "$(found 'signals: \([0-9]* runs\)') with $(found ' \([0-9]* signals\),')" "$(found ' s: \([0-9]* failed\)') (other bits, hung, left something behind): $verdict" "\`ninja soak\`"
+fi
 if wanted cuts "the power fails while a run saves every step (ext4 in a file, shut down without a flush, half of them with data=writeback,noauto_da_alloc)"; then
     measure tests/powercut.sh
     row "$(found 'power cuts: \([0-9]*\) ')" "$(found ' announced, \([0-9]* with .*\)'); a program whose fsync does nothing does lose them: $verdict" "\`tests/powercut.sh\`"

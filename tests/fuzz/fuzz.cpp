@@ -6,7 +6,7 @@
 //     read whole, however short other inputs are
 //
 // A finding is a crash, a sanitizer's report, an error code other than the reader's, more memory than the table allows
-// for the file's size, and memory, a mapping or a descriptor that is left.
+// for the file's size, and memory or a descriptor that is left.
 #define BACKEND cpu             // of the one reader that stands beside functions of a model
 #include <malloc.h>
 #include <algorithm>
@@ -52,7 +52,7 @@ namespace report_tool {
 double cpu::model_loss(Model*, const int*, const int*, int, int, float*) { std::abort(); }  // nothing is scored
 
 // The kernel, as far as readers ask it for an input: files or a connection whose bytes lie in memory. The readers' own
-// calls of open, pread, mmap and recv come here; a file on tmpfs and a pair of sockets cost more than most readers take
+// calls of open, pread and recv come here; a file on tmpfs and a pair of sockets cost more than most readers take
 // (AMD EPYC, 2 cores: 8 and 12 us).
 static bool inside = false;         // a reader is at work; its warnings are not printed
 static std::string_view input;      // what it reads
@@ -66,7 +66,6 @@ static size_t received = 0;         // bytes of the connection that were taken
 static int status = 0;              // of the HTTP response that was sent
 static bool closed = false;         // the other side sends no more
 static int descriptors = 0;         // that the reader has open
-static void* mapped[16];  // heap memory of exactly a mapping's size: the address sanitizer sees a read past its end
 constexpr int kConnection = 999, kFile = 1000;      // descriptors; of a file kFile and its number
 
 static bool is_file(int fd) { return fd >= kFile && fd < kFile + file_count; }
@@ -87,11 +86,8 @@ int __real_open(const char*, int, ...);
 int __real_close(int);
 int __real_fstat(int, struct stat*);
 int __real_stat(const char*, struct stat*);
-int __real_access(const char*, int);
 ssize_t __real_read(int, void*, size_t);
 int __real_poll(pollfd*, nfds_t, int);
-void* __real_mmap(void*, size_t, int, int, int, off_t);
-int __real_munmap(void*, size_t);
 ssize_t __real_write(int, const void*, size_t);
 int __wrap_open(const char* path, int flags, ...) {
     va_list args;
@@ -114,28 +110,12 @@ int __wrap_stat(const char* path, struct stat* s) {
     const int fd = find_file(path);
     return fd < 0 ? __real_stat(path, s) : __wrap_fstat(fd, s);
 }
-int __wrap_access(const char* path, int mode) { return find_file(path) < 0 ? __real_access(path, mode) : 0; }
 ssize_t __wrap_pread(int fd, void* out, size_t bytes, off_t at) {
     if (!is_file(fd)) std::abort();
     const std::string_view file = files[fd - kFile].bytes, rest = file.substr(std::min(size_t(at), file.size()));
     const size_t n = piece(size_t(at), std::min(bytes, rest.size()));
     if (n > 0) std::memcpy(out, rest.data(), n);
     return ssize_t(n);
-}
-void* __wrap_mmap(void* at, size_t bytes, int protection, int flags, int fd, off_t offset) {
-    if (!inside) return __real_mmap(at, bytes, protection, flags, fd, offset);
-    void** const place = std::find(mapped, std::end(mapped), nullptr);
-    if (place == std::end(mapped) || (is_file(fd) && bytes != files[fd - kFile].bytes.size())) std::abort();
-    *place = std::calloc(bytes, 1);
-    if (is_file(fd)) std::memcpy(*place, files[fd - kFile].bytes.data(), bytes);
-    return *place;
-}
-int __wrap_munmap(void* at, size_t bytes) {
-    void** const place = std::find(mapped, std::end(mapped), at);
-    if (!at || place == std::end(mapped)) return __real_munmap(at, bytes);
-    std::free(*place);
-    *place = nullptr;
-    return 0;
 }
 ssize_t __wrap_write(int fd, const void* data, size_t bytes) {
     return inside && fd == 2 ? ssize_t(bytes) : __real_write(fd, data, bytes);
@@ -371,7 +351,7 @@ void report(std::string_view in) {
     if (json.find('<') != json.npos || report_tool::page(runs, false).find("<x") != json.npos) std::abort();
 }
 void tensorboard(std::string_view in) {
-    const std::string records = event_records(in, 2);
+    const std::string records = event_records(file("metrics.jsonl", in), 2);
     for (std::string_view rest = records; !rest.empty();) {
         const uint64_t bytes = take<uint64_t>(&rest);
         if (rest.size() < bytes + 8) std::abort();
@@ -807,8 +787,6 @@ static void read_once(std::string_view in) {
     most = std::max(most, peak - ptrdiff_t(target->factor * in.size()));
     if (most > ptrdiff_t(target->room)) finding("bytes of heap beyond its limit", most);
     if (descriptors != 0) finding("descriptors left open", descriptors);
-    if (std::any_of(mapped, std::end(mapped), [](void* at) { return at; }))
-        finding("bytes of an input left mapped", ptrdiff_t(in.size()));
 }
 
 extern "C" int LLVMFuzzerInitialize(int*, char***) {

@@ -28,7 +28,7 @@ if ! echo 'extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned 
     skip fuzz "$clang has no libFuzzer here (on Debian: apt-get install clang libclang-rt-14-dev)"; summary; exit
 fi
 sources= wraps=-Wl
-for w in open close fstat stat access pread mmap munmap read write getrandom recv send poll getpeername usleep; do
+for w in open close fstat stat pread read write getrandom recv send poll getpeername usleep; do
     wraps=$wraps,--wrap=$w; done
 flags="-std=c++20 -g -pthread $sanitize -fsanitize-coverage-ignorelist=tests/fuzz/uncovered.txt"
 flags="$flags -D_GLIBCXX_ASSERTIONS -ffp-contract=off -Wno-psabi -I."
