@@ -19,7 +19,6 @@
 namespace {
 
 constexpr size_t kMaxPending = 64;          // connections that have proven nothing, and 4 more per rank
-
 constexpr double kNotice = 10;              // seconds after which a rank says for whom it waits
 constexpr double kLingers = 5;              // seconds for which a rank that cannot start tells the others so
 
@@ -120,17 +119,17 @@ Socket make_socket(const Address& a, int flags = 0) {
 // Listens at those of the addresses that this host has, all at one port from first to last (0: any). Error 69: at none.
 std::vector<Socket> listen_at(Addresses addresses, int first, int last) {
     std::string why;
-    bool elsewhere = true;
+    bool taken = false;
     for (int tried = first; tried <= last; tried++) {
         std::vector<Socket> all;
-        bool taken = false;
+        why.clear();
+        taken = false;
         int port = tried;
         for (Address& a : addresses) {
             if (a.any.sa_family != AF_UNIX) a.tcp.sin_port = htons(uint16_t(port));
             Socket s = make_socket(a, SOCK_NONBLOCK);
             if (bind(s.fd, &a.any, a.size) != 0 || listen(s.fd, 1024) != 0) {
-                taken |= errno == EADDRINUSE && tried > 0;
-                elsewhere &= errno != EADDRINUSE;
+                taken |= errno == EADDRINUSE;
                 why += format("%s%s: %s", why.empty() ? "" : ", ", describe(a).c_str(), std::strerror(errno));
                 continue;
             }
@@ -138,11 +137,11 @@ std::vector<Socket> listen_at(Addresses addresses, int first, int last) {
             if (a.any.sa_family != AF_UNIX) port = ntohs(a.tcp.sin_port);
             all.push_back(std::move(s));
         }
-        if (!all.empty() && !taken) return all;
+        if (!all.empty() && (!taken || first == 0)) return all;
     }
-    die(kExitPeer, "cannot listen: %s; %s", why.c_str(), elsewhere
-        ? "MASTER_ADDR must be the host of rank 0, which this is (with torchrun the one of --rdzv_endpoint)"
-        : "another job listens there: MASTER_PORT, LOCKSTEP_PORTS or, on one host, LOCKSTEP_JOB must be this job's own");
+    die(kExitPeer, "cannot listen: %s; %s", why.c_str(), taken
+        ? "another program has it: MASTER_PORT, LOCKSTEP_PORTS or, on one host, LOCKSTEP_JOB must be this job's own"
+        : "rank 0 is on this host, and MASTER_ADDR is not: set it to this host, with torchrun by --rdzv_endpoint");
 }
 
 // Returns whether this user is on the other side of a Unix socket; true for TCP, where the secret decides.
@@ -251,9 +250,7 @@ void drop_left(const Meeting& m, std::set<int>* missing, Connections* all) {
 
 std::string list_ranks(const Meeting& m, const std::set<int>& ranks, const std::string& stranger) {
     std::string text = "rank";
-    for (const int r : ranks)
-        if (text.size() < 80) text += format(" %d", r);
-        else if (r == *ranks.rbegin()) text += format(" ... %d, %zu in all", r, ranks.size());
+    for (const int r : ranks) text += format(" %d", r);
     text += format(" of %zu", m.peers.size());
     if (!m.assumed.empty()) text += " (all on this host, is assumed: " + m.assumed + ")";
     if (!stranger.empty()) text += " (" + stranger + " knocks with another secret, job or number of ranks)";
@@ -356,14 +353,13 @@ Connection connect_to(Meeting* m, int rank, const Error& error = {}) {
     for (useconds_t pause = 2000; now_seconds() < m->deadline; pause = std::min<useconds_t>(2 * pause, 200000)) {
         std::string why;
         bool refused = true;
-        const Addresses addresses = addresses_of(*m, rank, &why);
-        for (const Address& a : addresses) {
+        for (const Address& a : addresses_of(*m, rank, &why)) {
             const std::string to = describe(a);
             Connection c = {make_socket(a)};
             const bool there = connect(c.socket.fd, &a.any, a.size) == 0;
             const int reason = errno == EINPROGRESS ? ETIMEDOUT : errno;
             refused &= !there && reason == ECONNREFUSED;
-            why += format("%s%s: %s", why.empty() ? "" : ", ", to.c_str(), there ? "it left" : std::strerror(reason));
+            why += format("%s%s: %s", why.empty() ? "" : ", ", to.c_str(), there ? "no answer" : std::strerror(reason));
             if (!there) continue;
             if (!same_user(*m, c.socket))
                 die(kExitPeer, "not authenticated: %s: is held by another user", to.c_str());
@@ -372,7 +368,7 @@ Connection connect_to(Meeting* m, int rank, const Error& error = {}) {
             met = true;
         }
         tried = why;
-        if (refused && met) break;
+        if (refused && met) die_left(rank, tried.c_str());
         if (now_seconds() > notice) {
             warn("waiting for rank %d of %zu at %s%s", rank, m->peers.size(), tried.c_str(),
                  m->assumed.empty() ? "" : (" (all on this host, is assumed: " + m->assumed + ")").c_str());
@@ -380,7 +376,6 @@ Connection connect_to(Meeting* m, int rank, const Error& error = {}) {
         }
         usleep(pause);
     }
-    if (met) die_left(rank, tried.c_str());
     die(kExitPeer, "peer missing: rank %d of %zu: does not answer in time at %s; %s", rank, m->peers.size(),
         tried.c_str(), m->met ? "open that port, or others by LOCKSTEP_PORTS=FIRST-LAST on all hosts"
                               : "see its messages, or set MASTER_ADDR to rank 0's host on all ranks");
@@ -453,10 +448,7 @@ Addresses find_rank_0(const Meeting& m) {
 Error tell(const World& world, const Error& error, double patience) {
     try {
         std::string secret;
-        try {
-            secret = job_secret();
-        } catch (const Error&) {        // rank 0 will say where somebody without it is
-        }
+        try { secret = job_secret(); } catch (const Error&) {}      // rank 0 will say where one without it knocks
         Meeting m = begin_meeting(world, secret, patience);
         if (world.rank > 0) connect_to(&m, 0, error);
         if (world.rank > 0) return {};

@@ -47,7 +47,7 @@ agent() {
     ns=$a; [ "$1" = a ] || ns=$b
     ip netns exec $ns unshare -mu sh -c 'hostname "$1"; mount --bind "$0/hosts" /etc/hosts; shift; exec "$@"' "$tmp" $1 \
         env LOCKSTEP_SECRET=hush torchrun --nnodes 2 --nproc_per_node 1 --max_restarts 1 --rdzv_id j --rdzv_backend c10d \
-        --rdzv_endpoint a:29415 --redirects 3 --tee 3 --no_python $train $job --out-dir "$tmp/elastic" \
+        --rdzv_endpoint a:29415 --redirects 1 --tee 1 --no_python $train $job --out-dir "$tmp/elastic" \
         >"$tmp/$2.log" 2>&1 &
     pids="$pids $!"
 }

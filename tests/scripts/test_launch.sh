@@ -89,7 +89,7 @@ rank 0 no MASTER_ADDR=10.9.0.1; rank 1 no MASTER_ADDR=10.9.0.1 LOCKSTEP_PORTS=9-
 check "and a bad variable" ends 2 'rank 1 .*LOCKSTEP_PORTS: got "9-"' 2 'error: LOCKSTEP_PORTS: got "9-"'
 timeout=1
 rank 0 no MASTER_ADDR=10.9.0.2; rank 1 no MASTER_ADDR=10.9.0.2
-check "rank 0 is not where MASTER_ADDR says" ends 69 'cannot listen: 10.9.0.2:29614: .*must be the host of rank 0' \
+check "rank 0 is not where MASTER_ADDR says" ends 69 'cannot listen: 10.9.0.2:29614: .*and MASTER_ADDR is not' \
     69 'peer missing: rank 0 of 2: does not answer in time at 10.9.0.2:29614: Connection refused'
 rank 0 no; rank 1 no
 check "hosts that nobody tells of: one is assumed, and said" ends 69 'rank 1 of 2 .*assumed: MASTER_ADDR is not set' \
