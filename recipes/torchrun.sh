@@ -4,8 +4,8 @@
 #   LOCKSTEP_SECRET=... recipes/torchrun.sh HOSTS MEET [OUT]      the same on every host; OUT: runs/gpt2-350m
 #   recipes/torchrun.sh --smoke [OUT]                             two ranks on this host
 #
-# HOSTS: how many, 1 or 2, with 8 GPUs each. MEET: the name of one of them, to which all torchrun processes connect; from
-# PyTorch 2.5 on it must be the one that gets rank 0.
+# HOSTS: how many, 1 or 2, with 8 GPUs each. MEET: the name of one of them, to which all torchrun processes connect;
+# from PyTorch 2.5 on it must be the one that gets rank 0.
 # LOCKSTEP_SECRET: a text that only your job knows. Every host has this folder at the same path, with the same build,
 # and the data of gpt2_124m_fineweb.sh.
 #

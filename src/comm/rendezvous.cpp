@@ -251,8 +251,7 @@ void drop_left(const Meeting& m, std::set<int>* missing, Connections* all) {
 std::string list_ranks(const Meeting& m, const std::set<int>& ranks, const std::string& stranger) {
     std::string text = "rank";
     for (const int r : ranks) text += format(" %d", r);
-    text += format(" of %zu", m.peers.size());
-    if (!m.assumed.empty()) text += " (all on this host, is assumed: " + m.assumed + ")";
+    text += format(" of %zu", m.peers.size()) + m.assumed;
     if (!stranger.empty()) text += " (" + stranger + " knocks with another secret, job or number of ranks)";
     return text;
 }
@@ -370,8 +369,7 @@ Connection connect_to(Meeting* m, int rank, const Error& error = {}) {
         tried = why;
         if (refused && met) die_left(rank, tried.c_str());
         if (now_seconds() > notice) {
-            warn("waiting for rank %d of %zu at %s%s", rank, m->peers.size(), tried.c_str(),
-                 m->assumed.empty() ? "" : (" (all on this host, is assumed: " + m->assumed + ")").c_str());
+            warn("waiting for rank %d of %zu%s at %s", rank, m->peers.size(), m->assumed.c_str(), tried.c_str());
             notice = INFINITY;
         }
         usleep(pause);
@@ -414,7 +412,7 @@ Meeting begin_meeting(const World& world, const std::string& secret, double pati
     m.peers.assign(world.size, m.me);
     m.deadline = now_seconds() + patience;
     m.master_addr = world.master_addr;
-    m.assumed = world.assumed;
+    if (!world.assumed.empty()) m.assumed = format(" (all on this host, it is assumed: %s)", world.assumed.c_str());
     m.replaces = world.replaces;
     m.has_secret = !secret.empty() && !m.master_addr.empty();
     m.key = (m.has_secret ? secret : "") + '\0' + world.job + '\0' + std::to_string(world.size);

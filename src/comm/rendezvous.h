@@ -3,14 +3,14 @@
 // Lower ranks listen; higher ranks connect, and try again until the deadline. A connection begins with three frames:
 //
 //     listener  -> a nonce
-//     connector -> Claim: PeerInfo, the error that it ends with if any, own nonce, HMAC(key, the nonce and all of that)
+//     connector -> Claim: PeerInfo, the error that it ends with or none, own nonce, HMAC(key, that nonce and all)
 //     listener  -> when all it waits for are there: Answer: an error or none, HMAC(key, the connector's nonce and that);
 //                  rank 0 adds the PeerInfos of all
 //
 // An error of one rank is thus every rank's: who knows one by a Claim or of its own answers with it. The key is the
 // job's secret, name and size. On one host the socket is an abstract Unix one and both sides check the other's user.
-// Between hosts it is TCP, and without a secret only loopback is served. What follows is clear text: the network between
-// hosts must be private. A connection that proves nothing never counts as a rank and delays none.
+// Between hosts it is TCP, and without a secret only loopback is served. What follows is clear text: the network
+// between hosts must be private. A connection that proves nothing never counts as a rank and delays none.
 //
 // Who listens where: rank 0 at MASTER_ADDR and MASTER_PORT, also for data; another rank, for data of higher ranks, at
 // the address by which it reached rank 0 and a port of LOCKSTEP_PORTS; on one host each at a Unix socket of its own.
@@ -59,7 +59,7 @@ struct Meeting {
     std::string key, master_addr;   // master_addr empty: one host
     int master_port = 0;
     uint64_t job = 0;               // a hash of its name
-    std::string assumed;            // why there is one host, if nobody says so
+    std::string assumed;            // for messages: why there is one host, if nobody says so
     bool replaces = false;          // the launcher starts ranks again while others wait for them
     bool has_secret = false, met = false;
     double deadline = 0;            // by now_seconds()
@@ -68,7 +68,8 @@ struct Meeting {
     std::vector<Socket> control;    // of rank 0 by rank; the others' first is to rank 0. A rank's own is none
 };
 
-// Lets all ranks meet. Error 2: no secret, a rank claimed twice; 69: ranks are missing, or not authenticated; another's.
+// Lets all ranks meet. Error 2: no secret, a rank claimed twice; 69: ranks are missing, or not authenticated; or the
+// error of another rank.
 Meeting meet_ranks(const World& world, int memory, uint64_t tag, double patience);
 // Connects ranks, which ascend. Returns a socket for each, none for this rank.
 std::vector<Socket> meet_peers(Meeting* meeting, const std::vector<int>& ranks);

@@ -25,7 +25,8 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 launcher OpenMPI mpirun.openmpi mpirun.openmpi --oversubscribe --bind-to none -np 2
 launcher MPICH /usr/bin/mpiexec.hydra /usr/bin/mpiexec.hydra -n 2
 intel=${IMPI_ROOT:-$PWD/build/venv}
-launcher IntelMPI "$intel/bin/mpiexec.hydra" env I_MPI_ROOT="$intel" LD_LIBRARY_PATH="$intel/lib" "$intel/bin/mpiexec.hydra" -n 2
+launcher IntelMPI "$intel/bin/mpiexec.hydra" env I_MPI_ROOT="$intel" LD_LIBRARY_PATH="$intel/lib" \
+    "$intel/bin/mpiexec.hydra" -n 2
 
 # Two hosts: namespaces with a wire between them.
 [ "$(id -u)" = 0 ] && command -v torchrun >/dev/null 2>&1 || skip_all "torchrun" "no torchrun, or not root"
@@ -45,9 +46,10 @@ job=${job/--timeout 60/} job=${job/--steps 3 /}
 # agent HOST LOG: torchrun's on a host; the store is on host a.
 agent() {
     ns=$a; [ "$1" = a ] || ns=$b
-    ip netns exec $ns unshare -mu sh -c 'hostname "$1"; mount --bind "$0/hosts" /etc/hosts; shift; exec "$@"' "$tmp" $1 \
-        env LOCKSTEP_SECRET=hush torchrun --nnodes 2 --nproc_per_node 1 --max_restarts 1 --rdzv_id j --rdzv_backend c10d \
-        --rdzv_endpoint a:29415 --redirects 1 --tee 1 --no_python $train $job --out-dir "$tmp/elastic" \
+    ip netns exec $ns unshare -mu \
+        sh -c 'hostname "$1"; mount --bind "$0/hosts" /etc/hosts; shift; exec "$@"' "$tmp" "$1" \
+        env LOCKSTEP_SECRET=hush torchrun --nnodes 2 --nproc_per_node 1 --max_restarts 1 --rdzv_id j \
+        --rdzv_backend c10d --rdzv_endpoint a:29415 --redirects 1 --tee 1 --no_python $train $job --out-dir "$tmp/elastic" \
         >"$tmp/$2.log" 2>&1 &
     pids="$pids $!"
 }

@@ -6,7 +6,10 @@ hosts="2 namespaces"
 [ "$(id -u)" = 0 ] || skip_all "$hosts" "needs root"
 command -v ip >/dev/null 2>&1 || skip_all "$hosts" "no ip command; on Debian: apt-get install iproute2"
 a=lsla$$ b=lslb$$
-clean() { jobs -p | xargs -r kill -9 2>/dev/null; ip netns del $a 2>/dev/null; ip netns del $b 2>/dev/null; rm -rf "$tmp"; }
+clean() {
+    jobs -p | xargs -r kill -9 2>/dev/null
+    ip netns del $a 2>/dev/null; ip netns del $b 2>/dev/null; rm -rf "$tmp"
+}
 trap clean EXIT
 ip netns add $a 2>/dev/null && ip netns add $b && ip link add wa$$ netns $a type veth peer name wb$$ netns $b ||
     skip_all "$hosts" "no network namespaces here"
