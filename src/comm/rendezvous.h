@@ -4,7 +4,7 @@
 //
 //     listener  -> a nonce
 //     connector -> Claim: PeerInfo, the error that it ends with or none, own nonce, HMAC(key, that nonce and all)
-//     listener  -> when all it waits for are there: Answer: an error or none, HMAC(key, the connector's nonce and that);
+//     listener  -> when all it waits for are there: Answer: an error or none, HMAC(key, the connector's nonce and it);
 //                  rank 0 adds the PeerInfos of all
 //
 // An error of one rank is thus every rank's: who knows one by a Claim or of its own answers with it. The key is the

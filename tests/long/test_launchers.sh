@@ -49,12 +49,13 @@ agent() {
     ip netns exec $ns unshare -mu \
         sh -c 'hostname "$1"; mount --bind "$0/hosts" /etc/hosts; shift; exec "$@"' "$tmp" "$1" \
         env LOCKSTEP_SECRET=hush torchrun --nnodes 2 --nproc_per_node 1 --max_restarts 1 --rdzv_id j \
-        --rdzv_backend c10d --rdzv_endpoint a:29415 --redirects 1 --tee 1 --no_python $train $job --out-dir "$tmp/elastic" \
+        --rdzv_backend c10d --rdzv_endpoint a:29415 --redirects 1 --tee 1 \
+        --no_python $train $job --out-dir "$tmp/elastic" \
         >"$tmp/$2.log" 2>&1 &
     pids="$pids $!"
 }
 saved() { [ -f "$tmp/elastic/ckpt/latest" ]; }
-resumed() { grep -aq "^resumed" "$tmp"/[ab]*.log; }
+resumed() { grep -aq "resumed .*ckpt/step_" "$tmp"/[ab]*.log; }
 agent a a; agent b b; lost=$!
 if await saved; then
     kill -9 "$lost"
