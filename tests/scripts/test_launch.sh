@@ -14,7 +14,7 @@ trap clean EXIT
 ip netns add $a 2>/dev/null && ip netns add $b && ip link add wa$$ netns $a type veth peer name wb$$ netns $b ||
     skip_all "$hosts" "no network namespaces here"
 ip -n $a addr add 10.9.0.1/24 dev wa$$; ip -n $b addr add 10.9.0.2/24 dev wb$$
-ip -n $a addr add fd77::1/64 dev wa$$ nodad 2>/dev/null
+for h in a:1 b:2; do ip -n lsl${h%:*}$$ addr add fd77::${h#*:}/64 dev w${h%:*}$$ nodad 2>/dev/null; done
 for ns in $a $b; do ip -n $ns link set lo up; done
 ip -n $a link set wa$$ up; ip -n $b link set wb$$ up
 printf '127.0.0.1 localhost\n' >"$tmp/no.hosts"
