@@ -106,22 +106,43 @@ std::string Utf8Stream::finish() { return std::exchange(pending, "").empty() ? "
 
 // Added tokens that are looked for in a text: the leftmost, of those the longest.
 struct Names {
-    std::vector<Tokenizer::Added> all;                          // longest first
+    static constexpr size_t kNone = SIZE_MAX;
+    std::vector<Tokenizer::Added> all;                          // sorted by text
+    std::vector<size_t> shorter;                                // for each the longest other one that it begins with
     bool begin[256] = {};                                       // whether one begins with that byte
 
+    void finish() {
+        std::ranges::stable_sort(all, {}, &Tokenizer::Added::text);
+        for (const Tokenizer::Added& a : all) {
+            size_t i = shorter.size() - 1;                      // of none: kNone
+            while (i != kNone && !a.text.starts_with(all[i].text)) i = shorter[i];
+            shorter.push_back(i);
+            begin[uint8_t(a.text[0])] = true;
+        }
+    }
+    // The longest that text begins with, or kNone. All that sort between it and text begin with it, so that the last of
+    // them leads to it.
+    size_t find(std::string_view text) const {
+        if (!begin[uint8_t(text[0])]) return kNone;
+        const auto text_of = [](const Tokenizer::Added& a) { return std::string_view(a.text); };
+        size_t i = size_t(std::ranges::upper_bound(all, text, {}, text_of) - all.begin()) - 1;
+        if (i == kNone) return i;
+        const size_t same = size_t(std::ranges::mismatch(all[i].text, text).in2 - text.begin());
+        while (i != kNone && all[i].text.size() > same) i = shorter[i];
+        return i;
+    }
     template <class Between, class Found>
     void divide(std::string_view text, const Between& between, const Found& found) const {
         size_t from = 0, at = 0;
-        const auto here = [&](const Tokenizer::Added& a) { return text.substr(at).starts_with(a.text); };
         while (at < text.size() && !all.empty()) {
-            const auto name = begin[uint8_t(text[at])] ? std::ranges::find_if(all, here) : all.end();
-            if (name == all.end()) {
+            const size_t i = find(text.substr(at));
+            if (i == kNone) {
                 at++;
                 continue;
             }
             if (from < at) between(text.substr(from, at - from));
-            found(name->id);
-            from = at += name->text.size();
+            found(all[i].id);
+            from = at += all[i].text.size();
         }
         if (from < text.size()) between(text.substr(from));
     }
@@ -247,10 +268,7 @@ void tokenizer_finish(Tokenizer* t) {
         for (int with = a.special; with < 2; with++) t->tables->names[with][a.normalized].all.push_back(a);
     }
     for (auto& pair : t->tables->names)
-        for (Names& names : pair) {
-            std::ranges::sort(names.all, std::ranges::greater(), [](const auto& a) { return a.text.size(); });
-            for (const Tokenizer::Added& a : names.all) names.begin[uint8_t(a.text[0])] = true;
-        }
+        for (Names& names : pair) names.finish();
 }
 
 void tokenizer_add_end_of_text(Tokenizer* t) {

@@ -730,6 +730,49 @@ TEST(added_tokens) {
     EXPECT(calls > 3 && all == encode(t, large), "%zu chunks", calls);
 }
 
+// A byte tokenizer with these tokens added.
+static Tokenizer with_added(const std::vector<std::string>& names) {
+    Tokenizer t = tokenizer_byte();
+    for (const std::string& name : names) {
+        t.added.push_back({int(t.bytes.size()), name, false});
+        t.bytes.push_back("");
+    }
+    tokenizer_finish(&t);
+    return t;
+}
+
+// Against the rule itself: at each place the longest name that begins there.
+TEST(added_tokens_at_random) {
+    Random random(5);
+    for (int round = 0; round < 300; round++) {
+        const std::vector<std::string> letters = {"a", "b", "\xff", std::string(1, '\0')};
+        std::set<std::string> names;
+        for (uint32_t i = random.below(40); i > 0; i--) names.insert(random.text(1 + random.below(9), letters));
+        const Tokenizer t = with_added({names.begin(), names.end()});
+        const std::string text = random.text(random.below(300), letters);
+        std::vector<int> want;
+        for (size_t at = 0; at < text.size();) {
+            const Tokenizer::Added* best = nullptr;
+            for (const Tokenizer::Added& a : t.added)
+                if (!a.special && text.substr(at).starts_with(a.text) && (!best || a.text.size() > best->text.size()))
+                    best = &a;
+            want.push_back(best ? best->id : uint8_t(text[at]));
+            at += best ? best->text.size() : 1;
+        }
+        expect_tokens(encode(t, text), want, text);
+    }
+}
+
+// Many names, of which each begins like the text everywhere, and the text takes as many comparisons as characters.
+TEST(many_added_tokens) {
+    std::vector<std::string> names;
+    for (int i = 0; i < 20000; i++) names.push_back(format("<token_%d>", i));
+    const Tokenizer t = with_added(names);
+    std::string text;
+    while (text.size() < 4000000) text += "<token_";
+    EXPECT(encode(t, text + names[7]).back() == 257 + 7 && encode(t, text).size() == text.size(), "tokens");
+}
+
 TEST(files_are_kept) {
     const Folder f;
     const std::string json = "\n " + replaced(small_bpe().to_json(), "\"post_processor\":",
