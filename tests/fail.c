@@ -1,5 +1,6 @@
 // fail.c -- a library to preload: the FAIL_AT-th call of FAIL_CALL fails with errno FAIL_ERRNO, once or (FAIL_EVER=1)
-// from there on.
+// from there on. FAIL_ERRNO=0: the process is killed instead. FAIL_HOLD=FILE: it makes FILE.held and waits before the
+// call while FILE is there.
 //   FAIL_CALL  malloc (realloc and aligned_alloc too), mmap (anonymous or shared), open, write, fsync, close, rename,
 //              mkdir, unlink, pthread_create; recv: a bit of 10,000 bytes or more is flipped; read (pread, or a file
 //              that is mapped), openr (for reading only), stat (access too), list (readdir): FAIL_PATH, if set, is a
@@ -38,10 +39,20 @@ __attribute__((destructor)) static void report(void) {
     if (stops && rank && !strcmp(stops, rank)) raise(SIGSTOP);
 }
 
+static int wait_for(const char* hold) {
+    char held[4096];
+    snprintf(held, sizeof held, "%s.held", hold);
+    syscall(SYS_close, syscall(SYS_openat, AT_FDCWD, held, O_WRONLY | O_CREAT, 0600));
+    while (access(hold, F_OK) == 0) usleep(10000);
+    return 0;
+}
 static int fails(const char* name) {
     if (!call || strcmp(call, name)) return 0;
     const long k = __sync_add_and_fetch(&count, 1);
     if (k != at && !(ever && at && k > at)) return 0;
+    const char* const hold = getenv("FAIL_HOLD");
+    if (hold) return wait_for(hold);
+    if (!code) kill(getpid(), SIGKILL);
     errno = (int)code;
     return 1;
 }

@@ -18,6 +18,7 @@
 #include "src/base/common.h"
 #include "src/base/file.h"
 #include "src/base/json.h"
+#include "src/base/lock.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/checkpoint/model_file.h"
 #include "src/data/chat.h"
@@ -66,6 +67,68 @@ const float* values_of(const Exported& m, size_t i) { return m.values.data() + m
 
 // ---------------------------------------------------------------------------------------------------------- formats
 
+// Files `names` of the folder `into` that belong together. They are written into the folder `work` and renamed in this
+// order once all are whole; without the last one the others are of no use. A killed export leaves `work` and what it
+// has renamed; the next one removes both, by these names.
+struct Output {
+    std::string option, into, work;
+    std::vector<std::string> names;
+    std::string path(const std::string& name) const { return path_join(work, name); }
+
+    // Error 2 if a name is taken by anything but an export that did not end.
+    void refuse_existing() const {
+        std::vector<std::string> there = names;
+        if (option == "--hf") there = file_exists(into) ? list_directory(into) : std::vector<std::string>();
+        else if (!is_directory(into))
+            die(kExitWrite, "%s: cannot write to %s: no such folder", option.c_str(), into.c_str());
+        const bool unfinished = std::ranges::any_of(names, [&](const auto& name) { return file_exists(path(name)); });
+        std::ranges::reverse(there);
+        for (const std::string& name : there) {
+            const bool ours = name == base_name(work) || (unfinished && std::ranges::count(names, name));
+            if (!file_exists(path_join(into, name)) || ours) continue;
+            if (!unfinished) remove_work();         // of an export that was killed when all was renamed
+            die(kExitUsage, "%s: %s: it exists; give a new name", option.c_str(), path_join(into, name).c_str());
+        }
+    }
+    void remove(const std::string& folder, const std::vector<std::string>& which) const {
+        for (const std::string& name : which) ::unlink(path_join(folder, name).c_str());
+    }
+    void remove_work() const {
+        remove(work, {".lock", ".locked"});
+        ::rmdir(work.c_str());
+    }
+    template <class F> void write(const F& fill) const {
+        make_directories(work);
+        FolderLock lock;
+        lock_folder(&lock, work, (option + ": the folder of an unfinished export").c_str(), ", or give another name");
+        refuse_existing();
+        remove(into, names);
+        remove(work, names);
+        try {
+            fill();
+            sync_directory(work);
+        } catch (...) {
+            remove(work, names);
+            throw;
+        }
+        for (const std::string& name : names)
+            if (file_exists(path(name)) && ::rename(path(name).c_str(), path_join(into, name).c_str()) != 0)
+                die(kExitWrite, "cannot rename: %s: %s", path(name).c_str(), std::strerror(errno));
+        sync_directory(into);
+        remove_work();
+    }
+};
+
+Output hf_output(const Arguments& a) {
+    return {"--hf", a.hf, path_join(a.hf, ".export"),
+            {"model.safetensors", kAdapterWeights, "generation_config.json", "tokenizer.json", "tokenizer_config.json",
+             "vocab.json", "merges.txt", "chat_template.jinja", kAdapterConfig, "config.json"}};
+}
+Output file_output(const char* option, const std::string& path, std::vector<std::string> names) {
+    const std::string into = parent_folder(path);
+    return {option, into, path_join(into, "." + names.back() + ".export"), names};
+}
+
 void put_file(const std::string& path, std::string_view text) {
     FileWriter file(path);
     file.write(text.data(), text.size());
@@ -80,37 +143,23 @@ void copy_file(const std::string& from, const std::string& to) {
     file.finish();
 }
 
-void fill_hf(const Exported& m, bool merge, const std::string& out) {
+void fill_hf(const Exported& m, bool merge, const Output& out) {
     const bool whole = m.adapter ? merge : !file_exists(path_join(m.folder, "model.safetensors"));
-    for (const std::string name : {"model.safetensors", kAdapterWeights, kAdapterConfig, "config.json",
-                                   "generation_config.json", "tokenizer.json", "tokenizer_config.json", "vocab.json",
-                                   "merges.txt", "chat_template.jinja"}) {
-        const std::string from = path_join(m.folder, name);
+    for (const std::string& name : out.names) {
+        const std::string from = path_join(m.folder, name), to = out.path(name);
         // Beside adapters a config.json would say that the weights are there, too.
-        const bool out_of_place = name.starts_with("adapter_") ? whole : name == "config.json" && (whole || m.adapter);
-        if (file_exists(from) && !out_of_place)
-            copy_file(from, path_join(out, name));
-    }
-    if (whole) {
-        put_file(path_join(out, "config.json"), config_json(m.config));
-        FileWriter file(path_join(out, "model.safetensors"));
-        write_safetensors(&file, m.arena, {{"", const_cast<float*>(m.values.data())}}, [] {});
-        file.finish();
-    }
-    if (const std::string path = path_join(out, "tokenizer.json"); !m.tokenizer.empty() && !file_exists(path))
-        put_file(path, m.tokenizer);
-    sync_directory(out);
-}
-
-void export_hf(const Exported& m, bool merge, const std::string& out) {
-    if (file_exists(out) && !(is_directory(out) && list_directory(out).empty()))
-        die(kExitUsage, "--hf: %s: it exists; give a new folder", out.c_str());
-    make_directories(out);
-    try {
-        fill_hf(m, merge, out);
-    } catch (...) {
-        remove_tree(out);
-        throw;
+        const bool out_of_place = name.starts_with("adapter_") ? whole : name == "config.json" && m.adapter && !whole;
+        if (whole && name == "config.json") {
+            put_file(to, config_json(m.config));
+        } else if (whole && name == "model.safetensors") {
+            FileWriter file(to);
+            write_safetensors(&file, m.arena, {{"", const_cast<float*>(m.values.data())}}, [] {});
+            file.finish();
+        } else if (file_exists(from) && !out_of_place) {
+            copy_file(from, to);
+        } else if (name == "tokenizer.json" && !m.tokenizer.empty()) {
+            put_file(to, m.tokenizer);
+        }
     }
 }
 
@@ -402,18 +451,13 @@ void export_modelfile(const Exported& m, const Arguments& a, FileWriter* file) {
     file->write(text.data(), text.size());
 }
 
-// A file that is complete or absent.
+// Writes the file `path`, so far in out.work, and returns what to say of it.
 using Write = void (*)(const Exported&, const Arguments&, FileWriter*);
-void write_file(const std::string& path, const Exported& m, const Arguments& a, Write write) {
-    FileWriter file(path);
-    try {
-        write(m, a, &file);
-        file.finish();
-    } catch (...) {
-        ::unlink(path.c_str());
-        throw;
-    }
-    std::printf("%s: %s bytes\n", escape_control(path).c_str(), with_commas(file.bytes).c_str());
+std::string write_file(const std::string& path, const Output& out, const Exported& m, const Arguments& a, Write write) {
+    FileWriter file(out.path(base_name(path)));
+    write(m, a, &file);
+    file.finish();
+    return format("%s: %s bytes\n", escape_control(path).c_str(), with_commas(file.bytes).c_str());
 }
 
 // ---------------------------------------------------------------------------------------------------- command line
@@ -448,8 +492,8 @@ Arguments parse_arguments(int argc, char** argv) {
     if (a.hf.empty() && a.gguf.empty() && a.llmc.empty())
         die(kExitUsage, "want --hf DIR, --gguf FILE or --llmc FILE; see export --help");
     gguf_type(a.type);
-    for (const std::string& path : {a.gguf, a.modelfile(), a.llmc})
-        if (!path.empty() && file_exists(path)) die(kExitUsage, "%s: it exists; give a new name", path.c_str());
+    for (const std::string& path : {a.gguf, a.llmc})
+        if (path.ends_with('/')) die(kExitUsage, "%s: want the name of a file", path.c_str());
     return a;
 }
 
@@ -461,18 +505,26 @@ int run(int argc, char** argv) {
                                               std::tuple("--llmc", a.llmc, kind == "gpt2")})
         if (!path.empty() && !known)
             die(kExitUsage, "%s: has no form for a model %s; --hf holds any", option, kind.c_str());
+    const Output hf = hf_output(a), gguf = file_output("--gguf", a.gguf, {base_name(a.modelfile()), base_name(a.gguf)}),
+                 llmc = file_output("--llmc", a.llmc, {base_name(a.llmc)});
+    for (const auto& [path, out] : {std::pair(a.hf, hf), std::pair(a.gguf, gguf), std::pair(a.llmc, llmc)})
+        if (!path.empty()) out.refuse_existing();
     const Exported m = load(init, name, 1);           // nothing is written from a model that does not fit its config
     if (!a.hf.empty()) {
-        export_hf(m, a.merge, a.hf);
+        hf.write([&] { fill_hf(m, a.merge, hf); });
         std::printf("%s: %s of %s\n", escape_control(a.hf).c_str(),
                     m.adapter && !a.merge ? "folder of PEFT" : "Hugging Face folder",
                     escape_control(base_name(m.folder)).c_str());
     }
-    if (!a.gguf.empty()) {
-        write_file(a.gguf, m, a, export_gguf);
-        write_file(a.modelfile(), m, a, export_modelfile);
-    }
-    if (!a.llmc.empty()) write_file(a.llmc, load(init, name, 128), a, export_llmc);      // as llm.c pads
+    std::string said;
+    if (!a.gguf.empty())
+        gguf.write([&] {
+            said = write_file(a.modelfile(), gguf, m, a, export_modelfile);
+            said = write_file(a.gguf, gguf, m, a, export_gguf) + said;
+        });
+    if (!a.llmc.empty())
+        llmc.write([&] { said += write_file(a.llmc, llmc, load(init, name, 128), a, export_llmc); });  // as llm.c pads
+    std::fputs(said.c_str(), stdout);
     return 0;
 }
 }  // namespace

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdio>
 #include <exception>
+#include <new>
 #include <string>
 #include "src/base/common.h"
 
@@ -17,8 +18,11 @@ template <class F> int tool_main(const char* name, const char* usage, int argc, 
     } catch (const Error& error) {
         print_error(error);
         return error.code;
+    } catch (const std::bad_alloc&) {
+        print_error({kExitOther, "out of memory"});
+        return kExitOther;
     } catch (const std::exception& error) {
-        print_error({kExitOther, error.what()});
+        print_error({kExitOther, format("internal error: %s", error.what())});
         return kExitOther;
     }
 }
