@@ -6,9 +6,8 @@
 //
 // A reader takes chunks of whole documents from the inputs in order, some threads encode them, and the writer takes
 // their tokens in order again: the bytes do not depend on threads. Behind each full shard the position is saved (files
-// .part and prep.json), so that an interrupted run goes on there, to the same bytes.
-#include <fcntl.h>
-#include <sys/file.h>
+// .part and prep.json), so that an interrupted run goes on there, to the same bytes. It first reads again what was read
+// of the inputs: a hash of each tells whether these are still the same.
 #include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -24,6 +23,7 @@
 #include "src/base/cpus.h"
 #include "src/base/file.h"
 #include "src/base/json.h"
+#include "src/base/lock.h"
 #include "src/data/chat.h"
 #include "src/data/shards.h"
 #include "src/data/tokenizer.h"
@@ -42,7 +42,7 @@ const char* const kUsage =
     "  --val-frac X        of the documents, for validation (default 0.01); of a single text its last part\n"
     "  --shard-tokens N    tokens of a shard (default 100000000)\n"
     "  --threads N         default: all\n"
-    "Interrupted, the same command goes on, to the same bytes.\n"
+    "Interrupted, the same command goes on, to the same bytes; an input that was read and has changed is refused.\n"
     "exit codes: 0, 2 usage, 65 bad content, 66 no input, 74 a write failed\n";
 
 struct Arguments {
@@ -98,16 +98,13 @@ std::vector<Input> find_inputs(const std::vector<std::string>& paths) {
 // The bytes of one input in order, unpacked.
 struct Stream {
     const Input& input;
-    std::optional<InputFile> file = {};     // of one that is not packed
+    InputFile file;
     FILE* pipe = nullptr;
     uint64_t at = 0;                        // bytes taken
-    std::string ahead;                      // read, not taken yet
+    std::string ahead = {};                 // bytes read, not taken yet
 
-    explicit Stream(const Input& of) : input(of) {
-        if (of.unpack.empty()) {
-            file.emplace(of.path);
-            return;
-        }
+    explicit Stream(const Input& of) : input(of), file(of.path) {
+        if (of.unpack.empty()) return;
         const std::string command = "exec " + of.unpack + " -dc -- " + shell_quote(of.path);
         pipe = popen(command.c_str(), "r");
         if (!pipe) die(kExitOther, "%s: cannot start %s", of.path.c_str(), of.unpack.c_str());
@@ -117,11 +114,11 @@ struct Stream {
     }
     Stream(const Stream&) = delete;
 
-    // Reads until `ahead` has n bytes or the input ends.
-    void fill(size_t n) {
-        if (const size_t old = ahead.size(), more = file ? size_t(file->size - at) - old : 0; old < n && more > 0) {
-            ahead.resize(std::min(std::max(n, old + (1 << 20)), old + more));
-            file->read(at + old, &ahead[old], ahead.size() - old);
+    // Returns what is left, as far as it has been read; at least n bytes if there are so many.
+    std::string_view look(size_t n) {
+        if (const size_t old = ahead.size(); input.unpack.empty() && old < n) {
+            ahead.resize(size_t(std::min<uint64_t>(n, file.size - at)));
+            file.read(at + old, &ahead[old], ahead.size() - old);
         }
         while (pipe && ahead.size() < n) {
             const size_t old = ahead.size();
@@ -134,15 +131,17 @@ struct Stream {
                 die(kExitBadContent, "%s: %s cannot unpack it (exit code %d)", input.path.c_str(), input.unpack.c_str(),
                     WIFEXITED(status) ? WEXITSTATUS(status) : -1);
         }
-    }
-    // What is left, as far as it has been read; at least n bytes if there are so many.
-    std::string_view look(size_t n) {
-        fill(n);
+        if (file.touched())
+            die(kExitBadContent, "%s: it changes while it is read; give a file that nobody writes to",
+                input.path.c_str());
         return ahead;
     }
-    void take(size_t n) {
+    std::string take(size_t n) {
         at += n;
+        if (n == ahead.size()) return std::exchange(ahead, "");
+        const std::string text = ahead.substr(0, n);
         ahead.erase(0, n);
+        return text;
     }
 };
 
@@ -150,42 +149,46 @@ struct Stream {
 constexpr size_t kChunk = 4 << 20;
 struct Chunk { std::string text; bool jsonl; std::string where; bool alone; };     // alone: the only text of all
 
+[[noreturn]] void too_large(const std::string& where) {
+    die(kExitOther, "%s: a text that does not fit into memory; make it several files, or lines of .jsonl",
+        where.c_str());
+}
+
 struct Reader {
     const std::vector<Input>& inputs;
     size_t input = 0;
     uint64_t read = 0;                      // bytes on the disk of the inputs before this one
+    std::vector<uint64_t> hashes = std::vector<uint64_t>(inputs.size());    // of what was taken from each input
     std::unique_ptr<Stream> stream = {};
 
-    // Goes to a place that was saved.
-    void seek(size_t to, uint64_t at) {
-        for (; input < to; input++) read += inputs[input].bytes;
-        if (at == 0) return;
-        stream = std::make_unique<Stream>(inputs[input]);
-        while (stream->at < at) {
-            const size_t n = size_t(std::min<uint64_t>(at - stream->at, kChunk));
-            if (stream->look(n).size() < n)
-                die(kExitBadContent, "%s: it is shorter than it was", inputs[input].path.c_str());
-            stream->take(n);
-        }
+    // Reads again what another start had read: all of the first inputs, `at` bytes of the last. Error 65 if these are
+    // other bytes now.
+    void repeat(const std::vector<uint64_t>& were, uint64_t at) {
+        while (input + 1 < were.size() || (input + 1 == were.size() && (stream ? stream->at : 0) < at))
+            if (!next()) break;
+        for (size_t i = 0; i < were.size(); i++)
+            if (i >= inputs.size() || hashes[i] != were[i])
+                die(kExitBadContent, "%s: its text has changed since prep read it; begin again in another folder",
+                    inputs[std::min(i, inputs.size() - 1)].path.c_str());
     }
-    std::optional<Chunk> next() {
+    std::optional<Chunk> next() try {
         while (input < inputs.size()) {
             const Input& of = inputs[input];
             if (!stream) stream = std::make_unique<Stream>(of);
             size_t want = of.jsonl ? kChunk : SIZE_MAX / 4;
-            std::string_view rest = stream->look(want), text = rest;
-            for (size_t end = rest.size(); of.jsonl && rest.size() >= want; want *= 2) {
-                end = rest.substr(0, want).rfind('\n');
-                if (end != rest.npos) {
-                    text = rest.substr(0, end + 1);
+            std::string_view rest = stream->look(want);
+            size_t n = rest.size();
+            for (; of.jsonl && rest.size() >= want; rest = stream->look(want *= 2), n = rest.size())
+                if (const size_t end = rest.substr(0, want).rfind('\n'); end != rest.npos) {
+                    n = end + 1;            // else the line is longer than a chunk
                     break;
                 }
-                text = rest = stream->look(want * 2);           // a line that is longer than a chunk
-            }
-            if (!text.empty()) {
-                Chunk chunk = {std::string(stream->at == 0 ? without_mark(text) : text), of.jsonl,
-                               of.path + format(": byte %llu", ull(stream->at)), !of.jsonl && inputs.size() == 1};
-                stream->take(text.size());
+            if (n > 0) {
+                const uint64_t at = stream->at;
+                Chunk chunk = {stream->take(n), of.jsonl, of.path + format(": byte %llu", ull(at)),
+                               !of.jsonl && inputs.size() == 1};
+                hashes[input] = hash_bytes(chunk.text.data(), n, hashes[input]);
+                if (at == 0) chunk.text.erase(0, n - without_mark(chunk.text).size());
                 return chunk;
             }
             stream.reset();
@@ -193,8 +196,14 @@ struct Reader {
             input++;
         }
         return {};
+    } catch (const std::bad_alloc&) {
+        too_large(inputs[input].path);
     }
 };
+
+// What a start has read: hashes of the first inputs, of the last of them only `at` bytes. And the checksum of its
+// tokenizer.json.
+struct Place { std::vector<uint64_t> hashes; uint64_t at; uint32_t tokenizer; };
 
 // --------------------------------------------------------------------------------------------------------- encoding
 
@@ -209,8 +218,12 @@ bool is_validation(std::string_view document, double fraction) {
 void add_document(std::string_view text, const Tokenizer& tokenizer, bool begins, Part* part) {
     std::vector<int> tokens;
     if (begins && tokenizer.eot >= 0) tokens.push_back(tokenizer.eot);
-    tokenizer.encode(text, &tokens);
-    part->tokens.insert(part->tokens.end(), tokens.begin(), tokens.end());
+    const auto move = [&] {
+        part->tokens.insert(part->tokens.end(), tokens.begin(), tokens.end());
+        tokens.clear();
+    };
+    tokenizer.encode(text, &tokens, move);
+    move();
     part->documents++;
 }
 
@@ -229,7 +242,7 @@ template <class F> void each_document(const Chunk& chunk, const std::string& fie
     }
 }
 
-Encoded encode(const Chunk& chunk, const Tokenizer& tokenizer, const Arguments& a) {
+Encoded encode(const Chunk& chunk, const Tokenizer& tokenizer, const Arguments& a) try {
     Encoded out;
     out.bytes = chunk.text.size();
     if (chunk.alone) {                      // one stream without documents: its end is for validation
@@ -244,6 +257,8 @@ Encoded encode(const Chunk& chunk, const Tokenizer& tokenizer, const Arguments& 
         add_document(text, tokenizer, true, &out.parts[is_validation(text, a.val_frac)]);
     });
     return out;
+} catch (const std::bad_alloc&) {
+    too_large(chunk.where);
 }
 
 Tokenizer open_tokenizer(const Arguments& a, const std::vector<Input>& inputs) {
@@ -308,19 +323,8 @@ std::string identity(const Arguments& a, const std::vector<Input>& inputs) {
 // makes, and no others: what a user keeps beside them is not touched.
 bool is_leftover(const std::string& name) {
     static const std::regex ours(R"(\.(train|val)\.[0-9]+\.part(\.tmp[0-9]+)?|(train|val)_[0-9]{6,}\.bin\.tmp|)"
-                                 R"((prep|manifest|tokenizer)\.json\.tmp[0-9]+)");
+                                 R"((prep|manifest|tokenizer)\.json\.tmp[0-9]+|\.lock|\.locked)");
     return std::regex_match(name, ours);
-}
-
-// Locks the folder until the process ends, or warns that it cannot. Error 74: another prep writes into it.
-void lock_output(const std::string& dir) {
-    static Descriptor folder;
-    if (folder.fd >= 0) return;
-    folder = Descriptor(open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (flock(folder.fd, LOCK_EX | LOCK_NB) == 0) return;
-    if (errno == EWOULDBLOCK)
-        die(kExitWrite, "-o: %s: another prep writes into it; wait for that one, or give another folder", dir.c_str());
-    warn("-o: %s: cannot be locked: %s; let no other prep write into it", dir.c_str(), strerror(errno));
 }
 
 // Error 65 if a finished shard is not what it was when it was written.
@@ -330,7 +334,7 @@ void check_shard(const std::string& path, uint32_t crc) {
         die(kExitBadContent, "%s: checksum mismatch: it has changed; begin again in another folder", path.c_str());
 }
 
-// prep.json's text, whose last value is a checksum of what stands before it.
+// A text of JSON, whose last value is a checksum of what stands before it.
 constexpr std::string_view kCrcKey = ",\"crc32c\":";
 std::string with_crc(std::string text) {
     text.pop_back();
@@ -348,32 +352,45 @@ Json checked_state(const std::string& text, const char* what) {
 struct Job {
     const Arguments& a;
     const std::vector<Input>& inputs;
+    FolderLock lock = {};
     Output out[2] = {{"train", {}, {}}, {"val", {}, {}}};
-    uint64_t saves = 0;
+    uint64_t saves = 0;                     // 0: all is done
+    int vocab_size = 0;
+    size_t width = 0;                       // bytes of a token
     std::string path(const std::string& name) const { return path_join(a.out, name); }
     std::string part(const Output& o, uint64_t save) const {
         return path(std::string(".") + o.name + "." + std::to_string(save) + ".part");
     }
 
-    // `input`, `at`: where the next chunk begins.
-    void save(size_t input, uint64_t at) {
+    void write(Output* o, size_t n) {
+        if (check_lock(&lock))
+            die(kExitWrite, "-o: %s: it was moved to %s while prep wrote into it; give the new name to go on",
+                a.out.c_str(), lock.path.c_str());
+        write_shard(a.out, o, n, width);
+    }
+    // What is done and, for going on, where the next chunk begins. The tokens of an unfinished shard are in .part.
+    std::string state(const Place& place) const {
+        std::vector<std::string> hashes;
+        for (const uint64_t hash : place.hashes) hashes.push_back(std::to_string(hash));
+        JsonLine json;
+        json.raw("of", identity(a, inputs)).add("vocab_size", vocab_size).add("token_bytes", width).add("saves", saves)
+            .raw("hashes", "[" + join(hashes, ",") + "]").add("at", place.at).add("tokenizer", place.tokenizer);
+        for (const Output& o : out)
+            json.raw(o.name, JsonLine().add("documents", o.documents).add("tokens", o.total)
+                                 .add("rest", crc32c(0, o.tokens.data(), o.tokens.size() * 4))
+                                 .raw("shards", shards_json(o)).text());
+        return with_crc(json.text());
+    }
+    void save(const Place& place) {
         saves++;
-        JsonLine state;
-        state.raw("of", identity(a, inputs)).add("saves", saves).add("input", input).add("at", at);
-        for (const Output& o : out) {
-            const std::string_view rest(reinterpret_cast<const char*>(o.tokens.data()), o.tokens.size() * 4);
-            write_file_atomic(part(o, saves), rest);
-            state.raw(o.name, shards_json(o)).add((o.name + std::string("_documents")).c_str(), o.documents)
-                .add((o.name + std::string("_tokens")).c_str(), o.total)
-                .add((o.name + std::string("_crc")).c_str(), crc32c(0, rest.data(), rest.size()));
-        }
-        write_file_atomic(path("prep.json"), with_crc(state.text()));
+        for (const Output& o : out)
+            write_file_atomic(part(o, saves), {reinterpret_cast<const char*>(o.tokens.data()), o.tokens.size() * 4});
+        write_file_atomic(path("prep.json"), state(place));
         for (const Output& o : out) remove_tree(part(o, saves - 1));
     }
-    // Goes on where prep.json says; returns whether there was one.
-    bool resume(Reader* reader) {
-        const std::string file = path("prep.json");
-        if (!file_exists(file)) return false;
+    // Takes over the state in a file, if it is there. Error 65 if anything is not as it was then, 2 if it is of others.
+    std::optional<Place> resume(const std::string& file) {
+        if (!file_exists(file)) return {};
         const char* const what = file.c_str();
         const std::string text = read_file(file);
         const Json state = checked_state(text, what);
@@ -382,38 +399,37 @@ struct Job {
                 a.out.c_str());
         saves = state.get_u64("saves", what);
         for (Output& o : out) {
-            const std::string name = o.name;
-            for (JsonItems i(state.at(name, what)); i.next();)
+            const Json of = state.at(o.name, what);
+            o.documents = of.get_u64("documents", what);
+            o.total = of.get_u64("tokens", what);
+            for (JsonItems i(of.at("shards", what)); i.next();) {
                 o.shards.push_back({i.value.get_string("file", what), i.value.get_u64("tokens", what),
                                     uint32_t(i.value.get_u64("crc32c", what))});
-            for (const ShardFile& shard : o.shards) check_shard(path(shard.name), shard.crc);
-            o.documents = state.get_u64(name + "_documents", what);
-            o.total = state.get_u64(name + "_tokens", what);
-            const InputFile rest(part(o, saves));
-            o.tokens.resize(rest.size / 4);
-            rest.read(0, o.tokens.data(), o.tokens.size() * 4);
-            if (rest.size % 4 || crc32c(0, o.tokens.data(), rest.size) != state.get_u64(name + "_crc", what))
-                die(kExitBadContent, "%s: it is damaged; begin again in another folder", rest.path.c_str());
+                check_shard(path(o.shards.back().name), o.shards.back().crc);
+            }
+            const std::string rest = saves > 0 ? read_file(part(o, saves)) : "";
+            if (rest.size() % 4 || crc32c(0, rest.data(), rest.size()) != of.get_u64("rest", what))
+                die(kExitBadContent, "%s: it is damaged; begin again in another folder", part(o, saves).c_str());
+            o.tokens.resize(rest.size() / 4);
+            if (!rest.empty()) std::memcpy(o.tokens.data(), rest.data(), rest.size());
         }
-        reader->seek(state.get_u64("input", what), state.get_u64("at", what));
-        return true;
+        Place place = {{}, state.get_u64("at", what), uint32_t(state.get_u64("tokenizer", what))};
+        for (JsonItems i(state.at("hashes", what)); i.next();)
+            if (!i.value.as_u64(&place.hashes.emplace_back())) refuse(what, "hashes", i.value, "an integer");
+        return place;
     }
-    void finish(const Tokenizer& tokenizer, size_t width) {
-        JsonLine manifest;
-        manifest.raw("of", identity(a, inputs)).add("vocab_size", tokenizer.vocab_size).add("token_bytes", width);
-        for (Output& o : out) {
-            if (!o.tokens.empty()) write_shard(a.out, &o, o.tokens.size(), width);
-            manifest.raw(o.name, JsonLine().add("documents", o.documents).add("tokens", o.total)
-                                     .raw("shards", shards_json(o)).text());
-        }
-        write_file_atomic(path("manifest.json"), manifest.text() + "\n");
+    void finish(const Place& place) {
+        for (Output& o : out)
+            if (!o.tokens.empty()) write(&o, o.tokens.size());
+        saves = 0;
+        write_file_atomic(path("manifest.json"), state(place));
         clean();
     }
     // Removes what is for going on, also that of starts that were killed.
     void clean() const {
         remove_tree(path("prep.json"));
         for (const std::string& name : list_directory(a.out))
-            if (is_leftover(name)) remove_tree(path(name));
+            if (is_leftover(name) && !name.starts_with(".lock")) remove_tree(path(name));
     }
 };
 
@@ -448,39 +464,36 @@ void run(const Arguments& a) {
     Job job = {a, inputs};
     uint64_t bytes = 0;
     for (const Input& i : inputs) bytes += i.bytes;
-    if (is_directory(a.out)) lock_output(a.out);
-    const std::string manifest = job.path("manifest.json"), own = job.path("tokenizer.json");
-    if (file_exists(manifest)) {
-        const std::string text = read_file(manifest);
-        const char* const what = manifest.c_str();
-        const Json done = parse_json(text, what);
-        if (done.find("of").text() == identity(a, inputs)) {
-            for (const Output& o : job.out)
-                for (JsonItems i(done.at(o.name, what).at("shards", what)); i.next();)
-                    check_shard(job.path(i.value.get_string("file", what)), uint32_t(i.value.get_u64("crc32c", what)));
-            job.clean();
-            std::printf("%s: finished already\n", a.out.c_str());
-            return;
-        }
-    }
-    Reader reader = {inputs};
-    const bool resumed = job.resume(&reader);
-    if (!resumed && is_directory(a.out) && !std::ranges::all_of(list_directory(a.out), is_leftover))
-        die(kExitUsage, "-o: %s: not empty; give another folder", a.out.c_str());
     make_directories(a.out);
-    lock_output(a.out);
-    const bool has_tokenizer = resumed && file_exists(own);
-    const Tokenizer tokenizer = has_tokenizer ? tokenizer_load(own) : open_tokenizer(a, inputs);
+    lock_folder(&job.lock, a.out, "-o", ", or give another folder");
+    Reader reader = {inputs};
+    const bool finished = file_exists(job.path("manifest.json"));
+    const std::optional<Place> resumed = job.resume(job.path(finished ? "manifest.json" : "prep.json"));
+    if (!resumed && !std::ranges::all_of(list_directory(a.out), is_leftover))
+        die(kExitUsage, "-o: %s: not empty; give another folder", a.out.c_str());
+    if (resumed) reader.repeat(resumed->hashes, resumed->at);
+    const std::string own = job.path("tokenizer.json");
+    const bool has_own = resumed && file_exists(own);
+    const Tokenizer tokenizer = has_own ? tokenizer_load(own) : open_tokenizer(a, inputs);
     const std::string json = tokenizer.to_json();
-    const size_t width = tokenizer.vocab_size <= 65536 ? 2 : 4;
-    if (!resumed) {
-        require_space(a, bytes, width, !tokenizer.merges.empty());
-        job.save(0, 0);                     // first of all: from here on a start goes on
+    const uint32_t tokenizer_crc = crc32c(0, json.data(), json.size());
+    if (resumed && tokenizer_crc != resumed->tokenizer)
+        die(kExitBadContent, "%s: it has changed; begin again in another folder", own.c_str());
+    if (finished) {
+        job.clean();
+        std::printf("%s: finished already\n", a.out.c_str());
+        return;
     }
-    if (!has_tokenizer) write_file_atomic(own, json);
+    job.vocab_size = tokenizer.vocab_size;
+    job.width = tokenizer.vocab_size <= 65536 ? 2 : 4;
+    if (!resumed) {
+        require_space(a, bytes, job.width, !tokenizer.merges.empty());
+        job.save({{0}, 0, tokenizer_crc});  // first of all: from here on a start goes on
+    }
+    if (!has_own) write_file_atomic(own, json);
 
     // Each thread has a tokenizer of its own: copies share a cache.
-    struct Work { std::future<Encoded> result; size_t slot, input; uint64_t end; };
+    struct Work { std::future<Encoded> result; size_t slot, input; uint64_t end, hash; };
     std::vector<Tokenizer> tokenizers;
     for (int i = 0; i < a.threads; i++) tokenizers.push_back(tokenizer_parse(json, own));
     std::deque<Work> under_way;
@@ -496,9 +509,15 @@ void run(const Arguments& a) {
             o.tokens.insert(o.tokens.end(), part.tokens.begin(), part.tokens.end());
             o.documents += part.documents;
             o.total += part.tokens.size();
-            for (; o.tokens.size() >= a.shard_tokens; full = true) write_shard(a.out, &o, a.shard_tokens, width);
+            for (; o.tokens.size() >= a.shard_tokens; full = true) job.write(&o, a.shard_tokens);
         }
-        if (full) job.save(under_way.front().input, under_way.front().end);
+        if (full) {
+            const Work& done = under_way.front();
+            Place place = {reader.hashes, done.end, tokenizer_crc};
+            place.hashes.resize(done.input + 1);
+            place.hashes.back() = done.hash;
+            job.save(place);
+        }
         progress.show(reader.read, text_bytes, job.out[0].total + job.out[1].total);
         const size_t slot = under_way.front().slot;
         under_way.pop_front();
@@ -508,12 +527,13 @@ void run(const Arguments& a) {
         if (under_way.size() == tokenizers.size()) slot = take();
         else slot = under_way.size();
         const uint64_t end = reader.stream->at;
-        under_way.push_back({std::async(std::launch::async, [&a, &tokenizers, slot, c = std::move(*chunk)] {
+        // Where no thread can be started, take() does the work: the default policy.
+        under_way.push_back({std::async([&a, &tokenizers, slot, c = std::move(*chunk)] {
                                  return encode(c, tokenizers[slot], a);
-                             }), slot, reader.input, end});
+                             }), slot, reader.input, end, reader.hashes[reader.input]});
     }
     while (!under_way.empty()) take();
-    job.finish(tokenizer, width);
+    job.finish({reader.hashes, UINT64_MAX, tokenizer_crc});
     if (isatty(2)) std::fputc('\n', stderr);
     for (const Output& o : job.out)
         std::printf("%s: %s documents, %s tokens, %zu shards\n", o.name, with_commas(o.documents).c_str(),

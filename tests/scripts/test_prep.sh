@@ -62,6 +62,7 @@ while [ $((i += 1)) -le 20 ]; do
     timeout -s KILL "0.0$((i * 3 % 10))$i" "$prep" "$tmp/in" $plan --threads 2 -o "$tmp/killed" >/dev/null 2>&1
     :
 done
+await flock -n "$tmp/killed/.lock" true         # the last one has ended
 expect "killed 20 times at some moment" 0 'next|finished' "$prep" "$tmp/in" $plan --threads 2 -o "$tmp/killed"
 check "it ends with the same shards" same_shards "$tmp/one" "$tmp/killed"
 check "and leaves nothing else" test "$(ls -A "$tmp/killed")" = "$(ls -A "$tmp/one")"
@@ -98,20 +99,67 @@ sed -i '$ s/^{/[/' "$tmp/broken/49.jsonl"
 expect "ended by a bad line" 65 '49.jsonl' "$prep" "$tmp/broken" $plan -o "$tmp/half"
 cp -r "$tmp/half" "$tmp/half2"
 sed -i '$ s/^\[/{/' "$tmp/broken/49.jsonl"
-sed -i 's/"input":[0-9]*/"input":8/' "$tmp/half/prep.json"
+sed -i 's/"at":[0-9]*/"at":8/' "$tmp/half/prep.json"
 expect "a state that has changed" 65 'prep.json: it is damaged' "$prep" "$tmp/broken" $plan -o "$tmp/half"
 flip "$tmp/half2/train_000000.bin" 5000 '\377\377'
 expect "a shard that changed before it goes on" 65 'train_000000.bin: checksum' "$prep" "$tmp/broken" $plan \
     -o "$tmp/half2"
 mkdir "$tmp/locked"
-expect "two at once" 74 'another prep writes' flock "$tmp/locked" "$prep" "$tmp/in" $plan -o "$tmp/locked"
+expect "two at once" 74 'in use: .*/locked: by' flock "$tmp/locked/.lock" "$prep" "$tmp/in" $plan -o "$tmp/locked"
 if command -v cc >/dev/null; then
     echo '#include <errno.h>
         int flock(int fd, int how) { (void)fd; (void)how; errno = ENOSYS; return -1; }' >"$tmp/noflock.c"
     cc -shared -fPIC -o "$tmp/noflock.so" "$tmp/noflock.c"
-    expect "a file system without locks" 0 'nolock: cannot be locked: Function not implemented' \
+    expect "a file system without locks" 0 'nolock: its file system cannot lock' \
         env LD_PRELOAD="$tmp/noflock.so" "$prep" README.md --tokenizer byte -o "$tmp/nolock"
 else skip "a file system without locks" "no cc"; fi
+
+cp -r "$tmp/in" "$tmp/swapped"
+sed -i '$ s/^{/[/' "$tmp/swapped/49.jsonl"
+expect "ended by a bad line" 65 '49.jsonl' "$prep" "$tmp/swapped" $plan -o "$tmp/swap"
+sed -i '$ s/^\[/{/' "$tmp/swapped/49.jsonl"
+cp -p "$tmp/swapped/20.jsonl" "$tmp/20.jsonl"
+sed 's/"text": "./"text": "#/' "$tmp/20.jsonl" >"$tmp/swapped/20.jsonl"
+touch -r "$tmp/20.jsonl" "$tmp/swapped/20.jsonl"
+expect "an input replaced by one of the same size" 65 '20.jsonl: its text has changed' "$prep" "$tmp/swapped" $plan \
+    -o "$tmp/swap"
+cp -p "$tmp/20.jsonl" "$tmp/swapped/20.jsonl"
+cp -r "$tmp/swap" "$tmp/swap2"
+sed 's/a/b/' "$tmp/swap/tokenizer.json" >"$tmp/swap2/tokenizer.json"
+expect "another tokenizer.json" 65 'tokenizer.json: it has changed' "$prep" "$tmp/swapped" $plan -o "$tmp/swap2"
+expect "with the old one it goes on" 0 '^next ' "$prep" "$tmp/swapped" $plan -o "$tmp/swap"
+check "to the same shards" same_shards "$tmp/one" "$tmp/swap"
+sed 's/"text": "./"text": "#/' "$tmp/20.jsonl" >"$tmp/swapped/20.jsonl"
+expect "replaced under a finished folder" 65 '20.jsonl: its text has changed' "$prep" "$tmp/swapped" $plan \
+    -o "$tmp/swap"
+cp "$tmp/20.jsonl" "$tmp/swapped/20.jsonl"
+truncate -s -2 "$tmp/swap/train_000003.bin"
+expect "a shard that was cut" 65 'train_000003.bin: checksum' "$prep" "$tmp/swapped" $plan -o "$tmp/swap"
+if command -v cc >/dev/null && cc -shared -fPIC -O2 -o "$tmp/fail.so" tests/fail.c -ldl 2>/dev/null; then
+    # held COMMAND...: prep waits before its second shard, and the command changes an input meanwhile.
+    held() {
+        : >"$tmp/hold"
+        LD_PRELOAD=$tmp/fail.so FAIL_CALL=rename FAIL_AT=6 FAIL_HOLD=$tmp/hold "$prep" "$tmp/growing.jsonl" $plan \
+            --threads 1 -o "$tmp/held" >"$tmp/held.log" 2>&1 &
+        first=$!
+        await test -e "$tmp/hold.held"
+        "$@"
+        rm -f "$tmp/hold" "$tmp/hold.held"
+        wait $first
+        code=$?
+        [ $code -eq 65 ] && grep -q 'growing.jsonl: ' "$tmp/held.log" ||
+            { echo "code $code"; cat "$tmp/held.log"; return 1; }
+        rm -rf "$tmp/held"
+    }
+    for i in 1 2 3; do cat "$tmp/all.jsonl" "$tmp/all.jsonl" "$tmp/all.jsonl"; done >"$tmp/nine.jsonl"
+    for what in "truncate -s -1000000" "truncate -s +1" "cp $tmp/nine.jsonl"; do
+        cp "$tmp/nine.jsonl" "$tmp/growing.jsonl"
+        check "an input changes while it is read: ${what%% /*}" held $what "$tmp/growing.jsonl"
+    done
+    gzip -c "$tmp/nine.jsonl" >"$tmp/large.txt.gz"
+    expect "a text that does not fit into memory" 1 'large.txt.gz: .*does not fit' sh -c "ulimit -v 60000
+        exec '$prep' '$tmp/large.txt.gz' --tokenizer byte --threads 1 -o '$tmp/large'"
+else skip "inputs that change" "no cc"; fi
 
 # ---- other inputs
 cp README.md "$tmp/lone.txt"
