@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+struct Error;                           // base/common.h
+
 // What the launcher says about this process, before it has talked to any other.
 struct World {
     int rank = 0, size = 1;
@@ -45,7 +47,6 @@ struct Comm {
 Comm* comm_create(const World& world, double timeout);      // connects the ranks; Error 69 names those that are missing
 // Prints an error that ends this rank before it had a Comm, and tells the other ranks, which end with it. Rank 0 prints
 // for those that have the same error.
-struct Error;
 void end_before_meeting(const World& world, const Error& error);
 void comm_destroy(Comm* comm);                              // waits for all ranks, disconnects
 
