@@ -103,6 +103,7 @@ int plot_main(int argc, char** argv) {
     for (size_t i = 0; i < runs.size(); i++) add_run(runs[i], run_color(i), wish, runs.size() == 1, &picture);
     if (wish.out.empty()) wish.out = path_join(runs[0].folder, wish.y + ".svg");
     write_file_atomic(wish.out, picture.draw(true));
+    remove_temporaries(wish.out);
     std::printf("%s\n", wish.out.c_str());
     return kExitDone;
 }

@@ -242,6 +242,7 @@ int report_main(int argc, char** argv) {
     }
     if (out.empty()) out = path_join(runs[0].folder, "report.html");
     write_file_atomic(out, page(runs, false));
+    remove_temporaries(out);
     std::printf("%s\n", out.c_str());
     return kExitDone;
 }

@@ -194,7 +194,10 @@ draws() { grep -qF -- "$1" "$svg"; }
 expect "plot of the norm over tokens" 0 '' $tools/plot "$tmp/first" --y grad_norm --x tokens -o "$svg"
 check "says both" draws '>tokens</text>'
 check "and the curve" draws '>grad_norm</text>'
+: >"$svg.tmp77"
+: >"$svg.tmp77.bak"
 expect "plot over time" 0 '' $tools/plot "$tmp/first" --x time --log -o "$svg"
+check "without what a killed one left" test ! -e "$svg.tmp77" -a -e "$svg.tmp77.bak"
 check "in seconds" draws '>seconds</text>'
 check "a spike does not stretch the axis" test -z "$(grep -E '>(200|500|1k|1000)</text>' "$svg")"
 expect "plot of two tokenizers" 0 '' $tools/plot "$tmp/first" "$tmp/second" -o "$svg"
