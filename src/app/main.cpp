@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <exception>
 #include <fcntl.h>
+#include <filesystem>
 #include <new>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -166,6 +167,8 @@ int main(int argc, char** argv) {
         error = e;
     } catch (const std::bad_alloc&) {
         error = {kExitOther, "out of memory; try a smaller --batch-size with the same --total-batch-size"};
+    } catch (const std::filesystem::filesystem_error& e) {
+        error = {kExitOther, format("%s: %s", e.path1().c_str(), e.code().message().c_str())};
     } catch (const std::exception& e) {
         error = {kExitOther, format("internal error: %s", e.what())};
     }

@@ -37,7 +37,11 @@ static void read_item(const Json& line, const char* what, const Tokenizer& token
     for (JsonItems i(endings); i.next();) {
         const std::string ending = i.value.kind() == Json::string ? i.value.text() : "";
         if (ending.empty()) refuse(what, "endings", i.value, "a text that is not empty");
-        task->rows.push_back(make_row(context, ending, tokenizer, size_t(T)));
+        try {
+            task->rows.push_back(make_row(context, ending, tokenizer, size_t(T)));
+        } catch (const Error& error) {              // of the tokenizer: it does not know the file
+            die(error.code, "%s: %s", what, error.message.c_str());
+        }
         if (task->rows.back().scored == 0)
             die_content(std::string(what) + ": ctx", json_quote(context), "a text in front of an ending of one token");
         item.characters.push_back(characters(ending));

@@ -235,7 +235,12 @@ std::string parent_folder(const std::string& path) {
 
 std::string path_join(const std::string& a, const std::string& b) { return (std::filesystem::path(a) / b).string(); }
 
-std::string program_path() { return std::filesystem::read_symlink("/proc/self/exe").string(); }
+std::string program_path() {
+    std::error_code error;
+    const std::filesystem::path path = std::filesystem::read_symlink("/proc/self/exe", error);
+    if (error) die(kExitOther, "cannot find this program: /proc/self/exe: %s; mount /proc", error.message().c_str());
+    return path.string();
+}
 
 std::string tools_folder() {
     const std::string own = parent_folder(program_path()) + "/";

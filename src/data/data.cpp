@@ -313,8 +313,8 @@ void require_samples(const Dataset& d, const std::string& path, const char* part
     if (!d.shards.empty() && d.shards[0].masked)
         die(kExitBadContent, "data: %s: got no %s conversation with an answer within its first %d tokens, want one or "
             "more; give a larger --seq-len", path.c_str(), part, d.T);
-    die(kExitBadContent, "data: %s: got %s %s tokens, want at least %d in one piece; give more text or a smaller "
-        "--seq-len", path.c_str(), with_commas(d.tokens).c_str(), part, d.T + 1);
+    die(kExitBadContent, "data: %s: got %s %s tokens, want at least %llu in one piece; give more text or a smaller "
+        "--seq-len", path.c_str(), with_commas(d.tokens).c_str(), part, ull(d.T) + 1);
 }
 
 // Reads the first 2^28 tokens, about a second, so that a bad one does not end a run hours later.

@@ -438,6 +438,13 @@ last() {
 root=$PWD
 check "runs/last is the last run" last
 
+expect "a sequence as long as can be" 65 'want at least 2147483648 in' $train --seq-len 2147483647 --batch-size 1 \
+    --device cpu
+program=$(realpath "$train")
+mkdir "$tmp/gone"
+expect "a current folder that was deleted" 1 'error: \.: No such file' \
+    sh -c "cd '$tmp/gone' && rmdir '$tmp/gone' && '$program' --data . --device cpu"
+
 # ---- tools
 expect "info of a checkpoint" 0 'transformer.wte.weight' $tools/info "$out/ckpt/step_00000004/model.safetensors"
 expect "info of a config" 0 'GPT-2 config: 1 layers' $tools/info "$out/ckpt/step_00000004/config.json"

@@ -75,6 +75,11 @@ check "a model of one text" $train --layers 1 --heads 2 --channels 32 --seq-len 
 echo '{"ctx": "", "endings": ["e", "t"], "label": 0}' >"$tmp/bare.jsonl"
 expect "nothing before an ending of one token" 65 'line 1: ctx' $train eval "$tmp/text" --task "$tmp/bare.jsonl"
 : >"$tmp/empty.jsonl"
+check "a model of characters" $train --layers 1 --heads 2 --channels 32 --seq-len 64 --batch-size 2 --steps 1 \
+    --total-batch-size 128 --data tests/golden/lines.txt --tokenizer char --sample-every 0 --out-dir "$tmp/chars"
+echo '{"ctx": "\u65e5", "endings": ["e", "t"], "label": 0}' >"$tmp/unknown.jsonl"
+expect "a character that it has not learnt" 65 'unknown.jsonl: line 1: .*U.65E5' $train eval "$tmp/chars" \
+    --task "$tmp/unknown.jsonl"
 expect "no questions" 65 'no line' $train eval "$tmp/one" --task "$tmp/empty.jsonl"
 expect "no file" 66 'absent.jsonl' $train $job --task "$tmp/absent.jsonl" --out-dir "$tmp/none"
 check "before a run begins" test ! -e "$tmp/none/metrics.jsonl"
