@@ -67,7 +67,7 @@ Init agree(Trainer* t) {
     check_device(*t->info, o.shape);
     t->optimizer = all_optimizers()[size_t(find_optimizer(o.optimizer))];
     check_ranks(o, comm->size);
-    if (!o.dry_run) claim_run(&t->run, &o, comm);
+    if (!o.dry_run) claim_run(&t->run, &o, init.folder, comm);
     if (!kOnGpu) set_threads(rank_threads(comm, o.threads));
     check_agreement(comm, option_fields(o, device_kind()));
 

@@ -11,7 +11,7 @@
 struct Lora {
     int rank = 0;               // a multiple of 8; 0: there are no adapters
     double alpha = 0;
-    std::string targets = "";   // last names, "q_proj,k_proj,v_proj"; "all": every matrix but embedding and head
+    std::string targets;        // last names, "q_proj,k_proj,v_proj"; "all": every matrix but embedding and head
     float scale() const { return float(alpha / rank); }
 };
 

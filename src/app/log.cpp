@@ -116,9 +116,12 @@ void Log::follow() {
     if (fd < 0 || fstat(fd, &mine) != 0) return;
     const bool there = stat(path.c_str(), &named) == 0;
     if (there ? mine.st_ino == named.st_ino && mine.st_dev == named.st_dev : errno != ENOENT) return;
-    const Descriptor fresh(open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
-    if (fresh.fd < 0 || dup3(fresh.fd, fd, O_CLOEXEC) < 0) return;      // sync() of another thread may be using fd
-    warn("%s: was moved or deleted; the log goes on in a new file of that name", shown_path(path).c_str());
+    const Descriptor fresh(open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_NONBLOCK | O_CLOEXEC, 0666));
+    const bool opened = fresh.fd >= 0 && dup3(fresh.fd, fd, O_CLOEXEC) >= 0;    // sync() of another thread may use fd
+    if (opened || !lost)
+        warn("%s: was moved or deleted; the log goes on %s", shown_path(path).c_str(),
+             opened ? "in a new file of that name" : format("where it was: %s", strerror(errno)).c_str());
+    lost = !opened;
 }
 
 void Log::add(const std::string& line) {

@@ -37,5 +37,6 @@ struct Log {
     int fd = -1;                                // metrics.jsonl; -1: none
     std::string path, pending;                  // pending: what the disk did not take yet
     int file_error = 0, console_error = 0;      // errno of the last write
+    bool lost = false;                          // another thing has the file's name, and was named
     std::unique_ptr<Log> events;                // has the event file in place of metrics.jsonl
 };

@@ -67,6 +67,20 @@ std::string loss_spike(LossPoints losses, double guess) {
     return rise > std::max((losses[0].second - low) / 4, 3 * *usual) ? found : "";
 }
 
+// Returns what to say if the log's last start has saved a later checkpoint than `step`, and that is not there.
+static std::string missing_save(const Run& run, const std::string& log, int64_t step) {
+    const std::string event = "{\"event\":\"ckpt\",\"step\":";
+    const size_t at = log.rfind(event), resumed = log.rfind("{\"event\":\"resume\"");
+    if (at == log.npos || (resumed != log.npos && resumed > at)) return "";
+    std::string_view rest = std::string_view(log).substr(at + event.size());
+    int64_t saved = 0;
+    parse_whole(next_word(&rest, ','), &saved);
+    const std::string folder = path_join(run.folder(), format("ckpt/step_%08lld", (long long)saved));
+    if (saved <= step || is_directory(folder)) return "";
+    return format("the log tells of %s, which is not there: is another disk to be mounted on ckpt/?",
+                  shown_path(folder).c_str());
+}
+
 void report_begin(Reporter* r, const Progress& at) {
     r->began = now_seconds();
     if (r->comm->rank != 0) return;
@@ -74,6 +88,7 @@ void report_begin(Reporter* r, const Progress& at) {
     empty_run(*r->run);
     name_last(o.out_dir);
     r->log = std::make_unique<Log>(r->run->folder(), r->run->resumed());
+    const std::string metrics = path_join(r->run->folder(), "metrics.jsonl"), before = read_file(metrics);
     report_out_dir(o.out_dir, "");
     const size_t parameters = count_parameters(r->info->tensors(o.shape));
     print_header(r, parameters);
@@ -82,9 +97,10 @@ void report_begin(Reporter* r, const Progress& at) {
     if (o.tensorboard) r->log->open_event_file(o.eval_every);
     for (const std::string& change : o.changed) report_warning(r, at.step, change);
     if (const std::string change = rate_change(o, at.step); !change.empty()) report_warning(r, at.step, change);
-    const std::string metrics = path_join(r->run->folder(), "metrics.jsonl");
     if (r->run->resumed()) r->first_losses = read_metrics(metrics).train;
-    r->spiked = r->run->resumed() && read_file(metrics).find("\"msg\":\"the loss rose") != std::string::npos;
+    r->spiked = before.find("\"msg\":\"the loss rose") != before.npos;
+    if (const std::string lost = missing_save(*r->run, before, at.step); !lost.empty())
+        report_warning(r, at.step, lost);
     if (r->run->resumed()) abandon_newer(r->run->folder(), at.step, r->run->id, o.keep);
     if (r->run->resumed()) r->log->text("resumed %s at step %lld", r->run->checkpoint.c_str(), (long long)at.step);
     else if (!o.resume.empty()) r->log->text("nothing saved in %s yet: starting at step 0", o.out_dir.c_str());

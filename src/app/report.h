@@ -45,7 +45,7 @@ struct Reporter {
     std::string device, transport;      // "cpu avx2, 2 threads", "shared memory"
     double peak_flops;                  // per second, of all ranks; NaN: not known
     std::unique_ptr<Log> log = nullptr;     // rank 0 of a run that trains
-    std::string config = "";            // the text of OUT/config.json
+    std::string config = {};            // the text of OUT/config.json
     double began = 0, printed = 0;      // by now_seconds(): this process's first step, the last line about a step
     int64_t steps_here = 0;             // by this process
     LossPoints first_losses = {};

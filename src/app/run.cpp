@@ -140,14 +140,14 @@ std::string choose_folder(const Options& o, Run* run) {
 }
 
 // Refuses a folder with files, unless --force; and one with what the run reads.
-void check_folder(Run* run, const Options& o) {
+void check_folder(Run* run, const Options& o, const std::string& model) {
     const auto whole = [](const std::string& path) { return std::filesystem::weakly_canonical(path).string() + "/"; };
     if (o.lora && whole(o.init).starts_with(whole(run->out_dir)))
         die(kExitUsage, "--out-dir: %s: the model of --init is in it, and adapters need that; give another folder",
             run->out_dir.c_str());
     const std::pair<const char*, std::string> inputs[] = {
-        {"--init", o.init}, {"--init", o.init.empty() ? "" : path_join(o.init, "ckpt")}, {"--data", o.data},
-        {"--val-data", o.val_data}, {"--tokenizer", o.tokenizer}, {"--task", o.task}};
+        {"--init", o.init}, {"--init", model}, {"--data", o.data}, {"--val-data", o.val_data},
+        {"--tokenizer", o.tokenizer}, {"--task", o.task}};
     for (const auto& [option, path] : inputs)
         for (const char* removed : {"ckpt", "config.json", "metrics.jsonl"})
             if (file_exists(path) && whole(path).starts_with(whole(path_join(run->out_dir, removed))))
@@ -187,16 +187,16 @@ Run find_run(Options* options, Comm* comm) {
     return run;
 }
 
-void claim_run(Run* run, Options* options, Comm* comm) {
+void claim_run(Run* run, Options* options, const std::string& model, Comm* comm) {
     if (comm->rank == 0 && !run->lock) {
         const bool fresh = !is_directory(run->out_dir);
         if (run->out_dir.empty()) run->out_dir = make_default_folder(*options);
-        check_folder(run, *options);
+        check_folder(run, *options, model);
         make_directories(run->out_dir);
         lock_run(run);
         run->created = fresh;               // a start that does not get the lock removes nothing
         comm_at_end(comm, [refused = *run] { unclaim_run(refused); });
-        check_folder(run, *options);      // again: before the lock, another run may have been writing
+        check_folder(run, *options, model);     // again: before the lock, another run may have been writing
     }
     if (run->id.empty()) run->id = fresh_id();
     options->out_dir = run->out_dir = comm_first_text(comm, run->out_dir);

@@ -25,8 +25,9 @@ struct Run {
 };
 // Rank 0 finds what --resume means; all ranks merge that run's saved options into theirs. Writes nothing but the lock.
 Run find_run(Options* options, Comm* comm);
-// Rank 0 makes and locks the run's folder; after resolve_options. Errors 2, 74. Collective.
-void claim_run(Run* run, Options* options, Comm* comm);
+// Rank 0 makes and locks the run's folder; after resolve_options. model: the folder with the weights of --init, which
+// may be another one than --init says. Errors 2, 74. Collective.
+void claim_run(Run* run, Options* options, const std::string& model, Comm* comm);
 void unclaim_run(const Run& run);       // removes the folder if this start made it and left it empty
 // Makes and locks ckpt/ in the run's folder, for this process. Error 74: another run uses it, or its disk is missing.
 void claim_checkpoints(const Run& run);

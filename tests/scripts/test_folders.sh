@@ -155,8 +155,21 @@ expect "--force over the model of --init" 2 'which a new run there overwrites' \
     $train $job --init "$tmp/golden" --steps 3 --out-dir "$tmp/golden" --force
 expect "... of one of its checkpoints" 2 'which a new run there overwrites' \
     $train $job --init "$tmp/golden/ckpt/step_00000020" --steps 3 --out-dir "$tmp/golden/." --force
+adapted() {         # the model that an adapter of --init belongs to
+    $train $job --init "$tmp/golden" --lora 8 --steps 2 --out-dir "$tmp/lora" >"$tmp/lora.log" 2>&1 ||
+        { tail -n 2 "$tmp/lora.log"; return 1; }
+    $train $job --init "$tmp/lora" --steps 3 --out-dir "$tmp/golden" --force >"$tmp/lora.log" 2>&1
+    [ $? -eq 2 ] && has "$tmp/lora.log" 'which a new run there overwrites|adapters need that'
+}
+check "... of the model of an adapter" adapted
 check "... which is whole" test -e "$tmp/golden/ckpt/step_00000020/DONE"
 
+older_disk() {
+    cp -r "$tmp/golden" "$tmp/below" && rm -rf "$tmp/below/ckpt/step_0000002"? "$tmp/below/ckpt/step_00000015"
+    $train --resume "$tmp/below" --steps 20 >"$tmp/below.log" 2>&1 || return 1
+    has "$tmp/below.log" 'the log tells of .*/below/ckpt/step_00000020, which is not there'
+}
+check "ckpt/ shows an older state" older_disk
 # Checkpoints that a run goes back behind are set aside: at most as many as --keep says stay.
 back() {
     cp -r "$tmp/golden" "$tmp/back"
