@@ -128,11 +128,11 @@ std::string choose_folder(const Options& o, Run* run) {
         die(kExitUsage, "--np: %s: got %s there, want run %s, which was started in it and was moved or deleted; resume "
             "that one where it is now", folder.c_str(), run->id.empty() ? "no run" : ("run " + run->id).c_str(), mine);
     if (!of.empty() && of != run->id)
-        die(kExitBadContent, "--resume: %s: got a checkpoint of run %s, want one of run %s; --init begins a run with it",
-            run->checkpoint.c_str(), of.c_str(), run->id.c_str());
+        die(kExitBadContent, "--resume: %s: got a checkpoint of run %s, want one of run %s; --init begins a run with "
+            "it", run->checkpoint.c_str(), of.c_str(), run->id.c_str());
     if (!run->resumed() && (file_exists(latest) || has_saved(folder)))
-        die(kExitBadContent, "--resume: %s: the run has saved, but no checkpoint is there; if ckpt/ is on another disk, "
-            "mount that; --force begins again", folder.c_str());
+        die(kExitBadContent, "--resume: %s: the run has saved, but no checkpoint is there; if ckpt/ is on another "
+            "disk, mount that; --force begins again", folder.c_str());
     if (!run->resumed() && !file_exists(config)) return "";
     const std::string saved = read_file(config);
     if (saved.empty()) die(kExitBadContent, "%s: empty, want the run's options", config.c_str());

@@ -63,11 +63,15 @@ bool has_ended(const Holder& h) {
     return visible && "?" + began(h.pid) != h.began;
 }
 
-[[noreturn]] void die_in_use(const char* what, const std::string& folder, const std::string& file, const char* cure) {
+[[noreturn]] void die_in_use(const char* what, const std::string& folder, const std::string& file, const std::string& cure) {
     const Holder h = read_holder(file);
     const std::string by = h.pid ? format("by process %d on %s", h.pid, h.host) : "by a process that does not say who";
     die(kExitWrite, "%s is in use: %s: %s; wait until that has ended%s", what, shown_path(folder).c_str(), by.c_str(),
-        cure);
+        cure.c_str());
+}
+
+[[noreturn]] void die_unlocked(const char* what, const std::string& file, int error = errno) {
+    die(kExitWrite, "cannot lock %s: %s: %s", what, shown_path(file).c_str(), strerror(error));
 }
 
 // Makes FOLDER/.locked. One that is left over is taken away first, by a rename: of two processes that do so one may
@@ -75,18 +79,18 @@ bool has_ended(const Holder& h) {
 void make_lock_file(FolderLock* lock, const char* what, const char* cure) {
     const std::string path = path_join(lock->held, ".locked"), aside = format("%s.%d", path.c_str(), int(getpid()));
     const auto in_use = [&] {
-        die_in_use(what, lock->held, path, format(", or if it has, remove %s%s", shown_path(path).c_str(), cure).c_str());
+        die_in_use(what, lock->held, path, ", or if it has, remove " + shown_path(path) + cure);
     };
     const std::string claim = claim_text();
     for (;;) {
         const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
         if (const Descriptor file(open(path.c_str(), flags, 0644)); file.fd >= 0) {
-            if (write(file.fd, claim.data(), claim.size()) != ssize_t(claim.size()) || fsync(file.fd) != 0)
-                die(kExitWrite, "cannot lock %s: %s: %s", what, shown_path(path).c_str(), strerror(errno));
+            const bool written = write(file.fd, claim.data(), claim.size()) == ssize_t(claim.size());
+            if (!written || fsync(file.fd) != 0) die_unlocked(what, path);
             lock->claim = claim;
             return;
         }
-        if (errno != EEXIST) die(kExitWrite, "cannot lock %s: %s: %s", what, shown_path(path).c_str(), strerror(errno));
+        if (errno != EEXIST) die_unlocked(what, path);
         const std::string stale = read_kernel_file(path);
         if (!has_ended(read_holder(path))) in_use();
         if (rename(path.c_str(), aside.c_str()) != 0) continue;
@@ -123,7 +127,7 @@ void lock_folder(FolderLock* lock, const std::string& path, const char* what, co
     const std::string file = path_join(lock->held, ".lock");
     do {            // the one who unlocks may remove the file that this process has just opened
         lock->file = Descriptor(open(file.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644));
-        if (lock->file.fd < 0) die(kExitWrite, "cannot lock %s: %s: %s", what, shown_path(file).c_str(), strerror(errno));
+        if (lock->file.fd < 0) die_unlocked(what, file);
         const int error = flock(lock->file.fd, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
         if (error == EWOULDBLOCK) die_in_use(what, lock->held, file, cure);
         // Another host may see the same folder through a mount without flock.
@@ -167,8 +171,8 @@ bool check_lock(FolderLock* lock) {
     if (stat(file.c_str(), &there) != 0 && errno != ENOENT) return moved;       // it cannot be looked at now
     const std::string text = lock->claim.empty() ? "" : read_kernel_file(file);
     if (!text.empty() && text != lock->claim)
-        die(kExitWrite, "the folder is not locked any more: %s: another process has replaced it; let one process at a time "
-            "write into that folder", shown_path(file).c_str());
+        die(kExitWrite, "the folder is not locked any more: %s: another process has replaced it; let one process at a "
+            "time write into that folder", shown_path(file).c_str());
     if (lock->claim.empty() ? !same_file(lock->file.fd, file) : text.empty()) {
         FolderLock again;               // somebody has removed the file, and another process may have made one
         lock_folder(&again, lock->held, "the folder", "");

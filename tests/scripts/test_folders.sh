@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_folders.sh -- whose folder it is: a run goes on in its own folder wherever that is moved, and leaves another run's
-# folder, checkpoints and lock alone.
+# test_folders.sh -- whose folder it is: a run goes on in its own folder wherever that is moved, and leaves another
+# run's folder, checkpoints and lock alone.
 . tests/lib.sh
 job="--layers 1 --heads 2 --channels 64 --seq-len 16 --batch-size 1 --total-batch-size 16 --lr 3e-3 --dtype fp32
      --data $PWD/tests/golden/lines.txt --eval-every 0 --sample-every 0 --timeout 60 --threads 1"
@@ -12,7 +12,8 @@ cat >"$tmp/fake.c" <<'END'
 int flock(int fd, int how) { (void)fd; (void)how; errno = atoi(getenv("FLOCK_ERRNO")); return -1; }
 END
 noflock=
-command -v cc >/dev/null && cc -shared -fPIC -o "$tmp/fake.so" "$tmp/fake.c" && noflock="env LD_PRELOAD=$tmp/fake.so FLOCK_ERRNO=38"
+command -v cc >/dev/null && cc -shared -fPIC -o "$tmp/fake.so" "$tmp/fake.c" &&
+    noflock="env LD_PRELOAD=$tmp/fake.so FLOCK_ERRNO=38"
 
 faults=
 newest() { cat "$tmp/$1/ckpt/latest"; }
@@ -99,7 +100,8 @@ rotated() {
     mv "$tmp/x/metrics.jsonl" "$tmp/x/metrics.jsonl.1" && rm -rf "$tmp/x/ckpt" "$tmp/x/.lock" "$tmp/x/config.json"
     release || { tail -n 3 "$tmp/x.log"; return 1; }
     has "$tmp/x.log" 'metrics.jsonl: was moved or deleted' && has "$tmp/x/metrics.jsonl" '"step":19,' &&
-        has "$tmp/x/metrics.jsonl.1" '"step":9,' && [ "$(newest x)" = step_00000020 ] && has "$tmp/x/config.json" '"id":"'
+        has "$tmp/x/metrics.jsonl.1" '"step":9,' && [ "$(newest x)" = step_00000020 ] &&
+        has "$tmp/x/config.json" '"id":"'
 }
 check "the log is rotated; ckpt/, config.json and .lock are deleted" rotated
 stolen() {
@@ -133,7 +135,7 @@ linked() {
     mkdir "$tmp/x" "$tmp/z" "$tmp/disk" && ln -s ../disk "$tmp/x/ckpt" && ln -s ../disk "$tmp/z/ckpt"
     hold x fwd 3 || return 1
     $train $job --steps 3 --out-dir "$tmp/z" >"$tmp/z.log" 2>&1; refused=$?
-    release && [ $refused -eq 74 ] && has "$tmp/z.log" "in use: .*/z/ckpt: by process [0-9]* on " || { cat "$tmp/z.log"; return 1; }
+    release && [ $refused -eq 74 ] && has "$tmp/z.log" "in use: .*/z/ckpt: by process [0-9]* on " || return 1
     [ -L "$tmp/x/ckpt" ] && same "$tmp/golden" "$tmp/x"
 }
 check "two runs whose ckpt/ are links to one folder" linked
@@ -174,7 +176,8 @@ check "ckpt/ shows an older state" older_disk
 back() {
     cp -r "$tmp/golden" "$tmp/back"
     for seed in 1 2 3 4; do
-        $train --resume "$tmp/back/ckpt/step_00000005" --keep 2 >"$tmp/back.log" 2>&1 || { tail -n 3 "$tmp/back.log"; return 1; }
+        $train --resume "$tmp/back/ckpt/step_00000005" --keep 2 >"$tmp/back.log" 2>&1 ||
+            { tail -n 3 "$tmp/back.log"; return 1; }
         cp -r "$tmp/golden/ckpt/step_00000005" "$tmp/back/ckpt/" 2>/dev/null
     done
     [ "$(ls -A "$tmp/back/ckpt" | grep -c bad)" -eq 2 ] || { ls -A "$tmp/back/ckpt"; return 1; }
@@ -183,7 +186,8 @@ check ".bad_step_* are bounded" back
 # What kills leave is removed by exact name, also when nothing is left to do.
 leftovers() {
     c="$tmp/golden/ckpt"
-    mkdir "$c/.del_step_00000001" "$c/.tmp_step_00000002" "$c/.tmp_step_mine" && touch "$c/latest.tmp12" "$c/latest.tmpl"
+    mkdir "$c/.del_step_00000001" "$c/.tmp_step_00000002" "$c/.tmp_step_mine" &&
+        touch "$c/latest.tmp12" "$c/latest.tmpl"
     $train --resume "$tmp/golden" >/dev/null 2>&1 || return 1
     [ "$(ls -A "$c" | grep -c 'tmp\|del')" -eq 2 ] || { ls -A "$c"; return 1; }
 }
@@ -225,7 +229,8 @@ if [ -n "$noflock" ]; then
     elsewhere() {   # of another host nobody can say whether it has ended
         cp -r "$tmp/golden" "$tmp/far"
         echo 'host far boot 1 space ?pid began ?1 pid 1' >"$tmp/far/.locked"
-        $noflock $train --resume "$tmp/far" --steps 30 >"$tmp/far.log" 2>&1; [ $? -eq 74 ] && has "$tmp/far.log" 'process 1 on far'
+        $noflock $train --resume "$tmp/far" --steps 30 >"$tmp/far.log" 2>&1
+        [ $? -eq 74 ] && has "$tmp/far.log" 'process 1 on far'
     }
     check "... held on another host" elsewhere
 fi
