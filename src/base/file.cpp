@@ -14,6 +14,7 @@
 #include <ftw.h>
 #include <sstream>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 #include "src/base/common.h"
 #include "src/base/lock.h"
@@ -131,21 +132,16 @@ std::string read_kernel_file(const std::string& path) {
     return text.str();
 }
 
-static bool look_up(const std::string& path, struct stat* info) {
-    if (patiently(path, [&] { return ::stat(path.c_str(), info); }) == 0) return true;
-    if (code_of(errno) == kExitNoInput) return false;
+// What kind of file is there; 0: none.
+static mode_t mode_of(const std::string& path) {
+    struct stat info;
+    if (patiently(path, [&] { return ::stat(path.c_str(), &info); }) == 0) return info.st_mode;
+    if (code_of(errno) == kExitNoInput) return 0;
     fail_read("cannot look up", path);
 }
 
-bool file_exists(const std::string& path) {
-    struct stat info;
-    return look_up(path, &info);
-}
-
-bool is_directory(const std::string& path) {
-    struct stat info;
-    return look_up(path, &info) && S_ISDIR(info.st_mode);
-}
+bool file_exists(const std::string& path) { return mode_of(path) != 0; }
+bool is_directory(const std::string& path) { return S_ISDIR(mode_of(path)); }
 
 // Not std::filesystem's iterator: its noexcept functions end the process when there is no memory.
 std::vector<std::string> list_directory(const std::string& path) {
@@ -219,6 +215,18 @@ void remove_tree(const std::string& path) {
         fail(kExitWrite, "cannot remove", path);
 }
 
+void rename_file(const std::string& from, const std::string& to) {
+    if (::rename(from.c_str(), to.c_str()) != 0) fail(kExitWrite, "cannot rename", from);
+}
+
+void require_space(const std::string& folder, uint64_t bytes, const char* what) {
+    struct statvfs disk;
+    if (::statvfs(folder.c_str(), &disk) != 0 || disk.f_blocks == 0) return;
+    if (const uint64_t got = disk.f_bavail * disk.f_frsize; got < bytes)
+        die(kExitWrite, "%s: %s: got %s bytes free, want about %s; make room", what, shown_path(folder).c_str(),
+            with_commas(got).c_str(), with_commas(bytes).c_str());
+}
+
 std::string without_slash(const std::string& path) {
     return path.substr(0, std::max<size_t>(path.find_last_not_of('/') + 1, 1));     // npos + 1 is 0
 }
@@ -283,7 +291,7 @@ void write_file_atomic(const std::string& path, std::string_view content) {
         FileWriter file(temporary);
         file.write(content.data(), content.size());
         file.finish();
-        if (::rename(temporary.c_str(), path.c_str())) fail(kExitWrite, "cannot rename", temporary);
+        rename_file(temporary, path);
     } catch (const Error&) {
         ::unlink(temporary.c_str());
         throw;

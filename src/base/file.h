@@ -59,6 +59,9 @@ std::vector<std::string> expand_glob(const std::string& pattern);  // sorted; em
 void make_directories(const std::string& path);             // 74
 void sync_directory(const std::string& path);               // fsync of a folder; 74; where there is none, a warning
 void remove_tree(const std::string& path);                  // follows no links; 74
+void rename_file(const std::string& from, const std::string& to);  // or a folder; 74
+// Error 74, "WHAT: FOLDER: got ...", if the folder's disk has less room than that (quotas do not show).
+void require_space(const std::string& folder, uint64_t bytes, const char* what);
 std::string without_slash(const std::string& path);         // at its end, but for "/"
 std::string base_name(const std::string& path);             // "a/b/" -> "b"
 std::string parent_folder(const std::string& path);         // "a/b" -> "a", "b" -> "."

@@ -2,11 +2,8 @@
 // survives a power cut (fsync of folders). DONE shows that a checkpoint is complete.
 #include "src/checkpoint/checkpoint.h"
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include "src/base/common.h"
 #include "src/base/fault.h"
 #include "src/base/json.h"
@@ -173,16 +170,11 @@ static void write_files(const std::string& folder, int64_t step, const Checkpoin
     sync_directory(folder);
 }
 
-static void rename_folder(const std::string& from, const std::string& to) {
-    if (::rename(from.c_str(), to.c_str()) == 0) return;
-    die(kExitWrite, "cannot rename: %s to %s: %s", shown_path(from).c_str(), to.c_str(), std::strerror(errno));
-}
-
 // Renames a checkpoint so that no resume takes it. Returns its new name.
 static std::string set_aside(const std::string& ckpt, const std::string& name) {
     std::string aside = ".bad_" + name;
     for (int i = 2; file_exists(path_join(ckpt, aside)); i++) aside = ".bad_" + name + "." + std::to_string(i);
-    rename_folder(path_join(ckpt, name), path_join(ckpt, aside));
+    rename_file(path_join(ckpt, name), path_join(ckpt, aside));
     return aside;
 }
 
@@ -194,8 +186,8 @@ static void place(const std::string& ckpt, const std::string& temporary, const s
     if (is_foreign(final, id))
         warn("%s: is of another run, and was set aside as %s", name.c_str(), set_aside(ckpt, name).c_str());
     if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, final.c_str(), RENAME_EXCHANGE) == 0) return;
-    if (file_exists(final)) rename_folder(final, path_join(ckpt, ".del_" + name));
-    rename_folder(temporary, final);
+    if (file_exists(final)) rename_file(final, path_join(ckpt, ".del_" + name));
+    rename_file(temporary, final);
 }
 
 static void remove_stale(const std::string& ckpt) {
@@ -221,19 +213,13 @@ static void retire(const std::string& ckpt, int64_t step, int keep, const std::s
         const std::string folder = path_join(ckpt, name);
         if (keep == 0 || step_of(name) >= step || is_foreign(folder, id) || !verify_checkpoint(folder, false).empty() ||
             ++kept <= keep || name == best) continue;
-        rename_folder(folder, path_join(ckpt, ".del_" + name));         // never half-deleted under its own name
+        rename_file(folder, path_join(ckpt, ".del_" + name));         // never half-deleted under its own name
     }
     remove_stale(ckpt);
 }
 
 void require_space(const std::string& folder, const Arena& arena, size_t arrays) {
-    struct statvfs disk;
-    if (statvfs(folder.c_str(), &disk) != 0 || disk.f_blocks == 0) return;
-    const uint64_t got = disk.f_bavail * disk.f_frsize;
-    const uint64_t want = arrays * count_parameters(arena.tensors) * sizeof(float);
-    if (got < want)
-        die(kExitWrite, "no space for a checkpoint: %s: got %s bytes free, want %s; make room", shown_path(folder).c_str(),
-            with_commas(got).c_str(), with_commas(want).c_str());
+    require_space(folder, arrays * count_parameters(arena.tensors) * sizeof(float), "no space for a checkpoint");
 }
 
 static void set_latest(const std::string& ckpt, const std::string& name) {

@@ -35,7 +35,7 @@ struct CheckpointFiles {
 // Writes a checkpoint and returns its folder. keep: whole checkpoints to keep, 0: all. Error 74; Error 1 if a value is
 // not finite; then older checkpoints are untouched and nothing half-written remains.
 std::string write_checkpoint(const std::string& out_dir, int64_t step, const CheckpointFiles& files, int keep);
-// Error 74 if the folder's disk has less room than `arrays` arrays take (quotas do not show).
+// Error 74 if the folder's disk has less room than `arrays` arrays take.
 void require_space(const std::string& folder, const Arena& arena, size_t arrays);
 
 // Fills arrays of arena.n floats from a checkpoint folder: "" with the weights, others with the optimizer's state.
