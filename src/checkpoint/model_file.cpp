@@ -5,7 +5,6 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
-#include <map>
 #include "src/base/common.h"
 #include "src/base/json.h"
 
@@ -52,20 +51,19 @@ struct Reader {
     uint64_t at = 0;
     std::map<std::string, std::string> keys = {};       // each value as JSON; null for NaN and infinities
     std::vector<SafeTensor> tensors = {};
-    uint64_t offset = 0;                                // of the next one's data
 
     [[noreturn]] void fail(const std::string& field, const std::string& got, const std::string& want) const {
         die_content(file.file->path + ": " + field.substr(0, 80), got.substr(0, 80), want);
     }
     // Goes on behind data, and returns where they begin. From there on nothing but data is left to read.
-    uint64_t skip(uint64_t bytes) {
+    uint64_t skip(uint64_t bytes, const char* why = "") {
         if (bytes > file.file->size - at)
-            fail("byte " + std::to_string(at), with_commas(bytes) + " bytes", "the file to go on");
+            fail("byte " + std::to_string(at), with_commas(bytes) + " bytes", std::string("the file to go on") + why);
         at += bytes;
         return at - bytes;
     }
     std::string take(uint64_t bytes) {
-        skip(bytes);
+        skip(bytes, "; the file ends inside the header");
         std::string taken(file.look(bytes).substr(0, bytes));
         file.take(bytes);
         return taken;
@@ -104,7 +102,6 @@ struct Reader {
     }
     void read_tensor() {
         SafeTensor t = {text(), "", {}, 0, 1, file.file};
-        if (t.name == "output.weight") t.name = "lm_head.weight";       // which may equal the embedding
         const uint32_t dims = number<uint32_t>();
         if (dims < 1 || dims > 4) fail(t.name, format("%u dimensions", dims), "1 to 4");
         for (uint32_t d = 0; d < dims; d++) {
@@ -112,13 +109,22 @@ struct Reader {
             t.bytes = checked_mul(t.bytes, t.shape[0], t.name.c_str());
         }
         const uint32_t type = number<uint32_t>();
-        t.dtype = type == 0 ? "F32" : type == 1 ? "F16" : type == 30 ? "BF16" : type == 8 ? "Q8_0" : format("%u", type);
-        if (type > 1 && type != 30) fail(t.name, "type " + t.dtype, "F32, F16 or BF16");
-        t.bytes = checked_mul(t.bytes, type == 0 ? 4 : 2, t.name.c_str());
-        if (const uint64_t got = number<uint64_t>(); got != offset || t.bytes > file.file->size)
-            fail(t.name, std::to_string(got) + " as offset", std::to_string(offset) + ", and data within the file");
-        offset += round_up<uint64_t>(t.bytes, 32);
+        const bool two_bytes = type == 1 || type == 30;
+        t.dtype = type == 0 ? "F32" : two_bytes ? (type == 1 ? "F16" : "BF16")
+                                                : "type " + (type == 8 ? "Q8_0" : std::to_string(type));
+        t.bytes = checked_mul(t.bytes, type == 0 ? 4 : two_bytes ? 2 : 0, t.name.c_str());
+        t.begin = number<uint64_t>();
         tensors.push_back(std::move(t));
+    }
+    void read_head() {
+        take(4);
+        if (const uint32_t version = number<uint32_t>(); version != 3) fail("version", std::to_string(version), "3");
+        const uint64_t n = number<uint64_t>(), key_count = number<uint64_t>();
+        for (uint64_t i = 0; i < key_count; i++)
+            if (const std::string name = text(); !keys.emplace(name, value(name, number<uint32_t>())).second)
+                fail(name, "it twice", "once");
+        check_kinds();
+        for (uint64_t i = 0; i < n; i++) read_tensor();
     }
 
     // Refuses a value of a kind that its key does not have: as if it were absent, another model would come out.
@@ -181,17 +187,17 @@ struct Reader {
 };
 
 ModelFile read_gguf(Reader in) {
-    in.take(4);
-    if (const uint32_t version = in.number<uint32_t>(); version != 3) in.fail("version", std::to_string(version), "3");
-    const uint64_t tensors = in.number<uint64_t>(), keys = in.number<uint64_t>();
-    for (uint64_t i = 0; i < keys; i++)
-        if (const std::string name = in.text(); !in.keys.emplace(name, in.value(name, in.number<uint32_t>())).second)
-            in.fail(name, "it twice", "once");
-    in.check_kinds();
-    for (uint64_t i = 0; i < tensors; i++) in.read_tensor();
+    in.read_head();
     if (const std::string size = in.text_of("general.alignment"); !size.empty() && size != "32")
         in.fail("general.alignment", size, "32");
+    uint64_t offset = 0;
     for (SafeTensor& t : in.tensors) {
+        if (t.dtype.starts_with("type")) in.fail(t.name, t.dtype, "F32, F16 or BF16");
+        if (t.begin != offset || t.bytes > in.file.file->size)
+            in.fail(t.name, std::to_string(t.begin) + " as offset", std::to_string(offset) +
+                    ", and data within the file");
+        offset += round_up<uint64_t>(t.bytes, 32);
+        if (t.name == "output.weight") t.name = "lm_head.weight";       // which may equal the embedding
         in.skip(round_up<uint64_t>(in.at, 32) - in.at);
         t.begin = in.skip(t.bytes);
     }
@@ -228,6 +234,12 @@ std::vector<SafeTensor> cut_llmc(const std::string& path, const SafeTensor& all,
     return tensors;
 }
 }  // namespace
+
+GgufContents read_gguf_head(const std::string& path) {
+    Reader in = {FileReader(path)};
+    in.read_head();
+    return {std::move(in.keys), std::move(in.tensors), round_up<uint64_t>(in.at, 32)};
+}
 
 ModelFile open_model_file(const std::string& path) {
     FileReader file(path);

@@ -7,6 +7,7 @@
 //     llm.c   int32[256]: 20240326, version 3 (fp32) or 5 (bf16), T, V, L, NH, C, Vp; then each kind of tensor of GPT-2
 //             for all layers, matrices as (outputs, inputs); the rows V..Vp-1 of wte are padding
 #pragma once
+#include <map>
 #include <span>
 #include "src/checkpoint/safetensors.h"
 
@@ -19,6 +20,14 @@ struct ModelFile {
 ModelFile open_model_file(const std::string& path);         // 66; 65 if it is neither or not as above
 // Fills arena.n floats; `theirs`: the file's tensors, as read_safetensors has them. Llama's q and k keep GGUF's order.
 void read_model_file(const std::string& path, Arena theirs, const Arena& arena, float* values);
+
+// What stands in front of a GGUF file's data. Error 65 as above.
+struct GgufContents {
+    std::map<std::string, std::string> keys;    // each value as JSON; null for NaN and infinities
+    std::vector<SafeTensor> tensors;            // begin: behind the begin of the data; bytes: 0 of other types
+    uint64_t data = 0;                          // where these begin
+};
+GgufContents read_gguf_head(const std::string& path);
 
 // A number under "ARCHITECTURE.name", and the key of config.json that says the same.
 struct GgufKey { const char *name, *hf; bool real = false; };           // real: f32, else u32

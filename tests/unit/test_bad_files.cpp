@@ -404,7 +404,7 @@ std::vector<Case> cases() {
         {"info", "x.gguf",
          "GGUF" + raw<uint32_t>({3}) + raw<uint64_t>({0, 1, 1}) + "k" + raw<uint32_t>({9, 10}) +
              raw<uint64_t>({uint64_t(1) << 61}),
-         65, "size overflows"},
+         65, "the file ends inside"},
         {"info", "x.json", "{\"\\u001b[2J\":1}", 65, "no tokenizer, model config"},
         {"info", "x.safetensors", raw<uint64_t>({100}), 65, "is it a safetensors file"},
         {"plot", "metrics.jsonl", "", 65, "metrics.jsonl"},

@@ -1334,7 +1334,7 @@ TEST(info_names_what_it_sees) {
     // elsewhere.
     int32_t head[256] = {20240326, 3, 64, 50257, 4, 1, 1 << 30, -118};
     write_plain(dir / "wraps.bin", std::string(reinterpret_cast<const char*>(head), sizeof head));
-    expect_output(65, "channels: got 1073741824", "info " + (dir / "wraps.bin"));
+    expect_output(65, "n_embd: got 1073741824", "info " + (dir / "wraps.bin"));
     for (int i = 0; i < 60; i++) {  // noise behind every magic: an answer or an error, never a crash
         std::string noise(size_t(random_bits() % 400), '\0');
         for (char& c : noise) c = char(random_bits() % (i % 3 ? 256 : 3));
