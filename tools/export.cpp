@@ -12,6 +12,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <ranges>
 #include "models/config.h"
 #include "models/llama.h"
 #include "src/app/init.h"
@@ -44,12 +45,10 @@ struct Exported {
     std::vector<float> values;                          // in memory order: a weight is (outputs, inputs)
 };
 
-// vocab_multiple: what the rows of the vocabulary are padded to.
-Exported load(const Init& init, const std::string& name, int vocab_multiple) {
+Exported load(const Init& init, const std::string& name) {
     const bool adapter = !init.adapter.empty();
-    Exported m = {adapter ? init.adapter : init.folder, name, adapter, init.tokenizer,
-                  init.config, {}, {}};
-    m.config.shape.Vp = round_up(m.config.shape.V, vocab_multiple);
+    Exported m = {adapter ? init.adapter : init.folder, name, adapter, init.tokenizer, init.config, {}, {}};
+    m.config.shape.Vp = m.config.shape.V;               // no padding
     m.arena = arena_layout(m.config.info->tensors(m.config.shape));
     m.values.resize(m.arena.n);
     load_init(m.values.data(), m.arena, init);
@@ -59,7 +58,6 @@ Exported load(const Init& init, const std::string& name, int vocab_multiple) {
 struct Arguments {
     std::string out, hf, gguf, llmc, type = "f16";
     bool merge = false;
-    std::string modelfile() const { return gguf.empty() ? "" : gguf + ".Modelfile"; }
 };
 
 size_t bytes_of(const TensorSpec& t) { return t.rows * t.cols * sizeof(float); }
@@ -82,19 +80,19 @@ struct Output {
         else if (!is_directory(into))
             die(kExitWrite, "%s: cannot write to %s: no such folder", option.c_str(), into.c_str());
         const bool unfinished = std::ranges::any_of(names, [&](const auto& name) { return file_exists(path(name)); });
-        std::ranges::reverse(there);
-        for (const std::string& name : there) {
+        for (const std::string& name : std::views::reverse(there)) {
             const bool ours = name == base_name(work) || (unfinished && std::ranges::count(names, name));
             if (!file_exists(path_join(into, name)) || ours) continue;
             if (!unfinished) remove_work();         // of an export that was killed when all was renamed
             die(kExitUsage, "%s: %s: it exists; give a new name", option.c_str(), path_join(into, name).c_str());
         }
     }
-    void remove(const std::string& folder, const std::vector<std::string>& which) const {
-        for (const std::string& name : which) ::unlink(path_join(folder, name).c_str());
+    void remove(const std::string& folder) const {
+        for (const std::string& name : names) ::unlink(path_join(folder, name).c_str());
     }
     void remove_work() const {
-        remove(work, {".lock", ".locked"});
+        remove(work);
+        for (const char* name : {".lock", ".locked"}) ::unlink(path(name).c_str());
         ::rmdir(work.c_str());
     }
     template <class F> void write(const F& fill) const {
@@ -102,31 +100,32 @@ struct Output {
         FolderLock lock;
         lock_folder(&lock, work, (option + ": the folder of an unfinished export").c_str(), ", or give another name");
         refuse_existing();
-        remove(into, names);
-        remove(work, names);
+        remove(into);
+        remove(work);
         try {
             fill();
             sync_directory(work);
         } catch (...) {
-            remove(work, names);
+            remove_work();
             throw;
         }
         for (const std::string& name : names)
-            if (file_exists(path(name)) && ::rename(path(name).c_str(), path_join(into, name).c_str()) != 0)
-                die(kExitWrite, "cannot rename: %s: %s", path(name).c_str(), std::strerror(errno));
+            if (file_exists(path(name))) rename_file(path(name), path_join(into, name));
         sync_directory(into);
         remove_work();
     }
 };
 
-Output hf_output(const Arguments& a) {
-    return {"--hf", a.hf, path_join(a.hf, ".export"),
+Output hf_output(const std::string& folder) {
+    return {"--hf", folder, path_join(folder, ".export"),
             {"model.safetensors", kAdapterWeights, "generation_config.json", "tokenizer.json", "tokenizer_config.json",
              "vocab.json", "merges.txt", "chat_template.jinja", kAdapterConfig, "config.json"}};
 }
-Output file_output(const char* option, const std::string& path, std::vector<std::string> names) {
-    const std::string into = parent_folder(path);
-    return {option, into, path_join(into, "." + names.back() + ".export"), names};
+Output file_output(const char* option, const std::string& path, const char* beside = "") {
+    const std::string into = parent_folder(path), name = base_name(path);
+    Output out = {option, into, path_join(into, "." + name + ".export"), {name}};
+    if (*beside) out.names.insert(out.names.begin(), name + beside);
+    return out;
 }
 
 void put_file(const std::string& path, std::string_view text) {
@@ -143,8 +142,8 @@ void copy_file(const std::string& from, const std::string& to) {
     file.finish();
 }
 
-void fill_hf(const Exported& m, bool merge, const Output& out) {
-    const bool whole = m.adapter ? merge : !file_exists(path_join(m.folder, "model.safetensors"));
+void fill_hf(const Exported& m, const Arguments& a, const Output& out) {
+    const bool whole = m.adapter ? a.merge : !file_exists(path_join(m.folder, "model.safetensors"));
     for (const std::string& name : out.names) {
         const std::string from = path_join(m.folder, name), to = out.path(name);
         // Beside adapters a config.json would say that the weights are there, too.
@@ -166,18 +165,22 @@ void fill_hf(const Exported& m, bool merge, const Output& out) {
 constexpr size_t kBlock = 12;                           // tensors of a block of GPT-2
 
 // int32[256]: magic, version 3 (fp32), T, V, L, NH, C, Vp; then each kind of tensor for all layers.
-void export_llmc(const Exported& m, const Arguments&, FileWriter* file) {
+void fill_llmc(const Exported& m, const Arguments&, const Output& out) {
     const Shape& c = m.config.shape;
-    const int32_t head[256] = {20240326, 3, c.T, c.V, c.L, c.NH, c.C, c.Vp};
-    file->write(head, sizeof head);
+    const int32_t head[256] = {20240326, 3, c.T, c.V, c.L, c.NH, c.C, round_up(c.V, 128)};      // as llm.c pads
+    const std::vector<float> padding(size_t(head[7] - c.V) * size_t(c.C));
+    FileWriter file(out.path(out.names.back()));
+    file.write(head, sizeof head);
     const size_t n = m.arena.tensors.size();
-    const auto put = [&](size_t i) { file->write(values_of(m, i), bytes_of(m.arena.tensors[i])); };
+    const auto put = [&](size_t i) { file.write(values_of(m, i), bytes_of(m.arena.tensors[i])); };
     put(0);
+    file.write(padding.data(), padding.size() * sizeof(float));
     put(1);
     for (size_t part = 0; part < kBlock; part++)
         for (size_t i = 2 + part; i + 2 < n; i += kBlock) put(i);
     put(n - 2);
     put(n - 1);
+    file.finish();
 }
 
 // How GGUF stores a matrix: its number and that of a file mostly so, and how many values a block of bytes holds.
@@ -250,33 +253,27 @@ struct GgufHead {
     template <class T> static void put(std::string* to, T x) {
         to->append(reinterpret_cast<const char*>(&x), sizeof x);
     }
-    static void put_text(std::string* to, std::string_view text) {
+    static void put(std::string* to, const std::string& text) {
         put<uint64_t>(to, text.size());
         to->append(text);
     }
     void key(const std::string& name, uint32_t type) {
-        put_text(&keys, name);
+        put(&keys, name);
         put<uint32_t>(&keys, type);
         key_count++;
     }
     void add_u32(const std::string& name, uint32_t x) { key(name, 4); put(&keys, x); }
     void add_f32(const std::string& name, float x) { key(name, 6); put(&keys, x); }
     void add_bool(const char* name, bool x) { key(name, 7); put<uint8_t>(&keys, x); }
-    void add_text(const char* name, std::string_view x) { key(name, 8); put_text(&keys, x); }
-    void add_texts(const char* name, const std::vector<std::string>& x) {
+    void add_text(const char* name, const std::string& x) { key(name, 8); put(&keys, x); }
+    template <class T> void add_list(const char* name, uint32_t type, const std::vector<T>& x) {
         key(name, 9);
-        put<uint32_t>(&keys, 8);
+        put(&keys, type);
         put<uint64_t>(&keys, x.size());
-        for (const std::string& s : x) put_text(&keys, s);
-    }
-    void add_i32s(const char* name, const std::vector<int32_t>& x) {
-        key(name, 9);
-        put<uint32_t>(&keys, 5);
-        put<uint64_t>(&keys, x.size());
-        for (const int32_t v : x) put(&keys, v);
+        for (const T& item : x) put(&keys, item);
     }
     void add_tensor(const GgufTensor& t) {
-        put_text(&tensors, t.name);
+        put(&tensors, t.name);
         put<uint32_t>(&tensors, t.rows ? 2 : 1);
         put<uint64_t>(&tensors, t.cols);                // fastest dimension first
         if (t.rows) put<uint64_t>(&tensors, t.rows);
@@ -341,13 +338,8 @@ void add_tokenizer(GgufHead* head, const Exported& m) {
         tokens[id] = text;
         types[id] = type;
     };
-    for (JsonItems i(model.at("vocab", what)); i.next();) {
-        const std::string text = i.key.text();
-        uint64_t n;
-        if (!i.value.as_u64(&n))
-            die(kExitBadContent, "%s: token %s: its id is no integer", what, json_quote(text.substr(0, 40)).c_str());
-        set(n, text, 1);
-    }
+    uint64_t id = 0;                                    // tokenizer_parse has found that all are integers
+    for (JsonItems i(model.at("vocab", what)); i.next() && i.value.as_u64(&id);) set(id, i.key.text(), 1);
     for (JsonItems i(j.find("added_tokens")); i.next();)
         set(i.value.get_u64("id", what), i.value.get_string("content", what),
             i.value.find("special").text() == "true" ? 3 : 4);
@@ -362,9 +354,9 @@ void add_tokenizer(GgufHead* head, const Exported& m) {
     }
     head->add_text("tokenizer.ggml.model", "gpt2");
     head->add_text("tokenizer.ggml.pre", tokenizer.split.gguf);
-    head->add_texts("tokenizer.ggml.tokens", tokens);
-    head->add_i32s("tokenizer.ggml.token_type", types);
-    head->add_texts("tokenizer.ggml.merges", merges);
+    head->add_list("tokenizer.ggml.tokens", 8, tokens);
+    head->add_list("tokenizer.ggml.token_type", 5, types);
+    head->add_list("tokenizer.ggml.merges", 8, merges);
     // Without these keys llama.cpp takes token 11 for both. A model of one text never writes the end-of-text token.
     const int begin = begin_token(j, what), end = m.config.eot >= 0 ? m.config.eot : tokenizer.eot;
     const int first = begin >= 0 ? begin : m.config.bot >= 0 ? m.config.bot : end;
@@ -413,8 +405,17 @@ std::vector<GgufTensor> gguf_tensors(const Exported& m, const GgufType& type, co
     return all;
 }
 
-void export_gguf(const Exported& m, const Arguments& a, FileWriter* file) {
+// What `ollama create NAME -f FILE.Modelfile` reads. It takes a chat template from the GGUF file; to a model without
+// one the text goes as it is.
+std::string modelfile(const Exported& m, const std::string& gguf) {
+    const char* const plain = read_chat_template(m.folder).empty() ? "TEMPLATE \"{{ .Prompt }}\"\n" : "";
+    return format("# ollama create NAME -f %s.Modelfile\nFROM ./%s\n%sPARAMETER num_ctx %d\nPARAMETER temperature 0.8\n",
+                  gguf.c_str(), gguf.c_str(), plain, m.config.shape.T);
+}
+
+void fill_gguf(const Exported& m, const Arguments& a, const Output& out) {
     const GgufType& type = gguf_type(a.type);
+    put_file(out.path(out.names[0]), modelfile(m, out.names[1]));
     GgufHead head;
     head.add_text("general.architecture", m.config.info->name);
     head.add_text("general.name", m.name);
@@ -433,62 +434,26 @@ void export_gguf(const Exported& m, const Arguments& a, FileWriter* file) {
     GgufHead::put(&text, head.key_count);
     text += head.keys + head.tensors;
     text.resize(round_up<size_t>(text.size(), 32), '\0');
-    file->write(text.data(), text.size());
+    FileWriter file(out.path(out.names[1]));
+    file.write(text.data(), text.size());
     for (const GgufTensor& t : tensors) {
         std::vector<char> data = encode(t);
         data.resize(round_up<size_t>(data.size(), 32));
-        file->write(data.data(), data.size());
+        file.write(data.data(), data.size());
     }
-}
-
-// What `ollama create NAME -f FILE.Modelfile` reads. It takes a chat template from the GGUF file; to a model without
-// one the text goes as it is.
-void export_modelfile(const Exported& m, const Arguments& a, FileWriter* file) {
-    const char* const plain = read_chat_template(m.folder).empty() ? "TEMPLATE \"{{ .Prompt }}\"\n" : "";
-    const std::string text = format("# ollama create NAME -f %s.Modelfile\nFROM ./%s\n%s"
-                                    "PARAMETER num_ctx %d\nPARAMETER temperature 0.8\n",
-                                    base_name(a.gguf).c_str(), base_name(a.gguf).c_str(), plain, m.config.shape.T);
-    file->write(text.data(), text.size());
-}
-
-// Writes the file `path`, so far in out.work, and returns what to say of it.
-using Write = void (*)(const Exported&, const Arguments&, FileWriter*);
-std::string write_file(const std::string& path, const Output& out, const Exported& m, const Arguments& a, Write write) {
-    FileWriter file(out.path(base_name(path)));
-    write(m, a, &file);
     file.finish();
-    return format("%s: %s bytes\n", escape_control(path).c_str(), with_commas(file.bytes).c_str());
 }
 
 // ---------------------------------------------------------------------------------------------------- command line
 
 Arguments parse_arguments(int argc, char** argv) {
     Arguments a;
-    const std::pair<const char*, std::string*> fields[] = {{"--hf", &a.hf}, {"--gguf", &a.gguf}, {"--llmc", &a.llmc},
-                                                           {"--type", &a.type}};
-    for (int i = 1; i < argc; i++) {
-        const std::string arg = argv[i];
-        const size_t equals = arg.find('=');
-        const std::string name = arg.substr(0, equals);
-        std::string* value = nullptr;
-        for (const auto& [option, field] : fields)
-            if (name == option) value = field;
-        if (value) {
-            *value = equals != std::string::npos ? arg.substr(equals + 1) : i + 1 < argc ? argv[++i] : "";
-            if (value->empty()) die(kExitUsage, "%s: want a value", name.c_str());
-            continue;
-        }
-        if (arg == "--merge") {
-            a.merge = true;
-            continue;
-        }
-        if (arg.starts_with("-"))
-            die(kExitUsage, "unknown option: %s; want --hf DIR, --merge, --gguf FILE, --type TYPE or --llmc FILE",
-                name.c_str());
-        if (!a.out.empty() || arg.empty()) die(kExitUsage, "got a second folder: %s: want one", arg.c_str());
-        a.out = arg;
-    }
-    if (a.out.empty()) die(kExitUsage, "want the folder of a run, a checkpoint or a Hugging Face model");
+    std::vector<std::string> models = read_options("export", argc, argv,
+        {{"--hf", &a.hf}, {"--gguf", &a.gguf}, {"--llmc", &a.llmc}, {"--type", &a.type}, {"--merge", nullptr}});
+    a.merge = std::erase(models, "--merge") > 0;
+    if (models.size() > 1) die(kExitUsage, "got a second folder: %s: want one", models[1].c_str());
+    if (models.empty()) die(kExitUsage, "want the folder of a run, a checkpoint or a Hugging Face model");
+    a.out = models[0];
     if (a.hf.empty() && a.gguf.empty() && a.llmc.empty())
         die(kExitUsage, "want --hf DIR, --gguf FILE or --llmc FILE; see export --help");
     gguf_type(a.type);
@@ -505,26 +470,23 @@ int run(int argc, char** argv) {
                                               std::tuple("--llmc", a.llmc, kind == "gpt2")})
         if (!path.empty() && !known)
             die(kExitUsage, "%s: has no form for a model %s; --hf holds any", option, kind.c_str());
-    const Output hf = hf_output(a), gguf = file_output("--gguf", a.gguf, {base_name(a.modelfile()), base_name(a.gguf)}),
-                 llmc = file_output("--llmc", a.llmc, {base_name(a.llmc)});
-    for (const auto& [path, out] : {std::pair(a.hf, hf), std::pair(a.gguf, gguf), std::pair(a.llmc, llmc)})
-        if (!path.empty()) out.refuse_existing();
-    const Exported m = load(init, name, 1);           // nothing is written from a model that does not fit its config
-    if (!a.hf.empty()) {
-        hf.write([&] { fill_hf(m, a.merge, hf); });
-        std::printf("%s: %s of %s\n", escape_control(a.hf).c_str(),
-                    m.adapter && !a.merge ? "folder of PEFT" : "Hugging Face folder",
-                    escape_control(base_name(m.folder)).c_str());
+    std::vector<std::pair<Output, decltype(&fill_hf)>> wanted;
+    if (!a.hf.empty()) wanted.push_back({hf_output(a.hf), fill_hf});
+    if (!a.gguf.empty()) wanted.push_back({file_output("--gguf", a.gguf, ".Modelfile"), fill_gguf});
+    if (!a.llmc.empty()) wanted.push_back({file_output("--llmc", a.llmc), fill_llmc});
+    for (const auto& [out, fill] : wanted) out.refuse_existing();
+    const Exported m = load(init, name);                // nothing is written from a model that does not fit its config
+    for (const auto& [out, fill] : wanted) {
+        out.write([&, fill = fill, &out = out] { fill(m, a, out); });
+        if (fill == fill_hf)
+            std::printf("%s: %s of %s\n", escape_control(a.hf).c_str(),
+                        m.adapter && !a.merge ? "folder of PEFT" : "Hugging Face folder",
+                        escape_control(base_name(m.folder)).c_str());
+        else
+            for (const std::string& file : std::views::reverse(out.names))
+                std::printf("%s: %s bytes\n", escape_control(path_join(out.into, file)).c_str(),
+                            with_commas(InputFile(path_join(out.into, file)).size).c_str());
     }
-    std::string said;
-    if (!a.gguf.empty())
-        gguf.write([&] {
-            said = write_file(a.modelfile(), gguf, m, a, export_modelfile);
-            said = write_file(a.gguf, gguf, m, a, export_gguf) + said;
-        });
-    if (!a.llmc.empty())
-        llmc.write([&] { said += write_file(a.llmc, llmc, load(init, name, 128), a, export_llmc); });  // as llm.c pads
-    std::fputs(said.c_str(), stdout);
     return 0;
 }
 }  // namespace

@@ -3,8 +3,29 @@
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <map>
 #include <string>
+#include <vector>
 #include "src/base/common.h"
+
+// Sets the options, "--name VALUE" or "--name=VALUE", and returns the other words. null: one without a value, a word.
+inline std::vector<std::string> read_options(const char* program, int argc, char** argv,
+                                             const std::map<std::string, std::string*>& options) {
+    std::vector<std::string> words;
+    for (int i = 1; i < argc; i++) {
+        const std::string arg = argv[i], name = arg.substr(0, arg.find('='));
+        const auto option = options.find(name);
+        const bool known = option != options.end();
+        if (!known && arg.starts_with("-")) die(kExitUsage, "unknown option: %s; see %s --help", name.c_str(), program);
+        if (!known || !option->second) {
+            words.push_back(arg);
+            continue;
+        }
+        *option->second = name != arg ? arg.substr(name.size() + 1) : i + 1 < argc ? argv[++i] : "";
+        if (option->second->empty()) die(kExitUsage, "%s: want a value; see %s --help", name.c_str(), program);
+    }
+    return words;
+}
 
 // Runs run(argc, argv), which returns an exit code, as the program `name`.
 template <class F> int tool_main(const char* name, const char* usage, int argc, char** argv, const F& run) {
