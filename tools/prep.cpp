@@ -8,7 +8,6 @@
 // their tokens in order again: the bytes do not depend on threads. Behind each full shard the position is saved (files
 // .part and prep.json), so that an interrupted run goes on there, to the same bytes. It first reads again what was read
 // of the inputs: a hash of each tells whether these are still the same.
-#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <algorithm>
@@ -61,10 +60,6 @@ struct Input {
     uint64_t bytes;                         // on the disk
 };
 
-std::string without(const std::string& name, const std::string& end) {
-    return name.ends_with(end) ? name.substr(0, name.size() - end.size()) : name;
-}
-
 void warn_of_markup(const std::string& path, std::string_view head) {
     const size_t at = std::min(head.find_first_not_of(" \t\r\n"), head.size());
     if (head.substr(at).starts_with("<!") || head.substr(at).starts_with("<html"))
@@ -76,15 +71,11 @@ void warn_of_markup(const std::string& path, std::string_view head) {
 std::vector<Input> find_inputs(const std::vector<std::string>& paths) {
     std::vector<Input> inputs;
     for (const std::string& path : paths) {
-        std::vector<std::string> files;
-        if (is_directory(path))
-            for (const std::string& name : list_directory(path)) files.push_back(path_join(path, name));
-        else files = file_exists(path) ? std::vector<std::string>{path} : expand_glob(path);
-        std::erase_if(files, [](const std::string& f) { return is_directory(f) || base_name(f)[0] == '.'; });
+        const std::vector<std::string> files = find_files(path);
         if (files.empty()) die(kExitNoInput, "%s: no file is there or matches it", path.c_str());
         for (const std::string& file : files) {
             const std::string unpack = file.ends_with(".gz") ? "gzip" : file.ends_with(".zst") ? "zstd" : "";
-            const std::string name = without(without(file, ".gz"), ".zst");
+            const std::string name = unpack.empty() ? file : file.substr(0, file.rfind('.'));
             inputs.push_back({file, unpack, name.ends_with(".jsonl"), InputFile(file).size});
             if (!unpack.empty()) continue;
             const Source source = find_source(file);            // 65 for what is no text
@@ -175,14 +166,12 @@ struct Reader {
         while (input < inputs.size()) {
             const Input& of = inputs[input];
             if (!stream) stream = std::make_unique<Stream>(of);
-            size_t want = of.jsonl ? kChunk : SIZE_MAX / 4;
-            std::string_view rest = stream->look(want);
-            size_t n = rest.size();
-            for (; of.jsonl && rest.size() >= want; rest = stream->look(want *= 2), n = rest.size())
-                if (const size_t end = rest.substr(0, want).rfind('\n'); end != rest.npos) {
-                    n = end + 1;            // else the line is longer than a chunk
-                    break;
-                }
+            size_t n = 0, want = of.jsonl ? kChunk : SIZE_MAX / 4;
+            for (bool more = true; more && n == 0; want *= 2) {     // a line may be longer than a chunk
+                const std::string_view rest = stream->look(want);
+                more = of.jsonl && rest.size() >= want;
+                n = more ? rest.substr(0, want).rfind('\n') + 1 : rest.size();      // npos + 1 is 0
+            }
             if (n > 0) {
                 const uint64_t at = stream->at;
                 Chunk chunk = {stream->take(n), of.jsonl, of.path + format(": byte %llu", ull(at)),
@@ -201,9 +190,8 @@ struct Reader {
     }
 };
 
-// What a start has read: hashes of the first inputs, of the last of them only `at` bytes. And the checksum of its
-// tokenizer.json.
-struct Place { std::vector<uint64_t> hashes; uint64_t at; uint32_t tokenizer; };
+// What a start has read: hashes of the first inputs, of the last of them only `at` bytes.
+struct Place { std::vector<uint64_t> hashes; uint64_t at; };
 
 // --------------------------------------------------------------------------------------------------------- encoding
 
@@ -232,7 +220,7 @@ template <class F> void each_document(const Chunk& chunk, const std::string& fie
     if (!chunk.jsonl) return rest.empty() ? void() : f(rest);
     for (size_t number = 1; !rest.empty(); number++) {
         const std::string_view line = next_word(&rest, '\n');
-        if (line.find_first_not_of(" \t\r") == line.npos) continue;
+        if (is_blank(line)) continue;
         const std::string what = chunk.where + format(", line %zu from there", number);
         const Json json = parse_json(line, what.c_str());
         if (!json.find(field) && !conversation_key(json).empty())
@@ -284,22 +272,18 @@ struct Output {
     uint64_t documents = 0, total = 0;      // tokens
 };
 
-template <class T> void write_tokens(FileWriter* file, const std::vector<uint32_t>& tokens, size_t n) {
-    const std::vector<T> stored(tokens.begin(), tokens.begin() + ptrdiff_t(n));
-    file->write(stored.data(), n * sizeof(T));
-}
-
 // Writes the first n tokens as a shard.
 void write_shard(const std::string& dir, Output* out, size_t n, size_t width) {
     const std::string name = format("%s_%06zu.bin", out->name, out->shards.size()), path = path_join(dir, name);
     const uint32_t header[256] = {width == 2 ? 20240520u : 20240801u, width == 2 ? 1u : 7u, uint32_t(n)};
+    std::string bytes;
+    for (size_t i = 0; i < n; i++) bytes.append(reinterpret_cast<const char*>(&out->tokens[i]), width);
     remove_tree(path + ".tmp");
     FileWriter file(path + ".tmp");
     file.write(header, sizeof header);
-    if (width == 2) write_tokens<uint16_t>(&file, out->tokens, n);
-    else write_tokens<uint32_t>(&file, out->tokens, n);
+    file.write(bytes.data(), bytes.size());
     file.finish();
-    if (::rename((path + ".tmp").c_str(), path.c_str()) != 0) die(kExitWrite, "cannot rename: %s.tmp", path.c_str());
+    rename_file(path + ".tmp", path);
     out->shards.push_back({name, n, file.crc});
     out->tokens.erase(out->tokens.begin(), out->tokens.begin() + ptrdiff_t(n));
 }
@@ -357,6 +341,7 @@ struct Job {
     uint64_t saves = 0;                     // 0: all is done
     int vocab_size = 0;
     size_t width = 0;                       // bytes of a token
+    uint32_t tokenizer = 0;                 // checksum of tokenizer.json
     std::string path(const std::string& name) const { return path_join(a.out, name); }
     std::string part(const Output& o, uint64_t save) const {
         return path(std::string(".") + o.name + "." + std::to_string(save) + ".part");
@@ -374,7 +359,7 @@ struct Job {
         for (const uint64_t hash : place.hashes) hashes.push_back(std::to_string(hash));
         JsonLine json;
         json.raw("of", identity(a, inputs)).add("vocab_size", vocab_size).add("token_bytes", width).add("saves", saves)
-            .raw("hashes", "[" + join(hashes, ",") + "]").add("at", place.at).add("tokenizer", place.tokenizer);
+            .raw("hashes", "[" + join(hashes, ",") + "]").add("at", place.at).add("tokenizer", tokenizer);
         for (const Output& o : out)
             json.raw(o.name, JsonLine().add("documents", o.documents).add("tokens", o.total)
                                  .add("rest", crc32c(0, o.tokens.data(), o.tokens.size() * 4))
@@ -413,7 +398,8 @@ struct Job {
             o.tokens.resize(rest.size() / 4);
             if (!rest.empty()) std::memcpy(o.tokens.data(), rest.data(), rest.size());
         }
-        Place place = {{}, state.get_u64("at", what), uint32_t(state.get_u64("tokenizer", what))};
+        tokenizer = uint32_t(state.get_u64("tokenizer", what));
+        Place place = {{}, state.get_u64("at", what)};
         for (JsonItems i(state.at("hashes", what)); i.next();)
             if (!i.value.as_u64(&place.hashes.emplace_back())) refuse(what, "hashes", i.value, "an integer");
         return place;
@@ -432,18 +418,6 @@ struct Job {
             if (is_leftover(name) && !name.starts_with(".lock")) remove_tree(path(name));
     }
 };
-
-void require_space(const Arguments& a, uint64_t bytes, size_t width, bool merges) {
-    struct statvfs disk;
-    const uint64_t want = bytes / (merges ? 4 : 1) * width;
-    const bool known = statvfs(a.out.c_str(), &disk) == 0 && disk.f_blocks > 0;
-    const uint64_t got = known ? disk.f_bavail * disk.f_frsize : UINT64_MAX;
-    std::fprintf(stderr, "prep: %s bytes of input, about %s bytes of tokens in %s\n", with_commas(bytes).c_str(),
-                 with_commas(want).c_str(), a.out.c_str());
-    if (got < want)
-        die(kExitWrite, "no space: %s: got %s bytes free, want about %s; make room", a.out.c_str(),
-            with_commas(got).c_str(), with_commas(want).c_str());
-}
 
 struct Progress {
     uint64_t total, at_start;
@@ -476,31 +450,37 @@ void run(const Arguments& a) {
     const bool has_own = resumed && file_exists(own);
     const Tokenizer tokenizer = has_own ? tokenizer_load(own) : open_tokenizer(a, inputs);
     const std::string json = tokenizer.to_json();
-    const uint32_t tokenizer_crc = crc32c(0, json.data(), json.size());
-    if (resumed && tokenizer_crc != resumed->tokenizer)
+    const uint32_t crc = crc32c(0, json.data(), json.size());
+    if (resumed && crc != job.tokenizer)
         die(kExitBadContent, "%s: it has changed; begin again in another folder", own.c_str());
     if (finished) {
         job.clean();
         std::printf("%s: finished already\n", a.out.c_str());
         return;
     }
+    job.tokenizer = crc;
     job.vocab_size = tokenizer.vocab_size;
     job.width = tokenizer.vocab_size <= 65536 ? 2 : 4;
     if (!resumed) {
-        require_space(a, bytes, job.width, !tokenizer.merges.empty());
-        job.save({{0}, 0, tokenizer_crc});  // first of all: from here on a start goes on
+        const uint64_t want = bytes / (tokenizer.merges.empty() ? 1 : 4) * job.width;
+        std::fprintf(stderr, "prep: %s bytes of input, about %s bytes of tokens in %s\n", with_commas(bytes).c_str(),
+                     with_commas(want).c_str(), a.out.c_str());
+        require_space(a.out, want, "no space");
+        job.save({{0}, 0});                 // first of all: from here on a start goes on
     }
     if (!has_own) write_file_atomic(own, json);
 
     // Each thread has a tokenizer of its own: copies share a cache.
-    struct Work { std::future<Encoded> result; size_t slot, input; uint64_t end, hash; };
+    struct Work { std::future<Encoded> result; size_t input; uint64_t end, hash; };
     std::vector<Tokenizer> tokenizers;
     for (int i = 0; i < a.threads; i++) tokenizers.push_back(tokenizer_parse(json, own));
     std::deque<Work> under_way;
     Progress progress = {bytes, reader.read};
     uint64_t text_bytes = 0;
     const auto take = [&] {                 // the oldest chunk's tokens
-        const Encoded encoded = under_way.front().result.get();
+        Work done = std::move(under_way.front());
+        under_way.pop_front();
+        const Encoded encoded = done.result.get();
         bool full = false;
         text_bytes += encoded.bytes;
         for (int k = 0; k < 2; k++) {
@@ -512,28 +492,22 @@ void run(const Arguments& a) {
             for (; o.tokens.size() >= a.shard_tokens; full = true) job.write(&o, a.shard_tokens);
         }
         if (full) {
-            const Work& done = under_way.front();
-            Place place = {reader.hashes, done.end, tokenizer_crc};
+            Place place = {reader.hashes, done.end};
             place.hashes.resize(done.input + 1);
             place.hashes.back() = done.hash;
             job.save(place);
         }
         progress.show(reader.read, text_bytes, job.out[0].total + job.out[1].total);
-        const size_t slot = under_way.front().slot;
-        under_way.pop_front();
-        return slot;
     };
-    for (size_t slot = 0; std::optional<Chunk> chunk = reader.next();) {
-        if (under_way.size() == tokenizers.size()) slot = take();
-        else slot = under_way.size();
-        const uint64_t end = reader.stream->at;
+    for (size_t k = 0; std::optional<Chunk> chunk = reader.next(); k++) {
+        if (under_way.size() == tokenizers.size()) take();          // the one that uses chunk k's tokenizer
+        const Tokenizer& its_own = tokenizers[k % tokenizers.size()];
         // Where no thread can be started, take() does the work: the default policy.
-        under_way.push_back({std::async([&a, &tokenizers, slot, c = std::move(*chunk)] {
-                                 return encode(c, tokenizers[slot], a);
-                             }), slot, reader.input, end, reader.hashes[reader.input]});
+        under_way.push_back({std::async([&a, &its_own, c = std::move(*chunk)] { return encode(c, its_own, a); }),
+                             reader.input, reader.stream->at, reader.hashes[reader.input]});
     }
     while (!under_way.empty()) take();
-    job.finish({reader.hashes, UINT64_MAX, tokenizer_crc});
+    job.finish({reader.hashes, UINT64_MAX});
     if (isatty(2)) std::fputc('\n', stderr);
     for (const Output& o : job.out)
         std::printf("%s: %s documents, %s tokens, %zu shards\n", o.name, with_commas(o.documents).c_str(),
@@ -546,28 +520,19 @@ void run(const Arguments& a) {
 
 Arguments parse_arguments(int argc, char** argv) {
     Arguments a;
-    const auto number = [](const std::string& name, const std::string& text, auto low, auto high, auto* out) {
-        if (!parse_whole(std::string_view(text), out) || *out < low || *out > high)
-            die(kExitUsage, "%s: got %s, want a number from %s to %s", name.c_str(), text.c_str(),
+    const auto number = [](const char* name, const std::string& text, auto low, auto high, auto* out) {
+        if (!text.empty() && (!parse_whole(std::string_view(text), out) || *out < low || *out > high))
+            die(kExitUsage, "%s: got %s, want a number from %s to %s", name, text.c_str(),
                 json_number(double(low)).c_str(), json_number(double(high)).c_str());
     };
-    for (int i = 1; i < argc; i++) {
-        const std::string arg = argv[i], name = arg.substr(0, arg.find('='));
-        if (!arg.starts_with("-")) {
-            a.inputs.push_back(arg);
-            continue;
-        }
-        std::string value = name.size() < arg.size() ? arg.substr(name.size() + 1) : "";
-        if (value.empty() && i + 1 < argc) value = argv[++i];
-        if (value.empty()) die(kExitUsage, "%s: want a value; see prep --help", name.c_str());
-        if (name == "-o") a.out = without_slash(value);
-        else if (name == "--tokenizer") a.tokenizer = value;
-        else if (name == "--text-field") a.field = value;
-        else if (name == "--val-frac") number(name, value, 0.0, 0.5, &a.val_frac);
-        else if (name == "--shard-tokens") number(name, value, uint64_t(1), uint64_t(1) << 31, &a.shard_tokens);
-        else if (name == "--threads") number(name, value, 1, 1024, &a.threads);
-        else die(kExitUsage, "unknown option: %s; see prep --help", name.c_str());
-    }
+    std::string val_frac, shard_tokens, threads;
+    a.inputs = read_options("prep", argc, argv,
+                            {{"-o", &a.out}, {"--tokenizer", &a.tokenizer}, {"--text-field", &a.field},
+                             {"--val-frac", &val_frac}, {"--shard-tokens", &shard_tokens}, {"--threads", &threads}});
+    number("--val-frac", val_frac, 0.0, 0.5, &a.val_frac);
+    number("--shard-tokens", shard_tokens, uint64_t(1), uint64_t(1) << 31, &a.shard_tokens);
+    number("--threads", threads, 1, 1024, &a.threads);
+    a.out = without_slash(a.out);
     if (a.inputs.empty()) die(kExitUsage, "want texts to read; see prep --help");
     if (a.out.empty()) die(kExitUsage, "want -o DIR, a new folder");
     if (a.tokenizer == "char") die(kExitUsage, "--tokenizer: got char, want gpt2, byte, bpe:N or a file");

@@ -131,21 +131,24 @@ static Format recognise(const std::string& path) {
     return Format::text;
 }
 
-Source find_source(const std::string& path) {
-    Source source = {.path = path};
-    if (is_directory(path)) {
-        for (const std::string& name : list_directory(path))
-            if (name[0] != '.') source.files.push_back(path_join(path, name));
-        for (const auto& [name, shard] : read_manifest(path))
-            if (std::ranges::count(source.files, path_join(path, name)) == 0)
-                die(kExitBadContent, "data: %s: it is missing, and manifest.json lists it; run build/prep again in "
-                    "another folder", path_join(path, name).c_str());
-    } else if (file_exists(path)) {
-        source.files = {path};
+std::vector<std::string> find_files(const std::string& path) {
+    std::vector<std::string> files;
+    if (!is_directory(path)) {
+        files = file_exists(path) ? std::vector<std::string>{path} : expand_glob(path);
     } else {
-        source.files = expand_glob(path);
+        for (const std::string& name : list_directory(path))
+            if (name[0] != '.') files.push_back(path_join(path, name));
     }
-    std::erase_if(source.files, is_directory);
+    std::erase_if(files, is_directory);
+    return files;
+}
+
+Source find_source(const std::string& path) {
+    Source source = {.path = path, .files = find_files(path)};
+    for (const auto& [name, shard] : read_manifest(path))
+        if (std::ranges::count(source.files, path_join(path, name)) == 0)
+            die(kExitBadContent, "data: %s: it is missing, and manifest.json lists it; run build/prep again in "
+                "another folder", path_join(path, name).c_str());
     // Beside shards there may be a manifest and tokenizer.json.
     const auto ends_with = [](const char* end) { return [end](const std::string& f) { return f.ends_with(end); }; };
     if (source.files.size() > 1 && std::ranges::any_of(source.files, ends_with(".bin")))

@@ -27,6 +27,8 @@ struct Source {
     bool is_masked() const { return format == Format::chat || format == Format::pairs; }
     bool has_documents() const { return is_text() && (format != Format::text || files.size() > 1); }
 };
+// The files of a folder but hidden ones, the path itself, or what matches a glob; sorted.
+std::vector<std::string> find_files(const std::string& path);
 Source find_source(const std::string& path);    // 66 nothing there, 65 not data or not all of one kind
 
 // Moves the files with the word val, valid or validation in their name to the result, unless all or none have it. For a
