@@ -409,7 +409,8 @@ std::vector<GgufTensor> gguf_tensors(const Exported& m, const GgufType& type, co
 // one the text goes as it is.
 std::string modelfile(const Exported& m, const std::string& gguf) {
     const char* const plain = read_chat_template(m.folder).empty() ? "TEMPLATE \"{{ .Prompt }}\"\n" : "";
-    return format("# ollama create NAME -f %s.Modelfile\nFROM ./%s\n%sPARAMETER num_ctx %d\nPARAMETER temperature 0.8\n",
+    return format("# ollama create NAME -f %s.Modelfile\nFROM ./%s\n%s"
+                  "PARAMETER num_ctx %d\nPARAMETER temperature 0.8\n",
                   gguf.c_str(), gguf.c_str(), plain, m.config.shape.T);
 }
 

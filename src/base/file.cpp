@@ -203,10 +203,12 @@ void sync_directory(const std::string& path) {
     const Descriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (folder.fd >= 0 && ::fsync(folder.fd) == 0) return;
     static std::atomic<bool> said{false};
-    if (errno == EIO || errno == ENOSPC || errno == EDQUOT || folder.fd < 0) fail(kExitWrite, "cannot sync folder", path);
+    const int error = errno;
+    if (error == EIO || error == ENOSPC || error == EDQUOT || folder.fd < 0)
+        fail(kExitWrite, "cannot sync folder", path);
     if (!said.exchange(true))           // some network and shared file systems have no fsync of a folder
-        warn("%s: its file system cannot sync folders (%s): a power cut may lose a file's name", shown_path(path).c_str(),
-             std::strerror(errno));
+        warn("%s: its file system cannot sync folders (%s): a power cut may lose a file's name",
+             shown_path(path).c_str(), std::strerror(error));
 }
 
 void remove_tree(const std::string& path) {

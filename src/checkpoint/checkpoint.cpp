@@ -54,11 +54,11 @@ static int64_t step_of(const std::string& name) {
 static std::vector<std::string> step_folders(const std::string& ckpt, const std::string& prefix = "") {
     std::vector<std::string> names;
     const auto step = [&](const std::string& name) {
-        if (!name.starts_with(prefix)) return int64_t(-1);
         const size_t dot = name.find('.', 1);
         int number;
-        const bool counted = dot != name.npos && parse_whole(std::string_view(name).substr(dot + 1), &number);
-        return dot == name.npos || (counted && !prefix.empty()) ? step_of(name.substr(0, dot).substr(prefix.size())) : -1;
+        const bool ours = dot == name.npos ||
+                          (!prefix.empty() && parse_whole(std::string_view(name).substr(dot + 1), &number));
+        return ours && name.starts_with(prefix) ? step_of(name.substr(0, dot).substr(prefix.size())) : -1;
     };
     if (is_directory(ckpt)) names = list_directory(ckpt);
     std::erase_if(names, [&](const std::string& name) { return step(name) < 0; });

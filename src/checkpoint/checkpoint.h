@@ -57,8 +57,8 @@ std::string resolve_model_folder(const std::string& path);
 std::string checkpoint_named(const std::string& path);
 
 // A run goes on from `step`: renames its checkpoints of later steps to .bad_step_*, so that the next resume does not
-// take them, and sets `latest`. Removes `best` if the one it names is gone. Of those renamed earlier at most `keep` stay
-// (0: all), the newest.
+// take them, and sets `latest`. Removes `best` if the one it names is gone. Of those renamed earlier at most `keep`
+// stay (0: all), the newest.
 void abandon_newer(const std::string& out_dir, int64_t step, const std::string& run_id, int keep);
 // Sets `latest` and `best`, if this is the run's newest checkpoint: its save may have been cut short before it did.
 // Removes what killed saves left.

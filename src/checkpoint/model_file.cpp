@@ -109,10 +109,9 @@ struct Reader {
             t.bytes = checked_mul(t.bytes, t.shape[0], t.name.c_str());
         }
         const uint32_t type = number<uint32_t>();
-        const bool two_bytes = type == 1 || type == 30;
-        t.dtype = type == 0 ? "F32" : two_bytes ? (type == 1 ? "F16" : "BF16")
-                                                : "type " + (type == 8 ? "Q8_0" : std::to_string(type));
-        t.bytes = checked_mul(t.bytes, type == 0 ? 4 : two_bytes ? 2 : 0, t.name.c_str());
+        t.dtype = type == 0 ? "F32" : type == 1 ? "F16" : type == 30 ? "BF16" : format("type %u", type);
+        if (type == 8) t.dtype = "type Q8_0";
+        t.bytes = checked_mul(t.bytes, type == 0 ? 4 : t.dtype.ends_with("F16") ? 2 : 0, t.name.c_str());
         t.begin = number<uint64_t>();
         tensors.push_back(std::move(t));
     }
