@@ -90,20 +90,16 @@ std::vector<Input> find_inputs(const std::vector<std::string>& paths) {
 struct Stream {
     const Input& input;
     InputFile file;
-    FILE* pipe = nullptr;
+    std::unique_ptr<FILE, int (*)(FILE*)> pipe{nullptr, pclose};
     uint64_t at = 0;                        // bytes taken
     std::string ahead = {};                 // bytes read, not taken yet
 
     explicit Stream(const Input& of) : input(of), file(of.path) {
         if (of.unpack.empty()) return;
         const std::string command = "exec " + of.unpack + " -dc -- " + shell_quote(of.path);
-        pipe = popen(command.c_str(), "r");
+        pipe.reset(popen(command.c_str(), "r"));
         if (!pipe) die(kExitOther, "%s: cannot start %s", of.path.c_str(), of.unpack.c_str());
     }
-    ~Stream() {
-        if (pipe) pclose(pipe);
-    }
-    Stream(const Stream&) = delete;
 
     // Returns what is left, as far as it has been read; at least n bytes if there are so many.
     std::string_view look(size_t n) {
@@ -114,10 +110,10 @@ struct Stream {
         while (pipe && ahead.size() < n) {
             const size_t old = ahead.size();
             ahead.resize(old + (1 << 20));
-            const size_t got = fread(&ahead[old], 1, ahead.size() - old, pipe);
+            const size_t got = fread(&ahead[old], 1, ahead.size() - old, pipe.get());
             ahead.resize(old + got);
             if (got > 0) continue;
-            const int status = pclose(std::exchange(pipe, nullptr));
+            const int status = pclose(pipe.release());
             if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
                 die(kExitBadContent, "%s: %s cannot unpack it (exit code %d)", input.path.c_str(), input.unpack.c_str(),
                     WIFEXITED(status) ? WEXITSTATUS(status) : -1);
@@ -264,36 +260,12 @@ Tokenizer open_tokenizer(const Arguments& a, const std::vector<Input>& inputs) {
 
 // ---------------------------------------------------------------------------------------------------------- writing
 
-struct ShardFile { std::string name; uint64_t tokens; uint32_t crc; };
 struct Output {
     const char* name;
-    std::vector<ShardFile> shards;
+    std::vector<std::string> shards;        // JSON: name, tokens, CRC-32C
     std::vector<uint32_t> tokens;           // of the shard that is not full
     uint64_t documents = 0, total = 0;      // tokens
 };
-
-// Writes the first n tokens as a shard.
-void write_shard(const std::string& dir, Output* out, size_t n, size_t width) {
-    const std::string name = format("%s_%06zu.bin", out->name, out->shards.size()), path = path_join(dir, name);
-    const uint32_t header[256] = {width == 2 ? 20240520u : 20240801u, width == 2 ? 1u : 7u, uint32_t(n)};
-    std::string bytes;
-    for (size_t i = 0; i < n; i++) bytes.append(reinterpret_cast<const char*>(&out->tokens[i]), width);
-    remove_tree(path + ".tmp");
-    FileWriter file(path + ".tmp");
-    file.write(header, sizeof header);
-    file.write(bytes.data(), bytes.size());
-    file.finish();
-    rename_file(path + ".tmp", path);
-    out->shards.push_back({name, n, file.crc});
-    out->tokens.erase(out->tokens.begin(), out->tokens.begin() + ptrdiff_t(n));
-}
-
-std::string shards_json(const Output& out) {
-    std::vector<std::string> shards;
-    for (const ShardFile& s : out.shards)
-        shards.push_back(JsonLine().add("file", s.name).add("tokens", s.tokens).add("crc32c", s.crc).text());
-    return "[" + join(shards, ",") + "]";
-}
 
 // What must be the same for a start to go on where another ended.
 std::string identity(const Arguments& a, const std::vector<Input>& inputs) {
@@ -312,7 +284,7 @@ bool is_leftover(const std::string& name) {
 }
 
 // Error 65 if a finished shard is not what it was when it was written.
-void check_shard(const std::string& path, uint32_t crc) {
+void check_shard(const std::string& path, uint64_t crc) {
     if (!file_exists(path)) die(kExitBadContent, "%s: it is gone; begin again in another folder", path.c_str());
     if (InputFile(path).checksum() != crc)
         die(kExitBadContent, "%s: checksum mismatch: it has changed; begin again in another folder", path.c_str());
@@ -347,11 +319,23 @@ struct Job {
         return path(std::string(".") + o.name + "." + std::to_string(save) + ".part");
     }
 
+    // Writes the first n tokens as a shard.
     void write(Output* o, size_t n) {
         if (check_lock(&lock))
             die(kExitWrite, "-o: %s: it was moved to %s while prep wrote into it; give the new name to go on",
                 a.out.c_str(), lock.path.c_str());
-        write_shard(a.out, o, n, width);
+        const std::string name = format("%s_%06zu.bin", o->name, o->shards.size()), temporary = path(name + ".tmp");
+        const uint32_t header[256] = {width == 2 ? 20240520u : 20240801u, width == 2 ? 1u : 7u, uint32_t(n)};
+        std::string bytes;
+        for (size_t i = 0; i < n; i++) bytes.append(reinterpret_cast<const char*>(&o->tokens[i]), width);
+        remove_tree(temporary);
+        FileWriter file(temporary);
+        file.write(header, sizeof header);
+        file.write(bytes.data(), bytes.size());
+        file.finish();
+        rename_file(temporary, path(name));
+        o->shards.push_back(JsonLine().add("file", name).add("tokens", n).add("crc32c", file.crc).text());
+        o->tokens.erase(o->tokens.begin(), o->tokens.begin() + ptrdiff_t(n));
     }
     // What is done and, for going on, where the next chunk begins. The tokens of an unfinished shard are in .part.
     std::string state(const Place& place) const {
@@ -363,7 +347,7 @@ struct Job {
         for (const Output& o : out)
             json.raw(o.name, JsonLine().add("documents", o.documents).add("tokens", o.total)
                                  .add("rest", crc32c(0, o.tokens.data(), o.tokens.size() * 4))
-                                 .raw("shards", shards_json(o)).text());
+                                 .raw("shards", "[" + join(o.shards, ",") + "]").text());
         return with_crc(json.text());
     }
     void save(const Place& place) {
@@ -388,9 +372,8 @@ struct Job {
             o.documents = of.get_u64("documents", what);
             o.total = of.get_u64("tokens", what);
             for (JsonItems i(of.at("shards", what)); i.next();) {
-                o.shards.push_back({i.value.get_string("file", what), i.value.get_u64("tokens", what),
-                                    uint32_t(i.value.get_u64("crc32c", what))});
-                check_shard(path(o.shards.back().name), o.shards.back().crc);
+                check_shard(path(i.value.get_string("file", what)), i.value.get_u64("crc32c", what));
+                o.shards.push_back(i.value.text());
             }
             const std::string rest = saves > 0 ? read_file(part(o, saves)) : "";
             if (rest.size() % 4 || crc32c(0, rest.data(), rest.size()) != of.get_u64("rest", what))
@@ -400,8 +383,7 @@ struct Job {
         }
         tokenizer = uint32_t(state.get_u64("tokenizer", what));
         Place place = {{}, state.get_u64("at", what)};
-        for (JsonItems i(state.at("hashes", what)); i.next();)
-            if (!i.value.as_u64(&place.hashes.emplace_back())) refuse(what, "hashes", i.value, "an integer");
+        for (JsonItems i(state.at("hashes", what)); i.next();) i.value.as_u64(&place.hashes.emplace_back());
         return place;
     }
     void finish(const Place& place) {
