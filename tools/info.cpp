@@ -265,19 +265,18 @@ void show(const std::string& path) {
             return show_run(path);
         die(kExitBadContent, "%s: a folder, but no run, checkpoint or Hugging Face folder", path.c_str());
     }
-    const InputFile file(path);
-    std::string head(std::min<size_t>(file.size, 16), '\0');
-    file.read(0, head.data(), head.size());
+    FileReader file(path);
+    const std::string head(file.look(16).substr(0, 16));
+    const uint64_t size = file.file->size;
     uint32_t magic = 0;
     std::memcpy(&magic, head.data(), std::min<size_t>(head.size(), 4));
-    const auto ends = [&](const char* suffix) { return path.ends_with(suffix); };
-    if (ends(".safetensors")) return show_safetensors(path);
-    if (head.starts_with("GGUF")) return show_gguf(path, file.size);
-    if (magic == 20240326) return show_llmc(path, file.size);
+    if (path.ends_with(".safetensors")) return show_safetensors(path);
+    if (head.starts_with("GGUF")) return show_gguf(path, size);
+    if (magic == 20240326) return show_llmc(path, size);
     for (const auto& [number, kind] : kLlmcFiles)
-        if (magic == number) return say("%s: llm.c %s, %s bytes", path.c_str(), kind, with_commas(file.size).c_str());
-    if (ends(".json")) return show_json(path);
-    if (ends(".bpe")) return show_tokenizer(path);
+        if (magic == number) return say("%s: llm.c %s, %s bytes", path.c_str(), kind, with_commas(size).c_str());
+    if (path.ends_with(".json")) return show_json(path);
+    if (path.ends_with(".bpe")) return show_tokenizer(path);
     if (head.size() > 8 && head[8] == '{' && head.substr(2, 6) == std::string(6, '\0'))
         return show_safetensors(path);
     const Source source = find_source(path);

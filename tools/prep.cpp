@@ -11,7 +11,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <deque>
 #include <future>
@@ -29,8 +28,6 @@
 #include "tools/tool.h"
 
 namespace {
-using ull = unsigned long long;
-
 const char* const kUsage =
     "usage: prep INPUT... -o DIR [--tokenizer gpt2|FILE|byte|bpe:N] [--text-field NAME] [--val-frac X]\n"
     "            [--shard-tokens N] [--threads N]\n"
@@ -170,7 +167,7 @@ struct Reader {
             }
             if (n > 0) {
                 const uint64_t at = stream->at;
-                Chunk chunk = {stream->take(n), of.jsonl, of.path + format(": byte %llu", ull(at)),
+                Chunk chunk = {stream->take(n), of.jsonl, of.path + ": byte " + std::to_string(at),
                                !of.jsonl && inputs.size() == 1};
                 hashes[input] = hash_bytes(chunk.text.data(), n, hashes[input]);
                 if (at == 0) chunk.text.erase(0, n - without_mark(chunk.text).size());
