@@ -107,7 +107,7 @@ void show_gguf(const std::string& path, uint64_t size) {
         say("  %s = %s", key.substr(0, 100).c_str(), value.c_str());
     }
     for (const SafeTensor& t : file.tensors) {
-        say("  %-32s %-7s %s", t.name.substr(0, 100).c_str(), t.dtype.c_str(), shape_text(t.shape).c_str());
+        say("  %-32s %-9s %s", t.name.substr(0, 100).c_str(), t.dtype.c_str(), shape_text(t.shape).c_str());
         if (t.bytes > data || t.begin > data - t.bytes)
             die(kExitBadContent, "%s: a tensor's data end beyond the file", path.c_str());
     }
