@@ -13,7 +13,7 @@
 int launch_ranks(int np, int max_restarts, bool elastic, const std::vector<std::string>& argv);
 
 // Rank 0 tells its supervisor, if it has one, where this run saves, and its id once config.json has it; before: "".
-void report_out_dir(const std::string& out_dir, const std::string& id);
+void report_out_dir(const std::string& out_dir, const std::string& id = "");
 double job_seconds();       // since this process, or its supervisor, was started
 int job_restarts();         // how often it has restarted all ranks
 
