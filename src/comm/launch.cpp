@@ -38,8 +38,7 @@ void set_variable(const char* name, const std::string& value) { setenv(name, val
     if (getppid() != parent) _exit(kExitPeer);
     for (const char* variable : {"RANK", "LOCAL_RANK"}) set_variable(variable, std::to_string(rank));
     dup2(open("/dev/null", O_RDONLY | O_CLOEXEC), 0);       // reading the terminal would stop a background group
-    sigset_t none;
-    sigemptyset(&none);
+    const sigset_t none = {};
     sigprocmask(SIG_SETMASK, &none, nullptr);
     std::vector<char*> args = {const_cast<char*>(job.program.c_str())};
     for (const std::string& a : job.argv) args.push_back(const_cast<char*>(a.c_str()));
@@ -56,8 +55,7 @@ void signal_all(const Job& job, int signal) {
 
 // Ctrl-Z stops the ranks with this process, and fg continues them: they are in groups of their own.
 void pause_job(const Job& job) {
-    sigset_t stop;
-    sigemptyset(&stop);
+    sigset_t stop = {};
     sigaddset(&stop, SIGTSTP);
     signal_all(job, SIGSTOP);
     raise(SIGTSTP);
@@ -184,10 +182,8 @@ int launch_ranks(int np, int max_restarts, bool elastic, const std::vector<std::
         saved = newest;
         const bool fewer = elastic && ++failed >= 2 && job.np > 1;
         const bool giving_up = fruitless >= 2 && !fewer;
-        if (giving_up || job.attempt >= max_restarts) {
-            if (giving_up) warn("--np: two attempts in a row saved no checkpoint; giving up");
-            return code;
-        }
+        if (giving_up) warn("--np: two attempts in a row saved no checkpoint; giving up");
+        if (giving_up || job.attempt >= max_restarts) return code;
         if (fewer) job.np /= 2, failed = fruitless = 0;     // it divides the replicas too, so the bits stay the same
         if (!out_dir.empty()) set_variable("LOCKSTEP_OUT_DIR", out_dir);
         if (!id.empty()) set_variable("LOCKSTEP_RUN", id);
