@@ -28,7 +28,6 @@
 #include "src/base/allowance.h"
 #include "src/base/common.h"
 #include "src/base/spin.h"
-#include "src/comm/parent.h"
 #include "src/comm/rendezvous.h"
 
 namespace {
@@ -94,6 +93,7 @@ struct Comm::Impl {
     RankMemory* ranks = nullptr;            // by local rank
     char* mailbox = nullptr;                // (2, size, kChunk): two halves, which alternate
     Record* record = nullptr;               // of this rank
+    Descriptor launcher;                    // a pidfd of World::starter, or none
     std::vector<Watched> watched;           // rank 0: by rank; others: [0], and one without a socket
     std::jthread watcher;
     std::atomic<bool> ending{false};
@@ -237,7 +237,8 @@ void watch(Comm* comm) {
         last = now;
         if (now < next) continue;
         next = now + interval;
-        if (launcher_is_gone()) end_job(comm, kExitPeer, "launcher lost: it has ended and left this rank");
+        pollfd ended = {comm->impl->launcher.fd, POLLIN, 0};        // behind a script that lives on
+        if (poll(&ended, 1, 0) == 1) end_job(comm, kExitPeer, "launcher lost: it has ended and left this rank");
         send_message(comm, Kind::record);
         judge(comm, now);
     }
@@ -408,7 +409,7 @@ Comm* comm_create(const World& world, double timeout) {
                                 .timeout = timeout, .impl = impl};
     try {
         if (world.dies_with_parent) prctl(PR_SET_PDEATHSIG, SIGKILL);       // killing mpirun leaves its children
-        if (world.dies_with_parent) find_launcher(world.launcher);
+        if (world.dies_with_parent) impl->launcher = Descriptor(int(syscall(SYS_pidfd_open, world.starter, 0)));
         rlimit files;           // rank 0 has a connection to each rank
         getrlimit(RLIMIT_NOFILE, &files);
         files.rlim_cur = files.rlim_max;

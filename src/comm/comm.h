@@ -20,7 +20,8 @@ struct World {
     std::string launcher = "none";      // "torchrun", "Open MPI", "srun", ..., for messages
     std::string says;                   // the variables that were believed, "RANK=1 WORLD_SIZE=2"
     std::string assumed;                // why all ranks are taken to be on this host, if nobody says so
-    bool dies_with_parent = false;      // the parent is the launcher: without it there is no job
+    bool dies_with_parent = false;      // the parent is the launcher, or a script of it: without it there is no job
+    int starter = 0;                    // the process of the launcher that started the ranks of this host
     bool replaces = false;              // the launcher starts ranks again while others wait for them
     std::string job;                    // equal on all ranks of a job, different for two jobs of one user
     std::string master_addr;            // where rank 0 listens; empty: all ranks are on this host

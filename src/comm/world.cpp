@@ -64,32 +64,32 @@ std::string first_host(std::string hosts) {
     return hosts.substr(0, hosts.find(','));
 }
 
-// Names the process that started the ranks of this host: the nearest ancestor without this variable of ours. A script
+struct Starter { int pid; unsigned long long began; };      // 0: outside this container
+
+// Finds the process that started the ranks of this host: the nearest ancestor without this variable of ours. A script
 // between the two has it.
-std::string find_starter(const std::string& variable) {
-    for (int pid = getppid(); pid > 0;) {
-        const std::string proc = format("/proc/%d/", pid), stat = read_kernel_file(proc + "stat");
+Starter find_starter(const std::string& variable) {
+    Starter starter = {getppid(), 0};
+    for (int parent = 0; starter.pid > 0; starter.pid = std::exchange(parent, 0)) {
+        const std::string proc = format("/proc/%d/", starter.pid), stat = read_kernel_file(proc + "stat");
         const std::string environment = '\0' + read_kernel_file(proc + "environ");
-        unsigned long long began = 0;
-        int parent = 0;                 // 0: outside this container
         const char* const fields = stat.c_str() + stat.rfind(')') + 1;      // what is before may be any text
-        std::sscanf(fields, " %*c %d" "%*s%*s%*s%*s%*s%*s%*s%*s%*s" "%*s%*s%*s%*s%*s%*s%*s%*s" "%llu", &parent, &began);
+        std::sscanf(fields, " %*c %d" "%*s%*s%*s%*s%*s%*s%*s%*s%*s" "%*s%*s%*s%*s%*s%*s%*s%*s" "%llu", &parent,
+                    &starter.began);
         // An mpiexec that a rank of another mpiexec called has that rank's variables.
         const bool proxy = stat.find("(hydra_pmi_proxy)") != stat.npos;
-        if (proxy || environment.find('\0' + variable + '\0') == environment.npos)
-            return format(" %d.%llu", pid, began);
-        pid = parent;
+        if (proxy || environment.find('\0' + variable + '\0') == environment.npos) return starter;
     }
-    return "";
+    return {};
 }
 
 // A name that all ranks of a job have and, where the launcher lets us, no other job.
-std::string job_name(const Get& get, const Launcher& launcher, bool one_host) {
+std::string job_name(const Get& get, const Launcher& launcher, const Starter& starter, bool one_host) {
     if (get("LOCKSTEP_JOB")) return text(get, "LOCKSTEP_JOB");
     std::string job = launcher.name;
     for (const char* name : {launcher.job[0], launcher.job[1], launcher.job[2], "MASTER_PORT"})
         if (get(name)) job += " " + text(get, name);
-    if (launcher.starter && one_host) job += find_starter(launcher.rank + ("=" + text(get, launcher.rank)));
+    if (launcher.starter && one_host) job += format(" %d.%llu", starter.pid, starter.began);
     return job;
 }
 
@@ -101,10 +101,8 @@ void find_master(const Get& get, const Launcher& launcher, World* world) {
     std::string address = text(get, "MASTER_ADDR");
     // Some operators tell rank 0 "localhost" and the others its name: a secret is for several hosts.
     const bool assumed = hosts == 0 && (address.empty() || (is_loopback(address) && !secret));
-    if (hosts == 1 || assumed) {
-        if (assumed) world->assumed = address.empty() ? "MASTER_ADDR is not set" : "MASTER_ADDR is " + address;
-        return;
-    }
+    if (assumed) world->assumed = address.empty() ? "MASTER_ADDR is not set" : "MASTER_ADDR is " + address;
+    if (hosts == 1 || assumed) return;
     if (address.empty() && hosts > 1 && launcher.hosts == std::string("SLURM_STEP_NUM_NODES"))
         address = first_host(text(get, "SLURM_STEP_NODELIST"));
     if (address.empty())
@@ -151,11 +149,13 @@ World find_world(const Get& get) {
     if (!chosen) return world;
     world.launcher = chosen == kTorchrun && get("LOCKSTEP_TRY") ? "--np" : chosen->name;
     if (world.size == 1) return world;
+    const Starter starter = find_starter(chosen->rank + ("=" + text(get, chosen->rank)));
     // srun cleans up by itself, and a shell into which RANK was typed may leave before the job does.
     world.dies_with_parent = chosen != kSrun && (chosen != kTorchrun || innermost);
+    world.starter = starter.pid;
     world.replaces = get("TORCHELASTIC_RUN_ID");
     find_master(get, *chosen, &world);
-    world.job = job_name(get, *chosen, world.master_addr.empty());
+    world.job = job_name(get, *chosen, starter, world.master_addr.empty());
     world.master_port = number(get, "MASTER_PORT", 0, 65535, 0);
     if (text(get, "TORCHELASTIC_USE_AGENT_STORE") == "True") world.master_port = 0;     // torchrun itself listens there
     return world;
