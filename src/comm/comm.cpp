@@ -19,7 +19,6 @@
 #include <map>
 #include <mutex>
 #include <poll.h>
-#include <random>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -380,7 +379,7 @@ void share_host_memory(Comm* comm) {
         impl->memory = Socket(open(format("/proc/%d/fd/%d", leader.pid, leader.memory).c_str(), O_RDWR | O_CLOEXEC));
     uint64_t tag = 0;               // the process may be another of the same number, in a container of its own
     const bool read = pread(impl->memory.fd, &tag, sizeof tag, kMemoryBytes) == ssize_t(sizeof tag);
-    if (comm->size > 1 && (!read || tag != leader.tag))
+    if (comm->size > 1 && (!read || tag != impl->meeting.job_hash + uint64_t(leader.rank)))
         die(kExitOther, "shared memory: /proc/%d/fd/%d: got another file or none, want that of rank %d; if "
             "LOCKSTEP_HOST_ID is set, give each host another", leader.pid, leader.memory, leader.rank);
     impl->barriers = comm_shared<Barrier>(comm, 2, "barriers");
@@ -418,10 +417,10 @@ Comm* comm_create(const World& world, double timeout) {
             die(kExitOther, "ulimit -n: got %ju open files, want %d for %d ranks; raise it", uintmax_t(files.rlim_max),
                 world.size + 32, world.size);
         if (world.size > 1) impl->memory = Socket(memfd_create("lockstep", MFD_CLOEXEC));
-        const uint64_t tag = std::random_device()() | uint64_t(std::random_device()()) << 32;
+        const uint64_t tag = hash_bytes(world.job.data(), world.job.size(), 0) + uint64_t(world.rank);
         if (world.size > 1 && pwrite(impl->memory.fd, &tag, sizeof tag, kMemoryBytes) != ssize_t(sizeof tag))
             die(kExitOther, "shared memory: %s; raise ulimit -f and -n", std::strerror(errno));
-        impl->meeting = meet_ranks(world, impl->memory.fd, tag, kSlowFactor * timeout);
+        impl->meeting = meet_ranks(world, impl->memory.fd, kSlowFactor * timeout);
         lay_out_hosts(comm);
         share_host_memory(comm);
         if (world.size > 1) connect_ranks(comm);

@@ -2,6 +2,7 @@
 #include "src/comm/rendezvous.h"
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -54,6 +55,16 @@ Digest fresh_nonce() {
     return nonce;
 }
 
+// Says once, after a while, what a rank waits for.
+struct Notice {
+    double due = now_seconds() + kNotice;
+    void say(const std::string& what) {
+        if (now_seconds() < due) return;
+        warn("waiting for %s", what.c_str());
+        due = INFINITY;
+    }
+};
+
 // ---- sockets
 
 // Names an abstract Unix socket: it is in no file system and goes with its last descriptor. job: a hash of its name;
@@ -100,7 +111,7 @@ Addresses resolve(const std::string& host, int port, std::string* why) {
 // Where a rank listens.
 Addresses addresses_of(const Meeting& m, int rank, std::string* why) {
     const PeerInfo& peer = m.peers[rank];
-    if (m.master_addr.empty()) return {unix_address(m.job, rank, rank ? peer.pid : 0)};
+    if (m.master_addr.empty()) return {unix_address(m.job_hash, rank, rank ? peer.pid : 0)};
     if (rank == 0) return resolve(m.master_addr, m.master_port, why);
     return resolve(peer.address[0] ? peer.address : m.master_addr, int(peer.port), why);
 }
@@ -117,16 +128,16 @@ Socket make_socket(const Address& a, int flags = 0) {
 }
 
 // Listens at those of the addresses that this host has, all at one port from first to last (0: any). Error 69: at none.
-std::vector<Socket> listen_at(Addresses addresses, int first, int last) {
+void listen_at(Meeting* m, Addresses addresses, int first, int last) {
     std::string why;
     bool taken = false;
     for (int tried = first; tried <= last; tried++) {
-        std::vector<Socket> all;
+        m->listeners.clear();
+        m->me.port = uint32_t(tried);
         why.clear();
         taken = false;
-        int port = tried;
         for (Address& a : addresses) {
-            if (a.any.sa_family != AF_UNIX) a.tcp.sin_port = htons(uint16_t(port));
+            if (a.any.sa_family != AF_UNIX) a.tcp.sin_port = htons(uint16_t(m->me.port));
             Socket s = make_socket(a, SOCK_NONBLOCK);
             if (bind(s.fd, &a.any, a.size) != 0 || listen(s.fd, 1024) != 0) {
                 taken |= errno == EADDRINUSE;
@@ -134,10 +145,10 @@ std::vector<Socket> listen_at(Addresses addresses, int first, int last) {
                 continue;
             }
             getsockname(s.fd, &a.any, &a.size);
-            if (a.any.sa_family != AF_UNIX) port = ntohs(a.tcp.sin_port);
-            all.push_back(std::move(s));
+            if (a.any.sa_family != AF_UNIX) m->me.port = ntohs(a.tcp.sin_port);
+            m->listeners.push_back(std::move(s));
         }
-        if (!all.empty() && (!taken || first == 0)) return all;
+        if (!m->listeners.empty() && (!taken || first == 0)) return;
     }
     die(kExitPeer, "cannot listen: %s; %s", why.c_str(), taken
         ? "another program has it: MASTER_PORT, LOCKSTEP_PORTS or, on one host, LOCKSTEP_JOB must be this job's own"
@@ -234,18 +245,15 @@ void take_place(const Meeting& m, Connection* c, std::set<int>* missing, Connect
 
 // Notices ranks that have closed their connection. Where the launcher starts ranks again, they are waited for again.
 void drop_left(const Meeting& m, std::set<int>* missing, Connections* all) {
-    char byte;
-    for (auto i = all->begin(); i != all->end();) {
-        const auto& [rank, c] = *i;
-        if (recv(c.socket.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN) {
-            i++;
-            continue;
-        }
+    std::erase_if(*all, [&](const auto& entry) {
+        const auto& [rank, c] = entry;
+        char byte;
+        if (recv(c.socket.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN) return false;
         if (!m.replaces || m.met) die_left(rank, c.claim.peer.host);
         warn("rank %d (%s) left while the ranks were meeting; waiting for its successor", rank, c.claim.peer.host);
         missing->insert(rank);
-        i = all->erase(i);
-    }
+        return true;
+    });
 }
 
 std::string list_ranks(const Meeting& m, const std::set<int>& ranks, const std::string& stranger) {
@@ -256,14 +264,18 @@ std::string list_ranks(const Meeting& m, const std::set<int>& ranks, const std::
     return text;
 }
 
-// Tells each rank that comes the error that ends this one; until as many as there are were told, or for a while.
-void tell_all(const Meeting& m, std::vector<Connection>* pending, std::set<int> told, const Error& error) {
+// Tells the ranks of `claims`, and for some seconds those that come, until all were told, the error that ends this one.
+void tell_all(const Meeting& m, std::vector<Connection> claims, std::vector<Connection> pending, double seconds,
+              const Error& error) {
+    std::set<int> told = {m.me.rank};
     std::string stranger;
-    for (const double end = now_seconds() + kLingers; told.size() < m.peers.size() && now_seconds() < end;)
-        for (const Connection& c : read_claims(m, pending, &stranger)) {
+    for (const double end = now_seconds() + seconds;; claims = read_claims(m, &pending, &stranger)) {
+        for (const Connection& c : claims) {
             answer(m, c, error);
             told.insert(c.claim.peer.rank);
         }
+        if (told.size() == m.peers.size() || now_seconds() >= end) return;
+    }
 }
 
 // Accepts a connection of each missing rank, and tells them when all are there, or the error that ends this rank.
@@ -274,28 +286,19 @@ Connections accept_ranks(const Meeting& m, std::set<int> missing) {
     // The rank that cannot connect knows better why: it speaks first.
     const double deadline = m.deadline + (m.met ? kLingers : 0);
     try {
-        for (double notice = now_seconds() + kNotice; !missing.empty();) {
-            const double now = now_seconds();
-            if (now > deadline)
-                die(kExitPeer, "peer missing: %s: not here in time; see its messages",
-                    list_ranks(m, missing, stranger).c_str());
-            if (now > notice) {
-                warn("waiting for %s", list_ranks(m, missing, stranger).c_str());
-                notice = INFINITY;
-            }
+        for (Notice notice; !missing.empty();) {
+            const std::string ranks = list_ranks(m, missing, stranger);
+            if (now_seconds() > deadline)
+                die(kExitPeer, "peer missing: %s: not here in time; see its messages", ranks.c_str());
+            notice.say(ranks);
             claims = read_claims(m, &pending, &stranger);
             for (Connection& c : claims) take_place(m, &c, &missing, &all);
             drop_left(m, &missing, &all);
         }
     } catch (const Error& error) {
-        std::set<int> told = {m.me.rank};
         for (auto& [rank, c] : all) claims.push_back(std::move(c));
-        for (const Connection& c : claims)
-            if (c.socket.fd >= 0) {
-                answer(m, c, error);
-                told.insert(c.claim.peer.rank);
-            }
-        if (error.code != kExitPeer && !m.met) tell_all(m, &pending, told, error);
+        const bool lingers = error.code != kExitPeer && !m.met;
+        tell_all(m, std::move(claims), std::move(pending), lingers ? kLingers : 0, error);
         throw;
     }
     for (const auto& [rank, c] : all) answer(m, c, {});
@@ -310,9 +313,8 @@ void listen_for_data(Meeting* m, int fd) {
     std::string none;
     Addresses at(1);
     getsockname(fd, &at[0].any, &at[0].size);
-    if (m->master_addr.empty()) at[0] = unix_address(m->job, m->me.rank, m->me.pid);
+    if (m->master_addr.empty()) at[0] = unix_address(m->job_hash, m->me.rank, m->me.pid);
     else if (is_loopback(numeric(at[0])) && m->has_secret) at = resolve("", 0, &none);
-    m->listeners.clear();
     const char* const ports = std::getenv("LOCKSTEP_PORTS");
     int first = 0, last = 0;
     if (ports) {
@@ -321,9 +323,7 @@ void listen_for_data(Meeting* m, int fd) {
         if (!parse_whole(low, &first) || !parse_whole(high, &last) || first < 1 || last < first || last > 65535)
             die(kExitUsage, "LOCKSTEP_PORTS: got \"%s\", want FIRST-LAST, ports from 1 to 65535", ports);
     }
-    m->listeners = listen_at(at, first, last);
-    getsockname(m->listeners[0].fd, &at[0].any, &at[0].size);
-    m->me.port = m->master_addr.empty() ? 0 : ntohs(at[0].tcp.sin_port);
+    listen_at(m, at, first, last);
 }
 
 // Returns true when the listener has proved that it is of the job, false if it closed. Error 69: it proves nothing, or
@@ -348,17 +348,18 @@ bool introduce(const Meeting& m, int fd, const std::string& to, const Error& err
 Connection connect_to(Meeting* m, int rank, const Error& error = {}) {
     bool met = false;
     std::string tried;
-    double notice = now_seconds() + kNotice;
+    Notice notice;
     for (useconds_t pause = 2000; now_seconds() < m->deadline; pause = std::min<useconds_t>(2 * pause, 200000)) {
-        std::string why;
         bool refused = true;
-        for (const Address& a : addresses_of(*m, rank, &why)) {
+        tried.clear();
+        for (const Address& a : addresses_of(*m, rank, &tried)) {
             const std::string to = describe(a);
             Connection c = {make_socket(a)};
             const bool there = connect(c.socket.fd, &a.any, a.size) == 0;
             const int reason = errno == EINPROGRESS ? ETIMEDOUT : errno;
             refused &= !there && reason == ECONNREFUSED;
-            why += format("%s%s: %s", why.empty() ? "" : ", ", to.c_str(), there ? "no answer" : std::strerror(reason));
+            tried += format("%s%s: %s", tried.empty() ? "" : ", ", to.c_str(),
+                            there ? "no answer" : std::strerror(reason));
             if (!there) continue;
             if (!same_user(*m, c.socket))
                 die(kExitPeer, "not authenticated: %s: is held by another user", to.c_str());
@@ -366,12 +367,8 @@ Connection connect_to(Meeting* m, int rank, const Error& error = {}) {
             if (introduce(*m, c.socket.fd, to, error)) return c;
             met = true;
         }
-        tried = why;
         if (refused && met) die_left(rank, tried.c_str());
-        if (now_seconds() > notice) {
-            warn("waiting for rank %d of %zu%s at %s", rank, m->peers.size(), m->assumed.c_str(), tried.c_str());
-            notice = INFINITY;
-        }
+        notice.say(format("rank %d of %zu%s at %s", rank, m->peers.size(), m->assumed.c_str(), tried.c_str()));
         usleep(pause);
     }
     die(kExitPeer, "peer missing: rank %d of %zu: does not answer in time at %s; %s", rank, m->peers.size(),
@@ -401,58 +398,52 @@ std::string host_identity() {
     return id;
 }
 
-Meeting begin_meeting(const World& world, const std::string& secret, double patience) {
-    Meeting m;
-    m.me = {world.rank, getpid(), -1, 0, 0, 0, "", "", ""};
+Meeting begin_meeting(const World& world, double patience) {
+    Meeting m = {world};
+    m.me.rank = world.rank;
+    m.me.pid = getpid();
+    m.me.began = std::chrono::system_clock::now().time_since_epoch().count();
     gethostname(m.me.host, sizeof m.me.host - 1);
     copy_text(m.me.host_id, host_identity());
-    timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    m.me.began = int64_t(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
     m.peers.assign(world.size, m.me);
     m.deadline = now_seconds() + patience;
-    m.master_addr = world.master_addr;
-    if (!world.assumed.empty()) m.assumed = format(" (all on this host, it is assumed: %s)", world.assumed.c_str());
-    m.replaces = world.replaces;
-    m.has_secret = !secret.empty() && !m.master_addr.empty();
-    m.key = (m.has_secret ? secret : "") + '\0' + world.job + '\0' + std::to_string(world.size);
-    m.job = hash_bytes(world.job.data(), world.job.size(), 0);
+    if (!m.assumed.empty()) m.assumed = format(" (all on this host, it is assumed: %s)", world.assumed.c_str());
+    const std::string secret = m.master_addr.empty() ? "" : job_secret();
+    m.has_secret = !secret.empty();
+    m.key = secret + '\0' + world.job + '\0' + std::to_string(world.size);
+    m.job_hash = hash_bytes(world.job.data(), world.job.size(), 0);
     // The default is equal on all hosts and below Linux's ephemeral ports.
-    m.master_port = world.master_port ? world.master_port : 20000 + int(m.job % 10000);
+    if (m.master_port == 0) m.master_port = 20000 + int(m.job_hash % 10000);
     return m;
 }
 
 // Returns where rank 0 is, which may have no address yet. Error 2: it is on another host, and there is no secret.
 Addresses find_rank_0(const Meeting& m) {
-    for (double notice = now_seconds() + kNotice;; usleep(200000)) {
-        std::string why;
-        Addresses at = addresses_of(m, 0, &why);
-        const bool loopback = std::ranges::all_of(at, [](const Address& a) { return is_loopback(numeric(a)); });
-        const bool one_host = m.master_addr.empty();
-        if (!at.empty() && !one_host && !loopback && !m.has_secret)
-            die(kExitUsage, "no secret: %s: only loopback is served without one; give all hosts the same "
-                "LOCKSTEP_SECRET, or LOCKSTEP_SECRET_FILE=a file of mode 0600", m.master_addr.c_str());
-        // Many distributions let a host's own name mean 127.0.1.1, where the others would not find rank 0.
-        if (!at.empty()) return loopback && m.has_secret ? resolve("", m.master_port, &why) : at;
+    std::string why;
+    Addresses at;
+    for (Notice notice; (at = addresses_of(m, 0, &why)).empty(); usleep(200000)) {
         if (now_seconds() > m.deadline)
             die(kExitPeer, "MASTER_ADDR: %s; set it to rank 0's host on all ranks", why.c_str());
-        if (now_seconds() < notice) continue;
-        warn("waiting for an address of rank 0: MASTER_ADDR: %s", why.c_str());
-        notice = INFINITY;
+        notice.say("an address of rank 0: MASTER_ADDR: " + why);
     }
+    const bool loopback = std::ranges::all_of(at, [](const Address& a) { return is_loopback(numeric(a)); });
+    if (!m.master_addr.empty() && !loopback && !m.has_secret)
+        die(kExitUsage, "no secret: %s: only loopback is served without one; give all hosts the same "
+            "LOCKSTEP_SECRET, or LOCKSTEP_SECRET_FILE=a file of mode 0600", m.master_addr.c_str());
+    // Many distributions let a host's own name mean 127.0.1.1, where the others would not find rank 0.
+    return loopback && m.has_secret ? resolve("", m.master_port, &why) : at;
 }
 
 // Tells rank 0, or as rank 0 all others, that this rank ends with an error. Returns what came back.
 Error tell(const World& world, const Error& error, double patience) {
     try {
-        std::string secret;
-        try { secret = job_secret(); } catch (const Error&) {}      // rank 0 will say where one without it knocks
-        Meeting m = begin_meeting(world, secret, patience);
-        if (world.rank > 0) connect_to(&m, 0, error);
-        if (world.rank > 0) return {};
-        m.listeners = listen_at(find_rank_0(m), m.master_port, m.master_port);
-        std::vector<Connection> pending;
-        tell_all(m, &pending, {0}, {error.code, "rank 0: " + error.message});
+        Meeting m = begin_meeting(world, patience);
+        if (world.rank > 0) {
+            connect_to(&m, 0, error);
+            return {};
+        }
+        listen_at(&m, find_rank_0(m), m.master_port, m.master_port);
+        tell_all(m, {}, {}, kLingers, {error.code, "rank 0: " + error.message});
     } catch (const Error& reply) {
         return reply;
     }
@@ -504,14 +495,13 @@ std::string job_secret() {
     return secret.substr(0, secret.find_last_not_of("\r\n") + 1);
 }
 
-Meeting meet_ranks(const World& world, int memory, uint64_t tag, double patience) {
-    const bool first = world.rank == 0, alone = world.size == 1 || world.master_addr.empty();
-    Meeting m = begin_meeting(world, alone ? "" : job_secret(), patience);
+Meeting meet_ranks(const World& world, int memory, double patience) {
+    const bool first = world.rank == 0;
+    Meeting m = begin_meeting(world, patience);
     m.me.memory = memory;
-    m.me.tag = tag;
     if (world.size == 1) return m;
     const Addresses rank_0 = find_rank_0(m);
-    if (first) m.listeners = listen_at(rank_0, m.master_port, m.master_port);
+    if (first) listen_at(&m, rank_0, m.master_port, m.master_port);
     std::vector<int> ranks(world.size);    // that meet here
     std::iota(ranks.begin(), ranks.end(), 0);
     if (!first) ranks = {0, world.rank};

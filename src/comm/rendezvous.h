@@ -46,31 +46,27 @@ inline bool receive_all(int fd, void* data, size_t bytes, double seconds) {
 struct PeerInfo {
     int32_t rank, pid;
     int32_t memory;         // a memory file among its descriptors, for the ranks of its host
-    uint32_t port;          // of its listener for data; 0 on one host
-    uint64_t tag;           // at the end of that file: it is no other
+    uint32_t port;          // of its listener for data, between hosts
     int64_t began;          // when it began to meet, in ns since 1970
     char address[48];       // of that listener as rank 0 sees it; empty: MASTER_ADDR
     char host[64];
     char host_id[160];      // equal on ranks that can share memory
 };
 
-struct Meeting {
+struct Meeting : World {
     PeerInfo me = {};
-    std::string key, master_addr;   // master_addr empty: one host
-    int master_port = 0;
-    uint64_t job = 0;               // a hash of its name
-    std::string assumed;            // for messages: why there is one host, if nobody says so
-    bool replaces = false;          // the launcher starts ranks again while others wait for them
+    std::string key = {};
+    uint64_t job_hash = 0;          // with the rank the tag of a memory file
     bool has_secret = false, met = false;
     double deadline = 0;            // by now_seconds()
-    std::vector<Socket> listeners;
-    std::vector<PeerInfo> peers;    // by rank
-    std::vector<Socket> control;    // of rank 0 by rank; the others' first is to rank 0. A rank's own is none
+    std::vector<Socket> listeners = {};
+    std::vector<PeerInfo> peers = {};       // by rank
+    std::vector<Socket> control = {};       // of rank 0 by rank; the others' first is to rank 0. A rank's own is none
 };
 
 // Lets all ranks meet. Error 2: no secret, a rank claimed twice; 69: ranks are missing, or not authenticated; or the
 // error of another rank.
-Meeting meet_ranks(const World& world, int memory, uint64_t tag, double patience);
+Meeting meet_ranks(const World& world, int memory, double patience);
 // Connects ranks, which ascend. Returns a socket for each, none for this rank.
 std::vector<Socket> meet_peers(Meeting* meeting, const std::vector<int>& ranks);
 
