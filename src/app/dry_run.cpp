@@ -44,8 +44,8 @@ Work step_work(const Options& o, int ranks, int micro_batches) {
     return w;
 }
 
-// Returns the bytes that a rank's arrays take, and says what they are. m: as planned on a GPU or not. sharing: ranks of
-// a host, which have one copy of weights and state on CPUs; 1 on a GPU.
+// Returns the bytes that the arrays of `sharing` ranks take, and says what each rank's are. m: as planned on a GPU or
+// not. sharing: the ranks of a host, which have one copy of weights and state on CPUs; 1 on a GPU.
 static double memory_of(const Options& o, const Model& m, int ranks, bool on_gpu, int sharing, std::string* said) {
     const OptimizerInfo& optimizer = *all_optimizers()[size_t(find_optimizer(o.optimizer))];
     const double floats = double(trained_arena(m).n) * sizeof(float), W = ranks, activations = double(m.memory_bytes);
@@ -61,7 +61,7 @@ static double memory_of(const Options& o, const Model& m, int ranks, bool on_gpu
     *said = format("per rank, MB: %sweights %.1f, optimizer %.1f, gradients %.1f, activations %.1f (--recompute %d), "
                    "received %.1f, copy for checkpoints %.1f = %.1f", beside.c_str(), weights * MB, state * MB,
                    gradients * MB, activations * MB, o.recompute, received * MB, copy * MB, sum * MB);
-    return sum;
+    return sum * sharing;
 }
 
 void check_memory(const Options& o, const Comm* comm) {
@@ -70,7 +70,7 @@ void check_memory(const Options& o, const Comm* comm) {
     const Shape& s = o.shape;
     const Model m = model_plan(find_model(o.model), s, o.batch_size, s.T, o.recompute, true, false, lora_of(o));
     std::string said;
-    const double all = memory_of(o, m, comm->size, false, here, &said) * here;
+    const double all = memory_of(o, m, comm->size, false, here, &said);
     if (const Allowance most = allowed_memory(); all > most.amount)
         die(kExitOther, "memory: got %.1f MB by %s, want %.1f for %d ranks here: %s; see --dry-run", most.amount * 1e-6,
             most.by.c_str(), all * 1e-6, here, said.c_str());
@@ -93,7 +93,7 @@ void dry_run(const Options& o, const Comm* comm, int micro_batches) {
     if (!o.rate_note.empty()) std::printf("lr        %s\n", o.rate_note.c_str());
     std::printf("work      %.3g FLOP per step\n", flops);
     std::string said, by;
-    const double bytes = memory_of(o, m, ranks, on_gpu, on_gpu ? 1 : comm->local_size, &said);
+    const double all = memory_of(o, m, ranks, on_gpu, on_gpu ? 1 : comm->local_size, &said);
     std::printf("memory    %s\n", said.c_str());
     for (const TensorSpec& t : m.arena.tensors)
         if (o.verbose) std::printf("tensor    %s (%zu,%zu)\n", t.name.c_str(), t.rows, t.cols);
@@ -105,7 +105,6 @@ void dry_run(const Options& o, const Comm* comm, int micro_batches) {
         free = std::min(free, total = size_t(most.amount));
         by = ", by " + most.by;
     }
-    const double all = bytes * (on_gpu ? 1 : comm->local_size);     // a host's ranks share its memory
     std::printf("          this %s has %.1f MB%s, %.1f free; its ranks take %.1f: ", on_gpu ? "GPU" : "host",
                 double(total) * 1e-6, by.c_str(), double(free) * 1e-6, all * 1e-6);
     if (all <= double(free)) std::printf("it fits\n");
