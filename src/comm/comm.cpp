@@ -366,9 +366,6 @@ void lay_out_hosts(Comm* comm) {
     comm->hosts = comm->size / local;
     comm->host = comm->rank / local;
     comm->local_rank = comm->rank % local;
-    if (comm->rank == 0 && comm->hosts > 1 && comm->impl->meeting.master_addr.empty() && !getenv("LOCKSTEP_HOST_ID"))
-        warn("the ranks of this host are in %d containers that share no memory: their data go through sockets",
-             comm->hosts);
 }
 
 // All ranks of the host map the memory file of the first of them.

@@ -315,9 +315,8 @@ void listen_for_data(Meeting* m, int fd) {
     getsockname(fd, &at[0].any, &at[0].size);
     if (m->master_addr.empty()) at[0] = unix_address(m->job_hash, m->me.rank, m->me.pid);
     else if (is_loopback(numeric(at[0])) && m->has_secret) at = resolve("", 0, &none);
-    const char* const ports = std::getenv("LOCKSTEP_PORTS");
     int first = 0, last = 0;
-    if (ports) {
+    if (const char* const ports = std::getenv("LOCKSTEP_PORTS")) {
         std::string_view rest = ports;
         const std::string_view low = next_word(&rest, '-'), high = low == ports ? low : rest;
         if (!parse_whole(low, &first) || !parse_whole(high, &last) || first < 1 || last < first || last > 65535)
