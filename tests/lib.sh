@@ -114,7 +114,8 @@ made() {
     esac
 }
 # Every file of the newest checkpoint, as checksums.
-# contents OUT [best|latest]: sums of all files of a checkpoint, without the run's id in state.json, whose sum is in DONE.
+# contents OUT [best|latest]: sums of all files of a checkpoint but DONE, which depends on the id in state.json, and
+# without that.
 contents() {
     (cd "$1/ckpt/$(cat "$1/ckpt/${2:-latest}")" && sha256sum $(ls | grep -v 'DONE\|state.json') &&
         sed 's/,"run":"[0-9a-f]*"//' state.json | sha256sum)

@@ -38,7 +38,8 @@ static void write_facts(Reporter* r, size_t parameters, int64_t step) {
         ranks.push_back(JsonLine().add("host", peer.host).add("pid", peer.pid).text());
     JsonLine facts;
     facts.add("id", r->run->id).add("argv", join(o.argv, " ")).add("version", version_text())
-        .add("device_name", r->device).add("world_size", r->comm->size).add("launcher", r->comm->launcher).raw("ranks", "[" + join(ranks, ",") + "]")
+        .add("device_name", r->device).add("world_size", r->comm->size).add("launcher", r->comm->launcher)
+        .raw("ranks", "[" + join(ranks, ",") + "]")
         .add("data_hash", r->data->train.hash).add("params", parameters).add("tokens_per_step", o.total_batch_size);
     const std::string options = options_to_json(o), event = r->run->resumed() ? "resume" : "run";
     r->config = options.substr(0, options.rfind('\n')) + ",\n  \"run\": " + facts.text() + "\n}\n";

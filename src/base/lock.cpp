@@ -36,36 +36,30 @@ std::string began(int pid) {
     return std::string(next_word(&rest, ' '));
 }
 
-// Who locks a folder: a process, the host's boot and the pid namespace that its number belongs to.
-struct Holder { char host[65] = {}, boot[65] = {}, space[65] = {}, began[65] = {}; int pid = 0; };
-
-std::string claim_text() {
+// Names this process: its host, the host's boot, the pid namespace, and there the pid and when the process began.
+std::string claim_text(int pid) {
     char host[65] = {};
     gethostname(host, sizeof host - 1);
     const std::string boot = read_kernel_file("/proc/sys/kernel/random/boot_id").substr(0, 36);
-    return format("host %s boot %s space %s began %s pid %d\n", host, boot.empty() ? "?" : boot.c_str(),
-                  ("?" + link_text("/proc/self/ns/pid")).c_str(), ("?" + began(getpid())).c_str(), int(getpid()));
+    return format("host %s boot %s space %s pid %d began %s\n", host, boot.c_str(),
+                  link_text("/proc/self/ns/pid").c_str(), pid, began(pid).c_str());
 }
 
-Holder read_holder(const std::string& path) {
-    Holder h;
-    std::sscanf(read_kernel_file(path).c_str(), "host %64s boot %64s space %64s began %64s pid %d", h.host, h.boot,
-                h.space, h.began, &h.pid);
-    return h;
+// Reads a claim. Returns whether the process has certainly ended: it was one of this boot and namespace, and now another
+// one has its number, or none has.
+bool has_ended(const std::string& claim, char (&host)[65], int* pid) {
+    if (std::sscanf(claim.c_str(), "host %64s boot %*s space %*s pid %d", host, pid) != 2) return false;
+    const std::string now = claim_text(*pid);
+    const size_t place = now.find(" began ");
+    return !began(getpid()).empty() && claim.starts_with(now.substr(0, place)) && claim != now;
 }
 
-// Whether the holder has certainly ended.
-bool has_ended(const Holder& h) {
-    Holder now;
-    std::sscanf(claim_text().c_str(), "host %64s boot %64s space %64s", now.host, now.boot, now.space);
-    const bool visible = h.pid > 0 && h.boot[0] != '?' && !std::strcmp(h.boot, now.boot) &&
-                         !std::strcmp(h.space, now.space);
-    return visible && "?" + began(h.pid) != h.began;
-}
-
-[[noreturn]] void die_in_use(const char* what, const std::string& folder, const std::string& file, const std::string& cure) {
-    const Holder h = read_holder(file);
-    const std::string by = h.pid ? format("by process %d on %s", h.pid, h.host) : "by a process that does not say who";
+[[noreturn]] void die_in_use(const char* what, const std::string& folder, const std::string& file,
+                             const std::string& cure) {
+    char host[65];
+    int pid = 0;
+    has_ended(read_kernel_file(file), host, &pid);
+    const std::string by = pid ? format("by process %d on %s", pid, host) : "by a process that does not say who";
     die(kExitWrite, "%s is in use: %s: %s; wait until that has ended%s", what, shown_path(folder).c_str(), by.c_str(),
         cure.c_str());
 }
@@ -81,8 +75,9 @@ void make_lock_file(FolderLock* lock, const char* what, const char* cure) {
     const auto in_use = [&] {
         die_in_use(what, lock->held, path, ", or if it has, remove " + shown_path(path) + cure);
     };
-    const std::string claim = claim_text();
-    for (;;) {
+    const std::string claim = claim_text(getpid());
+    char host[65];
+    for (int pid;;) {
         const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
         if (const Descriptor file(open(path.c_str(), flags, 0644)); file.fd >= 0) {
             const bool written = write(file.fd, claim.data(), claim.size()) == ssize_t(claim.size());
@@ -92,7 +87,7 @@ void make_lock_file(FolderLock* lock, const char* what, const char* cure) {
         }
         if (errno != EEXIST) die_unlocked(what, path);
         const std::string stale = read_kernel_file(path);
-        if (!has_ended(read_holder(path))) in_use();
+        if (!has_ended(stale, host, &pid)) in_use();
         if (rename(path.c_str(), aside.c_str()) != 0) continue;
         const bool mine = read_kernel_file(aside) == stale;
         if (!mine && link(aside.c_str(), path.c_str()) != 0) continue;
@@ -136,7 +131,7 @@ void lock_folder(FolderLock* lock, const std::string& path, const char* what, co
             warn("%s: %s: its file system cannot lock files (%s); the file .locked stands for the lock", what,
                  path.c_str(), strerror(error));
     } while (!same_file(lock->file.fd, file));
-    const std::string claim = claim_text();
+    const std::string claim = claim_text(getpid());
     if (ftruncate(lock->file.fd, 0) == 0 && pwrite(lock->file.fd, claim.data(), claim.size(), 0) < 0) return;
 }
 

@@ -17,8 +17,8 @@ struct FolderLock {
     void release();             // leaves .lock, which says nothing without its flock
     bool holds(const std::string& path) const;      // the path is the locked folder
 };
-// Locks an existing folder, and releases what was locked before. what: "the run folder". cure: what else the user can do. Error 74: it cannot be locked, or a
-// process, which the error names, has locked it.
+// Locks an existing folder, and releases what was locked before. what: "the run folder". cure: what else the user can
+// do. Error 74: it cannot be locked, or a process, which the error names, has locked it.
 void lock_folder(FolderLock* lock, const std::string& path, const char* what, const char* cure);
 // Looks at folder and lock again; call it before a write. Returns true, with a new `path`, if the folder has moved.
 // Error 74: the folder was deleted, or another process has locked it. For one thread at a time.

@@ -236,8 +236,8 @@ expect "a size without a rank" 2 'OMPI_COMM_WORLD_RANK' env OMPI_COMM_WORLD_SIZE
 # A shell that a launcher's variables are left in, and errors that only a later rank has.
 expect "and needs none for help" 0 '--total-batch-size' env OMPI_COMM_WORLD_SIZE=8 WORLD_SIZE=4 $train --help
 expect "for a plan" 0 'dry-run runs alone, without .*: launcher: WORLD_SIZE' env WORLD_SIZE=4 $train $tiny --dry-run
-expect "for a sample" 0 'sample runs alone, without .*: RANK=1 WORLD_SIZE=2' env RANK=1 WORLD_SIZE=2 $train sample "$out" \
-    --prompt a --max-tokens 3
+expect "for a sample" 0 'sample runs alone, without .*: RANK=1 WORLD_SIZE=2' env RANK=1 WORLD_SIZE=2 \
+    $train sample "$out" --prompt a --max-tokens 3
 far="env RANK=1 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=10.255.255.1 MASTER_PORT=9"
 expect "rank 1 says what it has no option for" 2 'rank 1.*: error: unknown option --stepz' $far $train $tiny --stepz 1
 expect "which value it refuses" 2 'rank 1.*: error: --keep' $far $train $tiny --keep -1

@@ -214,7 +214,7 @@ if [ -n "$noflock" ]; then
             $how $train --resume "$tmp/x" --steps 30 >"$tmp/busy.log" 2>&1; [ $? -eq 74 ] || return 1
             has "$tmp/busy.log" "in use: .*/x: by process [0-9]* on .*remove .*/x/.locked" || return 1
         done
-        kill -9 $(sed -n 's/.* pid //p' "$tmp/x/.locked"); rm -f "$tmp/hold"; wait $pid
+        kill -9 $(sed -n 's/.* pid \([0-9]*\).*/\1/p' "$tmp/x/.locked"); rm -f "$tmp/hold"; wait $pid
         $noflock $train --resume "$tmp/x" >"$tmp/x.log2" 2>&1 && same "$tmp/golden" "$tmp/x"
     }
     check "... two runs, then a killed one" busy
@@ -228,7 +228,7 @@ if [ -n "$noflock" ]; then
     check "... the file is taken away" taken
     elsewhere() {   # of another host nobody can say whether it has ended
         cp -r "$tmp/golden" "$tmp/far"
-        echo 'host far boot 1 space ?pid began ?1 pid 1' >"$tmp/far/.locked"
+        echo 'host far boot 1 space pid:[1] pid 1 began 1' >"$tmp/far/.locked"
         $noflock $train --resume "$tmp/far" --steps 30 >"$tmp/far.log" 2>&1
         [ $? -eq 74 ] && has "$tmp/far.log" 'process 1 on far'
     }
