@@ -45,8 +45,8 @@ std::string claim_text(int pid) {
                   link_text("/proc/self/ns/pid").c_str(), pid, began(pid).c_str());
 }
 
-// Reads a claim. Returns whether the process has certainly ended: it was one of this boot and namespace, and now another
-// one has its number, or none has.
+// Reads a claim. Returns whether the process has certainly ended: it was one of this boot and namespace, and now
+// another one has its number, or none has.
 bool has_ended(const std::string& claim, char (&host)[65], int* pid) {
     if (std::sscanf(claim.c_str(), "host %64s boot %*s space %*s pid %d", host, pid) != 2) return false;
     const std::string now = claim_text(*pid);

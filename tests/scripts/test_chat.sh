@@ -93,7 +93,7 @@ expect "prompts and completions" 0 '16 conversations.*vocabulary 257' $train $na
 expect "sample completes" 0 '^3[+]1=4$' $train sample "$tmp/pairs" --prompt "3+1=" --temperature 0
 
 expect "perplexity is of text" 2 'got conversations, want text' $train eval "$learnt" --data "$chat" --perplexity
-expect "chat is one rank's" 0 'chat runs alone, without .*: rank 0 of 2 by torchrun' \
+expect "chat is one rank's" 0 'chat runs alone, without .*: RANK=0 WORLD_SIZE=2' \
     env RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=localhost \
     MASTER_PORT=9 $train chat "$learnt"
 
