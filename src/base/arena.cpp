@@ -28,6 +28,13 @@ Arena arena_layout(std::vector<TensorSpec> tensors) {
     return arena;
 }
 
+std::vector<uint8_t> arena_decay(const Arena& arena) {
+    std::vector<uint8_t> decay;
+    for (const TensorSpec& t : arena.tensors)
+        decay.insert(decay.end(), ceil_div(t.rows * t.cols, kUnit), t.decay);
+    return decay;
+}
+
 // Makes two normals of two uniforms (Box and Muller 1958). 1 - u keeps the logarithm away from 0.
 static void normal_pair(uint32_t a, uint32_t b, float std, float out[2]) {
     const double radius = std::sqrt(-2.0 * same_log(1.0 - uniform01(a))), angle = 2.0 * M_PI * uniform01(b);

@@ -33,6 +33,7 @@ struct Arena {
     size_t n = 0;                       // elements in all, a multiple of kUnit
 };
 Arena arena_layout(std::vector<TensorSpec> tensors);
+std::vector<uint8_t> arena_decay(const Arena& arena);      // by unit: whether its weights decay
 
 // Writes the first weights (arena.n floats in host memory): element i of tensor t is a function of (seed, t, i) alone,
 // normal with the table's standard deviation, zeros or ones.

@@ -137,11 +137,7 @@ void ddp_create(Ddp* ddp, Comm* comm, const Arena* arena, const OptimizerInfo* o
     for (int k = 1; k < ddp->replicas; k *= 2) ddp->grads.push_back(device<float>(arena->n, "a replica's gradients"));
     ddp->state.push_back(create_state(ddp, ""));
     for (const char* name : optimizer->state) ddp->state.push_back(create_state(ddp, name));
-    std::vector<uint8_t> decay(arena->n / kUnit);
-    for (size_t t = 0; t < arena->tensors.size(); t++) {
-        const Range r = span(*arena, t);
-        std::fill(decay.begin() + r.begin / kUnit, decay.begin() + r.end / kUnit, arena->tensors[t].decay);
-    }
+    const std::vector<uint8_t> decay = arena_decay(*arena);
     ddp->decay = device<uint8_t>(decay.size(), "which tensors decay");
     copy_to_device(ddp->decay, decay.data(), decay.size(), nullptr);
     size_t bytes = 1;

@@ -59,7 +59,7 @@ struct Job {
         store_floats(stored.data(), init.data(), n);
         copy_to_device(weights, stored.data(), n * sizeof(floatX), nullptr);
         copy_to_device(master, init.data(), n * sizeof(float), nullptr);
-        copy_to_device(decay, arena.decay.data(), arena.decay.size(), nullptr);
+        copy_to_device(decay, arena_decay(arena).data(), n / kUnit, nullptr);
         stream_sync(nullptr);
     }
     ~Job() {

@@ -86,9 +86,9 @@ struct Training {
     explicit Training(const Golden& g)
         : config(parse_config(g.config, g.name.c_str())), arena(arena_layout(config.info->tensors(config.shape))),
           weights(arena.n), masters(golden_weights(arena)), m(arena.n), v(arena.n), grads(arena.n),
-          partials(arena.n / kUnit), results(2), state(1), decay(arena.decay.size()) {
+          partials(arena.n / kUnit), results(2), state(1), decay(arena.n / kUnit) {
         weights.put(golden_weights(arena));
-        copy_to_device(decay.at, arena.decay.data(), decay.n, nullptr);
+        copy_to_device(decay.at, arena_decay(arena).data(), decay.n, nullptr);
         model_create(&model, config.info, config.shape, kB, kT, 0, weights.at, true);
         model_set_gradients(&model, grads.at);
     }
