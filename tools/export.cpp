@@ -12,7 +12,6 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <ranges>
 #include "models/config.h"
 #include "models/llama.h"
 #include "src/app/init.h"
@@ -80,7 +79,8 @@ struct Output {
         else if (!is_directory(into))
             die(kExitWrite, "%s: cannot write to %s: no such folder", option.c_str(), into.c_str());
         const bool unfinished = std::ranges::any_of(names, [&](const auto& name) { return file_exists(path(name)); });
-        for (const std::string& name : std::views::reverse(there)) {
+        std::ranges::reverse(there);            // the main one is named first
+        for (const std::string& name : there) {
             const bool ours = name == base_name(work) || (unfinished && std::ranges::count(names, name));
             if (!file_exists(path_join(into, name)) || ours) continue;
             if (!unfinished) remove_work();         // of an export that was killed when all was renamed
@@ -484,9 +484,9 @@ int run(int argc, char** argv) {
                         m.adapter && !a.merge ? "folder of PEFT" : "Hugging Face folder",
                         escape_control(base_name(m.folder)).c_str());
         else
-            for (const std::string& file : std::views::reverse(out.names))
-                std::printf("%s: %s bytes\n", escape_control(path_join(out.into, file)).c_str(),
-                            with_commas(InputFile(path_join(out.into, file)).size).c_str());
+            for (auto file = out.names.rbegin(); file != out.names.rend(); file++)
+                std::printf("%s: %s bytes\n", escape_control(path_join(out.into, *file)).c_str(),
+                            with_commas(InputFile(path_join(out.into, *file)).size).c_str());
     }
     return 0;
 }

@@ -59,7 +59,8 @@ struct Job {
         store_floats(stored.data(), init.data(), n);
         copy_to_device(weights, stored.data(), n * sizeof(floatX), nullptr);
         copy_to_device(master, init.data(), n * sizeof(float), nullptr);
-        copy_to_device(decay, arena_decay(arena).data(), n / kUnit, nullptr);
+        const std::vector<uint8_t> decays = arena_decay(arena);
+        copy_to_device(decay, decays.data(), decays.size(), nullptr);
         stream_sync(nullptr);
     }
     ~Job() {

@@ -601,7 +601,8 @@ std::string prepared() {
     Job job = {prep_arguments, inputs};
     job.saves = 1;
     job.out[0].tokens = {0x64636261};               // "abcd"
-    job.out[0].shards = {{"train_000000.bin", 3, crc32c(0, "a shard", 7)}};
+    job.out[0].shards = {
+        JsonLine().add("file", "train_000000.bin").add("tokens", 3).add("crc32c", crc32c(0, "a shard", 7)).text()};
     Reader reader = {inputs};
     const auto chunk = reader.next();
     const std::string text = job.state({reader.hashes, chunk->text.size(), 1});

@@ -88,7 +88,9 @@ struct Training {
           weights(arena.n), masters(golden_weights(arena)), m(arena.n), v(arena.n), grads(arena.n),
           partials(arena.n / kUnit), results(2), state(1), decay(arena.n / kUnit) {
         weights.put(golden_weights(arena));
-        copy_to_device(decay.at, arena_decay(arena).data(), decay.n, nullptr);
+        const std::vector<uint8_t> decays = arena_decay(arena);
+        copy_to_device(decay.at, decays.data(), decays.size(), nullptr);
+        stream_sync(nullptr);
         model_create(&model, config.info, config.shape, kB, kT, 0, weights.at, true);
         model_set_gradients(&model, grads.at);
     }
