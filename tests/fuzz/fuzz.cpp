@@ -605,7 +605,7 @@ std::string prepared() {
         JsonLine().add("file", "train_000000.bin").add("tokens", 3).add("crc32c", crc32c(0, "a shard", 7)).text()};
     Reader reader = {inputs};
     const auto chunk = reader.next();
-    const std::string text = job.state({reader.hashes, chunk->text.size(), 1});
+    const std::string text = job.state({reader.hashes, chunk->text.size()});
     inside = was, file_count = 0;
     return text.substr(0, text.rfind(kCrcKey)) + "}";
 }
