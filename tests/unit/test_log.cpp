@@ -64,13 +64,17 @@ struct TestRun {
     Options o;
     Comm comm;
     ModelInfo info = *find_model("gpt2");
-    Reporter r = {&o, &comm, nullptr, nullptr, &info, "cpu", "none", NAN};
+    TempFolder place;
+    Run run = {place.path, ""};
+    Reporter r = {&o, &comm, &run, nullptr, &info, "cpu", "none", NAN};
     TestRun(const std::string& folder, int64_t steps, int64_t log_every, bool resumed = false) {
         o.steps = steps;
         o.log_every = log_every;
         o.total_batch_size = 4096;
         o.out_dir = folder;
         info.flops_per_token = [](const Shape&, int) { return 16250.0; };
+        run.lock = std::make_shared<FolderLock>();
+        lock_folder(run.lock.get(), place.path, "the run folder", "");
         r.log = std::make_unique<Log>(folder, resumed);
         r.began = now_seconds();
     }
