@@ -79,16 +79,17 @@ check "a second request ends a job whose ranks are stopped" await gone $job
 kill -CONT $(ranks_of $job) 2>/dev/null; kill -KILL $job 2>/dev/null
 wait $job
 
-# Ctrl-Z
-$train --np 2 $endless --timeout 900 --out-dir "$tmp/pause" >"$tmp/pause.log" 2>&1 & job=$!
+# Ctrl-Z. timeout puts the job into a process group of its own: one without a parent in its session is never stopped so.
+timeout 900 $train --np 2 $endless --timeout 900 --out-dir "$tmp/pause" >"$tmp/pause.log" 2>&1 & group=$!
 check "another job" await trained "$tmp/pause"
+job=$(ranks_of $group)
 kill -TSTP $job
 check "Ctrl-Z stops its ranks, too" await all_are $job T
 kill -CONT $job
 goes_on() { ! all_are $job T; }
 check "and they go on" await goes_on
 kill -TERM $job
-wait $job
+wait $group
 [ $? -eq 75 ] && ok "it stops and saves" || fail "it stops and saves" "$(tail -n 2 "$tmp/pause.log")"
 
 # Between the launcher and each rank is a script that lives on.
