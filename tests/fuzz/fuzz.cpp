@@ -603,9 +603,12 @@ std::string prepared() {
     job.out[0].tokens = {0x64636261};               // "abcd"
     job.out[0].shards = {
         JsonLine().add("file", "train_000000.bin").add("tokens", 3).add("crc32c", crc32c(0, "a shard", 7)).text()};
-    Reader reader = {inputs};
-    const auto chunk = reader.next();
-    const std::string text = job.state({reader.hashes, chunk->text.size()});
+    std::string text;
+    {
+        Reader reader = {inputs};
+        const auto chunk = reader.next();
+        text = job.state({reader.hashes, chunk->text.size()});
+    }                                               // closes its file
     inside = was, file_count = 0;
     return text.substr(0, text.rfind(kCrcKey)) + "}";
 }
