@@ -2,9 +2,7 @@
 #include "src/data/tokenizer.h"
 #include <algorithm>
 #include <climits>
-#include <map>
 #include <queue>
-#include <set>
 #include <unordered_map>
 #include <utility>
 #include "src/base/common.h"
@@ -108,30 +106,43 @@ std::string Utf8Stream::finish() { return std::exchange(pending, "").empty() ? "
 
 // Added tokens that are looked for in a text: the leftmost, of those the longest.
 struct Names {
-    std::map<std::string, int, std::less<>> ids;
-    std::set<size_t, std::greater<>> lengths[256];              // of those that begin with that byte
+    static constexpr size_t kNone = SIZE_MAX;
+    std::vector<Tokenizer::Added> all;                          // sorted by text
+    std::vector<size_t> shorter;                                // for each the longest other one that it begins with
+    bool begin[256] = {};                                       // whether one begins with that byte
 
-    void add(const Tokenizer::Added& a) {
-        ids.emplace(a.text, a.id);
-        lengths[uint8_t(a.text[0])].insert(a.text.size());
+    void finish() {
+        std::ranges::stable_sort(all, {}, &Tokenizer::Added::text);
+        for (const Tokenizer::Added& a : all) {
+            size_t i = shorter.size() - 1;                      // of none: kNone
+            while (i != kNone && !a.text.starts_with(all[i].text)) i = shorter[i];
+            shorter.push_back(i);
+            begin[uint8_t(a.text[0])] = true;
+        }
     }
-    auto find(std::string_view text) const {                    // the longest that text begins with
-        for (const size_t n : lengths[uint8_t(text[0])])
-            if (const auto found = ids.find(text.substr(0, n)); found != ids.end()) return found;
-        return ids.end();
+    // The longest that text begins with, or kNone. All that sort between it and text begin with it, so that the last of
+    // them leads to it.
+    size_t find(std::string_view text) const {
+        if (!begin[uint8_t(text[0])]) return kNone;
+        const auto text_of = [](const Tokenizer::Added& a) { return std::string_view(a.text); };
+        size_t i = size_t(std::ranges::upper_bound(all, text, {}, text_of) - all.begin()) - 1;
+        if (i == kNone) return i;
+        const size_t same = size_t(std::ranges::mismatch(all[i].text, text).in2 - text.begin());
+        while (i != kNone && all[i].text.size() > same) i = shorter[i];
+        return i;
     }
     template <class Between, class Found>
     void divide(std::string_view text, const Between& between, const Found& found) const {
         size_t from = 0, at = 0;
-        while (at < text.size() && !ids.empty()) {
-            const auto name = find(text.substr(at));
-            if (name == ids.end()) {
+        while (at < text.size() && !all.empty()) {
+            const size_t i = find(text.substr(at));
+            if (i == kNone) {
                 at++;
                 continue;
             }
             if (from < at) between(text.substr(from, at - from));
-            found(name->second);
-            from = at += name->first.size();
+            found(all[i].id);
+            from = at += all[i].text.size();
         }
         if (from < text.size()) between(text.substr(from));
     }
@@ -254,8 +265,10 @@ void tokenizer_finish(Tokenizer* t) {
         std::string& bytes = t->bytes[size_t(a.id)];    // set now, so that none is taken for the token of a byte
         if (!a.special && bytes.empty()) bytes = a.text;
         if (std::string text; a.normalized && t->split.nfc && to_nfc(a.text, &text)) a.text = text;
-        for (int with = a.special; with < 2; with++) t->tables->names[with][a.normalized].add(a);
+        for (int with = a.special; with < 2; with++) t->tables->names[with][a.normalized].all.push_back(a);
     }
+    for (auto& pair : t->tables->names)
+        for (Names& names : pair) names.finish();
 }
 
 void tokenizer_add_end_of_text(Tokenizer* t) {
