@@ -773,6 +773,17 @@ TEST(many_added_tokens) {
     EXPECT(encode(t, text + names[7]).back() == 257 + 7 && encode(t, text).size() == text.size(), "tokens");
 }
 
+// Names that begin with each other, of 3,000 lengths.
+TEST(nested_added_tokens) {
+    std::vector<std::string> names;
+    for (size_t i = 1; i <= 3000; i++) names.push_back(std::string(i, 'a'));
+    const Tokenizer t = with_added(names);
+    std::string text;
+    while (text.size() < 1000000) text += "ab";
+    const std::vector<int> tokens = encode(t, text);
+    EXPECT(tokens.size() == text.size() && tokens[0] == 257 && tokens[1] == 'b', "tokens");
+}
+
 TEST(files_are_kept) {
     const Folder f;
     const std::string json = "\n " + replaced(small_bpe().to_json(), "\"post_processor\":",
