@@ -12,9 +12,9 @@
 // Between hosts it is TCP, and without a secret only loopback is served. What follows is clear text: the network
 // between hosts must be private. A connection that proves nothing never counts as a rank and delays none.
 //
-// Between hosts rank 0 listens at MASTER_ADDR and MASTER_PORT, also for data. Another rank listens for the data of higher
-// ranks at the address by which it reached rank 0 and at a port of LOCKSTEP_PORTS. On one host each rank listens at a
-// Unix socket of its own.
+// Between hosts rank 0 listens at MASTER_ADDR and MASTER_PORT, also for data. Another rank listens for the data of
+// higher ranks at the address by which it reached rank 0 and at a port of LOCKSTEP_PORTS. On one host each rank listens
+// at a Unix socket of its own.
 #pragma once
 #include <array>
 #include <string>

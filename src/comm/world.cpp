@@ -36,8 +36,8 @@ constexpr Launcher kLaunchers[] = {
     {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "", "SLURM_STEP_NUM_NODES",
      {"SLURM_JOB_ID", "SLURM_STEP_ID", ""}, false},
 };
-// Ranks of launchers that say no size. Where no launcher of the table is found one of these is refused: N processes would
-// each take themselves for the only one.
+// Ranks of launchers that say no size. Where no launcher of the table is found one of these is refused: N processes
+// would each take themselves for the only one.
 constexpr const char* kRanksAlone[] = {"PMIX_RANK", "PALS_RANKID", "ALPS_APP_PE", "JSM_NAMESPACE_RANK"};
 constexpr const Launcher *kTorchrun = &kLaunchers[0], *kSrun = std::end(kLaunchers) - 1;
 constexpr int kMaxRanks = 1 << 16;
