@@ -1,29 +1,10 @@
-// config.cpp -- the list of models, and config.json.
+// config.cpp -- see config.h.
 #include "models/config.h"
 #include <charconv>
 #include <cmath>
-#include "build/models.h"
 #include "src/base/common.h"
 #include "src/base/file.h"
 #include "src/base/json.h"
-
-const std::vector<const ModelInfo*>& all_models() {
-#define X(name) &name##_info,
-    static const std::vector<const ModelInfo*> models = {MODELS(X)};
-#undef X
-    return models;
-}
-
-const ModelInfo* find_model(const std::string& name) {
-    for (const ModelInfo* model : all_models())
-        if (name == model->name) return model;
-    return nullptr;
-}
-
-void set_vocabulary(Shape* shape, int V) {
-    shape->V = V;
-    shape->Vp = round_up(V, 16);
-}
 
 std::string number_text(double x) {
     char digits[64];

@@ -173,7 +173,7 @@ void backward(Model* m, const Pass& pass, floatX* dhidden) {
 
 }  // namespace
 
-const ModelKind gpt2_kind = {
+extern const ModelKind gpt2_kind = {
     .plan = plan,
     .forward = forward,
     .backward = backward,

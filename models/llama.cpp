@@ -220,8 +220,8 @@ constexpr ModelKind kind_of(void (*plan)(Model*, Layout&)) {
 
 }  // namespace
 
-const ModelKind llama_kind = kind_of([](Model* m, Layout& place) { plan(m, place, kLlama); });
-const ModelKind qwen2_kind = kind_of([](Model* m, Layout& place) { plan(m, place, kQwen2); });
-const ModelKind qwen3_kind = kind_of([](Model* m, Layout& place) { plan(m, place, kQwen3); });
+extern const ModelKind llama_kind = kind_of([](Model* m, Layout& place) { plan(m, place, kLlama); });
+extern const ModelKind qwen2_kind = kind_of([](Model* m, Layout& place) { plan(m, place, kQwen2); });
+extern const ModelKind qwen3_kind = kind_of([](Model* m, Layout& place) { plan(m, place, kQwen3); });
 
 }  // namespace BACKEND

@@ -137,7 +137,7 @@ void backward(Model* m, const Pass& pass, floatX* dhidden) {
 
 }  // namespace
 
-const ModelKind lstm_kind = {
+extern const ModelKind lstm_kind = {
     .plan = plan,
     .forward = forward,
     .backward = backward,

@@ -7,13 +7,6 @@
 
 namespace BACKEND {
 
-static const ModelKind* find_kind(const ModelInfo* info) {
-#define X(name) if (info == &name##_info) return &name##_kind;
-    MODELS(X)
-#undef X
-    CHECK(false, "model %s is not in models/list", info->name);
-}
-
 Dropout dropout(const Model* m, const Pass& pass, int site) {
     return {pass.state ? m->shape.dropout : 0.0f, uint32_t(kRandomDropout + site), pass.micro_batch, pass.state};
 }

@@ -1,14 +1,15 @@
 // model.h -- a model as the trainer uses it: what it computes, as a table of functions per backend.
 //
-// A model is NAME.h (its declaration: shape.h), NAME.cpp and a line in models/list. NAME.cpp defines NAME_kind in
-// namespace BACKEND; the head with its loss, memory, evaluation and generation are shared (model.cpp).
+// A model is NAME.h (its declaration: shape.h), NAME.cpp and a line in models/list. NAME.cpp defines
+// `extern const ModelKind NAME_kind` in namespace BACKEND. Shared by all models (model.cpp): the head with its loss,
+// memory, evaluation and generation.
 #pragma once
 #include <cstring>
 #include <functional>
 #include <memory>
-#include "build/models.h"
 #include "kernels/kernels.h"
 #include "models/lora.h"
+#include "models/shape.h"
 #include "src/base/common.h"
 #include "src/base/layout.h"
 
@@ -53,9 +54,7 @@ struct ModelKind {
     void (*backward)(Model* m, const Pass& pass, floatX* dhidden);
     size_t (*cache_bytes)(const Shape& shape);      // of one sequence's generation
 };
-#define X(name) extern const ModelKind name##_kind;
-MODELS(X)
-#undef X
+const ModelKind* find_kind(const ModelInfo* info);
 
 struct Model {
     const ModelKind* kind = nullptr;

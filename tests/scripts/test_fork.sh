@@ -1,6 +1,7 @@
 #!/bin/sh
 # test_fork.sh -- a fork: a model and an optimizer of its own (tests/fork), files and a line in a list, go into a
 # copy of the tree where nothing else is touched. The copy builds, and all that the program can do works with both.
+# slow
 . tests/lib.sh
 ninja=$(command -v ninja || command -v ninja-build || command -v samu) || skip_all fork "no ninja"
 copy=$tmp/tree
@@ -10,10 +11,18 @@ built=$(cd build 2>/dev/null && find . -maxdepth 1 ! -name . ! -name asan ! -nam
     sed 's|^\./|build/|')
 tar -cf - $(ls -d * | grep -vE "^(build|runs|train_gpt)$") $built | tar -xf - -C "$copy" ||
     { fail copy "tar"; give_up; }
-cp tests/fork/models/* "$copy/models/" && echo trail >>"$copy/models/list"
-cp tests/fork/optimizers/* "$copy/optimizers/" && echo lion >>"$copy/optimizers/list"
 cxx=$(sed -n 's/^cxx = //p' build/config.ninja 2>/dev/null)
 build() { (cd "$copy" && CXX="$cxx" NVCC= ./configure && "$ninja" "$@") >"$tmp/build.log" 2>&1; }
+compiled() { grep -o 'C++ .*' "$tmp/build.log"; }
+build train_gpt || { fail "the copy builds" "$(tail -n 3 "$tmp/build.log" | tr '\n' '|')"; give_up; }
+cp tests/fork/models/* "$copy/models/" && echo trail >>"$copy/models/list"
+model_alone() {     # 5: its source and the kinds for two backends, the list of models
+    build train_gpt || { tail -n 3 "$tmp/build.log"; return 1; }
+    compiled
+    [ "$(compiled | wc -l)" -eq 5 ] && ! compiled | grep -vE '/(trail|kinds|models)\.o$'
+}
+check "a line in models/list compiles the model and the lists alone" model_alone
+cp tests/fork/optimizers/* "$copy/optimizers/" && echo lion >>"$copy/optimizers/list"
 if ! build train_gpt build/info build/export build/tests/model_cpu; then
     fail "the fork builds" "$(grep -E 'error|FAILED' "$tmp/build.log" | head -n 3 | tr '\n' '|')"
     give_up
@@ -61,6 +70,15 @@ little() {
     [ "$(grep -c 'C++' "$tmp/n")" -le 4 ] && ! grep 'C++' "$tmp/n" | grep -v trail
 }
 check "a source that is saved is built again alone" little
+
+# Another branch does not have the model: ninja alone finds that out, before it compiles with the old list.
+gone() {
+    mkdir "$tmp/aside" && mv "$copy"/models/trail.* "$tmp/aside/" && cp "$copy/models/list" "$tmp/aside/" &&
+        sed -i /trail/d "$copy/models/list" && (cd "$copy" && "$ninja" train_gpt) >"$tmp/build.log" 2>&1 ||
+        { tail -n 3 "$tmp/build.log"; return 1; }
+    ! $train --help | grep trail && mv "$tmp"/aside/* "$copy/models/"
+}
+check "a model that is gone is out of the program after ninja" gone
 
 # A gradient that backward forgets is named after the first step.
 forgetful() {

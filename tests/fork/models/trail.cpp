@@ -60,7 +60,7 @@ void backward(Model* m, const Pass& pass, floatX* dhidden) {
 
 }  // namespace
 
-const ModelKind trail_kind = {
+extern const ModelKind trail_kind = {
     .plan = plan,
     .forward = forward,
     .backward = backward,

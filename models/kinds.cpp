@@ -1,0 +1,18 @@
+// kinds.cpp -- what a backend has of each model in the list. A line in models/list changes this file and models.cpp alone.
+#include "build/models.h"
+#include "models/model.h"
+
+namespace BACKEND {
+
+#define X(name) extern const ModelKind name##_kind;
+MODELS(X)
+#undef X
+
+const ModelKind* find_kind(const ModelInfo* info) {
+#define X(name) if (info == &name##_info) return &name##_kind;
+    MODELS(X)
+#undef X
+    CHECK(false, "model %s is not in models/list", info->name);
+}
+
+}  // namespace BACKEND
