@@ -10,9 +10,6 @@ cd "$(dirname "$0")/.."
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 now() { date +%s.%N; }
-count="find src kernels models optimizers data train_gpt.cu \\( -name '*.cpp' -o -name '*.h' -o -name '*.cu' \
-    -o -name '*.cuh' \\) ! -name ref.cpp | xargs cat | wc -lc"
-count=$(printf %s "$count" | tr -s ' \n' ' ')
 took() { awk "BEGIN { printf \"%.0f\", $(now) - $1 }"; }
 median() { sort -n | awk '{ x[NR] = $1 } END { print x[int((NR + 1) / 2)] }'; }
 field() { sed -n "s/.*\"event\":\"$2\".*\"$3\":\([^,}]*\).*/\1/p" "$1/metrics.jsonl" | tail -n 1; }
@@ -86,11 +83,11 @@ one=$(speed --threads 1) two=$(speed) ranks=$(speed --np 2 --threads 1)
 } >"$tmp/numbers"
 put docs/performance.md numbers "$tmp/numbers"
 {
-    printf 'Linked into train_gpt: %s lines and %s bytes (the goal is 12500 and 640000); ' $(eval "$count")
+    echo "Linked into train_gpt: $(bench/weight.sh) (the goal is 14,500 lines and 740 KB;"
+    echo '`bench/weight.sh` counts them);'
     printf 'clean CPU build %s s; default run to %.3f bits per byte %s s, ' "$build" "$bpb" "$default"
     echo "with \`--np 2 --threads 1\` $by_ranks s ($machine, $(date +%Y-%m-%d);"
-    echo 'by `bench/readme.sh`, more in [docs/performance.md](docs/performance.md)). The lines are counted by'
-    printf '`%s`.\n' "$count"
+    echo 'by `bench/readme.sh`, more in [docs/performance.md](docs/performance.md)).'
 } >"$tmp/figures"
 put README.md figures "$tmp/figures"
 coverage
