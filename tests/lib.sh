@@ -41,7 +41,7 @@ await() {
 # expect NAME CODE PATTERN COMMAND...: the command must exit with CODE and print a line that matches PATTERN (grep -E).
 expect() {
     name=$1 code=$2 pattern=$3; shift 3
-    timeout 120 "$@" >"$tmp/expect.log" 2>&1 </dev/null
+    timeout 900 "$@" >"$tmp/expect.log" 2>&1 </dev/null
     got=$?
     if [ "$got" -ne "$code" ]; then fail "$name" "exit code $got, want $code: $(tail -n 3 "$tmp/expect.log" |
         tr '\n' '|')"

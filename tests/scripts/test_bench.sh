@@ -7,7 +7,7 @@ kernels=${TOOLS:-$PWD/build}/bench/gpu_kernels_ptx soft=${TRAIN_GPT_PTX:-$PWD/bu
 on_gpu() { if [ -x "$kernels" ] && [ -x "$soft" ]; then check "$@"; else skip "$1" "no nvcc: no GPU in software"; fi; }
 matmul=${TOOLS:-$PWD/build}/bench/matmul
 measured() {
-    timeout 600 "$kernels" --tiny >"$tmp/kernels.md" && grep -q '^data: tiny-2|head params|' "$tmp/kernels.md" &&
+    timeout 900 "$kernels" --tiny >"$tmp/kernels.md" && grep -q '^data: tiny-2|head params|' "$tmp/kernels.md" &&
         grep -q '^fact: attention_backward-d128-T40-B1 ' "$tmp/kernels.md"
 }
 on_gpu "every operation is measured" measured

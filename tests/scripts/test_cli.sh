@@ -108,7 +108,7 @@ two_ranks() { (
     for r in 0 1; do
         cd "$tmp/at/$r"
         RANK=$r WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 LOCKSTEP_HOST_ID=$r \
-            LOCKSTEP_SECRET=hush LOCKSTEP_JOB=$tmp timeout 60 $train "$@" >"$tmp/at/$r.log" 2>&1 & pids="$pids $!"
+            LOCKSTEP_SECRET=hush LOCKSTEP_JOB=$tmp timeout 900 $train "$@" >"$tmp/at/$r.log" 2>&1 & pids="$pids $!"
     done
     for p in $pids; do wait $p; [ $? -eq $want ] || { cat "$tmp/at"/*.log; exit 1; }; done
 ) }

@@ -22,7 +22,7 @@ want=$(weights "$tmp/whole")
 fail_at() {
     out=$tmp/run$5 log=$tmp/log$5
     rm -rf "$out"
-    FAIL_CALL=$1 FAIL_AT=$2 FAIL_ERRNO=$3 preload timeout 60 $train $job --out-dir "$out" >"$log" 2>&1
+    FAIL_CALL=$1 FAIL_AT=$2 FAIL_ERRNO=$3 preload timeout 900 $train $job --out-dir "$out" >"$log" 2>&1
     code=$?
     case " $4 " in
     *" $code "*) ;;

@@ -7,7 +7,7 @@ job="--layers 1 --heads 2 --channels 64 --seq-len 16 --batch-size 1 --total-batc
      --data tests/golden/lines.txt --steps 15 --save-every 5 --eval-every 0 --sample-every 0 --timeout 3 --threads 1"
 run() {
     fault=$1 out="$tmp/$2"; shift 2
-    LOCKSTEP_FAULT=$fault timeout 60 $train $job --max-restarts 0 --out-dir "$out" "$@" >"$out.log" 2>&1
+    LOCKSTEP_FAULT=$fault timeout 900 $train $job --max-restarts 0 --out-dir "$out" "$@" >"$out.log" 2>&1
 }
 newest() { cat "$tmp/$1/ckpt/latest"; }
 equal() { same "$tmp/golden" "$tmp/$1" && [ "$(contents "$tmp/golden")" = "$(contents "$tmp/$1")" ]; }
@@ -84,7 +84,7 @@ check "five in a row stop the run" five
 # Where the time went, over the attempts of a supervisor: the two must agree on the whole.
 goodput() {
     LOCKSTEP_FAULT="rank=0,step=7,at=fwd,do=sleep:1,try=0;rank=1,step=8,at=bwd,do=kill,try=0" \
-        timeout 60 $train $job --max-restarts 2 --np 2 --out-dir "$tmp/time" >"$tmp/time.log" 2>&1 ||
+        timeout 900 $train $job --max-restarts 2 --np 2 --out-dir "$tmp/time" >"$tmp/time.log" 2>&1 ||
         { tail -n 3 "$tmp/time.log"; return 1; }
     grep -q '^time .* % of it trained, 1 restarts' "$tmp/time.log" ||
         { grep '^time' "$tmp/time.log"; return 1; }

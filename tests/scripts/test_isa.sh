@@ -2,6 +2,7 @@
 # test_isa.sh -- the CPU's hot loops in every instruction set that this machine can run, not only its best: each
 # operation against the specification, with fp32 and with bf16 storage. AMX's tables run everywhere, with its
 # instructions in software (tests/tiles.h).
+# slow
 . tests/lib.sh
 programs=${TOOLS:-$PWD/build}/tests
 sets() { LOCKSTEP_ISA=none "$1" floats 2>&1 | sed -n 's/.*want one this CPU has: //p' | head -n 1 | tr -d ,; }

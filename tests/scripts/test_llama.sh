@@ -11,7 +11,7 @@ job="--layers 2 --heads 4 --kv-heads 2 --channels 32 --mlp-size 48 --seq-len 16 
 all_of llama 8 "$train" --model llama --device cpu --dtype fp32 --threads 1 --untied-head 1 --rope-factor 8
 all_of qwen3 8 "$train" --model qwen3 --device cpu --dtype bf16 --threads 1 --head-size 24
 if [ -x "$soft" ]; then
-    all_of soft 4 "env SOFT_GPU_DEVICES=4 timeout 300 $soft" --model qwen2 --device gpu --head-size 64
+    all_of soft 4 "env SOFT_GPU_DEVICES=4 timeout 900 $soft" --model qwen2 --device gpu --head-size 64
 else skip "in software" "build/train_gpt_ptx is not built"; fi
 
 llama=$tmp/llama-one

@@ -23,7 +23,7 @@ all_of gpt2-lora 8 "$train --init $tmp/gpt2 --lora 8" --device cpu --dtype fp32 
 all_of qwen3-lora 8 "$train --init $tmp/qwen3 --lora 16" --device cpu --dtype bf16 --threads 1 --lora-alpha 8
 all_of lstm-lora 8 "$train --init $tmp/lstm --lora 8" --device cpu --dtype fp32 --threads 1
 if [ -x "$soft" ]; then
-    all_of soft 6 "env SOFT_GPU_DEVICES=4 timeout 300 $soft --init $tmp/qwen3 --lora 8" --device gpu
+    all_of soft 6 "env SOFT_GPU_DEVICES=4 timeout 900 $soft --init $tmp/qwen3 --lora 8" --device gpu
 else skip "in software" "build/train_gpt_ptx is not built"; fi
 
 lora=$tmp/gpt2-lora-one

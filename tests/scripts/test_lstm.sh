@@ -16,7 +16,7 @@ other() {
 }
 all_of cpu 8 "$train" --device cpu --dtype fp32 --threads 1 --sample-every 4
 all_of bf16 8 "$train" --device cpu --dtype bf16 --threads 1 --sample-every 0
-if [ -x "$soft" ]; then all_of soft 8 "env SOFT_GPU_DEVICES=4 timeout 300 $soft" --device gpu --sample-every 0
+if [ -x "$soft" ]; then all_of soft 8 "env SOFT_GPU_DEVICES=4 timeout 900 $soft" --device gpu --sample-every 0
 else skip "in software" "build/train_gpt_ptx is not built"; fi
 
 lstm=$tmp/cpu-one

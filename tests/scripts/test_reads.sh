@@ -29,7 +29,7 @@ FAIL_COUNT=$tmp/count "$failing" openr 0 text 0 $train $tiny --data "$tmp/text" 
 resumes() {
     name=$1 code=$2 pattern=$3 bad=$4; shift 4
     rm -rf "$tmp/copy" && cp -a "$tmp/run" "$tmp/copy"
-    "$failing" "$@" timeout 120 "$train" --resume "$tmp/copy" --steps 5 >"$tmp/log" 2>&1
+    "$failing" "$@" timeout 900 "$train" --resume "$tmp/copy" --steps 5 >"$tmp/log" 2>&1
     got=$?
     set_aside=$(cd "$tmp/copy/ckpt" && ls -d .bad_* 2>/dev/null)
     if [ $got -ne "$code" ] || ! grep -qE "$pattern" "$tmp/log"; then

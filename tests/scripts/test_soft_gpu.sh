@@ -2,9 +2,10 @@
 # test_soft_gpu.sh -- whole runs on GPUs in software (train_gpt_ptx): the trainer, its streams and a stand-in for NCCL,
 # with the PTX of the CUDA kernels. Bits must not depend on ranks, overlap, recomputation or the random order of
 # streams, blocks and warps; losses must follow the CPU's.
+# slow
 . tests/lib.sh
 [ -x "${TRAIN_GPT_PTX:-build/train_gpt_ptx}" ] || skip_all "runs on GPUs in software" "no nvcc to compile the kernels"
-soft="timeout 240 ${TRAIN_GPT_PTX:-$PWD/build/train_gpt_ptx}"
+soft="timeout 900 ${TRAIN_GPT_PTX:-$PWD/build/train_gpt_ptx}"
 SOFT_GPU_DEVICES=8; export SOFT_GPU_DEVICES
 # 4 micro_batches, 4 replicas, dropout, clipping, an evaluation, an audit.
 job="--device gpu --preset nano --layers 2 --heads 2 --channels 32 --seq-len 24 --batch-size 1 --total-batch-size 96
@@ -117,16 +118,6 @@ job=$job_all
 expect "more channels than a GPU's LayerNorm takes" 2 '--channels: got 8256, want at most 8192' \
     $soft --device gpu --heads 129 --channels 8256 --out-dir "$tmp/wide"
 check "leave no folder" test ! -e "$tmp/wide"
-# More ranks than a kernel adds at a time (kGpuTerms): sums of sums have the bits of one rank.
-crowd() {
-    job_all=$job
-    job="--device gpu --layers 1 --heads 1 --channels 16 --seq-len 8 --batch-size 1 --total-batch-size 1024
-         --replicas 128 --steps 1 --data tests/golden/lines.txt --eval-every 0 --sample-every 0 --timeout 60"
-    run crowd_1 $soft && run crowd_128 env LOCKSTEP_SHARE_GPU=1 $soft --np 128 --max-restarts 0 || return 1
-    job=$job_all
-    same "$tmp/crowd_1" "$tmp/crowd_128"
-}
-check "128 ranks, more than a kernel adds" crowd
 expect "more ranks than GPUs" 2 'one rank per GPU|more ranks than GPUs' \
     env SOFT_GPU_DEVICES=1 $soft $job --np 2 --max-restarts 0 --out-dir "$tmp/crowded"
 
