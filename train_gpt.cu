@@ -261,11 +261,13 @@ StepStats train_step(Trainer* t) {
 
 // ---- evaluate, sample, save
 
-// Scores validation data and --task. Returns requests to stop that cut it short: a resume repeats it.
+// Scores validation data and --task. Returns requests to stop that cut it short, which a resume repeats. After the last
+// step nothing resumes, and it goes on to its end.
 uint32_t validate(Trainer* t) {
+    const bool last = t->at.step == t->options.steps;
     ddp_settle(&t->ddp);
     comm_progress(t->comm, t->at.step, "evaluation");
-    const Score score = evaluate(&t->model, t->data, t->options.batch_size, t->options.eval_steps, t->comm);
+    const Score score = evaluate(&t->model, t->data, t->options.batch_size, t->options.eval_steps, t->comm, last);
     if (score.requests) return score.requests;
     const bool best = score.loss() < t->at.best_val;
     report_score(&t->report, t->at.step, score.loss(), score.bpb(), best);
@@ -274,7 +276,7 @@ uint32_t validate(Trainer* t) {
         t->at.best_step = t->at.step;
     }
     if (t->task.items.empty()) return 0;
-    const TaskScore answers = score_task(&t->model, t->task, t->options.batch_size, t->comm);
+    const TaskScore answers = score_task(&t->model, t->task, t->options.batch_size, t->comm, last);
     if (!answers.requests) report_task(&t->report, t->at.step, answers.json(), answers.text());
     return answers.requests;
 }
@@ -302,6 +304,16 @@ void save(Trainer* t) {
 
 // ---- the loop
 
+// One step, and what is due after it. Returns requests to stop; after the last step it is too late for them.
+uint32_t train_and_save(Trainer* t) {
+    const StepStats s = train_step(t);
+    uint32_t stop = t->at.step == t->options.steps ? 0 : stop_requests(s.requests);
+    if (!stop && due(t, t->options.eval_every)) stop = validate(t);
+    if (checkpoints_due(&t->checkpoints, t->at, s, stop)) save(t);
+    if (!stop && due(t, t->options.sample_every)) sample_text(t);
+    return stop;
+}
+
 // Returns the requests that stopped the run before its last step; 0 if none did.
 uint32_t train_loop(Trainer* t) {
     const Options& o = t->options;
@@ -309,15 +321,7 @@ uint32_t train_loop(Trainer* t) {
     const bool begun = t->run.resumed() || !o.init.empty();
     uint32_t stop = begun && due(t, o.eval_every) ? validate(t) : 0;
     if (stop && !t->run.resumed()) save(t);
-    while (!stop && t->at.step < o.steps) {
-        const StepStats s = train_step(t);
-        const bool last = t->at.step == o.steps;
-        stop = last ? 0 : stop_requests(s.requests);
-        if (!stop && due(t, o.eval_every)) stop = validate(t);
-        if (checkpoints_due(&t->checkpoints, t->at, s, stop && !last)) save(t);
-        if (!stop && due(t, o.sample_every)) sample_text(t);
-        if (last) stop = 0;
-    }
+    while (!stop && t->at.step < o.steps) stop = train_and_save(t);
     checkpoints_finish(&t->checkpoints, t->at.step, true);
     check_unchanged(t->data);
     return stop;

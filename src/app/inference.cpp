@@ -24,14 +24,14 @@ static Score score_batch(Model* model, const Data& data, int B, uint64_t i) {
 }
 
 // Each round scores one batch on each rank, batch i on rank i % W.
-Score evaluate(Model* model, const Data& data, int B, int64_t batches, Comm* comm) {
+Score evaluate(Model* model, const Data& data, int B, int64_t batches, Comm* comm, bool to_its_end) {
     const uint64_t W = uint64_t(comm->size), all = ceil_div(data.val.samples, uint64_t(B));
     const uint64_t count = batches > 0 ? std::min(uint64_t(batches), all) : all;
     Score total;
     for (uint64_t first = 0; first < count && !total.requests; first += W) {
         const uint64_t i = first + uint64_t(comm->rank);
         Score mine = i < count ? score_batch(model, data, B, i) : Score();
-        mine.requests = stop_requested();
+        mine.requests = to_its_end ? 0 : stop_requested();
         for (const Score& s : comm_gather(comm, mine)) {
             total.nats += s.nats;
             total.text_nats += s.text_nats;

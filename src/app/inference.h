@@ -19,8 +19,9 @@ struct Score {
 };
 
 // Scores the first `batches` batches of B windows of data.val; 0: all, the last batch may be smaller. A batch is one
-// sum, and these are added in order, so that any number of ranks gives the same bits. Collective.
-Score evaluate(Model* model, const Data& data, int B, int64_t batches, Comm* comm);
+// sum, and these are added in order, so that any number of ranks gives the same bits. to_its_end: requests to stop do
+// not end it early. Collective.
+Score evaluate(Model* model, const Data& data, int B, int64_t batches, Comm* comm, bool to_its_end = false);
 
 using Print = std::function<void(const std::string&)>;
 // Continues --prompt, or answers it by a template, --samples times with a line between them. A sample ends at the token

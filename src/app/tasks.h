@@ -34,10 +34,11 @@ struct TaskScore {
     JsonLine json() const;
     std::string text() const;           // "hellaswag acc 0.294 acc_norm 0.306 +- 0.005 (10042, chance 0.250)"
 };
-TaskScore score_task(Model* model, const Task& task, int B, Comm* comm);
+// to_its_end: requests to stop do not end it early. Collective.
+TaskScore score_task(Model* model, const Task& task, int B, Comm* comm, bool to_its_end = false);
 
-// The sum of log p of each row's scored tokens. *stop gets the requests to stop, which end it early. The ranks share
-// batches of B rows; any number of ranks gives the same bits. Collective.
+// The sum of log p of each row's scored tokens. *stop gets the requests to stop, which end it early; null: none
+// does. The ranks share batches of B rows; any number of ranks gives the same bits. Collective.
 std::vector<double> score_rows(Model* model, const std::vector<Task::Row>& rows, int B, Comm* comm, uint32_t* stop);
 
 }  // namespace BACKEND

@@ -364,6 +364,22 @@ stopped_evaluating() {
         grep -q '"val","step":2,' "$e/metrics.jsonl" && grep -q '"val","step":4,' "$e/metrics.jsonl"
 }
 check "a stop during an evaluation" stopped_evaluating
+# In the last step it is too late: the run is evaluated to its end, saved and done.
+stopped_at_the_end() {
+    e=$tmp/at_the_end
+    touch "$e.hold"
+    echo '{"ctx": "a b", "endings": ["c", "d"], "label": 0}' >"$e.jsonl"
+    LOCKSTEP_HOLD=$e.hold LOCKSTEP_FAULT=rank=0,step=3,at=bwd,do=hold $train $tiny $here --eval-every 2 \
+        --task "$e.jsonl" --out-dir "$e" >"$e.log" 2>&1 & pid=$!
+    wait_for grep -q 'LOCKSTEP_FAULT fires' "$e.log"
+    kill -TERM $pid; wait_for grep -q 'saving' "$e.log"
+    rm "$e.hold"; wait $pid; code=$?
+    cat "$e.log"
+    [ $code -eq 0 ] && [ "$(cat "$e/ckpt/best")" = step_00000004 ] || return 1
+    for event in val task done; do grep -q '"'$event'","step":4,' "$e/metrics.jsonl" || { echo "no $event"; return 1; }
+    done
+}
+check "a stop in the last step" stopped_at_the_end
 # While ranks are missing there is nothing to save: a stop ends the process.
 stopped_alone() {
     RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 LOCKSTEP_JOB=alone$$ \
