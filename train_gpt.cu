@@ -28,16 +28,14 @@ struct Trainer {
     Data data;
     std::unique_ptr<BatchLoader> loader;
     Task task;                          // questions of --task; without it there are none
-    const ModelInfo* info;
-    const OptimizerInfo* optimizer;
     Arena arena;                        // where each trained tensor lies in weights, gradients and optimizer state
     Init base;                          // with --lora, on rank 0: the model that is adapted
     floatX* frozen;                     // with --lora, on every rank: its weights
     Ddp ddp;                            // owns the trained weights
     Model model;
-    int micro_batches;                  // of this rank in a step
     int* batches;                       // (micro_batches, 2, B, T)  host: tokens, then targets
-    double *results, *host_results;     // (micro_batches + 1)  losses, then the norm of the gradient
+    double *losses, *host_losses;       // (micro_batches)
+    double *norm, *host_norm;           // (1)  of the gradient; behind the losses: one copy brings both to the host
     StepState *states, *host_states;    // (2)  in turn: an update may still read one when the next step fills the other
     Runner runner;
     Reporter report;
@@ -46,52 +44,44 @@ struct Trainer {
 };
 
 size_t batch_tokens(const Trainer* t) { return size_t(t->options.batch_size) * size_t(t->options.shape.T); }
+int micro_batches(const Trainer* t) { return int(t->options.micro_batches()) / t->comm->size; }     // of this rank
 int* tokens(const Trainer* t, int i) { return t->batches + size_t(i) * 2 * batch_tokens(t); }
 int* targets(const Trainer* t, int i) { return tokens(t, i) + batch_tokens(t); }
-int first_batch(const Trainer* t) { return t->comm->rank * t->micro_batches; }      // its number in the step
+int first_batch(const Trainer* t) { return t->comm->rank * micro_batches(t); }      // its number in the step
 StepState* state(const Trainer* t) { return t->states + t->at.step % 2; }
 StepState* host_state(const Trainer* t) { return t->host_states + t->at.step % 2; }
 bool due(const Trainer* t, int64_t n) { return n > 0 && (t->at.step % n == 0 || t->at.step == t->options.steps); }
 
 // ---- set up
 
-// Settles options, run folder and data, and checks that all ranks agree. A run that is refused here changes nothing.
-Init agree(Trainer* t) {
-    Options& o = t->options;
-    Comm* comm = t->comm;
-    transport_place(comm);
-    if (kOnGpu) stay_near_device(device_address());
-    const Init init = t->run.resumed() ? init_of_run(t->run.checkpoint, o, comm) : init_of_options(&o);
-    resolve_options(&o, kOnGpu || !o.plan_for.empty());
-    t->info = find_model(o.model);
-    check_device(*t->info, o.shape);
-    t->optimizer = all_optimizers()[size_t(find_optimizer(o.optimizer))];
-    check_ranks(o, comm->size);
-    if (!o.dry_run) claim_run(&t->run, &o, init.folder, comm);
-    if (!kOnGpu) set_threads(rank_threads(comm, o.threads));
-    check_agreement(comm, option_fields(o, device_kind()));
+void settle_options(Options* o, const Comm* comm) {
+    resolve_options(o, kOnGpu || !o->plan_for.empty());
+    check_device(*find_model(o->model), o->shape);
+    check_ranks(*o, comm->size);
+}
 
-    t->data = open_data(data_options(o, init), comm);
-    set_vocabulary(&o.shape, t->data.vocab_size);
-    t->arena = arena_layout(trained_tensors(o));
-    check_agreement(comm, data_fields(t->arena, t->data));
-    t->micro_batches = int(o.total_batch_size / int64_t(batch_tokens(t))) / comm->size;
-    return init;
+void read_data(Trainer* t, const Init& init) {
+    t->data = open_data(data_options(t->options, init), t->comm);
+    set_vocabulary(&t->options.shape, t->data.vocab_size);
+    t->arena = arena_layout(trained_tensors(t->options));
 }
 
 void allocate(Trainer* t) {
     const Options& o = t->options;
-    const size_t n = size_t(t->micro_batches), result_bytes = (n + 1) * sizeof(double);
+    const OptimizerInfo* const optimizer = all_optimizers()[size_t(find_optimizer(o.optimizer))];
+    const size_t n = size_t(micro_batches(t));
     // On CPUs of one host backward and the reduction need the same cores: by default they do not overlap.
     const bool overlap = o.overlap && (o.is_given("overlap") || kOnGpu || t->comm->hosts > 1);
-    ddp_create(&t->ddp, t->comm, &t->arena, t->optimizer, o.replicas, overlap, o.reduce == "nccl", t->micro_batches);
-    if (o.lora) t->frozen = load_frozen_weights(t->comm, arena_layout(t->info->tensors(o.shape)), t->base);
-    model_create(&t->model, t->info, o.shape, o.batch_size, o.shape.T, o.recompute, t->ddp.weights, true, lora_of(o),
-                 t->frozen);
+    ddp_create(&t->ddp, t->comm, &t->arena, optimizer, o.replicas, overlap, o.reduce == "nccl", int(n));
+    if (o.lora) t->frozen = load_frozen_weights(t->comm, arena_layout(find_model(o.model)->tensors(o.shape)), t->base);
+    model_create(&t->model, find_model(o.model), o.shape, o.batch_size, o.shape.T, o.recompute, t->ddp.weights, true,
+                 lora_of(o), t->frozen);
     t->batches = static_cast<int*>(host_alloc(n * 2 * batch_tokens(t) * sizeof(int), "batches"));
-    t->results = static_cast<double*>(device_alloc(result_bytes, "losses"));
-    t->host_results = static_cast<double*>(host_alloc(result_bytes, "losses"));
-    t->states = static_cast<StepState*>(device_alloc(2 * sizeof(StepState), "step"));
+    t->losses = device<double>(n + 1, "losses");
+    t->host_losses = static_cast<double*>(host_alloc((n + 1) * sizeof(double), "losses"));
+    t->norm = t->losses + n;
+    t->host_norm = t->host_losses + n;
+    t->states = device<StepState>(2, "step");
     t->host_states = static_cast<StepState*>(host_alloc(2 * sizeof(StepState), "step"));
     runner_create(&t->runner, t->comm, &t->ddp, kOnGpu && o.graph, o.trace);
 }
@@ -109,9 +99,16 @@ void load_weights(Trainer* t, const Init& init) {
     ddp_broadcast_state(&t->ddp);
 }
 
+void open_loader(Trainer* t) {
+    const int first = first_batch(t), end = first + micro_batches(t);
+    const Sampler order = data_order(t->options, t->data.train.samples, int(t->options.micro_batches()));
+    t->loader = std::make_unique<BatchLoader>(t->data.train, order, t->data.vocab_size, first, end,
+                                              uint64_t(t->at.step));
+}
+
 void open_outputs(Trainer* t, const Init& init) {
     CheckpointFiles files;
-    files.config_json = model_config_json(t->info, t->model.shape, t->data, init);
+    files.config_json = model_config_json(find_model(t->options.model), t->model.shape, t->data, init);
     files.texts = tokenizer_files(t->data, init);
     files.arena = &t->arena;
     if (t->options.lora && t->comm->rank == 0) {
@@ -119,31 +116,36 @@ void open_outputs(Trainer* t, const Init& init) {
         files.base_crc = weights_checksum(t->base);
     }
     for (const StateArray& array : t->ddp.state) files.arrays.push_back({array.name, array.host});
-    t->report = {&t->options, t->comm, &t->run, &t->data, t->info, device_name(), t->ddp.transport.name,
-                 device_peak_flops() * t->comm->size};
+    t->report = {&t->options, t->comm, &t->run, &t->data, find_model(t->options.model), device_name(),
+                 t->ddp.transport.name, device_peak_flops() * t->comm->size};
     checkpoints_create(&t->checkpoints, t->comm, &t->report, files, !kOnGpu, device_kind());
     report_begin(&t->report, t->at);
 }
 
-// Returns false after --dry-run, and if no step is left to do.
+// Returns false after --dry-run, and if no step is left to do. A run that the checks refuse changes nothing.
 bool set_up(Trainer* t) {
-    const Init init = agree(t);
-    const Options& o = t->options;
-    const int G = t->micro_batches * t->comm->size;
-    if (o.dry_run && t->comm->rank == 0) dry_run(o, t->comm, G);
+    Options& o = t->options;
+    Comm* const comm = t->comm;
+    transport_place(comm);
+    if (kOnGpu) stay_near_device(device_address());
+    const Init init = t->run.resumed() ? init_of_run(t->run.checkpoint, o, comm) : init_of_options(&o);
+    settle_options(&o, comm);
+    if (!o.dry_run) claim_run(&t->run, &o, init.folder, comm);
+    if (!kOnGpu) set_threads(rank_threads(comm, o.threads));
+    check_agreement(comm, option_fields(o, device_kind()));
+    read_data(t, init);
+    check_agreement(comm, data_fields(t->arena, t->data));
+    if (o.dry_run && comm->rank == 0) dry_run(o, comm, int(o.micro_batches()));
     if (o.dry_run) return false;
-    if (t->run.resumed()) t->at = read_progress(t->run.checkpoint, t->comm, &t->options, t->data, device_kind());
+    if (t->run.resumed()) t->at = read_progress(t->run.checkpoint, comm, &o, t->data, device_kind());
     if (t->at.step >= o.steps) return false;
     if (o.lora && t->comm->rank == 0) t->base = t->run.resumed() ? init_of_path(t->run.checkpoint) : init;
     t->base.adapter.clear();
-    check_memory(o, t->comm);
+    check_memory(o, comm);
     allocate(t);
     load_weights(t, init);
-    const int first = first_batch(t), end = first + t->micro_batches;
-    const Sampler order = data_order(o, t->data.train.samples, G);
     if (!o.task.empty()) t->task = read_task(o.task, t->data.tokenizer, o.shape.T);
-    t->loader = std::make_unique<BatchLoader>(t->data.train, order, t->data.vocab_size, first, end,
-                                              uint64_t(t->at.step));
+    open_loader(t);
     open_outputs(t, init);
     return true;
 }
@@ -154,10 +156,10 @@ void tear_down(Trainer* t) {
     runner_destroy(&t->runner);
     model_destroy(&t->model);
     ddp_destroy(&t->ddp);
-    device_free(t->results);
+    device_free(t->losses);
     device_free(t->states);
     host_free(t->batches);
-    host_free(t->host_results);
+    host_free(t->host_losses);
     host_free(t->host_states);
 }
 
@@ -169,11 +171,12 @@ void set_step_state(Trainer* t) {
     const double schedule = schedule_fraction(o.schedule, t->at.step, o.steps, o.warmup_steps, o.final_lr_frac);
     *host_state(t) = {.seed = o.seed, .step = uint32_t(t->at.step), .lr = float(o.lr * schedule), .grad_scale = 0};
     host_state(t)->tokens = double(t->loader->step_targets());
-    t->optimizer->prepare(host_state(t), hyper_values(o, *t->optimizer).data(), t->at.step + 1, schedule);
+    const OptimizerInfo& rule = *t->ddp.optimizer;
+    rule.prepare(host_state(t), hyper_values(o, rule).data(), t->at.step + 1, schedule);
 }
 
 void load_batches(Trainer* t) {
-    for (int i = 0; i < t->micro_batches; i++) {
+    for (int i = 0; i < micro_batches(t); i++) {
         const BatchLoader::Batch& batch = t->loader->next();
         std::ranges::copy(batch.tokens, tokens(t, i));
         std::ranges::copy(batch.targets, targets(t, i));
@@ -186,7 +189,7 @@ Pass micro_batch_pass(Trainer* t, int i) {
     // The first micro-batch waits for weights tensor by tensor; in the last one gradients become final and are reduced.
     const auto trained = [t](int first) { return t->model.trained_begin[size_t(first)]; };
     if (i == 0) pass.needed = [=](int first, int last) { ddp_weights_needed(&t->ddp, trained(first), trained(last)); };
-    if (i + 1 == t->micro_batches) pass.ready = [=](int first, int) { ddp_gradients_ready(&t->ddp, trained(first)); };
+    if (i + 1 == micro_batches(t)) pass.ready = [=](int first, int) { ddp_gradients_ready(&t->ddp, trained(first)); };
     return pass;
 }
 
@@ -195,15 +198,14 @@ void enqueue_step(Trainer* t) {
     Ddp* ddp = &t->ddp;
     const Options& o = t->options;
     copy_to_device(state(t), host_state(t), sizeof(StepState), nullptr);
-    for (int i = 0; i < t->micro_batches; i++) {
+    for (int i = 0; i < micro_batches(t); i++) {
         model_set_gradients(&t->model, ddp_grads(ddp, i));
-        model_forward_backward(&t->model, micro_batch_pass(t, i), t->results + i, tokens(t, i), targets(t, i));
+        model_forward_backward(&t->model, micro_batch_pass(t, i), t->losses + i, tokens(t, i), targets(t, i));
         ddp_accumulate(ddp, i);                 // sums the replicas that are complete inside this rank
     }
     ddp_reduce_scatter(ddp);                    // most buckets are under way already
-    double* const norm = t->results + t->micro_batches;
-    ddp_clip_grad_norm(ddp, state(t), norm, o.grad_clip);
-    copy_to_host_later(t->host_results, t->results, size_t(t->micro_batches + 1) * sizeof(double), ddp->stream);
+    ddp_clip_grad_norm(ddp, state(t), t->norm, o.grad_clip);
+    copy_to_host_later(t->host_losses, t->losses, size_t(micro_batches(t) + 1) * sizeof(double), ddp->stream);
     event_record(t->runner.results, ddp->stream);       // the host waits for losses and norm, not for the update
     ddp_update(ddp, state(t));                  // each rank its slices; a gradient that is not finite changes nothing
 }
@@ -211,16 +213,15 @@ void enqueue_step(Trainer* t) {
 // Waits for the results and exchanges what every rank has to know of the step.
 StepStats collect_stats(Trainer* t) {
     runner_wait(&t->runner, t->at.step);
-    const size_t n = size_t(t->micro_batches);
+    const size_t n = size_t(micro_batches(t));
     std::vector<double> losses(n * size_t(t->comm->size));
-    comm_allgather(t->comm, losses.data(), t->host_results, n * sizeof(double));
-    StepStats s = {.step = t->at.step, .lr = double(host_state(t)->lr), .norm = t->host_results[n]};
+    comm_allgather(t->comm, losses.data(), t->host_losses, n * sizeof(double));
+    StepStats s = {.step = t->at.step, .lr = double(host_state(t)->lr), .norm = *t->host_norm};
     for (const double loss : losses) s.loss += loss;     // in micro-batch order: the same bits for any number of ranks
     s.loss /= host_state(t)->tokens;
     s.skipped = !std::isfinite(s.norm);
     s.times = runner_times(&t->runner, s.step);
-    const RankReport mine = {pending_requests(), s.times.compute, saver_ready(t->checkpoints.saver)};
-    s.ranks = comm_gather(t->comm, mine);
+    s.ranks = comm_gather(t->comm, RankReport{pending_requests(), s.times.compute, saver_ready(t->checkpoints.saver)});
     for (const RankReport& r : s.ranks) s.requests |= r.requests;
     return s;
 }
@@ -231,9 +232,9 @@ void count_bad_step(Trainer* t, const StepStats& s) {
     if (!s.skipped) return;
     const Pass first = {.B = t->model.B, .T = t->model.T, .state = t->states, .micro_batch = uint32_t(first_batch(t))};
     const std::string tensor =
-        s.step > 0 ? "" : find_unwritten(&t->model, &t->ddp, first, t->results, tokens(t, 0), targets(t, 0));
+        s.step > 0 ? "" : find_unwritten(&t->model, &t->ddp, first, t->losses, tokens(t, 0), targets(t, 0));
     if (!tensor.empty())
-        die(kExitOther, "models/%s.cpp: %s: backward wrote no gradient", t->info->name, tensor.c_str());
+        die(kExitOther, "models/%s.cpp: %s: backward wrote no gradient", t->options.model.c_str(), tensor.c_str());
     const std::string what = format("loss %g, norm of the gradient %g, lr %g", s.loss, s.norm, s.lr);
     report_warning(&t->report, s.step, format("step %lld skipped: %s", (long long)s.step, what.c_str()));
     if (t->at.bad_steps == 5)
@@ -246,7 +247,7 @@ StepStats train_step(Trainer* t) {
     load_batches(t);
     set_step_state(t);
     if (t->at.step > 0 && due(t, t->options.audit_every))
-        audit_replicas(&t->model, &t->ddp, t->loader.get(), state(t), *host_state(t), t->at.step, t->micro_batches);
+        audit_replicas(&t->model, &t->ddp, t->loader.get(), state(t), *host_state(t), t->at.step, micro_batches(t));
     ddp_begin(&t->ddp);
     if (t->at.step == 0) ddp_poison(&t->ddp);
     runner_run(&t->runner, t->at.step, [](void* p) { enqueue_step(static_cast<Trainer*>(p)); }, t);
@@ -304,16 +305,6 @@ void save(Trainer* t) {
 
 // ---- the loop
 
-// One step, and what is due after it. Returns requests to stop; after the last step it is too late for them.
-uint32_t train_and_save(Trainer* t) {
-    const StepStats s = train_step(t);
-    uint32_t stop = t->at.step == t->options.steps ? 0 : stop_requests(s.requests);
-    if (!stop && due(t, t->options.eval_every)) stop = validate(t);
-    if (checkpoints_due(&t->checkpoints, t->at, s, stop)) save(t);
-    if (!stop && due(t, t->options.sample_every)) sample_text(t);
-    return stop;
-}
-
 // Returns the requests that stopped the run before its last step; 0 if none did.
 uint32_t train_loop(Trainer* t) {
     const Options& o = t->options;
@@ -321,7 +312,13 @@ uint32_t train_loop(Trainer* t) {
     const bool begun = t->run.resumed() || !o.init.empty();
     uint32_t stop = begun && due(t, o.eval_every) ? validate(t) : 0;
     if (stop && !t->run.resumed()) save(t);
-    while (!stop && t->at.step < o.steps) stop = train_and_save(t);
+    while (!stop && t->at.step < o.steps) {
+        const StepStats s = train_step(t);
+        stop = t->at.step < o.steps ? stop_requests(s.requests) : 0;    // after the last step it is too late
+        if (!stop && due(t, o.eval_every)) stop = validate(t);
+        if (checkpoints_due(&t->checkpoints, t->at, s, stop)) save(t);
+        if (!stop && due(t, o.sample_every)) sample_text(t);
+    }
     checkpoints_finish(&t->checkpoints, t->at.step, true);
     check_unchanged(t->data);
     return stop;

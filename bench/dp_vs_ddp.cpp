@@ -52,7 +52,7 @@ static float* floats(size_t n, const char* what) { return static_cast<float*>(de
 static Measured data_parallel(const Options& o, const Data& data, const Shape& shape, int W) {
     const Arena arena = arena_layout(gpt2_tensors(shape));
     const size_t n = arena.n;
-    const int G = int(o.total_batch_size / (int64_t(o.batch_size) * o.shape.T)), micro_batches = G / W;
+    const int G = int(o.micro_batches()), micro_batches = G / W;
     std::vector<Replica> replicas(static_cast<size_t>(W));
     std::vector<const float*> terms;
     for (Replica& r : replicas) {

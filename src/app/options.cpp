@@ -403,7 +403,7 @@ void check_batch(Options* o, bool total_may_change) {
         o->total_batch_size = micro_batch * int64_t(std::bit_floor(uint64_t(o->total_batch_size / micro_batch) | 1));
     if (o->total_batch_size % micro_batch != 0)
         refuse(*o, "total-batch-size", "a multiple of batch-size x seq-len = " + std::to_string(micro_batch));
-    const int64_t n = o->total_batch_size / micro_batch;
+    const int64_t n = o->micro_batches();
     if (o->replicas == 0) o->replicas = int(std::min<int64_t>(8, n & -n));
     if (!std::has_single_bit(unsigned(o->replicas)) || n % o->replicas != 0)
         refuse(*o, "replicas", "a power of two that divides the step's " + std::to_string(n) + " micro-batches");

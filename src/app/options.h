@@ -49,6 +49,7 @@ struct Options {
     std::string program = "./train_gpt";    // as it was called
     std::vector<std::string> argv;      // what followed
     bool is_given(const std::string& name) const;
+    int64_t micro_batches() const { return total_batch_size / (int64_t(batch_size) * shape.T); }    // of a step
 };
 
 // Before training: parse_options; on a resume options_merge_saved; with --init options_take_model; resolve_options.

@@ -282,7 +282,7 @@ void check_ranks(const Options& o, int ranks) {
     if (o.replicas % ranks == 0) return;
     std::vector<std::string> work;
     for (int w = 1; w <= o.replicas; w *= 2) work.push_back(std::to_string(w));
-    const int64_t micro_batch = int64_t(o.batch_size) * o.shape.T, n = o.total_batch_size / micro_batch;
+    const int64_t n = o.micro_batches(), micro_batch = o.total_batch_size / n;
     const int64_t power = std::bit_floor(unsigned(ranks)), tokens = round_up(n, power) * micro_batch;
     std::string help = format("or --replicas %lld", (long long)power);
     if (power < ranks) help = format("or %lld ranks with --replicas %lld", (long long)power, (long long)power);
