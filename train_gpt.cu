@@ -250,7 +250,7 @@ StepStats train_step(Trainer* t) {
         audit_replicas(&t->model, &t->ddp, t->loader.get(), state(t), *host_state(t), t->at.step, micro_batches(t));
     ddp_begin(&t->ddp);
     if (t->at.step == 0) ddp_poison(&t->ddp);
-    runner_run(&t->runner, t->at.step, [](void* p) { enqueue_step(static_cast<Trainer*>(p)); }, t);
+    runner_run(&t->runner, t->at.step, [t] { enqueue_step(t); });
     ddp_all_gather_weights(&t->ddp);            // the next forward waits for it tensor by tensor
     StepStats s = collect_stats(t);
     s.seconds = now_seconds() - began;

@@ -66,12 +66,12 @@ bool event_done(Event event);    // does not wait
 void stream_wait_event(Stream stream, Event event);  // what comes next on `stream` waits
 double event_seconds(Event from, Event to);    // between two that were passed
 
-// GPUs only: work that repeats, as one launch. graph_capture keeps what work(argument) puts on the main stream, and on
+// GPUs only: work that repeats, as one launch. graph_capture keeps what enqueue() puts on the main stream, and on
 // `joined` behind a stream_wait for it, instead of running it; null where something cannot be kept, `why` says what.
 // dependent: with launches that begin before the kernel before has ended, where there are some otherwise. Every
 // graph_launch uses the memory and events that it names again; false: work space has moved, capture again.
 using Graph = struct GraphTag*;
-Graph graph_capture(void (*work)(void*), void* argument, Stream joined, bool dependent, std::string* why);
+Graph graph_capture(const std::function<void()>& enqueue, Stream joined, bool dependent, std::string* why);
 bool graph_launch(Graph graph);
 void graph_destroy(Graph graph);
 

@@ -318,7 +318,7 @@ double event_seconds(Event from, Event to) {
 struct GraphTag { cudaGraphExec_t exec; int scratch_moves; };
 
 // Captures this thread's work only: other threads of the process may ask CUDA for copies meanwhile.
-Graph graph_capture(void (*work)(void*), void* argument, Stream joined, bool dependent, std::string* why) {
+Graph graph_capture(const std::function<void()>& enqueue, Stream joined, bool dependent, std::string* why) {
     DeviceStream* const queue = queue_of(nullptr);
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t exec = nullptr;
@@ -327,7 +327,7 @@ Graph graph_capture(void (*work)(void*), void* argument, Stream joined, bool dep
     capturing = true;
     dependent_nodes = dependent;
     try {
-        work(argument);
+        enqueue();
         stream_wait(nullptr, joined);
     } catch (const Error& e) { *why = e.message; }
     capturing = false;

@@ -30,31 +30,31 @@ void runner_destroy(Runner* r) {
 }
 
 // Launches the step as a graph, captured anew if the work space has moved; false if it cannot be captured.
-[[maybe_unused]] static bool replay(Runner* r, Graph* graph, void (*work)(void*), void* argument) {
+[[maybe_unused]] static bool replay(Runner* r, Graph* graph, const std::function<void()>& enqueue) {
     if (*graph && graph_launch(*graph)) return true;
     std::string why;
     for (const bool dependent : {true, false}) {    // not every GPU takes dependent launches in a graph
         graph_destroy(*graph);
         ddp_rewind(r->ddp);
-        *graph = graph_capture(work, argument, r->ddp->stream, dependent, &why);
+        *graph = graph_capture(enqueue, r->ddp->stream, dependent, &why);
         if (*graph && graph_launch(*graph)) return true;
     }
     warn("the step is no CUDA graph, its kernels are launched one by one: %s", why.c_str());
     return false;
 }
 
-void runner_run(Runner* r, int64_t step, void (*work)(void*), void* argument) {
+void runner_run(Runner* r, int64_t step, const std::function<void()>& enqueue) {
     fault_point("fwd", r->comm->rank, step);
     comm_progress(r->comm, step, "forward and backward");
     r->began = now_seconds();
     event_record(r->begin, nullptr);
     if constexpr (kOnGpu) {
-        if (r->use_graph && r->runs > 0) r->use_graph = replay(r, &r->graphs[step % 2], work, argument);
+        if (r->use_graph && r->runs > 0) r->use_graph = replay(r, &r->graphs[step % 2], enqueue);
         // The first step is only counted. The all-gather, next on ddp->stream, waits for the graph.
         if (r->use_graph && r->runs++ > 0) return stream_wait(r->ddp->stream, nullptr);
     }
     ddp_rewind(r->ddp);
-    work(argument);
+    enqueue();
 }
 
 static void wait_on_gpu(Runner* r, Event event, int64_t step, const char* phase) {

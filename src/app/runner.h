@@ -1,6 +1,7 @@
 // runner.h -- runs a step's work, launch by launch or as a CUDA graph, waits for its results, writes the timeline.
 #pragma once
 #include <cstdio>
+#include <functional>
 #include <string>
 #include "src/app/report.h"
 #include "src/ddp/ddp.h"
@@ -23,10 +24,10 @@ struct Runner {
 void runner_create(Runner* runner, Comm* comm, Ddp* ddp, bool use_graph, const std::string& trace);
 void runner_destroy(Runner* runner);
 
-// Enqueues work(argument), which puts work on the main stream and on ddp->stream and records runner->results. The first
-// step runs launch by launch, since it makes room and connections; a graph is captured again when the kernels' work
-// space has moved.
-void runner_run(Runner* runner, int64_t step, void (*work)(void*), void* argument);
+// Calls enqueue, which puts work on the main stream and on ddp->stream and records runner->results. The first step runs
+// launch by launch, since it makes room and connections; a graph is captured again when the kernels' work space has
+// moved.
+void runner_run(Runner* runner, int64_t step, const std::function<void()>& enqueue);
 // Waits for the results, and tells the watchdog that this rank is blocked by its GPU, not stuck.
 void runner_wait(Runner* runner, int64_t step);
 StepTimes runner_times(Runner* runner, int64_t step);       // after runner_wait; adds the step to the timeline

@@ -96,9 +96,7 @@ struct Job {
         float* const moments[] = {m, v};
         update(0, 0, weights, master, moments, grads, decay, n, state, updates);
         event_record(updated[turn], updates);
-    }
-    static void run_step(void* job) { static_cast<Job*>(job)->step(); }
-};
+    }};
 
 }  // namespace
 
@@ -125,7 +123,7 @@ TEST(a_step_as_a_graph) {
         if (step == 0) graphed.step();
         Graph& graph = graphs[step % 2];
         if (step == 1 || step == 2) {
-            graph = graph_capture(Job::run_step, &graphed, graphed.updates, true, &why);
+            graph = graph_capture([&] { graphed.step(); }, graphed.updates, true, &why);
             EXPECT(graph && why.empty(), "capture: %s", why.c_str());
             EXPECT(graphed.host_results[0] == want[size_t(step - 1) * 3], "something ran while it was captured");
         }
@@ -159,7 +157,7 @@ TEST(what_cannot_be_a_graph) {
     if (device_count() == 0) SKIP("no GPU answers");
     const Stream other = stream_create();
     std::string why;
-    EXPECT(!graph_capture([](void*) { stream_sync(nullptr); }, nullptr, other, true, &why) && !why.empty(),
+    EXPECT(!graph_capture([] { stream_sync(nullptr); }, other, true, &why) && !why.empty(),
            "a wait of the host");
     // And the streams are as before.
     float number = 1;

@@ -81,10 +81,9 @@ std::string capture(const ModelInfo& info, const Shape& shape, int B, int T, int
     step.pass.B = B, step.pass.T = T;
     step.tokens = static_cast<int*>(host_alloc(size_t(B) * size_t(T) * sizeof(int), "tokens"));
     std::string why;
-    const Graph graph = graph_capture([](void* argument) {
-            Step& s = *static_cast<Step*>(argument);
-            model_forward_backward(&s.model, s.pass, s.model.loss, s.tokens, s.tokens);
-        }, &step, nullptr, true, &why);
+    const Graph graph = graph_capture(
+        [&] { model_forward_backward(&step.model, step.pass, step.model.loss, step.tokens, step.tokens); }, nullptr,
+        true, &why);
     graph_destroy(graph);
     host_free(step.tokens);
     model_destroy(&step.model);
@@ -124,12 +123,11 @@ std::string capture_attention(const Attention& shape, int shift = 0) {
     a.qkv = static_cast<bf16*>(device_alloc((n + 8) * sizeof(bf16), "qkv")) + shift;
     std::string why;
     const Graph graph = graph_capture(
-        [](void* argument) {            // nothing runs: any memory will do
-            const Attention& s = *static_cast<Attention*>(argument);
-            auto* const f = reinterpret_cast<float*>(s.qkv);
-            attention_forward(s.qkv, f, s.qkv, s.B, s.T, s.NH, s.NK, s.HS, {}, nullptr);
-            attention_backward(s.qkv, f, s.qkv, s.qkv, s.qkv, f, s.B, s.T, s.NH, s.NK, s.HS, {}, nullptr);
-        }, &a, nullptr, true, &why);
+        [&a] {                          // nothing runs: any memory will do
+            auto* const f = reinterpret_cast<float*>(a.qkv);
+            attention_forward(a.qkv, f, a.qkv, a.B, a.T, a.NH, a.NK, a.HS, {}, nullptr);
+            attention_backward(a.qkv, f, a.qkv, a.qkv, a.qkv, f, a.B, a.T, a.NH, a.NK, a.HS, {}, nullptr);
+        }, nullptr, true, &why);
     graph_destroy(graph);
     device_free(a.qkv - shift);
     return why;
