@@ -126,7 +126,7 @@ void ddp_create(Ddp* ddp, Comm* comm, const Arena* arena, const OptimizerInfo* o
     ddp->comm = comm;
     ddp->arena = arena;
     ddp->optimizer = optimizer;
-    ddp->replicas = replicas / comm->size;
+    ddp->own_replicas = replicas / comm->size;
     ddp->micro_batches = micro_batches;
     ddp->overlap = overlap;
     cut_buckets(ddp);
@@ -134,7 +134,8 @@ void ddp_create(Ddp* ddp, Comm* comm, const Arena* arena, const OptimizerInfo* o
     transport_create(&ddp->transport, comm, arena->n, ddp->buckets, nccl_sums);
     ddp->weights = ddp->transport.weights;
     ddp->grads.push_back(ddp->transport.gradients);
-    for (int k = 1; k < ddp->replicas; k *= 2) ddp->grads.push_back(device<float>(arena->n, "a replica's gradients"));
+    for (int k = 1; k < ddp->own_replicas; k *= 2)
+        ddp->grads.push_back(device<float>(arena->n, "a replica's gradients"));
     ddp->state.push_back(create_state(ddp, ""));
     for (const char* name : optimizer->state) ddp->state.push_back(create_state(ddp, name));
     const std::vector<uint8_t> decay = arena_decay(*arena);
@@ -231,43 +232,70 @@ void ddp_settle(Ddp* ddp) {
     leave_multiprocessors(0);
 }
 
-static int batches_of_replica(const Ddp* ddp) { return ddp->micro_batches / ddp->replicas; }
+static int batches_of_replica(const Ddp* ddp) { return ddp->micro_batches / ddp->own_replicas; }
 
-// Each set bit of a replica's number is a buffer with a sum of earlier replicas; the replica takes the next buffer.
+// The buffers are a binary counter of replicas. A 1 bit of value v in a replica's number is a buffer with the sum of v
+// earlier replicas; the replica fills the next buffer. When it is done, each trailing 1 bit is a carry: its buffer and
+// all behind it become one sum.
+//
+//     replica  fills  then holds [0]   [1]  [2]  [3]
+//     0 = 000   [0]              0
+//     1 = 001   [1]              01                    1 carry:  [0] + [1]
+//     2 = 010   [1]              01    2
+//     3 = 011   [2]              0123                  2 carries: [0] + ([1] + [2])
+//     4 = 100   [1]              0123  4
+//     5 = 101   [2]              0123  45              1 carry:  [1] + [2]
+//     6 = 110   [2]              0123  45   6
+//     7 = 111   [3]              0123  45   6    7     the last: reduce_bucket adds [0] + ([1] + ([2] + [3]))
 float* ddp_grads(Ddp* ddp, int i) {
     return ddp->grads[std::popcount(unsigned(i / batches_of_replica(ddp)))];
 }
 
 bool ddp_accumulates(const Ddp* ddp, int i) { return i % batches_of_replica(ddp) > 0; }
 
-// Adds as a binary counter carries: each trailing 1 bit of `replica` is a buffer with as many replicas as all buffers
-// behind it. The last replica is left to reduce_bucket.
 void ddp_accumulate(Ddp* ddp, int i) {
     const unsigned replica = unsigned(i / batches_of_replica(ddp));
     if (i == 0) ddp_fault(ddp, "bwd", ddp_grads(ddp, 0), ddp->arena->n);
     event_record(ddp->batch_done[i], nullptr);
     leave_multiprocessors(ddp_left_multiprocessors(ddp, i + 1));
     comm_progress(ddp->comm, -1, "forward and backward");
-    if (ddp_accumulates(ddp, i + 1) || int(replica) + 1 == ddp->replicas) return;
+    if (ddp_accumulates(ddp, i + 1) || int(replica) + 1 == ddp->own_replicas) return;
     const int carries = std::countr_one(replica);
     float* const* const terms = &ddp->grads[std::popcount(replica) - carries];
     tree_reduce(terms[0], nullptr, terms, carries + 1, Tree::kStack, ddp->arena->n, nullptr);
 }
 
-// Leaves the sum over all replicas in this rank's slice of grads[0], and its squares in partials.
-static void reduce_bucket(Ddp* ddp, const Bucket& bucket) {
+// Adds terms into this rank's gradients. last: these are then sums over all replicas, and their squares go to partials.
+static void add_terms(Ddp* ddp, Tree tree, Range to, const std::vector<const float*>& terms, bool last) {
     Transport* const x = &ddp->transport;
-    Tree tree = Tree::kStack;
-    const Sum sum = [&](Range to, const std::vector<const float*>& terms, bool last) {
-        float* const partials = last ? x->partials + to.begin / kUnit : nullptr;
-        tree_reduce(x->gradients + to.begin, partials, terms.data(), int(terms.size()), tree, to.size(), ddp->stream);
-    };
-    std::vector<const float*> replicas;         // inside this rank: the last replica's buffer joins the others
-    for (const float* grads : ddp->grads) replicas.push_back(grads + bucket.whole().begin);
-    sum(bucket.whole(), replicas, ddp->comm->size == 1);
-    tree = Tree::kHalves;
-    transport_reduce(x, bucket, ddp->stream, sum);
-    transport_gather(x, x->partials, sizeof(float), bucket, ddp->stream);
+    float* const partials = last ? x->partials + to.begin / kUnit : nullptr;
+    tree_reduce(x->gradients + to.begin, partials, terms.data(), int(terms.size()), tree, to.size(), ddp->stream);
+}
+
+// Adds the last replica's buffer and those that ddp_accumulate has left, in all of the bucket.
+static void reduce_inside_rank(Ddp* ddp, const Bucket& bucket) {
+    std::vector<const float*> buffers;
+    for (const float* grads : ddp->grads) buffers.push_back(grads + bucket.whole().begin);
+    add_terms(ddp, Tree::kStack, bucket.whole(), buffers, ddp->comm->size == 1);
+}
+
+// Adds the ranks' sums, in this rank's slices of the bucket.
+static void reduce_across_ranks(Ddp* ddp, const Bucket& bucket) {
+    transport_reduce(&ddp->transport, bucket, ddp->stream,
+                     [ddp](Range to, const std::vector<const float*>& terms, bool last) {
+                         add_terms(ddp, Tree::kHalves, to, terms, last);
+                     });
+}
+
+// Leaves the sum over all replicas in this rank's slice of grads[0], and the squares of all slices in partials:
+//
+//     all buffers of this rank  -> grads[0], whole bucket      reduce_inside_rank
+//     grads[0] of all ranks     -> grads[0], own slice         reduce_across_ranks
+//     partials of own slice     -> partials, whole bucket      transport_gather
+static void reduce_bucket(Ddp* ddp, const Bucket& bucket) {
+    reduce_inside_rank(ddp, bucket);
+    reduce_across_ranks(ddp, bucket);
+    transport_gather(&ddp->transport, ddp->transport.partials, sizeof(float), bucket, ddp->stream);
 }
 
 static void run_bucket(Ddp* ddp, size_t b) {

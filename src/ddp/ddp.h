@@ -31,11 +31,11 @@ namespace BACKEND {
 
 constexpr size_t kBucketBytes = 25 << 20, kFirstBucketBytes = 1 << 20;  // as PyTorch's
 
-// A float per weight. `host` has room for all and is shared by the host's ranks, for checkpoints. A CPU updates it in
-// place (with floatX = float the masters are the weights); a GPU has its rank's pieces side by side in `own`.
+// A float per weight. With floatX = float the masters are the weights.
 struct StateArray {
     std::string name;           // "" are the fp32 masters, the others are as OptimizerInfo::state
-    float *host, *own;
+    float* host;                // all n values, shared by the host's ranks, for checkpoints
+    float* own;                 // what this rank updates: on a CPU the same memory, on a GPU its pieces, packed
 };
 // A part of this rank's slices: a tensor of the matrix rule, or a range without such a tensor.
 struct Piece {
@@ -48,13 +48,13 @@ struct Ddp {
     Comm* comm;
     const Arena* arena;
     const OptimizerInfo* optimizer;
-    int replicas, micro_batches;            // of this rank
+    int own_replicas, micro_batches;        // of this rank
     bool overlap;
     std::vector<Bucket> buckets;            // from the arena's end to its start
     std::vector<Piece> pieces;              // from its start to its end
     Transport transport;
     floatX* weights;                        // (n)  the transport's
-    std::vector<float*> grads;              // buffers of the tree: log2(replicas) + 1 of (n), the transport's first
+    std::vector<float*> grads;              // log2(own_replicas) + 1 buffers of (n), the transport's first
     std::vector<StateArray> state;          // masters first
     uint8_t* decay;                         // (n / kUnit)  by unit, where kernels can read it
     void* work;                             // of the matrix rule

@@ -16,8 +16,15 @@ namespace BACKEND {
 
 struct Range { size_t begin, end; size_t size() const { return end - begin; } };       // elements, multiples of kUnit
 
-// A part of the arena that is reduced at once, cut into one slice per rank; some may be empty. The slices of local
-// rank l on all hosts are adjacent: local rank l sums all of them on its host, then its own slice over the hosts.
+// A part of the arena that is reduced at once, cut into one slice per rank; some may be empty. The slices lie in the
+// order (local rank 0: host 0, host 1, ...), (local rank 1: host 0, host 1, ...), ...; of 2 hosts with 4 ranks each:
+//
+//     own(rank)      0       4       1       5       2       6       3       7         ranks 0 to 3 are on host 0
+//                |-------|-------|-------|-------|-------|-------|-------|-------|
+//     local(l)           0               1               2               3
+//
+// Local rank l of each host first sums local(l) over the ranks of its host, then its own slice over the hosts: ranks 1
+// and 5 sum slices 1 and 5 of their hosts; then rank 1 sends its sum of slice 5 to rank 5, and gets that of slice 1.
 struct Bucket {
     Comm* comm;
     std::vector<size_t> cut;            // (ranks + 1) where slices begin and end
