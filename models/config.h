@@ -13,13 +13,13 @@ struct ModelConfig {
 };
 
 std::string config_json(const ModelConfig& config);
-// Error 65 for a model that is not in models/list, for a missing or bad key, for a value not computed here.
+// kExitBadContent for a model that is not in models/list, for a missing or bad key, for a value not computed here.
 ModelConfig parse_config(std::string_view text, const char* what);
-// Reads a folder's config.json. Error 65 also if the sizes need more than model.safetensors can hold: a damaged size
-// must not decide how much is allocated.
+// Reads a folder's config.json. kExitBadContent also if the sizes need more than model.safetensors can hold: a damaged
+// size must not decide how much is allocated.
 ModelConfig read_config(const std::string& folder);
 // A size, or a float in as few digits as read it back.
 std::string number_text(double x);
-// The number under a key. Error 65 if it is missing or outside the limits.
+// The number under a key. kExitBadContent if it is missing or outside the limits.
 int read_size(const Json& json, const char* key, const Limits& limits, const char* what);
 float read_number(const Json& json, const char* key, const Limits& limits, const char* what);

@@ -15,8 +15,8 @@ struct Lora {
     float scale() const { return float(alpha / rank); }
 };
 
-// A and B of each adapted matrix, in the order of `base`, by PEFT's names. Error 2 for a target that is not there and a
-// rank above a matrix's width.
+// A and B of each adapted matrix, in the order of `base`, by PEFT's names. kExitUsage for a target that is not there
+// and a rank above a matrix's width.
 std::vector<TensorSpec> lora_tensors(const std::vector<TensorSpec>& base, const Lora& lora);
 // How many of these belong to tensors 0..i-1 of `base`, for i = 0 to the number of its tensors.
 std::vector<int> lora_begins(const std::vector<TensorSpec>& base, const Lora& lora);

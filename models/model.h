@@ -104,7 +104,7 @@ template <template <class> class Struct> constexpr int count_tensors() { return 
 Dropout dropout(const Model* m, const Pass& pass, int site);
 const floatX* drop(const Model* m, const Pass& pass, int site, floatX* out, const floatX* inp);
 
-void check_device(const ModelInfo& info, const Shape& shape, bool on_gpu = kOnGpu);    // error 2 if it cannot run there
+void check_device(const ModelInfo& info, const Shape& shape, bool on_gpu = kOnGpu);  // kExitUsage if it cannot run
 
 // A model without memory, for its sizes, as on a GPU or not. B, T: the largest batch.
 Model model_plan(const ModelInfo* info, const Shape& shape, int B, int T, int recompute, bool training, bool on_gpu,

@@ -63,7 +63,7 @@ struct ModelInfo {
     double (*flops_per_token)(const Shape& shape, int T);       // forward and backward
     std::string (*text)(const Shape& shape);        // "12 layers x 12 heads x 768 channels"
     int (*head_size)(const Shape& shape) = nullptr;     // of attention; null: it has none
-    // Reads what keys and `fixed` cannot say. Error 65. Null: there is no such thing.
+    // Reads what keys and `fixed` cannot say. Throws kExitBadContent. Null: there is no such thing.
     void (*read)(const Json& config, Shape* shape, const char* what) = nullptr;
     // Puts weights that lie as in GGUF files in this model's order. Null: they have it.
     void (*from_gguf)(float* weights, const Arena& arena, const Shape& shape) = nullptr;

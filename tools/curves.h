@@ -51,7 +51,7 @@ struct RunLog {
         const std::filesystem::path own = std::filesystem::canonical(folder, error);
         name = base_name(error ? folder : own.string());
     }
-    // Reads what was added since the last call, or all if the file has been replaced. Error 66.
+    // Reads what was added since the last call, or all if the file has been replaced. Throws kExitNoInput.
     void read() {
         const std::string text = read_file(file);
         if (!text.starts_with(head)) *this = RunLog(file);

@@ -72,7 +72,7 @@ struct Output {
     std::vector<std::string> names;
     std::string path(const std::string& name) const { return path_join(work, name); }
 
-    // Error 2 if a name is taken by anything but an export that did not end.
+    // kExitUsage if a name is taken by anything but an export that did not end.
     void refuse_existing() const {
         std::vector<std::string> there = names;
         if (option == "--hf") there = file_exists(into) ? list_directory(into) : std::vector<std::string>();

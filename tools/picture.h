@@ -57,7 +57,7 @@ struct Picture {
     std::vector<Curve> curves;
     std::vector<Name> legend;
 
-    // Returns the SVG. alone: for a file of its own, not for a page. Error 65 if nothing can be drawn.
+    // Returns the SVG. alone: for a file of its own, not for a page. kExitBadContent if nothing can be drawn.
     std::string draw(bool alone) {
         set_ranges();
         svg = format("<svg %sviewBox=\"0 0 %g %g\" width=\"%g\" height=\"%g\" role=\"img\" "

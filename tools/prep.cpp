@@ -75,7 +75,7 @@ std::vector<Input> find_inputs(const std::vector<std::string>& paths) {
             const std::string name = unpack.empty() ? file : file.substr(0, file.rfind('.'));
             inputs.push_back({file, unpack, name.ends_with(".jsonl"), InputFile(file).size});
             if (!unpack.empty()) continue;
-            const Source source = find_source(file);            // 65 for what is no text
+            const Source source = find_source(file);            // kExitBadContent for what is no text
             if (!source.is_text()) die_content(file, format_name(source.format), "text or .jsonl");
             warn_of_markup(file, FileReader(file).look(256).substr(0, 256));
         }
@@ -145,8 +145,8 @@ struct Reader {
     std::vector<uint64_t> hashes = std::vector<uint64_t>(inputs.size());    // of what was taken from each input
     std::unique_ptr<Stream> stream = {};
 
-    // Reads again what another start had read: all of the first inputs, `at` bytes of the last. Error 65 if these are
-    // other bytes now.
+    // Reads again what another start had read: all of the first inputs, `at` bytes of the last. kExitBadContent if
+    // these are other bytes now.
     void repeat(const std::vector<uint64_t>& were, uint64_t at) {
         while (input + 1 < were.size() || (input + 1 == were.size() && (stream ? stream->at : 0) < at))
             if (!next()) break;
@@ -280,7 +280,7 @@ bool is_leftover(const std::string& name) {
     return std::regex_match(name, ours);
 }
 
-// Error 65 if a finished shard is not what it was when it was written.
+// kExitBadContent if a finished shard is not what it was when it was written.
 void check_shard(const std::string& path, uint64_t crc) {
     if (!file_exists(path)) die(kExitBadContent, "%s: it is gone; begin again in another folder", path.c_str());
     if (InputFile(path).checksum() != crc)
@@ -294,7 +294,7 @@ std::string with_crc(std::string text) {
     const uint32_t crc = crc32c(0, text.data(), text.size());
     return text + std::string(kCrcKey) + std::to_string(crc) + "}\n";
 }
-// The state in such a text. Error 65 if it has changed.
+// The state in such a text. kExitBadContent if it has changed.
 Json checked_state(const std::string& text, const char* what) {
     const size_t end = text.rfind(kCrcKey);
     if (end == text.npos || with_crc(text.substr(0, end) + "}") != text)
@@ -354,7 +354,8 @@ struct Job {
         write_file_atomic(path("prep.json"), state(place));
         for (const Output& o : out) remove_tree(part(o, saves - 1));
     }
-    // Takes over the state in a file, if it is there. Error 65 if anything is not as it was then, 2 if it is of others.
+    // Takes over the state in a file, if it is there. kExitBadContent if anything is not as it was then, kExitUsage if
+    // it is of others.
     std::optional<Place> resume(const std::string& file) {
         if (!file_exists(file)) return {};
         const char* const what = file.c_str();

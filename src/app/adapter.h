@@ -7,8 +7,8 @@ bool is_adapter(const std::string& folder);
 // The text of adapter_config.json. table: tensors of the model that the adapters belong to; base: its folder.
 std::string adapter_config_json(const Lora& lora, const std::vector<TensorSpec>& table, const std::string& base);
 struct AdapterConfig { std::string base; size_t rank; double scale; };       // base: the model it belongs to
-// Error 65, also for settings that need more than W += scale B A.
+// Throws kExitBadContent, also for settings that need more than W += scale B A.
 AdapterConfig parse_adapter_config(std::string_view text, const char* what);
 AdapterConfig read_adapter_config(const std::string& folder);
-// Adds an adapter of any rank to weights laid out by `arena`: W += scale B A. Error 65 if it is one of another model.
+// Adds an adapter of any rank to weights laid out by `arena`: W += scale B A. kExitBadContent if it is another model's.
 void merge_adapter(float* weights, const Arena& arena, const std::string& folder);

@@ -8,7 +8,7 @@ namespace BACKEND {
 
 // Prints model, step, a rank's memory, whether it fits; with --for a step's time. options.shape has its vocabulary.
 void dry_run(const Options& options, const Comm* comm, int micro_batches);
-void check_memory(const Options& options, const Comm* comm);    // Error 1 if this host may not give its ranks so much
+void check_memory(const Options& options, const Comm* comm);    // kExitOther if this host cannot give its ranks that
 Work step_work(const Options& options, int ranks, int micro_batches);      // for predict_step
 
 }  // namespace BACKEND

@@ -15,15 +15,15 @@ struct Init {
     const std::string& saved() const { return adapter.empty() ? folder : adapter; }     // has state.json
 };
 
-// Reads all but the weights of a run, checkpoint, Hugging Face folder, adapter of PEFT or model in one file. Error 65
-// if an adapter was trained beside other weights.
+// Reads all but the weights of a run, checkpoint, Hugging Face folder, adapter of PEFT or model in one file.
+// kExitBadContent if an adapter was trained beside other weights.
 Init init_of_path(const std::string& path);
 // CRC-32C of the files with a model's weights.
 uint32_t weights_checksum(const Init& init);
-// Reads --init, and puts model and shape into the options. Error 2 if a given one differs.
+// Reads --init, and puts model and shape into the options. kExitUsage if a given one differs.
 Init init_of_options(Options* options);
 // Rank 0 reads config.json and tokenizer.json of the run that goes on and broadcasts them: other hosts may lack the
-// folder. Error 65 if its sizes are not those of the saved options. Collective.
+// folder. kExitBadContent if its sizes are not those of the saved options. Collective.
 Init init_of_run(const std::string& checkpoint, const Options& options, Comm* comm);
 // Returns what open_data asks for. On a resume no option is given, so a tokenizer other than the default counts as
 // chosen; eval uses the model's own unless one is given.

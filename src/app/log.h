@@ -11,7 +11,7 @@
 #include "src/base/json.h"
 
 using LossPoints = std::vector<std::pair<int64_t, double>>;         // (step, loss) in order of step
-// What metrics.jsonl says, without what resumes took back. Skips lines that are no events. Error 66.
+// What metrics.jsonl says, without what resumes took back. Skips lines that are no events. Throws kExitNoInput.
 struct Metrics {
     LossPoints train, val;
     double trained = 0;                         // seconds of these steps, from unix time `since` on
@@ -21,7 +21,7 @@ double unix_seconds();                          // the clock in "time"
 
 struct Log {
     // Opens OUT/metrics.jsonl: fresh, or on a resume for appending, after cutting what a crash left of a last line.
-    // Error 74. out_dir "": console only.
+    // Throws kExitWrite. out_dir "": console only.
     Log(const std::string& out_dir, bool resumed);
     ~Log();
     Log(const Log&) = delete;

@@ -61,7 +61,7 @@ static const Backend& choose_backend(Options* o) {
         o->dtype.c_str(), built ? "see nvidia-smi" : "this program was built without CUDA: see ./configure");
 }
 
-// Error 74 if a command's output is incomplete. (A run without a terminal goes on, and has its files.)
+// kExitWrite if a command's output is incomplete. (A run without a terminal goes on, and has its files.)
 static void check_output() {
     if (std::fflush(stdout) != 0 || std::ferror(stdout))
         die(kExitWrite, "standard output: not all could be written; is the disk full?");

@@ -59,7 +59,7 @@ struct Options {
 Options parse_options(int argc, const char* const* argv, int* exit_now);
 
 // Sets options that are not given to the values in `json`. For training refuses given ones that a run may not change.
-// path: of the file, whose bad content is an Error 65.
+// path: of the file, whose bad content is a kExitBadContent error.
 void options_merge_saved(Options* options, const std::string& json, const std::string& path);
 
 // What a resume at `step` changes about the learning rate there; "" if nothing.

@@ -58,7 +58,7 @@ struct Reporter {
 std::string loss_spike(LossPoints losses, double guess);
 
 void report_begin(Reporter* r, const Progress& at);     // empty_run; opens the log, prints header, writes config.json
-// Finds the run's folder again if it was moved, and says so. Error 74: it was deleted, or another run has it.
+// Finds the run's folder again if it was moved, and says so. kExitWrite: it was deleted, or another run has it.
 void report_place(Reporter* r, int64_t step);
 void report_step(Reporter* r, const StepStats& stats);
 void report_warning(Reporter* r, int64_t step, const std::string& message);

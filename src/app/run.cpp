@@ -59,7 +59,7 @@ std::string newest_run() {
     return newest.second;
 }
 
-// Locks the folder until the process ends, and the checkpoints in it. Error 74.
+// Locks the folder until the process ends, and the checkpoints in it. Throws kExitWrite.
 void lock_run(Run* run) {
     run->lock = std::make_shared<FolderLock>();
     run->ckpt_lock = std::make_shared<FolderLock>();
@@ -100,7 +100,7 @@ std::string folder_to_resume(const Options& o) {
     return folder;
 }
 
-// Error 2 for a folder with a file of another program that a run would overwrite.
+// kExitUsage for a folder with a file of another program that a run would overwrite.
 void check_files(const std::string& folder) {
     for (const auto& [name, key] : {std::pair("config.json", "\"run\""), {"metrics.jsonl", "\"event\""}}) {
         const std::string path = path_join(folder, name), text = file_exists(path) ? read_file(path) : "";

@@ -26,10 +26,10 @@ struct Run {
 // Rank 0 finds what --resume means; all ranks merge that run's saved options into theirs. Writes nothing but the lock.
 Run find_run(Options* options, Comm* comm);
 // Rank 0 makes and locks the run's folder; after resolve_options. model: the folder with the weights of --init, which
-// may be another one than --init says. Errors 2, 74. Collective.
+// may be another one than --init says. Throws kExitUsage, kExitWrite. Collective.
 void claim_run(Run* run, Options* options, const std::string& model, Comm* comm);
 void unclaim_run(const Run& run);       // removes the folder if this start made it and left it empty
-// Makes and locks ckpt/ in the run's folder, for this process. Error 74: another run uses it, or its disk is missing.
+// Makes and locks ckpt/ in the run's folder, for this process. kExitWrite: another run uses it, or its disk is missing.
 void claim_checkpoints(const Run& run);
 void empty_run(const Run& run);         // --force: removes the old run, once nothing more can be refused
 void name_last(const std::string& folder);      // links runs/last to a folder in runs/; failures are ignored
@@ -39,12 +39,12 @@ std::string run_of(const std::string& path);
 // Merges the saved options of run_of(path); returns false if there are none.
 bool merge_options_of(const std::string& path, Options* options);
 
-// Checks that all ranks have the same named values. Error 80 names the first that differs, and its rank. Collective.
+// All ranks must have the same named values: kExitDisagree names the first that differs, and its rank. Collective.
 using Fields = std::vector<std::pair<std::string, std::string>>;
 void check_agreement(Comm* comm, const Fields& fields);
 Fields option_fields(const Options& options, const std::string& device_kind);   // program, options, kind of device
 Fields data_fields(const Arena& arena, const Data& data);       // names and shapes of all tensors, hashes of the data
-void check_ranks(const Options& options, int ranks);            // Error 2 if the ranks do not divide the replicas
+void check_ranks(const Options& options, int ranks);            // kExitUsage if the ranks do not divide the replicas
 
 // Requests by signal, a bit each. INT, TERM, USR1 (and HUP, unless ignored): save and stop. USR2: save and go on. The
 // trainer or-s the requests of all ranks once per step, so that all act at the same step. Another one to stop, at

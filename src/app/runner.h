@@ -20,7 +20,7 @@ struct Runner {
 };
 
 // trace: path of the timeline, with ".rankN" behind it for rank N > 0; "": none. A traced step is launched kernel by
-// kernel. Error 74.
+// kernel. Throws kExitWrite.
 void runner_create(Runner* runner, Comm* comm, Ddp* ddp, bool use_graph, const std::string& trace);
 void runner_destroy(Runner* runner);
 

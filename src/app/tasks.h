@@ -23,7 +23,7 @@ struct Task {
     std::vector<Item> items;
 };
 // A row has at most T inputs, which are T + 1 tokens. An end-of-text token, if the tokenizer has one, stands before a
-// context as before a document in training. Error 66; 65 with file, line and field.
+// context as before a document in training. kExitNoInput; kExitBadContent with file, line and field.
 Task read_task(const std::string& path, const Tokenizer& tokenizer, int T);
 
 struct TaskScore {

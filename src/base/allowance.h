@@ -13,5 +13,5 @@ Allowance allowed_threads(const std::string& root = "");    // of all processes 
 void visit_cgroups(const std::string& root, const std::string& controller,
                    const std::function<void(const std::string& folder)>& visit);
 
-// Starts a thread. Where none is to be had it tries for ten seconds, then throws Error 1, which names the limit.
+// Starts a thread. Where none is to be had it tries for ten seconds, then throws kExitOther, which names the limit.
 std::jthread start_thread(const char* what, const std::function<void()>& work);

@@ -31,7 +31,7 @@ struct Error {
 };
 
 [[noreturn]] void die(int code, const char* format, ...) __attribute__((format(printf, 2, 3)));  // throws an Error
-// Throws Error 65, "WHERE: got GOT, want WANT".
+// Throws kExitBadContent, "WHERE: got GOT, want WANT".
 [[noreturn]] void die_content(const std::string& where, const std::string& got, const std::string& want);
 
 // Asserts something about the program itself, never about input.
@@ -63,7 +63,7 @@ template <class T> bool parse_whole(std::string_view text, T* out) {
     return error == std::errc() && end == text.data() + text.size();
 }
 
-// a * b of numbers read from files; Error 65 where it would wrap.
+// a * b of numbers read from files; kExitBadContent where it would wrap.
 uint64_t checked_mul(uint64_t a, uint64_t b, const char* what);
 
 template <class T> std::string bytes_of(const T& x) { return {reinterpret_cast<const char*>(&x), sizeof x}; }

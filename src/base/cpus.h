@@ -7,7 +7,7 @@
 double cgroup_cpus(const std::string& root = "");       // CPUs that the quota is worth; 0: no limit. root: for tests
 cpu_set_t affinity_of(pid_t pid);                       // 0: of this process
 int available_cpus();           // the affinity mask's CPUs, cut by the quota and by threads_by_environment
-void check_threads(int wanted);                         // Error 2 for more than a host's CPUs can be asked for
+void check_threads(int wanted);                         // kExitUsage for more than a host's CPUs can be asked for
 
 // Returns `threads`, or what OMP_NUM_THREADS or SLURM_CPUS_PER_TASK allow if that is less. ranks: of the task; 0: the
 // task is not theirs.

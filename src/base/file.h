@@ -19,14 +19,14 @@ struct Descriptor {
 };
 
 // A regular file that is open for reading, as large as it is then: what is appended later is not read. A read that
-// fails is tried again for some three seconds. What stays is Error 65 where the medium is damaged (EIO and its like)
-// and Error 1, "cannot be read now", for all else: a stale handle, no memory, no permission, too many open files.
+// fails is tried again for some three seconds. What stays is kExitBadContent where the medium is damaged (EIO and its
+// like) and kExitOther, "cannot be read now", for all else: a stale handle, no memory, no permission, too many files.
 struct InputFile {
     uint64_t size = 0;
     const std::string path;
-    // what: stands in front of the path in an error. 66: there is no such file, or it is not a regular one.
+    // what: stands in front of the path in an error. kExitNoInput: there is no such file, or it is not a regular one.
     explicit InputFile(const std::string& path, const char* what = "cannot open");
-    void read(uint64_t offset, void* out, size_t bytes) const;  // safe from any thread; 65 too if the file ends before
+    void read(uint64_t offset, void* out, size_t bytes) const;  // safe from any thread; kExitBadContent: it is shorter
     uint32_t checksum(uint32_t crc = 0) const;              // crc32c of all bytes
     // Tells whether the file's size or times have changed since the last call or the open: content may have, then.
     bool touched();
@@ -54,13 +54,13 @@ struct FileReader {
 // These two are Errors, as of an InputFile, where nobody can say: "no" may mean to begin anew.
 bool file_exists(const std::string& path);
 bool is_directory(const std::string& path);
-std::vector<std::string> list_directory(const std::string& path);  // names, sorted, without . and ..; 66, 65, 1
-std::vector<std::string> expand_glob(const std::string& pattern);  // sorted; empty if nothing matches; 65, 1
-void make_directories(const std::string& path);             // 74
-void sync_directory(const std::string& path);               // fsync of a folder; 74; where there is none, a warning
-void remove_tree(const std::string& path);                  // follows no links; 74
-void rename_file(const std::string& from, const std::string& to);  // or a folder; 74
-// Error 74, "WHAT: FOLDER: got ...", if the folder's disk has less room than that (quotas do not show).
+std::vector<std::string> list_directory(const std::string& path);  // names, sorted, without . and ..
+std::vector<std::string> expand_glob(const std::string& pattern);  // sorted; empty if nothing matches
+void make_directories(const std::string& path);             // kExitWrite, as the next three
+void sync_directory(const std::string& path);               // fsync of a folder; where there is none, a warning
+void remove_tree(const std::string& path);                  // follows no links
+void rename_file(const std::string& from, const std::string& to);  // or a folder
+// kExitWrite, "WHAT: FOLDER: got ...", if the folder's disk has less room than that (quotas do not show).
 void require_space(const std::string& folder, uint64_t bytes, const char* what);
 std::string without_slash(const std::string& path);         // at its end, but for "/"
 std::string base_name(const std::string& path);             // "a/b/" -> "b"
@@ -69,7 +69,7 @@ std::string path_join(const std::string& a, const std::string& b);
 std::string program_path();                                 // of the running program, absolute
 std::string tools_folder();                                 // where export and info are: "build/"
 
-// Writes a new file and sums up what it is given. 74.
+// Writes a new file and sums up what it is given. Throws kExitWrite.
 struct FileWriter {
     explicit FileWriter(const std::string& path);
     void write(const void* data, size_t count);
@@ -80,9 +80,9 @@ struct FileWriter {
     std::string path;
     Descriptor file;
 };
-// Replaces a file: written under a temporary name, fsynced, renamed, folder fsynced. 74.
+// Replaces a file: written under a temporary name, fsynced, renamed, folder fsynced. Throws kExitWrite.
 void write_file_atomic(const std::string& path, std::string_view content);
-void remove_temporaries(const std::string& path);           // that killed processes left of write_file_atomic(path); 74
+void remove_temporaries(const std::string& path);           // that killed processes left of write_file_atomic(path)
 
 uint32_t crc32c(uint32_t crc, const void* data, size_t bytes);  // start with 0; "123456789" gives e3069283
 std::array<uint8_t, 32> sha256(std::string message);

@@ -1,7 +1,7 @@
 // json.h -- JSON, read strictly where it lies and written plainly (RFC 8259).
 //
 // Reading: UTF-8 checked, depth at most 32, no duplicate keys, no lone surrogates, nothing after the value. Numbers
-// keep their text: as_u64 is exact up to 2^64-1. Errors: 65, "what: byte N: got X, want Y".
+// keep their text: as_u64 is exact up to 2^64-1. Errors: kExitBadContent, "what: byte N: got X, want Y".
 //
 // A path need not be UTF-8. In the files that keep paths a byte XX that belongs to no character is \udcXX, as Python
 // has it in a str (surrogateescape).
@@ -23,7 +23,7 @@ struct Json {
     bool as_u64(uint64_t* out) const;         // false if not an integer in 0..2^64-1; 1.0 is none
     bool as_double(double* out) const;        // false if not a number, or too large
     Json find(std::string_view key) const;    // none if absent or not an object
-    // The value under `key` as a type, or an Error (65) that says what, key, got and want.
+    // The value under `key` as a type, or a kExitBadContent error that says what, key, got and want.
     Json at(std::string_view key, const char* what) const;
     std::string get_string(std::string_view key, const char* what) const;
     uint64_t get_u64(std::string_view key, const char* what) const;
@@ -42,7 +42,7 @@ struct JsonItems {
     bool object;
 };
 
-// Error 65, "WHAT: KEY: got GOT, want WANT".
+// Throws kExitBadContent, "WHAT: KEY: got GOT, want WANT".
 [[noreturn]] void refuse(const char* what, std::string_view key, const Json& got, const std::string& want);
 // "..." with escapes; a byte that belongs to no character becomes U+FFFD, of a path \udcXX.
 std::string json_quote(std::string_view text, bool path = false);

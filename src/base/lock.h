@@ -18,10 +18,10 @@ struct FolderLock {
     bool holds(const std::string& path) const;      // the path is the locked folder
 };
 // Locks an existing folder, and releases what was locked before. what: "the run folder". cure: what else the user can
-// do. Error 74: it cannot be locked, or a process, which the error names, has locked it.
+// do. kExitWrite: it cannot be locked, or a process, which the error names, has locked it.
 void lock_folder(FolderLock* lock, const std::string& path, const char* what, const char* cure);
 // Looks at folder and lock again; call it before a write. Returns true, with a new `path`, if the folder has moved.
-// Error 74: the folder was deleted, or another process has locked it. For one thread at a time.
+// kExitWrite: the folder was deleted, or another process has locked it. For one thread at a time.
 bool check_lock(FolderLock* lock);
 // A path that begins with a lock's `held`, as the user knows it; any other path as it is. From any thread.
 std::string shown_path(const std::string& path);

@@ -32,26 +32,26 @@ struct CheckpointFiles {
     std::vector<NamedArray> arrays;             // "": the weights; others: the optimizer's state, by name
     std::function<void()> progress = [] {};     // called whenever a part of the work is done
 };
-// Writes a checkpoint and returns its folder. keep: whole checkpoints to keep, 0: all. Error 74; Error 1 if a value is
-// not finite; then older checkpoints are untouched and nothing half-written remains.
+// Writes a checkpoint and returns its folder. keep: whole checkpoints to keep, 0: all. kExitWrite; kExitOther if a
+// value is not finite; then older checkpoints are untouched and nothing half-written remains.
 std::string write_checkpoint(const std::string& out_dir, int64_t step, const CheckpointFiles& files, int keep);
-// Error 74 if the folder's disk has less room than `arrays` arrays take.
+// kExitWrite if the folder's disk has less room than `arrays` arrays take.
 void require_space(const std::string& folder, const Arena& arena, size_t arrays);
 
 // Fills arrays of arena.n floats from a checkpoint folder: "" with the weights, others with the optimizer's state.
-// Error 65 if the file holds another optimizer's state.
+// kExitBadContent if the file holds another optimizer's state.
 void read_state(const std::string& folder, const Arena& arena, const std::vector<NamedArray>& arrays);
 
 // The id in a run's config.json or in a checkpoint's state.json; "" if it has none.
 std::string run_id(const std::string& json_path);
 // The newest complete checkpoint of a run, with a warning for each newer one that is not; "" if the run never saved.
-// Error 65 if some are present but none is whole and of this run.
+// kExitBadContent if some are present but none is whole and of this run.
 std::string find_checkpoint(const std::string& out_dir);
 // "" if the folder is complete (and its checksums right), else what is wrong, a damaged medium too.
-// Error 1: it cannot be read now.
+// kExitOther: it cannot be read now.
 std::string verify_checkpoint(const std::string& folder, bool checksums);
-// Run folder, checkpoint, OUT/ckpt/best, Hugging Face folder or adapter -> the folder with the weights. 66 if there is
-// none, 65 if it is damaged.
+// Run folder, checkpoint, OUT/ckpt/best, Hugging Face folder or adapter -> the folder with the weights. kExitNoInput
+// if there is none, kExitBadContent if it is damaged.
 std::string resolve_model_folder(const std::string& path);
 // OUT/ckpt/best, OUT/ckpt/latest -> the folder that it names; any other path is its own, without a slash at its end.
 std::string checkpoint_named(const std::string& path);

@@ -17,11 +17,11 @@ struct ModelFile {
     SafeTensors weights = {};       // by GGUF's names; no matrix is transposed
     std::string chat_template = ""; // Jinja; GGUF's
 };
-ModelFile open_model_file(const std::string& path);         // 66; 65 if it is neither or not as above
+ModelFile open_model_file(const std::string& path);         // kExitNoInput; kExitBadContent: neither, or not as above
 // Fills arena.n floats; `theirs`: the file's tensors, as read_safetensors has them. Llama's q and k keep GGUF's order.
 void read_model_file(const std::string& path, Arena theirs, const Arena& arena, float* values);
 
-// What stands in front of a GGUF file's data. Error 65 as above.
+// What stands in front of a GGUF file's data. kExitBadContent as above.
 struct GgufContents {
     std::map<std::string, std::string> keys;    // each value as JSON; null for NaN and infinities
     std::vector<SafeTensor> tensors;            // begin: behind the begin of the data; bytes: 0 of other types

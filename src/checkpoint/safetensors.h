@@ -25,7 +25,7 @@ struct SafeTensors {
     std::vector<SharedFile> files;
     std::vector<SafeTensor> tensors;                  // in the order of their data
 };
-SafeTensors open_safetensors(const std::string& path);  // 66; 65 if anything in it is not as above
+SafeTensors open_safetensors(const std::string& path);  // kExitNoInput; kExitBadContent: it is not as above
 // Opens a folder's model.safetensors or, where there is none, its adapter_model.safetensors, or the files that
 // model.safetensors.index.json names.
 SafeTensors open_model(const std::string& folder);
@@ -36,14 +36,14 @@ std::string shape_text(const std::vector<uint64_t>& shape); // "[50257,768]"
 // A named array of arena.n floats in memory order. The file holds its tensors as TENSOR.NAME, as TENSOR if name is "",
 // without padding rows, in parts and transposed where the table says so.
 struct NamedArray { std::string name; float* data; };
-// Writes header and tensors, all of one array, then of the next; calls progress after each tensor. Error 74; Error 1 if
-// a value is NaN or infinite: a broken model is not saved over a good one.
+// Writes header and tensors, all of one array, then of the next; calls progress after each tensor. kExitWrite;
+// kExitOther if a value is NaN or infinite: a broken model is not saved over a good one.
 void write_safetensors(FileWriter* file, const Arena& arena, const std::vector<NamedArray>& arrays,
                        const std::function<void()>& progress);
 size_t count_file_tensors(const Arena& arena);        // that one array has in a file
-// Fills arena.n floats from the tensors spec.name + suffix (F32, F16 or BF16); padding becomes 0. Error 65 if a name,
-// dtype or shape is wrong or a value is not finite. Takes names with and without "transformer." or "model.", ignores
-// attention masks, rotary frequencies and a head that equals the embedding it is tied to. `theirs`: the file's tensors
-// where they differ: of a longer context the position table has more rows, and the first ones are taken.
+// Fills arena.n floats from the tensors spec.name + suffix (F32, F16 or BF16); padding becomes 0. kExitBadContent if a
+// name, dtype or shape is wrong or a value is not finite. Takes names with and without "transformer." or "model.",
+// ignores attention masks, rotary frequencies and a head that equals the embedding it is tied to. `theirs`: the file's
+// tensors where they differ: of a longer context the position table has more rows, and the first ones are taken.
 void read_safetensors(const SafeTensors& file, const Arena& arena, const std::string& suffix, float* values,
                       const Arena* theirs = nullptr);

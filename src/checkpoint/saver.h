@@ -23,8 +23,8 @@ bool saver_ready(const Saver* saver);       // a save has ended, and its result 
 
 struct Saved { Error error; std::string folder; double seconds; };     // error.code 0: it is saved
 Saved saver_result(Saver* saver);           // waits
-// The same for a run's last save: one that cannot be written (74) is tried again for `patience` seconds, with a warning
-// each half minute, or until stop() becomes true.
+// The same for a run's last save: one that cannot be written (kExitWrite) is tried again for `patience` seconds, with a
+// warning each half minute, or until stop() becomes true.
 Saved saver_insist(Saver* saver, double patience, const std::function<bool()>& stop);
 // Waits at most `seconds` for a save under way in this process, for a thread that ends the process.
 void saver_linger(double seconds);

@@ -2,7 +2,7 @@
 //
 // Every rank calls these functions in the same order, except those marked Local. None can hang: if a rank is lost (its
 // control connection closes) or makes no progress for `timeout` seconds, every process of the job prints one line that
-// names it and exits with 69.
+// names it and exits with kExitPeer.
 //
 //     control   a connection of each rank to rank 0, watched by a thread: Unix sockets on one host, TCP between hosts
 //     data      on a host shared memory; between hosts TCP connections of the ranks of equal local rank
@@ -28,8 +28,8 @@ struct World {
     int master_port = 0;                // 0: derived from the job's name
 };
 // Reads the variables of torchrun, Open MPI, MVAPICH2, Horovod, Flux, PMI and srun, in this order. get: getenv in the
-// program. Error 2: a size without a rank, a rank without a size, two launchers that disagree. LOCKSTEP_JOB names the
-// job.
+// program. kExitUsage: a size without a rank, a rank without a size, two launchers that disagree. LOCKSTEP_JOB names
+// the job.
 World find_world(const std::function<const char*(const char*)>& get);
 bool is_loopback(const std::string& host);
 
@@ -45,7 +45,7 @@ struct Comm {
     Impl* impl = nullptr;
 };
 
-Comm* comm_create(const World& world, double timeout);      // connects the ranks; Error 69 names those that are missing
+Comm* comm_create(const World& world, double timeout);      // connects the ranks; kExitPeer names missing ones
 // Prints an error that ends this rank before it had a Comm, and tells the other ranks, which end with it. Rank 0 prints
 // for those that have the same error.
 void end_before_meeting(const World& world, const Error& error);
@@ -68,7 +68,7 @@ void comm_allgather(Comm* comm, void* out, const void* in, size_t bytes);   // o
 void comm_broadcast(Comm* comm, void* data, size_t bytes, int root);
 std::string comm_first_text(Comm* comm, std::string text);  // of the first rank whose text is not empty
 
-// Returns zeroed, page-aligned memory that the ranks of this host share, for good. Error 1: the machine has less.
+// Returns zeroed, page-aligned memory that the ranks of this host share, for good. kExitOther: the machine has less.
 void* comm_shared(Comm* comm, size_t bytes, const char* what);
 template <class T> T* comm_shared(Comm* comm, size_t n, const char* what) {
     return static_cast<T*>(comm_shared(comm, n * sizeof(T), what));

@@ -2,7 +2,7 @@
 //
 // Each rank gets torchrun's variables, LOCKSTEP_JOB, LOCKSTEP_TRY and, when it is started again, the run's folder and
 // id in LOCKSTEP_OUT_DIR and LOCKSTEP_RUN. Ranks die with the supervisor. It passes signals on, and kills the others
-// 3 s after a rank failed. Exit code 69 or death by a signal starts all ranks again, at most max_restarts times and
+// 3 s after a rank failed. kExitPeer or death by a signal starts all ranks again, at most max_restarts times and
 // until two attempts in a row have saved no checkpoint. elastic: after two failures with as many ranks half as many
 // start.
 #pragma once

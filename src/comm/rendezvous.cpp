@@ -127,7 +127,7 @@ Socket make_socket(const Address& a, int flags = 0) {
     return s;
 }
 
-// Listens at those of the addresses that this host has, all at one port from first to last (0: any). Error 69: at none.
+// Listens at those of the addresses that this host has, at one port from first to last (0: any). kExitPeer: at none.
 void listen_at(Meeting* m, Addresses addresses, int first, int last) {
     std::string why;
     bool taken = false;
@@ -325,7 +325,7 @@ void listen_for_data(Meeting* m, int fd) {
     listen_at(m, at, first, last);
 }
 
-// Returns true when the listener has proved that it is of the job, false if it closed. Error 69: it proves nothing, or
+// Returns true when the listener has proved that it is of the job, false if it closed. kExitPeer: it proves nothing, or
 // the error that it answers with. error: what this rank ends with.
 bool introduce(const Meeting& m, int fd, const std::string& to, const Error& error) {
     Digest nonce;
@@ -416,7 +416,7 @@ Meeting begin_meeting(const World& world, double patience) {
     return m;
 }
 
-// Returns where rank 0 is, which may have no address yet. Error 2: it is on another host, and there is no secret.
+// Returns where rank 0 is, which may have no address yet. kExitUsage: it is on another host, and there is no secret.
 Addresses find_rank_0(const Meeting& m) {
     std::string why;
     Addresses at;

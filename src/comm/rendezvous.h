@@ -65,12 +65,12 @@ struct Meeting : World {
     std::vector<Socket> control = {};       // of rank 0 by rank; the others' first is to rank 0. A rank's own is none
 };
 
-// Lets all ranks meet. Error 2: no secret, a rank claimed twice; 69: ranks are missing, or not authenticated; or the
-// error of another rank.
+// Lets all ranks meet. kExitUsage: no secret, a rank claimed twice; kExitPeer: ranks are missing, or not authenticated;
+// or the error of another rank.
 Meeting meet_ranks(const World& world, int memory, double patience);
 // Connects ranks, which ascend. Returns a socket for each, none for this rank.
 std::vector<Socket> meet_peers(Meeting* meeting, const std::vector<int>& ranks);
 
-// The job's secret from LOCKSTEP_SECRET or LOCKSTEP_SECRET_FILE (of mode 0600, else Error 2); empty if neither is set.
+// The job's secret from LOCKSTEP_SECRET or LOCKSTEP_SECRET_FILE (of mode 0600, else kExitUsage); empty: neither is set.
 std::string job_secret();
 Digest hmac_sha256(const std::string& key, const std::string& message);     // RFC 2104

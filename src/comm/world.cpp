@@ -47,7 +47,7 @@ std::string text(const Get& get, const char* name) {
     return value ? value : "";
 }
 
-// Returns the variable's number, or `absent` if it is unset or empty. Error 2: it is none from low to high.
+// Returns the variable's number, or `absent` if it is unset or empty. kExitUsage: it is none from low to high.
 int number(const Get& get, const char* name, int low, int high, int absent) {
     const std::string value = text(get, name);
     if (value.empty()) return absent;

@@ -20,7 +20,7 @@ struct Conversation {
 // The form of a line: messages, conversations, prompt or instruction; "": none. A line may have other fields, too.
 std::string conversation_key(const Json& line);
 std::string describe_fields(const Json& line);              // for errors: the fields "id, title"
-// what: file and line, for errors. Error 65 names the field.
+// what: file and line, for errors. kExitBadContent names the field.
 Conversation read_conversation(const Json& line, const char* what);
 
 // How a family of models writes a turn: OPEN role HEAD gap content CLOSE tail. Capitals are control tokens. BEGIN
@@ -37,8 +37,8 @@ struct ChatTemplate {
 };
 // Reads the Jinja template of a model's folder: chat_template.jinja, else in tokenizer_config.json; "": none.
 std::string read_chat_template(const std::string& folder);
-// The template that --chat-template means. auto: the model's own, `jinja`, or ChatML if it has none. Error 65 for a
-// template of another form, with the folder's name.
+// The template that --chat-template means. auto: the model's own, `jinja`, or ChatML if it has none. kExitBadContent
+// for a template of another form, with the folder's name.
 ChatTemplate choose_chat_template(const std::string& option, const std::string& jinja, const std::string& folder);
 // Appends the control tokens that the tokenizer lacks.
 void add_chat_tokens(Tokenizer* tokenizer, const ChatForm& form);

@@ -33,7 +33,7 @@ struct Dataset {
     std::shared_ptr<Content> content = {};  // what the shards are read from; null: memory
     std::string description = {};       // "my.txt: 108 training and 12 validation tokens"
 
-    // Copies T inputs and T targets of sample i < samples. 65: a bad token, a file cut short. Safe from any thread.
+    // Copies T inputs and T targets of sample i < samples. kExitBadContent: a bad token, a file cut short. Any thread.
     void sample(uint64_t i, int* inputs, int* targets, int vocab_size) const;
     uint64_t trained(uint64_t i, int vocab_size) const;     // how many targets are not -1
 };
@@ -55,11 +55,12 @@ struct Data {
     ChatTemplate chat;                      // form null: no conversations
     int vocab_size = 0;
 };
-// Error 65 if files that are open have been written to and are not what they were at the start: a save would be of
-// other data than it says. What replaces one of them under its name does not count: the open one stays what it was.
+// kExitBadContent if files that are open have been written to and are not what they were at the start: a save would be
+// of other data than it says. What replaces one of them under its name does not count: the open one stays what it was.
 void check_unchanged(const Data& data);
 
-// Text is tokenised once per host, into memory its ranks share. Collective; comm null: one process. Errors 2, 65, 66.
+// Text is tokenised once per host, into memory its ranks share. Collective; comm null: one process. Throws kExitUsage,
+// kExitBadContent, kExitNoInput.
 Data open_data(const DataOptions& options, Comm* comm);
 
 // All of a path as one dataset, with a known tokenizer. chat_template, jinja: see choose_chat_template. Collective.

@@ -5,7 +5,7 @@
 
 // The place of i < n in the permutation of 0..n-1 keyed by (seed, epoch).
 uint64_t permute(uint64_t i, uint64_t n, uint64_t seed, uint64_t epoch);
-// torch.randperm of the CPU generator; Error 2 unless n < 2^32 / 20.
+// torch.randperm of the CPU generator; kExitUsage unless n < 2^32 / 20.
 std::vector<int64_t> torch_randperm(int64_t n, uint64_t seed);
 
 // The sample index of sequence b (0..B-1) of micro-batch k (0..G-1) of step s: of sample number c = (s G + k) B + b of

@@ -44,8 +44,8 @@ uint64_t content_hash(const std::vector<std::string>& files) {
 
 struct Listed { uint64_t tokens; uint32_t crc; };         // a shard in the manifest
 
-// Reads what build/prep says of a folder's shards; nothing where it did not make the folder. Error 65 if it has not
-// come to its end there.
+// Reads what build/prep says of a folder's shards; nothing where it did not make the folder. kExitBadContent if it has
+// not come to its end there.
 static std::map<std::string, Listed> read_manifest(const std::string& folder) {
     const std::string path = path_join(folder, "manifest.json"), begun = path_join(folder, "prep.json");
     std::map<std::string, Listed> shards;

@@ -29,13 +29,13 @@ struct Source {
 };
 // The files of a folder but hidden ones, the path itself, or what matches a glob; sorted.
 std::vector<std::string> find_files(const std::string& path);
-Source find_source(const std::string& path);    // 66 nothing there, 65 not data or not all of one kind
+Source find_source(const std::string& path);    // kExitNoInput; kExitBadContent: not data of one kind
 
 // Moves the files with the word val, valid or validation in their name to the result, unless all or none have it. For a
 // lone "train.bin" returns the "val.bin" beside it. Returns no files if there are none.
 Source take_validation(Source* source);
 
-// Finds a file of data/ or build/data/ beside or above the program, else in ./data; 66 with what to do.
+// Finds a file of data/ or build/data/ beside or above the program, else in ./data; kExitNoInput says what to do.
 std::string find_data_file(const std::string& name, const char* what_to_do);
 
 // Identifies the content of files by sizes and bytes, not names. Of more than kHashed bytes in all, evenly spaced
@@ -45,8 +45,8 @@ using InputFiles = std::vector<std::shared_ptr<InputFile>>;
 uint64_t content_hash(const InputFiles& files, std::vector<uint32_t>* crcs = nullptr);
 uint64_t content_hash(const std::vector<std::string>& files);   // opens one at a time
 
-// Holds files to the manifest.json that build/prep left beside them. Error 65 names one that is missing, not of it, or
-// has changed. crcs: as content_hash gives them; empty: they are not compared.
+// Holds files to the manifest.json that build/prep left beside them. kExitBadContent names one that is missing, not of
+// it, or has changed. crcs: as content_hash gives them; empty: they are not compared.
 void check_manifest(const Source& source, const std::vector<uint32_t>& crcs);
 
 // Consecutive tokens in a file or in memory.
@@ -60,7 +60,7 @@ struct Shard {
     bool masked = false;                // tokens that are not trained on have the bit kUntrained
     std::shared_ptr<void> owner = {};   // frees memory; null: it is comm's
 
-    // Reads tokens [first, first + n) with kUntrained. Error 65 if one is not below vocab_size. Safe from any thread.
+    // Reads tokens [first, first + n) with kUntrained. kExitBadContent if one is not below vocab_size. Any thread.
     void read(uint64_t first, size_t n, int* out, int vocab_size) const;
 };
 Shard open_token_file(const std::string& path, Format format);  // npy, llmc, raw; comm_create has raised ulimit -n

@@ -40,7 +40,7 @@ struct Tokenizer {
 
     // Appends the tokens of text. Names of special tokens are ordinary text, so that no text can spell a control token;
     // with_special finds them, like the tokenizers library. From 2^18 tokens on `some` is called and may remove them.
-    // Error 65 for what char has not learnt. One thread at a time: copies share the cache.
+    // kExitBadContent for what char has not learnt. One thread at a time: copies share the cache.
     void encode(std::string_view text, std::vector<int>* tokens, const std::function<void()>& some = {},
                 bool with_special = false) const;
     // The bytes of a token, none for special ones and for ids beyond, which a model may have and no text needs.
@@ -56,9 +56,9 @@ Tokenizer tokenizer_byte();
 Tokenizer tokenizer_char(std::string_view text);
 // Learns from the first 16 MiB of text.
 Tokenizer tokenizer_train_bpe(std::string_view text, int vocab_size, const Split& split = splits[0]);
-Tokenizer tokenizer_load(const std::string& path);  // vocab.bpe, tokenizer.json, or a folder with one; 65, 66
-Tokenizer tokenizer_parse(std::string_view text, const std::string& path);      // of such a file; 65
-// --tokenizer's value. `text` is what char and bpe:N learn from; null when the data are tokens: then an Error 2.
+Tokenizer tokenizer_load(const std::string& path);  // vocab.bpe, tokenizer.json, or a folder with one; kExitNoInput
+Tokenizer tokenizer_parse(std::string_view text, const std::string& path);      // of such a file; kExitBadContent
+// --tokenizer's value. `text` is what char and bpe:N learn from; null when the data are tokens: then kExitUsage.
 Tokenizer tokenizer_open(const std::string& option, const std::string_view* text);
 
 // tokenizer.json of a trained model: its post_processor puts t.eot, if there is one, before a text, as training does.

@@ -23,4 +23,4 @@ struct Nccl {                                           // in the order of the n
     int (*get_async_error)(NcclComm comm, int* error);
 };
 
-const Nccl* nccl_load();        // Error 66 if it is not there
+const Nccl* nccl_load();        // kExitNoInput if it is not there

@@ -55,7 +55,7 @@ struct Transport {
     struct NcclCommTag* ranks = nullptr;    // NCCL's communicator, or null
 };
 
-// Selects this rank's GPU (local_rank modulo their number) before anything else uses one. Error 2 where ranks would
+// Selects this rank's GPU (local_rank modulo their number) before anything else uses one. kExitUsage where ranks would
 // share a GPU, unless LOCKSTEP_SHARE_GPU is set, for tests. Collective.
 void transport_place(Comm* comm);
 void transport_create(Transport* x, Comm* comm, size_t n, const std::vector<Bucket>& buckets, bool nccl_sums);
@@ -68,6 +68,6 @@ void transport_reduce(Transport* x, const Bucket& bucket, Stream stream, const S
 // Every rank gets every rank's own slice of weights or partials, on CPUs after transport_finish.
 void transport_gather(Transport* x, void* array, size_t unit_bytes, const Bucket& bucket, Stream stream);
 void transport_finish(Transport* x);        // after the last bucket: a CPU waits for its host's ranks
-void transport_check(Transport* x);         // Error 69 if NCCL reports an asynchronous error. Local
+void transport_check(Transport* x);         // kExitPeer if NCCL reports an asynchronous error. Local
 
 }  // namespace BACKEND
