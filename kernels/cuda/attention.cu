@@ -154,7 +154,7 @@ struct Cache { bf16* memory; int first, maxT; };
 // One block: 64 M queries of a head, 16 M per warp. Keys and values pass by in steps. CACHED: they are in the cache,
 // and no lse is written.
 template <int D, bool DROP, bool CACHED> __global__ void __launch_bounds__(kThreads, 2)
-attention_forward_kernel(bf16* out, float* lse, const bf16* qkv, Shape s, Dropout drop, Cache cache) {
+attention_forward_kernel(bf16* out, float* lse, const bf16* qkv, AttentionShape s, Dropout drop, Cache cache) {
     using Tile = Forward<D, DROP>;
     constexpr int M = Tile::M, kRows = Tile::kRows, kKeys = Tile::kKeys;
     extern __shared__ __align__(1024) unsigned char memory[];
@@ -221,7 +221,7 @@ attention_forward_kernel(bf16* out, float* lse, const bf16* qkv, Shape s, Dropou
 // With dropout the loop makes (1 - rate) ds = p * (mask * (dout v^T) - (1 - rate) delta): a division less per element.
 template <int D, bool DROP> __global__ void __launch_bounds__(kThreads, 2)
 attention_backward_q_kernel(bf16* dqkv, float* delta, const bf16* dout, const bf16* qkv, const bf16* out,
-                            const float* lse, Shape s, Dropout drop) {
+                            const float* lse, AttentionShape s, Dropout drop) {
     constexpr int M = BackwardQ<D>::M, kRows = BackwardQ<D>::kRows, N = kStep / 8;
     extern __shared__ __align__(1024) unsigned char memory[];
     grid_dependency_sync();
@@ -294,7 +294,7 @@ attention_backward_q_kernel(bf16* dqkv, float* delta, const bf16* dout, const bf
 // other: s^T, p^T and ds^T have a key per row and a query per column. ds carries the factor 1 - rate, as above.
 template <int D, bool DROP> __global__ void __launch_bounds__(kThreads, 2)
 attention_backward_kv_kernel(bf16* dqkv, const bf16* dout, const bf16* qkv, const float* lse, const float* delta,
-                             Shape s, Dropout drop) {
+                             AttentionShape s, Dropout drop) {
     using Tile = BackwardKv<D, DROP>;
     constexpr int M = Tile::M, kRows = Tile::kRows, N = kStep / 8;
     extern __shared__ __align__(1024) unsigned char memory[];
@@ -381,7 +381,7 @@ attention_backward_kv_kernel(bf16* dqkv, const bf16* dout, const bf16* qkv, cons
 
 // ------------------------ launchers
 
-Shape shape_of(int B, int T, int NH, int NK, int HS) {
+AttentionShape shape_of(int B, int T, int NH, int NK, int HS) {
     CHECK(HS > 0 && HS % 8 == 0 && HS <= 128, "attention: HS is %d, want a multiple of 8 up to 128", HS);
     CHECK(NK > 0 && NH > 0 && NH % NK == 0, "attention: NK is %d, want a divisor of NH, which is %d", NK, NH);
     CHECK(B >= 0 && T >= 0 && size_t(B) * NH * div_up(T, 16) < size_t(1) << 31, "attention: B=%d T=%d NH=%d", B, T, NH);
@@ -397,7 +397,7 @@ template <class F> void with_tile(int HS, const Dropout& drop, F f) {
 }
 
 template <class Tile, class... P, class... A>
-void launch_rows(void (*kernel)(P...), int heads, const Shape& s, Stream stream, const A&... args) {
+void launch_rows(void (*kernel)(P...), int heads, const AttentionShape& s, Stream stream, const A&... args) {
     launch(kernel, heads * div_up(s.T, Tile::kRows), kThreads, Tile::kBytes, stream, args...);
 }
 
@@ -405,7 +405,7 @@ void launch_rows(void (*kernel)(P...), int heads, const Shape& s, Stream stream,
 
 void attention_forward(bf16* out, float* lse, const bf16* qkv, int B, int T, int NH, int NK, int HS,
                        const Dropout& drop, Stream stream) {
-    const Shape s = shape_of(B, T, NH, NK, HS);
+    const AttentionShape s = shape_of(B, T, NH, NK, HS);
     if (B * T == 0) return;
     if (sm90_takes(HS, drop)) return forward_sm90(out, lse, qkv, s, stream);
     with_tile(HS, drop, [&](auto D, auto DROP) {
@@ -416,7 +416,7 @@ void attention_forward(bf16* out, float* lse, const bf16* qkv, int B, int T, int
 
 void attention_backward(bf16* dqkv, float* delta, const bf16* dout, const bf16* qkv, const bf16* out, const float* lse,
                         int B, int T, int NH, int NK, int HS, const Dropout& drop, Stream stream) {
-    const Shape s = shape_of(B, T, NH, NK, HS);
+    const AttentionShape s = shape_of(B, T, NH, NK, HS);
     if (B * T == 0) return;
     if (sm90_takes(HS, drop)) return backward_sm90(dqkv, delta, dout, qkv, out, lse, s, stream);
     with_tile(HS, drop, [&](auto D, auto DROP) {
@@ -431,7 +431,7 @@ void attention_cached(bf16* out, bf16* cache, const bf16* qkv, int first, int n,
                       Stream stream) {
     CHECK(first >= 0 && n >= 0 && first + n <= maxT, "attention_cached: %d and %d of %d positions", first, n, maxT);
     if (n == 0) return;
-    const Shape s = shape_of(1, n, NH, NK, HS);
+    const AttentionShape s = shape_of(1, n, NH, NK, HS);
     const Cache to = {cache, first, maxT};
     each_element(2 * size_t(n) * size_t(NK), size_t(HS) / 8, [=] ON_DEVICE(size_t row, size_t pack) {
         const int head = int(row) % NK, which = int(row) / NK % 2, t = int(row) / (NK * 2);

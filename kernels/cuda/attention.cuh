@@ -6,7 +6,7 @@ namespace BACKEND::attention {
 
 constexpr float kLog2e = 1.44269504f, kLn2 = 0.693147181f;
 
-struct Shape {
+struct AttentionShape {
     int T, NH, NK, HS, heads, group;    // heads: B * NH; group: NH / NK heads that share k and v
     int columns;    // of qkv: (NH + 2 NK) * HS
     float scale;    // 1 / sqrt(HS)
@@ -15,24 +15,24 @@ struct Shape {
 // Which block of rows of which head a thread block does. Blocks of a head come one after another, so that its operands
 // stay in the L2; the last queries come first, as they see the most keys.
 struct Queries { int head, begin, end; };
-template <int ROWS> __device__ Queries queries_of_block(const Shape& s) {
+template <int ROWS> __device__ Queries queries_of_block(const AttentionShape& s) {
     const int blocks = div_up(s.T, ROWS), begin = (blocks - 1 - int(blockIdx.x) % blocks) * ROWS;
     return {int(blockIdx.x) / blocks, begin, begin + ROWS < s.T ? begin + ROWS : s.T};
 }
 
 // Where row t of a head starts: in qkv (B,T,NH+2NK,HS), in out (B,T,NH,HS), in lse and delta (B,NH,T).
 enum { kQ, kK, kV };
-__device__ inline int qkv_column(const Shape& s, int head, int which) {
+__device__ inline int qkv_column(const AttentionShape& s, int head, int which) {
     const int h = head % s.NH;
     return (which == kQ ? h : s.NH + (which - kK) * s.NK + h / s.group) * s.HS;
 }
-__device__ inline size_t qkv_at(const Shape& s, int head, int t, int which) {
+__device__ inline size_t qkv_at(const AttentionShape& s, int head, int t, int which) {
     return (size_t(head / s.NH) * s.T + t) * s.columns + qkv_column(s, head, which);
 }
-__device__ inline size_t out_at(const Shape& s, int head, int t) {
+__device__ inline size_t out_at(const AttentionShape& s, int head, int t) {
     return (size_t(head / s.NH) * s.T + t) * s.NH * s.HS + size_t(head % s.NH) * s.HS;
 }
-__device__ inline size_t row_at(const Shape& s, int head, int t) { return size_t(head) * s.T + t; }
+__device__ inline size_t row_at(const AttentionShape& s, int head, int t) { return size_t(head) * s.T + t; }
 
 // A tile in shared memory has rows of D / 8 chunks of 16 bytes, D 32, 64 or 128. Chunk c of row r is kept at
 // c ^ (r >> kShift & kMask), so that the eight rows of an 8x8 matrix lie in different banks.
@@ -82,7 +82,7 @@ template <int N> __device__ float add_scores(float (&x)[N][4], int h, float c, f
     return correction;
 }
 // Writes the row's lse and returns its sum over all columns.
-__device__ inline float finish_row(float* lse, const Shape& s, int head, int t, float most, float sum) {
+__device__ inline float finish_row(float* lse, const AttentionShape& s, int head, int t, float most, float sum) {
     const float total = row_sum(sum);
     if (lane() % 4 == 0 && t < s.T) lse[row_at(s, head, t)] = (most + log2f(total)) * kLn2;
     return total;
@@ -112,8 +112,8 @@ __device__ void store_rows(bf16* to, int stride, int rows, int HS, bf16* own, co
 
 // attention_sm90.cu: whether it has kernels for this on the device in use, and its launchers.
 bool sm90_takes(int HS, const Dropout& drop);
-void forward_sm90(bf16* out, float* lse, const bf16* qkv, const Shape& s, Stream stream);
+void forward_sm90(bf16* out, float* lse, const bf16* qkv, const AttentionShape& s, Stream stream);
 void backward_sm90(bf16* dqkv, float* delta, const bf16* dout, const bf16* qkv, const bf16* out, const float* lse,
-                   const Shape& s, Stream stream);
+                   const AttentionShape& s, Stream stream);
 
 }  // namespace BACKEND::attention

@@ -91,7 +91,7 @@ template <int D> struct Forward {
 
 // One block: 128 queries of a head. The slots hold k and v by turns.
 template <int D> __global__ void __launch_bounds__(kThreads, Forward<D>::kBlocks)
-attention_forward_sm90_kernel(bf16* out, float* lse, const __grid_constant__ CUtensorMap qkv, Shape s) {
+attention_forward_sm90_kernel(bf16* out, float* lse, const __grid_constant__ CUtensorMap qkv, AttentionShape s) {
     constexpr int kKeys = Forward<D>::kKeys, kSlots = Forward<D>::kSlots;
     if (!kSm90a) return;
     extern __shared__ __align__(1024) unsigned char memory[];
@@ -163,7 +163,7 @@ template <int D> constexpr size_t kBackwardBytes = size_t(2 * kRows + kSlots * 2
 template <int D> __global__ void __launch_bounds__(kThreads, 1)
 attention_backward_q_sm90_kernel(bf16* dqkv, float* delta, const __grid_constant__ CUtensorMap qkv,
                                  const __grid_constant__ CUtensorMap douts, const bf16* out, const float* lse,
-                                 Shape s) {
+                                 AttentionShape s) {
     constexpr int kTile = kStep * D;
     if (!kSm90a) return;
     extern __shared__ __align__(1024) unsigned char memory[];
@@ -261,7 +261,7 @@ attention_backward_q_sm90_kernel(bf16* dqkv, float* delta, const __grid_constant
 template <int D> __global__ void __launch_bounds__(kThreads, 1)
 attention_backward_kv_sm90_kernel(bf16* dqkv, const __grid_constant__ CUtensorMap qkv,
                                   const __grid_constant__ CUtensorMap douts, const float* lse, const float* delta,
-                                  Shape s) {
+                                  AttentionShape s) {
     constexpr int kTile = kStep * D;
     if (!kSm90a) return;
     extern __shared__ __align__(1024) unsigned char memory[];
@@ -367,7 +367,7 @@ attention_backward_kv_sm90_kernel(bf16* dqkv, const __grid_constant__ CUtensorMa
 // ------------------------ launchers
 
 // B matrices of T rows, `columns` wide.
-CUtensorMap map_of(const bf16* p, const Shape& s, int columns) {
+CUtensorMap map_of(const bf16* p, const AttentionShape& s, int columns) {
     return tensor_map(p, columns, s.T, columns, kBox, kBox, s.heads / s.NH, size_t(s.T) * columns);
 }
 
@@ -379,7 +379,7 @@ template <class F> void with_size(int HS, F f) {
 
 bool sm90_takes(int HS, const Dropout& drop) { return hopper() && drop.rate == 0 && (HS == 64 || HS == 128); }
 
-void forward_sm90(bf16* out, float* lse, const bf16* qkv, const Shape& s, Stream stream) {
+void forward_sm90(bf16* out, float* lse, const bf16* qkv, const AttentionShape& s, Stream stream) {
     with_size(s.HS, [&](auto D) {
         launch(attention_forward_sm90_kernel<D>, s.heads * div_up(s.T, kRows), kThreads, Forward<D>::kBytes, stream,
                out, lse, map_of(qkv, s, s.columns), s);
@@ -387,7 +387,7 @@ void forward_sm90(bf16* out, float* lse, const bf16* qkv, const Shape& s, Stream
 }
 
 void backward_sm90(bf16* dqkv, float* delta, const bf16* dout, const bf16* qkv, const bf16* out, const float* lse,
-                   const Shape& s, Stream stream) {
+                   const AttentionShape& s, Stream stream) {
     with_size(s.HS, [&](auto D) {
         const CUtensorMap of_qkv = map_of(qkv, s, s.columns), of_dout = map_of(dout, s, s.NH * D);
         const int blocks = s.heads * div_up(s.T, kRows);

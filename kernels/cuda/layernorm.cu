@@ -21,7 +21,7 @@ constexpr int kMinRows = 4;    // that a warp meets in backward, or the sums cos
 constexpr int kReduceColumns = 32, kReduceSlices = 16;
 
 // Which part of which row a thread has: `warps` neighbouring warps hold one row.
-struct Place {
+struct RowPlace {
     int warps;
     int stride = warps * 32;    // the row's threads: a lane's packs are lane, lane + stride, ...
     int slot = int(threadIdx.x) / stride, slots = int(blockDim.x) / stride;     // which row of the block, of how many
@@ -31,7 +31,7 @@ struct Place {
 
 // Sum over a row, the same bits in all its threads. The warps of a row meet in one half of `sums`; before a half is
 // written again all threads have passed the other half's barrier.
-__device__ float row_sum(float x, const Place& p, float (&sums)[2 * kMaxWarps], int* half) {
+__device__ float sum_of_row(float x, const RowPlace& p, float (&sums)[2 * kMaxWarps], int* half) {
     x = warp_sum(x);
     if (p.warps == 1) return x;
     if (p.lane % 32 == 0) sums[*half + warp()] = x;
@@ -50,7 +50,7 @@ layernorm_forward_kernel(floatX* residual, floatX* out, float* mean, float* rstd
     __shared__ float sums[2 * kMaxWarps];
     grid_dependency_sync();
     int half = 0;
-    const Place p = {warps};
+    const RowPlace p = {warps};
     const int row = int(blockIdx.x) * p.slots + p.slot, packs = row < N ? C / 8 : 0;
     const size_t begin = size_t(row) * C;
     Pack8 x[PACKS];
@@ -67,13 +67,13 @@ layernorm_forward_kernel(floatX* residual, floatX* out, float* mean, float* rstd
         }
     float sum = 0, squares = 0;
     for (int j = 0; j < PACKS; j++) for (int k = 0; k < 8; k++) sum += x[j].x[k];
-    const float m = mean ? row_sum(sum, p, sums, &half) / float(C) : 0;
+    const float m = mean ? sum_of_row(sum, p, sums, &half) / float(C) : 0;
     for (int j = 0; j < PACKS; j++) if (p.pack(j) < packs)
         for (int k = 0; k < 8; k++) {
             const float d = x[j].x[k] - m;
             squares = fmaf(d, d, squares);
         }
-    const float r = 1.0f / sqrtf(row_sum(squares, p, sums, &half) / float(C) + eps);
+    const float r = 1.0f / sqrtf(sum_of_row(squares, p, sums, &half) / float(C) + eps);
     for (int j = 0; j < PACKS; j++) {
         const int i = p.pack(j);
         if (i >= packs) continue;
@@ -100,7 +100,7 @@ layernorm_backward_kernel(floatX* dinp, float* partials, const floatX* dout, con
     extern __shared__ __align__(1024) unsigned char memory[];
     grid_dependency_sync();
     int half = 0;
-    const Place p = {warps};
+    const RowPlace p = {warps};
     const int packs = C / 8, first_row = int(blockIdx.x) * p.slots, rows = int(gridDim.x) * p.slots;     // of a turn
     uint4 w[PACKS];
     float dweight[PACKS][8] = {}, dbias[PACKS][8] = {};
@@ -126,7 +126,7 @@ layernorm_backward_kernel(floatX* dinp, float* partials, const floatX* dout, con
         next_rstd = own ? rstd[row] : 0;
     };
     fetch(0);
-    // All slots of a block make the same number of turns, because of the barriers in row_sum.
+    // All slots of a block make the same number of turns, because of the barriers in sum_of_row.
     for (int turn = 0; turn * rows + first_row < N; turn++) {
         const int row = turn * rows + first_row + p.slot, own = row < N ? packs : 0;
         const size_t begin = size_t(row) * C;
@@ -145,8 +145,8 @@ layernorm_backward_kernel(floatX* dinp, float* partials, const floatX* dout, con
                 g_xhat_sum += g * xhat;
             }
         }
-        const float g_mean = mean ? row_sum(g_sum, p, sums, &half) / float(C) : 0;
-        const float g_xhat_mean = row_sum(g_xhat_sum, p, sums, &half) / float(C);
+        const float g_mean = mean ? sum_of_row(g_sum, p, sums, &half) / float(C) : 0;
+        const float g_xhat_mean = sum_of_row(g_xhat_sum, p, sums, &half) / float(C);
         for (int j = 0; j < PACKS; j++) {
             if (p.pack(j) >= own) continue;
             const Pack8 y = unpack8(*at(turn, kDout, j)), v = unpack8(*at(turn, kInp, j)), scale = unpack8(w[j]);
@@ -205,8 +205,8 @@ reduce_partials_kernel(float* dweight, float* dbias, const float* partials, int 
 }
 
 // How a row of C channels is laid out: its warps, the packs of a lane, the rows and threads of a block.
-struct Layout { int warps, packs, slots, threads; };
-Layout layout_of(int C) {
+struct RowLayout { int warps, packs, slots, threads; };
+RowLayout layout_of(int C) {
     static_assert(kGpuChannels == 8 * 32 * kMaxPacks * kMaxWarps);
     CHECK(C % 8 == 0 && C <= kGpuChannels, "layernorm: C is %d, want a multiple of 8 up to %d", C, kGpuChannels);
     int warps = 1;
@@ -228,7 +228,7 @@ void residual_layernorm_forward(floatX* residual, floatX* out, float* mean, floa
     constexpr decltype(&layernorm_forward_kernel<1>) kKernels[] = {
         layernorm_forward_kernel<1>, layernorm_forward_kernel<2>, layernorm_forward_kernel<3>,
         layernorm_forward_kernel<4>};
-    const Layout l = layout_of(C);
+    const RowLayout l = layout_of(C);
     launch(kKernels[l.packs - 1], div_up(N, l.slots), l.threads, 0, stream, residual, out, mean, rstd, inp, branch,
            weight, bias, eps, N, C, l.warps, drop);
 }
@@ -240,7 +240,7 @@ void layernorm_backward(floatX* dinp, float* dweight, float* dbias, const floatX
         layernorm_backward_kernel<1, kBlockWarps>, layernorm_backward_kernel<2, kBlockWarps>,
         layernorm_backward_kernel<3, kBlockWarps>, layernorm_backward_kernel<4, kBlockWarps>,
         layernorm_backward_kernel<3, kMaxWarps>, layernorm_backward_kernel<4, kMaxWarps>};
-    const Layout l = layout_of(C);
+    const RowLayout l = layout_of(C);
     const auto kernel = kKernels[l.packs - 1 + (l.warps > kBlockWarps ? 2 : 0)];
     const int blocks = std::min(kMultiprocessors * blocks_at_once(l.packs), div_up(N, l.slots * kMinRows));
     float* const partials = static_cast<float*>(scratch(size_t(blocks) * 2 * C * sizeof(float), stream));

@@ -36,7 +36,7 @@ using Small = Tile<64, 64, 64, 2, 2, 3, 2>;
 
 // One operand of a block: SIZE of its rows (m or n) by BK of k, in shared memory as lines of 16-byte chunks, along k
 // or, MN-major, along mn. Chunks move about in their line, so that eight lines' lie in different banks for ldmatrix.
-template <bool MN, int SIZE, int BK, int THREADS> struct Operand {
+template <bool MN, int SIZE, int BK, int THREADS> struct OperandSm80 {
     static constexpr int kChunks = (MN ? SIZE : BK) / 8;    // of a line
     static constexpr int kLines = THREADS / kChunks;    // that the block fetches at once
     static constexpr int kFetches = SIZE * BK / 8 / THREADS;    // per thread and tile
@@ -51,7 +51,7 @@ template <bool MN, int SIZE, int BK, int THREADS> struct Operand {
     static __device__ int line() { return int(threadIdx.x) / kChunks; }
     static __device__ int chunk() { return int(threadIdx.x) % kChunks; }
 
-    __device__ Operand(const bf16* base, int ld, int mn0, int mn_end, int k0, int k_end)
+    __device__ OperandSm80(const bf16* base, int ld, int mn0, int mn_end, int k0, int k_end)
         : ld(ld), k(k0 + (MN ? line() : chunk() * 8)), k_end(k_end), mn(mn0 + (MN ? chunk() * 8 : line())),
           mn_end(mn_end) {
         src = base + (MN ? size_t(k) * ld + mn : size_t(mn) * ld + k);
@@ -81,8 +81,8 @@ template <bool MN, int SIZE, int BK, int THREADS> struct Operand {
 // tile is there.
 template <class T, bool TA, bool TB, class Epilogue>
 __global__ void __launch_bounds__(T::kThreads, T::kBlocks) matmul_kernel(Product p, Epilogue epilogue) {
-    using OperandA = Operand<TA, T::BM, T::BK, T::kThreads>;
-    using OperandB = Operand<TB, T::BN, T::BK, T::kThreads>;
+    using OperandA = OperandSm80<TA, T::BM, T::BK, T::kThreads>;
+    using OperandB = OperandSm80<TB, T::BN, T::BK, T::kThreads>;
     constexpr bool kSplits = TA;        // dweight
     constexpr int kSteps16 = T::BK / 16;
     static_assert(kSteps16 >= 2 && T::MT * 16 * T::WM == T::BM && T::NT % 4 == 0);

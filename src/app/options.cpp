@@ -281,11 +281,11 @@ std::string wanted(const Row& row) {
     return (whole ? "a whole number " : "a number ") + std::string(row.limits.want);
 }
 
-[[noreturn]] void refuse(const std::string& option, const std::string& got, const std::string& want) {
+[[noreturn]] void refuse_option(const std::string& option, const std::string& got, const std::string& want) {
     die(kExitUsage, "--%s: got %s, want %s", option.c_str(), got.c_str(), want.c_str());
 }
-[[noreturn]] void refuse(const Options& o, const std::string& option, const std::string& want) {
-    refuse(option, value_text(*find_row(option), o), want);
+[[noreturn]] void refuse_option(const Options& o, const std::string& option, const std::string& want) {
+    refuse_option(option, value_text(*find_row(option), o), want);
 }
 
 // Arguments in messages are cut: a pasted file must not fill the screen.
@@ -314,15 +314,15 @@ void take_option(Options* o, size_t* i) {
     const size_t equals = std::min(arg.find('='), arg.size());
     const Row* row = arg.starts_with("--") ? find_row(replaced(arg.substr(2, equals - 2), '_', '-')) : nullptr;
     if (!row) unknown_option(arg.substr(0, equals));
-    if (o->is_given(row->name)) refuse(row->name, "two values", "one");
+    if (o->is_given(row->name)) refuse_option(row->name, "two values", "one");
     o->given.push_back(row->name);
     std::string value;
     if (equals < arg.size()) value = arg.substr(equals + 1);
     else if (row->value.empty()) value = "on";
     else if (row->name == "resume" && next.starts_with('-')) value = "auto";
-    else if (next.starts_with("--")) refuse(row->name, "no value", wanted(*row));
+    else if (next.starts_with("--")) refuse_option(row->name, "no value", wanted(*row));
     else value = next, ++*i;
-    if (!set_value(*row, o, value)) refuse(row->name, shown(value), wanted(*row));
+    if (!set_value(*row, o, value)) refuse_option(row->name, shown(value), wanted(*row));
 }
 
 // Takes the words that are no options, and refuses options that the command would ignore.
@@ -389,7 +389,7 @@ const ModelInfo& choose_model(Options* o, bool gpu) {
     const auto [of, preset] = find_preset(o->preset);
     if (o->model.empty()) o->model = of ? of->name : all_models()[0]->name;
     const ModelInfo& model = *find_model(o->model);
-    if (of && of != &model) refuse(*o, "preset", "one of the model " + o->model);
+    if (of && of != &model) refuse_option(*o, "preset", "one of the model " + o->model);
     if (!preset) o->preset = gpu && model.gpu_preset ? model.gpu_preset : model.presets[0].name;
     return model;
 }
@@ -398,16 +398,16 @@ const ModelInfo& choose_model(Options* o, bool gpu) {
 void check_batch(Options* o, bool total_may_change) {
     const int64_t micro_batch = int64_t(o->batch_size) * o->shape.T;
     if (micro_batch > INT_MAX)
-        refuse(*o, "batch-size", "at most " + std::to_string(INT_MAX / o->shape.T) + " at this --seq-len");
+        refuse_option(*o, "batch-size", "at most " + std::to_string(INT_MAX / o->shape.T) + " at this --seq-len");
     if (total_may_change && o->total_batch_size % micro_batch != 0)       // a power of two, so that many replicas fit
         o->total_batch_size = micro_batch * int64_t(std::bit_floor(uint64_t(o->total_batch_size / micro_batch) | 1));
     if (o->total_batch_size % micro_batch != 0)
-        refuse(*o, "total-batch-size", "a multiple of batch-size x seq-len = " + std::to_string(micro_batch));
+        refuse_option(*o, "total-batch-size", "a multiple of batch-size x seq-len = " + std::to_string(micro_batch));
     const int64_t n = o->micro_batches();
     if (o->replicas == 0) o->replicas = int(std::min<int64_t>(8, n & -n));
     if (!std::has_single_bit(unsigned(o->replicas)) || n % o->replicas != 0)
-        refuse(*o, "replicas", "a power of two that divides the step's " + std::to_string(n) + " micro-batches");
-    if (o->warmup_steps > o->steps) refuse(*o, "warmup-steps", "at most --steps " + std::to_string(o->steps));
+        refuse_option(*o, "replicas", "a power of two that divides the step's " + std::to_string(n) + " micro-batches");
+    if (o->warmup_steps > o->steps) refuse_option(*o, "warmup-steps", "at most --steps " + std::to_string(o->steps));
 }
 
 }  // namespace
@@ -443,7 +443,7 @@ Options parse_options(int argc, const char* const* argv, int* exit_now) {
 
 void options_take_model(Options* o, const ModelInfo& model, const Shape& shape) {
     const std::string source = " as in --init " + o->init;
-    if (o->is_given("model") && o->model != model.name) refuse(*o, "model", model.name + source);
+    if (o->is_given("model") && o->model != model.name) refuse_option(*o, "model", model.name + source);
     o->model = model.name;
     Shape theirs = shape;
     for (const Row& row : table()) {
@@ -452,7 +452,7 @@ void options_take_model(Options* o, const ModelInfo& model, const Shape& shape) 
             auto &own = at(o->shape), &their = at(theirs);
             if (!o->is_given(row.name) && !contains(o->saved, row.name)) own = their;
             if (own != their && !(row.name == "seq-len" && own < their))
-                refuse(*o, row.name, format("%g", double(their)) + source);
+                refuse_option(*o, row.name, format("%g", double(their)) + source);
         }, std::get<ShapeNumber>(row.field));
     }
 }

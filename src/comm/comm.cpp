@@ -272,10 +272,10 @@ Call make_call(Comm* comm, int mesh, const char* what, int root, size_t bytes) {
 int partner(const Comm* comm, int host) { return host * comm->local_size + comm->local_rank; }
 
 // Sends to one host while it receives from another: all do so at once, so that none waits for a reader.
-void send_and_receive(Comm* comm, int mesh, int to, Part out, int from, Part in) {
+void send_and_receive(Comm* comm, int mesh, int to, Bytes out, int from, Bytes in) {
     const int out_fd = comm->impl->mesh[mesh][to].fd, in_fd = comm->impl->mesh[mesh][from].fd;
     while (out.size + in.size > 0) {
-        const int sent = move_part(out_fd, true, &out), got = move_part(in_fd, false, &in);
+        const int sent = move_some(out_fd, true, &out), got = move_some(in_fd, false, &in);
         if (sent < 0 || got < 0) {
             usleep(2000000);                                // the watching thread will soon know more
             die(kExitPeer, "peer lost: %s: data connection closed",
@@ -293,7 +293,7 @@ void exchange(Comm* comm, int mesh, Call call, const Out& out, const In& in) {
     comm_waits(comm, true);
     for (int distance = 1, n = comm->hosts; distance < n; distance++) {
         const int to = (comm->host + distance) % n, from = (comm->host + n - distance) % n;
-        const Part sent = out(to), room = in(from);
+        const Bytes sent = out(to), room = in(from);
         Call theirs;
         call.bytes = sent.size;
         call.crc = crc32c(0, sent.data, sent.size);
@@ -315,7 +315,7 @@ size_t longest_part(const Comm* comm, const size_t* cut) {
 }
 
 // Part h of data from its byte `at` on, at most a piece.
-Part piece_of(const void* data, const size_t* cut, int h, size_t at, size_t piece) {
+Bytes piece_of(const void* data, const size_t* cut, int h, size_t at, size_t piece) {
     const size_t begin = std::min(cut[h] + at, cut[h + 1]);
     return {static_cast<const char*>(data) + begin, std::min(piece, cut[h + 1] - begin)};
 }
@@ -334,8 +334,8 @@ void mailbox_rounds(Comm* comm, const char* what, int root, const void* mine, si
         const Call call = make_call(comm, 0, what, root, n);
         const size_t half = call.number % 2;
         char* const box = impl->mailbox + half * size_t(comm->size) * kChunk;
-        const auto part = [&](int r) { return root < 0 ? Part(box + r * n, n) : Part(box, r == root ? n : 0); };
-        const Part own = part(comm->rank);
+        const auto part = [&](int r) { return root < 0 ? Bytes(box + r * n, n) : Bytes(box, r == root ? n : 0); };
+        const Bytes own = part(comm->rank);
         if (own.size > 0) std::memcpy(own.data, static_cast<const char*>(mine) + at, own.size);
         impl->ranks[comm->local_rank].calls[half] = call;
         exchange(comm, 0, call, [&](int) { return own; }, [&](int h) { return part(partner(comm, h)); });
@@ -530,7 +530,7 @@ void comm_hosts_scatter(Comm* comm, const void* data, const size_t* cut, void* r
     for (size_t at = 0, longest = longest_part(comm, cut); at < longest; at += piece) {
         const auto out = [&](int h) { return piece_of(data, cut, h, at, piece); };
         const size_t n = out(comm->host).size;
-        const auto in = [&](int h) { return Part{static_cast<char*>(room) + h * piece, n}; };
+        const auto in = [&](int h) { return Bytes{static_cast<char*>(room) + h * piece, n}; };
         exchange(comm, 1, make_call(comm, 1, "scatter", 0, 0), out, in);
         if (arrived && n > 0) arrived(at, n);
     }

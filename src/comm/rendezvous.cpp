@@ -451,7 +451,7 @@ Error tell(const World& world, const Error& error, double patience) {
 
 }  // namespace
 
-int move_part(int fd, bool out, Part* part) {
+int move_some(int fd, bool out, Bytes* part) {
     if (part->size == 0) return 0;
     const ssize_t n = out ? send(fd, part->data, part->size, MSG_DONTWAIT | MSG_NOSIGNAL)
                           : recv(fd, part->data, part->size, MSG_DONTWAIT);
@@ -460,10 +460,10 @@ int move_part(int fd, bool out, Part* part) {
     return 1;
 }
 
-bool move_all(int fd, bool out, Part part, double seconds) {
+bool move_all(int fd, bool out, Bytes part, double seconds) {
     const double deadline = now_seconds() + seconds;
     while (part.size > 0) {
-        const int moved = move_part(fd, out, &part);
+        const int moved = move_some(fd, out, &part);
         const double left = deadline - now_seconds();
         if (moved < 0 || (moved == 0 && left <= 0)) return false;
         pollfd p = {fd, short(out ? POLLOUT : POLLIN), 0};
@@ -506,7 +506,7 @@ Meeting meet_ranks(const World& world, int memory, double patience) {
     if (!first) ranks = {0, world.rank};
     Connections all = meet(&m, ranks);
     for (const auto& [rank, c] : all) m.peers[rank] = c.claim.peer;
-    const Part table = {m.peers.data(), m.peers.size() * sizeof(PeerInfo)};
+    const Bytes table = {m.peers.data(), m.peers.size() * sizeof(PeerInfo)};
     for (auto& [rank, c] : all) {
         if (rank != world.rank && !move_all(c.socket.fd, first, table, 5))
             die_left(rank, first ? c.claim.peer.host : "where it was met");

@@ -27,15 +27,15 @@ using Socket = Descriptor;
 using Digest = std::array<uint8_t, 32>;
 
 // Bytes that are yet to be sent or received.
-struct Part {
+struct Bytes {
     char* data;
     size_t size;
-    Part(const void* data, size_t size) : data((char*)data), size(size) {}
+    Bytes(const void* data, size_t size) : data((char*)data), size(size) {}
 };
 // Moves what it can without waiting. Returns 1 if it moved bytes, 0 if none, -1 if the connection closed or failed.
-int move_part(int fd, bool out, Part* part);
+int move_some(int fd, bool out, Bytes* part);
 // Move all; return false if the connection closed, failed, or took longer than `seconds`.
-bool move_all(int fd, bool out, Part part, double seconds);
+bool move_all(int fd, bool out, Bytes part, double seconds);
 inline bool send_all(int fd, const void* data, size_t bytes, double seconds) {
     return move_all(fd, true, {data, bytes}, seconds);
 }

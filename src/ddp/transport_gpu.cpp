@@ -64,15 +64,15 @@ void transport_destroy(Transport* x) {
         device_free(memory);
 }
 
-struct Part { int rank; const void* out; size_t out_bytes; void* in; size_t in_bytes; };
+struct Swap { int rank; const void* out; size_t out_bytes; void* in; size_t in_bytes; };
 
 // Sends to ranks and receives from them, as one operation.
-static void swap_parts(Transport* x, const std::vector<Part>& parts, Stream stream) {
+static void swap_slices(Transport* x, const std::vector<Swap>& swaps, Stream stream) {
     void* const native = stream_native(stream);
     check(nccl->group_start(), "group");
-    for (const Part& p : parts) {
-        if (p.out_bytes) check(nccl->send(p.out, p.out_bytes, kNcclBytes, p.rank, x->ranks, native), "send");
-        if (p.in_bytes) check(nccl->recv(p.in, p.in_bytes, kNcclBytes, p.rank, x->ranks, native), "receive");
+    for (const Swap& s : swaps) {
+        if (s.out_bytes) check(nccl->send(s.out, s.out_bytes, kNcclBytes, s.rank, x->ranks, native), "send");
+        if (s.in_bytes) check(nccl->recv(s.in, s.in_bytes, kNcclBytes, s.rank, x->ranks, native), "receive");
     }
     check(nccl->group_end(), "group");
 }
@@ -80,19 +80,19 @@ static void swap_parts(Transport* x, const std::vector<Part>& parts, Stream stre
 // A reduce-scatter among ranks first, first + step, ...: sends them their slices, receives this rank's, and adds.
 static void exchange(Transport* x, const std::vector<Range>& slices, int first, int step, bool last, Stream stream,
                      const Sum& sum) {
-    std::vector<Part> parts;
+    std::vector<Swap> swaps;
     std::vector<float*> terms;
     const Range mine = slices[(x->comm->rank - first) / step];
     int rank = first;
     for (const Range theirs : slices) {
-        float* const to = x->received + parts.size() * mine.size();
+        float* const to = x->received + swaps.size() * mine.size();
         const bool self = rank == x->comm->rank;
         terms.push_back(self ? x->gradients + mine.begin : to);
-        if (!self) parts.push_back({rank, x->gradients + theirs.begin, theirs.size() * sizeof(float), to,
+        if (!self) swaps.push_back({rank, x->gradients + theirs.begin, theirs.size() * sizeof(float), to,
                                     mine.size() * sizeof(float)});
         rank += step;
     }
-    swap_parts(x, parts, stream);
+    swap_slices(x, swaps, stream);
     for (size_t n = terms.size(); n > kGpuTerms; terms.resize(n)) {     // sums of blocks are terms of the same tree
         n /= kGpuTerms;
         for (size_t b = 0; b < n; b++) {
@@ -128,11 +128,11 @@ void transport_reduce(Transport* x, const Bucket& bucket, Stream stream, const S
 void transport_gather(Transport* x, void* array, size_t unit_bytes, const Bucket& bucket, Stream stream) {
     const auto bytes = [&](int rank) { return bucket.own(rank).size() / kUnit * unit_bytes; };
     const auto at = [&](int rank) { return static_cast<char*>(array) + bucket.own(rank).begin / kUnit * unit_bytes; };
-    std::vector<Part> parts;
+    std::vector<Swap> swaps;
     const int self = x->comm->rank;
     for (int r = 0; r < x->comm->size; r++)
-        if (r != self) parts.push_back({r, at(self), bytes(self), at(r), bytes(r)});
-    if (!parts.empty()) swap_parts(x, parts, stream);
+        if (r != self) swaps.push_back({r, at(self), bytes(self), at(r), bytes(r)});
+    if (!swaps.empty()) swap_slices(x, swaps, stream);
 }
 void transport_finish(Transport*) {}
 
