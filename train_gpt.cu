@@ -27,7 +27,6 @@ struct Trainer {
     Run run;                            // the folder that rank 0 writes
     Data data;
     std::unique_ptr<BatchLoader> loader;
-    Task task;                          // questions of --task; without it there are none
     Arena arena;                        // where each trained tensor lies in weights, gradients and optimizer state
     Init base;                          // with --lora, on rank 0: the model that is adapted
     floatX* frozen;                     // with --lora, on every rank: its weights
@@ -144,7 +143,7 @@ bool set_up(Trainer* t) {
     check_memory(o, comm);
     allocate(t);
     load_weights(t, init);
-    if (!o.task.empty()) t->task = read_task(o.task, t->data.tokenizer, o.shape.T);
+    if (!o.task.empty()) t->data.task = read_task(o.task, t->data.tokenizer, o.shape.T);
     open_loader(t);
     open_outputs(t, init);
     return true;
@@ -276,8 +275,8 @@ uint32_t validate(Trainer* t) {
         t->at.best_val = score.loss();
         t->at.best_step = t->at.step;
     }
-    if (t->task.items.empty()) return 0;
-    const TaskScore answers = score_task(&t->model, t->task, t->options.batch_size, t->comm, last);
+    if (t->data.task.items.empty()) return 0;
+    const TaskScore answers = score_task(&t->model, t->data.task, t->options.batch_size, t->comm, last);
     if (!answers.requests) report_task(&t->report, t->at.step, answers.json(), answers.text());
     return answers.requests;
 }

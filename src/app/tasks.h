@@ -10,18 +10,10 @@
 #include "models/model.h"
 #include "src/base/json.h"
 #include "src/comm/comm.h"
-#include "src/data/tokenizer.h"
+#include "src/data/data.h"
 
 namespace BACKEND {
 
-struct Task {
-    struct Row { std::vector<int> tokens; int scored; };        // a text, and how many tokens at its end are scored
-    // A question: the row of its first ending, the number of the right one, the length of each.
-    struct Item { size_t first; int label; std::vector<size_t> characters; };
-    std::string name;                   // the file's, without .jsonl
-    std::vector<Row> rows;              // each a context and one ending
-    std::vector<Item> items;
-};
 // A row has at most T inputs, which are T + 1 tokens. An end-of-text token, if the tokenizer has one, stands before a
 // context as before a document in training. kExitNoInput; kExitBadContent with file, line and field.
 Task read_task(const std::string& path, const Tokenizer& tokenizer, int T);

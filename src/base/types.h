@@ -34,6 +34,6 @@ struct Dropout {
     const StepState* state; // seed and step
 };
 
-// How terms are added: kHalves, a balanced tree of equal terms; kStack, from the back, where each term stands for as
-// many replicas as all behind it together.
+// How terms are added: kHalves, a balanced tree of equal terms; kStack, terms[0] + (terms[1] + (...)), as
+// ddp.cpp needs it inside a rank, where a term holds as many replicas as all behind it together.
 enum class Tree { kHalves, kStack };

@@ -49,11 +49,21 @@ struct DataOptions {
     int seq_len = 0;                        // T
     bool evaluates = true;                  // false: the validation part may be empty
 };
+// Multiple-choice questions (src/app/tasks.h).
+struct Task {
+    struct Row { std::vector<int> tokens; int scored; };        // a text, and how many tokens at its end are scored
+    // A question: the row of its first ending, the number of the right one, the length of each.
+    struct Item { size_t first; int label; std::vector<size_t> characters; };
+    std::string name;                       // the file's, without .jsonl
+    std::vector<Row> rows;                  // each a context and one ending
+    std::vector<Item> items;
+};
 struct Data {
     Dataset train, val;
     Tokenizer tokenizer;                    // kind none when tokens have no text
     ChatTemplate chat;                      // form null: no conversations
     int vocab_size = 0;
+    Task task;                              // questions of --task; without it there are none
 };
 // kExitBadContent if files that are open have been written to and are not what they were at the start: a save would be
 // of other data than it says. What replaces one of them under its name does not count: the open one stays what it was.
@@ -74,7 +84,7 @@ struct BatchLoader {
     BatchLoader(const Dataset& data, const Sampler& sampler, int vocab_size, int first_batch, int last_batch,
                 uint64_t first_step);
     const Batch& next();                                        // this rank's next one; valid until the next call
-    uint64_t step_targets() const { return given.targets; }     // of all ranks in the last next()'s step, without -1
+    uint64_t step_targets() const { return given.targets; }     // trained targets of that step, over all ranks
     Batch micro_batch(uint64_t step, int micro_batch) const;    // makes any one at once, for the audit
   private:
     struct Step { std::vector<Batch> batches; uint64_t targets = 0; };
