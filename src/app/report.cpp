@@ -190,7 +190,7 @@ void report_task(Reporter* r, int64_t step, const JsonLine& score, const std::st
 }
 
 void report_sample(Reporter* r, int64_t step, const std::function<std::string(const Print&)>& generate) {
-    if (!r->log) return;
+    if (!r->log || stop_requested()) return;
     const std::string& prompt = r->options->prompt;
     r->log->text("sample  step %lld", (long long)step);
     r->log->piece(prompt);

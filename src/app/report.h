@@ -65,7 +65,7 @@ void report_warning(Reporter* r, int64_t step, const std::string& message);
 void report_score(Reporter* r, int64_t step, double loss, double bpb, bool best);
 // score: as JSON; text: as a line.
 void report_task(Reporter* r, int64_t step, const JsonLine& score, const std::string& text);
-// Prints what generate() passes on as it comes; generate() returns all of it.
+// Prints what generate() passes on as it comes, unless a stop is requested; generate() returns all of it.
 using Print = std::function<void(const std::string&)>;
 void report_sample(Reporter* r, int64_t step, const std::function<std::string(const Print&)>& generate);
 void report_saved(Reporter* r, int64_t step, const std::string& folder, double stall_seconds, double write_seconds);

@@ -364,18 +364,19 @@ stopped_evaluating() {
         grep -q '"val","step":2,' "$e/metrics.jsonl" && grep -q '"val","step":4,' "$e/metrics.jsonl"
 }
 check "a stop during an evaluation" stopped_evaluating
-# In the last step it is too late: the run is evaluated to its end, saved and done.
+# In the last step it is too late: the run is evaluated to its end, saved and done; there is no empty sample.
 stopped_at_the_end() {
     e=$tmp/at_the_end
     touch "$e.hold"
     echo '{"ctx": "a b", "endings": ["c", "d"], "label": 0}' >"$e.jsonl"
-    LOCKSTEP_HOLD=$e.hold LOCKSTEP_FAULT=rank=0,step=3,at=bwd,do=hold $train $tiny $here --eval-every 2 \
-        --task "$e.jsonl" --out-dir "$e" >"$e.log" 2>&1 & pid=$!
+    LOCKSTEP_HOLD=$e.hold LOCKSTEP_FAULT=rank=0,step=3,at=bwd,do=hold $train $small $here --steps 4 --lr 1e-3 \
+        --eval-every 2 --sample-every 2 --task "$e.jsonl" --out-dir "$e" >"$e.log" 2>&1 & pid=$!
     wait_for grep -q 'LOCKSTEP_FAULT fires' "$e.log"
     kill -TERM $pid; wait_for grep -q 'saving' "$e.log"
     rm "$e.hold"; wait $pid; code=$?
     cat "$e.log"
     [ $code -eq 0 ] && [ "$(cat "$e/ckpt/best")" = step_00000004 ] || return 1
+    ! grep '"sample","step":4,' "$e/metrics.jsonl" || return 1
     for event in val task done; do grep -q '"'$event'","step":4,' "$e/metrics.jsonl" || { echo "no $event"; return 1; }
     done
 }
