@@ -20,7 +20,8 @@
 #include <cstring>
 
 #include "src/base/common.h"
-#include "src/comm/launch.h"
+#include "src/base/file.h"
+#include "src/base/tools.h"
 #include "src/ddp/ddp.h"
 
 namespace BACKEND {
@@ -146,7 +147,8 @@ int main(int argc, char** argv) {
         World world = find_world([](const char* name) -> const char* { return std::getenv(name); });
         if (world.size == 1) {
             setenv("LOCKSTEP_BENCH_PORT", std::to_string(20000 + getpid() % 20000).c_str(), 1);
-            return launch_ranks(std::atoi(argv[1]), 0, false, {argv[1], kind});
+            hand_over("np", parent_folder(program_path()) + "/../launch",
+                      {format("--np=%s", argv[1]), "--max-restarts=0", program_path(), argv[1], kind});
         }
         if (kind == "tcp") {
             setenv("LOCKSTEP_HOST_ID", format("host %d", world.rank).c_str(), 1);

@@ -10,7 +10,9 @@
 #include <unistd.h>
 #include "src/app/run.h"
 #include "src/base/common.h"
-#include "src/comm/launch.h"
+#include "src/base/file.h"
+#include "src/base/tools.h"
+#include "src/comm/supervisor.h"
 
 // What main calls of a backend.
 struct Backend {
@@ -107,6 +109,16 @@ static World world_for(const Options& options, const World& world, const Error& 
     return {};
 }
 
+// The supervisor starts the very program that this is, by its path: a build during the run replaces the file.
+[[noreturn]] static void become_supervisor(const Options& options) {
+    std::vector<std::string> words = {format("--np=%d", options.np),
+                                      format("--max-restarts=%d", options.max_restarts)};
+    if (options.elastic) words.push_back("--elastic");
+    words.push_back(program_path());
+    words.insert(words.end(), options.argv.begin(), options.argv.end());
+    hand_over("np", require_tool("np", "launch"), words);
+}
+
 static int start(int argc, char** argv, World* world, Comm** comm) {
     Error no_world = {};
     try {
@@ -140,7 +152,7 @@ static int start(int argc, char** argv, World* world, Comm** comm) {
             die(kExitUsage, "--for: plans a run on GPUs, in bf16; give --dry-run with it, and no --dtype fp32");
         options.dtype = "bf16";
     }
-    if (supervises) return launch_ranks(options.np, options.max_restarts, options.elastic, options.argv);
+    if (supervises) become_supervisor(options);
     return run(options, *world, comm);
 }
 

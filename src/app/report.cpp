@@ -5,9 +5,10 @@
 #include "src/base/common.h"
 #include "src/base/file.h"
 #include "src/base/same_math.h"
+#include "src/base/tools.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/checkpoint/model_file.h"
-#include "src/comm/launch.h"
+#include "src/comm/supervisor.h"
 
 static void print_header(const Reporter* r, size_t parameters) {
     const Options& o = *r->options;
@@ -231,11 +232,11 @@ void report_end(Reporter* r, int64_t step, int code, const std::string& why) {
     if (o.save_every == 0) return r->log->text("nothing was saved (--save-every 0)");
     if (const std::string best = path_join(folder, "ckpt/best"); file_exists(best))
         r->log->text("best    %s", shell_quote(best).c_str());
-    const std::string program = shell_quote(o.program), tool = tools_folder() + "export";
+    const std::string program = shell_quote(o.program), tool = tool_path("export");
     r->log->text("next    %s %s %s", program.c_str(), r->data->chat.form ? "chat" : "sample", here.c_str());
     r->log->text("        %s --resume %s --steps %lld", program.c_str(), here.c_str(), (long long)(2 * step));
     if (!file_exists(tool)) return;
-    r->log->text("        %s %s", shell_quote(tools_folder() + "report").c_str(), here.c_str());
+    r->log->text("        %s %s", shell_quote(tool_path("report")).c_str(), here.c_str());
     const std::string to_export = shell_quote(tool) + " " + here;
     const std::string to = path_join(folder, format("step_%08lld", (long long)step));
     r->log->text("        %s --hf %s", to_export.c_str(), shell_quote(to + "-hf").c_str());

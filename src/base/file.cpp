@@ -252,11 +252,6 @@ std::string program_path() {
     return path.string();
 }
 
-std::string tools_folder() {
-    const std::string own = parent_folder(program_path()) + "/";
-    return file_exists(own + "build/export") ? own + "build/" : own;
-}
-
 FileWriter::FileWriter(const std::string& path)
     : path(path), file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666)) {
     if (file.fd < 0) fail(kExitWrite, "cannot create", path);

@@ -67,7 +67,6 @@ std::string base_name(const std::string& path);             // "a/b/" -> "b"
 std::string parent_folder(const std::string& path);         // "a/b" -> "a", "b" -> "."
 std::string path_join(const std::string& a, const std::string& b);
 std::string program_path();                                 // of the running program, absolute
-std::string tools_folder();                                 // where export and info are: "build/"
 
 // Writes a new file and sums up what it is given. Throws kExitWrite.
 struct FileWriter {

@@ -81,6 +81,8 @@ for i in 1 2 3; do check "two starts in one folder, $i" both; rm -rf "$tmp/both"
 
 expect "--elastic without --np" 2 '--elastic' $train $tiny --elastic
 expect "--max-restarts without --np" 2 '--max-restarts' $train $tiny --max-restarts 5
+mkdir "$tmp/alone" && cp "$train" "$tmp/alone/train_gpt"
+expect "--np without its tool" 66 'launch: .* build it with: ninja build/launch' "$tmp/alone/train_gpt" $tiny --np 2
 expect "one rank that is lost" 0 'step_00000002' \
     env LOCKSTEP_FAULT="rank=0,step=2,at=bwd,do=sleep:1,try=0;rank=0,step=3,at=bwd,do=kill,try=0" \
     $train $tiny $here --np 1 --save-every 2 --out-dir "$tmp/one_rank"

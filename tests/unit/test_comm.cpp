@@ -22,8 +22,9 @@
 #include <unistd.h>
 #include "src/comm/comm.h"
 #include "src/base/file.h"
-#include "src/comm/launch.h"
+#include "src/base/tools.h"
 #include "src/comm/rendezvous.h"
+#include "src/comm/supervisor.h"
 #include "tests/test.h"
 
 namespace {
@@ -1124,31 +1125,34 @@ int rank_main(const std::vector<std::string>& args) {
     }
 }
 
-// launch_ranks in a process of its own, so that its signals and its end can be watched.
+// The supervisor with ranks that are this program. A rank that outlives it becomes a child of this process.
 struct Launched { int code; std::string said; double seconds; };
-Launched launch(int np, int restarts, std::vector<std::string> args,
+Launched launch(int np, int restarts, const std::vector<std::string>& args,
                 const std::function<void(pid_t)>& meanwhile = nullptr) {
-    args.insert(args.begin(), "rank");
+    std::vector<std::string> words = {format("--np=%d", np), format("--max-restarts=%d", restarts), program_path()};
+    words.push_back("rank");
+    words.insert(words.end(), args.begin(), args.end());
     const int log = memfd_create("stderr", MFD_CLOEXEC);
     fcntl(log, F_SETFL, O_APPEND);          // or two ranks that write at once could write at one place
     const double start = now_seconds();
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
     std::fflush(nullptr);
     const pid_t pid = fork();
     if (pid == 0) {
         alarm(30);
         dup2(log, 2);
-        int code = 1;
         try {
-            code = launch_ranks(np, restarts, false, args);
+            hand_over("np", parent_folder(program_path()) + "/../launch", words);
         } catch (const Error& e) {
             print_error(e);
         }
-        if (waitpid(-1, nullptr, WNOHANG) != -1 || errno != ECHILD) code = 98;  // a child is left
-        _exit(code);
+        _exit(1);
     }
     if (meanwhile) meanwhile(pid);
     int status = 0;
     waitpid(pid, &status, 0);
+    const bool alone = WIFSIGNALED(status) || (waitpid(-1, nullptr, WNOHANG) == -1 && errno == ECHILD);
+    EXPECT(alone, "a child is left");
     std::string text(size_t(lseek(log, 0, SEEK_END)), '\0');
     if (pread(log, text.data(), text.size(), 0) < 0) text = "?";
     close(log);
@@ -1256,6 +1260,7 @@ TEST(killed_supervisor_takes_its_ranks_along) {
         kill(pid, SIGKILL);
     });
     usleep(500000);
+    while (waitpid(-1, nullptr, WNOHANG) > 0) {}
     for (DIR* d = opendir("/proc"); d; closedir(d), d = nullptr)
         while (const dirent* e = readdir(d)) {
             char text[256] = "";
@@ -1266,7 +1271,7 @@ TEST(killed_supervisor_takes_its_ranks_along) {
             const size_t n = f ? std::fread(text, 1, sizeof text - 1, f) : 0;
             if (f) std::fclose(f);
             std::replace(text, text + n, '\0', ' ');
-            EXPECT(std::string(text).find("test_comm rank signal 0") == std::string::npos, "pid %s lives: %s",
+            EXPECT(std::string(text).find("tests/comm rank signal 0") == std::string::npos, "pid %s lives: %s",
                    e->d_name, text);
         }
 }

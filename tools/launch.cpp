@@ -1,5 +1,10 @@
-// launch.cpp -- see launch.h.
-#include "src/comm/launch.h"
+// launch.cpp -- `train_gpt --np N` becomes this program: it starts N ranks on this machine and supervises them.
+//
+// Each rank gets torchrun's variables, LOCKSTEP_JOB, LOCKSTEP_TRY and, when it is started again, the run's folder and
+// id in LOCKSTEP_OUT_DIR and LOCKSTEP_RUN. Ranks die with the supervisor. It passes signals on, and kills the others
+// 3 s after a rank failed. kExitPeer or death by a signal starts all ranks again, at most --max-restarts times and
+// until two attempts in a row have saved no checkpoint. --elastic: after two failures with as many ranks half as many
+// start.
 #include <cerrno>
 #include <cmath>
 #include <csignal>
@@ -11,8 +16,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "src/base/allowance.h"
-#include "src/base/common.h"
 #include "src/base/file.h"
+#include "src/comm/supervisor.h"
+#include "tools/tool.h"
 
 namespace {
 
@@ -22,8 +28,7 @@ constexpr double kKilledSeconds = 60;       // for one that was killed: a system
 
 struct Job {
     int np, attempt = 0;
-    std::vector<std::string> argv;
-    std::string program = program_path();   // found once: a build during the run replaces the file
+    std::vector<char*> argv;                // the program, its arguments, null
     std::vector<pid_t> pids = {};           // by rank; 0: has ended
     double stop_asked = INFINITY;           // when, by a signal other than SIGUSR2: no rank is started again
     sigset_t signals = {};                  // blocked, and taken by supervise, which passes all but SIGCHLD on
@@ -40,11 +45,8 @@ void set_variable(const char* name, const std::string& value) { setenv(name, val
     dup2(open("/dev/null", O_RDONLY | O_CLOEXEC), 0);       // reading the terminal would stop a background group
     const sigset_t none = {};
     sigprocmask(SIG_SETMASK, &none, nullptr);
-    std::vector<char*> args = {const_cast<char*>(job.program.c_str())};
-    for (const std::string& a : job.argv) args.push_back(const_cast<char*>(a.c_str()));
-    args.push_back(nullptr);
-    execv(args[0], args.data());
-    print_error({kExitOther, format("--np: cannot start %s: %s", args[0], std::strerror(errno))});
+    execv(job.argv[0], job.argv.data());
+    print_error({kExitOther, format("--np: cannot start %s: %s", job.argv[0], std::strerror(errno))});
     _exit(kExitOther);
 }
 
@@ -123,41 +125,8 @@ int run_attempt(Job* job) {
     return supervise(job);
 }
 
-std::string newest_checkpoint(const std::string& out_dir) {
-    const std::string text = out_dir.empty() ? "" : read_kernel_file(path_join(out_dir, "ckpt/latest"));
-    return text.substr(0, text.find('\n'));
-}
-
-}  // namespace
-
-bool follow_supervisor(std::string* out_dir, std::string* resume) {
-    const char* const folder = std::getenv("LOCKSTEP_OUT_DIR");
-    if (!folder) return false;
-    *out_dir = folder;
-    if (resume->empty() || !newest_checkpoint(folder).empty()) *resume = "auto";
-    return true;
-}
-
-void report_out_dir(const std::string& out_dir, const std::string& id) {
-    const char* const fd = std::getenv("LOCKSTEP_SUPERVISOR_FD");       // a memory file
-    const std::string text = out_dir + '\0' + id + '\0';        // what stood there may have been longer
-    if (fd && pwrite(std::atoi(fd), text.data(), text.size(), 0) != ssize_t(text.size()))
-        warn("--np: cannot tell the supervisor where this run saves: %s", std::strerror(errno));
-}
-
-static const double process_began = now_seconds();
-
-double job_seconds() {
-    const char* const began = std::getenv("LOCKSTEP_BEGAN");        // by a clock that all processes share
-    return now_seconds() - (began ? std::atof(began) : process_began);
-}
-
-int job_restarts() {
-    const char* const attempt = std::getenv("LOCKSTEP_TRY");
-    return attempt ? std::atoi(attempt) : 0;
-}
-
-int launch_ranks(int np, int max_restarts, bool elastic, const std::vector<std::string>& argv) {
+// Returns the exit code of the job.
+int launch_ranks(int np, int max_restarts, bool elastic, const std::vector<char*>& argv) {
     Job job = {.np = np, .argv = argv};
     for (const int s : {SIGCHLD, SIGINT, SIGTERM, SIGUSR1, SIGUSR2}) sigaddset(&job.signals, s);
     struct sigaction old;                   // what nohup or a shell without job control ignores is no request
@@ -167,7 +136,7 @@ int launch_ranks(int np, int max_restarts, bool elastic, const std::vector<std::
     signal(SIGCHLD, SIG_DFL);               // if our parent left it ignored, waitpid finds nobody
     const int report = memfd_create("out_dir", 0);
     set_variable("LOCKSTEP_SUPERVISOR_FD", std::to_string(report));
-    set_variable("LOCKSTEP_BEGAN", format("%.3f", process_began));
+    set_variable("LOCKSTEP_BEGAN", format("%.3f", now_seconds()));
     for (const char* name : {"LOCKSTEP_OUT_DIR", "LOCKSTEP_RUN"}) unsetenv(name);
     std::string saved;                              // the newest checkpoint so far
     int fruitless = 0, failed = 0;                  // attempts in a row that saved nothing; that failed with np ranks
@@ -190,4 +159,29 @@ int launch_ranks(int np, int max_restarts, bool elastic, const std::vector<std::
         warn("--np: starting %s %d ranks again (%d of %d), from %s", fewer ? "only" : "all", job.np, job.attempt + 1,
             max_restarts, saved.empty() ? "the beginning: nothing was saved" : saved.c_str());
     }
+}
+
+int read_count(const char* option, const std::string& text) {
+    if (int n; parse_whole(text, &n) && n >= 0) return n;
+    die(kExitUsage, "%s: got %s, want a number", option, text.c_str());
+}
+
+constexpr char kUsage[] =
+    "usage: build/launch --np=N [--max-restarts=N] [--elastic] PROGRAM [ARGUMENT...]\n"
+    "Starts N ranks of a program on this machine and supervises them, as train_gpt --np N does.\n";
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    int own = 1;                            // the words before the program's
+    while (own < argc && argv[own][0] == '-') own++;
+    return tool_main("train_gpt", kUsage, own, argv, [&](int, char**) {         // which users have called
+        std::string np, max_restarts = "3";
+        const bool elastic = !read_options("launch", own, argv, {{"--np", &np}, {"--max-restarts", &max_restarts},
+                                                                 {"--elastic", nullptr}}).empty();
+        const int ranks = read_count("--np", np), restarts = read_count("--max-restarts", max_restarts);
+        if (own == argc || ranks == 0) die(kExitUsage, "launch: want --np=N and a program; see build/launch --help");
+        prctl(PR_SET_NAME, base_name(argv[own]).c_str());       // as ps, killall and top know it
+        return launch_ranks(ranks, restarts, elastic, {argv + own, argv + argc + 1});
+    });
 }
