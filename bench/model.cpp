@@ -1,4 +1,4 @@
-// model.cpp -- what src/app/step_model.h predicts, and how far it is off where others have measured.
+// model.cpp -- what tools/step_model.h predicts, and how far it is off where others have measured.
 //
 //     build/bench/model                    the tables of docs/performance.md (docs/make_model.sh)
 //     build/bench/model --check            llm.c's published steps; exit code 1 if one is off by more than 10 %
@@ -9,9 +9,8 @@
 #include <cstdio>
 #include <cstring>
 #include "models/model.h"
-#include "src/app/dry_run.h"
 #include "src/base/common.h"
-#include "src/ddp/ddp.h"
+#include "tools/step_model.h"
 
 namespace BACKEND {
 
@@ -181,15 +180,15 @@ static void print_tables() {
 }
 
 static void print_assumptions() {
-    std::printf("Per second, bf16; sources stand in src/app/step_model.h and bench/model.cpp.\n\n"
+    std::printf("Per second, bf16; sources stand in tools/step_model.h and bench/model.cpp.\n\n"
                 "| GPU | processors | peak, TFLOP/s | products | attention, heads up to 64: forward, backward |"
                 " larger heads | copy, TB/s | memory, GB | NVLink, GB/s | network |\n"
                 "|---|---|---|---|---|---|---|---|---|---|\n");
     for (const Gpu& g : kGpus)
         std::printf("| %s | %.0f | %.0f | %.0f | %.0f, %.0f | %.0f, %.0f | %.2f | %.0f | %.0f | %.1f |\n", g.name,
                     g.processors, g.peak * 1e-12, g.rate * 1e-12, g.attention[0][0] * 1e-12, g.attention[0][1] * 1e-12,
-                    g.attention[1][0] * 1e-12, g.attention[1][1] * 1e-12, g.copy * 1e-12, g.memory * 1e-9,
-                    g.nvlink * 1e-9, g.network * 1e-9);
+                    g.attention[1][0] * 1e-12, g.attention[1][1] * 1e-12, g.copy * 1e-12,
+                    kPlannedGpus[&g - kGpus].memory * 1e-9, g.nvlink * 1e-9, g.network * 1e-9);
     std::printf("\n");
     for (const auto& [BM, BN, share, edge] : kModelTiles)
         std::printf("- tile %.0f x %.0f: %.3f of the rate, an edge of %.0f k\n", BM, BN, share, edge);

@@ -1,19 +1,24 @@
-// dry_run.cpp -- parameters, memory and, for GPUs that are not at hand, the time of a run that is not begun.
+// dry_run.cpp -- parameters and memory of a run that is not begun.
 #include "src/app/dry_run.h"
 #include <bit>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
+#include <sys/mman.h>
+#include <unistd.h>
 #include "models/model.h"
 #include "src/app/run.h"
 #include "src/base/allowance.h"
 #include "src/base/common.h"
+#include "src/base/file.h"
+#include "src/base/tools.h"
 #include "src/ddp/ddp.h"
 
 namespace BACKEND {
 
-// The GPU of --for, "8xh100" or "h100", and how many of them.
-static const Gpu& gpu_asked_for(const std::string& text, int* ranks) {
+const PlannedGpu& gpu_asked_for(const std::string& text, int* ranks) {
     std::string names;
-    for (const Gpu& g : kGpus) {
+    for (const PlannedGpu& g : kPlannedGpus) {
         const std::string name = std::string("x") + g.name, all = text == g.name ? "1x" + text : text;
         const bool is = all.ends_with(name) && parse_whole(all.substr(0, all.size() - name.size()), ranks);
         if (is && *ranks > 0 && (*ranks <= kPerHost || *ranks % int(kPerHost) == 0)) return g;
@@ -22,26 +27,13 @@ static const Gpu& gpu_asked_for(const std::string& text, int* ranks) {
     die(kExitUsage, "--for: got %s, want one of%s, or 4xh100, 16xh100: hosts of 8", text.c_str(), names.c_str());
 }
 
-// Estimates. What forward keeps moves about once outside products. Attention has all flops that matrices have not. A
-// tensor has two kernels. A weight's update moves 14 bytes and 8 per optimizer array, a sum of two replicas 12.
-Work step_work(const Options& o, int ranks, int micro_batches) {
-    const Shape& shape = o.shape;
-    const Model m = model_plan(find_model(o.model), shape, o.batch_size, shape.T, 0, true, true, lora_of(o));
-    const double N = double(m.B) * m.T, n = double(trained_arena(m).n), logits = (2 * N - m.chunk) * 2 * shape.Vp;
-    const double arrays = double(all_optimizers()[size_t(find_optimizer(o.optimizer))]->state.size());
-    Work w = {.ranks = double(ranks), .micro_batches = double(micro_batches) / ranks, .T = double(m.T),
-              .head_size = double(find_model(o.model)->head_size(shape)), .tokens = N,
-              .attention = find_model(o.model)->flops_per_token(shape, m.T) / 3 * N,
-              .forwards = o.recompute == 3 ? 2.0 : 1.0, .bytes = double(m.memory_bytes) + logits,
-              .gaps = 2 * kGap * double(m.arena.tensors.size()), .gradients = 4 * n, .weights = 2 * n,
-              .update = n * ((8 * arrays + 14) / ranks + 12 * (o.replicas / ranks - 1)), .bucket = kBucketBytes};
-    for (const TensorSpec& t : m.arena.tensors) {
-        if (t.embedding) w.late += 4 * double(t.rows * t.cols);
-        if (!w.matrices.empty() && (t.embedding || t.rows == 1)) continue;
-        w.matrices.push_back({double(t.rows), double(t.cols)});
-        w.attention -= 2 * N * double(t.file_rows * t.cols);
-    }
-    return w;
+// build/plan prints the last line. It reads the options as they turned out, from a file in memory.
+static void print_prediction(const Options& o, const std::string& plan) {
+    const std::string config = options_to_json(o);
+    const Descriptor file(memfd_create("config.json", 0));
+    if (write(file.fd, config.data(), config.size()) != ssize_t(config.size()))
+        die(kExitOther, "--for: cannot pass the options on: %s", std::strerror(errno));
+    run_tool("for", plan, {format("/proc/self/fd/%d", file.fd), "--for=" + o.plan_for});
 }
 
 // Returns the bytes that the arrays of `sharing` ranks take, and says what each rank's are. m: as planned on a GPU or
@@ -79,9 +71,10 @@ void check_memory(const Options& o, const Comm* comm) {
 void dry_run(const Options& o, const Comm* comm, int micro_batches) {
     const Shape& shape = o.shape;
     int ranks = o.plan_for.empty() ? comm->size : 1;
-    const Gpu* const gpu = o.plan_for.empty() ? nullptr : &gpu_asked_for(o.plan_for, &ranks);
+    const PlannedGpu* const gpu = o.plan_for.empty() ? nullptr : &gpu_asked_for(o.plan_for, &ranks);
     const bool on_gpu = kOnGpu || gpu;
     const ModelInfo* info = find_model(o.model);
+    const std::string plan = gpu ? require_tool("for", "plan") : "";
     const Model m = model_plan(info, shape, o.batch_size, shape.T, o.recompute, true, on_gpu, lora_of(o));
     const double flops = info->flops_per_token(shape, shape.T) * double(o.total_batch_size);
     check_ranks(o, ranks);
@@ -110,11 +103,7 @@ void dry_run(const Options& o, const Comm* comm, int micro_batches) {
     if (all <= double(free)) std::printf("it fits\n");
     else std::printf("it does not fit; try --replicas %d, --recompute 3, smaller --batch-size, %s ranks\n", ranks,
                      on_gpu ? "more" : "fewer");
-    if (!gpu || !info->head_size) return;           // a model without heads goes position by position
-    const StepTime s = predict_step(*gpu, step_work(o, ranks, micro_batches));
-    std::printf("predicted %.1f ms per step, %.0f tokens/s, MFU %.1f %%, exposed communication %.1f ms; not measured\n",
-                s.total * 1e3, double(o.total_batch_size) / s.total, 100 * flops / s.total / ranks / gpu->peak,
-                s.exposed * 1e3);
+    if (gpu && info->head_size) print_prediction(o, plan);        // a model without heads goes position by position
 }
 
 }  // namespace BACKEND

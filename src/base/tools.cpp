@@ -1,8 +1,11 @@
 // tools.cpp -- see tools.h.
 #include "src/base/tools.h"
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <spawn.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include "src/base/common.h"
 #include "src/base/file.h"
@@ -31,8 +34,25 @@ static std::vector<char*> pointers(const std::string& path, const std::vector<st
     return argv;
 }
 
-void hand_over(const std::string& option, const std::string& path, const std::vector<std::string>& arguments) {
+static pid_t start_tool(const std::string& option, const std::string& path, const std::vector<std::string>& arguments) {
+    pid_t pid;
+    const int error = posix_spawn(&pid, path.c_str(), nullptr, nullptr, pointers(path, arguments).data(), environ);
+    if (error) die(kExitOther, "--%s: cannot start %s: %s", option.c_str(), shown_path(path).c_str(), strerror(error));
+    return pid;
+}
+
+void run_tool(const std::string& option, const std::string& path, const std::vector<std::string>& arguments) {
     std::fflush(nullptr);                                       // what was printed comes first
+    signal(SIGCHLD, SIG_DFL);               // if our parent left it ignored, waitpid finds nobody
+    const pid_t pid = start_tool(option, path, arguments);
+    int status = 0;
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
+    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : int(kExitOther);
+    if (code) throw Error{code, format("--%s: %s ended with code %d", option.c_str(), shown_path(path).c_str(), code)};
+}
+
+void hand_over(const std::string& option, const std::string& path, const std::vector<std::string>& arguments) {
+    std::fflush(nullptr);
     execv(path.c_str(), pointers(path, arguments).data());
     die(kExitOther, "--%s: cannot start %s: %s", option.c_str(), shown_path(path).c_str(), std::strerror(errno));
 }

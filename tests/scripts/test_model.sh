@@ -29,7 +29,7 @@ unprinted() {       # FILES: constants that --assumptions leaves out
             grep -qe "$name" "$tmp/assumptions" || echo "$name"
         done
 }
-all_printed() { unprinted src/app/step_model.h bench/model.cpp >"$tmp/unprinted"; cat "$tmp/unprinted"
+all_printed() { unprinted src/app/dry_run.h tools/step_model.h bench/model.cpp >"$tmp/unprinted"; cat "$tmp/unprinted"
     [ ! -s "$tmp/unprinted" ]; }
 check "every constant is printed" all_printed
 echo 'constexpr double kForgotten = 1;' >"$tmp/forgotten.h"
@@ -64,6 +64,9 @@ check "eight GPUs are faster than one" faster 8xh100 h100
 check "an H200 is faster than an H100" faster h200 h100
 slower() { set -- "$(time_of --for h100)" "$(time_of --for h100 --recompute 3)"; awk "BEGIN { exit !($1 < $2) }"; }
 check "recomputation takes time" slower
+mkdir "$tmp/alone" && cp "$train" "$tmp/alone/train_gpt"
+expect "without its tool" 66 'plan: .* build it with: ninja build/plan' "$tmp/alone/train_gpt" --dry-run --for h100 \
+    --seq-len 16 --data tests/golden/lines.txt
 # A GPU's memory, counted by a CPU: what the GPU backend counts itself.
 memory() { grep '^memory'; }
 counted() {

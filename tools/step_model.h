@@ -11,31 +11,38 @@
 #include <algorithm>
 #include <cmath>
 #include <vector>
+#include "models/model.h"
+#include "src/app/dry_run.h"
+#include "src/ddp/ddp.h"
 
-// Rates per second, in bf16. None was measured with these kernels.
-//   rate       main loop of products. H100: the mean of cuBLAS's 716 (4096^3), 762 and 795 TFLOP/s (8192^3), without
-//              waves and edges 759, 796 and 830. A100: gau-nernst. B200: mma.sync. 4090: llmq's step at 81 %
-//   copy       90 % of the data sheet (QuACK); B200: newmind.ai
-//   attention  at endless T. H100: bench/targets.awk. A100: cuDNN in llm.c's #378, yencal; its backward x 5/7, as ours
-//              is ordered. B200: FlashAttention 2 on H100 x 409 / 485 x 5/7. 4090: A100's share of the peak
-//   nvlink     to GPUs of its host: nccl-tests; B200: H100's share of its links; 4090: half of PCIe
+// Rates per second, in bf16. None was measured with these kernels; build/bench/model --check sets what they say of
+// llm.c beside what was published, and docs/performance.md names those measurements.
+//   rate       main loop of products. H100: the mean of what cuBLAS reaches, 716 TFLOP/s at 4096^3, 762 and 795 at
+//              8192^3, without waves and edges: 759, 796 and 830. A100: hand-written kernels, 220 to 240
+//              (docs/kernels.md). B200: with mma.sync. 4090: a step of github.com/IST-DASLab/llmq runs at 81 %
+//   copy       90 % of the data sheet, as github.com/Dao-AILab/quack measured on an H100; of a B200 75 %
+//   attention  at endless T. H100: bench/targets.awk. A100: cuDNN's in the profile of llm.c's pull request 378, its
+//              backward x 5/7, as ours is ordered. B200: FlashAttention 2 on an H100 (arXiv 2407.08608) x 409 / 485,
+//              backward x 5/7. 4090: A100's share of the peak
+//   nvlink     to GPUs of its host, as nccl-tests report it; B200: H100's share of its links; 4090: half of PCIe
 //   network    to other hosts: 90 % of 400 Gb/s; A100: of 200; 4090: of 100 Gb/s for 8 GPUs
 struct Gpu {
     const char* name;
-    double processors, peak, rate, copy, memory, attention[2][2], nvlink, network;      // [heads > 64][backward]
+    double processors, peak, rate, copy, attention[2][2], nvlink, network;      // [heads > 64][backward]
 };
 inline const Gpu kGpus[] = {
-    {"a100", 108, 312e12, 220e12, 1.8e12, 80e9, {{177e12, 88e12}, {233e12, 116e12}}, 200e9, 22.5e9},
-    {"h100", 132, 989e12, 795e12, 3.0e12, 80e9, {{402e12, 349e12}, {573e12, 469e12}}, 370e9, 45e9},
-    {"h200", 132, 989e12, 795e12, 4.3e12, 141e9, {{402e12, 349e12}, {573e12, 469e12}}, 370e9, 45e9},
-    {"b200", 148, 2250e12, 409e12, 6.0e12, 180e9, {{259e12, 144e12}, {297e12, 190e12}}, 740e9, 45e9},
-    {"4090", 128, 165e12, 150e12, 0.92e12, 24e9, {{94e12, 47e12}, {123e12, 61e12}}, 12e9, 1.4e9}};
+    {"a100", 108, 312e12, 220e12, 1.8e12, {{177e12, 88e12}, {233e12, 116e12}}, 200e9, 22.5e9},
+    {"h100", 132, 989e12, 795e12, 3.0e12, {{402e12, 349e12}, {573e12, 469e12}}, 370e9, 45e9},
+    {"h200", 132, 989e12, 795e12, 4.3e12, {{402e12, 349e12}, {573e12, 469e12}}, 370e9, 45e9},
+    {"b200", 148, 2250e12, 409e12, 6.0e12, {{259e12, 144e12}, {297e12, 190e12}}, 740e9, 45e9},
+    {"4090", 128, 165e12, 150e12, 0.92e12, {{94e12, 47e12}, {123e12, 61e12}}, 12e9, 1.4e9}};
 
-// Tiles with their share of the rate and their edge are Hopper's of matmul.cu. kHalfT is read off the charts of Shah et
-// al. 2024, kGap is a graph's node, the latencies of a bucket are Mooncake's (#3484) and NCCL's tuner's. kMessage, what
-// one message to another host costs, is a guess. kNcclProcessors is what src/ddp/transport_gpu.cpp asks for.
+// Tiles with their share of the rate and their edge are Hopper's of matmul.cu. kHalfT is read off the charts of
+// arXiv 2407.08608, kGap is a graph's node, the latencies of a bucket are github.com/kvcache-ai/Mooncake's
+// (#3484) and NCCL's tuner's. kMessage, what one message to another host costs, is a guess. kNcclProcessors is
+// what src/ddp/transport_gpu.cpp asks for.
 constexpr double kModelTiles[][4] = {{128, 256, 1, 112}, {128, 160, 0.955, 112}, {128, 128, 0.944, 24}};
-constexpr double kPerHost = 8, kMostParts = 16, kNcclProcessors = 16, kHalfT = 350, kGap = 0.6e-6,
+constexpr double kMostParts = 16, kNcclProcessors = 16, kHalfT = 350, kGap = 0.6e-6,
                  kNvlinkLatency = 9.5e-6, kNetworkLatency = 14e-6, kMessage = 1e-6;
 
 // One rank's step.
@@ -88,3 +95,29 @@ inline StepTime predict_step(const Gpu& g, const Work& w) {
     s.total = s.products + s.attention + s.memory + s.gaps + s.update + s.exposed;
     return s;
 }
+
+namespace BACKEND {
+
+// Estimates. What forward keeps moves about once outside products. Attention has all flops that matrices have not. A
+// tensor has two kernels. A weight's update moves 14 bytes and 8 per optimizer array, a sum of two replicas 12.
+inline Work step_work(const Options& o, int ranks, int micro_batches) {
+    const Shape& shape = o.shape;
+    const Model m = model_plan(find_model(o.model), shape, o.batch_size, shape.T, 0, true, true, lora_of(o));
+    const double N = double(m.B) * m.T, n = double(trained_arena(m).n), logits = (2 * N - m.chunk) * 2 * shape.Vp;
+    const double arrays = double(all_optimizers()[size_t(find_optimizer(o.optimizer))]->state.size());
+    Work w = {.ranks = double(ranks), .micro_batches = double(micro_batches) / ranks, .T = double(m.T),
+              .head_size = double(find_model(o.model)->head_size(shape)), .tokens = N,
+              .attention = find_model(o.model)->flops_per_token(shape, m.T) / 3 * N,
+              .forwards = o.recompute == 3 ? 2.0 : 1.0, .bytes = double(m.memory_bytes) + logits,
+              .gaps = 2 * kGap * double(m.arena.tensors.size()), .gradients = 4 * n, .weights = 2 * n,
+              .update = n * ((8 * arrays + 14) / ranks + 12 * (o.replicas / ranks - 1)), .bucket = kBucketBytes};
+    for (const TensorSpec& t : m.arena.tensors) {
+        if (t.embedding) w.late += 4 * double(t.rows * t.cols);
+        if (!w.matrices.empty() && (t.embedding || t.rows == 1)) continue;
+        w.matrices.push_back({double(t.rows), double(t.cols)});
+        w.attention -= 2 * N * double(t.file_rows * t.cols);
+    }
+    return w;
+}
+
+}  // namespace BACKEND

@@ -1,0 +1,43 @@
+// plan.cpp -- predicts how long a run's step takes on GPUs that are not at hand, for `train_gpt --dry-run --for`.
+#include "src/base/file.h"
+#include "tools/step_model.h"
+#include "tools/tool.h"
+
+namespace BACKEND {
+
+static int plan(const std::string& path, const std::string& gpus) {
+    int ranks;
+    const PlannedGpu& asked = gpu_asked_for(gpus, &ranks);
+    const Gpu& gpu = kGpus[&asked - kPlannedGpus];
+    CHECK(std::string(gpu.name) == asked.name, "%s has no rates", asked.name);
+    Options o;
+    options_merge_saved(&o, read_file(path), path);
+    resolve_options(&o, true);
+    set_vocabulary(&o.shape, o.shape.V);
+    const ModelInfo& model = *find_model(o.model);
+    if (!model.head_size)
+        die(kExitUsage, "%s: got the model %s, want one with heads: others go position by position", path.c_str(),
+            model.name);
+    const double tokens = double(o.total_batch_size), flops = model.flops_per_token(o.shape, o.shape.T) * tokens;
+    const int micro_batches = int(o.total_batch_size / o.batch_size / o.shape.T);
+    const StepTime s = predict_step(gpu, step_work(o, ranks, micro_batches));
+    std::printf("predicted %.1f ms per step, %.0f tokens/s, MFU %.1f %%, exposed communication %.1f ms; not measured\n",
+                s.total * 1e3, tokens / s.total, 100 * flops / s.total / ranks / gpu.peak, s.exposed * 1e3);
+    return kExitDone;
+}
+
+}  // namespace BACKEND
+
+constexpr char kUsage[] =
+    "usage: build/plan CONFIG --for [Nx]GPU     how long a step takes, by a model of the GPU\n"
+    "CONFIG: a run's config.json. GPU: a100, h100, h200, b200, 4090; 16xh100: two hosts of 8.\n";
+
+int main(int argc, char** argv) {
+    return tool_main("plan", kUsage, argc, argv, [](int argc, char** argv) {
+        std::string gpus;
+        const std::vector<std::string> words = read_options("plan", argc, argv, {{"--for", &gpus}});
+        if (words.size() != 1 || gpus.empty())
+            die(kExitUsage, "plan: want a config.json and --for; see build/plan --help");
+        return BACKEND::plan(words[0], gpus);
+    });
+}
