@@ -10,7 +10,6 @@
 #include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "src/app/tensorboard.h"
 #include "src/base/common.h"
 #include "src/base/file.h"
 #include "src/base/lock.h"
@@ -79,16 +78,6 @@ Log::Log(const std::string& out_dir, bool resumed) {
         die(kExitWrite, "%s: cannot cut a torn last line: %s", shown_path(path).c_str(), strerror(errno));
 }
 
-void Log::open_event_file(int64_t eval_every) try {
-    auto file = std::make_unique<Log>("", false);
-    file->path = write_event_file(parent_folder(path), eval_every);
-    file->fd = open(file->path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
-    if (file->fd < 0) die(kExitWrite, "%s: %s", shown_path(file->path).c_str(), strerror(errno));
-    events = std::move(file);
-} catch (const Error& e) {
-    warn("--tensorboard: %s; the run goes on without it, the next start tries again", e.message.c_str());
-}
-
 Log::~Log() {
     add("");
     if (fd >= 0) close(fd);
@@ -135,11 +124,9 @@ void Log::add(const std::string& line) {
 void Log::event(const JsonLine& line) {
     if (fd < 0) return;
     follow();
-    if (events) events->follow();
     std::string text = line.text();
     text.insert(text.size() - 1, format(",\"time\":%.3f", unix_seconds()));
     add(text + "\n");
-    if (events) events->add(event_record(text));
 }
 
 void Log::sync() {

@@ -1,10 +1,9 @@
-// log.h -- what users and programs read: the console, OUT/metrics.jsonl, an event file. Only rank 0 has a Log.
+// log.h -- what users and programs read: the console, OUT/metrics.jsonl. Only rank 0 has a Log.
 //
 // metrics.jsonl is append-only and flushed per line; after a "resume" event readers drop earlier lines of later steps,
 // and "train" and "warn" of the same. No failed write ends a run: lines wait in memory, unread console output is lost.
 #pragma once
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,7 +24,6 @@ struct Log {
     Log(const std::string& out_dir, bool resumed);
     ~Log();
     Log(const Log&) = delete;
-    void open_event_file(int64_t eval_every);   // for --tensorboard: events go there, too; a failure only warns
     void text(const char* format, ...) __attribute__((format(printf, 2, 3)));      // a line of the console
     void piece(const std::string& text);        // a part of one
     void event(const JsonLine& line);           // adds "time" and writes it; its first key is "event"
@@ -38,5 +36,4 @@ struct Log {
     std::string path, pending;                  // pending: what the disk did not take yet
     int file_error = 0, console_error = 0;      // errno of the last write
     bool lost = false;                          // another thing has the file's name, and was named
-    std::unique_ptr<Log> events;                // has the event file in place of metrics.jsonl
 };

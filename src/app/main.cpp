@@ -90,6 +90,7 @@ static int run(Options options, const World& world, Comm** comm) {
     if (trains) run = find_run(&options, *comm);
     else if (options.dtype == "auto" && options.device != "gpu" && merge_options_of(options.paths[0], &saved))
         options.dtype = saved.dtype;
+    if (trains && options.tensorboard && world.rank == 0) require_tool("tensorboard", "tensorboard");
     const Backend& backend = choose_backend(&options);
     if (options.reduce == "nccl" && !backend.gpu) die(kExitUsage, "--reduce nccl: needs GPUs; leave it out on a CPU");
     const int code = trains ? backend.train(options, *comm, run) : backend.command(options, *comm);
@@ -111,8 +112,8 @@ static World world_for(const Options& options, const World& world, const Error& 
 
 // The supervisor starts the very program that this is, by its path: a build during the run replaces the file.
 [[noreturn]] static void become_supervisor(const Options& options) {
-    std::vector<std::string> words = {format("--np=%d", options.np),
-                                      format("--max-restarts=%d", options.max_restarts)};
+    Arguments words = {format("--np=%d", options.np),
+                       format("--max-restarts=%d", options.max_restarts)};
     if (options.elastic) words.push_back("--elastic");
     words.push_back(program_path());
     words.insert(words.end(), options.argv.begin(), options.argv.end());

@@ -83,6 +83,14 @@ static std::string missing_save(const Run& run, const std::string& log, int64_t 
                   shown_path(folder).c_str());
 }
 
+static void start_tensorboard(Reporter* r) try {
+    const Arguments words = {path_join(".", r->run->shown()), "--follow",
+                             format("--eval-every=%lld", (long long)r->options->eval_every)};
+    r->tensorboard = std::make_unique<Follower>("tensorboard", tool_path("tensorboard"), words);
+} catch (const Error& e) {
+    warn("%s; the run goes on without it, the next start tries again", e.message.c_str());
+}
+
 void report_begin(Reporter* r, const Progress& at) {
     r->began = now_seconds();
     if (r->comm->rank != 0) return;
@@ -96,7 +104,7 @@ void report_begin(Reporter* r, const Progress& at) {
     print_header(r, parameters);
     write_facts(r, parameters, at.step);
     report_out_dir(o.out_dir, r->run->id);
-    if (o.tensorboard) r->log->open_event_file(o.eval_every);
+    if (o.tensorboard) start_tensorboard(r);
     for (const std::string& change : o.changed) report_warning(r, at.step, change);
     if (const std::string change = rate_change(o, at.step); !change.empty()) report_warning(r, at.step, change);
     if (r->run->resumed()) r->first_losses = read_metrics(metrics).train;
@@ -139,6 +147,7 @@ static float ms(double seconds) { return float(seconds * 1e3); }       // needs 
 void report_step(Reporter* r, const StepStats& s) {
     if (!r->log) return;
     report_place(r, s.step);
+    if (r->tensorboard) r->tensorboard->check();
     const Options& o = *r->options;
     const double speed = double(o.total_batch_size) / s.seconds;
     const double flops = r->info->flops_per_token(o.shape, o.shape.T) * speed, mfu = flops / r->peak_flops;
@@ -228,6 +237,7 @@ void report_end(Reporter* r, int64_t step, int code, const std::string& why) {
                       .add("goodput", float(trained / wall)).add("wall_s", float(wall)).add("train_s", float(trained))
                       .add("restarts", job_restarts()));
     r->log->sync();
+    r->tensorboard.reset();                     // which waits until it has these lines
     if (code != kExitDone) return;
     if (o.save_every == 0) return r->log->text("nothing was saved (--save-every 0)");
     if (const std::string best = path_join(folder, "ckpt/best"); file_exists(best))

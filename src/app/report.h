@@ -7,6 +7,7 @@
 #include <vector>
 #include "src/app/log.h"
 #include "src/app/run.h"
+#include "src/base/tools.h"
 
 // A run's progress, as a checkpoint's state.json has it; step: steps done.
 struct Progress {
@@ -45,6 +46,7 @@ struct Reporter {
     std::string device, transport;      // "cpu avx2, 2 threads", "shared memory"
     double peak_flops;                  // per second, of all ranks; NaN: not known
     std::unique_ptr<Log> log = nullptr;     // rank 0 of a run that trains
+    std::unique_ptr<Follower> tensorboard = nullptr;        // of --tensorboard
     std::string config = {};            // the text of OUT/config.json
     double began = 0, printed = 0;      // by now_seconds(): this process's first step, the last line about a step
     int64_t steps_here = 0;             // by this process

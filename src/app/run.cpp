@@ -12,7 +12,6 @@
 #include <sys/stat.h>
 #include <sys/utsname.h>
 #include <unistd.h>
-#include "src/app/tensorboard.h"
 #include "src/base/common.h"
 #include "src/base/file.h"
 #include "src/checkpoint/checkpoint.h"
@@ -222,6 +221,14 @@ void name_last(const std::string& folder) {
     std::filesystem::create_directory_symlink(base_name(folder), "runs/.last", ignored);
     if (!is_directory("runs/last") || std::filesystem::is_symlink("runs/last", ignored))
         std::filesystem::rename("runs/.last", "runs/last", ignored);
+}
+
+std::vector<std::string> event_files(const std::string& folder) {
+    std::vector<std::string> paths;
+    for (const std::string& name : list_directory(folder))
+        if (name.starts_with("events.out.tfevents.") && name.find(".lockstep") != name.npos)
+            paths.push_back(path_join(folder, name));
+    return paths;
 }
 
 void empty_run(const Run& run) {

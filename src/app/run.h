@@ -32,6 +32,7 @@ void unclaim_run(const Run& run);       // removes the folder if this start made
 // Makes and locks ckpt/ in the run's folder, for this process. kExitWrite: another run uses it, or its disk is missing.
 void claim_checkpoints(const Run& run);
 void empty_run(const Run& run);         // --force: removes the old run, once nothing more can be refused
+std::vector<std::string> event_files(const std::string& folder);    // for TensorBoard; their paths, sorted
 void name_last(const std::string& folder);      // links runs/last to a folder in runs/; failures are ignored
 
 // The run folder that `path` means: itself, or the run of a checkpoint folder inside it; "" if it is none.

@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <fcntl.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -26,33 +27,80 @@ std::string require_tool(const std::string& option, const std::string& name) {
     return path;
 }
 
+[[noreturn]] static void cannot_start(const std::string& option, const std::string& path, int error) {
+    die(kExitOther, "--%s: cannot start %s: %s", option.c_str(), shown_path(path).c_str(), std::strerror(error));
+}
+
 // What execv takes: the program, its arguments, null.
-static std::vector<char*> pointers(const std::string& path, const std::vector<std::string>& arguments) {
+static std::vector<char*> pointers(const std::string& path, const Arguments& arguments) {
     std::vector<char*> argv = {const_cast<char*>(path.c_str())};
     for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
     argv.push_back(nullptr);
     return argv;
 }
 
-static pid_t start_tool(const std::string& option, const std::string& path, const std::vector<std::string>& arguments) {
+// input: becomes its standard input, and signals are blocked; -1: it has those of this process.
+static pid_t start_tool(const std::string& option, const std::string& path, const Arguments& arguments, int input) {
+    posix_spawn_file_actions_t files;
+    posix_spawnattr_t attributes;
+    posix_spawn_file_actions_init(&files);
+    posix_spawnattr_init(&attributes);
+    sigset_t all;
+    sigfillset(&all);
+    posix_spawnattr_setsigmask(&attributes, &all);
+    if (input >= 0) posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+    if (input >= 0) posix_spawn_file_actions_adddup2(&files, input, STDIN_FILENO);
+    signal(SIGCHLD, SIG_DFL);               // if our parent left it ignored, waitpid finds nobody
     pid_t pid;
-    const int error = posix_spawn(&pid, path.c_str(), nullptr, nullptr, pointers(path, arguments).data(), environ);
-    if (error) die(kExitOther, "--%s: cannot start %s: %s", option.c_str(), shown_path(path).c_str(), strerror(error));
+    const std::vector<char*> argv = pointers(path, arguments);
+    const int error = posix_spawn(&pid, path.c_str(), &files, &attributes, argv.data(), environ);
+    posix_spawn_file_actions_destroy(&files);
+    posix_spawnattr_destroy(&attributes);
+    if (error) cannot_start(option, path, error);
     return pid;
 }
 
-void run_tool(const std::string& option, const std::string& path, const std::vector<std::string>& arguments) {
+void run_tool(const std::string& option, const std::string& path, const Arguments& arguments) {
     std::fflush(nullptr);                                       // what was printed comes first
-    signal(SIGCHLD, SIG_DFL);               // if our parent left it ignored, waitpid finds nobody
-    const pid_t pid = start_tool(option, path, arguments);
+    const pid_t pid = start_tool(option, path, arguments, -1);
     int status = 0;
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
     const int code = WIFEXITED(status) ? WEXITSTATUS(status) : int(kExitOther);
-    if (code) throw Error{code, format("--%s: %s ended with code %d", option.c_str(), shown_path(path).c_str(), code)};
+    if (code) die(code, "--%s: %s ended with code %d", option.c_str(), shown_path(path).c_str(), code);
 }
 
-void hand_over(const std::string& option, const std::string& path, const std::vector<std::string>& arguments) {
+void hand_over(const std::string& option, const std::string& path, const Arguments& arguments) {
     std::fflush(nullptr);
     execv(path.c_str(), pointers(path, arguments).data());
-    die(kExitOther, "--%s: cannot start %s: %s", option.c_str(), shown_path(path).c_str(), std::strerror(errno));
+    cannot_start(option, path, errno);
+}
+
+constexpr double kFollowerSeconds = 20;     // for a follower to finish
+
+Follower::Follower(const std::string& option, const std::string& path, const Arguments& arguments)
+    : name(format("--%s: %s", option.c_str(), shown_path(path).c_str())) {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) die(kExitOther, "%s: %s", name.c_str(), std::strerror(errno));
+    const Descriptor theirs(ends[0]);
+    input = Descriptor(ends[1]);
+    pid = start_tool(option, path, arguments, theirs.fd);
+}
+
+Follower::~Follower() {
+    input = Descriptor();
+    const double limit = now_seconds() + kFollowerSeconds;
+    for (; pid && now_seconds() < limit; usleep(1000)) check();
+    if (!pid) return;
+    warn("%s: does not end, and is killed", name.c_str());
+    kill(pid, SIGKILL);
+}
+
+void Follower::check() {
+    int status = 0;
+    if (!pid || waitpid(pid, &status, WNOHANG) == 0) return;
+    pid = 0;
+    const bool killed = WIFSIGNALED(status);
+    if (status)
+        warn("%s: ended by %s %d; the run goes on without it, the next start tries again", name.c_str(),
+             killed ? "signal" : "exit code", killed ? WTERMSIG(status) : WEXITSTATUS(status));
 }

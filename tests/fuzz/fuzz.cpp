@@ -19,7 +19,6 @@
 #include "src/app/adapter.h"
 #include "src/app/options.h"
 #include "src/app/tasks.cpp"
-#include "src/app/tensorboard.h"
 #include "src/base/cpus.h"
 #include "src/base/unicode.h"
 #include "src/checkpoint/checkpoint.cpp"
@@ -29,6 +28,7 @@
 #include "src/data/chat.h"
 #include "src/data/data.h"
 #include "src/data/shards.h"
+#include "tools/event_file.h"
 #include "tools/serve.h"
 #include "tools/tables.h"
 #include "tools/tool.h"
@@ -351,7 +351,7 @@ void report(std::string_view in) {
     if (json.find('<') != json.npos || report_tool::page(runs, false).find("<x") != json.npos) std::abort();
 }
 void tensorboard(std::string_view in) {
-    const std::string records = event_records(file("metrics.jsonl", in), 2);
+    const std::string records = event_records(in, 2);
     for (std::string_view rest = records; !rest.empty();) {
         const uint64_t bytes = take<uint64_t>(&rest);
         if (rest.size() < bytes + 8) std::abort();
@@ -664,7 +664,7 @@ const std::vector<Target>& targets() {
           "{\"ctx\":\"\",\"endings\":[\"x\"],\"label\":\"0\"}"}},
         {"report", "report curves tables picture json unicode", report, 256, 1 << 20,
          {"{\"run\":1,\"data\":\"<x>\"}" + std::string(1, '\0') + metrics_lines()}},
-        {"tensorboard", "tensorboard json unicode", tensorboard, 32, kLittle, {metrics_lines()}},
+        {"tensorboard", "event_file json unicode", tensorboard, 32, kLittle, {metrics_lines()}},
         {"prep", "prep shards tokenizer json unicode", prep, 64, kRoom,
          {"{\"text\": \"a\"}\n\n{\"text\": \"\\u00e9\"}\n{\"messages\":[]}",
           "\xef\xbb\xbf<html> a text\nof two lines"}},

@@ -13,6 +13,8 @@ count() { grep -ao "$1" "$tmp/run"/events.* | wc -l; }
 expect "a run without it" 0 '^done ' $train $job --force
 check "has no event file" test "$(files)" -eq 0
 LOCKSTEP_FAULT="rank=0,step=9,at=bwd,do=kill" $train $job --force --tensorboard --eval-every 5 >"$tmp/log" 2>&1
+ended() { ! pgrep -f "build/[t]ensorboard .*$tmp/run"; }    # the tool ends by itself when its run was killed
+check "nothing that a killed run has started stays" await ended
 check "a run that was killed has one" one_file
 check "with the steps it did" test "$(count train/loss) $(count val/loss)" = "9 1"
 first=$(ls "$tmp/run" | grep '^events')
@@ -30,4 +32,17 @@ expect "--force" 0 '^done ' $train $job --force
 check "removes it" test "$(ls "$tmp/run" | grep -c '^events')" -eq 0
 expect "two ranks" 0 '^done ' $train $job --force --tensorboard --np 2
 check "write one" one_file
+check "and nothing stays" ended
+LOCKSTEP_FAULT="rank=0,step=3,at=bwd,do=sleep:2" $train $job --force --tensorboard >"$tmp/log" 2>&1 & job=$!
+await pgrep -P $job -f tensorboard
+pkill -KILL -P $job -f tensorboard
+wait $job
+check "a run whose tool is killed goes on" test $? -eq 0
+check "and says so" grep -q 'warning: --tensorboard: .*signal 9; the run goes on' "$tmp/log"
+mkdir "$tmp/alone" && cp "$train" "$tmp/alone/train_gpt"
+expect "without the tool" 66 'tensorboard: .* build it with: ninja build/tensorboard' "$tmp/alone/train_gpt" \
+    --tensorboard --data tests/golden/lines.txt --out-dir "$tmp/none"
+check "no run begins" test ! -e "$tmp/none"
+check "of a run that had none" "${TOOLS:-build}/tensorboard" "$tmp/run"
+check "the tool makes one" test "$(count train/loss)" = 12
 summary

@@ -4,10 +4,10 @@
 #include <csignal>
 #include <cstring>
 #include "src/app/log.h"
-#include "src/app/tensorboard.h"
 #include "src/base/file.h"
 #include "tests/test.h"
 #include "tests/unit/folder.h"
+#include "tools/event_file.h"
 
 namespace {
 
@@ -64,7 +64,7 @@ TEST(records_have_the_known_bytes) {
     EXPECT(event_record("{\"event\":\"done\",\"step\":7,\"time\":2}").empty(), "nothing to show");
     Folder tmp;
     tmp.add("metrics.jsonl", "");
-    const std::string file = read_file(write_event_file(tmp.path, 0));
+    const std::string file = read_file(write_event_file(tmp.path, event_records("", 0)));
     EXPECT(file.starts_with(std::string("\x18\0\0\0\0\0\0\0\xa3\x7f\x4b\x22\x09", 13)), "the first record");
     const std::vector<std::string> begin = messages(file);
     EXPECT(begin.size() == 2 && begin[0].ends_with("\x1a\x0d" "brain.Event:2") && begin[1].size() == 13 &&
@@ -92,10 +92,11 @@ TEST(no_step_twice_after_resumes) {
     {
         Log log(tmp.path, false);
         log.event(train(0));
-        log.open_event_file(0);
+        EventFile events(tmp.path, 0);
         EXPECT(event_files(tmp.path)[1] > tmp.path + "/events.out.tfevents.9999999999.lockstep", "sorts behind it");
         for (int i = 1; i < 6; i++) {
             log.event(train(i));
+            events.follow();
             EXPECT(steps(tmp.path, "train/loss").size() == size_t(2 * i + 2), "in the file at once");
         }
         log.event(JsonLine().add("event", "val").add("step", 4).add("loss", 2));
@@ -103,13 +104,14 @@ TEST(no_step_twice_after_resumes) {
             log.event(JsonLine().add("event", "warn").add("step", 3).add("msg", text));
         for (const int at : {2, 4, 6})
             log.event(JsonLine().add("event", "sample").add("step", at).add("prompt", "").add("text", "x"));
+        events.follow(true);
     }
     struct Resume { int at, eval_every; };
     for (const auto& [at, eval_every] : {Resume{4, 0}, {4, 2}, {4, 3}, {3, 0}, {3, 0}}) {
         const std::string before = event_files(tmp.path)[1];
         Log log(tmp.path, true);
         log.event(resume(at));
-        log.open_event_file(eval_every);
+        EventFile events(tmp.path, eval_every);
         EXPECT(event_files(tmp.path)[1] > before, "names go on");
         EXPECT(steps(tmp.path, "sample") == (at == 4 ? "2 4 " : "2 "), "%s", steps(tmp.path, "sample").c_str());
         // The state after `at` steps was scored, which --eval-every 2 does again.
@@ -117,6 +119,7 @@ TEST(no_step_twice_after_resumes) {
         EXPECT(steps(tmp.path, "val/loss") == (stays ? "4 " : ""), "%s", steps(tmp.path, "val/loss").c_str());
         EXPECT(steps(tmp.path, "look") == (at == 4 ? "3 3 " : ""), "%s", steps(tmp.path, "look").c_str());
         for (int i = at; i < 7; i++) log.event(train(i));
+        events.follow(true);
         EXPECT(steps(tmp.path, "train/loss") == "0 1 2 3 4 5 6 ", "%s", steps(tmp.path, "train/loss").c_str());
     }
     EXPECT(read_file(tmp.path + "/events.out.tfevents.5555555555.host") == "of another program", "not ours");
@@ -138,10 +141,12 @@ TEST(a_full_disk_loses_no_record) {
     Folder tmp;
     Log log(tmp.path, false);
     log.event(train(0));
-    log.open_event_file(0);
-    limited(900, [&] { for (int i = 1; i < 30; i++) log.event(train(i)); });
+    EventFile events(tmp.path, 0);
+    for (int i = 1; i < 30; i++) log.event(train(i));
+    limited(900, [&] { EXPECT(events.follow() == EFBIG, "a write that failed"); });
     EXPECT(read_file(event_files(tmp.path)[0]).size() == 900, "written as far as the disk took it");
     log.event(train(30));
+    EXPECT(events.follow() == 0, "the disk has room again");
     EXPECT(steps(tmp.path, "train/loss").ends_with(" 28 29 30 "), "%s", steps(tmp.path, "train/loss").c_str());
 }
 
@@ -149,7 +154,14 @@ TEST(a_file_that_cannot_be_made_stops_nothing) {
     Folder tmp;
     Log log(tmp.path, false);
     for (int i = 0; i < 20; i++) log.event(train(i));
-    limited(300, [&] { log.open_event_file(0); });
+    limited(300, [&] {
+        try {
+            EventFile events(tmp.path, 0);
+            EXPECT(false, "it was made");
+        } catch (const Error& e) {
+            EXPECT(e.code == kExitWrite, "code %d: %s", e.code, e.message.c_str());
+        }
+    });
     EXPECT(event_files(tmp.path).empty(), "nor does a part of it stay");
     log.event(train(20));
     EXPECT(event_files(tmp.path).empty() && read_metrics(tmp.path + "/metrics.jsonl").train.size() == 21, "it goes on");

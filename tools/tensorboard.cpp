@@ -1,0 +1,42 @@
+// tensorboard.cpp -- writes a run's event file for TensorBoard. `train_gpt --tensorboard` starts it beside rank 0.
+//
+// With --follow it goes on until its standard input ends, as it does when the run has ended, in whichever way; then it
+// adds the last lines. The folder is the working directory, so that it may be moved.
+#include <poll.h>
+#include "tools/event_file.h"
+#include "tools/tool.h"
+
+constexpr int kPause = 500;         // ms between two looks at metrics.jsonl
+
+static int follow(EventFile* file) {
+    int known = 0;
+    for (bool ended = false;;) {
+        pollfd input = {STDIN_FILENO, POLLIN, 0};
+        char byte;
+        ended = ended || (poll(&input, 1, kPause) > 0 && read(STDIN_FILENO, &byte, 1) <= 0);
+        const int error = file->follow(ended);
+        if (error && error != known) warn("the event file: %s; its lines wait in metrics.jsonl", strerror(error));
+        known = error;
+        if (ended && error) die(kExitWrite, "the event file: %s; the next start writes it anew", strerror(error));
+        if (ended) return kExitDone;
+    }
+}
+
+constexpr char kUsage[] =
+    "usage: build/tensorboard OUT [--eval-every N]     writes an event file beside the run's metrics.jsonl\n"
+    "--eval-every N: the newest start's. --follow: goes on until standard input ends.\n";
+
+int main(int argc, char** argv) {
+    return tool_main("tensorboard", kUsage, argc, argv, [](int argc, char** argv) {
+        std::string eval_every = "0";
+        std::vector<std::string> words =
+            read_options("tensorboard", argc, argv, {{"--eval-every", &eval_every}, {"--follow", nullptr}});
+        const bool follows = std::erase(words, "--follow") > 0;
+        int64_t every;
+        if (words.size() != 1 || !parse_whole(eval_every, &every))
+            die(kExitUsage, "tensorboard: want a run's folder; see build/tensorboard --help");
+        if (chdir(words[0].c_str()) != 0) die(kExitNoInput, "%s: %s", words[0].c_str(), strerror(errno));
+        EventFile file(".", every);
+        return follows ? follow(&file) : int(kExitDone);
+    });
+}
