@@ -64,6 +64,10 @@ check "eight GPUs are faster than one" faster 8xh100 h100
 check "an H200 is faster than an H100" faster h200 h100
 slower() { set -- "$(time_of --for h100)" "$(time_of --for h100 --recompute 3)"; awk "BEGIN { exit !($1 < $2) }"; }
 check "recomputation takes time" slower
+cat >"$tmp/config.json" <<'END'
+{"model": "gpt2", "preset": "gpt2-124m", "vocab_size": 257, "layers": 6}
+END
+expect "of a config.json, by the tool" 0 "$line" "${TOOLS:-build}/plan" "$tmp/config.json" --for 8xh100
 mkdir "$tmp/alone" && cp "$train" "$tmp/alone/train_gpt"
 expect "without its tool" 66 'plan: .* build it with: ninja build/plan' "$tmp/alone/train_gpt" --dry-run --for h100 \
     --seq-len 16 --data tests/golden/lines.txt
