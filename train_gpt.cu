@@ -111,7 +111,7 @@ void open_outputs(Trainer* t, const Init& init) {
     files.texts = tokenizer_files(t->data, init);
     files.arena = &t->arena;
     if (t->options.lora && t->comm->rank == 0) {
-        files.adapter_json = adapter_config_json(t->model.lora, t->model.arena.tensors, t->base.folder);
+        files.adapter_json = adapter_config_json(lora_of(t->options), t->model.arena.tensors, t->base.folder);
         files.base_crc = weights_checksum(t->base);
     }
     for (const StateArray& array : t->ddp.state) files.arrays.push_back({array.name, array.host});
@@ -186,9 +186,8 @@ Pass micro_batch_pass(Trainer* t, int i) {
     Pass pass = {.B = t->model.B, .T = t->model.T, .state = state(t), .micro_batch = uint32_t(first_batch(t) + i)};
     pass.accumulate = ddp_accumulates(&t->ddp, i);
     // The first micro-batch waits for weights tensor by tensor; in the last one gradients become final and are reduced.
-    const auto trained = [t](int first) { return t->model.trained_begin[size_t(first)]; };
-    if (i == 0) pass.needed = [=](int first, int last) { ddp_weights_needed(&t->ddp, trained(first), trained(last)); };
-    if (i + 1 == micro_batches(t)) pass.ready = [=](int first, int) { ddp_gradients_ready(&t->ddp, trained(first)); };
+    if (i == 0) pass.needed = [t](int first, int last) { ddp_weights_needed(&t->ddp, first, last); };
+    if (i + 1 == micro_batches(t)) pass.ready = [t](int first, int) { ddp_gradients_ready(&t->ddp, first); };
     return pass;
 }
 

@@ -7,24 +7,27 @@ namespace {
 
 constexpr float kEps = 1e-5f;    // of LayerNorm
 
-// What forward leaves for backward. Of block L there are only inp and ln1: the model's end is its final norm.
-// With --recompute some of it is one array of all blocks, filled again by backward:
-//   1  gelu     2  ln1, ln2 too     3  everything of a block but its input
-struct Block {
+struct Norm {                   // of a LayerNorm
     floatX *inp;                // (N,C)    the residual stream
-    floatX *ln1;                // (N,C)
-    float *ln1_mean, *ln1_rstd; // (N)
+    floatX *out;                // (N,C)
+    float *mean, *rstd;         // (N)
+};
+
+// What a block's forward leaves for backward. With --recompute some of it is one array of all blocks, filled again by
+// backward:
+//   1  gelu     2  what ln1 and ln2 give, too     3  everything of a block but its input
+struct Block {
+    Norm ln1;
     floatX *qkv;                // (N,3C)
     floatX *att;                // (N,C)
     float *lse;                 // (B,NH,T)
-    floatX *mid;                // (N,C)    the residual stream after attention
-    floatX *ln2;                // (N,C)
-    float *ln2_mean, *ln2_rstd; // (N)
+    Norm ln2;
     floatX *fc, *gelu;          // (N,4C)   before and after the activation
 };
 
 struct Gpt2 {
-    std::vector<Block> block;   // L + 1
+    std::vector<Block> block;   // L
+    Norm lnf;                   // the final norm; what it gives is the hidden state
     floatX *branch;             // (N,C)    what joins the residual stream next; in backward its gradient, with dropout
     // backward
     floatX *dresidual;          // (N,C)    the residual stream's gradient, carried from the head to the embedding
@@ -32,9 +35,19 @@ struct Gpt2 {
     float *delta;               // (B,NH,T)
 };
 
-// Tensors 0 and 1 are wte and wpe; those of block l begin with ln1's, those of block L are the final norm's.
-int block_begin(int l) { return 2 + l * count_tensors<Gpt2Block>(); }
+// Where the tensors of block l begin in the table; for l = L those of the final norm.
+int block_begin(int l) { return 2 + 12 * l; }
 int block_end(const Model* m, int l) { return l < m->shape.L ? block_begin(l + 1) : int(m->arena.tensors.size()); }
+
+// The tensors of block l, and those before and after the blocks, of all weights or of all gradients.
+template <class F> Gpt2Block<F> block_of(const std::vector<F>& all, int l) {
+    const F* const t = &all[block_begin(l)];
+    return {{t[0], t[1]}, t[2], t[3], t[4], t[5], {t[6], t[7]}, t[8], t[9], t[10], t[11]};
+}
+template <class F> Gpt2Ends<F> ends_of(const std::vector<F>& all) {
+    const size_t lnf = all.size() - 2;
+    return {all[0], all[1], {all[lnf], all[lnf + 1]}};
+}
 
 enum Site { kEmbedding = -1, kAttention, kProjection, kMlp };       // of dropout; block l adds 4 l
 
@@ -42,29 +55,30 @@ void plan(Model* m, Layout& place) {
     const Shape& c = m->shape;
     Gpt2& a = own<Gpt2>(m);
     const size_t N = size_t(m->B) * size_t(m->T), C = size_t(c.C), rows = N * size_t(c.NH);
-    a.block.resize(size_t(c.L) + 1);
+    a.block.resize(size_t(c.L));
     for (Block& b : a.block) {
-        const bool last = &b == &a.block.back(), owns_all = last || &b == &a.block[0];
-        // An array of the block's own, or that of block 0 from this level of --recompute on.
-        const auto keep = [&]<class T>(T* Block::*array, size_t n, int shared_from) {
-            if (owns_all || m->recompute < shared_from) place(b.*array, n);
-            else b.*array = a.block[0].*array;
+        b = a.block[0];         // an array that the block does not get is the first block's
+        const auto keep = [&](auto*& array, size_t n, int shared_from) {
+            if (&b == &a.block[0] || m->recompute < shared_from) place(array, n);
         };
-        place(b.inp, N * C);
-        keep(&Block::ln1, N * C, 2);
-        keep(&Block::ln1_mean, N, 3);
-        keep(&Block::ln1_rstd, N, 3);
-        if (last) break;
-        keep(&Block::qkv, N * 3 * C, 3);
-        keep(&Block::att, N * C, 3);
-        keep(&Block::lse, rows, 3);
-        keep(&Block::mid, N * C, 3);
-        keep(&Block::ln2, N * C, 2);
-        keep(&Block::ln2_mean, N, 3);
-        keep(&Block::ln2_rstd, N, 3);
-        keep(&Block::fc, N * 4 * C, 3);
-        keep(&Block::gelu, N * 4 * C, 1);
+        place(b.ln1.inp, N * C);
+        keep(b.ln1.out, N * C, 2);
+        keep(b.ln1.mean, N, 3);
+        keep(b.ln1.rstd, N, 3);
+        keep(b.qkv, N * 3 * C, 3);
+        keep(b.att, N * C, 3);
+        keep(b.lse, rows, 3);
+        keep(b.ln2.inp, N * C, 3);
+        keep(b.ln2.out, N * C, 2);
+        keep(b.ln2.mean, N, 3);
+        keep(b.ln2.rstd, N, 3);
+        keep(b.fc, N * 4 * C, 3);
+        keep(b.gelu, N * 4 * C, 1);
     }
+    place(a.lnf.inp, N * C);
+    place(a.lnf.out, N * C);
+    place(a.lnf.mean, N);
+    place(a.lnf.rstd, N);
     place(a.branch, N * C);
     if (!m->training) return;
     place(a.dresidual, N * C);
@@ -74,13 +88,13 @@ void plan(Model* m, Layout& place) {
 
 // ------------------------------------------------------------------------------------------------------------- forward
 
-// A block from ln1 as far as backward needs it: all but the MLP's projection.
+// A block from qkv as far as backward needs it: all but the MLP's projection.
 void forward_block(Model* m, const Pass& pass, int l) {
     const Block& b = own<Gpt2>(m).block[l];
-    const auto w = tensors<Gpt2Block>(m->weights, block_begin(l));
+    const auto w = block_of(m->weights, l);
     floatX* const branch = own<Gpt2>(m).branch;
     const int C = m->shape.C, NH = m->shape.NH, maxT = m->shape.T, N = pass.N();
-    linear_forward(m, b.qkv, b.ln1, w.qkvw, w.qkvb, N);
+    linear_forward(b.qkv, b.ln1.out, w.qkvw, w.qkvb, N);
     if (pass.cache) {           // (L,2,NH,maxT,HS)
         floatX* const cache = static_cast<floatX*>(pass.cache) + size_t(l) * 2 * size_t(maxT) * size_t(C);
         attention_cached(b.att, cache, b.qkv, pass.first, pass.T, maxT, NH, NH, C / NH, kMain);
@@ -88,30 +102,35 @@ void forward_block(Model* m, const Pass& pass, int l) {
         const Dropout drop = dropout(m, pass, 4 * l + kAttention);
         attention_forward(b.att, b.lse, b.qkv, pass.B, pass.T, NH, NH, C / NH, drop, kMain);
     }
-    linear_forward(m, branch, b.att, w.attprojw, w.attprojb, N);
-    residual_layernorm_forward(b.mid, b.ln2, b.ln2_mean, b.ln2_rstd, b.inp, branch, w.ln2w, w.ln2b, kEps, N,
-                               C, dropout(m, pass, 4 * l + kProjection), kMain);
-    linear_forward(m, b.gelu, b.ln2, w.fcw, w.fcb, N, b.fc);
+    linear_forward(branch, b.att, w.attprojw, w.attprojb, N);
+    residual_layernorm_forward(b.ln2.inp, b.ln2.out, b.ln2.mean, b.ln2.rstd, b.ln1.inp, branch, w.ln2.w, w.ln2.b, kEps,
+                               N, C, dropout(m, pass, 4 * l + kProjection), kMain);
+    linear_gelu_forward(b.gelu, b.fc, b.ln2.out, w.fcw, w.fcb, N);
 }
 
 const floatX* forward(Model* m, const Pass& pass) {
-    Gpt2& a = own<Gpt2>(m);
-    const int C = m->shape.C, N = pass.N();
+    const Gpt2& a = own<Gpt2>(m);
+    const int C = m->shape.C, L = m->shape.L, N = pass.N();
+    const auto ends = ends_of(m->weights);
+    const Norm& first = a.block[0].ln1;
     pass.needed(0, block_end(m, 0));
-    const Block& b = a.block[0];
-    floatX* const* w = m->weights.data();
-    embedding_forward(b.inp, m->tokens, w[0], w[1], pass.B, pass.T, C, pass.first, dropout(m, pass, kEmbedding), kMain);
-    layernorm_forward(b.ln1, b.ln1_mean, b.ln1_rstd, b.inp, w[2], w[3], kEps, N, C, kMain);
-    for (int l = 0; l < m->shape.L; l++) {
-        const Block &block = a.block[l], &next = a.block[l + 1];
-        const int end = block_begin(l + 1);
+    embedding_forward(first.inp, m->tokens, ends.wte, ends.wpe, pass.B, pass.T, C, pass.first,
+                      dropout(m, pass, kEmbedding), kMain);
+    const auto [first_w, first_b] = block_of(m->weights, 0).ln1;
+    layernorm_forward(first.out, first.mean, first.rstd, first.inp, first_w, first_b, kEps, N, C, kMain);
+    for (int l = 0; l < L; l++) {
+        const bool last = l + 1 == L;
+        const Block& b = a.block[l];
+        const Norm& next = last ? a.lnf : a.block[l + 1].ln1;
+        const auto w = block_of(m->weights, l);
+        const auto [next_w, next_b] = last ? ends.lnf : block_of(m->weights, l + 1).ln1;
         forward_block(m, pass, l);
-        linear_forward(m, a.branch, block.gelu, w[end - 2], w[end - 1], N);        // fcproj
-        pass.needed(end, block_end(m, l + 1));
-        residual_layernorm_forward(next.inp, next.ln1, next.ln1_mean, next.ln1_rstd, block.mid, a.branch, w[end],
-                                   w[end + 1], kEps, N, C, dropout(m, pass, 4 * l + kMlp), kMain);
+        linear_forward(a.branch, b.gelu, w.fcprojw, w.fcprojb, N);
+        pass.needed(block_begin(l + 1), block_end(m, l + 1));
+        residual_layernorm_forward(next.inp, next.out, next.mean, next.rstd, b.ln2.inp, a.branch, next_w, next_b, kEps,
+                                   N, C, dropout(m, pass, 4 * l + kMlp), kMain);
     }
-    return a.block.back().ln1;
+    return a.lnf.out;
 }
 
 // ------------------------------------------------------------------------------------------------------------ backward
@@ -119,12 +138,15 @@ const floatX* forward(Model* m, const Pass& pass) {
 // Fills again what block l shares with others.
 void recompute_block(Model* m, const Pass& pass, int l) {
     const Block& b = own<Gpt2>(m).block[l];
-    const auto w = tensors<Gpt2Block>(m->weights, block_begin(l));
+    const auto w = block_of(m->weights, l);
     const int C = m->shape.C, N = pass.N(), level = m->recompute;
+    const auto again = [&](const Norm& n, const Gpt2Norm<Weight>& norm) {
+        layernorm_forward(n.out, n.mean, n.rstd, n.inp, norm.w, norm.b, kEps, N, C, kMain);
+    };
     if (l + 1 == m->shape.L) return;                // forward has left its arrays as they should be
-    if (level >= 2) layernorm_forward(b.ln1, b.ln1_mean, b.ln1_rstd, b.inp, w.ln1w, w.ln1b, kEps, N, C, kMain);
+    if (level >= 2) again(b.ln1, w.ln1);
     if (level >= 3) return forward_block(m, pass, l);
-    if (level >= 2) layernorm_forward(b.ln2, b.ln2_mean, b.ln2_rstd, b.mid, w.ln2w, w.ln2b, kEps, N, C, kMain);
+    if (level >= 2) again(b.ln2, w.ln2);
     if (level >= 1) gelu_forward(b.gelu, b.fc, size_t(N) * 4 * size_t(C), kMain);
 }
 
@@ -133,41 +155,40 @@ void recompute_block(Model* m, const Pass& pass, int l) {
 void backward_block(Model* m, const Pass& pass, int l, floatX* dnorm) {
     const Gpt2& a = own<Gpt2>(m);
     const Block& b = a.block[l];
-    const auto w = tensors<Gpt2Block>(m->weights, block_begin(l));
-    const auto d = tensors<Gpt2Block>(m->grads, block_begin(l));
+    const auto w = block_of(m->weights, l);
+    const auto d = block_of(m->grads, l);
     const int C = m->shape.C, NH = m->shape.NH, N = pass.N();
     const bool acc = pass.accumulate;
     const floatX* dmlp = drop(m, pass, 4 * l + kMlp, a.branch, a.dresidual);
-    linear_backward(m, a.dwide, dmlp, b.gelu, w.fcprojw, w.fcprojb, N, acc, b.fc);
-    linear_backward(m, dnorm, a.dwide, b.ln2, w.fcw, w.fcb, N, acc);
-    layernorm_backward(a.dresidual, d.ln2w, d.ln2b, dnorm, b.mid, b.ln2_mean, b.ln2_rstd, w.ln2w, N, C, false, acc,
-                       kMain);
+    gelu_linear_backward(a.dwide, d.fcprojw, d.fcprojb, dmlp, b.gelu, b.fc, w.fcprojw, N, acc);
+    linear_backward(dnorm, d.fcw, d.fcb, a.dwide, b.ln2.out, w.fcw, N, acc);
+    layernorm_backward(a.dresidual, d.ln2.w, d.ln2.b, dnorm, b.ln2.inp, b.ln2.mean, b.ln2.rstd, w.ln2.w, N, C, false,
+                       acc, kMain);
 
     const floatX* dproj = drop(m, pass, 4 * l + kProjection, a.branch, a.dresidual);
-    linear_backward(m, dnorm, dproj, b.att, w.attprojw, w.attprojb, N, acc);
+    linear_backward(dnorm, d.attprojw, d.attprojb, dproj, b.att, w.attprojw, N, acc);
     attention_backward(a.dwide, a.delta, dnorm, b.qkv, b.att, b.lse, pass.B, pass.T, NH, NH, C / NH,
                        dropout(m, pass, 4 * l + kAttention), kMain);
-    linear_backward(m, dnorm, a.dwide, b.ln1, w.qkvw, w.qkvb, N, acc);
-    layernorm_backward(a.dresidual, d.ln1w, d.ln1b, dnorm, b.inp, b.ln1_mean, b.ln1_rstd, w.ln1w, N, C, false, acc,
-                       kMain);
+    linear_backward(dnorm, d.qkvw, d.qkvb, a.dwide, b.ln1.out, w.qkvw, N, acc);
+    layernorm_backward(a.dresidual, d.ln1.w, d.ln1.b, dnorm, b.ln1.inp, b.ln1.mean, b.ln1.rstd, w.ln1.w, N, C, false,
+                       acc, kMain);
 }
 
 void backward(Model* m, const Pass& pass, floatX* dhidden) {
-    Gpt2& a = own<Gpt2>(m);
-    const int C = m->shape.C, L = m->shape.L, norm = block_begin(L);
-    const bool acc = pass.accumulate;
-    const Block& end = a.block.back();
-    float* const* d = m->grads.data();
-    layernorm_backward(a.dresidual, d[norm], d[norm + 1], dhidden, end.inp, end.ln1_mean, end.ln1_rstd,
-                       m->weights[norm], pass.N(), C, true, acc, kMain);
-    pass.ready(norm, block_end(m, L));
+    const Gpt2& a = own<Gpt2>(m);
+    const int C = m->shape.C, L = m->shape.L;
+    const auto w = ends_of(m->weights);
+    const auto d = ends_of(m->grads);
+    layernorm_backward(a.dresidual, d.lnf.w, d.lnf.b, dhidden, a.lnf.inp, a.lnf.mean, a.lnf.rstd, w.lnf.w, pass.N(), C,
+                       true, pass.accumulate, kMain);
+    pass.ready(block_begin(L), block_end(m, L));
     for (int l = L - 1; l >= 0; l--) {
         recompute_block(m, pass, l);
         backward_block(m, pass, l, dhidden);
         pass.ready(block_begin(l), block_end(m, l));
     }
-    embedding_backward(d[0], d[1], a.dresidual, m->tokens, pass.B, pass.T, C, m->shape.T, dropout(m, pass, kEmbedding),
-                       acc, kMain);
+    embedding_backward(d.wte, d.wpe, a.dresidual, m->tokens, pass.B, pass.T, C, m->shape.T,
+                       dropout(m, pass, kEmbedding), pass.accumulate, kMain);
     pass.ready(0, block_begin(0));
 }
 

@@ -12,14 +12,19 @@
 #include "models/shape.h"
 #include "src/base/common.h"
 
-// Pointers to the tensors of a block, in the order of the table: floatX* for weights, float* for gradients.
+// The tensors by name, in the order of the table. F: Weight for weights, float* for gradients.
+template <class F> struct Gpt2Norm { F w, b; };         // (C) (C)
 template <class F> struct Gpt2Block {
-    F *ln1w, *ln1b;             // (C)
-    F *qkvw, *qkvb;             // (3C,C) (3C)   rows: q of all heads, then k, then v
-    F *attprojw, *attprojb;     // (C,C) (C)
-    F *ln2w, *ln2b;             // (C)
-    F *fcw, *fcb;               // (4C,C) (4C)
-    F *fcprojw, *fcprojb;       // (C,4C) (C)
+    Gpt2Norm<F> ln1;
+    F qkvw, qkvb;               // (3C,C) (3C)   rows: q of all heads, then k, then v
+    F attprojw, attprojb;       // (C,C) (C)
+    Gpt2Norm<F> ln2;
+    F fcw, fcb;                 // (4C,C) (4C)
+    F fcprojw, fcprojb;         // (C,4C) (C)
+};
+template <class F> struct Gpt2Ends {
+    F wte, wpe;                 // (Vp,C) (T,C)  before the blocks; wte is the head's weight, too
+    Gpt2Norm<F> lnf;            //               after them: the final norm
 };
 
 // Names and shapes are those of Hugging Face's GPT2LMHeadModel; its Conv1D holds matrices transposed.

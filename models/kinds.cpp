@@ -1,4 +1,5 @@
-// kinds.cpp -- what a backend has of each model in the list. A line in models/list changes this file and models.cpp alone.
+// kinds.cpp -- what a backend has of each model in the list. A line in models/list changes this file and models.cpp
+// alone.
 #include "build/models.h"
 #include "models/model.h"
 

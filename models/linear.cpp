@@ -1,84 +1,103 @@
 // linear.cpp -- see linear.h. Formulas are in kernels.h and lora.h.
 #include "models/linear.h"
 #include <algorithm>
+#include <utility>
 
 namespace BACKEND {
-namespace {
 
-int tensor_of(const Model* m, const floatX* weight) {
-    const auto found = std::ranges::find(m->weights, weight);
-    CHECK(found != m->weights.end(), "a product with what is no tensor of the model's table");
-    return int(found - m->weights.begin());
+// out += scale (inp A^T) B^T
+static void adapter_forward(floatX* out, const floatX* inp, const Weight& w, int N) {
+    const Adapters& a = *w.adapters;
+    const int rank = a.lora.rank;
+    matmul_forward(a.low, inp, a.weights + w.A, nullptr, N, w.cols, rank, kMain);
+    matmul_forward(a.wide, a.low, a.weights + w.B, nullptr, N, rank, w.rows, kMain);
+    add_scaled(out, out, a.lora.scale(), a.wide, size_t(N) * size_t(w.rows), kMain);
 }
 
-// A matrix of the table, and with --lora its adapter.
-struct Matrix {
-    int tensor, C, OC;
-    int adapter;                // of its A among the adapters' tensors, its B is the next one; -1: it has none
-    const floatX *A = nullptr, *B = nullptr;
+void linear_forward(floatX* out, const floatX* inp, const Weight& weight, const floatX* bias, int N) {
+    matmul_forward(out, inp, weight, bias, N, weight.cols, weight.rows, kMain);
+    if (weight.adapters) adapter_forward(out, inp, weight, N);
+}
 
-    Matrix(const Model* m, const floatX* weight) {
-        tensor = tensor_of(m, weight);
-        C = int(m->arena.tensors[size_t(tensor)].cols);
-        OC = int(m->arena.tensors[size_t(tensor)].rows);
-        const int* const begin = &m->trained_begin[size_t(tensor)];
-        adapter = m->lora.rank && begin[0] < begin[1] ? begin[0] : -1;
-        if (adapter < 0) return;
-        A = m->adapters.weights[size_t(adapter)];
-        B = m->adapters.weights[size_t(adapter) + 1];
-    }
-};
+void linear_gelu_forward(floatX* out, floatX* pre, const floatX* inp, const Weight& weight, const floatX* bias, int N) {
+    if (!weight.adapters)
+        return matmul_gelu_forward(out, pre, inp, weight, bias, N, weight.cols, weight.rows, kMain);
+    linear_forward(pre, inp, weight, bias, N);
+    gelu_forward(out, pre, size_t(N) * size_t(weight.rows), kMain);
+}
 
-void backward_input(floatX* dinp, const floatX* dout, const floatX* weight, const floatX* pre, int N, int C, int OC) {
+// dinp = dout weight, where pre is given times gelu'(pre)
+static void backward_input(floatX* dinp, const floatX* dout, const floatX* weight, const floatX* pre, int N, int C,
+                           int OC) {
     if (pre) matmul_gelu_backward_input(dinp, dout, weight, pre, N, C, OC, kMain);
     else matmul_backward_input(dinp, dout, weight, N, C, OC, kMain);
 }
 
-// dA, dB (+)=, and wide = scale dout B A, times gelu'(pre) where that is given.
-void adapter_backward(Model* m, const Matrix& w, const floatX* dout, const floatX* inp, int N, bool accumulate,
-                      bool wants_input, const floatX* pre) {
-    const Model::Adapters& a = m->adapters;
-    const int rank = m->lora.rank;
+// dlow = scale dout B,  dB (+)= scale dout^T (inp A^T),  dA (+)= dlow^T inp;  inp null: dlow alone
+static void adapter_backward(const floatX* dout, const floatX* inp, const Weight& w, int N, bool accumulate) {
+    const Adapters& a = *w.adapters;
+    const int rank = a.lora.rank;
     const size_t n = size_t(N) * size_t(rank);
-    matmul_backward_input(a.dlow, dout, w.B, N, rank, w.OC, kMain);
-    add_scaled(a.dlow, nullptr, m->lora.scale(), a.dlow, n, kMain);
-    if (inp) {
-        matmul_forward(a.low, inp, w.A, nullptr, N, w.C, rank, kMain);
-        add_scaled(a.low, nullptr, m->lora.scale(), a.low, n, kMain);
-        matmul_backward_params(a.grads[size_t(w.adapter) + 1], nullptr, dout, a.low, N, rank, w.OC, accumulate, kMain);
-        matmul_backward_params(a.grads[size_t(w.adapter)], nullptr, a.dlow, inp, N, w.C, rank, accumulate, kMain);
-    }
-    if (wants_input) backward_input(a.wide, a.dlow, w.A, pre, N, w.C, rank);
+    matmul_backward_input(a.dlow, dout, a.weights + w.B, N, rank, w.rows, kMain);
+    add_scaled(a.dlow, nullptr, a.lora.scale(), a.dlow, n, kMain);
+    if (!inp) return;
+    matmul_forward(a.low, inp, a.weights + w.A, nullptr, N, w.cols, rank, kMain);
+    add_scaled(a.low, nullptr, a.lora.scale(), a.low, n, kMain);
+    matmul_backward_params(a.grads + w.B, nullptr, dout, a.low, N, rank, w.rows, accumulate, kMain);
+    matmul_backward_params(a.grads + w.A, nullptr, a.dlow, inp, N, w.cols, rank, accumulate, kMain);
 }
 
-}  // namespace
-
-void linear_forward(Model* m, floatX* out, const floatX* inp, const floatX* weight, const floatX* bias, int N,
-                    floatX* pre) {
-    const Matrix w(m, weight);
-    if (w.adapter < 0 && pre) return matmul_gelu_forward(out, pre, inp, weight, bias, N, w.C, w.OC, kMain);
-    floatX* const sum = pre ? pre : out;
-    matmul_forward(sum, inp, weight, bias, N, w.C, w.OC, kMain);
-    if (w.adapter < 0) return;
-    const size_t n = size_t(N) * size_t(w.OC);
-    matmul_forward(m->adapters.low, inp, w.A, nullptr, N, w.C, m->lora.rank, kMain);
-    matmul_forward(m->adapters.wide, m->adapters.low, w.B, nullptr, N, m->lora.rank, w.OC, kMain);
-    add_scaled(sum, sum, m->lora.scale(), m->adapters.wide, n, kMain);
-    if (pre) gelu_forward(out, pre, n, kMain);
+void gelu_linear_backward(floatX* dpre, float* dweight, float* dbias, const floatX* dout, const floatX* inp,
+                          const floatX* pre, const Weight& weight, int N, bool accumulate) {
+    const int C = weight.cols, OC = weight.rows;
+    const Adapters* const a = weight.adapters;
+    if (a) adapter_backward(dout, inp, weight, N, accumulate);
+    else if (inp && dweight) matmul_backward_params(dweight, dbias, dout, inp, N, C, OC, accumulate, kMain);
+    if (!dpre) return;
+    // The adapter's part comes first: dpre may be pre.
+    if (a) backward_input(a->wide, a->dlow, a->weights + weight.A, pre, N, C, a->lora.rank);
+    backward_input(dpre, dout, weight, pre, N, C, OC);
+    if (a) add_scaled(dpre, dpre, 1, a->wide, size_t(N) * size_t(C), kMain);
 }
 
-void linear_backward(Model* m, floatX* dinp, const floatX* dout, const floatX* inp, const floatX* weight,
-                     const floatX* bias, int N, bool accumulate, const floatX* pre) {
-    const Matrix w(m, weight);
-    if (w.adapter >= 0) {                       // first: dinp may be pre
-        adapter_backward(m, w, dout, inp, N, accumulate, dinp != nullptr, pre);
-    } else if (inp && !m->lora.rank) {
-        float* const dbias = bias ? m->grads[size_t(tensor_of(m, bias))] : nullptr;
-        matmul_backward_params(m->grads[size_t(w.tensor)], dbias, dout, inp, N, w.C, w.OC, accumulate, kMain);
+void linear_backward(floatX* dinp, float* dweight, float* dbias, const floatX* dout, const floatX* inp,
+                     const Weight& weight, int N, bool accumulate) {
+    gelu_linear_backward(dinp, dweight, dbias, dout, inp, nullptr, weight, N, accumulate);
+}
+
+// ------------------------------------------------------------------------------------------------------------ adapters
+
+void add_adapters(Model* m, const Lora& lora) {
+    m->trained = arena_layout(lora_tensors(m->arena.tensors, lora));
+    m->trained_begin = lora_begins(m->arena.tensors, lora);
+    m->adapters = std::make_shared<Adapters>(Adapters{.lora = lora});
+}
+
+void place_adapters(Model* m, Layout& place) {
+    Adapters& a = *m->adapters;
+    const size_t N = size_t(m->B) * size_t(m->T), rank = size_t(a.lora.rank);
+    size_t widest = 0, vectors = 0;
+    for (const TensorSpec& t : m->arena.tensors) {
+        if (t.rows == 1) vectors += t.cols;
+        else if (!t.embedding) widest = std::max({widest, t.rows, t.cols});
     }
-    if (!dinp) return;
-    backward_input(dinp, dout, weight, pre, N, w.C, w.OC);
-    if (w.adapter >= 0) add_scaled(dinp, dinp, 1, m->adapters.wide, size_t(N) * size_t(w.C), kMain);
+    place(a.low, N * rank);
+    place(a.dlow, N * rank);
+    place(a.wide, N * widest);
+    place(a.unread, vectors);
+}
+
+void attach_adapters(Model* m) {
+    float* unread = m->adapters->unread;
+    for (size_t t = 0; t < m->weights.size(); t++) {
+        Weight& w = m->weights[t];
+        m->grads.push_back(w.rows == 1 ? std::exchange(unread, unread + w.cols) : nullptr);
+        const size_t i = size_t(m->trained_begin[t]);
+        if (m->trained_begin[t + 1] == m->trained_begin[t]) continue;
+        w.adapters = m->adapters.get();
+        w.A = m->trained.offset[i];
+        w.B = m->trained.offset[i + 1];
+    }
 }
 
 }  // namespace BACKEND

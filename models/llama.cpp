@@ -7,28 +7,31 @@
 namespace BACKEND {
 namespace {
 
-// What forward leaves for backward. Of block L there are only inp and ln1: the model's end is its final norm.
-// With --recompute some of it is one array of all blocks, filled again by backward:
-//   1  act     2  ln1, ln2 too     3  everything of a block but its input
-struct Block {
+struct Norm {                   // of an RMSNorm
     floatX *inp;                // (N,C)    the residual stream
-    floatX *ln1;                // (N,C)
-    float *ln1_rstd;            // (N)
+    floatX *out;                // (N,C)
+    float *rstd;                // (N)
+};
+
+// What a block's forward leaves for backward. With --recompute some of it is one array of all blocks, filled again by
+// backward:
+//   1  act     2  what ln1 and ln2 give, too     3  everything of a block but its input
+struct Block {
+    Norm ln1;
     floatX *qkv;                // (N,heads,HS)
     floatX *raw;                // (N,NH+NK,HS)     q and k before their norm, of Qwen3
     float *raw_rstd;            // (N,NH+NK)
     floatX *att;                // (N,NH,HS)
     float *lse;                 // (B,NH,T)
-    floatX *mid;                // (N,C)    the residual stream after attention
-    floatX *ln2;                // (N,C)
-    float *ln2_rstd;            // (N)
+    Norm ln2;
     floatX *gateup;             // (N,2F)   in backward its gradient
     floatX *act;                // (N,F)
 };
 
 struct Llama {
     LlamaKind kind;
-    std::vector<Block> block;   // L + 1
+    std::vector<Block> block;   // L
+    Norm norm;                  // the final norm; what it gives is the hidden state
     float *rotary;              // (context,HS/2,2)
     floatX *branch;             // (N,C)    what joins the residual stream next
     // backward
@@ -42,18 +45,20 @@ struct Llama {
 
 int block_tensors(LlamaKind kind) { return 6 + kind.bias + 2 * kind.norms; }
 
-// Tensor 0 is the embedding; with a head of its own that is tensor 0, and the embedding tensor 1.
-int embedding_of(Model* m) { return untied_head(m->shape); }
-int block_begin(Model* m, int l) { return embedding_of(m) + 1 + l * block_tensors(own<Llama>(m).kind); }
+// Where the tensors of block l begin in the table; for l = L the final norm's place.
+int block_begin(Model* m, int l) { return untied_head(m->shape) + 1 + l * block_tensors(own<Llama>(m).kind); }
 int block_end(Model* m, int l) { return l < m->shape.L ? block_begin(m, l + 1) : int(m->arena.tensors.size()); }
 
-// The pointers of block l, of weights or of gradients.
-template <class F> LlamaBlock<F> tensors_of(Model* m, const std::vector<F*>& all, int l) {
+// The tensors of block l, and those before and after the blocks, of all weights or of all gradients.
+template <class F> LlamaBlock<F> block_of(Model* m, const std::vector<F>& all, int l) {
     const LlamaKind kind = own<Llama>(m).kind;
-    F* const* next = all.data() + block_begin(m, l);
-    const auto take = [&](bool there) { return there ? *next++ : nullptr; };
+    const F* next = &all[size_t(block_begin(m, l))];
+    const auto take = [&](bool there) { return there ? *next++ : F{}; };
     return {take(true), take(true), take(kind.bias), take(kind.norms), take(kind.norms), take(true), take(true),
             take(true), take(true)};
+}
+template <class F> LlamaEnds<F> ends_of(Model* m, const std::vector<F>& all) {
+    return {all[size_t(untied_head(m->shape))], all.back()};
 }
 
 void plan(Model* m, Layout& place, LlamaKind kind) {
@@ -63,29 +68,29 @@ void plan(Model* m, Layout& place, LlamaKind kind) {
     a.kind = kind;
     const size_t N = size_t(m->B) * size_t(m->T), C = size_t(c.C), HS = size_t(c.HS), F = size_t(c.F);
     const size_t rows = N * size_t(c.NH), normed = size_t(c.NH + c.NK), width = size_t(c.width);
-    a.block.resize(size_t(c.L) + 1);
+    a.block.resize(size_t(c.L));
     for (Block& b : a.block) {
-        const bool last = &b == &a.block.back(), owns_all = last || &b == &a.block[0];
-        // An array of the block's own, or that of block 0 from this level of --recompute on.
-        const auto keep = [&]<class T>(T* Block::*array, size_t n, int shared_from) {
-            if (owns_all || m->recompute < shared_from) place(b.*array, n);
-            else b.*array = a.block[0].*array;
+        b = a.block[0];         // an array that the block does not get is the first block's
+        const auto keep = [&](auto*& array, size_t n, int shared_from) {
+            if (&b == &a.block[0] || m->recompute < shared_from) place(array, n);
         };
-        place(b.inp, N * C);
-        keep(&Block::ln1, N * C, 2);
-        keep(&Block::ln1_rstd, N, 3);
-        if (last) break;
-        keep(&Block::qkv, N * width, 3);
-        if (kind.norms) keep(&Block::raw, N * normed * HS, 3);
-        if (kind.norms) keep(&Block::raw_rstd, N * normed, 3);
-        keep(&Block::att, rows * HS, 3);
-        keep(&Block::lse, rows, 3);
-        keep(&Block::mid, N * C, 3);
-        keep(&Block::ln2, N * C, 2);
-        keep(&Block::ln2_rstd, N, 3);
-        keep(&Block::gateup, N * 2 * F, 3);
-        keep(&Block::act, N * F, 1);
+        place(b.ln1.inp, N * C);
+        keep(b.ln1.out, N * C, 2);
+        keep(b.ln1.rstd, N, 3);
+        keep(b.qkv, N * width, 3);
+        if (kind.norms) keep(b.raw, N * normed * HS, 3);
+        if (kind.norms) keep(b.raw_rstd, N * normed, 3);
+        keep(b.att, rows * HS, 3);
+        keep(b.lse, rows, 3);
+        keep(b.ln2.inp, N * C, 3);
+        keep(b.ln2.out, N * C, 2);
+        keep(b.ln2.rstd, N, 3);
+        keep(b.gateup, N * 2 * F, 3);
+        keep(b.act, N * F, 1);
     }
+    place(a.norm.inp, N * C);
+    place(a.norm.out, N * C);
+    place(a.norm.rstd, N);
     place(a.rotary, size_t(shape.T) * HS);
     place(a.branch, N * C);
     if (place.memory)
@@ -107,10 +112,10 @@ void forward_block(Model* m, const Pass& pass, int l) {
     const LlamaSizes c(m->shape);
     const Llama& a = own<Llama>(m);
     const Block& b = a.block[size_t(l)];
-    const auto w = tensors_of(m, m->weights, l);
+    const auto w = block_of(m, m->weights, l);
     const int N = pass.N(), maxT = m->shape.T;
     const float eps = norm_eps(m->shape);
-    linear_forward(m, b.qkv, b.ln1, w.qkvw, w.qkvb, N);
+    linear_forward(b.qkv, b.ln1.out, w.qkvw, w.qkvb, N);
     if (a.kind.norms)
         norm_heads_forward(b.qkv, b.raw, b.raw_rstd, w.qnormw, w.knormw, N, c.NH, c.NK, c.HS, eps, kMain);
     rotate_heads(b.qkv, a.rotary, N, pass.T, pass.first, c.NH, c.NK, c.HS, false, kMain);
@@ -121,31 +126,35 @@ void forward_block(Model* m, const Pass& pass, int l) {
     } else {
         attention_forward(b.att, b.lse, b.qkv, pass.B, pass.T, c.NH, c.NK, c.HS, {}, kMain);
     }
-    linear_forward(m, a.branch, b.att, w.ow, nullptr, N);
-    residual_layernorm_forward(b.mid, b.ln2, nullptr, b.ln2_rstd, b.inp, a.branch, w.ln2w, nullptr, eps, N, c.C, {},
-                               kMain);
-    linear_forward(m, b.gateup, b.ln2, w.gateupw, nullptr, N);
+    linear_forward(a.branch, b.att, w.ow, nullptr, N);
+    residual_layernorm_forward(b.ln2.inp, b.ln2.out, nullptr, b.ln2.rstd, b.ln1.inp, a.branch, w.ln2w, nullptr, eps, N,
+                               c.C, {}, kMain);
+    linear_forward(b.gateup, b.ln2.out, w.gateupw, nullptr, N);
     swiglu_forward(b.act, b.gateup, N, c.F, kMain);
 }
 
 const floatX* forward(Model* m, const Pass& pass) {
     const Llama& a = own<Llama>(m);
-    const int C = m->shape.C, N = pass.N(), embedding = embedding_of(m);
+    const int C = m->shape.C, L = m->shape.L, N = pass.N();
     const float eps = norm_eps(m->shape);
+    const auto ends = ends_of(m, m->weights);
+    const Norm& first = a.block[0].ln1;
     pass.needed(0, block_end(m, 0));
-    const Block& b = a.block[0];
-    embedding_forward(b.inp, m->tokens, m->weights[size_t(embedding)], nullptr, pass.B, pass.T, C, 0, {}, kMain);
-    layernorm_forward(b.ln1, nullptr, b.ln1_rstd, b.inp, tensors_of(m, m->weights, 0).ln1w, nullptr, eps, N, C, kMain);
-    for (int l = 0; l < m->shape.L; l++) {
-        const Block &block = a.block[size_t(l)], &next = a.block[size_t(l) + 1];
+    embedding_forward(first.inp, m->tokens, ends.embedding, nullptr, pass.B, pass.T, C, 0, {}, kMain);
+    layernorm_forward(first.out, nullptr, first.rstd, first.inp, block_of(m, m->weights, 0).ln1w, nullptr, eps, N, C,
+                      kMain);
+    for (int l = 0; l < L; l++) {
+        const bool last = l + 1 == L;
+        const Block& b = a.block[size_t(l)];
+        const Norm& next = last ? a.norm : a.block[size_t(l) + 1].ln1;
+        const floatX* const next_w = last ? ends.normw : block_of(m, m->weights, l + 1).ln1w;
         forward_block(m, pass, l);
-        const auto w = tensors_of(m, m->weights, l);
-        linear_forward(m, a.branch, block.act, w.downw, nullptr, N);
+        linear_forward(a.branch, b.act, block_of(m, m->weights, l).downw, nullptr, N);
         pass.needed(block_begin(m, l + 1), block_end(m, l + 1));
-        residual_layernorm_forward(next.inp, next.ln1, nullptr, next.ln1_rstd, block.mid, a.branch,
-                                   m->weights[size_t(block_begin(m, l + 1))], nullptr, eps, N, C, {}, kMain);
+        residual_layernorm_forward(next.inp, next.out, nullptr, next.rstd, b.ln2.inp, a.branch, next_w, nullptr, eps, N,
+                                   C, {}, kMain);
     }
-    return a.block.back().ln1;
+    return a.norm.out;
 }
 
 // ------------------------------------------------------------------------------------------------------------ backward
@@ -153,13 +162,15 @@ const floatX* forward(Model* m, const Pass& pass) {
 // Fills again what block l shares with others.
 void recompute_block(Model* m, const Pass& pass, int l) {
     const Block& b = own<Llama>(m).block[size_t(l)];
-    const auto w = tensors_of(m, m->weights, l);
+    const auto w = block_of(m, m->weights, l);
     const int C = m->shape.C, N = pass.N(), level = m->recompute;
-    const float eps = norm_eps(m->shape);
+    const auto again = [&](const Norm& n, const floatX* weight) {
+        layernorm_forward(n.out, nullptr, n.rstd, n.inp, weight, nullptr, norm_eps(m->shape), N, C, kMain);
+    };
     if (l + 1 == m->shape.L) return;                // forward has left its arrays as they should be
-    if (level >= 2) layernorm_forward(b.ln1, nullptr, b.ln1_rstd, b.inp, w.ln1w, nullptr, eps, N, C, kMain);
+    if (level >= 2) again(b.ln1, w.ln1w);
     if (level >= 3) return forward_block(m, pass, l);
-    if (level >= 2) layernorm_forward(b.ln2, nullptr, b.ln2_rstd, b.mid, w.ln2w, nullptr, eps, N, C, kMain);
+    if (level >= 2) again(b.ln2, w.ln2w);
     if (level >= 1) swiglu_forward(b.act, b.gateup, N, LlamaSizes(m->shape).F, kMain);
 }
 
@@ -169,45 +180,44 @@ void backward_block(Model* m, const Pass& pass, int l, floatX* dnorm) {
     const LlamaSizes c(m->shape);
     const Llama& a = own<Llama>(m);
     const Block& b = a.block[size_t(l)];
-    const auto w = tensors_of(m, m->weights, l);
-    const auto d = tensors_of(m, m->grads, l);
+    const auto w = block_of(m, m->weights, l);
+    const auto d = block_of(m, m->grads, l);
     const int N = pass.N();
     const bool acc = pass.accumulate;
-    linear_backward(m, a.dact, a.dresidual, b.act, w.downw, nullptr, N, acc);
+    linear_backward(a.dact, d.downw, nullptr, a.dresidual, b.act, w.downw, N, acc);
     swiglu_backward(b.gateup, a.dact, N, c.F, kMain);
-    linear_backward(m, dnorm, b.gateup, b.ln2, w.gateupw, nullptr, N, acc);
-    layernorm_backward(a.dresidual, d.ln2w, nullptr, dnorm, b.mid, nullptr, b.ln2_rstd, w.ln2w, N, c.C, false, acc,
+    linear_backward(dnorm, d.gateupw, nullptr, b.gateup, b.ln2.out, w.gateupw, N, acc);
+    layernorm_backward(a.dresidual, d.ln2w, nullptr, dnorm, b.ln2.inp, nullptr, b.ln2.rstd, w.ln2w, N, c.C, false, acc,
                        kMain);
 
-    linear_backward(m, a.datt, a.dresidual, b.att, w.ow, nullptr, N, acc);
+    linear_backward(a.datt, d.ow, nullptr, a.dresidual, b.att, w.ow, N, acc);
     attention_backward(a.dqkv, a.delta, a.datt, b.qkv, b.att, b.lse, pass.B, pass.T, c.NH, c.NK, c.HS, {}, kMain);
     rotate_heads(a.dqkv, a.rotary, N, pass.T, 0, c.NH, c.NK, c.HS, true, kMain);
     if (a.kind.norms)
         norm_heads_backward(a.dqkv, d.qnormw, d.knormw, a.dnorms, b.raw, b.raw_rstd, w.qnormw, w.knormw, N, c.NH, c.NK,
                             c.HS, acc, kMain);
-    linear_backward(m, dnorm, a.dqkv, b.ln1, w.qkvw, w.qkvb, N, acc);
-    layernorm_backward(a.dresidual, d.ln1w, nullptr, dnorm, b.inp, nullptr, b.ln1_rstd, w.ln1w, N, c.C, false, acc,
+    linear_backward(dnorm, d.qkvw, d.qkvb, a.dqkv, b.ln1.out, w.qkvw, N, acc);
+    layernorm_backward(a.dresidual, d.ln1w, nullptr, dnorm, b.ln1.inp, nullptr, b.ln1.rstd, w.ln1w, N, c.C, false, acc,
                        kMain);
 }
 
 void backward(Model* m, const Pass& pass, floatX* dhidden) {
-    Llama& a = own<Llama>(m);
-    const int C = m->shape.C, L = m->shape.L, embedding = embedding_of(m);
-    const Block& end = a.block.back();
-    const size_t norm = size_t(block_begin(m, L));
-    layernorm_backward(a.dresidual, m->grads[norm], nullptr, dhidden, end.inp, nullptr, end.ln1_rstd, m->weights[norm],
-                       pass.N(), C, true, pass.accumulate, kMain);
-    pass.ready(int(norm), block_end(m, L));
+    const Llama& a = own<Llama>(m);
+    const int C = m->shape.C, L = m->shape.L;
+    const bool acc = pass.accumulate, untied = untied_head(m->shape) != 0;
+    const auto w = ends_of(m, m->weights);
+    const auto d = ends_of(m, m->grads);
+    layernorm_backward(a.dresidual, d.normw, nullptr, dhidden, a.norm.inp, nullptr, a.norm.rstd, w.normw, pass.N(), C,
+                       true, acc, kMain);
+    pass.ready(block_begin(m, L), block_end(m, L));
     for (int l = L - 1; l >= 0; l--) {
         recompute_block(m, pass, l);
         backward_block(m, pass, l, dhidden);
         pass.ready(block_begin(m, l), block_end(m, l));
     }
-    float* const dembedding = m->grads[size_t(embedding)];      // a tied head has written its part
-    if (embedding && dembedding && !pass.accumulate)
-        device_zero(dembedding, size_t(m->shape.Vp) * size_t(C) * sizeof(float), kMain);
-    embedding_backward(dembedding, nullptr, a.dresidual, m->tokens, pass.B, pass.T, C, m->shape.T, {}, pass.accumulate,
-                       kMain);
+    // A tied head has written its part.
+    if (untied && d.embedding && !acc) device_zero(d.embedding, size_t(m->shape.Vp) * size_t(C) * sizeof(float), kMain);
+    embedding_backward(d.embedding, nullptr, a.dresidual, m->tokens, pass.B, pass.T, C, m->shape.T, {}, acc, kMain);
     pass.ready(0, block_begin(m, 0));
 }
 

@@ -35,14 +35,19 @@ struct LlamaSizes {
           width(heads * HS) {}
 };
 
-// Pointers to the tensors of a block, in the order of the table; null: this kind has none.
+// The tensors by name, in the order of the table; null: this kind has none. F: Weight for weights, float* for
+// gradients.
 template <class F> struct LlamaBlock {
-    F *ln1w;                        // (C)
-    F *qkvw, *qkvb;                 // (heads * HS,C) (heads * HS)   rows: q of all heads, then k, then v
-    F *qnormw, *knormw;             // (HS) (HS)
-    F *ow;                          // (C,NH*HS)
-    F *ln2w;                        // (C)
-    F *gateupw, *downw;             // (2F,C) (C,F)     rows: gate, then up
+    F ln1w;                         // (C)
+    F qkvw, qkvb;                   // (heads * HS,C) (heads * HS)   rows: q of all heads, then k, then v
+    F qnormw, knormw;               // (HS) (HS)
+    F ow;                           // (C,NH*HS)
+    F ln2w;                         // (C)
+    F gateupw, downw;               // (2F,C) (C,F)     rows: gate, then up
+};
+template <class F> struct LlamaEnds {
+    F embedding;                    // (Vp,C)   before the blocks, and before it the head's weight, unless that is this
+    F normw;                        // (C)      after them: the final norm
 };
 
 std::vector<TensorSpec> llama_tensors(const Shape& shape, LlamaKind kind);

@@ -29,7 +29,13 @@ struct Lstm {
     float* dc;                      // (B,C)
 };
 
-int layer_begin(int l) { return 1 + l * count_tensors<LstmLayer>(); }
+// Tensor 0 is the embedding.
+int layer_begin(int l) { return 1 + 4 * l; }
+// The tensors of layer l, of all weights or of all gradients.
+template <class F> LstmLayer<F> layer_of(const std::vector<F>& all, int l) {
+    const F* const t = &all[layer_begin(l)];
+    return {t[0], t[1], t[2], t[3]};
+}
 
 void plan(Model* m, Layout& place) {
     Lstm& a = own<Lstm>(m);
@@ -67,7 +73,7 @@ template <class T> T* cached(const Pass& pass, size_t place) {
 void forward_layer(Model* m, const Pass& pass, int l) {
     const Lstm& a = own<Lstm>(m);
     const Layer& layer = a.layer[l];
-    const auto w = tensors<LstmLayer>(m->weights, layer_begin(l));
+    const auto w = layer_of(m->weights, l);
     const int C = m->shape.C, B = pass.B;
     const size_t n = size_t(B) * size_t(C), in_cache = size_t(l) * 2 * n;
     if (pass.first > 0) {
@@ -77,10 +83,10 @@ void forward_layer(Model* m, const Pass& pass, int l) {
         device_zero(layer.h, n * sizeof(floatX), kMain);
         device_zero(layer.c, n * sizeof(float), kMain);
     }
-    linear_forward(m, layer.gates, input(m, pass, l), w.wih, w.bih, pass.N());
+    linear_forward(layer.gates, input(m, pass, l), w.wih, w.bih, pass.N());
     size_t t = 0;
     for (; t < size_t(pass.T); t++) {
-        linear_forward(m, a.recurrent, layer.h + t * n, w.whh, w.bhh, B);
+        linear_forward(a.recurrent, layer.h + t * n, w.whh, w.bhh, B);
         lstm_cell_forward(layer.h + (t + 1) * n, layer.c + (t + 1) * n, layer.gates + t * 4 * n, a.recurrent,
                           layer.c + t * n, B, C, kMain);
     }
@@ -107,7 +113,8 @@ const floatX* forward(Model* m, const Pass& pass) {
 void backward_layer(Model* m, const Pass& pass, int l) {
     const Lstm& a = own<Lstm>(m);
     const Layer& layer = a.layer[l];
-    const auto w = tensors<LstmLayer>(m->weights, layer_begin(l));
+    const auto w = layer_of(m->weights, l);
+    const auto d = layer_of(m->grads, l);
     const int C = m->shape.C, B = pass.B, N = pass.N();
     const size_t n = size_t(B) * size_t(C);
     device_zero(a.dh, n * sizeof(floatX), kMain);
@@ -115,10 +122,10 @@ void backward_layer(Model* m, const Pass& pass, int l) {
     for (size_t t = size_t(pass.T); t-- > 0;) {
         floatX* const gates = layer.gates + t * 4 * n;
         lstm_cell_backward(gates, a.dc, a.dy + t * n, a.dh, layer.c + (t + 1) * n, layer.c + t * n, B, C, kMain);
-        if (t > 0) linear_backward(m, a.dh, gates, nullptr, w.whh, w.bhh, B, false);
+        if (t > 0) linear_backward(a.dh, nullptr, nullptr, gates, nullptr, w.whh, B, false);
     }
-    linear_backward(m, nullptr, layer.gates, layer.h, w.whh, w.bhh, N, pass.accumulate);
-    linear_backward(m, a.dy, layer.gates, input(m, pass, l), w.wih, w.bih, N, pass.accumulate);
+    linear_backward(nullptr, d.whh, d.bhh, layer.gates, layer.h, w.whh, N, pass.accumulate);
+    linear_backward(a.dy, d.wih, d.bih, layer.gates, input(m, pass, l), w.wih, N, pass.accumulate);
     drop(m, pass, l, a.dy, a.dy);
 }
 

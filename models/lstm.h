@@ -10,8 +10,9 @@
 #include "models/shape.h"
 #include "src/base/common.h"
 
-// Pointers to the tensors of a layer, in the order of the table. Rows of the weights: gates i, f, g, o.
-template <class F> struct LstmLayer { F *wih, *whh, *bih, *bhh; };      // (4C,C) (4C,C) (4C) (4C)
+// The tensors of a layer by name, in the order of the table. F: Weight for weights, float* for gradients. Rows of the
+// matrices: gates i, f, g, o.
+template <class F> struct LstmLayer { F wih, whh, bih, bhh; };          // (4C,C) (4C,C) (4C) (4C)
 
 // Names and shapes are those of a PyTorch module with `embedding` and `lstm`.
 inline std::vector<TensorSpec> lstm_tensors(const Shape& c) {

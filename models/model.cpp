@@ -2,7 +2,7 @@
 #include "models/model.h"
 #include <algorithm>
 #include <numeric>
-#include <utility>
+#include "models/linear.h"
 #include "src/base/same_math.h"
 
 namespace BACKEND {
@@ -35,18 +35,6 @@ static int logits_chunk(int N, int Vp, bool on_gpu) {
     return int(std::min(std::max<size_t>(rows, 64), size_t(N)));
 }
 
-static void place_adapters(Model* m, Layout& place, size_t N) {
-    size_t widest = 0, vectors = 0;
-    for (const TensorSpec& t : m->arena.tensors) {
-        if (t.rows == 1) vectors += t.cols;
-        else if (!t.embedding) widest = std::max({widest, t.rows, t.cols});
-    }
-    place(m->adapters.low, N * size_t(m->lora.rank));
-    place(m->adapters.dlow, N * size_t(m->lora.rank));
-    place(m->adapters.wide, N * widest);
-    place(m->adapters.unused, vectors);
-}
-
 static void place_arrays(Model* m) {
     Layout place = {.memory = static_cast<char*>(m->memory)};
     const size_t N = size_t(m->B) * size_t(m->T);
@@ -57,7 +45,7 @@ static void place_arrays(Model* m) {
     place(m->tokens, N);
     place(m->targets, N);
     if (m->training) place(m->dhidden, N * size_t(m->shape.C));
-    if (m->lora.rank) place_adapters(m, place, N);
+    if (m->adapters) place_adapters(m, place);
     m->memory_bytes = place.bytes;
 }
 
@@ -66,18 +54,28 @@ Model model_plan(const ModelInfo* info, const Shape& shape, int B, int T, int re
     check_device(*info, shape, on_gpu);
     const int chunk = logits_chunk(B * T, shape.Vp, on_gpu);
     Model m = {.kind = find_kind(info), .shape = shape, .B = B, .T = T, .recompute = recompute, .training = training,
-               .chunk = chunk, .arena = arena_layout(info->tensors(shape)), .lora = lora};
+               .chunk = chunk, .arena = arena_layout(info->tensors(shape))};
     m.trained_begin.resize(m.arena.tensors.size() + 1);
     std::iota(m.trained_begin.begin(), m.trained_begin.end(), 0);
-    if (lora.rank) m.trained_begin = lora_begins(m.arena.tensors, lora);
-    if (lora.rank) m.adapters.arena = arena_layout(lora_tensors(m.arena.tensors, lora));
+    if (lora.rank) add_adapters(&m, lora);
     place_arrays(&m);
     return m;
 }
 
-template <class F> static void set_pointers(std::vector<F*>* pointers, F* base, const Arena& arena) {
-    pointers->clear();
-    for (const size_t offset : arena.offset) pointers->push_back(base + offset);
+static void set_table(Model* m, floatX* weights) {
+    m->weights.clear();
+    for (size_t t = 0; t < m->arena.tensors.size(); t++)
+        m->weights.push_back({weights + m->arena.offset[t], int(m->arena.tensors[t].rows),
+                              int(m->arena.tensors[t].cols)});
+}
+
+static std::vector<uint64_t> table_hashes(const Model& m) {
+    std::vector<uint64_t> hashes;
+    for (const Weight& w : m.weights) {
+        const size_t bytes = round_up(size_t(w.rows) * size_t(w.cols), kUnit) * sizeof(floatX);
+        hashes.push_back(hash_floats(reinterpret_cast<const float*>(w.at), bytes / sizeof(float), kMain));
+    }
+    return hashes;
 }
 
 void model_create(Model* m, const ModelInfo* info, const Shape& shape, int B, int T, int recompute, floatX* weights,
@@ -85,22 +83,18 @@ void model_create(Model* m, const ModelInfo* info, const Shape& shape, int B, in
     *m = model_plan(info, shape, B, T, recompute, training, kOnGpu, lora);
     m->memory = device_alloc(m->memory_bytes, "activations");
     place_arrays(m);
+    set_table(m, frozen ? frozen : weights);
+    if (!m->adapters) return;
+    attach_adapters(m);
     model_set_weights(m, weights);
-    if (!lora.rank) return;
-    set_pointers(&m->weights, frozen, m->arena);
-    float* unused = m->adapters.unused;
-    for (const TensorSpec& t : m->arena.tensors)
-        m->grads.push_back(t.rows == 1 ? std::exchange(unused, unused + t.cols) : nullptr);
-    m->adapters.frozen_hashes = frozen_hashes(*m);
+    m->frozen_hashes = table_hashes(*m);
 }
 
-std::vector<uint64_t> frozen_hashes(const Model& m) {
-    std::vector<uint64_t> hashes;
-    for (size_t t = 0; m.lora.rank && t < m.weights.size(); t++) {
-        const size_t bytes = round_up(m.arena.tensors[t].rows * m.arena.tensors[t].cols, kUnit) * sizeof(floatX);
-        hashes.push_back(hash_floats(reinterpret_cast<const float*>(m.weights[t]), bytes / sizeof(float), kMain));
-    }
-    return hashes;
+std::string changed_frozen_tensor(const Model& m) {
+    if (m.frozen_hashes.empty()) return "";
+    const std::vector<uint64_t> now = table_hashes(m);
+    const auto changed = std::ranges::mismatch(now, m.frozen_hashes).in1;
+    return changed == now.end() ? "" : m.arena.tensors[size_t(changed - now.begin())].name;
 }
 
 void model_destroy(Model* m) {
@@ -109,10 +103,17 @@ void model_destroy(Model* m) {
 }
 
 void model_set_weights(Model* m, floatX* weights) {
-    set_pointers(m->lora.rank ? &m->adapters.weights : &m->weights, weights, trained_arena(*m));
+    if (!m->adapters) return set_table(m, weights);
+    m->adapters->weights = weights;
 }
+
 void model_set_gradients(Model* m, float* grads) {
-    set_pointers(m->lora.rank ? &m->adapters.grads : &m->grads, grads, trained_arena(*m));
+    if (m->adapters) {
+        m->adapters->grads = grads;
+        return;
+    }
+    m->grads.clear();
+    for (const size_t offset : m->arena.offset) m->grads.push_back(grads + offset);
 }
 
 // ------------------------------------------------------------------------------------------------------------ the head
@@ -129,7 +130,7 @@ static void head(Model* m, const Pass& pass, const floatX* hidden, floatX* dhidd
         if (!dhidden) continue;
         const bool accumulate = pass.accumulate || row > 0;
         matmul_backward_input(dhidden + at, m->logits, weight, n, C, Vp, kMain);
-        if (!m->grads[0]) continue;             // --lora freezes it
+        if (!m->grads[0]) continue;             // it is frozen
         matmul_backward_params(m->grads[0], nullptr, m->logits, hidden + at, n, C, Vp, accumulate, kMain);
     }
 }
@@ -142,7 +143,13 @@ static const floatX* forward(Model* m, const Pass& pass, const int* tokens, cons
     return m->kind->forward(m, pass);
 }
 
-void model_forward_backward(Model* m, const Pass& pass, double* loss, const int* tokens, const int* targets) {
+void model_forward_backward(Model* m, const Pass& caller, double* loss, const int* tokens, const int* targets) {
+    const auto of_trained = [m](const OnTensors& call) {
+        return [=](int first, int last) { call(m->trained_begin[size_t(first)], m->trained_begin[size_t(last)]); };
+    };
+    Pass pass = caller;
+    pass.needed = of_trained(caller.needed);
+    pass.ready = of_trained(caller.ready);
     head(m, pass, forward(m, pass, tokens, targets), m->dhidden);
     sum_in_order(loss, m->losses, size_t(pass.N()), kMain);
     m->kind->backward(m, pass, m->dhidden);

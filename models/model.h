@@ -4,7 +4,7 @@
 // `extern const ModelKind NAME_kind` in namespace BACKEND. Shared by all models (model.cpp): the head with its loss,
 // memory, evaluation and generation.
 #pragma once
-#include <cstring>
+#include <any>
 #include <functional>
 #include <memory>
 #include "kernels/kernels.h"
@@ -26,7 +26,7 @@ namespace BACKEND {
 
 constexpr Stream kMain = nullptr;           // models work on the main stream
 
-using OnTensors = std::function<void(int first, int last)>;      // called with tensors [first, last) of the table
+using OnTensors = std::function<void(int first, int last)>;      // called with tensors [first, last) of a table
 
 // One pass over B sequences of T tokens.
 struct Pass {
@@ -38,7 +38,8 @@ struct Pass {
     void* cache = nullptr;
     int first = 0;
     // Forward calls `needed` before it reads weights, which may still be on their way from other ranks. Backward calls
-    // `ready` when gradients are written for the last time: from the table's end down to its start.
+    // `ready` when gradients are written for the last time: from the table's end down to its start. A model calls them
+    // with tensors of its table; model_forward_backward passes the trained ones among them on.
     OnTensors needed = [](int, int) {}, ready = [](int, int) {};
     int N() const { return B * T; }
 };
@@ -56,6 +57,17 @@ struct ModelKind {
 };
 const ModelKind* find_kind(const ModelInfo* info);
 
+struct Adapters;            // what --lora trains: linear.h
+
+// A tensor of the table as forward and backward use it. It stands for its pointer where that is all one needs.
+struct Weight {
+    floatX* at = nullptr;
+    int rows = 0, cols = 0;                 // a vector has one row
+    const Adapters* adapters = nullptr;     // null: it has none; else its A and B begin at these elements of them
+    size_t A = 0, B = 0;
+    operator const floatX*() const { return at; }
+};
+
 struct Model {
     const ModelKind* kind = nullptr;
     Shape shape;
@@ -64,19 +76,15 @@ struct Model {
     bool training;                          // there are arrays for backward
     int chunk;                              // rows of logits at a time: the whole of them never exists
     Arena arena;                            // where the table's tensors lie
-    std::vector<floatX*> weights = {};      // of each tensor
-    std::vector<float*> grads = {};         // null: of a matrix that --lora freezes
-    Lora lora = {};
-    std::vector<int> trained_begin = {};    // (tensors + 1)  of the tensors that are trained, those before tensor i
-    struct Adapters {                       // what --lora trains, and work space of linear.cpp
-        Arena arena;
-        std::vector<floatX*> weights;
-        std::vector<float*> grads;
-        floatX *low, *dlow, *wide;          // (N,rank) (N,rank) (N, widest matrix)
-        float* unused;                      // gradients of frozen vectors, each at its place
-        std::vector<uint64_t> frozen_hashes;        // as they were at the start
-    } adapters = {};
-    std::shared_ptr<void> own = {};         // pointers to arrays of this kind of model; those of all models:
+    std::vector<Weight> weights = {};       // of each tensor of the table
+    std::vector<float*> grads = {};         // of each; null: of a matrix that is frozen
+    // What is trained. It is the table, or with --lora adapters beside it, and then the table's weights are frozen.
+    Arena trained = arena;
+    std::vector<int> trained_begin = {};    // [i]: how many trained tensors come before tensor i of the table
+    std::shared_ptr<Adapters> adapters = {};        // null without --lora
+    std::vector<uint64_t> frozen_hashes = {};       // of each frozen tensor, as it was at the start
+    std::any own = {};                      // this model's own arrays, a struct of its .cpp
+    // Arrays that every model has.
     floatX* logits = nullptr;               // (chunk,Vp)
     float* losses = nullptr;                // (N)
     double* loss = nullptr;                 // (1)  their sum, in order
@@ -87,18 +95,9 @@ struct Model {
 };
 
 template <class Own> Own& own(Model* m) {
-    if (!m->own) m->own = std::make_shared<Own>();
-    return *static_cast<Own*>(m->own.get());
+    if (!m->own.has_value()) m->own.emplace<Own>();
+    return *std::any_cast<Own>(&m->own);
 }
-
-// The pointers of tensors from `first` on as a struct of pointers in the table's order.
-template <template <class> class Struct, class F> Struct<F> tensors(const std::vector<F*>& all, int first) {
-    Struct<F> some;
-    CHECK(size_t(first) + sizeof some / sizeof(F*) <= all.size(), "tensor %d is not in the model's table", first);
-    std::memcpy(&some, all.data() + first, sizeof some);
-    return some;
-}
-template <template <class> class Struct> constexpr int count_tensors() { return sizeof(Struct<float>) / sizeof(void*); }
 
 // Dropout number `site` of a model. drop: of an array (N,C) or its gradient, into `out`; returns inp if there is none.
 Dropout dropout(const Model* m, const Pass& pass, int site);
@@ -109,14 +108,14 @@ void check_device(const ModelInfo& info, const Shape& shape, bool on_gpu = kOnGp
 // A model without memory, for its sizes, as on a GPU or not. B, T: the largest batch.
 Model model_plan(const ModelInfo* info, const Shape& shape, int B, int T, int recompute, bool training, bool on_gpu,
                  const Lora& lora = {});
-// weights: what is trained, laid out by trained_arena. frozen: with --lora the weights of the table.
+// weights: of m->trained. frozen: with --lora the weights of the table.
 void model_create(Model* m, const ModelInfo* info, const Shape& shape, int B, int T, int recompute, floatX* weights,
                   bool training, const Lora& lora = {}, floatX* frozen = nullptr);
 void model_destroy(Model* m);
-std::vector<uint64_t> frozen_hashes(const Model& m);        // with --lora: of each tensor of the table, as it is now
-inline const Arena& trained_arena(const Model& m) { return m.lora.rank ? m.adapters.arena : m.arena; }
-void model_set_weights(Model* m, floatX* weights);          // of what is trained
+void model_set_weights(Model* m, floatX* weights);          // of m->trained
 void model_set_gradients(Model* m, float* grads);
+// The name of a frozen tensor that has changed in memory since model_create; "" if none has.
+std::string changed_frozen_tensor(const Model& m);
 
 // Forward and backward of one micro-batch: gradients of the summed loss, and that (nats) into loss[0], device memory:
 // nobody waits for it here. tokens, targets: host, (B,T); they stay until the device has read them.

@@ -31,12 +31,10 @@ void audit_replicas(Model* model, Ddp* ddp, BatchLoader* loader, StepState* devi
             what.c_str());
     };
 
-    if (model->lora.rank) ddp_fault(ddp, "frozen", reinterpret_cast<float*>(model->weights[0]), kUnit / 2);
-    const std::vector<uint64_t> frozen = frozen_hashes(*model);
-    for (size_t t = 0; t < frozen.size(); t++)
-        if (frozen[t] != model->adapters.frozen_hashes[t])
-            disagree(format("rank %d: %s, which is frozen, has changed in memory", comm->rank,
-                            model->arena.tensors[t].name.c_str()));
+    float* const first_frozen = reinterpret_cast<float*>(model->weights[0].at);
+    if (!model->frozen_hashes.empty()) ddp_fault(ddp, "frozen", first_frozen, kUnit / 2);
+    if (const std::string tensor = changed_frozen_tensor(*model); !tensor.empty())
+        disagree(format("rank %d: %s, which is frozen, has changed in memory", comm->rank, tensor.c_str()));
 
     struct Hashes { uint64_t own, of_previous, weights; };
     const Hashes mine = {hash_of(comm->rank), hash_of((comm->rank + W - 1) % W), ddp_hash_weights(ddp)};

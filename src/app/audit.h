@@ -8,8 +8,8 @@ namespace BACKEND {
 
 // Between two steps: each rank computes its own first micro-batch of the coming step and that of the rank before, and
 // all compare hashes of the gradients and of the weights. kExitDisagree names the rank that a third contradicts, or
-// both. A tensor that --lora freezes and that has changed in this process's memory is named, too. micro_batches: of a
-// rank. state: of the step, copied to device_state. Collective.
+// both. A frozen tensor that has changed in this process's memory is named, too. micro_batches: of a rank.
+// state: of the step, copied to device_state. Collective.
 void audit_replicas(Model* model, Ddp* ddp, BatchLoader* loader, StepState* device_state, const StepState& state,
                     int64_t step, int micro_batches);
 

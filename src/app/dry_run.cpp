@@ -40,7 +40,7 @@ static void print_prediction(const Options& o, const std::string& plan) {
 // not. sharing: the ranks of a host, which have one copy of weights and state on CPUs; 1 on a GPU.
 static double memory_of(const Options& o, const Model& m, int ranks, bool on_gpu, int sharing, std::string* said) {
     const OptimizerInfo& optimizer = *all_optimizers()[size_t(find_optimizer(o.optimizer))];
-    const double floats = double(trained_arena(m).n) * sizeof(float), W = ranks, activations = double(m.memory_bytes);
+    const double floats = double(m.trained.n) * sizeof(float), W = ranks, activations = double(m.memory_bytes);
     // In fp32 the masters are the weights. A CPU's checkpoint is written from a copy.
     const double arrays = double(optimizer.state.size()) + 1, masters = sizeof(floatX) == sizeof(float) ? 0 : 1;
     const double owners = on_gpu ? W : sharing, stored = floats * sizeof(floatX) / sizeof(float);

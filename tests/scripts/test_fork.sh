@@ -82,8 +82,8 @@ check "a model that is gone is out of the program after ninja" gone
 
 # A gradient that backward forgets is named after the first step.
 forgetful() {
-    sed -i '/linear_backward(m, dhidden/d' "$copy/models/trail.cpp" && build train_gpt || return 1
-    ! grep -q 'linear_backward(m, dhidden' "$copy/models/trail.cpp"
+    sed -i '/linear_backward(dhidden/d' "$copy/models/trail.cpp" && build train_gpt || return 1
+    ! grep -q 'linear_backward(dhidden' "$copy/models/trail.cpp"
 }
 check "a backward that forgets a tensor builds" forgetful
 expect "the tensor is named" 1 'fc\.weight' $job --out-dir "$tmp/forgetful"

@@ -23,6 +23,10 @@ void fade(floatX* x, floatX* state, int begin, int step, int rows, int C) {
     if (state) store_floats(state, sum.data(), sum.size());
 }
 
+template <class F> TrailTensors<F> tensors_of(const std::vector<F>& all) {
+    return {all[0], all[1], all[2], all[3], all[4]};
+}
+
 void plan(Model* m, Layout& place) {
     Trail& a = own<Trail>(m);
     const size_t N = size_t(m->B) * size_t(m->T), C = size_t(m->shape.C), H = size_t(m->shape.extra[0]);
@@ -35,26 +39,27 @@ void plan(Model* m, Layout& place) {
 
 const floatX* forward(Model* m, const Pass& pass) {
     const Trail& a = own<Trail>(m);
-    const auto w = tensors<TrailTensors>(m->weights, 0);
+    const auto w = tensors_of(m->weights);
     const int C = m->shape.C, H = m->shape.extra[0], N = pass.N();
     pass.needed(0, 5);
     embedding_forward(a.trail, m->tokens, w.embedding, nullptr, N, 1, C, 0, {}, kMain);
     floatX* const state = static_cast<floatX*>(pass.cache);
     if (state && pass.first == 0) device_zero(state, size_t(C) * sizeof(floatX), kMain);
     for (int b = 0; b < pass.B; b++) fade(a.trail, state, b * pass.T, 1, pass.T, C);
-    linear_forward(m, a.gelu, a.trail, w.fcw, w.fcb, N, a.fc);
-    linear_forward(m, a.hidden, a.gelu, w.projw, w.projb, N);
+    linear_gelu_forward(a.gelu, a.fc, a.trail, w.fcw, w.fcb, N);
+    linear_forward(a.hidden, a.gelu, w.projw, w.projb, N);
     return a.hidden;
 }
 
 void backward(Model* m, const Pass& pass, floatX* dhidden) {
     const Trail& a = own<Trail>(m);
-    const auto w = tensors<TrailTensors>(m->weights, 0);
+    const auto w = tensors_of(m->weights);
+    const auto d = tensors_of(m->grads);
     const int C = m->shape.C, H = m->shape.extra[0], N = pass.N();
-    linear_backward(m, a.dfc, dhidden, a.gelu, w.projw, w.projb, N, pass.accumulate, a.fc);
-    linear_backward(m, dhidden, a.dfc, a.trail, w.fcw, w.fcb, N, pass.accumulate);
+    gelu_linear_backward(a.dfc, d.projw, d.projb, dhidden, a.gelu, a.fc, w.projw, N, pass.accumulate);
+    linear_backward(dhidden, d.fcw, d.fcb, a.dfc, a.trail, w.fcw, N, pass.accumulate);
     for (int b = 0; b < pass.B; b++) fade(dhidden, nullptr, (b + 1) * pass.T - 1, -1, pass.T, C);
-    embedding_backward(m->grads[0], nullptr, dhidden, m->tokens, N, 1, C, 1, {}, pass.accumulate, kMain);
+    embedding_backward(d.embedding, nullptr, dhidden, m->tokens, N, 1, C, 1, {}, pass.accumulate, kMain);
     pass.ready(0, 5);
 }
 

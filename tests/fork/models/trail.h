@@ -5,8 +5,8 @@
 #include "models/shape.h"
 #include "src/base/common.h"
 
-// Pointers to the tensors, in the order of the table.
-template <class F> struct TrailTensors { F *embedding, *fcw, *fcb, *projw, *projb; };
+// The tensors by name, in the order of the table. F: Weight for weights, float* for gradients.
+template <class F> struct TrailTensors { F embedding, fcw, fcb, projw, projb; };
 
 inline std::vector<TensorSpec> trail_tensors(const Shape& c) {
     const size_t C = size_t(c.C), H = size_t(c.extra[0]);
