@@ -9,7 +9,7 @@
 #pragma once
 #include <algorithm>
 #include <cmath>
-#include "models/shape.h"
+#include "models/presets.h"
 #include "src/base/common.h"
 
 // The tensors by name, in the order of the table. F: Weight for weights, float* for gradients.
@@ -56,26 +56,11 @@ inline std::vector<TensorSpec> gpt2_tensors(const Shape& c) {
     return table;
 }
 
-// Sizes: Radford et al. 2019; batches and learning rates: Brown et al. 2020, table 2.1; steps: about 20 tokens per
-// parameter (10^10 for 124M). small: nanoGPT's settings for a small text.
-inline const std::string kGpt2Run = "seq-len 1024 warmup-steps 700 final-lr-frac 0 eval-every 250 sample-every 1000 "
-                                    "log-every 10 save-every 1000 ";
 inline const ModelInfo gpt2_info = {
     .name = "gpt2",
     .title = "GPT-2",
     .architecture = "GPT2LMHeadModel",
-    .keys = {
-        {"layers", "n_layer", [](Shape& s) -> int& { return s.L; }, kLayers,
-         "n-layer n-layers num-layers depth num-hidden-layers", "blocks or layers"},
-        {"heads", "n_head", [](Shape& s) -> int& { return s.NH; }, {"from 1 to 1024", 1, 1024},
-         "n-head n-heads num-heads num-attention-heads",
-         "attention heads; channels / heads is a multiple of 8 up to 128"},
-        {"channels", "n_embd", [](Shape& s) -> int& { return s.C; }, kSize,
-         "n-embd n-embed hidden-size d-model embed-dim model-dim", "width of the hidden state"},
-        {"seq-len", "n_positions", [](Shape& s) -> int& { return s.T; }, kContext,
-         "block-size max-seq-len max-seq-length context-length context n-ctx n-positions sequence-length -t",
-         "context length, T; with --init at most the one it has"},
-    },
+    .keys = {layers_key("n_layer"), heads_key("n_head"), channels_key("n_embd"), seq_len_key("n_positions")},
     .fixed = [](const Shape& c) {
         return std::vector<FixedKey>{
             {"activation_function", "\"gelu_new\"", "\"gelu_pytorch_tanh\""},
@@ -86,18 +71,7 @@ inline const ModelInfo gpt2_info = {
         };
     },
     .dropouts = {"resid_pdrop", "embd_pdrop", "attn_pdrop"},
-    .presets = {
-        {"nano", "", kNanoRun + "layers 4 heads 4 channels 128 seq-len 256 batch-size 2"},
-        {"small", "", kSmallRun + "layers 6 heads 6 channels 384 batch-size 8 total-batch-size 16384 lr 1e-3"},
-        {"gpt2-124m", "d12 gpt2 gpt2-small", kGpt2Run + "layers 12 heads 12 channels 768 batch-size 16 "
-         "total-batch-size 524288 steps 18865 lr 6e-4 eval-steps 64"},
-        {"gpt2-350m", "d24 gpt2-medium", kGpt2Run + "layers 24 heads 16 channels 1024 batch-size 8 "
-         "total-batch-size 524288 steps 18865 lr 3e-4 eval-steps 128"},
-        {"gpt2-774m", "d36 gpt2-large", kGpt2Run + "layers 36 heads 20 channels 1280 batch-size 4 "
-         "total-batch-size 524288 steps 30000 lr 2.5e-4 eval-steps 256"},
-        {"gpt2-1558m", "d48 gpt2-xl", kGpt2Run + "layers 48 heads 25 channels 1600 batch-size 4 "
-         "total-batch-size 1048576 steps 30000 lr 2e-4 eval-steps 256"},
-    },
+    .presets = kGpt2Presets,
     .gpu_preset = "gpt2-124m",
     .cuda = true,
     .check = [](Shape& c) {

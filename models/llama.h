@@ -9,7 +9,7 @@
 // rms is RMSNorm, rotate turns the halves of each head of q and k by an angle that grows with the position (Su et al.
 // 2021, arXiv 2104.09864).
 #pragma once
-#include "models/shape.h"
+#include "models/presets.h"
 #include "src/base/common.h"
 
 struct LlamaKind { bool bias, norms; };                 // Qwen2's, Qwen3's
@@ -58,19 +58,19 @@ double llama_flops(const Shape& shape, int T);
 std::string llama_text(const Shape& shape);
 void llama_from_gguf(float* weights, const Arena& arena, const Shape& shape);
 
-constexpr Limits kHeads = {"from 1 to 1024", 1, 1024}, kHeadSize = {"from 8 to 128", 8, 128},
+constexpr Limits kHeadSize = {"from 8 to 128", 8, 128},
                  kTheta = {"from 1 to 1e12", 1, 1e12}, kFactor = {"from 1 to 1e6", 1, 1e6};
-inline const std::vector<ShapeKey> kLlamaKeys = {       // options that gpt2.h has, too, take its help
-    {"layers", "num_hidden_layers", [](Shape& s) -> int& { return s.L; }, kLayers, "", ""},
-    {"heads", "num_attention_heads", [](Shape& s) -> int& { return s.NH; }, kHeads, "", ""},
+inline const std::vector<ShapeKey> kLlamaKeys = {
+    layers_key("num_hidden_layers"),
+    heads_key("num_attention_heads"),
     {"kv-heads", "", kv_heads, kHeads, "num-key-value-heads n-kv-heads",
      "heads of keys and values; a divisor of --heads (not given: --heads)"},
     {"head-size", "", head_size, kHeadSize, "head-dim",
      "a multiple of 8 (not given: channels / heads)"},
-    {"channels", "hidden_size", [](Shape& s) -> int& { return s.C; }, kSize, "", ""},
+    channels_key("hidden_size"),
     {"mlp-size", "intermediate_size", mlp_size, {"from 8 to 262144", 8, 262144}, "intermediate-size ffn-dim",
      "width of the MLP, a multiple of 8 (not given: 8/3 channels)"},
-    {"seq-len", "max_position_embeddings", [](Shape& s) -> int& { return s.T; }, kContext, "", ""},
+    seq_len_key("max_position_embeddings"),
     {"untied-head", "", untied_head, {"0 or 1", 0, 1}, "", "1: the head is no copy of the embedding"},
     {"norm-eps", "", norm_eps, kTiny, "rms-norm-eps", "of RMSNorm (not given: 1e-5; of Qwen 1e-6)"},
     {"rope-theta", "", rope_theta, kTheta, "rope-base", "base of the angles (not given: 10000)"},
@@ -80,11 +80,6 @@ inline const std::vector<ShapeKey> kLlamaKeys = {       // options that gpt2.h h
     {"rope-high", "", rope_high, kPositive, "", "and fast ones, which stay, have more (not given: 4)"},
     {"rope-context", "", rope_context, kContext, "", "with --rope-factor: the context before (not given: 8192)"},
 };
-
-inline const std::string kLlamaNano = kNanoRun + "layers 4 heads 4 kv-heads 2 channels 128 mlp-size 384 seq-len 256 "
-                                                 "batch-size 2";
-inline const std::string kLlamaRun = "total-batch-size 524288 warmup-steps 700 final-lr-frac 0 eval-every 250 "
-                                     "sample-every 1000 log-every 10 save-every 1000 ";
 
 // The declaration of one kind. Its first preset is the default on a CPU, gpu_preset that on a GPU.
 template <LlamaKind kKind>
@@ -110,16 +105,5 @@ ModelInfo llama_family(const char* name, const char* title, const char* architec
     };
 }
 
-// Published sizes; batches, rates and steps (about 20 tokens per parameter, at least 10^10) are like GPT-2's.
-inline const ModelInfo llama_info = llama_family<kLlama>("llama", "Llama", "LlamaForCausalLM", {
-    {"llama-nano", "", kLlamaNano},
-    // The tokens and the budget of gpt2-124m: 124.7 million parameters with GPT-2's vocabulary.
-    {"llama-124m", "", kLlamaRun + "layers 12 heads 12 kv-heads 4 channels 768 mlp-size 2432 seq-len 1024 "
-     "batch-size 16 eval-steps 64 steps 18865 lr 6e-4"},
-    {"smollm2-135m", "", kLlamaRun + "layers 30 heads 9 kv-heads 3 channels 576 mlp-size 1536 rope-theta 100000 "
-     "seq-len 2048 batch-size 8 eval-steps 64 steps 20000 lr 6e-4"},
-    {"smollm2-360m", "", kLlamaRun + "layers 32 heads 15 kv-heads 5 channels 960 mlp-size 2560 rope-theta 100000 "
-     "seq-len 2048 batch-size 8 eval-steps 64 steps 20000 lr 3e-4"},
-    {"llama3.2-1b", "", kLlamaRun + "layers 16 heads 32 kv-heads 8 channels 2048 mlp-size 8192 rope-theta 500000 "
-     "rope-factor 32 seq-len 2048 batch-size 4 eval-steps 128 steps 48000 lr 2e-4"},
-}, "llama-124m");
+inline const ModelInfo llama_info =
+    llama_family<kLlama>("llama", "Llama", "LlamaForCausalLM", kLlamaPresets, "llama-124m");

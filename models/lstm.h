@@ -7,7 +7,7 @@
 // The state is zero where a window begins, and gradients go back through all of its T steps.
 #pragma once
 #include <cmath>
-#include "models/shape.h"
+#include "models/presets.h"
 #include "src/base/common.h"
 
 // The tensors of a layer by name, in the order of the table. F: Weight for weights, float* for gradients. Rows of the
@@ -33,17 +33,10 @@ inline const ModelInfo lstm_info = {
     .name = "lstm",
     .title = "LSTM",
     .architecture = "LSTMLMHead",
-    .keys = {           // help and other names of these options: gpt2.h
-        {"layers", "num_layers", [](Shape& s) -> int& { return s.L; }, kLayers, "", ""},
-        {"channels", "hidden_size", [](Shape& s) -> int& { return s.C; }, kSize, "", ""},
-        {"seq-len", "max_position_embeddings", [](Shape& s) -> int& { return s.T; }, kContext, "", ""},
-    },
+    .keys = {layers_key("num_layers"), channels_key("hidden_size"), seq_len_key("max_position_embeddings")},
     .fixed = [](const Shape&) { return std::vector<FixedKey>{{"tie_word_embeddings", "true", ""}}; },
     .dropouts = {"dropout"},
-    .presets = {
-        {"lstm-nano", "", kNanoRun + "layers 2 channels 256 seq-len 128 batch-size 8"},
-        {"lstm-small", "", kSmallRun + "layers 3 channels 640 batch-size 32 total-batch-size 65536 lr 2e-3"},
-    },
+    .presets = kLstmPresets,
     .gpu_preset = "lstm-small",
     .cuda = true,
     .check = [](Shape& c) { return c.C % 8 ? format("--channels: got %d, want a multiple of 8", c.C) : ""; },

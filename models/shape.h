@@ -41,11 +41,6 @@ struct FixedKey {
 
 // Options that go together, as words: "layers 4 heads 4 ...".
 struct Preset { const char *name, *aliases; std::string options; };
-inline const std::string
-    kNanoRun = "total-batch-size 4096 steps 480 lr 5e-3 warmup-steps 50 final-lr-frac 0.05 beta2 0.99 eval-every 240 "
-               "eval-steps 0 sample-every 160 log-every 10 save-every 240 ",
-    kSmallRun = "seq-len 256 steps 5000 warmup-steps 100 final-lr-frac 0.1 beta2 0.99 dropout 0.2 eval-every 250 "
-                "eval-steps 100 sample-every 500 log-every 10 save-every 1000 ";
 
 struct ModelInfo {
     const char *name, *title;                       // name: of --model, models/list, and config.json's model_type
