@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include "src/app/adapter.h"
 #include "src/app/audit.h"
 #include "src/app/checkpoints.h"
 #include "src/app/dry_run.h"
@@ -28,8 +27,6 @@ struct Trainer {
     Data data;
     std::unique_ptr<BatchLoader> loader;
     Arena arena;                        // where each trained tensor lies in weights, gradients and optimizer state
-    Init base;                          // with --lora, on rank 0: the model that is adapted
-    floatX* frozen;                     // with --lora, on every rank: its weights
     Ddp ddp;                            // owns the trained weights
     Model model;
     int* batches;                       // (micro_batches, 2, B, T)  host: tokens, then targets
@@ -65,16 +62,15 @@ void read_data(Trainer* t, const Init& init) {
     t->arena = arena_layout(trained_tensors(t->options));
 }
 
-void allocate(Trainer* t) {
+void allocate(Trainer* t, Init* init) {
     const Options& o = t->options;
     const OptimizerInfo* const optimizer = all_optimizers()[size_t(find_optimizer(o.optimizer))];
     const size_t n = size_t(micro_batches(t));
     // On CPUs of one host backward and the reduction need the same cores: by default they do not overlap.
     const bool overlap = o.overlap && (o.is_given("overlap") || kOnGpu || t->comm->hosts > 1);
     ddp_create(&t->ddp, t->comm, &t->arena, optimizer, o.replicas, overlap, o.reduce == "nccl", int(n));
-    if (o.lora) t->frozen = load_frozen_weights(t->comm, arena_layout(find_model(o.model)->tensors(o.shape)), t->base);
     model_create(&t->model, find_model(o.model), o.shape, o.batch_size, o.shape.T, o.recompute, t->ddp.weights, true,
-                 lora_of(o), t->frozen);
+                 o.lora, load_frozen_weights(t->comm, o, init));
     t->batches = static_cast<int*>(host_alloc(n * 2 * batch_tokens(t) * sizeof(int), "batches"));
     t->losses = device<double>(n + 1, "losses");
     t->host_losses = static_cast<double*>(host_alloc((n + 1) * sizeof(double), "losses"));
@@ -92,8 +88,7 @@ void load_weights(Trainer* t, const Init& init) {
         std::vector<NamedArray> arrays;
         for (const StateArray& array : t->ddp.state) arrays.push_back({array.name, array.host});
         if (t->run.resumed()) read_state(t->run.checkpoint, t->arena, arrays);
-        else if (!o.lora && !init.folder.empty()) load_init(t->ddp.state[0].host, t->arena, init);
-        else arena_init(t->ddp.state[0].host, t->arena, o.seed);
+        else load_first_weights(t->ddp.state[0].host, t->arena, o, init);
     }
     ddp_broadcast_state(&t->ddp);
 }
@@ -110,10 +105,7 @@ void open_outputs(Trainer* t, const Init& init) {
     files.config_json = model_config_json(find_model(t->options.model), t->model.shape, t->data, init);
     files.texts = tokenizer_files(t->data, init);
     files.arena = &t->arena;
-    if (t->options.lora && t->comm->rank == 0) {
-        files.adapter_json = adapter_config_json(lora_of(t->options), t->model.arena.tensors, t->base.folder);
-        files.base_crc = weights_checksum(t->base);
-    }
+    if (t->comm->rank == 0) describe_adapters(&files, t->options, init);
     for (const StateArray& array : t->ddp.state) files.arrays.push_back({array.name, array.host});
     t->report = {&t->options, t->comm, &t->run, &t->data, find_model(t->options.model), device_name(),
                  t->ddp.transport.name, device_peak_flops() * t->comm->size};
@@ -127,7 +119,7 @@ bool set_up(Trainer* t) {
     Comm* const comm = t->comm;
     transport_place(comm);
     if (kOnGpu) stay_near_device(device_address());
-    const Init init = t->run.resumed() ? init_of_run(t->run.checkpoint, o, comm) : init_of_options(&o);
+    Init init = t->run.resumed() ? init_of_run(t->run.checkpoint, o, comm) : init_of_options(&o);
     settle_options(&o, comm);
     if (!o.dry_run) claim_run(&t->run, &o, init.folder, comm);
     if (!kOnGpu) set_threads(rank_threads(comm, o.threads));
@@ -138,10 +130,8 @@ bool set_up(Trainer* t) {
     if (o.dry_run) return false;
     if (t->run.resumed()) t->at = read_progress(t->run.checkpoint, comm, &o, t->data, device_kind());
     if (t->at.step >= o.steps) return false;
-    if (o.lora && t->comm->rank == 0) t->base = t->run.resumed() ? init_of_path(t->run.checkpoint) : init;
-    t->base.adapter.clear();
     check_memory(o, comm);
-    allocate(t);
+    allocate(t, &init);
     load_weights(t, init);
     if (!o.task.empty()) t->data.task = read_task(o.task, t->data.tokenizer, o.shape.T);
     open_loader(t);

@@ -10,8 +10,8 @@
 
 struct Lora {
     int rank = 0;               // a multiple of 8; 0: there are no adapters
-    double alpha = 0;
-    std::string targets;        // last names, "q_proj,k_proj,v_proj"; "all": every matrix but embedding and head
+    double alpha = 0;           // options take 0 for twice the rank
+    std::string targets = "all";    // last names, "q_proj,k_proj,v_proj"; "all": every matrix but embedding and head
     float scale() const { return float(alpha / rank); }
 };
 

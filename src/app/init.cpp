@@ -84,7 +84,7 @@ uint32_t weights_checksum(const Init& init) {
 Init init_of_options(Options* o) {
     if (o->init.empty()) return {};
     const Init init = init_of_path(o->init);
-    if (o->lora && !init.adapter.empty())
+    if (o->lora.rank && !init.adapter.empty())
         die(kExitUsage, "--lora: %s: got an adapter, want a whole model; build/export --merge --hf DIR makes one",
             o->init.c_str());
     options_take_model(o, *init.config.info, init.config.shape);
@@ -119,7 +119,7 @@ DataOptions data_options(const Options& o, const Init& init) {
             .init_chat = init.chat_template,
             .init_vocab = init.config.shape.V,
             .vocab_size = o.shape.V,
-            .frozen = o.lora > 0,
+            .frozen = o.lora.rank > 0,
             .init_eot = !init.folder.empty() && !init.config.no_eot,
             .seq_len = o.shape.T,
             .evaluates = o.command != "train" || o.eval_every > 0};
@@ -139,6 +139,11 @@ static void add_rows(float* values, const TensorSpec& theirs, const TensorSpec& 
     for (size_t row = theirs.file_rows; row < own.file_rows; row++)
         for (size_t col = 0; col < own.cols; col++)
             values[row * own.cols + col] = float(sums[col] / double(theirs.file_rows));
+}
+
+void load_first_weights(float* weights, const Arena& arena, const Options& o, const Init& init) {
+    if (init.folder.empty() || o.lora.rank) return arena_init(weights, arena, o.seed);
+    load_init(weights, arena, init);
 }
 
 void load_init(float* weights, const Arena& arena, const Init& init) {

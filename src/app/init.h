@@ -30,5 +30,8 @@ Init init_of_run(const std::string& checkpoint, const Options& options, Comm* co
 DataOptions data_options(const Options& options, const Init& init);
 // Fills arena.n floats, the adapter merged: of a longer position table the first rows; for new tokens the mean row.
 void load_init(float* weights, const Arena& arena, const Init& init);
+// Fills arena.n floats with what training begins with: the weights of --init; or random ones, if there is no --init or
+// if what is trained lies beside its weights.
+void load_first_weights(float* weights, const Arena& arena, const Options& options, const Init& init);
 // The order of the data. micro_batches: of a step, over all ranks.
 Sampler data_order(const Options& options, uint64_t samples, int micro_batches);

@@ -1,5 +1,6 @@
 // model_files.cpp -- see model_files.h.
 #include "src/app/model_files.h"
+#include "src/app/adapter.h"
 #include "src/base/json.h"
 
 std::string model_config_json(const ModelInfo* info, const Shape& shape, const Data& data, const Init& init) {
@@ -47,4 +48,10 @@ std::vector<std::pair<std::string, std::string>> tokenizer_files(const Data& dat
     }
     if (!generation.empty()) files.push_back({"generation_config.json", generation});
     return files;
+}
+
+void describe_adapters(CheckpointFiles* files, const Options& o, const Init& init) {
+    if (!o.lora.rank) return;
+    files->adapter_json = adapter_config_json(o.lora, find_model(o.model)->tensors(o.shape), init.folder);
+    files->base_crc = weights_checksum(init);
 }

@@ -16,7 +16,7 @@ namespace {
 // AdamW's default learning rate with --init: the preset's would spoil trained weights in a few steps. Published
 // fine-tuning of whole models takes 1e-5 to 5e-5; narrow models need more. Adapters take ten times that (Schulman and
 // others 2025, "LoRA without regret").
-double tuning_rate(const Options& o) { return (o.lora ? 3e-4 : 3e-5) * 768 / std::clamp(o.shape.C, 1, 768); }
+double tuning_rate(const Options& o) { return (o.lora.rank ? 3e-4 : 3e-5) * 768 / std::clamp(o.shape.C, 1, 768); }
 
 using Words = std::vector<std::string>;
 using O = Options;
@@ -39,7 +39,7 @@ std::string replaced(std::string name, char from, char to) {
 
 struct InHyper {};                      // Options::hyper under the option's name
 using Field = std::variant<int O::*, int64_t O::*, uint64_t O::*, double O::*, bool O::*, std::string O::*,
-                           float Shape::*, ShapeNumber, InHyper>;
+                           float Shape::*, ShapeNumber, InHyper, int Lora::*, double Lora::*, std::string Lora::*>;
 
 // What a resumed run does when an option differs from the saved one.
 enum Resume {
@@ -90,11 +90,11 @@ std::vector<Row> make_table() {
         {"preset", join(presets, "|"), &O::preset, kFixed, "sizes and settings that go together"},
         {"init", "PATH", &O::init, kFixed, "start from weights, shape and tokenizer of a run, checkpoint, Hugging "
          "Face folder, .gguf or llm.c's GPT-2 .bin", "init-from model-name-or-path -e"},
-        {"lora", "RANK", &O::lora, kFixed, "train adapters of this rank beside the weights of --init, which stay; a "
+        {"lora", "RANK", &Lora::rank, kFixed, "train adapters of this rank beside the weights of --init, which stay; a "
          "multiple of 8", "lora-rank lora-r", {"from 8 to 1024", 8, 1024}},
-        {"lora-alpha", "X", &O::lora_alpha, kFixed, "adapters count alpha / rank times (not given: 2 rank)", "",
+        {"lora-alpha", "X", &Lora::alpha, kFixed, "adapters count alpha / rank times (not given: 2 rank)", "",
          kPositive},
-        {"lora-targets", "NAMES", &O::lora_targets, kFixed, "matrices with adapters by PEFT's names, as "
+        {"lora-targets", "NAMES", &Lora::targets, kFixed, "matrices with adapters by PEFT's names, as "
          "q_proj,k_proj,v_proj; all: all but embedding and head", "target-modules"},
         {"vocab-size", "N", ShapeNumber([](Shape& s) -> int& { return s.V; }), kFixed,
          "only for token files without a tokenizer; else the tokenizer's", "", {"from 1 to 16777216", 1, 1 << 24}},
@@ -217,12 +217,13 @@ template <class F> auto with_value(const Row& row, Options* o, F f) {
             return std::visit([&](auto number) { return f(&number(o->shape)); }, field);
         else if constexpr (std::is_same_v<T, float Shape::*>) return f(&(o->shape.*field));
         else if constexpr (std::is_same_v<T, InHyper>) return f(&o->hyper[row.name]);
+        else if constexpr (requires { o->lora.*field; }) return f(&(o->lora.*field));
         else return f(&(o->*field));
     }, row.field);
 }
 
 template <class T> bool is(const Row& row) { return std::holds_alternative<T>(row.field); }
-bool is_text(const Row& row) { return is<std::string O::*>(row); }
+bool is_text(const Row& row) { return is<std::string O::*>(row) || is<std::string Lora::*>(row); }
 bool is_flag(const Row& row) { return is<bool O::*>(row); }
 
 // Whether the chosen model or optimizer has the option; as long as none is chosen, one of them may.
@@ -477,11 +478,11 @@ void resolve_options(Options* o, bool gpu) {
         warmup_may_change |= row->name == "warmup-steps";
         total_may_change |= row->name == "total-batch-size";
     }
-    if (!o->lora && (o->is_given("lora-alpha") || o->is_given("lora-targets")))
+    if (!o->lora.rank && (o->is_given("lora-alpha") || o->is_given("lora-targets")))
         die(kExitUsage, "--lora-alpha, --lora-targets: want --lora with them");
-    if (o->lora && o->init.empty()) die(kExitUsage, "--lora: want --init with the model that it adapts");
-    if (o->lora % 8) die(kExitUsage, "--lora: got %d, want a multiple of 8", o->lora);
-    if (o->lora && o->lora_alpha == 0) o->lora_alpha = 2 * o->lora;
+    if (o->lora.rank && o->init.empty()) die(kExitUsage, "--lora: want --init with the model that it adapts");
+    if (o->lora.rank % 8) die(kExitUsage, "--lora: got %d, want a multiple of 8", o->lora.rank);
+    if (o->lora.alpha == 0) o->lora.alpha = 2 * o->lora.rank;
     if (warmup_may_change) o->warmup_steps = std::min(o->warmup_steps, o->steps / 10);
     for (const Hyper& h : optimizer.hyper)
         o->hyper.try_emplace(h.option, h.tuning > 0 && !o->init.empty() ? h.tuning : h.value);
@@ -491,11 +492,9 @@ void resolve_options(Options* o, bool gpu) {
     check_batch(o, total_may_change);
 }
 
-Lora lora_of(const Options& o) { return {o.lora, o.lora_alpha, o.lora_targets}; }
-
 std::vector<TensorSpec> trained_tensors(const Options& o) {
     const std::vector<TensorSpec> all = find_model(o.model)->tensors(o.shape);
-    return o.lora ? lora_tensors(all, lora_of(o)) : all;
+    return o.lora.rank ? lora_tensors(all, o.lora) : all;
 }
 
 std::vector<double> hyper_values(const Options& options, const OptimizerInfo& optimizer) {

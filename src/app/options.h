@@ -16,9 +16,7 @@ struct Options {
     std::string command = "train";      // train, sample, chat, eval
     std::vector<std::string> paths;     // what follows the command: OUT
     std::string model, preset, init;
-    int lora = 0;                       // rank; 0: all weights are trained
-    double lora_alpha = 0;              // 0: twice the rank
-    std::string lora_targets = "all";
+    Lora lora;                          // rank 0: all weights are trained
     Shape shape;                        // V 0: the tokenizer's
     std::string task;                   // a file of questions
     std::string data, val_data, tokenizer = "byte", chat_template = "auto", sampler = "lockstep";
@@ -72,7 +70,6 @@ void options_take_model(Options* options, const ModelInfo& model, const Shape& s
 // gpu: a GPU was chosen.
 void resolve_options(Options* options, bool gpu);
 
-Lora lora_of(const Options& options);
 // The tensors that are trained: the model's, or with --lora adapters.
 std::vector<TensorSpec> trained_tensors(const Options& options);
 // The optimizer's hyperparameters in its own order; options are resolved.

@@ -34,7 +34,7 @@ std::string name_of(const std::string& path) {
 std::string make_default_folder(const Options& options) {
     const std::string of = options.init.empty() ? "" : run_of(options.init);
     std::string model = options.init.empty() ? options.preset : name_of(of.empty() ? options.init : of);
-    if (options.lora) model += "-lora" + std::to_string(options.lora);
+    if (options.lora.rank) model += "-lora" + std::to_string(options.lora.rank);
     const std::string data = options.data.empty() ? "stories" : name_of(options.data);
     char when[32];
     const time_t now = time(nullptr);
@@ -141,7 +141,7 @@ std::string choose_folder(const Options& o, Run* run) {
 // Refuses a folder with files, unless --force; and one with what the run reads.
 void check_folder(Run* run, const Options& o, const std::string& model) {
     const auto whole = [](const std::string& path) { return std::filesystem::weakly_canonical(path).string() + "/"; };
-    if (o.lora && whole(o.init).starts_with(whole(run->out_dir)))
+    if (o.lora.rank && whole(o.init).starts_with(whole(run->out_dir)))
         die(kExitUsage, "--out-dir: %s: the model of --init is in it, and adapters need that; give another folder",
             run->out_dir.c_str());
     const std::pair<const char*, std::string> inputs[] = {

@@ -1,5 +1,6 @@
 // weights.cpp -- see weights.h.
 #include "src/app/weights.h"
+#include "src/app/adapter.h"
 
 namespace BACKEND {
 
@@ -19,10 +20,15 @@ void load_device_weights(floatX* weights, const Arena& arena, const Init& init) 
     stream_sync(kMain);
 }
 
-floatX* load_frozen_weights(Comm* comm, const Arena& arena, const Init& init) {
+floatX* load_frozen_weights(Comm* comm, const Options& o, Init* init) {
+    if (!o.lora.rank) return nullptr;
+    if (comm->rank == 0 && is_adapter(init->folder)) *init = init_of_path(init->folder);
+    Init whole = *init;
+    whole.adapter.clear();              // the run's own, which load_init would add
+    const Arena arena = arena_layout(find_model(o.model)->tensors(o.shape));
     const size_t bytes = arena.n * sizeof(floatX);
     floatX* const host = comm_shared<floatX>(comm, arena.n, "frozen weights");
-    if (comm->rank == 0) load_stored(host, arena, init);
+    if (comm->rank == 0) load_stored(host, arena, whole);
     if (comm->hosts > 1) comm_broadcast(comm, host, bytes, 0);
     comm_barrier(comm);
     if (!kOnGpu) return host;
