@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 #include "kernels/cuda/common.cuh"
+#include "models/gpt2.h"
 #include "models/model.h"
 #include "tests/test.h"
 
