@@ -11,18 +11,19 @@ void visit_cgroups(const std::string& root, const std::string& controller,
                    const std::function<void(const std::string& folder)>& visit) {
     const std::string lines = read_kernel_file(root + "/proc/self/cgroup"), mounts = root + "/sys/fs/cgroup";
     for (std::string_view rest = lines; !rest.empty();) {
-        std::string_view group = next_word(&rest, '\n');        // "4:cpu,cpuacct:/job", of version 2 "0::/job"
+        std::string_view group = next_word(&rest, '\n');        // "4:cpu,cpuacct:/job"; in version 2 "0::/job"
         next_word(&group, ':');
         const std::string all(next_word(&group, ':')), mount = mounts + (all.empty() ? "" : "/" + controller);
         if (!all.empty() && ("," + all + ",").find("," + controller + ",") == all.npos) continue;
-        // In a container the path may be the host's: only the container's own group, the mount itself, is there.
+        // In a container, the path may be one of the host's that is not visible here. Then only the mount itself, the
+        // container's own group, can be read.
         for (; group.starts_with('/') && group != "/"; group = group.substr(0, group.rfind('/')))
             visit(mount + std::string(group));
         visit(mount);
     }
 }
 
-// The least of `most` and what a file of a cgroup says, plus `beside`.
+// Returns the least of `most` and of the limits in the cgroups' `files`. `beside` is added to each of these.
 static Allowance least_of(Allowance most, const std::string& root, const char* controller,
                           const std::vector<const char*>& files, double beside) {
     visit_cgroups(root, controller, [&](const std::string& folder) {

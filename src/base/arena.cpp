@@ -1,4 +1,4 @@
-// arena.cpp -- where each tensor lies, and the first weights.
+// arena.cpp -- computes where each tensor lies, and writes the first weights.
 #include "src/base/arena.h"
 #include <algorithm>
 #include <cmath>
@@ -35,7 +35,7 @@ std::vector<uint8_t> arena_decay(const Arena& arena) {
     return decay;
 }
 
-// Makes two normals of two uniforms (Box and Muller 1958). 1 - u keeps the logarithm away from 0.
+// Makes two normal numbers from two uniform ones (Box and Muller 1958). 1 - u is never 0, so its logarithm is finite.
 static void normal_pair(uint32_t a, uint32_t b, float std, float out[2]) {
     const double radius = std::sqrt(-2.0 * same_log(1.0 - uniform01(a))), angle = 2.0 * M_PI * uniform01(b);
     out[0] = float(std * radius * same_cos(angle));

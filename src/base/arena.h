@@ -1,30 +1,31 @@
-// arena.h -- one flat array for all tensors: where each lies, and how it is cut.
+// arena.h -- the arena, one flat array for all tensors of a model: the offset of each tensor, and where it may be cut.
 //
-// Every tensor starts at a unit (kUnit elements) and is padded to whole units with zeros that stay zero. Weights,
-// gradients and an optimizer's state have the same offsets: a slice of one is the same slice of all. The order is the
-// table's: backward finishes the tensors from the last to the first.
+// Every tensor starts at a unit (kUnit elements) and is padded to whole units with zeros, which stay zero. Weights,
+// gradients and each array of the optimizer's state have the same offsets, so a slice covers the same elements in all
+// of them. Tensors lie in the order of the model's table; backward finishes their gradients from the last to the first.
 #pragma once
 #include <string>
 #include <vector>
 #include "src/base/types.h"
 
-// One parameter tensor of a model. src/ knows tensors only as these.
+// One parameter tensor of a model. src/ knows nothing else about a model's tensors.
 struct TensorSpec {
     std::string name;       // as in the checkpoint: "transformer.h.0.attn.c_attn.weight"
     size_t rows, cols;      // in memory, padding rows included; a vector is 1 x cols
-    size_t file_rows;       // rows that belong to the file and count as parameters (wte: V of Vp)
-    bool transposed;        // the file holds it as (cols, file_rows): Hugging Face's Conv1D
-    float init_std;         // 0 = zeros, kOnes = ones
-    bool decay;             // tensors of two or more dimensions decay
-    bool embedding = false; // a matrix whose rows are looked up, or a head: no map between hidden states
-    // What stands one after the other in memory and is tensors of its own in files: rows of a matrix, or elements of a
-    // vector. Empty: it is one tensor there, too. In `name` is then what they have in common.
+    size_t file_rows;       // rows without padding, which are in files and count as parameters (wte: V of Vp)
+    bool transposed;        // files store it as (cols, file_rows), as Hugging Face's Conv1D does
+    float init_std;         // standard deviation of the first weights; 0: all are zero; kOnes: all are one
+    bool decay;             // whether weight decay applies: to tensors of two or more dimensions
+    bool embedding = false; // an embedding table or a head, so no linear map between hidden states
+    // The tensors that files hold in place of this one, such as q, k and v. They lie one after another in its memory;
+    // count: their rows, or the elements of a vector. `name` then stands for all of them. Empty: this is one
+    // tensor in files, too.
     struct Part { std::string name; size_t count; };
     std::vector<Part> parts = {};
-    bool repeated = false;  // each part is the whole tensor
+    bool repeated = false;  // each part is a copy of the whole tensor
 };
 constexpr float kOnes = -1;
-std::vector<TensorSpec::Part> parts_of(const TensorSpec& spec);     // its parts, or itself as the only one
+std::vector<TensorSpec::Part> parts_of(const TensorSpec& spec);     // its parts, or itself as the only part
 size_t count_parameters(const std::vector<TensorSpec>& table);      // without padding rows; a tied head once
 
 struct Arena {
@@ -33,8 +34,8 @@ struct Arena {
     size_t n = 0;                       // elements in all, a multiple of kUnit
 };
 Arena arena_layout(std::vector<TensorSpec> tensors);
-std::vector<uint8_t> arena_decay(const Arena& arena);      // by unit: whether its weights decay
+std::vector<uint8_t> arena_decay(const Arena& arena);      // for each unit: whether weight decay applies
 
-// Writes the first weights (arena.n floats in host memory): element i of tensor t is a function of (seed, t, i) alone,
-// normal with the table's standard deviation, zeros or ones.
+// Writes the first weights, arena.n floats in host memory: zero, one, or normal with the table's standard deviation.
+// Element i of tensor t depends on (seed, t, i) alone.
 void arena_init(float* weights, const Arena& arena, uint64_t seed);

@@ -22,7 +22,7 @@ static void print_line(const char* kind, const std::string& message) {
     if (const int64_t step = error_step; step >= 0) where += format(" step %lld", (long long)step);
     if (!where.empty()) where = "[" + where.substr(1) + "]";
     const std::string line = program + where + ": " + kind + ": " + escape_control(message) + "\n";
-    if (::write(2, line.data(), line.size()) < 0) return;       // nobody is left to tell
+    if (::write(2, line.data(), line.size()) < 0) return;       // there is no stderr to tell that
 }
 
 void print_error(const Error& error) { print_line("error", error.message); }

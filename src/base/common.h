@@ -49,21 +49,22 @@ int64_t current_step();                         // what set_error_step got last
 std::string format(const char* format, ...) __attribute__((format(printf, 1, 2)));
 std::string vformat(const char* format, va_list args);
 std::string with_commas(uint64_t n);            // 1234567 -> "1,234,567"
-// Control characters but those in `keep` as \xNN, and bytes that belong to no character as U+FFFD.
+// Returns text with control characters, except those in `keep`, as \xNN, and with bytes that are not UTF-8 as U+FFFD.
 std::string escape_control(std::string_view text, std::string_view keep = "");
 std::string join(const std::vector<std::string>& words, const char* separator);
 std::string shell_quote(const std::string& word);  // 'my run'
-std::string_view next_word(std::string_view* rest, char separator);  // takes the text up to it from *rest
+std::string_view next_word(std::string_view* rest, char separator);  // removes the word and the separator from *rest
 size_t edit_distance(std::string_view a, std::string_view b);  // Levenshtein; for "did you mean"
 double now_seconds();                           // monotonic clock
 
-// Reads all of text as a T: no locale, no blanks, no other base. False if it is no number or T cannot hold it.
+// Reads the whole text as a decimal number, whatever the locale is; blanks are not allowed. Returns false if it is no
+// number or T cannot hold it.
 template <class T> bool parse_whole(std::string_view text, T* out) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *out);
     return error == std::errc() && end == text.data() + text.size();
 }
 
-// a * b of numbers read from files; kExitBadContent where it would wrap.
+// Returns a * b, for numbers that were read from a file. kExitBadContent if the product overflows.
 uint64_t checked_mul(uint64_t a, uint64_t b, const char* what);
 
 template <class T> std::string bytes_of(const T& x) { return {reinterpret_cast<const char*>(&x), sizeof x}; }

@@ -17,12 +17,12 @@ cpu_set_t affinity_of(pid_t pid) {
     return mask;
 }
 
-// A quota and its period stand in a file of cgroups of version 2, in two of version 1.
+// Version 2 of cgroups has the quota and its period in one file, version 1 has them in two.
 double cgroup_cpus(const std::string& root) {
     double limit = 0;
     const auto take = [&](const std::string& numbers) {
         double quota, period;
-        if (std::sscanf(numbers.c_str(), "%lf %lf", &quota, &period) != 2 || quota <= 0) return;   // "max", -1
+        if (std::sscanf(numbers.c_str(), "%lf %lf", &quota, &period) != 2 || quota <= 0) return;   // "max" or -1
         limit = limit == 0 ? quota / period : std::min(limit, quota / period);
     };
     visit_cgroups(root, "cpu", [&](const std::string& group) {
@@ -37,8 +37,8 @@ int available_cpus() { return threads_by_environment(cpu_share({affinity_of(0)},
 int threads_by_environment(int threads, int ranks) {
     for (const auto& [name, sharing] : {std::pair("OMP_NUM_THREADS", 1), {"SLURM_CPUS_PER_TASK", ranks}}) {
         const char* const text = std::getenv(name);
-        const int n = text ? std::atoi(text) : 0;           // "8,2" is for nested threads: the first counts
-        const bool of_torchrun = n == 1 && name[0] == 'O' && std::getenv("TORCHELASTIC_RUN_ID");     // nobody asked
+        const int n = text ? std::atoi(text) : 0;           // of "8,2", for nested threads, the first counts
+        const bool of_torchrun = n == 1 && name[0] == 'O' && std::getenv("TORCHELASTIC_RUN_ID");     // its default
         if (n > 0 && sharing > 0 && !of_torchrun) threads = std::min(threads, std::max(1, n / sharing));
     }
     return threads;
@@ -56,7 +56,7 @@ int cpu_share(const std::vector<cpu_set_t>& masks, int local_rank, double quota)
         if (may_use(masks[size_t(local_rank)])) share += 1.0 / double(std::ranges::count_if(masks, may_use));
     }
     if (quota > 0) share = std::min(share, quota / double(masks.size()));
-    return std::max(1, int(share + 1e-6));      // rounded down: a thread too many slows all the others
+    return std::max(1, int(share + 1e-6));      // rounded down, because one thread too many slows all the others
 }
 
 void stay_near_device(const std::string& address) {

@@ -1,4 +1,4 @@
-// file.cpp -- files through the system calls themselves: each result is looked at, a failure names path and reason.
+// file.cpp -- files by direct system calls. Every result is checked, and an error names the path and the reason.
 #include "src/base/file.h"
 #include <algorithm>
 #include <atomic>
@@ -28,7 +28,7 @@ Descriptor::~Descriptor() {
     if (fd >= 0) ::close(fd);
 }
 
-// The exit code of a read that failed: there is no such file, its medium is damaged, or it cannot be read now.
+// Returns the exit code for a failed read: there is no such file, its medium is damaged, or it cannot be read now.
 static int code_of(int error) {
     switch (error) {
         case ENOENT: case ENOTDIR: case ELOOP: case ENAMETOOLONG: case ENXIO: return kExitNoInput;
@@ -41,7 +41,8 @@ static int code_of(int error) {
     fail(code_of(error), code_of(error) == kExitOther ? "cannot be read now" : what, path, error);
 }
 
-// Calls until the result is not -1: at once again after a signal, five times in 3 seconds after an error that may pass.
+// Repeats call() while it returns -1: at once after a signal, and up to five times in 3 seconds after an error that may
+// be temporary.
 template <class F> static auto patiently(const std::string& path, const F& call) {
     constexpr useconds_t kFirst = 100000, kLast = 1600000;
     for (useconds_t pause = kFirst;;) {
@@ -86,7 +87,7 @@ bool InputFile::touched() {
     return old.st_size != info.st_size || differ(old.st_mtim, info.st_mtim) || differ(old.st_ctim, info.st_ctim);
 }
 
-constexpr uint64_t kPiece = 64 << 10;           // stays in the cache between the copy and its use
+constexpr uint64_t kPiece = 64 << 10;           // bytes; a piece stays in the CPU's cache until it is used
 
 uint32_t InputFile::checksum(uint32_t crc) const {
     std::vector<char> piece(size_t(std::min(kPiece, size)));
@@ -132,7 +133,7 @@ std::string read_kernel_file(const std::string& path) {
     return text.str();
 }
 
-// What kind of file is there; 0: none.
+// Returns the st_mode of a file; 0: there is none.
 static mode_t mode_of(const std::string& path) {
     struct stat info;
     if (patiently(path, [&] { return ::stat(path.c_str(), &info); }) == 0) return info.st_mode;
@@ -143,7 +144,7 @@ static mode_t mode_of(const std::string& path) {
 bool file_exists(const std::string& path) { return mode_of(path) != 0; }
 bool is_directory(const std::string& path) { return S_ISDIR(mode_of(path)); }
 
-// Not std::filesystem's iterator: its noexcept functions end the process when there is no memory.
+// It does not use std::filesystem's iterator, whose noexcept functions end the process when there is no memory.
 std::vector<std::string> list_directory(const std::string& path) {
     std::vector<std::string> names;
     const auto list = [&] {
@@ -159,8 +160,8 @@ std::vector<std::string> list_directory(const std::string& path) {
     return names;
 }
 
-// Appends the paths that begin with `done` and go on as the pattern `rest` says. Not glob(): that takes a folder whose
-// reading fails for one that ends there.
+// Appends the paths that consist of `done` and a match of the pattern `rest`. It does not use glob(), which mistakes an
+// error in the middle of reading a folder for the folder's end.
 static void expand(const std::string& done, const std::string& rest, std::vector<std::string>* paths) {
     if (rest.empty()) {
         if (file_exists(done)) paths->push_back(done);
@@ -283,7 +284,7 @@ void FileWriter::finish() {
 
 void write_file_atomic(const std::string& path, std::string_view content) {
     const std::string temporary = path + ".tmp" + std::to_string(::getpid());
-    ::unlink(temporary.c_str());                        // of a killed process that had this number
+    ::unlink(temporary.c_str());                        // left by a killed process of the same pid
     try {
         FileWriter file(temporary);
         file.write(content.data(), content.size());
@@ -303,7 +304,7 @@ void remove_temporaries(const std::string& path) {
             remove_tree(path_join(folder, name));
 }
 
-// Castagnoli's polynomial, reflected. kCrc[k][b]: byte b and k zeros behind it.
+// Castagnoli's polynomial, reflected. kCrc[k][b] is the checksum of byte b followed by k zero bytes.
 static constexpr auto kCrc = [] {
     std::array<std::array<uint32_t, 256>, 8> table{};
     for (uint32_t b = 0; b < 256; b++)
@@ -312,7 +313,7 @@ static constexpr auto kCrc = [] {
     return table;
 }();
 
-// Eight bytes a step (Kounavis and Berry 2005).
+// Handles eight bytes at a time with the tables (Kounavis and Berry 2005).
 static constexpr uint32_t crc_tables(uint32_t c, const char* p, size_t n) {
     const auto byte = [&](size_t i) { return uint8_t(p[i] ^ (i < 4 ? c >> 8 * i : 0)); };
     for (; n >= 8; p += 8, n -= 8) {
@@ -362,7 +363,7 @@ static void sha_block(std::array<uint32_t, 8>* hash, const char* block) {
         const uint32_t s1 = rotr(w[t - 2], 17) ^ rotr(w[t - 2], 19) ^ w[t - 2] >> 10;
         w[t] = w[t - 16] + s0 + w[t - 7] + s1;
     }
-    auto s = *hash;                                     // a to h of the standard
+    auto s = *hash;                                     // the variables a to h of the standard
     for (size_t t = 0; t < 64; t++) {
         const uint32_t a = s[0], b = s[1], c = s[2], e = s[4], f = s[5], g = s[6];
         const uint32_t t1 = s[7] + (rotr(e, 6) ^ rotr(e, 11) ^ rotr(e, 25)) + ((e & f) ^ (~e & g)) + k[t] + w[t];
@@ -374,7 +375,7 @@ static void sha_block(std::array<uint32_t, 8>* hash, const char* block) {
     for (size_t i = 0; i < 8; i++) (*hash)[i] += s[i];
 }
 
-// FIPS 180-4.
+// SHA-256 as in FIPS 180-4.
 std::array<uint8_t, 32> sha256(std::string message) {
     std::array<uint32_t, 8> hash = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
                                     0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
@@ -388,17 +389,18 @@ std::array<uint8_t, 32> sha256(std::string message) {
     return digest;
 }
 
-// Four independent lanes, which hide the latency of the multiplications. One changed word always changes its lane.
+// Hashes in four independent lanes, which hides the latency of the multiplications. A changed word always changes the
+// hash of its lane.
 uint64_t hash_bytes(const void* data, size_t bytes, uint64_t seed) {
-    constexpr uint64_t kA = 0x9e3779b97f4a7c15, kB = 0xd6e8feb86659fd93;    // odd: 2^64 / golden ratio; a mixer's
+    constexpr uint64_t kA = 0x9e3779b97f4a7c15, kB = 0xd6e8feb86659fd93;    // odd: 2^64 / golden ratio; from a mixer
     uint64_t lane[4];
     for (uint64_t i = 0; i < 4; i++) lane[i] = mix64(seed + kA * (i + 1));
-    for (size_t at = 0; at <= bytes; at += 32) {                            // zeros behind the last byte
+    for (size_t at = 0; at <= bytes; at += 32) {                            // the last block is filled up with zeros
         uint64_t words[4] = {};
         if (at < bytes) std::memcpy(words, static_cast<const char*>(data) + at, std::min<size_t>(bytes - at, 32));
         for (size_t i = 0; i < 4; i++) lane[i] = std::rotl(lane[i] ^ words[i] * kA, 29) * kB;
     }
-    uint64_t h = mix64(bytes);                                              // tells them from zeros in the data
+    uint64_t h = mix64(bytes);                                              // tells these from zeros in the data
     for (const uint64_t x : lane) h = mix64(h ^ x);
     return h;
 }

@@ -1,4 +1,4 @@
-// json.cpp -- the grammar by recursive descent; the same code checks a text and walks through what was checked.
+// json.cpp -- a recursive-descent parser. The same code first checks a text and later finds the values in it.
 #include "src/base/json.h"
 #include <algorithm>
 #include <cmath>
@@ -11,7 +11,7 @@ constexpr int kMaxDepth = 32;   // of arrays and objects inside each other
 struct Parser {
     std::string_view text;
     const char* what = nullptr;     // null: the text was checked before
-    bool paths = true;              // takes \udcXX for a byte
+    bool paths = true;              // \udcXX is byte XX
     size_t at = 0;
 
     [[noreturn]] void fail(const char* want) const {
@@ -55,7 +55,7 @@ struct Parser {
         return code;
     }
     static bool is_byte(uint32_t code) { return code >= 0xDC80 && code < 0xDD00; }
-    uint32_t escape() {                                 // behind its backslash
+    uint32_t escape() {                                 // after its backslash
         static constexpr std::string_view kFrom = "\"\\/bfnrt", kTo = "\"\\/\b\f\n\r\t";
         if (const size_t i = kFrom.find(peek()); i != kFrom.npos && ++at) return uint32_t(kTo[i]);
         if (!take('u')) fail("one of \" \\ / b f n r t u");
@@ -65,7 +65,7 @@ struct Parser {
         if (low < 0xDC00 || low >= 0xE000) fail("a pair of surrogates");
         return 0x10000 + ((code & 0x3FF) << 10 | (low & 0x3FF));
     }
-    // Appends what the string says to out, if there is one.
+    // Parses a string. Appends its decoded text to out, unless out is null.
     void string(std::string* out = nullptr) {
         const auto plain = [](char c) { return c >= ' ' && c < 0x7F && c != '"' && c != '\\'; };
         if (!take('"')) fail("a string");
@@ -91,9 +91,9 @@ struct Parser {
         string();
         if (!token(':')) fail("':'");
     }
-    void items(bool object, int depth) {                // behind the bracket
+    void items(bool object, int depth) {                // after the bracket
         const char close = object ? '}' : ']';
-        std::vector<uint32_t> keys;     // their places
+        std::vector<uint32_t> keys;     // where each begins
         if (token(close)) return;
         do {
             space();
@@ -103,7 +103,7 @@ struct Parser {
         } while (token(','));
         if (!take(close)) fail(object ? "',' or '}'" : "',' or ']'");
         const auto name = [&](uint32_t place) { return Json{text.substr(place)}.text(); };
-        std::ranges::sort(keys, {}, name);              // a vocabulary has 50,000
+        std::ranges::sort(keys, {}, name);              // sorted, because a vocabulary has 50,000 keys
         if (const auto twice = std::ranges::adjacent_find(keys, {}, name); twice != keys.end())
             die_content(format("%s: byte %zu", what, at), "key " + json_quote(name(*twice)) + " twice", "each once");
     }
@@ -125,7 +125,7 @@ struct Parser {
     }
 };
 
-std::string_view raw(const Json& value) {               // as it is written
+std::string_view raw(const Json& value) {               // its text as it is written
     Parser parser{value.from};
     if (value) parser.value(0);
     return value.from.substr(0, parser.at);
@@ -242,7 +242,7 @@ std::string json_shown(const Json& value) {
     return value.kind() == Json::string ? json_quote(text) : text;
 }
 
-// The digits that give the same bits back, as printf's %.17g has them, without its locale.
+// Writes the digits from which the same bits are read back, like printf's %.17g but in any locale.
 std::string json_number(double x, int digits) {
     if (!std::isfinite(x)) return "null";
     char buffer[64];

@@ -1,12 +1,13 @@
-// json.h -- JSON, read strictly where it lies and written plainly (RFC 8259).
+// json.h -- reads and writes JSON (RFC 8259).
 //
-// Reading: UTF-8 checked, depth at most 32, no duplicate keys, no lone surrogates, nothing after the value. Numbers
-// keep their text: as_u64 is exact up to 2^64-1. Errors: kExitBadContent, "what: byte N: got X, want Y".
+// The reader checks that the text is UTF-8, nests at most 32 deep and has no duplicate keys, no lone surrogates and
+// nothing after the value. It keeps numbers as text, so that as_u64 is exact up to 2^64-1. Its errors are
+// kExitBadContent, "what: byte N: got X, want Y".
 //
-// A path need not be UTF-8. In the files that keep paths a byte XX that belongs to no character is \udcXX, as Python
-// has it in a str (surrogateescape).
+// A path need not be UTF-8. In files that contain paths, a byte XX that is not UTF-8 is written as \udcXX, as Python's
+// surrogateescape does.
 //
-// A Json is a place in a text that parse_json has checked; the text must outlive it. No tree is built.
+// A Json points into a text that parse_json has checked; the text must outlive it. No tree is built.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -19,34 +20,34 @@ struct Json {
 
     Kind kind() const;                        // null where there is no value
     explicit operator bool() const { return !from.empty(); }
-    std::string text() const;                 // of a string, decoded; of anything else, as written
+    std::string text() const;                 // a string decoded; any other value as it is written
     bool as_u64(uint64_t* out) const;         // false if not an integer in 0..2^64-1; 1.0 is none
     bool as_double(double* out) const;        // false if not a number, or too large
-    Json find(std::string_view key) const;    // none if absent or not an object
-    // The value under `key` as a type, or a kExitBadContent error that says what, key, got and want.
+    Json find(std::string_view key) const;    // empty if it is absent, or if this is no object
+    // Return the value under `key`. kExitBadContent, with what, key, got and want: it is absent or of another type.
     Json at(std::string_view key, const char* what) const;
     std::string get_string(std::string_view key, const char* what) const;
     uint64_t get_u64(std::string_view key, const char* what) const;
     double get_double(std::string_view key, const char* what) const;
 };
-Json parse_json(std::string_view text, const char* what, bool paths = false);     // paths: \udcXX is a byte
-Json parse_json(std::string&& text, const char* what, bool paths = false) = delete;  // it would be gone
+Json parse_json(std::string_view text, const char* what, bool paths = false);     // paths: \udcXX is byte XX
+Json parse_json(std::string&& text, const char* what, bool paths = false) = delete;  // the text would be gone
 
 // Walks through an array or object in the text's order: for (JsonItems i(x); i.next();) ... i.key, i.value
 struct JsonItems {
-    Json key, value;                          // key: of an object
+    Json key, value;                          // key: empty in an array
     explicit JsonItems(const Json& of);
     bool next();
   private:
-    std::string_view rest;                    // from the value before, at first from behind the bracket
+    std::string_view rest;                    // from the last value on; at first, from after the bracket
     bool object;
 };
 
 // Throws kExitBadContent, "WHAT: KEY: got GOT, want WANT".
 [[noreturn]] void refuse(const char* what, std::string_view key, const Json& got, const std::string& want);
-// "..." with escapes; a byte that belongs to no character becomes U+FFFD, of a path \udcXX.
+// Returns text as a JSON string with its quotes. A byte that is not UTF-8 becomes U+FFFD, or with `path` \udcXX.
 std::string json_quote(std::string_view text, bool path = false);
-std::string json_shown(const Json& value);    // for "got X": short, whatever the file holds
+std::string json_shown(const Json& value);    // for "got X" in an error: short, whatever the value is
 std::string json_number(double x, int digits = 17); // null for NaN and infinities
 inline std::string json_number(float x) { return json_number(double(x), 9); }
 
@@ -58,8 +59,8 @@ struct JsonLine {
         else if constexpr (std::is_integral_v<T>) return raw(key, std::to_string(x));
         else return raw(key, json_quote(x));
     }
-    JsonLine& add(const JsonLine& more);      // its members
-    JsonLine& raw(const char* key, const std::string& json);  // already JSON
+    JsonLine& add(const JsonLine& more);      // adds its members
+    JsonLine& raw(const char* key, const std::string& json);  // json: a value that is JSON already
     std::string text() const { return "{" + body + "}"; }
   private:
     std::string body;

@@ -1,4 +1,4 @@
-// limits.h -- which numbers an option takes. Models and optimizers declare theirs with these.
+// limits.h -- the ranges of numbers that options accept. Models and optimizers declare their options with these.
 #pragma once
 
 // Numbers low..high, without low itself if `above`, without high itself if `below`. want: the same in words.

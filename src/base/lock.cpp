@@ -14,7 +14,7 @@
 
 namespace {
 
-// What `held` paths are called in messages. Threads that write errors read it.
+// By each lock's `held`: its `path`, which messages show. Any thread that writes an error reads it.
 std::mutex names_mutex;
 std::map<std::string, std::string> names;
 
@@ -36,7 +36,7 @@ std::string began(int pid) {
     return std::string(next_word(&rest, ' '));
 }
 
-// Names this process: its host, the host's boot, the pid namespace, and there the pid and when the process began.
+// Returns a text that identifies a process: host, boot of the host, pid namespace, pid, and when the process began.
 std::string claim_text(int pid) {
     char host[65] = {};
     gethostname(host, sizeof host - 1);
@@ -45,8 +45,8 @@ std::string claim_text(int pid) {
                   link_text("/proc/self/ns/pid").c_str(), pid, began(pid).c_str());
 }
 
-// Reads a claim. Returns whether the process has certainly ended: it was one of this boot and namespace, and now
-// another one has its number, or none has.
+// Reads host and pid of a claim_text. Returns whether that process has certainly ended: it was of this boot and pid
+// namespace, and now its pid is another process's or none's.
 bool has_ended(const std::string& claim, char (&host)[65], int* pid) {
     if (std::sscanf(claim.c_str(), "host %64s boot %*s space %*s pid %d", host, pid) != 2) return false;
     const std::string now = claim_text(*pid);
@@ -68,8 +68,8 @@ bool has_ended(const std::string& claim, char (&host)[65], int* pid) {
     die(kExitWrite, "cannot lock %s: %s: %s", what, shown_path(file).c_str(), strerror(error));
 }
 
-// Makes FOLDER/.locked. One that is left over is taken away first, by a rename: of two processes that do so one may
-// get the file that the other has just made, and puts it back.
+// Makes FOLDER/.locked. A file that an ended process has left is renamed first. If two processes do so at once, one may
+// have renamed the file that the other has just made; it then puts that file back.
 void make_lock_file(FolderLock* lock, const char* what, const char* cure) {
     const std::string path = path_join(lock->held, ".locked"), aside = format("%s.%d", path.c_str(), int(getpid()));
     const auto in_use = [&] {
@@ -120,12 +120,12 @@ void lock_folder(FolderLock* lock, const std::string& path, const char* what, co
         names[lock->held] = path;
     }
     const std::string file = path_join(lock->held, ".lock");
-    do {            // the one who unlocks may remove the file that this process has just opened
+    do {            // another process may have removed the file that this one has just opened
         lock->file = Descriptor(open(file.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644));
         if (lock->file.fd < 0) die_unlocked(what, file);
         const int error = flock(lock->file.fd, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
         if (error == EWOULDBLOCK) die_in_use(what, lock->held, file, cure);
-        // Another host may see the same folder through a mount without flock.
+        // A host whose mount of the same folder has no flock may have made .locked.
         if (error || file_exists(path_join(lock->held, ".locked"))) make_lock_file(lock, what, cure);
         if (error)
             warn("%s: %s: its file system cannot lock files (%s); the file .locked stands for the lock", what,
@@ -139,7 +139,7 @@ void lock_folder(FolderLock* lock, const std::string& path, const char* what, co
 static bool find_folder(const FolderLock& lock, std::string* path) {
     struct stat there;
     if (lock.holds(lock.path)) return true;
-    for (int tries = 0; tries < 10; tries++) {      // it may be moved again meanwhile
+    for (int tries = 0; tries < 10; tries++) {      // it may be moved again while this looks
         // A disk or server that does not answer now says nothing about where the folder is.
         if (stat(lock.path.c_str(), &there) != 0 && errno != ENOENT && errno != ENOTDIR) return true;
         *path = link_text(format("/proc/self/fd/%d", lock.folder.fd));

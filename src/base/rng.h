@@ -1,4 +1,4 @@
-// rng.h -- random numbers as a function, not a stream.
+// rng.h -- random numbers as a function of a key and an index, not as a stream.
 //
 // random4(key, i) is a pure function: no state to save, no order to keep, the same on every rank, thread and device.
 // Generator: Philox 4x32-10 (Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3, SC'11).
@@ -11,8 +11,8 @@
 #define HOST_DEVICE
 #endif
 
-// What a number is for. Dropout sites are kRandomDropout + 4 * layer + {0 attention, 1 projection, 2 MLP}; one less is
-// the embedding.
+// What a number is for. GPT-2's dropout sites are kRandomDropout + 4 * layer + {0 attention, 1 projection, 2 MLP}, and
+// kRandomDropout - 1 for the embedding.
 enum RandomPurpose : uint32_t {
     kRandomInit = 1, kRandomData = 2, kRandomSample = 3, kRandomStory = 4, kRandomDropout = 0x100
 };
@@ -41,8 +41,8 @@ HOST_DEVICE inline Random4 random4(const RandomKey& key, uint64_t i) {
 
 HOST_DEVICE inline float uniform01(uint32_t bits) { return float(bits >> 8) * (1.0f / 16777216.0f); }   // [0, 1)
 
-// Mixes 64 bits (the end of splitmix64: Steele, Lea and Flood 2014). Static, because the CPU kernels compile it for
-// several instruction sets, and a linker keeps only one copy of an inline function.
+// Mixes 64 bits (the last part of splitmix64: Steele, Lea and Flood 2014). It is static because the CPU kernels compile
+// it for several instruction sets, and a linker keeps only one copy of an inline function.
 HOST_DEVICE static inline uint64_t mix64(uint64_t z) {
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
     z = (z ^ z >> 27) * 0x94d049bb133111ebu;

@@ -1,13 +1,14 @@
 // same_math.h -- log, exp, pow, sin and cos with the same bits on every CPU; C libraries differ in the last bit.
 // Each is a fixed sequence of +, -, * and /, which IEEE 754 rounds in one way, and of bit operations. -ffp-contract=off
-// keeps compilers from fusing * and +. CUDA compilers fuse them and give other bits. Errors in double: 4e-16 of the
-// result, for same_pow (1 + |y log x|) times that; same_sin and same_cos 2e-16. Method: the argument is reduced to a
-// short interval, by a constant in two parts so that the first product is exact (Cody, Waite 1980); then Taylor series.
+// keeps compilers from fusing * and +. CUDA compilers fuse them and give other bits. The relative error is up to 4e-16,
+// and (1 + |y log x|) times that for same_pow; the absolute error of same_sin and same_cos is up to 2e-16. The method
+// reduces the argument to a short interval, with a constant in two parts so that the first product is exact (Cody and
+// Waite 1980), and then sums a Taylor series.
 #pragma once
 #include <bit>
 #include "src/base/rng.h"
 
-// c0 + x (c1 + x (c2 + ...))
+// Returns c0 + x (c1 + x (c2 + ...)).
 HOST_DEVICE static inline double horner(double, double c0) { return c0; }
 template <class... C> HOST_DEVICE static inline double horner(double x, double c0, C... c) {
     return c0 + x * horner(x, c...);
@@ -15,7 +16,7 @@ template <class... C> HOST_DEVICE static inline double horner(double x, double c
 
 constexpr double kLn2High = 0x1.62e42feep-1, kLn2Low = 0x1.a39ef35793c76p-33;
 constexpr double kQuarterHigh = 0x1.921fb544p+0, kQuarterLow = 0x1.0b4611a626331p-34;       // pi / 2
-constexpr double kToInteger = 0x1.8p52;         // adding it leaves a whole number in the lowest bits
+constexpr double kToInteger = 0x1.8p52;         // adding it rounds to an integer, in the lowest bits
 
 // log(x) for finite x >= 2^-1022. With x = 2^n m, sqrt(1/2) <= m < sqrt(2): log m = 2 artanh(s), s = (m - 1) / (m + 1).
 HOST_DEVICE static inline double same_log(double x) {
@@ -27,7 +28,7 @@ HOST_DEVICE static inline double same_log(double x) {
     return n * kLn2High + (2 * s + (s * z * tail + n * kLn2Low));
 }
 
-// e^x; 0 below -708, infinite above 709. With x = n log 2 + r: 2^n e^r.
+// e^x; 0 for x < -708, infinite for x > 709. With x = n log 2 + r: 2^n e^r.
 HOST_DEVICE static inline double same_exp(double x) {
     if (x < -708) return 0;
     if (x > 709) return __builtin_inf();

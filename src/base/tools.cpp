@@ -31,7 +31,7 @@ std::string require_tool(const std::string& option, const std::string& name) {
     die(kExitOther, "--%s: cannot start %s: %s", option.c_str(), shown_path(path).c_str(), std::strerror(error));
 }
 
-// What execv takes: the program, its arguments, null.
+// Returns the argv for execv: the program, its arguments, null.
 static std::vector<char*> pointers(const std::string& path, const Arguments& arguments) {
     std::vector<char*> argv = {const_cast<char*>(path.c_str())};
     for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
@@ -39,7 +39,7 @@ static std::vector<char*> pointers(const std::string& path, const Arguments& arg
     return argv;
 }
 
-// input: becomes its standard input, and signals are blocked; -1: it has those of this process.
+// input: becomes the tool's standard input, and signals are blocked in it; -1: both are as in this process.
 static pid_t start_tool(const std::string& option, const std::string& path, const Arguments& arguments, int input) {
     posix_spawn_file_actions_t files;
     posix_spawnattr_t attributes;
@@ -75,7 +75,7 @@ void hand_over(const std::string& option, const std::string& path, const Argumen
     cannot_start(option, path, errno);
 }
 
-constexpr double kFollowerSeconds = 20;     // for a follower to finish
+constexpr double kFollowerSeconds = 20;     // in which a follower must finish
 
 Follower::Follower(const std::string& option, const std::string& path, const Arguments& arguments)
     : name(format("--%s: %s", option.c_str(), shown_path(path).c_str())) {

@@ -1,4 +1,4 @@
-// tools.h -- the programs that were built with this one, and how it hands over to them, as git does.
+// tools.h -- finds and starts the other programs (tools) that were built with this one, as git does with its commands.
 #pragma once
 #include <string>
 #include <sys/types.h>
@@ -9,23 +9,24 @@ using Arguments = std::vector<std::string>;
 
 // Returns where the tool is: beside this program, or in its build/. It may be missing.
 std::string tool_path(const std::string& name);
-// The same for an option of the command line that needs it. Throws kExitNoInput if it is missing.
+// Returns the same for a command-line option that needs the tool. Throws kExitNoInput if it is missing.
 std::string require_tool(const std::string& option, const std::string& name);
-// Becomes the tool: it keeps this process's id, and its exit code is this program's. Throws kExitOther.
+// Replaces this process by the tool (execv): the pid stays, and the tool's exit code is this process's. Throws
+// kExitOther if the tool cannot be started.
 [[noreturn]] void hand_over(const std::string& option, const std::string& path, const Arguments& arguments);
-// Runs the tool to its end. Throws its exit code if that is not 0, or kExitOther.
+// Runs the tool and waits for its end. Throws its exit code if that is not 0, or kExitOther if it cannot start.
 void run_tool(const std::string& option, const std::string& path, const Arguments& arguments);
 
-// A tool that runs beside this process and reads the files that it writes. Its standard input ends when
-// this object or the process does, in whichever way; then it finishes. Signals do not reach it.
+// A tool that runs beside this process and reads the files that this process writes. Its standard input is a pipe that
+// closes when this object is destroyed or this process ends in any way; then the tool finishes. It blocks signals.
 class Follower {
   public:
     Follower(const std::string& option, const std::string& path, const Arguments& arguments);      // kExitOther
-    ~Follower();                            // waits for its end; one that hangs is killed
+    ~Follower();                            // waits for the tool's end; kills one that hangs
     Follower(const Follower&) = delete;
-    void check();                           // warns if it has failed
+    void check();                           // warns if the tool has failed
   private:
     std::string name;
     Descriptor input;
-    pid_t pid;                              // 0: has ended
+    pid_t pid;                              // 0: it has ended
 };

@@ -11,22 +11,23 @@ using Stream = struct StreamTag*;        // a cudaStream_t on a GPU, a worker th
 // depends on where a rank's or a thread's part begins.
 constexpr size_t kUnit = 4096;
 
-// What a GPU's kernels take at most: of LayerNorm, whose block has a row in registers, and of tree_reduce.
+// Limits of the GPU kernels: channels in LayerNorm, where a block keeps a row in registers, and terms in tree_reduce.
 constexpr int kGpuChannels = 8192, kGpuTerms = 64;
 
-// What changes from step to step, in memory that kernels read: a captured CUDA graph then needs no new arguments.
+// The values that change from step to step. Kernels read them from memory, so a captured CUDA graph needs no new
+// arguments.
 struct StepState {
     uint64_t seed;
     uint32_t step;
     float lr;
     float grad_scale;       // 1 / tokens of the step, times the clip factor
-    float values[16] = {};  // of the optimizer: see its prepare()
-    double tokens = 0;      // that the step is trained on
+    float values[16] = {};  // of the optimizer, set by its prepare()
+    double tokens = 0;      // tokens that the step trains on
 };
 
-// Counter-based dropout: element i of site `purpose` is kept if
-// uniform01(random4({seed, purpose, step, micro_batch}, i / 4).v[i % 4]) >= rate: multiplied by 1.0f / (1.0f - rate),
-// rounded, else by 0. Backward asks for the same numbers again.
+// Counter-based dropout. Element i of site `purpose` is kept if
+// uniform01(random4({seed, purpose, step, micro_batch}, i / 4).v[i % 4]) >= rate. A kept element is multiplied by
+// 1.0f / (1.0f - rate) and rounded, any other by 0. Backward computes the same random numbers again.
 struct Dropout {
     float rate;             // 0 = none
     uint32_t purpose;       // RandomPurpose
@@ -34,6 +35,7 @@ struct Dropout {
     const StepState* state; // seed and step
 };
 
-// How terms are added: kHalves, a balanced tree of equal terms; kStack, terms[0] + (terms[1] + (...)), as
-// ddp.cpp needs it inside a rank, where a term holds as many replicas as all behind it together.
+// The order in which terms are added. kHalves: a balanced binary tree, for terms that are sums over equally many
+// replicas. kStack: terms[0] + (terms[1] + (...)), which ddp.cpp uses inside a rank, where a term is a sum over as many
+// replicas as all terms after it together.
 enum class Tree { kHalves, kStack };

@@ -6,7 +6,7 @@
 #include "src/base/unicode_tables.h"
 
 namespace {
-struct Numbers {                            // of a table
+struct Numbers {                            // reads the numbers of a table in unicode_tables.h
     const char* at;
     uint32_t next() {
         uint32_t n = 0;
@@ -16,7 +16,7 @@ struct Numbers {                            // of a table
 };
 
 struct Steps {
-    uint8_t of[0x110000] = {};              // by code point
+    uint8_t of[0x110000] = {};              // a value for each code point; the table has runs of equal ones
     Steps(const char* table, uint32_t base) {
         uint8_t *at = of, now = 0;
         for (Numbers n = {table}; *n.at;) {
@@ -28,10 +28,10 @@ struct Steps {
 };
 
 struct Normalizer {
-    Steps order = {combining_steps, 64};    // combining classes, numbered in their order; 0: no mark, a base
-    std::vector<bool> stable = std::vector<bool>(0x110000, true);       // neither changed nor joined to what is before
-    std::unordered_map<uint32_t, std::pair<uint32_t, uint32_t>> parts;  // second 0: only one
-    std::unordered_map<uint64_t, uint32_t> whole;                       // of first << 32 | second
+    Steps order = {combining_steps, 64};    // ranks of combining classes; 0: the code point is no mark but a base
+    std::vector<bool> stable = std::vector<bool>(0x110000, true);   // NFC neither changes it nor joins it to one before
+    std::unordered_map<uint32_t, std::pair<uint32_t, uint32_t>> parts;  // decomposition; second 0: it has one part
+    std::unordered_map<uint64_t, uint32_t> whole;                       // composition of first << 32 | second
 
     void add(uint32_t code, uint32_t first, uint32_t second, bool composes) {
         parts[code] = {first, second};
@@ -40,7 +40,7 @@ struct Normalizer {
     }
     Normalizer() {
         for (uint32_t code = 0; code < 0x110000; code++) stable[code] = order.of[code] == 0;
-        for (uint32_t s = 0; s < 11172; s++)    // Hangul: a lead and a vowel, or such a syllable and a tail
+        for (uint32_t s = 0; s < 11172; s++)    // Hangul: each is a lead and a vowel, or such a syllable and a tail
             if (s % 28) add(0xAC00 + s, 0xAC00 + s - s % 28, 0x11A7 + s % 28, true);
             else add(0xAC00 + s, 0x1100 + s / 588, 0x1161 + s / 28 % 21, true);
         for (Numbers n = {decompositions}; *n.at;) {
@@ -59,16 +59,17 @@ struct Normalizer {
         decompose(found->second.first, out);
         if (found->second.second) out->push_back(found->second.second);
     }
-    // Appends decomposed code points in the composed form.
+    // Sorts the marks of decomposed code points, composes them, and appends the result as UTF-8.
     void append(std::vector<uint32_t>* codes, std::string* out) const {
         const auto mark = [&](uint32_t code) { return order.of[code]; };
         for (auto from = codes->begin(), to = from; from != codes->end(); from = to) {  // marks up to the next base
             to = std::find_if_not(from + 1, codes->end(), mark);
             std::ranges::stable_sort(from + !mark(*from), to, {}, mark);
         }
-        uint32_t *base = nullptr, *end = codes->data();     // what a mark may join; the end of what is kept
+        uint32_t *base = nullptr, *end = codes->data();     // the base that a mark may join; the output's end
         for (const uint32_t code : *codes) {
-            const bool reaches = base && (base == end - 1 || mark(end[-1]) < mark(code));  // none of its class between
+            // No mark of the same or a higher class is between the base and this mark.
+            const bool reaches = base && (base == end - 1 || mark(end[-1]) < mark(code));
             const auto both = reaches ? whole.find(uint64_t(*base) << 32 | code) : whole.end();
             if (both == whole.end()) *end++ = code;
             else *base = both->second;
@@ -86,8 +87,8 @@ CharClass char_class(uint32_t code) {
 
 bool to_nfc(std::string_view text, std::string* out) {
     static const Normalizer normalizer;
-    std::vector<uint32_t> codes;            // from a stable character up to the next one, if there are others between
-    size_t done = 0, stable = 0;            // what is in *out; where the last stable character begins
+    std::vector<uint32_t> codes;            // a stable character and the others after it, up to the next stable one
+    size_t done = 0, stable = 0;            // bytes of text that are done; where the last stable character begins
     const auto finish = [&](size_t at) {
         if (codes.empty()) return;
         normalizer.append(&codes, out);

@@ -1,21 +1,21 @@
-// unicode.h -- UTF-8, the classes of code points that the splits of tokenizers ask for, and NFC.
+// unicode.h -- UTF-8, NFC, and the classes of code points by which tokenizers split a text.
 #pragma once
 #include <cstdint>
 #include <string>
 #include <string_view>
 
-enum CharClass { kOther, kLetter, kNumber, kSpace };    // neither; \p{L}; \p{N}; \s, the White_Space property
+enum CharClass { kOther, kLetter, kNumber, kSpace };    // none of the others; \p{L}; \p{N}; \s, White_Space
 CharClass char_class(uint32_t code);                    // of Unicode 16.0; code <= 0x10FFFF
 
 struct Utf8Char {
     uint32_t code;
     uint32_t length;    // bytes, 1..4; 0 for an empty text
     bool valid;
-    bool cut;           // not valid, and only because text ends: more bytes could make it a character
+    bool cut;           // not valid, only because the text ends: more bytes could complete the character
 };
 
-// The character at the start of text. Where there is none, length is that of the longest beginning of a character, at
-// least 1: what one U+FFFD stands for (Unicode 16, 3.9, "maximal subparts").
+// Decodes the character at the start of text. If it is not valid, length is that of the longest part that could begin a
+// character, at least 1. One U+FFFD replaces that part (Unicode 16, 3.9, "maximal subparts").
 inline Utf8Char decode_utf8(std::string_view text) {
     if (text.empty()) return {0, 0, false, true};
     const uint8_t c = uint8_t(text[0]);
@@ -40,6 +40,6 @@ inline void append_utf8(std::string* out, uint32_t code) {
     for (int k = more - 1; k >= 0; k--) *out += char(0x80 | (code >> 6 * k & 0x3F));
 }
 
-// Appends text in the composed form NFC, as tokenizers 0.23 has it (Unicode 9.0); bytes that are not UTF-8 stay.
-// Returns false, and appends nothing, if text has that form already.
+// Appends text in the composed form NFC, as the tokenizers library 0.23 computes it (Unicode 9.0). Bytes that are not
+// UTF-8 stay as they are. Returns false, and appends nothing, if text is in that form already.
 bool to_nfc(std::string_view text, std::string* out);
