@@ -2,9 +2,9 @@
 //
 //     meeting   rendezvous.cpp; an Error is thrown to the caller
 //     running   every second a thread of each rank sends its record to rank 0 (rank 0: to all) and looks for silent
-//               ranks; rank 0 sends the first failure to all, which end with it: no other wait needs a deadline
+//               ranks; rank 0 sends the first failure to all ranks, which then end, so no other wait needs a deadline
 //     aborting  the watching thread stops, and an Error of the main thread becomes the failure
-//     leaving   after a last barrier a farewell is sent, and then a closed connection means nothing
+//     leaving   after a last barrier each rank sends a farewell; from then on a closed connection is no failure
 //
 // Whichever thread sets `ending` first ends the process.
 #include "src/comm/comm.h"
@@ -33,16 +33,16 @@ namespace {
 
 constexpr size_t kChunk = size_t(1) << 20;          // bytes that a rank exchanges at a time
 constexpr size_t kHugePage = size_t(2) << 20;
-constexpr off_t kMemoryBytes = off_t(1) << 46;      // of a host's memory file, before its tag: only touched pages exist
-constexpr double kSlowFactor = 5;                   // start-up, the first step and a checkpoint may take longer
+constexpr off_t kMemoryBytes = off_t(1) << 46;      // size of a host's memory file without its tag; sparse
+constexpr double kSlowFactor = 5;                   // times the timeout: for start-up, the first step and a checkpoint
 
 // What a rank does. It lies in memory that the host's ranks share: they can read the last step of a dead rank. It may
 // be read while it changes.
 struct alignas(64) Record {
     int64_t step = -1;
-    uint64_t steps = 0;                     // that have begun
+    uint64_t steps = 0;                     // how many have begun
     uint64_t count = 0;                     // grows with everything the rank does
-    uint64_t waiting = 0;                   // threads that wait for other ranks or for the GPU
+    uint64_t waiting = 0;                   // how many threads wait for other ranks or for the GPU
     char phase[24] = {};
 };
 
@@ -60,9 +60,10 @@ Record read_record(const Record& record) {
     return copy;
 }
 
-struct alignas(64) Barrier { std::atomic<uint64_t> arrived; };      // ranks, since the start
+struct alignas(64) Barrier { std::atomic<uint64_t> arrived; };      // number of arrivals so far
 
-// A collective as a rank calls it: ranks that disagree are told so. crc: of the bytes that follow between hosts.
+// Describes a call of a collective. Ranks compare their calls and fail if these differ. crc: of the bytes that follow
+// it between hosts.
 struct Call { char what[16]; int64_t root; uint64_t number, bytes, crc; };
 
 struct RankMemory { Record record; Call calls[2]; };
@@ -74,7 +75,7 @@ struct Message { Kind kind; int32_t code; Record record; char text[896]; };
 struct Watched {
     Socket socket;                          // none: this rank itself, or closed
     bool farewell = false;
-    size_t got = 0;                         // bytes of `incoming` that are there
+    size_t got = 0;                         // bytes of `incoming` that have been received
     Message incoming = {};
     Record record = {};
     double heard = now_seconds(), advanced = heard;     // when a record came, and when it last differed
@@ -84,19 +85,19 @@ struct Watched {
 
 struct Comm::Impl {
     Meeting meeting;
-    std::vector<Socket> mesh[2];            // connections by host, for small collectives and for comm_hosts_*
-    uint64_t rounds[2] = {};                // by mesh
-    Socket memory;                          // the host's memory file; of a single rank none
+    std::vector<Socket> mesh[2];            // connections by host: [0] for small collectives, [1] for comm_hosts_*
+    uint64_t rounds[2] = {};                // exchanges so far, by mesh
+    Socket memory;                          // the host's memory file; none if there is one rank
     size_t mapped = 0;                      // bytes of it that are in use
     Barrier* barriers = nullptr;
     RankMemory* ranks = nullptr;            // by local rank
     char* mailbox = nullptr;                // (2, size, kChunk): two halves, which alternate
     Record* record = nullptr;               // of this rank
     Descriptor launcher;                    // a pidfd of World::starter, or none
-    std::vector<Watched> watched;           // rank 0: by rank; others: [0], and one without a socket
+    std::vector<Watched> watched;           // on rank 0: by rank; elsewhere: rank 0, then this rank
     std::jthread watcher;
     std::atomic<bool> ending{false};
-    std::mutex mutex;                       // of clean_up
+    std::mutex mutex;                       // guards clean_up
     std::function<void()> clean_up = [] {};
 };
 
@@ -109,8 +110,9 @@ std::string describe(const Comm* comm, int rank) {
     return format("rank %d (host %s, pid %d)", rank, p.host.c_str(), p.pid);
 }
 
-// Sends to rank 0, or from rank 0 to all; gives up after 0.1 s. Reading notices a closed connection. A rank that has
-// left many records unread (it is stopped, or cut off) gets no more of them, since sending these must not wait.
+// Sends a message to rank 0, or from rank 0 to all ranks; gives up after 0.1 s each. A closed connection is noticed by
+// read_messages, not here. A rank that has left many records unread, because it is stopped or cut off, is sent no more
+// records: sending these must not wait.
 void send_message(Comm* comm, Kind kind, int code = 0, const std::string& text = "") {
     Message m = {kind, code, read_record(*comm->impl->record), {}};
     std::snprintf(m.text, sizeof m.text, "%s", text.c_str());
@@ -134,8 +136,8 @@ bool wait_for_close(Comm* comm, double seconds) {
     return now_seconds() < deadline;
 }
 
-// Ends the process, unless the main thread does already. Every rank prints that one is lost or stuck, since the output
-// of each may be the only one that survives. Only rank 0 prints another failure.
+// Ends the process, unless the main thread does already. That a rank is lost or stuck is printed by every rank, since
+// the output of each may be the only one that survives. Any other failure is printed by rank 0 alone.
 void end_job(Comm* comm, int code, const std::string& text) {
     if (comm->impl->ending.exchange(true)) return;
     if (comm->rank == 0) send_message(comm, Kind::failure, code, text);
@@ -146,7 +148,7 @@ void end_job(Comm* comm, int code, const std::string& text) {
     _exit(code);
 }
 
-// Ends the process because of a rank, and says what it did last.
+// Ends the process because a rank is lost or stuck, and prints what that rank did last.
 void end_lost(Comm* comm, int rank, const std::string& what) {
     const bool here = rank / comm->local_size == comm->host;
     const Record r = here ? read_record(comm->impl->ranks[rank % comm->local_size].record)
@@ -161,7 +163,7 @@ void note_record(Watched* w, const Record& record, double now) {
     w->record = record;
 }
 
-// Reads all that has come from a rank.
+// Reads and handles all messages that have come from a rank.
 void read_messages(Comm* comm, int rank) {
     Watched& w = comm->impl->watched[rank];
     Message& m = w.incoming;
@@ -183,7 +185,7 @@ void read_messages(Comm* comm, int rank) {
     }
 }
 
-// rank -1: all wait for each other.
+// Ends the process because a rank is stuck. rank -1: all ranks wait for each other.
 void end_stuck(Comm* comm, int rank, double seconds) {
     const std::string subject = rank >= 0 ? describe(comm, rank)
         : "all ranks, waiting for each other (collectives differ, or GPUs do not: NCCL_DEBUG=INFO)";
@@ -191,7 +193,7 @@ void end_stuck(Comm* comm, int rank, double seconds) {
 }
 
 // Ends the job if a rank is silent (stopped, or cut off). Rank 0 also ends it if a rank for which others wait makes no
-// progress, or if all wait. `now`: messages were read until then.
+// progress, or if all wait. now: when the last messages were read.
 void judge(Comm* comm, double now) {
     std::vector<Watched>& all = comm->impl->watched;
     for (int r = 0; r < int(all.size()); r++)
@@ -199,12 +201,12 @@ void judge(Comm* comm, double now) {
     if (comm->rank != 0) return;
     note_record(&all[0], read_record(*comm->impl->record), now);
     double longest_wait = 0, longest_still = 0, least_still = now;
-    int culprit = -1;                                       // the one that has stood still for longest without waiting
+    int culprit = -1;                                       // the rank without progress for longest that does not wait
     bool steady = true;
     for (int r = 0; r < comm->size; r++) {
         const Watched& w = all[r];
         const double still = now - w.advanced;
-        if (w.farewell) return;                             // nothing to wait for any more
+        if (w.farewell) return;                             // the job is at its end
         least_still = std::min(least_still, still);
         steady &= w.record.steps >= 2;
         if (w.record.waiting) longest_wait = std::max(longest_wait, still);
@@ -216,9 +218,9 @@ void judge(Comm* comm, double now) {
     if ((culprit < 0 ? least_still : std::min(longest_still, longest_wait)) > limit) end_stuck(comm, culprit, limit);
 }
 
-// The watching thread. Its loop allocates nothing before a failure: there may be no memory left.
+// What the watching thread runs. Its loop allocates no memory before a failure, because there may be none left.
 void watch(Comm* comm) {
-    sigset_t signals;                                       // are the main thread's
+    sigset_t signals;                                       // they go to the main thread
     sigfillset(&signals);
     pthread_sigmask(SIG_BLOCK, &signals, nullptr);
     std::vector<Watched>& all = comm->impl->watched;
@@ -231,19 +233,20 @@ void watch(Comm* comm) {
         for (size_t r = 0; r < all.size(); r++)
             if (polls[r].revents) read_messages(comm, int(r));
         const double now = now_seconds();
-        if (now - last > 2 * interval)                      // this process was stopped: the others' silence was its own
+        if (now - last > 2 * interval)                      // this process was stopped, the others were not silent
             for (Watched& w : all) w.heard = w.advanced = now;
         last = now;
         if (now < next) continue;
         next = now + interval;
-        pollfd ended = {comm->impl->launcher.fd, POLLIN, 0};        // behind a script that lives on
+        pollfd ended = {comm->impl->launcher.fd, POLLIN, 0};        // the launcher's end; a script of it may go on
         if (poll(&ended, 1, 0) == 1) end_job(comm, kExitPeer, "launcher lost: it has ended and left this rank");
         send_message(comm, Kind::record);
         judge(comm, now);
     }
 }
 
-// Takes the end of this process from the watching thread; does not return if that has begun it.
+// Stops the watching thread, so that only this thread can end the process. Does not return if the watching thread ends
+// the process already.
 void take_end(Comm* comm) {
     while (comm->impl->ending.exchange(true)) pause();
     if (comm->impl->watcher.joinable()) comm->impl->watcher.join();
@@ -271,13 +274,14 @@ Call make_call(Comm* comm, int mesh, const char* what, int root, size_t bytes) {
 // The rank that this one exchanges with on another host.
 int partner(const Comm* comm, int host) { return host * comm->local_size + comm->local_rank; }
 
-// Sends to one host while it receives from another: all do so at once, so that none waits for a reader.
+// Sends `out` to one host while it receives `in` from another. All ranks do both at once: if each sent first, all could
+// wait for a reader.
 void send_and_receive(Comm* comm, int mesh, int to, Bytes out, int from, Bytes in) {
     const int out_fd = comm->impl->mesh[mesh][to].fd, in_fd = comm->impl->mesh[mesh][from].fd;
     while (out.size + in.size > 0) {
         const int sent = move_some(out_fd, true, &out), got = move_some(in_fd, false, &in);
         if (sent < 0 || got < 0) {
-            usleep(2000000);                                // the watching thread will soon know more
+            usleep(2000000);                                // the watching thread may end the process and say more
             die(kExitPeer, "peer lost: %s: data connection closed",
                 describe(comm, partner(comm, sent < 0 ? to : from)).c_str());
         }
@@ -287,7 +291,7 @@ void send_and_receive(Comm* comm, int mesh, int to, Bytes out, int from, Bytes i
     }
 }
 
-// Sends out(h) to every other host h and receives in(h) from it. A Call goes ahead of the bytes.
+// Sends out(h) to every other host h and receives in(h) from it. A Call precedes the bytes and is compared.
 template <class Out, class In>
 void exchange(Comm* comm, int mesh, Call call, const Out& out, const In& in) {
     comm_waits(comm, true);
@@ -314,7 +318,7 @@ size_t longest_part(const Comm* comm, const size_t* cut) {
     return longest;
 }
 
-// Part h of data from its byte `at` on, at most a piece.
+// Returns part h of data from byte `at` of the part on, at most `piece` bytes.
 Bytes piece_of(const void* data, const size_t* cut, int h, size_t at, size_t piece) {
     const size_t begin = std::min(cut[h] + at, cut[h + 1]);
     return {static_cast<const char*>(data) + begin, std::min(piece, cut[h + 1] - begin)};
@@ -322,9 +326,10 @@ Bytes piece_of(const void* data, const size_t* cut, int h, size_t at, size_t pie
 
 // ---- small collectives
 
-// Moves `bytes` of every rank, or of root alone (-1: all), through the mailbox; take(box, at, n) copies out what a
-// round brought, by rank. Since the mailbox's halves alternate, one barrier a round is enough. There is at least one
-// round, so that zero bytes on one rank alone are noticed.
+// Moves `bytes` bytes of rank `root`, or of every rank (root -1), to all ranks through the mailbox, up to kChunk in a
+// round. After each round take(box, at, n) must copy out bytes [at, at + n); with root -1 those of rank r are at
+// box + r * n. One barrier per round is enough, since the mailbox's halves alternate. There is at least one round, so
+// that the ranks notice if one of them calls with zero bytes and the others do not.
 template <class F>
 void mailbox_rounds(Comm* comm, const char* what, int root, const void* mine, size_t bytes, const F& take) {
     auto* impl = comm->impl;
@@ -349,11 +354,11 @@ void mailbox_rounds(Comm* comm, const char* what, int root, const void* mine, si
 
 // ---- the start
 
-// Finds the hosts: each has as many ranks as the first, and they are consecutive.
+// Finds out which ranks share a host. kExitUsage unless each host has as many ranks as the first, consecutive ones.
 void lay_out_hosts(Comm* comm) {
     const std::vector<PeerInfo>& peers = comm->impl->meeting.peers;
-    std::map<std::string, int> host_of;     // by identity
-    int& local = comm->local_size;      // 1
+    std::map<std::string, int> host_of;     // by host_id
+    int& local = comm->local_size;      // 1 at first
     while (local < comm->size && !std::strcmp(peers[0].host_id, peers[local].host_id)) local++;
     for (int r = 0; r < comm->size; r++) {
         const auto [at, is_new] = host_of.emplace(peers[r].host_id, r / local);
@@ -368,13 +373,13 @@ void lay_out_hosts(Comm* comm) {
     comm->local_rank = comm->rank % local;
 }
 
-// All ranks of the host map the memory file of the first of them.
+// Maps the memory file of the host's first rank, as all ranks of the host do.
 void share_host_memory(Comm* comm) {
     auto* impl = comm->impl;
     const PeerInfo& leader = impl->meeting.peers[comm->host * comm->local_size];
     if (comm->local_rank > 0)
         impl->memory = Socket(open(format("/proc/%d/fd/%d", leader.pid, leader.memory).c_str(), O_RDWR | O_CLOEXEC));
-    uint64_t tag = 0;               // the process may be another of the same number, in a container of its own
+    uint64_t tag = 0;               // the pid may be that of another process, in another container
     const bool read = pread(impl->memory.fd, &tag, sizeof tag, kMemoryBytes) == ssize_t(sizeof tag);
     if (comm->size > 1 && (!read || tag != impl->meeting.job_hash + uint64_t(leader.rank)))
         die(kExitOther, "shared memory: /proc/%d/fd/%d: got another file or none, want that of rank %d; if "
@@ -404,7 +409,7 @@ Comm* comm_create(const World& world, double timeout) {
     Comm* const comm = new Comm{.rank = world.rank, .size = world.size, .launcher = world.launcher,
                                 .timeout = timeout, .impl = impl};
     try {
-        if (world.dies_with_parent) prctl(PR_SET_PDEATHSIG, SIGKILL);       // killing mpirun leaves its children
+        if (world.dies_with_parent) prctl(PR_SET_PDEATHSIG, SIGKILL);   // a killed mpirun leaves its children
         if (world.dies_with_parent) impl->launcher = Descriptor(int(syscall(SYS_pidfd_open, world.starter, 0)));
         rlimit files;           // rank 0 has a connection to each rank
         getrlimit(RLIMIT_NOFILE, &files);
@@ -423,7 +428,7 @@ Comm* comm_create(const World& world, double timeout) {
         if (world.size > 1) connect_ranks(comm);
     } catch (const Error& e) {
         if (impl->watcher.joinable()) comm_abort(comm, e.code, e.message);
-        impl->meeting = {};         // its sockets are closed: end_before_meeting may need their addresses
+        impl->meeting = {};         // closes its sockets, whose addresses end_before_meeting may need
         throw;
     }
     return comm;
@@ -491,7 +496,7 @@ std::string comm_first_text(Comm* comm, std::string text) {
     return text;
 }
 
-// What could never fit is refused here, as the kernel does for memory that is not shared.
+// Refuses a size that could never fit. The kernel does that only for memory that is not shared.
 void* comm_shared(Comm* comm, size_t bytes, const char* what) {
     auto* impl = comm->impl;
     const Allowance most = allowed_memory();
@@ -512,7 +517,7 @@ void* comm_shared(Comm* comm, size_t bytes, const char* what) {
 
 void comm_local_barrier(Comm* comm, int channel) {
     std::atomic<uint64_t>& arrived = comm->impl->barriers[channel].arrived;
-    uint32_t* const futex = reinterpret_cast<uint32_t*>(&arrived);      // its lower half
+    uint32_t* const futex = reinterpret_cast<uint32_t*>(&arrived);      // its lower 32 bits
     const uint64_t mine = ++arrived, all = round_up(mine, uint64_t(comm->local_size));
     if (mine == all) {
         syscall(SYS_futex, futex, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);

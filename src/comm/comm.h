@@ -1,11 +1,11 @@
-// comm.h -- the ranks of a job find each other, exchange messages, share memory and notice that one is gone.
+// comm.h -- the ranks of a job find each other, exchange messages, share memory and notice that one is lost.
 //
 // Every rank calls these functions in the same order, except those marked Local. None can hang: if a rank is lost (its
 // control connection closes) or makes no progress for `timeout` seconds, every process of the job prints one line that
 // names it and exits with kExitPeer.
 //
-//     control   a connection of each rank to rank 0, watched by a thread: Unix sockets on one host, TCP between hosts
-//     data      on a host shared memory; between hosts TCP connections of the ranks of equal local rank
+//     control   a connection of each rank to rank 0, which a thread watches: a Unix socket on one host, else TCP
+//     data      shared memory within a host; TCP between the ranks of equal local rank on different hosts
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -18,25 +18,25 @@ struct Error;                           // base/common.h
 struct World {
     int rank = 0, size = 1;
     std::string launcher = "none";      // "torchrun", "Open MPI", "srun", ..., for messages
-    std::string says;                   // the variables that were believed, "RANK=1 WORLD_SIZE=2"
-    std::string assumed;                // why all ranks are taken to be on this host, if nobody says so
-    bool dies_with_parent = false;      // the parent is the launcher, or a script of it: without it there is no job
-    int starter = 0;                    // the process of the launcher that started the ranks of this host
-    bool replaces = false;              // the launcher starts ranks again while others wait for them
+    std::string says;                   // the variables that gave rank and size, "RANK=1 WORLD_SIZE=2"
+    std::string assumed;                // why all ranks are assumed to be on this host; empty: it is known
+    bool dies_with_parent = false;      // the rank must end with its parent, the launcher or a script of it
+    int starter = 0;                    // pid of the launcher's process that started the ranks of this host
+    bool replaces = false;              // the launcher may restart a rank while the others wait for it
     std::string job;                    // equal on all ranks of a job, different for two jobs of one user
     std::string master_addr;            // where rank 0 listens; empty: all ranks are on this host
     int master_port = 0;                // 0: derived from the job's name
 };
-// Reads the variables of torchrun, Open MPI, MVAPICH2, Horovod, Flux, PMI and srun, in this order. get: getenv in the
-// program. kExitUsage: a size without a rank, a rank without a size, two launchers that disagree. LOCKSTEP_JOB names
+// Reads the variables of torchrun, Open MPI, MVAPICH2, Horovod, Flux, PMI and srun, in this order. get: getenv, except
+// in tests. kExitUsage: a size without a rank, a rank without a size, two launchers that disagree. LOCKSTEP_JOB names
 // the job.
 World find_world(const std::function<const char*(const char*)>& get);
 bool is_loopback(const std::string& host);
 
 struct Comm {
     int rank = 0, size = 1;
-    int host = 0, hosts = 1;            // in order of the hosts' first ranks
-    int local_rank = 0, local_size = 1; // rank = host * local_size + local_rank; every host has as many ranks
+    int host = 0, hosts = 1;            // number of this host, in order of the hosts' first ranks
+    int local_rank = 0, local_size = 1; // rank = host * local_size + local_rank; local_size is equal on all hosts
     struct Peer { std::string host; int pid; };
     std::vector<Peer> peers = {};       // by rank
     std::string launcher = "";
@@ -46,29 +46,30 @@ struct Comm {
 };
 
 Comm* comm_create(const World& world, double timeout);      // connects the ranks; kExitPeer names missing ones
-// Prints an error that ends this rank before it had a Comm, and tells the other ranks, which end with it. Rank 0 prints
-// for those that have the same error.
+// Prints an error that ends this rank before it has a Comm, and sends it to the other ranks, which then end, too. If
+// rank 0 has the same error, only rank 0 prints it.
 void end_before_meeting(const World& world, const Error& error);
 void comm_destroy(Comm* comm);                              // waits for all ranks, disconnects
 
-// Says what this rank does now; step -1: as before. Local. A rank that others wait for is stuck if it calls neither
-// this nor a collective for `timeout` seconds (5 times that in phase "checkpoint" and until all are at a second step).
+// Records what this rank does now; step -1: the step stays. Local. A rank that others wait for counts as stuck if it
+// calls neither this nor a collective for `timeout` seconds. The limit is 5 times that in phase "checkpoint", and until
+// all ranks have begun a second step.
 void comm_progress(Comm* comm, int64_t step, const char* phase);
-void comm_moved(Comm* comm);                    // another thread made progress; Local
-void comm_waits(Comm* comm, bool waits);        // between true and false this rank waits and is not blamed; Local
+void comm_moved(Comm* comm);                    // records that another thread has made progress; Local
+void comm_waits(Comm* comm, bool waits);        // begins or ends a wait, in which this rank is not stuck; Local
 // Tells the peers that this rank ends with an error. Returns true if rank 0 prints the message, false if the caller
 // must; does not return if the job is ending already. Local.
 bool comm_abort(Comm* comm, int code, const std::string& message);
-// Sets what the watching thread calls when it ends this process; the main thread may still run. Local.
+// Sets what the watching thread calls before it ends this process; the main thread may still run then. Local.
 void comm_at_end(Comm* comm, std::function<void()> clean_up);
 
 void comm_barrier(Comm* comm);
-void comm_local_barrier(Comm* comm, int channel);   // of this host's ranks; 0: the main thread's, 1: the reduction's
+void comm_local_barrier(Comm* comm, int channel);   // of this host's ranks; channel 0: main threads, 1: reduction
 void comm_allgather(Comm* comm, void* out, const void* in, size_t bytes);   // out: (size, bytes)
 void comm_broadcast(Comm* comm, void* data, size_t bytes, int root);
-std::string comm_first_text(Comm* comm, std::string text);  // of the first rank whose text is not empty
+std::string comm_first_text(Comm* comm, std::string text);  // the text of the first rank that has one
 
-// Returns zeroed, page-aligned memory that the ranks of this host share, for good. kExitOther: the machine has less.
+// Returns zeroed, page-aligned memory that this host's ranks share. It is never freed. kExitOther: there is too little.
 void* comm_shared(Comm* comm, size_t bytes, const char* what);
 template <class T> T* comm_shared(Comm* comm, size_t n, const char* what) {
     return static_cast<T*>(comm_shared(comm, n * sizeof(T), what));
@@ -81,13 +82,16 @@ template <class T> std::vector<T> comm_gather(Comm* comm, const T& mine) {
     return all;
 }
 
-// Returns this rank's threads: `wanted`, or if 0 its share of the host's CPUs. Warns of more threads than CPUs.
+// Returns how many threads this rank gets: `wanted`, or if that is 0, its share of the host's CPUs. Warns if the ranks
+// of the host have more threads than CPUs.
 int rank_threads(Comm* comm, int wanted);
 
-// Between hosts, among the ranks of equal local rank; one thread at a time. cut: (hosts + 1) byte offsets into data.
-//   scatter   sends part h of data to host h and receives part `host` of the others' data in pieces, host h's at room +
-//             h * piece; calls arrived(at, n) when all have sent bytes [at, at + n) of the part; then room is reused.
-//   gather    sends part `host` of data to the other hosts and receives theirs in place.
+// These exchange data between hosts, among the ranks of equal local rank. One thread at a time may call them. Part h of
+// data is the bytes [cut[h], cut[h + 1]).
+//   scatter   sends part h of data to host h, and receives part `host` of the data of every other host h, in pieces, at
+//             room + h * piece. Calls arrived(at, n) when bytes [at, at + n) of the part have come from all hosts; then
+//             it reuses room.
+//   gather    sends part `host` of data to the other hosts, and receives their parts into data.
 using Arrived = std::function<void(size_t at, size_t n)>;
 void comm_hosts_scatter(Comm* comm, const void* data, const size_t* cut, void* room, size_t piece,
                         const Arrived& arrived);

@@ -19,14 +19,15 @@
 
 namespace {
 
-constexpr size_t kMaxPending = 64;          // connections that have proven nothing, and 4 more per rank
+constexpr size_t kMaxPending = 64;          // connections without a valid Claim; 4 more per rank
 constexpr double kNotice = 10;              // seconds after which a rank says for whom it waits
 constexpr double kLingers = 5;              // seconds for which a rank that cannot start tells the others so
 
-// Both are of fixed size: a stranger costs no memory. code: what the sender ends with, or 0; text: why.
+// Both have a fixed size, so that a stranger cannot make a rank allocate memory. code: the exit code with which the
+// sender ends, or 0; text: its error.
 struct Claim { PeerInfo peer; int32_t code; char text[508]; Digest nonce, proof; };
 struct Answer { int32_t code; char text[508]; Digest proof; };
-struct Connection { Socket socket; Digest nonce = {}; Claim claim = {}; };      // nonce: of the lower rank
+struct Connection { Socket socket; Digest nonce = {}; Claim claim = {}; };      // nonce: the listener's
 using Connections = std::map<int, Connection>;              // by rank
 
 struct Address {
@@ -37,12 +38,12 @@ using Addresses = std::vector<Address>;
 
 template <size_t n> void copy_text(char (&to)[n], const std::string& from) { std::snprintf(to, n, "%s", from.c_str()); }
 
-// message: a Claim or an Answer; nonce: of the side that checks the proof.
+// Returns the proof of a Claim or an Answer. nonce: that of the side that checks the proof.
 template <class T> Digest prove(const Meeting& m, const Digest& nonce, const T& message) {
     return hmac_sha256(m.key, bytes_of(nonce) + bytes_of(message).substr(0, offsetof(T, proof)));
 }
 
-// Compares in the same time wherever the first difference is.
+// Compares in constant time: how long it takes does not tell where the first difference is.
 bool same(const Digest& a, const Digest& b) {
     int differ = 0;
     for (size_t i = 0; i < a.size(); i++) differ |= a[i] ^ b[i];
@@ -55,7 +56,7 @@ Digest fresh_nonce() {
     return nonce;
 }
 
-// Says once, after a while, what a rank waits for.
+// Warns once, after kNotice seconds, what a rank waits for.
 struct Notice {
     double due = now_seconds() + kNotice;
     void say(const std::string& what) {
@@ -67,8 +68,8 @@ struct Notice {
 
 // ---- sockets
 
-// Names an abstract Unix socket: it is in no file system and goes with its last descriptor. job: a hash of its name;
-// pid: 0 for rank 0, which the others do not know yet.
+// Returns the address of an abstract Unix socket, which is in no file system and vanishes with its last descriptor.
+// job: a hash of the job's name; pid: 0 for rank 0, whose pid the others do not know yet.
 Address unix_address(uint64_t job, int rank, int pid) {
     Address a;
     a.local.sun_family = AF_UNIX;
@@ -85,10 +86,10 @@ std::string numeric(const Address& a) {
 
 std::string describe(const Address& a) {
     if (a.any.sa_family == AF_UNIX) return "this host's job socket";
-    return numeric(a) + format(":%d", ntohs(a.tcp.sin_port));       // it lies at the same place for IPv6
+    return numeric(a) + format(":%d", ntohs(a.tcp.sin_port));       // sin6_port is at the same place
 }
 
-// All addresses of a host; if there are none, *why says so. host "": every interface.
+// Returns all addresses of a host; if there are none, sets *why. host "": every interface of this host.
 Addresses resolve(const std::string& host, int port, std::string* why) {
     addrinfo hints = {AI_PASSIVE, AF_UNSPEC, SOCK_STREAM, 0, 0, nullptr, nullptr, nullptr}, *found = nullptr;
     const char* const name = host.empty() ? nullptr : host.c_str();
@@ -108,7 +109,7 @@ Addresses resolve(const std::string& host, int port, std::string* why) {
     return all;
 }
 
-// Where a rank listens.
+// Returns the addresses at which a rank listens.
 Addresses addresses_of(const Meeting& m, int rank, std::string* why) {
     const PeerInfo& peer = m.peers[rank];
     if (m.master_addr.empty()) return {unix_address(m.job_hash, rank, rank ? peer.pid : 0)};
@@ -119,15 +120,16 @@ Addresses addresses_of(const Meeting& m, int rank, std::string* why) {
 Socket make_socket(const Address& a, int flags = 0) {
     Socket s(socket(a.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | flags, 0));
     const int on = 1;
-    const timeval patience = {2, 0};                        // of connect
-    setsockopt(s.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);     // connections that it accepts inherit this
+    const timeval patience = {2, 0};                        // for connect, in seconds
+    setsockopt(s.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);     // accepted connections inherit this
     setsockopt(s.fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     setsockopt(s.fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);    // IPv4 has a listener of its own
     setsockopt(s.fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
     return s;
 }
 
-// Listens at those of the addresses that this host has, at one port from first to last (0: any). kExitPeer: at none.
+// Listens at those `addresses` that are of this host, at the first free port from `first` to `last` (0: any port).
+// kExitPeer: there is none.
 void listen_at(Meeting* m, Addresses addresses, int first, int last) {
     std::string why;
     bool taken = false;
@@ -169,7 +171,7 @@ bool same_user(const Meeting& m, const Socket& s) {
 
 // ---- the listening side
 
-// Answers a Claim: with an error, or, if there is none, that the ranks have met.
+// Answers a Claim with an error, or, if error.code is 0, with the news that the ranks have met.
 void answer(const Meeting& m, const Connection& c, const Error& error) {
     Answer a = {error.code, {}, {}};
     copy_text(a.text, error.message);
@@ -177,7 +179,7 @@ void answer(const Meeting& m, const Connection& c, const Error& error) {
     send_all(c.socket.fd, &a, sizeof a, 1);
 }
 
-// Reads a Claim that is there as a whole. Returns whether its proof is right; if not, *stranger says where it is from.
+// Reads a Claim that has arrived completely. Returns whether its proof is right; if not, sets *stranger to its sender.
 bool read_claim(const Meeting& m, Connection* c, std::string* stranger) {
     PeerInfo& peer = c->claim.peer;
     Address from;
@@ -194,7 +196,7 @@ bool read_claim(const Meeting& m, Connection* c, std::string* stranger) {
     return true;
 }
 
-// Accepts the connections that wait, and sends each a nonce. Without descriptors for more the oldest goes.
+// Accepts the connections that wait, and sends each a nonce. If there are too many, closes the oldest pending one.
 void accept_waiting(const Meeting& m, std::vector<Connection>* pending) {
     for (const Socket& listener : m.listeners) {
         for (int fd; (fd = accept4(listener.fd, nullptr, nullptr, SOCK_CLOEXEC)) >= 0;) {
@@ -209,7 +211,7 @@ void accept_waiting(const Meeting& m, std::vector<Connection>* pending) {
     }
 }
 
-// Returns the Claims that have come, and *stranger: from where one came that is not of this job.
+// Returns the Claims that have come. Sets *stranger to the sender of one that is not of this job.
 std::vector<Connection> read_claims(const Meeting& m, std::vector<Connection>* pending, std::string* stranger) {
     std::vector<pollfd> polls;
     for (const Socket& listener : m.listeners) polls.push_back({listener.fd, POLLIN, 0});
@@ -225,7 +227,8 @@ std::vector<Connection> read_claims(const Meeting& m, std::vector<Connection>* p
     return claims;
 }
 
-// Gives a connection the place of its rank. Where the launcher starts ranks again, the process that began last has it.
+// Puts a connection into *all as that of its rank. If the launcher restarts ranks, the process that began last stays
+// there. Throws the error in the connection's Claim.
 void take_place(const Meeting& m, Connection* c, std::set<int>* missing, Connections* all) {
     const PeerInfo& peer = c->claim.peer;
     const int rank = peer.rank;
@@ -243,7 +246,8 @@ void take_place(const Meeting& m, Connection* c, std::set<int>* missing, Connect
     c->socket = Socket();
 }
 
-// Notices ranks that have closed their connection. Where the launcher starts ranks again, they are waited for again.
+// Removes ranks that have closed their connection, and waits for them again if the launcher restarts ranks; if it does
+// not, throws kExitPeer.
 void drop_left(const Meeting& m, std::set<int>* missing, Connections* all) {
     std::erase_if(*all, [&](const auto& entry) {
         const auto& [rank, c] = entry;
@@ -264,7 +268,8 @@ std::string list_ranks(const Meeting& m, const std::set<int>& ranks, const std::
     return text;
 }
 
-// Tells the ranks of `claims`, and for some seconds those that come, until all were told, the error that ends this one.
+// Sends the error that ends this rank to the ranks of `claims`, and to those that connect within `seconds`. Ends early
+// when all ranks were told.
 void tell_all(const Meeting& m, std::vector<Connection> claims, std::vector<Connection> pending, double seconds,
               const Error& error) {
     std::set<int> told = {m.me.rank};
@@ -278,12 +283,13 @@ void tell_all(const Meeting& m, std::vector<Connection> claims, std::vector<Conn
     }
 }
 
-// Accepts a connection of each missing rank, and tells them when all are there, or the error that ends this rank.
+// Accepts a connection of each missing rank. Answers them when all are there, or else with the error that ends this
+// rank.
 Connections accept_ranks(const Meeting& m, std::set<int> missing) {
     Connections all;
     std::vector<Connection> pending, claims;
     std::string stranger;
-    // The rank that cannot connect knows better why: it speaks first.
+    // A rank that cannot connect knows why, so it must report first: this one waits longer.
     const double deadline = m.deadline + (m.met ? kLingers : 0);
     try {
         for (Notice notice; !missing.empty();) {
@@ -307,8 +313,8 @@ Connections accept_ranks(const Meeting& m, std::set<int> missing) {
 
 // ---- the connecting side
 
-// Makes the listener for data of a rank that has reached rank 0 by this socket. A host's own name may mean loopback
-// (127.0.1.1) to itself alone: then it is every interface.
+// Makes this rank listen for data, at the address of its socket `fd` to rank 0. If that is loopback and there may be
+// other hosts (a host may resolve its own name to 127.0.1.1), it listens at every interface.
 void listen_for_data(Meeting* m, int fd) {
     std::string none;
     Addresses at(1);
@@ -325,8 +331,9 @@ void listen_for_data(Meeting* m, int fd) {
     listen_at(m, at, first, last);
 }
 
-// Returns true when the listener has proved that it is of the job, false if it closed. kExitPeer: it proves nothing, or
-// the error that it answers with. error: what this rank ends with.
+// Sends the Claim and reads the Answer. Returns true if the listener has proved that it is of the job, false if the
+// connection closed. kExitPeer: the proof is wrong. Throws the error in the Answer. error: that of this rank, for the
+// Claim.
 bool introduce(const Meeting& m, int fd, const std::string& to, const Error& error) {
     Digest nonce;
     Answer a;
@@ -377,7 +384,8 @@ Connection connect_to(Meeting* m, int rank, const Error& error = {}) {
 
 // ---- meetings
 
-// Connects to the lower of `ranks`, one after the other, and accepts the higher. They ascend and include this one.
+// Connects to those of `ranks` below this one, one after the other, and accepts those above. `ranks` ascend and include
+// this one.
 Connections meet(Meeting* m, const std::vector<int>& ranks) {
     const auto self = std::ranges::find(ranks, m->me.rank);
     Connections all;
@@ -387,7 +395,7 @@ Connections meet(Meeting* m, const std::vector<int>& ranks) {
     return all;
 }
 
-// Ranks can share memory on one boot of a machine, in the same namespaces.
+// Returns a text that is equal on ranks that can share memory: those on one boot of a machine, in the same namespaces.
 std::string host_identity() {
     if (const char* const given = std::getenv("LOCKSTEP_HOST_ID")) return given;
     std::string id = read_kernel_file("/proc/sys/kernel/random/boot_id").substr(0, 36);
@@ -416,7 +424,8 @@ Meeting begin_meeting(const World& world, double patience) {
     return m;
 }
 
-// Returns where rank 0 is, which may have no address yet. kExitUsage: it is on another host, and there is no secret.
+// Returns the addresses of rank 0; waits while its name has none yet. kExitUsage: rank 0 is on another host, and there
+// is no secret.
 Addresses find_rank_0(const Meeting& m) {
     std::string why;
     Addresses at;
@@ -429,11 +438,12 @@ Addresses find_rank_0(const Meeting& m) {
     if (!m.master_addr.empty() && !loopback && !m.has_secret)
         die(kExitUsage, "no secret: %s: only loopback is served without one; give all hosts the same "
             "LOCKSTEP_SECRET, or LOCKSTEP_SECRET_FILE=a file of mode 0600", m.master_addr.c_str());
-    // Many distributions let a host's own name mean 127.0.1.1, where the others would not find rank 0.
+    // On many distributions a host resolves its own name to 127.0.1.1, where the others would not find rank 0. Then
+    // rank 0 listens at every interface.
     return loopback && m.has_secret ? resolve("", m.master_port, &why) : at;
 }
 
-// Tells rank 0, or as rank 0 all others, that this rank ends with an error. Returns what came back.
+// Tells rank 0, or on rank 0 all other ranks, that this rank ends with an error. Returns the error that came back.
 Error tell(const World& world, const Error& error, double patience) {
     try {
         Meeting m = begin_meeting(world, patience);
@@ -501,7 +511,7 @@ Meeting meet_ranks(const World& world, int memory, double patience) {
     if (world.size == 1) return m;
     const Addresses rank_0 = find_rank_0(m);
     if (first) listen_at(&m, rank_0, m.master_port, m.master_port);
-    std::vector<int> ranks(world.size);    // that meet here
+    std::vector<int> ranks(world.size);    // to connect here
     std::iota(ranks.begin(), ranks.end(), 0);
     if (!first) ranks = {0, world.rank};
     Connections all = meet(&m, ranks);
@@ -523,7 +533,7 @@ std::vector<Socket> meet_peers(Meeting* m, const std::vector<int>& ranks) {
 }
 
 void end_before_meeting(const World& world, const Error& error) {
-    // "rank N ...": of a meeting, which told it.
+    // An error "rank N ..." is from a meeting, which has told it to the others.
     const bool tells = world.size > 1 && error.code != kExitPeer && !error.message.starts_with("rank ");
     const Error reply = tells && world.rank > 0 ? tell(world, error, 1) : Error{};
     if (reply.message != "rank 0: " + error.message) print_error(error);    // else rank 0 has said the same

@@ -3,17 +3,19 @@
 // Lower ranks listen; higher ranks connect, and try again until the deadline. A connection begins with three frames:
 //
 //     listener  -> a nonce
-//     connector -> Claim: PeerInfo, the error that it ends with or none, own nonce, HMAC(key, that nonce and all)
-//     listener  -> when all it waits for are there: Answer: an error or none, HMAC(key, the connector's nonce and it);
-//                  rank 0 adds the PeerInfos of all
+//     connector -> a Claim: its PeerInfo, the error with which it ends or none, a nonce of its own, and the HMAC of the
+//                  listener's nonce and all this
+//     listener  -> an Answer, once all ranks that it waits for are there: an error or none, and the HMAC of the
+//                  connector's nonce and this; rank 0 then sends the PeerInfos of all ranks
 //
-// An error of one rank is thus every rank's: who knows one by a Claim or of its own answers with it. The key is the
-// job's secret, name and size. On one host the socket is an abstract Unix one and both sides check the other's user.
-// Between hosts it is TCP, and without a secret only loopback is served. What follows is clear text: the network
-// between hosts must be private. A connection that proves nothing never counts as a rank and delays none.
+// An error of one rank so becomes the error of all: a listener that has one, or reads one in a Claim, answers with it.
+// The key of the HMACs is the job's secret, name and size. On one host the sockets are abstract Unix sockets, and both
+// sides check the other's user. Between hosts they are TCP sockets, and without a secret only loopback is served. All
+// that follows the frames is clear text, so the network between hosts must be private. A connection that does not prove
+// that it is of the job never counts as a rank and delays no rank.
 //
-// Between hosts rank 0 listens at MASTER_ADDR and MASTER_PORT, also for data. Another rank listens for the data of
-// higher ranks at the address by which it reached rank 0 and at a port of LOCKSTEP_PORTS. On one host each rank listens
+// Between hosts rank 0 listens at MASTER_ADDR and MASTER_PORT, also for data. Any other rank listens for the data of
+// higher ranks at the address from which it reached rank 0, at a port of LOCKSTEP_PORTS. On one host each rank listens
 // at a Unix socket of its own.
 #pragma once
 #include <array>
@@ -32,9 +34,10 @@ struct Bytes {
     size_t size;
     Bytes(const void* data, size_t size) : data((char*)data), size(size) {}
 };
-// Moves what it can without waiting. Returns 1 if it moved bytes, 0 if none, -1 if the connection closed or failed.
+// Sends (`out`) or receives what it can without waiting, and shortens *part by that. Returns 1 if it moved bytes, 0 if
+// none, -1 if the connection closed or failed.
 int move_some(int fd, bool out, Bytes* part);
-// Move all; return false if the connection closed, failed, or took longer than `seconds`.
+// These send or receive all bytes. They return false if the connection closed, failed, or took longer than `seconds`.
 bool move_all(int fd, bool out, Bytes part, double seconds);
 inline bool send_all(int fd, const void* data, size_t bytes, double seconds) {
     return move_all(fd, true, {data, bytes}, seconds);
@@ -46,10 +49,10 @@ inline bool receive_all(int fd, void* data, size_t bytes, double seconds) {
 // What a rank says about itself.
 struct PeerInfo {
     int32_t rank, pid;
-    int32_t memory;         // a memory file among its descriptors, for the ranks of its host
-    uint32_t port;          // of its listener for data, between hosts
+    int32_t memory;         // its descriptor of a memory file, which the ranks of its host map
+    uint32_t port;          // at which it listens for data, between hosts
     int64_t began;          // when it began to meet, in ns since 1970
-    char address[48];       // of that listener as rank 0 sees it; empty: MASTER_ADDR
+    char address[48];       // at which it listens, as rank 0 sees it; empty: MASTER_ADDR
     char host[64];
     char host_id[160];      // equal on ranks that can share memory
 };
@@ -57,18 +60,18 @@ struct PeerInfo {
 struct Meeting : World {
     PeerInfo me = {};
     std::string key = {};
-    uint64_t job_hash = 0;          // with the rank the tag of a memory file
+    uint64_t job_hash = 0;          // hash of the job's name; plus the rank: the tag of its memory file
     bool has_secret = false, met = false;
     double deadline = 0;            // by now_seconds()
     std::vector<Socket> listeners = {};
     std::vector<PeerInfo> peers = {};       // by rank
-    std::vector<Socket> control = {};       // of rank 0 by rank; the others' first is to rank 0. A rank's own is none
+    std::vector<Socket> control = {};       // on rank 0: by rank; elsewhere: to rank 0, then its own, which is none
 };
 
-// Lets all ranks meet. kExitUsage: no secret, a rank claimed twice; kExitPeer: ranks are missing, or not authenticated;
-// or the error of another rank.
+// Lets all ranks meet, within `patience` seconds. memory: see PeerInfo. kExitUsage: there is no secret, or a rank was
+// claimed twice; kExitPeer: ranks are missing, or not authenticated. Throws the error of another rank, too.
 Meeting meet_ranks(const World& world, int memory, double patience);
-// Connects ranks, which ascend. Returns a socket for each, none for this rank.
+// Connects `ranks`, which ascend and include this one, with each other. Returns a socket for each, none for this rank.
 std::vector<Socket> meet_peers(Meeting* meeting, const std::vector<int>& ranks);
 
 // The job's secret from LOCKSTEP_SECRET or LOCKSTEP_SECRET_FILE (of mode 0600, else kExitUsage); empty: neither is set.

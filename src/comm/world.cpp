@@ -1,9 +1,10 @@
-// world.cpp -- which rank is this? Launchers say so in the environment; nothing of theirs is linked or called.
+// world.cpp -- finds out which rank this process is, from the launcher's environment variables. No code of a launcher
+// is linked or called.
 //
-// Traps: mpirun inside SLURM sets both families; a batch shell of SLURM is no step and has no SLURM_STEP_ variables;
-// RANK left exported in a shell contradicts mpirun; a size without a rank, or a rank without a size, would make N
-// lonely rank 0s; torchrun's count of restarts is each agent's own; MASTER_ADDR may be a name on one rank and a number
-// on another.
+// Pitfalls: mpirun inside SLURM sets the variables of both; a batch shell of SLURM is no step and has no SLURM_STEP_
+// variables; a RANK left exported in a shell contradicts mpirun; with a size but no rank, or a rank but no size, each
+// of N processes would take itself for rank 0; torchrun's agents count restarts independently of each other;
+// MASTER_ADDR may be a name on one rank and a number on another.
 #include <algorithm>
 #include <unistd.h>
 #include "src/base/common.h"
@@ -14,12 +15,12 @@ namespace {
 
 using Get = std::function<const char*(const char*)>;
 
-// Families of variables, in order of precedence. What a launcher does not say is "".
+// The variables of each launcher, in order of precedence. A launcher that lacks a variable has "".
 struct Launcher {
     const char *name, *rank, *size;
     const char *local_size, *hosts;     // ranks on this host; hosts of the job
     const char* job[3];                 // equal on all ranks of a job, and different for two jobs
-    bool starter;                       // they do not tell jobs of one host apart: the process that started them does
+    bool starter;                       // two jobs of a host may have the same `job`, but not the same starter
 };
 constexpr Launcher kLaunchers[] = {
     {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "", {"TORCHELASTIC_RUN_ID", "", ""}, false},
@@ -36,8 +37,8 @@ constexpr Launcher kLaunchers[] = {
     {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "", "SLURM_STEP_NUM_NODES",
      {"SLURM_JOB_ID", "SLURM_STEP_ID", ""}, false},
 };
-// Ranks of launchers that say no size. Where no launcher of the table is found one of these is refused: N processes
-// would each take themselves for the only one.
+// Variables of launchers that give a rank but no size. If no launcher of the table is found, one of these is an error:
+// each of N processes would take itself for the only one.
 constexpr const char* kRanksAlone[] = {"PMIX_RANK", "PALS_RANKID", "ALPS_APP_PE", "JSM_NAMESPACE_RANK"};
 constexpr const Launcher *kTorchrun = &kLaunchers[0], *kSrun = std::end(kLaunchers) - 1;
 constexpr int kMaxRanks = 1 << 16;
@@ -47,7 +48,7 @@ std::string text(const Get& get, const char* name) {
     return value ? value : "";
 }
 
-// Returns the variable's number, or `absent` if it is unset or empty. kExitUsage: it is none from low to high.
+// Returns the variable's number, or `absent` if it is unset or empty. kExitUsage: it is no number from low to high.
 int number(const Get& get, const char* name, int low, int high, int absent) {
     const std::string value = text(get, name);
     if (value.empty()) return absent;
@@ -55,7 +56,7 @@ int number(const Get& get, const char* name, int low, int high, int absent) {
     die(kExitUsage, "launcher: %s: got \"%s\", want a number from %d to %d", name, value.c_str(), low, high);
 }
 
-// "rack[2-3]n[01-04,7],login" -> "rack2n01"
+// Returns the first host of a list of SLURM: "rack[2-3]n[01-04,7],login" -> "rack2n01".
 std::string first_host(std::string hosts) {
     for (size_t open; (open = hosts.find('[')) < hosts.find(',');) {
         const size_t close = std::min(hosts.find(']', open), hosts.size() - 1);
@@ -65,16 +66,16 @@ std::string first_host(std::string hosts) {
     return hosts.substr(0, hosts.find(','));
 }
 
-struct Starter { int pid; unsigned long long began; };      // 0: outside this container
+struct Starter { int pid; unsigned long long began; };      // pid 0: it is outside this container
 
-// Finds the process that started the ranks of this host: the nearest ancestor without this variable of ours. A script
-// between the two has it.
+// Finds the process that started the ranks of this host. It is the nearest ancestor without `variable`, "RANK=1", in
+// its environment; a script between that process and this one has it.
 Starter find_starter(const std::string& variable) {
     Starter starter = {getppid(), 0};
     for (int parent = 0; starter.pid > 0; starter.pid = std::exchange(parent, 0)) {
         const std::string proc = format("/proc/%d/", starter.pid), stat = read_kernel_file(proc + "stat");
         const std::string environment = '\0' + read_kernel_file(proc + "environ");
-        const char* const fields = stat.c_str() + stat.rfind(')') + 1;      // what is before may be any text
+        const char* const fields = stat.c_str() + stat.rfind(')') + 1;      // the name before may be any text
         std::sscanf(fields, " %*c %d" "%*s%*s%*s%*s%*s%*s%*s%*s%*s" "%*s%*s%*s%*s%*s%*s%*s%*s" "%llu", &parent,
                     &starter.began);
         // An mpiexec that a rank of another mpiexec called has that rank's variables.
@@ -84,7 +85,8 @@ Starter find_starter(const std::string& variable) {
     return {};
 }
 
-// A name that all ranks of a job have and, where the launcher lets us, no other job.
+// Returns a name that is equal on all ranks of a job and, if the launcher's variables allow that, different for any
+// other job.
 std::string job_name(const Get& get, const Launcher& launcher, const Starter& starter, bool one_host) {
     if (get("LOCKSTEP_JOB")) return text(get, "LOCKSTEP_JOB");
     std::string job = launcher.name;
@@ -94,13 +96,15 @@ std::string job_name(const Get& get, const Launcher& launcher, const Starter& st
     return job;
 }
 
-// Finds where the ranks meet: an address, or "" if all are on this host. Nobody may say how many hosts there are.
+// Sets where the ranks meet: the address of rank 0, or "" if all ranks are on this host. That is an assumption if no
+// variable says how many hosts there are.
 void find_master(const Get& get, const Launcher& launcher, World* world) {
     const int local = number(get, launcher.local_size, 1, world->size, 0);
     const int hosts = local == world->size ? 1 : local > 0 ? 2 : number(get, launcher.hosts, 1, kMaxRanks, 0);
     const bool secret = get("LOCKSTEP_SECRET") || get("LOCKSTEP_SECRET_FILE");
     std::string address = text(get, "MASTER_ADDR");
-    // Some operators tell rank 0 "localhost" and the others its name: a secret is for several hosts.
+    // Some operators of clusters set MASTER_ADDR to "localhost" on rank 0 and to rank 0's name on the others. A secret
+    // shows that there are several hosts.
     const bool assumed = hosts == 0 && (address.empty() || (is_loopback(address) && !secret));
     if (assumed) world->assumed = address.empty() ? "MASTER_ADDR is not set" : "MASTER_ADDR is " + address;
     if (hosts == 1 || assumed) return;
@@ -120,7 +124,7 @@ World find_world(const Get& get) {
     World world;
     const Launcher* chosen = nullptr;
     std::string half;                   // a size without a rank, or a rank without a size
-    // Both launchers set RANK themselves, also inside an mpirun job that counts otherwise.
+    // torchrun and --np set RANK themselves, even inside an mpirun job whose ranks are numbered otherwise.
     const bool innermost = get("TORCHELASTIC_RUN_ID") || get("LOCKSTEP_TRY");
     for (const Launcher& l : kLaunchers) {
         if (l.name == std::string("PALS") && !get("PALS_APID")) continue;       // the same variables as PMI's
