@@ -1,5 +1,5 @@
-// checkpoint.cpp -- the commit protocol. A name appears only when its bytes are on disk (fsync of files, rename), and
-// survives a power cut (fsync of folders). DONE shows that a checkpoint is complete.
+// checkpoint.cpp -- commits checkpoints: a name appears only when its bytes are on disk (fsync of files, rename), and
+// it survives a power cut (fsync of folders). DONE shows that a checkpoint is complete.
 #include "src/checkpoint/checkpoint.h"
 #include <algorithm>
 #include <fcntl.h>
@@ -12,11 +12,12 @@
 struct DoneFile { std::string name; uint64_t bytes; uint32_t crc; };
 struct Done { int64_t step = 0; std::vector<DoneFile> files; };
 
+// Returns the text of DONE:
 //     lockstep checkpoint 1
 //     step 1000
 //     9a3c05e1 497774208 model.safetensors         CRC-32C, bytes, name
 //     ...
-//     crc 7d01f5aa                                 of all bytes before this line
+//     crc 7d01f5aa                                 CRC-32C of all bytes before this line
 static std::string done_text(const Done& done) {
     std::string text = "lockstep checkpoint 1\nstep " + std::to_string(done.step) + "\n";
     for (const DoneFile& f : done.files) text += format("%08x ", f.crc) + std::to_string(f.bytes) + " " + f.name + "\n";
@@ -43,14 +44,15 @@ static Done parse_done(const std::string& text, const char* what) {
 
 static std::string step_name(int64_t step) { return format("step_%08lld", (long long)step); }
 
-// The step of "step_00001000", -1 for any other name.
+// Returns the step of "step_00001000", -1 for any other name.
 static int64_t step_of(const std::string& name) {
     int64_t step = -1;
     const bool good = name.starts_with("step_") && parse_whole(std::string_view(name).substr(5), &step);
     return good && name == step_name(step) ? step : -1;
 }
 
-// The folders PREFIXstep_N in ckpt/, newest first. prefix ".bad_": also a number behind the step, as in .bad_step_N.2.
+// Returns the names of the folders PREFIXstep_N in ckpt/, from the last step to the first. With a prefix a number may
+// follow the step, as in .bad_step_N.2.
 static std::vector<std::string> step_folders(const std::string& ckpt, const std::string& prefix = "") {
     std::vector<std::string> names;
     const auto step = [&](const std::string& name) {
@@ -178,8 +180,8 @@ static std::string set_aside(const std::string& ckpt, const std::string& name) {
     return aside;
 }
 
-// Gives the finished folder its name. One of this step may be there: the two are exchanged in one system call, so that
-// no instant is without either; where the file system cannot do that, the old one is moved first.
+// Gives the finished folder its name. If there is a checkpoint of this step already, one system call exchanges the two,
+// so that one of them has the name at any time. If the file system cannot do that, the old one is renamed first.
 static void place(const std::string& ckpt, const std::string& temporary, const std::string& name,
                   const std::string& id) {
     const std::string final = path_join(ckpt, name);
@@ -205,7 +207,8 @@ void remove_checkpoints(const std::string& out_dir) {
     for (const char* name : {"latest", "best"}) remove_tree(path_join(ckpt, name));
 }
 
-// Removes whole checkpoints before `step` beyond `keep` in all, but not the best. Broken ones stay and do not count.
+// Removes the oldest complete checkpoints before `step`, except the best one, so that `keep` are left with that of
+// `step`. Broken ones stay and do not count.
 static void retire(const std::string& ckpt, int64_t step, int keep, const std::string& id) {
     const std::string best = base_name(checkpoint_named(path_join(ckpt, "best")));
     int kept = 1;
@@ -226,7 +229,7 @@ static void set_latest(const std::string& ckpt, const std::string& name) {
     write_file_atomic(path_join(ckpt, "latest"), name + "\n");
 }
 
-static void set_best(const std::string& ckpt, int64_t step) {           // if that one was saved
+static void set_best(const std::string& ckpt, int64_t step) {           // if that step was saved
     const std::string name = step_name(step);
     if (is_directory(path_join(ckpt, name))) write_file_atomic(path_join(ckpt, "best"), name + "\n");
 }
@@ -242,10 +245,10 @@ std::string write_checkpoint(const std::string& out_dir, int64_t step, const Che
         write_files(temporary, step, files);
         fault_point("ckpt_done", 0, step);
     } catch (...) {
-        try { remove_tree(temporary); } catch (const Error&) {}         // the first error is the one to tell
+        try { remove_tree(temporary); } catch (const Error&) {}         // the first error is reported
         throw;
     }
-    place(ckpt, temporary, name, files.run_id);     // `temporary` may be the old one now: it goes when this one is safe
+    place(ckpt, temporary, name, files.run_id);     // `temporary` may be the old one now; retire removes it
     sync_directory(ckpt);
     files.progress();
     fault_point("ckpt_placed", 0, step);
@@ -291,7 +294,7 @@ void abandon_newer(const std::string& out_dir, int64_t step, const std::string& 
     std::vector<std::string> before = step_folders(ckpt, ".bad_");
     const auto set_aside_at = [&](const std::string& name) {
         struct stat info = {};
-        stat(path_join(ckpt, name).c_str(), &info);         // the rename changed it
+        stat(path_join(ckpt, name).c_str(), &info);         // the rename has set st_ctim
         return std::pair(info.st_ctim.tv_sec, info.st_ctim.tv_nsec);
     };
     std::ranges::sort(before, std::greater(), set_aside_at);

@@ -1,4 +1,4 @@
-// checkpoint.h -- checkpoints that are complete or absent, and finding them.
+// checkpoint.h -- writes checkpoints, each of which is complete or absent, and finds them.
 //
 //     OUT/ckpt/step_00001000/  a Hugging Face folder: model.safetensors config.json tokenizer.json and its config
 //         optim.safetensors    the optimizer's state: "TENSOR.exp_avg" ...
@@ -7,9 +7,10 @@
 //     OUT/ckpt/latest          name of the newest complete one
 //     OUT/ckpt/best            name of the one with the lowest validation loss; --keep never removes it
 //
-// Commit: write .tmp_step_*, fsync every file, DONE, fsync the folder; rename; fsync ckpt/; verify; latest; best; only
-// then retire the oldest beyond `keep`. No file but the id in state.json, and its checksum in DONE, depends on the
-// number of ranks, the time or the host. A checkpoint with the id of another run is neither taken nor removed.
+// A save writes and fsyncs every file in .tmp_step_*, then DONE; fsyncs that folder; renames it; fsyncs ckpt/; verifies
+// it; writes `latest` and `best`; and only then removes the oldest checkpoints beyond `keep`. The files do not depend
+// on the number of ranks, the time or the host, except for the id in state.json and so that file's checksum in DONE. A
+// checkpoint with the id of another run is neither used nor removed.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -18,22 +19,22 @@
 #include <vector>
 #include "src/checkpoint/safetensors.h"
 
-// With --lora these stand for model.safetensors. The names are PEFT's.
+// With --lora these files replace model.safetensors. The names are PEFT's.
 constexpr const char *kAdapterConfig = "adapter_config.json", *kAdapterWeights = "adapter_model.safetensors";
 
 struct CheckpointFiles {
     std::string config_json, state_json;
-    std::string run_id;                         // the one in state_json; empty: every checkpoint counts as the run's
+    std::string run_id;                         // the id in state_json; empty: all checkpoints count as this run's
     std::vector<std::pair<std::string, std::string>> texts;     // further files: names and contents
-    std::string adapter_json;                   // not empty: the weights are adapters, and this their kAdapterConfig
-    uint32_t base_crc = 0;                      // of the weights they belong to
+    std::string adapter_json;                   // kAdapterConfig's text if the weights are adapters, else empty
+    uint32_t base_crc = 0;                      // of the weights to which the adapters belong
     const Arena* arena = nullptr;
-    int64_t best_step = -1;                     // whose checkpoint `best` shall name; -1: none
+    int64_t best_step = -1;                     // the step whose checkpoint `best` must name; -1: none
     std::vector<NamedArray> arrays;             // "": the weights; others: the optimizer's state, by name
     std::function<void()> progress = [] {};     // called whenever a part of the work is done
 };
-// Writes a checkpoint and returns its folder. keep: whole checkpoints to keep, 0: all. kExitWrite; kExitOther if a
-// value is not finite; then older checkpoints are untouched and nothing half-written remains.
+// Writes a checkpoint and returns its folder. keep: how many complete checkpoints stay, 0: all. Throws kExitWrite, or
+// kExitOther if a value is not finite. Then older checkpoints are untouched, and nothing half-written remains.
 std::string write_checkpoint(const std::string& out_dir, int64_t step, const CheckpointFiles& files, int keep);
 // kExitWrite if the folder's disk has less room than `arrays` arrays take.
 void require_space(const std::string& folder, const Arena& arena, size_t arrays);
@@ -47,20 +48,21 @@ std::string run_id(const std::string& json_path);
 // The newest complete checkpoint of a run, with a warning for each newer one that is not; "" if the run never saved.
 // kExitBadContent if some are present but none is whole and of this run.
 std::string find_checkpoint(const std::string& out_dir);
-// "" if the folder is complete (and its checksums right), else what is wrong, a damaged medium too.
+// Returns "" if the folder is complete, and with `checksums` undamaged; else what is wrong, a damaged medium included.
 // kExitOther: it cannot be read now.
 std::string verify_checkpoint(const std::string& folder, bool checksums);
-// Run folder, checkpoint, OUT/ckpt/best, Hugging Face folder or adapter -> the folder with the weights. kExitNoInput
-// if there is none, kExitBadContent if it is damaged.
+// Returns the folder with the weights. path: a run's folder, a checkpoint, OUT/ckpt/best, a Hugging Face folder or an
+// adapter. kExitNoInput: there are no weights; kExitBadContent: the checkpoint is damaged.
 std::string resolve_model_folder(const std::string& path);
-// OUT/ckpt/best, OUT/ckpt/latest -> the folder that it names; any other path is its own, without a slash at its end.
+// Returns the folder that OUT/ckpt/best or OUT/ckpt/latest names; any other path comes back without slashes at its end.
 std::string checkpoint_named(const std::string& path);
 
-// A run goes on from `step`: renames its checkpoints of later steps to .bad_step_*, so that the next resume does not
-// take them, and sets `latest`. Removes `best` if the one it names is gone. Of those renamed earlier at most `keep`
-// stay (0: all), the newest.
+// Prepares a run to go on from `step`. Renames its checkpoints of later steps to .bad_step_*, so that the next resume
+// does not take them, and sets `latest`. Removes `best` if the checkpoint that it names is gone. Removes the oldest of
+// the checkpoints that were renamed earlier, until at most `keep` renamed ones are left (0: all stay).
 void abandon_newer(const std::string& out_dir, int64_t step, const std::string& run_id, int keep);
-// Sets `latest` and `best`, if this is the run's newest checkpoint: its save may have been cut short before it did.
-// Removes what killed saves left.
+// Sets `latest` and `best` if this is the run's newest checkpoint, because its save may have been killed before it did.
+// Removes what killed saves have left.
 void repair_names(const std::string& checkpoint, int64_t best_step);
-void remove_checkpoints(const std::string& out_dir);    // all that this program writes into OUT/ckpt; a link stays
+// Removes all that this program writes into OUT/ckpt. That folder stays, or the link that it is.
+void remove_checkpoints(const std::string& out_dir);

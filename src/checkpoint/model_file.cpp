@@ -1,4 +1,5 @@
-// model_file.cpp -- checks each number of a file against the file's size before use, and allocates nothing by one.
+// model_file.cpp -- checks each number in a file against the file's size before use; no such number alone decides how
+// much memory is allocated.
 #include "src/checkpoint/model_file.h"
 #include <algorithm>
 #include <array>
@@ -8,7 +9,7 @@
 #include "src/base/common.h"
 #include "src/base/json.h"
 
-// feed_forward_length of GPT-2 is 4 embedding_length where config.json says null.
+// GPT-2's feed_forward_length is 4 * embedding_length if n_inner in config.json is null.
 constexpr GgufKey kGpt2Keys[] = {
     {"context_length", "n_positions"}, {"embedding_length", "n_embd"}, {"feed_forward_length", "n_inner"},
     {"block_count", "n_layer"}, {"attention.head_count", "n_head"},
@@ -26,7 +27,7 @@ std::span<const GgufKey> gguf_keys(const std::string& name) {
     return name == "llama" || name == "qwen2" || name == "qwen3" ? kLlamaKeys : std::span<const GgufKey>();
 }
 
-// The last part of a tensor's name but for ".weight" or ".bias".
+// The last part of a tensor's name, without ".weight" or ".bias": Hugging Face's and GGUF's.
 constexpr const char* kNames[][2] = {
     {"wte", "token_embd"}, {"wpe", "position_embd"}, {"ln_f", "output_norm"}, {"ln_1", "attn_norm"},
     {"attn.c_attn", "attn_qkv"}, {"attn.c_proj", "attn_output"}, {"ln_2", "ffn_norm"}, {"mlp.c_fc", "ffn_up"},
@@ -55,7 +56,8 @@ struct Reader {
     [[noreturn]] void fail(const std::string& field, const std::string& got, const std::string& want) const {
         die_content(file.file->path + ": " + field.substr(0, 80), got.substr(0, 80), want);
     }
-    // Goes on behind data, and returns where they begin. From there on nothing but data is left to read.
+    // Moves `at` past `bytes` and returns where they begin. It does not move `file`; only take() does that, so nothing
+    // can be taken after another function has called skip().
     uint64_t skip(uint64_t bytes, const char* why = "") {
         if (bytes > file.file->size - at)
             fail("byte " + std::to_string(at), with_commas(bytes) + " bytes", std::string("the file to go on") + why);
@@ -74,7 +76,7 @@ struct Reader {
     }
     std::string text() { return take(number<uint64_t>()); }
 
-    template <class T> static std::string shortest(T x) {   // the fewest digits that read it back
+    template <class T> static std::string shortest(T x) {   // the fewest digits that are read back as x
         char digits[32];
         return std::isfinite(x) ? std::string(digits, std::to_chars(digits, std::end(digits), x).ptr) : "null";
     }
@@ -95,7 +97,7 @@ struct Reader {
         }
         if (type != 9) fail(name, format("type %u", type), "0 to 12, no array of arrays");
         const uint32_t of = number<uint32_t>();
-        std::string items;                              // each takes a byte or more: no count goes beyond the file
+        std::string items;                              // each takes a byte or more, so the file bounds n
         for (uint64_t n = number<uint64_t>(); n > 0; n--)
             items += (items.empty() ? "" : ",") + value(name, of == 9 ? UINT32_MAX : of);
         return "[" + items + "]";
@@ -126,7 +128,7 @@ struct Reader {
         for (uint64_t i = 0; i < n; i++) read_tensor();
     }
 
-    // Refuses a value of a kind that its key does not have: as if it were absent, another model would come out.
+    // Refuses a value of a kind that is wrong for its key. If it were taken for absent, the model would be another one.
     void check_kinds() const {
         constexpr struct { const char *key, *begins, *want; } kKinds[] = {
             {"general.architecture", "\"", "a text"}, {"general.alignment", "0123456789", "a number"},
@@ -150,7 +152,7 @@ struct Reader {
         const std::span<const GgufKey> known = gguf_keys(name);
         if (known.empty()) fail("general.architecture", json_quote(name), "gpt2, llama, qwen2 or qwen3");
         std::map<std::string, std::string> values = {{"tie_word_embeddings", "true"}};
-        for (const auto& [key, value] : keys) {         // one that is not known here may change what is computed
+        for (const auto& [key, value] : keys) {         // an unknown key may change what the model computes
             if (!key.starts_with(name + ".")) continue;
             const auto found = std::ranges::find(known, key.substr(name.size() + 1), &GgufKey::name);
             if (found == known.end()) fail(key, value, "none: it is not known here");
@@ -161,14 +163,14 @@ struct Reader {
         for (const SafeTensor& t : tensors)
             if (t.name == "token_embd.weight") values["vocab_size"] = std::to_string(t.shape[0]);
             else if (t.name == "lm_head.weight" && name != "gpt2") values["tie_word_embeddings"] = "false";
-        if (const std::string end = text_of("tokenizer.ggml.eos_token_id"); !end.empty())   // as sample begins a text
+        if (const std::string end = text_of("tokenizer.ggml.eos_token_id"); !end.empty())   // sample begins with it
             values["eos_token_id"] = text_of("tokenizer.ggml.add_bos_token") == "false" ? "null" : end;
         JsonLine line;
         line.add("model_type", name);
         for (const auto& [key, value] : values) line.raw(key.c_str(), value);
         return line.text();
     }
-    // Unused tokens (type 5) are left out; control tokens (3) are special, other added ones (4) not.
+    // Unused tokens (type 5) are left out; control tokens (3) are special, other added ones (4) are not.
     std::string vocabulary() {
         std::vector<std::string> vocab, added;
         const bool typed = keys.count("tokenizer.ggml.token_type") > 0;
@@ -196,7 +198,7 @@ ModelFile read_gguf(Reader in) {
             in.fail(t.name, std::to_string(t.begin) + " as offset", std::to_string(offset) +
                     ", and data within the file");
         offset += round_up<uint64_t>(t.bytes, 32);
-        if (t.name == "output.weight") t.name = "lm_head.weight";       // which may equal the embedding
+        if (t.name == "output.weight") t.name = "lm_head.weight";       // it may equal the embedding
         in.skip(round_up<uint64_t>(in.at, 32) - in.at);
         t.begin = in.skip(t.bytes);
     }
@@ -213,7 +215,8 @@ ModelFile read_llmc(Reader in) {
             {in.file.file->path, {in.file.file}, {{"", head[1] == 3 ? "F32" : "BF16", {head[7]}, 1024, 0}}}};
 }
 
-// Cuts llm.c's data into the tensors of a table: wte, wpe, each of a block's 12 for all layers, ln_f's two.
+// Cuts llm.c's data into the tensors of a table. Their order in the file is wte, wpe, then each of a block's 12 tensors
+// for all layers, then the two of ln_f.
 std::vector<SafeTensor> cut_llmc(const std::string& path, const SafeTensor& all, const std::vector<TensorSpec>& table) {
     std::vector<size_t> order = {0, 1};
     for (size_t part = 2; part < 14; part++)
@@ -244,7 +247,7 @@ ModelFile open_model_file(const std::string& path) {
     FileReader file(path);
     const std::string magic(file.look(4).substr(0, 4));
     if (magic == "GGUF") return read_gguf({std::move(file)});
-    if (magic == "\xc6\xd7\x34\x01") return read_llmc({std::move(file)});           // 20240326
+    if (magic == "\xc6\xd7\x34\x01") return read_llmc({std::move(file)});           // is 20240326
     die_content(path, "a file that is no model", "GGUF, llm.c's GPT-2, or a folder");
 }
 

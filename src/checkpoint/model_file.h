@@ -1,4 +1,5 @@
-// model_file.h -- models that are one file of another program. Read with distrust; tools/export.cpp writes them.
+// model_file.h -- reads models that are a single file of another program. It trusts no number in them. tools/export.cpp
+// writes such files.
 //
 //     GGUF    "GGUF", u32 version 3, u64 tensors, u64 keys     little-endian; a text is u64 length and bytes
 //             key       text name, u32 type, value             an array: u32 type, u64 count, elements
@@ -12,25 +13,26 @@
 #include "src/checkpoint/safetensors.h"
 
 struct ModelFile {
-    std::string config_json;        // as a Hugging Face folder would say it
-    std::string split, vocabulary;  // GGUF's name of the split, and the end of tokenizer.json from "vocab" on, or empty
-    SafeTensors weights = {};       // by GGUF's names; no matrix is transposed
+    std::string config_json;        // as a Hugging Face folder would contain it
+    std::string split, vocabulary;  // GGUF's name of the split; tokenizer.json's end from "vocab" on; or empty
+    SafeTensors weights = {};       // named as in GGUF; no matrix is transposed
     std::string chat_template = ""; // Jinja; GGUF's
 };
-ModelFile open_model_file(const std::string& path);         // kExitNoInput; kExitBadContent: neither, or not as above
-// Fills arena.n floats; `theirs`: the file's tensors, as read_safetensors has them. Llama's q and k keep GGUF's order.
+ModelFile open_model_file(const std::string& path);         // kExitNoInput; kExitBadContent: it is not as above
+// Fills arena.n floats with the file's weights. theirs: see read_safetensors. The rows of Llama's q and k stay in
+// GGUF's order.
 void read_model_file(const std::string& path, Arena theirs, const Arena& arena, float* values);
 
-// What stands in front of a GGUF file's data. kExitBadContent as above.
+// The part of a GGUF file before its data. kExitBadContent: it is not as above.
 struct GgufContents {
     std::map<std::string, std::string> keys;    // each value as JSON; null for NaN and infinities
-    std::vector<SafeTensor> tensors;            // begin: behind the begin of the data; bytes: 0 of other types
-    uint64_t data = 0;                          // where these begin
+    std::vector<SafeTensor> tensors;            // begin: from `data` on; bytes: 0 if not F32, F16, BF16
+    uint64_t data = 0;                          // where the tensors' data begin in the file
 };
 GgufContents read_gguf_head(const std::string& path);
 
-// A number under "ARCHITECTURE.name", and the key of config.json that says the same.
+// The name of a number "ARCHITECTURE.name" in GGUF, and the key of config.json with the same value.
 struct GgufKey { const char *name, *hf; bool real = false; };           // real: f32, else u32
 std::span<const GgufKey> gguf_keys(const std::string& architecture);    // its name is config.json's model_type
-// "transformer.h.0.attn.c_attn.weight" -> "blk.0.attn_qkv.weight"; "" for a name that GGUF has none for.
+// Translates "transformer.h.0.attn.c_attn.weight" to "blk.0.attn_qkv.weight"; returns "" if GGUF has no such tensor.
 std::string gguf_name(const std::string& hf);

@@ -1,4 +1,5 @@
-// safetensors.cpp -- checks each number of a file against the file's size before use, and allocates nothing by one.
+// safetensors.cpp -- checks each number in a file against the file's size before use; no such number alone decides how
+// much memory is allocated.
 #include "src/checkpoint/safetensors.h"
 #include <algorithm>
 #include <bit>
@@ -28,7 +29,7 @@ std::string shape_text(const std::vector<uint64_t>& shape) {
 
 static std::string shown(const Json& value) { return value.text().substr(0, 60); }
 
-// Reads one entry of the header. data: bytes behind it, from which `begin` counts here.
+// Reads one entry of the header. data: how many bytes follow the header. The result's `begin` counts from there.
 static SafeTensor read_entry(const std::string& name, const Json& entry, uint64_t data, const std::string& what) {
     if (name.size() > kMaxName) die_content(what, "a tensor name of " + std::to_string(name.size()) + " bytes", "256");
     const std::string where = what + ": tensor " + name;
@@ -91,7 +92,7 @@ SafeTensors open_safetensors(const std::string& path) {
     return file;
 }
 
-// The files of a folder's model.
+// Returns the paths of the files that contain a folder's model.
 static std::vector<std::string> model_files(const std::string& folder) {
     const std::string one = path_join(folder, "model.safetensors"), index = one + ".index.json";
     const std::string adapter = path_join(folder, "adapter_model.safetensors");
@@ -120,7 +121,7 @@ SafeTensors open_model(const std::string& folder) {
 
 static size_t file_elements(const TensorSpec& spec) { return spec.file_rows * spec.cols; }
 
-// A tensor of a file, and where it begins in the memory of its spec.
+// A tensor of a file. begin, n: its elements in the memory of its TensorSpec.
 struct FileTensor { std::string name; std::vector<uint64_t> shape; size_t begin, n; };
 static std::vector<FileTensor> file_tensors(const TensorSpec& spec) {
     const uint64_t cols = spec.cols, n = file_elements(spec);
@@ -143,7 +144,7 @@ size_t count_file_tensors(const Arena& arena) {
     return n;
 }
 
-// out[c * rows + r] = in[r * cols + c]; by squares, so that both sides stay in the cache.
+// Sets out[c * rows + r] = in[r * cols + c], square by square, so that both arrays stay in the cache.
 static void transpose(float* out, const float* in, size_t rows, size_t cols) {
     constexpr size_t kSquare = 32;
     for (size_t r0 = 0; r0 < rows; r0 += kSquare)
@@ -201,7 +202,7 @@ static void check_finite(int code, const float* x, size_t n, const std::string& 
 
 static std::string header_of(const Arena& arena, const std::vector<NamedArray>& arrays) {
     JsonLine header;
-    header.raw("__metadata__", "{\"format\":\"pt\"}");                  // older readers ask for this key
+    header.raw("__metadata__", "{\"format\":\"pt\"}");                  // older readers require this key
     uint64_t at = 0;
     for (const NamedArray& array : arrays)
         for (const TensorSpec& spec : arena.tensors)
@@ -213,7 +214,7 @@ static std::string header_of(const Arena& arena, const std::vector<NamedArray>& 
                                              .raw("data_offsets", shape_text({begin, at})).text());
             }
     std::string text = header.text();
-    text.resize(round_up<size_t>(8 + text.size(), 64) - 8, ' ');        // the data are aligned when mapped
+    text.resize(round_up<size_t>(8 + text.size(), 64) - 8, ' ');        // so that the data are aligned in a mapped file
     CHECK(text.size() <= kMaxHeader, "header of %zu bytes", text.size());
     return text;
 }
@@ -242,7 +243,7 @@ void write_safetensors(FileWriter* file, const Arena& arena, const std::vector<N
         }
 }
 
-// Hugging Face writes "transformer.h.0..." (GPT2LMHeadModel) or "h.0..." (GPT2Model): the prefix does not count.
+// Removes the prefix: Hugging Face writes "transformer.h.0..." (GPT2LMHeadModel) or "h.0..." (GPT2Model).
 static std::string plain_name(const std::string& name) {
     for (const std::string prefix : {"transformer.", "model."})
         if (name.starts_with(prefix)) return name.substr(prefix.size());
@@ -253,7 +254,7 @@ static bool holds_no_weights(const std::string& name) {
     return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || name.ends_with("rotary_emb.inv_freq");
 }
 
-// Reads at most the first `most` values. buffer: memory that tensors share.
+// Reads a tensor, at most its first `most` values. buffer: memory that is used again for each tensor.
 static void read_tensor(const TensorSpec& spec, const FileTensor& want, const SafeTensor& t, float* values, size_t most,
                         const std::string& path, std::vector<float>* buffer) {
     const std::string where = path + ": tensor " + t.name;
@@ -275,7 +276,7 @@ void read_safetensors(const SafeTensors& file, const Arena& arena, const std::st
         if (t.name.ends_with(suffix) && !holds_no_weights(t.name))
             if (!by_name.emplace(plain_name(t.name), &t).second)
                 die_content(file.path, "tensor " + plain_name(t.name) + " twice", "one of them");
-    // A model's tensor 0 is its head. If it is the embedding, too, a lm_head.weight in the file has to be the same.
+    // Tensor 0 of a model is its head. If that is the embedding, too, a lm_head.weight in the file must be equal to it.
     const std::string first = plain_name(table[0].name);
     const auto head = by_name.find("lm_head.weight"), tied = by_name.find(first);
     if (head != by_name.end() && tied != by_name.end() && head != tied) {

@@ -18,10 +18,10 @@ struct Saver {
     double begin = 0;
     CheckpointFiles files = {};
     std::function<void()> before_commit = {};
-    std::future<Saved> result = {};         // the last member: it waits for the writer, which uses the others
+    std::future<Saved> result = {};         // last, so destroyed first: waits for the writer, which uses the rest
 };
 
-static std::atomic<bool> under_way{false};  // a save in this process
+static std::atomic<bool> under_way{false};  // whether a save is under way in this process
 
 static Saved save(Saver* s) {
     under_way = true;
@@ -46,7 +46,7 @@ Saver* saver_create(const Arena& arena, size_t arrays, bool copy, const std::str
     if (most.rlim_cur < want)
         die(kExitWrite, "ulimit -f: got files of %s bytes, want %s for a checkpoint; raise it",
             with_commas(most.rlim_cur).c_str(), with_commas(want).c_str());
-    // Zeros are written: memory that is not there is missing at the start, not at the first save.
+    // make_unique writes zeros, so that a lack of memory shows now and not at the first save.
     return new Saver{out_dir, keep, copy ? std::make_unique<float[]>(arrays * arena.n) : nullptr};
 }
 
@@ -65,8 +65,8 @@ void saver_start(Saver* s, int64_t step, const CheckpointFiles& files, std::func
         std::copy_n(array.data, files.arena->n, to);
         array.data = std::exchange(to, to + files.arena->n);
     }
-    under_way = true;                       // the thread may begin late
-    s->result = std::async(save, s);        // where no thread is to be had, saver_result does the work
+    under_way = true;                       // since the thread may begin late
+    s->result = std::async(save, s);        // if no thread can be started, saver_result calls save
 }
 
 bool saver_ready(const Saver* s) {
@@ -86,7 +86,7 @@ Saved saver_insist(Saver* s, double patience, const std::function<bool()>& stop)
             warn("not saved: %s; the last save is tried again for %.0f seconds more, or until a signal to stop",
                  saved.error.message.c_str(), left);
         usleep(100000);
-        s->files.progress();                // waiting is not hanging
+        s->files.progress();                // waiting counts as progress
         if (tick % 20 == 19) saved = save(s);
     }
     return saved;

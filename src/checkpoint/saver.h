@@ -1,5 +1,5 @@
-// saver.h -- checkpoints in the background, on rank 0: the state is copied while training stands still, and written
-// while it goes on.
+// saver.h -- saves checkpoints in the background, on rank 0. Training pauses while the state is copied, and goes on
+// while the copy is written.
 //
 //     main thread   ... step | copy |  step  |  step  |  step  | result ...
 //     writer                        | write, sync, commit      |
@@ -19,12 +19,12 @@ void saver_destroy(Saver* saver);           // waits for the save under way; doe
 
 // Starts a save; none may be under way. The writer calls before_commit first, then files.progress as it goes.
 void saver_start(Saver* saver, int64_t step, const CheckpointFiles& files, std::function<void()> before_commit);
-bool saver_ready(const Saver* saver);       // a save has ended, and its result was not yet taken; false for null
+bool saver_ready(const Saver* saver);       // whether a save has ended whose result was not taken yet; false for null
 
 struct Saved { Error error; std::string folder; double seconds; };     // error.code 0: it is saved
-Saved saver_result(Saver* saver);           // waits
-// The same for a run's last save: one that cannot be written (kExitWrite) is tried again for `patience` seconds, with a
-// warning each half minute, or until stop() becomes true.
+Saved saver_result(Saver* saver);           // waits for the save to end
+// The same for a run's last save. If it cannot be written (kExitWrite), it is tried again for `patience` seconds, with
+// a warning every half minute, or until stop() becomes true.
 Saved saver_insist(Saver* saver, double patience, const std::function<bool()>& stop);
-// Waits at most `seconds` for a save under way in this process, for a thread that ends the process.
+// Waits at most `seconds` until no save is under way in this process. A thread calls it before it ends the process.
 void saver_linger(double seconds);
