@@ -1,4 +1,4 @@
-// bpe_train.cpp -- learning merges from a text: the most frequent pair becomes a token, again and again.
+// bpe_train.cpp -- learns the merges of BPE from a text: the most frequent pair becomes a token, again and again.
 //
 // Pairs are counted within the pieces of a split. Of equally frequent pairs the smallest (left, right) goes
 // first, so the merges are a function of the text alone.
@@ -9,21 +9,21 @@
 #include "src/data/tokenizer.h"
 
 namespace {
-// All different pieces in a row. Merging a pair visits only its places, so training is linear in the text, but for the
-// heap.
+// Holds every distinct piece once, one after another. Merging a pair visits only the places where it occurs, so
+// training takes time linear in the text's length, apart from the heap.
 struct Learner {
     static constexpr uint64_t kNone = UINT64_MAX;
     Tokenizer t = tokenizer_byte();
     struct Symbol {
-        int token;          // whose bytes begin here; -1: the end of a piece, or inside another
+        int token;          // the one that begins here; -1: the end of a piece, or inside a token
         uint32_t previous;  // where the token before begins
         uint32_t weight;    // how often its piece occurs
     };
     std::vector<Symbol> symbols;
-    struct Pair { int64_t count = 0; std::vector<uint32_t> places; };  // places ascend; some have changed since
+    struct Pair { int64_t count = 0; std::vector<uint32_t> places; };  // places ascend; some are out of date
     std::unordered_map<uint64_t, Pair> pairs;                   // by pair_key
     std::vector<uint64_t> fresh;                                // new pairs that are not in the heap yet
-    std::priority_queue<std::pair<int64_t, uint64_t>> heap;     // count, ~pair_key: the counts may have fallen since
+    std::priority_queue<std::pair<int64_t, uint64_t>> heap;     // count, ~pair_key; a count may have fallen since
 
     uint32_t next(uint32_t at) const { return at + uint32_t(t.bytes[size_t(symbols[at].token)].size()); }
     uint64_t key_at(uint32_t at) const {
@@ -98,7 +98,7 @@ Tokenizer tokenizer_train_bpe(std::string_view text, int vocab_size, const Split
         const uint64_t key = ~inverse;
         const int64_t count = learner.pairs[key].count;
         if (count < most) learner.heap.push({count, inverse});
-        if (count < most || count < 2) continue;  // what stands once is not worth a token
+        if (count < most || count < 2) continue;  // a pair that occurs once gets no token
         const int left = int(key >> 32), right = int(uint32_t(key));
         const std::string bytes = t.bytes[size_t(left)] + t.bytes[size_t(right)];
         // Files name tokens by their bytes, so no two may be equal: "ab" + "c" rules out "a" + "bc".

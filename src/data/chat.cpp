@@ -1,4 +1,5 @@
-// chat.cpp -- see chat.h. The lines are OpenAI's, ShareGPT's, Alpaca's and trl's, the templates Qwen2's and Llama 3's.
+// chat.cpp -- see chat.h. It reads the formats of OpenAI, ShareGPT, Alpaca and trl; its templates are those of Qwen2
+// and Llama 3.
 #include "src/data/chat.h"
 #include <algorithm>
 #include "src/base/common.h"
@@ -66,8 +67,8 @@ int find_token(const Tokenizer& tokenizer, std::string_view text) {
     return found == tokenizer.added.end() ? -1 : found->id;
 }
 
-// The system turn that a template writes for a conversation without one, or "": the plain text between a system turn's
-// head and its end.
+// Returns the system turn that a template writes for a conversation without one, or "". It is the text between the head
+// and the end of a system turn in the template, if that is plain.
 std::string default_system(const std::string& jinja, const ChatForm& form) {
     const std::string head = std::string(form.open) + "system" + form.head + (form.gap[1] ? "\\n\\n" : "\\n");
     for (size_t at = 0; (at = jinja.find(head, at)) != jinja.npos;) {
@@ -93,7 +94,7 @@ void append_control(const char* name, bool trained, const Tokenizer& tokenizer, 
     if (*name) tokens->push_back(uint32_t(find_token(tokenizer, name)) | (trained ? 0 : kUntrained));
 }
 
-// Appends OPEN role HEAD gap content, and if the turn ends CLOSE tail.
+// Appends OPEN role HEAD gap content and, if `ends`, CLOSE tail.
 void append_turn(const Turn& turn, bool ends, const ChatForm& form, const Tokenizer& tokenizer,
                  std::vector<uint32_t>* tokens) {
     const bool trained = turn.role == "assistant" && ends;
@@ -120,7 +121,7 @@ std::string conversation_key(const Json& line) {
                                           {"prompt", "completion"}, {"instruction", "output"}};
     for (const auto& [key, answer] : kFields)
         if (line.find(key) && line.find(answer)) return key;
-    for (const auto& [key, answer] : kFields)           // no text either: read_conversation names what is missing
+    for (const auto& [key, answer] : kFields)           // incomplete: read_conversation says what is missing
         if (line.find(key) && !line.find("text")) return key;
     return "";
 }

@@ -1,11 +1,11 @@
-// chat.h -- conversations: reads them from the lines of a .jsonl and makes tokens of them by a chat template.
+// chat.h -- reads conversations from the lines of a .jsonl and makes tokens of them with a chat template.
 //
 //     {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo"}]}
 //     {"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Yo"}]}
 //     {"instruction": "Add.", "input": "2, 3", "output": "5"}       instruction and input are the user's turn
 //     {"prompt": "2+3=", "completion": "5"}                         no template; an end-of-text token at both ends
 //
-// Only the assistant's tokens are trained on, and the one that ends its turn.
+// The loss counts only the tokens of the assistant's turns and the token that ends such a turn.
 #pragma once
 #include <string>
 #include <vector>
@@ -17,14 +17,14 @@ struct Conversation {
     std::vector<Turn> turns;
     bool plain = false;                                     // a prompt and its completion
 };
-// The form of a line: messages, conversations, prompt or instruction; "": none. A line may have other fields, too.
+// Returns the field that decides a line's form: messages, conversations, prompt or instruction; "": none is there.
 std::string conversation_key(const Json& line);
 std::string describe_fields(const Json& line);              // for errors: the fields "id, title"
-// what: file and line, for errors. kExitBadContent names the field.
+// Reads a conversation of any form. what: file and line, for errors. kExitBadContent names the field.
 Conversation read_conversation(const Json& line, const char* what);
 
-// How a family of models writes a turn: OPEN role HEAD gap content CLOSE tail. Capitals are control tokens. BEGIN
-// stands once, before the first turn.
+// How a family of models writes a turn: OPEN role HEAD gap content CLOSE tail. The names in capitals are control
+// tokens, the others text. The control token BEGIN comes once, before the first turn.
 struct ChatForm {
     const char *name, *begin, *open, *head, *gap, *close, *tail;
     bool trims;                                             // white space around a content is removed
@@ -35,15 +35,15 @@ struct ChatTemplate {
     std::string system;                                     // the system turn of conversations without one, or empty
     std::string jinja;
 };
-// Reads the Jinja template of a model's folder: chat_template.jinja, else in tokenizer_config.json; "": none.
+// Reads the Jinja template of a model's folder from chat_template.jinja, or else tokenizer_config.json; "": none.
 std::string read_chat_template(const std::string& folder);
-// The template that --chat-template means. auto: the model's own, `jinja`, or ChatML if it has none. kExitBadContent
-// for a template of another form, with the folder's name.
+// Returns the template that the option --chat-template means. "auto": the model's own, `jinja`, or ChatML if that is
+// empty. kExitBadContent, with the folder's name: `jinja` has none of the known forms.
 ChatTemplate choose_chat_template(const std::string& option, const std::string& jinja, const std::string& folder);
 // Appends the control tokens that the tokenizer lacks.
 void add_chat_tokens(Tokenizer* tokenizer, const ChatForm& form);
 int begin_of_chat(const Tokenizer& tokenizer, const ChatTemplate& chat);    // the token BEGIN; -1: there is none
-// The first of the template's control tokens that the tokenizer lacks; "": it has all.
+// Returns the first of the template's control tokens that the tokenizer lacks; "": it has all.
 std::string missing_control_token(const Tokenizer& tokenizer, const ChatTemplate& chat);
 int end_of_turn(const Tokenizer& tokenizer, const ChatTemplate& chat);      // the token CLOSE; -1: there is none
 
@@ -52,5 +52,5 @@ constexpr uint32_t kUntrained = 1u << 31;
 // Appends the tokens of a conversation, and with open_end the beginning of the assistant's next turn.
 void encode_chat(const Conversation& conversation, const ChatTemplate& chat, const Tokenizer& tokenizer,
                  std::vector<uint32_t>* tokens, bool open_end = false);
-// The text of all turns, for a tokenizer to learn from.
+// Returns the text of all turns, for a tokenizer to learn from.
 std::string text_of(const Conversation& conversation);

@@ -48,13 +48,13 @@ namespace {
 // All tokens of a source.
 struct Tokens {
     std::vector<Shard> shards;
-    std::shared_ptr<Content> files = {};    // of shards that are not in memory
+    std::shared_ptr<Content> files = {};    // those of shards that are not in memory
     uint64_t count = 0, cut = 0;    // tokens, and where validation begins
     std::string content;            // identifies them
-    std::string note;               // on conversations, from the rank that read them
+    std::string note;               // statistics of conversations, on the rank that read them
 };
 
-// Tokens number [from, to) as a dataset.
+// Returns tokens [from, to) as a dataset.
 Dataset make_dataset(const Tokens& tokens, uint64_t from, uint64_t to, int T) {
     Dataset d = {.T = T, .content = tokens.files};
     std::string identity = tokens.content;
@@ -76,12 +76,12 @@ Dataset make_dataset(const Tokens& tokens, uint64_t from, uint64_t to, int T) {
     return d;
 }
 
-// The text of a source: its documents, or one stream. A single part is cut in two if validation gets some of it.
+// The text of a source. Its parts are documents, or one text, or the two parts of one if its end is for validation.
 struct Text {
     std::string all;
-    std::vector<size_t> ends;               // of the parts, in `all`; none is empty but the first of a cut one
-    size_t documents = 0, train = 0;        // how many parts begin a document; are for training
-    std::vector<Conversation> conversations = {};   // part i is the text of number i
+    std::vector<size_t> ends;               // of the parts, in `all`; only the first of a cut text may be empty
+    size_t documents = 0, train = 0;        // how many parts begin a document; how many are for training
+    std::vector<Conversation> conversations = {};   // part i is the text of conversation i
     void add(std::string_view part) {
         if (!part.empty()) ends.push_back(all.append(part).size());
     }
@@ -117,7 +117,8 @@ void read_whole(const std::string& path, Text* text) {
     if (text->all.size() > begin) text->ends.push_back(text->all.size());
 }
 
-// Reads a source; split: with a part for validation. Other ranks may wait: each file counts as progress.
+// Reads the text of a source. split: keeps a part for validation. Reports progress per file, since other ranks may
+// wait.
 Text read_text(const Source& source, bool split, Comm* comm) {
     Text text;
     for (const std::string& path : source.files) {
@@ -135,7 +136,7 @@ Text read_text(const Source& source, bool split, Comm* comm) {
         ends.insert(ends.begin(), nine_tenths(text.all));
         return text;
     }
-    // Validation: documents that begin behind nine tenths, at least the last one.
+    // The documents that begin after nine tenths of the text are for validation, at least the last one.
     const auto behind = std::ranges::lower_bound(ends, nine_tenths_of(text.all.size()));
     text.train = std::min(size_t(behind - ends.begin()) + 1, ends.size() - 1);
     return text;
@@ -144,7 +145,7 @@ Text read_text(const Source& source, bool split, Comm* comm) {
 // Appends the tokens of a text, `width` bytes each. Returns how many are for training.
 uint64_t encode(const Text& text, const Tokenizer& tokenizer, size_t width, std::vector<char>* out, Comm* comm) {
     const std::string_view all = text.all;
-    out->reserve(all.size() / (tokenizer.merges.empty() ? 1 : 4) * width);  // about: 4 bytes are a token of BPE
+    out->reserve(all.size() / (tokenizer.merges.empty() ? 1 : 4) * width);  // a guess: a token of BPE is 4 bytes
     std::vector<int> tokens;
     const auto store = [&] {
         const size_t at = out->size();
@@ -164,8 +165,9 @@ uint64_t encode(const Text& text, const Tokenizer& tokenizer, size_t width, std:
     return train / width;
 }
 
-// Appends a window of T tokens for each conversation, and one more token behind those for training and at the end: the
-// last target of a window is the untrained first token of the next. Returns where validation begins.
+// Appends a window of T tokens for each conversation. The last target of a window is the first token of the next one,
+// which is untrained, so one more token follows the last window for training, and another the last for validation.
+// Returns where validation begins.
 uint64_t encode_conversations(const Text& text, const Tokenizer& tokenizer, const ChatTemplate& chat, int T,
                               std::vector<char>* out, std::string* note, Comm* comm) {
     if (const std::string token = chat.form ? missing_control_token(tokenizer, chat) : ""; !token.empty())
@@ -265,7 +267,7 @@ Tokens open_source(const Source& source, const Tokenizer& tokenizer, const ChatT
     return all;
 }
 
-// Returns the tokenizer. char learns from all text, validation too, bpe:N from the training text.
+// Returns the tokenizer. `char` learns from all text, also that for validation, and bpe:N from the training text alone.
 Tokenizer choose_tokenizer(const DataOptions& o, const Source& source, const Source& val, Comm* comm) {
     if (o.tokenizer.empty() && !o.init_tokenizer.empty()) return tokenizer_parse(o.init_tokenizer, o.init_path);
     // build/prep leaves the tokenizer beside its shards.
@@ -295,14 +297,14 @@ int choose_vocabulary(const DataOptions& o, const Tokenizer& tokenizer, const Ch
     if (tokenizer.kind == Tokenizer::none) return o.init_vocab ? o.init_vocab : o.vocab_size ? o.vocab_size : 50257;
     const bool fits = own == o.init_vocab || (own < o.init_vocab && o.tokenizer.empty() && !o.init_tokenizer.empty());
     if (o.init_vocab && chat.form && o.tokenizer.empty() && own > o.init_vocab) {
-        if (!o.frozen) return own;              // with the template's tokens
+        if (!o.frozen) return own;              // it includes the template's tokens
         die(kExitUsage, "--lora: the model's tokenizer has no token %s, and its embedding stays as it is; give "
             "--chat-template with tokens that it has, or train without --lora", chat.form->close);
     }
     if (o.init_vocab && !fits)
         die(kExitUsage, "--tokenizer: got %s of %d tokens, want %d as the model has; give the tokenizer or the data it "
             "was trained with", tokenizer.name.c_str(), own, o.init_vocab);
-    if (o.init_vocab) return o.init_vocab;      // a model's own tokenizer may leave rows unused, as Qwen's does
+    if (o.init_vocab) return o.init_vocab;      // a model's tokenizer may leave rows of the embedding unused, as Qwen's
     if (o.vocab_size && own != o.vocab_size)
         die(kExitUsage, "--vocab-size: got %d, want %d as the tokenizer has; leave it out", o.vocab_size, own);
     return own;
@@ -317,7 +319,7 @@ void require_samples(const Dataset& d, const std::string& path, const char* part
         "--seq-len", path.c_str(), with_commas(d.tokens).c_str(), part, ull(d.T) + 1);
 }
 
-// Reads the first 2^28 tokens, about a second, so that a bad one does not end a run hours later.
+// Checks the first 2^28 tokens, in about a second, so that a bad one does not end a run hours later.
 void check_tokens(const Dataset& set, int vocab_size) {
     uint64_t left = uint64_t(1) << 28;
     std::vector<int> block(1 << 16);
@@ -343,7 +345,7 @@ Data open_data(const DataOptions& o, Comm* comm) {
 
     Data data;
     data.tokenizer = choose_tokenizer(o, source, val, comm);
-    // A new model of one text never sees the end-of-text token.
+    // A new model that learns one text never sees the end-of-text token.
     if (source.is_text() && !source.has_documents() && !o.init_eot) data.tokenizer.eot = -1;
     const bool chat = source.format == Format::chat;
     if (!split && (chat ? val.format != source.format : val.format == Format::chat))

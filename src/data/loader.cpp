@@ -17,7 +17,7 @@ BatchLoader::Batch BatchLoader::make(const Sampler& order, uint64_t step, int mi
 }
 
 std::shared_future<BatchLoader::Step> BatchLoader::prepare() {
-    return std::async([this, step = step++] {       // where no thread is to be had, next() does the work
+    return std::async([this, step = step++] {       // if no thread can start, next() does this
         Step made;
         for (int k = first_batch; k < last_batch; k++) made.batches.push_back(make(sampler, step, k));
         for (int k = 0; k < sampler.G; k++)
@@ -29,7 +29,7 @@ std::shared_future<BatchLoader::Step> BatchLoader::prepare() {
 const BatchLoader::Batch& BatchLoader::next() {
     if (taken == given.batches.size()) {
         given = coming.get();               // throws the thread's Error
-        coming = prepare();                 // begins after the one before: they use one sampler
+        coming = prepare();                 // only now, because both steps use one sampler
         taken = 0;
     }
     return given.batches[taken++];

@@ -1,4 +1,4 @@
-// sampler.cpp -- the order of samples: our stateless permutation, and PyTorch's for comparison.
+// sampler.cpp -- the order of samples: a stateless permutation, and PyTorch's for comparison.
 #include "src/data/sampler.h"
 #include <bit>
 #include <numeric>
@@ -8,8 +8,8 @@
 #include "src/base/rng.h"
 
 // A Feistel network of Philox rounds over the smallest power of four >= n, repeated until the value falls below n
-// (cycle walking, Black and Rogaway 2002): under four turns on average. Eight rounds, because with few samples a half
-// has only a bit or two.
+// (cycle walking, Black and Rogaway 2002), which takes under four repetitions on average. There are eight rounds,
+// because with few samples each half has only a bit or two.
 uint64_t permute(uint64_t i, uint64_t n, uint64_t seed, uint64_t epoch) {
     CHECK(i < n, "permute: got %llu, want less than %llu", (unsigned long long)i, (unsigned long long)n);
     const int half = (int(std::bit_width(n - 1)) + 1) / 2;  // bits; 4^half >= n
@@ -26,9 +26,10 @@ uint64_t permute(uint64_t i, uint64_t n, uint64_t seed, uint64_t epoch) {
     return i;
 }
 
-// As ATen's CPU kernel: MT19937 seeded with the low 32 bits, a Fisher-Yates shuffle from the front, 32 bits a swap.
+// Does what ATen's CPU kernel does: it seeds MT19937 with the low 32 bits and makes a Fisher-Yates shuffle from the
+// front, with 32 random bits per swap.
 std::vector<int64_t> torch_randperm(int64_t n, uint64_t seed) {
-    constexpr int64_t kMost = (1ll << 32) / 20;  // from here on ATen draws 64 bits a swap
+    constexpr int64_t kMost = (1ll << 32) / 20;  // from here on ATen draws 64 bits per swap
     if (n >= kMost)
         die(kExitUsage, "--sampler torch: got %s samples, want less than %s; use --sampler lockstep",
             with_commas(uint64_t(n)).c_str(), with_commas(uint64_t(kMost)).c_str());
@@ -46,9 +47,9 @@ uint64_t Sampler::index(uint64_t step, int micro_batch, int b) const {
     if (!torch) return permute(c % n, n, seed, c / n);
 
     const uint64_t per_replica = uint64_t(G / R), replica = k / per_replica;
-    const uint64_t q = (step * per_replica + k % per_replica) * uint64_t(B) + uint64_t(b);  // in the replica
+    const uint64_t q = (step * per_replica + k % per_replica) * uint64_t(B) + uint64_t(b);  // number in its replica
     const uint64_t length = ceil_div(n, uint64_t(R)), epoch = q / length;
     Order& order = orders[epoch % 2];
-    if (order.epoch != epoch) order = {epoch, torch_randperm(int64_t(n), seed + epoch)};  // torch adds them, too
+    if (order.epoch != epoch) order = {epoch, torch_randperm(int64_t(n), seed + epoch)};  // as in PyTorch
     return uint64_t(order.list[(q % length * uint64_t(R) + replica) % n]);
 }

@@ -12,7 +12,7 @@ using ull = unsigned long long;
 
 // ---- one file
 
-// file(i): number i of n.
+// Returns content_hash of n files. file(i) opens file i.
 template <class F> static uint64_t hash_files(size_t n, const F& file, std::vector<uint32_t>* crcs) {
     constexpr uint64_t kBlock = 64 << 10;
     uint64_t total = 0, h = n;
@@ -44,8 +44,8 @@ uint64_t content_hash(const std::vector<std::string>& files) {
 
 struct Listed { uint64_t tokens; uint32_t crc; };         // a shard in the manifest
 
-// Reads what build/prep says of a folder's shards; nothing where it did not make the folder. kExitBadContent if it has
-// not come to its end there.
+// Reads what build/prep has recorded about a folder's shards; returns none if it did not make the folder.
+// kExitBadContent if it has not finished there.
 static std::map<std::string, Listed> read_manifest(const std::string& folder) {
     const std::string path = path_join(folder, "manifest.json"), begun = path_join(folder, "prep.json");
     std::map<std::string, Listed> shards;
@@ -90,7 +90,7 @@ const char* format_name(Format format) {
 struct LlmcKind { uint32_t magic, version, width; };        // width: bytes of a token
 static constexpr LlmcKind llmc_kinds[] = {{20240520, 1, 2}, {20240801, 7, 4}};     // of GPT-2, of Llama 3
 
-// Decides by the first line.
+// Decides the format of a .jsonl by its first line.
 static Format format_of_jsonl(const std::string& path) {
     FileReader file(path);
     std::string_view text;
@@ -119,7 +119,7 @@ static Format recognise(const std::string& path) {
     const auto is_control = [](char c) {
         return uint8_t(c) < 0x20 && std::string_view("\t\n\v\f\r\x1b").find(c) == std::string_view::npos;
     };
-    // Of a text up to 1 % may be control bytes; of a compressed file or a picture 10 % are.
+    // Up to 1 % of a text may be control bytes. Of a compressed file or a picture, 10 % are.
     const size_t controls = size_t(std::ranges::count_if(head, is_control));
     const bool text = head.find('\0') == std::string::npos && controls * 100 <= head.size();
     if (path.ends_with(".bin")) {
@@ -149,7 +149,7 @@ Source find_source(const std::string& path) {
         if (std::ranges::count(source.files, path_join(path, name)) == 0)
             die(kExitBadContent, "data: %s: it is missing, and manifest.json lists it; run build/prep again in "
                 "another folder", path_join(path, name).c_str());
-    // Beside shards there may be a manifest and tokenizer.json.
+    // A manifest and tokenizer.json beside shards are no data.
     const auto ends_with = [](const char* end) { return [end](const std::string& f) { return f.ends_with(end); }; };
     if (source.files.size() > 1 && std::ranges::any_of(source.files, ends_with(".bin")))
         std::erase_if(source.files, ends_with(".json"));

@@ -10,17 +10,19 @@
 
 // ---- the splits: regular expressions, matched by hand
 
-// The class of a character. kDigits: with Unicode 17's digits, as the library's Digits.
+// Returns the class and the length of a character. kDigits: with the numbers of Unicode 17, as in the tokenizers
+// library's Digits.
 template <bool kDigits = false> static CharClass class_at(std::string_view text, size_t at, size_t* length) {
     *length = 1;
-    if (uint8_t(text[at]) < 0x80) return char_class(uint8_t(text[at]));     // most of most texts
+    if (uint8_t(text[at]) < 0x80) return char_class(uint8_t(text[at]));     // ASCII, the usual case
     const Utf8Char c = decode_utf8(text.substr(at));
     *length = c.length;
     if (kDigits && (c.code - 0x11DE0 < 10 || c.code - 0x16FF4 < 3)) return kNumber;
     return c.valid ? char_class(c.code) : kOther;
 }
 
-// Bytes of s|t|re|ve|m|ll|d at the start of text. In any case: of the long s, U+017F, too, which folds to s.
+// Returns the length of s|t|re|ve|m|ll|d at the start of text, or 0. any_case: also of capitals and of the long s,
+// U+017F, which folds to s.
 static size_t contraction(std::string_view text, bool any_case) {
     const auto same = [&](char c, char tail) { return c == tail || (any_case && (c | 0x20) == tail); };
     for (const std::string_view tail : {"s", "t", "m", "d", "re", "ve", "ll"})
@@ -29,7 +31,7 @@ static size_t contraction(std::string_view text, bool any_case) {
 }
 
 // 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
-// SmolLM's: each number is a piece, and the text between two is one on its own.
+// kDigits (SmolLM): each number is a piece, and the text between two numbers is split as if it were alone.
 template <bool kDigits> static size_t gpt2_piece(std::string_view text) {
     if (text[0] == '\'')  // lower case only: DON'T is DON ' T
         if (const size_t n = contraction(text.substr(1), false)) return 1 + n;
@@ -45,7 +47,7 @@ template <bool kDigits> static size_t gpt2_piece(std::string_view text) {
         last = end;
         end += length;
     }
-    // White space before something else leaves its last character behind: "  two" is " ", " two".
+    // The last character of white space before something else belongs to the next piece: "  two" is " ", " two".
     return kind == kSpace && last > begin && end < text.size() && !ends(after) ? last : end;
 }
 
@@ -56,7 +58,7 @@ template <int kMost> static size_t llama_piece(std::string_view text) {
         if (const size_t n = contraction(text.substr(1), true)) return 1 + n;
     size_t length, end, next;
     const auto is_line_end = [&](size_t at) { return at < text.size() && (text[at] == '\r' || text[at] == '\n'); };
-    const auto run = [&](size_t at, CharClass kind, int most = INT_MAX) {  // where it ends
+    const auto run = [&](size_t at, CharClass kind, int most = INT_MAX) {  // returns its end
         for (; at < text.size() && most > 0 && class_at(text, at, &length) == kind; most--) at += length;
         return at;
     };
@@ -68,7 +70,7 @@ template <int kMost> static size_t llama_piece(std::string_view text) {
         for (end = run(kind == kOther ? 0 : 1, kOther); is_line_end(end);) end++;
         return end;
     }
-    size_t last = 0, lines = 0;                 // where the white space's last character starts, its lines end
+    size_t last = 0, lines = 0;                 // where its last character begins; where its last line ends
     for (end = 0; end < text.size() && class_at(text, end, &length) == kSpace; end += length) {
         last = end;
         if (is_line_end(end)) lines = end + 1;
@@ -104,24 +106,24 @@ std::string Utf8Stream::push(std::string_view bytes) {
 
 std::string Utf8Stream::finish() { return std::exchange(pending, "").empty() ? "" : "\uFFFD"; }
 
-// Added tokens that are looked for in a text: the leftmost, of those the longest.
+// Finds added tokens in a text: the leftmost one and, of several at one place, the longest.
 struct Names {
     static constexpr size_t kNone = SIZE_MAX;
     std::vector<Tokenizer::Added> all;                          // sorted by text
-    std::vector<size_t> shorter;                                // for each the longest other one that it begins with
+    std::vector<size_t> shorter;                                // for each: the longest other one that it begins with
     bool begin[256] = {};                                       // whether one begins with that byte
 
     void finish() {
         std::ranges::stable_sort(all, {}, &Tokenizer::Added::text);
         for (const Tokenizer::Added& a : all) {
-            size_t i = shorter.size() - 1;                      // of none: kNone
+            size_t i = shorter.size() - 1;                      // kNone for the first
             while (i != kNone && !a.text.starts_with(all[i].text)) i = shorter[i];
             shorter.push_back(i);
             begin[uint8_t(a.text[0])] = true;
         }
     }
-    // The longest that text begins with, or kNone. All that sort between it and text begin with it, so that the last of
-    // them leads to it.
+    // Returns the longest one that text begins with, or kNone. All that sort between it and text begin with it, so
+    // `shorter` leads from the last of them to it.
     size_t find(std::string_view text) const {
         if (!begin[uint8_t(text[0])]) return kNone;
         const auto text_of = [](const Tokenizer::Added& a) { return std::string_view(a.text); };
@@ -151,19 +153,20 @@ struct Names {
 struct Tokenizer::Tables {
     Names names[2][2];                                          // [with special ones][normalized]
     std::unordered_map<std::string, int> whole;                 // tokens by their bytes, for ignore_merges
-    std::vector<int> first;                                     // token of a byte, of char: of a code point; -1: none
+    std::vector<int> first;                                     // token of a byte, or of char's code point; -1: none
     std::unordered_map<uint64_t, size_t> ranks;                 // of merges, by pair_key
-    std::unordered_map<std::string, std::vector<int>> cache;    // of short pieces: text repeats itself
+    std::unordered_map<std::string, std::vector<int>> cache;    // tokens of short pieces, because text repeats itself
 };
 
-// Appends a piece's tokens: merges the lowest rank first, of equals the leftmost; O(n log n), for pieces of any size.
+// Appends a piece's tokens. It makes the merge of the lowest rank first, the leftmost of equal ones, in O(n log n)
+// steps for pieces of any size.
 static void merge_piece(const Tokenizer& t, std::string_view piece, std::vector<int>* tokens) {
     const size_t n = piece.size();
     if (n > UINT32_MAX) die_content("tokenizer", format("%zu bytes without a break", n), "less than 2^32");
     if (const auto& whole = t.tables->whole; !whole.empty())
         if (const auto found = whole.find(std::string(piece)); found != whole.end())
             return tokens->push_back(found->second);
-    static thread_local std::vector<int> at;                // the token whose bytes begin there; -1: inside another
+    static thread_local std::vector<int> at;                // the token that begins at a byte; -1: inside a token
     static thread_local std::vector<uint32_t> previous;     // where the token before begins
     at.resize(n);
     previous.resize(n);
@@ -183,7 +186,7 @@ static void merge_piece(const Tokenizer& t, std::string_view piece, std::vector<
         const size_t i = uint32_t(heap.top());
         const Tokenizer::Merge& merge = t.merges[heap.top() >> 32];
         heap.pop();
-        if (at[i] != merge.left || next(i) >= n || at[next(i)] != merge.right) continue;  // has changed since
+        if (at[i] != merge.left || next(i) >= n || at[next(i)] != merge.right) continue;  // out of date
         at[next(i)] = -1;
         at[i] = merge.merged;
         if (next(i) < n) previous[next(i)] = uint32_t(i);
@@ -205,7 +208,7 @@ static uint32_t next_character(std::string_view text, size_t* at) {
 
 void Tokenizer::encode(std::string_view text, std::vector<int>* tokens, const std::function<void()>& some,
                        bool with_special) const {
-    constexpr size_t kMaxBytes = 15, kMaxPieces = 1 << 16;  // of the cache
+    constexpr size_t kMaxBytes = 15, kMaxPieces = 1 << 16;  // in the cache
     constexpr size_t kSome = 1 << 18;                       // tokens
     CHECK(kind != none, "encode without a tokenizer");
     const std::vector<int>& first = tables->first;
@@ -224,7 +227,7 @@ void Tokenizer::encode(std::string_view text, std::vector<int>* tokens, const st
         return;
     }
     const auto encode_pieces = [&](std::string_view rest) {
-        if (merges.empty() && !split.ignore_merges) {  // the split changes nothing
+        if (merges.empty() && !split.ignore_merges) {  // the split has no effect
             for (const char c : rest) add(first[uint8_t(c)]);
             return;
         }
@@ -262,7 +265,7 @@ void tokenizer_finish(Tokenizer* t) {
     for (size_t rank = 0; rank < t->merges.size(); rank++)
         t->tables->ranks[pair_key(t->merges[rank].left, t->merges[rank].right)] = rank;
     for (Tokenizer::Added a : t->added) {
-        std::string& bytes = t->bytes[size_t(a.id)];    // set now, so that none is taken for the token of a byte
+        std::string& bytes = t->bytes[size_t(a.id)];    // set after `first`, which must not contain them
         if (!a.special && bytes.empty()) bytes = a.text;
         if (std::string text; a.normalized && t->split.nfc && to_nfc(a.text, &text)) a.text = text;
         for (int with = a.special; with < 2; with++) t->tables->names[with][a.normalized].all.push_back(a);

@@ -1,4 +1,4 @@
-// tokenizer_files.cpp -- the files of vocabularies, tokenizer.json and GPT-2's vocab.bpe, and --tokenizer's values.
+// tokenizer_files.cpp -- reads and writes tokenizer.json, reads GPT-2's vocab.bpe, and interprets --tokenizer.
 #include <algorithm>
 #include <unordered_map>
 #include "src/base/common.h"
@@ -38,7 +38,8 @@ std::string from_alphabet(std::string_view text) {
     return bytes;
 }
 
-// A pre_tokenizer in one form, without trim_offsets, which changes no token, and without the default of use_regex.
+// Returns a text that is equal for equivalent pre_tokenizers: sorted, and without trim_offsets, which changes no token,
+// and without a use_regex of true, its default.
 std::string plain(const Json& json) {
     const bool object = json.kind() == Json::object;
     if (!object && json.kind() != Json::array) return json_quote(json.text());
@@ -51,7 +52,8 @@ std::string plain(const Json& json) {
     return "[" + join(items, ",") + "]";
 }
 
-// A file being read. What would give other tokens than the tokenizers library does is refused with its name.
+// Reads a file of a vocabulary. A setting with which the tokens would differ from the tokenizers library's is refused
+// by name.
 struct VocabularyFile {
     const std::string path, what = "tokenizer: " + path;
     Tokenizer t = {};
@@ -150,8 +152,8 @@ struct VocabularyFile {
         }
     }
 
-    // vocab.bpe: "#version: 0.2", then a line per merge: two tokens with a space between. The bytes come first, in the
-    // order of their characters.
+    // vocab.bpe: "#version: 0.2", then a line per merge: two tokens with a space between. The ids of the bytes come
+    // first, in the order of their characters in the alphabet.
     void read_bpe(std::string_view text) {
         t = {.kind = Tokenizer::bpe, .name = path};
         for (const int b : alphabet.byte_of) {
