@@ -15,5 +15,5 @@ void visit_cgroups(const std::string& root, const std::string& controller,
                    const std::function<void(const std::string& folder)>& visit);
 
 // Starts a thread that calls work(). If none can be started, tries again for ten seconds, then throws kExitOther. The
-// error names the limit and `what` the thread is.
+// error names the thread (`what`) and the limit.
 std::jthread start_thread(const char* what, const std::function<void()>& work);

@@ -15,7 +15,7 @@
 
 enum ExitCode {
     kExitDone = 0,
-    kExitOther = 1,                             // memory, threads, an internal error
+    kExitOther = 1,                             // no memory, no thread, or an internal error
     kExitUsage = 2,                             // a wrong option
     kExitBadContent = 65,                       // a file's bytes are not what they should be
     kExitNoInput = 66,                          // a file is missing
@@ -44,7 +44,7 @@ void warn(const char* format, ...) __attribute__((format(printf, 1, 2)));
 void set_program(const char* name);             // the name in front of those lines
 void set_error_rank(int rank);                  // -1: not shown (one process)
 void set_error_step(int64_t step);              // -1: not shown (not training)
-int64_t current_step();                         // what set_error_step got last
+int64_t current_step();                         // the step last set
 
 std::string format(const char* format, ...) __attribute__((format(printf, 1, 2)));
 std::string vformat(const char* format, va_list args);

@@ -6,7 +6,7 @@
 
 double cgroup_cpus(const std::string& root = "");       // the quota in CPUs; 0: none. root: a folder for /, in tests
 cpu_set_t affinity_of(pid_t pid);                       // pid 0: this process
-int available_cpus();           // how many are in the affinity mask, or less by the quota or the environment
+int available_cpus();           // CPUs in the affinity mask; fewer if the quota or the environment allows fewer
 void check_threads(int wanted);                         // kExitUsage above 16 threads for each CPU, and above 256
 
 // Returns `threads`, or less if OMP_NUM_THREADS or SLURM_CPUS_PER_TASK allows less. ranks: how many ranks share the

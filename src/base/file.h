@@ -29,7 +29,7 @@ struct InputFile {
     explicit InputFile(const std::string& path, const char* what = "cannot open");
     void read(uint64_t offset, void* out, size_t bytes) const;  // from any thread; kExitBadContent: it was cut short
     uint32_t checksum(uint32_t crc = 0) const;              // crc32c of all bytes
-    // Returns whether the file's size or times have changed since the last call, or else since the open. If so, its
+    // Returns whether the file's size or times have changed since the last call (at first: since the open). If so, its
     // content may have changed.
     bool touched();
   private:
@@ -75,7 +75,7 @@ std::string program_path();                                 // of the running pr
 struct FileWriter {
     explicit FileWriter(const std::string& path);
     void write(const void* data, size_t count);
-    void finish();                                          // fsync and close; without this call the file is not safe
+    void finish();                                          // fsync and close, both checked; else it is incomplete
     uint64_t bytes = 0;
     uint32_t crc = 0;                                       // CRC-32C of all bytes
   private:
@@ -86,6 +86,6 @@ struct FileWriter {
 void write_file_atomic(const std::string& path, std::string_view content);
 void remove_temporaries(const std::string& path);           // the files that a killed write_file_atomic(path) left
 
-uint32_t crc32c(uint32_t crc, const void* data, size_t bytes);  // start with 0; "123456789" gives e3069283
+uint32_t crc32c(uint32_t crc, const void* data, size_t bytes);  // crc: 0 at first; "123456789" gives e3069283
 std::array<uint8_t, 32> sha256(std::string message);
 uint64_t hash_bytes(const void* data, size_t bytes, uint64_t seed);  // fast; for identities, not for security

@@ -1,7 +1,8 @@
 // limits.h -- the ranges of numbers that options accept. Models and optimizers declare their options with these.
 #pragma once
 
-// Numbers low..high, without low itself if `above`, without high itself if `below`. want: the same in words.
+// The numbers from low to high, without low itself if `above`, and without high itself if `below`. want: the same in
+// words, for errors.
 struct Limits {
     const char* want;
     double low, high;

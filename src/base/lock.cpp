@@ -14,7 +14,7 @@
 
 namespace {
 
-// By each lock's `held`: its `path`, which messages show. Any thread that writes an error reads it.
+// Maps each lock's `held` to its `path`, which messages show. Any thread that writes an error reads it.
 std::mutex names_mutex;
 std::map<std::string, std::string> names;
 
@@ -28,7 +28,7 @@ std::string link_text(const std::string& link) {
     return {text, size_t(std::max<ssize_t>(readlink(link.c_str(), text, sizeof text), 0))};
 }
 
-// When a process of this pid namespace began, in clock ticks since the boot; "" if there is none.
+// Returns when a process of this pid namespace began, in clock ticks since the boot; "" if there is none.
 std::string began(int pid) {
     const std::string stat = read_kernel_file(format("/proc/%d/stat", pid));
     std::string_view rest = std::string_view(stat).substr(stat.rfind(')') + 1);     // npos + 1 is 0

@@ -33,7 +33,7 @@ HOST_DEVICE inline Random4 philox(uint32_t c0, uint32_t c1, uint32_t c2, uint32_
     return {{c0, c1, c2, c3}};
 }
 
-// Four 32-bit numbers for block i (elements 4i .. 4i+3), i < 2^48.
+// Returns four random 32-bit numbers for block i (elements 4i .. 4i+3), i < 2^48.
 HOST_DEVICE inline Random4 random4(const RandomKey& key, uint64_t i) {
     return philox(uint32_t(i), (uint32_t(i >> 32) & 0xffffu) | key.purpose << 16, key.step, key.micro_batch,
                   uint32_t(key.seed), uint32_t(key.seed >> 32));

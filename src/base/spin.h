@@ -1,4 +1,4 @@
-// spin.h -- waiting a moment for another thread or process without sleeping.
+// spin.h -- waits for another thread or process for a short time without sleeping.
 #pragma once
 #include <sched.h>
 #include "src/base/common.h"

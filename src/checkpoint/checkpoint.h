@@ -27,7 +27,7 @@ struct CheckpointFiles {
     std::string run_id;                         // the id in state_json; empty: all checkpoints count as this run's
     std::vector<std::pair<std::string, std::string>> texts;     // further files: names and contents
     std::string adapter_json;                   // kAdapterConfig's text if the weights are adapters, else empty
-    uint32_t base_crc = 0;                      // of the weights to which the adapters belong
+    uint32_t base_crc = 0;                      // checksum of the weights to which the adapters belong
     const Arena* arena = nullptr;
     int64_t best_step = -1;                     // the step whose checkpoint `best` must name; -1: none
     std::vector<NamedArray> arrays;             // "": the weights; others: the optimizer's state, by name
@@ -36,17 +36,17 @@ struct CheckpointFiles {
 // Writes a checkpoint and returns its folder. keep: how many complete checkpoints stay, 0: all. Throws kExitWrite, or
 // kExitOther if a value is not finite. Then older checkpoints are untouched, and nothing half-written remains.
 std::string write_checkpoint(const std::string& out_dir, int64_t step, const CheckpointFiles& files, int keep);
-// kExitWrite if the folder's disk has less room than `arrays` arrays take.
+// Throws kExitWrite if the folder's disk has less room than `arrays` arrays take.
 void require_space(const std::string& folder, const Arena& arena, size_t arrays);
 
 // Fills arrays of arena.n floats from a checkpoint folder: "" with the weights, others with the optimizer's state.
 // kExitBadContent if the file holds another optimizer's state.
 void read_state(const std::string& folder, const Arena& arena, const std::vector<NamedArray>& arrays);
 
-// The id in a run's config.json or in a checkpoint's state.json; "" if it has none.
+// Returns the id in a run's config.json or in a checkpoint's state.json; "" if it has none.
 std::string run_id(const std::string& json_path);
-// The newest complete checkpoint of a run, with a warning for each newer one that is not; "" if the run never saved.
-// kExitBadContent if some are present but none is whole and of this run.
+// Returns the newest complete checkpoint of a run, and warns of each newer one that is not; "" if the run never saved.
+// kExitBadContent: there are checkpoints, but none is complete and of this run.
 std::string find_checkpoint(const std::string& out_dir);
 // Returns "" if the folder is complete, and with `checksums` undamaged; else what is wrong, a damaged medium included.
 // kExitOther: it cannot be read now.

@@ -78,7 +78,7 @@ struct Watched {
     size_t got = 0;                         // bytes of `incoming` that have been received
     Message incoming = {};
     Record record = {};
-    double heard = now_seconds(), advanced = heard;     // when a record came, and when it last differed
+    double heard = now_seconds(), advanced = heard;     // when a record last came, and when its count last changed
 };
 
 }  // namespace
@@ -390,7 +390,7 @@ void share_host_memory(Comm* comm) {
     impl->record = new (&impl->ranks[comm->local_rank].record) Record;
 }
 
-// Connects the ranks and starts to watch them.
+// Starts the watching thread, and connects this rank to its partners on the other hosts.
 void connect_ranks(Comm* comm) {
     auto* impl = comm->impl;
     for (Socket& s : impl->meeting.control) impl->watched.emplace_back().socket = std::move(s);

@@ -32,7 +32,7 @@ struct ChatForm {
 };
 struct ChatTemplate {
     const ChatForm* form = nullptr;                         // null: none
-    std::string system;                                     // the system turn of conversations without one, or empty
+    std::string system;                                     // the system turn for conversations without one, or empty
     std::string jinja;
 };
 // Reads the Jinja template of a model's folder from chat_template.jinja, or else tokenizer_config.json; "": none.

@@ -117,8 +117,7 @@ void read_whole(const std::string& path, Text* text) {
     if (text->all.size() > begin) text->ends.push_back(text->all.size());
 }
 
-// Reads the text of a source. split: keeps a part for validation. Reports progress per file, since other ranks may
-// wait.
+// Reads the text of a source. split: keeps a part for validation. Reports progress per file: other ranks may wait.
 Text read_text(const Source& source, bool split, Comm* comm) {
     Text text;
     for (const std::string& path : source.files) {
@@ -142,7 +141,7 @@ Text read_text(const Source& source, bool split, Comm* comm) {
     return text;
 }
 
-// Appends the tokens of a text, `width` bytes each. Returns how many are for training.
+// Appends the tokens of a text to *out, `width` bytes each. Returns how many tokens are for training.
 uint64_t encode(const Text& text, const Tokenizer& tokenizer, size_t width, std::vector<char>* out, Comm* comm) {
     const std::string_view all = text.all;
     out->reserve(all.size() / (tokenizer.merges.empty() ? 1 : 4) * width);  // a guess: a token of BPE is 4 bytes

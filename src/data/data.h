@@ -85,9 +85,9 @@ struct BatchLoader {
     // Loads micro-batches [first_batch, last_batch) of every step from first_step on. data must outlive the loader.
     BatchLoader(const Dataset& data, const Sampler& sampler, int vocab_size, int first_batch, int last_batch,
                 uint64_t first_step);
-    const Batch& next();                                        // this rank's next one; valid until the next call
+    const Batch& next();                                        // this rank's next batch; valid until the next call
     uint64_t step_targets() const { return given.targets; }     // targets of its step other than -1, over all ranks
-    Batch micro_batch(uint64_t step, int micro_batch) const;    // makes any one at once, for the audit
+    Batch micro_batch(uint64_t step, int micro_batch) const;    // makes any batch at once, for the audit
   private:
     struct Step { std::vector<Batch> batches; uint64_t targets = 0; };
     Batch make(const Sampler& order, uint64_t step, int micro_batch) const;
