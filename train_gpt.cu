@@ -1,7 +1,8 @@
 // train_gpt.cu -- training: set-up, one step, evaluation, samples, saves, the loop.
 //
 // Compiled once per backend (namespace BACKEND); main.cpp calls train() of the one it chose. Every rank runs this code;
-// rank 0 also writes. Keep models/model.h (what a model computes) and src/ddp/ddp.h (how replicas meet) open beside it.
+// rank 0 also writes. Keep models/model.h (what a model computes) and src/ddp/ddp.h (how gradients are summed over
+// ranks) open beside it.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -30,9 +31,9 @@ struct Trainer {
     Ddp ddp;                            // owns the trained weights
     Model model;
     int* batches;                       // (micro_batches, 2, B, T)  host: tokens, then targets
-    double *losses, *host_losses;       // (micro_batches)
-    double *norm, *host_norm;           // (1)  of the gradient; behind the losses: one copy brings both to the host
-    StepState *states, *host_states;    // (2)  in turn: an update may still read one when the next step fills the other
+    double *losses, *host_losses;       // (micro_batches)  the summed loss of each, nats
+    double *norm, *host_norm;           // (1)  norm of the gradient; behind the losses, so that one copy brings both
+    StepState *states, *host_states;    // (2)  of even and odd steps: an update may still read one when the next begins
     Runner runner;
     Reporter report;
     Checkpoints checkpoints;
@@ -43,7 +44,7 @@ size_t batch_tokens(const Trainer* t) { return size_t(t->options.batch_size) * s
 int micro_batches(const Trainer* t) { return int(t->options.micro_batches()) / t->comm->size; }     // of this rank
 int* tokens(const Trainer* t, int i) { return t->batches + size_t(i) * 2 * batch_tokens(t); }
 int* targets(const Trainer* t, int i) { return tokens(t, i) + batch_tokens(t); }
-int first_batch(const Trainer* t) { return t->comm->rank * micro_batches(t); }      // its number in the step
+int first_batch(const Trainer* t) { return t->comm->rank * micro_batches(t); }      // its number in the step, from 0
 StepState* state(const Trainer* t) { return t->states + t->at.step % 2; }
 StepState* host_state(const Trainer* t) { return t->host_states + t->at.step % 2; }
 bool due(const Trainer* t, int64_t n) { return n > 0 && (t->at.step % n == 0 || t->at.step == t->options.steps); }
@@ -81,7 +82,8 @@ void allocate(Trainer* t, Init* init) {
     runner_create(&t->runner, t->comm, &t->ddp, kOnGpu && o.graph, o.trace);
 }
 
-// Rank 0 reads weights and optimizer state (of a checkpoint, of --init, or fresh); the others get them by broadcast.
+// Rank 0 reads weights and optimizer state of a checkpoint, or makes the first weights. The other ranks get them by
+// broadcast.
 void load_weights(Trainer* t, const Init& init) {
     const Options& o = t->options;
     if (t->comm->rank == 0) {
@@ -154,7 +156,8 @@ void tear_down(Trainer* t) {
 
 // ---- one step
 
-// Fills what kernels read and what changes from step to step: a captured CUDA graph needs no new arguments.
+// Fills the numbers that change from step to step. Kernels read them from memory, so a captured CUDA graph can be
+// replayed without new arguments.
 void set_step_state(Trainer* t) {
     const Options& o = t->options;
     const double schedule = schedule_fraction(o.schedule, t->at.step, o.steps, o.warmup_steps, o.final_lr_frac);
@@ -191,11 +194,11 @@ void enqueue_step(Trainer* t) {
         model_forward_backward(&t->model, micro_batch_pass(t, i), t->losses + i, tokens(t, i), targets(t, i));
         ddp_accumulate(ddp, i);                 // sums the replicas that are complete inside this rank
     }
-    ddp_reduce_scatter(ddp);                    // most buckets are under way already
+    ddp_reduce_scatter(ddp);                    // backward has started this for most buckets
     ddp_clip_grad_norm(ddp, state(t), t->norm, o.grad_clip);
     copy_to_host_later(t->host_losses, t->losses, size_t(micro_batches(t) + 1) * sizeof(double), ddp->stream);
     event_record(t->runner.results, ddp->stream);       // the host waits for losses and norm, not for the update
-    ddp_update(ddp, state(t));                  // each rank its slices; a gradient that is not finite changes nothing
+    ddp_update(ddp, state(t));                  // a rank updates its slices; a gradient that is not finite changes nothing
 }
 
 // Waits for the results and exchanges what every rank has to know of the step.
@@ -250,8 +253,8 @@ StepStats train_step(Trainer* t) {
 
 // ---- evaluate, sample, save
 
-// Scores validation data and --task. Returns requests to stop that cut it short, which a resume repeats. After the last
-// step nothing resumes, and it goes on to its end.
+// Scores validation data and --task. A request to stop ends this early and is returned; a resume scores again. After
+// the last step there is no resume, so requests do not end it.
 uint32_t validate(Trainer* t) {
     const bool last = t->at.step == t->options.steps;
     ddp_settle(&t->ddp);
@@ -275,7 +278,7 @@ void sample_text(Trainer* t) {
     comm_progress(t->comm, t->at.step, "sampling");
     report_sample(&t->report, t->at.step, [t](const Print& print) {
         const auto pass_on = [&](const std::string& text) {
-            comm_moved(t->comm);            // the other ranks wait for as long as this takes
+            comm_moved(t->comm);            // for the watchdog: the other ranks wait until the sample is complete
             print(text);
         };
         return generate_text(&t->model, t->data.tokenizer, t->data.chat, t->options, uint32_t(t->at.step), pass_on);
@@ -302,7 +305,7 @@ uint32_t train_loop(Trainer* t) {
     if (stop && !t->run.resumed()) save(t);
     while (!stop && t->at.step < o.steps) {
         const StepStats s = train_step(t);
-        stop = t->at.step < o.steps ? stop_requests(s.requests) : 0;    // after the last step it is too late
+        stop = t->at.step < o.steps ? stop_requests(s.requests) : 0;    // after the last step there is nothing to stop
         if (!stop && due(t, o.eval_every)) stop = validate(t);
         if (checkpoints_due(&t->checkpoints, t->at, s, stop)) save(t);
         if (!stop && due(t, o.sample_every)) sample_text(t);
@@ -325,8 +328,8 @@ int train(Options options, Comm* comm, Run run) {
         stop = train_loop(&t);
     } catch (...) {
         report_failure(&t.report, t.at.step);
-        checkpoints_destroy(&t.checkpoints);    // a checkpoint under way is of a step before: it is completed
-        unclaim_run(t.run);                     // a folder that is still empty
+        checkpoints_destroy(&t.checkpoints);    // completes a save under way, which is of an earlier step
+        unclaim_run(t.run);                     // removes the folder if it is still empty
         throw;
     }
     set_error_step(-1);

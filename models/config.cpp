@@ -86,7 +86,7 @@ ModelConfig parse_config(std::string_view text, const char* what) {
     read_dropout(json, info, &shape, what);
     uint64_t eot = 0;
     Json eos = json.find("eos_token_id");
-    if (JsonItems several(eos); eos.kind() == Json::array && several.next()) eos = several.value;   // of chat models
+    if (JsonItems several(eos); eos.kind() == Json::array && several.next()) eos = several.value;   // chat models
     for (const auto& [key, id] : {std::pair("eos_token_id", eos), {"bos_token_id", json.find("bos_token_id")}})
         if (uint64_t n; id.kind() != Json::null && !id.as_u64(&n)) refuse(what, key, id, "an integer or null");
     if (eos.as_u64(&eot) && eot < uint64_t(shape.V)) config.eot = int(eot);

@@ -13,9 +13,9 @@ struct Norm {                   // of a LayerNorm
     float *mean, *rstd;         // (N)
 };
 
-// What a block's forward leaves for backward. With --recompute some of it is one array of all blocks, filled again by
-// backward:
-//   1  gelu     2  what ln1 and ln2 give, too     3  everything of a block but its input
+// The arrays that a block's forward fills and its backward reads. With --recompute all blocks share some of them, and
+// backward computes those again:
+//   1  gelu     2  the outputs of ln1 and ln2, too     3  all but the block's input
 struct Block {
     Norm ln1;
     floatX *qkv;                // (N,3C)
@@ -27,8 +27,8 @@ struct Block {
 
 struct Gpt2 {
     std::vector<Block> block;   // L
-    Norm lnf;                   // the final norm; what it gives is the hidden state
-    floatX *branch;             // (N,C)    what joins the residual stream next; in backward its gradient, with dropout
+    Norm lnf;                   // the final norm; its output is the hidden state
+    floatX *branch;             // (N,C)    a branch's output, before it is added; in backward its gradient
     // backward
     floatX *dresidual;          // (N,C)    the residual stream's gradient, carried from the head to the embedding
     floatX *dwide;              // (N,4C)   gradient of fc, and of qkv
@@ -49,7 +49,7 @@ template <class F> Gpt2Ends<F> ends_of(const std::vector<F>& all) {
     return {all[0], all[1], {all[lnf], all[lnf + 1]}};
 }
 
-enum Site { kEmbedding = -1, kAttention, kProjection, kMlp };       // of dropout; block l adds 4 l
+enum Site { kEmbedding = -1, kAttention, kProjection, kMlp };       // where dropout is; block l adds 4 l
 
 void plan(Model* m, Layout& place) {
     const Shape& c = m->shape;
@@ -57,7 +57,7 @@ void plan(Model* m, Layout& place) {
     const size_t N = size_t(m->B) * size_t(m->T), C = size_t(c.C), rows = N * size_t(c.NH);
     a.block.resize(size_t(c.L));
     for (Block& b : a.block) {
-        b = a.block[0];         // an array that the block does not get is the first block's
+        b = a.block[0];         // a block shares the first block's array where `keep` gives it none
         const auto keep = [&](auto*& array, size_t n, int shared_from) {
             if (&b == &a.block[0] || m->recompute < shared_from) place(array, n);
         };
@@ -88,7 +88,7 @@ void plan(Model* m, Layout& place) {
 
 // ------------------------------------------------------------------------------------------------------------- forward
 
-// A block from qkv as far as backward needs it: all but the MLP's projection.
+// Computes a block from qkv up to gelu: all that backward needs. The MLP's projection is not among it.
 void forward_block(Model* m, const Pass& pass, int l) {
     const Block& b = own<Gpt2>(m).block[l];
     const auto w = block_of(m->weights, l);
@@ -135,7 +135,7 @@ const floatX* forward(Model* m, const Pass& pass) {
 
 // ------------------------------------------------------------------------------------------------------------ backward
 
-// Fills again what block l shares with others.
+// Computes again the arrays that block l shares with other blocks.
 void recompute_block(Model* m, const Pass& pass, int l) {
     const Block& b = own<Gpt2>(m).block[l];
     const auto w = block_of(m->weights, l);
@@ -143,7 +143,7 @@ void recompute_block(Model* m, const Pass& pass, int l) {
     const auto again = [&](const Norm& n, const Gpt2Norm<Weight>& norm) {
         layernorm_forward(n.out, n.mean, n.rstd, n.inp, norm.w, norm.b, kEps, N, C, kMain);
     };
-    if (l + 1 == m->shape.L) return;                // forward has left its arrays as they should be
+    if (l + 1 == m->shape.L) return;                // forward computed this block last: the arrays are still its own
     if (level >= 2) again(b.ln1, w.ln1);
     if (level >= 3) return forward_block(m, pass, l);
     if (level >= 2) again(b.ln2, w.ln2);

@@ -1,5 +1,5 @@
-// kinds.cpp -- what a backend has of each model in the list. A line in models/list changes this file and models.cpp
-// alone.
+// kinds.cpp -- finds the ModelKind of each model in the list. A new line in models/list changes only this file and
+// models.cpp.
 #include "build/models.h"
 #include "models/model.h"
 

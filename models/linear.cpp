@@ -26,14 +26,14 @@ void linear_gelu_forward(floatX* out, floatX* pre, const floatX* inp, const Weig
     gelu_forward(out, pre, size_t(N) * size_t(weight.rows), kMain);
 }
 
-// dinp = dout weight, where pre is given times gelu'(pre)
+// dinp = dout weight, times gelu'(pre) if pre is given
 static void backward_input(floatX* dinp, const floatX* dout, const floatX* weight, const floatX* pre, int N, int C,
                            int OC) {
     if (pre) matmul_gelu_backward_input(dinp, dout, weight, pre, N, C, OC, kMain);
     else matmul_backward_input(dinp, dout, weight, N, C, OC, kMain);
 }
 
-// dlow = scale dout B,  dB (+)= scale dout^T (inp A^T),  dA (+)= dlow^T inp;  inp null: dlow alone
+// dlow = scale dout B,  dB (+)= scale dout^T (inp A^T),  dA (+)= dlow^T inp;  if inp is null, only dlow
 static void adapter_backward(const floatX* dout, const floatX* inp, const Weight& w, int N, bool accumulate) {
     const Adapters& a = *w.adapters;
     const int rank = a.lora.rank;
@@ -54,7 +54,7 @@ void gelu_linear_backward(floatX* dpre, float* dweight, float* dbias, const floa
     if (a) adapter_backward(dout, inp, weight, N, accumulate);
     else if (inp && dweight) matmul_backward_params(dweight, dbias, dout, inp, N, C, OC, accumulate, kMain);
     if (!dpre) return;
-    // The adapter's part comes first: dpre may be pre.
+    // The adapter's part comes first, because it reads pre, and dpre may be pre.
     if (a) backward_input(a->wide, a->dlow, a->weights + weight.A, pre, N, C, a->lora.rank);
     backward_input(dpre, dout, weight, pre, N, C, OC);
     if (a) add_scaled(dpre, dpre, 1, a->wide, size_t(N) * size_t(C), kMain);

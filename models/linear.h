@@ -12,8 +12,8 @@ void linear_forward(floatX* out, const floatX* inp, const Weight& weight, const 
 void linear_gelu_forward(floatX* out, floatX* pre, const floatX* inp, const Weight& weight, const floatX* bias, int N);
 
 // dweight (+)= dout^T inp,  dbias (+)= sum over rows of dout,  dinp = dout weight
-//   dout (N,OC); inp, dinp (N,C). Null: dbias where there is no bias, dweight of a frozen matrix, inp where no gradient
-//   of parameters is wanted, dinp where it is not.
+//   dout (N,OC); inp, dinp (N,C). Null: dbias if there is no bias, dweight if the matrix is frozen, inp if only dinp is
+//   wanted, dinp if it is not wanted.
 void linear_backward(floatX* dinp, float* dweight, float* dbias, const floatX* dout, const floatX* inp,
                      const Weight& weight, int N, bool accumulate);
 
@@ -21,7 +21,7 @@ void linear_backward(floatX* dinp, float* dweight, float* dbias, const floatX* d
 void gelu_linear_backward(floatX* dpre, float* dweight, float* dbias, const floatX* dout, const floatX* inp,
                           const floatX* pre, const Weight& weight, int N, bool accumulate);
 
-// out = x + scale y    (n); out may be x or y; x null: 0
+// out = x + scale y    (n); out may be x or y; a null x counts as 0
 void add_scaled(floatX* out, const floatX* x, float scale, const floatX* y, size_t n, Stream stream);
 
 // ---- what --lora adds to a model
@@ -33,10 +33,10 @@ struct Adapters {
     // Work space.
     floatX *low = nullptr, *dlow = nullptr;     // (N,rank) (N,rank)
     floatX* wide = nullptr;                     // (N, widest matrix)
-    float* unread = nullptr;                    // gradients of frozen vectors: operations write them all the same
+    float* unread = nullptr;                    // gradients of frozen vectors: written, never read
 };
-void add_adapters(Model* m, const Lora& lora);              // makes them what is trained
-void place_adapters(Model* m, Layout& place);
-void attach_adapters(Model* m);                             // to the table's weights
+void add_adapters(Model* m, const Lora& lora);              // makes the adapters the trained tensors
+void place_adapters(Model* m, Layout& place);               // lays out the work space
+void attach_adapters(Model* m);                             // connects them to the table's weights
 
 }  // namespace BACKEND

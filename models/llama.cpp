@@ -13,13 +13,13 @@ struct Norm {                   // of an RMSNorm
     float *rstd;                // (N)
 };
 
-// What a block's forward leaves for backward. With --recompute some of it is one array of all blocks, filled again by
-// backward:
-//   1  act     2  what ln1 and ln2 give, too     3  everything of a block but its input
+// The arrays that a block's forward fills and its backward reads. With --recompute all blocks share some of them, and
+// backward computes those again:
+//   1  act     2  the outputs of ln1 and ln2, too     3  all but the block's input
 struct Block {
     Norm ln1;
     floatX *qkv;                // (N,heads,HS)
-    floatX *raw;                // (N,NH+NK,HS)     q and k before their norm, of Qwen3
+    floatX *raw;                // (N,NH+NK,HS)     q and k before their norm; Qwen3 only
     float *raw_rstd;            // (N,NH+NK)
     floatX *att;                // (N,NH,HS)
     float *lse;                 // (B,NH,T)
@@ -31,9 +31,9 @@ struct Block {
 struct Llama {
     LlamaKind kind;
     std::vector<Block> block;   // L
-    Norm norm;                  // the final norm; what it gives is the hidden state
+    Norm norm;                  // the final norm; its output is the hidden state
     float *rotary;              // (context,HS/2,2)
-    floatX *branch;             // (N,C)    what joins the residual stream next
+    floatX *branch;             // (N,C)    a branch's output, before it is added
     // backward
     floatX *dresidual;          // (N,C)    the residual stream's gradient, carried from the head to the embedding
     floatX *dact;               // (N,F)
@@ -70,7 +70,7 @@ void plan(Model* m, Layout& place, LlamaKind kind) {
     const size_t rows = N * size_t(c.NH), normed = size_t(c.NH + c.NK), width = size_t(c.width);
     a.block.resize(size_t(c.L));
     for (Block& b : a.block) {
-        b = a.block[0];         // an array that the block does not get is the first block's
+        b = a.block[0];         // a block shares the first block's array where `keep` gives it none
         const auto keep = [&](auto*& array, size_t n, int shared_from) {
             if (&b == &a.block[0] || m->recompute < shared_from) place(array, n);
         };
@@ -107,7 +107,7 @@ void plan(Model* m, Layout& place, LlamaKind kind) {
 
 // ------------------------------------------------------------------------------------------------------------- forward
 
-// A block from qkv as far as backward needs it: all but the MLP's last product.
+// Computes a block from qkv up to act: all that backward needs. The MLP's last product is not among it.
 void forward_block(Model* m, const Pass& pass, int l) {
     const LlamaSizes c(m->shape);
     const Llama& a = own<Llama>(m);
@@ -159,7 +159,7 @@ const floatX* forward(Model* m, const Pass& pass) {
 
 // ------------------------------------------------------------------------------------------------------------ backward
 
-// Fills again what block l shares with others.
+// Computes again the arrays that block l shares with other blocks.
 void recompute_block(Model* m, const Pass& pass, int l) {
     const Block& b = own<Llama>(m).block[size_t(l)];
     const auto w = block_of(m, m->weights, l);
@@ -167,7 +167,7 @@ void recompute_block(Model* m, const Pass& pass, int l) {
     const auto again = [&](const Norm& n, const floatX* weight) {
         layernorm_forward(n.out, nullptr, n.rstd, n.inp, weight, nullptr, norm_eps(m->shape), N, C, kMain);
     };
-    if (l + 1 == m->shape.L) return;                // forward has left its arrays as they should be
+    if (l + 1 == m->shape.L) return;                // forward computed this block last: the arrays are still its own
     if (level >= 2) again(b.ln1, w.ln1w);
     if (level >= 3) return forward_block(m, pass, l);
     if (level >= 2) again(b.ln2, w.ln2w);
@@ -215,7 +215,7 @@ void backward(Model* m, const Pass& pass, floatX* dhidden) {
         backward_block(m, pass, l, dhidden);
         pass.ready(block_begin(m, l), block_end(m, l));
     }
-    // A tied head has written its part.
+    // A tied head has already written its part of this gradient.
     if (untied && d.embedding && !acc) device_zero(d.embedding, size_t(m->shape.Vp) * size_t(C) * sizeof(float), kMain);
     embedding_backward(d.embedding, nullptr, a.dresidual, m->tokens, pass.B, pass.T, C, m->shape.T, {}, acc, kMain);
     pass.ready(0, block_begin(m, 0));

@@ -6,13 +6,13 @@
 //     x = x + down(silu(gate(h)) * up(h)),  h = rms(x)
 //     logits = rms(x) head^T
 //
-// rms is RMSNorm, rotate turns the halves of each head of q and k by an angle that grows with the position (Su et al.
-// 2021, arXiv 2104.09864).
+// rms is RMSNorm. rotate turns pairs of elements of each head of q and k by an angle that grows with the position (Su
+// et al. 2021, arXiv 2104.09864).
 #pragma once
 #include "models/presets.h"
 #include "src/base/common.h"
 
-struct LlamaKind { bool bias, norms; };                 // Qwen2's, Qwen3's
+struct LlamaKind { bool bias, norms; };                 // Qwen2 has biases of q, k, v; Qwen3 has norms of q, k
 constexpr LlamaKind kLlama = {false, false}, kQwen2 = {true, false}, kQwen3 = {false, true};
 
 // The family's own numbers in a Shape.
@@ -21,7 +21,7 @@ inline int& head_size(Shape& s) { return s.extra[1]; }          // HS
 inline int& mlp_size(Shape& s) { return s.extra[2]; }           // F
 inline int& untied_head(Shape& s) { return s.extra[3]; }        // 1: the head is a tensor of its own
 inline float& norm_eps(Shape& s) { return s.real[0]; }
-inline float& rope_theta(Shape& s) { return s.real[1]; }        // this and the others: Rope of llama_ops.h
+inline float& rope_theta(Shape& s) { return s.real[1]; }        // this and the four below: see Rope in llama_ops.h
 inline int& rope_context(Shape& s) { return s.extra[4]; }
 inline float& rope_factor(Shape& s) { return s.real[2]; }
 inline float& rope_low(Shape& s) { return s.real[3]; }
@@ -46,7 +46,7 @@ template <class F> struct LlamaBlock {
     F gateupw, downw;               // (2F,C) (C,F)     rows: gate, then up
 };
 template <class F> struct LlamaEnds {
-    F embedding;                    // (Vp,C)   before the blocks, and before it the head's weight, unless that is this
+    F embedding;                    // (Vp,C)   before the blocks; an untied head's weight comes before it
     F normw;                        // (C)      after them: the final norm
 };
 

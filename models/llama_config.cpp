@@ -43,7 +43,7 @@ std::vector<TensorSpec> llama_tensors(const Shape& shape, LlamaKind kind) {
     return table;
 }
 
-// Defaults here are those of options; llama_read has those of transformers.
+// The defaults here are those of this program's options; llama_read has those of transformers.
 std::string llama_check(Shape& shape, LlamaKind kind) {
     const auto otherwise = [](auto& number, auto value) {
         if (number == 0) number = value;
@@ -83,7 +83,8 @@ std::string llama_text(const Shape& shape) {
     return format("%d layers x %d heads of %d (%d for keys) x %d channels, MLP %d", c.L, c.NH, c.HS, c.NK, c.C, c.F);
 }
 
-// llama.cpp turns neighbours, not halves, of a Llama's heads: in its files their rows alternate in q and k.
+// The llama.cpp project rotates neighbouring elements of a head, where transformers pairs its two halves. So in GGUF
+// files row 2j of a head of q or k is row j here, and row 2j+1 is row j + HS/2.
 void llama_from_gguf(float* weights, const Arena& arena, const Shape& shape) {
     const LlamaSizes c(shape);
     const size_t H = size_t(c.HS), C = size_t(c.C);
@@ -111,7 +112,7 @@ std::vector<FixedKey> llama_fixed(const Shape& shape, LlamaKind kind) {
                          number_text(double(rope_high(s))).c_str(), rope_context(s));
     std::vector<FixedKey> keys = {
         {"hidden_act", "\"silu\"", ""},
-        {"attention_dropout", "0.0", "", false},        // not computed: fine-tuning goes without
+        {"attention_dropout", "0.0", "", false},        // not supported: fine-tuning runs without it
         {"num_key_value_heads", std::to_string(kv_heads(s)), "", false},
         {"head_dim", std::to_string(head_size(s)), "", false},
         {"rms_norm_eps", number_text(double(norm_eps(s))), "", false},
@@ -128,7 +129,7 @@ std::vector<FixedKey> llama_fixed(const Shape& shape, LlamaKind kind) {
 
 static bool is_null(const Json& value) { return !value || value.kind() == Json::null; }
 
-// What would change the function, and is not computed here.
+// Refuses keys that would change what the model computes, and that are not supported here.
 static void refuse_others(const Json& config, const char* what) {
     for (JsonItems i(config); i.next();) {
         const std::string key = i.key.text(), value = i.value.text();
@@ -142,7 +143,7 @@ static void refuse_others(const Json& config, const char* what) {
     }
 }
 
-// rope_scaling stands for rope_parameters where it says anything; see modeling_rope_utils.py.
+// If rope_scaling is neither null nor empty, it replaces rope_parameters; see modeling_rope_utils.py.
 static void read_rope(const Json& config, Shape* s, const char* what) {
     const Json old = config.find("rope_scaling"), now = config.find("rope_parameters");
     const bool older = !is_null(old) && (old.kind() != Json::object || JsonItems(old).next());
@@ -175,7 +176,8 @@ static void read_rope(const Json& config, Shape* s, const char* what) {
 void llama_read(const Json& config, Shape* s, LlamaKind kind, const char* what) {
     const bool qwen = kind.bias || kind.norms;
     refuse_others(config, what);
-    // Where a key is absent the defaults of the three differ: a Qwen without it would have 32 heads, or heads of 128.
+    // The three have different defaults for absent keys. Qwen's would give it 32 key/value heads, or heads of 128, so
+    // a Qwen has to name these keys.
     const auto size = [&](const char* key, const Limits& limits, bool required, int otherwise) {
         return required || !is_null(config.find(key)) ? read_size(config, key, limits, what) : otherwise;
     };

@@ -8,29 +8,30 @@ namespace BACKEND {
 
 // How fast each pair of elements turns: f_j = 1 / theta^(2j/HS) radians per position, j < HS/2. Llama 3's scaling
 // (transformers, modeling_rope_utils.py) divides the slow ones by `factor`, to reach further than the `context` that
-// the model was trained with. Slow: fewer than `low` full turns within that context; fast: more than `high`; in between
-// the two are mixed.
+// the model was trained with. A slow pair makes fewer than `low` full turns within that context. A fast one makes more
+// than `high` and stays as it is. In between, the two speeds are interpolated.
 struct Rope { float theta, factor, low, high; int context; };
 
-// table[t] = cos(t f_j) of all j, then sin(t f_j)    (positions,2,HS/2), as transformers has them: t f_j rounded to
-// float first
+// table[t] = cos(t f_j) of all j, then sin(t f_j) of all j    (positions,2,HS/2)
+//   t f_j is rounded to float first, as in transformers.
 void rotary_table(float* table, int positions, int HS, const Rope& rope, Stream stream);
 
-// Turns the heads of q and k by their position, or with `back` the other way, which is the gradient: for j < HS/2
+// Rotates the heads of q and k by their position's angles, or with `back` by the negative angles, which is the
+// gradient. For j < HS/2:
 //     x_j, x_{j+HS/2} = x_j cos - x_{j+HS/2} sin, x_{j+HS/2} cos + x_j sin
 //   qkv (N,heads,HS); row i is at position first + i % T
 void rotate_heads(floatX* qkv, const float* table, int N, int T, int first, int NH, int NK, int HS, bool back,
                   Stream stream);
 
 // RMSNorm of each head of q and k, in place: x = x * r * weight, r = 1 / sqrt(mean(x^2) + eps)
-//   qkv (N,heads,HS), qweight, kweight (HS); leaves what was there in raw (N,NH+NK,HS) and r in rstd (N,NH+NK)
+//   qkv (N,heads,HS), qweight, kweight (HS); copies the old q and k to raw (N,NH+NK,HS), and r to rstd (N,NH+NK)
 // A head's sum has 64 partial sums that are joined by halves (each_row of kernels/elements.h).
 void norm_heads_forward(floatX* qkv, floatX* raw, float* rstd, const floatX* qweight, const floatX* kweight, int N,
                         int NH, int NK, int HS, float eps, Stream stream);
 
-// dqkv, in place: the gradient through norm_heads_forward; dqweight, dkweight (+)= sums over rows and heads. A head has
-// kNormSums partial sums: number i takes rows i, i + 64, ... in order. They are joined by halves, and then the heads
-// are added in order.
+// Takes dqkv, in place, back through norm_heads_forward. dqweight, dkweight (+)= sums over rows and heads: a head has
+// kNormSums partial sums, and number i takes rows i, i + 64, ... in order. They are joined by halves, and then the
+// heads are added in order.
 //   partials: work space (kNormSums,NH+NK,HS)
 constexpr int kNormSums = 64;
 void norm_heads_backward(floatX* dqkv, float* dqweight, float* dkweight, float* partials, const floatX* raw,

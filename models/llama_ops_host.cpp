@@ -25,7 +25,7 @@ void rotary_table(float* table, int positions, int HS, const Rope& rope, Stream 
     }, stream);
 }
 
-// A column is four elements of a half, which is a multiple of 4, and the four in the other half.
+// A column is four elements of a head's first half and their four partners in the second. A half is a multiple of 4.
 void rotate_heads(floatX* qkv, const float* table, int N, int T, int first, int NH, int NK, int HS, bool back,
                   Stream stream) {
     const size_t half = size_t(HS) / 2, width = size_t(NH + 2 * NK) * size_t(HS);
@@ -49,10 +49,10 @@ void rotate_heads(floatX* qkv, const float* table, int N, int T, int first, int 
 
 namespace {
 
-// The heads of q and k, one after the other: head i is head i % heads of row i / heads.
+// Numbers the heads of q and k of all rows: number i is head i % heads of row i / heads.
 struct Heads {
     unsigned heads, queries;
-    size_t HS, width;           // of a row of qkv
+    size_t HS, width;           // width: of a row of qkv
     Heads(int NH, int NK, int HS)
         : heads(unsigned(NH + NK)), queries(unsigned(NH)), HS(size_t(HS)), width(size_t(NH + 2 * NK) * size_t(HS)) {}
     HOST_DEVICE size_t in_qkv(size_t i) const {
@@ -87,7 +87,7 @@ void norm_heads_backward(floatX* dqkv, float* dqweight, float* dkweight, float* 
                          int HS, bool accumulate, Stream stream) {
     const Heads of(NH, NK, HS);
     const size_t rows = size_t(N), normed = of.heads * of.HS;
-    // First the weights' gradients: what follows overwrites dqkv.
+    // The weights' gradients come first, because the last loop overwrites dqkv.
     each_element(kNormSums, normed / 8, [=] ON_DEVICE(size_t part, size_t eight) {
         const size_t column = eight * 8, head = unsigned(column) / unsigned(of.HS);
         Pack<8> sum = {};

@@ -1,4 +1,4 @@
-// lora.cpp -- which matrices have adapters, and what PEFT calls these.
+// lora.cpp -- which matrices have adapters, and what PEFT calls the adapters.
 #include "models/lora.h"
 #include <algorithm>
 #include <cmath>
@@ -12,7 +12,8 @@ std::string adapter_name(const std::string& tensor, const char* end) {
     return "base_model.model." + module_of(tensor) + "." + end;
 }
 
-// The last names of a matrix between hidden states; none of any other tensor.
+// Returns the last part of a matrix's name, or those of the matrices stacked in it: {"q_proj", "k_proj", "v_proj"}.
+// Vectors and embeddings cannot have adapters, and give an empty list.
 static std::vector<std::string> last_names(const TensorSpec& spec) {
     std::vector<std::string> names;
     if (spec.rows == 1 || spec.embedding) return names;

@@ -1,8 +1,7 @@
 // lstm.cpp -- the LSTM language model: memory, forward, and backward through time. The cell is in lstm_ops.h, the
 // tensors are in lstm.h.
 //
-// Arrays are in the order of time, (T,B,..): the rows of one step lie together. Only what the head gets is in the
-// batch's order (B,T,..).
+// Arrays are (T,B,..): the rows of one time step lie together. Only the head's input is (B,T,..), as the batch is.
 #include "models/lstm.h"
 #include "models/linear.h"
 #include "models/lstm_ops.h"
@@ -11,7 +10,7 @@ namespace BACKEND {
 namespace {
 
 struct Layer {
-    floatX* gates;                  // (T,B,4C)  i, f, g, o; in backward the gradients of their sums
+    floatX* gates;                  // (T,B,4C)  i, f, g, o; in backward the gradients of z (lstm_ops.h)
     floatX* h;                      // (1+T,B,C) the state before the first step, and after each
     float* c;                       // (1+T,B,C)
 };
@@ -21,11 +20,11 @@ struct Lstm {
     floatX* embedded;               // (T,B,C)
     std::vector<Layer> layer;       // L
     floatX* recurrent;              // (B,4C)
-    floatX* dropped;                // (T,B,C)   what a layer or the head reads, with dropout
+    floatX* dropped;                // (T,B,C)   input of a layer or of the head, with dropout
     floatX* hidden;                 // (B,T,C)
     // backward
     floatX* dy;                     // (T,B,C)   gradient of a layer's output, then of its input
-    floatX* dh;                     // (B,C)     of h, from the step after
+    floatX* dh;                     // (B,C)     gradient of h that comes from the next time step
     float* dc;                      // (B,C)
 };
 
@@ -57,7 +56,7 @@ void plan(Model* m, Layout& place) {
     place(a.dc, B * C);
 }
 
-// What layer l reads, or for l = L the head.
+// Returns the input of layer l, or for l = L that of the head, with dropout.
 const floatX* input(Model* m, const Pass& pass, int l) {
     const Lstm& a = own<Lstm>(m);
     const floatX* below = l ? a.layer[l - 1].h + size_t(pass.B) * size_t(m->shape.C) : a.embedded;
@@ -65,7 +64,7 @@ const floatX* input(Model* m, const Pass& pass, int l) {
 }
 
 template <class T> void copy(T* to, const T* from, size_t n) { transpose_rows(to, from, 1, 1, n * sizeof(T), kMain); }
-// The cache, (L,2,C) places of 4 bytes, has h and c after the last token.
+// The cache is (L,2,C), 4 bytes an element: each layer's h and c after the last token.
 template <class T> T* cached(const Pass& pass, size_t place) {
     return reinterpret_cast<T*>(static_cast<float*>(pass.cache) + place);
 }
@@ -109,7 +108,7 @@ const floatX* forward(Model* m, const Pass& pass) {
     return a.hidden;
 }
 
-// dy: the gradient of the layer's output becomes that of its input.
+// Changes a.dy from the gradient of the layer's output to that of its input.
 void backward_layer(Model* m, const Pass& pass, int l) {
     const Lstm& a = own<Lstm>(m);
     const Layer& layer = a.layer[l];

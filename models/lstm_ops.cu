@@ -1,3 +1,4 @@
-// lstm_ops.cu -- the LSTM's operations on a GPU. A step's arrays are still in the L2: its time is that of a launch.
+// lstm_ops.cu -- the LSTM's operations on a GPU. Simple kernels suffice: a time step's arrays
+// are still in the L2 cache, and a kernel takes about as long as its launch.
 #include "kernels/cuda/common.cuh"
 #include "models/lstm_ops_host.cpp"

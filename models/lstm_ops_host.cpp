@@ -7,7 +7,7 @@
 namespace BACKEND {
 namespace {
 
-// (1 - e^-2|x|) / (1 + e^-2|x|) with x's sign; near 0, where that cancels, the series.
+// tanh(x) = (1 - e^-2|x|) / (1 + e^-2|x|) with the sign of x. Near 0 the numerator cancels, so there it is the series.
 HOST_DEVICE inline float hyperbolic_tangent(float x) {
     const float size = x < 0 ? -x : x, e = exponential(-2.0f * size), large = (1.0f - e) / (1.0f + e), s = x * x;
     const float small = x * (1.0f + s * (-1.0f / 3 + s * (2.0f / 15 + s * (-17.0f / 315 + s * (62.0f / 2835)))));

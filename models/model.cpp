@@ -27,8 +27,9 @@ void check_device(const ModelInfo& info, const Shape& shape, bool on_gpu) {
             kGpuChannels);
 }
 
-// Rows of logits at a time: a function of the shape and the kind of backend only, since a chunk's weight gradient is
-// one sum. A GPU takes about 8,192 rows of GPT-2's: smaller chunks would read and write the head's gradient too often.
+// Returns how many rows of logits are computed at a time. This depends on the shape and the kind of backend only: a
+// chunk's weight gradient is one sum, so chunks decide the bits. A GPU computes about 8,192 rows of GPT-2's logits:
+// smaller chunks would read and write the head's gradient too often.
 static int logits_chunk(int N, int Vp, bool on_gpu) {
     const size_t elements = on_gpu ? size_t(8192) * 50304 : size_t(1) << 24;
     const size_t rows = elements / size_t(Vp) / 64 * 64;
@@ -118,7 +119,8 @@ void model_set_gradients(Model* m, float* grads) {
 
 // ------------------------------------------------------------------------------------------------------------ the head
 
-// Logits and losses, a chunk of rows at a time; with dhidden also the gradients of hidden and of the head's weight.
+// Computes logits and losses, a chunk of rows at a time; with dhidden also the gradients of hidden and of the head's
+// weight.
 static void head(Model* m, const Pass& pass, const floatX* hidden, floatX* dhidden) {
     const int C = m->shape.C, Vp = m->shape.Vp, N = pass.N();
     const floatX* const weight = m->weights[0];
@@ -177,7 +179,8 @@ void model_generate_step(Model* m, void* cache, const int* tokens, int first, in
     load_floats(logits, row.data(), row.size());
 }
 
-// The token at `position` of the text, in double and in a fixed order. Ties go to the smaller id.
+// Draws the token at `position` of the text. All is computed in double and in a fixed order; of equal logits the
+// smaller id comes first.
 static int sample_token(const std::vector<float>& logits, const SamplingParams& params, uint64_t position) {
     const size_t tokens = params.tokens > 0 ? size_t(params.tokens) : logits.size();
     if (params.temperature <= 0) return int(std::max_element(&logits[0], &logits[0] + tokens) - &logits[0]);
@@ -208,7 +211,7 @@ void generate(Model* m, std::vector<int>* text, int max_tokens, const SamplingPa
     void* const cache = device_alloc(m->kind->cache_bytes(m->shape), "cache for generation");
     std::vector<float> logits(size_t(m->shape.V));
     const size_t T = size_t(m->shape.T);
-    size_t begin = text->size() > T ? text->size() - T : 0, cached = begin;         // begin: of the context
+    size_t begin = text->size() > T ? text->size() - T : 0, cached = begin;     // begin: where the context starts in text
     for (int i = 0; i < max_tokens; i++) {
         if (text->size() - begin > T) begin = cached = text->size() - std::max<size_t>(1, T / 2);
         model_generate_step(m, cache, &(*text)[cached], int(cached - begin), int(text->size() - cached), logits.data());

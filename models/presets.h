@@ -1,5 +1,5 @@
-// presets.h -- words of the command line for models: the options that several models have, with the names that other
-// trainers give them, and the presets of all models here. A fork's model may declare its own in its header.
+// presets.h -- what models have on the command line: the options that several models share, with the names that other
+// trainers give them, and the presets of all models. A fork's model may declare its own in its header.
 #pragma once
 #include "models/shape.h"
 

@@ -11,18 +11,18 @@
 struct Shape {
     int L = 0, NH = 0, C = 0;       // layers, heads, channels
     int T = 0;                      // context: the longest sequence
-    int V = 0, Vp = 0;              // vocabulary; its rows in memory: V rounded up to 16, rows V..Vp-1 stay zero
+    int V = 0, Vp = 0;              // vocabulary; Vp: its rows in memory, V rounded up to 16; rows V..Vp-1 stay zero
     float dropout = 0;
-    int extra[8] = {};              // what only one model has; it gives each a name by its keys
+    int extra[8] = {};              // numbers that only one model has; its `keys` name them
     float real[8] = {};
 };
 
 // A number of the shape: an option, and a key of config.json.
 using ShapeNumber = std::variant<int& (*)(Shape&), float& (*)(Shape&)>;
 struct ShapeKey {
-    const char *option, *hf;        // "heads", "n_head"; hf "": ModelInfo::read knows it
+    const char *option, *hf;        // "heads", "n_head"; hf "": ModelInfo::read reads it
     ShapeNumber at;
-    Limits limits;                  // tests take the lowest value where there is `hf`: `check` has to accept it
+    Limits limits;                  // where `hf` is not "", tests use the lowest value, so `check` must accept it
     const char *elsewhere, *help;   // elsewhere: what other trainers call the option, for "did you mean"
     double get(Shape shape) const {
         return std::visit([&](auto number) { return double(number(shape)); }, at);
@@ -36,34 +36,34 @@ struct ShapeKey {
 struct FixedKey {
     const char* hf;
     std::string value, also;
-    bool compare = true;            // false: it is written only; ModelInfo::read reads it
+    bool compare = true;            // false: ModelInfo::read reads it instead
 };
 
 // Options that go together, as words: "layers 4 heads 4 ...".
 struct Preset { const char *name, *aliases; std::string options; };
 
 struct ModelInfo {
-    const char *name, *title;                       // name: of --model, models/list, and config.json's model_type
+    const char *name, *title;                       // name: in --model, models/list, and config.json's model_type
     const char* architecture;                       // config.json's architectures[0]
     std::vector<ShapeKey> keys;
     std::vector<FixedKey> (*fixed)(const Shape& shape);
-    std::vector<const char*> dropouts;              // keys of config.json of the one dropout, if the model has it
+    std::vector<const char*> dropouts;              // config.json's keys for the one dropout rate; empty: no dropout
     std::vector<Preset> presets;                    // the first is the default on a CPU
     const char* gpu_preset;                         // the default on a GPU
-    bool cuda;                                      // its operations have CUDA forms; else --device gpu is refused
-    // Sets the numbers that follow from others where they are 0. "", or what is wrong: "--heads: got ..., want ...".
+    bool cuda;                                      // its operations run on GPUs; false: --device gpu is refused
+    // Sets numbers that are 0 and follow from others. Returns "", or what is wrong: "--heads: got ..., want ...".
     std::string (*check)(Shape& shape);
     // Every parameter once, in memory order. The first is the head's weight (Vp,C), which may be the embedding, too.
     std::vector<TensorSpec> (*tensors)(const Shape& shape);
     double (*flops_per_token)(const Shape& shape, int T);       // forward and backward
     std::string (*text)(const Shape& shape);        // "12 layers x 12 heads x 768 channels"
-    int (*head_size)(const Shape& shape) = nullptr;     // of attention; null: it has none
-    // Reads what keys and `fixed` cannot say. Throws kExitBadContent. Null: there is no such thing.
+    int (*head_size)(const Shape& shape) = nullptr;     // of attention; null: no attention
+    // Reads keys of config.json that `keys` and `fixed` cannot describe. Throws kExitBadContent. Null: no such keys.
     void (*read)(const Json& config, Shape* shape, const char* what) = nullptr;
-    // Puts weights that lie as in GGUF files in this model's order. Null: they have it.
+    // Reorders weights, in place, from the order of GGUF files to this model's. Null: the order is the same.
     void (*from_gguf)(float* weights, const Arena& arena, const Shape& shape) = nullptr;
 };
 
 const std::vector<const ModelInfo*>& all_models();              // in the order of models/list
 const ModelInfo* find_model(const std::string& name);           // null if there is none of that name
-void set_vocabulary(Shape* shape, int V);                       // V, and Vp with it
+void set_vocabulary(Shape* shape, int V);                       // sets V and Vp

@@ -3,7 +3,8 @@
 //     m = b1 m + (1 - b1) g;   v = b2 v + (1 - b2) g^2
 //     w = w - lr ( (m / bias1) / (sqrt(v / bias2) + eps) + weight_decay w )    bias = 1 - b^update; no decay of vectors
 //
-// Each weight moves about lr per step whatever the scale of its gradient. m and v start at 0, which the biases undo.
+// Each weight moves about lr per step whatever the scale of its gradient. m and v start at 0 and so are too small at
+// first; dividing by the biases corrects that.
 #pragma once
 #include "optimizers/optimizer.h"
 

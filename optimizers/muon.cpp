@@ -14,7 +14,7 @@ size_t muon_matrix(const MatrixUpdate& u, Stream stream) {
     const int rows = int(u.rows), cols = int(u.cols), shorter = std::min(rows, cols), longer = std::max(rows, cols);
     const size_t n = round_up(u.rows * u.cols, kUnit), square = size_t(shorter) * size_t(shorter);
     Layout place = {.memory = static_cast<char*>(u.work)};
-    float *direction, *partials;            // direction: at last the step
+    float *direction, *partials;            // direction: in the end the matrix's update
     floatX *x, *next, *gram, *polynomial;
     double* norm;
     StepState* unit;                        // its grad_scale is 1 / norm

@@ -7,7 +7,7 @@
 #include "optimizers/adamw.h"
 
 struct muon_rule {
-    enum { kAdamw, kDirection, kScale, kApply };         // stages: after the first those of the rule for matrices
+    enum { kAdamw, kDirection, kScale, kApply };         // stages; all but kAdamw belong to muon_matrix
     static constexpr int kState[] = {2, 1, 0, 0};
     enum { kMomentum = adamw_rule::kValues, kMatrixLr };
 
@@ -30,7 +30,7 @@ struct muon_rule {
 #ifndef ISA
 inline const OptimizerInfo muon_info = {
     .name = "muon",
-    .state = {"momentum", "exp_avg_sq"},        // momentum: of all others the first moment
+    .state = {"momentum", "exp_avg_sq"},        // momentum: for tensors that follow AdamW its first moment
     .hyper = {
         adamw_info.hyper[0], adamw_info.hyper[1], adamw_info.hyper[2], adamw_info.hyper[3],
         {"momentum", 0.95, kBelowOne, "muon-momentum", "what a step keeps of the gradients before it"},

@@ -5,10 +5,13 @@
 //     static constexpr int kState[]      how many of the state arrays each stage of the rule reads and writes
 //     RULE void element(int stage, float& w, float* state, float grad, bool decay, const StepState& step)
 //
-// Stage 0 updates one weight; grad is a sum over the step's tokens, times step.grad_scale the clipped mean. A backend
-// inlines it into its own loop (kernels.h, update), so that bits cannot depend on where slices or threads are cut.
-// A rule for whole matrices is NAME_matrix, in NAME.cpp and namespace BACKEND, made of operations of kernels.h; further
-// stages are its elementwise parts. Without one: inline constexpr auto NAME_matrix = nullptr.
+// Stage 0 updates one weight. grad is a sum over the step's tokens; grad * step.grad_scale is the clipped mean. A
+// backend inlines the rule into its own loop (kernels.h, update), so bits cannot depend on where a slice or a thread's
+// part begins.
+//
+// An optimizer can also have a rule for whole matrices: NAME_matrix, in NAME.cpp and namespace BACKEND, which calls
+// operations of kernels.h. Its elementwise parts are the stages after stage 0. An optimizer without one has
+// inline constexpr auto NAME_matrix = nullptr.
 #pragma once
 #include <cmath>
 #include "src/base/arena.h"
@@ -21,14 +24,14 @@
 #define RULE static inline __attribute__((always_inline))
 #endif
 
-// A row of a table of f<RULE, STAGE>: the stages of one optimizer, for X of OPTIMIZERS(X).
+// One row of a table of functions f<RULE, STAGE>: all stages of one optimizer. It stands in X of OPTIMIZERS(X).
 #define OPTIMIZER_STAGES(f, name) {f<name##_rule, 0>, f<name##_rule, 1>, f<name##_rule, 2>, f<name##_rule, 3>}
 constexpr int kMaxStages = 4;
 
-#ifndef ISA         // code for one instruction set must not compile what others link, too
+#ifndef ISA         // a file for one instruction set must not define inline functions that other files share
 
 // A hyperparameter: an option, its default, and what other trainers call it, for "did you mean". tuning: its default
-// with --init, where that is another.
+// with --init; 0: the same.
 struct Hyper { const char* option; double value; Limits limits; const char *elsewhere, *help; double tuning = 0; };
 
 struct OptimizerInfo {
@@ -38,8 +41,8 @@ struct OptimizerInfo {
     // Sets step->values, which the rule reads, from the values of `hyper` for update number `update` (from 1).
     // schedule: this step's learning rate as a fraction of --lr.
     void (*prepare)(StepState* step, const double* hyper, int64_t update, double schedule);
-    double lr_factor = 1;               // default --lr, as a multiple of AdamW's: the preset's, or that of --init
-    bool (*whole)(const TensorSpec& tensor) = nullptr;  // tensors of the matrix rule, each whole on one rank
+    double lr_factor = 1;               // multiplies the default --lr, which presets and --init state for AdamW
+    bool (*whole)(const TensorSpec& tensor) = nullptr;  // whether the matrix rule updates it, whole and on one rank
 };
 
 const std::vector<const OptimizerInfo*>& all_optimizers();      // in the order of optimizers/list
@@ -61,7 +64,7 @@ struct MatrixUpdate {
     const StepState* step;
     void* work;
 };
-// Updates it and returns how many bytes `work` needs; with work = null it does only this.
+// Updates the matrix, and returns how many bytes `work` needs. With work = null it only returns them.
 using MatrixRule = size_t(const MatrixUpdate& u, Stream stream);
 
 }  // namespace BACKEND
