@@ -198,7 +198,7 @@ void enqueue_step(Trainer* t) {
     ddp_clip_grad_norm(ddp, state(t), t->norm, o.grad_clip);
     copy_to_host_later(t->host_losses, t->losses, size_t(micro_batches(t) + 1) * sizeof(double), ddp->stream);
     event_record(t->runner.results, ddp->stream);       // the host waits for losses and norm, not for the update
-    ddp_update(ddp, state(t));                  // a rank updates its slices; a gradient that is not finite changes nothing
+    ddp_update(ddp, state(t));                  // each rank updates its slices; nothing, if a gradient is not finite
 }
 
 // Waits for the results and exchanges what every rank has to know of the step.

@@ -211,7 +211,7 @@ void generate(Model* m, std::vector<int>* text, int max_tokens, const SamplingPa
     void* const cache = device_alloc(m->kind->cache_bytes(m->shape), "cache for generation");
     std::vector<float> logits(size_t(m->shape.V));
     const size_t T = size_t(m->shape.T);
-    size_t begin = text->size() > T ? text->size() - T : 0, cached = begin;     // begin: where the context starts in text
+    size_t begin = text->size() > T ? text->size() - T : 0, cached = begin;   // begin: start of the context in text
     for (int i = 0; i < max_tokens; i++) {
         if (text->size() - begin > T) begin = cached = text->size() - std::max<size_t>(1, T / 2);
         model_generate_step(m, cache, &(*text)[cached], int(cached - begin), int(text->size() - cached), logits.data());

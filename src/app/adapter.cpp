@@ -38,7 +38,7 @@ AdapterConfig parse_adapter_config(std::string_view text, const char* what) {
         if (!unset) refuse(what, key, json.find(key), "none: it is not computed here");
     }
     if (const Json bias = json.find("bias"); bias && bias.text() != "none") refuse(what, "bias", bias, "\"none\"");
-    // Other values change the model's weights, too.
+    // With other values of init_lora_weights PEFT changes the model's own weights, too.
     const Json init = json.find("init_lora_weights");
     if (const std::string how = init.text(); !how.empty() && how != "true" && how != "false" && how != "gaussian")
         refuse(what, "init_lora_weights", init, "true, false or \"gaussian\"");
@@ -46,7 +46,7 @@ AdapterConfig parse_adapter_config(std::string_view text, const char* what) {
     const double alpha = json.get_double("lora_alpha", what);
     if (rank < 1 || rank > 1 << 20) die_content(path + ": r", std::to_string(rank), "from 1 to 1048576");
     if (std::fabs(alpha) > 1e6) die_content(path + ": lora_alpha", format("%g", alpha), "at most 1e6");
-    const bool stable = json.find("use_rslora").text() == "true";       // Kalajdzievski 2023
+    const bool stable = json.find("use_rslora").text() == "true";       // rsLoRA, Kalajdzievski 2023
     return {json.get_string("base_model_name_or_path", what), size_t(rank),
             alpha / (stable ? std::sqrt(double(rank)) : double(rank))};
 }
@@ -74,7 +74,7 @@ void merge_adapter(float* weights, const Arena& arena, const std::string& folder
     const AdapterConfig config = read_adapter_config(folder);
     const SafeTensors file = open_safetensors(path_join(folder, kAdapterWeights));
     const size_t rank = config.rank;
-    std::vector<TensorSpec> table;              // A and B of each matrix that has them
+    std::vector<TensorSpec> table;              // A and B of each adapted matrix
     std::vector<float*> matrices;
     for (size_t i = 0; i < arena.tensors.size(); i++) {
         const TensorSpec& spec = arena.tensors[i];

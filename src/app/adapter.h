@@ -1,5 +1,5 @@
-// adapter.h -- adapters in folders as PEFT has them: adapter_config.json and adapter_model.safetensors. Names and
-// meanings are those of peft 0.17, config.py and lora/config.py.
+// adapter.h -- reads and writes adapters in PEFT's form: a folder with adapter_config.json and
+// adapter_model.safetensors. Names and meanings are those of peft 0.17, config.py and lora/config.py.
 #pragma once
 #include "models/lora.h"
 
@@ -10,5 +10,5 @@ struct AdapterConfig { std::string base; size_t rank; double scale; };       // 
 // Throws kExitBadContent, also for settings that need more than W += scale B A.
 AdapterConfig parse_adapter_config(std::string_view text, const char* what);
 AdapterConfig read_adapter_config(const std::string& folder);
-// Adds an adapter of any rank to weights laid out by `arena`: W += scale B A. kExitBadContent if it is another model's.
+// Adds an adapter of any rank to weights laid out by `arena`: W += scale B A. kExitBadContent if it does not fit them.
 void merge_adapter(float* weights, const Arena& arena, const std::string& folder);

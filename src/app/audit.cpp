@@ -13,7 +13,7 @@ void audit_replicas(Model* model, Ddp* ddp, BatchLoader* loader, StepState* devi
     copy_to_device(device_state, &state, sizeof state, nullptr);
     double* const loss = static_cast<double*>(device_alloc(sizeof(double), "loss"));
 
-    // The gradients' hash for the first micro-batch of rank r, computed here.
+    // Returns the hash of the gradients of rank r's first micro-batch, computed on this rank.
     const auto hash_of = [&](int r) {
         const int number = r * micro_batches;
         const BatchLoader::Batch batch = loader->micro_batch(uint64_t(step), number);

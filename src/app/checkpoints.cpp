@@ -10,10 +10,10 @@ void checkpoints_create(Checkpoints* c, Comm* comm, Reporter* report, const Chec
     const Data& data = *report->data;
     *c = {.comm = comm, .report = report};
     if (comm->rank != 0) return;
-    // Too early on a resume and with --force: old files are removed before the first save.
+    // On a resume and with --force it is too early to check: old files are removed before the first save.
     if (o.save_every > 0 && !run.resumed() && !run.overwrite)
         require_space(run.folder(), *files.arena, files.arrays.size());
-    // An ending process waits only so long for a save: a disk may hang.
+    // A process that ends waits at most --timeout seconds for a save: a disk may hang.
     comm_at_end(comm, [seconds = o.timeout] { saver_linger(seconds); });
     c->saver = saver_create(*files.arena, files.arrays.size(), copy, run.folder(), o.keep);
     c->files = files;
@@ -47,7 +47,7 @@ void checkpoints_finish(Checkpoints* c, int64_t step, bool last) {
     Saved saved = {};
     if (c->saver && last) saved = saver_insist(c->saver, c->report->options->save_patience, stop);
     else if (c->saver) saved = saver_result(c->saver);
-    const std::string why = comm_first_text(c->comm, saved.error.message);     // all take rank 0's result
+    const std::string why = comm_first_text(c->comm, saved.error.message);     // rank 0's result, on all ranks
     c->busy = false;
     c->stall += now_seconds() - begin;
     c->failed = why.empty() ? 0 : c->failed + 1;
@@ -79,11 +79,11 @@ void checkpoints_start(Checkpoints* c, const Progress& at) {
         saver_start(c->saver, at.step, c->files, [run = c->report->run, report = c->report] {
             claim_checkpoints(*run);
             const std::string config = path_join(run->folder(), "config.json");
-            if (!file_exists(config)) write_file_atomic(config, report->config);    // somebody has deleted it
+            if (!file_exists(config)) write_file_atomic(config, report->config);    // a user has deleted it
             report->log->sync();
         });
     }
-    comm_barrier(c->comm);              // the arrays are copied
+    comm_barrier(c->comm);              // rank 0 has copied the arrays: they may change again
     c->stall = now_seconds() - begin;
 }
 
@@ -118,6 +118,6 @@ Progress read_progress(const std::string& checkpoint, Comm* comm, Options* optio
     Progress at = {.step = int64_t(step), .bad_steps = int(bad)};
     if (scores_differ) return at;
     state.find("best_val").as_double(&at.best_val);
-    parse_whole(state.find("best_step").text(), &at.best_step);     // older checkpoints have none
+    parse_whole(state.find("best_step").text(), &at.best_step);     // older checkpoints do not have it
     return at;
 }

@@ -1,4 +1,5 @@
-// checkpoints.h -- when a run saves, what state.json says, what a failed save does. src/checkpoint writes it.
+// checkpoints.h -- when a run saves, what state.json contains, what follows a failed save. src/checkpoint writes the
+// files.
 #pragma once
 #include "src/app/report.h"
 #include "src/checkpoint/saver.h"
@@ -9,21 +10,23 @@ struct Checkpoints {
     Saver* saver = nullptr;             // rank 0; null elsewhere
     CheckpointFiles files = {};         // rank 0: what is saved; state.json changes from save to save
     JsonLine facts = {};                // rank 0: the part of state.json that stays the same
-    bool busy = false;                  // a save is under way; alike on all ranks
-    int failed = 0;                     // saves in a row
+    bool busy = false;                  // a save is under way; the same on all ranks
+    int failed = 0;                     // how many saves in a row have failed
     int64_t step = 0;                   // of the save under way
-    double stall = 0;                   // seconds training stood still for it
+    double stall = 0;                   // seconds that training has waited for it
 };
 
-// files: all but state.json. copy: their arrays change while a save is written. kExitWrite if the disk has no room.
+// files: all but state.json. copy: a save copies the arrays, because training changes them while it is written.
+// kExitWrite if the disk has no room.
 void checkpoints_create(Checkpoints* c, Comm* comm, Reporter* report, const CheckpointFiles& files, bool copy,
                         const std::string& device_kind);
 void checkpoints_destroy(Checkpoints* c);       // waits for the save under way
 
-// Takes the result of a save that has ended, and returns whether to save after this step: a regular one, the last, the
-// best so far, or one that was asked for. Collective.
+// Takes the result of a save that has ended. Returns whether to save after this step: --save-every says so, or it is
+// the last or the best so far, or a request asks for it. Collective.
 bool checkpoints_due(Checkpoints* c, const Progress& at, const StepStats& stats, bool stop);
-// Waits for the save under way. last: tries for --save-patience seconds; kExitWrite after that. Collective.
+// Waits for the save under way. last: repeats a failed save for --save-patience seconds, then throws kExitWrite.
+// Collective.
 void checkpoints_finish(Checkpoints* c, int64_t step, bool last);
 // Starts a save of the arrays as they are now; none may be under way. Collective.
 void checkpoints_start(Checkpoints* c, const Progress& at);

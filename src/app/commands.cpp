@@ -23,7 +23,7 @@ struct Loaded {
     Tokenizer tokenizer;
     floatX* weights;
 
-    // T: the longest sequence it gets; the model's own limit holds, too.
+    // T: the longest sequence that the model will get; the model's own limit holds, too.
     Loaded(const std::string& path, int B, size_t T) {
         if (path.empty()) die(kExitNoInput, "no model: got no folder, want a run or a checkpoint");
         init = init_of_path(path);
@@ -115,7 +115,7 @@ static int chat(Options o) {
             o.paths[0].c_str(), token.c_str());
     struct sigaction action = {};
     action.sa_handler = [](int) { interrupted = 1; };
-    sigaction(SIGINT, &action, nullptr);                // without SA_RESTART: a read ends, too
+    sigaction(SIGINT, &action, nullptr);                // without SA_RESTART, so that it also ends a read
     if (!o.is_given("max-tokens")) o.max_tokens = loaded.model.T;
     if (isatty(STDIN_FILENO)) print("Ctrl-C stops an answer, Ctrl-D ends.\n");
     Conversation history;

@@ -1,4 +1,4 @@
-// dry_run.cpp -- parameters and memory of a run that is not begun.
+// dry_run.cpp -- prints parameters and memory of a run, without starting it.
 #include "src/app/dry_run.h"
 #include <bit>
 #include <cerrno>
@@ -27,7 +27,7 @@ const PlannedGpu& gpu_asked_for(const std::string& text, int* ranks) {
     die(kExitUsage, "--for: got %s, want one of%s, or 4xh100, 16xh100: hosts of 8", text.c_str(), names.c_str());
 }
 
-// build/plan prints the last line. It reads the options as they turned out, from a file in memory.
+// Runs build/plan, which prints the predicted time. It reads the resolved options from a file in memory.
 static void print_prediction(const Options& o, const std::string& plan) {
     const std::string config = options_to_json(o);
     const Descriptor file(memfd_create("config.json", 0));
@@ -36,8 +36,8 @@ static void print_prediction(const Options& o, const std::string& plan) {
     run_tool("for", plan, {format("/proc/self/fd/%d", file.fd), "--for=" + o.plan_for});
 }
 
-// Returns the bytes that the arrays of `sharing` ranks take, and says what each rank's are. m: as planned on a GPU or
-// not. sharing: the ranks of a host, which have one copy of weights and state on CPUs; 1 on a GPU.
+// Returns the bytes of the arrays of `sharing` ranks. *said: a line about the arrays of one rank. m: planned for the
+// same on_gpu. sharing: on CPUs all ranks of a host, because they share one copy of weights and state; on a GPU 1.
 static double memory_of(const Options& o, const Model& m, int ranks, bool on_gpu, int sharing, std::string* said) {
     const OptimizerInfo& optimizer = *all_optimizers()[size_t(find_optimizer(o.optimizer))];
     const double floats = double(m.trained.n) * sizeof(float), W = ranks, activations = double(m.memory_bytes);
@@ -57,7 +57,7 @@ static double memory_of(const Options& o, const Model& m, int ranks, bool on_gpu
 }
 
 void check_memory(const Options& o, const Comm* comm) {
-    if (kOnGpu) return;                             // it says which array has no room
+    if (kOnGpu) return;                             // a failed device_alloc names the array
     const int here = comm->local_size;
     const Shape& s = o.shape;
     const Model m = model_plan(find_model(o.model), s, o.batch_size, s.T, o.recompute, true, false, o.lora);
@@ -103,7 +103,7 @@ void dry_run(const Options& o, const Comm* comm, int micro_batches) {
     if (all <= double(free)) std::printf("it fits\n");
     else std::printf("it does not fit; try --replicas %d, --recompute 3, smaller --batch-size, %s ranks\n", ranks,
                      on_gpu ? "more" : "fewer");
-    if (gpu && info->head_size) print_prediction(o, plan);        // a model without heads goes position by position
+    if (gpu && info->head_size) print_prediction(o, plan);        // plan knows no recurrent models
 }
 
 }  // namespace BACKEND

@@ -71,7 +71,7 @@ std::vector<int> chat_prompt(const Conversation& conversation, const ChatTemplat
 
 std::string generate_text(Model* model, const Tokenizer& tokenizer, const ChatTemplate& chat, const Options& o,
                           uint32_t stream, const Print& print) {
-    // A document's first token, then the prompt; without either a new line.
+    // Begins with the token that precedes a document, if there is one, and the prompt; without either with a new line.
     std::vector<int> start;
     if (chat.form) {
         // A char tokenizer may not have learnt the characters of a greeting.

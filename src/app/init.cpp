@@ -6,7 +6,8 @@
 #include "src/checkpoint/checkpoint.h"
 #include "src/checkpoint/model_file.h"
 
-// Opens a model in one file. If it has no tokenizer, but as many tokens as GPT-2, it gets GPT-2's if that is here.
+// Opens a model in one file. A file without a tokenizer, but with GPT-2's number of tokens, gets GPT-2's tokenizer if
+// that can be opened.
 static Init init_of_file(const std::string& path) {
     const ModelFile file = open_model_file(path);
     Init init = {path, "", parse_config(file.config_json, path.c_str())};
@@ -40,7 +41,8 @@ static Init init_of_folder(const std::string& folder) {
 
 static bool is_file(const std::string& path) { return file_exists(path) && !is_directory(path); }
 
-// Checks the model against an adapter of this program: its config.json, and the weights' CRC in its state.json.
+// Checks that the model is the one that an adapter of this program was trained for: compares it with the adapter's
+// config.json, and its weights' CRC with the one in the adapter's state.json.
 static void check_base(Init* init) {
     const std::string state = path_join(init->adapter, "state.json"), text = read_file(state);
     const ModelConfig own = read_config(init->adapter);
@@ -94,13 +96,13 @@ Init init_of_options(Options* o) {
 Init init_of_run(const std::string& checkpoint, const Options& o, Comm* comm) {
     const std::string config = checkpoint + "/config.json";
     const bool reads = comm->rank == 0;
-    if (reads) read_config(checkpoint);                 // also against the size of the weights' file
+    if (reads) read_config(checkpoint);                 // checks it, also against the size of the weights' file
     const std::string config_text = comm_first_text(comm, reads ? read_file(config) : "");
     Init init = {checkpoint, "", parse_config(config_text, config.c_str())};
     if (reads) read_tokenizer_files(checkpoint, &init);
     init.tokenizer = comm_first_text(comm, init.tokenizer);
     init.chat_template = comm_first_text(comm, init.chat_template);
-    for (const ShapeKey& key : init.config.info->keys) {    // before a damaged size asks for memory
+    for (const ShapeKey& key : init.config.info->keys) {    // a damaged size must not ask for memory
         const double has = key.get(init.config.shape), want = key.get(o.shape);
         if (o.model == init.config.info->name && has != want)
             die_content(config + ": " + key.option, format("%g", has), format("%g as in the run's config.json", want));

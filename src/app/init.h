@@ -6,13 +6,13 @@
 #include "src/data/data.h"
 
 struct Init {
-    std::string folder;                 // with model.safetensors, or a model in one file; "": fresh weights
+    std::string folder;                 // has model.safetensors; or path of a model in one file; "": fresh weights
     std::string tokenizer;              // the text of its tokenizer.json; "": none
     ModelConfig config;
     Shape files = config.shape;         // shape of the weights' files; its context may be longer
     std::string adapter = "";           // the folder of an adapter that load_init adds; "": none
     std::string tokenizer_config = "{}", chat_template = "", generation_config = "";    // the texts of these files
-    const std::string& saved() const { return adapter.empty() ? folder : adapter; }     // has state.json
+    const std::string& saved() const { return adapter.empty() ? folder : adapter; }     // with state.json
 };
 
 // Reads all but the weights of a run, checkpoint, Hugging Face folder, adapter of PEFT or model in one file.
@@ -22,16 +22,17 @@ Init init_of_path(const std::string& path);
 uint32_t weights_checksum(const Init& init);
 // Reads --init, and puts model and shape into the options. kExitUsage if a given one differs.
 Init init_of_options(Options* options);
-// Rank 0 reads config.json and tokenizer.json of the run that goes on and broadcasts them: other hosts may lack the
-// folder. kExitBadContent if its sizes are not those of the saved options. Collective.
+// Rank 0 reads config.json and tokenizer.json of the checkpoint to resume, and broadcasts them: other hosts may lack
+// the folder. kExitBadContent if its sizes are not those of the saved options. Collective.
 Init init_of_run(const std::string& checkpoint, const Options& options, Comm* comm);
-// Returns what open_data asks for. On a resume no option is given, so a tokenizer other than the default counts as
-// chosen; eval uses the model's own unless one is given.
+// Returns the options of open_data. On a resume --tokenizer comes from the saved options and is not "given", so one
+// other than the default counts as chosen. eval uses the model's own tokenizer unless one is given.
 DataOptions data_options(const Options& options, const Init& init);
-// Fills arena.n floats, the adapter merged: of a longer position table the first rows; for new tokens the mean row.
+// Fills arena.n floats with the weights of `init`, its adapter merged into them. Of a longer position table it takes
+// the first rows. Rows of tokens that `init` does not have get the mean of the others.
 void load_init(float* weights, const Arena& arena, const Init& init);
-// Fills arena.n floats with what training begins with: the weights of --init; or random ones, if there is no --init or
-// if what is trained lies beside its weights.
+// Fills arena.n floats with the first values of the trained tensors: the weights of --init, or random ones if there is
+// no --init or if adapters are trained.
 void load_first_weights(float* weights, const Arena& arena, const Options& options, const Init& init);
-// The order of the data. micro_batches: of a step, over all ranks.
+// Returns the sampler, which decides the order of the data. micro_batches: of a step, over all ranks.
 Sampler data_order(const Options& options, uint64_t samples, int micro_batches);

@@ -14,7 +14,7 @@
 #include "src/base/file.h"
 #include "src/base/lock.h"
 
-constexpr size_t kPendingBytes = 4 << 20;       // of metrics that wait for a disk; more are lost
+constexpr size_t kPendingBytes = 4 << 20;       // limit of lines that wait for the disk; more are lost
 
 // Writes *text and removes from it what was written. Returns 0, or errno; EAGAIN if nobody read for `patience` ms.
 static int write_all(int fd, std::string* text, int patience) {
@@ -29,7 +29,7 @@ static int write_all(int fd, std::string* text, int patience) {
     return 0;
 }
 
-// Adds a line. seconds: of the steps that count so far.
+// Adds an event to *metrics. seconds: (step, seconds) of the valid "train" events so far.
 static void read_event(const Json& line, const char* what, double since, Metrics* metrics, LossPoints* seconds) {
     const std::string event = line.get_string("event", what);
     const uint64_t number = line.get_u64("step", what);
@@ -58,10 +58,10 @@ Metrics read_metrics(const std::string& path, double since) {
     LossPoints seconds;
     const std::string text = read_file(path);
     std::string_view rest = text;
-    rest = rest.substr(0, rest.rfind('\n') + 1);            // npos + 1 is 0; what follows is being written
+    rest = rest.substr(0, rest.rfind('\n') + 1);            // npos + 1 is 0; an incomplete line is being written
     while (!rest.empty()) try {
         read_event(parse_json(next_word(&rest, '\n'), path.c_str()), path.c_str(), since, &metrics, &seconds);
-    } catch (const Error&) {}                               // a torn or foreign line says nothing
+    } catch (const Error&) {}                               // skips a torn or foreign line
     for (const auto& [step, s] : seconds) metrics.trained += s;
     return metrics;
 }
@@ -93,7 +93,7 @@ void Log::text(const char* format, ...) {
 void Log::piece(const std::string& text) {
     if (text.empty()) return;
     std::string left = escape_control(text, "\n\t");
-    std::fflush(stdout);                    // what others printed comes first
+    std::fflush(stdout);                    // output of printf comes first
     const int error = write_all(STDOUT_FILENO, &left, console_error ? 0 : 200);
     if (error && error != EAGAIN && error != console_error)     // EAGAIN: Ctrl-S, a pager
         warn("stdout: %s; the run goes on without it", strerror(error));

@@ -1,5 +1,5 @@
-// main.cpp -- options, ranks, one backend, one call. Every error of the program ends here. Compiled once per program:
-// -DGPU=gpu, -DSPEC=ref, or none of these.
+// main.cpp -- reads the options, finds the ranks, chooses a backend and calls its train or command. Every error of the
+// program ends here. Compiled once per program: -DGPU=gpu, -DSPEC=ref, or none of these.
 #include <csignal>
 #include <cstdlib>
 #include <exception>
@@ -14,12 +14,12 @@
 #include "src/base/tools.h"
 #include "src/comm/supervisor.h"
 
-// What main calls of a backend.
+// The functions of a backend that main calls.
 struct Backend {
     bool gpu;
     const char* dtype;                                  // storage type of weights and activations
     int (*devices)();                                   // how many answer
-    bool (*natural)();                                  // --dtype auto takes it: the device is fast with this type
+    bool (*natural)();                                  // the device is fast with this type: --dtype auto takes it
     int (*train)(Options options, Comm* comm, Run run); // each returns an exit code
     int (*command)(Options options, Comm* comm);        // sample, chat or eval
 };
@@ -40,12 +40,12 @@ DECLARE(GPU)
 DECLARE(SPEC)
 #endif
 
-static const Backend backends[] = {                     // in this program, best first; the last is empty
+static const Backend backends[] = {                     // of this program, best first; the last is empty
 #ifdef GPU
     ROW(GPU, true, "bf16"),
 #endif
 #ifdef SPEC
-    ROW(SPEC, false, "fp32"),                           // before cpu: with --dtype fp32 it is taken
+    ROW(SPEC, false, "fp32"),                           // before cpu, so that --dtype fp32 chooses it
 #endif
     ROW(cpu16, false, "bf16"), ROW(cpu, false, "fp32"), {}};
 
@@ -63,14 +63,14 @@ static const Backend& choose_backend(Options* o) {
         o->dtype.c_str(), built ? "see nvidia-smi" : "this program was built without CUDA: see ./configure");
 }
 
-// kExitWrite if a command's output is incomplete. (A run without a terminal goes on, and has its files.)
+// kExitWrite if a command's output is incomplete. (Training needs no terminal: its output is also in files.)
 static void check_output() {
     if (std::fflush(stdout) != 0 || std::ferror(stdout))
         die(kExitWrite, "standard output: not all could be written; is the disk full?");
 }
 
-// Opens a pipe or terminal once more, without blocking: output that nobody reads (Ctrl-S, a pager) must not stop a run.
-// The shell's own file stays a blocking one.
+// Opens a pipe or terminal again as non-blocking: output that nobody reads (Ctrl-S, a pager) must not stop a run. The
+// shell's own descriptor still blocks.
 static void unblock(int fd) {
     struct stat s;
     if (fstat(fd, &s) != 0 || !(S_ISFIFO(s.st_mode) || isatty(fd))) return;
@@ -84,7 +84,7 @@ static int run(Options options, const World& world, Comm** comm) {
     const bool trains = options.command == "train";
     if (trains) signal(SIGUSR2, SIG_IGN);
     *comm = comm_create(world, options.timeout);
-    if (trains) catch_signals(world.rank == 0);     // while the ranks meet, a request to stop ends the process
+    if (trains) catch_signals(world.rank == 0);     // not before: while the ranks meet, a signal ends it
     Run run;
     Options saved;                                  // the storage type of the run decides the backend
     if (trains) run = find_run(&options, *comm);
@@ -99,8 +99,8 @@ static int run(Options options, const World& world, Comm** comm) {
     return code;
 }
 
-// Returns what the launcher's variables say, or throws their error. What needs one process goes on without them: a
-// shell may have some that are left over.
+// Returns the ranks that the launcher's variables describe, or throws their error. Commands that need one process
+// ignore the variables, with a warning: a shell may still have old ones.
 static World world_for(const Options& options, const World& world, const Error& error) {
     const bool alone = options.command == "sample" || options.command == "chat";
     if (error.code && !alone && !options.dry_run) throw error;
@@ -167,7 +167,7 @@ static int start(int argc, char** argv, World* world, Comm** comm) {
 }
 
 int main(int argc, char** argv) {
-    int fd;                             // if 0, 1 or 2 is closed, opens it: no file of the run may get that number
+    int fd;                             // opens 0, 1 and 2 if they are closed: no file of the run may get these numbers
     while ((fd = open("/dev/null", O_RDWR)) >= 0 && fd <= 2) {}
     close(fd);
     signal(SIGXFSZ, SIG_IGN);
@@ -188,5 +188,5 @@ int main(int argc, char** argv) {
     if (!comm) end_before_meeting(world, error);
     else if (!comm_abort(comm, error.code, error.message)) print_error(error);
     std::fflush(nullptr);
-    std::_Exit(error.code);                 // other threads may still be at work: no destructors under their feet
+    std::_Exit(error.code);                 // no destructors: other threads may still use the objects
 }

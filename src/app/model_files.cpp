@@ -6,7 +6,7 @@
 std::string model_config_json(const ModelInfo* info, const Shape& shape, const Data& data, const Init& init) {
     const Tokenizer& t = data.tokenizer;
     const int end = data.chat.form ? end_of_turn(t, data.chat) : t.eot;
-    int begin = begin_of_chat(t, data.chat);            // as tokenizer_config.json's bos_token
+    int begin = begin_of_chat(t, data.chat);            // the same as bos_token in tokenizer_config.json
     if (begin < 0) begin = init.config.bot >= 0 ? init.config.bot : t.eot;
     return config_json({info, shape, end, begin});
 }
@@ -21,7 +21,7 @@ static std::string tokenizer_config_json(const Data& data, const Init& init, con
     JsonLine line;
     line.add("tokenizer_class", "PreTrainedTokenizerFast").add("clean_up_tokenization_spaces", false);
     for (const std::string token : {"bos_token", "eos_token", "unk_token"}) {
-        const Json old = had.find(token);           // a text, or an object with it
+        const Json old = had.find(token);           // a text, or an object whose "content" is the text
         std::string text = old.kind() == Json::object ? old.find("content").text() : old ? old.text() : end;
         if (form && token == "eos_token") text = form->close;
         if (form && token == "bos_token" && *form->begin) text = form->begin;
@@ -35,7 +35,7 @@ std::vector<std::pair<std::string, std::string>> tokenizer_files(const Data& dat
     const Tokenizer& t = data.tokenizer;
     if (t.kind == Tokenizer::none) return {};
     const std::string& jinja = data.chat.form ? data.chat.jinja : init.chat_template;
-    // A chat template writes the first token itself.
+    // With conversations tokenizer.json adds no first token, because the chat template writes it.
     std::vector<std::pair<std::string, std::string>> files = {
         {"tokenizer.json", data.chat.form ? t.to_json() : tokenizer_json_of_model(t)},
         {"tokenizer_config.json", tokenizer_config_json(data, init, jinja)}};

@@ -37,7 +37,7 @@ std::string replaced(std::string name, char from, char to) {
 
 // ---- the table
 
-struct InHyper {};                      // Options::hyper under the option's name
+struct InHyper {};                      // the value is in Options::hyper, under the option's name
 using Field = std::variant<int O::*, int64_t O::*, uint64_t O::*, double O::*, bool O::*, std::string O::*,
                            float Shape::*, ShapeNumber, InHyper, int Lora::*, double Lora::*, std::string Lora::*>;
 
@@ -51,13 +51,13 @@ enum Resume {
 
 struct Row {
     std::string name;
-    std::string value;              // what stands for it in --help; without capitals: words to choose from; "": a flag
+    std::string value;              // the value in --help: "N"; without capitals the words to choose from; "": a flag
     Field field;
     Resume resume;
     const char* help;
     const char* elsewhere = "";     // what llm.c, nanoGPT, Hugging Face and torchrun call it
-    Limits limits = kNotNegative;   // of a number
-    Words owners = {};              // models or optimizers that have it; empty: it does not depend on them
+    Limits limits = kNotNegative;   // of a value that is a number
+    Words owners = {};              // models or optimizers that have it; empty: all
     const char* group = "";
 };
 
@@ -209,7 +209,7 @@ std::pair<const ModelInfo*, const Preset*> find_preset(const std::string& name) 
 
 // ---- text <-> value
 
-// Calls f with a pointer to the option's value. A hyperparameter that is not set is made.
+// Calls f with a pointer to the option's value. Adds a hyperparameter that is not set yet.
 template <class F> auto with_value(const Row& row, Options* o, F f) {
     return std::visit([&](auto field) {
         using T = decltype(field);
@@ -226,7 +226,7 @@ template <class T> bool is(const Row& row) { return std::holds_alternative<T>(ro
 bool is_text(const Row& row) { return is<std::string O::*>(row) || is<std::string Lora::*>(row); }
 bool is_flag(const Row& row) { return is<bool O::*>(row); }
 
-// Whether the chosen model or optimizer has the option; as long as none is chosen, one of them may.
+// Returns whether the chosen model or optimizer has the option; true as long as none is chosen.
 bool applies(const Row& row, const Options& o) {
     const std::string& chosen = is<InHyper>(row) ? o.optimizer : o.model;
     return row.owners.empty() || chosen.empty() || contains(row.owners, chosen);
@@ -294,7 +294,7 @@ std::string shown(const std::string& text) { return text.empty() ? "nothing" : t
 
 // ---- parser
 
-// Ends with an error that suggests an option: by another trainer's name, half a name or a typing error.
+// Throws an error that suggests an option: another trainer's name for it, an unfinished name, or a typing error.
 [[noreturn]] void unknown_option(const std::string& arg) {
     const std::string typed = replaced(arg, '_', '-'), bare = typed.substr(typed.starts_with("--") ? 2 : 1);
     std::string meant;
@@ -344,8 +344,8 @@ void take_command(Options* o, const Words& words) {
             o->paths.size() > 1 ? "; a text goes with --prompt, a value with blanks needs quotes" : "");
 }
 
-// Returns the text of --help, with the defaults of the model, preset and optimizer asked for; of a topic only the group
-// of options whose title begins so.
+// Returns the text of --help, with the defaults of the model, preset and optimizer asked for. With a topic it is only
+// the group of options whose title begins with the topic.
 std::string help_text(const Options& asked, const std::string& topic) {
     Options o;
     o.model = asked.model;
@@ -372,7 +372,7 @@ std::string help_text(const Options& asked, const std::string& topic) {
         std::string words = row.help;
         if (!row.owners.empty()) words += " (of " + join(row.owners, ", ") + ")";
         const std::string value = value_text(row, o);
-        Options scratch;                // not shown: what is off, unset or follows from other things
+        Options scratch;                // shows no default that is off, unset, or follows from other options
         if (!row.value.empty() && !value.empty() && applies(row, o) && set_value(row, &scratch, value))
             words += " (default " + value + ")";
         out += format("  --%-26s %s\n", (row.name + " " + row.value).c_str(), words.c_str());
@@ -385,7 +385,8 @@ std::string help_text(const Options& asked, const std::string& topic) {
 
 // ---- model and checks
 
-// Model and preset follow from each other; without either the first model's first preset, or the one it has for GPUs.
+// Chooses the model of a given preset, or the default preset of a given model. Without either it is the first model. A
+// model's default preset is its first, or on a GPU its gpu_preset.
 const ModelInfo& choose_model(Options* o, bool gpu) {
     const auto [of, preset] = find_preset(o->preset);
     if (o->model.empty()) o->model = of ? of->name : all_models()[0]->name;
@@ -395,7 +396,8 @@ const ModelInfo& choose_model(Options* o, bool gpu) {
     return model;
 }
 
-// Checks that a step's tokens are G micro-batches of B x T. A default total adapts to B and T, a given one must fit.
+// Checks that a step's tokens are G micro-batches of B x T. A default total is adapted to B and T; a given one must
+// fit.
 void check_batch(Options* o, bool total_may_change) {
     const int64_t micro_batch = int64_t(o->batch_size) * o->shape.T;
     if (micro_batch > INT_MAX)
@@ -413,7 +415,7 @@ void check_batch(Options* o, bool total_may_change) {
 
 }  // namespace
 
-[[gnu::weak]] const char* version_text() { return "0.1"; }    // train_gpt brings its own: build.ninja, rule program
+[[gnu::weak]] const char* version_text() { return "0.1"; }    // train_gpt links its own: build.ninja, rule program
 
 bool Options::is_given(const std::string& name) const { return contains(given, name); }
 
@@ -470,7 +472,7 @@ void resolve_options(Options* o, bool gpu) {
         const Row* row = find_row(preset[i]);
         CHECK(row, "preset %s: %s", o->preset.c_str(), preset[i].c_str());
         if (!applies(*row, *o) || o->is_given(row->name) || contains(o->saved, row->name)) continue;
-        if (value_text(*row, *o) != value_text(*row, Options())) continue;      // brought by --init
+        if (value_text(*row, *o) != value_text(*row, Options())) continue;      // --init has set it
         CHECK(set_value(*row, o, preset[i + 1]), "preset %s: %s", o->preset.c_str(), preset[i].c_str());
         if (row->name == "lr") o->lr = (o->init.empty() ? o->lr : tuning_rate(*o)) * optimizer.lr_factor;
         if (row->name == "lr" && !o->init.empty())
@@ -486,7 +488,7 @@ void resolve_options(Options* o, bool gpu) {
     if (warmup_may_change) o->warmup_steps = std::min(o->warmup_steps, o->steps / 10);
     for (const Hyper& h : optimizer.hyper)
         o->hyper.try_emplace(h.option, h.tuning > 0 && !o->init.empty() ? h.tuning : h.value);
-    if (o->command != "train") return;      // the model's shape is its folder's
+    if (o->command != "train") return;      // the shape comes from the model's folder
     if (o->perplexity || o->stride) die(kExitUsage, "--perplexity, --stride: want eval OUT with them");
     if (const std::string wrong = model.check(o->shape); !wrong.empty()) die(kExitUsage, "%s", wrong.c_str());
     check_batch(o, total_may_change);
@@ -527,7 +529,7 @@ void options_merge_saved(Options* options, const std::string& json, const std::s
         if (!value || row.resume == kLocal) continue;
         Options saved;
         const Json::Kind kind = is_text(row) ? Json::string : is_flag(row) ? Json::boolean : Json::number;
-        const bool unset = value.text() == value_text(row, saved);      // no --data, --vocab-size 0
+        const bool unset = value.text() == value_text(row, saved);      // as --data "": not a valid option
         if (value.kind() != kind || !(unset || set_value(row, &saved, value.text())))
             die_content(path + ": " + key, json_shown(value), wanted(row));
         const std::string got = value_text(row, *options), had = value_text(row, saved);

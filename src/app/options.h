@@ -23,10 +23,10 @@ struct Options {
     int64_t steps = 0, warmup_steps = 0, total_batch_size = 0;
     int batch_size = 0, replicas = 0;   // B, R
     std::string optimizer = "adamw", schedule = "cosine";
-    std::map<std::string, double> hyper;    // the optimizer's, by option; all of them after resolve_options
+    std::map<std::string, double> hyper;    // the optimizer's, by option name; complete after resolve_options
     double lr = 0, final_lr_frac = 0, grad_clip = 1;
     uint64_t seed = 1337;
-    std::string device = "auto", dtype = "auto", reduce = "ordered";    // main settles dtype
+    std::string device = "auto", dtype = "auto", reduce = "ordered";    // main resolves dtype
     int threads = 0, np = 0, max_restarts = 3, recompute = 0;           // np 0: this process is one rank
     bool elastic = false, overlap = true, graph = true;
     int64_t audit_every = 500;
@@ -41,33 +41,33 @@ struct Options {
 
     std::vector<std::string> given;     // names of the options on the command line, without "--"
     std::vector<std::string> saved;     // names of those that come from the config of a resumed run
-    std::string rate_note;              // by resolve_options, if --init chose --lr
+    std::string rate_note;              // resolve_options: what the header says if --init decided --lr
     std::vector<std::string> changed;   // what a resume changes: "--lr: got 0.001, the run has 0.002"
-    std::shared_ptr<Options> before;    // as the run had them, before that
-    std::string program = "./train_gpt";    // as it was called
-    std::vector<std::string> argv;      // what followed
+    std::shared_ptr<Options> before;    // the run's saved options, without these changes
+    std::string program = "./train_gpt";    // argv[0]
+    std::vector<std::string> argv;      // argv[1] and after
     bool is_given(const std::string& name) const;
     int64_t micro_batches() const { return total_batch_size / (int64_t(batch_size) * shape.T); }    // of a step
 };
 
-// Before training: parse_options; on a resume options_merge_saved; with --init options_take_model; resolve_options.
-// Their errors have code 2.
+// Before training these are called in order: parse_options; on a resume options_merge_saved; with --init
+// options_take_model; resolve_options. Their errors are kExitUsage.
 
-// Answers --help and --version itself; then *exit_now is the exit code, else -1.
+// Reads the command line. Prints --help or --version itself, and then sets *exit_now to the exit code; else to -1.
 Options parse_options(int argc, const char* const* argv, int* exit_now);
 
-// Sets options that are not given to the values in `json`. For training refuses given ones that a run may not change.
-// path: of the file, whose bad content is a kExitBadContent error.
+// Sets options that are not given to the values in `json`. For training, refuses given options that differ and that a
+// resume must not change. path: names the file in errors; kExitBadContent for its bad content.
 void options_merge_saved(Options* options, const std::string& json, const std::string& path);
 
-// What a resume at `step` changes about the learning rate there; "" if nothing.
+// Describes how a resume changes the learning rate of `step`; "" if it does not.
 std::string rate_change(const Options& options, int64_t step);
 
-// Sets model and shape to those of --init. Refuses a given option that differs, but for a shorter context.
+// Sets model and shape to those of --init. Refuses a given option that differs; only the context may be shorter.
 void options_take_model(Options* options, const ModelInfo& model, const Shape& shape);
 
-// Chooses model and preset, fills every value that is neither given, saved nor taken, and checks what training needs.
-// gpu: a GPU was chosen.
+// Chooses model and preset, fills every value that is neither given, saved nor taken from --init, and checks what
+// training needs. gpu: a GPU was chosen.
 void resolve_options(Options* options, bool gpu);
 
 // The tensors that are trained: the model's, or with --lora adapters.

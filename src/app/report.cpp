@@ -31,7 +31,8 @@ static void print_header(const Reporter* r, size_t parameters) {
     r->log->text("output  %s", o.out_dir.c_str());
 }
 
-// Writes config.json, the options as they turned out with facts about this start; and these facts into metrics.jsonl.
+// Writes config.json, which has the resolved options and facts about this start. Writes these facts to metrics.jsonl,
+// too.
 static void write_facts(Reporter* r, size_t parameters, int64_t step) {
     const Options& o = *r->options;
     std::vector<std::string> ranks;
@@ -69,7 +70,8 @@ std::string loss_spike(LossPoints losses, double guess) {
     return rise > std::max((losses[0].second - low) / 4, 3 * *usual) ? found : "";
 }
 
-// Returns what to say if the log's last start has saved a later checkpoint than `step`, and that is not there.
+// Returns a warning if the log's last start has saved a checkpoint later than `step`, and the checkpoint is missing.
+// Else returns "".
 static std::string missing_save(const Run& run, const std::string& log, int64_t step) {
     const std::string event = "{\"event\":\"ckpt\",\"step\":";
     const size_t at = log.rfind(event), resumed = log.rfind("{\"event\":\"resume\"");
@@ -230,14 +232,14 @@ void report_end(Reporter* r, int64_t step, int code, const std::string& why) {
     double trained = NAN;
     try {
         trained = read_metrics(path_join(folder, "metrics.jsonl"), unix_seconds() - wall).trained;
-    } catch (const Error&) {}                   // it is gone
-    trained = std::min(trained, wall);          // a clock that was set may make it more
+    } catch (const Error&) {}                   // the file is gone
+    trained = std::min(trained, wall);          // it can be more if the clock was changed
     r->log->text("time    %.1f s, %.1f %% of it trained, %d restarts", wall, 100 * trained / wall, job_restarts());
     r->log->event(JsonLine().add("event", "done").add("step", step).add("code", code).add("why", why)
                       .add("goodput", float(trained / wall)).add("wall_s", float(wall)).add("train_s", float(trained))
                       .add("restarts", job_restarts()));
     r->log->sync();
-    r->tensorboard.reset();                     // which waits until it has these lines
+    r->tensorboard.reset();                     // waits until the tool has read these lines
     if (code != kExitDone) return;
     if (o.save_every == 0) return r->log->text("nothing was saved (--save-every 0)");
     if (const std::string best = path_join(folder, "ckpt/best"); file_exists(best))

@@ -1,4 +1,4 @@
-// report.h -- what rank 0 says of a run, on the console and in metrics.jsonl: header, steps, scores, samples, the
+// report.h -- what rank 0 writes about a run on the console and in metrics.jsonl: header, steps, scores, samples, the
 // end. On other ranks a Reporter has no log, and every function does nothing.
 #pragma once
 #include <functional>
@@ -17,7 +17,7 @@ struct Progress {
     int64_t best_step = -1;             // steps done when it was found; -1: never
 };
 
-struct StepTimes { double compute, comm, exposed; };        // seconds of this rank; exposed: hidden by no computation
+struct StepTimes { double compute, comm, exposed; };        // seconds of this rank; exposed: not hidden by computation
 
 // What a rank tells the others once per step.
 struct RankReport {
@@ -27,7 +27,7 @@ struct RankReport {
 };
 
 struct StepStats {
-    int64_t step;                       // the step it was, from 0
+    int64_t step;                       // the number of the step, from 0
     double lr, norm;                    // norm: of the mean gradient, before clipping
     double loss = 0;                    // nats per token, before the update
     double seconds = 0;                 // of this rank
@@ -49,14 +49,15 @@ struct Reporter {
     std::unique_ptr<Follower> tensorboard = nullptr;        // of --tensorboard
     std::string config = {};            // the text of OUT/config.json
     double began = 0, printed = 0;      // by now_seconds(): this process's first step, the last line about a step
-    int64_t steps_here = 0;             // by this process
+    int64_t steps_here = 0;             // steps that this process has run
     LossPoints first_losses = {};
-    bool spiked = false;                // a loss_spike in them was reported
+    bool spiked = false;                // a loss_spike was reported: there is one report per run
 };
 
-// Describes a lasting rise of the loss; "" if there is none. A median of three steps is half a nat above the lowest
-// before it, and either half a nat above `guess`, the loss of guessing, or above the lowest by a quarter of the fall
-// since the first step and three times the 90th percentile of the changes from step to step.
+// Describes a lasting rise of the loss; "" if there is none. The loss has risen when the median of three steps is 0.5
+// nats above the lowest such median before it, and one of these holds: the median is also 0.5 nats above `guess`, the
+// loss of guessing; or the rise is more than a quarter of the fall since the first step, and more than three times the
+// 90th percentile of the changes from step to step.
 std::string loss_spike(LossPoints losses, double guess);
 
 void report_begin(Reporter* r, const Progress& at);     // empty_run; opens the log, prints header, writes config.json
@@ -73,6 +74,6 @@ void report_sample(Reporter* r, int64_t step, const std::function<std::string(co
 void report_saved(Reporter* r, int64_t step, const std::string& folder, double stall_seconds, double write_seconds);
 // Prints the last lines, writes the "done" event. Their time covers all attempts of a supervised job.
 void report_end(Reporter* r, int64_t step, int code, const std::string& why);
-void report_failure(Reporter* r, int64_t step);         // inside a catch: ends it with the exception's code and message
-// No step is left to do; returns the exit code.
+void report_failure(Reporter* r, int64_t step);         // in a catch: report_end with the exception's code and text
+// Says that no step is left to do, and returns the exit code.
 int report_nothing_to_do(const Options& options, const Run& run, const Progress& at);

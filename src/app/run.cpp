@@ -20,7 +20,7 @@
 
 namespace {
 
-// Returns a path's part of a run's name: at most 32 letters, digits, - and dots, with _ for other characters.
+// Returns what a path contributes to a run's name: at most 32 letters, digits, - and dots, with _ for other characters.
 std::string name_of(const std::string& path) {
     const std::filesystem::path real = std::filesystem::weakly_canonical(path);     // of "." or runs/last, too
     std::string all = is_directory(real.string()) ? real.filename() : real.stem(), name;
@@ -58,7 +58,7 @@ std::string newest_run() {
     return newest.second;
 }
 
-// Locks the folder until the process ends, and the checkpoints in it. Throws kExitWrite.
+// Locks the folder until the process ends, and ckpt/ in it if there is one. Throws kExitWrite.
 void lock_run(Run* run) {
     run->lock = std::make_shared<FolderLock>();
     run->ckpt_lock = std::make_shared<FolderLock>();
@@ -67,7 +67,8 @@ void lock_run(Run* run) {
     if (lstat(path_join(run->folder(), "ckpt").c_str(), &info) == 0) claim_checkpoints(*run);
 }
 
-// Nothing but locks is in it, and perhaps ckpt/ with no more than that: a link to another disk, made before the run.
+// Returns whether the folder holds nothing but locks, and perhaps ckpt/ with nothing but locks: users may make ckpt/ a
+// link to another disk before the run.
 bool is_empty_run(const std::string& folder) {
     const std::string ckpt = path_join(folder, "ckpt");
     for (const std::string& inside : {folder, ckpt})
@@ -76,7 +77,7 @@ bool is_empty_run(const std::string& folder) {
     return true;
 }
 
-// Whether the run's log tells of a checkpoint.
+// Returns whether the run's log mentions a checkpoint.
 bool has_saved(const std::string& folder) {
     const std::string log = path_join(folder, "metrics.jsonl");
     return file_exists(log) && read_file(log).find("\"event\":\"ckpt\"") != std::string::npos;
@@ -108,8 +109,8 @@ void check_files(const std::string& folder) {
     }
 }
 
-// Rank 0 chooses folder and checkpoint, and returns the options of the run's config.json: a run that never saved starts
-// again with them.
+// Rank 0 chooses folder and checkpoint. Returns the options in the run's config.json: even a run that never saved
+// starts again with them.
 std::string choose_folder(const Options& o, Run* run) {
     run->out_dir = without_slash(o.out_dir);
     if (o.resume.empty()) return "";
@@ -138,7 +139,7 @@ std::string choose_folder(const Options& o, Run* run) {
     return saved;
 }
 
-// Refuses a folder with files, unless --force; and one with what the run reads.
+// Refuses a folder with files in it, unless --force is given. Refuses any folder that contains inputs of this run.
 void check_folder(Run* run, const Options& o, const std::string& model) {
     const auto whole = [](const std::string& path) { return std::filesystem::weakly_canonical(path).string() + "/"; };
     if (o.lora.rank && whole(o.init).starts_with(whole(run->out_dir)))
@@ -268,7 +269,7 @@ Fields option_fields(const Options& options, const std::string& device_kind) {
     const std::string program = read_file(program_path());
     utsname machine;
     uname(&machine);
-    Fields fields = {{"version", version_text()},       // the file is another one on another kind of CPU
+    Fields fields = {{"version", version_text()},       // each CPU architecture has its own program
                      {std::string("program for ") + machine.machine,
                       format("%016llx", (unsigned long long)hash_bytes(program.data(), program.size(), 0))}};
     for (const auto& [name, value] : options_identity(options)) fields.push_back({"--" + name, value});
@@ -284,7 +285,8 @@ Fields data_fields(const Arena& arena, const Data& data) {
     return fields;
 }
 
-// More ranks than replicas need --replicas, and where these do not divide the micro-batches, more of those.
+// The error says what to do: more ranks than replicas need a larger --replicas, and if that does not divide the
+// micro-batches, more micro-batches.
 void check_ranks(const Options& o, int ranks) {
     if (o.replicas % ranks == 0) return;
     std::vector<std::string> work;
@@ -314,7 +316,7 @@ constexpr struct { int number; const char* name; } stop_signals[] = {
 bool say(const char* line) { return stop_is_said && write(STDERR_FILENO, line, strlen(line)) > 0; }
 
 void on_signal(int signal) {
-    const int interrupted = errno;              // the code that is interrupted may be about to read it
+    const int interrupted = errno;              // the interrupted code may be about to read errno
     const bool stop = signal != SIGUSR2;
     if (stop && !stop_requested()) first_stop = now_seconds();
     const bool again = stop_requests(requests.fetch_or(1u << signal)) != 0;

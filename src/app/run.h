@@ -16,7 +16,7 @@ struct Run {
     std::string id = "";                // on rank 0; every checkpoint carries it
     bool overwrite = false;             // --force, and the folder is not empty
     bool created = false;               // this start made the folder
-    // Rank 0's, of the folder and, from the first save on, of ckpt/ in it, which may be a link to another disk.
+    // Rank 0's locks of the folder and, from the first save on, of ckpt/ in it, which may be a link to another disk.
     std::shared_ptr<FolderLock> lock = nullptr, ckpt_lock = nullptr;
     bool resumed() const { return !checkpoint.empty(); }
     // Where rank 0 opens files of the run, and where the user finds them. They differ after the folder was moved.
@@ -25,8 +25,8 @@ struct Run {
 };
 // Rank 0 finds what --resume means; all ranks merge that run's saved options into theirs. Writes nothing but the lock.
 Run find_run(Options* options, Comm* comm);
-// Rank 0 makes and locks the run's folder; after resolve_options. model: the folder with the weights of --init, which
-// may be another one than --init says. Throws kExitUsage, kExitWrite. Collective.
+// Rank 0 makes and locks the run's folder; after resolve_options. model: the folder that holds the weights of --init;
+// --init may name another one, such as its run's. Throws kExitUsage, kExitWrite. Collective.
 void claim_run(Run* run, Options* options, const std::string& model, Comm* comm);
 void unclaim_run(const Run& run);       // removes the folder if this start made it and left it empty
 // Makes and locks ckpt/ in the run's folder, for this process. kExitWrite: another run uses it, or its disk is missing.
@@ -35,7 +35,7 @@ void empty_run(const Run& run);         // --force: removes the old run, once no
 std::vector<std::string> event_files(const std::string& folder);    // for TensorBoard; their paths, sorted
 void name_last(const std::string& folder);      // links runs/last to a folder in runs/; failures are ignored
 
-// The run folder that `path` means: itself, or the run of a checkpoint folder inside it; "" if it is none.
+// Returns the run folder that `path` means: itself, or the run that it is a checkpoint of; "" if it is neither.
 std::string run_of(const std::string& path);
 // Merges the saved options of run_of(path); returns false if there are none.
 bool merge_options_of(const std::string& path, Options* options);
@@ -52,7 +52,7 @@ void check_ranks(const Options& options, int ranks);            // kExitUsage if
 // least 1 s after the first, ends the process at once. say: print on stderr what a request does.
 void catch_signals(bool say);
 constexpr uint32_t kSaveRequest = 1u << SIGUSR2;
-uint32_t pending_requests();                            // clears that of a save
+uint32_t pending_requests();                            // returns all, and clears that of a save
 uint32_t stop_requested();                              // the pending requests to stop
 inline uint32_t stop_requests(uint32_t requests) { return requests & ~kSaveRequest; }
 std::string stop_reason(uint32_t requests);             // "SIGTERM", "SIGINT and SIGTERM"; "": none asks to stop

@@ -7,7 +7,7 @@
 namespace BACKEND {
 
 void runner_create(Runner* r, Comm* comm, Ddp* ddp, bool use_graph, const std::string& trace) {
-    // A fault is the host's work, which a graph would leave out.
+    // An injected fault (src/base/fault.h) is work of the host, which a graph would leave out.
     *r = {.comm = comm, .ddp = ddp, .use_graph = use_graph && trace.empty() && !faults_are_on(),
           .begin = event_create(), .results = event_create()};
     if (trace.empty()) return;
@@ -29,7 +29,8 @@ void runner_destroy(Runner* r) {
     }
 }
 
-// Launches the step as a graph, captured anew if the work space has moved; false if it cannot be captured.
+// Launches the step as a graph, which is captured again if the work space has moved. Returns false if the step cannot
+// be captured.
 [[maybe_unused]] static bool replay(Runner* r, Graph* graph, const std::function<void()>& enqueue) {
     if (*graph && graph_launch(*graph)) return true;
     std::string why;
@@ -50,7 +51,7 @@ void runner_run(Runner* r, int64_t step, const std::function<void()>& enqueue) {
     event_record(r->begin, nullptr);
     if constexpr (kOnGpu) {
         if (r->use_graph && r->runs > 0) r->use_graph = replay(r, &r->graphs[step % 2], enqueue);
-        // The first step is only counted. The all-gather, next on ddp->stream, waits for the graph.
+        // The first step is only counted. The all-gather comes next on ddp->stream and has to wait for the graph.
         if (r->use_graph && r->runs++ > 0) return stream_wait(r->ddp->stream, nullptr);
     }
     ddp_rewind(r->ddp);

@@ -13,7 +13,7 @@ struct Runner {
     Ddp* ddp = nullptr;
     bool use_graph = false;             // steps are replayed as graphs
     Event begin = nullptr, results = nullptr;   // this step's start; its results are on the host
-    Graph graphs[2] = {};               // of even and odd steps: each kind has a StepState
+    Graph graphs[2] = {};               // of even and odd steps, which have different StepStates
     int64_t runs = 0;                   // steps run with use_graph
     FILE* trace = nullptr;              // --trace; null: none
     double began = 0;                   // this step's start, by now_seconds()
@@ -25,8 +25,8 @@ void runner_create(Runner* runner, Comm* comm, Ddp* ddp, bool use_graph, const s
 void runner_destroy(Runner* runner);
 
 // Calls enqueue, which puts work on the main stream and on ddp->stream and records runner->results. The first step runs
-// launch by launch, since it makes room and connections; a graph is captured again when the kernels' work space has
-// moved.
+// launch by launch, because it allocates work space and opens connections. A graph is captured again when the kernels'
+// work space has moved.
 void runner_run(Runner* runner, int64_t step, const std::function<void()>& enqueue);
 // Waits for the results, and tells the watchdog that this rank is blocked by its GPU, not stuck.
 void runner_wait(Runner* runner, int64_t step);

@@ -14,9 +14,9 @@ static size_t characters(const std::string& text) {
     return size_t(std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
-// Encodes context and ending together. All tokens are scored but as many as the context alone has.
+// Encodes context and ending together. The first tokens, as many as the context alone has, are not scored.
 static Task::Row make_row(std::string context, std::string ending, const Tokenizer& tokenizer, size_t T) {
-    const size_t end = context.find_last_not_of(" \t\r\n") + 1;         // blanks at its end go with the ending
+    const size_t end = context.find_last_not_of(" \t\r\n") + 1;         // blanks at the context's end join the ending
     ending = context.substr(end) + " " + ending;
     context.resize(end);
     std::vector<int> alone, tokens;
@@ -26,7 +26,7 @@ static Task::Row make_row(std::string context, std::string ending, const Tokeniz
     tokenizer.encode(context + ending, &tokens);
     const size_t scored = std::min(tokens.size() - std::min(alone.size(), tokens.size() - 1), T);
     if (tokens.size() > T + 1) tokens.erase(tokens.begin(), tokens.end() - ptrdiff_t(T) - 1);
-    return {tokens, int(std::min(scored, tokens.size() - 1))};          // the first token has no p
+    return {tokens, int(std::min(scored, tokens.size() - 1))};          // the first token has no probability
 }
 
 static void read_item(const Json& line, const char* what, const Tokenizer& tokenizer, int T, Task* task) {
@@ -39,14 +39,14 @@ static void read_item(const Json& line, const char* what, const Tokenizer& token
         if (ending.empty()) refuse(what, "endings", i.value, "a text that is not empty");
         try {
             task->rows.push_back(make_row(context, ending, tokenizer, size_t(T)));
-        } catch (const Error& error) {              // of the tokenizer: it does not know the file
+        } catch (const Error& error) {              // the tokenizer's error does not name the file
             die(error.code, "%s: %s", what, error.message.c_str());
         }
         if (task->rows.back().scored == 0)
             die_content(std::string(what) + ": ctx", json_quote(context), "a text in front of an ending of one token");
         item.characters.push_back(characters(ending));
     }
-    const std::string label = line.at("label", what).text();            // a number, also as a text
+    const std::string label = line.at("label", what).text();            // a number, or a number in quotes
     if (!parse_whole(std::string_view(label), &item.label) || item.label < 0 ||
         size_t(item.label) >= item.characters.size())
         refuse(what, "label", line.find("label"), "the number of an ending, from 0");
@@ -89,7 +89,7 @@ static void score_batch(Model* model, const std::vector<Task::Row>& rows, std::s
 
 std::vector<double> score_rows(Model* model, const std::vector<Task::Row>& rows, int B, Comm* comm, uint32_t* stop) {
     const size_t n = rows.size(), W = size_t(comm->size), rank = size_t(comm->rank), batch = size_t(B);
-    std::vector<size_t> order(n);               // rows of about the same length together
+    std::vector<size_t> order(n);               // sorted by length: a batch then needs little padding
     std::iota(order.begin(), order.end(), 0);
     std::ranges::stable_sort(order, {}, [&](size_t i) { return rows[i].tokens.size(); });
     std::vector<double> mine(n), all(n * W);

@@ -14,23 +14,24 @@
 
 namespace BACKEND {
 
-// A row has at most T inputs, which are T + 1 tokens. An end-of-text token, if the tokenizer has one, stands before a
-// context as before a document in training. kExitNoInput; kExitBadContent with file, line and field.
+// Reads a file of questions. A row has at most T inputs, which are T + 1 tokens. An end-of-text token, if the tokenizer
+// has one, stands before a context as before a document in training. kExitNoInput; kExitBadContent with file, line and
+// field.
 Task read_task(const std::string& path, const Tokenizer& tokenizer, int T);
 
 struct TaskScore {
     std::string name;
     uint64_t items = 0, right = 0, right_norm = 0;
     double chance = 0;                  // share of right answers by guessing
-    uint32_t requests = 0;              // to stop: it ended early
+    uint32_t requests = 0;              // requests to stop that ended it early
     JsonLine json() const;
     std::string text() const;           // "hellaswag acc 0.294 acc_norm 0.306 +- 0.005 (10042, chance 0.250)"
 };
-// to_its_end: requests to stop do not end it early. Collective.
+// Scores all questions, B rows at a time. to_its_end: requests to stop do not end it early. Collective.
 TaskScore score_task(Model* model, const Task& task, int B, Comm* comm, bool to_its_end = false);
 
-// The sum of log p of each row's scored tokens. *stop gets the requests to stop, which end it early; null: none
-// does. The ranks share batches of B rows; any number of ranks gives the same bits. Collective.
+// Returns the sum of log p of each row's scored tokens. A request to stop ends it early and is added to *stop; if stop
+// is null, none does. The ranks share batches of B rows; any number of ranks gives the same bits. Collective.
 std::vector<double> score_rows(Model* model, const std::vector<Task::Row>& rows, int B, Comm* comm, uint32_t* stop);
 
 }  // namespace BACKEND

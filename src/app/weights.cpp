@@ -4,7 +4,7 @@
 
 namespace BACKEND {
 
-// Fills arena.n elements on the host.
+// Fills arena.n elements of host memory with the weights of `init`.
 static void load_stored(floatX* weights, const Arena& arena, const Init& init) {
     if (sizeof(floatX) == sizeof(float)) return load_init(reinterpret_cast<float*>(weights), arena, init);
     std::vector<float> masters(arena.n);
@@ -24,7 +24,7 @@ floatX* load_frozen_weights(Comm* comm, const Options& o, Init* init) {
     if (!o.lora.rank) return nullptr;
     if (comm->rank == 0 && is_adapter(init->folder)) *init = init_of_path(init->folder);
     Init whole = *init;
-    whole.adapter.clear();              // the run's own, which load_init would add
+    whole.adapter.clear();              // the run's own adapter, which load_init would merge
     const Arena arena = arena_layout(find_model(o.model)->tensors(o.shape));
     const size_t bytes = arena.n * sizeof(floatX);
     floatX* const host = comm_shared<floatX>(comm, arena.n, "frozen weights");

@@ -5,12 +5,11 @@
 
 namespace BACKEND {
 
-// Fills arena.n elements of device memory.
+// Fills arena.n elements of device memory with the weights of `init`.
 void load_device_weights(floatX* weights, const Arena& arena, const Init& init);
-// Returns the model's weights if they are frozen, because what is trained lies beside them; else null. Rank 0 reads
-// them. A checkpoint of a run with frozen weights names the model that they are of: on a resume *init becomes that one.
-// The ranks of a host share one copy; GPUs have one each. They are never freed. Collective. Error 66 if the model has
-// gone, 65 if it has changed.
+// With --lora returns the model's frozen weights; else null. Rank 0 reads them. The ranks of a host share one copy, but
+// each GPU has its own; they are never freed. On a resume the checkpoint names the model that the weights belong to,
+// and *init becomes that model. kExitNoInput if the model is missing, kExitBadContent if it has changed. Collective.
 floatX* load_frozen_weights(Comm* comm, const Options& options, Init* init);
 
 }  // namespace BACKEND
