@@ -1,11 +1,11 @@
-// elements.h -- functions of a matrix's elements, called for all of them on a CPU or a GPU.
+// elements.h -- calls a function for all elements of a matrix, on a CPU or a GPU.
 //
 //     each_element(rows, columns, [=] ON_DEVICE(size_t row, size_t column) { ... }, stream);
 //     each_row(rows, columns, terms, use, stream);        where every row has a sum
 //
-// So a model's own operations are written once: they stand in NAME_host.cpp, and NAME.cu includes that file for GPUs,
-// behind kernels/cuda/common.cuh. On a GPU a thread has one element, and its neighbour has the next column. Memory is
-// used best where a thread has 16 bytes at once: there a "column" is a Pack of elements.
+// So a model's own operations are written once: they are in NAME_host.cpp, and for GPUs NAME.cu includes
+// kernels/cuda/common.cuh and then that file. On a GPU a thread computes one element, and the next thread the next
+// column. Memory is fastest if a thread loads 16 bytes at once: so a "column" may stand for a Pack of elements.
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -29,8 +29,8 @@ HOST_DEVICE inline void store(bf16& to, float x) {          // to nearest even; 
     to.bits = uint16_t(x != x ? bits >> 16 | 0x40u : (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
-// N neighbouring elements, N a power of two. load and store move them in one access, or of more than 16 bytes in
-// several. p is aligned to N elements.
+// N neighbouring elements, N a power of two. load and store move up to 16 bytes in one access. p is aligned to N
+// elements.
 template <int N> struct Pack { float x[N]; };
 template <int N, class F> struct alignas(N * sizeof(F)) Stored { F x[N]; };
 template <int N, class F> HOST_DEVICE inline Pack<N> load(const F* p) {
@@ -45,15 +45,15 @@ template <int N, class F> HOST_DEVICE inline void store(F* p, const Pack<N>& pac
     *reinterpret_cast<Stored<N, F>*>(p) = stored;
 }
 
-// The sum of a row: partial sum i has columns i, i + 64, ... in order, and the upper half of them is added to the lower
-// one until one is left. The CPU's other sums have the same order (docs/cpu.md).
+// The sum of a row: partial sum i takes columns i, i + 64, ... in order. Then the upper half of the partial sums is
+// added to the lower half until one is left. The CPU's other sums have the same order (docs/cpu.md).
 constexpr int kRowSums = 64;
 template <int N> HOST_DEVICE inline float join_halves(float* sums) {
     for (int n = N / 2; n > 0; n /= 2)
         for (int i = 0; i < n; i++) sums[i] += sums[i + n];
     return sums[0];
 }
-// The same of x(0) to x(N - 1): where N is large, a GPU would keep an array in memory.
+// The same sum of x(0) to x(N - 1), without an array, which a GPU would keep in memory if N is large.
 template <int N, int COUNT = 1, class X> HOST_DEVICE inline float join_halves(const X& x, int i = 0) {
     if constexpr (COUNT == N) return x(i);
     else return join_halves<N, 2 * COUNT>(x, i) + join_halves<N, 2 * COUNT>(x, i + COUNT);
@@ -77,7 +77,7 @@ HOST_DEVICE inline float sigmoid(float x) { return 1.0f / (1.0f + exponential(-x
 // that of the row's terms, of which terms(row, column) returns eight as a Pack. use may overwrite what terms of the
 // same row and column has read.
 #ifdef __CUDACC__
-// A block has 128 elements: 4 rows of 32 columns where the matrix has them.
+// A block has 128 threads: 4 rows x 32 columns, or another split if the matrix has fewer columns or rows.
 template <class F> __global__ void __launch_bounds__(128) each_element_kernel(size_t rows, size_t columns, F f) {
     grid_dependency_sync();
     const size_t column = size_t(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -93,7 +93,7 @@ template <class F> void each_element(size_t rows, size_t columns, const F& f, St
            dim3(unsigned(across), unsigned(down)), 0, stream, rows, columns, f);
 }
 
-// Eight threads have a row: each has 8 columns of every 64, so 8 partial sums.
+// Eight threads share a row: each takes 8 columns of every 64, and so has 8 partial sums.
 template <class Terms, class Use>
 __global__ void __launch_bounds__(128) each_row_kernel(size_t rows, size_t columns, Terms terms, Use use) {
     grid_dependency_sync();

@@ -4,17 +4,19 @@
 //         vocabulary, Vp = V rounded up to 16. C, OC, HS are multiples of 8; pointers are aligned to 16 bytes, into the
 //         arena to 64.
 // Names   gradient = "d" + name. Matrices are row-major; a weight is (outputs, inputs). Statistics and sums are float.
-// Writes  activations "="; parameter gradients are fp32, "=" or with `accumulate` "+=", one add of the complete sum.
-//         What an op does not write it leaves alone. Arrays overlap only where "may be" says so. B, T, N, n and units
-//         may be 0: then only sums and, with "=", parameter gradients are written, as 0.
-// Bits depend on the arguments alone (docs/arithmetic.md). A backend is a namespace with these; tests have several.
+// Writes  activations are written with "="; parameter gradients, which are fp32, with "=", or with "+=" if `accumulate`
+//         is set: one add of the complete sum. An op leaves alone what it does not write. Arrays overlap only where
+//         "may be" says so. B, T, N, n and units may be 0: then only sums and, with "=", parameter gradients are
+//         written, as 0.
+// Bits depend on the arguments alone (docs/arithmetic.md). A backend is a namespace with these operations; a test can
+// link several.
 #include <functional>
 #include <string>
 #include "src/base/types.h"
 
 #ifndef LOCKSTEP_BACKENDS
 #define LOCKSTEP_BACKENDS
-// What docs/arithmetic.md says has a version, which is part of a CPU's kind.
+// The version of the rules in docs/arithmetic.md. It is part of a CPU's device_kind.
 #define ARITHMETIC ", arithmetic 2"
 
 // The specification, plain loops that compute in `real`.
@@ -33,43 +35,44 @@ namespace BACKEND {
 // Zeroed memory of the device, 64-byte aligned.
 void* device_alloc(size_t bytes, const char* what);
 void device_free(void* memory);
-void* host_alloc(size_t bytes, const char* what);    // zeroed host memory that copies run fast with
+void* host_alloc(size_t bytes, const char* what);    // zeroed host memory; pinned for a GPU: copies are fast
 void host_free(void* memory);
 
-void copy_to_device(void* device, const void* host, size_t bytes, Stream stream);    // `host` stays until it is done
+void copy_to_device(void* device, const void* host, size_t bytes, Stream stream);    // `host` is read until it is done
 void copy_to_host(void* host, const void* device, size_t bytes, Stream stream);    // returns when the bytes are there
-void copy_to_host_later(void* host, const void* device, size_t bytes, Stream stream);    // when the stream gets there
+void copy_to_host_later(void* host, const void* device, size_t bytes, Stream stream);    // returns before it is done
 void device_zero(void* device, size_t bytes, Stream stream);
 // floatX <-> float, both on the host, round to nearest even.
 void store_floats(floatX* device, const float* host, size_t n);
 void load_floats(float* host, const floatX* device, size_t n);
 
-// Queues of work, each in order; null is the main stream. On a CPU the main stream's work is done when the call
-// returns, and a second stream is a thread for stream_call.
+// A stream is a queue of work that runs in order; null is the main stream. On a CPU the main stream's work is done when
+// the call returns, and a second stream is a thread that runs the work of stream_call.
 Stream stream_create();
 void stream_destroy(Stream stream);
 void stream_call(Stream stream, std::function<void()> call);    // CPUs only: work of a second stream
 void stream_wait(Stream stream, Stream other);   // what comes next on `stream` waits for all that is on `other` so far
 void stream_sync(Stream stream);    // waits until `stream` is empty; an Error inside it is thrown here
 void* stream_native(Stream stream);    // GPUs only: the cudaStream_t, for libraries
-// From now on kernels that stay on a GPU's multiprocessors until they are done leave so many free for another stream.
-// Results do not depend on it.
+// Persistent kernels launched from now on leave `count` of a GPU's multiprocessors free for other streams. Results do
+// not depend on it.
 void leave_multiprocessors(int count);
 
 // An event is a point in a stream's work. Nothing waits for one that was never recorded.
 using Event = struct EventTag*;
 Event event_create();
 void event_destroy(Event event);
-void event_record(Event event, Stream stream);    // behind what the stream has
+void event_record(Event event, Stream stream);    // after the work that is on the stream now
 void event_sync(Event event);    // the caller waits until it is passed
 bool event_done(Event event);    // does not wait
 void stream_wait_event(Stream stream, Event event);  // what comes next on `stream` waits
 double event_seconds(Event from, Event to);    // between two that were passed
 
-// GPUs only: work that repeats, as one launch. graph_capture keeps what enqueue() puts on the main stream, and on
-// `joined` behind a stream_wait for it, instead of running it; null where something cannot be kept, `why` says what.
-// dependent: with launches that begin before the kernel before has ended, where there are some otherwise. Every
-// graph_launch uses the memory and events that it names again; false: work space has moved, capture again.
+// GPUs only: a CUDA graph, repeated work as one launch. graph_capture records, instead of running it, what enqueue()
+// puts on the main stream, and what it puts on `joined` after a stream_wait for the main stream. It returns null if
+// something cannot be recorded; `why` says what. dependent: records programmatic dependent launches, if there are any,
+// as such; else as plain launches. graph_launch uses the recorded memory and events again. It returns false if work
+// space has moved: then capture again.
 using Graph = struct GraphTag*;
 Graph graph_capture(const std::function<void()>& enqueue, Stream joined, bool dependent, std::string* why);
 bool graph_launch(Graph graph);
@@ -81,7 +84,7 @@ void device_memory(size_t* free, size_t* total);     // bytes
 const char* device_name();    // "cpu avx2, 2 threads"
 const char* device_kind();    // "cpu fma, arithmetic 2": devices of one kind round alike, and all ranks have one kind
 const char* device_address();    // of a GPU on the PCI bus, "0000:1b:00.0"; "" for a CPU
-bool storage_is_fast();    // floatX is the type to take by default
+bool storage_is_fast();    // the device is fast with floatX: --dtype auto takes it
 double device_peak_flops();    // dense bf16, fp32 sums, from the data sheet; NaN where it is not known
 void set_threads(int n);    // CPU threads of this process (0: what affinity and cgroup allow)
 int get_threads();
@@ -94,8 +97,8 @@ int get_threads();
 void embedding_forward(floatX* out, const int* tokens, const floatX* wte, const floatX* wpe, int B, int T, int C,
                        int first, const Dropout& drop, Stream stream);
 
-// LayerNorm: out = (inp - mean) * rstd * weight + bias, rstd = 1 / sqrt(var + eps), var biased. Or RMSNorm (Zhang and
-// Sennrich 2019) where mean is null, here and below: 0 stands for the mean, var is the mean of inp^2, bias is null.
+// LayerNorm: out = (inp - mean) * rstd * weight + bias, rstd = 1 / sqrt(var + eps), var biased. If mean is null, here
+// and below, it is RMSNorm (Zhang and Sennrich 2019): 0 takes the mean's place, var is the mean of inp^2, bias is null.
 //   inp, out (N,C), mean, rstd (N); on a GPU C is at most kGpuChannels
 void layernorm_forward(floatX* out, float* mean, float* rstd, const floatX* inp, const floatX* weight,
                        const floatX* bias, float eps, int N, int C, Stream stream);
@@ -133,7 +136,8 @@ void attention_cached(floatX* out, floatX* cache, const floatX* qkv, int first, 
 //   logits (N,Vp), targets (N) in 0..V-1, or -1: no loss and no gradient; losses (N)
 void classifier(float* losses, floatX* logits, const int* targets, int N, int V, int Vp, bool backward, Stream stream);
 
-// total[0] = sum of x in double: sum j of 256 takes elements j, j+256, ... in order; then ((s0 + s1) + s2) + ...
+// total[0] = sum of x in double: partial sum s_j, j < 256, takes elements j, j+256, ... in order; then
+// ((s_0 + s_1) + s_2) + ...
 void sum_in_order(double* total, const float* x, size_t n, Stream stream);
 
 // ---------------- backward
@@ -170,23 +174,24 @@ void attention_backward(floatX* dqkv, float* delta, const floatX* dout, const fl
 
 // ---------------- the update, over the arena
 
-// out[i] = the sum of terms[0..count-1][i]: by halves sum(lo,n) = sum(lo,n/2) + sum(lo+n/2,n/2), count a power of two;
-// from the back sum(lo,n) = terms[lo] + sum(lo+1,n-1). The one place where gradients of different replicas meet.
+// out[i] = the sum of terms[0..count-1][i]. Tree::kHalves: sum(lo,n) = sum(lo,n/2) + sum(lo+n/2,n/2), count is a power
+// of two. Tree::kStack: sum(lo,n) = terms[lo] + sum(lo+1,n-1). Only here are gradients of different replicas added.
 //   n is a multiple of kUnit; out may be any of the terms; a GPU takes at most kGpuTerms
-// partials[k], if not null, = sum of squares of unit k of out, in float: sum j of 16 takes elements j, j+16, ... of the
-// unit in order; then ((s0 + s1) + s2) + ... + s15.
+// partials[k], if not null, = sum of squares of unit k of out, in float: partial sum s_j, j < 16, takes elements j,
+// j+16, ... of the unit in order; then ((s_0 + s_1) + s_2) + ... + s_15.
 void tree_reduce(float* out, float* partials, const float* const* terms, int count, Tree tree, size_t n, Stream stream);
 
 // norm[0] = sqrt(sum_in_order of partials) / tokens; state->grad_scale = min(1, clip / (norm + 1e-6)) / tokens, or
-// 1 / tokens where clip <= 0, as torch.nn.utils.clip_grad_norm_; NaN where norm is not finite. partials (units)
-// tokens 0: state->tokens counts.
+// 1 / tokens where clip <= 0, as torch.nn.utils.clip_grad_norm_. grad_scale is NaN if norm is not finite.
+//   partials (units); if tokens is 0, state->tokens takes its place
 void clip_scale(StepState* state, double* norm, const float* partials, size_t units, double clip, double tokens,
                 Stream stream);
 
-// One stage of an optimizer's rule on n elements, a multiple of kUnit: NAME_rule::element of optimizers/NAME.h, NAME at
-// place `optimizer` of optimizers/list, every operation rounded to float, in the order written. master and state "=";
-// param = master rounded; decay[k] is 0 or 1 per unit. Nothing is written where step->grad_scale is not finite.
-//   grad may be master; with floatX = float param, too
+// Runs one stage of an optimizer's rule on n elements, a multiple of kUnit. The rule is NAME_rule::element of
+// optimizers/NAME.h, where NAME is number `optimizer` of optimizers/list. Every operation is rounded to float, in the
+// order written. master and state "="; param = master rounded; decay[k] is 0 or 1 for unit k. Nothing is written if
+// step->grad_scale is not finite.
+//   grad may be master; with floatX = float param may be master, too
 void update(int optimizer, int stage, floatX* param, float* master, float* const* state, const float* grad,
             const uint8_t* decay, size_t n, const StepState* step, Stream stream);
 

@@ -58,12 +58,13 @@ static real dropped(const Dropout& d, uint64_t i) {
 
 // --------------------------------------------------------------------------------------------------- the order of sums
 //
-// Float addition is not associative: the order is the result. Most sums take their terms in order, as fast code has
-// many such sums side by side. Two kinds are not, by these numbers and not by vectors, caches or threads.
+// Float addition is not associative: the order decides the bits. Most sums take their terms in order, because fast code
+// computes many such sums side by side. Two kinds of sums have another order. It depends on these numbers, and not on
+// vectors, caches or threads.
 
 constexpr int kSums = 64;                   // partial sums along a row: of channels, or of a vocabulary
-constexpr int kFewRows = 4;                 // so few rows of a product with weight^T are sums along a row
-constexpr int kNormRows = 32;               // a block of rows, of the gradients of LayerNorm's weights
+constexpr int kFewRows = 4;                 // a product with weight^T of at most this many rows: sums along a row
+constexpr int kNormRows = 32;               // rows in a block, for the gradients of LayerNorm's weights
 
 // Partial sum j takes terms j, j + kSums, ... by add(sum, i); then the upper half is added onto the lower one.
 template <class F> static real sum_along_row(int n, const F& add) {
@@ -108,7 +109,7 @@ static real exponential(real x_or_double) {
     const uint32_t bits = std::bit_cast<uint32_t>(p) + (std::bit_cast<uint32_t>(shifted) << 23);
     return x < -87.3f ? 0.0f : std::bit_cast<float>(bits);
 }
-// By way of double; NaN for infinity and NaN.
+// The natural logarithm, computed in double; NaN for infinity and NaN.
 static real logarithm(real x) {
     if (kDouble) return std::log(x);
     return float(same_log(double(x))) + (x - x);
@@ -136,7 +137,7 @@ void load_floats(float* host, const floatX* device, size_t n) {
 }
 bool storage_is_fast() { return true; }
 const char* device_name() { return kDouble ? "ref64" : "ref"; }
-const char* device_kind() { return kDouble ? "ref64" : "cpu fma" ARITHMETIC; }      // as such CPUs say
+const char* device_kind() { return kDouble ? "ref64" : "cpu fma" ARITHMETIC; }      // the same kind as such CPUs
 
 // ---------------------------------------------------------------------------------------------------------- forward
 
@@ -155,7 +156,7 @@ void embedding_forward(floatX* out, const int* tokens, const floatX* wte, const 
 // LayerNorm shifts each row to mean 0, scales it to variance 1, and gives it a learned scale and shift per channel (Ba
 // et al. 2016). eps keeps a constant row from dividing by zero. The variance divides by C, not C - 1, and takes a
 // second pass over the row: E[x^2] - mean^2 would cancel catastrophically where the mean is large.
-// RMSNorm, where mean is null, leaves the mean in the row and scales its mean square to 1, without a shift.
+// If mean is null it is RMSNorm, which does not subtract the mean, scales the row to mean square 1, and has no shift.
 void layernorm_forward(floatX* out, float* mean, float* rstd, const floatX* inp, const floatX* weight,
                        const floatX* bias, float eps, int N, int C, Stream) {
     for (int n = 0; n < N; n++) {
@@ -170,7 +171,7 @@ void layernorm_forward(floatX* out, float* mean, float* rstd, const floatX* inp,
     }
 }
 
-// The residual stream takes up a branch's output, and the next branch reads it normalised.
+// A branch's output is added to the residual stream, and the next branch reads the stream normalised.
 void residual_layernorm_forward(floatX* residual, floatX* out, float* mean, float* rstd, const floatX* inp,
                                 const floatX* branch, const floatX* weight, const floatX* bias, float eps, int N,
                                 int C, const Dropout& drop, Stream stream) {
@@ -205,8 +206,8 @@ void matmul_gelu_forward(floatX* out, floatX* pre, const floatX* inp, const floa
 enum { kQ, kK, kV };
 
 // Heads tells where q, k and v of one position and head lie in qkv (B,T,NH+2NK,HS), and the output in out (B,T,NH,HS).
-// Groups of NH / NK heads ask the same keys and values (Ainslie et al. 2023, arXiv 2305.13245): fewer numbers to keep
-// for generation.
+// Groups of NH / NK heads share keys and values (Ainslie et al. 2023, arXiv 2305.13245), so that generation has to keep
+// fewer numbers.
 struct Heads {
     int T, NH, NK, HS;
     int group(int h) const { return h / (NH / NK); }
@@ -222,8 +223,8 @@ struct Heads {
 // is taken. 1 / sqrt(HS) keeps the variance of q.k at 1 for any head size. Softmax does not change when the maximum is
 // subtracted, and then no exponential overflows and the sum is at least 1.
 //
-// attend takes one query with n keys and values, `stride` apart: writes out and returns lse. p is work space, factor(u)
-// is dropout's. out, not every p, is divided by the sum.
+// attend computes one query with n keys and values, which lie `stride` elements apart. It writes out and returns lse. p
+// is work space, factor(u) is dropout's factor. It divides out by the sum, and not every p.
 template <class F>
 static real attend(floatX* out, real* p, const floatX* q, const floatX* k, const floatX* v, size_t stride, int n,
                    int HS, const F& factor) {
@@ -373,8 +374,8 @@ void dropout_backward(floatX* dinp, const floatX* dout, size_t n, const Dropout&
 
 // out_o is the sum over c of inp_c weight_oc: inp_c reaches every output o, with factor weight_oc.
 //
-// Or this matmul's input was gelu(pre), element by element: its gradient times the slope of gelu at pre is the gradient
-// of pre.
+// If pre is given, this matmul's input was gelu(pre), element by element: then the input's gradient times the slope of
+// gelu at pre is the gradient of pre.
 void matmul_gelu_backward_input(floatX* dpre, const floatX* dout, const floatX* weight, const floatX* pre, int N, int C,
                                 int OC, Stream) {
     for (int n = 0; n < N; n++)
@@ -415,7 +416,7 @@ void attention_backward(floatX* dqkv, float* delta, const floatX* dout, const fl
     const Heads heads = {T, NH, NK, HS};
     const real scale = 1 / std::sqrt(real(HS));
     const int share = NH / NK;                                  // heads that read the same keys and values
-    std::vector<real> p(size_t(share) * T * T, 0), ds(p);       // of these, [head][t][u]; p times the mask
+    std::vector<real> p(size_t(share) * T * T, 0), ds(p);       // of these heads, [head][t][u]; p is masked
     const auto pair = [&](int h, int t, int u) { return (size_t(h % share) * T + t) * T + u; };
     for (int b = 0; b < B; b++)
         for (int h = 0; h < NH; h++) {
@@ -458,11 +459,12 @@ void attention_backward(floatX* dqkv, float* delta, const floatX* dout, const fl
 
 // ------------------------------------------------------------------------------------------ the update, over the arena
 //
-// GPUs give the bits of these, too, because the replicas' agreement is built on them. So `ref64` computes them in float
-// as well, in the order that kernels.h says.
+// GPUs give the same bits for these operations, too, because the replicas' agreement depends on them. So `ref64` also
+// computes them in float, in the order that kernels.h gives.
 
-// Float addition is not associative: the order is the result. By halves, 8 terms on one rank, or the sums of 4 and 4 on
-// two, or of 2 on four, go through the same additions; and so do the sums of 4, 2, 1 and 1 on one, from the back.
+// Float addition is not associative: the order decides the bits. With kHalves, 8 replicas on one rank, 4 on each of two
+// ranks, or 2 on each of four go through the same additions. With kStack so do the sums of 4, 2, 1 and 1 replicas that
+// one rank holds.
 static float sum_terms(const float* const* terms, int count, Tree tree, size_t i) {
     if (count == 1) return terms[0][i];
     const int first = tree == Tree::kHalves ? count / 2 : 1;
@@ -482,8 +484,8 @@ void tree_reduce(float* out, float* partials, const float* const* terms, int cou
 }
 
 // A gradient longer than `clip` is scaled down to it: its direction is kept, and one wild batch cannot throw the
-// weights far. The partials are many, and of floats; their sum is in double, so that its order matters little, and is
-// fixed.
+// weights far. There are many partials, and they are floats: their sum is in double, so that its order matters little,
+// and the order is fixed.
 void clip_scale(StepState* state, double* norm, const float* partials, size_t units, double clip, double tokens,
                 Stream) {
     double sum;
@@ -504,7 +506,7 @@ static void update_loop(floatX* param, float* master, float* const* state, const
             for (int k = 0; k < kArrays; k++) own[k] = state[k][i];
             Rule::element(STAGE, master[i], own, grad[i], decay[i / kUnit], step);
             for (int k = 0; k < kArrays; k++) state[k][i] = own[k];
-            put(param[i], master[i]);               // with floatX = float these two may be one place
+            put(param[i], master[i]);               // with floatX = float they may be the same memory
         }
     }
 }

@@ -1,4 +1,4 @@
-// amx.h -- packing and the micro-kernel by the tile registers of AMX: packed operands are bf16, sums are fp32.
+// amx.h -- packing and the micro-kernel with the tile registers of AMX: packed operands are bf16, sums are fp32.
 //
 // A block of the output is 32 x 32: four registers of sums, two of a, two of b. A panel has 32 lanes (rows of a,
 // columns of b) and k in steps of 32, [k / 32][2 tiles of 16 lanes][1 KiB]; a tile of a is [lane][32 k], of b [pair of
@@ -21,8 +21,8 @@ INLINE void begin_products() {
 }
 INLINE void end_products() { tile_release(); }
 
-// Packs one tile. kByLane: lane i is at x + i * ld, else k is at x + k * ld. kSwap: transposes, which b needs by lane
-// and a by k.
+// Packs one tile. kByLane: lane i is at x + i * ld, else k is at x + k * ld. kSwap: transposes; b needs that if kByLane
+// is true, a if it is false.
 template <bool kByLane, bool kSwap> INLINE void pack_tile(bf16* tile, const bf16* x, size_t ld, int lanes, int K) {
     constexpr int kOuter = kByLane ? 16 : 32, kInner = kByLane ? 32 : 16;
     const int outer = kByLane ? lanes : K, inner = kByLane ? K : lanes;
@@ -62,7 +62,7 @@ INLINE void pack_a_sums(bf16* panel, const float* x) {
     for (int lane = 0; lane < kRows; lane++)
         for (int k = 0; k < kCols; k += kWidth) store(panel + lane * kStep + k, load(x + lane * kCols + k));
 }
-// The place of the pair (k, k + 1) of a column in a panel of b, in pairs.
+// Returns where the pair (k, k + 1) of column `lane` is in a panel of b, counted in pairs.
 INLINE int pair_at(int k, int lane) {
     return k / kStep * kTile + lane / 16 * (kTile / 2) + k % kStep / 2 * 16 + lane % 16;
 }

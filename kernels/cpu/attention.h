@@ -2,8 +2,8 @@
 //
 // Scores are kept transposed (s^T below), s[u][t], for kCols queries t side by side: the softmax over keys u runs down
 // the columns, and p in fp32 is already the packed second operand of out^T = v^T p^T. No T x T matrix exists: forward
-// holds the scores of kCols queries, backward those of a block of keys by a block of queries, made again from q, k and
-// lse (Dao et al. 2022, arXiv 2205.14135). A task is the query heads that share their keys and values, or one of them.
+// holds the scores of kCols queries, backward those of a block of keys by a block of queries, computed again from q, k
+// and lse (Dao et al. 2022, arXiv 2205.14135). A task has all query heads that share keys and values, or one of them.
 #pragma once
 #include "kernels/cpu/dropout.h"
 
@@ -59,7 +59,7 @@ template <bool kOfB> static void pack_positions(Packed* out, const floatX* x, si
         pack_panel<kOfB, true>(out + t * packed(HS), x + t * ld, ld, T - t, HS);
 }
 
-// Packs columns of x (T,HS) as lanes: 32 rows of all panels, then the next (see pack of matmul.h).
+// Packs columns of x (T,HS) as lanes: 32 rows of all panels, then the next 32 (see pack in matmul.h).
 template <bool kOfB> static void pack_channels(Packed* out, const floatX* x, size_t ld, int T, int HS) {
     constexpr int kLanes = kOfB ? kCols : kRows;
     for (int t = 0; t < T; t += 32)
@@ -97,7 +97,7 @@ static void softmax_columns(float* s, int keys, int first, float scale, float* s
     }
 }
 
-// Calls the matmuls' micro_kernel where the panel of a that it prefetches follows this one in memory.
+// Calls the matmuls' micro_kernel. It prefetches the next panel of a, which follows this one in memory.
 INLINE void micro_kernel(float* tile, const float* before, const Packed* a, const Packed* b, int k, int rows = kRows,
                          int cols = kCols) {
     micro_kernel(tile, before, a, b, reinterpret_cast<const char*>(a + k * kRows), k, rows, cols);
@@ -113,7 +113,7 @@ struct Workspace {
 
 // Computes `heads` heads from h on, which share k and v. out: of head h. lse: (B,NH,T) of all heads, or null.
 static void heads_forward(Head h, int heads, floatX* out, float* lse) {
-    constexpr int kKeysAtOnce = 256;    // rows of p that fit the L1 cache
+    constexpr int kKeysAtOnce = 256;    // their rows of p fit the L1 cache
     const int HS = h.HS, keys = h.first + h.queries;
     const size_t T = size_t(round_up(keys, kRows)), D = size_t(round_up(HS, kRows)), H = packed(HS), K = packed(keys);
     const float scale = inverse_sqrt(HS);
@@ -121,7 +121,7 @@ static void heads_forward(Head h, int heads, floatX* out, float* lse) {
     Packed* const k = w.take<Packed>(T * H);                    // [panel of keys][HS][kRows]   first operand of s^T
     Packed* const v = w.take<Packed>(D * K);                    // [panel of HS][key][kRows]    first operand of out^T
     Packed* const q = w.take<Packed>(H * kCols);                // [HS][kCols]                  second operand of s^T
-    Packed* const p_b = w.take<Packed>(kKeysAtOnce * kCols);    // [key][kCols]     of out^T, where it is not s itself
+    Packed* const p_b = w.take<Packed>(kKeysAtOnce * kCols);    // [key][kCols]     of out^T, unless s itself is it
     float* const s = w.take<float>(T * kCols);                  // [key][kCols]
     float* const factors = w.take<float>(T * kCols);      // [key][kCols]    of dropout
     float* const mask_rows = w.take<float>(T * kCols);    // [kCols][key]    for mask_panel
@@ -153,7 +153,8 @@ static void heads_forward(Head h, int heads, floatX* out, float* lse) {
     end_products();
 }
 
-// A task has all heads that share k and v, and packs these once, or one head where there are few such tasks.
+// A task computes all heads that share k and v, and packs k and v once. If that gives too few tasks, a task computes
+// one head.
 static void attention_forward(floatX* out, float* lse, const floatX* qkv, int B, int T, int NH, int NK, int HS,
                               const Dropout& drop, Stream) {
     if (T == 0) return;
@@ -192,7 +193,7 @@ static void attention_cached(floatX* out, floatX* cache, const floatX* qkv, int 
 // give dv += (mask p)^T dout and dk += ds^T q. A block of keys takes all queries, so that its sums stay in the cache.
 // The heads that share k and v add to dk and dv one after the other.
 struct Backward {
-    Head h;                                             // the head at work; out, dout and dq are of it
+    Head h;                                             // the head that is computed; out, dout and dq are its own
     const floatX *out, *dout;
     floatX *dq, *dk, *dv;
     const float* lse;                                   // (B,NH,T)
@@ -212,12 +213,12 @@ struct Backward {
     Packed* const q_dims = w.take<Packed>(E * K);               // [panel of HS][T][kCols]                      of dk
     Packed* const dout_dims = w.take<Packed>(E * K);            //                                              of dv
     float* const lse_of = w.take<float>(queries);               // infinity where there is no query
-    float* const delta = w.take<float>(queries);                // dout out, and 0 there
+    float* const delta = w.take<float>(queries);                // dout . out; 0 where there is no query
     float* const dq_sums = w.take<float>(queries * D);          // [panel of queries][HS][kCols]
     float* const dk_sums = w.take<float>(keys * E);             // [panel of keys][panel of HS][kRows][kCols]
     float* const dv_sums = w.take<float>(keys * E);
     float* const ds = w.take<float>(block);                     // [key of the block][kCols]
-    Packed* const ds_b = w.take<Packed>(block);                 // second operand of dq^T, where it is not ds itself
+    Packed* const ds_b = w.take<Packed>(block);                 // second operand of dq^T, unless ds is it
     Packed* const p_a = w.take<Packed>(kKeyBlock / kRows * kPanel);     // [panel of keys of the block][kPanel]
     Packed* const ds_a = w.take<Packed>(kKeyBlock / kRows * kPanel);
     float* const factors = w.take<float>(block);    // [key of the block][kCols]    of dropout
@@ -245,7 +246,8 @@ struct Backward {
         memset(dq_sums, 0, queries * D * sizeof(float));
     }
 
-    // Keys from u by queries from t: writes p (masked) and ds, [kRows][kCols]; 0 where the key comes after the query.
+    // Computes p (masked) and ds, [kRows][kCols], of keys from u on and queries from t on; 0 where a key comes after
+    // the query.
     __attribute__((always_inline)) void tile(const float* mask, int u, int t, float* p, float* ds_u) const {
         alignas(64) float s[kRows * kCols], dp[kRows * kCols];
         micro_kernel(s, nullptr, k_keys + u * H, q_rows + t * H, HS);
@@ -281,10 +283,10 @@ struct Backward {
         }
     }
 
-    // Adds to dk and dv of the keys from u0 what the block of queries at t0 gives.
+    // Adds the terms of the block of queries at t0 to dk and dv of the n keys from u0 on.
     void pass_keys(int u0, int n, int t0, int count) const {
         for (int u = 0; u < n; u += kRows) {
-            const int skip = max(0, u0 + u - t0) / kCols * kCols;       // queries before see none of these keys
+            const int skip = max(0, u0 + u - t0) / kCols * kCols;       // earlier queries see none of these keys
             const size_t at = size_t(u / kRows) * kPanel + skip * kRows;
             for (int d = 0; d < HS && skip < count; d += kCols) {
                 const size_t panel = d * K + (t0 + skip) * kCols;
@@ -313,7 +315,7 @@ struct Backward {
             for (int t0 = u0 / kQueryBlock * kQueryBlock; t0 < T; t0 += kQueryBlock) {
                 const int count = min(kQueryBlock, T - t0);
                 for (int t = t0; t < t0 + count; t += kCols) {
-                    const int seen = min(n, t + kCols - u0);            // by the last of these queries
+                    const int seen = min(n, t + kCols - u0);            // keys before the end of these queries
                     if (seen > 0) pass_queries(u0, seen, t0, t);
                 }
                 pass_keys(u0, n, t0, count);

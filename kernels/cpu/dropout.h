@@ -1,4 +1,4 @@
-// dropout.h -- the random numbers of src/base/rng.h, a vector of blocks at a time, and dropout by them.
+// dropout.h -- the random numbers of src/base/rng.h, a vector of blocks at a time, and dropout with them.
 #pragma once
 #include "kernels/cpu/micro.h"
 
@@ -55,7 +55,7 @@ static void dropout_factors(float* factors, const Mask& mask, uint64_t first, in
     }
 }
 
-constexpr int kFactors = 256;               // dropout factors that are made at a time
+constexpr int kFactors = 256;               // dropout factors that are computed at a time
 
 // Calls f(i, left, factor) as for_vectors does, where element i has index `index` + i.
 template <class F> INLINE void each_dropped(int n, const Mask& mask, uint64_t index, const F& f) {

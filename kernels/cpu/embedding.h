@@ -32,7 +32,7 @@ static void position_backward(float* dwpe_t, const floatX* dout_t, int B, size_t
     }
 }
 
-// A task has some tokens of the vocabulary, with all their rows in order: a token may stand in many rows.
+// A task takes some tokens of the vocabulary, and adds all their rows in order: a token may stand in many rows.
 static void embedding_backward(float* dwte, float* dwpe, const floatX* dout, const int* tokens, int B, int T, int C,
                                int maxT, const Dropout& drop, bool accumulate, Stream) {
     if (!dwte) return;

@@ -187,7 +187,7 @@ template <class F> INLINE void for_parts(int n, const F& f) {
     for (int k = 0; k < kParts; k++)
         if (i + k * kWidth < n) f(i + k * kWidth, n - i - k * kWidth, k);
 }
-// The sum of all lanes of term(i, left), or of a(i, left) b(i, left); those from `left` on must be 0.
+// Returns the sum of all lanes of term(i, left), or of a(i, left) b(i, left). Lanes from `left` on must be 0.
 template <class F> INLINE float sum_over(int n, const F& term) {
     Sums sums;
     for_parts(n, [&](int i, int left, int k) { sums.part[k] += term(i, left); });
@@ -240,7 +240,7 @@ INLINE Vec gelu_derivative(Vec x) {
     return fma(g.s * g.rest, x * fma(x * x, broadcast(3 * kTwiceK * kCubic), broadcast(kTwiceK)), g.s);
 }
 
-constexpr int kTaskElements = 16384;        // a task with fewer elements is not worth its start
+constexpr int kTaskElements = 16384;        // fewer elements are not worth the start of a task
 
 // Calls f(n) for n = 0 .. N - 1, rows of `cols` elements. A task has a block of rows, so f may prefetch the next.
 template <class F> static void for_rows(int N, int cols, const F& f) {

@@ -1,11 +1,12 @@
-// matmul.h -- matmuls: operands packed, tasks, and what follows a sum: bias, GELU, "+=".
+// matmul.h -- matmuls: packs the operands, splits the work into tasks, and applies the epilogue: bias, GELU, "+=".
 //
-// An element's products are added one after another, by fused multiply-adds. k goes in blocks of kDepth, and a block
-// goes on with the sums that the one before has left: blocks, tasks, tiles and vector widths do not change the bits.
+// An element's products are added one after another, by fused multiply-adds. k is split into blocks of kDepth, and a
+// block continues with the sums of the block before: so blocks, tasks, tiles and vector widths do not change the bits.
 // AMX, AVX512-BF16 and matvec have other orders; x86 without AVX2 rounds the products.
 //
-// A task has a strip of the output's longer side. It packs that strip's operand, which then stays in the second-level
-// cache of its core. The other operand is packed once, by all threads, and every task reads all of it.
+// A task computes a strip of the output, which is cut along its longer side. It packs the strip's operand, which then
+// stays in the second-level cache of its core. The other operand is packed once, by all threads, and every task reads
+// all of it.
 #pragma once
 #include "kernels/cpu/micro.h"
 
@@ -31,7 +32,7 @@ struct Matmul {
 constexpr int kDepth = 768;                                     // k of a block: an operand's panel stays in L1 or L2
 constexpr int kOwnBytes = (kWidth == 16 ? 448 : 224) << 10;     // a packed strip: under half of 1 MiB or 512 KiB of L2
 
-// An operand of a product: rows of a or columns of b are its lanes, `unit` of these a panel.
+// An operand of a product. Its lanes are the rows of a or the columns of b; a panel has `unit` lanes.
 struct Side {
     const Operand& x;
     int lanes;
@@ -76,7 +77,7 @@ static void finish(const Matmul& m, const float* tile, int i, int rows, int j, i
     case Epilogue::kGelu:
         return each([&](size_t at, Vec x, int n) {
             store(m.pre + at, x, n);
-            store(m.out + at, gelu(stored(m.pre, x)), n);       // of pre as stored, which backward reads
+            store(m.out + at, gelu(stored(m.pre, x)), n);       // of pre as stored: backward reads that
         });
     case Epilogue::kGeluBackward:
         return each([&](size_t at, Vec x, int n) { store(m.out + at, x * gelu_derivative(load(m.pre + at, n)), n); });
@@ -101,12 +102,12 @@ INLINE void prefetch_sums(const float* sums) {
     for (int i = 0; i < kRows * kCols; i += 16) __builtin_prefetch(sums + i);
 }
 
-// One block of k of a product. A task has a strip of `own`. Numbers of panels of two strips differ by one at most.
+// One block of k of a product. A task has a strip of `own`. The strips' numbers of panels differ by at most one.
 struct Block {
     const Matmul& m;
     const Side &own, &other;
     int strips;
-    Packed* shared;                 // `other`, [panel][k][lane]
+    Packed* shared;                 // `other`, packed: [panel][k][lane]
     float* sums;                    // [panel of b][panel of a][kRows][kCols]: sums of the blocks of k before this one
     int k0 = 0, k = 0;
 };
@@ -142,7 +143,8 @@ static void multiply(const Block& block, int task) {
     end_products();
 }
 
-// Computes few rows, as in generation, without packing. An element is a dot product by Sums: other bits than a tile's.
+// Computes few rows, as in generation, without packing. An element is a dot product with partial sums (Sums), so its
+// bits differ from a tile's.
 static void matvec(const Matmul& m, int col, int cols) {
     alignas(64) float results[kCols];
     for (int j = col; j < col + cols; j += kCols)
@@ -174,9 +176,10 @@ static void column_sums(float* sums, const floatX* x, int N, int C, int col, boo
     }
 }
 
-constexpr int kFewRows = 4;         // packing the weights would cost more than it saves
+constexpr int kFewRows = 4;         // for so few rows packing the weights costs more than it saves
 
-// Runs a product. A strip has at most `room` lanes. Several threads have 8 strips or more each, if panels suffice.
+// Runs a product. A strip has at most `room` lanes. With several threads there are at least 8 strips for each, if there
+// are enough panels.
 static void run_matmul(const Matmul& m) {
     CHECK(m.N % 8 == 0 && (m.K % 8 == 0 || !(m.a.rows || m.b.rows)), "matmul: %d x %d x %d, want multiples of 8",
           m.M, m.N, m.K);

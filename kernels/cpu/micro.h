@@ -8,8 +8,8 @@
 
 namespace BACKEND::ISA {
 
-// Interleaves n vectors: seen as x[n][lanes], each round rotates the bits of an element's place left by one. After
-// log2(n) rounds element [i][j] is at place [j][i] of x[lanes][n]: transposed.
+// Interleaves n vectors. With a the first half of all elements in memory and b the second, a round gives a0 b0 a1 b1
+// ... (a perfect shuffle). After log2(n) rounds x[n][lanes] is transposed: element [i][j] is at [j][i] of x[lanes][n].
 template <int n, class V, int... I> INLINE void interleave(V* x, int rounds, std::integer_sequence<int, I...>) {
     constexpr int kLanes = sizeof...(I);
 #pragma GCC unroll 4
@@ -70,7 +70,7 @@ template <int W, class P, class F> static void pack_rows(P* panel, const F* x, s
 template <int W, class P, class F> static void pack_cols(P* panel, const F* x, size_t ld, int lanes, int K) {
     float* to = reinterpret_cast<float*>(panel);
     for (int k = 0; k < K; k += kOf<P>, x += kOf<P> * ld, to += W) {
-        __builtin_prefetch(x + 16 * ld);                // hardware does not foresee a stride of rows
+        __builtin_prefetch(x + 16 * ld);                // the hardware prefetcher does not follow strides of rows
 #pragma GCC unroll 4
         for (int i = 0; i < W; i += kWidth) {
             const Vec y = lanes > i ? elements(panel, x + i, k + 1 < K ? x + ld + i : nullptr, lanes - i) : Vec{};
@@ -85,8 +85,8 @@ template <int W, class P, class F> static void pack_cols(P* panel, const F* x, s
 #else
 namespace BACKEND::ISA {
 
-// The first R rows and V vectors of a tile: to `before`, or to 0 if null, adds a[k][row] b[k][:] for one k after the
-// other. Every four k it fetches one cache line of `next`: more would wait for a fill buffer.
+// Computes the first R rows and V vectors of a tile: adds a[k][row] b[k][:], one k after the other, to `before`, or to
+// 0 if that is null. Every four k it prefetches one cache line of `next`: more would wait for a fill buffer.
 template <int R, int V = kVectors>
 static void micro_tile(float* tile, const float* before, const float* a, const float* b, const char* next, int k) {
     Vec sum[R][V] = {};
@@ -119,7 +119,7 @@ static void micro_tile(float* tile, const float* before, const float* a, const f
         for (int v = 0; v < V; v++) store(tile + i * kCols + v * kWidth, sum[i][v]);
 }
 
-// A tile as micro_tile computes it, at least its first `rows` x `cols`. Prefetches `next`.
+// Computes a tile by micro_tile, at least its first `rows` x `cols`. Prefetches `next`.
 static void micro_kernel(float* tile, const float* before, const Packed* a, const Packed* b, const char* next, int k,
                          int rows, int cols) {
     auto run = micro_tile<kRows>;
@@ -154,7 +154,7 @@ INLINE int pair_at(int k, int lane) { return k / 2 * kCols + lane; }
 
 namespace BACKEND::ISA {
 
-// Packs sums x[K][kCols] as a panel of the second operand. Floats are one already: then it returns x.
+// Packs sums x[K][kCols] as a panel of the second operand, and returns it. Floats need no packing: then it returns x.
 INLINE const float* pack_b_sums(float*, const float* x, int) { return x; }
 INLINE const bf16* pack_b_sums(bf16* panel, const float* x, int K) {
     for (int k = 0; k < round_up(K, kStep); k += 2)

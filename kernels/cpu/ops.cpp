@@ -23,7 +23,7 @@ namespace amx_in_software { extern const Ops ops __attribute__((weak)); }      /
 constexpr bool kHalf = sizeof(floatX) == 2;             // AMX multiplies bf16 only
 
 #if defined(__x86_64__)
-// Linux gives the tile registers to processes that ask for them: once, for all their threads.
+// Linux lets a process use the tile registers after it has asked once, for all its threads.
 [[maybe_unused]] static bool has_amx() {
     constexpr int kAskForState = 0x1023, kTileData = 18;            // ARCH_REQ_XCOMP_PERM of asm/prctl.h
     unsigned a, b, c, d;
@@ -32,7 +32,7 @@ constexpr bool kHalf = sizeof(floatX) == 2;             // AMX multiplies bf16 o
 }
 #endif
 
-// Those that this CPU has, the best first.
+// Returns the instruction sets that this CPU has, the best first.
 static std::vector<const Ops*> instruction_sets() {
     std::vector<const Ops*> sets;
 #if defined(__x86_64__)
@@ -75,8 +75,9 @@ const char* device_name() {
     return name.c_str();
 }
 
-// Sets with fused multiply-add of floats are the same sequence of rounded operations: avx2, avx512, and Arm's portable.
-// Those that multiply bf16 add in an order of their own; without fused multiply-add the products are rounded, too.
+// Instruction sets with fused multiply-add of floats are one kind, because they run the same sequence of rounded
+// operations: avx2, avx512, and portable on Arm. Each of the others is a kind of its own: those that multiply bf16 add
+// in another order, and without fused multiply-add the products are rounded, too.
 const char* device_kind() {
     const std::string_view isa = ops().isa;
 #if defined(__aarch64__)

@@ -39,8 +39,8 @@ namespace BACKEND {
 
 // ------------------------------------------------------------------------------------------------------------- memory
 
-// Allocates by calloc, which need not clear fresh pages, and keeps its address in front of the aligned one. Large
-// memory gets huge pages, for fewer TLB misses.
+// Allocates with calloc, which need not clear fresh pages, and stores calloc's address in front of the aligned memory.
+// Large memory gets huge pages, for fewer TLB misses.
 void* device_alloc(size_t bytes, const char* what) {
     constexpr size_t kExtra = 64 + sizeof(void*);
     constexpr uintptr_t kHugePage = uintptr_t(2) << 20;
@@ -120,7 +120,7 @@ struct Pool {
     std::vector<std::jthread> threads;
     std::mutex mutex;                   // of `job`
     std::shared_ptr<Job> job;           // null: the threads end
-    std::atomic<uint32_t> epoch{0};     // counts jobs; workers sleep on it
+    std::atomic<uint32_t> epoch{0};     // counts jobs; workers wait for it to change
 
     ~Pool() { stop(); }
     void give(std::shared_ptr<Job> next) {
@@ -197,7 +197,7 @@ namespace {
 struct Queue {
     std::mutex mutex;
     std::condition_variable changed;
-    std::deque<std::function<void()>> calls;       // the first one runs
+    std::deque<std::function<void()>> calls;       // the first one is running
     bool quit = false;
     std::exception_ptr error;           // calls are skipped until stream_sync has thrown it
     std::jthread thread;                // the last member: it ends before the others do
@@ -232,7 +232,7 @@ Stream stream_create() {
 
 // Runs what is still queued. An Error that stream_sync has not thrown is lost.
 void stream_destroy(Stream stream) {
-    const std::unique_ptr<Queue> q(queue(stream));              // goes last, when its mutex is free
+    const std::unique_ptr<Queue> q(queue(stream));              // deleted last, after its mutex is unlocked
     const std::lock_guard<std::mutex> lock(q->mutex);
     q->quit = true;
     q->changed.notify_all();

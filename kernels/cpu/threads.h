@@ -1,5 +1,5 @@
 // threads.h -- the CPU backend's thread pool and workspace. Which thread runs a task never changes a result: a task
-// owns its outputs, and where it sums, shapes alone give the cuts.
+// owns its outputs, and shapes alone decide how a sum is split.
 #pragma once
 #include "kernels/kernels.h"
 

@@ -15,7 +15,7 @@ template <class F> static void for_units(size_t n, const F& f) {
 
 constexpr int kBlock = 512;         // elements; the partial sums stay in the first-level cache
 
-// Adds elements begin .. begin + kBlock - 1 of all terms. Returns the place of the sum: `sums`, or the only term's.
+// Adds elements begin .. begin + kBlock - 1 of all terms. Returns where the sum is: in `sums`, or in the only term.
 static const float* reduce_block(float* sums, const float* const* terms, int count, Tree tree, size_t begin) {
     if (count == 1) return terms[0] + begin;
     const int first = tree == Tree::kHalves ? count / 2 : 1;
