@@ -5,9 +5,9 @@
 //              dv = drop(p)^T dout;  dk = scale ds^T q;  dq = scale ds k
 //
 // A warp owns 16 M rows and streams the other side through shared memory. Accumulators of one product have the layout
-// of the next one's first operand, so p and ds never see shared memory; for dk and dv the kernel computes s^T. Backward
-// is two kernels, for dq and for dk and dv: one alone would add to dq in the order of its blocks' arrival. Operands are
-// bf16, p and ds among them; scores, softmax and sums fp32. Sources: arXiv 2205.14135, 2307.08691, 1805.02867.
+// of the next one's first operand, so p and ds stay in registers; for dk and dv the kernel computes s^T. Backward is
+// two kernels, one for dq, one for dk and dv: a single one would add to dq in the order in which its blocks arrive.
+// Operands are bf16, also p and ds; scores, softmax and sums are fp32. arXiv 2205.14135, 2307.08691, 1805.02867.
 #include <cmath>
 #include <type_traits>
 #include "kernels/cuda/attention.cuh"
@@ -36,7 +36,7 @@ template <int D, bool DROP> using BackwardKv = Backward<D, D < 64 || (D == 64 &&
 
 // ------------------------ tiles and products
 
-// All threads: starts the copy of ROWS rows from global memory; zeros beyond `rows` and beyond column HS.
+// All threads call this: starts the copy of ROWS rows from global memory; zeros beyond `rows` and beyond column HS.
 template <int D, int ROWS> __device__ void load_tile(bf16* tile, const bf16* from, int stride, int rows, int HS) {
     constexpr int kAcross = D / 8, kDown = kThreads / kAcross;
     const int first = int(threadIdx.x) / kAcross, j = int(threadIdx.x) % kAcross;
@@ -52,8 +52,8 @@ __device__ void load_pair(bf16* tiles, const bf16* a, int a_stride, const bf16* 
     cp_async_commit();
 }
 
-// Loads a 16x16 piece of a tile as the tensor cores take it. The compiler knows row, a multiple of 8, and column, of
-// 16: an address is one of a few that the lane has, plus a constant.
+// Loads a 16x16 piece of a tile in the layout of the tensor cores. row is a multiple of 8 and column of 16, and loops
+// are unrolled so that both are constants: then an address is one of a few that the lane keeps, plus a constant.
 template <int D, bool TRANS>
 __device__ void load_piece(unsigned (&r)[4], const bf16* tile, int row, int column, int lane_row, int lane_chunk) {
     const int chunk = column / 8, x = lane_chunk ^ (lane_row >> kShift<D> & kMask<D>);
@@ -143,7 +143,7 @@ template <int STEP, class Load, class Step> __device__ void pipeline(int begin, 
     }
 }
 
-// Whether `bits`, shifted by the lane's first column, keep register e of a piece of 8 columns from n * 8 on.
+// Returns whether `bits`, shifted by the lane's first column, keep register e of a piece of 8 columns from n * 8 on.
 __device__ bool kept(unsigned bits, int n, int e) { return bits & 1u << (n * 8 + e % 2); }
 
 // ------------------------ forward
@@ -151,8 +151,8 @@ __device__ bool kept(unsigned bits, int n, int e) { return bits & 1u << (n * 8 +
 // Keys and values of `first` earlier positions and the new ones: (2,NK,maxT,HS).
 struct Cache { bf16* memory; int first, maxT; };
 
-// One block: 64 M queries of a head, 16 M per warp. Keys and values pass by in steps. CACHED: they are in the cache,
-// and no lse is written.
+// One block: 64 M queries of a head, 16 M per warp. It loops over keys and values in steps of kKeys. CACHED: keys and
+// values are in the cache, and no lse is written.
 template <int D, bool DROP, bool CACHED> __global__ void __launch_bounds__(kThreads, 2)
 attention_forward_kernel(bf16* out, float* lse, const bf16* qkv, AttentionShape s, Dropout drop, Cache cache) {
     using Tile = Forward<D, DROP>;
@@ -218,7 +218,8 @@ attention_forward_kernel(bf16* out, float* lse, const bf16* qkv, AttentionShape 
 // ------------------------ backward
 
 // One block: 64 M rows of dq, and of delta, which the next kernel reads. It is forward's loop, but p is known from lse.
-// With dropout the loop makes (1 - rate) ds = p * (mask * (dout v^T) - (1 - rate) delta): a division less per element.
+// With dropout the loop computes (1 - rate) ds = p * (mask * (dout v^T) - (1 - rate) delta), which saves a division per
+// element.
 template <int D, bool DROP> __global__ void __launch_bounds__(kThreads, 2)
 attention_backward_q_kernel(bf16* dqkv, float* delta, const bf16* dout, const bf16* qkv, const bf16* out,
                             const float* lse, AttentionShape s, Dropout drop) {
@@ -290,8 +291,8 @@ attention_backward_q_kernel(bf16* dqkv, float* delta, const bf16* dout, const bf
                   [factor = s.scale / keep](int, int) { return factor; });
 }
 
-// One block: 64 M rows of dk and dv. The queries that see them pass by, with dout, of one head of the group after the
-// other: s^T, p^T and ds^T have a key per row and a query per column. ds carries the factor 1 - rate, as above.
+// One block: 64 M rows of dk and dv. It loops over the queries that see them, and their dout, of one head of the group
+// after the other. s^T, p^T and ds^T have a key per row and a query per column. ds has the factor 1 - rate, as above.
 template <int D, bool DROP> __global__ void __launch_bounds__(kThreads, 2)
 attention_backward_kv_kernel(bf16* dqkv, const bf16* dout, const bf16* qkv, const float* lse, const float* delta,
                              AttentionShape s, Dropout drop) {
@@ -314,7 +315,7 @@ attention_backward_kv_kernel(bf16* dqkv, const bf16* dout, const bf16* qkv, cons
         load_pair<D, kStep>(q_tiles + stage * 2 * kStep * D, q + size_t(t) * stride, stride,
                             dy + size_t(t) * out_stride, out_stride, s.T - t, s.HS);
     };
-    // Thread i < 2 kStep brings one number per step by an ordinary load: rows are not aligned to 16 bytes. Behind the
+    // Thread i < 2 kStep loads one number per step by an ordinary load: rows are not aligned to 16 bytes. After the
     // last query lse is infinite, which makes p 0.
     const bool is_lse = threadIdx.x < kStep;
     const float* mine = (is_lse ? lse : delta) + row_at(s, head, 0) + threadIdx.x % kStep;
@@ -333,7 +334,7 @@ attention_backward_kv_kernel(bf16* dqkv, const bf16* dout, const bf16* qkv, cons
 
     float dk[M][D / 8][4] = {}, dv[M][D / 8][4] = {};
     const int end = head + s.group;
-    for (int t = u0, stage = 0; head < end; stage ^= 1) {  // pipeline(), which would spill here
+    for (int t = u0, stage = 0; head < end; stage ^= 1) {  // as pipeline(), which would spill registers here
         int t_next = t + kStep, head_next = head;
         if (t_next >= s.T) {
             t_next = u0, head_next++;

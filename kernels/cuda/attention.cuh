@@ -1,4 +1,5 @@
-// attention.cuh -- what attention.cu and attention_sm90.cu share: who does which rows, and work on accumulators.
+// attention.cuh -- what attention.cu and attention_sm90.cu share: which block computes which rows, and operations on
+// accumulators.
 #pragma once
 #include "kernels/cuda/common.cuh"
 
@@ -12,8 +13,8 @@ struct AttentionShape {
     float scale;    // 1 / sqrt(HS)
 };
 
-// Which block of rows of which head a thread block does. Blocks of a head come one after another, so that its operands
-// stay in the L2; the last queries come first, as they see the most keys.
+// The rows and the head that a thread block computes. Blocks of a head come one after another, so that its operands
+// stay in the L2 cache; the last queries come first, because they see the most keys.
 struct Queries { int head, begin, end; };
 template <int ROWS> __device__ Queries queries_of_block(const AttentionShape& s) {
     const int blocks = div_up(s.T, ROWS), begin = (blocks - 1 - int(blockIdx.x) % blocks) * ROWS;
@@ -44,7 +45,7 @@ template <int D> __device__ int at(int row, int chunk) { return row * D + (chunk
 __device__ inline int row_of(int e) { return lane() / 4 + e / 2 * 8; }
 __device__ inline int column_of(int e) { return lane() % 4 * 2 + e % 2; }
 
-// Sets the scores of keys behind their query to -infinity. ahead: the first query minus the first key. KEY_ROWS: rows
+// Sets the scores of keys after their query to -infinity. ahead: the first query minus the first key. KEY_ROWS: rows
 // are keys and columns queries, instead of the other way round.
 template <bool KEY_ROWS, int M, int N> __device__ void hide_future(float (&x)[M][N][4], int ahead) {
     const int difference = (KEY_ROWS ? -1 : 1) * (column_of(0) - row_of(0)) - ahead;
@@ -66,8 +67,9 @@ __device__ inline float row_max(float x) {
     return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
 }
 
-// Takes a step's scores into the softmax of rows row_of(2 h): raises `most`, c times the largest score, turns x into
-// exp2(c x - most) and adds that to `sum`, of a lane's own columns. Returns the factor for what was summed before.
+// Adds a step's scores to the softmax of rows row_of(2 h). Raises `most`, which is c times the largest score. Turns x
+// into exp2(c x - most), and adds that to `sum`, which covers a lane's own columns. Returns the factor by which sums of
+// earlier steps must be multiplied.
 template <int N> __device__ float add_scores(float (&x)[N][4], int h, float c, float& most, float& sum) {
     float top = x[0][h * 2];
     for (int n = 0; n < N; n++) top = fmaxf(top, fmaxf(x[n][h * 2], x[n][h * 2 + 1]));
@@ -88,13 +90,13 @@ __device__ inline float finish_row(float* lse, const AttentionShape& s, int head
     return total;
 }
 
-// Rounds columns 16 k .. 16 k + 15 of accumulators to bf16; they lie as the next product's first operand has to.
+// Rounds columns 16 k .. 16 k + 15 of accumulators to bf16. Their layout is that of the next product's first operand.
 template <int N> __device__ void pack_operand(unsigned (&a)[4], const float (&x)[N][4], int k) {
     for (int e = 0; e < 4; e++) a[e] = pack2(x[k * 2 + e / 2][e % 2 * 2], x[k * 2 + e / 2][e % 2 * 2 + 1]);
 }
 
-// Stores the warp's 16 M rows times factor(i, h), 16 bytes at a time, by way of the warp's rows `own` of a tile that is
-// no longer read. Rows from `rows` on are not written.
+// Stores the warp's 16 M rows times factor(i, h), 16 bytes at a time, through the warp's rows `own` of a tile in shared
+// memory that is no longer read. Rows from `rows` on are not written.
 template <int D, int M, class Factor>
 __device__ void store_rows(bf16* to, int stride, int rows, int HS, bf16* own, const float (&sum)[M][D / 8][4],
                        Factor factor) {
@@ -110,7 +112,7 @@ __device__ void store_rows(bf16* to, int stride, int rows, int HS, bf16* own, co
     }
 }
 
-// attention_sm90.cu: whether it has kernels for this on the device in use, and its launchers.
+// These are in attention_sm90.cu: whether it has kernels for this case and this device, and its launchers.
 bool sm90_takes(int HS, const Dropout& drop);
 void forward_sm90(bf16* out, float* lse, const bf16* qkv, const AttentionShape& s, Stream stream);
 void backward_sm90(bf16* dqkv, float* delta, const bf16* dout, const bf16* qkv, const bf16* out, const float* lse,

@@ -1,10 +1,11 @@
 // attention_sm90.cu -- causal attention on Hopper: attention.cu's formulas for head sizes 64 and 128 without dropout.
 //
 // A block is two warpgroups that compute, 64 rows each, and one warp that loads: TMA brings tiles into a ring of slots.
-// wgmma reads q k^T, dout v^T and their transposes from shared memory, as they lie in global memory. What is made of
-// the scores stays in registers as the first operand of the next product, whose second is a tile read across its rows
-// (MN-major). Two warpgroups without order, or two blocks, overlap products and exponentials. A box that hangs over the
-// end of a sequence is filled with zeros.
+// For q k^T, dout v^T and their transposes wgmma reads tiles in shared memory, which have the layout of global memory.
+// p and ds, which come from the scores, stay in registers as the first operand of the next product; its second operand
+// is a tile that is read across its rows (MN-major). The two warpgroups, or two blocks, run independently, so that
+// products of one overlap with exponentials of the other. TMA fills the part of a box beyond the end of a sequence with
+// zeros.
 #include <cmath>
 #include <type_traits>
 #include "kernels/cuda/attention.cuh"
@@ -53,7 +54,7 @@ template <int D> __device__ void load_operand(unsigned (&a)[D / 16][4], const bf
     for (int k = 0; k < D / 16; k++)
         ldmatrix_x4(a[k], tile + in_tile(warp_row() % 64 + lane() % 16, k * 2 + lane() / 16));
 }
-// d = a b^T with a in registers: shared memory gives half as many bytes to a product.
+// d = a b^T with a in registers: a product then reads half as many bytes of shared memory.
 template <int D, int ROWS>
 __device__ void multiply_rows(float (&d)[1][ROWS / 8][4], unsigned (&a)[D / 16][4], const bf16* b) {
     wgmma_hold(reinterpret_cast<unsigned(&)[D / 4]>(a));
@@ -81,15 +82,16 @@ template <int N> __device__ void pack(unsigned (&p)[N / 2][4], const float (&x)[
 
 // ------------------------ forward
 
-// 64 keys per step leave a head of 64 with 112 registers, so that two blocks fill each other's gaps; a head of 128 has
-// the accumulators of one block, and 128 keys read q half as often.
+// With head size 64 and 64 keys per step, 104 registers per computing thread are enough, so two blocks run at a time
+// and fill each other's gaps. With head size 128 the accumulators leave room for one block only; there 128 keys per
+// step read q half as often.
 template <int D> struct Forward {
     static constexpr int kKeys = D, kSlots = D == 64 ? 8 : 4, kBlocks = D == 64 ? 2 : 1;
     static constexpr int kRegisters = D == 64 ? 104 : 240;
     static constexpr size_t kBytes = size_t(kRows + kSlots * kKeys) * D * sizeof(bf16);
 };
 
-// One block: 128 queries of a head. The slots hold k and v by turns.
+// One block: 128 queries of a head. The slots hold k and v alternately.
 template <int D> __global__ void __launch_bounds__(kThreads, Forward<D>::kBlocks)
 attention_forward_sm90_kernel(bf16* out, float* lse, const __grid_constant__ CUtensorMap qkv, AttentionShape s) {
     constexpr int kKeys = Forward<D>::kKeys, kSlots = Forward<D>::kSlots;
@@ -120,7 +122,7 @@ attention_forward_sm90_kernel(bf16* out, float* lse, const __grid_constant__ CUt
     registers_up<Forward<D>::kRegisters>();
     const int group = warpgroup(), t_warp = p.begin + warp_row();
     const float c = s.scale * kLog2e;  // exp(scale x) = exp2(c x)
-    const int own = p.begin + group * 64, end = own + 64 < p.end ? own + 64 : p.end;  // what follows is not seen
+    const int own = p.begin + group * 64, end = own + 64 < p.end ? own + 64 : p.end;  // later keys are not seen
     float x[1][kKeys / 8][4], o[1][D / 8][4] = {}, most[2] = {-INFINITY, -INFINITY}, sum[2] = {};
     mbar_wait(ring.kept(), 0);
     const auto step = [&](int u, auto hides) {
@@ -256,8 +258,8 @@ attention_backward_q_sm90_kernel(bf16* dqkv, float* delta, const __grid_constant
 }
 
 // One block: 128 rows of dk and dv. The slots hold q and dout of the queries that see them, 64 of each head of the
-// group, then the next 64, with lse and delta: those are not aligned to 16 bytes, so the loader's lanes bring them by
-// ordinary loads and report the slot full, too.
+// group, then the next 64 of each head. They also hold lse and delta of these queries. Those are not aligned to 16
+// bytes, so the loading warp's lanes bring them by ordinary loads, and each lane reports the slot full, too.
 template <int D> __global__ void __launch_bounds__(kThreads, 1)
 attention_backward_kv_sm90_kernel(bf16* dqkv, const __grid_constant__ CUtensorMap qkv,
                                   const __grid_constant__ CUtensorMap douts, const float* lse, const float* delta,
@@ -312,7 +314,7 @@ attention_backward_kv_sm90_kernel(bf16* dqkv, const __grid_constant__ CUtensorMa
     float x[1][kStep / 8][4], ds[1][kStep / 8][4], dk[1][D / 8][4] = {}, dv[1][D / 8][4] = {};
     unsigned prob[kStep / 16][4], packed_ds[kStep / 16][4];
     mbar_wait(ring.kept(), 0);
-    constexpr bool kKeep = D == 64;  // k and v in registers, which a head of 128 has not
+    constexpr bool kKeep = D == 64;  // k and v in registers; a head of 128 has too few of these
     unsigned k_rows[D / 16][4], v_rows[D / 16][4];
     if constexpr (kKeep) {
         load_operand<D>(k_rows, k_tiles + group * 64 * D);
@@ -350,7 +352,7 @@ attention_backward_kv_sm90_kernel(bf16* dqkv, const __grid_constant__ CUtensorMa
     const int steps = div_up(s.T - own, kStep) * s.group;
     if (group == 1)  // each head's first 64 queries are before its keys
         for (int i = 0; i < s.group; i++) ring.release(ring.take());
-    int i = 0;  // what follows the first 64 queries sees all of the warpgroup's keys
+    int i = 0;  // queries after the first 64 see all of the warpgroup's keys
     for (; i < s.group && i < steps; i++) step(std::true_type());
     for (; i < steps; i++) step(std::false_type());
 

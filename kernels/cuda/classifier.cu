@@ -5,7 +5,8 @@
 //
 // Pass 1 computes maximum and sum together (arXiv 1805.02867), pass 2 the gradient. The logits are the largest array of
 // a step: a row stays in shared memory between the passes; where a block cannot have that much, pass 2 reads it again.
-// x - max is exact: with logits in the thousands the rounding of x log2 e and max log2 e would show.
+// x - max comes before the factor log2 e, because it is exact: with logits in the thousands the rounding of x log2 e
+// and max log2 e would matter.
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
@@ -42,7 +43,7 @@ struct Softmax {
         }
         for (int u = 0; u < N; u++) for (int k = 0; k < 8; k++) sum = __fadd_rn(sum, exp_of(x[u].x[k] - max));
     }
-    // All threads: merges what lanes, then warps have, in a fixed order.
+    // All threads call this: merges the lanes' results, then the warps', in a fixed order.
     __device__ void reduce() {
         __shared__ float max_of[kMaxThreads / 32];
         __shared__ float sum_of[kMaxThreads / 32];
@@ -101,7 +102,7 @@ classifier_kernel(float* losses, floatX* logits, const int* targets, int V, int 
     if (thread == 0) losses[blockIdx.x] = -log2_prob(target_logit) * kLn2;
     if (!backward) return;
 
-    // A thread reads back only what it has read before.
+    // A thread reads only packs that it has loaded before, so no barrier is needed.
     const auto finish = [&](int i, Pack8 x) {
         for (int k = 0; k < 8; k++) x.x[k] = exp2_fast(log2_prob(x.x[k]));      // 0 outside the vocabulary
         store8(reinterpret_cast<floatX*>(row + i), x);

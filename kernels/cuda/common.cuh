@@ -1,5 +1,5 @@
-// common.cuh -- the helpers that all CUDA kernels share. `#pragma unroll` stands where nvcc would not unroll a loop by
-// itself, whose arrays are in registers only if it is unrolled.
+// common.cuh -- the helpers that all CUDA kernels share. `#pragma unroll` marks loops that nvcc would not unroll by
+// itself: their arrays are in registers only if they are unrolled.
 #pragma once
 #include "kernels/cuda/cuda.cuh"
 #include "src/base/rng.h"
@@ -9,11 +9,11 @@ namespace BACKEND {
 
 template <class T> constexpr T div_up(T a, T b) { return (a + b - 1) / b; }
 
-// The thread's place in its warp, its warp in the block; its number in a grid of one dimension.
+// The thread's lane in its warp, its warp in the block, and (below) its number in a grid of one dimension.
 __device__ inline int lane() { return int(threadIdx.x % 32); }
 __device__ inline int warp() { return int(threadIdx.x / 32); }
-// Its group of four warps (Hopper). The shuffle tells the compiler that a warp has one: what follows from it stays in
-// the registers of the warp.
+// The thread's warpgroup, four warps (Hopper). The shuffle tells the compiler that all lanes of a warp have the same
+// value, so that it can use uniform registers.
 __device__ inline int warpgroup() { return __shfl_sync(~0u, int(threadIdx.x / 128), 0); }
 __device__ inline size_t thread_of_grid() { return size_t(blockIdx.x) * blockDim.x + threadIdx.x; }
 
@@ -50,8 +50,8 @@ __device__ inline float warp_max(float x) {
     return x;
 }
 
-// Dropout gives x / (1 - rate) where an element is kept, else 0. dropout4 has elements 4 i .. 4 i + 3, dropout8 has
-// i .. i + 7 with i a multiple of 8.
+// Dropout turns a kept element x into x / (1 - rate), any other into 0. dropout4 takes elements 4 i .. 4 i + 3.
+// dropout8 takes elements i .. i + 7, where i is a multiple of 8.
 __device__ inline RandomKey key_of(const Dropout& drop) {
     return {drop.state->seed, drop.purpose, drop.state->step, drop.micro_batch};
 }
@@ -82,7 +82,8 @@ __device__ inline double block_sum_in_order(const float* x, size_t n) {
     return sum;
 }
 
-// Describes a matrix of bf16 to TMA, or `count` of them; pitch and distance in elements.
+// Returns TMA's description of a matrix of bf16, or of `count` matrices. pitch, from row to row, and distance, from
+// matrix to matrix, are in elements.
 inline CUtensorMap tensor_map(const bf16* p, size_t columns, size_t rows, size_t pitch, int box_columns, int box_rows,
                             size_t count = 0, size_t distance = 0) {
     CUtensorMap map;
@@ -97,27 +98,29 @@ inline CUtensorMap tensor_map(const bf16* p, size_t columns, size_t rows, size_t
     return map;
 }
 
-// Describes an operand in swizzled rows of 128 bytes, 1024-byte aligned. lbo and sbo, its two distances, are in bytes,
-// the descriptor's fields of 14 bits in units of 16. Bits 62-63 = 1 mean the swizzle of 128 bytes.
+// Returns wgmma's descriptor of an operand in swizzled rows of 128 bytes, 1024-byte aligned. lbo and sbo (leading and
+// stride byte offset) are in bytes; the descriptor's 14-bit fields have units of 16 bytes. Bits 62-63 = 1 mean the
+// swizzle of 128 bytes.
 //     K-major tile [rows][64 k]:           sbo = 1024 (next 8 rows), lbo unused; the next 16 k are 32 bytes on
 //     MN-major tile [mn/64][64 k][64 mn]:  sbo = 1024 (next 8 k), lbo = 8192 (next 64 mn); next 16 k: 2048 on
 __device__ inline uint64_t wgmma_desc(const void* tile, int lbo, int sbo) {
     const uint64_t start = (shared_address(tile) & 0x3ffffu) >> 4;
     return start | uint64_t(lbo >> 4) << 16 | uint64_t(sbo >> 4) << 32 | uint64_t(1) << 62;
 }
-// Describes the place n times 16 bytes further on. The sum stays in its field: the lower 32 bits are enough.
+// Returns the descriptor of what lies n * 16 bytes further on. The sum does not leave its field, so it is enough to add
+// to the lower 32 bits.
 __device__ inline uint64_t desc_later(uint64_t desc, unsigned n) { return desc >> 32 << 32 | (unsigned(desc) + n); }
 
-// Stages of shared memory that one or more threads fill and warps read, in the order of their use (Hopper). A slot has
-// a barrier for "full" (the bytes have come) and one for "empty" (every reading warp is done). Each thread keeps its
-// own place in the ring.
+// A ring of slots in shared memory, which one or more threads fill and warps read in order (Hopper). A slot has a
+// barrier for "full" (the bytes have come) and one for "empty" (every reading warp is done). Each thread keeps its own
+// place in the ring.
 template <int SLOTS> struct Ring {
-    uint64_t* bars;    // [full, empty][SLOTS], and one for what the block keeps
+    uint64_t* bars;    // [full, empty][SLOTS], and one for the tiles that stay in shared memory
     unsigned turn = 0;    // slots taken so far
 
     __device__ uint64_t* full(int slot) const { return bars + slot; }
     __device__ uint64_t* kept() const { return bars + 2 * SLOTS; }
-    // All threads, before anything else. `fillers` threads report a slot full, `readers` warps report it empty.
+    // All threads call this first. `fillers` threads report a slot full, `readers` warps report it empty.
     __device__ void begin(int fillers, int readers, const CUtensorMap* map, const CUtensorMap* other) const {
         if (threadIdx.x == 0) {
             for (int i = 0; i < SLOTS; i++) {
@@ -132,12 +135,13 @@ template <int SLOTS> struct Ring {
         __syncthreads();
         grid_dependency_sync();
     }
-    // A filler: returns the next slot, when no warp reads it any more.
+    // A filler calls this: waits until no warp reads the next slot any more, and returns the slot.
     __device__ int fill() {
         mbar_wait(bars + SLOTS + turn % SLOTS, (turn / SLOTS & 1) ^ 1);
         return int(turn++ % SLOTS);
     }
-    // A reading warp takes the next slot when all of it is there, and releases one behind a wgmma_wait.
+    // A reading warp calls take, which waits until the next slot is full and returns it. It calls release when it has
+    // read the slot, after a wgmma_wait.
     __device__ int take() {
         mbar_wait(bars + turn % SLOTS, turn / SLOTS & 1);
         return int(turn++ % SLOTS);
@@ -147,9 +151,9 @@ template <int SLOTS> struct Ring {
     }
 };
 
-// runtime.cu: whether the device is a Hopper and the build has code for it (wgmma); its multiprocessors but for those
-// that leave_multiprocessors() names; the shared memory that a block may ask for; memory of a stream that the next
-// operation on it may overwrite.
+// These are in runtime.cu. hopper: whether the device is a Hopper and the build has code for it (wgmma).
+// multiprocessors: how many the device has, less those that leave_multiprocessors() keeps free. shared_memory_of_block:
+// the bytes that a block may ask for. scratch: work space of a stream, which the stream's next operation may overwrite.
 bool hopper();
 int multiprocessors();
 size_t shared_memory_of_block();

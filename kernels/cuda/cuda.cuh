@@ -1,7 +1,7 @@
-// cuda.cuh -- launch, and the instructions that CUDA C++ has no words for.
+// cuda.cuh -- launch(), and the instructions that CUDA C++ has no functions for.
 //
-// All inline assembly of the project is here (PTX ISA 8.x). What the target lacks becomes a trap, so one source
-// compiles for every architecture from sm_80 on; a launcher asks for the architecture before it picks a kernel.
+// All inline assembly for GPUs is here (PTX ISA 8.x). An instruction that the target lacks becomes a trap, so one
+// source compiles for every architecture from sm_80 on; a launcher checks the architecture before it picks a kernel.
 #pragma once
 #include <cuda.h>
 #include <cuda_runtime.h>
@@ -9,8 +9,8 @@
 #include "src/base/common.h"
 #include "src/base/types.h"
 
-// mbarrier and TMA: sm_90 and later. wgmma and setmaxnreg: sm_90a only. `if (!kSm90a) return;` empties a kernel
-// elsewhere.
+// mbarrier and TMA: sm_90 and later. wgmma and setmaxnreg: sm_90a only. `if (!kSm90a) return;` makes a kernel empty for
+// other architectures.
 #if __CUDA_ARCH__ >= 900
 #define ASM_SM90(...) asm volatile(__VA_ARGS__)
 #define ASM_DEPENDENCY(...) asm volatile(__VA_ARGS__)
@@ -30,17 +30,18 @@ namespace BACKEND {
 
 // ------------------------ host
 
-// The build has code for that compute capability; with 9, for sm_90a, as configure makes 90 90a.
+// Returns whether the build has code for compute capability `major`; 9 is sm_90a, as configure turns 90 into 90a.
 constexpr bool has_code_for(int major) {
     return [=](auto... built) { return ((built / 100 == major) || ...); }(__CUDA_ARCH_LIST__);
 }
 
-// runtime.cu: the stream for a kernel that is launched now, and whether it may begin early.
+// In runtime.cu. Returns the CUDA stream for a kernel that is launched now. *behind_kernel: the newest work on it is a
+// kernel, so this one may begin early.
 cudaStream_t launch_stream(Stream stream, bool* behind_kernel);
 
-// Launches a kernel, if it has blocks. <<<>>> cannot say that a kernel may begin early (programmatic dependent launch),
-// nor ask for more than 48 KB of shared memory, in which static arrays, below 1 KB, count too;
-// and it reports no error.
+// Launches a kernel, unless the grid is empty. <<<>>> cannot let a kernel begin early (programmatic dependent launch),
+// cannot ask for more than 48 KB of shared memory, and reports no error. The 48 KB include a kernel's static arrays,
+// which are below 1 KB.
 template <class... P, class... A>
 void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t smem, Stream stream, A&&... args) {
     if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
@@ -69,9 +70,10 @@ inline auto tensor_map_encoder() {
 
 // ------------------------ the kernel before
 
-// Waits for the kernel before, then lets the next one's blocks in as soon as all of this one's have come here: before
-// the wait kernels would queue up in the multiprocessors with nothing to do. Every thread of every kernel calls this
-// before it touches global memory and before it returns, so all earlier kernels are complete, too.
+// Waits until the kernel before this one is complete. Then lets the next kernel's blocks start as soon as all blocks of
+// this one have come here. If it did so before the wait, kernels with nothing to do would fill the multiprocessors.
+// Every thread of every kernel calls this before it touches global memory and before it returns, so all earlier kernels
+// are complete, too.
 __device__ inline void grid_dependency_sync() {
     ASM_DEPENDENCY("griddepcontrol.wait;" ::: "memory");
     ASM_DEPENDENCY("griddepcontrol.launch_dependents;" ::: "memory");
@@ -116,19 +118,19 @@ __device__ inline unsigned pack2(float low, float high) {
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
     return packed;
 }
-// Starts the copy of 16 aligned bytes, global to shared memory; zeros where !valid (src is not read).
+// Starts the copy of 16 aligned bytes from global to shared memory. If !valid it writes zeros and does not read src.
 __device__ inline void cp_async16(void* dst, const void* src, bool valid = true) {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
                  :: "r"(shared_address(dst)), "l"(src), "r"(valid ? 16 : 0) : "memory");
 }
-// Ends a group of copies; waits for all but the thread's newest N groups.
+// cp_async_commit ends a group of copies; cp_async_wait waits for all but the thread's newest N groups.
 __device__ inline void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int N> __device__ void cp_async_wait() { asm volatile("cp.async.wait_group %0;" :: "n"(N) : "memory"); }
 
 // ------------------------ barriers, TMA
 
-// Waits at one of two barriers of N threads, 0 or 1; counts for it and goes on. Constants, because a block reserves the
-// barriers that it names, and for a number at run time all sixteen.
+// Two barriers of N threads, numbers 0 and 1. bar_sync waits at one; bar_arrive counts as arrived and goes on. The
+// instructions have constant numbers: with a number in a register, a block would reserve all sixteen barriers.
 template <int N> __device__ void bar_sync(int which) {
     if (which == 0) asm volatile("bar.sync 1, %0;" :: "n"(N) : "memory");
     else asm volatile("bar.sync 2, %0;" :: "n"(N) : "memory");
@@ -143,7 +145,7 @@ __device__ inline void mbar_init(uint64_t* bar, int n) {
     ASM_SM90("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(shared_address(bar)), "r"(n) : "memory");
 }
 __device__ inline void mbar_fence_init() { ASM_SM90("fence.mbarrier_init.release.cluster;" ::: "memory"); }
-// Arrives, announcing bytes that TMA loads will bring to this phase.
+// Arrives, and announces bytes that TMA loads will bring in this phase.
 __device__ inline void mbar_arrive(uint64_t* bar, int bytes = 0) {
     if (bytes)
         ASM_SM90("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
@@ -151,7 +153,7 @@ __device__ inline void mbar_arrive(uint64_t* bar, int bytes = 0) {
     else
         ASM_SM90("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(shared_address(bar)) : "memory");
 }
-// Waits until the phase of that parity has ended (of a new barrier: 1).
+// Waits until the phase with this parity has ended. At a new barrier the phase with parity 1 counts as ended.
 __device__ inline void mbar_wait(uint64_t* bar, unsigned parity) {
     ASM_SM90("{\n"
              ".reg .pred ended;\n"
@@ -161,11 +163,11 @@ __device__ inline void mbar_wait(uint64_t* bar, unsigned parity) {
              "}" :: "r"(shared_address(bar)), "r"(parity) : "memory");
 }
 
-// Ordinary writes to shared memory become visible to wgmma.
+// Makes ordinary writes to shared memory visible to wgmma.
 __device__ inline void async_fence() { ASM_SM90("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // Loads the box at column x, row y of a matrix, or of matrix z of several, into rows of 128 bytes whose 16-byte chunk
-// number is xor-ed with the row mod 8; zeros outside.
+// number is xor-ed with the row mod 8. Outside of the matrix it fills in zeros.
 #define TMA_LOAD ".shared::cluster.global.mbarrier::complete_tx::bytes"
 __device__ inline void tma_load(void* dst, const CUtensorMap* map, uint64_t* bar, int x, int y) {
     ASM_SM90("cp.async.bulk.tensor.2d" TMA_LOAD " [%0], [%1, {%3, %4}], [%2];"
@@ -175,7 +177,7 @@ __device__ inline void tma_load(void* dst, const CUtensorMap* map, uint64_t* bar
     ASM_SM90("cp.async.bulk.tensor.3d" TMA_LOAD " [%0], [%1, {%3, %4, %5}], [%2];"
              :: "r"(shared_address(dst)), "l"(map), "r"(shared_address(bar)), "r"(x), "r"(y), "r"(z) : "memory");
 }
-// Brings the description itself into a cache.
+// Prefetches the description itself.
 __device__ inline void tma_prefetch(const CUtensorMap* m) { ASM_SM90("prefetch.tensormap [%0];" :: "l"(m) : "memory"); }
 
 // ------------------------ wgmma
@@ -212,8 +214,8 @@ template <int N, bool TA, bool TB> __device__ void wgmma(float (&d)[N / 2], uint
         ASM_SM90A(WGMMA(256, REGISTERS_128, "%128, %129", "%130", "%131, %132")
                   : BIND64(0), BIND64(64) : TWO_DESCRIPTORS);
 }
-// The same with A in registers, as ldmatrix_x4 gives a warp's rows to mma. They must stay as they are until the product
-// is waited for.
+// The same with A in registers, in the layout that ldmatrix_x4 gives. They must not change before a wgmma_wait for the
+// product.
 template <int N, bool TB>
 __device__ void wgmma(float (&d)[N / 2], const unsigned (&a)[4], uint64_t b, bool accumulate) {
     static_assert(N == 64 || N == 128);
@@ -224,22 +226,22 @@ __device__ void wgmma(float (&d)[N / 2], const unsigned (&a)[4], uint64_t b, boo
         ASM_SM90A(WGMMA(128, REGISTERS_64, "{%64,%65,%66,%67}, %68", "%69", "%70") : BIND64(0) : A_IN_REGISTERS);
 }
 
-// Before the first product; ends a group.
+// wgmma_fence comes before the first product of a group; wgmma_commit ends the group.
 __device__ inline void wgmma_fence() { ASM_SM90A("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ inline void wgmma_commit() { ASM_SM90A("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 __device__ inline void hold(float& x) { asm volatile("" : "+f"(x)); }
 __device__ inline void hold(unsigned& x) { asm volatile("" : "+r"(x)); }
-// The compiler has made d by here, and makes no copy of it earlier.
+// For the compiler: d is complete here, and what reads d later must not use an earlier copy.
 template <class T, size_t R> __device__ void wgmma_hold(T (&d)[R]) {
     for (size_t i = 0; i < R; i++) hold(d[i]);
 }
-// Waits until all but the newest N groups are done; reads of d stay behind it.
+// Waits until all but the newest N groups are done. The compiler does not move reads of d in front of it.
 template <int N, class... D> __device__ void wgmma_wait(D&... d) {
     ASM_SM90A("wgmma.wait_group.sync.aligned %0;" :: "n"(N) : "memory");
     (wgmma_hold(d), ...);
 }
 
-// setmaxnreg, by a whole warpgroup.
+// setmaxnreg: gives each thread of the calling warpgroup R registers.
 template <int R> __device__ void registers_up() { ASM_SM90A("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(R)); }
 template <int R> __device__ void registers_down() { ASM_SM90A("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(R)); }
 

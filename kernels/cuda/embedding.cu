@@ -1,8 +1,8 @@
 // embedding.cu -- tokens and positions become the start of the residual stream; its gradient is added to their tables.
 //
 // Backward groups rows by token, sorts each group, and one warp adds up a group in order: float atomics would add in
-// the order of their arrival; integer atomics only count. dout is read twice, by position and by token. A common token
-// makes one long sum, which keeps 32 rows in flight; rare tokens are many, and 8 leave room for more warps.
+// the order of their arrival; integer atomics only count. dout is read twice, by position and by token. The sum of a
+// common token is long, so it loads 32 rows at a time. Rare tokens are many: with 8 rows at a time more warps can run.
 #include "kernels/cuda/common.cuh"
 #include "kernels/elements.h"
 #include "src/base/common.h"
@@ -12,14 +12,14 @@ namespace {
 
 constexpr int kWarps = 8, kThreads = kWarps * 32;   // of a block
 constexpr int kBuckets = 1024;    // rows are counted by token mod kBuckets
-constexpr int kBatch = 8, kLongBatch = 32;    // rows in flight, of tokens that have few or many
+constexpr int kBatch = 8, kLongBatch = 32;    // rows loaded at a time, for tokens with few or many rows
 constexpr int kChannels = 128;    // of a warp in backward, 4 per lane
 
 __device__ int warp_of_grid() { return int(blockIdx.x) * kWarps + warp(); }
 
 // ------------------------ rows grouped by token
 
-// One block counts rows by bucket and turns the counts into the buckets' first places; a thread has one bucket.
+// One block counts rows by bucket and turns the counts into the buckets' first places. Each thread owns one bucket.
 __global__ void __launch_bounds__(kBuckets) count_kernel(int* places, const int* tokens, int N) {
     __shared__ int counts[kBuckets];
     __shared__ int warp_sums[kBuckets / 32];
@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(kBuckets) count_kernel(int* places, const int*
         for (int k = 0; k < kBatch; k++) if (token[k] >= 0) atomicAdd(&counts[unsigned(token[k]) % kBuckets], 1);
     }
     __syncthreads();
-    int sum = counts[bucket];    // then of this lane and those before it, then of all buckets
+    int sum = counts[bucket];    // later also the buckets of lanes before it, then of warps before it
     for (int o = 1; o < 32; o *= 2) {
         const int before = __shfl_up_sync(~0u, sum, unsigned(o));
         if (lane() >= o) sum += before;
@@ -54,7 +54,7 @@ sort_kernel(int2* groups, int* order, const uint64_t* keys, const int* ends, int
     const uint64_t key = keys[i];
     const int token = int(key >> 32), bucket = int(unsigned(token) % kBuckets);
     const int begin = bucket ? ends[bucket - 1] : 0, end = ends[bucket];
-    int before = 0, earlier = 0, same = 0;    // smaller keys; those of this token; all of this token
+    int before = 0, earlier = 0, same = 0;    // smaller keys; smaller ones of this token; all of this token
     for (int j = begin + lane(); j < end; j += 32) {
         const uint64_t other = keys[j];
         before += other < key;
@@ -78,7 +78,8 @@ __device__ void add4(float (&sum)[4], const uint2& raw, const Dropout& drop, siz
     for (int k = 0; k < 4; k++) sum[k] += x[k];
 }
 
-// One warp per 32 places in `order` and 128 channels adds up the tokens that begin there, of min_rows to max_rows rows.
+// One warp per 32 places in `order` and 128 channels. It adds up the rows of each token whose first row is at one of
+// these places and that has min_rows to max_rows rows.
 template <int BATCH, bool DROP> __global__ void __launch_bounds__(kThreads, DROP ? 4 : BATCH > kBatch ? 2 : 6)
 token_backward_kernel(float* dwte, const floatX* dout, const int2* groups, const int* order, int N, int C, int min_rows,
                       int max_rows, Dropout drop) {
@@ -129,7 +130,7 @@ void embedding_forward(floatX* out, const int* tokens, const floatX* wte, const 
     }, stream);
 }
 
-// Adds over b, 4 channels to an element. Positions that were not used are 0 with "=".
+// Sums over b; an element is 4 channels. Positions that were not used are 0 with "=".
 static void position_backward(float* dwpe, const floatX* dout, int B, int T, int C, int maxT, const Dropout& drop,
                               bool accumulate, Stream stream) {
     each_element(size_t(maxT), size_t(C) / 4, [=] ON_DEVICE(size_t position, size_t four) {
@@ -161,7 +162,7 @@ void embedding_backward(float* dwte, float* dwpe, const floatX* dout, const int*
     int2* const groups = reinterpret_cast<int2*>(keys + N);
     int* const order = reinterpret_cast<int*>(groups + N);
     launch(count_kernel, 1, kBuckets, 0, stream, places, tokens, N);
-    // (token, row) goes into its bucket, at whatever place is free. `places` ends as each bucket's end.
+    // Puts (token, row) into its bucket, at any free place. Afterwards `places` holds each bucket's end.
     each_element(1, size_t(N), [=] ON_DEVICE(size_t, size_t row) {
         const unsigned token = unsigned(tokens[row]);
         keys[atomicAdd(&places[token % kBuckets], 1)] = uint64_t(token) << 32 | row;

@@ -1,10 +1,11 @@
-// layernorm.cu -- LayerNorm, or RMSNorm where mean is null, alone and behind a residual add, and its backward.
+// layernorm.cu -- LayerNorm, or RMSNorm if mean is null, alone and after a residual add, and its backward.
 //
-// A row belongs to one warp up to 1024 channels, to 2, 4 or 8 above; a lane holds at most 4 packs of it. Forward keeps
-// the row in registers between its two passes, for mean and for variance. Backward keeps a lane's channels' sums over
-// all rows it meets, which leaves registers for few warps: so its part of the next row is copied to shared memory while
-// it works on this one. A second kernel adds the blocks' sums in order; how many there are depends on N and C alone.
-// All is fp32. The residual is rounded to bf16 before it is measured, so backward sees the same numbers.
+// A row of up to 1024 channels belongs to one warp, a longer one to 2, 4 or 8; a lane holds at most 4 packs of it.
+// Forward keeps the row in registers between its two passes, one for the mean and one for the variance. In backward a
+// lane keeps its channels' sums over all its rows, which leaves registers for few warps: so the lane's part of the next
+// row is copied to shared memory while it works on this one. A second kernel adds the blocks' sums in order; the number
+// of blocks depends on N and C alone. All is fp32. The residual is rounded to bf16 before mean and variance are
+// computed, so backward sees the same numbers.
 #include <algorithm>
 #include "kernels/cuda/common.cuh"
 #include "kernels/kernels.h"
@@ -16,8 +17,8 @@ namespace {
 constexpr int kMaxWarps = 8;    // of a row
 constexpr int kBlockWarps = 4;    // of a block, unless a row needs more
 constexpr int kMaxPacks = 4;    // of a lane
-constexpr int kMultiprocessors = 132;    // of an H100, whose blocks of backward run at one time
-constexpr int kMinRows = 4;    // that a warp meets in backward, or the sums cost more at the end
+constexpr int kMultiprocessors = 132;    // of an H100: there all blocks of backward run at one time
+constexpr int kMinRows = 4;    // rows of a slot in backward; with fewer the second kernel would cost too much
 constexpr int kReduceColumns = 32, kReduceSlices = 16;
 
 // Which part of which row a thread has: `warps` neighbouring warps hold one row.
@@ -29,8 +30,8 @@ struct RowPlace {
     __device__ int pack(int j) const { return lane + j * stride; }
 };
 
-// Sum over a row, the same bits in all its threads. The warps of a row meet in one half of `sums`; before a half is
-// written again all threads have passed the other half's barrier.
+// Sum over a row, the same bits in all its threads. The row's warps exchange their sums in one half of `sums`, and the
+// next time in the other: before a half is written again, all threads have passed the other half's barrier.
 __device__ float sum_of_row(float x, const RowPlace& p, float (&sums)[2 * kMaxWarps], int* half) {
     x = warp_sum(x);
     if (p.warps == 1) return x;
@@ -87,11 +88,12 @@ layernorm_forward_kernel(floatX* residual, floatX* out, float* mean, float* rstd
     }
 }
 
-// Backward's blocks that share a multiprocessor, where a block is not wider than kBlockWarps.
+// How many of backward's blocks share a multiprocessor, if a block has at most kBlockWarps warps.
 constexpr int blocks_at_once(int packs) { return packs < 4 ? 4 : 3; }
 
-// Slot s of all the grid's takes rows s, s + S, s + 2S, ... and leaves the block's sums in partials[block] (2,2,C/8,4):
-// dweight, dbias; the first four channels of each pack, the others. So neighbouring lanes write neighbouring places.
+// A slot is the warps that share a row. Slot s of the grid's S slots takes rows s, s + S, s + 2S, ... A block writes
+// its sums to partials[block], (2,2,C/8,4): dweight, then dbias; of each the first four channels of all packs, then the
+// other four. So neighbouring lanes write neighbouring places.
 template <int PACKS, int WARPS>
 __global__ void __launch_bounds__(WARPS * 32, WARPS > kBlockWarps ? 1 : blocks_at_once(PACKS))
 layernorm_backward_kernel(floatX* dinp, float* partials, const floatX* dout, const floatX* inp, const float* mean,
@@ -113,7 +115,7 @@ layernorm_backward_kernel(floatX* dinp, float* partials, const floatX* dout, con
     };
     float next_mean = 0, next_rstd = 0;
     const auto fetch = [&](int turn) {
-        const int row = turn * rows + first_row + p.slot, own = row < N ? packs : 0;  // packs of this row, if it is one
+        const int row = turn * rows + first_row + p.slot, own = row < N ? packs : 0;  // 0 if there is no such row
         for (int j = 0; j < PACKS; j++) {
             const bool valid = p.pack(j) < own;
             const size_t from = valid ? size_t(row) * C + p.pack(j) * 8 : 0;
@@ -137,7 +139,7 @@ layernorm_backward_kernel(floatX* dinp, float* partials, const floatX* dout, con
         for (int j = 0; j < PACKS; j++) {
             const Pack8 y = unpack8(*at(turn, kDout, j)), v = unpack8(*at(turn, kInp, j)), scale = unpack8(w[j]);
             for (int k = 0; k < 8; k++) {
-                // Without a pack y is 0, and so are the sums.
+                // If the lane has no pack here, y is 0, and so are its terms.
                 const float xhat = (v.x[k] - m) * r, g = y.x[k] * scale.x[k];
                 dweight[j][k] += y.x[k] * xhat;
                 dbias[j][k] += y.x[k];
@@ -159,7 +161,7 @@ layernorm_backward_kernel(floatX* dinp, float* partials, const floatX* dout, con
         }
     }
     cp_async_wait<0>();
-    // The slots add their sums one after another, when none needs its rows any more; the last one has the block's.
+    // The slots add up their sums one after another, when all rows are done. The last slot writes the block's sums.
     float4* const total = reinterpret_cast<float4*>(partials + size_t(blockIdx.x) * 2 * C);
     float4* const so_far = reinterpret_cast<float4*>(memory);
     for (int slot = 0; slot < p.slots; slot++) {
@@ -177,8 +179,8 @@ layernorm_backward_kernel(floatX* dinp, float* partials, const floatX* dout, con
     }
 }
 
-// One block per 32 columns of (2,C), of (C) where dbias is null. Warp s adds the partials s, s + 16, ... of its columns
-// and warp 0 adds up the warps.
+// One block per 32 columns of (2,C), or of (C) if dbias is null. Warp s adds the partials s, s + 16, ... of its
+// columns; then warp 0 adds the warps' sums.
 __global__ void __launch_bounds__(kReduceColumns * kReduceSlices)
 reduce_partials_kernel(float* dweight, float* dbias, const float* partials, int blocks, int C, bool accumulate) {
     __shared__ float slices[kReduceSlices * kReduceColumns];
@@ -244,7 +246,7 @@ void layernorm_backward(floatX* dinp, float* dweight, float* dbias, const floatX
     const auto kernel = kKernels[l.packs - 1 + (l.warps > kBlockWarps ? 2 : 0)];
     const int blocks = std::min(kMultiprocessors * blocks_at_once(l.packs), div_up(N, l.slots * kMinRows));
     float* const partials = static_cast<float*>(scratch(size_t(blocks) * 2 * C * sizeof(float), stream));
-    const size_t ring = 2 * 3 * l.packs * l.threads * sizeof(uint4);       // of (2,C) floats too where there are slots
+    const size_t ring = 2 * 3 * l.packs * l.threads * sizeof(uint4);       // or (2,C) floats, if there are slots
     launch(kernel, blocks, l.threads, ring, stream, dinp, partials, dout, inp, mean, rstd, weight, N, C, l.warps,
            first);
     launch(reduce_partials_kernel, div_up(dbias ? 2 * C : C, kReduceColumns), kReduceColumns * kReduceSlices, 0, stream,

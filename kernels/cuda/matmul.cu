@@ -6,10 +6,10 @@
 //               dbias (+)= column sums of dout
 //
 // An operand is K-major (neighbours in memory are neighbours in k) or MN-major; ldmatrix transposes on the way to the
-// registers. A sum runs through k in order, so the tile shows in dbias's bits alone; the splitting of k shows. dweight
-// has few tiles and a long k: several blocks take a part each, and a second kernel adds their sums in order. dbias
-// falls out of it, by one more mma with a matrix of ones. On Hopper products of more than 64 rows may go to
-// matmul_sm90.cu.
+// registers. A sum runs through k in order, so the choice of a tile changes the bits of dbias only; the split of k
+// changes those of dweight, too. dweight has few tiles and a long k: several blocks take a part of k each, and a second
+// kernel adds their sums in order. The same kernel computes dbias, by one more mma with a matrix of ones. On Hopper
+// products of more than 64 rows may go to matmul_sm90.cu.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -20,7 +20,7 @@
 namespace BACKEND {
 namespace {
 
-// A block owns BM x BN of the output, which WM x WN warps share; STAGES tiles of BK k are in shared memory or coming.
+// A block computes BM x BN of the output with WM x WN warps. STAGES tiles of BK k are in shared memory or on their way.
 template <int BM_, int BN_, int BK_, int WM_, int WN_, int STAGES_, int BLOCKS_> struct Tile {
     static constexpr int BM = BM_, BN = BN_, BK = BK_, WM = WM_, WN = WN_, STAGES = STAGES_;
     static constexpr int kThreads = WM * WN * 32, kBlocks = BLOCKS_;    // blocks that registers must allow
@@ -28,14 +28,15 @@ template <int BM_, int BN_, int BK_, int WM_, int WN_, int STAGES_, int BLOCKS_>
     static constexpr size_t kBytes = STAGES * kStage * sizeof(bf16);
     static constexpr int MT = BM / WM / 16, NT = BN / WN / 8;    // a warp's pieces of 16 x 8
 };
-// 96 KB, 48 KB and 48 KB: sm_86, 89 and 120 give a block 99 KB and all blocks of a multiprocessor 100. Warps own
-// 64 x 64 where there is work for all: fewer bytes of shared memory per mma than any smaller piece.
+// 96 KB, 48 KB and 48 KB: sm_86, 89 and 120 give a block 99 KB and all blocks of a multiprocessor 100. A warp computes
+// 64 x 64 if there is work for all warps: this reads fewer bytes of shared memory per mma than smaller pieces.
 using Large = Tile<128, 256, 32, 2, 4, 4, 1>;
 using Medium = Tile<128, 128, 32, 2, 2, 3, 2>;
 using Small = Tile<64, 64, 64, 2, 2, 3, 2>;
 
 // One operand of a block: SIZE of its rows (m or n) by BK of k, in shared memory as lines of 16-byte chunks, along k
-// or, MN-major, along mn. Chunks move about in their line, so that eight lines' lie in different banks for ldmatrix.
+// or, MN-major, along mn. Chunks are swizzled within their line: those that one ldmatrix reads from eight lines lie in
+// different banks.
 template <bool MN, int SIZE, int BK, int THREADS> struct OperandSm80 {
     static constexpr int kChunks = (MN ? SIZE : BK) / 8;    // of a line
     static constexpr int kLines = THREADS / kChunks;    // that the block fetches at once
@@ -103,7 +104,7 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocks) matmul_kernel(Product
             a.fetch(stage);
             b.fetch(stage + T::BM * T::BK);
         }
-        cp_async_commit();    // an empty group too: waiting counts
+        cp_async_commit();    // even an empty group: cp_async_wait counts groups
     };
     unsigned fa[2][T::MT][4], fb[2][T::NT / 2][4];
     const auto load_fragments = [&](int buffer, int step, int k) {
@@ -127,7 +128,7 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocks) matmul_kernel(Product
             if (i == kSteps16 - 1) {
                 cp_async_wait<T::STAGES - 2>();
                 __syncthreads();
-                load_fragments(0, step + 1, 0);     // not used behind the last step
+                load_fragments(0, step + 1, 0);     // not used after the last step
             } else {
                 load_fragments((i + 1) % 2, step, (i + 1) * 16);
             }
@@ -146,8 +147,9 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocks) matmul_kernel(Product
 
 // ------------------------ tile and split
 
-// Estimates of a tile: multiply-adds per cycle of a busy multiprocessor, how many blocks (ping-pong: tiles) make it
-// busy, in halves, and how many k a tile's begin and end take as long as. The last three are Hopper's.
+// Estimates for a tile. rate: multiply-adds per cycle of a busy multiprocessor. busy_halves: how many blocks
+// (ping-pong: tiles) keep it busy, times 2. edge: how many k take as long as a tile's begin and end. The last three
+// tiles are for Hopper.
 struct TileTraits { const char* name; int BM, BN, WN, rate, busy_halves, edge; };
 constexpr int kPortable = 3;
 constexpr TileTraits kTiles[] = {
@@ -155,14 +157,14 @@ constexpr TileTraits kTiles[] = {
     {"small", 64, 64, Small::WN, 500, 4, 80},   {"wide", 128, 256, 1, 1780, 2, 112},
     {"fitting", 128, 160, 1, 1700, 2, 112},     {"pingpong", 128, 128, 1, 1680, 3, 24}};
 
-// Chooses the cheapest plan by a rough count of cycles. It knows no machine but whether it is a Hopper, or bits would
-// differ from one to the next: 108 multiprocessors (A100) and 132 (H100) stand for all. LOCKSTEP_TILE=NAME takes that
-// tile where it is to be had: for tests and bench/gpu.sh.
+// Chooses the cheapest plan by a rough count of cycles. All it knows of the machine is whether it is a Hopper, because
+// otherwise bits would differ between machines: 108 multiprocessors (A100) and 132 (H100) stand for all.
+// LOCKSTEP_TILE=NAME chooses that tile if it is available: for tests and bench/gpu.sh.
 Plan choose(int M, int N, int K, int most_parts) {
     Plan best = {};
     int64_t best_cycles = INT64_MAX;
     const int64_t outputs = int64_t(M) * N;
-    int first = 0, end = hopper() && M > 64 ? std::size(kTiles) : kPortable;    // few rows want many blocks that read
+    int first = 0, end = hopper() && M > 64 ? std::size(kTiles) : kPortable;    // few rows need many small blocks
     const char* const asked = std::getenv("LOCKSTEP_TILE");
     for (int tile = 0; asked && tile < end; tile++)
         if (!std::strcmp(asked, kTiles[tile].name)) first = tile, end = tile + 1;
@@ -172,7 +174,7 @@ Plan choose(int M, int N, int K, int most_parts) {
         for (int wanted = 1; wanted <= most_parts; wanted++) {
             const int part = div_up(div_up(K, wanted), 64) * 64, parts = div_up(K, part);
             if (parts != wanted || (parts > 1 && parts * outputs > 1 << 25)) continue;      // 128 MB of partial sums
-            int64_t cycles = parts > 1 ? 4 * (5000 + parts * outputs * 8 / 1500) : 0;   // a launch; sums, out and in
+            int64_t cycles = parts > 1 ? 4 * (5000 + parts * outputs * 8 / 1500) : 0;   // a launch; sums there and back
             for (const int processors : {tile < kPortable ? 108 : 132, 132}) {
                 const int64_t halves = std::max<int64_t>(t.busy_halves, 2 * div_up<int64_t>(tiles * parts, processors));
                 cycles += halves * t.BM * t.BN * (part + t.edge) / t.rate;
@@ -232,7 +234,7 @@ void matmul_gelu_forward(floatX* out, floatX* pre, const floatX* inp, const floa
     run_bf16<false, kGelu>(inp, weight, {{pre, out}, bias, {N, OC}}, C, stream);
 }
 
-// It is here because it must give the bits of the product's epilogue. An element is a pack of eight.
+// gelu_forward is here because it must give the same bits as the product's epilogue. An element is a pack of eight.
 void gelu_forward(floatX* out, const floatX* pre, size_t n, Stream stream) {
     CHECK(n % 8 == 0, "gelu_forward: %zu elements", n);
     each_element(1, n / 8, [=] ON_DEVICE(size_t, size_t pack) {

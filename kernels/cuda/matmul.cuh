@@ -16,8 +16,8 @@ struct Product {
     Plan plan;
 };
 
-// Tiles are walked in bands of 16 along m, down each column of a band: the blocks that run at one time then form a
-// square, more or less, and share the operands they read in the L2.
+// Tiles are numbered in bands of 16 along m, down each column of a band. So the blocks that run at one time form
+// roughly a square, and share operands in the L2 cache.
 constexpr int kBand = 16;
 struct Place { int m, n; };    // in tiles
 __device__ inline Place place_of(int tile, int tiles_m, int tiles_n) {
@@ -36,7 +36,7 @@ struct Turns {
         wait = mine ? p.plan.turns - 1 : wait - 1;
         return mine;
     }
-    // Stores sums as store_sums has them. All columns are the same, so the first lane of four has what is needed.
+    // Stores sums, which are laid out as in store_sums. All columns are equal, so the first lane of four stores one.
     template <int STRIDE, int MT>
     __device__ void store(const Product& p, const float (&sums)[MT][4], int part, int row) const {
         if (!p.row_sums || turn >= p.plan.turns || lane() % 4 != 0) return;
@@ -61,10 +61,11 @@ void run_sm90(const Product& p, const Epilogue& epilogue, Stream stream);
 
 // ------------------------ epilogues
 
-// mma.sync and wgmma leave sums alike: of every 8 columns lane t holds 2 (t % 4) and +1, in rows t / 4 and t / 4 + 8.
+// mma.sync and wgmma lay out their sums in the same way: of every 8 columns lane t holds columns 2 (t % 4) and +1, in
+// rows t / 4 and t / 4 + 8.
 // An epilogue is a struct of plain data with
 //   kStarts, start(n)   whether something is added to the sums of columns n and n + 1, and what: the bias
-//   Old, fetch(m, n)    what it must read before it can write; asked for many rows ahead, so that the reads overlap
+//   Old, fetch(m, n)    what it must read before it can write; called for many rows ahead, so that the reads overlap
 //   store(m, n, v, old) stores row m, columns n .. n+31: v[2j], v[2j+1] are the lane's sums of columns
 //                       n + 8j + 2 (t % 4) and +1
 // The 32 lanes call these together, for rows and columns outside of the matrix too; nothing is read or written there.
@@ -76,7 +77,8 @@ struct Extent {
     __device__ size_t at(int m, int n) const { return size_t(m) * N + n; }
 };
 
-// Every lane's w[j] becomes w[t % 4] of the quad's lane j: from pairs of 4 columns each lane gets 8 neighbours of one.
+// Transposes w among a quad, four neighbouring lanes: w[j] of lane i becomes w[i] of lane j. Before, w[j] is the lane's
+// pair of columns of the j-th group of 8 columns. After, a lane has all 8 columns of one group.
 __device__ inline void transpose_quad(unsigned (&w)[4]) {
     for (int bit = 1; bit < 4; bit *= 2) for (int j = 0; j < 4; j++) {
         if (j & bit) continue;
@@ -124,7 +126,7 @@ template <Kind KIND> struct StoreBf16 {
         const uint4 u = as<uint4>(other + extent.at(m, chunk(n)));
         return {{u.x, u.y, u.z, u.w}};
     }
-    // Stores 16 bytes at a time: pairs as they are would fill every 32-byte sector by two instructions.
+    // Stores 16 bytes at a time: without the transpose, two instructions would fill each 32-byte sector.
     __device__ void store(int m, int n, const float (&v)[8], Old old) const {
         unsigned w[4];
         if constexpr (KIND == kGeluBackward) transpose_quad(old.pair);
@@ -142,7 +144,7 @@ template <Kind KIND> struct StoreBf16 {
     }
 };
 
-// out (+)= sum, in fp32. A quad's pairs fill a sector as they are.
+// out (+)= sum, in fp32. A quad's pairs fill a 32-byte sector without a transpose.
 struct StoreFloat {
     float* out;
     Extent extent;

@@ -1,10 +1,10 @@
 // matmul_sm90.cu -- the matrix products of matmul.cu on Hopper: operands by TMA, products by wgmma.
 //
-// One block per multiprocessor stays for all its tiles: loads for the next tile run while the last is stored. Nothing
+// Blocks are persistent, one per multiprocessor: loads for the next tile run while the last one is stored. No result
 // depends on which block computes a tile. One thread loads, through a ring of stages of 64 k; two warpgroups compute,
-// and have most of the registers (232, of which 128 are accumulators). Tiles are wide, as m64n256k16 reads 80 of the
-// 128 bytes per cycle that shared memory gives, m64n128k16 96. At k = 768 storing costs a seventh of the products:
-// with ping-pong each warpgroup has tiles of its own, and stores while the other one computes.
+// and have most of the registers (232, of which 128 are accumulators). Tiles are wide, because m64n256k16 reads 80 of
+// the 128 bytes per cycle that shared memory delivers, and m64n128k16 reads 96. At k = 768 storing takes a seventh of
+// the products' time: with ping-pong each warpgroup has tiles of its own, and stores while the other one computes.
 #include <algorithm>
 #include "kernels/cuda/matmul.cuh"
 
@@ -65,7 +65,7 @@ matmul_sm90_kernel(const __grid_constant__ CUtensorMap map_a, const __grid_const
     constexpr int kStage = OperandA::kBytes + OperandB::kBytes;
     extern __shared__ __align__(1024) unsigned char stages[];
     __shared__ uint64_t bars[2 * T::STAGES + 1];
-    unsigned char* const ones = stages + T::STAGES * kStage;  // 8 rows of them, to sum rows by
+    unsigned char* const ones = stages + T::STAGES * kStage;  // 8 rows of ones, for sum_rows
     if constexpr (kSplits) {
         if (threadIdx.x < 256) reinterpret_cast<unsigned*>(ones)[threadIdx.x] = 0x3f803f80u;
         async_fence();
@@ -96,7 +96,7 @@ matmul_sm90_kernel(const __grid_constant__ CUtensorMap map_a, const __grid_const
     for (int x = 0; x < T::MT; x++) a[x] = OperandA::descriptor(stages, first_line + x * 64, 0);
     const uint64_t b = OperandB::descriptor(stages + OperandA::kBytes, 0, 0);
     float acc[T::MT][T::BN / 2], sums[T::MT][4];
-    int turn_of = 0;  // ping-pong: whose tile this is
+    int turn_of = 0;  // ping-pong: the warpgroup that computes this tile
     for (int number = int(blockIdx.x); number < works; number += int(gridDim.x), turn_of ^= 1) {
         const Work work = work_of<T>(number, p);
         if constexpr (T::kPingPong) {
@@ -104,7 +104,8 @@ matmul_sm90_kernel(const __grid_constant__ CUtensorMap map_a, const __grid_const
                 ring.turn += unsigned(work.steps);
                 continue;
             }
-            // The other one has to take all of its stages first: sooner, a wait could accept a slot's earlier phase.
+            // The other warpgroup has to take all of its stages first: before that, a wait could return for an earlier
+            // phase of the slot.
             if (number != int(blockIdx.x)) bar_sync<256>(own);
         }
         Turns turns(p, work.tile_n);
@@ -130,7 +131,7 @@ matmul_sm90_kernel(const __grid_constant__ CUtensorMap map_a, const __grid_const
             if (last >= 0) ring.release(last);
             last = slot;
         }
-        if constexpr (T::kPingPong)     // the other one's products queue up behind this one's last
+        if constexpr (T::kPingPong)     // the other warpgroup's products come after this one's last
             if (number + int(gridDim.x) < works) bar_arrive<256>(1 - own);
         for (int x = 0; x < T::MT; x++) wgmma_wait<0>(acc[x], sums[x]);
         ring.release(last);

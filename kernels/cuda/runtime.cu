@@ -1,7 +1,7 @@
 // runtime.cu -- memory and streams of kernels.h, for a CUDA device.
 //
-// All streams are non-blocking: nothing here touches CUDA's default stream, which would wait for all others. What fails
-// in a kernel shows at a later call, at the latest in stream_sync; such an error stays, and the process has to end.
+// All streams are non-blocking: nothing here touches CUDA's default stream, which would wait for all others. A later
+// call reports an error in a kernel, at the latest stream_sync. Such an error is permanent, and the process has to end.
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -17,7 +17,7 @@ namespace {
 
 void check(cudaError_t error, int line = __builtin_LINE()) {
     if (error == cudaSuccess) return;
-    cudaGetLastError();    // an error that does not stay is not found again by the next call
+    cudaGetLastError();    // clears the error, unless it is permanent: the next call must not report it
     die(kExitOther, "gpu: runtime.cu:%d: %s; nvidia-smi shows its state", line, cudaGetErrorString(error));
 }
 
@@ -39,7 +39,7 @@ int attribute(cudaDeviceAttr which) {
 
 thread_local bool capturing = false;        // this thread is inside graph_capture
 thread_local bool dependent_nodes = true;    // and the graph may have dependent launches
-std::atomic<int> scratch_moves{0};    // graphs hold the address of scratch memory
+std::atomic<int> scratch_moves{0};    // counts moves of scratch memory, whose address graphs hold
 
 struct DeviceStream {
     cudaStream_t handle = nullptr;
@@ -48,7 +48,7 @@ struct DeviceStream {
     size_t scratch_bytes = 0;
     std::atomic<bool> ends_in_kernel{false};    // its newest work is a kernel: the next one may begin before it ends
 
-    explicit DeviceStream(bool urgent) {    // its blocks go before those that wait in others
+    explicit DeviceStream(bool urgent) {    // urgent: its blocks start before waiting blocks of others
         use_device();
         int least = 0, greatest = 0;
         check(cudaDeviceGetStreamPriorityRange(&least, &greatest));
@@ -62,7 +62,7 @@ DeviceStream* find_queue(Stream stream) {
     use_device();
     return stream ? reinterpret_cast<DeviceStream*>(stream) : main_queue;
 }
-// The same for a caller who puts something on it that is no kernel.
+// The same for a caller that enqueues something other than a kernel.
 DeviceStream* queue_of(Stream stream) {
     DeviceStream* const queue = find_queue(stream);
     queue->ends_in_kernel = false;
@@ -105,7 +105,7 @@ void device_select(int index) {
         die(kExitOther, "gpu: device %d: this process sees %d of compute capability 8.0 or later; start one rank per "
             "device", index, count);
     selected = index;
-    check(cudaSetDevice(index));    // device 0 too: only this looks whether it works
+    check(cudaSetDevice(index));    // also for device 0: only this call checks that it works
     use_device();
 }
 
@@ -153,7 +153,7 @@ const char* device_address() {
 
 bool storage_is_fast() { return true; }
 
-// TFLOP/s from NVIDIA's data sheets. The first name that is part of the device's counts.
+// TFLOP/s from NVIDIA's data sheets. The first of these names that is part of the device's name counts.
 double device_peak_flops() {
     static const struct { const char* name; double peak; } kPeaks[] = {
         {"B200", 2250}, {"H100 PCIe", 756}, {"H100 NVL", 835}, {"H100", 989}, {"H800", 989}, {"H200", 989},
@@ -184,7 +184,7 @@ void device_free(void* memory) {
     check(cudaFree(memory));    // waits until the device is idle
 }
 
-// Pinned: the copy engine reads and writes it directly, and the copy does not hold up the caller.
+// The memory is pinned: the copy engine reads and writes it directly, and the caller does not wait for the copy.
 void* host_alloc(size_t bytes, const char* what) {
     use_device();
     void* memory = nullptr;
@@ -196,8 +196,8 @@ void host_free(void* memory) {
     if (memory) check(cudaFreeHost(memory));
 }
 
-// CUDA may read memory that is not pinned at once, before the stream has come to the copy: what the stream still does
-// to that memory has to be done by then.
+// If `host` is not pinned, CUDA may read it at once, before the stream reaches the copy. Work of the stream that still
+// writes that memory has to be done by then.
 void copy_to_device(void* device, const void* host, size_t bytes, Stream stream) {
     if (!bytes) return;
     DeviceStream* const queue = queue_of(stream);
@@ -224,7 +224,7 @@ void load_floats(float* host, const floatX* device, size_t n) {
     for (size_t i = 0; i < n; i++) host[i] = widen(device[i]);
 }
 
-// It grows in the first step and not after, as sizes repeat.
+// The work space grows in the first step and not later, because sizes repeat.
 void* scratch(size_t bytes, Stream stream) {
     DeviceStream* const queue = find_queue(stream);
     if (bytes <= queue->scratch_bytes) return queue->scratch;
@@ -241,7 +241,8 @@ void* scratch(size_t bytes, Stream stream) {
 
 void* stream_native(Stream stream) { return queue_of(stream)->handle; }
 
-// Kernels overlap only where the build has code for the device: code that the driver has translated does not wait.
+// Kernels overlap only if the build has code for the device: code that the driver has translated from PTX of an older
+// architecture does not wait for the kernel before.
 cudaStream_t launch_stream(Stream stream, bool* behind_kernel) {
     static const int major = attribute(cudaDevAttrComputeCapabilityMajor);
     DeviceStream* const queue = find_queue(stream);
@@ -250,12 +251,12 @@ cudaStream_t launch_stream(Stream stream, bool* behind_kernel) {
     return queue->handle;
 }
 
-// Urgent: a second stream is for communication, which must not wait until a backward has no more blocks to start.
+// The stream is urgent: it is for communication, which must not wait until a backward has no more blocks to start.
 Stream stream_create() { return reinterpret_cast<Stream>(new DeviceStream(true)); }
 
 void stream_destroy(Stream stream) {
     DeviceStream* const queue = queue_of(stream);
-    cudaStreamSynchronize(queue->handle);   // an error that nobody asked for in time is not thrown any more
+    cudaStreamSynchronize(queue->handle);   // an error that no earlier call has thrown is lost
     device_free(queue->scratch);
     cudaEventDestroy(queue->event);
     cudaStreamDestroy(queue->handle);
@@ -273,8 +274,8 @@ void stream_sync(Stream stream) { check(cudaStreamSynchronize(queue_of(stream)->
 
 // ------------------------ events
 
-// In a graph records and waits are nodes ("external"), so that events join what a graph does with what is done outside,
-// and tell the time within it.
+// In a graph, records of events and waits for them are nodes ("external"). So an event can order work inside a graph
+// and work outside of it, and can measure time within a graph.
 struct EventTag { cudaEvent_t event = nullptr; std::atomic<bool> set{false}; };
 
 Event event_create() {

@@ -1,8 +1,8 @@
 // update.cu -- what happens to the gradient after backward: sums over replicas, norm, clip factor, optimizer, hashes.
 //
-// The bits are those of ref.cpp and of every other backend, as the replicas' agreement is built on them: this file is
-// compiled with --fmad=false. Per element tree_reduce moves 4 (count + 1) bytes, update 14 and 8 per array, hash_floats
-// 4. Only a hash returns to the host; norm and clip factor stay on the device.
+// The bits are those of ref.cpp and of every other backend, because the replicas' agreement depends on them: so this
+// file is compiled with --fmad=false. Per element tree_reduce moves 4 (count + 1) bytes, update 14 and 8 more per state
+// array, hash_floats 4. Only a hash returns to the host; norm and clip factor stay on the device.
 #include <bit>
 #include <cmath>
 #include <iterator>
@@ -22,7 +22,7 @@ constexpr int kThreads = 256;
 
 struct Terms { const float4* at[kGpuTerms]; int count; };
 
-// Sums terms at element i: COUNT of them by halves from `first` on, or with COUNT 0 all from the back.
+// Sums terms at element i: COUNT of them from `first` on by Tree::kHalves, or with COUNT 0 all of them by kStack.
 template <int COUNT> __device__ float4 sum_terms(const Terms& terms, size_t i, int first = 0) {
     if constexpr (COUNT == 0) {
         float4 sum = terms.at[terms.count - 1][i];
@@ -30,7 +30,7 @@ template <int COUNT> __device__ float4 sum_terms(const Terms& terms, size_t i, i
         return sum;
     } else if constexpr (COUNT == 1) {
         return terms.at[first][i];
-    } else if constexpr (COUNT == kGpuTerms) {      // a loop over both halves, as the registers do not hold 64 terms
+    } else if constexpr (COUNT == kGpuTerms) {      // a loop over both halves: registers do not hold 64 terms
         float4 sum = sum_terms<COUNT / 2>(terms, i);
         for (int half = COUNT / 2; half < terms.count; half += COUNT / 2)
             sum = sum + sum_terms<COUNT / 2>(terms, i, half);
@@ -40,8 +40,9 @@ template <int COUNT> __device__ float4 sum_terms(const Terms& terms, size_t i, i
     }
 }
 
-// One block per unit. A thread has read all its terms of an element when it writes it, so out may be one of them. For
-// the sum of squares the unit is kept in shared memory, and lanes 0..15 of the first warp have the 16 sums.
+// One block per unit. A thread reads all terms of an element before it writes the element, so out may be one of them.
+// For the sum of squares the unit is kept in shared memory, and lanes 0..15 of the first warp compute the 16 partial
+// sums.
 template <int COUNT> __global__ void __launch_bounds__(kThreads)
 tree_reduce_kernel(float4* out, float* partials, const __grid_constant__ Terms terms) {
     constexpr int kFours = int(kUnit) / 4, kAhead = COUNT == 1 || COUNT == 2 ? kFours / kThreads : 1;  // read at a time

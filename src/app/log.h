@@ -33,7 +33,7 @@ struct Log {
 
   private:
     void add(const std::string& line);
-    void follow();                              // opens a new file if this one was rotated or deleted; failure: a warning
+    void follow();                              // opens a new file if this one was rotated or deleted; errors only warn
     int fd = -1;                                // metrics.jsonl; -1: none
     std::string path, pending;                  // pending: lines that could not be written yet
     int file_error = 0, console_error = 0;      // errno of the last write
