@@ -44,7 +44,7 @@ size_t batch_tokens(const Trainer* t) { return size_t(t->options.batch_size) * s
 int micro_batches(const Trainer* t) { return int(t->options.micro_batches()) / t->comm->size; }     // of this rank
 int* tokens(const Trainer* t, int i) { return t->batches + size_t(i) * 2 * batch_tokens(t); }
 int* targets(const Trainer* t, int i) { return tokens(t, i) + batch_tokens(t); }
-int first_batch(const Trainer* t) { return t->comm->rank * micro_batches(t); }      // its number in the step, from 0
+int first_batch(const Trainer* t) { return t->comm->rank * micro_batches(t); }      // number of this rank's first
 StepState* state(const Trainer* t) { return t->states + t->at.step % 2; }
 StepState* host_state(const Trainer* t) { return t->host_states + t->at.step % 2; }
 bool due(const Trainer* t, int64_t n) { return n > 0 && (t->at.step % n == 0 || t->at.step == t->options.steps); }

@@ -19,7 +19,7 @@
 // The version of the rules in docs/arithmetic.md. It is part of a CPU's device_kind.
 #define ARITHMETIC ", arithmetic 2"
 
-// The specification, plain loops that compute in `real`.
+// The backends. ref, ref16 and ref64 are the specification, plain loops that compute in `real`.
 namespace ref { using floatX = float; using real = float; constexpr bool kOnGpu = false; }
 namespace ref16 { using floatX = bf16; using real = float; constexpr bool kOnGpu = false; }
 namespace ref64 { using floatX = float; using real = double; constexpr bool kOnGpu = false; }
@@ -38,7 +38,7 @@ void device_free(void* memory);
 void* host_alloc(size_t bytes, const char* what);    // zeroed host memory; pinned for a GPU: copies are fast
 void host_free(void* memory);
 
-void copy_to_device(void* device, const void* host, size_t bytes, Stream stream);    // `host` is read until it is done
+void copy_to_device(void* device, const void* host, size_t bytes, Stream stream);    // reads `host` until it is done
 void copy_to_host(void* host, const void* device, size_t bytes, Stream stream);    // returns when the bytes are there
 void copy_to_host_later(void* host, const void* device, size_t bytes, Stream stream);    // returns before it is done
 void device_zero(void* device, size_t bytes, Stream stream);
@@ -51,7 +51,7 @@ void load_floats(float* host, const floatX* device, size_t n);
 Stream stream_create();
 void stream_destroy(Stream stream);
 void stream_call(Stream stream, std::function<void()> call);    // CPUs only: work of a second stream
-void stream_wait(Stream stream, Stream other);   // what comes next on `stream` waits for all that is on `other` so far
+void stream_wait(Stream stream, Stream other);   // later work on `stream` waits for the work that is on `other` now
 void stream_sync(Stream stream);    // waits until `stream` is empty; an Error inside it is thrown here
 void* stream_native(Stream stream);    // GPUs only: the cudaStream_t, for libraries
 // Persistent kernels launched from now on leave `count` of a GPU's multiprocessors free for other streams. Results do
@@ -65,7 +65,7 @@ void event_destroy(Event event);
 void event_record(Event event, Stream stream);    // after the work that is on the stream now
 void event_sync(Event event);    // the caller waits until it is passed
 bool event_done(Event event);    // does not wait
-void stream_wait_event(Stream stream, Event event);  // what comes next on `stream` waits
+void stream_wait_event(Stream stream, Event event);  // later work on `stream` waits for it
 double event_seconds(Event from, Event to);    // between two that were passed
 
 // GPUs only: a CUDA graph, repeated work as one launch. graph_capture records, instead of running it, what enqueue()
@@ -126,7 +126,8 @@ void gelu_forward(floatX* out, const floatX* pre, size_t n, Stream stream);
 void attention_forward(floatX* out, float* lse, const floatX* qkv, int B, int T, int NH, int NK, int HS,
                        const Dropout& drop, Stream stream);
 
-// The same for n new positions behind `first` cached ones of one sequence, without dropout; appends their k and v.
+// The same for n new positions after `first` cached ones of one sequence, without dropout. Appends their k and v to the
+// cache.
 //   qkv (n,NH+2NK,HS), cache (2,NK,maxT,HS), out (n,NH,HS); first + n <= maxT
 void attention_cached(floatX* out, floatX* cache, const floatX* qkv, int first, int n, int maxT, int NH, int NK, int HS,
                       Stream stream);
@@ -168,7 +169,8 @@ void matmul_gelu_backward_input(floatX* dpre, const floatX* dout, const floatX* 
 void matmul_backward_params(float* dweight, float* dbias, const floatX* dout, const floatX* inp, int N, int C, int OC,
                             bool accumulate, Stream stream);
 
-// dqkv = the gradient of attention_forward, dk and dv sums over the heads that read them; delta is work space (B,NH,T)
+// dqkv = the gradient through attention_forward; dk and dv are sums over the heads that read k and v
+//   delta: work space (B,NH,T)
 void attention_backward(floatX* dqkv, float* delta, const floatX* dout, const floatX* qkv, const floatX* out,
                         const float* lse, int B, int T, int NH, int NK, int HS, const Dropout& drop, Stream stream);
 

@@ -8,7 +8,7 @@ struct ModelConfig {
     const ModelInfo* info = nullptr;
     Shape shape;
     int eot = -1;                   // the end-of-text token; -1: none is named
-    int bot = -1;                   // the token that a text begins with; -1: none is named
+    int bot = -1;                   // the token that a text begins with; -1: eot
     bool no_eot = false;            // config.json says that there is none
 };
 

@@ -1,4 +1,5 @@
-// gpt2.cpp -- GPT-2: memory, forward, then backward as its mirror. Formulas are in kernels.h, tensors in gpt2.h.
+// gpt2.cpp -- GPT-2: memory, forward, then backward as its mirror. Formulas are in kernels.h and linear.h, tensors in
+// gpt2.h. `place` is a Layout (src/base/layout.h): it hands out arrays of one allocation.
 #include "models/gpt2.h"
 #include "models/linear.h"
 

@@ -27,7 +27,8 @@ template <class F> struct Gpt2Ends {
     Gpt2Norm<F> lnf;            //               after them: the final norm
 };
 
-// Names and shapes are those of Hugging Face's GPT2LMHeadModel; its Conv1D holds matrices transposed.
+// Names and shapes are those of Hugging Face's GPT2LMHeadModel; its Conv1D holds matrices transposed. TensorSpec, with
+// its fields in this order, is in src/base/arena.h.
 inline std::vector<TensorSpec> gpt2_tensors(const Shape& c) {
     const size_t C = size_t(c.C);
     const float s = 0.02f, r = 0.02f / std::sqrt(2.0f * float(c.L));    // r: projections into the residual stream
@@ -81,7 +82,8 @@ inline const ModelInfo gpt2_info = {
                       "try --channels %d", c.NH, c.C, std::clamp(c.C / unit, 1, 16) * unit);
     },
     .tensors = gpt2_tensors,
-    // 6 per parameter in a matrix product, the tied head's once; the last term is the causal half of attention.
+    // 6 for each parameter of a matrix product; the tied head's count once. The last term is the causal half of
+    // attention.
     .flops_per_token = [](const Shape& c, int T) {
         return 6.0 * (12.0 * c.L * c.C * c.C + double(c.V) * c.C + double(c.L) * c.C * T);
     },

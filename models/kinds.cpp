@@ -1,5 +1,5 @@
-// kinds.cpp -- finds the ModelKind of each model in the list. A new line in models/list changes only this file and
-// models.cpp.
+// kinds.cpp -- finds the ModelKind of each model in models/list. ./configure writes the list as MODELS(X) to
+// build/models.h, which only this file and models.cpp include.
 #include "build/models.h"
 #include "models/model.h"
 

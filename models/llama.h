@@ -1,8 +1,8 @@
 // llama.h -- the Llama family (Touvron et al. 2023): what it is, declared once. Keep this file open while reading
-// llama.cpp. Qwen2 and Qwen3 differ in one thing each: biases of q, k and v; a norm of each head of q and k.
+// llama.cpp. Qwen2 also has biases of q, k and v. Qwen3 also has a norm of each head of q and k.
 //
 //     x = embed[token]
-//     x = x + o(attention(rotate(qkv(rms(x)))))        L times; key/value head i serves NH / NK query heads
+//     x = x + o(attention(rotate(qkv(rms(x)))))        L times; a key/value head serves NH / NK query heads
 //     x = x + down(silu(gate(h)) * up(h)),  h = rms(x)
 //     logits = rms(x) head^T
 //
@@ -27,7 +27,7 @@ inline float& rope_factor(Shape& s) { return s.real[2]; }
 inline float& rope_low(Shape& s) { return s.real[3]; }
 inline float& rope_high(Shape& s) { return s.real[4]; }
 
-// Sizes as llama.cpp uses them.
+// The sizes that llama.cpp uses.
 struct LlamaSizes {
     int L, C, NH, NK, HS, F, heads, width;      // heads: of q, k and v together; width = heads * HS, a row of qkv
     explicit LlamaSizes(Shape s)

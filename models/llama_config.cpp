@@ -71,7 +71,7 @@ std::string llama_check(Shape& shape, LlamaKind kind) {
     return "";
 }
 
-// 6 per parameter in a matrix product; the last term is the causal half of attention.
+// 6 for each parameter of a matrix product. The last term is the causal half of attention.
 double llama_flops(const Shape& shape, int T) {
     const LlamaSizes c(shape);
     const double block = double(c.C) * (double(c.width) + double(c.NH) * c.HS + 3.0 * c.F);

@@ -15,8 +15,8 @@ struct Lora {
     float scale() const { return float(alpha / rank); }
 };
 
-// A and B of each adapted matrix, in the order of `base`, by PEFT's names. kExitUsage for a target that is not there
-// and a rank above a matrix's width.
+// A and B of each adapted matrix, in the order of `base`, by PEFT's names. kExitUsage for a target that is not there,
+// or a rank above a matrix's width.
 std::vector<TensorSpec> lora_tensors(const std::vector<TensorSpec>& base, const Lora& lora);
 // [i]: how many tensors of lora_tensors() belong to tensors 0..i-1 of `base`; one element more than `base`.
 std::vector<int> lora_begins(const std::vector<TensorSpec>& base, const Lora& lora);

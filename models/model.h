@@ -1,8 +1,8 @@
 // model.h -- a model as the trainer uses it. What it computes is a table of functions, ModelKind, for each backend.
 //
 // A model is NAME.h (its declaration: shape.h), NAME.cpp and a line in models/list. NAME.cpp defines
-// `extern const ModelKind NAME_kind` in namespace BACKEND. Shared by all models (model.cpp): the head with its loss,
-// memory, evaluation and generation.
+// `extern const ModelKind NAME_kind` in namespace BACKEND. model.cpp has what all models share: memory, the head with
+// its loss, evaluation and generation. Products with a model's matrices are in linear.h.
 #pragma once
 #include <any>
 #include <functional>
@@ -100,8 +100,8 @@ template <class Own> Own& own(Model* m) {
     return *std::any_cast<Own>(&m->own);
 }
 
-// dropout returns what describes the model's dropout number `site`. drop applies it to inp (N,C), an activation or its
-// gradient, and returns out; without dropout it only returns inp.
+// dropout() describes dropout at one place of the model, number `site`. drop() applies it to inp (N,C), an activation
+// or its gradient, and returns out; without dropout it only returns inp.
 Dropout dropout(const Model* m, const Pass& pass, int site);
 const floatX* drop(const Model* m, const Pass& pass, int site, floatX* out, const floatX* inp);
 
@@ -116,12 +116,12 @@ void model_create(Model* m, const ModelInfo* info, const Shape& shape, int B, in
 void model_destroy(Model* m);
 void model_set_weights(Model* m, floatX* weights);          // of m->trained
 void model_set_gradients(Model* m, float* grads);
-// The name of a frozen tensor that has changed in memory since model_create; "" if none has.
+// Returns the name of a frozen tensor that has changed in memory since model_create; "" if none has.
 std::string changed_frozen_tensor(const Model& m);
 
 // Runs forward and backward of one micro-batch. Writes the gradients of the summed loss, and this loss (nats) to
-// loss[0] in device memory, without waiting for it. tokens, targets: host, (B,T); unchanged until the device has read
-// them.
+// loss[0] in device memory, without waiting for it. tokens, targets: host, (B,T); they must not change before the
+// device has read them.
 void model_forward_backward(Model* m, const Pass& pass, double* loss, const int* tokens, const int* targets);
 
 // Returns the sum of the losses (nats) of B*T tokens. losses: gets the loss of each, host, (B,T); or null.

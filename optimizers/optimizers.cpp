@@ -1,4 +1,5 @@
-// optimizers.cpp -- the list of optimizers.
+// optimizers.cpp -- the list of optimizers. ./configure writes build/optimizers.h from optimizers/list: OPTIMIZERS(X)
+// is X(adamw) X(sgd) ...
 #include "build/optimizers.h"
 
 const std::vector<const OptimizerInfo*>& all_optimizers() {

@@ -113,7 +113,7 @@ struct Workspace {
 
 // Computes `heads` heads from h on, which share k and v. out: of head h. lse: (B,NH,T) of all heads, or null.
 static void heads_forward(Head h, int heads, floatX* out, float* lse) {
-    constexpr int kKeysAtOnce = 256;    // their rows of p fit the L1 cache
+    constexpr int kKeysAtOnce = 256;    // keys per pass: their rows of p fit the L1 cache
     const int HS = h.HS, keys = h.first + h.queries;
     const size_t T = size_t(round_up(keys, kRows)), D = size_t(round_up(HS, kRows)), H = packed(HS), K = packed(keys);
     const float scale = inverse_sqrt(HS);

@@ -24,8 +24,8 @@
 namespace BACKEND {
 
 // Makes numbers below 1.2e-38, which cost a hundred cycles each, count as 0, as operands and as results, in every
-// program that has a CPU backend. Done before main, because a thread starts with the mode of the one that makes it
-// (C++20, [cfenv.syn]): bits depend on no thread.
+// program that has a CPU backend. This is done before main, because a thread inherits the mode of the thread that
+// starts it (C++20, [cfenv.syn]): so all threads have it.
 [[maybe_unused]] static const bool flushes_to_zero = [] {
 #if defined(__x86_64__)
     __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | 0x8040);          // FTZ, DAZ

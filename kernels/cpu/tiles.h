@@ -1,5 +1,5 @@
 // tiles.h -- the instructions of AMX: eight registers of 16 rows of 64 bytes. tests/tiles.h has them in software.
-// In assembly, because the compilers' own forms do not say that they read and write memory.
+// They are in assembly, because the compilers' own functions do not say that they read and write memory.
 #pragma once
 
 namespace BACKEND::ISA {

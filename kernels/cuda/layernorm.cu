@@ -103,7 +103,7 @@ layernorm_backward_kernel(floatX* dinp, float* partials, const floatX* dout, con
     grid_dependency_sync();
     int half = 0;
     const RowPlace p = {warps};
-    const int packs = C / 8, first_row = int(blockIdx.x) * p.slots, rows = int(gridDim.x) * p.slots;     // of a turn
+    const int packs = C / 8, first_row = int(blockIdx.x) * p.slots, rows = int(gridDim.x) * p.slots;  // rows: of a turn
     uint4 w[PACKS];
     float dweight[PACKS][8] = {}, dbias[PACKS][8] = {};
     for (int j = 0; j < PACKS; j++) w[j] = p.pack(j) < packs ? as<uint4>(weight + p.pack(j) * 8) : uint4{0, 0, 0, 0};

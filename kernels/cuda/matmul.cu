@@ -8,8 +8,8 @@
 // An operand is K-major (neighbours in memory are neighbours in k) or MN-major; ldmatrix transposes on the way to the
 // registers. A sum runs through k in order, so the choice of a tile changes the bits of dbias only; the split of k
 // changes those of dweight, too. dweight has few tiles and a long k: several blocks take a part of k each, and a second
-// kernel adds their sums in order. The same kernel computes dbias, by one more mma with a matrix of ones. On Hopper
-// products of more than 64 rows may go to matmul_sm90.cu.
+// kernel adds their sums in order. dweight's kernel also computes dbias, by one more mma with a matrix of ones. On
+// Hopper products of more than 64 rows may go to matmul_sm90.cu.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -45,7 +45,7 @@ template <bool MN, int SIZE, int BK, int THREADS> struct OperandSm80 {
 
     const bf16* src;    // this thread's first chunk of the next tile
     int ld;    // elements of a row in memory
-    int k, k_end, mn, mn_end;   // of that chunk; their ends
+    int k, k_end, mn, mn_end;   // k and mn of that chunk, and where they end
 
     // Where chunk c of line i is, in elements.
     static __device__ int at(int i, int c) { return (i * kChunks + (c ^ (kChunks == 4 ? i / 2 % 4 : i % 8))) * 8; }

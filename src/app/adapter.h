@@ -4,10 +4,10 @@
 #include "models/lora.h"
 
 bool is_adapter(const std::string& folder);
-// The text of adapter_config.json. table: tensors of the model that the adapters belong to; base: its folder.
+// Returns the text of adapter_config.json. table: tensors of the model that the adapters belong to; base: its folder.
 std::string adapter_config_json(const Lora& lora, const std::vector<TensorSpec>& table, const std::string& base);
 struct AdapterConfig { std::string base; size_t rank; double scale; };       // base: the model it belongs to
-// Throws kExitBadContent, also for settings that need more than W += scale B A.
+// These read adapter_config.json. kExitBadContent, also for settings that W += scale B A cannot express.
 AdapterConfig parse_adapter_config(std::string_view text, const char* what);
 AdapterConfig read_adapter_config(const std::string& folder);
 // Adds an adapter of any rank to weights laid out by `arena`: W += scale B A. kExitBadContent if it does not fit them.

@@ -16,8 +16,8 @@ struct Checkpoints {
     double stall = 0;                   // seconds that training has waited for it
 };
 
-// files: all but state.json. copy: a save copies the arrays, because training changes them while it is written.
-// kExitWrite if the disk has no room.
+// Sets *c up, on rank 0 with a saver. files: all but state.json. copy: a save copies the arrays, because training
+// changes them while it is written. kExitWrite if the disk has no room.
 void checkpoints_create(Checkpoints* c, Comm* comm, Reporter* report, const CheckpointFiles& files, bool copy,
                         const std::string& device_kind);
 void checkpoints_destroy(Checkpoints* c);       // waits for the save under way

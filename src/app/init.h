@@ -10,15 +10,15 @@ struct Init {
     std::string tokenizer;              // the text of its tokenizer.json; "": none
     ModelConfig config;
     Shape files = config.shape;         // shape of the weights' files; its context may be longer
-    std::string adapter = "";           // the folder of an adapter that load_init adds; "": none
+    std::string adapter = "";           // the folder of an adapter that load_init merges; "": none
     std::string tokenizer_config = "{}", chat_template = "", generation_config = "";    // the texts of these files
-    const std::string& saved() const { return adapter.empty() ? folder : adapter; }     // with state.json
+    const std::string& saved() const { return adapter.empty() ? folder : adapter; }     // the one with state.json
 };
 
-// Reads all but the weights of a run, checkpoint, Hugging Face folder, adapter of PEFT or model in one file.
-// kExitBadContent if an adapter was trained beside other weights.
+// Reads all but the weights of a run, checkpoint, Hugging Face folder, PEFT adapter or model in one file.
+// kExitBadContent if an adapter was trained for other weights.
 Init init_of_path(const std::string& path);
-// CRC-32C of the files with a model's weights.
+// Returns the CRC-32C of the files with a model's weights.
 uint32_t weights_checksum(const Init& init);
 // Reads --init, and puts model and shape into the options. kExitUsage if a given one differs.
 Init init_of_options(Options* options);

@@ -15,7 +15,7 @@ using LossPoints = std::vector<std::pair<int64_t, double>>;         // (step, lo
 // kExitNoInput.
 struct Metrics {
     LossPoints train, val;
-    double trained = 0;                         // seconds of these steps, from unix time `since` on
+    double trained = 0;                         // seconds of valid steps, logged from unix time `since` on
 };
 Metrics read_metrics(const std::string& path, double since = 0);
 double unix_seconds();                          // the clock of the events' "time"

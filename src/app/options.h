@@ -70,13 +70,14 @@ void options_take_model(Options* options, const ModelInfo& model, const Shape& s
 // training needs. gpu: a GPU was chosen.
 void resolve_options(Options* options, bool gpu);
 
-// The tensors that are trained: the model's, or with --lora adapters.
+// Returns the tensors that are trained: the model's, or with --lora the adapters'.
 std::vector<TensorSpec> trained_tensors(const Options& options);
-// The optimizer's hyperparameters in its own order; options are resolved.
+// Returns the optimizer's hyperparameters in its own order; options are resolved.
 std::vector<double> hyper_values(const Options& options, const OptimizerInfo& optimizer);
 
-// {"seq_len": 256, ...}: every option that this model and optimizer have, one a line.
+// Returns {"seq_len": 256, ...}: every option that this model and optimizer have, one per line.
 std::string options_to_json(const Options& options);
-// Name and value of every option that all ranks must agree on; or only of those that a run may never change.
+// Returns name and value of every option that all ranks must agree on; with never_change only of those that a resume
+// must not change.
 std::vector<std::pair<std::string, std::string>> options_identity(const Options& options, bool never_change = false);
 const char* version_text();                                         // "0.1 (a1b2c3d)"

@@ -21,7 +21,7 @@ struct StepTimes { double compute, comm, exposed; };        // seconds of this r
 
 // What a rank tells the others once per step.
 struct RankReport {
-    uint32_t requests;                  // signals: bit n is signal n
+    uint32_t requests;                  // by signal: bit n is signal n
     double compute;                     // seconds
     bool saved;                         // rank 0: the save under way has ended
 };
@@ -60,7 +60,8 @@ struct Reporter {
 // 90th percentile of the changes from step to step.
 std::string loss_spike(LossPoints losses, double guess);
 
-void report_begin(Reporter* r, const Progress& at);     // empty_run; opens the log, prints header, writes config.json
+// Calls empty_run, opens the log, prints the header and writes config.json.
+void report_begin(Reporter* r, const Progress& at);
 // Finds the run's folder again if it was moved, and says so. kExitWrite: it was deleted, or another run has it.
 void report_place(Reporter* r, int64_t step);
 void report_step(Reporter* r, const StepStats& stats);

@@ -12,7 +12,7 @@ struct Runner {
     Comm* comm = nullptr;
     Ddp* ddp = nullptr;
     bool use_graph = false;             // steps are replayed as graphs
-    Event begin = nullptr, results = nullptr;   // this step's start; its results are on the host
+    Event begin = nullptr, results = nullptr;   // this step starts; its results are on the host
     Graph graphs[2] = {};               // of even and odd steps, which have different StepStates
     int64_t runs = 0;                   // steps run with use_graph
     FILE* trace = nullptr;              // --trace; null: none
