@@ -1,11 +1,11 @@
 // attention_sm90.cu -- causal attention on Hopper: attention.cu's formulas for head sizes 64 and 128 without dropout.
 //
 // A block is two warpgroups that compute, 64 rows each, and one warp that loads: TMA brings tiles into a ring of slots.
-// For q k^T, dout v^T and their transposes wgmma reads tiles in shared memory, which have the layout of global memory.
-// p and ds, which come from the scores, stay in registers as the first operand of the next product; its second operand
-// is a tile that is read across its rows (MN-major). The two warpgroups, or two blocks, run independently, so that
-// products of one overlap with exponentials of the other. TMA fills the part of a box beyond the end of a sequence with
-// zeros.
+// For q k^T, dout v^T and their transposes wgmma reads tiles in shared memory along their rows, which are those of
+// global memory (K-major). What is computed from the scores, p or ds, stays in registers as the first operand of the
+// next product; its second operand is a tile read across its rows (MN-major). The two warpgroups, or two blocks, run
+// independently, so that products of one overlap with exponentials of the other. TMA fills the part of a box beyond the
+// end of a sequence with zeros.
 #include <cmath>
 #include <type_traits>
 #include "kernels/cuda/attention.cuh"

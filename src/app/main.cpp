@@ -110,7 +110,8 @@ static World world_for(const Options& options, const World& world, const Error& 
     return {};
 }
 
-// The supervisor starts the very program that this is, by its path: a build during the run replaces the file.
+// Becomes the supervisor, which starts this very program by its absolute path. If a build replaces that file during the
+// run, ranks that are started again run the new program.
 [[noreturn]] static void become_supervisor(const Options& options) {
     Arguments words = {format("--np=%d", options.np),
                        format("--max-restarts=%d", options.max_restarts)};
