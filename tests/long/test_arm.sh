@@ -1,6 +1,7 @@
 #!/bin/sh
 # test_arm.sh -- the program compiled for Arm and run by qemu-aarch64: its kernels against the specification, the golden
 # bits of tests/scripts/test_cpus.sh, and one job of two ranks of which one is emulated.
+# slow
 . tests/lib.sh
 for tool in aarch64-linux-gnu-g++ qemu-aarch64; do
     command -v $tool >/dev/null 2>&1 ||
