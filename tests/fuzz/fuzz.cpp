@@ -461,7 +461,7 @@ void wire(std::string_view in) {
     const std::string sent = (how & 1 ? bytes_of(head) : "") + std::string(in);
     impl.mesh[0].emplace_back();
     impl.mesh[0].push_back(connection(sent, true));
-    const auto all = [&](int) { return Part{payload, sizeof payload}; };
+    const auto all = [&](int) { return Bytes{payload, sizeof payload}; };
     exchange(&comm, 0, call, all, all);
 }
 
