@@ -8,8 +8,9 @@ namespace BACKEND {
 static int plan(const std::string& path, const std::string& gpus) {
     int ranks;
     const PlannedGpu& asked = gpu_asked_for(gpus, &ranks);
-    const Gpu& gpu = kGpus[&asked - kPlannedGpus];
-    CHECK(std::string(gpu.name) == asked.name, "%s has no rates", asked.name);
+    const Gpu* const found = std::ranges::find(kGpus, std::string_view(asked.name), &Gpu::name);
+    CHECK(found != std::end(kGpus), "%s has no rates", asked.name);
+    const Gpu& gpu = *found;
     Options o;
     options_merge_saved(&o, read_file(path), path);
     resolve_options(&o, true);

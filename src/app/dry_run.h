@@ -4,7 +4,7 @@
 #include "src/app/options.h"
 #include "src/comm/comm.h"
 
-// The GPUs that --for knows, and their memory in bytes. tools/step_model.h has their speed, in the same order.
+// The GPUs that --for knows, and their memory in bytes. tools/step_model.h has their speed.
 struct PlannedGpu { const char* name; double memory; };
 inline constexpr PlannedGpu kPlannedGpus[] = {{"a100", 80e9}, {"h100", 80e9}, {"h200", 141e9}, {"b200", 180e9},
                                               {"4090", 24e9}};
