@@ -1,6 +1,7 @@
 #!/bin/sh
-# test_many_hosts.sh -- the promise on many hosts, which are simulated on this machine: 256 ranks on 128 hosts of CPUs,
-# and 128 hosts of a GPU each, which are more than a kernel adds at a time (kGpuTerms), write the checkpoint of one rank.
+# test_many_hosts.sh -- the promise on many hosts, which are simulated on this machine. 256 ranks on 128 hosts of CPUs
+# write the checkpoint of one rank. 128 hosts of a GPU each, which are more than a kernel adds at a time (kGpuTerms), do
+# so too.
 . tests/lib.sh
 soft=${TRAIN_GPT_PTX:-$PWD/build/train_gpt_ptx}
 LOCKSTEP_SHARE_GPU=1; export LOCKSTEP_SHARE_GPU
