@@ -105,7 +105,7 @@ void open_loader(Trainer* t) {
 void open_outputs(Trainer* t, const Init& init) {
     CheckpointFiles files;
     files.config_json = model_config_json(find_model(t->options.model), t->model.shape, t->data, init);
-    files.texts = tokenizer_files(t->data, init);
+    files.texts = t->data.vocabulary.files;
     files.arena = &t->arena;
     if (t->comm->rank == 0) describe_adapters(&files, t->options, init);
     for (const StateArray& array : t->ddp.state) files.arrays.push_back({array.name, array.host});
@@ -135,7 +135,6 @@ bool set_up(Trainer* t) {
     check_memory(o, comm);
     allocate(t, &init);
     load_weights(t, init);
-    if (!o.task.empty()) t->data.task = read_task(o.task, t->data.tokenizer, o.shape.T);
     open_loader(t);
     open_outputs(t, init);
     return true;
@@ -281,7 +280,7 @@ void sample_text(Trainer* t) {
             comm_moved(t->comm);            // for the watchdog: the other ranks wait until the sample is complete
             print(text);
         };
-        return generate_text(&t->model, t->data.tokenizer, t->data.chat, t->options, uint32_t(t->at.step), pass_on);
+        return generate_text(&t->model, t->data.vocabulary, t->data.start, t->options, uint32_t(t->at.step), pass_on);
     });
     comm_barrier(t->comm);
 }

@@ -21,7 +21,7 @@
 #include "src/base/lock.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/checkpoint/model_file.h"
-#include "src/data/chat.h"
+#include "src/text/chat.h"
 #include "tools/tool.h"
 
 namespace {

@@ -18,7 +18,7 @@
 #include "src/checkpoint/checkpoint.h"
 #include "src/checkpoint/model_file.h"
 #include "src/data/shards.h"
-#include "src/data/tokenizer.h"
+#include "src/text/tokenizer.h"
 #include "tools/tool.h"
 
 namespace {

@@ -22,9 +22,11 @@
 #include "src/base/file.h"
 #include "src/base/json.h"
 #include "src/base/lock.h"
-#include "src/data/chat.h"
+#include "src/text/chat.h"
+#include "src/text/prepare.h"
+#include "src/text/text.h"
 #include "src/data/shards.h"
-#include "src/data/tokenizer.h"
+#include "src/text/tokenizer.h"
 #include "tools/tool.h"
 
 namespace {

@@ -10,6 +10,9 @@
 #include "src/base/json.h"
 #include "src/base/same_math.h"
 #include "src/ddp/transport.h"
+#include "src/text/model_texts.h"
+#include "src/text/questions.h"
+#include "src/text/text.h"
 
 namespace BACKEND {
 
@@ -69,7 +72,8 @@ static int sample(Options o) {
             loaded.init.folder.c_str());
     catch_signals(false);
     print(o.prompt);
-    generate_text(&loaded.model, loaded.tokenizer, {}, o, 0, print);
+    const std::vector<int> start = sample_start(o.prompt, {}, loaded.tokenizer);
+    generate_text(&loaded.model, vocabulary_of(loaded.tokenizer, {}), start, o, 0, print);
     print("\n");
     return kExitDone;
 }
@@ -107,9 +111,9 @@ static int chat(Options o) {
     set_threads(o.threads);
     Loaded loaded(o.paths[0], 1, SIZE_MAX);
     const Tokenizer& tokenizer = loaded.tokenizer;
-    const std::string& jinja = loaded.init.chat_template;
-    const ChatTemplate chat = choose_chat_template(o.chat_template, jinja, loaded.init.saved());
-    const int end = end_of_turn(tokenizer, chat);
+    const Init& init = loaded.init;
+    const std::string jinja = chat_template_of(init.chat_template, init.tokenizer_config, "tokenizer_config.json");
+    const ChatTemplate chat = choose_chat_template(o.chat_template, jinja, init.saved());
     if (const std::string token = missing_control_token(tokenizer, chat); !token.empty())
         die(kExitUsage, "chat: %s: its tokenizer has no %s; train it on conversations, or use sample",
             o.paths[0].c_str(), token.c_str());
@@ -118,6 +122,7 @@ static int chat(Options o) {
     sigaction(SIGINT, &action, nullptr);                // without SA_RESTART, so that it also ends a read
     if (!o.is_given("max-tokens")) o.max_tokens = loaded.model.T;
     if (isatty(STDIN_FILENO)) print("Ctrl-C stops an answer, Ctrl-D ends.\n");
+    const Vocabulary vocabulary = vocabulary_of(tokenizer, chat);
     Conversation history;
     if (!o.system.empty()) history.turns.push_back({"system", o.system});
     std::string line;
@@ -126,7 +131,7 @@ static int chat(Options o) {
         interrupted = 0;
         history.turns.push_back({"user", line});
         std::vector<int> tokens = tokens_that_fit(&history, chat, tokenizer, loaded.model.T, o.max_tokens);
-        const std::string text = continue_text(&loaded.model, tokenizer, end, o, answer, &tokens, print,
+        const std::string text = continue_text(&loaded.model, vocabulary, o, answer, &tokens, print,
                                                [] { return interrupted != 0; });
         print("\n");
         history.turns.push_back({"assistant", text});
@@ -135,23 +140,20 @@ static int chat(Options o) {
 }
 
 static void refuse_conversations(const Options& o) {
-    if (o.perplexity && !o.data.empty() && find_source(o.data).is_masked())
+    if (o.perplexity && !o.data.empty() && find_texts(o.data).is_masked())
         die(kExitUsage, "--perplexity: %s: got conversations, want text", o.data.c_str());
 }
 
 // Opens what eval scores: --data, or without it the validation part of the run.
 static Data data_to_score(Options o, const Loaded& loaded, int T, Comm* comm) {
-    const int V = loaded.model.shape.V;
+    o.task = o.prompt = "";                 // they are not part of the data here
     if (o.is_given("data")) {
         refuse_conversations(o);
-        Data data;
-        data.tokenizer = o.is_given("tokenizer") ? tokenizer_open(o.tokenizer, nullptr) : loaded.tokenizer;
-        if (o.is_given("tokenizer") && data.tokenizer.vocab_size != V)
-            die(kExitUsage, "--tokenizer: got %d tokens, want the model's %d; give the one it was trained with",
-                data.tokenizer.vocab_size, V);
-        data.vocab_size = V;
-        data.val = open_dataset(o.data, data.tokenizer, T, comm, o.chat_template, loaded.init.chat_template);
-        return data;
+        o.shape = {};
+        o.shape.T = T;
+        DataOptions whole = data_options(o, loaded.init);
+        whole.whole = true;
+        return open_data(whole, comm);
     }
     if (!merge_options_of(o.paths[0], &o))
         die(kExitUsage, "eval %s: not a run folder, so it has no validation part; give --data", o.paths[0].c_str());
@@ -180,8 +182,8 @@ static Score score_windows(Model* model, const Data& data, int given, int B, Com
             std::vector<int>& tokens = rows.back().tokens;
             shard.read(begin, end - begin, tokens.data(), data.vocab_size);
             score.tokens += end - done;
-            for (uint64_t k = done; k < end && data.tokenizer.kind != Tokenizer::none; k++)
-                score.bytes += data.tokenizer.text(tokens[k - begin]).size();
+            for (uint64_t k = done; k < end && data.vocabulary.has_text(); k++)
+                score.bytes += data.vocabulary.text(tokens[k - begin]).size();
         }
     for (const double p : score_rows(model, rows, B, comm, &score.requests)) score.nats -= p;
     score.text_nats = score.bytes ? score.nats : 0;
@@ -198,7 +200,7 @@ static int eval(Options o, Comm* comm) {
     Loaded loaded(o.paths[0], B, o.is_given("seq-len") ? size_t(o.shape.T) : SIZE_MAX);
     Model* const model = &loaded.model;
     o.perplexity |= o.stride > 0;
-    if (!o.task.empty()) say(score_task(model, read_task(o.task, loaded.tokenizer, model->T), B, comm).text());
+    if (!o.task.empty()) say(score_task(model, read_questions(o.task, loaded.tokenizer, model->T), B, comm).text());
     if (!o.task.empty() && !o.is_given("data") && !o.perplexity) return kExitDone;
     const Data data = data_to_score(o, loaded, o.perplexity ? 1 : model->T, comm);
     const Score score = o.perplexity ? score_windows(model, data, o.stride, B, comm) :

@@ -2,6 +2,7 @@
 #include "src/app/inference.h"
 #include <algorithm>
 #include "src/app/run.h"
+#include "src/base/utf8.h"
 
 namespace BACKEND {
 
@@ -15,8 +16,8 @@ static Score score_batch(Model* model, const Data& data, int B, uint64_t i) {
     for (uint64_t b = 0; b < n; b++) data.val.sample(begin + b, &tokens[b * T], &targets[b * T], data.vocab_size);
     sums.nats = model_loss(model, tokens.data(), targets.data(), int(n), int(T), losses.data());
     sums.tokens = uint64_t(std::ranges::count_if(targets, [](int target) { return target >= 0; }));
-    for (size_t k = 0; k < n * T && data.tokenizer.kind != Tokenizer::none; k++) {
-        const size_t bytes = data.tokenizer.text(targets[k]).size();
+    for (size_t k = 0; k < n * T && data.vocabulary.has_text(); k++) {
+        const size_t bytes = data.vocabulary.text(targets[k]).size();
         sums.bytes += bytes;
         if (bytes) sums.text_nats += double(losses[k]);
     }
@@ -43,7 +44,7 @@ Score evaluate(Model* model, const Data& data, int B, int64_t batches, Comm* com
     return total;
 }
 
-std::string continue_text(Model* model, const Tokenizer& tokenizer, int end, const Options& o, uint32_t stream,
+std::string continue_text(Model* model, const Vocabulary& v, const Options& o, uint32_t stream,
                           std::vector<int>* tokens, const Print& print, const std::function<bool()>& stops) {
     std::string all;
     Utf8Stream utf8;
@@ -51,46 +52,26 @@ std::string continue_text(Model* model, const Tokenizer& tokenizer, int end, con
         all += piece;
         print(piece);
     };
-    const SamplingParams params = {o.temperature, o.top_k, o.top_p, o.seed, stream, tokenizer.vocab_size};
+    const SamplingParams params = {o.temperature, o.top_k, o.top_p, o.seed, stream, v.tokens};
     generate(model, tokens, o.max_tokens, params, [&](int token) {
-        if (token == tokenizer.eot || token == end) return false;
-        const bool text = tokenizer.kind != Tokenizer::none;
-        emit(text ? utf8.push(tokenizer.text(token)) : std::to_string(token) + " ");
+        if (token == v.eot || token == v.end) return false;
+        emit(v.has_text() ? utf8.push(v.text(token)) : std::to_string(token) + " ");
         return !stops();
     });
     emit(utf8.finish());
     return all;
 }
 
-std::vector<int> chat_prompt(const Conversation& conversation, const ChatTemplate& chat, const Tokenizer& tokenizer) {
-    std::vector<uint32_t> tokens;
-    encode_chat(conversation, chat, tokenizer, &tokens, true);
-    for (uint32_t& token : tokens) token &= ~kUntrained;
-    return {tokens.begin(), tokens.end()};
-}
-
-std::string generate_text(Model* model, const Tokenizer& tokenizer, const ChatTemplate& chat, const Options& o,
+std::string generate_text(Model* model, const Vocabulary& v, const std::vector<int>& start, const Options& o,
                           uint32_t stream, const Print& print) {
-    // Begins with the token that precedes a document, if there is one, and the prompt; without either with a new line.
-    std::vector<int> start;
-    if (chat.form) {
-        // A char tokenizer may not have learnt the characters of a greeting.
-        const bool greets = o.prompt.empty() && tokenizer.kind != Tokenizer::character;
-        start = chat_prompt({{{"user", greets ? "Hello" : o.prompt}}}, chat, tokenizer);
-    } else {
-        if (tokenizer.eot >= 0) start.push_back(tokenizer.eot);
-        const std::string prompt = o.prompt.empty() && start.empty() ? "\n" : o.prompt;
-        if (tokenizer.kind != Tokenizer::none) tokenizer.encode(prompt, &start);
-        if (start.empty()) start.push_back(model->shape.V - 1);
-    }
-    const int end = end_of_turn(tokenizer, chat);
     std::string all;
     for (int i = 0; i < o.samples && !stop_requested(); i++) {
         std::vector<int> tokens = start;
-        const std::string between = (i > 0 ? "\n---\n" + o.prompt : "") + (chat.form ? "\n" : "");
+        if (tokens.empty()) tokens.push_back(model->shape.V - 1);
+        const std::string between = (i > 0 ? "\n---\n" + o.prompt : "") + (v.chats ? "\n" : "");
         const uint32_t own = stream + (uint32_t(i) << 24);          // steps stay below 2^24 in practice
         print(between);
-        all += between + continue_text(model, tokenizer, end, o, own, &tokens, print, stop_requested);
+        all += between + continue_text(model, v, o, own, &tokens, print, stop_requested);
     }
     return all;
 }

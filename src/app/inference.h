@@ -24,17 +24,16 @@ struct Score {
 Score evaluate(Model* model, const Data& data, int B, int64_t batches, Comm* comm, bool to_its_end = false);
 
 using Print = std::function<void(const std::string&)>;
-// Continues --prompt, or answers it by a template, --samples times with a line between them. A sample ends at the token
-// that ends a text or turn, after --max-tokens, or at a request to stop. Passes whole characters to `print` as they are
-// generated, and returns all of them. With the same seed another stream gives other samples.
-std::string generate_text(Model* model, const Tokenizer& tokenizer, const ChatTemplate& chat, const Options& options,
-                          uint32_t stream, const Print& print);
+// Continues the tokens `start` --samples times with a line between them; after the first, --prompt is printed again. A
+// sample ends at the token that ends a text or turn, after --max-tokens, or at a request to stop. Passes whole
+// characters to `print` as they are generated, and returns all of them. With the same seed another stream gives other
+// samples. start: empty: the model's last token.
+std::string generate_text(Model* model, const Vocabulary& vocabulary, const std::vector<int>& start,
+                          const Options& options, uint32_t stream, const Print& print);
 
-// Returns the tokens of a conversation, followed by the beginning of the assistant's next turn.
-std::vector<int> chat_prompt(const Conversation& conversation, const ChatTemplate& chat, const Tokenizer& tokenizer);
-// Appends up to --max-tokens tokens. Ends at an end-of-text token, at token `end` (-1: none), or when stops() is true.
-// Returns the tokens' text.
-std::string continue_text(Model* model, const Tokenizer& tokenizer, int end, const Options& options, uint32_t stream,
+// Appends up to --max-tokens tokens. Ends at a token that ends a text or turn, or when stops() is true. Returns the
+// tokens' text.
+std::string continue_text(Model* model, const Vocabulary& vocabulary, const Options& options, uint32_t stream,
                           std::vector<int>* tokens, const Print& print, const std::function<bool()>& stops);
 
 }  // namespace BACKEND

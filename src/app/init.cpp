@@ -1,6 +1,7 @@
 // init.cpp -- see init.h.
 #include "src/app/init.h"
 #include "src/app/adapter.h"
+#include "src/text/tokenizer.h"
 #include "src/base/common.h"
 #include "src/base/file.h"
 #include "src/checkpoint/checkpoint.h"
@@ -21,15 +22,15 @@ static Init init_of_file(const std::string& path) {
     return init;
 }
 
-static std::string read_beside(const std::string& folder, const char* name, const char* otherwise = "") {
+static std::string read_beside(const std::string& folder, const char* name) {
     const std::string path = path_join(folder, name);
-    return file_exists(path) ? read_file(path) : otherwise;
+    return file_exists(path) ? read_file(path) : "";
 }
 
 static void read_tokenizer_files(const std::string& folder, Init* init) {
     init->tokenizer = read_beside(folder, "tokenizer.json");
-    init->tokenizer_config = read_beside(folder, "tokenizer_config.json", "{}");
-    init->chat_template = read_chat_template(folder);
+    init->tokenizer_config = read_beside(folder, "tokenizer_config.json");
+    init->chat_template = read_beside(folder, "chat_template.jinja");
     init->generation_config = read_beside(folder, "generation_config.json");
 }
 
@@ -100,8 +101,8 @@ Init init_of_run(const std::string& checkpoint, const Options& o, Comm* comm) {
     const std::string config_text = comm_first_text(comm, reads ? read_file(config) : "");
     Init init = {checkpoint, "", parse_config(config_text, config.c_str())};
     if (reads) read_tokenizer_files(checkpoint, &init);
-    init.tokenizer = comm_first_text(comm, init.tokenizer);
-    init.chat_template = comm_first_text(comm, init.chat_template);
+    for (std::string* text : {&init.tokenizer, &init.tokenizer_config, &init.chat_template, &init.generation_config})
+        *text = comm_first_text(comm, *text);
     for (const ShapeKey& key : init.config.info->keys) {    // a damaged size must not ask for memory
         const double has = key.get(init.config.shape), want = key.get(o.shape);
         if (o.model == init.config.info->name && has != want)
@@ -115,15 +116,20 @@ DataOptions data_options(const Options& o, const Init& init) {
     return {.data = o.data,
             .val_data = o.val_data,
             .tokenizer = chosen || o.is_given("tokenizer") ? o.tokenizer : "",
-            .init_tokenizer = init.tokenizer,
-            .init_path = path_join(init.saved(), "tokenizer.json"),
             .chat_template = o.chat_template,
-            .init_chat = init.chat_template,
+            .init_path = path_join(init.saved(), "tokenizer.json"),
+            .init_tokenizer = init.tokenizer,
+            .init_tokenizer_config = init.tokenizer_config,
+            .init_chat_template = init.chat_template,
+            .init_generation_config = init.generation_config,
+            .prompt = o.prompt,
+            .task = o.task,
+            .cache = o.dry_run ? "" : o.out_dir,
             .init_vocab = init.config.shape.V,
             .vocab_size = o.shape.V,
+            .seq_len = o.shape.T,
             .frozen = o.lora.rank > 0,
             .init_eot = !init.folder.empty() && !init.config.no_eot,
-            .seq_len = o.shape.T,
             .evaluates = o.command != "train" || o.eval_every > 0};
 }
 

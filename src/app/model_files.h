@@ -1,18 +1,11 @@
 // model_files.h -- the small files that stand beside a checkpoint's weights, as Hugging Face and llama.cpp read them.
 #pragma once
 #include <string>
-#include <utility>
-#include <vector>
 #include "src/app/init.h"
 #include "src/checkpoint/checkpoint.h"
 
 // Returns config.json. Its bos token begins a text, its eos token ends one, or with conversations a turn.
 std::string model_config_json(const ModelInfo* info, const Shape& shape, const Data& data, const Init& init);
-
-// Returns names and contents of tokenizer.json, tokenizer_config.json, chat_template.jinja and generation_config.json.
-// What came with the model of --init is kept, unless the run trains on conversations. Without a tokenizer there are no
-// files.
-std::vector<std::pair<std::string, std::string>> tokenizer_files(const Data& data, const Init& init);
 
 // With --lora adds to a checkpoint's files that its weights are adapters of the model in init.folder. Rank 0.
 void describe_adapters(CheckpointFiles* files, const Options& options, const Init& init);

@@ -22,7 +22,7 @@ static void print_header(const Reporter* r, size_t parameters) {
                      o.lora.rank, o.lora.alpha, with_commas(count_parameters(trained_tensors(o))).c_str(),
                      o.lora.targets == "all" ? "all matrices" : o.lora.targets.c_str());
     r->log->text("data    %s | tokenizer %s, vocabulary %d: a fresh model's loss is near %.4f",
-                 data.train.description.c_str(), data.tokenizer.kind ? data.tokenizer.name.c_str() : "none",
+                 data.train.description.c_str(), data.vocabulary.name.c_str(),
                  data.vocab_size, same_log(double(data.vocab_size)));
     r->log->text("batch   %s tokens in micro-batches of %d x %d, on %d replicas | %lld steps",
                  with_commas(uint64_t(o.total_batch_size)).c_str(), o.batch_size, o.shape.T, o.replicas,
@@ -245,14 +245,14 @@ void report_end(Reporter* r, int64_t step, int code, const std::string& why) {
     if (const std::string best = path_join(folder, "ckpt/best"); file_exists(best))
         r->log->text("best    %s", shell_quote(best).c_str());
     const std::string program = shell_quote(o.program), tool = tool_path("export");
-    r->log->text("next    %s %s %s", program.c_str(), r->data->chat.form ? "chat" : "sample", here.c_str());
+    r->log->text("next    %s %s %s", program.c_str(), r->data->vocabulary.chats ? "chat" : "sample", here.c_str());
     r->log->text("        %s --resume %s --steps %lld", program.c_str(), here.c_str(), (long long)(2 * step));
     if (!file_exists(tool)) return;
     r->log->text("        %s %s", shell_quote(tool_path("report")).c_str(), here.c_str());
     const std::string to_export = shell_quote(tool) + " " + here;
     const std::string to = path_join(folder, format("step_%08lld", (long long)step));
     r->log->text("        %s --hf %s", to_export.c_str(), shell_quote(to + "-hf").c_str());
-    if (!gguf_keys(o.model).empty() && r->data->tokenizer.kind == Tokenizer::bpe)
+    if (!gguf_keys(o.model).empty() && r->data->vocabulary.is_bpe)
         r->log->text("        %s --gguf %s", to_export.c_str(), shell_quote(to + ".gguf").c_str());
 }
 

@@ -1,11 +1,8 @@
-// tasks.h -- multiple-choice questions, as HellaSwag, ARC, PIQA and MMLU ask them: which ending does the model find
-// likeliest? The rule is that of the lm-evaluation-harness (0.4, api/task.py and models/huggingface.py).
+// tasks.h -- scores multiple-choice questions, as HellaSwag, ARC, PIQA and MMLU ask them: which ending does the model
+// find likeliest? The rule is that of the lm-evaluation-harness (0.4, api/task.py and models/huggingface.py).
 //
-//     {"ctx": "The cat sat on", "endings": ["the mat.", "a cloud."], "label": 0}        a line of the file
-//
-// An ending's score is the sum of log p of its tokens after the context and a space. Context and ending become tokens
-// together. A text that is too long loses its beginning. acc is the share of questions whose right ending has the
-// largest score; acc_norm compares the scores per character.
+// An ending's score is the sum of log p of its tokens. acc is the share of questions whose right ending has the largest
+// score; acc_norm compares the scores per character. src/text/questions.h makes the tokens.
 #pragma once
 #include "models/model.h"
 #include "src/base/json.h"
@@ -13,11 +10,6 @@
 #include "src/data/data.h"
 
 namespace BACKEND {
-
-// Reads a file of questions. A row has at most T inputs, which are T + 1 tokens. An end-of-text token, if the tokenizer
-// has one, stands before a context as before a document in training. kExitNoInput; kExitBadContent with file, line and
-// field.
-Task read_task(const std::string& path, const Tokenizer& tokenizer, int T);
 
 struct TaskScore {
     std::string name;

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <unistd.h>
-#include "src/base/unicode.h"
+#include "src/base/utf8.h"
 
 static const char* program = "train_gpt";
 static std::atomic<int> error_rank{-1};         // threads beside the main one print errors too

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include "src/base/common.h"
-#include "src/base/unicode.h"
+#include "src/base/utf8.h"
 
 namespace {
 constexpr int kMaxDepth = 32;   // of arrays and objects inside each other

@@ -1,4 +1,5 @@
-// data.h -- datasets of tokens, from text, jsonl, .npy, llm.c shards or nanoGPT bins, one file or many.
+// data.h -- datasets of tokens, from .npy, llm.c shards or nanoGPT bins, one file or many, or from text as build/prep
+// prepares it.
 //
 // Sample i of a shard has the T tokens from i*T on as inputs, and those from i*T+1 on as targets. A shard has
 // floor((tokens - 1) / T) samples. Documents (lines of a .jsonl, files of a folder of texts) are joined, with an
@@ -8,17 +9,17 @@
 // the characters of a single text, of the tokens of token files, and of several documents those that begin in the last
 // tenth of the bytes, at least one.
 //
-// Each conversation (chat.h) is one sample, padded or cut to T tokens. The loss ignores targets of -1.
+// Each conversation (src/text/chat.h) is one sample, padded or cut to T tokens. The loss ignores targets of -1.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <future>
 #include <string>
 #include <vector>
 #include "src/comm/comm.h"
-#include "src/data/chat.h"
 #include "src/data/sampler.h"
 #include "src/data/shards.h"
-#include "src/data/tokenizer.h"
+#include "src/data/vocabulary.h"
 
 // Files that stay open while a run reads them.
 struct Content {
@@ -43,14 +44,20 @@ struct Dataset {
 struct DataOptions {
     std::string data, val_data;             // paths; empty: the built-in stories
     std::string tokenizer;                  // as --tokenizer; empty: init_tokenizer, else byte for text
-    std::string init_tokenizer, init_path;  // text and path of tokenizer.json of the model to start from, or empty
-    std::string chat_template, init_chat;   // as --chat-template; the template of that model
+    std::string chat_template;              // as --chat-template
+    // Of the model to start from: the path of its tokenizer.json, and the texts of this and other files; or empty.
+    std::string init_path, init_tokenizer, init_tokenizer_config, init_chat_template, init_generation_config;
+    std::string prompt, task;               // as --prompt and --task
+    std::string cache;                      // where prepared texts go if the user has no cache; may be empty
     int init_vocab = 0, vocab_size = 0;     // that model's or 0; --vocab-size or 0
+    int seq_len = 0;                        // T
     bool frozen = false;                    // that model's embedding is frozen, so no token can be added
     bool init_eot = false;                  // that model's texts may begin with end-of-text
-    int seq_len = 0;                        // T
+    bool whole = false;                     // all of `data` is for validation, and no token is added
     bool evaluates = true;                  // false: the validation part may be empty
+    bool says = true;                       // build/prep reports its progress on stderr
 };
+
 // Multiple-choice questions (src/app/tasks.h).
 struct Task {
     struct Row { std::vector<int> tokens; int scored; };        // a text, and how many tokens at its end are scored
@@ -61,23 +68,19 @@ struct Task {
     std::vector<Item> items;
 };
 struct Data {
-    Dataset train, val;
-    Tokenizer tokenizer;                    // its kind is none if tokens have no text
-    ChatTemplate chat;                      // its form is null if there are no conversations
-    int vocab_size = 0;
-    Task task;                              // questions of --task; without it there are none
+    Dataset train = {}, val = {};
+    Vocabulary vocabulary = {};             // it has no text if the data are tokens without a tokenizer
+    int vocab_size = 0;                     // rows of the embedding; the tokenizer may have fewer tokens
+    std::vector<int> start = {};            // tokens with which a sample begins: those of --prompt
+    Task task = {};                         // questions of --task; without it there are none
 };
 // Throws kExitBadContent if the content of an open data file has changed since the start: a checkpoint would identify
 // other data than the run has read. A new file under the same name does not matter, because the old one stays open.
 void check_unchanged(const Data& data);
 
-// Opens the data. Text is tokenised once per host, into memory that its ranks share. Collective; comm null: one
-// process. Throws kExitUsage, kExitBadContent, kExitNoInput.
+// Opens the data. The first rank of each host asks build/prep for all that depends on text; the others wait. Collective;
+// comm null: one process. Throws kExitUsage, kExitBadContent, kExitNoInput, kExitWrite.
 Data open_data(const DataOptions& options, Comm* comm);
-
-// Opens a path as one dataset, with a known tokenizer. chat_template, jinja: see choose_chat_template. Collective.
-Dataset open_dataset(const std::string& path, const Tokenizer& tokenizer, int T, Comm* comm,
-                     const std::string& chat_template = "auto", const std::string& jinja = "");
 
 // Prepares the batches of the next step in the background.
 struct BatchLoader {

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <map>
 #include "src/base/common.h"
-#include "src/data/chat.h"
+#include "src/base/json.h"
 
 using ull = unsigned long long;
 
@@ -90,25 +90,6 @@ const char* format_name(Format format) {
 struct LlmcKind { uint32_t magic, version, width; };        // width: bytes of a token
 static constexpr LlmcKind llmc_kinds[] = {{20240520, 1, 2}, {20240801, 7, 4}};     // of GPT-2, of Llama 3
 
-// Decides the format of a .jsonl by its first line.
-static Format format_of_jsonl(const std::string& path) {
-    FileReader file(path);
-    std::string_view text;
-    size_t number = 0;
-    do {
-        number++;
-        if (!file.line(&text)) return Format::jsonl;
-        if (number == 1) text = without_mark(text);
-    } while (is_blank(text));
-    const std::string what = format("data: %s: line %zu", path.c_str(), number);
-    if (text[text.find_first_not_of(" \t\r")] == '[')
-        die_content(what, "a list", "an object on each line: jq -c '.[]' FILE");
-    const Json line = parse_json(text, what.c_str());
-    const std::string form = conversation_key(line);
-    if (form.empty()) return Format::jsonl;
-    return form == "prompt" && line.find(form).kind() == Json::string ? Format::pairs : Format::chat;
-}
-
 static Format recognise(const std::string& path) {
     const InputFile file(path, "data");
     std::string head(size_t(std::min<uint64_t>(file.size, 16384)), '\0');
@@ -126,7 +107,7 @@ static Format recognise(const std::string& path) {
         if (text && head.size() >= 64) die_content("data: " + path, "text", "tokens in a .bin; rename it to .txt");
         return Format::raw;
     }
-    if (path.ends_with(".jsonl")) return format_of_jsonl(path);
+    if (path.ends_with(".jsonl")) return Format::jsonl;
     if (!text) die_content("data: " + path, "neither text nor tokens", "UTF-8 text, .jsonl, .npy, or a .bin");
     return Format::text;
 }
@@ -156,11 +137,15 @@ Source find_source(const std::string& path) {
     if (source.files.empty())
         die(kExitNoInput, "data: %s: no file is there or matches it; give --data or --val-data", path.c_str());
     source.format = recognise(source.files[0]);
-    for (const std::string& file : source.files)
-        if (const Format format = recognise(file); format != source.format)
-            die_content("data: " + file, format_name(format), format_name(source.format) + (" as " + source.files[0]));
+    check_formats(source, recognise);
     check_manifest(source, {});
     return source;
+}
+
+void check_formats(const Source& source, const std::function<Format(const std::string& file)>& format_of) {
+    for (const std::string& file : source.files)
+        if (const Format format = format_of(file); format != source.format)
+            die_content("data: " + file, format_name(format), format_name(source.format) + (" as " + source.files[0]));
 }
 
 Source take_validation(Source* source) {
@@ -246,12 +231,4 @@ void Shard::read(uint64_t first, size_t n, int* out, int vocab_size) const {
                 "the right --tokenizer?", name.c_str(), ull(begin + first + i), ull(at + i * width), token, vocab_size);
         out[i] = int(raw);
     }
-}
-
-size_t nine_tenths(std::string_view text) {
-    const auto starts = [](char c) { return (c & 0xC0) != 0x80; };  // true except for continuation bytes
-    uint64_t left = nine_tenths_of(uint64_t(std::count_if(text.begin(), text.end(), starts)));
-    for (size_t at = 0; at < text.size(); at++)
-        if (starts(text[at]) && left-- == 0) return at;
-    return text.size();
 }

@@ -1,6 +1,7 @@
 // shards.h -- finds the files that a --data path means, and reads consecutive tokens from files or memory.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -9,9 +10,9 @@
 
 enum class Format {
     text,   // plain text: each file is one document
-    jsonl,  // a JSON object on each line, its "text" a document
-    chat,   // a conversation on each line: see chat.h
-    pairs,  // a prompt and its completion on each line
+    jsonl,  // a JSON object on each line; build/prep alone tells apart these three: the "text" is a document,
+    chat,   // or the line is a conversation (src/text/chat.h),
+    pairs,  // or a prompt and its completion
     npy,    // numpy.save of a one-dimensional array of uint16 or uint32
     llmc,   // llm.c's header, then uint16, or uint32 for Llama 3
     raw,    // uint16 without a header (nanoGPT)
@@ -30,6 +31,8 @@ struct Source {
 // Returns the files of a folder except hidden ones, or the path itself, or the matches of a glob; sorted.
 std::vector<std::string> find_files(const std::string& path);
 Source find_source(const std::string& path);    // kExitNoInput; kExitBadContent: not data of one kind
+// Throws kExitBadContent unless all files of a source have its format. format_of(file) returns a file's format.
+void check_formats(const Source& source, const std::function<Format(const std::string& file)>& format_of);
 
 // Moves the files with the word val, valid or validation in their name to the result, unless all or none have it. For a
 // lone "train.bin" returns the "val.bin" beside it. Returns no files if there are none.
@@ -50,6 +53,9 @@ uint64_t content_hash(const std::vector<std::string>& files);   // opens one at 
 // it or has changed. crcs: from content_hash; empty: they are not compared.
 void check_manifest(const Source& source, const std::vector<uint32_t>& crcs);
 
+// This bit of a token of 4 bytes says that it is not trained on.
+constexpr uint32_t kUntrained = 1u << 31;
+
 // Consecutive tokens in a file or in memory.
 struct Shard {
     size_t width = 2;                   // bytes of a token: 2 or 4, unsigned, little-endian
@@ -67,10 +73,4 @@ struct Shard {
 };
 Shard open_token_file(const std::string& path, Format format);  // npy, llmc, raw; comm_create has raised ulimit -n
 
-// Returns text without the byte order mark with which it may begin.
-inline std::string_view without_mark(std::string_view text) {
-    return text.substr(text.starts_with("\xef\xbb\xbf") ? 3 : 0);
-}
-inline bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r") == line.npos; }
-size_t nine_tenths(std::string_view text);  // the byte at which character floor(9 n / 10) of n begins
 inline uint64_t nine_tenths_of(uint64_t n) { return n / 10 * 9 + n % 10 * 9 / 10; }

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include "src/base/file.h"
-#include "src/data/chat.h"
+#include "src/text/chat.h"
 #include "src/data/data.h"
 #include "tests/test.h"
 #include "tests/unit/folder.h"

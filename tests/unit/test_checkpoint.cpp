@@ -22,7 +22,7 @@
 #include "src/base/json.h"
 #include "src/checkpoint/model_file.h"
 #include "src/checkpoint/saver.h"
-#include "src/data/tokenizer.h"
+#include "src/text/tokenizer.h"
 #include "tests/test.h"
 
 namespace {

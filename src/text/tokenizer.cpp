@@ -1,12 +1,12 @@
 // tokenizer.cpp -- the splits, merging by rank (Sennrich et al. 2016, arXiv 1508.07909), encoding.
-#include "src/data/tokenizer.h"
+#include "src/text/tokenizer.h"
 #include <algorithm>
 #include <climits>
 #include <queue>
 #include <unordered_map>
 #include <utility>
 #include "src/base/common.h"
-#include "src/base/unicode.h"
+#include "src/text/unicode.h"
 
 // ---- the splits: regular expressions, matched by hand
 
@@ -93,18 +93,6 @@ const Split splits[] = {
 };
 
 // ---- encoding
-
-std::string Utf8Stream::push(std::string_view bytes) {
-    pending += bytes;
-    std::string out;
-    std::string_view rest = pending;
-    for (Utf8Char c; !(c = decode_utf8(rest)).cut; rest.remove_prefix(c.length))
-        out += c.valid ? rest.substr(0, c.length) : "\uFFFD";
-    pending.erase(0, pending.size() - rest.size());
-    return out;
-}
-
-std::string Utf8Stream::finish() { return std::exchange(pending, "").empty() ? "" : "\uFFFD"; }
 
 // Finds added tokens in a text: the leftmost one and, of several at one place, the longest.
 struct Names {

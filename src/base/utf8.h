@@ -1,11 +1,9 @@
-// unicode.h -- UTF-8, NFC, and the classes of code points by which tokenizers split a text.
+// utf8.h -- characters as UTF-8, read and written.
 #pragma once
 #include <cstdint>
 #include <string>
 #include <string_view>
-
-enum CharClass { kOther, kLetter, kNumber, kSpace };    // none of the others; \p{L}; \p{N}; \s, White_Space
-CharClass char_class(uint32_t code);                    // of Unicode 16.0; code <= 0x10FFFF
+#include <utility>
 
 struct Utf8Char {
     uint32_t code;
@@ -40,6 +38,19 @@ inline void append_utf8(std::string* out, uint32_t code) {
     for (int k = more - 1; k >= 0; k--) *out += char(0x80 | (code >> 6 * k & 0x3F));
 }
 
-// Appends text in the composed form NFC, as the tokenizers library 0.23 computes it (Unicode 9.0). Bytes that are not
-// UTF-8 stay as they are. Returns false, and appends nothing, if text is in that form already.
-bool to_nfc(std::string_view text, std::string* out);
+// Decodes a stream of bytes to text without cutting a UTF-8 character: holds back up to 3 bytes. Bytes that are not
+// UTF-8 become U+FFFD.
+struct Utf8Stream {
+    std::string push(std::string_view bytes) {
+        pending += bytes;
+        std::string out;
+        std::string_view rest = pending;
+        for (Utf8Char c; !(c = decode_utf8(rest)).cut; rest.remove_prefix(c.length))
+            out += c.valid ? rest.substr(0, c.length) : "\uFFFD";
+        pending.erase(0, pending.size() - rest.size());
+        return out;
+    }
+    std::string finish() { return std::exchange(pending, "").empty() ? "" : "\uFFFD"; }
+  private:
+    std::string pending;
+};

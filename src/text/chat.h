@@ -10,7 +10,8 @@
 #include <string>
 #include <vector>
 #include "src/base/json.h"
-#include "src/data/tokenizer.h"
+#include "src/data/shards.h"
+#include "src/text/tokenizer.h"
 
 struct Turn { std::string role, content; };                 // role: system, user or assistant
 struct Conversation {
@@ -35,8 +36,10 @@ struct ChatTemplate {
     std::string system;                                     // the system turn for conversations without one, or empty
     std::string jinja;
 };
-// Reads the Jinja template of a model's folder from chat_template.jinja, or else tokenizer_config.json; "": none.
-std::string read_chat_template(const std::string& folder);
+// Returns the Jinja template of a model: the text of its chat_template.jinja, or else what its tokenizer_config.json
+// contains; "": none. Both may be empty. what: names tokenizer_config.json in errors.
+std::string chat_template_of(const std::string& jinja, const std::string& tokenizer_config, const char* what);
+std::string read_chat_template(const std::string& folder);                  // of a model's folder
 // Returns the template that the option --chat-template means. "auto": the model's own, `jinja`, or ChatML if that is
 // empty. kExitBadContent, with the folder's name: `jinja` has none of the known forms.
 ChatTemplate choose_chat_template(const std::string& option, const std::string& jinja, const std::string& folder);
@@ -47,10 +50,14 @@ int begin_of_chat(const Tokenizer& tokenizer, const ChatTemplate& chat);    // t
 std::string missing_control_token(const Tokenizer& tokenizer, const ChatTemplate& chat);
 int end_of_turn(const Tokenizer& tokenizer, const ChatTemplate& chat);      // the token CLOSE; -1: there is none
 
-// This bit marks a token that is not trained on.
-constexpr uint32_t kUntrained = 1u << 31;
-// Appends the tokens of a conversation, and with open_end the beginning of the assistant's next turn.
+// Appends the tokens of a conversation, and with open_end the beginning of the assistant's next turn. Tokens that are
+// not trained on have the bit kUntrained.
 void encode_chat(const Conversation& conversation, const ChatTemplate& chat, const Tokenizer& tokenizer,
                  std::vector<uint32_t>* tokens, bool open_end = false);
+// Returns the tokens of a conversation, followed by the beginning of the assistant's next turn.
+std::vector<int> chat_prompt(const Conversation& conversation, const ChatTemplate& chat, const Tokenizer& tokenizer);
+// Returns the tokens with which a sample begins: the token that precedes a document, if there is one, and the prompt;
+// without either a line feed. With a template it is an answer to the prompt, or to a greeting.
+std::vector<int> sample_start(const std::string& prompt, const ChatTemplate& chat, const Tokenizer& tokenizer);
 // Returns the text of all turns, for a tokenizer to learn from.
 std::string text_of(const Conversation& conversation);

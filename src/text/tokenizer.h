@@ -74,12 +74,3 @@ std::string tokenizer_json_of_gguf(const std::string& split, const std::string& 
 void tokenizer_finish(Tokenizer* t);
 void tokenizer_add_end_of_text(Tokenizer* t);       // as the next token
 inline uint64_t pair_key(int left, int right) { return uint64_t(uint32_t(left)) << 32 | uint32_t(right); }
-
-// Decodes a stream of bytes to text without cutting a UTF-8 character: holds back up to 3 bytes. Bytes that are not
-// UTF-8 become U+FFFD.
-struct Utf8Stream {
-    std::string push(std::string_view bytes);
-    std::string finish();
-  private:
-    std::string pending;
-};

@@ -1,6 +1,6 @@
 // chat.cpp -- see chat.h. It reads the formats of OpenAI, ShareGPT, Alpaca and trl; its templates are those of Qwen2
 // and Llama 3.
-#include "src/data/chat.h"
+#include "src/text/chat.h"
 #include <algorithm>
 #include "src/base/common.h"
 #include "src/base/file.h"
@@ -161,16 +161,19 @@ Conversation read_conversation(const Json& line, const char* what) {
     return out;
 }
 
-std::string read_chat_template(const std::string& folder) {
-    const std::string own = path_join(folder, "chat_template.jinja");
-    const std::string config = path_join(folder, "tokenizer_config.json");
-    if (file_exists(own)) return read_file(own);
-    const std::string text = file_exists(config) ? read_file(config) : "{}";
-    Json found = parse_json(text, config.c_str()).find("chat_template");
+std::string chat_template_of(const std::string& jinja, const std::string& tokenizer_config, const char* what) {
+    if (!jinja.empty() || tokenizer_config.empty()) return jinja;
+    Json found = parse_json(tokenizer_config, what).find("chat_template");
     if (found.kind() == Json::array)                    // several, each with a name
         for (JsonItems i(found); i.next();)
             if (i.value.find("name").text() == "default") found = i.value.find("template");
     return found.kind() == Json::string ? found.text() : "";
+}
+
+std::string read_chat_template(const std::string& folder) {
+    const std::string config = path_join(folder, "tokenizer_config.json");
+    const auto text_of = [](const std::string& path) { return file_exists(path) ? read_file(path) : ""; };
+    return chat_template_of(text_of(path_join(folder, "chat_template.jinja")), text_of(config), config.c_str());
 }
 
 ChatTemplate choose_chat_template(const std::string& option, const std::string& jinja, const std::string& folder) {
@@ -233,6 +236,25 @@ void encode_chat(const Conversation& conversation, const ChatTemplate& chat, con
         append_turn({"system", chat.system}, true, form, tokenizer, tokens);
     for (const Turn& turn : turns) append_turn(turn, true, form, tokenizer, tokens);
     if (open_end) append_turn({"assistant", ""}, false, form, tokenizer, tokens);
+}
+
+std::vector<int> chat_prompt(const Conversation& conversation, const ChatTemplate& chat, const Tokenizer& tokenizer) {
+    std::vector<uint32_t> tokens;
+    encode_chat(conversation, chat, tokenizer, &tokens, true);
+    for (uint32_t& token : tokens) token &= ~kUntrained;
+    return {tokens.begin(), tokens.end()};
+}
+
+std::vector<int> sample_start(const std::string& prompt, const ChatTemplate& chat, const Tokenizer& tokenizer) {
+    if (chat.form) {
+        // A char tokenizer may not have learnt the characters of a greeting.
+        const bool greets = prompt.empty() && tokenizer.kind != Tokenizer::character;
+        return chat_prompt({{{"user", greets ? "Hello" : prompt}}}, chat, tokenizer);
+    }
+    std::vector<int> start;
+    if (tokenizer.eot >= 0) start.push_back(tokenizer.eot);
+    if (tokenizer.kind != Tokenizer::none) tokenizer.encode(prompt.empty() && start.empty() ? "\n" : prompt, &start);
+    return start;
 }
 
 std::string text_of(const Conversation& conversation) {

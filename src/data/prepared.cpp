@@ -1,0 +1,148 @@
+// prepared.cpp -- see prepared.h.
+#include "src/data/prepared.h"
+#include "src/base/common.h"
+#include "src/base/file.h"
+#include "src/base/json.h"
+
+// Calls f with the name and the field of every option.
+template <class O, class F> static void each_option(O& o, const F& f) {
+    f("data", o.data);
+    f("val_data", o.val_data);
+    f("tokenizer", o.tokenizer);
+    f("chat_template", o.chat_template);
+    f("init_path", o.init_path);
+    f("init_tokenizer", o.init_tokenizer);
+    f("init_tokenizer_config", o.init_tokenizer_config);
+    f("init_chat_template", o.init_chat_template);
+    f("init_generation_config", o.init_generation_config);
+    f("prompt", o.prompt);
+    f("task", o.task);
+    f("cache", o.cache);
+    f("init_vocab", o.init_vocab);
+    f("vocab_size", o.vocab_size);
+    f("seq_len", o.seq_len);
+    f("frozen", o.frozen);
+    f("init_eot", o.init_eot);
+    f("whole", o.whole);
+    f("evaluates", o.evaluates);
+    f("says", o.says);
+}
+
+std::string data_request(const DataOptions& o) {
+    JsonLine line;
+    each_option(o, [&](const char* name, const auto& value) {
+        if constexpr (requires { value.size(); }) line.raw(name, json_quote(value, true));
+        else line.add(name, value);
+    });
+    return line.text();
+}
+
+DataOptions parse_data_request(const std::string& request) {
+    const char* const what = "request";
+    const Json json = parse_json(request, what, true);
+    DataOptions o;
+    each_option(o, [&](const char* name, auto& value) {
+        using T = std::decay_t<decltype(value)>;
+        const Json found = json.at(name, what);
+        if constexpr (std::is_same_v<T, std::string>) value = found.text();
+        else if constexpr (std::is_same_v<T, bool>) value = found.text() == "true";
+        else value = int(json.get_u64(name, what));
+    });
+    return o;
+}
+
+// ---- the answer
+
+template <class T> static std::string json_list(const std::vector<T>& numbers) {
+    std::string list = "[";
+    for (const T n : numbers) list += (list.size() > 1 ? "," : "") + std::to_string(n);
+    return list + "]";
+}
+
+template <class T> static std::vector<T> parse_list(const Json& json) {
+    std::vector<T> list;
+    uint64_t n = 0;
+    for (JsonItems i(json); i.next();)
+        if (i.value.as_u64(&n)) list.push_back(T(n));
+    return list;
+}
+
+// A row is its tokens and then how many are scored; an item its first row, its label and the lengths of its endings.
+static std::string task_json(const Task& task) {
+    std::vector<std::string> rows, items;
+    for (Task::Row row : task.rows) {
+        row.tokens.push_back(row.scored);
+        rows.push_back(json_list(row.tokens));
+    }
+    for (const Task::Item& item : task.items) {
+        std::vector<size_t> numbers = {item.first, size_t(item.label)};
+        numbers.insert(numbers.end(), item.characters.begin(), item.characters.end());
+        items.push_back(json_list(numbers));
+    }
+    return JsonLine().raw("name", json_quote(task.name, true)).raw("rows", "[" + join(rows, ",") + "]")
+        .raw("items", "[" + join(items, ",") + "]").text();
+}
+
+static Task parse_task(const Json& json, const char* what) {
+    Task task = {json.get_string("name", what), {}, {}};
+    for (JsonItems i(json.at("rows", what)); i.next();) {
+        std::vector<int> tokens = parse_list<int>(i.value);
+        CHECK(tokens.size() > 1, "a question without tokens");
+        const int scored = tokens.back();
+        tokens.pop_back();
+        task.rows.push_back({std::move(tokens), scored});
+    }
+    for (JsonItems i(json.at("items", what)); i.next();) {
+        const std::vector<size_t> numbers = parse_list<size_t>(i.value);
+        CHECK(numbers.size() > 2, "a question without endings");
+        task.items.push_back({numbers[0], int(numbers[1]), {numbers.begin() + 2, numbers.end()}});
+    }
+    return task;
+}
+
+std::string prep_answer(const PrepAnswer& a, const std::string& folder) {
+    JsonLine line;
+    line.raw("folder", json_quote(folder, true)).add("train", a.train).add("val", a.val)
+        .add("vocabulary", a.vocabulary).raw("start", json_list(a.start));
+    if (!a.task.items.empty()) line.raw("task", task_json(a.task));
+    return line.text();
+}
+
+PrepAnswer parse_prep_answer(const std::string& answer, const std::string& folder) {
+    const char* const what = "what build/prep answers";
+    const Json json = parse_json(answer, what, true);
+    const std::string where = folder.empty() ? json.get_string("folder", what) : folder;
+    const auto path = [&](const char* key) {
+        const std::string name = json.get_string(key, what);
+        return name.empty() ? name : path_join(where, name);
+    };
+    PrepAnswer a = {path("train"), path("val"), path("vocabulary"), parse_list<int>(json.at("start", what)), {}};
+    if (const Json task = json.find("task")) a.task = parse_task(task, what);
+    return a;
+}
+
+// ---- prepared tokens
+
+std::string data_hash(const std::string& content) {
+    return format("%016llx", (unsigned long long)hash_bytes(content.data(), content.size(), 0));
+}
+
+void write_prepared(PreparedTokens about, const std::vector<char>& tokens, const std::string& folder) {
+    FileWriter file(path_join(folder, "tokens.bin"));
+    file.write(tokens.data(), tokens.size());
+    file.finish();
+    about.crc = file.crc;
+    const JsonLine line = JsonLine().add("count", about.count).add("cut", about.cut).add("width", about.width)
+        .add("masked", about.masked).add("crc32c", about.crc).add("train_hash", about.train_hash)
+        .add("val_hash", about.val_hash).add("note", about.note);
+    write_file_atomic(path_join(folder, "tokens.json"), line.text() + "\n");
+}
+
+PreparedTokens read_prepared(const std::string& folder) {
+    const std::string path = path_join(folder, "tokens.json"), text = read_file(path);
+    const char* const what = path.c_str();
+    const Json json = parse_json(text, what);
+    return {json.get_u64("count", what), json.get_u64("cut", what), json.get_u64("width", what),
+            json.at("masked", what).text() == "true", json.get_u64("crc32c", what),
+            json.get_string("train_hash", what), json.get_string("val_hash", what), json.get_string("note", what)};
+}

@@ -1,0 +1,41 @@
+// prepared.h -- what the trainer and build/prep tell each other. The trainer sends DataOptions, and build/prep answers
+// with folders in a cache: the tokens of each text, and the vocabulary. Both are JSON on one line.
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+#include "src/data/data.h"
+
+std::string data_request(const DataOptions& options);
+DataOptions parse_data_request(const std::string& request);
+
+struct PrepAnswer {
+    std::string train, val, vocabulary;     // folders; "": that part of the data is no text
+    std::vector<int> start;                 // as in Data
+    Task task;
+};
+// Writes an answer. Its folders are names in `folder`.
+std::string prep_answer(const PrepAnswer& answer, const std::string& folder);
+// Reads an answer, whose folders become paths. folder: where they are; "": as the answer says.
+PrepAnswer parse_prep_answer(const std::string& answer, const std::string& folder);
+
+// Asks build/prep. progress is called while it works. Throws its error; kExitNoInput: build/prep is missing.
+std::string ask_prep(const std::string& request, const std::function<void()>& progress);
+
+// Tokens of a text, with those for training first, in a folder that is complete or absent:
+//
+//     tokens.bin   unsigned, little-endian
+//     tokens.json  this struct
+struct PreparedTokens {
+    uint64_t count = 0, cut = 0;            // tokens; where validation begins
+    uint64_t width = 2;                     // bytes of a token: 2 or 4
+    bool masked = false;                    // tokens that are not trained on have the bit kUntrained
+    uint64_t crc = 0;                       // CRC-32C of tokens.bin
+    std::string train_hash = "", val_hash = "";     // data_hash of the tokens before and behind the cut
+    std::string note = "";                  // statistics of conversations
+};
+void write_prepared(PreparedTokens about, const std::vector<char>& tokens, const std::string& folder);  // kExitWrite
+PreparedTokens read_prepared(const std::string& folder);    // kExitNoInput, kExitBadContent
+// Returns the hash that identifies a dataset. content: what its files and tokenizer are, and which tokens it has of each
+// shard: " begin+count" for each.
+std::string data_hash(const std::string& content);

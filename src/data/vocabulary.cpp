@@ -1,0 +1,64 @@
+// vocabulary.cpp -- see vocabulary.h.
+#include "src/data/vocabulary.h"
+#include <cstring>
+#include "src/base/common.h"
+#include "src/base/file.h"
+#include "src/base/json.h"
+
+static std::string vocabulary_json(const Vocabulary& v) {
+    std::vector<std::string> files;
+    for (const auto& [name, text] : v.files) files.push_back(json_quote(name));
+    return JsonLine().raw("name", json_quote(v.name, true)).add("tokens", v.tokens)
+        .add("eot", v.eot).add("begin", v.begin).add("end", v.end)
+        .add("chats", v.chats).add("is_bpe", v.is_bpe).add("rows", v.bytes.size())
+        .raw("files", "[" + join(files, ",") + "]").text() + "\n";
+}
+
+static std::string bytes_table(const Vocabulary& v) {
+    std::string table;
+    for (const std::string& bytes : v.bytes) table += bytes_of(uint32_t(bytes.size())) + bytes;
+    return table;
+}
+
+std::string vocabulary_content(const Vocabulary& v) {
+    std::string all = vocabulary_json(v) + bytes_table(v);
+    for (const auto& [name, text] : v.files) all += text;
+    return all;
+}
+
+void write_vocabulary(const Vocabulary& v, const std::string& folder) {
+    make_directories(path_join(folder, "files"));
+    for (const auto& [name, text] : v.files) write_file_atomic(path_join(folder, "files/" + name), text);
+    write_file_atomic(path_join(folder, "bytes.bin"), bytes_table(v));
+    write_file_atomic(path_join(folder, "vocabulary.json"), vocabulary_json(v));
+}
+
+// Returns the bytes of `rows` tokens. kExitBadContent: the table is cut short or too long.
+static std::vector<std::string> read_table(const std::string& path, uint64_t rows) {
+    const std::string table = read_file(path);
+    std::vector<std::string> all;
+    size_t at = 0;
+    for (uint32_t length; all.size() < rows && table.size() - at >= sizeof length; at += length) {
+        std::memcpy(&length, &table[at], sizeof length);
+        at += sizeof length;
+        if (length > table.size() - at) break;
+        all.push_back(table.substr(at, length));
+    }
+    if (all.size() != rows || at != table.size())
+        die_content(path, std::to_string(all.size()) + " tokens", std::to_string(rows));
+    return all;
+}
+
+Vocabulary read_vocabulary(const std::string& folder) {
+    const std::string path = path_join(folder, "vocabulary.json"), text = read_file(path);
+    const char* const what = path.c_str();
+    const Json json = parse_json(text, what, true);
+    const auto number = [&](const char* key) { return int(json.get_double(key, what)); };
+    const auto is = [&](const char* key) { return json.at(key, what).text() == "true"; };
+    Vocabulary v = {.name = json.get_string("name", what), .tokens = number("tokens"), .eot = number("eot"),
+                    .begin = number("begin"), .end = number("end"), .chats = is("chats"), .is_bpe = is("is_bpe")};
+    v.bytes = read_table(path_join(folder, "bytes.bin"), json.get_u64("rows", what));
+    for (JsonItems i(json.at("files", what)); i.next();)
+        v.files.push_back({i.value.text(), read_file(path_join(folder, "files/" + i.value.text()))});
+    return v;
+}

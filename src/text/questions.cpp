@@ -1,0 +1,62 @@
+// questions.cpp -- see questions.h.
+#include "src/text/questions.h"
+#include <algorithm>
+#include "src/base/common.h"
+#include "src/base/file.h"
+#include "src/base/json.h"
+
+static size_t characters(const std::string& text) {
+    return size_t(std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; }));
+}
+
+// Encodes context and ending together. The first tokens, as many as the context alone has, are not scored.
+static Task::Row make_row(std::string context, std::string ending, const Tokenizer& tokenizer, size_t T) {
+    const size_t end = context.find_last_not_of(" \t\r\n") + 1;         // blanks at the context's end join the ending
+    ending = context.substr(end) + " " + ending;
+    context.resize(end);
+    std::vector<int> alone, tokens;
+    for (std::vector<int>* start : {&alone, &tokens})
+        if (tokenizer.eot >= 0) start->push_back(tokenizer.eot);
+    tokenizer.encode(context, &alone);
+    tokenizer.encode(context + ending, &tokens);
+    const size_t scored = std::min(tokens.size() - std::min(alone.size(), tokens.size() - 1), T);
+    if (tokens.size() > T + 1) tokens.erase(tokens.begin(), tokens.end() - ptrdiff_t(T) - 1);
+    return {tokens, int(std::min(scored, tokens.size() - 1))};          // the first token has no probability
+}
+
+static void read_item(const Json& line, const char* what, const Tokenizer& tokenizer, int T, Task* task) {
+    const std::string context = line.get_string("ctx", what);
+    const Json endings = line.at("endings", what);
+    if (endings.kind() != Json::array) refuse(what, "endings", endings, "a list");
+    Task::Item item = {task->rows.size(), 0, {}};
+    for (JsonItems i(endings); i.next();) {
+        const std::string ending = i.value.kind() == Json::string ? i.value.text() : "";
+        if (ending.empty()) refuse(what, "endings", i.value, "a text that is not empty");
+        try {
+            task->rows.push_back(make_row(context, ending, tokenizer, size_t(T)));
+        } catch (const Error& error) {              // the tokenizer's error does not name the file
+            die(error.code, "%s: %s", what, error.message.c_str());
+        }
+        if (task->rows.back().scored == 0)
+            die_content(std::string(what) + ": ctx", json_quote(context), "a text in front of an ending of one token");
+        item.characters.push_back(characters(ending));
+    }
+    const std::string label = line.at("label", what).text();            // a number, or a number in quotes
+    if (!parse_whole(std::string_view(label), &item.label) || item.label < 0 ||
+        size_t(item.label) >= item.characters.size())
+        refuse(what, "label", line.find("label"), "the number of an ending, from 0");
+    task->items.push_back(item);
+}
+
+Task read_questions(const std::string& path, const Tokenizer& tokenizer, int T) {
+    FileReader file(path);
+    Task task = {base_name(path).substr(0, base_name(path).rfind('.')), {}, {}};
+    std::string_view line;
+    for (size_t number = 1; file.line(&line); number++) {
+        const std::string what = path + format(": line %zu", number);
+        if (line.find_first_not_of(" \t\r") == line.npos) continue;
+        read_item(parse_json(line, what.c_str()), what.c_str(), tokenizer, T, &task);
+    }
+    if (task.items.empty()) die_content(path, "no line", "{\"ctx\": ..., \"endings\": [...], \"label\": ...}");
+    return task;
+}

@@ -1,0 +1,153 @@
+// text.cpp -- see text.h.
+#include "src/text/text.h"
+#include <algorithm>
+#include "src/base/common.h"
+#include "src/base/file.h"
+#include "src/base/json.h"
+
+size_t nine_tenths(std::string_view text) {
+    const auto starts = [](char c) { return (c & 0xC0) != 0x80; };  // true except for continuation bytes
+    uint64_t left = nine_tenths_of(uint64_t(std::count_if(text.begin(), text.end(), starts)));
+    for (size_t at = 0; at < text.size(); at++)
+        if (starts(text[at]) && left-- == 0) return at;
+    return text.size();
+}
+
+// Decides the format of a .jsonl by its first line.
+static Format format_of_jsonl(const std::string& path) {
+    FileReader file(path);
+    std::string_view text;
+    size_t number = 0;
+    do {
+        number++;
+        if (!file.line(&text)) return Format::jsonl;
+        if (number == 1) text = without_mark(text);
+    } while (is_blank(text));
+    const std::string what = format("data: %s: line %zu", path.c_str(), number);
+    if (text[text.find_first_not_of(" \t\r")] == '[')
+        die_content(what, "a list", "an object on each line: jq -c '.[]' FILE");
+    const Json line = parse_json(text, what.c_str());
+    const std::string form = conversation_key(line);
+    if (form.empty()) return Format::jsonl;
+    return form == "prompt" && line.find(form).kind() == Json::string ? Format::pairs : Format::chat;
+}
+
+Source find_texts(const std::string& path) {
+    Source source = find_source(path);
+    if (source.format != Format::jsonl) return source;
+    source.format = format_of_jsonl(source.files[0]);
+    check_formats(source, format_of_jsonl);
+    return source;
+}
+
+static void read_jsonl(const std::string& path, bool masked, Text* text) {
+    const std::string what = "data: " + path;
+    FileReader file(path);
+    if (text->all.empty()) text->all.reserve(file.file->size);
+    std::string_view line;
+    for (size_t number = 1; file.line(&line); number++) try {
+        if (number == 1) line = without_mark(line);
+        if (is_blank(line)) continue;
+        const Json json = parse_json(line, what.c_str());
+        if (masked) text->conversations.push_back(read_conversation(json, what.c_str()));
+        else if (json.kind() == Json::object && !json.find("text"))
+            die_content(what, describe_fields(json), "text, messages, prompt or instruction");
+        text->add(masked ? text_of(text->conversations.back()) : json.get_string("text", what.c_str()));
+        if (masked && text->conversations.back().plain != text->conversations[0].plain)
+            die_content(what, describe_fields(json), "what the first line has");
+    } catch (Error& e) {
+        e.message.insert(what.size(), format(": line %zu", number));
+        throw;
+    }
+}
+
+static void read_whole(const std::string& path, Text* text) {
+    FileReader file(path);
+    if (text->all.empty()) text->all.reserve(file.file->size);
+    std::string_view piece = file.look(3);
+    const size_t begin = text->all.size(), mark = piece.size() - without_mark(piece).size();
+    for (file.take(mark); !(piece = file.look(1)).empty(); file.take(piece.size())) text->all += piece;
+    if (text->all.size() > begin) text->ends.push_back(text->all.size());
+}
+
+Text read_text(const Source& source, bool split, const Progress& progress) {
+    Text text;
+    for (const std::string& path : source.files) {
+        if (source.format == Format::text) read_whole(path, &text);
+        else read_jsonl(path, source.is_masked(), &text);
+        progress(0);
+    }
+    std::vector<size_t>& ends = text.ends;
+    text.train = ends.size();
+    if (source.has_documents()) text.documents = ends.size();
+    if (!split || ends.empty()) return text;
+    if (ends.size() == 1 && source.is_masked())
+        die_content("data: " + source.path, "one conversation", "two or more, or --val-data");
+    if (ends.size() == 1) {
+        ends.insert(ends.begin(), nine_tenths(text.all));
+        return text;
+    }
+    // The documents that begin after nine tenths of the text are for validation, at least the last one.
+    const auto behind = std::ranges::lower_bound(ends, nine_tenths_of(text.all.size()));
+    text.train = std::min(size_t(behind - ends.begin()) + 1, ends.size() - 1);
+    return text;
+}
+
+uint64_t encode_text(const Text& text, const Tokenizer& tokenizer, size_t width, std::vector<char>* out,
+                     const Progress& progress) {
+    const std::string_view all = text.all;
+    out->reserve(all.size() / (tokenizer.merges.empty() ? 1 : 4) * width);  // a guess: a token of BPE is 4 bytes
+    std::vector<int> tokens;
+    const auto store = [&] {
+        const size_t at = out->size();
+        out->resize(at + tokens.size() * width);
+        if (width == 2) std::ranges::copy(tokens, reinterpret_cast<uint16_t*>(out->data() + at));
+        else std::ranges::copy(tokens, reinterpret_cast<uint32_t*>(out->data() + at));
+        tokens.clear();
+        progress(out->size() / width);
+    };
+    size_t train = 0;
+    for (size_t k = 0, begin = 0; k < text.ends.size(); begin = text.ends[k++]) {
+        if (k < text.documents && tokenizer.eot >= 0) tokens.push_back(tokenizer.eot);
+        tokenizer.encode(all.substr(begin, text.ends[k] - begin), &tokens, store);
+        store();
+        if (k < text.train) train = out->size();
+    }
+    return train / width;
+}
+
+uint64_t encode_conversations(const Text& text, const Tokenizer& tokenizer, const ChatTemplate& chat, int T,
+                              std::vector<char>* out, std::string* note, const Progress& progress) {
+    if (const std::string token = chat.form ? missing_control_token(tokenizer, chat) : ""; !token.empty())
+        die(kExitUsage, "data: got conversations, but the tokenizer has no %s; train on conversations first, or choose "
+            "--chat-template", token.c_str());
+    std::vector<uint32_t> all, tokens;
+    const uint32_t fill = uint32_t(std::max(tokenizer.eot, 0)) | kUntrained;
+    const auto is_trained = [](uint32_t token) { return !(token & kUntrained); };
+    uint64_t begin = 0, used = 0, trained = 0, cut = 0, empty = 0;
+    for (size_t i = 0; i < text.conversations.size(); i++) {
+        tokens.clear();
+        encode_chat(text.conversations[i], chat, tokenizer, &tokens);
+        progress(all.size());
+        cut += tokens.size() > size_t(T);
+        used += std::min(tokens.size(), size_t(T));
+        tokens.resize(size_t(T), fill);
+        tokens[0] |= kUntrained;
+        const auto count = uint64_t(std::ranges::count_if(tokens, is_trained));
+        trained += count;
+        empty += count == 0;
+        if (count > 0) all.insert(all.end(), tokens.begin(), tokens.end());
+        if (i + 1 != text.train) continue;
+        all.push_back(fill);
+        begin = all.size();
+    }
+    if (text.train < text.conversations.size()) all.push_back(fill);
+    out->resize(all.size() * sizeof(uint32_t));
+    std::ranges::copy(all, reinterpret_cast<uint32_t*>(out->data()));
+    *note = format("%s conversations, %s tokens of the assistant; windows are %.0f %% full",
+                   with_commas(text.conversations.size()).c_str(), with_commas(trained).c_str(),
+                   100.0 * double(used) / double(text.conversations.size()) / T);
+    if (cut) *note += format("; %s are longer than %d tokens and cut", with_commas(cut).c_str(), T);
+    if (empty) *note += format("; %s have nothing to train on and are left out", with_commas(empty).c_str());
+    return begin;
+}
