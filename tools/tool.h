@@ -1,10 +1,14 @@
-// tool.h -- what the programs in tools/ share: --help, and errors as exit codes.
+// tool.h -- what the programs in tools/ share: --help, errors as exit codes, answers to another program.
 #pragma once
+#include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <exception>
-#include <new>
+#include <functional>
 #include <map>
+#include <new>
 #include <string>
+#include <unistd.h>
 #include <vector>
 #include "src/base/common.h"
 
@@ -27,6 +31,22 @@ inline std::vector<std::string> read_options(const char* program, int argc, char
     return words;
 }
 
+// Runs run(), which returns an exit code. Passes its error to tell, and returns the error's code.
+template <class F, class T> int code_of_errors(const F& run, const T& tell) {
+    Error told;
+    try {
+        return run();
+    } catch (const Error& error) {
+        told = error;
+    } catch (const std::bad_alloc&) {
+        told = {kExitOther, "out of memory"};
+    } catch (const std::exception& error) {
+        told = {kExitOther, format("internal error: %s", error.what())};
+    }
+    tell(told);
+    return told.code;
+}
+
 // Runs run(argc, argv), which returns an exit code, as the program `name`.
 template <class F> int tool_main(const char* name, const char* usage, int argc, char** argv, const F& run) {
     set_program(name);
@@ -34,16 +54,45 @@ template <class F> int tool_main(const char* name, const char* usage, int argc, 
         const std::string word = argv[i];
         if (word == "--help" || word == "-h") return std::fputs(usage, stdout), kExitDone;
     }
-    try {
-        return run(argc, argv);
-    } catch (const Error& error) {
-        print_error(error);
-        return error.code;
-    } catch (const std::bad_alloc&) {
-        print_error({kExitOther, "out of memory"});
-        return kExitOther;
-    } catch (const std::exception& error) {
-        print_error({kExitOther, format("internal error: %s", error.what())});
-        return kExitOther;
+    return code_of_errors([&] { return run(argc, argv); }, print_error);
+}
+
+// Writes a line to standard output at once. Throws kExitPeer if nobody reads it any more.
+inline void answer_line(const std::string& text) {
+    const std::string line = text + "\n";
+    for (size_t done = 0; done < line.size();) {
+        const ssize_t n = write(STDOUT_FILENO, line.data() + done, line.size() - done);
+        if (n < 0 && errno != EINTR) die(kExitPeer, "the program that asked has ended");
+        if (n > 0) done += size_t(n);
     }
+}
+
+// Calls work(request) for ask_tool (src/base/tools.h): the request is what standard input has. The answer, one line, or
+// the error goes to standard output, where nothing else may write. Returns the exit code. work() calls progress()
+// often; that throws when the program that asked has ended, so that nothing is left behind.
+inline int answer_request(const std::function<std::string(const std::string& request,
+                                                          const std::function<void()>& progress)>& work) {
+    constexpr double kSeconds = 0.1;                        // between two lines
+    for (const int ignored : {SIGPIPE, SIGXFSZ}) std::signal(ignored, SIG_IGN);
+    double next = 0;
+    const auto progress = [&] {
+        if (now_seconds() < next) return;
+        answer_line("");
+        next = now_seconds() + kSeconds;
+    };
+    const auto run = [&] {
+        std::string request;
+        char piece[4096];
+        for (ssize_t n; (n = read(STDIN_FILENO, piece, sizeof piece)) > 0 || (n < 0 && errno == EINTR);)
+            if (n > 0) request.append(piece, size_t(n));
+        const std::string answer = work(request, progress);
+        CHECK(answer.find('\n') == answer.npos, "an answer of several lines");
+        answer_line(answer);
+        return int(kExitDone);
+    };
+    return code_of_errors(run, [](const Error& error) {
+        try {
+            answer_line(escape_control(error.message));
+        } catch (const Error&) {}                           // nobody is there to hear it
+    });
 }

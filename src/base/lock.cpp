@@ -54,18 +54,24 @@ bool has_ended(const std::string& claim, char (&host)[65], int* pid) {
     return !began(getpid()).empty() && claim.starts_with(now.substr(0, place)) && claim != now;
 }
 
+// Another process has locked the folder or removed it.
+struct Missed : Error {};
+
 [[noreturn]] void die_in_use(const char* what, const std::string& folder, const std::string& file,
                              const std::string& cure) {
     char host[65];
     int pid = 0;
     has_ended(read_kernel_file(file), host, &pid);
     const std::string by = pid ? format("by process %d on %s", pid, host) : "by a process that does not say who";
-    die(kExitWrite, "%s is in use: %s: %s; wait until that has ended%s", what, shown_path(folder).c_str(), by.c_str(),
-        cure.c_str());
+    throw Missed{{kExitWrite, format("%s is in use: %s: %s; wait until that has ended%s", what,
+                                     shown_path(folder).c_str(), by.c_str(), cure.c_str())}};
 }
 
-[[noreturn]] void die_unlocked(const char* what, const std::string& file, int error = errno) {
-    die(kExitWrite, "cannot lock %s: %s: %s", what, shown_path(file).c_str(), strerror(error));
+[[noreturn]] void die_unlocked(const char* what, const std::string& file, const char* cannot = "cannot lock") {
+    const int error = errno;
+    const Error reason{kExitWrite, format("%s %s: %s: %s", cannot, what, shown_path(file).c_str(), strerror(error))};
+    if (error == ENOENT) throw Missed{reason};
+    throw reason;
 }
 
 // Makes FOLDER/.locked. A file that an ended process has left is renamed first. If two processes do so at once, one may
@@ -112,7 +118,7 @@ void lock_folder(FolderLock* lock, const std::string& path, const char* what, co
     lock->release();
     lock->path = path;
     lock->folder = Descriptor(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (lock->folder.fd < 0) die(kExitWrite, "cannot open %s: %s: %s", what, path.c_str(), strerror(errno));
+    if (lock->folder.fd < 0) die_unlocked(what, path, "cannot open");
     lock->held = format("/proc/self/fd/%d", lock->folder.fd);
     if (!lock->holds(lock->held)) lock->held = path;        // there is no /proc
     {
@@ -133,6 +139,13 @@ void lock_folder(FolderLock* lock, const std::string& path, const char* what, co
     } while (!same_file(lock->file.fd, file));
     const std::string claim = claim_text(getpid());
     if (ftruncate(lock->file.fd, 0) == 0 && pwrite(lock->file.fd, claim.data(), claim.size(), 0) < 0) return;
+}
+
+bool try_lock_folder(FolderLock* lock, const std::string& path, const char* what) try {
+    lock_folder(lock, path, what, "");
+    return true;
+} catch (const Missed&) {
+    return false;
 }
 
 // Returns whether the folder is where it was, or sets *path to where it is now.

@@ -21,6 +21,8 @@ struct FolderLock {
 // Locks an existing folder; first releases what `lock` held. what: "the run folder". cure: what else the user can do,
 // at the end of the error. kExitWrite: it cannot be locked, or another process, which the error names, has locked it.
 void lock_folder(FolderLock* lock, const std::string& path, const char* what, const char* cure);
+// Does the same, but returns false if another process has locked the folder or removed it.
+bool try_lock_folder(FolderLock* lock, const std::string& path, const char* what);
 // Checks that the folder is still there and still locked; call it before a write. Returns true, with a new `path`, if
 // the folder has moved. kExitWrite: it was deleted, or another process has locked it. One thread at a time may call it.
 bool check_lock(FolderLock* lock);

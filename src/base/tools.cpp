@@ -6,8 +6,10 @@
 #include <cstring>
 #include <fcntl.h>
 #include <spawn.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <utility>
 #include "src/base/common.h"
 #include "src/base/file.h"
 #include "src/base/lock.h"
@@ -39,8 +41,10 @@ static std::vector<char*> pointers(const std::string& path, const Arguments& arg
     return argv;
 }
 
-// input: becomes the tool's standard input, and signals are blocked in it; -1: both are as in this process.
-static pid_t start_tool(const std::string& option, const std::string& path, const Arguments& arguments, int input) {
+// input: becomes the tool's standard input, and signals are blocked in it; -1: both are as in this process. output:
+// becomes its standard output; -1: that is as in this process.
+static pid_t start_tool(const std::string& option, const std::string& path, const Arguments& arguments, int input = -1,
+                        int output = -1) {
     posix_spawn_file_actions_t files;
     posix_spawnattr_t attributes;
     posix_spawn_file_actions_init(&files);
@@ -50,6 +54,7 @@ static pid_t start_tool(const std::string& option, const std::string& path, cons
     posix_spawnattr_setsigmask(&attributes, &all);
     if (input >= 0) posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
     if (input >= 0) posix_spawn_file_actions_adddup2(&files, input, STDIN_FILENO);
+    if (output >= 0) posix_spawn_file_actions_adddup2(&files, output, STDOUT_FILENO);
     signal(SIGCHLD, SIG_DFL);               // if our parent left it ignored, waitpid finds nobody
     pid_t pid;
     const std::vector<char*> argv = pointers(path, arguments);
@@ -60,11 +65,16 @@ static pid_t start_tool(const std::string& option, const std::string& path, cons
     return pid;
 }
 
-void run_tool(const std::string& option, const std::string& path, const Arguments& arguments) {
-    std::fflush(nullptr);                                       // what was printed comes first
-    const pid_t pid = start_tool(option, path, arguments, -1);
+// Returns the status of waitpid.
+static int wait_for(pid_t pid) {
     int status = 0;
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
+    return status;
+}
+
+void run_tool(const std::string& option, const std::string& path, const Arguments& arguments) {
+    std::fflush(nullptr);                                       // what was printed comes first
+    const int status = wait_for(start_tool(option, path, arguments));
     const int code = WIFEXITED(status) ? WEXITSTATUS(status) : int(kExitOther);
     if (code) die(code, "--%s: %s ended with code %d", option.c_str(), shown_path(path).c_str(), code);
 }
@@ -73,6 +83,47 @@ void hand_over(const std::string& option, const std::string& path, const Argumen
     std::fflush(nullptr);
     execv(path.c_str(), pointers(path, arguments).data());
     cannot_start(option, path, errno);
+}
+
+// Reads lines until the other side has closed the pipe. Returns the last that is not empty.
+static std::string read_answer(int pipe, const std::function<void()>& progress) {
+    std::string line, answer;
+    char piece[4096];
+    for (ssize_t n; (n = read(pipe, piece, sizeof piece)) > 0 || (n < 0 && errno == EINTR);)
+        for (ssize_t i = 0; i < n; i++) {
+            if (piece[i] != '\n') line += piece[i];
+            else if (line.empty()) progress();
+            else answer = std::exchange(line, "");
+        }
+    return answer;
+}
+
+// The request is a file in memory: a pipe would fill up while the tool waits for somebody to read its own.
+std::string ask_tool(const std::string& option, const std::string& path, const Arguments& arguments,
+                     const std::string& request, const std::function<void()>& progress) {
+    const std::string name = format("--%s: %s", option.c_str(), shown_path(path).c_str());
+    const Descriptor input(memfd_create("request", MFD_CLOEXEC));
+    if (input.fd < 0) die(kExitOther, "%s: no memory for a request: %s", name.c_str(), std::strerror(errno));
+    for (size_t done = 0; done < request.size();) {
+        const ssize_t n = pwrite(input.fd, request.data() + done, request.size() - done, off_t(done));
+        if (n <= 0) die(kExitOther, "%s: no memory for a request: %s", name.c_str(), std::strerror(errno));
+        done += size_t(n);
+    }
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) die(kExitOther, "%s: %s", name.c_str(), std::strerror(errno));
+    const Descriptor ours(ends[0]);
+    Descriptor theirs(ends[1]);
+    const pid_t pid = start_tool(option, path, arguments, input.fd, theirs.fd);
+    theirs = Descriptor();
+    const std::string answer = read_answer(ours.fd, progress);
+    const int status = wait_for(pid);
+    if (WIFSIGNALED(status))
+        die(kExitOther, "%s: was killed by signal %d (%s)", name.c_str(), WTERMSIG(status),
+            strsignal(WTERMSIG(status)));
+    const int code = WEXITSTATUS(status);
+    if (code && answer.empty()) die(code, "%s: ended with code %d", name.c_str(), code);
+    if (code) die(code, "%s", answer.c_str());
+    return answer;
 }
 
 constexpr double kFollowerSeconds = 20;     // in which a follower must finish

@@ -1,0 +1,218 @@
+// cache.cpp -- see cache.h.
+#include "src/base/cache.h"
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "src/base/common.h"
+#include "src/base/file.h"
+#include "src/base/lock.h"
+
+namespace {
+
+constexpr char kWork[] = ".work-", kMade[] = ".made", kVariable[] = "LOCKSTEP_CACHE";
+constexpr int64_t kKeptSeconds = 3600;      // for which an entry that was used stays: a process may still read it
+constexpr useconds_t kPause = 200'000;      // between two looks at another process's work
+
+std::string variable(const char* name) {
+    const char* const value = std::getenv(name);
+    return value ? value : "";
+}
+
+bool is_folder(const std::string& path) {       // false also if it cannot be looked up
+    struct stat info;
+    return stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+// Makes the folder if it is not there. Throws kExitWrite if it cannot be made or written.
+void make_writable(const std::string& path) {
+    make_directories(path);
+    if (faccessat(AT_FDCWD, path.c_str(), W_OK | X_OK, AT_EACCESS) != 0)
+        die(kExitWrite, "cannot write into folder: %s: %s", path.c_str(), std::strerror(errno));
+}
+
+bool can_use(const std::string& path) try {
+    make_writable(path);
+    return true;
+} catch (const Error&) {
+    return false;
+}
+
+// Returns a folder in the one for temporary files, where anyone may have made it.
+std::string temporary_cache() {
+    const std::string tmp = variable("TMPDIR");
+    const std::string path = path_join(tmp.empty() ? "/tmp" : tmp, format("lockstep-%u", unsigned(geteuid())));
+    struct stat info;
+    if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
+        die(kExitWrite, "cannot make a cache: %s: %s; set %s to a folder", path.c_str(), std::strerror(errno),
+            kVariable);
+    if (lstat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != geteuid())
+        die(kExitWrite, "cannot use the cache: %s: got something that is not this user's, want a folder of this "
+            "user; set %s to another one", path.c_str(), kVariable);
+    make_writable(path);
+    return path;
+}
+
+uint64_t size_limit() {
+    const std::string text = variable("LOCKSTEP_CACHE_SIZE");
+    if (text.empty()) return uint64_t(20) << 30;
+    constexpr std::string_view kUnits = "kMG";
+    const size_t unit = kUnits.find(text.back());
+    const std::string_view number = std::string_view(text).substr(0, text.size() - (unit != kUnits.npos));
+    const int shift = unit == kUnits.npos ? 0 : 10 * (int(unit) + 1);
+    if (uint64_t n; parse_whole(number, &n) && n <= UINT64_MAX >> shift) return n << shift;
+    die(kExitUsage, "LOCKSTEP_CACHE_SIZE: got %s, want a number of bytes, such as 500M or 20G", text.c_str());
+}
+
+// Writes a file or folder with all that is in it to the disk, and returns its bytes.
+uint64_t sync_tree(const std::string& path) {
+    uint64_t bytes = 0;
+    if (is_directory(path)) {
+        for (const std::string& name : list_directory(path)) bytes += sync_tree(path_join(path, name));
+        sync_directory(path);
+        return bytes;
+    }
+    const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    struct stat info;
+    if (file.fd < 0 || fsync(file.fd) != 0 || fstat(file.fd, &info) != 0)
+        die(kExitWrite, "write failed: %s: %s", path.c_str(), std::strerror(errno));
+    return uint64_t(info.st_size);
+}
+
+// The work on one entry. Only the process whose `lock` holds FOLDER/.work-NAME makes or removes the entry.
+struct Work {
+    const std::string entry, path;
+    FolderLock lock = {};
+    bool locked = false;
+    Work(const std::string& folder, const std::string& name)
+        : entry(path_join(folder, name)), path(path_join(folder, kWork + name)) {}
+    // Makes and locks the folder. Returns false if another process has locked it, or has just removed it.
+    bool try_lock() {
+        if (mkdir(path.c_str(), 0777) != 0 && errno != EEXIST)
+            die(kExitWrite, "cannot make folder: %s: %s", path.c_str(), std::strerror(errno));
+        return locked = try_lock_folder(&lock, path, "the cache's folder");
+    }
+    std::string inside(const char* name) const { return path_join(path, name); }
+    void clear() const {
+        for (const std::string& name : list_directory(path))
+            if (!name.starts_with(".lock")) remove_tree(inside(name.c_str()));
+    }
+    // The lock's file goes last: when it is gone, another process may have locked the folder and work in it.
+    ~Work() {
+        if (!locked) return;
+        try {
+            clear();
+        } catch (const Error& error) {
+            warn("%s", error.message.c_str());
+        }
+        unlink(inside(".lock").c_str());
+        lock.release();
+        rmdir(path.c_str());
+    }
+};
+
+struct Entry {
+    std::string name;
+    int64_t used;           // when, in seconds
+    uint64_t bytes;
+};
+
+// Returns the complete entries, those first that were not used for longest.
+std::vector<Entry> list_entries(const std::string& folder) {
+    std::vector<Entry> entries;
+    for (const std::string& name : list_directory(folder)) {
+        const std::string path = path_join(folder, name);
+        struct stat info;
+        uint64_t bytes;
+        if (name[0] == '.' || stat(path.c_str(), &info) != 0) continue;
+        if (parse_whole(read_kernel_file(path_join(path, kMade)), &bytes))
+            entries.push_back({name, int64_t(info.st_mtime), bytes});
+    }
+    std::ranges::sort(entries, {}, &Entry::used);
+    return entries;
+}
+
+// Removes the entry, unless it was used since it was listed or another process works on it. It is renamed first, so
+// that it is never half there. Returns whether it is gone: that of another user may have to stay.
+bool remove_entry(const std::string& folder, const Entry& entry) try {
+    Work work(folder, entry.name);
+    struct stat info;
+    if (!work.try_lock() || stat(work.entry.c_str(), &info) != 0 || info.st_mtime != entry.used) return false;
+    work.clear();
+    rename_file(work.entry, work.inside("old"));
+    return true;
+} catch (const Error&) {
+    return false;
+}
+
+// Removes what killed processes have left. What another user's have left may have to stay.
+void remove_leftovers(const std::string& folder) {
+    for (const std::string& name : list_directory(folder)) try {
+        if (name.starts_with(kWork)) Work(folder, name.substr(sizeof kWork - 1)).try_lock();
+    } catch (const Error&) {}
+}
+
+void make_room(const std::string& folder, uint64_t limit) {
+    const std::vector<Entry> entries = list_entries(folder);
+    uint64_t bytes = 0;
+    for (const Entry& entry : entries) bytes += entry.bytes;
+    for (const Entry& entry : entries) {
+        if (bytes <= limit || entry.used > int64_t(std::time(nullptr)) - kKeptSeconds) return;
+        if (remove_entry(folder, entry)) bytes -= entry.bytes;
+    }
+}
+
+// Notes that the entry is used now. Returns false if it is not there. A time that cannot be set is no error.
+bool use(const std::string& entry) {
+    if (!file_exists(path_join(entry, kMade))) return false;
+    utimensat(AT_FDCWD, entry.c_str(), nullptr, 0);
+    return true;
+}
+
+}  // namespace
+
+std::string cache_folder(const std::string& otherwise) {
+    if (const std::string chosen = variable(kVariable); !chosen.empty()) try {
+        make_writable(chosen);
+        return chosen;
+    } catch (const Error& error) {
+        die(kExitWrite, "%s: %s; set it to a folder that can be written", kVariable, error.message.c_str());
+    }
+    const std::string xdg = variable("XDG_CACHE_HOME"), home = variable("HOME");
+    if (xdg.starts_with("/") && can_use(path_join(xdg, "lockstep"))) return path_join(xdg, "lockstep");
+    const std::string own = path_join(home, ".cache/lockstep");
+    if (home.starts_with("/") && is_folder(home) && can_use(own)) return own;
+    return is_folder(otherwise) && can_use(otherwise) ? otherwise : temporary_cache();
+}
+
+std::string cached(const std::string& folder, const std::string& name,
+                   const std::function<void(const std::string& into)>& make, const std::function<void()>& waiting) {
+    CHECK(!name.empty() && name[0] != '.' && name.find('/') == name.npos, "%s as the name of an entry", name.c_str());
+    make_directories(folder);
+    Work work(folder, name);
+    for (;; waiting(), usleep(kPause)) {
+        if (use(work.entry)) return work.entry;
+        if (work.try_lock()) break;
+    }
+    if (use(work.entry)) return work.entry;             // made between the look and the lock
+    work.clear();
+    remove_leftovers(folder);
+    make_room(folder, size_limit());
+    const std::string made = work.inside("new");
+    make_directories(made);
+    make(made);
+    write_file_atomic(path_join(made, kMade), std::to_string(sync_tree(made)));
+    rename_file(made, work.entry);
+    sync_directory(folder);
+    return work.entry;
+}
+
+void empty_cache(const std::string& folder) {
+    if (!is_directory(folder)) return;
+    remove_leftovers(folder);
+    for (const Entry& entry : list_entries(folder)) remove_entry(folder, entry);
+}

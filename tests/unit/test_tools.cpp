@@ -1,0 +1,133 @@
+// test_tools.cpp -- a tool that is asked: answers, progress, errors, and either side's death. The tool is this program.
+#include <sys/wait.h>
+#include <unistd.h>
+#include <csignal>
+#include <cstring>
+#include "src/base/file.h"
+#include "src/base/tools.h"
+#include "tests/test.h"
+#include "tools/tool.h"
+
+static std::string ask(const std::string& what, const std::string& request, int* count = nullptr) {
+    return ask_tool("test", program_path(), {"--tool", what}, request, [&] {
+        if (count) ++*count;
+    });
+}
+
+// The tool's work: what its argument says.
+static std::string work(const std::string& what, const std::string& request, const std::function<void()>& progress) {
+    if (what == "echo") return request;
+    if (what == "hash") return format("%zu %08x", request.size(), crc32c(0, request.data(), request.size()));
+    if (what == "error") die(kExitBadContent, "%s", request.c_str());
+    if (what == "exit") _exit(7);
+    if (what == "kill") raise(SIGKILL);
+    if (what == "memory") throw std::bad_alloc();
+    if (what == "lines") return "two\nlines";
+    if (what == "default") std::signal(SIGTERM, SIG_DFL);
+    for (int i = 0; what == "forever" || i < 3; i++, usleep(120'000)) progress();
+    return "after progress";
+}
+
+TEST(answers) {
+    EXPECT(ask("echo", "a \x7f line") == "a \x7f line", "one line");
+    EXPECT(ask("echo", "").empty(), "an empty one");
+    int count = 0;
+    EXPECT(ask("progress", "", &count) == "after progress", "the last line that is not empty");
+    EXPECT(count == 3, "progress: %d times", count);
+}
+
+// More than a pipe holds in both directions, though each side writes before it reads.
+TEST(megabytes) {
+    std::string request(5'000'000, 'x');
+    for (size_t i = 0; i < request.size(); i += 7) request[i] = char(i >> 3);
+    EXPECT(ask("hash", request) == format("%zu %08x", request.size(), crc32c(0, request.data(), request.size())),
+           "another text has arrived");
+    const std::string line(3'000'000, 'y');
+    EXPECT(ask("echo", line) == line, "another text came back");
+}
+
+TEST(errors) {
+    expect_error(kExitBadContent, "m.gguf: got 1, want 2", [] { ask("error", "m.gguf: got 1, want 2"); });
+    expect_error(kExitBadContent, "a\\x0ab", [] { ask("error", "a\nb"); });
+    expect_error(7, "--test: ", [] { ask("exit", ""); });
+    expect_error(kExitOther, "out of memory", [] { ask("memory", ""); });
+    expect_error(kExitOther, "several lines", [] { ask("lines", ""); });
+    expect_error(kExitOther, "killed by signal 9", [] { ask("kill", ""); });
+    expect_error(kExitOther, "cannot start", [] { ask_tool("test", "/proc/none", {}, "", [] {}); });
+}
+
+// A tool whose standard error is a pipe, so that its end can be seen.
+struct Watched {
+    int ends[2], old = dup(STDERR_FILENO);
+    Watched() {
+        EXPECT(pipe(ends) == 0, "pipe");
+        dup2(ends[1], STDERR_FILENO);
+        close(ends[1]);
+    }
+    // Waits for the end of all who have the pipe. Returns what they wrote.
+    std::string end() {
+        dup2(old, STDERR_FILENO);
+        std::string text;
+        char piece[512];
+        for (ssize_t n; (n = read(ends[0], piece, sizeof piece)) > 0;) text.append(piece, size_t(n));
+        close(ends[0]), close(old);
+        return text;
+    }
+};
+
+TEST(tool_ends_with_its_asker) {
+    Watched tool;
+    int begun[2];
+    EXPECT(pipe(begun) == 0, "pipe");
+    const pid_t pid = fork();
+    if (pid == 0) {
+        const auto progress = [&] {
+            if (write(begun[1], "x", 1) < 0) _exit(1);
+        };
+        ask_tool("test", program_path(), {"--tool", "forever"}, "", progress);
+        _exit(1);
+    }
+    char x;
+    EXPECT(read(begun[0], &x, 1) == 1, "it begins");
+    kill(pid, SIGKILL);
+    waitpid(pid, nullptr, 0);
+    const std::string said = tool.end();
+    EXPECT(said.empty(), "the tool says %s", said.c_str());
+    close(begun[0]), close(begun[1]);
+}
+
+TEST(asker_breaks_off) {
+    Watched tool;
+    expect_error(kExitStopped, "stopped", [] {
+        ask_tool("test", program_path(), {"--tool", "forever"}, "", [] { die(kExitStopped, "stopped"); });
+    });
+    const std::string said = tool.end();
+    EXPECT(said.empty(), "the tool says %s", said.c_str());
+    while (wait(nullptr) > 0) {}
+}
+
+// A signal that the whole group gets, such as Ctrl-C, does not end the tool. The group is one of their own.
+TEST(tool_blocks_signals) {
+    const pid_t pid = fork();
+    if (pid == 0) {
+        if (setpgid(0, 0) != 0) _exit(3);
+        std::signal(SIGTERM, SIG_IGN);
+        int count = 0;
+        const std::string answer = ask_tool("test", program_path(), {"--tool", "default"}, "", [&] {
+            count++;
+            kill(0, SIGTERM);
+        });
+        _exit(answer == "after progress" && count == 3 ? 0 : 1);
+    }
+    int status = -1;
+    EXPECT(waitpid(pid, &status, 0) == pid && status == 0, "status %x", status);
+}
+
+int main(int argc, char** argv) {
+    alarm(300);                             // no test may hang
+    if (argc == 3 && std::string(argv[1]) == "--tool")
+        return answer_request([&](const std::string& request, const std::function<void()>& progress) {
+            return work(argv[2], request, progress);
+        });
+    return run_tests(argc, argv);
+}
