@@ -22,10 +22,12 @@
 #include "src/base/file.h"
 #include "src/base/json.h"
 #include "src/base/lock.h"
+#include "src/base/cache.h"
+#include "src/data/prepared.h"
+#include "src/data/shards.h"
 #include "src/text/chat.h"
 #include "src/text/prepare.h"
 #include "src/text/text.h"
-#include "src/data/shards.h"
 #include "src/text/tokenizer.h"
 #include "tools/tool.h"
 
@@ -41,6 +43,7 @@ const char* const kUsage =
     "  --shard-tokens N    tokens of a shard (default 100000000)\n"
     "  --threads N         default: all\n"
     "Interrupted, the same command goes on, to the same bytes; an input that was read and has changed is refused.\n"
+    "prep --empty-cache removes what train_gpt has kept of texts: in LOCKSTEP_CACHE, or lockstep/ in the user's cache.\n"
     "exit codes: 0, 2 usage, 65 bad content, 66 no input, 74 a write failed\n";
 
 struct Arguments {
@@ -401,7 +404,7 @@ struct Job {
     }
 };
 
-struct Progress {
+struct Meter {                              // of what is done, on a terminal
     uint64_t total, at_start;
     double began = now_seconds(), last = began;
     void show(uint64_t done, uint64_t text_bytes, uint64_t tokens) {
@@ -457,7 +460,7 @@ void run(const Arguments& a) {
     std::vector<Tokenizer> tokenizers;
     for (int i = 0; i < a.threads; i++) tokenizers.push_back(tokenizer_parse(json, own));
     std::deque<Work> under_way;
-    Progress progress = {bytes, reader.read};
+    Meter meter = {bytes, reader.read};
     uint64_t text_bytes = 0;
     const auto take = [&] {                 // the oldest chunk's tokens
         Work done = std::move(under_way.front());
@@ -479,7 +482,7 @@ void run(const Arguments& a) {
             place.hashes.back() = done.hash;
             job.save(place);
         }
-        progress.show(reader.read, text_bytes, job.out[0].total + job.out[1].total);
+        meter.show(reader.read, text_bytes, job.out[0].total + job.out[1].total);
     };
     for (size_t k = 0; std::optional<Chunk> chunk = reader.next(); k++) {
         if (under_way.size() == tokenizers.size()) take();          // the one that uses chunk k's tokenizer
@@ -521,11 +524,34 @@ Arguments parse_arguments(int argc, char** argv) {
     return a;
 }
 
+// prep --answer [DIR]: answers a request of train_gpt (src/data/prepared.h). What it makes goes into DIR, with the answer
+// in DIR/answer.json, or else into the cache.
+int answer(const std::string& folder) {
+    return answer_request([&](const std::string& request, const std::function<void()>& progress) {
+        const DataOptions options = parse_data_request(request);
+        double next = now_seconds() + 1;
+        const auto show = [&](uint64_t tokens) {
+            progress();
+            if (!options.says || tokens == 0 || now_seconds() < next || !isatty(2)) return;
+            next = now_seconds() + 1;
+            std::fprintf(stderr, "\r        %s tokens ", with_commas(tokens).c_str());
+        };
+        const double before = next;
+        const std::string text = prepare(options, folder, show);
+        if (next != before) std::fputs("\n", stderr);
+        if (!folder.empty()) write_file_atomic(path_join(folder, "answer.json"), text + "\n");
+        return text;
+    });
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+    const std::string first = argc > 1 ? argv[1] : "";
+    if (first == "--answer" && argc <= 3) return answer(argc == 3 ? argv[2] : "");
     return tool_main("prep", kUsage, argc, argv, [](int n, char** words) {
-        run(parse_arguments(n, words));
+        if (n == 2 && words[1] == std::string("--empty-cache")) empty_cache(cache_folder(""));
+        else run(parse_arguments(n, words));
         return int(kExitDone);
     });
 }

@@ -186,7 +186,8 @@ std::string cache_folder(const std::string& otherwise) {
     if (xdg.starts_with("/") && can_use(path_join(xdg, "lockstep"))) return path_join(xdg, "lockstep");
     const std::string own = path_join(home, ".cache/lockstep");
     if (home.starts_with("/") && is_folder(home) && can_use(own)) return own;
-    return is_folder(otherwise) && can_use(otherwise) ? otherwise : temporary_cache();
+    const std::string beside = path_join(otherwise, "cache");
+    return is_folder(otherwise) && can_use(beside) ? beside : temporary_cache();
 }
 
 std::string cached(const std::string& folder, const std::string& name,

@@ -43,7 +43,8 @@ DataOptions parse_data_request(const std::string& request) {
     DataOptions o;
     each_option(o, [&](const char* name, auto& value) {
         using T = std::decay_t<decltype(value)>;
-        const Json found = json.at(name, what);
+        const Json found = json.find(name);
+        if (!found) return;
         if constexpr (std::is_same_v<T, std::string>) value = found.text();
         else if constexpr (std::is_same_v<T, bool>) value = found.text() == "true";
         else value = int(json.get_u64(name, what));

@@ -7,7 +7,7 @@
 #include "src/data/data.h"
 
 std::string data_request(const DataOptions& options);
-DataOptions parse_data_request(const std::string& request);
+DataOptions parse_data_request(const std::string& request);         // options that it leaves out have their defaults
 
 struct PrepAnswer {
     std::string train, val, vocabulary;     // folders; "": that part of the data is no text
