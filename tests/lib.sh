@@ -6,6 +6,7 @@ tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 train=${TRAIN_GPT:-$PWD/train_gpt}
 faulty=${TRAIN_GPT_FAULTS:-$PWD/build/train_gpt_faults}     # the same with tests/fault.cpp: LOCKSTEP_FAULT works
+export LOCKSTEP_CACHE="${LOCKSTEP_CACHE:-$tmp/cache}"       # what build/prep makes of texts
 shared=${LOCKSTEP_SHARED:-$PWD/../shared}
 
 ok() { passed=$((passed + 1)); echo "ok   $1"; }

@@ -212,8 +212,8 @@ Data open_data(const DataOptions& o, Comm* comm) {
     }
     if (!o.whole) require_samples(data.train, s.train.path, "training");
     if (o.evaluates) require_samples(data.val, split ? s.train.path : s.val.path, o.whole ? "usable" : "validation");
-    check_tokens(data.val, data.vocab_size);
-    check_tokens(data.train, data.vocab_size);
+    if (!o.whole)                           // else all of them are read at once
+        for (const Dataset* part : {&data.val, &data.train}) check_tokens(*part, data.vocab_size);
     data.train.description = describe(data, s, tokens, o.data.empty());
     return data;
 }

@@ -33,7 +33,7 @@ struct Dataset {
     int T = 0;
     uint64_t samples = 0, tokens = 0;
     std::string hash = {};              // identifies the tokens; hexadecimal
-    std::shared_ptr<Content> content = {};  // what the shards are read from; null: memory
+    std::shared_ptr<Content> content = {};  // the user's files; null: build/prep has made the tokens
     std::string description = {};       // "my.txt: 108 training and 12 validation tokens"
 
     // Copies T inputs and T targets of sample i < samples. kExitBadContent: a bad token, a file cut short. Any thread.
@@ -42,13 +42,14 @@ struct Dataset {
 };
 
 struct DataOptions {
-    std::string data, val_data;             // paths; empty: the built-in stories
-    std::string tokenizer;                  // as --tokenizer; empty: init_tokenizer, else byte for text
-    std::string chat_template;              // as --chat-template
+    std::string data = {}, val_data = {};   // paths; empty: the built-in stories
+    std::string tokenizer = {};             // as --tokenizer; empty: init_tokenizer, else byte for text
+    std::string chat_template = {};         // as --chat-template
     // Of the model to start from: the path of its tokenizer.json, and the texts of this and other files; or empty.
-    std::string init_path, init_tokenizer, init_tokenizer_config, init_chat_template, init_generation_config;
-    std::string prompt, task;               // as --prompt and --task
-    std::string cache;                      // where prepared texts go if the user has no cache; may be empty
+    std::string init_path = {}, init_tokenizer = {}, init_tokenizer_config = {}, init_chat_template = {};
+    std::string init_generation_config = {};
+    std::string prompt = {}, task = {};     // as --prompt and --task
+    std::string cache = {};                 // a folder in which texts go if the user has no cache; may be empty
     int init_vocab = 0, vocab_size = 0;     // that model's or 0; --vocab-size or 0
     int seq_len = 0;                        // T
     bool frozen = false;                    // that model's embedding is frozen, so no token can be added

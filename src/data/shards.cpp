@@ -219,12 +219,11 @@ Shard open_token_file(const std::string& path, Format format) {
 void Shard::read(uint64_t first, size_t n, int* out, int vocab_size) const {
     CHECK(first <= tokens && n <= tokens - first, "token %llu of %llu", ull(first + n), ull(tokens));
     const uint64_t at = offset + (begin + first) * width;
-    std::vector<char> buffer(file ? n * width : 0);
-    if (file) file->read(at, buffer.data(), buffer.size());
-    const char* bytes = file ? buffer.data() : memory + at;
+    std::vector<char> bytes(n * width);
+    file->read(at, bytes.data(), bytes.size());
     for (size_t i = 0; i < n; i++) {
         uint32_t raw = 0;
-        std::memcpy(&raw, bytes + i * width, width == 2 ? 2 : 4);       // nothing in a file need be aligned
+        std::memcpy(&raw, &bytes[i * width], width == 2 ? 2 : 4);       // nothing in a file need be aligned
         const uint32_t token = masked ? raw & ~kUntrained : raw;
         if (token >= uint32_t(vocab_size))
             die(kExitBadContent, "data: %s: token %llu (byte %llu): got %u, want less than %d, the vocabulary; is it "

@@ -56,16 +56,14 @@ void check_manifest(const Source& source, const std::vector<uint32_t>& crcs);
 // This bit of a token of 4 bytes says that it is not trained on.
 constexpr uint32_t kUntrained = 1u << 31;
 
-// Consecutive tokens in a file or in memory.
+// Consecutive tokens in a file.
 struct Shard {
     size_t width = 2;                   // bytes of a token: 2 or 4, unsigned, little-endian
-    uint64_t begin = 0, tokens = 0;     // where they begin in the file or memory; how many
+    uint64_t begin = 0, tokens = 0;     // where they begin in the file; how many
     std::string name;                   // for messages
-    std::shared_ptr<InputFile> file = {};   // null: in memory
+    std::shared_ptr<InputFile> file = {};
     uint64_t offset = 0;                // where the file's first token begins, in bytes
-    const char* memory = nullptr;
     bool masked = false;                // tokens that are not trained on have the bit kUntrained
-    std::shared_ptr<void> owner = {};   // frees `memory`; null: comm owns it
 
     // Reads tokens [first, first + n) with their bit kUntrained; safe from any thread. kExitBadContent: one is not
     // below vocab_size.

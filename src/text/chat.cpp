@@ -245,7 +245,7 @@ std::vector<int> chat_prompt(const Conversation& conversation, const ChatTemplat
     return {tokens.begin(), tokens.end()};
 }
 
-std::vector<int> sample_start(const std::string& prompt, const ChatTemplate& chat, const Tokenizer& tokenizer) {
+std::vector<int> sample_start(const std::string& prompt, const ChatTemplate& chat, const Tokenizer& tokenizer) try {
     if (chat.form) {
         // A char tokenizer may not have learnt the characters of a greeting.
         const bool greets = prompt.empty() && tokenizer.kind != Tokenizer::character;
@@ -253,8 +253,13 @@ std::vector<int> sample_start(const std::string& prompt, const ChatTemplate& cha
     }
     std::vector<int> start;
     if (tokenizer.eot >= 0) start.push_back(tokenizer.eot);
-    if (tokenizer.kind != Tokenizer::none) tokenizer.encode(prompt.empty() && start.empty() ? "\n" : prompt, &start);
+    if (tokenizer.kind == Tokenizer::none || (prompt.empty() && !start.empty())) return start;
+    const bool knows = tokenizer.kind != Tokenizer::character || std::ranges::count(tokenizer.bytes, "\n") > 0;
+    if (prompt.empty() && !knows) return {0};
+    tokenizer.encode(prompt.empty() ? "\n" : prompt, &start);
     return start;
+} catch (const Error& error) {
+    die(error.code, "--prompt: %s", error.message.c_str());
 }
 
 std::string text_of(const Conversation& conversation) {

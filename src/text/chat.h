@@ -57,7 +57,8 @@ void encode_chat(const Conversation& conversation, const ChatTemplate& chat, con
 // Returns the tokens of a conversation, followed by the beginning of the assistant's next turn.
 std::vector<int> chat_prompt(const Conversation& conversation, const ChatTemplate& chat, const Tokenizer& tokenizer);
 // Returns the tokens with which a sample begins: the token that precedes a document, if there is one, and the prompt;
-// without either a line feed. With a template it is an answer to the prompt, or to a greeting.
+// without either a line feed, or the first token if `char` has not learnt that. With a template the sample answers the
+// prompt, or a greeting. kExitBadContent: `char` has not learnt a character of the prompt.
 std::vector<int> sample_start(const std::string& prompt, const ChatTemplate& chat, const Tokenizer& tokenizer);
 // Returns the text of all turns, for a tokenizer to learn from.
 std::string text_of(const Conversation& conversation);

@@ -7,7 +7,6 @@
 //
 // A finding is a crash, a sanitizer's report, an error code other than the reader's, more memory than the table allows
 // for the file's size, and memory or a descriptor that is left.
-#define BACKEND cpu             // of the one reader that stands beside functions of a model
 #include <malloc.h>
 #include <algorithm>
 #include <cstdarg>
@@ -18,16 +17,15 @@
 #include "src/app/log.h"
 #include "src/app/adapter.h"
 #include "src/app/options.h"
-#include "src/app/tasks.cpp"
 #include "src/base/cpus.h"
-#include "src/text/unicode.h"
 #include "src/checkpoint/checkpoint.cpp"
 #include "src/checkpoint/model_file.h"
 #include "src/comm/comm.cpp"
 #include "src/comm/rendezvous.cpp"
-#include "src/text/chat.h"
-#include "src/data/data.h"
-#include "src/data/shards.h"
+#include "src/data/prepared.h"
+#include "src/text/prepare.h"
+#include "src/text/questions.h"
+#include "src/text/unicode.h"
 #include "tools/event_file.h"
 #include "tools/serve.h"
 #include "tools/tables.h"
@@ -49,7 +47,6 @@ namespace prep_tool {
 namespace report_tool {
 #include "tools/report.cpp"
 }
-double cpu::model_loss(Model*, const int*, const int*, int, int, float*) { std::abort(); }  // nothing is scored
 
 // The kernel, as far as readers ask it for an input: files or a connection whose bytes lie in memory. The readers' own
 // calls of open, pread and recv come here; a file on tmpfs and a pair of sockets cost more than most readers take
@@ -317,15 +314,26 @@ void encoder(std::string_view in) {
 void tokenizer_json(std::string_view) { tokenizer("t.json"); }
 void vocab_bpe(std::string_view) { tokenizer("t.bpe"); }
 const Tokenizer bytes_as_tokens = tokenizer_byte();
-void dataset(const char* name) {
-    const Dataset d = open_dataset(file(name), bytes_as_tokens, 4, nullptr);
+void shard(const char* name) {
+    const Dataset d = open_data({.data = file(name), .vocab_size = 50257, .seq_len = 4, .whole = true}, nullptr).val;
     int x[4], y[4];
     for (uint64_t i = 0; i < d.samples; i += 1 + i / 4) d.sample(i, x, y, 50257);  // the first ones, then fewer
     if (d.samples) d.sample(d.samples - 1, x, y, 50257);
 }
-void bin(std::string_view) { dataset("a.bin"); }
-void npy(std::string_view) { dataset("a.npy"); }
-void jsonl(std::string_view) { dataset("a.jsonl"); }
+void bin(std::string_view) { shard("a.bin"); }
+void npy(std::string_view) { shard("a.npy"); }
+
+void tokens_of(const char* name, const Tokenizer& tokenizer, const ChatTemplate& chat, int T) {
+    const auto nothing = [](uint64_t) {};
+    const Source source = find_texts(file(name));
+    const Text text = read_text(source, false, nothing);
+    std::vector<char> tokens;
+    std::string note;
+    if (!source.is_masked()) encode_text(text, tokenizer, 2, &tokens, nothing);
+    else if (chat.form || source.format == Format::pairs)
+        encode_conversations(text, tokenizer, chat, T, &tokens, &note, nothing);
+}
+void jsonl(std::string_view) { tokens_of("a.jsonl", bytes_as_tokens, {}, 4); }
 void chat(std::string_view in) {
     static const Tokenizer tokens = [] {
         Tokenizer t = tokenizer_byte();
@@ -333,12 +341,17 @@ void chat(std::string_view in) {
         return t;
     }();
     const ChatTemplate form = choose_chat_template(in.size() % 2 ? "chatml" : "llama3", "", "");
-    const Dataset d = open_dataset(file("a.jsonl"), tokens, 8, nullptr, form.form->name);
-    std::vector<int> x(8), y(8);
-    for (uint64_t i = 0; i < d.samples; i += 1 + i / 4) d.sample(i, x.data(), y.data(), tokens.vocab_size);
+    tokens_of("a.jsonl", tokens, form, 8);
 }
-void text(std::string_view) { dataset("a.txt"); }
-void task(std::string_view) { cpu::read_task(file("a.jsonl"), bytes_as_tokens, 8); }
+void text(std::string_view) { tokens_of("a.txt", bytes_as_tokens, {}, 4); }
+void task(std::string_view) { read_questions(file("a.jsonl"), bytes_as_tokens, 8); }
+// What build/prep answers, a zero byte, vocabulary.json, another one, bytes.bin.
+void prep_answers(std::string_view in) {
+    parse_prep_answer(std::string(next_word(&in, '\0')), "folder");
+    file("./vocabulary.json", next_word(&in, '\0'));
+    file("./bytes.bin", in);
+    read_vocabulary(".");
+}
 
 // config.json and metrics.jsonl of a run, with a zero byte between them. No text of theirs is markup in the page.
 void report(std::string_view in) {
@@ -659,7 +672,7 @@ const std::vector<Target>& targets() {
          {gpt2_config(), llama_config()}},
         {"adapter", "adapter lora json unicode", adapter, 2, kLittle, {adapter_config_json({8, 16, "all"}, {}, ".")}},
         {"merge", "adapter lora safetensors arena json unicode", merge, 4, kRoom, {adapter_files()}},
-        {"task", "tasks tokenizer json unicode", task, 64, kRoom,
+        {"task", "questions tokenizer json unicode", task, 64, kRoom,
          {"{\"ctx\": \"The cat sat on \", \"endings\": [\"the mat.\", \"a cloud.\"], \"label\": 0}\n\n"
           "{\"ctx\":\"\",\"endings\":[\"x\"],\"label\":\"0\"}"}},
         {"report", "report curves tables picture json unicode", report, 256, 1 << 20,
@@ -731,13 +744,17 @@ const std::vector<Target>& targets() {
          {std::string("\x93NUMPY\1\0\x40\0", 10) +
           "{'descr': '<u2', 'fortran_order': False, 'shape': (6,), }       \n" + bytes({1, 2, 3})}},
         {"jsonl",
-         "data shards tokenizer json unicode",
+         "text shards tokenizer json unicode",
          jsonl,
          16,
          kRoom,
          {"\xef\xbb\xbf{\"text\": \"first \\u00e9\"}\r\n\n{\"id\": [1], \"text\": \"second\"}\n"}},
+        {"prep_answers", "prepared vocabulary json unicode", prep_answers, 16, kRoom,
+         {prep_answer({"a", "", "b", {1, 2}, {}}, "folder") + std::string(1, '\0') +
+          "{\"name\":\"byte\",\"tokens\":1,\"eot\":-1,\"begin\":-1,\"end\":-1,\"chats\":false,\"is_bpe\":true,"
+          "\"rows\":1,\"files\":[]}" + std::string("\0\1\0\0\0x", 6)}},
         {"chat",
-         "chat data shards tokenizer json unicode",
+         "chat text shards tokenizer json unicode",
          chat,
          64,
          kRoom,
@@ -746,7 +763,7 @@ const std::vector<Target>& targets() {
           "{\"instruction\":\"a\",\"output\":\"b\"}\n",
           "{\"conversations\":[{\"from\":\"gpt\",\"value\":\"Yo\"}]}\n",
           "{\"prompt\":\"2+2=\",\"completion\":\"4\"}\n"}},
-        {"text", "data shards tokenizer", text, 16, kRoom, {"some text\nof two lines", "\xff\xfeh\0i\0", "PK\x03\x04"}},
+        {"text", "text shards tokenizer", text, 16, kRoom, {"some text\nof two lines", "\xff\xfeh\0i\0", "PK\x03\x04"}},
         {"arguments",
          "options",
          arguments,

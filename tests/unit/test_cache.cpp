@@ -257,8 +257,9 @@ TEST(folders) {
     EXPECT(of({{"HOME", home}, {"XDG_CACHE_HOME", run}, {"LOCKSTEP_CACHE", home + "/own"}}) == home + "/own", "chosen");
     EXPECT(of({{"HOME", home}, {"XDG_CACHE_HOME", run}}) == run + "/lockstep", "XDG_CACHE_HOME");
     EXPECT(of({{"HOME", home}, {"XDG_CACHE_HOME", file}}) == home + "/.cache/lockstep", "HOME");
-    EXPECT(of(Settings{{"HOME", home + "/none"}}, run) == run && !file_exists(home + "/none"), "no such HOME");
-    EXPECT(of({}, run) == run && of(Settings{{"HOME", file}}, run) == run, "no HOME");
+    const std::string beside = run + "/cache";
+    EXPECT(of(Settings{{"HOME", home + "/none"}}, run) == beside && !file_exists(home + "/none"), "no such HOME");
+    EXPECT(of({}, run) == beside && of(Settings{{"HOME", file}}, run) == beside, "no HOME");
     EXPECT(of({}) == last && of({}, run + "/none") == last, "the last one");
     struct stat info;
     EXPECT(stat(last.c_str(), &info) == 0 && (info.st_mode & 077) == 0, "others may write: %o", info.st_mode);
@@ -282,7 +283,7 @@ TEST(no_rights) {
     const pid_t pid = start([&] {
         EXPECT(!root || setuid(user) == 0, "setuid");
         const Variables set(Settings{{"HOME", home}, {"TMPDIR", tmp.path}});
-        EXPECT(cache_folder(run) == run, "%s", cache_folder(run).c_str());
+        EXPECT(cache_folder(run) == run + "/cache", "%s", cache_folder(run).c_str());
         if (root) expect_error(kExitWrite, "not this user's", [&] { cache_folder(home); });
         setenv("LOCKSTEP_CACHE", home.c_str(), 1);
         expect_error(kExitWrite, "LOCKSTEP_CACHE: ", [&] { cache_folder(run); });

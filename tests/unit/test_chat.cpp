@@ -6,6 +6,7 @@
 #include "src/data/data.h"
 #include "tests/test.h"
 #include "tests/unit/folder.h"
+#include "tests/unit/text.h"
 
 namespace {
 
@@ -178,7 +179,7 @@ TEST(windows) {
     DataOptions o;
     o.data = path;
     o.seq_len = 12;
-    const Data data = open_data(o, nullptr);
+    const Opened data = open_text(o);
     EXPECT(data.vocab_size == 257 && !data.chat.form, "%d tokens", data.vocab_size);
     // A window of 12 has its end of text, up to 11 more tokens and none behind: prompts up to 8 keep all 3 targets.
     EXPECT(data.train.samples + data.val.samples == 11, "%d and %d", int(data.train.samples), int(data.val.samples));
@@ -196,11 +197,11 @@ TEST(windows) {
     EXPECT(data.train.description.find("are longer than 12 tokens and cut") != std::string::npos, "%s",
            data.train.description.c_str());
     dir.add("chat.jsonl", lines + kHi);
-    expect_error(kExitBadContent, "line 21: got the fields \"messages\"", [&] { open_data(o, nullptr); });
+    expect_error(kExitBadContent, "line 21: got the fields \"messages\"", [&] { open_text(o); });
     dir.add("chat.jsonl", lines.substr(0, lines.find('\n')));
-    expect_error(kExitBadContent, "one conversation", [&] { open_data(o, nullptr); });
+    expect_error(kExitBadContent, "one conversation", [&] { open_text(o); });
     dir.add("chat.jsonl", lines + "{\"prompt\":\"a\",\"completion\":1}\n");
-    expect_error(kExitBadContent, "chat.jsonl: line 21: completion", [&] { open_data(o, nullptr); });
+    expect_error(kExitBadContent, "chat.jsonl: line 21: completion", [&] { open_text(o); });
 }
 
 // Against transformers: tests/long/test_chat.sh.

@@ -13,6 +13,7 @@
 #include "src/data/shards.h"
 #include "tests/test.h"
 #include "tests/unit/folder.h"
+#include "tests/unit/text.h"
 
 template <class T> std::string bytes_of(const std::vector<T>& values) {
     return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
@@ -47,8 +48,8 @@ static DataOptions options_for(const std::string& data, int T = 4, const std::st
     o.tokenizer = tokenizer;
     return o;
 }
-static Data open_one(const std::string& data, int T = 4, const std::string& tokenizer = "") {
-    return open_data(options_for(data, T, tokenizer), nullptr);
+static Opened open_one(const std::string& data, int T = 4, const std::string& tokenizer = "") {
+    return open_text(options_for(data, T, tokenizer));
 }
 
 // All tokens of a dataset's shards, one after the other.
@@ -91,13 +92,13 @@ TEST(samples_of_one_text) {
     const Folder f;
     for (size_t n : {60, 61, 64, 65, 100}) {
         const std::string text = random_text(n);
-        const Data data = open_one(f.add("a.txt", text));
+        const Opened data = open_one(f.add("a.txt", text));
         const size_t cut = n * 9 / 10;
         expect_samples(data.train, {tokens_of_text(text.substr(0, cut))}, "train");
         expect_samples(data.val, {tokens_of_text(text.substr(cut))}, "val");
         EXPECT(data.train.tokens == cut && data.val.tokens == n - cut && data.vocab_size == 257, "tokens");
     }
-    const Data data = open_one(f.add("a.txt", random_text(100)));
+    const Opened data = open_one(f.add("a.txt", random_text(100)));
     int x[4], y[4];
     expect_error(kExitOther, "sample 22 of 22", [&] { data.train.sample(22, x, y, 257); });
 }
@@ -110,7 +111,7 @@ TEST(samples_of_many_shards) {
         f.add(format("s%zu.bin", shards.size()), llmc(tokens));
         shards.push_back({tokens.begin(), tokens.end()});
     }
-    const Dataset d = open_dataset(f.path, Tokenizer(), 4, nullptr);
+    const Dataset d = open_whole(f.path, Tokenizer(), 4);
     expect_samples(d, shards, "shards");
     EXPECT(d.samples == 2 + 0 + 0 + 1 + 0 + 7 + 2 && d.tokens == 61, "%d samples, %d tokens", int(d.samples),
            int(d.tokens));
@@ -131,19 +132,19 @@ TEST(token_formats) {
         {"j.bin", llmc_header(20240801, 7, uint32_t(n)) + bytes_of(counting<uint32_t>(n))},
     };
     for (const auto& [name, content] : files) {
-        const Dataset d = open_dataset(f.add(name, content), Tokenizer(), 7, nullptr);
+        const Dataset d = open_whole(f.add(name, content), Tokenizer(), 7);
         EXPECT(all_tokens(d) == want, "%s", name);
         EXPECT(d.samples == 7, "%s: %d samples", name, int(d.samples));
     }
     const std::vector<uint32_t> llama = {128000, 128255, 0, 65535, 65536, 7};
     const std::string shard = f.add("l.bin", llmc_header(20240801, 7, uint32_t(llama.size())) + bytes_of(llama));
     const std::vector<int> ids(llama.begin(), llama.end());
-    EXPECT(all_tokens(open_dataset(shard, Tokenizer(), 4, nullptr)) == ids, "tokens of 4 bytes");
+    EXPECT(all_tokens(open_whole(shard, Tokenizer(), 4)) == ids, "tokens of 4 bytes");
     make_directories(f.path + "/both");
     f.add("both/a.bin", llmc(counting<uint16_t>(n)));
     f.add("both/b.bin", read_file(shard));
-    EXPECT(open_dataset(f.path + "/both", Tokenizer(), 4, nullptr).tokens == n + 6, "shards of both kinds");
-    const Data data = open_one(f.path + "/a.bin", 4);
+    EXPECT(open_whole(f.path + "/both", Tokenizer(), 4).tokens == n + 6, "shards of both kinds");
+    const Opened data = open_one(f.path + "/a.bin", 4);
     EXPECT(data.vocab_size == 50257 && data.tokenizer.kind == Tokenizer::none, "vocabulary %d", data.vocab_size);
     EXPECT(data.train.tokens == 45 && data.val.tokens == 5, "cut at %d", int(data.train.tokens));
     EXPECT(all_tokens(data.val) == std::vector<int>(want.begin() + 45, want.end()), "validation");
@@ -154,9 +155,9 @@ TEST(token_refusals) {
     const std::string u16 = bytes_of(counting<uint16_t>(100));
     const auto refused = [&](const char* name, const std::string& content, const char* part) {
         const std::string path = f.add(name, content);
-        expect_error(kExitBadContent, part, [&] { open_dataset(path, Tokenizer(), 4, nullptr); });
+        expect_error(kExitBadContent, part, [&] { open_whole(path, Tokenizer(), 4); });
         expect_error(kExitBadContent, name,
-                     [&] { open_dataset(path, Tokenizer(), 4, nullptr); });  // and names the file
+                     [&] { open_whole(path, Tokenizer(), 4); });  // and names the file
         unlink(path.c_str());
     };
     refused("a.bin", llmc_header(20240520, 2, 100) + u16, "got version 2, want a header with version 1");
@@ -207,7 +208,7 @@ TEST(token_beyond_the_vocabulary) {
     f.add("a.bin", llmc(tokens));
     expect_error(kExitBadContent, "token 95 (byte 1214): got 50257", [&] { open_one(a); });
     const std::string b = f.add("b.npy", npy_of("<u4", 5, bytes_of(std::vector<uint32_t>{1, 2, ~0u, 4, 5})));
-    const Dataset d = open_dataset(b, Tokenizer(), 4, nullptr);
+    const Dataset d = open_whole(b, Tokenizer(), 4);
     expect_error(kExitBadContent, "token 2 (byte 136): got 4294967295", [&] { d.sample(0, x, y, 50257); });
 }
 
@@ -238,7 +239,7 @@ TEST(huge_shards) {
         }
         EXPECT(std::fclose(file) == 0, "close");
         const uint64_t before = bytes_read();
-        const Dataset d = open_dataset(path, Tokenizer(), 8, nullptr);
+        const Dataset d = open_whole(path, Tokenizer(), 8);
         EXPECT(bytes_read() - before < 3ull << 30, "opening read %g GB", double(bytes_read() - before) * 1e-9);
         EXPECT(d.tokens == n && d.samples == (n - 1) / 8, "%llu tokens", (unsigned long long)d.tokens);
         for (const uint64_t m : marks) {
@@ -258,7 +259,7 @@ TEST(huge_shards) {
 TEST(file_cut_short_while_in_use) {
     const Folder f;
     const std::string path = f.add("a.bin", llmc(counting<uint16_t>(5000)));
-    const Data data = open_one(path, 100);
+    const Opened data = open_one(path, 100);
     std::vector<int> x(100), y(100);
     data.train.sample(40, x.data(), y.data(), 50257);
     EXPECT(truncate(path.c_str(), 100) == 0, "truncate");
@@ -296,9 +297,9 @@ TEST(text_names_and_kinds) {
                  [&] { open_one(f.add("c.txt", "0123456789abcd")); });
     DataOptions o = options_for(f.path + "/c.txt");
     o.evaluates = false;
-    EXPECT(open_data(o, nullptr).val.samples == 0, "not needed");
+    EXPECT(open_text(o).val.samples == 0, "not needed");
     o.data = f.path + "/nothing.txt";
-    expect_error(kExitNoInput, "nothing.txt", [&] { open_data(o, nullptr); });
+    expect_error(kExitNoInput, "nothing.txt", [&] { open_text(o); });
     if (getuid() != 0) {
         chmod(f.add("d.txt", text).c_str(), 0);
         expect_error(kExitNoInput, "Permission denied", [&] { open_one(f.path + "/d.txt"); });
@@ -327,7 +328,7 @@ TEST(documents_of_llama) {
     make_directories(f.path + "/texts");
     const std::vector<std::string> documents = {"one <|end_of_text|>", "two <|begin_of_text|>", "three"};
     for (size_t k = 0; k < documents.size(); k++) f.add(format("texts/%zu.txt", k), documents[k]);
-    const Data data = open_one(f.path + "/texts", 4, f.add("tokenizer.json", json));
+    const Opened data = open_one(f.path + "/texts", 4, f.add("tokenizer.json", json));
     EXPECT(data.vocab_size == 258 && data.tokenizer.eot == 256, "%d tokens", data.vocab_size);
     EXPECT(all_tokens(data.train) == joined({documents[0], documents[1]}), "training text");
 }
@@ -343,7 +344,7 @@ TEST(folder_of_texts) {
     f.add(".hidden", "not this");
     make_directories(f.path + "/folder.txt");
     f.add("folder.txt/inner.txt", "nor this");
-    const Data data = open_one(f.path);
+    const Opened data = open_one(f.path);
     // 240 bytes, 216 for training: document 10 straddles, document 11 begins in the last tenth.
     EXPECT(all_tokens(data.train) == joined({documents.begin(), documents.end() - 1}), "train");
     EXPECT(all_tokens(data.val) == joined({documents.back()}), "val");
@@ -355,7 +356,7 @@ TEST(folder_of_texts) {
     goes_on.seq_len = 1;
     for (const bool knows : {true, false}) {
         goes_on.init_eot = knows;
-        EXPECT(open_data(goes_on, nullptr).tokenizer.eot == (knows ? 256 : -1), "the model knows it: %d", knows);
+        EXPECT(open_text(goes_on, nullptr).tokenizer.eot == (knows ? 256 : -1), "the model knows it: %d", knows);
     }
     EXPECT(open_one(f.path + "/0?.txt").train.tokens == 21 * 9, "a glob");
     EXPECT(open_one(f.path + "/07.t*", 1).train.tokens == 18, "a glob of one file is one text");
@@ -380,14 +381,14 @@ TEST(validation_files) {
     shard("train.bin", 60, 0);
     shard("val.bin", 20, 1000);
     for (const std::string& path : {f.path, f.path + "/*.bin", f.path + "/train.bin"}) {
-        const Data data = open_one(path);
+        const Opened data = open_one(path);
         EXPECT(data.train.tokens == 60 && data.val.tokens == 20 && all_tokens(data.val)[0] == 1000, "%s", path.c_str());
     }
     EXPECT(open_one(f.path + "/val.bin", 1).train.tokens == 18, "alone it is data like any other");
     shard("other.bin", 40, 2000);
     DataOptions o = options_for(f.path);
     o.val_data = f.path + "/other.bin";
-    Data data = open_data(o, nullptr);
+    Opened data = open_text(o);
     EXPECT(data.val.tokens == 40 && data.train.tokens == 100, "val.bin is not trained on, whatever --val-data says");
     const Folder g;
     for (int i = 0; i < 3; i++) g.add(format("fineweb_train_%06d.bin", i), llmc(counting<uint16_t>(50)));
@@ -415,15 +416,15 @@ TEST(jsonl) {
                                                 "\xc3\xa9\xe6\x97\xa5\xf0\x9f\x98\x80 caf\xc3\xa9", "last"};
     const std::string path = f.add("a.jsonl", lines);
     const Tokenizer byte = tokenizer_byte();
-    EXPECT(all_tokens(open_dataset(path, byte, 4, nullptr)) == joined(documents), "documents");
-    Data data = open_one(path, 3);
+    EXPECT(all_tokens(open_whole(path, byte, 4)) == joined(documents), "documents");
+    Opened data = open_one(path, 3);
     EXPECT(all_tokens(data.val) == joined({"last"}), "the last document is validation");
     EXPECT(data.train.tokens == 3 + 5 + 28 + 15, "%d tokens", int(data.train.tokens));
 
     f.add("b.jsonl", "{\"text\": \"second file\"}\n");
-    EXPECT(all_tokens(open_dataset(f.path, byte, 4, nullptr)) ==
+    EXPECT(all_tokens(open_whole(f.path, byte, 4)) ==
                joined({documents[0], documents[1], documents[2], documents[3], "second file"}), "two files");
-    EXPECT(all_tokens(open_dataset(f.add("mark.txt", "\xef\xbb\xbfwith a mark"), byte, 4, nullptr)) ==
+    EXPECT(all_tokens(open_whole(f.add("mark.txt", "\xef\xbb\xbfwith a mark"), byte, 4)) ==
                tokens_of_text("with a mark"), "a byte order mark");
     remove_tree(f.path + "/mark.txt");
     data = open_one(f.path + "/b.jsonl", 1);  // a lone document is cut inside
@@ -432,7 +433,7 @@ TEST(jsonl) {
 
     const auto refused = [&](const char* content, const char* part) {
         const std::string bad = f.add("bad.jsonl", content);
-        expect_error(kExitBadContent, part, [&] { open_dataset(bad, byte, 1, nullptr); });
+        expect_error(kExitBadContent, part, [&] { open_whole(bad, byte, 1); });
     };
     refused("{\"text\": \"a\"}\n\n{\"Text\": \"b\"}\n", "bad.jsonl: line 3: got the fields \"Text\", want text");
     refused("{\"text\": 5}", "line 1: text: got 5");
@@ -453,13 +454,13 @@ TEST(char_tokenizer_knows_every_symbol) {
     std::string text;
     for (int i = 0; i < 30; i++) text += "abcde";
     text += "zyxwv";  // only in the validation part
-    Data data = open_one(f.add("a.txt", text), 4, "char");
+    Opened data = open_one(f.add("a.txt", text), 4, "char");
     EXPECT(data.vocab_size == 10 && data.train.tokens + data.val.tokens == text.size(), "vocabulary %d",
            data.vocab_size);
     EXPECT(all_tokens(data.train)[4] == 4 && all_tokens(data.val).back() == 5, "ids by code point");
     DataOptions o = options_for(f.path + "/a.txt", 4, "char");
     o.val_data = f.add("val.txt", "QQQQQabcdeQQ");
-    data = open_data(o, nullptr);
+    data = open_text(o);
     EXPECT(data.vocab_size == 11 && data.val.tokens == 12 && data.train.tokens == text.size(), "vocabulary %d",
            data.vocab_size);
     f.add("b.jsonl", "{\"text\": \"abcab\"}\n{\"text\": \"defgh\"}\n");
@@ -478,7 +479,7 @@ TEST(bpe_of_the_training_part) {
     std::string text;
     for (int i = 0; i < 300; i++) text += "the cat sat. ";
     for (int i = 0; i < 33; i++) text += "qxj zv kwy. ";  // the last tenth: no merge may come from it
-    const Data data = open_one(f.add("a.txt", text), 8, "bpe:265");
+    const Opened data = open_one(f.add("a.txt", text), 8, "bpe:265");
     EXPECT(data.vocab_size == 265 && data.train.tokens < text.size() / 2, "sizes");
     const auto decoded = [&](const Dataset& d) {
         const std::vector<int> tokens = all_tokens(d, data.vocab_size);
@@ -513,7 +514,7 @@ TEST(chunks_give_the_same_tokens) {
         EXPECT(parts == whole, "chunks of %zu", want);
     }
     const std::string large = random_text(5 << 20);  // more than a chunk of open_data
-    const Data data = open_one(f.add("large.txt", large), 8, "bpe:300");
+    const Opened data = open_one(f.add("large.txt", large), 8, "bpe:300");
     std::vector<int> tokens = all_tokens(data.train), want;
     data.tokenizer.encode(std::string_view(large).substr(0, nine_tenths(large)), &want);
     EXPECT(tokens == want, "a text of several chunks");
@@ -527,7 +528,7 @@ TEST(vocabulary_rules) {
         o.init_tokenizer = init.empty() ? "" : read_file(init);
         o.init_path = init;
         o.init_vocab = init_vocab;
-        return open_data(o, nullptr).vocab_size;
+        return open_text(o).vocab_size;
     };
     DataOptions o = options_for(tokens);
     EXPECT(vocab(o, "", 0) == 50257, "default");
@@ -538,11 +539,11 @@ TEST(vocabulary_rules) {
     DataOptions padded = options_for(text);
     padded.init_tokenizer = read_file(byte_json);
     padded.init_vocab = 300;
-    EXPECT(open_data(padded, nullptr).tokenizer.bytes.size() == 300, "the unused rows have no text");
+    EXPECT(open_text(padded, nullptr).tokenizer.bytes.size() == 300, "the unused rows have no text");
     o.vocab_size = 165;
     EXPECT(vocab(o, "", 0) == 165, "--vocab-size");
     o = options_for(tokens, 4, "byte");
-    EXPECT(vocab(o, "", 0) == 257 && open_data(o, nullptr).tokenizer.kind != Tokenizer::none, "--tokenizer");
+    EXPECT(vocab(o, "", 0) == 257 && open_text(o).tokenizer.kind != Tokenizer::none, "--tokenizer");
     expect_error(kExitUsage, "got byte of 257 tokens, want 50257 as the model has", [&] { vocab(o, "", 50257); });
     o.vocab_size = 50304;
     expect_error(kExitUsage, "--vocab-size: got 50304, want 257 as the tokenizer has", [&] { vocab(o, "", 0); });
@@ -560,7 +561,6 @@ TEST(vocabulary_rules) {
     o = options_for(tokens);
     o.val_data = text;
     expect_error(kExitUsage, "got text, but without a tokenizer", [&] { vocab(o, "", 0); });
-    expect_error(kExitUsage, "got text, but without a tokenizer", [&] { open_dataset(text, Tokenizer(), 4, nullptr); });
 }
 
 // What the trainer's options mean to the data layer.
@@ -594,7 +594,7 @@ TEST(hash_is_of_the_content) {
     seen.insert(open_one(f.path + "/a.txt", 4, "bpe:300").train.hash);
     DataOptions o = options_for(f.path + "/a.txt");
     o.val_data = g.path + "/elsewhere.md";
-    seen.insert(open_data(o, nullptr).train.hash);  // not the same tokens: nothing was cut off
+    seen.insert(open_text(o).train.hash);  // not the same tokens: nothing was cut off
     EXPECT(seen.size() == 9, "%zu different hashes of 9", seen.size());
     // Two files are not one, and their order counts.
     const std::vector<std::string> ab = {f.add("x", "ab"), f.add("y", "c")}, ba = {ab[1], ab[0]},
@@ -622,7 +622,7 @@ TEST(shards_are_held_to_the_manifest) {
     const auto refused = [&](const char* part, const char* path = "") {
         expect_error(kExitBadContent, part, [&] { open(path); });
         if (std::string(path).empty())
-            expect_error(kExitBadContent, part, [&] { open_dataset(f.path, tokenizer_byte(), 4, nullptr); });
+            expect_error(kExitBadContent, part, [&] { open_whole(f.path, tokenizer_byte(), 4); });
     };
     const std::string second = f.path + "/train_000001.bin", good = read_file(second);
     f.add("prep.json", "{}");
@@ -665,7 +665,7 @@ TEST(data_that_change_during_a_run) {
         EXPECT(fwrite(content.data(), 1, content.size(), file) == content.size() && fclose(file) == 0, "write");
     };
     for (const std::string& changed : {path, other}) {
-        const Data data = open_data(o, nullptr);
+        const Opened data = open_text(o);
         check_unchanged(data);
         chmod(changed.c_str(), 0600);
         write(changed, bytes(0));                               // other times, the same content
@@ -680,7 +680,7 @@ TEST(data_that_change_during_a_run) {
                      [&] { check_unchanged(data); });
         write(changed, bytes(0));
         truncate(changed.c_str(), 998);
-        const Data shorter = open_data(o, nullptr);
+        const Opened shorter = open_text(o);
         truncate(changed.c_str(), 500);
         expect_error(kExitBadContent, changed + ": byte", [&] { check_unchanged(shorter); });
         truncate(changed.c_str(), 0);
@@ -703,7 +703,7 @@ TEST(many_shards) {
     const std::string shard = llmc(counting<uint16_t>(10));
     for (int i = 0; i < 2000; i++) f.add(format("%05d.bin", i), shard);
     const double start = now_seconds();
-    const Data data = open_one(f.path);
+    const Opened data = open_one(f.path);
     EXPECT(data.train.samples > 0 && data.train.tokens == 18000, "%d tokens", int(data.train.tokens));
     std::printf("     2,000 shards in %.2f s\n", now_seconds() - start);
 }
@@ -713,7 +713,7 @@ TEST(tinyshakespeare) {
     const std::string folder = std::string(shared ? shared : "../shared") + "/data";
     const std::string path = folder + "/tinyshakespeare.txt";
     if (!file_exists(path)) SKIP("%s is not here (LOCKSTEP_SHARED)", path.c_str());
-    Data data = open_one(path, 256);
+    Opened data = open_one(path, 256);
     EXPECT(data.train.tokens == 1003854 && data.val.tokens == 111540, "%d / %d, want nanoGPT's cut",
            int(data.train.tokens), int(data.val.tokens));
     std::printf("     %s\n", data.train.description.c_str());
@@ -729,7 +729,7 @@ TEST(tinyshakespeare) {
 // ------------------------------------------------------------------------------------------------------------- stories
 
 TEST(built_in_stories) {
-    const Data data = open_one("", 256);
+    const Opened data = open_one("", 256);
     EXPECT(data.vocab_size == 257 && data.train.tokens == 30000 * 256 && data.val.tokens == 512 * 256, "%s",
            data.train.description.c_str());
     std::vector<int> x(256), y(256);
@@ -744,7 +744,7 @@ TEST(built_in_stories) {
     DataOptions o = options_for("", 64, "bpe:400");
     const Folder f;
     o.val_data = f.add("val.txt", random_text(1000));
-    const Data other = open_data(o, nullptr);
+    const Opened other = open_text(o);
     EXPECT(other.vocab_size == 400 && other.train.tokens < data.train.tokens / 2, "bpe:400");
     expect_error(kExitBadContent, "want at least 16777217", [&] { open_one("", 1 << 24); });
 }
@@ -760,7 +760,7 @@ static Sampler sampler_of(const Dataset& d, bool torch, int B, int G, int R) {
 
 TEST(loader_gives_what_the_sampler_says) {
     const Folder f;
-    const Data data =
+    const Opened data =
         open_one(f.add("a.bin", bytes_of(counting<uint16_t>(500))), 7);  // 64 samples: 20 steps are many epochs
     const int B = 3, G = 8;
     for (bool torch : {false, true})
@@ -789,7 +789,7 @@ TEST(loader_gives_what_the_sampler_says) {
 }
 
 TEST(loader_batch_stays_while_others_are_made) {
-    const Data data = open_one("", 64);
+    const Opened data = open_one("", 64);
     BatchLoader loader(data.train, sampler_of(data.train, false, 2, 4, 4), 257, 0, 4, 0);
     for (int k = 0; k < 50; k++) {
         const BatchLoader::Batch& batch = loader.next();
@@ -803,7 +803,7 @@ TEST(loader_passes_errors_on) {
     const Folder f;
     std::vector<uint16_t> tokens = counting<uint16_t>(400);
     const std::string path = f.add("a.bin", llmc(tokens));
-    const Data data = open_one(path);
+    const Opened data = open_one(path);
     const Sampler sampler = sampler_of(data.train, false, 1, 8, 1);
     int bad = 0;  // the number of the batch with the bad token
     for (; bad < 60 && sampler.index(uint64_t(bad / 8), bad % 8, 0) != 50; bad++) {
@@ -824,7 +824,7 @@ TEST(loader_passes_errors_on) {
 }
 
 TEST(loader_ends_at_any_time) {
-    const Data data = open_one("", 256);
+    const Opened data = open_one("", 256);
     for (int k = 0; k < 50; k++) {
         BatchLoader loader(data.train, sampler_of(data.train, false, 4, 2, 2), 257, 0, 2, 0);
         if (k % 2) loader.next();
@@ -855,7 +855,7 @@ TEST(ranks_share_the_tokens) {
     std::string lines;
     for (int i = 0; i < 200; i++) lines += "{\"text\": \"" + random_text(50, unsigned(i)) + "\"}\n";
     const std::string path = f.add("a.jsonl", lines);
-    const Data alone = open_one(path, 16, "bpe:300");
+    const Opened alone = open_one(path, 16, "bpe:300");
     std::vector<pid_t> children;
     for (int rank = 0; rank < 3; rank++) {
         const pid_t pid = fork();
@@ -867,10 +867,10 @@ TEST(ranks_share_the_tokens) {
                 world.size = 3;
                 world.job = format("test_data.%d", int(getppid()));
                 Comm* comm = comm_create(world, 120);
-                const Data data = open_data(options_for(path, 16, "bpe:300"), comm);
+                const Opened data = open_text(options_for(path, 16, "bpe:300"), comm);
                 const bool same = all_tokens(data.train) == all_tokens(alone.train) &&
                                   all_tokens(data.val) == all_tokens(alone.val) &&
-                                  data.train.hash == alone.train.hash && !data.train.shards[0].owner;
+                                  data.train.hash == alone.train.hash;
                 code = same ? 0 : 2;
                 comm_destroy(comm);
             } catch (const Error& e) {
