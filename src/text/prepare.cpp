@@ -22,6 +22,26 @@ std::string cache_name(const char* kind, const std::string& content) {
 
 std::string hash_text(const Source& source) { return format("%016llx", ull(content_hash(source.files))); }
 
+// Returns an entry of the cache (cached of src/base/cache.h). One for which whole(path) is false, or throws because of
+// what a file contains, is damaged: it is made anew, with a warning.
+std::string cached_whole(const std::string& folder, const std::string& name, const Progress& progress,
+                         const std::function<void(const std::string& into)>& make,
+                         const std::function<bool(const std::string& path)>& whole) {
+    const auto holds = [&](const std::string& path) {
+        try {
+            return whole(path);
+        } catch (const Error& error) {
+            if (error.code != kExitNoInput && error.code != kExitBadContent) throw;
+            return false;
+        }
+    };
+    const std::string path = cached(folder, name, make, [&] { progress(0); });
+    if (holds(path)) return path;
+    warn("the cache of texts: %s: it is damaged, and made anew", path.c_str());
+    remove_tree(path);
+    return cached(folder, name, make, [&] { progress(0); });
+}
+
 // ---- the tokenizer
 
 // Learns `char` or bpe:N. `char` learns from all text, also that for validation, and bpe:N from the training text alone.
@@ -39,10 +59,16 @@ Tokenizer learnt(const std::string& option, const Source& train, const Source& v
                  const Progress& progress) {
     const std::string from = hash_text(train) + (val.files.empty() ? " cut" : " " + hash_text(val));
     const std::string name = cache_name("tokenizer", option + " " + format_name(train.format) + " " + from);
-    const std::string path = cached(folder, name, [&](const std::string& into) {
-        write_file_atomic(path_join(into, "tokenizer.json"), learn(option, train, val, progress).to_json());
-    }, [&] { progress(0); });
-    Tokenizer tokenizer = tokenizer_load(path);
+    const auto make = [&](const std::string& into) {
+        const std::string json = learn(option, train, val, progress).to_json();
+        write_file_atomic(path_join(into, "tokenizer.json"), json);
+        write_file_atomic(path_join(into, "crc32c"), std::to_string(crc32c(0, json.data(), json.size())));
+    };
+    const auto whole = [](const std::string& path) {
+        const uint32_t crc = InputFile(path_join(path, "tokenizer.json")).checksum();
+        return read_file(path_join(path, "crc32c")) == std::to_string(crc);
+    };
+    Tokenizer tokenizer = tokenizer_load(cached_whole(folder, name, progress, make, whole));
     tokenizer.name = option;
     return tokenizer;
 }
@@ -121,14 +147,6 @@ void say_large(const Source& source, const std::string& folder, const DataOption
                      with_commas(bytes).c_str(), folder.c_str());
 }
 
-// Returns whether the tokens in the cache are those that were written.
-bool is_whole(const std::string& folder) try {
-    return InputFile(path_join(folder, "tokens.bin")).checksum() == read_prepared(folder).crc;
-} catch (const Error& error) {
-    if (error.code == kExitNoInput || error.code == kExitBadContent) return false;
-    throw;
-}
-
 // Returns the name in the cache of a text's tokens, which are made unless they are there.
 std::string tokens_of(const TextChoice& c, const Source& source, const DataOptions& o, const std::string& folder,
                       const Progress& progress) {
@@ -146,11 +164,18 @@ std::string tokens_of(const TextChoice& c, const Source& source, const DataOptio
         say_large(source, folder, o);
         make_tokens(c, source, o, split, about, content, into, progress);
     };
-    const std::string path = cached(folder, name, make, [&] { progress(0); });
-    if (is_whole(path)) return name;
-    warn("the cache of texts: %s: it is damaged, and made anew", path.c_str());
-    remove_tree(path);
-    cached(folder, name, make, [&] { progress(0); });
+    cached_whole(folder, name, progress, make, [](const std::string& path) {
+        return InputFile(path_join(path, "tokens.bin")).checksum() == read_prepared(path).crc;
+    });
+    return name;
+}
+
+// Returns the name in the cache of a vocabulary, which is written unless it is there.
+std::string cached_vocabulary(const Vocabulary& vocabulary, const std::string& folder, const Progress& progress) {
+    const std::string content = vocabulary_content(vocabulary), name = cache_name("vocabulary", content);
+    const auto make = [&](const std::string& into) { write_vocabulary(vocabulary, into); };
+    const auto whole = [&](const std::string& path) { return vocabulary_content(read_vocabulary(path)) == content; };
+    cached_whole(folder, name, progress, make, whole);
     return name;
 }
 
@@ -181,13 +206,6 @@ TextChoice choose_text(const DataOptions& o, const std::string& folder, const Pr
     return c;
 }
 
-// Returns the name in the cache of a vocabulary, which is written unless it is there.
-static std::string cached_vocabulary(const Vocabulary& vocabulary, const std::string& folder) {
-    const std::string name = cache_name("vocabulary", vocabulary_content(vocabulary));
-    cached(folder, name, [&](const std::string& into) { write_vocabulary(vocabulary, into); }, [] {});
-    return name;
-}
-
 std::string prepare(const DataOptions& o, const std::string& given, const Progress& progress) {
     const std::string folder = given.empty() ? cache_folder(o.cache) : given;
     const TextChoice c = choose_text(o, folder, progress);
@@ -197,7 +215,7 @@ std::string prepare(const DataOptions& o, const std::string& given, const Progre
     if (c.tokenizer.kind != Tokenizer::none) {
         Vocabulary vocabulary = vocabulary_of(c.tokenizer, c.chat);
         vocabulary.files = tokenizer_files(c.tokenizer, c.chat, o);
-        answer.vocabulary = cached_vocabulary(vocabulary, folder);
+        answer.vocabulary = cached_vocabulary(vocabulary, folder, progress);
         answer.start = sample_start(o.prompt, c.chat, c.tokenizer);
     }
     if (!o.task.empty()) answer.task = read_questions(o.task, c.tokenizer, o.seq_len);

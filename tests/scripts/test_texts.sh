@@ -1,0 +1,152 @@
+#!/bin/sh
+# test_texts.sh -- texts become tokens once: build/prep answers train_gpt, from a cache or anew, and whatever happens to
+# the cache, a run has the same tokens or says what is wrong.
+. tests/lib.sh
+prep=${TOOLS:-$PWD/build}/prep
+small="--layers 1 --heads 2 --channels 32 --seq-len 64 --batch-size 2 --total-batch-size 512 --dtype fp32
+      --threads 1 --eval-every 0 --sample-every 0 --save-every 2 --force"
+tiny="$small --steps 2"
+awk 'BEGIN { for (i = 1; i <= 400; i++) print "line " i " of a text: naïve 日本 " i * 7919 % 1000 }' >"$tmp/a.txt"
+sed 's/.*/{"text": "&"}/' "$tmp/a.txt" >"$tmp/d.jsonl"
+sed 's/.*/{"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "&"}]}/' "$tmp/a.txt" \
+    >"$tmp/c.jsonl"
+sed 's/.*/{"prompt": "2+2=", "completion": "&"}/' "$tmp/a.txt" >"$tmp/p.jsonl"
+mkdir "$tmp/texts" && head -n 100 "$tmp/a.txt" >"$tmp/texts/one.txt" && tail -n 50 "$tmp/a.txt" >"$tmp/texts/two.txt"
+run() { out=$1; shift; $train $tiny --out-dir "$tmp/$out" "$@"; }
+entries() { ls -d "${1:-$LOCKSTEP_CACHE}/$2"-* 2>/dev/null | wc -l; }
+
+# The hashes that runs had when the trainer tokenised texts itself: their checkpoints resume.
+golden() {
+    rm -rf "$tmp/o"
+    want=$1; shift
+    run o "$@" || return 1
+    got=$(sed -n 's/.*"data_hash":"\([0-9a-f]*\)","val_hash":"\([0-9a-f]*\)".*/\1 \2/p' "$tmp"/o/ckpt/step_*/state.json)
+    [ "$got" = "$want" ] || { echo "got $got, want $want"; return 1; }
+}
+while read -r train_hash val_hash data; do
+    case $data in *-data*) data="${data%-data*}-data $tmp/${data##* }" ;; esac
+    check "the hashes of $(echo "$data" | sed "s,$tmp/,,")" golden "$train_hash $val_hash" --data $tmp/$data
+done <<END
+f39e268a0410e058 09b90368e66d9ce8 a.txt
+ba43b22335b8dab4 f9d876145648e99a a.txt --tokenizer char
+b0ae3d23226767c5 4cdc9eb0cba40ecd a.txt --tokenizer bpe:300
+1511f39476327652 05cfebbd1470de7c d.jsonl --tokenizer bpe:300:llama3
+ba0404df86aca551 bde401f74813c5ba c.jsonl
+54c3f4f5a9c2941d c0df77d304cce6ce c.jsonl --chat-template llama3 --tokenizer bpe:290
+70debeefc17ddbb1 b7e2393411d2548e p.jsonl
+4d7dc9467627ef9c 20077accbe968c5c texts
+7b6bc92dc95311a2 7ee127e55071b41e a.txt --val-data d.jsonl
+END
+
+# A checkpoint of that time goes on to the weights of a run that was never stopped.
+old_run() {
+    job="--layers 1 --heads 1 --channels 8 --seq-len 32 --batch-size 2 --total-batch-size 64 --steps 4 --dtype fp32
+         --threads 1 --eval-every 2 --sample-every 0 --save-every 2 --keep 0 --data tests/golden/lines.txt
+         --tokenizer bpe:280"
+    cp -r tests/golden/old_run "$tmp/old" && $train --resume "$tmp/old" && $train $job --out-dir "$tmp/new" || return 1
+    for f in model.safetensors optim.safetensors config.json tokenizer.json tokenizer_config.json; do
+        cmp "$tmp/old/ckpt/step_00000004/$f" "$tmp/new/ckpt/step_00000004/$f" || return 1
+    done
+}
+check 'a checkpoint from before goes on' old_run
+
+# ---- the cache
+makes() {           # N COMMAND...: the command adds N texts to the cache
+    n=$(($1 + $(entries "$LOCKSTEP_CACHE" tokens))); shift
+    "$@" || return 1
+    [ "$(entries "$LOCKSTEP_CACHE" tokens)" -eq "$n" ] || { echo "$(ls "$LOCKSTEP_CACHE"), want $n"; return 1; }
+}
+check 'a text is tokenised once' makes 0 run again --data "$tmp/a.txt" --tokenizer bpe:300
+check 'a resume takes the tokens of the run' makes 0 $train --resume "$tmp/again" --steps 3
+cp "$tmp/a.txt" "$tmp/b.md"
+check 'the same text elsewhere is the same' makes 0 run again --data "$tmp/b.md" --tokenizer bpe:300
+echo more >>"$tmp/b.md"
+check 'another text is another' makes 1 run again --data "$tmp/b.md" --tokenizer bpe:300
+check 'a prompt tokenises no text again' makes 0 run again --data "$tmp/a.txt" --prompt line
+check 'four ranks share one' makes 0 run four --data "$tmp/a.txt" --np 4
+at_once() {
+    pids=
+    for k in 1 2 3; do
+        run "at$k" --data "$tmp/a.txt" --tokenizer bpe:310 >"$tmp/at$k.log" 2>&1 &
+        pids="$pids $!"
+    done
+    for pid in $pids; do wait "$pid" || { cat "$tmp"/at?.log; return 1; }; done
+    cmp "$tmp/at1/ckpt/step_00000002/model.safetensors" "$tmp/at3/ckpt/step_00000002/model.safetensors"
+}
+check 'three runs at once make one' makes 1 at_once
+
+# Damage is found, said and mended; the run has the same weights.
+run whole --data "$tmp/d.jsonl" --tokenizer bpe:290 >"$tmp/whole.log" 2>&1
+damaged() {
+    for file in $(find "$LOCKSTEP_CACHE" -name "$1"); do
+        case $2 in
+            cut) truncate -s 20 "$file" ;;
+            gone) rm "$file" ;;
+            *) printf '\377' | dd of="$file" bs=1 seek=9 conv=notrunc 2>"$tmp/dd.log" ;;
+        esac
+    done
+    rm -rf "$tmp/damaged"
+    run damaged --data "$tmp/d.jsonl" --tokenizer bpe:290 >"$tmp/damaged.log" 2>&1 ||
+        { cat "$tmp/damaged.log"; return 1; }
+    grep -q 'warning: the cache of texts: .*: it is damaged, and made anew' "$tmp/damaged.log" || return 1
+    cmp "$tmp/whole/ckpt/step_00000002/model.safetensors" "$tmp/damaged/ckpt/step_00000002/model.safetensors"
+}
+for how in flipped cut gone; do
+    for file in tokens.bin tokens.json bytes.bin vocabulary.json tokenizer.json; do
+        check "$file is $how" damaged $file $how
+    done
+done
+
+# Where the cache can be.
+mkdir "$tmp/home" "$tmp/none"
+nowhere="env -u LOCKSTEP_CACHE -u XDG_CACHE_HOME TMPDIR=$tmp/none"
+in_home() { $nowhere HOME="$tmp/home" $train $tiny --data "$tmp/a.txt" --out-dir "$tmp/h1" &&
+    [ "$(entries "$tmp/home/.cache/lockstep" tokens)" -eq 1 ]; }
+check "in the user's cache folder" in_home
+no_home() { $nowhere HOME= $train $tiny --data "$tmp/a.txt" --out-dir "$tmp/h2" &&
+    [ "$(entries "$tmp/h2/cache" tokens)" -eq 1 ]; }
+check "without a home in the run's folder" no_home
+no_home_dry() { $nowhere HOME= $train $tiny --data "$tmp/a.txt" --out-dir "$tmp/h3" --dry-run && [ ! -e "$tmp/h3" ]; }
+check 'a dry run without a home leaves no folder of a run' no_home_dry
+expect 'a cache that cannot be' 74 'LOCKSTEP_CACHE: .*/a\.txt' env LOCKSTEP_CACHE="$tmp/a.txt" $train $tiny \
+    --data "$tmp/d.jsonl" --out-dir "$tmp/h4"
+expect 'a limit that is none' 2 'LOCKSTEP_CACHE_SIZE: got 5 apples' env LOCKSTEP_CACHE_SIZE='5 apples' \
+    LOCKSTEP_CACHE="$tmp/new_cache" $train $tiny --data "$tmp/d.jsonl" --out-dir "$tmp/h4"
+emptied() { $prep --empty-cache && [ "$(entries "$LOCKSTEP_CACHE" '*')" -eq 0 ]; }
+check 'prep empties it' emptied
+full() {
+    LOCKSTEP_CACHE="$tmp/full" $train $tiny --data "$tmp/a.txt" --out-dir "$tmp/h5" >"$tmp/full.log" 2>&1
+    [ $? -eq 74 ] && grep -q 'File too large' "$tmp/full.log" || { cat "$tmp/full.log"; return 1; }
+    [ -z "$(ls -A "$tmp/full")" ] || { ls -A "$tmp/full"; return 1; }
+}
+limited() { (ulimit -f 8 && full); }
+check 'a write that fails leaves nothing' limited
+
+# ---- prep itself
+lonely() {
+    mkdir -p "$tmp/lonely" && cp "$train" "$tmp/lonely/train_gpt" || return 1
+    (cd "$tmp/lonely" && ./train_gpt $tiny --data "$tmp/a.txt" --out-dir o) >"$tmp/lonely.log" 2>&1
+    [ $? -eq 66 ] && grep -q 'error: --data: .*prep: it is not beside the program; build it with: ninja build/prep' \
+        "$tmp/lonely.log" || { cat "$tmp/lonely.log"; return 1; }
+    [ ! -e "$tmp/lonely/o" ]
+}
+check 'without build/prep a text is code 66' lonely
+tokens_alone() {
+    head -c 20000 /dev/zero | tr '\0' '\1' >"$tmp/t.bin"        # tokens 257
+    (cd "$tmp/lonely" && ./train_gpt $tiny --data "$tmp/t.bin" --vocab-size 258 --out-dir o)
+}
+check 'tokens train without build/prep' tokens_alone
+stop_it() {         # a request to stop while prep works is heard when the tokens are there
+    awk '{ for (i = 0; i < 60; i++) print }' "$tmp/a.txt" "$tmp/a.txt" "$tmp/a.txt" >"$tmp/long.txt"
+    $train $small --steps 900000 --data "$tmp/long.txt" --tokenizer bpe:400 --out-dir "$tmp/stop" \
+        >"$tmp/stop.log" 2>&1 &
+    pid=$!
+    await test -e "$tmp/stop/.lock" || return 1
+    kill -TERM $pid
+    wait $pid
+    code=$?
+    [ $code -eq 75 ] || { echo "code $code"; tail -n 3 "$tmp/stop.log"; return 1; }
+}
+expect 'prep names a wrong request' 65 'request: byte' sh -c "echo nonsense | $prep --answer"
+check 'a request to stop waits for the tokens' stop_it
+summary
