@@ -89,7 +89,7 @@ Tokenizer choose_tokenizer(const DataOptions& o, const Source& train, const Sour
     if (o.tokenizer.empty() && !o.init_tokenizer.empty()) return tokenizer_parse(o.init_tokenizer, o.init_path);
     const std::string beside = parent_folder(train.files[0]), manifest = path_join(beside, "manifest.json");
     if (o.tokenizer.empty() && !train.is_text() && file_exists(manifest)) return tokenizer_beside(beside, manifest);
-    if (o.tokenizer.empty()) return train.is_text() ? tokenizer_byte() : Tokenizer();
+    if (o.tokenizer.empty()) return train.is_text() && !o.whole ? tokenizer_byte() : Tokenizer();
     const bool learns = o.tokenizer == "char" || o.tokenizer.starts_with("bpe:");
     if (!learns || !train.is_text() || o.whole) return tokenizer_open(o.tokenizer, nullptr);
     return learnt(o.tokenizer, train, val, folder, progress);
