@@ -3,6 +3,7 @@
 set -u
 passed=0 failed=0 skipped=0
 tmp=$(mktemp -d)
+export LOCKSTEP_CACHE="$tmp/cache"
 trap 'rm -rf "$tmp"' EXIT
 train=${TRAIN_GPT:-$PWD/train_gpt}
 faulty=${TRAIN_GPT_FAULTS:-$PWD/build/train_gpt_faults}     # the same with tests/fault.cpp: LOCKSTEP_FAULT works

@@ -20,7 +20,7 @@
 #include <unistd.h>
 #include "models/config.h"
 #include "src/base/json.h"
-#include "src/checkpoint/model_file.h"
+#include "src/text/model_file.h"
 #include "src/checkpoint/saver.h"
 #include "src/data/tokenizer.h"
 #include "tests/test.h"
