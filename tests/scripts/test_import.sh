@@ -59,7 +59,7 @@ wait
 check "four at once have one" test "$(cat "$tmp"/asked.* | sort -u | wc -l) $(entries)" = "1 1"
 expect "a cache that cannot be used" 74 'LOCKSTEP_CACHE' env LOCKSTEP_CACHE=/proc/none $train eval "$tmp/gpt2.gguf" \
     --data $corpus
-mkdir "$tmp/bare" && cp build/train_gpt "$tmp/bare/"
+mkdir "$tmp/bare" && cp "$train" "$tmp/bare/train_gpt"
 expect "a program without the tool" 66 'ninja build/import' "$tmp/bare/train_gpt" eval "$tmp/gpt2.gguf" --data $corpus
 cp -r "$tmp/llama.in" "$tmp/chatty" && echo "{{ messages }}" >"$tmp/chatty/chat_template.jinja"
 check "a chat template" $tools/export "$tmp/chatty" --gguf "$tmp/chatty.gguf"
@@ -72,8 +72,7 @@ for of in gpt2 llama; do
     check "$of: --init of the file" begins "$tmp/$of.gguf" "$tmp/$of-b"
     check "$of: are the same" same "$tmp/$of-a" "$tmp/$of-b"
     check "$of: it names the file" grep -q "$tmp/$of.gguf" "$tmp/$of-b.log"
-    named_the_cache() { grep -rq "$LOCKSTEP_CACHE" "$tmp/$of-b.log" "$tmp/$of-b/config.json" "$tmp/$of-b"/ckpt/*/*.json; }
-    check "$of: nothing names the cache" test -z "$(named_the_cache && echo yes)"
+    check "$of: nothing names the cache" test -z "$(grep -rl "$LOCKSTEP_CACHE" "$tmp/$of-b.log" "$tmp/$of-b")"
     expect "$of: an option that contradicts it" 2 'channels' $train $job --init "$tmp/$of.gguf" --channels 64 \
         --out-dir "$tmp/none"
 done
