@@ -89,4 +89,5 @@ inline const ModelInfo gpt2_info = {
     },
     .text = [](const Shape& c) { return format("%d layers x %d heads x %d channels", c.L, c.NH, c.C); },
     .head_size = [](const Shape& c) { return c.C / c.NH; },
+    .gguf = true,
 };

@@ -56,7 +56,6 @@ void llama_read(const Json& config, Shape* shape, LlamaKind kind, const char* wh
 std::string llama_check(Shape& shape, LlamaKind kind);
 double llama_flops(const Shape& shape, int T);
 std::string llama_text(const Shape& shape);
-void llama_from_gguf(float* weights, const Arena& arena, const Shape& shape);
 
 constexpr Limits kHeadSize = {"from 8 to 128", 8, 128},
                  kTheta = {"from 1 to 1e12", 1, 1e12}, kFactor = {"from 1 to 1e6", 1, 1e6};
@@ -101,7 +100,7 @@ ModelInfo llama_family(const char* name, const char* title, const char* architec
         .text = llama_text,
         .head_size = [](const Shape& c) { return LlamaSizes(c).HS; },
         .read = [](const Json& config, Shape* c, const char* what) { llama_read(config, c, kKind, what); },
-        .from_gguf = kKind.bias || kKind.norms ? nullptr : llama_from_gguf,
+        .gguf = true,
     };
 }
 

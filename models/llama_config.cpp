@@ -83,21 +83,6 @@ std::string llama_text(const Shape& shape) {
     return format("%d layers x %d heads of %d (%d for keys) x %d channels, MLP %d", c.L, c.NH, c.HS, c.NK, c.C, c.F);
 }
 
-// The llama.cpp project rotates neighbouring elements of a head, where transformers pairs its two halves. So in GGUF
-// files row 2j of a head of q or k is row j here, and row 2j+1 is row j + HS/2.
-void llama_from_gguf(float* weights, const Arena& arena, const Shape& shape) {
-    const LlamaSizes c(shape);
-    const size_t H = size_t(c.HS), C = size_t(c.C);
-    for (size_t i = 0; i < arena.tensors.size(); i++) {
-        if (!arena.tensors[i].name.ends_with("qkv.weight")) continue;
-        float* head = weights + arena.offset[i];
-        for (int h = 0; h < c.NH + c.NK; h++, head += H * C) {
-            const std::vector<float> rows(head, head + H * C);
-            for (size_t j = 0; j < H; j++) std::copy_n(&rows[j * C], C, head + (j % 2 * (H / 2) + j / 2) * C);
-        }
-    }
-}
-
 // ---- config.json
 
 // transformers 5 reads rope_parameters, older versions rope_theta and rope_scaling: all three are written, and agree.

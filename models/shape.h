@@ -60,8 +60,7 @@ struct ModelInfo {
     int (*head_size)(const Shape& shape) = nullptr;     // of attention; null: no attention
     // Reads keys of config.json that `keys` and `fixed` cannot describe. Throws kExitBadContent. Null: no such keys.
     void (*read)(const Json& config, Shape* shape, const char* what) = nullptr;
-    // Reorders weights, in place, from the order of GGUF files to this model's. Null: the order is the same.
-    void (*from_gguf)(float* weights, const Arena& arena, const Shape& shape) = nullptr;
+    bool gguf = false;                              // GGUF has a form for it, by the same name
 };
 
 const std::vector<const ModelInfo*>& all_models();              // in the order of models/list

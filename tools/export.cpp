@@ -20,8 +20,8 @@
 #include "src/base/json.h"
 #include "src/base/lock.h"
 #include "src/checkpoint/checkpoint.h"
-#include "src/checkpoint/model_file.h"
 #include "src/text/chat.h"
+#include "src/text/model_file.h"
 #include "tools/tool.h"
 
 namespace {
@@ -204,8 +204,7 @@ struct GgufTensor {
     const float* values;
     const GgufType* type;
     size_t head = 0;                                    // rows of a head whose halves are interleaved; 0: none are
-    // The row in memory of row i. Llama's q and k: rows j and j + head/2 of a head stand side by side.
-    size_t row(size_t i) const { return head ? i / head * head + i % 2 * (head / 2) + i % head / 2 : i; }
+    size_t row(size_t i) const { return head ? row_of_gguf(i, head) : i; }      // where row i is in memory
     size_t count() const { return std::max<size_t>(rows, 1) * cols; }
     size_t bytes() const { return count() / type->values * type->bytes; }
 };
@@ -394,9 +393,7 @@ std::vector<GgufTensor> gguf_tensors(const Exported& m, const GgufType& type, co
         for (const auto& [name, count] : parts_of(spec)) {
             GgufTensor t = {gguf_name(name), spec.decay ? count : 0, spec.decay ? spec.cols : count, values, &kF32};
             if (t.rows && t.name != "position_embd.weight") t.type = t.cols % type.values == 0 ? &type : &kF16;
-            const bool turned = t.name.ends_with("attn_q.weight") || t.name.ends_with("attn_k.weight");
-            Shape shape = m.config.shape;
-            if (turned && std::string(m.config.info->name) == "llama") t.head = size_t(head_size(shape));
+            if (gguf_turns(m.config.info->name, name)) t.head = size_t(m.config.info->head_size(m.config.shape));
             values += t.count();
             all.push_back(t);
         }

@@ -16,7 +16,7 @@
 #include "src/base/common.h"
 #include "src/base/json.h"
 #include "src/checkpoint/checkpoint.h"
-#include "src/checkpoint/model_file.h"
+#include "src/text/model_file.h"
 #include "src/data/shards.h"
 #include "src/text/tokenizer.h"
 #include "tools/tool.h"

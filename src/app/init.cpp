@@ -1,26 +1,10 @@
 // init.cpp -- see init.h.
 #include "src/app/init.h"
 #include "src/app/adapter.h"
-#include "src/text/tokenizer.h"
 #include "src/base/common.h"
 #include "src/base/file.h"
+#include "src/base/tools.h"
 #include "src/checkpoint/checkpoint.h"
-#include "src/checkpoint/model_file.h"
-
-// Opens a model in one file. A file without a tokenizer, but with GPT-2's number of tokens, gets GPT-2's tokenizer if
-// that can be opened.
-static Init init_of_file(const std::string& path) {
-    const ModelFile file = open_model_file(path);
-    Init init = {path, "", parse_config(file.config_json, path.c_str())};
-    if (const uint64_t n = count_parameters(init.config.info->tensors(init.config.shape)); n > InputFile(path).size / 2)
-        die_content(path, "a model of " + with_commas(n) + " parameters", "one that the file has room for");
-    init.chat_template = file.chat_template;
-    if (!file.vocabulary.empty()) init.tokenizer = tokenizer_json_of_gguf(file.split, file.vocabulary, path);
-    else if (init.config.shape.V == 50257) try {
-        init.tokenizer = tokenizer_open("gpt2", nullptr).to_json();
-    } catch (const Error&) {}                           // --tokenizer may name another
-    return init;
-}
 
 static std::string read_beside(const std::string& folder, const char* name) {
     const std::string path = path_join(folder, name);
@@ -37,6 +21,15 @@ static void read_tokenizer_files(const std::string& folder, Init* init) {
 static Init init_of_folder(const std::string& folder) {
     Init init = {folder, "", read_config(folder)};
     read_tokenizer_files(folder, &init);
+    return init;
+}
+
+// build/import makes a folder of a model in one file, and keeps it in a cache.
+static Init init_of_file(const std::string& path) {
+    const std::string folder = ask_tool("init", require_tool("init", "import"), {"--answer"}, path, [] {});
+    Init init = init_of_folder(folder);
+    init.folder = path;
+    init.imported = folder;
     return init;
 }
 
@@ -155,14 +148,8 @@ void load_first_weights(float* weights, const Arena& arena, const Options& o, co
 }
 
 void load_init(float* weights, const Arena& arena, const Init& init) {
-    const ModelInfo& info = *init.config.info;
-    const Arena theirs = arena_layout(info.tensors(init.files));
-    if (is_file(init.folder)) {
-        read_model_file(init.folder, theirs, arena, weights);
-        if (info.from_gguf) info.from_gguf(weights, arena, init.files);
-    } else {
-        read_safetensors(open_model(init.folder), arena, "", weights, &theirs);
-    }
+    const Arena theirs = arena_layout(init.config.info->tensors(init.files));
+    read_safetensors(open_model(init.imported.empty() ? init.folder : init.imported), arena, "", weights, &theirs);
     for (size_t i = 0; i < arena.tensors.size(); i++) add_rows(weights + arena.offset[i], theirs.tensors[i],
                                                                arena.tensors[i]);
     if (!init.adapter.empty()) merge_adapter(weights, arena, init.adapter);

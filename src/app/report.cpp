@@ -7,7 +7,6 @@
 #include "src/base/same_math.h"
 #include "src/base/tools.h"
 #include "src/checkpoint/checkpoint.h"
-#include "src/checkpoint/model_file.h"
 #include "src/comm/supervisor.h"
 
 static void print_header(const Reporter* r, size_t parameters) {
@@ -252,7 +251,7 @@ void report_end(Reporter* r, int64_t step, int code, const std::string& why) {
     const std::string to_export = shell_quote(tool) + " " + here;
     const std::string to = path_join(folder, format("step_%08lld", (long long)step));
     r->log->text("        %s --hf %s", to_export.c_str(), shell_quote(to + "-hf").c_str());
-    if (!gguf_keys(o.model).empty() && r->data->vocabulary.is_bpe)
+    if (find_model(o.model)->gguf && r->data->vocabulary.is_bpe)
         r->log->text("        %s --gguf %s", to_export.c_str(), shell_quote(to + ".gguf").c_str());
 }
 

@@ -97,6 +97,13 @@ struct Work {
         return locked = try_lock_folder(&lock, path, "the cache's folder");
     }
     std::string inside(const char* name) const { return path_join(path, name); }
+    template <class F> void make(const F& fill) const {
+        clear();
+        make_directories(inside("new"));
+        fill(inside("new"));
+        rename_file(inside("new"), entry);
+        sync_directory(parent_folder(entry));
+    }
     void clear() const {
         for (const std::string& name : list_directory(path))
             if (!name.starts_with(".lock")) remove_tree(inside(name.c_str()));
@@ -200,16 +207,23 @@ std::string cached(const std::string& folder, const std::string& name,
         if (work.try_lock()) break;
     }
     if (use(work.entry)) return work.entry;             // made between the look and the lock
-    work.clear();
     remove_leftovers(folder);
     make_room(folder, size_limit());
-    const std::string made = work.inside("new");
-    make_directories(made);
-    make(made);
-    write_file_atomic(path_join(made, kMade), std::to_string(sync_tree(made)));
-    rename_file(made, work.entry);
-    sync_directory(folder);
+    work.make([&](const std::string& into) {
+        make(into);
+        write_file_atomic(path_join(into, kMade), std::to_string(sync_tree(into)));
+    });
     return work.entry;
+}
+
+void make_folder(const std::string& path, const std::function<void(const std::string& into)>& make) {
+    make_directories(parent_folder(path));
+    Work work(parent_folder(path), base_name(path));
+    if (!work.try_lock()) die(kExitWrite, "%s: another process makes it now; wait until that has ended", path.c_str());
+    work.make([&](const std::string& into) {
+        make(into);
+        sync_tree(into);
+    });
 }
 
 void empty_cache(const std::string& folder) {

@@ -17,5 +17,8 @@ std::string cache_folder(const std::string& otherwise);
 // (20G); those used within an hour stay. An error of make() or waiting() passes on, and nothing stays behind.
 std::string cached(const std::string& folder, const std::string& name,
                    const std::function<void(const std::string& into)>& make, const std::function<void()>& waiting);
+// Makes the folder `path`, which must not exist or be empty, in the same way: complete or absent. kExitWrite also if
+// another process makes it now.
+void make_folder(const std::string& path, const std::function<void(const std::string& into)>& make);
 // Removes all entries, and what killed processes have left. One that another process makes or removes now stays.
 void empty_cache(const std::string& folder);

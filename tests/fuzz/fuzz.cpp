@@ -19,7 +19,7 @@
 #include "src/app/options.h"
 #include "src/base/cpus.h"
 #include "src/checkpoint/checkpoint.cpp"
-#include "src/checkpoint/model_file.h"
+#include "src/text/model_file.h"
 #include "src/comm/comm.cpp"
 #include "src/comm/rendezvous.cpp"
 #include "src/data/prepared.h"

@@ -8,6 +8,7 @@ allowed() {
         src/base) echo '' ;;
         src/comm) echo 'src/base' ;;
         src/data|src/checkpoint) echo 'src/base src/comm' ;;
+        src/text) echo 'src/base src/checkpoint' ;;
         src/ddp) echo 'src/base src/comm kernels optimizers build' ;;
         optimizers) echo 'src/base kernels build' ;;
         models) echo 'src/base kernels build' ;;
@@ -33,7 +34,7 @@ points_one_way() {
     cat "$tmp/arrows"
     [ ! -s "$tmp/arrows" ]
 }
-for room in src/base src/comm src/data src/checkpoint src/ddp optimizers models kernels src/app; do
+for room in src/base src/comm src/data src/checkpoint src/text src/ddp optimizers models kernels src/app; do
     check "$room includes what it may" points_one_way $room
 done
 # Negative control.

@@ -419,6 +419,7 @@ void prepare() {
     char name[] = "/tmp/test_bad_files.XXXXXX";
     CHECK(mkdtemp(name), "mkdtemp");
     folder = name;
+    setenv("LOCKSTEP_CACHE", (folder + "/cache").c_str(), 1);
     const std::string out = folder + "/good";
     std::vector<std::string> words = small_run(out, "1");
     words.insert(words.end(), {"--data", "tests/golden/lines.txt"});

@@ -188,6 +188,23 @@ TEST(maker_throws) {
     EXPECT(read_file(make_text(tmp.path, "e", "x") + "/text") == "x", "made after all");
 }
 
+// A folder that is no entry is made in the same way, without a mark.
+TEST(make_folder_alone) {
+    const Folder tmp;
+    const std::string path = tmp.path + "/a/b";
+    make_folder(path, [&](const std::string& into) {
+        write_text(into, "x");
+        EXPECT(!file_exists(path), "half a folder is there");
+        expect_error(kExitWrite, "another process", [&] { make_folder(path, [](const std::string&) {}); });
+    });
+    EXPECT(list_directory(path) == std::vector<std::string>{"text"}, "only what was put in");
+    expect_error(kExitWrite, "cannot rename", [&] { make_folder(path, [](const std::string&) {}); });
+    expect_error(kExitBadContent, "wrong", [&] {
+        make_folder(tmp.path + "/c", [](const std::string&) { die(kExitBadContent, "wrong"); });
+    });
+    EXPECT(holds(tmp, {"a"}) && list_directory(tmp.path + "/a").size() == 1, "%s", listed(tmp).c_str());
+}
+
 TEST(wait_is_broken_off) {
     const Folder tmp;
     const Variables none;

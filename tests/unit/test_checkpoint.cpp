@@ -20,7 +20,7 @@
 #include <unistd.h>
 #include "models/config.h"
 #include "src/base/json.h"
-#include "src/checkpoint/model_file.h"
+#include "src/text/model_file.h"
 #include "src/checkpoint/saver.h"
 #include "src/text/tokenizer.h"
 #include "tests/test.h"
@@ -1210,6 +1210,8 @@ TEST(gguf_names) {
            "outside of layers");
     EXPECT(gguf_name("model.layers.2.norm2.weight").empty() && gguf_name("x").empty(), "unknown");
     EXPECT(gguf_keys("lstm").empty() && gguf_keys("qwen3").size() == gguf_keys("llama").size(), "architectures");
+    for (const ModelInfo* model : all_models())
+        EXPECT(model->gguf == !gguf_keys(model->name).empty(), "%s: .gguf says so", model->name);
 }
 
 // The matrices of other types: one whose rows are too short for q8_0's blocks is f16, the table of positions is f32.

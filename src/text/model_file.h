@@ -1,5 +1,5 @@
-// model_file.h -- reads models that are a single file of another program. It trusts no number in them. tools/export.cpp
-// writes such files.
+// model_file.h -- reads models that are a single file of another program. It trusts no number in them. tools/import.cpp
+// makes folders of such files, tools/export.cpp writes them.
 //
 //     GGUF    "GGUF", u32 version 3, u64 tensors, u64 keys     little-endian; a text is u64 length and bytes
 //             key       text name, u32 type, value             an array: u32 type, u64 count, elements
@@ -20,7 +20,7 @@ struct ModelFile {
 };
 ModelFile open_model_file(const std::string& path);         // kExitNoInput; kExitBadContent: it is not as above
 // Fills arena.n floats with the file's weights. theirs: see read_safetensors. The rows of Llama's q and k stay in
-// GGUF's order.
+// GGUF's order: the llama.cpp project rotates neighbouring elements of a head, where transformers pairs its two halves.
 void read_model_file(const std::string& path, Arena theirs, const Arena& arena, float* values);
 
 // The part of a GGUF file before its data. kExitBadContent: it is not as above.
@@ -36,3 +36,7 @@ struct GgufKey { const char *name, *hf; bool real = false; };           // real:
 std::span<const GgufKey> gguf_keys(const std::string& architecture);    // its name is config.json's model_type
 // Translates "transformer.h.0.attn.c_attn.weight" to "blk.0.attn_qkv.weight"; returns "" if GGUF has no such tensor.
 std::string gguf_name(const std::string& hf);
+// Whether the rows of Hugging Face's tensor are in another order in GGUF, in heads.
+bool gguf_turns(const std::string& architecture, const std::string& hf);
+// Returns which of Hugging Face's rows is row i of such a tensor: rows 2j and 2j+1 of a head are its j and j + head/2.
+inline size_t row_of_gguf(size_t i, size_t head) { return i / head * head + i % 2 * (head / 2) + i % head / 2; }

@@ -1,6 +1,6 @@
 // model_file.cpp -- checks each number in a file against the file's size before use; no such number alone decides how
 // much memory is allocated.
-#include "src/checkpoint/model_file.h"
+#include "src/text/model_file.h"
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -44,6 +44,10 @@ std::string gguf_name(const std::string& hf) {
         if (stem.ends_with(std::string(".") + ours))
             return (layer < dot ? "blk." + block.substr(0, block.find('.') + 1) : "") + theirs + hf.substr(dot);
     return "";
+}
+
+bool gguf_turns(const std::string& architecture, const std::string& hf) {
+    return architecture == "llama" && (hf.ends_with("q_proj.weight") || hf.ends_with("k_proj.weight"));
 }
 
 namespace {

@@ -1,0 +1,136 @@
+// import.cpp -- build/import FILE [-o DIR]: a Hugging Face folder of a model in one file, GGUF or llm.c's.
+//
+//     config.json           as the file's header says
+//     model.safetensors     F32, in Hugging Face's order
+//     tokenizer.json        GGUF's; GPT-2's for a file without one that has as many tokens, if it can be opened
+//     chat_template.jinja   if the file has one
+//
+// Without -o the folder is in the cache (src/base/cache.h), by the file's content. With --answer train_gpt asks for it:
+// the request is the file's path.
+#include "models/config.h"
+#include "src/base/cache.h"
+#include "src/base/common.h"
+#include "src/base/file.h"
+#include "src/base/json.h"
+#include "src/data/tokenizer.h"
+#include "src/text/model_file.h"
+#include "tools/tool.h"
+
+namespace {
+
+const char* const kUsage =
+    "usage: import FILE [-o DIR]\n"
+    "Makes a Hugging Face folder of a model in one file: .gguf that is not quantized, or llm.c's GPT-2 .bin.\n"
+    "  -o DIR   where; it must not exist, or be empty (not given: in the cache, LOCKSTEP_CACHE or ~/.cache/lockstep)\n"
+    "Prints the folder. exit codes: 0, 2 usage, 65 bad content, 66 no file, 74 a write failed\n";
+
+constexpr int kVersion = 1;                 // of what is made of a file; part of its name in the cache
+
+using Progress = std::function<void()>;
+
+std::string hash_of(const std::string& path, const Progress& progress) {
+    constexpr size_t kPiece = 1 << 20;
+    FileReader file(path);
+    uint64_t hash = 0;
+    for (std::string_view piece; !(piece = file.look(kPiece)).empty(); file.take(piece.size())) {
+        hash = hash_bytes(piece.data(), piece.size(), hash);
+        progress();
+    }
+    return format("%llu-%016llx", (unsigned long long)file.file->size, (unsigned long long)hash);
+}
+
+// What is made of a file without its weights.
+struct Head {
+    std::string config_json, tokenizer, chat_template;
+    ModelConfig config;
+    bool lent = false;                      // the tokenizer is GPT-2's, which the file does not contain
+};
+
+Head read_head(const std::string& path) {
+    const ModelFile file = open_model_file(path);
+    Head head = {file.config_json, "", file.chat_template, parse_config(file.config_json, path.c_str())};
+    const ModelInfo& info = *head.config.info;
+    head.config_json = format("{\"architectures\":[\"%s\"],%s\n", info.architecture, file.config_json.c_str() + 1);
+    if (const uint64_t n = count_parameters(info.tensors(head.config.shape)); n > InputFile(path).size / 2)
+        die_content(path, "a model of " + with_commas(n) + " parameters", "one that the file has room for");
+    if (!file.vocabulary.empty()) head.tokenizer = tokenizer_json_of_gguf(file.split, file.vocabulary, path);
+    else if (head.config.shape.V == 50257) try {
+        head.tokenizer = tokenizer_open("gpt2", nullptr).to_json();
+        head.lent = true;
+    } catch (const Error&) {}               // --tokenizer may name another
+    return head;
+}
+
+// Brings the rows of Llama's q and k from GGUF's order to Hugging Face's.
+void turn_heads(const ModelConfig& config, const Arena& arena, float* values) {
+    if (!config.info->head_size) return;
+    const size_t head = size_t(config.info->head_size(config.shape));
+    for (size_t i = 0; i < arena.tensors.size(); i++) {
+        const size_t cols = arena.tensors[i].cols;
+        float* part = values + arena.offset[i];
+        for (const auto& [name, rows] : parts_of(arena.tensors[i])) {
+            const std::vector<float> theirs(part, part + rows * cols);
+            if (gguf_turns(config.info->name, name))
+                for (size_t row = 0; row < rows; row++)
+                    std::copy_n(&theirs[row * cols], cols, part + row_of_gguf(row, head) * cols);
+            part += rows * cols;
+        }
+    }
+}
+
+void put_file(const std::string& path, const std::string& text) {
+    if (text.empty()) return;
+    FileWriter file(path);
+    file.write(text.data(), text.size());
+    file.finish();
+}
+
+void fill(const std::string& path, const Head& head, const std::string& into, const Progress& progress) {
+    Shape shape = head.config.shape;
+    shape.Vp = shape.V;                     // no padding
+    const Arena arena = arena_layout(head.config.info->tensors(shape));
+    std::vector<float> values(arena.n);
+    read_model_file(path, arena, arena, values.data());
+    progress();
+    turn_heads(head.config, arena, values.data());
+    require_space(into, arena.n * sizeof(float), "import");
+    put_file(path_join(into, "config.json"), head.config_json);
+    put_file(path_join(into, "tokenizer.json"), head.tokenizer);
+    put_file(path_join(into, "chat_template.jinja"), head.chat_template);
+    FileWriter file(path_join(into, "model.safetensors"));
+    write_safetensors(&file, arena, {{"", values.data()}}, progress);
+    file.finish();
+}
+
+std::string import_into_cache(const std::string& path, const Progress& progress) {
+    const Head head = read_head(path);
+    const std::string hash = hash_of(path, progress);
+    const std::string name = format("import-%d-%s%s", kVersion, hash.c_str(), head.lent ? "-gpt2" : "");
+    const auto make = [&](const std::string& into) {
+        fill(path, head, into, progress);
+        if (hash_of(path, progress) != hash)
+            die(kExitBadContent, "%s: it has changed while it was read; start again", path.c_str());
+    };
+    return cached(cache_folder(""), name, make, progress);
+}
+
+int run(int argc, char** argv) {
+    std::string into;
+    const std::vector<std::string> words = read_options("import", argc, argv, {{"-o", &into}, {"--answer", nullptr}});
+    if (words.size() != 1) die(kExitUsage, "got %zu files, want one; see import --help", words.size());
+    if (words[0] == "--answer") return answer_request(import_into_cache);
+    if (into.empty()) {
+        into = import_into_cache(words[0], [] {});
+    } else {
+        if (file_exists(into) && !(is_directory(into) && list_directory(into).empty()))
+            die(kExitUsage, "-o: %s: it exists; give a new name", into.c_str());
+        const Head head = read_head(words[0]);
+        make_folder(without_slash(into), [&](const std::string& work) { fill(words[0], head, work, [] {}); });
+    }
+    std::printf("%s\n", escape_control(into).c_str());
+    return kExitDone;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) { return tool_main("import", kUsage, argc, argv, run); }
