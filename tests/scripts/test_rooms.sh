@@ -13,6 +13,7 @@ allowed() {
         models) echo 'src/base kernels build' ;;
         kernels) echo 'src/base optimizers build' ;;
         src/app) echo 'src/base src/comm src/data src/checkpoint src/ddp models optimizers kernels build' ;;
+        src/lm) echo 'src/app src/base src/comm src/data src/ddp models kernels' ;;
     esac
 }
 folder_of() {       # FILE: its room
@@ -33,7 +34,7 @@ points_one_way() {
     cat "$tmp/arrows"
     [ ! -s "$tmp/arrows" ]
 }
-for room in src/base src/comm src/data src/checkpoint src/ddp optimizers models kernels src/app; do
+for room in src/base src/comm src/data src/checkpoint src/ddp optimizers models kernels src/app src/lm; do
     check "$room includes what it may" points_one_way $room
 done
 # Negative control.
