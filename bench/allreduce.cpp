@@ -147,7 +147,7 @@ int main(int argc, char** argv) {
         World world = find_world([](const char* name) -> const char* { return std::getenv(name); });
         if (world.size == 1) {
             setenv("LOCKSTEP_BENCH_PORT", std::to_string(20000 + getpid() % 20000).c_str(), 1);
-            hand_over("np", parent_folder(program_path()) + "/../launch",
+            hand_over("--np", parent_folder(program_path()) + "/../launch",
                       {format("--np=%s", argv[1]), "--max-restarts=0", program_path(), argv[1], kind});
         }
         if (kind == "tcp") {

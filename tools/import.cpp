@@ -12,7 +12,7 @@
 #include "src/base/common.h"
 #include "src/base/file.h"
 #include "src/base/json.h"
-#include "src/data/tokenizer.h"
+#include "src/text/tokenizer.h"
 #include "src/text/model_file.h"
 #include "tools/tool.h"
 

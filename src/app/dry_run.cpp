@@ -33,7 +33,7 @@ static void print_prediction(const Options& o, const std::string& plan) {
     const Descriptor file(memfd_create("config.json", 0));
     if (write(file.fd, config.data(), config.size()) != ssize_t(config.size()))
         die(kExitOther, "--for: cannot pass the options on: %s", std::strerror(errno));
-    run_tool("for", plan, {format("/proc/self/fd/%d", file.fd), "--for=" + o.plan_for});
+    run_tool("--for", plan, {format("/proc/self/fd/%d", file.fd), "--for=" + o.plan_for});
 }
 
 // Returns the bytes of the arrays of `sharing` ranks. *said: a line about the arrays of one rank. m: planned for the
@@ -74,7 +74,7 @@ void dry_run(const Options& o, const Comm* comm, int micro_batches) {
     const PlannedGpu* const gpu = o.plan_for.empty() ? nullptr : &gpu_asked_for(o.plan_for, &ranks);
     const bool on_gpu = kOnGpu || gpu;
     const ModelInfo* info = find_model(o.model);
-    const std::string plan = gpu ? require_tool("for", "plan") : "";
+    const std::string plan = gpu ? require_tool("--for", "plan") : "";
     const Model m = model_plan(info, shape, o.batch_size, shape.T, o.recompute, true, on_gpu, o.lora);
     const double flops = info->flops_per_token(shape, shape.T) * double(o.total_batch_size);
     check_ranks(o, ranks);

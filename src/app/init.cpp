@@ -26,7 +26,7 @@ static Init init_of_folder(const std::string& folder) {
 
 // build/import makes a folder of a model in one file, and keeps it in a cache.
 static Init init_of_file(const std::string& path) {
-    const std::string folder = ask_tool("init", require_tool("init", "import"), {"--answer"}, path, [] {});
+    const std::string folder = ask_tool("--init", require_tool("--init", "import"), {"--answer"}, path, [] {});
     Init init = init_of_folder(folder);
     init.folder = path;
     init.imported = folder;

@@ -327,12 +327,15 @@ void take_option(Options* o, size_t* i) {
 }
 
 // Takes the words that are no options, and refuses options that the command would ignore.
-void take_command(Options* o, const Words& words) {
+void take_command(Options* o, const Words& words, bool trains) {
     if (!words.empty()) o->command = words[0];
+    if (!trains && (words.empty() || o->command == "train"))
+        die(kExitUsage, "command: got %s, want sample, chat or eval OUT; train_gpt trains",
+            words.empty() ? "none" : "train");
     const auto command = kCommands.find(o->command);
     if (command == kCommands.end())
-        die(kExitUsage, "unknown command %s; want sample, chat or eval OUT, or options: --data FILE trains on a file",
-            shown(o->command).c_str());
+        die(kExitUsage, "unknown command %s; want sample, chat or eval OUT%s", shown(o->command).c_str(),
+            trains ? ", or options: --data FILE trains on a file" : "");
     const auto& [name, takes] = *command;
     for (const std::string& given : o->given)
         if (!takes.empty() && !contains(split(takes), given))
@@ -344,30 +347,50 @@ void take_command(Options* o, const Words& words) {
             o->paths.size() > 1 ? "; a text goes with --prompt, a value with blanks needs quotes" : "");
 }
 
-// Returns the text of --help, with the defaults of the model, preset and optimizer asked for. With a topic it is only
-// the group of options whose title begins with the topic.
-std::string help_text(const Options& asked, const std::string& topic) {
+bool is_of_a_command(const Row& row) {
+    return std::ranges::any_of(kCommands, [&](const auto& c) { return contains(split(c.second), row.name); });
+}
+
+std::string commands_help(const std::string& program) {
+    return "  " + program + " sample OUT [options]    write text; OUT is a run or a checkpoint folder\n"
+           "  " + program + " chat OUT [options]      a conversation; Ctrl-C stops an answer, Ctrl-D ends it\n"
+           "  " + program + " eval OUT [options]      loss over the run's whole validation text, or over --data\n";
+}
+
+std::string help_of_lm() {
+    return format("lm %s: runs models that train_gpt has trained; train_gpt sample, chat and eval become it.\n\n",
+                  version_text()) + commands_help("lm") +
+           "  mpirun -np 8 lm eval OUT   8 ranks; so do torchrun, srun, and --np 8 without any of them\n\n"
+           "Data, tokenizer, batch and context are the run's, unless others are given.\n";
+}
+
+std::string help_of_trainer(const std::string& preset) {
+    return format("train_gpt %s: trains language models, the same bits on any number of ranks.\n\n"
+                  "  train_gpt [options]               train; without options this machine's preset on a built-in "
+                  "text\n", version_text()) + commands_help("train_gpt") +
+           "  mpirun -np 8 train_gpt ...        8 ranks; so do torchrun, srun, and --np 8 without any of them\n"
+           "  train_gpt help data               these options alone: model, data, optimisation, system, ...\n\n"
+           "--seq-len 64, --seq-len=64 and --seq_len 64 are the same; 512k = 512000.\n"
+           "Defaults are those of --preset " + preset +
+           "; see also --help with --preset, --model, --optimizer or --device gpu.\n";
+}
+
+// Returns the text of --help, with the defaults of the model, preset and optimizer asked for, or for lm the options of
+// its commands. With a topic it is only the group of options whose title begins with the topic.
+std::string help_text(const Options& asked, const std::string& topic, bool trains) {
     Options o;
     o.model = asked.model;
     o.preset = asked.preset;
     o.optimizer = asked.optimizer;
-    resolve_options(&o, asked.device == "gpu");
-    std::string out = format(
-        "train_gpt %s: trains language models, the same bits on any number of ranks.\n\n"
-        "  train_gpt [options]               train; without options this machine's preset on a built-in text\n"
-        "  train_gpt sample OUT [options]    write text; OUT is a run or a checkpoint folder\n"
-        "  train_gpt chat OUT [options]      a conversation; Ctrl-C stops an answer, Ctrl-D ends it\n"
-        "  train_gpt eval OUT [options]      loss over the run's whole validation text, or over --data\n"
-        "  mpirun -np 8 train_gpt ...        8 ranks; so do torchrun, srun, and --np 8 without any of them\n"
-        "  train_gpt help data               these options alone: model, data, optimisation, system, ...\n\n"
-        "--seq-len 64, --seq-len=64 and --seq_len 64 are the same; 512k = 512000.\n"
-        "Defaults are those of --preset %s; see also --help with --preset, --model, --optimizer or --device gpu.\n",
-        version_text(), o.preset.c_str());
+    if (trains) resolve_options(&o, asked.device == "gpu");
+    else o.tokenizer = "";
+    std::string out = trains ? help_of_trainer(o.preset) : help_of_lm();
     std::string group, groups;
     if (!topic.empty()) out.clear();
     for (const Row& row : table()) {
         if (groups.find(row.group) == groups.npos) groups += (groups.empty() ? "" : ", ") + std::string(row.group);
         if (strncasecmp(row.group, topic.c_str(), topic.size()) != 0) continue;
+        if (!trains && !is_of_a_command(row)) continue;
         if (group != row.group) out += format("\n%s\n", (group = row.group).c_str());
         std::string words = row.help;
         if (!row.owners.empty()) words += " (of " + join(row.owners, ", ") + ")";
@@ -419,7 +442,8 @@ void check_batch(Options* o, bool total_may_change) {
 
 bool Options::is_given(const std::string& name) const { return contains(given, name); }
 
-Options parse_options(int argc, const char* const* argv, int* exit_now) {
+Options parse_options(int argc, const char* const* argv, int* exit_now, const std::string& program) {
+    const bool trains = program == "train_gpt";
     Options o;
     if (argc > 0 && argv[0][0]) o.program = argv[0];
     if (argc > 1) o.argv.assign(argv + 1, argv + argc);
@@ -438,9 +462,9 @@ Options parse_options(int argc, const char* const* argv, int* exit_now) {
     }
     const std::string topic = words.empty() || kCommands.contains(words[0]) ? "" : words[0];
     *exit_now = help || version ? int(kExitDone) : -1;
-    if (version) std::printf("train_gpt %s\n", version_text());
-    else if (help) std::fputs(help_text(o, topic).c_str(), stdout);
-    else take_command(&o, words);
+    if (version) std::printf("%s %s\n", program.c_str(), version_text());
+    else if (help) std::fputs(help_text(o, topic, trains).c_str(), stdout);
+    else take_command(&o, words, trains);
     return o;
 }
 

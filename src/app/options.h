@@ -53,8 +53,9 @@ struct Options {
 // Before training these are called in order: parse_options; on a resume options_merge_saved; with --init
 // options_take_model; resolve_options. Their errors are kExitUsage.
 
-// Reads the command line. Prints --help or --version itself, and then sets *exit_now to the exit code; else to -1.
-Options parse_options(int argc, const char* const* argv, int* exit_now);
+// Reads the command line of train_gpt, or of lm, which has the commands only. Prints --help or --version itself, and
+// then sets *exit_now to the exit code; else to -1.
+Options parse_options(int argc, const char* const* argv, int* exit_now, const std::string& program = "train_gpt");
 
 // Sets options that are not given to the values in `json`. For training, refuses given options that differ and that a
 // resume must not change. path: names the file in errors; kExitBadContent for its bad content.

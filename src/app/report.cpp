@@ -87,7 +87,7 @@ static std::string missing_save(const Run& run, const std::string& log, int64_t 
 static void start_tensorboard(Reporter* r) try {
     const Arguments words = {path_join(".", r->run->shown()), "--follow",
                              format("--eval-every=%lld", (long long)r->options->eval_every)};
-    r->tensorboard = std::make_unique<Follower>("tensorboard", tool_path("tensorboard"), words);
+    r->tensorboard = std::make_unique<Follower>("--tensorboard", tool_path("tensorboard"), words);
 } catch (const Error& e) {
     warn("%s; the run goes on without it, the next start tries again", e.message.c_str());
 }

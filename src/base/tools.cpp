@@ -21,21 +21,21 @@ std::string tool_path(const std::string& name) {
     return is_program(built) ? built : own + name;
 }
 
-std::string require_tool(const std::string& option, const std::string& name) {
+std::string require_tool(const std::string& what, const std::string& name) {
     const std::string path = tool_path(name);
     if (!is_program(path))
-        die(kExitNoInput, "--%s: %s: it is not beside the program; build it with: ninja build/%s", option.c_str(),
+        die(kExitNoInput, "%s: %s: it is not beside the program; build it with: ninja build/%s", what.c_str(),
             shown_path(path).c_str(), name.c_str());
     return path;
 }
 
-[[noreturn]] static void cannot_start(const std::string& option, const std::string& path, int error) {
-    die(kExitOther, "--%s: cannot start %s: %s", option.c_str(), shown_path(path).c_str(), std::strerror(error));
+[[noreturn]] static void cannot_start(const std::string& what, const std::string& path, int error) {
+    die(kExitOther, "%s: cannot start %s: %s", what.c_str(), shown_path(path).c_str(), std::strerror(error));
 }
 
-// Returns the argv for execv: the program, its arguments, null.
-static std::vector<char*> pointers(const std::string& path, const Arguments& arguments) {
-    std::vector<char*> argv = {const_cast<char*>(path.c_str())};
+// Returns the argv for execv: the program's name, its arguments, null.
+static std::vector<char*> pointers(const std::string& name, const Arguments& arguments) {
+    std::vector<char*> argv = {const_cast<char*>(name.c_str())};
     for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
     argv.push_back(nullptr);
     return argv;
@@ -43,7 +43,7 @@ static std::vector<char*> pointers(const std::string& path, const Arguments& arg
 
 // input: becomes the tool's standard input, and signals are blocked in it; -1: both are as in this process. output:
 // becomes its standard output; -1: that is as in this process.
-static pid_t start_tool(const std::string& option, const std::string& path, const Arguments& arguments, int input = -1,
+static pid_t start_tool(const std::string& what, const std::string& path, const Arguments& arguments, int input = -1,
                         int output = -1) {
     posix_spawn_file_actions_t files;
     posix_spawnattr_t attributes;
@@ -61,7 +61,7 @@ static pid_t start_tool(const std::string& option, const std::string& path, cons
     const int error = posix_spawn(&pid, path.c_str(), &files, &attributes, argv.data(), environ);
     posix_spawn_file_actions_destroy(&files);
     posix_spawnattr_destroy(&attributes);
-    if (error) cannot_start(option, path, error);
+    if (error) cannot_start(what, path, error);
     return pid;
 }
 
@@ -72,17 +72,17 @@ static int wait_for(pid_t pid) {
     return status;
 }
 
-void run_tool(const std::string& option, const std::string& path, const Arguments& arguments) {
+void run_tool(const std::string& what, const std::string& path, const Arguments& arguments) {
     std::fflush(nullptr);                                       // what was printed comes first
-    const int status = wait_for(start_tool(option, path, arguments));
+    const int status = wait_for(start_tool(what, path, arguments));
     const int code = WIFEXITED(status) ? WEXITSTATUS(status) : int(kExitOther);
-    if (code) die(code, "--%s: %s ended with code %d", option.c_str(), shown_path(path).c_str(), code);
+    if (code) die(code, "%s: %s ended with code %d", what.c_str(), shown_path(path).c_str(), code);
 }
 
-void hand_over(const std::string& option, const std::string& path, const Arguments& arguments) {
+void hand_over(const std::string& what, const std::string& path, const Arguments& arguments, const std::string& name) {
     std::fflush(nullptr);
-    execv(path.c_str(), pointers(path, arguments).data());
-    cannot_start(option, path, errno);
+    execv(path.c_str(), pointers(name.empty() ? path : name, arguments).data());
+    cannot_start(what, path, errno);
 }
 
 // Reads lines until the other side has closed the pipe. Returns the last that is not empty.
@@ -99,9 +99,9 @@ static std::string read_answer(int pipe, const std::function<void()>& progress) 
 }
 
 // The request is a file in memory: a pipe would fill up while the tool waits for somebody to read its own.
-std::string ask_tool(const std::string& option, const std::string& path, const Arguments& arguments,
+std::string ask_tool(const std::string& what, const std::string& path, const Arguments& arguments,
                      const std::string& request, const std::function<void()>& progress) {
-    const std::string name = format("--%s: %s", option.c_str(), shown_path(path).c_str());
+    const std::string name = format("%s: %s", what.c_str(), shown_path(path).c_str());
     const Descriptor input(memfd_create("request", MFD_CLOEXEC));
     if (input.fd < 0) die(kExitOther, "%s: no memory for a request: %s", name.c_str(), std::strerror(errno));
     for (size_t done = 0; done < request.size();) {
@@ -113,7 +113,7 @@ std::string ask_tool(const std::string& option, const std::string& path, const A
     if (pipe2(ends, O_CLOEXEC) != 0) die(kExitOther, "%s: %s", name.c_str(), std::strerror(errno));
     const Descriptor ours(ends[0]);
     Descriptor theirs(ends[1]);
-    const pid_t pid = start_tool(option, path, arguments, input.fd, theirs.fd);
+    const pid_t pid = start_tool(what, path, arguments, input.fd, theirs.fd);
     theirs = Descriptor();
     const std::string answer = read_answer(ours.fd, progress);
     const int status = wait_for(pid);
@@ -128,13 +128,13 @@ std::string ask_tool(const std::string& option, const std::string& path, const A
 
 constexpr double kFollowerSeconds = 20;     // in which a follower must finish
 
-Follower::Follower(const std::string& option, const std::string& path, const Arguments& arguments)
-    : name(format("--%s: %s", option.c_str(), shown_path(path).c_str())) {
+Follower::Follower(const std::string& what, const std::string& path, const Arguments& arguments)
+    : name(format("%s: %s", what.c_str(), shown_path(path).c_str())) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) die(kExitOther, "%s: %s", name.c_str(), std::strerror(errno));
     const Descriptor theirs(ends[0]);
     input = Descriptor(ends[1]);
-    pid = start_tool(option, path, arguments, theirs.fd);
+    pid = start_tool(what, path, arguments, theirs.fd);
 }
 
 Follower::~Follower() {

@@ -64,6 +64,22 @@ Hi" "Yo
 Yo
 Yo"
 check "no input, no answer" says "$learnt" "" ""
+# Ctrl-C ends what waits for a line. The process has the name that was called, though train_gpt became lm.
+asked_to_end() { kill -INT "$1"; sleep 0.1; case $(cut -d' ' -f3 "/proc/$1/stat") in ''|Z) ;; *) false ;; esac; }
+interrupted() {
+    mkfifo "$tmp/typed"
+    $train chat "$learnt" --temperature 0 <"$tmp/typed" >"$tmp/heard" 2>&1 & pid=$!
+    exec 9>"$tmp/typed"
+    echo Hi >&9
+    await grep -qx Yo "$tmp/heard"
+    cat "$tmp/heard" "/proc/$pid/comm"
+    name=$(cat "/proc/$pid/comm")
+    await asked_to_end $pid
+    wait $pid; code=$?
+    exec 9>&-
+    [ $code -eq 0 ] && [ "$name" = "$(basename "$train" | cut -c 1-15)" ] && [ "$(cat "$tmp/heard")" = Yo ]
+}
+check "Ctrl-C ends a conversation" interrupted
 long=$(head -c 300 /dev/zero | tr '\0' x)
 check "more than the context has room for" sh -c "printf '%s\n%s\nHi\n' $long $long | $train chat $learnt"
 expect "sample continues a text" 0 . $train sample "$learnt" --prompt "Hi"

@@ -162,6 +162,36 @@ quietly chars $tiny --tokenizer char $here
 expect "but not any" 2 '257' $train eval "$bare" $here --tokenizer "$tmp/chars/ckpt/step_00000004/tokenizer.json"
 expect "eval needs data outside a run" 2 '--data' $train eval tests/golden/gpt2_tiny
 
+# ---- the commands are lm's, to which train_gpt hands over
+lm=$tools/lm_faults
+for command in "sample '$out' --prompt a --seed 4 --max-tokens 30" "eval '$out' --np 2" "chat '$out' 2>&1"; do
+    check "lm does the same: $command" same_output "$train $command" "$lm $command | sed 's/^lm: /train_gpt: /'"
+done
+expect "lm has help of its own" 0 '^  lm eval OUT' $lm --help
+expect "and does not train" 2 '^lm: error: .* train_gpt trains' $lm --steps 3
+check "eval by ranks" same_output "$train eval '$out'" "$train eval '$out' --np 2"
+if command -v mpirun >/dev/null 2>&1; then
+    check "by mpirun's ranks" same_output "$train eval '$out'" \
+        "mpirun --allow-run-as-root --oversubscribe -np 2 $train eval '$out' --threads 1"
+fi
+for words in "sample $out" "eval $out --np 2"; do
+    expect "without lm: $words" 66 "^train_gpt: error: ${words%% *}: .*/lm: .* build it with: ninja build/lm$" \
+        "$tmp/alone/train_gpt" $words
+done
+mkdir "$tmp/kinds" && cp "$tmp/alone/train_gpt" "$tmp/kinds/train_gpt_mine" && printf '#!/bin/sh\necho "$0:" "$@"\n' |
+    tee "$tmp/kinds/lm" >"$tmp/kinds/lm_mine" && chmod +x "$tmp"/kinds/lm*
+expect "another program's lm has its name" 0 "/lm_mine: --threads 1 eval a b\$" \
+    "$tmp/kinds/train_gpt_mine" --threads 1 eval 'a b'
+rm "$tmp/kinds/lm_mine"
+expect "or is lm" 0 '/lm: eval ' "$tmp/kinds/train_gpt_mine" eval "$out"
+# What the linker took of src/lm; of what reads a terminal the C library's function is left.
+of_lm() { nm -C "$1" | grep -oE ' cpu::(sample|chat|eval|data_to_score|Loaded::Loaded)\(| getchar@| getc@' | sort -u; }
+of_training() { nm -C "$1" | grep -oE ' cpu::(train|ddp_update|checkpoints_start)\(' | sort -u; }
+check "lm has all of the commands" test "$(of_lm "$lm" | wc -l)" -ge 6
+check "and train_gpt none" test -z "$(of_lm "$train")"
+check "train_gpt has the training" test "$(of_training "$train" | wc -l)" -eq 3
+check "and lm none" test -z "$(of_training "$lm")"
+
 # ---- start from a Hugging Face folder, from a run
 batch="--batch-size 2 --total-batch-size 64 --sample-every 0"
 expect "--init of a run" 0 '^done ' $train --init "$out" $here --steps 2 $batch --out-dir "$tmp/init"

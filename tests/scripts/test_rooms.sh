@@ -8,12 +8,13 @@ allowed() {
         src/base) echo '' ;;
         src/comm) echo 'src/base' ;;
         src/data|src/checkpoint) echo 'src/base src/comm' ;;
-        src/text) echo 'src/base src/checkpoint' ;;
+        src/text) echo 'src/base src/data src/checkpoint models kernels' ;;
         src/ddp) echo 'src/base src/comm kernels optimizers build' ;;
         optimizers) echo 'src/base kernels build' ;;
         models) echo 'src/base kernels build' ;;
         kernels) echo 'src/base optimizers build' ;;
         src/app) echo 'src/base src/comm src/data src/checkpoint src/ddp models optimizers kernels build' ;;
+        src/lm) echo 'src/app src/base src/comm src/data src/text src/ddp models kernels' ;;
     esac
 }
 folder_of() {       # FILE: its room
@@ -34,7 +35,7 @@ points_one_way() {
     cat "$tmp/arrows"
     [ ! -s "$tmp/arrows" ]
 }
-for room in src/base src/comm src/data src/checkpoint src/text src/ddp optimizers models kernels src/app; do
+for room in src/base src/comm src/data src/checkpoint src/text src/ddp optimizers models kernels src/app src/lm; do
     check "$room includes what it may" points_one_way $room
 done
 # Negative control.

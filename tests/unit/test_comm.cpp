@@ -1142,7 +1142,7 @@ Launched launch(int np, int restarts, const std::vector<std::string>& args,
         alarm(30);
         dup2(log, 2);
         try {
-            hand_over("np", parent_folder(program_path()) + "/../launch", words);
+            hand_over("--np", parent_folder(program_path()) + "/../launch", words);
         } catch (const Error& e) {
             print_error(e);
         }

@@ -271,6 +271,23 @@ TEST(help_and_version) {
     EXPECT(exit_now == 0 && line == format("train_gpt %s\n", version_text()), "%s", line.c_str());
 }
 
+TEST(lm_has_the_commands_only) {
+    int exit_now = -1;
+    const char* help[] = {"lm", "--help"};
+    const std::string text = captured([&] { parse_options(2, help, &exit_now, "lm"); });
+    EXPECT(exit_now == 0 && text.starts_with("lm ") && text.find("\n  --prompt ") != text.npos, "%s", text.c_str());
+    for (const char* part : {"--lr ", "--out-dir ", "Model\n  --model"})
+        EXPECT(text.find(part) == text.npos, "%s is in lm's help", part);
+    const char* words[] = {"lm", "eval", "runs/last"};
+    EXPECT(parse_options(3, words, &exit_now, "lm").command == "eval" && exit_now == -1, "lm eval");
+    for (const char* word : {"train", "samplle"})
+        expect_error(kExitUsage, word, [&] {
+            const char* wrong[] = {"lm", word};
+            parse_options(2, wrong, &exit_now, "lm");
+        });
+    expect_error(kExitUsage, "got none, want sample", [&] { parse_options(1, words, &exit_now, "lm"); });
+}
+
 TEST(presets) {
     const struct { const char* name; int layers, heads, channels; double lr; } want[] = {
         {"nano", 4, 4, 128, 5e-3},           {"small", 6, 6, 384, 1e-3},

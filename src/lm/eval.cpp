@@ -1,0 +1,88 @@
+// eval.cpp -- the command eval: scores a text, the run's validation data or a task's questions, on any number of ranks.
+#include <algorithm>
+#include "src/app/run.h"
+#include "src/app/tasks.h"
+#include "src/base/file.h"
+#include "src/base/json.h"
+#include "src/base/same_math.h"
+#include "src/ddp/transport.h"
+#include "src/lm/lm.h"
+#include "src/text/questions.h"
+#include "src/text/text.h"
+
+namespace BACKEND {
+
+static void refuse_conversations(const Options& o) {
+    if (o.perplexity && !o.data.empty() && find_texts(o.data).is_masked())
+        die(kExitUsage, "--perplexity: %s: got conversations, want text", o.data.c_str());
+}
+
+// Opens what eval scores: --data, or without it the validation part of the run.
+static Data data_to_score(Options o, const Loaded& loaded, int T, Comm* comm) {
+    o.task = o.prompt = "";                 // they are not part of the data here
+    if (o.is_given("data")) {
+        refuse_conversations(o);
+        o.shape = {};
+        o.shape.T = T;
+        DataOptions whole = data_options(o, loaded.init);
+        whole.whole = true;
+        return open_data(whole, comm);
+    }
+    if (!merge_options_of(o.paths[0], &o))
+        die(kExitUsage, "eval %s: not a run folder, so it has no validation part; give --data", o.paths[0].c_str());
+    refuse_conversations(o);
+    resolve_options(&o, kOnGpu);
+    o.shape.T = T;
+    Data data = open_data(data_options(o, loaded.init), comm);
+    const std::string where = path_join(loaded.init.saved(), "state.json");
+    const std::string state = file_exists(where) ? read_file(where) : "";
+    if (!state.empty() && parse_json(state, where.c_str(), true).get_string("val_hash", where.c_str()) != data.val.hash)
+        warn("the validation data have changed: this loss does not compare with the run's own");
+    return data;
+}
+
+// Scores each token but a shard's first once, in windows of T tokens that begin `given` apart (0: T / 2). From the
+// second window on a scored token sees at least T - stride tokens.
+static Score score_windows(Model* model, const Data& data, int given, int B, Comm* comm) {
+    const uint64_t T = uint64_t(model->T), stride = given > 0 ? uint64_t(given) : std::max<uint64_t>(T / 2, 1);
+    if (stride >= T) die(kExitUsage, "--stride: got %d, want less than the context of %d tokens", given, model->T);
+    std::vector<Task::Row> rows;
+    Score score;
+    for (const Shard& shard : data.val.shards)
+        for (uint64_t begin = 0, end, done = 1; done < shard.tokens; begin += stride, done = end) {
+            end = std::min(begin + T, shard.tokens);
+            rows.push_back({std::vector<int>(end - begin), int(end - done)});
+            std::vector<int>& tokens = rows.back().tokens;
+            shard.read(begin, end - begin, tokens.data(), data.vocab_size);
+            score.tokens += end - done;
+            for (uint64_t k = done; k < end && data.vocabulary.has_text(); k++)
+                score.bytes += data.vocabulary.text(tokens[k - begin]).size();
+        }
+    for (const double p : score_rows(model, rows, B, comm, &score.requests)) score.nats -= p;
+    score.text_nats = score.bytes ? score.nats : 0;
+    return score;
+}
+
+int eval(Options o, Comm* comm) {
+    set_threads(rank_threads(comm, o.threads));
+    transport_place(comm);
+    const auto say = [&](const std::string& line) {
+        if (comm->rank == 0) std::printf("%s\n", line.c_str());
+    };
+    const int B = o.batch_size > 0 ? o.batch_size : kOnGpu ? 8 : 1;
+    Loaded loaded(o.paths[0], B, o.is_given("seq-len") ? size_t(o.shape.T) : SIZE_MAX);
+    Model* const model = &loaded.model;
+    o.perplexity |= o.stride > 0;
+    if (!o.task.empty()) say(score_task(model, read_questions(o.task, loaded.tokenizer, model->T), B, comm).text());
+    if (!o.task.empty() && !o.is_given("data") && !o.perplexity) return kExitDone;
+    const Data data = data_to_score(o, loaded, o.perplexity ? 1 : model->T, comm);
+    const Score score = o.perplexity ? score_windows(model, data, o.stride, B, comm) :
+        evaluate(model, data, B, 0, comm);
+    const std::string bpb = std::isnan(score.bpb()) ? "null" : format("%.6f", score.bpb());
+    if (o.perplexity) say(format("perplexity %.6f  nats per token %.6f", same_exp(score.loss()), score.loss()) +
+                          format("  bits per byte %s  tokens %llu", bpb.c_str(), (unsigned long long)score.tokens));
+    else say(format("val loss %.6f  bpb %s  tokens %llu", score.loss(), bpb.c_str(), (unsigned long long)score.tokens));
+    return kExitDone;
+}
+
+}  // namespace BACKEND

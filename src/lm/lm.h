@@ -1,0 +1,31 @@
+// lm.h -- the commands of the program lm: sample, chat and eval, which train_gpt hands over to it.
+#pragma once
+#include <string>
+#include "src/app/inference.h"
+#include "src/app/init.h"
+#include "src/text/chat.h"
+#include "src/text/model_texts.h"
+
+namespace BACKEND {
+
+// A model to run forward only, from a run, a checkpoint or a Hugging Face folder.
+struct Loaded {
+    Init init;
+    Model model = {};
+    Tokenizer tokenizer;
+    floatX* weights;
+
+    // T: the longest sequence that the model will get; the model's own limit holds, too.
+    Loaded(const std::string& path, int B, size_t T);
+    ~Loaded();
+    Loaded(const Loaded&) = delete;
+};
+
+void print(const std::string& piece);       // at once, on standard output
+
+// The commands return exit codes. sample and chat are one process's and ignore comm.
+int sample(Options options, Comm* comm);
+int chat(Options options, Comm* comm);
+int eval(Options options, Comm* comm);
+
+}  // namespace BACKEND

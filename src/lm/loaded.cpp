@@ -1,0 +1,37 @@
+// loaded.cpp -- see lm.h.
+#include <algorithm>
+#include "src/app/weights.h"
+#include "src/base/file.h"
+#include "src/lm/lm.h"
+
+namespace BACKEND {
+
+Loaded::Loaded(const std::string& path, int B, size_t T) {
+    if (path.empty()) die(kExitNoInput, "no model: got no folder, want a run or a checkpoint");
+    init = init_of_path(path);
+    if (!init.tokenizer.empty())
+        tokenizer = tokenizer_parse(init.tokenizer, path_join(init.saved(), "tokenizer.json"));
+    if (tokenizer.vocab_size > init.config.shape.V)
+        die_content(path_join(init.saved(), "tokenizer.json"), std::to_string(tokenizer.vocab_size) + " tokens",
+                    "at most " + std::to_string(init.config.shape.V) + ", the model's");
+    if (init.config.no_eot) tokenizer.eot = -1;
+    Shape shape = init.config.shape;
+    shape.T = int(std::min(size_t(shape.T), T));
+    shape.dropout = 0;
+    const Arena arena = arena_layout(init.config.info->tensors(shape));
+    weights = static_cast<floatX*>(device_alloc(arena.n * sizeof(floatX), "weights"));
+    load_device_weights(weights, arena, init);
+    model_create(&model, init.config.info, shape, B, shape.T, 3, weights, false);
+}
+
+Loaded::~Loaded() {
+    model_destroy(&model);
+    device_free(weights);
+}
+
+void print(const std::string& piece) {
+    std::fputs(piece.c_str(), stdout);
+    std::fflush(stdout);
+}
+
+}  // namespace BACKEND

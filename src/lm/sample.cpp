@@ -1,0 +1,30 @@
+// sample.cpp -- the command sample: continues --prompt.
+#include <cstdio>
+#include "src/app/run.h"
+#include "src/lm/lm.h"
+
+namespace BACKEND {
+
+static std::string read_standard_input() {
+    std::string text;
+    for (int c; (c = std::getchar()) != EOF;) text += char(c);
+    if (text.ends_with("\n")) text.pop_back();
+    return text;
+}
+
+int sample(Options o, Comm*) {
+    set_threads(o.threads);
+    if (o.prompt == "-") o.prompt = read_standard_input();
+    Loaded loaded(o.paths[0], 1, o.prompt.size() + size_t(o.max_tokens) + 2);       // a token has at least a byte
+    if (loaded.tokenizer.kind == Tokenizer::none && !o.prompt.empty())
+        die(kExitUsage, "--prompt: %s has no tokenizer.json; leave the prompt out to see token numbers",
+            loaded.init.folder.c_str());
+    catch_signals(false);
+    print(o.prompt);
+    const std::vector<int> start = sample_start(o.prompt, {}, loaded.tokenizer);
+    generate_text(&loaded.model, vocabulary_of(loaded.tokenizer, {}), start, o, 0, print);
+    print("\n");
+    return kExitDone;
+}
+
+}  // namespace BACKEND
