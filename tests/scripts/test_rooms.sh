@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_rooms.sh -- the house: which folder may include which.
+# test_rooms.sh -- the house: which folder may include which, and what is not linked into train_gpt.
 . tests/lib.sh
 
 # Folders whose headers a folder may include, besides its own.
@@ -43,5 +43,20 @@ mkdir -p "$tmp/src/base"
 echo '#include "src/app/options.h"' >"$tmp/src/base/bad.h"
 noticed() { (cd "$tmp" && arrows src/base | grep -q 'src/app/options.h'); }
 check "a wrong arrow is noticed" noticed
+
+# The linker's word: what only the tools and lm are made of is not in train_gpt. Weak symbols are of headers.
+build=${TOOLS:-$PWD/build}
+strong() { nm --defined-only "$@" 2>"$tmp/nm.log" | awk '$2 ~ /[TDBR]/ && $3 != "main" { print $3 }' | sort -u; }
+of_tools() { strong "$build"/src/text/*.o "$build"/cpu/src/lm/*.o "$build"/*.tools/*.o; }
+shared_with() { of_tools >"$tmp/of_tools"; strong "$1" | comm -12 "$tmp/of_tools" - >"$tmp/shared"; }
+none_in() {
+    shared_with "$1"
+    [ "$(wc -l <"$tmp/of_tools")" -gt 100 ] || { echo 'no symbols of tools'; return 1; }
+    [ ! -s "$tmp/shared" ] || { cat "$tmp/shared"; return 1; }
+}
+some_in() { shared_with "$1"; grep -q "$2" "$tmp/shared"; }
+check 'nothing of src/text, src/lm and tools is in train_gpt' none_in "$train"
+check 'the tokenizers are in prep, where this looks' some_in "$build/prep" tokenizer
+check 'the commands are in lm, where this looks' some_in "$build/lm" eval
 
 summary
