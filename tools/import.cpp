@@ -7,6 +7,8 @@
 //
 // Without -o the folder is in the cache (src/base/cache.h), by the file's content. With --answer train_gpt asks for it:
 // the request is the file's path.
+#include <algorithm>
+#include <csignal>
 #include "models/config.h"
 #include "src/base/cache.h"
 #include "src/base/common.h"
@@ -115,6 +117,7 @@ std::string import_into_cache(const std::string& path, const Progress& progress)
 }
 
 int run(int argc, char** argv) {
+    std::signal(SIGXFSZ, SIG_IGN);          // a limit of file sizes is an error like a full disk
     std::string into;
     const std::vector<std::string> words = read_options("import", argc, argv, {{"-o", &into}, {"--answer", nullptr}});
     if (words.size() != 1) die(kExitUsage, "got %zu files, want one; see import --help", words.size());
