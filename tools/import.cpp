@@ -63,6 +63,12 @@ Head read_head(const std::string& path) {
     return head;
 }
 
+void turn_rows(float* matrix, size_t rows, size_t cols, size_t head) {
+    const std::vector<float> theirs(matrix, matrix + rows * cols);
+    for (size_t row = 0; row < rows; row++)
+        std::copy_n(&theirs[row * cols], cols, matrix + row_of_gguf(row, head) * cols);
+}
+
 // Brings the rows of Llama's q and k from GGUF's order to Hugging Face's.
 void turn_heads(const ModelConfig& config, const Arena& arena, float* values) {
     if (!config.info->head_size) return;
@@ -71,10 +77,7 @@ void turn_heads(const ModelConfig& config, const Arena& arena, float* values) {
         const size_t cols = arena.tensors[i].cols;
         float* part = values + arena.offset[i];
         for (const auto& [name, rows] : parts_of(arena.tensors[i])) {
-            const std::vector<float> theirs(part, part + rows * cols);
-            if (gguf_turns(config.info->name, name))
-                for (size_t row = 0; row < rows; row++)
-                    std::copy_n(&theirs[row * cols], cols, part + row_of_gguf(row, head) * cols);
+            if (gguf_turns(config.info->name, name)) turn_rows(part, rows, cols, head);
             part += rows * cols;
         }
     }
