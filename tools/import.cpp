@@ -7,6 +7,8 @@
 //
 // Without -o the folder is in the cache (src/base/cache.h), by the file's content. With --answer train_gpt asks for it:
 // the request is the file's path.
+#include <algorithm>
+#include <csignal>
 #include "models/config.h"
 #include "src/base/cache.h"
 #include "src/base/common.h"
@@ -61,6 +63,12 @@ Head read_head(const std::string& path) {
     return head;
 }
 
+void turn_rows(float* matrix, size_t rows, size_t cols, size_t head) {
+    const std::vector<float> theirs(matrix, matrix + rows * cols);
+    for (size_t row = 0; row < rows; row++)
+        std::copy_n(&theirs[row * cols], cols, matrix + row_of_gguf(row, head) * cols);
+}
+
 // Brings the rows of Llama's q and k from GGUF's order to Hugging Face's.
 void turn_heads(const ModelConfig& config, const Arena& arena, float* values) {
     if (!config.info->head_size) return;
@@ -69,10 +77,7 @@ void turn_heads(const ModelConfig& config, const Arena& arena, float* values) {
         const size_t cols = arena.tensors[i].cols;
         float* part = values + arena.offset[i];
         for (const auto& [name, rows] : parts_of(arena.tensors[i])) {
-            const std::vector<float> theirs(part, part + rows * cols);
-            if (gguf_turns(config.info->name, name))
-                for (size_t row = 0; row < rows; row++)
-                    std::copy_n(&theirs[row * cols], cols, part + row_of_gguf(row, head) * cols);
+            if (gguf_turns(config.info->name, name)) turn_rows(part, rows, cols, head);
             part += rows * cols;
         }
     }
@@ -115,6 +120,7 @@ std::string import_into_cache(const std::string& path, const Progress& progress)
 }
 
 int run(int argc, char** argv) {
+    std::signal(SIGXFSZ, SIG_IGN);          // a limit of file sizes is an error like a full disk
     std::string into;
     const std::vector<std::string> words = read_options("import", argc, argv, {{"-o", &into}, {"--answer", nullptr}});
     if (words.size() != 1) die(kExitUsage, "got %zu files, want one; see import --help", words.size());

@@ -59,6 +59,15 @@ wait
 check "four at once have one" test "$(cat "$tmp"/asked.* | sort -u | wc -l) $(entries)" = "1 1"
 expect "a cache that cannot be used" 74 'LOCKSTEP_CACHE' env LOCKSTEP_CACHE=/proc/none $train eval "$tmp/gpt2.gguf" \
     --data $corpus
+# A full disk: no file may grow beyond 8 KiB.
+full() {            # NAME PATTERN COMMAND...
+    of=$1 line=$2; shift 2
+    expect "$of" 74 "$line" env LOCKSTEP_CACHE="$tmp/full" sh -c 'ulimit -f 8 && exec "$@"' limited "$@"
+}
+full "a full cache" 'write failed' $import "$tmp/gpt2.gguf"
+full "a full cache of --init" 'train_gpt: error: write failed' $train eval "$tmp/gpt2.gguf" --data $corpus
+check "one line says so" test "$(wc -l <"$tmp/expect.log")" -eq 1
+check "nothing is left of it" test -z "$(ls -A "$tmp/full")"
 mkdir "$tmp/bare" && cp "$train" "$tmp/bare/train_gpt"
 expect "a program without the tool" 66 'ninja build/import' "$tmp/bare/train_gpt" eval "$tmp/gpt2.gguf" --data $corpus
 cp -r "$tmp/llama.in" "$tmp/chatty" && echo "{{ messages }}" >"$tmp/chatty/chat_template.jinja"
