@@ -7,16 +7,16 @@
 #include <cmath>
 #include <memory>
 #include "src/app/audit.h"
-#include "src/app/checkpoints.h"
 #include "src/app/dry_run.h"
 #include "src/app/inference.h"
 #include "src/app/model_files.h"
-#include "src/app/report.h"
 #include "src/app/runner.h"
-#include "src/app/schedule.h"
 #include "src/app/tasks.h"
 #include "src/app/weights.h"
 #include "src/base/cpus.h"
+#include "src/options/schedule.h"
+#include "src/run/checkpoints.h"
+#include "src/run/report.h"
 
 namespace BACKEND {
 namespace {

@@ -23,12 +23,12 @@
 #include "models/model.h"
 #include "optimizers/adamw.h"
 #include "src/app/init.h"
-#include "src/app/options.h"
-#include "src/app/schedule.h"
 #include "src/base/common.h"
 #include "src/base/file.h"
 #include "src/base/json.h"
 #include "src/data/data.h"
+#include "src/options/options.h"
+#include "src/options/schedule.h"
 
 namespace BACKEND {
 

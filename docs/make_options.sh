@@ -7,7 +7,7 @@ train=${TRAIN_GPT:-./train_gpt}
 cat <<'END'
 # Options
 
-Written by `docs/make_options.sh` from `train_gpt --help`; one table in `src/app/options.cpp` drives the parser, this page and
+Written by `docs/make_options.sh` from `train_gpt --help`; one table in `src/options/options.cpp` drives the parser, this page and
 the saved config.
 
 ```

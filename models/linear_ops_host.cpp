@@ -1,6 +1,6 @@
 // linear_ops_host.cpp -- the operation of linear.h for every backend; linear_ops.cu compiles it for GPUs.
-#include "models/linear.h"
 #include "kernels/elements.h"
+#include "models/linear.h"
 
 namespace BACKEND {
 

@@ -1,7 +1,7 @@
 // llama.cpp -- the Llama family: memory, forward, then backward as its mirror. Formulas are in kernels.h and
 // llama_ops.h, tensors in llama_config.cpp.
-#include "models/llama.h"
 #include "models/linear.h"
+#include "models/llama.h"
 #include "models/llama_ops.h"
 
 namespace BACKEND {

@@ -2,8 +2,8 @@
 // tensors are in lstm.h.
 //
 // Arrays are (T,B,..): the rows of one time step lie together. Only the head's input is (B,T,..), as the batch is.
-#include "models/lstm.h"
 #include "models/linear.h"
+#include "models/lstm.h"
 #include "models/lstm_ops.h"
 
 namespace BACKEND {

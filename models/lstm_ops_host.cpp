@@ -1,8 +1,8 @@
 // lstm_ops_host.cpp -- lstm_ops.h for every backend; lstm_ops.cu compiles it for GPUs.
 //
 // fp32, one rounding per store; the state c stays fp32.
-#include "models/lstm_ops.h"
 #include "kernels/elements.h"
+#include "models/lstm_ops.h"
 
 namespace BACKEND {
 namespace {

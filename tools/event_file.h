@@ -13,10 +13,10 @@
 #include <string>
 #include <unistd.h>
 #include <vector>
-#include "src/app/log.h"
-#include "src/app/run.h"
 #include "src/base/common.h"
 #include "src/base/file.h"
+#include "src/run/log.h"
+#include "src/run/run.h"
 
 namespace event_file {
 

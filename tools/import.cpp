@@ -14,8 +14,8 @@
 #include "src/base/common.h"
 #include "src/base/file.h"
 #include "src/base/json.h"
-#include "src/text/tokenizer.h"
 #include "src/text/model_file.h"
+#include "src/text/tokenizer.h"
 #include "tools/tool.h"
 
 namespace {

@@ -12,12 +12,12 @@
 #include <cstring>
 #include <map>
 #include "models/config.h"
-#include "src/app/log.h"
 #include "src/base/common.h"
 #include "src/base/json.h"
 #include "src/checkpoint/checkpoint.h"
-#include "src/text/model_file.h"
 #include "src/data/shards.h"
+#include "src/run/log.h"
+#include "src/text/model_file.h"
 #include "src/text/tokenizer.h"
 #include "tools/tool.h"
 

@@ -17,12 +17,12 @@
 #include <optional>
 #include <regex>
 #include <utility>
+#include "src/base/cache.h"
 #include "src/base/common.h"
 #include "src/base/cpus.h"
 #include "src/base/file.h"
 #include "src/base/json.h"
 #include "src/base/lock.h"
-#include "src/base/cache.h"
 #include "src/data/prepared.h"
 #include "src/data/shards.h"
 #include "src/text/chat.h"

@@ -7,12 +7,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 #include "models/model.h"
-#include "src/app/run.h"
 #include "src/base/allowance.h"
 #include "src/base/common.h"
 #include "src/base/file.h"
 #include "src/base/tools.h"
 #include "src/ddp/ddp.h"
+#include "src/run/run.h"
 
 namespace BACKEND {
 

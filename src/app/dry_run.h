@@ -1,8 +1,8 @@
 // dry_run.h -- --dry-run: the memory that a run takes.
 #pragma once
 #include <string>
-#include "src/app/options.h"
 #include "src/comm/comm.h"
+#include "src/options/options.h"
 
 // The GPUs that --for knows, and their memory in bytes. tools/step_model.h has their speed.
 struct PlannedGpu { const char* name; double memory; };

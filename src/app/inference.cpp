@@ -1,8 +1,8 @@
 // inference.cpp -- see inference.h.
 #include "src/app/inference.h"
 #include <algorithm>
-#include "src/app/run.h"
 #include "src/base/utf8.h"
+#include "src/run/run.h"
 
 namespace BACKEND {
 

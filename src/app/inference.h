@@ -4,9 +4,9 @@
 #include <numbers>
 #include <string>
 #include "models/model.h"
-#include "src/app/options.h"
 #include "src/comm/comm.h"
 #include "src/data/data.h"
+#include "src/options/options.h"
 
 namespace BACKEND {
 

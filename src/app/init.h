@@ -1,9 +1,9 @@
 // init.h -- where a run's shape, weights, tokenizer and data come from: options, --init, or the checkpoint of a resume.
 #pragma once
 #include "models/config.h"
-#include "src/app/options.h"
 #include "src/comm/comm.h"
 #include "src/data/data.h"
+#include "src/options/options.h"
 
 struct Init {
     std::string folder;                 // has model.safetensors; or path of a model in one file; "": fresh weights

@@ -5,10 +5,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "src/app/backends.h"
-#include "src/app/run.h"
 #include "src/base/file.h"
 #include "src/base/tools.h"
 #include "src/comm/supervisor.h"
+#include "src/run/run.h"
 
 #define DECLARE(ns, ...) namespace ns { int train(Options, Comm*, Run); }
 BACKENDS(DECLARE)

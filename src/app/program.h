@@ -3,9 +3,9 @@
 #pragma once
 #include <span>
 #include <string>
-#include "src/app/options.h"
 #include "src/base/common.h"
 #include "src/comm/comm.h"
+#include "src/options/options.h"
 
 // A process of the program: what an error at its end has to know.
 struct Process {

@@ -3,8 +3,8 @@
 #include <cstdio>
 #include <functional>
 #include <string>
-#include "src/app/report.h"
 #include "src/ddp/ddp.h"
+#include "src/run/report.h"
 
 namespace BACKEND {
 

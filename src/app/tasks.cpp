@@ -4,8 +4,8 @@
 #include <cmath>
 #include <numeric>
 #include <span>
-#include "src/app/run.h"
 #include "src/base/common.h"
+#include "src/run/run.h"
 
 namespace BACKEND {
 

@@ -1,12 +1,12 @@
 // eval.cpp -- the command eval: scores a text, the run's validation data or a task's questions, on any number of ranks.
 #include <algorithm>
-#include "src/app/run.h"
 #include "src/app/tasks.h"
 #include "src/base/file.h"
 #include "src/base/json.h"
 #include "src/base/same_math.h"
 #include "src/ddp/transport.h"
 #include "src/lm/lm.h"
+#include "src/run/run.h"
 #include "src/text/questions.h"
 #include "src/text/text.h"
 

@@ -3,8 +3,8 @@
 #include <map>
 #include <sys/prctl.h>
 #include "src/app/backends.h"
-#include "src/app/run.h"
 #include "src/base/file.h"
+#include "src/run/run.h"
 
 using Commands = std::map<std::string, int (*)(Options, Comm*)>;
 #define DECLARE(ns, ...) namespace ns { int sample(Options, Comm*), chat(Options, Comm*), eval(Options, Comm*); }

@@ -1,7 +1,7 @@
 // sample.cpp -- the command sample: continues --prompt.
 #include <cstdio>
-#include "src/app/run.h"
 #include "src/lm/lm.h"
+#include "src/run/run.h"
 
 namespace BACKEND {
 

@@ -4,10 +4,10 @@
 #include <cmath>
 #include <cstring>
 #include <vector>
-#include "optimizers/adamw.h"
 #include "kernels/cuda/common.cuh"
 #include "models/gpt2.h"
 #include "models/model.h"
+#include "optimizers/adamw.h"
 #include "tests/test.h"
 
 using namespace BACKEND;

@@ -14,9 +14,9 @@
 #include <new>
 #include "models/config.h"
 #include "models/llama.h"
-#include "src/app/log.h"
+#include "src/run/log.h"
 #include "src/app/adapter.h"
-#include "src/app/options.h"
+#include "src/options/options.h"
 #include "src/base/cpus.h"
 #include "src/checkpoint/checkpoint.cpp"
 #include "src/text/model_file.h"

@@ -13,8 +13,10 @@ allowed() {
         optimizers) echo 'src/base kernels build' ;;
         models) echo 'src/base kernels build' ;;
         kernels) echo 'src/base optimizers build' ;;
-        src/app) echo 'src/base src/comm src/data src/checkpoint src/ddp models optimizers kernels build' ;;
-        src/lm) echo 'src/app src/base src/comm src/data src/text src/ddp models kernels' ;;
+        src/options) echo 'src/base models optimizers kernels build' ;;
+        src/run) echo 'src/options src/base src/comm src/data src/checkpoint src/ddp models kernels build' ;;
+        src/app) echo 'src/options src/run src/base src/comm src/data src/checkpoint src/ddp models optimizers kernels build' ;;
+        src/lm) echo 'src/app src/options src/run src/base src/comm src/data src/text src/ddp models kernels' ;;
     esac
 }
 folder_of() {       # FILE: its room
@@ -35,13 +37,14 @@ points_one_way() {
     cat "$tmp/arrows"
     [ ! -s "$tmp/arrows" ]
 }
-for room in src/base src/comm src/data src/checkpoint src/text src/ddp optimizers models kernels src/app src/lm; do
+for room in src/base src/comm src/data src/checkpoint src/text src/ddp src/options src/run src/app src/lm \
+    optimizers models kernels; do
     check "$room includes what it may" points_one_way $room
 done
 # Negative control.
 mkdir -p "$tmp/src/base"
-echo '#include "src/app/options.h"' >"$tmp/src/base/bad.h"
-noticed() { (cd "$tmp" && arrows src/base | grep -q 'src/app/options.h'); }
+echo '#include "src/options/options.h"' >"$tmp/src/base/bad.h"
+noticed() { (cd "$tmp" && arrows src/base | grep -q 'src/options/options.h'); }
 check "a wrong arrow is noticed" noticed
 
 # The linker's word: what only the tools and lm are made of is not in train_gpt. Weak symbols are of headers.

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include "src/base/file.h"
-#include "src/text/chat.h"
 #include "src/data/data.h"
+#include "src/text/chat.h"
 #include "tests/test.h"
 #include "tests/unit/folder.h"
 #include "tests/unit/text.h"

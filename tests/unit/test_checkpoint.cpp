@@ -20,8 +20,8 @@
 #include <unistd.h>
 #include "models/config.h"
 #include "src/base/json.h"
-#include "src/text/model_file.h"
 #include "src/checkpoint/saver.h"
+#include "src/text/model_file.h"
 #include "src/text/tokenizer.h"
 #include "tests/test.h"
 

@@ -20,9 +20,9 @@
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
-#include "src/comm/comm.h"
 #include "src/base/file.h"
 #include "src/base/tools.h"
+#include "src/comm/comm.h"
 #include "src/comm/rendezvous.h"
 #include "src/comm/supervisor.h"
 #include "tests/test.h"

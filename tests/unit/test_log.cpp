@@ -9,9 +9,9 @@
 #include <exception>
 #include <list>
 #include "models/shape.h"
-#include "src/app/report.h"
 #include "src/base/file.h"
 #include "src/base/rng.h"
+#include "src/run/report.h"
 #include "tests/test.h"
 
 namespace {

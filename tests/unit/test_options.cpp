@@ -5,8 +5,8 @@
 #include <cmath>
 #include <cstring>
 #include <sstream>
-#include "src/app/options.h"
 #include "src/base/json.h"
+#include "src/options/options.h"
 #include "tests/test.h"
 
 namespace {

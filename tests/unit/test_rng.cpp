@@ -1,8 +1,8 @@
 // test_rng.cpp -- the random numbers and the learning-rate schedule: the two pure functions of the step that every rank
 // evaluates for itself.
 #include <algorithm>
-#include "src/app/schedule.h"
 #include "src/base/rng.h"
+#include "src/options/schedule.h"
 #include "tests/test.h"
 
 // ------------------------------------------------------------------------------------------------------------ rng.h

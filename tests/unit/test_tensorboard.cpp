@@ -3,8 +3,8 @@
 #include <unistd.h>
 #include <csignal>
 #include <cstring>
-#include "src/app/log.h"
 #include "src/base/file.h"
+#include "src/run/log.h"
 #include "tests/test.h"
 #include "tests/unit/folder.h"
 #include "tools/event_file.h"

@@ -8,8 +8,8 @@
 #include <set>
 #include "src/base/file.h"
 #include "src/base/json.h"
-#include "src/text/unicode.h"
 #include "src/text/tokenizer.h"
+#include "src/text/unicode.h"
 #include "tests/test.h"
 #include "tests/unit/folder.h"
 

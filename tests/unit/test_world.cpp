@@ -2,10 +2,10 @@
 #include <cstdlib>
 #include <map>
 #include <sys/stat.h>
-#include "src/comm/comm.h"
 #include "src/base/allowance.h"
 #include "src/base/cpus.h"
 #include "src/base/file.h"
+#include "src/comm/comm.h"
 #include "tests/test.h"
 
 using Env = std::map<std::string, std::string>;

@@ -1,6 +1,6 @@
 // trail.cpp -- the model of trail.h. Its own operation is a plain loop and has no CUDA form.
-#include "models/trail.h"
 #include "models/linear.h"
+#include "models/trail.h"
 
 namespace BACKEND {
 namespace {

@@ -1,5 +1,5 @@
 // report.cpp -- see report.h.
-#include "src/app/report.h"
+#include "src/run/report.h"
 #include <algorithm>
 #include <cmath>
 #include "src/base/common.h"

@@ -1,5 +1,5 @@
 // options.cpp -- the table of options, and what reads it: parser, --help, presets and checks, the saved config.
-#include "src/app/options.h"
+#include "src/options/options.h"
 #include <algorithm>
 #include <bit>
 #include <climits>
@@ -7,9 +7,9 @@
 #include <limits>
 #include <strings.h>
 #include <variant>
-#include "src/app/schedule.h"
 #include "src/base/common.h"
 #include "src/base/json.h"
+#include "src/options/schedule.h"
 
 namespace {
 

@@ -1,5 +1,5 @@
 // log.cpp -- see log.h.
-#include "src/app/log.h"
+#include "src/run/log.h"
 #include <algorithm>
 #include <cerrno>
 #include <chrono>

@@ -1,5 +1,5 @@
 // checkpoints.cpp -- see checkpoints.h.
-#include "src/app/checkpoints.h"
+#include "src/run/checkpoints.h"
 
 constexpr int kStateVersion = 1, kMaxFailed = 3;
 

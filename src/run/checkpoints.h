@@ -1,8 +1,8 @@
 // checkpoints.h -- when a run saves, what state.json contains, what follows a failed save. src/checkpoint writes the
 // files.
 #pragma once
-#include "src/app/report.h"
 #include "src/checkpoint/saver.h"
+#include "src/run/report.h"
 
 struct Checkpoints {
     Comm* comm = nullptr;

@@ -5,9 +5,9 @@
 #include <memory>
 #include <string>
 #include <vector>
-#include "src/app/log.h"
-#include "src/app/run.h"
 #include "src/base/tools.h"
+#include "src/run/log.h"
+#include "src/run/run.h"
 
 // A run's progress, as a checkpoint's state.json has it; step: steps done.
 struct Progress {

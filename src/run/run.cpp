@@ -1,5 +1,5 @@
 // run.cpp -- the run folder, its lock, agreement between ranks, requests by signal.
-#include "src/app/run.h"
+#include "src/run/run.h"
 #include <algorithm>
 #include <atomic>
 #include <bit>

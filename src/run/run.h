@@ -5,10 +5,10 @@
 #include <string>
 #include <utility>
 #include <vector>
-#include "src/app/options.h"
 #include "src/base/lock.h"
 #include "src/comm/comm.h"
 #include "src/data/data.h"
+#include "src/options/options.h"
 
 struct Run {
     std::string out_dir;
