@@ -36,7 +36,7 @@ flags="$flags -D_GLIBCXX_ASSERTIONS -ffp-contract=off -Wno-psabi -I."
     exit 1; }
 # All sources that no backend compiles, but for the program's own and for those that fuzz.cpp includes.
 sources=$(grep -L 'namespace BACKEND' src/*/*.cpp models/*.cpp optimizers/*.cpp |
-    grep -vE '/(main|checkpoint|comm|rendezvous)\.cpp$')
+    grep -vE '/(main|program|checkpoint|comm|rendezvous)\.cpp$')
 newest=$(ls -t src/*/*.h src/*/*.cpp models/*.h models/*.cpp optimizers/*.h tools/* tests/fuzz/* | head -n 1)
 if [ ! -x $dir/fuzz ] || [ "$newest" -nt $dir/fuzz ]; then
     rm -f $dir/*.o                                      # a removed source must leave none that is linked
