@@ -121,7 +121,7 @@ bool set_up(Trainer* t) {
     Comm* const comm = t->comm;
     transport_place(comm);
     if (kOnGpu) stay_near_device(device_address());
-    Init init = t->run.resumed() ? init_of_run(t->run.checkpoint, o, comm) : init_of_options(&o);
+    Init init = t->run.resumed() ? init_of_run(t->run.checkpoint, o, comm) : init_of_options(&o, comm);
     settle_options(&o, comm);
     if (!o.dry_run) claim_run(&t->run, &o, init.folder, comm);
     if (!kOnGpu) set_threads(rank_threads(comm, o.threads));

@@ -25,8 +25,8 @@ static Init init_of_folder(const std::string& folder) {
 }
 
 // build/import makes a folder of a model in one file, and keeps it in a cache.
-static Init init_of_file(const std::string& path) {
-    const std::string folder = ask_tool("--init", require_tool("--init", "import"), {"--answer"}, path, [] {});
+static Init init_of_file(const std::string& path, const Waiting& waiting) {
+    const std::string folder = ask_tool("--init", require_tool("--init", "import"), {"--answer"}, path, waiting);
     Init init = init_of_folder(folder);
     init.folder = path;
     init.imported = folder;
@@ -49,12 +49,12 @@ static void check_base(Init* init) {
     init->config = own;
 }
 
-static Init init_of_adapter(const std::string& folder) try {
+static Init init_of_adapter(const std::string& folder, const Waiting& waiting) try {
     const std::string named = checkpoint_named(read_adapter_config(folder).base);
     const std::string own = path_join(folder, "tokenizer.json");
     const std::string base = is_file(named) ? named : resolve_model_folder(named);
     if (is_adapter(base)) die_content("base_model_name_or_path", "the adapter " + base, "a whole model");
-    Init init = is_file(base) ? init_of_file(base) : init_of_folder(base);
+    Init init = is_file(base) ? init_of_file(base, waiting) : init_of_folder(base);
     if (file_exists(own)) read_tokenizer_files(folder, &init);
     init.adapter = folder;
     if (file_exists(path_join(folder, "state.json"))) check_base(&init);
@@ -63,11 +63,11 @@ static Init init_of_adapter(const std::string& folder) try {
     die(error.code, "adapter %s: %s", folder.c_str(), error.message.c_str());
 }
 
-Init init_of_path(const std::string& name) {
+Init init_of_path(const std::string& name, const Waiting& waiting) {
     const std::string path = checkpoint_named(name);
-    if (is_file(path)) return init_of_file(path);
+    if (is_file(path)) return init_of_file(path, waiting);
     const std::string folder = resolve_model_folder(path);
-    return is_adapter(folder) ? init_of_adapter(folder) : init_of_folder(folder);
+    return is_adapter(folder) ? init_of_adapter(folder, waiting) : init_of_folder(folder);
 }
 
 uint32_t weights_checksum(const Init& init) {
@@ -77,9 +77,9 @@ uint32_t weights_checksum(const Init& init) {
     return crc;
 }
 
-Init init_of_options(Options* o) {
+Init init_of_options(Options* o, Comm* comm) {
     if (o->init.empty()) return {};
-    const Init init = init_of_path(o->init);
+    const Init init = init_of_path(o->init, [comm] { comm_progress(comm, -1, "importing --init"); });
     if (o->lora.rank && !init.adapter.empty())
         die(kExitUsage, "--lora: %s: got an adapter, want a whole model; build/export --merge --hf DIR makes one",
             o->init.c_str());

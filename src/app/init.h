@@ -1,5 +1,6 @@
 // init.h -- where a run's shape, weights, tokenizer and data come from: options, --init, or the checkpoint of a resume.
 #pragma once
+#include <functional>
 #include "models/config.h"
 #include "src/comm/comm.h"
 #include "src/data/data.h"
@@ -17,12 +18,13 @@ struct Init {
 };
 
 // Reads all but the weights of a run, checkpoint, Hugging Face folder, PEFT adapter or model in one file.
-// kExitBadContent if an adapter was trained for other weights.
-Init init_of_path(const std::string& path);
+// kExitBadContent if an adapter was trained for other weights. waiting: called while another program imports a file.
+using Waiting = std::function<void()>;
+Init init_of_path(const std::string& path, const Waiting& waiting = [] {});
 // Returns the CRC-32C of the files with a model's weights.
 uint32_t weights_checksum(const Init& init);
 // Reads --init, and puts model and shape into the options. kExitUsage if a given one differs.
-Init init_of_options(Options* options);
+Init init_of_options(Options* options, Comm* comm);
 // Rank 0 reads config.json and tokenizer.json of the checkpoint to resume, and broadcasts them: other hosts may lack
 // the folder. kExitBadContent if its sizes are not those of the saved options. Collective.
 Init init_of_run(const std::string& checkpoint, const Options& options, Comm* comm);
