@@ -118,20 +118,8 @@ Tokens open_prepared(const Source& source, const std::string& folder) {
             .val_hash = about.val_hash, .note = about.note};
 }
 
-// Where the data are, and what of them is for validation. Without `val` it is a part of `train`.
-struct Sources { Source train, val; };
-
 std::string story_file(const char* name) {
     return find_data_file(name, "run ninja, which makes the built-in text, or give --data");
-}
-
-Sources find_sources(const DataOptions& o) {
-    Sources s;
-    s.train = find_source(o.data.empty() ? story_file("stories_train.jsonl") : o.data);
-    if (!o.whole) s.val = take_validation(&s.train);
-    if (!o.val_data.empty()) s.val = find_source(o.val_data);
-    else if (o.data.empty()) s.val = find_source(story_file("stories_val.jsonl"));
-    return s;
 }
 
 // Whether anything has to be tokenised, or tokens have a text.
@@ -192,8 +180,17 @@ std::string describe(const Data& data, const Sources& s, const Tokens& tokens, b
 
 }  // namespace
 
+Sources find_sources(const DataOptions& o, Source (*find)(const std::string& path)) {
+    Sources s;
+    s.train = find(o.data.empty() ? story_file("stories_train.jsonl") : o.data);
+    if (!o.whole) s.val = take_validation(&s.train);
+    if (!o.val_data.empty()) s.val = find(o.val_data);
+    else if (o.data.empty()) s.val = find(story_file("stories_val.jsonl"));
+    return s;
+}
+
 Data open_data(const DataOptions& o, Comm* comm) {
-    const Sources s = find_sources(o);
+    const Sources s = find_sources(o, find_source);
     const PrepAnswer answer = needs_prep(o, s) ? answer_of_prep(o, comm) : PrepAnswer();
     Data data = {.start = answer.start, .task = answer.task};
     if (!answer.vocabulary.empty()) data.vocabulary = read_vocabulary(answer.vocabulary);

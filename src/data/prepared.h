@@ -9,6 +9,11 @@
 std::string data_request(const DataOptions& options);
 DataOptions parse_data_request(const std::string& request);         // options that it leaves out have their defaults
 
+// Where the data are, and what of them is for validation. Without files in `val` that is a part of `train`.
+struct Sources { Source train, val; };
+// find: find_source, or a function that also looks into texts.
+Sources find_sources(const DataOptions& options, Source (*find)(const std::string& path));
+
 struct PrepAnswer {
     std::string train, val, vocabulary;     // folders; "": that part of the data is no text
     std::vector<int> start;                 // as in Data

@@ -4,7 +4,6 @@
 #include "src/base/common.h"
 #include "src/base/file.h"
 #include "src/base/json.h"
-#include "src/data/prepared.h"
 #include "src/text/model_texts.h"
 #include "src/text/questions.h"
 
@@ -153,7 +152,7 @@ std::string tokens_of(const TextChoice& c, const Source& source, const DataOptio
     if (c.tokenizer.kind == Tokenizer::none)
         die(kExitUsage, "data: %s: got text, but without a tokenizer there are only tokens; give --tokenizer",
             source.path.c_str());
-    const bool split = c.split(o), masked = source.is_masked();
+    const bool split = c.sources.val.files.empty() && !o.whole, masked = source.is_masked();
     std::string content = hash_text(source) + c.tokenizer.own_json(true);
     if (c.chat.form) content += c.chat.form->name + c.chat.system;
     const PreparedTokens about = {.width = c.tokenizer.vocab_size <= 65536 && !masked ? 2u : 4u, .masked = masked};
@@ -182,22 +181,16 @@ std::string cached_vocabulary(const Vocabulary& vocabulary, const std::string& f
 }  // namespace
 
 TextChoice choose_text(const DataOptions& o, const std::string& folder, const Progress& progress) {
-    const auto story_file = [](const char* name) {
-        return find_data_file(name, "run ninja, which makes the built-in text, or give --data");
-    };
     TextChoice c;
-    c.train = find_texts(o.data.empty() ? story_file("stories_train.jsonl") : o.data);
-    if (!o.whole) c.val = take_validation(&c.train);
-    if (!o.val_data.empty()) c.val = find_texts(o.val_data);
-    else if (o.data.empty()) c.val = find_texts(story_file("stories_val.jsonl"));
-
-    c.tokenizer = choose_tokenizer(o, c.train, c.val, folder, progress);
+    c.sources = find_sources(o, find_texts);
+    const auto& [train, val] = c.sources;
+    c.tokenizer = choose_tokenizer(o, train, val, folder, progress);
     // A new model that learns one text never sees the end-of-text token.
-    if (c.train.is_text() && (!c.train.has_documents() || o.whole) && !o.init_eot) c.tokenizer.eot = -1;
-    const bool chats = c.train.format == Format::chat;
-    if (!c.val.files.empty() && (chats ? c.val.format != c.train.format : c.val.format == Format::chat))
-        die_content("data: " + c.val.path, format_name(c.val.format),
-                    format_name(c.train.format) + (" as " + c.train.path));
+    if (train.is_text() && (!train.has_documents() || o.whole) && !o.init_eot) c.tokenizer.eot = -1;
+    const bool chats = train.format == Format::chat;
+    if (!val.files.empty() && (chats ? val.format != train.format : val.format == Format::chat))
+        die_content("data: " + val.path, format_name(val.format),
+                    format_name(train.format) + (" as " + train.path));
     const std::string own = chat_template_of(o.init_chat_template, o.init_tokenizer_config, "tokenizer_config.json");
     if (chats) c.chat = choose_chat_template(o.chat_template, own, parent_folder(o.init_path));
     if (chats && !o.whole) add_chat_tokens(&c.tokenizer, *c.chat.form);
@@ -209,9 +202,10 @@ TextChoice choose_text(const DataOptions& o, const std::string& folder, const Pr
 std::string prepare(const DataOptions& o, const std::string& given, const Progress& progress) {
     const std::string folder = given.empty() ? cache_folder(o.cache) : given;
     const TextChoice c = choose_text(o, folder, progress);
+    const auto& [train, val] = c.sources;
     PrepAnswer answer;
-    if (c.train.is_text()) answer.train = tokens_of(c, c.train, o, folder, progress);
-    if (!c.val.files.empty() && c.val.is_text()) answer.val = tokens_of(c, c.val, o, folder, progress);
+    if (train.is_text()) answer.train = tokens_of(c, train, o, folder, progress);
+    if (!val.files.empty() && val.is_text()) answer.val = tokens_of(c, val, o, folder, progress);
     if (c.tokenizer.kind != Tokenizer::none) {
         Vocabulary vocabulary = vocabulary_of(c.tokenizer, c.chat);
         vocabulary.files = tokenizer_files(c.tokenizer, c.chat, o);

@@ -1,16 +1,15 @@
 // prepare.h -- makes what training needs of texts: their tokens, the vocabulary, the tokens of --prompt and --task. What
 // is made goes into a cache (src/base/cache.h), so that the next start on the same text reads it at once.
 #pragma once
-#include "src/data/data.h"
+#include "src/data/prepared.h"
 #include "src/text/text.h"
 
 // What --data, --val-data, --tokenizer, --chat-template and the model of --init mean together.
 struct TextChoice {
-    Source train, val;                      // without files in `val`, a part of `train` is for validation
+    Sources sources;
     Tokenizer tokenizer;                    // its kind is none if tokens have no text
     ChatTemplate chat;                      // its form is null unless the data are conversations with a template
     int vocab_size = 0;                     // rows of the model's embedding
-    bool split(const DataOptions& o) const { return val.files.empty() && !o.whole; }
 };
 // Chooses. A tokenizer that learns from the text does so once; folder: the cache. kExitUsage, kExitBadContent.
 TextChoice choose_text(const DataOptions& options, const std::string& folder, const Progress& progress);

@@ -49,6 +49,9 @@ static void read_item(const Json& line, const char* what, const Tokenizer& token
 }
 
 Task read_questions(const std::string& path, const Tokenizer& tokenizer, int T) {
+    if (tokenizer.kind == Tokenizer::none)
+        die(kExitUsage, "--task: %s: got questions, but without a tokenizer there are only tokens; give --tokenizer",
+            path.c_str());
     FileReader file(path);
     Task task = {base_name(path).substr(0, base_name(path).rfind('.')), {}, {}};
     std::string_view line;
