@@ -209,10 +209,15 @@ std::string cached(const std::string& folder, const std::string& name,
     if (use(work.entry)) return work.entry;             // made between the look and the lock
     remove_leftovers(folder);
     make_room(folder, size_limit());
-    work.make([&](const std::string& into) {
-        make(into);
-        write_file_atomic(path_join(into, kMade), std::to_string(sync_tree(into)));
-    });
+    try {
+        work.make([&](const std::string& into) {
+            make(into);
+            write_file_atomic(path_join(into, kMade), std::to_string(sync_tree(into)));
+        });
+    } catch (const Error& error) {
+        if (error.code != kExitWrite) throw;
+        die(kExitWrite, "%s; make room, or set %s to another folder", error.message.c_str(), kVariable);
+    }
     return work.entry;
 }
 
