@@ -9,7 +9,7 @@
 #include "tools/tool.h"
 
 static std::string ask(const std::string& what, const std::string& request, int* count = nullptr) {
-    return ask_tool("test", program_path(), {"--tool", what}, request, [&] {
+    return ask_tool("--test", program_path(), {"--tool", what}, request, [&] {
         if (count) ++*count;
     });
 }
@@ -53,7 +53,7 @@ TEST(errors) {
     expect_error(kExitOther, "out of memory", [] { ask("memory", ""); });
     expect_error(kExitOther, "several lines", [] { ask("lines", ""); });
     expect_error(kExitOther, "killed by signal 9", [] { ask("kill", ""); });
-    expect_error(kExitOther, "cannot start", [] { ask_tool("test", "/proc/none", {}, "", [] {}); });
+    expect_error(kExitOther, "cannot start", [] { ask_tool("--test", "/proc/none", {}, "", [] {}); });
 }
 
 // A tool whose standard error is a pipe, so that its end can be seen.
@@ -84,7 +84,7 @@ TEST(tool_ends_with_its_asker) {
         const auto progress = [&] {
             if (write(begun[1], "x", 1) < 0) _exit(1);
         };
-        ask_tool("test", program_path(), {"--tool", "forever"}, "", progress);
+        ask_tool("--test", program_path(), {"--tool", "forever"}, "", progress);
         _exit(1);
     }
     char x;
@@ -99,7 +99,7 @@ TEST(tool_ends_with_its_asker) {
 TEST(asker_breaks_off) {
     Watched tool;
     expect_error(kExitStopped, "stopped", [] {
-        ask_tool("test", program_path(), {"--tool", "forever"}, "", [] { die(kExitStopped, "stopped"); });
+        ask_tool("--test", program_path(), {"--tool", "forever"}, "", [] { die(kExitStopped, "stopped"); });
     });
     const std::string said = tool.end();
     EXPECT(said.empty(), "the tool says %s", said.c_str());
@@ -113,7 +113,7 @@ TEST(tool_blocks_signals) {
         if (setpgid(0, 0) != 0) _exit(3);
         std::signal(SIGTERM, SIG_IGN);
         int count = 0;
-        const std::string answer = ask_tool("test", program_path(), {"--tool", "default"}, "", [&] {
+        const std::string answer = ask_tool("--test", program_path(), {"--tool", "default"}, "", [&] {
             count++;
             kill(0, SIGTERM);
         });
