@@ -16,8 +16,8 @@ begin gpt2 --model gpt2 --heads 2 --tokenizer bpe:300
 begin llama --model llama --heads 4 --kv-heads 2 --tokenizer bpe:300
 begin qwen3 --model qwen3 --heads 4 --kv-heads 2 --head-size 16 --tokenizer bpe:300
 check "llm.c's file" $tools/export "$tmp/gpt2" --llmc "$tmp/gpt2.bin"
-entries() { ls "$LOCKSTEP_CACHE" | wc -l; }
-check "nothing was imported so far" test ! -e "$LOCKSTEP_CACHE"
+entries() { ls -d "$LOCKSTEP_CACHE"/import-* 2>/dev/null | wc -l; }
+check "nothing was imported so far" test "$(entries)" -eq 0
 
 # ---- the folder
 for of in gpt2 llama qwen3; do
@@ -68,7 +68,7 @@ full "a full cache" 'write failed' $import "$tmp/gpt2.gguf"
 full "a full cache of --init" 'train_gpt: error: write failed' $train eval "$tmp/gpt2.gguf" --data $corpus
 check "one line says so" test "$(wc -l <"$tmp/expect.log")" -eq 1
 check "nothing is left of it" test -z "$(ls -A "$tmp/full")"
-mkdir "$tmp/bare" && cp "$train" "$tmp/bare/train_gpt"
+mkdir "$tmp/bare" && cp "$train" "$tmp/bare/train_gpt" && cp $tools/lm "$tmp/bare/"
 expect "a program without the tool" 66 'ninja build/import' "$tmp/bare/train_gpt" eval "$tmp/gpt2.gguf" --data $corpus
 cp -r "$tmp/llama.in" "$tmp/chatty" && echo "{{ messages }}" >"$tmp/chatty/chat_template.jinja"
 check "a chat template" $tools/export "$tmp/chatty" --gguf "$tmp/chatty.gguf"
