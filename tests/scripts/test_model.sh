@@ -68,7 +68,7 @@ cat >"$tmp/config.json" <<'END'
 {"model": "gpt2", "preset": "gpt2-124m", "vocab_size": 257, "layers": 6}
 END
 expect "of a config.json, by the tool" 0 "$line" "${TOOLS:-build}/plan" "$tmp/config.json" --for 8xh100
-mkdir "$tmp/alone" && cp "$train" "$tmp/alone/train_gpt"
+mkdir "$tmp/alone" && cp "$train" "$tmp/alone/train_gpt" && cp "${TOOLS:-build}/prep" "$tmp/alone/"
 expect "without its tool" 66 'plan: .* build it with: ninja build/plan' "$tmp/alone/train_gpt" --dry-run --for h100 \
     --seq-len 16 --data tests/golden/lines.txt
 # A GPU's memory, counted by a CPU: what the GPU backend counts itself.

@@ -112,6 +112,9 @@ while [ $# -gt 0 ]; do case "$1" in -o) out=$2 ;; -) in=- ;; esac; shift; done
 case "${out:-}" in *make_stories)
     echo "cd \$1 && touch stories.json stories_train.jsonl stories_val.jsonl questions.jsonl" >"$out"
     chmod +x "$out" ;;
+*/prep)
+    echo "mkdir -p \$2 && touch \$2/answer.json" >"$out"
+    chmod +x "$out" ;;
 esac'
 git_in_tree() { git -C "$tree" -c user.name=x -c user.email=x -c init.defaultBranch=main "$@"; }
 build_tree() { ninja -C "$tree" train_gpt; }
