@@ -25,16 +25,6 @@
 #include "tools/tool.h"
 
 namespace {
-const char* const kUsage =
-    "usage: export OUT [--hf DIR [--merge]] [--gguf FILE [--type f16|f32|bf16|q8_0]] [--llmc FILE]\n"
-    "Writes the model of a run, checkpoint or Hugging Face folder OUT for other programs:\n"
-    "  --hf DIR      Hugging Face folder: transformers' from_pretrained(DIR)\n"
-    "  --merge       of a run with --lora the whole model, not PEFT's adapters beside it\n"
-    "  --gguf FILE   GGUF with tokenizer: llama.cpp, LM Studio; with FILE.Modelfile for ollama\n"
-    "  --type TYPE   of its matrices: f16 (default), f32, bf16, or q8_0 of 8 bits\n"
-    "  --llmc FILE   llm.c's checkpoint, version 3 (fp32)\n"
-    "Nothing is overwritten. exit codes: 0, 2 usage, 65 bad content, 66 no model, 74 a write failed\n";
-
 struct Exported {
     std::string folder, name;                           // name: of the run, for GGUF's general.name
     bool adapter;                                       // the folder has adapters; `values` are merged
@@ -444,24 +434,18 @@ void fill_gguf(const Exported& m, const Arguments& a, const Output& out) {
 
 // ---------------------------------------------------------------------------------------------------- command line
 
-Arguments parse_arguments(int argc, char** argv) {
-    Arguments a;
-    std::vector<std::string> models = read_options("export", argc, argv,
-        {{"--hf", &a.hf}, {"--gguf", &a.gguf}, {"--llmc", &a.llmc}, {"--type", &a.type}, {"--merge", nullptr}});
-    a.merge = std::erase(models, "--merge") > 0;
+void check_arguments(const Words& models, Arguments* a) {
     if (models.size() > 1) die(kExitUsage, "got a second folder: %s: want one", models[1].c_str());
     if (models.empty()) die(kExitUsage, "want the folder of a run, a checkpoint or a Hugging Face model");
-    a.out = models[0];
-    if (a.hf.empty() && a.gguf.empty() && a.llmc.empty())
+    a->out = models[0];
+    if (a->hf.empty() && a->gguf.empty() && a->llmc.empty())
         die(kExitUsage, "want --hf DIR, --gguf FILE or --llmc FILE; see export --help");
-    gguf_type(a.type);
-    for (const std::string& path : {a.gguf, a.llmc})
+    gguf_type(a->type);
+    for (const std::string& path : {a->gguf, a->llmc})
         if (path.ends_with('/')) die(kExitUsage, "%s: want the name of a file", path.c_str());
-    return a;
 }
 
-int run(int argc, char** argv) {
-    const Arguments a = parse_arguments(argc, argv);
+int run(const Arguments& a) {
     const Init init = init_of_path(a.out);
     const std::string name = base_name(a.out), kind = init.config.info->name;
     for (const auto& [option, path, known] : {std::tuple("--gguf", a.gguf, !gguf_keys(kind).empty()),
@@ -489,4 +473,19 @@ int run(int argc, char** argv) {
 }
 }  // namespace
 
-int main(int argc, char** argv) { return tool_main("export", kUsage, argc, argv, run); }
+int main(int argc, char** argv) {
+    Arguments a;
+    const Tool tool = {"export",
+        "usage: export OUT [--hf DIR [--merge]] [--gguf FILE [--type TYPE]] [--llmc FILE]\n"
+        "Writes the model of a run, checkpoint or Hugging Face folder OUT for other programs:\n",
+        {{"--hf", "DIR", "Hugging Face folder: transformers' from_pretrained(DIR)", &a.hf},
+         {"--merge", "", "of a run with --lora the whole model, not PEFT's adapters beside it", &a.merge},
+         {"--gguf", "FILE", "GGUF with tokenizer: llama.cpp, LM Studio; with FILE.Modelfile for ollama", &a.gguf},
+         {"--type", "TYPE", "of its matrices: f16, f32, bf16, or q8_0 of 8 bits", &a.type},
+         {"--llmc", "FILE", "llm.c's checkpoint, version 3 (fp32)", &a.llmc}},
+        "Nothing is overwritten. exit codes: 0, 2 usage, 65 bad content, 66 no model, 74 a write failed\n"};
+    return tool_main(tool, argc, argv, [&](const Words& models) {
+        check_arguments(models, &a);
+        return run(a);
+    });
+}

@@ -20,12 +20,6 @@
 
 namespace {
 
-const char* const kUsage =
-    "usage: import FILE [-o DIR]\n"
-    "Makes a Hugging Face folder of a model in one file: .gguf that is not quantized, or llm.c's GPT-2 .bin.\n"
-    "  -o DIR   where; it must not exist, or be empty (not given: in the cache, LOCKSTEP_CACHE or ~/.cache/lockstep)\n"
-    "Prints the folder. exit codes: 0, 2 usage, 65 bad content, 66 no file, 74 a write failed\n";
-
 constexpr int kVersion = 1;                 // of what is made of a file; part of its name in the cache
 
 using Progress = std::function<void()>;
@@ -119,12 +113,10 @@ std::string import_into_cache(const std::string& path, const Progress& progress)
     return cached(cache_folder(""), name, make, progress);
 }
 
-int run(int argc, char** argv) {
+int run(const Words& words, std::string into, bool answers) {
     std::signal(SIGXFSZ, SIG_IGN);          // a limit of file sizes is an error like a full disk
-    std::string into;
-    const std::vector<std::string> words = read_options("import", argc, argv, {{"-o", &into}, {"--answer", nullptr}});
+    if (answers && words.empty()) return answer_request(import_into_cache);
     if (words.size() != 1) die(kExitUsage, "got %zu files, want one; see import --help", words.size());
-    if (words[0] == "--answer") return answer_request(import_into_cache);
     if (into.empty()) {
         into = import_into_cache(words[0], [] {});
     } else {
@@ -139,4 +131,15 @@ int run(int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) { return tool_main("import", kUsage, argc, argv, run); }
+int main(int argc, char** argv) {
+    std::string into;
+    bool answers = false;
+    const Tool tool = {"import",
+        "usage: import FILE [-o DIR]\n"
+        "Makes a Hugging Face folder of a model in one file: .gguf that is not quantized, or llm.c's GPT-2 .bin.\n",
+        {{"-o", "DIR", "where; it must not exist, or be empty (not given: in the cache, LOCKSTEP_CACHE or "
+          "~/.cache/lockstep)", &into},
+         {"--answer", "", "", &answers}},
+        "Prints the folder. exit codes: 0, 2 usage, 65 bad content, 66 no file, 74 a write failed\n"};
+    return tool_main(tool, argc, argv, [&](const Words& words) { return run(words, into, answers); });
+}

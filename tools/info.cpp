@@ -23,12 +23,12 @@
 
 namespace {
 
-const char* const kUsage =
+const Tool kTool = {"info",
     "usage: info FILE...\n"
     "Says what a file or folder is and whether it is whole: a run, a checkpoint or Hugging Face folder, .safetensors, "
     "GGUF,\n"
     "token files (llm.c, nanoGPT, .npy), text, tokenizer.json, config.json, metrics.jsonl.\n"
-    "exit codes: 0 all are fine, 65 one is damaged or of an unknown kind, 66 one is missing, 2 usage\n";
+    "exit codes: 0 all are fine, 65 one is damaged or of an unknown kind, 66 one is missing, 2 usage\n"};
 
 // One line of the answer.
 __attribute__((format(printf, 1, 2))) void say(const char* text, ...) {
@@ -283,15 +283,11 @@ void show(const std::string& path) {
     source.is_text() ? show_text(path, source.format) : show_tokens(path, source.format);
 }
 
-int run(int argc, char** argv) {
+int run(const Words& files) {
     int code = kExitDone;
-    if (argc < 2) return std::fputs(kUsage, stderr), kExitUsage;
-    for (int i = 1; i < argc; i++)
-        if (const std::string arg = argv[i]; arg.size() > 1 && arg[0] == '-')
-            die(kExitUsage, "unknown option: %s: %s; see info --help", arg.c_str(),
-                edit_distance(arg, "--help") <= 3 ? "did you mean --help?" : "there is only --help");
-    for (int i = 1; i < argc; i++) try {
-        show(argv[i]);
+    if (files.empty()) return std::fputs(kTool.head, stderr), kExitUsage;
+    for (const std::string& file : files) try {
+        show(file);
     } catch (const Error& error) {
         std::fflush(stdout);
         print_error(error);
@@ -301,4 +297,4 @@ int run(int argc, char** argv) {
 }
 }  // namespace
 
-int main(int argc, char** argv) { return tool_main("info", kUsage, argc, argv, run); }
+int main(int argc, char** argv) { return tool_main(kTool, argc, argv, run); }

@@ -161,26 +161,22 @@ int launch_ranks(int np, int max_restarts, bool elastic, const std::vector<char*
     }
 }
 
-int read_count(const char* option, const std::string& text) {
-    if (int n; parse_whole(text, &n) && n >= 0) return n;
-    die(kExitUsage, "%s: got %s, want a number", option, text.c_str());
-}
-
-constexpr char kUsage[] =
-    "usage: build/launch --np=N [--max-restarts=N] [--elastic] PROGRAM [ARGUMENT...]\n"
-    "Starts N ranks of a program on this machine and supervises them, as train_gpt --np N does.\n";
-
 }  // namespace
 
 int main(int argc, char** argv) {
     int own = 1;                            // the words before the program's
     while (own < argc && argv[own][0] == '-') own++;
-    return tool_main("train_gpt", kUsage, own, argv, [&](int, char**) {         // which users have called
-        std::string np, max_restarts = "3";
-        const bool elastic = !read_options("launch", own, argv, {{"--np", &np}, {"--max-restarts", &max_restarts},
-                                                                 {"--elastic", nullptr}}).empty();
-        const int ranks = read_count("--np", np), restarts = read_count("--max-restarts", max_restarts);
-        if (own == argc || ranks == 0) die(kExitUsage, "launch: want --np=N and a program; see build/launch --help");
+    int ranks = 0, restarts = 3;
+    bool elastic = false;
+    const Tool tool = {"train_gpt",         // which users have called
+        "usage: build/launch --np=N [--max-restarts=N] [--elastic] PROGRAM [ARGUMENT...]\n"
+        "Starts N ranks of a program on this machine and supervises them, as train_gpt --np N does.\n",
+        {{"--np", "N", "ranks", &ranks, {"from 1 to 1024", 1, 1024}},
+         {"--max-restarts", "N", "after a rank was lost", &restarts},
+         {"--elastic", "", "after two failures in a row half as many ranks", &elastic}}};
+    return tool_main(tool, own, argv, [&](const Words& words) {
+        if (own == argc || ranks == 0 || !words.empty())
+            die(kExitUsage, "launch: want --np=N and a program; see build/launch --help");
         prctl(PR_SET_NAME, base_name(argv[own]).c_str());       // as ps, killall and top know it
         return launch_ranks(ranks, restarts, elastic, {argv + own, argv + argc + 1});
     });

@@ -29,14 +29,13 @@ static int plan(const std::string& path, const std::string& gpus) {
 
 }  // namespace BACKEND
 
-constexpr char kUsage[] =
-    "usage: build/plan CONFIG --for [Nx]GPU     how long a step takes, by a model of the GPU\n"
-    "CONFIG: a run's config.json. GPU: a100, h100, h200, b200, 4090; 16xh100: two hosts of 8.\n";
-
 int main(int argc, char** argv) {
-    return tool_main("plan", kUsage, argc, argv, [](int argc, char** argv) {
-        std::string gpus;
-        const std::vector<std::string> words = read_options("plan", argc, argv, {{"--for", &gpus}});
+    std::string gpus;
+    const Tool tool = {"plan",
+        "usage: build/plan CONFIG --for [Nx]GPU     how long a step takes, by a model of the GPU\n"
+        "CONFIG: a run's config.json.\n",
+        {{"--for", "[Nx]GPU", "a100, h100, h200, b200, 4090; 16xh100: two hosts of 8", &gpus}}};
+    return tool_main(tool, argc, argv, [&](const Words& words) {
         if (words.size() != 1 || gpus.empty())
             die(kExitUsage, "plan: want a config.json and --for; see build/plan --help");
         return BACKEND::plan(words[0], gpus);

@@ -7,21 +7,9 @@
 
 namespace {
 
-const char* const usage =
-    "usage: plot OUT... [-o loss.svg] [--y loss] [--x step|tokens|time] [--log] [--smooth STEPS]\n"
-    "Draws the training and validation losses of runs (folders, or metrics.jsonl files) as an SVG; without -o as\n"
-    "loss.svg in the folder of the first. build/report makes a page of all curves.\n"
-    "  --y NAME   another curve, and NAME.svg: bpb (validation, in bits per byte; the default for runs of different\n"
-    "             tokenizers) or a number of the train events: lr, grad_norm, tok_s, step_ms, compute_ms, ...\n"
-    "  --x time   the time in which the run was on, without pauses before a resume\n"
-    "  --log      a logarithmic y axis\n"
-    "  --smooth   the average is over about so many steps; without it over a hundredth of the run\n";
-
 struct Wish {
-    std::vector<std::string> paths;
     std::string out;                    // default: loss.svg beside the first run's metrics.jsonl
-    std::string y;
-    Axis x = kSteps;
+    std::string y, x = "step";
     bool log = false;
     double window = 0;                  // of the smoothing, in steps; 0: a hundredth of the run
 };
@@ -31,30 +19,6 @@ Axis parse_axis(const std::string& text) {
     if (text == "tokens") return kTokens;
     if (text == "time") return kSeconds;
     die(kExitUsage, "--x: got %s, want step, tokens or time", text.c_str());
-}
-
-Wish parse_wish(int argc, char** argv) {
-    Wish wish;
-    for (int i = 1; i < argc; i++) {
-        const std::string arg = argv[i];
-        if (arg == "--log") {
-            wish.log = true;
-        } else if (arg == "-o" || arg == "--smooth" || arg == "--x" || arg == "--y") {
-            if (i + 1 == argc) die(kExitUsage, "%s: got no value; e.g. plot runs/a -o loss.svg", arg.c_str());
-            const std::string value = argv[++i];
-            if (arg == "-o") wish.out = value;
-            if (arg == "--y") wish.y = value;
-            if (arg == "--x") wish.x = parse_axis(value);
-            if (arg == "--smooth" && !(parse_whole(value, &wish.window) && wish.window > 0 && wish.window < 1e9))
-                die(kExitUsage, "--smooth: got %s, want a number of steps > 0", value.c_str());
-        } else if (arg.size() > 1 && arg[0] == '-') {
-            die(kExitUsage, "unknown option %s; want plot OUT... -o loss.svg", arg.c_str());
-        } else {
-            wish.paths.push_back(arg);
-        }
-    }
-    if (wish.paths.empty()) die(kExitUsage, "got no run, want plot OUT... -o loss.svg");
-    return wish;
 }
 
 std::string unit_of(const std::string& y) {
@@ -86,19 +50,19 @@ void add_run(const RunLog& run, const char* color, const Wish& wish, bool alone,
     picture->legend.push_back({name, color});
 }
 
-int plot_main(int argc, char** argv) {
-    Wish wish = parse_wish(argc, argv);
+int run(const Words& paths, Wish wish) {
+    if (paths.empty()) die(kExitUsage, "got no run, want plot OUT... -o loss.svg");
+    Picture picture;
+    picture.axis = parse_axis(wish.x);
     std::vector<RunLog> runs;
-    for (const std::string& path : wish.paths) {
+    for (const std::string& path : paths) {
         runs.emplace_back(path);
         runs.back().read();
     }
-    Picture picture;
     const bool different = wish.y.empty() && !same_tokenizer(runs);
     if (wish.y.empty()) wish.y = different ? "bpb" : "loss";
     picture.title = wish.y == "loss" ? "Training and validation loss" : unit_of(wish.y);
     picture.unit = unit_of(wish.y) + (different ? ", since the runs have different tokenizers" : "");
-    picture.axis = wish.x;
     picture.log = wish.log;
     for (size_t i = 0; i < runs.size(); i++) add_run(runs[i], run_color(i), wish, runs.size() == 1, &picture);
     if (wish.out.empty()) wish.out = path_join(runs[0].folder, wish.y + ".svg");
@@ -110,4 +74,18 @@ int plot_main(int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) { return tool_main("plot", usage, argc, argv, plot_main); }
+int main(int argc, char** argv) {
+    Wish wish;
+    const Tool tool = {"plot",
+        "usage: plot OUT... [options]\n"
+        "Draws the training and validation losses of runs (folders, or metrics.jsonl files) as an SVG; build/report\n"
+        "makes a page of all curves.\n",
+        {{"-o", "FILE", "default: loss.svg in the folder of the first", &wish.out},
+         {"--y", "NAME", "another curve: bpb (the default for runs of different tokenizers), lr, grad_norm, tok_s, "
+          "step_ms, compute_ms, ...", &wish.y},
+         {"--x", "AXIS", "step, tokens or time, in which the run was on, without pauses before a resume", &wish.x},
+         {"--log", "", "a logarithmic y axis", &wish.log},
+         {"--smooth", "STEPS", "the average is over about so many; without it over a hundredth of the run",
+          &wish.window, {"> 0", 0, 1e9, true}}}};
+    return tool_main(tool, argc, argv, [&](const Words& paths) { return run(paths, wish); });
+}

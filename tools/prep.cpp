@@ -32,27 +32,32 @@
 #include "tools/tool.h"
 
 namespace {
-const char* const kUsage =
-    "usage: prep INPUT... -o DIR [--tokenizer gpt2|FILE|byte|bpe:N] [--text-field NAME] [--val-frac X]\n"
-    "            [--shard-tokens N] [--threads N]\n"
-    "Writes the tokens of texts as shards for train_gpt --data DIR. INPUT: a file, folder or quoted glob of .jsonl or\n"
-    "text files (a file is a document), also as .gz or .zst.\n"
-    "  --tokenizer T       as of train_gpt (default gpt2); bpe:N learns from the first 16 MiB\n"
-    "  --text-field NAME   of .jsonl (default text)\n"
-    "  --val-frac X        of the documents, for validation (default 0.01); of a single text its last part\n"
-    "  --shard-tokens N    tokens of a shard (default 100000000)\n"
-    "  --threads N         default: all\n"
-    "Interrupted, the same command goes on, to the same bytes; an input that was read and has changed is refused.\n"
-    "prep --empty-cache removes what train_gpt has kept of texts: in LOCKSTEP_CACHE, or lockstep/ in the user's cache.\n"
-    "exit codes: 0, 2 usage, 65 bad content, 66 no input, 74 a write failed\n";
-
 struct Arguments {
     std::vector<std::string> inputs;
     std::string out, tokenizer = "gpt2", field = "text";
     double val_frac = 0.01;
     uint64_t shard_tokens = 100000000;
     int threads = available_cpus();
+    bool empty_cache = false;
 };
+
+Tool tool_of(Arguments* a) {
+    return {"prep",
+        "usage: prep INPUT... -o DIR [options]\n"
+        "Writes the tokens of texts as shards for train_gpt --data DIR. INPUT: a file, folder or quoted glob of .jsonl "
+        "or\ntext files (a file is a document), also as .gz or .zst.\n",
+        {{"-o", "DIR", "a new folder, or that of an interrupted start", &a->out},
+         {"--tokenizer", "T", "as of train_gpt; bpe:N learns from the first 16 MiB", &a->tokenizer},
+         {"--text-field", "NAME", "of .jsonl", &a->field},
+         {"--val-frac", "X", "of the documents, for validation; of a single text its last part", &a->val_frac,
+          {"from 0 to 0.5", 0, 0.5}},
+         {"--shard-tokens", "N", "tokens of a shard", &a->shard_tokens, {"from 1 to 2147483648", 1, 0x1p31}},
+         {"--threads", "N", "that encode; not given: one for each CPU", &a->threads, {"from 1 to 1024", 1, 1024}},
+         {"--empty-cache", "", "alone: removes what train_gpt has kept of texts, in LOCKSTEP_CACHE, or lockstep/ in "
+          "the user's cache", &a->empty_cache}},
+        "Interrupted, the same command goes on, to the same bytes; an input that was read and has changed is refused.\n"
+        "exit codes: 0, 2 usage, 65 bad content, 66 no input, 74 a write failed\n"};
+}
 
 // ---------------------------------------------------------------------------------------------------------- inputs
 
@@ -418,7 +423,7 @@ struct Meter {                              // of what is done, on a terminal
     }
 };
 
-void run(const Arguments& a) {
+int run(const Arguments& a) {
     const std::vector<Input> inputs = find_inputs(a.inputs);
     Job job = {a, inputs};
     uint64_t bytes = 0;
@@ -441,7 +446,7 @@ void run(const Arguments& a) {
     if (finished) {
         job.clean();
         std::printf("%s: finished already\n", a.out.c_str());
-        return;
+        return kExitDone;
     }
     job.tokenizer = crc;
     job.vocab_size = tokenizer.vocab_size;
@@ -499,29 +504,22 @@ void run(const Arguments& a) {
                     with_commas(o.total).c_str(), o.shards.size());
     if (job.out[1].total == 0) warn("%s: no document fell to validation: give a larger --val-frac", a.out.c_str());
     std::printf("next    ./train_gpt --data %s\n", shell_quote(a.out).c_str());
+    return kExitDone;
 }
 
 // ----------------------------------------------------------------------------------------------------- command line
 
-Arguments parse_arguments(int argc, char** argv) {
-    Arguments a;
-    const auto number = [](const char* name, const std::string& text, auto low, auto high, auto* out) {
-        if (!text.empty() && (!parse_whole(std::string_view(text), out) || *out < low || *out > high))
-            die(kExitUsage, "%s: got %s, want a number from %s to %s", name, text.c_str(),
-                json_number(double(low)).c_str(), json_number(double(high)).c_str());
-    };
-    std::string val_frac, shard_tokens, threads;
-    a.inputs = read_options("prep", argc, argv,
-                            {{"-o", &a.out}, {"--tokenizer", &a.tokenizer}, {"--text-field", &a.field},
-                             {"--val-frac", &val_frac}, {"--shard-tokens", &shard_tokens}, {"--threads", &threads}});
-    number("--val-frac", val_frac, 0.0, 0.5, &a.val_frac);
-    number("--shard-tokens", shard_tokens, uint64_t(1), uint64_t(1) << 31, &a.shard_tokens);
-    number("--threads", threads, 1, 1024, &a.threads);
+int run_command(Arguments a) {
     a.out = without_slash(a.out);
+    if (a.empty_cache) {
+        if (!a.inputs.empty() || !a.out.empty()) die(kExitUsage, "--empty-cache: want it alone; see prep --help");
+        empty_cache(cache_folder(""));
+        return kExitDone;
+    }
     if (a.inputs.empty()) die(kExitUsage, "want texts to read; see prep --help");
     if (a.out.empty()) die(kExitUsage, "want -o DIR, a new folder");
     if (a.tokenizer == "char") die(kExitUsage, "--tokenizer: got char, want gpt2, byte, bpe:N or a file");
-    return a;
+    return run(a);
 }
 
 // prep --answer [DIR]: answers a request of train_gpt (src/data/prepared.h). What it makes goes into DIR, with the answer
@@ -549,9 +547,9 @@ int answer(const std::string& folder) {
 int main(int argc, char** argv) {
     const std::string first = argc > 1 ? argv[1] : "";
     if (first == "--answer" && argc <= 3) return answer(argc == 3 ? argv[2] : "");
-    return tool_main("prep", kUsage, argc, argv, [](int n, char** words) {
-        if (n == 2 && words[1] == std::string("--empty-cache")) empty_cache(cache_folder(""));
-        else run(parse_arguments(n, words));
-        return int(kExitDone);
+    Arguments a;
+    return tool_main(tool_of(&a), argc, argv, [&](const Words& inputs) {
+        a.inputs = inputs;
+        return run_command(a);
     });
 }

@@ -18,13 +18,6 @@ extern "C" const char report_page[], report_page_end[];
 
 namespace {
 
-const char* const usage =
-    "usage: report OUT... [-o report.html]\n"
-    "       report OUT... --serve [PORT]\n"
-    "Writes one page with the curves, times, events, samples and options of runs (folders, or metrics.jsonl files);\n"
-    "without -o as report.html in the folder of the first. It opens in any browser and loads nothing from elsewhere.\n"
-    "--serve: shows the page to browsers on this machine while the runs go on, until Ctrl-C; the port is 6180.\n";
-
 constexpr size_t kBins = 999;           // of a curve, which then has about twice as many points
 
 // A chart. y, dots: names of the curves drawn as a line and as dots, or empty. Validations, tasks and stalls are dots.
@@ -207,25 +200,7 @@ std::string answer(Runs* runs, const std::string& path, std::string* type) {
     return path == "/" ? page(*runs, true) : path == "/data.json" ? data_json(*runs, true) : "";
 }
 
-int report_main(int argc, char** argv) {
-    std::vector<std::string> paths;
-    std::string out;
-    int port = -1;                          // none: not served
-    for (int i = 1; i < argc; i++) {
-        const std::string arg = argv[i];
-        if (arg == "-o") {
-            if (i + 1 == argc) die(kExitUsage, "-o: got no value; e.g. report runs/a -o report.html");
-            out = argv[++i];
-        } else if (arg == "--serve") {
-            port = 6180;
-            if (i + 1 < argc && parse_whole(std::string_view(argv[i + 1]), &port)) i++;
-            if (port < 0 || port > 65535) die(kExitUsage, "--serve: got %d, want a port, 0 (any) to 65535", port);
-        } else if (arg.size() > 1 && arg[0] == '-') {
-            die(kExitUsage, "unknown option %s; want report OUT... [-o report.html] or --serve [PORT]", arg.c_str());
-        } else {
-            paths.push_back(arg);
-        }
-    }
+int run(const Words& paths, std::string out, int port) {
     if (paths.empty()) die(kExitUsage, "got no run, want report OUT... [-o report.html] or --serve [PORT]");
     if (!out.empty() && port >= 0) die(kExitUsage, "got -o and --serve, want one of them");
     Runs runs(paths.begin(), paths.end());
@@ -249,4 +224,16 @@ int report_main(int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) { return tool_main("report", usage, argc, argv, report_main); }
+int main(int argc, char** argv) {
+    std::string out;
+    int port = -1;                          // none: not served
+    const Tool tool = {"report",
+        "usage: report OUT... [-o report.html]\n"
+        "       report OUT... --serve [PORT]\n"
+        "Writes one page with the curves, times, events, samples and options of runs (folders, or metrics.jsonl "
+        "files).\nIt opens in any browser and loads nothing from elsewhere.\n",
+        {{"-o", "FILE", "default: report.html in the folder of the first", &out},
+         {"--serve", "[PORT]", "shows the page to browsers on this machine while the runs go on, until Ctrl-C; the "
+          "port is 6180", &port, {"from 0 to 65535", 0, 65535}, "6180"}}};
+    return tool_main(tool, argc, argv, [&](const Words& paths) { return run(paths, out, port); });
+}

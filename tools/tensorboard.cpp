@@ -22,19 +22,15 @@ static int follow(EventFile* file) {
     }
 }
 
-constexpr char kUsage[] =
-    "usage: build/tensorboard OUT [--eval-every N]     writes an event file beside the run's metrics.jsonl\n"
-    "--eval-every N: the newest start's. --follow: goes on until standard input ends.\n";
-
 int main(int argc, char** argv) {
-    return tool_main("tensorboard", kUsage, argc, argv, [](int argc, char** argv) {
-        std::string eval_every = "0";
-        std::vector<std::string> words =
-            read_options("tensorboard", argc, argv, {{"--eval-every", &eval_every}, {"--follow", nullptr}});
-        const bool follows = std::erase(words, "--follow") > 0;
-        int64_t every;
-        if (words.size() != 1 || !parse_whole(eval_every, &every))
-            die(kExitUsage, "tensorboard: want a run's folder; see build/tensorboard --help");
+    int64_t every = 0;
+    bool follows = false;
+    const Tool tool = {"tensorboard",
+        "usage: build/tensorboard OUT [options]     writes an event file beside the run's metrics.jsonl\n",
+        {{"--eval-every", "N", "the newest start's", &every},
+         {"--follow", "", "goes on until standard input ends", &follows}}};
+    return tool_main(tool, argc, argv, [&](const Words& words) {
+        if (words.size() != 1) die(kExitUsage, "tensorboard: want a run's folder; see build/tensorboard --help");
         if (chdir(words[0].c_str()) != 0) die(kExitNoInput, "%s: %s", words[0].c_str(), strerror(errno));
         EventFile file(".", every);
         return follows ? follow(&file) : int(kExitDone);

@@ -1,34 +1,29 @@
-// tool.h -- what the programs in tools/ share: --help, errors as exit codes, answers to another program.
+// tool.h -- what the programs in tools/ share: options, --help, errors as exit codes, answers to another program.
 #pragma once
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <exception>
 #include <functional>
-#include <map>
 #include <new>
 #include <string>
 #include <unistd.h>
 #include <vector>
 #include "src/base/common.h"
+#include "src/base/words.h"
 
-// Sets the options, "--name VALUE" or "--name=VALUE", and returns the other words. null: one without a value, a word.
-inline std::vector<std::string> read_options(const char* program, int argc, char** argv,
-                                             const std::map<std::string, std::string*>& options) {
-    std::vector<std::string> words;
-    for (int i = 1; i < argc; i++) {
-        const std::string arg = argv[i], name = arg.substr(0, arg.find('='));
-        const auto option = options.find(name);
-        const bool known = option != options.end();
-        if (!known && arg.starts_with("-")) die(kExitUsage, "unknown option: %s; see %s --help", name.c_str(), program);
-        if (!known || !option->second) {
-            words.push_back(arg);
-            continue;
-        }
-        *option->second = name != arg ? arg.substr(name.size() + 1) : i + 1 < argc ? argv[++i] : "";
-        if (option->second->empty()) die(kExitUsage, "%s: want a value; see %s --help", name.c_str(), program);
-    }
-    return words;
+// A program, with the texts of --help in front of the lines of its options and behind them.
+struct Tool {
+    const char *name, *head;
+    std::vector<OptionRow> options = {};
+    const char* tail = "";
+};
+
+inline std::string help_of(const Tool& tool) {
+    std::string text = tool.head;
+    for (const OptionRow& row : tool.options)
+        if (*row.help) text += help_line(row, row.help, 20, true);
+    return text + tool.tail;
 }
 
 // Runs run(), which returns an exit code. Passes its error to tell, and returns the error's code.
@@ -47,14 +42,12 @@ template <class F, class T> int code_of_errors(const F& run, const T& tell) {
     return told.code;
 }
 
-// Runs run(argc, argv), which returns an exit code, as the program `name`.
-template <class F> int tool_main(const char* name, const char* usage, int argc, char** argv, const F& run) {
-    set_program(name);
-    for (int i = 1; i < argc; i++) {
-        const std::string word = argv[i];
-        if (word == "--help" || word == "-h") return std::fputs(usage, stdout), kExitDone;
-    }
-    return code_of_errors([&] { return run(argc, argv); }, print_error);
+// Sets the tool's options and runs run(words), the other words, which returns an exit code.
+template <class F> int tool_main(const Tool& tool, int argc, char** argv, const F& run) {
+    set_program(tool.name);
+    const Words words(argv + 1, argv + argc);
+    if (contains(words, "--help") || contains(words, "-h")) return std::fputs(help_of(tool).c_str(), stdout), kExitDone;
+    return code_of_errors([&] { return run(read_options(tool.options, words)); }, print_error);
 }
 
 // Writes a line to standard output at once. Throws kExitPeer if nobody reads it any more.

@@ -3,12 +3,11 @@
 #include <algorithm>
 #include <bit>
 #include <climits>
-#include <cmath>
-#include <limits>
 #include <strings.h>
 #include <variant>
 #include "src/base/common.h"
 #include "src/base/json.h"
+#include "src/base/words.h"
 #include "src/options/schedule.h"
 
 namespace {
@@ -18,22 +17,7 @@ namespace {
 // others 2025, "LoRA without regret").
 double tuning_rate(const Options& o) { return (o.lora.rank ? 3e-4 : 3e-5) * 768 / std::clamp(o.shape.C, 1, 768); }
 
-using Words = std::vector<std::string>;
 using O = Options;
-
-Words split(std::string_view text, char separator = ' ') {
-    Words words;
-    while (!text.empty())
-        if (const std::string_view word = next_word(&text, separator); !word.empty()) words.emplace_back(word);
-    return words;
-}
-
-bool contains(const Words& list, const std::string& word) { return std::ranges::find(list, word) != list.end(); }
-
-std::string replaced(std::string name, char from, char to) {
-    std::ranges::replace(name, from, to);
-    return name;
-}
 
 // ---- the table
 
@@ -209,17 +193,18 @@ std::pair<const ModelInfo*, const Preset*> find_preset(const std::string& name) 
 
 // ---- text <-> value
 
-// Calls f with a pointer to the option's value. Adds a hyperparameter that is not set yet.
-template <class F> auto with_value(const Row& row, Options* o, F f) {
-    return std::visit([&](auto field) {
+// Returns the option with its value in `o`. Adds a hyperparameter that is not set yet.
+OptionRow row_of(const Row& row, Options* o) {
+    const auto to = std::visit([&](auto field) -> OptionTarget {
         using T = decltype(field);
         if constexpr (std::is_same_v<T, ShapeNumber>)
-            return std::visit([&](auto number) { return f(&number(o->shape)); }, field);
-        else if constexpr (std::is_same_v<T, float Shape::*>) return f(&(o->shape.*field));
-        else if constexpr (std::is_same_v<T, InHyper>) return f(&o->hyper[row.name]);
-        else if constexpr (requires { o->lora.*field; }) return f(&(o->lora.*field));
-        else return f(&(o->*field));
+            return std::visit([&](auto number) -> OptionTarget { return &number(o->shape); }, field);
+        else if constexpr (std::is_same_v<T, float Shape::*>) return &(o->shape.*field);
+        else if constexpr (std::is_same_v<T, InHyper>) return &o->hyper[row.name];
+        else if constexpr (requires { o->lora.*field; }) return &(o->lora.*field);
+        else return &(o->*field);
     }, row.field);
+    return {"--" + row.name, row.value, row.help, to, row.limits, row.name == "resume" ? "auto" : ""};
 }
 
 template <class T> bool is(const Row& row) { return std::holds_alternative<T>(row.field); }
@@ -235,95 +220,43 @@ bool applies(const Row& row, const Options& o) {
 // Returns the text that set_value reads back exactly; "" for a hyperparameter that is not set.
 std::string value_text(const Row& row, const Options& options) {
     if (is<InHyper>(row) && !options.hyper.contains(row.name)) return "";
-    return with_value(row, const_cast<Options*>(&options), [](const auto* value) -> std::string {
-        using T = std::decay_t<decltype(*value)>;
-        char digits[64];
-        if constexpr (std::is_same_v<T, std::string>) return *value;
-        else if constexpr (std::is_same_v<T, bool>) return *value ? "on" : "off";
-        else return {digits, std::to_chars(digits, std::end(digits), *value).ptr};
-    });
-}
-
-// Reads digits exactly, and other forms (2.5e3, 512k, 2M) of a whole number up to 2^53.
-template <class T> bool parse_number(std::string_view text, const Limits& limits, T* out) {
-    constexpr bool kWhole = std::is_integral_v<T>;
-    if (kWhole && parse_whole(text, out)) return limits.hold(double(*out));
-    const double unit = text.ends_with('k') ? 1e3 : text.ends_with('M') ? 1e6 : 1;
-    double x;
-    if (!parse_whole(text.substr(0, text.size() - (unit > 1)), &x) || !limits.hold(x *= unit)) return false;
-    if (kWhole && (x != std::floor(x) || x > std::min(0x1p53, double(std::numeric_limits<T>::max())))) return false;
-    *out = T(x);
-    return limits.hold(double(*out));           // a float rounds
+    return value_text(row_of(row, const_cast<Options*>(&options)));
 }
 
 // Returns false if the text is no value of this option.
 bool set_value(const Row& row, Options* options, std::string text) {
     if (row.name == "preset")
         if (const Preset* preset = find_preset(text).second) text = preset->name;
-    const bool any_text = std::ranges::any_of(row.value, [](char c) { return c >= 'A' && c <= 'Z'; });
-    return with_value(row, options, [&](auto* to) {
-        using T = std::remove_pointer_t<decltype(to)>;
-        if constexpr (std::is_same_v<T, std::string>) {
-            *to = text;
-            return any_text ? !text.empty() : contains(split(row.value, '|'), text);
-        } else if constexpr (std::is_same_v<T, bool>) {
-            *to = text == "on" || text == "true";
-            return *to || text == "off" || text == "false";
-        } else {
-            return parse_number(text, row.limits, to);
-        }
-    });
+    return set_option(row_of(row, options), text);
 }
 
-// Returns "a number > 0", "cosine|linear|constant|wsd".
 std::string wanted(const Row& row) {
-    if (is_text(row) || is_flag(row)) return row.value.empty() ? "on|off" : row.value;
-    const bool whole = row.value != "X" && row.value != "P" && row.value != "SECONDS";
-    return (whole ? "a whole number " : "a number ") + std::string(row.limits.want);
+    Options scratch;
+    return wanted(row_of(row, &scratch));
 }
 
-[[noreturn]] void refuse_option(const std::string& option, const std::string& got, const std::string& want) {
-    die(kExitUsage, "--%s: got %s, want %s", option.c_str(), got.c_str(), want.c_str());
-}
+using ::refuse_option;
 [[noreturn]] void refuse_option(const Options& o, const std::string& option, const std::string& want) {
-    refuse_option(option, value_text(*find_row(option), o), want);
+    refuse_option("--" + option, value_text(*find_row(option), o), want);
 }
-
-// Arguments in messages are cut: a pasted file must not fill the screen.
-std::string shown(const std::string& text) { return text.empty() ? "nothing" : text.substr(0, 80); }
 
 // ---- parser
 
-// Throws an error that suggests an option: another trainer's name for it, an unfinished name, or a typing error.
-[[noreturn]] void unknown_option(const std::string& arg) {
-    const std::string typed = replaced(arg, '_', '-'), bare = typed.substr(typed.starts_with("--") ? 2 : 1);
-    std::string meant;
-    size_t least = bare.size() / 4 + 2;
-    for (const Row& row : table())
-        for (const std::string& name : split(row.name + " " + row.elsewhere)) {
-            const bool half = bare.size() >= 3 && row.name.starts_with(bare);
-            const size_t distance = name == typed ? 0 : half ? 1 : edit_distance(bare, name);
-            if (distance < least) meant = row.name, least = distance;
-        }
-    die(kExitUsage, "unknown option %s; %s", shown(arg).c_str(),
-        meant.empty() ? "--help lists all" : ("did you mean --" + meant + "?").c_str());
+[[noreturn]] void refuse_unknown(const std::string& name) {
+    Words known;
+    for (const Row& row : table()) known.push_back("--" + row.name + " " + row.elsewhere);
+    unknown_option(name, known);
 }
 
 // Reads the option argv[*i], and moves *i on if the next argument is its value.
 void take_option(Options* o, size_t* i) {
-    const std::string arg = o->argv[*i], next = *i + 1 < o->argv.size() ? o->argv[*i + 1] : "--";
-    const size_t equals = std::min(arg.find('='), arg.size());
-    const Row* row = arg.starts_with("--") ? find_row(replaced(arg.substr(2, equals - 2), '_', '-')) : nullptr;
-    if (!row) unknown_option(arg.substr(0, equals));
-    if (o->is_given(row->name)) refuse_option(row->name, "two values", "one");
+    const std::string arg = o->argv[*i], name = option_name(arg);
+    const Row* row = name.starts_with("--") ? find_row(name.substr(2)) : nullptr;
+    if (!row) refuse_unknown(arg.substr(0, arg.find('=')));
+    if (o->is_given(row->name)) refuse_option(name, "two values", "one");
     o->given.push_back(row->name);
-    std::string value;
-    if (equals < arg.size()) value = arg.substr(equals + 1);
-    else if (row->value.empty()) value = "on";
-    else if (row->name == "resume" && next.starts_with('-')) value = "auto";
-    else if (next.starts_with("--")) refuse_option(row->name, "no value", wanted(*row));
-    else value = next, ++*i;
-    if (!set_value(*row, o, value)) refuse_option(row->name, shown(value), wanted(*row));
+    const std::string value = option_value(row_of(*row, o), o->argv, i, wanted(*row));
+    if (!set_value(*row, o, value)) refuse_option(name, shown(value), wanted(*row));
 }
 
 // Takes the words that are no options, and refuses options that the command would ignore.
@@ -394,11 +327,8 @@ std::string help_text(const Options& asked, const std::string& topic, bool train
         if (group != row.group) out += format("\n%s\n", (group = row.group).c_str());
         std::string words = row.help;
         if (!row.owners.empty()) words += " (of " + join(row.owners, ", ") + ")";
-        const std::string value = value_text(row, o);
-        Options scratch;                // shows no default that is off, unset, or follows from other options
-        if (!row.value.empty() && !value.empty() && applies(row, o) && set_value(row, &scratch, value))
-            words += " (default " + value + ")";
-        out += format("  --%-26s %s\n", (row.name + " " + row.value).c_str(), words.c_str());
+        const bool defaults = applies(row, o) && !value_text(row, o).empty();    // false for one that is not set
+        out += help_line(row_of(row, &o), words, 28, defaults);
     }
     if (group.empty()) die(kExitUsage, "help: got %s, want one of %s", shown(topic).c_str(), groups.c_str());
     if (!topic.empty()) return out.substr(1);
@@ -453,7 +383,7 @@ Options parse_options(int argc, const char* const* argv, int* exit_now, const st
         const std::string& arg = o.argv[i];
         if (arg == "--help" || arg == "-h") help = true;
         else if (arg == "--version") version = true;
-        else if (arg.size() > 1 && arg[0] == '-') take_option(&o, &i);
+        else if (is_option(arg)) take_option(&o, &i);
         else words.push_back(arg);
     }
     if (!words.empty() && words[0] == "help") {

@@ -504,4 +504,24 @@ expect "plot beside the run" 0 "^$out/loss.svg\$" $tools/plot "$out"
 check "draws the same" cmp "$out/loss.svg" "$tmp/loss.svg"
 rm -f "$out/loss.svg"
 expect "plot beside a log" 0 "^$out/loss.svg\$" $tools/plot "$out/metrics.jsonl"
+while read -r tool typed meant; do
+    expect "$tool suggests $meant" 2 "unknown option $typed; did you mean $meant\\?" $tools/$tool "$out" $typed 3
+    expect "$tool knows no --zzzzzzzzzz" 2 'unknown option --zzzzzzzzzz; --help lists all' $tools/$tool --zzzzzzzzzz=3
+    [ "$tool" = info ] || expect "$tool lists it" 0 "^  $meant " $tools/$tool --help
+done <<END
+prep --val_fraq --val-frac
+export --ggfu --gguf
+info --hlep --help
+import --o -o
+plan --forr --for
+plot --smoth --smooth
+report --srve --serve
+tensorboard --eval_evry --eval-every
+END
+expect "launch suggests, too" 2 'unknown option --max_restart; did you mean --max-restarts\?' \
+    $tools/launch --max_restart=3 x
+expect "underscores are dashes" 2 '^prep: error: --val-frac: got 2, want a number from 0 to 0.5$' \
+    $tools/prep --val_frac 2
+expect "an option given twice" 2 '^report: error: -o: got two values, want one$' $tools/report "$out" -o a -o=b
+expect "one without its value" 2 '^plot: error: --smooth: got no value, want a number > 0$' $tools/plot --smooth --log
 summary

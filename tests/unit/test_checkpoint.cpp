@@ -1289,7 +1289,7 @@ TEST(export_hf_and_its_command_line) {
     expect_output(0, "", "export " + hf + " --llmc " + (dir / "again.bin"));  // such a folder is a model again
     expect_output(2, "it exists", "export " + dir.path + " --hf " + hf);
     expect_output(2, "it exists", "export " + dir.path + " --llmc " + (dir / "again.bin"));
-    expect_output(2, "unknown option: --gugf", "export " + dir.path + " --gugf x");
+    expect_output(2, "unknown option --gugf; did you mean --gguf?", "export " + dir.path + " --gugf x");
     expect_output(2, "want a value", "export " + dir.path + " --hf");
     expect_output(2, "want --hf DIR", "export " + dir.path);
     expect_output(2, "a second folder", "export a b --hf c");

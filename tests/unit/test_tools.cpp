@@ -75,6 +75,34 @@ struct Watched {
     }
 };
 
+TEST(options_of_a_tool) {
+    const auto read = [](const Words& words) {
+        std::string out = "a";
+        int port = -1;
+        double part = 0.5;
+        bool log = false;
+        const Words rest = read_options({{"-o", "FILE", "where", &out},
+                                         {"--serve", "[PORT]", "shows it", &port, {"from 0 to 9", 0, 9}, "6"},
+                                         {"--val-part", "X", "of all", &part, kBelowOne},
+                                         {"--log", "", "", &log}}, words);
+        return format("%s %d %g %d ", out.c_str(), port, part, log) + join(rest, ",");
+    };
+    const struct { Words words; const char* got; } good[] = {
+        {{}, "a -1 0.5 0 "}, {{"x", "-", ""}, "a -1 0.5 0 x,-,"}, {{"-o", "b", "x"}, "b -1 0.5 0 x"},
+        {{"-o=b=c", "--val_part=0.1"}, "b=c -1 0.1 0 "}, {{"--serve", "3", "x"}, "a 3 0.5 0 x"},
+        {{"--serve", "x"}, "a 6 0.5 0 x"}, {{"--serve", "--log"}, "a 6 0.5 1 "}, {{"x", "--serve"}, "a 6 0.5 0 x"},
+        {{"--serve=0", "--log=off"}, "a 0 0.5 0 "}};
+    for (const auto& [words, got] : good)
+        EXPECT(read(words) == got, "%s: got %s, want %s", join(words, " ").c_str(), read(words).c_str(), got);
+    const struct { Words words; const char* error; } bad[] = {
+        {{"--val-part", "1"}, "--val-part: got 1, want a number >= 0 and < 1"}, {{"-o", ""}, "-o: got nothing, want"},
+        {{"--val-part"}, "--val-part: got no value"}, {{"-o", "--log"}, "-o: got no value, want a value, FILE"},
+        {{"--serve", "10"}, "--serve: got 10, want a whole number from 0 to 9"}, {{"--log=3"}, "got 3, want on|off"},
+        {{"--log", "--log"}, "--log: got two values"}, {{"--sevre"}, "unknown option --sevre; did you mean --serve?"},
+        {{"--val"}, "did you mean --val-part?"}, {{"--lgo"}, "unknown option --lgo; --help lists all"}, {{"-5"}, "-5"}};
+    for (const auto& [words, error] : bad) expect_error(kExitUsage, error, [&] { read(words); });
+}
+
 TEST(tool_ends_with_its_asker) {
     Watched tool;
     int begun[2];
