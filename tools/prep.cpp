@@ -522,8 +522,8 @@ int run_command(Arguments a) {
     return run(a);
 }
 
-// prep --answer [DIR]: answers a request of train_gpt (src/data/prepared.h). What it makes goes into DIR, with the answer
-// in DIR/answer.json, or else into the cache.
+// prep --answer [DIR]: answers a request of train_gpt (src/data/prepared.h). What it makes goes into DIR, with the
+// answer in DIR/answer.json, or else into the cache.
 int answer(const std::string& folder) {
     return answer_request([&](const std::string& request, const std::function<void()>& progress) {
         const DataOptions options = parse_data_request(request);

@@ -8,8 +8,9 @@
 #include <string>
 
 // Returns the folder LOCKSTEP_CACHE, or the first of these that can be made and written: XDG_CACHE_HOME/lockstep,
-// HOME/.cache/lockstep, cache/ in the existing folder `otherwise` ("": none), ${TMPDIR:-/tmp}/lockstep-UID. kExitWrite: the
-// folder LOCKSTEP_CACHE or the last one cannot be used. The last one must belong to this user: anyone can make it.
+// HOME/.cache/lockstep, cache/ in the existing folder `otherwise` ("": none), ${TMPDIR:-/tmp}/lockstep-UID.
+// kExitWrite: the folder LOCKSTEP_CACHE or the last one cannot be used. The last one must belong to this user: anyone
+// can make it.
 std::string cache_folder(const std::string& otherwise);
 // Returns FOLDER/NAME. If it is not there, make(into) fills an empty folder, which gets that name when all of it is on
 // the disk. While another process makes it, this one calls waiting() some times a second; if that process dies, this

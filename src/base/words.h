@@ -13,7 +13,7 @@ struct OptionRow {
     std::string name;               // as it is typed: "--steps", "-o"
     std::string value;              // in --help: "N"; without capitals the words to choose from; "": a flag
     const char* help;               // "": is not shown, for other programs
-    OptionTarget to;                      // where the value goes; what stands there before is the default
+    OptionTarget to;                // where the value goes; what stands there before is the default
     Limits limits = kNotNegative;   // of a number
     const char* alone = "";         // the value if none is given; "": there has to be one
 };

@@ -174,8 +174,8 @@ std::string describe(const Data& data, const Sources& s, const Tokens& tokens, b
     uint64_t bytes = 0;
     if (tokens.files)
         for (const auto& file : tokens.files->files) bytes += file->size;
-    if (bytes > kHashed) text += format("; a resume compares 1 of %llu blocks of 64 KiB", ull(ceil_div(bytes, kHashed)));
-    return text;
+    if (bytes <= kHashed) return text;
+    return text + format("; a resume compares 1 of %llu blocks of 64 KiB", ull(ceil_div(bytes, kHashed)));
 }
 
 }  // namespace

@@ -79,8 +79,8 @@ struct Data {
 // other data than the run has read. A new file under the same name does not matter, because the old one stays open.
 void check_unchanged(const Data& data);
 
-// Opens the data. The first rank of each host asks build/prep for all that depends on text; the others wait. Collective;
-// comm null: one process. Throws kExitUsage, kExitBadContent, kExitNoInput, kExitWrite.
+// Opens the data. The first rank of each host asks build/prep for all that depends on text; the others wait.
+// Collective; comm null: one process. Throws kExitUsage, kExitBadContent, kExitNoInput, kExitWrite.
 Data open_data(const DataOptions& options, Comm* comm);
 
 // Prepares the batches of the next step in the background.

@@ -41,6 +41,6 @@ struct PreparedTokens {
 };
 void write_prepared(PreparedTokens about, const std::vector<char>& tokens, const std::string& folder);  // kExitWrite
 PreparedTokens read_prepared(const std::string& folder);    // kExitNoInput, kExitBadContent
-// Returns the hash that identifies a dataset. content: what its files and tokenizer are, and which tokens it has of each
-// shard: " begin+count" for each.
+// Returns the hash that identifies a dataset. content: what its files and tokenizer are, and which tokens it has of
+// each shard: " begin+count" for each.
 std::string data_hash(const std::string& content);

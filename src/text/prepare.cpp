@@ -43,7 +43,7 @@ std::string cached_whole(const std::string& folder, const std::string& name, con
 
 // ---- the tokenizer
 
-// Learns `char` or bpe:N. `char` learns from all text, also that for validation, and bpe:N from the training text alone.
+// Learns `char` or bpe:N. `char` learns from all text, also that for validation; bpe:N from the training text alone.
 Tokenizer learn(const std::string& option, const Source& train, const Source& val, const Progress& progress) {
     const bool bpe = option.starts_with("bpe:");
     Text text = read_text(train, bpe && val.files.empty(), progress);

@@ -1,5 +1,5 @@
-// prepare.h -- makes what training needs of texts: their tokens, the vocabulary, the tokens of --prompt and --task. What
-// is made goes into a cache (src/base/cache.h), so that the next start on the same text reads it at once.
+// prepare.h -- makes what training needs of texts: their tokens, the vocabulary, the tokens of --prompt and --task. It
+// goes into a cache (src/base/cache.h), so that the next start on the same text reads it at once.
 #pragma once
 #include "src/data/prepared.h"
 #include "src/text/text.h"

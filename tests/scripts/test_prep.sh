@@ -179,5 +179,6 @@ expect "no text" 65 'neither text nor tokens' "$prep" "$train" -o "$tmp/binary" 
 expect "no such file" 66 'no file' "$prep" "$tmp/absent" -o "$tmp/absent.out"
 expect "no folder for the shards" 2 'want -o' "$prep" "$tmp/in"
 expect "a folder in use" 2 'not empty' "$prep" "$tmp/in" -o "$tmp/in"
-expect "a typo" 2 'unknown option --tokeniser; did you mean --tokenizer' "$prep" "$tmp/in" --tokeniser byte -o "$tmp/typo"
+expect "a typo" 2 'unknown option --tokeniser; did you mean --tokenizer' "$prep" "$tmp/in" --tokeniser byte \
+    -o "$tmp/typo"
 summary

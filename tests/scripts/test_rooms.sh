@@ -15,7 +15,8 @@ allowed() {
         kernels) echo 'src/base optimizers build' ;;
         src/options) echo 'src/base models optimizers kernels build' ;;
         src/run) echo 'src/options src/base src/comm src/data src/checkpoint src/ddp models kernels build' ;;
-        src/app) echo 'src/options src/run src/base src/comm src/data src/checkpoint src/ddp models optimizers kernels build' ;;
+        src/app) echo 'src/options src/run src/base src/comm src/data src/checkpoint src/ddp models optimizers' \
+            'kernels build' ;;
         src/lm) echo 'src/app src/options src/run src/base src/comm src/data src/text src/ddp models kernels' ;;
     esac
 }

@@ -116,7 +116,8 @@ emptied() { $prep --empty-cache && [ "$(entries "$LOCKSTEP_CACHE" '*')" -eq 0 ];
 check 'prep empties it' emptied
 full() {
     LOCKSTEP_CACHE="$tmp/full" $train $tiny --data "$tmp/a.txt" --out-dir "$tmp/h5" >"$tmp/full.log" 2>&1
-    [ $? -eq 74 ] && grep -q 'File too large.*; make room, or set LOCKSTEP_CACHE' "$tmp/full.log" || { cat "$tmp/full.log"; return 1; }
+    [ $? -eq 74 ] && grep -q 'File too large.*; make room, or set LOCKSTEP_CACHE' "$tmp/full.log" ||
+        { cat "$tmp/full.log"; return 1; }
     [ -z "$(ls -A "$tmp/full")" ] || { ls -A "$tmp/full"; return 1; }
 }
 limited() { (ulimit -f 8 && full); }
