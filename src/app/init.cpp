@@ -115,7 +115,7 @@ DataOptions data_options(const Options& o, const Init& init) {
             .init_tokenizer_config = init.tokenizer_config,
             .init_chat_template = init.chat_template,
             .init_generation_config = init.generation_config,
-            .prompt = o.prompt,
+            .prompt = o.command != "train" || o.sample_every > 0 ? o.prompt : "",
             .task = o.task,
             .cache = o.dry_run ? "" : o.out_dir,
             .init_vocab = init.config.shape.V,

@@ -68,19 +68,46 @@ uint64_t size_limit() {
     die(kExitUsage, "LOCKSTEP_CACHE_SIZE: got %s, want a number of bytes, such as 500M or 20G", text.c_str());
 }
 
-// Writes a file or folder with all that is in it to the disk, and returns its bytes.
-uint64_t sync_tree(const std::string& path) {
-    uint64_t bytes = 0;
+// Writes a file or folder with all that is in it to the disk.
+void sync_tree(const std::string& path) {
     if (is_directory(path)) {
-        for (const std::string& name : list_directory(path)) bytes += sync_tree(path_join(path, name));
-        sync_directory(path);
-        return bytes;
+        for (const std::string& name : list_directory(path)) sync_tree(path_join(path, name));
+        return sync_directory(path);
     }
     const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    struct stat info;
-    if (file.fd < 0 || fsync(file.fd) != 0 || fstat(file.fd, &info) != 0)
+    if (file.fd < 0 || fsync(file.fd) != 0)
         die(kExitWrite, "write failed: %s: %s", path.c_str(), std::strerror(errno));
-    return uint64_t(info.st_size);
+}
+
+// Adds a line for each file of a folder, CRC-32C, size and name, to *lines and the sizes to *bytes.
+void add_files(const std::string& folder, const std::string& inside, std::string* lines, uint64_t* bytes) {
+    for (const std::string& name : list_directory(path_join(folder, inside))) {
+        const std::string file = inside.empty() ? name : inside + "/" + name, path = path_join(folder, file);
+        if (file == kMade) continue;
+        if (is_directory(path)) {
+            add_files(folder, file, lines, bytes);
+            continue;
+        }
+        const InputFile in(path);
+        *bytes += in.size;
+        *lines += format("%08x %llu %s\n", in.checksum(), (unsigned long long)in.size, file.c_str());
+    }
+}
+
+// Returns what .made says of an entry: the bytes of its files, and a line for each.
+std::string inventory(const std::string& entry) {
+    std::string lines;
+    uint64_t bytes = 0;
+    add_files(entry, "", &lines, &bytes);
+    return std::to_string(bytes) + "\n" + lines;
+}
+
+// Returns whether the entry's files are those that were made.
+bool is_whole(const std::string& entry) try {
+    return read_file(path_join(entry, kMade)) == inventory(entry);
+} catch (const Error& error) {
+    if (error.code == kExitNoInput || error.code == kExitBadContent) return false;
+    throw;
 }
 
 // The work on one entry. Only the process whose `lock` holds FOLDER/.work-NAME makes or removes the entry.
@@ -132,12 +159,12 @@ struct Entry {
 std::vector<Entry> list_entries(const std::string& folder) {
     std::vector<Entry> entries;
     for (const std::string& name : list_directory(folder)) {
-        const std::string path = path_join(folder, name);
+        const std::string path = path_join(folder, name), made = read_kernel_file(path_join(path, kMade));
+        std::string_view rest = made;
         struct stat info;
         uint64_t bytes;
         if (name[0] == '.' || stat(path.c_str(), &info) != 0) continue;
-        if (parse_whole(read_kernel_file(path_join(path, kMade)), &bytes))
-            entries.push_back({name, int64_t(info.st_mtime), bytes});
+        if (parse_whole(next_word(&rest, '\n'), &bytes)) entries.push_back({name, int64_t(info.st_mtime), bytes});
     }
     std::ranges::sort(entries, {}, &Entry::used);
     return entries;
@@ -173,11 +200,19 @@ void make_room(const std::string& folder, uint64_t limit) {
     }
 }
 
-// Notes that the entry is used now. Returns false if it is not there. A time that cannot be set is no error.
+// Notes that the entry is used now. Returns false if it is not there, or damaged. A time that cannot be set is no error.
 bool use(const std::string& entry) {
-    if (!file_exists(path_join(entry, kMade))) return false;
+    if (!is_whole(entry)) return false;
     utimensat(AT_FDCWD, entry.c_str(), nullptr, 0);
     return true;
+}
+
+// Takes a damaged entry away. The lock is held, so that no other process takes away what one has made anew.
+void remove_damaged(const Work& work) {
+    if (!file_exists(work.entry)) return;
+    warn("the cache: %s: it is damaged, and made anew", work.entry.c_str());
+    work.clear();
+    rename_file(work.entry, work.inside("old"));
 }
 
 }  // namespace
@@ -197,9 +232,9 @@ std::string cache_folder(const std::string& otherwise) {
     return is_folder(otherwise) && can_use(beside) ? beside : temporary_cache();
 }
 
-std::string cached(const std::string& folder, const std::string& name,
-                   const std::function<void(const std::string& into)>& make, const std::function<void()>& waiting) {
-    CHECK(!name.empty() && name[0] != '.' && name.find('/') == name.npos, "%s as the name of an entry", name.c_str());
+static std::string find_or_make(const std::string& folder, const std::string& name,
+                                const std::function<void(const std::string& into)>& make,
+                                const std::function<void()>& waiting) {
     make_directories(folder);
     Work work(folder, name);
     for (;; waiting(), usleep(kPause)) {
@@ -207,18 +242,26 @@ std::string cached(const std::string& folder, const std::string& name,
         if (work.try_lock()) break;
     }
     if (use(work.entry)) return work.entry;             // made between the look and the lock
+    remove_damaged(work);
     remove_leftovers(folder);
     make_room(folder, size_limit());
+    work.make([&](const std::string& into) {
+        make(into);
+        write_file_atomic(path_join(into, kMade), inventory(into));
+        sync_tree(into);
+    });
+    return work.entry;
+}
+
+std::string cached(const std::string& folder, const std::string& name,
+                   const std::function<void(const std::string& into)>& make, const std::function<void()>& waiting) {
+    CHECK(!name.empty() && name[0] != '.' && name.find('/') == name.npos, "%s as the name of an entry", name.c_str());
     try {
-        work.make([&](const std::string& into) {
-            make(into);
-            write_file_atomic(path_join(into, kMade), std::to_string(sync_tree(into)));
-        });
+        return find_or_make(folder, name, make, waiting);
     } catch (const Error& error) {
         if (error.code != kExitWrite) throw;
         die(kExitWrite, "%s; make room, or set %s to another folder", error.message.c_str(), kVariable);
     }
-    return work.entry;
 }
 
 void make_folder(const std::string& path, const std::function<void(const std::string& into)>& make) {

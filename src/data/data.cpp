@@ -136,6 +136,16 @@ bool is_default(const DataOptions& o) {
     return o.data.empty() && o.val_data.empty() && bytes && fresh && o.prompt.empty() && o.task.empty() && !o.whole;
 }
 
+// Returns whether all folders of an answer are there.
+bool is_there(const std::string& text) {
+    const PrepAnswer answer = parse_prep_answer(text, "");
+    const auto is = [](const std::string& folder, const char* file) {
+        return folder.empty() || file_exists(path_join(folder, file));
+    };
+    return is(answer.train, "tokens.json") && is(answer.val, "tokens.json") &&
+        is(answer.vocabulary, "vocabulary.json");
+}
+
 PrepAnswer answer_of_prep(DataOptions o, Comm* comm) {
     if (is_default(o)) {
         const std::string path = story_file("stories/answer.json");
@@ -143,7 +153,10 @@ PrepAnswer answer_of_prep(DataOptions o, Comm* comm) {
     }
     o.says = !comm || comm->rank == 0;
     const auto progress = [&] { if (comm) comm_progress(comm, -1, "reading text"); };
-    return parse_prep_answer(text_of_leader(comm, leads(comm) ? ask_prep(data_request(o), progress) : ""), "");
+    const std::string request = data_request(o);
+    std::string answer = leads(comm) ? ask_prep(request, progress) : "";
+    if (leads(comm) && !is_there(answer)) answer = ask_prep(request, progress);     // the cache was just emptied
+    return parse_prep_answer(text_of_leader(comm, answer), "");
 }
 
 void require_samples(const Dataset& d, const std::string& path, const char* part) {
@@ -197,6 +210,7 @@ Data open_data(const DataOptions& o, Comm* comm) {
     const int without = o.init_vocab ? o.init_vocab : o.vocab_size ? o.vocab_size : 50257;
     data.vocab_size = data.vocabulary.has_text() ? int(data.vocabulary.bytes.size()) : without;
 
+    for (const int token : data.start) CHECK(token >= 0 && token < data.vocab_size, "build/prep answers the token %d", token);
     const bool split = s.val.files.empty();
     Tokens tokens = s.train.is_text() ? open_prepared(s.train, answer.train) : open_shards(s.train, split, comm);
     if (o.whole) tokens.cut = 0;

@@ -128,14 +128,13 @@ std::string data_hash(const std::string& content) {
     return format("%016llx", (unsigned long long)hash_bytes(content.data(), content.size(), 0));
 }
 
-void write_prepared(PreparedTokens about, const std::vector<char>& tokens, const std::string& folder) {
+void write_prepared(const PreparedTokens& about, const std::vector<char>& tokens, const std::string& folder) {
     FileWriter file(path_join(folder, "tokens.bin"));
     file.write(tokens.data(), tokens.size());
     file.finish();
-    about.crc = file.crc;
     const JsonLine line = JsonLine().add("count", about.count).add("cut", about.cut).add("width", about.width)
-        .add("masked", about.masked).add("crc32c", about.crc).add("train_hash", about.train_hash)
-        .add("val_hash", about.val_hash).add("note", about.note);
+        .add("masked", about.masked).add("train_hash", about.train_hash).add("val_hash", about.val_hash)
+        .add("note", about.note);
     write_file_atomic(path_join(folder, "tokens.json"), line.text() + "\n");
 }
 
@@ -144,6 +143,5 @@ PreparedTokens read_prepared(const std::string& folder) {
     const char* const what = path.c_str();
     const Json json = parse_json(text, what);
     return {json.get_u64("count", what), json.get_u64("cut", what), json.get_u64("width", what),
-            json.at("masked", what).text() == "true", json.get_u64("crc32c", what),
-            json.get_string("train_hash", what), json.get_string("val_hash", what), json.get_string("note", what)};
+            json.at("masked", what).text() == "true", json.get_string("train_hash", what), json.get_string("val_hash", what), json.get_string("note", what)};
 }

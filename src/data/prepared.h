@@ -35,11 +35,10 @@ struct PreparedTokens {
     uint64_t count = 0, cut = 0;            // tokens; where validation begins
     uint64_t width = 2;                     // bytes of a token: 2 or 4
     bool masked = false;                    // tokens that are not trained on have the bit kUntrained
-    uint64_t crc = 0;                       // CRC-32C of tokens.bin
     std::string train_hash = "", val_hash = "";     // data_hash of the tokens before and behind the cut
     std::string note = "";                  // statistics of conversations
 };
-void write_prepared(PreparedTokens about, const std::vector<char>& tokens, const std::string& folder);  // kExitWrite
+void write_prepared(const PreparedTokens& about, const std::vector<char>& tokens, const std::string& folder);
 PreparedTokens read_prepared(const std::string& folder);    // kExitNoInput, kExitBadContent
 // Returns the hash that identifies a dataset. content: what its files and tokenizer are, and which tokens it has of
 // each shard: " begin+count" for each.

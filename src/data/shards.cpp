@@ -13,11 +13,12 @@ using ull = unsigned long long;
 // ---- one file
 
 // Returns content_hash of n files. file(i) opens file i.
-template <class F> static uint64_t hash_files(size_t n, const F& file, std::vector<uint32_t>* crcs) {
+template <class F>
+static uint64_t hash_files(size_t n, const F& file, std::vector<uint32_t>* crcs, bool all = false) {
     constexpr uint64_t kBlock = 64 << 10;
     uint64_t total = 0, h = n;
     for (size_t i = 0; i < n; i++) total += file(i)->size;
-    const uint64_t step = std::max<uint64_t>(1, ceil_div(total, kHashed)) * kBlock;
+    const uint64_t step = all ? kBlock : std::max<uint64_t>(1, ceil_div(total, kHashed)) * kBlock;
     std::vector<char> block(kBlock);
     for (size_t i = 0; i < n; i++) {
         const std::shared_ptr<InputFile> f = file(i);
@@ -38,8 +39,9 @@ uint64_t content_hash(const InputFiles& files, std::vector<uint32_t>* crcs) {
     return hash_files(files.size(), [&](size_t i) { return files[i]; }, crcs);
 }
 
-uint64_t content_hash(const std::vector<std::string>& files) {
-    return hash_files(files.size(), [&](size_t i) { return std::make_shared<InputFile>(files[i], "data"); }, nullptr);
+uint64_t content_hash(const std::vector<std::string>& files, bool all) {
+    const auto open = [&](size_t i) { return std::make_shared<InputFile>(files[i], "data"); };
+    return hash_files(files.size(), open, nullptr, all);
 }
 
 struct Listed { uint64_t tokens; uint32_t crc; };         // a shard in the manifest

@@ -47,7 +47,8 @@ std::string find_data_file(const std::string& name, const char* what_to_do);
 constexpr uint64_t kHashed = 1 << 30;
 using InputFiles = std::vector<std::shared_ptr<InputFile>>;
 uint64_t content_hash(const InputFiles& files, std::vector<uint32_t>* crcs = nullptr);
-uint64_t content_hash(const std::vector<std::string>& files);   // opens one at a time
+// Opens one file at a time. all: reads all bytes of any number; alike for no more than kHashed.
+uint64_t content_hash(const std::vector<std::string>& files, bool all = false);
 
 // Compares files with the manifest.json that build/prep wrote beside them. kExitBadContent names a file that is not in
 // it or has changed. crcs: from content_hash; empty: they are not compared.

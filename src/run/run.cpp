@@ -67,13 +67,16 @@ void lock_run(Run* run) {
     if (lstat(path_join(run->folder(), "ckpt").c_str(), &info) == 0) claim_checkpoints(*run);
 }
 
-// Returns whether the folder holds nothing but locks, and perhaps ckpt/ with nothing but locks: users may make ckpt/ a
-// link to another disk before the run.
+constexpr char kCache[] = "cache";          // what build/prep makes of texts, if the user has no cache
+
+// Returns whether the folder holds nothing but locks, a cache, and perhaps ckpt/ with nothing but locks: users may make
+// ckpt/ a link to another disk before the run.
 bool is_empty_run(const std::string& folder) {
     const std::string ckpt = path_join(folder, "ckpt");
     for (const std::string& inside : {folder, ckpt})
         for (const std::string& name : is_directory(inside) ? list_directory(inside) : std::vector<std::string>())
-            if (name != ".lock" && name != ".locked" && !(inside == folder && name == "ckpt")) return false;
+            if (name != ".lock" && name != ".locked" && !(inside == folder && (name == "ckpt" || name == kCache)))
+                return false;
     return true;
 }
 
@@ -211,6 +214,7 @@ void claim_checkpoints(const Run& run) {
 
 void unclaim_run(const Run& run) try {
     if (!run.created || !is_empty_run(run.out_dir)) return;
+    remove_tree(path_join(run.out_dir, kCache));
     for (const char* name : {"ckpt/.lock", "ckpt", ".lock"}) ::remove(path_join(run.out_dir, name).c_str());
     rmdir(run.out_dir.c_str());
 } catch (...) {}                // the main and the watching thread may both remove it

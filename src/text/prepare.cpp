@@ -19,26 +19,17 @@ std::string cache_name(const char* kind, const std::string& content) {
     return format("%s-%s", kind, data_hash(std::to_string(kVersion) + " " + content).c_str());
 }
 
-std::string hash_text(const Source& source) { return format("%016llx", ull(content_hash(source.files))); }
+uint64_t bytes_of_files(const Source& source) {
+    uint64_t bytes = 0;
+    for (const std::string& path : source.files) bytes += InputFile(path, "data").size;
+    return bytes;
+}
 
-// Returns an entry of the cache (cached of src/base/cache.h). One for which whole(path) is false, or throws because of
-// what a file contains, is damaged: it is made anew, with a warning.
-std::string cached_whole(const std::string& folder, const std::string& name, const Progress& progress,
-                         const std::function<void(const std::string& into)>& make,
-                         const std::function<bool(const std::string& path)>& whole) {
-    const auto holds = [&](const std::string& path) {
-        try {
-            return whole(path);
-        } catch (const Error& error) {
-            if (error.code != kExitNoInput && error.code != kExitBadContent) throw;
-            return false;
-        }
-    };
-    const std::string path = cached(folder, name, make, [&] { progress(0); });
-    if (holds(path)) return path;
-    warn("the cache of texts: %s: it is damaged, and made anew", path.c_str());
-    remove_tree(path);
-    return cached(folder, name, make, [&] { progress(0); });
+// Returns a hash of all bytes of a text: an entry of the cache must not be taken for another text.
+std::string hash_text(const Source& source) { return format("%016llx", ull(content_hash(source.files, true))); }
+
+[[noreturn]] void die_changed(const Source& source) {
+    die(kExitBadContent, "data: %s: it has changed while it was read; start again", source.path.c_str());
 }
 
 // ---- the tokenizer
@@ -56,18 +47,14 @@ Tokenizer learn(const std::string& option, const Source& train, const Source& va
 // Learns a tokenizer, or takes it from the cache if it was learnt from the same text before.
 Tokenizer learnt(const std::string& option, const Source& train, const Source& val, const std::string& folder,
                  const Progress& progress) {
-    const std::string from = hash_text(train) + (val.files.empty() ? " cut" : " " + hash_text(val));
-    const std::string name = cache_name("tokenizer", option + " " + format_name(train.format) + " " + from);
-    const auto make = [&](const std::string& into) {
-        const std::string json = learn(option, train, val, progress).to_json();
-        write_file_atomic(path_join(into, "tokenizer.json"), json);
-        write_file_atomic(path_join(into, "crc32c"), std::to_string(crc32c(0, json.data(), json.size())));
-    };
-    const auto whole = [](const std::string& path) {
-        const uint32_t crc = InputFile(path_join(path, "tokenizer.json")).checksum();
-        return read_file(path_join(path, "crc32c")) == std::to_string(crc);
-    };
-    Tokenizer tokenizer = tokenizer_load(cached_whole(folder, name, progress, make, whole));
+    const auto describe = [](const Source& source) { return " " + hash_text(source) + " " + format_name(source.format); };
+    const std::string of_train = describe(train), of_val = val.files.empty() ? " cut" : describe(val);
+    const std::string path = cached(folder, cache_name("tokenizer", option + of_train + of_val), [&](auto& into) {
+        write_file_atomic(path_join(into, "tokenizer.json"), learn(option, train, val, progress).to_json());
+        if (describe(train) != of_train) die_changed(train);
+        if (!val.files.empty() && describe(val) != of_val) die_changed(val);
+    }, [&] { progress(0); });
+    Tokenizer tokenizer = tokenizer_load(path);
     tokenizer.name = option;
     return tokenizer;
 }
@@ -114,10 +101,10 @@ int choose_vocabulary(const DataOptions& o, const Tokenizer& tokenizer, const Ch
 
 // ---- tokens
 
-// Reads and encodes a text.
+// Reads and encodes a text. hash: of its bytes when the entry was named. content: identifies its tokens.
 void make_tokens(const TextChoice& c, const Source& source, const DataOptions& o, bool split, PreparedTokens about,
-                 const std::string& content, const std::string& into, const Progress& progress) {
-    const uint64_t hash = content_hash(source.files);
+                 const std::string& hash, const std::string& content, const std::string& into,
+                 const Progress& progress) {
     std::vector<char> tokens;
     {
         const Text text = read_text(source, split, progress);
@@ -126,8 +113,7 @@ void make_tokens(const TextChoice& c, const Source& source, const DataOptions& o
             : encode_text(text, c.tokenizer, about.width, &tokens, progress);
     }
     about.count = tokens.size() / about.width;
-    if (content_hash(source.files) != hash)
-        die(kExitBadContent, "data: %s: it has changed while it was read; start again", source.path.c_str());
+    if (hash_text(source) != hash) die_changed(source);
     const auto part = [&](uint64_t begin, uint64_t n) {
         return data_hash(content + (n ? format(" %llu+%llu", ull(begin), ull(n)) : ""));
     };
@@ -139,8 +125,7 @@ void make_tokens(const TextChoice& c, const Source& source, const DataOptions& o
 
 // Says that a text which takes long is tokenised only now.
 void say_large(const Source& source, const std::string& folder, const DataOptions& o) {
-    uint64_t bytes = 0;
-    for (const std::string& path : source.files) bytes += InputFile(path).size;
+    const uint64_t bytes = bytes_of_files(source);
     if (o.says && bytes > kLargeText)
         std::fprintf(stderr, "data    %s: %s bytes of text become tokens, once, in %s\n", source.path.c_str(),
                      with_commas(bytes).c_str(), folder.c_str());
@@ -153,28 +138,26 @@ std::string tokens_of(const TextChoice& c, const Source& source, const DataOptio
         die(kExitUsage, "data: %s: got text, but without a tokenizer there are only tokens; give --tokenizer",
             source.path.c_str());
     const bool split = c.sources.val.files.empty() && !o.whole, masked = source.is_masked();
-    std::string content = hash_text(source) + c.tokenizer.own_json(true);
+    const std::string hash = hash_text(source);
+    std::string content = bytes_of_files(source) > kHashed ? format("%016llx", ull(content_hash(source.files))) : hash;
+    content += c.tokenizer.own_json(true);
     if (c.chat.form) content += c.chat.form->name + c.chat.system;
     const PreparedTokens about = {.width = c.tokenizer.vocab_size <= 65536 && !masked ? 2u : 4u, .masked = masked};
     const std::string how = format(" %s %d %d %d", format_name(source.format), split, c.tokenizer.eot,
                                    masked ? o.seq_len : 0);
-    const std::string name = cache_name("tokens", content + how);
-    const auto make = [&](const std::string& into) {
+    const std::string name = cache_name("tokens", hash + " " + content + how);
+    cached(folder, name, [&](const std::string& into) {
         say_large(source, folder, o);
-        make_tokens(c, source, o, split, about, content, into, progress);
-    };
-    cached_whole(folder, name, progress, make, [](const std::string& path) {
-        return InputFile(path_join(path, "tokens.bin")).checksum() == read_prepared(path).crc;
-    });
+        make_tokens(c, source, o, split, about, hash, content, into, progress);
+    }, [&] { progress(0); });
     return name;
 }
 
 // Returns the name in the cache of a vocabulary, which is written unless it is there.
 std::string cached_vocabulary(const Vocabulary& vocabulary, const std::string& folder, const Progress& progress) {
-    const std::string content = vocabulary_content(vocabulary), name = cache_name("vocabulary", content);
+    const std::string name = cache_name("vocabulary", vocabulary_content(vocabulary));
     const auto make = [&](const std::string& into) { write_vocabulary(vocabulary, into); };
-    const auto whole = [&](const std::string& path) { return vocabulary_content(read_vocabulary(path)) == content; };
-    cached_whole(folder, name, progress, make, whole);
+    cached(folder, name, make, [&] { progress(0); });
     return name;
 }
 

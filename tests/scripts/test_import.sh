@@ -53,6 +53,14 @@ was=$(stamp)
 cp "$tmp/gpt2.gguf" "$tmp/other name.gguf"
 check "the content counts" test "$($import "$tmp/other name.gguf")" = "$folder"
 check "it is made once" test "$(stamp) $(entries)" = "$was 3"
+mends() {           # a value of the weights changes in the cache
+    before=$($train eval "$tmp/gpt2.gguf" --data $corpus)
+    size=$(stat -c %s "$folder/model.safetensors")
+    printf '\077\077' | dd of="$folder/model.safetensors" bs=1 seek=$((size - 5000)) conv=notrunc 2>"$tmp/dd.log"
+    [ "$($train eval "$tmp/gpt2.gguf" --data $corpus 2>"$tmp/mends.log")" = "$before" ] &&
+        grep -q 'it is damaged, and made anew' "$tmp/mends.log"
+}
+check "damaged weights are made anew" mends
 rm -r "$LOCKSTEP_CACHE"
 for i in 1 2 3 4; do $import "$tmp/llama.gguf" >"$tmp/asked.$i" 2>&1 & done
 wait

@@ -82,20 +82,68 @@ damaged() {
         case $2 in
             cut) truncate -s 20 "$file" ;;
             gone) rm "$file" ;;
-            *) printf '\377' | dd of="$file" bs=1 seek=9 conv=notrunc 2>"$tmp/dd.log" ;;
+            flipped) printf '\377' | dd of="$file" bs=1 seek=9 conv=notrunc 2>"$tmp/dd.log" ;;
         esac
     done
     rm -rf "$tmp/damaged"
     run damaged --data "$tmp/d.jsonl" --tokenizer bpe:290 >"$tmp/damaged.log" 2>&1 ||
         { cat "$tmp/damaged.log"; return 1; }
-    grep -q 'warning: the cache of texts: .*: it is damaged, and made anew' "$tmp/damaged.log" || return 1
+    grep -q 'warning: the cache: .*: it is damaged, and made anew' "$tmp/damaged.log" || return 1
     cmp "$tmp/whole/ckpt/step_00000002/model.safetensors" "$tmp/damaged/ckpt/step_00000002/model.safetensors"
 }
 for how in flipped cut gone; do
-    for file in tokens.bin tokens.json bytes.bin vocabulary.json tokenizer.json; do
+    for file in tokens.bin tokens.json bytes.bin vocabulary.json tokenizer.json .made; do
         check "$file is $how" damaged $file $how
     done
 done
+
+number() { sed -i 's/"cut":[0-9]*/"cut":1000/' "$LOCKSTEP_CACHE"/tokens-*/tokens.json; damaged nothing none; }
+check 'another number in tokens.json' number
+mends_at_once() {
+    find "$LOCKSTEP_CACHE" -name tokens.bin -exec truncate -s 20 {} +
+    pids=
+    for k in 1 2 3 4; do
+        run "mend$k" --data "$tmp/d.jsonl" --tokenizer bpe:290 >"$tmp/mend$k.log" 2>&1 &
+        pids="$pids $!"
+    done
+    for pid in $pids; do wait "$pid" || { cat "$tmp"/mend?.log; return 1; }; done
+    [ "$(cat "$tmp"/mend?.log | grep -c 'tokens-.* it is damaged')" -eq 1 ] || { cat "$tmp"/mend?.log; return 1; }
+}
+check 'four starts at once mend it once' mends_at_once
+
+# What names an entry: all of the text, and its kind.
+printf '{"text": "abc abc abc abc abc abc abc abc abc abc abc abc abc abc abc abc abc abc abc"}\n%.0s' $(seq 20) \
+    >"$tmp/v.jsonl"
+cp "$tmp/v.jsonl" "$tmp/v.txt"
+printf 'abc tex tex abc abc abc abc abc abc abc abc abc abc abc abc abc abc abc abc abc\n%.0s' $(seq 100) >"$tmp/v_data"
+kinds() {
+    for v in v.txt v.jsonl; do
+        run "$v.run" --data "$tmp/v_data" --val-data "$tmp/$v" --tokenizer char >"$tmp/$v.log" || return 1
+        grep -o 'vocabulary [0-9]*' "$tmp/$v.log"
+    done | sort -u | wc -l | grep -qx 2
+}
+check 'a text and a .jsonl with the same bytes' kinds
+changes() {         # while a start waits for another one that tokenises the old text
+    awk '{ for (i = 0; i < 40; i++) print }' "$tmp/a.txt" >"$tmp/live.txt"
+    cp "$tmp/live.txt" "$tmp/old.txt"
+    run was --data "$tmp/old.txt" --tokenizer bpe:350 >"$tmp/was.log" 2>&1 || return 1
+    $prep --empty-cache
+    run first --data "$tmp/live.txt" --tokenizer bpe:350 >"$tmp/first.log" 2>&1 &
+    one=$!
+    await sh -c "ls -d '$LOCKSTEP_CACHE'/.work-tokenizer-*/new" || return 1
+    run second --data "$tmp/live.txt" --tokenizer bpe:350 >"$tmp/second.log" 2>&1 &
+    two=$!
+    tr a-z A-Z <"$tmp/old.txt" >"$tmp/live.txt"
+    wait $one
+    wait $two
+    cp "$tmp/old.txt" "$tmp/live.txt"
+    rm -rf "$tmp/third"
+    run third --data "$tmp/live.txt" --tokenizer bpe:350 >"$tmp/third.log" 2>&1 || { cat "$tmp/third.log"; return 1; }
+    cmp "$tmp/was/ckpt/step_00000002/model.safetensors" "$tmp/third/ckpt/step_00000002/model.safetensors"
+}
+check 'a text that changes under two starts leaves nothing wrong' changes
+unknown_prompt() { run quiet --data "$tmp/a.txt" --tokenizer char --prompt '€' && grep -q '€' "$tmp/quiet/config.json"; }
+check 'a prompt that no sample takes is not read' unknown_prompt
 
 # Where the cache can be.
 mkdir "$tmp/home" "$tmp/none"
@@ -106,6 +154,12 @@ check "in the user's cache folder" in_home
 no_home() { $nowhere HOME= $train $tiny --data "$tmp/a.txt" --out-dir "$tmp/h2" &&
     [ "$(entries "$tmp/h2/cache" tokens)" -eq 1 ]; }
 check "without a home in the run's folder" no_home
+printf 'not UTF-8: \377\n%.0s' $(seq 300) >"$tmp/bad.txt"
+no_home_twice() {
+    $nowhere HOME= $train $tiny --data "$tmp/bad.txt" --tokenizer char --out-dir "$tmp/h6" >"$tmp/bad.log" 2>&1
+    [ $? -eq 65 ] && [ ! -e "$tmp/h6" ]
+}
+check 'a start without a home that fails leaves no folder' no_home_twice
 no_home_dry() { $nowhere HOME= $train $tiny --data "$tmp/a.txt" --out-dir "$tmp/h3" --dry-run && [ ! -e "$tmp/h3" ]; }
 check 'a dry run without a home leaves no folder of a run' no_home_dry
 expect 'a cache that cannot be' 74 'LOCKSTEP_CACHE: .*/a\.txt' env LOCKSTEP_CACHE="$tmp/a.txt" $train $tiny \
