@@ -102,7 +102,7 @@ void fill(const std::string& path, const Head& head, const std::string& into, co
 }
 
 std::string import_into_cache(const std::string& path, const Progress& progress) {
-    const std::string hash = hash_of(path, progress);       // first: make() finds out whether the file has changed since
+    const std::string hash = hash_of(path, progress);       // first: make() finds out whether it has changed since
     const Head head = read_head(path);
     const std::string name = format("import-%d-%s%s", kVersion, hash.c_str(), head.lent ? "-gpt2" : "");
     const auto make = [&](const std::string& into) {

@@ -200,7 +200,8 @@ void make_room(const std::string& folder, uint64_t limit) {
     }
 }
 
-// Notes that the entry is used now. Returns false if it is not there, or damaged. A time that cannot be set is no error.
+// Notes that the entry is used now. Returns false if it is not there, or damaged. A time that cannot be set is no
+// error.
 bool use(const std::string& entry) {
     if (!is_whole(entry)) return false;
     utimensat(AT_FDCWD, entry.c_str(), nullptr, 0);

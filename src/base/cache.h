@@ -13,9 +13,9 @@
 // kExitWrite: the folder LOCKSTEP_CACHE or the last one cannot be used. The last one must belong to this user: anyone
 // can make it.
 std::string cache_folder(const std::string& otherwise);
-// Returns FOLDER/NAME. If it is not there, or damaged, make(into) fills an empty folder, which gets that name when all of it is on
-// the disk. While another process makes it, this one calls waiting() some times a second; if that process dies, this
-// one makes it. First the entries that were not used for longest go, until all have at most LOCKSTEP_CACHE_SIZE bytes
+// Returns FOLDER/NAME. If it is not there, or damaged, make(into) fills an empty folder, which gets that name when all
+// of it is on the disk. While another process makes it, this one calls waiting() some times a second; if that process
+// dies, this one makes it. First the entries that were not used for longest go, until all have at most LOCKSTEP_CACHE_SIZE bytes
 // (20G); those used within an hour stay. An error of make() or waiting() passes on, and nothing stays behind.
 std::string cached(const std::string& folder, const std::string& name,
                    const std::function<void(const std::string& into)>& make, const std::function<void()>& waiting);

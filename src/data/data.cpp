@@ -210,7 +210,8 @@ Data open_data(const DataOptions& o, Comm* comm) {
     const int without = o.init_vocab ? o.init_vocab : o.vocab_size ? o.vocab_size : 50257;
     data.vocab_size = data.vocabulary.has_text() ? int(data.vocabulary.bytes.size()) : without;
 
-    for (const int token : data.start) CHECK(token >= 0 && token < data.vocab_size, "build/prep answers the token %d", token);
+    for (const int token : data.start)
+        CHECK(token >= 0 && token < data.vocab_size, "build/prep answers the token %d", token);
     const bool split = s.val.files.empty();
     Tokens tokens = s.train.is_text() ? open_prepared(s.train, answer.train) : open_shards(s.train, split, comm);
     if (o.whole) tokens.cut = 0;

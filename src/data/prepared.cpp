@@ -143,5 +143,6 @@ PreparedTokens read_prepared(const std::string& folder) {
     const char* const what = path.c_str();
     const Json json = parse_json(text, what);
     return {json.get_u64("count", what), json.get_u64("cut", what), json.get_u64("width", what),
-            json.at("masked", what).text() == "true", json.get_string("train_hash", what), json.get_string("val_hash", what), json.get_string("note", what)};
+            json.at("masked", what).text() == "true", json.get_string("train_hash", what),
+            json.get_string("val_hash", what), json.get_string("note", what)};
 }

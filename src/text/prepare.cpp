@@ -47,7 +47,7 @@ Tokenizer learn(const std::string& option, const Source& train, const Source& va
 // Learns a tokenizer, or takes it from the cache if it was learnt from the same text before.
 Tokenizer learnt(const std::string& option, const Source& train, const Source& val, const std::string& folder,
                  const Progress& progress) {
-    const auto describe = [](const Source& source) { return " " + hash_text(source) + " " + format_name(source.format); };
+    const auto describe = [](const Source& s) { return " " + hash_text(s) + " " + format_name(s.format); };
     const std::string of_train = describe(train), of_val = val.files.empty() ? " cut" : describe(val);
     const std::string path = cached(folder, cache_name("tokenizer", option + of_train + of_val), [&](auto& into) {
         write_file_atomic(path_join(into, "tokenizer.json"), learn(option, train, val, progress).to_json());

@@ -123,26 +123,34 @@ kinds() {
     done | sort -u | wc -l | grep -qx 2
 }
 check 'a text and a .jsonl with the same bytes' kinds
-changes() {         # while a start waits for another one that tokenises the old text
-    awk '{ for (i = 0; i < 40; i++) print }' "$tmp/a.txt" >"$tmp/live.txt"
-    cp "$tmp/live.txt" "$tmp/old.txt"
-    run was --data "$tmp/old.txt" --tokenizer bpe:350 >"$tmp/was.log" 2>&1 || return 1
-    $prep --empty-cache
-    run first --data "$tmp/live.txt" --tokenizer bpe:350 >"$tmp/first.log" 2>&1 &
-    one=$!
-    await sh -c "ls -d '$LOCKSTEP_CACHE'/.work-tokenizer-*/new" || return 1
-    run second --data "$tmp/live.txt" --tokenizer bpe:350 >"$tmp/second.log" 2>&1 &
-    two=$!
-    tr a-z A-Z <"$tmp/old.txt" >"$tmp/live.txt"
-    wait $one
-    wait $two
-    cp "$tmp/old.txt" "$tmp/live.txt"
-    rm -rf "$tmp/third"
-    run third --data "$tmp/live.txt" --tokenizer bpe:350 >"$tmp/third.log" 2>&1 || { cat "$tmp/third.log"; return 1; }
-    cmp "$tmp/was/ckpt/step_00000002/model.safetensors" "$tmp/third/ckpt/step_00000002/model.safetensors"
+# A text changes while a start waits for the lock under which it would learn the old text's tokenizer.
+changes() {
+    LOCKSTEP_CACHE="$tmp/changing"
+    cp "$tmp/a.txt" "$tmp/live.txt"
+    run was --data "$tmp/live.txt" --tokenizer bpe:350 >"$tmp/was.log" 2>&1 || { cat "$tmp/was.log"; return 1; }
+    name=$(cd "$LOCKSTEP_CACHE" && ls -d tokenizer-*)
+    rm -r "$LOCKSTEP_CACHE"/t* && mkdir "$LOCKSTEP_CACHE/.work-$name" && touch "$tmp/held"
+    flock "$LOCKSTEP_CACHE/.work-$name/.lock" sh -c "while [ -e '$tmp/held' ]; do sleep 0.1; done" &
+    holder=$!
+    await test -e "$LOCKSTEP_CACHE/.work-$name/.lock" || return 1
+    run waits --data "$tmp/live.txt" --tokenizer bpe:350 >"$tmp/waits.log" 2>&1 &
+    waiter=$!
+    sleep 1
+    tr a-z A-Z <"$tmp/a.txt" >"$tmp/live.txt"
+    rm "$tmp/held"
+    wait $holder
+    wait $waiter
+    code=$?
+    [ $code -eq 0 ] || grep -q 'live.txt: it has changed while it was read' "$tmp/waits.log" || return 1
+    cp "$tmp/a.txt" "$tmp/live.txt"
+    run after --data "$tmp/live.txt" --tokenizer bpe:350 >"$tmp/after.log" 2>&1 || { cat "$tmp/after.log"; return 1; }
+    cmp "$tmp/was/ckpt/step_00000002/model.safetensors" "$tmp/after/ckpt/step_00000002/model.safetensors"
 }
-check 'a text that changes under two starts leaves nothing wrong' changes
-unknown_prompt() { run quiet --data "$tmp/a.txt" --tokenizer char --prompt '€' && grep -q '€' "$tmp/quiet/config.json"; }
+in_own_cache() { (changes); }
+check 'a text that changes under a start leaves nothing wrong' in_own_cache
+unknown_prompt() {
+    run quiet --data "$tmp/a.txt" --tokenizer char --prompt '€' && grep -q '€' "$tmp/quiet/config.json"
+}
 check 'a prompt that no sample takes is not read' unknown_prompt
 
 # Where the cache can be.
