@@ -15,8 +15,9 @@
 std::string cache_folder(const std::string& otherwise);
 // Returns FOLDER/NAME. If it is not there, or damaged, make(into) fills an empty folder, which gets that name when all
 // of it is on the disk. While another process makes it, this one calls waiting() some times a second; if that process
-// dies, this one makes it. First the entries that were not used for longest go, until all have at most LOCKSTEP_CACHE_SIZE bytes
-// (20G); those used within an hour stay. An error of make() or waiting() passes on, and nothing stays behind.
+// dies, this one makes it. First the entries that were not used for longest go, until all have at most
+// LOCKSTEP_CACHE_SIZE bytes (20G); those used within an hour stay. An error of make() or waiting() passes on, and
+// nothing stays behind.
 std::string cached(const std::string& folder, const std::string& name,
                    const std::function<void(const std::string& into)>& make, const std::function<void()>& waiting);
 // Makes the folder `path`, which must not exist or be empty, in the same way: complete or absent. kExitWrite also if
