@@ -100,7 +100,7 @@ TEST(options_of_a_tool) {
         {{"--serve", "10"}, "--serve: got 10, want a whole number from 0 to 9"}, {{"--log=3"}, "got 3, want on|off"},
         {{"--log", "--log"}, "--log: got two values"}, {{"--sevre"}, "unknown option --sevre; did you mean --serve?"},
         {{"--val"}, "did you mean --val-part?"}, {{"--lgo"}, "unknown option --lgo; --help lists all"}, {{"-5"}, "-5"}};
-    for (const auto& [words, error] : bad) expect_error(kExitUsage, error, [&] { read(words); });
+    for (const auto& [words, error] : bad) expect_error(kExitUsage, error, [&, words = words] { read(words); });
 }
 
 TEST(tool_ends_with_its_asker) {
