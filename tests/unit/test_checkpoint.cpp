@@ -1190,7 +1190,8 @@ TEST(gguf_values_of_other_types) {
         {7, "\1"}, {8, as_text}, {9, of_texts}};
     for (const std::string& key : {epsilon, length})
         for (const auto& [type, value] : bad)
-            expect_error(kExitBadContent, key + ": got", [&, type = type, value = value] { read(key, 4, type, value); });
+            expect_error(kExitBadContent, key + ": got",
+                         [&, type = type, value = value] { read(key, 4, type, value); });
     const std::string five = bytes_of(5u);
     for (const std::string key : {"general.architecture", "tokenizer.ggml.model", "tokenizer.ggml.pre"}) {
         uint64_t bytes;
