@@ -17,6 +17,7 @@
 #include "src/run/log.h"
 #include "src/app/adapter.h"
 #include "src/options/options.h"
+#include "src/base/cache.h"
 #include "src/base/cpus.h"
 #include "src/checkpoint/checkpoint.cpp"
 #include "src/text/model_file.h"
