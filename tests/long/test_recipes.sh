@@ -53,18 +53,22 @@ else skip torchrun "no torchrun; on Debian: apt-get install python3-torch"; fi
 image() {
     sed -e ':join' -e '/\\$/{N;s/\\\n//;b join' -e '}' recipes/Dockerfile |
         sed -n 's/^COPY --from=build //p' >"$tmp/copies"
-    [ "$(wc -l <"$tmp/copies")" -eq 3 ] || return 1
+    [ "$(wc -l <"$tmp/copies")" -eq 4 ] || return 1
     while read -r line; do
         set -f; set -- $line; set +f
         for last in "$@"; do :; done
         mkdir -p "$tmp/image/$last"
         while [ $# -gt 1 ]; do
-            cp ${1#/lockstep/} "$tmp/image/$last" || return 1
+            from=${1#/lockstep/}
+            if [ -d "$from" ]; then from=$from/.; fi        # COPY takes what is in a folder
+            cp -r $from "$tmp/image/$last" || return 1
             shift
         done
     done <"$tmp/copies"
+    echo 'a text of its own, which is as long as a window at least' >"$tmp/image/own.txt"
     (cd "$tmp" && image/lockstep/train_gpt --steps 1 --eval-every 0 --sample-every 0 --out-dir image/run &&
-        image/lockstep/build/export image/run --hf image/hf)
+        image/lockstep/build/export image/run --hf image/hf && image/lockstep/train_gpt eval image/run &&
+        image/lockstep/train_gpt eval image/run --seq-len 16 --data image/own.txt)
 }
 check "the Dockerfile's files make a program" image
 summary
