@@ -45,7 +45,7 @@ struct DataOptions {
     std::string data = {}, val_data = {};   // paths; empty: the built-in stories
     std::string tokenizer = {};             // as --tokenizer; empty: init_tokenizer, else byte for text
     std::string chat_template = {};         // as --chat-template
-    // Of the model to start from: the path of its tokenizer.json, and the texts of this and other files; or empty.
+    // The model to start from has its tokenizer.json at init_path. The others are texts of its files, or empty.
     std::string init_path = {}, init_tokenizer = {}, init_tokenizer_config = {}, init_chat_template = {};
     std::string init_generation_config = {};
     std::string prompt = {}, task = {};     // as --prompt and --task

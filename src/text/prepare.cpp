@@ -81,9 +81,9 @@ Tokenizer choose_tokenizer(const DataOptions& o, const Source& train, const Sour
     return learnt(o.tokenizer, train, val, folder, progress);
 }
 
+// Returns how many rows the model's embedding has for a tokenizer. kExitUsage: the model of --init has another number.
 int choose_vocabulary(const DataOptions& o, const Tokenizer& tokenizer, const ChatTemplate& chat) {
     const int own = tokenizer.vocab_size;
-    if (tokenizer.kind == Tokenizer::none) return o.init_vocab ? o.init_vocab : o.vocab_size ? o.vocab_size : 50257;
     const bool fits = own == o.init_vocab || (own < o.init_vocab && o.tokenizer.empty() && !o.init_tokenizer.empty());
     if (o.init_vocab && chat.form && o.tokenizer.empty() && own > o.init_vocab) {
         if (!o.frozen) return own;              // it includes the template's tokens
@@ -177,8 +177,8 @@ TextChoice choose_text(const DataOptions& o, const std::string& folder, const Pr
     const std::string own = chat_template_of(o.init_chat_template, o.init_tokenizer_config, "tokenizer_config.json");
     if (chats) c.chat = choose_chat_template(o.chat_template, own, parent_folder(o.init_path));
     if (chats && !o.whole) add_chat_tokens(&c.tokenizer, *c.chat.form);
-    c.vocab_size = choose_vocabulary(o, c.tokenizer, c.chat);
-    if (c.tokenizer.kind != Tokenizer::none) c.tokenizer.bytes.resize(size_t(c.vocab_size));
+    if (c.tokenizer.kind == Tokenizer::none) return c;      // open_data chooses the number of rows
+    c.tokenizer.bytes.resize(size_t(choose_vocabulary(o, c.tokenizer, c.chat)));
     return c;
 }
 

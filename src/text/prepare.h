@@ -9,7 +9,6 @@ struct TextChoice {
     Sources sources;
     Tokenizer tokenizer;                    // its kind is none if tokens have no text
     ChatTemplate chat;                      // its form is null unless the data are conversations with a template
-    int vocab_size = 0;                     // rows of the model's embedding
 };
 // Chooses. A tokenizer that learns from the text does so once; folder: the cache. kExitUsage, kExitBadContent.
 TextChoice choose_text(const DataOptions& options, const std::string& folder, const Progress& progress);
