@@ -6,17 +6,8 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include "src/app/audit.h"
-#include "src/app/dry_run.h"
-#include "src/app/inference.h"
-#include "src/app/model_files.h"
-#include "src/app/runner.h"
-#include "src/app/tasks.h"
-#include "src/app/weights.h"
-#include "src/base/cpus.h"
-#include "src/options/schedule.h"
-#include "src/run/checkpoints.h"
-#include "src/run/report.h"
+#include "src/app/app.h"
+#include "src/checkpoint/checkpoint.h"
 
 namespace BACKEND {
 namespace {
@@ -35,9 +26,9 @@ struct Trainer {
     double *norm, *host_norm;           // (1)  norm of the gradient; behind the losses, so that one copy brings both
     StepState *states, *host_states;    // (2)  of even and odd steps: an update may still read one when the next begins
     Runner runner;
-    Reporter report;
-    Checkpoints checkpoints;
-    Progress at;                        // steps done, and the other numbers of state.json
+    std::shared_ptr<Reporter> report;
+    Checkpoints* checkpoints;
+    RunProgress at;                        // steps done, and the other numbers of state.json
 };
 
 size_t batch_tokens(const Trainer* t) { return size_t(t->options.batch_size) * size_t(t->options.shape.T); }
@@ -109,10 +100,10 @@ void open_outputs(Trainer* t, const Init& init) {
     files.arena = &t->arena;
     if (t->comm->rank == 0) describe_adapters(&files, t->options, init);
     for (const StateArray& array : t->ddp.state) files.arrays.push_back({array.name, array.host});
-    t->report = {&t->options, t->comm, &t->run, &t->data, find_model(t->options.model), device_name(),
-                 t->ddp.transport.name, device_peak_flops() * t->comm->size};
-    checkpoints_create(&t->checkpoints, t->comm, &t->report, files, !kOnGpu, device_kind());
-    report_begin(&t->report, t->at);
+    t->report = reporter_create({&t->options, t->comm, &t->run, &t->data, find_model(t->options.model), device_name(),
+                                 t->ddp.transport.name, device_peak_flops() * t->comm->size});
+    t->checkpoints = checkpoints_create(t->comm, t->report.get(), files, !kOnGpu, device_kind());
+    report_begin(t->report.get(), t->at);
 }
 
 // Returns false after --dry-run, and if no step is left to do. A run that the checks refuse changes nothing.
@@ -120,29 +111,29 @@ bool set_up(Trainer* t) {
     Options& o = t->options;
     Comm* const comm = t->comm;
     transport_place(comm);
-    if (kOnGpu) stay_near_device(device_address());
-    Init init = t->run.resumed() ? init_of_run(t->run.checkpoint, o, comm) : init_of_options(&o, comm);
+    const std::shared_ptr<Init> init =
+        t->run.resumed() ? init_of_run(t->run.checkpoint, o, comm) : init_of_options(&o, comm);
     settle_options(&o, comm);
-    if (!o.dry_run) claim_run(&t->run, &o, init.folder, comm);
+    if (!o.dry_run) claim_run(&t->run, &o, init_folder(*init), comm);
     if (!kOnGpu) set_threads(rank_threads(comm, o.threads));
     check_agreement(comm, option_fields(o, device_kind()));
-    read_data(t, init);
+    read_data(t, *init);
     check_agreement(comm, data_fields(t->arena, t->data));
     if (o.dry_run && comm->rank == 0) dry_run(o, comm, int(o.micro_batches()));
     if (o.dry_run) return false;
     if (t->run.resumed()) t->at = read_progress(t->run.checkpoint, comm, &o, t->data, device_kind());
     if (t->at.step >= o.steps) return false;
     check_memory(o, comm);
-    allocate(t, &init);
-    load_weights(t, init);
+    allocate(t, init.get());
+    load_weights(t, *init);
     open_loader(t);
-    open_outputs(t, init);
+    open_outputs(t, *init);
     return true;
 }
 
 void tear_down(Trainer* t) {
     t->loader.reset();
-    checkpoints_destroy(&t->checkpoints);
+    checkpoints_destroy(t->checkpoints);
     runner_destroy(&t->runner);
     model_destroy(&t->model);
     ddp_destroy(&t->ddp);
@@ -211,7 +202,7 @@ StepStats collect_stats(Trainer* t) {
     s.loss /= host_state(t)->tokens;
     s.skipped = !std::isfinite(s.norm);
     s.times = runner_times(&t->runner, s.step);
-    s.ranks = comm_gather(t->comm, RankReport{pending_requests(), s.times.compute, saver_ready(t->checkpoints.saver)});
+    s.ranks = comm_gather(t->comm, RankReport{pending_requests(), s.times.compute, checkpoints_saved(t->checkpoints)});
     for (const RankReport& r : s.ranks) s.requests |= r.requests;
     return s;
 }
@@ -226,7 +217,7 @@ void count_bad_step(Trainer* t, const StepStats& s) {
     if (!tensor.empty())
         die(kExitOther, "models/%s.cpp: %s: backward wrote no gradient", t->options.model.c_str(), tensor.c_str());
     const std::string what = format("loss %g, norm of the gradient %g, lr %g", s.loss, s.norm, s.lr);
-    report_warning(&t->report, s.step, format("step %lld skipped: %s", (long long)s.step, what.c_str()));
+    report_warning(t->report.get(), s.step, format("step %lld skipped: %s", (long long)s.step, what.c_str()));
     if (t->at.bad_steps == 5)
         die(kExitOther, "5 steps in a row without a finite gradient: %s; try a smaller --lr", what.c_str());
 }
@@ -245,7 +236,7 @@ StepStats train_step(Trainer* t) {
     StepStats s = collect_stats(t);
     s.seconds = now_seconds() - began;
     t->at.step++;
-    report_step(&t->report, s);
+    report_step(t->report.get(), s);
     count_bad_step(t, s);
     return s;
 }
@@ -261,23 +252,23 @@ uint32_t validate(Trainer* t) {
     const Score score = evaluate(&t->model, t->data, t->options.batch_size, t->options.eval_steps, t->comm, last);
     if (score.requests) return score.requests;
     const bool best = score.loss() < t->at.best_val;
-    report_score(&t->report, t->at.step, score.loss(), score.bpb(), best);
+    report_score(t->report.get(), t->at.step, score.loss(), score.bpb(), best);
     if (best) {
         t->at.best_val = score.loss();
         t->at.best_step = t->at.step;
     }
     if (t->data.task.items.empty()) return 0;
     const TaskScore answers = score_task(&t->model, t->data.task, t->options.batch_size, t->comm, last);
-    if (!answers.requests) report_task(&t->report, t->at.step, answers.json(), answers.text());
+    if (!answers.requests) report_task(t->report.get(), t->at.step, answers);
     return answers.requests;
 }
 
 void sample_text(Trainer* t) {
     ddp_settle(&t->ddp);
     comm_progress(t->comm, t->at.step, "sampling");
-    report_sample(&t->report, t->at.step, [t](const Print& print) {
+    report_sample(t->report.get(), t->at.step, [t](const Print& print) {
         const auto pass_on = [&](const std::string& text) {
-            comm_moved(t->comm);            // for the watchdog: the other ranks wait until the sample is complete
+            comm_still_works(t->comm);            // for the watchdog: the other ranks wait until the sample is complete
             print(text);
         };
         return generate_text(&t->model, t->data.vocabulary, t->data.start, t->options, uint32_t(t->at.step), pass_on);
@@ -287,10 +278,10 @@ void sample_text(Trainer* t) {
 
 // Starts a save: training waits while the state is gathered and copied, not while a thread of rank 0 writes it.
 void save(Trainer* t) {
-    checkpoints_finish(&t->checkpoints, t->at.step, false);
+    checkpoints_finish(t->checkpoints, t->at.step, false);
     check_unchanged(t->data);
     ddp_gather_state(&t->ddp);
-    checkpoints_start(&t->checkpoints, t->at);
+    checkpoints_start(t->checkpoints, t->at);
 }
 
 // ---- the loop
@@ -306,10 +297,10 @@ uint32_t train_loop(Trainer* t) {
         const StepStats s = train_step(t);
         stop = t->at.step < o.steps ? stop_requests(s.requests) : 0;    // after the last step there is nothing to stop
         if (!stop && due(t, o.eval_every)) stop = validate(t);
-        if (checkpoints_due(&t->checkpoints, t->at, s, stop)) save(t);
+        if (checkpoints_due(t->checkpoints, t->at, s, stop)) save(t);
         if (!stop && due(t, o.sample_every)) sample_text(t);
     }
-    checkpoints_finish(&t->checkpoints, t->at.step, true);
+    checkpoints_finish(t->checkpoints, t->at.step, true);
     check_unchanged(t->data);
     return stop;
 }
@@ -326,14 +317,14 @@ int train(Options options, Comm* comm, Run run) {
         if (!set_up(&t)) return report_nothing_to_do(t.options, t.run, t.at);
         stop = train_loop(&t);
     } catch (...) {
-        report_failure(&t.report, t.at.step);
-        checkpoints_destroy(&t.checkpoints);    // completes a save under way, which is of an earlier step
+        report_failure(t.report.get(), t.at.step);
+        checkpoints_destroy(t.checkpoints);    // completes a save under way, which is of an earlier step
         unclaim_run(t.run);                     // removes the folder if it is still empty
         throw;
     }
     set_error_step(-1);
     const int code = stop ? kExitStopped : kExitDone;
-    report_end(&t.report, t.at.step, code, stop ? "stopped on request (" + stop_reason(stop) + ")" : "finished");
+    report_end(t.report.get(), t.at.step, code, stop ? "stopped on request (" + stop_reason(stop) + ")" : "finished");
     tear_down(&t);
     return code;
 }

@@ -39,7 +39,7 @@ static void all_reduce(Transport* x, Comm* comm, Range whole) {
         transport_reduce(x, bucket, nullptr, [&](Range to, const std::vector<const float*>& terms, bool last) {
             if (terms.size() > 1)
                 tree_reduce((last ? x->weights : x->gradients) + to.begin, nullptr, terms.data(), int(terms.size()),
-                            Tree::kHalves, to.size(), nullptr);
+                            Tree::kBalanced, to.size(), nullptr);
         });
         transport_gather(x, x->weights, kUnit * sizeof(floatX), bucket, nullptr);
     }

@@ -22,13 +22,14 @@
 #include "models/gpt2.h"
 #include "models/model.h"
 #include "optimizers/adamw.h"
+#include "src/app/app.h"
 #include "src/app/init.h"
 #include "src/base/common.h"
 #include "src/base/file.h"
 #include "src/base/json.h"
 #include "src/data/data.h"
 #include "src/options/options.h"
-#include "src/options/schedule.h"
+#include "src/options/options.h"
 
 namespace BACKEND {
 
@@ -107,7 +108,7 @@ static Measured data_parallel(const Options& o, const Data& data, const Shape& s
             if (w > 0) continue;  // the others wait at the next step's barrier
             const double computed = now_seconds();
             double norm;
-            tree_reduce(r.grads, partials, terms.data(), W, Tree::kHalves, n, nullptr);
+            tree_reduce(r.grads, partials, terms.data(), W, Tree::kBalanced, n, nullptr);
             clip_scale(&state, &norm, partials, n / kUnit, o.grad_clip, double(o.total_batch_size), nullptr);
             float* const moments[] = {m, v};
             update(0, 0, root, root, moments, r.grads, arena_decay(arena).data(), n, &state, nullptr);

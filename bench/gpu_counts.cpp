@@ -17,7 +17,7 @@
 
 #include "models/llama_ops.h"
 #include "src/base/common.h"
-#include "src/base/rng.h"
+#include "src/base/numbers.h"
 
 extern "C" void soft_gpu_section(const char* name, uint64_t blocks, double bytes, double flops, double elements);
 
@@ -215,12 +215,12 @@ void add_update(Sections& all, const Operands& o) {
         all.push_back({"tree_reduce of " + std::to_string(count), 64, bytes * (count + (count > 1)), 0, double(n), [=] {
             std::vector<const float*> terms(size_t(count), o.grad);
             for (size_t i = 1; i < terms.size(); i++) terms[i] = o.dw + i * n;
-            tree_reduce(o.grad, o.partials, terms.data(), count, Tree::kHalves, n, nullptr);
+            tree_reduce(o.grad, o.partials, terms.data(), count, Tree::kBalanced, n, nullptr);
         }});
     const Sections others = {
         {"tree_reduce, stack of 3", 64, bytes * 4, 0, double(n), [=] {
             const float* const terms[] = {o.master, o.grad, o.m};
-            tree_reduce(o.master, o.partials, terms, 3, Tree::kStack, n, nullptr);
+            tree_reduce(o.master, o.partials, terms, 3, Tree::kNested, n, nullptr);
         }},
         {"clip_scale", kAll, kF * 30384, 0, 30384, [=] {
             clip_scale(o.clipped, o.norm, o.partials, 30384, 0, N, nullptr);

@@ -29,7 +29,7 @@
 #include "bench/cublaslt.h"
 #include "kernels/kernels.h"
 #include "src/base/common.h"
-#include "src/base/rng.h"
+#include "src/base/numbers.h"
 
 namespace BACKEND {
 
@@ -118,7 +118,7 @@ static void flush() {
     static float* const from = static_cast<float*>(device_alloc(n * kF, "what empties the L2"));
     static float* const to = static_cast<float*>(device_alloc(n / kUnit * kF, "what empties the L2"));
     const float* const term = from;
-    tree_reduce(from, to, &term, 1, Tree::kHalves, n,
+    tree_reduce(from, to, &term, 1, Tree::kBalanced, n,
                 nullptr);  // reads only: nothing is left for later to be written back
 }
 
@@ -292,15 +292,15 @@ static void update_table(size_t n) {
     float* const out = static_cast<float*>(memory(n * kF));
     for (const int count : {2, 4})
         memory_line(format("tree_reduce of %d", count), 0, (count + 1) * bytes,
-                    [=] { tree_reduce(out, nullptr, terms.data(), count, Tree::kHalves, n, nullptr); },
+                    [=] { tree_reduce(out, nullptr, terms.data(), count, Tree::kBalanced, n, nullptr); },
                     {{out, n * kF}});
     memory_line("tree_reduce, two terms and squares", 1, 3 * bytes,
-                [=] { tree_reduce(out, partials, terms.data(), 2, Tree::kHalves, n, nullptr); },
+                [=] { tree_reduce(out, partials, terms.data(), 2, Tree::kBalanced, n, nullptr); },
                 {{out, n * kF}, {partials, n / kUnit * kF}});
     memory_line("squares", 0, bytes,
                 [=] {
                     const float* const term = grad;
-                    tree_reduce(grad, partials, &term, 1, Tree::kHalves, n, nullptr);
+                    tree_reduce(grad, partials, &term, 1, Tree::kBalanced, n, nullptr);
                 },
                 {{partials, n / kUnit * kF}});
     memory_line("clip_scale", 1, 0, [=] { clip_scale(state, norm, partials, n / kUnit, 1, 1e5, nullptr); },
@@ -525,7 +525,7 @@ static double measure_copy() {
     const size_t bytes = tiny ? size_t(1) << 16 : size_t(1) << 30;
     float *from = floats(bytes / kF), *to = static_cast<float*>(memory(bytes));
     const float* const term[] = {from};
-    std::vector<Op> ops = {[=] { tree_reduce(to, nullptr, term, 1, Tree::kHalves, bytes / kF, nullptr); }};
+    std::vector<Op> ops = {[=] { tree_reduce(to, nullptr, term, 1, Tree::kBalanced, bytes / kF, nullptr); }};
     const bool driver = driver_copy(to, from, bytes, stream_native(nullptr));
     if (driver) ops.push_back([=] { driver_copy(to, from, bytes, stream_native(nullptr)); });
     const std::vector<double> t = times_of(ops);

@@ -158,12 +158,12 @@ static void update_table(size_t n, int folds) {
     const double bytes = double(n) * sizeof(float),
                  stored = static_cast<void*>(param) != w ? double(n) * sizeof(floatX) : 0;
     line("squares" + shape, folds ? 0 : 1, 0, bytes,
-         [&] { tree_reduce(g, partials, terms + 1, 1, Tree::kHalves, n, nullptr); });
+         [&] { tree_reduce(g, partials, terms + 1, 1, Tree::kBalanced, n, nullptr); });
     float* const moments[] = {m, v};
     line("adamw update" + shape, 1, 0, 7 * bytes + stored,
          [&] { update(0, 0, param, w, moments, g, decay.data(), n, &state, nullptr); });
     line("tree_reduce of 2" + shape, folds, 0, 3 * bytes,
-         [&] { tree_reduce(w, partials, terms, 2, Tree::kHalves, n, nullptr); });
+         [&] { tree_reduce(w, partials, terms, 2, Tree::kBalanced, n, nullptr); });
     line("hash floats" + shape, 0, 0, bytes, [&] { sink = float(hash_floats(g, n, nullptr)); });
     if (stored > 0) device_free(param);
     for (float* p : {w, m, v, g, partials}) device_free(p);

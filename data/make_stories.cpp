@@ -19,7 +19,7 @@
 #include <sstream>
 #include <string>
 #include <vector>
-#include "src/base/same_math.h"
+#include "src/base/numbers.h"
 
 namespace {
 

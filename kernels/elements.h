@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <bit>
 #include "kernels/kernels.h"
-#include "src/base/rng.h"
+#include "src/base/numbers.h"
 #ifdef __CUDACC__
 #define ON_DEVICE __device__
 #else

@@ -12,7 +12,7 @@
 // link several.
 #include <functional>
 #include <string>
-#include "src/base/types.h"
+#include "src/base/numbers.h"
 
 #ifndef LOCKSTEP_BACKENDS
 #define LOCKSTEP_BACKENDS
@@ -28,6 +28,8 @@ namespace cpu16 { using floatX = bf16; constexpr bool kOnGpu = false; }
 namespace gpu { using floatX = bf16; constexpr bool kOnGpu = true; }
 #endif
 
+#ifndef OPERATIONS_DECLARED             // of this backend; a test of two undefines it in between
+#define OPERATIONS_DECLARED
 namespace BACKEND {
 
 // ---------------- memory and streams
@@ -38,16 +40,18 @@ void device_free(void* memory);
 void* host_alloc(size_t bytes, const char* what);    // zeroed host memory; pinned for a GPU: copies are fast
 void host_free(void* memory);
 
-void copy_to_device(void* device, const void* host, size_t bytes, Stream stream);    // reads `host` until it is done
-void copy_to_host(void* host, const void* device, size_t bytes, Stream stream);    // returns when the bytes are there
-void copy_to_host_later(void* host, const void* device, size_t bytes, Stream stream);    // returns before it is done
-void device_zero(void* device, size_t bytes, Stream stream);
+// copy_to_device reads `host` until the copy is done. copy_to_host returns when the bytes are there, and
+// copy_to_host_later before.
+void copy_to_device(void* device, const void* host, size_t bytes, Stream stream = nullptr);
+void copy_to_host(void* host, const void* device, size_t bytes, Stream stream = nullptr);
+void copy_to_host_later(void* host, const void* device, size_t bytes, Stream stream = nullptr);
+void device_zero(void* device, size_t bytes, Stream stream = nullptr);
 // floatX <-> float, both on the host, round to nearest even.
 void store_floats(floatX* device, const float* host, size_t n);
 void load_floats(float* host, const floatX* device, size_t n);
 
-// A stream is a queue of work that runs in order; null is the main stream. On a CPU the main stream's work is done when
-// the call returns, and a second stream is a thread that runs the work of stream_call.
+// A stream is a queue of work that runs in order; null is the main stream, on which models work. On a CPU the main
+// stream's work is done when the call returns, and a second stream is a thread that runs the work of stream_call.
 Stream stream_create();
 void stream_destroy(Stream stream);
 void stream_call(Stream stream, std::function<void()> call);    // CPUs only: work of a second stream
@@ -56,7 +60,7 @@ void stream_sync(Stream stream);    // waits until `stream` is empty; an Error i
 void* stream_native(Stream stream);    // GPUs only: the cudaStream_t, for libraries
 // Persistent kernels launched from now on leave `count` of a GPU's multiprocessors free for other streams. Results do
 // not depend on it.
-void leave_multiprocessors(int count);
+void spare_multiprocessors(int count);
 
 // An event is a point in a stream's work. Nothing waits for one that was never recorded.
 using Event = struct EventTag*;
@@ -92,54 +96,55 @@ int get_threads();
 // ---------------- forward
 
 // out[b,t,:] = drop(wte[tokens[b,t],:] + wpe[first + t,:])
-//   out (B,T,C), tokens (B,T) in 0..V-1, wte (Vp,C), wpe (maxT,C) or null: no positions. drop() is of types.h; an
+//   out (B,T,C), tokens (B,T) in 0..V-1, wte (Vp,C), wpe (maxT,C) or null: no positions. drop() is of numbers.h; an
 //   element's index is its place in the flat array (attention states its own)
 void embedding_forward(floatX* out, const int* tokens, const floatX* wte, const floatX* wpe, int B, int T, int C,
-                       int first, const Dropout& drop, Stream stream);
+                       int first, const Dropout& drop, Stream stream = nullptr);
 
 // LayerNorm: out = (inp - mean) * rstd * weight + bias, rstd = 1 / sqrt(var + eps), var biased. If mean is null, here
 // and below, it is RMSNorm (Zhang and Sennrich 2019): 0 takes the mean's place, var is the mean of inp^2, bias is null.
 //   inp, out (N,C), mean, rstd (N); on a GPU C is at most kGpuChannels
 void layernorm_forward(floatX* out, float* mean, float* rstd, const floatX* inp, const floatX* weight,
-                       const floatX* bias, float eps, int N, int C, Stream stream);
+                       const floatX* bias, float eps, int N, int C, Stream stream = nullptr);
 
 // residual = inp + drop(branch);  out = LayerNorm(residual)    (N,C); residual may be inp
 void residual_layernorm_forward(floatX* residual, floatX* out, float* mean, float* rstd, const floatX* inp,
                                 const floatX* branch, const floatX* weight, const floatX* bias, float eps, int N,
-                                int C, const Dropout& drop, Stream stream);
+                                int C, const Dropout& drop, Stream stream = nullptr);
 
 // out = inp weight^T + bias    inp (N,C), weight (OC,C), bias (OC) or null, out (N,OC)
 void matmul_forward(floatX* out, const floatX* inp, const floatX* weight, const floatX* bias, int N, int C, int OC,
-                    Stream stream);
+                    Stream stream = nullptr);
 
 // pre = inp weight^T + bias;  out = gelu(pre), gelu(x) = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))    both (N,OC)
 void matmul_gelu_forward(floatX* out, floatX* pre, const floatX* inp, const floatX* weight, const floatX* bias,
-                         int N, int C, int OC, Stream stream);
+                         int N, int C, int OC, Stream stream = nullptr);
 
 // out = gelu(pre), the same bits as matmul_gelu_forward gave    (n), n a multiple of 8
-void gelu_forward(floatX* out, const floatX* pre, size_t n, Stream stream);
+void gelu_forward(floatX* out, const floatX* pre, size_t n, Stream stream = nullptr);
 
 // Causal attention, per head: out_t = sum_{u<=t} drop(p_tu) v_u,  p_tu = exp(q_t.k_u / sqrt(HS) - lse_t),
 // lse_t = log sum_{u<=t} exp(q_t.k_u / sqrt(HS)).    qkv (B,T,NH+2NK,HS), out (B,T,NH,HS), lse (B,NH,T)
 //   A row of qkv has q of NH heads, k of NK, v of NK; NK divides NH, and head h reads k and v number h / (NH/NK).
 //   HS at most 128; dropout's element index is ((b*NH + h)*T + t)*T + u
 void attention_forward(floatX* out, float* lse, const floatX* qkv, int B, int T, int NH, int NK, int HS,
-                       const Dropout& drop, Stream stream);
+                       const Dropout& drop, Stream stream = nullptr);
 
 // The same for n new positions after `first` cached ones of one sequence, without dropout. Appends their k and v to the
 // cache.
 //   qkv (n,NH+2NK,HS), cache (2,NK,maxT,HS), out (n,NH,HS); first + n <= maxT
 void attention_cached(floatX* out, floatX* cache, const floatX* qkv, int first, int n, int maxT, int NH, int NK, int HS,
-                      Stream stream);
+                      Stream stream = nullptr);
 
 // Softmax and cross entropy of each row: losses[i] = -log softmax(logits_i)[targets[i]] over the first V columns. With
 // `backward` logits become their gradient, softmax - onehot, not scaled by 1/N, and 0 in columns V..Vp-1.
 //   logits (N,Vp), targets (N) in 0..V-1, or -1: no loss and no gradient; losses (N)
-void classifier(float* losses, floatX* logits, const int* targets, int N, int V, int Vp, bool backward, Stream stream);
+void classifier(float* losses, floatX* logits, const int* targets, int N, int V, int Vp, bool backward,
+                Stream stream = nullptr);
 
 // total[0] = sum of x in double: partial sum s_j, j < 256, takes elements j, j+256, ... in order; then
 // ((s_0 + s_1) + s_2) + ...
-void sum_in_order(double* total, const float* x, size_t n, Stream stream);
+void sum_in_order(double* total, const float* x, size_t n, Stream stream = nullptr);
 
 // ---------------- backward
 
@@ -147,47 +152,52 @@ void sum_in_order(double* total, const float* x, size_t n, Stream stream);
 //   dout (B,T,C), dwte (Vp,C), which the head has written already, or null: then nothing is written; dwpe (maxT,C) or
 //   null, rows T.. are 0 with "="
 void embedding_backward(float* dwte, float* dwpe, const floatX* dout, const int* tokens, int B, int T, int C, int maxT,
-                        const Dropout& drop, bool accumulate, Stream stream);
+                        const Dropout& drop, bool accumulate, Stream stream = nullptr);
 
 // dinp += the gradient through LayerNorm (the residual stream's gradient), or "=" where `first`;
 // dweight, dbias (+)= sums over rows; RMSNorm has no dbias, it is null.
 void layernorm_backward(floatX* dinp, float* dweight, float* dbias, const floatX* dout, const floatX* inp,
                         const float* mean, const float* rstd, const floatX* weight, int N, int C, bool first,
-                        bool accumulate, Stream stream);
+                        bool accumulate, Stream stream = nullptr);
 
 // dinp = drop(dout), with forward's mask    (n), n a multiple of 8; dinp may be dout
-void dropout_backward(floatX* dinp, const floatX* dout, size_t n, const Dropout& drop, Stream stream);
+void dropout_backward(floatX* dinp, const floatX* dout, size_t n, const Dropout& drop,
+                      Stream stream = nullptr);
 
 // dinp = dout weight    dout (N,OC), weight (OC,C), dinp (N,C)
-void matmul_backward_input(floatX* dinp, const floatX* dout, const floatX* weight, int N, int C, int OC, Stream stream);
+void matmul_backward_input(floatX* dinp, const floatX* dout, const floatX* weight, int N, int C, int OC,
+                           Stream stream = nullptr);
 
 // dpre = (dout weight) * gelu'(pre)    dout (N,OC), weight (OC,C), pre, dpre (N,C); dpre may be pre
 void matmul_gelu_backward_input(floatX* dpre, const floatX* dout, const floatX* weight, const floatX* pre, int N, int C,
-                                int OC, Stream stream);
+                                int OC, Stream stream = nullptr);
 
 // dweight (+)= dout^T inp,  dbias (+)= sum over rows of dout    dweight (OC,C), dbias (OC) or null
 void matmul_backward_params(float* dweight, float* dbias, const floatX* dout, const floatX* inp, int N, int C, int OC,
-                            bool accumulate, Stream stream);
+                            bool accumulate, Stream stream = nullptr);
 
 // dqkv = the gradient through attention_forward; dk and dv are sums over the heads that read k and v
 //   delta: work space (B,NH,T)
 void attention_backward(floatX* dqkv, float* delta, const floatX* dout, const floatX* qkv, const floatX* out,
-                        const float* lse, int B, int T, int NH, int NK, int HS, const Dropout& drop, Stream stream);
+                        const float* lse, int B, int T, int NH, int NK, int HS, const Dropout& drop,
+                        Stream stream = nullptr);
 
 // ---------------- the update, over the arena
 
-// out[i] = the sum of terms[0..count-1][i]. Tree::kHalves: sum(lo,n) = sum(lo,n/2) + sum(lo+n/2,n/2), count is a power
-// of two. Tree::kStack: sum(lo,n) = terms[lo] + sum(lo+1,n-1). Only here are gradients of different replicas added.
+// out[i] = the sum of terms[0..count-1][i]. Tree::kBalanced: sum(lo,n) = sum(lo,n/2) + sum(lo+n/2,n/2), count is a
+// power of two. Tree::kNested: sum(lo,n) = terms[lo] + sum(lo+1,n-1). Only here are gradients of different replicas
+// added.
 //   n is a multiple of kUnit; out may be any of the terms; a GPU takes at most kGpuTerms
 // partials[k], if not null, = sum of squares of unit k of out, in float: partial sum s_j, j < 16, takes elements j,
 // j+16, ... of the unit in order; then ((s_0 + s_1) + s_2) + ... + s_15.
-void tree_reduce(float* out, float* partials, const float* const* terms, int count, Tree tree, size_t n, Stream stream);
+void tree_reduce(float* out, float* partials, const float* const* terms, int count, Tree tree, size_t n,
+                 Stream stream = nullptr);
 
 // norm[0] = sqrt(sum_in_order of partials) / tokens; state->grad_scale = min(1, clip / (norm + 1e-6)) / tokens, or
 // 1 / tokens where clip <= 0, as torch.nn.utils.clip_grad_norm_. grad_scale is NaN if norm is not finite.
 //   partials (units); if tokens is 0, state->tokens takes its place
 void clip_scale(StepState* state, double* norm, const float* partials, size_t units, double clip, double tokens,
-                Stream stream);
+                Stream stream = nullptr);
 
 // Runs one stage of an optimizer's rule on n elements, a multiple of kUnit. The rule is NAME_rule::element of
 // optimizers/NAME.h, where NAME is number `optimizer` of optimizers/list. Every operation is rounded to float, in the
@@ -195,14 +205,16 @@ void clip_scale(StepState* state, double* norm, const float* partials, size_t un
 // step->grad_scale is not finite.
 //   grad may be master; with floatX = float param may be master, too
 void update(int optimizer, int stage, floatX* param, float* master, float* const* state, const float* grad,
-            const uint8_t* decay, size_t n, const StepState* step, Stream stream);
+            const uint8_t* decay, size_t n, const StepState* step, Stream stream = nullptr);
 
 // out = a I + b x + c y    out, x, y (n,n); x or y may be null, and out may be either of them
-void matrix_polynomial(floatX* out, float a, float b, const floatX* x, float c, const floatX* y, int n, Stream stream);
+void matrix_polynomial(floatX* out, float a, float b, const floatX* x, float c, const floatX* y, int n,
+                       Stream stream = nullptr);
 
-// Hash of the bits of n elements and their order; the last unit may be short. mix() is mix64 of rng.h, a bijection.
+// Hash of the bits of n elements and their order; the last unit may be short. mix() is mix64 of numbers.h, a bijection.
 //   unit k:  u_k = sum over its elements i = 0, 1, ... of mix((i + 1) << 32 | bits of x[k * kUnit + i])    (mod 2^64)
 //   whole:   h = n;  for k = 0, 1, ...: h = mix(h ^ u_k)
-uint64_t hash_floats(const float* x, size_t n, Stream stream);
+uint64_t hash_floats(const float* x, size_t n, Stream stream = nullptr);
 
 }  // namespace BACKEND
+#endif

@@ -24,8 +24,7 @@
 #include "build/optimizers.h"
 #include "src/base/arena.h"
 #include "src/base/common.h"
-#include "src/base/rng.h"
-#include "src/base/same_math.h"
+#include "src/base/numbers.h"
 
 namespace BACKEND {
 
@@ -462,17 +461,17 @@ void attention_backward(floatX* dqkv, float* delta, const floatX* dout, const fl
 // GPUs give the same bits for these operations, too, because the replicas' agreement depends on them. So `ref64` also
 // computes them in float, in the order that kernels.h gives.
 
-// Float addition is not associative: the order decides the bits. With kHalves, 8 replicas on one rank, 4 on each of two
-// ranks, or 2 on each of four go through the same additions. With kStack so do the sums of 4, 2, 1 and 1 replicas that
-// one rank holds.
+// Float addition is not associative: the order decides the bits. With kBalanced, 8 replicas on one rank, 4 on each of
+// two ranks, or 2 on each of four go through the same additions. With kNested so do the sums of 4, 2, 1 and 1 replicas
+// that one rank holds.
 static float sum_terms(const float* const* terms, int count, Tree tree, size_t i) {
     if (count == 1) return terms[0][i];
-    const int first = tree == Tree::kHalves ? count / 2 : 1;
+    const int first = tree == Tree::kBalanced ? count / 2 : 1;
     return sum_terms(terms, first, tree, i) + sum_terms(terms + first, count - first, tree, i);
 }
 
 void tree_reduce(float* out, float* partials, const float* const* terms, int count, Tree tree, size_t n, Stream) {
-    const bool fits = tree == Tree::kStack || (count & (count - 1)) == 0;
+    const bool fits = tree == Tree::kNested || (count & (count - 1)) == 0;
     CHECK(count > 0 && fits && n % kUnit == 0, "tree_reduce: %d terms of %zu elements", count, n);
     for (size_t i = 0; i < n; i++) out[i] = sum_terms(terms, count, tree, i);
     for (size_t k = 0; partials && k < n / kUnit; k++) {

@@ -1,7 +1,7 @@
-// gpt2.cpp -- GPT-2: memory, forward, then backward as its mirror. Formulas are in kernels.h and linear.h, tensors in
-// gpt2.h. `place` is a Layout (src/base/layout.h): it hands out arrays of one allocation.
+// gpt2.cpp -- GPT-2: memory, forward, then backward as its mirror. Formulas are in kernels.h and model.h, tensors in
+// gpt2.h. `place` is a Layout (src/base/arena.h): it hands out arrays of one allocation.
 #include "models/gpt2.h"
-#include "models/linear.h"
+#include "models/model.h"
 
 namespace BACKEND {
 namespace {
@@ -98,14 +98,14 @@ void forward_block(Model* m, const Pass& pass, int l) {
     linear_forward(b.qkv, b.ln1.out, w.qkvw, w.qkvb, N);
     if (pass.cache) {           // (L,2,NH,maxT,HS)
         floatX* const cache = static_cast<floatX*>(pass.cache) + size_t(l) * 2 * size_t(maxT) * size_t(C);
-        attention_cached(b.att, cache, b.qkv, pass.first, pass.T, maxT, NH, NH, C / NH, kMain);
+        attention_cached(b.att, cache, b.qkv, pass.first, pass.T, maxT, NH, NH, C / NH);
     } else {
         const Dropout drop = dropout(m, pass, 4 * l + kAttention);
-        attention_forward(b.att, b.lse, b.qkv, pass.B, pass.T, NH, NH, C / NH, drop, kMain);
+        attention_forward(b.att, b.lse, b.qkv, pass.B, pass.T, NH, NH, C / NH, drop);
     }
     linear_forward(branch, b.att, w.attprojw, w.attprojb, N);
     residual_layernorm_forward(b.ln2.inp, b.ln2.out, b.ln2.mean, b.ln2.rstd, b.ln1.inp, branch, w.ln2.w, w.ln2.b, kEps,
-                               N, C, dropout(m, pass, 4 * l + kProjection), kMain);
+                               N, C, dropout(m, pass, 4 * l + kProjection));
     linear_gelu_forward(b.gelu, b.fc, b.ln2.out, w.fcw, w.fcb, N);
 }
 
@@ -116,9 +116,9 @@ const floatX* forward(Model* m, const Pass& pass) {
     const Norm& first = a.block[0].ln1;
     pass.needed(0, block_end(m, 0));
     embedding_forward(first.inp, m->tokens, ends.wte, ends.wpe, pass.B, pass.T, C, pass.first,
-                      dropout(m, pass, kEmbedding), kMain);
+                      dropout(m, pass, kEmbedding));
     const auto [first_w, first_b] = block_of(m->weights, 0).ln1;
-    layernorm_forward(first.out, first.mean, first.rstd, first.inp, first_w, first_b, kEps, N, C, kMain);
+    layernorm_forward(first.out, first.mean, first.rstd, first.inp, first_w, first_b, kEps, N, C);
     for (int l = 0; l < L; l++) {
         const bool last = l + 1 == L;
         const Block& b = a.block[l];
@@ -129,7 +129,7 @@ const floatX* forward(Model* m, const Pass& pass) {
         linear_forward(a.branch, b.gelu, w.fcprojw, w.fcprojb, N);
         pass.needed(block_begin(l + 1), block_end(m, l + 1));
         residual_layernorm_forward(next.inp, next.out, next.mean, next.rstd, b.ln2.inp, a.branch, next_w, next_b, kEps,
-                                   N, C, dropout(m, pass, 4 * l + kMlp), kMain);
+                                   N, C, dropout(m, pass, 4 * l + kMlp));
     }
     return a.lnf.out;
 }
@@ -142,13 +142,13 @@ void recompute_block(Model* m, const Pass& pass, int l) {
     const auto w = block_of(m->weights, l);
     const int C = m->shape.C, N = pass.N(), level = m->recompute;
     const auto again = [&](const Norm& n, const Gpt2Norm<Weight>& norm) {
-        layernorm_forward(n.out, n.mean, n.rstd, n.inp, norm.w, norm.b, kEps, N, C, kMain);
+        layernorm_forward(n.out, n.mean, n.rstd, n.inp, norm.w, norm.b, kEps, N, C);
     };
     if (l + 1 == m->shape.L) return;                // forward computed this block last: the arrays are still its own
     if (level >= 2) again(b.ln1, w.ln1);
     if (level >= 3) return forward_block(m, pass, l);
     if (level >= 2) again(b.ln2, w.ln2);
-    if (level >= 1) gelu_forward(b.gelu, b.fc, size_t(N) * 4 * size_t(C), kMain);
+    if (level >= 1) gelu_forward(b.gelu, b.fc, size_t(N) * 4 * size_t(C));
 }
 
 // dresidual is the gradient of the residual stream: each branch reads it, and adds its part through its LayerNorm.
@@ -164,15 +164,15 @@ void backward_block(Model* m, const Pass& pass, int l, floatX* dnorm) {
     gelu_linear_backward(a.dwide, d.fcprojw, d.fcprojb, dmlp, b.gelu, b.fc, w.fcprojw, N, acc);
     linear_backward(dnorm, d.fcw, d.fcb, a.dwide, b.ln2.out, w.fcw, N, acc);
     layernorm_backward(a.dresidual, d.ln2.w, d.ln2.b, dnorm, b.ln2.inp, b.ln2.mean, b.ln2.rstd, w.ln2.w, N, C, false,
-                       acc, kMain);
+                       acc);
 
     const floatX* dproj = drop(m, pass, 4 * l + kProjection, a.branch, a.dresidual);
     linear_backward(dnorm, d.attprojw, d.attprojb, dproj, b.att, w.attprojw, N, acc);
     attention_backward(a.dwide, a.delta, dnorm, b.qkv, b.att, b.lse, pass.B, pass.T, NH, NH, C / NH,
-                       dropout(m, pass, 4 * l + kAttention), kMain);
+                       dropout(m, pass, 4 * l + kAttention));
     linear_backward(dnorm, d.qkvw, d.qkvb, a.dwide, b.ln1.out, w.qkvw, N, acc);
     layernorm_backward(a.dresidual, d.ln1.w, d.ln1.b, dnorm, b.ln1.inp, b.ln1.mean, b.ln1.rstd, w.ln1.w, N, C, false,
-                       acc, kMain);
+                       acc);
 }
 
 void backward(Model* m, const Pass& pass, floatX* dhidden) {
@@ -181,7 +181,7 @@ void backward(Model* m, const Pass& pass, floatX* dhidden) {
     const auto w = ends_of(m->weights);
     const auto d = ends_of(m->grads);
     layernorm_backward(a.dresidual, d.lnf.w, d.lnf.b, dhidden, a.lnf.inp, a.lnf.mean, a.lnf.rstd, w.lnf.w, pass.N(), C,
-                       true, pass.accumulate, kMain);
+                       true, pass.accumulate);
     pass.ready(block_begin(L), block_end(m, L));
     for (int l = L - 1; l >= 0; l--) {
         recompute_block(m, pass, l);
@@ -189,7 +189,7 @@ void backward(Model* m, const Pass& pass, floatX* dhidden) {
         pass.ready(block_begin(l), block_end(m, l));
     }
     embedding_backward(d.wte, d.wpe, a.dresidual, m->tokens, pass.B, pass.T, C, m->shape.T,
-                       dropout(m, pass, kEmbedding), pass.accumulate, kMain);
+                       dropout(m, pass, kEmbedding), pass.accumulate);
     pass.ready(0, block_begin(0));
 }
 

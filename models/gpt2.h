@@ -9,7 +9,7 @@
 #pragma once
 #include <algorithm>
 #include <cmath>
-#include "models/presets.h"
+#include "models/shape.h"
 #include "src/base/common.h"
 
 // The tensors by name, in the order of the table. F: Weight for weights, float* for gradients.
@@ -57,6 +57,8 @@ inline std::vector<TensorSpec> gpt2_tensors(const Shape& c) {
     return table;
 }
 
+std::vector<Preset> gpt2_presets();             // presets.cpp
+
 inline const ModelInfo gpt2_info = {
     .name = "gpt2",
     .title = "GPT-2",
@@ -72,7 +74,7 @@ inline const ModelInfo gpt2_info = {
         };
     },
     .dropouts = {"resid_pdrop", "embd_pdrop", "attn_pdrop"},
-    .presets = kGpt2Presets,
+    .presets = gpt2_presets,
     .gpu_preset = "gpt2-124m",
     .cuda = true,
     .check = [](Shape& c) {

@@ -1,5 +1,5 @@
-// linear.cpp -- see linear.h. Formulas are in kernels.h and lora.h.
-#include "models/linear.h"
+// linear.cpp -- products with a matrix of the table (model.h), with or without an adapter (lora.h).
+#include "models/lora.h"
 #include <algorithm>
 #include <utility>
 
@@ -9,28 +9,28 @@ namespace BACKEND {
 static void adapter_forward(floatX* out, const floatX* inp, const Weight& w, int N) {
     const Adapters& a = *w.adapters;
     const int rank = a.lora.rank;
-    matmul_forward(a.low, inp, a.weights + w.A, nullptr, N, w.cols, rank, kMain);
-    matmul_forward(a.wide, a.low, a.weights + w.B, nullptr, N, rank, w.rows, kMain);
-    add_scaled(out, out, a.lora.scale(), a.wide, size_t(N) * size_t(w.rows), kMain);
+    matmul_forward(a.low, inp, a.weights + w.adapter_a, nullptr, N, w.cols, rank);
+    matmul_forward(a.wide, a.low, a.weights + w.adapter_b, nullptr, N, rank, w.rows);
+    add_scaled(out, out, a.lora.scale(), a.wide, size_t(N) * size_t(w.rows));
 }
 
 void linear_forward(floatX* out, const floatX* inp, const Weight& weight, const floatX* bias, int N) {
-    matmul_forward(out, inp, weight, bias, N, weight.cols, weight.rows, kMain);
+    matmul_forward(out, inp, weight, bias, N, weight.cols, weight.rows);
     if (weight.adapters) adapter_forward(out, inp, weight, N);
 }
 
 void linear_gelu_forward(floatX* out, floatX* pre, const floatX* inp, const Weight& weight, const floatX* bias, int N) {
     if (!weight.adapters)
-        return matmul_gelu_forward(out, pre, inp, weight, bias, N, weight.cols, weight.rows, kMain);
+        return matmul_gelu_forward(out, pre, inp, weight, bias, N, weight.cols, weight.rows);
     linear_forward(pre, inp, weight, bias, N);
-    gelu_forward(out, pre, size_t(N) * size_t(weight.rows), kMain);
+    gelu_forward(out, pre, size_t(N) * size_t(weight.rows));
 }
 
 // dinp = dout weight, times gelu'(pre) if pre is given
 static void backward_input(floatX* dinp, const floatX* dout, const floatX* weight, const floatX* pre, int N, int C,
                            int OC) {
-    if (pre) matmul_gelu_backward_input(dinp, dout, weight, pre, N, C, OC, kMain);
-    else matmul_backward_input(dinp, dout, weight, N, C, OC, kMain);
+    if (pre) matmul_gelu_backward_input(dinp, dout, weight, pre, N, C, OC);
+    else matmul_backward_input(dinp, dout, weight, N, C, OC);
 }
 
 // dlow = scale dout B,  dB (+)= scale dout^T (inp A^T),  dA (+)= dlow^T inp;  if inp is null, only dlow
@@ -38,13 +38,13 @@ static void adapter_backward(const floatX* dout, const floatX* inp, const Weight
     const Adapters& a = *w.adapters;
     const int rank = a.lora.rank;
     const size_t n = size_t(N) * size_t(rank);
-    matmul_backward_input(a.dlow, dout, a.weights + w.B, N, rank, w.rows, kMain);
-    add_scaled(a.dlow, nullptr, a.lora.scale(), a.dlow, n, kMain);
+    matmul_backward_input(a.dlow, dout, a.weights + w.adapter_b, N, rank, w.rows);
+    add_scaled(a.dlow, nullptr, a.lora.scale(), a.dlow, n);
     if (!inp) return;
-    matmul_forward(a.low, inp, a.weights + w.A, nullptr, N, w.cols, rank, kMain);
-    add_scaled(a.low, nullptr, a.lora.scale(), a.low, n, kMain);
-    matmul_backward_params(a.grads + w.B, nullptr, dout, a.low, N, rank, w.rows, accumulate, kMain);
-    matmul_backward_params(a.grads + w.A, nullptr, a.dlow, inp, N, w.cols, rank, accumulate, kMain);
+    matmul_forward(a.low, inp, a.weights + w.adapter_a, nullptr, N, w.cols, rank);
+    add_scaled(a.low, nullptr, a.lora.scale(), a.low, n);
+    matmul_backward_params(a.grads + w.adapter_b, nullptr, dout, a.low, N, rank, w.rows, accumulate);
+    matmul_backward_params(a.grads + w.adapter_a, nullptr, a.dlow, inp, N, w.cols, rank, accumulate);
 }
 
 void gelu_linear_backward(floatX* dpre, float* dweight, float* dbias, const floatX* dout, const floatX* inp,
@@ -52,12 +52,12 @@ void gelu_linear_backward(floatX* dpre, float* dweight, float* dbias, const floa
     const int C = weight.cols, OC = weight.rows;
     const Adapters* const a = weight.adapters;
     if (a) adapter_backward(dout, inp, weight, N, accumulate);
-    else if (inp && dweight) matmul_backward_params(dweight, dbias, dout, inp, N, C, OC, accumulate, kMain);
+    else if (inp && dweight) matmul_backward_params(dweight, dbias, dout, inp, N, C, OC, accumulate);
     if (!dpre) return;
     // The adapter's part comes first, because it reads pre, and dpre may be pre.
-    if (a) backward_input(a->wide, a->dlow, a->weights + weight.A, pre, N, C, a->lora.rank);
+    if (a) backward_input(a->wide, a->dlow, a->weights + weight.adapter_a, pre, N, C, a->lora.rank);
     backward_input(dpre, dout, weight, pre, N, C, OC);
-    if (a) add_scaled(dpre, dpre, 1, a->wide, size_t(N) * size_t(C), kMain);
+    if (a) add_scaled(dpre, dpre, 1, a->wide, size_t(N) * size_t(C));
 }
 
 void linear_backward(floatX* dinp, float* dweight, float* dbias, const floatX* dout, const floatX* inp,
@@ -79,7 +79,7 @@ void place_adapters(Model* m, Layout& place) {
     size_t widest = 0, vectors = 0;
     for (const TensorSpec& t : m->arena.tensors) {
         if (t.rows == 1) vectors += t.cols;
-        else if (!t.embedding) widest = std::max({widest, t.rows, t.cols});
+        else if (!t.at_ends) widest = std::max({widest, t.rows, t.cols});
     }
     place(a.low, N * rank);
     place(a.dlow, N * rank);
@@ -95,8 +95,8 @@ void attach_adapters(Model* m) {
         const size_t i = size_t(m->trained_begin[t]);
         if (m->trained_begin[t + 1] == m->trained_begin[t]) continue;
         w.adapters = m->adapters.get();
-        w.A = m->trained.offset[i];
-        w.B = m->trained.offset[i + 1];
+        w.adapter_a = m->trained.offset[i];
+        w.adapter_b = m->trained.offset[i + 1];
     }
 }
 

@@ -1,8 +1,8 @@
 // llama.cpp -- the Llama family: memory, forward, then backward as its mirror. Formulas are in kernels.h and
 // llama_ops.h, tensors in llama_config.cpp.
-#include "models/linear.h"
 #include "models/llama.h"
 #include "models/llama_ops.h"
+#include "models/model.h"
 
 namespace BACKEND {
 namespace {
@@ -95,7 +95,7 @@ void plan(Model* m, Layout& place, LlamaKind kind) {
     place(a.branch, N * C);
     if (place.memory)
         rotary_table(a.rotary, shape.T, c.HS, {rope_theta(shape), rope_factor(shape), rope_low(shape), rope_high(shape),
-                     rope_context(shape)}, kMain);
+                     rope_context(shape)});
     if (!m->training) return;
     place(a.dresidual, N * C);
     place(a.dact, N * F);
@@ -117,20 +117,20 @@ void forward_block(Model* m, const Pass& pass, int l) {
     const float eps = norm_eps(m->shape);
     linear_forward(b.qkv, b.ln1.out, w.qkvw, w.qkvb, N);
     if (a.kind.norms)
-        norm_heads_forward(b.qkv, b.raw, b.raw_rstd, w.qnormw, w.knormw, N, c.NH, c.NK, c.HS, eps, kMain);
-    rotate_heads(b.qkv, a.rotary, N, pass.T, pass.first, c.NH, c.NK, c.HS, false, kMain);
+        norm_heads_forward(b.qkv, b.raw, b.raw_rstd, w.qnormw, w.knormw, N, c.NH, c.NK, c.HS, eps);
+    rotate_heads(b.qkv, a.rotary, N, pass.T, pass.first, c.NH, c.NK, c.HS, false);
     if (pass.cache) {           // (L,2,NK,maxT,HS)
         const size_t layer = size_t(2) * size_t(c.NK) * size_t(maxT) * size_t(c.HS);
         floatX* const cache = static_cast<floatX*>(pass.cache) + size_t(l) * layer;
-        attention_cached(b.att, cache, b.qkv, pass.first, pass.T, maxT, c.NH, c.NK, c.HS, kMain);
+        attention_cached(b.att, cache, b.qkv, pass.first, pass.T, maxT, c.NH, c.NK, c.HS);
     } else {
-        attention_forward(b.att, b.lse, b.qkv, pass.B, pass.T, c.NH, c.NK, c.HS, {}, kMain);
+        attention_forward(b.att, b.lse, b.qkv, pass.B, pass.T, c.NH, c.NK, c.HS, {});
     }
     linear_forward(a.branch, b.att, w.ow, nullptr, N);
     residual_layernorm_forward(b.ln2.inp, b.ln2.out, nullptr, b.ln2.rstd, b.ln1.inp, a.branch, w.ln2w, nullptr, eps, N,
-                               c.C, {}, kMain);
+                               c.C, {});
     linear_forward(b.gateup, b.ln2.out, w.gateupw, nullptr, N);
-    swiglu_forward(b.act, b.gateup, N, c.F, kMain);
+    swiglu_forward(b.act, b.gateup, N, c.F);
 }
 
 const floatX* forward(Model* m, const Pass& pass) {
@@ -140,9 +140,8 @@ const floatX* forward(Model* m, const Pass& pass) {
     const auto ends = ends_of(m, m->weights);
     const Norm& first = a.block[0].ln1;
     pass.needed(0, block_end(m, 0));
-    embedding_forward(first.inp, m->tokens, ends.embedding, nullptr, pass.B, pass.T, C, 0, {}, kMain);
-    layernorm_forward(first.out, nullptr, first.rstd, first.inp, block_of(m, m->weights, 0).ln1w, nullptr, eps, N, C,
-                      kMain);
+    embedding_forward(first.inp, m->tokens, ends.embedding, nullptr, pass.B, pass.T, C, 0, {});
+    layernorm_forward(first.out, nullptr, first.rstd, first.inp, block_of(m, m->weights, 0).ln1w, nullptr, eps, N, C);
     for (int l = 0; l < L; l++) {
         const bool last = l + 1 == L;
         const Block& b = a.block[size_t(l)];
@@ -152,7 +151,7 @@ const floatX* forward(Model* m, const Pass& pass) {
         linear_forward(a.branch, b.act, block_of(m, m->weights, l).downw, nullptr, N);
         pass.needed(block_begin(m, l + 1), block_end(m, l + 1));
         residual_layernorm_forward(next.inp, next.out, nullptr, next.rstd, b.ln2.inp, a.branch, next_w, nullptr, eps, N,
-                                   C, {}, kMain);
+                                   C, {});
     }
     return a.norm.out;
 }
@@ -165,13 +164,13 @@ void recompute_block(Model* m, const Pass& pass, int l) {
     const auto w = block_of(m, m->weights, l);
     const int C = m->shape.C, N = pass.N(), level = m->recompute;
     const auto again = [&](const Norm& n, const floatX* weight) {
-        layernorm_forward(n.out, nullptr, n.rstd, n.inp, weight, nullptr, norm_eps(m->shape), N, C, kMain);
+        layernorm_forward(n.out, nullptr, n.rstd, n.inp, weight, nullptr, norm_eps(m->shape), N, C);
     };
     if (l + 1 == m->shape.L) return;                // forward computed this block last: the arrays are still its own
     if (level >= 2) again(b.ln1, w.ln1w);
     if (level >= 3) return forward_block(m, pass, l);
     if (level >= 2) again(b.ln2, w.ln2w);
-    if (level >= 1) swiglu_forward(b.act, b.gateup, N, LlamaSizes(m->shape).F, kMain);
+    if (level >= 1) swiglu_forward(b.act, b.gateup, N, LlamaSizes(m->shape).F);
 }
 
 // dresidual is the gradient of the residual stream: each branch reads it, and adds its part through its norm.
@@ -185,20 +184,18 @@ void backward_block(Model* m, const Pass& pass, int l, floatX* dnorm) {
     const int N = pass.N();
     const bool acc = pass.accumulate;
     linear_backward(a.dact, d.downw, nullptr, a.dresidual, b.act, w.downw, N, acc);
-    swiglu_backward(b.gateup, a.dact, N, c.F, kMain);
+    swiglu_backward(b.gateup, a.dact, N, c.F);
     linear_backward(dnorm, d.gateupw, nullptr, b.gateup, b.ln2.out, w.gateupw, N, acc);
-    layernorm_backward(a.dresidual, d.ln2w, nullptr, dnorm, b.ln2.inp, nullptr, b.ln2.rstd, w.ln2w, N, c.C, false, acc,
-                       kMain);
+    layernorm_backward(a.dresidual, d.ln2w, nullptr, dnorm, b.ln2.inp, nullptr, b.ln2.rstd, w.ln2w, N, c.C, false, acc);
 
     linear_backward(a.datt, d.ow, nullptr, a.dresidual, b.att, w.ow, N, acc);
-    attention_backward(a.dqkv, a.delta, a.datt, b.qkv, b.att, b.lse, pass.B, pass.T, c.NH, c.NK, c.HS, {}, kMain);
-    rotate_heads(a.dqkv, a.rotary, N, pass.T, 0, c.NH, c.NK, c.HS, true, kMain);
+    attention_backward(a.dqkv, a.delta, a.datt, b.qkv, b.att, b.lse, pass.B, pass.T, c.NH, c.NK, c.HS, {});
+    rotate_heads(a.dqkv, a.rotary, N, pass.T, 0, c.NH, c.NK, c.HS, true);
     if (a.kind.norms)
         norm_heads_backward(a.dqkv, d.qnormw, d.knormw, a.dnorms, b.raw, b.raw_rstd, w.qnormw, w.knormw, N, c.NH, c.NK,
-                            c.HS, acc, kMain);
+                            c.HS, acc);
     linear_backward(dnorm, d.qkvw, d.qkvb, a.dqkv, b.ln1.out, w.qkvw, N, acc);
-    layernorm_backward(a.dresidual, d.ln1w, nullptr, dnorm, b.ln1.inp, nullptr, b.ln1.rstd, w.ln1w, N, c.C, false, acc,
-                       kMain);
+    layernorm_backward(a.dresidual, d.ln1w, nullptr, dnorm, b.ln1.inp, nullptr, b.ln1.rstd, w.ln1w, N, c.C, false, acc);
 }
 
 void backward(Model* m, const Pass& pass, floatX* dhidden) {
@@ -208,7 +205,7 @@ void backward(Model* m, const Pass& pass, floatX* dhidden) {
     const auto w = ends_of(m, m->weights);
     const auto d = ends_of(m, m->grads);
     layernorm_backward(a.dresidual, d.normw, nullptr, dhidden, a.norm.inp, nullptr, a.norm.rstd, w.normw, pass.N(), C,
-                       true, acc, kMain);
+                       true, acc);
     pass.ready(block_begin(m, L), block_end(m, L));
     for (int l = L - 1; l >= 0; l--) {
         recompute_block(m, pass, l);
@@ -216,8 +213,8 @@ void backward(Model* m, const Pass& pass, floatX* dhidden) {
         pass.ready(block_begin(m, l), block_end(m, l));
     }
     // A tied head has already written its part of this gradient.
-    if (untied && d.embedding && !acc) device_zero(d.embedding, size_t(m->shape.Vp) * size_t(C) * sizeof(float), kMain);
-    embedding_backward(d.embedding, nullptr, a.dresidual, m->tokens, pass.B, pass.T, C, m->shape.T, {}, acc, kMain);
+    if (untied && d.embedding && !acc) device_zero(d.embedding, size_t(m->shape.Vp) * size_t(C) * sizeof(float));
+    embedding_backward(d.embedding, nullptr, a.dresidual, m->tokens, pass.B, pass.T, C, m->shape.T, {}, acc);
     pass.ready(0, block_begin(m, 0));
 }
 

@@ -9,7 +9,7 @@
 // rms is RMSNorm. rotate turns pairs of elements of each head of q and k by an angle that grows with the position (Su
 // et al. 2021, arXiv 2104.09864).
 #pragma once
-#include "models/presets.h"
+#include "models/shape.h"
 #include "src/base/common.h"
 
 struct LlamaKind { bool bias, norms; };                 // Qwen2 has biases of q, k, v; Qwen3 has norms of q, k
@@ -80,9 +80,11 @@ inline const std::vector<ShapeKey> kLlamaKeys = {
     {"rope-context", "", rope_context, kContext, "", "with --rope-factor: the context before (not given: 8192)"},
 };
 
+std::vector<Preset> llama_presets(), qwen2_presets(), qwen3_presets();      // presets.cpp
+
 // The declaration of one kind. Its first preset is the default on a CPU, gpu_preset that on a GPU.
 template <LlamaKind kKind>
-ModelInfo llama_family(const char* name, const char* title, const char* architecture, std::vector<Preset> presets,
+ModelInfo llama_family(const char* name, const char* title, const char* architecture, std::vector<Preset> (*presets)(),
                        const char* gpu_preset) {
     return {
         .name = name,
@@ -91,7 +93,7 @@ ModelInfo llama_family(const char* name, const char* title, const char* architec
         .keys = kLlamaKeys,
         .fixed = [](const Shape& c) { return llama_fixed(c, kKind); },
         .dropouts = {},
-        .presets = std::move(presets),
+        .presets = presets,
         .gpu_preset = gpu_preset,
         .cuda = true,
         .check = [](Shape& c) { return llama_check(c, kKind); },
@@ -105,4 +107,4 @@ ModelInfo llama_family(const char* name, const char* title, const char* architec
 }
 
 inline const ModelInfo llama_info =
-    llama_family<kLlama>("llama", "Llama", "LlamaForCausalLM", kLlamaPresets, "llama-124m");
+    llama_family<kLlama>("llama", "Llama", "LlamaForCausalLM", llama_presets, "llama-124m");

@@ -14,20 +14,20 @@ struct Rope { float theta, factor, low, high; int context; };
 
 // table[t] = cos(t f_j) of all j, then sin(t f_j) of all j    (positions,2,HS/2)
 //   t f_j is rounded to float first, as in transformers.
-void rotary_table(float* table, int positions, int HS, const Rope& rope, Stream stream);
+void rotary_table(float* table, int positions, int HS, const Rope& rope, Stream stream = nullptr);
 
 // Rotates the heads of q and k by their position's angles, or with `back` by the negative angles, which is the
 // gradient. For j < HS/2:
 //     x_j, x_{j+HS/2} = x_j cos - x_{j+HS/2} sin, x_{j+HS/2} cos + x_j sin
 //   qkv (N,heads,HS); row i is at position first + i % T
 void rotate_heads(floatX* qkv, const float* table, int N, int T, int first, int NH, int NK, int HS, bool back,
-                  Stream stream);
+                  Stream stream = nullptr);
 
 // RMSNorm of each head of q and k, in place: x = x * r * weight, r = 1 / sqrt(mean(x^2) + eps)
 //   qkv (N,heads,HS), qweight, kweight (HS); copies the old q and k to raw (N,NH+NK,HS), and r to rstd (N,NH+NK)
 // A head's sum has 64 partial sums that are joined by halves (each_row of kernels/elements.h).
 void norm_heads_forward(floatX* qkv, floatX* raw, float* rstd, const floatX* qweight, const floatX* kweight, int N,
-                        int NH, int NK, int HS, float eps, Stream stream);
+                        int NH, int NK, int HS, float eps, Stream stream = nullptr);
 
 // Takes dqkv, in place, back through norm_heads_forward. dqweight, dkweight (+)= sums over rows and heads: a head has
 // kNormSums partial sums, and number i takes rows i, i + 64, ... in order. They are joined by halves, and then the
@@ -36,11 +36,11 @@ void norm_heads_forward(floatX* qkv, floatX* raw, float* rstd, const floatX* qwe
 constexpr int kNormSums = 64;
 void norm_heads_backward(floatX* dqkv, float* dqweight, float* dkweight, float* partials, const floatX* raw,
                          const float* rstd, const floatX* qweight, const floatX* kweight, int N, int NH, int NK,
-                         int HS, bool accumulate, Stream stream);
+                         int HS, bool accumulate, Stream stream = nullptr);
 
 // out = silu(gate) up, silu(x) = x / (1 + e^-x)    gateup (N,2F): gate, then up; out (N,F)
-void swiglu_forward(floatX* out, const floatX* gateup, int N, int F, Stream stream);
+void swiglu_forward(floatX* out, const floatX* gateup, int N, int F, Stream stream = nullptr);
 // gateup becomes its gradient: dgate = dout up s (1 + gate (1 - s)), dup = dout gate s, s = 1 / (1 + e^-gate)
-void swiglu_backward(floatX* gateup, const floatX* dout, int N, int F, Stream stream);
+void swiglu_backward(floatX* gateup, const floatX* dout, int N, int F, Stream stream = nullptr);
 
 }  // namespace BACKEND

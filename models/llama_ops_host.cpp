@@ -2,7 +2,7 @@
 #include "models/llama_ops.h"
 #include <cmath>
 #include "kernels/elements.h"
-#include "src/base/same_math.h"
+#include "src/base/numbers.h"
 
 namespace BACKEND {
 

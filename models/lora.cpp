@@ -16,7 +16,7 @@ std::string adapter_name(const std::string& tensor, const char* end) {
 // Vectors and embeddings cannot have adapters, and give an empty list.
 static std::vector<std::string> last_names(const TensorSpec& spec) {
     std::vector<std::string> names;
-    if (spec.rows == 1 || spec.embedding) return names;
+    if (spec.rows == 1 || spec.at_ends) return names;
     for (const TensorSpec::Part& part : parts_of(spec)) {
         const std::string module = module_of(part.name);
         names.push_back(module.substr(module.rfind('.') + 1));

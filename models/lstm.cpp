@@ -2,9 +2,9 @@
 // tensors are in lstm.h.
 //
 // Arrays are (T,B,..): the rows of one time step lie together. Only the head's input is (B,T,..), as the batch is.
-#include "models/linear.h"
 #include "models/lstm.h"
 #include "models/lstm_ops.h"
+#include "models/model.h"
 
 namespace BACKEND {
 namespace {
@@ -63,7 +63,7 @@ const floatX* input(Model* m, const Pass& pass, int l) {
     return drop(m, pass, l, a.dropped, below);
 }
 
-template <class T> void copy(T* to, const T* from, size_t n) { transpose_rows(to, from, 1, 1, n * sizeof(T), kMain); }
+template <class T> void copy(T* to, const T* from, size_t n) { transpose_rows(to, from, 1, 1, n * sizeof(T)); }
 // The cache is (L,2,C), 4 bytes an element: each layer's h and c after the last token.
 template <class T> T* cached(const Pass& pass, size_t place) {
     return reinterpret_cast<T*>(static_cast<float*>(pass.cache) + place);
@@ -79,15 +79,15 @@ void forward_layer(Model* m, const Pass& pass, int l) {
         copy(layer.h, cached<floatX>(pass, in_cache), n);
         copy(layer.c, cached<float>(pass, in_cache + n), n);
     } else {
-        device_zero(layer.h, n * sizeof(floatX), kMain);
-        device_zero(layer.c, n * sizeof(float), kMain);
+        device_zero(layer.h, n * sizeof(floatX));
+        device_zero(layer.c, n * sizeof(float));
     }
     linear_forward(layer.gates, input(m, pass, l), w.wih, w.bih, pass.N());
     size_t t = 0;
     for (; t < size_t(pass.T); t++) {
         linear_forward(a.recurrent, layer.h + t * n, w.whh, w.bhh, B);
         lstm_cell_forward(layer.h + (t + 1) * n, layer.c + (t + 1) * n, layer.gates + t * 4 * n, a.recurrent,
-                          layer.c + t * n, B, C, kMain);
+                          layer.c + t * n, B, C);
     }
     if (!pass.cache) return;
     copy(cached<floatX>(pass, in_cache), layer.h + t * n, n);
@@ -98,13 +98,13 @@ const floatX* forward(Model* m, const Pass& pass) {
     const Lstm& a = own<Lstm>(m);
     const int C = m->shape.C, L = m->shape.L;
     pass.needed(0, 1);
-    transpose_rows(a.tokens, m->tokens, pass.B, pass.T, sizeof(int), kMain);
-    embedding_forward(a.embedded, a.tokens, m->weights[0], nullptr, pass.N(), 1, C, 0, {}, kMain);
+    transpose_rows(a.tokens, m->tokens, pass.B, pass.T, sizeof(int));
+    embedding_forward(a.embedded, a.tokens, m->weights[0], nullptr, pass.N(), 1, C, 0, {});
     for (int l = 0; l < L; l++) {
         pass.needed(layer_begin(l), layer_begin(l + 1));
         forward_layer(m, pass, l);
     }
-    transpose_rows(a.hidden, input(m, pass, L), pass.T, pass.B, size_t(C) * sizeof(floatX), kMain);
+    transpose_rows(a.hidden, input(m, pass, L), pass.T, pass.B, size_t(C) * sizeof(floatX));
     return a.hidden;
 }
 
@@ -116,11 +116,11 @@ void backward_layer(Model* m, const Pass& pass, int l) {
     const auto d = layer_of(m->grads, l);
     const int C = m->shape.C, B = pass.B, N = pass.N();
     const size_t n = size_t(B) * size_t(C);
-    device_zero(a.dh, n * sizeof(floatX), kMain);
-    device_zero(a.dc, n * sizeof(float), kMain);
+    device_zero(a.dh, n * sizeof(floatX));
+    device_zero(a.dc, n * sizeof(float));
     for (size_t t = size_t(pass.T); t-- > 0;) {
         floatX* const gates = layer.gates + t * 4 * n;
-        lstm_cell_backward(gates, a.dc, a.dy + t * n, a.dh, layer.c + (t + 1) * n, layer.c + t * n, B, C, kMain);
+        lstm_cell_backward(gates, a.dc, a.dy + t * n, a.dh, layer.c + (t + 1) * n, layer.c + t * n, B, C);
         if (t > 0) linear_backward(a.dh, nullptr, nullptr, gates, nullptr, w.whh, B, false);
     }
     linear_backward(nullptr, d.whh, d.bhh, layer.gates, layer.h, w.whh, N, pass.accumulate);
@@ -131,13 +131,13 @@ void backward_layer(Model* m, const Pass& pass, int l) {
 void backward(Model* m, const Pass& pass, floatX* dhidden) {
     const Lstm& a = own<Lstm>(m);
     const int C = m->shape.C, L = m->shape.L;
-    transpose_rows(a.dy, dhidden, pass.B, pass.T, size_t(C) * sizeof(floatX), kMain);
+    transpose_rows(a.dy, dhidden, pass.B, pass.T, size_t(C) * sizeof(floatX));
     drop(m, pass, L, a.dy, a.dy);
     for (int l = L - 1; l >= 0; l--) {
         backward_layer(m, pass, l);
         pass.ready(layer_begin(l), layer_begin(l + 1));
     }
-    embedding_backward(m->grads[0], nullptr, a.dy, a.tokens, pass.N(), 1, C, 1, {}, pass.accumulate, kMain);
+    embedding_backward(m->grads[0], nullptr, a.dy, a.tokens, pass.N(), 1, C, 1, {}, pass.accumulate);
     pass.ready(0, 1);
 }
 

@@ -7,7 +7,7 @@
 // The state is zero where a window begins, and gradients go back through all of its T steps.
 #pragma once
 #include <cmath>
-#include "models/presets.h"
+#include "models/shape.h"
 #include "src/base/common.h"
 
 // The tensors of a layer by name, in the order of the table. F: Weight for weights, float* for gradients. Rows of the
@@ -29,6 +29,8 @@ inline std::vector<TensorSpec> lstm_tensors(const Shape& c) {
     return table;
 }
 
+std::vector<Preset> lstm_presets();             // presets.cpp
+
 inline const ModelInfo lstm_info = {
     .name = "lstm",
     .title = "LSTM",
@@ -36,7 +38,7 @@ inline const ModelInfo lstm_info = {
     .keys = {layers_key("num_layers"), channels_key("hidden_size"), seq_len_key("max_position_embeddings")},
     .fixed = [](const Shape&) { return std::vector<FixedKey>{{"tie_word_embeddings", "true", ""}}; },
     .dropouts = {"dropout"},
-    .presets = kLstmPresets,
+    .presets = lstm_presets,
     .gpu_preset = "lstm-small",
     .cuda = true,
     .check = [](Shape& c) { return c.C % 8 ? format("--channels: got %d, want a multiple of 8", c.C) : ""; },

@@ -2,8 +2,8 @@
 #include "models/model.h"
 #include <algorithm>
 #include <numeric>
-#include "models/linear.h"
-#include "src/base/same_math.h"
+#include "models/lora.h"
+#include "src/base/numbers.h"
 
 namespace BACKEND {
 
@@ -13,7 +13,7 @@ Dropout dropout(const Model* m, const Pass& pass, int site) {
 const floatX* drop(const Model* m, const Pass& pass, int site, floatX* out, const floatX* inp) {
     const Dropout drop = dropout(m, pass, site);
     if (drop.rate == 0) return inp;
-    dropout_backward(out, inp, size_t(pass.N()) * size_t(m->shape.C), drop, kMain);
+    dropout_backward(out, inp, size_t(pass.N()) * size_t(m->shape.C), drop);
     return out;
 }
 
@@ -74,7 +74,7 @@ static std::vector<uint64_t> table_hashes(const Model& m) {
     std::vector<uint64_t> hashes;
     for (const Weight& w : m.weights) {
         const size_t bytes = round_up(size_t(w.rows) * size_t(w.cols), kUnit) * sizeof(floatX);
-        hashes.push_back(hash_floats(reinterpret_cast<const float*>(w.at), bytes / sizeof(float), kMain));
+        hashes.push_back(hash_floats(reinterpret_cast<const float*>(w.at), bytes / sizeof(float)));
     }
     return hashes;
 }
@@ -127,21 +127,21 @@ static void head(Model* m, const Pass& pass, const floatX* hidden, floatX* dhidd
     for (int row = 0; row < N; row += m->chunk) {
         const int n = std::min(m->chunk, N - row);
         const size_t at = size_t(row) * size_t(C);
-        matmul_forward(m->logits, hidden + at, weight, nullptr, n, C, Vp, kMain);
-        classifier(m->losses + row, m->logits, m->targets + row, n, m->shape.V, Vp, dhidden != nullptr, kMain);
+        matmul_forward(m->logits, hidden + at, weight, nullptr, n, C, Vp);
+        classifier(m->losses + row, m->logits, m->targets + row, n, m->shape.V, Vp, dhidden != nullptr);
         if (!dhidden) continue;
         const bool accumulate = pass.accumulate || row > 0;
-        matmul_backward_input(dhidden + at, m->logits, weight, n, C, Vp, kMain);
+        matmul_backward_input(dhidden + at, m->logits, weight, n, C, Vp);
         if (!m->grads[0]) continue;             // it is frozen
-        matmul_backward_params(m->grads[0], nullptr, m->logits, hidden + at, n, C, Vp, accumulate, kMain);
+        matmul_backward_params(m->grads[0], nullptr, m->logits, hidden + at, n, C, Vp, accumulate);
     }
 }
 
 static const floatX* forward(Model* m, const Pass& pass, const int* tokens, const int* targets) {
     const size_t bytes = size_t(pass.N()) * sizeof(int);
     CHECK(pass.N() <= m->B * m->T, "%d tokens, room for %d", pass.N(), m->B * m->T);
-    copy_to_device(m->tokens, tokens, bytes, kMain);
-    if (targets) copy_to_device(m->targets, targets, bytes, kMain);
+    copy_to_device(m->tokens, tokens, bytes);
+    if (targets) copy_to_device(m->targets, targets, bytes);
     return m->kind->forward(m, pass);
 }
 
@@ -153,17 +153,17 @@ void model_forward_backward(Model* m, const Pass& caller, double* loss, const in
     pass.needed = of_trained(caller.needed);
     pass.ready = of_trained(caller.ready);
     head(m, pass, forward(m, pass, tokens, targets), m->dhidden);
-    sum_in_order(loss, m->losses, size_t(pass.N()), kMain);
+    sum_in_order(loss, m->losses, size_t(pass.N()));
     m->kind->backward(m, pass, m->dhidden);
 }
 
 double model_loss(Model* m, const int* tokens, const int* targets, int B, int T, float* losses) {
     const Pass pass = {.B = B, .T = T};
     head(m, pass, forward(m, pass, tokens, targets), nullptr);
-    sum_in_order(m->loss, m->losses, size_t(pass.N()), kMain);
+    sum_in_order(m->loss, m->losses, size_t(pass.N()));
     double loss;
-    copy_to_host(&loss, m->loss, sizeof loss, kMain);
-    if (losses) copy_to_host(losses, m->losses, size_t(pass.N()) * sizeof(float), kMain);
+    copy_to_host(&loss, m->loss, sizeof loss);
+    if (losses) copy_to_host(losses, m->losses, size_t(pass.N()) * sizeof(float));
     return loss;
 }
 
@@ -173,9 +173,9 @@ void model_generate_step(Model* m, void* cache, const int* tokens, int first, in
     const Shape& c = m->shape;
     const floatX* hidden = forward(m, {.B = 1, .T = n, .cache = cache, .first = first}, tokens, nullptr);
     const floatX* last = hidden + size_t(n - 1) * size_t(c.C);
-    matmul_forward(m->logits, last, m->weights[0], nullptr, 1, c.C, c.Vp, kMain);
+    matmul_forward(m->logits, last, m->weights[0], nullptr, 1, c.C, c.Vp);
     std::vector<floatX> row(static_cast<size_t>(c.V));
-    copy_to_host(row.data(), m->logits, row.size() * sizeof(floatX), kMain);
+    copy_to_host(row.data(), m->logits, row.size() * sizeof(floatX));
     load_floats(logits, row.data(), row.size());
 }
 

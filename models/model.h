@@ -2,16 +2,14 @@
 //
 // A model is NAME.h (its declaration: shape.h), NAME.cpp and a line in models/list. NAME.cpp defines
 // `extern const ModelKind NAME_kind` in namespace BACKEND. model.cpp has what all models share: memory, the head with
-// its loss, evaluation and generation. Products with a model's matrices are in linear.h.
+// its loss, evaluation and generation.
 #pragma once
 #include <any>
 #include <functional>
 #include <memory>
 #include "kernels/kernels.h"
-#include "models/lora.h"
 #include "models/shape.h"
 #include "src/base/common.h"
-#include "src/base/layout.h"
 
 struct SamplingParams {
     double temperature = 1;     // 0: always the token with the largest logit
@@ -23,8 +21,6 @@ struct SamplingParams {
 };
 
 namespace BACKEND {
-
-constexpr Stream kMain = nullptr;           // models work on the main stream
 
 using OnTensors = std::function<void(int first, int last)>;      // called with tensors [first, last) of a table
 
@@ -58,14 +54,14 @@ struct ModelKind {
 };
 const ModelKind* find_kind(const ModelInfo* info);
 
-struct Adapters;            // what --lora trains: linear.h
+struct Adapters;            // what --lora trains: lora.h
 
 // A tensor of the table as forward and backward use it. It converts to its pointer.
 struct Weight {
     floatX* at = nullptr;
     int rows = 0, cols = 0;                 // a vector has one row
     const Adapters* adapters = nullptr;     // null: this tensor has no adapter
-    size_t A = 0, B = 0;                    // where its adapter's matrices begin in adapters->weights, in elements
+    size_t adapter_a = 0, adapter_b = 0;     // where the adapter's matrices A and B begin in adapters->weights
     operator const floatX*() const { return at; }
 };
 
@@ -136,5 +132,24 @@ void model_generate_step(Model* m, void* cache, const int* tokens, int first, in
 // again and goes on.
 void generate(Model* m, std::vector<int>* text, int max_tokens, const SamplingParams& params,
               const std::function<bool(int)>& more);
+
+// ---- products with a matrix of the model's table, for all models: linear.cpp. Where the matrix has an adapter
+// (lora.h), the product has a second term, and the gradient is the adapter's alone.
+
+// out = inp weight^T + bias    inp (N,C), weight (OC,C), out (N,OC), bias may be null
+void linear_forward(floatX* out, const floatX* inp, const Weight& weight, const floatX* bias, int N);
+
+// pre = inp weight^T + bias,  out = gelu(pre)    pre (N,OC)
+void linear_gelu_forward(floatX* out, floatX* pre, const floatX* inp, const Weight& weight, const floatX* bias, int N);
+
+// dweight (+)= dout^T inp,  dbias (+)= sum over rows of dout,  dinp = dout weight
+//   dout (N,OC); inp, dinp (N,C). Null: dbias if there is no bias, dweight if the matrix is frozen, inp if only dinp is
+//   wanted, dinp if it is not wanted.
+void linear_backward(floatX* dinp, float* dweight, float* dbias, const floatX* dout, const floatX* inp,
+                     const Weight& weight, int N, bool accumulate);
+
+// The same for inp = gelu(pre):  dpre = (dout weight) * gelu'(pre)    pre, dpre (N,C); dpre may be pre
+void gelu_linear_backward(floatX* dpre, float* dweight, float* dbias, const floatX* dout, const floatX* inp,
+                          const floatX* pre, const Weight& weight, int N, bool accumulate);
 
 }  // namespace BACKEND

@@ -3,4 +3,4 @@
 #include "models/llama.h"
 
 inline const ModelInfo qwen2_info =
-    llama_family<kQwen2>("qwen2", "Qwen2", "Qwen2ForCausalLM", kQwen2Presets, "qwen2.5-0.5b");
+    llama_family<kQwen2>("qwen2", "Qwen2", "Qwen2ForCausalLM", qwen2_presets, "qwen2.5-0.5b");

@@ -3,4 +3,4 @@
 #include "models/llama.h"
 
 inline const ModelInfo qwen3_info =
-    llama_family<kQwen3>("qwen3", "Qwen3", "Qwen3ForCausalLM", kQwen3Presets, "qwen3-0.6b");
+    llama_family<kQwen3>("qwen3", "Qwen3", "Qwen3ForCausalLM", qwen3_presets, "qwen3-0.6b");

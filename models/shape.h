@@ -5,8 +5,9 @@
 #include <variant>
 #include <vector>
 #include "src/base/arena.h"
-#include "src/base/json.h"
-#include "src/base/limits.h"
+#include "src/base/common.h"
+
+struct Json;                        // base/json.h
 
 struct Shape {
     int L = 0, NH = 0, C = 0;       // layers, heads, channels
@@ -15,6 +16,14 @@ struct Shape {
     float dropout = 0;
     int extra[8] = {};              // numbers that only one model has; its `keys` name them
     float real[8] = {};
+};
+
+// What is trained beside a frozen model (lora.h).
+struct Lora {
+    int rank = 0;               // a multiple of 8; 0: there are no adapters
+    double alpha = 0;           // --lora-alpha; its 0 becomes twice the rank
+    std::string targets = "all";    // ends of names, "q_proj,k_proj"; "all": every matrix but embedding and head
+    float scale() const { return float(alpha / rank); }
 };
 
 // A number of the shape: an option, and a key of config.json.
@@ -48,7 +57,7 @@ struct ModelInfo {
     std::vector<ShapeKey> keys;
     std::vector<FixedKey> (*fixed)(const Shape& shape);
     std::vector<const char*> dropouts;              // config.json's keys for the one dropout rate; empty: no dropout
-    std::vector<Preset> presets;                    // the first is the default on a CPU
+    std::vector<Preset> (*presets)();               // the first is the default on a CPU
     const char* gpu_preset;                         // the default on a GPU
     bool cuda;                                      // its operations run on GPUs; false: --device gpu is refused
     // Sets numbers that are 0 and follow from others. Returns "", or what is wrong: "--heads: got ..., want ...".
@@ -66,3 +75,9 @@ struct ModelInfo {
 const std::vector<const ModelInfo*>& all_models();              // in the order of models/list
 const ModelInfo* find_model(const std::string& name);           // null if there is none of that name
 void set_vocabulary(Shape* shape, int V);                       // sets V and Vp
+
+// The options that several models have: presets.cpp. hf: the model's key of config.json.
+ShapeKey layers_key(const char* hf);
+ShapeKey heads_key(const char* hf);
+ShapeKey channels_key(const char* hf);
+ShapeKey seq_len_key(const char* hf);

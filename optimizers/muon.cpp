@@ -5,7 +5,7 @@
 #include "optimizers/muon.h"
 #include <algorithm>
 #include "src/base/common.h"
-#include "src/base/layout.h"
+#include "src/base/arena.h"
 
 namespace BACKEND {
 
@@ -33,7 +33,7 @@ size_t muon_matrix(const MatrixUpdate& u, Stream stream) {
     };
     stage(muon_rule::kDirection, x, direction, u.grad, u.step);
     const float* const term = direction;
-    tree_reduce(direction, partials, &term, 1, Tree::kHalves, n, stream);
+    tree_reduce(direction, partials, &term, 1, Tree::kBalanced, n, stream);
     clip_scale(unit, norm, partials, n / kUnit, 1, 1e-9, stream);
     stage(muon_rule::kScale, x, direction, direction, unit);
     if (rows > cols) {

@@ -42,7 +42,7 @@ inline const OptimizerInfo muon_info = {
         step->values[muon_rule::kMomentum] = float(hyper[4]);
         step->values[muon_rule::kMatrixLr] = float(hyper[5] * schedule);
     },
-    .whole = [](const TensorSpec& tensor) { return tensor.rows > 1 && !tensor.embedding; },
+    .whole = [](const TensorSpec& tensor) { return tensor.rows > 1 && !tensor.at_ends; },
 };
 
 #ifdef BACKEND

@@ -15,8 +15,8 @@
 #pragma once
 #include <cmath>
 #include "src/base/arena.h"
-#include "src/base/limits.h"
-#include "src/base/same_math.h"
+#include "src/base/common.h"
+#include "src/base/numbers.h"
 
 #ifdef __CUDACC__
 #define RULE static __host__ __device__ inline

@@ -1,5 +1,5 @@
 // fault.cpp -- faults on purpose: linked into test programs (build/train_gpt_faults, train_gpt_ptx), where it fills the
-// hook of fault.h. LOCKSTEP_FAULT="rank=1,step=7,at=bwd,do=kill", several separated by ";".
+// hook of common.h. LOCKSTEP_FAULT="rank=1,step=7,at=bwd,do=kill", several separated by ";".
 //
 //   at   fwd, bwd       before the first micro-batch; after its backward: nan, big and flip hit its gradients
 //        audit          after an audit's own micro-batch: the same
@@ -12,14 +12,13 @@
 //   do   kill  stop  exit:N  sleep:S  hold (while the file LOCKSTEP_HOLD is there)  eio (an Error 74)
 //        nan, big (the first value: NaN, 1e6)  flip:K (bit 20 of value K)
 //   try  N: only in attempt N of --np's supervisor, from 0
-#include "src/base/fault.h"
+#include "src/base/common.h"
 #include <csignal>
 #include <cstdlib>
 #include <string>
 #include <string_view>
 #include <unistd.h>
 #include <vector>
-#include "src/base/common.h"
 
 namespace {
 

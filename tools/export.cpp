@@ -14,6 +14,7 @@
 #include <cstring>
 #include "models/config.h"
 #include "models/llama.h"
+#include "src/app/adapter.h"
 #include "src/app/init.h"
 #include "src/base/common.h"
 #include "src/base/file.h"

@@ -14,6 +14,7 @@
 #include "models/model.h"
 #include "src/app/dry_run.h"
 #include "src/ddp/ddp.h"
+#include "src/options/options.h"
 
 // Rates per second, in bf16. None was measured with these kernels; build/bench/model --check sets what they say of
 // llm.c beside what was published, and docs/performance.md names those measurements.
@@ -112,8 +113,8 @@ inline Work step_work(const Options& o, int ranks, int micro_batches) {
               .gaps = 2 * kGap * double(m.arena.tensors.size()), .gradients = 4 * n, .weights = 2 * n,
               .update = n * ((8 * arrays + 14) / ranks + 12 * (o.replicas / ranks - 1)), .bucket = kBucketBytes};
     for (const TensorSpec& t : m.arena.tensors) {
-        if (t.embedding) w.late += 4 * double(t.rows * t.cols);
-        if (!w.matrices.empty() && (t.embedding || t.rows == 1)) continue;
+        if (t.at_ends) w.late += 4 * double(t.rows * t.cols);
+        if (!w.matrices.empty() && (t.at_ends || t.rows == 1)) continue;
         w.matrices.push_back({double(t.rows), double(t.cols)});
         w.attention -= 2 * N * double(t.file_rows * t.cols);
     }

@@ -1,4 +1,4 @@
-// dropout.h -- the random numbers of src/base/rng.h, a vector of blocks at a time, and dropout with them.
+// dropout.h -- the random numbers of src/base/numbers.h, a vector of blocks at a time, and dropout with them.
 #pragma once
 #include "kernels/cpu/micro.h"
 

@@ -11,8 +11,7 @@
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/threads.h"
 #include "src/base/common.h"
-#include "src/base/rng.h"
-#include "src/base/same_math.h"
+#include "src/base/numbers.h"
 #if defined(__x86_64__)
 #include <immintrin.h>
 #elif defined(__aarch64__)

@@ -156,7 +156,7 @@ struct Pool {
 static Pool pool;
 static std::atomic<int> wanted{0};      // threads; 0: not asked for yet
 
-void leave_multiprocessors(int) {}
+void spare_multiprocessors(int) {}
 // Ends the pool's threads; the next parallel_for starts the new number.
 void set_threads(int n) {
     check_threads(n);

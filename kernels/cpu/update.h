@@ -18,7 +18,7 @@ constexpr int kBlock = 512;         // elements; the partial sums stay in the fi
 // Adds elements begin .. begin + kBlock - 1 of all terms. Returns where the sum is: in `sums`, or in the only term.
 static const float* reduce_block(float* sums, const float* const* terms, int count, Tree tree, size_t begin) {
     if (count == 1) return terms[0] + begin;
-    const int first = tree == Tree::kHalves ? count / 2 : 1;
+    const int first = tree == Tree::kBalanced ? count / 2 : 1;
     float upper[kBlock];
     const float* a = reduce_block(sums, terms, first, tree, begin);
     const float* b = reduce_block(upper, terms + first, count - first, tree, begin);
@@ -37,7 +37,7 @@ static float squares(const float* grad) {
 
 static void tree_reduce(float* out, float* partials, const float* const* terms, int count, Tree tree, size_t n,
                         Stream) {
-    CHECK(count > 0 && (tree == Tree::kStack || (count & (count - 1)) == 0), "tree_reduce: %d terms", count);
+    CHECK(count > 0 && (tree == Tree::kNested || (count & (count - 1)) == 0), "tree_reduce: %d terms", count);
     const bool in_place = count == 1 && terms[0] == out;
     if (in_place && !partials) return;
     for_units(n, [&](size_t unit) {

@@ -2,8 +2,7 @@
 // itself: their arrays are in registers only if they are unrolled.
 #pragma once
 #include "kernels/cuda/cuda.cuh"
-#include "src/base/rng.h"
-#include "src/base/types.h"
+#include "src/base/numbers.h"
 
 namespace BACKEND {
 
@@ -152,7 +151,7 @@ template <int SLOTS> struct Ring {
 };
 
 // These are in runtime.cu. hopper: whether the device is a Hopper and the build has code for it (wgmma).
-// multiprocessors: how many the device has, less those that leave_multiprocessors() keeps free. shared_memory_of_block:
+// multiprocessors: how many the device has, less those that spare_multiprocessors() keeps free. shared_memory_of_block:
 // the bytes that a block may ask for. scratch: work space of a stream, which the stream's next operation may overwrite.
 bool hopper();
 int multiprocessors();

@@ -7,7 +7,7 @@
 #include <cuda_runtime.h>
 #include <dlfcn.h>
 #include "src/base/common.h"
-#include "src/base/types.h"
+#include "src/base/numbers.h"
 
 // mbarrier and TMA: sm_90 and later. wgmma and setmaxnreg: sm_90a only. `if (!kSm90a) return;` makes a kernel empty for
 // other architectures.

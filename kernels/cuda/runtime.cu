@@ -120,7 +120,7 @@ bool hopper() {
 }
 
 std::atomic<int> left_multiprocessors{0};
-void leave_multiprocessors(int count) { left_multiprocessors = count; }
+void spare_multiprocessors(int count) { left_multiprocessors = count; }
 int multiprocessors() {
     static const int all = attribute(cudaDevAttrMultiProcessorCount);
     return std::max(all - left_multiprocessors, 1);

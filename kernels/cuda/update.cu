@@ -11,7 +11,7 @@
 #include "kernels/cuda/common.cuh"
 #include "kernels/elements.h"
 #include "src/base/common.h"
-#include "src/base/rng.h"
+#include "src/base/numbers.h"
 
 namespace BACKEND {
 namespace {
@@ -22,7 +22,7 @@ constexpr int kThreads = 256;
 
 struct Terms { const float4* at[kGpuTerms]; int count; };
 
-// Sums terms at element i: COUNT of them from `first` on by Tree::kHalves, or with COUNT 0 all of them by kStack.
+// Sums terms at element i: COUNT of them from `first` on by Tree::kBalanced, or with COUNT 0 all of them by kNested.
 template <int COUNT> __device__ float4 sum_terms(const Terms& terms, size_t i, int first = 0) {
     if constexpr (COUNT == 0) {
         float4 sum = terms.at[terms.count - 1][i];
@@ -153,7 +153,7 @@ void tree_reduce(float* out, float* partials, const float* const* terms, int cou
                  Stream stream) {
     constexpr decltype(&launch_reduce<1>) kByHalves[] = {launch_reduce<1>, launch_reduce<2>, launch_reduce<4>,
         launch_reduce<8>, launch_reduce<16>, launch_reduce<32>, launch_reduce<64>};
-    const bool stack = tree == Tree::kStack && count > 2;    // of two both trees are the same
+    const bool stack = tree == Tree::kNested && count > 2;    // of two both trees are the same
     CHECK(count > 0 && count <= kGpuTerms && (stack || (count & (count - 1)) == 0) && n % kUnit == 0,
           "tree_reduce: %d terms of %zu elements", count, n);
     if (n == 0 || (count == 1 && terms[0] == out && !partials)) return;

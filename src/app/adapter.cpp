@@ -7,7 +7,7 @@
 #include "src/base/common.h"
 #include "src/base/cpus.h"
 #include "src/base/json.h"
-#include "src/checkpoint/checkpoint.h"
+#include "src/checkpoint/safetensors.h"
 
 static std::string config_path(const std::string& folder) { return path_join(folder, kAdapterConfig); }
 

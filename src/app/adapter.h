@@ -3,6 +3,8 @@
 #pragma once
 #include "models/lora.h"
 
+constexpr const char *kAdapterConfig = "adapter_config.json", *kAdapterWeights = "adapter_model.safetensors";
+
 bool is_adapter(const std::string& folder);
 // Returns the text of adapter_config.json. table: tensors of the model that the adapters belong to; base: its folder.
 std::string adapter_config_json(const Lora& lora, const std::vector<TensorSpec>& table, const std::string& base);

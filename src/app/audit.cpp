@@ -1,5 +1,5 @@
-// audit.cpp -- see audit.h.
-#include "src/app/audit.h"
+// audit.cpp -- finds silent corruption (app.h).
+#include "src/app/app.h"
 #include <algorithm>
 #include "src/base/common.h"
 

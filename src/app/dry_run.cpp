@@ -6,13 +6,10 @@
 #include <cstring>
 #include <sys/mman.h>
 #include <unistd.h>
-#include "models/model.h"
+#include "src/app/app.h"
 #include "src/base/allowance.h"
-#include "src/base/common.h"
 #include "src/base/file.h"
 #include "src/base/tools.h"
-#include "src/ddp/ddp.h"
-#include "src/run/run.h"
 
 namespace BACKEND {
 

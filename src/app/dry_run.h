@@ -1,8 +1,6 @@
-// dry_run.h -- --dry-run: the memory that a run takes.
+// dry_run.h -- the GPUs that --for knows.
 #pragma once
 #include <string>
-#include "src/comm/comm.h"
-#include "src/options/options.h"
 
 // The GPUs that --for knows, and their memory in bytes. tools/step_model.h has their speed.
 struct PlannedGpu { const char* name; double memory; };
@@ -14,9 +12,5 @@ namespace BACKEND {
 
 // Reads --for, "8xh100" or "h100": returns the GPU, and sets *ranks to how many there are. kExitUsage if it is unknown.
 const PlannedGpu& gpu_asked_for(const std::string& text, int* ranks);
-// Prints the model, the step, a rank's memory and whether it fits; with --for also a step's time. options.shape.V is
-// known.
-void dry_run(const Options& options, const Comm* comm, int micro_batches);
-void check_memory(const Options& options, const Comm* comm);    // kExitOther if a run needs more than this host has
 
 }  // namespace BACKEND

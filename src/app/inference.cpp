@@ -1,8 +1,7 @@
 // inference.cpp -- see inference.h.
-#include "src/app/inference.h"
+#include "src/app/app.h"
 #include <algorithm>
 #include "src/base/utf8.h"
-#include "src/run/run.h"
 
 namespace BACKEND {
 

@@ -1,10 +1,12 @@
-// init.cpp -- see init.h.
+// init.cpp -- where a run's shape, weights, tokenizer and data come from (app.h, init.h).
 #include "src/app/init.h"
 #include "src/app/adapter.h"
-#include "src/base/common.h"
+#include "src/app/app.h"
 #include "src/base/file.h"
+#include "src/base/json.h"
 #include "src/base/tools.h"
 #include "src/checkpoint/checkpoint.h"
+#include "src/checkpoint/safetensors.h"
 
 static std::string read_beside(const std::string& folder, const char* name) {
     const std::string path = path_join(folder, name);
@@ -77,17 +79,17 @@ uint32_t weights_checksum(const Init& init) {
     return crc;
 }
 
-Init init_of_options(Options* o, Comm* comm) {
-    if (o->init.empty()) return {};
+std::shared_ptr<Init> init_of_options(Options* o, Comm* comm) {
+    if (o->init.empty()) return std::make_shared<Init>();
     const Init init = init_of_path(o->init, [comm] { comm_progress(comm, -1, "importing --init"); });
     if (o->lora.rank && !init.adapter.empty())
         die(kExitUsage, "--lora: %s: got an adapter, want a whole model; build/export --merge --hf DIR makes one",
             o->init.c_str());
     options_take_model(o, *init.config.info, init.config.shape);
-    return init;
+    return std::make_shared<Init>(init);
 }
 
-Init init_of_run(const std::string& checkpoint, const Options& o, Comm* comm) {
+std::shared_ptr<Init> init_of_run(const std::string& checkpoint, const Options& o, Comm* comm) {
     const std::string config = checkpoint + "/config.json";
     const bool reads = comm->rank == 0;
     if (reads) read_config(checkpoint);                 // checks it, also against the size of the weights' file
@@ -101,8 +103,10 @@ Init init_of_run(const std::string& checkpoint, const Options& o, Comm* comm) {
         if (o.model == init.config.info->name && has != want)
             die_content(config + ": " + key.option, format("%g", has), format("%g as in the run's config.json", want));
     }
-    return init;
+    return std::make_shared<Init>(init);
 }
+
+const std::string& init_folder(const Init& init) { return init.folder; }
 
 DataOptions data_options(const Options& o, const Init& init) {
     const bool chosen = o.tokenizer != "byte" && (o.command == "train" || init.tokenizer.empty());

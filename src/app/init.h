@@ -1,10 +1,8 @@
-// init.h -- where a run's shape, weights, tokenizer and data come from: options, --init, or the checkpoint of a resume.
+// init.h -- a model to start from: what its folder or file says, and its weights.
 #pragma once
 #include <functional>
+#include <string>
 #include "models/config.h"
-#include "src/comm/comm.h"
-#include "src/data/data.h"
-#include "src/options/options.h"
 
 struct Init {
     std::string folder;                 // has model.safetensors; or path of a model in one file; "": fresh weights
@@ -23,19 +21,16 @@ using Waiting = std::function<void()>;
 Init init_of_path(const std::string& path, const Waiting& waiting = [] {});
 // Returns the CRC-32C of the files with a model's weights.
 uint32_t weights_checksum(const Init& init);
-// Reads --init, and puts model and shape into the options. kExitUsage if a given one differs.
-Init init_of_options(Options* options, Comm* comm);
-// Rank 0 reads config.json and tokenizer.json of the checkpoint to resume, and broadcasts them: other hosts may lack
-// the folder. kExitBadContent if its sizes are not those of the saved options. Collective.
-Init init_of_run(const std::string& checkpoint, const Options& options, Comm* comm);
-// Returns the options of open_data. On a resume --tokenizer comes from the saved options and is not "given", so one
-// other than the default counts as chosen. eval uses the model's own tokenizer unless one is given.
-DataOptions data_options(const Options& options, const Init& init);
 // Fills arena.n floats with the weights of `init`, its adapter merged into them. Of a longer position table it takes
 // the first rows. Rows of tokens that `init` does not have get the mean of the others.
 void load_init(float* weights, const Arena& arena, const Init& init);
-// Fills arena.n floats with the first values of the trained tensors: the weights of --init, or random ones if there is
-// no --init or if adapters are trained.
-void load_first_weights(float* weights, const Arena& arena, const Options& options, const Init& init);
-// Returns the sampler, which decides the order of the data. micro_batches: of a step, over all ranks.
-Sampler data_order(const Options& options, uint64_t samples, int micro_batches);
+
+#ifdef BACKEND
+#include "models/model.h"
+namespace BACKEND {
+
+// Fills arena.n elements of device memory with the weights of `init`.
+void load_device_weights(floatX* weights, const Arena& arena, const Init& init);
+
+}  // namespace BACKEND
+#endif

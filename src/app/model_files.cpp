@@ -1,6 +1,8 @@
-// model_files.cpp -- see model_files.h.
-#include "src/app/model_files.h"
+// model_files.cpp -- the small files that stand beside a checkpoint's weights, as Hugging Face and llama.cpp read them.
 #include "src/app/adapter.h"
+#include "src/app/app.h"
+#include "src/app/init.h"
+#include "src/checkpoint/checkpoint.h"
 
 std::string model_config_json(const ModelInfo* info, const Shape& shape, const Data& data, const Init& init) {
     const Vocabulary& v = data.vocabulary;
@@ -12,6 +14,8 @@ std::string model_config_json(const ModelInfo* info, const Shape& shape, const D
 
 void describe_adapters(CheckpointFiles* files, const Options& o, const Init& init) {
     if (!o.lora.rank) return;
-    files->adapter_json = adapter_config_json(o.lora, find_model(o.model)->tensors(o.shape), init.folder);
-    files->base_crc = weights_checksum(init);
+    files->weights = kAdapterWeights;
+    files->texts.push_back({kAdapterConfig, adapter_config_json(o.lora, find_model(o.model)->tensors(o.shape),
+                                                                init.folder)});
+    files->frozen_crc = weights_checksum(init);
 }

@@ -44,20 +44,20 @@ void take_place(const Options& options, const std::string& alone, Process* proce
     if (error.code && alone.empty()) throw error;
     if (!alone.empty() && (error.code || world.size > 1)) {
         warn("%s runs alone, without what the environment says: %s", alone.c_str(),
-             error.code ? error.message.c_str() : world.says.c_str());
+             error.code ? error.message.c_str() : world.variables.c_str());
         world = {};
     }
     if (!starts_ranks(options, *process)) return;
     if (world.size > 1)
         die(kExitUsage, "--np %d: %s (%s) says that a launcher has started the ranks; leave --np out, or unset them",
-            options.np, world.says.c_str(), world.launcher.c_str());
+            options.np, world.variables.c_str(), world.launcher.c_str());
     become_supervisor(options);
 }
 
 size_t choose_backend(std::span<const Backend> backends, Options* o) {
     for (const Backend& b : backends) {
         if (o->device != "auto" && (o->device == "gpu") != b.gpu) continue;
-        if (o->dtype == "auto" ? !b.natural() : o->dtype != b.dtype) continue;
+        if (o->dtype == "auto" ? !b.storage_is_fast() : o->dtype != b.dtype) continue;
         if (b.devices() == 0) continue;
         o->dtype = b.dtype;
         return size_t(&b - backends.data());

@@ -1,13 +1,12 @@
-// runner.cpp -- see runner.h.
-#include "src/app/runner.h"
+// runner.cpp -- runs a step's work, and writes its timeline (app.h).
 #include <unistd.h>
-#include "src/base/common.h"
-#include "src/base/fault.h"
+#include "src/app/app.h"
+#include "src/base/json.h"
 
 namespace BACKEND {
 
 void runner_create(Runner* r, Comm* comm, Ddp* ddp, bool use_graph, const std::string& trace) {
-    // An injected fault (src/base/fault.h) is work of the host, which a graph would leave out.
+    // An injected fault (src/base/common.h) is work of the host, which a graph would leave out.
     *r = {.comm = comm, .ddp = ddp, .use_graph = use_graph && trace.empty() && !faults_are_on(),
           .begin = event_create(), .results = event_create()};
     if (trace.empty()) return;
@@ -59,12 +58,12 @@ void runner_run(Runner* r, int64_t step, const std::function<void()>& enqueue) {
 }
 
 static void wait_on_gpu(Runner* r, Event event, int64_t step, const char* phase) {
-    comm_waits(r->comm, true);
+    comm_waiting(r->comm, true);
     for (int tries = 0; !event_done(event); tries++) {
         if (tries > 200) usleep(100);
         if (tries % 1000 == 0) transport_check(&r->ddp->transport);
     }
-    comm_waits(r->comm, false);
+    comm_waiting(r->comm, false);
     comm_progress(r->comm, step, phase);
 }
 
@@ -93,7 +92,7 @@ static void write_trace(const Runner* r, int64_t step) {
     double at = 0;
     for (size_t i = 0; i < r->ddp->batch_done.size(); i++) {
         const double end = event_seconds(r->begin, r->ddp->batch_done[i]);
-        span(r, "compute", format("micro-batch %zu", i), at, end - at, ddp_left_multiprocessors(r->ddp, int(i)));
+        span(r, "compute", format("micro-batch %zu", i), at, end - at, ddp_spare_multiprocessors(r->ddp, int(i)));
         at = end;
     }
     for (size_t b = 0; b < events.begin.size(); b++)

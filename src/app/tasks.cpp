@@ -1,11 +1,10 @@
-// tasks.cpp -- see tasks.h.
-#include "src/app/tasks.h"
+// tasks.cpp -- scores multiple-choice questions (src/data/data.h). src/text/questions.h makes the tokens.
+#include "src/app/app.h"
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <span>
 #include "src/base/common.h"
-#include "src/run/run.h"
 
 namespace BACKEND {
 
@@ -62,18 +61,6 @@ TaskScore score_task(Model* model, const Task& task, int B, Comm* comm, bool to_
         score.chance += 1 / double(item.characters.size()) / double(task.items.size());
     }
     return score;
-}
-
-JsonLine TaskScore::json() const {
-    return JsonLine().add("name", name).add("items", items).add("right", right).add("right_norm", right_norm)
-        .add("acc", float(right) / float(items)).add("acc_norm", float(right_norm) / float(items));
-}
-
-std::string TaskScore::text() const {
-    const double n = double(items), acc = double(right) / n, norm = double(right_norm) / n;
-    const double error = items > 1 ? std::sqrt(norm * (1 - norm) / (n - 1)) : 0;
-    return format("%s acc %.3f acc_norm %.3f +- %.3f (%llu, chance %.3f)", name.c_str(), acc, norm, error,
-                  (unsigned long long)items, chance);
 }
 
 }  // namespace BACKEND

@@ -1,6 +1,7 @@
-// weights.cpp -- see weights.h.
-#include "src/app/weights.h"
+// weights.cpp -- weights of --init in the type that models compute with (app.h, init.h).
 #include "src/app/adapter.h"
+#include "src/app/app.h"
+#include "src/app/init.h"
 
 namespace BACKEND {
 
@@ -16,8 +17,8 @@ void load_device_weights(floatX* weights, const Arena& arena, const Init& init) 
     if (!kOnGpu) return load_stored(weights, arena, init);
     std::vector<floatX> host(arena.n);
     load_stored(host.data(), arena, init);
-    copy_to_device(weights, host.data(), arena.n * sizeof(floatX), kMain);
-    stream_sync(kMain);
+    copy_to_device(weights, host.data(), arena.n * sizeof(floatX));
+    stream_sync(nullptr);
 }
 
 floatX* load_frozen_weights(Comm* comm, const Options& o, Init* init) {
@@ -33,8 +34,8 @@ floatX* load_frozen_weights(Comm* comm, const Options& o, Init* init) {
     comm_barrier(comm);
     if (!kOnGpu) return host;
     floatX* const weights = static_cast<floatX*>(device_alloc(bytes, "frozen weights"));
-    copy_to_device(weights, host, bytes, kMain);
-    stream_sync(kMain);
+    copy_to_device(weights, host, bytes);
+    stream_sync(nullptr);
     return weights;
 }
 

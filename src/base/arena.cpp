@@ -5,7 +5,7 @@
 #include "src/base/allowance.h"
 #include "src/base/common.h"
 #include "src/base/cpus.h"
-#include "src/base/same_math.h"
+#include "src/base/numbers.h"
 
 std::vector<TensorSpec::Part> parts_of(const TensorSpec& spec) {
     if (!spec.parts.empty()) return spec.parts;

@@ -6,7 +6,7 @@
 #pragma once
 #include <string>
 #include <vector>
-#include "src/base/types.h"
+#include "src/base/numbers.h"
 
 // One parameter tensor of a model. src/ knows nothing else about a model's tensors.
 struct TensorSpec {
@@ -16,7 +16,7 @@ struct TensorSpec {
     bool transposed;        // files store it as (cols, file_rows), as Hugging Face's Conv1D does
     float init_std;         // standard deviation of the first weights; 0: all are zero; kOnes: all are one
     bool decay;             // whether weight decay applies: to tensors of two or more dimensions
-    bool embedding = false; // an embedding table or a head, so no linear map between hidden states
+    bool at_ends = false;   // an embedding table or a head, so no linear map between hidden states
     // The tensors that files hold in place of this one, such as q, k and v. They lie one after another in its memory;
     // count: their rows, or the elements of a vector. `name` then stands for all of them. Empty: this is one
     // tensor in files, too.
@@ -33,9 +33,23 @@ struct Arena {
     std::vector<size_t> offset;         // of each tensor, in elements; a multiple of kUnit
     size_t n = 0;                       // elements in all, a multiple of kUnit
 };
+// An array of arena.n floats in the arena's order. In a file its tensors are called TENSOR.NAME, or TENSOR if name is
+// ""; they have no padding rows, and they are cut into parts or transposed if the arena's table says so.
+struct NamedArray { std::string name; float* data; };
 Arena arena_layout(std::vector<TensorSpec> tensors);
 std::vector<uint8_t> arena_decay(const Arena& arena);      // for each unit: whether weight decay applies
 
 // Writes the first weights, arena.n floats in host memory: zero, one, or normal with the table's standard deviation.
 // Element i of tensor t depends on (seed, t, i) alone.
 void arena_init(float* weights, const Arena& arena, uint64_t seed);
+
+// Places arrays one after another in one allocation. The same calls are made twice: to count the bytes that all arrays
+// need, and then, with `memory` set, to point each array into it.
+struct Layout {
+    char* memory = nullptr;         // null: only counts bytes
+    size_t bytes = 0;               // used so far
+    template <class T> void operator()(T*& array, size_t n) {
+        if (memory) array = reinterpret_cast<T*>(memory + bytes);
+        bytes += (n * sizeof(T) + 255) / 256 * 256;
+    }
+};

@@ -1,4 +1,4 @@
-// common.h -- errors, exit codes and small text helpers; everything includes it.
+// common.h -- errors, exit codes, small text helpers, limits of options; everything includes it.
 //
 // An error is thrown where it is found and printed once, in main, as one line on stderr:
 //
@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -70,3 +71,38 @@ uint64_t checked_mul(uint64_t a, uint64_t b, const char* what);
 template <class T> std::string bytes_of(const T& x) { return {reinterpret_cast<const char*>(&x), sizeof x}; }
 template <class T> constexpr T ceil_div(T a, T b) { return (a + b - 1) / b; }
 template <class T> constexpr T round_up(T a, T b) { return ceil_div(a, b) * b; }
+
+// ---- the ranges of numbers that options accept; models and optimizers declare their options with these
+
+// The numbers from low to high, without low itself if `above`, and without high itself if `below`. want: the same in
+// words, for errors.
+struct Limits {
+    const char* want;
+    double low, high;
+    bool above = false, below = false;
+    bool hold(double x) const { return (above ? x > low : x >= low) && (below ? x < high : x <= high); }
+};
+
+constexpr Limits kPositive = {"> 0", 0, 1e30, true};
+constexpr Limits kNotNegative = {">= 0", 0, 1e30};
+constexpr Limits kBelowOne = {">= 0 and < 1", 0, 1, false, true};
+constexpr Limits kTiny = {"from 1e-30 to 1", 1e-30, 1};         // a smaller float would divide by zero
+constexpr Limits kSize = {"from 1 to 65536", 1, 65536};
+constexpr Limits kHeads = {"from 1 to 1024", 1, 1024};
+constexpr Limits kLayers = {"from 1 to 4096", 1, 4096};
+constexpr Limits kContext = {"from 1 to 2147483647", 1, 2147483647};
+
+// ---- points in the program at which tests can cause a fault
+//
+// A test program links tests/fault.cpp, which causes the fault that LOCKSTEP_FAULT describes; without that file nothing
+// happens at these points.
+
+// The damage that the caller must do to element `index` of its data. The hook cannot: the data may be on a device.
+struct Damage { enum { none, nan, big, flip } kind; size_t index; };
+[[gnu::weak]] Damage fault_hook(const char* point, int rank, int64_t step, size_t n);
+
+// Marks such a point. n: how many numbers can be damaged here. Any thread may call it.
+inline Damage fault_point(const char* point, int rank, int64_t step, size_t n = 0) {
+    return fault_hook ? fault_hook(point, rank, step, n) : Damage{Damage::none, 0};
+}
+inline bool faults_are_on() { return fault_hook && std::getenv("LOCKSTEP_FAULT"); }

@@ -18,7 +18,7 @@
 #include <unistd.h>
 #include "src/base/common.h"
 #include "src/base/lock.h"
-#include "src/base/rng.h"
+#include "src/base/numbers.h"
 
 [[noreturn]] static void fail(int code, const char* what, const std::string& path, int error = errno) {
     die(code, "%s: %s: %s", what, shown_path(path).c_str(), std::strerror(error));

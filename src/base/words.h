@@ -4,7 +4,7 @@
 #include <string_view>
 #include <variant>
 #include <vector>
-#include "src/base/limits.h"
+#include "src/base/common.h"
 
 using Words = std::vector<std::string>;
 using OptionTarget = std::variant<std::string*, bool*, int*, int64_t*, uint64_t*, float*, double*>;

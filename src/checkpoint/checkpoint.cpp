@@ -5,9 +5,9 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include "src/base/common.h"
-#include "src/base/fault.h"
 #include "src/base/json.h"
 #include "src/base/lock.h"
+#include "src/checkpoint/safetensors.h"
 
 struct DoneFile { std::string name; uint64_t bytes; uint32_t crc; };
 struct Done { int64_t step = 0; std::vector<DoneFile> files; };
@@ -134,7 +134,8 @@ std::string resolve_model_folder(const std::string& path) {
             die(kExitBadContent, "bad checkpoint: %s: %s", folder.c_str(), why.c_str());
         return folder;
     }
-    if (has("model.safetensors") || has("model.safetensors.index.json") || has(kAdapterConfig)) return folder;
+    for (const char* name : {"model.safetensors", "model.safetensors.index.json", "adapter_config.json"})
+        if (has(name)) return folder;
     if (const std::string found = find_checkpoint(folder); !found.empty()) return found;
     if (!file_exists(path) && std::ranges::count(folder, '/') == 1 && folder[0] != '/' && folder[0] != '.')
         die(kExitNoInput, "no model: %s: it does not exist; a model of that name at Hugging Face is fetched by: "
@@ -161,8 +162,7 @@ static void write_files(const std::string& folder, int64_t step, const Checkpoin
         std::erase_if(arrays, [&](const NamedArray& array) { return array.name.empty() != weights; });
         write(name, [&](FileWriter* file) { write_safetensors(file, *files.arena, arrays, files.progress); });
     };
-    write_arrays(files.adapter_json.empty() ? "model.safetensors" : kAdapterWeights, true);
-    if (!files.adapter_json.empty()) write_text(kAdapterConfig, files.adapter_json);
+    write_arrays(files.weights, true);
     fault_point("ckpt_write", 0, step);
     write_arrays("optim.safetensors", false);
     write_text("config.json", files.config_json);

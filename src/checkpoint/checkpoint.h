@@ -14,20 +14,18 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
-#include "src/checkpoint/safetensors.h"
-
-// With --lora these files replace model.safetensors. The names are PEFT's.
-constexpr const char *kAdapterConfig = "adapter_config.json", *kAdapterWeights = "adapter_model.safetensors";
+#include "src/base/arena.h"
 
 struct CheckpointFiles {
     std::string config_json, state_json;
     std::string run_id;                         // the id in state_json; empty: all checkpoints count as this run's
     std::vector<std::pair<std::string, std::string>> texts;     // further files: names and contents
-    std::string adapter_json;                   // kAdapterConfig's text if the weights are adapters, else empty
-    uint32_t base_crc = 0;                      // checksum of the weights to which the adapters belong
+    std::string weights = "model.safetensors";  // the file with the trained weights
+    std::optional<uint32_t> frozen_crc = {};    // checksum of the weights that are not trained, in another folder
     const Arena* arena = nullptr;
     int64_t best_step = -1;                     // the step whose checkpoint `best` must name; -1: none
     std::vector<NamedArray> arrays;             // "": the weights; others: the optimizer's state, by name

@@ -33,9 +33,6 @@ SafeTensors open_model(const std::string& folder);
 bool convert_to_floats(float* out, const char* data, const std::string& dtype, size_t n);
 std::string shape_text(const std::vector<uint64_t>& shape); // "[50257,768]"
 
-// An array of arena.n floats in the arena's order. In a file its tensors are called TENSOR.NAME, or TENSOR if name is
-// ""; they have no padding rows, and they are cut into parts or transposed if the arena's table says so.
-struct NamedArray { std::string name; float* data; };
 // Writes the header and the tensors, one array after the other; calls progress after each tensor. Throws kExitWrite, or
 // kExitOther if a value is NaN or infinite, so that a broken model does not replace a good one.
 void write_safetensors(FileWriter* file, const Arena& arena, const std::vector<NamedArray>& arrays,

@@ -8,7 +8,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 #include <utility>
-#include "src/base/fault.h"
+#include "src/base/common.h"
 
 struct Saver {
     std::string out_dir;

@@ -286,7 +286,7 @@ void send_and_receive(Comm* comm, int mesh, int to, Bytes out, int from, Bytes i
                 describe(comm, partner(comm, sent < 0 ? to : from)).c_str());
         }
         pollfd polls[] = {{out.size ? out_fd : -1, POLLOUT, 0}, {in.size ? in_fd : -1, POLLIN, 0}};
-        if (sent || got) comm_moved(comm);
+        if (sent || got) comm_still_works(comm);
         else poll(polls, 2, 1000);
     }
 }
@@ -294,7 +294,7 @@ void send_and_receive(Comm* comm, int mesh, int to, Bytes out, int from, Bytes i
 // Sends out(h) to every other host h and receives in(h) from it. A Call precedes the bytes and is compared.
 template <class Out, class In>
 void exchange(Comm* comm, int mesh, Call call, const Out& out, const In& in) {
-    comm_waits(comm, true);
+    comm_waiting(comm, true);
     for (int distance = 1, n = comm->hosts; distance < n; distance++) {
         const int to = (comm->host + distance) % n, from = (comm->host + n - distance) % n;
         const Bytes sent = out(to), room = in(from);
@@ -309,7 +309,7 @@ void exchange(Comm* comm, int mesh, Call call, const Out& out, const In& in) {
             die(kExitDisagree, "damaged on the wire: %s: %s: another checksum; check the network",
                 describe(comm, partner(comm, from)).c_str(), describe(theirs).c_str());
     }
-    comm_waits(comm, false);
+    comm_waiting(comm, false);
 }
 
 size_t longest_part(const Comm* comm, const size_t* cut) {
@@ -449,15 +449,15 @@ void comm_progress(Comm* comm, int64_t step, const char* phase) {
     std::snprintf(text, sizeof text, "%s", phase);
     copy_words(r->phase, text, sizeof text);
     if (step >= 0 && std::atomic_ref(r->step).exchange(step) != step) std::atomic_ref(r->steps)++;
-    comm_moved(comm);
+    comm_still_works(comm);
 }
 
-void comm_waits(Comm* comm, bool waits) {
+void comm_waiting(Comm* comm, bool waits) {
     std::atomic_ref(comm->impl->record->waiting) += waits ? 1 : -1;
-    comm_moved(comm);
+    comm_still_works(comm);
 }
 
-void comm_moved(Comm* comm) { std::atomic_ref(comm->impl->record->count)++; }
+void comm_still_works(Comm* comm) { std::atomic_ref(comm->impl->record->count)++; }
 
 bool comm_abort(Comm* comm, int code, const std::string& message) {
     if (comm->size == 1) return false;
@@ -524,10 +524,10 @@ void comm_local_barrier(Comm* comm, int channel) {
         return;
     }
     if (spin_until(50e-6, [&] { return arrived >= all; })) return;
-    comm_waits(comm, true);
+    comm_waiting(comm, true);
     for (uint64_t seen; (seen = arrived) < all;)
         syscall(SYS_futex, futex, FUTEX_WAIT, uint32_t(seen), nullptr, nullptr, 0);
-    comm_waits(comm, false);
+    comm_waiting(comm, false);
 }
 
 void comm_hosts_scatter(Comm* comm, const void* data, const size_t* cut, void* room, size_t piece,

@@ -18,11 +18,11 @@ struct Error;                           // base/common.h
 struct World {
     int rank = 0, size = 1;
     std::string launcher = "none";      // "torchrun", "Open MPI", "srun", ..., for messages
-    std::string says;                   // the variables that gave rank and size, "RANK=1 WORLD_SIZE=2"
+    std::string variables;              // the variables that gave rank and size, "RANK=1 WORLD_SIZE=2"
     std::string assumed;                // why all ranks are assumed to be on this host; empty: it is known
     bool dies_with_parent = false;      // the rank must end with its parent, the launcher or a script of it
     int starter = 0;                    // pid of the launcher's process that started the ranks of this host
-    bool replaces = false;              // the launcher may restart a rank while the others wait for it
+    bool restarts_ranks = false;        // the launcher may restart a rank while the others wait for it
     std::string job;                    // equal on all ranks of a job, different for two jobs of one user
     std::string master_addr;            // where rank 0 listens; empty: all ranks are on this host
     int master_port = 0;                // 0: derived from the job's name
@@ -55,8 +55,8 @@ void comm_destroy(Comm* comm);                              // waits for all ran
 // calls neither this nor a collective for `timeout` seconds. The limit is 5 times that in phase "checkpoint", and until
 // all ranks have begun a second step.
 void comm_progress(Comm* comm, int64_t step, const char* phase);
-void comm_moved(Comm* comm);                    // records that another thread has made progress; Local
-void comm_waits(Comm* comm, bool waits);        // begins or ends a wait, in which this rank is not stuck; Local
+void comm_still_works(Comm* comm);              // records that another thread has made progress; Local
+void comm_waiting(Comm* comm, bool waits);      // begins or ends a wait, in which this rank is not stuck; Local
 // Tells the peers that this rank ends with an error. Returns true if rank 0 prints the message, false if the caller
 // must; does not return if the job is ending already. Local.
 bool comm_abort(Comm* comm, int code, const std::string& message);

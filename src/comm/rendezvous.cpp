@@ -238,7 +238,7 @@ void take_place(const Meeting& m, Connection* c, std::set<int>* missing, Connect
         (*all)[rank] = std::move(*c);
         return;
     }
-    if (!m.replaces)
+    if (!m.restarts_ranks)
         die(kExitUsage, "rank %d claimed twice: host %s, pid %d; set LOCKSTEP_JOB to tell two jobs apart", rank,
             peer.host, peer.pid);
     if (!m.met && held != all->end() && peer.began > held->second.claim.peer.began) std::swap(*c, held->second);
@@ -253,7 +253,7 @@ void drop_left(const Meeting& m, std::set<int>* missing, Connections* all) {
         const auto& [rank, c] = entry;
         char byte;
         if (recv(c.socket.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN) return false;
-        if (!m.replaces || m.met) die_left(rank, c.claim.peer.host);
+        if (!m.restarts_ranks || m.met) die_left(rank, c.claim.peer.host);
         warn("rank %d (%s) left while the ranks were meeting; waiting for its successor", rank, c.claim.peer.host);
         missing->insert(rank);
         return true;

@@ -112,7 +112,7 @@ void find_master(const Get& get, const Launcher& launcher, World* world) {
         address = first_host(text(get, "SLURM_STEP_NODELIST"));
     if (address.empty())
         die(kExitUsage, "launcher: %s: the ranks are on several hosts, and there is no address of rank 0; set "
-            "MASTER_ADDR to rank 0's host on all ranks", world->says.c_str());
+            "MASTER_ADDR to rank 0's host on all ranks", world->variables.c_str());
     world->master_addr = address;
 }
 
@@ -123,34 +123,34 @@ bool is_loopback(const std::string& host) { return host == "localhost" || host =
 World find_world(const Get& get) {
     World world;
     const Launcher* chosen = nullptr;
-    std::string half;                   // a size without a rank, or a rank without a size
+    std::string incomplete;                   // a size without a rank, or a rank without a size
     // torchrun and --np set RANK themselves, even inside an mpirun job whose ranks are numbered otherwise.
     const bool innermost = get("TORCHELASTIC_RUN_ID") || get("LOCKSTEP_TRY");
     for (const Launcher& l : kLaunchers) {
         if (l.name == std::string("PALS") && !get("PALS_APID")) continue;       // the same variables as PMI's
         const int size = number(get, l.size, 1, kMaxRanks, 0);
         const int rank = size > 0 ? number(get, l.rank, 0, size - 1, -1) : -1;
-        if (size > 1 && rank < 0 && half.empty())
-            half = format("%s=%d is set, %s is not; start the program with a launcher, or unset %s", l.size, size,
-                          l.rank, l.size);
+        if (size > 1 && rank < 0 && incomplete.empty())
+            incomplete = format("%s=%d is set, %s is not; start the program with a launcher, or unset %s", l.size, size,
+                                l.rank, l.size);
         if (rank < 0) continue;
-        const std::string says = format("%s=%d %s=%d", l.rank, rank, l.size, size);
+        const std::string variables = format("%s=%d %s=%d", l.rank, rank, l.size, size);
         if (chosen == kTorchrun && &l != kSrun && !innermost && (rank != world.rank || size != world.size))
-            die(kExitUsage, "launchers disagree: %s, but %s; unset the pair that is not meant", world.says.c_str(),
-                says.c_str());
+            die(kExitUsage, "launchers disagree: %s, but %s; unset the pair that is not meant", world.variables.c_str(),
+                variables.c_str());
         if (chosen) continue;
         chosen = &l;
         world.rank = rank;
         world.size = size;
-        world.says = says;
+        world.variables = variables;
     }
-    if (!chosen && !text(get, "RANK").empty()) half = "RANK is set, WORLD_SIZE is not; set both or none";
+    if (!chosen && !text(get, "RANK").empty()) incomplete = "RANK is set, WORLD_SIZE is not; set both or none";
     for (const char* rank : kRanksAlone)
-        if (!chosen && half.empty() && get(rank))
-            half = format("%s=%s is set, and no variable that is known says how many ranks there are; set RANK and "
-                          "WORLD_SIZE on each, or unset %s", rank, get(rank), rank);
+        if (!chosen && incomplete.empty() && get(rank))
+            incomplete = format("%s=%s is set, and no variable that is known says how many ranks there are; set RANK "
+                                "and WORLD_SIZE on each, or unset %s", rank, get(rank), rank);
     // Under srun a WORLD_SIZE that the batch script exported does no harm.
-    if (!half.empty() && (!chosen || world.size == 1)) die(kExitUsage, "launcher: %s", half.c_str());
+    if (!incomplete.empty() && (!chosen || world.size == 1)) die(kExitUsage, "launcher: %s", incomplete.c_str());
     if (!chosen) return world;
     world.launcher = chosen == kTorchrun && get("LOCKSTEP_TRY") ? "--np" : chosen->name;
     if (world.size == 1) return world;
@@ -158,7 +158,7 @@ World find_world(const Get& get) {
     // srun cleans up by itself, and a shell into which RANK was typed may leave before the job does.
     world.dies_with_parent = chosen != kSrun && (chosen != kTorchrun || innermost);
     world.starter = starter.pid;
-    world.replaces = get("TORCHELASTIC_RUN_ID");
+    world.restarts_ranks = get("TORCHELASTIC_RUN_ID");
     find_master(get, *chosen, &world);
     world.job = job_name(get, *chosen, starter, world.master_addr.empty());
     world.master_port = number(get, "MASTER_PORT", 0, 65535, 0);

@@ -1,9 +1,11 @@
 // data.cpp -- what --data and --val-data mean: which files, which part is validation, and what build/prep is asked for.
 #include "src/data/data.h"
 #include <algorithm>
+#include <cmath>
 #include "src/base/common.h"
 #include "src/base/file.h"
 #include "src/data/prepared.h"
+#include "src/data/vocabulary.h"
 
 using ull = unsigned long long;
 
@@ -228,4 +230,11 @@ Data open_data(const DataOptions& o, Comm* comm) {
         for (const Dataset* part : {&data.val, &data.train}) check_tokens(*part, data.vocab_size);
     data.train.description = describe(data, s, tokens, o.data.empty());
     return data;
+}
+
+std::string TaskScore::text() const {
+    const double n = double(items), acc = double(right) / n, norm = double(right_norm) / n;
+    const double error = items > 1 ? std::sqrt(norm * (1 - norm) / (n - 1)) : 0;
+    return format("%s acc %.3f acc_norm %.3f +- %.3f (%llu, chance %.3f)", name.c_str(), acc, norm, error,
+                  (unsigned long long)items, chance);
 }

@@ -12,14 +12,34 @@
 // Each conversation (src/text/chat.h) is one sample, padded or cut to T tokens. The loss ignores targets of -1.
 #pragma once
 #include <cstdint>
-#include <functional>
 #include <future>
+#include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 #include "src/comm/comm.h"
 #include "src/data/sampler.h"
-#include "src/data/shards.h"
-#include "src/data/vocabulary.h"
+
+struct InputFile;                       // src/base/file.h
+using InputFiles = std::vector<std::shared_ptr<InputFile>>;
+
+// This bit of a token of 4 bytes says that it is not trained on.
+constexpr uint32_t kUntrained = 1u << 31;
+
+// Consecutive tokens in a file.
+struct Shard {
+    size_t width = 2;                   // bytes of a token: 2 or 4, unsigned, little-endian
+    uint64_t begin = 0, tokens = 0;     // where they begin in the file; how many
+    std::string name;                   // for messages
+    std::shared_ptr<InputFile> file = {};
+    uint64_t offset = 0;                // where the file's first token begins, in bytes
+    bool masked = false;                // tokens that are not trained on have the bit kUntrained
+
+    // Reads tokens [first, first + n) with their bit kUntrained; safe from any thread. kExitBadContent: one is not
+    // below vocab_size.
+    void read(uint64_t first, size_t n, int* out, int vocab_size) const;
+};
 
 // Files that stay open while a run reads them.
 struct Content {
@@ -59,7 +79,27 @@ struct DataOptions {
     bool says = true;                       // build/prep reports its progress on stderr
 };
 
-// Multiple-choice questions (src/app/tasks.h).
+// What the trainer knows of a tokenizer: the bytes of each token, the tokens that begin and end a text, and the files
+// that it copies into checkpoints unread.
+struct Vocabulary {
+    std::string name = "none";              // of the tokenizer: "byte", "gpt2", its file; "none": tokens have no text
+    int tokens = 0;                         // how many the tokenizer has; a model may have more
+    int eot = -1;                           // end of text, which precedes each document; -1: none
+    int begin = -1, end = -1;               // of conversations: before the first turn, after each turn; -1: none
+    bool chats = false;                     // the training data are conversations
+    bool is_bpe = false;                    // GGUF has a form for it
+    std::vector<std::string> bytes = {};    // of each of the model's tokens; empty for control tokens and unused ids
+    std::vector<std::pair<std::string, std::string>> files = {};    // names and contents
+
+    bool has_text() const { return !bytes.empty(); }
+    // Returns a token's bytes. Control tokens have none; neither have ids that are none.
+    std::string_view text(int token) const {
+        return size_t(token) < bytes.size() ? bytes[size_t(token)] : std::string_view();
+    }
+};
+
+// Multiple-choice questions, as HellaSwag, ARC, PIQA and MMLU ask them. An ending's score is the sum of log p of its
+// tokens; the rule is that of the lm-evaluation-harness (0.4, api/task.py and models/huggingface.py).
 struct Task {
     struct Row { std::vector<int> tokens; int scored; };        // a text, and how many tokens at its end are scored
     // A question: the row of its first ending, the number of the right ending, the length of each ending.
@@ -68,6 +108,15 @@ struct Task {
     std::vector<Row> rows;                  // each a context and one ending
     std::vector<Item> items;
 };
+// acc is the share of questions whose right ending has the largest score; acc_norm compares the scores per character.
+struct TaskScore {
+    std::string name;
+    uint64_t items = 0, right = 0, right_norm = 0;
+    double chance = 0;                      // share of right answers by guessing
+    uint32_t requests = 0;                  // requests to stop that ended it early
+    std::string text() const;               // "hellaswag acc 0.294 acc_norm 0.306 +- 0.005 (10042, chance 0.250)"
+};
+
 struct Data {
     Dataset train = {}, val = {};
     Vocabulary vocabulary = {};             // it has no text if the data are tokens without a tokenizer

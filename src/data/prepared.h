@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 #include "src/data/data.h"
+#include "src/data/shards.h"
 
 std::string data_request(const DataOptions& options);
 DataOptions parse_data_request(const std::string& request);         // options that it leaves out have their defaults

@@ -5,7 +5,7 @@
 #include <random>
 #include <utility>
 #include "src/base/common.h"
-#include "src/base/rng.h"
+#include "src/base/numbers.h"
 
 // A Feistel network of Philox rounds over the smallest power of four >= n, repeated until the value falls below n
 // (cycle walking, Black and Rogaway 2002), which takes under four repetitions on average. There are eight rounds,

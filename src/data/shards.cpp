@@ -6,6 +6,7 @@
 #include <cstring>
 #include <map>
 #include "src/base/common.h"
+#include "src/base/file.h"
 #include "src/base/json.h"
 
 using ull = unsigned long long;

@@ -1,4 +1,4 @@
-// shards.h -- finds the files that a --data path means, and reads consecutive tokens from files or memory.
+// shards.h -- finds the files that a --data path means, and opens those that hold tokens.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 #include <vector>
-#include "src/base/file.h"
+#include "src/data/data.h"
 
 enum class Format {
     text,   // plain text: each file is one document
@@ -45,7 +45,6 @@ std::string find_data_file(const std::string& name, const char* what_to_do);
 // spaced blocks of 64 KiB alone, and does not see a change between them. crcs: gets each file's CRC-32C, if all bytes
 // were read.
 constexpr uint64_t kHashed = 1 << 30;
-using InputFiles = std::vector<std::shared_ptr<InputFile>>;
 uint64_t content_hash(const InputFiles& files, std::vector<uint32_t>* crcs = nullptr);
 // Opens one file at a time. all: reads all bytes of any number; alike for no more than kHashed.
 uint64_t content_hash(const std::vector<std::string>& files, bool all = false);
@@ -54,22 +53,6 @@ uint64_t content_hash(const std::vector<std::string>& files, bool all = false);
 // it or has changed. crcs: from content_hash; empty: they are not compared.
 void check_manifest(const Source& source, const std::vector<uint32_t>& crcs);
 
-// This bit of a token of 4 bytes says that it is not trained on.
-constexpr uint32_t kUntrained = 1u << 31;
-
-// Consecutive tokens in a file.
-struct Shard {
-    size_t width = 2;                   // bytes of a token: 2 or 4, unsigned, little-endian
-    uint64_t begin = 0, tokens = 0;     // where they begin in the file; how many
-    std::string name;                   // for messages
-    std::shared_ptr<InputFile> file = {};
-    uint64_t offset = 0;                // where the file's first token begins, in bytes
-    bool masked = false;                // tokens that are not trained on have the bit kUntrained
-
-    // Reads tokens [first, first + n) with their bit kUntrained; safe from any thread. kExitBadContent: one is not
-    // below vocab_size.
-    void read(uint64_t first, size_t n, int* out, int vocab_size) const;
-};
 Shard open_token_file(const std::string& path, Format format);  // npy, llmc, raw; comm_create has raised ulimit -n
 
 inline uint64_t nine_tenths_of(uint64_t n) { return n / 10 * 9 + n % 10 * 9 / 10; }

@@ -7,7 +7,6 @@
 #include <type_traits>
 #include "build/optimizers.h"
 #include "src/base/common.h"
-#include "src/base/fault.h"
 
 namespace BACKEND {
 
@@ -209,10 +208,10 @@ void ddp_begin(Ddp* ddp) {
 
 void ddp_rewind(Ddp* ddp) {
     ddp->next = 0;
-    leave_multiprocessors(ddp_left_multiprocessors(ddp, 0));
+    spare_multiprocessors(ddp_spare_multiprocessors(ddp, 0));
 }
 
-int ddp_left_multiprocessors(const Ddp* ddp, int i) {
+int ddp_spare_multiprocessors(const Ddp* ddp, int i) {
     const bool last = i + 1 == ddp->micro_batches;
     return i == 0 || (last && ddp->overlap) ? ddp->transport.multiprocessors : 0;
 }
@@ -229,7 +228,7 @@ void ddp_weights_needed(Ddp* ddp, int first, int last) {
 
 void ddp_settle(Ddp* ddp) {
     stream_wait(nullptr, ddp->stream);
-    leave_multiprocessors(0);
+    spare_multiprocessors(0);
 }
 
 static int batches_of_replica(const Ddp* ddp) { return ddp->micro_batches / ddp->own_replicas; }
@@ -257,12 +256,12 @@ void ddp_accumulate(Ddp* ddp, int i) {
     const unsigned replica = unsigned(i / batches_of_replica(ddp));
     if (i == 0) ddp_fault(ddp, "bwd", ddp_grads(ddp, 0), ddp->arena->n);
     event_record(ddp->batch_done[i], nullptr);
-    leave_multiprocessors(ddp_left_multiprocessors(ddp, i + 1));
+    spare_multiprocessors(ddp_spare_multiprocessors(ddp, i + 1));
     comm_progress(ddp->comm, -1, "forward and backward");
     if (ddp_accumulates(ddp, i + 1) || int(replica) + 1 == ddp->own_replicas) return;
     const int carries = std::countr_one(replica);
     float* const* const terms = &ddp->grads[std::popcount(replica) - carries];
-    tree_reduce(terms[0], nullptr, terms, carries + 1, Tree::kStack, ddp->arena->n, nullptr);
+    tree_reduce(terms[0], nullptr, terms, carries + 1, Tree::kNested, ddp->arena->n, nullptr);
 }
 
 // Adds terms into this rank's gradients. last: these are then sums over all replicas, and their squares go to partials.
@@ -276,14 +275,14 @@ static void add_terms(Ddp* ddp, Tree tree, Range to, const std::vector<const flo
 static void reduce_inside_rank(Ddp* ddp, const Bucket& bucket) {
     std::vector<const float*> buffers;
     for (const float* grads : ddp->grads) buffers.push_back(grads + bucket.whole().begin);
-    add_terms(ddp, Tree::kStack, bucket.whole(), buffers, ddp->comm->size == 1);
+    add_terms(ddp, Tree::kNested, bucket.whole(), buffers, ddp->comm->size == 1);
 }
 
 // Adds the ranks' sums, in this rank's slices of the bucket.
 static void reduce_across_ranks(Ddp* ddp, const Bucket& bucket) {
     transport_reduce(&ddp->transport, bucket, ddp->stream,
                      [ddp](Range to, const std::vector<const float*>& terms, bool last) {
-                         add_terms(ddp, Tree::kHalves, to, terms, last);
+                         add_terms(ddp, Tree::kBalanced, to, terms, last);
                      });
 }
 

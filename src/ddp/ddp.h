@@ -82,7 +82,7 @@ void ddp_begin(Ddp* ddp);
 void ddp_rewind(Ddp* ddp);      // makes bucket 0 the next one: before each try to enqueue or capture the step's work
 // Returns how many multiprocessors micro-batch i's kernels leave to communication: the first runs beside the all-gather
 // of the weights, the last beside the reduction.
-int ddp_left_multiprocessors(const Ddp* ddp, int i);
+int ddp_spare_multiprocessors(const Ddp* ddp, int i);
 void ddp_weights_needed(Ddp* ddp, int first, int last);     // the main stream waits for the weights of [first, last)
 float* ddp_grads(Ddp* ddp, int i);                          // (n)  the buffer of micro-batch i's replica
 bool ddp_accumulates(const Ddp* ddp, int i);                // true if i is not its replica's first: "+=", not "="
@@ -106,7 +106,7 @@ uint64_t ddp_hash_weights(const Ddp* ddp);
 // run again, and nothing was reduced, ddp_unwritten names a tensor that it did not write; "" if there is none.
 void ddp_poison(Ddp* ddp);
 std::string ddp_unwritten(const Ddp* ddp);
-// Tests only: damages one of n numbers in device memory where fault.h's hook asks for it.
+// Tests only: damages one of n numbers in device memory where common.h's fault hook asks for it.
 void ddp_fault(Ddp* ddp, const char* point, float* numbers, size_t n);
 
 }  // namespace BACKEND

@@ -55,8 +55,8 @@ struct Transport {
     struct NcclCommTag* ranks = nullptr;    // NCCL's communicator, or null
 };
 
-// Selects this rank's GPU (local_rank modulo their number) before anything else uses one. kExitUsage where ranks would
-// share a GPU, unless LOCKSTEP_SHARE_GPU is set, for tests. Collective.
+// Selects this rank's GPU (local_rank modulo their number) before anything else uses one, and stays on CPUs near
+// it. kExitUsage where ranks would share a GPU, unless LOCKSTEP_SHARE_GPU is set, for tests. Collective.
 void transport_place(Comm* comm);
 void transport_create(Transport* x, Comm* comm, size_t n, const std::vector<Bucket>& buckets, bool nccl_sums);
 void transport_destroy(Transport* x);

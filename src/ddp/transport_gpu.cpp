@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <set>
 #include "src/base/common.h"
+#include "src/base/cpus.h"
 #include "src/ddp/nccl.h"
 #include "src/ddp/transport.h"
 
@@ -24,6 +25,7 @@ static void check(int result, const char* what) {
 void transport_place(Comm* comm) {
     const int devices = device_count();
     device_select(comm->local_rank % devices);
+    stay_near_device(device_address());
     const uint64_t mine = std::hash<std::string>()(format("%d %s", comm->host, device_address()));
     const std::vector<uint64_t> all = comm_gather(comm, mine);
     if (comm->local_size <= devices || std::set(all.begin(), all.end()).size() == all.size()) return;
@@ -97,7 +99,7 @@ static void exchange(Transport* x, const std::vector<Range>& slices, int first, 
         n /= kGpuTerms;
         for (size_t b = 0; b < n; b++) {
             terms[b] = terms[b * kGpuTerms];
-            tree_reduce(terms[b], nullptr, &terms[b * kGpuTerms], kGpuTerms, Tree::kHalves, mine.size(), stream);
+            tree_reduce(terms[b], nullptr, &terms[b * kGpuTerms], kGpuTerms, Tree::kBalanced, mine.size(), stream);
         }
     }
     sum(mine, {terms.begin(), terms.end()}, last);

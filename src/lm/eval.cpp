@@ -1,9 +1,8 @@
 // eval.cpp -- the command eval: scores a text, the run's validation data or a task's questions, on any number of ranks.
 #include <algorithm>
-#include "src/app/tasks.h"
 #include "src/base/file.h"
 #include "src/base/json.h"
-#include "src/base/same_math.h"
+#include "src/base/numbers.h"
 #include "src/ddp/transport.h"
 #include "src/lm/lm.h"
 #include "src/run/run.h"

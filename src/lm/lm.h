@@ -1,7 +1,7 @@
 // lm.h -- the commands of the program lm: sample, chat and eval, which train_gpt hands over to it.
 #pragma once
 #include <string>
-#include "src/app/inference.h"
+#include "src/app/app.h"
 #include "src/app/init.h"
 #include "src/text/chat.h"
 #include "src/text/model_texts.h"

@@ -1,6 +1,5 @@
 // loaded.cpp -- see lm.h.
 #include <algorithm>
-#include "src/app/weights.h"
 #include "src/base/file.h"
 #include "src/lm/lm.h"
 

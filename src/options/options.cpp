@@ -6,9 +6,9 @@
 #include <strings.h>
 #include <variant>
 #include "src/base/common.h"
+#include "models/lora.h"
 #include "src/base/json.h"
 #include "src/base/words.h"
-#include "src/options/schedule.h"
 
 namespace {
 
@@ -56,7 +56,7 @@ std::vector<Row> make_table() {
     Words models, presets, optimizers;
     for (const ModelInfo* m : all_models()) {
         models.push_back(m->name);
-        for (const Preset& p : m->presets) presets.push_back(p.name);
+        for (const Preset& p : m->presets()) presets.push_back(p.name);
     }
     for (const OptimizerInfo* o : all_optimizers()) optimizers.push_back(o->name);
 
@@ -186,7 +186,7 @@ const Row* find_row(const std::string& name) {
 // Finds a preset by its name or an alias; nulls if there is none.
 std::pair<const ModelInfo*, const Preset*> find_preset(const std::string& name) {
     for (const ModelInfo* m : all_models())
-        for (const Preset& p : m->presets)
+        for (const Preset& p : m->presets())
             if (name == p.name || contains(split(p.aliases), name)) return {m, &p};
     return {};
 }
@@ -345,7 +345,7 @@ const ModelInfo& choose_model(Options* o, bool gpu) {
     if (o->model.empty()) o->model = of ? of->name : all_models()[0]->name;
     const ModelInfo& model = *find_model(o->model);
     if (of && of != &model) refuse_option(*o, "preset", "one of the model " + o->model);
-    if (!preset) o->preset = gpu && model.gpu_preset ? model.gpu_preset : model.presets[0].name;
+    if (!preset) o->preset = gpu && model.gpu_preset ? model.gpu_preset : model.presets()[0].name;
     return model;
 }
 

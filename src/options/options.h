@@ -7,7 +7,6 @@
 #include <string>
 #include <utility>
 #include <vector>
-#include "models/lora.h"
 #include "models/shape.h"
 #include "optimizers/optimizer.h"
 
@@ -82,3 +81,6 @@ std::string options_to_json(const Options& options);
 // must not change.
 std::vector<std::pair<std::string, std::string>> options_identity(const Options& options, bool never_change = false);
 const char* version_text();                                         // "0.1 (a1b2c3d)"
+
+// Returns the learning rate of `step` as a fraction of the peak: schedule.cpp.
+double schedule_fraction(std::string_view kind, int64_t step, int64_t steps, int64_t warmup, double final_frac);

@@ -1,15 +1,29 @@
-// checkpoints.cpp -- see checkpoints.h.
-#include "src/run/checkpoints.h"
+// checkpoints.cpp -- when a run saves, what state.json contains, what follows a failed save (run.h). src/checkpoint
+// writes the files.
+#include "src/checkpoint/saver.h"
+#include "src/run/report.h"
+
+struct Checkpoints {
+    Comm* comm;
+    Reporter* report;
+    Saver* saver = nullptr;             // rank 0; null elsewhere
+    CheckpointFiles files = {};         // rank 0: what is saved; state.json changes from save to save
+    JsonLine facts = {};                // rank 0: the part of state.json that stays the same
+    bool busy = false;                  // a save is under way; the same on all ranks
+    int failed = 0;                     // how many saves in a row have failed
+    int64_t step = 0;                   // of the save under way
+    double stall = 0;                   // seconds that training has waited for it
+};
 
 constexpr int kStateVersion = 1, kMaxFailed = 3;
 
-void checkpoints_create(Checkpoints* c, Comm* comm, Reporter* report, const CheckpointFiles& files, bool copy,
-                        const std::string& device_kind) {
+Checkpoints* checkpoints_create(Comm* comm, Reporter* report, const CheckpointFiles& files, bool copy,
+                                const std::string& device_kind) {
     const Options& o = *report->options;
     const Run& run = *report->run;
     const Data& data = *report->data;
-    *c = {.comm = comm, .report = report};
-    if (comm->rank != 0) return;
+    auto c = std::make_unique<Checkpoints>(Checkpoints{.comm = comm, .report = report});
+    if (comm->rank != 0) return c.release();
     // On a resume and with --force it is too early to check: old files are removed before the first save.
     if (o.save_every > 0 && !run.resumed() && !run.overwrite)
         require_space(run.folder(), *files.arena, files.arrays.size());
@@ -18,21 +32,24 @@ void checkpoints_create(Checkpoints* c, Comm* comm, Reporter* report, const Chec
     c->saver = saver_create(*files.arena, files.arrays.size(), copy, run.folder(), o.keep);
     c->files = files;
     c->files.run_id = run.id;
-    c->files.progress = [comm] { comm_moved(comm); };
+    c->files.progress = [comm] { comm_still_works(comm); };
     JsonLine identity;
     for (const auto& [name, value] : options_identity(o)) identity.raw(name.c_str(), json_quote(value, true));
-    if (!files.adapter_json.empty()) c->facts.add("base_crc", files.base_crc);
+    if (files.frozen_crc) c->facts.add("base_crc", *files.frozen_crc);
     c->facts.add("version", kStateVersion).add("program", version_text()).add("device", device_kind)
         .raw("options", identity.text()).add("data_hash", data.train.hash).add("val_hash", data.val.hash)
         .add("run", run.id);
+    return c.release();
 }
 
 void checkpoints_destroy(Checkpoints* c) {
-    if (!c->comm) return;
+    if (!c) return;
     comm_progress(c->comm, -1, "checkpoint");
     saver_destroy(c->saver);
-    *c = {};
+    delete c;
 }
+
+bool checkpoints_saved(const Checkpoints* c) { return saver_ready(c->saver); }
 
 // A disk that is full for a while must not end a run: training goes on to the next save. The third failure in a row
 // ends it.
@@ -56,7 +73,7 @@ void checkpoints_finish(Checkpoints* c, int64_t step, bool last) {
     report_warning(c->report, c->step, "not saved: " + why + "; training goes on to the next save");
 }
 
-bool checkpoints_due(Checkpoints* c, const Progress& at, const StepStats& stats, bool stop) {
+bool checkpoints_due(Checkpoints* c, const RunProgress& at, const StepStats& stats, bool stop) {
     const int64_t every = c->report->options->save_every;
     const bool last = at.step == c->report->options->steps;
     if (stats.ranks[0].saved) checkpoints_finish(c, at.step, false);
@@ -65,7 +82,7 @@ bool checkpoints_due(Checkpoints* c, const Progress& at, const StepStats& stats,
     return every > 0 && (last || at.best_step == at.step || (at.step % every == 0 && at.bad_steps == 0));
 }
 
-void checkpoints_start(Checkpoints* c, const Progress& at) {
+void checkpoints_start(Checkpoints* c, const RunProgress& at) {
     const double begin = now_seconds();
     c->busy = true;
     c->step = at.step;
@@ -87,7 +104,7 @@ void checkpoints_start(Checkpoints* c, const Progress& at) {
     c->stall = now_seconds() - begin;
 }
 
-Progress read_progress(const std::string& checkpoint, Comm* comm, Options* options, const Data& data,
+RunProgress read_progress(const std::string& checkpoint, Comm* comm, Options* options, const Data& data,
                        const std::string& device_kind) {
     const std::string path = path_join(checkpoint, "state.json"), folder = base_name(checkpoint);
     const char* const where = path.c_str();
@@ -115,7 +132,7 @@ Progress read_progress(const std::string& checkpoint, Comm* comm, Options* optio
     if (step > INT64_MAX || (folder.starts_with("step_") && folder != format("step_%08llu", (unsigned long long)step)))
         die_content(path + ": step", std::to_string(step), "that of " + folder);
     if (bad > 4) die_content(path + ": bad_steps", std::to_string(bad), "less than 5");
-    Progress at = {.step = int64_t(step), .bad_steps = int(bad)};
+    RunProgress at = {.step = int64_t(step), .bad_steps = int(bad)};
     if (scores_differ) return at;
     state.find("best_val").as_double(&at.best_val);
     parse_whole(state.find("best_step").text(), &at.best_step);     // older checkpoints do not have it

@@ -1,13 +1,20 @@
-// report.cpp -- see report.h.
+// report.cpp -- what rank 0 writes about a run: header, steps, scores, samples, the end (run.h).
 #include "src/run/report.h"
 #include <algorithm>
 #include <cmath>
 #include "src/base/common.h"
 #include "src/base/file.h"
-#include "src/base/same_math.h"
+#include "src/base/lock.h"
+#include "src/base/numbers.h"
 #include "src/base/tools.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/comm/supervisor.h"
+
+std::shared_ptr<Reporter> reporter_create(const RunFacts& facts) {
+    auto r = std::make_shared<Reporter>();
+    static_cast<RunFacts&>(*r) = facts;
+    return r;
+}
 
 static void print_header(const Reporter* r, size_t parameters) {
     const Options& o = *r->options;
@@ -92,7 +99,7 @@ static void start_tensorboard(Reporter* r) try {
     warn("%s; the run goes on without it, the next start tries again", e.message.c_str());
 }
 
-void report_begin(Reporter* r, const Progress& at) {
+void report_begin(Reporter* r, const RunProgress& at) {
     r->began = now_seconds();
     if (r->comm->rank != 0) return;
     const Options& o = *r->options;
@@ -117,7 +124,7 @@ void report_begin(Reporter* r, const Progress& at) {
     else if (!o.resume.empty()) r->log->text("nothing saved in %s yet: starting at step 0", o.out_dir.c_str());
 }
 
-int report_nothing_to_do(const Options& options, const Run& run, const Progress& at) {
+int report_nothing_to_do(const Options& options, const Run& run, const RunProgress& at) {
     if (run.lock && run.resumed()) {
         repair_names(run.checkpoint, at.best_step);
         std::printf("%s: finished: %lld steps; a larger --steps goes on\nnext    %s --resume %s --steps %lld\n",
@@ -194,10 +201,13 @@ void report_score(Reporter* r, int64_t step, double loss, double bpb, bool best)
     r->log->text("val  step %lld | loss %.4f%s%s", (long long)step, loss, bits.c_str(), best ? " | best" : "");
 }
 
-void report_task(Reporter* r, int64_t step, const JsonLine& score, const std::string& text) {
+void report_task(Reporter* r, int64_t step, const TaskScore& s) {
     if (!r->log) return;
-    r->log->event(JsonLine().add("event", "task").add("step", step).add(score));
-    r->log->text("task  step %lld | %s", (long long)step, text.c_str());
+    const double items = double(s.items);
+    r->log->event(JsonLine().add("event", "task").add("step", step).add("name", s.name).add("items", s.items)
+                      .add("right", s.right).add("right_norm", s.right_norm).add("acc", float(double(s.right) / items))
+                      .add("acc_norm", float(double(s.right_norm) / items)));
+    r->log->text("task  step %lld | %s", (long long)step, s.text().c_str());
 }
 
 void report_sample(Reporter* r, int64_t step, const std::function<std::string(const Print&)>& generate) {
@@ -218,7 +228,7 @@ void report_saved(Reporter* r, int64_t step, const std::string& folder, double s
 }
 
 void report_end(Reporter* r, int64_t step, int code, const std::string& why) {
-    if (!r->log) return;
+    if (!r || !r->log) return;
     const Options& o = *r->options;
     const std::string folder = r->run->shown(), here = shell_quote(folder);
     if (code == kExitStopped)

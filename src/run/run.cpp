@@ -13,10 +13,14 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 #include "src/base/common.h"
-#include "src/base/file.h"
+#include "src/base/json.h"
+#include "src/base/lock.h"
 #include "src/checkpoint/checkpoint.h"
 
 // ---- the run folder
+
+const std::string& Run::folder() const { return lock ? lock->held : out_dir; }
+const std::string& Run::shown() const { return lock ? lock->path : out_dir; }
 
 namespace {
 

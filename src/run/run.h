@@ -1,14 +1,19 @@
-// run.h -- what belongs to a run rather than to a model: its folder and lock, the ranks' agreement, requests by signal.
+// run.h -- a run: its folder and lock, the ranks' agreement, requests by signal, what rank 0 reports, when it saves.
 #pragma once
 #include <csignal>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
-#include "src/base/lock.h"
 #include "src/comm/comm.h"
 #include "src/data/data.h"
 #include "src/options/options.h"
+
+struct CheckpointFiles;                 // src/checkpoint/checkpoint.h
+struct FolderLock;                      // src/base/lock.h
+
+// ---- the folder: run.cpp
 
 struct Run {
     std::string out_dir;
@@ -20,8 +25,8 @@ struct Run {
     std::shared_ptr<FolderLock> lock = nullptr, ckpt_lock = nullptr;
     bool resumed() const { return !checkpoint.empty(); }
     // Where rank 0 opens files of the run, and where the user finds them. They differ after the folder was moved.
-    const std::string& folder() const { return lock ? lock->held : out_dir; }
-    const std::string& shown() const { return lock ? lock->path : out_dir; }
+    const std::string& folder() const;
+    const std::string& shown() const;
 };
 // Rank 0 finds what --resume means; all ranks merge that run's saved options into theirs. Writes nothing but the lock.
 Run find_run(Options* options, Comm* comm);
@@ -56,3 +61,88 @@ uint32_t pending_requests();                            // returns all, and clea
 uint32_t stop_requested();                              // the pending requests to stop
 inline uint32_t stop_requests(uint32_t requests) { return requests & ~kSaveRequest; }
 std::string stop_reason(uint32_t requests);             // "SIGTERM", "SIGINT and SIGTERM"; "": none asks to stop
+
+// ---- what rank 0 writes on the console and in metrics.jsonl; the other ranks' reports do nothing: report.cpp
+
+// A run's progress, as a checkpoint's state.json has it; step: steps done.
+struct RunProgress {
+    int64_t step = 0;
+    int bad_steps = 0;                  // in a row, without a finite gradient
+    double best_val = 1e300;            // nats per token
+    int64_t best_step = -1;             // steps done when it was found; -1: never
+};
+
+struct StepTimes { double compute, comm, exposed; };        // seconds of this rank; exposed: not hidden by computation
+
+// What a rank tells the others once per step.
+struct RankReport {
+    uint32_t requests;                  // by signal: bit n is signal n
+    double compute;                     // seconds
+    bool saved;                         // rank 0: the save under way has ended
+};
+
+struct StepStats {
+    int64_t step;                       // the number of the step, from 0
+    double lr, norm;                    // norm: of the mean gradient, before clipping
+    double loss = 0;                    // nats per token, before the update
+    double seconds = 0;                 // of this rank
+    bool skipped = false;               // the gradient was not finite
+    uint32_t requests = 0;              // of all ranks
+    StepTimes times = {};
+    std::vector<RankReport> ranks = {};
+};
+
+// What a report names beside the steps.
+struct RunFacts {
+    const Options* options;
+    const Comm* comm;
+    const Run* run;
+    const Data* data;
+    const ModelInfo* info;
+    std::string device, transport;      // "cpu avx2, 2 threads", "shared memory"
+    double peak_flops;                  // per second, of all ranks; NaN: not known
+};
+struct Reporter;                        // report.h
+std::shared_ptr<Reporter> reporter_create(const RunFacts& facts);
+
+// Calls empty_run, opens the log, prints the header and writes config.json.
+void report_begin(Reporter* r, const RunProgress& at);
+// Finds the run's folder again if it was moved, and says so. kExitWrite: it was deleted, or another run has it.
+void report_place(Reporter* r, int64_t step);
+void report_step(Reporter* r, const StepStats& stats);
+void report_warning(Reporter* r, int64_t step, const std::string& message);
+void report_score(Reporter* r, int64_t step, double loss, double bpb, bool best);
+void report_task(Reporter* r, int64_t step, const TaskScore& score);
+using Print = std::function<void(const std::string&)>;
+// Prints what generate() passes on as it comes, unless a stop is requested; generate() returns all of it.
+void report_sample(Reporter* r, int64_t step, const std::function<std::string(const Print&)>& generate);
+void report_saved(Reporter* r, int64_t step, const std::string& folder, double stall_seconds, double write_seconds);
+// Prints the last lines, writes the "done" event. Their time covers all attempts of a supervised job.
+void report_end(Reporter* r, int64_t step, int code, const std::string& why);
+void report_failure(Reporter* r, int64_t step);         // in a catch: report_end with its code and text; r may be null
+// Says that no step is left to do, and returns the exit code.
+int report_nothing_to_do(const Options& options, const Run& run, const RunProgress& at);
+
+// ---- when it saves, what state.json contains, what follows a failed save: checkpoints.cpp
+
+struct Checkpoints;
+// files: all but state.json. copy: a save copies the arrays, because training changes them while it is written.
+// kExitWrite if the disk has no room.
+Checkpoints* checkpoints_create(Comm* comm, Reporter* report, const CheckpointFiles& files, bool copy,
+                                const std::string& device_kind);
+void checkpoints_destroy(Checkpoints* c);       // waits for the save under way; does nothing for null
+bool checkpoints_saved(const Checkpoints* c);   // rank 0: whether a save has ended whose result was not taken yet
+
+// Takes the result of a save that has ended. Returns whether to save after this step: --save-every says so, or it is
+// the last or the best so far, or a request asks for it. Collective.
+bool checkpoints_due(Checkpoints* c, const RunProgress& at, const StepStats& stats, bool stop);
+// Waits for the save under way. last: repeats a failed save for --save-patience seconds, then throws kExitWrite.
+// Collective.
+void checkpoints_finish(Checkpoints* c, int64_t step, bool last);
+// Starts a save of the arrays as they are now; none may be under way. Collective.
+void checkpoints_start(Checkpoints* c, const RunProgress& at);
+
+// Rank 0 reads the state.json to resume from. kExitUsage if the data have changed, kExitBadContent for bad content.
+// Adds differences that may change bits to options->changed. Collective.
+RunProgress read_progress(const std::string& checkpoint, Comm* comm, Options* options, const Data& data,
+                       const std::string& device_kind);

@@ -4,6 +4,7 @@
 #include "src/base/common.h"
 #include "src/base/file.h"
 #include "src/base/json.h"
+#include "src/data/vocabulary.h"
 #include "src/text/model_texts.h"
 #include "src/text/questions.h"
 

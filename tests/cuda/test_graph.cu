@@ -89,7 +89,7 @@ struct Job {
         }
         stream_wait(updates, nullptr);
         const float* const sum = grads;
-        tree_reduce(grads, partials, &sum, 1, Tree::kHalves, n, updates);
+        tree_reduce(grads, partials, &sum, 1, Tree::kBalanced, n, updates);
         clip_scale(state, results + 2, partials, n / kUnit, 1.0, 48, updates);
         copy_to_host_later(host_results, results, 3 * sizeof(double), updates);
         event_record(done, updates);

@@ -160,7 +160,7 @@ TEST(maps_of_every_preset) {
     uint64_t maps = 0;
     for (const ModelInfo* info : all_models()) {
         if (!info->cuda) continue;
-        for (const Preset& preset : info->presets)
+        for (const Preset& preset : info->presets())
             for (const int V : {256, 50257})
                 for (const int B : {1, 2, 3, 5, 8, 16, 33, 64, 128})
                     for (const char* tile : {"", "wide", "fitting", "pingpong"}) {

@@ -20,13 +20,14 @@
 #define BACKEND SPEC
 #include "kernels/kernels.h"
 #pragma pop_macro("BACKEND")
+#undef OPERATIONS_DECLARED
 #include "kernels/kernels.h"
 #include <algorithm>
 #include <cfloat>
 #include <cstring>
 #include <deque>
 #include <limits>
-#include "src/base/rng.h"
+#include "src/base/numbers.h"
 #include "tests/test.h"
 
 enum Side { kSpec, kBackend };

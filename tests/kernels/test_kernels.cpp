@@ -200,7 +200,7 @@ TEST(streams_take_turns) {
     const float* const terms[] = {x, x + kUnit};
     for (int i = 0; i < kTurns; i++) {
         BACKEND::stream_wait(streams[i % 2], streams[1 - i % 2]);
-        BACKEND::tree_reduce(x + size_t(i % 2) * kUnit, nullptr, terms, 2, Tree::kStack, kUnit, streams[i % 2]);
+        BACKEND::tree_reduce(x + size_t(i % 2) * kUnit, nullptr, terms, 2, Tree::kNested, kUnit, streams[i % 2]);
     }
     float last;
     BACKEND::copy_to_host(&last, x + 2 * kUnit - 1, sizeof last, streams[(kTurns - 1) % 2]);
@@ -568,9 +568,9 @@ static void each_tile(const std::function<void(const char*)>& f) {
 TEST(matmul_by_tile) {
     each_tile([](const char* tile) {
         for (const Matmul& s : {Matmul{130, 72, 328}, Matmul{72, 520, 264}}) matmuls_by(tile, s);
-        BACKEND::leave_multiprocessors(130);  // of an H100's 132: then a block has 3 tiles or more
+        BACKEND::spare_multiprocessors(130);  // of an H100's 132: then a block has 3 tiles or more
         matmuls_by(tile, {330, 136, 264});
-        BACKEND::leave_multiprocessors(0);
+        BACKEND::spare_multiprocessors(0);
     });
 }
 
@@ -952,7 +952,7 @@ static std::vector<float> rough(size_t n) {
 
 static void fold_case(Tree tree, int count, size_t units, int alias) {  // out is none of the terms, or term `alias`
     const size_t n = units * kUnit;
-    Case c(format("tree_reduce%s count=%d n=%zu out=terms[%d]", tree == Tree::kStack ? " from the back" : "", count, n,
+    Case c(format("tree_reduce%s count=%d n=%zu out=terms[%d]", tree == Tree::kNested ? " from the back" : "", count, n,
                   alias));
     Tensor* partials = units > 1 ? &c.out(kFloat, units) : nullptr;
     c.arena = true;
@@ -969,9 +969,9 @@ TEST(tree_reduce) {
     for (const int count : {1, 2, 4, 8, 16, 32, 64})
         for (const size_t units : {1, 3})
             for (int alias = -1; alias<count; alias += count> 2 ? count / 2 : 1)
-                fold_case(Tree::kHalves, count, units, alias);
+                fold_case(Tree::kBalanced, count, units, alias);
     for (const int count : {2, 3, 4, 5, 6, 7})
-        for (const int alias : {-1, 0, count - 1}) fold_case(Tree::kStack, count, 3, alias);
+        for (const int alias : {-1, 0, count - 1}) fold_case(Tree::kNested, count, 3, alias);
 }
 
 TEST(clip_scale) {
@@ -1243,7 +1243,7 @@ static void run_without_rows(int B, int T, float rate, bool accumulate, bool les
     WRITES(matmul_backward_params, LIST(&matrix, dbias), matrix, dbias, x, y, 0, C, C, accumulate);
     WRITES(attention_backward, {}, x, u, y, z, y, v, B, T, NH, NK, HS, mask);
     Terms terms = {{&u, &v}, {}};
-    WRITES(tree_reduce, {}, u, v, terms, 2, Tree::kHalves, none);
+    WRITES(tree_reduce, {}, u, v, terms, 2, Tree::kBalanced, none);
     Arrays arrays = {{&matrix, &row}, {}};
     WRITES(update, {}, 0, 0, x, u, arrays, v, decay, none, state);
     WRITES(matrix_polynomial, {}, x, 1.5f, -2.0f, y, 0.75f, bias, 0);

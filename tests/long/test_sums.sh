@@ -118,7 +118,7 @@ squares: 8 sums~tree_reduce
 squares: in one rounding~tree_reduce
     s/sums.i % 16. += \(out.*\) \* \(out.*\);/sums[i % 16] = fma(\1, \2, sums[i % 16]);/
 tree: in order~tree_reduce
-    s/tree == Tree::kHalves ? count \/ 2 : 1/count - 1/
+    s/tree == Tree::kBalanced ? count \/ 2 : 1/count - 1/
 AdamW: in one rounding~update
     s/^static void update_loop/FUSED &/
 RULES

@@ -2,7 +2,7 @@
 #pragma once
 #include <vector>
 #include "models/model.h"
-#include "src/base/rng.h"
+#include "src/base/numbers.h"
 
 namespace BACKEND {
 

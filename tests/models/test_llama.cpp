@@ -112,7 +112,7 @@ struct Training {
         adamw_info.prepare(&now, hyper.data(), number + 1, 1);
         copy_to_device(state.at, &now, sizeof now, nullptr);
         const float* const terms[] = {grads.at};
-        tree_reduce(grads.at, partials.at, terms, 1, Tree::kHalves, arena.n, nullptr);
+        tree_reduce(grads.at, partials.at, terms, 1, Tree::kBalanced, arena.n, nullptr);
         clip_scale(state.at, results.at + 1, partials.at, partials.n, 1.0, kB * kT, nullptr);
         float* const moments[] = {m.at, v.at};
         float* const master = kExact ? reinterpret_cast<float*>(weights.at) : masters.at;

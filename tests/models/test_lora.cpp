@@ -5,8 +5,9 @@
 #include <cmath>
 #include <cstring>
 #include <vector>
+#include "models/lora.h"
 #include "models/model.h"
-#include "src/base/rng.h"
+#include "src/base/numbers.h"
 #include "tests/models/small_shape.h"
 #include "tests/test.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 #include "models/gpt2.h"
 #include "models/model.h"
-#include "src/base/rng.h"
+#include "src/base/numbers.h"
 #include "tests/models/small_shape.h"
 #include "tests/test.h"
 
@@ -121,7 +121,7 @@ TEST(declarations) {
         EXPECT(find_model(info.name) == &info, "it is not found by its name");
         const std::vector<TensorSpec> tensors = info.tensors(shape);
         EXPECT(tensors[0].rows == size_t(shape.Vp) && tensors[0].cols == size_t(shape.C), "the head");
-        EXPECT(!info.text(shape).empty() && info.flops_per_token(shape, shape.T) > 0 && !info.presets.empty(),
+        EXPECT(!info.text(shape).empty() && info.flops_per_token(shape, shape.T) > 0 && !info.presets().empty(),
                "a line of it is empty");
     });
 }

@@ -9,7 +9,7 @@
 #include <functional>
 #include <map>
 #include "build/optimizers.h"
-#include "src/base/rng.h"
+#include "src/base/numbers.h"
 #include "tests/test.h"
 
 using namespace BACKEND;
@@ -157,17 +157,17 @@ TEST(fold_by_halves) {
     for (const float v : values) terms.push_back(Floats(size_t(n), v));
     const float* pointers[4] = {terms[0].data(), terms[1].data(), terms[2].data(), terms[3].data()};
     Floats out(size_t(n), NAN);
-    tree_reduce(out.data(), nullptr, pointers, 4, Tree::kHalves, size_t(n), nullptr);
+    tree_reduce(out.data(), nullptr, pointers, 4, Tree::kBalanced, size_t(n), nullptr);
     EXPECT(out[0] == 0 && out[kUnit - 1] == 0, "got %g, want (1e8 + 1) + (-1e8 + 1) = 0", out[0]);
     const float* back[3] = {pointers[1], pointers[2], pointers[0]};
-    tree_reduce(out.data(), nullptr, back, 3, Tree::kStack, size_t(n), nullptr);
+    tree_reduce(out.data(), nullptr, back, 3, Tree::kNested, size_t(n), nullptr);
     EXPECT(out[3] == 1, "got %g, want 1 + (-1e8 + 1e8) = 1", out[3]);
-    tree_reduce(terms[0].data(), nullptr, pointers, 2, Tree::kHalves, size_t(n), nullptr);
+    tree_reduce(terms[0].data(), nullptr, pointers, 2, Tree::kBalanced, size_t(n), nullptr);
     EXPECT(terms[0][5] == 1e8f, "got %g", terms[0][5]);
     expect_error(kExitOther, "3 terms",
-                 [&] { tree_reduce(out.data(), nullptr, pointers, 3, Tree::kHalves, size_t(n), nullptr); });
+                 [&] { tree_reduce(out.data(), nullptr, pointers, 3, Tree::kBalanced, size_t(n), nullptr); });
     expect_error(kExitOther, "tree_reduce",
-                 [&] { tree_reduce(out.data(), nullptr, pointers, 2, Tree::kHalves, size_t(n - 1), nullptr); });
+                 [&] { tree_reduce(out.data(), nullptr, pointers, 2, Tree::kBalanced, size_t(n - 1), nullptr); });
 }
 
 TEST(squares_by_hand) {
@@ -180,7 +180,7 @@ TEST(squares_by_hand) {
     x[2 * kUnit + 15] = 4096;
     float partials[3];
     const float* const term = x.data();
-    tree_reduce(x.data(), partials, &term, 1, Tree::kHalves, x.size(), nullptr);
+    tree_reduce(x.data(), partials, &term, 1, Tree::kBalanced, x.size(), nullptr);
     const float want[3] = {16777216, 16777224, 16777232};  // a float goes by twos here: +7 and +15 round to +8 and +16
     expect_near(partials, want, 3, 0, "partials");
 }

@@ -685,7 +685,7 @@ void await_knock(int pid) {
 TEST(replaced_ranks) {
     for (const bool killed : {false, true}) {
         const auto before = [](int rank, World* w) {
-            w->replaces = true;
+            w->restarts_ranks = true;
             if (rank == 1 && board[2]++ == 0) board[4] = getpid();
             else if (rank > 0) wait_board(3, rank);
             if (rank == 1 && board[4] != getpid()) board[5] = getpid();

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <set>
 #include <thread>
+#include "src/app/app.h"
 #include "src/app/init.h"
 #include "src/base/file.h"
 #include "src/base/json.h"

@@ -357,9 +357,9 @@ TEST(models_and_optimizers) {
     EXPECT(resolve_line("").model == all_models()[0]->name, "the first of the list");
     for (const ModelInfo* m : all_models()) {
         const std::string name = m->name;
-        EXPECT(resolve_line("--model " + name).preset == m->presets[0].name, "%s: its first preset", m->name);
+        EXPECT(resolve_line("--model " + name).preset == m->presets()[0].name, "%s: its first preset", m->name);
         EXPECT(resolve_line("--model " + name, true).preset == m->gpu_preset, "%s: its preset for GPUs", m->name);
-        for (const Preset& p : m->presets) {
+        for (const Preset& p : m->presets()) {
             Options o = resolve_line("--preset " + std::string(p.name));
             EXPECT(o.model == name && resolve_line("--model " + name + " --preset " + p.name).model == name, "%s",
                    p.name);

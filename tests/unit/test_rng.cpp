@@ -1,11 +1,11 @@
 // test_rng.cpp -- the random numbers and the learning-rate schedule: the two pure functions of the step that every rank
 // evaluates for itself.
 #include <algorithm>
-#include "src/base/rng.h"
-#include "src/options/schedule.h"
+#include "src/base/numbers.h"
+#include "src/options/options.h"
 #include "tests/test.h"
 
-// ------------------------------------------------------------------------------------------------------------ rng.h
+// ---- random numbers
 
 // The vectors for philox4x32-10 in kat_vectors of Random123, the library published with the paper.
 TEST(philox_known_answers) {

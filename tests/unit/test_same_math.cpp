@@ -1,6 +1,6 @@
-// test_same_math.cpp -- src/base/same_math.h: how near its functions are to the C library's in long double, and that
+// test_same_math.cpp -- src/base/numbers.h: how near its functions are to the C library's in long double, and that
 // they give the bits that they gave on the machine which wrote this file.
-#include "src/base/same_math.h"
+#include "src/base/numbers.h"
 #include <algorithm>
 #include <bit>
 #include "tests/test.h"

@@ -50,7 +50,8 @@ TEST(torchrun) {
     EXPECT(w.job != world_of(with(kTorch, {{"TORCHELASTIC_RUN_ID", "abd"}})).job, "two runs");
     EXPECT(w.job == world_of(with(kTorch, {{"TORCHELASTIC_RESTART_COUNT", "1"}})).job, "each agent counts for itself");
     EXPECT(w.job == world_of(with(kTorch, {{"MASTER_ADDR", "localhost"}})).job, "two spellings of an address");
-    EXPECT(w.replaces && !world_of({{"RANK", "1"}, {"WORLD_SIZE", "2"}}).replaces, "torchrun starts ranks again");
+    EXPECT(w.restarts_ranks && !world_of({{"RANK", "1"}, {"WORLD_SIZE", "2"}}).restarts_ranks,
+           "torchrun starts ranks again");
     EXPECT(w.job == world_of(with(kTorch, {{"RANK", "0"}, {"LOCAL_RANK", "0"}})).job, "two ranks of one run");
     const World far = world_of(with(kTorch, {{"LOCAL_WORLD_SIZE", "4"}, {"MASTER_ADDR", "n1"}}));
     expect_world(far, 3, 8, "torchrun", "n1");
@@ -153,7 +154,7 @@ TEST(wrong_variables) {
     expect_world(world_of(with(kOmpi, {{"PMIX_RANK", "1"}})), 1, 4, "Open MPI", "");
     expect_world(world_of({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}, {"PMIX_RANK", "0"}}), 0, 1,
                  "Open MPI", "");
-    EXPECT(world_of(kTorch).says == "RANK=3 WORLD_SIZE=8", "got %s", world_of(kTorch).says.c_str());
+    EXPECT(world_of(kTorch).variables == "RANK=3 WORLD_SIZE=8", "got %s", world_of(kTorch).variables.c_str());
     expect_error(2, "RANK: got \"8\", want a number from 0 to 7", [] { world_of(with(kTorch, {{"RANK", "8"}})); });
     for (const char* bad : {"-1", "1x", "x", " 1", "99999999999999999999", "0x1", "1.0"})
         expect_error(2, "RANK: got", [&] { world_of(with(kTorch, {{"RANK", bad}})); });

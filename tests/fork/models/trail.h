@@ -32,9 +32,9 @@ inline const ModelInfo trail_info = {
     },
     .fixed = [](const Shape&) { return std::vector<FixedKey>{}; },
     .dropouts = {},
-    .presets = {{"trail-nano", "",
+    .presets = [] { return std::vector<Preset>{{"trail-nano", "",
                  "channels 32 inner 64 seq-len 32 batch-size 2 total-batch-size 512 steps 30 lr 1e-2 warmup-steps 3 "
-                 "eval-every 10 eval-steps 4 sample-every 0 log-every 10 save-every 10"}},
+                 "eval-every 10 eval-steps 4 sample-every 0 log-every 10 save-every 10"}}; },
     .gpu_preset = "trail-nano",
     .cuda = false,
     .check = [](Shape& c) {

@@ -1,6 +1,6 @@
-// linear_ops_host.cpp -- the operation of linear.h for every backend; linear_ops.cu compiles it for GPUs.
+// lora_ops_host.cpp -- the operation of lora.h for every backend; lora_ops.cu compiles it for GPUs.
 #include "kernels/elements.h"
-#include "models/linear.h"
+#include "models/lora.h"
 
 namespace BACKEND {
 
