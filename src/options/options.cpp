@@ -183,11 +183,11 @@ const Row* find_row(const std::string& name) {
     return row == table().end() ? nullptr : &*row;
 }
 
-// Finds a preset by its name or an alias; nulls if there is none.
-std::pair<const ModelInfo*, const Preset*> find_preset(const std::string& name) {
+// Finds a preset by its name or an alias, and the model that it is of; null if there is none.
+std::pair<const ModelInfo*, Preset> find_preset(const std::string& name) {
     for (const ModelInfo* m : all_models())
         for (const Preset& p : m->presets())
-            if (name == p.name || contains(split(p.aliases), name)) return {m, &p};
+            if (name == p.name || contains(split(p.aliases), name)) return {m, p};
     return {};
 }
 
@@ -226,7 +226,7 @@ std::string value_text(const Row& row, const Options& options) {
 // Returns false if the text is no value of this option.
 bool set_value(const Row& row, Options* options, std::string text) {
     if (row.name == "preset")
-        if (const Preset* preset = find_preset(text).second) text = preset->name;
+        if (const auto [of, preset] = find_preset(text); of) text = preset.name;
     return set_option(row_of(row, options), text);
 }
 
@@ -341,11 +341,11 @@ std::string help_text(const Options& asked, const std::string& topic, bool train
 // Chooses the model of a given preset, or the default preset of a given model. Without either it is the first model. A
 // model's default preset is its first, or on a GPU its gpu_preset.
 const ModelInfo& choose_model(Options* o, bool gpu) {
-    const auto [of, preset] = find_preset(o->preset);
+    const ModelInfo* const of = find_preset(o->preset).first;
     if (o->model.empty()) o->model = of ? of->name : all_models()[0]->name;
     const ModelInfo& model = *find_model(o->model);
     if (of && of != &model) refuse_option(*o, "preset", "one of the model " + o->model);
-    if (!preset) o->preset = gpu && model.gpu_preset ? model.gpu_preset : model.presets()[0].name;
+    if (!of) o->preset = gpu && model.gpu_preset ? model.gpu_preset : model.presets()[0].name;
     return model;
 }
 
@@ -421,7 +421,7 @@ void resolve_options(Options* o, bool gpu) {
         if (!applies(*find_row(name), *o))
             die(kExitUsage, "--%s: is no option of %s with %s", name.c_str(), model.name, optimizer.name);
     bool total_may_change = false, warmup_may_change = false;
-    const Words preset = split(find_preset(o->preset).second->options);
+    const Words preset = split(find_preset(o->preset).second.options);
     for (size_t i = 0; i + 1 < preset.size(); i += 2) {
         const Row* row = find_row(preset[i]);
         CHECK(row, "preset %s: %s", o->preset.c_str(), preset[i].c_str());
