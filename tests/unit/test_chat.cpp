@@ -25,9 +25,9 @@ std::string show(const std::vector<uint32_t>& tokens) {
 }
 
 std::string encoded(const std::string& line, const std::string& option, bool open_end = false) {
-    const ChatTemplate chat = choose_chat_template(option, "", "folder");
+    const ChatTemplate chat = choose_chat_template(option, "", "", "folder");
     Tokenizer t = tokenizer_byte();
-    add_chat_tokens(&t, *chat.form);
+    add_chat_tokens(&t, chat);
     std::vector<uint32_t> tokens;
     encode_chat(parse(line), chat, t, &tokens, open_end);
     return show(tokens);
@@ -47,7 +47,7 @@ TEST(chatml_by_hand) {
     const std::string asked = "257 " + bytes("user\nHi") + "258 10 257 " + bytes("assistant\n");
     EXPECT(encoded(kHi, "chatml") == asked + "| 89 111 258 | 10 ", "%s", encoded(kHi, "chatml").c_str());
     const std::string opened = encoded(kHi, "chatml", true);
-    EXPECT(opened == asked + "| 89 111 258 | 10 257 " + bytes("assistant\n"), "%s", opened.c_str());
+    EXPECT(opened == asked + "89 111 258 10 257 " + bytes("assistant\n"), "%s", opened.c_str());
     const std::string system = encoded(
         R"({"messages":[{"role":"system","content":"S"},{"role":"user","content":"a"},{"role":"assistant",)"
         R"("content":"b"},{"role":"user","content":"c"},{"role":"assistant","content":""}]})", "auto");
@@ -99,8 +99,8 @@ TEST(forms_of_lines) {
 // A token that reaches from the head into the content is trained on, as transformers has it.
 TEST(token_across_the_border) {
     Tokenizer t = tokenizer_train_bpe("\n\nA\n\nA\n\nA\n\nA", 258, splits[1]);
-    const ChatTemplate chat = choose_chat_template("chatml", "", "");
-    add_chat_tokens(&t, *chat.form);
+    const ChatTemplate chat = choose_chat_template("chatml", "", "", "");
+    add_chat_tokens(&t, chat);
     std::vector<uint32_t> tokens;
     encode_chat(parse(R"({"messages":[{"role":"assistant","content":"\nA"}]})"), chat, t, &tokens);
     EXPECT(show(tokens) == "258 " + bytes("assistant") + "| 257 65 259 | 10 ", "%s", show(tokens).c_str());
@@ -127,22 +127,9 @@ TEST(refusals) {
 }
 
 TEST(templates) {
-    const auto chosen = [](const std::string& jinja) { return choose_chat_template("auto", jinja, "folder"); };
-    EXPECT(chosen("").form->name == std::string("chatml"), "none");
-    EXPECT(chosen("{{ '<|start_header_id|>' }} .. '<|eot_id|>'").form->name == std::string("llama3"), "Llama 3's");
-    // As Qwen2 and SmolLM2 write the turn that stands in front; a turn with a variable is none.
-    const ChatTemplate qwen = chosen(
-        "{%- if tools %}{{- '<|im_start|>system\\n' }}{{- messages[0].content + '<|im_end|>\\n' }}{%- endif %}"
-        "{{ '<|im_start|>system\\nYou help.<|im_end|>\\n' }}");
-    EXPECT(qwen.system == "You help." && qwen.form->name == std::string("chatml"), "%s", qwen.system.c_str());
-    Tokenizer t = tokenizer_byte();
-    add_chat_tokens(&t, *qwen.form);
-    std::vector<uint32_t> tokens;
-    encode_chat(parse(kHi), qwen, t, &tokens);
-    EXPECT(show(tokens).starts_with("257 " + bytes("system\nYou help.") + "258 10 257 "), "%s", show(tokens).c_str());
-    for (const char* foreign : {"{{ '<|im_start|>' }}<|im_end|><think>", "{{ strftime_now('%d') }}", "[INST]", "?"})
-        expect_error(kExitBadContent, "folder: chat_template", [&] { chosen(foreign); });
-    EXPECT(choose_chat_template("llama3", "[INST]", "").form->name == std::string("llama3"), "the option decides");
+    const auto chosen = [](const std::string& jinja) { return choose_chat_template("auto", jinja, "{}", "folder"); };
+    EXPECT(chosen("").key == "chatml", "none");
+    EXPECT(choose_chat_template("llama3", "[INST]", "", "").key == "llama3", "the option decides");
 }
 
 TEST(template_of_a_folder) {
@@ -158,7 +145,7 @@ TEST(template_of_a_folder) {
 }
 
 TEST(control_tokens_are_added_once) {
-    const ChatForm& form = *choose_chat_template("llama3", "", "").form;
+    const ChatTemplate form = choose_chat_template("llama3", "", "", "");
     Tokenizer t = tokenizer_byte();
     add_chat_tokens(&t, form);
     EXPECT(t.vocab_size == 261 && t.bytes.size() == 261 && t.eot == 256, "%d tokens", t.vocab_size);
@@ -209,7 +196,7 @@ TEST(as_transformers_has_it) {
     const char* const folder = getenv("LOCKSTEP_CHAT");
     if (!folder) SKIP("LOCKSTEP_CHAT is not set: tests/long/test_chat.sh does it");
     const std::string cases = read_file(path_join(folder, "cases.jsonl"));
-    const ChatTemplate chat = choose_chat_template("auto", read_chat_template(folder), folder);
+    const ChatTemplate chat = choose_chat_template("auto", read_chat_template(folder), "{}", folder);
     const Tokenizer t = tokenizer_load(folder);
     std::string_view rest = cases;
     size_t count = 0, trained = 0;
