@@ -169,9 +169,15 @@ std::vector<bool> find_answers(const Conversation& conversation, const std::vect
         size_t end = answers[k].begin;
         for (size_t i = end; i < next; i++)
             if (text[i] & kAnswer) end = i + 1;
-        const auto close = std::ranges::find_if(controls, [&](const Control& c) { return c.at >= end; });
+        auto close = std::ranges::find_if(controls, [&](const Control& c) { return c.at >= end; });
         if (close == controls.end() || close->at >= next)
             fault("one that ends a turn of the assistant with no control token of the tokenizer");
+        auto last = close;                              // of the control tokens that follow without text between them
+        const auto ends_it = [&] { return begins_with(text.substr(last->at), chat.end) && !chat.end.empty(); };
+        while (!ends_it() && last + 1 != controls.end() && last[1].at == last->at + last->size) last++;
+        if (ends_it()) close = last;
+        else if (last != close && answers[k].turn + 1 == turns.size())
+            fault("one that ends a turn of the assistant with several control tokens, and none is eos_token");
         if (!conversation.turns[answers[k].turn].trained) continue;
         std::fill(trained.begin() + long(answers[k].begin), trained.begin() + long(close->at + close->size), true);
     }
@@ -262,7 +268,7 @@ ChatTemplate choose_chat_template(const std::string& option, const std::string& 
         const bool own = option == "auto" && (jinja == form.jinja || (jinja.empty() && &form == kForms));
         if (option != form.name && !own) continue;
         ChatTemplate chat = {std::make_shared<Jinja>(form.jinja, form.name, std::map<std::string, std::string>()),
-                             form.jinja, form.name, form.begin};
+                             form.jinja, form.name, form.begin, "", {}};
         std::string_view rest = form.jinja;
         for (size_t at; (at = rest.find("<|")) != rest.npos; rest.remove_prefix(rest.find("|>") + 2)) {
             rest.remove_prefix(at);
@@ -287,7 +293,7 @@ ChatTemplate choose_chat_template(const std::string& option, const std::string& 
         if (tokenizer_config.empty() && form->reads(name))
             die_content(what, name, "a tokenizer_config.json, which says what that is; or give --chat-template chatml or "
                         "llama3");
-    return {form, jinja, key, variables["bos_token"]};
+    return {form, jinja, key, variables["bos_token"], variables["eos_token"]};
 }
 
 void add_chat_tokens(Tokenizer* tokenizer, const ChatTemplate& chat) {
@@ -329,7 +335,7 @@ int end_of_turn(const Tokenizer& tokenizer, const ChatTemplate& chat) {
 }
 
 void encode_chat(const Conversation& conversation, const ChatTemplate& chat, const Tokenizer& tokenizer,
-                 std::vector<uint32_t>* tokens, bool open_end) {
+                 std::vector<uint32_t>* tokens, bool open_end) try {
     const std::vector<Turn>& turns = conversation.turns;
     if (conversation.plain) {
         const auto end = [&](uint32_t bit) {
@@ -361,6 +367,10 @@ void encode_chat(const Conversation& conversation, const ChatTemplate& chat, con
         at = control.at + control.size;
     }
     text_to(text.size());
+} catch (Error& error) {
+    if (!conversation.turns.empty())
+        error.message += "; \"" + conversation.turns[0].content.substr(0, 40) + "\" begins the conversation";
+    throw;
 }
 
 std::vector<int> chat_prompt(const Conversation& conversation, const ChatTemplate& chat, const Tokenizer& tokenizer) {

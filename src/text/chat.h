@@ -36,7 +36,7 @@ struct ChatTemplate {
     std::shared_ptr<const Jinja> form = {};                 // null: none
     std::string jinja = {};                                 // its text
     std::string key = {};                                   // what identifies the tokens that it gives
-    std::string begin = {};                                 // the name of the token before the first turn, if it has one
+    std::string begin = {}, end = {};                       // names of bos_token and eos_token, if it has them
     std::vector<std::string> controls = {};                 // of chatml and llama3: tokens that a tokenizer must have
 };
 // Returns the Jinja template of a model: the text of its chat_template.jinja, or else what its tokenizer_config.json

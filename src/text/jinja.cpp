@@ -257,6 +257,7 @@ struct Walk {
             return found ? *found : a.size() == 2 ? a[1] : V(V::none);
         }
         if (method && v.kind != V::string) refuse("the method " + name + " of ", v);
+        if (v.items) unknown();
         const Text s = written(v);                      // the others are of texts
         if (!method && (is("string", 0) || is("safe", 0))) return s;
         if (is(method ? "strip" : "trim", 0)) return stripped(s, true, true);

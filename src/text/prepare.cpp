@@ -204,6 +204,7 @@ TextChoice choose_text(const DataOptions& o, const std::string& folder, const Pr
     const std::string own = chat_template_of(o.init_chat_template, o.init_tokenizer_config, "tokenizer_config.json");
     if (chats) c.chat = choose_chat_template(o.chat_template, own, o.init_tokenizer_config, parent_folder(o.init_path));
     if (chats && !o.whole) add_chat_tokens(&c.tokenizer, c.chat);
+    end_of_turn(c.tokenizer, c.chat);                       // refuses a template by which no turn can be learnt
     if (c.tokenizer.kind == Tokenizer::none) return c;      // open_data chooses the number of rows
     c.tokenizer.bytes.resize(size_t(choose_vocabulary(o, c.tokenizer, c.chat)));
     return c;
