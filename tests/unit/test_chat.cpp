@@ -180,7 +180,7 @@ TEST(jinja_refusals) {
     refused("today's date (strftime_now)", "{{ strftime_now('%d %b %Y') }}");
     refused("upper or lower case of a letter that is not English", "{{ 'é' | upper }}");
     refused("the escape \\u", "{{ '\\u00e9' }}");
-    refused("the number 1.5", "{{ 1.5 }}");
+    refused("got the number 1,", "{{ 1.5 }}");
     refused("a list", "{{ messages }}");
     refused("a text without its closing quote", "{{ 'a }}");
     refused("a tag that does not end", "{{ a ");
@@ -403,8 +403,8 @@ TEST(as_transformers_has_it) {
         }
         EXPECT(ids == line.get_string("ids", "case"), "%zu: got %s, want %s", count, ids.c_str(),
                line.get_string("ids", "case").c_str());
-        EXPECT(mask == line.get_string("mask", "case"), "%zu: got %s, want %s", count, mask.c_str(),
-               line.get_string("mask", "case").c_str());
+        EXPECT(mask == line.get_string("answer", "case"), "%zu: got %s, want %s", count, mask.c_str(),
+               line.get_string("answer", "case").c_str());
         trained += size_t(std::ranges::count(mask, '1'));
     }
     EXPECT(count >= 200 && trained > 1000, "only %zu conversations with %zu tokens", count, trained);
