@@ -154,7 +154,8 @@ struct Walk {
         refuse("as a text ", v);
     }
     // Returns what a loop goes over: the items of a list, the keys of a dict, or the characters of a text.
-    std::vector<Value> elements(const Value& v) const {
+    std::vector<Value> elements(const Value& v) {
+        spend(10 * size_t(v.size()));
         if (v.kind == Value::list) return *v.items;
         if (v.kind == Value::dict) return {v.keys->begin(), v.keys->end()};
         std::vector<Value> all;
@@ -162,7 +163,7 @@ struct Walk {
         for (const char32_t c : v.kind == Value::string ? v.s : Text()) all.emplace_back(Text(1, c));
         return all;
     }
-    bool contains(const Value& all, const Value& part) const {
+    bool contains(const Value& all, const Value& part) {
         if (all.kind == Value::dict) return find_member(all, part.s);
         if (all.kind == Value::string && part.kind == Value::string) return plain(all.s).find(plain(part.s)) != Text::npos;
         if (all.kind == Value::string) refuse("in a text ", part);
@@ -176,13 +177,14 @@ struct Walk {
         return of.items ? (*of.items)[size_t(i)] : Value(Text(1, of.s[size_t(i)]));
     }
     // Returns of[begin:end:step] as Python cuts it, with a step of 1 or -1.
-    Value slice(const Value& of, const Value& begin, const Value& end, const Value& step) const {
+    Value slice(const Value& of, const Value& begin, const Value& end, const Value& step) {
         const int64_t size = of.size(), by = step.is_number() ? step.n : 1;
         if ((of.kind != Value::string && of.kind != Value::list) || std::abs(by) != 1) refuse("a slice of ", of);
         const auto bound = [&](const Value& v, int64_t otherwise) {
             const int64_t low = by < 0 ? -1 : 0;
             return v.is_number() ? std::clamp(v.n < 0 ? v.n + size : v.n, low, low + size) : otherwise;
         };
+        spend(of.items ? 10 * size_t(size) : size_t(size));
         Value cut = of.items ? Value(std::vector<Value>()) : Value(Text());
         const int64_t to = bound(end, by < 0 ? -1 : size);
         for (int64_t i = bound(begin, by < 0 ? size - 1 : 0); by * (to - i) > 0; i += by)
@@ -202,7 +204,7 @@ struct Walk {
         if (small && op == "%" && b.n > 0) return (a.n % b.n + b.n) % b.n;
         refuse(kKinds[a.kind] + (" " + op + " "), b);
     }
-    bool compared(const Value& a, const std::string& op, const Value& b) const {
+    bool compared(const Value& a, const std::string& op, const Value& b) {
         if (op == "==" || op == "!=") return equal(a, b) == (op == "==");
         if (op == "in" || op == "not in") return contains(b, a) == (op == "in");
         if (!a.is_number() || !b.is_number()) refuse(kKinds[a.kind] + (" " + op + " "), b);
@@ -259,6 +261,7 @@ struct Walk {
         if (method && v.kind != V::string) refuse("the method " + name + " of ", v);
         if (v.items) unknown();
         const Text s = written(v);                      // the others are of texts
+        spend((name == "split" ? 10 : 1) * s.size());
         if (!method && (is("string", 0) || is("safe", 0))) return s;
         if (is(method ? "strip" : "trim", 0)) return stripped(s, true, true);
         if (is("upper", 0) || is("lower", 0)) return cased(s, name == "upper");
@@ -351,7 +354,10 @@ struct Walk {
     }
     Value variable(const std::string& name) {
         for (const Scope* s = live() ? scope : nullptr; s; s = s->outer)
-            if (const auto found = s->names.find(name); found != s->names.end()) return found->second;
+            if (const auto found = s->names.find(name); found != s->names.end()) {
+                spend(found->second.s.size() + 1);
+                return found->second;
+            }
         return {Value::undefined, characters_of(name)};
     }
     Value primary() {
@@ -782,7 +788,7 @@ bool Jinja::reads(const std::string& variable) const {
 
 std::u32string Jinja::render(const std::vector<JinjaTurn>& turns, size_t count, bool add_generation_prompt) const {
     std::vector<Value> messages;
-    size_t size = 20 * (count + 1) + tokens->size();
+    size_t size = 20 * (count + 1) * (count + 1) + tokens->size();
     for (size_t i = 0; i < count; i++) {
         messages.push_back(dict_of({{"role", turns[i].role}, {"content", turns[i].content}}));
         size += turns[i].content.size();
