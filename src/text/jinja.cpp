@@ -69,8 +69,12 @@ Value dict_of(const Arguments& members) {
 }
 bool equal(const Value& a, const Value& b) {
     if (a.is_number() && b.is_number()) return a.n == b.n;
-    if (a.kind != b.kind || a.kind == Value::dict) return a.items && a.items == b.items;
-    return plain(a.s) == plain(b.s) && (!a.items || std::ranges::equal(*a.items, *b.items, equal));
+    if (a.kind != b.kind || a.size() != b.size() || plain(a.s) != plain(b.s)) return false;
+    for (size_t i = 0; a.items && i < a.items->size(); i++) {
+        const Value* const other = a.keys ? find_member(b, (*a.keys)[i]) : &(*b.items)[i];
+        if (!other || !equal((*a.items)[i], *other)) return false;
+    }
+    return true;
 }
 
 // Removes the characters of `set`, by default white space, from the left, the right or both ends.
@@ -172,6 +176,7 @@ struct Walk {
     Value member(const Value& of, const Value& key) const {
         if (of.kind == Value::undefined) refuse("a member of ", of);
         if (const Value* const found = key.kind == Value::string ? find_member(of, key.s) : nullptr) return *found;
+        if (key.kind == Value::string && find_member(of, U"revindex")) refuse("loop." + text_of(key.s));
         const int64_t i = key.n < 0 ? key.n + of.size() : key.n;
         if (!key.is_number() || of.kind == Value::dict || i < 0 || i >= of.size()) return {Value::undefined, key.s};
         return of.items ? (*of.items)[size_t(i)] : Value(Text(1, of.s[size_t(i)]));
@@ -262,12 +267,12 @@ struct Walk {
         if (v.items) unknown();
         const Text s = written(v);                      // the others are of texts
         spend((name == "split" ? 10 : 1) * s.size());
-        if (!method && (is("string", 0) || is("safe", 0))) return s;
+        if (!method && is("string", 0)) return s;
         if (is(method ? "strip" : "trim", 0)) return stripped(s, true, true);
         if (is("upper", 0) || is("lower", 0)) return cased(s, name == "upper");
         if (is("capitalize", 0)) return cased(s.substr(0, 1), true) + cased(s.substr(!s.empty()), false);
         for (const Value& x : a)
-            if (x.kind != V::string || x.s.empty()) unknown();
+            if (x.kind != V::string || a[0].s.empty()) unknown();
         if (is("replace", 2)) {
             const std::vector<Value> parts = split(s, a[0].s);
             Text all = parts[0].s;
@@ -296,7 +301,8 @@ struct Walk {
             die_content(what, "today's date (strftime_now)", "a text that stays the same; put a date into a copy of the "
                         "template, or give --chat-template chatml or llama3");
         if (name == "namespace") return dict_of(given);
-        if (name != "range" || given.empty() || given.size() > 2) refuse("such a call of " + name);
+        const bool counts = std::ranges::all_of(given, [](const Argument& a) { return a.value.is_number(); });
+        if (name != "range" || !counts || given.empty() || given.size() > 2) refuse("such a call of " + name);
         std::vector<Value> numbers;
         for (int64_t i = given.size() == 2 ? given[0].value.n : 0; i < given.back().value.n; i++) {
             spend(10);
@@ -358,6 +364,8 @@ struct Walk {
                 spend(found->second.s.size() + 1);
                 return found->second;
             }
+        constexpr std::string_view kOther[] = {"varargs", "kwargs", "caller", "self", "dict", "cycler", "joiner", "lipsum"};
+        if (live() && std::ranges::find(kOther, name) != std::end(kOther)) refuse("the variable " + name);
         return {Value::undefined, characters_of(name)};
     }
     Value primary() {
@@ -378,6 +386,7 @@ struct Walk {
             Arguments all;
             for (; !takes("}"); sees("}") ? void() : want(",")) {
                 const Value key = expression();
+                if (live() && key.kind != Value::string) refuse("as a key ", key);
                 want(":");
                 all.push_back({text_of(key.s), expression()});
             }
@@ -522,15 +531,26 @@ struct Walk {
             }
         }
     }
+    // Walks through a block whose variables are its own. Returns what it writes if `captures`.
+    Text inner(const char* end, bool captures) {
+        Text text;
+        want("%}");
+        Scope own = {{}, scope};
+        scope = &own;
+        if (captures) text.swap(out);
+        block({end});
+        if (captures) text.swap(out);
+        scope = own.outer;
+        return text;
+    }
     void statement(const std::string& tag) {
         if (tag == "if") return choose();
         if (tag == "for") return loop();
         if (tag == "set") return set();
         if (tag == "generation") {
-            want("%}");
-            block({"endgeneration"});
+            inner("endgeneration", false);
         } else if (tag == "macro") {
-            if (loops || (scope && scope != root)) refuse("a macro in a loop or in a macro");
+            if (loops || (root && scope != root)) refuse("a macro in a loop or in a macro");
             const std::string name = want_name();
             if (live()) scope->names[name] = {Value::function, characters_of(name), int64_t(at)};
             const bool was = std::exchange(reached, false);
@@ -576,14 +596,7 @@ struct Walk {
             if (Value* const had = find_member(space, key)) *had = v;
             else space.keys->push_back(key), space.items->push_back(v);
         } else if (takes("=")) assign(names, expression());
-        else {
-            Text text;
-            want("%}");
-            text.swap(out);
-            block({"endset"});
-            text.swap(out);
-            assign(names, text);
-        }
+        else assign(names, inner("endset", true));
     }
     void loop() {
         const std::vector<std::string> names = targets();
@@ -701,7 +714,7 @@ struct Lexer {
                 if (sees(two)) end = i + 2;
             const std::string word = text_of(View(text).substr(i, end - i));
             const bool fraction = is_digit(c) && next(end - i) == '.';
-            if (fraction || (is_digit(c) && word.find_first_not_of("0123456789") != word.npos) || word.size() > 60)
+            if (fraction || (is_digit(c) && (word.find_first_not_of("0123456789") != word.npos || word.size() > 9)))
                 refuse("the number " + word);
             if (!is_word(c) && end == i + 1 && View(U"+-*/%~[](){}<>=.:|,").find(c) == View::npos) refuse("the sign " + word);
             open += View(U"([{").find(c) != View::npos;

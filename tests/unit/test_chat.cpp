@@ -153,6 +153,10 @@ TEST(jinja) {
          "TrueTrueTrueTrueTrue"},
         {"{{ '\\n' + \"it's\" + 'a' 'b' }}{% generation %}g{% endgeneration %}{{ {'k': 'v'}['k'] }}", "\nit'sabgv"},
         {"{{ messages[0].get('role') }}{{ messages | selectattr('role', 'equalto', 'user') | list | length }}", "user1"},
+        {"{% set a %}{% set b = 1 %}{% endset %}{{ b is defined }}{% generation %}{% set c = 1 %}{{ c }}{% endgeneration %}"
+         "{{ c is defined }}{{ 'abc'.replace('b', '') }}", "False1Falseac"},
+        {"{{ messages[0] == {'content': messages[0].content, 'role': 'user'} }}{{ messages[0] == messages[1] }}"
+         "{{ [1, 'a'] == [1, 'a'] }}{{ x == y }}{{ x == none }}", "TrueFalseTrueTrueFalse"},
         {"{% if messages[0].missing %}{{ 'a' | unknown }}{{ tojson(5) }}{% endif %}ok", "ok"},
         {"{{ 'aXbX'.replace('X', '-') }}{{ 'x' if messages is string }}{{ 'rOLE' | capitalize }}{{ -1 }}", "a-b-Role-1"}};
     const std::vector<JinjaTurn> turns = {{U"user", U" Hi\u3000"}, {U"assistant", U"Yo"}};
@@ -172,7 +176,7 @@ TEST(jinja_refusals) {
     refused("the method title", "{{ 'a'.title() }}");
     refused("the statement include", "{% include 'x' %}");
     refused("the statement filter", "{% if false %}{% filter trim %}{% endfilter %}{% endif %}");
-    refused("a call of undefined cycler", "{{ cycler('a') }}");
+    refused("the variable cycler", "{{ cycler('a') }}");
     refused("a member of undefined x", "{{ x.y }}");
     refused("a loop over none", "{% for t in tools %}{% endfor %}");
     refused("no endif", "{% if true %}a");
@@ -182,6 +186,9 @@ TEST(jinja_refusals) {
     refused("the escape \\u", "{{ '\\u00e9' }}");
     refused("got the number 1,", "{{ 1.5 }}");
     refused("a list", "{{ messages }}");
+    refused("loop.depth", "{% for m in messages %}{{ loop.depth }}{% endfor %}");
+    refused("the filter safe", "{{ 'a' | safe + '<' }}");       // which Jinja writes as &lt;
+    refused("as a key a number", "{{ {1: 2} }}");
     refused("a text without its closing quote", "{{ 'a }}");
     refused("a tag that does not end", "{{ a ");
     refused("a comment that does not end", "{# a ");
