@@ -69,7 +69,8 @@ Value dict_of(const Arguments& members) {
 }
 bool equal(const Value& a, const Value& b) {
     if (a.is_number() && b.is_number()) return a.n == b.n;
-    if (a.kind != b.kind || a.size() != b.size() || plain(a.s) != plain(b.s)) return false;
+    if (a.kind != b.kind || a.kind == Value::undefined) return a.kind == b.kind;
+    if (a.size() != b.size() || plain(a.s) != plain(b.s)) return false;
     for (size_t i = 0; a.items && i < a.items->size(); i++) {
         const Value* const other = a.keys ? find_member(b, (*a.keys)[i]) : &(*b.items)[i];
         if (!other || !equal((*a.items)[i], *other)) return false;

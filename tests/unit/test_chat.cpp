@@ -193,7 +193,7 @@ TEST(jinja_refusals) {
     refused("a tag that does not end", "{{ a ");
     refused("a comment that does not end", "{# a ");
     // What a hostile template could do is bounded.
-    refused("more than 100 levels", "{{ " + std::string(100000, '(') + "1");
+    refused("more than 100 levels", "{{ " + std::string(100000, '(') + "1" + std::string(100000, ')') + " }}");
     refused("more than 100 levels", "{{ " + std::string(100000, '-') + "1 }}");
     std::string nested;
     for (int i = 0; i < 1000; i++) nested += "{% if true %}";
