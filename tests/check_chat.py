@@ -42,38 +42,51 @@ TEMPLATES = {
     "default-system": "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"
         "{{ '<|im_start|>system\nYou are the mate.<|im_end|>\n' }}{% endif %}" + TURN + "{% endfor %}" + PROMPT,
     "default-in-variable": "{% if messages[0]['role'] == 'system' %}{% set rest = messages[1:] %}{% set system = "
-        "messages[0]['content'] %}{% else %}{% set rest = messages %}{% set system = \"The mate's helper.\" %}{% endif %}"
+        "messages[0]['content'] %}{% else %}{% set rest = messages %}{% set system = \"The mate's helper.\" "
+        "%}{% endif %}"
         "{{ '<|im_start|>system\n' ~ system ~ '<|im_end|>\n' }}" + LOOP.replace("in messages", "in rest"),
     "bos-in-front": "{{- bos_token -}}\n" + LOOP,
     "separator": LOOP.replace("+ '\n' }}{% if message", "+ '<|im_sep|>' }}{% if message")
         .replace("assistant\n'", "assistant<|im_sep|>'").replace("{{ '\n' }}", ""),
     "trims": LOOP.replace("message['content']", "message['content'] | trim"),
     "strips": LOOP.replace("message['content']", "message.content.strip()"),
-    "renames": "{%- for message in messages %}\n    {%- if message.role == 'assistant' %}\n        {%- set role = 'model' %}\n"
-        "    {%- else %}\n        {%- set role = message.role %}\n    {%- endif %}\n    {{- '<start_of_turn>' + role + '\n' "
-        "}}\n    {%- if message.role == 'assistant' %}" + ON + "{{- message.content | trim }}{{- '<end_of_turn>' }}" + OFF +
+    "renames": "{%- for message in messages %}\n    {%- if message.role == 'assistant' %}\n        {%- set role "
+        "= 'model' %}\n"
+        "    {%- else %}\n        {%- set role = message.role %}\n    {%- endif %}\n    {{- '<start_of_turn>' + "
+        "role + '\n' "
+        "}}\n    {%- if message.role == 'assistant' %}" + ON + "{{- message.content | trim }}{{- "
+        "'<end_of_turn>' }}" + OFF +
         "{%- else %}{{- message.content | trim + '<end_of_turn>' }}{%- endif %}\n    {{- '\n' }}\n{%- endfor %}\n"
         "{%- if add_generation_prompt %}{{- '<start_of_turn>model\n' }}{%- endif %}\n",
-    "eos-ends": "{% for message in messages %}\n{% if message['role'] == 'user' %}\n{{ '<|user|>\n' + message['content'] + "
+    "eos-ends": "{% for message in messages %}\n{% if message['role'] == 'user' %}\n{{ '<|user|>\n' + "
+        "message['content'] + "
         "eos_token }}\n{% elif message['role'] == 'system' %}\n{{ '<|system|>\n' + message['content'] + eos_token }}\n"
-        "{% elif message['role'] == 'assistant' %}\n{{ '<|assistant|>\n' }}" + ON + "{{ message['content'] + eos_token }}" +
-        OFF + "{{ '\n' }}\n{% endif %}\n{% if loop.last and add_generation_prompt %}\n{{ '<|assistant|>' }}\n{% endif %}\n"
+        "{% elif message['role'] == 'assistant' %}\n{{ '<|assistant|>\n' }}" + ON + "{{ message['content'] + "
+        "eos_token }}" +
+        OFF + "{{ '\n' }}\n{% endif %}\n{% if loop.last and add_generation_prompt %}\n{{ '<|assistant|>' }}\n{% "
+        "endif %}\n"
         "{% endfor %}",
-    "brackets": "{{ bos_token }}{%- set ns = namespace(system='') -%}{%- for message in messages -%}{%- if message['role'] == "
-        "'system' -%}{%- set ns.system = message['content'] + '\n\n' -%}{%- elif message['role'] == 'user' -%}{{ '[INST] ' "
+    "brackets": "{{ bos_token }}{%- set ns = namespace(system='') -%}{%- for message in messages -%}{%- if "
+        "message['role'] == "
+        "'system' -%}{%- set ns.system = message['content'] + '\n\n' -%}{%- elif message['role'] == 'user' "
+        "-%}{{ '[INST] ' "
         "+ ns.system + message['content'] + ' [/INST]' }}{%- set ns.system = '' -%}{%- else -%}" + ON +
         "{{ ' ' + message['content'] + eos_token }}" + OFF + "{%- endif -%}{%- endfor -%}",
     "macro": "{% macro turn(role) %}<|im_start|>{{ role }}{{ '\n' }}{% endmacro %}{% for message in messages %}"
-        "{{ turn(message.role) }}{% if message.role == 'assistant' %}" + ON + "{{ message.content ~ '<|im_end|>' }}" + OFF +
+        "{{ turn(message.role) }}{% if message.role == 'assistant' %}" + ON + "{{ message.content ~ "
+        "'<|im_end|>' }}" + OFF +
         "{% else %}{{ message.content ~ '<|im_end|>' }}{% endif %}{{ '\n' }}{% endfor %}{% if add_generation_prompt %}"
         "{{ turn('assistant') }}{% endif %}",
     "thoughts": "{%- set ns = namespace(last=0) %}\n{%- for message in messages %}\n{%- if message.role == 'user' %}"
-        "{%- set ns.last = loop.index0 %}{%- endif %}\n{%- endfor %}\n{%- for message in messages %}\n{%- if message.role == "
-        "'assistant' %}\n{{- '<|im_start|>assistant\n' }}" + ON + "{%- if loop.index0 > ns.last %}{{- '<think>\n\n</think>"
+        "{%- set ns.last = loop.index0 %}{%- endif %}\n{%- endfor %}\n{%- for message in messages %}\n{%- if "
+        "message.role == "
+        "'assistant' %}\n{{- '<|im_start|>assistant\n' }}" + ON + "{%- if loop.index0 > ns.last %}{{- "
+        "'<think>\n\n</think>"
         "\n\n' }}{%- endif %}{{- message.content.split('</think>')[-1].lstrip('\n') + '<|im_end|>' }}" + OFF +
         "\n{%- else %}\n{{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>' }}\n{%- endif %}"
         "{{- '\n' }}\n{%- endfor %}\n{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}",
-    "tools-unused": "{%- if tools %}{{- '<|im_start|>system\n' }}{%- for tool in tools %}{{- tool | tojson }}{%- endfor %}"
+    "tools-unused": "{%- if tools %}{{- '<|im_start|>system\n' }}{%- for tool in tools %}{{- tool | tojson "
+        "}}{%- endfor %}"
         "{%- endif %}" + LOOP.replace("message['content']", "(message.content if message.content is string else '')")}
 TOKENS = ["<|im_start|>", "<|im_end|>", "<|im_sep|>", "<|user|>", "<|assistant|>", "<|system|>", "<start_of_turn>",
           "<end_of_turn>", "<s>", "</s>"]

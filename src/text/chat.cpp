@@ -57,7 +57,8 @@ bool read_fields(const Json& object, const std::string& where, std::initializer_
         if (field == std::end(kFields) || field->meaning == kHarmless) continue;
         const std::string subject = where + ": " + key, value = i.value.text();
         if (field->meaning == kRefused && !is_empty(i.value))
-            die_content(subject, json_shown(i.value), "none, because it would be lost; remove it or put it into a content");
+            die_content(subject, json_shown(i.value),
+                        "none, because it would be lost; remove it or put it into a content");
         double number = value == "true";
         const bool known = value == "true" || value == "false" || i.value.as_double(&number);
         if (field->meaning == kRefused || i.value.kind() == Json::null) continue;
@@ -134,7 +135,8 @@ bool begins_with(std::u32string_view text, std::string_view name) {
 // Finds the control tokens that a template has written: at each place the longest.
 std::vector<Control> find_controls(std::u32string_view text, const Tokenizer& tokenizer) {
     std::vector<Control> all;
-    for (size_t at = 0; at < text.size(); at = all.empty() ? at + 1 : std::max(at + 1, all.back().at + all.back().size)) {
+    for (size_t at = 0; at < text.size();
+         at = all.empty() ? at + 1 : std::max(at + 1, all.back().at + all.back().size)) {
         const Tokenizer::Added* found = nullptr;
         for (const Tokenizer::Added& added : tokenizer.added)
             if (added.special && (!found || added.text.size() > found->text.size()) &&
@@ -146,7 +148,8 @@ std::vector<Control> find_controls(std::u32string_view text, const Tokenizer& to
 
 // Returns which characters of a rendered conversation are trained on.
 std::vector<bool> find_answers(const Conversation& conversation, const std::vector<JinjaTurn>& turns,
-                               const ChatTemplate& chat, std::u32string_view text, const std::vector<Control>& controls) {
+                               const ChatTemplate& chat, std::u32string_view text,
+                               const std::vector<Control>& controls) {
     const auto fault = [&](const std::string& got) {
         die_content(chat.form->what, got, "one that can be trained on; give --chat-template chatml or llama3");
     };
@@ -291,7 +294,8 @@ ChatTemplate choose_chat_template(const std::string& option, const std::string& 
     auto form = std::make_shared<Jinja>(jinja, what, variables);
     for (const char* name : {"bos_token", "eos_token"})
         if (tokenizer_config.empty() && form->reads(name))
-            die_content(what, name, "a tokenizer_config.json, which says what that is; or give --chat-template chatml or "
+            die_content(what, name,
+                        "a tokenizer_config.json, which says what that is; or give --chat-template chatml or "
                         "llama3");
     return {form, jinja, key, variables["bos_token"], variables["eos_token"]};
 }
@@ -356,7 +360,8 @@ void encode_chat(const Conversation& conversation, const ChatTemplate& chat, con
     if (!open_end) trained = find_answers(conversation, given, chat, text, controls);
     size_t at = 0;
     const auto text_to = [&](size_t end) {
-        const auto border = size_t(std::find(trained.begin() + long(at), trained.begin() + long(end), true) - trained.begin());
+        const auto border =
+            size_t(std::find(trained.begin() + long(at), trained.begin() + long(end), true) - trained.begin());
         std::string before = text_of(text.substr(at, border - at)), composed;
         if (tokenizer.split.nfc && to_nfc(before, &composed)) before = composed;
         append(before + text_of(text.substr(border, end - border)), before.size(), tokenizer, tokens);

@@ -1,6 +1,6 @@
 // jinja.cpp -- see jinja.h. Grammar and precedences are those of Jinja 3.1. There is no tree: a rendering walks through
-// the tokens. It is `live` where it computes; elsewhere it only goes past. A first walk, never live, finds all faults of
-// grammar, and where each expression and each block ends, so that a rendering jumps over what is not live.
+// the tokens. It is `live` where it computes; elsewhere it only goes past. A first walk, never live, finds all faults
+// of grammar, and where each expression and each block ends, so that a rendering jumps over what is not live.
 #include "src/text/jinja.h"
 #include <algorithm>
 #include "src/base/common.h"
@@ -117,7 +117,8 @@ struct Walk {
     bool live() const { return reached && flow == goes_on; }
     const Token& now() const { return tokens[at]; }
     [[noreturn]] void refuse(const std::string& got) const {
-        die_content(what + ": line " + std::to_string(now().line), got, "what docs/guide.md says is read of Jinja; give "
+        die_content(what + ": line " + std::to_string(now().line), got,
+                    "what docs/guide.md says is read of Jinja; give "
                     "--chat-template chatml or llama3, which is then the template of the result, too");
     }
     [[noreturn]] void refuse(const std::string& of, const Value& v) const {
@@ -170,7 +171,8 @@ struct Walk {
     }
     bool contains(const Value& all, const Value& part) {
         if (all.kind == Value::dict) return find_member(all, part.s);
-        if (all.kind == Value::string && part.kind == Value::string) return plain(all.s).find(plain(part.s)) != Text::npos;
+        if (all.kind == Value::string && part.kind == Value::string)
+            return plain(all.s).find(plain(part.s)) != Text::npos;
         if (all.kind == Value::string) refuse("in a text ", part);
         return std::ranges::any_of(elements(all), [&](const Value& v) { return equal(v, part); });
     }
@@ -299,7 +301,8 @@ struct Walk {
         if (name == "raise_exception" && !given.empty())
             die_content(what, json_quote(text_of(written(given[0].value))), "turns that the template writes");
         if (name == "strftime_now")
-            die_content(what, "today's date (strftime_now)", "a text that stays the same; put a date into a copy of the "
+            die_content(what, "today's date (strftime_now)",
+                        "a text that stays the same; put a date into a copy of the "
                         "template, or give --chat-template chatml or llama3");
         if (name == "namespace") return dict_of(given);
         const bool counts = std::ranges::all_of(given, [](const Argument& a) { return a.value.is_number(); });
@@ -365,7 +368,8 @@ struct Walk {
                 spend(found->second.s.size() + 1);
                 return found->second;
             }
-        constexpr std::string_view kOther[] = {"varargs", "kwargs", "caller", "self", "dict", "cycler", "joiner", "lipsum"};
+        constexpr std::string_view kOther[] = {"varargs", "kwargs", "caller", "self",
+                                               "dict",    "cycler", "joiner", "lipsum"};
         if (live() && std::ranges::find(kOther, name) != std::end(kOther)) refuse("the variable " + name);
         return {Value::undefined, characters_of(name)};
     }
@@ -421,7 +425,9 @@ struct Walk {
                 const Arguments given = calls ? arguments() : Arguments();
                 if (!live()) continue;
                 const Value* const own = find_member(v, characters_of(name));
-                v = !calls ? member(v, characters_of(name)) : own ? called(*own, given) : applied("method", name, v, given);
+                v = !calls ? member(v, characters_of(name))
+                    : own  ? called(*own, given)
+                           : applied("method", name, v, given);
             } else return v;
         }
     }
@@ -643,7 +649,9 @@ struct Walk {
     void begin_turn(Scope* own, const std::vector<std::string>& names, const std::vector<Value>& all, size_t i) {
         spend(10);
         const auto n = int64_t(all.size()), k = int64_t(i);
-        const auto other = [&](size_t index) { return index < all.size() ? all[index] : Value(Value::undefined, U"turn"); };
+        const auto other = [&](size_t index) {
+            return index < all.size() ? all[index] : Value(Value::undefined, U"turn");
+        };
         own->names.clear();
         scope = own;
         assign(names, all[i]);
@@ -682,7 +690,8 @@ struct Lexer {
         for (; next() != quote; skip_to(i + 1)) {
             if (i >= text.size()) refuse("a text without its closing quote");
             const size_t known = next() == '\\' ? kEscapes.find(next(1)) : View::npos;
-            if (next() == '\\' && (known == View::npos || known % 2)) refuse("the escape \\" + text_of(Text(1, next(1))));
+            if (next() == '\\' && (known == View::npos || known % 2))
+                refuse("the escape \\" + text_of(Text(1, next(1))));
             i += known != View::npos;
             s += known == View::npos ? text[i] : kEscapes[known + 1];
         }
@@ -717,7 +726,8 @@ struct Lexer {
             const bool fraction = is_digit(c) && next(end - i) == '.';
             if (fraction || (is_digit(c) && (word.find_first_not_of("0123456789") != word.npos || word.size() > 9)))
                 refuse("the number " + word);
-            if (!is_word(c) && end == i + 1 && View(U"+-*/%~[](){}<>=.:|,").find(c) == View::npos) refuse("the sign " + word);
+            if (!is_word(c) && end == i + 1 && View(U"+-*/%~[](){}<>=.:|,").find(c) == View::npos)
+                refuse("the sign " + word);
             open += View(U"([{").find(c) != View::npos;
             open -= View(U")]}").find(c) != View::npos;
             add(is_digit(c) ? Token::number : is_word(c) ? Token::name : Token::sign, word);
@@ -731,7 +741,8 @@ struct Lexer {
             while (tag < text.size() && !(text[tag] == '{' && tag + 1 < text.size() &&
                                           View(U"{%#").find(text[tag + 1]) != View::npos)) tag++;
             Text before = text.substr(i, tag - i);
-            const char32_t kind = tag < text.size() ? text[tag + 1] : 0, sign = tag + 2 < text.size() ? text[tag + 2] : 0;
+            const char32_t kind = tag < text.size() ? text[tag + 1] : 0,
+                           sign = tag + 2 < text.size() ? text[tag + 2] : 0;
             const size_t begin = before.rfind(U'\n') + 1;       // of the tag's line
             if (kind && sign == '-') before = stripped(before, false, true);
             else if ((kind == '%' || kind == '#') && sign != '+' && (begin > 0 || line_starts) &&

@@ -21,7 +21,9 @@ static std::string tokenizer_config_json(const Tokenizer& t, const ChatTemplate&
     for (const std::string token : {"bos_token", "eos_token", "unk_token"}) {
         const Json old = had.find(token);           // a text, or an object whose "content" is the text
         std::string name = old.kind() == Json::object ? old.find("content").text() : old ? old.text() : end;
-        const int own = token == "eos_token" ? end_of_turn(t, chat) : token == "bos_token" ? begin_of_chat(t, chat) : -1;
+        const int own = token == "eos_token"   ? end_of_turn(t, chat)
+                        : token == "bos_token" ? begin_of_chat(t, chat)
+                                               : -1;
         for (const Tokenizer::Added& s : t.added)       // but what a template reads stays what it was read as
             if (s.id == own && !chat.form->reads(token)) name = s.text;
         if (!name.empty() && name != "null") line.add(token.c_str(), name);

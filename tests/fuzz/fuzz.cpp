@@ -777,14 +777,19 @@ const std::vector<Target>& targets() {
          jinja,
          1024,
          1 << 20,
-         {"{%- if messages[0].role == 'system' %}{{ messages[0]['content'] | trim }}{% set m = messages[1:] %}{% else %}\n"
-          "{% set m = messages %}{% endif %}{# no #}{% for x in m if x.role is string %}{{ '<|' + x.role ~ loop.index0 }}"
-          "{% if not loop.last and x.content.split(' ')[-1] in ['a', \"b\"] or x.y is defined %}{% continue %}{% elif 1 < 2 "
+         {"{%- if messages[0].role == 'system' %}{{ messages[0]['content'] | trim }}{% set m = messages[1:] "
+         "%}{% else %}\n"
+          "{% set m = messages %}{% endif %}{# no #}{% for x in m if x.role is string %}{{ '<|' + x.role ~ "
+          "loop.index0 }}"
+          "{% if not loop.last and x.content.split(' ')[-1] in ['a', \"b\"] or x.y is defined %}{% continue "
+          "%}{% elif 1 < 2 "
           "%}{% break %}{% endif %}{% endfor %}{{ eos_token if add_generation_prompt else '' }}",
-          "{% macro f(a, b='c') %}{{ a }}{{ b | upper }}{% endmacro %}{% set ns = namespace(n=0) %}{% for i in range(3) %}"
+          "{% macro f(a, b='c') %}{{ a }}{{ b | upper }}{% endmacro %}{% set ns = namespace(n=0) %}{% for i in "
+          "range(3) %}"
           "{% set ns.n = ns.n + i % 2 %}{{ f(i, b='x') }}{% endfor %}{% generation %}{{ {'k': -ns.n}['k'] }}"
           "{% endgeneration %}{{ messages | selectattr('role', 'equalto', 'user') | list | length }}"
-          "{% set t %}{{ messages[1].content.strip().replace('H', 'h')[::-1] }}{% endset %}{{ t.lstrip('h') | default('d') }}",
+          "{% set t %}{{ messages[1].content.strip().replace('H', 'h')[::-1] }}{% endset %}{{ t.lstrip('h') | "
+          "default('d') }}",
           "{{ raise_exception('no') }}", "{{ tools.x }}{{ 'a' is in 'ab' }}"}},
         {"text", "text shards tokenizer", text, 16, kRoom, {"some text\nof two lines", "\xff\xfeh\0i\0", "PK\x03\x04"}},
         {"arguments",

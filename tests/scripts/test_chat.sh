@@ -120,7 +120,8 @@ expect "has nothing to chat with" 2 'has no <.im_start.>; train it on conversati
 expect "nor to score conversations with" 2 'has no <.im_start.>' $train eval "$tmp/bytes" --data "$chat"
 cp -r "$tmp/bytes/ckpt/step_00000001" "$tmp/foreign"
 rm "$tmp/foreign/DONE" "$tmp/foreign/state.json" && echo '[INST]' >"$tmp/foreign/chat_template.jinja"
-expect "a template that ends no turn" 65 'foreign: chat_template: got .* no control token' $train eval "$tmp/foreign" --data "$chat"
+expect "a template that ends no turn" 65 'foreign: chat_template: got .* no control token' \
+    $train eval "$tmp/foreign" --data "$chat"
 expect "another instead" 2 'has no <.begin_of_text.>' $train eval "$tmp/foreign" --data "$chat" --chat-template llama3
 echo '{{ messages | tojson }}' >"$tmp/foreign/chat_template.jinja"
 expect "a template that is not read" 65 'foreign: chat_template: line 1: got the filter tojson.*give --chat-template' \
@@ -142,7 +143,8 @@ expect "also answer" 0 . sh -c "echo Hi | $train chat $tmp/adapter"
 
 # A model's own template is what it is trained by, and what it keeps.
 own=$tmp/own
-cp -r "$tmp/more/ckpt/step_00000002" "$own" && rm "$own/DONE" "$own/state.json" && cat >"$own/chat_template.jinja" <<'END'
+cp -r "$tmp/more/ckpt/step_00000002" "$own" && rm "$own/DONE" "$own/state.json"
+cat >"$own/chat_template.jinja" <<'END'
 {% for m in messages %}{% if loop.first and m.role != 'system' %}{{ '<|im_start|>system
 The mate helps.<|im_end|>
 ' }}{% endif %}{{ '<|im_start|>' + m.role + '
@@ -167,7 +169,8 @@ check "conversations with fields" run fields $train
 expect "a turn of weight 0 is not trained on" 0 '8 conversations, 88 tokens of the assistant' cat "$tmp/fields.log"
 expect "an unknown field is told" 0 'warning: .*fields.jsonl: the field "colour" is not known .* 8 times' \
     cat "$tmp/fields.log"
-expect "and the name of a control token" 0 'warning: .*fields.jsonl: it spells .*<.im_end.>, 8 times' cat "$tmp/fields.log"
+expect "and the name of a control token" 0 'warning: .*fields.jsonl: it spells .*<.im_end.>, 8 times' \
+    cat "$tmp/fields.log"
 check "once" sh -c "[ \$(grep -c warning: '$tmp/fields.log') -eq 2 ]"
 
 # Refusals name file, line and field.

@@ -141,24 +141,32 @@ TEST(jinja) {
          "1TrueFalse2FalseTrue"},
         {"{{ messages[1:][0].content ~ messages[-1]['content'][::-1] ~ messages | length }}", "YooY2"},
         {"[{{ messages[0].content | trim }}][{{ messages[0].content.lstrip() }}]", "[Hi][Hi\u3000]"},
-        {"{{ 'a,b,,c'.split(',')[-1] }}{{ '--x-'.strip('-') }}{{ 'x' * 0 if false else 'y' }}{{ 'Ab'.upper() }}", "cxyAB"},
+        {"{{ 'a,b,,c'.split(',')[-1] }}{{ '--x-'.strip('-') }}{{ 'x' * 0 if false else 'y' }}{{ 'Ab'.upper() }}",
+         "cxyAB"},
         {"{{ ' \x1c\x1f\u0085\u00a0\u1680\u2003\u2028\u202f\u205f\u3000\u200bz' | trim }}", "\u200bz"},
         {"{{ bos_token }}{{ nothing }}{{ nothing is defined }}{{ tools is none }}{{ messages.x | default('d') }}",
          "<s>FalseTrued"},
         {"{% macro tag(a, b='!') %}<{{ a }}{{ b }}>{% endmacro %}{{ tag('x') + tag('y', b='?') }}", "<x!><y?>"},
         {"{% for m in messages if m.role != 'user' %}{{ loop.length }}{% else %}none{% endfor %}", "1"},
-        {"{% for m in messages %}{% if loop.first %}{% continue %}{% endif %}{{ m.content }}{% break %}{% endfor %}", "Yo"},
+        {"{% for m in messages %}{% if loop.first %}{% continue %}{% endif %}{{ m.content }}{% break %}{% endfor %}",
+         "Yo"},
         {"{% set t %}a{{ 1 + 2 - 1 }}{% endset %}{{ t }}{{ 5 % 3 == 2 and not 1 > 2 or x.y }}", "a2True"},
-        {"{{ ('role' in messages[0]) ~ ('i' in 'Hi') ~ ('z' not in ['a', 'b']) ~ ('q' is string) ~ (1 is not string) }}",
+        {"{{ ('role' in messages[0]) ~ ('i' in 'Hi') ~ ('z' not in ['a', 'b']) ~ ('q' is string) ~ (1 is not string) "
+         "}}",
          "TrueTrueTrueTrueTrue"},
         {"{{ '\\n' + \"it's\" + 'a' 'b' }}{% generation %}g{% endgeneration %}{{ {'k': 'v'}['k'] }}", "\nit'sabgv"},
-        {"{{ messages[0].get('role') }}{{ messages | selectattr('role', 'equalto', 'user') | list | length }}", "user1"},
-        {"{% set a %}{% set b = 1 %}{% endset %}{{ b is defined }}{% generation %}{% set c = 1 %}{{ c }}{% endgeneration %}"
-         "{{ c is defined }}{{ 'abc'.replace('b', '') }}", "False1Falseac"},
+        {"{{ messages[0].get('role') }}{{ messages | selectattr('role', 'equalto', 'user') | list | length }}",
+         "user1"},
+        {"{% set a %}{% set b = 1 %}{% endset %}{{ b is defined }}{% generation %}{% set c = 1 %}{{ c }}{% "
+         "endgeneration %}"
+         "{{ c is defined }}{{ 'abc'.replace('b', '') }}",
+         "False1Falseac"},
         {"{{ messages[0] == {'content': messages[0].content, 'role': 'user'} }}{{ messages[0] == messages[1] }}"
-         "{{ [1, 'a'] == [1, 'a'] }}{{ x == y }}{{ x == none }}", "TrueFalseTrueTrueFalse"},
+         "{{ [1, 'a'] == [1, 'a'] }}{{ x == y }}{{ x == none }}",
+         "TrueFalseTrueTrueFalse"},
         {"{% if messages[0].missing %}{{ 'a' | unknown }}{{ tojson(5) }}{% endif %}ok", "ok"},
-        {"{{ 'aXbX'.replace('X', '-') }}{{ 'x' if messages is string }}{{ 'rOLE' | capitalize }}{{ -1 }}", "a-b-Role-1"}};
+        {"{{ 'aXbX'.replace('X', '-') }}{{ 'x' if messages is string }}{{ 'rOLE' | capitalize }}{{ -1 }}",
+         "a-b-Role-1"}};
     const std::vector<JinjaTurn> turns = {{U"user", U" Hi\u3000"}, {U"assistant", U"Yo"}};
     for (const Case& c : cases) {
         const std::string got = text_of(Jinja(c.jinja, "t", {{"bos_token", "<s>"}}).render(turns, 2, false));
@@ -216,8 +224,9 @@ std::string by_template(const std::string& jinja, const std::string& line, const
     encode_chat(parse(line), choose_chat_template("auto", jinja, config, "folder"), t, &tokens);
     return show(tokens);
 }
-const std::string kTurns = "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"
-                           "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
+const std::string kTurns =
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
 
 TEST(templates) {
     const std::string hi = "257 " + bytes("user\nHi") + "258 10 257 " + bytes("assistant\n") + "| 89 111 258 | 10 ";
@@ -226,10 +235,18 @@ TEST(templates) {
     EXPECT(choose_chat_template("llama3", "[INST]", "", "").key == "llama3", "the option decides");
     EXPECT(by_template(kTurns, kHi) == hi, "real line feeds");
     // SmolLM2's and Qwen2's default system turn, with real line feeds, in a variable, and with an apostrophe.
-    EXPECT(by_template("{% for m in messages %}{% if loop.first and m.role != 'system' %}{{ \"<|im_start|>system\nMate's "
-                       "helper.<|im_end|>\n\" }}{% endif %}{% endfor %}" + kTurns, kHi) == help + hi, "a default");
-    EXPECT(by_template("{% set s = \"Mate's helper.\" if messages[0].role != 'system' else '' %}{{ '<|im_start|>system\n' "
-                       "~ s ~ '<|im_end|>\n' }}" + kTurns, kHi) == help + hi, "a default in a variable");
+    EXPECT(
+        by_template("{% for m in messages %}{% if loop.first and m.role != 'system' %}{{ \"<|im_start|>system\nMate's "
+                    "helper.<|im_end|>\n\" }}{% endif %}{% endfor %}" +
+                        kTurns,
+                    kHi) == help + hi,
+        "a default");
+    EXPECT(
+        by_template("{% set s = \"Mate's helper.\" if messages[0].role != 'system' else '' %}{{ '<|im_start|>system\n' "
+                    "~ s ~ '<|im_end|>\n' }}" +
+                        kTurns,
+                    kHi) == help + hi,
+        "a default in a variable");
     EXPECT(by_template("{{ bos_token }}" + kTurns, kHi, R"({"bos_token":{"content":"<|endoftext|>"}})") == "256 " + hi,
            "bos_token");
     // Only what the template writes is a control token.
@@ -261,18 +278,22 @@ TEST(names_of_tokens_in_the_result) {
     const ChatTemplate form = choose_chat_template("chatml", "", "", "");
     add_chat_tokens(&t, form);
     EXPECT(end_of_turn(t, form) == 258 && begin_of_chat(t, form) == -1, "ChatML's");
-    const ChatTemplate own = choose_chat_template("auto", "{{ bos_token }}" + kTurns, R"({"bos_token":"<|endoftext|>"})", "f");
-    EXPECT(end_of_turn(t, own) == 258 && begin_of_chat(t, own) == 256 && own.jinja == "{{ bos_token }}" + kTurns, "own");
+    const ChatTemplate own =
+        choose_chat_template("auto", "{{ bos_token }}" + kTurns, R"({"bos_token":"<|endoftext|>"})", "f");
+    EXPECT(end_of_turn(t, own) == 258 && begin_of_chat(t, own) == 256 && own.jinja == "{{ bos_token }}" + kTurns,
+           "own");
 }
 
 // White space is what Python's str.strip removes.
 TEST(llama3_trims) {
-    for (const char* blank : {" ", "\u3000", "\u00a0", "\u2003", "\u0085", "\x1f", "\x1c", "\u2028", "\u205f", "\u1680", "\n"}) {
-        const std::string line = R"({"instruction":)" + json_quote(blank + std::string("Hi") + blank) + R"(,"output":)" +
-                                 json_quote(blank + std::string("Yo") + blank) + "}";
+    for (const char* blank :
+         {" ", "\u3000", "\u00a0", "\u2003", "\u0085", "\x1f", "\x1c", "\u2028", "\u205f", "\u1680", "\n"}) {
+        const std::string line = R"({"instruction":)" + json_quote(blank + std::string("Hi") + blank) +
+                                 R"(,"output":)" + json_quote(blank + std::string("Yo") + blank) + "}";
         EXPECT(encoded(line, "llama3") == encoded(kHi, "llama3"), "%s", line.c_str());
     }
-    EXPECT(encoded(R"({"instruction":"Hi","output":"\u200bYo"})", "llama3") != encoded(kHi, "llama3"), "U+200B is none");
+    EXPECT(encoded(R"({"instruction":"Hi","output":"\u200bYo"})", "llama3") != encoded(kHi, "llama3"),
+           "U+200B is none");
 }
 
 TEST(fields_of_turns) {
@@ -291,18 +312,21 @@ TEST(fields_of_turns) {
     for (const char* on : {"\"weight\":1", "\"weight\":null", "\"train\":true", "\"masked\":false", "\"tool_calls\":[]",
                            "\"tool_calls\":null", "\"reasoning_content\":\"\"", "\"id\":7", "\"thinking\":null"}) {
         EXPECT(encoded(two(std::string(",") + on), "chatml") == both, "%s", on);
-        EXPECT(!parse(two(std::string(",") + on)).amended && parse(two(std::string(",") + on)).unknown.empty(), "%s", on);
+        EXPECT(!parse(two(std::string(",") + on)).amended && parse(two(std::string(",") + on)).unknown.empty(), "%s",
+               on);
     }
-    for (const char* name : {"tool_calls", "function_call", "tools", "reasoning_content", "reasoning", "thinking", "images",
-                             "audio", "tool_call_id", "training_detail", "loss_mask", "prefix"})
+    for (const char* name : {"tool_calls", "function_call", "tools", "reasoning_content", "reasoning", "thinking",
+                             "images", "audio", "tool_call_id", "training_detail", "loss_mask", "prefix"})
         expect_error(kExitBadContent, std::string("f: line 3: messages[1]: ") + name + ": got \"x\", want none", [&] {
             parse(two(",\"" + std::string(name) + "\":\"x\""));
         });
     for (const char* wrong : {"0.5", "2", "\"no\"", "[]"})
-        expect_error(kExitBadContent, "messages[1]: weight: got", [&] { parse(two(",\"weight\":" + std::string(wrong))); });
+        expect_error(kExitBadContent, "messages[1]: weight: got",
+                     [&] { parse(two(",\"weight\":" + std::string(wrong))); });
     for (const char* name : {"colour", "Weight", "name", "trained", "weights"}) {
         const Conversation odd = parse(two(",\"" + std::string(name) + "\":0"));
-        EXPECT(odd.unknown == std::vector<std::string>{name} && encoded(two(",\"" + std::string(name) + "\":0"), "chatml") == both,
+        EXPECT(odd.unknown == std::vector<std::string>{name} &&
+                   encoded(two(",\"" + std::string(name) + "\":0"), "chatml") == both,
                "%s is not known", name);
     }
 }
@@ -313,8 +337,9 @@ TEST(fields_of_lines) {
     EXPECT(encoded(R"({"system":"S","instruction":"Hi","output":"Yo"})", "chatml") == system, "Alpaca's system");
     EXPECT(encoded(R"({"system":"S","prompt":[{"role":"user","content":"Hi"}],"completion":[{"role":"assistant",)"
                    R"("content":"Yo"}]})", "chatml") == system, "trl's");
-    EXPECT(encoded(R"({"system":null,"history":[],"instruction":"Hi","output":"Yo"})", "chatml") == encoded(kHi, "chatml"),
-           "nothing");
+    EXPECT(
+        encoded(R"({"system":null,"history":[],"instruction":"Hi","output":"Yo"})", "chatml") == encoded(kHi, "chatml"),
+        "nothing");
     const Conversation past = parse(R"({"instruction":"c","output":"d","history":[["a","b"]]})");
     EXPECT(past.turns.size() == 4 && past.turns[1].role == "assistant" && past.turns[1].content == "b" &&
                past.turns[2].content == "c" && past.amended, "Alpaca's history");
@@ -324,7 +349,8 @@ TEST(fields_of_lines) {
     refused("f: line 3: system: got 5", R"({"system":5,"instruction":"a","output":"b"})");
     refused("history: got \"x\"", R"({"history":["x"],"instruction":"a","output":"b"})");
     refused("history: got nothing", R"({"history":[["x"]],"instruction":"a","output":"b"})");
-    refused("f: line 3: tools: got an array, want none", R"({"tools":[1],"messages":[{"role":"assistant","content":"b"}]})");
+    refused("f: line 3: tools: got an array, want none",
+            R"({"tools":[1],"messages":[{"role":"assistant","content":"b"}]})");
     refused("rejected: got \"x\"", R"({"rejected":"x","prompt":"a","completion":"b"})");
     refused("system: got \"x\"", R"({"system":"x","prompt":"a","completion":"b"})");
     refused("not to be trained on", R"({"label":false,"prompt":"a","completion":"b"})");
