@@ -13,7 +13,7 @@ using View = std::u32string_view;
 struct JinjaToken {
     enum Kind { end, data, name, string, number, sign } kind = end;
     std::string text = {};                      // of a name, number or sign: "{{", "{%", "}}" and "%}" are signs
-    Text s = {};                                // of a string or of data
+    Text s = {};                                // of a string or of data; the same as text
     int line = 1;
     size_t past = 0, condition = 0;             // begins an expression or block: its end, the "if" behind an expression
 };
@@ -47,14 +47,15 @@ bool is_space(char32_t c) { return (c >= 0x1C && c <= 0x1F) || (c < kByte && cha
 bool is_digit(char32_t c) { return c >= '0' && c <= '9'; }
 bool is_word(char32_t c) { return is_digit(c) || c == '_' || ((c | 32) >= 'a' && (c | 32) <= 'z'); }
 char32_t code_of(char32_t c) { return c & ~(kGiven | kAnswer); }
+bool same(View a, View b) { return std::ranges::equal(a, b, {}, code_of, code_of); }
 Text plain(Text text) {
     for (char32_t& c : text) c = code_of(c);
     return text;
 }
 
-Value* find_member(const Value& dict, const Text& key) {
+Value* find_member(const Value& dict, View key) {
     for (size_t i = 0; dict.keys && i < dict.keys->size(); i++)
-        if (plain((*dict.keys)[i]) == plain(key)) return &(*dict.items)[i];
+        if (same((*dict.keys)[i], key)) return &(*dict.items)[i];
     return nullptr;
 }
 Value dict_of(const Arguments& members) {
@@ -70,7 +71,7 @@ Value dict_of(const Arguments& members) {
 bool equal(const Value& a, const Value& b) {
     if (a.is_number() && b.is_number()) return a.n == b.n;
     if (a.kind != b.kind || a.kind == Value::undefined) return a.kind == b.kind;
-    if (a.size() != b.size() || plain(a.s) != plain(b.s)) return false;
+    if (a.size() != b.size() || !same(a.s, b.s)) return false;
     for (size_t i = 0; a.items && i < a.items->size(); i++) {
         const Value* const other = a.keys ? find_member(b, (*a.keys)[i]) : &(*b.items)[i];
         if (!other || !equal((*a.items)[i], *other)) return false;
@@ -138,7 +139,7 @@ struct Walk {
 
     bool sees(std::string_view text, size_t ahead = 0) const {
         const Token& t = tokens[std::min(at + ahead, tokens.size() - 1)];
-        return t.text == text && (t.kind == Token::name || t.kind == Token::sign);
+        return (t.kind == Token::name || t.kind == Token::sign) && t.text == text;
     }
     bool takes(std::string_view text) { return sees(text) && ++at; }
     void want(const char* text) {
@@ -420,14 +421,14 @@ struct Walk {
                 const Arguments given = arguments();
                 if (live()) v = called(v, given);
             } else if (takes(".")) {
+                const Text key = now().s;
                 const std::string name = want_name();
                 const bool calls = takes("(");
                 const Arguments given = calls ? arguments() : Arguments();
                 if (!live()) continue;
-                const Value* const own = find_member(v, characters_of(name));
-                v = !calls ? member(v, characters_of(name))
-                    : own  ? called(*own, given)
-                           : applied("method", name, v, given);
+                const Value* const own = find_member(v, key);
+                if (!calls) v = member(v, key);
+                else v = own ? called(*own, given) : applied("method", name, v, given);
             } else return v;
         }
     }
@@ -464,13 +465,13 @@ struct Walk {
     }
     Value comparison() {
         Value v = arithmetic();
-        for (const std::string op : {"==", "!=", "<", ">", "<=", ">=", "in", "not"}) {
-            if (!sees(op) || (op == "not" && !sees("in", 1))) continue;
-            at += op == "not" ? 2 : 1;
-            const Value other = arithmetic();
-            return live() ? Value(compared(v, op == "not" ? "not in" : op, other)) : Value();
-        }
-        return v;
+        constexpr std::string_view kSigns[] = {"==", "!=", "<", ">", "<=", ">=", "in", "not"};
+        const auto op = std::ranges::find_if(kSigns, [&](std::string_view sign) { return sees(sign); });
+        const bool inverse = sees("not");
+        if (op == std::end(kSigns) || (inverse && !sees("in", 1))) return v;
+        at += inverse ? 2 : 1;
+        const Value other = arithmetic();
+        return live() ? Value(compared(v, inverse ? "not in" : std::string(*op), other)) : Value();
     }
     Value negation() {
         const Deeper deeper(*this);
@@ -730,7 +731,7 @@ struct Lexer {
                 refuse("the sign " + word);
             open += View(U"([{").find(c) != View::npos;
             open -= View(U")]}").find(c) != View::npos;
-            add(is_digit(c) ? Token::number : is_word(c) ? Token::name : Token::sign, word);
+            add(is_digit(c) ? Token::number : is_word(c) ? Token::name : Token::sign, word, text.substr(i, end - i));
             i = end;
         }
         refuse("a tag that does not end");
