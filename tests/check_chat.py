@@ -3,6 +3,7 @@
 
     check_chat.py cases FOLDER OUT         500 random conversations with the tokens and the mask that transformers gives
                                            them by the template of FOLDER, in OUT/cases.jsonl, and its tokenizer
+    check_chat.py templates FOLDER OUT     the same for a dozen templates of published shapes, in OUT/NAME
     check_chat.py steps BASE DATA RUN      float64 and AdamW on all lines of DATA at once, -100 where nothing is
                                            trained, give the losses and norms of RUN's metrics.jsonl
     check_chat.py answers FILE SAID        llama.cpp's chat completions of a GGUF file are the answers in SAID, lines
@@ -28,8 +29,69 @@ LLAMA3 = ("{{ '<|begin_of_text|>' }}{% for message in messages %}{{ '<|start_hea
           "'<|end_header_id|>\\n\\n' }}{% if message['role'] == 'assistant' %}{% generation %}"
           "{{ message['content'] | trim + '<|eot_id|>' }}{% endgeneration %}{% else %}"
           "{{ message['content'] | trim + '<|eot_id|>' }}{% endif %}{% endfor %}")
+# Templates of the shapes in which models are published. The tokens between the marks are trained on; without the marks
+# each is a model's own template.
+ON, OFF = "{% generation %}", "{% endgeneration %}"
+PROMPT = "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+TURN = ("{{ '<|im_start|>' + message['role'] + '\n' }}{% if message['role'] == 'assistant' %}" + ON +
+        "{{ message['content'] + '<|im_end|>' }}" + OFF + "{% else %}{{ message['content'] + '<|im_end|>' }}{% endif %}"
+        "{{ '\n' }}")
+LOOP = "{% for message in messages %}" + TURN + "{% endfor %}" + PROMPT
+TEMPLATES = {
+    "real-line-feeds": LOOP,
+    "default-system": "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"
+        "{{ '<|im_start|>system\nYou are the mate.<|im_end|>\n' }}{% endif %}" + TURN + "{% endfor %}" + PROMPT,
+    "default-in-variable": "{% if messages[0]['role'] == 'system' %}{% set rest = messages[1:] %}{% set system = "
+        "messages[0]['content'] %}{% else %}{% set rest = messages %}{% set system = \"The mate's helper.\" "
+        "%}{% endif %}"
+        "{{ '<|im_start|>system\n' ~ system ~ '<|im_end|>\n' }}" + LOOP.replace("in messages", "in rest"),
+    "bos-in-front": "{{- bos_token -}}\n" + LOOP,
+    "separator": LOOP.replace("+ '\n' }}{% if message", "+ '<|im_sep|>' }}{% if message")
+        .replace("assistant\n'", "assistant<|im_sep|>'").replace("{{ '\n' }}", ""),
+    "trims": LOOP.replace("message['content']", "message['content'] | trim"),
+    "strips": LOOP.replace("message['content']", "message.content.strip()"),
+    "renames": "{%- for message in messages %}\n    {%- if message.role == 'assistant' %}\n        {%- set role "
+        "= 'model' %}\n"
+        "    {%- else %}\n        {%- set role = message.role %}\n    {%- endif %}\n    {{- '<start_of_turn>' + "
+        "role + '\n' "
+        "}}\n    {%- if message.role == 'assistant' %}" + ON + "{{- message.content | trim }}{{- "
+        "'<end_of_turn>' }}" + OFF +
+        "{%- else %}{{- message.content | trim + '<end_of_turn>' }}{%- endif %}\n    {{- '\n' }}\n{%- endfor %}\n"
+        "{%- if add_generation_prompt %}{{- '<start_of_turn>model\n' }}{%- endif %}\n",
+    "eos-ends": "{% for message in messages %}\n{% if message['role'] == 'user' %}\n{{ '<|user|>\n' + "
+        "message['content'] + "
+        "eos_token }}\n{% elif message['role'] == 'system' %}\n{{ '<|system|>\n' + message['content'] + eos_token }}\n"
+        "{% elif message['role'] == 'assistant' %}\n{{ '<|assistant|>\n' }}" + ON + "{{ message['content'] + "
+        "eos_token }}" +
+        OFF + "{{ '\n' }}\n{% endif %}\n{% if loop.last and add_generation_prompt %}\n{{ '<|assistant|>' }}\n{% "
+        "endif %}\n"
+        "{% endfor %}",
+    "brackets": "{{ bos_token }}{%- set ns = namespace(system='') -%}{%- for message in messages -%}{%- if "
+        "message['role'] == "
+        "'system' -%}{%- set ns.system = message['content'] + '\n\n' -%}{%- elif message['role'] == 'user' "
+        "-%}{{ '[INST] ' "
+        "+ ns.system + message['content'] + ' [/INST]' }}{%- set ns.system = '' -%}{%- else -%}" + ON +
+        "{{ ' ' + message['content'] + eos_token }}" + OFF + "{%- endif -%}{%- endfor -%}",
+    "macro": "{% macro turn(role) %}<|im_start|>{{ role }}{{ '\n' }}{% endmacro %}{% for message in messages %}"
+        "{{ turn(message.role) }}{% if message.role == 'assistant' %}" + ON + "{{ message.content ~ "
+        "'<|im_end|>' }}" + OFF +
+        "{% else %}{{ message.content ~ '<|im_end|>' }}{% endif %}{{ '\n' }}{% endfor %}{% if add_generation_prompt %}"
+        "{{ turn('assistant') }}{% endif %}",
+    "thoughts": "{%- set ns = namespace(last=0) %}\n{%- for message in messages %}\n{%- if message.role == 'user' %}"
+        "{%- set ns.last = loop.index0 %}{%- endif %}\n{%- endfor %}\n{%- for message in messages %}\n{%- if "
+        "message.role == "
+        "'assistant' %}\n{{- '<|im_start|>assistant\n' }}" + ON + "{%- if loop.index0 > ns.last %}{{- "
+        "'<think>\n\n</think>"
+        "\n\n' }}{%- endif %}{{- message.content.split('</think>')[-1].lstrip('\n') + '<|im_end|>' }}" + OFF +
+        "\n{%- else %}\n{{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>' }}\n{%- endif %}"
+        "{{- '\n' }}\n{%- endfor %}\n{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}",
+    "tools-unused": "{%- if tools %}{{- '<|im_start|>system\n' }}{%- for tool in tools %}{{- tool | tojson "
+        "}}{%- endfor %}"
+        "{%- endif %}" + LOOP.replace("message['content']", "(message.content if message.content is string else '')")}
+TOKENS = ["<|im_start|>", "<|im_end|>", "<|im_sep|>", "<|user|>", "<|assistant|>", "<|system|>", "<start_of_turn>",
+          "<end_of_turn>", "<s>", "</s>"]
 WORDS = ["Hi", " there", "\n", "\n\n", " ", "é", "🙂", "ü?", "the sum of", " 12345", "\t",
-         "don't", "x = y;", "。", "A", "  ", "user", "\nassistant\n"]
+         "don't", "x = y;", "。", "A", "  ", "user", "\nassistant\n", "\u3000", "\u00a0", "\x1f", "\u2028"]
 
 
 def transformers_tokenizer(folder):
@@ -62,9 +124,14 @@ def cases(folder, out):
         own = SYSTEM + own
     with open(out + "/chat_template.jinja", "w") as file:
         file.write(own)
+    shutil.copy(folder + "/tokenizer_config.json", out)
+    write_cases(tokenizer, own, marked, out, 500)
+
+
+def write_cases(tokenizer, own, marked, out, count):
     tries = random.Random(4)
     with open(out + "/cases.jsonl", "w") as file:
-        for _ in range(500):
+        for _ in range(count):
             messages = conversation(tries)
             got = tokenizer.apply_chat_template(messages, chat_template=marked, tokenize=True, return_dict=True,
                                                 return_assistant_tokens_mask=True)
@@ -73,7 +140,20 @@ def cases(folder, out):
             assert plain["input_ids"] == ids
             mask = got.get("assistant_masks")
             file.write(json.dumps({"messages": messages, "ids": "".join(f"{i} " for i in ids),
-                                   "mask": "".join(map(str, mask))}) + "\n")
+                                   "answer": "".join(map(str, mask))}) + "\n")
+
+
+def templates(folder, out):
+    tokenizer = transformers_tokenizer(folder)
+    tokenizer.add_special_tokens({"additional_special_tokens": TOKENS, "bos_token": "<s>", "eos_token": "</s>"})
+    for name, marked in TEMPLATES.items():
+        to = f"{out}/{name}"
+        os.makedirs(to)
+        tokenizer.backend_tokenizer.save(to + "/tokenizer.json")
+        own = marked.replace(ON, "").replace(OFF, "")
+        with open(to + "/tokenizer_config.json", "w") as file:
+            json.dump({"bos_token": "<s>", "eos_token": {"content": "</s>"}, "chat_template": own}, file)
+        write_cases(tokenizer, own, marked, to, 200)
 
 
 def steps(base, data, run):
@@ -134,4 +214,5 @@ def answers(path, said):
     return wrong == 0
 
 
-sys.exit(0 if {"cases": cases, "steps": steps, "answers": answers}[sys.argv[1]](*sys.argv[2:]) in (None, True) else 1)
+COMMANDS = {"cases": cases, "templates": templates, "steps": steps, "answers": answers}
+sys.exit(0 if COMMANDS[sys.argv[1]](*sys.argv[2:]) in (None, True) else 1)

@@ -20,14 +20,15 @@ static bool read_line(std::string* line) {
     return c != EOF || !line->empty();
 }
 
-// Removes the oldest turns, but not the system's, until history and an answer fit. Returns the tokens of history.
+// Removes the oldest questions and their answers, but not the system's turn, until history and an answer fit. Returns
+// the tokens of history.
 static std::vector<int> tokens_that_fit(Conversation* history, const ChatTemplate& chat, const Tokenizer& tokenizer,
                                         int T, int max_tokens) {
     const size_t room = size_t(T - std::min(max_tokens, T / 2));
     const bool system = history->turns[0].role == "system";
     std::vector<int> tokens = chat_prompt(*history, chat, tokenizer);
-    while (tokens.size() > room && history->turns.size() > size_t(system) + 1) {
-        history->turns.erase(history->turns.begin() + system);
+    while (tokens.size() > room && history->turns.size() > size_t(system) + 2) {
+        history->turns.erase(history->turns.begin() + system, history->turns.begin() + system + 2);
         tokens = chat_prompt(*history, chat, tokenizer);
     }
     return tokens;
@@ -39,7 +40,7 @@ int chat(Options o, Comm*) {
     const Tokenizer& tokenizer = loaded.tokenizer;
     const Init& init = loaded.init;
     const std::string jinja = chat_template_of(init.chat_template, init.tokenizer_config, "tokenizer_config.json");
-    const ChatTemplate chat = choose_chat_template(o.chat_template, jinja, init.saved());
+    const ChatTemplate chat = choose_chat_template(o.chat_template, jinja, init.tokenizer_config, init.saved());
     if (const std::string token = missing_control_token(tokenizer, chat); !token.empty())
         die(kExitUsage, "chat: %s: its tokenizer has no %s; train it on conversations, or use sample",
             o.paths[0].c_str(), token.c_str());

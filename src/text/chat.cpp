@@ -1,22 +1,72 @@
-// chat.cpp -- see chat.h. It reads the formats of OpenAI, ShareGPT, Alpaca and trl; its templates are those of Qwen2
-// and Llama 3.
+// chat.cpp -- see chat.h. It reads the formats of OpenAI, ShareGPT, Alpaca and trl.
 #include "src/text/chat.h"
 #include <algorithm>
 #include "src/base/common.h"
 #include "src/base/file.h"
+#include "src/text/unicode.h"
 
 namespace {
 
-const ChatForm kForms[] = {
-    {.name = "chatml", .begin = "", .open = "<|im_start|>", .head = "", .gap = "\n", .close = "<|im_end|>",
-     .tail = "\n", .trims = false, .jinja =
+// The templates that --chat-template names.
+struct Form { const char *name, *begin, *jinja; };
+constexpr Form kForms[] = {
+    {"chatml", "",
      "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + "
      "'\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"},
-    {.name = "llama3", .begin = "<|begin_of_text|>", .open = "<|start_header_id|>", .head = "<|end_header_id|>",
-     .gap = "\n\n", .close = "<|eot_id|>", .tail = "", .trims = true, .jinja =
+    {"llama3", "<|begin_of_text|>",
      "{{ '<|begin_of_text|>' }}{% for message in messages %}{{ '<|start_header_id|>' + message['role'] + "
      "'<|end_header_id|>\\n\\n' + message['content'] | trim + '<|eot_id|>' }}{% endfor %}{% if add_generation_prompt "
      "%}{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{% endif %}"}};
+
+// Fields beside those of a form. Their kinds: 1 or true, or else 0 or false, trains a turn; refused unless empty, for
+// what it says would be lost; says nothing of the tokens.
+enum Meaning { kTrains, kMasks, kRefused, kHarmless };
+struct Field {
+    const char* name;
+    Meaning meaning;
+};
+constexpr Field kFields[] = {
+    {"weight", kTrains}, {"train", kTrains}, {"training", kTrains}, {"trainable", kTrains}, {"loss", kTrains},
+    {"label", kTrains}, {"masked", kMasks}, {"ignore", kMasks},
+    {"mask", kRefused}, {"loss_mask", kRefused}, {"loss_scale", kRefused}, {"train_detail", kRefused},
+    {"training_detail", kRefused}, {"tool_calls", kRefused}, {"tool_call_id", kRefused}, {"function_call", kRefused},
+    {"tools", kRefused}, {"functions", kRefused}, {"documents", kRefused}, {"reasoning_content", kRefused},
+    {"reasoning", kRefused}, {"thinking", kRefused}, {"chat_template_kwargs", kRefused}, {"chosen", kRefused},
+    {"rejected", kRefused}, {"system", kRefused}, {"history", kRefused}, {"image", kRefused}, {"images", kRefused},
+    {"audio", kRefused}, {"audios", kRefused}, {"video", kRefused}, {"videos", kRefused}, {"prefix", kRefused},
+    {"id", kHarmless}, {"uuid", kHarmless}, {"hash", kHarmless}, {"index", kHarmless}, {"source", kHarmless},
+    {"dataset", kHarmless}, {"category", kHarmless}, {"model", kHarmless}, {"language", kHarmless}, {"lang", kHarmless},
+    {"timestamp", kHarmless}, {"created_at", kHarmless}, {"score", kHarmless}, {"text", kHarmless},
+    {"prompt", kHarmless}, {"prompt_id", kHarmless}, {"metadata", kHarmless}, {"token_count", kHarmless}};
+
+bool is_empty(const Json& value) {
+    const std::string text = value.text();
+    const bool holds = value.kind() == Json::array || value.kind() == Json::object;
+    return holds ? !JsonItems(value).next() : value.kind() == Json::null || text.empty() || text == "false";
+}
+
+// Looks at the fields of a turn or a line but for those of its form. Returns whether it is to be trained on.
+bool read_fields(const Json& object, const std::string& where, std::initializer_list<std::string_view> form,
+                 Conversation* out) {
+    bool trained = true;
+    for (JsonItems i(object); i.next();) {
+        const std::string key = i.key.text();
+        if (std::ranges::find(form, key) != form.end()) continue;
+        const auto field = std::ranges::find(kFields, key, [](const Field& f) { return std::string(f.name); });
+        if (field == std::end(kFields)) out->unknown.push_back(key.substr(0, 40));
+        if (field == std::end(kFields) || field->meaning == kHarmless) continue;
+        const std::string subject = where + ": " + key, value = i.value.text();
+        if (field->meaning == kRefused && !is_empty(i.value))
+            die_content(subject, json_shown(i.value),
+                        "none, because it would be lost; remove it or put it into a content");
+        double number = value == "true";
+        const bool known = value == "true" || value == "false" || i.value.as_double(&number);
+        if (field->meaning == kRefused || i.value.kind() == Json::null) continue;
+        if (!known || (number != 0 && number != 1)) die_content(subject, json_shown(i.value), "0, 1, false or true");
+        trained = trained && (number != 0) == (field->meaning == kTrains);
+    }
+    return trained;
+}
 
 struct Role { const char *name, *means; };
 constexpr Role kRoles[] = {{"system", "system"},   {"user", "user"}, {"assistant", "assistant"},
@@ -53,13 +103,18 @@ void read_turns(const Json& list, const std::string& where, Conversation* out) {
         const char* const content = share ? "value" : "content";
         out->turns.push_back({read_role(role, turn + (share ? ": from" : ": role")),
                               read_content(i.value.find(content), turn + ": " + content)});
+        Turn& last = out->turns.back();
+        last.trained = read_fields(i.value, turn, {share ? "from" : "role", content}, out);
+        if (last.role == "assistant" && !last.trained) out->amended = true;
     }
 }
 
-std::string trimmed(std::string_view text) {
-    constexpr const char* kBlanks = " \t\r\n\v\f";
-    const size_t first = text.find_first_not_of(kBlanks);
-    return first == text.npos ? "" : std::string(text.substr(first, text.find_last_not_of(kBlanks) + 1 - first));
+// Returns element `index` of a pair of texts.
+std::string content_at(const Json& pair, size_t index, const std::string& where) {
+    if (pair.kind() != Json::array) die_content(where, json_shown(pair), "a list of pairs of texts");
+    JsonItems i(pair);
+    for (size_t k = 0; k <= index; k++) i.next();
+    return read_content(i.value, where);
 }
 
 int find_token(const Tokenizer& tokenizer, std::string_view text) {
@@ -67,16 +122,69 @@ int find_token(const Tokenizer& tokenizer, std::string_view text) {
     return found == tokenizer.added.end() ? -1 : found->id;
 }
 
-// Returns the system turn that a template writes for a conversation without one, or "". It is the text between the head
-// and the end of a system turn in the template, if that is plain.
-std::string default_system(const std::string& jinja, const ChatForm& form) {
-    const std::string head = std::string(form.open) + "system" + form.head + (form.gap[1] ? "\\n\\n" : "\\n");
-    for (size_t at = 0; (at = jinja.find(head, at)) != jinja.npos;) {
-        at += head.size();
-        const std::string text = jinja.substr(at, jinja.find(form.close, at) - at);
-        if (text.find_first_of("'\"{}") == text.npos) return text;
+struct Control { size_t at, size; int id; };
+
+bool begins_with(std::u32string_view text, std::string_view name) {
+    for (Utf8Char c; !name.empty(); name.remove_prefix(c.length), text.remove_prefix(1)) {
+        c = decode_utf8(name);
+        if (text.empty() || text[0] != c.code) return false;
     }
-    return "";
+    return true;
+}
+
+// Finds the control tokens that a template has written: at each place the longest.
+std::vector<Control> find_controls(std::u32string_view text, const Tokenizer& tokenizer) {
+    std::vector<Control> all;
+    for (size_t at = 0; at < text.size();
+         at = all.empty() ? at + 1 : std::max(at + 1, all.back().at + all.back().size)) {
+        const Tokenizer::Added* found = nullptr;
+        for (const Tokenizer::Added& added : tokenizer.added)
+            if (added.special && (!found || added.text.size() > found->text.size()) &&
+                begins_with(text.substr(at), added.text)) found = &added;
+        if (found) all.push_back({at, characters_of(found->text).size(), found->id});
+    }
+    return all;
+}
+
+// Returns which characters of a rendered conversation are trained on.
+std::vector<bool> find_answers(const Conversation& conversation, const std::vector<JinjaTurn>& turns,
+                               const ChatTemplate& chat, std::u32string_view text,
+                               const std::vector<Control>& controls) {
+    const auto fault = [&](const std::string& got) {
+        die_content(chat.form->what, got, "one that can be trained on; give --chat-template chatml or llama3");
+    };
+    struct Answer { size_t turn, begin; };
+    std::vector<Answer> answers;
+    for (size_t i = 0; i < turns.size(); i++) {
+        if (conversation.turns[i].role != "assistant") continue;
+        const auto first = std::ranges::find_if(text, [](char32_t c) { return c & kAnswer; });
+        if (i == 0 && first != text.end()) {            // many templates write no conversation without turns
+            answers.push_back({0, size_t(first - text.begin())});
+            continue;
+        }
+        const std::u32string before = chat.form->render(turns, i, true);
+        if (!text.starts_with(before)) fault("one that writes turns otherwise than add_generation_prompt begins them");
+        answers.push_back({i, before.size()});
+    }
+    std::vector<bool> trained(text.size());
+    for (size_t k = 0; k < answers.size(); k++) {
+        const size_t next = k + 1 < answers.size() ? answers[k + 1].begin : text.size();
+        size_t end = answers[k].begin;
+        for (size_t i = end; i < next; i++)
+            if (text[i] & kAnswer) end = i + 1;
+        auto close = std::ranges::find_if(controls, [&](const Control& c) { return c.at >= end; });
+        if (close == controls.end() || close->at >= next)
+            fault("one that ends a turn of the assistant with no control token of the tokenizer");
+        auto last = close;                              // of the control tokens that follow without text between them
+        const auto ends_it = [&] { return begins_with(text.substr(last->at), chat.end) && !chat.end.empty(); };
+        while (!ends_it() && last + 1 != controls.end() && last[1].at == last->at + last->size) last++;
+        if (ends_it()) close = last;
+        else if (last != close && answers[k].turn + 1 == turns.size())
+            fault("one that ends a turn of the assistant with several control tokens, and none is eos_token");
+        if (!conversation.turns[answers[k].turn].trained) continue;
+        std::fill(trained.begin() + long(answers[k].begin), trained.begin() + long(close->at + close->size), true);
+    }
+    return trained;
 }
 
 // Appends the tokens of a text. Those that reach beyond byte `trained` are trained on, the others are not.
@@ -88,30 +196,6 @@ void append(std::string_view text, size_t trained, const Tokenizer& tokenizer, s
         end += tokenizer.text(id).size();
         tokens->push_back(uint32_t(id) | (end > trained ? 0 : kUntrained));
     }
-}
-
-void append_control(const char* name, bool trained, const Tokenizer& tokenizer, std::vector<uint32_t>* tokens) {
-    if (*name) tokens->push_back(uint32_t(find_token(tokenizer, name)) | (trained ? 0 : kUntrained));
-}
-
-// Appends OPEN role HEAD gap content and, if `ends`, CLOSE tail.
-void append_turn(const Turn& turn, bool ends, const ChatForm& form, const Tokenizer& tokenizer,
-                 std::vector<uint32_t>* tokens) {
-    const bool trained = turn.role == "assistant" && ends;
-    std::string text = turn.role;
-    append_control(form.open, false, tokenizer, tokens);
-    if (*form.head) {
-        append(text, text.npos, tokenizer, tokens);
-        append_control(form.head, false, tokenizer, tokens);
-        text.clear();
-    }
-    text += form.gap;
-    const size_t from = text.size();
-    text += form.trims ? trimmed(turn.content) : turn.content;
-    append(text, trained ? from : text.npos, tokenizer, tokens);
-    if (!ends) return;
-    append_control(form.close, trained, tokenizer, tokens);
-    append(form.tail, std::string::npos, tokenizer, tokens);
 }
 
 }  // namespace
@@ -135,26 +219,31 @@ std::string describe_fields(const Json& line) {
 Conversation read_conversation(const Json& line, const char* what) {
     const std::string where = what, form = conversation_key(line);
     Conversation out;
-    if (form == "prompt") {
-        const Json prompt = line.find("prompt");
-        out.plain = prompt.kind() == Json::string;
-        const Json completion = line.at("completion", what);
-        if (out.plain) {
-            out.turns = {{"user", prompt.text()}, {"assistant", line.get_string("completion", what)}};
-            return out;
-        }
-        read_turns(prompt, where + ": prompt", &out);
-        read_turns(completion, where + ": completion", &out);
-    } else if (form == "instruction") {
+    if (form.empty())
+        die_content(where, describe_fields(line), "messages, instruction and output, or prompt and completion");
+    const Json prompt = line.find("prompt"), system = line.find("system"), history = line.find("history");
+    out.plain = form == "prompt" && prompt.kind() == Json::string;
+    const bool alpaca = form == "instruction", trained =
+        out.plain ? read_fields(line, where, {"prompt", "completion"}, &out)
+        : alpaca ? read_fields(line, where, {"instruction", "input", "output", "system", "history"}, &out)
+                 : read_fields(line, where, {form, "completion", "system"}, &out);
+    if (!trained) die_content(where, "a line that is not to be trained on", "one that is; remove it");
+    if (out.plain) {
+        out.turns = {{"user", prompt.text()}, {"assistant", line.get_string("completion", what)}};
+        return out;
+    }
+    if (!is_empty(system)) out.turns.push_back({"system", line.get_string("system", what)});
+    if (alpaca) {
+        for (JsonItems i(is_empty(history) ? Json() : history); i.next();)
+            for (const auto& [role, content] : {std::pair("user", 0), std::pair("assistant", 1)})
+                out.turns.push_back({role, content_at(i.value, size_t(content), where + ": history")});
         const std::string input = line.find("input") ? line.get_string("input", what) : "";
-        out.turns = {{"user", line.get_string("instruction", what) + (input.empty() ? "" : "\n\n" + input)},
-                     {"assistant", line.get_string("output", what)}};
+        out.amended = !out.turns.empty();
+        out.turns.push_back({"user", line.get_string("instruction", what) + (input.empty() ? "" : "\n\n" + input)});
+        out.turns.push_back({"assistant", line.get_string("output", what)});
     } else {
-        if (form.empty())
-            die_content(where, describe_fields(line), "messages, instruction and output, or prompt and completion");
-        if (const Json system = line.find("system"); system.kind() == Json::string && !system.text().empty())
-            out.turns.push_back({"system", system.text()});
         read_turns(line.find(form), where + ": " + form, &out);
+        if (form == "prompt") read_turns(line.at("completion", what), where + ": completion", &out);
     }
     if (std::ranges::find(out.turns, "assistant", &Turn::role) == out.turns.end())
         die_content(where, "no turn of the assistant", "one to train on");
@@ -176,50 +265,81 @@ std::string read_chat_template(const std::string& folder) {
     return chat_template_of(text_of(path_join(folder, "chat_template.jinja")), text_of(config), config.c_str());
 }
 
-ChatTemplate choose_chat_template(const std::string& option, const std::string& jinja, const std::string& folder) {
-    for (const ChatForm& form : kForms)
-        if (option == form.name || (option == "auto" && jinja == form.jinja)) return {&form, "", form.jinja};
-    if (jinja.empty()) return {kForms, "", kForms[0].jinja};
-    const auto has = [&](const char* part) { return jinja.find(part) != jinja.npos; };
-    for (const char* foreign : {"<think>", "strftime_now", "date_string", "[INST]"})
-        if (has(foreign))
-            die_content(folder + ": chat_template", std::string("one with ") + foreign,
-                        "Qwen2's, SmolLM2's or Llama 3's; give --chat-template chatml or llama3");
-    for (const ChatForm& form : kForms)
-        if (has(form.open) && has(form.close)) return {&form, default_system(jinja, form), jinja};
-    die_content(folder + ": chat_template", json_quote(jinja.substr(0, 60)),
-                "Qwen2's, SmolLM2's or Llama 3's; give --chat-template chatml or llama3");
+ChatTemplate choose_chat_template(const std::string& option, const std::string& jinja,
+                                  const std::string& tokenizer_config, const std::string& folder) {
+    for (const Form& form : kForms) {
+        const bool own = option == "auto" && (jinja == form.jinja || (jinja.empty() && &form == kForms));
+        if (option != form.name && !own) continue;
+        ChatTemplate chat = {std::make_shared<Jinja>(form.jinja, form.name, std::map<std::string, std::string>()),
+                             form.jinja, form.name, form.begin, "", {}};
+        std::string_view rest = form.jinja;
+        for (size_t at; (at = rest.find("<|")) != rest.npos; rest.remove_prefix(rest.find("|>") + 2)) {
+            rest.remove_prefix(at);
+            const std::string name(rest.substr(0, rest.find("|>") + 2));
+            if (std::ranges::find(chat.controls, name) == chat.controls.end()) chat.controls.push_back(name);
+        }
+        return chat;
+    }
+    std::map<std::string, std::string> variables;
+    std::string key = jinja;
+    if (!tokenizer_config.empty())
+        for (JsonItems i(parse_json(tokenizer_config, "tokenizer_config.json")); i.next();) {
+            const std::string name = i.key.text();
+            const Json value = i.value.kind() == Json::object ? i.value.find("content") : i.value;
+            if (!name.ends_with("_token") || value.kind() != Json::string) continue;
+            variables[name] = value.text();
+            key += " " + name + " " + value.text();
+        }
+    const std::string what = folder + ": chat_template";
+    auto form = std::make_shared<Jinja>(jinja, what, variables);
+    for (const char* name : {"bos_token", "eos_token"})
+        if (tokenizer_config.empty() && form->reads(name))
+            die_content(what, name,
+                        "a tokenizer_config.json, which says what that is; or give --chat-template chatml or "
+                        "llama3");
+    return {form, jinja, key, variables["bos_token"], variables["eos_token"]};
 }
 
-void add_chat_tokens(Tokenizer* tokenizer, const ChatForm& form) {
-    bool added = false;
-    for (const char* name : {form.begin, form.open, form.head, form.close}) {
-        if (!*name || find_token(*tokenizer, name) >= 0) continue;
+void add_chat_tokens(Tokenizer* tokenizer, const ChatTemplate& chat) {
+    if (missing_control_token(*tokenizer, chat).empty()) return;
+    for (const std::string& name : chat.controls) {
+        if (find_token(*tokenizer, name) >= 0) continue;
         tokenizer->added.push_back({tokenizer->vocab_size++, name});
         tokenizer->bytes.emplace_back();
-        added = true;
     }
-    if (!added) return;
     tokenizer->json.clear();
     tokenizer_finish(tokenizer);
 }
 
-int begin_of_chat(const Tokenizer& tokenizer, const ChatTemplate& chat) {
-    return chat.form ? find_token(tokenizer, chat.form->begin) : -1;
-}
-
 std::string missing_control_token(const Tokenizer& tokenizer, const ChatTemplate& chat) {
-    for (const char* name : {chat.form->begin, chat.form->open, chat.form->head, chat.form->close})
-        if (*name && find_token(tokenizer, name) < 0) return name;
+    for (const std::string& name : chat.controls)
+        if (find_token(tokenizer, name) < 0) return name;
     return "";
 }
 
+// Returns the tokens of a short conversation.
+static std::vector<uint32_t> probe(const Tokenizer& tokenizer, const ChatTemplate& chat) {
+    std::vector<uint32_t> tokens;
+    if (chat.form && missing_control_token(tokenizer, chat).empty() && tokenizer.kind != Tokenizer::none)
+        encode_chat({{{"user", "a"}, {"assistant", "a"}}}, chat, tokenizer, &tokens);
+    return tokens;
+}
+
+int begin_of_chat(const Tokenizer& tokenizer, const ChatTemplate& chat) {
+    const std::vector<uint32_t> tokens = probe(tokenizer, chat);
+    const int begin = find_token(tokenizer, chat.begin);
+    return !tokens.empty() && tokens[0] == (uint32_t(begin) | kUntrained) ? begin : -1;
+}
+
 int end_of_turn(const Tokenizer& tokenizer, const ChatTemplate& chat) {
-    return chat.form ? find_token(tokenizer, chat.form->close) : -1;
+    int end = -1;
+    for (const uint32_t token : probe(tokenizer, chat))
+        if (!(token & kUntrained)) end = int(token);
+    return end;
 }
 
 void encode_chat(const Conversation& conversation, const ChatTemplate& chat, const Tokenizer& tokenizer,
-                 std::vector<uint32_t>* tokens, bool open_end) {
+                 std::vector<uint32_t>* tokens, bool open_end) try {
     const std::vector<Turn>& turns = conversation.turns;
     if (conversation.plain) {
         const auto end = [&](uint32_t bit) {
@@ -230,12 +350,32 @@ void encode_chat(const Conversation& conversation, const ChatTemplate& chat, con
         append(turns[1].content, 0, tokenizer, tokens);
         return end(0);
     }
-    const ChatForm& form = *chat.form;
-    append_control(form.begin, false, tokenizer, tokens);
-    if (!chat.system.empty() && (turns.empty() || turns[0].role != "system"))
-        append_turn({"system", chat.system}, true, form, tokenizer, tokens);
-    for (const Turn& turn : turns) append_turn(turn, true, form, tokenizer, tokens);
-    if (open_end) append_turn({"assistant", ""}, false, form, tokenizer, tokens);
+    std::vector<JinjaTurn> given;
+    for (const Turn& turn : turns)
+        given.push_back({characters_of(turn.role),
+                         characters_of(turn.content, kGiven | (turn.role == "assistant" ? kAnswer : 0))});
+    const std::u32string text = chat.form->render(given, given.size(), open_end);
+    const std::vector<Control> controls = find_controls(text, tokenizer);
+    std::vector<bool> trained(text.size());
+    if (!open_end) trained = find_answers(conversation, given, chat, text, controls);
+    size_t at = 0;
+    const auto text_to = [&](size_t end) {
+        const auto border =
+            size_t(std::find(trained.begin() + long(at), trained.begin() + long(end), true) - trained.begin());
+        std::string before = text_of(text.substr(at, border - at)), composed;
+        if (tokenizer.split.nfc && to_nfc(before, &composed)) before = composed;
+        append(before + text_of(text.substr(border, end - border)), before.size(), tokenizer, tokens);
+    };
+    for (const Control& control : controls) {
+        text_to(control.at);
+        tokens->push_back(uint32_t(control.id) | (trained[control.at] ? 0 : kUntrained));
+        at = control.at + control.size;
+    }
+    text_to(text.size());
+} catch (Error& error) {
+    if (!conversation.turns.empty())
+        error.message += "; \"" + conversation.turns[0].content.substr(0, 40) + "\" begins the conversation";
+    throw;
 }
 
 std::vector<int> chat_prompt(const Conversation& conversation, const ChatTemplate& chat, const Tokenizer& tokenizer) {

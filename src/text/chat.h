@@ -5,18 +5,25 @@
 //     {"instruction": "Add.", "input": "2, 3", "output": "5"}       instruction and input are the user's turn
 //     {"prompt": "2+3=", "completion": "5"}                         no template; an end-of-text token at both ends
 //
-// The loss counts only the tokens of the assistant's turns and the token that ends such a turn.
+// Beside them a line may have "system", and Alpaca's also "history". The loss counts only the tokens of the assistant's
+// turns and the token that ends such a turn, and of those no turn with "weight": 0, "train": false or "masked": true.
 #pragma once
 #include <string>
 #include <vector>
 #include "src/base/json.h"
 #include "src/data/shards.h"
+#include "src/text/jinja.h"
 #include "src/text/tokenizer.h"
 
-struct Turn { std::string role, content; };                 // role: system, user or assistant
+struct Turn {
+    std::string role, content;                              // role: system, user or assistant
+    bool trained = true;                                    // false: not, though it is the assistant's
+};
 struct Conversation {
     std::vector<Turn> turns;
     bool plain = false;                                     // a prompt and its completion
+    bool amended = false;                                   // a field beside those of its form has changed it
+    std::vector<std::string> unknown = {};                  // fields that mean nothing here
 };
 // Returns the field that decides a line's form: messages, conversations, prompt or instruction; "": none is there.
 std::string conversation_key(const Json& line);
@@ -24,34 +31,34 @@ std::string describe_fields(const Json& line);              // for errors: the f
 // Reads a conversation of any form. what: file and line, for errors. kExitBadContent names the field.
 Conversation read_conversation(const Json& line, const char* what);
 
-// How a family of models writes a turn: OPEN role HEAD gap content CLOSE tail. The names in capitals are control
-// tokens, the others text. The control token BEGIN comes once, before the first turn.
-struct ChatForm {
-    const char *name, *begin, *open, *head, *gap, *close, *tail;
-    bool trims;                                             // white space around a content is removed
-    const char* jinja;                                      // the same as a Jinja template, for other programs
-};
+// How a model writes turns.
 struct ChatTemplate {
-    const ChatForm* form = nullptr;                         // null: none
-    std::string system;                                     // the system turn for conversations without one, or empty
-    std::string jinja;
+    std::shared_ptr<const Jinja> form = {};                 // null: none
+    std::string jinja = {};                                 // its text
+    std::string key = {};                                   // what identifies the tokens that it gives
+    std::string begin = {}, end = {};                       // names of bos_token and eos_token, if it has them
+    std::vector<std::string> controls = {};                 // of chatml and llama3: tokens that a tokenizer must have
 };
 // Returns the Jinja template of a model: the text of its chat_template.jinja, or else what its tokenizer_config.json
 // contains; "": none. Both may be empty. what: names tokenizer_config.json in errors.
 std::string chat_template_of(const std::string& jinja, const std::string& tokenizer_config, const char* what);
 std::string read_chat_template(const std::string& folder);                  // of a model's folder
 // Returns the template that the option --chat-template means. "auto": the model's own, `jinja`, or ChatML if that is
-// empty. kExitBadContent, with the folder's name: `jinja` has none of the known forms.
-ChatTemplate choose_chat_template(const std::string& option, const std::string& jinja, const std::string& folder);
-// Appends the control tokens that the tokenizer lacks.
-void add_chat_tokens(Tokenizer* tokenizer, const ChatForm& form);
-int begin_of_chat(const Tokenizer& tokenizer, const ChatTemplate& chat);    // the token BEGIN; -1: there is none
-// Returns the first of the template's control tokens that the tokenizer lacks; "": it has all.
-std::string missing_control_token(const Tokenizer& tokenizer, const ChatTemplate& chat);
-int end_of_turn(const Tokenizer& tokenizer, const ChatTemplate& chat);      // the token CLOSE; -1: there is none
+// empty. tokenizer_config: the text of the model's file, which names the tokens that a template writes as bos_token.
+// kExitBadContent, with the folder's name and the template's line: `jinja` has what is not read.
+ChatTemplate choose_chat_template(const std::string& option, const std::string& jinja,
+                                  const std::string& tokenizer_config, const std::string& folder);
+void add_chat_tokens(Tokenizer* tokenizer, const ChatTemplate& chat);       // appends the controls that it lacks
+std::string missing_control_token(const Tokenizer& tokenizer, const ChatTemplate& chat);    // the first of them, or ""
+int begin_of_chat(const Tokenizer& tokenizer, const ChatTemplate& chat);    // the token; -1: there is none
+// Returns the token that ends a turn of the assistant; -1: a control token is missing. kExitBadContent: text ends it.
+int end_of_turn(const Tokenizer& tokenizer, const ChatTemplate& chat);
 
-// Appends the tokens of a conversation, and with open_end the beginning of the assistant's next turn. Tokens that are
-// not trained on have the bit kUntrained.
+// Appends the tokens of a conversation. What the assistant has to write is trained on: from where the template, given
+// the turns before and add_generation_prompt, leaves it to the assistant, up to the control token that ends its turn.
+// The other tokens have the bit kUntrained, and with open_end, which adds the beginning of the next turn, all of them.
+// Only what the template writes becomes control tokens. kExitBadContent: the template refuses the turns, or writes a
+// turn otherwise than add_generation_prompt begins it, or ends it with no control token.
 void encode_chat(const Conversation& conversation, const ChatTemplate& chat, const Tokenizer& tokenizer,
                  std::vector<uint32_t>* tokens, bool open_end = false);
 // Returns the tokens of a conversation, followed by the beginning of the assistant's next turn.

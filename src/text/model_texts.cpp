@@ -9,7 +9,7 @@ Vocabulary vocabulary_of(const Tokenizer& t, const ChatTemplate& chat) {
 }
 
 // Returns tokenizer_config.json. PreTrainedTokenizerFast takes tokenizer.json as it stands, whatever its kind.
-static std::string tokenizer_config_json(const Tokenizer& t, const ChatForm* form, const std::string& config,
+static std::string tokenizer_config_json(const Tokenizer& t, const ChatTemplate& chat, const std::string& config,
                                          const std::string& jinja) {
     const std::string text = config.empty() ? "{}" : config;
     const Json had = parse_json(text, "tokenizer_config.json");
@@ -21,8 +21,11 @@ static std::string tokenizer_config_json(const Tokenizer& t, const ChatForm* for
     for (const std::string token : {"bos_token", "eos_token", "unk_token"}) {
         const Json old = had.find(token);           // a text, or an object whose "content" is the text
         std::string name = old.kind() == Json::object ? old.find("content").text() : old ? old.text() : end;
-        if (form && token == "eos_token") name = form->close;
-        if (form && token == "bos_token" && *form->begin) name = form->begin;
+        const int own = token == "eos_token"   ? end_of_turn(t, chat)
+                        : token == "bos_token" ? begin_of_chat(t, chat)
+                                               : -1;
+        for (const Tokenizer::Added& s : t.added)       // but what a template reads stays what it was read as
+            if (s.id == own && !chat.form->reads(token)) name = s.text;
         if (!name.empty() && name != "null") line.add(token.c_str(), name);
     }
     if (!jinja.empty()) line.add("chat_template", jinja);
@@ -37,7 +40,7 @@ std::vector<std::pair<std::string, std::string>> tokenizer_files(const Tokenizer
     // With conversations tokenizer.json adds no first token, because the chat template writes it.
     std::vector<std::pair<std::string, std::string>> files = {
         {"tokenizer.json", chat.form ? t.to_json() : tokenizer_json_of_model(t)},
-        {"tokenizer_config.json", tokenizer_config_json(t, chat.form, o.init_tokenizer_config, jinja)}};
+        {"tokenizer_config.json", tokenizer_config_json(t, chat, o.init_tokenizer_config, jinja)}};
     if (!jinja.empty()) files.push_back({"chat_template.jinja", jinja});
     std::string generation = o.init_generation_config;
     if (chat.form) {

@@ -1,5 +1,7 @@
 // prepare.cpp -- see prepare.h.
 #include "src/text/prepare.h"
+#include <algorithm>
+#include <map>
 #include "src/base/cache.h"
 #include "src/base/common.h"
 #include "src/base/file.h"
@@ -12,7 +14,7 @@ using ull = unsigned long long;
 
 namespace {
 
-constexpr int kVersion = 1;                 // of what the cache holds; a new number makes all of it anew
+constexpr int kVersion = 2;                 // of what the cache holds; a new number makes all of it anew
 constexpr uint64_t kLargeText = 16 << 20;   // bytes of a text whose encoding takes long enough to be reported
 
 // Returns a name in the cache for what `content` describes.
@@ -86,10 +88,10 @@ Tokenizer choose_tokenizer(const DataOptions& o, const Source& train, const Sour
 int choose_vocabulary(const DataOptions& o, const Tokenizer& tokenizer, const ChatTemplate& chat) {
     const int own = tokenizer.vocab_size;
     const bool fits = own == o.init_vocab || (own < o.init_vocab && o.tokenizer.empty() && !o.init_tokenizer.empty());
-    if (o.init_vocab && chat.form && o.tokenizer.empty() && own > o.init_vocab) {
+    if (o.init_vocab && !chat.controls.empty() && o.tokenizer.empty() && own > o.init_vocab) {
         if (!o.frozen) return own;              // it includes the template's tokens
         die(kExitUsage, "--lora: the model's tokenizer has no token %s, and its embedding stays as it is; give "
-            "--chat-template with tokens that it has, or train without --lora", chat.form->close);
+            "--chat-template with tokens that it has, or train without --lora", chat.controls.back().c_str());
     }
     if (o.init_vocab && !fits)
         die(kExitUsage, "--tokenizer: got %s of %d tokens, want %d as the model has; give the tokenizer or the data it "
@@ -102,16 +104,41 @@ int choose_vocabulary(const DataOptions& o, const Tokenizer& tokenizer, const Ch
 
 // ---- tokens
 
+// Warns of what a text has that the reader of a chat would look for, and that means nothing here: fields, with how many
+// turns or lines have them, and the names of control tokens, which stay text.
+void warn_of_lost(const TextChoice& c, const Source& source, const Text& text) {
+    std::map<std::string, size_t> fields;
+    for (const Conversation& conversation : text.conversations)
+        for (const std::string& name : conversation.unknown) fields[name]++;
+    for (const auto& [name, count] : fields)
+        warn("data: %s: the field %s is not known and is not read; it stands there %s times", source.path.c_str(),
+             json_quote(name).c_str(), with_commas(count).c_str());
+    std::string firsts;                                 // bytes with which a name begins
+    for (const Tokenizer::Added& added : c.tokenizer.added)
+        if (added.special && firsts.find(added.text[0]) == firsts.npos) firsts += added.text[0];
+    size_t count = 0;
+    std::string example;
+    for (size_t at = 0; (at = text.all.find_first_of(firsts, at)) != text.all.npos; at++)
+        for (const Tokenizer::Added& added : c.tokenizer.added)
+            if (added.special && text.all.compare(at, added.text.size(), added.text) == 0 && count++ == 0)
+                example = added.text;
+    if (count > 0)
+        warn("data: %s: it spells control tokens, such as %s, %s times; they stay text, which a model learns to spell; "
+             "chats are to be given as messages", source.path.c_str(), example.c_str(), with_commas(count).c_str());
+}
+
 // Reads and encodes a text. hash: of its bytes when the entry was named. content: identifies its tokens.
 void make_tokens(const TextChoice& c, const Source& source, const DataOptions& o, bool split, PreparedTokens about,
-                 const std::string& hash, const std::string& content, const std::string& into,
-                 const Progress& progress) {
+                 const std::string& hash, std::string content, const std::string& into, const Progress& progress) {
     std::vector<char> tokens;
     {
         const Text text = read_text(source, split, progress);
         about.cut = about.masked
             ? encode_conversations(text, c.tokenizer, c.chat, o.seq_len, &tokens, &about.note, progress)
             : encode_text(text, c.tokenizer, about.width, &tokens, progress);
+        if (o.says) warn_of_lost(c, source, text);
+        if (std::ranges::find(text.conversations, true, &Conversation::amended) != text.conversations.end())
+            content += " amended";              // its tokens or its mask are not what they were before version 2
     }
     about.count = tokens.size() / about.width;
     if (hash_text(source) != hash) die_changed(source);
@@ -142,7 +169,7 @@ std::string tokens_of(const TextChoice& c, const Source& source, const DataOptio
     const std::string hash = hash_text(source);
     std::string content = bytes_of_files(source) > kHashed ? format("%016llx", ull(content_hash(source.files))) : hash;
     content += c.tokenizer.own_json(true);
-    if (c.chat.form) content += c.chat.form->name + c.chat.system;
+    if (c.chat.form) content += c.chat.key;
     const PreparedTokens about = {.width = c.tokenizer.vocab_size <= 65536 && !masked ? 2u : 4u, .masked = masked};
     const std::string how = format(" %s %d %d %d", format_name(source.format), split, c.tokenizer.eot,
                                    masked ? o.seq_len : 0);
@@ -176,8 +203,9 @@ TextChoice choose_text(const DataOptions& o, const std::string& folder, const Pr
         die_content("data: " + val.path, format_name(val.format),
                     format_name(train.format) + (" as " + train.path));
     const std::string own = chat_template_of(o.init_chat_template, o.init_tokenizer_config, "tokenizer_config.json");
-    if (chats) c.chat = choose_chat_template(o.chat_template, own, parent_folder(o.init_path));
-    if (chats && !o.whole) add_chat_tokens(&c.tokenizer, *c.chat.form);
+    if (chats) c.chat = choose_chat_template(o.chat_template, own, o.init_tokenizer_config, parent_folder(o.init_path));
+    if (chats && !o.whole) add_chat_tokens(&c.tokenizer, c.chat);
+    end_of_turn(c.tokenizer, c.chat);                       // refuses a template by which no turn can be learnt
     if (c.tokenizer.kind == Tokenizer::none) return c;      // open_data chooses the number of rows
     c.tokenizer.bytes.resize(size_t(choose_vocabulary(o, c.tokenizer, c.chat)));
     return c;

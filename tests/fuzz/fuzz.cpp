@@ -338,11 +338,19 @@ void jsonl(std::string_view) { tokens_of("a.jsonl", bytes_as_tokens, {}, 4); }
 void chat(std::string_view in) {
     static const Tokenizer tokens = [] {
         Tokenizer t = tokenizer_byte();
-        for (const char* form : {"chatml", "llama3"}) add_chat_tokens(&t, *choose_chat_template(form, "", "").form);
+        for (const char* form : {"chatml", "llama3"}) add_chat_tokens(&t, choose_chat_template(form, "", "", ""));
         return t;
     }();
-    const ChatTemplate form = choose_chat_template(in.size() % 2 ? "chatml" : "llama3", "", "");
+    const ChatTemplate form = choose_chat_template(in.size() % 2 ? "chatml" : "llama3", "", "", "");
     tokens_of("a.jsonl", tokens, form, 8);
+}
+// A template that writes some turns; what it writes of them is theirs.
+void jinja(std::string_view in) {
+    static const std::vector<JinjaTurn> turns = {{U"system", characters_of("Be brief.", kGiven)},
+                                                 {U"user", characters_of(" H\xC3\xA9\xff ", kGiven)},
+                                                 {U"assistant", characters_of("Yo", kGiven | kAnswer)}};
+    const Jinja read(in, "chat_template", {{"bos_token", "<s>"}, {"eos_token", "</s>"}});
+    for (size_t count = 0; count <= turns.size(); count++) text_of(read.render(turns, count, count % 2 == 0));
 }
 void text(std::string_view) { tokens_of("a.txt", bytes_as_tokens, {}, 4); }
 void task(std::string_view) { read_questions(file("a.jsonl"), bytes_as_tokens, 8); }
@@ -755,7 +763,7 @@ const std::vector<Target>& targets() {
           "{\"name\":\"byte\",\"tokens\":1,\"eot\":-1,\"begin\":-1,\"end\":-1,\"chats\":false,\"is_bpe\":true,"
           "\"rows\":1,\"files\":[]}" + std::string("\0\1\0\0\0x", 6)}},
         {"chat",
-         "chat text shards tokenizer json unicode",
+         "chat jinja text shards tokenizer json unicode",
          chat,
          64,
          kRoom,
@@ -764,6 +772,25 @@ const std::vector<Target>& targets() {
           "{\"instruction\":\"a\",\"output\":\"b\"}\n",
           "{\"conversations\":[{\"from\":\"gpt\",\"value\":\"Yo\"}]}\n",
           "{\"prompt\":\"2+2=\",\"completion\":\"4\"}\n"}},
+        {"jinja",
+         "jinja unicode",
+         jinja,
+         1024,
+         1 << 20,
+         {"{%- if messages[0].role == 'system' %}{{ messages[0]['content'] | trim }}{% set m = messages[1:] "
+         "%}{% else %}\n"
+          "{% set m = messages %}{% endif %}{# no #}{% for x in m if x.role is string %}{{ '<|' + x.role ~ "
+          "loop.index0 }}"
+          "{% if not loop.last and x.content.split(' ')[-1] in ['a', \"b\"] or x.y is defined %}{% continue "
+          "%}{% elif 1 < 2 "
+          "%}{% break %}{% endif %}{% endfor %}{{ eos_token if add_generation_prompt else '' }}",
+          "{% macro f(a, b='c') %}{{ a }}{{ b | upper }}{% endmacro %}{% set ns = namespace(n=0) %}{% for i in "
+          "range(3) %}"
+          "{% set ns.n = ns.n + i % 2 %}{{ f(i, b='x') }}{% endfor %}{% generation %}{{ {'k': -ns.n}['k'] }}"
+          "{% endgeneration %}{{ messages | selectattr('role', 'equalto', 'user') | list | length }}"
+          "{% set t %}{{ messages[1].content.strip().replace('H', 'h')[::-1] }}{% endset %}{{ t.lstrip('h') | "
+          "default('d') }}",
+          "{{ raise_exception('no') }}", "{{ tools.x }}{{ 'a' is in 'ab' }}"}},
         {"text", "text shards tokenizer", text, 16, kRoom, {"some text\nof two lines", "\xff\xfeh\0i\0", "PK\x03\x04"}},
         {"arguments",
          "options",

@@ -27,8 +27,14 @@ done
 system=$tmp/system-cases
 made "cases with a system turn" $python tests/check_chat.py cases "$tmp/chatml/ckpt/step_00000002" "$system" &&
     check "the same tokens and masks" env LOCKSTEP_CHAT="$system" build/tests/chat as_transformers
+if made "templates of many shapes" $python tests/check_chat.py templates "$tmp/chatml/ckpt/step_00000002" "$tmp/shapes"
+then
+    for of in "$tmp"/shapes/*; do
+        check "the same tokens and masks by ${of##*/}" env LOCKSTEP_CHAT="$of" build/tests/chat as_transformers
+    done
+fi
 # Negative control.
-sed 's/"mask": "0/"mask": "1/' "$tmp/chatml-cases/cases.jsonl" >"$tmp/cases" &&
+sed 's/"answer": "0/"answer": "1/' "$tmp/chatml-cases/cases.jsonl" >"$tmp/cases" &&
     mv "$tmp/cases" "$tmp/chatml-cases/cases.jsonl"
 expect "a wrong mask is noticed" 1 'FAIL as_transformers' env LOCKSTEP_CHAT="$tmp/chatml-cases" build/tests/chat \
     as_transformers

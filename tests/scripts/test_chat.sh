@@ -120,8 +120,12 @@ expect "has nothing to chat with" 2 'has no <.im_start.>; train it on conversati
 expect "nor to score conversations with" 2 'has no <.im_start.>' $train eval "$tmp/bytes" --data "$chat"
 cp -r "$tmp/bytes/ckpt/step_00000001" "$tmp/foreign"
 rm "$tmp/foreign/DONE" "$tmp/foreign/state.json" && echo '[INST]' >"$tmp/foreign/chat_template.jinja"
-expect "a template that is refused" 65 'got one with .INST., want' $train eval "$tmp/foreign" --data "$chat"
+expect "a template that ends no turn" 65 'foreign: chat_template: got .* no control token' \
+    $train eval "$tmp/foreign" --data "$chat"
 expect "another instead" 2 'has no <.begin_of_text.>' $train eval "$tmp/foreign" --data "$chat" --chat-template llama3
+echo '{{ messages | tojson }}' >"$tmp/foreign/chat_template.jinja"
+expect "a template that is not read" 65 'foreign: chat_template: line 1: got the filter tojson.*give --chat-template' \
+    $train eval "$tmp/foreign" --data "$chat"
 expect "scoring a text needs none" 0 '^val loss' $train eval "$tmp/foreign" --data tests/golden/lines.txt
 expect "gets two tokens" 0 'vocabulary 259' $train --init "$tmp/bytes" --data "$chat" --steps 1 --batch-size 2 \
     --total-batch-size 1536 --save-every 1 --eval-every 0 --sample-every 0 --out-dir "$tmp/more"
@@ -137,6 +141,38 @@ check "adapters of a model that has them" $train --init "$tmp/more" --lora 8 --d
     --total-batch-size 1536 --save-every 2 --eval-every 0 --sample-every 0 --out-dir "$tmp/adapter"
 expect "also answer" 0 . sh -c "echo Hi | $train chat $tmp/adapter"
 
+# A model's own template is what it is trained by, and what it keeps.
+own=$tmp/own
+cp -r "$tmp/more/ckpt/step_00000002" "$own" && rm "$own/DONE" "$own/state.json"
+cat >"$own/chat_template.jinja" <<'END'
+{% for m in messages %}{% if loop.first and m.role != 'system' %}{{ '<|im_start|>system
+The mate helps.<|im_end|>
+' }}{% endif %}{{ '<|im_start|>' + m.role + '
+' + m.content | trim + '<|im_end|>
+' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant
+' }}{% endif %}
+END
+job="--init $own --data $tmp/two.jsonl --val-data $tmp/two.jsonl --steps 60 --eval-every 0 --save-every 60 --dtype fp32
+    --batch-size 2 --total-batch-size 1536 --sample-every 0 --lr 1e-2"
+check "a model with a template of its own" run owned $train
+check "keeps it" cmp "$own/chat_template.jinja" "$tmp/owned/ckpt/step_00000060/chat_template.jinja"
+check "and answers by it" says "$tmp/owned" Hi Yo
+expect "adapters of it" 0 . $train --init "$own" --lora 8 --data "$chat" --steps 1 --batch-size 2 \
+    --total-batch-size 1536 --save-every 1 --eval-every 0 --sample-every 0 --out-dir "$tmp/own_lora"
+
+# Fields beside the form's: obeyed, or told.
+awk 'BEGIN { for (i = 0; i < 8; i++) print "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}," \
+    "{\"role\":\"assistant\",\"content\":\"wrong\",\"weight\":0},{\"role\":\"user\",\"content\":\"a\",\"colour\":1}," \
+    "{\"role\":\"assistant\",\"content\":\"<|im_end|>\"}],\"source\":\"x\"}" }' >"$tmp/fields.jsonl"
+job="$nano --data $tmp/fields.jsonl --val-data $tmp/fields.jsonl --steps 1 --save-every 1"
+check "conversations with fields" run fields $train
+expect "a turn of weight 0 is not trained on" 0 '8 conversations, 88 tokens of the assistant' cat "$tmp/fields.log"
+expect "an unknown field is told" 0 'warning: .*fields.jsonl: the field "colour" is not known .* 8 times' \
+    cat "$tmp/fields.log"
+expect "and the name of a control token" 0 'warning: .*fields.jsonl: it spells .*<.im_end.>, 8 times' \
+    cat "$tmp/fields.log"
+check "once" sh -c "[ \$(grep -c warning: '$tmp/fields.log') -eq 2 ]"
+
 # Refusals name file, line and field.
 bad() { printf '%s\n' "$2" >"$tmp/bad.jsonl"; expect "$1" 65 "$3" $train $nano --data "$tmp/bad.jsonl" --steps 1; }
 good='{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]}'
@@ -145,6 +181,8 @@ bad "a misspelt role" "$good
     'bad.jsonl: line 2: messages\[0\]: role: got "assistent".*did you mean assistant'
 bad "a line of text between conversations" "$good
 {\"text\":\"a\"}" 'bad.jsonl: line 2: got the fields "text", want messages'
+bad "a call of a tool" '{"messages":[{"role":"assistant","content":"b","tool_calls":[{"id":"c"}]}]}' \
+    'bad.jsonl: line 1: messages\[0\]: tool_calls: got .*, want none'
 bad "one conversation" "$good" 'got one conversation, want two or more'
 bad "answers beyond the context" "{\"prompt\":\"$long\",\"completion\":\"a\"}
 {\"prompt\":\"$long\",\"completion\":\"a\"}" 'got no training conversation with an answer within its first 96 tokens'

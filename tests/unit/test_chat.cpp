@@ -25,9 +25,9 @@ std::string show(const std::vector<uint32_t>& tokens) {
 }
 
 std::string encoded(const std::string& line, const std::string& option, bool open_end = false) {
-    const ChatTemplate chat = choose_chat_template(option, "", "folder");
+    const ChatTemplate chat = choose_chat_template(option, "", "", "folder");
     Tokenizer t = tokenizer_byte();
-    add_chat_tokens(&t, *chat.form);
+    add_chat_tokens(&t, chat);
     std::vector<uint32_t> tokens;
     encode_chat(parse(line), chat, t, &tokens, open_end);
     return show(tokens);
@@ -47,7 +47,7 @@ TEST(chatml_by_hand) {
     const std::string asked = "257 " + bytes("user\nHi") + "258 10 257 " + bytes("assistant\n");
     EXPECT(encoded(kHi, "chatml") == asked + "| 89 111 258 | 10 ", "%s", encoded(kHi, "chatml").c_str());
     const std::string opened = encoded(kHi, "chatml", true);
-    EXPECT(opened == asked + "| 89 111 258 | 10 257 " + bytes("assistant\n"), "%s", opened.c_str());
+    EXPECT(opened == asked + "89 111 258 10 257 " + bytes("assistant\n"), "%s", opened.c_str());
     const std::string system = encoded(
         R"({"messages":[{"role":"system","content":"S"},{"role":"user","content":"a"},{"role":"assistant",)"
         R"("content":"b"},{"role":"user","content":"c"},{"role":"assistant","content":""}]})", "auto");
@@ -99,8 +99,8 @@ TEST(forms_of_lines) {
 // A token that reaches from the head into the content is trained on, as transformers has it.
 TEST(token_across_the_border) {
     Tokenizer t = tokenizer_train_bpe("\n\nA\n\nA\n\nA\n\nA", 258, splits[1]);
-    const ChatTemplate chat = choose_chat_template("chatml", "", "");
-    add_chat_tokens(&t, *chat.form);
+    const ChatTemplate chat = choose_chat_template("chatml", "", "", "");
+    add_chat_tokens(&t, chat);
     std::vector<uint32_t> tokens;
     encode_chat(parse(R"({"messages":[{"role":"assistant","content":"\nA"}]})"), chat, t, &tokens);
     EXPECT(show(tokens) == "258 " + bytes("assistant") + "| 257 65 259 | 10 ", "%s", show(tokens).c_str());
@@ -126,23 +126,234 @@ TEST(refusals) {
     refused("output", R"({"instruction":"a"})");
 }
 
-TEST(templates) {
-    const auto chosen = [](const std::string& jinja) { return choose_chat_template("auto", jinja, "folder"); };
-    EXPECT(chosen("").form->name == std::string("chatml"), "none");
-    EXPECT(chosen("{{ '<|start_header_id|>' }} .. '<|eot_id|>'").form->name == std::string("llama3"), "Llama 3's");
-    // As Qwen2 and SmolLM2 write the turn that stands in front; a turn with a variable is none.
-    const ChatTemplate qwen = chosen(
-        "{%- if tools %}{{- '<|im_start|>system\\n' }}{{- messages[0].content + '<|im_end|>\\n' }}{%- endif %}"
-        "{{ '<|im_start|>system\\nYou help.<|im_end|>\\n' }}");
-    EXPECT(qwen.system == "You help." && qwen.form->name == std::string("chatml"), "%s", qwen.system.c_str());
+// What Jinja 3.1.6 renders, with trim_blocks and lstrip_blocks, of a user's turn and an answer.
+TEST(jinja) {
+    struct Case { const char *jinja, *want; };
+    const Case cases[] = {
+        {"{% for m in messages %}{{ m.role ~ ':' + m['content'] }}{% if not loop.last %}, {% endif %}{% endfor %}",
+         "user: Hi\u3000, assistant:Yo"},
+        {"  {% if true %}  \n a {%- if false -%} b {%- elif none %} c {% else %}\n  d\n {% endif %}\n{% endif %}\n\n",
+         "  \n a  d\n"},
+        {"{# no\n #}\nx {#- no -#} y\n{{ 'l' }}\n", "xy\nl"},
+        {"{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{% endfor %}{{ ns.n }}", "2"},
+        {"{% set x = 1 %}{% for m in messages %}{% set x = 5 %}{% endfor %}{{ x }}", "1"},
+        {"{% for m in messages %}{{ loop.index }}{{ loop.first }}{{ loop.previtem is defined }}{% endfor %}",
+         "1TrueFalse2FalseTrue"},
+        {"{{ messages[1:][0].content ~ messages[-1]['content'][::-1] ~ messages | length }}", "YooY2"},
+        {"[{{ messages[0].content | trim }}][{{ messages[0].content.lstrip() }}]", "[Hi][Hi\u3000]"},
+        {"{{ 'a,b,,c'.split(',')[-1] }}{{ '--x-'.strip('-') }}{{ 'x' * 0 if false else 'y' }}{{ 'Ab'.upper() }}",
+         "cxyAB"},
+        {"{{ ' \x1c\x1f\u0085\u00a0\u1680\u2003\u2028\u202f\u205f\u3000\u200bz' | trim }}", "\u200bz"},
+        {"{{ bos_token }}{{ nothing }}{{ nothing is defined }}{{ tools is none }}{{ messages.x | default('d') }}",
+         "<s>FalseTrued"},
+        {"{% macro tag(a, b='!') %}<{{ a }}{{ b }}>{% endmacro %}{{ tag('x') + tag('y', b='?') }}", "<x!><y?>"},
+        {"{% for m in messages if m.role != 'user' %}{{ loop.length }}{% else %}none{% endfor %}", "1"},
+        {"{% for m in messages %}{% if loop.first %}{% continue %}{% endif %}{{ m.content }}{% break %}{% endfor %}",
+         "Yo"},
+        {"{% set t %}a{{ 1 + 2 - 1 }}{% endset %}{{ t }}{{ 5 % 3 == 2 and not 1 > 2 or x.y }}", "a2True"},
+        {"{{ ('role' in messages[0]) ~ ('i' in 'Hi') ~ ('z' not in ['a', 'b']) ~ ('q' is string) ~ (1 is not string) "
+         "}}",
+         "TrueTrueTrueTrueTrue"},
+        {"{{ '\\n' + \"it's\" + 'a' 'b' }}{% generation %}g{% endgeneration %}{{ {'k': 'v'}['k'] }}", "\nit'sabgv"},
+        {"{{ messages[0].get('role') }}{{ messages | selectattr('role', 'equalto', 'user') | list | length }}",
+         "user1"},
+        {"{% set a %}{% set b = 1 %}{% endset %}{{ b is defined }}{% generation %}{% set c = 1 %}{{ c }}{% "
+         "endgeneration %}"
+         "{{ c is defined }}{{ 'abc'.replace('b', '') }}",
+         "False1Falseac"},
+        {"{{ messages[0] == {'content': messages[0].content, 'role': 'user'} }}{{ messages[0] == messages[1] }}"
+         "{{ [1, 'a'] == [1, 'a'] }}{{ x == y }}{{ x == none }}",
+         "TrueFalseTrueTrueFalse"},
+        {"{% if messages[0].missing %}{{ 'a' | unknown }}{{ tojson(5) }}{% endif %}ok", "ok"},
+        {"{{ 'aXbX'.replace('X', '-') }}{{ 'x' if messages is string }}{{ 'rOLE' | capitalize }}{{ -1 }}",
+         "a-b-Role-1"}};
+    const std::vector<JinjaTurn> turns = {{U"user", U" Hi\u3000"}, {U"assistant", U"Yo"}};
+    for (const Case& c : cases) {
+        const std::string got = text_of(Jinja(c.jinja, "t", {{"bos_token", "<s>"}}).render(turns, 2, false));
+        EXPECT(got == c.want, "%s: got %s, want %s", c.jinja, got.c_str(), c.want);
+    }
+}
+
+TEST(jinja_refusals) {
+    const std::vector<JinjaTurn> turns = {{U"user", U"Hi"}};
+    const auto refused = [&](const std::string& part, const std::string& jinja) {
+        expect_error(kExitBadContent, part, [&] { Jinja(jinja, "t", {}).render(turns, 1, false); });
+    };
+    refused("t: line 2: got the filter tojson, want", "\n{{ messages | tojson }}");
+    refused("line 1: got the test divisibleby", "{{ 4 is divisibleby(2) }}");
+    refused("the method title", "{{ 'a'.title() }}");
+    refused("the statement include", "{% include 'x' %}");
+    refused("the statement filter", "{% if false %}{% filter trim %}{% endfilter %}{% endif %}");
+    refused("the variable cycler", "{{ cycler('a') }}");
+    refused("a member of undefined x", "{{ x.y }}");
+    refused("a loop over none", "{% for t in tools %}{% endfor %}");
+    refused("no endif", "{% if true %}a");
+    refused("got \"no system turn\", want turns", "{{ raise_exception('no system turn') }}");
+    refused("today's date (strftime_now)", "{{ strftime_now('%d %b %Y') }}");
+    refused("upper or lower case of a letter that is not English", "{{ 'é' | upper }}");
+    refused("the escape \\u", "{{ '\\u00e9' }}");
+    refused("got the number 1,", "{{ 1.5 }}");
+    refused("a list", "{{ messages }}");
+    refused("loop.depth", "{% for m in messages %}{{ loop.depth }}{% endfor %}");
+    refused("the filter safe", "{{ 'a' | safe + '<' }}");       // which Jinja writes as &lt;
+    refused("as a key a number", "{{ {1: 2} }}");
+    refused("a text without its closing quote", "{{ 'a }}");
+    refused("a tag that does not end", "{{ a ");
+    refused("a comment that does not end", "{# a ");
+    // What a hostile template could do is bounded.
+    refused("more than 100 levels", "{{ " + std::string(100000, '(') + "1" + std::string(100000, ')') + " }}");
+    refused("more than 100 levels", "{{ " + std::string(100000, '-') + "1 }}");
+    std::string nested;
+    for (int i = 0; i < 1000; i++) nested += "{% if true %}";
+    refused("more than 100 levels", nested);
+    refused("more than 100 levels", "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}");
+    refused("beyond any measure", "{% for i in range(999999999) %}{% endfor %}");
+    std::string loops, doubled = "{% set x = 'xxxxxxxx' %}";
+    for (int i = 0; i < 9; i++) loops += "{% for i in range(99) %}";
+    for (int i = 0; i < 9; i++) loops += "{% endfor %}";
+    refused("beyond any measure", loops);
+    for (int i = 0; i < 60; i++) doubled += "{% set x = x + x %}";
+    refused("beyond any measure", doubled);
+}
+
+// Templates of published shapes, by hand. Tokens: 256 end of text, 257 <|im_start|>, 258 <|im_end|>.
+std::string by_template(const std::string& jinja, const std::string& line, const std::string& config = "{}") {
     Tokenizer t = tokenizer_byte();
-    add_chat_tokens(&t, *qwen.form);
+    add_chat_tokens(&t, choose_chat_template("chatml", "", "", ""));
     std::vector<uint32_t> tokens;
-    encode_chat(parse(kHi), qwen, t, &tokens);
-    EXPECT(show(tokens).starts_with("257 " + bytes("system\nYou help.") + "258 10 257 "), "%s", show(tokens).c_str());
-    for (const char* foreign : {"{{ '<|im_start|>' }}<|im_end|><think>", "{{ strftime_now('%d') }}", "[INST]", "?"})
-        expect_error(kExitBadContent, "folder: chat_template", [&] { chosen(foreign); });
-    EXPECT(choose_chat_template("llama3", "[INST]", "").form->name == std::string("llama3"), "the option decides");
+    encode_chat(parse(line), choose_chat_template("auto", jinja, config, "folder"), t, &tokens);
+    return show(tokens);
+}
+const std::string kTurns =
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
+
+TEST(templates) {
+    const std::string hi = "257 " + bytes("user\nHi") + "258 10 257 " + bytes("assistant\n") + "| 89 111 258 | 10 ";
+    const std::string help = "257 " + bytes("system\nMate's helper.") + "258 10 ";
+    EXPECT(choose_chat_template("auto", "", "", "").key == "chatml", "none");
+    EXPECT(choose_chat_template("llama3", "[INST]", "", "").key == "llama3", "the option decides");
+    EXPECT(by_template(kTurns, kHi) == hi, "real line feeds");
+    // SmolLM2's and Qwen2's default system turn, with real line feeds, in a variable, and with an apostrophe.
+    EXPECT(
+        by_template("{% for m in messages %}{% if loop.first and m.role != 'system' %}{{ \"<|im_start|>system\nMate's "
+                    "helper.<|im_end|>\n\" }}{% endif %}{% endfor %}" +
+                        kTurns,
+                    kHi) == help + hi,
+        "a default");
+    EXPECT(
+        by_template("{% set s = \"Mate's helper.\" if messages[0].role != 'system' else '' %}{{ '<|im_start|>system\n' "
+                    "~ s ~ '<|im_end|>\n' }}" +
+                        kTurns,
+                    kHi) == help + hi,
+        "a default in a variable");
+    EXPECT(by_template("{{ bos_token }}" + kTurns, kHi, R"({"bos_token":{"content":"<|endoftext|>"}})") == "256 " + hi,
+           "bos_token");
+    // Only what the template writes is a control token.
+    EXPECT(by_template(kTurns, R"({"instruction":"Hi","output":"<|im_end|>"})") ==
+               hi.substr(0, hi.find('|')) + "| " + bytes("<|im_end|>") + "258 | 10 ", "a content spells one");
+    // What the template writes in front of an answer, and not for add_generation_prompt, is the model's to write.
+    std::string says = kTurns;
+    says.replace(says.find("m.content"), 9, "('So: ' if m.role == 'assistant' else '') + m.content");
+    EXPECT(by_template(says, kHi) == hi.substr(0, hi.find('|')) + "| " + bytes("So: Yo") + "258 | 10 ", "%s",
+           by_template(says, kHi).c_str());
+    // Of several tokens at the end of a turn the last is eos_token.
+    std::string two = kTurns;
+    two.replace(two.find("<|im_end|>"), 10, "<|im_end|><|endoftext|>");
+    EXPECT(by_template(two, kHi, R"({"eos_token":"<|endoftext|>"})").ends_with("| 89 111 258 256 | 10 "), "two ends");
+    const auto refused = [&](const std::string& part, const std::string& jinja) {
+        expect_error(kExitBadContent, part, [&] { by_template(jinja, kHi); });
+    };
+    refused("folder: chat_template: got one that ends a turn of the assistant with several control tokens", two);
+    refused("with no control token", "{% for m in messages %}{{ m.role + ': ' + m.content + '\n' }}{% endfor %}");
+    refused("otherwise than add_generation_prompt", "{{ messages | length }}" + kTurns);
+    refused("got \"no\", want turns that the template writes; \"Hi\" begins", "{{ raise_exception('no') }}");
+    expect_error(kExitBadContent, "folder: chat_template: got bos_token, want a tokenizer_config.json", [] {
+        choose_chat_template("auto", "{{ bos_token }}", "", "folder");
+    });
+}
+
+TEST(names_of_tokens_in_the_result) {
+    Tokenizer t = tokenizer_byte();
+    const ChatTemplate form = choose_chat_template("chatml", "", "", "");
+    add_chat_tokens(&t, form);
+    EXPECT(end_of_turn(t, form) == 258 && begin_of_chat(t, form) == -1, "ChatML's");
+    const ChatTemplate own =
+        choose_chat_template("auto", "{{ bos_token }}" + kTurns, R"({"bos_token":"<|endoftext|>"})", "f");
+    EXPECT(end_of_turn(t, own) == 258 && begin_of_chat(t, own) == 256 && own.jinja == "{{ bos_token }}" + kTurns,
+           "own");
+}
+
+// White space is what Python's str.strip removes.
+TEST(llama3_trims) {
+    for (const char* blank :
+         {" ", "\u3000", "\u00a0", "\u2003", "\u0085", "\x1f", "\x1c", "\u2028", "\u205f", "\u1680", "\n"}) {
+        const std::string line = R"({"instruction":)" + json_quote(blank + std::string("Hi") + blank) +
+                                 R"(,"output":)" + json_quote(blank + std::string("Yo") + blank) + "}";
+        EXPECT(encoded(line, "llama3") == encoded(kHi, "llama3"), "%s", line.c_str());
+    }
+    EXPECT(encoded(R"({"instruction":"Hi","output":"\u200bYo"})", "llama3") != encoded(kHi, "llama3"),
+           "U+200B is none");
+}
+
+TEST(fields_of_turns) {
+    const auto two = [](const std::string& first) {
+        return R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b")" + first +
+               R"(},{"role":"user","content":"c"},{"role":"assistant","content":"d"}]})";
+    };
+    const std::string both = encoded(two(""), "chatml");
+    const std::string last = "257 " + bytes("user\na") + "258 10 257 " + bytes("assistant\nb") + "258 10 257 " +
+                             bytes("user\nc") + "258 10 257 " + bytes("assistant\n") + "| 100 258 | 10 ";
+    for (const char* off : {"\"weight\":0", "\"weight\":0.0", "\"train\":false", "\"masked\":true", "\"masked\":1",
+                            "\"training\":false", "\"trainable\":0", "\"loss\":false"}) {
+        EXPECT(encoded(two(std::string(",") + off), "chatml") == last, "%s", off);
+        EXPECT(parse(two(std::string(",") + off)).amended, "%s is part of the data's hash", off);
+    }
+    for (const char* on : {"\"weight\":1", "\"weight\":null", "\"train\":true", "\"masked\":false", "\"tool_calls\":[]",
+                           "\"tool_calls\":null", "\"reasoning_content\":\"\"", "\"id\":7", "\"thinking\":null"}) {
+        EXPECT(encoded(two(std::string(",") + on), "chatml") == both, "%s", on);
+        EXPECT(!parse(two(std::string(",") + on)).amended && parse(two(std::string(",") + on)).unknown.empty(), "%s",
+               on);
+    }
+    for (const char* name : {"tool_calls", "function_call", "tools", "reasoning_content", "reasoning", "thinking",
+                             "images", "audio", "tool_call_id", "training_detail", "loss_mask", "prefix"})
+        expect_error(kExitBadContent, std::string("f: line 3: messages[1]: ") + name + ": got \"x\", want none", [&] {
+            parse(two(",\"" + std::string(name) + "\":\"x\""));
+        });
+    for (const char* wrong : {"0.5", "2", "\"no\"", "[]"})
+        expect_error(kExitBadContent, "messages[1]: weight: got",
+                     [&] { parse(two(",\"weight\":" + std::string(wrong))); });
+    for (const char* name : {"colour", "Weight", "name", "trained", "weights"}) {
+        const Conversation odd = parse(two(",\"" + std::string(name) + "\":0"));
+        EXPECT(odd.unknown == std::vector<std::string>{name} &&
+                   encoded(two(",\"" + std::string(name) + "\":0"), "chatml") == both,
+               "%s is not known", name);
+    }
+}
+
+TEST(fields_of_lines) {
+    const std::string system = encoded(R"({"messages":[{"role":"system","content":"S"},{"role":"user","content":"Hi"},)"
+                                       R"({"role":"assistant","content":"Yo"}]})", "chatml");
+    EXPECT(encoded(R"({"system":"S","instruction":"Hi","output":"Yo"})", "chatml") == system, "Alpaca's system");
+    EXPECT(encoded(R"({"system":"S","prompt":[{"role":"user","content":"Hi"}],"completion":[{"role":"assistant",)"
+                   R"("content":"Yo"}]})", "chatml") == system, "trl's");
+    EXPECT(
+        encoded(R"({"system":null,"history":[],"instruction":"Hi","output":"Yo"})", "chatml") == encoded(kHi, "chatml"),
+        "nothing");
+    const Conversation past = parse(R"({"instruction":"c","output":"d","history":[["a","b"]]})");
+    EXPECT(past.turns.size() == 4 && past.turns[1].role == "assistant" && past.turns[1].content == "b" &&
+               past.turns[2].content == "c" && past.amended, "Alpaca's history");
+    const auto refused = [](const std::string& part, const std::string& line) {
+        expect_error(kExitBadContent, part, [&] { parse(line); });
+    };
+    refused("f: line 3: system: got 5", R"({"system":5,"instruction":"a","output":"b"})");
+    refused("history: got \"x\"", R"({"history":["x"],"instruction":"a","output":"b"})");
+    refused("history: got nothing", R"({"history":[["x"]],"instruction":"a","output":"b"})");
+    refused("f: line 3: tools: got an array, want none",
+            R"({"tools":[1],"messages":[{"role":"assistant","content":"b"}]})");
+    refused("rejected: got \"x\"", R"({"rejected":"x","prompt":"a","completion":"b"})");
+    refused("system: got \"x\"", R"({"system":"x","prompt":"a","completion":"b"})");
+    refused("not to be trained on", R"({"label":false,"prompt":"a","completion":"b"})");
 }
 
 TEST(template_of_a_folder) {
@@ -158,7 +369,7 @@ TEST(template_of_a_folder) {
 }
 
 TEST(control_tokens_are_added_once) {
-    const ChatForm& form = *choose_chat_template("llama3", "", "").form;
+    const ChatTemplate form = choose_chat_template("llama3", "", "", "");
     Tokenizer t = tokenizer_byte();
     add_chat_tokens(&t, form);
     EXPECT(t.vocab_size == 261 && t.bytes.size() == 261 && t.eot == 256, "%d tokens", t.vocab_size);
@@ -209,7 +420,8 @@ TEST(as_transformers_has_it) {
     const char* const folder = getenv("LOCKSTEP_CHAT");
     if (!folder) SKIP("LOCKSTEP_CHAT is not set: tests/long/test_chat.sh does it");
     const std::string cases = read_file(path_join(folder, "cases.jsonl"));
-    const ChatTemplate chat = choose_chat_template("auto", read_chat_template(folder), folder);
+    const std::string config = read_file(path_join(folder, "tokenizer_config.json"));
+    const ChatTemplate chat = choose_chat_template("auto", read_chat_template(folder), config, folder);
     const Tokenizer t = tokenizer_load(folder);
     std::string_view rest = cases;
     size_t count = 0, trained = 0;
@@ -224,11 +436,11 @@ TEST(as_transformers_has_it) {
         }
         EXPECT(ids == line.get_string("ids", "case"), "%zu: got %s, want %s", count, ids.c_str(),
                line.get_string("ids", "case").c_str());
-        EXPECT(mask == line.get_string("mask", "case"), "%zu: got %s, want %s", count, mask.c_str(),
-               line.get_string("mask", "case").c_str());
+        EXPECT(mask == line.get_string("answer", "case"), "%zu: got %s, want %s", count, mask.c_str(),
+               line.get_string("answer", "case").c_str());
         trained += size_t(std::ranges::count(mask, '1'));
     }
-    EXPECT(count >= 500 && trained > 1000, "only %zu conversations with %zu tokens", count, trained);
+    EXPECT(count >= 200 && trained > 1000, "only %zu conversations with %zu tokens", count, trained);
 }
 
 int main(int argc, char** argv) { return run_tests(argc, argv); }

@@ -1,0 +1,33 @@
+// jinja.h -- reads the part of Jinja in which chat templates are written, and renders conversations with it as
+// transformers does: with trim_blocks, lstrip_blocks, break and continue; `tools` and `documents` are none.
+//
+// What it does not know is kExitBadContent with its name and line: signs and statements when the template is read;
+// filters, tests, methods and functions where a conversation reaches them, because much of a template is for tools.
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+// A character of a text is a code point, or kByte + a byte that is not UTF-8, and these bits: it came with the
+// conversation, and in a turn of the assistant. Characters without them are the template's own.
+constexpr char32_t kByte = 0x110000, kGiven = 1u << 31, kAnswer = 1u << 30;
+
+std::u32string characters_of(std::string_view text, char32_t bits = 0);
+std::string text_of(std::u32string_view characters);
+
+struct JinjaTurn { std::u32string role, content; };
+struct JinjaToken;
+
+struct Jinja {
+    // what: begins errors. variables: texts by name, such as bos_token.
+    Jinja(std::string_view text, const std::string& what, const std::map<std::string, std::string>& variables);
+    // Renders the first `count` turns. Its work is limited by the sizes of the template and of the turns.
+    std::u32string render(const std::vector<JinjaTurn>& turns, size_t count, bool add_generation_prompt) const;
+    bool reads(const std::string& variable) const;
+    const std::string what;
+  private:
+    std::map<std::string, std::string> variables;
+    std::shared_ptr<std::vector<JinjaToken>> tokens;
+};
