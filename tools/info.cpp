@@ -18,6 +18,7 @@
 #include "src/data/shards.h"
 #include "src/run/log.h"
 #include "src/text/model_file.h"
+#include "src/text/text.h"
 #include "src/text/tokenizer.h"
 #include "tools/tool.h"
 
@@ -279,7 +280,7 @@ void show(const std::string& path) {
     if (path.ends_with(".bpe")) return show_tokenizer(path);
     if (head.size() > 8 && head[8] == '{' && head.substr(2, 6) == std::string(6, '\0'))
         return show_safetensors(path);
-    const Source source = find_source(path);
+    const Source source = find_texts(path);
     source.is_text() ? show_text(path, source.format) : show_tokens(path, source.format);
 }
 

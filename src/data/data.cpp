@@ -180,15 +180,17 @@ void check_tokens(const Dataset& set, int vocab_size) {
         }
 }
 
-std::string describe(const Data& data, const Sources& s, const Tokens& tokens, bool built_in) {
-    if (!tokens.note.empty()) return s.train.path + ": " + tokens.note;
-    std::string text = (built_in ? "built-in stories" : s.train.path) + ": " + with_commas(data.train.tokens) +
-        " training and " + with_commas(data.val.tokens) + " validation tokens";
+std::string describe(const Data& data, const Sources& s, const Tokens& tokens, const DataOptions& o) {
+    std::string text = (o.data.empty() ? "built-in stories" : s.train.path) + ": ", more = tokens.note;
+    const std::string val = with_commas(data.val.tokens);
+    const bool masked = (o.whole ? data.val : data.train).shards[0].masked;
+    if (!masked) text += (o.whole ? "" : with_commas(data.train.tokens) + " training and ") + val;
+    if (!masked) text += o.whole ? " tokens" : " validation tokens";
     uint64_t bytes = 0;
     if (tokens.files)
         for (const auto& file : tokens.files->files) bytes += file->size;
-    if (bytes <= kHashed) return text;
-    return text + format("; a resume compares 1 of %llu blocks of 64 KiB", ull(ceil_div(bytes, kHashed)));
+    if (bytes > kHashed) more = format("a resume compares 1 of %llu blocks of 64 KiB", ull(ceil_div(bytes, kHashed)));
+    return text + (masked || more.empty() ? "" : "; ") + more + describe_files(s.train, s.val);
 }
 
 }  // namespace
@@ -226,6 +228,6 @@ Data open_data(const DataOptions& o, Comm* comm) {
     if (o.evaluates) require_samples(data.val, split ? s.train.path : s.val.path, o.whole ? "usable" : "validation");
     if (!o.whole)                           // else all of them are read at once
         for (const Dataset* part : {&data.val, &data.train}) check_tokens(*part, data.vocab_size);
-    data.train.description = describe(data, s, tokens, o.data.empty());
+    data.train.description = describe(data, s, tokens, o);
     return data;
 }

@@ -7,6 +7,7 @@
 #include <map>
 #include "src/base/common.h"
 #include "src/base/json.h"
+#include "src/base/words.h"
 
 using ull = unsigned long long;
 
@@ -81,53 +82,69 @@ void check_manifest(const Source& source, const std::vector<uint32_t>& crcs) {
     }
 }
 
+static std::string beginning(const InputFile& file, uint64_t bytes) {
+    std::string head(size_t(std::min(file.size, bytes)), '\0');
+    file.read(0, head.data(), head.size());
+    return head;
+}
+
 // ---- finding files
 
 const char* format_name(Format format) {
     static const char* const names[] = {"text", "jsonl", "conversations", "prompts and completions",
-                                        "a numpy array", "an llm.c token shard", "raw uint16 tokens"};
+                                        "a numpy array", "an llm.c token shard", "raw tokens"};
     return names[int(format)];
 }
 
 struct LlmcKind { uint32_t magic, version, width; };        // width: bytes of a token
 static constexpr LlmcKind llmc_kinds[] = {{20240520, 1, 2}, {20240801, 7, 4}};     // of GPT-2, of Llama 3
 
+// Tells tokens from what only build/prep can read.
 static Format recognise(const std::string& path) {
-    const InputFile file(path, "data");
-    std::string head(size_t(std::min<uint64_t>(file.size, 16384)), '\0');
-    file.read(0, head.data(), head.size());
+    const std::string head = beginning(InputFile(path, "data"), 8);
     if (path.ends_with(".npy") || head.starts_with("\x93NUMPY")) return Format::npy;
     for (const LlmcKind& kind : llmc_kinds)
         if (head.size() >= 4 && std::memcmp(head.data(), &kind.magic, 4) == 0) return Format::llmc;
-    const auto is_control = [](char c) {
-        return uint8_t(c) < 0x20 && std::string_view("\t\n\v\f\r\x1b").find(c) == std::string_view::npos;
-    };
-    // Up to 1 % of a text may be control bytes. Of a compressed file or a picture, 10 % are.
-    const size_t controls = size_t(std::ranges::count_if(head, is_control));
-    const bool text = head.find('\0') == std::string::npos && controls * 100 <= head.size();
-    if (path.ends_with(".bin")) {
-        if (text && head.size() >= 64) die_content("data: " + path, "text", "tokens in a .bin; rename it to .txt");
-        return Format::raw;
-    }
-    if (path.ends_with(".jsonl")) return Format::jsonl;
-    if (!text) die_content("data: " + path, "neither text nor tokens", "UTF-8 text, .jsonl, .npy, or a .bin");
-    return Format::text;
+    return path.ends_with(".bin") ? Format::raw : Format::text;
 }
 
-std::vector<std::string> find_files(const std::string& path) {
-    std::vector<std::string> files;
-    if (!is_directory(path)) {
-        files = file_exists(path) ? std::vector<std::string>{path} : expand_glob(path);
-    } else {
-        for (const std::string& name : list_directory(path))
-            if (name[0] != '.') files.push_back(path_join(path, name));
+// Whether a file of this name in a folder is no data.
+static bool is_beside_data(std::string name) {
+    static const Words about = split("readme license licence copying notice authors citation contributing changelog "
+                                     "dataset_info dataset_infos dataset_dict checksums sha256sums md5sums");
+    std::ranges::transform(name, name.begin(), [](unsigned char c) { return char(std::tolower(c)); });
+    const auto ends = [&](const std::string& end) { return name.ends_with(end); };
+    return std::ranges::any_of(split("~ .bak .orig .old .swp .tmp"), ends) ||
+        contains(about, name.substr(0, name.find('.')));
+}
+
+// Appends the files of a folder to a source, and returns the folders in it.
+static std::vector<std::string> list_files(const std::string& folder, Source* source) {
+    std::vector<std::string> folders;
+    for (const std::string& name : list_directory(folder)) {
+        const std::string path = path_join(folder, name);
+        if (name[0] != '.')
+            (is_directory(path) ? folders : is_beside_data(name) ? source->others : source->files).push_back(path);
     }
-    std::erase_if(files, is_directory);
-    return files;
+    return folders;
+}
+
+Source find_files(const std::string& path) {
+    Source source = {.path = path};
+    if (is_directory(path)) {
+        const std::vector<std::string> folders = list_files(path, &source);
+        if (!source.files.empty()) source.others.insert(source.others.end(), folders.begin(), folders.end());
+        else for (const std::string& folder : folders) list_files(folder, &source);
+        if (source.files.empty()) source.files.swap(source.others);
+    } else {
+        source.files = file_exists(path) ? std::vector<std::string>{path} : expand_glob(path);
+        std::erase_if(source.files, is_directory);
+    }
+    return source;
 }
 
 Source find_source(const std::string& path) {
-    Source source = {.path = path, .files = find_files(path)};
+    Source source = find_files(path);
     for (const auto& [name, shard] : read_manifest(path))
         if (std::ranges::count(source.files, path_join(path, name)) == 0)
             die(kExitBadContent, "data: %s: it is missing, and manifest.json lists it; run build/prep again in "
@@ -150,20 +167,44 @@ void check_formats(const Source& source, const std::function<Format(const std::s
             die_content("data: " + file, format_name(format), format_name(source.format) + (" as " + source.files[0]));
 }
 
+// Removes the files with one of these words in their name from a source, unless all have one, and returns them.
+static std::vector<std::string> take(Source* source, const Words& words) {
+    std::vector<std::string> taken, left;
+    for (const std::string& file : source->files) {
+        std::string name = file.starts_with(source->path) ? file.substr(source->path.size()) : base_name(file);
+        std::ranges::transform(name, name.begin(), [](unsigned char c) {
+            return std::isalpha(c) ? char(std::tolower(c)) : ' ';
+        });
+        const bool has = std::ranges::any_of(split(name), [&](const std::string& w) { return contains(words, w); });
+        (has ? taken : left).push_back(file);
+    }
+    if (left.empty()) return {};
+    source->files = left;
+    return taken;
+}
+
 Source take_validation(Source* source) {
     const std::string beside = path_join(parent_folder(source->files[0]), "val.bin");
     if (source->files.size() == 1 && base_name(source->files[0]) == "train.bin" && file_exists(beside))
         return find_source(beside);
-    Source val = *source;
-    std::erase_if(val.files, [](const std::string& file) {
-        std::string words = "/" + base_name(file) + "/";
-        std::ranges::replace_if(words, [](unsigned char c) { return !std::isalpha(c); }, '/');
-        const auto has = [&](const char* word) { return words.find(word) != words.npos; };
-        return !has("/val/") && !has("/valid/") && !has("/validation/");
-    });
-    if (val.files.empty() || val.files.size() == source->files.size()) return {};
-    for (const std::string& f : val.files) std::erase(source->files, f);
+    const std::vector<std::string> tests = take(source, {"test"});
+    source->others.insert(source->others.end(), tests.begin(), tests.end());
+    Source val = {.path = source->path, .files = take(source, split("val valid validation dev eval"))};
+    val.format = source->format;
     return val;
+}
+
+std::string describe_files(const Source& train, const Source& val) {
+    if (train.files.size() == 1 && val.files.empty() && train.others.empty()) return "";
+    std::string text;
+    const auto add = [&](const char* what, const std::vector<std::string>& files) {
+        for (size_t i = 0; i < std::min<size_t>(files.size(), 3); i++) text += (i ? ", " : what) + base_name(files[i]);
+        if (files.size() > 3) text += format(" and %zu more", files.size() - 3);
+    };
+    add("; training: ", train.files);
+    add("; validation: ", val.files);
+    add("; not taken: ", train.others);
+    return text;
 }
 
 std::string find_data_file(const std::string& name, const char* what_to_do) {
@@ -190,8 +231,7 @@ static void read_llmc_header(Shard* s) {
 
 // The header is a Python dictionary as numpy writes it: {'descr': '<u2', 'fortran_order': False, 'shape': (1234,), }.
 static void read_npy_header(Shard* s) {
-    std::string header(size_t(std::min<uint64_t>(s->file->size, 10 + 65535)), '\0');
-    s->file->read(0, header.data(), header.size());
+    std::string header = beginning(*s->file, 10 + 65535);
     const bool numpy = header.size() >= 10 && header.starts_with("\x93NUMPY\x01");
     if (numpy) s->offset = 10 + uint8_t(header[8]) + 256 * uint64_t(uint8_t(header[9]));
     const bool whole = numpy && s->offset <= header.size();
@@ -206,9 +246,33 @@ static void read_npy_header(Shard* s) {
     s->width = size_t(width[0] - '0');
 }
 
+// Takes the width from the name. Without it refuses numbers that are no uint16 by the look of the first 64 KiB: the
+// upper halves of wider ones, at odd places, are zero, small, or 65535 in a negative one. kExitBadContent.
+static void read_raw(Shard* s) {
+    for (const size_t width : {8, 4, 2})
+        if (s->name.ends_with(format(".u%zu.bin", 8 * width))) return void(s->width = width);
+    const std::string head = beginning(*s->file, 65536);
+    uint32_t most[4] = {}, low = 0;             // the largest number at the places i % 4; all low bytes
+    for (size_t i = 0; i + 1 < head.size() / 16 * 16; i += 2) {
+        const uint32_t number = uint8_t(head[i]) + 256u * uint8_t(head[i + 1]);
+        low |= uint8_t(head[i]);
+        most[i / 2 % 4] = std::max(most[i / 2 % 4], i / 2 % 4 && number == 65535 ? 0 : number);
+    }
+    const uint32_t even = std::max(most[0], most[2]), odd = std::max(most[1], most[3]);
+    const auto is_binary = [](char c) { return uint8_t(c) < '\t'; };
+    const char* found = odd < 16 && even > 64 * odd ? most[2] || most[3] ? "uint32" : "uint64" :
+        std::ranges::max(most) && !(std::ranges::min(most) && low) ? "big-endian or floating-point" : nullptr;
+    if (head.size() >= 64 && std::ranges::none_of(head, is_binary))
+        die_content("data: " + s->name, "text", "tokens in a .bin; rename it to .txt");
+    if (found)
+        die_content("data: " + s->name, std::string("what looks like ") + found,
+                    "uint16; rename it to NAME.u32.bin or .u64.bin, or to .u16.bin if it is uint16");
+}
+
 Shard open_token_file(const std::string& path, Format format) {
     Shard s = {.name = path, .file = std::make_shared<InputFile>(path, "data")};
-    s.tokens = s.file->size / 2;  // of raw tokens
+    if (format == Format::raw) read_raw(&s);
+    s.tokens = s.file->size / s.width;  // of raw tokens
     if (format == Format::npy) read_npy_header(&s);
     if (format == Format::llmc) read_llmc_header(&s);
     const uint64_t got = s.file->size - s.offset, want = checked_mul(s.tokens, s.width, path.c_str());
@@ -224,12 +288,13 @@ void Shard::read(uint64_t first, size_t n, int* out, int vocab_size) const {
     std::vector<char> bytes(n * width);
     file->read(at, bytes.data(), bytes.size());
     for (size_t i = 0; i < n; i++) {
-        uint32_t raw = 0;
-        std::memcpy(&raw, &bytes[i * width], width == 2 ? 2 : 4);       // nothing in a file need be aligned
-        const uint32_t token = masked ? raw & ~kUntrained : raw;
-        if (token >= uint32_t(vocab_size))
-            die(kExitBadContent, "data: %s: token %llu (byte %llu): got %u, want less than %d, the vocabulary; is it "
-                "the right --tokenizer?", name.c_str(), ull(begin + first + i), ull(at + i * width), token, vocab_size);
+        uint64_t raw = 0;
+        std::memcpy(&raw, &bytes[i * width], width == 2 ? 2 : width == 4 ? 4 : 8);  // nothing need be aligned
+        const uint64_t token = masked ? raw & ~uint64_t(kUntrained) : raw;
+        if (token >= uint64_t(vocab_size))
+            die(kExitBadContent, "data: %s: token %llu (byte %llu): got %llu, want less than %d, the vocabulary; is it "
+                "the right --tokenizer?", name.c_str(), ull(begin + first + i), ull(at + i * width), ull(token),
+                vocab_size);
         out[i] = int(raw);
     }
 }

@@ -9,13 +9,13 @@
 #include "src/base/file.h"
 
 enum class Format {
-    text,   // plain text: each file is one document
-    jsonl,  // a JSON object on each line; build/prep alone tells apart these three: the "text" is a document,
-    chat,   // or the line is a conversation (src/text/chat.h),
+    text,   // plain text: each file is one document; build/prep alone tells apart the first four
+    jsonl,  // JSON objects: the "text" of each is a document,
+    chat,   // or each is a conversation (src/text/chat.h),
     pairs,  // or a prompt and its completion
     npy,    // numpy.save of a one-dimensional array of uint16 or uint32
     llmc,   // llm.c's header, then uint16, or uint32 for Llama 3
-    raw,    // uint16 without a header (nanoGPT)
+    raw,    // numbers without a header: NAME.u16.bin, NAME.u32.bin or NAME.u64.bin; another .bin has uint16 (nanoGPT)
 };
 const char* format_name(Format format);         // "text", "an llm.c token shard"
 
@@ -23,20 +23,26 @@ const char* format_name(Format format);         // "text", "an llm.c token shard
 struct Source {
     std::string path;                           // as given
     std::vector<std::string> files = {};
+    std::vector<std::string> others = {};       // what is there and not taken, but for hidden files
     Format format = Format::text;
     bool is_text() const { return format <= Format::pairs; }
     bool is_masked() const { return format == Format::chat || format == Format::pairs; }
     bool has_documents() const { return is_text() && (format != Format::text || files.size() > 1); }
 };
-// Returns the files of a folder except hidden ones, or the path itself, or the matches of a glob; sorted.
-std::vector<std::string> find_files(const std::string& path);
+// Returns the path itself, the matches of a glob, or the files of a folder; without a format. Of a folder it leaves out
+// hidden files, backups, and files about data, such as README.md, unless there are no others. It takes the files of
+// the folders in it if it has none itself, as data/train-00000-of-00001.jsonl beside a README.md.
+Source find_files(const std::string& path);
 Source find_source(const std::string& path);    // kExitNoInput; kExitBadContent: not data of one kind
 // Throws kExitBadContent unless all files of a source have its format. format_of(file) returns a file's format.
 void check_formats(const Source& source, const std::function<Format(const std::string& file)>& format_of);
 
-// Moves the files with the word val, valid or validation in their name to the result, unless all or none have it. For a
-// lone "train.bin" returns the "val.bin" beside it. Returns no files if there are none.
+// Moves the files with the word test in their name to `others`, and those with val, valid, validation, dev or eval to
+// the result, unless all have such a word. A name counts from the folder given on. For a lone "train.bin" returns the
+// "val.bin" beside it. Returns no files if there are none.
 Source take_validation(Source* source);
+// Returns "; training: a.txt, b.txt; validation: valid.txt; not taken: test.txt"; "" for a lone file.
+std::string describe_files(const Source& train, const Source& val);
 
 // Finds a file of data/ or build/data/ beside or above the program, else in ./data; kExitNoInput says what to do.
 std::string find_data_file(const std::string& name, const char* what_to_do);
@@ -59,7 +65,7 @@ constexpr uint32_t kUntrained = 1u << 31;
 
 // Consecutive tokens in a file.
 struct Shard {
-    size_t width = 2;                   // bytes of a token: 2 or 4, unsigned, little-endian
+    size_t width = 2;                   // bytes of a token: 2, 4 or 8, unsigned, little-endian
     uint64_t begin = 0, tokens = 0;     // where they begin in the file; how many
     std::string name;                   // for messages
     std::shared_ptr<InputFile> file = {};

@@ -11,7 +11,7 @@ using ull = unsigned long long;
 
 namespace {
 
-constexpr int kVersion = 1;                 // of what the cache holds; a new number makes all of it anew
+constexpr int kVersion = 2;                 // of what the cache holds; a new number makes all of it anew
 constexpr uint64_t kLargeText = 16 << 20;   // bytes of a text whose encoding takes long enough to be reported
 
 // Returns a name in the cache for what `content` describes.
@@ -111,6 +111,9 @@ void make_tokens(const TextChoice& c, const Source& source, const DataOptions& o
         about.cut = about.masked
             ? encode_conversations(text, c.tokenizer, c.chat, o.seq_len, &tokens, &about.note, progress)
             : encode_text(text, c.tokenizer, about.width, &tokens, progress);
+        if (!about.masked)
+            about.note = source.format == Format::text && source.files.size() == 1 ? "text" :
+                with_commas(text.ends.size()) + (source.format == Format::text ? " texts" : " documents of JSON");
     }
     about.count = tokens.size() / about.width;
     if (hash_text(source) != hash) die_changed(source);

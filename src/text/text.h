@@ -4,6 +4,8 @@
 #include <string>
 #include <string_view>
 #include <vector>
+#include "src/base/common.h"
+#include "src/base/json.h"
 #include "src/data/shards.h"
 #include "src/text/chat.h"
 
@@ -17,8 +19,41 @@ inline std::string_view without_mark(std::string_view text) {
 inline bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r") == line.npos; }
 size_t nine_tenths(std::string_view text);  // the byte at which character floor(9 n / 10) of n begins
 
-// Does find_source's work and also tells apart the kinds of .jsonl.
+// Returns the next bytes of a text, n or more of them, fewer only at its end.
+using Look = std::function<std::string_view(size_t n)>;
+// Decides by its beginning what a text is, whatever its name. JSON has an object with the field `field`, or one that
+// makes a conversation, on its first line, or first in a list. What is named .json, .jsonl, .jsonlines or .ndjson is
+// read as JSON in any case. kExitBadContent: it is no text, or a table.
+Format recognise_text(const std::string& path, const std::string& field, const Look& look);
+// Whether JSON is one value, a list or an object, over all lines. Otherwise it has an object on each line.
+bool is_one_value(std::string_view beginning);
+// Does find_source's work and also tells apart the kinds of text.
 Source find_texts(const std::string& path);
+void require_utf8(std::string_view text, const std::string& where);     // kExitBadContent, with line and byte
+
+// Reads the records of JSON: objects on lines, or in a list. Errors name the record behind `what`.
+struct RecordReader {
+    const std::string what;
+    // Calls f(json) for the record in a line.
+    template <class F> void line(std::string_view text, uint64_t number, const F& f) {
+        if (number == 1) text = without_mark(text);
+        if (!is_blank(text)) read("line", number, [&] { f(parse_json(text, what.c_str())); });
+    }
+    // Calls f(json) for each record of a text that is one value.
+    template <class F> void value(std::string_view text, const F& f) {
+        const Json all = parse_json(without_mark(text), what.c_str());
+        if (all.kind() != Json::array) return read("record", 1, [&] { f(all); });
+        uint64_t number = 0;
+        for (JsonItems i(all); i.next();) read("record", ++number, [&] { f(i.value); });
+    }
+  private:
+    template <class F> void read(const char* kind, uint64_t number, const F& f) try {
+        f();
+    } catch (Error& e) {
+        e.message.insert(what.size(), format(": %s %llu", kind, (unsigned long long)number));
+        throw;
+    }
+};
 
 // The text of a source. Its parts are documents, or one text, or the two parts of one if its end is for validation.
 struct Text {
