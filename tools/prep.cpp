@@ -38,7 +38,7 @@ struct Arguments {
     std::string out, tokenizer = "gpt2", field = "text";
     double val_frac = 0.01;
     uint64_t shard_tokens = 100000000;
-    int threads = available_cpus();
+    int threads = available_cpus(), skip_bad_lines = 0;
     bool empty_cache = false;
 };
 
@@ -50,6 +50,7 @@ Tool tool_of(Arguments* a) {
         {{"-o", "DIR", "a new folder, or that of an interrupted start", &a->out},
          {"--tokenizer", "T", "as of train_gpt; bpe:N learns from the first 16 MiB", &a->tokenizer},
          {"--text-field", "NAME", "of JSON", &a->field},
+         {"--skip-bad-lines", "N", "leave out up to N lines of JSON that cannot be read", &a->skip_bad_lines},
          {"--val-frac", "X", "of the documents, for validation; of a single text its last part", &a->val_frac,
           {"from 0 to 0.5", 0, 0.5}},
          {"--shard-tokens", "N", "tokens of a shard", &a->shard_tokens, {"from 1 to 2147483648", 1, 0x1p31}},
@@ -219,7 +220,7 @@ struct Place { std::vector<uint64_t> hashes; uint64_t at; };
 // --------------------------------------------------------------------------------------------------------- encoding
 
 struct Part { std::vector<uint32_t> tokens; uint64_t documents = 0; };
-struct Encoded { Part parts[2]; size_t bytes = 0; };            // training, validation
+struct Encoded { Part parts[2]; size_t bytes = 0; BadLines bad = {}; };            // training, validation
 
 // Copies of a document fall on the same side.
 bool is_validation(std::string_view document, double fraction) {
@@ -238,8 +239,8 @@ void add_document(std::string_view text, const Tokenizer& tokenizer, bool begins
     part->documents++;
 }
 
-template <class F> void each_document(const Chunk& chunk, const std::string& field, const F& f) {
-    RecordReader records = {chunk.where};
+template <class F> void each_document(const Chunk& chunk, const std::string& field, BadLines* bad, const F& f) {
+    RecordReader records = {chunk.where, bad};
     const auto add = [&](const Json& json) {
         const char* const what = chunk.where.c_str();
         if (json.kind() != Json::object) die_content(what, json_shown(json), "an object");
@@ -269,7 +270,8 @@ Encoded encode(const Chunk& chunk, const Tokenizer& tokenizer, const Arguments& 
         if (cut < all.size()) add_document(all.substr(cut), tokenizer, false, &out.parts[1]);
         return out;
     }
-    each_document(chunk, a.field, [&](std::string_view text) {
+    out.bad.allowed = uint64_t(a.skip_bad_lines);
+    each_document(chunk, a.field, &out.bad, [&](std::string_view text) {
         add_document(text, tokenizer, true,
                      &out.parts[chunk.of.divided ? is_validation(text, a.val_frac) : chunk.of.validation]);
     });
@@ -285,7 +287,8 @@ Tokenizer open_tokenizer(const Arguments& a, const std::vector<Input>& inputs) {
     while (sample.size() < 16 << 20) {
         const std::optional<Chunk> chunk = reader.next();
         if (!chunk) break;
-        each_document(*chunk, a.field, [&](std::string_view text) { sample += text; });
+        BadLines bad = {.allowed = uint64_t(a.skip_bad_lines)};
+        each_document(*chunk, a.field, &bad, [&](std::string_view text) { sample += text; });
     }
     const std::string_view view = sample;
     return tokenizer_open(a.tokenizer, &view);
@@ -304,8 +307,11 @@ struct Output {
 std::string identity(const Arguments& a, const std::vector<Input>& inputs) {
     std::vector<std::string> files;
     for (const Input& i : inputs) files.push_back(JsonLine().add("path", i.path).add("bytes", i.bytes).text());
-    return JsonLine().add("tokenizer", a.tokenizer).add("text_field", a.field).add("val_frac", a.val_frac)
-        .add("shard_tokens", a.shard_tokens).raw("inputs", "[" + join(files, ",") + "]").text();
+    JsonLine json;
+    json.add("tokenizer", a.tokenizer).add("text_field", a.field).add("val_frac", a.val_frac)
+        .add("shard_tokens", a.shard_tokens).raw("inputs", "[" + join(files, ",") + "]");
+    if (a.skip_bad_lines) json.add("skip_bad_lines", a.skip_bad_lines);
+    return json.text();
 }
 
 // Files that a killed start leaves, beside shards, tokenizer.json and prep.json. These are all names that the program
@@ -343,6 +349,7 @@ struct Job {
     const std::vector<Input>& inputs;
     FolderLock lock = {};
     Output out[2] = {{"train", {}, {}}, {"val", {}, {}}};
+    BadLines bad = {.allowed = uint64_t(a.skip_bad_lines)};     // so far
     uint64_t saves = 0;                     // 0: all is done
     int vocab_size = 0;
     size_t width = 0;                       // bytes of a token
@@ -377,6 +384,7 @@ struct Job {
         JsonLine json;
         json.raw("of", identity(a, inputs)).add("vocab_size", vocab_size).add("token_bytes", width).add("saves", saves)
             .raw("hashes", "[" + join(hashes, ",") + "]").add("at", place.at).add("tokenizer", tokenizer);
+        if (a.skip_bad_lines) json.add("bad_lines", bad.count).add("first_bad", bad.first);
         for (const Output& o : out)
             json.raw(o.name, JsonLine().add("documents", o.documents).add("tokens", o.total)
                                  .add("rest", crc32c(0, o.tokens.data(), o.tokens.size() * 4))
@@ -401,6 +409,8 @@ struct Job {
             die(kExitUsage, "-o: %s: it was begun with other inputs or options; give those, or another folder",
                 a.out.c_str());
         saves = state.get_u64("saves", what);
+        if (a.skip_bad_lines) bad.count = state.get_u64("bad_lines", what);
+        if (a.skip_bad_lines) bad.first = state.get_string("first_bad", what);
         for (Output& o : out) {
             const Json of = state.at(o.name, what);
             o.documents = of.get_u64("documents", what);
@@ -499,6 +509,11 @@ int run(const Arguments& a) {
         const Encoded encoded = done.result.get();
         bool full = false;
         text_bytes += encoded.bytes;
+        if (job.bad.first.empty()) job.bad.first = encoded.bad.first;
+        job.bad.count += encoded.bad.count;
+        if (job.bad.count > job.bad.allowed)
+            die(kExitBadContent, "%s; in all %llu lines are bad, and %d may be", encoded.bad.first.c_str(),
+                (unsigned long long)job.bad.count, a.skip_bad_lines);
         for (int k = 0; k < 2; k++) {
             Output& o = job.out[k];
             const Part& part = encoded.parts[k];
@@ -525,6 +540,8 @@ int run(const Arguments& a) {
     while (!under_way.empty()) take();
     job.finish({reader.hashes, UINT64_MAX});
     if (isatty(2)) std::fputc('\n', stderr);
+    if (job.bad.count)
+        warn("%s bad lines are skipped, the first: %s", with_commas(job.bad.count).c_str(), job.bad.first.c_str());
     for (const Output& o : job.out)
         std::printf("%s: %s documents, %s tokens, %zu shards\n", o.name, with_commas(o.documents).c_str(),
                     with_commas(o.total).c_str(), o.shards.size());

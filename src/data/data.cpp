@@ -201,6 +201,7 @@ Sources find_sources(const DataOptions& o, Source (*find)(const std::string& pat
     if (!o.whole) s.val = take_validation(&s.train);
     if (!o.val_data.empty()) s.val = find(o.val_data);
     else if (o.data.empty()) s.val = find(story_file("stories_val.jsonl"));
+    s.train.skip_bad_lines = s.val.skip_bad_lines = o.skip_bad_lines;
     return s;
 }
 

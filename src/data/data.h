@@ -52,6 +52,7 @@ struct DataOptions {
     std::string cache = {};                 // a folder in which texts go if the user has no cache; may be empty
     int init_vocab = 0, vocab_size = 0;     // that model's or 0; --vocab-size or 0
     int seq_len = 0;                        // T
+    int skip_bad_lines = 0;                 // as the option
     bool frozen = false;                    // that model's embedding is frozen, so no token can be added
     bool init_eot = false;                  // that model's texts may begin with end-of-text
     bool whole = false;                     // all of `data` is for validation, and no token is added

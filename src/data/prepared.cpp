@@ -21,6 +21,7 @@ template <class O, class F> static void each_option(O& o, const F& f) {
     f("init_vocab", o.init_vocab);
     f("vocab_size", o.vocab_size);
     f("seq_len", o.seq_len);
+    f("skip_bad_lines", o.skip_bad_lines);
     f("frozen", o.frozen);
     f("init_eot", o.init_eot);
     f("whole", o.whole);

@@ -25,6 +25,7 @@ struct Source {
     std::vector<std::string> files = {};
     std::vector<std::string> others = {};       // what is there and not taken, but for hidden files
     Format format = Format::text;
+    int skip_bad_lines = 0;                     // as the option
     bool is_text() const { return format <= Format::pairs; }
     bool is_masked() const { return format == Format::chat || format == Format::pairs; }
     bool has_documents() const { return is_text() && (format != Format::text || files.size() > 1); }

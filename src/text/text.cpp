@@ -137,7 +137,7 @@ void require_utf8(std::string_view text, const std::string& where) {
 // ---- its text
 
 static void read_records(const std::string& path, bool masked, Text* text) {
-    RecordReader records = {"data: " + path};
+    RecordReader records = {"data: " + path, &text->bad};
     FileReader file(path);
     if (text->all.empty()) text->all.reserve(file.file->size);
     const char* const what = records.what.c_str();
@@ -145,10 +145,10 @@ static void read_records(const std::string& path, bool masked, Text* text) {
         if (json.kind() != Json::object) die_content(what, json_shown(json), "an object");
         if (masked) {
             const Conversation conversation = read_conversation(json, what);
+            if (!text->conversations.empty() && conversation.plain != text->conversations[0].plain)
+                die_content(what, describe_fields(json), "what the first line has");
             text->add(text_of(conversation));
-            text->conversations.push_back(conversation);
-            if (conversation.plain == text->conversations[0].plain) return;
-            die_content(what, describe_fields(json), "what the first line has");
+            return text->conversations.push_back(conversation);
         }
         if (!json.find("text")) die_content(what, describe_fields(json), "text, messages, prompt or instruction; a "
                                             "file of another name, as .txt, is read as it stands");
@@ -171,6 +171,7 @@ static void read_whole(const std::string& path, Text* text) {
 
 Text read_text(const Source& source, bool split, const Progress& progress) {
     Text text;
+    text.bad.allowed = uint64_t(source.skip_bad_lines);
     for (const std::string& path : source.files) {
         if (source.format == Format::text) read_whole(path, &text);
         else read_records(path, source.is_masked(), &text);

@@ -31,9 +31,16 @@ bool is_one_value(std::string_view beginning);
 Source find_texts(const std::string& path);
 void require_utf8(std::string_view text, const std::string& where);     // kExitBadContent, with line and byte
 
+// Records that cannot be read: `allowed` of them are skipped, the next one is an error.
+struct BadLines {
+    uint64_t allowed = 0, count = 0;
+    std::string first = {};                     // the error of the first
+};
+
 // Reads the records of JSON: objects on lines, or in a list. Errors name the record behind `what`.
 struct RecordReader {
     const std::string what;
+    BadLines* bad;
     // Calls f(json) for the record in a line.
     template <class F> void line(std::string_view text, uint64_t number, const F& f) {
         if (number == 1) text = without_mark(text);
@@ -51,7 +58,9 @@ struct RecordReader {
         f();
     } catch (Error& e) {
         e.message.insert(what.size(), format(": %s %llu", kind, (unsigned long long)number));
-        throw;
+        if (bad->count > 0 && bad->count == bad->allowed) e.message += "; --skip-bad-lines allows no more";
+        if (bad->count == bad->allowed) throw;
+        if (bad->count++ == 0) bad->first = e.message;
     }
 };
 
@@ -61,6 +70,7 @@ struct Text {
     std::vector<size_t> ends;               // of the parts, in `all`; only the first of a cut text may be empty
     size_t documents = 0, train = 0;        // how many parts begin a document; how many are for training
     std::vector<Conversation> conversations = {};   // part i is the text of conversation i
+    BadLines bad = {};
     void add(std::string_view part) {
         if (!part.empty()) ends.push_back(all.append(part).size());
     }

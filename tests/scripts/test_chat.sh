@@ -83,6 +83,8 @@ check "Ctrl-C ends a conversation" interrupted
 long=$(head -c 300 /dev/zero | tr '\0' x)
 check "more than the context has room for" sh -c "printf '%s\n%s\nHi\n' $long $long | $train chat $learnt"
 expect "sample continues a text" 0 . $train sample "$learnt" --prompt "Hi"
+expect "a message beyond the context is said" 0 'chat: got [0-9]* tokens, and the context is [0-9]*: the beginning is' \
+    sh -c "head -c 3000 README.md | tr '\n' ' ' | $train chat $learnt --max-tokens 1"
 expect "eval counts trained tokens" 0 '^val loss .* tokens 448$' $train eval "$learnt" --data "$tmp/two.jsonl"
 
 check "a sample of their characters alone" $train ${nano% --sample-every 0} --data "$chat" --tokenizer char --steps 2 \

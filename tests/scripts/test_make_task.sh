@@ -60,6 +60,10 @@ tr '\n' ' ' >"$tmp/mmlu.jsonl" <<END
     "subject": "high_school_us_history"}
 END
 makes "MMLU's JSON" mmlu mmlu.jsonl
+echo '{"activity_label": "x", "ctx_a": "", "ctx_b": "", "label": 1, "endings": ["上", "下"]}' |
+    sed 's/"x"/"天"/; s/"ctx_b": ""/"ctx_b": "地"/' >"$tmp/zh.jsonl"
+echo '{"ctx": "天:  地", "endings": ["上", "下"], "label": 1, "delimiter": ""}' | sed 's/:  地/:  地/' >"$tmp/want"
+makes "no blank in Chinese" hellaswag zh.jsonl
 printf '0\n' >"$tmp/valid-labels.lst"
 too_few() { ! "$python" data/make_task.py piqa "$tmp/valid.jsonl" "$tmp/valid-labels.lst"; }
 check "too few labels are refused" too_few
