@@ -117,7 +117,7 @@ void show_gguf(const std::string& path, uint64_t size) {
 // ---------------------------------------------------------------------------------------------------- tokens and text
 
 void show_tokens(const std::string& path, Format kind) {
-    const Shard shard = open_token_file(path, kind);
+    const Shard shard = open_token_file(path);
     say("%s: %s, %s tokens (uint%zu)", path.c_str(), format_name(kind), with_commas(shard.tokens).c_str(),
         8 * shard.width);
     if (shard.tokens == 0) die(kExitBadContent, "%s: no tokens", path.c_str());

@@ -126,8 +126,8 @@ struct Stream {
 Input find_input(const std::string& file, const std::string& field, bool validation) {
     const std::string unpack = file.ends_with(".gz") ? "gzip" : file.ends_with(".zst") ? "zstd" : "";
     Input input = {.path = file, .unpack = unpack, .validation = validation, .bytes = InputFile(file).size};
-    if (const Source source = find_source(file); !source.is_text())
-        die_content(file, format_name(source.format), "text or JSON");
+    if (const Format format = format_of(file); format != Format::text)
+        die_content(file, format_name(format), "text or JSON");
     Stream stream(input);
     const std::string name = unpack.empty() ? file : file.substr(0, file.rfind('.'));
     const Format format = recognise_text(name, field, [&](size_t n) { return stream.look(n); });

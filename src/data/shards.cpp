@@ -2,12 +2,9 @@
 // nanoGPT's prepare.py. Nothing is allocated from a number in a file before it is checked against the file's size.
 #include "src/data/shards.h"
 #include <algorithm>
-#include <cctype>
 #include <cstring>
-#include <map>
 #include "src/base/common.h"
 #include "src/base/json.h"
-#include "src/base/words.h"
 
 using ull = unsigned long long;
 
@@ -45,11 +42,7 @@ uint64_t content_hash(const std::vector<std::string>& files, bool all) {
     return hash_files(files.size(), open, nullptr, all);
 }
 
-struct Listed { uint64_t tokens; uint32_t crc; };         // a shard in the manifest
-
-// Reads what build/prep has recorded about a folder's shards; returns none if it did not make the folder.
-// kExitBadContent if it has not finished there.
-static std::map<std::string, Listed> read_manifest(const std::string& folder) {
+std::map<std::string, Listed> read_manifest(const std::string& folder) {
     const std::string path = path_join(folder, "manifest.json"), begun = path_join(folder, "prep.json");
     std::map<std::string, Listed> shards;
     if (!file_exists(path)) {
@@ -65,19 +58,19 @@ static std::map<std::string, Listed> read_manifest(const std::string& folder) {
     return shards;
 }
 
-void check_manifest(const Source& source, const std::vector<uint32_t>& crcs) {
+void check_manifest(const std::vector<std::string>& files, const std::vector<uint32_t>& crcs) {
     const char* const again = "what build/prep wrote there; make the shards anew in another folder";
     std::string folder;
     std::map<std::string, Listed> listed;
-    for (size_t i = 0; i < source.files.size() && source.format == Format::llmc; i++) {
-        const std::string &file = source.files[i], beside = parent_folder(file);
+    for (size_t i = 0; i < files.size(); i++) {
+        const std::string &file = files[i], beside = parent_folder(file);
         if (beside != folder) listed = read_manifest(folder = beside);
-        if (listed.empty()) continue;
+        if (listed.empty() || format_of(file) != Format::llmc) continue;
         const auto found = listed.find(base_name(file));
         if (found == listed.end()) die_content("data: " + file, "a file that manifest.json does not list", again);
         if (!crcs.empty() && crcs[i] != found->second.crc)
             die_content("data: " + file, format("CRC-32C %08x", crcs[i]), format("%08x, ", found->second.crc) + again);
-        if (const uint64_t n = open_token_file(file, source.format).tokens; n != found->second.tokens)
+        if (const uint64_t n = open_token_file(file).tokens; n != found->second.tokens)
             die_content("data: " + file, with_commas(n) + " tokens", with_commas(found->second.tokens) + ", " + again);
     }
 }
@@ -99,112 +92,12 @@ const char* format_name(Format format) {
 struct LlmcKind { uint32_t magic, version, width; };        // width: bytes of a token
 static constexpr LlmcKind llmc_kinds[] = {{20240520, 1, 2}, {20240801, 7, 4}};     // of GPT-2, of Llama 3
 
-// Tells tokens from what only build/prep can read.
-static Format recognise(const std::string& path) {
+Format format_of(const std::string& path) {
     const std::string head = beginning(InputFile(path, "data"), 8);
     if (path.ends_with(".npy") || head.starts_with("\x93NUMPY")) return Format::npy;
     for (const LlmcKind& kind : llmc_kinds)
         if (head.size() >= 4 && std::memcmp(head.data(), &kind.magic, 4) == 0) return Format::llmc;
     return path.ends_with(".bin") ? Format::raw : Format::text;
-}
-
-// Whether a file of this name in a folder is no data.
-static bool is_beside_data(std::string name) {
-    static const Words about = split("readme license licence copying notice authors citation contributing changelog "
-                                     "dataset_info dataset_infos dataset_dict checksums sha256sums md5sums");
-    std::ranges::transform(name, name.begin(), [](unsigned char c) { return char(std::tolower(c)); });
-    const auto ends = [&](const std::string& end) { return name.ends_with(end); };
-    return std::ranges::any_of(split("~ .bak .orig .old .swp .tmp"), ends) ||
-        contains(about, name.substr(0, name.find('.')));
-}
-
-// Appends the files of a folder to a source, and returns the folders in it.
-static std::vector<std::string> list_files(const std::string& folder, Source* source) {
-    std::vector<std::string> folders;
-    for (const std::string& name : list_directory(folder)) {
-        const std::string path = path_join(folder, name);
-        if (name[0] != '.')
-            (is_directory(path) ? folders : is_beside_data(name) ? source->others : source->files).push_back(path);
-    }
-    return folders;
-}
-
-Source find_files(const std::string& path) {
-    Source source = {.path = path};
-    if (is_directory(path)) {
-        const std::vector<std::string> folders = list_files(path, &source);
-        if (!source.files.empty()) source.others.insert(source.others.end(), folders.begin(), folders.end());
-        else for (const std::string& folder : folders) list_files(folder, &source);
-        if (source.files.empty()) source.files.swap(source.others);
-    } else {
-        source.files = file_exists(path) ? std::vector<std::string>{path} : expand_glob(path);
-        std::erase_if(source.files, is_directory);
-    }
-    return source;
-}
-
-Source find_source(const std::string& path) {
-    Source source = find_files(path);
-    for (const auto& [name, shard] : read_manifest(path))
-        if (std::ranges::count(source.files, path_join(path, name)) == 0)
-            die(kExitBadContent, "data: %s: it is missing, and manifest.json lists it; run build/prep again in "
-                "another folder", path_join(path, name).c_str());
-    // A manifest and tokenizer.json beside shards are no data.
-    const auto ends_with = [](const char* end) { return [end](const std::string& f) { return f.ends_with(end); }; };
-    if (source.files.size() > 1 && std::ranges::any_of(source.files, ends_with(".bin")))
-        std::erase_if(source.files, ends_with(".json"));
-    if (source.files.empty())
-        die(kExitNoInput, "data: %s: no file is there or matches it; give --data or --val-data", path.c_str());
-    source.format = recognise(source.files[0]);
-    check_formats(source, recognise);
-    check_manifest(source, {});
-    return source;
-}
-
-void check_formats(const Source& source, const std::function<Format(const std::string& file)>& format_of) {
-    for (const std::string& file : source.files)
-        if (const Format format = format_of(file); format != source.format)
-            die_content("data: " + file, format_name(format), format_name(source.format) + (" as " + source.files[0]));
-}
-
-// Removes the files with one of these words in their name from a source, unless all have one, and returns them.
-static std::vector<std::string> take(Source* source, const Words& words) {
-    std::vector<std::string> taken, left;
-    for (const std::string& file : source->files) {
-        std::string name = file.starts_with(source->path) ? file.substr(source->path.size()) : base_name(file);
-        std::ranges::transform(name, name.begin(), [](unsigned char c) {
-            return std::isalpha(c) ? char(std::tolower(c)) : ' ';
-        });
-        const bool has = std::ranges::any_of(split(name), [&](const std::string& w) { return contains(words, w); });
-        (has ? taken : left).push_back(file);
-    }
-    if (left.empty()) return {};
-    source->files = left;
-    return taken;
-}
-
-Source take_validation(Source* source) {
-    const std::string beside = path_join(parent_folder(source->files[0]), "val.bin");
-    if (source->files.size() == 1 && base_name(source->files[0]) == "train.bin" && file_exists(beside))
-        return find_source(beside);
-    const std::vector<std::string> tests = take(source, {"test"});
-    source->others.insert(source->others.end(), tests.begin(), tests.end());
-    Source val = {.path = source->path, .files = take(source, split("val valid validation dev eval"))};
-    val.format = source->format;
-    return val;
-}
-
-std::string describe_files(const Source& train, const Source& val) {
-    if (train.files.size() == 1 && val.files.empty() && train.others.empty()) return "";
-    std::string text;
-    const auto add = [&](const char* what, const std::vector<std::string>& files) {
-        for (size_t i = 0; i < std::min<size_t>(files.size(), 3); i++) text += (i ? ", " : what) + base_name(files[i]);
-        if (files.size() > 3) text += format(" and %zu more", files.size() - 3);
-    };
-    add("; training: ", train.files);
-    add("; validation: ", val.files);
-    add("; not taken: ", train.others);
-    return text;
 }
 
 std::string find_data_file(const std::string& name, const char* what_to_do) {
@@ -213,6 +106,10 @@ std::string find_data_file(const std::string& name, const char* what_to_do) {
         if (const std::string path = beside + "/" + folder + "data/" + name; file_exists(path)) return path;
     if (file_exists("data/" + name)) return "data/" + name;
     die(kExitNoInput, "%s: it is not beside the program; %s", name.c_str(), what_to_do);
+}
+
+std::string find_story(const char* name) {
+    return find_data_file(name, "run ninja, which makes the built-in text, or give --data");
 }
 
 // ---- token files
@@ -269,7 +166,8 @@ static void read_raw(Shard* s) {
                     "uint16; rename it to NAME.u32.bin or .u64.bin, or to .u16.bin if it is uint16");
 }
 
-Shard open_token_file(const std::string& path, Format format) {
+Shard open_token_file(const std::string& path) {
+    const Format format = format_of(path);
     Shard s = {.name = path, .file = std::make_shared<InputFile>(path, "data")};
     if (format == Format::raw) read_raw(&s);
     s.tokens = s.file->size / s.width;  // of raw tokens

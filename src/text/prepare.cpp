@@ -177,7 +177,7 @@ std::string cached_vocabulary(const Vocabulary& vocabulary, const std::string& f
 
 TextChoice choose_text(const DataOptions& o, const std::string& folder, const Progress& progress) {
     TextChoice c;
-    c.sources = find_sources(o, find_texts);
+    c.sources = find_sources(o);
     const auto& [train, val] = c.sources;
     c.tokenizer = choose_tokenizer(o, train, val, folder, progress);
     // A new model that learns one text never sees the end-of-text token.
@@ -198,7 +198,9 @@ std::string prepare(const DataOptions& o, const std::string& given, const Progre
     const std::string folder = given.empty() ? cache_folder(o.cache) : given;
     const TextChoice c = choose_text(o, folder, progress);
     const auto& [train, val] = c.sources;
-    PrepAnswer answer;
+    PrepAnswer answer = {.files = describe_files(train, val)};
+    if (!train.is_text()) answer.train_files = train.files;
+    if (!val.files.empty() && !val.is_text()) answer.val_files = val.files;
     if (train.is_text()) answer.train = tokens_of(c, train, o, folder, progress);
     if (!val.files.empty() && val.is_text()) answer.val = tokens_of(c, val, o, folder, progress);
     if (c.tokenizer.kind != Tokenizer::none) {

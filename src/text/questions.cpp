@@ -92,11 +92,11 @@ Task read_questions(const std::string& path, const Tokenizer& tokenizer, int T) 
         read_item(parse_json(line, what.c_str()), what.c_str(), tokenizer, T, &task, &doubts);
     }
     if (!doubts.twice.empty())
-        warn("%s: two blanks precede an ending: its own or the context's, and the delimiter; say \"delimiter\": \"\" on "
-             "such lines", doubts.twice.c_str());
+        warn("%s: two blanks precede an ending: its own or the context's, and the delimiter; say \"delimiter\": \"\" "
+             "on such lines", doubts.twice.c_str());
     if (!doubts.unspaced.empty())
-        warn("%s: a blank is put before an ending in a script without blanks; \"delimiter\": \"\" on a line leaves it out",
-             doubts.unspaced.c_str());
+        warn("%s: a blank is put before an ending in a script without blanks; \"delimiter\": \"\" on a line leaves it "
+             "out", doubts.unspaced.c_str());
     if (task.items.empty()) die_content(path, "no line", "{\"ctx\": ..., \"endings\": [...], \"label\": ...}");
     return task;
 }

@@ -14,113 +14,6 @@ size_t nine_tenths(std::string_view text) {
     return text.size();
 }
 
-// ---- what a file is
-
-// What is no text, by its first bytes; the last two are.
-struct Kind { std::string_view begin; const char *name, *want; };
-constexpr const char *kUnpacked = "the text in it: build/prep FILE -o DIR makes tokens of it, for --data DIR",
-    *kText = "UTF-8 text, JSON, .npy, or a .bin of tokens", *kRows = "JSON: pandas.read_parquet(FILE)"
-    ".to_json(FILE, orient='records', lines=True) makes it", *kUtf8 = "UTF-8 text: iconv -f UTF-16 -t UTF-8 makes it";
-constexpr Kind kKinds[] = {
-    {"\x1f\x8b", "a gzip file", kUnpacked}, {"\x28\xb5\x2f\xfd", "a zstd file", kUnpacked},
-    {"PAR1", "a Parquet file", kRows}, {"ARROW1", "an Arrow file", kRows},
-    {"\xff\xff\xff\xff", "an Arrow file", kRows}, {"PK\3\4", "a zip file", kText}, {"\xfd" "7zXZ", "an xz file", kText},
-    {"BZh", "a bzip2 file", kText}, {"%PDF-", "a PDF file", kText}, {"\xff\xfe", "UTF-16", kUtf8},
-    {"\xfe\xff", "UTF-16", kUtf8}};
-
-// Returns the text from its first character on that is not blank.
-static std::string_view without_blanks(std::string_view text) {
-    text = without_mark(text);
-    return text.substr(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
-}
-
-// Returns the length of the JSON object with which a text begins, npos if its end is not there, 0 if it has none: what
-// follows a brace in JSON is a quote or the other brace.
-static size_t object_length(std::string_view text) {
-    if (!text.starts_with('{')) return 0;
-    const std::string_view inside = without_blanks(text.substr(1));
-    if (!inside.empty() && !inside.starts_with('"') && !inside.starts_with('}')) return 0;
-    int depth = 0;
-    bool quoted = false;
-    for (size_t i = 0; i < text.size(); i++) {
-        const char c = text[i];
-        if (quoted && c == '\\') i++;
-        else if (c == '"') quoted = !quoted;
-        else if (!quoted) depth += (c == '{') - (c == '}');
-        if (depth == 0) return i + 1;
-    }
-    return text.npos;
-}
-
-// Returns the format of the JSON object with which a text begins; text: it is none of a known form.
-static Format format_of_object(std::string_view text, const std::string& field) try {
-    const size_t length = object_length(text);
-    if (length == 0 || length == text.npos) return Format::text;
-    const Json record = parse_json(text.substr(0, length), "");
-    const std::string form = conversation_key(record);
-    if (form.empty()) return record.find(field) ? Format::jsonl : Format::text;
-    return form == "prompt" && record.find(form).kind() == Json::string ? Format::pairs : Format::chat;
-} catch (const Error&) {
-    return Format::text;
-}
-
-static std::string lower(std::string text) {
-    std::ranges::transform(text, text.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? char(c + 32) : c; });
-    return text;
-}
-
-bool is_one_value(std::string_view beginning) {
-    std::string_view text = without_blanks(beginning);
-    if (text.starts_with('[')) return true;
-    text = text.substr(0, text.find('\n'));
-    const size_t last = text.find_last_not_of(" \t\r");
-    return text.starts_with('{') && std::string_view("{[,").find(text[last]) != text.npos;
-}
-
-Format recognise_text(const std::string& path, const std::string& field, const Look& look) {
-    const std::string name = lower(path), what = "data: " + path;
-    std::string_view head = look(16384).substr(0, 16384);
-    for (const Kind& kind : kKinds)
-        if (head.starts_with(kind.begin)) die_content(what, kind.name, kind.want);
-    const auto is_control = [](char c) {
-        return uint8_t(c) < 0x20 && std::string_view("\t\n\v\f\r\x1b").find(c) == std::string_view::npos;
-    };
-    // Up to 1 % of a text may be control bytes. Of a compressed file or a picture, 10 % are.
-    if (head.find('\0') != head.npos || size_t(std::ranges::count_if(head, is_control)) * 100 > head.size())
-        die_content(what, "neither text nor tokens", kText);
-    if (name.ends_with(".csv") || name.ends_with(".tsv"))
-        die_content(what, "a table", "JSON with a field text, or a name that ends in .txt for the lines as they are");
-    std::string_view text;
-    bool whole = false;
-    for (size_t n = 16384; !whole; n *= 4) {    // until the first record is there
-        head = look(n);
-        whole = head.size() < n;
-        text = without_blanks(head);
-        if (text.starts_with('[')) text = without_blanks(text.substr(1));
-        if (!text.empty() && object_length(text) != text.npos) break;
-    }
-    if (const Format format = format_of_object(text, field); format != Format::text) return format;
-    const auto ends = [&](const char* end) { return name.ends_with(end) || name.ends_with(end + std::string(".txt")); };
-    if (!std::ranges::any_of(std::vector{".json", ".jsonl", ".jsonlines", ".ndjson"}, ends)) return Format::text;
-    // Its first lines may be bad.
-    for (std::string_view rest = head.substr(0, 1 << 20); !rest.empty(); next_word(&rest, '\n'))
-        if (const Format format = format_of_object(rest, field); format != Format::text) return format;
-    return Format::jsonl;
-}
-
-static Format recognise_file(const std::string& path) {
-    FileReader file(path);
-    return recognise_text(path, "text", [&](size_t n) { return file.look(n); });
-}
-
-Source find_texts(const std::string& path) {
-    Source source = find_source(path);
-    if (!source.is_text()) return source;
-    source.format = recognise_file(source.files[0]);
-    check_formats(source, recognise_file);
-    return source;
-}
-
 void require_utf8(std::string_view text, const std::string& where) {
     for (size_t at = 0; at < text.size();) {
         const Utf8Char c = decode_utf8(text.substr(at));
@@ -133,8 +26,6 @@ void require_utf8(std::string_view text, const std::string& where) {
         at += c.length;
     }
 }
-
-// ---- its text
 
 static void read_records(const std::string& path, bool masked, Text* text) {
     RecordReader records = {"data: " + path, &text->bad};

@@ -6,29 +6,14 @@
 #include <vector>
 #include "src/base/common.h"
 #include "src/base/json.h"
-#include "src/data/shards.h"
 #include "src/text/chat.h"
+#include "src/text/sources.h"
 
 // Called often while a function works, with the tokens made so far. It may throw.
 using Progress = std::function<void(uint64_t tokens)>;
 
-// Returns text without the byte order mark with which it may begin.
-inline std::string_view without_mark(std::string_view text) {
-    return text.substr(text.starts_with("\xef\xbb\xbf") ? 3 : 0);
-}
-inline bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r") == line.npos; }
 size_t nine_tenths(std::string_view text);  // the byte at which character floor(9 n / 10) of n begins
 
-// Returns the next bytes of a text, n or more of them, fewer only at its end.
-using Look = std::function<std::string_view(size_t n)>;
-// Decides by its beginning what a text is, whatever its name. JSON has an object with the field `field`, or one that
-// makes a conversation, on its first line, or first in a list. What is named .json, .jsonl, .jsonlines or .ndjson is
-// read as JSON in any case. kExitBadContent: it is no text, or a table.
-Format recognise_text(const std::string& path, const std::string& field, const Look& look);
-// Whether JSON is one value, a list or an object, over all lines. Otherwise it has an object on each line.
-bool is_one_value(std::string_view beginning);
-// Does find_source's work and also tells apart the kinds of text.
-Source find_texts(const std::string& path);
 void require_utf8(std::string_view text, const std::string& where);     // kExitBadContent, with line and byte
 
 // Records that cannot be read: `allowed` of them are skipped, the next one is an error.

@@ -35,8 +35,8 @@ guess() { $train eval "$tmp/one" --task "$tmp/colours.jsonl" --data "$tmp/text.j
 check "the loss too where there are data" test "$(guess)" = val
 
 # The delimiter is the file's. Transformers gives the same figures (tests/check_task.py).
-for i in $(seq 60); do echo '{"text": "天空是蓝色的。草地是绿色的。太阳是黄色的。"}'; done >"$tmp/zh.jsonl"
-check "a model of Chinese" $train $job --steps 250 --seq-len 96 --total-batch-size 768 --data "$tmp/zh.jsonl" \
+for i in $(seq 60); do echo '{"text": "天空是蓝色的。草地是绿色的。太阳是黄色的。 "}'; done >"$tmp/zh.jsonl"
+check "a model of Chinese" $train $(echo "$job" | sed "s,120,400,g; s,$tmp/text,$tmp/zh,") --tokenizer char \
     --out-dir "$tmp/zh"
 ask() {             # PATTERN ENDINGS MORE: of three questions, whose contexts end with $end
     { printf '\357\273\277'; i=0; for ctx in 天空是 草地是 太阳是; do

@@ -174,15 +174,16 @@ expect 'a cache that cannot be' 74 'LOCKSTEP_CACHE: .*/a\.txt' env LOCKSTEP_CACH
     --data "$tmp/d.jsonl" --out-dir "$tmp/h4"
 expect 'a limit that is none' 2 'LOCKSTEP_CACHE_SIZE: got 5 apples' env LOCKSTEP_CACHE_SIZE='5 apples' \
     LOCKSTEP_CACHE="$tmp/new_cache" $train $tiny --data "$tmp/d.jsonl" --out-dir "$tmp/h4"
+bad_run="$train $tiny --out-dir $tmp/bad"
 # Lines that cannot be read. What is skipped is part of the identity.
 for bad in '{"text": "cut' '{"txet": 1}' '{"text": 5}' '["text"]' '{"text": "\ud800"}' "$(printf '{"text": "caf\351"}')" \
     '{"text": NaN}' 'no JSON' '{"text": "a", "text": "b"}' '{"messages": []}'; do
     { head -n 9 "$tmp/d.jsonl"; printf '%s\n%s\n' "$bad" "$bad"; sed 1,9d "$tmp/d.jsonl"; } >"$tmp/bad.jsonl"
-    expect "$bad is bad" 65 'bad.jsonl: line 10: ' run bad --data "$tmp/bad.jsonl"
-    expect "twice" 65 'bad.jsonl: line 11: .*--skip-bad-lines allows no more' run bad --data "$tmp/bad.jsonl" \
+    expect "$bad is bad" 65 'bad.jsonl: line 10: ' $bad_run --data "$tmp/bad.jsonl"
+    expect "twice" 65 'bad.jsonl: line 11: .*--skip-bad-lines allows no more' $bad_run --data "$tmp/bad.jsonl" \
         --skip-bad-lines 1
     expect "and skipped" 0 '400 documents of JSON; 2 bad lines are skipped, the first: .*bad.jsonl: line 10: ' \
-        run bad --data "$tmp/bad.jsonl" --skip-bad-lines 2
+        $bad_run --data "$tmp/bad.jsonl" --skip-bad-lines 2
 done
 expect "a resume skips no others" 2 'skip-bad-lines: got 3' $train --resume "$tmp/bad" --steps 3 --skip-bad-lines 3
 expect "but as many" 0 '^done' $train --resume "$tmp/bad" --steps 3
@@ -191,7 +192,7 @@ for n in 1 2; do
         --tokenizer byte --skip-bad-lines $n
 done
 tail -n +2 "$tmp/c.jsonl" | { echo '{"messages": [{"role": "user"'; cat; } >"$tmp/bad.jsonl"
-expect "the first of conversations" 0 '399 conversations.*; 1 bad lines' run bad_chat --data "$tmp/bad.jsonl" \
+expect "the first of conversations" 0 '399 conversations.*; 1 bad lines' $bad_run --data "$tmp/bad.jsonl" \
     --skip-bad-lines 1
 emptied() { $prep --empty-cache && [ "$(entries "$LOCKSTEP_CACHE" '*')" -eq 0 ]; }
 check 'prep empties it' emptied

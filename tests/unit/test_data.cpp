@@ -479,7 +479,7 @@ TEST(splits_of_a_folder) {
             make_directories(parent_folder(f.path + "/" + file));
             f.add(file, "{\"text\": \"x\"}");
         }
-        Source train = find_source(f.path);
+        Source train = find_texts(f.path);
         const Source val = take_validation(&train);
         EXPECT(names(train.files) == c.train, "%s: training%s", c.train, names(train.files).c_str());
         EXPECT(names(val.files) == c.val, "%s: validation%s", c.train, names(val.files).c_str());
@@ -491,7 +491,7 @@ TEST(splits_of_a_folder) {
     const std::string said = open_one(f.path).train.description;
     EXPECT(said.ends_with("204 training and 50 validation tokens; 4 texts; training: a.txt, b.txt, c.txt and 1 more; "
                           "validation: dev.txt; not taken: LICENSE, test.txt"), "%s", said.c_str());
-    Source lone = find_source(f.path + "/test.txt");
+    Source lone = find_texts(f.path + "/test.txt");
     EXPECT(take_validation(&lone).files.empty() && lone.files.size() == 1, "a file that is named is data");
 }
 
