@@ -35,13 +35,16 @@ guess() { $train eval "$tmp/one" --task "$tmp/colours.jsonl" --data "$tmp/text.j
 check "the loss too where there are data" test "$(guess)" = val
 
 # The delimiter is the file's. Transformers gives the same figures (tests/check_task.py).
-for i in $(seq 60); do echo '{"text": "天空是蓝色的。草地是绿色的。太阳是黄色的。 "}'; done >"$tmp/zh.jsonl"
+for i in $(seq 90); do
+    printf '{"text": "%s"}\n' 天空是蓝色的。 草地是绿色的。 太阳是黄色的。 '不 是。'
+done >"$tmp/zh.jsonl"
 check "a model of Chinese" $train $(echo "$job" | sed "s,120,400,g; s,$tmp/text,$tmp/zh,") --tokenizer char \
     --out-dir "$tmp/zh"
 ask() {             # PATTERN ENDINGS MORE: of three questions, whose contexts end with $end
     { printf '\357\273\277'; i=0; for ctx in 天空是 草地是 太阳是; do
-        echo "{\"ctx\": \"$ctx$end\", \"endings\": [$2], \"label\": $i$3}"; i=$((i + 1)); done; } >"$tmp/ask.jsonl"
-    expect "endings $2$3 after '$end'" 0 "$1" $train eval "$tmp/zh" --task "$tmp/ask.jsonl"
+        echo "{\"ctx\": \"$ctx$end\", \"endings\": [$2], \"label\": $i${3:-}}"; i=$((i + 1))
+    done; } >"$tmp/ask.jsonl"
+    expect "endings $2${3:-} after '$end'" 0 "$1" $train eval "$tmp/zh" --task "$tmp/ask.jsonl"
 }
 end='' colours='"蓝色的。", "绿色的。", "黄色的。"' spaced='" 蓝色的。", " 绿色的。", " 黄色的。"'
 ask '^ask acc 1.000' "$colours" ', "delimiter": ""'
@@ -51,7 +54,7 @@ end=' '
 ask 'line 1: two blanks precede an ending' "$colours"
 silent() { ! $train eval "$tmp/zh" --task "$tmp/ask.jsonl" 2>&1 | grep warning; }
 ask '^ask acc' "$colours" ', "delimiter": ""'
-check "which is said" silent
+check "where the file decides nothing is warned of" silent
 
 # ---- perplexity by a sliding window
 of="$train eval $tmp/one --data $tmp/text.jsonl"
