@@ -50,7 +50,7 @@ Tool tool_of(Arguments* a) {
         {{"-o", "DIR", "a new folder, or that of an interrupted start", &a->out},
          {"--tokenizer", "T", "as of train_gpt; bpe:N learns from the first 16 MiB", &a->tokenizer},
          {"--text-field", "NAME", "of JSON", &a->field},
-         {"--skip-bad-lines", "N", "leave out up to N lines of JSON that cannot be read", &a->skip_bad_lines},
+         {"--skip-bad-lines", "N", "leave out at most N lines of JSON that cannot be read", &a->skip_bad_lines},
          {"--val-frac", "X", "of the documents, for validation; of a single text its last part", &a->val_frac,
           {"from 0 to 0.5", 0, 0.5}},
          {"--shard-tokens", "N", "tokens of a shard", &a->shard_tokens, {"from 1 to 2147483648", 1, 0x1p31}},
