@@ -5,9 +5,9 @@
 // floor((tokens - 1) / T) samples. Documents (lines of a .jsonl, files of a folder of texts) are joined, with an
 // end-of-text token before each; a single text has none.
 //
-// The validation data are val_data, or else files of `data` with such names (src/text/sources.h), or else the last tenth
-// of `data`: of the characters of a single text, of the tokens of token files, and of several documents those that begin
-// in the last tenth of the bytes, at least one.
+// The validation data are val_data, or else files of `data` with such names (src/text/sources.h), or else the last
+// tenth of `data`: of the characters of a single text, of the tokens of token files, and of several documents those
+// that begin in the last tenth of the bytes, at least one.
 //
 // Each conversation (src/text/chat.h) is one sample, padded or cut to T tokens. The loss ignores targets of -1.
 #pragma once

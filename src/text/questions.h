@@ -5,8 +5,8 @@
 //      "delimiter": ""}
 //
 // Context and ending become tokens together, with the delimiter between, a space if the line does not say, as in the
-// lm-evaluation-harness (target_delimiter); those of the ending are scored. Warns where that makes two blanks, or stands
-// between characters that are written without blanks. A text that is too long loses its beginning.
+// lm-evaluation-harness (target_delimiter); those of the ending are scored. Warns where that makes two blanks, or
+// stands between characters that are written without blanks. A text that is too long loses its beginning.
 #pragma once
 #include "src/data/data.h"
 #include "src/text/tokenizer.h"

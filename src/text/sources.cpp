@@ -71,17 +71,20 @@ bool is_one_value(std::string_view beginning) {
     return text.starts_with('{') && std::string_view("{[,").find(text[last]) != text.npos;
 }
 
+static void require_text(std::string_view text, const std::string& what) {
+    const auto is_control = [](char c) {
+        return uint8_t(c) < 0x20 && std::string_view("\t\n\v\f\r\x1b").find(c) == std::string_view::npos;
+    };
+    // Up to 1 % of a text may be control bytes. Of a compressed file or a picture, 10 % are.
+    if (text.find('\0') != text.npos || size_t(std::ranges::count_if(text, is_control)) * 100 > text.size())
+        die_content(what, "neither text nor tokens", kText);
+}
+
 Format recognise_text(const std::string& path, const std::string& field, const Look& look) {
     const std::string name = lower(path), what = "data: " + path;
     std::string_view head = look(16384).substr(0, 16384);
     for (const Kind& kind : kKinds)
         if (head.starts_with(kind.begin)) die_content(what, kind.name, kind.want);
-    const auto is_control = [](char c) {
-        return uint8_t(c) < 0x20 && std::string_view("\t\n\v\f\r\x1b").find(c) == std::string_view::npos;
-    };
-    // Up to 1 % of a text may be control bytes. Of a compressed file or a picture, 10 % are.
-    if (head.find('\0') != head.npos || size_t(std::ranges::count_if(head, is_control)) * 100 > head.size())
-        die_content(what, "neither text nor tokens", kText);
     if (name.ends_with(".csv") || name.ends_with(".tsv"))
         die_content(what, "a table", "JSON with a field text, or a name that ends in .txt for the lines as they are");
     std::string_view text;
@@ -95,7 +98,10 @@ Format recognise_text(const std::string& path, const std::string& field, const L
     }
     if (const Format format = format_of_object(text, field); format != Format::text) return format;
     const auto ends = [&](const char* end) { return name.ends_with(end) || name.ends_with(end + std::string(".txt")); };
-    if (!std::ranges::any_of(std::vector{".json", ".jsonl", ".jsonlines", ".ndjson"}, ends)) return Format::text;
+    if (!std::ranges::any_of(std::vector{".json", ".jsonl", ".jsonlines", ".ndjson"}, ends)) {
+        require_text(head.substr(0, 16384), what);
+        return Format::text;
+    }
     // Its first lines may be bad.
     for (std::string_view rest = head.substr(0, 1 << 20); !rest.empty(); next_word(&rest, '\n'))
         if (const Format format = format_of_object(rest, field); format != Format::text) return format;
