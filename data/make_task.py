@@ -6,13 +6,15 @@
     make_task.py piqa valid.jsonl valid-labels.lst >piqa.jsonl              the labels may also be in the questions
     make_task.py mmlu college_biology_test.csv >college_biology.jsonl       a file per subject
 
-Texts are put together as the lm-evaluation-harness 0.4 does, without examples in front.
+Texts are put together as the lm-evaluation-harness 0.4 does, without examples in front. Where context and endings meet
+in Chinese or Japanese, "delimiter": "" says that no blank stands between.
 """
 import csv
 import json
 import os
 import re
 import sys
+import unicodedata
 
 
 def tidy(text):
@@ -54,7 +56,10 @@ def main(kind, path, labels=None):
             questions = [q | {"label": label} for q, label in zip(questions, file.read().split(), strict=True)]
     for q in questions:
         context, endings, label = {"hellaswag": hellaswag, "arc": arc, "piqa": piqa, "mmlu": mmlu}[kind](q)
-        print(json.dumps({"ctx": context, "endings": endings, "label": int(label)}, ensure_ascii=False))
+        wide = all(unicodedata.east_asian_width(c) in "WF" and not "\uac00" <= c <= "\ud7a3"
+                   for c in [context[-1:] or " "] + [e[:1] or " " for e in endings])
+        line = {"ctx": context, "endings": endings, "label": int(label)} | ({"delimiter": ""} if wide else {})
+        print(json.dumps(line, ensure_ascii=False))
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ def score(folder, file):
         context = item["ctx"].rstrip()
         scores = []
         for ending in item["endings"]:
-            continuation = item["ctx"][len(context):] + " " + ending
+            continuation = item["ctx"][len(context):] + item.get("delimiter", " ") + ending
             begin = [eot] if eot is not None else []
             ids = begin + tokenizer.encode(context + continuation, add_special_tokens=False)
             n = len(ids) - len(begin + tokenizer.encode(context, add_special_tokens=False))

@@ -18,6 +18,7 @@
 #include "src/data/shards.h"
 #include "src/run/log.h"
 #include "src/text/model_file.h"
+#include "src/text/text.h"
 #include "src/text/tokenizer.h"
 #include "tools/tool.h"
 
@@ -116,7 +117,7 @@ void show_gguf(const std::string& path, uint64_t size) {
 // ---------------------------------------------------------------------------------------------------- tokens and text
 
 void show_tokens(const std::string& path, Format kind) {
-    const Shard shard = open_token_file(path, kind);
+    const Shard shard = open_token_file(path);
     say("%s: %s, %s tokens (uint%zu)", path.c_str(), format_name(kind), with_commas(shard.tokens).c_str(),
         8 * shard.width);
     if (shard.tokens == 0) die(kExitBadContent, "%s: no tokens", path.c_str());
@@ -279,7 +280,7 @@ void show(const std::string& path) {
     if (path.ends_with(".bpe")) return show_tokenizer(path);
     if (head.size() > 8 && head[8] == '{' && head.substr(2, 6) == std::string(6, '\0'))
         return show_safetensors(path);
-    const Source source = find_source(path);
+    const Source source = find_texts(path);
     source.is_text() ? show_text(path, source.format) : show_tokens(path, source.format);
 }
 

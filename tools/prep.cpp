@@ -16,6 +16,7 @@
 #include <future>
 #include <optional>
 #include <regex>
+#include <set>
 #include <utility>
 #include "src/base/cache.h"
 #include "src/base/common.h"
@@ -37,18 +38,19 @@ struct Arguments {
     std::string out, tokenizer = "gpt2", field = "text";
     double val_frac = 0.01;
     uint64_t shard_tokens = 100000000;
-    int threads = available_cpus();
+    int threads = available_cpus(), skip_bad_lines = 0;
     bool empty_cache = false;
 };
 
 Tool tool_of(Arguments* a) {
     return {"prep",
         "usage: prep INPUT... -o DIR [options]\n"
-        "Writes the tokens of texts as shards for train_gpt --data DIR. INPUT: a file, folder or quoted glob of .jsonl "
-        "or\ntext files (a file is a document), also as .gz or .zst.\n",
+        "Writes the tokens of texts as shards for train_gpt --data DIR. INPUT: a file, folder or quoted glob of JSON "
+        "or\ntext files (a text file is a document), also as .gz or .zst.\n",
         {{"-o", "DIR", "a new folder, or that of an interrupted start", &a->out},
          {"--tokenizer", "T", "as of train_gpt; bpe:N learns from the first 16 MiB", &a->tokenizer},
-         {"--text-field", "NAME", "of .jsonl", &a->field},
+         {"--text-field", "NAME", "of JSON", &a->field},
+         {"--skip-bad-lines", "N", "leave out at most N lines of JSON that cannot be read", &a->skip_bad_lines},
          {"--val-frac", "X", "of the documents, for validation; of a single text its last part", &a->val_frac,
           {"from 0 to 0.5", 0, 0.5}},
          {"--shard-tokens", "N", "tokens of a shard", &a->shard_tokens, {"from 1 to 2147483648", 1, 0x1p31}},
@@ -63,34 +65,16 @@ Tool tool_of(Arguments* a) {
 
 struct Input {
     std::string path, unpack;               // unpack: the program that prints it, or ""
-    bool jsonl;
-    uint64_t bytes;                         // on the disk
+    bool validation = false;                // by its name
+    bool divided = true;                    // no input is for validation by its name
+    uint64_t bytes = 0;                     // on the disk
+    enum Kind { text, lines, value } kind = text;       // lines of JSON; one value of JSON
 };
 
 void warn_of_markup(const std::string& path, std::string_view head) {
     const size_t at = std::min(head.find_first_not_of(" \t\r\n"), head.size());
     if (head.substr(at).starts_with("<!") || head.substr(at).starts_with("<html"))
         warn("%s: looks like HTML: its tags become tokens, too", path.c_str());
-    if (path.ends_with(".csv") || path.ends_with(".tsv"))
-        warn("%s: a table: each line is text as it stands", path.c_str());
-}
-
-std::vector<Input> find_inputs(const std::vector<std::string>& paths) {
-    std::vector<Input> inputs;
-    for (const std::string& path : paths) {
-        const std::vector<std::string> files = find_files(path);
-        if (files.empty()) die(kExitNoInput, "%s: no file is there or matches it", path.c_str());
-        for (const std::string& file : files) {
-            const std::string unpack = file.ends_with(".gz") ? "gzip" : file.ends_with(".zst") ? "zstd" : "";
-            const std::string name = unpack.empty() ? file : file.substr(0, file.rfind('.'));
-            inputs.push_back({file, unpack, name.ends_with(".jsonl"), InputFile(file).size});
-            if (!unpack.empty()) continue;
-            const Source source = find_source(file);            // kExitBadContent for what is no text
-            if (!source.is_text()) die_content(file, format_name(source.format), "text or .jsonl");
-            warn_of_markup(file, FileReader(file).look(256).substr(0, 256));
-        }
-    }
-    return inputs;
 }
 
 // The bytes of one input in order, unpacked.
@@ -139,9 +123,46 @@ struct Stream {
     }
 };
 
-// Whole documents: lines of a .jsonl, or one text.
+Input find_input(const std::string& file, const std::string& field, bool validation) {
+    const std::string unpack = file.ends_with(".gz") ? "gzip" : file.ends_with(".zst") ? "zstd" : "";
+    Input input = {.path = file, .unpack = unpack, .validation = validation, .bytes = InputFile(file).size};
+    if (const Format format = format_of(file); format != Format::text)
+        die_content(file, format_name(format), "text or JSON");
+    Stream stream(input);
+    const std::string name = unpack.empty() ? file : file.substr(0, file.rfind('.'));
+    const Format format = recognise_text(name, field, [&](size_t n) { return stream.look(n); });
+    const std::string_view head = stream.look(16384).substr(0, 16384);
+    if (format != Format::text) input.kind = is_one_value(head) ? Input::value : Input::lines;
+    else warn_of_markup(file, head);
+    return input;
+}
+
+// Finds the inputs, those for validation behind the others, and says what they are.
+std::vector<Input> find_inputs(const std::vector<std::string>& paths, const std::string& field) {
+    constexpr const char* kKinds[] = {"text", "JSON lines", "a JSON value"};
+    std::vector<Input> inputs, val;
+    for (const std::string& path : paths) {
+        Source train = find_files(path);
+        if (train.files.empty()) die(kExitNoInput, "%s: no file is there or matches it", path.c_str());
+        const Source held_out = take_validation(&train);
+        std::set<std::string> kinds;
+        for (const Source* part : {&std::as_const(train), &held_out})
+            for (const std::string& file : part->files) {
+                std::vector<Input>& to = part == &train ? inputs : val;
+                to.push_back(find_input(file, field, part == &held_out));
+                kinds.insert(kKinds[to.back().kind]);
+            }
+        std::fprintf(stderr, "prep: %s: %s%s\n", path.c_str(), join({kinds.begin(), kinds.end()}, " and ").c_str(),
+                     describe_files(train, held_out).c_str());
+    }
+    inputs.insert(inputs.end(), val.begin(), val.end());
+    for (Input& input : inputs) input.divided = val.empty();
+    return inputs;
+}
+
+// Whole documents: lines of JSON, one value of JSON, or one text.
 constexpr size_t kChunk = 4 << 20;
-struct Chunk { std::string text; bool jsonl; std::string where; bool alone; };     // alone: the only text of all
+struct Chunk { std::string text; const Input& of; std::string where; bool alone; };     // alone: the only text of all
 
 [[noreturn]] void too_large(const std::string& where) {
     die(kExitOther, "%s: a text that does not fit into memory; make it several files, or lines of .jsonl",
@@ -169,16 +190,16 @@ struct Reader {
         while (input < inputs.size()) {
             const Input& of = inputs[input];
             if (!stream) stream = std::make_unique<Stream>(of);
-            size_t n = 0, want = of.jsonl ? kChunk : SIZE_MAX / 4;
+            size_t n = 0, want = of.kind == Input::lines ? kChunk : SIZE_MAX / 4;
             for (bool more = true; more && n == 0; want *= 2) {     // a line may be longer than a chunk
                 const std::string_view rest = stream->look(want);
-                more = of.jsonl && rest.size() >= want;
+                more = of.kind == Input::lines && rest.size() >= want;
                 n = more ? rest.substr(0, want).rfind('\n') + 1 : rest.size();      // npos + 1 is 0
             }
             if (n > 0) {
                 const uint64_t at = stream->at;
-                Chunk chunk = {stream->take(n), of.jsonl, of.path + ": byte " + std::to_string(at),
-                               !of.jsonl && inputs.size() == 1};
+                Chunk chunk = {stream->take(n), of, of.path + (at ? ": from byte " + std::to_string(at) : ""),
+                               of.kind == Input::text && inputs.size() == 1};
                 hashes[input] = hash_bytes(chunk.text.data(), n, hashes[input]);
                 if (at == 0) chunk.text.erase(0, n - without_mark(chunk.text).size());
                 return chunk;
@@ -199,7 +220,7 @@ struct Place { std::vector<uint64_t> hashes; uint64_t at; };
 // --------------------------------------------------------------------------------------------------------- encoding
 
 struct Part { std::vector<uint32_t> tokens; uint64_t documents = 0; };
-struct Encoded { Part parts[2]; size_t bytes = 0; };            // training, validation
+struct Encoded { Part parts[2]; size_t bytes = 0; BadLines bad = {}; };            // training, validation
 
 // Copies of a document fall on the same side.
 bool is_validation(std::string_view document, double fraction) {
@@ -218,19 +239,22 @@ void add_document(std::string_view text, const Tokenizer& tokenizer, bool begins
     part->documents++;
 }
 
-template <class F> void each_document(const Chunk& chunk, const std::string& field, const F& f) {
-    std::string_view rest = chunk.text;
-    if (!chunk.jsonl) return rest.empty() ? void() : f(rest);
-    for (size_t number = 1; !rest.empty(); number++) {
-        const std::string_view line = next_word(&rest, '\n');
-        if (is_blank(line)) continue;
-        const std::string what = chunk.where + format(", line %zu from there", number);
-        const Json json = parse_json(line, what.c_str());
+template <class F> void each_document(const Chunk& chunk, const std::string& field, BadLines* bad, const F& f) {
+    RecordReader records = {chunk.where, bad};
+    const auto add = [&](const Json& json) {
+        const char* const what = chunk.where.c_str();
+        if (json.kind() != Json::object) die_content(what, json_shown(json), "an object");
         if (!json.find(field) && !conversation_key(json).empty())
             die_content(what, describe_fields(json), field + "; conversations go to train_gpt --data as they are");
-        const std::string text = json.get_string(field, what.c_str());
+        if (!json.find(field)) die_content(what, describe_fields(json), field);
+        const std::string text = json.get_string(field, what);
         if (!text.empty()) f(std::string_view(text));
-    }
+    };
+    std::string_view rest = chunk.text;
+    if (chunk.of.kind == Input::value) return records.value(rest, add);
+    if (chunk.of.kind == Input::text) require_utf8(rest, chunk.where);
+    if (chunk.of.kind == Input::text) return rest.empty() ? void() : f(rest);
+    for (uint64_t number = 1; !rest.empty(); number++) records.line(next_word(&rest, '\n'), number, add);
 }
 
 Encoded encode(const Chunk& chunk, const Tokenizer& tokenizer, const Arguments& a) try {
@@ -238,14 +262,18 @@ Encoded encode(const Chunk& chunk, const Tokenizer& tokenizer, const Arguments& 
     out.bytes = chunk.text.size();
     if (chunk.alone) {                      // one stream without documents: its end is for validation
         const std::string_view all = chunk.text;
+        require_utf8(all, chunk.where);
         const double head = double(all.size()) * (1 - a.val_frac);
-        const size_t line = all.rfind('\n', size_t(head)), cut = line == all.npos ? size_t(head) : line + 1;
+        const size_t line = all.rfind('\n', size_t(head)), at = line == all.npos ? size_t(head) : line + 1;
+        const size_t cut = a.val_frac > 0 ? at : all.size();
         add_document(all.substr(0, cut), tokenizer, false, &out.parts[0]);
         if (cut < all.size()) add_document(all.substr(cut), tokenizer, false, &out.parts[1]);
         return out;
     }
-    each_document(chunk, a.field, [&](std::string_view text) {
-        add_document(text, tokenizer, true, &out.parts[is_validation(text, a.val_frac)]);
+    out.bad.allowed = uint64_t(a.skip_bad_lines);
+    each_document(chunk, a.field, &out.bad, [&](std::string_view text) {
+        add_document(text, tokenizer, true,
+                     &out.parts[chunk.of.divided ? is_validation(text, a.val_frac) : chunk.of.validation]);
     });
     return out;
 } catch (const std::bad_alloc&) {
@@ -259,7 +287,8 @@ Tokenizer open_tokenizer(const Arguments& a, const std::vector<Input>& inputs) {
     while (sample.size() < 16 << 20) {
         const std::optional<Chunk> chunk = reader.next();
         if (!chunk) break;
-        each_document(*chunk, a.field, [&](std::string_view text) { sample += text; });
+        BadLines bad = {.allowed = uint64_t(a.skip_bad_lines)};
+        each_document(*chunk, a.field, &bad, [&](std::string_view text) { sample += text; });
     }
     const std::string_view view = sample;
     return tokenizer_open(a.tokenizer, &view);
@@ -278,8 +307,11 @@ struct Output {
 std::string identity(const Arguments& a, const std::vector<Input>& inputs) {
     std::vector<std::string> files;
     for (const Input& i : inputs) files.push_back(JsonLine().add("path", i.path).add("bytes", i.bytes).text());
-    return JsonLine().add("tokenizer", a.tokenizer).add("text_field", a.field).add("val_frac", a.val_frac)
-        .add("shard_tokens", a.shard_tokens).raw("inputs", "[" + join(files, ",") + "]").text();
+    JsonLine json;
+    json.add("tokenizer", a.tokenizer).add("text_field", a.field).add("val_frac", a.val_frac)
+        .add("shard_tokens", a.shard_tokens).raw("inputs", "[" + join(files, ",") + "]");
+    if (a.skip_bad_lines) json.add("skip_bad_lines", a.skip_bad_lines);
+    return json.text();
 }
 
 // Files that a killed start leaves, beside shards, tokenizer.json and prep.json. These are all names that the program
@@ -317,6 +349,7 @@ struct Job {
     const std::vector<Input>& inputs;
     FolderLock lock = {};
     Output out[2] = {{"train", {}, {}}, {"val", {}, {}}};
+    BadLines bad = {.allowed = uint64_t(a.skip_bad_lines)};     // so far
     uint64_t saves = 0;                     // 0: all is done
     int vocab_size = 0;
     size_t width = 0;                       // bytes of a token
@@ -351,6 +384,7 @@ struct Job {
         JsonLine json;
         json.raw("of", identity(a, inputs)).add("vocab_size", vocab_size).add("token_bytes", width).add("saves", saves)
             .raw("hashes", "[" + join(hashes, ",") + "]").add("at", place.at).add("tokenizer", tokenizer);
+        if (a.skip_bad_lines) json.add("bad_lines", bad.count).add("first_bad", bad.first);
         for (const Output& o : out)
             json.raw(o.name, JsonLine().add("documents", o.documents).add("tokens", o.total)
                                  .add("rest", crc32c(0, o.tokens.data(), o.tokens.size() * 4))
@@ -375,6 +409,8 @@ struct Job {
             die(kExitUsage, "-o: %s: it was begun with other inputs or options; give those, or another folder",
                 a.out.c_str());
         saves = state.get_u64("saves", what);
+        if (a.skip_bad_lines) bad.count = state.get_u64("bad_lines", what);
+        if (a.skip_bad_lines) bad.first = state.get_string("first_bad", what);
         for (Output& o : out) {
             const Json of = state.at(o.name, what);
             o.documents = of.get_u64("documents", what);
@@ -424,7 +460,7 @@ struct Meter {                              // of what is done, on a terminal
 };
 
 int run(const Arguments& a) {
-    const std::vector<Input> inputs = find_inputs(a.inputs);
+    const std::vector<Input> inputs = find_inputs(a.inputs, a.field);
     Job job = {a, inputs};
     uint64_t bytes = 0;
     for (const Input& i : inputs) bytes += i.bytes;
@@ -473,6 +509,11 @@ int run(const Arguments& a) {
         const Encoded encoded = done.result.get();
         bool full = false;
         text_bytes += encoded.bytes;
+        if (job.bad.first.empty()) job.bad.first = encoded.bad.first;
+        job.bad.count += encoded.bad.count;
+        if (job.bad.count > job.bad.allowed)
+            die(kExitBadContent, "%s; in all %llu lines are bad, and %d may be", encoded.bad.first.c_str(),
+                (unsigned long long)job.bad.count, a.skip_bad_lines);
         for (int k = 0; k < 2; k++) {
             Output& o = job.out[k];
             const Part& part = encoded.parts[k];
@@ -499,6 +540,8 @@ int run(const Arguments& a) {
     while (!under_way.empty()) take();
     job.finish({reader.hashes, UINT64_MAX});
     if (isatty(2)) std::fputc('\n', stderr);
+    if (job.bad.count)
+        warn("%s bad lines are skipped, the first: %s", with_commas(job.bad.count).c_str(), job.bad.first.c_str());
     for (const Output& o : job.out)
         std::printf("%s: %s documents, %s tokens, %zu shards\n", o.name, with_commas(o.documents).c_str(),
                     with_commas(o.total).c_str(), o.shards.size());

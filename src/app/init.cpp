@@ -125,6 +125,7 @@ DataOptions data_options(const Options& o, const Init& init) {
             .init_vocab = init.config.shape.V,
             .vocab_size = o.shape.V,
             .seq_len = o.shape.T,
+            .skip_bad_lines = o.skip_bad_lines,
             .frozen = o.freezes(),
             .init_eot = !init.folder.empty() && !init.config.no_eot,
             .evaluates = o.command != "train" || o.eval_every > 0};

@@ -92,43 +92,44 @@ std::string text_of_leader(Comm* comm, const std::string& mine) {
 }
 bool leads(const Comm* comm) { return !comm || comm->local_rank == 0; }
 
-Tokens open_shards(const Source& source, bool split, Comm* comm) {
+Tokens open_shards(const std::vector<std::string>& files, bool split, Comm* comm) {
     Tokens all;
     all.files = std::make_shared<Content>();
-    for (const std::string& path : source.files) {
-        all.shards.push_back(open_token_file(path, source.format));
+    for (const std::string& path : files) {
+        all.shards.push_back(open_token_file(path));
         all.files->files.push_back(all.shards.back().file);
         all.count += all.shards.back().tokens;
     }
     std::vector<uint32_t> crcs;
     if (leads(comm)) all.files->hash = content_hash(all.files->files, &crcs);
-    if (leads(comm)) check_manifest(source, crcs);
+    if (leads(comm)) check_manifest(files, crcs);
     all.content = format("%016llx", ull(of_leader(comm, all.files->hash)));
     all.cut = split ? nine_tenths_of(all.count) : all.count;
     return all;
 }
 
 // Opens what build/prep has made of a text.
-Tokens open_prepared(const Source& source, const std::string& folder) {
+Tokens open_prepared(const std::string& path, const std::string& folder) {
     const PreparedTokens about = read_prepared(folder);
     const auto file = std::make_shared<InputFile>(path_join(folder, "tokens.bin"), "data");
     if (const uint64_t want = checked_mul(about.count, about.width, "tokens.json"); file->size != want)
         die_content("data: " + file->path, with_commas(file->size) + " bytes", with_commas(want) + "; remove it");
-    const Shard shard = {.width = size_t(about.width), .tokens = about.count, .name = source.path, .file = file,
+    const Shard shard = {.width = size_t(about.width), .tokens = about.count, .name = path, .file = file,
                          .masked = about.masked};
     return {.shards = {shard}, .count = about.count, .cut = about.cut, .train_hash = about.train_hash,
             .val_hash = about.val_hash, .note = about.note};
 }
 
-std::string story_file(const char* name) {
-    return find_data_file(name, "run ninja, which makes the built-in text, or give --data");
-}
-
-// Whether anything has to be tokenised, or tokens have a text.
-bool needs_prep(const DataOptions& o, const Sources& s) {
-    const bool is_text = s.train.is_text() || (!s.val.files.empty() && s.val.is_text());
-    const std::string beside = path_join(parent_folder(s.train.files[0]), "manifest.json");     // prep's own shards
-    return is_text || !o.tokenizer.empty() || !o.init_tokenizer.empty() || !o.task.empty() || file_exists(beside);
+// Whether the data are a file of tokens, and for validation perhaps another one, that have no text. build/prep knows
+// what all others are.
+bool is_tokens(const DataOptions& o) {
+    const auto is_token_file = [](const std::string& path) {
+        return file_exists(path) && !is_directory(path) && format_of(path) != Format::text &&
+            !file_exists(path_join(parent_folder(path), "manifest.json"));      // prep's own shards
+    };
+    const bool has_text = !o.tokenizer.empty() || !o.init_tokenizer.empty() || !o.task.empty();
+    return !has_text && base_name(o.data) != "train.bin" && is_token_file(o.data) &&
+        (o.val_data.empty() || is_token_file(o.val_data));
 }
 
 // Whether the run is one on the built-in stories in bytes. Those are prepared when the program is built.
@@ -150,7 +151,7 @@ bool is_there(const std::string& text) {
 
 PrepAnswer answer_of_prep(DataOptions o, Comm* comm) {
     if (is_default(o)) {
-        const std::string path = story_file("stories/answer.json");
+        const std::string path = find_story("stories/answer.json");
         return parse_prep_answer(read_file(path), parent_folder(path));
     }
     o.says = !comm || comm->rank == 0;
@@ -159,6 +160,12 @@ PrepAnswer answer_of_prep(DataOptions o, Comm* comm) {
     std::string answer = leads(comm) ? ask_prep(request, progress) : "";
     if (leads(comm) && !is_there(answer)) answer = ask_prep(request, progress);     // the cache was just emptied
     return parse_prep_answer(text_of_leader(comm, answer), "");
+}
+
+PrepAnswer answer_of_tokens(const DataOptions& o) {
+    PrepAnswer answer = {.train_files = {o.data}};
+    if (!o.val_data.empty()) answer.val_files = {o.val_data};
+    return answer;
 }
 
 void require_samples(const Dataset& d, const std::string& path, const char* part) {
@@ -182,31 +189,23 @@ void check_tokens(const Dataset& set, int vocab_size) {
         }
 }
 
-std::string describe(const Data& data, const Sources& s, const Tokens& tokens, bool built_in) {
-    if (!tokens.note.empty()) return s.train.path + ": " + tokens.note;
-    std::string text = (built_in ? "built-in stories" : s.train.path) + ": " + with_commas(data.train.tokens) +
-        " training and " + with_commas(data.val.tokens) + " validation tokens";
+std::string describe(const Data& data, const std::string& files, const Tokens& tokens, const DataOptions& o) {
+    std::string text = (o.data.empty() ? "built-in stories" : o.data) + ": ", more = tokens.note;
+    const std::string val = with_commas(data.val.tokens);
+    const bool masked = (o.whole ? data.val : data.train).shards[0].masked;
+    if (!masked) text += (o.whole ? "" : with_commas(data.train.tokens) + " training and ") + val;
+    if (!masked) text += o.whole ? " tokens" : " validation tokens";
     uint64_t bytes = 0;
     if (tokens.files)
         for (const auto& file : tokens.files->files) bytes += file->size;
-    if (bytes <= kHashed) return text;
-    return text + format("; a resume compares 1 of %llu blocks of 64 KiB", ull(ceil_div(bytes, kHashed)));
+    if (bytes > kHashed) more = format("a resume compares 1 of %llu blocks of 64 KiB", ull(ceil_div(bytes, kHashed)));
+    return text + (masked || more.empty() ? "" : "; ") + more + files;
 }
 
 }  // namespace
 
-Sources find_sources(const DataOptions& o, Source (*find)(const std::string& path)) {
-    Sources s;
-    s.train = find(o.data.empty() ? story_file("stories_train.jsonl") : o.data);
-    if (!o.whole) s.val = take_validation(&s.train);
-    if (!o.val_data.empty()) s.val = find(o.val_data);
-    else if (o.data.empty()) s.val = find(story_file("stories_val.jsonl"));
-    return s;
-}
-
 Data open_data(const DataOptions& o, Comm* comm) {
-    const Sources s = find_sources(o, find_source);
-    const PrepAnswer answer = needs_prep(o, s) ? answer_of_prep(o, comm) : PrepAnswer();
+    const PrepAnswer answer = is_tokens(o) ? answer_of_tokens(o) : answer_of_prep(o, comm);
     Data data = {.start = answer.start, .task = answer.task};
     if (!answer.vocabulary.empty()) data.vocabulary = read_vocabulary(answer.vocabulary);
     const int without = o.init_vocab ? o.init_vocab : o.vocab_size ? o.vocab_size : 50257;
@@ -214,21 +213,25 @@ Data open_data(const DataOptions& o, Comm* comm) {
 
     for (const int token : data.start)
         CHECK(token >= 0 && token < data.vocab_size, "build/prep answers the token %d", token);
-    const bool split = s.val.files.empty();
-    Tokens tokens = s.train.is_text() ? open_prepared(s.train, answer.train) : open_shards(s.train, split, comm);
+    const bool split = answer.val.empty() && answer.val_files.empty();
+    const std::string& val_path = o.val_data.empty() ? o.data : o.val_data;
+    const auto open = [&](const std::string& path, const std::string& folder, const std::vector<std::string>& files) {
+        return folder.empty() ? open_shards(files, split, comm) : open_prepared(path, folder);
+    };
+    Tokens tokens = open(o.data, answer.train, answer.train_files);
     if (o.whole) tokens.cut = 0;
     data.train = make_dataset(tokens, 0, tokens.cut, o.seq_len);
     if (split) {
         data.val = make_dataset(tokens, tokens.cut, tokens.count, o.seq_len);
     } else {
-        const Tokens val = s.val.is_text() ? open_prepared(s.val, answer.val) : open_shards(s.val, false, comm);
+        const Tokens val = open(val_path, answer.val, answer.val_files);
         data.val = make_dataset(val, 0, val.count, o.seq_len);
     }
-    if (!o.whole) require_samples(data.train, s.train.path, "training");
-    if (o.evaluates) require_samples(data.val, split ? s.train.path : s.val.path, o.whole ? "usable" : "validation");
+    if (!o.whole) require_samples(data.train, o.data, "training");
+    if (o.evaluates) require_samples(data.val, val_path, o.whole ? "usable" : "validation");
     if (!o.whole)                           // else all of them are read at once
         for (const Dataset* part : {&data.val, &data.train}) check_tokens(*part, data.vocab_size);
-    data.train.description = describe(data, s, tokens, o.data.empty());
+    data.train.description = describe(data, answer.files, tokens, o);
     return data;
 }
 

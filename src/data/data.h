@@ -5,9 +5,9 @@
 // floor((tokens - 1) / T) samples. Documents (lines of a .jsonl, files of a folder of texts) are joined, with an
 // end-of-text token before each; a single text has none.
 //
-// The validation data are val_data, or else what take_validation finds in `data`, or else the last tenth of `data`: of
-// the characters of a single text, of the tokens of token files, and of several documents those that begin in the last
-// tenth of the bytes, at least one.
+// The validation data are val_data, or else files of `data` with such names (src/text/sources.h), or else the last
+// tenth of `data`: of the characters of a single text, of the tokens of token files, and of several documents those
+// that begin in the last tenth of the bytes, at least one.
 //
 // Each conversation (src/text/chat.h) is one sample, padded or cut to T tokens. The loss ignores targets of -1.
 #pragma once
@@ -29,7 +29,7 @@ constexpr uint32_t kUntrained = 1u << 31;
 
 // Consecutive tokens in a file.
 struct Shard {
-    size_t width = 2;                   // bytes of a token: 2 or 4, unsigned, little-endian
+    size_t width = 2;                   // bytes of a token: 2, 4 or 8, unsigned, little-endian
     uint64_t begin = 0, tokens = 0;     // where they begin in the file; how many
     std::string name;                   // for messages
     std::shared_ptr<InputFile> file = {};
@@ -73,6 +73,7 @@ struct DataOptions {
     std::string cache = {};                 // a folder in which texts go if the user has no cache; may be empty
     int init_vocab = 0, vocab_size = 0;     // that model's or 0; --vocab-size or 0
     int seq_len = 0;                        // T
+    int skip_bad_lines = 0;                 // as the option
     bool frozen = false;                    // that model's embedding is frozen, so no token can be added
     bool init_eot = false;                  // that model's texts may begin with end-of-text
     bool whole = false;                     // all of `data` is for validation, and no token is added

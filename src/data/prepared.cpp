@@ -21,6 +21,7 @@ template <class O, class F> static void each_option(O& o, const F& f) {
     f("init_vocab", o.init_vocab);
     f("vocab_size", o.vocab_size);
     f("seq_len", o.seq_len);
+    f("skip_bad_lines", o.skip_bad_lines);
     f("frozen", o.frozen);
     f("init_eot", o.init_eot);
     f("whole", o.whole);
@@ -101,10 +102,23 @@ static Task parse_task(const Json& json, const char* what) {
     return task;
 }
 
+static std::string json_paths(const std::vector<std::string>& paths) {
+    std::vector<std::string> quoted;
+    for (const std::string& path : paths) quoted.push_back(json_quote(path, true));
+    return "[" + join(quoted, ",") + "]";
+}
+
+static std::vector<std::string> parse_paths(const Json& json) {
+    std::vector<std::string> paths;
+    for (JsonItems i(json); i.next();) paths.push_back(i.value.text());
+    return paths;
+}
+
 std::string prep_answer(const PrepAnswer& a, const std::string& folder) {
     JsonLine line;
     line.raw("folder", json_quote(folder, true)).add("train", a.train).add("val", a.val)
-        .add("vocabulary", a.vocabulary).raw("start", json_list(a.start));
+        .add("vocabulary", a.vocabulary).raw("start", json_list(a.start)).raw("train_files", json_paths(a.train_files))
+        .raw("val_files", json_paths(a.val_files)).raw("files", json_quote(a.files, true));
     if (!a.task.items.empty()) line.raw("task", task_json(a.task));
     return line.text();
 }
@@ -117,7 +131,9 @@ PrepAnswer parse_prep_answer(const std::string& answer, const std::string& folde
         const std::string name = json.get_string(key, what);
         return name.empty() ? name : path_join(where, name);
     };
-    PrepAnswer a = {path("train"), path("val"), path("vocabulary"), parse_list<int>(json.at("start", what)), {}};
+    PrepAnswer a = {path("train"), path("val"), path("vocabulary"), parse_paths(json.at("train_files", what)),
+                    parse_paths(json.at("val_files", what)), json.get_string("files", what),
+                    parse_list<int>(json.at("start", what)), {}};
     if (const Json task = json.find("task")) a.task = parse_task(task, what);
     return a;
 }

@@ -10,15 +10,12 @@
 std::string data_request(const DataOptions& options);
 DataOptions parse_data_request(const std::string& request);         // options that it leaves out have their defaults
 
-// Where the data are, and what of them is for validation. Without files in `val` that is a part of `train`.
-struct Sources { Source train, val; };
-// find: find_source, or a function that also looks into texts.
-Sources find_sources(const DataOptions& options, Source (*find)(const std::string& path));
-
 struct PrepAnswer {
-    std::string train, val, vocabulary;     // folders; "": that part of the data is no text
-    std::vector<int> start;                 // as in Data
-    Task task;
+    std::string train = {}, val = {}, vocabulary = {};  // folders; "": that part of the data is no text
+    std::vector<std::string> train_files = {}, val_files = {};  // of tokens; without any val is a part of train
+    std::string files = {};                 // "; training: a.txt, b.txt; validation: valid.txt; not taken: test.txt"
+    std::vector<int> start = {};            // as in Data
+    Task task = {};
 };
 // Writes an answer. Its folders are names in `folder`.
 std::string prep_answer(const PrepAnswer& answer, const std::string& folder);

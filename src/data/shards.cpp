@@ -2,9 +2,7 @@
 // nanoGPT's prepare.py. Nothing is allocated from a number in a file before it is checked against the file's size.
 #include "src/data/shards.h"
 #include <algorithm>
-#include <cctype>
 #include <cstring>
-#include <map>
 #include "src/base/common.h"
 #include "src/base/file.h"
 #include "src/base/json.h"
@@ -45,11 +43,7 @@ uint64_t content_hash(const std::vector<std::string>& files, bool all) {
     return hash_files(files.size(), open, nullptr, all);
 }
 
-struct Listed { uint64_t tokens; uint32_t crc; };         // a shard in the manifest
-
-// Reads what build/prep has recorded about a folder's shards; returns none if it did not make the folder.
-// kExitBadContent if it has not finished there.
-static std::map<std::string, Listed> read_manifest(const std::string& folder) {
+std::map<std::string, Listed> read_manifest(const std::string& folder) {
     const std::string path = path_join(folder, "manifest.json"), begun = path_join(folder, "prep.json");
     std::map<std::string, Listed> shards;
     if (!file_exists(path)) {
@@ -65,106 +59,46 @@ static std::map<std::string, Listed> read_manifest(const std::string& folder) {
     return shards;
 }
 
-void check_manifest(const Source& source, const std::vector<uint32_t>& crcs) {
+void check_manifest(const std::vector<std::string>& files, const std::vector<uint32_t>& crcs) {
     const char* const again = "what build/prep wrote there; make the shards anew in another folder";
     std::string folder;
     std::map<std::string, Listed> listed;
-    for (size_t i = 0; i < source.files.size() && source.format == Format::llmc; i++) {
-        const std::string &file = source.files[i], beside = parent_folder(file);
+    for (size_t i = 0; i < files.size(); i++) {
+        const std::string &file = files[i], beside = parent_folder(file);
         if (beside != folder) listed = read_manifest(folder = beside);
-        if (listed.empty()) continue;
+        if (listed.empty() || format_of(file) != Format::llmc) continue;
         const auto found = listed.find(base_name(file));
         if (found == listed.end()) die_content("data: " + file, "a file that manifest.json does not list", again);
         if (!crcs.empty() && crcs[i] != found->second.crc)
             die_content("data: " + file, format("CRC-32C %08x", crcs[i]), format("%08x, ", found->second.crc) + again);
-        if (const uint64_t n = open_token_file(file, source.format).tokens; n != found->second.tokens)
+        if (const uint64_t n = open_token_file(file).tokens; n != found->second.tokens)
             die_content("data: " + file, with_commas(n) + " tokens", with_commas(found->second.tokens) + ", " + again);
     }
+}
+
+static std::string beginning(const InputFile& file, uint64_t bytes) {
+    std::string head(size_t(std::min(file.size, bytes)), '\0');
+    file.read(0, head.data(), head.size());
+    return head;
 }
 
 // ---- finding files
 
 const char* format_name(Format format) {
     static const char* const names[] = {"text", "jsonl", "conversations", "prompts and completions",
-                                        "a numpy array", "an llm.c token shard", "raw uint16 tokens"};
+                                        "a numpy array", "an llm.c token shard", "raw tokens"};
     return names[int(format)];
 }
 
 struct LlmcKind { uint32_t magic, version, width; };        // width: bytes of a token
 static constexpr LlmcKind llmc_kinds[] = {{20240520, 1, 2}, {20240801, 7, 4}};     // of GPT-2, of Llama 3
 
-static Format recognise(const std::string& path) {
-    const InputFile file(path, "data");
-    std::string head(size_t(std::min<uint64_t>(file.size, 16384)), '\0');
-    file.read(0, head.data(), head.size());
+Format format_of(const std::string& path) {
+    const std::string head = beginning(InputFile(path, "data"), 8);
     if (path.ends_with(".npy") || head.starts_with("\x93NUMPY")) return Format::npy;
     for (const LlmcKind& kind : llmc_kinds)
         if (head.size() >= 4 && std::memcmp(head.data(), &kind.magic, 4) == 0) return Format::llmc;
-    const auto is_control = [](char c) {
-        return uint8_t(c) < 0x20 && std::string_view("\t\n\v\f\r\x1b").find(c) == std::string_view::npos;
-    };
-    // Up to 1 % of a text may be control bytes. Of a compressed file or a picture, 10 % are.
-    const size_t controls = size_t(std::ranges::count_if(head, is_control));
-    const bool text = head.find('\0') == std::string::npos && controls * 100 <= head.size();
-    if (path.ends_with(".bin")) {
-        if (text && head.size() >= 64) die_content("data: " + path, "text", "tokens in a .bin; rename it to .txt");
-        return Format::raw;
-    }
-    if (path.ends_with(".jsonl")) return Format::jsonl;
-    if (!text) die_content("data: " + path, "neither text nor tokens", "UTF-8 text, .jsonl, .npy, or a .bin");
-    return Format::text;
-}
-
-std::vector<std::string> find_files(const std::string& path) {
-    std::vector<std::string> files;
-    if (!is_directory(path)) {
-        files = file_exists(path) ? std::vector<std::string>{path} : expand_glob(path);
-    } else {
-        for (const std::string& name : list_directory(path))
-            if (name[0] != '.') files.push_back(path_join(path, name));
-    }
-    std::erase_if(files, is_directory);
-    return files;
-}
-
-Source find_source(const std::string& path) {
-    Source source = {.path = path, .files = find_files(path)};
-    for (const auto& [name, shard] : read_manifest(path))
-        if (std::ranges::count(source.files, path_join(path, name)) == 0)
-            die(kExitBadContent, "data: %s: it is missing, and manifest.json lists it; run build/prep again in "
-                "another folder", path_join(path, name).c_str());
-    // A manifest and tokenizer.json beside shards are no data.
-    const auto ends_with = [](const char* end) { return [end](const std::string& f) { return f.ends_with(end); }; };
-    if (source.files.size() > 1 && std::ranges::any_of(source.files, ends_with(".bin")))
-        std::erase_if(source.files, ends_with(".json"));
-    if (source.files.empty())
-        die(kExitNoInput, "data: %s: no file is there or matches it; give --data or --val-data", path.c_str());
-    source.format = recognise(source.files[0]);
-    check_formats(source, recognise);
-    check_manifest(source, {});
-    return source;
-}
-
-void check_formats(const Source& source, const std::function<Format(const std::string& file)>& format_of) {
-    for (const std::string& file : source.files)
-        if (const Format format = format_of(file); format != source.format)
-            die_content("data: " + file, format_name(format), format_name(source.format) + (" as " + source.files[0]));
-}
-
-Source take_validation(Source* source) {
-    const std::string beside = path_join(parent_folder(source->files[0]), "val.bin");
-    if (source->files.size() == 1 && base_name(source->files[0]) == "train.bin" && file_exists(beside))
-        return find_source(beside);
-    Source val = *source;
-    std::erase_if(val.files, [](const std::string& file) {
-        std::string words = "/" + base_name(file) + "/";
-        std::ranges::replace_if(words, [](unsigned char c) { return !std::isalpha(c); }, '/');
-        const auto has = [&](const char* word) { return words.find(word) != words.npos; };
-        return !has("/val/") && !has("/valid/") && !has("/validation/");
-    });
-    if (val.files.empty() || val.files.size() == source->files.size()) return {};
-    for (const std::string& f : val.files) std::erase(source->files, f);
-    return val;
+    return path.ends_with(".bin") ? Format::raw : Format::text;
 }
 
 std::string find_data_file(const std::string& name, const char* what_to_do) {
@@ -173,6 +107,10 @@ std::string find_data_file(const std::string& name, const char* what_to_do) {
         if (const std::string path = beside + "/" + folder + "data/" + name; file_exists(path)) return path;
     if (file_exists("data/" + name)) return "data/" + name;
     die(kExitNoInput, "%s: it is not beside the program; %s", name.c_str(), what_to_do);
+}
+
+std::string find_story(const char* name) {
+    return find_data_file(name, "run ninja, which makes the built-in text, or give --data");
 }
 
 // ---- token files
@@ -191,8 +129,7 @@ static void read_llmc_header(Shard* s) {
 
 // The header is a Python dictionary as numpy writes it: {'descr': '<u2', 'fortran_order': False, 'shape': (1234,), }.
 static void read_npy_header(Shard* s) {
-    std::string header(size_t(std::min<uint64_t>(s->file->size, 10 + 65535)), '\0');
-    s->file->read(0, header.data(), header.size());
+    std::string header = beginning(*s->file, 10 + 65535);
     const bool numpy = header.size() >= 10 && header.starts_with("\x93NUMPY\x01");
     if (numpy) s->offset = 10 + uint8_t(header[8]) + 256 * uint64_t(uint8_t(header[9]));
     const bool whole = numpy && s->offset <= header.size();
@@ -207,9 +144,34 @@ static void read_npy_header(Shard* s) {
     s->width = size_t(width[0] - '0');
 }
 
-Shard open_token_file(const std::string& path, Format format) {
+// Takes the width from the name. Without it refuses numbers that are no uint16 by the look of the first 64 KiB: the
+// upper halves of wider ones, at odd places, are zero, small, or 65535 in a negative one. kExitBadContent.
+static void read_raw(Shard* s) {
+    for (const size_t width : {8, 4, 2})
+        if (s->name.ends_with(format(".u%zu.bin", 8 * width))) return void(s->width = width);
+    const std::string head = beginning(*s->file, 65536);
+    uint32_t most[4] = {}, low = 0;             // the largest number at the places i % 4; all low bytes
+    for (size_t i = 0; i + 1 < head.size() / 16 * 16; i += 2) {
+        const uint32_t number = uint8_t(head[i]) + 256u * uint8_t(head[i + 1]);
+        low |= uint8_t(head[i]);
+        most[i / 2 % 4] = std::max(most[i / 2 % 4], i / 2 % 4 && number == 65535 ? 0 : number);
+    }
+    const uint32_t even = std::max(most[0], most[2]), odd = std::max(most[1], most[3]);
+    const auto is_binary = [](char c) { return uint8_t(c) < '\t'; };
+    const char* found = odd < 16 && even > 64 * odd ? most[2] || most[3] ? "uint32" : "uint64" :
+        std::ranges::max(most) && !(std::ranges::min(most) && low) ? "big-endian or floating-point" : nullptr;
+    if (head.size() >= 64 && std::ranges::none_of(head, is_binary))
+        die_content("data: " + s->name, "text", "tokens in a .bin; rename it to .txt");
+    if (found)
+        die_content("data: " + s->name, std::string("what looks like ") + found,
+                    "uint16; rename it to NAME.u32.bin or .u64.bin, or to .u16.bin if it is uint16");
+}
+
+Shard open_token_file(const std::string& path) {
+    const Format format = format_of(path);
     Shard s = {.name = path, .file = std::make_shared<InputFile>(path, "data")};
-    s.tokens = s.file->size / 2;  // of raw tokens
+    if (format == Format::raw) read_raw(&s);
+    s.tokens = s.file->size / s.width;  // of raw tokens
     if (format == Format::npy) read_npy_header(&s);
     if (format == Format::llmc) read_llmc_header(&s);
     const uint64_t got = s.file->size - s.offset, want = checked_mul(s.tokens, s.width, path.c_str());
@@ -225,12 +187,13 @@ void Shard::read(uint64_t first, size_t n, int* out, int vocab_size) const {
     std::vector<char> bytes(n * width);
     file->read(at, bytes.data(), bytes.size());
     for (size_t i = 0; i < n; i++) {
-        uint32_t raw = 0;
-        std::memcpy(&raw, &bytes[i * width], width == 2 ? 2 : 4);       // nothing in a file need be aligned
-        const uint32_t token = masked ? raw & ~kUntrained : raw;
-        if (token >= uint32_t(vocab_size))
-            die(kExitBadContent, "data: %s: token %llu (byte %llu): got %u, want less than %d, the vocabulary; is it "
-                "the right --tokenizer?", name.c_str(), ull(begin + first + i), ull(at + i * width), token, vocab_size);
+        uint64_t raw = 0;
+        std::memcpy(&raw, &bytes[i * width], width == 2 ? 2 : width == 4 ? 4 : 8);  // nothing need be aligned
+        const uint64_t token = masked ? raw & ~uint64_t(kUntrained) : raw;
+        if (token >= uint64_t(vocab_size))
+            die(kExitBadContent, "data: %s: token %llu (byte %llu): got %llu, want less than %d, the vocabulary; is it "
+                "the right --tokenizer?", name.c_str(), ull(begin + first + i), ull(at + i * width), ull(token),
+                vocab_size);
         out[i] = int(raw);
     }
 }

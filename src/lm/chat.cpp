@@ -31,6 +31,8 @@ static std::vector<int> tokens_that_fit(Conversation* history, const ChatTemplat
         history->turns.erase(history->turns.begin() + system, history->turns.begin() + system + 2);
         tokens = chat_prompt(*history, chat, tokenizer);
     }
+    if (tokens.size() > size_t(T))
+        warn("chat: got %zu tokens, and the context is %d: the beginning is cut off", tokens.size(), T);
     return tokens;
 }
 

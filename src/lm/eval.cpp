@@ -62,6 +62,16 @@ static Score score_windows(Model* model, const Data& data, int given, int B, Com
     return score;
 }
 
+// Returns what eval does not score of texts: it scores windows of T tokens, as training does.
+static std::string left_out(const Data& data, int T) {
+    uint64_t all = 0;
+    for (const Shard& shard : data.val.shards) all += shard.masked ? 0 : shard.tokens - 1;
+    const uint64_t scored = data.val.samples * uint64_t(T);
+    if (all <= scored) return "";
+    return format("; %s of %s tokens are no whole window of %d and not scored, --perplexity scores all",
+                  with_commas(all - scored).c_str(), with_commas(all).c_str(), T);
+}
+
 int eval(Options o, Comm* comm) {
     set_threads(rank_threads(comm, o.threads));
     transport_place(comm);
@@ -75,6 +85,8 @@ int eval(Options o, Comm* comm) {
     if (!o.task.empty()) say(score_task(model, read_questions(o.task, loaded.tokenizer, model->T), B, comm).text());
     if (!o.task.empty() && !o.is_given("data") && !o.perplexity) return kExitDone;
     const Data data = data_to_score(o, loaded, o.perplexity ? 1 : model->T, comm);
+    const std::string rest = o.perplexity ? "" : left_out(data, model->T);
+    if (comm->rank == 0) std::fprintf(stderr, "data    %s%s\n", data.train.description.c_str(), rest.c_str());
     const Score score = o.perplexity ? score_windows(model, data, o.stride, B, comm) :
         evaluate(model, data, B, 0, comm);
     const std::string bpb = std::isnan(score.bpb()) ? "null" : format("%.6f", score.bpb());

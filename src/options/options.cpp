@@ -50,7 +50,8 @@ const std::map<std::string, std::string> kCommands = {
     {"train", ""},
     {"sample", "device dtype threads seed prompt samples temperature top-k top-p max-tokens"},
     {"chat", "device dtype threads seed system chat-template temperature top-k top-p max-tokens"},
-    {"eval", "device dtype threads data tokenizer chat-template batch-size seq-len task perplexity stride np"}};
+    {"eval", "device dtype threads data skip-bad-lines tokenizer chat-template batch-size seq-len task perplexity "
+             "stride np"}};
 
 std::vector<Row> make_table() {
     Words models, presets, optimizers;
@@ -91,10 +92,13 @@ std::vector<Row> make_table() {
         add("Model", {{"dropout", "P", &Shape::dropout, kFixed, "while training", "", kBelowOne, {m->name}}});
     }
     add("Data", {
-        {"data", "PATH", &O::data, kOpen, "text, .jsonl of texts or conversations, .npy, token shards (.bin "
-         "of llm.c or nanoGPT): a file, folder or glob (default: the built-in stories)", "dataset input-bin -i"},
-        {"val-data", "PATH", &O::val_data, kOpen, "default: the last tenth of --data; of several files at least one",
+        {"data", "PATH", &O::data, kOpen, "text, JSON of texts or conversations, .npy, token shards (.bin "
+         "of llm.c or nanoGPT, NAME.u32.bin): a file, folder or glob (default: the built-in stories)",
+         "dataset input-bin -i"},
+        {"val-data", "PATH", &O::val_data, kOpen, "default: what is named val, valid, validation, dev or eval in "
+         "--data; else its last tenth, of several files at least one",
          "input-val-bin -j"},
+        {"skip-bad-lines", "N", &O::skip_bad_lines, kFixed, "leave out at most N lines of JSON that cannot be read"},
         {"tokenizer", "byte|char|gpt2|bpe:N|FILE", &O::tokenizer, kFixed, "bpe:N learns N tokens from the data, in "
          "GPT-2's split, bpe:N:llama3, :qwen2 or :smollm in theirs; FILE: tokenizer.json"},
         {"chat-template", "auto|chatml|llama3", &O::chat_template, kFixed, "of conversations in --data; auto: that of "

@@ -19,6 +19,7 @@ struct Options {
     Shape shape;                        // V 0: the tokenizer's
     std::string task;                   // a file of questions
     std::string data, val_data, tokenizer = "byte", chat_template = "auto", sampler = "lockstep";
+    int skip_bad_lines = 0;
     int64_t steps = 0, warmup_steps = 0, total_batch_size = 0;
     int batch_size = 0, replicas = 0;   // B, R
     std::string optimizer = "adamw", schedule = "cosine";

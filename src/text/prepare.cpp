@@ -31,6 +31,10 @@ uint64_t bytes_of_files(const Source& source) {
 // Returns a hash of all bytes of a text: an entry of the cache must not be taken for another text.
 std::string hash_text(const Source& source) { return format("%016llx", ull(content_hash(source.files, true))); }
 
+std::string of_skipping(const Source& source) {
+    return source.skip_bad_lines ? format(" without %d lines", source.skip_bad_lines) : "";
+}
+
 [[noreturn]] void die_changed(const Source& source) {
     die(kExitBadContent, "data: %s: it has changed while it was read; start again", source.path.c_str());
 }
@@ -50,7 +54,9 @@ Tokenizer learn(const std::string& option, const Source& train, const Source& va
 // Learns a tokenizer, or takes it from the cache if it was learnt from the same text before.
 Tokenizer learnt(const std::string& option, const Source& train, const Source& val, const std::string& folder,
                  const Progress& progress) {
-    const auto describe = [](const Source& s) { return " " + hash_text(s) + " " + format_name(s.format); };
+    const auto describe = [](const Source& s) {
+        return " " + hash_text(s) + " " + format_name(s.format) + of_skipping(s);
+    };
     const std::string of_train = describe(train), of_val = val.files.empty() ? " cut" : describe(val);
     const std::string path = cached(folder, cache_name("tokenizer", option + of_train + of_val), [&](auto& into) {
         write_file_atomic(path_join(into, "tokenizer.json"), learn(option, train, val, progress).to_json());
@@ -139,6 +145,12 @@ void make_tokens(const TextChoice& c, const Source& source, const DataOptions& o
         if (o.says) warn_of_lost(c, source, text);
         if (std::ranges::find(text.conversations, true, &Conversation::amended) != text.conversations.end())
             content += " amended";              // its tokens or its mask are not what they were before version 2
+        if (!about.masked)
+            about.note = source.format == Format::text && source.files.size() == 1 ? "text" :
+                with_commas(text.ends.size()) + (source.format == Format::text ? " texts" : " documents of JSON");
+        if (text.bad.count)
+            about.note += format("; %s bad lines are skipped, the first: ", with_commas(text.bad.count).c_str()) +
+                text.bad.first;
     }
     about.count = tokens.size() / about.width;
     if (hash_text(source) != hash) die_changed(source);
@@ -168,7 +180,7 @@ std::string tokens_of(const TextChoice& c, const Source& source, const DataOptio
     const bool split = c.sources.val.files.empty() && !o.whole, masked = source.is_masked();
     const std::string hash = hash_text(source);
     std::string content = bytes_of_files(source) > kHashed ? format("%016llx", ull(content_hash(source.files))) : hash;
-    content += c.tokenizer.own_json(true);
+    content += c.tokenizer.own_json(true) + of_skipping(source);
     if (c.chat.form) content += c.chat.key;
     const PreparedTokens about = {.width = c.tokenizer.vocab_size <= 65536 && !masked ? 2u : 4u, .masked = masked};
     const std::string how = format(" %s %d %d %d", format_name(source.format), split, c.tokenizer.eot,
@@ -193,7 +205,7 @@ std::string cached_vocabulary(const Vocabulary& vocabulary, const std::string& f
 
 TextChoice choose_text(const DataOptions& o, const std::string& folder, const Progress& progress) {
     TextChoice c;
-    c.sources = find_sources(o, find_texts);
+    c.sources = find_sources(o);
     const auto& [train, val] = c.sources;
     c.tokenizer = choose_tokenizer(o, train, val, folder, progress);
     // A new model that learns one text never sees the end-of-text token.
@@ -215,7 +227,9 @@ std::string prepare(const DataOptions& o, const std::string& given, const Progre
     const std::string folder = given.empty() ? cache_folder(o.cache) : given;
     const TextChoice c = choose_text(o, folder, progress);
     const auto& [train, val] = c.sources;
-    PrepAnswer answer;
+    PrepAnswer answer = {.files = describe_files(train, val)};
+    if (!train.is_text()) answer.train_files = train.files;
+    if (!val.files.empty() && !val.is_text()) answer.val_files = val.files;
     if (train.is_text()) answer.train = tokens_of(c, train, o, folder, progress);
     if (!val.files.empty() && val.is_text()) answer.val = tokens_of(c, val, o, folder, progress);
     if (c.tokenizer.kind != Tokenizer::none) {

@@ -4,6 +4,7 @@
 #include "src/base/common.h"
 #include "src/base/file.h"
 #include "src/base/json.h"
+#include "src/base/utf8.h"
 
 size_t nine_tenths(std::string_view text) {
     const auto starts = [](char c) { return (c & 0xC0) != 0x80; };  // true except for continuation bytes
@@ -13,52 +14,40 @@ size_t nine_tenths(std::string_view text) {
     return text.size();
 }
 
-// Decides the format of a .jsonl by its first line.
-static Format format_of_jsonl(const std::string& path) {
-    FileReader file(path);
-    std::string_view text;
-    size_t number = 0;
-    do {
-        number++;
-        if (!file.line(&text)) return Format::jsonl;
-        if (number == 1) text = without_mark(text);
-    } while (is_blank(text));
-    const std::string what = format("data: %s: line %zu", path.c_str(), number);
-    if (text[text.find_first_not_of(" \t\r")] == '[')
-        die_content(what, "a list", "an object on each line: jq -c '.[]' FILE");
-    const Json line = parse_json(text, what.c_str());
-    const std::string form = conversation_key(line);
-    if (form.empty()) return Format::jsonl;
-    return form == "prompt" && line.find(form).kind() == Json::string ? Format::pairs : Format::chat;
+void require_utf8(std::string_view text, const std::string& where) {
+    for (size_t at = 0; at < text.size();) {
+        const Utf8Char c = decode_utf8(text.substr(at));
+        if (!c.valid) {
+            const auto line = std::count(text.begin(), text.begin() + ptrdiff_t(at), '\n') + 1;
+            die_content(format("%s: line %zu: byte %zu", where.c_str(), size_t(line), at),
+                        format("%02x", uint8_t(text[at])), "UTF-8; if it is another encoding, iconv -f cp1252 -t UTF-8 "
+                        "or the like converts it");
+        }
+        at += c.length;
+    }
 }
 
-Source find_texts(const std::string& path) {
-    Source source = find_source(path);
-    if (source.format != Format::jsonl) return source;
-    source.format = format_of_jsonl(source.files[0]);
-    check_formats(source, format_of_jsonl);
-    return source;
-}
-
-static void read_jsonl(const std::string& path, bool masked, Text* text) {
-    const std::string what = "data: " + path;
+static void read_records(const std::string& path, bool masked, Text* text) {
+    RecordReader records = {"data: " + path, &text->bad};
     FileReader file(path);
     if (text->all.empty()) text->all.reserve(file.file->size);
+    const char* const what = records.what.c_str();
+    const auto add = [&](const Json& json) {
+        if (json.kind() != Json::object) die_content(what, json_shown(json), "an object");
+        if (masked) {
+            const Conversation conversation = read_conversation(json, what);
+            if (!text->conversations.empty() && conversation.plain != text->conversations[0].plain)
+                die_content(what, describe_fields(json), "what the first line has");
+            text->add(text_of(conversation));
+            return text->conversations.push_back(conversation);
+        }
+        if (!json.find("text")) die_content(what, describe_fields(json), "text, messages, prompt or instruction; a "
+                                            "file of another name, as .txt, is read as it stands");
+        text->add(json.get_string("text", what));
+    };
+    if (is_one_value(file.look(16384))) return records.value(file.look(SIZE_MAX), add);
     std::string_view line;
-    for (size_t number = 1; file.line(&line); number++) try {
-        if (number == 1) line = without_mark(line);
-        if (is_blank(line)) continue;
-        const Json json = parse_json(line, what.c_str());
-        if (masked) text->conversations.push_back(read_conversation(json, what.c_str()));
-        else if (json.kind() == Json::object && !json.find("text"))
-            die_content(what, describe_fields(json), "text, messages, prompt or instruction");
-        text->add(masked ? text_of(text->conversations.back()) : json.get_string("text", what.c_str()));
-        if (masked && text->conversations.back().plain != text->conversations[0].plain)
-            die_content(what, describe_fields(json), "what the first line has");
-    } catch (Error& e) {
-        e.message.insert(what.size(), format(": line %zu", number));
-        throw;
-    }
+    for (uint64_t number = 1; file.line(&line); number++) records.line(line, number, add);
 }
 
 static void read_whole(const std::string& path, Text* text) {
@@ -67,14 +56,16 @@ static void read_whole(const std::string& path, Text* text) {
     std::string_view piece = file.look(3);
     const size_t begin = text->all.size(), mark = piece.size() - without_mark(piece).size();
     for (file.take(mark); !(piece = file.look(1)).empty(); file.take(piece.size())) text->all += piece;
+    require_utf8(std::string_view(text->all).substr(begin), "data: " + path);
     if (text->all.size() > begin) text->ends.push_back(text->all.size());
 }
 
 Text read_text(const Source& source, bool split, const Progress& progress) {
     Text text;
+    text.bad.allowed = uint64_t(source.skip_bad_lines);
     for (const std::string& path : source.files) {
         if (source.format == Format::text) read_whole(path, &text);
-        else read_jsonl(path, source.is_masked(), &text);
+        else read_records(path, source.is_masked(), &text);
         progress(0);
     }
     std::vector<size_t>& ends = text.ends;

@@ -4,21 +4,50 @@
 #include <string>
 #include <string_view>
 #include <vector>
-#include "src/data/shards.h"
+#include "src/base/common.h"
+#include "src/base/json.h"
 #include "src/text/chat.h"
+#include "src/text/sources.h"
 
 // Called often while a function works, with the tokens made so far. It may throw.
 using Progress = std::function<void(uint64_t tokens)>;
 
-// Returns text without the byte order mark with which it may begin.
-inline std::string_view without_mark(std::string_view text) {
-    return text.substr(text.starts_with("\xef\xbb\xbf") ? 3 : 0);
-}
-inline bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r") == line.npos; }
 size_t nine_tenths(std::string_view text);  // the byte at which character floor(9 n / 10) of n begins
 
-// Does find_source's work and also tells apart the kinds of .jsonl.
-Source find_texts(const std::string& path);
+void require_utf8(std::string_view text, const std::string& where);     // kExitBadContent, with line and byte
+
+// Records that cannot be read: `allowed` of them are skipped, the next one is an error.
+struct BadLines {
+    uint64_t allowed = 0, count = 0;
+    std::string first = {};                     // the error of the first
+};
+
+// Reads the records of JSON: objects on lines, or in a list. Errors name the record behind `what`.
+struct RecordReader {
+    const std::string what;
+    BadLines* bad;
+    // Calls f(json) for the record in a line.
+    template <class F> void line(std::string_view text, uint64_t number, const F& f) {
+        if (number == 1) text = without_mark(text);
+        if (!is_blank(text)) read("line", number, [&] { f(parse_json(text, what.c_str())); });
+    }
+    // Calls f(json) for each record of a text that is one value.
+    template <class F> void value(std::string_view text, const F& f) {
+        const Json all = parse_json(without_mark(text), what.c_str());
+        if (all.kind() != Json::array) return read("record", 1, [&] { f(all); });
+        uint64_t number = 0;
+        for (JsonItems i(all); i.next();) read("record", ++number, [&] { f(i.value); });
+    }
+  private:
+    template <class F> void read(const char* kind, uint64_t number, const F& f) try {
+        f();
+    } catch (Error& e) {
+        e.message.insert(what.size(), format(": %s %llu", kind, (unsigned long long)number));
+        if (bad->count > 0 && bad->count == bad->allowed) e.message += "; --skip-bad-lines allows no more";
+        if (bad->count == bad->allowed) throw;
+        if (bad->count++ == 0) bad->first = e.message;
+    }
+};
 
 // The text of a source. Its parts are documents, or one text, or the two parts of one if its end is for validation.
 struct Text {
@@ -26,6 +55,7 @@ struct Text {
     std::vector<size_t> ends;               // of the parts, in `all`; only the first of a cut text may be empty
     size_t documents = 0, train = 0;        // how many parts begin a document; how many are for training
     std::vector<Conversation> conversations = {};   // part i is the text of conversation i
+    BadLines bad = {};
     void add(std::string_view part) {
         if (!part.empty()) ends.push_back(all.append(part).size());
     }

@@ -83,6 +83,8 @@ check "Ctrl-C ends a conversation" interrupted
 long=$(head -c 300 /dev/zero | tr '\0' x)
 check "more than the context has room for" sh -c "printf '%s\n%s\nHi\n' $long $long | $train chat $learnt"
 expect "sample continues a text" 0 . $train sample "$learnt" --prompt "Hi"
+expect "a message beyond the context is said" 0 'chat: got [0-9]* tokens, and the context is [0-9]*: the beginning is' \
+    sh -c "head -c 3000 README.md | tr '\n' ' ' | $train chat $learnt --max-tokens 1"
 expect "eval counts trained tokens" 0 '^val loss .* tokens 448$' $train eval "$learnt" --data "$tmp/two.jsonl"
 
 check "a sample of their characters alone" $train ${nano% --sample-every 0} --data "$chat" --tokenizer char --steps 2 \
@@ -189,12 +191,12 @@ bad "answers beyond the context" "{\"prompt\":\"$long\",\"completion\":\"a\"}
 printf '%s\n' '{"mesages":[]}' >"$tmp/bad.jsonl"
 expect "a misspelt field" 65 'bad.jsonl: line 1: got the fields "mesages", want text, messages' $train --data \
     "$tmp/bad.jsonl" --steps 1
-expect "prep has nothing to do with them" 65 'line 1 .*fields "messages", want text; .* train_gpt --data' \
+expect "prep has nothing to do with them" 65 'line 1: .*fields "messages", want text; .* train_gpt --data' \
     "$tools/prep" "$chat" --tokenizer byte -o "$tmp/prep"
 awk 'BEGIN { for (i = 0; i < 90; i++) print "{\"prompt\":\"Tell\",\"text\":\"A tale of " i ".\"}" }' >"$tmp/tales.jsonl"
 expect "documents with a prompt beside are texts" 0 . "$tools/prep" "$tmp/tales.jsonl" --tokenizer byte -o "$tmp/tales"
 printf '\n{"messages":\n' >"$tmp/bad.jsonl"
-expect "a first line that is no JSON" 65 'bad.jsonl: line 2: byte' $train --data "$tmp/bad.jsonl" --val-data "$chat" \
+expect "a first line that is no JSON" 65 'bad.jsonl: line 2: byte' $train --data "$tmp/bad.jsonl" \
     --steps 1
 expect "text to validate conversations" 65 'got text, want conversations' $train $nano --data "$chat" \
     --val-data tests/golden/lines.txt --steps 1

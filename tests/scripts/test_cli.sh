@@ -334,7 +334,7 @@ expect "and not in fp32" 2 'dtype' $train --resume "$tmp/bf16" --steps 8 --dtype
 expect "--dtype auto is the run's own" 0 '^done ' $train --resume "$tmp/bf16" --steps 6 --dtype auto
 quietly fp32 $small $here --dtype fp32 --steps 4 --sample-every 0
 for other in fp32 bf16; do
-    for typed in fp32 bf16; do $train eval "$tmp/$other" --dtype $typed >"$tmp/eval.$typed" 2>&1; done
+    for typed in fp32 bf16; do $train eval "$tmp/$other" --dtype $typed >"$tmp/eval.$typed" 2>"$tmp/log"; done
     check "eval of an $other run computes in $other" \
         sh -c "$train eval '$tmp/$other' | cmp - '$tmp/eval.$other' && ! cmp -s '$tmp/eval.fp32' '$tmp/eval.bf16'"
 done

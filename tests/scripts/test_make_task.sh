@@ -60,10 +60,13 @@ tr '\n' ' ' >"$tmp/mmlu.jsonl" <<END
     "subject": "high_school_us_history"}
 END
 makes "MMLU's JSON" mmlu mmlu.jsonl
+echo '{"activity_label": "天", "ctx_a": "", "ctx_b": "地", "label": 1, "endings": ["上", "下"]}' >"$tmp/zh.jsonl"
+echo '{"ctx": "天: 地", "endings": ["上", "下"], "label": 1, "delimiter": ""}' >"$tmp/want"
+makes "no blank in Chinese" hellaswag zh.jsonl
 printf '0\n' >"$tmp/valid-labels.lst"
 too_few() { ! "$python" data/make_task.py piqa "$tmp/valid.jsonl" "$tmp/valid-labels.lst"; }
 check "too few labels are refused" too_few
 check "a model" $train --layers 1 --heads 2 --channels 32 --seq-len 32 --batch-size 2 --total-batch-size 64 --steps 1 \
     --data tests/golden/lines.txt --sample-every 0 --out-dir "$tmp/run"
-expect "eval takes all of them" 0 '^all acc .* \(9, chance' $train eval "$tmp/run" --task "$tmp/all.jsonl"
+expect "eval takes all of them" 0 '^all acc .* \(10, chance' $train eval "$tmp/run" --task "$tmp/all.jsonl"
 summary

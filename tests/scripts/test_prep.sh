@@ -34,7 +34,7 @@ job="--layers 1 --heads 2 --channels 32 --seq-len 32 --batch-size 2 --total-batc
     --eval-steps 1 --save-every 0"
 commas() { echo "$1" | sed ':a; s/\([0-9]\)\([0-9]\{3\}\)\($\|,\)/\1,\2\3/; ta'; }
 expect "train_gpt takes the folder" 0 \
-    "$(commas "$(tokens train)") training and $(commas "$(tokens val)") validation tokens . tokenizer .*json" \
+    "$(commas "$(tokens train)") training and $(commas "$(tokens val)") validation tokens.* . tokenizer .*json" \
     $train --data "$tmp/one" $job --out-dir "$tmp/run"
 cat "$tmp"/in/*.jsonl >"$tmp/all.jsonl"
 sum() {             # training and validation tokens of --data all.jsonl, which splits elsewhere
@@ -48,7 +48,7 @@ check "as many tokens as training makes itself" as_many
 plan="--tokenizer $tmp/one/tokenizer.json --val-frac 0.05 --shard-tokens 20000"
 cp -r "$tmp/in" "$tmp/broken"
 sed -i '$ s/^{/[/' "$tmp/broken/49.jsonl"
-expect "a bad line near the end" 65 '49.jsonl: byte 0, line [0-9]* from there' "$prep" "$tmp/broken" $plan \
+expect "a bad line near the end" 65 '49.jsonl: line [0-9]*: byte' "$prep" "$tmp/broken" $plan \
     -o "$tmp/mended"
 check "some shards are there" test -s "$tmp/mended/train_000001.bin"
 expect "other options" 2 'begun with other' "$prep" "$tmp/broken" --tokenizer byte -o "$tmp/mended"
@@ -164,6 +164,22 @@ else skip "inputs that change" "no cc"; fi
 # ---- other inputs
 cp README.md "$tmp/lone.txt"
 expect "a lone text" 0 '^val: 1 document' "$prep" "$tmp/lone.txt" --tokenizer byte -o "$tmp/lone"
+for frac in 0 0.5; do
+    printf 'one line and another' >"$tmp/open.txt"
+    expect "--val-frac $frac of a line without its end" 0 "^val: $([ $frac = 0 ] && echo 0 || echo 1) document" \
+        "$prep" "$tmp/open.txt" --tokenizer byte --val-frac $frac -o "$tmp/frac$frac"
+done
+mkdir "$tmp/hub" && printf '{"text": "a"}\n' | tee "$tmp/hub/train.json" "$tmp/hub/test.json" "$tmp/hub/README.md" \
+    >"$tmp/hub/valid.json"
+expect "a folder with splits" 0 'training: train.json; validation: valid.json; not taken: README.md, test.json' \
+    "$prep" "$tmp/hub" --tokenizer byte -o "$tmp/hub.out"
+check "two tokens of each" grep -q '"train":{"documents":1,"tokens":2,.*"val":{"documents":1,"tokens":2,' \
+    "$tmp/hub.out/manifest.json"
+printf '\357\273\277[{"text": "a"},\n {"text": "bc"}]' >"$tmp/list"
+check "a list of JSON under any name" "$prep" "$tmp/list" --tokenizer byte --val-frac 0 -o "$tmp/list.out"
+check "its tokens" grep -q '"train":{"documents":2,"tokens":5,' "$tmp/list.out/manifest.json"
+printf 'one\ncaf\351' >"$tmp/latin.txt"
+expect "no UTF-8" 65 'latin.txt: line 2: byte 7: got e9' "$prep" "$tmp/latin.txt" --tokenizer byte -o "$tmp/latin"
 expect "is a stream without end-of-text" 0 '^done ' $train --data "$tmp/lone" $job --out-dir "$tmp/run2"
 awk '{ at = index($0, "\"added_tokens\":[")
        if (!at) { print; next }

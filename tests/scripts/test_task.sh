@@ -34,6 +34,28 @@ check "nor a loss" same "$tmp/one" "$tmp/without"
 guess() { $train eval "$tmp/one" --task "$tmp/colours.jsonl" --data "$tmp/text.jsonl" | sed -n '2s/ .*//p'; }
 check "the loss too where there are data" test "$(guess)" = val
 
+# The delimiter is the file's. Transformers gives the same figures (tests/check_task.py).
+for i in $(seq 90); do
+    printf '{"text": "%s"}\n' 天空是蓝色的。 草地是绿色的。 太阳是黄色的。 '不 是。'
+done >"$tmp/zh.jsonl"
+check "a model of Chinese" $train $(echo "$job" | sed "s,120,400,g; s,$tmp/text,$tmp/zh,") --tokenizer char \
+    --out-dir "$tmp/zh"
+ask() {             # PATTERN ENDINGS MORE: of three questions, whose contexts end with $end
+    { printf '\357\273\277'; i=0; for ctx in 天空是 草地是 太阳是; do
+        echo "{\"ctx\": \"$ctx$end\", \"endings\": [$2], \"label\": $i${3:-}}"; i=$((i + 1))
+    done; } >"$tmp/ask.jsonl"
+    expect "endings $2${3:-} after '$end'" 0 "$1" $train eval "$tmp/zh" --task "$tmp/ask.jsonl"
+}
+end='' colours='"蓝色的。", "绿色的。", "黄色的。"' spaced='" 蓝色的。", " 绿色的。", " 黄色的。"'
+ask '^ask acc 1.000' "$colours" ', "delimiter": ""'
+ask 'line 1: a blank is put before an ending in a script without blanks' "$colours"
+ask 'line 1: two blanks precede an ending' "$spaced"
+end=' '
+ask 'line 1: two blanks precede an ending' "$colours"
+silent() { ! $train eval "$tmp/zh" --task "$tmp/ask.jsonl" 2>&1 | grep warning; }
+ask '^ask acc' "$colours" ', "delimiter": ""'
+check "where the file decides nothing is warned of" silent
+
 # ---- perplexity by a sliding window
 of="$train eval $tmp/one --data $tmp/text.jsonl"
 perplexity() { $of --perplexity "$@" | sed -n 's/^\(perplexity .*\)/\1/p'; }
@@ -54,6 +76,14 @@ printf 'abc' >"$tmp/abc.txt"
 expect "of a text shorter than the context" 0 '^perplexity .* tokens 2$' \
     $train eval "$tmp/one" --data "$tmp/abc.txt" --perplexity
 expect "of the validation part" 0 '^perplexity' $train eval "$tmp/one" --perplexity
+head -c 126 README.md >"$tmp/short.txt"
+expect "eval says what is no whole window" 0 \
+    'short.txt: 126 tokens; text; 61 of 125 tokens are no whole window of 64 and not scored' \
+    $train eval "$tmp/one" --data "$tmp/short.txt"
+expect "and a prompt that is cut" 0 'prompt: got 201 tokens, and the context is 64: its last 64 are continued' \
+    $train sample "$tmp/one" --prompt "$(printf '%0200d' 1)" --max-tokens 1
+marked() { printf '\357\273\277the sky' | $train sample "$tmp/one" --prompt - --max-tokens 1 | grep -q '^the sky'; }
+check "a byte order mark is no prompt" marked
 expect "a stride too long" 2 'less than the context of 64' $of --perplexity --stride 64
 expect "a stride alone" 0 '^perplexity' $of --stride 8
 expect "none while training" 2 'eval OUT' $train --perplexity
@@ -69,6 +99,7 @@ bad "no endings" 'endings' '{"ctx": "a", "label": 0}'
 bad "an ending that is no text" 'endings: got 3' '{"ctx": "a", "endings": ["b", 3], "label": 0}'
 bad "a label beyond" 'label: got 2' '{"ctx": "a", "endings": ["b", "c"], "label": 2}'
 bad "a label that is none" 'label' '{"ctx": "a", "endings": ["b", "c"], "label": "b"}'
+bad "a delimiter that is no text" 'delimiter: got 1' '{"ctx": "a", "endings": ["b", "c"], "label": 1, "delimiter": 1}'
 bad "no JSON" 'byte' 'blue'
 check "a model of one text" $train --layers 1 --heads 2 --channels 32 --seq-len 64 --batch-size 2 --steps 1 \
     --total-batch-size 128 --data tests/golden/lines.txt --tokenizer bpe:300 --sample-every 0 --out-dir "$tmp/text"

@@ -237,7 +237,7 @@ std::vector<Case> cases() {
         {"data", "a.jsonl", "", 65, "got 0 training tokens"},
         {"data", "a.jsonl", lines + "{\"text\": 5}\n", 65, "line 2: text: "},
         {"data", "a.jsonl", lines + "{\"Text\": \"b\"}\n", 65, "line 2: got the fields \"Text\""},
-        {"data", "a.jsonl", "[" + lines + "]", 65, "line 1: got a list"},
+        {"data", "a.jsonl", "[" + lines + ", 5]", 65, "record 2: got 5"},
         {"data", "a.jsonl", chat + "{\"messages\": [{\"role\": \"assistent\"}]}", 65, "line 2: messages[0]: role: "},
         {"data", "a.jsonl", chat + "{\"messages\": [{\"role\": \"user\", \"content\": 5}]}", 65, "content: got 5"},
         {"data", "a.jsonl", chat + lines, 65, "line 2: got the fields \"text\""},

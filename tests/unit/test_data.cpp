@@ -197,6 +197,51 @@ TEST(token_refusals) {
     refused("a.bin", llmc({7}), "got 1 usable tokens");
 }
 
+template <class T> std::string spread(const std::vector<int>& ids) {
+    return bytes_of(std::vector<T>(ids.begin(), ids.end()));
+}
+static std::string swapped(std::string bytes, size_t width) {
+    for (size_t i = 0; i < bytes.size(); i += width) std::reverse(&bytes[i], &bytes[i] + width);
+    return bytes;
+}
+
+// Raw numbers of another width than the name says are refused; a name states it.
+TEST(raw_widths) {
+    const Folder f;
+    std::vector<int> gpt2, llama, chars, floats;
+    for (int i = 0; i < 500; i++) {
+        gpt2.push_back(i * 7919 % 50257);
+        llama.push_back(i * 7919 % 128256);
+        chars.push_back(i * 7919 % 65);
+    }
+    for (const auto& [ids, name] : {std::pair(gpt2, "a.bin"), {llama, "b.bin"}, {chars, "c.bin"}}) {
+        std::vector<int> negative = ids;
+        negative[3] = -100;
+        const std::pair<std::string, const char*> wrong[] = {
+            {spread<uint32_t>(ids), "like uint32, want uint16; rename it to NAME.u32.bin or .u64.bin"},
+            {spread<int64_t>(ids), "like uint64"}, {spread<int32_t>(negative), "like uint32"},
+            {spread<int64_t>(negative), "like uint64"}, {swapped(spread<int64_t>(ids), 8), ""},
+            {swapped(spread<uint32_t>(ids), 4), ""}, {swapped(spread<uint16_t>(ids), 2), ""},
+            {spread<float>(ids), ""}, {spread<double>(ids), ""}, {std::string(3, 'x') + spread<uint32_t>(ids), ""}};
+        for (const auto& [bytes, part] : wrong)
+            expect_error(kExitBadContent, part, [&] { open_one(f.add(name, bytes)); });
+    }
+    std::vector<int> dna, zeros(500);
+    for (int i = 0; i < 500; i++) dna.push_back(i * i / 7 % 4);
+    for (const std::vector<int>& ids : {gpt2, chars, dna, zeros})
+        EXPECT(all_tokens(open_whole(f.add("d.bin", spread<uint16_t>(ids)), Tokenizer(), 4)) == ids, "uint16");
+    const std::pair<const char*, std::string> stated[] = {{"a.u16.bin", spread<uint16_t>(chars)},
+        {"a.u32.bin", spread<uint32_t>(chars)}, {"a.u64.bin", spread<int64_t>(chars)}, {"npy.dat", npy_of("<u2", 500,
+        spread<uint16_t>(chars))}, {"llama.u32.bin", spread<uint32_t>(llama)}};
+    for (const auto& [name, bytes] : stated)
+        EXPECT(all_tokens(open_whole(f.add(name, bytes), Tokenizer(), 4)) == (*name == 'l' ? llama : chars), "%s",
+               name);
+    expect_error(kExitBadContent, "token 3 (byte 24): got 18446744073709551516, want less than 50257",
+                 [&] { open_one(f.add("n.u64.bin", spread<int64_t>({1, 2, 3, -100, 5, 6, 7, 8, 9, 10, 11})), 1); });
+    expect_error(kExitBadContent, "got 1,998 bytes of tokens, want 1,996",
+                 [&] { open_one(f.add("h.u32.bin", spread<uint32_t>(chars).substr(2))); });
+}
+
 TEST(token_beyond_the_vocabulary) {
     const Folder f;
     std::vector<uint16_t> tokens = counting<uint16_t>(100);
@@ -287,9 +332,6 @@ TEST(text_names_and_kinds) {
     const std::string text = random_text(100);
     for (const char* name : {"a.txt", "README", "code.cpp", "A.TXT", ".hidden"})
         EXPECT(open_one(f.add(name, text)).train.tokens == 90, "%s", name);
-    const std::string latin = "caf\xe9 \xfc" + text;  // not UTF-8, but text: a .txt is taken as it is, others too
-    EXPECT(open_one(f.add("b.txt", latin)).train.tokens + open_one(f.add("b", latin)).val.tokens == latin.size(),
-           "Latin-1");
     expect_error(kExitNoInput, "nothing.txt: no file is there", [&] { open_one(f.path + "/nothing.txt"); });
     expect_error(kExitBadContent, "got 0 training tokens, want at least 5", [&] { open_one(f.add("c.txt", "")); });
     expect_error(kExitBadContent, "got 0 training tokens", [&] { open_one(f.add("c.txt", "x")); });
@@ -404,6 +446,56 @@ TEST(validation_files) {
            "one validation text is a stream");
 }
 
+static std::string names(const std::vector<std::string>& files) {
+    std::string all;
+    for (const std::string& file : files) all += " " + base_name(file);
+    return all;
+}
+
+// What is for training, for validation and for neither, by names.
+TEST(splits_of_a_folder) {
+    struct Case { std::vector<const char*> files; const char *train, *val = "", *others = ""; };
+    const Case cases[] = {
+        {{"train.txt", "valid.txt", "test.txt"}, " train.txt", " valid.txt", " test.txt"},
+        {{"train.txt", "dev.txt", "eval.txt", "x_test_2.txt"}, " train.txt", " dev.txt eval.txt", " x_test_2.txt"},
+        {{"a.txt", "b.txt", "TEST.txt", "Valid.TXT"}, " a.txt b.txt", " Valid.TXT", " TEST.txt"},
+        {{"latest.txt", "contest.txt", "devil.txt", "evaluate.txt"}, " contest.txt devil.txt evaluate.txt latest.txt"},
+        {{"a.txt", "a.txt~", "b.txt.bak", "c.orig", ".gitignore"}, " a.txt", "", " a.txt~ b.txt.bak c.orig"},
+        {{"a.txt", "README.md", "LICENSE", "readme", "License.txt", "NOTICE"}, " a.txt", "",
+         " LICENSE License.txt NOTICE README.md readme"},
+        {{"README.md"}, " README.md"},
+        {{"test.txt", "README.md"}, " test.txt", "", " README.md"},
+        {{"valid.txt", "test.txt"}, " valid.txt", "", " test.txt"},
+        {{"README.md", "data/train-00000-of-00002.jsonl", "data/train-00001-of-00002.jsonl",
+          "data/validation-00000-of-00001.jsonl", "data/test-00000-of-00001.jsonl"},
+         " train-00000-of-00002.jsonl train-00001-of-00002.jsonl", " validation-00000-of-00001.jsonl",
+         " README.md test-00000-of-00001.jsonl"},
+        {{"train/0.txt", "train/1.txt", "validation/0.txt", "test/0.txt"}, " 0.txt 1.txt", " 0.txt", " 0.txt"},
+        {{"a.txt", "more/b.txt"}, " a.txt", "", " more"},
+        {{"readme_first.txt", "licensed.txt", "backup.txt"}, " backup.txt licensed.txt readme_first.txt"},
+    };
+    for (const Case& c : cases) {
+        const Folder f;
+        for (const char* file : c.files) {
+            make_directories(parent_folder(f.path + "/" + file));
+            f.add(file, "{\"text\": \"x\"}");
+        }
+        Source train = find_texts(f.path);
+        const Source val = take_validation(&train);
+        EXPECT(names(train.files) == c.train, "%s: training%s", c.train, names(train.files).c_str());
+        EXPECT(names(val.files) == c.val, "%s: validation%s", c.train, names(val.files).c_str());
+        EXPECT(names(train.others) == c.others, "%s: others%s", c.train, names(train.others).c_str());
+    }
+    const Folder f;
+    for (const char* file : {"a.txt", "b.txt", "c.txt", "d.txt", "dev.txt", "test.txt", "LICENSE"})
+        f.add(file, random_text(50));
+    const std::string said = open_one(f.path).train.description;
+    EXPECT(said.ends_with("204 training and 50 validation tokens; 4 texts; training: a.txt, b.txt, c.txt and 1 more; "
+                          "validation: dev.txt; not taken: LICENSE, test.txt"), "%s", said.c_str());
+    Source lone = find_texts(f.path + "/test.txt");
+    EXPECT(take_validation(&lone).files.empty() && lone.files.size() == 1, "a file that is named is data");
+}
+
 TEST(jsonl) {
     const Folder f;
     const std::string lines =
@@ -438,7 +530,7 @@ TEST(jsonl) {
     };
     refused("{\"text\": \"a\"}\n\n{\"Text\": \"b\"}\n", "bad.jsonl: line 3: got the fields \"Text\", want text");
     refused("{\"text\": 5}", "line 1: text: got 5");
-    refused("[\"text\"]", "line 1: got a list, want an object on each line");
+    refused("[\"text\"]", "record 1: got \"text\", want an object");
     refused("{\"text\": \"a\"} x\n", "line 1: byte 14");
     refused("{\"text\": \"a\"}\n{\"text\": \"cut", "line 2: byte 13");
     refused("{\"text\": \"\\ud83d\"}", "surrogate");
@@ -446,6 +538,95 @@ TEST(jsonl) {
     refused("{\"text\": \"a\", \"text\": \"b\"}", "twice");
     refused("\n \r\n", "got 0 usable tokens");
     refused("{\"text\": \"\"}\n", "got 0 usable tokens");
+}
+
+TEST(json_under_any_name) {
+    const Folder f;
+    const std::string a = "{\"id\": 1, \"text\": \"one }] \\\" [{\"}", b = "{\n  \"text\" :\n  \"two\"\n}";
+    const std::string lines = a + "\n{\"text\": \"two\"}\n", list = "[" + a + ", " + b + "]";
+    const std::vector<int> want = joined({"one }] \" [{", "two"});
+    const Tokenizer byte = tokenizer_byte();
+    for (const char* name : {"a.json", "a.jsonl", "a.ndjson", "a.JSONL", "a.jsonl.txt", "a.jsonlines", "a.txt", "a"})
+        for (const std::string& text : {lines, list, "\xef\xbb\xbf" + lines, "\xef\xbb\xbf" + list, "\r\n \n" + lines,
+                                        "[\n" + a + ",\n" + b + "\n]\n", "\n [ " + a + "," + b + "\n] "}) {
+            const Dataset d = open_whole(f.add(name, text), byte, 4);
+            EXPECT(all_tokens(d) == want, "%s: %s", name, text.c_str());
+            EXPECT(find_texts(f.path + "/" + name).format == Format::jsonl, "%s", name);
+        }
+    EXPECT(all_tokens(open_whole(f.add("one", b), byte, 2)) == joined({"two"}), "one object over several lines");
+    const std::string turns = "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}, "
+                              "{\"role\": \"assistant\", \"content\": \"Yo\"}]}";
+    const std::string pair = "{\"prompt\": \"2+2=\", \"completion\": \"4\"}";
+    for (const char* name : {"c.json", "c.txt", "c"})
+        for (const auto& [record, form] : {std::pair(turns, Format::chat), std::pair(pair, Format::pairs)})
+            for (const std::string& text : {record + "\n" + record, "[" + record + ",\n" + record + "]"}) {
+                const Source source = find_texts(f.add(name, text));
+                EXPECT(source.format == form, "%s: %s", name, text.c_str());
+                EXPECT(read_text(source, false, [](uint64_t) {}).conversations.size() == 2, "%s", text.c_str());
+            }
+    const std::string large = "[{\"text\": \"" + random_text(100000) + "\"}]";     // longer than what is looked at
+    EXPECT(open_whole(f.add("large", large), byte, 4).tokens == 100001, "a long record");
+}
+
+TEST(text_that_begins_with_a_bracket) {
+    const Folder f;
+    for (const char* text : {"[section]\nkey = value\n", "{\\bf bold} and \\LaTeX", "{ int x = 0; }\n", "{", "[",
+                             "[1] Smith, 1999\n", "[[package]]\nname = 1\n", "{% for x in y %}{{ x }}", "{}\nmore",
+                             "[link](http://a.b) text", "[12:30] <bob> {\"text\": 1}", "[1, 2, 3].map(f)\n",
+                             "{'text': 'python'}", "{ // c\n  a: 1 }", "{\"name\": \"x\"}\n", "[{\"name\": 1}]",
+                             "[]\nmore", "{\"text\": never closed", "{\"text\"} no JSON"})
+        EXPECT(find_texts(f.add("a.txt", text)).format == Format::text, "%s", text);
+}
+
+TEST(what_is_no_text) {
+    const Folder f;
+    const auto refused = [&](const char* name, const std::string& content, const char* part) {
+        const std::string path = f.add(name, content);
+        expect_error(kExitBadContent, part, [&] { open_whole(path, tokenizer_byte(), 1); });
+        expect_error(kExitBadContent, name, [&] { open_whole(path, tokenizer_byte(), 1); });
+    };
+    refused("package.json", "{\n  \"name\": \"x\",\n  \"version\": \"1\"\n}\n",
+            "fields \"name, version\", want text, messages, prompt or instruction; a file of another name");
+    refused("map.json", "{\"type\": \"FeatureCollection\", \"features\": []}",
+            "line 1: got the fields \"type, features\"");
+    refused("wrapped.json", "{\"data\": [\n{\"text\": \"a\"},\n{\"text\": \"b\"}\n]}", "got the fields \"data\"");
+    refused("numbers.json", "[1, 2]", "record 1: got 1, want an object");
+    refused("texts.json", "[\"a\", \"b\"]", "record 1: got \"a\", want an object");
+    refused("half.json", "[{\"text\": \"a\"}, {\"text\": \"b\"", "byte");
+    refused("two.json", "{\n\"text\": \"a\"\n}\n{\n\"text\": \"b\"\n}\n", "byte 16: got \"{\"");
+    refused("mixed.json", "[{\"text\": \"a\"}, {\"title\": \"b\"}]", "record 2: got the fields \"title\"");
+    refused("comment.json", "// a comment\n{\"text\": \"a\"}", "byte 0");
+    refused("empty.json", "[]", "got 0 usable tokens");
+    refused("a.csv", "id,text\n1,abc\n", "got a table");
+    refused("a.TSV", "id\ttext\n1\tabc\n", "got a table");
+    refused("a.jsonl.gz", "\x1f\x8b\x08...", "got a gzip file, want the text in it: build/prep");
+    refused("a.jsonl.zst", "\x28\xb5\x2f\xfd...", "got a zstd file, want the text in it: build/prep");
+    refused("train-00000-of-00001.parquet", "PAR1...", "got a Parquet file");
+    refused("a.arrow", "ARROW1...", "got an Arrow file");
+    refused("b.arrow", "\xff\xff\xff\xff...", "got an Arrow file");
+    refused("a.zip", "PK\3\4...", "got a zip file");
+    refused("a.txt", "\xff\xfe" "a", "got UTF-16");
+}
+
+TEST(what_is_not_utf8) {
+    const Folder f;
+    const auto refused = [&](const char* content, const char* part) {
+        const std::string path = f.add("a.txt", std::string(20, '.') + "\n" + content);
+        for (const char* tokenizer : {"byte", "char", "bpe:300"})
+            expect_error(kExitBadContent, part, [&] { open_one(path, 1, tokenizer); });
+    };
+    refused("caf\xe9 noir", "a.txt: line 2: byte 24: got e9, want UTF-8");                // cp1252
+    refused("\xc4\xe3\xba\xc3", "line 2: byte 21: got c4");                               // GBK
+    refused("\x93\xfa\x96\x7b", "byte 21: got 93");                                       // Shift-JIS
+    refused("\xb3\xae", "byte 21: got b3");                                               // EUC-KR
+    refused("\xf0\xd2\xc9", "byte 21: got f0");                                           // KOI8-R
+    refused("\xe6\x97", "byte 21: got e6");                                               // cut in a character
+    refused("\n\nab\xf0\x9f\x98", "line 4: byte 25: got f0");
+    refused("\x80 alone", "byte 21: got 80");
+    refused("\xc0\xaf overlong", "byte 21: got c0");
+    refused("\xed\xa0\x80 a surrogate", "byte 21: got ed");
+    refused("\xf4\x90\x80\x80 beyond", "byte 21: got f4");
+    refused("caf\xc3\xa9 \xe9", "byte 27: got e9");
 }
 
 // ---------------------------------------------------------------------------------------------------------- tokenizers
@@ -501,7 +682,8 @@ TEST(chunks_give_the_same_tokens) {
                 : i % 5 == 2 ? "na\xc3\xafve 12345!? \t x"
                 : i % 5 == 3 ? "\xe3\x80\x80 \xc2\xa0 \xe2\x80\x83 wide"
                              : "we'll \r\n 'tis\xff \xf0\x9f\x98\x80 ";
-    const Tokenizer bpe = open_one(f.add("a.txt", text), 8, "bpe:310").tokenizer;
+    const std::string_view view = text;
+    const Tokenizer bpe = tokenizer_open("bpe:310", &view);
     std::vector<int> whole;
     bpe.encode(text, &whole);
     for (size_t want : {1, 2, 3, 7, 50, 1000}) {  // chunks of whole pieces, as open_data encodes them
