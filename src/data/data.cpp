@@ -199,7 +199,7 @@ std::string describe(const Data& data, const std::string& files, const Tokens& t
     if (tokens.files)
         for (const auto& file : tokens.files->files) bytes += file->size;
     if (bytes > kHashed) more = format("a resume compares 1 of %llu blocks of 64 KiB", ull(ceil_div(bytes, kHashed)));
-    return text + (masked || more.empty() ? "" : "; ") + more + files;
+    return text + (masked || more.empty() ? "" : "; ") + more + (o.data.empty() ? "" : files);
 }
 
 }  // namespace

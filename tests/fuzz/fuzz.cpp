@@ -386,7 +386,7 @@ const prep_tool::Arguments prep_arguments = {.inputs = {"a.jsonl"}, .out = ".", 
 void prep(std::string_view in) {
     const prep_tool::Arguments& a = prep_arguments;
     const char* const name = in.starts_with('{') ? "a.jsonl" : "a.txt";
-    const std::vector<prep_tool::Input> inputs = prep_tool::find_inputs({file(name)});
+    const std::vector<prep_tool::Input> inputs = prep_tool::find_inputs({file(name)}, "text");
     prep_tool::Reader reader = {inputs};
     while (const auto chunk = reader.next()) {
         const prep_tool::Encoded encoded = prep_tool::encode(*chunk, bytes_as_tokens, a);
@@ -401,7 +401,7 @@ void prep_state(std::string_view in) {
     file("./prep.json", state);
     file("./.train.1.part", "abcd"), file("./.val.1.part", ""), file("./train_000000.bin", "a shard");
     file("a.jsonl", "{\"text\":\"a\"}\n{\"text\":\"b\"}\n");
-    const std::vector<prep_tool::Input> inputs = prep_tool::find_inputs(prep_arguments.inputs);
+    const std::vector<prep_tool::Input> inputs = prep_tool::find_inputs(prep_arguments.inputs, "text");
     prep_tool::Reader reader = {inputs};
     prep_tool::Job job = {prep_arguments, inputs};
     const auto place = job.resume("./prep.json");
@@ -619,7 +619,7 @@ std::string prepared() {
     using namespace prep_tool;
     file("a.jsonl", "{\"text\":\"a\"}\n{\"text\":\"b\"}\n");
     const bool was = std::exchange(inside, true);
-    const std::vector<Input> inputs = find_inputs(prep_arguments.inputs);
+    const std::vector<Input> inputs = find_inputs(prep_arguments.inputs, "text");
     Job job = {prep_arguments, inputs};
     job.saves = 1;
     job.out[0].tokens = {0x64636261};               // "abcd"
@@ -759,7 +759,7 @@ const std::vector<Target>& targets() {
          kRoom,
          {"\xef\xbb\xbf{\"text\": \"first \\u00e9\"}\r\n\n{\"id\": [1], \"text\": \"second\"}\n"}},
         {"prep_answers", "prepared vocabulary json unicode", prep_answers, 16, kRoom,
-         {prep_answer({"a", "", "b", {1, 2}, {}}, "folder") + std::string(1, '\0') +
+         {prep_answer({.train = "a", .vocabulary = "b", .start = {1, 2}}, "folder") + std::string(1, '\0') +
           "{\"name\":\"byte\",\"tokens\":1,\"eot\":-1,\"begin\":-1,\"end\":-1,\"chats\":false,\"is_bpe\":true,"
           "\"rows\":1,\"files\":[]}" + std::string("\0\1\0\0\0x", 6)}},
         {"chat",
