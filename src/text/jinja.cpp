@@ -24,7 +24,8 @@ using Token = JinjaToken;
 
 struct Value {
     enum Kind { undefined, none, boolean, integer, string, list, dict, function } kind = undefined;
-    int64_t n = 0;                              // of a boolean or an integer; of a macro the token of its "("
+    int64_t n = 0;                              // of a boolean or integer; of a macro the token of its "("; 1: namespace
+    int depth = 0;                              // levels of lists and dicts
     Text s = {};                                // of a string; the name of a function or of what is undefined
     std::shared_ptr<std::vector<Value>> items = {};     // of a list or a dict
     std::shared_ptr<std::vector<Text>> keys = {};       // of a dict, for each item
@@ -33,7 +34,9 @@ struct Value {
     Value(bool b) : kind(boolean), n(b) {}
     Value(int64_t i) : kind(integer), n(i) {}
     Value(Text text) : kind(string), s(std::move(text)) {}
-    Value(std::vector<Value> all) : kind(list), items(std::make_shared<std::vector<Value>>(std::move(all))) {}
+    Value(std::vector<Value> all) : kind(list), items(std::make_shared<std::vector<Value>>(std::move(all))) {
+        for (const Value& v : *items) depth = std::max(depth, v.depth + 1);
+    }
     bool is_number() const { return kind == boolean || kind == integer; }
     int64_t size() const { return int64_t(kind == string ? s.size() : items ? items->size() : 0); }
     explicit operator bool() const { return kind == function || (is_number() ? n != 0 : kind != undefined && size()); }
@@ -65,20 +68,10 @@ Value dict_of(const Arguments& members) {
     for (const Argument& member : members) {
         v.keys->push_back(characters_of(member.name));
         v.items->push_back(member.value);
+        v.depth = std::max(v.depth, member.value.depth + 1);
     }
     return v;
 }
-bool equal(const Value& a, const Value& b) {
-    if (a.is_number() && b.is_number()) return a.n == b.n;
-    if (a.kind != b.kind || a.kind == Value::undefined) return a.kind == b.kind;
-    if (a.size() != b.size() || !same(a.s, b.s)) return false;
-    for (size_t i = 0; a.items && i < a.items->size(); i++) {
-        const Value* const other = a.keys ? find_member(b, (*a.keys)[i]) : &(*b.items)[i];
-        if (!other || !equal((*a.items)[i], *other)) return false;
-    }
-    return true;
-}
-
 // Removes the characters of `set`, by default white space, from the left, the right or both ends.
 Text stripped(const Text& text, bool left, bool right, const Text* set = nullptr) {
     const Text wanted = set ? plain(*set) : Text();
@@ -170,12 +163,29 @@ struct Walk {
         for (const char32_t c : v.kind == Value::string ? v.s : Text()) all.emplace_back(Text(1, c));
         return all;
     }
+    bool equal(const Value& a, const Value& b) {
+        spend(1);
+        if (a.is_number() && b.is_number()) return a.n == b.n;
+        if (a.kind != b.kind || a.kind == Value::undefined) return a.kind == b.kind;
+        if (a.size() != b.size() || !same(a.s, b.s)) return false;
+        for (size_t i = 0; a.items && i < a.items->size(); i++) {
+            const Value* const other = a.keys ? find_member(b, (*a.keys)[i]) : &(*b.items)[i];
+            if (!other || !equal((*a.items)[i], *other)) return false;
+        }
+        return true;
+    }
     bool contains(const Value& all, const Value& part) {
         if (all.kind == Value::dict) return find_member(all, part.s);
         if (all.kind == Value::string && part.kind == Value::string)
             return plain(all.s).find(plain(part.s)) != Text::npos;
         if (all.kind == Value::string) refuse("in a text ", part);
         return std::ranges::any_of(elements(all), [&](const Value& v) { return equal(v, part); });
+    }
+    // Returns v, which becomes a part of another value: that must not be without end, or part of itself.
+    const Value& part(const Value& v) const {
+        if (v.depth > 50) refuse("more than 50 levels of lists");
+        if (v.kind == Value::dict && v.n) refuse("a namespace in another value");
+        return v;
     }
     Value member(const Value& of, const Value& key) const {
         if (of.kind == Value::undefined) refuse("a member of ", of);
@@ -277,13 +287,6 @@ struct Walk {
         if (is("capitalize", 0)) return cased(s.substr(0, 1), true) + cased(s.substr(!s.empty()), false);
         for (const Value& x : a)
             if (x.kind != V::string || a[0].s.empty()) unknown();
-        if (is("replace", 2)) {
-            const std::vector<Value> parts = split(s, a[0].s);
-            Text all = parts[0].s;
-            for (size_t i = 1; i < parts.size(); i++) all += a[1].s + parts[i].s;
-            spend(all.size());
-            return all;
-        }
         if (!method || a.size() > 1) unknown();
         if (name == "strip" || name == "lstrip" || name == "rstrip")
             return stripped(s, name != "rstrip", name != "lstrip", a.empty() ? nullptr : &a[0].s);
@@ -305,7 +308,12 @@ struct Walk {
             die_content(what, "today's date (strftime_now)",
                         "a text that stays the same; put a date into a copy of the "
                         "template, or give --chat-template chatml or llama3");
-        if (name == "namespace") return dict_of(given);
+        if (name == "namespace") {
+            for (const Argument& argument : given) part(argument.value);
+            Value space = dict_of(given);
+            space.n = 1;
+            return space;
+        }
         const bool counts = std::ranges::all_of(given, [](const Argument& a) { return a.value.is_number(); });
         if (name != "range" || !counts || given.empty() || given.size() > 2) refuse("such a call of " + name);
         std::vector<Value> numbers;
@@ -360,7 +368,7 @@ struct Walk {
     }
     std::vector<Value> values(const char* closing) {    // from behind the bracket
         std::vector<Value> all;
-        for (; !takes(closing); sees(closing) ? void() : want(",")) all.push_back(expression());
+        for (; !takes(closing); sees(closing) ? void() : want(",")) all.push_back(part(expression()));
         return all;
     }
     Value variable(const std::string& name) {
@@ -394,7 +402,7 @@ struct Walk {
                 const Value key = expression();
                 if (live() && key.kind != Value::string) refuse("as a key ", key);
                 want(":");
-                all.push_back({text_of(key.s), expression()});
+                all.push_back({text_of(key.s), part(expression())});
             }
             return dict_of(all);
         }
@@ -601,8 +609,8 @@ struct Walk {
             const Value v = expression();
             if (!live()) return;
             if (space.kind != Value::dict) refuse("a member set of ", space);
-            if (Value* const had = find_member(space, key)) *had = v;
-            else space.keys->push_back(key), space.items->push_back(v);
+            if (Value* const had = find_member(space, key)) *had = part(v);
+            else space.keys->push_back(key), space.items->push_back(part(v));
         } else if (takes("=")) assign(names, expression());
         else assign(names, inner("endset", true));
     }

@@ -788,7 +788,7 @@ const std::vector<Target>& targets() {
           "range(3) %}"
           "{% set ns.n = ns.n + i % 2 %}{{ f(i, b='x') }}{% endfor %}{% generation %}{{ {'k': -ns.n}['k'] }}"
           "{% endgeneration %}{{ messages | selectattr('role', 'equalto', 'user') | list | length }}"
-          "{% set t %}{{ messages[1].content.strip().replace('H', 'h')[::-1] }}{% endset %}{{ t.lstrip('h') | "
+          "{% set t %}{{ messages[1].content.strip()[::-1] }}{% endset %}{{ t.lstrip('h') | "
           "default('d') }}",
           "{{ raise_exception('no') }}", "{{ tools.x }}{{ 'a' is in 'ab' }}"}},
         {"text", "text shards tokenizer", text, 16, kRoom, {"some text\nof two lines", "\xff\xfeh\0i\0", "PK\x03\x04"}},

@@ -159,14 +159,14 @@ TEST(jinja) {
          "user1"},
         {"{% set a %}{% set b = 1 %}{% endset %}{{ b is defined }}{% generation %}{% set c = 1 %}{{ c }}{% "
          "endgeneration %}"
-         "{{ c is defined }}{{ 'abc'.replace('b', '') }}",
-         "False1Falseac"},
+         "{{ c is defined }}",
+         "False1False"},
         {"{{ messages[0] == {'content': messages[0].content, 'role': 'user'} }}{{ messages[0] == messages[1] }}"
          "{{ [1, 'a'] == [1, 'a'] }}{{ x == y }}{{ x == none }}",
          "TrueFalseTrueTrueFalse"},
         {"{% if messages[0].missing %}{{ 'a' | unknown }}{{ tojson(5) }}{% endif %}ok", "ok"},
-        {"{{ 'aXbX'.replace('X', '-') }}{{ 'x' if messages is string }}{{ 'rOLE' | capitalize }}{{ -1 }}",
-         "a-b-Role-1"}};
+        {"{{ 'x' if messages is string }}{{ 'rOLE' | capitalize }}{{ -1 }}",
+         "Role-1"}};
     const std::vector<JinjaTurn> turns = {{U"user", U" Hi\u3000"}, {U"assistant", U"Yo"}};
     for (const Case& c : cases) {
         const std::string got = text_of(Jinja(c.jinja, "t", {{"bos_token", "<s>"}}).render(turns, 2, false));
@@ -201,6 +201,12 @@ TEST(jinja_refusals) {
     refused("a tag that does not end", "{{ a ");
     refused("a comment that does not end", "{# a ");
     // What a hostile template could do is bounded.
+    refused("a namespace in another value", "{% set n = namespace(a=1) %}{% set n.a = [n] %}");
+    refused("more than 50 levels of lists",
+            "{% set n = namespace(a=1) %}{% for i in range(60) %}{% set n.a = [n.a] %}{% endfor %}");
+    std::string twice = "{% set x = [1] %}{% set y = [1] %}";
+    for (int i = 0; i < 45; i++) twice += "{% set x = [x, x] %}{% set y = [y, y] %}";
+    refused("beyond any measure", twice + "{{ x == y }}");
     refused("more than 100 levels", "{{ " + std::string(100000, '(') + "1" + std::string(100000, ')') + " }}");
     refused("more than 100 levels", "{{ " + std::string(100000, '-') + "1 }}");
     std::string nested;
