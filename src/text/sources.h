@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 #include <vector>
-#include "src/data/data.h"
+#include "src/data/shards.h"
 
 // The files that a path means: a file, the files of a folder, or the matches of a glob; all of one format, and sorted.
 struct Source {
