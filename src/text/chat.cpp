@@ -25,7 +25,7 @@ struct Field {
     const char* name;
     Meaning meaning;
 };
-constexpr Field kFields[] = {
+constexpr Field kMeanings[] = {
     {"weight", kTrains}, {"train", kTrains}, {"training", kTrains}, {"trainable", kTrains}, {"loss", kTrains},
     {"label", kTrains}, {"masked", kMasks}, {"ignore", kMasks},
     {"mask", kRefused}, {"loss_mask", kRefused}, {"loss_scale", kRefused}, {"train_detail", kRefused},
@@ -52,9 +52,9 @@ bool read_fields(const Json& object, const std::string& where, std::initializer_
     for (JsonItems i(object); i.next();) {
         const std::string key = i.key.text();
         if (std::ranges::find(form, key) != form.end()) continue;
-        const auto field = std::ranges::find(kFields, key, [](const Field& f) { return std::string(f.name); });
-        if (field == std::end(kFields)) out->unknown.push_back(key.substr(0, 40));
-        if (field == std::end(kFields) || field->meaning == kHarmless) continue;
+        const auto field = std::ranges::find(kMeanings, key, [](const Field& f) { return std::string(f.name); });
+        if (field == std::end(kMeanings)) out->unknown.push_back(key.substr(0, 40));
+        if (field == std::end(kMeanings) || field->meaning == kHarmless) continue;
         const std::string subject = where + ": " + key, value = i.value.text();
         if (field->meaning == kRefused && !is_empty(i.value))
             die_content(subject, json_shown(i.value),

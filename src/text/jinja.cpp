@@ -24,7 +24,8 @@ using Token = JinjaToken;
 
 struct Value {
     enum Kind { undefined, none, boolean, integer, string, list, dict, function } kind = undefined;
-    int64_t n = 0;                              // of a boolean or integer; of a macro the token of its "("; 1: namespace
+    int64_t n = 0;                              // of a boolean or integer; of a macro the token of its "(";
+                                                // of a dict 1 if it is a namespace
     int depth = 0;                              // levels of lists and dicts
     Text s = {};                                // of a string; the name of a function or of what is undefined
     std::shared_ptr<std::vector<Value>> items = {};     // of a list or a dict
