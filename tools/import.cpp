@@ -20,7 +20,7 @@
 
 namespace {
 
-constexpr int kVersion = 1;                 // of what is made of a file; part of its name in the cache
+constexpr int kVersion = 2;                 // of what is made of a file; part of its name in the cache
 
 using Progress = std::function<void()>;
 
@@ -49,9 +49,9 @@ Head read_head(const std::string& path) {
     head.config_json = format("{\"architectures\":[\"%s\"],%s\n", info.architecture, file.config_json.c_str() + 1);
     if (const uint64_t n = count_parameters(info.tensors(head.config.shape)); n > InputFile(path).size / 2)
         die_content(path, "a model of " + with_commas(n) + " parameters", "one that the file has room for");
-    if (!file.vocabulary.empty()) head.tokenizer = tokenizer_json_of_gguf(file.split, file.vocabulary, path);
+    if (!file.vocabulary.empty()) head.tokenizer = tokenizer_json_of_gguf(file.split, file.vocabulary, file.begin, path);
     else if (head.config.shape.V == 50257) try {
-        head.tokenizer = tokenizer_open("gpt2", nullptr).to_json();
+        head.tokenizer = tokenizer_json_of_model(tokenizer_open("gpt2", nullptr));
         head.lent = true;
     } catch (const Error&) {}               // --tokenizer may name another
     return head;

@@ -11,11 +11,13 @@ static std::string read_beside(const std::string& folder, const char* name) {
     return file_exists(path) ? read_file(path) : "";
 }
 
+constexpr std::pair<const char*, std::string Init::*> kTexts[] = {
+    {"tokenizer.json", &Init::tokenizer}, {"tokenizer_config.json", &Init::tokenizer_config},
+    {"chat_template.jinja", &Init::chat_template}, {"generation_config.json", &Init::generation_config},
+    {"special_tokens_map.json", &Init::special_tokens}};
+
 static void read_tokenizer_files(const std::string& folder, Init* init) {
-    init->tokenizer = read_beside(folder, "tokenizer.json");
-    init->tokenizer_config = read_beside(folder, "tokenizer_config.json");
-    init->chat_template = read_beside(folder, "chat_template.jinja");
-    init->generation_config = read_beside(folder, "generation_config.json");
+    for (const auto& [name, text] : kTexts) init->*text = read_beside(folder, name);
 }
 
 static Init init_of_folder(const std::string& folder) {
@@ -94,8 +96,7 @@ Init init_of_run(const std::string& checkpoint, const Options& o, Comm* comm) {
     const std::string config_text = comm_first_text(comm, reads ? read_file(config) : "");
     Init init = {checkpoint, "", parse_config(config_text, config.c_str())};
     if (reads) read_tokenizer_files(checkpoint, &init);
-    for (std::string* text : {&init.tokenizer, &init.tokenizer_config, &init.chat_template, &init.generation_config})
-        *text = comm_first_text(comm, *text);
+    for (const auto& [name, text] : kTexts) init.*text = comm_first_text(comm, init.*text);
     for (const ShapeKey& key : init.config.info->keys) {    // a damaged size must not ask for memory
         const double has = key.get(init.config.shape), want = key.get(o.shape);
         if (o.model == init.config.info->name && has != want)
@@ -115,6 +116,8 @@ DataOptions data_options(const Options& o, const Init& init) {
             .init_tokenizer_config = init.tokenizer_config,
             .init_chat_template = init.chat_template,
             .init_generation_config = init.generation_config,
+            .init_special_tokens = init.special_tokens,
+            .init_config = init.config.text,
             .prompt = o.command != "train" || o.sample_every > 0 ? o.prompt : "",
             .task = o.task,
             .cache = o.dry_run ? "" : o.out_dir,
@@ -122,7 +125,6 @@ DataOptions data_options(const Options& o, const Init& init) {
             .vocab_size = o.shape.V,
             .seq_len = o.shape.T,
             .frozen = o.lora.rank > 0,
-            .init_eot = !init.folder.empty() && !init.config.no_eot,
             .evaluates = o.command != "train" || o.eval_every > 0};
 }
 

@@ -13,6 +13,7 @@ struct Init {
     Shape files = config.shape;         // shape of the weights' files; its context may be longer
     std::string adapter = "";           // the folder of an adapter that load_init merges; "": none
     std::string tokenizer_config = "", chat_template = "", generation_config = "";      // the texts of these files
+    std::string special_tokens = "";    // that of special_tokens_map.json
     std::string imported = "";          // the folder that was made of a model in one file; "": `folder` is one
     const std::string& saved() const { return adapter.empty() ? folder : adapter; }     // the one with state.json
 };

@@ -3,11 +3,7 @@
 #include "src/app/adapter.h"
 
 std::string model_config_json(const ModelInfo* info, const Shape& shape, const Data& data, const Init& init) {
-    const Vocabulary& v = data.vocabulary;
-    const int end = v.chats ? v.end : v.eot;
-    int begin = v.begin;                                // the same as bos_token in tokenizer_config.json
-    if (begin < 0) begin = init.config.bot >= 0 ? init.config.bot : v.eot;
-    return config_json({info, shape, end, begin});
+    return config_json({info, shape, init.config.text}, data.vocabulary.config);
 }
 
 void describe_adapters(CheckpointFiles* files, const Options& o, const Init& init) {

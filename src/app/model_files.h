@@ -4,7 +4,7 @@
 #include "src/app/init.h"
 #include "src/checkpoint/checkpoint.h"
 
-// Returns config.json. Its bos token begins a text, its eos token ends one, or with conversations a turn.
+// Returns config.json: that of the model of `init`, if there is one, with what the run changes.
 std::string model_config_json(const ModelInfo* info, const Shape& shape, const Data& data, const Init& init);
 
 // With --lora adds to a checkpoint's files that its weights are adapters of the model in init.folder. Rank 0.

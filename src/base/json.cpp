@@ -258,3 +258,16 @@ JsonLine& JsonLine::raw(const char* key, const std::string& json) {
     body += (body.empty() ? "" : ",") + json_quote(key) + ':' + json;
     return *this;
 }
+
+JsonMembers json_members(const Json& object) {
+    JsonMembers members;
+    for (JsonItems i(object); i.next();) members.push_back({i.key.text(), std::string(raw(i.value))});
+    return members;
+}
+
+void set_member(JsonMembers* members, const std::string& key, const std::string& value) {
+    const auto found = std::ranges::find(*members, key, &JsonMembers::value_type::first);
+    if (found != members->end() && value.empty()) members->erase(found);
+    else if (found != members->end()) found->second = value;
+    else if (!value.empty()) members->push_back({key, value});
+}

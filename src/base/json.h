@@ -13,6 +13,8 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
 struct Json {
     std::string_view from;                    // from the value to the end of the text; empty: no such value
@@ -65,3 +67,8 @@ struct JsonLine {
   private:
     std::string body;
 };
+
+// The members of an object in their order: keys, and values as JSON. An empty value removes a member.
+using JsonMembers = std::vector<std::pair<std::string, std::string>>;
+JsonMembers json_members(const Json& object);
+void set_member(JsonMembers* members, const std::string& key, const std::string& value);

@@ -126,7 +126,8 @@ std::string story_file(const char* name) {
 bool needs_prep(const DataOptions& o, const Sources& s) {
     const bool is_text = s.train.is_text() || (!s.val.files.empty() && s.val.is_text());
     const std::string beside = path_join(parent_folder(s.train.files[0]), "manifest.json");     // prep's own shards
-    return is_text || !o.tokenizer.empty() || !o.init_tokenizer.empty() || !o.task.empty() || file_exists(beside);
+    return is_text || !o.tokenizer.empty() || !o.init_tokenizer.empty() || !o.init_generation_config.empty() ||
+           !o.task.empty() || file_exists(beside);
 }
 
 // Whether the run is one on the built-in stories in bytes. Those are prepared when the program is built.

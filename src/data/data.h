@@ -2,8 +2,9 @@
 // prepares it.
 //
 // Sample i of a shard has the T tokens from i*T on as inputs, and those from i*T+1 on as targets. A shard has
-// floor((tokens - 1) / T) samples. Documents (lines of a .jsonl, files of a folder of texts) are joined, with an
-// end-of-text token before each; a single text has none.
+// floor((tokens - 1) / T) samples. Documents (lines of a .jsonl, files of a folder of texts) are joined, with what the
+// tokenizer puts before each and an end-of-text token behind; in this program's own tokenizers these are one token, which
+// stands before each. A single text has none.
 //
 // The validation data are val_data, or else what take_validation finds in `data`, or else the last tenth of `data`: of
 // the characters of a single text, of the tokens of token files, and of several documents those that begin in the last
@@ -47,13 +48,12 @@ struct DataOptions {
     std::string chat_template = {};         // as --chat-template
     // The model to start from has its tokenizer.json at init_path. The others are texts of its files, or empty.
     std::string init_path = {}, init_tokenizer = {}, init_tokenizer_config = {}, init_chat_template = {};
-    std::string init_generation_config = {};
+    std::string init_generation_config = {}, init_special_tokens = {}, init_config = {};
     std::string prompt = {}, task = {};     // as --prompt and --task
     std::string cache = {};                 // a folder in which texts go if the user has no cache; may be empty
     int init_vocab = 0, vocab_size = 0;     // that model's or 0; --vocab-size or 0
     int seq_len = 0;                        // T
     bool frozen = false;                    // that model's embedding is frozen, so no token can be added
-    bool init_eot = false;                  // that model's texts may begin with end-of-text
     bool whole = false;                     // all of `data` is for validation, and no token is added
     bool evaluates = true;                  // false: the validation part may be empty
     bool says = true;                       // build/prep reports its progress on stderr

@@ -15,6 +15,8 @@ template <class O, class F> static void each_option(O& o, const F& f) {
     f("init_tokenizer_config", o.init_tokenizer_config);
     f("init_chat_template", o.init_chat_template);
     f("init_generation_config", o.init_generation_config);
+    f("init_special_tokens", o.init_special_tokens);
+    f("init_config", o.init_config);
     f("prompt", o.prompt);
     f("task", o.task);
     f("cache", o.cache);
@@ -22,7 +24,6 @@ template <class O, class F> static void each_option(O& o, const F& f) {
     f("vocab_size", o.vocab_size);
     f("seq_len", o.seq_len);
     f("frozen", o.frozen);
-    f("init_eot", o.init_eot);
     f("whole", o.whole);
     f("evaluates", o.evaluates);
     f("says", o.says);

@@ -6,10 +6,11 @@
 #include "src/base/json.h"
 
 static std::string vocabulary_json(const Vocabulary& v) {
-    std::vector<std::string> files;
+    std::vector<std::string> files, ends;
     for (const auto& [name, text] : v.files) files.push_back(json_quote(name));
+    for (const int token : v.ends) ends.push_back(std::to_string(token));
     return JsonLine().raw("name", json_quote(v.name, true)).add("tokens", v.tokens)
-        .add("eot", v.eot).add("begin", v.begin).add("end", v.end)
+        .raw("ends", "[" + join(ends, ",") + "]").raw("config", v.config)
         .add("chats", v.chats).add("is_bpe", v.is_bpe).add("rows", v.bytes.size())
         .raw("files", "[" + join(files, ",") + "]").text() + "\n";
 }
@@ -55,8 +56,9 @@ Vocabulary read_vocabulary(const std::string& folder) {
     const Json json = parse_json(text, what, true);
     const auto number = [&](const char* key) { return int(json.get_double(key, what)); };
     const auto is = [&](const char* key) { return json.at(key, what).text() == "true"; };
-    Vocabulary v = {.name = json.get_string("name", what), .tokens = number("tokens"), .eot = number("eot"),
-                    .begin = number("begin"), .end = number("end"), .chats = is("chats"), .is_bpe = is("is_bpe")};
+    Vocabulary v = {.name = json.get_string("name", what), .tokens = number("tokens"),
+                    .config = json.at("config", what).text(), .chats = is("chats"), .is_bpe = is("is_bpe")};
+    for (JsonItems i(json.at("ends", what)); i.next();) v.ends.push_back(std::atoi(i.value.text().c_str()));
     v.bytes = read_table(path_join(folder, "bytes.bin"), json.get_u64("rows", what));
     for (JsonItems i(json.at("files", what)); i.next();)
         v.files.push_back({i.value.text(), read_file(path_join(folder, "files/" + i.value.text()))});

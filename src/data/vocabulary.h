@@ -11,8 +11,8 @@
 struct Vocabulary {
     std::string name = "none";              // of the tokenizer: "byte", "gpt2", its file; "none": tokens have no text
     int tokens = 0;                         // how many the tokenizer has; a model may have more
-    int eot = -1;                           // end of text, which precedes each document; -1: none
-    int begin = -1, end = -1;               // of conversations: before the first turn, after each turn; -1: none
+    std::vector<int> ends = {};             // tokens that end a text or a turn
+    std::string config = "{}";              // members that config.json gets: which tokens begin and end a text
     bool chats = false;                     // the training data are conversations
     bool is_bpe = false;                    // GGUF has a form for it
     std::vector<std::string> bytes = {};    // of each of the model's tokens; empty for control tokens and unused ids

@@ -17,12 +17,12 @@ int sample(Options o, Comm*) {
     if (o.prompt == "-") o.prompt = read_standard_input();
     Loaded loaded(o.paths[0], 1, o.prompt.size() + size_t(o.max_tokens) + 2);       // a token has at least a byte
     if (loaded.tokenizer.kind == Tokenizer::none && !o.prompt.empty())
-        die(kExitUsage, "--prompt: %s has no tokenizer.json; leave the prompt out to see token numbers",
+        die(kExitUsage, "--prompt: %s has no tokenizer.json that is read here; leave it out to see token numbers",
             loaded.init.folder.c_str());
     catch_signals(false);
     print(o.prompt);
     const std::vector<int> start = sample_start(o.prompt, {}, loaded.tokenizer);
-    generate_text(&loaded.model, vocabulary_of(loaded.tokenizer, {}), start, o, 0, print);
+    generate_text(&loaded.model, vocabulary_of(loaded.tokenizer, {}, ""), start, o, 0, print);
     print("\n");
     return kExitDone;
 }

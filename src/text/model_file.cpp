@@ -139,7 +139,10 @@ struct Reader {
             {"tokenizer.ggml.model", "\"", "a text"}, {"tokenizer.ggml.pre", "\"", "a text"},
             {"tokenizer.ggml.tokens", "[\"", "texts"}, {"tokenizer.ggml.merges", "[\"", "texts"},
             {"tokenizer.ggml.token_type", "[0123456789", "numbers"}, {"tokenizer.chat_template", "\"", "a text"},
-            {"tokenizer.ggml.eos_token_id", "0123456789", "a number"}, {"tokenizer.ggml.add_bos_token", "tf", "true"}};
+            {"tokenizer.ggml.eos_token_id", "0123456789", "a number"}, {"tokenizer.ggml.add_bos_token", "tf", "true"},
+            {"tokenizer.ggml.eot_token_id", "0123456789", "a number"},
+            {"tokenizer.ggml.eom_token_id", "0123456789", "a number"},
+            {"tokenizer.ggml.bos_token_id", "0123456789", "a number"}};
         for (const auto& [key, begins, want] : kKinds) {
             const auto found = keys.find(key);
             if (found == keys.end() || found->second == "[]") continue;
@@ -167,12 +170,25 @@ struct Reader {
         for (const SafeTensor& t : tensors)
             if (t.name == "token_embd.weight") values["vocab_size"] = std::to_string(t.shape[0]);
             else if (t.name == "lm_head.weight" && name != "gpt2") values["tie_word_embeddings"] = "false";
-        if (const std::string end = text_of("tokenizer.ggml.eos_token_id"); !end.empty())   // sample begins with it
-            values["eos_token_id"] = text_of("tokenizer.ggml.add_bos_token") == "false" ? "null" : end;
+        std::vector<std::string> ends;                  // of a text, of a turn, of a message
+        for (const char* key : {"eos", "eot", "eom"})
+            if (const std::string end = text_of(format("tokenizer.ggml.%s_token_id", key)); !end.empty())
+                if (!std::ranges::count(ends, end)) ends.push_back(end);
+        values["eos_token_id"] = ends.empty() ? "null" : ends.size() == 1 ? ends[0] : "[" + join(ends, ",") + "]";
+        if (const std::string bos = text_of("tokenizer.ggml.bos_token_id"); !bos.empty()) values["bos_token_id"] = bos;
         JsonLine line;
         line.add("model_type", name);
         for (const auto& [key, value] : values) line.raw(key.c_str(), value);
         return line.text();
+    }
+    // The token before a text; -1: none. llama.cpp's default is that of the split.
+    int begin() const {
+        const std::string adds = text_of("tokenizer.ggml.add_bos_token"), bos = text_of("tokenizer.ggml.bos_token_id");
+        const bool begins = adds.empty() ? text_of("tokenizer.ggml.pre") == "llama-bpe" : adds == "true";
+        int token = -1;
+        if (begins && !bos.empty() && !parse_whole(std::string_view(bos), &token))
+            fail("tokenizer.ggml.bos_token_id", bos, "a token");
+        return token;
     }
     // Unused tokens (type 5) are left out; control tokens (3) are special, other added ones (4) are not.
     std::string vocabulary() {
@@ -208,7 +224,7 @@ ModelFile read_gguf(Reader in) {
     }
     const bool bpe = in.text_of("tokenizer.ggml.model") == "gpt2";
     return {in.config(), in.text_of("tokenizer.ggml.pre"), bpe ? in.vocabulary() : "",
-            {in.file.file->path, {in.file.file}, in.tensors}, in.text_of("tokenizer.chat_template")};
+            {in.file.file->path, {in.file.file}, in.tensors}, in.text_of("tokenizer.chat_template"), in.begin()};
 }
 
 ModelFile read_llmc(Reader in) {

@@ -17,6 +17,7 @@ struct ModelFile {
     std::string split, vocabulary;  // GGUF's name of the split; tokenizer.json's end from "vocab" on; or empty
     SafeTensors weights = {};       // named as in GGUF; no matrix is transposed
     std::string chat_template = ""; // Jinja; GGUF's
+    int begin = -1;                 // the token before a text; -1: none
 };
 ModelFile open_model_file(const std::string& path);         // kExitNoInput; kExitBadContent: it is not as above
 // Fills arena.n floats with the file's weights. theirs: see read_safetensors. The rows of Llama's q and k stay in

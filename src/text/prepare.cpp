@@ -70,9 +70,23 @@ Tokenizer tokenizer_beside(const std::string& folder, const std::string& manifes
     return tokenizer;
 }
 
+// Returns the tokenizer of the model of --init. Tokens need none that this program can read.
+Tokenizer tokenizer_of_init(const DataOptions& o, const Source& train, const Source& val) {
+    const bool reads = train.is_text() || (!val.files.empty() && val.is_text()) || !o.prompt.empty() || !o.task.empty();
+    Tokenizer tokenizer;
+    try {
+        tokenizer = tokenizer_parse(o.init_tokenizer, o.init_path);
+    } catch (const Error& error) {
+        if (reads) throw;
+        warn("%s: its tokens have no text here", error.message.c_str());
+    }
+    read_ends(&tokenizer, {o.init_config, o.init_generation_config, o.init_tokenizer_config}, o.init_path);
+    return tokenizer;
+}
+
 Tokenizer choose_tokenizer(const DataOptions& o, const Source& train, const Source& val, const std::string& folder,
                            const Progress& progress) {
-    if (o.tokenizer.empty() && !o.init_tokenizer.empty()) return tokenizer_parse(o.init_tokenizer, o.init_path);
+    if (o.tokenizer.empty() && !o.init_tokenizer.empty()) return tokenizer_of_init(o, train, val);
     const std::string beside = parent_folder(train.files[0]), manifest = path_join(beside, "manifest.json");
     if (o.tokenizer.empty() && !train.is_text() && file_exists(manifest)) return tokenizer_beside(beside, manifest);
     if (o.tokenizer.empty()) return train.is_text() && !o.whole ? tokenizer_byte() : Tokenizer();
@@ -142,9 +156,10 @@ std::string tokens_of(const TextChoice& c, const Source& source, const DataOptio
     std::string content = bytes_of_files(source) > kHashed ? format("%016llx", ull(content_hash(source.files))) : hash;
     content += c.tokenizer.own_json(true);
     if (c.chat.form) content += c.chat.form->name + c.chat.system;
+    else if (c.tokenizer.begin != c.tokenizer.eot) content += format(" %d %d", c.tokenizer.begin, c.tokenizer.eot);
     const PreparedTokens about = {.width = c.tokenizer.vocab_size <= 65536 && !masked ? 2u : 4u, .masked = masked};
-    const std::string how = format(" %s %d %d %d", format_name(source.format), split, c.tokenizer.eot,
-                                   masked ? o.seq_len : 0);
+    const std::string how = format(" %s %d %d %d %d", format_name(source.format), split, c.tokenizer.begin,
+                                   c.tokenizer.eot, masked ? o.seq_len : 0);
     const std::string name = cache_name("tokens", hash + " " + content + how);
     cached(folder, name, [&](const std::string& into) {
         say_large(source, folder, o);
@@ -168,8 +183,14 @@ TextChoice choose_text(const DataOptions& o, const std::string& folder, const Pr
     c.sources = find_sources(o, find_texts);
     const auto& [train, val] = c.sources;
     c.tokenizer = choose_tokenizer(o, train, val, folder, progress);
-    // A new model that learns one text never sees the end-of-text token.
-    if (train.is_text() && (!train.has_documents() || o.whole) && !o.init_eot) c.tokenizer.eot = -1;
+    // A new model that learns one text never sees the end-of-text token; nor has one seen it whose config.json says so.
+    const Json eos = o.init_config.empty() ? Json{"null"} : Json{o.init_config}.find("eos_token_id");
+    if (train.is_text() && (!train.has_documents() || o.whole) && eos && eos.kind() == Json::null &&
+        (c.tokenizer.own || o.init_config.empty())) {
+        if (c.tokenizer.own) c.tokenizer.begin = c.tokenizer.bos = -1;
+        c.tokenizer.eot = -1;
+        c.tokenizer.ends.clear();
+    }
     const bool chats = train.format == Format::chat;
     if (!val.files.empty() && (chats ? val.format != train.format : val.format == Format::chat))
         die_content("data: " + val.path, format_name(val.format),
@@ -189,12 +210,10 @@ std::string prepare(const DataOptions& o, const std::string& given, const Progre
     PrepAnswer answer;
     if (train.is_text()) answer.train = tokens_of(c, train, o, folder, progress);
     if (!val.files.empty() && val.is_text()) answer.val = tokens_of(c, val, o, folder, progress);
-    if (c.tokenizer.kind != Tokenizer::none) {
-        Vocabulary vocabulary = vocabulary_of(c.tokenizer, c.chat);
-        vocabulary.files = tokenizer_files(c.tokenizer, c.chat, o);
-        answer.vocabulary = cached_vocabulary(vocabulary, folder, progress);
-        answer.start = sample_start(o.prompt, c.chat, c.tokenizer);
-    }
+    Vocabulary vocabulary = vocabulary_of(c.tokenizer, c.chat, o.init_config);
+    vocabulary.files = tokenizer_files(c.tokenizer, c.chat, o);
+    answer.vocabulary = cached_vocabulary(vocabulary, folder, progress);
+    answer.start = sample_start(o.prompt, c.chat, c.tokenizer);
     if (!o.task.empty()) answer.task = read_questions(o.task, c.tokenizer, o.seq_len);
     return prep_answer(answer, folder);
 }
