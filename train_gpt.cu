@@ -9,7 +9,6 @@
 #include "src/app/audit.h"
 #include "src/app/dry_run.h"
 #include "src/app/inference.h"
-#include "src/app/model_files.h"
 #include "src/app/runner.h"
 #include "src/app/tasks.h"
 #include "src/app/weights.h"
@@ -90,7 +89,7 @@ void load_weights(Trainer* t, const Init& init) {
         std::vector<NamedArray> arrays;
         for (const StateArray& array : t->ddp.state) arrays.push_back({array.name, array.host});
         if (t->run.resumed()) read_state(t->run.checkpoint, t->arena, arrays);
-        else load_first_weights(t->ddp.state[0].host, t->arena, o, init);
+        else load_first_weights(t->ddp.state[0].host, t->arena, o, init, t->data.vocabulary.untrained);
     }
     ddp_broadcast_state(&t->ddp);
 }
@@ -104,7 +103,8 @@ void open_loader(Trainer* t) {
 
 void open_outputs(Trainer* t, const Init& init) {
     CheckpointFiles files;
-    files.config_json = model_config_json(find_model(t->options.model), t->model.shape, t->data, init);
+    files.config_json = config_json({find_model(t->options.model), t->model.shape, init.config.text},
+                                    t->data.vocabulary.config);
     files.texts = t->data.vocabulary.files;
     files.arena = &t->arena;
     if (t->comm->rank == 0) describe_adapters(&files, t->options, init);

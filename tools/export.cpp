@@ -13,7 +13,6 @@
 #include <cmath>
 #include <cstring>
 #include "models/config.h"
-#include "models/llama.h"
 #include "src/app/init.h"
 #include "src/base/common.h"
 #include "src/base/file.h"
@@ -22,6 +21,7 @@
 #include "src/checkpoint/checkpoint.h"
 #include "src/text/chat.h"
 #include "src/text/model_file.h"
+#include "tools/rope.h"
 #include "tools/tool.h"
 
 namespace {
@@ -345,24 +345,6 @@ void add_tokenizer(GgufHead* head, const Exported& m) {
     if (!chat.empty()) head->add_text("tokenizer.chat_template", chat);
 }
 
-// What llama.cpp divides each pair's angles by, where Llama 3's scaling slows them (models/llama_ops.h), or nothing.
-std::vector<float> rope_divisors(const ModelConfig& config) {
-    const std::string text = config_json(config);
-    const Json rope = parse_json(text, "config.json").find("rope_scaling");
-    if (rope.kind() != Json::object) return {};
-    if (std::string(config.info->name) != "llama")
-        die(kExitUsage, "--gguf: %s with rope_scaling: llama.cpp knows it for llama only", config.info->name);
-    Shape s = config.shape;
-    const double turns = rope_context(s) / (2 * 3.14159265358979324), low = rope_low(s), high = rope_high(s);
-    std::vector<float> divisors;
-    for (int j = 0; j < head_size(s) / 2; j++) {
-        const double f = std::pow(double(rope_theta(s)), -2.0 * j / head_size(s));
-        const double fast = std::clamp((turns * f - low) / (high - low), 0.0, 1.0);
-        divisors.push_back(float(1 / ((1 - fast) / double(rope_factor(s)) + fast)));
-    }
-    return divisors;
-}
-
 // Vectors and the table of positions stay F32, as llama.cpp's own converter leaves them.
 std::vector<GgufTensor> gguf_tensors(const Exported& m, const GgufType& type, const std::vector<float>& divisors) {
     std::vector<GgufTensor> all;
@@ -401,7 +383,9 @@ void fill_gguf(const Exported& m, const Arguments& a, const Output& out) {
     if (&type == &kQ8) head.add_u32("general.quantization_version", 2);
     add_config(&head, m);
     add_tokenizer(&head, m);
-    const std::vector<float> divisors = rope_divisors(m.config);
+    const std::vector<float> divisors = rope_divisors(m.config.shape);
+    if (!divisors.empty() && std::string(m.config.info->name) != "llama")
+        die(kExitUsage, "--gguf: %s with rope_scaling: llama.cpp knows it for llama only", m.config.info->name);
     const std::vector<GgufTensor> tensors = gguf_tensors(m, type, divisors);
     for (const GgufTensor& t : tensors) head.add_tensor(t);
 

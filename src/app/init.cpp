@@ -4,7 +4,6 @@
 #include "src/base/common.h"
 #include "src/base/file.h"
 #include "src/base/tools.h"
-#include "src/checkpoint/checkpoint.h"
 
 static std::string read_beside(const std::string& folder, const char* name) {
     const std::string path = path_join(folder, name);
@@ -81,7 +80,8 @@ uint32_t weights_checksum(const Init& init) {
 
 Init init_of_options(Options* o, Comm* comm) {
     if (o->init.empty()) return {};
-    const Init init = init_of_path(o->init, [comm] { comm_progress(comm, -1, "importing --init"); });
+    Init init = init_of_path(o->init, [comm] { comm_progress(comm, -1, "importing --init"); });
+    init.first = true;
     if (o->lora.rank && !init.adapter.empty())
         die(kExitUsage, "--lora: %s: got an adapter, want a whole model; build/export --merge --hf DIR makes one",
             o->init.c_str());
@@ -118,6 +118,7 @@ DataOptions data_options(const Options& o, const Init& init) {
             .init_generation_config = init.generation_config,
             .init_special_tokens = init.special_tokens,
             .init_config = init.config.text,
+            .init_weights = init.first ? init.weights() : "",
             .prompt = o.command != "train" || o.sample_every > 0 ? o.prompt : "",
             .task = o.task,
             .cache = o.dry_run ? "" : o.out_dir,
@@ -133,26 +134,42 @@ Sampler data_order(const Options& o, uint64_t samples, int micro_batches) {
             .R = o.replicas};
 }
 
-// Sets the rows of new tokens to the mean of all others: zeros would make them likelier than most.
-static void add_rows(float* values, const TensorSpec& theirs, const TensorSpec& own) {
-    if (theirs.file_rows >= own.file_rows) return;
+// Sets the rows of tokens that are new, or that nobody has trained, to the mean of the others: zeros would make them
+// likelier than most. Rows of zeros do not count.
+static void fill_rows(float* values, size_t theirs, const TensorSpec& own, std::vector<int> fill) {
+    for (size_t row = theirs; row < own.file_rows; row++) fill.push_back(int(row));
+    if (fill.empty()) return;
+    const auto begin = [&](size_t row) { return values + row * own.cols; };
+    for (const int row : fill) std::fill_n(begin(size_t(row)), own.cols, 0.0f);
     std::vector<double> sums(own.cols);
-    for (size_t row = 0; row < theirs.file_rows; row++)
-        for (size_t col = 0; col < own.cols; col++) sums[col] += double(values[row * own.cols + col]);
-    for (size_t row = theirs.file_rows; row < own.file_rows; row++)
-        for (size_t col = 0; col < own.cols; col++)
-            values[row * own.cols + col] = float(sums[col] / double(theirs.file_rows));
+    size_t count = 0;
+    for (size_t row = 0; row < theirs; row++) {
+        for (size_t col = 0; col < own.cols; col++) sums[col] += double(begin(row)[col]);
+        count += std::any_of(begin(row), begin(row) + own.cols, [](float x) { return x != 0; });
+    }
+    for (const int row : fill)
+        for (size_t col = 0; col < own.cols; col++) begin(size_t(row))[col] = float(sums[col] / double(std::max<size_t>(count, 1)));
 }
 
-void load_first_weights(float* weights, const Arena& arena, const Options& o, const Init& init) {
+void load_first_weights(float* weights, const Arena& arena, const Options& o, const Init& init,
+                        const std::vector<int>& untrained) {
     if (init.folder.empty() || o.lora.rank) return arena_init(weights, arena, o.seed);
-    load_init(weights, arena, init);
+    load_init(weights, arena, init, untrained);
 }
 
-void load_init(float* weights, const Arena& arena, const Init& init) {
+void load_init(float* weights, const Arena& arena, const Init& init, const std::vector<int>& untrained) {
     const Arena theirs = arena_layout(init.config.info->tensors(init.files));
-    read_safetensors(open_model(init.imported.empty() ? init.folder : init.imported), arena, "", weights, &theirs);
-    for (size_t i = 0; i < arena.tensors.size(); i++) add_rows(weights + arena.offset[i], theirs.tensors[i],
-                                                               arena.tensors[i]);
+    read_safetensors(open_model(init.weights()), arena, "", weights, &theirs);
+    for (size_t i = 0; i < arena.tensors.size(); i++) {
+        const TensorSpec& own = arena.tensors[i];
+        if (own.embedding && own.rows == arena.tensors[0].rows)     // not positions
+            fill_rows(weights + arena.offset[i], theirs.tensors[i].file_rows, own, untrained);
+    }
     if (!init.adapter.empty()) merge_adapter(weights, arena, init.adapter);
+}
+
+void describe_adapters(CheckpointFiles* files, const Options& o, const Init& init) {
+    if (!o.lora.rank) return;
+    files->adapter_json = adapter_config_json(o.lora, find_model(o.model)->tensors(o.shape), init.folder);
+    files->base_crc = weights_checksum(init);
 }

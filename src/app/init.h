@@ -2,6 +2,7 @@
 #pragma once
 #include <functional>
 #include "models/config.h"
+#include "src/checkpoint/checkpoint.h"
 #include "src/comm/comm.h"
 #include "src/data/data.h"
 #include "src/options/options.h"
@@ -15,6 +16,8 @@ struct Init {
     std::string tokenizer_config = "", chat_template = "", generation_config = "";      // the texts of these files
     std::string special_tokens = "";    // that of special_tokens_map.json
     std::string imported = "";          // the folder that was made of a model in one file; "": `folder` is one
+    bool first = false;                 // a run begins with its weights
+    const std::string& weights() const { return imported.empty() ? folder : imported; }
     const std::string& saved() const { return adapter.empty() ? folder : adapter; }     // the one with state.json
 };
 
@@ -33,10 +36,13 @@ Init init_of_run(const std::string& checkpoint, const Options& options, Comm* co
 // other than the default counts as chosen. eval uses the model's own tokenizer unless one is given.
 DataOptions data_options(const Options& options, const Init& init);
 // Fills arena.n floats with the weights of `init`, its adapter merged into them. Of a longer position table it takes
-// the first rows. Rows of tokens that `init` does not have get the mean of the others.
-void load_init(float* weights, const Arena& arena, const Init& init);
+// the first rows. Rows of tokens that `init` does not have, and those of `untrained`, get the mean of the others.
+void load_init(float* weights, const Arena& arena, const Init& init, const std::vector<int>& untrained = {});
 // Fills arena.n floats with the first values of the trained tensors: the weights of --init, or random ones if there is
 // no --init or if adapters are trained.
-void load_first_weights(float* weights, const Arena& arena, const Options& options, const Init& init);
+void load_first_weights(float* weights, const Arena& arena, const Options& options, const Init& init,
+                        const std::vector<int>& untrained);
+// With --lora adds to a checkpoint's files that its weights are adapters of the model in init.folder. Rank 0.
+void describe_adapters(CheckpointFiles* files, const Options& options, const Init& init);
 // Returns the sampler, which decides the order of the data. micro_batches: of a step, over all ranks.
 Sampler data_order(const Options& options, uint64_t samples, int micro_batches);

@@ -118,6 +118,8 @@ struct Parser {
             case 't': return word("true");
             case 'f': return word("false");
             case 'n': return word("null");
+            case 'N': return word("NaN");
+            case 'I': return word("Infinity");
             default:
                 if (c != '-' && (c < '0' || c > '9')) fail("a value");
                 return number();

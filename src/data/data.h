@@ -49,6 +49,7 @@ struct DataOptions {
     // The model to start from has its tokenizer.json at init_path. The others are texts of its files, or empty.
     std::string init_path = {}, init_tokenizer = {}, init_tokenizer_config = {}, init_chat_template = {};
     std::string init_generation_config = {}, init_special_tokens = {}, init_config = {};
+    std::string init_weights = {};           // the folder of its weights, if a run begins with them
     std::string prompt = {}, task = {};     // as --prompt and --task
     std::string cache = {};                 // a folder in which texts go if the user has no cache; may be empty
     int init_vocab = 0, vocab_size = 0;     // that model's or 0; --vocab-size or 0

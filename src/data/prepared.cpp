@@ -17,6 +17,7 @@ template <class O, class F> static void each_option(O& o, const F& f) {
     f("init_generation_config", o.init_generation_config);
     f("init_special_tokens", o.init_special_tokens);
     f("init_config", o.init_config);
+    f("init_weights", o.init_weights);
     f("prompt", o.prompt);
     f("task", o.task);
     f("cache", o.cache);

@@ -12,6 +12,7 @@ struct Vocabulary {
     std::string name = "none";              // of the tokenizer: "byte", "gpt2", its file; "none": tokens have no text
     int tokens = 0;                         // how many the tokenizer has; a model may have more
     std::vector<int> ends = {};             // tokens that end a text or a turn
+    std::vector<int> untrained = {};        // control tokens of the data whose rows in the model are not trained
     std::string config = "{}";              // members that config.json gets: which tokens begin and end a text
     bool chats = false;                     // the training data are conversations
     bool is_bpe = false;                    // GGUF has a form for it

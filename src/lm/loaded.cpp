@@ -13,7 +13,7 @@ Loaded::Loaded(const std::string& path, int B, size_t T) {
     try {
         if (!init.tokenizer.empty()) tokenizer = tokenizer_parse(init.tokenizer, file);
     } catch (const Error& error) {
-        warn("%s: its tokens have no text here", error.message.c_str());
+        warn("samples have no text: %s", error.message.c_str());
     }
     if (tokenizer.vocab_size > init.config.shape.V)
         die_content(file, std::to_string(tokenizer.vocab_size) + " tokens",

@@ -16,7 +16,9 @@ int sample(Options o, Comm*) {
     set_threads(o.threads);
     if (o.prompt == "-") o.prompt = read_standard_input();
     Loaded loaded(o.paths[0], 1, o.prompt.size() + size_t(o.max_tokens) + 2);       // a token has at least a byte
-    if (loaded.tokenizer.kind == Tokenizer::none && !o.prompt.empty())
+    const bool reads = loaded.tokenizer.kind == Tokenizer::none && !o.prompt.empty();
+    if (reads) refuse_older_form(loaded.init.saved());
+    if (reads)
         die(kExitUsage, "--prompt: %s has no tokenizer.json that is read here; leave it out to see token numbers",
             loaded.init.folder.c_str());
     catch_signals(false);

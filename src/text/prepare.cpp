@@ -1,9 +1,11 @@
 // prepare.cpp -- see prepare.h.
 #include "src/text/prepare.h"
+#include <algorithm>
 #include "src/base/cache.h"
 #include "src/base/common.h"
 #include "src/base/file.h"
 #include "src/base/json.h"
+#include "src/checkpoint/safetensors.h"
 #include "src/text/model_texts.h"
 #include "src/text/questions.h"
 
@@ -77,8 +79,8 @@ Tokenizer tokenizer_of_init(const DataOptions& o, const Source& train, const Sou
     try {
         tokenizer = tokenizer_parse(o.init_tokenizer, o.init_path);
     } catch (const Error& error) {
-        if (reads) throw;
-        warn("%s: its tokens have no text here", error.message.c_str());
+        if (reads) die(error.code, "%s; or give tokens as --data", error.message.c_str());
+        if (!o.whole) warn("samples have no text: %s", error.message.c_str());
     }
     read_ends(&tokenizer, {o.init_config, o.init_generation_config, o.init_tokenizer_config}, o.init_path);
     return tokenizer;
@@ -89,6 +91,7 @@ Tokenizer choose_tokenizer(const DataOptions& o, const Source& train, const Sour
     if (o.tokenizer.empty() && !o.init_tokenizer.empty()) return tokenizer_of_init(o, train, val);
     const std::string beside = parent_folder(train.files[0]), manifest = path_join(beside, "manifest.json");
     if (o.tokenizer.empty() && !train.is_text() && file_exists(manifest)) return tokenizer_beside(beside, manifest);
+    if (o.tokenizer.empty() && train.is_text() && o.init_vocab) refuse_older_form(parent_folder(o.init_path));
     if (o.tokenizer.empty()) return train.is_text() && !o.whole ? tokenizer_byte() : Tokenizer();
     const bool learns = o.tokenizer == "char" || o.tokenizer.starts_with("bpe:");
     if (!learns || !train.is_text() || o.whole) return tokenizer_open(o.tokenizer, nullptr);
@@ -111,6 +114,55 @@ int choose_vocabulary(const DataOptions& o, const Tokenizer& tokenizer, const Ch
     if (o.vocab_size && own != o.vocab_size)
         die(kExitUsage, "--vocab-size: got %d, want %d as the tokenizer has; leave it out", o.vocab_size, own);
     return own;
+}
+
+// Returns the control tokens that the data use and nobody has trained: whose rows in the model's tables are zeros, or
+// those of another control token.
+std::vector<Tokenizer::Added> untrained_tokens(const DataOptions& o, const TextChoice& c) {
+    std::vector<Tokenizer::Added> found;
+    const Tokenizer& t = c.tokenizer;
+    if (o.init_weights.empty() || !c.sources.train.has_documents()) return found;
+    std::vector<std::string> used;
+    if (const ChatForm* form = c.chat.form) used = {form->begin, form->open, form->head, form->close};
+    const auto is_used = [&](const Tokenizer::Added& a) {
+        return c.chat.form ? std::ranges::count(used, a.text) > 0 : a.id == t.begin || a.id == t.eot;
+    };
+    const SafeTensors file = open_model(o.init_weights);
+    for (const SafeTensor& table : file.tensors) {
+        const bool embeds = table.name.ends_with("embed_tokens.weight") || table.name.ends_with("wte.weight");
+        if (!embeds && !table.name.ends_with("lm_head.weight")) continue;
+        const auto row = [&](int id) {
+            std::vector<float> values(size_t(table.shape[1]));
+            table.read(uint64_t(id) * values.size(), values.size(), values.data());
+            return values;
+        };
+        const auto has_row = [&](const Tokenizer::Added& a) { return a.special && uint64_t(a.id) < table.shape[0]; };
+        for (const Tokenizer::Added& a : t.added) {
+            if (!is_used(a) || !has_row(a) || std::ranges::count(found, a.id, &Tokenizer::Added::id)) continue;
+            const std::vector<float> own = row(a.id);
+            const auto same = [&](const Tokenizer::Added& b) { return b.id != a.id && has_row(b) && row(b.id) == own; };
+            const bool zero = std::ranges::all_of(own, [](float x) { return x == 0; });
+            if (zero || std::ranges::any_of(t.added, same)) found.push_back(a);
+        }
+    }
+    return found;
+}
+
+// Refuses them where they stay as they are; else they begin anew, which is said. Returns their ids.
+std::vector<int> settle_untrained(const DataOptions& o, const TextChoice& c) {
+    std::vector<int> ids;
+    std::vector<std::string> names;
+    for (const Tokenizer::Added& a : untrained_tokens(o, c)) {
+        ids.push_back(a.id);
+        names.push_back(a.text);
+    }
+    const std::string all = join(names, ", ");
+    if (o.frozen && !ids.empty())
+        die(kExitUsage, "--lora: %s: nobody has trained the rows of %s, which the data use: got zeros or equal rows, "
+            "which adapters leave as they are; train without --lora, or give --chat-template with trained tokens",
+            o.init_weights.c_str(), all.c_str());
+    if (!ids.empty()) warn("nobody has trained the rows of %s: they begin as the mean of the others", all.c_str());
+    return ids;
 }
 
 // ---- tokens
@@ -212,6 +264,7 @@ std::string prepare(const DataOptions& o, const std::string& given, const Progre
     if (!val.files.empty() && val.is_text()) answer.val = tokens_of(c, val, o, folder, progress);
     Vocabulary vocabulary = vocabulary_of(c.tokenizer, c.chat, o.init_config);
     vocabulary.files = tokenizer_files(c.tokenizer, c.chat, o);
+    vocabulary.untrained = settle_untrained(o, c);
     answer.vocabulary = cached_vocabulary(vocabulary, folder, progress);
     answer.start = sample_start(o.prompt, c.chat, c.tokenizer);
     if (!o.task.empty()) answer.task = read_questions(o.task, c.tokenizer, o.seq_len);

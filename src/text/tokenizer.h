@@ -69,6 +69,8 @@ Tokenizer tokenizer_char(std::string_view text);
 Tokenizer tokenizer_train_bpe(std::string_view text, int vocab_size, const Split& split = splits[0]);
 Tokenizer tokenizer_load(const std::string& path);  // vocab.bpe, tokenizer.json, or a folder with one; kExitNoInput
 Tokenizer tokenizer_parse(std::string_view text, const std::string& path);      // text: of such a file; kExitBadContent
+// kExitNoInput if a folder has an older form of tokenizer.json instead: vocab.json and merges.txt.
+void refuse_older_form(const std::string& folder);
 // Returns the tokenizer that --tokenizer means. text: what char and bpe:N learn from. It is null if the data are
 // tokens; then these two are kExitUsage.
 Tokenizer tokenizer_open(const std::string& option, const std::string_view* text);

@@ -67,6 +67,13 @@ int token_of_item(const Json& post, const Json& item, const std::string& where) 
 }
 }  // namespace
 
+void refuse_older_form(const std::string& folder) {
+    const auto has = [&](const char* name) { return file_exists(path_join(folder, name)); };
+    if (has("vocab.json") && has("merges.txt") && !has("tokenizer.json"))
+        die(kExitNoInput, "%s: got vocab.json and merges.txt, want tokenizer.json; make it with transformers: "
+            "AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)", folder.c_str());
+}
+
 Tokenizer::Added end_by_name(const Tokenizer& t) {
     const bool lone = std::ranges::count(t.added, true, &Tokenizer::Added::special) == 1;
     Tokenizer::Added end = {-1, ""};

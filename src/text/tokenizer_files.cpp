@@ -114,7 +114,7 @@ struct VocabularyFile {
         const Json split = root.find("pre_tokenizer"), merges = model.find("merges"), form = root.find("normalizer");
         const bool bpe = type.text() == "BPE" || (!type && merges);  // files of 2020 do not name it
         const auto want = [&](const std::string& field, const Json& got, const std::string& value, bool ok) {
-            if (!ok) fail(field, got ? plain(got).substr(0, 200) : "nothing", value + "; or give tokens as --data");
+            if (!ok) fail(field, got ? plain(got).substr(0, 200) : "nothing", value);
         };
         want("model.type", type, "\"BPE\" of bytes, or \"WordLevel\" of characters", bpe || type.text() == "WordLevel");
         for (const char* key : {"byte_fallback", "dropout", "continuing_subword_prefix", "end_of_word_suffix"}) {

@@ -218,8 +218,8 @@ void model_file(const char* name) {
     const ModelFile m = open_model_file(file(name));
     parse_config(m.config_json, name);
     std::vector<float> values(arena.n);
-    read_model_file(name, arena, arena, values.data());
-    if (!m.vocabulary.empty()) tokenizer_parse(tokenizer_json_of_gguf(m.split, m.vocabulary, name), name);
+    read_model_file(name, arena, arena, values.data(), "scratch");
+    if (!m.vocabulary.empty()) tokenizer_parse(tokenizer_json_of_gguf(m.split, m.vocabulary, m.begin, name), name);
 }
 void gguf(std::string_view) { model_file("m.gguf"); }
 void llmc(std::string_view) { model_file("m.bin"); }
@@ -752,7 +752,7 @@ const std::vector<Target>& targets() {
          {"\xef\xbb\xbf{\"text\": \"first \\u00e9\"}\r\n\n{\"id\": [1], \"text\": \"second\"}\n"}},
         {"prep_answers", "prepared vocabulary json unicode", prep_answers, 16, kRoom,
          {prep_answer({"a", "", "b", {1, 2}, {}}, "folder") + std::string(1, '\0') +
-          "{\"name\":\"byte\",\"tokens\":1,\"ends\":[0],\"config\":{},\"chats\":false,\"is_bpe\":true,"
+          "{\"name\":\"byte\",\"tokens\":1,\"ends\":[0],\"untrained\":[],\"config\":{},\"chats\":false,\"is_bpe\":true,"
           "\"rows\":1,\"files\":[]}" + std::string("\0\1\0\0\0x", 6)}},
         {"chat",
          "chat text shards tokenizer json unicode",

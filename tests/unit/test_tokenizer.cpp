@@ -981,10 +981,10 @@ TEST(bad_tokenizer_json) {
     for (const char* form : {"{\"type\":\"NFKC\"}", "{}", "7", "[\"NFC\"]", "{\"type\":\"Lowercase\"}"})
         change("\"normalizer\":null", std::string("\"normalizer\":") + form, "normalizer: got ");
     change("\"normalizer\":null", "\"normalizer\":{\"type\":\"NFKC\"}",
-           "got [type:\"NFKC\"], want null or NFC; or give tokens as --data");
+           "got [type:\"NFKC\"], want null or NFC");
     change("\"pre_tokenizer\":{\"type\":\"ByteLevel\"", "\"pre_tokenizer\":{\"type\":\"Whitespace\"",
            "pre_tokenizer: got [add_prefix_space:\"false\",type:\"Whitespace\"], want that of GPT-2, Llama 3, Qwen or "
-           "SmolLM2; or give tokens as --data");
+           "SmolLM2");
     change("\"pre_tokenizer\":{", "\"pre_tokenizer\":null,\"x\":{", "pre_tokenizer: got \"null\"");
     change("\"pre_tokenizer\":{", "\"x\":{", "pre_tokenizer: got nothing");
     change("\"add_prefix_space\":false", "\"add_prefix_space\":true", "pre_tokenizer: got ");
