@@ -89,7 +89,8 @@ void load_weights(Trainer* t, const Init& init) {
         std::vector<NamedArray> arrays;
         for (const StateArray& array : t->ddp.state) arrays.push_back({array.name, array.host});
         if (t->run.resumed()) read_state(t->run.checkpoint, t->arena, arrays);
-        else load_first_weights(t->ddp.state[0].host, t->arena, o, init, t->data.vocabulary.untrained);
+        else if (init.folder.empty() || o.lora.rank) arena_init(t->ddp.state[0].host, t->arena, o.seed);
+        else load_init(t->ddp.state[0].host, t->arena, init, t->data.vocabulary.untrained);
     }
     ddp_broadcast_state(&t->ddp);
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Which tokens begin and end a text, as transformers, tokenizers and llama.cpp read a model's folder.
 
-    check_ends.py make FOLDER             writes FOLDER/docs.jsonl, FOLDER/pairs.jsonl and a folder for each variant
+    check_ends.py make FOLDER             writes FOLDER/docs.jsonl, pairs.jsonl, one.txt, and a folder for each variant
     check_ends.py tokens FOLDER DOCS N    documents have N tokens
     check_ends.py loss FOLDER DOCS LOSS   transformers' loss over windows of the documents' tokens is LOSS
     check_ends.py kept FOLDER RESULT      RESULT, a fine-tune of FOLDER, has its files
@@ -101,6 +101,8 @@ def make_tokenizer(path, split, specials, before, behind):
 def make(folder):
     with open(folder + "/docs.jsonl", "w") as f:
         f.writelines(json.dumps({"text": text(1000 + i)}) + "\n" for i in range(40))
+    with open(folder + "/one.txt", "w") as f:
+        f.write(" ".join(text(2000 + i) for i in range(30)))
     with open(folder + "/pairs.jsonl", "w") as f:
         f.writelines(json.dumps({"prompt": f"{a}+{b}=", "completion": str(a + b)}) + "\n" for a in range(7) for b in
                      range(7))
@@ -137,6 +139,9 @@ def stream(folder, docs):
     """The tokens of all documents: as tokenizer(text) gives them, and the token that ends a text."""
     tokenizer = Tokenizer.from_file(folder + "/tokenizer.json")
     true, all_ids = read(folder, "ends"), []
+    if docs.endswith(".txt"):  # one text, which does not end
+        ids = tokenizer.encode(open(docs, encoding="utf-8").read()).ids
+        return ids[:-1] if ids[-1] == true["ends"][0] else ids
     for line in open(docs, encoding="utf-8"):
         ids = tokenizer.encode(json.loads(line)["text"]).ids
         assert (ids[0] == true["begin"]) == (true["begin"] >= 0)

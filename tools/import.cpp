@@ -68,7 +68,7 @@ Head read_head(const std::string& path) {
     Head head = {config, "", file.chat_template, parse_config(config, path.c_str())};
     const ModelInfo& info = *head.config.info;
     head.config_json = format("{\"architectures\":[\"%s\"],%s\n", info.architecture, config.c_str() + 1);
-    if (const uint64_t n = count_parameters(info.tensors(head.config.shape)); n > InputFile(path).size / 2)
+    if (const uint64_t n = count_parameters(info.tensors(head.config.shape)); n > InputFile(path).size)
         die_content(path, "a model of " + with_commas(n) + " parameters", "one that the file has room for");
     if (!file.vocabulary.empty()) head.tokenizer = tokenizer_json_of_gguf(file.split, file.vocabulary, file.begin, path);
     else if (head.config.shape.V == 50257) try {

@@ -151,12 +151,6 @@ static void fill_rows(float* values, size_t theirs, const TensorSpec& own, std::
         for (size_t col = 0; col < own.cols; col++) begin(size_t(row))[col] = float(sums[col] / double(std::max<size_t>(count, 1)));
 }
 
-void load_first_weights(float* weights, const Arena& arena, const Options& o, const Init& init,
-                        const std::vector<int>& untrained) {
-    if (init.folder.empty() || o.lora.rank) return arena_init(weights, arena, o.seed);
-    load_init(weights, arena, init, untrained);
-}
-
 void load_init(float* weights, const Arena& arena, const Init& init, const std::vector<int>& untrained) {
     const Arena theirs = arena_layout(init.config.info->tensors(init.files));
     read_safetensors(open_model(init.weights()), arena, "", weights, &theirs);

@@ -38,10 +38,6 @@ DataOptions data_options(const Options& options, const Init& init);
 // Fills arena.n floats with the weights of `init`, its adapter merged into them. Of a longer position table it takes
 // the first rows. Rows of tokens that `init` does not have, and those of `untrained`, get the mean of the others.
 void load_init(float* weights, const Arena& arena, const Init& init, const std::vector<int>& untrained = {});
-// Fills arena.n floats with the first values of the trained tensors: the weights of --init, or random ones if there is
-// no --init or if adapters are trained.
-void load_first_weights(float* weights, const Arena& arena, const Options& options, const Init& init,
-                        const std::vector<int>& untrained);
 // With --lora adds to a checkpoint's files that its weights are adapters of the model in init.folder. Rank 0.
 void describe_adapters(CheckpointFiles* files, const Options& options, const Init& init);
 // Returns the sampler, which decides the order of the data. micro_batches: of a step, over all ranks.

@@ -56,20 +56,6 @@ DataOptions parse_data_request(const std::string& request) {
 
 // ---- the answer
 
-template <class T> static std::string json_list(const std::vector<T>& numbers) {
-    std::string list = "[";
-    for (const T n : numbers) list += (list.size() > 1 ? "," : "") + std::to_string(n);
-    return list + "]";
-}
-
-template <class T> static std::vector<T> parse_list(const Json& json) {
-    std::vector<T> list;
-    uint64_t n = 0;
-    for (JsonItems i(json); i.next();)
-        if (i.value.as_u64(&n)) list.push_back(T(n));
-    return list;
-}
-
 // A row is its tokens and then how many are scored; an item its first row, its label and the lengths of its endings.
 static std::string task_json(const Task& task) {
     std::vector<std::string> rows, items;

@@ -3,18 +3,13 @@
 #include <cstring>
 #include "src/base/common.h"
 #include "src/base/file.h"
-#include "src/base/json.h"
+#include "src/data/prepared.h"
 
 static std::string vocabulary_json(const Vocabulary& v) {
     std::vector<std::string> files;
-    const auto list = [](const std::vector<int>& tokens) {
-        std::vector<std::string> texts;
-        for (const int token : tokens) texts.push_back(std::to_string(token));
-        return "[" + join(texts, ",") + "]";
-    };
     for (const auto& [name, text] : v.files) files.push_back(json_quote(name));
     return JsonLine().raw("name", json_quote(v.name, true)).add("tokens", v.tokens)
-        .raw("ends", list(v.ends)).raw("untrained", list(v.untrained)).raw("config", v.config)
+        .raw("ends", json_list(v.ends)).raw("untrained", json_list(v.untrained)).raw("config", v.config)
         .add("chats", v.chats).add("is_bpe", v.is_bpe).add("rows", v.bytes.size())
         .raw("files", "[" + join(files, ",") + "]").text() + "\n";
 }
@@ -61,9 +56,8 @@ Vocabulary read_vocabulary(const std::string& folder) {
     const auto number = [&](const char* key) { return int(json.get_double(key, what)); };
     const auto is = [&](const char* key) { return json.at(key, what).text() == "true"; };
     Vocabulary v = {.name = json.get_string("name", what), .tokens = number("tokens"),
-                    .config = json.at("config", what).text(), .chats = is("chats"), .is_bpe = is("is_bpe")};
-    for (const auto& [key, to] : {std::pair("ends", &v.ends), {"untrained", &v.untrained}})
-        for (JsonItems i(json.at(key, what)); i.next();) to->push_back(std::atoi(i.value.text().c_str()));
+                    .ends = parse_list<int>(json.at("ends", what)),
+                    .untrained = parse_list<int>(json.at("untrained", what)), .config = json.at("config", what).text(), .chats = is("chats"), .is_bpe = is("is_bpe")};
     v.bytes = read_table(path_join(folder, "bytes.bin"), json.get_u64("rows", what));
     for (JsonItems i(json.at("files", what)); i.next();)
         v.files.push_back({i.value.text(), read_file(path_join(folder, "files/" + i.value.text()))});

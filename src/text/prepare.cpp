@@ -1,6 +1,7 @@
 // prepare.cpp -- see prepare.h.
 #include "src/text/prepare.h"
 #include <algorithm>
+#include <map>
 #include "src/base/cache.h"
 #include "src/base/common.h"
 #include "src/base/file.h"
@@ -116,53 +117,39 @@ int choose_vocabulary(const DataOptions& o, const Tokenizer& tokenizer, const Ch
     return own;
 }
 
-// Returns the control tokens that the data use and nobody has trained: whose rows in the model's tables are zeros, or
-// those of another control token.
-std::vector<Tokenizer::Added> untrained_tokens(const DataOptions& o, const TextChoice& c) {
-    std::vector<Tokenizer::Added> found;
-    const Tokenizer& t = c.tokenizer;
+// Returns the control tokens that the data use and nobody has trained: their rows in one of the model's tables are
+// zeros, or equal to another control token's. They begin anew, which is said, or are refused where rows do not change.
+std::vector<int> untrained_tokens(const DataOptions& o, const TextChoice& c) {
+    std::vector<int> found;
+    std::vector<std::string> used, names;
     if (o.init_weights.empty() || !c.sources.train.has_documents()) return found;
-    std::vector<std::string> used;
     if (const ChatForm* form = c.chat.form) used = {form->begin, form->open, form->head, form->close};
-    const auto is_used = [&](const Tokenizer::Added& a) {
-        return c.chat.form ? std::ranges::count(used, a.text) > 0 : a.id == t.begin || a.id == t.eot;
-    };
     const SafeTensors file = open_model(o.init_weights);
     for (const SafeTensor& table : file.tensors) {
-        const bool embeds = table.name.ends_with("embed_tokens.weight") || table.name.ends_with("wte.weight");
-        if (!embeds && !table.name.ends_with("lm_head.weight")) continue;
-        const auto row = [&](int id) {
-            std::vector<float> values(size_t(table.shape[1]));
-            table.read(uint64_t(id) * values.size(), values.size(), values.data());
-            return values;
-        };
-        const auto has_row = [&](const Tokenizer::Added& a) { return a.special && uint64_t(a.id) < table.shape[0]; };
-        for (const Tokenizer::Added& a : t.added) {
-            if (!is_used(a) || !has_row(a) || std::ranges::count(found, a.id, &Tokenizer::Added::id)) continue;
-            const std::vector<float> own = row(a.id);
-            const auto same = [&](const Tokenizer::Added& b) { return b.id != a.id && has_row(b) && row(b.id) == own; };
-            const bool zero = std::ranges::all_of(own, [](float x) { return x == 0; });
-            if (zero || std::ranges::any_of(t.added, same)) found.push_back(a);
+        const auto is = [&](const char* name) { return table.name.ends_with(name); };
+        if (!is("embed_tokens.weight") && !is("wte.weight") && !is("lm_head.weight")) continue;
+        std::map<int, std::vector<float>> rows;             // of all control tokens
+        for (const Tokenizer::Added& a : c.tokenizer.added)
+            if (std::vector<float> row(table.shape[1]); a.special && uint64_t(a.id) < table.shape[0])
+                if (table.read(uint64_t(a.id) * row.size(), row.size(), row.data())) rows[a.id] = row;
+        for (const Tokenizer::Added& a : c.tokenizer.added) {
+            const bool is_used = c.chat.form ? std::ranges::count(used, a.text) > 0 :
+                a.id == c.tokenizer.begin || a.id == c.tokenizer.eot;
+            if (!is_used || !rows.count(a.id) || std::ranges::count(found, a.id)) continue;
+            const auto as_a = [&](const auto& row) { return row.second == rows[a.id]; };
+            const bool zero = std::ranges::all_of(rows[a.id], [](float x) { return x == 0; });
+            if (!zero && std::ranges::count_if(rows, as_a) == 1) continue;
+            found.push_back(a.id);
+            names.push_back(a.text);
         }
     }
+    if (o.frozen && !found.empty())
+        die(kExitUsage, "--lora: %s: nobody has trained the rows of %s, which the data use and adapters leave as they "
+            "are; train without --lora, or give --chat-template with trained tokens", o.init_weights.c_str(),
+            join(names, ", ").c_str());
+    if (!found.empty())
+        warn("nobody has trained the rows of %s: they begin as the mean of the others", join(names, ", ").c_str());
     return found;
-}
-
-// Refuses them where they stay as they are; else they begin anew, which is said. Returns their ids.
-std::vector<int> settle_untrained(const DataOptions& o, const TextChoice& c) {
-    std::vector<int> ids;
-    std::vector<std::string> names;
-    for (const Tokenizer::Added& a : untrained_tokens(o, c)) {
-        ids.push_back(a.id);
-        names.push_back(a.text);
-    }
-    const std::string all = join(names, ", ");
-    if (o.frozen && !ids.empty())
-        die(kExitUsage, "--lora: %s: nobody has trained the rows of %s, which the data use: got zeros or equal rows, "
-            "which adapters leave as they are; train without --lora, or give --chat-template with trained tokens",
-            o.init_weights.c_str(), all.c_str());
-    if (!ids.empty()) warn("nobody has trained the rows of %s: they begin as the mean of the others", all.c_str());
-    return ids;
 }
 
 // ---- tokens
@@ -264,7 +251,7 @@ std::string prepare(const DataOptions& o, const std::string& given, const Progre
     if (!val.files.empty() && val.is_text()) answer.val = tokens_of(c, val, o, folder, progress);
     Vocabulary vocabulary = vocabulary_of(c.tokenizer, c.chat, o.init_config);
     vocabulary.files = tokenizer_files(c.tokenizer, c.chat, o);
-    vocabulary.untrained = settle_untrained(o, c);
+    vocabulary.untrained = untrained_tokens(o, c);
     answer.vocabulary = cached_vocabulary(vocabulary, folder, progress);
     answer.start = sample_start(o.prompt, c.chat, c.tokenizer);
     if (!o.task.empty()) answer.task = read_questions(o.task, c.tokenizer, o.seq_len);

@@ -49,12 +49,6 @@ std::vector<int> tokens_of(const File& of, const char* key, uint64_t rows, const
 void add_once(std::vector<int>* to, int token) {
     if (token >= 0 && !std::ranges::count(*to, token)) to->push_back(token);
 }
-std::string list(const std::vector<int>& tokens) {
-    std::vector<std::string> texts;
-    for (const int token : tokens) texts.push_back(std::to_string(token));
-    return join(texts, ", ");
-}
-
 // Returns the token that an item of a template names; -1: it is a text.
 int token_of_item(const Json& post, const Json& item, const std::string& where) {
     const Json token = item.find("SpecialToken").find("id");
@@ -92,15 +86,12 @@ void read_post_processor(Tokenizer* t, const Json& root, int guess, const std::s
     };
     const auto read = [&](const Json& post) {
         const std::string type = post.find("type").text();
+        if (type == "RobertaProcessing" || type == "BertProcessing")
+            die_content(where + ": post_processor", json_quote(type), "TemplateProcessing or ByteLevel");
         int* place = &t->begin;
         for (JsonItems i(post.find("single")); type == "TemplateProcessing" && i.next();)
             if (const int token = token_of_item(post, i.value, where); token >= 0) take(place, token);
             else place = &behind;
-        if (type != "RobertaProcessing" && type != "BertProcessing") return;
-        for (const auto& [key, to] : {std::pair("cls", &t->begin), {"sep", &behind}}) {
-            JsonItems pair(post.find(key));                     // ["<s>", 0]
-            if (uint64_t id; pair.next() && pair.next() && pair.value.as_u64(&id)) take(to, int(id));
-        }
     };
     const Json post = root.find("post_processor");
     read(post);
@@ -119,13 +110,13 @@ void read_ends(Tokenizer* t, const ModelTexts& texts, const std::string& where) 
     uint64_t rows = uint64_t(t->vocab_size);
     config.json.find("vocab_size").as_u64(&rows);
     const int named = token_named(*t, own, "eos_token", folder);
-    std::vector<int> ends, numbers;
+    std::vector<int> ends, numbers = tokens_of(config, "eos_token_id", rows, folder);
+    for (const int token : tokens_of(generation, "eos_token_id", rows, folder)) numbers.push_back(token);
     add_once(&ends, named);
-    for (const File& file : {config, generation})
-        for (const int token : tokens_of(file, "eos_token_id", rows, folder)) {
-            add_once(&ends, token);
-            add_once(&numbers, token);
-        }
+    for (const int token : numbers) add_once(&ends, token);
+    if (named >= 0 && !numbers.empty() && !std::ranges::count(numbers, named) && !t->own)
+        warn("%s: eos_token is token %d, eos_token_id %d: the first ends a document, all of them end an answer",
+             folder.c_str(), named, numbers[0]);
     const Json stated = config.json.find("eos_token_id");
     if (t->own) {
         if (ends.empty() && stated && stated.kind() == Json::null) tokenizer_own(t, -1);
@@ -133,9 +124,6 @@ void read_ends(Tokenizer* t, const ModelTexts& texts, const std::string& where) 
         t->ends = ends;
         return;
     }
-    if (named >= 0 && !numbers.empty() && !std::ranges::count(numbers, named))
-        warn("%s: token %d, tokenizer_config.json's eos_token, ends a text; eos_token_id is %s: all of them end an "
-             "answer", folder.c_str(), named, list(numbers).c_str());
     if (!t->guessed && t->eot >= 0 && !ends.empty() && t->eot != ends[0])
         warn("%s: post_processor: token %d behind a text: %d is taken, as eos_token or eos_token_id says", where.c_str(),
              t->eot, ends[0]);

@@ -13,6 +13,8 @@ for v in $variants; do
     base=$tmp/$v docs=$tmp/$v.docs pairs=$tmp/$v.pairs
     loss=$($train eval "$base" --data "$tmp/docs.jsonl" --dtype fp32 2>"$tmp/eval.log" | of_loss)
     check "$v: the loss of documents" $ends loss "$base" "$tmp/docs.jsonl" "${loss:-none}"
+    loss=$($train eval "$base" --data "$tmp/one.txt" --dtype fp32 2>"$tmp/eval.log" | of_loss)
+    check "$v: the loss of one text" $ends loss "$base" "$tmp/one.txt" "${loss:-none}"
     check "$v: train on documents" sh -c "$train --init $base --data $tmp/docs.jsonl $job --total-batch-size 64 \
         --batch-size 2 --seq-len 32 --steps 1 --save-every 1 --out-dir $docs >$docs.log 2>&1"
     check "$v: their tokens" $ends tokens "$base" "$tmp/docs.jsonl" "$(counted "$docs.log")"

@@ -837,7 +837,6 @@ TEST(tokens_around_a_document) {
         {begins, {R"({"eos_token_id":263,"bos_token_id":264})", "", ""}, 262, 263, {263}, 262},
         {with(text + "," + item("</s>")), {"", "", ""}, -1, 263, {263}, -1},
         {with(item("<s>") + "," + text + "," + item("</s>")), {R"({"eos_token_id":264})", "", ""}, 262, 264, {264}, 262},
-        {roberta, {none, "", ""}, 262, 263, {263}, 262},
         {small_bpe().to_json(), {none, "", ""}, -1, -1, {}, -1},            // this program's own, of one text
         {small_bpe().to_json(), {R"({"eos_token_id":256})", "", ""}, 256, 256, {256}, 256},
         {small_bpe().to_json(), {R"({"eos_token_id":257})", R"({"eos_token_id":[257,256]})", ""}, 256, 256, {257, 256},
@@ -857,6 +856,7 @@ TEST(tokens_around_a_document) {
         for (const char* value : {"-1", "2.5", "\"2\"", "true", "1e999", "{}", "[\"2\"]"})
             expect_error(kExitBadContent, "m: config.json: " + std::string(key) + ": got",
                          [&] { read(json, {format("{\"%s\":%s}", key, value), "", ""}); });
+    expect_error(kExitBadContent, "post_processor: got \"RobertaProcessing\"", [&] { read(roberta, {}); });
     for (const std::string& single : {item("<s>") + "," + item("</s>") + "," + text, item("<pad>") + "," + text,
                                       item("<x>") + "," + text})
         expect_error(kExitBadContent, "post_processor: got", [&] { read(with(single), {}); });
