@@ -32,8 +32,8 @@ WORDS = "a boat waits at the pier while gulls count crumbs and the baker closes 
 OLD = ["<s>", "<pad>", "</s>", "<unk>"]
 NEW = ["<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]
 CHAT = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-# Each variant: model, split, control tokens (ids from 400), the token of a template before and behind a text; members of
-# config.json, generation_config.json and tokenizer_config.json; and what is true.
+# Each variant: model, split, control tokens (ids from 400), the token of a template before and behind a text; members
+# of config.json, generation_config.json and tokenizer_config.json; and what is true.
 VARIANTS = {
     "number": ("llama", "gpt2", OLD, "", "", {"eos_token_id": 402, "bos_token_id": 400}, None, None, (-1, [402])),
     "angle": ("llama", "gpt2", ["<bos>", "<eos>"], "", "", {"eos_token_id": 401}, None, {"eos_token": "<eos>"},
@@ -174,8 +174,9 @@ def check_kept(folder, result):
             if was != now:
                 sys.exit(f"{name}: {now.decode()[:400]}")
     was, now = read(folder, "config.json"), read(result, "config.json")
-    lost = {k: (v, now.get(k)) for k, v in was.items() if k not in ("torch_dtype", "dtype") and now.get(k) != v and not (
-        k == "eos_token_id" and v is None) and not (k == "n_inner" and v is None)}
+    filled = [k for k in ("eos_token_id", "n_inner") if k in was and was[k] is None]
+    filled += ["torch_dtype", "dtype"]
+    lost = {k: (v, now.get(k)) for k, v in was.items() if k not in filled and now.get(k) != v}
     # The context is the run's; a fine-tune has no dropout.
     lost = {k: v for k, v in lost.items() if k not in ("max_position_embeddings", "n_positions") and "_pdrop" not in k}
     print(lost)

@@ -38,7 +38,8 @@ struct Exported {
 Exported load(const Init& init, const std::string& name) {
     const bool adapter = !init.adapter.empty();
     Exported m = {adapter ? init.adapter : init.folder, name, adapter, init.tokenizer,
-                  {init.config.text, init.generation_config, init.tokenizer_config}, init.config, {}, {}};
+                  {init.config.text, init.generation_config, init.tokenizer_config, init.special_tokens},
+                  init.config, {}, {}};
     m.config.shape.Vp = m.config.shape.V;               // no padding
     m.arena = arena_layout(m.config.info->tensors(m.config.shape));
     m.values.resize(m.arena.n);
@@ -111,7 +112,8 @@ struct Output {
 Output hf_output(const std::string& folder) {
     return {"--hf", folder, path_join(folder, ".export"),
             {"model.safetensors", kAdapterWeights, "generation_config.json", "tokenizer.json", "tokenizer_config.json",
-             "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt", "chat_template.jinja", kAdapterConfig, "config.json"}};
+             "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt", "chat_template.jinja",
+             kAdapterConfig, "config.json"}};
 }
 Output file_output(const char* option, const std::string& path, const char* beside = "") {
     const std::string into = parent_folder(path), name = base_name(path);

@@ -70,7 +70,8 @@ Head read_head(const std::string& path) {
     head.config_json = format("{\"architectures\":[\"%s\"],%s\n", info.architecture, config.c_str() + 1);
     if (const uint64_t n = count_parameters(info.tensors(head.config.shape)); n > InputFile(path).size)
         die_content(path, "a model of " + with_commas(n) + " parameters", "one that the file has room for");
-    if (!file.vocabulary.empty()) head.tokenizer = tokenizer_json_of_gguf(file.split, file.vocabulary, file.begin, path);
+    if (!file.vocabulary.empty())
+        head.tokenizer = tokenizer_json_of_gguf(file.split, file.vocabulary, file.begin, path);
     else if (head.config.shape.V == 50257) try {
         head.tokenizer = tokenizer_json_of_model(tokenizer_open("gpt2", nullptr));
         head.lent = true;

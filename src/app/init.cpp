@@ -142,13 +142,13 @@ static void fill_rows(float* values, size_t theirs, const TensorSpec& own, std::
     const auto begin = [&](size_t row) { return values + row * own.cols; };
     for (const int row : fill) std::fill_n(begin(size_t(row)), own.cols, 0.0f);
     std::vector<double> sums(own.cols);
-    size_t count = 0;
+    double count = 0;
     for (size_t row = 0; row < theirs; row++) {
         for (size_t col = 0; col < own.cols; col++) sums[col] += double(begin(row)[col]);
         count += std::any_of(begin(row), begin(row) + own.cols, [](float x) { return x != 0; });
     }
     for (const int row : fill)
-        for (size_t col = 0; col < own.cols; col++) begin(size_t(row))[col] = float(sums[col] / double(std::max<size_t>(count, 1)));
+        for (size_t col = 0; col < own.cols; col++) begin(size_t(row))[col] = float(sums[col] / std::max(count, 1.0));
 }
 
 void load_init(float* weights, const Arena& arena, const Init& init, const std::vector<int>& untrained) {

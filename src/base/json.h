@@ -1,4 +1,4 @@
-// json.h -- reads and writes JSON (RFC 8259). It reads NaN and Infinity, which Python writes, as numbers without a value.
+// json.h -- reads and writes JSON (RFC 8259). NaN and Infinity, which Python writes, are numbers that have no value.
 //
 // The reader checks that the text is UTF-8, nests at most 32 deep and has no duplicate keys, no lone surrogates and
 // nothing after the value. It keeps numbers as text, so that as_u64 is exact up to 2^64-1. Its errors are

@@ -3,8 +3,8 @@
 //
 // Sample i of a shard has the T tokens from i*T on as inputs, and those from i*T+1 on as targets. A shard has
 // floor((tokens - 1) / T) samples. Documents (lines of a .jsonl, files of a folder of texts) are joined, with what the
-// tokenizer puts before each and an end-of-text token behind; in this program's own tokenizers these are one token, which
-// stands before each, and a single text has none. Another tokenizer's stands before a single text, too.
+// tokenizer puts before each and an end-of-text token behind. In this program's own tokenizers these are one token,
+// which stands before each, and a single text has none. Another tokenizer's stands before a single text, too.
 //
 // The validation data are val_data, or else what take_validation finds in `data`, or else the last tenth of `data`: of
 // the characters of a single text, of the tokens of token files, and of several documents those that begin in the last

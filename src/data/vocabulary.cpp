@@ -57,7 +57,8 @@ Vocabulary read_vocabulary(const std::string& folder) {
     const auto is = [&](const char* key) { return json.at(key, what).text() == "true"; };
     Vocabulary v = {.name = json.get_string("name", what), .tokens = number("tokens"),
                     .ends = parse_list<int>(json.at("ends", what)),
-                    .untrained = parse_list<int>(json.at("untrained", what)), .config = json.at("config", what).text(), .chats = is("chats"), .is_bpe = is("is_bpe")};
+                    .untrained = parse_list<int>(json.at("untrained", what)),
+                    .config = json.at("config", what).text(), .chats = is("chats"), .is_bpe = is("is_bpe")};
     v.bytes = read_table(path_join(folder, "bytes.bin"), json.get_u64("rows", what));
     for (JsonItems i(json.at("files", what)); i.next();)
         v.files.push_back({i.value.text(), read_file(path_join(folder, "files/" + i.value.text()))});

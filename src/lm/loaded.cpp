@@ -18,7 +18,8 @@ Loaded::Loaded(const std::string& path, int B, size_t T) {
     if (tokenizer.vocab_size > init.config.shape.V)
         die_content(file, std::to_string(tokenizer.vocab_size) + " tokens",
                     "at most " + std::to_string(init.config.shape.V) + ", the model's");
-    read_ends(&tokenizer, {init.config.text, init.generation_config, init.tokenizer_config}, file);
+    read_ends(&tokenizer, {init.config.text, init.generation_config, init.tokenizer_config, init.special_tokens},
+              file);
     Shape shape = init.config.shape;
     shape.T = int(std::min(size_t(shape.T), T));
     shape.dropout = 0;

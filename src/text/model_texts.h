@@ -7,8 +7,8 @@
 #include "src/text/chat.h"
 #include "src/text/tokenizer.h"
 
-// Returns what training needs to know of a tokenizer, without `files`. config: the text of the model's config.json; "": it
-// is a new one.
+// Returns what training needs to know of a tokenizer, without `files`. config: the text of the model's config.json;
+// "": it is a new one.
 Vocabulary vocabulary_of(const Tokenizer& tokenizer, const ChatTemplate& chat, const std::string& config);
 // Returns names and contents of tokenizer.json, tokenizer_config.json, chat_template.jinja, generation_config.json and
 // special_tokens_map.json. Those of the model of --init stay as they are; conversations change the tokens and the

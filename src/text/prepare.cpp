@@ -83,7 +83,8 @@ Tokenizer tokenizer_of_init(const DataOptions& o, const Source& train, const Sou
         if (reads) die(error.code, "%s; or give tokens as --data", error.message.c_str());
         if (!o.whole) warn("samples have no text: %s", error.message.c_str());
     }
-    read_ends(&tokenizer, {o.init_config, o.init_generation_config, o.init_tokenizer_config}, o.init_path);
+    read_ends(&tokenizer, {o.init_config, o.init_generation_config, o.init_tokenizer_config, o.init_special_tokens},
+              o.init_path);
     return tokenizer;
 }
 

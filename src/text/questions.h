@@ -9,6 +9,6 @@
 #include "src/text/tokenizer.h"
 
 // A row has at most T inputs, which are T + 1 tokens. What stands before a document in training stands before a
-// context; before an empty one at least what ends a text. kExitNoInput; kExitBadContent with file, line and field; kExitUsage: there
-// is no tokenizer.
+// context; before an empty one at least what ends a text. kExitNoInput; kExitBadContent with file, line and field;
+// kExitUsage: there is no tokenizer.
 Task read_questions(const std::string& path, const Tokenizer& tokenizer, int T);

@@ -75,20 +75,20 @@ void refuse_older_form(const std::string& folder);
 // tokens; then these two are kExitUsage.
 Tokenizer tokenizer_open(const std::string& option, const std::string_view* text);
 
-// Returns tokenizer.json for a trained model. If this program made it, its post_processor puts t.begin before a text, as
-// training does. Another one is the file byte for byte.
+// Returns tokenizer.json for a trained model. If this program made it, its post_processor puts t.begin before a text,
+// as training does. Another one is the file byte for byte.
 std::string tokenizer_json_of_model(const Tokenizer& t);
 
 // What the files of a model's folder besides tokenizer.json say: their texts, or empty.
-struct ModelTexts { std::string config, generation_config, tokenizer_config; };
+struct ModelTexts { std::string config, generation_config, tokenizer_config, special_tokens_map = {}; };
 // Sets begin, eot, bos and ends by what the files say. tokenizer_ends.cpp has the rule, and says in a line what the
 // files leave open. where: the path of tokenizer.json, for messages. kExitBadContent: an id that is no number.
 void read_ends(Tokenizer* t, const ModelTexts& texts, const std::string& where);
 // Sets begin and eot by tokenizer.json's post_processor. Where it puts nothing behind a text, eot is `guess`.
 void read_post_processor(Tokenizer* t, const Json& root, int guess, const std::string& where);
 Tokenizer::Added end_by_name(const Tokenizer& t);       // the special token that ends texts by its name; id -1: none
-// Returns tokenizer.json for a GGUF file. split: its tokenizer.ggml.pre; rest: all from the model's "vocab" on; begin: the
-// token before a text, or -1.
+// Returns tokenizer.json for a GGUF file. split: its tokenizer.ggml.pre; rest: all from the model's "vocab" on; begin:
+// the token before a text, or -1.
 std::string tokenizer_json_of_gguf(const std::string& split, const std::string& rest, int begin,
                                    const std::string& path);
 

@@ -1,9 +1,9 @@
 // tokenizer_ends.cpp -- which tokens stand before and behind a text. What a model's files say decides, in this order:
 //
 //     begin   what the post_processor of tokenizer.json puts in front, as transformers' tokenizers do
-//     eot     eos_token of tokenizer_config.json, which trl appends; else eos_token_id of config.json; else that of
-//             generation_config.json, of a list the first; else what the post_processor puts behind; else, and this is
-//             said, the only special token or the one with a name for it
+//     eot     eos_token of tokenizer_config.json, which trl appends, or of the older special_tokens_map.json; else
+//             eos_token_id of config.json; else that of generation_config.json, of a list the first; else what the
+//             post_processor puts behind; else, and this is said, the only special token or the one with a name for it
 //     ends    all of these: transformers' generate stops at any of a list
 //     bos     begin, else bos_token of tokenizer_config.json, else bos_token_id of config.json
 //
@@ -23,7 +23,8 @@ int token_named(const Tokenizer& t, const File& of, const char* key, const std::
     if (value.kind() == Json::null || name.empty() || t.kind == Tokenizer::none) return -1;
     for (const Tokenizer::Added& a : t.added)
         if (a.text == name) return a.id;
-    if (const auto found = std::ranges::find(t.bytes, name); found != t.bytes.end()) return int(found - t.bytes.begin());
+    const auto found = std::ranges::find(t.bytes, name);
+    if (found != t.bytes.end()) return int(found - t.bytes.begin());
     warn("%s: %s: %s: got %s, which tokenizer.json does not have; it is not used", where.c_str(), of.name, key,
          json_quote(name).c_str());
     return -1;
@@ -105,15 +106,20 @@ void read_ends(Tokenizer* t, const ModelTexts& texts, const std::string& where) 
         return File{name, text.empty() ? Json() : parse_json(text, (where + ": " + name).c_str())};
     };
     const std::string folder = parent_folder(where);
-    const File config = parse("config.json", texts.config), own = parse("tokenizer_config.json", texts.tokenizer_config),
-               generation = parse("generation_config.json", texts.generation_config);
+    const File config = parse("config.json", texts.config);
+    const File own = parse("tokenizer_config.json", texts.tokenizer_config);
+    const File generation = parse("generation_config.json", texts.generation_config);
     uint64_t rows = uint64_t(t->vocab_size);
     config.json.find("vocab_size").as_u64(&rows);
-    const int named = token_named(*t, own, "eos_token", folder);
+    const File map = parse("special_tokens_map.json", texts.special_tokens_map);
+    const auto token = [&](const char* key) {
+        return token_named(*t, own.json.find(key).kind() == Json::null ? map : own, key, folder);
+    };
+    const int named = token("eos_token");
     std::vector<int> ends, numbers = tokens_of(config, "eos_token_id", rows, folder);
-    for (const int token : tokens_of(generation, "eos_token_id", rows, folder)) numbers.push_back(token);
+    for (const int id : tokens_of(generation, "eos_token_id", rows, folder)) numbers.push_back(id);
     add_once(&ends, named);
-    for (const int token : numbers) add_once(&ends, token);
+    for (const int id : numbers) add_once(&ends, id);
     if (named >= 0 && !numbers.empty() && !std::ranges::count(numbers, named) && !t->own)
         warn("%s: eos_token is token %d, eos_token_id %d: the first ends a document, all of them end an answer",
              folder.c_str(), named, numbers[0]);
@@ -125,8 +131,8 @@ void read_ends(Tokenizer* t, const ModelTexts& texts, const std::string& where) 
         return;
     }
     if (!t->guessed && t->eot >= 0 && !ends.empty() && t->eot != ends[0])
-        warn("%s: post_processor: token %d behind a text: %d is taken, as eos_token or eos_token_id says", where.c_str(),
-             t->eot, ends[0]);
+        warn("%s: post_processor: token %d behind a text: %d is taken, as eos_token or eos_token_id says",
+             where.c_str(), t->eot, ends[0]);
     if (ends.empty() && t->guessed && !stated)
         warn("%s: no file says which token ends a text; %s is taken, for its name", where.c_str(),
              end_by_name(*t).text.c_str());
@@ -134,14 +140,15 @@ void read_ends(Tokenizer* t, const ModelTexts& texts, const std::string& where) 
     t->ends = ends;
     t->eot = ends.empty() ? -1 : ends[0];
     const int before = t->begin;
-    t->bos = token_named(*t, own, "bos_token", folder);
-    for (const int token : tokens_of(config, "bos_token_id", rows, folder))
-        if (t->bos < 0) t->bos = token;
+    t->bos = token("bos_token");
+    for (const int id : tokens_of(config, "bos_token_id", rows, folder))
+        if (t->bos < 0) t->bos = id;
     if (before >= 0 && t->bos >= 0 && t->bos != before)
-        warn("%s: post_processor: token %d stands before a text, though bos_token is %d", where.c_str(), before, t->bos);
+        warn("%s: post_processor: token %d stands before a text, though bos_token is %d", where.c_str(), before,
+             t->bos);
     const Json adds = own.json.find("add_bos_token");
     if (adds.kind() == Json::boolean && (adds.text() == "true") != (before >= 0))
-        warn("%s: tokenizer_config.json: add_bos_token is %s, but the post_processor of tokenizer.json puts %s before a "
-             "text, which is done", folder.c_str(), adds.text().c_str(), before >= 0 ? "a token" : "none");
+        warn("%s: tokenizer_config.json: add_bos_token is %s, but the post_processor of tokenizer.json puts %s before "
+             "a text, which is done", folder.c_str(), adds.text().c_str(), before >= 0 ? "a token" : "none");
     if (before >= 0) t->bos = before;
 }

@@ -213,7 +213,8 @@ static std::string with_begin(std::string json, int id, const std::string& name)
         R"({"Sequence":{"id":"A","type_id":0}},{"Sequence":{"id":"B","type_id":1}}],)"
         R"("special_tokens":{$:{"id":$,"ids":[#],"tokens":[$]}}})";
     std::string post;
-    for (const char c : kBegins) post += c == '$' ? json_quote(name) : c == '#' ? std::to_string(id) : std::string(1, c);
+    for (const char c : kBegins)
+        post += c == '$' ? json_quote(name) : c == '#' ? std::to_string(id) : std::string(1, c);
     const Json old = parse_json(json, "tokenizer.json").find("post_processor");
     if (!old) return json.insert(json.find('{') + 1, "\"post_processor\":" + post + ",");
     return json.replace(size_t(old.from.data() - json.data()), old.text().size(), post);
@@ -257,7 +258,8 @@ Tokenizer tokenizer_load(const std::string& path) {
         return base_name(path) == "tokenizer.json" && file_exists(file) ? read_file(file) : "";
     };
     Tokenizer t = tokenizer_parse(read_file(path), path);
-    read_ends(&t, {beside("config.json"), beside("generation_config.json"), beside("tokenizer_config.json")}, path);
+    read_ends(&t, {beside("config.json"), beside("generation_config.json"), beside("tokenizer_config.json"),
+                   beside("special_tokens_map.json")}, path);
     return t;
 }
 

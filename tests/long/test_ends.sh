@@ -1,6 +1,7 @@
 #!/bin/sh
-# test_ends.sh -- the token that begins a text and those that end one, whatever their names and wherever a model's folder
-# says them: in training, samples, checkpoints, GGUF files and back, by what transformers, tokenizers and llama.cpp say.
+# test_ends.sh -- the token that begins a text and those that end one, whatever their names and wherever a model's
+# folder says them: in training, samples, checkpoints, GGUF files and back, by what transformers, tokenizers and
+# llama.cpp say.
 . tests/lib.sh
 tools=${TOOLS:-build}
 find_python "torch, transformers, tokenizers, gguf, xllamacpp" "ends of texts"
@@ -8,7 +9,9 @@ ends="$python tests/check_ends.py"
 variants=$($ends make "$tmp" 2>"$tmp/make.log") || { cat "$tmp/make.log"; skip_all variants "transformers makes none"; }
 job="--replicas 1 --sample-every 0 --threads 1 --dtype fp32 --eval-every 0"
 of_loss() { sed 's/val loss \([0-9.]*\).*/\1/'; }
-counted() { sed -n 's/.*: \([0-9]*\) training and \([0-9]*\) validation tokens.*/\1 \2/p' "$1" | awk '{ print $1 + $2 }'; }
+counted() {
+    sed -n 's/.*: \([0-9]*\) training and \([0-9]*\) validation tokens.*/\1 \2/p' "$1" | awk '{ print $1 + $2 }'
+}
 for v in $variants; do
     base=$tmp/$v docs=$tmp/$v.docs pairs=$tmp/$v.pairs
     loss=$($train eval "$base" --data "$tmp/docs.jsonl" --dtype fp32 2>"$tmp/eval.log" | of_loss)
@@ -18,8 +21,8 @@ for v in $variants; do
     check "$v: train on documents" sh -c "$train --init $base --data $tmp/docs.jsonl $job --total-batch-size 64 \
         --batch-size 2 --seq-len 32 --steps 1 --save-every 1 --out-dir $docs >$docs.log 2>&1"
     check "$v: their tokens" $ends tokens "$base" "$tmp/docs.jsonl" "$(counted "$docs.log")"
-    check "$v: train on completions" sh -c "$train --init $base --data $tmp/pairs.jsonl $job --total-batch-size 128 --batch-size 8 \
-        --lr 3e-3 --seq-len 16 --steps 200 --save-every 200 --out-dir $pairs >$pairs.log 2>&1"
+    check "$v: train on completions" sh -c "$train --init $base --data $tmp/pairs.jsonl $job --total-batch-size 128 \
+        --batch-size 8 --lr 3e-3 --seq-len 16 --steps 200 --save-every 200 --out-dir $pairs >$pairs.log 2>&1"
     case $v in
         name) expect "$v: a guess is said" 0 '<.endoftext.> is taken, for its name' cat "$pairs.log" ;;
         *) check "$v: nothing is guessed" sh -c "! grep warning $pairs.log" ;;

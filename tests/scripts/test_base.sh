@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_base.sh -- what a fine-tune keeps of the model that it began with, what it does with a tokenizer that this program
-# cannot read, and with control tokens that nobody has trained.
+# test_base.sh -- what a fine-tune keeps of the model that it began with, what it does with a tokenizer that this
+# program cannot read, and with control tokens that nobody has trained.
 . tests/lib.sh
 tools=${TOOLS:-build}
 job="--batch-size 2 --total-batch-size 64 --seq-len 32 --dtype fp32 --threads 1 --replicas 1 --sample-every 0
@@ -15,10 +15,10 @@ base=$tmp/base made=$tmp/run/ckpt/step_00000002
 mkdir "$base" && cp "$made/model.safetensors" "$base" || give_up
 # As others write such files. The blank makes the tokenizer one that this program has not written.
 { printf ' '; sed 's/<|endoftext|>/<end>/g' "$made/tokenizer.json"; } >"$base/tokenizer.json"
-sed 's/"eos_token_id": 256/"eos_token_id": [256, 10],\n  "pad_token_id": 0,\n  "_name_or_path": "x\/y",\n  "limit": NaN/' \
-    "$made/config.json" >"$base/config.json"
-printf '{\n "eos_token": {"content": "<end>"},\n "pad_token": "!",\n "padding_side": "left",\n "model_max_length": 32}\n' \
-    >"$base/tokenizer_config.json"
+more='"eos_token_id": [256, 10],\n  "pad_token_id": 0,\n  "_name_or_path": "x\/y",\n  "limit": NaN'
+sed "s/\"eos_token_id\": 256/$more/" "$made/config.json" >"$base/config.json"
+printf '{\n "eos_token": {"content": "<end>"},\n "pad_token": "!",\n "padding_side": "left",\n %s}\n' \
+    '"model_max_length": 32' >"$base/tokenizer_config.json"
 printf '{\n "eos_token_id": [256, 10, 13],\n "temperature": 0.6\n}\n' >"$base/generation_config.json"
 printf '{"eos_token": "<end>"}' >"$base/special_tokens_map.json"
 texts="tokenizer.json tokenizer_config.json generation_config.json special_tokens_map.json"
@@ -80,7 +80,7 @@ touch "$tmp/pickle/pytorch_model.bin" "$tmp/shards/model-00001-of-00002.safetens
 expect "pytorch_model.bin" 66 'pytorch_model.bin.*save_pretrained' $train sample "$tmp/pickle"
 expect "shards without an index" 66 'without model.safetensors.index.json' $train sample "$tmp/shards"
 cp -r "$base" "$tmp/old" && rm "$tmp/old/tokenizer.json" && touch "$tmp/old/vocab.json" "$tmp/old/merges.txt"
-expect "vocab.json and merges.txt" 66 'vocab.json.*save_pretrained' $train $job --init "$tmp/old" --data $lines --steps 1 \
-    --out-dir "$tmp/none"
+expect "vocab.json and merges.txt" 66 'vocab.json.*save_pretrained' $train $job --init "$tmp/old" --data $lines \
+    --steps 1 --out-dir "$tmp/none"
 expect "for a prompt, too" 66 'vocab.json.*save_pretrained' $train sample "$tmp/old" --prompt a
 summary

@@ -796,8 +796,8 @@ TEST(files_are_kept) {
     EXPECT(t.begin == 256 && !t.own, "to a document it does");
 }
 
-// Which tokens stand around a document. The values are those of transformers 4.44: tokenizer("ab").input_ids[0] or none,
-// tokenizer.eos_token_id, and what generate stops at.
+// Which tokens stand around a document. The values are those of transformers 4.44: tokenizer("ab").input_ids[0] or
+// none, tokenizer.eos_token_id, and what generate stops at.
 TEST(tokens_around_a_document) {
     const std::string names[] = {"<s>", "</s>", "<|im_end|>", "<pad>"};     // 262 to 265
     std::string added;
@@ -808,8 +808,8 @@ TEST(tokens_around_a_document) {
     };
     const std::string text = "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}";
     const auto with = [&](const std::string& single) {
-        return replaced(json, "\"post_processor\":", "\"post_processor\":{\"type\":\"Sequence\",\"processors\":[{\"type\":"
-            "\"ByteLevel\"},{\"type\":\"TemplateProcessing\",\"single\":[" + single + "],\"special_tokens\":{\"<s>\":"
+        return replaced(json, "\"post_processor\":", "\"post_processor\":{\"type\":\"Sequence\",\"processors\":[{"
+            "\"type\":\"ByteLevel\"},{\"type\":\"TemplateProcessing\",\"single\":[" + single + "],\"special_tokens\":{\"<s>\":"
             "{\"ids\":[262]},\"</s>\":{\"ids\":[263]},\"<pad>\":{\"ids\":[265,262]}}}]},\"x\":");
     };
     const auto roberta = replaced(json, "\"post_processor\":", "\"post_processor\":{\"type\":\"RobertaProcessing\","
@@ -832,11 +832,16 @@ TEST(tokens_around_a_document) {
         {json, {R"({"eos_token_id":263})", "", R"({"eos_token":"<nobody>"})"}, -1, 263, {263}, -1},
         {json, {R"({"eos_token_id":[50256,263],"bos_token_id":50256})", "", ""}, -1, 263, {263}, -1},
         {json, {"", "", ""}, -1, 256, {256}, -1},                           // by its name
+        {json, {R"({"eos_token_id":[]})", "", R"({"eos_token":""})"}, -1, -1, {}, -1},
+        {json, {R"({"eos_token_id":[263,263]})", "", ""}, -1, 263, {263}, -1},
+        {json, {"", "", R"({"eos_token":null})", R"({"eos_token":"</s>","bos_token":"<s>"})"}, -1, 263, {263}, 262},
+        {json, {"", "", R"({"eos_token":"<pad>"})", R"({"eos_token":{"content":"</s>"}})"}, -1, 265, {265}, -1},
         {json, {R"({"eos_token_id":258})", "", R"({"eos_token":"ab"})"}, -1, 257, {257, 258}, -1},   // no special token
         {begins, {R"({"eos_token_id":263,"bos_token_id":262})", "", ""}, 262, 263, {263}, 262},
         {begins, {R"({"eos_token_id":263,"bos_token_id":264})", "", ""}, 262, 263, {263}, 262},
         {with(text + "," + item("</s>")), {"", "", ""}, -1, 263, {263}, -1},
-        {with(item("<s>") + "," + text + "," + item("</s>")), {R"({"eos_token_id":264})", "", ""}, 262, 264, {264}, 262},
+        {with(item("<s>") + "," + text + "," + item("</s>")), {R"({"eos_token_id":264})", "", ""}, 262, 264, {264},
+         262},
         {small_bpe().to_json(), {none, "", ""}, -1, -1, {}, -1},            // this program's own, of one text
         {small_bpe().to_json(), {R"({"eos_token_id":256})", "", ""}, 256, 256, {256}, 256},
         {small_bpe().to_json(), {R"({"eos_token_id":257})", R"({"eos_token_id":[257,256]})", ""}, 256, 256, {257, 256},
