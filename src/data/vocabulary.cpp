@@ -53,9 +53,8 @@ Vocabulary read_vocabulary(const std::string& folder) {
     const std::string path = path_join(folder, "vocabulary.json"), text = read_file(path);
     const char* const what = path.c_str();
     const Json json = parse_json(text, what, true);
-    const auto number = [&](const char* key) { return int(json.get_double(key, what)); };
     const auto is = [&](const char* key) { return json.at(key, what).text() == "true"; };
-    Vocabulary v = {.name = json.get_string("name", what), .tokens = number("tokens"),
+    Vocabulary v = {.name = json.get_string("name", what), .tokens = int(json.get_double("tokens", what)),
                     .ends = parse_list<int>(json.at("ends", what)),
                     .untrained = parse_list<int>(json.at("untrained", what)),
                     .config = json.at("config", what).text(), .chats = is("chats"), .is_bpe = is("is_bpe")};

@@ -809,8 +809,9 @@ TEST(tokens_around_a_document) {
     const std::string text = "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}";
     const auto with = [&](const std::string& single) {
         return replaced(json, "\"post_processor\":", "\"post_processor\":{\"type\":\"Sequence\",\"processors\":[{"
-            "\"type\":\"ByteLevel\"},{\"type\":\"TemplateProcessing\",\"single\":[" + single + "],\"special_tokens\":{\"<s>\":"
-            "{\"ids\":[262]},\"</s>\":{\"ids\":[263]},\"<pad>\":{\"ids\":[265,262]}}}]},\"x\":");
+            "\"type\":\"ByteLevel\"},{\"type\":\"TemplateProcessing\",\"single\":[" + single + "],"
+            "\"special_tokens\":{\"<s>\":{\"ids\":[262]},\"</s>\":{\"ids\":[263]},\"<pad>\":{\"ids\":[265,262]}}"
+            "}]},\"x\":");
     };
     const auto roberta = replaced(json, "\"post_processor\":", "\"post_processor\":{\"type\":\"RobertaProcessing\","
                                   "\"sep\":[\"</s>\",263],\"cls\":[\"<s>\",262]},\"x\":");
