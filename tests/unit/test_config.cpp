@@ -149,6 +149,7 @@ TEST(configs_of_llama) {
         {R"("rope_parameters":{"rope_theta":500},"rope_scaling":)" + llama3 + "}", "10000 8 1 4 128"},
         {R"("rope_scaling":{},"rope_parameters":)" + llama3 + R"(,"rope_theta":500})", "500 8 1 4 128"},
         {R"("rope_scaling":{"type":"default"})", "10000 1 1 4 8192"},
+        {R"("rope_scaling":{"type":"linear","factor":1.0},"hidden_act":"swish","loss_scale":NaN)", "10000 1 1 4 8192"},
     };
     for (const auto& c : good) EXPECT(rope(c.text) == c.want, "%s: %s", c.text.c_str(), rope(c.text).c_str());
     for (const char* fine : {R"("layer_types":null,"sliding_window":32)", R"("quantization_config":null)",
