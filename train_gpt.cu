@@ -81,7 +81,7 @@ void load_weights(Trainer* t, const Init& init) {
         std::vector<NamedArray> arrays;
         for (const StateArray& array : t->ddp.state) arrays.push_back({array.name, array.host});
         if (t->run.resumed()) read_state(t->run.checkpoint, t->arena, arrays);
-        else load_first_weights(t->ddp.state[0].host, t->arena, o, init);
+        else load_first_weights(t->ddp.state[0].host, t->arena, o, init, t->data);
     }
     ddp_broadcast_state(&t->ddp);
 }

@@ -12,24 +12,27 @@ std::string number_text(double x) {
     return {digits, std::to_chars(digits, std::end(digits), float(x)).ptr};
 }
 
-std::string config_json(const ModelConfig& config) {
+std::string config_json(const ModelConfig& config, const std::string& changes) {
     const ModelInfo& info = *config.info;
     const Shape& shape = config.shape;
-    std::string text = format("{\n  \"architectures\": [\"%s\"]", info.architecture);
-    const auto add = [&](const char* key, const std::string& value) {
-        text += format(",\n  \"%s\": %s", key, value.c_str());
-    };
+    JsonMembers all;
+    if (!config.text.empty()) all = json_members(parse_json(config.text, "config.json"));
+    const auto add = [&](const std::string& key, const std::string& value) { set_member(&all, key, value); };
+    add("architectures", format("[\"%s\"]", info.architecture));
     add("model_type", json_quote(info.name));
     add("vocab_size", std::to_string(shape.V));
     for (const ShapeKey& key : info.keys)
         if (*key.hf) add(key.hf, number_text(key.get(shape)));
     for (const FixedKey& key : info.fixed(shape)) add(key.hf, key.value);
     for (const char* key : info.dropouts) add(key, json_number(double(shape.dropout)));
-    const std::string eot = config.eot >= 0 ? std::to_string(config.eot) : "null";
-    add("bos_token_id", config.bot >= 0 ? std::to_string(config.bot) : eot);
-    add("eos_token_id", eot);
+    if (config.text.empty())
+        for (const char* key : {"bos_token_id", "eos_token_id"}) add(key, "null");
+    for (const auto& [key, value] : json_members(parse_json(changes, "changes"))) add(key, value);
+    add("dtype", "");                                   // the newer name of torch_dtype
     add("torch_dtype", "\"float32\"");
-    return text + "\n}\n";
+    std::vector<std::string> lines;
+    for (const auto& [key, value] : all) lines.push_back("\n  " + json_quote(key) + ": " + value);
+    return "{" + join(lines, ",") + "\n}\n";
 }
 
 int read_size(const Json& json, const char* key, const Limits& limits, const char* what) {
@@ -84,14 +87,7 @@ ModelConfig parse_config(std::string_view text, const char* what) {
     const Json quantized = json.find("quantization_config");
     if (quantized && quantized.kind() != Json::null) refuse(what, "quantization_config", quantized, "none");
     read_dropout(json, info, &shape, what);
-    uint64_t eot = 0;
-    Json eos = json.find("eos_token_id");
-    if (JsonItems several(eos); eos.kind() == Json::array && several.next()) eos = several.value;   // chat models
-    for (const auto& [key, id] : {std::pair("eos_token_id", eos), {"bos_token_id", json.find("bos_token_id")}})
-        if (uint64_t n; id.kind() != Json::null && !id.as_u64(&n)) refuse(what, key, id, "an integer or null");
-    if (eos.as_u64(&eot) && eot < uint64_t(shape.V)) config.eot = int(eot);
-    if (uint64_t bot; json.find("bos_token_id").as_u64(&bot) && bot < uint64_t(shape.V)) config.bot = int(bot);
-    config.no_eot = eos && eos.kind() == Json::null;
+    config.text = text;
     return config;
 }
 

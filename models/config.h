@@ -7,12 +7,11 @@
 struct ModelConfig {
     const ModelInfo* info = nullptr;
     Shape shape;
-    int eot = -1;                   // the end-of-text token; -1: none is named
-    int bot = -1;                   // the token that a text begins with; -1: eot
-    bool no_eot = false;            // config.json says that there is none
+    std::string text = "";          // the config.json that it was read from; "": a new model
 };
 
-std::string config_json(const ModelConfig& config);
+// Returns config.json: that of config.text, with what `shape` and the members of the object `changes` say.
+std::string config_json(const ModelConfig& config, const std::string& changes = "{}");
 // kExitBadContent for a model that is not in models/list, a missing or bad key, or a value that is not supported here.
 ModelConfig parse_config(std::string_view text, const char* what);
 // Reads a folder's config.json. kExitBadContent also if the sizes need more than model.safetensors can hold: a damaged

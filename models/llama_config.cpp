@@ -96,7 +96,7 @@ std::vector<FixedKey> llama_fixed(const Shape& shape, LlamaKind kind) {
                          number_text(double(rope_factor(s))).c_str(), number_text(double(rope_low(s))).c_str(),
                          number_text(double(rope_high(s))).c_str(), rope_context(s));
     std::vector<FixedKey> keys = {
-        {"hidden_act", "\"silu\"", ""},
+        {"hidden_act", "\"silu\"", "\"swish\""},
         {"attention_dropout", "0.0", "", false},        // not supported: fine-tuning runs without it
         {"num_key_value_heads", std::to_string(kv_heads(s)), "", false},
         {"head_dim", std::to_string(head_size(s)), "", false},
@@ -146,7 +146,8 @@ static void read_rope(const Json& config, Shape* s, const char* what) {
     for (JsonItems i(rope); i.next();)
         if (i.value.kind() == Json::object) refuse(what, i.key.text(), i.value, "one set of angles for all layers");
     const Json type = rope.find("rope_type") ? rope.find("rope_type") : rope.find("type");
-    if (!type || type.text() == "default") return;
+    const bool same = type.text() == "linear" && read_number(rope, "factor", kPositive, what) == 1;
+    if (!type || type.text() == "default" || same) return;
     if (type.text() != "llama3") refuse(what, "rope_type", type, "default or llama3");
     rope_factor(*s) = read_number(rope, "factor", kFactor, what);
     rope_low(*s) = read_number(rope, "low_freq_factor", kPositive, what);

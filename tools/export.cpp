@@ -13,7 +13,6 @@
 #include <cmath>
 #include <cstring>
 #include "models/config.h"
-#include "models/llama.h"
 #include "src/app/adapter.h"
 #include "src/app/init.h"
 #include "src/base/common.h"
@@ -23,6 +22,7 @@
 #include "src/checkpoint/checkpoint.h"
 #include "src/text/chat.h"
 #include "src/text/model_file.h"
+#include "tools/rope.h"
 #include "tools/tool.h"
 
 namespace {
@@ -30,6 +30,7 @@ struct Exported {
     std::string folder, name;                           // name: of the run, for GGUF's general.name
     bool adapter;                                       // the folder has adapters; `values` are merged
     std::string tokenizer;                              // tokenizer.json; may be empty
+    ModelTexts texts;
     ModelConfig config;
     Arena arena;
     std::vector<float> values;                          // in memory order: a weight is (outputs, inputs)
@@ -37,7 +38,9 @@ struct Exported {
 
 Exported load(const Init& init, const std::string& name) {
     const bool adapter = !init.adapter.empty();
-    Exported m = {adapter ? init.adapter : init.folder, name, adapter, init.tokenizer, init.config, {}, {}};
+    Exported m = {adapter ? init.adapter : init.folder, name, adapter, init.tokenizer,
+                  {init.config.text, init.generation_config, init.tokenizer_config, init.special_tokens},
+                  init.config, {}, {}};
     m.config.shape.Vp = m.config.shape.V;               // no padding
     m.arena = arena_layout(m.config.info->tensors(m.config.shape));
     m.values.resize(m.arena.n);
@@ -110,7 +113,8 @@ struct Output {
 Output hf_output(const std::string& folder) {
     return {"--hf", folder, path_join(folder, ".export"),
             {"model.safetensors", kAdapterWeights, "generation_config.json", "tokenizer.json", "tokenizer_config.json",
-             "vocab.json", "merges.txt", "chat_template.jinja", kAdapterConfig, "config.json"}};
+             "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt", "chat_template.jinja",
+             kAdapterConfig, "config.json"}};
 }
 Output file_output(const char* option, const std::string& path, const char* beside = "") {
     const std::string into = parent_folder(path), name = base_name(path);
@@ -287,25 +291,6 @@ void add_config(GgufHead* head, const Exported& m) {
     }
 }
 
-// The token that tokenizer.json puts in front of a text; -1: none.
-int begin_token(const Json& tokenizer, const char* what) {
-    const Json post = tokenizer.find("post_processor");
-    const auto of_one = [&](const Json& p) {
-        if (p.find("type").text() != "TemplateProcessing") return -1;
-        JsonItems i(p.find("single"));
-        const Json token = i.next() ? i.value.find("SpecialToken").find("id") : Json();
-        if (!token) return -1;
-        JsonItems ids(p.find("special_tokens").find(token.text()).find("ids"));
-        uint64_t id = 0;
-        if (!ids.next() || !ids.value.as_u64(&id) || id > INT32_MAX)
-            die(kExitBadContent, "%s: post_processor: no id for %s", what, json_shown(token).c_str());
-        return int(id);
-    };
-    int found = of_one(post);
-    for (JsonItems i(post.find("processors")); found < 0 && i.next();) found = of_one(i.value);
-    return found;
-}
-
 // Tokens as GPT-2 spells them (each byte a printable character): what tokenizer.json's vocabulary holds. As many as the
 // embedding has rows.
 void add_tokenizer(GgufHead* head, const Exported& m) {
@@ -318,7 +303,8 @@ void add_tokenizer(GgufHead* head, const Exported& m) {
     if (const std::string type = model.get_string("type", what); type != "BPE")
         die(kExitBadContent, "%s: model type: got %s, want \"BPE\", the only one that llama.cpp has for these models",
             what, json_quote(type.substr(0, 40)).c_str());
-    const Tokenizer tokenizer = tokenizer_parse(m.tokenizer, path);
+    Tokenizer tokenizer = tokenizer_parse(m.tokenizer, path);
+    read_ends(&tokenizer, m.texts, path);
     const size_t V = size_t(m.config.shape.V);
     std::vector<std::string> tokens(V);
     std::vector<int32_t> types(V, 5);                   // unused; 1 normal, 3 control, 4 other added ones
@@ -347,32 +333,19 @@ void add_tokenizer(GgufHead* head, const Exported& m) {
     head->add_list("tokenizer.ggml.tokens", 8, tokens);
     head->add_list("tokenizer.ggml.token_type", 5, types);
     head->add_list("tokenizer.ggml.merges", 8, merges);
-    // Without these keys llama.cpp takes token 11 for both. A model of one text never writes the end-of-text token.
-    const int begin = begin_token(j, what), end = m.config.eot >= 0 ? m.config.eot : tokenizer.eot;
-    const int first = begin >= 0 ? begin : m.config.bot >= 0 ? m.config.bot : end;
+    // Without the first two llama.cpp takes token 11 for both. GGUF has room for three tokens that end a text.
+    std::vector<int> ends = tokenizer.ends;
+    if (ends.empty()) ends = {end_by_name(tokenizer).id};   // which a model of one text never writes
+    const int first = tokenizer.bos >= 0 ? tokenizer.bos : ends[0];
     if (first >= 0) head->add_u32("tokenizer.ggml.bos_token_id", uint32_t(first));
-    if (end >= 0) head->add_u32("tokenizer.ggml.eos_token_id", uint32_t(end));
-    head->add_bool("tokenizer.ggml.add_bos_token", begin >= 0);
+    constexpr const char* kEnds[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
+                                     "tokenizer.ggml.eom_token_id"};
+    for (size_t i = 0; i < ends.size() && ends[i] >= 0; i++)
+        if (i < std::size(kEnds)) head->add_u32(kEnds[i], uint32_t(ends[i]));
+        else warn("--gguf: token %d ends a text, too: a GGUF file has room for three such tokens", ends[i]);
+    head->add_bool("tokenizer.ggml.add_bos_token", tokenizer.begin >= 0);
     const std::string chat = read_chat_template(m.folder);
     if (!chat.empty()) head->add_text("tokenizer.chat_template", chat);
-}
-
-// What llama.cpp divides each pair's angles by, where Llama 3's scaling slows them (models/llama_ops.h), or nothing.
-std::vector<float> rope_divisors(const ModelConfig& config) {
-    const std::string text = config_json(config);
-    const Json rope = parse_json(text, "config.json").find("rope_scaling");
-    if (rope.kind() != Json::object) return {};
-    if (std::string(config.info->name) != "llama")
-        die(kExitUsage, "--gguf: %s with rope_scaling: llama.cpp knows it for llama only", config.info->name);
-    Shape s = config.shape;
-    const double turns = rope_context(s) / (2 * 3.14159265358979324), low = rope_low(s), high = rope_high(s);
-    std::vector<float> divisors;
-    for (int j = 0; j < head_size(s) / 2; j++) {
-        const double f = std::pow(double(rope_theta(s)), -2.0 * j / head_size(s));
-        const double fast = std::clamp((turns * f - low) / (high - low), 0.0, 1.0);
-        divisors.push_back(float(1 / ((1 - fast) / double(rope_factor(s)) + fast)));
-    }
-    return divisors;
 }
 
 // Vectors and the table of positions stay F32, as llama.cpp's own converter leaves them.
@@ -413,7 +386,9 @@ void fill_gguf(const Exported& m, const Arguments& a, const Output& out) {
     if (&type == &kQ8) head.add_u32("general.quantization_version", 2);
     add_config(&head, m);
     add_tokenizer(&head, m);
-    const std::vector<float> divisors = rope_divisors(m.config);
+    const std::vector<float> divisors = rope_divisors(m.config.shape);
+    if (!divisors.empty() && std::string(m.config.info->name) != "llama")
+        die(kExitUsage, "--gguf: %s with rope_scaling: llama.cpp knows it for llama only", m.config.info->name);
     const std::vector<GgufTensor> tensors = gguf_tensors(m, type, divisors);
     for (const GgufTensor& t : tensors) head.add_tensor(t);
 

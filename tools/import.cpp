@@ -8,6 +8,7 @@
 // Without -o the folder is in the cache (src/base/cache.h), by the file's content. With --answer train_gpt asks for it:
 // the request is the file's path.
 #include <algorithm>
+#include <cmath>
 #include <csignal>
 #include "models/config.h"
 #include "src/base/cache.h"
@@ -16,11 +17,12 @@
 #include "src/base/json.h"
 #include "src/text/model_file.h"
 #include "src/text/tokenizer.h"
+#include "tools/rope.h"
 #include "tools/tool.h"
 
 namespace {
 
-constexpr int kVersion = 1;                 // of what is made of a file; part of its name in the cache
+constexpr int kVersion = 2;                 // of what is made of a file; part of its name in the cache
 
 using Progress = std::function<void()>;
 
@@ -42,16 +44,36 @@ struct Head {
     bool lent = false;                      // the tokenizer is GPT-2's, which the file does not contain
 };
 
+// Returns config.json with Llama 3's scaling, of which GGUF has the divisors alone. Those of Llama 3.1 to 3.3 have low
+// and high factors of 1 and 4. The factor is the largest divisor, and the context the power of two that gives all.
+std::string with_scaling(const ModelFile& file, const std::string& path) {
+    if (file.divisors.empty()) return file.config_json;
+    const float factor = *std::ranges::max_element(file.divisors);
+    for (int context = 1; context <= 1 << 24; context *= 2) {
+        const std::string scaling = format(
+            R"("rope_scaling":{"rope_type":"llama3","factor":%s,"low_freq_factor":1,"high_freq_factor":4,)"
+            R"("original_max_position_embeddings":%d})", number_text(double(factor)).c_str(), context);
+        const std::string config = "{" + scaling + "," + file.config_json.substr(1);
+        const std::vector<float> ours = rope_divisors(parse_config(config, path.c_str()).shape);
+        const auto near = [](float a, float b) { return std::fabs(a - b) <= 1e-6f * b; };
+        if (std::ranges::equal(ours, file.divisors, near)) return config;
+    }
+    die_content(path + ": rope_freqs.weight", "other divisors", "those of Llama 3's scaling: low 1, high 4, and a "
+                "context that is a power of two");
+}
+
 Head read_head(const std::string& path) {
     const ModelFile file = open_model_file(path);
-    Head head = {file.config_json, "", file.chat_template, parse_config(file.config_json, path.c_str())};
+    const std::string config = with_scaling(file, path);
+    Head head = {config, "", file.chat_template, parse_config(config, path.c_str())};
     const ModelInfo& info = *head.config.info;
-    head.config_json = format("{\"architectures\":[\"%s\"],%s\n", info.architecture, file.config_json.c_str() + 1);
-    if (const uint64_t n = count_parameters(info.tensors(head.config.shape)); n > InputFile(path).size / 2)
+    head.config_json = format("{\"architectures\":[\"%s\"],%s\n", info.architecture, config.c_str() + 1);
+    if (const uint64_t n = count_parameters(info.tensors(head.config.shape)); n > InputFile(path).size)
         die_content(path, "a model of " + with_commas(n) + " parameters", "one that the file has room for");
-    if (!file.vocabulary.empty()) head.tokenizer = tokenizer_json_of_gguf(file.split, file.vocabulary, path);
+    if (!file.vocabulary.empty())
+        head.tokenizer = tokenizer_json_of_gguf(file.split, file.vocabulary, file.begin, path);
     else if (head.config.shape.V == 50257) try {
-        head.tokenizer = tokenizer_open("gpt2", nullptr).to_json();
+        head.tokenizer = tokenizer_json_of_model(tokenizer_open("gpt2", nullptr));
         head.lent = true;
     } catch (const Error&) {}               // --tokenizer may name another
     return head;
@@ -89,7 +111,7 @@ void fill(const std::string& path, const Head& head, const std::string& into, co
     shape.Vp = shape.V;                     // no padding
     const Arena arena = arena_layout(head.config.info->tensors(shape));
     std::vector<float> values(arena.n);
-    read_model_file(path, arena, arena, values.data());
+    read_model_file(path, arena, arena, values.data(), path_join(into, ".scratch"));
     progress();
     turn_heads(head.config, arena, values.data());
     require_space(into, arena.n * sizeof(float), "import");
@@ -136,7 +158,7 @@ int main(int argc, char** argv) {
     bool answers = false;
     const Tool tool = {"import",
         "usage: import FILE [-o DIR]\n"
-        "Makes a Hugging Face folder of a model in one file: .gguf that is not quantized, or llm.c's GPT-2 .bin.\n",
+        "Makes a Hugging Face folder of a model in one file: .gguf of f32, f16, bf16 or q8_0, or llm.c's GPT-2 .bin.\n",
         {{"-o", "DIR", "where; it must not exist, or be empty (not given: in the cache, LOCKSTEP_CACHE or "
           "~/.cache/lockstep)", &into},
          {"--answer", "", "", &answers}},

@@ -229,12 +229,12 @@ bool is_validation(std::string_view document, double fraction) {
 
 void add_document(std::string_view text, const Tokenizer& tokenizer, bool begins, Part* part) {
     std::vector<int> tokens;
-    if (begins && tokenizer.eot >= 0) tokens.push_back(tokenizer.eot);
     const auto move = [&] {
         part->tokens.insert(part->tokens.end(), tokens.begin(), tokens.end());
         tokens.clear();
     };
-    tokenizer.encode(text, &tokens, move);
+    if (begins) tokenizer.encode_document(text, &tokens, move);
+    else tokenizer.encode(text, &tokens, move);
     move();
     part->documents++;
 }

@@ -53,7 +53,7 @@ std::string continue_text(Model* model, const Vocabulary& v, const Options& o, u
     };
     const SamplingParams params = {o.temperature, o.top_k, o.top_p, o.seed, stream, v.tokens};
     generate(model, tokens, o.max_tokens, params, [&](int token) {
-        if (token == v.eot || token == v.end) return false;
+        if (std::ranges::count(v.ends, token)) return false;
         emit(v.has_text() ? utf8.push(v.text(token)) : std::to_string(token) + " ");
         return !stops();
     });

@@ -13,11 +13,13 @@ static std::string read_beside(const std::string& folder, const char* name) {
     return file_exists(path) ? read_file(path) : "";
 }
 
+constexpr std::pair<const char*, std::string Init::*> kTexts[] = {
+    {"tokenizer.json", &Init::tokenizer}, {"tokenizer_config.json", &Init::tokenizer_config},
+    {"chat_template.jinja", &Init::chat_template}, {"generation_config.json", &Init::generation_config},
+    {"special_tokens_map.json", &Init::special_tokens}};
+
 static void read_tokenizer_files(const std::string& folder, Init* init) {
-    init->tokenizer = read_beside(folder, "tokenizer.json");
-    init->tokenizer_config = read_beside(folder, "tokenizer_config.json");
-    init->chat_template = read_beside(folder, "chat_template.jinja");
-    init->generation_config = read_beside(folder, "generation_config.json");
+    for (const auto& [name, text] : kTexts) init->*text = read_beside(folder, name);
 }
 
 static Init init_of_folder(const std::string& folder) {
@@ -81,7 +83,8 @@ uint32_t weights_checksum(const Init& init) {
 
 std::shared_ptr<Init> init_of_options(Options* o, Comm* comm) {
     if (o->init.empty()) return std::make_shared<Init>();
-    const Init init = init_of_path(o->init, [comm] { comm_progress(comm, -1, "importing --init"); });
+    Init init = init_of_path(o->init, [comm] { comm_progress(comm, -1, "importing --init"); });
+    init.first = true;
     if (o->freezes() && !init.adapter.empty())
         die(kExitUsage, "--lora: %s: got an adapter, want a whole model; build/export --merge --hf DIR makes one",
             o->init.c_str());
@@ -96,8 +99,7 @@ std::shared_ptr<Init> init_of_run(const std::string& checkpoint, const Options& 
     const std::string config_text = comm_first_text(comm, reads ? read_file(config) : "");
     Init init = {checkpoint, "", parse_config(config_text, config.c_str())};
     if (reads) read_tokenizer_files(checkpoint, &init);
-    for (std::string* text : {&init.tokenizer, &init.tokenizer_config, &init.chat_template, &init.generation_config})
-        *text = comm_first_text(comm, *text);
+    for (const auto& [name, text] : kTexts) init.*text = comm_first_text(comm, init.*text);
     for (const ShapeKey& key : init.config.info->keys) {    // a damaged size must not ask for memory
         const double has = key.get(init.config.shape), want = key.get(o.shape);
         if (o.model == init.config.info->name && has != want)
@@ -119,6 +121,9 @@ DataOptions data_options(const Options& o, const Init& init) {
             .init_tokenizer_config = init.tokenizer_config,
             .init_chat_template = init.chat_template,
             .init_generation_config = init.generation_config,
+            .init_special_tokens = init.special_tokens,
+            .init_config = init.config.text,
+            .init_weights = init.first ? init.weights() : "",
             .prompt = o.command != "train" || o.sample_every > 0 ? o.prompt : "",
             .task = o.task,
             .cache = o.dry_run ? "" : o.out_dir,
@@ -127,7 +132,6 @@ DataOptions data_options(const Options& o, const Init& init) {
             .seq_len = o.shape.T,
             .skip_bad_lines = o.skip_bad_lines,
             .frozen = o.freezes(),
-            .init_eot = !init.folder.empty() && !init.config.no_eot,
             .evaluates = o.command != "train" || o.eval_every > 0};
 }
 
@@ -136,26 +140,47 @@ Sampler data_order(const Options& o, uint64_t samples, int micro_batches) {
             .R = o.replicas};
 }
 
-// Sets the rows of new tokens to the mean of all others: zeros would make them likelier than most.
-static void add_rows(float* values, const TensorSpec& theirs, const TensorSpec& own) {
-    if (theirs.file_rows >= own.file_rows) return;
+// Sets the rows of tokens that are new, or that nobody has trained, to the mean of the others: zeros would make them
+// likelier than most. Rows of zeros do not count.
+static void fill_rows(float* values, size_t theirs, const TensorSpec& own, std::vector<int> fill) {
+    for (size_t row = theirs; row < own.file_rows; row++) fill.push_back(int(row));
+    if (fill.empty()) return;
+    const auto begin = [&](size_t row) { return values + row * own.cols; };
+    for (const int row : fill) std::fill_n(begin(size_t(row)), own.cols, 0.0f);
     std::vector<double> sums(own.cols);
-    for (size_t row = 0; row < theirs.file_rows; row++)
-        for (size_t col = 0; col < own.cols; col++) sums[col] += double(values[row * own.cols + col]);
-    for (size_t row = theirs.file_rows; row < own.file_rows; row++)
-        for (size_t col = 0; col < own.cols; col++)
-            values[row * own.cols + col] = float(sums[col] / double(theirs.file_rows));
+    double count = 0;
+    for (size_t row = 0; row < theirs; row++) {
+        for (size_t col = 0; col < own.cols; col++) sums[col] += double(begin(row)[col]);
+        count += std::any_of(begin(row), begin(row) + own.cols, [](float x) { return x != 0; });
+    }
+    for (const int row : fill)
+        for (size_t col = 0; col < own.cols; col++) begin(size_t(row))[col] = float(sums[col] / std::max(count, 1.0));
 }
 
-void load_first_weights(float* weights, const Arena& arena, const Options& o, const Init& init) {
+void load_first_weights(float* weights, const Arena& arena, const Options& o, const Init& init, const Data& data) {
     if (init.folder.empty() || o.freezes()) return arena_init(weights, arena, o.seed);
-    load_init(weights, arena, init);
+    load_init(weights, arena, init, data.vocabulary.untrained);
 }
 
-void load_init(float* weights, const Arena& arena, const Init& init) {
+void load_init(float* weights, const Arena& arena, const Init& init, const std::vector<int>& untrained) {
     const Arena theirs = arena_layout(init.config.info->tensors(init.files));
-    read_safetensors(open_model(init.imported.empty() ? init.folder : init.imported), arena, "", weights, &theirs);
-    for (size_t i = 0; i < arena.tensors.size(); i++) add_rows(weights + arena.offset[i], theirs.tensors[i],
-                                                               arena.tensors[i]);
+    read_safetensors(open_model(init.weights()), arena, "", weights, &theirs);
+    for (size_t i = 0; i < arena.tensors.size(); i++) {
+        const TensorSpec& own = arena.tensors[i];
+        if (own.at_ends && own.rows == arena.tensors[0].rows)     // not positions
+            fill_rows(weights + arena.offset[i], theirs.tensors[i].file_rows, own, untrained);
+    }
     if (!init.adapter.empty()) merge_adapter(weights, arena, init.adapter);
+}
+
+std::string model_config_json(const ModelInfo* info, const Shape& shape, const Data& data, const Init& init) {
+    return config_json({info, shape, init.config.text}, data.vocabulary.config);
+}
+
+void describe_adapters(CheckpointFiles* files, const Options& o, const Init& init) {
+    if (!o.freezes()) return;
+    files->weights = kAdapterWeights;
+    files->texts.push_back({kAdapterConfig, adapter_config_json(o.lora, find_model(o.model)->tensors(o.shape),
+                                                                init.folder)});
+    files->frozen_crc = weights_checksum(init);
 }

@@ -11,7 +11,10 @@ struct Init {
     Shape files = config.shape;         // shape of the weights' files; its context may be longer
     std::string adapter = "";           // the folder of an adapter that load_init merges; "": none
     std::string tokenizer_config = "", chat_template = "", generation_config = "";      // the texts of these files
+    std::string special_tokens = "";    // that of special_tokens_map.json
     std::string imported = "";          // the folder that was made of a model in one file; "": `folder` is one
+    bool first = false;                 // a run begins with its weights
+    const std::string& weights() const { return imported.empty() ? folder : imported; }
     const std::string& saved() const { return adapter.empty() ? folder : adapter; }     // the one with state.json
 };
 
@@ -22,8 +25,8 @@ Init init_of_path(const std::string& path, const Waiting& waiting = [] {});
 // Returns the CRC-32C of the files with a model's weights.
 uint32_t weights_checksum(const Init& init);
 // Fills arena.n floats with the weights of `init`, its adapter merged into them. Of a longer position table it takes
-// the first rows. Rows of tokens that `init` does not have get the mean of the others.
-void load_init(float* weights, const Arena& arena, const Init& init);
+// the first rows. Rows of tokens that `init` does not have, and those of `untrained`, get the mean of the others.
+void load_init(float* weights, const Arena& arena, const Init& init, const std::vector<int>& untrained = {});
 
 #ifdef BACKEND
 #include "models/model.h"

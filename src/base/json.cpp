@@ -118,6 +118,8 @@ struct Parser {
             case 't': return word("true");
             case 'f': return word("false");
             case 'n': return word("null");
+            case 'N': return word("NaN");
+            case 'I': return word("Infinity");
             default:
                 if (c != '-' && (c < '0' || c > '9')) fail("a value");
                 return number();
@@ -257,4 +259,17 @@ JsonLine& JsonLine::add(const JsonLine& more) {
 JsonLine& JsonLine::raw(const char* key, const std::string& json) {
     body += (body.empty() ? "" : ",") + json_quote(key) + ':' + json;
     return *this;
+}
+
+JsonMembers json_members(const Json& object) {
+    JsonMembers members;
+    for (JsonItems i(object); i.next();) members.push_back({i.key.text(), std::string(raw(i.value))});
+    return members;
+}
+
+void set_member(JsonMembers* members, const std::string& key, const std::string& value) {
+    const auto found = std::ranges::find(*members, key, &JsonMembers::value_type::first);
+    if (found != members->end() && value.empty()) members->erase(found);
+    else if (found != members->end()) found->second = value;
+    else if (!value.empty()) members->push_back({key, value});
 }

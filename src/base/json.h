@@ -1,4 +1,4 @@
-// json.h -- reads and writes JSON (RFC 8259).
+// json.h -- reads and writes JSON (RFC 8259). NaN and Infinity, which Python writes, are numbers that have no value.
 //
 // The reader checks that the text is UTF-8, nests at most 32 deep and has no duplicate keys, no lone surrogates and
 // nothing after the value. It keeps numbers as text, so that as_u64 is exact up to 2^64-1. Its errors are
@@ -13,6 +13,8 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
 struct Json {
     std::string_view from;                    // from the value to the end of the text; empty: no such value
@@ -65,3 +67,8 @@ struct JsonLine {
   private:
     std::string body;
 };
+
+// The members of an object in their order: keys, and values as JSON. An empty value removes a member.
+using JsonMembers = std::vector<std::pair<std::string, std::string>>;
+JsonMembers json_members(const Json& object);
+void set_member(JsonMembers* members, const std::string& key, const std::string& value);

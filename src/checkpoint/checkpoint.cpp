@@ -140,8 +140,11 @@ std::string resolve_model_folder(const std::string& path) {
     if (!file_exists(path) && std::ranges::count(folder, '/') == 1 && folder[0] != '/' && folder[0] != '.')
         die(kExitNoInput, "no model: %s: it does not exist; a model of that name at Hugging Face is fetched by: "
             "hf download %s --local-dir %s", path.c_str(), folder.c_str(), base_name(folder).c_str());
-    die(kExitNoInput, "no model: %s: %s, want a run that has saved, a checkpoint or a Hugging Face folder with "
-                      "model.safetensors", path.c_str(), file_exists(path) ? "it has none" : "it does not exist");
+    const bool shards = !expand_glob(path_join(folder, "model-*.safetensors")).empty();
+    die(kExitNoInput, "no model: %s: %s; want a run that has saved, a checkpoint or a Hugging Face folder with "
+        "model.safetensors", path.c_str(), shards ? "it has model-*.safetensors without model.safetensors.index.json" :
+        has("pytorch_model.bin") ? "it has pytorch_model.bin, which transformers' save_pretrained converts" :
+        file_exists(path) ? "it has none" : "it does not exist");
 }
 
 // Writes all files of a checkpoint into a new folder, DONE last.

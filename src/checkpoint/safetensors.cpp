@@ -180,19 +180,6 @@ bool SafeTensor::read(uint64_t first, size_t n, float* out) const {
     return dtype == "F16" || dtype == "BF16";
 }
 
-// Compares dtype, shape and bytes.
-static bool same_tensor(const SafeTensor& a, const SafeTensor& b) {
-    bool same = a.dtype == b.dtype && a.shape == b.shape;
-    char left[4096], right[4096];
-    for (uint64_t at = 0; same && at < a.bytes; at += sizeof left) {
-        const size_t n = size_t(std::min<uint64_t>(sizeof left, a.bytes - at));
-        a.file->read(a.begin + at, left, n);
-        b.file->read(b.begin + at, right, n);
-        same = std::memcmp(left, right, n) == 0;
-    }
-    return same;
-}
-
 static void check_finite(int code, const float* x, size_t n, const std::string& tensor, const char* then) {
     const float* const bad = std::find_if(x, x + n, [](float v) { return !std::isfinite(v); });
     if (bad == x + n) return;
@@ -243,10 +230,11 @@ void write_safetensors(FileWriter* file, const Arena& arena, const std::vector<N
         }
 }
 
-// Removes the prefix: Hugging Face writes "transformer.h.0..." (GPT2LMHeadModel) or "h.0..." (GPT2Model).
-static std::string plain_name(const std::string& name) {
-    for (const std::string prefix : {"transformer.", "model."})
-        if (name.starts_with(prefix)) return name.substr(prefix.size());
+// Removes prefixes: Hugging Face writes "transformer.h.0..." (GPT2LMHeadModel) or "h.0..." (GPT2Model). Those of
+// torch.compile, DistributedDataParallel and PEFT stand before these.
+static std::string plain_name(std::string name) {
+    for (const std::string prefix : {"_orig_mod.", "module.", "base_model.model.", "transformer.", "model."})
+        if (name.starts_with(prefix)) name.erase(0, prefix.size());
     return name;
 }
 
@@ -276,14 +264,8 @@ void read_safetensors(const SafeTensors& file, const Arena& arena, const std::st
         if (t.name.ends_with(suffix) && !holds_no_weights(t.name))
             if (!by_name.emplace(plain_name(t.name), &t).second)
                 die_content(file.path, "tensor " + plain_name(t.name) + " twice", "one of them");
-    // Tensor 0 of a model is its head. If that is the embedding, too, a lm_head.weight in the file must be equal to it.
-    const std::string first = plain_name(table[0].name);
-    const auto head = by_name.find("lm_head.weight"), tied = by_name.find(first);
-    if (head != by_name.end() && tied != by_name.end() && head != tied) {
-        if (!same_tensor(*head->second, *tied->second))
-            die_content(file.path + ": tensor lm_head.weight", "another than " + first, "a tied head");
-        by_name.erase(head);
-    }
+    // Tensor 0 of a model is its head. If that is the embedding, a lm_head.weight is not used, as in transformers.
+    if (table[0].name != "lm_head.weight") by_name.erase("lm_head.weight");
     std::fill_n(values, arena.n, 0.0f);
     std::vector<float> buffer;
     for (size_t i = 0; i < arena.tensors.size(); i++) {

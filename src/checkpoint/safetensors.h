@@ -40,7 +40,7 @@ void write_safetensors(FileWriter* file, const Arena& arena, const std::vector<N
 size_t count_file_tensors(const Arena& arena);        // how many tensors an array has in a file
 // Fills arena.n floats from the tensors spec.name + suffix (F32, F16 or BF16); padding becomes 0. kExitBadContent if a
 // name, dtype or shape is wrong or a value is not finite. Accepts names with and without "transformer." or "model.",
-// and ignores attention masks, rotary frequencies and a head that equals the embedding to which it is tied. theirs: the
+// and ignores attention masks, rotary frequencies and a head where the embedding is the head. theirs: the
 // tensors as the file has them, if they differ from the arena's. The position table of a longer context has more rows;
 // only the first ones are read.
 void read_safetensors(const SafeTensors& file, const Arena& arena, const std::string& suffix, float* values,

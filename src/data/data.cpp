@@ -127,7 +127,8 @@ bool is_tokens(const DataOptions& o) {
         return file_exists(path) && !is_directory(path) && format_of(path) != Format::text &&
             !file_exists(path_join(parent_folder(path), "manifest.json"));      // prep's own shards
     };
-    const bool has_text = !o.tokenizer.empty() || !o.init_tokenizer.empty() || !o.task.empty();
+    const bool has_text = !o.tokenizer.empty() || !o.init_tokenizer.empty() ||
+        !o.init_generation_config.empty() || !o.task.empty();
     return !has_text && base_name(o.data) != "train.bin" && is_token_file(o.data) &&
         (o.val_data.empty() || is_token_file(o.val_data));
 }

@@ -2,8 +2,9 @@
 // prepares it.
 //
 // Sample i of a shard has the T tokens from i*T on as inputs, and those from i*T+1 on as targets. A shard has
-// floor((tokens - 1) / T) samples. Documents (lines of a .jsonl, files of a folder of texts) are joined, with an
-// end-of-text token before each; a single text has none.
+// floor((tokens - 1) / T) samples. Documents (lines of a .jsonl, files of a folder of texts) are joined, with what the
+// tokenizer puts before each and an end-of-text token behind. In this program's own tokenizers these are one token,
+// which stands before each, and a single text has none. Another tokenizer's stands before a single text, too.
 //
 // The validation data are val_data, or else files of `data` with such names (src/text/sources.h), or else the last
 // tenth of `data`: of the characters of a single text, of the tokens of token files, and of several documents those
@@ -68,14 +69,14 @@ struct DataOptions {
     // The model to start from has its tokenizer.json at init_path. The other init_ strings hold the contents of its
     // files, or are empty.
     std::string init_path = {}, init_tokenizer = {}, init_tokenizer_config = {}, init_chat_template = {};
-    std::string init_generation_config = {};
+    std::string init_generation_config = {}, init_special_tokens = {}, init_config = {};
+    std::string init_weights = {};           // the folder of its weights, if a run begins with them
     std::string prompt = {}, task = {};     // as --prompt and --task
     std::string cache = {};                 // a folder in which texts go if the user has no cache; may be empty
     int init_vocab = 0, vocab_size = 0;     // that model's or 0; --vocab-size or 0
     int seq_len = 0;                        // T
     int skip_bad_lines = 0;                 // as the option
     bool frozen = false;                    // that model's embedding is frozen, so no token can be added
-    bool init_eot = false;                  // that model's texts may begin with end-of-text
     bool whole = false;                     // all of `data` is for validation, and no token is added
     bool evaluates = true;                  // false: the validation part may be empty
     bool says = true;                       // build/prep reports its progress on stderr
@@ -86,8 +87,9 @@ struct DataOptions {
 struct Vocabulary {
     std::string name = "none";              // of the tokenizer: "byte", "gpt2", its file; "none": tokens have no text
     int tokens = 0;                         // how many the tokenizer has; a model may have more
-    int eot = -1;                           // end of text, which precedes each document; -1: none
-    int begin = -1, end = -1;               // of conversations: before the first turn, after each turn; -1: none
+    std::vector<int> ends = {};             // tokens that end a text or a turn
+    std::vector<int> untrained = {};        // control tokens of the data whose rows in the model are not trained
+    std::string config = "{}";              // members that config.json gets: which tokens begin and end a text
     bool chats = false;                     // the training data are conversations
     bool is_bpe = false;                    // GGUF has a form for it
     std::vector<std::string> bytes = {};    // of each of the model's tokens; empty for control tokens and unused ids

@@ -15,6 +15,9 @@ template <class O, class F> static void each_option(O& o, const F& f) {
     f("init_tokenizer_config", o.init_tokenizer_config);
     f("init_chat_template", o.init_chat_template);
     f("init_generation_config", o.init_generation_config);
+    f("init_special_tokens", o.init_special_tokens);
+    f("init_config", o.init_config);
+    f("init_weights", o.init_weights);
     f("prompt", o.prompt);
     f("task", o.task);
     f("cache", o.cache);
@@ -23,7 +26,6 @@ template <class O, class F> static void each_option(O& o, const F& f) {
     f("seq_len", o.seq_len);
     f("skip_bad_lines", o.skip_bad_lines);
     f("frozen", o.frozen);
-    f("init_eot", o.init_eot);
     f("whole", o.whole);
     f("evaluates", o.evaluates);
     f("says", o.says);
@@ -54,20 +56,6 @@ DataOptions parse_data_request(const std::string& request) {
 }
 
 // ---- the answer
-
-template <class T> static std::string json_list(const std::vector<T>& numbers) {
-    std::string list = "[";
-    for (const T n : numbers) list += (list.size() > 1 ? "," : "") + std::to_string(n);
-    return list + "]";
-}
-
-template <class T> static std::vector<T> parse_list(const Json& json) {
-    std::vector<T> list;
-    uint64_t n = 0;
-    for (JsonItems i(json); i.next();)
-        if (i.value.as_u64(&n)) list.push_back(T(n));
-    return list;
-}
 
 // A row is its tokens and then how many are scored; an item its first row, its label and the lengths of its endings.
 static std::string task_json(const Task& task) {

@@ -4,8 +4,24 @@
 #include <functional>
 #include <string>
 #include <vector>
+#include "src/base/json.h"
 #include "src/data/data.h"
 #include "src/data/shards.h"
+
+// A list of numbers as JSON, and back.
+template <class T> std::string json_list(const std::vector<T>& numbers) {
+    std::string list = "[";
+    for (const T n : numbers) list += (list.size() > 1 ? "," : "") + std::to_string(n);
+    return list + "]";
+}
+
+template <class T> std::vector<T> parse_list(const Json& json) {
+    std::vector<T> list;
+    uint64_t n = 0;
+    for (JsonItems i(json); i.next();)
+        if (i.value.as_u64(&n)) list.push_back(T(n));
+    return list;
+}
 
 std::string data_request(const DataOptions& options);
 DataOptions parse_data_request(const std::string& request);         // options that it leaves out have their defaults

@@ -3,13 +3,13 @@
 #include <cstring>
 #include "src/base/common.h"
 #include "src/base/file.h"
-#include "src/base/json.h"
+#include "src/data/prepared.h"
 
 static std::string vocabulary_json(const Vocabulary& v) {
     std::vector<std::string> files;
     for (const auto& [name, text] : v.files) files.push_back(json_quote(name));
     return JsonLine().raw("name", json_quote(v.name, true)).add("tokens", v.tokens)
-        .add("eot", v.eot).add("begin", v.begin).add("end", v.end)
+        .raw("ends", json_list(v.ends)).raw("untrained", json_list(v.untrained)).raw("config", v.config)
         .add("chats", v.chats).add("is_bpe", v.is_bpe).add("rows", v.bytes.size())
         .raw("files", "[" + join(files, ",") + "]").text() + "\n";
 }
@@ -53,10 +53,11 @@ Vocabulary read_vocabulary(const std::string& folder) {
     const std::string path = path_join(folder, "vocabulary.json"), text = read_file(path);
     const char* const what = path.c_str();
     const Json json = parse_json(text, what, true);
-    const auto number = [&](const char* key) { return int(json.get_double(key, what)); };
     const auto is = [&](const char* key) { return json.at(key, what).text() == "true"; };
-    Vocabulary v = {.name = json.get_string("name", what), .tokens = number("tokens"), .eot = number("eot"),
-                    .begin = number("begin"), .end = number("end"), .chats = is("chats"), .is_bpe = is("is_bpe")};
+    Vocabulary v = {.name = json.get_string("name", what), .tokens = int(json.get_double("tokens", what)),
+                    .ends = parse_list<int>(json.at("ends", what)),
+                    .untrained = parse_list<int>(json.at("untrained", what)),
+                    .config = json.at("config", what).text(), .chats = is("chats"), .is_bpe = is("is_bpe")};
     v.bytes = read_table(path_join(folder, "bytes.bin"), json.get_u64("rows", what));
     for (JsonItems i(json.at("files", what)); i.next();)
         v.files.push_back({i.value.text(), read_file(path_join(folder, "files/" + i.value.text()))});

@@ -51,7 +51,7 @@ int chat(Options o, Comm*) {
     sigaction(SIGINT, &action, nullptr);                // without SA_RESTART, so that it also ends a read
     if (!o.is_given("max-tokens")) o.max_tokens = loaded.model.T;
     if (isatty(STDIN_FILENO)) print("Ctrl-C stops an answer, Ctrl-D ends.\n");
-    const Vocabulary vocabulary = vocabulary_of(tokenizer, chat);
+    const Vocabulary vocabulary = vocabulary_of(tokenizer, chat, init.config.text);
     Conversation history;
     if (!o.system.empty()) history.turns.push_back({"system", o.system});
     std::string line;

@@ -8,12 +8,17 @@ namespace BACKEND {
 Loaded::Loaded(const std::string& path, int B, size_t T) {
     if (path.empty()) die(kExitNoInput, "no model: got no folder, want a run or a checkpoint");
     init = init_of_path(path);
-    if (!init.tokenizer.empty())
-        tokenizer = tokenizer_parse(init.tokenizer, path_join(init.saved(), "tokenizer.json"));
+    const std::string file = path_join(init.saved(), "tokenizer.json");
+    try {
+        if (!init.tokenizer.empty()) tokenizer = tokenizer_parse(init.tokenizer, file);
+    } catch (const Error& error) {
+        warn("samples have no text: %s", error.message.c_str());
+    }
     if (tokenizer.vocab_size > init.config.shape.V)
-        die_content(path_join(init.saved(), "tokenizer.json"), std::to_string(tokenizer.vocab_size) + " tokens",
+        die_content(file, std::to_string(tokenizer.vocab_size) + " tokens",
                     "at most " + std::to_string(init.config.shape.V) + ", the model's");
-    if (init.config.no_eot) tokenizer.eot = -1;
+    read_ends(&tokenizer, {init.config.text, init.generation_config, init.tokenizer_config, init.special_tokens},
+              file);
     Shape shape = init.config.shape;
     shape.T = int(std::min(size_t(shape.T), T));
     shape.dropout = 0;

@@ -18,15 +18,17 @@ int sample(Options o, Comm*) {
     if (o.prompt == "-") o.prompt = read_standard_input();
     o.prompt = without_mark(o.prompt);
     Loaded loaded(o.paths[0], 1, o.prompt.size() + size_t(o.max_tokens) + 2);       // a token has at least a byte
-    if (loaded.tokenizer.kind == Tokenizer::none && !o.prompt.empty())
-        die(kExitUsage, "--prompt: %s has no tokenizer.json; leave the prompt out to see token numbers",
+    const bool reads = loaded.tokenizer.kind == Tokenizer::none && !o.prompt.empty();
+    if (reads) refuse_older_form(loaded.init.saved());
+    if (reads)
+        die(kExitUsage, "--prompt: %s has no tokenizer.json that is read here; leave it out to see token numbers",
             loaded.init.folder.c_str());
     catch_signals(false);
     print(o.prompt);
     const std::vector<int> start = sample_start(o.prompt, {}, loaded.tokenizer);
     if (const int T = loaded.model.T; start.size() > size_t(T))
         warn("--prompt: got %zu tokens, and the context is %d: its last %d are continued", start.size(), T, T);
-    generate_text(&loaded.model, vocabulary_of(loaded.tokenizer, {}), start, o, 0, print);
+    generate_text(&loaded.model, vocabulary_of(loaded.tokenizer, {}, ""), start, o, 0, print);
     print("\n");
     return kExitDone;
 }

@@ -342,13 +342,11 @@ void encode_chat(const Conversation& conversation, const ChatTemplate& chat, con
                  std::vector<uint32_t>* tokens, bool open_end) try {
     const std::vector<Turn>& turns = conversation.turns;
     if (conversation.plain) {
-        const auto end = [&](uint32_t bit) {
-            if (tokenizer.eot >= 0) tokens->push_back(uint32_t(tokenizer.eot) | bit);
-        };
-        end(kUntrained);
+        if (tokenizer.begin >= 0) tokens->push_back(uint32_t(tokenizer.begin) | kUntrained);
         append(turns[0].content, std::string::npos, tokenizer, tokens);
         append(turns[1].content, 0, tokenizer, tokens);
-        return end(0);
+        if (tokenizer.eot >= 0) tokens->push_back(uint32_t(tokenizer.eot));
+        return;
     }
     std::vector<JinjaTurn> given;
     for (const Turn& turn : turns)
@@ -392,7 +390,9 @@ std::vector<int> sample_start(const std::string& prompt, const ChatTemplate& cha
         return chat_prompt({{{"user", greets ? "Hello" : prompt}}}, chat, tokenizer);
     }
     std::vector<int> start;
-    if (tokenizer.eot >= 0) start.push_back(tokenizer.eot);
+    const int otherwise = tokenizer.bos >= 0 ? tokenizer.bos : tokenizer.eot;       // as transformers' generate begins
+    const int first = prompt.empty() ? otherwise : tokenizer.begin;
+    if (first >= 0) start.push_back(first);
     if (tokenizer.kind == Tokenizer::none || (prompt.empty() && !start.empty())) return start;
     const bool knows = tokenizer.kind != Tokenizer::character || std::ranges::count(tokenizer.bytes, "\n") > 0;
     if (prompt.empty() && !knows) return {0};

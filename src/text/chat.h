@@ -3,7 +3,7 @@
 //     {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo"}]}
 //     {"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Yo"}]}
 //     {"instruction": "Add.", "input": "2, 3", "output": "5"}       instruction and input are the user's turn
-//     {"prompt": "2+3=", "completion": "5"}                         no template; an end-of-text token at both ends
+//     {"prompt": "2+3=", "completion": "5"}                         no template; the tokens around a document
 //
 // Beside them a line may have "system", and Alpaca's also "history". The loss counts only the tokens of the assistant's
 // turns and the token that ends such a turn, and of those no turn with "weight": 0, "train": false or "masked": true.
@@ -63,9 +63,10 @@ void encode_chat(const Conversation& conversation, const ChatTemplate& chat, con
                  std::vector<uint32_t>* tokens, bool open_end = false);
 // Returns the tokens of a conversation, followed by the beginning of the assistant's next turn.
 std::vector<int> chat_prompt(const Conversation& conversation, const ChatTemplate& chat, const Tokenizer& tokenizer);
-// Returns the tokens with which a sample begins: the token that precedes a document, if there is one, and the prompt;
-// without either a line feed, or the first token if `char` has not learnt that. With a template the sample answers the
-// prompt, or a greeting. kExitBadContent: `char` has not learnt a character of the prompt.
+// Returns the tokens with which a sample begins: what the tokenizer puts before a text, and the prompt. Without a
+// prompt it is bos or else eot; without either a line feed, or the first token if `char` has not learnt that. With a
+// template the sample answers the prompt, or a greeting.
+// kExitBadContent: `char` has not learnt a character of the prompt.
 std::vector<int> sample_start(const std::string& prompt, const ChatTemplate& chat, const Tokenizer& tokenizer);
 // Returns the text of all turns, for a tokenizer to learn from.
 std::string text_of(const Conversation& conversation);

@@ -51,6 +51,21 @@ bool gguf_turns(const std::string& architecture, const std::string& hf) {
 }
 
 namespace {
+constexpr uint64_t kQ8Values = 32, kQ8Bytes = 34;       // of a block: f16 d, then 32 int8 q; a value is d q
+
+// Compares dtype, shape and bytes.
+bool same_tensor(const SafeTensor& a, const SafeTensor& b) {
+    bool same = a.dtype == b.dtype && a.shape == b.shape;
+    char left[4096], right[4096];
+    for (uint64_t at = 0; same && at < a.bytes; at += sizeof left) {
+        const size_t n = size_t(std::min<uint64_t>(sizeof left, a.bytes - at));
+        a.file->read(a.begin + at, left, n);
+        b.file->read(b.begin + at, right, n);
+        same = std::memcmp(left, right, n) == 0;
+    }
+    return same;
+}
+
 struct Reader {
     FileReader file;
     uint64_t at = 0;
@@ -115,9 +130,14 @@ struct Reader {
             t.bytes = checked_mul(t.bytes, t.shape[0], t.name.c_str());
         }
         const uint32_t type = number<uint32_t>();
-        t.dtype = type == 0 ? "F32" : type == 1 ? "F16" : type == 30 ? "BF16" : format("type %u", type);
-        if (type == 8) t.dtype = "type Q8_0";
-        t.bytes = checked_mul(t.bytes, type == 0 ? 4 : t.dtype.ends_with("F16") ? 2 : 0, t.name.c_str());
+        t.dtype = type == 0 ? "F32" : type == 1 ? "F16" : type == 30 ? "BF16" : type == 8 ? "type Q8_0" :
+            format("type %u", type);
+        if (type == 8 && t.shape.back() % kQ8Values == 0) {
+            t.dtype = "Q8_0";
+            t.bytes = checked_mul(t.bytes / kQ8Values, kQ8Bytes, t.name.c_str());
+        } else {
+            t.bytes = checked_mul(t.bytes, type == 0 ? 4 : t.dtype.ends_with("F16") ? 2 : 0, t.name.c_str());
+        }
         t.begin = number<uint64_t>();
         tensors.push_back(std::move(t));
     }
@@ -139,13 +159,19 @@ struct Reader {
             {"tokenizer.ggml.model", "\"", "a text"}, {"tokenizer.ggml.pre", "\"", "a text"},
             {"tokenizer.ggml.tokens", "[\"", "texts"}, {"tokenizer.ggml.merges", "[\"", "texts"},
             {"tokenizer.ggml.token_type", "[0123456789", "numbers"}, {"tokenizer.chat_template", "\"", "a text"},
-            {"tokenizer.ggml.eos_token_id", "0123456789", "a number"}, {"tokenizer.ggml.add_bos_token", "tf", "true"}};
+            {"tokenizer.ggml.eos_token_id", "0123456789", "a number"}, {"tokenizer.ggml.add_bos_token", "tf", "true"},
+            {"tokenizer.ggml.eot_token_id", "0123456789", "a number"},
+            {"tokenizer.ggml.eom_token_id", "0123456789", "a number"},
+            {"tokenizer.ggml.bos_token_id", "0123456789", "a number"}};
         for (const auto& [key, begins, want] : kKinds) {
             const auto found = keys.find(key);
             if (found == keys.end() || found->second == "[]") continue;
             const bool array = begins[0] == '[' && found->second[0] == '[';
             if (!std::strchr(begins + array, found->second[array])) fail(key, found->second, want);
         }
+    }
+    std::vector<SafeTensor>::iterator find(const char* tensor) {
+        return std::ranges::find(tensors, tensor, &SafeTensor::name);
     }
     std::string text_of(const std::string& key) const {
         const auto found = keys.find(key);
@@ -167,12 +193,25 @@ struct Reader {
         for (const SafeTensor& t : tensors)
             if (t.name == "token_embd.weight") values["vocab_size"] = std::to_string(t.shape[0]);
             else if (t.name == "lm_head.weight" && name != "gpt2") values["tie_word_embeddings"] = "false";
-        if (const std::string end = text_of("tokenizer.ggml.eos_token_id"); !end.empty())   // sample begins with it
-            values["eos_token_id"] = text_of("tokenizer.ggml.add_bos_token") == "false" ? "null" : end;
+        std::vector<std::string> ends;                  // of a text, of a turn, of a message
+        for (const char* key : {"eos", "eot", "eom"})
+            if (const std::string end = text_of(format("tokenizer.ggml.%s_token_id", key)); !end.empty())
+                if (!std::ranges::count(ends, end)) ends.push_back(end);
+        values["eos_token_id"] = ends.empty() ? "null" : ends.size() == 1 ? ends[0] : "[" + join(ends, ",") + "]";
+        if (const std::string bos = text_of("tokenizer.ggml.bos_token_id"); !bos.empty()) values["bos_token_id"] = bos;
         JsonLine line;
         line.add("model_type", name);
         for (const auto& [key, value] : values) line.raw(key.c_str(), value);
         return line.text();
+    }
+    // The token before a text; -1: none. llama.cpp's default is that of the split.
+    int begin() const {
+        const std::string adds = text_of("tokenizer.ggml.add_bos_token"), bos = text_of("tokenizer.ggml.bos_token_id");
+        const bool begins = adds.empty() ? text_of("tokenizer.ggml.pre") == "llama-bpe" : adds == "true";
+        int token = -1;
+        if (begins && !bos.empty() && !parse_whole(std::string_view(bos), &token))
+            fail("tokenizer.ggml.bos_token_id", bos, "a token");
+        return token;
     }
     // Unused tokens (type 5) are left out; control tokens (3) are special, other added ones (4) are not.
     std::string vocabulary() {
@@ -197,7 +236,7 @@ ModelFile read_gguf(Reader in) {
         in.fail("general.alignment", size, "32");
     uint64_t offset = 0;
     for (SafeTensor& t : in.tensors) {
-        if (t.dtype.starts_with("type")) in.fail(t.name, t.dtype, "F32, F16 or BF16");
+        if (t.dtype.starts_with("type")) in.fail(t.name, t.dtype, "F32, F16, BF16 or Q8_0");
         if (t.begin != offset || t.bytes > in.file.file->size)
             in.fail(t.name, std::to_string(t.begin) + " as offset", std::to_string(offset) +
                     ", and data within the file");
@@ -206,9 +245,20 @@ ModelFile read_gguf(Reader in) {
         in.skip(round_up<uint64_t>(in.at, 32) - in.at);
         t.begin = in.skip(t.bytes);
     }
+    std::vector<float> divisors;
+    if (const auto rope = in.find("rope_freqs.weight"); rope != in.tensors.end()) {
+        divisors.resize(size_t(rope->bytes) / sizeof(float));
+        if (rope->dtype != "F32" || rope->shape.size() != 1) in.fail(rope->name, rope->dtype, "F32, of one dimension");
+        rope->read(0, divisors.size(), divisors.data());
+        in.tensors.erase(rope);
+    }
+    const auto head = in.find("lm_head.weight"), table = in.find("token_embd.weight");
+    if (in.text_of("general.architecture") == "gpt2" && head != in.tensors.end() && table != in.tensors.end())
+        if (!same_tensor(*head, *table)) in.fail("output.weight", "another than token_embd.weight", "a tied head");
     const bool bpe = in.text_of("tokenizer.ggml.model") == "gpt2";
     return {in.config(), in.text_of("tokenizer.ggml.pre"), bpe ? in.vocabulary() : "",
-            {in.file.file->path, {in.file.file}, in.tensors}, in.text_of("tokenizer.chat_template")};
+            {in.file.file->path, {in.file.file}, in.tensors}, in.text_of("tokenizer.chat_template"), in.begin(),
+            divisors};
 }
 
 ModelFile read_llmc(Reader in) {
@@ -255,8 +305,36 @@ ModelFile open_model_file(const std::string& path) {
     die_content(path, "a file that is no model", "GGUF, llm.c's GPT-2, or a folder");
 }
 
-void read_model_file(const std::string& path, Arena theirs, const Arena& arena, float* values) {
+// Writes the tensors of Q8_0 to a file as F32, and lets them be read from there.
+static void dequantize(SafeTensors* weights, const std::string& scratch) {
+    const auto quantized = [](const SafeTensor& t) { return t.dtype == "Q8_0"; };
+    if (std::ranges::none_of(weights->tensors, quantized)) return;
+    FileWriter out(scratch);
+    std::array<char, kQ8Bytes> block;
+    std::array<float, kQ8Values> x;
+    std::vector<uint64_t> begins;
+    for (const SafeTensor& t : weights->tensors) {
+        begins.push_back(out.bytes);
+        for (uint64_t at = 0; quantized(t) && at < t.bytes; at += kQ8Bytes) {
+            t.file->read(t.begin + at, block.data(), block.size());
+            float d;
+            convert_to_floats(&d, block.data(), "F16", 1);
+            for (size_t i = 0; i < x.size(); i++) x[i] = d * float(int8_t(block[2 + i]));
+            out.write(x.data(), sizeof x);
+        }
+    }
+    out.finish();
+    const auto file = std::make_shared<const InputFile>(scratch);
+    for (size_t i = 0; i < begins.size(); i++)
+        if (SafeTensor& t = weights->tensors[i]; quantized(t))
+            t = {t.name, "F32", t.shape, begins[i], t.bytes / kQ8Bytes * sizeof x, file};
+    remove_tree(scratch);
+}
+
+void read_model_file(const std::string& path, Arena theirs, const Arena& arena, float* values,
+                     const std::string& scratch) {
     SafeTensors weights = open_model_file(path).weights;
+    dequantize(&weights, scratch);
     for (TensorSpec& t : theirs.tensors) {
         t.transposed = false;
         if (t.name != "lm_head.weight") t.name = gguf_name(t.name);

@@ -17,11 +17,15 @@ struct ModelFile {
     std::string split, vocabulary;  // GGUF's name of the split; tokenizer.json's end from "vocab" on; or empty
     SafeTensors weights = {};       // named as in GGUF; no matrix is transposed
     std::string chat_template = ""; // Jinja; GGUF's
+    int begin = -1;                 // the token before a text; -1: none
+    std::vector<float> divisors = {};       // of the angles: GGUF's rope_freqs.weight
 };
 ModelFile open_model_file(const std::string& path);         // kExitNoInput; kExitBadContent: it is not as above
 // Fills arena.n floats with the file's weights. theirs: see read_safetensors. The rows of Llama's q and k stay in
 // GGUF's order: the llama.cpp project rotates neighbouring elements of a head, where transformers pairs its two halves.
-void read_model_file(const std::string& path, Arena theirs, const Arena& arena, float* values);
+// scratch: a file in which Q8_0 becomes F32, exactly, and which is removed again.
+void read_model_file(const std::string& path, Arena theirs, const Arena& arena, float* values,
+                     const std::string& scratch);
 
 // The part of a GGUF file before its data. kExitBadContent: it is not as above.
 struct GgufContents {

@@ -1,53 +1,101 @@
 // model_texts.cpp -- see model_texts.h.
 #include "src/text/model_texts.h"
+#include <algorithm>
+#include "src/base/common.h"
 
-Vocabulary vocabulary_of(const Tokenizer& t, const ChatTemplate& chat) {
-    if (t.kind == Tokenizer::none) return {};
-    return {.name = t.name, .tokens = t.vocab_size, .eot = t.eot, .begin = begin_of_chat(t, chat),
-            .end = end_of_turn(t, chat), .chats = chat.form != nullptr, .is_bpe = t.kind == Tokenizer::bpe,
-            .bytes = t.bytes};
+// Returns the tokens that end a text or, of conversations, a turn; the one that training writes is the first.
+static std::vector<int> ends_of(const Tokenizer& t, const ChatTemplate& chat) {
+    std::vector<int> ends = t.ends;
+    const int turn = end_of_turn(t, chat);
+    std::erase(ends, turn);
+    if (turn >= 0) ends.insert(ends.begin(), turn);
+    return ends;
 }
 
-// Returns tokenizer_config.json. PreTrainedTokenizerFast takes tokenizer.json as it stands, whatever its kind.
-static std::string tokenizer_config_json(const Tokenizer& t, const ChatTemplate& chat, const std::string& config,
-                                         const std::string& jinja) {
-    const std::string text = config.empty() ? "{}" : config;
-    const Json had = parse_json(text, "tokenizer_config.json");
-    std::string end;
-    for (const Tokenizer::Added& s : t.added)
-        if (s.id == t.eot) end = s.text;
+// Returns the member eos_token_id for a file that had the text `had`. It stays if the file names the first end already.
+static JsonMembers eos_member(const std::vector<int>& ends, const std::string& had) {
+    std::vector<std::string> texts, known;
+    for (const int end : ends) texts.push_back(std::to_string(end));
+    const Json old = had.empty() ? Json() : Json{had}.find("eos_token_id");
+    for (JsonItems i(old); old.kind() == Json::array && i.next();) known.push_back(i.value.text());
+    if (ends.empty() || old.text() == texts[0] || std::ranges::count(known, texts[0])) return {};
+    return {{"eos_token_id", texts.size() == 1 ? texts[0] : "[" + join(texts, ",") + "]"}};
+}
+
+// Returns the members that config.json gets.
+static std::string config_changes(const Tokenizer& t, const ChatTemplate& chat, const std::string& had) {
     JsonLine line;
-    line.add("tokenizer_class", "PreTrainedTokenizerFast").add("clean_up_tokenization_spaces", false);
-    for (const std::string token : {"bos_token", "eos_token", "unk_token"}) {
-        const Json old = had.find(token);           // a text, or an object whose "content" is the text
-        std::string name = old.kind() == Json::object ? old.find("content").text() : old ? old.text() : end;
-        const int own = token == "eos_token"   ? end_of_turn(t, chat)
-                        : token == "bos_token" ? begin_of_chat(t, chat)
-                                               : -1;
-        for (const Tokenizer::Added& s : t.added)       // but what a template reads stays what it was read as
-            if (s.id == own && !chat.form->reads(token)) name = s.text;
-        if (!name.empty() && name != "null") line.add(token.c_str(), name);
-    }
-    if (!jinja.empty()) line.add("chat_template", jinja);
+    const int first = begin_of_chat(t, chat), bos = first < 0 && had.empty() ? t.bos : first;
+    if (bos >= 0) line.add("bos_token_id", bos);
+    for (const auto& [key, value] : eos_member(ends_of(t, chat), had)) line.raw(key.c_str(), value);
+    return line.text();
+}
+
+Vocabulary vocabulary_of(const Tokenizer& t, const ChatTemplate& chat, const std::string& config) {
+    return {.name = t.kind == Tokenizer::none ? "none" : t.name, .tokens = t.vocab_size, .ends = ends_of(t, chat),
+            .config = config_changes(t, chat, config), .chats = chat.form != nullptr,
+            .is_bpe = t.kind == Tokenizer::bpe, .bytes = t.bytes};
+}
+
+// Returns the text of an object with the members `changes`; the text itself if it has them.
+static std::string changed(const std::string& text, const JsonMembers& changes) {
+    JsonMembers all = text.empty() ? JsonMembers() : json_members(parse_json(text, "tokenizer_config.json"));
+    const JsonMembers had = all;
+    for (const auto& [key, value] : changes) set_member(&all, key, value);
+    if (all == had) return text;
+    JsonLine line;
+    for (const auto& [key, value] : all) line.raw(key.c_str(), value);
     return line.text() + "\n";
+}
+
+// Returns the members of tokenizer_config.json and special_tokens_map.json that name tokens.
+static JsonMembers token_members(const Tokenizer& t, const ChatTemplate& chat, const std::string& had) {
+    const auto name_of = [&](int id) {
+        const auto found = std::ranges::find(t.added, id, &Tokenizer::Added::id);
+        return found == t.added.end() ? "" : found->text;
+    };
+    const std::string eos = name_of(chat.form ? end_of_turn(t, chat) : t.eot), bos = name_of(begin_of_chat(t, chat));
+    JsonMembers members;
+    const auto set = [&](const char* key, const std::string& name) {
+        if (!had.empty() && chat.form && chat.form->reads(key)) return;     // what a template reads stays as it was
+        const Json old = had.empty() ? Json() : Json{had}.find(key);        // a text, or an object with its "content"
+        if (!name.empty() && old.text() != name && old.find("content").text() != name)
+            members.push_back({key, json_quote(name)});
+    };
+    set("bos_token", had.empty() && bos.empty() ? name_of(t.bos) : bos);
+    if (had.empty() || chat.form) set("eos_token", eos);
+    if (had.empty()) set("unk_token", name_of(t.eot));
+    return members;
 }
 
 std::vector<std::pair<std::string, std::string>> tokenizer_files(const Tokenizer& t, const ChatTemplate& chat,
                                                                  const DataOptions& o) {
-    if (t.kind == Tokenizer::none) return {};
-    const std::string own = chat_template_of(o.init_chat_template, o.init_tokenizer_config, "tokenizer_config.json");
-    const std::string& jinja = chat.form ? chat.jinja : own;
+    std::vector<std::pair<std::string, std::string>> files;
+    const auto put = [&](const char* name, const std::string& text) {
+        if (!text.empty()) files.push_back({name, text});
+    };
     // With conversations tokenizer.json adds no first token, because the chat template writes it.
-    std::vector<std::pair<std::string, std::string>> files = {
-        {"tokenizer.json", chat.form ? t.to_json() : tokenizer_json_of_model(t)},
-        {"tokenizer_config.json", tokenizer_config_json(t, chat, o.init_tokenizer_config, jinja)}};
-    if (!jinja.empty()) files.push_back({"chat_template.jinja", jinja});
+    if (t.kind != Tokenizer::none) put("tokenizer.json", chat.form ? t.to_json() : tokenizer_json_of_model(t));
+    else put("tokenizer.json", o.init_tokenizer);
+    std::string jinja = o.init_chat_template, config = o.init_tokenizer_config, special = o.init_special_tokens;
     std::string generation = o.init_generation_config;
-    if (chat.form) {
-        std::string ends = std::to_string(end_of_turn(t, chat));
-        if (t.eot >= 0) ends += "," + std::to_string(t.eot);
-        generation = JsonLine().raw("eos_token_id", "[" + ends + "]").text() + "\n";
+    if (t.kind != Tokenizer::none) {
+        JsonMembers members = token_members(t, chat, config);
+        if (!special.empty()) special = changed(special, token_members(t, chat, special));
+        // PreTrainedTokenizerFast takes tokenizer.json as it stands, whatever its kind.
+        if (config.empty())
+            members.insert(members.begin(), {{"tokenizer_class", "\"PreTrainedTokenizerFast\""},
+                                             {"clean_up_tokenization_spaces", "false"}});
+        const std::string own = chat_template_of(jinja, config, "tokenizer_config.json");
+        if (chat.form && (chat.jinja != own || config.empty() || !Json{config}.find("chat_template")))
+            members.push_back({"chat_template", json_quote(chat.jinja)});
+        if (chat.form) jinja = chat.jinja;
+        if (chat.form) generation = changed(generation, eos_member(ends_of(t, chat), generation));
+        config = changed(config, members);
     }
-    if (!generation.empty()) files.push_back({"generation_config.json", generation});
+    put("tokenizer_config.json", config);
+    put("chat_template.jinja", jinja);
+    put("generation_config.json", generation);
+    put("special_tokens_map.json", special);
     return files;
 }

@@ -7,10 +7,11 @@
 #include "src/text/chat.h"
 #include "src/text/tokenizer.h"
 
-// Returns what training needs to know of a tokenizer, without `files`.
-Vocabulary vocabulary_of(const Tokenizer& tokenizer, const ChatTemplate& chat);
-// Returns names and contents of tokenizer.json, tokenizer_config.json, chat_template.jinja and generation_config.json.
-// What came with the model of --init is kept, unless the run trains on conversations. Without a tokenizer there are no
-// files.
+// Returns what training needs to know of a tokenizer, without `files`. config: the text of the model's config.json;
+// "": it is a new one.
+Vocabulary vocabulary_of(const Tokenizer& tokenizer, const ChatTemplate& chat, const std::string& config);
+// Returns names and contents of tokenizer.json, tokenizer_config.json, chat_template.jinja, generation_config.json and
+// special_tokens_map.json. Those of the model of --init stay as they are; conversations change the tokens and the
+// template that they use. A tokenizer that is not read (kind none) stays, too.
 std::vector<std::pair<std::string, std::string>> tokenizer_files(const Tokenizer& tokenizer, const ChatTemplate& chat,
                                                                  const DataOptions& options);

@@ -6,6 +6,7 @@
 #include "src/base/common.h"
 #include "src/base/file.h"
 #include "src/base/json.h"
+#include "src/checkpoint/safetensors.h"
 #include "src/data/vocabulary.h"
 #include "src/text/model_texts.h"
 #include "src/text/questions.h"
@@ -79,11 +80,27 @@ Tokenizer tokenizer_beside(const std::string& folder, const std::string& manifes
     return tokenizer;
 }
 
+// Returns the tokenizer of the model of --init. Tokens need none that this program can read.
+Tokenizer tokenizer_of_init(const DataOptions& o, const Source& train, const Source& val) {
+    const bool reads = train.is_text() || (!val.files.empty() && val.is_text()) || !o.prompt.empty() || !o.task.empty();
+    Tokenizer tokenizer;
+    try {
+        tokenizer = tokenizer_parse(o.init_tokenizer, o.init_path);
+    } catch (const Error& error) {
+        if (reads) die(error.code, "%s; or give tokens as --data", error.message.c_str());
+        if (!o.whole) warn("samples have no text: %s", error.message.c_str());
+    }
+    read_ends(&tokenizer, {o.init_config, o.init_generation_config, o.init_tokenizer_config, o.init_special_tokens},
+              o.init_path);
+    return tokenizer;
+}
+
 Tokenizer choose_tokenizer(const DataOptions& o, const Source& train, const Source& val, const std::string& folder,
                            const Progress& progress) {
-    if (o.tokenizer.empty() && !o.init_tokenizer.empty()) return tokenizer_parse(o.init_tokenizer, o.init_path);
+    if (o.tokenizer.empty() && !o.init_tokenizer.empty()) return tokenizer_of_init(o, train, val);
     const std::string beside = parent_folder(train.files[0]), manifest = path_join(beside, "manifest.json");
     if (o.tokenizer.empty() && !train.is_text() && file_exists(manifest)) return tokenizer_beside(beside, manifest);
+    if (o.tokenizer.empty() && train.is_text() && o.init_vocab) refuse_older_form(parent_folder(o.init_path));
     if (o.tokenizer.empty()) return train.is_text() && !o.whole ? tokenizer_byte() : Tokenizer();
     const bool learns = o.tokenizer == "char" || o.tokenizer.starts_with("bpe:");
     if (!learns || !train.is_text() || o.whole) return tokenizer_open(o.tokenizer, nullptr);
@@ -106,6 +123,45 @@ int choose_vocabulary(const DataOptions& o, const Tokenizer& tokenizer, const Ch
     if (o.vocab_size && own != o.vocab_size)
         die(kExitUsage, "--vocab-size: got %d, want %d as the tokenizer has; leave it out", o.vocab_size, own);
     return own;
+}
+
+// Returns the control tokens that the data use and nobody has trained: their rows in one of the model's tables are
+// zeros, or equal to another control token's. They begin anew, which is said, or are refused where rows do not change.
+std::vector<int> untrained_tokens(const DataOptions& o, const TextChoice& c) {
+    std::vector<int> found;
+    std::vector<uint32_t> used = {uint32_t(c.tokenizer.begin), uint32_t(c.tokenizer.eot)};
+    std::vector<std::string> names;
+    if (o.init_weights.empty() || !c.sources.train.has_documents()) return found;
+    if (c.chat.form) {                          // what its template writes around two turns
+        used.clear();
+        encode_chat({{{"user", "a"}, {"assistant", "b"}}}, c.chat, c.tokenizer, &used);
+        for (uint32_t& token : used) token &= ~kUntrained;
+    }
+    const SafeTensors file = open_model(o.init_weights);
+    for (const SafeTensor& table : file.tensors) {
+        const auto is = [&](const char* name) { return table.name.ends_with(name); };
+        if (!is("embed_tokens.weight") && !is("wte.weight") && !is("lm_head.weight")) continue;
+        std::map<int, std::vector<float>> rows;             // of all control tokens
+        for (const Tokenizer::Added& a : c.tokenizer.added)
+            if (std::vector<float> row(table.shape[1]); a.special && uint64_t(a.id) < table.shape[0])
+                if (table.read(uint64_t(a.id) * row.size(), row.size(), row.data())) rows[a.id] = row;
+        for (const Tokenizer::Added& a : c.tokenizer.added) {
+            if (!std::ranges::count(used, uint32_t(a.id)) || !rows.count(a.id)) continue;
+            if (std::ranges::count(found, a.id)) continue;
+            const auto as_a = [&](const auto& row) { return row.second == rows[a.id]; };
+            const bool zero = std::ranges::all_of(rows[a.id], [](float x) { return x == 0; });
+            if (!zero && std::ranges::count_if(rows, as_a) == 1) continue;
+            found.push_back(a.id);
+            names.push_back(a.text);
+        }
+    }
+    if (o.frozen && !found.empty())
+        die(kExitUsage, "--lora: %s: nobody has trained the rows of %s, which the data use and adapters leave as they "
+            "are; train without --lora, or give --chat-template with trained tokens", o.init_weights.c_str(),
+            join(names, ", ").c_str());
+    if (!found.empty())
+        warn("nobody has trained the rows of %s: they begin as the mean of the others", join(names, ", ").c_str());
+    return found;
 }
 
 // ---- tokens
@@ -182,9 +238,10 @@ std::string tokens_of(const TextChoice& c, const Source& source, const DataOptio
     std::string content = bytes_of_files(source) > kHashed ? format("%016llx", ull(content_hash(source.files))) : hash;
     content += c.tokenizer.own_json(true) + of_skipping(source);
     if (c.chat.form) content += c.chat.key;
+    else if (c.tokenizer.begin != c.tokenizer.eot) content += format(" %d %d", c.tokenizer.begin, c.tokenizer.eot);
     const PreparedTokens about = {.width = c.tokenizer.vocab_size <= 65536 && !masked ? 2u : 4u, .masked = masked};
-    const std::string how = format(" %s %d %d %d", format_name(source.format), split, c.tokenizer.eot,
-                                   masked ? o.seq_len : 0);
+    const std::string how = format(" %s %d %d %d %d", format_name(source.format), split, c.tokenizer.begin,
+                                   c.tokenizer.eot, masked ? o.seq_len : 0);
     const std::string name = cache_name("tokens", hash + " " + content + how);
     cached(folder, name, [&](const std::string& into) {
         say_large(source, folder, o);
@@ -208,8 +265,14 @@ TextChoice choose_text(const DataOptions& o, const std::string& folder, const Pr
     c.sources = find_sources(o);
     const auto& [train, val] = c.sources;
     c.tokenizer = choose_tokenizer(o, train, val, folder, progress);
-    // A new model that learns one text never sees the end-of-text token.
-    if (train.is_text() && (!train.has_documents() || o.whole) && !o.init_eot) c.tokenizer.eot = -1;
+    // A new model that learns one text never sees the end-of-text token; nor has one seen it whose config.json says so.
+    const Json eos = o.init_config.empty() ? Json{"null"} : Json{o.init_config}.find("eos_token_id");
+    if (train.is_text() && (!train.has_documents() || o.whole) && eos && eos.kind() == Json::null &&
+        (c.tokenizer.own || o.init_config.empty())) {
+        if (c.tokenizer.own) c.tokenizer.begin = c.tokenizer.bos = -1;
+        c.tokenizer.eot = -1;
+        c.tokenizer.ends.clear();
+    }
     const bool chats = train.format == Format::chat;
     if (!val.files.empty() && (chats ? val.format != train.format : val.format == Format::chat))
         die_content("data: " + val.path, format_name(val.format),
@@ -232,12 +295,11 @@ std::string prepare(const DataOptions& o, const std::string& given, const Progre
     if (!val.files.empty() && !val.is_text()) answer.val_files = val.files;
     if (train.is_text()) answer.train = tokens_of(c, train, o, folder, progress);
     if (!val.files.empty() && val.is_text()) answer.val = tokens_of(c, val, o, folder, progress);
-    if (c.tokenizer.kind != Tokenizer::none) {
-        Vocabulary vocabulary = vocabulary_of(c.tokenizer, c.chat);
-        vocabulary.files = tokenizer_files(c.tokenizer, c.chat, o);
-        answer.vocabulary = cached_vocabulary(vocabulary, folder, progress);
-        answer.start = sample_start(o.prompt, c.chat, c.tokenizer);
-    }
+    Vocabulary vocabulary = vocabulary_of(c.tokenizer, c.chat, o.init_config);
+    vocabulary.files = tokenizer_files(c.tokenizer, c.chat, o);
+    vocabulary.untrained = untrained_tokens(o, c);
+    answer.vocabulary = cached_vocabulary(vocabulary, folder, progress);
+    answer.start = sample_start(o.prompt, c.chat, c.tokenizer);
     if (!o.task.empty()) answer.task = read_questions(o.task, c.tokenizer, o.seq_len);
     return prep_answer(answer, folder);
 }

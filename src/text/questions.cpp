@@ -36,8 +36,9 @@ static Task::Row make_row(std::string context, std::string ending, const Tokeniz
     ending = context.substr(end) + ending;
     context.resize(end);
     std::vector<int> alone, tokens;
+    const int first = context.empty() && tokenizer.begin < 0 ? tokenizer.eot : tokenizer.begin;
     for (std::vector<int>* start : {&alone, &tokens})
-        if (tokenizer.eot >= 0) start->push_back(tokenizer.eot);
+        if (first >= 0) start->push_back(first);
     tokenizer.encode(context, &alone);
     tokenizer.encode(context + ending, &tokens);
     const size_t scored = std::min(tokens.size() - std::min(alone.size(), tokens.size() - 1), T);

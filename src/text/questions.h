@@ -11,7 +11,7 @@
 #include "src/data/data.h"
 #include "src/text/tokenizer.h"
 
-// A row has at most T inputs, which are T + 1 tokens. An end-of-text token, if the tokenizer has one, stands before a
-// context as before a document in training. kExitNoInput; kExitBadContent with file, line and field; kExitUsage: there
-// is no tokenizer.
+// A row has at most T inputs, which are T + 1 tokens. What stands before a document in training stands before a
+// context; before an empty one at least what ends a text. kExitNoInput; kExitBadContent with file, line and field;
+// kExitUsage: there is no tokenizer.
 Task read_questions(const std::string& path, const Tokenizer& tokenizer, int T);

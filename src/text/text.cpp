@@ -99,8 +99,12 @@ uint64_t encode_text(const Text& text, const Tokenizer& tokenizer, size_t width,
     };
     size_t train = 0;
     for (size_t k = 0, begin = 0; k < text.ends.size(); begin = text.ends[k++]) {
-        if (k < text.documents && tokenizer.eot >= 0) tokens.push_back(tokenizer.eot);
-        tokenizer.encode(all.substr(begin, text.ends[k] - begin), &tokens, store);
+        const std::string_view part = all.substr(begin, text.ends[k] - begin);
+        // A single text has no end, and in this program's own tokenizers no beginning.
+        if (k == 0 && text.documents == 0 && tokenizer.begin != tokenizer.eot && tokenizer.begin >= 0)
+            tokens.push_back(tokenizer.begin);
+        if (k < text.documents) tokenizer.encode_document(part, &tokens, store);
+        else tokenizer.encode(part, &tokens, store);
         store();
         if (k < text.train) train = out->size();
     }

@@ -236,6 +236,13 @@ void Tokenizer::encode(std::string_view text, std::vector<int>* tokens, const st
     }, add);
 }
 
+void Tokenizer::encode_document(std::string_view text, std::vector<int>* tokens,
+                                const std::function<void()>& some) const {
+    if (begin >= 0) tokens->push_back(begin);
+    encode(text, tokens, some);
+    if (eot >= 0 && eot != begin) tokens->push_back(eot);
+}
+
 void tokenizer_finish(Tokenizer* t) {
     t->vocab_size = int(t->bytes.size());
     t->tables = std::make_shared<Tokenizer::Tables>();
@@ -263,9 +270,15 @@ void tokenizer_finish(Tokenizer* t) {
 }
 
 void tokenizer_add_end_of_text(Tokenizer* t) {
-    t->eot = int(t->bytes.size());
+    tokenizer_own(t, int(t->bytes.size()));
     t->bytes.push_back("");
     t->added.push_back({t->eot, "<|endoftext|>"});
+}
+
+void tokenizer_own(Tokenizer* t, int eot) {
+    t->own = true;
+    t->begin = t->bos = t->eot = eot;
+    t->ends = eot >= 0 ? std::vector<int>{eot} : std::vector<int>();
 }
 
 Tokenizer tokenizer_byte() {
@@ -279,7 +292,7 @@ Tokenizer tokenizer_byte() {
 Tokenizer tokenizer_char(std::string_view text) {
     std::vector<bool> seen(0x110000);
     for (size_t at = 0; at < text.size();) seen[next_character(text, &at)] = true;
-    Tokenizer t = {.kind = Tokenizer::character, .name = "char"};
+    Tokenizer t = {.kind = Tokenizer::character, .own = true, .name = "char"};
     for (uint32_t code = 0; code < seen.size(); code++)
         if (seen[code]) append_utf8(&t.bytes.emplace_back(), code);
     if (t.bytes.empty()) die_content("tokenizer char", "no text", "at least one character");

@@ -5,6 +5,7 @@
 //      byte, bpe:N   0..255 the byte of that value, 256 end of text, then the merges in the order they were learnt
 //      gpt2          0..255 the bytes in GPT-2's order (id 0 is '!'), 256 + k merge k, 50256 end of text
 //      char          the characters in the order of their code points; no end of text
+// In these the end of text stands before each document, and so between two.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -12,6 +13,7 @@
 #include <string>
 #include <string_view>
 #include <vector>
+#include "src/base/json.h"
 
 // How a text is cut into pieces; merges stay within them. A byte that is not UTF-8 is no letter, number or white space.
 struct Split {
@@ -26,7 +28,11 @@ extern const Split splits[4];                               // gpt2, llama3, qwe
 struct Tokenizer {
     enum Kind { none, character, bpe } kind = none;         // none: tokens have no text; bpe without merges: bytes
     int vocab_size = 0;
-    int eot = -1;                                           // end of text, which precedes each document; -1: none
+    int begin = -1, eot = -1;                               // stand before and behind a document; -1: none does
+    int bos = -1;                                           // with which a text without a beginning begins; -1: none
+    std::vector<int> ends = {};                             // all that end a text, eot first
+    bool own = false;                                       // made by this program, which puts eot before a document
+    bool guessed = false;                                   // eot is known by its name alone
     std::string name;                                       // "byte", "char", "gpt2", "bpe:512", or its file
     std::string json = {};                                  // the tokenizer.json that it was read from, or empty
     Split split = splits[0];                                // of bpe
@@ -45,6 +51,9 @@ struct Tokenizer {
     // tokenizer and its copies, which share the cache.
     void encode(std::string_view text, std::vector<int>* tokens, const std::function<void()>& some = {},
                 bool with_special = false) const;
+    // Appends a document: begin, its text, and eot. If these are the same, it stands before the text alone.
+    void encode_document(std::string_view text, std::vector<int>* tokens,
+                         const std::function<void()>& some = {}) const;
     // Returns a token's bytes. Special tokens have none; neither have ids after the last one, which a model may have.
     std::string_view text(int token) const {
         return size_t(token) < bytes.size() ? bytes[size_t(token)] : std::string_view();
@@ -60,17 +69,31 @@ Tokenizer tokenizer_char(std::string_view text);
 Tokenizer tokenizer_train_bpe(std::string_view text, int vocab_size, const Split& split = splits[0]);
 Tokenizer tokenizer_load(const std::string& path);  // vocab.bpe, tokenizer.json, or a folder with one; kExitNoInput
 Tokenizer tokenizer_parse(std::string_view text, const std::string& path);      // text: of such a file; kExitBadContent
+// kExitNoInput if a folder has an older form of tokenizer.json instead: vocab.json and merges.txt.
+void refuse_older_form(const std::string& folder);
 // Returns the tokenizer that --tokenizer means. text: what char and bpe:N learn from. It is null if the data are
 // tokens; then these two are kExitUsage.
 Tokenizer tokenizer_open(const std::string& option, const std::string_view* text);
 
-// Returns tokenizer.json for a trained model. Its post_processor puts t.eot, if there is one, before a text, as
-// training does.
+// Returns tokenizer.json for a trained model. If this program made it, its post_processor puts t.begin before a text,
+// as training does. Another one is the file byte for byte.
 std::string tokenizer_json_of_model(const Tokenizer& t);
-// Returns tokenizer.json for a GGUF file. split: its tokenizer.ggml.pre; rest: all from the model's "vocab" on.
-std::string tokenizer_json_of_gguf(const std::string& split, const std::string& rest, const std::string& path);
+
+// What the files of a model's folder besides tokenizer.json say: their texts, or empty.
+struct ModelTexts { std::string config, generation_config, tokenizer_config, special_tokens_map = {}; };
+// Sets begin, eot, bos and ends by what the files say. tokenizer_ends.cpp has the rule, and says in a line what the
+// files leave open. where: the path of tokenizer.json, for messages. kExitBadContent: an id that is no number.
+void read_ends(Tokenizer* t, const ModelTexts& texts, const std::string& where);
+// Sets begin and eot by tokenizer.json's post_processor. Where it puts nothing behind a text, eot is `guess`.
+void read_post_processor(Tokenizer* t, const Json& root, int guess, const std::string& where);
+Tokenizer::Added end_by_name(const Tokenizer& t);       // the special token that ends texts by its name; id -1: none
+// Returns tokenizer.json for a GGUF file. split: its tokenizer.ggml.pre; rest: all from the model's "vocab" on; begin:
+// the token before a text, or -1.
+std::string tokenizer_json_of_gguf(const std::string& split, const std::string& rest, int begin,
+                                   const std::string& path);
 
 // Completes a tokenizer whose kind, name, bytes, merges and special tokens are set.
 void tokenizer_finish(Tokenizer* t);
 void tokenizer_add_end_of_text(Tokenizer* t);       // as the next token
+void tokenizer_own(Tokenizer* t, int eot);          // sets eot, and all that follows from it in this program's own
 inline uint64_t pair_key(int left, int right) { return uint64_t(uint32_t(left)) << 32 | uint32_t(right); }

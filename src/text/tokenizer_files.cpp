@@ -108,13 +108,13 @@ struct VocabularyFile {
         t.added.push_back({ids[text], text, is("special"), is("normalized")});
     }
 
-    // Post-processor and decoder are not read: the trainer adds tokens around a text itself, and decoding joins bytes.
+    // The decoder is not read: decoding joins bytes. tokenizer_ends.cpp reads the post-processor.
     void read_json(const Json& root) {
         const Json model = root.at("model", what.c_str()), type = model.find("type"), vocab = model.find("vocab");
         const Json split = root.find("pre_tokenizer"), merges = model.find("merges"), form = root.find("normalizer");
         const bool bpe = type.text() == "BPE" || (!type && merges);  // files of 2020 do not name it
         const auto want = [&](const std::string& field, const Json& got, const std::string& value, bool ok) {
-            if (!ok) fail(field, got ? plain(got).substr(0, 200) : "nothing", value + "; or give tokens as --data");
+            if (!ok) fail(field, got ? plain(got).substr(0, 200) : "nothing", value);
         };
         want("model.type", type, "\"BPE\" of bytes, or \"WordLevel\" of characters", bpe || type.text() == "WordLevel");
         for (const char* key : {"byte_fallback", "dropout", "continuing_subword_prefix", "end_of_word_suffix"}) {
@@ -135,9 +135,6 @@ struct VocabularyFile {
         for (JsonItems i(root.find("added_tokens")); i.next();) read_added(i.value);
         if (ids.empty()) fail("model.vocab", "nothing", "tokens and ids");
         if (bpe && merges.kind() != Json::array) fail("model.merges", json_shown(merges), "an array");
-        const bool lone = std::ranges::count(t.added, true, &Tokenizer::Added::special) == 1;
-        for (const Tokenizer::Added& a : t.added)
-            if (a.special && (lone || a.text == "<|endoftext|>" || a.text == "<|end_of_text|>")) t.eot = a.id;
         read_bytes();
         for (JsonItems m(merges); bpe && m.next();) {  // "a b", or ["a", "b"] since tokenizers 0.20
             const std::string text = m.value.text();
@@ -208,30 +205,47 @@ std::string Tokenizer::own_json(bool with_gaps) const {
         join(pairs, ",") + "]}}\n";
 }
 
-std::string tokenizer_json_of_model(const Tokenizer& t) {
+// Returns a tokenizer.json whose post_processor puts a token before a text.
+static std::string with_begin(std::string json, int id, const std::string& name) {
     static constexpr std::string_view kBegins =         // $: the token's name, #: its id
         R"({"type":"TemplateProcessing","single":[{"SpecialToken":{"id":$,"type_id":0}},)"
         R"({"Sequence":{"id":"A","type_id":0}}],"pair":[{"SpecialToken":{"id":$,"type_id":0}},)"
         R"({"Sequence":{"id":"A","type_id":0}},{"Sequence":{"id":"B","type_id":1}}],)"
         R"("special_tokens":{$:{"id":$,"ids":[#],"tokens":[$]}}})";
-    std::string json = t.to_json(), post;
-    for (const Tokenizer::Added& s : t.added)
-        for (size_t i = 0; s.id == t.eot && i < kBegins.size(); i++)
-            post += kBegins[i] == '$' ? json_quote(s.text) : kBegins[i] == '#' ? std::to_string(s.id)
-                                                                              : std::string(1, kBegins[i]);
+    std::string post;
+    for (const char c : kBegins)
+        post += c == '$' ? json_quote(name) : c == '#' ? std::to_string(id) : std::string(1, c);
     const Json old = parse_json(json, "tokenizer.json").find("post_processor");
-    if (post.empty()) return json;
     if (!old) return json.insert(json.find('{') + 1, "\"post_processor\":" + post + ",");
     return json.replace(size_t(old.from.data() - json.data()), old.text().size(), post);
 }
 
-std::string tokenizer_json_of_gguf(const std::string& split, const std::string& rest, const std::string& path) {
+std::string tokenizer_json_of_model(const Tokenizer& t) {
+    for (const Tokenizer::Added& a : t.added)
+        if (t.own && a.id == t.begin) return with_begin(t.to_json(), a.id, a.text);
+    return t.to_json();
+}
+
+std::string tokenizer_json_of_gguf(const std::string& split, const std::string& rest, int begin,
+                                   const std::string& path) {
     const auto found = std::ranges::find(splits, split, &Split::gguf);
     if (found == std::end(splits))
         die_content(path + ": tokenizer.ggml.pre", json_quote(split), "gpt-2, llama-bpe, qwen2 or smollm");
-    return R"({"normalizer":)" + std::string(found->nfc ? R"({"type":"NFC"})" : "null") + R"(,"pre_tokenizer":)" +
-           std::string(found->pre_tokenizer) + R"(,"model":{"type":"BPE","ignore_merges":)" +
-           (found->ignore_merges ? "true," : "false,") + rest;
+    const std::string json = R"({"normalizer":)" + std::string(found->nfc ? R"({"type":"NFC"})" : "null") +
+        R"(,"pre_tokenizer":)" + std::string(found->pre_tokenizer) + R"(,"decoder":{"type":"ByteLevel"},)" +
+        R"("model":{"type":"BPE","ignore_merges":)" + (found->ignore_merges ? "true," : "false,") + rest;
+    for (JsonItems i(parse_json(json, path.c_str()).find("added_tokens")); begin >= 0 && i.next();)
+        if (i.value.find("id").text() == std::to_string(begin))
+            return with_begin(json, begin, i.value.find("content").text());
+    if (begin >= 0) die_content(path + ": tokenizer.ggml.bos_token_id", std::to_string(begin), "a control token");
+    return json;
+}
+
+// A file that this program wrote is known by its text.
+static bool is_own(const Tokenizer& t, const Tokenizer::Added& end) {
+    if (!t.json.starts_with(R"({"version":"1.0","truncation":null,"padding":null,"added_tokens":[)")) return false;
+    const std::string own = t.own_json();
+    return t.json == own || (end.id >= 0 && t.json == with_begin(own, end.id, end.text));
 }
 
 Tokenizer tokenizer_load(const std::string& path) {
@@ -239,15 +253,30 @@ Tokenizer tokenizer_load(const std::string& path) {
         const std::string json = path_join(path, "tokenizer.json");
         return tokenizer_load(file_exists(json) ? json : path_join(path, "vocab.bpe"));
     }
-    return tokenizer_parse(read_file(path), path);
+    const auto beside = [&](const char* name) {
+        const std::string file = path_join(parent_folder(path), name);
+        return base_name(path) == "tokenizer.json" && file_exists(file) ? read_file(file) : "";
+    };
+    Tokenizer t = tokenizer_parse(read_file(path), path);
+    read_ends(&t, {beside("config.json"), beside("generation_config.json"), beside("tokenizer_config.json"),
+                   beside("special_tokens_map.json")}, path);
+    return t;
 }
 
 Tokenizer tokenizer_parse(std::string_view text, const std::string& path) {
     const size_t first = text.find_first_not_of(" \t\r\n");
     VocabularyFile in = {path};
-    if (first == text.npos || text[first] != '{') in.read_bpe(text);
-    else in.read_json(parse_json(in.t.json = text, in.what.c_str()));
+    if (first == text.npos || text[first] != '{') {
+        in.read_bpe(text);
+        tokenizer_finish(&in.t);
+        return in.t;
+    }
+    const Json root = parse_json(in.t.json = text, in.what.c_str());
+    in.read_json(root);
     tokenizer_finish(&in.t);
+    const Tokenizer::Added end = end_by_name(in.t);
+    if (is_own(in.t, end)) tokenizer_own(&in.t, end.id);
+    else read_post_processor(&in.t, root, end.id, path);
     return in.t;
 }
 

@@ -218,8 +218,8 @@ void model_file(const char* name) {
     const ModelFile m = open_model_file(file(name));
     parse_config(m.config_json, name);
     std::vector<float> values(arena.n);
-    read_model_file(name, arena, arena, values.data());
-    if (!m.vocabulary.empty()) tokenizer_parse(tokenizer_json_of_gguf(m.split, m.vocabulary, name), name);
+    read_model_file(name, arena, arena, values.data(), "scratch");
+    if (!m.vocabulary.empty()) tokenizer_parse(tokenizer_json_of_gguf(m.split, m.vocabulary, m.begin, name), name);
 }
 void gguf(std::string_view) { model_file("m.gguf"); }
 void llmc(std::string_view) { model_file("m.bin"); }
@@ -543,9 +543,9 @@ constexpr size_t kRoom = 128 << 10, kCodePoints = 9 << 20, kTables = 64;
 // (run.sh).
 std::string gpt2_config() {
     ModelConfig c = {
-        .info = find_model("gpt2"), .shape = {.L = 2, .NH = 2, .C = 16, .T = 8, .dropout = 0.1f}, .eot = 256};
+        .info = find_model("gpt2"), .shape = {.L = 2, .NH = 2, .C = 16, .T = 8, .dropout = 0.1f}};
     set_vocabulary(&c.shape, 257);
-    return config_json(c);
+    return config_json(c, R"({"bos_token_id":256,"eos_token_id":256})");
 }
 // A model with those tensors, in both formats.
 std::string gguf_text(std::string_view s) { return bytes_of(uint64_t(s.size())) + std::string(s); }
@@ -641,11 +641,11 @@ std::string llmc_model() {
 
 
 std::string llama_config() {        // with every part that a file may have
-    ModelConfig c = {.info = find_model("llama"), .shape = {.L = 2, .NH = 2, .C = 16, .T = 8}, .eot = 256};
+    ModelConfig c = {.info = find_model("llama"), .shape = {.L = 2, .NH = 2, .C = 16, .T = 8}};
     rope_factor(c.shape) = 8;
     c.info->check(c.shape);
     set_vocabulary(&c.shape, 257);
-    return config_json(c);
+    return config_json(c, R"({"bos_token_id":256,"eos_token_id":256})");
 }
 struct Target {
     const char *name, *sources;
@@ -760,7 +760,7 @@ const std::vector<Target>& targets() {
          {"\xef\xbb\xbf{\"text\": \"first \\u00e9\"}\r\n\n{\"id\": [1], \"text\": \"second\"}\n"}},
         {"prep_answers", "prepared vocabulary json unicode", prep_answers, 16, kRoom,
          {prep_answer({.train = "a", .vocabulary = "b", .start = {1, 2}}, "folder") + std::string(1, '\0') +
-          "{\"name\":\"byte\",\"tokens\":1,\"eot\":-1,\"begin\":-1,\"end\":-1,\"chats\":false,\"is_bpe\":true,"
+          "{\"name\":\"byte\",\"tokens\":1,\"ends\":[0],\"untrained\":[],\"config\":{},\"chats\":false,\"is_bpe\":true,"
           "\"rows\":1,\"files\":[]}" + std::string("\0\1\0\0\0x", 6)}},
         {"chat",
          "chat jinja text shards tokenizer json unicode",

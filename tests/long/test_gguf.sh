@@ -46,13 +46,16 @@ compare llama Mira 'f32 q8_0' --model llama $shape --kv-heads 1 --mlp-size 96
 compare untied Mira 'f32 f16' --model llama $shape --kv-heads 1 --head-size 24 --untied-head 1 --rope-theta 100000
 compare qwen2 Mira 'f32 q8_0' --model qwen2 $shape --kv-heads 1 --rope-theta 1000000
 compare qwen3 Mira 'f32 q8_0' --model qwen3 $shape --kv-heads 2 --head-size 40
-# Llama 3's scaling is a tensor of divisors, which --init does not read back.
+# Llama 3's scaling is a tensor of divisors.
 scaled="--model llama $shape --rope-factor 8 --rope-context 32"
 check "train scaled" $train $scaled $small --out-dir "$tmp/scaled"
 check "scaled: a folder" $tools/export "$tmp/scaled" --hf "$tmp/scaled.hf" --gguf "$tmp/scaled.gguf" --type f32
 $train sample "$tmp/scaled" --prompt Mira --max-tokens 60 --temperature 0 >"$tmp/scaled.said"
 check "scaled: greedy text" $python tests/check_gguf.py text "$tmp/scaled.hf" "$tmp/scaled.gguf" Mira "$tmp/scaled.said"
-expect "scaled: --init names the tensor" 65 'rope_freqs.weight' $train eval "$tmp/scaled.gguf" --data "$tmp/scaled.hf"
+check "scaled: --init of the file" test "$($train sample "$tmp/scaled.gguf" --prompt Mira --max-tokens 60 \
+    --temperature 0)" = "$(cat "$tmp/scaled.said")"
+check "scaled: in q8_0" $tools/export "$tmp/scaled" --gguf "$tmp/scaled.q8.gguf" --type q8_0
+check "scaled: which is read, too" $train eval "$tmp/scaled.q8.gguf" --data "$tmp/one.txt"
 
 # Negative controls: another loss, another type, a file without its begin token.
 fails() { ! "$@"; }

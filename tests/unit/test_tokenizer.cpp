@@ -673,7 +673,7 @@ TEST(json_of_a_trained_model) {
                    i.value.find("Sequence").find("id").text() == "A", "%s: the token, then the text", key);
     }
     expect_same(tokenizer_load(f.add("t.json", begun)), t, "read again");
-    t.eot = -1;
+    tokenizer_own(&t, -1);
     EXPECT(tokenizer_json_of_model(t) == plain, "a model of one text begins with nothing");
     EXPECT(tokenizer_json_of_model(tokenizer_char("abc")) == tokenizer_char("abc").to_json(), "char");
 }
@@ -788,10 +788,84 @@ TEST(files_are_kept) {
     const Folder f;
     const std::string json = "\n " + replaced(small_bpe().to_json(), "\"post_processor\":",
         "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<|endoftext|>\","
-        "\"type_id\":0}},{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}]},\"x\":");
+        "\"type_id\":0}},{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],"
+        "\"special_tokens\":{\"<|endoftext|>\":{\"ids\":[256]}}},\"x\":");
     const Tokenizer t = tokenizer_load(f.add("t.json", json));
     EXPECT(t.to_json() == json, "byte for byte");
     expect_tokens(encode(t, "ab"), {257}, "a template of the file adds nothing");
+    EXPECT(t.begin == 256 && !t.own, "to a document it does");
+}
+
+// Which tokens stand around a document. The values are those of transformers 4.44: tokenizer("ab").input_ids[0] or
+// none, tokenizer.eos_token_id, and what generate stops at.
+TEST(tokens_around_a_document) {
+    const std::string names[] = {"<s>", "</s>", "<|im_end|>", "<pad>"};     // 262 to 265
+    std::string added;
+    for (int i = 0; i < 4; i++) added += "," + token(262 + i, names[i], ",\"special\":true");
+    const std::string json = replaced(small_bpe().to_json(), kAdded, kAdded + added);
+    const auto item = [](const std::string& name) {
+        return "{\"SpecialToken\":{\"id\":\"" + name + "\",\"type_id\":0}}";
+    };
+    const std::string text = "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}";
+    const auto with = [&](const std::string& single) {
+        return replaced(json, "\"post_processor\":", "\"post_processor\":{\"type\":\"Sequence\",\"processors\":[{"
+            "\"type\":\"ByteLevel\"},{\"type\":\"TemplateProcessing\",\"single\":[" + single + "],"
+            "\"special_tokens\":{\"<s>\":{\"ids\":[262]},\"</s>\":{\"ids\":[263]},\"<pad>\":{\"ids\":[265,262]}}"
+            "}]},\"x\":");
+    };
+    const auto roberta = replaced(json, "\"post_processor\":", "\"post_processor\":{\"type\":\"RobertaProcessing\","
+                                  "\"sep\":[\"</s>\",263],\"cls\":[\"<s>\",262]},\"x\":");
+    const auto read = [&](const std::string& tokenizer, const ModelTexts& texts) {
+        Tokenizer t = tokenizer_parse(tokenizer, "m/tokenizer.json");
+        read_ends(&t, texts, "m/tokenizer.json");
+        return t;
+    };
+    const std::string begins = with(item("<s>") + "," + text), none = R"({"eos_token_id":null})";
+    const struct { std::string tokenizer; ModelTexts texts; int begin, eot; std::vector<int> ends; int bos; } good[] = {
+        {json, {R"({"eos_token_id":263})", "", ""}, -1, 263, {263}, -1},
+        {json, {R"({"eos_token_id":[263,264],"bos_token_id":262})", "", ""}, -1, 263, {263, 264}, 262},
+        {json, {R"({"eos_token_id":[263,264]})", R"({"eos_token_id":[264,256]})", R"({"eos_token":"<|im_end|>"})"},
+         -1, 264, {264, 263, 256}, -1},
+        {json, {"", R"({"eos_token_id":264})", ""}, -1, 264, {264}, -1},
+        {json, {none, R"({"eos_token_id":264})", ""}, -1, 264, {264}, -1},
+        {json, {none, "", R"({"eos_token":null})"}, -1, -1, {}, -1},
+        {json, {"", "", R"({"eos_token":{"content":"</s>","lstrip":false},"bos_token":"<s>"})"}, -1, 263, {263}, 262},
+        {json, {R"({"eos_token_id":263})", "", R"({"eos_token":"<nobody>"})"}, -1, 263, {263}, -1},
+        {json, {R"({"eos_token_id":[50256,263],"bos_token_id":50256})", "", ""}, -1, 263, {263}, -1},
+        {json, {"", "", ""}, -1, 256, {256}, -1},                           // by its name
+        {json, {R"({"eos_token_id":[]})", "", R"({"eos_token":""})"}, -1, -1, {}, -1},
+        {json, {R"({"eos_token_id":[263,263]})", "", ""}, -1, 263, {263}, -1},
+        {json, {"", "", R"({"eos_token":null})", R"({"eos_token":"</s>","bos_token":"<s>"})"}, -1, 263, {263}, 262},
+        {json, {"", "", R"({"eos_token":"<pad>"})", R"({"eos_token":{"content":"</s>"}})"}, -1, 265, {265}, -1},
+        {json, {R"({"eos_token_id":258})", "", R"({"eos_token":"ab"})"}, -1, 257, {257, 258}, -1},   // no special token
+        {begins, {R"({"eos_token_id":263,"bos_token_id":262})", "", ""}, 262, 263, {263}, 262},
+        {begins, {R"({"eos_token_id":263,"bos_token_id":264})", "", ""}, 262, 263, {263}, 262},
+        {with(text + "," + item("</s>")), {"", "", ""}, -1, 263, {263}, -1},
+        {with(item("<s>") + "," + text + "," + item("</s>")), {R"({"eos_token_id":264})", "", ""}, 262, 264, {264},
+         262},
+        {small_bpe().to_json(), {none, "", ""}, -1, -1, {}, -1},            // this program's own, of one text
+        {small_bpe().to_json(), {R"({"eos_token_id":256})", "", ""}, 256, 256, {256}, 256},
+        {small_bpe().to_json(), {R"({"eos_token_id":257})", R"({"eos_token_id":[257,256]})", ""}, 256, 256, {257, 256},
+         256},
+    };
+    for (size_t i = 0; i < std::size(good); i++) {
+        const Tokenizer t = read(good[i].tokenizer, good[i].texts);
+        EXPECT(t.begin == good[i].begin && t.eot == good[i].eot && t.ends == good[i].ends && t.bos == good[i].bos,
+               "%zu: begin %d, eot %d, bos %d, %zu ends", i, t.begin, t.eot, t.bos, t.ends.size());
+        std::vector<int> tokens, want = {257};
+        if (t.begin >= 0) want.insert(want.begin(), t.begin);
+        if (t.eot >= 0 && t.eot != t.begin) want.push_back(t.eot);
+        t.encode_document("ab", &tokens);
+        EXPECT(tokens == want, "%zu: a document", i);
+    }
+    for (const char* key : {"eos_token_id", "bos_token_id"})
+        for (const char* value : {"-1", "2.5", "\"2\"", "true", "1e999", "{}", "[\"2\"]"})
+            expect_error(kExitBadContent, "m: config.json: " + std::string(key) + ": got",
+                         [&] { read(json, {format("{\"%s\":%s}", key, value), "", ""}); });
+    expect_error(kExitBadContent, "post_processor: got \"RobertaProcessing\"", [&] { read(roberta, {}); });
+    for (const std::string& single : {item("<s>") + "," + item("</s>") + "," + text, item("<pad>") + "," + text,
+                                      item("<x>") + "," + text})
+        expect_error(kExitBadContent, "post_processor: got", [&] { read(with(single), {}); });
 }
 
 TEST(nfc) {
@@ -913,10 +987,10 @@ TEST(bad_tokenizer_json) {
     for (const char* form : {"{\"type\":\"NFKC\"}", "{}", "7", "[\"NFC\"]", "{\"type\":\"Lowercase\"}"})
         change("\"normalizer\":null", std::string("\"normalizer\":") + form, "normalizer: got ");
     change("\"normalizer\":null", "\"normalizer\":{\"type\":\"NFKC\"}",
-           "got [type:\"NFKC\"], want null or NFC; or give tokens as --data");
+           "got [type:\"NFKC\"], want null or NFC");
     change("\"pre_tokenizer\":{\"type\":\"ByteLevel\"", "\"pre_tokenizer\":{\"type\":\"Whitespace\"",
            "pre_tokenizer: got [add_prefix_space:\"false\",type:\"Whitespace\"], want that of GPT-2, Llama 3, Qwen or "
-           "SmolLM2; or give tokens as --data");
+           "SmolLM2");
     change("\"pre_tokenizer\":{", "\"pre_tokenizer\":null,\"x\":{", "pre_tokenizer: got \"null\"");
     change("\"pre_tokenizer\":{", "\"x\":{", "pre_tokenizer: got nothing");
     change("\"add_prefix_space\":false", "\"add_prefix_space\":true", "pre_tokenizer: got ");

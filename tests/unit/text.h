@@ -26,7 +26,7 @@ struct Opened : Data {
 }
 // Opens all of a path as one dataset.
 [[maybe_unused]] static Dataset open_whole(const std::string& path, const Tokenizer& tokenizer, int T) {
-    DataOptions o = {.data = path, .seq_len = T, .init_eot = true, .whole = true};
+    DataOptions o = {.data = path, .init_config = "{}", .seq_len = T, .whole = true};
     if (tokenizer.kind == Tokenizer::none) o.vocab_size = 1 << 24;
     else o.init_tokenizer = tokenizer.to_json();
     o.init_vocab = tokenizer.vocab_size;

@@ -1,0 +1,154 @@
+// tokenizer_ends.cpp -- which tokens stand before and behind a text. What a model's files say decides, in this order:
+//
+//     begin   what the post_processor of tokenizer.json puts in front, as transformers' tokenizers do
+//     eot     eos_token of tokenizer_config.json, which trl appends, or of the older special_tokens_map.json; else
+//             eos_token_id of config.json; else that of generation_config.json, of a list the first; else what the
+//             post_processor puts behind; else, and this is said, the only special token or the one with a name for it
+//     ends    all of these: transformers' generate stops at any of a list
+//     bos     begin, else bos_token of tokenizer_config.json, else bos_token_id of config.json
+//
+// In a tokenizer that this program made, <|endoftext|> stands before a document, unless eos_token_id is null.
+#include <algorithm>
+#include "src/base/common.h"
+#include "src/base/file.h"
+#include "src/text/tokenizer.h"
+
+namespace {
+struct File { const char* name; Json json; };
+
+// Returns the token that tokenizer_config.json names, a text or an object whose "content" is the text; -1: none.
+int token_named(const Tokenizer& t, const File& of, const char* key, const std::string& where) {
+    const Json value = of.json.find(key);
+    const std::string name = value.kind() == Json::object ? value.find("content").text() : value.text();
+    if (value.kind() == Json::null || name.empty() || t.kind == Tokenizer::none) return -1;
+    for (const Tokenizer::Added& a : t.added)
+        if (a.text == name) return a.id;
+    const auto found = std::ranges::find(t.bytes, name);
+    if (found != t.bytes.end()) return int(found - t.bytes.begin());
+    warn("%s: %s: %s: got %s, which tokenizer.json does not have; it is not used", where.c_str(), of.name, key,
+         json_quote(name).c_str());
+    return -1;
+}
+
+// Returns the tokens of a number, or a list of numbers.
+std::vector<int> tokens_of(const File& of, const char* key, uint64_t rows, const std::string& where) {
+    std::vector<int> tokens;
+    const std::string what = where + ": " + of.name;
+    const auto add = [&](const Json& id) {
+        uint64_t n = 0;
+        if (!id.as_u64(&n)) refuse(what.c_str(), key, id, "an integer, a list of them, or null");
+        if (n < rows) tokens.push_back(int(n));
+        else warn("%s: %s: got %llu, want less than %llu, the model's tokens; it is not used", what.c_str(), key,
+                  (unsigned long long)n, (unsigned long long)rows);
+    };
+    const Json value = of.json.find(key);
+    if (value.kind() == Json::array) for (JsonItems i(value); i.next();) add(i.value);
+    else if (value.kind() != Json::null) add(value);
+    return tokens;
+}
+
+void add_once(std::vector<int>* to, int token) {
+    if (token >= 0 && !std::ranges::count(*to, token)) to->push_back(token);
+}
+// Returns the token that an item of a template names; -1: it is a text.
+int token_of_item(const Json& post, const Json& item, const std::string& where) {
+    const Json token = item.find("SpecialToken").find("id");
+    if (!token) return -1;
+    JsonItems ids(post.find("special_tokens").find(token.text()).find("ids"));
+    uint64_t id = 0;
+    if (!ids.next() || !ids.value.as_u64(&id) || id > INT32_MAX || ids.next())
+        die_content(where + ": post_processor", json_shown(token), "a token with one id");
+    return int(id);
+}
+}  // namespace
+
+void refuse_older_form(const std::string& folder) {
+    const auto has = [&](const char* name) { return file_exists(path_join(folder, name)); };
+    if (has("vocab.json") && has("merges.txt") && !has("tokenizer.json"))
+        die(kExitNoInput, "%s: got vocab.json and merges.txt, want tokenizer.json; make it with transformers: "
+            "AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)", folder.c_str());
+}
+
+Tokenizer::Added end_by_name(const Tokenizer& t) {
+    const bool lone = std::ranges::count(t.added, true, &Tokenizer::Added::special) == 1;
+    Tokenizer::Added end = {-1, ""};
+    for (const Tokenizer::Added& a : t.added)
+        if (a.special && (lone || a.text == "<|endoftext|>" || a.text == "<|end_of_text|>")) end = a;
+    return end;
+}
+
+void read_post_processor(Tokenizer* t, const Json& root, int guess, const std::string& where) {
+    int behind = -1;
+    const auto take = [&](int* place, int token) {
+        if (*place >= 0) die_content(where + ": post_processor", "several tokens on one side of a text", "one");
+        if (token >= t->vocab_size)
+            die_content(where + ": post_processor", "token " + std::to_string(token), "one of the vocabulary");
+        *place = token;
+    };
+    const auto read = [&](const Json& post) {
+        const std::string type = post.find("type").text();
+        if (type == "RobertaProcessing" || type == "BertProcessing")
+            die_content(where + ": post_processor", json_quote(type), "TemplateProcessing or ByteLevel");
+        int* place = &t->begin;
+        for (JsonItems i(post.find("single")); type == "TemplateProcessing" && i.next();)
+            if (const int token = token_of_item(post, i.value, where); token >= 0) take(place, token);
+            else place = &behind;
+    };
+    const Json post = root.find("post_processor");
+    read(post);
+    for (JsonItems i(post.find("processors")); i.next();) read(i.value);
+    t->guessed = behind < 0 && guess >= 0;
+    t->eot = behind < 0 ? guess : behind;
+}
+
+void read_ends(Tokenizer* t, const ModelTexts& texts, const std::string& where) {
+    const auto parse = [&](const char* name, const std::string& text) {
+        return File{name, text.empty() ? Json() : parse_json(text, (where + ": " + name).c_str())};
+    };
+    const std::string folder = parent_folder(where);
+    const File config = parse("config.json", texts.config);
+    const File own = parse("tokenizer_config.json", texts.tokenizer_config);
+    const File generation = parse("generation_config.json", texts.generation_config);
+    uint64_t rows = uint64_t(t->vocab_size);
+    config.json.find("vocab_size").as_u64(&rows);
+    const File map = parse("special_tokens_map.json", texts.special_tokens_map);
+    const auto token = [&](const char* key) {
+        return token_named(*t, own.json.find(key).kind() == Json::null ? map : own, key, folder);
+    };
+    const int named = token("eos_token");
+    std::vector<int> ends, numbers = tokens_of(config, "eos_token_id", rows, folder);
+    for (const int id : tokens_of(generation, "eos_token_id", rows, folder)) numbers.push_back(id);
+    add_once(&ends, named);
+    for (const int id : numbers) add_once(&ends, id);
+    if (named >= 0 && !numbers.empty() && !std::ranges::count(numbers, named) && !t->own)
+        warn("%s: eos_token is token %d, eos_token_id %d: the first ends a document, all of them end an answer",
+             folder.c_str(), named, numbers[0]);
+    const Json stated = config.json.find("eos_token_id");
+    if (t->own) {
+        if (ends.empty() && stated && stated.kind() == Json::null) tokenizer_own(t, -1);
+        add_once(&ends, t->eot);
+        t->ends = ends;
+        return;
+    }
+    if (!t->guessed && t->eot >= 0 && !ends.empty() && t->eot != ends[0])
+        warn("%s: post_processor: token %d behind a text: %d is taken, as eos_token or eos_token_id says",
+             where.c_str(), t->eot, ends[0]);
+    if (ends.empty() && t->guessed && !stated)
+        warn("%s: no file says which token ends a text; %s is taken, for its name", where.c_str(),
+             end_by_name(*t).text.c_str());
+    if (ends.empty() && !(t->guessed && stated)) add_once(&ends, t->eot);
+    t->ends = ends;
+    t->eot = ends.empty() ? -1 : ends[0];
+    const int before = t->begin;
+    t->bos = token("bos_token");
+    for (const int id : tokens_of(config, "bos_token_id", rows, folder))
+        if (t->bos < 0) t->bos = id;
+    if (before >= 0 && t->bos >= 0 && t->bos != before)
+        warn("%s: post_processor: token %d stands before a text, though bos_token is %d", where.c_str(), before,
+             t->bos);
+    const Json adds = own.json.find("add_bos_token");
+    if (adds.kind() == Json::boolean && (adds.text() == "true") != (before >= 0))
+        warn("%s: tokenizer_config.json: add_bos_token is %s, but the post_processor of tokenizer.json puts %s before "
+             "a text, which is done", folder.c_str(), adds.text().c_str(), before >= 0 ? "a token" : "none");
+    if (before >= 0) t->bos = before;
+}

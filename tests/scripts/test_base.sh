@@ -1,0 +1,86 @@
+#!/bin/sh
+# test_base.sh -- what a fine-tune keeps of the model that it began with, what it does with a tokenizer that this
+# program cannot read, and with control tokens that nobody has trained.
+. tests/lib.sh
+tools=${TOOLS:-build}
+job="--batch-size 2 --total-batch-size 64 --seq-len 32 --dtype fp32 --threads 1 --replicas 1 --sample-every 0
+     --eval-every 0 --save-every 1"
+lines=tests/golden/lines.txt
+sed 's/[\\"]//g; s/.*/{"text": "&"}/' $lines | grep -v '""' | head -n 60 >"$tmp/docs.jsonl"
+awk 'BEGIN { for (i = 0; i < 20; i++) print "{\"instruction\":\"" i % 4 "+1?\",\"output\":\"" i % 4 + 1 "\"}" }' \
+    >"$tmp/chat.jsonl"
+check "a model" $train $job --model llama --layers 1 --heads 2 --channels 32 --data "$tmp/docs.jsonl" --steps 2 \
+    --out-dir "$tmp/run"
+base=$tmp/base made=$tmp/run/ckpt/step_00000002
+mkdir "$base" && cp "$made/model.safetensors" "$base" || give_up
+# As others write such files. The blank makes the tokenizer one that this program has not written.
+{ printf ' '; sed 's/<|endoftext|>/<end>/g' "$made/tokenizer.json"; } >"$base/tokenizer.json"
+more='"eos_token_id": [256, 10],\n  "pad_token_id": 0,\n  "_name_or_path": "x\/y",\n  "limit": NaN'
+sed "s/\"eos_token_id\": 256/$more/" "$made/config.json" >"$base/config.json"
+printf '{\n "eos_token": {"content": "<end>"},\n "pad_token": "!",\n "padding_side": "left",\n %s}\n' \
+    '"model_max_length": 32' >"$base/tokenizer_config.json"
+printf '{\n "eos_token_id": [256, 10, 13],\n "temperature": 0.6\n}\n' >"$base/generation_config.json"
+printf '{"eos_token": "<end>"}' >"$base/special_tokens_map.json"
+texts="tokenizer.json tokenizer_config.json generation_config.json special_tokens_map.json"
+kept() { for f in $texts; do cmp "$base/$f" "$1/$f" || return 1; done; }
+tune() { out=$1; shift; $train $job --init "$base" --steps 1 --out-dir "$tmp/$out" "$@" >"$tmp/$out.log" 2>&1; }
+check "a fine-tune on documents" tune docs --data "$tmp/docs.jsonl"
+check "keeps the files" kept "$tmp/docs/ckpt/step_00000001"
+for part in '"eos_token_id": \[256, 10\],' '"pad_token_id": 0' '"_name_or_path": "x/y"' '"limit": NaN'; do
+    check "and $part" grep -q "$part" "$tmp/docs/ckpt/step_00000001/config.json"
+done
+check "is resumed" $train --resume "$tmp/docs" --steps 2
+check "and still keeps them" kept "$tmp/docs/ckpt/step_00000002"
+check "a folder of it" $tools/export "$tmp/docs" --hf "$tmp/docs.hf"
+check "keeps them, too" kept "$tmp/docs.hf"
+check "nothing is guessed" sh -c "! grep warning $tmp/docs.log"
+check "on conversations" tune chat --data "$tmp/chat.jsonl"
+newest=$tmp/chat/ckpt/step_00000001
+for part in '"eos_token_id":\[258,256,10,13\]' '"temperature":0.6'; do
+    check "generation has $part" grep -q "$part" "$newest/generation_config.json"
+done
+for part in '"eos_token":"<|im_end|>"' '"pad_token":"!"' '"padding_side":"left"' '"model_max_length":32'; do
+    check "tokenizer has $part" grep -qF "$part" "$newest/tokenizer_config.json"
+done
+check "a GGUF file" $tools/export "$tmp/docs" --gguf "$tmp/docs.gguf"
+expect "has three ends" 0 'eot_token_id = 10$' $tools/info "$tmp/docs.gguf"
+check "which come back" grep -q '"eos_token_id":\[256,10,13\]' "$($tools/import "$tmp/docs.gguf")/config.json"
+
+# Control tokens that nobody has trained. A step of no size leaves both at the mean, so they are equal.
+check "a model that has them" tune equal --data "$tmp/chat.jsonl" --lr 1e-30 --weight-decay 0
+equal="$train $job --init $tmp/equal --data $tmp/chat.jsonl --steps 1"
+expect "are refused with adapters" 2 'nobody has trained the rows of <.im_start.>, <.im_end.>' $equal --lora 8 \
+    --out-dir "$tmp/none"
+expect "without, they begin anew" 0 'nobody has trained the rows of <.im_start.>, <.im_end.>: they begin as' $equal \
+    --lr 1e-2 --out-dir "$tmp/anew"
+expect "and are trained then" 0 '^done ' $train $job --init "$tmp/anew" --data "$tmp/chat.jsonl" --steps 1 --lora 8 \
+    --out-dir "$tmp/lora"
+check "in silence" sh -c "! grep nobody $tmp/expect.log"
+expect "texts do not use them" 0 '^done ' $train $job --init "$tmp/equal" --data $lines --steps 1 --lora 8 \
+    --out-dir "$tmp/texts"
+
+# A tokenizer that this program cannot read: work on tokens goes on.
+head -c 4000 $lines | tr -dc 'a-z' | sed 's/./&\n/g' | head -n 900 | tr '\n' '\0' >"$tmp/t.bin"     # below 257
+loss=$($train eval "$base" --data "$tmp/t.bin" --dtype fp32)
+cp -r "$base" "$tmp/foreign" && sed -i 's/"byte_fallback":false/"byte_fallback":true/' "$tmp/foreign/tokenizer.json"
+foreign="$train $job --init $tmp/foreign --steps 1 --out-dir $tmp/ids"
+expect "tokens train" 0 'samples have no text: .*model.byte_fallback: got "true"' $foreign --data "$tmp/t.bin"
+check "its files stay" cmp "$tmp/foreign/tokenizer.json" "$tmp/ids/ckpt/step_00000001/tokenizer.json"
+check "tokens are scored" test "$($train eval "$tmp/foreign" --data "$tmp/t.bin" --dtype fp32 2>"$tmp/eval.log" |
+    sed 's/bpb [^ ]*//')" = "$(echo "$loss" | sed 's/bpb [^ ]*//')"
+expect "sample shows tokens" 0 '^[0-9 ]*$' $train sample "$tmp/ids" --max-tokens 4
+expect "a folder" 0 . $tools/export "$tmp/ids" --hf "$tmp/ids.hf"
+check "has the tokenizer" cmp "$tmp/foreign/tokenizer.json" "$tmp/ids.hf/tokenizer.json"
+expect "a GGUF file is refused" 65 'model.byte_fallback: got "true"' $tools/export "$tmp/ids" --gguf "$tmp/ids.gguf"
+expect "and so are texts" 65 'byte_fallback.*; or give tokens as --data' $foreign --data $lines --force
+
+# What a folder without weights, or without a tokenizer, has instead.
+mkdir "$tmp/pickle" "$tmp/shards" && cp "$base"/*.json "$tmp/pickle" && cp "$base"/*.json "$tmp/shards"
+touch "$tmp/pickle/pytorch_model.bin" "$tmp/shards/model-00001-of-00002.safetensors"
+expect "pytorch_model.bin" 66 'pytorch_model.bin.*save_pretrained' $train sample "$tmp/pickle"
+expect "shards without an index" 66 'without model.safetensors.index.json' $train sample "$tmp/shards"
+cp -r "$base" "$tmp/old" && rm "$tmp/old/tokenizer.json" && touch "$tmp/old/vocab.json" "$tmp/old/merges.txt"
+expect "vocab.json and merges.txt" 66 'vocab.json.*save_pretrained' $train $job --init "$tmp/old" --data $lines \
+    --steps 1 --out-dir "$tmp/none"
+expect "for a prompt, too" 66 'vocab.json.*save_pretrained' $train sample "$tmp/old" --prompt a
+summary
