@@ -46,7 +46,8 @@ ask() {             # PATTERN ENDINGS MORE: of three questions, whose contexts e
     done; } >"$tmp/ask.jsonl"
     expect "endings $2${3:-} after '$end'" 0 "$1" $train eval "$tmp/zh" --task "$tmp/ask.jsonl"
 }
-end='' colours='"蓝色的。", "绿色的。", "黄色的。"' spaced='" 蓝色的。", " 绿色的。", " 黄色的。"'
+end='' colours='"蓝色的。", "绿色的。", "黄色的。"'
+spaced='" 蓝色的。", " 绿色的。", " 黄色的。"'
 ask '^ask acc 1.000' "$colours" ', "delimiter": ""'
 ask 'line 1: a blank is put before an ending in a script without blanks' "$colours"
 ask 'line 1: two blanks precede an ending' "$spaced"

@@ -176,8 +176,8 @@ expect 'a limit that is none' 2 'LOCKSTEP_CACHE_SIZE: got 5 apples' env LOCKSTEP
     LOCKSTEP_CACHE="$tmp/new_cache" $train $tiny --data "$tmp/d.jsonl" --out-dir "$tmp/h4"
 bad_run="$train $tiny --out-dir $tmp/bad"
 # Lines that cannot be read. What is skipped is part of the identity.
-for bad in '{"text": "cut' '{"txet": 1}' '{"text": 5}' '["text"]' '{"text": "\ud800"}' "$(printf '{"text": "caf\351"}')" \
-    '{"text": NaN}' 'no JSON' '{"text": "a", "text": "b"}' '{"messages": []}'; do
+for bad in '{"text": "cut' '{"txet": 1}' '{"text": 5}' '["text"]' '{"text": "\ud800"}' \
+    "$(printf '{"text": "caf\351"}')" '{"text": NaN}' 'no JSON' '{"text": "a", "text": "b"}' '{"messages": []}'; do
     { head -n 9 "$tmp/d.jsonl"; printf '%s\n%s\n' "$bad" "$bad"; sed 1,9d "$tmp/d.jsonl"; } >"$tmp/bad.jsonl"
     expect "$bad is bad" 65 'bad.jsonl: line 10: ' $bad_run --data "$tmp/bad.jsonl"
     expect "twice" 65 'bad.jsonl: line 11: .*--skip-bad-lines allows no more' $bad_run --data "$tmp/bad.jsonl" \

@@ -1331,7 +1331,7 @@ TEST(info_names_what_it_sees) {
         {"g.gguf", std::string("GGUF\3\0\0\0\1\0", 10), 65, "ends inside the header"},
         {"w.gguf", std::string("GGUF\3\0\0\0", 8) + std::string(8, '\0') + std::string(8, '\xff'), 65,
          "ends inside the header"},
-        {"z.gz", "\x1f\x8b\x08 and more", 65, "neither text"}};
+        {"z.gz", "\x1f\x8b\x08 and more", 65, "got a gzip file"}};
     for (const auto& f : files) {
         write_plain(dir / f.name, f.content);
         expect_output(f.code, f.part, "info " + (dir / f.name));
