@@ -106,6 +106,23 @@ void put_file(const std::string& path, const std::string& text) {
     file.finish();
 }
 
+// Returns tokenizer_config.json, which says what a template means by bos_token and eos_token.
+std::string tokenizer_config(const Head& head, const std::string& path) {
+    if (head.chat_template.empty() || head.tokenizer.empty()) return "";
+    const Tokenizer tokenizer = tokenizer_parse(head.tokenizer, path);
+    const Json config = parse_json(head.config_json, path.c_str());
+    JsonLine line;
+    line.add("tokenizer_class", "PreTrainedTokenizerFast").add("clean_up_tokenization_spaces", false);
+    for (const std::string key : {"bos_token", "eos_token"}) {
+        Json id = config.find(key + "_id");
+        if (JsonItems list(id); id.kind() == Json::array && list.next()) id = list.value;      // the first of several
+        uint64_t token = 0;
+        const std::string name = id.as_u64(&token) ? tokenizer.name_of(int(token)) : "";
+        if (!name.empty()) line.add(key.c_str(), name);
+    }
+    return line.text() + "\n";
+}
+
 void fill(const std::string& path, const Head& head, const std::string& into, const Progress& progress) {
     Shape shape = head.config.shape;
     shape.Vp = shape.V;                     // no padding
@@ -118,6 +135,7 @@ void fill(const std::string& path, const Head& head, const std::string& into, co
     put_file(path_join(into, "config.json"), head.config_json);
     put_file(path_join(into, "tokenizer.json"), head.tokenizer);
     put_file(path_join(into, "chat_template.jinja"), head.chat_template);
+    put_file(path_join(into, "tokenizer_config.json"), tokenizer_config(head, path));
     FileWriter file(path_join(into, "model.safetensors"));
     write_safetensors(&file, arena, {{"", values.data()}}, progress);
     file.finish();

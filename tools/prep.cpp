@@ -318,7 +318,7 @@ std::string identity(const Arguments& a, const std::vector<Input>& inputs) {
 // makes, and no others: what a user keeps beside them is not touched.
 bool is_leftover(const std::string& name) {
     static const std::regex ours(R"(\.(train|val)\.[0-9]+\.part(\.tmp[0-9]+)?|(train|val)_[0-9]{6,}\.bin\.tmp|)"
-                                 R"((prep|manifest|tokenizer)\.json\.tmp[0-9]+|\.lock|\.locked)");
+                                 R"((prep|manifest|tokenizer|tokenizer_config)\.json\.tmp[0-9]+|\.lock|\.locked)");
     return std::regex_match(name, ours);
 }
 
@@ -495,11 +495,18 @@ int run(const Arguments& a) {
         job.save({{0}, 0});                 // first of all: from here on a start goes on
     }
     if (!has_own) write_file_atomic(own, json);
+    // tokenizer.json does not say what ends a text.
+    if (const std::string end = tokenizer.name_of(tokenizer.eot); !has_own && !tokenizer.own && !end.empty())
+        write_file_atomic(job.path("tokenizer_config.json"), JsonLine().add("eos_token", end).text() + "\n");
 
     // Each thread has a tokenizer of its own: copies share a cache.
     struct Work { std::future<Encoded> result; size_t input; uint64_t end, hash; };
     std::vector<Tokenizer> tokenizers;
-    for (int i = 0; i < a.threads; i++) tokenizers.push_back(tokenizer_parse(json, own));
+    for (int i = 0; i < a.threads; i++) {
+        tokenizers.push_back(tokenizer_parse(json, own));
+        tokenizers[i].begin = tokenizer.begin;
+        tokenizers[i].eot = tokenizer.eot;
+    }
     std::deque<Work> under_way;
     Meter meter = {bytes, reader.read};
     uint64_t text_bytes = 0;

@@ -281,14 +281,12 @@ ChatTemplate choose_chat_template(const std::string& option, const std::string& 
         return chat;
     }
     std::map<std::string, std::string> variables;
-    std::string key = jinja;
     if (!tokenizer_config.empty())
         for (JsonItems i(parse_json(tokenizer_config, "tokenizer_config.json")); i.next();) {
             const std::string name = i.key.text();
             const Json value = i.value.kind() == Json::object ? i.value.find("content") : i.value;
             if (!name.ends_with("_token") || value.kind() != Json::string) continue;
             variables[name] = value.text();
-            key += " " + name + " " + value.text();
         }
     const std::string what = folder + ": chat_template";
     auto form = std::make_shared<Jinja>(jinja, what, variables);
@@ -297,17 +295,32 @@ ChatTemplate choose_chat_template(const std::string& option, const std::string& 
             die_content(what, name,
                         "a tokenizer_config.json, which says what that is; or give --chat-template chatml or "
                         "llama3");
+    std::string key = jinja;
+    for (const auto& [name, text] : variables)          // the others change with training, and nothing that it writes
+        if (form->reads(name)) key += " " + name + " " + text;
     return {form, jinja, key, variables["bos_token"], variables["eos_token"]};
 }
 
 void add_chat_tokens(Tokenizer* tokenizer, const ChatTemplate& chat) {
     if (missing_control_token(*tokenizer, chat).empty()) return;
+    std::string items;
     for (const std::string& name : chat.controls) {
         if (find_token(*tokenizer, name) >= 0) continue;
+        items += (items.empty() ? "" : ",") + JsonLine().add("id", tokenizer->vocab_size).add("content", name)
+            .add("single_word", false).add("lstrip", false).add("rstrip", false).add("normalized", false)
+            .add("special", true).text();
         tokenizer->added.push_back({tokenizer->vocab_size++, name});
         tokenizer->bytes.emplace_back();
     }
-    tokenizer->json.clear();
+    // Another program's file gets them at the end of its list; all else in it stays.
+    std::string& json = tokenizer->json;
+    const Json list = tokenizer->own || json.empty() ? Json() : parse_json(json, "tokenizer.json").find("added_tokens");
+    if (list.kind() == Json::array) {
+        const size_t end = size_t(list.from.data() - json.data()) + list.text().size() - 1;
+        json.insert(end, (JsonItems(list).next() ? "," : "") + items);
+    } else {
+        json.clear();
+    }
     tokenizer_finish(tokenizer);
 }
 

@@ -223,7 +223,9 @@ struct Reader {
             if (kind.empty()) fail("tokenizer.ggml.token_type", std::to_string(id) + " types", "one for each token");
             if (kind != "5") vocab.push_back(json_quote(text) + ":" + std::to_string(id));
             if (kind == "3" || kind == "4")
-                added.push_back(JsonLine().add("id", id).add("special", kind == "3").add("content", text).text());
+                added.push_back(JsonLine().add("id", id).add("content", text).add("single_word", false)
+                                    .add("lstrip", false).add("rstrip", false).add("normalized", false)
+                                    .add("special", kind == "3").text());
         }
         return R"("vocab":{)" + join(vocab, ",") + R"(},"merges":)" + keys["tokenizer.ggml.merges"] +
                R"(},"added_tokens":[)" + join(added, ",") + "]}";

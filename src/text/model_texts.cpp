@@ -50,11 +50,8 @@ static std::string changed(const std::string& text, const JsonMembers& changes) 
 
 // Returns the members of tokenizer_config.json and special_tokens_map.json that name tokens.
 static JsonMembers token_members(const Tokenizer& t, const ChatTemplate& chat, const std::string& had) {
-    const auto name_of = [&](int id) {
-        const auto found = std::ranges::find(t.added, id, &Tokenizer::Added::id);
-        return found == t.added.end() ? "" : found->text;
-    };
-    const std::string eos = name_of(chat.form ? end_of_turn(t, chat) : t.eot), bos = name_of(begin_of_chat(t, chat));
+    const std::string eos = t.name_of(chat.form ? end_of_turn(t, chat) : t.eot),
+        bos = t.name_of(begin_of_chat(t, chat));
     JsonMembers members;
     const auto set = [&](const char* key, const std::string& name) {
         if (!had.empty() && chat.form && chat.form->reads(key)) return;     // what a template reads stays as it was
@@ -62,9 +59,9 @@ static JsonMembers token_members(const Tokenizer& t, const ChatTemplate& chat, c
         if (!name.empty() && old.text() != name && old.find("content").text() != name)
             members.push_back({key, json_quote(name)});
     };
-    set("bos_token", had.empty() && bos.empty() ? name_of(t.bos) : bos);
+    set("bos_token", had.empty() && bos.empty() ? t.name_of(t.bos) : bos);
     if (had.empty() || chat.form) set("eos_token", eos);
-    if (had.empty()) set("unk_token", name_of(t.eot));
+    if (had.empty()) set("unk_token", t.name_of(t.eot));
     return members;
 }
 

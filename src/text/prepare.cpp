@@ -125,28 +125,40 @@ int choose_vocabulary(const DataOptions& o, const Tokenizer& tokenizer, const Ch
     return own;
 }
 
-// Returns the control tokens that the data use and nobody has trained: their rows in one of the model's tables are
-// zeros, or equal to another control token's. They begin anew, which is said, or are refused where rows do not change.
-std::vector<int> untrained_tokens(const DataOptions& o, const TextChoice& c) {
-    std::vector<int> found;
-    std::vector<uint32_t> used = {uint32_t(c.tokenizer.begin), uint32_t(c.tokenizer.eot)};
-    std::vector<std::string> names;
-    if (o.init_weights.empty() || !c.sources.train.has_documents()) return found;
-    if (c.chat.form) {                          // what its template writes around two turns
-        used.clear();
-        encode_chat({{{"user", "a"}, {"assistant", "b"}}}, c.chat, c.tokenizer, &used);
-        for (uint32_t& token : used) token &= ~kUntrained;
+// Returns for each of n tokens whether the text of a folder has it.
+std::vector<bool> used_tokens(const std::string& folder, size_t n) {
+    const PreparedTokens about = read_prepared(folder);
+    const Shard shard = {.width = size_t(about.width), .tokens = about.count, .name = folder,
+                         .file = std::make_shared<InputFile>(path_join(folder, "tokens.bin")),
+                         .masked = about.masked};
+    std::vector<bool> used(n);
+    std::vector<int> tokens(1 << 16);
+    for (uint64_t first = 0; first < about.count; first += tokens.size()) {
+        const size_t count = size_t(std::min<uint64_t>(tokens.size(), about.count - first));
+        shard.read(first, count, tokens.data(), int(n));
+        for (size_t i = 0; i < count; i++) used[uint32_t(tokens[i]) & ~kUntrained] = true;
     }
+    return used;
+}
+
+// Returns the control tokens that the data use and nobody has trained: their rows in the embedding are zeros, or equal
+// to another control token's. (Rows of the head say less: a token that is never a target keeps its row.) They begin anew, which is said, or are refused where rows do not change.
+// prepared: the folder with the tokens for training; "": the data are no text.
+std::vector<int> untrained_tokens(const DataOptions& o, const TextChoice& c, const std::string& prepared) {
+    std::vector<int> found;
+    std::vector<std::string> names;
+    if (o.init_weights.empty() || prepared.empty()) return found;
+    const std::vector<bool> used = used_tokens(prepared, c.tokenizer.bytes.size());
     const SafeTensors file = open_model(o.init_weights);
     for (const SafeTensor& table : file.tensors) {
         const auto is = [&](const char* name) { return table.name.ends_with(name); };
-        if (!is("embed_tokens.weight") && !is("wte.weight") && !is("lm_head.weight")) continue;
+        if (!is("embed_tokens.weight") && !is("wte.weight")) continue;
         std::map<int, std::vector<float>> rows;             // of all control tokens
         for (const Tokenizer::Added& a : c.tokenizer.added)
             if (std::vector<float> row(table.shape[1]); a.special && uint64_t(a.id) < table.shape[0])
                 if (table.read(uint64_t(a.id) * row.size(), row.size(), row.data())) rows[a.id] = row;
         for (const Tokenizer::Added& a : c.tokenizer.added) {
-            if (!std::ranges::count(used, uint32_t(a.id)) || !rows.count(a.id)) continue;
+            if (!used[size_t(a.id)] || !rows.count(a.id)) continue;
             if (std::ranges::count(found, a.id)) continue;
             const auto as_a = [&](const auto& row) { return row.second == rows[a.id]; };
             const bool zero = std::ranges::all_of(rows[a.id], [](float x) { return x == 0; });
@@ -297,7 +309,7 @@ std::string prepare(const DataOptions& o, const std::string& given, const Progre
     if (!val.files.empty() && val.is_text()) answer.val = tokens_of(c, val, o, folder, progress);
     Vocabulary vocabulary = vocabulary_of(c.tokenizer, c.chat, o.init_config);
     vocabulary.files = tokenizer_files(c.tokenizer, c.chat, o);
-    vocabulary.untrained = untrained_tokens(o, c);
+    vocabulary.untrained = untrained_tokens(o, c, train.is_text() ? path_join(folder, answer.train) : "");
     answer.vocabulary = cached_vocabulary(vocabulary, folder, progress);
     answer.start = sample_start(o.prompt, c.chat, c.tokenizer);
     if (!o.task.empty()) answer.task = read_questions(o.task, c.tokenizer, o.seq_len);

@@ -58,6 +58,7 @@ struct Tokenizer {
     std::string_view text(int token) const {
         return size_t(token) < bytes.size() ? bytes[size_t(token)] : std::string_view();
     }
+    std::string name_of(int token) const;                   // the text of a control token; "": it is none
     // Returns tokenizer.json as this program writes it. with_gaps: also lists ids without a text; data_hash needs that.
     std::string own_json(bool with_gaps = false) const;
     std::string to_json() const { return json.empty() ? own_json() : json; }    // what was read, byte for byte

@@ -69,6 +69,11 @@ void refuse_older_form(const std::string& folder) {
             "AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)", folder.c_str());
 }
 
+std::string Tokenizer::name_of(int token) const {
+    const auto found = std::ranges::find(added, token, &Added::id);
+    return found == added.end() ? "" : found->text;
+}
+
 Tokenizer::Added end_by_name(const Tokenizer& t) {
     const bool lone = std::ranges::count(t.added, true, &Tokenizer::Added::special) == 1;
     Tokenizer::Added end = {-1, ""};
