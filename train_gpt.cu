@@ -25,7 +25,7 @@ struct Trainer {
     double *losses, *host_losses;       // (micro_batches)  the summed loss of each, nats
     double *norm, *host_norm;           // (1)  norm of the gradient; behind the losses, so that one copy brings both
     StepState *states, *host_states;    // (2)  of even and odd steps: an update may still read one when the next begins
-    Runner runner;
+    Executor executor;
     std::shared_ptr<Reporter> report;
     Checkpoints* checkpoints;
     RunProgress at;                        // steps done, and the other numbers of state.json
@@ -70,7 +70,7 @@ void allocate(Trainer* t, Init* init) {
     t->host_norm = t->host_losses + n;
     t->states = device<StepState>(2, "step");
     t->host_states = static_cast<StepState*>(host_alloc(2 * sizeof(StepState), "step"));
-    runner_create(&t->runner, t->comm, &t->ddp, kOnGpu && o.graph, o.trace);
+    executor_create(&t->executor, t->comm, &t->ddp, kOnGpu && o.graph, o.trace);
 }
 
 // Rank 0 reads weights and optimizer state of a checkpoint, or makes the first weights. The other ranks get them by
@@ -134,7 +134,7 @@ bool set_up(Trainer* t) {
 void tear_down(Trainer* t) {
     t->loader.reset();
     checkpoints_destroy(t->checkpoints);
-    runner_destroy(&t->runner);
+    executor_destroy(&t->executor);
     model_destroy(&t->model);
     ddp_destroy(&t->ddp);
     device_free(t->losses);
@@ -187,13 +187,13 @@ void enqueue_step(Trainer* t) {
     ddp_reduce_scatter(ddp);                    // backward has started this for most buckets
     ddp_clip_grad_norm(ddp, state(t), t->norm, o.grad_clip);
     copy_to_host_later(t->host_losses, t->losses, size_t(micro_batches(t) + 1) * sizeof(double), ddp->stream);
-    event_record(t->runner.results, ddp->stream);       // the host waits for losses and norm, not for the update
+    event_record(t->executor.results, ddp->stream);     // the host waits for losses and norm, not for the update
     ddp_update(ddp, state(t));                  // each rank updates its slices; nothing, if a gradient is not finite
 }
 
 // Waits for the results and exchanges what every rank has to know of the step.
 StepStats collect_stats(Trainer* t) {
-    runner_wait(&t->runner, t->at.step);
+    executor_wait(&t->executor, t->at.step);
     const size_t n = size_t(micro_batches(t));
     std::vector<double> losses(n * size_t(t->comm->size));
     comm_allgather(t->comm, losses.data(), t->host_losses, n * sizeof(double));
@@ -201,7 +201,7 @@ StepStats collect_stats(Trainer* t) {
     for (const double loss : losses) s.loss += loss;     // in micro-batch order: the same bits for any number of ranks
     s.loss /= host_state(t)->tokens;
     s.skipped = !std::isfinite(s.norm);
-    s.times = runner_times(&t->runner, s.step);
+    s.times = executor_times(&t->executor, s.step);
     s.ranks = comm_gather(t->comm, RankReport{pending_requests(), s.times.compute, checkpoints_saved(t->checkpoints)});
     for (const RankReport& r : s.ranks) s.requests |= r.requests;
     return s;
@@ -231,7 +231,7 @@ StepStats train_step(Trainer* t) {
         audit_replicas(&t->model, &t->ddp, t->loader.get(), state(t), *host_state(t), t->at.step, micro_batches(t));
     ddp_begin(&t->ddp);
     if (t->at.step == 0) ddp_poison(&t->ddp);
-    runner_run(&t->runner, t->at.step, [t] { enqueue_step(t); });
+    execute_step(&t->executor, t->at.step, [t] { enqueue_step(t); });
     ddp_all_gather_weights(&t->ddp);            // the next forward waits for it tensor by tensor
     StepStats s = collect_stats(t);
     s.seconds = now_seconds() - began;

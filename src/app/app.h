@@ -53,9 +53,9 @@ floatX* load_frozen_weights(Comm* comm, const Options& options, Init* init);
 void dry_run(const Options& options, const Comm* comm, int micro_batches);
 void check_memory(const Options& options, const Comm* comm);    // kExitOther if a run needs more than this host has
 
-// ---- a step's work, launch by launch or as a CUDA graph, its results and its timeline: runner.cpp
+// ---- a step's work, launch by launch or as a CUDA graph, its results and its timeline: executor.cpp
 
-struct Runner {
+struct Executor {
     Comm* comm = nullptr;
     Ddp* ddp = nullptr;
     bool use_graph = false;             // steps are replayed as graphs
@@ -68,16 +68,16 @@ struct Runner {
 
 // trace: path of the timeline, with ".rankN" behind it for rank N > 0; "": none. A traced step is launched kernel by
 // kernel. Throws kExitWrite.
-void runner_create(Runner* runner, Comm* comm, Ddp* ddp, bool use_graph, const std::string& trace);
-void runner_destroy(Runner* runner);
+void executor_create(Executor* executor, Comm* comm, Ddp* ddp, bool use_graph, const std::string& trace);
+void executor_destroy(Executor* executor);
 
-// Calls enqueue, which puts work on the main stream and on ddp->stream and records runner->results. The first step runs
-// launch by launch, because it allocates work space and opens connections. A graph is captured again when the kernels'
-// work space has moved.
-void runner_run(Runner* runner, int64_t step, const std::function<void()>& enqueue);
+// Calls enqueue, which puts work on the main stream and on ddp->stream and records executor->results. The first step
+// runs launch by launch, because it allocates work space and opens connections. A graph is captured again when the
+// kernels' work space has moved.
+void execute_step(Executor* executor, int64_t step, const std::function<void()>& enqueue);
 // Waits for the results, and tells the watchdog that this rank is blocked by its GPU, not stuck.
-void runner_wait(Runner* runner, int64_t step);
-StepTimes runner_times(Runner* runner, int64_t step);       // after runner_wait; adds the step to the timeline
+void executor_wait(Executor* executor, int64_t step);
+StepTimes executor_times(Executor* executor, int64_t step);     // after executor_wait; adds the step to the timeline
 
 // ---- runs a model forward, for losses of data and continued texts: inference.cpp
 

@@ -82,7 +82,7 @@ uint32_t weights_checksum(const Init& init) {
 std::shared_ptr<Init> init_of_options(Options* o, Comm* comm) {
     if (o->init.empty()) return std::make_shared<Init>();
     const Init init = init_of_path(o->init, [comm] { comm_progress(comm, -1, "importing --init"); });
-    if (o->lora.rank && !init.adapter.empty())
+    if (o->freezes() && !init.adapter.empty())
         die(kExitUsage, "--lora: %s: got an adapter, want a whole model; build/export --merge --hf DIR makes one",
             o->init.c_str());
     options_take_model(o, *init.config.info, init.config.shape);
@@ -125,7 +125,7 @@ DataOptions data_options(const Options& o, const Init& init) {
             .init_vocab = init.config.shape.V,
             .vocab_size = o.shape.V,
             .seq_len = o.shape.T,
-            .frozen = o.lora.rank > 0,
+            .frozen = o.freezes(),
             .init_eot = !init.folder.empty() && !init.config.no_eot,
             .evaluates = o.command != "train" || o.eval_every > 0};
 }
@@ -147,7 +147,7 @@ static void add_rows(float* values, const TensorSpec& theirs, const TensorSpec& 
 }
 
 void load_first_weights(float* weights, const Arena& arena, const Options& o, const Init& init) {
-    if (init.folder.empty() || o.lora.rank) return arena_init(weights, arena, o.seed);
+    if (init.folder.empty() || o.freezes()) return arena_init(weights, arena, o.seed);
     load_init(weights, arena, init);
 }
 

@@ -13,7 +13,7 @@ std::string model_config_json(const ModelInfo* info, const Shape& shape, const D
 }
 
 void describe_adapters(CheckpointFiles* files, const Options& o, const Init& init) {
-    if (!o.lora.rank) return;
+    if (!o.freezes()) return;
     files->weights = kAdapterWeights;
     files->texts.push_back({kAdapterConfig, adapter_config_json(o.lora, find_model(o.model)->tensors(o.shape),
                                                                 init.folder)});

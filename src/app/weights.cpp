@@ -22,7 +22,7 @@ void load_device_weights(floatX* weights, const Arena& arena, const Init& init) 
 }
 
 floatX* load_frozen_weights(Comm* comm, const Options& o, Init* init) {
-    if (!o.lora.rank) return nullptr;
+    if (!o.freezes()) return nullptr;
     if (comm->rank == 0 && is_adapter(init->folder)) *init = init_of_path(init->folder);
     Init whole = *init;
     whole.adapter.clear();              // the run's own adapter, which load_init would merge

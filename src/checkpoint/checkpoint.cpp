@@ -288,7 +288,7 @@ void repair_names(const std::string& checkpoint, int64_t best_step) try {
     warn("%s", error.message.c_str());
 }
 
-void abandon_newer(const std::string& out_dir, int64_t step, const std::string& run_id, int keep) {
+void set_aside_newer(const std::string& out_dir, int64_t step, const std::string& run_id, int keep) {
     const std::string ckpt = path_join(out_dir, "ckpt");
     size_t most = size_t(keep);
     std::vector<std::string> before = step_folders(ckpt, ".bad_");

@@ -58,7 +58,7 @@ std::string checkpoint_named(const std::string& path);
 // Prepares a run to go on from `step`. Renames its checkpoints of later steps to .bad_step_*, so that the next resume
 // does not take them, and sets `latest`. Removes `best` if the checkpoint that it names is gone. Removes the oldest of
 // the checkpoints that were renamed earlier, until at most `keep` renamed ones are left (0: all stay).
-void abandon_newer(const std::string& out_dir, int64_t step, const std::string& run_id, int keep);
+void set_aside_newer(const std::string& out_dir, int64_t step, const std::string& run_id, int keep);
 // Sets `latest` and `best` if this is the run's newest checkpoint, because its save may have been killed before it did.
 // Removes what killed saves have left.
 void repair_names(const std::string& checkpoint, int64_t best_step);

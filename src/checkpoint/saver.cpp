@@ -75,7 +75,7 @@ bool saver_ready(const Saver* s) {
 
 Saved saver_result(Saver* s) { return s->result.get(); }
 
-Saved saver_insist(Saver* s, double patience, const std::function<bool()>& stop) {
+Saved saver_retry(Saver* s, double patience, const std::function<bool()>& stop) {
     Saved saved = saver_result(s);
     const bool stopped = stop();            // a request from before this save does not end the wait
     const double begin = now_seconds();
@@ -92,6 +92,6 @@ Saved saver_insist(Saver* s, double patience, const std::function<bool()>& stop)
     return saved;
 }
 
-void saver_linger(double seconds) {
+void saver_wait(double seconds) {
     for (const double end = now_seconds() + seconds; under_way && now_seconds() < end;) usleep(1000);
 }

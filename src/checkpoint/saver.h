@@ -25,6 +25,6 @@ struct Saved { Error error; std::string folder; double seconds; };     // error.
 Saved saver_result(Saver* saver);           // waits for the save to end
 // Does the same for a run's last save. If that cannot be written (kExitWrite), it is tried again for `patience`
 // seconds, with a warning every half minute, or until stop() becomes true.
-Saved saver_insist(Saver* saver, double patience, const std::function<bool()>& stop);
+Saved saver_retry(Saver* saver, double patience, const std::function<bool()>& stop);
 // Waits at most `seconds` until no save is under way in this process. A thread calls it before it ends the process.
-void saver_linger(double seconds);
+void saver_wait(double seconds);

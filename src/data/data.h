@@ -143,10 +143,9 @@ struct BatchLoader {
     Batch micro_batch(uint64_t step, int micro_batch) const;    // makes any batch at once, for the audit
   private:
     struct Step { std::vector<Batch> batches; uint64_t targets = 0; };
-    Batch make(const Sampler& order, uint64_t step, int micro_batch) const;
     std::shared_future<Step> prepare();
     const Dataset& data;
-    const Sampler sampler, audit;                               // for the thread of prepare(); for micro_batch()
+    const Sampler sampler;
     const int vocab_size, first_batch, last_batch;
     uint64_t step;                                              // the next one to prepare
     Step given;                                                 // the one from which next() returns batches

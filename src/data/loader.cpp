@@ -3,14 +3,14 @@
 
 BatchLoader::BatchLoader(const Dataset& data, const Sampler& sampler, int vocab_size, int first_batch, int last_batch,
                          uint64_t first_step)
-    : data(data), sampler(sampler), audit(sampler), vocab_size(vocab_size), first_batch(first_batch),
+    : data(data), sampler(sampler), vocab_size(vocab_size), first_batch(first_batch),
       last_batch(last_batch), step(first_step), coming(prepare()) {}
 
-BatchLoader::Batch BatchLoader::make(const Sampler& order, uint64_t step, int micro_batch) const {
-    const size_t B = size_t(order.B), T = size_t(data.T);
+BatchLoader::Batch BatchLoader::micro_batch(uint64_t step, int k) const {
+    const size_t B = size_t(sampler.B), T = size_t(data.T);
     Batch batch = {std::vector<int>(B * T), std::vector<int>(B * T)};
     for (size_t b = 0; b < B; b++) {
-        const uint64_t i = order.index(step, micro_batch, int(b));
+        const uint64_t i = sampler.index(step, k, int(b));
         data.sample(i, &batch.tokens[b * T], &batch.targets[b * T], vocab_size);
     }
     return batch;
@@ -19,7 +19,7 @@ BatchLoader::Batch BatchLoader::make(const Sampler& order, uint64_t step, int mi
 std::shared_future<BatchLoader::Step> BatchLoader::prepare() {
     return std::async([this, step = step++] {       // if no thread can start, next() does this
         Step made;
-        for (int k = first_batch; k < last_batch; k++) made.batches.push_back(make(sampler, step, k));
+        for (int k = first_batch; k < last_batch; k++) made.batches.push_back(micro_batch(step, k));
         for (int k = 0; k < sampler.G; k++)
             for (int b = 0; b < sampler.B; b++) made.targets += data.trained(sampler.index(step, k, b), vocab_size);
         return made;
@@ -29,10 +29,8 @@ std::shared_future<BatchLoader::Step> BatchLoader::prepare() {
 const BatchLoader::Batch& BatchLoader::next() {
     if (taken == given.batches.size()) {
         given = coming.get();               // throws the thread's Error
-        coming = prepare();                 // only now, because both steps use one sampler
+        coming = prepare();
         taken = 0;
     }
     return given.batches[taken++];
 }
-
-BatchLoader::Batch BatchLoader::micro_batch(uint64_t step, int k) const { return make(audit, step, k); }

@@ -1,6 +1,9 @@
 // sampler.cpp -- the order of samples: a stateless permutation, and PyTorch's for comparison.
 #include "src/data/sampler.h"
 #include <bit>
+#include <deque>
+#include <memory>
+#include <mutex>
 #include <numeric>
 #include <random>
 #include <utility>
@@ -40,6 +43,19 @@ std::vector<int64_t> torch_randperm(int64_t n, uint64_t seed) {
     return order;
 }
 
+// Returns torch_randperm(n, seed). The last four are kept: a step may need those of two epochs, and the audit others.
+static std::shared_ptr<const std::vector<int64_t>> torch_order(int64_t n, uint64_t seed) {
+    struct Kept { int64_t n; uint64_t seed; std::shared_ptr<const std::vector<int64_t>> order; };
+    static std::mutex mutex;
+    static std::deque<Kept> kept;
+    const std::lock_guard lock(mutex);
+    for (const Kept& k : kept)
+        if (k.n == n && k.seed == seed) return k.order;
+    kept.push_front({n, seed, std::make_shared<const std::vector<int64_t>>(torch_randperm(n, seed))});
+    if (kept.size() > 4) kept.pop_back();
+    return kept.front().order;
+}
+
 uint64_t Sampler::index(uint64_t step, int micro_batch, int b) const {
     CHECK(n > 0 && micro_batch >= 0 && micro_batch < G && b >= 0 && b < B && G % R == 0,
           "sampler: micro-batch %d, sequence %d", micro_batch, b);
@@ -49,7 +65,6 @@ uint64_t Sampler::index(uint64_t step, int micro_batch, int b) const {
     const uint64_t per_replica = uint64_t(G / R), replica = k / per_replica;
     const uint64_t q = (step * per_replica + k % per_replica) * uint64_t(B) + uint64_t(b);  // number in its replica
     const uint64_t length = ceil_div(n, uint64_t(R)), epoch = q / length;
-    Order& order = orders[epoch % 2];
-    if (order.epoch != epoch) order = {epoch, torch_randperm(int64_t(n), seed + epoch)};  // as in PyTorch
-    return uint64_t(order.list[(q % length * uint64_t(R) + replica) % n]);
+    const auto order = torch_order(int64_t(n), seed + epoch);       // as in PyTorch
+    return uint64_t((*order)[(q % length * uint64_t(R) + replica) % n]);
 }

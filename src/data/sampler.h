@@ -11,13 +11,10 @@ std::vector<int64_t> torch_randperm(int64_t n, uint64_t seed);
 // index returns which of n samples is sequence b (0..B-1) of micro-batch k (0..G-1) of step s. That is sequence
 // c = (s G + k) B + b of the run, and its sample is permute(c mod n) of epoch c / n. With `torch`, the order is that of
 // DistributedSampler(shuffle=True, drop_last=False) with R replicas: sequence q of a replica is entry q mod len of the
-// replica's list of epoch q / len. One thread at a time may use a Sampler, since it keeps torch's permutations;
-// copies are independent.
+// replica's list of epoch q / len.
 struct Sampler {
     bool torch = false;
     uint64_t n = 0, seed = 0;
     int B = 0, G = 0, R = 1;
-    struct Order { uint64_t epoch; std::vector<int64_t> list; };
-    mutable Order orders[2] = {{~0ull, {}}, {~0ull, {}}};  // torch's, of an even and an odd epoch; a step may need both
     uint64_t index(uint64_t step, int micro_batch, int b) const;
 };

@@ -46,6 +46,7 @@ struct Options {
     std::string program = "./train_gpt";    // argv[0]
     std::vector<std::string> argv;      // argv[1] and after
     bool is_given(const std::string& name) const;
+    bool freezes() const { return lora.rank > 0; }     // the weights of --init stay; what is trained is beside them
     int64_t micro_batches() const { return total_batch_size / (int64_t(batch_size) * shape.T); }    // of a step
 };
 

@@ -28,7 +28,7 @@ Checkpoints* checkpoints_create(Comm* comm, Reporter* report, const CheckpointFi
     if (o.save_every > 0 && !run.resumed() && !run.overwrite)
         require_space(run.folder(), *files.arena, files.arrays.size());
     // A process that ends waits at most --timeout seconds for a save: a disk may hang.
-    comm_at_end(comm, [seconds = o.timeout] { saver_linger(seconds); });
+    comm_at_end(comm, [seconds = o.timeout] { saver_wait(seconds); });
     c->saver = saver_create(*files.arena, files.arrays.size(), copy, run.folder(), o.keep);
     c->files = files;
     c->files.run_id = run.id;
@@ -62,7 +62,7 @@ void checkpoints_finish(Checkpoints* c, int64_t step, bool last) {
         return stop_requested() != 0;
     };
     Saved saved = {};
-    if (c->saver && last) saved = saver_insist(c->saver, c->report->options->save_patience, stop);
+    if (c->saver && last) saved = saver_retry(c->saver, c->report->options->save_patience, stop);
     else if (c->saver) saved = saver_result(c->saver);
     const std::string why = comm_first_text(c->comm, saved.error.message);     // rank 0's result, on all ranks
     c->busy = false;

@@ -119,7 +119,7 @@ void report_begin(Reporter* r, const RunProgress& at) {
     r->spiked = before.find("\"msg\":\"the loss rose") != before.npos;
     if (const std::string lost = missing_save(*r->run, before, at.step); !lost.empty())
         report_warning(r, at.step, lost);
-    if (r->run->resumed()) abandon_newer(r->run->folder(), at.step, r->run->id, o.keep);
+    if (r->run->resumed()) set_aside_newer(r->run->folder(), at.step, r->run->id, o.keep);
     if (r->run->resumed()) r->log->text("resumed %s at step %lld", r->run->checkpoint.c_str(), (long long)at.step);
     else if (!o.resume.empty()) r->log->text("nothing saved in %s yet: starting at step 0", o.out_dir.c_str());
 }

@@ -149,7 +149,7 @@ std::string choose_folder(const Options& o, Run* run) {
 // Refuses a folder with files in it, unless --force is given. Refuses any folder that contains inputs of this run.
 void check_folder(Run* run, const Options& o, const std::string& model) {
     const auto whole = [](const std::string& path) { return std::filesystem::weakly_canonical(path).string() + "/"; };
-    if (o.lora.rank && whole(o.init).starts_with(whole(run->out_dir)))
+    if (o.freezes() && whole(o.init).starts_with(whole(run->out_dir)))
         die(kExitUsage, "--out-dir: %s: the model of --init is in it, and adapters need that; give another folder",
             run->out_dir.c_str());
     const std::pair<const char*, std::string> inputs[] = {

@@ -727,9 +727,9 @@ TEST(keep_retires_the_oldest_whole_ones) {
     s.save(dir.path, 30, 1);  // saved over the broken one
     EXPECT(steps() == "030 050 ", "a newer one of an abandoned branch stays: %s", steps().c_str());
     EXPECT(verify_checkpoint(dir / "ckpt/step_00000030", true).empty(), "30");
-    abandon_newer(dir.path, 30, "", 0);
+    set_aside_newer(dir.path, 30, "", 0);
     s.save(dir.path, 50, 0);
-    abandon_newer(dir.path, 30, "", 0);
+    set_aside_newer(dir.path, 30, "", 0);
     const std::vector<std::string> want = {".bad_step_00000050", ".bad_step_00000050.2", "latest", "step_00000030"};
     EXPECT(list_directory(dir / "ckpt") == want && find_checkpoint(dir.path) == dir / "ckpt/step_00000030",
            "two set aside");
@@ -771,9 +771,9 @@ TEST(the_best_one_stays) {
     repair_names(dir / "ckpt/step_00000080", 65);
     repair_names(dir / "ckpt/step_00000070", 60);
     EXPECT(read_file(dir / "ckpt/best") == "step_00000070\n", "repaired, beside the newest only");
-    abandon_newer(dir.path, 70, "", 0);
+    set_aside_newer(dir.path, 70, "", 0);
     EXPECT(file_exists(dir / "ckpt/best"), "it is still there");
-    abandon_newer(dir.path, 60, "", 0);
+    set_aside_newer(dir.path, 60, "", 0);
     EXPECT(!file_exists(dir / "ckpt/best"), "it was set aside");
     for (const char* text : {"", "step_70", "../step_00000060", "step_00000060x\n"}) {
         write_plain(dir / "ckpt/best", text);
@@ -984,14 +984,14 @@ TEST(the_last_save_is_tried_again) {
     SaverFolder f;
     write_plain(f / "ckpt", "x");
     f.start(1);
-    EXPECT(saver_insist(f.saver, 0, [] { return false; }).error.code == kExitWrite, "no patience");
+    EXPECT(saver_retry(f.saver, 0, [] { return false; }).error.code == kExitWrite, "no patience");
     f.start(2);
     int asked = 0;
-    EXPECT(saver_insist(f.saver, 1e6, [&] { return ++asked > 4; }).error.code == kExitWrite && asked >= 5,
+    EXPECT(saver_retry(f.saver, 1e6, [&] { return ++asked > 4; }).error.code == kExitWrite && asked >= 5,
            "a signal ends the wait");
     f.start(3);
     asked = 0;
-    const Saved saved = saver_insist(f.saver, 1e6, [&] {
+    const Saved saved = saver_retry(f.saver, 1e6, [&] {
         if (++asked == 3) unlink((f / "ckpt").c_str());
         return false;
     });
@@ -999,7 +999,7 @@ TEST(the_last_save_is_tried_again) {
            "%s", saved.error.message.c_str());
     f.s.w[0] = NAN;
     f.start(4);
-    EXPECT(saver_insist(f.saver, 1e6, [] { return false; }).error.code == kExitOther, "what time does not mend");
+    EXPECT(saver_retry(f.saver, 1e6, [] { return false; }).error.code == kExitOther, "what time does not mend");
 }
 
 TEST(resolve_model_folder_says_what_is_there) {
