@@ -1,8 +1,8 @@
 // train_gpt.cu -- training: set-up, one step, evaluation, samples, saves, the loop.
 //
-// Compiled once per backend (namespace BACKEND); main.cpp calls train() of the one it chose. Every rank runs this code;
-// rank 0 also writes. Keep models/model.h (what a model computes) and src/ddp/ddp.h (how gradients are summed over
-// ranks) open beside it.
+// Compiled once per backend (namespace BACKEND); src/app/main.cpp calls train() of the one it chose. Every rank runs
+// this code; rank 0 also writes. Keep models/model.h (what a model computes) and src/ddp/ddp.h (how gradients are
+// summed over ranks) open beside it.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -32,10 +32,10 @@ struct Trainer {
 };
 
 size_t batch_tokens(const Trainer* t) { return size_t(t->options.batch_size) * size_t(t->options.shape.T); }
-int micro_batches(const Trainer* t) { return int(t->options.micro_batches()) / t->comm->size; }     // of this rank
+int own_micro_batches(const Trainer* t) { return int(t->options.micro_batches()) / t->comm->size; }     // of this rank
 int* tokens(const Trainer* t, int i) { return t->batches + size_t(i) * 2 * batch_tokens(t); }
 int* targets(const Trainer* t, int i) { return tokens(t, i) + batch_tokens(t); }
-int first_batch(const Trainer* t) { return t->comm->rank * micro_batches(t); }      // number of this rank's first
+int first_batch(const Trainer* t) { return t->comm->rank * own_micro_batches(t); }      // number of this rank's first
 StepState* state(const Trainer* t) { return t->states + t->at.step % 2; }
 StepState* host_state(const Trainer* t) { return t->host_states + t->at.step % 2; }
 bool due(const Trainer* t, int64_t n) { return n > 0 && (t->at.step % n == 0 || t->at.step == t->options.steps); }
@@ -57,7 +57,7 @@ void read_data(Trainer* t, const Init& init) {
 void allocate(Trainer* t, Init* init) {
     const Options& o = t->options;
     const OptimizerInfo* const optimizer = all_optimizers()[size_t(find_optimizer(o.optimizer))];
-    const size_t n = size_t(micro_batches(t));
+    const size_t n = size_t(own_micro_batches(t));
     // On CPUs of one host backward and the reduction need the same cores: by default they do not overlap.
     const bool overlap = o.overlap && (o.is_given("overlap") || kOnGpu || t->comm->hosts > 1);
     ddp_create(&t->ddp, t->comm, &t->arena, optimizer, o.replicas, overlap, o.reduce == "nccl", int(n));
@@ -87,7 +87,7 @@ void load_weights(Trainer* t, const Init& init) {
 }
 
 void open_loader(Trainer* t) {
-    const int first = first_batch(t), end = first + micro_batches(t);
+    const int first = first_batch(t), end = first + own_micro_batches(t);
     const Sampler order = data_order(t->options, t->data.train.samples, int(t->options.micro_batches()));
     t->loader = std::make_unique<BatchLoader>(t->data.train, order, t->data.vocab_size, first, end,
                                               uint64_t(t->at.step));
@@ -106,7 +106,7 @@ void open_outputs(Trainer* t, const Init& init) {
     report_begin(t->report.get(), t->at);
 }
 
-// Returns false after --dry-run, and if no step is left to do. A run that the checks refuse changes nothing.
+// Returns false after --dry-run, and if no step is left to do. If a check fails, train() removes the new folder.
 bool set_up(Trainer* t) {
     Options& o = t->options;
     Comm* const comm = t->comm;
@@ -146,8 +146,8 @@ void tear_down(Trainer* t) {
 
 // ---- one step
 
-// Fills the numbers that change from step to step. Kernels read them from memory, so a captured CUDA graph can be
-// replayed without new arguments.
+// Fills the numbers that change from step to step, after load_batches, which counts the step's targets. Kernels read
+// them from memory, so a captured CUDA graph can be replayed without new arguments.
 void set_step_state(Trainer* t) {
     const Options& o = t->options;
     const double schedule = schedule_fraction(o.schedule, t->at.step, o.steps, o.warmup_steps, o.final_lr_frac);
@@ -158,7 +158,7 @@ void set_step_state(Trainer* t) {
 }
 
 void load_batches(Trainer* t) {
-    for (int i = 0; i < micro_batches(t); i++) {
+    for (int i = 0; i < own_micro_batches(t); i++) {
         const BatchLoader::Batch& batch = t->loader->next();
         std::ranges::copy(batch.tokens, tokens(t, i));
         std::ranges::copy(batch.targets, targets(t, i));
@@ -170,7 +170,7 @@ Pass micro_batch_pass(Trainer* t, int i) {
     pass.accumulate = ddp_accumulates(&t->ddp, i);
     // The first micro-batch waits for weights tensor by tensor; in the last one gradients become final and are reduced.
     if (i == 0) pass.needed = [t](int first, int last) { ddp_weights_needed(&t->ddp, first, last); };
-    if (i + 1 == micro_batches(t)) pass.ready = [t](int first, int) { ddp_gradients_ready(&t->ddp, first); };
+    if (i + 1 == own_micro_batches(t)) pass.ready = [t](int first, int) { ddp_gradients_ready(&t->ddp, first); };
     return pass;
 }
 
@@ -179,14 +179,14 @@ void enqueue_step(Trainer* t) {
     Ddp* ddp = &t->ddp;
     const Options& o = t->options;
     copy_to_device(state(t), host_state(t), sizeof(StepState), nullptr);
-    for (int i = 0; i < micro_batches(t); i++) {
+    for (int i = 0; i < own_micro_batches(t); i++) {
         model_set_gradients(&t->model, ddp_grads(ddp, i));
         model_forward_backward(&t->model, micro_batch_pass(t, i), t->losses + i, tokens(t, i), targets(t, i));
-        ddp_accumulate(ddp, i);                 // sums the replicas that are complete inside this rank
+        ddp_sum_replicas(ddp, i);               // sums the replicas that are complete inside this rank
     }
     ddp_reduce_scatter(ddp);                    // backward has started this for most buckets
     ddp_clip_grad_norm(ddp, state(t), t->norm, o.grad_clip);
-    copy_to_host_later(t->host_losses, t->losses, size_t(micro_batches(t) + 1) * sizeof(double), ddp->stream);
+    copy_to_host_later(t->host_losses, t->losses, size_t(own_micro_batches(t) + 1) * sizeof(double), ddp->stream);
     event_record(t->executor.results, ddp->stream);     // the host waits for losses and norm, not for the update
     ddp_update(ddp, state(t));                  // each rank updates its slices; nothing, if a gradient is not finite
 }
@@ -194,7 +194,7 @@ void enqueue_step(Trainer* t) {
 // Waits for the results and exchanges what every rank has to know of the step.
 StepStats collect_stats(Trainer* t) {
     executor_wait(&t->executor, t->at.step);
-    const size_t n = size_t(micro_batches(t));
+    const size_t n = size_t(own_micro_batches(t));
     std::vector<double> losses(n * size_t(t->comm->size));
     comm_allgather(t->comm, losses.data(), t->host_losses, n * sizeof(double));
     StepStats s = {.step = t->at.step, .lr = double(host_state(t)->lr), .norm = *t->host_norm};
@@ -211,6 +211,7 @@ StepStats collect_stats(Trainer* t) {
 void count_bad_step(Trainer* t, const StepStats& s) {
     t->at.bad_steps = s.skipped ? t->at.bad_steps + 1 : 0;
     if (!s.skipped) return;
+    // t->at.step has advanced; the values of step 0 are states[0].
     const Pass first = {.B = t->model.B, .T = t->model.T, .state = t->states, .micro_batch = uint32_t(first_batch(t))};
     const std::string tensor =
         s.step > 0 ? "" : find_unwritten(&t->model, &t->ddp, first, t->losses, tokens(t, 0), targets(t, 0));
@@ -228,9 +229,9 @@ StepStats train_step(Trainer* t) {
     load_batches(t);
     set_step_state(t);
     if (t->at.step > 0 && due(t, t->options.audit_every))
-        audit_replicas(&t->model, &t->ddp, t->loader.get(), state(t), *host_state(t), t->at.step, micro_batches(t));
+        audit_replicas(&t->model, &t->ddp, t->loader.get(), state(t), *host_state(t), t->at.step, own_micro_batches(t));
     ddp_begin(&t->ddp);
-    if (t->at.step == 0) ddp_poison(&t->ddp);
+    if (t->at.step == 0) ddp_poison(&t->ddp);   // a gradient that backward does not write makes the step a bad one
     execute_step(&t->executor, t->at.step, [t] { enqueue_step(t); });
     ddp_all_gather_weights(&t->ddp);            // the next forward waits for it tensor by tensor
     StepStats s = collect_stats(t);

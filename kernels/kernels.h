@@ -40,8 +40,8 @@ void device_free(void* memory);
 void* host_alloc(size_t bytes, const char* what);    // zeroed host memory; pinned for a GPU: copies are fast
 void host_free(void* memory);
 
-// copy_to_device reads `host` until the copy is done. copy_to_host returns when the bytes are there, and
-// copy_to_host_later before.
+// copy_to_device reads `host` until the copy is done. copy_to_host returns when the bytes are there.
+// copy_to_host_later returns at once; the bytes are there after an event_sync or stream_sync.
 void copy_to_device(void* device, const void* host, size_t bytes, Stream stream = nullptr);
 void copy_to_host(void* host, const void* device, size_t bytes, Stream stream = nullptr);
 void copy_to_host_later(void* host, const void* device, size_t bytes, Stream stream = nullptr);
@@ -96,8 +96,8 @@ int get_threads();
 // ---------------- forward
 
 // out[b,t,:] = drop(wte[tokens[b,t],:] + wpe[first + t,:])
-//   out (B,T,C), tokens (B,T) in 0..V-1, wte (Vp,C), wpe (maxT,C) or null: no positions. drop() is of numbers.h; an
-//   element's index is its place in the flat array (attention states its own)
+//   out (B,T,C), tokens (B,T) in 0..V-1, wte (Vp,C), wpe (maxT,C) or null: no positions. drop() is what Dropout
+//   (numbers.h) says; an element's index is its place in the flat array (attention states its own)
 void embedding_forward(floatX* out, const int* tokens, const floatX* wte, const floatX* wpe, int B, int T, int C,
                        int first, const Dropout& drop, Stream stream = nullptr);
 
@@ -185,8 +185,8 @@ void attention_backward(floatX* dqkv, float* delta, const floatX* dout, const fl
 // ---------------- the update, over the arena
 
 // out[i] = the sum of terms[0..count-1][i]. Tree::kBalanced: sum(lo,n) = sum(lo,n/2) + sum(lo+n/2,n/2), count is a
-// power of two. Tree::kNested: sum(lo,n) = terms[lo] + sum(lo+1,n-1). Only here are gradients of different replicas
-// added.
+// power of two. Tree::kNested: sum(lo,n) = terms[lo] + sum(lo+1,n-1). Gradients of different replicas are
+// added here alone, unless --reduce nccl lets NCCL add them.
 //   n is a multiple of kUnit; out may be any of the terms; a GPU takes at most kGpuTerms
 // partials[k], if not null, = sum of squares of unit k of out, in float: partial sum s_j, j < 16, takes elements j,
 // j+16, ... of the unit in order; then ((s_0 + s_1) + s_2) + ... + s_15.

@@ -17,8 +17,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstdlib>
-#include <cstring>
 #include <iterator>
 #include <vector>
 #include "build/optimizers.h"
@@ -58,8 +56,8 @@ static real dropped(const Dropout& d, uint64_t i) {
 // --------------------------------------------------------------------------------------------------- the order of sums
 //
 // Float addition is not associative: the order decides the bits. Most sums take their terms in order, because fast code
-// computes many such sums side by side. Two kinds of sums have another order. It depends on these numbers, and not on
-// vectors, caches or threads.
+// computes many such sums side by side. Some kinds of sums have another order, which the numbers
+// below fix; the width of a vector, caches and threads do not change it. sum_in_order, tree_reduce: see kernels.h.
 
 constexpr int kSums = 64;                   // partial sums along a row: of channels, or of a vocabulary
 constexpr int kFewRows = 4;                 // a product with weight^T of at most this many rows: sums along a row
@@ -114,10 +112,10 @@ static real logarithm(real x) {
     return float(same_log(double(x))) + (x - x);
 }
 
-// GELU (Hendrycks and Gimpel 2016, arXiv 1606.08415) is x * P(X < x) for a normal X: it passes large x, stops very
-// negative ones, and is smooth between. GPT-2 takes s = (1 + tanh u) / 2 for P, u = sqrt(2 / pi) (x + 0.044715 x^3).
+// GELU (Hendrycks and Gimpel 2016, arXiv 1606.08415) is x * P(X < x) for a normal X: about x for large x, about 0 for
+// very negative x, and smooth between. GPT-2 takes s = (1 + tanh u) / 2 for P, u = sqrt(2 / pi) (x + 0.044715 x^3).
 // That is 1 / (1 + e^-2u), where nothing cancels. The slope follows from the product rule and s' = 2u' s (1 - s), where
-// 1 - s is e^-2u s, which stays finite by e^80.
+// 1 - s is e^-2u s. -2u is limited to 80, so e^-2u is finite.
 struct Gelu { real value, slope; };
 static Gelu gelu(real x) {
     constexpr real kTwiceK = 2 * real(0.79788456080286535588), kCubic = real(0.044715);
@@ -179,7 +177,7 @@ void residual_layernorm_forward(floatX* residual, floatX* out, float* mean, floa
     layernorm_forward(out, mean, rstd, residual, weight, bias, eps, N, C, stream);
 }
 
-// Each output is the dot product of a row of inp with a row of weight: how much of that feature is in the input.
+// Each output is the dot product of a row of inp with a row of weight.
 void matmul_forward(floatX* out, const floatX* inp, const floatX* weight, const floatX* bias, int N, int C, int OC,
                     Stream) {
     for (int n = 0; n < N; n++)
@@ -218,12 +216,13 @@ struct Heads {
     size_t row(int b, int h, int t) const { return (size_t(b) * NH + h) * T + t; }     // of lse, delta
 };
 
-// Each position asks (q) and all positions up to it answer: the better a key k matches, the more of that position's v
-// is taken. 1 / sqrt(HS) keeps the variance of q.k at 1 for any head size. Softmax does not change when the maximum is
-// subtracted, and then no exponential overflows and the sum is at least 1.
+// The output at a position is a weighted mean of the values v of all positions up to it. The weight of a position
+// grows with the product of its key k with this position's query q. 1 / sqrt(HS) keeps the variance of q.k at 1 for
+// any head size. Softmax does not change when the maximum is subtracted, and then no exponential overflows and the
+// sum is at least 1.
 //
 // attend computes one query with n keys and values, which lie `stride` elements apart. It writes out and returns lse. p
-// is work space, factor(u) is dropout's factor. It divides out by the sum, and not every p.
+// is work space, factor(u) is dropout's factor. attend divides `out` by the sum once; it does not divide each p.
 template <class F>
 static real attend(floatX* out, real* p, const floatX* q, const floatX* k, const floatX* v, size_t stride, int n,
                    int HS, const F& factor) {
@@ -340,8 +339,8 @@ void embedding_backward(float* dwte, float* dwpe, const floatX* dout, const int*
 // over rows, and g = dout * weight is the gradient of xhat. x reaches xhat in three ways: directly (g), through the
 // mean, which takes the average of g away, and through the variance, which takes away the part of g along xhat:
 //     dx = rstd * (g - average(g) - xhat * average(g * xhat))
-// Both must go: adding a constant to x, or scaling its distance from the mean, does not change xhat.
-// Without a mean the second way is closed: dx = rstd * (g - xhat * average(g * xhat)).
+// Both parts are taken away because neither a constant added to x nor a scale of its distance from the mean changes
+// xhat. RMSNorm subtracts no mean, so average(g) is absent: dx = rstd * (g - xhat * average(g * xhat)).
 void layernorm_backward(floatX* dinp, float* dweight, float* dbias, const floatX* dout, const floatX* inp,
                         const float* mean, const float* rstd, const floatX* weight, int N, int C, bool first,
                         bool accumulate, Stream) {
@@ -461,9 +460,8 @@ void attention_backward(floatX* dqkv, float* delta, const floatX* dout, const fl
 // GPUs give the same bits for these operations, too, because the replicas' agreement depends on them. So `ref64` also
 // computes them in float, in the order that kernels.h gives.
 
-// Float addition is not associative: the order decides the bits. With kBalanced, 8 replicas on one rank, 4 on each of
-// two ranks, or 2 on each of four go through the same additions. With kNested so do the sums of 4, 2, 1 and 1 replicas
-// that one rank holds.
+// Float addition is not associative: the order decides the bits. The sums of 4, 2, 1 and 1
+// replicas that one rank holds, added by kNested, go through the same additions as 8 replicas on 8 ranks by kBalanced.
 static float sum_terms(const float* const* terms, int count, Tree tree, size_t i) {
     if (count == 1) return terms[0][i];
     const int first = tree == Tree::kBalanced ? count / 2 : 1;

@@ -1,6 +1,7 @@
 // model.h -- a model as the trainer uses it. What it computes is a table of functions, ModelKind, for each backend.
 //
-// A model is NAME.h (its declaration: shape.h), NAME.cpp and a line in models/list. NAME.cpp defines
+// A model is NAME.h (its declaration: shape.h), NAME.cpp and a line in models/list; a model of another one's family
+// needs no NAME.cpp. NAME.cpp defines
 // `extern const ModelKind NAME_kind` in namespace BACKEND. model.cpp has what all models share: memory, the head with
 // its loss, evaluation and generation.
 #pragma once

@@ -7,7 +7,7 @@
 #include "src/base/arena.h"
 #include "src/base/common.h"
 
-struct Json;                        // base/json.h
+struct Json;                        // src/base/json.h
 
 struct Shape {
     int L = 0, NH = 0, C = 0;       // layers, heads, channels

@@ -7,7 +7,9 @@
 #include "optimizers/adamw.h"
 
 struct muon_rule {
-    enum { kAdamw, kDirection, kScale, kApply };         // stages; all but kAdamw belong to muon_matrix
+    // All stages but kAdamw belong to muon_matrix. In kDirection and kScale `w` is its scratch memory: kDirection
+    // writes the direction there, kScale divides it by its norm.
+    enum { kAdamw, kDirection, kScale, kApply };
     static constexpr int kState[] = {2, 1, 0, 0};
     enum { kMomentum = adamw_rule::kValues, kMatrixLr };
 

@@ -24,11 +24,14 @@
 #define RULE static inline __attribute__((always_inline))
 #endif
 
-// One row of a table of functions f<RULE, STAGE>: all stages of one optimizer. It stands in X of OPTIMIZERS(X).
+// One row of a table of functions f<RULE, STAGE>: all stages of one optimizer. It stands in X of OPTIMIZERS(X), which
+// is X(adamw) X(sgd) X(muon) (build/optimizers.h).
 #define OPTIMIZER_STAGES(f, name) {f<name##_rule, 0>, f<name##_rule, 1>, f<name##_rule, 2>, f<name##_rule, 3>}
 constexpr int kMaxStages = 4;
 
-#ifndef ISA         // a file for one instruction set must not define inline functions that other files share
+// kernels/cpu compiles this file once per instruction set, with ISA defined: it needs the rules only, and must not
+// define inline functions that other files share.
+#ifndef ISA
 
 // A hyperparameter: an option, its default, and what other trainers call it, for "did you mean". tuning: its default
 // with --init; 0: the same.

@@ -11,14 +11,14 @@
 
 struct CheckpointFiles;             // src/checkpoint/checkpoint.h
 
-// ---- where shape, weights, tokenizer and data come from: init.cpp, model_files.cpp
+// ---- where shape, weights, tokenizer and data come from: init.cpp, weights.cpp, model_files.cpp
 
 struct Init;                        // init.h: the model of --init, or the checkpoint of a resume, without its weights
 
 // Reads --init, and puts model and shape into the options. kExitUsage if a given one differs.
 std::shared_ptr<Init> init_of_options(Options* options, Comm* comm);
-// Rank 0 reads config.json and tokenizer.json of the checkpoint to resume, and broadcasts them: other hosts may lack
-// the folder. kExitBadContent if its sizes are not those of the saved options. Collective.
+// Rank 0 reads config.json, tokenizer.json and the files beside them in the checkpoint to resume, and broadcasts them:
+// other hosts may lack the folder. kExitBadContent if its sizes are not those of the saved options. Collective.
 std::shared_ptr<Init> init_of_run(const std::string& checkpoint, const Options& options, Comm* comm);
 const std::string& init_folder(const Init& init);       // the folder or file with its weights; "": fresh weights
 // Returns the options of open_data. On a resume --tokenizer comes from the saved options and is not "given", so one
@@ -30,7 +30,8 @@ void load_first_weights(float* weights, const Arena& arena, const Options& optio
 // Returns the sampler, which decides the order of the data. micro_batches: of a step, over all ranks.
 Sampler data_order(const Options& options, uint64_t samples, int micro_batches);
 
-// Returns config.json. Its bos token begins a text, its eos token ends one, or with conversations a turn.
+// Returns config.json. bos_token_id is the token before a text; eos_token_id is the token after a text, or after a turn
+// if the data are conversations.
 std::string model_config_json(const ModelInfo* info, const Shape& shape, const Data& data, const Init& init);
 
 // With --lora adds to a checkpoint's files that its weights are adapters of the model in init.folder. Rank 0.

@@ -1,4 +1,4 @@
-// common.h -- errors, exit codes, small text helpers, limits of options; everything includes it.
+// common.h -- errors, exit codes, small text helpers, limits of options.
 //
 // An error is thrown where it is found and printed once, in main, as one line on stderr:
 //
@@ -23,7 +23,7 @@ enum ExitCode {
     kExitPeer = 69,                             // another rank is lost or stuck
     kExitWrite = 74,                            // a write failed
     kExitStopped = 75,                          // stopped on request, saved; run again to go on
-    kExitDisagree = 80,                         // the replicas disagree
+    kExitDisagree = 80,                         // ranks disagree: on options, data, or what they have computed
 };
 
 struct Error {

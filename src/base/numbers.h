@@ -43,9 +43,10 @@ struct Dropout {
     const StepState* state; // seed and step
 };
 
-// The order in which terms are added. kBalanced: a balanced binary tree, for terms that are sums over equal numbers of
-// replicas. kNested: terms[0] + (terms[1] + (...)), which ddp.cpp uses inside a rank: there a term is a sum over as
-// many replicas as all terms after it together.
+// The order in which terms are added. kBalanced: a balanced binary tree, for terms that are sums over equal numbers
+// of replicas. kNested: terms[0] + (terms[1] + (...)), which ddp.cpp uses inside a rank. There the terms are sums
+// over 4, 2, 1 and 1 replicas, for example: each term but the last covers the number of replicas that all later ones
+// cover.
 enum class Tree { kBalanced, kNested };
 
 // ---- random numbers, as a function of a key and an index, not as a stream

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-struct Error;                           // base/common.h
+struct Error;                           // src/base/common.h
 
 // What the launcher says about this process, before it has talked to any other.
 struct World {

@@ -65,7 +65,8 @@ struct DataOptions {
     std::string data = {}, val_data = {};   // paths; empty: the built-in stories
     std::string tokenizer = {};             // as --tokenizer; empty: init_tokenizer, else byte for text
     std::string chat_template = {};         // as --chat-template
-    // The model to start from has its tokenizer.json at init_path. The others are texts of its files, or empty.
+    // The model to start from has its tokenizer.json at init_path. The other init_ strings hold the contents of its
+    // files, or are empty.
     std::string init_path = {}, init_tokenizer = {}, init_tokenizer_config = {}, init_chat_template = {};
     std::string init_generation_config = {};
     std::string prompt = {}, task = {};     // as --prompt and --task
@@ -92,7 +93,7 @@ struct Vocabulary {
     std::vector<std::pair<std::string, std::string>> files = {};    // names and contents
 
     bool has_text() const { return !bytes.empty(); }
-    // Returns a token's bytes. Control tokens have none; neither have ids that are none.
+    // Returns a token's bytes. Control tokens and unused ids give an empty string.
     std::string_view text(int token) const {
         return size_t(token) < bytes.size() ? bytes[size_t(token)] : std::string_view();
     }

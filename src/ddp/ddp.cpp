@@ -32,7 +32,8 @@ static std::vector<size_t> possible_cuts(const Ddp* ddp) {
     return cuts;
 }
 
-// Cuts [first, last) into a slice per owner that brings its load nearest to an equal share of all cut so far.
+// Cuts the range from cuts[first] to cuts[last] into one slice per rank. load[i] counts the elements of slice i in all
+// buckets so far. Each slice takes elements until its load is nearest to what all slices hold on average.
 static std::vector<size_t> cut_slices(const std::vector<size_t>& cuts, size_t first, size_t last,
                                       std::vector<size_t>* load) {
     const size_t share = (cuts.back() - cuts[first]) / load->size();
@@ -90,13 +91,14 @@ void gather_hosts(const Bucket& bucket, void* array, size_t unit_bytes) {
 
 static StateArray create_state(Ddp* ddp, const std::string& name) {
     const char* const what = name.empty() ? "fp32 weights" : name.c_str();
-    size_t own = kUnit;
+    size_t own = kUnit;                         // more than 0, for a rank without a piece
     for (const Piece& p : ddp->pieces) own += p.range.size();
     float* const host = name.empty() && kMastersAreWeights ? reinterpret_cast<float*>(ddp->weights)
         : comm_shared<float>(ddp->comm, ddp->arena->n, what);
     return {name, host, kOnGpu ? device<float>(own, what) : host};
 }
 
+// OPTIMIZERS(X), of build/optimizers.h, is X(adamw) X(sgd) X(muon).
 #define X(name) name##_matrix,
 static MatrixRule* const kMatrixRules[] = {OPTIMIZERS(X)};
 #undef X
@@ -216,8 +218,8 @@ int ddp_spare_multiprocessors(const Ddp* ddp, int i) {
     return i == 0 || (last && ddp->overlap) ? ddp->transport.multiprocessors : 0;
 }
 
-// The previous step's all-gather comes behind all of its updates: once a bucket's weights have arrived, gradients may
-// be overwritten.
+// The communication stream runs all updates of a step before its first all-gather, and updates read the gradients. So
+// backward may overwrite gradients once a bucket's weights have arrived.
 void ddp_weights_needed(Ddp* ddp, int first, int last) {
     if (first == last) return;
     const size_t begin = span(*ddp->arena, first).begin, end = span(*ddp->arena, last - 1).end;
@@ -233,9 +235,9 @@ void ddp_settle(Ddp* ddp) {
 
 static int batches_of_replica(const Ddp* ddp) { return ddp->micro_batches / ddp->own_replicas; }
 
-// The buffers are a binary counter of replicas. A 1 bit of value v in a replica's number is a buffer with the sum of v
-// earlier replicas; the replica fills the next buffer. When it is done, each trailing 1 bit is a carry: its buffer and
-// all behind it become one sum.
+// The buffers are a binary counter of replicas. Replica r writes buffer number popcount(r); each buffer before that
+// one holds the sum of v earlier replicas, where v is the value of a 1 bit of r. Let c be the number of trailing 1
+// bits of r: the carries. After replica r, the last c + 1 buffers are added into the first of them.
 //
 //     replica  fills  then holds [0]   [1]  [2]  [3]
 //     0 = 000   [0]              0
@@ -252,7 +254,7 @@ float* ddp_grads(Ddp* ddp, int i) {
 
 bool ddp_accumulates(const Ddp* ddp, int i) { return i % batches_of_replica(ddp) > 0; }
 
-void ddp_accumulate(Ddp* ddp, int i) {
+void ddp_sum_replicas(Ddp* ddp, int i) {
     const unsigned replica = unsigned(i / batches_of_replica(ddp));
     if (i == 0) ddp_fault(ddp, "bwd", ddp_grads(ddp, 0), ddp->arena->n);
     event_record(ddp->batch_done[i], nullptr);
@@ -271,7 +273,7 @@ static void add_terms(Ddp* ddp, Tree tree, Range to, const std::vector<const flo
     tree_reduce(x->gradients + to.begin, partials, terms.data(), int(terms.size()), tree, to.size(), ddp->stream);
 }
 
-// Adds the last replica's buffer and those that ddp_accumulate has left, in all of the bucket.
+// Adds the last replica's buffer and those that ddp_sum_replicas has left, in all of the bucket.
 static void reduce_inside_rank(Ddp* ddp, const Bucket& bucket) {
     std::vector<const float*> buffers;
     for (const float* grads : ddp->grads) buffers.push_back(grads + bucket.whole().begin);

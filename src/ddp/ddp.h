@@ -77,7 +77,8 @@ void ddp_destroy(Ddp* ddp);
 void ddp_broadcast_state(Ddp* ddp);         // gives every rank rank 0's state; sets the weights
 void ddp_gather_state(Ddp* ddp);            // makes `host` of each state array complete on every host
 
-// The step, in this order. i counts this rank's micro-batches in it.
+// The step, in this order; src/app/executor.cpp calls the two that prepare a launch. i counts this rank's
+// micro-batches.
 void ddp_begin(Ddp* ddp);
 void ddp_rewind(Ddp* ddp);      // makes bucket 0 the next one: before each try to enqueue or capture the step's work
 // Returns how many multiprocessors micro-batch i's kernels leave to communication: the first runs beside the all-gather
@@ -87,7 +88,7 @@ void ddp_weights_needed(Ddp* ddp, int first, int last);     // the main stream w
 float* ddp_grads(Ddp* ddp, int i);                          // (n)  the buffer of micro-batch i's replica
 bool ddp_accumulates(const Ddp* ddp, int i);                // true if i is not its replica's first: "+=", not "="
 void ddp_gradients_ready(Ddp* ddp, int first);              // tensors from `first` on are final: starts their buckets
-void ddp_accumulate(Ddp* ddp, int i);                       // after micro-batch i: adds replicas that are complete
+void ddp_sum_replicas(Ddp* ddp, int i);                     // after micro-batch i: adds replicas that are complete
 void ddp_reduce_scatter(Ddp* ddp);                          // starts the other buckets; a CPU waits for all of them
 void ddp_clip_grad_norm(Ddp* ddp, StepState* state, double* norm, double clip);     // see clip_scale
 void ddp_update(Ddp* ddp, const StepState* state);          // updates this rank's slices

@@ -3,8 +3,8 @@
 //     transport_host.cpp   CPUs: shared memory between the ranks of a host, TCP between hosts
 //     transport_gpu.cpp    GPUs: NCCL
 //
-// Both feed the same tree reductions, so the bits do not depend on the transport. Every rank makes the same calls, in
-// the same order.
+// Both feed the same tree reductions, so the bits do not depend on the transport (with --reduce nccl they do). Every
+// rank makes the same calls, in the same order.
 #pragma once
 #include <functional>
 #include <string>

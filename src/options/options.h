@@ -25,7 +25,7 @@ struct Options {
     std::map<std::string, double> hyper;    // the optimizer's, by option name; complete after resolve_options
     double lr = 0, final_lr_frac = 0, grad_clip = 1;
     uint64_t seed = 1337;
-    std::string device = "auto", dtype = "auto", reduce = "ordered";    // main resolves dtype
+    std::string device = "auto", dtype = "auto", reduce = "ordered";    // choose_backend resolves dtype
     int threads = 0, np = 0, max_restarts = 3, recompute = 0;           // np 0: this process is one rank
     bool elastic = false, overlap = true, graph = true;
     int64_t audit_every = 500;
@@ -46,7 +46,7 @@ struct Options {
     std::string program = "./train_gpt";    // argv[0]
     std::vector<std::string> argv;      // argv[1] and after
     bool is_given(const std::string& name) const;
-    bool freezes() const { return lora.rank > 0; }     // the weights of --init stay; what is trained is beside them
+    bool freezes() const { return lora.rank > 0; }     // with --lora the model's weights do not change
     int64_t micro_batches() const { return total_batch_size / (int64_t(batch_size) * shape.T); }    // of a step
 };
 

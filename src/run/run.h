@@ -120,7 +120,8 @@ void report_saved(Reporter* r, int64_t step, const std::string& folder, double s
 // Prints the last lines, writes the "done" event. Their time covers all attempts of a supervised job.
 void report_end(Reporter* r, int64_t step, int code, const std::string& why);
 void report_failure(Reporter* r, int64_t step);         // in a catch: report_end with its code and text; r may be null
-// Says that no step is left to do, and returns the exit code.
+// After a set_up that starts no step: says so, unless it was --dry-run; sets `latest` and `best` of a finished run, or
+// removes the new folder. Returns the exit code.
 int report_nothing_to_do(const Options& options, const Run& run, const RunProgress& at);
 
 // ---- when it saves, what state.json contains, what follows a failed save: checkpoints.cpp
