@@ -10,7 +10,8 @@ trap 'rm -rf "$tmp"' EXIT
 
 # A name without a folder is in the folder of the name before it.
 sed -n '/^| file | minutes/,/^$/p' README.md | grep '^| `' | cut -d'|' -f2 | grep -o '`[^`]*`' | tr -d '`' |
-    awk -F/ '/\// { folder = $0; sub("[^/]*$", "", folder); print; next } { print ($0 == "train_gpt.cu" ? "" : folder) $0 }' \
+    awk '/\// { folder = $0; sub("[^/]*$", "", folder); print; next }
+        { print ($0 == "train_gpt.cu" ? "" : folder) $0 }' \
         >"$tmp/listed"
 xargs sed -n 's/^#include "\(.*\)"/\1/p' <"$tmp/listed" | grep -v '^build/' | sort -u | grep -vxFf "$tmp/listed" || true
 # The optimizers come by a list that the build writes.
