@@ -81,12 +81,12 @@ uint32_t weights_checksum(const Init& init) {
 
 std::shared_ptr<Init> init_of_options(Options* o, Comm* comm) {
     if (o->init.empty()) return std::make_shared<Init>();
-    const Init init = init_of_path(o->init, [comm] { comm_progress(comm, -1, "importing --init"); });
+    Init init = init_of_path(o->init, [comm] { comm_progress(comm, -1, "importing --init"); });
     if (o->freezes() && !init.adapter.empty())
         die(kExitUsage, "--lora: %s: got an adapter, want a whole model; build/export --merge --hf DIR makes one",
             o->init.c_str());
     options_take_model(o, *init.config.info, init.config.shape);
-    return std::make_shared<Init>(init);
+    return std::make_shared<Init>(std::move(init));
 }
 
 std::shared_ptr<Init> init_of_run(const std::string& checkpoint, const Options& o, Comm* comm) {
@@ -103,7 +103,7 @@ std::shared_ptr<Init> init_of_run(const std::string& checkpoint, const Options& 
         if (o.model == init.config.info->name && has != want)
             die_content(config + ": " + key.option, format("%g", has), format("%g as in the run's config.json", want));
     }
-    return std::make_shared<Init>(init);
+    return std::make_shared<Init>(std::move(init));
 }
 
 const std::string& init_folder(const Init& init) { return init.folder; }
