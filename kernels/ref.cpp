@@ -56,8 +56,9 @@ static real dropped(const Dropout& d, uint64_t i) {
 // --------------------------------------------------------------------------------------------------- the order of sums
 //
 // Float addition is not associative: the order decides the bits. Most sums take their terms in order, because fast code
-// computes many such sums side by side. Some kinds of sums have another order, which the numbers
-// below fix; the width of a vector, caches and threads do not change it. sum_in_order, tree_reduce: see kernels.h.
+// computes many such sums side by side. Some kinds of sums have another order, which the numbers below
+// fix. The width of a vector, caches and threads do not change it. kernels.h gives that of sum_in_order and
+// tree_reduce.
 
 constexpr int kSums = 64;                   // partial sums along a row: of channels, or of a vocabulary
 constexpr int kFewRows = 4;                 // a product with weight^T of at most this many rows: sums along a row
@@ -460,8 +461,8 @@ void attention_backward(floatX* dqkv, float* delta, const floatX* dout, const fl
 // GPUs give the same bits for these operations, too, because the replicas' agreement depends on them. So `ref64` also
 // computes them in float, in the order that kernels.h gives.
 
-// Float addition is not associative: the order decides the bits. The sums of 4, 2, 1 and 1
-// replicas that one rank holds, added by kNested, go through the same additions as 8 replicas on 8 ranks by kBalanced.
+// Float addition is not associative: the order decides the bits. The sums of 4, 2, 1 and 1 replicas that
+// one rank holds, added by kNested, go through the same additions as 8 replicas on 8 ranks by kBalanced.
 static float sum_terms(const float* const* terms, int count, Tree tree, size_t i) {
     if (count == 1) return terms[0][i];
     const int first = tree == Tree::kBalanced ? count / 2 : 1;

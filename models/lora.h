@@ -38,8 +38,7 @@ void place_adapters(Model* m, Layout& place);               // lays out the work
 void attach_adapters(Model* m);                             // connects them to the table's weights
 
 // out = x + scale y    (n); out may be x or y; a null x counts as 0
-void add_scaled(floatX* out, const floatX* x, float scale, const floatX* y, size_t n,
-                Stream stream = nullptr);
+void add_scaled(floatX* out, const floatX* x, float scale, const floatX* y, size_t n, Stream stream = nullptr);
 
 }  // namespace BACKEND
 #endif

@@ -62,7 +62,7 @@ struct Weight {
     floatX* at = nullptr;
     int rows = 0, cols = 0;                 // a vector has one row
     const Adapters* adapters = nullptr;     // null: this tensor has no adapter
-    size_t adapter_a = 0, adapter_b = 0;     // where the adapter's matrices A and B begin in adapters->weights
+    size_t adapter_a = 0, adapter_b = 0;    // where the adapter's matrices A and B begin in adapters->weights
     operator const floatX*() const { return at; }
 };
 

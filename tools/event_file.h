@@ -16,7 +16,7 @@
 #include "src/base/common.h"
 #include "src/base/file.h"
 #include "src/run/log.h"
-#include "src/run/run.h"
+#include "src/run/report.h"
 
 namespace event_file {
 

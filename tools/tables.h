@@ -12,9 +12,10 @@ constexpr size_t kRows = 20;            // about, in a table of numbers
 constexpr size_t kSamples = 40, kEvents = 200;  // the newest ones are shown
 
 std::string number(double x, const char* form = "%.4f") { return std::isfinite(x) ? format(form, x) : "–"; }
-std::string whole(double x) { return std::isfinite(x) && x >= 0 ? with_commas(uint64_t(x)) : "–"; }
+// A number that a file gives without sense, such as 1e40 tokens, is not shown.
+std::string whole(double x) { return x >= 0 && x < 1e18 ? with_commas(uint64_t(x)) : "–"; }
 std::string duration(double seconds) {
-    if (!std::isfinite(seconds)) return "–";
+    if (!(std::fabs(seconds) < 1e12)) return "–";
     if (seconds < 100) return format("%.1f s", seconds);
     const long long s = llround(seconds), h = s / 3600;
     return h ? format("%lld:%02lld:%02lld h", h, s / 60 % 60, s % 60) : format("%lld:%02lld min", s / 60, s % 60);

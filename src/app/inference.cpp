@@ -1,4 +1,4 @@
-// inference.cpp -- see inference.h.
+// inference.cpp -- runs a model forward: losses of data, continued texts and answers (app.h).
 #include "src/app/app.h"
 #include <algorithm>
 #include "src/base/utf8.h"

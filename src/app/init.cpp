@@ -89,7 +89,7 @@ std::shared_ptr<Init> init_of_options(Options* o, Comm* comm) {
         die(kExitUsage, "--lora: %s: got an adapter, want a whole model; build/export --merge --hf DIR makes one",
             o->init.c_str());
     options_take_model(o, *init.config.info, init.config.shape);
-    return std::make_shared<Init>(init);
+    return std::make_shared<Init>(std::move(init));
 }
 
 std::shared_ptr<Init> init_of_run(const std::string& checkpoint, const Options& o, Comm* comm) {
@@ -105,7 +105,7 @@ std::shared_ptr<Init> init_of_run(const std::string& checkpoint, const Options& 
         if (o.model == init.config.info->name && has != want)
             die_content(config + ": " + key.option, format("%g", has), format("%g as in the run's config.json", want));
     }
-    return std::make_shared<Init>(init);
+    return std::make_shared<Init>(std::move(init));
 }
 
 const std::string& init_folder(const Init& init) { return init.folder; }

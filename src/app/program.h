@@ -19,7 +19,7 @@ struct Backend {
     bool gpu;
     const char* dtype;                  // storage type of weights and activations
     int (*devices)();                   // how many answer
-    bool (*storage_is_fast)();                  // the device is fast with this type: --dtype auto takes it
+    bool (*storage_is_fast)();          // the device is fast with this type: --dtype auto takes it
 };
 
 // The main function of a program: calls start and returns its exit code. An error ends the process here, with a line

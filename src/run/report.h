@@ -1,4 +1,5 @@
-// report.h -- the state of a run's reports.
+// report.h -- what the files of src/run share: the state of a run's reports, and what the reports and saves do with its
+// folder.
 #pragma once
 #include <memory>
 #include "src/base/tools.h"
@@ -20,3 +21,13 @@ struct Reporter : RunFacts {
 // loss of guessing; or the rise is more than a quarter of the fall since the first step, and more than three times the
 // 90th percentile of the changes from step to step.
 std::string loss_spike(LossPoints losses, double guess);
+
+// Finds the run's folder again if it was moved, and says so. kExitWrite: it was deleted, or another run has it.
+void report_place(Reporter* r, int64_t step);
+void report_saved(Reporter* r, int64_t step, const std::string& folder, double stall_seconds, double write_seconds);
+
+// Makes and locks ckpt/ in the run's folder, for this process. kExitWrite: another run uses it, or its disk is missing.
+void claim_checkpoints(const Run& run);
+void empty_run(const Run& run);         // --force: removes the old run, once nothing more can be refused
+std::vector<std::string> event_files(const std::string& folder);    // for TensorBoard; their paths, sorted
+void name_last(const std::string& folder);      // links runs/last to a folder in runs/; failures are ignored

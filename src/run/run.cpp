@@ -1,5 +1,5 @@
 // run.cpp -- the run folder, its lock, agreement between ranks, requests by signal.
-#include "src/run/run.h"
+#include "src/run/report.h"
 #include <algorithm>
 #include <atomic>
 #include <bit>
@@ -23,6 +23,17 @@ const std::string& Run::folder() const { return lock ? lock->held : out_dir; }
 const std::string& Run::shown() const { return lock ? lock->path : out_dir; }
 
 namespace {
+
+// Returns the run folder that `path` means: itself, or the run that it is a checkpoint of; "" if it is neither.
+std::string run_of(const std::string& path) {
+    const std::string folder = checkpoint_named(path);
+    if (file_exists(path_join(folder, "config.json")) && is_directory(path_join(folder, "ckpt"))) return folder;
+    if (file_exists(path_join(folder, "metrics.jsonl"))) return folder;
+    const std::string run = path_join(folder, "../..");          // OUT/ckpt/step_N
+    if (!file_exists(path_join(folder, "state.json")) || !file_exists(path_join(run, "config.json"))) return "";
+    const size_t slash = folder.rfind("/ckpt/");
+    return slash == std::string::npos ? run : folder.substr(0, slash);
+}
 
 // Returns what a path contributes to a run's name: at most 32 letters, digits, - and dots, with _ for other characters.
 std::string name_of(const std::string& path) {
@@ -167,16 +178,6 @@ void check_folder(Run* run, const Options& o, const std::string& model) {
 }
 
 }  // namespace
-
-std::string run_of(const std::string& path) {
-    const std::string folder = checkpoint_named(path);
-    if (file_exists(path_join(folder, "config.json")) && is_directory(path_join(folder, "ckpt"))) return folder;
-    if (file_exists(path_join(folder, "metrics.jsonl"))) return folder;
-    const std::string run = path_join(folder, "../..");          // OUT/ckpt/step_N
-    if (!file_exists(path_join(folder, "state.json")) || !file_exists(path_join(run, "config.json"))) return "";
-    const size_t slash = folder.rfind("/ckpt/");
-    return slash == std::string::npos ? run : folder.substr(0, slash);
-}
 
 bool merge_options_of(const std::string& path, Options* options) {
     const std::string run = run_of(path), config = path_join(run, "config.json");

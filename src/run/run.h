@@ -34,15 +34,8 @@ Run find_run(Options* options, Comm* comm);
 // --init may name another one, such as its run's. Throws kExitUsage, kExitWrite. Collective.
 void claim_run(Run* run, Options* options, const std::string& model, Comm* comm);
 void unclaim_run(const Run& run);       // removes the folder if this start made it and left it empty
-// Makes and locks ckpt/ in the run's folder, for this process. kExitWrite: another run uses it, or its disk is missing.
-void claim_checkpoints(const Run& run);
-void empty_run(const Run& run);         // --force: removes the old run, once nothing more can be refused
-std::vector<std::string> event_files(const std::string& folder);    // for TensorBoard; their paths, sorted
-void name_last(const std::string& folder);      // links runs/last to a folder in runs/; failures are ignored
 
-// Returns the run folder that `path` means: itself, or the run that it is a checkpoint of; "" if it is neither.
-std::string run_of(const std::string& path);
-// Merges the saved options of run_of(path); returns false if there are none.
+// Merges the saved options of the run that `path` is, or is a checkpoint of; returns false if there are none.
 bool merge_options_of(const std::string& path, Options* options);
 
 // All ranks must have the same named values: kExitDisagree names the first that differs, and its rank. Collective.
@@ -107,8 +100,6 @@ std::shared_ptr<Reporter> reporter_create(const RunFacts& facts);
 
 // Calls empty_run, opens the log, prints the header and writes config.json.
 void report_begin(Reporter* r, const RunProgress& at);
-// Finds the run's folder again if it was moved, and says so. kExitWrite: it was deleted, or another run has it.
-void report_place(Reporter* r, int64_t step);
 void report_step(Reporter* r, const StepStats& stats);
 void report_warning(Reporter* r, int64_t step, const std::string& message);
 void report_score(Reporter* r, int64_t step, double loss, double bpb, bool best);
@@ -116,7 +107,6 @@ void report_task(Reporter* r, int64_t step, const TaskScore& score);
 using Print = std::function<void(const std::string&)>;
 // Prints what generate() passes on as it comes, unless a stop is requested; generate() returns all of it.
 void report_sample(Reporter* r, int64_t step, const std::function<std::string(const Print&)>& generate);
-void report_saved(Reporter* r, int64_t step, const std::string& folder, double stall_seconds, double write_seconds);
 // Prints the last lines, writes the "done" event. Their time covers all attempts of a supervised job.
 void report_end(Reporter* r, int64_t step, int code, const std::string& why);
 void report_failure(Reporter* r, int64_t step);         // in a catch: report_end with its code and text; r may be null

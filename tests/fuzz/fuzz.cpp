@@ -14,6 +14,7 @@
 #include <new>
 #include "models/config.h"
 #include "models/llama.h"
+#include "src/data/vocabulary.h"
 #include "src/run/log.h"
 #include "src/app/adapter.h"
 #include "src/options/options.h"

@@ -27,7 +27,12 @@ hold() {
     pid=$!
     await grep -q 'LOCKSTEP_FAULT fires' "$tmp/$out.log"
 }
-release() { rm -f "$tmp/hold"; wait $pid; code=$?; [ $code -eq "${1:-0}" ] || { echo "exit code $code"; return 1; }; }
+release() {
+    rm -f "$tmp/hold"
+    wait $pid
+    code=$?
+    [ $code -eq "${1:-0}" ] || { echo "exit code $code"; tail -n 2 "$tmp/$out.log"; return 1; }
+}
 
 check golden $train $job --steps 20 --save-every 5 --keep 0 --out-dir "$tmp/golden"
 

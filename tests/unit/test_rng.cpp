@@ -102,7 +102,7 @@ TEST(no_repeats) {
     EXPECT(seen.size() == n, "%zu of %zu are repeats", n - seen.size(), n);
 }
 
-// ------------------------------------------------------------------------------------------------------- schedule.h
+// ------------------------------------------------------------------------------------------------------ schedule.cpp
 
 static const std::string_view kKinds[] = {"cosine", "linear", "constant", "wsd"};
 static void expect_fraction(double got, double want, const char* what) {
