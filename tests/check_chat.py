@@ -72,11 +72,6 @@ TEMPLATES = {
         "-%}{{ '[INST] ' "
         "+ ns.system + message['content'] + ' [/INST]' }}{%- set ns.system = '' -%}{%- else -%}" + ON +
         "{{ ' ' + message['content'] + eos_token }}" + OFF + "{%- endif -%}{%- endfor -%}",
-    "macro": "{% macro turn(role) %}<|im_start|>{{ role }}{{ '\n' }}{% endmacro %}{% for message in messages %}"
-        "{{ turn(message.role) }}{% if message.role == 'assistant' %}" + ON + "{{ message.content ~ "
-        "'<|im_end|>' }}" + OFF +
-        "{% else %}{{ message.content ~ '<|im_end|>' }}{% endif %}{{ '\n' }}{% endfor %}{% if add_generation_prompt %}"
-        "{{ turn('assistant') }}{% endif %}",
     "thoughts": "{%- set ns = namespace(last=0) %}\n{%- for message in messages %}\n{%- if message.role == 'user' %}"
         "{%- set ns.last = loop.index0 %}{%- endif %}\n{%- endfor %}\n{%- for message in messages %}\n{%- if "
         "message.role == "

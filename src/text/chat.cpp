@@ -291,13 +291,13 @@ ChatTemplate choose_chat_template(const std::string& option, const std::string& 
     const std::string what = folder + ": chat_template";
     auto form = std::make_shared<Jinja>(jinja, what, variables);
     for (const char* name : {"bos_token", "eos_token"})
-        if (tokenizer_config.empty() && form->reads(name))
+        if (tokenizer_config.empty() && jinja.find(name) != jinja.npos)
             die_content(what, name,
                         "a tokenizer_config.json, which says what that is; or give --chat-template chatml or "
                         "llama3");
     std::string key = jinja;
     for (const auto& [name, text] : variables)          // the others change with training, and nothing that it writes
-        if (form->reads(name)) key += " " + name + " " + text;
+        if (jinja.find(name) != jinja.npos) key += " " + name + " " + text;
     return {form, jinja, key, variables["bos_token"], variables["eos_token"]};
 }
 

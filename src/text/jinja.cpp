@@ -1,51 +1,52 @@
-// jinja.cpp -- see jinja.h. Grammar and precedences are those of Jinja 3.1. There is no tree: a rendering walks through
-// the tokens. It is `live` where it computes; elsewhere it only goes past. A first walk, never live, finds all faults
-// of grammar, and where each expression and each block ends, so that a rendering jumps over what is not live.
+// jinja.cpp -- see jinja.h. Grammar and precedences are those of Jinja 3.1.
 #include "src/text/jinja.h"
 #include <algorithm>
 #include "src/base/common.h"
 #include "src/base/json.h"
+#include "src/base/words.h"
 #include "src/text/unicode.h"
 
 using Text = std::u32string;
 using View = std::u32string_view;
 
-struct JinjaToken {
-    enum Kind { end, data, name, string, number, sign } kind = end;
-    std::string text = {};                      // of a name, number or sign: "{{", "{%", "}}" and "%}" are signs
-    Text s = {};                                // of a string or of data; the same as text
+// A part of a template: an expression, a statement or a block. An expression is a value and the steps that follow it
+// from left to right: a member, a call, a filter, a test, or an operator with its other operand.
+struct JinjaNode {
+    std::string op;                             // "name", "[", "+", "if", ...
+    Text s = {};                                // of a text, or a name
     int line = 1;
-    size_t past = 0, condition = 0;             // begins an expression or block: its end, the "if" behind an expression
+    std::vector<JinjaNode> parts = {}, steps = {};
+    std::string name() const { return text_of(s); }
 };
 
 namespace {
 
-using Token = JinjaToken;
+using Node = JinjaNode;
+struct Member;
+using Members = std::vector<Member>;
 
 struct Value {
-    enum Kind { undefined, none, boolean, integer, string, list, dict, function } kind = undefined;
-    int64_t n = 0;                              // of a boolean or integer; of a macro the token of its "(";
-                                                // of a dict 1 if it is a namespace
-    int depth = 0;                              // levels of lists and dicts
+    enum Kind { undefined, none, boolean, integer, string, list, dict, space, function } kind = undefined;
+    int64_t n = 0;                              // of a boolean or integer
     Text s = {};                                // of a string; the name of a function or of what is undefined
-    std::shared_ptr<std::vector<Value>> items = {};     // of a list or a dict
-    std::shared_ptr<std::vector<Text>> keys = {};       // of a dict, for each item
+    std::shared_ptr<Members> items = {};        // of a list, a dict, or a namespace, which is a dict that changes
 
-    Value(Kind k = undefined, Text text = {}, int64_t number = 0) : kind(k), n(number), s(std::move(text)) {}
+    Value(Kind k = undefined, Text text = {}) : kind(k), s(std::move(text)) {}
     Value(bool b) : kind(boolean), n(b) {}
     Value(int64_t i) : kind(integer), n(i) {}
     Value(Text text) : kind(string), s(std::move(text)) {}
-    Value(std::vector<Value> all) : kind(list), items(std::make_shared<std::vector<Value>>(std::move(all))) {
-        for (const Value& v : *items) depth = std::max(depth, v.depth + 1);
-    }
+    Value(Kind k, Members all);
     bool is_number() const { return kind == boolean || kind == integer; }
-    int64_t size() const { return int64_t(kind == string ? s.size() : items ? items->size() : 0); }
+    int64_t size() const;
     explicit operator bool() const { return kind == function || (is_number() ? n != 0 : kind != undefined && size()); }
 };
-const char* const kKinds[] = {"undefined", "none", "a boolean", "a number", "a text", "a list", "a dict", "a function"};
+const char* const kKinds[] = {"undefined", "none", "a boolean", "a number", "a text",
+                              "a list", "a dict", "a namespace", "a function"};
 
-struct Argument { std::string name; Value value; };             // its name is empty in most calls
-using Arguments = std::vector<Argument>;
+struct Member { Text key; Value value; };       // the key is empty in a list, and of most arguments
+
+Value::Value(Kind k, Members all) : kind(k), items(std::make_shared<Members>(std::move(all))) {}
+int64_t Value::size() const { return int64_t(kind == string ? s.size() : items ? items->size() : 0); }
 
 bool is_space(char32_t c) { return (c >= 0x1C && c <= 0x1F) || (c < kByte && char_class(c) == kSpace); }  // as Python
 bool is_digit(char32_t c) { return c >= '0' && c <= '9'; }
@@ -57,65 +58,51 @@ Text plain(Text text) {
     return text;
 }
 
-Value* find_member(const Value& dict, View key) {
-    for (size_t i = 0; dict.keys && i < dict.keys->size(); i++)
-        if (same((*dict.keys)[i], key)) return &(*dict.items)[i];
+Value* find_member(const Value& of, View key) {
+    if (of.items && of.kind != Value::list)
+        for (Member& m : *of.items)
+            if (same(m.key, key)) return &m.value;
     return nullptr;
 }
-Value dict_of(const Arguments& members) {
-    Value v(Value::dict);
-    v.items = std::make_shared<std::vector<Value>>();
-    v.keys = std::make_shared<std::vector<Text>>();
-    for (const Argument& member : members) {
-        v.keys->push_back(characters_of(member.name));
-        v.items->push_back(member.value);
-        v.depth = std::max(v.depth, member.value.depth + 1);
-    }
-    return v;
-}
 // Removes the characters of `set`, by default white space, from the left, the right or both ends.
-Text stripped(const Text& text, bool left, bool right, const Text* set = nullptr) {
-    const Text wanted = set ? plain(*set) : Text();
-    const auto goes = [&](char32_t c) { return set ? wanted.find(code_of(c)) != Text::npos : is_space(code_of(c)); };
+Text stripped(const Text& text, bool left, bool right, const Text& set = {}) {
+    const Text wanted = plain(set);
+    const auto goes = [&](char32_t c) { return set.empty() ? is_space(c) : wanted.find(c) != Text::npos; };
     size_t begin = 0, end = text.size();
-    while (left && begin < end && goes(text[begin])) begin++;
-    while (right && begin < end && goes(text[end - 1])) end--;
+    while (left && begin < end && goes(code_of(text[begin]))) begin++;
+    while (right && begin < end && goes(code_of(text[end - 1]))) end--;
     return text.substr(begin, end - begin);
 }
-std::vector<Value> split(const Text& text, const Text& separator) {
-    std::vector<Value> parts;
+Value split_at(const Text& text, const Text& separator) {
+    const Text all = plain(text), wanted = plain(separator);
+    Members parts;
     size_t at = 0;
-    for (size_t end; (end = plain(text).find(plain(separator), at)) != Text::npos; at = end + separator.size())
-        parts.emplace_back(text.substr(at, end - at));
-    parts.emplace_back(text.substr(at));
-    return parts;
+    for (size_t end; (end = all.find(wanted, at)) != Text::npos; at = end + wanted.size())
+        parts.push_back({{}, text.substr(at, end - at)});
+    parts.push_back({{}, text.substr(at)});
+    return {Value::list, parts};
 }
+
+[[noreturn]] void refuse_at(const std::string& what, int line, const std::string& got) {
+    die_content(what + ": line " + std::to_string(line), got, "what docs/guide.md says is read of Jinja; give "
+                "--chat-template chatml or llama3, which is then the template of the result, too");
+}
+
+// ---- a rendering
 
 struct Scope {
     std::map<std::string, Value> names;
     Scope* outer;
 };
 
-// A walk through the tokens.
-struct Walk {
+struct Rendering {
     const std::string& what;
-    std::vector<Token>& tokens;
-    Scope* root = nullptr;                      // of a rendering; null in the first walk
-    size_t work = 0;                            // that a rendering may still do
-    Scope* scope = root;
-    size_t at = 0;
-    bool reached = root != nullptr;             // false: in a branch that is not taken
-    enum { goes_on, leaves, skips } flow = goes_on;     // behind break and continue, up to the end of the loop's body
-    int depth = 0, loops = 0;
+    Scope* scope;
+    size_t work;                                // that it may still do
+    int line = 1;
     Text out = {};
 
-    bool live() const { return reached && flow == goes_on; }
-    const Token& now() const { return tokens[at]; }
-    [[noreturn]] void refuse(const std::string& got) const {
-        die_content(what + ": line " + std::to_string(now().line), got,
-                    "what docs/guide.md says is read of Jinja; give "
-                    "--chat-template chatml or llama3, which is then the template of the result, too");
-    }
+    [[noreturn]] void refuse(const std::string& got) const { refuse_at(what, line, got); }
     [[noreturn]] void refuse(const std::string& of, const Value& v) const {
         refuse(of + std::string(kKinds[v.kind]) + (v.kind == Value::undefined ? " " + text_of(v.s) : ""));
     }
@@ -123,112 +110,72 @@ struct Walk {
         if (amount > work) refuse("a loop or texts beyond any measure");
         work -= amount;
     }
-    struct Deeper {
-        Walk& walk;
-        explicit Deeper(Walk& w) : walk(w) {
-            if (++walk.depth > 100) walk.refuse("more than 100 levels");
-        }
-        ~Deeper() { walk.depth--; }
-    };
-
-    bool sees(std::string_view text, size_t ahead = 0) const {
-        const Token& t = tokens[std::min(at + ahead, tokens.size() - 1)];
-        return (t.kind == Token::name || t.kind == Token::sign) && t.text == text;
-    }
-    bool takes(std::string_view text) { return sees(text) && ++at; }
-    void want(const char* text) {
-        if (!takes(text)) refuse(now().text + " where " + text + " belongs");
-    }
-    std::string want_name() {
-        if (now().kind != Token::name) refuse("\"" + now().text + "\" where a name belongs");
-        return tokens[at++].text;
-    }
-
-    // ---- what is computed
-
     Text written(const Value& v) const {
-        constexpr const char32_t* kNames[] = {U"False", U"True"};
-        if (v.kind == Value::string || v.kind == Value::undefined) return v.kind == Value::string ? v.s : Text();
+        if (v.kind == Value::string) return v.s;
+        if (v.kind == Value::undefined) return {};
         if (v.kind == Value::none) return U"None";
-        if (v.kind == Value::boolean) return kNames[v.n];
+        if (v.kind == Value::boolean) return v.n ? U"True" : U"False";
         if (v.kind == Value::integer) return characters_of(std::to_string(v.n));
         refuse("as a text ", v);
     }
-    // Returns what a loop goes over: the items of a list, the keys of a dict, or the characters of a text.
-    std::vector<Value> elements(const Value& v) {
-        spend(10 * size_t(v.size()));
+    // Returns what a loop goes over: the items of a list, or the characters of a text.
+    Members elements(const Value& v) const {
         if (v.kind == Value::list) return *v.items;
-        if (v.kind == Value::dict) return {v.keys->begin(), v.keys->end()};
-        std::vector<Value> all;
         if (v.kind != Value::string && v.kind != Value::undefined) refuse("a loop over ", v);
-        for (const char32_t c : v.kind == Value::string ? v.s : Text()) all.emplace_back(Text(1, c));
+        Members all;
+        for (const char32_t c : v.kind == Value::string ? v.s : Text()) all.push_back({{}, Text(1, c)});
         return all;
     }
-    bool equal(const Value& a, const Value& b) {
-        spend(1);
+    bool equal(const Value& a, const Value& b) const {
         if (a.is_number() && b.is_number()) return a.n == b.n;
-        if (a.kind != b.kind || a.kind == Value::undefined) return a.kind == b.kind;
-        if (a.size() != b.size() || !same(a.s, b.s)) return false;
-        for (size_t i = 0; a.items && i < a.items->size(); i++) {
-            const Value* const other = a.keys ? find_member(b, (*a.keys)[i]) : &(*b.items)[i];
-            if (!other || !equal((*a.items)[i], *other)) return false;
-        }
-        return true;
+        if (a.kind != b.kind) return false;
+        if (a.kind > Value::string) refuse("a comparison of ", a);
+        return a.kind != Value::string || same(a.s, b.s);
     }
-    bool contains(const Value& all, const Value& part) {
+    bool contains(const Value& all, const Value& part) const {
         if (all.kind == Value::dict) return find_member(all, part.s);
-        if (all.kind == Value::string && part.kind == Value::string)
-            return plain(all.s).find(plain(part.s)) != Text::npos;
-        if (all.kind == Value::string) refuse("in a text ", part);
-        return std::ranges::any_of(elements(all), [&](const Value& v) { return equal(v, part); });
-    }
-    // Returns v, which becomes a part of another value: that must not be without end, or part of itself.
-    const Value& part(const Value& v) const {
-        if (v.depth > 50) refuse("more than 50 levels of lists");
-        if (v.kind == Value::dict && v.n) refuse("a namespace in another value");
-        return v;
+        if (all.kind != Value::string)
+            return std::ranges::any_of(elements(all), [&](const Member& m) { return equal(m.value, part); });
+        if (part.kind != Value::string) refuse("in a text ", part);
+        return plain(all.s).find(plain(part.s)) != Text::npos;
     }
     Value member(const Value& of, const Value& key) const {
         if (of.kind == Value::undefined) refuse("a member of ", of);
         if (const Value* const found = key.kind == Value::string ? find_member(of, key.s) : nullptr) return *found;
-        if (key.kind == Value::string && find_member(of, U"revindex")) refuse("loop." + text_of(key.s));
+        if (find_member(of, U"index0")) refuse("loop." + text_of(key.s));
         const int64_t i = key.n < 0 ? key.n + of.size() : key.n;
-        if (!key.is_number() || of.kind == Value::dict || i < 0 || i >= of.size()) return {Value::undefined, key.s};
-        return of.items ? (*of.items)[size_t(i)] : Value(Text(1, of.s[size_t(i)]));
+        if (!key.is_number() || of.kind >= Value::dict || i < 0 || i >= of.size()) return {Value::undefined, key.s};
+        return of.items ? (*of.items)[size_t(i)].value : Value(Text(1, of.s[size_t(i)]));
     }
-    // Returns of[begin:end:step] as Python cuts it, with a step of 1 or -1.
-    Value slice(const Value& of, const Value& begin, const Value& end, const Value& step) {
-        const int64_t size = of.size(), by = step.is_number() ? step.n : 1;
-        if ((of.kind != Value::string && of.kind != Value::list) || std::abs(by) != 1) refuse("a slice of ", of);
+    // Returns of[begin:end], or of[::-1].
+    Value slice(const Value& of, const Value& begin, const Value& end, const Value& step) const {
+        const bool turns = step.n == -1 && !begin.is_number() && !end.is_number();
+        if (of.kind != Value::list || (step.is_number() && !turns)) refuse("such a slice of ", of);
+        const int64_t size = of.size();
         const auto bound = [&](const Value& v, int64_t otherwise) {
-            const int64_t low = by < 0 ? -1 : 0;
-            return v.is_number() ? std::clamp(v.n < 0 ? v.n + size : v.n, low, low + size) : otherwise;
+            return v.is_number() ? std::clamp<int64_t>(v.n < 0 ? v.n + size : v.n, 0, size) : otherwise;
         };
-        spend(of.items ? 10 * size_t(size) : size_t(size));
-        Value cut = of.items ? Value(std::vector<Value>()) : Value(Text());
-        const int64_t to = bound(end, by < 0 ? -1 : size);
-        for (int64_t i = bound(begin, by < 0 ? size - 1 : 0); by * (to - i) > 0; i += by)
-            if (of.items) cut.items->push_back((*of.items)[size_t(i)]);
-            else cut.s += of.s[size_t(i)];
-        return cut;
+        const int64_t from = bound(begin, 0), to = std::max(from, bound(end, size));
+        Members items(of.items->begin() + from, of.items->begin() + to);
+        if (turns) std::ranges::reverse(items);
+        return {Value::list, items};
     }
-    Value joined(const Value& a, const std::string& op, const Value& b) {
-        if (op == "~" || (op == "+" && a.kind == Value::string && b.kind == Value::string)) {
-            Text text = written(a) + written(b);
-            spend(text.size());
-            return text;
-        }
-        const bool small = a.is_number() && b.is_number() && std::abs(a.n) < 1 << 30 && std::abs(b.n) < 1 << 30;
-        if (small && op == "+") return a.n + b.n;
-        if (small && op == "-") return a.n - b.n;
-        if (small && op == "%" && b.n > 0) return (a.n % b.n + b.n) % b.n;
-        refuse(kKinds[a.kind] + (" " + op + " "), b);
-    }
-    bool compared(const Value& a, const std::string& op, const Value& b) {
+    // Returns a op b, for all operators but "and" and "or".
+    Value joined(const Value& a, const std::string& op, const Value& b) const {
         if (op == "==" || op == "!=") return equal(a, b) == (op == "==");
         if (op == "in" || op == "not in") return contains(b, a) == (op == "in");
-        if (!a.is_number() || !b.is_number()) refuse(kKinds[a.kind] + (" " + op + " "), b);
-        return op == "<" ? a.n < b.n : op == ">" ? a.n > b.n : op == "<=" ? a.n <= b.n : a.n >= b.n;
+        const bool texts = a.kind == Value::string && b.kind == Value::string;
+        if (op == "~" || (op == "+" && texts)) return written(a) + written(b);
+        const bool small = std::max(std::abs(a.n), std::abs(b.n)) < 1 << 30;
+        if (!a.is_number() || !b.is_number() || !small) refuse(kKinds[a.kind] + (" " + op + " "), b);
+        if (op == "+") return a.n + b.n;
+        if (op == "-") return a.n - b.n;
+        if (op == "%" && b.n > 0) return (a.n % b.n + b.n) % b.n;
+        if (op == "<") return a.n < b.n;
+        if (op == ">") return a.n > b.n;
+        if (op == "<=") return a.n <= b.n;
+        if (op == ">=") return a.n >= b.n;
+        refuse("the operator " + op);
     }
     Text cased(Text text, bool upper) const {
         for (char32_t& c : text) {
@@ -237,456 +184,171 @@ struct Walk {
         }
         return text;
     }
-
-    // Returns what the filter, test or method `name` makes of v. kind: which of the three.
-    Value applied(const char* kind, const std::string& name, const Value& v, const Arguments& given) {
-        using V = Value;
-        std::vector<Value> a;
-        for (const Argument& argument : given) a.push_back(argument.value);
-        const bool named = !given.empty() && !given.back().name.empty(), test = *kind == 't', method = *kind == 'm';
-        const auto is = [&](const char* wanted, size_t arguments) { return name == wanted && a.size() == arguments; };
-        const auto unknown = [&] { refuse(std::string("the ") + kind + " " + name); };
-        if (named) unknown();
-        if (test) {
-            constexpr std::pair<const char*, V::Kind> kTests[] = {
-                {"undefined", V::undefined}, {"none", V::none}, {"boolean", V::boolean}, {"integer", V::integer},
-                {"string", V::string}, {"mapping", V::dict}};
-            for (const auto& [other, wanted] : kTests)
-                if (name == other) return v.kind == wanted;
-            if (name == "defined") return v.kind != V::undefined;
-            if (name == "iterable" || name == "sequence") return v.kind == V::undefined || v.kind >= V::string;
-            if (name == "true" || name == "false") return v.kind == V::boolean && v.n == (name == "true");
-            if (is("in", 1)) return contains(a[0], v);
-            if (is("equalto", 1) || is("eq", 1) || is("==", 1)) return equal(v, a[0]);
-            if (is("ne", 1) || is("!=", 1)) return !equal(v, a[0]);
-            unknown();
-        }
-        if (!method && (is("default", 1) || is("default", 2)))
-            return v.kind == V::undefined || (a.size() == 2 && a[1] && !v) ? a[0] : v;
-        if (!method && is("length", 0) && v.kind != V::none && !v.is_number()) return v.size();
-        if (!method && is("list", 0)) return elements(v);
-        if (!method && (is("selectattr", 2) || is("selectattr", 3) || is("selectattr", 1))) {
-            std::vector<Value> kept;
-            const Arguments rest(given.begin() + std::min<long>(2, long(a.size())), given.end());
-            for (const Value& x : elements(v)) {
-                const Value own = member(x, a[0]);
-                if (a.size() == 1 ? bool(own) : bool(applied("test", text_of(a[1].s), own, rest))) kept.push_back(x);
-            }
-            return kept;
-        }
-        if (method && v.kind == V::dict && (is("get", 1) || is("get", 2))) {
-            const Value* const found = find_member(v, a[0].s);
-            return found ? *found : a.size() == 2 ? a[1] : V(V::none);
-        }
-        if (method && v.kind != V::string) refuse("the method " + name + " of ", v);
-        if (v.items) unknown();
-        const Text s = written(v);                      // the others are of texts
-        spend((name == "split" ? 10 : 1) * s.size());
-        if (!method && is("string", 0)) return s;
-        if (is(method ? "strip" : "trim", 0)) return stripped(s, true, true);
-        if (is("upper", 0) || is("lower", 0)) return cased(s, name == "upper");
-        if (is("capitalize", 0)) return cased(s.substr(0, 1), true) + cased(s.substr(!s.empty()), false);
-        for (const Value& x : a)
-            if (x.kind != V::string || a[0].s.empty()) unknown();
-        if (!method || a.size() > 1) unknown();
-        if (name == "strip" || name == "lstrip" || name == "rstrip")
-            return stripped(s, name != "rstrip", name != "lstrip", a.empty() ? nullptr : &a[0].s);
-        if (is("startswith", 1)) return plain(s).starts_with(plain(a[0].s));
-        if (is("endswith", 1)) return plain(s).ends_with(plain(a[0].s));
-        if (is("split", 1)) return split(s, a[0].s);
-        unknown();
-        return {};
+    bool tested(const std::string& name, const Value& v) const {
+        constexpr std::pair<const char*, Value::Kind> kKindOf[] = {
+            {"undefined", Value::undefined}, {"none", Value::none}, {"boolean", Value::boolean},
+            {"string", Value::string}, {"mapping", Value::dict}};
+        for (const auto& [test, kind] : kKindOf)
+            if (name == test) return v.kind == kind;
+        if (name == "defined") return v.kind != Value::undefined;
+        if (name == "iterable" || name == "sequence") return v.kind == Value::undefined || v.kind >= Value::string;
+        if (name == "true" || name == "false") return v.kind == Value::boolean && v.n == (name == "true");
+        refuse("the test " + name);
     }
-
-    // Calls a macro, whose parameters and body are walked through again, or one of the functions that templates have.
-    Value called(const Value& f, const Arguments& given) {
-        if (f.kind != Value::function) refuse("a call of ", f);
-        if (f.n) return expanded(size_t(f.n), given);
+    Value filtered(const std::string& name, const Value& v, const Members& given) const {
+        const bool named = !given.empty() && !given.back().key.empty();
+        if (name == "default" && !named && (given.size() == 1 || given.size() == 2))
+            return v.kind == Value::undefined || (given.size() == 2 && given[1].value && !v) ? given[0].value : v;
+        if (!given.empty()) refuse("such a filter " + name);
+        if (name == "length" && v.kind != Value::none && !v.is_number()) return v.size();
+        if (name != "string" && name != "trim" && name != "upper" && name != "lower") refuse("the filter " + name);
+        const Text text = written(v);
+        return name == "string" ? text : name == "trim" ? stripped(text, true, true) : cased(text, name == "upper");
+    }
+    Value method(const std::string& name, const Value& of, const Members& given) const {
+        if (of.kind != Value::string) refuse("the method " + name + " of ", of);
+        const bool takes_text = given.size() == 1 && given[0].value.kind == Value::string && given[0].value;
+        const Text& text = of.s, argument = takes_text ? given[0].value.s : Text();
+        if ((name == "upper" || name == "lower") && given.empty()) return cased(text, name == "upper");
+        if ((name == "strip" || name == "lstrip" || name == "rstrip") && (takes_text || given.empty()))
+            return stripped(text, name != "rstrip", name != "lstrip", argument);
+        if (name == "startswith" && takes_text) return plain(text).starts_with(plain(argument));
+        if (name == "endswith" && takes_text) return plain(text).ends_with(plain(argument));
+        if (name == "split" && takes_text) return split_at(text, argument);
+        refuse("the method " + name);
+    }
+    Value called(const Value& f, const Members& given) const {
         const std::string name = text_of(f.s);
+        if (f.kind != Value::function) refuse("a call of ", f);
         if (name == "raise_exception" && !given.empty())
             die_content(what, json_quote(text_of(written(given[0].value))), "turns that the template writes");
         if (name == "strftime_now")
-            die_content(what, "today's date (strftime_now)",
-                        "a text that stays the same; put a date into a copy of the "
-                        "template, or give --chat-template chatml or llama3");
-        if (name == "namespace") {
-            for (const Argument& argument : given) part(argument.value);
-            Value space = dict_of(given);
-            space.n = 1;
-            return space;
-        }
-        const bool counts = std::ranges::all_of(given, [](const Argument& a) { return a.value.is_number(); });
-        if (name != "range" || !counts || given.empty() || given.size() > 2) refuse("such a call of " + name);
-        std::vector<Value> numbers;
-        for (int64_t i = given.size() == 2 ? given[0].value.n : 0; i < given.back().value.n; i++) {
-            spend(10);
-            numbers.emplace_back(i);
-        }
-        return numbers;
-    }
-    Value expanded(size_t macro, const Arguments& given) {
-        const Deeper deeper(*this);
-        Scope own = {{}, root};
-        Scope* const outer = std::exchange(scope, &own);
-        const size_t back = std::exchange(at, macro);
-        Text text;
-        text.swap(out);
-        auto argument = given.begin();
-        for (const std::string& name : parameters()) {
-            const auto found = std::ranges::find(given, name, &Argument::name);
-            if (found != given.end()) own.names[name] = found->value;
-            else if (argument != given.end() && argument->name.empty()) own.names[name] = argument++->value;
-        }
-        block({"endmacro"});
-        text.swap(out);
-        scope = outer;
-        at = back;
-        return text;
-    }
-    // Walks through "(a, b=1) %}", which sets defaults.
-    std::vector<std::string> parameters() {
-        std::vector<std::string> names;
-        for (want("("); !takes(")"); sees(")") ? void() : want(",")) {
-            names.push_back(want_name());
-            const Value otherwise = takes("=") ? expression() : Value(Value::undefined, characters_of(names.back()));
-            if (live()) scope->names[names.back()] = otherwise;
-        }
-        want("%}");
-        return names;
+            die_content(what, "today's date (strftime_now)", "a text that stays the same; put a date into a copy of "
+                        "the template, or give --chat-template chatml or llama3");
+        if (name != "namespace") refuse("the macro " + name);
+        for (const Member& m : given)
+            if (m.key.empty() || m.value.kind == Value::space) refuse("in a namespace ", m.value);
+        return {Value::space, given};
     }
 
-    // ---- expressions
-
-    Arguments arguments() {                             // from behind the "("
-        Arguments all;
-        for (; !takes(")"); sees(")") ? void() : want(",")) {
-            const bool named = now().kind == Token::name && sees("=", 1);
-            const std::string name = named ? want_name() : "";
-            if (named) want("=");
-            all.push_back({name, expression()});
-        }
-        return all;
-    }
-    std::vector<Value> values(const char* closing) {    // from behind the bracket
-        std::vector<Value> all;
-        for (; !takes(closing); sees(closing) ? void() : want(",")) all.push_back(part(expression()));
-        return all;
-    }
-    Value variable(const std::string& name) {
-        for (const Scope* s = live() ? scope : nullptr; s; s = s->outer)
-            if (const auto found = s->names.find(name); found != s->names.end()) {
-                spend(found->second.s.size() + 1);
-                return found->second;
-            }
-        constexpr std::string_view kOther[] = {"varargs", "kwargs", "caller", "self",
-                                               "dict",    "cycler", "joiner", "lipsum"};
-        if (live() && std::ranges::find(kOther, name) != std::end(kOther)) refuse("the variable " + name);
+    Value variable(const std::string& name) const {
+        for (const Scope* s = scope; s; s = s->outer)
+            if (const auto found = s->names.find(name); found != s->names.end()) return found->second;
+        static const Words kOthers = split("range caller self dict cycler joiner lipsum");
+        if (::contains(kOthers, name)) refuse("the variable " + name);
         return {Value::undefined, characters_of(name)};
     }
-    Value primary() {
-        const Token& t = now();
-        at += t.kind != Token::end;
-        if (t.kind == Token::string) {
-            Text s = t.s;
-            for (; now().kind == Token::string; at++) s += now().s;
-            return s;
-        }
-        if (t.kind == Token::number) return int64_t(std::atoi(t.text.c_str()));
-        if (t.kind == Token::sign && t.text == "[") return values("]");
-        if (t.kind == Token::sign && t.text == "(") {
-            const std::vector<Value> all = values(")");
-            return all.size() == 1 && !(tokens[at - 2].text == ",") ? all[0] : Value(all);
-        }
-        if (t.kind == Token::sign && t.text == "{") {
-            Arguments all;
-            for (; !takes("}"); sees("}") ? void() : want(",")) {
-                const Value key = expression();
-                if (live() && key.kind != Value::string) refuse("as a key ", key);
-                want(":");
-                all.push_back({text_of(key.s), part(expression())});
-            }
-            return dict_of(all);
-        }
-        if (t.kind != Token::name) refuse("\"" + t.text + "\" where a value belongs");
-        if (t.text == "true" || t.text == "True") return true;
-        if (t.text == "false" || t.text == "False") return false;
-        if (t.text == "none" || t.text == "None") return Value::none;
-        return variable(t.text);
+    Members values(const std::vector<Node>& parts) {
+        Members all;
+        for (const Node& e : parts) all.push_back(e.op == "=" ? Member{e.s, value(e.parts[0])} : Member{{}, value(e)});
+        return all;
     }
-    Value subscript(const Value& of) {                  // from behind the "["
-        Value bounds[3];
-        int colons = 0;
-        for (; !takes("]"); takes(":") ? void(colons++) : sees("]") ? void() : want("]")) {
-            if (colons > 2) refuse("a slice of four parts");
-            if (!sees(":")) bounds[colons] = expression();
+    Value first(const Node& e) {
+        if (e.op == "name") return variable(e.name());
+        if (e.op == "(") return value(e.parts[0]);
+        if (e.op == "if") return value(e.parts[value(e.parts[0]) ? 1 : 2]);
+        if (e.op == "number") return int64_t(std::atoi(e.name().c_str()));
+        if (e.op == "true" || e.op == "false") return e.op == "true";
+        if (e.op == "{") refuse("a dict");
+        if (e.op != "[") return e.op == "text" ? Value(e.s) : e.op == "none" ? Value::none : Value::undefined;
+        const Members all = values(e.parts);
+        for (const Member& m : all)
+            if (m.value.items) refuse("in a list ", m.value);       // so that no list nests without end
+        return {Value::list, all};
+    }
+    Value stepped(const Value& v, const Node& step) {
+        const std::string& op = step.op;
+        const std::vector<Node>& parts = step.parts;
+        if (op == "or" || op == "and") return bool(v) == (op == "and") ? value(parts[0]) : v;
+        if (op == "not") return !v;
+        if (op == "negative") return joined(int64_t(0), "-", v);
+        if (op == ".") return member(v, step.s);
+        if (op == "[") return member(v, value(parts[0]));
+        if (op == ":") return slice(v, value(parts[0]), value(parts[1]), value(parts[2]));
+        if (op == "(") return called(v, values(parts));
+        if (op == "|") return filtered(step.name(), v, values(parts));
+        if (op == "is" || op == "is not") return tested(step.name(), v) == (op == "is");
+        if (op == ".(") return method(step.name(), v, values(parts));
+        return joined(v, op, value(parts[0]));
+    }
+    Value value(const Node& e) {
+        Value v = first(e);
+        spend(size_t(v.size()) + 1);
+        for (const Node& step : e.steps) {
+            v = stepped(v, step);
+            spend(size_t(v.size()) + 1);
         }
-        if (!live()) return {};
-        return colons ? slice(of, bounds[0], bounds[1], bounds[2]) : member(of, bounds[0]);
-    }
-    Value postfix(Value v) {
-        for (;;) {
-            if (takes("[")) v = subscript(v);
-            else if (takes("(")) {
-                const Arguments given = arguments();
-                if (live()) v = called(v, given);
-            } else if (takes(".")) {
-                const Text key = now().s;
-                const std::string name = want_name();
-                const bool calls = takes("(");
-                const Arguments given = calls ? arguments() : Arguments();
-                if (!live()) continue;
-                const Value* const own = find_member(v, key);
-                if (!calls) v = member(v, key);
-                else v = own ? called(*own, given) : applied("method", name, v, given);
-            } else return v;
-        }
-    }
-    Value unary(bool with_filters) {
-        const Deeper deeper(*this);
-        Value v = takes("-") ? Value(Value::integer, {}, -unary(false).n) : primary();
-        v = postfix(v);
-        while (with_filters && (sees("|") || sees("is"))) {
-            const bool is_test = sees("is");
-            at++;
-            const bool wanted = !is_test || !takes("not");
-            const std::string name = is_test && now().kind == Token::sign ? tokens[at++].text : want_name();
-            Arguments given;
-            if (takes("(")) given = arguments();
-            else if (is_test && !sees("else") && !sees("or") && !sees("and") && !sees("if") && !sees("is") &&
-                     now().kind != Token::end && (now().kind != Token::sign || sees("[")))
-                given = {{"", postfix(primary())}};
-            if (live()) v = applied(is_test ? "test" : "filter", name, v, given);
-            if (live() && !wanted) v = !v;
-        }
-        return v;
-    }
-    // Reads operators that bind alike: those of level 0, + and -, bind least.
-    Value arithmetic(size_t level = 0) {
-        constexpr const char* kSigns[][4] = {{"+", "-"}, {"~"}, {"*", "/", "//", "%"}};
-        if (level == std::size(kSigns)) return unary(true);
-        Value v = arithmetic(level + 1);
-        while (std::ranges::any_of(kSigns[level], [&](const char* sign) { return sign && sees(sign); })) {
-            const std::string op = tokens[at++].text;
-            const Value other = arithmetic(level + 1);
-            if (live()) v = joined(v, op, other);
-        }
-        return v;
-    }
-    Value comparison() {
-        Value v = arithmetic();
-        constexpr std::string_view kSigns[] = {"==", "!=", "<", ">", "<=", ">=", "in", "not"};
-        const auto op = std::ranges::find_if(kSigns, [&](std::string_view sign) { return sees(sign); });
-        const bool inverse = sees("not");
-        if (op == std::end(kSigns) || (inverse && !sees("in", 1))) return v;
-        at += inverse ? 2 : 1;
-        const Value other = arithmetic();
-        return live() ? Value(compared(v, inverse ? "not in" : std::string(*op), other)) : Value();
-    }
-    Value negation() {
-        const Deeper deeper(*this);
-        if (takes("not")) return !negation();
-        return comparison();
-    }
-    Value junction(bool is_or = true) {
-        const char* const word = is_or ? "or" : "and";
-        Value v = is_or ? junction(false) : negation();
-        while (takes(word)) {
-            const bool decided = bool(v) == is_or, was = reached;
-            reached = reached && !decided;
-            const Value other = is_or ? junction(false) : negation();
-            reached = was;
-            if (!decided) v = other;
-        }
-        return v;
-    }
-    // Reads A or "A if B else C", in which B comes first.
-    Value expression() {
-        const Deeper deeper(*this);
-        const size_t from = at;
-        Value v;
-        if (!root) {
-            v = junction();
-            if (sees("if")) tokens[from].condition = at++, junction(), takes("else") ? expression() : Value();
-            tokens[from].past = at;
-        } else if (live() && !now().condition) v = junction();
-        else if (live()) {
-            at = now().condition + 1;
-            if (junction()) at = from, v = junction();
-            else if (takes("else")) v = expression();
-        }
-        at = tokens[from].past;
         return v;
     }
 
-    // ---- statements
-
-    // Walks through statements up to one of these tags and past its name, which it returns.
-    std::string block(std::initializer_list<std::string_view> ends) {
-        const Deeper deeper(*this);
-        const size_t from = at;
-        if (root && !live()) at = tokens[from].past - 2;        // to the tag
-        for (;;) {
-            const Token& t = now();
-            if (t.kind == Token::end && ends.size()) refuse("no " + std::string(*(ends.end() - 1)));
-            if (t.kind == Token::end) return "";
-            at++;
-            if (t.kind == Token::data) {
-                if (live()) out += t.s;
-            } else if (t.text == "{{") {
-                const Value v = expression();
-                want("}}");
-                if (live()) out += written(v);
-                spend(live() * v.s.size());
-            } else {
-                const std::string tag = want_name();
-                if (std::ranges::find(ends, tag) != ends.end()) {
-                    tokens[from].past = at;
-                    return tag;
-                }
-                statement(tag);
-                want("%}");
-            }
+    void run(const Node& block) {
+        for (const Node& s : block.parts) {
+            line = s.line;
+            statement(s);
         }
     }
-    // Walks through a block whose variables are its own. Returns what it writes if `captures`.
-    Text inner(const char* end, bool captures) {
-        Text text;
-        want("%}");
-        Scope own = {{}, scope};
-        scope = &own;
-        if (captures) text.swap(out);
-        block({end});
-        if (captures) text.swap(out);
-        scope = own.outer;
-        return text;
-    }
-    void statement(const std::string& tag) {
-        if (tag == "if") return choose();
-        if (tag == "for") return loop();
-        if (tag == "set") return set();
-        if (tag == "generation") {
-            inner("endgeneration", false);
-        } else if (tag == "macro") {
-            if (loops || (root && scope != root)) refuse("a macro in a loop or in a macro");
-            const std::string name = want_name();
-            if (live()) scope->names[name] = {Value::function, characters_of(name), int64_t(at)};
-            const bool was = std::exchange(reached, false);
-            parameters();
-            block({"endmacro"});
-            reached = was;
-        } else if (loops && (tag == "break" || tag == "continue")) {
-            if (live()) flow = tag == "break" ? leaves : skips;
-        } else refuse("the statement " + tag);
-    }
-    void choose() {
-        const bool was = reached;
-        bool decided = false;
-        for (std::string tag = "if"; tag != "endif";) {
-            reached = was && !decided;
-            const bool holds = tag == "else" || expression();
-            want("%}");
-            decided |= reached = reached && holds;
-            tag = tag == "else" ? block({"endif"}) : block({"elif", "else", "endif"});
-        }
-        reached = was;
-    }
-    void assign(const std::vector<std::string>& names, const Value& v) {
-        if (!live()) return;
-        const std::vector<Value> all = names.size() == 1 ? std::vector<Value>{v} : elements(v);
-        if (all.size() != names.size()) refuse(std::to_string(all.size()) + " values for more or fewer names");
-        for (size_t i = 0; i < names.size(); i++) scope->names[names[i]] = all[i];
-    }
-    std::vector<std::string> targets() {
-        std::vector<std::string> names = {want_name()};
-        while (takes(",")) names.push_back(want_name());
-        return names;
-    }
-    void set() {
-        const std::vector<std::string> names = targets();
-        if (takes(".")) {
-            const Value space = variable(names[0]);
-            const Text key = characters_of(want_name());
-            want("=");
-            const Value v = expression();
-            if (!live()) return;
-            if (space.kind != Value::dict) refuse("a member set of ", space);
-            if (Value* const had = find_member(space, key)) *had = part(v);
-            else space.keys->push_back(key), space.items->push_back(part(v));
-        } else if (takes("=")) assign(names, expression());
-        else assign(names, inner("endset", true));
-    }
-    void loop() {
-        const std::vector<std::string> names = targets();
-        want("in");
-        const Value over = junction();
-        const size_t condition = at;
-        Scope own = {{}, scope};
-        std::vector<Value> all = live() ? elements(over) : std::vector<Value>();
-        const bool was = reached;
-        const auto walk_condition = [&] { return !takes("if") || expression(); };
-        if (sees("if"))
-            std::erase_if(all, [&](const Value& v) {
-                scope = &own;
-                at = condition;
-                assign(names, v);
-                const bool kept = walk_condition();
-                scope = own.outer;
-                return !kept;
-            });
-        reached = false;
-        at = condition;
-        walk_condition();
-        want("%}");
-        const size_t body = at;
-        loops++;
-        for (size_t i = 0; i <= all.size(); i++) {      // the last time only past it
-            at = body;
-            reached = was && i < all.size() && flow != leaves;
-            if (reached) begin_turn(&own, names, all, i);
-            const std::string end = block({"else", "endfor"});
-            scope = own.outer;
-            if (flow == skips && reached) flow = goes_on;
-            if (i < all.size()) continue;
-            if (flow == leaves && was && !all.empty()) flow = goes_on;
-            loops--;
-            reached = was && all.empty();
-            if (end == "endfor") break;
-            want("%}");
-            block({"endfor"});
-        }
-        reached = was;
-    }
-    void begin_turn(Scope* own, const std::vector<std::string>& names, const std::vector<Value>& all, size_t i) {
-        spend(10);
-        const auto n = int64_t(all.size()), k = int64_t(i);
-        const auto other = [&](size_t index) {
-            return index < all.size() ? all[index] : Value(Value::undefined, U"turn");
-        };
-        own->names.clear();
+    void run(const Node& block, Scope* own) {           // whose variables are its own
         scope = own;
-        assign(names, all[i]);
-        own->names["loop"] = dict_of({{"index0", k}, {"index", k + 1}, {"first", k == 0}, {"last", k + 1 == n},
-                                      {"length", n}, {"revindex", n - k}, {"previtem", other(i - 1)},
-                                      {"nextitem", other(i + 1)}});
+        run(block);
+        scope = own->outer;
+    }
+    void statement(const Node& s) {
+        if (s.op == "for") return loop(s);
+        if (s.op == "set") scope->names[s.name()] = value(s.parts[0]);
+        if (s.op == "set.") set_member(s);
+        if (s.op == "macro") scope->names[s.name()] = {Value::function, s.s};
+        if (s.op == "if")
+            for (size_t i = 0; i < s.parts.size(); i += 2)
+                if (value(s.parts[i])) return run(s.parts[i + 1]);
+        if (s.op == "generation") {
+            Scope own = {{}, scope};
+            run(s.parts[0], &own);
+        }
+        if (s.op != "data" && s.op != "{{") return;
+        const Text text = s.op == "data" ? s.s : written(value(s.parts[0]));
+        out += text;
+    }
+    void set_member(const Node& s) {
+        const Value space = variable(s.name()), v = value(s.parts[0]);
+        const Text& key = s.parts[1].s;
+        if (space.kind != Value::space) refuse("a member set of ", space);
+        if (v.kind == Value::space) refuse("in a namespace ", v);
+        if (Value* const had = find_member(space, key)) *had = v;
+        else space.items->push_back({key, v});
+    }
+    void loop(const Node& s) {
+        if (s.s.empty()) refuse("a loop with a condition or several names");
+        const Members all = elements(value(s.parts[0]));
+        Scope own = {{}, scope};
+        const auto n = int64_t(all.size());
+        for (int64_t i = 0; i < n; i++) {
+            spend(10);
+            own.names = {{s.name(), all[size_t(i)].value}};
+            own.names["loop"] = {Value::dict, Members{{U"index0", i}, {U"index", i + 1}, {U"first", i == 0},
+                                                      {U"last", i + 1 == n}, {U"length", n}}};
+            run(s.parts[1], &own);
+        }
     }
 };
 
 // ---- tokens
 
+struct Token {
+    enum Kind { end, data, name, string, number, sign } kind = end;
+    std::string word = {};                      // of a name, number or sign: "{{", "{%", "}}" and "%}" are signs
+    Text s = {};                                // of a string or of data
+    int line = 1;
+};
+
 struct Lexer {
+    const std::string& what;
     const Text text;
-    Walk& walk;                                         // whose tokens it appends
+    std::vector<Token> tokens = {};
     size_t i = 0;
     int line = 1;
 
-    [[noreturn]] void refuse(const std::string& got) {
-        add(Token::end);
-        walk.at = walk.tokens.size() - 1;
-        walk.refuse(got);
-    }
-    void add(Token::Kind kind, const std::string& name = "", const Text& s = {}) {
-        walk.tokens.push_back({kind, name, s, line});
-    }
+    [[noreturn]] void refuse(const std::string& got) const { refuse_at(what, line, got); }
+    void add(Token::Kind kind, const std::string& word, const Text& s = {}) { tokens.push_back({kind, word, s, line}); }
     char32_t next(size_t ahead = 0) const { return i + ahead < text.size() ? text[i + ahead] : 0; }
     bool sees(View part) const { return View(text).substr(std::min(i, text.size())).starts_with(part); }
     void skip_to(size_t to) {
@@ -695,7 +357,7 @@ struct Lexer {
 
     void read_string() {
         const char32_t quote = text[i++];
-        constexpr View kEscapes = U"n\nt\tr\r\\\\'\'\"\"";
+        constexpr View kEscapes = U"n\nt\tr\r\\\\\'\'\"\"";
         Text s;
         for (; next() != quote; skip_to(i + 1)) {
             if (i >= text.size()) refuse("a text without its closing quote");
@@ -708,7 +370,22 @@ struct Lexer {
         i++;
         add(Token::string, "", s);
     }
-    // Reads "{{ ... }}" or "{% ... %}", whose kind is its second character. Returns the character before its end.
+    void read_word() {
+        const char32_t c = next();
+        size_t end = i + 1;
+        while (is_word(c) && end < text.size() && is_word(text[end])) end++;
+        for (const View two : {U"==", U"!=", U"<=", U">=", U"//"})
+            if (sees(two)) end = i + 2;
+        const std::string word = text_of(View(text).substr(i, end - i));
+        const bool digits = word.find_first_not_of("0123456789") == word.npos && next(end - i) != '.';
+        if (is_digit(c) && (!digits || word.size() > 9)) refuse("the number " + word);
+        if (!is_word(c) && end == i + 1 && View(U"+-*/%~[](){}<>=.:|,").find(c) == View::npos)
+            refuse("the sign " + word);
+        if (word == "in" && tokens.back().word == "not") tokens.back().word = "not in";
+        else add(is_digit(c) ? Token::number : is_word(c) ? Token::name : Token::sign, word);
+        i = end;
+    }
+    // Reads "{{ ... }}" or "{% ... %}", whose kind is its second character. Returns the sign before its end.
     char32_t read_tag(char32_t kind) {
         const Text closing = {kind == '{' ? U'}' : kind, U'}'};
         add(Token::sign, kind == '{' ? "{{" : "{%");
@@ -720,28 +397,11 @@ struct Lexer {
                 i += trims + 2;
                 return trims ? c : 0;
             }
-            size_t end = i + 1;
-            if (is_space(c)) {
-                skip_to(end);
-                continue;
-            }
-            if (c == '\'' || c == '"') {
-                read_string();
-                continue;
-            }
-            while (is_word(c) && end < text.size() && is_word(text[end])) end++;
-            for (const View two : {U"==", U"!=", U"<=", U">=", U"//"})
-                if (sees(two)) end = i + 2;
-            const std::string word = text_of(View(text).substr(i, end - i));
-            const bool fraction = is_digit(c) && next(end - i) == '.';
-            if (fraction || (is_digit(c) && (word.find_first_not_of("0123456789") != word.npos || word.size() > 9)))
-                refuse("the number " + word);
-            if (!is_word(c) && end == i + 1 && View(U"+-*/%~[](){}<>=.:|,").find(c) == View::npos)
-                refuse("the sign " + word);
             open += View(U"([{").find(c) != View::npos;
             open -= View(U")]}").find(c) != View::npos;
-            add(is_digit(c) ? Token::number : is_word(c) ? Token::name : Token::sign, word, text.substr(i, end - i));
-            i = end;
+            if (is_space(c)) skip_to(i + 1);
+            else if (c == '\'' || c == '"') read_string();
+            else read_word();
         }
         refuse("a tag that does not end");
     }
@@ -781,14 +441,212 @@ struct Lexer {
 Text lines_of(std::string_view source) {
     Text text;
     for (const char32_t c : characters_of(source)) {
-        const bool second = c == '\n' && !text.empty() && text.back() == '\r';
-        if (second) text.back() = '\n';
-        else text += c;
+        if (c == '\n' && text.ends_with(U'\r')) text.pop_back();
+        text += c;
     }
     std::ranges::replace(text, U'\r', U'\n');
     if (text.ends_with(U'\n')) text.pop_back();
     return text;
 }
+
+// ---- the grammar
+
+struct Parser {
+    const std::string& what;
+    const std::vector<Token>& tokens;
+    size_t at = 0;
+    int depth = 0;
+    std::string ended = {};                     // the tag that ended the last block
+
+    const Token& now() const { return tokens[at]; }
+    [[noreturn]] void refuse(const std::string& got) const { refuse_at(what, now().line, got); }
+    struct Level {
+        Parser& parser;
+        explicit Level(Parser& p) : parser(p) {
+            if (++parser.depth > 100) parser.refuse("more than 100 levels");
+        }
+        ~Level() { parser.depth--; }
+    };
+    bool sees(std::string_view word, size_t ahead = 0) const {
+        const Token& t = tokens[std::min(at + ahead, tokens.size() - 1)];
+        return (t.kind == Token::name || t.kind == Token::sign) && t.word == word;
+    }
+    bool takes(std::string_view word) { return sees(word) && ++at; }
+    void want(const char* word) {
+        if (!takes(word)) refuse(now().word + " where " + word + " belongs");
+    }
+    Text want_name() {
+        if (now().kind != Token::name) refuse("\"" + now().word + "\" where a name belongs");
+        return characters_of(tokens[at++].word);
+    }
+    Node node(const std::string& op, const Text& s = {}, const std::vector<Node>& parts = {}) const {
+        return {op, s, now().line, parts};
+    }
+
+    // Reads what a bracket holds: values, in a call some of them with names, in a dict all of them with keys.
+    std::vector<Node> list(const std::string& closing) {
+        std::vector<Node> all;
+        for (; !takes(closing); sees(closing) ? void() : want(",")) {
+            const bool named = closing == ")" && now().kind == Token::name && sees("=", 1);
+            const Node key = node("=", named ? want_name() : Text());
+            all.push_back(named && takes("=") ? Node{key.op, key.s, key.line, {expression()}} : expression());
+            if (closing != "}") continue;
+            want(":");
+            expression();
+        }
+        return all;
+    }
+    Node primary() {
+        const Token& t = now();
+        if (takes("[")) return node("[", {}, list("]"));
+        if (takes("{")) return node("{", {}, list("}"));
+        if (takes("(")) {
+            const std::vector<Node> all = list(")");
+            return node(all.size() == 1 && tokens[at - 2].word != "," ? "(" : "[", {}, all);
+        }
+        Text text;
+        for (; now().kind == Token::string; at++) text += now().s;
+        if (t.kind == Token::string) return node("text", text);
+        if (t.kind != Token::name && t.kind != Token::number) refuse("\"" + t.word + "\" where a value belongs");
+        at++;
+        for (const std::string constant : {"true", "false", "none"})
+            if (t.word.substr(1) == constant.substr(1) && char(t.word[0] | 32) == constant[0]) return node(constant);
+        return node(t.kind == Token::number ? "number" : "name", characters_of(t.word));
+    }
+    Node subscript() {                                  // from behind the "["
+        Node step = node("[");
+        step.parts.resize(3, node("undefined"));
+        size_t colons = 0;
+        for (; !takes("]"); takes(":") ? void(colons++) : sees("]") ? void() : want("]")) {
+            if (colons > 2) refuse("a slice of four parts");
+            if (!sees(":")) step.parts[colons] = expression();
+        }
+        if (colons) step.op = ":";
+        return step;
+    }
+    Node attribute() {                                  // from behind the "."
+        const Text name = want_name();
+        return takes("(") ? node(".(", name, list(")")) : node(".", name);
+    }
+    Node filter() {                                     // from behind the "|"
+        const Text name = want_name();
+        return node("|", name, takes("(") ? list(")") : std::vector<Node>());
+    }
+    Node test() {                                       // from behind "is"
+        const bool wanted = !takes("not");
+        const Node step = node(wanted ? "is" : "is not", want_name());
+        const bool ends = sees("else") || sees("or") || sees("and") || sees("if");
+        if (sees("(") || sees("[") || (now().kind != Token::sign && now().kind != Token::end && !ends))
+            refuse("the test " + step.name() + " of something");
+        return step;
+    }
+    // Reads a value and all that follows it but operators.
+    Node unary(bool with_filters = true) {
+        const Level level(*this);
+        const bool negative = takes("-");
+        Node v = negative ? unary(false) : primary();
+        if (negative) v.steps.push_back(node("negative"));
+        for (;;) {
+            if (takes("[")) v.steps.push_back(subscript());
+            else if (takes(".")) v.steps.push_back(attribute());
+            else if (takes("(")) v.steps.push_back(node("(", {}, list(")")));
+            else break;
+        }
+        while (with_filters && (sees("|") || sees("is")))
+            v.steps.push_back(tokens[at++].word == "|" ? filter() : test());
+        return v;
+    }
+    // Reads operators that bind alike, those of level 0 least.
+    Node operation(size_t level = 0) {
+        static const std::vector<Words> kLevels = {split("or"), split("and"), {"==", "!=", "<", ">", "<=", ">=", "in",
+                                                   "not in"}, split("+ -"), split("~"), split("* / // %")};
+        constexpr size_t kComparison = 2;
+        if (level == kLevels.size()) return unary();
+        const Level deeper(*this);
+        const bool inverse = level == kComparison && takes("not");
+        Node v = operation(inverse ? level : level + 1);
+        if (inverse) v.steps.push_back(node("not"));
+        while (!inverse && std::ranges::any_of(kLevels[level], [&](const std::string& op) { return sees(op); })) {
+            const std::string op = tokens[at++].word;
+            v.steps.push_back(node(op, {}, {operation(level + 1)}));
+            if (level == kComparison) break;
+        }
+        return v;
+    }
+    // Reads A or "A if B else C".
+    Node expression() {
+        const Level level(*this);
+        const Node v = operation();
+        if (!takes("if")) return v;
+        const Node condition = operation();
+        return node("if", {}, {condition, v, takes("else") ? expression() : node("undefined")});
+    }
+
+    // Reads statements up to one of these tags and past its name, which it keeps in `ended`.
+    Node block(std::initializer_list<std::string_view> ends) {
+        const Level level(*this);
+        Node all = node("block");
+        while (now().kind != Token::end || ends.size()) {
+            const Token& t = now();
+            if (t.kind == Token::end) refuse("no " + std::string(*(ends.end() - 1)));
+            at++;
+            Node s = {t.word == "{{" ? t.word : "data", t.s, t.line};
+            if (t.word == "{{") {
+                s.parts = {expression()};
+                want("}}");
+            } else if (t.word == "{%") {
+                s.op = ended = text_of(want_name());
+                if (std::ranges::find(ends, ended) != ends.end()) break;
+                statement(&s);
+                want("%}");
+            }
+            all.parts.push_back(std::move(s));
+        }
+        return all;
+    }
+    void statement(Node* s) {
+        if (s->op == "if") return choice(s);
+        if (s->op == "for") return loop(s);
+        if (s->op == "set") return set(s);
+        if (s->op == "macro") return pass_macro(s);
+        if (s->op != "generation") refuse("the statement " + s->op);
+        want("%}");
+        s->parts = {block({"endgeneration"})};
+    }
+    void choice(Node* s) {
+        for (std::string tag = "if"; tag != "endif"; tag = ended) {
+            s->parts.push_back(tag == "else" ? node("true") : expression());
+            want("%}");
+            s->parts.push_back(tag == "else" ? block({"endif"}) : block({"elif", "else", "endif"}));
+        }
+    }
+    void loop(Node* s) {
+        s->s = want_name();
+        for (; takes(","); want_name()) s->s.clear();
+        want("in");
+        s->parts = {operation()};
+        if (takes("if")) expression(), s->s.clear();
+        want("%}");
+        s->parts.push_back(block({"else", "endfor"}));
+        if (ended == "else") refuse("else in a loop");
+    }
+    void set(Node* s) {
+        s->s = want_name();
+        const bool of_space = takes(".");
+        if (of_space) s->op = "set.";
+        const Node key = node("key", of_space ? want_name() : Text());
+        if (sees("%}")) refuse("a block of set");
+        want("=");
+        s->parts = {expression(), key};
+    }
+    // Goes past a macro, which is refused where it is called: it is for tools in most templates.
+    void pass_macro(Node* s) {
+        s->s = want_name();
+        for (; !sees("endmacro") || tokens[at - 1].word != "{%"; at++)
+            if (now().kind == Token::end || (sees("{%") && sees("macro", 1))) refuse("no endmacro");
+        at++;
+    }
+};
 
 }  // namespace
 
@@ -811,29 +669,25 @@ std::string text_of(std::u32string_view characters) {
 }
 
 Jinja::Jinja(std::string_view text, const std::string& name, const std::map<std::string, std::string>& texts)
-    : what(name), variables(texts), tokens(std::make_shared<std::vector<Token>>()) {
-    Walk walk = {what, *tokens};
-    Lexer{lines_of(text), walk}.read();
-    walk.block({});
-}
-
-bool Jinja::reads(const std::string& variable) const {
-    return std::ranges::any_of(*tokens, [&](const Token& t) { return t.kind == Token::name && t.text == variable; });
+    : what(name), variables(texts), size(text.size()) {
+    Lexer lexer = {what, lines_of(text)};
+    lexer.read();
+    body = std::make_shared<const Node>(Parser{what, lexer.tokens}.block({}));
 }
 
 std::u32string Jinja::render(const std::vector<JinjaTurn>& turns, size_t count, bool add_generation_prompt) const {
-    std::vector<Value> messages;
-    size_t size = 20 * (count + 1) * (count + 1) + tokens->size();
+    Members messages;
+    size_t work = 20 * (count + 1) * (count + 1) + size;
     for (size_t i = 0; i < count; i++) {
-        messages.push_back(dict_of({{"role", turns[i].role}, {"content", turns[i].content}}));
-        size += turns[i].content.size();
+        messages.push_back({{}, {Value::dict, Members{{U"role", turns[i].role}, {U"content", turns[i].content}}}});
+        work += turns[i].content.size();
     }
-    Scope root = {{{"messages", messages}, {"add_generation_prompt", add_generation_prompt},
+    Scope root = {{{"messages", {Value::list, messages}}, {"add_generation_prompt", add_generation_prompt},
                    {"tools", Value::none}, {"documents", Value::none}}, nullptr};
-    for (const char* name : {"raise_exception", "strftime_now", "namespace", "range"})
+    for (const char* name : {"raise_exception", "strftime_now", "namespace"})
         root.names[name] = {Value::function, characters_of(name)};
     for (const auto& [name, text] : variables) root.names[name] = characters_of(text);
-    Walk walk = {what, *tokens, &root, 100 * size};
-    walk.block({});
-    return walk.out;
+    Rendering rendering = {what, &root, 100 * work};
+    rendering.run(*body);
+    return rendering.out;
 }

@@ -137,36 +137,27 @@ TEST(jinja) {
         {"{# no\n #}\nx {#- no -#} y\n{{ 'l' }}\n", "xy\nl"},
         {"{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{% endfor %}{{ ns.n }}", "2"},
         {"{% set x = 1 %}{% for m in messages %}{% set x = 5 %}{% endfor %}{{ x }}", "1"},
-        {"{% for m in messages %}{{ loop.index }}{{ loop.first }}{{ loop.previtem is defined }}{% endfor %}",
-         "1TrueFalse2FalseTrue"},
-        {"{{ messages[1:][0].content ~ messages[-1]['content'][::-1] ~ messages | length }}", "YooY2"},
+        {"{% for m in messages %}{{ loop.index }}{{ loop.first }}{{ loop.index0 }}{{ loop.length }}{% endfor %}",
+         "1True022False12"},
+        {"{{ messages[1:][0].content ~ messages[::-1][0].role ~ messages[:-1] | length }}", "Yoassistant1"},
         {"[{{ messages[0].content | trim }}][{{ messages[0].content.lstrip() }}]", "[Hi][Hi\u3000]"},
         {"{{ 'a,b,,c'.split(',')[-1] }}{{ '--x-'.strip('-') }}{{ 'x' * 0 if false else 'y' }}{{ 'Ab'.upper() }}",
          "cxyAB"},
         {"{{ ' \x1c\x1f\u0085\u00a0\u1680\u2003\u2028\u202f\u205f\u3000\u200bz' | trim }}", "\u200bz"},
         {"{{ bos_token }}{{ nothing }}{{ nothing is defined }}{{ tools is none }}{{ messages.x | default('d') }}",
          "<s>FalseTrued"},
-        {"{% macro tag(a, b='!') %}<{{ a }}{{ b }}>{% endmacro %}{{ tag('x') + tag('y', b='?') }}", "<x!><y?>"},
-        {"{% for m in messages if m.role != 'user' %}{{ loop.length }}{% else %}none{% endfor %}", "1"},
-        {"{% for m in messages %}{% if loop.first %}{% continue %}{% endif %}{{ m.content }}{% break %}{% endfor %}",
-         "Yo"},
-        {"{% set t %}a{{ 1 + 2 - 1 }}{% endset %}{{ t }}{{ 5 % 3 == 2 and not 1 > 2 or x.y }}", "a2True"},
+        {"{% macro tag(a, b='!') %}<{{ a * 2 | unknown }}>{% endmacro %}{{ 'not called' }}", "not called"},
+        {"{{ 1 + 2 - 1 }}{{ 5 % 3 == 2 and not 1 > 2 or x.y }}{{ -5 % 3 }}", "2True1"},
         {"{{ ('role' in messages[0]) ~ ('i' in 'Hi') ~ ('z' not in ['a', 'b']) ~ ('q' is string) ~ (1 is not string) "
          "}}",
          "TrueTrueTrueTrueTrue"},
-        {"{{ '\\n' + \"it's\" + 'a' 'b' }}{% generation %}g{% endgeneration %}{{ {'k': 'v'}['k'] }}", "\nit'sabgv"},
-        {"{{ messages[0].get('role') }}{{ messages | selectattr('role', 'equalto', 'user') | list | length }}",
-         "user1"},
-        {"{% set a %}{% set b = 1 %}{% endset %}{{ b is defined }}{% generation %}{% set c = 1 %}{{ c }}{% "
-         "endgeneration %}"
-         "{{ c is defined }}",
-         "False1False"},
-        {"{{ messages[0] == {'content': messages[0].content, 'role': 'user'} }}{{ messages[0] == messages[1] }}"
-         "{{ [1, 'a'] == [1, 'a'] }}{{ x == y }}{{ x == none }}",
-         "TrueFalseTrueTrueFalse"},
+        {"{{ '\\n' + \"it's\" + 'a' 'b' }}{% generation %}g{% endgeneration %}", "\nit'sabg"},
+        {"{% generation %}{% set c = 1 %}{{ c }}{% endgeneration %}{{ c is defined }}", "1False"},
+        {"{{ x == y }}{{ x == none }}{{ 1 == true }}{{ '1' == 1 }}{{ messages[0] == 'a' }}",
+         "TrueFalseTrueFalseFalse"},
         {"{% if messages[0].missing %}{{ 'a' | unknown }}{{ tojson(5) }}{% endif %}ok", "ok"},
-        {"{{ 'x' if messages is string }}{{ 'rOLE' | capitalize }}{{ -1 }}",
-         "Role-1"}};
+        {"{{ 'x' if messages is string }}{{ 'rOLE' | lower }}{{ -1 }}",
+         "role-1"}};
     const std::vector<JinjaTurn> turns = {{U"user", U" Hi\u3000"}, {U"assistant", U"Yo"}};
     for (const Case& c : cases) {
         const std::string got = text_of(Jinja(c.jinja, "t", {{"bos_token", "<s>"}}).render(turns, 2, false));
@@ -181,6 +172,7 @@ TEST(jinja_refusals) {
     };
     refused("t: line 2: got the filter tojson, want", "\n{{ messages | tojson }}");
     refused("line 1: got the test divisibleby", "{{ 4 is divisibleby(2) }}");
+    refused("line 1: got the test odd", "{{ 4 is odd }}");
     refused("the method title", "{{ 'a'.title() }}");
     refused("the statement include", "{% include 'x' %}");
     refused("the statement filter", "{% if false %}{% filter trim %}{% endfilter %}{% endif %}");
@@ -196,28 +188,40 @@ TEST(jinja_refusals) {
     refused("a list", "{{ messages }}");
     refused("loop.depth", "{% for m in messages %}{{ loop.depth }}{% endfor %}");
     refused("the filter safe", "{{ 'a' | safe + '<' }}");       // which Jinja writes as &lt;
-    refused("as a key a number", "{{ {1: 2} }}");
+    refused("a dict", "{{ {1: 2} }}");
     refused("a text without its closing quote", "{{ 'a }}");
     refused("a tag that does not end", "{{ a ");
     refused("a comment that does not end", "{# a ");
+    // Jinja has these, and few templates need them.
+    refused("the statement break", "{% for m in messages %}{% break %}{% endfor %}");
+    refused("a block of set", "{% set x %}a{% endset %}");
+    refused("else in a loop", "{% for m in messages %}{% else %}{% endfor %}");
+    refused("a loop with a condition", "{% for m in messages if m.role %}{% endfor %}");
+    refused("several names", "{% for a, b in messages %}{% endfor %}");
+    refused("the macro f", "{% macro f() %}a{% endmacro %}{{ f() }}");
+    refused("loop.previtem", "{% for m in messages %}{{ loop.previtem }}{% endfor %}");
+    refused("a comparison of a dict", "{{ messages[0] == messages[0] }}");
+    refused("a slice of a text", "{{ 'ab'[1:] }}");
+    refused("a slice of a list", "{{ messages[::2] }}");
+    refused("such a filter selectattr", "{{ messages | selectattr('role', 'equalto', 'user') }}");
+    refused("the filter capitalize", "{{ 'a' | capitalize }}");
+    refused("the method get of a dict", "{{ messages[0].get('role') }}");
+    refused("the variable range", "{% for i in range(3) %}{% endfor %}");
+    refused("the test eq of something", "{{ 1 is eq 1 }}");
+    refused("== where }} belongs", "{{ 1 == 1 == 1 }}");
     // What a hostile template could do is bounded.
-    refused("a namespace in another value", "{% set n = namespace(a=1) %}{% set n.a = [n] %}");
-    refused("more than 50 levels of lists",
-            "{% set n = namespace(a=1) %}{% for i in range(60) %}{% set n.a = [n.a] %}{% endfor %}");
-    std::string twice = "{% set x = [1] %}{% set y = [1] %}";
-    for (int i = 0; i < 45; i++) twice += "{% set x = [x, x] %}{% set y = [y, y] %}";
-    refused("beyond any measure", twice + "{{ x == y }}");
+    refused("in a namespace a namespace", "{% set n = namespace(a=1) %}{% set n.a = n %}");
+    refused("in a list a namespace", "{% set n = namespace(a=1) %}{% set n.a = [n] %}");
+    refused("in a list a list", "{% set n = namespace(a=[]) %}{% set n.a = [n.a] %}");
     refused("more than 100 levels", "{{ " + std::string(100000, '(') + "1" + std::string(100000, ')') + " }}");
     refused("more than 100 levels", "{{ " + std::string(100000, '-') + "1 }}");
     std::string nested;
     for (int i = 0; i < 1000; i++) nested += "{% if true %}";
     refused("more than 100 levels", nested);
-    refused("more than 100 levels", "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}");
-    refused("beyond any measure", "{% for i in range(999999999) %}{% endfor %}");
-    std::string loops, doubled = "{% set x = 'xxxxxxxx' %}";
-    for (int i = 0; i < 9; i++) loops += "{% for i in range(99) %}";
-    for (int i = 0; i < 9; i++) loops += "{% endfor %}";
-    refused("beyond any measure", loops);
+    std::string loops, doubled = "{% set x = 'xxxxxxxx' %}{% set l = [1,2,3,4,5,6,7,8,9] %}";
+    for (int i = 0; i < 20; i++) loops += "{% for i in l %}";
+    for (int i = 0; i < 20; i++) loops += "{% endfor %}";
+    refused("beyond any measure", doubled + loops);
     for (int i = 0; i < 60; i++) doubled += "{% set x = x + x %}";
     refused("beyond any measure", doubled);
 }
