@@ -29,7 +29,6 @@ namespace {
 struct Exported {
     std::string folder, name;                           // name: of the run, for GGUF's general.name
     bool adapter;                                       // the folder has adapters; `values` are merged
-    std::string tokenizer;                              // tokenizer.json; may be empty
     ModelTexts texts;
     ModelConfig config;
     Arena arena;
@@ -38,9 +37,7 @@ struct Exported {
 
 Exported load(const Init& init, const std::string& name) {
     const bool adapter = !init.adapter.empty();
-    Exported m = {adapter ? init.adapter : init.folder, name, adapter, init.tokenizer,
-                  {init.config.text, init.generation_config, init.tokenizer_config, init.special_tokens},
-                  init.config, {}, {}};
+    Exported m = {adapter ? init.adapter : init.folder, name, adapter, init.texts, init.config, {}, {}};
     m.config.shape.Vp = m.config.shape.V;               // no padding
     m.arena = arena_layout(m.config.info->tensors(m.config.shape));
     m.values.resize(m.arena.n);
@@ -151,9 +148,10 @@ void fill_hf(const Exported& m, const Arguments& a, const Output& out) {
             file.finish();
         } else if (file_exists(from) && !out_of_place) {
             copy_file(from, to);
-        } else if (name == "tokenizer.json" && !m.tokenizer.empty()) {
-            put_file(to, m.tokenizer);
         }
+        for (const auto& [other, text] : kModelTexts)   // of a model in one file, or of an adapter's base
+            if (name == other && !file_exists(to) && !out_of_place && !(m.texts.*text).empty())
+                put_file(to, m.texts.*text);
     }
 }
 
@@ -295,15 +293,15 @@ void add_config(GgufHead* head, const Exported& m) {
 // embedding has rows.
 void add_tokenizer(GgufHead* head, const Exported& m) {
     const std::string path = path_join(m.folder, "tokenizer.json");
-    if (m.tokenizer.empty())
+    if (m.texts.tokenizer.empty())
         die(kExitNoInput, "--gguf: %s: missing; a GGUF file contains its tokenizer", path.c_str());
     const char* what = path.c_str();
-    const Json j = parse_json(m.tokenizer, what);
+    const Json j = parse_json(m.texts.tokenizer, what);
     const Json model = j.at("model", what);
     if (const std::string type = model.get_string("type", what); type != "BPE")
         die(kExitBadContent, "%s: model type: got %s, want \"BPE\", the only one that llama.cpp has for these models",
             what, json_quote(type.substr(0, 40)).c_str());
-    Tokenizer tokenizer = tokenizer_parse(m.tokenizer, path);
+    Tokenizer tokenizer = tokenizer_parse(m.texts.tokenizer, path);
     read_ends(&tokenizer, m.texts, path);
     const size_t V = size_t(m.config.shape.V);
     std::vector<std::string> tokens(V);
@@ -344,7 +342,7 @@ void add_tokenizer(GgufHead* head, const Exported& m) {
         if (i < std::size(kEnds)) head->add_u32(kEnds[i], uint32_t(ends[i]));
         else warn("--gguf: token %d ends a text, too: a GGUF file has room for three such tokens", ends[i]);
     head->add_bool("tokenizer.ggml.add_bos_token", tokenizer.begin >= 0);
-    const std::string chat = read_chat_template(m.folder);
+    const std::string chat = chat_template_of(m.texts);
     if (!chat.empty()) head->add_text("tokenizer.chat_template", chat);
 }
 
@@ -369,7 +367,7 @@ std::vector<GgufTensor> gguf_tensors(const Exported& m, const GgufType& type, co
 // What `ollama create NAME -f FILE.Modelfile` reads. It takes a chat template from the GGUF file; to a model without
 // one the text goes as it is.
 std::string modelfile(const Exported& m, const std::string& gguf) {
-    const char* const plain = read_chat_template(m.folder).empty() ? "TEMPLATE \"{{ .Prompt }}\"\n" : "";
+    const char* const plain = chat_template_of(m.texts).empty() ? "TEMPLATE \"{{ .Prompt }}\"\n" : "";
     return format("# ollama create NAME -f %s.Modelfile\nFROM ./%s\n%s"
                   "PARAMETER num_ctx %d\nPARAMETER temperature 0.8\n",
                   gguf.c_str(), gguf.c_str(), plain, m.config.shape.T);

@@ -547,8 +547,7 @@ int run(const Arguments& a) {
     while (!under_way.empty()) take();
     job.finish({reader.hashes, UINT64_MAX});
     if (isatty(2)) std::fputc('\n', stderr);
-    if (job.bad.count)
-        warn("%s bad lines are skipped, the first: %s", with_commas(job.bad.count).c_str(), job.bad.first.c_str());
+    if (job.bad.count) warn("%s", job.bad.text().c_str());
     for (const Output& o : job.out)
         std::printf("%s: %s documents, %s tokens, %zu shards\n", o.name, with_commas(o.documents).c_str(),
                     with_commas(o.total).c_str(), o.shards.size());

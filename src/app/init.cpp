@@ -8,23 +8,15 @@
 #include "src/checkpoint/checkpoint.h"
 #include "src/checkpoint/safetensors.h"
 
-static std::string read_beside(const std::string& folder, const char* name) {
-    const std::string path = path_join(folder, name);
-    return file_exists(path) ? read_file(path) : "";
-}
-
-constexpr std::pair<const char*, std::string Init::*> kTexts[] = {
-    {"tokenizer.json", &Init::tokenizer}, {"tokenizer_config.json", &Init::tokenizer_config},
-    {"chat_template.jinja", &Init::chat_template}, {"generation_config.json", &Init::generation_config},
-    {"special_tokens_map.json", &Init::special_tokens}};
-
-static void read_tokenizer_files(const std::string& folder, Init* init) {
-    for (const auto& [name, text] : kTexts) init->*text = read_beside(folder, name);
+// Reads the texts of a folder. config.json is that of the model, also where the folder has adapters.
+static void read_texts(const std::string& folder, Init* init) {
+    init->texts = read_model_texts(folder);
+    init->texts.config = init->config.text;
 }
 
 static Init init_of_folder(const std::string& folder) {
-    Init init = {folder, "", read_config(folder)};
-    read_tokenizer_files(folder, &init);
+    Init init = {folder, read_config(folder)};
+    read_texts(folder, &init);
     return init;
 }
 
@@ -59,9 +51,9 @@ static Init init_of_adapter(const std::string& folder, const Waiting& waiting) t
     const std::string base = is_file(named) ? named : resolve_model_folder(named);
     if (is_adapter(base)) die_content("base_model_name_or_path", "the adapter " + base, "a whole model");
     Init init = is_file(base) ? init_of_file(base, waiting) : init_of_folder(base);
-    if (file_exists(own)) read_tokenizer_files(folder, &init);
     init.adapter = folder;
     if (file_exists(path_join(folder, "state.json"))) check_base(&init);
+    if (file_exists(own)) read_texts(folder, &init);
     return init;
 } catch (const Error& error) {
     die(error.code, "adapter %s: %s", folder.c_str(), error.message.c_str());
@@ -97,9 +89,9 @@ std::shared_ptr<Init> init_of_run(const std::string& checkpoint, const Options& 
     const bool reads = comm->rank == 0;
     if (reads) read_config(checkpoint);                 // checks it, also against the size of the weights' file
     const std::string config_text = comm_first_text(comm, reads ? read_file(config) : "");
-    Init init = {checkpoint, "", parse_config(config_text, config.c_str())};
-    if (reads) read_tokenizer_files(checkpoint, &init);
-    for (const auto& [name, text] : kTexts) init.*text = comm_first_text(comm, init.*text);
+    Init init = {checkpoint, parse_config(config_text, config.c_str())};
+    if (reads) read_texts(checkpoint, &init);
+    for (const auto& [name, text] : kModelTexts) init.texts.*text = comm_first_text(comm, init.texts.*text);
     for (const ShapeKey& key : init.config.info->keys) {    // a damaged size must not ask for memory
         const double has = key.get(init.config.shape), want = key.get(o.shape);
         if (o.model == init.config.info->name && has != want)
@@ -111,18 +103,13 @@ std::shared_ptr<Init> init_of_run(const std::string& checkpoint, const Options& 
 const std::string& init_folder(const Init& init) { return init.folder; }
 
 DataOptions data_options(const Options& o, const Init& init) {
-    const bool chosen = o.tokenizer != "byte" && (o.command == "train" || init.tokenizer.empty());
+    const bool chosen = o.tokenizer != "byte" && (o.command == "train" || init.texts.tokenizer.empty());
     return {.data = o.data,
             .val_data = o.val_data,
             .tokenizer = chosen || o.is_given("tokenizer") ? o.tokenizer : "",
             .chat_template = o.chat_template,
+            .init = init.texts,
             .init_path = path_join(init.saved(), "tokenizer.json"),
-            .init_tokenizer = init.tokenizer,
-            .init_tokenizer_config = init.tokenizer_config,
-            .init_chat_template = init.chat_template,
-            .init_generation_config = init.generation_config,
-            .init_special_tokens = init.special_tokens,
-            .init_config = init.config.text,
             .init_weights = init.first ? init.weights() : "",
             .prompt = o.command != "train" || o.sample_every > 0 ? o.prompt : "",
             .task = o.task,

@@ -3,15 +3,14 @@
 #include <functional>
 #include <string>
 #include "models/config.h"
+#include "src/data/data.h"
 
 struct Init {
     std::string folder;                 // has model.safetensors; or path of a model in one file; "": fresh weights
-    std::string tokenizer;              // the text of its tokenizer.json; "": none
     ModelConfig config;
     Shape files = config.shape;         // shape of the weights' files; its context may be longer
+    ModelTexts texts = {};
     std::string adapter = "";           // the folder of an adapter that load_init merges; "": none
-    std::string tokenizer_config = "", chat_template = "", generation_config = "";      // the texts of these files
-    std::string special_tokens = "";    // that of special_tokens_map.json
     std::string imported = "";          // the folder that was made of a model in one file; "": `folder` is one
     bool first = false;                 // a run begins with its weights
     const std::string& weights() const { return imported.empty() ? folder : imported; }

@@ -127,8 +127,8 @@ bool is_tokens(const DataOptions& o) {
         return file_exists(path) && !is_directory(path) && format_of(path) != Format::text &&
             !file_exists(path_join(parent_folder(path), "manifest.json"));      // prep's own shards
     };
-    const bool has_text = !o.tokenizer.empty() || !o.init_tokenizer.empty() ||
-        !o.init_generation_config.empty() || !o.task.empty();
+    const bool has_text = !o.tokenizer.empty() || !o.init.tokenizer.empty() ||
+        !o.init.generation_config.empty() || !o.task.empty();
     return !has_text && base_name(o.data) != "train.bin" && is_token_file(o.data) &&
         (o.val_data.empty() || is_token_file(o.val_data));
 }
@@ -136,7 +136,7 @@ bool is_tokens(const DataOptions& o) {
 // Whether the run is one on the built-in stories in bytes. Those are prepared when the program is built.
 bool is_default(const DataOptions& o) {
     const bool bytes = o.tokenizer.empty() || o.tokenizer == "byte";
-    const bool fresh = o.init_tokenizer.empty() && o.init_vocab == 0 && o.vocab_size == 0;
+    const bool fresh = o.init.tokenizer.empty() && o.init_vocab == 0 && o.vocab_size == 0;
     return o.data.empty() && o.val_data.empty() && bytes && fresh && o.prompt.empty() && o.task.empty() && !o.whole;
 }
 
@@ -204,6 +204,13 @@ std::string describe(const Data& data, const std::string& files, const Tokens& t
 }
 
 }  // namespace
+
+ModelTexts read_model_texts(const std::string& folder) {
+    ModelTexts texts;
+    for (const auto& [name, text] : kModelTexts)
+        if (const std::string path = path_join(folder, name); file_exists(path)) texts.*text = read_file(path);
+    return texts;
+}
 
 Data open_data(const DataOptions& o, Comm* comm) {
     const PrepAnswer answer = is_tokens(o) ? answer_of_tokens(o) : answer_of_prep(o, comm);

@@ -62,15 +62,24 @@ struct Dataset {
     uint64_t trained(uint64_t i, int vocab_size) const;     // how many targets of sample i are not -1
 };
 
+// The text files of a model's folder; one that is not there is empty.
+struct ModelTexts {
+    std::string config = {}, generation_config = {}, tokenizer_config = {}, special_tokens_map = {}, tokenizer = {},
+        chat_template = {};
+};
+constexpr std::pair<const char*, std::string ModelTexts::*> kModelTexts[] = {
+    {"config.json", &ModelTexts::config}, {"generation_config.json", &ModelTexts::generation_config},
+    {"tokenizer_config.json", &ModelTexts::tokenizer_config}, {"tokenizer.json", &ModelTexts::tokenizer},
+    {"special_tokens_map.json", &ModelTexts::special_tokens_map}, {"chat_template.jinja", &ModelTexts::chat_template}};
+ModelTexts read_model_texts(const std::string& folder);
+
 struct DataOptions {
     std::string data = {}, val_data = {};   // paths; empty: the built-in stories
-    std::string tokenizer = {};             // as --tokenizer; empty: init_tokenizer, else byte for text
+    std::string tokenizer = {};             // as --tokenizer; empty: init.tokenizer, else byte for text
     std::string chat_template = {};         // as --chat-template
-    // The model to start from has its tokenizer.json at init_path. The other init_ strings hold the contents of its
-    // files, or are empty.
-    std::string init_path = {}, init_tokenizer = {}, init_tokenizer_config = {}, init_chat_template = {};
-    std::string init_generation_config = {}, init_special_tokens = {}, init_config = {};
-    std::string init_weights = {};           // the folder of its weights, if a run begins with them
+    ModelTexts init = {};                   // of the model to start from
+    std::string init_path = {};             // of its tokenizer.json
+    std::string init_weights = {};          // the folder of its weights, if a run begins with them
     std::string prompt = {}, task = {};     // as --prompt and --task
     std::string cache = {};                 // a folder in which texts go if the user has no cache; may be empty
     int init_vocab = 0, vocab_size = 0;     // that model's or 0; --vocab-size or 0

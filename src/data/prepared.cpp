@@ -11,12 +11,7 @@ template <class O, class F> static void each_option(O& o, const F& f) {
     f("tokenizer", o.tokenizer);
     f("chat_template", o.chat_template);
     f("init_path", o.init_path);
-    f("init_tokenizer", o.init_tokenizer);
-    f("init_tokenizer_config", o.init_tokenizer_config);
-    f("init_chat_template", o.init_chat_template);
-    f("init_generation_config", o.init_generation_config);
-    f("init_special_tokens", o.init_special_tokens);
-    f("init_config", o.init_config);
+    for (const auto& [name, text] : kModelTexts) f(name, o.init.*text);
     f("init_weights", o.init_weights);
     f("prompt", o.prompt);
     f("task", o.task);

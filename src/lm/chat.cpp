@@ -39,10 +39,10 @@ static std::vector<int> tokens_that_fit(Conversation* history, const ChatTemplat
 int chat(Options o, Comm*) {
     set_threads(o.threads);
     Loaded loaded(o.paths[0], 1, SIZE_MAX);
+    loaded.require_text("chat");
     const Tokenizer& tokenizer = loaded.tokenizer;
     const Init& init = loaded.init;
-    const std::string jinja = chat_template_of(init.chat_template, init.tokenizer_config, "tokenizer_config.json");
-    const ChatTemplate chat = choose_chat_template(o.chat_template, jinja, init.tokenizer_config, init.saved());
+    const ChatTemplate chat = choose_chat_template(o.chat_template, init.texts, init.saved());
     if (const std::string token = missing_control_token(tokenizer, chat); !token.empty())
         die(kExitUsage, "chat: %s: its tokenizer has no %s; train it on conversations, or use sample",
             o.paths[0].c_str(), token.c_str());

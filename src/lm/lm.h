@@ -18,6 +18,7 @@ struct Loaded {
     // T: the longest sequence that the model will get; the model's own limit holds, too.
     Loaded(const std::string& path, int B, size_t T);
     ~Loaded();
+    void require_text(const char* what) const;  // kExitUsage, which names `what`: its tokens have no text
     Loaded(const Loaded&) = delete;
 };
 

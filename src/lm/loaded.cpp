@@ -10,15 +10,14 @@ Loaded::Loaded(const std::string& path, int B, size_t T) {
     init = init_of_path(path);
     const std::string file = path_join(init.saved(), "tokenizer.json");
     try {
-        if (!init.tokenizer.empty()) tokenizer = tokenizer_parse(init.tokenizer, file);
+        if (!init.texts.tokenizer.empty()) tokenizer = tokenizer_parse(init.texts.tokenizer, file);
     } catch (const Error& error) {
         warn("samples have no text: %s", error.message.c_str());
     }
     if (tokenizer.vocab_size > init.config.shape.V)
         die_content(file, std::to_string(tokenizer.vocab_size) + " tokens",
                     "at most " + std::to_string(init.config.shape.V) + ", the model's");
-    read_ends(&tokenizer, {init.config.text, init.generation_config, init.tokenizer_config, init.special_tokens},
-              file);
+    read_ends(&tokenizer, init.texts, file);
     Shape shape = init.config.shape;
     shape.T = int(std::min(size_t(shape.T), T));
     shape.dropout = 0;
@@ -26,6 +25,13 @@ Loaded::Loaded(const std::string& path, int B, size_t T) {
     weights = static_cast<floatX*>(device_alloc(arena.n * sizeof(floatX), "weights"));
     load_device_weights(weights, arena, init);
     model_create(&model, init.config.info, shape, B, shape.T, 3, weights, false);
+}
+
+void Loaded::require_text(const char* what) const {
+    if (tokenizer.kind != Tokenizer::none) return;
+    refuse_older_form(init.saved());
+    die(kExitUsage, "%s: %s has no tokenizer.json that is read here; sample without --prompt shows token numbers", what,
+        init.saved().c_str());
 }
 
 Loaded::~Loaded() {

@@ -18,11 +18,7 @@ int sample(Options o, Comm*) {
     if (o.prompt == "-") o.prompt = read_standard_input();
     o.prompt = without_mark(o.prompt);
     Loaded loaded(o.paths[0], 1, o.prompt.size() + size_t(o.max_tokens) + 2);       // a token has at least a byte
-    const bool reads = loaded.tokenizer.kind == Tokenizer::none && !o.prompt.empty();
-    if (reads) refuse_older_form(loaded.init.saved());
-    if (reads)
-        die(kExitUsage, "--prompt: %s has no tokenizer.json that is read here; leave it out to see token numbers",
-            loaded.init.folder.c_str());
+    if (!o.prompt.empty()) loaded.require_text("--prompt");
     catch_signals(false);
     print(o.prompt);
     const std::vector<int> start = sample_start(o.prompt, {}, loaded.tokenizer);

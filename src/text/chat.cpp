@@ -250,23 +250,17 @@ Conversation read_conversation(const Json& line, const char* what) {
     return out;
 }
 
-std::string chat_template_of(const std::string& jinja, const std::string& tokenizer_config, const char* what) {
-    if (!jinja.empty() || tokenizer_config.empty()) return jinja;
-    Json found = parse_json(tokenizer_config, what).find("chat_template");
+std::string chat_template_of(const ModelTexts& texts) {
+    if (!texts.chat_template.empty() || texts.tokenizer_config.empty()) return texts.chat_template;
+    Json found = parse_json(texts.tokenizer_config, "tokenizer_config.json").find("chat_template");
     if (found.kind() == Json::array)                    // several, each with a name
         for (JsonItems i(found); i.next();)
             if (i.value.find("name").text() == "default") found = i.value.find("template");
     return found.kind() == Json::string ? found.text() : "";
 }
 
-std::string read_chat_template(const std::string& folder) {
-    const std::string config = path_join(folder, "tokenizer_config.json");
-    const auto text_of = [](const std::string& path) { return file_exists(path) ? read_file(path) : ""; };
-    return chat_template_of(text_of(path_join(folder, "chat_template.jinja")), text_of(config), config.c_str());
-}
-
-ChatTemplate choose_chat_template(const std::string& option, const std::string& jinja,
-                                  const std::string& tokenizer_config, const std::string& folder) {
+ChatTemplate choose_chat_template(const std::string& option, const ModelTexts& texts, const std::string& folder) {
+    const std::string jinja = chat_template_of(texts);
     for (const Form& form : kForms) {
         const bool own = option == "auto" && (jinja == form.jinja || (jinja.empty() && &form == kForms));
         if (option != form.name && !own) continue;
@@ -280,24 +274,18 @@ ChatTemplate choose_chat_template(const std::string& option, const std::string& 
         }
         return chat;
     }
-    std::map<std::string, std::string> variables;
-    if (!tokenizer_config.empty())
-        for (JsonItems i(parse_json(tokenizer_config, "tokenizer_config.json")); i.next();) {
-            const std::string name = i.key.text();
-            const Json value = i.value.kind() == Json::object ? i.value.find("content") : i.value;
-            if (!name.ends_with("_token") || value.kind() != Json::string) continue;
-            variables[name] = value.text();
-        }
     const std::string what = folder + ": chat_template";
-    auto form = std::make_shared<Jinja>(jinja, what, variables);
+    const auto reads = [&](const std::string& variable) { return jinja.find(variable) != jinja.npos; };
+    const bool says = !texts.tokenizer_config.empty() || !texts.special_tokens_map.empty();
     for (const char* name : {"bos_token", "eos_token"})
-        if (tokenizer_config.empty() && jinja.find(name) != jinja.npos)
-            die_content(what, name,
-                        "a tokenizer_config.json, which says what that is; or give --chat-template chatml or "
-                        "llama3");
+        if (!says && reads(name))
+            die_content(what, name, "a tokenizer_config.json, which says what that is; or give --chat-template chatml "
+                        "or llama3");
+    std::map<std::string, std::string> variables = special_tokens(texts);
+    const auto form = std::make_shared<Jinja>(jinja, what, variables);
     std::string key = jinja;
     for (const auto& [name, text] : variables)          // the others change with training, and nothing that it writes
-        if (jinja.find(name) != jinja.npos) key += " " + name + " " + text;
+        if (reads(name)) key += " " + name + " " + text;
     return {form, jinja, key, variables["bos_token"], variables["eos_token"]};
 }
 
@@ -352,7 +340,7 @@ int end_of_turn(const Tokenizer& tokenizer, const ChatTemplate& chat) {
 }
 
 void encode_chat(const Conversation& conversation, const ChatTemplate& chat, const Tokenizer& tokenizer,
-                 std::vector<uint32_t>* tokens, bool open_end) try {
+                 std::vector<uint32_t>* tokens, bool open_end) {
     const std::vector<Turn>& turns = conversation.turns;
     if (conversation.plain) {
         if (tokenizer.begin >= 0) tokens->push_back(uint32_t(tokenizer.begin) | kUntrained);
@@ -383,10 +371,6 @@ void encode_chat(const Conversation& conversation, const ChatTemplate& chat, con
         at = control.at + control.size;
     }
     text_to(text.size());
-} catch (Error& error) {
-    if (!conversation.turns.empty())
-        error.message += "; \"" + conversation.turns[0].content.substr(0, 40) + "\" begins the conversation";
-    throw;
 }
 
 std::vector<int> chat_prompt(const Conversation& conversation, const ChatTemplate& chat, const Tokenizer& tokenizer) {

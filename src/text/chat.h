@@ -23,6 +23,7 @@ struct Conversation {
     std::vector<Turn> turns;
     bool plain = false;                                     // a prompt and its completion
     bool amended = false;                                   // a field beside those of its form has changed it
+    std::string place = {};                                 // file and line
     std::vector<std::string> unknown = {};                  // fields that mean nothing here
 };
 // Returns the field that decides a line's form: messages, conversations, prompt or instruction; "": none is there.
@@ -39,15 +40,11 @@ struct ChatTemplate {
     std::string begin = {}, end = {};                       // names of bos_token and eos_token, if it has them
     std::vector<std::string> controls = {};                 // of chatml and llama3: tokens that a tokenizer must have
 };
-// Returns the Jinja template of a model: the text of its chat_template.jinja, or else what its tokenizer_config.json
-// contains; "": none. Both may be empty. what: names tokenizer_config.json in errors.
-std::string chat_template_of(const std::string& jinja, const std::string& tokenizer_config, const char* what);
-std::string read_chat_template(const std::string& folder);                  // of a model's folder
-// Returns the template that the option --chat-template means. "auto": the model's own, `jinja`, or ChatML if that is
-// empty. tokenizer_config: the text of the model's file, which names the tokens that a template writes as bos_token.
-// kExitBadContent, with the folder's name and the template's line: `jinja` has what is not read.
-ChatTemplate choose_chat_template(const std::string& option, const std::string& jinja,
-                                  const std::string& tokenizer_config, const std::string& folder);
+// Returns the Jinja template of a model: its chat_template.jinja, or else that in tokenizer_config.json; "": none.
+std::string chat_template_of(const ModelTexts& texts);
+// Returns the template that the option --chat-template means. "auto": the model's own, or ChatML if it has none.
+// kExitBadContent, with the folder's name and the template's line: it has what is not read.
+ChatTemplate choose_chat_template(const std::string& option, const ModelTexts& texts, const std::string& folder);
 void add_chat_tokens(Tokenizer* tokenizer, const ChatTemplate& chat);       // appends the controls that it lacks
 std::string missing_control_token(const Tokenizer& tokenizer, const ChatTemplate& chat);    // the first of them, or ""
 int begin_of_chat(const Tokenizer& tokenizer, const ChatTemplate& chat);    // the token; -1: there is none

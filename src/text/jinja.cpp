@@ -84,8 +84,8 @@ Value split_at(const Text& text, const Text& separator) {
 }
 
 [[noreturn]] void refuse_at(const std::string& what, int line, const std::string& got) {
-    die_content(what + ": line " + std::to_string(line), got, "what docs/guide.md says is read of Jinja; give "
-                "--chat-template chatml or llama3, which is then the template of the result, too");
+    die_content(what + ": line " + std::to_string(line), got, "what docs/guide.md says is read of Jinja; or give "
+                "--chat-template chatml or llama3");
 }
 
 // ---- a rendering

@@ -6,7 +6,10 @@
 // Returns the tokens that end a text or, of conversations, a turn; the one that training writes is the first.
 static std::vector<int> ends_of(const Tokenizer& t, const ChatTemplate& chat) {
     std::vector<int> ends = t.ends;
-    const int turn = end_of_turn(t, chat);
+    int turn = -1;
+    try {
+        turn = end_of_turn(t, chat);
+    } catch (const Error&) {}                           // one can chat by a template by which nothing can be learnt
     std::erase(ends, turn);
     if (turn >= 0) ends.insert(ends.begin(), turn);
     return ends;
@@ -65,34 +68,42 @@ static JsonMembers token_members(const Tokenizer& t, const ChatTemplate& chat, c
     return members;
 }
 
+// Returns the members that tokenizer_config.json gets.
+static JsonMembers config_members(const Tokenizer& t, const ChatTemplate& chat, const ModelTexts& texts, int T) {
+    JsonMembers members = token_members(t, chat, texts.tokenizer_config);
+    const Json had = texts.tokenizer_config.empty() ? Json() : Json{texts.tokenizer_config};
+    // PreTrainedTokenizerFast takes tokenizer.json as it stands, whatever its kind.
+    if (!had) members.insert(members.begin(), {{"tokenizer_class", "\"PreTrainedTokenizerFast\""},
+                                               {"clean_up_tokenization_spaces", "false"}});
+    if (chat.form && (chat.jinja != chat_template_of(texts) || !had.find("chat_template")))
+        members.push_back({"chat_template", json_quote(chat.jinja)});
+    const Json config = texts.config.empty() ? Json() : Json{texts.config};
+    uint64_t context = 0, length = 0;
+    for (const char* key : {"n_positions", "max_position_embeddings"}) config.find(key).as_u64(&context);
+    if (had.find("model_max_length").as_u64(&length) && context && context != uint64_t(T) && length < 1 << 30)
+        members.push_back({"model_max_length", std::to_string(T)});
+    return members;
+}
+
 std::vector<std::pair<std::string, std::string>> tokenizer_files(const Tokenizer& t, const ChatTemplate& chat,
-                                                                 const DataOptions& o) {
-    std::vector<std::pair<std::string, std::string>> files;
-    const auto put = [&](const char* name, const std::string& text) {
-        if (!text.empty()) files.push_back({name, text});
-    };
-    // With conversations tokenizer.json adds no first token, because the chat template writes it.
-    if (t.kind != Tokenizer::none) put("tokenizer.json", chat.form ? t.to_json() : tokenizer_json_of_model(t));
-    else put("tokenizer.json", o.init_tokenizer);
-    std::string jinja = o.init_chat_template, config = o.init_tokenizer_config, special = o.init_special_tokens;
-    std::string generation = o.init_generation_config;
+                                                                 ModelTexts texts, int T) {
     if (t.kind != Tokenizer::none) {
-        JsonMembers members = token_members(t, chat, config);
-        if (!special.empty()) special = changed(special, token_members(t, chat, special));
-        // PreTrainedTokenizerFast takes tokenizer.json as it stands, whatever its kind.
-        if (config.empty())
-            members.insert(members.begin(), {{"tokenizer_class", "\"PreTrainedTokenizerFast\""},
-                                             {"clean_up_tokenization_spaces", "false"}});
-        const std::string own = chat_template_of(jinja, config, "tokenizer_config.json");
-        if (chat.form && (chat.jinja != own || config.empty() || !Json{config}.find("chat_template")))
-            members.push_back({"chat_template", json_quote(chat.jinja)});
-        if (chat.form) jinja = chat.jinja;
-        if (chat.form) generation = changed(generation, eos_member(ends_of(t, chat), generation));
-        config = changed(config, members);
+        const JsonMembers members = config_members(t, chat, texts, T);
+        if (!texts.special_tokens_map.empty())
+            texts.special_tokens_map = changed(texts.special_tokens_map,
+                                               token_members(t, chat, texts.special_tokens_map));
+        texts.tokenizer_config = changed(texts.tokenizer_config, members);
+        // With conversations tokenizer.json adds no first token, because the chat template writes it.
+        texts.tokenizer = chat.form ? t.to_json() : tokenizer_json_of_model(t);
     }
-    put("tokenizer_config.json", config);
-    put("chat_template.jinja", jinja);
-    put("generation_config.json", generation);
-    put("special_tokens_map.json", special);
+    if (t.kind != Tokenizer::none && chat.form) {
+        texts.chat_template = chat.jinja;
+        texts.generation_config = changed(texts.generation_config, eos_member(ends_of(t, chat),
+                                                                              texts.generation_config));
+    }
+    std::vector<std::pair<std::string, std::string>> files;
+    texts.config.clear();
+    for (const auto& [name, text] : kModelTexts)
+        if (!(texts.*text).empty()) files.push_back({name, texts.*text});
     return files;
 }

@@ -10,8 +10,8 @@
 // Returns what training needs to know of a tokenizer, without `files`. config: the text of the model's config.json;
 // "": it is a new one.
 Vocabulary vocabulary_of(const Tokenizer& tokenizer, const ChatTemplate& chat, const std::string& config);
-// Returns names and contents of tokenizer.json, tokenizer_config.json, chat_template.jinja, generation_config.json and
-// special_tokens_map.json. Those of the model of --init stay as they are; conversations change the tokens and the
-// template that they use. A tokenizer that is not read (kind none) stays, too.
+// Returns names and contents of the files, but config.json. Those of the model of --init, `texts`, stay as they are.
+// Conversations change the tokens and the template that they use, and a context T that is not the model's changes
+// model_max_length. A tokenizer that is not read (kind none) stays, too.
 std::vector<std::pair<std::string, std::string>> tokenizer_files(const Tokenizer& tokenizer, const ChatTemplate& chat,
-                                                                 const DataOptions& options);
+                                                                 ModelTexts texts, int T);

@@ -85,19 +85,18 @@ Tokenizer tokenizer_of_init(const DataOptions& o, const Source& train, const Sou
     const bool reads = train.is_text() || (!val.files.empty() && val.is_text()) || !o.prompt.empty() || !o.task.empty();
     Tokenizer tokenizer;
     try {
-        tokenizer = tokenizer_parse(o.init_tokenizer, o.init_path);
+        tokenizer = tokenizer_parse(o.init.tokenizer, o.init_path);
     } catch (const Error& error) {
         if (reads) die(error.code, "%s; or give tokens as --data", error.message.c_str());
         if (!o.whole) warn("samples have no text: %s", error.message.c_str());
     }
-    read_ends(&tokenizer, {o.init_config, o.init_generation_config, o.init_tokenizer_config, o.init_special_tokens},
-              o.init_path);
+    read_ends(&tokenizer, o.init, o.init_path);
     return tokenizer;
 }
 
 Tokenizer choose_tokenizer(const DataOptions& o, const Source& train, const Source& val, const std::string& folder,
                            const Progress& progress) {
-    if (o.tokenizer.empty() && !o.init_tokenizer.empty()) return tokenizer_of_init(o, train, val);
+    if (o.tokenizer.empty() && !o.init.tokenizer.empty()) return tokenizer_of_init(o, train, val);
     const std::string beside = parent_folder(train.files[0]), manifest = path_join(beside, "manifest.json");
     if (o.tokenizer.empty() && !train.is_text() && file_exists(manifest)) return tokenizer_beside(beside, manifest);
     if (o.tokenizer.empty() && train.is_text() && o.init_vocab) refuse_older_form(parent_folder(o.init_path));
@@ -107,10 +106,24 @@ Tokenizer choose_tokenizer(const DataOptions& o, const Source& train, const Sour
     return learnt(o.tokenizer, train, val, folder, progress);
 }
 
+// Returns the texts of the model of --init. With another tokenizer those about tokens are the ones beside its file.
+ModelTexts texts_beside(const DataOptions& o, const Tokenizer& t) {
+    ModelTexts texts = o.init;
+    if (o.tokenizer.empty() || o.init.tokenizer == t.to_json() || o.init.tokenizer == tokenizer_json_of_model(t))
+        return texts;
+    const bool is_file = base_name(o.tokenizer) == "tokenizer.json" || is_directory(o.tokenizer);
+    const std::string folder = is_directory(o.tokenizer) ? o.tokenizer : parent_folder(o.tokenizer);
+    const ModelTexts own = is_file ? read_model_texts(folder) : ModelTexts();
+    texts.chat_template = chat_template_of(o.init);
+    texts.tokenizer_config = own.tokenizer_config;
+    texts.special_tokens_map = own.special_tokens_map;
+    return texts;
+}
+
 // Returns how many rows the model's embedding has for a tokenizer. kExitUsage: the model of --init has another number.
 int choose_vocabulary(const DataOptions& o, const Tokenizer& tokenizer, const ChatTemplate& chat) {
     const int own = tokenizer.vocab_size;
-    const bool fits = own == o.init_vocab || (own < o.init_vocab && o.tokenizer.empty() && !o.init_tokenizer.empty());
+    const bool fits = own == o.init_vocab || (own < o.init_vocab && o.tokenizer.empty() && !o.init.tokenizer.empty());
     if (o.init_vocab && !chat.controls.empty() && o.tokenizer.empty() && own > o.init_vocab) {
         if (!o.frozen) return own;              // it includes the template's tokens
         die(kExitUsage, "--lora: the model's tokenizer has no token %s, and its embedding stays as it is; give "
@@ -169,7 +182,7 @@ std::vector<int> untrained_tokens(const DataOptions& o, const TextChoice& c, con
     }
     if (o.frozen && !found.empty())
         die(kExitUsage, "--lora: %s: nobody has trained the rows of %s, which the data use and adapters leave as they "
-            "are; train without --lora, or give --chat-template with trained tokens", o.init_weights.c_str(),
+            "are; train without --lora, or give --chat-template with trained tokens", parent_folder(o.init_path).c_str(),
             join(names, ", ").c_str());
     if (!found.empty())
         warn("nobody has trained the rows of %s: they begin as the mean of the others", join(names, ", ").c_str());
@@ -206,9 +219,9 @@ void make_tokens(const TextChoice& c, const Source& source, const DataOptions& o
                  const std::string& hash, std::string content, const std::string& into, const Progress& progress) {
     std::vector<char> tokens;
     {
-        const Text text = read_text(source, split, progress);
+        Text text = read_text(source, split, progress);
         about.cut = about.masked
-            ? encode_conversations(text, c.tokenizer, c.chat, o.seq_len, &tokens, &about.note, progress)
+            ? encode_conversations(&text, c.tokenizer, c.chat, o.seq_len, &tokens, &about.note, progress)
             : encode_text(text, c.tokenizer, about.width, &tokens, progress);
         if (o.says) warn_of_lost(c, source, text);
         if (std::ranges::find(text.conversations, true, &Conversation::amended) != text.conversations.end())
@@ -216,9 +229,7 @@ void make_tokens(const TextChoice& c, const Source& source, const DataOptions& o
         if (!about.masked)
             about.note = source.format == Format::text && source.files.size() == 1 ? "text" :
                 with_commas(text.ends.size()) + (source.format == Format::text ? " texts" : " documents of JSON");
-        if (text.bad.count)
-            about.note += format("; %s bad lines are skipped, the first: ", with_commas(text.bad.count).c_str()) +
-                text.bad.first;
+        if (text.bad.count) about.note += "; " + text.bad.text();
     }
     about.count = tokens.size() / about.width;
     if (hash_text(source) != hash) die_changed(source);
@@ -277,10 +288,11 @@ TextChoice choose_text(const DataOptions& o, const std::string& folder, const Pr
     c.sources = find_sources(o);
     const auto& [train, val] = c.sources;
     c.tokenizer = choose_tokenizer(o, train, val, folder, progress);
+    c.texts = texts_beside(o, c.tokenizer);
     // A new model that learns one text never sees the end-of-text token; nor has one seen it whose config.json says so.
-    const Json eos = o.init_config.empty() ? Json{"null"} : Json{o.init_config}.find("eos_token_id");
+    const Json eos = o.init.config.empty() ? Json{"null"} : Json{o.init.config}.find("eos_token_id");
     if (train.is_text() && (!train.has_documents() || o.whole) && eos && eos.kind() == Json::null &&
-        (c.tokenizer.own || o.init_config.empty())) {
+        (c.tokenizer.own || o.init.config.empty())) {
         if (c.tokenizer.own) c.tokenizer.begin = c.tokenizer.bos = -1;
         c.tokenizer.eot = -1;
         c.tokenizer.ends.clear();
@@ -289,8 +301,7 @@ TextChoice choose_text(const DataOptions& o, const std::string& folder, const Pr
     if (!val.files.empty() && (chats ? val.format != train.format : val.format == Format::chat))
         die_content("data: " + val.path, format_name(val.format),
                     format_name(train.format) + (" as " + train.path));
-    const std::string own = chat_template_of(o.init_chat_template, o.init_tokenizer_config, "tokenizer_config.json");
-    if (chats) c.chat = choose_chat_template(o.chat_template, own, o.init_tokenizer_config, parent_folder(o.init_path));
+    if (chats) c.chat = choose_chat_template(o.chat_template, c.texts, parent_folder(o.init_path));
     if (chats && !o.whole) add_chat_tokens(&c.tokenizer, c.chat);
     end_of_turn(c.tokenizer, c.chat);                       // refuses a template by which no turn can be learnt
     if (c.tokenizer.kind == Tokenizer::none) return c;      // open_data chooses the number of rows
@@ -307,8 +318,8 @@ std::string prepare(const DataOptions& o, const std::string& given, const Progre
     if (!val.files.empty() && !val.is_text()) answer.val_files = val.files;
     if (train.is_text()) answer.train = tokens_of(c, train, o, folder, progress);
     if (!val.files.empty() && val.is_text()) answer.val = tokens_of(c, val, o, folder, progress);
-    Vocabulary vocabulary = vocabulary_of(c.tokenizer, c.chat, o.init_config);
-    vocabulary.files = tokenizer_files(c.tokenizer, c.chat, o);
+    Vocabulary vocabulary = vocabulary_of(c.tokenizer, c.chat, o.init.config);
+    vocabulary.files = tokenizer_files(c.tokenizer, c.chat, c.texts, o.seq_len);
     vocabulary.untrained = untrained_tokens(o, c, train.is_text() ? path_join(folder, answer.train) : "");
     answer.vocabulary = cached_vocabulary(vocabulary, folder, progress);
     answer.start = sample_start(o.prompt, c.chat, c.tokenizer);

@@ -8,6 +8,7 @@
 struct TextChoice {
     Sources sources;
     Tokenizer tokenizer;                    // its kind is none if tokens have no text
+    ModelTexts texts;                       // of the model of --init, but for those that another tokenizer replaces
     ChatTemplate chat;                      // its form is null unless the data are conversations with a template
 };
 // Chooses. A tokenizer that learns from the text does so once; folder: the cache. kExitUsage, kExitBadContent.

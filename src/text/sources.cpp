@@ -164,9 +164,9 @@ Source find_texts(const std::string& path) {
             die(kExitBadContent, "data: %s: it is missing, and manifest.json lists it; run build/prep again in "
                 "another folder", path_join(path, name).c_str());
     // A manifest and tokenizer.json beside shards are no data.
-    const auto ends_with = [](const char* end) { return [end](const std::string& f) { return f.ends_with(end); }; };
-    if (source.files.size() > 1 && std::ranges::any_of(source.files, ends_with(".bin")))
-        std::erase_if(source.files, ends_with(".json"));
+    const auto is_tokens = [](const std::string& f) { return f.ends_with(".bin") || f.ends_with(".npy"); };
+    if (source.files.size() > 1 && std::ranges::any_of(source.files, is_tokens))
+        std::erase_if(source.files, [](const std::string& f) { return f.ends_with(".json"); });
     if (source.files.empty())
         die(kExitNoInput, "data: %s: no file is there or matches it; give --data or --val-data", path.c_str());
     source.format = recognise(source.files[0]);

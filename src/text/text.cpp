@@ -27,6 +27,17 @@ void require_utf8(std::string_view text, const std::string& where) {
     }
 }
 
+void BadLines::skip(Error error) {
+    if (count > 0 && count == allowed) error.message += "; --skip-bad-lines allows no more";
+    if (count == allowed) throw error;
+    if (count++ == 0) first = error.message;
+}
+
+std::string BadLines::text() const {
+    if (count == 1) return "1 bad line is skipped: " + first;
+    return with_commas(count) + " bad lines are skipped, the first: " + first;
+}
+
 static void read_records(const std::string& path, bool masked, Text* text) {
     RecordReader records = {"data: " + path, &text->bad};
     FileReader file(path);
@@ -35,11 +46,12 @@ static void read_records(const std::string& path, bool masked, Text* text) {
     const auto add = [&](const Json& json) {
         if (json.kind() != Json::object) die_content(what, json_shown(json), "an object");
         if (masked) {
-            const Conversation conversation = read_conversation(json, what);
+            Conversation conversation = read_conversation(json, what);
+            conversation.place = what + records.place;
             if (!text->conversations.empty() && conversation.plain != text->conversations[0].plain)
                 die_content(what, describe_fields(json), "what the first line has");
             text->add(text_of(conversation));
-            return text->conversations.push_back(conversation);
+            return text->conversations.push_back(std::move(conversation));
         }
         if (!json.find("text")) die_content(what, describe_fields(json), "text, messages, prompt or instruction; a "
                                             "file of another name, as .txt, is read as it stands");
@@ -111,37 +123,52 @@ uint64_t encode_text(const Text& text, const Tokenizer& tokenizer, size_t width,
     return train / width;
 }
 
-uint64_t encode_conversations(const Text& text, const Tokenizer& tokenizer, const ChatTemplate& chat, int T,
+// Encodes a conversation, unless the template refuses it and it is skipped.
+static std::vector<uint32_t> encode_or_skip(const Conversation& conversation, const Tokenizer& tokenizer,
+                                            const ChatTemplate& chat, BadLines* bad) {
+    std::vector<uint32_t> tokens;
+    try {
+        encode_chat(conversation, chat, tokenizer, &tokens);
+    } catch (Error& error) {
+        error.message = conversation.place + ": " + error.message;
+        bad->skip(error);
+        tokens.clear();
+    }
+    return tokens;
+}
+
+uint64_t encode_conversations(Text* text, const Tokenizer& tokenizer, const ChatTemplate& chat, int T,
                               std::vector<char>* out, std::string* note, const Progress& progress) {
     if (const std::string token = chat.form ? missing_control_token(tokenizer, chat) : ""; !token.empty())
         die(kExitUsage, "data: got conversations, but the tokenizer has no %s; train on conversations first, or choose "
             "--chat-template", token.c_str());
-    std::vector<uint32_t> all, tokens;
+    std::vector<uint32_t> all;
     const uint32_t fill = uint32_t(std::max(tokenizer.eot, 0)) | kUntrained;
     const auto is_trained = [](uint32_t token) { return !(token & kUntrained); };
-    uint64_t begin = 0, used = 0, trained = 0, cut = 0, empty = 0;
-    for (size_t i = 0; i < text.conversations.size(); i++) {
-        tokens.clear();
-        encode_chat(text.conversations[i], chat, tokenizer, &tokens);
+    uint64_t begin = 0, read = 0, used = 0, trained = 0, cut = 0, empty = 0;
+    for (size_t i = 0; i < text->conversations.size(); i++) {
+        std::vector<uint32_t> tokens = encode_or_skip(text->conversations[i], tokenizer, chat, &text->bad);
         progress(all.size());
+        const bool skipped = tokens.empty();
+        read += !skipped;
         cut += tokens.size() > size_t(T);
         used += std::min(tokens.size(), size_t(T));
         tokens.resize(size_t(T), fill);
         tokens[0] |= kUntrained;
         const auto count = uint64_t(std::ranges::count_if(tokens, is_trained));
         trained += count;
-        empty += count == 0;
+        empty += count == 0 && !skipped;
         if (count > 0) all.insert(all.end(), tokens.begin(), tokens.end());
-        if (i + 1 != text.train) continue;
+        if (i + 1 != text->train) continue;
         all.push_back(fill);
         begin = all.size();
     }
-    if (text.train < text.conversations.size()) all.push_back(fill);
+    if (text->train < text->conversations.size()) all.push_back(fill);
     out->resize(all.size() * sizeof(uint32_t));
     std::ranges::copy(all, reinterpret_cast<uint32_t*>(out->data()));
     *note = format("%s conversations, %s tokens of the assistant; windows are %.0f %% full",
-                   with_commas(text.conversations.size()).c_str(), with_commas(trained).c_str(),
-                   100.0 * double(used) / double(text.conversations.size()) / T);
+                   with_commas(read).c_str(), with_commas(trained).c_str(),
+                   100.0 * double(used) / double(std::max<uint64_t>(read, 1)) / T);
     if (cut) *note += format("; %s are longer than %d tokens and cut", with_commas(cut).c_str(), T);
     if (empty) *note += format("; %s have nothing to train on and are left out", with_commas(empty).c_str());
     return begin;

@@ -20,32 +20,34 @@ void require_utf8(std::string_view text, const std::string& where);     // kExit
 struct BadLines {
     uint64_t allowed = 0, count = 0;
     std::string first = {};                     // the error of the first
+    void skip(Error error);                     // or throws it
+    std::string text() const;                   // what was skipped: "1 bad line is skipped: ..."
 };
 
 // Reads the records of JSON: objects on lines, or in a list. Errors name the record behind `what`.
 struct RecordReader {
     const std::string what;
     BadLines* bad;
+    std::string place = {};                     // of the record: ": line 3"
     // Calls f(json) for the record in a line.
     template <class F> void line(std::string_view text, uint64_t number, const F& f) {
         if (number == 1) text = without_mark(text);
-        if (!is_blank(text)) read("line", number, [&] { f(parse_json(text, what.c_str())); });
+        if (!is_blank(text)) read(": line ", number, [&] { f(parse_json(text, what.c_str())); });
     }
     // Calls f(json) for each record of a text that is one value.
     template <class F> void value(std::string_view text, const F& f) {
         const Json all = parse_json(without_mark(text), what.c_str());
-        if (all.kind() != Json::array) return read("record", 1, [&] { f(all); });
+        if (all.kind() != Json::array) return read(": record ", 1, [&] { f(all); });
         uint64_t number = 0;
-        for (JsonItems i(all); i.next();) read("record", ++number, [&] { f(i.value); });
+        for (JsonItems i(all); i.next();) read(": record ", ++number, [&] { f(i.value); });
     }
   private:
     template <class F> void read(const char* kind, uint64_t number, const F& f) try {
+        place = kind + std::to_string(number);
         f();
     } catch (Error& e) {
-        e.message.insert(what.size(), format(": %s %llu", kind, (unsigned long long)number));
-        if (bad->count > 0 && bad->count == bad->allowed) e.message += "; --skip-bad-lines allows no more";
-        if (bad->count == bad->allowed) throw;
-        if (bad->count++ == 0) bad->first = e.message;
+        e.message.insert(what.size(), place);
+        bad->skip(e);
     }
 };
 
@@ -69,6 +71,7 @@ uint64_t encode_text(const Text& text, const Tokenizer& tokenizer, size_t width,
                      const Progress& progress);
 // Appends a window of T tokens of 4 bytes for each conversation. The last target of a window is the first token of the
 // next one, which is untrained, so one more token follows the last window for training, and another the last for
-// validation. Returns how many tokens are for training. *note: statistics for the user.
-uint64_t encode_conversations(const Text& text, const Tokenizer& tokenizer, const ChatTemplate& chat, int T,
+// validation. Returns how many tokens are for training. *note: statistics for the user. A conversation that the
+// template refuses is a bad line.
+uint64_t encode_conversations(Text* text, const Tokenizer& tokenizer, const ChatTemplate& chat, int T,
                               std::vector<char>* out, std::string* note, const Progress& progress);

@@ -9,6 +9,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -80,8 +81,9 @@ Tokenizer tokenizer_open(const std::string& option, const std::string_view* text
 // as training does. Another one is the file byte for byte.
 std::string tokenizer_json_of_model(const Tokenizer& t);
 
-// What the files of a model's folder besides tokenizer.json say: their texts, or empty.
-struct ModelTexts { std::string config, generation_config, tokenizer_config, special_tokens_map = {}; };
+struct ModelTexts;                              // src/data/data.h
+// Returns the tokens that a model's tokenizer_config.json and special_tokens_map.json name: "eos_token" and "</s>".
+std::map<std::string, std::string> special_tokens(const ModelTexts& texts);
 // Sets begin, eot, bos and ends by what the files say. tokenizer_ends.cpp has the rule, and says in a line what the
 // files leave open. where: the path of tokenizer.json, for messages. kExitBadContent: an id that is no number.
 void read_ends(Tokenizer* t, const ModelTexts& texts, const std::string& where);

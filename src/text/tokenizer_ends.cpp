@@ -1,39 +1,27 @@
 // tokenizer_ends.cpp -- which tokens stand before and behind a text. What a model's files say decides, in this order:
 //
 //     begin   what the post_processor of tokenizer.json puts in front, as transformers' tokenizers do
-//     eot     eos_token of tokenizer_config.json, which trl appends, or of the older special_tokens_map.json; else
-//             eos_token_id of config.json; else that of generation_config.json, of a list the first; else what the
-//             post_processor puts behind; else, and this is said, the only special token or the one with a name for it
+//     eot     eos_token, which trl appends; else eos_token_id of config.json; else that of generation_config.json, of
+//             a list the first; else what the post_processor puts behind; else, and this is said, the only special
+//             token or the one with a name for it
 //     ends    all of these: transformers' generate stops at any of a list
-//     bos     begin, else bos_token of tokenizer_config.json, else bos_token_id of config.json
+//     bos     begin, else bos_token, else bos_token_id of config.json
 //
 // In a tokenizer that this program made, <|endoftext|> stands before a document, unless eos_token_id is null.
 #include <algorithm>
 #include "src/base/common.h"
 #include "src/base/file.h"
+#include "src/data/data.h"
 #include "src/text/tokenizer.h"
 
 namespace {
-struct File { const char* name; Json json; };
-
-// Returns the token that tokenizer_config.json names, a text or an object whose "content" is the text; -1: none.
-int token_named(const Tokenizer& t, const File& of, const char* key, const std::string& where) {
-    const Json value = of.json.find(key);
-    const std::string name = value.kind() == Json::object ? value.find("content").text() : value.text();
-    if (value.kind() == Json::null || name.empty() || t.kind == Tokenizer::none) return -1;
-    for (const Tokenizer::Added& a : t.added)
-        if (a.text == name) return a.id;
-    const auto found = std::ranges::find(t.bytes, name);
-    if (found != t.bytes.end()) return int(found - t.bytes.begin());
-    warn("%s: %s: %s: got %s, which tokenizer.json does not have; it is not used", where.c_str(), of.name, key,
-         json_quote(name).c_str());
-    return -1;
+Json parsed(const std::string& text, const std::string& what) {
+    return text.empty() ? Json() : parse_json(text, what.c_str());
 }
 
 // Returns the tokens of a number, or a list of numbers.
-std::vector<int> tokens_of(const File& of, const char* key, uint64_t rows, const std::string& where) {
+std::vector<int> tokens_of(const Json& file, const char* key, uint64_t rows, const std::string& what) {
     std::vector<int> tokens;
-    const std::string what = where + ": " + of.name;
     const auto add = [&](const Json& id) {
         uint64_t n = 0;
         if (!id.as_u64(&n)) refuse(what.c_str(), key, id, "an integer, a list of them, or null");
@@ -41,7 +29,7 @@ std::vector<int> tokens_of(const File& of, const char* key, uint64_t rows, const
         else warn("%s: %s: got %llu, want less than %llu, the model's tokens; it is not used", what.c_str(), key,
                   (unsigned long long)n, (unsigned long long)rows);
     };
-    const Json value = of.json.find(key);
+    const Json value = file.find(key);
     if (value.kind() == Json::array) for (JsonItems i(value); i.next();) add(i.value);
     else if (value.kind() != Json::null) add(value);
     return tokens;
@@ -106,29 +94,49 @@ void read_post_processor(Tokenizer* t, const Json& root, int guess, const std::s
     t->eot = behind < 0 ? guess : behind;
 }
 
+// As transformers reads them: special_tokens_map.json decides, unless the other has added_tokens_decoder.
+std::map<std::string, std::string> special_tokens(const ModelTexts& texts) {
+    const Json own = parsed(texts.tokenizer_config, "tokenizer_config.json");
+    const Json map = parsed(texts.special_tokens_map, "special_tokens_map.json");
+    std::map<std::string, std::string> tokens;
+    for (const Json& file : {own, own.find("added_tokens_decoder") ? Json() : map})
+        for (JsonItems i(file); i.next();) {
+            const std::string key = i.key.text();
+            const Json value = i.value.kind() == Json::object ? i.value.find("content") : i.value;
+            if (!key.ends_with("_token") || (value.kind() != Json::string && value.kind() != Json::null)) continue;
+            tokens.erase(key);
+            if (!value.text().empty() && value.kind() == Json::string) tokens[key] = value.text();
+        }
+    return tokens;
+}
+
 void read_ends(Tokenizer* t, const ModelTexts& texts, const std::string& where) {
-    const auto parse = [&](const char* name, const std::string& text) {
-        return File{name, text.empty() ? Json() : parse_json(text, (where + ": " + name).c_str())};
-    };
-    const std::string folder = parent_folder(where);
-    const File config = parse("config.json", texts.config);
-    const File own = parse("tokenizer_config.json", texts.tokenizer_config);
-    const File generation = parse("generation_config.json", texts.generation_config);
+    const std::string folder = parent_folder(where), of_config = folder + ": config.json",
+        of_generation = folder + ": generation_config.json";
+    const Json config = parsed(texts.config, of_config), generation = parsed(texts.generation_config, of_generation);
     uint64_t rows = uint64_t(t->vocab_size);
-    config.json.find("vocab_size").as_u64(&rows);
-    const File map = parse("special_tokens_map.json", texts.special_tokens_map);
+    config.find("vocab_size").as_u64(&rows);
+    const std::map<std::string, std::string> names = special_tokens(texts);
     const auto token = [&](const char* key) {
-        return token_named(*t, own.json.find(key).kind() == Json::null ? map : own, key, folder);
+        const auto name = names.find(key);
+        if (name == names.end() || t->kind == Tokenizer::none) return -1;
+        for (const Tokenizer::Added& a : t->added)
+            if (a.text == name->second) return a.id;
+        const auto found = std::ranges::find(t->bytes, name->second);
+        if (found != t->bytes.end()) return int(found - t->bytes.begin());
+        warn("%s: %s: got %s, which tokenizer.json does not have; it is not used", folder.c_str(), key,
+             json_quote(name->second).c_str());
+        return -1;
     };
     const int named = token("eos_token");
-    std::vector<int> ends, numbers = tokens_of(config, "eos_token_id", rows, folder);
-    for (const int id : tokens_of(generation, "eos_token_id", rows, folder)) numbers.push_back(id);
+    std::vector<int> ends, numbers = tokens_of(config, "eos_token_id", rows, of_config);
+    for (const int id : tokens_of(generation, "eos_token_id", rows, of_generation)) numbers.push_back(id);
     add_once(&ends, named);
     for (const int id : numbers) add_once(&ends, id);
     if (named >= 0 && !numbers.empty() && !std::ranges::count(numbers, named) && !t->own)
         warn("%s: eos_token is token %d, eos_token_id %d: the first ends a document, all of them end an answer",
              folder.c_str(), named, numbers[0]);
-    const Json stated = config.json.find("eos_token_id");
+    const Json stated = config.find("eos_token_id");
     if (t->own) {
         if (ends.empty() && stated && stated.kind() == Json::null) tokenizer_own(t, -1);
         add_once(&ends, t->eot);
@@ -146,12 +154,12 @@ void read_ends(Tokenizer* t, const ModelTexts& texts, const std::string& where) 
     t->eot = ends.empty() ? -1 : ends[0];
     const int before = t->begin;
     t->bos = token("bos_token");
-    for (const int id : tokens_of(config, "bos_token_id", rows, folder))
+    for (const int id : tokens_of(config, "bos_token_id", rows, of_config))
         if (t->bos < 0) t->bos = id;
     if (before >= 0 && t->bos >= 0 && t->bos != before)
         warn("%s: post_processor: token %d stands before a text, though bos_token is %d", where.c_str(), before,
              t->bos);
-    const Json adds = own.json.find("add_bos_token");
+    const Json adds = parsed(texts.tokenizer_config, folder).find("add_bos_token");
     if (adds.kind() == Json::boolean && (adds.text() == "true") != (before >= 0))
         warn("%s: tokenizer_config.json: add_bos_token is %s, but the post_processor of tokenizer.json puts %s before "
              "a text, which is done", folder.c_str(), adds.text().c_str(), before >= 0 ? "a token" : "none");

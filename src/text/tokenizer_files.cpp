@@ -253,13 +253,9 @@ Tokenizer tokenizer_load(const std::string& path) {
         const std::string json = path_join(path, "tokenizer.json");
         return tokenizer_load(file_exists(json) ? json : path_join(path, "vocab.bpe"));
     }
-    const auto beside = [&](const char* name) {
-        const std::string file = path_join(parent_folder(path), name);
-        return base_name(path) == "tokenizer.json" && file_exists(file) ? read_file(file) : "";
-    };
     Tokenizer t = tokenizer_parse(read_file(path), path);
-    read_ends(&t, {beside("config.json"), beside("generation_config.json"), beside("tokenizer_config.json"),
-                   beside("special_tokens_map.json")}, path);
+    const bool is_model = base_name(path) == "tokenizer.json";
+    read_ends(&t, is_model ? read_model_texts(parent_folder(path)) : ModelTexts(), path);
     return t;
 }
 

@@ -339,10 +339,10 @@ void jsonl(std::string_view) { tokens_of("a.jsonl", bytes_as_tokens, {}, 4); }
 void chat(std::string_view in) {
     static const Tokenizer tokens = [] {
         Tokenizer t = tokenizer_byte();
-        for (const char* form : {"chatml", "llama3"}) add_chat_tokens(&t, choose_chat_template(form, "", "", ""));
+        for (const char* form : {"chatml", "llama3"}) add_chat_tokens(&t, choose_chat_template(form, {}, ""));
         return t;
     }();
-    const ChatTemplate form = choose_chat_template(in.size() % 2 ? "chatml" : "llama3", "", "", "");
+    const ChatTemplate form = choose_chat_template(in.size() % 2 ? "chatml" : "llama3", {}, "");
     tokens_of("a.jsonl", tokens, form, 8);
 }
 // A template that writes some turns; what it writes of them is theirs.

@@ -46,11 +46,42 @@ check "a GGUF file" $tools/export "$tmp/docs" --gguf "$tmp/docs.gguf"
 expect "has three ends" 0 'eot_token_id = 10$' $tools/info "$tmp/docs.gguf"
 check "which come back" grep -q '"eos_token_id":\[256,10,13\]' "$($tools/import "$tmp/docs.gguf")/config.json"
 
+# Another context is another model_max_length. A map of special tokens says what a template means by bos_token.
+check "a context of 16" $train $(echo $job | sed 's/seq-len 32/seq-len 16/') --init "$base" --data "$tmp/docs.jsonl" \
+    --steps 1 --out-dir "$tmp/short"
+check "is the tokenizer's, too" grep -qF '"model_max_length":16' "$tmp/short/ckpt/step_00000001/tokenizer_config.json"
+mkdir "$tmp/spoken" && cp "$base"/* "$tmp/spoken" && printf '{}' >"$tmp/spoken/tokenizer_config.json"
+printf '%s' "{% for m in messages %}{{ m.role + ' ' + m.content + eos_token }}{% endfor %}" \
+    "{% if add_generation_prompt %}{{ 'assistant ' }}{% endif %}" >"$tmp/spoken/chat_template.jinja"
+expect "eos_token is that of special_tokens_map.json" 0 '^done ' $train $job --init "$tmp/spoken" --data \
+    "$tmp/chat.jsonl" --steps 1 --out-dir "$tmp/speaks"
+check "and ends a turn" $train chat "$tmp/spoken" --max-tokens 2 </dev/null
+check "a GGUF file of it" $tools/export "$tmp/spoken" --gguf "$tmp/spoken.gguf" --type f32
+check "a folder of that" $tools/export "$tmp/spoken.gguf" --hf "$tmp/spoken.hf"
+check "has the template" cmp "$tmp/spoken/chat_template.jinja" "$tmp/spoken.hf/chat_template.jinja"
+check "a GGUF file of that" $tools/export "$tmp/spoken.gguf" --gguf "$tmp/again.gguf" --type f32
+expect "has it, too" 0 'chat_template.*for m in messages' $tools/info "$tmp/again.gguf"
+
+# Another tokenizer than the model's: the files are those beside it, or new ones.
+mkdir "$tmp/other" && sed 's/<end>/<stop>/g' "$base/tokenizer.json" >"$tmp/other/tokenizer.json"
+other="$train $job --init $base --data $tmp/docs.jsonl --steps 1 --force --out-dir $tmp/another"
+expect "another tokenizer" 0 '^done ' $other --tokenizer "$tmp/other/tokenizer.json"
+check "its end is named" grep -qF '"eos_token":"<stop>"' "$tmp/another/ckpt/step_00000001/tokenizer_config.json"
+check "no other file names one" test ! -e "$tmp/another/ckpt/step_00000001/special_tokens_map.json"
+printf '{"eos_token": "<stop>", "pad_token": "?"}' >"$tmp/other/tokenizer_config.json"
+expect "with a file beside it" 0 '^done ' $other --tokenizer "$tmp/other"
+check "which is kept" cmp "$tmp/other/tokenizer_config.json" "$tmp/another/ckpt/step_00000001/tokenizer_config.json"
+expect "the model's own" 0 '^done ' $other --tokenizer "$base"
+check "keeps all" kept "$tmp/another/ckpt/step_00000001"
+
 # Control tokens that nobody has trained. A step of no size leaves both at the mean, so they are equal.
 check "a model that has them" tune equal --data "$tmp/chat.jsonl" --lr 1e-30 --weight-decay 0
 equal="$train $job --init $tmp/equal --data $tmp/chat.jsonl --steps 1"
 expect "are refused with adapters" 2 'nobody has trained the rows of <.im_start.>, <.im_end.>' $equal --lora 8 \
     --out-dir "$tmp/none"
+check "as a GGUF file" $tools/export "$tmp/equal" --gguf "$tmp/equal.gguf" --type f32
+expect "which is named" 2 "$tmp/equal.gguf: nobody has trained" $train $job --init "$tmp/equal.gguf" --data \
+    "$tmp/chat.jsonl" --steps 1 --lora 8 --out-dir "$tmp/none"
 expect "without, they begin anew" 0 'nobody has trained the rows of <.im_start.>, <.im_end.>: they begin as' $equal \
     --lr 1e-2 --out-dir "$tmp/anew"
 expect "and are trained then" 0 '^done ' $train $job --init "$tmp/anew" --data "$tmp/chat.jsonl" --steps 1 --lora 8 \
@@ -69,6 +100,8 @@ check "its files stay" cmp "$tmp/foreign/tokenizer.json" "$tmp/ids/ckpt/step_000
 check "tokens are scored" test "$($train eval "$tmp/foreign" --data "$tmp/t.bin" --dtype fp32 2>"$tmp/eval.log" |
     sed 's/bpb [^ ]*//')" = "$(echo "$loss" | sed 's/bpb [^ ]*//')"
 expect "sample shows tokens" 0 '^[0-9 ]*$' $train sample "$tmp/ids" --max-tokens 4
+expect "chat does not" 2 'chat: .*foreign has no tokenizer.json that is read here; sample without --prompt' \
+    $train chat "$tmp/foreign"
 expect "a folder" 0 . $tools/export "$tmp/ids" --hf "$tmp/ids.hf"
 check "has the tokenizer" cmp "$tmp/foreign/tokenizer.json" "$tmp/ids.hf/tokenizer.json"
 expect "a GGUF file is refused" 65 'model.byte_fallback: got "true"' $tools/export "$tmp/ids" --gguf "$tmp/ids.gguf"

@@ -192,7 +192,7 @@ for n in 1 2; do
         --tokenizer byte --skip-bad-lines $n
 done
 tail -n +2 "$tmp/c.jsonl" | { echo '{"messages": [{"role": "user"'; cat; } >"$tmp/bad.jsonl"
-expect "the first of conversations" 0 '399 conversations.*; 1 bad lines' $bad_run --data "$tmp/bad.jsonl" \
+expect "the first of conversations" 0 '399 conversations.*; 1 bad line is skipped: ' $bad_run --data "$tmp/bad.jsonl" \
     --skip-bad-lines 1
 emptied() { $prep --empty-cache && [ "$(entries "$LOCKSTEP_CACHE" '*')" -eq 0 ]; }
 check 'prep empties it' emptied

@@ -25,7 +25,7 @@ std::string show(const std::vector<uint32_t>& tokens) {
 }
 
 std::string encoded(const std::string& line, const std::string& option, bool open_end = false) {
-    const ChatTemplate chat = choose_chat_template(option, "", "", "folder");
+    const ChatTemplate chat = choose_chat_template(option, {}, "folder");
     Tokenizer t = tokenizer_byte();
     add_chat_tokens(&t, chat);
     std::vector<uint32_t> tokens;
@@ -99,7 +99,7 @@ TEST(forms_of_lines) {
 // A token that reaches from the head into the content is trained on, as transformers has it.
 TEST(token_across_the_border) {
     Tokenizer t = tokenizer_train_bpe("\n\nA\n\nA\n\nA\n\nA", 258, splits[1]);
-    const ChatTemplate chat = choose_chat_template("chatml", "", "", "");
+    const ChatTemplate chat = choose_chat_template("chatml", {}, "");
     add_chat_tokens(&t, chat);
     std::vector<uint32_t> tokens;
     encode_chat(parse(R"({"messages":[{"role":"assistant","content":"\nA"}]})"), chat, t, &tokens);
@@ -229,9 +229,9 @@ TEST(jinja_refusals) {
 // Templates of published shapes, by hand. Tokens: 256 end of text, 257 <|im_start|>, 258 <|im_end|>.
 std::string by_template(const std::string& jinja, const std::string& line, const std::string& config = "{}") {
     Tokenizer t = tokenizer_byte();
-    add_chat_tokens(&t, choose_chat_template("chatml", "", "", ""));
+    add_chat_tokens(&t, choose_chat_template("chatml", {}, ""));
     std::vector<uint32_t> tokens;
-    encode_chat(parse(line), choose_chat_template("auto", jinja, config, "folder"), t, &tokens);
+    encode_chat(parse(line), choose_chat_template("auto", {.tokenizer_config = config, .chat_template = jinja}, "folder"), t, &tokens);
     return show(tokens);
 }
 const std::string kTurns =
@@ -241,8 +241,8 @@ const std::string kTurns =
 TEST(templates) {
     const std::string hi = "257 " + bytes("user\nHi") + "258 10 257 " + bytes("assistant\n") + "| 89 111 258 | 10 ";
     const std::string help = "257 " + bytes("system\nMate's helper.") + "258 10 ";
-    EXPECT(choose_chat_template("auto", "", "", "").key == "chatml", "none");
-    EXPECT(choose_chat_template("llama3", "[INST]", "", "").key == "llama3", "the option decides");
+    EXPECT(choose_chat_template("auto", {}, "").key == "chatml", "none");
+    EXPECT(choose_chat_template("llama3", {.chat_template = "[INST]"}, "").key == "llama3", "the option decides");
     EXPECT(by_template(kTurns, kHi) == hi, "real line feeds");
     // SmolLM2's and Qwen2's default system turn, with real line feeds, in a variable, and with an apostrophe.
     EXPECT(
@@ -277,19 +277,20 @@ TEST(templates) {
     refused("folder: chat_template: got one that ends a turn of the assistant with several control tokens", two);
     refused("with no control token", "{% for m in messages %}{{ m.role + ': ' + m.content + '\n' }}{% endfor %}");
     refused("otherwise than add_generation_prompt", "{{ messages | length }}" + kTurns);
-    refused("got \"no\", want turns that the template writes; \"Hi\" begins", "{{ raise_exception('no') }}");
+    refused("got \"no\", want turns that the template writes", "{{ raise_exception('no') }}");
     expect_error(kExitBadContent, "folder: chat_template: got bos_token, want a tokenizer_config.json", [] {
-        choose_chat_template("auto", "{{ bos_token }}", "", "folder");
+        choose_chat_template("auto", {.chat_template = "{{ bos_token }}"}, "folder");
     });
 }
 
 TEST(names_of_tokens_in_the_result) {
     Tokenizer t = tokenizer_byte();
-    const ChatTemplate form = choose_chat_template("chatml", "", "", "");
+    const ChatTemplate form = choose_chat_template("chatml", {}, "");
     add_chat_tokens(&t, form);
     EXPECT(end_of_turn(t, form) == 258 && begin_of_chat(t, form) == -1, "ChatML's");
     const ChatTemplate own =
-        choose_chat_template("auto", "{{ bos_token }}" + kTurns, R"({"bos_token":"<|endoftext|>"})", "f");
+        choose_chat_template("auto", {.tokenizer_config = R"({"bos_token":"<|endoftext|>"})",
+                                      .chat_template = "{{ bos_token }}" + kTurns}, "f");
     EXPECT(end_of_turn(t, own) == 258 && begin_of_chat(t, own) == 256 && own.jinja == "{{ bos_token }}" + kTurns,
            "own");
 }
@@ -368,18 +369,18 @@ TEST(fields_of_lines) {
 
 TEST(template_of_a_folder) {
     const Folder dir;
-    EXPECT(read_chat_template(dir.path).empty(), "none");
+    EXPECT(chat_template_of(read_model_texts(dir.path)).empty(), "none");
     dir.add("tokenizer_config.json", R"({"chat_template":[{"name":"tool_use","template":"t"},)"
                                      R"({"name":"default","template":"d"}]})");
-    EXPECT(read_chat_template(dir.path) == "d", "%s", read_chat_template(dir.path).c_str());
+    EXPECT(chat_template_of(read_model_texts(dir.path)) == "d", "%s", chat_template_of(read_model_texts(dir.path)).c_str());
     dir.add("tokenizer_config.json", R"({"chat_template":"c"})");
-    EXPECT(read_chat_template(dir.path) == "c", "%s", read_chat_template(dir.path).c_str());
+    EXPECT(chat_template_of(read_model_texts(dir.path)) == "c", "%s", chat_template_of(read_model_texts(dir.path)).c_str());
     dir.add("chat_template.jinja", "j");
-    EXPECT(read_chat_template(dir.path) == "j", "%s", read_chat_template(dir.path).c_str());
+    EXPECT(chat_template_of(read_model_texts(dir.path)) == "j", "%s", chat_template_of(read_model_texts(dir.path)).c_str());
 }
 
 TEST(control_tokens_are_added_once) {
-    const ChatTemplate form = choose_chat_template("llama3", "", "", "");
+    const ChatTemplate form = choose_chat_template("llama3", {}, "");
     Tokenizer t = tokenizer_byte();
     add_chat_tokens(&t, form);
     EXPECT(t.vocab_size == 261 && t.bytes.size() == 261 && t.eot == 256, "%d tokens", t.vocab_size);
@@ -425,13 +426,48 @@ TEST(windows) {
     expect_error(kExitBadContent, "chat.jsonl: line 21: completion", [&] { open_text(o); });
 }
 
+TEST(conversations_that_a_template_refuses) {
+    const Folder dir;
+    const std::string system = R"({"messages":[{"role":"system","content":"S"},{"role":"user","content":"a"},)"
+                               R"({"role":"assistant","content":"b"}]})" "\n";
+    DataOptions o;
+    const auto write = [&](int at) {                    // a bad one as line `at` of 20
+        std::string lines;
+        for (int i = 1; i <= 20; i++) lines += i == at ? system : kHi + std::string("\n");
+        o.data = dir.add("chat.jsonl", lines);
+    };
+    o.seq_len = 32;
+    o.init_path = "folder/tokenizer.json";
+    o.init.tokenizer = tokenizer_byte().to_json();
+    o.init_vocab = 257;
+    o.init.chat_template = "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system') }}"
+                           "{% endif %}{{ m.role + m.content + '<|endoftext|>' }}{% endfor %}"
+                           "{% if add_generation_prompt %}{{ 'assistant' }}{% endif %}";
+    for (const int at : {1, 7, 18}) {
+        write(at);
+        const std::string where = format("chat.jsonl: line %d: folder: chat_template: got \"no system\"", at);
+        o.skip_bad_lines = 0;
+        expect_error(kExitBadContent, where, [&] { open_text(o); });
+        o.skip_bad_lines = 1;
+        const Opened data = open_text(o);
+        EXPECT(data.train.samples + data.val.samples == 19, "%d: %d windows", at, int(data.train.samples));
+        EXPECT(data.train.description.find("19 conversations") != std::string::npos &&
+                   data.train.description.find("; 1 bad line is skipped: data: ") != std::string::npos &&
+                   data.train.description.find(where) != std::string::npos, "%s", data.train.description.c_str());
+    }
+    dir.add("chat.jsonl", system + read_file(dir.path + "/chat.jsonl"));
+    expect_error(kExitBadContent, "line 19: folder: chat_template: got \"no system\", want turns that the template "
+                 "writes; --skip-bad-lines allows no more", [&] { open_text(o); });
+    o.skip_bad_lines = 5;
+    EXPECT(open_text(o).train.description.find("; 2 bad lines are skipped, the first: ") != std::string::npos, "two");
+}
+
 // Against transformers: tests/long/test_chat.sh.
 TEST(as_transformers_has_it) {
     const char* const folder = getenv("LOCKSTEP_CHAT");
     if (!folder) SKIP("LOCKSTEP_CHAT is not set: tests/long/test_chat.sh does it");
     const std::string cases = read_file(path_join(folder, "cases.jsonl"));
-    const std::string config = read_file(path_join(folder, "tokenizer_config.json"));
-    const ChatTemplate chat = choose_chat_template("auto", read_chat_template(folder), config, folder);
+    const ChatTemplate chat = choose_chat_template("auto", read_model_texts(folder), folder);
     const Tokenizer t = tokenizer_load(folder);
     std::string_view rest = cases;
     size_t count = 0, trained = 0;

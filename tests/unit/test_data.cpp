@@ -398,10 +398,10 @@ TEST(folder_of_texts) {
            "documents have an end-of-text token, one text has none");
     DataOptions goes_on;
     goes_on.data = f.path + "/07.txt";
-    goes_on.init_tokenizer = tokenizer_byte().to_json();
+    goes_on.init.tokenizer = tokenizer_byte().to_json();
     goes_on.seq_len = 1;
     for (const bool knows : {true, false}) {
-        goes_on.init_config = knows ? R"({"eos_token_id":256})" : R"({"eos_token_id":null})";
+        goes_on.init.config = knows ? R"({"eos_token_id":256})" : R"({"eos_token_id":null})";
         EXPECT(open_text(goes_on, nullptr).tokenizer.eot == (knows ? 256 : -1), "the model knows it: %d", knows);
     }
     EXPECT(open_one(f.path + "/0?.txt").train.tokens == 21 * 9, "a glob");
@@ -711,7 +711,7 @@ TEST(vocabulary_rules) {
     const std::string text = f.add("a.txt", random_text(200)), tokens = f.add("a.bin", llmc(counting<uint16_t>(100)));
     const std::string byte_json = f.add("tokenizer.json", tokenizer_byte().to_json());
     const auto vocab = [&](DataOptions o, const std::string& init, int init_vocab) {
-        o.init_tokenizer = init.empty() ? "" : read_file(init);
+        o.init.tokenizer = init.empty() ? "" : read_file(init);
         o.init_path = init;
         o.init_vocab = init_vocab;
         return open_text(o).vocab_size;
@@ -723,7 +723,7 @@ TEST(vocabulary_rules) {
     EXPECT(vocab(o, byte_json, 300) == 300, "--init with one that leaves rows of the model unused");
     expect_error(kExitUsage, "want 256 as the model has", [&] { vocab(o, byte_json, 256); });
     DataOptions padded = options_for(text);
-    padded.init_tokenizer = read_file(byte_json);
+    padded.init.tokenizer = read_file(byte_json);
     padded.init_vocab = 300;
     EXPECT(open_text(padded, nullptr).tokenizer.bytes.size() == 300, "the unused rows have no text");
     o.vocab_size = 165;
@@ -753,7 +753,7 @@ TEST(vocabulary_rules) {
 TEST(options_of_the_trainer) {
     Options o;
     Init none, init;
-    init.tokenizer = "{}";
+    init.texts.tokenizer = "{}";
     init.config.shape.V = 9;
     EXPECT(data_options(o, none).tokenizer.empty() && !data_options(o, none).evaluates, "nothing is chosen");
     o.tokenizer = "char";  // on a resume it is saved, not given

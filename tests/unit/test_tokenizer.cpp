@@ -8,6 +8,7 @@
 #include <set>
 #include "src/base/file.h"
 #include "src/base/json.h"
+#include "src/data/data.h"
 #include "src/text/tokenizer.h"
 #include "src/text/unicode.h"
 #include "tests/test.h"
@@ -836,7 +837,12 @@ TEST(tokens_around_a_document) {
         {json, {R"({"eos_token_id":[]})", "", R"({"eos_token":""})"}, -1, -1, {}, -1},
         {json, {R"({"eos_token_id":[263,263]})", "", ""}, -1, 263, {263}, -1},
         {json, {"", "", R"({"eos_token":null})", R"({"eos_token":"</s>","bos_token":"<s>"})"}, -1, 263, {263}, 262},
-        {json, {"", "", R"({"eos_token":"<pad>"})", R"({"eos_token":{"content":"</s>"}})"}, -1, 265, {265}, -1},
+        // Where both name it special_tokens_map.json decides, but not beside added_tokens_decoder: transformers 4.44.
+        {json, {"", "", R"({"eos_token":"<pad>"})", R"({"eos_token":{"content":"</s>"}})"}, -1, 263, {263}, -1},
+        {json, {"", "", R"({"eos_token":"<pad>","added_tokens_decoder":{}})", R"({"eos_token":"</s>"})"}, -1, 265,
+         {265}, -1},
+        {json, {R"({"eos_token_id":264})", "", R"({"eos_token":"<pad>"})", R"({"eos_token":null})"}, -1, 264, {264},
+         -1},
         {json, {R"({"eos_token_id":258})", "", R"({"eos_token":"ab"})"}, -1, 257, {257, 258}, -1},   // no special token
         {begins, {R"({"eos_token_id":263,"bos_token_id":262})", "", ""}, 262, 263, {263}, 262},
         {begins, {R"({"eos_token_id":263,"bos_token_id":264})", "", ""}, 262, 263, {263}, 262},

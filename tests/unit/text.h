@@ -26,9 +26,9 @@ struct Opened : Data {
 }
 // Opens all of a path as one dataset.
 [[maybe_unused]] static Dataset open_whole(const std::string& path, const Tokenizer& tokenizer, int T) {
-    DataOptions o = {.data = path, .init_config = "{}", .seq_len = T, .whole = true};
+    DataOptions o = {.data = path, .init = {.config = "{}"}, .seq_len = T, .whole = true};
     if (tokenizer.kind == Tokenizer::none) o.vocab_size = 1 << 24;
-    else o.init_tokenizer = tokenizer.to_json();
+    else o.init.tokenizer = tokenizer.to_json();
     o.init_vocab = tokenizer.vocab_size;
     return open_data(o, nullptr).val;
 }
