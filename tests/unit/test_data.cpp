@@ -145,6 +145,10 @@ TEST(token_formats) {
     f.add("both/a.bin", llmc(counting<uint16_t>(n)));
     f.add("both/b.bin", read_file(shard));
     EXPECT(open_whole(f.path + "/both", Tokenizer(), 4).tokens == n + 6, "shards of both kinds");
+    make_directories(f.path + "/numpy");
+    f.add("numpy/a.npy", files[2].second);
+    f.add("numpy/tokenizer.json", tokenizer_byte().to_json());
+    EXPECT(open_whole(f.path + "/numpy", Tokenizer(), 4).tokens == n, "a tokenizer.json beside them is no data");
     const Opened data = open_one(f.path + "/a.bin", 4);
     EXPECT(data.vocab_size == 50257 && data.tokenizer.kind == Tokenizer::none, "vocabulary %d", data.vocab_size);
     EXPECT(data.train.tokens == 45 && data.val.tokens == 5, "cut at %d", int(data.train.tokens));
