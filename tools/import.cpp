@@ -15,6 +15,7 @@
 #include "src/base/common.h"
 #include "src/base/file.h"
 #include "src/base/json.h"
+#include "src/data/data.h"
 #include "src/text/model_file.h"
 #include "src/text/tokenizer.h"
 #include "tools/rope.h"
@@ -109,17 +110,12 @@ void put_file(const std::string& path, const std::string& text) {
 // Returns tokenizer_config.json, which says what a template means by bos_token and eos_token.
 std::string tokenizer_config(const Head& head, const std::string& path) {
     if (head.chat_template.empty() || head.tokenizer.empty()) return "";
-    const Tokenizer tokenizer = tokenizer_parse(head.tokenizer, path);
-    const Json config = parse_json(head.config_json, path.c_str());
+    Tokenizer tokenizer = tokenizer_parse(head.tokenizer, path);
+    read_ends(&tokenizer, {.config = head.config_json}, path);
     JsonLine line;
     line.add("tokenizer_class", "PreTrainedTokenizerFast").add("clean_up_tokenization_spaces", false);
-    for (const std::string key : {"bos_token", "eos_token"}) {
-        Json id = config.find(key + "_id");
-        if (JsonItems list(id); id.kind() == Json::array && list.next()) id = list.value;      // the first of several
-        uint64_t token = 0;
-        const std::string name = id.as_u64(&token) ? tokenizer.name_of(int(token)) : "";
-        if (!name.empty()) line.add(key.c_str(), name);
-    }
+    for (const auto& [key, token] : {std::pair("bos_token", tokenizer.bos), {"eos_token", tokenizer.eot}})
+        if (const std::string name = tokenizer.name_of(token); !name.empty()) line.add(key, name);
     return line.text() + "\n";
 }
 

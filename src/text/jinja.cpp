@@ -185,14 +185,12 @@ struct Rendering {
         return text;
     }
     bool tested(const std::string& name, const Value& v) const {
-        constexpr std::pair<const char*, Value::Kind> kKindOf[] = {
-            {"undefined", Value::undefined}, {"none", Value::none}, {"boolean", Value::boolean},
-            {"string", Value::string}, {"mapping", Value::dict}};
-        for (const auto& [test, kind] : kKindOf)
-            if (name == test) return v.kind == kind;
         if (name == "defined") return v.kind != Value::undefined;
-        if (name == "iterable" || name == "sequence") return v.kind == Value::undefined || v.kind >= Value::string;
-        if (name == "true" || name == "false") return v.kind == Value::boolean && v.n == (name == "true");
+        if (name == "undefined") return v.kind == Value::undefined;
+        if (name == "none") return v.kind == Value::none;
+        if (name == "string") return v.kind == Value::string;
+        if (name == "mapping") return v.kind == Value::dict;
+        if (name == "iterable") return v.kind == Value::undefined || v.kind >= Value::string;
         refuse("the test " + name);
     }
     Value filtered(const std::string& name, const Value& v, const Members& given) const {
@@ -266,7 +264,7 @@ struct Rendering {
         if (op == "[") return member(v, value(parts[0]));
         if (op == ":") return slice(v, value(parts[0]), value(parts[1]), value(parts[2]));
         if (op == "(") return called(v, values(parts));
-        if (op == "|") return filtered(step.name(), v, values(parts));
+        if (op == "|" || op == "|(") return filtered(step.name(), v, values(parts));
         if (op == "is" || op == "is not") return tested(step.name(), v) == (op == "is");
         if (op == ".(") return method(step.name(), v, values(parts));
         return joined(v, op, value(parts[0]));
@@ -524,15 +522,12 @@ struct Parser {
         if (colons) step.op = ":";
         return step;
     }
-    Node attribute() {                                  // from behind the "."
+    Node named(const std::string& op) {                 // from behind the "." of a member or the "|" of a filter
         const Text name = want_name();
-        return takes("(") ? node(".(", name, list(")")) : node(".", name);
+        return takes("(") ? node(op + "(", name, list(")")) : node(op, name);
     }
-    Node filter() {                                     // from behind the "|"
-        const Text name = want_name();
-        return node("|", name, takes("(") ? list(")") : std::vector<Node>());
-    }
-    Node test() {                                       // from behind "is"
+    Node test() {
+        want("is");
         const bool wanted = !takes("not");
         const Node step = node(wanted ? "is" : "is not", want_name());
         const bool ends = sees("else") || sees("or") || sees("and") || sees("if");
@@ -548,12 +543,11 @@ struct Parser {
         if (negative) v.steps.push_back(node("negative"));
         for (;;) {
             if (takes("[")) v.steps.push_back(subscript());
-            else if (takes(".")) v.steps.push_back(attribute());
+            else if (takes(".")) v.steps.push_back(named("."));
             else if (takes("(")) v.steps.push_back(node("(", {}, list(")")));
             else break;
         }
-        while (with_filters && (sees("|") || sees("is")))
-            v.steps.push_back(tokens[at++].word == "|" ? filter() : test());
+        while (with_filters && (sees("|") || sees("is"))) v.steps.push_back(takes("|") ? named("|") : test());
         return v;
     }
     // Reads operators that bind alike, those of level 0 least.

@@ -57,7 +57,7 @@ static JsonMembers token_members(const Tokenizer& t, const ChatTemplate& chat, c
         bos = t.name_of(begin_of_chat(t, chat));
     JsonMembers members;
     const auto set = [&](const char* key, const std::string& name) {
-        if (!had.empty() && chat.jinja.find(key) != chat.jinja.npos) return;     // what a template reads stays as it was
+        if (!had.empty() && chat.jinja.find(key) != chat.jinja.npos) return;    // what a template reads stays
         const Json old = had.empty() ? Json() : Json{had}.find(key);        // a text, or an object with its "content"
         if (!name.empty() && old.text() != name && old.find("content").text() != name)
             members.push_back({key, json_quote(name)});

@@ -155,7 +155,8 @@ std::vector<bool> used_tokens(const std::string& folder, size_t n) {
 }
 
 // Returns the control tokens that the data use and nobody has trained: their rows in the embedding are zeros, or equal
-// to another control token's. (Rows of the head say less: a token that is never a target keeps its row.) They begin anew, which is said, or are refused where rows do not change.
+// to another control token's. (Rows of the head say less: a token that is never a target keeps its row.) They begin
+// anew, which is said, or are refused where rows do not change.
 // prepared: the folder with the tokens for training; "": the data are no text.
 std::vector<int> untrained_tokens(const DataOptions& o, const TextChoice& c, const std::string& prepared) {
     std::vector<int> found;
@@ -182,8 +183,8 @@ std::vector<int> untrained_tokens(const DataOptions& o, const TextChoice& c, con
     }
     if (o.frozen && !found.empty())
         die(kExitUsage, "--lora: %s: nobody has trained the rows of %s, which the data use and adapters leave as they "
-            "are; train without --lora, or give --chat-template with trained tokens", parent_folder(o.init_path).c_str(),
-            join(names, ", ").c_str());
+            "are; train without --lora, or give --chat-template with trained tokens",
+            parent_folder(o.init_path).c_str(), join(names, ", ").c_str());
     if (!found.empty())
         warn("nobody has trained the rows of %s: they begin as the mean of the others", join(names, ", ").c_str());
     return found;

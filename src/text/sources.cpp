@@ -120,7 +120,7 @@ static Format recognise(const std::string& path) {
 static bool is_beside_data(std::string name) {
     static const Words about = split("readme license licence copying notice authors citation contributing changelog "
                                      "dataset_info dataset_infos dataset_dict checksums sha256sums md5sums");
-    std::ranges::transform(name, name.begin(), [](unsigned char c) { return char(std::tolower(c)); });
+    name = lower(name);
     const auto ends = [&](const std::string& end) { return name.ends_with(end); };
     return std::ranges::any_of(split("~ .bak .orig .old .swp .tmp"), ends) ||
         contains(about, name.substr(0, name.find('.')));
@@ -180,10 +180,8 @@ static std::vector<std::string> take(Source* source, const Words& words) {
     std::vector<std::string> taken, left;
     for (const std::string& file : source->files) {
         std::string name = file.starts_with(source->path) ? file.substr(source->path.size()) : base_name(file);
-        std::ranges::transform(name, name.begin(), [](unsigned char c) {
-            return std::isalpha(c) ? char(std::tolower(c)) : ' ';
-        });
-        const bool has = std::ranges::any_of(split(name), [&](const std::string& w) { return contains(words, w); });
+        std::ranges::replace_if(name, [](char c) { return !std::isalpha(uint8_t(c)); }, ' ');
+        const bool has = std::ranges::any_of(split(lower(name)), [&](const std::string& w) { return contains(words, w); });
         (has ? taken : left).push_back(file);
     }
     if (left.empty()) return {};

@@ -232,7 +232,8 @@ std::string tokenizer_json_of_gguf(const std::string& split, const std::string& 
     if (found == std::end(splits))
         die_content(path + ": tokenizer.ggml.pre", json_quote(split), "gpt-2, llama-bpe, qwen2 or smollm");
     const std::string json = R"({"normalizer":)" + std::string(found->nfc ? R"({"type":"NFC"})" : "null") +
-        R"(,"pre_tokenizer":)" + std::string(found->pre_tokenizer) + R"(,"decoder":{"type":"ByteLevel","add_prefix_space":true,"trim_offsets":true,"use_regex":true},)" +
+        R"(,"pre_tokenizer":)" + std::string(found->pre_tokenizer) +
+        R"(,"decoder":{"type":"ByteLevel","add_prefix_space":true,"trim_offsets":true,"use_regex":true},)" +
         R"("model":{"type":"BPE","ignore_merges":)" + (found->ignore_merges ? "true," : "false,") + rest;
     for (JsonItems i(parse_json(json, path.c_str()).find("added_tokens")); begin >= 0 && i.next();)
         if (i.value.find("id").text() == std::to_string(begin))

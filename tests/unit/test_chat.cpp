@@ -231,7 +231,8 @@ std::string by_template(const std::string& jinja, const std::string& line, const
     Tokenizer t = tokenizer_byte();
     add_chat_tokens(&t, choose_chat_template("chatml", {}, ""));
     std::vector<uint32_t> tokens;
-    encode_chat(parse(line), choose_chat_template("auto", {.tokenizer_config = config, .chat_template = jinja}, "folder"), t, &tokens);
+    const ModelTexts texts = {.tokenizer_config = config, .chat_template = jinja};
+    encode_chat(parse(line), choose_chat_template("auto", texts, "folder"), t, &tokens);
     return show(tokens);
 }
 const std::string kTurns =
@@ -369,14 +370,15 @@ TEST(fields_of_lines) {
 
 TEST(template_of_a_folder) {
     const Folder dir;
-    EXPECT(chat_template_of(read_model_texts(dir.path)).empty(), "none");
+    const auto found = [&] { return chat_template_of(read_model_texts(dir.path)); };
+    EXPECT(found().empty(), "none");
     dir.add("tokenizer_config.json", R"({"chat_template":[{"name":"tool_use","template":"t"},)"
                                      R"({"name":"default","template":"d"}]})");
-    EXPECT(chat_template_of(read_model_texts(dir.path)) == "d", "%s", chat_template_of(read_model_texts(dir.path)).c_str());
+    EXPECT(found() == "d", "%s", found().c_str());
     dir.add("tokenizer_config.json", R"({"chat_template":"c"})");
-    EXPECT(chat_template_of(read_model_texts(dir.path)) == "c", "%s", chat_template_of(read_model_texts(dir.path)).c_str());
+    EXPECT(found() == "c", "%s", found().c_str());
     dir.add("chat_template.jinja", "j");
-    EXPECT(chat_template_of(read_model_texts(dir.path)) == "j", "%s", chat_template_of(read_model_texts(dir.path)).c_str());
+    EXPECT(found() == "j", "%s", found().c_str());
 }
 
 TEST(control_tokens_are_added_once) {
