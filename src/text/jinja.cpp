@@ -304,6 +304,7 @@ struct Rendering {
         }
         if (s.op != "data" && s.op != "{{") return;
         const Text text = s.op == "data" ? s.s : written(value(s.parts[0]));
+        spend(text.size());
         out += text;
     }
     void set_member(const Node& s) {

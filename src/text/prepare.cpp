@@ -266,7 +266,8 @@ std::string tokens_of(const TextChoice& c, const Source& source, const DataOptio
     else if (begin != eot && (begin >= 0 || source.has_documents()))        // else a text has neither, or eot before it
         content += format(" %d %d", begin, eot);
     const PreparedTokens about = {.width = c.tokenizer.vocab_size <= 65536 && !masked ? 2u : 4u, .masked = masked};
-    const std::string how = format(" %s %d %d %d %d", format_name(source.format), split, begin, eot, masked ? o.seq_len : 0);
+    const std::string how = format(" %s %d %d %d %d", format_name(source.format), split, begin, eot,
+                                   masked ? o.seq_len : 0);
     const std::string name = cache_name("tokens", hash + " " + content + how);
     cached(folder, name, [&](const std::string& into) {
         say_large(source, folder, o);

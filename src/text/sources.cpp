@@ -181,7 +181,8 @@ static std::vector<std::string> take(Source* source, const Words& words) {
     for (const std::string& file : source->files) {
         std::string name = file.starts_with(source->path) ? file.substr(source->path.size()) : base_name(file);
         std::ranges::replace_if(name, [](char c) { return !std::isalpha(uint8_t(c)); }, ' ');
-        const bool has = std::ranges::any_of(split(lower(name)), [&](const std::string& w) { return contains(words, w); });
+        const Words parts = split(lower(name));
+        const bool has = std::ranges::any_of(parts, [&](const std::string& w) { return contains(words, w); });
         (has ? taken : left).push_back(file);
     }
     if (left.empty()) return {};

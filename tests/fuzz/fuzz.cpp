@@ -328,12 +328,12 @@ void npy(std::string_view) { shard("a.npy"); }
 void tokens_of(const char* name, const Tokenizer& tokenizer, const ChatTemplate& chat, int T) {
     const auto nothing = [](uint64_t) {};
     const Source source = find_texts(file(name));
-    const Text text = read_text(source, false, nothing);
+    Text text = read_text(source, false, nothing);
     std::vector<char> tokens;
     std::string note;
     if (!source.is_masked()) encode_text(text, tokenizer, 2, &tokens, nothing);
     else if (chat.form || source.format == Format::pairs)
-        encode_conversations(text, tokenizer, chat, T, &tokens, &note, nothing);
+        encode_conversations(&text, tokenizer, chat, T, &tokens, &note, nothing);
 }
 void jsonl(std::string_view) { tokens_of("a.jsonl", bytes_as_tokens, {}, 4); }
 void chat(std::string_view in) {
@@ -779,19 +779,13 @@ const std::vector<Target>& targets() {
          1024,
          1 << 20,
          {"{%- if messages[0].role == 'system' %}{{ messages[0]['content'] | trim }}{% set m = messages[1:] "
-         "%}{% else %}\n"
-          "{% set m = messages %}{% endif %}{# no #}{% for x in m if x.role is string %}{{ '<|' + x.role ~ "
-          "loop.index0 }}"
-          "{% if not loop.last and x.content.split(' ')[-1] in ['a', \"b\"] or x.y is defined %}{% continue "
-          "%}{% elif 1 < 2 "
-          "%}{% break %}{% endif %}{% endfor %}{{ eos_token if add_generation_prompt else '' }}",
-          "{% macro f(a, b='c') %}{{ a }}{{ b | upper }}{% endmacro %}{% set ns = namespace(n=0) %}{% for i in "
-          "range(3) %}"
-          "{% set ns.n = ns.n + i % 2 %}{{ f(i, b='x') }}{% endfor %}{% generation %}{{ {'k': -ns.n}['k'] }}"
-          "{% endgeneration %}{{ messages | selectattr('role', 'equalto', 'user') | list | length }}"
-          "{% set t %}{{ messages[1].content.strip()[::-1] }}{% endset %}{{ t.lstrip('h') | "
-          "default('d') }}",
-          "{{ raise_exception('no') }}", "{{ tools.x }}{{ 'a' is in 'ab' }}"}},
+          "%}{% else %}\n{% set m = messages %}{% endif %}{# no #}{% for x in m %}{{ '<|' + x.role ~ loop.index0 }}"
+          "{% if not loop.last and x.content.split(' ')[-1] in ['a', \"b\"] or x.y is defined %}a{% elif 1 < 2 %}b"
+          "{% endif %}{% endfor %}{{ eos_token if add_generation_prompt else '' }}",
+          "{% macro f(a, b='c') %}{{ a }}{% endmacro %}{% set ns = namespace(n=0) %}{% for i in messages[::-1] %}"
+          "{% set ns.n = ns.n + loop.index % 2 %}{% endfor %}{% generation %}{{ -ns.n }}{% endgeneration %}"
+          "{{ messages | length }}{{ messages[1].content.lstrip('h') | default('d') | upper }}",
+          "{{ raise_exception('no') }}", "{{ tools.x }}{{ 'a' in 'ab' }}"}},
         {"text", "text shards tokenizer", text, 16, kRoom, {"some text\nof two lines", "\xff\xfeh\0i\0", "PK\x03\x04"}},
         {"arguments",
          "options",

@@ -222,6 +222,9 @@ TEST(jinja_refusals) {
     for (int i = 0; i < 20; i++) loops += "{% for i in l %}";
     for (int i = 0; i < 20; i++) loops += "{% endfor %}";
     refused("beyond any measure", doubled + loops);
+    const std::string much(100000, 'x');
+    refused("beyond any measure", doubled + "{% for i in l %}{% for i in l %}{% for i in l %}" + much +
+                                      "{% endfor %}{% endfor %}{% endfor %}");
     for (int i = 0; i < 60; i++) doubled += "{% set x = x + x %}";
     refused("beyond any measure", doubled);
 }
