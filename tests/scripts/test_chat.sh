@@ -42,6 +42,7 @@ check "generation ends at either token" grep -qF '"eos_token_id":[258,256]' "$ne
 check "a text begins with another" grep -qF '"bos_token_id": 256' "$newest/config.json"
 expect "a GGUF file has it" 0 . "$tools/export" "$tmp/one" --gguf "$tmp/chat.gguf"
 expect "and ends a turn" 0 'chat_template.*im_start' "$tools/info" "$tmp/chat.gguf"
+expect "and puts nothing before a template" 0 'add_bos_token = false$' "$tools/info" "$tmp/chat.gguf"
 expect "and does not begin with that" 0 'bos_token_id = 256$' "$tools/info" "$tmp/chat.gguf"
 check "ollama is to take the template from it" sh -c "! grep TEMPLATE $tmp/chat.gguf.Modelfile"
 
