@@ -341,7 +341,8 @@ void add_tokenizer(GgufHead* head, const Exported& m) {
     for (size_t i = 0; i < ends.size() && ends[i] >= 0; i++)
         if (i < std::size(kEnds)) head->add_u32(kEnds[i], uint32_t(ends[i]));
         else warn("--gguf: token %d ends a text, too: a GGUF file has room for three such tokens", ends[i]);
-    Tokenizer written = {.vocab_size = tokenizer.vocab_size};       // a template writes the first token itself
+    Tokenizer written;                                  // a template writes the first token itself
+    written.vocab_size = tokenizer.vocab_size;
     read_post_processor(&written, j, -1, path);
     head->add_bool("tokenizer.ggml.add_bos_token", written.begin >= 0);
     const std::string chat = chat_template_of(m.texts);
