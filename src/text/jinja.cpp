@@ -29,7 +29,7 @@ struct Value {
     enum Kind { undefined, none, boolean, integer, string, list, dict, space, function } kind = undefined;
     int64_t n = 0;                              // of a boolean or integer
     Text s = {};                                // of a string; the name of a function or of what is undefined
-    std::shared_ptr<Members> items = {};        // of a list, a dict, or a namespace, which is a dict that changes
+    std::shared_ptr<Members> items = {};        // of a list, a dict, or a namespace, which changes; also of `loop`
 
     Value(Kind k = undefined, Text text = {}) : kind(k), s(std::move(text)) {}
     Value(bool b) : kind(boolean), n(b) {}
@@ -38,7 +38,8 @@ struct Value {
     Value(Kind k, Members all);
     bool is_number() const { return kind == boolean || kind == integer; }
     int64_t size() const;
-    explicit operator bool() const { return kind == function || (is_number() ? n != 0 : kind != undefined && size()); }
+    bool has_size() const { return kind == undefined || (kind >= string && kind <= dict); }
+    explicit operator bool() const { return kind >= space || (is_number() ? n != 0 : kind != undefined && size()); }
 };
 const char* const kKinds[] = {"undefined", "none", "a boolean", "a number", "a text",
                               "a list", "a dict", "a namespace", "a function"};
@@ -190,7 +191,7 @@ struct Rendering {
         if (name == "none") return v.kind == Value::none;
         if (name == "string") return v.kind == Value::string;
         if (name == "mapping") return v.kind == Value::dict;
-        if (name == "iterable") return v.kind == Value::undefined || v.kind >= Value::string;
+        if (name == "iterable") return v.has_size();
         refuse("the test " + name);
     }
     Value filtered(const std::string& name, const Value& v, const Members& given) const {
@@ -198,7 +199,7 @@ struct Rendering {
         if (name == "default" && !named && (given.size() == 1 || given.size() == 2))
             return v.kind == Value::undefined || (given.size() == 2 && given[1].value && !v) ? given[0].value : v;
         if (!given.empty()) refuse("such a filter " + name);
-        if (name == "length" && v.kind != Value::none && !v.is_number()) return v.size();
+        if (name == "length" && v.has_size()) return v.size();
         if (name != "string" && name != "trim" && name != "upper" && name != "lower") refuse("the filter " + name);
         const Text text = written(v);
         return name == "string" ? text : name == "trim" ? stripped(text, true, true) : cased(text, name == "upper");
@@ -310,7 +311,7 @@ struct Rendering {
     void set_member(const Node& s) {
         const Value space = variable(s.name()), v = value(s.parts[0]);
         const Text& key = s.parts[1].s;
-        if (space.kind != Value::space) refuse("a member set of ", space);
+        if (space.kind != Value::space || find_member(space, U"index0")) refuse("a member set of ", space);
         if (v.kind == Value::space) refuse("in a namespace ", v);
         if (Value* const had = find_member(space, key)) *had = v;
         else space.items->push_back({key, v});
@@ -323,8 +324,8 @@ struct Rendering {
         for (int64_t i = 0; i < n; i++) {
             spend(10);
             own.names = {{s.name(), all[size_t(i)].value}};
-            own.names["loop"] = {Value::dict, Members{{U"index0", i}, {U"index", i + 1}, {U"first", i == 0},
-                                                      {U"last", i + 1 == n}, {U"length", n}}};
+            own.names["loop"] = {Value::space, Members{{U"index0", i}, {U"index", i + 1}, {U"first", i == 0},
+                                                       {U"last", i + 1 == n}, {U"length", n}}};
             run(s.parts[1], &own);
         }
     }

@@ -153,6 +153,7 @@ TEST(jinja) {
          "TrueTrueTrueTrueTrue"},
         {"{{ '\\n' + \"it's\" + 'a' 'b' }}{% generation %}g{% endgeneration %}", "\nit'sabg"},
         {"{% generation %}{% set c = 1 %}{{ c }}{% endgeneration %}{{ c is defined }}", "1False"},
+        {"{% set n = namespace() %}{{ n is iterable }}{{ n is mapping }}{{ 'a' if n }}", "FalseFalsea"},
         {"{{ x == y }}{{ x == none }}{{ 1 == true }}{{ '1' == 1 }}{{ messages[0] == 'a' }}",
          "TrueFalseTrueFalseFalse"},
         {"{% if messages[0].missing %}{{ 'a' | unknown }}{{ tojson(5) }}{% endif %}ok", "ok"},
@@ -209,6 +210,9 @@ TEST(jinja_refusals) {
     refused("the variable range", "{% for i in range(3) %}{% endfor %}");
     refused("the test eq of something", "{{ 1 is eq 1 }}");
     refused("== where }} belongs", "{{ 1 == 1 == 1 }}");
+    refused("the filter length", "{{ namespace(a=1) | length }}");
+    refused("the filter length", "{% for m in messages %}{{ loop | length }}{% endfor %}");
+    refused("a member set of a namespace", "{% for m in messages %}{% set loop.last = 1 %}{% endfor %}");
     // What a hostile template could do is bounded.
     refused("in a namespace a namespace", "{% set n = namespace(a=1) %}{% set n.a = n %}");
     refused("in a list a namespace", "{% set n = namespace(a=1) %}{% set n.a = [n] %}");
