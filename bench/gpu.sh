@@ -89,7 +89,7 @@ stage_build() {
     say "|---|---|"
     say "| date | $(date -u +%Y-%m-%d) |"
     say "| command | \`$command\` |"
-    say "| version | $(sed -n 's/^version = //p' build/config.ninja) |"
+    say "| version | $(./train_gpt --version 2>/dev/null | sed 's/^train_gpt //') |"
     say "| driver | $(smi driver_version) |"
     say "| compilers | $("$(sed -n 's/^nvcc = //p' build/config.ninja)" --version |
         sed -n 's/.*release \([^,]*\), \(.*\)/CUDA \1 (\2)/p'), $($(sed -n 's/^cxx = //p' build/config.ninja) \
@@ -158,6 +158,14 @@ stage_kernels() {
         say "![time of a step by kernel]($name.svg)"
     fi
     [ $code = 0 ] || { problem "build/bench/gpu_kernels: $(why $code), at:"; quote "$log/kernels.err" 3; }
+    # A step has no pauses: products take all the power that the GPU may use, and the clock falls.
+    limit 120 build/bench/gpu_kernels --sustained --seconds $seconds >"$log/sustained.md" 2>"$log/sustained.err" ||
+        problem "build/bench/gpu_kernels --sustained: $(why $?)"
+    say
+    say 'Without pauses between the calls, at the clock that the power limit allows, as in a step:'
+    say
+    sed -n 's/^summary: \(matrix\|kernels of\|ceilings\)/- \1/p' "$log/sustained.md" | tee -a "$report"
+    sed -n 's/^fact: /sustained-/p' "$log/sustained.md" >>"$facts"
 }
 
 # The tiles of docs/kernels.md on a Hopper, each for all shapes. (The portable kernels on a Hopper: a build with
