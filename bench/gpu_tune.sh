@@ -22,7 +22,6 @@ tiles
 nograph    --graph=off                  gpt2-124m 16 65536 30 1
 wide       LOCKSTEP_TILE=wide           gpt2-124m 16 65536 30 1
 pingpong   LOCKSTEP_TILE=pingpong       gpt2-124m 16 65536 30 1
-fitting    LOCKSTEP_TILE=fitting        gpt2-1558m 4 32768 8 1
 portable   LOCKSTEP_TILE=large          gpt2-124m 16 65536 30 1
 batch32    --batch-size=32              gpt2-124m 16 65536 30 1
 batch64    --batch-size=64              gpt2-124m 16 65536 30 1
