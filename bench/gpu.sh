@@ -51,10 +51,10 @@ problem() { bad=$((bad + 1)); say "- **FAILED** $*"; }
 left() { echo $((deadline - $(date +%s))); }
 # limit SECONDS COMMAND...: 124 when it took longer, or when the time of the whole run is over.
 limit() {
-    seconds=$1; shift
-    [ "$seconds" -lt "$(left)" ] || seconds=$(left)
-    [ "$seconds" -gt 1 ] || return 124
-    timeout -k 5 "$seconds" "$@"
+    allowed=$1; shift
+    [ "$allowed" -lt "$(left)" ] || allowed=$(left)
+    [ "$allowed" -gt 1 ] || return 124
+    timeout -k 5 "$allowed" "$@"
 }
 why() { if [ "$1" = 124 ] || [ "$1" = 137 ]; then echo "its time was over"; else echo "exit code $1"; fi; }
 quote() { say '```'; tail -n "${2:-12}" "$1" | cut -c 1-240 | tee -a "$report"; say '```'; }
@@ -221,7 +221,7 @@ one_step_row() {        # PRESET BATCH_SIZE TOKENS_PER_STEP STEPS SECONDS [step|
     done
     wait $pid; code=$?
     metrics=$dir/metrics.jsonl skip=$(($4 / 4 + 2))
-    speed=$(column "$metrics" tok_s $skip 2>/dev/null)
+    speed=$(column "$metrics" tok_s $skip 2>/dev/null | awk '{ printf "%.0f", $1 }')
     if [ $code != 0 ] || [ -z "$speed" ]; then
         say "| $1 | $2 | $3 | **FAILED**: $(why $code) | | | | |"
         bad=$((bad + 1))
@@ -232,7 +232,6 @@ one_step_row() {        # PRESET BATCH_SIZE TOKENS_PER_STEP STEPS SECONDS [step|
     grep -h 'no CUDA graph' "$log/$kind-$1-$2-$3.log" >>"$work/step-errors"
     last=$(sed -n 's/.*"event":"train".*"loss":\([^,]*\),.*/\1/p' "$metrics" | tail -n 1 | cut -c 1-6)
     mfu=$(column "$metrics" mfu $skip | awk '$1 > 0 { printf "%.1f %%", 100 * $1 }')
-    speed=$(printf '%.0f' "$speed")
     say "| $1$how | $2 | $3 | $speed | $mfu | $(column "$metrics" step_ms $skip) | $used | $last |"
     rm -rf "$dir"
 }

@@ -55,7 +55,7 @@ gpu=$("$train" --device gpu --preset nano --dry-run 2>&1 >/dev/null) ||
     { echo "gpu_tune.sh: $gpu" | head -n 1 >&2; exit 66; }
 device=$(nvidia-smi --id=0 --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1)
 mkdir -p "$out"
-report=$out/$(echo "${device:-unknown}" | sed 's/^NVIDIA //' | tr 'A-Z ' 'a-z-' | tr -cd 'a-z0-9-')-tune.md
+report=$out/$(echo "${device:-unknown}" | tr 'A-Z ' 'a-z-' | tr -cd 'a-z0-9-')-tune.md
 say() { printf '%s\n' "$*" | tee -a "$report"; }
 if [ -z "${OPTIONS:-}" ]; then                      # random tokens below 50,257, two bytes each
     head -c 64000000 /dev/urandom | LC_ALL=C tr '\304-\377' '\000-\073' >"$work/tokens.bin"
