@@ -2,7 +2,7 @@
 #include "models/model.h"
 #include <algorithm>
 #include <numeric>
-#include "models/lora.h"
+#include "models/tuning.h"
 #include "src/base/numbers.h"
 
 namespace BACKEND {
@@ -46,19 +46,18 @@ static void place_arrays(Model* m) {
     place(m->tokens, N);
     place(m->targets, N);
     if (m->training) place(m->dhidden, N * size_t(m->shape.C));
-    if (m->adapters) place_adapters(m, place);
+    if (m->tuning.freezes()) linear_place(m, place);
     m->memory_bytes = place.bytes;
 }
 
 Model model_plan(const ModelInfo* info, const Shape& shape, int B, int T, int recompute, bool training, bool on_gpu,
-                 const Lora& lora) {
+                 const Tuning& tuning) {
     check_device(*info, shape, on_gpu);
     const int chunk = logits_chunk(B * T, shape.Vp, on_gpu);
+    const std::vector<TensorSpec> table = info->tensors(shape);
     Model m = {.kind = find_kind(info), .shape = shape, .B = B, .T = T, .recompute = recompute, .training = training,
-               .chunk = chunk, .arena = arena_layout(info->tensors(shape))};
-    m.trained_begin.resize(m.arena.tensors.size() + 1);
-    std::iota(m.trained_begin.begin(), m.trained_begin.end(), 0);
-    if (lora.rank) add_adapters(&m, lora);
+               .chunk = chunk, .arena = arena_layout(table), .tuning = tuning,
+               .trained = arena_layout(trained_tensors(table, tuning)), .trained_begin = trained_begins(table, tuning)};
     place_arrays(&m);
     return m;
 }
@@ -80,14 +79,13 @@ static std::vector<uint64_t> table_hashes(const Model& m) {
 }
 
 void model_create(Model* m, const ModelInfo* info, const Shape& shape, int B, int T, int recompute, floatX* weights,
-                  bool training, const Lora& lora, floatX* frozen) {
-    *m = model_plan(info, shape, B, T, recompute, training, kOnGpu, lora);
+                  bool training, const Tuning& tuning, floatX* frozen) {
+    *m = model_plan(info, shape, B, T, recompute, training, kOnGpu, tuning);
     m->memory = device_alloc(m->memory_bytes, "activations");
     place_arrays(m);
     set_table(m, frozen ? frozen : weights);
-    if (!m->adapters) return;
-    attach_adapters(m);
-    model_set_weights(m, weights);
+    if (!tuning.freezes()) return;
+    linear_set_weights(m, weights);
     m->frozen_hashes = table_hashes(*m);
 }
 
@@ -104,16 +102,13 @@ void model_destroy(Model* m) {
 }
 
 void model_set_weights(Model* m, floatX* weights) {
-    if (!m->adapters) return set_table(m, weights);
-    m->adapters->weights = weights;
+    if (m->tuning.freezes()) linear_set_weights(m, weights);
+    else set_table(m, weights);
 }
 
 void model_set_gradients(Model* m, float* grads) {
-    if (m->adapters) {
-        m->adapters->grads = grads;
-        return;
-    }
     m->grads.clear();
+    if (m->tuning.freezes()) return linear_set_gradients(m, grads);
     for (const size_t offset : m->arena.offset) m->grads.push_back(grads + offset);
 }
 

@@ -103,7 +103,7 @@ namespace BACKEND {
 // tensor has two kernels. A weight's update moves 14 bytes and 8 per optimizer array, a sum of two replicas 12.
 inline Work step_work(const Options& o, int ranks, int micro_batches) {
     const Shape& shape = o.shape;
-    const Model m = model_plan(find_model(o.model), shape, o.batch_size, shape.T, 0, true, true, o.lora);
+    const Model m = model_plan(find_model(o.model), shape, o.batch_size, shape.T, 0, true, true, o.tuning);
     const double N = double(m.B) * m.T, n = double(m.trained.n), logits = (2 * N - m.chunk) * 2 * shape.Vp;
     const double arrays = double(all_optimizers()[size_t(find_optimizer(o.optimizer))]->state.size());
     Work w = {.ranks = double(ranks), .micro_batches = double(micro_batches) / ranks, .T = double(m.T),

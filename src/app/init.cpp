@@ -1,6 +1,7 @@
 // init.cpp -- where a run's shape, weights, tokenizer and data come from (app.h, init.h).
 #include "src/app/init.h"
-#include "src/app/adapter.h"
+#include <algorithm>
+#include "models/tuning.h"
 #include "src/app/app.h"
 #include "src/base/file.h"
 #include "src/base/json.h"
@@ -37,11 +38,13 @@ static Init init_of_file(const std::string& path, const Waiting& waiting) {
 
 static bool is_file(const std::string& path) { return file_exists(path) && !is_directory(path); }
 
-// Checks that the model is the one that an adapter of this program was trained for: compares it with the adapter's
-// config.json, and its weights' CRC with the one in the adapter's state.json.
+bool is_tuned(const std::string& folder) { return file_exists(path_join(folder, kTunedConfig)); }
+
+// Checks that the model is the one beside which this program trained init->tuned: compares it with that folder's
+// config.json, and its weights' CRC with the one in that folder's state.json.
 static void check_base(Init* init) {
-    const std::string state = path_join(init->adapter, "state.json"), text = read_file(state);
-    const ModelConfig own = read_config(init->adapter);
+    const std::string state = path_join(init->tuned, "state.json"), text = read_file(state);
+    const ModelConfig own = read_config(init->tuned);
     bool same = own.info == init->config.info && own.shape.V == init->config.shape.V;
     for (const ShapeKey& key : own.info->keys)
         same &= key.option == std::string("seq-len") || key.get(own.shape) == key.get(init->config.shape);
@@ -51,14 +54,14 @@ static void check_base(Init* init) {
     init->config = own;
 }
 
-static Init init_of_adapter(const std::string& folder, const Waiting& waiting) try {
-    const std::string named = checkpoint_named(read_adapter_config(folder).base);
+static Init init_of_tuned(const std::string& folder, const Waiting& waiting) try {
+    const std::string named = checkpoint_named(tuned_base(folder));
     const std::string own = path_join(folder, "tokenizer.json");
-    const std::string base = is_file(named) ? named : resolve_model_folder(named);
-    if (is_adapter(base)) die_content("base_model_name_or_path", "the adapter " + base, "a whole model");
+    const std::string base = is_file(named) ? named : resolve_model_folder(named, kTunedConfig);
+    if (is_tuned(base)) die_content("base_model_name_or_path", "the adapter " + base, "a whole model");
     Init init = is_file(base) ? init_of_file(base, waiting) : init_of_folder(base);
     if (file_exists(own)) read_tokenizer_files(folder, &init);
-    init.adapter = folder;
+    init.tuned = folder;
     if (file_exists(path_join(folder, "state.json"))) check_base(&init);
     return init;
 } catch (const Error& error) {
@@ -68,8 +71,8 @@ static Init init_of_adapter(const std::string& folder, const Waiting& waiting) t
 Init init_of_path(const std::string& name, const Waiting& waiting) {
     const std::string path = checkpoint_named(name);
     if (is_file(path)) return init_of_file(path, waiting);
-    const std::string folder = resolve_model_folder(path);
-    return is_adapter(folder) ? init_of_adapter(folder, waiting) : init_of_folder(folder);
+    const std::string folder = resolve_model_folder(path, kTunedConfig);
+    return is_tuned(folder) ? init_of_tuned(folder, waiting) : init_of_folder(folder);
 }
 
 uint32_t weights_checksum(const Init& init) {
@@ -82,7 +85,7 @@ uint32_t weights_checksum(const Init& init) {
 std::shared_ptr<Init> init_of_options(Options* o, Comm* comm) {
     if (o->init.empty()) return std::make_shared<Init>();
     Init init = init_of_path(o->init, [comm] { comm_progress(comm, -1, "importing --init"); });
-    if (o->freezes() && !init.adapter.empty())
+    if (o->tuning.freezes() && !init.tuned.empty())
         die(kExitUsage, "--lora: %s: got an adapter, want a whole model; build/export --merge --hf DIR makes one",
             o->init.c_str());
     options_take_model(o, *init.config.info, init.config.shape);
@@ -125,7 +128,7 @@ DataOptions data_options(const Options& o, const Init& init) {
             .init_vocab = init.config.shape.V,
             .vocab_size = o.shape.V,
             .seq_len = o.shape.T,
-            .frozen = o.freezes(),
+            .frozen_by = frozen_by(o.tuning),
             .init_eot = !init.folder.empty() && !init.config.no_eot,
             .evaluates = o.command != "train" || o.eval_every > 0};
 }
@@ -147,7 +150,7 @@ static void add_rows(float* values, const TensorSpec& theirs, const TensorSpec& 
 }
 
 void load_first_weights(float* weights, const Arena& arena, const Options& o, const Init& init) {
-    if (init.folder.empty() || o.freezes()) return arena_init(weights, arena, o.seed);
+    if (init.folder.empty() || o.tuning.freezes()) return arena_init(weights, arena, o.seed);
     load_init(weights, arena, init);
 }
 
@@ -156,5 +159,19 @@ void load_init(float* weights, const Arena& arena, const Init& init) {
     read_safetensors(open_model(init.imported.empty() ? init.folder : init.imported), arena, "", weights, &theirs);
     for (size_t i = 0; i < arena.tensors.size(); i++) add_rows(weights + arena.offset[i], theirs.tensors[i],
                                                                arena.tensors[i]);
-    if (!init.adapter.empty()) merge_adapter(weights, arena, init.adapter);
+    if (!init.tuned.empty()) load_tuned(weights, arena, init.tuned);
+}
+
+void load_tuned(float* weights, const Arena& arena, const std::string& folder) {
+    const SafeTensors file = open_safetensors(path_join(folder, kTunedWeights));
+    const auto has = [&](const TensorSpec& t) {         // finds a wrong shape before there is memory for it
+        const auto found = std::ranges::find(file.tensors, t.name, &SafeTensor::name);
+        const std::vector<uint64_t> want = {t.rows, t.cols};
+        if (found != file.tensors.end() && found->shape != want)
+            die_content(file.path + ": tensor " + t.name + ": shape", shape_text(found->shape), shape_text(want));
+        return found != file.tensors.end();
+    };
+    merge_tuned(weights, arena, folder, has, [&](const Arena& tuned, float* values) {
+        read_safetensors(file, tuned, "", values);
+    });
 }

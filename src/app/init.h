@@ -9,21 +9,26 @@ struct Init {
     std::string tokenizer;              // the text of its tokenizer.json; "": none
     ModelConfig config;
     Shape files = config.shape;         // shape of the weights' files; its context may be longer
-    std::string adapter = "";           // the folder of an adapter that load_init merges; "": none
+    std::string tuned = "";             // the folder of what was trained beside it, which load_init merges; "": none
     std::string tokenizer_config = "", chat_template = "", generation_config = "";      // the texts of these files
     std::string imported = "";          // the folder that was made of a model in one file; "": `folder` is one
-    const std::string& saved() const { return adapter.empty() ? folder : adapter; }     // the one with state.json
+    const std::string& saved() const { return tuned.empty() ? folder : tuned; }     // the one with state.json
 };
 
-// Reads all but the weights of a run, checkpoint, Hugging Face folder, PEFT adapter or model in one file.
-// kExitBadContent if an adapter was trained for other weights. waiting: called while another program imports a file.
+// Reads all but the weights of a run, checkpoint, Hugging Face folder, PEFT folder or model in one file.
+// kExitBadContent if `tuned` was trained beside other weights. waiting: called while another program imports a file.
 using Waiting = std::function<void()>;
 Init init_of_path(const std::string& path, const Waiting& waiting = [] {});
 // Returns the CRC-32C of the files with a model's weights.
 uint32_t weights_checksum(const Init& init);
-// Fills arena.n floats with the weights of `init`, its adapter merged into them. Of a longer position table it takes
-// the first rows. Rows of tokens that `init` does not have get the mean of the others.
+// Fills arena.n floats with the weights of `init`, with what was trained beside them. Of a longer position table it
+// takes the first rows. Rows of tokens that `init` does not have get the mean of the others.
 void load_init(float* weights, const Arena& arena, const Init& init);
+
+// ---- a folder of tensors that were trained beside a frozen model (models/tuning.h)
+bool is_tuned(const std::string& folder);
+// Merges them into that model's weights. kExitBadContent if they do not fit.
+void load_tuned(float* weights, const Arena& arena, const std::string& folder);
 
 #ifdef BACKEND
 #include "models/model.h"

@@ -1,5 +1,5 @@
 // model_files.cpp -- the small files that stand beside a checkpoint's weights, as Hugging Face and llama.cpp read them.
-#include "src/app/adapter.h"
+#include "models/tuning.h"
 #include "src/app/app.h"
 #include "src/app/init.h"
 #include "src/checkpoint/checkpoint.h"
@@ -12,10 +12,10 @@ std::string model_config_json(const ModelInfo* info, const Shape& shape, const D
     return config_json({info, shape, end, begin});
 }
 
-void describe_adapters(CheckpointFiles* files, const Options& o, const Init& init) {
-    if (!o.freezes()) return;
-    files->weights = kAdapterWeights;
-    files->texts.push_back({kAdapterConfig, adapter_config_json(o.lora, find_model(o.model)->tensors(o.shape),
-                                                                init.folder)});
+void describe_frozen(CheckpointFiles* files, const Options& o, const Init& init) {
+    if (!o.tuning.freezes()) return;
+    files->weights = o.tuning.weights_file();
+    files->texts.push_back({kTunedConfig, tuned_config_json(o.tuning, find_model(o.model)->tensors(o.shape),
+                                                            init.folder)});
     files->frozen_crc = weights_checksum(init);
 }

@@ -1,5 +1,4 @@
 // weights.cpp -- weights of --init in the type that models compute with (app.h, init.h).
-#include "src/app/adapter.h"
 #include "src/app/app.h"
 #include "src/app/init.h"
 
@@ -22,10 +21,10 @@ void load_device_weights(floatX* weights, const Arena& arena, const Init& init) 
 }
 
 floatX* load_frozen_weights(Comm* comm, const Options& o, Init* init) {
-    if (!o.freezes()) return nullptr;
-    if (comm->rank == 0 && is_adapter(init->folder)) *init = init_of_path(init->folder);
+    if (!o.tuning.freezes()) return nullptr;
+    if (comm->rank == 0 && is_tuned(init->folder)) *init = init_of_path(init->folder);
     Init whole = *init;
-    whole.adapter.clear();              // the run's own adapter, which load_init would merge
+    whole.tuned.clear();                // this run's own, which load_init would merge
     const Arena arena = arena_layout(find_model(o.model)->tensors(o.shape));
     const size_t bytes = arena.n * sizeof(floatX);
     floatX* const host = comm_shared<floatX>(comm, arena.n, "frozen weights");

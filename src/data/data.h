@@ -73,7 +73,7 @@ struct DataOptions {
     std::string cache = {};                 // a folder in which texts go if the user has no cache; may be empty
     int init_vocab = 0, vocab_size = 0;     // that model's or 0; --vocab-size or 0
     int seq_len = 0;                        // T
-    bool frozen = false;                    // that model's embedding is frozen, so no token can be added
+    std::string frozen_by = {};             // the option that freezes its embedding: no token can be added; or ""
     bool init_eot = false;                  // that model's texts may begin with end-of-text
     bool whole = false;                     // all of `data` is for validation, and no token is added
     bool evaluates = true;                  // false: the validation part may be empty

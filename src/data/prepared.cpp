@@ -21,7 +21,7 @@ template <class O, class F> static void each_option(O& o, const F& f) {
     f("init_vocab", o.init_vocab);
     f("vocab_size", o.vocab_size);
     f("seq_len", o.seq_len);
-    f("frozen", o.frozen);
+    f("frozen_by", o.frozen_by);
     f("init_eot", o.init_eot);
     f("whole", o.whole);
     f("evaluates", o.evaluates);

@@ -87,9 +87,10 @@ int choose_vocabulary(const DataOptions& o, const Tokenizer& tokenizer, const Ch
     const int own = tokenizer.vocab_size;
     const bool fits = own == o.init_vocab || (own < o.init_vocab && o.tokenizer.empty() && !o.init_tokenizer.empty());
     if (o.init_vocab && chat.form && o.tokenizer.empty() && own > o.init_vocab) {
-        if (!o.frozen) return own;              // it includes the template's tokens
-        die(kExitUsage, "--lora: the model's tokenizer has no token %s, and its embedding stays as it is; give "
-            "--chat-template with tokens that it has, or train without --lora", chat.form->close);
+        if (o.frozen_by.empty()) return own;              // it includes the template's tokens
+        die(kExitUsage, "%s: the model's tokenizer has no token %s, and its embedding stays as it is; give "
+            "--chat-template with tokens that it has, or train without %s", o.frozen_by.c_str(), chat.form->close,
+            o.frozen_by.c_str());
     }
     if (o.init_vocab && !fits)
         die(kExitUsage, "--tokenizer: got %s of %d tokens, want %d as the model has; give the tokenizer or the data it "
