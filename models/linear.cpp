@@ -63,13 +63,12 @@ void linear_backward(floatX* dinp, float* dweight, float* dbias, const floatX* d
     gelu_linear_backward(dinp, dweight, dbias, dout, inp, nullptr, weight, N, accumulate);
 }
 
-// ------------------------------------------------------------------------------------------------------ a frozen table
+// ---- beside a frozen table
 
 void linear_place(Model* m, Layout& place) {
-    if (!m->adapters) m->adapters = std::make_shared<Adapters>();
+    const Tuning& tuning = m->tuning;
+    if (!m->adapters) m->adapters.reset(new Adapters{tuning.rank, float(tuning.alpha / tuning.rank)});
     Adapters& a = *m->adapters;
-    a.rank = m->tuning.rank;
-    a.scale = float(m->tuning.alpha / a.rank);
     const size_t N = size_t(m->B) * size_t(m->T), rank = size_t(a.rank);
     size_t widest = 0, vectors = 0;
     for (const TensorSpec& t : m->arena.tensors) {
@@ -86,10 +85,9 @@ void linear_set_weights(Model* m, floatX* weights) {
     m->adapters->weights = weights;
     for (size_t t = 0; t < m->weights.size(); t++) {
         const size_t i = size_t(m->trained_begin[t]);
-        if (m->trained_begin[t + 1] == m->trained_begin[t]) continue;
-        m->weights[t].adapters = m->adapters.get();
-        m->weights[t].A = m->trained.offset[i];
-        m->weights[t].B = m->trained.offset[i + 1];
+        Weight& w = m->weights[t];
+        if (m->trained_begin[t + 1] > m->trained_begin[t])
+            w = {w.at, w.rows, w.cols, m->adapters.get(), m->trained.offset[i], m->trained.offset[i + 1]};
     }
 }
 

@@ -10,16 +10,15 @@
 
 namespace BACKEND {
 
-// What a model with adapters has besides its own arrays.
 struct Adapters {
-    int rank = 0;
-    float scale = 0;                            // alpha / rank
-    floatX* weights = nullptr;                  // of Model::trained
+    int rank;
+    float scale;                        // alpha / rank
+    floatX* weights = nullptr;          // of Model::trained
     float* grads = nullptr;
     // Work space.
     floatX *low = nullptr, *dlow = nullptr;     // (N,rank) (N,rank)
-    floatX* wide = nullptr;                     // (N, widest matrix)
-    float* unread = nullptr;                    // gradients of frozen vectors: written, never read
+    floatX* wide = nullptr;             // (N, widest matrix)
+    float* unread = nullptr;            // gradients of frozen vectors: written, never read
 };
 
 // out = x + scale y    (n); out may be x or y; a null x counts as 0

@@ -54,19 +54,11 @@ Model model_plan(const ModelInfo* info, const Shape& shape, int B, int T, int re
                  const Tuning& tuning) {
     check_device(*info, shape, on_gpu);
     const int chunk = logits_chunk(B * T, shape.Vp, on_gpu);
-    const std::vector<TensorSpec> table = info->tensors(shape);
     Model m = {.kind = find_kind(info), .shape = shape, .B = B, .T = T, .recompute = recompute, .training = training,
-               .chunk = chunk, .arena = arena_layout(table), .tuning = tuning,
-               .trained = arena_layout(trained_tensors(table, tuning)), .trained_begin = trained_begins(table, tuning)};
+               .chunk = chunk, .arena = arena_layout(info->tensors(shape)), .tuning = tuning};
+    m.trained = arena_layout(trained_tensors(m.arena.tensors, tuning, &m.trained_begin));
     place_arrays(&m);
     return m;
-}
-
-static void set_table(Model* m, floatX* weights) {
-    m->weights.clear();
-    for (size_t t = 0; t < m->arena.tensors.size(); t++)
-        m->weights.push_back({weights + m->arena.offset[t], int(m->arena.tensors[t].rows),
-                              int(m->arena.tensors[t].cols)});
 }
 
 static std::vector<uint64_t> table_hashes(const Model& m) {
@@ -83,7 +75,9 @@ void model_create(Model* m, const ModelInfo* info, const Shape& shape, int B, in
     *m = model_plan(info, shape, B, T, recompute, training, kOnGpu, tuning);
     m->memory = device_alloc(m->memory_bytes, "activations");
     place_arrays(m);
-    set_table(m, frozen ? frozen : weights);
+    floatX* const at = frozen ? frozen : weights;
+    for (size_t t = 0; t < m->arena.tensors.size(); t++)
+        m->weights.push_back({at + m->arena.offset[t], int(m->arena.tensors[t].rows), int(m->arena.tensors[t].cols)});
     if (!tuning.freezes()) return;
     linear_set_weights(m, weights);
     m->frozen_hashes = table_hashes(*m);
@@ -99,11 +93,6 @@ std::string changed_frozen_tensor(const Model& m) {
 void model_destroy(Model* m) {
     device_free(m->memory);
     *m = Model{};
-}
-
-void model_set_weights(Model* m, floatX* weights) {
-    if (m->tuning.freezes()) linear_set_weights(m, weights);
-    else set_table(m, weights);
 }
 
 void model_set_gradients(Model* m, float* grads) {

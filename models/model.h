@@ -76,9 +76,9 @@ struct Model {
     Arena arena;                            // where the table's tensors lie
     std::vector<Weight> weights = {};       // one for each tensor of the table
     std::vector<float*> grads = {};         // one for each tensor of the table; null for a frozen matrix
-    Tuning tuning;                          // whether the table is trained, or frozen with other tensors beside it
-    Arena trained;                          // the tensors that are trained
-    std::vector<int> trained_begin;         // [i]: how many of them come before tensor i of the table
+    Tuning tuning;                          // whether the table is frozen, and what is trained then
+    Arena trained = {};                     // where the tensors lie that are trained
+    std::vector<int> trained_begin = {};    // [i]: how many of them come before tensor i of the table
     std::shared_ptr<Adapters> adapters = {};        // linear.cpp's own; null if the table is trained
     std::vector<uint64_t> frozen_hashes = {};       // of each frozen tensor, taken by model_create
     std::any own = {};                      // this model's own arrays, a struct of its .cpp
@@ -111,8 +111,7 @@ Model model_plan(const ModelInfo* info, const Shape& shape, int B, int T, int re
 void model_create(Model* m, const ModelInfo* info, const Shape& shape, int B, int T, int recompute, floatX* weights,
                   bool training, const Tuning& tuning = {}, floatX* frozen = nullptr);
 void model_destroy(Model* m);
-void model_set_weights(Model* m, floatX* weights);          // of m->trained
-void model_set_gradients(Model* m, float* grads);
+void model_set_gradients(Model* m, float* grads);           // of m->trained
 // Returns the name of a frozen tensor that has changed in memory since model_create; "" if none has.
 std::string changed_frozen_tensor(const Model& m);
 
@@ -153,9 +152,9 @@ void linear_backward(floatX* dinp, float* dweight, float* dbias, const floatX* d
 void gelu_linear_backward(floatX* dpre, float* dweight, float* dbias, const floatX* dout, const floatX* inp,
                           const floatX* pre, const Weight& weight, int N, bool accumulate);
 
-// For model.cpp: what these products need beside a frozen table.
-void linear_place(Model* m, Layout& place);                 // lays out the work space
-void linear_set_weights(Model* m, floatX* weights);         // of m->trained
+// Beside a frozen table they need work space, and weights and gradients of m->trained.
+void linear_place(Model* m, Layout& place);
+void linear_set_weights(Model* m, floatX* weights);
 void linear_set_gradients(Model* m, float* grads);
 
 }  // namespace BACKEND

@@ -18,11 +18,10 @@ struct Shape {
     float real[8] = {};
 };
 
-// What a run trains: the model's own tensors, or two narrow matrices beside each of its matrices, which are then frozen
-// (tuning.h).
+// What a run trains: a model's own tensors, or narrow ones beside its matrices while its own are frozen (tuning.h).
 struct Tuning {
-    int rank = 0;                   // of the narrow ones, a multiple of 8; 0: the model's own tensors are trained
-    double alpha = 0;               // they count alpha / rank times; 0 becomes twice the rank
+    int rank = 0;                   // of the narrow ones, a multiple of 8; 0: the model's own are trained
+    double alpha = 0;               // the narrow ones count alpha / rank times; 0 becomes twice the rank
     std::string targets = "all";    // ends of names, "q_proj,k_proj"; "all": every matrix but embedding and head
     bool freezes() const { return rank > 0; }
     const char* weights_file() const;       // in a checkpoint, with the trained tensors

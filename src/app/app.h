@@ -11,7 +11,7 @@
 
 struct CheckpointFiles;             // src/checkpoint/checkpoint.h
 
-// ---- where shape, weights, tokenizer and data come from: init.cpp, weights.cpp, model_files.cpp
+// ---- where shape, weights, tokenizer and data come from: init.cpp, weights.cpp
 
 struct Init;                        // init.h: the model of --init, or the checkpoint of a resume, without its weights
 
@@ -43,7 +43,7 @@ void describe_frozen(CheckpointFiles* files, const Options& options, const Init&
 namespace BACKEND {
 
 // Returns the weights of --init if they are frozen; else null. Rank 0 reads them. The ranks of a host share one copy,
-// but each GPU has its own; they are never freed. On a resume the checkpoint names the model that the weights belong to,
+// but each GPU has its own; they are never freed. On a resume the checkpoint names the model that the weights are of,
 // and *init becomes that model. kExitNoInput if the model is missing, kExitBadContent if it has changed. Collective.
 floatX* load_frozen_weights(Comm* comm, const Options& options, Init* init);
 

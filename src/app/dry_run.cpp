@@ -46,7 +46,7 @@ static double memory_of(const Options& o, const Model& m, int ranks, bool on_gpu
     const double received = W > sharing ? double(kBucketBytes) : 0, copy = on_gpu ? 0 : floats * arrays / sharing;
     const double frozen = m.tuning.freezes() ? double(m.arena.n) * sizeof(floatX) / sharing : 0;
     const double sum = weights + frozen + state + gradients + activations + received + copy, MB = 1e-6;
-    const std::string beside = m.tuning.freezes() ? format("frozen %.1f, ", frozen * MB) : "";
+    const std::string beside = frozen > 0 ? format("frozen %.1f, ", frozen * MB) : "";
     *said = format("per rank, MB: %sweights %.1f, optimizer %.1f, gradients %.1f, activations %.1f (--recompute %d), "
                    "received %.1f, copy for checkpoints %.1f = %.1f", beside.c_str(), weights * MB, state * MB,
                    gradients * MB, activations * MB, o.recompute, received * MB, copy * MB, sum * MB);

@@ -1,4 +1,4 @@
-// init.cpp -- where a run's shape, weights, tokenizer and data come from (app.h, init.h).
+// init.cpp -- where a run's shape, weights, tokenizer and data come from; what checkpoints say of them (app.h, init.h).
 #include "src/app/init.h"
 #include <algorithm>
 #include "models/tuning.h"
@@ -38,10 +38,16 @@ static Init init_of_file(const std::string& path, const Waiting& waiting) {
 
 static bool is_file(const std::string& path) { return file_exists(path) && !is_directory(path); }
 
-bool is_tuned(const std::string& folder) { return file_exists(path_join(folder, kTunedConfig)); }
+// Returns the CRC-32C of the files with a model's weights.
+static uint32_t weights_checksum(const Init& init) {
+    uint32_t crc = 0;
+    if (is_file(init.folder)) return InputFile(init.folder).checksum();
+    for (const SharedFile& file : open_model(init.folder).files) crc = file->checksum(crc);
+    return crc;
+}
 
-// Checks that the model is the one beside which this program trained init->tuned: compares it with that folder's
-// config.json, and its weights' CRC with the one in that folder's state.json.
+// Checks that init->tuned was trained beside this model: compares it with the config.json there, and its weights' CRC
+// with the one in state.json.
 static void check_base(Init* init) {
     const std::string state = path_join(init->tuned, "state.json"), text = read_file(state);
     const ModelConfig own = read_config(init->tuned);
@@ -55,12 +61,11 @@ static void check_base(Init* init) {
 }
 
 static Init init_of_tuned(const std::string& folder, const Waiting& waiting) try {
-    const std::string named = checkpoint_named(tuned_base(folder));
-    const std::string own = path_join(folder, "tokenizer.json");
+    const std::string named = checkpoint_named(read_tuned(folder).base);
     const std::string base = is_file(named) ? named : resolve_model_folder(named, kTunedConfig);
     if (is_tuned(base)) die_content("base_model_name_or_path", "the adapter " + base, "a whole model");
     Init init = is_file(base) ? init_of_file(base, waiting) : init_of_folder(base);
-    if (file_exists(own)) read_tokenizer_files(folder, &init);
+    if (file_exists(path_join(folder, "tokenizer.json"))) read_tokenizer_files(folder, &init);
     init.tuned = folder;
     if (file_exists(path_join(folder, "state.json"))) check_base(&init);
     return init;
@@ -73,13 +78,6 @@ Init init_of_path(const std::string& name, const Waiting& waiting) {
     if (is_file(path)) return init_of_file(path, waiting);
     const std::string folder = resolve_model_folder(path, kTunedConfig);
     return is_tuned(folder) ? init_of_tuned(folder, waiting) : init_of_folder(folder);
-}
-
-uint32_t weights_checksum(const Init& init) {
-    uint32_t crc = 0;
-    if (is_file(init.folder)) return InputFile(init.folder).checksum();
-    for (const SharedFile& file : open_model(init.folder).files) crc = file->checksum(crc);
-    return crc;
 }
 
 std::shared_ptr<Init> init_of_options(Options* o, Comm* comm) {
@@ -157,8 +155,8 @@ void load_first_weights(float* weights, const Arena& arena, const Options& o, co
 void load_init(float* weights, const Arena& arena, const Init& init) {
     const Arena theirs = arena_layout(init.config.info->tensors(init.files));
     read_safetensors(open_model(init.imported.empty() ? init.folder : init.imported), arena, "", weights, &theirs);
-    for (size_t i = 0; i < arena.tensors.size(); i++) add_rows(weights + arena.offset[i], theirs.tensors[i],
-                                                               arena.tensors[i]);
+    for (size_t i = 0; i < arena.tensors.size(); i++)
+        add_rows(weights + arena.offset[i], theirs.tensors[i], arena.tensors[i]);
     if (!init.tuned.empty()) load_tuned(weights, arena, init.tuned);
 }
 
@@ -171,7 +169,21 @@ void load_tuned(float* weights, const Arena& arena, const std::string& folder) {
             die_content(file.path + ": tensor " + t.name + ": shape", shape_text(found->shape), shape_text(want));
         return found != file.tensors.end();
     };
-    merge_tuned(weights, arena, folder, has, [&](const Arena& tuned, float* values) {
-        read_safetensors(file, tuned, "", values);
-    });
+    merge_tuned(weights, arena, folder, has, [&](const Arena& a, float* to) { read_safetensors(file, a, "", to); });
+}
+
+std::string model_config_json(const ModelInfo* info, const Shape& shape, const Data& data, const Init& init) {
+    const Vocabulary& v = data.vocabulary;
+    const int end = v.chats ? v.end : v.eot;
+    int begin = v.begin;                                // the same as bos_token in tokenizer_config.json
+    if (begin < 0) begin = init.config.bot >= 0 ? init.config.bot : v.eot;
+    return config_json({info, shape, end, begin});
+}
+
+void describe_frozen(CheckpointFiles* files, const Options& o, const Init& init) {
+    if (!o.tuning.freezes()) return;
+    files->weights = o.tuning.weights_file();
+    const std::vector<TensorSpec> table = find_model(o.model)->tensors(o.shape);
+    files->texts.push_back({kTunedConfig, tuned_config_json(o.tuning, table, init.folder)});
+    files->frozen_crc = weights_checksum(init);
 }

@@ -19,23 +19,19 @@ struct Init {
 // kExitBadContent if `tuned` was trained beside other weights. waiting: called while another program imports a file.
 using Waiting = std::function<void()>;
 Init init_of_path(const std::string& path, const Waiting& waiting = [] {});
-// Returns the CRC-32C of the files with a model's weights.
-uint32_t weights_checksum(const Init& init);
 // Fills arena.n floats with the weights of `init`, with what was trained beside them. Of a longer position table it
 // takes the first rows. Rows of tokens that `init` does not have get the mean of the others.
 void load_init(float* weights, const Arena& arena, const Init& init);
 
-// ---- a folder of tensors that were trained beside a frozen model (models/tuning.h)
-bool is_tuned(const std::string& folder);
-// Merges them into that model's weights. kExitBadContent if they do not fit.
+// Adds what is in a folder of PEFT's form to its model's weights. kExitBadContent if it does not fit them.
 void load_tuned(float* weights, const Arena& arena, const std::string& folder);
 
 #ifdef BACKEND
 #include "models/model.h"
 namespace BACKEND {
 
-// Fills arena.n elements of device memory with the weights of `init`.
-void load_device_weights(floatX* weights, const Arena& arena, const Init& init);
+// The same as load_init, in the type that models compute with.
+void load_stored(floatX* weights, const Arena& arena, const Init& init);
 
 }  // namespace BACKEND
 #endif

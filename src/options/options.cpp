@@ -423,7 +423,6 @@ void resolve_options(Options* o, bool gpu) {
         if (!applies(*row, *o) || o->is_given(row->name) || contains(o->saved, row->name)) continue;
         if (value_text(*row, *o) != value_text(*row, Options())) continue;      // --init has set it
         CHECK(set_value(*row, o, preset[i + 1]), "preset %s: %s", o->preset.c_str(), preset[i].c_str());
-        // The preset's would spoil trained weights in a few steps.
         if (row->name == "lr" && !o->init.empty()) o->lr = tuning_rate(o->tuning, o->shape.C);
         if (row->name == "lr") o->lr *= optimizer.lr_factor;
         if (row->name == "lr" && !o->init.empty())

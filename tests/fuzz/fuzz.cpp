@@ -252,7 +252,7 @@ void merge(std::string_view in) {
 }
 void adapter(std::string_view in) {
     file("./adapter_config.json", in);
-    tuned_base(".");
+    read_tuned(".");
 }
 void options(std::string_view in) {
     Options o;

@@ -91,8 +91,9 @@ void compare(const ModelInfo& info, const std::string& targets) {
     const Shape shape = small_shape(info, 32);
     const Tuning lora = {8, 24, targets};
     const float scale = 3;
-    const Arena base = arena_layout(info.tensors(shape)), adapters = arena_layout(trained_tensors(base.tensors, lora));
-    const std::vector<int> begins = trained_begins(base.tensors, lora);
+    std::vector<int> begins;
+    const Arena base = arena_layout(info.tensors(shape));
+    const Arena adapters = arena_layout(trained_tensors(base.tensors, lora, &begins));
     const std::vector<float> W = values_for(base, 1, 0.4f), AB = values_for(adapters, 2, 0.3f);
 
     std::vector<float> merged = W;
