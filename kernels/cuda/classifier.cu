@@ -80,8 +80,10 @@ classifier_kernel(float* losses, floatX* logits, const int* targets, int V, int 
     const float target_logit = to_float(reinterpret_cast<const floatX*>(row)[target]);      // before it is overwritten
 
     const auto copy_group = [&](int first) {
-        for (int i = first; keep && i < min(first + kUnrolled * threads, packs); i += threads)
-            cp_async16(kept + i, row + i);
+        for (int u = 0; u < kUnrolled; u++) {
+            const int i = first + u * threads;
+            if (keep && i < packs) cp_async16(kept + i, row + i);
+        }
         cp_async_commit();      // even an empty group: cp_async_wait counts groups
     };
     Softmax softmax;
