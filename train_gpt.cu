@@ -62,7 +62,7 @@ void allocate(Trainer* t, Init* init) {
     const bool overlap = o.overlap && (o.is_given("overlap") || kOnGpu || t->comm->hosts > 1);
     ddp_create(&t->ddp, t->comm, &t->arena, optimizer, o.replicas, overlap, o.reduce == "nccl", int(n));
     model_create(&t->model, find_model(o.model), o.shape, o.batch_size, o.shape.T, o.recompute, t->ddp.weights, true,
-                 o.lora, load_frozen_weights(t->comm, o, init));
+                 o.tuning, load_frozen_weights(t->comm, o, init));
     t->batches = static_cast<int*>(host_alloc(n * 2 * batch_tokens(t) * sizeof(int), "batches"));
     t->losses = device<double>(n + 1, "losses");
     t->host_losses = static_cast<double*>(host_alloc((n + 1) * sizeof(double), "losses"));
@@ -80,7 +80,7 @@ void load_weights(Trainer* t, const Init& init) {
     if (t->comm->rank == 0) {
         std::vector<NamedArray> arrays;
         for (const StateArray& array : t->ddp.state) arrays.push_back({array.name, array.host});
-        if (t->run.resumed()) read_state(t->run.checkpoint, t->arena, arrays);
+        if (t->run.resumed()) read_state(t->run.checkpoint, t->arena, arrays, o.tuning.weights_file());
         else load_first_weights(t->ddp.state[0].host, t->arena, o, init, t->data);
     }
     ddp_broadcast_state(&t->ddp);
@@ -98,7 +98,7 @@ void open_outputs(Trainer* t, const Init& init) {
     files.config_json = model_config_json(find_model(t->options.model), t->model.shape, t->data, init);
     files.texts = t->data.vocabulary.files;
     files.arena = &t->arena;
-    if (t->comm->rank == 0) describe_adapters(&files, t->options, init);
+    if (t->comm->rank == 0) describe_frozen(&files, t->options, init);
     for (const StateArray& array : t->ddp.state) files.arrays.push_back({array.name, array.host});
     t->report = reporter_create({&t->options, t->comm, &t->run, &t->data, find_model(t->options.model), device_name(),
                                  t->ddp.transport.name, device_peak_flops() * t->comm->size});

@@ -51,10 +51,10 @@ problem() { bad=$((bad + 1)); say "- **FAILED** $*"; }
 left() { echo $((deadline - $(date +%s))); }
 # limit SECONDS COMMAND...: 124 when it took longer, or when the time of the whole run is over.
 limit() {
-    seconds=$1; shift
-    [ "$seconds" -lt "$(left)" ] || seconds=$(left)
-    [ "$seconds" -gt 1 ] || return 124
-    timeout -k 5 "$seconds" "$@"
+    allowed=$1; shift
+    [ "$allowed" -lt "$(left)" ] || allowed=$(left)
+    [ "$allowed" -gt 1 ] || return 124
+    timeout -k 5 "$allowed" "$@"
 }
 why() { if [ "$1" = 124 ] || [ "$1" = 137 ]; then echo "its time was over"; else echo "exit code $1"; fi; }
 quote() { say '```'; tail -n "${2:-12}" "$1" | cut -c 1-240 | tee -a "$report"; say '```'; }
@@ -89,7 +89,7 @@ stage_build() {
     say "|---|---|"
     say "| date | $(date -u +%Y-%m-%d) |"
     say "| command | \`$command\` |"
-    say "| version | $(sed -n 's/^version = //p' build/config.ninja) |"
+    say "| version | $(./train_gpt --version 2>/dev/null | sed 's/^train_gpt //') |"
     say "| driver | $(smi driver_version) |"
     say "| compilers | $("$(sed -n 's/^nvcc = //p' build/config.ninja)" --version |
         sed -n 's/.*release \([^,]*\), \(.*\)/CUDA \1 (\2)/p'), $($(sed -n 's/^cxx = //p' build/config.ninja) \
@@ -158,6 +158,14 @@ stage_kernels() {
         say "![time of a step by kernel]($name.svg)"
     fi
     [ $code = 0 ] || { problem "build/bench/gpu_kernels: $(why $code), at:"; quote "$log/kernels.err" 3; }
+    # A step has no pauses: products take all the power that the GPU may use, and the clock falls.
+    limit 120 build/bench/gpu_kernels --sustained --seconds $seconds >"$log/sustained.md" 2>"$log/sustained.err" ||
+        problem "build/bench/gpu_kernels --sustained: $(why $?)"
+    say
+    say 'Without pauses between the calls, at the clock that the power limit allows, as in a step:'
+    say
+    sed -n 's/^summary: \(matrix\|kernels of\|ceilings\)/- \1/p' "$log/sustained.md" | tee -a "$report"
+    sed -n 's/^fact: /sustained-/p' "$log/sustained.md" >>"$facts"
 }
 
 # The tiles of docs/kernels.md on a Hopper, each for all shapes. (The portable kernels on a Hopper: a build with
@@ -213,7 +221,7 @@ one_step_row() {        # PRESET BATCH_SIZE TOKENS_PER_STEP STEPS SECONDS [step|
     done
     wait $pid; code=$?
     metrics=$dir/metrics.jsonl skip=$(($4 / 4 + 2))
-    speed=$(column "$metrics" tok_s $skip 2>/dev/null)
+    speed=$(column "$metrics" tok_s $skip 2>/dev/null | awk '{ printf "%.0f", $1 }')
     if [ $code != 0 ] || [ -z "$speed" ]; then
         say "| $1 | $2 | $3 | **FAILED**: $(why $code) | | | | |"
         bad=$((bad + 1))
@@ -224,7 +232,6 @@ one_step_row() {        # PRESET BATCH_SIZE TOKENS_PER_STEP STEPS SECONDS [step|
     grep -h 'no CUDA graph' "$log/$kind-$1-$2-$3.log" >>"$work/step-errors"
     last=$(sed -n 's/.*"event":"train".*"loss":\([^,]*\),.*/\1/p' "$metrics" | tail -n 1 | cut -c 1-6)
     mfu=$(column "$metrics" mfu $skip | awk '$1 > 0 { printf "%.1f %%", 100 * $1 }')
-    speed=$(printf '%.0f' "$speed")
     say "| $1$how | $2 | $3 | $speed | $mfu | $(column "$metrics" step_ms $skip) | $used | $last |"
     rm -rf "$dir"
 }

@@ -117,7 +117,7 @@ void add_products(Sections& all, const Operands& o) {
     add_product(all, o, "attproj", C, C);
     add_product(all, o, "fc", C, 4 * C, "forward");
     add_product(all, o, "fcproj", 4 * C, C, "backward");
-    for (const char* tile : {"wide", "fitting", "pingpong", "large", "medium", "small"})
+    for (const char* tile : {"wide", "pingpong", "large", "medium", "small"})
         all.push_back({std::string("matmul qkv forward by ") + tile, 1, kX * (4 * NC + qkv), 2 * N * qkv, 3 * NC, [=] {
             setenv("LOCKSTEP_TILE", tile, 1);
             matmul_forward(o.x, o.y, o.w, o.bias, N, C, 3 * C, nullptr);

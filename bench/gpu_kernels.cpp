@@ -1,10 +1,10 @@
 // gpu_kernels.cpp -- how fast each operation of kernels.h is on this GPU, beside what the same GPU does in the same
 // minute: Markdown tables.
 //
-//     build/bench/gpu_kernels [--only PART] [--seconds S]     operations whose name contains PART; S seconds for each
-//     line (0.1) build/bench/gpu_kernels --device                        name, clock-free: "gpu NVIDIA H200, 132 SMs";
-//     exit code 66 if none answers build/bench/gpu_kernels_ptx --tiny                      the program itself, on a
-//     GPU in software
+//     build/bench/gpu_kernels [--only PART] [--seconds S]   operations whose name contains PART; S seconds a line (0.1)
+//     build/bench/gpu_kernels --sustained                   without pauses between the calls, as in a step
+//     build/bench/gpu_kernels --device                      "gpu NVIDIA H200, 132 SMs"; exit code 66 if none answers
+//     build/bench/gpu_kernels_ptx --tiny                    the program itself, on a GPU in software
 //
 // A line is the median of repeated launches. Before each launch 256 MiB are read, so that the L2 holds nothing of it;
 // the time is between two events on the stream. Numbers are N(0,1): power, and so the clock, depends on the operands.
@@ -36,6 +36,7 @@ namespace BACKEND {
 static bool tiny = false;
 static const char* only = "";
 static double seconds_each = 0.1;
+static bool sustained = false;
 static std::vector<std::string> summary, faults;
 
 static constexpr size_t kX = sizeof(floatX), kF = sizeof(float);
@@ -127,11 +128,32 @@ static double median(std::vector<double> x) {
     return x[x.size() / 2];
 }
 
+// Seconds of a call among calls without a pause, as in a training step: the clock is the one that the power limit
+// allows. The first half of the time only warms up.
+static double sustained_time(const Op& op, Event from, Event to) {
+    std::vector<double> times;
+    for (const double start = now_seconds(); times.empty() || now_seconds() - start < seconds_each;) {
+        if (now_seconds() - start < seconds_each / 2) times.clear();
+        constexpr int kCalls = 16;
+        event_record(from, nullptr);
+        for (int i = 0; i < kCalls; i++) op();
+        event_record(to, nullptr);
+        event_sync(to);
+        times.push_back(event_seconds(from, to) / kCalls);
+    }
+    return median(times);
+}
+
 // Median seconds of each, taking turns.
 static std::vector<double> times_of(const std::vector<Op>& ops) {
     static const Event from = event_create(), to = event_create();
     std::vector<std::vector<double>> times(ops.size());
     for (const Op& op : ops) op();  // work space, first touch
+    if (sustained) {
+        std::vector<double> each;
+        for (const Op& op : ops) each.push_back(sustained_time(op, from, to));
+        return each;
+    }
     const size_t least = tiny ? 1 : 7, most = tiny ? 1 : 200;
     for (const double start = now_seconds();
          times[0].size() < least || (now_seconds() - start < seconds_each && times[0].size() < most);)
@@ -634,6 +656,8 @@ int main(int argc, char** argv) {
             };
             if (a == "--tiny")
                 BACKEND::tiny = true;
+            else if (a == "--sustained")
+                BACKEND::sustained = true;
             else if (a == "--device")
                 name_only = true;
             else if (a == "--only")
@@ -641,7 +665,7 @@ int main(int argc, char** argv) {
             else if (a == "--seconds")
                 BACKEND::seconds_each = std::atof(value());
             else
-                die(kExitUsage, "got %s, want [--only PART] [--seconds S] [--tiny] [--device]", a.c_str());
+                die(kExitUsage, "got %s, want [--only PART] [--seconds S] [--sustained] [--tiny] [--device]", a.c_str());
         }
         if (BACKEND::device_count() == 0) die(kExitNoInput, "no GPU answers; see nvidia-smi");
         BACKEND::device_select(0);

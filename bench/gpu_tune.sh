@@ -22,7 +22,6 @@ tiles
 nograph    --graph=off                  gpt2-124m 16 65536 30 1
 wide       LOCKSTEP_TILE=wide           gpt2-124m 16 65536 30 1
 pingpong   LOCKSTEP_TILE=pingpong       gpt2-124m 16 65536 30 1
-fitting    LOCKSTEP_TILE=fitting        gpt2-1558m 4 32768 8 1
 portable   LOCKSTEP_TILE=large          gpt2-124m 16 65536 30 1
 batch32    --batch-size=32              gpt2-124m 16 65536 30 1
 batch64    --batch-size=64              gpt2-124m 16 65536 30 1
@@ -56,7 +55,7 @@ gpu=$("$train" --device gpu --preset nano --dry-run 2>&1 >/dev/null) ||
     { echo "gpu_tune.sh: $gpu" | head -n 1 >&2; exit 66; }
 device=$(nvidia-smi --id=0 --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1)
 mkdir -p "$out"
-report=$out/$(echo "${device:-unknown}" | sed 's/^NVIDIA //' | tr 'A-Z ' 'a-z-' | tr -cd 'a-z0-9-')-tune.md
+report=$out/$(echo "${device:-unknown}" | tr 'A-Z ' 'a-z-' | tr -cd 'a-z0-9-')-tune.md
 say() { printf '%s\n' "$*" | tee -a "$report"; }
 if [ -z "${OPTIONS:-}" ]; then                      # random tokens below 50,257, two bytes each
     head -c 64000000 /dev/urandom | LC_ALL=C tr '\304-\377' '\000-\073' >"$work/tokens.bin"

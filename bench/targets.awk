@@ -17,6 +17,7 @@ END {
         sub(/-[0-9]+$/, ", B = ", text); text = text substr(shapes[i], match(shapes[i], /[0-9]+$/))
         row("matrix products of " text ", summed, against cuBLASLt", "products-" shapes[i], 1)
         row("the slowest of them", "lowest-product-" shapes[i], 0.9)
+        row("the same without pauses, as in a step", "sustained-products-" shapes[i], 1)
     }
     split("d64-T1024-B16 d64-T1024-B64 d64-T1024-B4 d128-T8192-B2", rows, " ")
     for (i = 1; i <= 4; i++)

@@ -8,10 +8,9 @@ namespace BACKEND {
 // out += scale (inp A^T) B^T
 static void adapter_forward(floatX* out, const floatX* inp, const Weight& w, int N) {
     const Adapters& a = *w.adapters;
-    const int rank = a.lora.rank;
-    matmul_forward(a.low, inp, a.weights + w.adapter_a, nullptr, N, w.cols, rank);
-    matmul_forward(a.wide, a.low, a.weights + w.adapter_b, nullptr, N, rank, w.rows);
-    add_scaled(out, out, a.lora.scale(), a.wide, size_t(N) * size_t(w.rows));
+    matmul_forward(a.low, inp, a.weights + w.A, nullptr, N, w.cols, a.rank);
+    matmul_forward(a.wide, a.low, a.weights + w.B, nullptr, N, a.rank, w.rows);
+    add_scaled(out, out, a.scale, a.wide, size_t(N) * size_t(w.rows));
 }
 
 void linear_forward(floatX* out, const floatX* inp, const Weight& weight, const floatX* bias, int N) {
@@ -36,15 +35,14 @@ static void backward_input(floatX* dinp, const floatX* dout, const floatX* weigh
 // dlow = scale dout B,  dB (+)= scale dout^T (inp A^T),  dA (+)= dlow^T inp;  if inp is null, only dlow
 static void adapter_backward(const floatX* dout, const floatX* inp, const Weight& w, int N, bool accumulate) {
     const Adapters& a = *w.adapters;
-    const int rank = a.lora.rank;
-    const size_t n = size_t(N) * size_t(rank);
-    matmul_backward_input(a.dlow, dout, a.weights + w.adapter_b, N, rank, w.rows);
-    add_scaled(a.dlow, nullptr, a.lora.scale(), a.dlow, n);
+    const size_t n = size_t(N) * size_t(a.rank);
+    matmul_backward_input(a.dlow, dout, a.weights + w.B, N, a.rank, w.rows);
+    add_scaled(a.dlow, nullptr, a.scale, a.dlow, n);
     if (!inp) return;
-    matmul_forward(a.low, inp, a.weights + w.adapter_a, nullptr, N, w.cols, rank);
-    add_scaled(a.low, nullptr, a.lora.scale(), a.low, n);
-    matmul_backward_params(a.grads + w.adapter_b, nullptr, dout, a.low, N, rank, w.rows, accumulate);
-    matmul_backward_params(a.grads + w.adapter_a, nullptr, a.dlow, inp, N, w.cols, rank, accumulate);
+    matmul_forward(a.low, inp, a.weights + w.A, nullptr, N, w.cols, a.rank);
+    add_scaled(a.low, nullptr, a.scale, a.low, n);
+    matmul_backward_params(a.grads + w.B, nullptr, dout, a.low, N, a.rank, w.rows, accumulate);
+    matmul_backward_params(a.grads + w.A, nullptr, a.dlow, inp, N, w.cols, a.rank, accumulate);
 }
 
 void gelu_linear_backward(floatX* dpre, float* dweight, float* dbias, const floatX* dout, const floatX* inp,
@@ -55,7 +53,7 @@ void gelu_linear_backward(floatX* dpre, float* dweight, float* dbias, const floa
     else if (inp && dweight) matmul_backward_params(dweight, dbias, dout, inp, N, C, OC, accumulate);
     if (!dpre) return;
     // The adapter's part comes first, because it reads pre, and dpre may be pre.
-    if (a) backward_input(a->wide, a->dlow, a->weights + weight.adapter_a, pre, N, C, a->lora.rank);
+    if (a) backward_input(a->wide, a->dlow, a->weights + weight.A, pre, N, C, a->rank);
     backward_input(dpre, dout, weight, pre, N, C, OC);
     if (a) add_scaled(dpre, dpre, 1, a->wide, size_t(N) * size_t(C));
 }
@@ -65,17 +63,13 @@ void linear_backward(floatX* dinp, float* dweight, float* dbias, const floatX* d
     gelu_linear_backward(dinp, dweight, dbias, dout, inp, nullptr, weight, N, accumulate);
 }
 
-// ------------------------------------------------------------------------------------------------------------ adapters
+// ---- beside a frozen table
 
-void add_adapters(Model* m, const Lora& lora) {
-    m->trained = arena_layout(lora_tensors(m->arena.tensors, lora));
-    m->trained_begin = lora_begins(m->arena.tensors, lora);
-    m->adapters = std::make_shared<Adapters>(Adapters{.lora = lora});
-}
-
-void place_adapters(Model* m, Layout& place) {
+void linear_place(Model* m, Layout& place) {
+    const Tuning& tuning = m->tuning;
+    if (!m->adapters) m->adapters.reset(new Adapters{tuning.rank, float(tuning.alpha / tuning.rank)});
     Adapters& a = *m->adapters;
-    const size_t N = size_t(m->B) * size_t(m->T), rank = size_t(a.lora.rank);
+    const size_t N = size_t(m->B) * size_t(m->T), rank = size_t(a.rank);
     size_t widest = 0, vectors = 0;
     for (const TensorSpec& t : m->arena.tensors) {
         if (t.rows == 1) vectors += t.cols;
@@ -87,17 +81,21 @@ void place_adapters(Model* m, Layout& place) {
     place(a.unread, vectors);
 }
 
-void attach_adapters(Model* m) {
-    float* unread = m->adapters->unread;
+void linear_set_weights(Model* m, floatX* weights) {
+    m->adapters->weights = weights;
     for (size_t t = 0; t < m->weights.size(); t++) {
-        Weight& w = m->weights[t];
-        m->grads.push_back(w.rows == 1 ? std::exchange(unread, unread + w.cols) : nullptr);
         const size_t i = size_t(m->trained_begin[t]);
-        if (m->trained_begin[t + 1] == m->trained_begin[t]) continue;
-        w.adapters = m->adapters.get();
-        w.adapter_a = m->trained.offset[i];
-        w.adapter_b = m->trained.offset[i + 1];
+        Weight& w = m->weights[t];
+        if (m->trained_begin[t + 1] > m->trained_begin[t])
+            w = {w.at, w.rows, w.cols, m->adapters.get(), m->trained.offset[i], m->trained.offset[i + 1]};
     }
+}
+
+void linear_set_gradients(Model* m, float* grads) {
+    m->adapters->grads = grads;
+    float* unread = m->adapters->unread;
+    for (const Weight& w : m->weights)
+        m->grads.push_back(w.rows == 1 ? std::exchange(unread, unread + w.cols) : nullptr);
 }
 
 }  // namespace BACKEND

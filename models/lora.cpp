@@ -1,21 +1,59 @@
-// lora.cpp -- which matrices have adapters, and what PEFT calls the adapters.
-#include "models/lora.h"
+// lora.cpp -- low-rank adapters (lora.h) as options, as tensors and as files, by the questions of tuning.h.
 #include <algorithm>
 #include <cmath>
-#include "src/base/common.h"
+#include <filesystem>
+#include "models/tuning.h"
+#include "src/base/allowance.h"
+#include "src/base/cpus.h"
+#include "src/base/file.h"
+#include "src/base/json.h"
+
+const std::vector<TuningKey> kTuningKeys = {
+    {"lora", "RANK", "lora-rank lora-r", "train adapters of this rank beside the weights of --init, which stay; a "
+     "multiple of 8", &Tuning::rank, {"from 8 to 1024", 8, 1024}},
+    {"lora-alpha", "X", "", "adapters count alpha / rank times (not given: 2 rank)", &Tuning::alpha, kPositive},
+    {"lora-targets", "NAMES", "target-modules", "matrices with adapters by PEFT's names, as q_proj,k_proj,v_proj; all: "
+     "all but embedding and head", &Tuning::targets}};
+
+void resolve_tuning(Tuning* t, const Words& given, bool starts) {
+    if (!t->rank && (contains(given, "lora-alpha") || contains(given, "lora-targets")))
+        die(kExitUsage, "--lora-alpha, --lora-targets: want --lora with them");
+    if (t->rank && !starts) die(kExitUsage, "--lora: want --init with the model that it adapts");
+    if (t->rank % 8) die(kExitUsage, "--lora: got %d, want a multiple of 8", t->rank);
+    if (t->alpha == 0) t->alpha = 2 * t->rank;
+}
+
+// The presets' rates spoil trained weights in a few steps. Published fine-tuning of whole models takes 1e-5 to 5e-5;
+// narrow models need more. Adapters take ten times that (Schulman and others 2025, "LoRA without regret").
+double tuning_rate(const Tuning& t, int C) { return (t.freezes() ? 3e-4 : 3e-5) * 768 / std::clamp(C, 1, 768); }
+
+std::string frozen_by(const Tuning& t) { return t.freezes() ? "--lora" : ""; }
+std::string tuning_label(const Tuning& t) { return t.freezes() ? "-lora" + std::to_string(t.rank) : ""; }
+std::string tuning_text(const Tuning& t, size_t trained) {
+    return format("lora    rank %d, alpha %g: %s parameters in adapters of %s are trained, the others are frozen",
+                  t.rank, t.alpha, with_commas(trained).c_str(),
+                  t.targets == "all" ? "all matrices" : t.targets.c_str());
+}
+
+// ---- as tensors
+
+const char* Tuning::weights_file() const { return freezes() ? kTunedWeights : "model.safetensors"; }
 
 static std::string module_of(const std::string& tensor) {
-    const std::string end = ".weight";
-    return tensor.ends_with(end) ? tensor.substr(0, tensor.size() - end.size()) : tensor;
-}
-std::string adapter_name(const std::string& tensor, const char* end) {
-    return "base_model.model." + module_of(tensor) + "." + end;
+    return tensor.ends_with(".weight") ? tensor.substr(0, tensor.rfind('.')) : tensor;
 }
 
-// Returns the last part of a matrix's name, or those of the matrices stacked in it: {"q_proj", "k_proj", "v_proj"}.
-// Vectors and embeddings cannot have adapters, and give an empty list.
-static std::vector<std::string> last_names(const TensorSpec& spec) {
-    std::vector<std::string> names;
+// Returns A and B of a matrix. PEFT calls them "base_model.model.model.x.lora_A.weight" for "model.x.weight".
+static std::pair<TensorSpec, TensorSpec> adapter_of(const std::string& matrix, size_t rows, size_t cols, size_t rank) {
+    const std::string name = "base_model.model." + module_of(matrix) + ".lora_";
+    return {{name + "A.weight", rank, cols, rank, false, 1 / std::sqrt(3 * float(cols)), true},
+            {name + "B.weight", rows, rank, rows, false, 0, true}};
+}
+
+// Returns the last part of a matrix's name, or those of the matrices stacked in it: {"q_proj", "k_proj", "v_proj"}. It
+// is empty for vectors and embeddings, which cannot have adapters.
+static Words last_names(const TensorSpec& spec) {
+    Words names;
     if (spec.rows == 1 || spec.at_ends) return names;
     for (const TensorSpec::Part& part : parts_of(spec)) {
         const std::string module = module_of(part.name);
@@ -24,62 +62,132 @@ static std::vector<std::string> last_names(const TensorSpec& spec) {
     return names;
 }
 
-static bool is_adapted(const TensorSpec& spec, const Lora& lora) {
-    const std::vector<std::string> names = last_names(spec);
-    const auto named = std::ranges::count_if(names, [&](const std::string& name) {
-        return lora.targets == "all" || ("," + lora.targets + ",").find("," + name + ",") != std::string::npos;
-    });
-    if (named > 0 && size_t(named) < names.size())
-        die(kExitUsage, "--lora-targets: got %s, want %s together: they are one matrix", lora.targets.c_str(),
-            join(names, ",").c_str());
-    return named > 0;
-}
-
-std::vector<std::string> lora_modules(const std::vector<TensorSpec>& base, const Lora& lora) {
-    std::vector<std::string> modules;
-    for (const TensorSpec& spec : base)
-        if (is_adapted(spec, lora))
-            for (const std::string& name : last_names(spec))
-                if (std::ranges::find(modules, name) == modules.end()) modules.push_back(name);
-    return modules;
-}
-
-static void check_targets(const std::vector<TensorSpec>& base, const Lora& lora) {
-    if (lora.targets == "all") return;
-    const std::vector<std::string> known = lora_modules(base, {lora.rank, lora.alpha, "all"});
-    std::string_view rest = lora.targets;
-    do {
-        const std::string_view name = next_word(&rest, ',');
-        if (std::ranges::find(known, name) == known.end())
+// Returns the names of the table's matrices that are among `targets`, each once.
+static Words modules_of(const std::vector<TensorSpec>& table, const std::string& targets) {
+    const Words asked = split(targets, ',');
+    const auto is_asked = [&](const std::string& name) { return targets == "all" || contains(asked, name); };
+    Words known;
+    for (const TensorSpec& spec : table)
+        for (const std::string& name : last_names(spec))
+            if (!contains(known, name)) known.push_back(name);
+    for (std::string_view rest = targets; !rest.empty() && targets != "all";)
+        if (!contains(known, std::string(next_word(&rest, ','))))
             die(kExitUsage, "--lora-targets: got %s, want all, or names of %s with commas between them",
-                lora.targets.c_str(), join(known, ", ").c_str());
-    } while (!rest.empty());
+                targets.c_str(), join(known, ", ").c_str());
+    for (const TensorSpec& spec : table)
+        if (const Words names = last_names(spec);
+            std::ranges::any_of(names, is_asked) && !std::ranges::all_of(names, is_asked))
+            die(kExitUsage, "--lora-targets: got %s, want %s together: they are one matrix", targets.c_str(),
+                join(names, ",").c_str());
+    std::erase_if(known, [&](const std::string& name) { return !is_asked(name); });
+    return known;
 }
 
-std::vector<TensorSpec> lora_tensors(const std::vector<TensorSpec>& base, const Lora& lora) {
-    const size_t rank = size_t(lora.rank);
-    std::vector<TensorSpec> table;
-    check_targets(base, lora);
-    for (const TensorSpec& spec : base) {
-        if (!is_adapted(spec, lora)) continue;
+std::vector<TensorSpec> trained_tensors(const std::vector<TensorSpec>& table, const Tuning& tuning,
+                                        std::vector<int>* begins) {
+    const Words modules = tuning.freezes() ? modules_of(table, tuning.targets) : Words();
+    const size_t rank = size_t(tuning.rank);
+    std::vector<TensorSpec> trained;
+    for (const TensorSpec& spec : table) {
+        if (begins) begins->push_back(int(trained.size()));
+        if (!tuning.freezes()) trained.push_back(spec);
+        const Words names = last_names(spec);
+        if (names.empty() || !contains(modules, names[0])) continue;
         if (const size_t width = std::min(spec.rows, spec.cols); rank > width)
             die(kExitUsage, "--lora: got %zu, want at most %zu, the width of %s", rank, width, spec.name.c_str());
-        TensorSpec A = {adapter_name(spec.name, "lora_A.weight"), rank, spec.cols, rank, false,
-                        1 / std::sqrt(3 * float(spec.cols)), true};
-        TensorSpec B = {adapter_name(spec.name, "lora_B.weight"), spec.rows, rank, spec.rows, false, 0, true};
+        auto [A, B] = adapter_of(spec.name, spec.rows, spec.cols, rank);
         A.repeated = !spec.parts.empty();
         for (const auto& [name, rows] : spec.parts) {
-            A.parts.push_back({adapter_name(name, "lora_A.weight"), rank});
-            B.parts.push_back({adapter_name(name, "lora_B.weight"), rows});
+            const auto [part_A, part_B] = adapter_of(name, rows, spec.cols, rank);
+            A.parts.push_back({part_A.name, rank});
+            B.parts.push_back({part_B.name, rows});
         }
-        table.push_back(A);
-        table.push_back(B);
+        trained.insert(trained.end(), {A, B});
     }
-    return table;
+    if (begins) begins->push_back(int(trained.size()));
+    return trained;
 }
 
-std::vector<int> lora_begins(const std::vector<TensorSpec>& base, const Lora& lora) {
-    std::vector<int> begins = {0};
-    for (const TensorSpec& spec : base) begins.push_back(begins.back() + (is_adapted(spec, lora) ? 2 : 0));
-    return begins;
+// ---- as files: names and meanings are those of peft 0.17, config.py and lora/config.py
+
+std::string tuned_config_json(const Tuning& tuning, const std::vector<TensorSpec>& table, const std::string& base) {
+    Words modules;
+    for (const std::string& module : modules_of(table, tuning.targets)) modules.push_back(json_quote(module));
+    JsonLine line;
+    line.add("peft_type", "LORA").add("task_type", "CAUSAL_LM")
+        .raw("base_model_name_or_path", json_quote(std::filesystem::canonical(base).string(), true))
+        .add("r", tuning.rank).add("lora_alpha", tuning.alpha).raw("target_modules", "[" + join(modules, ", ") + "]")
+        .add("fan_in_fan_out", std::ranges::any_of(table, &TensorSpec::transposed)).add("lora_dropout", 0.0)
+        .add("bias", "none").add("inference_mode", true);
+    return line.text() + "\n";
+}
+
+bool is_tuned(const std::string& folder) { return file_exists(path_join(folder, kTunedConfig)); }
+
+Tuned read_tuned(const std::string& folder) {
+    const std::string path = path_join(folder, kTunedConfig), text = read_file(path);
+    const char* const what = path.c_str();
+    const Json json = parse_json(text, what, true);
+    if (const Json type = json.at("peft_type", what); type.text() != "LORA")
+        refuse(what, "peft_type", type, "\"LORA\"");
+    for (const char* key : {"use_dora", "use_qalora", "lora_bias", "modules_to_save", "layer_replication",
+                            "target_parameters", "trainable_token_indices", "alora_invocation_tokens", "use_bdlora",
+                            "rank_pattern", "alpha_pattern"})
+        if (!contains({"", "null", "false", "{}", "[]"}, json.find(key).text()))
+            refuse(what, key, json.find(key), "none: it is not computed here");
+    if (const Json bias = json.find("bias"); bias && bias.text() != "none") refuse(what, "bias", bias, "\"none\"");
+    // With other values of init_lora_weights PEFT changes the model's own weights, too.
+    const Json init = json.find("init_lora_weights");
+    if (!contains({"", "true", "false", "gaussian"}, init.text()))
+        refuse(what, "init_lora_weights", init, "true, false or \"gaussian\"");
+    const uint64_t rank = json.get_u64("r", what);
+    const double alpha = json.get_double("lora_alpha", what);
+    if (rank < 1 || rank > 1 << 20) die_content(path + ": r", std::to_string(rank), "from 1 to 1048576");
+    if (std::fabs(alpha) > 1e6) die_content(path + ": lora_alpha", format("%g", alpha), "at most 1e6");
+    const bool stable = json.find("use_rslora").text() == "true";       // rsLoRA, Kalajdzievski 2023
+    return {json.get_string("base_model_name_or_path", what), rank,
+            float(alpha / (stable ? std::sqrt(double(rank)) : double(rank)))};
+}
+
+// w (rows,cols) += scale B A    B (rows,rank), A (rank,cols)
+static void add_product(float* w, const float* B, const float* A, float scale, size_t rows, size_t cols, size_t rank) {
+    const size_t workers = std::min<size_t>(size_t(available_cpus()), rows);
+    const auto work = [&](size_t worker) {
+        for (size_t i = worker; i < rows; i += workers)
+            for (size_t k = 0; k < rank; k++)
+                for (size_t j = 0; j < cols; j++) w[i * cols + j] += scale * B[i * rank + k] * A[k * cols + j];
+    };
+    std::vector<std::jthread> threads;
+    for (size_t i = 1; i < workers; i++)
+        threads.push_back(start_thread("one that merges an adapter", [&work, i] { work(i); }));
+    work(0);
+}
+
+void merge_tuned(float* weights, const Arena& arena, const std::string& folder,
+                 const std::function<bool(const TensorSpec&)>& has,
+                 const std::function<void(const Arena& tuned, float* values)>& read) {
+    const auto [base, rank, scale] = read_tuned(folder);
+    std::vector<TensorSpec> table;              // A and B of each adapted matrix
+    std::vector<float*> matrices;
+    for (size_t i = 0; i < arena.tensors.size(); i++) {
+        const TensorSpec& spec = arena.tensors[i];
+        float* w = weights + arena.offset[i];
+        if (spec.rows == 1) continue;
+        for (const auto& [name, rows] : parts_of(spec)) {
+            const auto [A, B] = adapter_of(name, rows, spec.cols, rank);
+            if (has(A)) {
+                table.insert(table.end(), {A, B});
+                matrices.push_back(w);
+            }
+            w += rows * spec.cols;
+        }
+    }
+    if (table.empty())
+        die(kExitBadContent, "%s/%s: no adapter of %s is in it", folder.c_str(), kTunedWeights, base.c_str());
+    const Arena tuned = arena_layout(table);
+    std::vector<float> values(tuned.n);
+    read(tuned, values.data());
+    for (size_t i = 0; i < matrices.size(); i++)
+        add_product(matrices[i], &values[tuned.offset[2 * i + 1]], &values[tuned.offset[2 * i]], scale,
+                    table[2 * i + 1].rows, table[2 * i].cols, rank);
 }

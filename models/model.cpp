@@ -2,7 +2,7 @@
 #include "models/model.h"
 #include <algorithm>
 #include <numeric>
-#include "models/lora.h"
+#include "models/tuning.h"
 #include "src/base/numbers.h"
 
 namespace BACKEND {
@@ -46,28 +46,19 @@ static void place_arrays(Model* m) {
     place(m->tokens, N);
     place(m->targets, N);
     if (m->training) place(m->dhidden, N * size_t(m->shape.C));
-    if (m->adapters) place_adapters(m, place);
+    if (m->tuning.freezes()) linear_place(m, place);
     m->memory_bytes = place.bytes;
 }
 
 Model model_plan(const ModelInfo* info, const Shape& shape, int B, int T, int recompute, bool training, bool on_gpu,
-                 const Lora& lora) {
+                 const Tuning& tuning) {
     check_device(*info, shape, on_gpu);
     const int chunk = logits_chunk(B * T, shape.Vp, on_gpu);
     Model m = {.kind = find_kind(info), .shape = shape, .B = B, .T = T, .recompute = recompute, .training = training,
-               .chunk = chunk, .arena = arena_layout(info->tensors(shape))};
-    m.trained_begin.resize(m.arena.tensors.size() + 1);
-    std::iota(m.trained_begin.begin(), m.trained_begin.end(), 0);
-    if (lora.rank) add_adapters(&m, lora);
+               .chunk = chunk, .arena = arena_layout(info->tensors(shape)), .tuning = tuning};
+    m.trained = arena_layout(trained_tensors(m.arena.tensors, tuning, &m.trained_begin));
     place_arrays(&m);
     return m;
-}
-
-static void set_table(Model* m, floatX* weights) {
-    m->weights.clear();
-    for (size_t t = 0; t < m->arena.tensors.size(); t++)
-        m->weights.push_back({weights + m->arena.offset[t], int(m->arena.tensors[t].rows),
-                              int(m->arena.tensors[t].cols)});
 }
 
 static std::vector<uint64_t> table_hashes(const Model& m) {
@@ -80,14 +71,15 @@ static std::vector<uint64_t> table_hashes(const Model& m) {
 }
 
 void model_create(Model* m, const ModelInfo* info, const Shape& shape, int B, int T, int recompute, floatX* weights,
-                  bool training, const Lora& lora, floatX* frozen) {
-    *m = model_plan(info, shape, B, T, recompute, training, kOnGpu, lora);
+                  bool training, const Tuning& tuning, floatX* frozen) {
+    *m = model_plan(info, shape, B, T, recompute, training, kOnGpu, tuning);
     m->memory = device_alloc(m->memory_bytes, "activations");
     place_arrays(m);
-    set_table(m, frozen ? frozen : weights);
-    if (!m->adapters) return;
-    attach_adapters(m);
-    model_set_weights(m, weights);
+    floatX* const at = frozen ? frozen : weights;
+    for (size_t t = 0; t < m->arena.tensors.size(); t++)
+        m->weights.push_back({at + m->arena.offset[t], int(m->arena.tensors[t].rows), int(m->arena.tensors[t].cols)});
+    if (!tuning.freezes()) return;
+    linear_set_weights(m, weights);
     m->frozen_hashes = table_hashes(*m);
 }
 
@@ -103,17 +95,9 @@ void model_destroy(Model* m) {
     *m = Model{};
 }
 
-void model_set_weights(Model* m, floatX* weights) {
-    if (!m->adapters) return set_table(m, weights);
-    m->adapters->weights = weights;
-}
-
 void model_set_gradients(Model* m, float* grads) {
-    if (m->adapters) {
-        m->adapters->grads = grads;
-        return;
-    }
     m->grads.clear();
+    if (m->tuning.freezes()) return linear_set_gradients(m, grads);
     for (const size_t offset : m->arena.offset) m->grads.push_back(grads + offset);
 }
 

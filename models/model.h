@@ -55,14 +55,14 @@ struct ModelKind {
 };
 const ModelKind* find_kind(const ModelInfo* info);
 
-struct Adapters;            // what --lora trains: lora.h
+struct Adapters;            // of matrices that are frozen: lora.h
 
 // A tensor of the table as forward and backward use it. It converts to its pointer.
 struct Weight {
     floatX* at = nullptr;
     int rows = 0, cols = 0;                 // a vector has one row
     const Adapters* adapters = nullptr;     // null: this tensor has no adapter
-    size_t adapter_a = 0, adapter_b = 0;    // where the adapter's matrices A and B begin in adapters->weights
+    size_t A = 0, B = 0;                    // where the adapter's matrices A and B begin in Model::trained
     operator const floatX*() const { return at; }
 };
 
@@ -76,10 +76,10 @@ struct Model {
     Arena arena;                            // where the table's tensors lie
     std::vector<Weight> weights = {};       // one for each tensor of the table
     std::vector<float*> grads = {};         // one for each tensor of the table; null for a frozen matrix
-    // The tensors that are trained: those of the table, or with --lora the adapters. The table is then frozen.
-    Arena trained = arena;
-    std::vector<int> trained_begin = {};    // [i]: how many trained tensors come before tensor i of the table
-    std::shared_ptr<Adapters> adapters = {};        // null without --lora
+    Tuning tuning;                          // whether the table is frozen, and what is trained then
+    Arena trained = {};                     // where the tensors lie that are trained
+    std::vector<int> trained_begin = {};    // [i]: how many of them come before tensor i of the table
+    std::shared_ptr<Adapters> adapters = {};        // linear.cpp's own; null if the table is trained
     std::vector<uint64_t> frozen_hashes = {};       // of each frozen tensor, taken by model_create
     std::any own = {};                      // this model's own arrays, a struct of its .cpp
     // Arrays that every model has.
@@ -106,13 +106,12 @@ void check_device(const ModelInfo& info, const Shape& shape, bool on_gpu = kOnGp
 
 // Returns a model without memory, to learn the sizes it would have on a GPU or a CPU. B, T: the largest batch.
 Model model_plan(const ModelInfo* info, const Shape& shape, int B, int T, int recompute, bool training, bool on_gpu,
-                 const Lora& lora = {});
-// Allocates the arrays. weights: those of m->trained. frozen: with --lora the weights of the table.
+                 const Tuning& tuning = {});
+// Allocates the arrays. weights: those of m->trained. frozen: those of the table, if it is frozen.
 void model_create(Model* m, const ModelInfo* info, const Shape& shape, int B, int T, int recompute, floatX* weights,
-                  bool training, const Lora& lora = {}, floatX* frozen = nullptr);
+                  bool training, const Tuning& tuning = {}, floatX* frozen = nullptr);
 void model_destroy(Model* m);
-void model_set_weights(Model* m, floatX* weights);          // of m->trained
-void model_set_gradients(Model* m, float* grads);
+void model_set_gradients(Model* m, float* grads);           // of m->trained
 // Returns the name of a frozen tensor that has changed in memory since model_create; "" if none has.
 std::string changed_frozen_tensor(const Model& m);
 
@@ -152,5 +151,10 @@ void linear_backward(floatX* dinp, float* dweight, float* dbias, const floatX* d
 // The same for inp = gelu(pre):  dpre = (dout weight) * gelu'(pre)    pre, dpre (N,C); dpre may be pre
 void gelu_linear_backward(floatX* dpre, float* dweight, float* dbias, const floatX* dout, const floatX* inp,
                           const floatX* pre, const Weight& weight, int N, bool accumulate);
+
+// Beside a frozen table they need work space, and weights and gradients of m->trained.
+void linear_place(Model* m, Layout& place);
+void linear_set_weights(Model* m, floatX* weights);
+void linear_set_gradients(Model* m, float* grads);
 
 }  // namespace BACKEND

@@ -18,12 +18,13 @@ struct Shape {
     float real[8] = {};
 };
 
-// What is trained beside a frozen model (lora.h).
-struct Lora {
-    int rank = 0;               // a multiple of 8; 0: there are no adapters
-    double alpha = 0;           // --lora-alpha; its 0 becomes twice the rank
+// What a run trains: a model's own tensors, or narrow ones beside its matrices while its own are frozen (tuning.h).
+struct Tuning {
+    int rank = 0;                   // of the narrow ones, a multiple of 8; 0: the model's own are trained
+    double alpha = 0;               // the narrow ones count alpha / rank times; 0 becomes twice the rank
     std::string targets = "all";    // ends of names, "q_proj,k_proj"; "all": every matrix but embedding and head
-    float scale() const { return float(alpha / rank); }
+    bool freezes() const { return rank > 0; }
+    const char* weights_file() const;       // in a checkpoint, with the trained tensors
 };
 
 // A number of the shape: an option, and a key of config.json.

@@ -1,19 +1,19 @@
 // export.cpp -- build/export OUT --hf DIR | --gguf FILE | --llmc FILE: a trained model for other programs.
 //
-//     --hf DIR       a Hugging Face folder: the checkpoint without the optimizer's state; of adapters a folder of PEFT,
-//                    or with --merge the whole model
+//     --hf DIR       a Hugging Face folder: the checkpoint without the optimizer's state; a folder of PEFT if the model
+//                    is in another folder, or with --merge the whole model
 //     --gguf FILE    GGUF version 3 with tokenizer: llama.cpp, ollama, LM Studio; beside it FILE.Modelfile for ollama
 //     --llmc FILE    llm.c's model file, version 3 (fp32); GPT-2 only
 //
-// OUT is whatever --init takes: a run, a checkpoint, a Hugging Face folder, adapters. A checkpoint's checksums are
-// verified first.
+// OUT is whatever --init takes: a run, a checkpoint, a Hugging Face folder, a folder of PEFT. A checkpoint's checksums
+// are verified first.
 #include <unistd.h>
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include "models/config.h"
-#include "src/app/adapter.h"
+#include "models/tuning.h"
 #include "src/app/init.h"
 #include "src/base/common.h"
 #include "src/base/file.h"
@@ -28,7 +28,7 @@
 namespace {
 struct Exported {
     std::string folder, name;                           // name: of the run, for GGUF's general.name
-    bool adapter;                                       // the folder has adapters; `values` are merged
+    bool tuned;                                         // the folder is PEFT's; `values` are merged
     ModelTexts texts;
     ModelConfig config;
     Arena arena;
@@ -36,8 +36,7 @@ struct Exported {
 };
 
 Exported load(const Init& init, const std::string& name) {
-    const bool adapter = !init.adapter.empty();
-    Exported m = {adapter ? init.adapter : init.folder, name, adapter, init.texts, init.config, {}, {}};
+    Exported m = {init.saved(), name, !init.tuned.empty(), init.texts, init.config, {}, {}};
     m.config.shape.Vp = m.config.shape.V;               // no padding
     m.arena = arena_layout(m.config.info->tensors(m.config.shape));
     m.values.resize(m.arena.n);
@@ -109,9 +108,9 @@ struct Output {
 
 Output hf_output(const std::string& folder) {
     return {"--hf", folder, path_join(folder, ".export"),
-            {"model.safetensors", kAdapterWeights, "generation_config.json", "tokenizer.json", "tokenizer_config.json",
+            {"model.safetensors", kTunedWeights, "generation_config.json", "tokenizer.json", "tokenizer_config.json",
              "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt", "chat_template.jinja",
-             kAdapterConfig, "config.json"}};
+             kTunedConfig, "config.json"}};
 }
 Output file_output(const char* option, const std::string& path, const char* beside = "") {
     const std::string into = parent_folder(path), name = base_name(path);
@@ -135,11 +134,12 @@ void copy_file(const std::string& from, const std::string& to) {
 }
 
 void fill_hf(const Exported& m, const Arguments& a, const Output& out) {
-    const bool whole = m.adapter ? a.merge : !file_exists(path_join(m.folder, "model.safetensors"));
+    const bool whole = m.tuned ? a.merge : !file_exists(path_join(m.folder, "model.safetensors"));
     for (const std::string& name : out.names) {
         const std::string from = path_join(m.folder, name), to = out.path(name);
-        // Beside adapters a config.json would say that the weights are there, too.
-        const bool out_of_place = name.starts_with("adapter_") ? whole : name == "config.json" && m.adapter && !whole;
+        // In PEFT's folder a config.json would say that the model is there, too.
+        const bool peft = name == kTunedWeights || name == kTunedConfig;
+        const bool out_of_place = peft ? whole : name == "config.json" && m.tuned && !whole;
         if (whole && name == "config.json") {
             put_file(to, config_json(m.config));
         } else if (whole && name == "model.safetensors") {
@@ -439,7 +439,7 @@ int run(const Arguments& a) {
         out.write([&, fill = fill, &out = out] { fill(m, a, out); });
         if (fill == fill_hf)
             std::printf("%s: %s of %s\n", escape_control(a.hf).c_str(),
-                        m.adapter && !a.merge ? "folder of PEFT" : "Hugging Face folder",
+                        m.tuned && !a.merge ? "folder of PEFT" : "Hugging Face folder",
                         escape_control(base_name(m.folder)).c_str());
         else
             for (auto file = out.names.rbegin(); file != out.names.rend(); file++)

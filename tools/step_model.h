@@ -16,13 +16,13 @@
 #include "src/ddp/ddp.h"
 #include "src/options/options.h"
 
-// Rates per second, in bf16. None was measured with these kernels; build/bench/model --check sets what they say of
-// llm.c beside what was published, and docs/performance.md names those measurements.
-//   rate       main loop of products. H100: the mean of what cuBLAS reaches, 716 TFLOP/s at 4096^3, 762 and 795 at
-//              8192^3, without waves and edges: 759, 796 and 830. A100: hand-written kernels, 220 to 240
+// Rates per second, in bf16. H200's were measured with these kernels (bench/results); build/bench/model --check sets
+// what the model says of llm.c beside what was published, and docs/performance.md names those measurements.
+//   rate       main loop of products. H200: of a micro-batch's products at the clock of a step, without waves and
+//              edges: 623, 633 and 674. H100: the same chip and power. A100: hand-written kernels, 220 to 240
 //              (docs/kernels.md). B200: with mma.sync. 4090: a step of github.com/IST-DASLab/llmq runs at 81 %
-//   copy       90 % of the data sheet, as github.com/Dao-AILab/quack measured on an H100; of a B200 75 %
-//   attention  at endless T. H100: bench/targets.awk. A100: cuDNN's in the profile of llm.c's pull request 378, its
+//   copy       90 % of the data sheet, as H200 has it and github.com/Dao-AILab/quack measured on an H100; of a B200 75 %
+//   attention  at endless T. H200, H100: as rate. A100: cuDNN's in the profile of llm.c's pull request 378, its
 //              backward x 5/7, as ours is ordered. B200: FlashAttention 2 on an H100 (arXiv 2407.08608) x 409 / 485,
 //              backward x 5/7. 4090: A100's share of the peak
 //   nvlink     to GPUs of its host, as nccl-tests report it; B200: H100's share of its links; 4090: half of PCIe
@@ -33,8 +33,8 @@ struct Gpu {
 };
 inline const Gpu kGpus[] = {
     {"a100", 108, 312e12, 220e12, 1.8e12, {{177e12, 88e12}, {233e12, 116e12}}, 200e9, 22.5e9},
-    {"h100", 132, 989e12, 795e12, 3.0e12, {{402e12, 349e12}, {573e12, 469e12}}, 370e9, 45e9},
-    {"h200", 132, 989e12, 795e12, 4.3e12, {{402e12, 349e12}, {573e12, 469e12}}, 370e9, 45e9},
+    {"h100", 132, 989e12, 620e12, 3.0e12, {{440e12, 355e12}, {603e12, 467e12}}, 370e9, 45e9},
+    {"h200", 132, 989e12, 620e12, 4.3e12, {{440e12, 355e12}, {603e12, 467e12}}, 370e9, 45e9},
     {"b200", 148, 2250e12, 409e12, 6.0e12, {{259e12, 144e12}, {297e12, 190e12}}, 740e9, 45e9},
     {"4090", 128, 165e12, 150e12, 0.92e12, {{94e12, 47e12}, {123e12, 61e12}}, 12e9, 1.4e9}};
 
@@ -42,7 +42,7 @@ inline const Gpu kGpus[] = {
 // arXiv 2407.08608, kGap is a graph's node, the latencies of a bucket are github.com/kvcache-ai/Mooncake's
 // (#3484) and NCCL's tuner's. kMessage, what one message to another host costs, is a guess. kNcclProcessors is
 // what src/ddp/transport_gpu.cpp asks for.
-constexpr double kModelTiles[][4] = {{128, 256, 1, 112}, {128, 160, 0.955, 112}, {128, 128, 0.944, 24}};
+constexpr double kModelTiles[][4] = {{128, 256, 1, 128}, {128, 160, 0.927, 112}, {128, 128, 0.944, 24}};
 constexpr double kMostParts = 16, kNcclProcessors = 16, kHalfT = 350, kGap = 0.6e-6,
                  kNvlinkLatency = 9.5e-6, kNetworkLatency = 14e-6, kMessage = 1e-6;
 
@@ -103,7 +103,7 @@ namespace BACKEND {
 // tensor has two kernels. A weight's update moves 14 bytes and 8 per optimizer array, a sum of two replicas 12.
 inline Work step_work(const Options& o, int ranks, int micro_batches) {
     const Shape& shape = o.shape;
-    const Model m = model_plan(find_model(o.model), shape, o.batch_size, shape.T, 0, true, true, o.lora);
+    const Model m = model_plan(find_model(o.model), shape, o.batch_size, shape.T, 0, true, true, o.tuning);
     const double N = double(m.B) * m.T, n = double(m.trained.n), logits = (2 * N - m.chunk) * 2 * shape.Vp;
     const double arrays = double(all_optimizers()[size_t(find_optimizer(o.optimizer))]->state.size());
     Work w = {.ranks = double(ranks), .micro_batches = double(micro_batches) / ranks, .T = double(m.T),

@@ -18,7 +18,7 @@ namespace BACKEND {
 namespace {
 
 constexpr int kMaxThreads = 512;    // two such blocks share a multiprocessor that has room for two rows
-constexpr int kUnrolled = 4;    // loads of a thread in flight
+constexpr int kUnrolled = 4, kAhead = 2;
 constexpr float kLog2e = 1.44269504f, kLn2 = 0.693147181f;
 
 __device__ float exp_of(float x) { return exp2_fast(x * kLog2e); }
@@ -62,7 +62,8 @@ struct Softmax {
     }
 };
 
-// One block per row; a thread takes every blockDim-th pack of 8. keep: the row is kept in shared memory.
+// One block per row; a thread takes every blockDim-th pack of 8, and reads kUnrolled packs, a group, at a time. keep: it
+// copies groups to shared memory, kAhead in advance, where they stay for pass 2.
 __global__ void __launch_bounds__(kMaxThreads, 2)
 classifier_kernel(float* losses, floatX* logits, const int* targets, int V, int Vp, bool backward, bool keep) {
     extern __shared__ __align__(1024) unsigned char memory[];
@@ -78,23 +79,30 @@ classifier_kernel(float* losses, floatX* logits, const int* targets, int V, int 
     }
     const float target_logit = to_float(reinterpret_cast<const floatX*>(row)[target]);      // before it is overwritten
 
-    Softmax softmax;
-    int i = thread;
-    for (; i + (kUnrolled - 1) * threads < full; i += kUnrolled * threads) {
-        uint4 raw[kUnrolled];
-        Pack8 x[kUnrolled];
-        for (int u = 0; u < kUnrolled; u++) raw[u] = row[i + u * threads];
+    const auto copy_group = [&](int first) {
         for (int u = 0; u < kUnrolled; u++) {
-            if (keep) kept[i + u * threads] = raw[u];
-            x[u] = unpack8(raw[u]);
+            const int i = first + u * threads;
+            if (keep && i < packs) cp_async16(kept + i, row + i);
         }
-        softmax.add(x);
-    }
-    for (; i < packs; i += threads) {
-        const uint4 raw = row[i];
-        if (keep) kept[i] = raw;
-        const Pack8 x[1] = {logits_of(raw, i, V)};
-        softmax.add(x);
+        cp_async_commit();      // even an empty group: cp_async_wait counts groups
+    };
+    Softmax softmax;
+    for (int g = 0; g < kAhead; g++) copy_group(thread + g * kUnrolled * threads);
+    for (int first = thread; first < packs; first += kUnrolled * threads) {
+        copy_group(first + kAhead * kUnrolled * threads);
+        cp_async_wait<kAhead>();
+        if (first + (kUnrolled - 1) * threads < full) {
+            uint4 raw[kUnrolled];
+            Pack8 x[kUnrolled];
+            for (int u = 0; u < kUnrolled; u++) raw[u] = keep ? kept[first + u * threads] : row[first + u * threads];
+            for (int u = 0; u < kUnrolled; u++) x[u] = unpack8(raw[u]);
+            softmax.add(x);
+            continue;
+        }
+        for (int i = first; i < packs; i += threads) {
+            const Pack8 x[1] = {logits_of(keep ? kept[i] : row[i], i, V)};
+            softmax.add(x);
+        }
     }
     softmax.reduce();
     const float max = softmax.max, log2_sum = log2f(softmax.sum);
@@ -102,12 +110,13 @@ classifier_kernel(float* losses, floatX* logits, const int* targets, int V, int 
     if (thread == 0) losses[blockIdx.x] = -log2_prob(target_logit) * kLn2;
     if (!backward) return;
 
-    // A thread reads only packs that it has loaded before, so no barrier is needed.
+    // A thread reads only packs that it has copied, so no barrier is needed.
     const auto finish = [&](int i, Pack8 x) {
         for (int k = 0; k < 8; k++) x.x[k] = exp2_fast(log2_prob(x.x[k]));      // 0 outside the vocabulary
         store8(reinterpret_cast<floatX*>(row + i), x);
     };
-    for (i = thread; i < full; i += threads) finish(i, unpack8(keep ? kept[i] : row[i]));
+    int i = thread;
+    for (; i < full; i += threads) finish(i, unpack8(keep ? kept[i] : row[i]));
     for (; i < packs; i += threads) finish(i, logits_of(keep ? kept[i] : row[i], i, V));
     if (thread == target / 8 % threads)
         reinterpret_cast<floatX*>(row)[target] = to_bf16(exp2_fast(log2_prob(target_logit)) - 1.0f);

@@ -118,6 +118,8 @@ __device__ inline unsigned pack2(float low, float high) {
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
     return packed;
 }
+// Asks the L2 for the 32 bytes at p.
+__device__ inline void prefetch_l2(const void* p) { asm volatile("prefetch.global.L2 [%0];" :: "l"(p)); }
 // Starts the copy of 16 aligned bytes from global to shared memory. If !valid it writes zeros and does not read src.
 __device__ inline void cp_async16(void* dst, const void* src, bool valid = true) {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"

@@ -54,7 +54,7 @@ template <int BM_, int BN_, int STAGES_, bool PING_PONG> struct TileSm90 {
     static constexpr int MT = BM / 64 / (kPingPong ? 1 : 2);  // pieces of 64 rows that a warpgroup owns
 };
 using Wide = TileSm90<128, 256, 4, false>;
-using Fitting = TileSm90<128, 160, 5, false>;     // 1600 = 10 x 160
+using Fitting = TileSm90<128, 160, 5, false>;     // of dweight only: 1600 = 10 x 160, 768 = 5 x 160 - 32
 using PingPong = TileSm90<128, 128, 6, true>;
 template <bool TA, bool TB, class T, class Epilogue>
 void run_sm90(const Product& p, const Epilogue& epilogue, Stream stream);
@@ -64,7 +64,8 @@ void run_sm90(const Product& p, const Epilogue& epilogue, Stream stream);
 // mma.sync and wgmma lay out their sums in the same way: of every 8 columns lane t holds columns 2 (t % 4) and +1, in
 // rows t / 4 and t / 4 + 8.
 // An epilogue is a struct of plain data with
-//   kStarts, start(n)   whether something is added to the sums of columns n and n + 1, and what: the bias
+//   kStarts, start(n)   whether something is added to the sums of columns n and n + 1, and what: the bias, two bf16
+//   kAhead, ahead(m, n) whether fetch reads at all times; if so, asks the L2 for columns n .. n+15 of row m
 //   Old, fetch(m, n)    what it must read before it can write; called for many rows ahead, so that the reads overlap
 //   store(m, n, v, old) stores row m, columns n .. n+31: v[2j], v[2j+1] are the lane's sums of columns
 //                       n + 8j + 2 (t % 4) and +1
@@ -113,12 +114,11 @@ template <Kind KIND> struct StoreBf16 {
     const bf16* other;  // bias (N) or null; kGeluBackward: pre (M,N)
     Extent extent;
 
-    static constexpr bool kStarts = KIND != kGeluBackward;
+    static constexpr bool kStarts = KIND != kGeluBackward, kAhead = KIND == kGeluBackward;
     struct Old { unsigned pair[4]; };
-    __device__ float2 start(int n) const {
-        if (!other || n >= extent.N) return {0, 0};
-        const unsigned pair = as<unsigned>(other + n);
-        return {low2(pair), high2(pair)};
+    __device__ unsigned start(int n) const { return other && n < extent.N ? as<unsigned>(other + n) : 0; }
+    __device__ void ahead(int m, int n) const {
+        if (extent.has(m, n)) prefetch_l2(other + extent.at(m, n));
     }
     static __device__ int chunk(int n) { return n + lane() % 4 * 8; }       // the lane's eight of columns n .. n+31
     __device__ Old fetch(int m, int n) const {
@@ -150,7 +150,7 @@ struct StoreFloat {
     Extent extent;
     bool accumulate;
 
-    static constexpr bool kStarts = false;
+    static constexpr bool kStarts = false, kAhead = false;
     struct Old { float2 pair[4]; };
     __device__ float2* at(int m, int n, int j) const {
         n += j * 8 + lane() % 4 * 2;
@@ -171,30 +171,45 @@ struct StoreFloat {
     }
 };
 
-// Stores a warp's accumulators, MT x NT pieces of 16 x 8, STRIDE rows apart; m is this lane's first row, n the warp's
-// first column, NT a multiple of 4.
-template <int STRIDE, int MT, int NT, class Epilogue>
-__device__ void store_sums(const float (&acc)[MT][NT][4], const Epilogue& epilogue, int m, int n) {
-    constexpr int kColumns = NT / 4, kAhead = MT < 2 && kColumns % 2 == 0 ? 2 : 1;      // of 32, fetched at a time
-    #pragma unroll
-    for (int first = 0; first < kColumns; first += kAhead) {
-        typename Epilogue::Old old[kAhead][2 * MT];
-        float2 start[kAhead * 4];
-        const auto row = [&](int r) { return m + r / 2 * STRIDE + r % 2 * 8; };
-        for (int i = 0; i < kAhead * 2 * MT; i++)
-            old[i % kAhead][i / kAhead] = epilogue.fetch(row(i / kAhead), n + (first + i % kAhead) * 32);
+// What is added to the sums of a warp's columns n .. n + 8 NT - 1, the lane's share: read before the products, so that
+// nothing waits for it.
+template <class Epilogue, int NT> struct Starts {
+    unsigned pair[Epilogue::kStarts ? NT : 1];
+    __device__ Starts(const Epilogue& epilogue, int n) {
         if constexpr (Epilogue::kStarts)
-            for (int j = 0; j < kAhead * 4; j++) start[j] = epilogue.start(n + first * 32 + j * 8 + lane() % 4 * 2);
+            for (int y = 0; y < NT; y++) pair[y] = epilogue.start(n + y * 8 + lane() % 4 * 2);
+    }
+};
+
+// Stores a warp's accumulators, MT x NT pieces of 16 x 8, STRIDE rows apart; m is this lane's first row, n the warp's
+// first column, NT a multiple of 4. The next columns' old values are on their way while these are stored.
+template <int STRIDE, int MT, int NT, class Epilogue>
+__device__ void store_sums(const float (&acc)[MT][NT][4], const Starts<Epilogue, NT>& starts, const Epilogue& epilogue,
+                           int m, int n) {
+    constexpr int kColumns = NT / 4, kAtOnce = MT < 2 && kColumns % 2 == 0 ? 2 : 1;      // of 32, fetched at a time
+    constexpr int kBuffers = Epilogue::kAhead ? 2 : 1;
+    typename Epilogue::Old old[kBuffers][kAtOnce][2 * MT];
+    const auto row = [&](int r) { return m + r / 2 * STRIDE + r % 2 * 8; };
+    const auto fetch = [&](int first) {
+        for (int i = 0; i < kAtOnce * 2 * MT; i++)
+            old[first / kAtOnce % kBuffers][i % kAtOnce][i / kAtOnce] =
+                epilogue.fetch(row(i / kAtOnce), n + (first + i % kAtOnce) * 32);
+    };
+    if (kBuffers == 2) fetch(0);
+    #pragma unroll
+    for (int first = 0; first < kColumns; first += kAtOnce) {
+        if (kBuffers == 1) fetch(first);
+        else if (first + kAtOnce < kColumns) fetch(first + kAtOnce);
         #pragma unroll
-        for (int i = 0; i < kAhead * 2 * MT; i++) {
-            const int r = i / kAhead, y = (first + i % kAhead) * 4;
+        for (int i = 0; i < kAtOnce * 2 * MT; i++) {
+            const int r = i / kAtOnce, y = (first + i % kAtOnce) * 4;
             float v[8];
             for (int j = 0; j < 8; j++) {
                 v[j] = acc[r / 2][y + j / 2][r % 2 * 2 + j % 2];
-                const float2& s = start[i % kAhead * 4 + j / 2];
-                if constexpr (Epilogue::kStarts) v[j] += j % 2 ? s.y : s.x;
+                if constexpr (Epilogue::kStarts)
+                    v[j] += j % 2 ? high2(starts.pair[y + j / 2]) : low2(starts.pair[y + j / 2]);
             }
-            epilogue.store(row(r), n + y * 8, v, old[i % kAhead][r]);
+            epilogue.store(row(r), n + y * 8, v, old[first / kAtOnce % kBuffers][i % kAtOnce][r]);
         }
     }
 }

@@ -25,7 +25,7 @@ const std::string& init_folder(const Init& init);       // the folder or file wi
 // other than the default counts as chosen. eval uses the model's own tokenizer unless one is given.
 DataOptions data_options(const Options& options, const Init& init);
 // Fills arena.n floats with the first values of the trained tensors: the weights of --init, or random ones if there is
-// no --init or if adapters are trained. Control tokens of the data that nobody has trained get the mean of the others.
+// no --init or if its weights are frozen. Control tokens of the data that nobody has trained get the mean of the others.
 void load_first_weights(float* weights, const Arena& arena, const Options& options, const Init& init, const Data& data);
 // Returns the sampler, which decides the order of the data. micro_batches: of a step, over all ranks.
 Sampler data_order(const Options& options, uint64_t samples, int micro_batches);
@@ -34,16 +34,16 @@ Sampler data_order(const Options& options, uint64_t samples, int micro_batches);
 // if the data are conversations.
 std::string model_config_json(const ModelInfo* info, const Shape& shape, const Data& data, const Init& init);
 
-// With --lora adds to a checkpoint's files that its weights are adapters of the model in init.folder. Rank 0.
-void describe_adapters(CheckpointFiles* files, const Options& options, const Init& init);
+// If the weights of --init are frozen, says in a checkpoint's files where they are, and what is trained. Rank 0.
+void describe_frozen(CheckpointFiles* files, const Options& options, const Init& init);
 
 #ifdef BACKEND                      // the other functions belong to a backend
 #include "models/model.h"
 #include "src/ddp/ddp.h"
 namespace BACKEND {
 
-// With --lora returns the model's frozen weights; else null. Rank 0 reads them. The ranks of a host share one copy, but
-// each GPU has its own; they are never freed. On a resume the checkpoint names the model that the weights belong to,
+// Returns the weights of --init if they are frozen; else null. Rank 0 reads them. The ranks of a host share one copy,
+// but each GPU has its own; they are never freed. On a resume the checkpoint names the model that the weights are of,
 // and *init becomes that model. kExitNoInput if the model is missing, kExitBadContent if it has changed. Collective.
 floatX* load_frozen_weights(Comm* comm, const Options& options, Init* init);
 

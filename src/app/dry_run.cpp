@@ -44,9 +44,9 @@ static double memory_of(const Options& o, const Model& m, int ranks, bool on_gpu
     const double weights = stored / sharing, state = floats * (arrays - 1 + masters) / owners;
     const double gradients = floats * std::bit_width(unsigned(o.replicas / ranks));
     const double received = W > sharing ? double(kBucketBytes) : 0, copy = on_gpu ? 0 : floats * arrays / sharing;
-    const double frozen = m.adapters ? double(m.arena.n) * sizeof(floatX) / sharing : 0;
+    const double frozen = m.tuning.freezes() ? double(m.arena.n) * sizeof(floatX) / sharing : 0;
     const double sum = weights + frozen + state + gradients + activations + received + copy, MB = 1e-6;
-    const std::string beside = m.adapters ? format("frozen %.1f, ", frozen * MB) : "";
+    const std::string beside = frozen > 0 ? format("frozen %.1f, ", frozen * MB) : "";
     *said = format("per rank, MB: %sweights %.1f, optimizer %.1f, gradients %.1f, activations %.1f (--recompute %d), "
                    "received %.1f, copy for checkpoints %.1f = %.1f", beside.c_str(), weights * MB, state * MB,
                    gradients * MB, activations * MB, o.recompute, received * MB, copy * MB, sum * MB);
@@ -57,7 +57,7 @@ void check_memory(const Options& o, const Comm* comm) {
     if (kOnGpu) return;                             // a failed device_alloc names the array
     const int here = comm->local_size;
     const Shape& s = o.shape;
-    const Model m = model_plan(find_model(o.model), s, o.batch_size, s.T, o.recompute, true, false, o.lora);
+    const Model m = model_plan(find_model(o.model), s, o.batch_size, s.T, o.recompute, true, false, o.tuning);
     std::string said;
     const double all = memory_of(o, m, comm->size, false, here, &said);
     if (const Allowance most = allowed_memory(); all > most.amount)
@@ -72,7 +72,7 @@ void dry_run(const Options& o, const Comm* comm, int micro_batches) {
     const bool on_gpu = kOnGpu || gpu;
     const ModelInfo* info = find_model(o.model);
     const std::string plan = gpu ? require_tool("--for", "plan") : "";
-    const Model m = model_plan(info, shape, o.batch_size, shape.T, o.recompute, true, on_gpu, o.lora);
+    const Model m = model_plan(info, shape, o.batch_size, shape.T, o.recompute, true, on_gpu, o.tuning);
     const double flops = info->flops_per_token(shape, shape.T) * double(o.total_batch_size);
     check_ranks(o, ranks);
     std::printf("model     %s, %s, context %d, vocabulary %d: %s parameters\n", info->title, info->text(shape).c_str(),

@@ -1,6 +1,7 @@
-// init.cpp -- where a run's shape, weights, tokenizer and data come from (app.h, init.h).
+// init.cpp -- where a run's shape, weights, tokenizer and data come from; what checkpoints say of them (app.h, init.h).
 #include "src/app/init.h"
-#include "src/app/adapter.h"
+#include <algorithm>
+#include "models/tuning.h"
 #include "src/app/app.h"
 #include "src/base/file.h"
 #include "src/base/json.h"
@@ -31,11 +32,19 @@ static Init init_of_file(const std::string& path, const Waiting& waiting) {
 
 static bool is_file(const std::string& path) { return file_exists(path) && !is_directory(path); }
 
-// Checks that the model is the one that an adapter of this program was trained for: compares it with the adapter's
-// config.json, and its weights' CRC with the one in the adapter's state.json.
+// Returns the CRC-32C of the files with a model's weights.
+static uint32_t weights_checksum(const Init& init) {
+    uint32_t crc = 0;
+    if (is_file(init.folder)) return InputFile(init.folder).checksum();
+    for (const SharedFile& file : open_model(init.folder).files) crc = file->checksum(crc);
+    return crc;
+}
+
+// Checks that init->tuned was trained beside this model: compares it with the config.json there, and its weights' CRC
+// with the one in state.json.
 static void check_base(Init* init) {
-    const std::string state = path_join(init->adapter, "state.json"), text = read_file(state);
-    const ModelConfig own = read_config(init->adapter);
+    const std::string state = path_join(init->tuned, "state.json"), text = read_file(state);
+    const ModelConfig own = read_config(init->tuned);
     bool same = own.info == init->config.info && own.shape.V == init->config.shape.V;
     for (const ShapeKey& key : own.info->keys)
         same &= key.option == std::string("seq-len") || key.get(own.shape) == key.get(init->config.shape);
@@ -45,13 +54,13 @@ static void check_base(Init* init) {
     init->config = own;
 }
 
-static Init init_of_adapter(const std::string& folder, const Waiting& waiting) try {
-    const std::string named = checkpoint_named(read_adapter_config(folder).base);
+static Init init_of_tuned(const std::string& folder, const Waiting& waiting) try {
+    const std::string named = checkpoint_named(read_tuned(folder).base);
+    const std::string base = is_file(named) ? named : resolve_model_folder(named, kTunedConfig);
     const std::string own = path_join(folder, "tokenizer.json");
-    const std::string base = is_file(named) ? named : resolve_model_folder(named);
-    if (is_adapter(base)) die_content("base_model_name_or_path", "the adapter " + base, "a whole model");
+    if (is_tuned(base)) die_content("base_model_name_or_path", "the adapter " + base, "a whole model");
     Init init = is_file(base) ? init_of_file(base, waiting) : init_of_folder(base);
-    init.adapter = folder;
+    init.tuned = folder;
     if (file_exists(path_join(folder, "state.json"))) check_base(&init);
     if (file_exists(own)) read_texts(folder, &init);
     return init;
@@ -62,22 +71,15 @@ static Init init_of_adapter(const std::string& folder, const Waiting& waiting) t
 Init init_of_path(const std::string& name, const Waiting& waiting) {
     const std::string path = checkpoint_named(name);
     if (is_file(path)) return init_of_file(path, waiting);
-    const std::string folder = resolve_model_folder(path);
-    return is_adapter(folder) ? init_of_adapter(folder, waiting) : init_of_folder(folder);
-}
-
-uint32_t weights_checksum(const Init& init) {
-    uint32_t crc = 0;
-    if (is_file(init.folder)) return InputFile(init.folder).checksum();
-    for (const SharedFile& file : open_model(init.folder).files) crc = file->checksum(crc);
-    return crc;
+    const std::string folder = resolve_model_folder(path, kTunedConfig);
+    return is_tuned(folder) ? init_of_tuned(folder, waiting) : init_of_folder(folder);
 }
 
 std::shared_ptr<Init> init_of_options(Options* o, Comm* comm) {
     if (o->init.empty()) return std::make_shared<Init>();
     Init init = init_of_path(o->init, [comm] { comm_progress(comm, -1, "importing --init"); });
     init.first = true;
-    if (o->freezes() && !init.adapter.empty())
+    if (o->tuning.freezes() && !init.tuned.empty())
         die(kExitUsage, "--lora: %s: got an adapter, want a whole model; build/export --merge --hf DIR makes one",
             o->init.c_str());
     options_take_model(o, *init.config.info, init.config.shape);
@@ -118,7 +120,7 @@ DataOptions data_options(const Options& o, const Init& init) {
             .vocab_size = o.shape.V,
             .seq_len = o.shape.T,
             .skip_bad_lines = o.skip_bad_lines,
-            .frozen = o.freezes(),
+            .frozen_by = frozen_by(o.tuning),
             .evaluates = o.command != "train" || o.eval_every > 0};
 }
 
@@ -145,7 +147,7 @@ static void fill_rows(float* values, size_t theirs, const TensorSpec& own, std::
 }
 
 void load_first_weights(float* weights, const Arena& arena, const Options& o, const Init& init, const Data& data) {
-    if (init.folder.empty() || o.freezes()) return arena_init(weights, arena, o.seed);
+    if (init.folder.empty() || o.tuning.freezes()) return arena_init(weights, arena, o.seed);
     load_init(weights, arena, init, data.vocabulary.untrained);
 }
 
@@ -157,17 +159,29 @@ void load_init(float* weights, const Arena& arena, const Init& init, const std::
         if (own.at_ends && own.rows == arena.tensors[0].rows)     // not positions
             fill_rows(weights + arena.offset[i], theirs.tensors[i].file_rows, own, untrained);
     }
-    if (!init.adapter.empty()) merge_adapter(weights, arena, init.adapter);
+    if (!init.tuned.empty()) load_tuned(weights, arena, init.tuned);
+}
+
+void load_tuned(float* weights, const Arena& arena, const std::string& folder) {
+    const SafeTensors file = open_safetensors(path_join(folder, kTunedWeights));
+    const auto has = [&](const TensorSpec& t) {         // finds a wrong shape before there is memory for it
+        const auto found = std::ranges::find(file.tensors, t.name, &SafeTensor::name);
+        const std::vector<uint64_t> want = {t.rows, t.cols};
+        if (found != file.tensors.end() && found->shape != want)
+            die_content(file.path + ": tensor " + t.name + ": shape", shape_text(found->shape), shape_text(want));
+        return found != file.tensors.end();
+    };
+    merge_tuned(weights, arena, folder, has, [&](const Arena& a, float* to) { read_safetensors(file, a, "", to); });
 }
 
 std::string model_config_json(const ModelInfo* info, const Shape& shape, const Data& data, const Init& init) {
     return config_json({info, shape, init.config.text}, data.vocabulary.config);
 }
 
-void describe_adapters(CheckpointFiles* files, const Options& o, const Init& init) {
-    if (!o.freezes()) return;
-    files->weights = kAdapterWeights;
-    files->texts.push_back({kAdapterConfig, adapter_config_json(o.lora, find_model(o.model)->tensors(o.shape),
-                                                                init.folder)});
+void describe_frozen(CheckpointFiles* files, const Options& o, const Init& init) {
+    if (!o.tuning.freezes()) return;
+    files->weights = o.tuning.weights_file();
+    const std::vector<TensorSpec> table = find_model(o.model)->tensors(o.shape);
+    files->texts.push_back({kTunedConfig, tuned_config_json(o.tuning, table, init.folder)});
     files->frozen_crc = weights_checksum(init);
 }

@@ -1,35 +1,25 @@
 // weights.cpp -- weights of --init in the type that models compute with (app.h, init.h).
-#include "src/app/adapter.h"
+#include "models/tuning.h"
 #include "src/app/app.h"
 #include "src/app/init.h"
 
 namespace BACKEND {
 
-// Fills arena.n elements of host memory with the weights of `init`.
-static void load_stored(floatX* weights, const Arena& arena, const Init& init) {
+void load_stored(floatX* weights, const Arena& arena, const Init& init) {
     if (sizeof(floatX) == sizeof(float)) return load_init(reinterpret_cast<float*>(weights), arena, init);
     std::vector<float> masters(arena.n);
     load_init(masters.data(), arena, init);
     store_floats(weights, masters.data(), arena.n);
 }
 
-void load_device_weights(floatX* weights, const Arena& arena, const Init& init) {
-    if (!kOnGpu) return load_stored(weights, arena, init);
-    std::vector<floatX> host(arena.n);
-    load_stored(host.data(), arena, init);
-    copy_to_device(weights, host.data(), arena.n * sizeof(floatX));
-    stream_sync(nullptr);
-}
-
 floatX* load_frozen_weights(Comm* comm, const Options& o, Init* init) {
-    if (!o.freezes()) return nullptr;
-    if (comm->rank == 0 && is_adapter(init->folder)) *init = init_of_path(init->folder);
-    Init whole = *init;
-    whole.adapter.clear();              // the run's own adapter, which load_init would merge
+    if (!o.tuning.freezes()) return nullptr;
+    if (comm->rank == 0 && is_tuned(init->folder)) *init = init_of_path(init->folder);
+    init->tuned.clear();                // this run's own, which load_init would merge
     const Arena arena = arena_layout(find_model(o.model)->tensors(o.shape));
     const size_t bytes = arena.n * sizeof(floatX);
     floatX* const host = comm_shared<floatX>(comm, arena.n, "frozen weights");
-    if (comm->rank == 0) load_stored(host, arena, whole);
+    if (comm->rank == 0) load_stored(host, arena, *init);
     if (comm->hosts > 1) comm_broadcast(comm, host, bytes, 0);
     comm_barrier(comm);
     if (!kOnGpu) return host;

@@ -126,16 +126,15 @@ std::string checkpoint_named(const std::string& path) {
     return step_of(name) < 0 ? file : path_join(parent_folder(file), name);
 }
 
-std::string resolve_model_folder(const std::string& path) {
+std::string resolve_model_folder(const std::string& path, const std::string& other) {
     const std::string folder = checkpoint_named(path);
-    const auto has = [&](const char* name) { return file_exists(path_join(folder, name)); };
+    const auto has = [&](const std::string& name) { return file_exists(path_join(folder, name)); };
     if (has("DONE") || has("state.json") || (is_directory(folder) && step_of(base_name(folder)) >= 0)) {
         if (const std::string why = verify_checkpoint(folder, true); !why.empty())
             die(kExitBadContent, "bad checkpoint: %s: %s", folder.c_str(), why.c_str());
         return folder;
     }
-    for (const char* name : {"model.safetensors", "model.safetensors.index.json", "adapter_config.json"})
-        if (has(name)) return folder;
+    if (has("model.safetensors") || has("model.safetensors.index.json") || has(other)) return folder;
     if (const std::string found = find_checkpoint(folder); !found.empty()) return found;
     if (!file_exists(path) && std::ranges::count(folder, '/') == 1 && folder[0] != '/' && folder[0] != '.')
         die(kExitNoInput, "no model: %s: it does not exist; a model of that name at Hugging Face is fetched by: "
@@ -269,7 +268,8 @@ std::string write_checkpoint(const std::string& out_dir, int64_t step, const Che
     return shown_path(folder);
 }
 
-void read_state(const std::string& folder, const Arena& arena, const std::vector<NamedArray>& arrays) {
+void read_state(const std::string& folder, const Arena& arena, const std::vector<NamedArray>& arrays,
+                const std::string& weights) {
     const SafeTensors state = open_safetensors(path_join(folder, "optim.safetensors"));
     const auto is_state = [](const NamedArray& array) { return !array.name.empty(); };
     const size_t want = size_t(std::ranges::count_if(arrays, is_state)) * count_file_tensors(arena);
@@ -278,7 +278,7 @@ void read_state(const std::string& folder, const Arena& arena, const std::vector
                     std::to_string(want) + "; resume with the optimizer the run began with");
     for (const NamedArray& array : arrays)
         if (is_state(array)) read_safetensors(state, arena, "." + array.name, array.data);
-        else read_safetensors(open_model(folder), arena, "", array.data);
+        else read_safetensors(open_safetensors(path_join(folder, weights)), arena, "", array.data);
 }
 
 void repair_names(const std::string& checkpoint, int64_t best_step) try {

@@ -38,8 +38,9 @@ std::string write_checkpoint(const std::string& out_dir, int64_t step, const Che
 void require_space(const std::string& folder, const Arena& arena, size_t arrays);
 
 // Fills arrays of arena.n floats from a checkpoint folder: "" with the weights, others with the optimizer's state.
-// kExitBadContent if the file holds another optimizer's state.
-void read_state(const std::string& folder, const Arena& arena, const std::vector<NamedArray>& arrays);
+// weights: the name of the weights' file. kExitBadContent if a file holds another optimizer's state.
+void read_state(const std::string& folder, const Arena& arena, const std::vector<NamedArray>& arrays,
+                const std::string& weights = "model.safetensors");
 
 // Returns the id in a run's config.json or in a checkpoint's state.json; "" if it has none.
 std::string run_id(const std::string& json_path);
@@ -49,9 +50,9 @@ std::string find_checkpoint(const std::string& out_dir);
 // Returns "" if the folder is complete, and with `checksums` undamaged; else what is wrong, a damaged medium included.
 // kExitOther: it cannot be read now.
 std::string verify_checkpoint(const std::string& folder, bool checksums);
-// Returns the folder with the weights. path: a run's folder, a checkpoint, OUT/ckpt/best, a Hugging Face folder or an
-// adapter. kExitNoInput: there are no weights; kExitBadContent: the checkpoint is damaged.
-std::string resolve_model_folder(const std::string& path);
+// Returns the folder with the weights. path: a run's folder, a checkpoint, OUT/ckpt/best, a Hugging Face folder or one
+// with the file `other`. kExitNoInput: there are no weights; kExitBadContent: the checkpoint is damaged.
+std::string resolve_model_folder(const std::string& path, const std::string& other = "model.safetensors");
 // Returns the folder that OUT/ckpt/best or OUT/ckpt/latest names; any other path comes back without slashes at its end.
 std::string checkpoint_named(const std::string& path);
 

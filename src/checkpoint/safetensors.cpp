@@ -95,8 +95,6 @@ SafeTensors open_safetensors(const std::string& path) {
 // Returns the paths of the files that contain a folder's model.
 static std::vector<std::string> model_files(const std::string& folder) {
     const std::string one = path_join(folder, "model.safetensors"), index = one + ".index.json";
-    const std::string adapter = path_join(folder, "adapter_model.safetensors");
-    if (!file_exists(one) && file_exists(adapter)) return {adapter};
     if (file_exists(one) || !file_exists(index)) return {one};
     const std::string text = read_file(index);
     const Json map = parse_json(text, index.c_str()).at("weight_map", index.c_str());

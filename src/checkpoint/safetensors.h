@@ -26,8 +26,7 @@ struct SafeTensors {
     std::vector<SafeTensor> tensors;                  // in the order of their data
 };
 SafeTensors open_safetensors(const std::string& path);  // kExitNoInput; kExitBadContent: it is not as above
-// Opens the first of these that a folder has: model.safetensors, adapter_model.safetensors, the files that are named in
-// model.safetensors.index.json.
+// Opens a folder's model.safetensors, or the files that are named in its model.safetensors.index.json.
 SafeTensors open_model(const std::string& folder);
 // Converts n values of F32, F16 or BF16, at any address, to floats. Returns false for another dtype.
 bool convert_to_floats(float* out, const char* data, const std::string& dtype, size_t n);

@@ -85,7 +85,7 @@ struct DataOptions {
     int init_vocab = 0, vocab_size = 0;     // that model's or 0; --vocab-size or 0
     int seq_len = 0;                        // T
     int skip_bad_lines = 0;                 // as the option
-    bool frozen = false;                    // that model's embedding is frozen, so no token can be added
+    std::string frozen_by = {};             // the option that freezes its embedding: no token can be added; or ""
     bool whole = false;                     // all of `data` is for validation, and no token is added
     bool evaluates = true;                  // false: the validation part may be empty
     bool says = true;                       // build/prep reports its progress on stderr

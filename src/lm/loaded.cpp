@@ -5,6 +5,15 @@
 
 namespace BACKEND {
 
+// Fills arena.n elements of device memory with the weights of `init`.
+static void load_device_weights(floatX* weights, const Arena& arena, const Init& init) {
+    if (!kOnGpu) return load_stored(weights, arena, init);
+    std::vector<floatX> host(arena.n);
+    load_stored(host.data(), arena, init);
+    copy_to_device(weights, host.data(), arena.n * sizeof(floatX));
+    stream_sync(nullptr);
+}
+
 Loaded::Loaded(const std::string& path, int B, size_t T) {
     if (path.empty()) die(kExitNoInput, "no model: got no folder, want a run or a checkpoint");
     init = init_of_path(path);

@@ -6,16 +6,11 @@
 #include <strings.h>
 #include <variant>
 #include "src/base/common.h"
-#include "models/lora.h"
+#include "models/tuning.h"
 #include "src/base/json.h"
 #include "src/base/words.h"
 
 namespace {
-
-// AdamW's default learning rate with --init: the preset's would spoil trained weights in a few steps. Published
-// fine-tuning of whole models takes 1e-5 to 5e-5; narrow models need more. Adapters take ten times that (Schulman and
-// others 2025, "LoRA without regret").
-double tuning_rate(const Options& o) { return (o.lora.rank ? 3e-4 : 3e-5) * 768 / std::clamp(o.shape.C, 1, 768); }
 
 using O = Options;
 
@@ -23,7 +18,8 @@ using O = Options;
 
 struct InHyper {};                      // the value is in Options::hyper, under the option's name
 using Field = std::variant<int O::*, int64_t O::*, uint64_t O::*, double O::*, bool O::*, std::string O::*,
-                           float Shape::*, ShapeNumber, InHyper, int Lora::*, double Lora::*, std::string Lora::*>;
+                           float Shape::*, ShapeNumber, InHyper, int Tuning::*, double Tuning::*,
+                           std::string Tuning::*>;
 
 // What a resumed run does when an option differs from the saved one.
 enum Resume {
@@ -75,12 +71,11 @@ std::vector<Row> make_table() {
         {"preset", join(presets, "|"), &O::preset, kFixed, "sizes and settings that go together"},
         {"init", "PATH", &O::init, kFixed, "start from weights, shape and tokenizer of a run, checkpoint, Hugging "
          "Face folder, .gguf or llm.c's GPT-2 .bin", "init-from model-name-or-path -e"},
-        {"lora", "RANK", &Lora::rank, kFixed, "train adapters of this rank beside the weights of --init, which stay; a "
-         "multiple of 8", "lora-rank lora-r", {"from 8 to 1024", 8, 1024}},
-        {"lora-alpha", "X", &Lora::alpha, kFixed, "adapters count alpha / rank times (not given: 2 rank)", "",
-         kPositive},
-        {"lora-targets", "NAMES", &Lora::targets, kFixed, "matrices with adapters by PEFT's names, as "
-         "q_proj,k_proj,v_proj; all: all but embedding and head", "target-modules"},
+    });
+    for (const TuningKey& k : kTuningKeys)
+        add("Model", {{k.option, k.value, std::visit([](auto at) -> Field { return at; }, k.at), kFixed, k.help,
+                       k.elsewhere, k.limits}});
+    add("Model", {
         {"vocab-size", "N", ShapeNumber([](Shape& s) -> int& { return s.V; }), kFixed,
          "only for token files without a tokenizer; else the tokenizer's", "", {"from 1 to 16777216", 1, 1 << 24}},
     });
@@ -205,14 +200,14 @@ OptionRow row_of(const Row& row, Options* o) {
             return std::visit([&](auto number) -> OptionTarget { return &number(o->shape); }, field);
         else if constexpr (std::is_same_v<T, float Shape::*>) return &(o->shape.*field);
         else if constexpr (std::is_same_v<T, InHyper>) return &o->hyper[row.name];
-        else if constexpr (requires { o->lora.*field; }) return &(o->lora.*field);
+        else if constexpr (requires { o->tuning.*field; }) return &(o->tuning.*field);
         else return &(o->*field);
     }, row.field);
     return {"--" + row.name, row.value, row.help, to, row.limits, row.name == "resume" ? "auto" : ""};
 }
 
 template <class T> bool is(const Row& row) { return std::holds_alternative<T>(row.field); }
-bool is_text(const Row& row) { return is<std::string O::*>(row) || is<std::string Lora::*>(row); }
+bool is_text(const Row& row) { return is<std::string O::*>(row) || is<std::string Tuning::*>(row); }
 bool is_flag(const Row& row) { return is<bool O::*>(row); }
 
 // Returns whether the chosen model or optimizer has the option; true as long as none is chosen.
@@ -432,17 +427,14 @@ void resolve_options(Options* o, bool gpu) {
         if (!applies(*row, *o) || o->is_given(row->name) || contains(o->saved, row->name)) continue;
         if (value_text(*row, *o) != value_text(*row, Options())) continue;      // --init has set it
         CHECK(set_value(*row, o, preset[i + 1]), "preset %s: %s", o->preset.c_str(), preset[i].c_str());
-        if (row->name == "lr") o->lr = (o->init.empty() ? o->lr : tuning_rate(*o)) * optimizer.lr_factor;
+        if (row->name == "lr" && !o->init.empty()) o->lr = tuning_rate(o->tuning, o->shape.C);
+        if (row->name == "lr") o->lr *= optimizer.lr_factor;
         if (row->name == "lr" && !o->init.empty())
             o->rate_note = format("%g, for fine-tuning, because of --init; --lr sets another", o->lr);
         warmup_may_change |= row->name == "warmup-steps";
         total_may_change |= row->name == "total-batch-size";
     }
-    if (!o->lora.rank && (o->is_given("lora-alpha") || o->is_given("lora-targets")))
-        die(kExitUsage, "--lora-alpha, --lora-targets: want --lora with them");
-    if (o->lora.rank && o->init.empty()) die(kExitUsage, "--lora: want --init with the model that it adapts");
-    if (o->lora.rank % 8) die(kExitUsage, "--lora: got %d, want a multiple of 8", o->lora.rank);
-    if (o->lora.alpha == 0) o->lora.alpha = 2 * o->lora.rank;
+    resolve_tuning(&o->tuning, o->given, !o->init.empty());
     if (warmup_may_change) o->warmup_steps = std::min(o->warmup_steps, o->steps / 10);
     for (const Hyper& h : optimizer.hyper)
         o->hyper.try_emplace(h.option, h.tuning > 0 && !o->init.empty() ? h.tuning : h.value);
@@ -453,8 +445,7 @@ void resolve_options(Options* o, bool gpu) {
 }
 
 std::vector<TensorSpec> trained_tensors(const Options& o) {
-    const std::vector<TensorSpec> all = find_model(o.model)->tensors(o.shape);
-    return o.lora.rank ? lora_tensors(all, o.lora) : all;
+    return trained_tensors(find_model(o.model)->tensors(o.shape), o.tuning);
 }
 
 std::vector<double> hyper_values(const Options& options, const OptimizerInfo& optimizer) {

@@ -16,7 +16,7 @@ struct Options {
     std::string command = "train";      // train, sample, chat, eval
     std::vector<std::string> paths;     // what follows the command: OUT
     std::string model, preset, init;
-    Lora lora;                          // rank 0: all weights are trained
+    Tuning tuning;
     Shape shape;                        // V 0: the tokenizer's
     std::string task;                   // a file of questions
     std::string data, val_data, tokenizer = "byte", chat_template = "auto", sampler = "lockstep";
@@ -48,7 +48,6 @@ struct Options {
     std::string program = "./train_gpt";    // argv[0]
     std::vector<std::string> argv;      // argv[1] and after
     bool is_given(const std::string& name) const;
-    bool freezes() const { return lora.rank > 0; }     // with --lora the model's weights do not change
     int64_t micro_batches() const { return total_batch_size / (int64_t(batch_size) * shape.T); }    // of a step
 };
 
@@ -73,7 +72,7 @@ void options_take_model(Options* options, const ModelInfo& model, const Shape& s
 // training needs. gpu: a GPU was chosen.
 void resolve_options(Options* options, bool gpu);
 
-// Returns the tensors that are trained: the model's, or with --lora the adapters'.
+// Returns the tensors that are trained.
 std::vector<TensorSpec> trained_tensors(const Options& options);
 // Returns the optimizer's hyperparameters in its own order; options are resolved.
 std::vector<double> hyper_values(const Options& options, const OptimizerInfo& optimizer);

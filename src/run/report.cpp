@@ -2,6 +2,7 @@
 #include "src/run/report.h"
 #include <algorithm>
 #include <cmath>
+#include "models/tuning.h"
 #include "src/base/common.h"
 #include "src/base/file.h"
 #include "src/base/lock.h"
@@ -23,10 +24,8 @@ static void print_header(const Reporter* r, size_t parameters) {
                  r->comm->launcher.c_str(), r->transport.c_str());
     r->log->text("model   %s: %s | %s parameters | context %d", r->info->title, r->info->text(o.shape).c_str(),
                  with_commas(parameters).c_str(), o.shape.T);
-    if (o.lora.rank)
-        r->log->text("lora    rank %d, alpha %g: %s parameters in adapters of %s are trained, the others are frozen",
-                     o.lora.rank, o.lora.alpha, with_commas(count_parameters(trained_tensors(o))).c_str(),
-                     o.lora.targets == "all" ? "all matrices" : o.lora.targets.c_str());
+    if (o.tuning.freezes())
+        r->log->text("%s", tuning_text(o.tuning, count_parameters(trained_tensors(o))).c_str());
     r->log->text("data    %s | tokenizer %s, vocabulary %d: a fresh model's loss is near %.4f",
                  data.train.description.c_str(), data.vocabulary.name.c_str(),
                  data.vocab_size, same_log(double(data.vocab_size)));

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <sys/utsname.h>
 #include <unistd.h>
+#include "models/tuning.h"
 #include "src/base/common.h"
 #include "src/base/json.h"
 #include "src/base/lock.h"
@@ -49,7 +50,7 @@ std::string name_of(const std::string& path) {
 std::string make_default_folder(const Options& options) {
     const std::string of = options.init.empty() ? "" : run_of(options.init);
     std::string model = options.init.empty() ? options.preset : name_of(of.empty() ? options.init : of);
-    if (options.lora.rank) model += "-lora" + std::to_string(options.lora.rank);
+    model += tuning_label(options.tuning);
     const std::string data = options.data.empty() ? "stories" : name_of(options.data);
     char when[32];
     const time_t now = time(nullptr);
@@ -160,7 +161,7 @@ std::string choose_folder(const Options& o, Run* run) {
 // Refuses a folder with files in it, unless --force is given. Refuses any folder that contains inputs of this run.
 void check_folder(Run* run, const Options& o, const std::string& model) {
     const auto whole = [](const std::string& path) { return std::filesystem::weakly_canonical(path).string() + "/"; };
-    if (o.freezes() && whole(o.init).starts_with(whole(run->out_dir)))
+    if (o.tuning.freezes() && whole(o.init).starts_with(whole(run->out_dir)))
         die(kExitUsage, "--out-dir: %s: the model of --init is in it, and adapters need that; give another folder",
             run->out_dir.c_str());
     const std::pair<const char*, std::string> inputs[] = {

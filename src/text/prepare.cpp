@@ -125,9 +125,10 @@ int choose_vocabulary(const DataOptions& o, const Tokenizer& tokenizer, const Ch
     const int own = tokenizer.vocab_size;
     const bool fits = own == o.init_vocab || (own < o.init_vocab && o.tokenizer.empty() && !o.init.tokenizer.empty());
     if (o.init_vocab && !chat.controls.empty() && o.tokenizer.empty() && own > o.init_vocab) {
-        if (!o.frozen) return own;              // it includes the template's tokens
-        die(kExitUsage, "--lora: the model's tokenizer has no token %s, and its embedding stays as it is; give "
-            "--chat-template with tokens that it has, or train without --lora", chat.controls.back().c_str());
+        if (o.frozen_by.empty()) return own;              // it includes the template's tokens
+        die(kExitUsage, "%s: the model's tokenizer has no token %s, and its embedding stays as it is; give "
+            "--chat-template with tokens that it has, or train without %s", o.frozen_by.c_str(),
+            chat.controls.back().c_str(), o.frozen_by.c_str());
     }
     if (o.init_vocab && !fits)
         die(kExitUsage, "--tokenizer: got %s of %d tokens, want %d as the model has; give the tokenizer or the data it "
@@ -181,10 +182,10 @@ std::vector<int> untrained_tokens(const DataOptions& o, const TextChoice& c, con
             names.push_back(a.text);
         }
     }
-    if (o.frozen && !found.empty())
-        die(kExitUsage, "--lora: %s: nobody has trained the rows of %s, which the data use and adapters leave as they "
-            "are; train without --lora, or give --chat-template with trained tokens",
-            parent_folder(o.init_path).c_str(), join(names, ", ").c_str());
+    if (!o.frozen_by.empty() && !found.empty())
+        die(kExitUsage, "%s: %s: nobody has trained the rows of %s, which the data use and which stay as they are; train "
+            "without %s, or give --chat-template with trained tokens", o.frozen_by.c_str(),
+            parent_folder(o.init_path).c_str(), join(names, ", ").c_str(), o.frozen_by.c_str());
     if (!found.empty())
         warn("nobody has trained the rows of %s: they begin as the mean of the others", join(names, ", ").c_str());
     return found;

@@ -14,9 +14,10 @@
 #include <new>
 #include "models/config.h"
 #include "models/llama.h"
+#include "models/tuning.h"
+#include "src/app/init.h"
 #include "src/data/vocabulary.h"
 #include "src/run/log.h"
-#include "src/app/adapter.h"
 #include "src/options/options.h"
 #include "src/base/cache.h"
 #include "src/base/cpus.h"
@@ -247,9 +248,12 @@ void merge(std::string_view in) {
     file("./adapter_config.json", next_word(&in, '\0'));
     file("./adapter_model.safetensors", in);
     std::vector<float> values(arena.n);
-    merge_adapter(values.data(), arena, ".");
+    load_tuned(values.data(), arena, ".");
 }
-void adapter(std::string_view in) { parse_adapter_config(in, "adapter_config.json"); }
+void adapter(std::string_view in) {
+    file("./adapter_config.json", in);
+    read_tuned(".");
+}
 void options(std::string_view in) {
     Options o;
     options_merge_saved(&o, std::string(in), "config.json");
@@ -610,7 +614,7 @@ std::string metrics_lines() {
            "{\"event\":\"done\",\"step\":1,\"code\":75,\"why\":\"<x>\",\"time\":9}\n";
 }
 std::string adapter_files() {
-    const std::string config = adapter_config_json({2, 4, "all"}, {}, "."), json =
+    const std::string config = tuned_config_json({2, 4, "all"}, {}, "."), json =
         "{\"base_model.model.transformer.h.0.attn.c_attn.lora_A.weight\":{\"dtype\":\"F32\",\"shape\":[2,2],"
         "\"data_offsets\":[0,16]},\"base_model.model.transformer.h.0.attn.c_attn.lora_B.weight\":{\"dtype\":\"F32\","
         "\"shape\":[6,2],\"data_offsets\":[16,64]}}";
@@ -680,8 +684,8 @@ const std::vector<Target>& targets() {
          2,
          kLittle,
          {gpt2_config(), llama_config()}},
-        {"adapter", "adapter lora json unicode", adapter, 2, kLittle, {adapter_config_json({8, 16, "all"}, {}, ".")}},
-        {"merge", "adapter lora safetensors arena json unicode", merge, 4, kRoom, {adapter_files()}},
+        {"adapter", "tuning lora json unicode", adapter, 2, kLittle, {tuned_config_json({8, 16, "all"}, {}, ".")}},
+        {"merge", "init tuning lora safetensors arena json unicode", merge, 4, kRoom, {adapter_files()}},
         {"task", "questions tokenizer json unicode", task, 64, kRoom,
          {"{\"ctx\": \"The cat sat on \", \"endings\": [\"the mat.\", \"a cloud.\"], \"label\": 0}\n\n"
           "{\"ctx\":\"\",\"endings\":[\"x\"],\"label\":\"0\"}"}},

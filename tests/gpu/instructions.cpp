@@ -631,6 +631,7 @@ const Special* find_special(const std::string& name) {
         {"cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes", {by_lane<tma_load>}},
         {"cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes", {by_lane<tma_load>}},
         {"prefetch.tensormap", {prefetch, "[]"}},
+        {"prefetch.global.L2", {prefetch, "[]"}},
         {"ldmatrix.sync.aligned.m8n8.x4.shared.b16", {by_warp<ldmatrix<false>>, "D4, []"}},
         {"ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16", {by_warp<ldmatrix<true>>, "D4, []"}},
         {"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", {by_warp<mma>, "D4, R4, R2, R4"}},

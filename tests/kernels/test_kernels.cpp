@@ -558,7 +558,7 @@ static void matmuls_by(const char* tile, const Matmul& s) {
 }
 // f(tile) with each tile of the CUDA backend. Other backends have no tiles and run once.
 static void each_tile(const std::function<void(const char*)>& f) {
-    for (const char* tile : {"large", "medium", "small", "wide", "fitting", "pingpong"}) {
+    for (const char* tile : {"wide", "pingpong", "fitting", "large", "medium", "small"}) {
         setenv("LOCKSTEP_TILE", tile, 1);
         f(tile);
         if (!BACKEND::kOnGpu) break;

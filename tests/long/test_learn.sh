@@ -1,4 +1,4 @@
 #!/bin/sh
-# test_learn.sh -- tests/scripts/test_learn.sh with 200 random jobs, and with each rule of sums changed in turn.
+# test_learn.sh -- tests/scripts/test_learn.sh with 60 random jobs, and with each rule of sums changed in turn.
 # slow
-LEARN_JOBS=${LEARN_JOBS:-200} LEARN_RULES=all exec sh tests/scripts/test_learn.sh
+LEARN_JOBS=${LEARN_JOBS:-60} LEARN_RULES=all exec sh tests/scripts/test_learn.sh

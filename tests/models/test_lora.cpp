@@ -5,8 +5,8 @@
 #include <cmath>
 #include <cstring>
 #include <vector>
-#include "models/lora.h"
 #include "models/model.h"
+#include "models/tuning.h"
 #include "src/base/numbers.h"
 #include "tests/models/small_shape.h"
 #include "tests/test.h"
@@ -89,9 +89,11 @@ double distance(const std::vector<double>& want, const float* got) {
 
 void compare(const ModelInfo& info, const std::string& targets) {
     const Shape shape = small_shape(info, 32);
-    const Lora lora = {8, 24, targets};
-    const Arena base = arena_layout(info.tensors(shape)), adapters = arena_layout(lora_tensors(base.tensors, lora));
-    const std::vector<int> begins = lora_begins(base.tensors, lora);
+    const Tuning lora = {8, 24, targets};
+    const float scale = 3;
+    std::vector<int> begins;
+    const Arena base = arena_layout(info.tensors(shape));
+    const Arena adapters = arena_layout(trained_tensors(base.tensors, lora, &begins));
     const std::vector<float> W = values_for(base, 1, 0.4f), AB = values_for(adapters, 2, 0.3f);
 
     std::vector<float> merged = W;
@@ -102,7 +104,7 @@ void compare(const ModelInfo& info, const std::string& targets) {
         for (size_t i = 0; i < w.rows; i++)
             for (size_t j = 0; j < w.cols; j++)
                 for (size_t k = 0; k < 8; k++)
-                    merged[base.offset[t] + i * w.cols + j] += lora.scale() * B[i * 8 + k] * A[k * w.cols + j];
+                    merged[base.offset[t] + i * w.cols + j] += scale * B[i * 8 + k] * A[k * w.cols + j];
     }
 
     Device device;
@@ -123,7 +125,7 @@ void compare(const ModelInfo& info, const std::string& targets) {
         for (size_t i = 0; i < w.rows; i++)
             for (size_t j = 0; j < w.cols; j++)
                 for (size_t k = 0; k < 8; k++) {
-                    const double d = double(lora.scale()) * double(want.grads[base.offset[t] + i * w.cols + j]);
+                    const double d = double(scale) * double(want.grads[base.offset[t] + i * w.cols + j]);
                     dA[k * w.cols + j] += d * double(AB[b + i * 8 + k]);
                     dB[i * 8 + k] += d * double(AB[a + k * w.cols + j]);
                 }

@@ -63,7 +63,8 @@ check "another number of replicas is noticed" other_tree
 killed() {
     LOCKSTEP_FAULT="rank=1,step=8,at=fwd,do=sleep:1;rank=1,step=8,at=bwd,do=kill" run killed $train --np 2 \
         --max-restarts 0 >/dev/null 2>&1
-    [ "$(cat "$tmp/killed/ckpt/latest")" = step_00000005 ] || { echo "saved $(cat "$tmp/killed/ckpt/latest")"
+    # of the best evaluation
+    [ "$(cat "$tmp/killed/ckpt/latest")" = step_00000006 ] || { echo "saved $(cat "$tmp/killed/ckpt/latest")"
         return 1; }
     $train --device gpu --resume "$tmp/killed" >"$tmp/killed.log2" 2>&1 || {
         tail -n 3 "$tmp/killed.log2"; return 1; }
@@ -84,7 +85,7 @@ stopped() {
     same "$tmp/one" "$tmp/stopped"
 }
 check stopped_at_3_resumed_1_to_$ranks stopped
-flipped() { LOCKSTEP_FAULT="rank=1,step=4,at=bwd,do=flip:1000" run flipped $train --np 2 --max-restarts 0 >/dev/null
+flipped() { LOCKSTEP_FAULT="rank=1,step=4,at=audit,do=flip:1000" run flipped $train --np 2 --max-restarts 0 >/dev/null
     [ $? -ne 0 ] && grep -q 'computed micro-batch' "$tmp/flipped.log"; }
 [ $ranks -eq 1 ] || check "a flipped bit in a gradient is found" flipped
 
