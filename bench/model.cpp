@@ -34,10 +34,10 @@ static Gpu find_gpu(const std::string& name) {
 // ---- llm.c's structure, and what it was measured at
 
 // Products by cuBLASLt, attention by cuDNN, the rest kernels of its own, gradients in bf16, ZeRO-1 on 8 GPUs (-z 1).
-// A100's rates: cuBLAS 244 to 262 (gau-nernst) and 271 (ml-engineering) without waves and edges; cuDNN's in the profile
-// of llm.c's #378, taken at 1,095 MHz, times 1,410 / 1,095. H100's: the mean of what cuBLAS reaches,
-// 716 TFLOP/s at 4096^3, 762 and 795 at 8192^3, without waves and edges: 759, 796 and 830; cuDNN's forward 288 at
-// T 1,024, its backward 348 without the mask, times what the mask costs FlashAttention 2 (229 / 306): Shah et al. 2024.
+// A100's rates: cuBLAS 244 to 262 (gau-nernst) and 271 (ml-engineering) without waves and edges; cuDNN's in the
+// profile of llm.c's #378, taken at 1,095 MHz, times 1,410 / 1,095. H100's: the mean of what cuBLAS reaches, 716
+// TFLOP/s at 4096^3, 762 and 795 at 8192^3, without waves and edges: 759, 796 and 830; cuDNN's forward 288 at T 1,024,
+// its backward 348 without the mask, times what the mask costs FlashAttention 2 (229 / 306): Shah et al. 2024.
 constexpr double kA100Cublas = 268e12, kA100Cudnn[2] = {177e12, 123e12};
 constexpr double kH100Cublas = 795e12, kH100Cudnn[2] = {387e12, 349e12};
 constexpr double kLlmcCopy = 0.87;          // of the copy rate: its kernels, by #378: 1,220 of 1,555 GB/s x 0.9
@@ -199,6 +199,7 @@ static void print_assumptions() {
         {"kNetworkLatency, us", kNetworkLatency * 1e6}, {"kMessage, us", kMessage * 1e6},
         {"kNcclProcessors", kNcclProcessors}, {"kPerHost", kPerHost}, {"kMostParts", kMostParts},
         {"kBucketBytes", double(kBucketBytes)}, {"kA100Cublas, TFLOP/s", kA100Cublas * 1e-12},
+        {"kH100Cublas, TFLOP/s", kH100Cublas * 1e-12},
         {"kA100Cudnn forward", kA100Cudnn[0] * 1e-12}, {"kA100Cudnn backward", kA100Cudnn[1] * 1e-12},
         {"kH100Cudnn forward", kH100Cudnn[0] * 1e-12}, {"kH100Cudnn backward", kH100Cudnn[1] * 1e-12},
         {"kLlmcCopy", kLlmcCopy}, {"kLlmcGap, us", kLlmcGap * 1e6}, {"kLlmcKernels", kLlmcKernels},
