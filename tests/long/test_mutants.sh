@@ -2,6 +2,7 @@
 # test_mutants.sh -- the tests would see a fault in the kernels' special instructions: each of these is put into the PTX
 # of all kernels (SOFT_GPU_PATCH of the software GPU), and a test must then fail.
 #   tests/long/test_mutants.sh [PART]     only mutants whose names contain PART
+# slow
 . tests/lib.sh
 program=${TOOLS:-$PWD/build}/tests/kernels_ptx
 [ -x "$program" ] || skip_all mutants "no nvcc: the kernels are not compiled"
