@@ -344,8 +344,14 @@ void add_tokenizer(GgufHead* head, const Exported& m) {
     Tokenizer written;                                  // a template writes the first token itself
     written.vocab_size = tokenizer.vocab_size;
     read_post_processor(&written, j, -1, path);
-    head->add_bool("tokenizer.ggml.add_bos_token", written.begin >= 0);
     const std::string chat = chat_template_of(m.texts);
+    // llama.cpp puts the token before a conversation, too, unless the template has written it.
+    const bool lacks = !chat.empty() && chat.find("bos_token") == chat.npos && written.begin >= 0 &&
+                       chat.find(tokens[size_t(written.begin)]) == chat.npos;
+    if (lacks)
+        warn("--gguf: add_bos_token is false: %s stands before texts, but the chat template does not write it",
+             tokens[size_t(written.begin)].c_str());
+    head->add_bool("tokenizer.ggml.add_bos_token", written.begin >= 0 && !lacks);
     if (!chat.empty()) head->add_text("tokenizer.chat_template", chat);
 }
 

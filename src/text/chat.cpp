@@ -32,7 +32,8 @@ constexpr Field kMeanings[] = {
     {"training_detail", kRefused}, {"tool_calls", kRefused}, {"tool_call_id", kRefused}, {"function_call", kRefused},
     {"tools", kRefused}, {"functions", kRefused}, {"documents", kRefused}, {"reasoning_content", kRefused},
     {"reasoning", kRefused}, {"thinking", kRefused}, {"chat_template_kwargs", kRefused}, {"chosen", kRefused},
-    {"rejected", kRefused}, {"system", kRefused}, {"history", kRefused}, {"image", kRefused}, {"images", kRefused},
+    {"rejected", kRefused}, {"completion", kRefused}, {"system", kRefused}, {"history", kRefused},
+    {"image", kRefused}, {"images", kRefused},
     {"audio", kRefused}, {"audios", kRefused}, {"video", kRefused}, {"videos", kRefused}, {"prefix", kRefused},
     {"id", kHarmless}, {"uuid", kHarmless}, {"hash", kHarmless}, {"index", kHarmless}, {"source", kHarmless},
     {"dataset", kHarmless}, {"category", kHarmless}, {"model", kHarmless}, {"language", kHarmless}, {"lang", kHarmless},
@@ -88,6 +89,9 @@ std::string read_content(const Json& content, const std::string& where) {
     std::string all;
     for (JsonItems part(content); part.next();) {
         if (part.value.find("type").text() != "text") die_content(where, json_shown(part.value), "parts of type text");
+        for (JsonItems i(part.value); i.next();)
+            if (const std::string key = i.key.text(); key != "type" && key != "text")
+                die_content(where + ": " + key.substr(0, 40), json_shown(i.value), "type and text alone in a part");
         all += part.value.get_string("text", where.c_str());
     }
     return all;
@@ -114,7 +118,9 @@ std::string content_at(const Json& pair, size_t index, const std::string& where)
     if (pair.kind() != Json::array) die_content(where, json_shown(pair), "a list of pairs of texts");
     JsonItems i(pair);
     for (size_t k = 0; k <= index; k++) i.next();
-    return read_content(i.value, where);
+    const std::string content = read_content(i.value, where);
+    if (index == 1 && i.next()) die_content(where, "more than two texts", "a pair");
+    return content;
 }
 
 int find_token(const Tokenizer& tokenizer, std::string_view text) {
@@ -226,7 +232,7 @@ Conversation read_conversation(const Json& line, const char* what) {
     const bool alpaca = form == "instruction", trained =
         out.plain ? read_fields(line, where, {"prompt", "completion"}, &out)
         : alpaca ? read_fields(line, where, {"instruction", "input", "output", "system", "history"}, &out)
-                 : read_fields(line, where, {form, "completion", "system"}, &out);
+                 : read_fields(line, where, {form, form == "prompt" ? "completion" : "system", "system"}, &out);
     if (!trained) die_content(where, "a line that is not to be trained on", "one that is; remove it");
     if (out.plain) {
         out.turns = {{"user", prompt.text()}, {"assistant", line.get_string("completion", what)}};
@@ -234,6 +240,8 @@ Conversation read_conversation(const Json& line, const char* what) {
     }
     if (!is_empty(system)) out.turns.push_back({"system", line.get_string("system", what)});
     if (alpaca) {
+        if (!is_empty(history) && history.kind() != Json::array)
+            die_content(where + ": history", json_shown(history), "a list of pairs of texts");
         for (JsonItems i(is_empty(history) ? Json() : history); i.next();)
             for (const auto& [role, content] : {std::pair("user", 0), std::pair("assistant", 1)})
                 out.turns.push_back({role, content_at(i.value, size_t(content), where + ": history")});
@@ -259,10 +267,17 @@ std::string chat_template_of(const ModelTexts& texts) {
     return found.kind() == Json::string ? found.text() : "";
 }
 
+// Whether a model's folder says anything of a template.
+static bool states_template(const ModelTexts& texts) {
+    if (!texts.chat_template.empty() || texts.tokenizer_config.empty()) return !texts.chat_template.empty();
+    const Json stated = parse_json(texts.tokenizer_config, "tokenizer_config.json").find("chat_template");
+    return stated && stated.kind() != Json::null;
+}
+
 ChatTemplate choose_chat_template(const std::string& option, const ModelTexts& texts, const std::string& folder) {
     const std::string jinja = chat_template_of(texts);
     for (const Form& form : kForms) {
-        const bool own = option == "auto" && (jinja == form.jinja || (jinja.empty() && &form == kForms));
+        const bool own = option == "auto" && (jinja == form.jinja || (!states_template(texts) && &form == kForms));
         if (option != form.name && !own) continue;
         ChatTemplate chat = {std::make_shared<Jinja>(form.jinja, form.name, std::map<std::string, std::string>()),
                              form.jinja, form.name, form.begin, "", {}};
@@ -275,8 +290,18 @@ ChatTemplate choose_chat_template(const std::string& option, const ModelTexts& t
         return chat;
     }
     const std::string what = folder + ": chat_template";
+    const Json stated = texts.tokenizer_config.empty() ? Json()
+        : parse_json(texts.tokenizer_config, "tokenizer_config.json").find("chat_template");
+    if (jinja.empty())
+        die_content(what, json_shown(stated), "a text, or a list with one named default; or give --chat-template "
+                    "chatml or llama3");
+    if (stated.kind() == Json::string && stated.text() != jinja)
+        warn("%s: chat_template.jinja is taken; tokenizer_config.json has another", what.c_str());
     const auto reads = [&](const std::string& variable) { return jinja.find(variable) != jinja.npos; };
     const bool says = !texts.tokenizer_config.empty() || !texts.special_tokens_map.empty();
+    if (reads("additional_special_tokens"))
+        die_content(what, "additional_special_tokens", "bos_token, eos_token and the like; or give --chat-template "
+                    "chatml or llama3");
     for (const char* name : {"bos_token", "eos_token"})
         if (!says && reads(name))
             die_content(what, name, "a tokenizer_config.json, which says what that is; or give --chat-template chatml "

@@ -75,7 +75,9 @@ static JsonMembers config_members(const Tokenizer& t, const ChatTemplate& chat, 
     // PreTrainedTokenizerFast takes tokenizer.json as it stands, whatever its kind.
     if (!had) members.insert(members.begin(), {{"tokenizer_class", "\"PreTrainedTokenizerFast\""},
                                                {"clean_up_tokenization_spaces", "false"}});
-    if (chat.form && (chat.jinja != chat_template_of(texts) || !had.find("chat_template")))
+    const Json own = had.find("chat_template");
+    if (chat.form && (chat.jinja != chat_template_of(texts) || !own || (own.kind() == Json::string &&
+                                                                         own.text() != chat.jinja)))
         members.push_back({"chat_template", json_quote(chat.jinja)});
     const Json config = texts.config.empty() ? Json() : Json{texts.config};
     uint64_t context = 0, length = 0;
@@ -96,11 +98,11 @@ std::vector<std::pair<std::string, std::string>> tokenizer_files(const Tokenizer
         // With conversations tokenizer.json adds no first token, because the chat template writes it.
         texts.tokenizer = chat.form ? t.to_json() : tokenizer_json_of_model(t);
     }
-    if (t.kind != Tokenizer::none && chat.form) {
-        texts.chat_template = chat.jinja;
+    // Where there is no generation_config.json, the ends in config.json count; a template may add one that it lacks.
+    if (t.kind != Tokenizer::none && (chat.form || !texts.generation_config.empty()))
         texts.generation_config = changed(texts.generation_config, eos_member(ends_of(t, chat),
                                                                               texts.generation_config));
-    }
+    if (t.kind != Tokenizer::none && chat.form) texts.chat_template = chat.jinja;
     std::vector<std::pair<std::string, std::string>> files;
     texts.config.clear();
     for (const auto& [name, text] : kModelTexts)

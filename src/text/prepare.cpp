@@ -194,7 +194,7 @@ std::vector<int> untrained_tokens(const DataOptions& o, const TextChoice& c, con
 // ---- tokens
 
 // Warns of what a text has that the reader of a chat would look for, and that means nothing here: fields, with how many
-// turns or lines have them, and the names of control tokens, which stay text.
+// turns or lines have them, the names of control tokens, which stay text, and JSON that is taken as text.
 void warn_of_lost(const TextChoice& c, const Source& source, const Text& text) {
     std::map<std::string, size_t> fields;
     for (const Conversation& conversation : text.conversations)
@@ -202,6 +202,11 @@ void warn_of_lost(const TextChoice& c, const Source& source, const Text& text) {
     for (const auto& [name, count] : fields)
         warn("data: %s: the field %s is not known and is not read; it stands there %s times", source.path.c_str(),
              json_quote(name).c_str(), with_commas(count).c_str());
+    std::string_view begin = without_mark(text.all);
+    begin.remove_prefix(std::min(begin.find_first_not_of(" \t\r\n["), begin.size()));
+    if (source.format == Format::text && begin.starts_with("{\""))
+        warn("data: %s: JSON without a known field is taken as text; with a name that ends in .jsonl it is an error",
+             source.path.c_str());
     std::string firsts;                                 // bytes with which a name begins
     for (const Tokenizer::Added& added : c.tokenizer.added)
         if (added.special && firsts.find(added.text[0]) == firsts.npos) firsts += added.text[0];
@@ -232,6 +237,7 @@ void make_tokens(const TextChoice& c, const Source& source, const DataOptions& o
             about.note = source.format == Format::text && source.files.size() == 1 ? "text" :
                 with_commas(text.ends.size()) + (source.format == Format::text ? " texts" : " documents of JSON");
         if (text.bad.count) about.note += "; " + text.bad.text();
+        if (text.bad.count && o.says && &source == &c.sources.val) warn("validation data: %s", text.bad.text().c_str());
     }
     about.count = tokens.size() / about.width;
     if (hash_text(source) != hash) die_changed(source);

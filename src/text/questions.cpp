@@ -11,10 +11,10 @@ static size_t characters(const std::string& text) {
     return size_t(std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
-// Whether a text begins with a character of a script without blanks between words: Thai to Myanmar, Khmer, and Chinese
+// Whether a text begins with a character of a script without blanks between words: Thai to Myanmar, Khmer, Chinese
 // and Japanese with their punctuation.
 static bool is_unspaced(std::string_view text) {
-    constexpr uint32_t kRanges[][2] = {{0xE00, 0xEFF}, {0x1000, 0x109F}, {0x1780, 0x17FF}, {0x2E80, 0x312F},
+    constexpr uint32_t kRanges[][2] = {{0xE00, 0xFFF}, {0x1000, 0x109F}, {0x1780, 0x17FF}, {0x2E80, 0x312F},
                                        {0x31A0, 0x9FFF}, {0xF900, 0xFAFF}, {0xFF00, 0xFFEF}, {0x20000, 0x3FFFF}};
     const uint32_t code = decode_utf8(text).code;
     return std::ranges::any_of(kRanges, [=](const auto& r) { return code >= r[0] && code <= r[1]; });
@@ -57,7 +57,7 @@ static void read_item(const Json& line, const char* what, const Tokenizer& token
     for (JsonItems i(endings); i.next();) {
         const std::string ending = i.value.kind() == Json::string ? i.value.text() : "";
         if (ending.empty()) refuse(what, "endings", i.value, "a text that is not empty");
-        const bool unspaced = !says && is_unspaced(last_character(context)) && is_unspaced(ending);
+        const bool unspaced = !says && (is_unspaced(last_character(context)) || is_unspaced(ending));
         if (unspaced && doubts->unspaced.empty()) doubts->unspaced = what;
         const bool blank = is_blank(between) && !between.empty();
         if (blank && doubts->twice.empty() && (is_blank(last_character(context)) || is_blank(ending.substr(0, 1))))

@@ -14,12 +14,14 @@
 struct Kind { std::string_view begin; const char *name, *want; };
 constexpr const char *kUnpacked = "the text in it: build/prep FILE -o DIR makes tokens of it, for --data DIR",
     *kText = "UTF-8 text, JSON, .npy, or a .bin of tokens", *kRows = "JSON: pandas.read_parquet(FILE)"
-    ".to_json(FILE, orient='records', lines=True) makes it", *kUtf8 = "UTF-8 text: iconv -f UTF-16 -t UTF-8 makes it";
+    ".to_json(FILE, orient='records', lines=True) makes it", *kUtf8 = "UTF-8 text: iconv -f UTF-16 -t UTF-8 makes it",
+    *kUtf32 = "UTF-8 text: iconv -f UTF-32 -t UTF-8 makes it";
 constexpr Kind kKinds[] = {
     {"\x1f\x8b", "a gzip file", kUnpacked}, {"\x28\xb5\x2f\xfd", "a zstd file", kUnpacked},
     {"PAR1", "a Parquet file", kRows}, {"ARROW1", "an Arrow file", kRows},
     {"\xff\xff\xff\xff", "an Arrow file", kRows}, {"PK\3\4", "a zip file", kText}, {"\xfd" "7zXZ", "an xz file", kText},
-    {"BZh", "a bzip2 file", kText}, {"%PDF-", "a PDF file", kText}, {"\xff\xfe", "UTF-16", kUtf8},
+    {"BZh", "a bzip2 file", kText}, {"%PDF-", "a PDF file", kText}, {{"\xff\xfe\0\0", 4}, "UTF-32", kUtf32},
+    {{"\0\0\xfe\xff", 4}, "UTF-32", kUtf32}, {"\xff\xfe", "UTF-16", kUtf8},
     {"\xfe\xff", "UTF-16", kUtf8}};
 
 // Returns the text from its first character on that is not blank.

@@ -78,7 +78,7 @@ void read_post_processor(Tokenizer* t, const Json& root, int guess, const std::s
             die_content(where + ": post_processor", "token " + std::to_string(token), "one of the vocabulary");
         *place = token;
     };
-    const auto read = [&](const Json& post) {
+    const std::function<void(const Json&)> read = [&](const Json& post) {
         const std::string type = post.find("type").text();
         if (type == "RobertaProcessing" || type == "BertProcessing")
             die_content(where + ": post_processor", json_quote(type), "TemplateProcessing or ByteLevel");
@@ -86,10 +86,9 @@ void read_post_processor(Tokenizer* t, const Json& root, int guess, const std::s
         for (JsonItems i(post.find("single")); type == "TemplateProcessing" && i.next();)
             if (const int token = token_of_item(post, i.value, where); token >= 0) take(place, token);
             else place = &behind;
+        for (JsonItems i(post.find("processors")); i.next();) read(i.value);    // of a Sequence
     };
-    const Json post = root.find("post_processor");
-    read(post);
-    for (JsonItems i(post.find("processors")); i.next();) read(i.value);
+    read(root.find("post_processor"));
     t->guessed = behind < 0 && guess >= 0;
     t->eot = behind < 0 ? guess : behind;
 }

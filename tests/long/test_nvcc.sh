@@ -11,9 +11,8 @@ nvcc=$(sed -n 's/^nvcc = //p' build/config.ninja 2>/dev/null)
 nvdisasm=${NVDISASM:-$(ls "${nvcc%/*}/nvdisasm" build/venv/lib/python3*/site-packages/nvidia/*/bin/nvdisasm \
     2>/dev/null | head -n 1)}
 archs=${ARCHS:-80 86 89 90a 100 120} limits=tests/sass.limits
-# The sources ask only whether an architecture is 8, 90a or later (cuda.cuh): the PTX of 80 and of 90 is that of the
-# others, but for its .target.
-ptx_of() { case $1 in 86|89) echo 80 ;; 100|120) echo 90 ;; *) echo "$1" ;; esac; }
+# The PTX of 80 is that of 86 and 89, but for its .target.
+ptx_of() { case $1 in 86|89) echo 80 ;; *) echo "$1" ;; esac; }
 one() {         # ARCH FILE
     fmad= log=$tmp/$1.$(basename "$2").log from=$(ptx_of "$1")
     ptx=$tmp/$from.$(basename "$2").ptx

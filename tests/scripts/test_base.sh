@@ -107,6 +107,44 @@ check "has the tokenizer" cmp "$tmp/foreign/tokenizer.json" "$tmp/ids.hf/tokeniz
 expect "a GGUF file is refused" 65 'model.byte_fallback: got "true"' $tools/export "$tmp/ids" --gguf "$tmp/ids.gguf"
 expect "and so are texts" 65 'byte_fallback.*; or give tokens as --data' $foreign --data $lines --force
 
+# What training writes at an end is what the result's files say, and what stands before texts stays out of chats.
+expect "a GGUF file of conversations" 0 'add_bos_token is false: <end> stands before texts' $tools/export "$tmp/chat" \
+    --gguf "$tmp/chat.gguf"
+expect "puts nothing before them" 0 'add_bos_token = false' $tools/info "$tmp/chat.gguf"
+like_base() { rm -rf "$tmp/$1" && cp -r "$base" "$tmp/$1"; }
+like_base lacks && printf '{"eos_token_id": [10], "temperature": 0.6}' >"$tmp/lacks/generation_config.json"
+check "generation lacks the end" $train $job --init "$tmp/lacks" --data "$tmp/docs.jsonl" --steps 1 --out-dir "$tmp/ends"
+check "the result has it" grep -qF '"eos_token_id":[256,10]' "$tmp/ends/ckpt/step_00000001/generation_config.json"
+like_base nested && sed -i -e 's/"post_processor":{/"post_processor":{"type":"Sequence","processors":[{"type":\
+"Sequence","processors":[{/' -e 's/},"decoder"/}]}]},"decoder"/' "$tmp/nested/tokenizer.json"
+score() { $train eval "$tmp/$1" --data "$tmp/docs.jsonl" --dtype fp32; }
+like_base flat
+check "a Sequence in a Sequence" test "$(score nested)" = "$(score flat)"
+like_base bare && sed -i 's/"post_processor":{.*},"decoder"/"post_processor":null,"decoder"/' "$tmp/bare/tokenizer.json"
+check "without it there are fewer tokens" test "$(score bare)" != "$(score flat)"
+like_base several && printf '{"chat_template": [{"name": "rag", "template": "x"}]}' >"$tmp/several/tokenizer_config.json"
+expect "templates of which none is the default" 65 'got an array, want a text, or a list with one named default' \
+    $train $job --init "$tmp/several" --data "$tmp/chat.jsonl" --steps 1 --out-dir "$tmp/rag"
+printf '{"chat_template": "{{ additional_special_tokens }}"}' >"$tmp/several/tokenizer_config.json"
+expect "a variable that is not read" 65 'got additional_special_tokens' \
+    $train $job --init "$tmp/several" --data "$tmp/chat.jsonl" --steps 1 --out-dir "$tmp/rag"
+cp "$tmp/spoken/chat_template.jinja" "$tmp/several"
+printf '{"eos_token": "<end>", "chat_template": "another"}' >"$tmp/several/tokenizer_config.json"
+expect "two templates" 0 'chat_template.jinja is taken; tokenizer_config.json has another' \
+    $train $job --init "$tmp/several" --data "$tmp/chat.jsonl" --steps 1 --out-dir "$tmp/two"
+check "one ships" sh -c "! grep -q another $tmp/two/ckpt/step_00000001/tokenizer_config.json"
+turns='[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]'
+while read -r line; do
+    echo "$line" | sed "s/TURNS/$turns/" >"$tmp/lost.jsonl"
+    expect "$line" 65 'lost.jsonl: line 1: .*got' $train $job --data "$tmp/lost.jsonl" --steps 1 --out-dir "$tmp/lost"
+done <<'LINES'
+{"messages":TURNS,"completion":"lost"}
+{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":[{"type":"text","text":"b","weight":0}]}]}
+{"instruction":"a","output":"b","history":"lost"}
+{"instruction":"a","output":"b","history":[["c","d","lost"]]}
+{"instruction":"a","output":"b","history":{"c":"d"}}
+LINES
+
 # What a folder without weights, or without a tokenizer, has instead.
 mkdir "$tmp/pickle" "$tmp/shards" && cp "$base"/*.json "$tmp/pickle" && cp "$base"/*.json "$tmp/shards"
 touch "$tmp/pickle/pytorch_model.bin" "$tmp/shards/model-00001-of-00002.safetensors"

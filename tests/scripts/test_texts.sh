@@ -187,6 +187,14 @@ for bad in '{"text": "cut' '{"txet": 1}' '{"text": 5}' '["text"]' '{"text": "\ud
 done
 expect "a resume skips no others" 2 'skip-bad-lines: got 3' $train --resume "$tmp/bad" --steps 3 --skip-bad-lines 3
 expect "but as many" 0 '^done' $train --resume "$tmp/bad" --steps 3
+cp "$tmp/bad.jsonl" "$tmp/bad_val.jsonl"
+expect "those of validation are said, too" 0 'warning: validation data: 2 bad lines are skipped' $bad_run \
+    --data "$tmp/d.jsonl" --val-data "$tmp/bad_val.jsonl" --skip-bad-lines 2
+sed 's/"text"/"txt"/' "$tmp/d.jsonl" >"$tmp/fields.dat"
+expect "JSON as text is said" 0 'fields.dat: JSON without a known field is taken as text' $bad_run \
+    --data "$tmp/fields.dat"
+printf '\377\376\0\0a\0\0\0' >"$tmp/wide.txt"
+expect "UTF-32" 65 'got UTF-32, want UTF-8 text: iconv -f UTF-32' $bad_run --data "$tmp/wide.txt"
 for n in 1 2; do
     expect "prep, up to $n" $((n % 2 * 65)) 'bad.jsonl: line 1[01]: ' $prep "$tmp/bad.jsonl" -o "$tmp/bad$n" \
         --tokenizer byte --skip-bad-lines $n
