@@ -665,7 +665,8 @@ int main(int argc, char** argv) {
             else if (a == "--seconds")
                 BACKEND::seconds_each = std::atof(value());
             else
-                die(kExitUsage, "got %s, want [--only PART] [--seconds S] [--sustained] [--tiny] [--device]", a.c_str());
+                die(kExitUsage, "got %s, want [--only PART] [--seconds S] [--sustained] [--tiny] [--device]",
+                    a.c_str());
         }
         if (BACKEND::device_count() == 0) die(kExitNoInput, "no GPU answers; see nvidia-smi");
         BACKEND::device_select(0);

@@ -21,7 +21,7 @@
 //   rate       main loop of products. H200: of a micro-batch's products at the clock of a step, without waves and
 //              edges: 623, 633 and 674. H100: the same chip and power. A100: hand-written kernels, 220 to 240
 //              (docs/kernels.md). B200: with mma.sync. 4090: a step of github.com/IST-DASLab/llmq runs at 81 %
-//   copy       90 % of the data sheet, as H200 has it and github.com/Dao-AILab/quack measured on an H100; of a B200 75 %
+//   copy       90 % of the data sheet, as on an H200 and in github.com/Dao-AILab/quack's H100; of a B200 75 %
 //   attention  at endless T. H200, H100: as rate. A100: cuDNN's in the profile of llm.c's pull request 378, its
 //              backward x 5/7, as ours is ordered. B200: FlashAttention 2 on an H100 (arXiv 2407.08608) x 409 / 485,
 //              backward x 5/7. 4090: A100's share of the peak

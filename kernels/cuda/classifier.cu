@@ -62,8 +62,8 @@ struct Softmax {
     }
 };
 
-// One block per row; a thread takes every blockDim-th pack of 8, and reads kUnrolled packs, a group, at a time. keep: it
-// copies groups to shared memory, kAhead in advance, where they stay for pass 2.
+// One block per row; a thread takes every blockDim-th pack of 8, and reads kUnrolled packs, a group, at a time. keep:
+// it copies groups to shared memory, kAhead in advance, where they stay for pass 2.
 __global__ void __launch_bounds__(kMaxThreads, 2)
 classifier_kernel(float* losses, floatX* logits, const int* targets, int V, int Vp, bool backward, bool keep) {
     extern __shared__ __align__(1024) unsigned char memory[];

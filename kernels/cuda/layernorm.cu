@@ -55,16 +55,13 @@ layernorm_forward_kernel(floatX* residual, floatX* out, float* mean, float* rstd
     const int row = int(blockIdx.x) * p.slots + p.slot, packs = row < N ? C / 8 : 0;
     const size_t begin = size_t(row) * C;
     Pack8 x[PACKS];
-    uint4 other[PACKS];     // of branch; all is read before anything is written, so that the reads overlap
     for (int j = 0; j < PACKS; j++) x[j] = p.pack(j) < packs ? load8(inp + begin + p.pack(j) * 8) : Pack8{};
-    for (int j = 0; branch && j < PACKS; j++)
-        other[j] = p.pack(j) < packs ? as<uint4>(branch + begin + p.pack(j) * 8) : uint4{};
     if (branch)
         #pragma unroll
         for (int j = 0; j < PACKS; j++) {
             const int i = p.pack(j);
             if (i >= packs) continue;
-            Pack8 add = unpack8(other[j]);
+            Pack8 add = load8(branch + begin + i * 8);
             if (drop.rate > 0) dropout8(drop, begin + i * 8, &add);
             for (int k = 0; k < 8; k++) x[j].x[k] = to_float(to_bf16(x[j].x[k] + add.x[k]));
             store8(residual + begin + i * 8, x[j]);

@@ -142,15 +142,15 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocks) matmul_kernel(Product
         epilogue.out += size_t(blockIdx.y) * p.M * p.N;
         turns.store<16>(p, sums, int(blockIdx.y), m0 + wm + lane() / 4);
     }
-    const Starts<Epilogue, T::NT> starts(epilogue, n0 + wn);
+    const LateStarts<Epilogue> starts = {epilogue, n0 + wn};
     store_sums<16>(acc, starts, epilogue, m0 + wm + lane() / 4, n0 + wn);
 }
 
 // ------------------------ tile and split
 
-// Estimates for a tile, Hopper's as an H200 measures them at the clock of a step. rate: multiply-adds per cycle of a busy multiprocessor. busy_halves: how many blocks
-// (ping-pong: tiles) keep it busy, times 2. edge: how many k take as long as a tile's begin and end. The last three
-// tiles are for Hopper.
+// Estimates for a tile, Hopper's as an H200 measures them at the clock of a step. rate: multiply-adds per cycle of a
+// busy multiprocessor. busy_halves: how many blocks (ping-pong: tiles) keep it busy, times 2. edge: how many k take as
+// long as a tile's begin and end. The last three tiles are for Hopper.
 struct TileTraits { const char* name; int BM, BN, WN, rate, busy_halves, edge; bool only_dweight = false; };
 constexpr int kPortable = 3;
 constexpr TileTraits kTiles[] = {

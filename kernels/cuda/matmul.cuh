@@ -179,13 +179,19 @@ template <class Epilogue, int NT> struct Starts {
         if constexpr (Epilogue::kStarts)
             for (int y = 0; y < NT; y++) pair[y] = epilogue.start(n + y * 8 + lane() % 4 * 2);
     }
+    __device__ unsigned operator[](int y) const { return pair[y]; }
+};
+// The same read when it is added, where no registers are left.
+template <class Epilogue> struct LateStarts {
+    const Epilogue& epilogue;
+    int n;
+    __device__ unsigned operator[](int y) const { return epilogue.start(n + y * 8 + lane() % 4 * 2); }
 };
 
 // Stores a warp's accumulators, MT x NT pieces of 16 x 8, STRIDE rows apart; m is this lane's first row, n the warp's
 // first column, NT a multiple of 4. The next columns' old values are on their way while these are stored.
-template <int STRIDE, int MT, int NT, class Epilogue>
-__device__ void store_sums(const float (&acc)[MT][NT][4], const Starts<Epilogue, NT>& starts, const Epilogue& epilogue,
-                           int m, int n) {
+template <int STRIDE, int MT, int NT, class Begin, class Epilogue>
+__device__ void store_sums(const float (&acc)[MT][NT][4], const Begin& starts, const Epilogue& epilogue, int m, int n) {
     constexpr int kColumns = NT / 4, kAtOnce = MT < 2 && kColumns % 2 == 0 ? 2 : 1;      // of 32, fetched at a time
     constexpr int kBuffers = Epilogue::kAhead ? 2 : 1;
     typename Epilogue::Old old[kBuffers][kAtOnce][2 * MT];
@@ -200,14 +206,17 @@ __device__ void store_sums(const float (&acc)[MT][NT][4], const Starts<Epilogue,
     for (int first = 0; first < kColumns; first += kAtOnce) {
         if (kBuffers == 1) fetch(first);
         else if (first + kAtOnce < kColumns) fetch(first + kAtOnce);
+        unsigned start[kAtOnce * 4];
+        if constexpr (Epilogue::kStarts)
+            for (int j = 0; j < kAtOnce * 4; j++) start[j] = starts[first * 4 + j];
         #pragma unroll
         for (int i = 0; i < kAtOnce * 2 * MT; i++) {
             const int r = i / kAtOnce, y = (first + i % kAtOnce) * 4;
             float v[8];
             for (int j = 0; j < 8; j++) {
                 v[j] = acc[r / 2][y + j / 2][r % 2 * 2 + j % 2];
-                if constexpr (Epilogue::kStarts)
-                    v[j] += j % 2 ? high2(starts.pair[y + j / 2]) : low2(starts.pair[y + j / 2]);
+                const unsigned pair = Epilogue::kStarts ? start[i % kAtOnce * 4 + j / 2] : 0;
+                if constexpr (Epilogue::kStarts) v[j] += j % 2 ? high2(pair) : low2(pair);
             }
             epilogue.store(row(r), n + y * 8, v, old[first / kAtOnce % kBuffers][i % kAtOnce][r]);
         }

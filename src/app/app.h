@@ -25,7 +25,7 @@ const std::string& init_folder(const Init& init);       // the folder or file wi
 // other than the default counts as chosen. eval uses the model's own tokenizer unless one is given.
 DataOptions data_options(const Options& options, const Init& init);
 // Fills arena.n floats with the first values of the trained tensors: the weights of --init, or random ones if there is
-// no --init or if its weights are frozen. Control tokens of the data that nobody has trained get the mean of the others.
+// no --init or if its weights are frozen. Tokens of the data that nobody has trained get the mean of the others.
 void load_first_weights(float* weights, const Arena& arena, const Options& options, const Init& init, const Data& data);
 // Returns the sampler, which decides the order of the data. micro_batches: of a step, over all ranks.
 Sampler data_order(const Options& options, uint64_t samples, int micro_batches);

@@ -93,7 +93,8 @@ std::vector<Row> make_table() {
         {"val-data", "PATH", &O::val_data, kOpen, "default: what is named val, valid, validation, dev or eval in "
          "--data; else its last tenth, of several files at least one",
          "input-val-bin -j"},
-        {"skip-bad-lines", "N", &O::skip_bad_lines, kFixed, "leave out N lines of JSON that cannot be read, and N of validation"},
+        {"skip-bad-lines", "N", &O::skip_bad_lines, kFixed,
+         "leave out N lines of JSON that cannot be read, and N of validation"},
         {"tokenizer", "byte|char|gpt2|bpe:N|FILE", &O::tokenizer, kFixed, "bpe:N learns N tokens from the data, in "
          "GPT-2's split, bpe:N:llama3, :qwen2 or :smollm in theirs; FILE: tokenizer.json"},
         {"chat-template", "auto|chatml|llama3", &O::chat_template, kFixed, "of conversations in --data; auto: that of "

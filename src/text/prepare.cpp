@@ -183,8 +183,8 @@ std::vector<int> untrained_tokens(const DataOptions& o, const TextChoice& c, con
         }
     }
     if (!o.frozen_by.empty() && !found.empty())
-        die(kExitUsage, "%s: %s: nobody has trained the rows of %s, which the data use and which stay as they are; train "
-            "without %s, or give --chat-template with trained tokens", o.frozen_by.c_str(),
+        die(kExitUsage, "%s: %s: nobody has trained the rows of %s, which the data use and which stay as they are; "
+            "train without %s, or give --chat-template with trained tokens", o.frozen_by.c_str(),
             parent_folder(o.init_path).c_str(), join(names, ", ").c_str(), o.frozen_by.c_str());
     if (!found.empty())
         warn("nobody has trained the rows of %s: they begin as the mean of the others", join(names, ", ").c_str());

@@ -113,7 +113,8 @@ expect "a GGUF file of conversations" 0 'add_bos_token is false: <end> stands be
 expect "puts nothing before them" 0 'add_bos_token = false' $tools/info "$tmp/chat.gguf"
 like_base() { rm -rf "$tmp/$1" && cp -r "$base" "$tmp/$1"; }
 like_base lacks && printf '{"eos_token_id": [10], "temperature": 0.6}' >"$tmp/lacks/generation_config.json"
-check "generation lacks the end" $train $job --init "$tmp/lacks" --data "$tmp/docs.jsonl" --steps 1 --out-dir "$tmp/ends"
+check "generation lacks the end" $train $job --init "$tmp/lacks" --data "$tmp/docs.jsonl" --steps 1 \
+    --out-dir "$tmp/ends"
 check "the result has it" grep -qF '"eos_token_id":[256,10]' "$tmp/ends/ckpt/step_00000001/generation_config.json"
 like_base nested && sed -i -e 's/"post_processor":{/"post_processor":{"type":"Sequence","processors":[{"type":\
 "Sequence","processors":[{/' -e 's/},"decoder"/}]}]},"decoder"/' "$tmp/nested/tokenizer.json"
@@ -122,7 +123,8 @@ like_base flat
 check "a Sequence in a Sequence" test "$(score nested)" = "$(score flat)"
 like_base bare && sed -i 's/"post_processor":{.*},"decoder"/"post_processor":null,"decoder"/' "$tmp/bare/tokenizer.json"
 check "without it there are fewer tokens" test "$(score bare)" != "$(score flat)"
-like_base several && printf '{"chat_template": [{"name": "rag", "template": "x"}]}' >"$tmp/several/tokenizer_config.json"
+like_base several
+printf '{"chat_template": [{"name": "rag", "template": "x"}]}' >"$tmp/several/tokenizer_config.json"
 expect "templates of which none is the default" 65 'got an array, want a text, or a list with one named default' \
     $train $job --init "$tmp/several" --data "$tmp/chat.jsonl" --steps 1 --out-dir "$tmp/rag"
 printf '{"chat_template": "{{ additional_special_tokens }}"}' >"$tmp/several/tokenizer_config.json"
