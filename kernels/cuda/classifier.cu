@@ -18,7 +18,7 @@ namespace BACKEND {
 namespace {
 
 constexpr int kMaxThreads = 512;    // two such blocks share a multiprocessor that has room for two rows
-constexpr int kUnrolled = 4, kAhead = 2;
+constexpr int kUnrolled = 4, kAhead = 2;    // a group is 4 packs of each thread; 2 groups are on their way
 constexpr float kLog2e = 1.44269504f, kLn2 = 0.693147181f;
 
 __device__ float exp_of(float x) { return exp2_fast(x * kLog2e); }

@@ -171,8 +171,8 @@ struct StoreFloat {
     }
 };
 
-// What is added to the sums of a warp's columns n .. n + 8 NT - 1, the lane's share: read before the products, so that
-// nothing waits for it.
+// Reads the lane's share of what is added to a warp's columns n .. n + 8 NT - 1. It is made while the last products
+// run, so that storing does not wait for it.
 template <class Epilogue, int NT> struct Starts {
     unsigned pair[Epilogue::kStarts ? NT : 1];
     __device__ Starts(const Epilogue& epilogue, int n) {
@@ -181,7 +181,7 @@ template <class Epilogue, int NT> struct Starts {
     }
     __device__ unsigned operator[](int y) const { return pair[y]; }
 };
-// The same read when it is added, where no registers are left.
+// Reads each pair only when it is added: for kernels that have no registers left.
 template <class Epilogue> struct LateStarts {
     const Epilogue& epilogue;
     int n;
@@ -215,8 +215,10 @@ __device__ void store_sums(const float (&acc)[MT][NT][4], const Begin& starts, c
             float v[8];
             for (int j = 0; j < 8; j++) {
                 v[j] = acc[r / 2][y + j / 2][r % 2 * 2 + j % 2];
-                const unsigned pair = Epilogue::kStarts ? start[i % kAtOnce * 4 + j / 2] : 0;
-                if constexpr (Epilogue::kStarts) v[j] += j % 2 ? high2(pair) : low2(pair);
+                if constexpr (Epilogue::kStarts) {
+                    const unsigned pair = start[i % kAtOnce * 4 + j / 2];
+                    v[j] += j % 2 ? high2(pair) : low2(pair);
+                }
             }
             epilogue.store(row(r), n + y * 8, v, old[first / kAtOnce % kBuffers][i % kAtOnce][r]);
         }

@@ -108,7 +108,7 @@ matmul_sm90_kernel(const __grid_constant__ CUtensorMap map_a, const __grid_const
             // phase of the slot.
             if (number != int(blockIdx.x)) bar_sync<256>(own);
         }
-        if constexpr (Epilogue::kAhead) {       // 16 columns of a row for each of the warpgroup's threads, 8 times
+        if constexpr (Epilogue::kAhead) {       // a thread asks for 16 columns of a row at a time
             constexpr int kPieces = T::BN / 16;
             for (int i = int(threadIdx.x) % 128; i < T::MT * 64 * kPieces; i += 128)
                 epilogue.ahead(work.m0 + first_line + i / kPieces, work.n0 + i % kPieces * 16);

@@ -258,26 +258,26 @@ Conversation read_conversation(const Json& line, const char* what) {
     return out;
 }
 
+static Json template_in_config(const ModelTexts& texts) {
+    if (texts.tokenizer_config.empty()) return {};
+    return parse_json(texts.tokenizer_config, "tokenizer_config.json").find("chat_template");
+}
+
 std::string chat_template_of(const ModelTexts& texts) {
-    if (!texts.chat_template.empty() || texts.tokenizer_config.empty()) return texts.chat_template;
-    Json found = parse_json(texts.tokenizer_config, "tokenizer_config.json").find("chat_template");
+    if (!texts.chat_template.empty()) return texts.chat_template;
+    Json found = template_in_config(texts);
     if (found.kind() == Json::array)                    // several, each with a name
         for (JsonItems i(found); i.next();)
             if (i.value.find("name").text() == "default") found = i.value.find("template");
     return found.kind() == Json::string ? found.text() : "";
 }
 
-// Whether a model's folder says anything of a template.
-static bool states_template(const ModelTexts& texts) {
-    if (!texts.chat_template.empty() || texts.tokenizer_config.empty()) return !texts.chat_template.empty();
-    const Json stated = parse_json(texts.tokenizer_config, "tokenizer_config.json").find("chat_template");
-    return stated && stated.kind() != Json::null;
-}
-
 ChatTemplate choose_chat_template(const std::string& option, const ModelTexts& texts, const std::string& folder) {
     const std::string jinja = chat_template_of(texts);
+    const Json stated = template_in_config(texts);
+    const bool none = jinja.empty() && (!stated || stated.kind() == Json::null);
     for (const Form& form : kForms) {
-        const bool own = option == "auto" && (jinja == form.jinja || (!states_template(texts) && &form == kForms));
+        const bool own = option == "auto" && (jinja == form.jinja || (none && &form == kForms));
         if (option != form.name && !own) continue;
         ChatTemplate chat = {std::make_shared<Jinja>(form.jinja, form.name, std::map<std::string, std::string>()),
                              form.jinja, form.name, form.begin, "", {}};
@@ -290,8 +290,6 @@ ChatTemplate choose_chat_template(const std::string& option, const ModelTexts& t
         return chat;
     }
     const std::string what = folder + ": chat_template";
-    const Json stated = texts.tokenizer_config.empty() ? Json()
-        : parse_json(texts.tokenizer_config, "tokenizer_config.json").find("chat_template");
     if (jinja.empty())
         die_content(what, json_shown(stated), "a text, or a list with one named default; or give --chat-template "
                     "chatml or llama3");

@@ -275,7 +275,7 @@ TEST(templates) {
     says.replace(says.find("m.content"), 9, "('So: ' if m.role == 'assistant' else '') + m.content");
     EXPECT(by_template(says, kHi) == hi.substr(0, hi.find('|')) + "| " + bytes("So: Yo") + "258 | 10 ", "%s",
            by_template(says, kHi).c_str());
-    // Of several tokens at the end of a turn the last is eos_token.
+    // A turn may end with several tokens: eos_token is the last of them.
     std::string two = kTurns;
     two.replace(two.find("<|im_end|>"), 10, "<|im_end|><|endoftext|>");
     EXPECT(by_template(two, kHi, R"({"eos_token":"<|endoftext|>"})").ends_with("| 89 111 258 256 | 10 "), "two ends");
