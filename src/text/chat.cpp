@@ -178,6 +178,10 @@ std::vector<bool> find_answers(const Conversation& conversation, const std::vect
         size_t end = answers[k].begin;
         for (size_t i = end; i < next; i++)
             if (text[i] & kAnswer) end = i + 1;
+        const size_t turn = answers[k].turn;
+        if (end == answers[k].begin && chat.form->render(turns, turn, true) == chat.form->render(turns, turn, false))
+            die_content(chat.form->what, "an empty turn of the assistant, of which the template without "
+                        "add_generation_prompt does not say where it begins", "text in the turn");
         auto close = std::ranges::find_if(controls, [&](const Control& c) { return c.at >= end; });
         if (close == controls.end() || close->at >= next)
             fault("one that ends a turn of the assistant with no control token of the tokenizer");
@@ -185,9 +189,9 @@ std::vector<bool> find_answers(const Conversation& conversation, const std::vect
         const auto ends_it = [&] { return begins_with(text.substr(last->at), chat.end) && !chat.end.empty(); };
         while (!ends_it() && last + 1 != controls.end() && last[1].at == last->at + last->size) last++;
         if (ends_it()) close = last;
-        else if (last != close && answers[k].turn + 1 == turns.size())
+        else if (last != close && turn + 1 == turns.size())
             fault("one that ends a turn of the assistant with several control tokens, and none is eos_token");
-        if (!conversation.turns[answers[k].turn].trained) continue;
+        if (!conversation.turns[turn].trained) continue;
         std::fill(trained.begin() + long(answers[k].begin), trained.begin() + long(close->at + close->size), true);
     }
     return trained;

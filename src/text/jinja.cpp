@@ -140,10 +140,20 @@ struct Rendering {
         if (part.kind != Value::string) refuse("in a text ", part);
         return plain(all.s).find(plain(part.s)) != Text::npos;
     }
+    // Returns the names of Python's methods, which a member without a call would be.
+    static const Words& methods_of(int kind) {
+        static const Words kNone, kDict = split("clear copy fromkeys get items keys pop popitem setdefault update values"),
+            kList = split("append clear copy count extend index insert pop remove reverse sort"),
+            kText = split("capitalize count encode endswith find format index isalpha isdigit isspace join lower "
+                          "lstrip replace rsplit rstrip split splitlines startswith strip title upper");
+        return kind == Value::dict ? kDict : kind == Value::list ? kList : kind == Value::string ? kText : kNone;
+    }
     Value member(const Value& of, const Value& key) const {
         if (of.kind == Value::undefined) refuse("a member of ", of);
         if (const Value* const found = key.kind == Value::string ? find_member(of, key.s) : nullptr) return *found;
         if (find_member(of, U"index0")) refuse("loop." + text_of(key.s));
+        if (key.kind == Value::string && ::contains(methods_of(of.kind), text_of(key.s)))
+            refuse("without a call the method " + text_of(key.s) + " of ", of);
         const int64_t i = key.n < 0 ? key.n + of.size() : key.n;
         if (!key.is_number() || of.kind >= Value::dict || i < 0 || i >= of.size()) return {Value::undefined, key.s};
         return of.items ? (*of.items)[size_t(i)].value : Value(Text(1, of.s[size_t(i)]));

@@ -26,8 +26,8 @@ static std::string_view last_character(std::string_view text) {
     return text.substr(at);
 }
 
-// What is doubtful in a file: the first line of each kind.
-struct Doubts { std::string twice, unspaced; };
+// What is doubtful in a file: the first record of each kind. place: of the record that is read.
+struct Doubts { std::string place = {}, twice = {}, unspaced = {}; };
 
 // Encodes context and ending together. The first tokens, as many as the context alone has, are not scored. ending: with
 // what stands before it.
@@ -58,10 +58,10 @@ static void read_item(const Json& line, const char* what, const Tokenizer& token
         const std::string ending = i.value.kind() == Json::string ? i.value.text() : "";
         if (ending.empty()) refuse(what, "endings", i.value, "a text that is not empty");
         const bool unspaced = !says && (is_unspaced(last_character(context)) || is_unspaced(ending));
-        if (unspaced && doubts->unspaced.empty()) doubts->unspaced = what;
+        if (unspaced && doubts->unspaced.empty()) doubts->unspaced = doubts->place;
         const bool blank = is_blank(between) && !between.empty();
         if (blank && doubts->twice.empty() && (is_blank(last_character(context)) || is_blank(ending.substr(0, 1))))
-            if (!context.empty()) doubts->twice = what;
+            if (!context.empty()) doubts->twice = doubts->place;
         try {
             task->rows.push_back(make_row(context, between + ending, tokenizer, size_t(T)));
         } catch (const Error& error) {              // the tokenizer's error does not name the file
@@ -85,13 +85,15 @@ Task read_questions(const std::string& path, const Tokenizer& tokenizer, int T) 
     FileReader file(path);
     Task task = {base_name(path).substr(0, base_name(path).rfind('.')), {}, {}};
     Doubts doubts;
+    BadLines none;                                      // no line may be bad
+    RecordReader records = {path, &none};
+    const auto read = [&](const Json& item) {
+        doubts.place = path + records.place;
+        read_item(item, path.c_str(), tokenizer, T, &task, &doubts);
+    };
     std::string_view line;
-    for (size_t number = 1; file.line(&line); number++) {
-        const std::string what = path + format(": line %zu", number);
-        if (number == 1) line = without_mark(line);
-        if (is_blank(line)) continue;
-        read_item(parse_json(line, what.c_str()), what.c_str(), tokenizer, T, &task, &doubts);
-    }
+    if (is_one_value(file.look(16384))) records.value(file.look(SIZE_MAX), read);
+    else for (uint64_t number = 1; file.line(&line); number++) records.line(line, number, read);
     if (!doubts.twice.empty())
         warn("%s: two blanks precede an ending: its own or the context's, and the delimiter; say \"delimiter\": \"\" "
              "on such lines", doubts.twice.c_str());

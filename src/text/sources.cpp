@@ -124,7 +124,9 @@ static bool is_beside_data(std::string name) {
                                      "dataset_info dataset_infos dataset_dict checksums sha256sums md5sums");
     name = lower(name);
     const auto ends = [&](const std::string& end) { return name.ends_with(end); };
-    return std::ranges::any_of(split("~ .bak .orig .old .swp .tmp"), ends) ||
+    const auto has = [&](const char* part) { return name.find(part) != name.npos; };
+    return std::ranges::any_of(split("~ .bak .backup .orig .old .swp .tmp .part .crdownload"), ends) ||
+        name.starts_with('#') || name.starts_with("copy of ") || has("(copy") || has(" copy.") || has(" - copy") ||
         contains(about, name.substr(0, name.find('.')));
 }
 
@@ -196,9 +198,9 @@ Source take_validation(Source* source) {
     const std::string beside = path_join(parent_folder(source->files[0]), "val.bin");
     if (source->files.size() == 1 && base_name(source->files[0]) == "train.bin" && file_exists(beside))
         return find_texts(beside);
-    const std::vector<std::string> tests = take(source, {"test"});
+    const std::vector<std::string> tests = take(source, split("test tests testing testset heldout holdout"));
     source->others.insert(source->others.end(), tests.begin(), tests.end());
-    Source val = {.path = source->path, .files = take(source, split("val valid validation dev eval"))};
+    Source val = {.path = source->path, .files = take(source, split("val valid validation validate validating dev devel eval evaluation"))};
     val.format = source->format;
     return val;
 }

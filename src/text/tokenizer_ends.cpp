@@ -7,6 +7,9 @@
 //     ends    all of these: transformers' generate stops at any of a list
 //     bos     begin, else bos_token, else bos_token_id of config.json
 //
+// Where no file names a token, it is what transformers' class of the tokenizer takes, and some classes decide about the
+// begin, too (kClasses).
+//
 // In a tokenizer that this program made, <|endoftext|> stands before a document, unless eos_token_id is null.
 #include <algorithm>
 #include "src/base/common.h"
@@ -15,6 +18,20 @@
 #include "src/text/tokenizer.h"
 
 namespace {
+// A class of transformers 4.44, the tokens that it takes where the files name none, and whether it makes the
+// post_processor anew: then bos_token stands before a text if add_bos_token is true, whose default is `adds`.
+enum Adds { kAsFile = -1, kNothing, kBegin };
+struct TokenizerClass { const char *name, *bos, *eos, *pad; Adds adds; };
+constexpr TokenizerClass kClasses[] = {
+    {"GPT2Tokenizer", "<|endoftext|>", "<|endoftext|>", "", kAsFile},
+    {"CodeGenTokenizer", "<|endoftext|>", "<|endoftext|>", "", kAsFile},
+    {"Qwen2Tokenizer", "", "<|endoftext|>", "<|endoftext|>", kAsFile},
+    {"GPTNeoXTokenizer", "<|endoftext|>", "<|endoftext|>", "", kNothing},
+    {"LlamaTokenizer", "<s>", "</s>", "", kBegin},
+    {"CodeLlamaTokenizer", "<s>", "</s>", "", kBegin},
+    {"GemmaTokenizer", "<bos>", "<eos>", "<pad>", kBegin},
+    {"CohereTokenizer", "<BOS_TOKEN>", "<|END_OF_TURN_TOKEN|>", "<PAD>", kBegin}};
+
 Json parsed(const std::string& text, const std::string& what) {
     return text.empty() ? Json() : parse_json(text, what.c_str());
 }
@@ -33,6 +50,15 @@ std::vector<int> tokens_of(const Json& file, const char* key, uint64_t rows, con
     if (value.kind() == Json::array) for (JsonItems i(value); i.next();) add(i.value);
     else if (value.kind() != Json::null) add(value);
     return tokens;
+}
+
+// Returns the row of the class that the files name; null: there is none, and the files say all.
+const TokenizerClass* class_of(const ModelTexts& texts) {
+    std::string name = parsed(texts.tokenizer_config, "tokenizer_config.json").find("tokenizer_class").text();
+    if (name.empty()) name = parsed(texts.config, "config.json").find("tokenizer_class").text();
+    if (name.ends_with("Fast")) name.resize(name.size() - 4);
+    const auto found = std::ranges::find(kClasses, name, [](const TokenizerClass& c) { return std::string(c.name); });
+    return found == std::end(kClasses) ? nullptr : found;
 }
 
 void add_once(std::vector<int>* to, int token) {
@@ -98,6 +124,9 @@ std::map<std::string, std::string> special_tokens(const ModelTexts& texts) {
     const Json own = parsed(texts.tokenizer_config, "tokenizer_config.json");
     const Json map = parsed(texts.special_tokens_map, "special_tokens_map.json");
     std::map<std::string, std::string> tokens;
+    if (const TokenizerClass* const c = class_of(texts))
+        tokens = {{"bos_token", c->bos}, {"eos_token", c->eos}, {"pad_token", c->pad}};
+    std::erase_if(tokens, [](const auto& token) { return token.second.empty(); });
     for (const Json& file : {own, own.find("added_tokens_decoder") ? Json() : map})
         for (JsonItems i(file); i.next();) {
             const std::string key = i.key.text();
@@ -155,11 +184,19 @@ void read_ends(Tokenizer* t, const ModelTexts& texts, const std::string& where) 
     t->bos = token("bos_token");
     for (const int id : tokens_of(config, "bos_token_id", rows, of_config))
         if (t->bos < 0) t->bos = id;
+    const Json adds = parsed(texts.tokenizer_config, folder).find("add_bos_token");
+    const bool stated_begin = adds.kind() == Json::boolean, adds_begin = adds.text() == "true";
+    if (const TokenizerClass* const c = class_of(texts); c && c->adds != kAsFile) {
+        t->begin = (stated_begin ? adds_begin : c->adds == kBegin) ? t->bos : -1;
+        if (t->begin != before)
+            warn("%s: tokenizer_config.json: a %s puts %s before a text, whatever the post_processor of tokenizer.json "
+                 "says", folder.c_str(), c->name, t->begin < 0 ? "nothing" : json_quote(t->name_of(t->bos)).c_str());
+        return;
+    }
     if (before >= 0 && t->bos >= 0 && t->bos != before)
         warn("%s: post_processor: token %d stands before a text, though bos_token is %d", where.c_str(), before,
              t->bos);
-    const Json adds = parsed(texts.tokenizer_config, folder).find("add_bos_token");
-    if (adds.kind() == Json::boolean && (adds.text() == "true") != (before >= 0))
+    if (stated_begin && adds_begin != (before >= 0))
         warn("%s: tokenizer_config.json: add_bos_token is %s, but the post_processor of tokenizer.json puts %s before "
              "a text, which is done", folder.c_str(), adds.text().c_str(), before >= 0 ? "a token" : "none");
     if (before >= 0) t->bos = before;

@@ -123,6 +123,41 @@ like_base flat
 check "a Sequence in a Sequence" test "$(score nested)" = "$(score flat)"
 like_base bare && sed -i 's/"post_processor":{.*},"decoder"/"post_processor":null,"decoder"/' "$tmp/bare/tokenizer.json"
 check "without it there are fewer tokens" test "$(score bare)" != "$(score flat)"
+# Where the files are silent, the class of the tokenizer speaks, as transformers' own do (4.44).
+as() {              # FROM JSON: a copy of it with these tokenizer_config.json and config.json without tokens
+    rm -rf "$tmp/as" && cp -r "$tmp/$1" "$tmp/as" && rm -f "$tmp/as/generation_config.json" \
+        "$tmp/as/special_tokens_map.json" && echo "$2" >"$tmp/as/tokenizer_config.json" || return 1
+    sed -i '/eos_token_id\|bos_token_id/d' "$tmp/as/config.json"
+}
+class() { echo "{\"tokenizer_class\": \"$1\", \"bos_token\": \"<end>\", \"eos_token\": \"<end>\"${2:-}}"; }
+with=$(score flat) without=$(score bare)
+while read -r from name more want; do
+    [ "$more" != none ] || more=
+    as "$from" "$(class "$name" "$more")"
+    check "$from, $name $more: $want" test "$(score as 2>"$tmp/as.log")" = "$(eval "echo \"\$$want\"")"
+done <<'CLASSES'
+bare LlamaTokenizerFast none with
+bare GemmaTokenizer none with
+flat LlamaTokenizer ,"add_bos_token":false without
+flat GPTNeoXTokenizerFast none without
+bare GPTNeoXTokenizerFast ,"add_bos_token":true with
+bare PreTrainedTokenizerFast none without
+flat PreTrainedTokenizerFast none with
+flat GPT2Tokenizer none with
+CLASSES
+as bare "$(class LlamaTokenizerFast)"
+expect "it is said" 0 'a LlamaTokenizer puts "<end>" before a text, whatever the post_processor' \
+    $train eval "$tmp/as" --data "$tmp/docs.jsonl"
+for name in "<s> </s> Llama" "<bos> <eos> Gemma"; do
+    set -- $name
+    as bare "{\"tokenizer_class\": \"$3TokenizerFast\"}"
+    sed -i "s,<end>,$1,g" "$tmp/as/tokenizer.json"
+    check "$3's own $1" test "$(score as 2>"$tmp/as.log")" = "$with"
+done
+as flat '{"tokenizer_class": "GPT2Tokenizer"}' && sed -i 's/<end>/<|endoftext|>/g' "$tmp/as/tokenizer.json"
+sed -i 's/"model_type"/"eos_token_id": null,\n  &/' "$tmp/as/config.json"
+check "GPT2Tokenizer's own end" $train $job --init "$tmp/as" --data "$tmp/docs.jsonl" --steps 1 --out-dir "$tmp/gpt2"
+check "is in the result" grep -q '"eos_token_id": 256' "$tmp/gpt2/ckpt/step_00000001/config.json"
 like_base several
 printf '{"chat_template": [{"name": "rag", "template": "x"}]}' >"$tmp/several/tokenizer_config.json"
 expect "templates of which none is the default" 65 'got an array, want a text, or a list with one named default' \

@@ -26,6 +26,9 @@ for np in 2 4; do
     check "--np $np" $train $job --np $np --task "$tmp/colours.jsonl" --out-dir "$tmp/np$np"
     check "gives the same answers" test "$(said "$tmp/one")" = "$(said "$tmp/np$np")"
 done
+{ printf '\357\273\277[\n'; sed '$!s/$/,/' "$tmp/colours.jsonl"; echo ']'; } >"$tmp/list.json"
+asks() { $train eval "$tmp/one" --task "$1" | sed 's/^[a-z]* //'; }
+check "a list of questions is the same" test "$(asks "$tmp/list.json")" = "$(asks "$tmp/colours.jsonl")"
 for b in 1 3 64; do
     expect "batches of $b" 0 "^colours $answers" $train eval "$tmp/one" --task "$tmp/colours.jsonl" --batch-size $b
 done
@@ -102,6 +105,8 @@ bad "a label beyond" 'label: got 2' '{"ctx": "a", "endings": ["b", "c"], "label"
 bad "a label that is none" 'label' '{"ctx": "a", "endings": ["b", "c"], "label": "b"}'
 bad "a delimiter that is no text" 'delimiter: got 1' '{"ctx": "a", "endings": ["b", "c"], "label": 1, "delimiter": 1}'
 bad "no JSON" 'byte' 'blue'
+echo '[{"ctx": "a", "endings": ["b", "c"], "label": 0}, {"ctx": "a", "label": 0}]' >"$tmp/list.json"
+expect "a record of a list" 65 'list.json: record 2: endings' $train eval "$tmp/one" --task "$tmp/list.json"
 check "a model of one text" $train --layers 1 --heads 2 --channels 32 --seq-len 64 --batch-size 2 --steps 1 \
     --total-batch-size 128 --data tests/golden/lines.txt --tokenizer bpe:300 --sample-every 0 --out-dir "$tmp/text"
 echo '{"ctx": "", "endings": ["e", "t"], "label": 0}' >"$tmp/bare.jsonl"

@@ -207,6 +207,9 @@ TEST(jinja_refusals) {
     refused("such a filter selectattr", "{{ messages | selectattr('role', 'equalto', 'user') }}");
     refused("the filter capitalize", "{{ 'a' | capitalize }}");
     refused("the method get of a dict", "{{ messages[0].get('role') }}");
+    refused("without a call the method items of a dict", "{% if messages[0].items %}a{% endif %}");
+    refused("without a call the method strip of a text", "{{ messages[0]['role'].strip }}");
+    refused("without a call the method count of a list", "{{ messages['count'] }}");
     refused("the variable range", "{% for i in range(3) %}{% endfor %}");
     refused("the test eq of something", "{{ 1 is eq 1 }}");
     refused("== where }} belongs", "{{ 1 == 1 == 1 }}");
@@ -279,6 +282,11 @@ TEST(templates) {
     std::string two = kTurns;
     two.replace(two.find("<|im_end|>"), 10, "<|im_end|><|endoftext|>");
     EXPECT(by_template(two, kHi, R"({"eos_token":"<|endoftext|>"})").ends_with("| 89 111 258 256 | 10 "), "two ends");
+    // An empty answer is its end, unless nothing tells where it begins.
+    const std::string empty = R"({"instruction":"Hi","output":""})", alone = kTurns.substr(0, kTurns.find("{% if add"));
+    EXPECT(by_template(kTurns, empty).ends_with("10 | 258 | 10 "), "%s", by_template(kTurns, empty).c_str());
+    EXPECT(by_template(alone, kHi).ends_with(" 89 111 258 | 10 "), "%s", by_template(alone, kHi).c_str());
+    expect_error(kExitBadContent, "got an empty turn of the assistant", [&] { by_template(alone, empty); });
     const auto refused = [&](const std::string& part, const std::string& jinja) {
         expect_error(kExitBadContent, part, [&] { by_template(jinja, kHi); });
     };
