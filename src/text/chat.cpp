@@ -179,12 +179,12 @@ std::vector<bool> find_answers(const Conversation& conversation, const std::vect
         for (size_t i = end; i < next; i++)
             if (text[i] & kAnswer) end = i + 1;
         const size_t turn = answers[k].turn;
-        if (end == answers[k].begin && chat.form->render(turns, turn, true) == chat.form->render(turns, turn, false))
-            die_content(chat.form->what, "an empty turn of the assistant, of which the template without "
-                        "add_generation_prompt does not say where it begins", "text in the turn");
         auto close = std::ranges::find_if(controls, [&](const Control& c) { return c.at >= end; });
         if (close == controls.end() || close->at >= next)
             fault("one that ends a turn of the assistant with no control token of the tokenizer");
+        if (end == answers[k].begin && chat.form->render(turns, turn, true) == chat.form->render(turns, turn, false))
+            die_content(chat.form->what, "an empty turn of the assistant, of which the template without "
+                        "add_generation_prompt does not say where it begins", "text in the turn");
         auto last = close;                              // of the control tokens that follow without text between them
         const auto ends_it = [&] { return begins_with(text.substr(last->at), chat.end) && !chat.end.empty(); };
         while (!ends_it() && last + 1 != controls.end() && last[1].at == last->at + last->size) last++;
