@@ -1,0 +1,57 @@
+// 2_accumulate.cpp -- step 2: a rank's part is computed in micro-batches, and only their sum is sent.
+//
+//     g++ -std=c++20 -O2 learn/ddp/2_accumulate.cpp -o 2_accumulate && ./2_accumulate 1 && ./2_accumulate 4
+//     diff learn/ddp/1_mean.cpp learn/ddp/2_accumulate.cpp
+//
+// A GPU has room for the activations of so many samples and no more, so that a large batch is computed piece by piece.
+// backward adds each piece's gradient to the same buffer. An all-reduce after each piece would give the same sum, and
+// send as many times more: PyTorch's no_sync() leaves it out, and here there is one all-reduce a step.
+//
+// The gradient is divided once, by the samples of the whole step. Means of means would be wrong as soon as two ranks or
+// two micro-batches have different numbers of samples, or of tokens that count.
+#include "mlp.h"
+
+constexpr size_t kMicro = 8;                            // samples of a micro-batch
+
+struct Shared {
+    size_t ranks;
+    float* grads = shared<float>(ranks * kWeights);     // (ranks, kWeights)
+    double* losses = shared<double>(ranks);
+    Meeting meeting = {ranks};
+};
+
+// Makes g (kWeights) the sum of all ranks' g. Returns how many floats this rank has read from others.
+static size_t all_reduce(const Shared& s, size_t rank, float* g) {
+    std::copy(g, g + kWeights, s.grads + rank * kWeights);
+    s.meeting.wait();                                   // all gradients are there
+    std::fill(g, g + kWeights, 0.0f);
+    for (size_t r = 0; r < s.ranks; r++)
+        for (size_t i = 0; i < kWeights; i++) g[i] += s.grads[r * kWeights + i];
+    s.meeting.wait();                                   // all have read them: they may be overwritten
+    return (s.ranks - 1) * kWeights;
+}
+
+static void train(const Shared& s, size_t rank) {
+    Floats w = random_weights(0), v(kWeights), g(kWeights);
+    const size_t own = kBatch / s.ranks;                // samples of this rank
+    size_t floats = 0;
+    for (size_t step = 0; step < kSteps; step++) {
+        std::fill(g.begin(), g.end(), 0.0f);
+        s.losses[rank] = 0;
+        for (size_t at = 0; at < own; at += kMicro)     // "+=" into g, and no communication
+            s.losses[rank] += backward(g.data(), w.data(), step * kBatch + rank * own + at, kMicro, [](size_t) {});
+        floats += all_reduce(s, rank, g.data());
+        for (size_t i = 0; i < kWeights; i++) {         // SGD with momentum, on every rank alike
+            v[i] = kMomentum * v[i] + g[i] / float(kBatch);
+            w[i] -= kRate * v[i];
+        }
+    }
+    double loss = 0;
+    for (size_t r = 0; r < s.ranks; r++) loss += s.losses[r];
+    if (rank == 0) report(s.ranks, loss / kBatch, w.data(), floats, v.size());
+}
+
+int main(int argc, char** argv) {
+    const Shared s = {ranks_of(argc, argv)};
+    return run(s.ranks, [&](size_t rank) { train(s, rank); });
+}
