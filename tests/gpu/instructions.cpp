@@ -104,14 +104,14 @@ template <Space SPACE> void store(Warp& w, const Ins& i, int lane) {
     }
     std::memcpy(place<SPACE, kWrites>(w, address_of(w, i, lane), all, lane, value), value, size_t(all));
 }
-template <Space SPACE> void atomic_add(Warp& w, const Ins& i, int lane) {
+template <Space SPACE, class X> void atomic_add(Warp& w, const Ins& i, int lane) {
     char* const at = place<SPACE, kAtomically>(w, address_of(w, i, lane), 4, lane);
     if (SPACE == kGlobal) w.block->races->meet(w, lane, uint64_t(at));
-    uint32_t before;
+    X before;
     std::memcpy(&before, at, 4);
-    const uint32_t sum = before + w.reg<uint32_t>(i.a[2])[lane];
+    const X sum = before + w.reg<X>(i.a[2])[lane];
     std::memcpy(at, &sum, 4);
-    if (i.a[1] >= 0) w.reg<uint32_t>(i.a[1])[lane] = before;
+    if (i.a[1] >= 0) w.reg<X>(i.a[1])[lane] = before;
 }
 // mov.b64 {a, b}, c and mov.b64 c, {a, b}; b32, too.
 void unpack(Warp& w, const Ins& i, int lane) {
@@ -605,8 +605,9 @@ const Special* find_special(const std::string& name) {
         {"st.shared", {by_lane<store<kShared>>}},
         {"pack", {by_lane<pack>}},
         {"unpack", {by_lane<unpack>}},
-        {"atom.global.add.u32", {by_lane<atomic_add<kGlobal>>, "d1, [], r2"}},
-        {"atom.shared.add.u32", {by_lane<atomic_add<kShared>>, "d1, [], r2"}},
+        {"atom.global.add.u32", {by_lane<atomic_add<kGlobal, uint32_t>>, "d1, [], r2"}},
+        {"atom.global.add.f32", {by_lane<atomic_add<kGlobal, float>>, "d1, [], r2"}},
+        {"atom.shared.add.u32", {by_lane<atomic_add<kShared, uint32_t>>, "d1, [], r2"}},
         {"shfl.sync.bfly.b32", {shuffle<kBfly>, "d0, q5?, r1, r2, r3, r4"}},
         {"shfl.sync.down.b32", {shuffle<kDown>, "d0, q5?, r1, r2, r3, r4"}},
         {"shfl.sync.idx.b32", {shuffle<kIdx>, "d0, q5?, r1, r2, r3, r4"}},

@@ -1,0 +1,149 @@
+// ladder.h -- what all ladders share: memory, the comparison with plain loops, and what is said of each rung.
+//
+//     nvcc -std=c++20 -O3 -arch=native learn/cuda/layernorm.cu -o layernorm && ./layernorm
+//
+// A ladder is one operation, written again and again. Each rung is a kernel with one idea more than the rung before. On
+// a GPU a rung's time is printed. On the software GPU of this repository's tests (tests/scripts/test_ladders.sh, no GPU
+// needed) it is counted what the rung has executed, because time says which rung is fast, and counters say why:
+//
+//     bytes      what crosses between the multiprocessors and the L2 cache, in sectors of 32 bytes, as a multiple of
+//                the bytes that the operation has to move at least. 8 means that of each sector an eighth is used, or
+//                that everything is read 8 times.
+//     issued     instructions that warps execute, for each element of the result
+//     shared     turns at shared memory, as a multiple of the fewest possible: more than 1 are bank conflicts
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <sstream>
+#include <string>
+#include <vector>
+#include <unistd.h>
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+using bf16 = __nv_bfloat16;
+#ifndef SMALL                                           // -DSMALL=1: sizes for the software GPU
+#define SMALL 0
+#endif
+
+// The software GPU has this function, which begins another section of its counters. A real one does not.
+extern "C" __attribute__((weak)) void soft_gpu_section(const char* name, uint64_t blocks, double bytes, double flops,
+                                                       double elements);
+
+inline void check(cudaError_t error) {
+    if (error == cudaSuccess) return;
+    fprintf(stderr, "CUDA: %s\n", cudaGetErrorString(error));
+    exit(1);
+}
+
+// An array in the GPU's memory. It converts to its pointer.
+template <class X> struct Array {
+    X* at = nullptr;
+    size_t n;
+    explicit Array(size_t n) : n(n) {
+        check(cudaMalloc(reinterpret_cast<void**>(&at), n * sizeof(X)));
+        fill(0xff);                                     // NaN, so that what a kernel forgets to write is seen
+    }
+    Array(const std::vector<X>& from) : Array(from.size()) {
+        check(cudaMemcpy(at, from.data(), n * sizeof(X), cudaMemcpyHostToDevice));
+    }
+    Array(const Array&) = delete;
+    ~Array() { cudaFree(at); }
+    operator X*() const { return at; }
+    void fill(int byte) { check(cudaMemsetAsync(at, byte, n * sizeof(X), nullptr)); }
+    std::vector<X> values() const {
+        std::vector<X> to(n);
+        check(cudaMemcpy(to.data(), at, n * sizeof(X), cudaMemcpyDeviceToHost));
+        return to;
+    }
+};
+
+// Returns n numbers in -1 .. 1, always the same.
+template <class X = float> std::vector<X> numbers(size_t n, uint32_t seed) {
+    std::vector<X> x(n);
+    for (X& value : x) {
+        seed = seed * 1664525 + 1013904223;
+        value = X(float(int32_t(seed)) / 2147483648.0f);
+    }
+    return x;
+}
+
+struct Ladder {
+    double bytes, flops, elements;                      // what the operation has to move, to multiply and to make
+    std::string file = {};                              // of the software GPU's counters
+    int rung = 0, wrong = 0;
+
+    Ladder(const char* name, double bytes, double flops, double elements)
+        : bytes(bytes), flops(flops), elements(elements) {
+        printf("%s: moves %.3g MB, %.3g GFLOP\n", name, bytes / 1e6, flops / 1e9);
+        if (!soft_gpu_section) return;
+        file = "/tmp/ladder." + std::to_string(getpid());
+        setenv("SOFT_GPU_COUNT", file.c_str(), 1);
+    }
+
+    // Runs a rung and compares what it leaves in `out` with `want`. tolerance: of the largest number of `want`.
+    template <class X> void climb(const char* name, const Array<X>& out, const std::vector<float>& want,
+                                  double tolerance, const std::function<void()>& run) {
+        if (soft_gpu_section) soft_gpu_section(name, UINT64_MAX, bytes, flops, elements);
+        run();
+        check(cudaGetLastError());
+        check(cudaDeviceSynchronize());
+        double worst = 0, largest = 0;
+        const std::vector<X> got = out.values();
+        for (size_t i = 0; i < want.size(); i++) {
+            const double error = std::fabs(double(float(got[i])) - double(want[i]));
+            worst = error <= worst ? worst : error;     // a NaN stays
+            largest = std::max(largest, std::fabs(double(want[i])));
+        }
+        const bool right = worst <= tolerance * largest;
+        wrong += !right;
+        printf("  %d %-34s %s (%.0e)  %s\n", ++rung, name, right ? "right" : "WRONG", worst / largest,
+               soft_gpu_section ? counters().c_str() : time_of(run).c_str());
+        fflush(stdout);
+    }
+    // Returns a rung's time, the median of 20, and the rates that follow from it.
+    std::string time_of(const std::function<void()>& run) const {
+        std::vector<float> all(20);
+        cudaEvent_t begin, end;
+        for (cudaEvent_t* event : {&begin, &end}) check(cudaEventCreateWithFlags(event, 0));
+        for (float& milliseconds : all) {
+            check(cudaEventRecord(begin, nullptr));
+            run();
+            check(cudaEventRecord(end, nullptr));
+            check(cudaEventSynchronize(end));
+            check(cudaEventElapsedTime(&milliseconds, begin, end));
+        }
+        std::sort(all.begin(), all.end());
+        char text[100];
+        const double rate = 1e-6 / all[10];
+        snprintf(text, sizeof text, "%9.4f ms  %7.0f GB/s  %9.0f GFLOP/s", all[10], bytes * rate, flops * rate);
+        return text;
+    }
+    // Returns what the software GPU has counted for all kernels of a rung.
+    std::string counters() const {
+        soft_gpu_section("", UINT64_MAX, 0, 0, 0);
+        double sectors = 0, issued = 0, wavefronts = 0, ideal = 0;
+        std::ifstream in(file);
+        std::vector<std::string> columns;
+        for (std::string line; std::getline(in, line);) {
+            std::vector<std::string> fields;
+            std::stringstream text(line);
+            for (std::string field; std::getline(text, field, '\t');) fields.push_back(field);
+            if (fields[0] == "columns") columns = fields;
+            for (size_t i = 0; i < fields.size() && fields[0] == "kernel"; i++)
+                for (const auto& [name, sum] : {std::pair("sectors", &sectors), {"box_sectors", &sectors},
+                                                {"issued", &issued}, {"wavefronts", &wavefronts}, {"ideal", &ideal}})
+                    if (columns[i] == name) *sum += atof(fields[i].c_str());
+        }
+        remove(file.c_str());
+        char text[100];
+        snprintf(text, sizeof text, "bytes %5.2f x  issued %7.3f an element  shared %.2f x", sectors * 32 / bytes,
+                 issued / elements, ideal > 0 ? wavefronts / ideal : 0);
+        return text;
+    }
+    int result() const { return wrong > 0; }
+};

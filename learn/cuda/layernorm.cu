@@ -1,0 +1,118 @@
+// layernorm.cu -- the ladder of LayerNorm behind a residual: sum = a + b, y = (sum - mean) / deviation * weight + bias.
+//
+// An operation like this is bound by memory: a multiprocessor can do 100 operations in the time in which one number
+// arrives. So each rung asks the same question: how many bytes travel, and how wide is each request?
+#include "ladder.h"
+
+constexpr int N = SMALL ? 512 : 16384, C = 768;         // rows, and channels of each
+constexpr float kEps = 1e-5f;
+
+// a + b: one thread an element. Neighbouring threads read neighbouring numbers, which is as good as it gets: the 32
+// requests of a warp become one of 128 bytes, 4 sectors.
+__global__ void add(float* sum, const float* a, const float* b) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < N * C) sum[i] = a[i] + b[i];
+}
+
+// Rung 1: a thread for each row, as one would write it for a CPU. In each turn of the loop the 32 threads of a warp
+// read numbers that lie 768 apart, so that each of them needs a sector of its own: 32 bytes for 4. And there are as
+// many threads as rows, of which a GPU wants 200,000.
+__global__ void a_thread_a_row(float* y, const float* x, const float* weight, const float* bias) {
+    const int row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= N) return;
+    x += row * C, y += row * C;
+    float mean = 0, variance = 0;
+    for (int c = 0; c < C; c++) mean += x[c];
+    mean /= C;
+    for (int c = 0; c < C; c++) variance += (x[c] - mean) * (x[c] - mean);
+    const float scale = rsqrtf(variance / C + kEps);
+    for (int c = 0; c < C; c++) y[c] = (x[c] - mean) * scale * weight[c] + bias[c];
+}
+
+// Returns the sum of x over the 32 threads of a warp, to all of them. A shuffle reads a register of another thread of
+// the warp. After five exchanges, with the threads 16, 8, 4, 2 and 1 away, each has everything.
+__device__ float warp_sum(float x) {
+    for (int distance = 16; distance > 0; distance /= 2) x += __shfl_xor_sync(~0u, x, distance);
+    return x;
+}
+
+// Rung 2: a warp for each row. Its threads read 32 neighbours at a time, every sector is used whole, and there are 32
+// times more threads. The sums of a row are now made of 32 parts, so the last bits differ from rung 1's.
+__global__ void a_warp_a_row(float* y, const float* x, const float* weight, const float* bias) {
+    const int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
+    if (row >= N) return;
+    x += row * C, y += row * C;
+    float mean = 0, variance = 0;
+    for (int c = lane; c < C; c += 32) mean += x[c];
+    mean = warp_sum(mean) / C;
+    for (int c = lane; c < C; c += 32) variance += (x[c] - mean) * (x[c] - mean);
+    const float scale = rsqrtf(warp_sum(variance) / C + kEps);
+    for (int c = lane; c < C; c += 32) y[c] = (x[c] - mean) * scale * weight[c] + bias[c];
+}
+
+// Rung 3: two ideas. The row stays in registers, so that it is read once and not three times; what is in registers can
+// also take in the addition before it, which then needs no kernel and no second journey through memory. And a thread
+// asks for 16 bytes at a time, float4: a quarter of the instructions, and more bytes under way. The bytes are still 1.5
+// times the least, because weight and bias come again for each row; they come from the L2 cache.
+__global__ void fused(float* sum, float* y, const float* a, const float* b, const float* weight, const float* bias) {
+    constexpr int kParts = C / 128;                     // of 32 threads x 4 floats
+    const int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
+    if (row >= N) return;
+    const auto part = [&](auto* array, int k) { return reinterpret_cast<float4*>(array) + k * 32 + lane; };
+    const auto four = [&](const float* array, int k) { return reinterpret_cast<const float4*>(array)[k * 32 + lane]; };
+    float4 x[kParts];                                   // loops over it are unrolled: registers cannot be indexed
+    float mean = 0, variance = 0;
+    #pragma unroll
+    for (int k = 0; k < kParts; k++) {
+        const float4 p = four(a + row * C, k), q = four(b + row * C, k);
+        x[k] = {p.x + q.x, p.y + q.y, p.z + q.z, p.w + q.w};
+        *part(sum + row * C, k) = x[k];
+        mean += x[k].x + x[k].y + x[k].z + x[k].w;
+    }
+    mean = warp_sum(mean) / C;
+    #pragma unroll
+    for (int k = 0; k < kParts; k++)
+        for (const float v : {x[k].x, x[k].y, x[k].z, x[k].w}) variance += (v - mean) * (v - mean);
+    const float scale = rsqrtf(warp_sum(variance) / C + kEps);
+    #pragma unroll
+    for (int k = 0; k < kParts; k++) {
+        const float4 w = four(weight, k), o = four(bias, k);
+        *part(y + row * C, k) = {(x[k].x - mean) * scale * w.x + o.x, (x[k].y - mean) * scale * w.y + o.y,
+                                 (x[k].z - mean) * scale * w.z + o.z, (x[k].w - mean) * scale * w.w + o.w};
+    }
+}
+
+// The same in plain loops.
+static std::vector<float> plain(const std::vector<float>& a, const std::vector<float>& b, const std::vector<float>& w,
+                                const std::vector<float>& bias) {
+    std::vector<float> y(a.size());
+    for (int row = 0; row < N; row++) {
+        double mean = 0, variance = 0;
+        const auto x = [&](int c) { return double(a[row * C + c] + b[row * C + c]); };
+        for (int c = 0; c < C; c++) mean += x(c) / C;
+        for (int c = 0; c < C; c++) variance += (x(c) - mean) * (x(c) - mean) / C;
+        for (int c = 0; c < C; c++)
+            y[row * C + c] = float((x(c) - mean) / sqrt(variance + double(kEps)) * double(w[c]) + double(bias[c]));
+    }
+    return y;
+}
+
+int main() {
+    const auto a = numbers(N * C, 1), b = numbers(N * C, 2), weight = numbers(C, 3), bias = numbers(C, 4);
+    const Array<float> A = a, B = b, W = weight, O = bias;
+    Array<float> sum(N * C), y(N * C);
+    const std::vector<float> want = plain(a, b, weight, bias);
+    Ladder ladder("layernorm", 4.0 * N * C * sizeof(float), 8.0 * N * C, N * C);        // a, b in; sum, y out
+    ladder.climb("a thread a row", y, want, 1e-5, [&] {
+        add<<<N * C / 256, 256>>>(sum, A, B);
+        a_thread_a_row<<<N / 32, 32>>>(y, sum, W, O);
+    });
+    y.fill(0xff);
+    ladder.climb("a warp a row", y, want, 1e-5, [&] {
+        add<<<N * C / 256, 256>>>(sum, A, B);
+        a_warp_a_row<<<N / 4, 128>>>(y, sum, W, O);
+    });
+    y.fill(0xff);
+    ladder.climb("in registers, fused, 16 bytes", y, want, 1e-5, [&] { fused<<<N / 4, 128>>>(sum, y, A, B, W, O); });
+    return ladder.result();
+}

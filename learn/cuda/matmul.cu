@@ -1,0 +1,280 @@
+// matmul.cu -- the ladder of a matrix product: out (M,N) = a (M,K) times the transpose of b (N,K), as a linear layer
+// has it: a are activations, b is the weight.
+//
+// Each number of a is needed N times and each of b M times. The ladder is about where it is fetched from each time:
+// the L2 cache, the shared memory of a multiprocessor, or a register, each ten times nearer than the one before. From
+// rung 4 on the numbers are bf16 and tensor cores multiply.
+#include <cuda.h>
+#include <dlfcn.h>
+#include "ladder.h"
+
+constexpr int M = SMALL ? 256 : 2048, N = M, K = SMALL ? 256 : 1024;
+
+// Rung 1: a thread for each result. For one multiplication it fetches two numbers. The threads of a warp have the same
+// row of a and 32 rows of b: of b they touch 32 sectors each time, and use 4 bytes of each.
+__global__ void naive(float* out, const float* a, const float* b) {
+    const int m = blockIdx.y * blockDim.y + threadIdx.y, n = blockIdx.x * blockDim.x + threadIdx.x;
+    float sum = 0;
+    for (int k = 0; k < K; k++) sum += a[m * K + k] * b[n * K + k];
+    out[m * N + n] = sum;
+}
+
+// Rung 2: a block of 32 x 32 threads fetches 32 x 32 numbers of a and of b together, whole sectors, into shared memory,
+// where each is used 32 times. The rows there are 33 long: thread x reads row x, and with 32 all of a column would lie
+// in one bank, so that a warp's 32 requests would take 32 turns.
+__global__ void shared_tiles(float* out, const float* a, const float* b) {
+    __shared__ float as[32][33], bs[32][33];
+    const int x = threadIdx.x, y = threadIdx.y, m = blockIdx.y * 32 + y, n = blockIdx.x * 32 + x;
+    float sum = 0;
+    for (int k = 0; k < K; k += 32) {
+        as[y][x] = a[m * K + k + x];
+        bs[y][x] = b[(blockIdx.x * 32 + y) * K + k + x];
+        __syncthreads();                                // all have written
+        for (int i = 0; i < 32; i++) sum += as[y][i] * bs[x][i];
+        __syncthreads();                                // all have read
+    }
+    out[m * N + n] = sum;
+}
+
+// Rung 3: a thread has 4 x 4 results in registers. For 16 multiplications it reads 4 + 4 numbers from shared memory,
+// where rung 2 reads 32. They lie there transposed, [k][m] and [k][n], so that 4 are one request of 16 bytes.
+__global__ void register_tiles(float* out, const float* a, const float* b) {
+    __shared__ float4 as[16][16 + 1], bs[16][16 + 1];   // 16 of k times 64 of m and of n
+    const int x = threadIdx.x % 16, y = threadIdx.x / 16, m0 = blockIdx.y * 64, n0 = blockIdx.x * 64;
+    float sum[4][4] = {};
+    for (int k = 0; k < K; k += 16) {
+        for (int i = threadIdx.x; i < 64 * 16; i += 256) {
+            reinterpret_cast<float*>(as[i % 16])[i / 16] = a[(m0 + i / 16) * K + k + i % 16];
+            reinterpret_cast<float*>(bs[i % 16])[i / 16] = b[(n0 + i / 16) * K + k + i % 16];
+        }
+        __syncthreads();
+        #pragma unroll
+        for (int i = 0; i < 16; i++) {
+            const float4 p = as[i][y], q = bs[i][x];
+            const float pm[4] = {p.x, p.y, p.z, p.w}, qn[4] = {q.x, q.y, q.z, q.w};
+            #pragma unroll
+            for (int j = 0; j < 16; j++) sum[j / 4][j % 4] += pm[j / 4] * qn[j % 4];
+        }
+        __syncthreads();
+    }
+    for (int i = 0; i < 4; i++)
+        reinterpret_cast<float4*>(out + (m0 + y * 4 + i) * N + n0)[x] = {sum[i][0], sum[i][1], sum[i][2], sum[i][3]};
+}
+
+// ---- tensor cores: mma.sync, sm_80 and later
+
+__device__ unsigned address(const void* shared) { return unsigned(__cvta_generic_to_shared(shared)); }
+// Reads four matrices of 8 x 8 bf16 from shared memory: threads 8i to 8i + 7 give the rows of matrix i. Of each, thread
+// t gets the two numbers of row t / 4 at column t % 4 * 2, packed into one register.
+__device__ void ldmatrix(unsigned (&r)[4], const void* row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address(row)) : "memory");
+}
+// d (16,8) += a (16,16) times the transpose of b (8,16), by a whole warp: each thread holds a part of the matrices.
+// Thread t has the results of row t / 4 and of row t / 4 + 8, at columns t % 4 * 2 and the next.
+__device__ void mma(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+                 "{%0,%1,%2,%3};" : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+constexpr int kTile = 64, kStep = 32, kRow = kStep + 8; // a block's tile; k of a step; with padding, as in rung 2
+using Tile = bf16[kTile][kRow];
+
+// Multiplies a step's tiles: the warp's 32 x 32 results are 2 x 4 of the tensor core's.
+__device__ void multiply(float (&sum)[2][4][4], const Tile& as, const Tile& bs, int m, int n) {
+    const int lane = threadIdx.x % 32;
+    for (int k = 0; k < kStep; k += 16) {
+        unsigned a[2][4], b[2][4];
+        for (int i = 0; i < 2; i++) {
+            ldmatrix(a[i], &as[m + i * 16 + lane % 16][k + lane / 16 * 8]);
+            ldmatrix(b[i], &bs[n + i * 16 + lane % 8 + lane / 16 * 8][k + lane / 8 % 2 * 8]);
+        }
+        for (int i = 0; i < 2; i++)
+            for (int j = 0; j < 4; j++) mma(sum[i][j], a[i], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
+    }
+}
+__device__ void store(float* out, const float (&sum)[2][4][4], int m, int n) {
+    const int lane = threadIdx.x % 32, row = m + lane / 4, column = n + lane % 4 * 2;
+    for (int i = 0; i < 2; i++)
+        for (int j = 0; j < 4; j++)
+            for (int half = 0; half < 2; half++)
+                *reinterpret_cast<float2*>(out + (row + i * 16 + half * 8) * N + column + j * 8) =
+                    {sum[i][j][half * 2], sum[i][j][half * 2 + 1]};
+}
+
+// Rung 4: an instruction of a warp multiplies 16 x 8 x 16 numbers: 64 for each thread, where rung 3 has one. Four warps
+// have a quarter of the tile each. The rows of a tile are padded for ldmatrix, which meets no bank twice; what writes
+// the tile meets some.
+__global__ void tensor_cores(float* out, const bf16* a, const bf16* b) {
+    __shared__ Tile as, bs;
+    const int warp = threadIdx.x / 32, m = warp / 2 * 32, n = warp % 2 * 32;
+    const int m0 = blockIdx.y * kTile, n0 = blockIdx.x * kTile;
+    float sum[2][4][4] = {};
+    for (int k = 0; k < K; k += kStep) {
+        for (int i = threadIdx.x; i < kTile * kStep / 8; i += 128) {            // 8 numbers are 16 bytes
+            const int row = i / 4, column = i % 4 * 8, from = row * K + k + column;
+            *reinterpret_cast<uint4*>(&as[row][column]) = *reinterpret_cast<const uint4*>(a + m0 * K + from);
+            *reinterpret_cast<uint4*>(&bs[row][column]) = *reinterpret_cast<const uint4*>(b + n0 * K + from);
+        }
+        __syncthreads();
+        multiply(sum, as, bs, m, n);
+        __syncthreads();
+    }
+    store(out, sum, m0 + m, n0 + n);
+}
+
+// Rung 5: in rung 4 the tensor cores wait while the next tiles come. cp.async copies to shared memory beside the
+// program, without registers between; so three steps have tiles of their own, and two are under way while one is
+// multiplied. A group is what was started up to a commit; wait_group 1 waits for all groups but the newest. More
+// instructions are issued than in rung 4, for addresses. They cost less than the waits did.
+__device__ void copy16(void* to, const void* from) {
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, 16;" :: "r"(address(to)), "l"(from) : "memory");
+}
+__global__ void asynchronous_copies(float* out, const bf16* a, const bf16* b) {
+    __shared__ Tile as[3], bs[3];
+    const int warp = threadIdx.x / 32, m = warp / 2 * 32, n = warp % 2 * 32;
+    const int m0 = blockIdx.y * kTile, n0 = blockIdx.x * kTile;
+    const auto start = [&](int step) {
+        for (int i = threadIdx.x; i < kTile * kStep / 8 && step < K / kStep; i += 128) {
+            const int row = i / 4, column = i % 4 * 8, from = row * K + step * kStep + column;
+            copy16(&as[step % 3][row][column], a + m0 * K + from);
+            copy16(&bs[step % 3][row][column], b + n0 * K + from);
+        }
+        asm volatile("cp.async.commit_group;" ::: "memory");
+    };
+    float sum[2][4][4] = {};
+    start(0);
+    start(1);
+    for (int step = 0; step < K / kStep; step++) {
+        asm volatile("cp.async.wait_group 1;" ::: "memory");    // this step's tiles are there, for this thread
+        __syncthreads();                                        // for all; and all have multiplied the step before
+        start(step + 2);                                        // into the tiles of the step before
+        multiply(sum, as[step % 3], bs[step % 3], m, n);
+    }
+    store(out, sum, m0 + m, n0 + n);
+}
+
+// ---- tensor cores of Hopper: wgmma and TMA, sm_90a alone
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define HOPPER(...) asm volatile(__VA_ARGS__)
+#else
+#define HOPPER(...)
+#endif
+// What a tile of 64 rows of 64 bf16 is to wgmma: its address, the distance of 8 rows, and the swizzle in which TMA has
+// left it: piece p of 16 bytes of row r lies at place p xor r % 8, so that a column of pieces is spread over all banks.
+__device__ uint64_t descriptor(const void* tile) {
+    return (address(tile) & 0x3ffff) >> 4 | uint64_t(1024 >> 4) << 32 | uint64_t(1) << 62;
+}
+// TMA copies a tile by one instruction of one thread. The barrier counts the bytes that have come.
+__device__ void copy_tile(void* to, const CUtensorMap* map, uint64_t* bar, int x, int y) {
+    HOPPER("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];"
+           :: "r"(address(to)), "l"(map), "r"(address(bar)), "r"(x), "r"(y) : "memory");
+}
+__device__ void wait_for(uint64_t* bar, int phase) {
+    HOPPER("{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+           "@!done bra again;\n}" :: "r"(address(bar)), "r"(phase) : "memory");
+}
+#define FOUR(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define SUMS FOUR(0), FOUR(4), FOUR(8), FOUR(12), FOUR(16), FOUR(20), FOUR(24), FOUR(28)
+// d (64,64) += a (64,16) times the transpose of b (64,16), by four warps, from shared memory, beside the program.
+__device__ void wgmma(float (&d)[32], uint64_t a, uint64_t b) {
+    HOPPER("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,"
+           "%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}, %32, %33, 1, 1, 1, 0, 0;"
+           : SUMS : "l"(a), "l"(b));
+}
+// Before the first product the registers are ready; wait_for_products waits for all. Both name the registers, so that
+// the compiler writes and reads them on the right side.
+__device__ void fence(float (&d)[32]) { HOPPER("wgmma.fence.sync.aligned;" : SUMS :: "memory"); }
+__device__ void wait_for_products(float (&d)[32]) { HOPPER("wgmma.wait_group.sync.aligned 0;" : SUMS :: "memory"); }
+
+// Rung 6: mma.sync still reads its operands from shared memory into registers, each warp for itself, and 128 threads
+// compute addresses for the copies. wgmma reads shared memory itself, once for four warps, and one thread starts the
+// copies. What is left for the program are the waits.
+__global__ void wgmma_and_tma(float* out, const __grid_constant__ CUtensorMap a,
+                              const __grid_constant__ CUtensorMap b) {
+    constexpr int kSlots = 4, kBytes = 64 * 64 * sizeof(bf16), kSteps = K / 64;
+    extern __shared__ __align__(1024) unsigned char tiles[];    // (kSlots, a and b, kBytes)
+    __shared__ uint64_t full[kSlots];
+    const int m0 = blockIdx.y * 64, n0 = blockIdx.x * 64, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const auto start = [&](int step) {
+        if (threadIdx.x > 0 || step >= kSteps) return;
+        uint64_t* const bar = &full[step % kSlots];
+        unsigned char* const to = tiles + step % kSlots * 2 * kBytes;
+        HOPPER("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+               :: "r"(address(bar)), "r"(2 * kBytes) : "memory");
+        copy_tile(to, &a, bar, step * 64, m0);
+        copy_tile(to + kBytes, &b, bar, step * 64, n0);
+    };
+    if (threadIdx.x == 0) {
+        for (uint64_t& bar : full) HOPPER("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(address(&bar)) : "memory");
+        HOPPER("fence.mbarrier_init.release.cluster;" ::: "memory");    // TMA sees the barriers
+    }
+    __syncthreads();
+    for (int step = 0; step + 1 < kSlots; step++) start(step);
+    float sum[32] = {};
+    for (int step = 0; step < kSteps; step++) {
+        const unsigned char* const tile = tiles + step % kSlots * 2 * kBytes;
+        wait_for(&full[step % kSlots], step / kSlots % 2);
+        fence(sum);
+        #pragma unroll
+        for (int k = 0; k < 64 * 2; k += 16 * 2) wgmma(sum, descriptor(tile + k), descriptor(tile + kBytes + k));
+        HOPPER("wgmma.commit_group.sync.aligned;" ::: "memory");
+        start(step + kSlots - 1);                               // into the tiles of the step before
+        wait_for_products(sum);
+        __syncthreads();                                        // all four warps are done with this step's tiles
+    }
+    for (int j = 0; j < 8; j++)                                 // as mma: thread t has rows t / 4 and t / 4 + 8
+        for (int half = 0; half < 2; half++)
+            *reinterpret_cast<float2*>(out + (m0 + warp * 16 + lane / 4 + half * 8) * N + n0 + j * 8 + lane % 4 * 2) =
+                {sum[j * 4 + half * 2], sum[j * 4 + half * 2 + 1]};
+}
+// Returns TMA's description of a matrix (rows, K): boxes of 64 x 64, swizzled. The driver makes it.
+static CUtensorMap map_of(const bf16* matrix, uint64_t rows) {
+    CUtensorMap map;
+    const auto encode = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(
+        dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuTensorMapEncodeTiled"));
+    const cuuint64_t size[] = {K, rows}, stride[] = {K * sizeof(bf16)};
+    const cuuint32_t box[] = {64, 64}, step[] = {1, 1};
+    encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<bf16*>(matrix), size, stride, box, step,
+           CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+           CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    return map;
+}
+
+int main() {
+    const auto a = numbers<bf16>(M * K, 1), b = numbers<bf16>(N * K, 2);
+    const std::vector<float> a32(a.begin(), a.end()), b32(b.begin(), b.end());
+    std::vector<float> want(M * N);
+    for (int m = 0; m < M; m++)
+        for (int n = 0; n < N; n++) {
+            double sum = 0;
+            for (int k = 0; k < K; k++) sum += double(a32[m * K + k]) * double(b32[n * K + k]);
+            want[m * N + n] = float(sum);
+        }
+    const Array<bf16> A = a, B = b;
+    const Array<float> A32 = a32, B32 = b32;
+    Array<float> out(M * N);
+    cudaDeviceProp device;
+    check(cudaGetDeviceProperties(&device, 0));
+    const auto climb = [&](Ladder& ladder, const char* name, const std::function<void()>& run) {
+        out.fill(0xff);
+        ladder.climb(name, out, want, 1e-5, run);
+    };
+    Ladder fp32("matmul, fp32", (M * K + N * K + M * N) * 4.0, 2.0 * M * N * K, M * N);
+    climb(fp32, "naive", [&] { naive<<<dim3(N / 32, M / 8), dim3(32, 8)>>>(out, A32, B32); });
+    climb(fp32, "tiles in shared memory", [&] { shared_tiles<<<dim3(N / 32, M / 32), dim3(32, 32)>>>(out, A32, B32); });
+    climb(fp32, "tiles in registers", [&] { register_tiles<<<dim3(N / 64, M / 64), 256>>>(out, A32, B32); });
+    Ladder bf("matmul, bf16", (M * K + N * K) * 2.0 + M * N * 4.0, 2.0 * M * N * K, M * N);
+    bf.rung = fp32.rung;
+    const dim3 grid(N / kTile, M / kTile);
+    climb(bf, "tensor cores: mma.sync", [&] { tensor_cores<<<grid, 128>>>(out, A, B); });
+    climb(bf, "asynchronous copies", [&] { asynchronous_copies<<<grid, 128>>>(out, A, B); });
+    if (device.major == 9)
+        climb(bf, "wgmma and TMA", [&] {
+            constexpr int kShared = 4 * 2 * 64 * 64 * sizeof(bf16);
+            check(cudaFuncSetAttribute(wgmma_and_tma, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared));
+            wgmma_and_tma<<<grid, 128, kShared>>>(out, map_of(A, M), map_of(B, N));
+        });
+    return fp32.result() + bf.result() > 0;
+}

@@ -1,0 +1,78 @@
+#!/bin/sh
+# test_ladders.sh -- learn/cuda on the software GPU: every rung is right, the counters say of each what its comment
+# says, and planted faults are found. The table is left in build/ladders.txt.
+# slow
+. tests/lib.sh
+nvcc=$(sed -n 's/^nvcc = //p' build/config.ninja 2>/dev/null)
+ccbin=$(sed -n 's/^ccbin = //p' build/config.ninja 2>/dev/null)
+[ -n "$nvcc" ] || skip_all ladders "nvcc is not installed; the CUDA Toolkit has it"
+[ -f build/ptx.a ] || skip_all ladders "build/ptx.a is not there; ninja build/ptx.a build/src.a makes it"
+# compile SOURCE PROGRAM: for the software GPU. Only matmul.cu has something of its own for Hopper.
+compile() {
+    hopper=
+    case $1 in *matmul.cu) hopper='-gencode arch=compute_90a,code=compute_90a' ;; esac
+    "$nvcc" -std=c++20 -O3 -DSMALL=1 ${ccbin:+-ccbin "$ccbin"} -Werror all-warnings --no-compress -lineinfo \
+        -gencode arch=compute_80,code=compute_80 $hopper -I learn/cuda -x cu -c "$1" -o "$2.o" && ${CXX:-g++} "$2.o" build/ptx.a build/src.a -Wl,--wrap=dlopen,--wrap=dlsym -pthread -ldl -o "$2"
+}
+: >build/ladders.txt
+for ladder in layernorm sum adamw matmul attention; do
+    check "$ladder compiles" compile learn/cuda/$ladder.cu "$tmp/$ladder"
+    check "$ladder: all rungs are right" sh -c "'$tmp/$ladder' >'$tmp/$ladder.txt'"
+    cat "$tmp/$ladder.txt" >>build/ladders.txt
+done
+check "matmul without Hopper" env SOFT_GPU_ARCH=80 "$tmp/matmul"
+rungs() { sed -n 's/^  [1-9] //p' build/ladders.txt | wc -l; }
+check "there are 18 rungs" test "$(rungs)" -eq 18
+# of LADDER RUNG WORD: a counter. A rung's name may have the word, too, and stands before it.
+of() {
+    sed -n "s/^  $2 .*right .* $3 *\([0-9.]*\).*/\1/p" "$tmp/$1.txt"
+}
+while read -r ladder word rung low high why; do
+    check "$ladder, rung $rung: $why" awk "BEGIN { x = $(of $ladder "$rung" "$word"); exit !(x >= $low && x <= $high) }"
+done <<'COUNTERS'
+layernorm bytes 1 8 10 of most sectors an eighth is used
+layernorm bytes 2 2.2 2.4 the row is read three times
+layernorm bytes 3 1.5 1.5 the row is read once
+layernorm issued 3 0.2 0.4 a third of the instructions
+sum issued 3 0.05 0.18 most additions are a thread's own
+adamw bytes 1 1.95 2.05 every intermediate goes through memory
+adamw bytes 2 1.1 1.2 one array is read twice
+adamw bytes 3 0.99 1.01 each byte travels once
+matmul bytes 1 500 900 a sector for each number of b
+matmul bytes 2 4 7 each number is used 32 times
+matmul shared 2 1 1.01 no bank conflicts
+matmul bytes 3 2 4 each number is used 64 times
+matmul issued 3 8 16 half of the instructions
+matmul issued 4 0.3 1 tensor cores multiply
+matmul issued 6 0.1 0.4 wgmma reads for itself
+attention bytes 1 400 700 the scores travel
+attention bytes 2 50 80 each position reads all keys
+attention bytes 3 1 2 tiles are read once for 64 positions
+attention issued 3 1 3 tensor cores multiply
+COUNTERS
+# Another order of blocks and warps: rungs 1 and 2 of the sum have other bits then, and rung 3 has the same.
+bits() { sed -n 's/.*in bits //p' "$1" | sed -n "$2p"; }
+SOFT_GPU_SEED=7 "$tmp/sum" >"$tmp/again.txt"
+for rung in 1 2; do
+    check "sum, rung $rung: other bits" test "$(bits "$tmp/sum.txt" $rung)" != "$(bits "$tmp/again.txt" $rung)"
+done
+check "sum, rung 3: the same bits" test "$(bits "$tmp/sum.txt" 3)" = "$(bits "$tmp/again.txt" 3)"
+
+# planted LADDER WHAT SED: the program that sed makes is wrong, or the software GPU stops it.
+planted() {
+    sed "$3" "learn/cuda/$1.cu" >"$tmp/planted.cu"
+    ! cmp -s "learn/cuda/$1.cu" "$tmp/planted.cu" || { fail "$2" "sed changes nothing"; return; }
+    check "$2 compiles" compile "$tmp/planted.cu" "$tmp/planted"
+    check "$2 is found" sh -c "! '$tmp/planted' >'$tmp/planted.txt' 2>&1"
+}
+planted layernorm "a reduction over half a warp" 's/distance = 16; distance > 0/distance = 8; distance > 0/'
+planted matmul "tiles that are overwritten while others read" '/all have read/s/__syncthreads();//'
+planted matmul "a wait for too few copies" 's/wait_group 1/wait_group 2/'
+planted attention "a mask of one key too few" 's/% 2 <= t ?/% 2 < t ?/'
+check "at most 1,400 lines" test "$(cat learn/cuda/* | wc -l)" -le 1400
+check "and 150 in the header" test "$(wc -l <learn/cuda/ladder.h)" -le 150
+# The lines of each kernel, from its head to its closing brace.
+long() { awk '/^__global__/ { n = 0; name = $0 } { n++ } /^}/ { if (name != "" && n > 60) print name, n; name = "" }' \
+    learn/cuda/*.cu; }
+check "no kernel has more than 60 lines" test -z "$(long)"
+summary
