@@ -142,7 +142,8 @@ struct Rendering {
     }
     // Returns the names of Python's methods, which a member without a call would be.
     static const Words& methods_of(int kind) {
-        static const Words kNone, kDict = split("clear copy fromkeys get items keys pop popitem setdefault update values"),
+        static const Words kNone,
+            kDict = split("clear copy fromkeys get items keys pop popitem setdefault update values"),
             kList = split("append clear copy count extend index insert pop remove reverse sort"),
             kText = split("capitalize count encode endswith find format index isalpha isdigit isspace join lower "
                           "lstrip replace rsplit rstrip split splitlines startswith strip title upper");

@@ -200,7 +200,7 @@ Source take_validation(Source* source) {
         return find_texts(beside);
     const std::vector<std::string> tests = take(source, split("test tests testing testset heldout holdout"));
     source->others.insert(source->others.end(), tests.begin(), tests.end());
-    Source val = {.path = source->path, .files = take(source, split("val valid validation validate validating dev devel eval evaluation"))};
+    Source val = {.path = source->path, .files = take(source, split("val valid validation dev devel eval evaluation"))};
     val.format = source->format;
     return val;
 }

@@ -22,9 +22,9 @@ struct Source {
 // the folders in it if it has none itself, as data/train-00000-of-00001.jsonl beside a README.md.
 Source find_files(const std::string& path);
 
-// Moves the files with the word test in their name to `others`, and those with val, valid, validation, dev or eval to
-// the result, unless all have such a word. A name counts from the folder given on. For a lone "train.bin" returns the
-// "val.bin" beside it. Returns no files if there are none.
+// Moves the files with the word test, tests, testing, testset, heldout or holdout in their name to `others`, and those
+// with val, valid, validation, dev, devel, eval or evaluation to the result, unless all have such a word. A name counts
+// from the folder given on. For a lone "train.bin" returns the "val.bin" beside it. Returns no files if there are none.
 Source take_validation(Source* source);
 // Returns "; training: a.txt, b.txt; validation: valid.txt; not taken: test.txt"; "" for a lone file.
 std::string describe_files(const Source& train, const Source& val);

@@ -12,7 +12,8 @@ compile() {
     hopper=
     case $1 in *matmul.cu) hopper='-gencode arch=compute_90a,code=compute_90a' ;; esac
     "$nvcc" -std=c++20 -O3 -DSMALL=1 ${ccbin:+-ccbin "$ccbin"} -Werror all-warnings --no-compress -lineinfo \
-        -gencode arch=compute_80,code=compute_80 $hopper -I learn/cuda -x cu -c "$1" -o "$2.o" && ${CXX:-g++} "$2.o" build/ptx.a build/src.a -Wl,--wrap=dlopen,--wrap=dlsym -pthread -ldl -o "$2"
+        -gencode arch=compute_80,code=compute_80 $hopper -I learn/cuda -x cu -c "$1" -o "$2.o" &&
+        ${CXX:-g++} "$2.o" build/ptx.a build/src.a -Wl,--wrap=dlopen,--wrap=dlsym -pthread -ldl -o "$2"
 }
 : >build/ladders.txt
 for ladder in layernorm sum adamw matmul attention; do
