@@ -170,10 +170,11 @@ std::vector<int> untrained_tokens(const DataOptions& o, const TextChoice& c, con
         if (!is("embed_tokens.weight") && !is("wte.weight")) continue;
         if (table.shape.size() != 2) continue;              // train_gpt refuses it by its name
         std::map<int, std::vector<float>> rows;             // of all control tokens
-        for (const Tokenizer::Added& a : c.tokenizer.added)
-            if (a.special && uint64_t(a.id) < table.shape[0])
-                if (std::vector<float> row(table.shape[1]); table.read(a.id * row.size(), row.size(), row.data()))
-                    rows[a.id] = row;
+        for (const Tokenizer::Added& a : c.tokenizer.added) {
+            if (!a.special || uint64_t(a.id) >= table.shape[0]) continue;
+            std::vector<float> row(table.shape[1]);
+            if (table.read(uint64_t(a.id) * row.size(), row.size(), row.data())) rows[a.id] = row;
+        }
         for (const Tokenizer::Added& a : c.tokenizer.added) {
             if (!used[size_t(a.id)] || !rows.count(a.id)) continue;
             if (std::ranges::count(found, a.id)) continue;
