@@ -1,6 +1,6 @@
 // ladder.h -- what all ladders share: memory, the comparison with plain loops, and what is said of each rung.
 //
-//     nvcc -std=c++20 -O3 -arch=native learn/cuda/layernorm.cu -o layernorm && ./layernorm
+//     nvcc -std=c++20 -O3 -arch=native learn/cuda/layernorm.cu -o layernorm && ./layernorm     Hopper: -arch=sm_90a
 //
 // A ladder is one operation, written again and again. Each rung is a kernel with one idea more than the rung before. On
 // a GPU a rung's time is printed. On the software GPU of this repository's tests (tests/scripts/test_ladders.sh, no GPU
@@ -102,7 +102,7 @@ struct Ladder {
         const bool right = worst <= tolerance * largest;
         wrong += !right;
         printf("  %d %-34s %s (%.0e)  %s\n", ++rung, name, right ? "right" : "WRONG", worst / largest,
-               soft_gpu_section ? counters().c_str() : time_of(run).c_str());
+               soft_gpu_section ? counters(name).c_str() : time_of(run).c_str());
         fflush(stdout);
     }
     // Returns a rung's time, the median of 20, and the rates that follow from it.
@@ -124,7 +124,7 @@ struct Ladder {
         return text;
     }
     // Returns what the software GPU has counted for all kernels of a rung.
-    std::string counters() const {
+    std::string counters(const std::string& name) const {
         soft_gpu_section("", UINT64_MAX, 0, 0, 0);
         double sectors = 0, issued = 0, wavefronts = 0, ideal = 0;
         std::ifstream in(file);
@@ -134,10 +134,10 @@ struct Ladder {
             std::stringstream text(line);
             for (std::string field; std::getline(text, field, '\t');) fields.push_back(field);
             if (fields[0] == "columns") columns = fields;
-            for (size_t i = 0; i < fields.size() && fields[0] == "kernel"; i++)
-                for (const auto& [name, sum] : {std::pair("sectors", &sectors), {"box_sectors", &sectors},
+            for (size_t i = 0; i < fields.size() && fields[0] == "kernel" && fields[1] == name; i++)
+                for (const auto& [column, sum] : {std::pair("sectors", &sectors), {"box_sectors", &sectors},
                                                 {"issued", &issued}, {"wavefronts", &wavefronts}, {"ideal", &ideal}})
-                    if (columns[i] == name) *sum += atof(fields[i].c_str());
+                    if (columns[i] == column) *sum += atof(fields[i].c_str());
         }
         remove(file.c_str());
         char text[100];

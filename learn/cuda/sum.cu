@@ -48,6 +48,7 @@ __global__ void sums_of_blocks(float* sums, const float* x) {
     sums[blockIdx.x] = total;
 }
 __global__ void sum_of_sums(float* sum, const float* sums) {
+    static_assert(kBlocks == 64);
     const float total = warp_sum(sums[threadIdx.x] + sums[threadIdx.x + 32]);
     if (threadIdx.x == 0) *sum = total;
 }

@@ -3,9 +3,9 @@
 //     g++ -std=c++20 -O2 learn/ddp/2_accumulate.cpp -o 2_accumulate && ./2_accumulate 1 && ./2_accumulate 4
 //     diff learn/ddp/1_mean.cpp learn/ddp/2_accumulate.cpp
 //
-// A GPU has room for the activations of so many samples and no more, so that a large batch is computed piece by piece.
-// backward adds each piece's gradient to the same buffer. An all-reduce after each piece would give the same sum, and
-// send as many times more: PyTorch's no_sync() leaves it out, and here there is one all-reduce a step.
+// The activations of a large batch do not fit into a GPU's memory, so that it is computed piece by piece. backward adds
+// each piece's gradient to the same buffer. An all-reduce after each of 8 pieces would give the same sum, and send 8
+// times the bytes. PyTorch's no_sync() leaves it out; here there is one all-reduce a step.
 //
 // The gradient is divided once, by the samples of the whole step. Means of means would be wrong as soon as two ranks or
 // two micro-batches have different numbers of samples, or of tokens that count.

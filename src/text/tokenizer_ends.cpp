@@ -186,10 +186,12 @@ void read_ends(Tokenizer* t, const ModelTexts& texts, const std::string& where) 
         if (t->bos < 0) t->bos = id;
     const Json adds = parsed(texts.tokenizer_config, folder).find("add_bos_token");
     const bool stated_begin = adds.kind() == Json::boolean, adds_begin = adds.text() == "true";
-    if (const TokenizerClass* const c = class_of(texts); c && c->adds != kAsFile) {
-        t->begin = (stated_begin ? adds_begin : c->adds == kBegin) ? t->bos : -1;
+    const TokenizerClass* const c = class_of(texts);
+    const bool class_begins = c && (stated_begin ? adds_begin : c->adds == kBegin);
+    if (c && c->adds != kAsFile && (t->bos >= 0 || !class_begins)) {        // without bos_token the file decides
+        t->begin = class_begins ? t->bos : -1;
         if (t->begin != before)
-            warn("%s: tokenizer_config.json: a %s puts %s before a text, whatever the post_processor of tokenizer.json "
+            warn("%s: tokenizer_class: a %s puts %s before a text, whatever the post_processor of tokenizer.json "
                  "says", folder.c_str(), c->name, t->begin < 0 ? "nothing" : json_quote(t->name_of(t->bos)).c_str());
         return;
     }

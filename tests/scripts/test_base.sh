@@ -154,6 +154,8 @@ for name in "<s> </s> Llama" "<bos> <eos> Gemma"; do
     sed -i "s,<end>,$1,g" "$tmp/as/tokenizer.json"
     check "$3's own $1" test "$(score as 2>"$tmp/as.log")" = "$with"
 done
+as flat '{"tokenizer_class": "LlamaTokenizer"}'
+check "without its token the file decides" test "$(score as 2>"$tmp/as.log")" = "$with"
 as flat '{"tokenizer_class": "GPT2Tokenizer"}' && sed -i 's/<end>/<|endoftext|>/g' "$tmp/as/tokenizer.json"
 sed -i 's/"model_type"/"eos_token_id": null,\n  &/' "$tmp/as/config.json"
 check "GPT2Tokenizer's own end" $train $job --init "$tmp/as" --data "$tmp/docs.jsonl" --steps 1 --out-dir "$tmp/gpt2"
