@@ -152,6 +152,19 @@ std::vector<Control> find_controls(std::u32string_view text, const Tokenizer& to
     return all;
 }
 
+// Returns where the text of an empty turn would stand in `text`, at `begin` or later: with "x" in this turn, the
+// template's rendering differs there for the first time.
+size_t place_of_empty(const ChatTemplate& chat, std::vector<JinjaTurn> turns, size_t turn, size_t begin,
+                      std::u32string_view text) {
+    const std::u32string x = turns[turn].content = characters_of("x", kGiven | kAnswer);
+    const std::u32string filled = chat.form->render(turns, turns.size(), false);
+    const auto at = size_t(std::ranges::mismatch(text, filled).in1 - text.begin());
+    if (at < begin || filled.substr(std::min(at, filled.size()), 1) != x)
+        die_content(chat.form->what, "an empty turn of the assistant, of which the template does not say where it ends",
+                    "text in the turn");
+    return at;
+}
+
 // Returns which characters of a rendered conversation are trained on.
 std::vector<bool> find_answers(const Conversation& conversation, const std::vector<JinjaTurn>& turns,
                                const ChatTemplate& chat, std::u32string_view text,
@@ -179,12 +192,10 @@ std::vector<bool> find_answers(const Conversation& conversation, const std::vect
         for (size_t i = end; i < next; i++)
             if (text[i] & kAnswer) end = i + 1;
         const size_t turn = answers[k].turn;
+        if (end == answers[k].begin) end = place_of_empty(chat, turns, turn, end, text);
         auto close = std::ranges::find_if(controls, [&](const Control& c) { return c.at >= end; });
         if (close == controls.end() || close->at >= next)
             fault("one that ends a turn of the assistant with no control token of the tokenizer");
-        if (end == answers[k].begin && chat.form->render(turns, turn, true) == chat.form->render(turns, turn, false))
-            die_content(chat.form->what, "an empty turn of the assistant, of which the template without "
-                        "add_generation_prompt does not say where it begins", "text in the turn");
         auto last = close;                              // of the control tokens that follow without text between them
         const auto ends_it = [&] { return begins_with(text.substr(last->at), chat.end) && !chat.end.empty(); };
         while (!ends_it() && last + 1 != controls.end() && last[1].at == last->at + last->size) last++;

@@ -282,11 +282,17 @@ TEST(templates) {
     std::string two = kTurns;
     two.replace(two.find("<|im_end|>"), 10, "<|im_end|><|endoftext|>");
     EXPECT(by_template(two, kHi, R"({"eos_token":"<|endoftext|>"})").ends_with("| 89 111 258 256 | 10 "), "two ends");
-    // An empty answer is its end, unless nothing tells where it begins.
+    // An empty answer ends where one of text does, whether or not the template has add_generation_prompt.
     const std::string empty = R"({"instruction":"Hi","output":""})", alone = kTurns.substr(0, kTurns.find("{% if add"));
     EXPECT(by_template(kTurns, empty).ends_with("10 | 258 | 10 "), "%s", by_template(kTurns, empty).c_str());
-    EXPECT(by_template(alone, kHi).ends_with(" 89 111 258 | 10 "), "%s", by_template(alone, kHi).c_str());
-    expect_error(kExitBadContent, "got an empty turn of the assistant", [&] { by_template(alone, empty); });
+    const std::string starts = "258 10 | 257 " + bytes("assistant\n");
+    EXPECT(by_template(alone, kHi).ends_with(starts + "89 111 258 | 10 "), "%s", by_template(alone, kHi).c_str());
+    EXPECT(by_template(alone, empty).ends_with(starts + "258 | 10 "), "%s", by_template(alone, empty).c_str());
+    const auto loop = [](const std::string& body) { return "{% for m in messages %}" + body + "{% endfor %}"; };
+    EXPECT(by_template(loop("{{ m.content + '<|im_end|>' }}"), empty) == "72 105 258 | 258 ", "no start");
+    for (const char* body : {"{% if m.content %}{{ m.content + '<|im_end|>' }}{% endif %}",
+                             "{{ m.content + ('<|im_end|>' if m.content else 'no') }}"})
+        expect_error(kExitBadContent, "a turn of the assistant", [&] { by_template(loop(body), empty); });
     const auto refused = [&](const std::string& part, const std::string& jinja) {
         expect_error(kExitBadContent, part, [&] { by_template(jinja, kHi); });
     };
