@@ -1,5 +1,5 @@
 #!/bin/sh
-# gpu_tune.sh -- the experiments of docs/kernels.md, section 7, that need no other code: each beside the default in
+# gpu_tune.sh -- the experiments that need no other code: each beside the default in
 # turn. Writes bench/results/<gpu>-tune.md, a row as soon as it is known. The first, `tiles`, measures two tiles of
 # products and says what follows for choose() of kernels/cuda/matmul.cu.
 #

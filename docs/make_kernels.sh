@@ -2,7 +2,7 @@
 # make_kernels.sh -- fills docs/kernels.md, between <!--KEY--> and <!---->, with what bench/gpu.sh measured (the newest of
 # bench/results/<gpu>.facts), what tests/long/test_nvcc.sh read in the machine code (build/sass.facts) and the bounds
 # of tests/scripts/test_bounds.sh (build/gpu_bounds.facts), whose table (build/gpu_bounds.md) it puts in, too: kernels
-# of 10 us and more.
+# of 20 us and more.
 set -eu
 cd "$(dirname "$0")/.."
 facts=$(ls -t bench/results/*.facts 2>/dev/null | head -n 1)
@@ -13,11 +13,11 @@ counts=$(ls build/sass.facts build/gpu_bounds.facts 2>/dev/null || true)
     exit 66
 }
 awk -v gpu="$(basename "$facts" .facts)" '
-    # Of a line of build/gpu_bounds.md the columns that the page shows; "" for a kernel of less than 10 us.
+    # Of a line of build/gpu_bounds.md the columns that the page shows; "" for a kernel of less than 20 us.
     function columns(line,   field, shown, n, i, out) {
         split(line, field, / *[|] */)
-        if (field[19] ~ /^[0-9.]+$/ && field[19] < 10) return ""
-        n = split("2 4 6 7 9 10 12 13 15 16 17 18 19 22 20", shown, " ")
+        if (field[19] ~ /^[0-9.]+$/ && field[19] < 20) return ""
+        n = split("2 4 6 7 9 18 19 22 20", shown, " ")
         for (i = 1; i <= n; i++) out = out "| " field[shown[i]] " "
         return out "|"
     }
