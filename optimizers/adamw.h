@@ -9,6 +9,7 @@
 #include "optimizers/optimizer.h"
 
 struct adamw_rule {
+    static constexpr StateSpec kArrays[] = {{"exp_avg"}, {"exp_avg_sq"}};
     static constexpr int kState[] = {2};
     enum { kBeta1, kBeta2, kEps, kWeightDecay, kBias1, kBias2, kValues };       // places in StepState::values
 
@@ -28,7 +29,7 @@ inline constexpr auto adamw_matrix = nullptr;
 
 inline const OptimizerInfo adamw_info = {
     .name = "adamw",
-    .state = {"exp_avg", "exp_avg_sq"},
+    .state = adamw_rule::kArrays,
     .hyper = {
         {"beta1", 0.9, kBelowOne, "adam-beta1", "decay of the first moment"},
         {"beta2", 0.95, kBelowOne, "adam-beta2", "decay of the second moment"},

@@ -10,6 +10,7 @@ struct muon_rule {
     // All stages but kAdamw belong to muon_matrix. In kDirection and kScale `w` is its scratch memory: kDirection
     // writes the direction there, kScale divides it by its norm.
     enum { kAdamw, kDirection, kScale, kApply };
+    static constexpr StateSpec kArrays[] = {{"momentum"}, {"exp_avg_sq"}};      // for AdamW's tensors: first moment
     static constexpr int kState[] = {2, 1, 0, 0};
     enum { kMomentum = adamw_rule::kValues, kMatrixLr };
 
@@ -32,7 +33,7 @@ struct muon_rule {
 #ifndef ISA
 inline const OptimizerInfo muon_info = {
     .name = "muon",
-    .state = {"momentum", "exp_avg_sq"},        // momentum: for tensors that follow AdamW its first moment
+    .state = muon_rule::kArrays,
     .hyper = {
         adamw_info.hyper[0], adamw_info.hyper[1], adamw_info.hyper[2], adamw_info.hyper[3],
         {"momentum", 0.95, kBelowOne, "muon-momentum", "what a step keeps of the gradients before it"},

@@ -2,7 +2,8 @@
 //
 // An optimizer is NAME.h and a line in optimizers/list. NAME.h has NAME_info, an OptimizerInfo, and struct NAME_rule:
 //
-//     static constexpr int kState[]      how many of the state arrays each stage of the rule reads and writes
+//     static constexpr StateSpec kArrays[]    its state: any number of arrays
+//     static constexpr int kState[]           how many of them, from the first, each stage reads and writes
 //     RULE void element(int stage, float& w, float* state, float grad, bool decay, const StepState& step)
 //
 // Stage 0 updates one weight. grad is a sum over the step's tokens; grad * step.grad_scale is the clipped mean. A
@@ -14,6 +15,7 @@
 // inline constexpr auto NAME_matrix = nullptr.
 #pragma once
 #include <cmath>
+#include <span>
 #include "src/base/arena.h"
 #include "src/base/common.h"
 #include "src/base/numbers.h"
@@ -23,6 +25,9 @@
 #else
 #define RULE static inline __attribute__((always_inline))
 #endif
+
+// A state array. name: in optim.safetensors, "TENSOR.exp_avg".
+struct StateSpec { const char* name; };
 
 // One row of a table of functions f<RULE, STAGE>: all stages of one optimizer. It stands in X of OPTIMIZERS(X), which
 // is X(adamw) X(sgd) X(muon) (build/optimizers.h).
@@ -39,7 +44,7 @@ struct Hyper { const char* option; double value; Limits limits; const char *else
 
 struct OptimizerInfo {
     const char* name;                   // of --optimizer and optimizers/list
-    std::vector<const char*> state;     // names of its arrays in optim.safetensors: "TENSOR.exp_avg"
+    std::span<const StateSpec> state;   // its rule's kArrays
     std::vector<Hyper> hyper;
     // Sets step->values, which the rule reads, from the values of `hyper` for update number `update` (from 1).
     // schedule: this step's learning rate as a fraction of --lr.

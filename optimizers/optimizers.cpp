@@ -1,6 +1,13 @@
 // optimizers.cpp -- the list of optimizers. ./configure writes build/optimizers.h from optimizers/list: OPTIMIZERS(X)
 // is X(adamw) X(sgd) ...
 #include "build/optimizers.h"
+#include <algorithm>
+
+// A stage must not use an array that nobody keeps. The matrix rule may use more than its stages do.
+#define X(name) static_assert(std::ranges::max(name##_rule::kState) <= int(std::size(name##_rule::kArrays)), \
+                              "optimizers/" #name ".h: kState uses more arrays than kArrays names");
+OPTIMIZERS(X)
+#undef X
 
 const std::vector<const OptimizerInfo*>& all_optimizers() {
 #define X(name) &name##_info,

@@ -5,6 +5,7 @@
 #include "optimizers/optimizer.h"
 
 struct sgd_rule {
+    static constexpr StateSpec kArrays[] = {{"momentum_buffer"}};
     static constexpr int kState[] = {1};
     enum { kMomentum, kWeightDecay };           // places in StepState::values
 
@@ -21,7 +22,7 @@ inline constexpr auto sgd_matrix = nullptr;
 
 inline const OptimizerInfo sgd_info = {
     .name = "sgd",
-    .state = {"momentum_buffer"},
+    .state = sgd_rule::kArrays,
     .hyper = {
         {"momentum", 0.9, kBelowOne, "sgd-momentum", "what a step keeps of the gradients before it"},
         {"weight-decay", 0, kNotNegative, "", ""},      // see adamw.h

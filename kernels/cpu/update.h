@@ -58,22 +58,26 @@ static void clip_scale(StepState* state, double* norm, const float* partials, si
     state->grad_scale = __builtin_isfinite(norm[0]) ? float(factor / tokens) : __builtin_nanf("");
 }
 
-// Updates one unit, in plain loops that the compiler turns into vectors: operations are rounded as kernels.h says.
+// Updates n weights, in a plain loop that the compiler turns into vectors: operations are rounded as kernels.h says.
+// Each array is a parameter, so that `restrict` says that no two overlap.
+template <class Rule, int STAGE, class... Arrays>
+static void update_elements(float* master, const float* grad, bool decay, const StepState& step, size_t n,
+                            Arrays* __restrict... state) {
+    for (size_t i = 0; i < n; i++) {
+        float own[] = {state[i]..., 0};
+        Rule::element(STAGE, master[i], own, grad[i], decay, step);
+        [[maybe_unused]] int k = 0;
+        ((state[i] = own[k++]), ...);
+    }
+}
+
 template <class Rule, int STAGE> static void update_unit(floatX* param, float* master, float* const* state, size_t at,
                                                          const float* grad, bool decay, const StepState& in_memory) {
     if constexpr (STAGE < int(sizeof Rule::kState / sizeof(int))) {
-        constexpr int kArrays = Rule::kState[STAGE];
         const StepState step = in_memory;
-        float* __restrict const s0 = kArrays > 0 ? state[0] + at : nullptr;
-        float* __restrict const s1 = kArrays > 1 ? state[1] + at : nullptr;
-        for (size_t i = 0; i < kUnit; i++) {
-            float own[2];
-            if (kArrays > 0) own[0] = s0[i];
-            if (kArrays > 1) own[1] = s1[i];
-            Rule::element(STAGE, master[i], own, grad[i], decay, step);
-            if (kArrays > 0) s0[i] = own[0];
-            if (kArrays > 1) s1[i] = own[1];
-        }
+        [&]<int... K>(std::integer_sequence<int, K...>) {
+            update_elements<Rule, STAGE>(master, grad, decay, step, kUnit, (state[K] + at)...);
+        }(std::make_integer_sequence<int, Rule::kState[STAGE]>());
         if (static_cast<void*>(param) == master) return;
         for (size_t i = 0; i < kUnit; i += kWidth) store(param + i, load(master + i));
     }

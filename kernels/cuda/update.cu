@@ -92,12 +92,12 @@ clip_scale_kernel(StepState* state, double* norm, const float* partials, size_t 
 
 // ------------------------ update
 
-struct State { float* at[2]; };
+template <int ARRAYS> struct State { float* at[ARRAYS + 1]; };      // + 1: an array of none does not exist
 
 // One block per unit; a thread takes 4 neighbours at a time.
 template <class Rule, int STAGE> __global__ void __launch_bounds__(kThreads)
-update_kernel(floatX* param, float* master, const __grid_constant__ State state, const float* grad,
-              const uint8_t* decay, const StepState* step_in_memory) {
+update_kernel(floatX* param, float* master, const __grid_constant__ State<Rule::kState[STAGE]> state,
+              const float* grad, const uint8_t* decay, const StepState* step_in_memory) {
     constexpr int kArrays = Rule::kState[STAGE];
     grid_dependency_sync();
     const StepState step = *step_in_memory;
@@ -105,15 +105,15 @@ update_kernel(floatX* param, float* master, const __grid_constant__ State state,
     const bool decays = decay[blockIdx.x] != 0;
     const size_t end = (size_t(blockIdx.x) + 1) * kUnit;
     for (size_t i = size_t(blockIdx.x) * kUnit + threadIdx.x * 4; i < end; i += kThreads * 4) {
-        alignas(16) float w[4], g[4], own[2][4] = {};
+        alignas(16) float w[4], g[4], own[kArrays + 1][4];
         as<float4>(w) = as<float4>(master + i);
         as<float4>(g) = as<float4>(grad + i);
         for (int k = 0; k < kArrays; k++) as<float4>(own[k]) = as<float4>(state.at[k] + i);
         for (int j = 0; j < 4; j++) {
-            float arrays[2] = {own[0][j], own[1][j]};
+            float arrays[kArrays + 1];
+            for (int k = 0; k < kArrays; k++) arrays[k] = own[k][j];
             Rule::element(STAGE, w[j], arrays, g[j], decays, step);
-            own[0][j] = arrays[0];
-            own[1][j] = arrays[1];
+            for (int k = 0; k < kArrays; k++) own[k][j] = arrays[k];
         }
         as<float4>(master + i) = as<float4>(w);
         for (int k = 0; k < kArrays; k++) as<float4>(state.at[k] + i) = as<float4>(own[k]);
@@ -125,7 +125,7 @@ template <class Rule, int STAGE>
 void launch_update(floatX* param, float* master, float* const* state, const float* grad, const uint8_t* decay, size_t n,
                    const StepState* step, Stream stream) {
     if constexpr (STAGE < int(std::size(Rule::kState))) {
-        State arrays = {};
+        State<Rule::kState[STAGE]> arrays = {};
         for (int k = 0; k < Rule::kState[STAGE]; k++) arrays.at[k] = state[k];
         launch(update_kernel<Rule, STAGE>, unsigned(n / kUnit), kThreads, 0, stream, param, master, arrays, grad, decay,
                step);

@@ -138,7 +138,7 @@ void ddp_create(Ddp* ddp, Comm* comm, const Arena* arena, const OptimizerInfo* o
     for (int k = 1; k < ddp->own_replicas; k *= 2)
         ddp->grads.push_back(device<float>(arena->n, "a replica's gradients"));
     ddp->state.push_back(create_state(ddp, ""));
-    for (const char* name : optimizer->state) ddp->state.push_back(create_state(ddp, name));
+    for (const StateSpec& array : optimizer->state) ddp->state.push_back(create_state(ddp, array.name));
     const std::vector<uint8_t> decay = arena_decay(*arena);
     ddp->decay = device<uint8_t>(decay.size(), "which tensors decay");
     copy_to_device(ddp->decay, decay.data(), decay.size(), nullptr);

@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_fork.sh -- a fork: a model and an optimizer of its own (tests/fork), files and a line in a list, go into a
+# test_fork.sh -- a fork: a model and optimizers of its own (tests/fork), files and a line in a list, go into a
 # copy of the tree where nothing else is touched. The copy builds, and all that the program can do works with both.
 # slow
 . tests/lib.sh
@@ -22,7 +22,8 @@ model_alone() {     # 5: its source and the kinds for two backends, the list of 
     [ "$(compiled | wc -l)" -eq 5 ] && ! compiled | grep -vE '/(trail|kinds|models)\.o$'
 }
 check "a line in models/list compiles the model and the lists alone" model_alone
-cp tests/fork/optimizers/* "$copy/optimizers/" && echo lion >>"$copy/optimizers/list"
+cp tests/fork/optimizers/* "$copy/optimizers/"
+for rule in tests/fork/optimizers/*.h; do basename "$rule" .h >>"$copy/optimizers/list"; done
 if ! build train_gpt build/info build/export build/tests/model_cpu; then
     fail "the fork builds" "$(grep -E 'error|FAILED' "$tmp/build.log" | head -n 3 | tr '\n' '|')"
     give_up
@@ -30,8 +31,9 @@ fi
 ok "the fork builds"
 check "its model passes the tests of models" "$copy/build/tests/model_cpu"
 train=$copy/train_gpt
-job="$train --device cpu --threads 1 --data tests/golden/lines.txt --model trail --optimizer lion --replicas 4
-    --steps 12 --save-every 6"
+by="$train --device cpu --threads 1 --data tests/golden/lines.txt --model trail --replicas 4 --steps 12 --save-every 6
+    --optimizer"
+job="$by lion"
 one() { run one env; }
 check "it trains" one
 check "and the loss falls" awk -F'"loss":' '
@@ -40,6 +42,23 @@ check "and the loss falls" awk -F'"loss":' '
 two() { $job --np 2 --out-dir "$tmp/two" >"$tmp/two.log" 2>&1 || { tail -n 3 "$tmp/two.log"; return 1; }; }
 check "--np 2 trains" two
 check "to the same bytes" same "$tmp/one" "$tmp/two"
+# Each of the others: the same bytes on two ranks, and from the middle on.
+for rule in $(ls tests/fork/optimizers/*.h | sed 's|.*/||; s|\.h$||; /^lion$/d'); do
+    both() {
+        for np in 1 2; do
+            $by "$rule" --np $np --out-dir "$tmp/$rule$np" >"$tmp/$rule.log" 2>&1 ||
+                { tail -n 3 "$tmp/$rule.log"; return 1; }
+        done
+        diff -r "$tmp/${rule}1/ckpt/step_00000012" "$tmp/${rule}2/ckpt/step_00000012" -x state.json -x DONE
+    }
+    again() {
+        rm -rf "$tmp/${rule}2/ckpt/step_00000012" && $train --resume "$tmp/${rule}2" --np 4 >"$tmp/$rule.log" 2>&1 ||
+            { tail -n 3 "$tmp/$rule.log"; return 1; }
+        diff -r "$tmp/${rule}1/ckpt/step_00000012" "$tmp/${rule}2/ckpt/step_00000012" -x state.json -x DONE
+    }
+    check "$rule: --np 2 writes the checkpoint of --np 1" both
+    check "$rule: so does a resume from the middle with --np 4" again
+done
 half() {
     $job --out-dir "$tmp/half" >"$tmp/half.log" 2>&1 && rm -rf "$tmp/half/ckpt/step_00000012" &&
         $train --resume "$tmp/half" >>"$tmp/half.log" 2>&1 || { tail -n 3 "$tmp/half.log"; return 1; }
@@ -79,6 +98,14 @@ gone() {
     ! $train --help | grep trail && mv "$tmp"/aside/* "$copy/models/"
 }
 check "a model that is gone is out of the program after ninja" gone
+
+# A rule that uses more state than it names would write where another rank reads.
+unnamed() {
+    sed -i 's/, {"exp_avg_slow"}//' "$copy/optimizers/ademamix.h" && ! build build/optimizers/optimizers.o &&
+        grep -o 'optimizers/ademamix.h: kState uses more arrays.*' "$tmp/build.log" &&
+        cp tests/fork/optimizers/ademamix.h "$copy/optimizers/"
+}
+check "a rule with more state than it names does not compile" unnamed
 
 # A gradient that backward forgets is named after the first step.
 forgetful() {

@@ -3,6 +3,7 @@
 #include "optimizers/optimizer.h"
 
 struct lion_rule {
+    static constexpr StateSpec kArrays[] = {{"exp_avg"}};
     static constexpr int kState[] = {1};
     enum { kBeta1, kBeta2, kWeightDecay };
 
@@ -20,7 +21,7 @@ inline constexpr auto lion_matrix = nullptr;
 
 inline const OptimizerInfo lion_info = {
     .name = "lion",
-    .state = {"exp_avg"},
+    .state = lion_rule::kArrays,
     .hyper = {
         {"beta1", 0.9, kBelowOne, "", "of the momentum in the step"},
         {"beta2", 0.99, kBelowOne, "", "of the momentum that is kept"},
