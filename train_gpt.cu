@@ -150,11 +150,11 @@ void tear_down(Trainer* t) {
 // them from memory, so a captured CUDA graph can be replayed without new arguments.
 void set_step_state(Trainer* t) {
     const Options& o = t->options;
-    const double schedule = schedule_fraction(o.schedule, t->at.step, o.steps, o.warmup_steps, o.final_lr_frac);
+    const double schedule = schedule_fraction(o, t->at.step);
     *host_state(t) = {.seed = o.seed, .step = uint32_t(t->at.step), .lr = float(o.lr * schedule), .grad_scale = 0};
     host_state(t)->tokens = double(t->loader->step_targets());
     const OptimizerInfo& rule = *t->ddp.optimizer;
-    rule.prepare(host_state(t), hyper_values(o, rule).data(), t->at.step + 1, schedule);
+    rule.prepare(host_state(t), hyper_values(o, rule.hyper).data(), t->at.step + 1, schedule);
 }
 
 void load_batches(Trainer* t) {

@@ -37,7 +37,7 @@ struct Row {
     const char* help;
     const char* elsewhere = "";     // what llm.c, nanoGPT, Hugging Face and torchrun call it
     Limits limits = kNotNegative;   // of a value that is a number
-    Words owners = {};              // models or optimizers that have it; empty: all
+    Words owners = {};              // models, optimizers or schedules that have it; empty: all
     const char* group = "";
 };
 
@@ -50,12 +50,17 @@ const std::map<std::string, std::string> kCommands = {
              "stride np"}};
 
 std::vector<Row> make_table() {
-    Words models, presets, optimizers;
+    Words models, presets, optimizers, schedules, shapes;
     for (const ModelInfo* m : all_models()) {
         models.push_back(m->name);
         for (const Preset& p : m->presets()) presets.push_back(p.name);
     }
     for (const OptimizerInfo* o : all_optimizers()) optimizers.push_back(o->name);
+    for (const ScheduleInfo& s : all_schedules()) {
+        schedules.push_back(s.name);
+        shapes.push_back(s.name + " " + s.help);
+    }
+    static const std::string schedule_help = "after warm-up: " + join(shapes, ", ");
 
     // An option of several models has one row; limits and help are those of the first.
     std::vector<Row> rows;
@@ -111,15 +116,18 @@ std::vector<Row> make_table() {
         {"optimizer", join(optimizers, "|"), &O::optimizer, kFixed, "how gradients change the weights"},
         {"lr", "X", &O::lr, kTuned, "peak learning rate; with --init by default 3e-5, below 768 channels 3e-5 x 768 / "
          "channels; of sgd 100 times that", "learning-rate -l", kPositive},
-        {"schedule", "cosine|linear|constant|wsd", &O::schedule, kTuned, "of the learning rate", "decay-lr -k"},
+        {"schedule", join(schedules, "|"), &O::schedule, kTuned, schedule_help.c_str(), "decay-lr -k"},
         {"warmup-steps", "N", &O::warmup_steps, kTuned, "unless given at most a tenth of --steps", "warmup-iters -u"},
         {"final-lr-frac", "X", &O::final_lr_frac, kTuned, "last rate / --lr", "min-lr -q", {"from 0 to 1", 0, 1}},
         {"grad-clip", "X", &O::grad_clip, kTuned, "largest norm of the gradient; 0 = no limit", "max-grad-norm"},
         {"seed", "N", &O::seed, kFixed, "of weights, data order, dropout and samples"},
     });
-    for (const OptimizerInfo* o : all_optimizers())
-        for (const Hyper& h : o->hyper)
-            add("Optimisation", {{h.option, "X", InHyper(), kTuned, h.help, h.elsewhere, h.limits, {o->name}}});
+    const auto add_hyper = [&](const std::vector<Hyper>& hyper, const std::string& owner) {
+        for (const Hyper& h : hyper)
+            add("Optimisation", {{h.option, "X", InHyper(), kTuned, h.help, h.elsewhere, h.limits, {owner}}});
+    };
+    for (const ScheduleInfo& s : all_schedules()) add_hyper(s.hyper, s.name);
+    for (const OptimizerInfo* o : all_optimizers()) add_hyper(o->hyper, o->name);
     add("System", {
         {"device", "auto|cpu|gpu", &O::device, kLocal, "auto: a GPU if one answers"},
         {"dtype", "auto|fp32|bf16", &O::dtype, kFixed, "auto: that of the run, for a new one bf16 where it is fast"},
@@ -211,10 +219,10 @@ template <class T> bool is(const Row& row) { return std::holds_alternative<T>(ro
 bool is_text(const Row& row) { return is<std::string O::*>(row) || is<std::string Tuning::*>(row); }
 bool is_flag(const Row& row) { return is<bool O::*>(row); }
 
-// Returns whether the chosen model or optimizer has the option; true as long as none is chosen.
+// Returns whether the chosen model, optimizer or schedule has the option; true as long as none is chosen.
 bool applies(const Row& row, const Options& o) {
-    const std::string& chosen = is<InHyper>(row) ? o.optimizer : o.model;
-    return row.owners.empty() || chosen.empty() || contains(row.owners, chosen);
+    if (is<InHyper>(row)) return contains(row.owners, o.optimizer) || contains(row.owners, o.schedule);
+    return row.owners.empty() || o.model.empty() || contains(row.owners, o.model);
 }
 
 // Returns the text that set_value reads back exactly; "" for a hyperparameter that is not set.
@@ -315,6 +323,7 @@ std::string help_text(const Options& asked, const std::string& topic, bool train
     o.model = asked.model;
     o.preset = asked.preset;
     o.optimizer = asked.optimizer;
+    o.schedule = asked.schedule;
     if (trains) resolve_options(&o, asked.device == "gpu");
     else o.tokenizer = "";
     std::string out = trains ? help_of_trainer(o.preset) : help_of_lm();
@@ -417,9 +426,11 @@ void options_take_model(Options* o, const ModelInfo& model, const Shape& shape) 
 void resolve_options(Options* o, bool gpu) {
     const ModelInfo& model = choose_model(o, gpu);
     const OptimizerInfo& optimizer = *all_optimizers()[size_t(find_optimizer(o->optimizer))];
+    const ScheduleInfo& schedule = *std::ranges::find(all_schedules(), o->schedule, &ScheduleInfo::name);
     for (const std::string& name : o->given)
         if (!applies(*find_row(name), *o))
-            die(kExitUsage, "--%s: is no option of %s with %s", name.c_str(), model.name, optimizer.name);
+            die(kExitUsage, "--%s: is no option of %s with %s and %s", name.c_str(), model.name, optimizer.name,
+                schedule.name.c_str());
     bool total_may_change = false, warmup_may_change = false;
     const Words preset = split(find_preset(o->preset).second.options);
     for (size_t i = 0; i + 1 < preset.size(); i += 2) {
@@ -439,6 +450,7 @@ void resolve_options(Options* o, bool gpu) {
     if (warmup_may_change) o->warmup_steps = std::min(o->warmup_steps, o->steps / 10);
     for (const Hyper& h : optimizer.hyper)
         o->hyper.try_emplace(h.option, h.tuning > 0 && !o->init.empty() ? h.tuning : h.value);
+    for (const Hyper& h : schedule.hyper) o->hyper.try_emplace(h.option, h.value);
     if (o->command != "train") return;      // the shape comes from the model's folder
     if (o->perplexity || o->stride) die(kExitUsage, "--perplexity, --stride: want eval OUT with them");
     if (const std::string wrong = model.check(o->shape); !wrong.empty()) die(kExitUsage, "%s", wrong.c_str());
@@ -449,9 +461,12 @@ std::vector<TensorSpec> trained_tensors(const Options& o) {
     return trained_tensors(find_model(o.model)->tensors(o.shape), o.tuning);
 }
 
-std::vector<double> hyper_values(const Options& options, const OptimizerInfo& optimizer) {
+std::vector<double> hyper_values(const Options& options, const std::vector<Hyper>& hyper) {
     std::vector<double> values;
-    for (const Hyper& h : optimizer.hyper) values.push_back(options.hyper.at(h.option));
+    for (const Hyper& h : hyper) {          // a run saved by an older version may lack one
+        const auto set = options.hyper.find(h.option);
+        values.push_back(set == options.hyper.end() ? h.value : set->second);
+    }
     return values;
 }
 
@@ -499,7 +514,7 @@ void options_merge_saved(Options* options, const std::string& json, const std::s
 
 std::string rate_change(const Options& options, int64_t step) {
     const auto rate = [step](const Options& o) {
-        return format("%.2g", o.lr * schedule_fraction(o.schedule, step, o.steps, o.warmup_steps, o.final_lr_frac));
+        return format("%.2g", o.lr * schedule_fraction(o, step));
     };
     const std::string is = rate(options), was = options.before ? rate(*options.before) : is;
     if (was == is) return "";

@@ -5,7 +5,6 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 #include "models/shape.h"
@@ -24,7 +23,7 @@ struct Options {
     int64_t steps = 0, warmup_steps = 0, total_batch_size = 0;
     int batch_size = 0, replicas = 0;   // B, R
     std::string optimizer = "adamw", schedule = "cosine";
-    std::map<std::string, double> hyper;    // the optimizer's, by option name; complete after resolve_options
+    std::map<std::string, double> hyper;    // optimizer's and schedule's, by option; complete after resolve_options
     double lr = 0, final_lr_frac = 0, grad_clip = 1;
     uint64_t seed = 1337;
     std::string device = "auto", dtype = "auto", reduce = "ordered";    // choose_backend resolves dtype
@@ -74,8 +73,8 @@ void resolve_options(Options* options, bool gpu);
 
 // Returns the tensors that are trained.
 std::vector<TensorSpec> trained_tensors(const Options& options);
-// Returns the optimizer's hyperparameters in its own order; options are resolved.
-std::vector<double> hyper_values(const Options& options, const OptimizerInfo& optimizer);
+// Returns the values of an optimizer's or a schedule's hyperparameters in their order; options are resolved.
+std::vector<double> hyper_values(const Options& options, const std::vector<Hyper>& hyper);
 
 // Returns {"seq_len": 256, ...}: every option that this model and optimizer have, one per line.
 std::string options_to_json(const Options& options);
@@ -84,5 +83,14 @@ std::string options_to_json(const Options& options);
 std::vector<std::pair<std::string, std::string>> options_identity(const Options& options, bool never_change = false);
 const char* version_text();                                         // "0.1 (a1b2c3d)"
 
-// Returns the learning rate of `step` as a fraction of the peak: schedule.cpp.
-double schedule_fraction(std::string_view kind, int64_t step, int64_t steps, int64_t warmup, double final_frac);
+// A schedule: a row of the list in schedule.cpp, and nothing else. fraction is called after warm-up.
+struct ScheduleStep { int64_t step, steps, warmup; double final_frac; const double* hyper; };   // hyper: values
+struct ScheduleInfo {
+    std::string name;                   // of --schedule
+    const char* help;
+    double (*fraction)(const ScheduleStep& s);
+    std::vector<Hyper> hyper = {};      // options of its own
+};
+const std::vector<ScheduleInfo>& all_schedules();
+// Returns the learning rate of `step` as a fraction of the peak; options are resolved.
+double schedule_fraction(const Options& options, int64_t step);

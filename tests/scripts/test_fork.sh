@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_fork.sh -- a fork: a model and optimizers of its own (tests/fork), files and a line in a list, go into a
+# test_fork.sh -- a fork: a model, optimizers and a schedule of its own (tests/fork), files and lines in lists, go into a
 # copy of the tree where nothing else is touched. The copy builds, and all that the program can do works with both.
 # slow
 . tests/lib.sh
@@ -24,12 +24,14 @@ model_alone() {     # 5: its source and the kinds for two backends, the list of 
 check "a line in models/list compiles the model and the lists alone" model_alone
 cp tests/fork/optimizers/* "$copy/optimizers/"
 for rule in tests/fork/optimizers/*.h; do basename "$rule" .h >>"$copy/optimizers/list"; done
-if ! build train_gpt build/info build/export build/tests/model_cpu; then
+sed -i '/kSchedules = {/r tests/fork/schedule' "$copy/src/options/schedule.cpp"
+if ! build train_gpt build/info build/export build/tests/model_cpu build/tests/options; then
     fail "the fork builds" "$(grep -E 'error|FAILED' "$tmp/build.log" | head -n 3 | tr '\n' '|')"
     give_up
 fi
 ok "the fork builds"
 check "its model passes the tests of models" "$copy/build/tests/model_cpu"
+check "its options pass the tests of options" "$copy/build/tests/options"
 train=$copy/train_gpt
 by="$train --device cpu --threads 1 --data tests/golden/lines.txt --model trail --replicas 4 --steps 12 --save-every 6
     --optimizer"
@@ -42,6 +44,16 @@ check "and the loss falls" awk -F'"loss":' '
 two() { $job --np 2 --out-dir "$tmp/two" >"$tmp/two.log" 2>&1 || { tail -n 3 "$tmp/two.log"; return 1; }; }
 check "--np 2 trains" two
 check "to the same bytes" same "$tmp/one" "$tmp/two"
+halved() {      # steps 0 to 11: half of --lr from step 9 on
+    $job --schedule half --halve-at 0.75 --lr 0.0078125 --warmup-steps 0 --out-dir "$tmp/halved" >"$tmp/halved.log" 2>&1 ||
+        { tail -n 3 "$tmp/halved.log"; return 1; }
+    [ "$(grep -o '"lr":[^,]*' "$tmp/halved/metrics.jsonl" | uniq -c | tr -s ' \n' ' ')" = \
+        ' 9 "lr":0.0078125 3 "lr":0.00390625 ' ] ||
+        { grep -o '"lr":[^,]*' "$tmp/halved/metrics.jsonl" | uniq -c; return 1; }
+}
+check "its schedule sets the rate" halved
+expect "another schedule's option is refused" 2 'halve-at' $job --halve-at 0.75 --dry-run
+expect "a schedule that the list has not is refused with those it has" 2 'half\|cosine' $job --schedule haif --dry-run
 # Each of the others: the same bytes on two ranks, and from the middle on.
 for rule in $(ls tests/fork/optimizers/*.h | sed 's|.*/||; s|\.h$||; /^lion$/d'); do
     both() {

@@ -141,6 +141,8 @@ TEST(every_option_has_a_sample) {
             for (const ShapeKey& key : m->keys) own |= name == key.option;
         for (const OptimizerInfo* o : all_optimizers())
             for (const Hyper& h : o->hyper) own |= name == h.option;
+        for (const ScheduleInfo& s : all_schedules())
+            for (const Hyper& h : s.hyper) own |= name == h.option;
         EXPECT(own, "--%s has no sample", name.c_str());
     }
 }
@@ -381,11 +383,40 @@ TEST(models_and_optimizers) {
         const Options o = resolve_line("--optimizer " + std::string(info->name));
         EXPECT(o.hyper.size() == info->hyper.size() && std::fabs(o.lr / (5e-3 * info->lr_factor) - 1) < 1e-12, "%s",
                info->name);
-        EXPECT(hyper_values(o, *info).size() == info->hyper.size(), "%s", info->name);
+        EXPECT(hyper_values(o, info->hyper).size() == info->hyper.size(), "%s", info->name);
         EXPECT(resolve_line("--lr 7 --optimizer " + std::string(info->name)).lr == 7, "%s: a given learning rate",
                info->name);
     }
     EXPECT(resolve_line("").hyper.at("beta2") == 0.99, "the preset's");
+}
+
+// A schedule's own options come with its row, and go with it.
+TEST(schedules) {
+    for (const ScheduleInfo& s : all_schedules()) {
+        const std::string line = "--schedule " + s.name;
+        const Options o = resolve_line(line);
+        for (const Hyper& h : s.hyper) {
+            EXPECT(o.hyper.at(h.option) == h.value && json_of(o, h.option) == format("%g", h.value), "--%s", h.option);
+            const std::string given = format(" --%s %.17g", h.option, h.value / 2);
+            EXPECT(resolve_line(line + given).hyper.at(h.option) == h.value / 2, "%s%s", line.c_str(), given.c_str());
+            for (const ScheduleInfo& other : all_schedules()) {
+                bool own = false;
+                for (const Hyper& mine : other.hyper) own |= std::string(mine.option) == h.option;
+                if (!own) refused("--schedule " + other.name + given, "is no option of");
+            }
+        }
+    }
+    refused("--schedule wsd --decay-frac 0", "<= 1");
+    const Options half = resolve_line("--schedule wsd --decay-frac 0.5 --steps 100 --final-lr-frac 0");
+    EXPECT(schedule_fraction(half, 49) == 1 && std::fabs(schedule_fraction(half, 74) - 0.5) < 1e-12, "%g, %g",
+           schedule_fraction(half, 49), schedule_fraction(half, 74));
+    Options unknown = half;
+    unknown.schedule = "cosin";
+    expect_error(kExitOther, "no schedule cosin", [&] { schedule_fraction(unknown, 50); });
+    // A run that an older version has saved has no --decay-frac.
+    Options old = half;
+    old.hyper.clear();
+    EXPECT(schedule_fraction(old, 79) == 1 && schedule_fraction(old, 80) < 1, "%g", schedule_fraction(old, 80));
 }
 
 TEST(model_of_init) {
