@@ -4,14 +4,13 @@
 // Sizes are odd on purpose: one row, one more than a power of two, channels that fill no vector of 16 floats.
 // A CPU with fused multiply-add has the specification's bits. For other devices tolerances are k roundings of a float
 // (2^-23) at the size of the largest value; a sum of n random terms loses about sqrt(n) / 2 of them.
-#include "tests/kernels/kernel_cases.h"
+#include "tests/kernels/optimizer_cases.h"
 #include <algorithm>
 #include <atomic>
 #include <cfenv>
 #include <iterator>
 #include <latch>
 #include <thread>
-#include "build/optimizers.h"
 #include "kernels/cpu/threads.h"
 #include "src/base/arena.h"
 #include "src/base/common.h"
@@ -996,115 +995,109 @@ TEST(clip_scale) {
             }
 }
 
-#define X(name) int(std::size(name##_rule::kState)),
-static const int kStages[] = {OPTIMIZERS(X)};
+#define X(name) {name##_rule::kState, name##_rule::kState + std::size(name##_rule::kState)},
+static const std::vector<std::vector<int>> kStages = {OPTIMIZERS(X)};
 #undef X
 
-// Every rule, stage by stage: the specification's bits. One unit's gradient that is not finite changes nothing.
-TEST(update) {
-    for (size_t optimizer = 0; optimizer < std::size(kStages); optimizer++)
-        for (int stage = 0; stage < kStages[optimizer]; stage++)
-            for (const float spoil : {0.0f, kNaN})
-                for (const size_t units : {1, 5}) {
-                    const size_t n = units * kUnit;
-                    StepState now = kState;
-                    now.grad_scale += spoil;
-                    const State state(now);
-                    std::vector<float> decays(units), squares = normal(n);
-                    for (size_t k = 0; k < units; k++) decays[k] = float(k % 2);
-                    for (float& x : squares) x *= x;
-                    squares[3] = 0;                                  // where only eps keeps AdamW's quotient finite
-                    Case c(format("update optimizer=%zu stage=%d units=%zu", optimizer, stage, units));
-                    c.arena = true;
-                    Tensor &master = c.inout(kFloat, normal(n)), &m = c.inout(kFloat, normal(n)),
-                           &v = c.inout(kFloat, squares);
-                    Tensor &grad = c.in(kFloat, normal(n)), &decay = c.in(kByte, decays), &half = c.scratch(kX, n);
-                    Arrays arrays = {{&m, &v}, {}};
-                    Either param = {sizeof(SPEC::floatX) == 2 ? &half : &master,
-                                    sizeof(BACKEND::floatX) == 2 ? &half : &master};
-                    RUN(c, update, int(optimizer), stage, param, master, arrays, grad, decay, n, state);
-                    for (Tensor* t : {&master, &m, &v}) c.same(*t);
-                    for (size_t i = 0; i < n && spoil != 0; i++)
-                        EXPECT(master.got[i] == double(master.start[i]) && m.got[i] == double(m.start[i]),
-                               "changed at %zu", i);
-                    if (sizeof(BACKEND::floatX) == 4 || spoil != 0) continue;
-                    std::vector<BACKEND::floatX> rounded(n);          // the master, rounded once
-                    encode(kBackend, kX, rounded.data(), std::vector<float>(master.want.begin(), master.want.end()));
-                    half.want = decode(kBackend, kX, rounded.data(), n);
-                    c.same(half);
-                }
-}
-
-template <class T> static T* on_device(const std::vector<T>& x) {
-    T* p = static_cast<T*>(BACKEND::device_alloc(x.size() * sizeof(T), "test"));
-    BACKEND::copy_to_device(p, x.data(), x.size() * sizeof(T), nullptr);
-    BACKEND::stream_sync(nullptr);
-    return p;
-}
-static std::vector<float> from_device(const float* p, size_t n) {
-    std::vector<float> x(n);
-    BACKEND::copy_to_host(x.data(), p, n * sizeof(float), nullptr);
-    return x;
-}
-
-// Five steps against the formula in double, units with and without decay; and the same bits if they are updated one by
-// one.
-TEST(update_steps) {
-    const size_t units = 3, n = units * kUnit;
-    for (const OptimizerInfo* info : all_optimizers()) {
-        const int place = find_optimizer(info->name);
-        const bool sgd = !std::strcmp(info->name, "sgd");
-        const std::vector<float> w0 = normal(n), zero(n, 0);
-        const std::vector<uint8_t> decay = {1, 0, 1};
-        std::vector<double> hyper, w(w0.begin(), w0.end()), m(n, 0), v(n, 0);
-        for (const Hyper& h : info->hyper) hyper.push_back(h.value);
-        if (sgd) hyper[1] = 0.1;
-        float *const master[2] = {on_device(w0), on_device(w0)}, *const grad = on_device(zero);
-        float* const arrays[2][2] = {{on_device(zero), on_device(zero)}, {on_device(zero), on_device(zero)}};
-        BACKEND::floatX* const half = on_device(std::vector<BACKEND::floatX>(n));
-        uint8_t* const decays = on_device(decay);
-        StepState* const state = on_device(std::vector<StepState>(1));
-        const auto param = [&](float* p) {
-            return sizeof(BACKEND::floatX) == 4 ? reinterpret_cast<BACKEND::floatX*>(p) : half;
-        };
-        for (uint32_t step = 0; step < 5; step++) {
-            const std::vector<float> g = normal(n, 3);
-            StepState now = {42, step, 1e-2f, 0.25f, {}};
-            info->prepare(&now, hyper.data(), step + 1, 0.5);
-            BACKEND::copy_to_device(state, &now, sizeof now, nullptr);
-            BACKEND::copy_to_device(grad, g.data(), n * 4, nullptr);
-            BACKEND::update(place, 0, param(master[0]), master[0], arrays[0], grad, decays, n, state, nullptr);
-            for (size_t at = 0; at < n; at += kUnit) {
-                float* const unit[2] = {arrays[1][0] + at, arrays[1][1] + at};
-                BACKEND::update(place, 0, param(master[1] + at), master[1] + at, unit, grad + at, decays + at / kUnit,
-                                kUnit, state, nullptr);
-            }
-            BACKEND::stream_sync(nullptr);
-            for (size_t i = 0; i < n; i++) {
-                double s = 0.25 * g[i];
-                const double shrink = decay[i / kUnit] * (sgd ? hyper[1] : hyper[3]) * w[i];
-                if (sgd) {
-                    m[i] = hyper[0] * m[i] + s + shrink;
-                    w[i] -= now.lr * m[i];
-                    continue;
-                }
-                m[i] = hyper[0] * m[i] + (1 - hyper[0]) * s;
-                v[i] = hyper[1] * v[i] + (1 - hyper[1]) * s * s;
-                const double bias1 = 1 - std::pow(hyper[0], step + 1), bias2 = 1 - std::pow(hyper[1], step + 1);
-                w[i] -= now.lr * (m[i] / bias1 / (std::sqrt(v[i] / bias2) + hyper[2]) + shrink);
-            }
-        }
-        const std::vector<float> got = from_device(master[0], n);
-        EXPECT(got == from_device(master[1], n), "%s: in one call and unit by unit: other bits", info->name);
-        // 5 steps, 2 roundings each, of values up to 4
-        expect_near(got.data(), w.data(), n, 5 * 2 * kEps * 4, info->name);
-        double moved = 0;
-        for (size_t i = 0; i < n; i++) moved = std::fmax(moved, std::fabs(w[i] - w0[i]));
-        EXPECT(moved > 0.03, "%s: the weights moved by %g only: the test tests nothing", info->name, moved);
-        for (float* p : {master[0], master[1], grad, arrays[0][0], arrays[0][1], arrays[1][0], arrays[1][1]})
-            BACKEND::device_free(p);
-        for (void* p : {(void*)half, (void*)decays, (void*)state}) BACKEND::device_free(p);
+// Every rule, stage by stage: the specification's bits. The state is one that two updates have made; arrays that stage
+// 0 does not use are positive. A gradient that is not finite changes nothing.
+static void update_case(size_t optimizer, int stage, float spoil, size_t units) {
+    const size_t n = units * kUnit;
+    const OptimizerInfo& info = *all_optimizers()[optimizer];
+    const std::vector<double> hyper = default_values(info);
+    std::vector<std::vector<float>> arrays(info.state.size(), std::vector<float>(n));
+    std::vector<float> w = normal(n), decays(units);
+    for (size_t k = 0; k < units; k++) decays[k] = float(k % 2);
+    StepState now = {42, 0, 1e-3f, 0.5f, {}};
+    for (now.step = 0; now.step < 2; now.step++) {
+        std::vector<float*> at;
+        for (std::vector<float>& array : arrays) at.push_back(array.data());
+        std::vector<float> grads = normal(n);
+        grads[3] = 0;                                       // where only eps keeps AdamW's quotient finite
+        info.prepare(&now, hyper.data(), now.step + 1, 0.5);
+        std::vector<uint8_t> all(units);
+        std::vector<SPEC::floatX> stored(n);
+        SPEC::update(int(optimizer), 0, stored.data(), w.data(), at.data(), grads.data(), all.data(), n, &now, nullptr);
     }
+    for (size_t k = size_t(kStages[optimizer][0]); k < arrays.size(); k++)
+        for (float& x : arrays[k] = normal(n)) x *= x;
+    info.prepare(&now, hyper.data(), 3, 0.5);
+    now.grad_scale += spoil;
+    const State state(now);
+    Case c(format("update %s stage=%d units=%zu", info.name, stage, units));
+    c.arena = true;
+    Tensor& master = c.inout(kFloat, w);
+    Arrays list;
+    for (const std::vector<float>& array : arrays) list.list.push_back(&c.inout(kFloat, array));
+    Tensor &grad = c.in(kFloat, normal(n)), &decay = c.in(kByte, decays), &half = c.scratch(kX, n);
+    Either param = {sizeof(SPEC::floatX) == 2 ? &half : &master, sizeof(BACKEND::floatX) == 2 ? &half : &master};
+    RUN(c, update, int(optimizer), stage, param, master, list, grad, decay, n, state);
+    list.list.push_back(&master);
+    for (const Tensor* t : list.list) {
+        c.same(*t);
+        for (size_t i = 0; i < n && spoil != 0; i++) EXPECT(t->got[i] == double(t->start[i]), "changed at %zu", i);
+    }
+    if (sizeof(BACKEND::floatX) == 4 || spoil != 0) return;
+    std::vector<BACKEND::floatX> rounded(n);                // the master, rounded once
+    encode(kBackend, kX, rounded.data(), std::vector<float>(master.want.begin(), master.want.end()));
+    half.want = decode(kBackend, kX, rounded.data(), n);
+    c.same(half);
+}
+TEST(update) {
+    for (size_t optimizer = 0; optimizer < kStages.size(); optimizer++)
+        for (size_t stage = 0; stage < kStages[optimizer].size(); stage++)
+            for (const float spoil : {0.0f, kNaN})
+                for (const size_t units : {1, 5}) update_case(optimizer, int(stage), spoil, units);
+}
+
+// Every rule: the same bits if units are updated one by one.
+TEST(update_by_units) {
+    for (const OptimizerInfo* info : all_optimizers()) {
+        const std::vector<float> start = normal(Updated::n);
+        Updated at_once(*info, start), by_units(*info, start);
+        for (int number = 1; number <= 3; number++) {
+            const std::vector<float> grads = normal(Updated::n);
+            at_once.update(default_values(*info), grads, number, 1e-2f, Updated::kUnits);
+            by_units.update(default_values(*info), grads, number, 1e-2f, 1);
+        }
+        const auto same = [](const float* a, const float* b) {
+            return from_device(a, Updated::n) == from_device(b, Updated::n);
+        };
+        EXPECT(same(at_once.master, by_units.master) && from_device(at_once.master, Updated::n) != start,
+               "%s: weights: other bits, or those of the start", info->name);
+        for (size_t k = 0; k < info->state.size(); k++)
+            EXPECT(same(at_once.arrays[k], by_units.arrays[k]), "%s: %s: other bits", info->name, info->state[k].name);
+    }
+}
+
+static void adamw_formula(const Formula& f) {
+    double &m = f.state[0], &v = f.state[1];
+    m = f.hyper[0] * m + (1 - f.hyper[0]) * f.grad;
+    v = f.hyper[1] * v + (1 - f.hyper[1]) * f.grad * f.grad;
+    const double bias1 = 1 - std::pow(f.hyper[0], f.update), bias2 = 1 - std::pow(f.hyper[1], f.update);
+    f.w -= f.lr * (m / bias1 / (std::sqrt(v / bias2) + f.hyper[2]) + f.decay * f.hyper[3] * f.w);
+}
+static void sgd_formula(const Formula& f) {
+    f.state[0] = f.hyper[0] * f.state[0] + f.grad + f.decay * f.hyper[1] * f.w;
+    f.w -= f.lr * f.state[0];
+}
+TEST(formulas) {
+    expect_formula(adamw_info, {0.9, 0.95, 1e-8, 0.1}, adamw_formula);
+    expect_formula(sgd_info, {0.9, 0.1}, sgd_formula);
+    expect_formula(muon_info, {0.9, 0.95, 1e-8, 0.1, 0.95, 0.02}, adamw_formula);      // but for its matrices
+}
+TEST(negative_control_of_formulas) {
+    bool failed = false;
+    try {
+        expect_formula(sgd_info, {0.9, 0.1}, [](const Formula& f) {
+            const double w = f.w;
+            sgd_formula(f);
+            f.w -= 1e-4 * f.lr * f.decay * w;
+        });
+    } catch (const TestFailure&) {
+        failed = true;
+    }
+    EXPECT(failed, "a decay that is 1e-4 off passes");
 }
 
 TEST(matrix_polynomial) {

@@ -23,15 +23,19 @@ model_alone() {     # 5: its source and the kinds for two backends, the list of 
 }
 check "a line in models/list compiles the model and the lists alone" model_alone
 cp tests/fork/optimizers/* "$copy/optimizers/"
+cp tests/fork/tests/* "$copy/tests/kernels/"
 for rule in tests/fork/optimizers/*.h; do basename "$rule" .h >>"$copy/optimizers/list"; done
 sed -i '/kSchedules = {/r tests/fork/schedule' "$copy/src/options/schedule.cpp"
-if ! build train_gpt build/info build/export build/tests/model_cpu build/tests/options; then
+if ! build train_gpt build/info build/export build/tests/model_cpu build/tests/options \
+        build/tests/kernels_cpu build/tests/rules_cpu; then
     fail "the fork builds" "$(grep -E 'error|FAILED' "$tmp/build.log" | head -n 3 | tr '\n' '|')"
     give_up
 fi
 ok "the fork builds"
 check "its model passes the tests of models" "$copy/build/tests/model_cpu"
 check "its options pass the tests of options" "$copy/build/tests/options"
+check "its rules pass the tests of rules" "$copy/build/tests/kernels_cpu"
+check "and have the values of their formulas" "$copy/build/tests/rules_cpu"
 train=$copy/train_gpt
 by="$train --device cpu --threads 1 --data tests/golden/lines.txt --model trail --replicas 4 --steps 12 --save-every 6
     --optimizer"
