@@ -22,8 +22,7 @@ struct Trainer {
     Ddp ddp;                            // owns the trained weights
     Model model;
     int* batches;                       // (micro_batches, 2, B, T)  host: tokens, then targets
-    double *losses, *host_losses;       // (micro_batches)  the summed loss of each, nats
-    double *norm, *host_norm;           // (1)  norm of the gradient; behind the losses, so that one copy brings both
+    PassResult *results, *host_results; // (micro_batches + 1)  of each; the last one's loss is the gradient's norm
     StepState *states, *host_states;    // (2)  of even and odd steps: an update may still read one when the next begins
     Executor executor;
     std::shared_ptr<Reporter> report;
@@ -64,10 +63,8 @@ void allocate(Trainer* t, Init* init) {
     model_create(&t->model, find_model(o.model), o.shape, o.batch_size, o.shape.T, o.recompute, t->ddp.weights, true,
                  o.tuning, load_frozen_weights(t->comm, o, init));
     t->batches = static_cast<int*>(host_alloc(n * 2 * batch_tokens(t) * sizeof(int), "batches"));
-    t->losses = device<double>(n + 1, "losses");
-    t->host_losses = static_cast<double*>(host_alloc((n + 1) * sizeof(double), "losses"));
-    t->norm = t->losses + n;
-    t->host_norm = t->host_losses + n;
+    t->results = device<PassResult>(n + 1, "results");
+    t->host_results = static_cast<PassResult*>(host_alloc((n + 1) * sizeof(PassResult), "results"));
     t->states = device<StepState>(2, "step");
     t->host_states = static_cast<StepState*>(host_alloc(2 * sizeof(StepState), "step"));
     executor_create(&t->executor, t->comm, &t->ddp, kOnGpu && o.graph, o.trace);
@@ -137,10 +134,10 @@ void tear_down(Trainer* t) {
     executor_destroy(&t->executor);
     model_destroy(&t->model);
     ddp_destroy(&t->ddp);
-    device_free(t->losses);
+    device_free(t->results);
     device_free(t->states);
     host_free(t->batches);
-    host_free(t->host_losses);
+    host_free(t->host_results);
     host_free(t->host_states);
 }
 
@@ -181,24 +178,35 @@ void enqueue_step(Trainer* t) {
     copy_to_device(state(t), host_state(t), sizeof(StepState), nullptr);
     for (int i = 0; i < own_micro_batches(t); i++) {
         model_set_gradients(&t->model, ddp_grads(ddp, i));
-        model_forward_backward(&t->model, micro_batch_pass(t, i), t->losses + i, tokens(t, i), targets(t, i));
+        model_forward_backward(&t->model, micro_batch_pass(t, i), t->results + i, tokens(t, i), targets(t, i));
         ddp_sum_replicas(ddp, i);               // sums the replicas that are complete inside this rank
     }
     ddp_reduce_scatter(ddp);                    // backward has started this for most buckets
-    ddp_clip_grad_norm(ddp, state(t), t->norm, o.grad_clip);
-    copy_to_host_later(t->host_losses, t->losses, size_t(own_micro_batches(t) + 1) * sizeof(double), ddp->stream);
+    const int n = own_micro_batches(t);
+    ddp_clip_grad_norm(ddp, state(t), &t->results[n].loss, o.grad_clip);
+    copy_to_host_later(t->host_results, t->results, size_t(n + 1) * sizeof(PassResult), ddp->stream);
     event_record(t->executor.results, ddp->stream);     // the host waits for losses and norm, not for the update
     ddp_update(ddp, state(t));                  // each rank updates its slices; nothing, if a gradient is not finite
+}
+
+// Ends the run if a backward has left a gradient out. No weight has changed: a NaN was in its place (PassResult).
+void refuse_unwritten(const Trainer* t, const std::vector<PassResult>& results) {
+    for (size_t i = 0; i < results.size(); i++)
+        if (results[i].unwritten)
+            die(kExitOther, "model %s: gradient of %s: not written by micro-batch %zu of step %lld; backward has to "
+                "write all gradients in every pass, zeros too", t->options.model.c_str(),
+                tensor_at(t->arena, t->arena.n - results[i].unwritten).name.c_str(), i, (long long)t->at.step);
 }
 
 // Waits for the results and exchanges what every rank has to know of the step.
 StepStats collect_stats(Trainer* t) {
     executor_wait(&t->executor, t->at.step);
     const size_t n = size_t(own_micro_batches(t));
-    std::vector<double> losses(n * size_t(t->comm->size));
-    comm_allgather(t->comm, losses.data(), t->host_losses, n * sizeof(double));
-    StepStats s = {.step = t->at.step, .lr = double(host_state(t)->lr), .norm = *t->host_norm};
-    for (const double loss : losses) s.loss += loss;     // in micro-batch order: the same bits for any number of ranks
+    std::vector<PassResult> results(n * size_t(t->comm->size));     // in micro-batch order, for any number of ranks
+    comm_allgather(t->comm, results.data(), t->host_results, n * sizeof(PassResult));
+    refuse_unwritten(t, results);
+    StepStats s = {.step = t->at.step, .lr = double(host_state(t)->lr), .norm = t->host_results[n].loss};
+    for (const PassResult& r : results) s.loss += r.loss;
     s.loss /= host_state(t)->tokens;
     s.skipped = !std::isfinite(s.norm);
     s.times = executor_times(&t->executor, s.step);
@@ -211,12 +219,6 @@ StepStats collect_stats(Trainer* t) {
 void count_bad_step(Trainer* t, const StepStats& s) {
     t->at.bad_steps = s.skipped ? t->at.bad_steps + 1 : 0;
     if (!s.skipped) return;
-    // t->at.step has advanced; the values of step 0 are states[0].
-    const Pass first = {.B = t->model.B, .T = t->model.T, .state = t->states, .micro_batch = uint32_t(first_batch(t))};
-    const std::string tensor =
-        s.step > 0 ? "" : find_unwritten(&t->model, &t->ddp, first, t->losses, tokens(t, 0), targets(t, 0));
-    if (!tensor.empty())
-        die(kExitOther, "models/%s.cpp: %s: backward wrote no gradient", t->options.model.c_str(), tensor.c_str());
     const std::string what = format("loss %g, norm of the gradient %g, lr %g", s.loss, s.norm, s.lr);
     report_warning(t->report.get(), s.step, format("step %lld skipped: %s", (long long)s.step, what.c_str()));
     if (t->at.bad_steps == 5)
@@ -231,7 +233,6 @@ StepStats train_step(Trainer* t) {
     if (t->at.step > 0 && due(t, t->options.audit_every))
         audit_replicas(&t->model, &t->ddp, t->loader.get(), state(t), *host_state(t), t->at.step, own_micro_batches(t));
     ddp_begin(&t->ddp);
-    if (t->at.step == 0) ddp_poison(&t->ddp);   // a gradient that backward does not write makes the step a bad one
     execute_step(&t->executor, t->at.step, [t] { enqueue_step(t); });
     ddp_all_gather_weights(&t->ddp);            // the next forward waits for it tensor by tensor
     StepStats s = collect_stats(t);

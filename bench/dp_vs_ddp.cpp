@@ -66,7 +66,7 @@ static Measured data_parallel(const Options& o, const Data& data, const Shape& s
     float *const root = replicas[0].weights, *const m = floats(n, "m"), *const v = floats(n, "v"),
                  *const partials = floats(n / kUnit, "partials");
     arena_init(root, arena, o.seed);
-    std::vector<double> losses(static_cast<size_t>(G));
+    std::vector<PassResult> results(static_cast<size_t>(G));
     StepState state = {};
     Measured result;
     Sampler sampler;
@@ -101,7 +101,7 @@ static Measured data_parallel(const Options& o, const Data& data, const Shape& s
                                    .accumulate = k > 0,
                                    .state = &state,
                                    .micro_batch = uint32_t(number)};
-                model_forward_backward(&r.model, pass, &losses[size_t(number)], batch.tokens.data(),
+                model_forward_backward(&r.model, pass, &results[size_t(number)], batch.tokens.data(),
                                        batch.targets.data());
             }
             together.arrive_and_wait();
@@ -113,7 +113,7 @@ static Measured data_parallel(const Options& o, const Data& data, const Shape& s
             float* const moments[] = {m, v};
             update(0, 0, root, root, moments, r.grads, arena_decay(arena).data(), n, &state, nullptr);
             double loss = 0;
-            for (const double x : losses) loss += x;
+            for (const PassResult& r : results) loss += r.loss;
             result.losses.push_back(loss / double(o.total_batch_size));
             result.step_ms.push_back((now_seconds() - start) * 1e3);
             result.root_ms.push_back((now_seconds() - computed + fetched - start) * 1e3);

@@ -46,6 +46,10 @@ void copy_to_device(void* device, const void* host, size_t bytes, Stream stream 
 void copy_to_host(void* host, const void* device, size_t bytes, Stream stream = nullptr);
 void copy_to_host_later(void* host, const void* device, size_t bytes, Stream stream = nullptr);
 void device_zero(void* device, size_t bytes, Stream stream = nullptr);
+// poison writes kPoison (numbers.h) to elements 0, step, 2 step, ... of n. find_poison looks for it in the same places:
+// if x[i] is the first that holds it, left[0] = max(left[0], end - (x + i)); end: of the arena, behind x[n - 1].
+void poison(float* x, size_t n, size_t step, Stream stream = nullptr);
+void find_poison(uint64_t* left, const float* x, size_t n, size_t step, const float* end, Stream stream = nullptr);
 // floatX <-> float, both on the host, round to nearest even.
 void store_floats(floatX* device, const float* host, size_t n);
 void load_floats(float* host, const floatX* device, size_t n);

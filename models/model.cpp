@@ -97,6 +97,7 @@ void model_destroy(Model* m) {
 
 void model_set_gradients(Model* m, float* grads) {
     m->grads.clear();
+    m->all_grads = grads;
     if (m->tuning.freezes()) return linear_set_gradients(m, grads);
     for (const size_t offset : m->arena.offset) m->grads.push_back(grads + offset);
 }
@@ -129,16 +130,38 @@ static const floatX* forward(Model* m, const Pass& pass, const int* tokens, cons
     return m->kind->forward(m, pass);
 }
 
-void model_forward_backward(Model* m, const Pass& caller, double* loss, const int* tokens, const int* targets) {
-    const auto of_trained = [m](const OnTensors& call) {
-        return [=](int first, int last) { call(m->trained_begin[size_t(first)], m->trained_begin[size_t(last)]); };
+// Calls use(gradients, n, step) for what is checked of the trained tensors [first, last): padding is not.
+template <class F> static void each_checked(const Model& m, int first, int last, const F& use) {
+    const Arena& arena = m.trained;
+    const auto begin = [&](int t) { return size_t(t) < arena.offset.size() ? arena.offset[size_t(t)] : arena.n; };
+    if (m.checked && first < last) return use(m.all_grads + begin(first), begin(last) - begin(first), kUnit);
+    for (int t = first; t < last; t++)
+        use(m.all_grads + begin(t), arena.tensors[size_t(t)].rows * arena.tensors[size_t(t)].cols, 1);
+}
+
+void model_forward_backward(Model* m, const Pass& caller, PassResult* result, const int* tokens, const int* targets) {
+    const auto trained = [m](int t) { return m->trained_begin[size_t(t)]; };
+    const int all = int(m->trained.tensors.size());
+    const auto check = [&](int first, int last) {
+        each_checked(*m, first, caller.accumulate ? first : last, [&](const float* grads, size_t n, size_t step) {
+            find_poison(&result->unwritten, grads, n, step, m->all_grads + m->trained.n);
+        });
     };
     Pass pass = caller;
-    pass.needed = of_trained(caller.needed);
-    pass.ready = of_trained(caller.ready);
-    head(m, pass, forward(m, pass, tokens, targets), m->dhidden);
-    sum_in_order(loss, m->losses, size_t(pass.N()));
+    pass.needed = [&](int first, int last) { caller.needed(trained(first), trained(last)); };
+    pass.ready = [&](int first, int last) {
+        if (!caller.ready) return;
+        check(trained(first), trained(last));
+        caller.ready(trained(first), trained(last));
+    };
+    const floatX* const hidden = forward(m, pass, tokens, targets);
+    // Now all weights are there, so nothing reads the last step's gradients any more.
+    each_checked(*m, 0, caller.accumulate ? 0 : all, [](float* grads, size_t n, size_t step) { poison(grads, n, step); });
+    head(m, pass, hidden, m->dhidden);
+    sum_in_order(&result->loss, m->losses, size_t(pass.N()));
     m->kind->backward(m, pass, m->dhidden);
+    if (!caller.ready) check(0, all);
+    m->checked = m->checked || !caller.accumulate;
 }
 
 double model_loss(Model* m, const int* tokens, const int* targets, int B, int T, float* losses) {

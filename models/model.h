@@ -36,9 +36,16 @@ struct Pass {
     int first = 0;
     // Forward calls `needed` before it reads weights, which may still be on their way from other ranks. Backward calls
     // `ready` when gradients are written for the last time: from the table's end down to its start. A model gives
-    // tensors of its table; model_forward_backward translates them to the trained tensors.
-    OnTensors needed = [](int, int) {}, ready = [](int, int) {};
+    // tensors of its table; model_forward_backward translates them to the trained tensors. A caller may leave `ready`
+    // empty.
+    OnTensors needed = [](int, int) {}, ready = {};
     int N() const { return B * T; }
+};
+
+// What a pass writes to device memory. It begins as zeros.
+struct PassResult {
+    double loss;                            // summed, nats
+    uint64_t unwritten;                     // elements from the first one that backward left out to the arena's end
 };
 
 struct Model;
@@ -76,6 +83,8 @@ struct Model {
     Arena arena;                            // where the table's tensors lie
     std::vector<Weight> weights = {};       // one for each tensor of the table
     std::vector<float*> grads = {};         // one for each tensor of the table; null for a frozen matrix
+    float* all_grads = nullptr;             // of the trained tensors, in one array
+    bool checked = false;                   // backward has run once, with every element of the gradients checked
     Tuning tuning;                          // whether the table is frozen, and what is trained then
     Arena trained = {};                     // where the tensors lie that are trained
     std::vector<int> trained_begin = {};    // [i]: how many of them come before tensor i of the table
@@ -115,10 +124,13 @@ void model_set_gradients(Model* m, float* grads);           // of m->trained
 // Returns the name of a frozen tensor that has changed in memory since model_create; "" if none has.
 std::string changed_frozen_tensor(const Model& m);
 
-// Runs forward and backward of one micro-batch. Writes the gradients of the summed loss, and this loss (nats) to
-// loss[0] in device memory, without waiting for it. tokens, targets: host, (B,T); they must not change before the
-// device has read them.
-void model_forward_backward(Model* m, const Pass& pass, double* loss, const int* tokens, const int* targets);
+// Runs forward and backward of one micro-batch. Writes the gradients of the summed loss, and *result, in device memory,
+// without waiting for it. tokens, targets: host, (B,T); they must not change before the device has read them.
+//
+// With pass.accumulate false it also checks that backward writes all gradients: kPoison is written before, and looked
+// for before `ready` is called. It stands in the first element of each unit, and in a model's first pass in all
+// elements.
+void model_forward_backward(Model* m, const Pass& pass, PassResult* result, const int* tokens, const int* targets);
 
 // Returns the sum of the losses (nats) of B*T tokens. losses: gets the loss of each, host, (B,T); or null.
 double model_loss(Model* m, const int* tokens, const int* targets, int B, int T, float* losses);

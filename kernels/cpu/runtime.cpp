@@ -1,7 +1,9 @@
 // runtime.cpp -- memory, streams, events and threads of the CPU backend.
 //
 // An op runs at once, whatever its Stream says. A stream is a thread for stream_call.
+#include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cmath>
 #include <condition_variable>
 #include <cstdlib>
@@ -64,6 +66,14 @@ void copy_to_device(void* device, const void* host, size_t bytes, Stream) { std:
 void copy_to_host(void* host, const void* device, size_t bytes, Stream) { std::memcpy(host, device, bytes); }
 void copy_to_host_later(void* host, const void* device, size_t bytes, Stream) { std::memcpy(host, device, bytes); }
 void device_zero(void* device, size_t bytes, Stream) { std::memset(device, 0, bytes); }
+void poison(float* x, size_t n, size_t step, Stream) {
+    for (size_t i = 0; i < n; i += step) x[i] = std::bit_cast<float>(kPoison);
+}
+void find_poison(uint64_t* left, const float* x, size_t n, size_t step, const float* end, Stream) {
+    size_t i = 0;
+    while (i < n && std::bit_cast<uint32_t>(x[i]) != kPoison) i += step;
+    if (i < n) *left = std::max(*left, uint64_t(end - (x + i)));
+}
 
 int device_count() { return 1; }
 const char* device_address() { return ""; }

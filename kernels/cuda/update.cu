@@ -1,4 +1,5 @@
-// update.cu -- what happens to the gradient after backward: sums over replicas, norm, clip factor, optimizer, hashes.
+// update.cu -- what happens to the gradient after backward: sums over replicas, norm, clip factor, optimizer, hashes,
+// and whether it was written.
 //
 // The bits are those of ref.cpp and of every other backend, because the replicas' agreement depends on them: so this
 // file is compiled with --fmad=false. Per element tree_reduce moves 4 (count + 1) bytes, update 14 and 8 more per state
@@ -90,6 +91,24 @@ clip_scale_kernel(StepState* state, double* norm, const float* partials, size_t 
     state->grad_scale = length < INFINITY ? float(factor / tokens) : NAN;    // NaN is not less than anything
 }
 
+// ------------------------ poison
+
+// One block: each thread takes every 256th place.
+__global__ void __launch_bounds__(kThreads)
+find_poison_kernel(uint64_t* left, const float* x, size_t n, size_t step, const float* end) {
+    __shared__ uint64_t of_warp[kThreads / 32];
+    grid_dependency_sync();
+    uint64_t most = 0;
+    for (size_t i = threadIdx.x * step; i < n; i += kThreads * step)
+        if (__float_as_uint(x[i]) == kPoison) most = max(most, uint64_t(end - (x + i)));
+    for (int lanes = 16; lanes > 0; lanes /= 2) most = max(most, __shfl_xor_sync(~0u, most, lanes));
+    if (lane() == 0) of_warp[warp()] = most;
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    for (const uint64_t other : of_warp) most = max(most, other);
+    *left = max(*left, most);
+}
+
 // ------------------------ update
 
 template <int ARRAYS> struct State { float* at[ARRAYS + 1]; };      // + 1: an array of none does not exist
@@ -165,6 +184,14 @@ void tree_reduce(float* out, float* partials, const float* const* terms, int cou
 void clip_scale(StepState* state, double* norm, const float* partials, size_t units, double clip, double tokens,
                 Stream stream) {
     launch(clip_scale_kernel, 1, kSums, 0, stream, state, norm, partials, units, clip, tokens);
+}
+
+void poison(float* x, size_t n, size_t step, Stream stream) {
+    each_element(1, div_up(n, step), [=] ON_DEVICE(size_t, size_t i) { x[i * step] = __uint_as_float(kPoison); },
+                 stream);
+}
+void find_poison(uint64_t* left, const float* x, size_t n, size_t step, const float* end, Stream stream) {
+    launch(find_poison_kernel, 1, kThreads, 0, stream, left, x, n, step, end);
 }
 
 void update(int optimizer, int stage, floatX* param, float* master, float* const* state, const float* grad,

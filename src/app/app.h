@@ -126,10 +126,5 @@ std::vector<double> score_rows(Model* model, const std::vector<Task::Row>& rows,
 void audit_replicas(Model* model, Ddp* ddp, BatchLoader* loader, StepState* device_state, const StepState& state,
                     int64_t step, int micro_batches);
 
-// Returns the name of a tensor whose gradient backward does not write; "" if there is none. Runs a micro-batch once
-// more: in the step's sum, a NaN that was left in memory looks like one that was computed.
-std::string find_unwritten(Model* model, Ddp* ddp, const Pass& pass, double* loss, const int* tokens,
-                           const int* targets);
-
 }  // namespace BACKEND
 #endif

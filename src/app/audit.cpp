@@ -11,7 +11,7 @@ void audit_replicas(Model* model, Ddp* ddp, BatchLoader* loader, StepState* devi
     const int W = comm->size;
     ddp_settle(ddp);
     copy_to_device(device_state, &state, sizeof state, nullptr);
-    double* const loss = static_cast<double*>(device_alloc(sizeof(double), "loss"));
+    PassResult* const result = static_cast<PassResult*>(device_alloc(sizeof(PassResult), "result"));
 
     // Returns the hash of the gradients of rank r's first micro-batch, computed on this rank.
     const auto hash_of = [&](int r) {
@@ -20,7 +20,7 @@ void audit_replicas(Model* model, Ddp* ddp, BatchLoader* loader, StepState* devi
         const Pass pass = {.B = model->B, .T = model->T, .state = device_state, .micro_batch = uint32_t(number)};
         float* const grads = ddp_grads(ddp, 0);
         model_set_gradients(model, grads);
-        model_forward_backward(model, pass, loss, batch.tokens.data(), batch.targets.data());
+        model_forward_backward(model, pass, result, batch.tokens.data(), batch.targets.data());
         if (r == comm->rank) ddp_fault(ddp, "audit", grads, ddp->arena->n);
         const uint64_t hash = hash_floats(grads, ddp->arena->n, nullptr);
         comm_progress(comm, step, "audit");
@@ -54,16 +54,7 @@ void audit_replicas(Model* model, Ddp* ddp, BatchLoader* loader, StepState* devi
                             std::max(r, next), r * micro_batches));
         disagree(format("rank %d computed micro-batch %d differently from two others", odd, r * micro_batches));
     }
-    device_free(loss);
-}
-
-std::string find_unwritten(Model* model, Ddp* ddp, const Pass& pass, double* loss, const int* tokens,
-                           const int* targets) {
-    ddp_settle(ddp);
-    ddp_poison(ddp);
-    model_set_gradients(model, ddp_grads(ddp, 0));
-    model_forward_backward(model, pass, loss, tokens, targets);
-    return ddp_unwritten(ddp);
+    device_free(result);
 }
 
 }  // namespace BACKEND

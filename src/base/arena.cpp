@@ -28,6 +28,10 @@ Arena arena_layout(std::vector<TensorSpec> tensors) {
     return arena;
 }
 
+const TensorSpec& tensor_at(const Arena& arena, size_t element) {
+    return arena.tensors[size_t(std::ranges::upper_bound(arena.offset, element) - arena.offset.begin()) - 1];
+}
+
 std::vector<uint8_t> arena_decay(const Arena& arena) {
     std::vector<uint8_t> decay;
     for (const TensorSpec& t : arena.tensors)

@@ -37,6 +37,7 @@ struct Arena {
 // ""; they have no padding rows, and they are cut into parts or transposed if the arena's table says so.
 struct NamedArray { std::string name; float* data; };
 Arena arena_layout(std::vector<TensorSpec> tensors);
+const TensorSpec& tensor_at(const Arena& arena, size_t element);       // the tensor that the element is part of
 std::vector<uint8_t> arena_decay(const Arena& arena);      // for each unit: whether weight decay applies
 
 // Writes the first weights, arena.n floats in host memory: zero, one, or normal with the table's standard deviation.

@@ -19,6 +19,9 @@ using Stream = struct StreamTag*;        // a cudaStream_t on a GPU, a worker th
 // depends on where a rank's or a thread's part begins.
 constexpr size_t kUnit = 4096;
 
+// The bits of a NaN that no arithmetic makes. A gradient that still has them was not written.
+constexpr uint32_t kPoison = 0x7fc5eed5;
+
 // Limits of the GPU kernels: channels in LayerNorm, where a block keeps a row in registers, and terms in tree_reduce.
 constexpr int kGpuChannels = 8192, kGpuTerms = 64;
 

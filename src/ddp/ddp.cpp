@@ -364,27 +364,6 @@ uint64_t ddp_hash_weights(const Ddp* ddp) {
     return hash_floats(reinterpret_cast<const float*>(ddp->weights), floats, ddp->stream);
 }
 
-constexpr uint32_t kPoison = 0x7fc5eed5;         // a NaN that no arithmetic makes
-
-void ddp_poison(Ddp* ddp) {
-    const Arena& arena = *ddp->arena;
-    std::vector<float> poison(arena.n);         // padding stays zero
-    for (size_t t = 0; t < arena.tensors.size(); t++)
-        std::fill_n(&poison[arena.offset[t]], arena.tensors[t].rows * arena.tensors[t].cols,
-                    std::bit_cast<float>(kPoison));
-    for (float* grads : ddp->grads) copy_to_device(grads, poison.data(), arena.n * sizeof(float), nullptr);
-    stream_sync(nullptr);
-}
-
-std::string ddp_unwritten(const Ddp* ddp) {
-    std::vector<uint32_t> bits(ddp->arena->n);
-    copy_to_host(bits.data(), ddp->grads[0], bits.size() * sizeof bits[0], nullptr);
-    const size_t at = size_t(std::ranges::find(bits, kPoison) - bits.begin());
-    for (size_t t = 0; t < ddp->arena->tensors.size(); t++)
-        if (at < span(*ddp->arena, t).end) return ddp->arena->tensors[t].name;
-    return "";
-}
-
 void ddp_fault(Ddp* ddp, const char* point, float* numbers, size_t n) {
     const Damage damage = fault_point(point, ddp->comm->rank, current_step(), n);
     if (damage.kind == Damage::none) return;

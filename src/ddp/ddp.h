@@ -103,10 +103,6 @@ DdpTimes ddp_times(Ddp* ddp);
 
 uint64_t ddp_hash_weights(const Ddp* ddp);
 
-// Fills the gradients with a NaN: before the first step, and after it if its gradient was not finite. When backward has
-// run again, and nothing was reduced, ddp_unwritten names a tensor that it did not write; "" if there is none.
-void ddp_poison(Ddp* ddp);
-std::string ddp_unwritten(const Ddp* ddp);
 // Tests only: damages one of n numbers in device memory where common.h's fault hook asks for it.
 void ddp_fault(Ddp* ddp, const char* point, float* numbers, size_t n);
 

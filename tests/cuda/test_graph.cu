@@ -43,10 +43,10 @@ struct Job {
     float* master = floats(n);
     float *m = floats(n), *v = floats(n), *grads = floats(n), *partials = floats(n / kUnit);
     uint8_t* decay = static_cast<uint8_t*>(device_alloc(n / kUnit, "decay"));
-    double* results = static_cast<double*>(device_alloc(3 * sizeof(double), "losses and norm"));
+    PassResult* results = static_cast<PassResult*>(device_alloc(3 * sizeof(PassResult), "losses and norm"));
     StepState* state = static_cast<StepState*>(device_alloc(sizeof(StepState), "state"));
     StepState* host_state = static_cast<StepState*>(host_alloc(sizeof(StepState), "state"));
-    double* host_results = static_cast<double*>(host_alloc(3 * sizeof(double), "losses and norm"));
+    PassResult* host_results = static_cast<PassResult*>(host_alloc(3 * sizeof(PassResult), "losses and norm"));
     int* batch = static_cast<int*>(host_alloc(4 * N * sizeof(int), "batch"));
 
     static float* floats(size_t count) { return static_cast<float*>(device_alloc(count * sizeof(float), "test")); }
@@ -90,8 +90,8 @@ struct Job {
         stream_wait(updates, nullptr);
         const float* const sum = grads;
         tree_reduce(grads, partials, &sum, 1, Tree::kBalanced, n, updates);
-        clip_scale(state, results + 2, partials, n / kUnit, 1.0, 48, updates);
-        copy_to_host_later(host_results, results, 3 * sizeof(double), updates);
+        clip_scale(state, &results[2].loss, partials, n / kUnit, 1.0, 48, updates);
+        copy_to_host_later(host_results, results, 3 * sizeof(PassResult), updates);
         event_record(done, updates);
         float* const moments[] = {m, v};
         update(0, 0, weights, master, moments, grads, decay, n, state, updates);
@@ -112,7 +112,7 @@ TEST(a_step_as_a_graph) {
         plain.step();
         dependents = dependent_launches() - before;
         event_sync(plain.done);
-        want.insert(want.end(), plain.host_results, plain.host_results + 3);
+        for (int i = 0; i < 3; i++) want.push_back(plain.host_results[i].loss);
     }
     // The first step as it stands: work space is allocated in it. Then a graph for each turn; as in the trainer, nobody
     // waits for an update before the next step is launched.
@@ -125,7 +125,7 @@ TEST(a_step_as_a_graph) {
         if (step == 1 || step == 2) {
             graph = graph_capture([&] { graphed.step(); }, graphed.updates, true, &why);
             EXPECT(graph && why.empty(), "capture: %s", why.c_str());
-            EXPECT(graphed.host_results[0] == want[size_t(step - 1) * 3], "something ran while it was captured");
+            EXPECT(graphed.host_results[0].loss == want[size_t(step - 1) * 3], "something ran while it was captured");
         }
         before = dependent_launches();
         if (step >= 1) {
@@ -134,7 +134,7 @@ TEST(a_step_as_a_graph) {
                    int(dependent_launches() - before), int(dependents));
         }
         event_sync(graphed.done);
-        got.insert(got.end(), graphed.host_results, graphed.host_results + 3);
+        for (int i = 0; i < 3; i++) got.push_back(graphed.host_results[i].loss);
     }
     for (size_t i = 0; i < want.size(); i++)
         EXPECT(got[i] == want[i], "step %zu, %s: got %.17g, want %.17g", i / 3,

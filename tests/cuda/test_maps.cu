@@ -81,13 +81,14 @@ std::string capture(const ModelInfo& info, const Shape& shape, int B, int T, int
     model_set_gradients(&step.model, grads);
     step.pass.B = B, step.pass.T = T;
     step.tokens = static_cast<int*>(host_alloc(size_t(B) * size_t(T) * sizeof(int), "tokens"));
+    auto* const result = static_cast<PassResult*>(device_alloc(sizeof(PassResult), "result"));
     std::string why;
     const Graph graph = graph_capture(
-        [&] { model_forward_backward(&step.model, step.pass, step.model.loss, step.tokens, step.tokens); }, nullptr,
-        true, &why);
+        [&] { model_forward_backward(&step.model, step.pass, result, step.tokens, step.tokens); }, nullptr, true, &why);
     graph_destroy(graph);
     host_free(step.tokens);
     model_destroy(&step.model);
+    device_free(result);
     device_free(grads);
     device_free(weights);
     return why;

@@ -1257,6 +1257,49 @@ TEST(no_rows) {
     EXPECT(norm.got[0] == 0, "the norm of nothing is %g", norm.got[0]);
 }
 
+// Written and found at the given places alone, with an array's start, end and padding as they are.
+TEST(poison) {
+    const size_t n = 3 * kUnit + 40, room = 5 * kUnit;
+    float* const x = static_cast<float*>(BACKEND::device_alloc(room * sizeof(float), "test"));
+    uint64_t* const left = static_cast<uint64_t*>(BACKEND::device_alloc(sizeof(uint64_t), "test"));
+    const auto found = [&](size_t first, size_t count, size_t step) {
+        BACKEND::find_poison(left, x + first, count, step, x + room);
+        uint64_t now;
+        BACKEND::copy_to_host(&now, left, sizeof now);
+        BACKEND::device_zero(left, sizeof now);
+        return now;
+    };
+    const auto put = [&](size_t at, uint32_t bits) {
+        BACKEND::copy_to_device(x + at, &bits, sizeof bits);
+        BACKEND::stream_sync(nullptr);
+    };
+    for (const size_t step : {size_t(1), kUnit}) {
+        BACKEND::device_zero(x, room * sizeof(float));
+        BACKEND::poison(x + kUnit, n, step);
+        std::vector<uint32_t> bits(room);
+        BACKEND::copy_to_host(bits.data(), x, room * sizeof(float));
+        for (size_t i = 0; i < room; i++) {
+            const bool inside = i >= kUnit && i < kUnit + n && (i - kUnit) % step == 0;
+            EXPECT(bits[i] == (inside ? kPoison : 0), "step %zu: [%zu] is %x", step, i, bits[i]);
+        }
+        EXPECT(found(kUnit, n, step) == room - kUnit, "step %zu: not at its start", step);
+        EXPECT(found(0, kUnit, step) == 0 && found(0, 0, step) == 0, "step %zu: where there is none", step);
+    }
+    BACKEND::device_zero(x, room * sizeof(float));
+    for (const uint32_t nan : {0x7fc00000u, 0xffc00000u, 0x7fffffffu, kPoison ^ 1}) put(kUnit, nan);
+    EXPECT(found(0, room, 1) == 0, "another NaN");
+    put(2 * kUnit + 1, kPoison);
+    EXPECT(found(0, room, kUnit) == 0 && found(0, room, 1) == 3 * kUnit - 1, "a place that counts with step 1 alone");
+    put(2 * kUnit, kPoison);
+    put(kUnit, kPoison);
+    BACKEND::find_poison(left, x + 2 * kUnit, kUnit, kUnit, x + room);
+    EXPECT(found(kUnit, kUnit, kUnit) == 4 * kUnit, "the first of two ranges");
+    BACKEND::find_poison(left, x + kUnit, kUnit, kUnit, x + room);
+    EXPECT(found(2 * kUnit, kUnit, kUnit) == 4 * kUnit, "the first of two ranges, looked at first");
+    BACKEND::device_free(x);
+    BACKEND::device_free(left);
+}
+
 static uint64_t backend_hash(const std::vector<float>& x) {
     float* p = static_cast<float*>(BACKEND::device_alloc(x.size() * 4, "test"));
     if (!x.empty()) BACKEND::copy_to_device(p, x.data(), x.size() * 4, nullptr);

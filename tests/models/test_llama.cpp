@@ -79,7 +79,7 @@ struct Training {
     Model model;
     Device<floatX> weights;
     Device<float> masters, m, v, grads, partials;
-    Device<double> results;
+    Device<PassResult> results;
     Device<StepState> state;
     Device<uint8_t> decay;
 
@@ -113,13 +113,13 @@ struct Training {
         copy_to_device(state.at, &now, sizeof now, nullptr);
         const float* const terms[] = {grads.at};
         tree_reduce(grads.at, partials.at, terms, 1, Tree::kBalanced, arena.n, nullptr);
-        clip_scale(state.at, results.at + 1, partials.at, partials.n, 1.0, kB * kT, nullptr);
+        clip_scale(state.at, &results.at[1].loss, partials.at, partials.n, 1.0, kB * kT, nullptr);
         float* const moments[] = {m.at, v.at};
         float* const master = kExact ? reinterpret_cast<float*>(weights.at) : masters.at;
         update(find_optimizer("adamw"), 0, weights.at, master, moments, grads.at, decay.at, arena.n, state.at, nullptr);
-        double out[2];
+        PassResult out[2];
         copy_to_host(out, results.at, sizeof out, nullptr);
-        return {out[0] / (kB * kT), out[1]};
+        return {out[0].loss / (kB * kT), out[1].loss};
     }
 };
 

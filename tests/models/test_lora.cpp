@@ -63,7 +63,7 @@ std::vector<float> values_for(const Arena& arena, uint32_t stream, float size) {
 struct Result { double loss; std::vector<float> grads; };
 Result run(Device* device, Model* m, size_t n, int passes = 1) {
     float* const grads = device->poisoned(n);
-    double* const loss_at = device->alloc<double>(1);
+    PassResult* const result = device->alloc<PassResult>(1);
     Result r = {0, std::vector<float>(n)};
     std::vector<int> tokens, targets;
     for (int i = 0; i < kB * kT; i++) {
@@ -72,8 +72,8 @@ Result run(Device* device, Model* m, size_t n, int passes = 1) {
     }
     model_set_gradients(m, grads);
     for (int i = 0; i < passes; i++)
-        model_forward_backward(m, {.B = kB, .T = kT, .accumulate = i > 0}, loss_at, tokens.data(), targets.data());
-    copy_to_host(&r.loss, loss_at, sizeof r.loss, nullptr);
+        model_forward_backward(m, {.B = kB, .T = kT, .accumulate = i > 0}, result, tokens.data(), targets.data());
+    copy_to_host(&r.loss, &result->loss, sizeof r.loss, nullptr);
     copy_to_host(r.grads.data(), grads, n * sizeof(float), nullptr);
     return r;
 }

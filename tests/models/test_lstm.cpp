@@ -50,14 +50,14 @@ TEST(loss_and_gradients_of_pytorch) {
     }
     Device<floatX> weights(w);
     Device<float> grads(arena.n);
-    Device<double> loss_at(1);
+    Device<PassResult> result(1);
     Model model;
     model_create(&model, &lstm_info, shape, golden.B, golden.T, 0, weights.at, true);
     model_set_gradients(&model, grads.at);
     const std::vector<int> tokens = golden.ints("tokens"), targets = golden.ints("targets");
-    model_forward_backward(&model, {.B = golden.B, .T = golden.T}, loss_at.at, tokens.data(), targets.data());
+    model_forward_backward(&model, {.B = golden.B, .T = golden.T}, result.at, tokens.data(), targets.data());
     double loss;
-    copy_to_host(&loss, loss_at.at, sizeof loss, nullptr);
+    copy_to_host(&loss, &result.at->loss, sizeof loss, nullptr);
     const double want = double(golden.values["loss"][0]);
     EXPECT(std::fabs(loss - want) <= (kExact ? 1e-5 : 1e-2) * want, "loss: got %.9g, want %.9g", loss, want);
     const std::vector<float> got = grads.host();

@@ -33,10 +33,11 @@ struct Fixture {
     size_t n;
     floatX* weights;
     float* grads;
-    double* loss_at;
+    PassResult* result;
     StepState* state;
     StepState host_state = {.seed = 5, .step = 3, .lr = 0, .grad_scale = 0};
     std::vector<int> tokens, targets;
+    std::string unwritten;          // by the last backward: what PassResult says
 
     template <class X> static X* device(size_t count) {
         return static_cast<X*>(device_alloc(count * sizeof(X), "test"));
@@ -46,7 +47,7 @@ struct Fixture {
         n = arena.n;
         weights = device<floatX>(n);
         grads = device<float>(n);
-        loss_at = device<double>(1);
+        result = device<PassResult>(1);
         state = device<StepState>(1);
         model_create(&model, &info, shape, B, T, recompute, weights, true);
         init.resize(n);
@@ -73,7 +74,7 @@ struct Fixture {
     }
     ~Fixture() {
         model_destroy(&model);
-        for (void* p : {(void*)weights, (void*)grads, (void*)loss_at, (void*)state}) device_free(p);
+        for (void* p : {(void*)weights, (void*)grads, (void*)result, (void*)state}) device_free(p);
     }
     void set(const std::vector<float>& w) {
         std::vector<floatX> stored(n);
@@ -85,10 +86,11 @@ struct Fixture {
         copy_to_device(state, &host_state, sizeof *state, nullptr);
         Pass pass = {.B = model.B, .T = model.T, .accumulate = accumulate, .state = state};
         pass.ready = ready;
-        model_forward_backward(&model, pass, loss_at, tokens.data(), targets.data());
-        double loss;
-        copy_to_host(&loss, loss_at, sizeof loss, nullptr);
-        return loss;
+        model_forward_backward(&model, pass, result, tokens.data(), targets.data());
+        PassResult got;
+        copy_to_host(&got, result, sizeof got, nullptr);
+        unwritten = got.unwritten ? tensor_at(model.trained, model.trained.n - got.unwritten).name : "";
+        return got.loss;
     }
     std::vector<float> gradients() {
         std::vector<float> g(n);
@@ -158,6 +160,46 @@ TEST(fresh_model_is_near_ln_v) {
         arena_init(w.data(), f.model.arena, 3);
         f.set(w);
         EXPECT(std::fabs(f.loss() / 24 - std::log(19.0)) < 0.05, "%g", f.loss() / 24);
+    });
+}
+
+// A ModelKind whose backward leaves things out: in every pass, or in later ones only.
+static const ModelKind* whole_kind;
+static int passes;
+template <int FIRST> static void forgets(Model* m, const Pass& pass, floatX* dhidden) {
+    const std::vector<float*> grads = m->grads;
+    if (passes++ >= FIRST) {
+        static std::vector<float> elsewhere;
+        elsewhere.resize(m->arena.n);
+        m->grads.back() = elsewhere.data();
+    }
+    whole_kind->backward(m, pass, dhidden);
+    m->grads = grads;
+}
+
+TEST(an_unwritten_gradient_is_named) {
+    if (kOnGpu) SKIP("the fault is in a CPU's memory");
+    each_model([](const ModelInfo& info, const Shape& shape) {
+        Fixture f(info, shape, 2, 12);
+        const std::string last = f.model.arena.tensors.back().name;
+        whole_kind = f.model.kind;
+        for (const int first : {0, 2}) {
+            ModelKind kind = *whole_kind;
+            kind.backward = first ? forgets<2> : forgets<0>;
+            f.model.kind = &kind;
+            passes = 0;
+            for (int i = 0; i < 4; i++) {
+                const bool accumulate = i == 1;         // the sum so far stands there
+                f.backward(accumulate);
+                EXPECT(f.unwritten == (i >= first && !accumulate ? last : "") || (first == 0 && i == 1),
+                       "pass %d: \"%s\"", i, f.unwritten.c_str());
+                PassResult none = {};
+                copy_to_device(f.result, &none, sizeof none);
+            }
+        }
+        f.model.kind = whole_kind;
+        f.set(std::vector<float>(f.n, NAN));            // a model that has diverged has written its gradients
+        EXPECT(std::isnan(f.backward()) && f.unwritten.empty(), "NaN: \"%s\"", f.unwritten.c_str());
     });
 }
 
@@ -287,9 +329,9 @@ static void check_hooks(Fixture* f) {
     Pass pass = {.B = f->model.B, .T = f->model.T};
     pass.needed = [&](int first, int last) { part_of(first, last, late.data(), f->weights); };
     pass.ready = [&](int first, int last) { part_of(first, last, f->grads, at_ready.data()); };
-    double loss = 0;
-    model_forward_backward(&f->model, pass, &loss, f->tokens.data(), f->targets.data());
-    EXPECT(!std::isnan(loss), "a weight is read before `needed` names its tensor");
+    PassResult result = {};
+    model_forward_backward(&f->model, pass, &result, f->tokens.data(), f->targets.data());
+    EXPECT(!std::isnan(result.loss), "a weight is read before `needed` names its tensor");
     for (size_t t = 0; t < tensors; t++) {
         const TensorSpec& spec = arena.tensors[t];
         const float *begin = f->grads + arena.offset[t], *end = begin + spec.rows * spec.cols;
