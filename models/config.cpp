@@ -47,6 +47,14 @@ float read_number(const Json& json, const char* key, const Limits& limits, const
     refuse(what, key, value, format("a number %s", limits.want));
 }
 
+static void read_key(const Json& json, const ShapeKey& key, Shape* shape, const char* what) {
+    const Json value = json.find(key.hf);
+    const bool there = value && value.kind() != Json::null, whole = std::holds_alternative<int& (*)(Shape&)>(key.at);
+    if (!there && key.absent != ShapeKey::kNone) key.set(shape, key.absent);
+    else if (whole) key.set(shape, read_size(json, key.hf, key.limits, what));
+    else key.set(shape, double(read_number(json, key.hf, key.limits, what)));
+}
+
 static bool same_value(const Json& json, const std::string& want) {
     double x, y;
     return json_shown(json) == want || (json.as_double(&x) && parse_whole(want, &y) && x == y);
@@ -74,7 +82,7 @@ ModelConfig parse_config(std::string_view text, const char* what) {
     const ModelInfo& info = *config.info;
     Shape& shape = config.shape;
     for (const ShapeKey& key : info.keys)
-        if (*key.hf) key.set(&shape, read_size(json, key.hf, key.limits, what));
+        if (*key.hf) read_key(json, key, &shape, what);
     if (info.read) info.read(json, &shape, what);
     set_vocabulary(&shape, read_size(json, "vocab_size", {"from 1 to 16777216", 1, 1 << 24}, what));
     if (const std::string wrong = info.check(shape); !wrong.empty())

@@ -71,7 +71,7 @@ inline const std::vector<ShapeKey> kLlamaKeys = {
      "width of the MLP, a multiple of 8 (not given: 8/3 channels)"},
     seq_len_key("max_position_embeddings"),
     {"untied-head", "", untied_head, {"0 or 1", 0, 1}, "", "1: the head is no copy of the embedding"},
-    {"norm-eps", "", norm_eps, kTiny, "rms-norm-eps", "of RMSNorm (not given: 1e-5; of Qwen 1e-6)"},
+    {"norm-eps", "rms_norm_eps", norm_eps, kTiny, "rms-norm-eps", "of RMSNorm (not given: 1e-5; of Qwen 1e-6)", 1e-6},
     {"rope-theta", "", rope_theta, kTheta, "rope-base", "base of the angles (not given: 10000)"},
     {"rope-factor", "", rope_factor, kFactor, "",
      "Llama 3's longer context: what slow angles are divided by (not given: 1)"},
@@ -103,6 +103,7 @@ ModelInfo llama_family(const char* name, const char* title, const char* architec
         .head_size = [](const Shape& c) { return LlamaSizes(c).HS; },
         .read = [](const Json& config, Shape* c, const char* what) { llama_read(config, c, kKind, what); },
         .gguf = true,
+        .test_shape = "kv-heads 1 mlp-size 24 rope-factor 4 rope-low 1.25 rope-high 3 rope-context 64",
     };
 }
 

@@ -100,7 +100,6 @@ std::vector<FixedKey> llama_fixed(const Shape& shape, LlamaKind kind) {
         {"attention_dropout", "0.0", "", false},        // not supported: fine-tuning runs without it
         {"num_key_value_heads", std::to_string(kv_heads(s)), "", false},
         {"head_dim", std::to_string(head_size(s)), "", false},
-        {"rms_norm_eps", number_text(double(norm_eps(s))), "", false},
         {"tie_word_embeddings", untied_head(s) ? "false" : "true", "", false},
         {"rope_theta", theta, "", false},
         {"rope_scaling", rope_factor(s) != 1 ? "{" + scaling + "}" : "null", "", false},
@@ -169,7 +168,6 @@ void llama_read(const Json& config, Shape* s, LlamaKind kind, const char* what) 
     };
     kv_heads(*s) = size("num_key_value_heads", kHeads, qwen, s->NH);
     head_size(*s) = size("head_dim", kHeadSize, kind.norms, s->C / s->NH);
-    norm_eps(*s) = is_null(config.find("rms_norm_eps")) ? 1e-6f : read_number(config, "rms_norm_eps", kTiny, what);
     const Json tied = config.find("tie_word_embeddings");
     if (tied && tied.kind() != Json::boolean) refuse(what, "tie_word_embeddings", tied, "true or false");
     untied_head(*s) = tied.text() != "true";

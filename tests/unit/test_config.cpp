@@ -6,6 +6,7 @@
 #include "models/llama.h"
 #include "src/base/common.h"
 #include "src/base/file.h"
+#include "tests/models/small_shape.h"
 #include "tests/test.h"
 
 namespace {
@@ -32,16 +33,35 @@ std::string replace(std::string text, const std::string& old, const std::string&
 ModelConfig some_config(const ModelInfo& info) {
     ModelConfig config;
     config.info = &info;
-    for (const ShapeKey& key : info.keys)
-        if (*key.hf) key.set(&config.shape, std::max(key.limits.low, 1.0));
+    config.shape = small_shape(info, 48);
     config.shape.L = 3;
-    config.shape.C = 40;
     config.shape.T = 100;
-    if (config.shape.NH) config.shape.NH = 5;
+    if (info.head_size) config.shape.NH = 6;
+    else config.shape.NH = 0;
     set_vocabulary(&config.shape, 257);
     if (!info.dropouts.empty()) config.shape.dropout = 0.25f;
     EXPECT(info.check(config.shape).empty(), "%s", info.check(config.shape).c_str());
     return config;
+}
+
+// Returns the shape with another value of a key that the model takes.
+Shape with_another(const ModelInfo& info, const Shape& shape, const ShapeKey& key) {
+    const double old = key.get(shape);
+    for (const double x : {1.1 * old, old + 1, old - 1, old + 8, 2 * old, old / 2, key.limits.high, key.limits.low}) {
+        Shape other = shape;
+        key.set(&other, x);
+        if (!key.limits.hold(x) || key.get(other) == old) continue;
+        const double set = key.get(other);
+        if (info.check(other).empty() && key.get(other) == set) return other;
+    }
+    FAIL("%s: --%s: %s takes no value but %g of it", info.name, key.option, info.name, old);
+}
+
+// Returns the text with another value of a key; "": without the key.
+std::string without(const std::string& text, const std::string& key, const std::string& value) {
+    const std::string rest = text.substr(text.find("\"" + key + "\"")), field = rest.substr(0, rest.find_first_of(",\n"));
+    if (value.empty()) return replace(text, field + ",\n", "");
+    return replace(text, field, "\"" + key + "\": " + value);
 }
 
 const std::string kGpt2 =
@@ -59,6 +79,30 @@ TEST(round_trip_of_every_model) {
         EXPECT(config_json(back) == text, "%s: written again: %s", info->name, config_json(back).c_str());
         EXPECT(config_json(config).find("\"eos_token_id\": null") != std::string::npos, "%s",
                config_json(config).c_str());
+    }
+}
+
+// Each key alone with another value. What one half of a declaration writes, the other reads.
+TEST(round_trip_of_every_key) {
+    for (const ModelInfo* info : all_models()) {
+        ModelConfig config = some_config(*info);
+        const Shape usual = config.shape;
+        for (const ShapeKey& key : info->keys) {
+            config.shape = with_another(*info, usual, key);
+            const Shape back = parse(config_json(config)).shape;
+            EXPECT(key.get(back) == key.get(config.shape), "%s: --%s %g comes back as %g", info->name, key.option,
+                   key.get(config.shape), key.get(back));
+            EXPECT(memcmp(&back, &config.shape, sizeof back) == 0, "%s: --%s %g comes back with another shape",
+                   info->name, key.option, key.get(config.shape));
+            config.shape = usual;
+            if (!*key.hf || key.absent == ShapeKey::kNone) continue;
+            for (const char* value : {"null", ""})
+                EXPECT(key.get(parse(without(config_json(config), key.hf, value)).shape) == [&] {
+                    Shape absent = usual;
+                    key.set(&absent, key.absent);
+                    return key.get(absent);
+                }(), "%s: without %s", info->name, key.hf);
+        }
     }
 }
 
@@ -81,17 +125,21 @@ TEST(config_of_a_fine_tune) {
 TEST(refusals_name_the_key_of_every_model) {
     for (const ModelInfo* info : all_models()) {
         const std::string text = config_json(some_config(*info));
-        std::vector<std::string> keys = {"vocab_size"};
+        std::vector<ShapeKey> keys = {{"vocab-size", "vocab_size", [](Shape& s) -> int& { return s.V; }, kSize, "", ""}};
         for (const ShapeKey& key : info->keys)
-            if (*key.hf) keys.push_back(key.hf);
-        for (const std::string& key : keys) {
-            const std::string rest = text.substr(text.find("\"" + key + "\"")),
-                              field = rest.substr(0, rest.find_first_of(",\n"));
-            for (const char* value :
-                 {"0", "-1", "2147483648", "18446744073709551616", "2.5", "\"2\"", "null", "[1]", "true", "1e400"})
-                expect_error(kExitBadContent, key + ": got",
-                             [&] { parse(replace(text, field, "\"" + key + "\": " + value)); });
-            expect_error(kExitBadContent, key + ": it is missing", [&] { parse(replace(text, field + ",\n", "")); });
+            if (*key.hf) keys.push_back(key);
+        for (const ShapeKey& key : keys) {
+            const bool whole = std::holds_alternative<int& (*)(Shape&)>(key.at), needed = key.absent == ShapeKey::kNone;
+            const auto refused = [&](const std::string& value) {
+                expect_error(kExitBadContent, key.hf + std::string(": got"), [&] { parse(without(text, key.hf, value)); });
+            };
+            for (const char* value : {"-1", "\"2\"", "[1]", "true", "1e400"}) refused(value);
+            if (!key.limits.hold(0)) refused("0");
+            if (whole) for (const char* value : {"2147483648", "18446744073709551616", "2.5"}) refused(value);
+            if (!needed) continue;
+            refused("null");
+            expect_error(kExitBadContent, key.hf + std::string(": it is missing"),
+                         [&] { parse(without(text, key.hf, "")); });
         }
         for (const FixedKey& key : info->fixed(some_config(*info).shape))
             expect_error(kExitBadContent, key.hf + std::string(": got \"x\""), [&] {

@@ -43,4 +43,5 @@ inline const ModelInfo trail_info = {
     .tensors = trail_tensors,
     .flops_per_token = [](const Shape& c, int) { return 6.0 * c.C * (2.0 * c.extra[0] + c.V); },
     .text = [](const Shape& c) { return format("%d channels, %d inside", c.C, c.extra[0]); },
+    .test_shape = "inner 24",
 };
