@@ -156,7 +156,7 @@ void model_forward_backward(Model* m, const Pass& caller, PassResult* result, co
     };
     const floatX* const hidden = forward(m, pass, tokens, targets);
     // Now all weights are there, so nothing reads the last step's gradients any more.
-    each_checked(*m, 0, caller.accumulate ? 0 : all, [](float* grads, size_t n, size_t step) { poison(grads, n, step); });
+    each_checked(*m, 0, caller.accumulate ? 0 : all, [](float* x, size_t n, size_t step) { poison(x, n, step); });
     head(m, pass, hidden, m->dhidden);
     sum_in_order(&result->loss, m->losses, size_t(pass.N()));
     m->kind->backward(m, pass, m->dhidden);

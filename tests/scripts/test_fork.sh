@@ -126,7 +126,8 @@ check "a rule with more state than it names does not compile" unnamed
 # A gradient that backward forgets is named: in the first step, or in the one step whose tokens it leaves out. The ranks
 # agree on the tensor, the step and the micro-batch, whose number does not depend on them.
 changed() {     # SED_SCRIPT: applied to the model as it was
-    cp tests/fork/models/trail.cpp "$copy/models/" && sed -i "$1" "$copy/models/trail.cpp" && build train_gpt || return 1
+    cp tests/fork/models/trail.cpp "$copy/models/" && sed -i "$1" "$copy/models/trail.cpp" &&
+        build train_gpt || return 1
     ! cmp -s tests/fork/models/trail.cpp "$copy/models/trail.cpp"
 }
 check "a backward that forgets a tensor builds" changed '/linear_backward(dhidden/d'
