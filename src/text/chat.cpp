@@ -152,17 +152,13 @@ std::vector<Control> find_controls(std::u32string_view text, const Tokenizer& to
     return all;
 }
 
-// Returns where the text of an empty turn would stand in `text`, at `begin` or later: with "x" in this turn, the
-// template's rendering differs there for the first time.
-size_t place_of_empty(const ChatTemplate& chat, std::vector<JinjaTurn> turns, size_t turn, size_t begin,
-                      std::u32string_view text) {
+// Returns where the text of an empty turn would stand in `text`: with "x" in this turn, the template's rendering differs
+// there for the first time. npos: the template writes no "x" there.
+size_t place_of_empty(const ChatTemplate& chat, std::vector<JinjaTurn> turns, size_t turn, std::u32string_view text) {
     const std::u32string x = turns[turn].content = characters_of("x", kGiven | kAnswer);
     const std::u32string filled = chat.form->render(turns, turns.size(), false);
     const auto at = size_t(std::ranges::mismatch(text, filled).in1 - text.begin());
-    if (at < begin || filled.substr(std::min(at, filled.size()), 1) != x)
-        die_content(chat.form->what, "an empty turn of the assistant, of which the template does not say where it ends",
-                    "text in the turn");
-    return at;
+    return filled.substr(std::min(at, filled.size()), 1) == x ? at : text.npos;
 }
 
 // Returns which characters of a rendered conversation are trained on.
@@ -192,7 +188,8 @@ std::vector<bool> find_answers(const Conversation& conversation, const std::vect
         for (size_t i = end; i < next; i++)
             if (text[i] & kAnswer) end = i + 1;
         const size_t turn = answers[k].turn;
-        if (end == answers[k].begin) end = place_of_empty(chat, turns, turn, end, text);
+        if (end == answers[k].begin) end = place_of_empty(chat, turns, turn, text);
+        if (end < answers[k].begin || end > next) fault("one that gives a turn of the assistant no place");
         auto close = std::ranges::find_if(controls, [&](const Control& c) { return c.at >= end; });
         if (close == controls.end() || close->at >= next)
             fault("one that ends a turn of the assistant with no control token of the tokenizer");

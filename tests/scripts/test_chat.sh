@@ -123,7 +123,7 @@ expect "has nothing to chat with" 2 'has no <.im_start.>; train it on conversati
 expect "nor to score conversations with" 2 'has no <.im_start.>' $train eval "$tmp/bytes" --data "$chat"
 cp -r "$tmp/bytes/ckpt/step_00000001" "$tmp/foreign"
 rm "$tmp/foreign/DONE" "$tmp/foreign/state.json" && echo '[INST]' >"$tmp/foreign/chat_template.jinja"
-expect "a template that ends no turn" 65 'foreign: chat_template: got .* no control token' \
+expect "a template without turns" 65 'foreign: chat_template: got one that gives a turn of the assistant no place' \
     $train eval "$tmp/foreign" --data "$chat"
 expect "another instead" 2 'has no <.begin_of_text.>' $train eval "$tmp/foreign" --data "$chat" --chat-template llama3
 echo '{{ messages | tojson }}' >"$tmp/foreign/chat_template.jinja"
