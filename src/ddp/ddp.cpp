@@ -4,13 +4,10 @@
 #include <bit>
 #include <cmath>
 #include <cstdlib>
-#include <type_traits>
 #include "build/optimizers.h"
 #include "src/base/common.h"
 
 namespace BACKEND {
-
-constexpr bool kMastersAreWeights = std::is_same_v<floatX, float>;
 
 // ---------------------------------------------------------------------------------------------------------- the cuts
 
@@ -89,15 +86,6 @@ void gather_hosts(const Bucket& bucket, void* array, size_t unit_bytes) {
 
 // ------------------------------------------------------------------------------------------------------------ set up
 
-static StateArray create_state(Ddp* ddp, const std::string& name) {
-    const char* const what = name.empty() ? "fp32 weights" : name.c_str();
-    size_t own = kUnit;                         // more than 0, for a rank without a piece
-    for (const Piece& p : ddp->pieces) own += p.range.size();
-    float* const host = name.empty() && kMastersAreWeights ? reinterpret_cast<float*>(ddp->weights)
-        : comm_shared<float>(ddp->comm, ddp->arena->n, what);
-    return {name, host, kOnGpu ? device<float>(own, what) : host};
-}
-
 // OPTIMIZERS(X), of build/optimizers.h, is X(adamw) X(sgd) X(muon).
 #define X(name) name##_matrix,
 static MatrixRule* const kMatrixRules[] = {OPTIMIZERS(X)};
@@ -137,8 +125,8 @@ void ddp_create(Ddp* ddp, Comm* comm, const Arena* arena, const OptimizerInfo* o
     ddp->grads.push_back(ddp->transport.gradients);
     for (int k = 1; k < ddp->own_replicas; k *= 2)
         ddp->grads.push_back(device<float>(arena->n, "a replica's gradients"));
-    ddp->state.push_back(create_state(ddp, ""));
-    for (const StateSpec& array : optimizer->state) ddp->state.push_back(create_state(ddp, array.name));
+    ddp->state.push_back(ddp_create_state(ddp, ""));
+    for (const StateSpec& array : optimizer->state) ddp->state.push_back(ddp_create_state(ddp, array.name));
     const std::vector<uint8_t> decay = arena_decay(*arena);
     ddp->decay = device<uint8_t>(decay.size(), "which tensors decay");
     copy_to_device(ddp->decay, decay.data(), decay.size(), nullptr);
@@ -167,38 +155,6 @@ void ddp_destroy(Ddp* ddp) {
     device_free(ddp->decay);
     device_free(ddp->work);
     transport_destroy(&ddp->transport);
-}
-
-// ---------------------------------------------------------------------------------------- the state, for checkpoints
-
-void ddp_broadcast_state(Ddp* ddp) {
-    Comm* const comm = ddp->comm;
-    const size_t n = ddp->arena->n;
-    for (const StateArray& array : ddp->state)
-        if (comm->hosts > 1) comm_broadcast(comm, array.host, n * sizeof(float), 0);
-    comm_barrier(comm);
-    if constexpr (kOnGpu) {
-        std::vector<floatX> weights(n);
-        store_floats(weights.data(), ddp->state[0].host, n);
-        copy_to_device(ddp->weights, weights.data(), n * sizeof(floatX), nullptr);
-        for (const StateArray& array : ddp->state)
-            for (const Piece& p : ddp->pieces)
-                copy_to_device(array.own + p.at, array.host + p.range.begin, p.range.size() * sizeof(float), nullptr);
-        stream_sync(nullptr);
-    } else if (!kMastersAreWeights && comm->local_rank == 0) store_floats(ddp->weights, ddp->state[0].host, n);
-    comm_barrier(comm);
-}
-
-void ddp_gather_state(Ddp* ddp) {
-    for (const StateArray& array : ddp->state) {
-        for (const Piece& p : ddp->pieces)
-            if (kOnGpu)
-                copy_to_host(array.host + p.range.begin, array.own + p.at, p.range.size() * sizeof(float), ddp->stream);
-        for (const Bucket& bucket : ddp->buckets)
-            if (static_cast<void*>(array.host) != ddp->weights)         // weights are gathered in every step
-                gather_hosts(bucket, array.host, kUnit * sizeof(float));
-    }
-    comm_barrier(ddp->comm);
 }
 
 // ---------------------------------------------------------------------------------------------------------- the step

@@ -74,6 +74,8 @@ void ddp_create(Ddp* ddp, Comm* comm, const Arena* arena, const OptimizerInfo* o
                 bool nccl_sums, int micro_batches);
 void ddp_destroy(Ddp* ddp);
 
+// ---- the state, for checkpoints: state.cpp
+StateArray ddp_create_state(Ddp* ddp, const std::string& name);     // name: "" are the masters
 void ddp_broadcast_state(Ddp* ddp);         // gives every rank rank 0's state; sets the weights
 void ddp_gather_state(Ddp* ddp);            // makes `host` of each state array complete on every host
 
