@@ -236,6 +236,7 @@ StepStats train_step(Trainer* t) {
     execute_step(&t->executor, t->at.step, [t] { enqueue_step(t); });
     ddp_all_gather_weights(&t->ddp);            // the next forward waits for it tensor by tensor
     StepStats s = collect_stats(t);
+    audit_sum(&t->ddp, s.step);
     s.seconds = now_seconds() - began;
     t->at.step++;
     report_step(t->report.get(), s);

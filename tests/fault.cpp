@@ -5,6 +5,7 @@
 //        audit          after an audit's own micro-batch: the same
 //        frozen         before an audit looks at weights that --lora freezes: the same to them
 //        reduce         before the reduction is waited for
+//        meet           in each bucket, between the sum of this rank's replicas and that of the ranks: the same
 //        ckpt_copy      rank 0, a save: before the state is copied; the step is the checkpoint's
 //        ckpt_write     in the background, between the two large files
 //        ckpt_done, ckpt_placed, ckpt_latest, ckpt_best    DONE is written; the folder has its name; `latest` names it;
@@ -50,8 +51,8 @@ Fault parse_one(std::string_view text) {
         else if (key == "step") f.step = number(value);
         else if (key == "try") f.attempt = number(value);
         else if (key == "at")
-            f.at = known(value, "fwd bwd audit frozen reduce ckpt_copy ckpt_write ckpt_done ckpt_placed ckpt_latest "
-                                "ckpt_best");
+            f.at = known(value, "fwd bwd audit frozen reduce meet ckpt_copy ckpt_write ckpt_done ckpt_placed "
+                                "ckpt_latest ckpt_best");
         else if (key == "do") {
             f.action = known(next_word(&value, ':'), "kill stop exit sleep hold eio nan big flip");
             if (!value.empty()) f.argument = number(value);

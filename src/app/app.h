@@ -122,9 +122,13 @@ std::vector<double> score_rows(Model* model, const std::vector<Task::Row>& rows,
 // it, and all ranks compare hashes of the gradients and of the weights. Where two ranks differ, a third one computes
 // the micro-batch again: kExitDisagree names the rank that it contradicts, or both if it cannot tell. It also names a
 // frozen tensor that has changed in this process's memory. micro_batches: of a rank. state: of the step, copied to
-// device_state. Collective.
+// device_state. Asks the step's reduction to keep what audit_sum needs. Collective.
 void audit_replicas(Model* model, Ddp* ddp, BatchLoader* loader, StepState* device_state, const StepState& state,
                     int64_t step, int micro_batches);
+
+// After a step whose replicas were kept: kExitDisagree if their sum, by plain loops, is not what the update has used.
+// Else does nothing. Collective.
+void audit_sum(Ddp* ddp, int64_t step);
 
 }  // namespace BACKEND
 #endif

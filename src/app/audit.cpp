@@ -55,6 +55,15 @@ void audit_replicas(Model* model, Ddp* ddp, BatchLoader* loader, StepState* devi
         disagree(format("rank %d computed micro-batch %d differently from two others", odd, r * micro_batches));
     }
     device_free(result);
+    ddp_keep_replicas(ddp);
+}
+
+void audit_sum(Ddp* ddp, int64_t step) {
+    if (ddp->kept.empty()) return;
+    const std::string wrong = comm_first_text(ddp->comm, ddp_wrong_sum(ddp));
+    if (!wrong.empty())
+        die(kExitDisagree, "replicas disagree: step %lld: %s; a replica's gradient may be changed before it enters the "
+            "tree, not where ranks meet (docs/ddp.md); nothing of this step was saved", (long long)step, wrong.c_str());
 }
 
 }  // namespace BACKEND

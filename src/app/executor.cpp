@@ -49,9 +49,10 @@ void execute_step(Executor* e, int64_t step, const std::function<void()>& enqueu
     e->began = now_seconds();
     event_record(e->begin, nullptr);
     if constexpr (kOnGpu) {
-        if (e->use_graph && e->runs > 0) e->use_graph = replay(e, &e->graphs[step % 2], enqueue);
+        const bool audited = !e->ddp->kept.empty();         // then the step has more work than its graph
+        if (e->use_graph && !audited && e->runs > 0) e->use_graph = replay(e, &e->graphs[step % 2], enqueue);
         // The first step is only counted. The all-gather comes next on ddp->stream and has to wait for the graph.
-        if (e->use_graph && e->runs++ > 0) return stream_wait(e->ddp->stream, nullptr);
+        if (e->use_graph && !audited && e->runs++ > 0) return stream_wait(e->ddp->stream, nullptr);
     }
     ddp_rewind(e->ddp);
     enqueue();

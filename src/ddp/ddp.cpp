@@ -210,6 +210,14 @@ float* ddp_grads(Ddp* ddp, int i) {
 
 bool ddp_accumulates(const Ddp* ddp, int i) { return i % batches_of_replica(ddp) > 0; }
 
+// Copies bucket 0 of an own replica that is complete, for ddp_wrong_sum.
+static void keep_replica(Ddp* ddp, int replica, Stream stream) {
+    if (ddp->kept.empty()) return;
+    const Range bucket = ddp->buckets[0].whole();
+    const float* const grads = ddp->grads[std::popcount(unsigned(replica))] + bucket.begin;
+    tree_reduce(ddp->kept[replica], nullptr, &grads, 1, Tree::kNested, bucket.size(), stream);
+}
+
 void ddp_sum_replicas(Ddp* ddp, int i) {
     const unsigned replica = unsigned(i / batches_of_replica(ddp));
     if (i == 0) ddp_fault(ddp, "bwd", ddp_grads(ddp, 0), ddp->arena->n);
@@ -217,6 +225,7 @@ void ddp_sum_replicas(Ddp* ddp, int i) {
     spare_multiprocessors(ddp_spare_multiprocessors(ddp, i + 1));
     comm_progress(ddp->comm, -1, "forward and backward");
     if (ddp_accumulates(ddp, i + 1) || int(replica) + 1 == ddp->own_replicas) return;
+    keep_replica(ddp, int(replica), nullptr);
     const int carries = std::countr_one(replica);
     float* const* const terms = &ddp->grads[std::popcount(replica) - carries];
     tree_reduce(terms[0], nullptr, terms, carries + 1, Tree::kNested, ddp->arena->n, nullptr);
@@ -246,11 +255,15 @@ static void reduce_across_ranks(Ddp* ddp, const Bucket& bucket) {
 
 // Leaves the sum over all replicas in this rank's slice of grads[0], and the squares of all slices in partials:
 //
+//     the last replica's buffer -> kept, where an audit is due keep_replica
 //     all buffers of this rank  -> grads[0], whole bucket      reduce_inside_rank
 //     grads[0] of all ranks     -> grads[0], own slice         reduce_across_ranks
 //     partials of own slice     -> partials, whole bucket      transport_gather
 static void reduce_bucket(Ddp* ddp, const Bucket& bucket) {
+    if (&bucket == &ddp->buckets[0]) keep_replica(ddp, ddp->own_replicas - 1, ddp->stream);
     reduce_inside_rank(ddp, bucket);
+    if (kOnGpu && faults_are_on()) stream_sync(ddp->stream);
+    ddp_fault(ddp, "meet", ddp->grads[0] + bucket.whole().begin, bucket.whole().size());
     reduce_across_ranks(ddp, bucket);
     transport_gather(&ddp->transport, ddp->transport.partials, sizeof(float), bucket, ddp->stream);
 }

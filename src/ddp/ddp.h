@@ -55,6 +55,7 @@ struct Ddp {
     Transport transport;
     floatX* weights;                        // (n)  the transport's
     std::vector<float*> grads;              // log2(own_replicas) + 1 buffers of (n), the transport's first
+    std::vector<float*> kept;               // by own replica: bucket 0 before it was added; empty: no audit is due
     std::vector<StateArray> state;          // masters first
     uint8_t* decay;                         // (n / kUnit)  by unit, where kernels can read it
     void* work;                             // of the matrix rule
@@ -105,6 +106,12 @@ DdpTimes ddp_times(Ddp* ddp);
 
 uint64_t ddp_hash_weights(const Ddp* ddp);
 
+// The next reduction keeps bucket 0 of each replica as it enters the tree. After it, ddp_wrong_sum adds them again, by
+// plain loops, and compares with what the update has used. It returns the first element of this rank's slice that
+// differs; "": none, or nothing was kept. A change of the sum where ranks meet is found so: it depends on the ranks.
+// Collective. With --reduce nccl nothing is kept. checks.cpp.
+void ddp_keep_replicas(Ddp* ddp);
+std::string ddp_wrong_sum(Ddp* ddp);
 // Tests only: damages one of n numbers in device memory where common.h's fault hook asks for it.
 void ddp_fault(Ddp* ddp, const char* point, float* numbers, size_t n);
 

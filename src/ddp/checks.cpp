@@ -1,0 +1,56 @@
+// checks.cpp -- adds the replicas of one bucket once more, by plain loops, to check the reduction (ddp.h).
+#include <algorithm>
+#include <cmath>
+#include "src/base/common.h"
+#include "src/ddp/ddp.h"
+
+namespace BACKEND {
+
+void ddp_keep_replicas(Ddp* ddp) {
+    if (!ddp->kept.empty() || (ddp->transport.nccl_sums && ddp->comm->size > 1)) return;
+    for (int r = 0; r < ddp->own_replicas; r++)
+        ddp->kept.push_back(device<float>(ddp->buckets[0].whole().size(), "a replica's gradients, for an audit"));
+}
+
+// Returns all replicas' copies, (replicas, n), and ends the keeping.
+static std::vector<float> take_kept(Ddp* ddp, size_t n) {
+    std::vector<float> mine, all;
+    for (float* const kept : ddp->kept) {
+        mine.resize(mine.size() + n);
+        copy_to_host(&mine[mine.size() - n], kept, n * sizeof(float), ddp->stream);
+        device_free(kept);
+    }
+    ddp->kept.clear();
+    all.resize(mine.size() * size_t(ddp->comm->size));
+    comm_allgather(ddp->comm, all.data(), mine.data(), mine.size() * sizeof(float));
+    return all;
+}
+
+// Adds x[0], x[stride], ... by halves: neighbours first, then their sums. count is a power of two.
+static float fold(const float* x, size_t stride, size_t count) {
+    if (count == 1) return *x;
+    return fold(x, stride, count / 2) + fold(x + stride * (count / 2), stride, count / 2);
+}
+
+// A CPU takes numbers below 1.2e-38 as 0, a GPU does not: sums so small need not be the same.
+static bool same(float a, float b) { return a == b || (std::isnan(a) && std::isnan(b)) || std::fabs(a - b) < 1e-36f; }
+
+std::string ddp_wrong_sum(Ddp* ddp) {
+    if (ddp->kept.empty()) return "";
+    const Range whole = ddp->buckets[0].whole(), own = ddp->buckets[0].own(ddp->comm->rank);
+    const size_t n = whole.size();
+    const std::vector<float> replicas = take_kept(ddp, n);
+    std::vector<float> used(own.size());
+    copy_to_host(used.data(), ddp->grads[0] + own.begin, used.size() * sizeof(float), ddp->stream);
+    for (size_t i = own.begin; i < own.end; i++) {
+        const float want = fold(&replicas[i - whole.begin], n, replicas.size() / n), got = used[i - own.begin];
+        if (same(got, want)) continue;
+        const auto& offset = ddp->arena->offset;
+        const size_t t = size_t(std::ranges::upper_bound(offset, i) - offset.begin()) - 1;
+        return format("rank %d: the sum of the replicas' gradients of %s: element %zu is %.9g, want %.9g",
+                      ddp->comm->rank, ddp->arena->tensors[t].name.c_str(), i - offset[t], double(got), double(want));
+    }
+    return "";
+}
+
+}  // namespace BACKEND
