@@ -1,0 +1,42 @@
+// exercises.h -- the functions that the exercises ask for. Each NAME.cpp beside this file says what its function
+// computes and in which order it adds; write it there, then run `learn/check NAME`. Arrays are row by row, as in
+// learn/train.cpp.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+[[noreturn]] void not_written();                // what a function does until you have written it
+
+#define EXERCISE [[gnu::weak]]                  // the checker links one exercise, and lacks the others
+EXERCISE float dot(const float* a, const float* b, int n);
+EXERCISE void layernorm_backward(float* dx, float* dweight, float* dbias, const float* dout, const float* x,
+                                 const float* weight, const float* mean, const float* scale, int N, int C);
+EXERCISE void relu2_forward(float* out, const float* x, int n);
+EXERCISE void relu2_backward(float* dx, const float* dout, const float* x, int n);
+EXERCISE void softmax_loss(float* losses, float* dlogits, const float* logits, const int* targets, int N, int V);
+EXERCISE double learning_rate(int step, int steps, int warmup, double peak, double final_frac);
+EXERCISE void lion(float* w, float* m, const float* grad, int n, float lr, float beta1, float beta2, float decay);
+EXERCISE float clip_factor(const float* grads, int n, float limit);
+EXERCISE std::vector<int> buckets(const std::vector<size_t>& bytes, size_t first, size_t others);
+EXERCISE void tree_sum(float* sum, const std::vector<const float*>& replicas, int n);
+EXERCISE std::vector<int> samples_of(int step, int rank, int ranks, int replicas, int batch);
+EXERCISE void attend(float* out, const float* q, const float* k, const float* v, const int* document, int T, int D);
+
+// resume: a trainer of three numbers.
+struct Trainer {
+    float w[3] = {0.5f, -0.25f, 1}, m[3] = {}, v[3] = {};       // weights, and AdamW's two averages
+    int step = 0;
+    uint32_t random = 1;                        // the state of a generator, which says what dropout drops
+    void train();                               // one step
+};
+EXERCISE std::vector<float> save(const Trainer& trainer);
+EXERCISE Trainer load(const std::vector<float>& saved);
+
+// race: an operation waits until another one, of the other stream, has completed.
+struct Wait { const char *operation, *waits_for; };
+EXERCISE std::vector<Wait> waits();
+
+// same_bits: the mean of `count` gradients, which `ranks` ranks have computed; rank r has the part from r count /
+// ranks.
+EXERCISE void mean_gradient(float* mean, const std::vector<const float*>& gradients, int n, int ranks);

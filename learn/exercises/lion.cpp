@@ -1,0 +1,16 @@
+// lion -- an optimizer with one average where AdamW has two (Chen et al. 2023, arXiv 2302.06675): the step is a sign.
+//
+//   u = beta1 m + (1 - beta1) grad           w = w - lr (sign(u) + decay w)         m = beta2 m + (1 - beta2) grad
+//
+// for each of n weights. sign(0) is 0. Both averages read the m from before the step.
+//
+// Order: as written, each line from left to right, products before sums, in float and without fma.
+//
+// train_gpt's AdamW is optimizers/adamw.h; a Lion for it is tests/fork/optimizers/lion.h, if you want to see how an
+// optimizer is added. Hint: compute u before you write m.
+#include "exercises.h"
+
+void lion(float* w, float* m, const float* grad, int n, float lr, float beta1, float beta2, float decay) {
+    (void)w, (void)m, (void)grad, (void)n, (void)lr, (void)beta1, (void)beta2, (void)decay;
+    not_written();
+}
