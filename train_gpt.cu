@@ -59,7 +59,7 @@ void allocate(Trainer* t, Init* init) {
     const size_t n = size_t(own_micro_batches(t));
     // On CPUs of one host backward and the reduction need the same cores: by default they do not overlap.
     const bool overlap = o.overlap && (o.is_given("overlap") || kOnGpu || t->comm->hosts > 1);
-    ddp_create(&t->ddp, t->comm, &t->arena, optimizer, o.replicas, overlap, o.reduce == "nccl", int(n));
+    ddp_create(&t->ddp, t->comm, &t->arena, optimizer, {o.replicas, int(n), overlap, o.reduce, o.hyper});
     model_create(&t->model, find_model(o.model), o.shape, o.batch_size, o.shape.T, o.recompute, t->ddp.weights, true,
                  o.tuning, load_frozen_weights(t->comm, o, init));
     t->batches = static_cast<int*>(host_alloc(n * 2 * batch_tokens(t) * sizeof(int), "batches"));
@@ -75,9 +75,7 @@ void allocate(Trainer* t, Init* init) {
 void load_weights(Trainer* t, const Init& init) {
     const Options& o = t->options;
     if (t->comm->rank == 0) {
-        std::vector<NamedArray> arrays;
-        for (const StateArray& array : t->ddp.state) arrays.push_back({array.name, array.host});
-        if (t->run.resumed()) read_state(t->run.checkpoint, t->arena, arrays, o.tuning.weights_file());
+        if (t->run.resumed()) read_state(t->run.checkpoint, t->arena, ddp_arrays(&t->ddp), o.tuning.weights_file());
         else load_first_weights(t->ddp.state[0].host, t->arena, o, init, t->data);
     }
     ddp_broadcast_state(&t->ddp);
@@ -96,7 +94,7 @@ void open_outputs(Trainer* t, const Init& init) {
     files.texts = t->data.vocabulary.files;
     files.arena = &t->arena;
     if (t->comm->rank == 0) describe_frozen(&files, t->options, init);
-    for (const StateArray& array : t->ddp.state) files.arrays.push_back({array.name, array.host});
+    files.arrays = ddp_arrays(&t->ddp);
     t->report = reporter_create({&t->options, t->comm, &t->run, &t->data, find_model(t->options.model), device_name(),
                                  t->ddp.transport.name, device_peak_flops() * t->comm->size});
     t->checkpoints = checkpoints_create(t->comm, t->report.get(), files, !kOnGpu, device_kind());
@@ -179,7 +177,7 @@ void enqueue_step(Trainer* t) {
     for (int i = 0; i < own_micro_batches(t); i++) {
         model_set_gradients(&t->model, ddp_grads(ddp, i));
         model_forward_backward(&t->model, micro_batch_pass(t, i), t->results + i, tokens(t, i), targets(t, i));
-        ddp_sum_replicas(ddp, i);               // sums the replicas that are complete inside this rank
+        ddp_sum_replicas(ddp, i, state(t));     // sums the replicas that are complete inside this rank
     }
     ddp_reduce_scatter(ddp);                    // backward has started this for most buckets
     const int n = own_micro_batches(t);

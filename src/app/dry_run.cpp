@@ -6,6 +6,7 @@
 #include <cstring>
 #include <sys/mman.h>
 #include <unistd.h>
+#include "build/reductions.h"
 #include "src/app/app.h"
 #include "src/base/allowance.h"
 #include "src/base/file.h"
@@ -40,10 +41,12 @@ static double memory_of(const Options& o, const Model& m, int ranks, bool on_gpu
     const double floats = double(m.trained.n) * sizeof(float), W = ranks, activations = double(m.memory_bytes);
     // In fp32 the masters are the weights. A CPU's checkpoint is written from a copy.
     const double arrays = double(optimizer.state.size()) + 1, masters = sizeof(floatX) == sizeof(float) ? 0 : 1;
+    const double of_replicas = double(find_reduction(o.reduce).state.size()) * o.replicas;
     const double owners = on_gpu ? W : sharing, stored = floats * sizeof(floatX) / sizeof(float);
-    const double weights = stored / sharing, state = floats * (arrays - 1 + masters) / owners;
+    const double weights = stored / sharing, state = floats * (arrays - 1 + masters + of_replicas) / owners;
     const double gradients = floats * std::bit_width(unsigned(o.replicas / ranks));
-    const double received = W > sharing ? double(kBucketBytes) : 0, copy = on_gpu ? 0 : floats * arrays / sharing;
+    const double received = W > sharing ? double(kBucketBytes) : 0;
+    const double copy = on_gpu ? 0 : floats * (arrays + of_replicas) / sharing;
     const double frozen = m.tuning.freezes() ? double(m.arena.n) * sizeof(floatX) / sharing : 0;
     const double sum = weights + frozen + state + gradients + activations + received + copy, MB = 1e-6;
     const std::string beside = frozen > 0 ? format("frozen %.1f, ", frozen * MB) : "";

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "build/reductions.h"
 #include "src/app/backends.h"
 #include "src/base/file.h"
 #include "src/base/tools.h"
@@ -40,6 +41,17 @@ static void check_start(Options* options) {
     options->dtype = "bf16";
 }
 
+// Refuses a reduction that cannot run here, or where --for plans a run.
+static void check_reduction(const Options& options, const Backend& backend) {
+    const ReductionInfo& reduction = find_reduction(options.reduce);
+    const bool gpu = backend.gpu || options.is_given("for");
+    if (!(gpu ? reduction.on_gpus : reduction.on_cpus))
+        die(kExitUsage, "--reduce %s: needs %s; leave it out on a %s", reduction.name, gpu ? "CPUs" : "GPUs",
+            gpu ? "GPU, or take --device cpu" : "CPU");
+    if (!reduction.in_bf16 && options.dtype != "fp32")
+        die(kExitUsage, "--reduce %s: got --dtype %s, want fp32", reduction.name, options.dtype.c_str());
+}
+
 // Opens a pipe or terminal again as non-blocking: output that nobody reads (Ctrl-S, a pager) must not stop a run. The
 // shell's own descriptor still blocks.
 static void unblock(int fd) {
@@ -72,8 +84,7 @@ static int start(int argc, char** argv, Process* process) {
     const Run run = find_run(&options, comm);
     if (options.tensorboard && world.rank == 0) require_tool("--tensorboard", "tensorboard");
     const size_t backend = choose_backend(backends, &options);      // by the run's storage type
-    if (options.reduce == "nccl" && !backends[backend].gpu)
-        die(kExitUsage, "--reduce nccl: needs GPUs; leave it out on a CPU");
+    check_reduction(options, backends[backend]);
     const int code = train[backend](options, comm, run);
     comm_destroy(comm);
     return code;

@@ -275,7 +275,7 @@ void read_state(const std::string& folder, const Arena& arena, const std::vector
     const size_t want = size_t(std::ranges::count_if(arrays, is_state)) * count_file_tensors(arena);
     if (state.tensors.size() != want)
         die_content(state.path + ": another optimizer's state", std::to_string(state.tensors.size()) + " tensors",
-                    std::to_string(want) + "; resume with the optimizer the run began with");
+                    std::to_string(want) + "; resume with the optimizer and the --reduce the run began with");
     for (const NamedArray& array : arrays)
         if (is_state(array)) read_safetensors(state, arena, "." + array.name, array.data);
         else read_safetensors(open_safetensors(path_join(folder, weights)), arena, "", array.data);

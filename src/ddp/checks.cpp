@@ -1,10 +1,39 @@
-// checks.cpp -- adds the replicas of one bucket once more, by plain loops, to check the reduction (ddp.h).
+// checks.cpp -- measures and checks of a step (ddp.h): times, hashes, a bucket's replicas added again by plain loops.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include "src/base/common.h"
 #include "src/ddp/ddp.h"
 
 namespace BACKEND {
+
+DdpTimes ddp_times(Ddp* ddp) {
+    DdpTimes times = {};
+    const Ddp::Events& now = ddp->marks[0];
+    for (size_t b = 0; b < ddp->buckets.size(); b++) times.comm += event_seconds(now.begin[b], now.end[b]);
+    times.exposed = std::max(0.0, event_seconds(now.computed, now.end.back()));
+    if (ddp->comm->size == 1 || (kOnGpu && ddp->steps == 1)) return times;
+    const Ddp::Events& last = ddp->marks[kOnGpu ? 1 : 0];
+    const double gather = event_seconds(last.updated, last.gathered[0]);
+    return {times.comm + gather, times.exposed + gather};
+}
+
+uint64_t ddp_hash_weights(const Ddp* ddp) {
+    const size_t floats = ddp->arena->n * sizeof(floatX) / sizeof(float);
+    return hash_floats(reinterpret_cast<const float*>(ddp->weights), floats, ddp->stream);
+}
+
+void ddp_fault(Ddp* ddp, const char* point, float* numbers, size_t n) {
+    const Damage damage = fault_point(point, ddp->comm->rank, current_step(), n);
+    if (damage.kind == Damage::none) return;
+    uint32_t bits;
+    stream_sync(nullptr);
+    copy_to_host(&bits, numbers + damage.index, sizeof bits, nullptr);
+    if (damage.kind == Damage::flip) bits ^= 1u << 20;
+    else bits = damage.kind == Damage::nan ? 0x7fc00000 : std::bit_cast<uint32_t>(1e6f);
+    copy_to_device(numbers + damage.index, &bits, sizeof bits, nullptr);
+    stream_sync(nullptr);
+}
 
 void ddp_keep_replicas(Ddp* ddp) {
     if (!ddp->kept.empty() || (ddp->transport.nccl_sums && ddp->comm->size > 1)) return;
@@ -45,10 +74,8 @@ std::string ddp_wrong_sum(Ddp* ddp) {
     for (size_t i = own.begin; i < own.end; i++) {
         const float want = fold(&replicas[i - whole.begin], n, replicas.size() / n), got = used[i - own.begin];
         if (same(got, want)) continue;
-        const auto& offset = ddp->arena->offset;
-        const size_t t = size_t(std::ranges::upper_bound(offset, i) - offset.begin()) - 1;
-        return format("rank %d: the sum of the replicas' gradients of %s: element %zu is %.9g, want %.9g",
-                      ddp->comm->rank, ddp->arena->tensors[t].name.c_str(), i - offset[t], double(got), double(want));
+        return format("rank %d: the sum of the replicas' gradients of %s: element %zu of the arena is %.9g, want %.9g",
+                      ddp->comm->rank, tensor_at(*ddp->arena, i).name.c_str(), i, double(got), double(want));
     }
     return "";
 }

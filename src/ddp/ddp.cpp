@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdlib>
 #include "build/optimizers.h"
+#include "build/reductions.h"
 #include "src/base/common.h"
 
 namespace BACKEND {
@@ -90,6 +91,9 @@ void gather_hosts(const Bucket& bucket, void* array, size_t unit_bytes) {
 #define X(name) name##_matrix,
 static MatrixRule* const kMatrixRules[] = {OPTIMIZERS(X)};
 #undef X
+#define X(name) &name##_rule,
+static const ReductionRule* const kReductionRules[] = {REDUCTIONS(X)};      // in the order of all_reductions()
+#undef X
 
 // Updates a piece, or without `step` returns the bytes of work space that this needs.
 static size_t update_piece(const Ddp* ddp, const Piece& p, const StepState* step) {
@@ -109,24 +113,29 @@ static size_t update_piece(const Ddp* ddp, const Piece& p, const StepState* step
     return 0;
 }
 
-void ddp_create(Ddp* ddp, Comm* comm, const Arena* arena, const OptimizerInfo* optimizer, int replicas, bool overlap,
-                bool nccl_sums, int micro_batches) {
+void ddp_create(Ddp* ddp, Comm* comm, const Arena* arena, const OptimizerInfo* optimizer,
+                const DdpSettings& settings) {
     *ddp = Ddp{};
     ddp->comm = comm;
     ddp->arena = arena;
     ddp->optimizer = optimizer;
-    ddp->own_replicas = replicas / comm->size;
-    ddp->micro_batches = micro_batches;
-    ddp->overlap = overlap;
+    ddp->settings = settings;
+    ddp->reduction = &find_reduction(settings.reduce);
+    ddp->rule = kReductionRules[std::ranges::find(all_reductions(), ddp->reduction) - all_reductions().begin()];
+    ddp->own_replicas = settings.replicas / comm->size;
+    ddp->micro_batches = settings.micro_batches;
+    ddp->overlap = settings.overlap && !ddp->rule->on_replica;
     cut_buckets(ddp);
     list_pieces(ddp);
-    transport_create(&ddp->transport, comm, arena->n, ddp->buckets, nccl_sums);
+    transport_create(&ddp->transport, comm, arena->n, ddp->buckets, ddp->reduction->by_library);
     ddp->weights = ddp->transport.weights;
     ddp->grads.push_back(ddp->transport.gradients);
     for (int k = 1; k < ddp->own_replicas; k *= 2)
         ddp->grads.push_back(device<float>(arena->n, "a replica's gradients"));
     ddp->state.push_back(ddp_create_state(ddp, ""));
     for (const StateSpec& array : optimizer->state) ddp->state.push_back(ddp_create_state(ddp, array.name));
+    for (const char* name : ddp->reduction->state)
+        ddp->replica_state.push_back({name, comm_shared<float>(comm, size_t(settings.replicas) * arena->n, name)});
     const std::vector<uint8_t> decay = arena_decay(*arena);
     ddp->decay = device<uint8_t>(decay.size(), "which tensors decay");
     copy_to_device(ddp->decay, decay.data(), decay.size(), nullptr);
@@ -141,7 +150,7 @@ void ddp_create(Ddp* ddp, Comm* comm, const Arena* arena, const OptimizerInfo* o
         return made;
     };
     const size_t buckets = ddp->buckets.size();
-    ddp->batch_done = events(micro_batches);
+    ddp->batch_done = events(ddp->micro_batches);
     for (Ddp::Events& marks : ddp->marks)
         marks = {events(1)[0], events(1)[0], events(buckets), events(buckets), events(buckets)};
 }
@@ -210,6 +219,16 @@ float* ddp_grads(Ddp* ddp, int i) {
 
 bool ddp_accumulates(const Ddp* ddp, int i) { return i % batches_of_replica(ddp) > 0; }
 
+// Gives the reduction's rule an own replica's whole gradient, before anything is added to it.
+static void apply_rule(Ddp* ddp, int replica, const StepState* step) {
+    if (!ddp->rule->on_replica) return;
+    const int number = ddp->comm->rank * ddp->own_replicas + replica;
+    float* const grads = ddp->grads[std::popcount(unsigned(replica))];
+    std::vector<float*> state;
+    for (const NamedArray& array : ddp->replica_state) state.push_back(array.data + number * ddp->arena->n);
+    ddp->rule->on_replica({number, grads, {0, ddp->arena->n}, state.data(), step, ddp});
+}
+
 // Copies bucket 0 of an own replica that is complete, for ddp_wrong_sum.
 static void keep_replica(Ddp* ddp, int replica, Stream stream) {
     if (ddp->kept.empty()) return;
@@ -218,13 +237,15 @@ static void keep_replica(Ddp* ddp, int replica, Stream stream) {
     tree_reduce(ddp->kept[replica], nullptr, &grads, 1, Tree::kNested, bucket.size(), stream);
 }
 
-void ddp_sum_replicas(Ddp* ddp, int i) {
+void ddp_sum_replicas(Ddp* ddp, int i, const StepState* step) {
     const unsigned replica = unsigned(i / batches_of_replica(ddp));
     if (i == 0) ddp_fault(ddp, "bwd", ddp_grads(ddp, 0), ddp->arena->n);
     event_record(ddp->batch_done[i], nullptr);
     spare_multiprocessors(ddp_spare_multiprocessors(ddp, i + 1));
     comm_progress(ddp->comm, -1, "forward and backward");
-    if (ddp_accumulates(ddp, i + 1) || int(replica) + 1 == ddp->own_replicas) return;
+    if (ddp_accumulates(ddp, i + 1)) return;
+    apply_rule(ddp, int(replica), step);
+    if (int(replica) + 1 == ddp->own_replicas) return;
     keep_replica(ddp, int(replica), nullptr);
     const int carries = std::countr_one(replica);
     float* const* const terms = &ddp->grads[std::popcount(replica) - carries];
@@ -313,36 +334,6 @@ void ddp_all_gather_weights(Ddp* ddp) {
         if (b == 0) transport_finish(&ddp->transport);
         event_record(ddp->marks[0].gathered[b], ddp->stream);
     }
-}
-
-// -------------------------------------------------------------------------------------------------- measures, checks
-
-DdpTimes ddp_times(Ddp* ddp) {
-    DdpTimes times = {};
-    const Ddp::Events& now = ddp->marks[0];
-    for (size_t b = 0; b < ddp->buckets.size(); b++) times.comm += event_seconds(now.begin[b], now.end[b]);
-    times.exposed = std::max(0.0, event_seconds(now.computed, now.end.back()));
-    if (ddp->comm->size == 1 || (kOnGpu && ddp->steps == 1)) return times;
-    const Ddp::Events& last = ddp->marks[kOnGpu ? 1 : 0];
-    const double gather = event_seconds(last.updated, last.gathered[0]);
-    return {times.comm + gather, times.exposed + gather};
-}
-
-uint64_t ddp_hash_weights(const Ddp* ddp) {
-    const size_t floats = ddp->arena->n * sizeof(floatX) / sizeof(float);
-    return hash_floats(reinterpret_cast<const float*>(ddp->weights), floats, ddp->stream);
-}
-
-void ddp_fault(Ddp* ddp, const char* point, float* numbers, size_t n) {
-    const Damage damage = fault_point(point, ddp->comm->rank, current_step(), n);
-    if (damage.kind == Damage::none) return;
-    uint32_t bits;
-    stream_sync(nullptr);
-    copy_to_host(&bits, numbers + damage.index, sizeof bits, nullptr);
-    if (damage.kind == Damage::flip) bits ^= 1u << 20;
-    else bits = damage.kind == Damage::nan ? 0x7fc00000 : std::bit_cast<uint32_t>(1e6f);
-    copy_to_device(numbers + damage.index, &bits, sizeof bits, nullptr);
-    stream_sync(nullptr);
 }
 
 }  // namespace BACKEND

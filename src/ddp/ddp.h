@@ -19,6 +19,7 @@
 // give the same bits wherever buckets, slices or threads are cut, and a tensor with a rule for whole matrices is never
 // cut: overlap and bucket sizes cannot change a bit. On a GPU the step's functions do not wait.
 #pragma once
+#include <map>
 #include <string>
 #include <vector>
 #include "kernels/kernels.h"
@@ -27,7 +28,11 @@
 #include "src/comm/comm.h"
 #include "src/ddp/transport.h"
 
+struct ReductionInfo;           // src/ddp/reductions/reduction.h
+
 namespace BACKEND {
+
+struct ReductionRule;
 
 constexpr size_t kBucketBytes = 25 << 20, kFirstBucketBytes = 1 << 20;  // as PyTorch's
 
@@ -44,10 +49,21 @@ struct Piece {
     size_t at;                  // in StateArray::own
 };
 
+struct DdpSettings {
+    int replicas;                           // of the run, a power of two and a multiple of Comm::size
+    int micro_batches;                      // of this rank in a step
+    bool overlap;                           // reduce during backward
+    std::string reduce;                     // how replicas meet: a name of src/ddp/reductions/list
+    std::map<std::string, double> hyper;    // the reduction's options, by name
+};
+
 struct Ddp {
     Comm* comm;
     const Arena* arena;
     const OptimizerInfo* optimizer;
+    DdpSettings settings;
+    const ReductionInfo* reduction;
+    const ReductionRule* rule;
     int own_replicas, micro_batches;        // of this rank
     bool overlap;
     std::vector<Bucket> buckets;            // from the arena's end to its start
@@ -57,6 +73,7 @@ struct Ddp {
     std::vector<float*> grads;              // log2(own_replicas) + 1 buffers of (n), the transport's first
     std::vector<float*> kept;               // by own replica: bucket 0 before it was added; empty: no audit is due
     std::vector<StateArray> state;          // masters first
+    std::vector<NamedArray> replica_state;  // (replicas, n)  the reduction's, of which a host has those of its replicas
     uint8_t* decay;                         // (n / kUnit)  by unit, where kernels can read it
     void* work;                             // of the matrix rule
     Stream stream;                          // communication
@@ -70,15 +87,14 @@ struct Ddp {
     std::vector<Event> events;              // all of them
 };
 
-// replicas: of the run, a power of two and a multiple of comm->size. micro_batches: of this rank in a step.
-void ddp_create(Ddp* ddp, Comm* comm, const Arena* arena, const OptimizerInfo* optimizer, int replicas, bool overlap,
-                bool nccl_sums, int micro_batches);
+void ddp_create(Ddp* ddp, Comm* comm, const Arena* arena, const OptimizerInfo* optimizer, const DdpSettings& settings);
 void ddp_destroy(Ddp* ddp);
 
 // ---- the state, for checkpoints: state.cpp
 StateArray ddp_create_state(Ddp* ddp, const std::string& name);     // name: "" are the masters
 void ddp_broadcast_state(Ddp* ddp);         // gives every rank rank 0's state; sets the weights
-void ddp_gather_state(Ddp* ddp);            // makes `host` of each state array complete on every host
+void ddp_gather_state(Ddp* ddp);            // makes all arrays complete: of replicas on rank 0's host, others on each
+std::vector<NamedArray> ddp_arrays(const Ddp* ddp);     // what a checkpoint has: masters, optimizer, replicas
 
 // The step, in this order; src/app/executor.cpp calls the two that prepare a launch. i counts this rank's
 // micro-batches.
@@ -91,13 +107,15 @@ void ddp_weights_needed(Ddp* ddp, int first, int last);     // the main stream w
 float* ddp_grads(Ddp* ddp, int i);                          // (n)  the buffer of micro-batch i's replica
 bool ddp_accumulates(const Ddp* ddp, int i);                // true if i is not its replica's first: "+=", not "="
 void ddp_gradients_ready(Ddp* ddp, int first);              // tensors from `first` on are final: starts their buckets
-void ddp_sum_replicas(Ddp* ddp, int i);                     // after micro-batch i: adds replicas that are complete
+void ddp_sum_replicas(Ddp* ddp, int i, const StepState* step);      // after micro-batch i: adds complete replicas
 void ddp_reduce_scatter(Ddp* ddp);                          // starts the other buckets; a CPU waits for all of them
 void ddp_clip_grad_norm(Ddp* ddp, StepState* state, double* norm, double clip);     // see clip_scale
 void ddp_update(Ddp* ddp, const StepState* state);          // updates this rank's slices
 void ddp_all_gather_weights(Ddp* ddp);                      // gives all ranks all weights; see ddp_weights_needed
 
 void ddp_settle(Ddp* ddp);      // the main stream waits for the communication stream
+
+// ---- measures and checks: checks.cpp
 
 // Returns the seconds of this step's reduction and all-gather, and how many are exposed: the reduction's after backward
 // and all of the all-gather's. The norm must be there. A GPU reports the all-gather of the step before.
@@ -109,7 +127,7 @@ uint64_t ddp_hash_weights(const Ddp* ddp);
 // The next reduction keeps bucket 0 of each replica as it enters the tree. After it, ddp_wrong_sum adds them again, by
 // plain loops, and compares with what the update has used. It returns the first element of this rank's slice that
 // differs; "": none, or nothing was kept. A change of the sum where ranks meet is found so: it depends on the ranks.
-// Collective. With --reduce nccl nothing is kept. checks.cpp.
+// Collective. With --reduce nccl nothing is kept.
 void ddp_keep_replicas(Ddp* ddp);
 std::string ddp_wrong_sum(Ddp* ddp);
 // Tests only: damages one of n numbers in device memory where common.h's fault hook asks for it.

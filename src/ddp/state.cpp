@@ -1,5 +1,6 @@
 // state.cpp -- the arrays of the optimizer's state: who has them, and how checkpoints get them (ddp.h).
 #include <type_traits>
+#include "src/base/common.h"
 #include "src/ddp/ddp.h"
 
 namespace BACKEND {
@@ -15,9 +16,30 @@ StateArray ddp_create_state(Ddp* ddp, const std::string& name) {
     return {name, host, kOnGpu ? device<float>(own, what) : host};
 }
 
+std::vector<NamedArray> ddp_arrays(const Ddp* ddp) {
+    std::vector<NamedArray> arrays;
+    for (const StateArray& array : ddp->state) arrays.push_back({array.name, array.host});
+    for (const NamedArray& array : ddp->replica_state)
+        for (int r = 0; r < ddp->settings.replicas; r++)
+            arrays.push_back({format("%s.replica%d", array.name.c_str(), r), array.data + r * ddp->arena->n});
+    return arrays;
+}
+
+// Sends the state of each host's replicas to the other hosts, or all of it from rank 0's host to them.
+static void move_replicas(Ddp* ddp, bool gather) {
+    Comm* const comm = ddp->comm;
+    const size_t bytes = size_t(ddp->settings.replicas) * ddp->arena->n * sizeof(float);
+    std::vector<size_t> cuts(size_t(comm->hosts) + 1);
+    for (size_t h = 0; h < cuts.size() && comm->local_rank == 0; h++) cuts[h] = bytes / size_t(comm->hosts) * h;
+    for (const NamedArray& array : ddp->replica_state)
+        if (comm->hosts > 1 && gather) comm_hosts_gather(comm, array.data, cuts.data());
+        else if (comm->hosts > 1) comm_broadcast(comm, array.data, bytes, 0);
+}
+
 void ddp_broadcast_state(Ddp* ddp) {
     Comm* const comm = ddp->comm;
     const size_t n = ddp->arena->n;
+    move_replicas(ddp, false);
     for (const StateArray& array : ddp->state)
         if (comm->hosts > 1) comm_broadcast(comm, array.host, n * sizeof(float), 0);
     comm_barrier(comm);
@@ -42,6 +64,7 @@ void ddp_gather_state(Ddp* ddp) {
             if (static_cast<void*>(array.host) != ddp->weights)         // weights are gathered in every step
                 gather_hosts(bucket, array.host, kUnit * sizeof(float));
     }
+    move_replicas(ddp, true);
     comm_barrier(ddp->comm);
 }
 

@@ -5,6 +5,7 @@
 #include <climits>
 #include <strings.h>
 #include <variant>
+#include "build/reductions.h"
 #include "src/base/common.h"
 #include "models/tuning.h"
 #include "src/base/json.h"
@@ -37,7 +38,7 @@ struct Row {
     const char* help;
     const char* elsewhere = "";     // what llm.c, nanoGPT, Hugging Face and torchrun call it
     Limits limits = kNotNegative;   // of a value that is a number
-    Words owners = {};              // models, optimizers or schedules that have it; empty: all
+    Words owners = {};              // models, optimizers, schedules or reductions that have it; empty: all
     const char* group = "";
 };
 
@@ -50,7 +51,7 @@ const std::map<std::string, std::string> kCommands = {
              "stride np"}};
 
 std::vector<Row> make_table() {
-    Words models, presets, optimizers, schedules, shapes;
+    Words models, presets, optimizers, schedules, shapes, reductions, meetings;
     for (const ModelInfo* m : all_models()) {
         models.push_back(m->name);
         for (const Preset& p : m->presets()) presets.push_back(p.name);
@@ -61,6 +62,11 @@ std::vector<Row> make_table() {
         shapes.push_back(s.name + " " + s.help);
     }
     static const std::string schedule_help = "after warm-up: " + join(shapes, ", ");
+    for (const ReductionInfo* r : all_reductions()) {
+        reductions.push_back(r->name);
+        meetings.push_back(format("%s: %s", r->name, r->help));
+    }
+    static const std::string how_replicas_meet = join(meetings, "; ");
 
     // An option of several models has one row; limits and help are those of the first.
     std::vector<Row> rows;
@@ -128,6 +134,7 @@ std::vector<Row> make_table() {
     };
     for (const ScheduleInfo& s : all_schedules()) add_hyper(s.hyper, s.name);
     for (const OptimizerInfo* o : all_optimizers()) add_hyper(o->hyper, o->name);
+    for (const ReductionInfo* r : all_reductions()) add_hyper(r->hyper, r->name);
     add("System", {
         {"device", "auto|cpu|gpu", &O::device, kLocal, "auto: a GPU if one answers"},
         {"dtype", "auto|fp32|bf16", &O::dtype, kFixed, "auto: that of the run, for a new one bf16 where it is fast"},
@@ -136,7 +143,7 @@ std::vector<Row> make_table() {
         {"np", "N", &O::np, kLocal, "start and supervise N ranks here", "nproc-per-node", {"from 1 to 1024", 1, 1024}},
         {"max-restarts", "N", &O::max_restarts, kLocal, "with --np: from the newest checkpoint after a rank was lost"},
         {"elastic", "", &O::elastic, kLocal, "with --np: after two failures in a row half as many ranks"},
-        {"reduce", "ordered|nccl", &O::reduce, kTuned, "nccl: in the library's order; bits then depend on the ranks"},
+        {"reduce", join(reductions, "|"), &O::reduce, kTuned, how_replicas_meet.c_str()},
         {"overlap", "on|off", &O::overlap, kOpen, "reduce during backward; not given: off on the cores of one host"},
         {"graph", "on|off", &O::graph, kOpen, "a GPU replays its step as one CUDA graph"},
         {"recompute", "LEVEL", &O::recompute, kOpen, "for less memory backward computes again: 0 nothing, 1 GELU, "
@@ -219,9 +226,11 @@ template <class T> bool is(const Row& row) { return std::holds_alternative<T>(ro
 bool is_text(const Row& row) { return is<std::string O::*>(row) || is<std::string Tuning::*>(row); }
 bool is_flag(const Row& row) { return is<bool O::*>(row); }
 
-// Returns whether the chosen model, optimizer or schedule has the option; true as long as none is chosen.
+// Returns whether the chosen model, optimizer, schedule or reduction has it; true as long as no model is chosen.
 bool applies(const Row& row, const Options& o) {
-    if (is<InHyper>(row)) return contains(row.owners, o.optimizer) || contains(row.owners, o.schedule);
+    if (is<InHyper>(row))
+        return std::ranges::any_of(Words{o.optimizer, o.schedule, o.reduce},
+                                   [&](const std::string& name) { return contains(row.owners, name); });
     return row.owners.empty() || o.model.empty() || contains(row.owners, o.model);
 }
 
@@ -429,8 +438,8 @@ void resolve_options(Options* o, bool gpu) {
     const ScheduleInfo& schedule = *std::ranges::find(all_schedules(), o->schedule, &ScheduleInfo::name);
     for (const std::string& name : o->given)
         if (!applies(*find_row(name), *o))
-            die(kExitUsage, "--%s: is no option of %s with %s and %s", name.c_str(), model.name, optimizer.name,
-                schedule.name.c_str());
+            die(kExitUsage, "--%s: is no option of %s with %s, %s and --reduce %s", name.c_str(), model.name,
+                optimizer.name, schedule.name.c_str(), o->reduce.c_str());
     bool total_may_change = false, warmup_may_change = false;
     const Words preset = split(find_preset(o->preset).second.options);
     for (size_t i = 0; i + 1 < preset.size(); i += 2) {
@@ -451,6 +460,7 @@ void resolve_options(Options* o, bool gpu) {
     for (const Hyper& h : optimizer.hyper)
         o->hyper.try_emplace(h.option, h.tuning > 0 && !o->init.empty() ? h.tuning : h.value);
     for (const Hyper& h : schedule.hyper) o->hyper.try_emplace(h.option, h.value);
+    for (const Hyper& h : find_reduction(o->reduce).hyper) o->hyper.try_emplace(h.option, h.value);
     if (o->command != "train") return;      // the shape comes from the model's folder
     if (o->perplexity || o->stride) die(kExitUsage, "--perplexity, --stride: want eval OUT with them");
     if (const std::string wrong = model.check(o->shape); !wrong.empty()) die(kExitUsage, "%s", wrong.c_str());

@@ -23,7 +23,8 @@ struct Options {
     int64_t steps = 0, warmup_steps = 0, total_batch_size = 0;
     int batch_size = 0, replicas = 0;   // B, R
     std::string optimizer = "adamw", schedule = "cosine";
-    std::map<std::string, double> hyper;    // optimizer's and schedule's, by option; complete after resolve_options
+    // Of optimizer, schedule and reduction, by option; complete after resolve_options.
+    std::map<std::string, double> hyper;
     double lr = 0, final_lr_frac = 0, grad_clip = 1;
     uint64_t seed = 1337;
     std::string device = "auto", dtype = "auto", reduce = "ordered";    // choose_backend resolves dtype

@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_fork.sh -- a fork: a model, optimizers and a schedule of its own (tests/fork), files and lines in lists, go into a
-# copy of the tree where nothing else is touched. The copy builds, and all that the program can do works with both.
+# test_fork.sh -- a fork: a model, optimizers, a schedule and a reduction of its own (tests/fork), files and lines in
+# lists, go into a copy of the tree where nothing else is touched. The copy builds, and all works with them.
 # slow
 . tests/lib.sh
 ninja=$(command -v ninja || command -v ninja-build || command -v samu) || skip_all fork "no ninja"
@@ -24,6 +24,7 @@ model_alone() {     # 5: its source and the kinds for two backends, the list of 
 check "a line in models/list compiles the model and the lists alone" model_alone
 cp tests/fork/optimizers/* "$copy/optimizers/"
 cp tests/fork/tests/* "$copy/tests/kernels/"
+cp tests/fork/reductions/* "$copy/src/ddp/reductions/" && echo int8 >>"$copy/src/ddp/reductions/list"
 for rule in tests/fork/optimizers/*.h; do basename "$rule" .h >>"$copy/optimizers/list"; done
 sed -i '/kSchedules = {/r tests/fork/schedule' "$copy/src/options/schedule.cpp"
 if ! build train_gpt build/info build/export build/tests/model_cpu build/tests/options \
@@ -58,6 +59,17 @@ halved() {      # steps 0 to 11: half of --lr from step 9 on
 check "its schedule sets the rate" halved
 expect "another schedule's option is refused" 2 'halve-at' $job --halve-at 0.75 --dry-run
 expect "a schedule that the list has not is refused with those it has" 2 'half\|cosine' $job --schedule haif --dry-run
+# Its reduction changes a replica's gradient, with a state of each replica.
+job="--device cpu --threads 1 --data tests/golden/lines.txt --replicas 4 --audit-every 1"
+all_of int8 12 $train --reduce int8
+own_bits() { run ordered $train --steps 12 && ! same "$tmp/int8-one" "$tmp/ordered" >"$tmp/differs"; }
+check "int8: other bits than without it" own_bits
+check "int8: each replica's errors are saved" grep -q 'wte.weight.error.replica3"' \
+    "$tmp/int8-one/ckpt/step_00000012/optim.safetensors"
+expect "int8: a GPU is refused" 2 'reduce int8: needs CPUs' $train --dry-run --for h100 --reduce int8
+expect "int8: its state is not that of another reduction" 65 'reduce the run began with' \
+    $train --resume "$tmp/int8-one" --steps 14 --reduce ordered
+job="$by lion"
 # Each of the others: the same bytes on two ranks, and from the middle on.
 for rule in $(ls tests/fork/optimizers/*.h | sed 's|.*/||; s|\.h$||; /^lion$/d'); do
     both() {

@@ -13,7 +13,7 @@ allowed() {
         optimizers) echo 'src/base kernels build' ;;
         models) echo 'src/base kernels build' ;;
         kernels) echo 'src/base optimizers build' ;;
-        src/options) echo 'src/base models optimizers kernels build' ;;
+        src/options) echo 'src/base src/ddp models optimizers kernels build' ;;
         src/run) echo 'src/options src/base src/comm src/data src/checkpoint src/ddp models kernels build' ;;
         src/app) echo 'src/options src/run src/base src/comm src/data src/checkpoint src/ddp models optimizers' \
             'kernels build' ;;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <sstream>
+#include "build/reductions.h"
 #include "src/base/json.h"
 #include "src/options/options.h"
 #include "tests/test.h"
@@ -143,6 +144,8 @@ TEST(every_option_has_a_sample) {
             for (const Hyper& h : o->hyper) own |= name == h.option;
         for (const ScheduleInfo& s : all_schedules())
             for (const Hyper& h : s.hyper) own |= name == h.option;
+        for (const ReductionInfo* r : all_reductions())
+            for (const Hyper& h : r->hyper) own |= name == h.option;
         EXPECT(own, "--%s has no sample", name.c_str());
     }
 }
