@@ -83,7 +83,7 @@ struct Operands {
     float *master = floats(kWeights), *grad = floats(kWeights), *m = floats(kWeights);
     float* v = repeated(std::vector<float>(1024, 1.0f), kWeights);
     double* norm = memory<double>(1);
-    uint8_t* decay = memory<uint8_t>(1024);
+    Rates* rates = memory<Rates>(1024);
     std::vector<int> text = words();
     int* tokens = repeated(text, text.size());
     StepState state = {1, 2, 1e-4f, 1e-4f, {0.9f, 0.95f, 1e-8f, 0.1f, 0.5f, 0.3f}, N};
@@ -227,7 +227,7 @@ void add_update(Sections& all, const Operands& o) {
         }},
         {"update by adamw", 64, double(n) * (7 * kF + kX), 0, double(n), [=] {
             float* const state[] = {o.m, o.v};
-            update(0, 0, o.x, o.master, state, o.grad, o.decay, n, o.step, nullptr);
+            update(0, 0, o.x, o.master, state, o.grad, o.rates, n, o.step, nullptr);
         }},
         {"matrix_polynomial", 64, kX * 3 * rows * rows, 0, double(rows * rows), [=] {
             matrix_polynomial(o.x, 3, -4, o.y, 2, o.z, int(rows), nullptr);

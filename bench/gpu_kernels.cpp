@@ -306,7 +306,7 @@ static void update_table(size_t n) {
     StepState* const state = step_state();
     float *master = floats(n), *m = floats(n), *v = positive(n), *grad = floats(n), *partials = floats(n / kUnit);
     floatX* const param = halves(n);
-    uint8_t* const decay = repeated(std::vector<uint8_t>(n / kUnit, 1), n / kUnit);
+    Rates* const rates = repeated(std::vector<Rates>(n / kUnit, {.decay = 1}), n / kUnit);
     double* const norm = static_cast<double*>(memory(sizeof(double)));
     const double bytes = double(n) * kF;
     std::vector<const float*> terms;
@@ -329,7 +329,7 @@ static void update_table(size_t n) {
                 {{norm, sizeof(double)}});
     memory_line("adamw_update", 1, 7 * bytes + 2 * double(n) * kX, [=] {
         float* const moments[] = {m, v};
-        update(0, 0, param, master, moments, grad, decay, n, state, nullptr);
+        update(0, 0, param, master, moments, grad, rates, n, state, nullptr);
     });
     memory_line("hash_floats", 0, bytes, [=] { hash_floats(grad, n, nullptr); });
     free_all();

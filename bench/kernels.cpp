@@ -153,7 +153,7 @@ static void update_table(size_t n, int folds) {
     const std::string shape = format(" n=%zu", n);
     float *w = gradients(n), *m = gradients(n), *v = gradients(n), *g = gradients(n), *partials = gradients(n / kUnit);
     floatX* param = sizeof(floatX) == sizeof(float) ? reinterpret_cast<floatX*>(w) : floats(n);
-    const std::vector<uint8_t> decay(n / kUnit, 1);
+    const std::vector<Rates> rates(n / kUnit, {.decay = 1});
     const float* terms[] = {w, g};
     const double bytes = double(n) * sizeof(float),
                  stored = static_cast<void*>(param) != w ? double(n) * sizeof(floatX) : 0;
@@ -161,7 +161,7 @@ static void update_table(size_t n, int folds) {
          [&] { tree_reduce(g, partials, terms + 1, 1, Tree::kBalanced, n, nullptr); });
     float* const moments[] = {m, v};
     line("adamw update" + shape, 1, 0, 7 * bytes + stored,
-         [&] { update(0, 0, param, w, moments, g, decay.data(), n, &state, nullptr); });
+         [&] { update(0, 0, param, w, moments, g, rates.data(), n, &state, nullptr); });
     line("tree_reduce of 2" + shape, folds, 0, 3 * bytes,
          [&] { tree_reduce(w, partials, terms, 2, Tree::kBalanced, n, nullptr); });
     line("hash floats" + shape, 0, 0, bytes, [&] { sink = float(hash_floats(g, n, nullptr)); });

@@ -205,11 +205,11 @@ void clip_scale(StepState* state, double* norm, const float* partials, size_t un
 
 // Runs one stage of an optimizer's rule on n elements, a multiple of kUnit. The rule is NAME_rule::element of
 // optimizers/NAME.h, where NAME is number `optimizer` of optimizers/list. Every operation is rounded to float, in the
-// order written. master and state "="; param = master rounded; decay[k] is 0 or 1 for unit k. Nothing is written if
+// order written. master and state "="; param = master rounded; rates[k] are those of unit k. Nothing is written if
 // step->grad_scale is not finite.
 //   grad may be master; with floatX = float param may be master, too
 void update(int optimizer, int stage, floatX* param, float* master, float* const* state, const float* grad,
-            const uint8_t* decay, size_t n, const StepState* step, Stream stream = nullptr);
+            const Rates* rates, size_t n, const StepState* step, Stream stream = nullptr);
 
 // out = a I + b x + c y    out, x, y (n,n); x or y may be null, and out may be either of them
 void matrix_polynomial(floatX* out, float a, float b, const floatX* x, float c, const floatX* y, int n,

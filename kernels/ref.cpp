@@ -495,14 +495,14 @@ void clip_scale(StepState* state, double* norm, const float* partials, size_t un
 }
 
 template <class Rule, int STAGE>
-static void update_loop(floatX* param, float* master, float* const* state, const float* grad, const uint8_t* decay,
+static void update_loop(floatX* param, float* master, float* const* state, const float* grad, const Rates* rates,
                         size_t n, const StepState& step) {
     if constexpr (STAGE < int(std::size(Rule::kState))) {
         constexpr int kArrays = Rule::kState[STAGE];
         for (size_t i = 0; i < n; i++) {
             float own[kArrays + 1];
             for (int k = 0; k < kArrays; k++) own[k] = state[k][i];
-            Rule::element(STAGE, master[i], own, grad[i], decay[i / kUnit], step);
+            Rule::element(STAGE, master[i], own, grad[i], rates[i / kUnit], step);
             for (int k = 0; k < kArrays; k++) state[k][i] = own[k];
             put(param[i], master[i]);               // with floatX = float they may be the same memory
         }
@@ -510,12 +510,12 @@ static void update_loop(floatX* param, float* master, float* const* state, const
 }
 
 void update(int optimizer, int stage, floatX* param, float* master, float* const* state, const float* grad,
-            const uint8_t* decay, size_t n, const StepState* step, Stream) {
+            const Rates* rates, size_t n, const StepState* step, Stream) {
 #define X(name) OPTIMIZER_STAGES(update_loop, name),
     static constexpr decltype(&update_loop<adamw_rule, 0>) kLoops[][kMaxStages] = {OPTIMIZERS(X)};
 #undef X
     CHECK(n % kUnit == 0, "update: %zu elements", n);
-    if (std::isfinite(step->grad_scale)) kLoops[optimizer][stage](param, master, state, grad, decay, n, *step);
+    if (std::isfinite(step->grad_scale)) kLoops[optimizer][stage](param, master, state, grad, rates, n, *step);
 }
 
 void matrix_polynomial(floatX* out, float a, float b, const floatX* x, float c, const floatX* y, int n, Stream) {

@@ -13,14 +13,14 @@ struct adamw_rule {
     static constexpr int kState[] = {2};
     enum { kBeta1, kBeta2, kEps, kWeightDecay, kBias1, kBias2, kValues };       // places in StepState::values
 
-    RULE void element(int, float& w, float* state, float grad, bool decay, const StepState& step) {
+    RULE void element(int, float& w, float* state, float grad, const Rates& rates, const StepState& step) {
         const float* const p = step.values;
         const float g = grad * step.grad_scale;
         float &m = state[0], &v = state[1];
         m = p[kBeta1] * m + (1 - p[kBeta1]) * g;
         v = p[kBeta2] * v + (1 - p[kBeta2]) * (g * g);
         const float direction = (m / p[kBias1]) / (sqrtf(v / p[kBias2]) + p[kEps]);
-        w = w - step.lr * (direction + (decay ? p[kWeightDecay] : 0.0f) * w);
+        w = w - step.lr * rates.lr * (direction + p[kWeightDecay] * rates.decay * w);
     }
 };
 

@@ -29,7 +29,7 @@ size_t muon_matrix(const MatrixUpdate& u, Stream stream) {
     if (!u.work) return place.bytes;
 
     const auto stage = [&](int number, floatX* param, float* master, const float* grad, const StepState* step) {
-        update(u.optimizer, number, param, master, u.state, grad, u.decay, n, step, stream);
+        update(u.optimizer, number, param, master, u.state, grad, u.rates, n, step, stream);
     };
     stage(muon_rule::kDirection, x, direction, u.grad, u.step);
     const float* const term = direction;

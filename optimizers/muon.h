@@ -14,10 +14,10 @@ struct muon_rule {
     static constexpr int kState[] = {2, 1, 0, 0};
     enum { kMomentum = adamw_rule::kValues, kMatrixLr };
 
-    RULE void element(int stage, float& w, float* state, float grad, bool decay, const StepState& step) {
+    RULE void element(int stage, float& w, float* state, float grad, const Rates& rates, const StepState& step) {
         const float* const p = step.values;
         if (stage == kAdamw) {
-            adamw_rule::element(0, w, state, grad, decay, step);
+            adamw_rule::element(0, w, state, grad, rates, step);
         } else if (stage == kDirection) {
             const float g = (1 - p[kMomentum]) * (grad * step.grad_scale);
             state[0] = p[kMomentum] * state[0] + g;
@@ -25,7 +25,7 @@ struct muon_rule {
         } else if (stage == kScale) {
             w = grad * step.grad_scale;
         } else {
-            w = w - p[kMatrixLr] * (grad + (decay ? p[adamw_rule::kWeightDecay] : 0.0f) * w);
+            w = w - p[kMatrixLr] * rates.lr * (grad + p[adamw_rule::kWeightDecay] * rates.decay * w);
         }
     }
 };

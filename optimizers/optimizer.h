@@ -4,7 +4,7 @@
 //
 //     static constexpr StateSpec kArrays[]    its state: any number of arrays
 //     static constexpr int kState[]           how many of them, from the first, each stage reads and writes
-//     RULE void element(int stage, float& w, float* state, float grad, bool decay, const StepState& step)
+//     RULE void element(int stage, float& w, float* state, float grad, const Rates& rates, const StepState& step)
 //
 // Stage 0 updates one weight. grad is a sum over the step's tokens; grad * step.grad_scale is the clipped mean. A
 // backend inlines the rule into its own loop (kernels.h, update), so bits cannot depend on where a slice or a thread's
@@ -68,7 +68,7 @@ struct MatrixUpdate {
     float* master;
     float* const* state;
     const float* grad;
-    const uint8_t* decay;
+    const Rates* rates;
     const StepState* step;
     void* work;
 };

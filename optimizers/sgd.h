@@ -9,11 +9,11 @@ struct sgd_rule {
     static constexpr int kState[] = {1};
     enum { kMomentum, kWeightDecay };           // places in StepState::values
 
-    RULE void element(int, float& w, float* state, float grad, bool decay, const StepState& step) {
+    RULE void element(int, float& w, float* state, float grad, const Rates& rates, const StepState& step) {
         const float* const p = step.values;
-        const float g = grad * step.grad_scale + (decay ? p[kWeightDecay] : 0.0f) * w;
+        const float g = grad * step.grad_scale + p[kWeightDecay] * rates.decay * w;
         state[0] = p[kMomentum] * state[0] + g;
-        w = w - step.lr * state[0];
+        w = w - step.lr * rates.lr * state[0];
     }
 };
 

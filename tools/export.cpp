@@ -362,7 +362,7 @@ std::vector<GgufTensor> gguf_tensors(const Exported& m, const GgufType& type, co
         const TensorSpec& spec = m.arena.tensors[i];
         const float* values = values_of(m, i);
         for (const auto& [name, count] : parts_of(spec)) {
-            GgufTensor t = {gguf_name(name), spec.decay ? count : 0, spec.decay ? spec.cols : count, values, &kF32};
+            GgufTensor t = {gguf_name(name), spec.matrix ? count : 0, spec.matrix ? spec.cols : count, values, &kF32};
             if (t.rows && t.name != "position_embd.weight") t.type = t.cols % type.values == 0 ? &type : &kF16;
             if (gguf_turns(m.config.info->name, name)) t.head = size_t(m.config.info->head_size(m.config.shape));
             values += t.count();

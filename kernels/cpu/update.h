@@ -61,22 +61,23 @@ static void clip_scale(StepState* state, double* norm, const float* partials, si
 // Updates n weights, in a plain loop that the compiler turns into vectors: operations are rounded as kernels.h says.
 // Each array is a parameter, so that `restrict` says that no two overlap.
 template <class Rule, int STAGE, class... Arrays>
-static void update_elements(float* master, const float* grad, bool decay, const StepState& step, size_t n,
+static void update_elements(float* master, const float* grad, Rates rates, const StepState& step, size_t n,
                             Arrays* __restrict... state) {
     for (size_t i = 0; i < n; i++) {
         float own[] = {state[i]..., 0};
-        Rule::element(STAGE, master[i], own, grad[i], decay, step);
+        Rule::element(STAGE, master[i], own, grad[i], rates, step);
         [[maybe_unused]] int k = 0;
         ((state[i] = own[k++]), ...);
     }
 }
 
 template <class Rule, int STAGE> static void update_unit(floatX* param, float* master, float* const* state, size_t at,
-                                                         const float* grad, bool decay, const StepState& in_memory) {
+                                                         const float* grad, const Rates& rates,
+                                                         const StepState& in_memory) {
     if constexpr (STAGE < int(sizeof Rule::kState / sizeof(int))) {
         const StepState step = in_memory;
         [&]<int... K>(std::integer_sequence<int, K...>) {
-            update_elements<Rule, STAGE>(master, grad, decay, step, kUnit, (state[K] + at)...);
+            update_elements<Rule, STAGE>(master, grad, rates, step, kUnit, (state[K] + at)...);
         }(std::make_integer_sequence<int, Rule::kState[STAGE]>());
         if (static_cast<void*>(param) == master) return;
         for (size_t i = 0; i < kUnit; i += kWidth) store(param + i, load(master + i));
@@ -84,13 +85,13 @@ template <class Rule, int STAGE> static void update_unit(floatX* param, float* m
 }
 
 static void update(int optimizer, int stage, floatX* param, float* master, float* const* state, const float* grad,
-                   const uint8_t* decay, size_t n, const StepState* step, Stream) {
+                   const Rates* rates, size_t n, const StepState* step, Stream) {
 #define X(name) OPTIMIZER_STAGES(update_unit, name),
     static constexpr decltype(&update_unit<adamw_rule, 0>) kUnits[][kMaxStages] = {OPTIMIZERS(X)};
 #undef X
     if (!__builtin_isfinite(step->grad_scale)) return;
     for_units(n, [&](size_t i) {
-        kUnits[optimizer][stage](param + i, master + i, state, i, grad + i, decay[i / kUnit], *step);
+        kUnits[optimizer][stage](param + i, master + i, state, i, grad + i, rates[i / kUnit], *step);
     });
 }
 

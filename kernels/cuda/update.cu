@@ -116,12 +116,12 @@ template <int ARRAYS> struct State { float* at[ARRAYS + 1]; };      // + 1: an a
 // One block per unit; a thread takes 4 neighbours at a time.
 template <class Rule, int STAGE> __global__ void __launch_bounds__(kThreads)
 update_kernel(floatX* param, float* master, const __grid_constant__ State<Rule::kState[STAGE]> state,
-              const float* grad, const uint8_t* decay, const StepState* step_in_memory) {
+              const float* grad, const Rates* rates, const StepState* step_in_memory) {
     constexpr int kArrays = Rule::kState[STAGE];
     grid_dependency_sync();
     const StepState step = *step_in_memory;
     if (!(fabsf(step.grad_scale) < INFINITY)) return;
-    const bool decays = decay[blockIdx.x] != 0;
+    const Rates own_rates = rates[blockIdx.x];
     const size_t end = (size_t(blockIdx.x) + 1) * kUnit;
     for (size_t i = size_t(blockIdx.x) * kUnit + threadIdx.x * 4; i < end; i += kThreads * 4) {
         alignas(16) float w[4], g[4], own[kArrays + 1][4];
@@ -131,7 +131,7 @@ update_kernel(floatX* param, float* master, const __grid_constant__ State<Rule::
         for (int j = 0; j < 4; j++) {
             float arrays[kArrays + 1];
             for (int k = 0; k < kArrays; k++) arrays[k] = own[k][j];
-            Rule::element(STAGE, w[j], arrays, g[j], decays, step);
+            Rule::element(STAGE, w[j], arrays, g[j], own_rates, step);
             for (int k = 0; k < kArrays; k++) own[k][j] = arrays[k];
         }
         as<float4>(master + i) = as<float4>(w);
@@ -141,12 +141,12 @@ update_kernel(floatX* param, float* master, const __grid_constant__ State<Rule::
 }
 
 template <class Rule, int STAGE>
-void launch_update(floatX* param, float* master, float* const* state, const float* grad, const uint8_t* decay, size_t n,
+void launch_update(floatX* param, float* master, float* const* state, const float* grad, const Rates* rates, size_t n,
                    const StepState* step, Stream stream) {
     if constexpr (STAGE < int(std::size(Rule::kState))) {
         State<Rule::kState[STAGE]> arrays = {};
         for (int k = 0; k < Rule::kState[STAGE]; k++) arrays.at[k] = state[k];
-        launch(update_kernel<Rule, STAGE>, unsigned(n / kUnit), kThreads, 0, stream, param, master, arrays, grad, decay,
+        launch(update_kernel<Rule, STAGE>, unsigned(n / kUnit), kThreads, 0, stream, param, master, arrays, grad, rates,
                step);
     }
 }
@@ -195,13 +195,13 @@ void find_poison(uint64_t* left, const float* x, size_t n, size_t step, const fl
 }
 
 void update(int optimizer, int stage, floatX* param, float* master, float* const* state, const float* grad,
-            const uint8_t* decay, size_t n, const StepState* step, Stream stream) {
+            const Rates* rates, size_t n, const StepState* step, Stream stream) {
 #define X(name) OPTIMIZER_STAGES(launch_update, name),
     static constexpr decltype(&launch_update<adamw_rule, 0>) kLaunches[][kMaxStages] = {OPTIMIZERS(X)};
 #undef X
     CHECK(n % kUnit == 0, "update: %zu elements", n);
     if (n == 0) return;
-    kLaunches[optimizer][stage](param, master, state, grad, decay, n, step, stream);
+    kLaunches[optimizer][stage](param, master, state, grad, rates, n, step, stream);
 }
 
 void matrix_polynomial(floatX* out, float a, float b, const floatX* x, float c, const floatX* y, int n, Stream stream) {

@@ -9,7 +9,7 @@
 
 std::vector<TensorSpec::Part> parts_of(const TensorSpec& spec) {
     if (!spec.parts.empty()) return spec.parts;
-    return {{spec.name, spec.decay ? spec.file_rows : spec.cols}};
+    return {{spec.name, spec.matrix ? spec.file_rows : spec.cols}};
 }
 
 size_t count_parameters(const std::vector<TensorSpec>& table) {
@@ -22,6 +22,7 @@ Arena arena_layout(std::vector<TensorSpec> tensors) {
     Arena arena;
     arena.tensors = std::move(tensors);
     for (const TensorSpec& t : arena.tensors) {
+        CHECK(t.matrix || t.rows == 1, "%s: a vector of %zu rows", t.name.c_str(), t.rows);
         arena.offset.push_back(arena.n);
         arena.n += round_up(t.rows * t.cols, kUnit);
     }
@@ -32,11 +33,14 @@ const TensorSpec& tensor_at(const Arena& arena, size_t element) {
     return arena.tensors[size_t(std::ranges::upper_bound(arena.offset, element) - arena.offset.begin()) - 1];
 }
 
-std::vector<uint8_t> arena_decay(const Arena& arena) {
-    std::vector<uint8_t> decay;
-    for (const TensorSpec& t : arena.tensors)
-        decay.insert(decay.end(), ceil_div(t.rows * t.cols, kUnit), t.decay);
-    return decay;
+std::vector<Rates> arena_rates(const Arena& arena) {
+    std::vector<Rates> rates;
+    for (const TensorSpec& t : arena.tensors) {
+        Rates own = t.rates;
+        if (own.decay == Rates::kByShape) own.decay = t.matrix ? 1 : 0;
+        rates.insert(rates.end(), ceil_div(t.rows * t.cols, kUnit), own);
+    }
+    return rates;
 }
 
 // Makes two normal numbers from two uniform ones (Box and Muller 1958). 1 - u is never 0, so its logarithm is finite.

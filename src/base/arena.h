@@ -15,7 +15,7 @@ struct TensorSpec {
     size_t file_rows;       // rows without padding, which are in files and count as parameters (wte: V of Vp)
     bool transposed;        // files store it as (cols, file_rows), as Hugging Face's Conv1D does
     float init_std;         // standard deviation of the first weights; 0: all are zero; kOnes: all are one
-    bool decay;             // whether weight decay applies: to tensors of two or more dimensions
+    bool matrix;            // files have it with two dimensions; else it is a vector
     bool at_ends = false;   // an embedding table or a head, so no linear map between hidden states
     // The tensors that files hold in place of this one, such as q, k and v. They lie one after another in its memory;
     // count: their rows, or the elements of a vector. `name` then stands for all of them. Empty: this is one
@@ -23,6 +23,7 @@ struct TensorSpec {
     struct Part { std::string name; size_t count; };
     std::vector<Part> parts = {};
     bool repeated = false;  // each part is a copy of the whole tensor
+    Rates rates = {};
 };
 constexpr float kOnes = -1;
 std::vector<TensorSpec::Part> parts_of(const TensorSpec& spec);     // its parts, or itself as the only part
@@ -38,7 +39,7 @@ struct Arena {
 struct NamedArray { std::string name; float* data; };
 Arena arena_layout(std::vector<TensorSpec> tensors);
 const TensorSpec& tensor_at(const Arena& arena, size_t element);       // the tensor that the element is part of
-std::vector<uint8_t> arena_decay(const Arena& arena);      // for each unit: whether weight decay applies
+std::vector<Rates> arena_rates(const Arena& arena);         // of each unit, for kernels: decay is a factor
 
 // Writes the first weights, arena.n floats in host memory: zero, one, or normal with the table's standard deviation.
 // Element i of tensor t depends on (seed, t, i) alone.

@@ -25,6 +25,14 @@ constexpr uint32_t kPoison = 0x7fc5eed5;
 // Limits of the GPU kernels: channels in LayerNorm, where a block keeps a row in registers, and terms in tree_reduce.
 constexpr int kGpuChannels = 8192, kGpuTerms = 64;
 
+// What an optimizer may treat otherwise from tensor to tensor: a model's table says it, and a rule gets it.
+struct Rates {
+    float lr = 1;               // factor of the learning rate
+    float decay = kByShape;     // factor of weight decay; kByShape: 1 for a matrix, 0 for a vector. A rule gets a factor
+    int group = 0;              // for an optimizer that knows what the model means by it
+    static constexpr float kByShape = -1;
+};
+
 // The values that change from step to step. Kernels read them from memory, so a captured CUDA graph needs no new
 // arguments.
 struct StepState {

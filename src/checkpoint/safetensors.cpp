@@ -125,12 +125,11 @@ struct FileTensor { std::string name; std::vector<uint64_t> shape; size_t begin,
 static std::vector<FileTensor> file_tensors(const TensorSpec& spec) {
     const uint64_t cols = spec.cols, n = file_elements(spec);
     if (spec.transposed) return {{spec.name, {cols, spec.file_rows}, 0, n}};
-    const bool vector = !spec.decay && spec.rows == 1;
     std::vector<FileTensor> tensors;
     size_t begin = 0;
     for (const auto& [name, count] : parts_of(spec)) {
-        tensors.push_back({name, {count}, begin, vector ? count : count * cols});
-        if (!vector) tensors.back().shape.push_back(cols);
+        tensors.push_back({name, {count}, begin, spec.matrix ? count * cols : count});
+        if (spec.matrix) tensors.back().shape.push_back(cols);
         begin += spec.repeated ? 0 : tensors.back().n;
     }
     CHECK(spec.repeated || begin == n, "%s: its parts have %zu elements of %zu", spec.name.c_str(), begin, size_t(n));

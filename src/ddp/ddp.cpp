@@ -102,14 +102,14 @@ static size_t update_piece(const Ddp* ddp, const Piece& p, const StepState* step
     for (const StateArray& array : ddp->state) arrays.push_back(array.own + p.at);
     MatrixUpdate u = {.optimizer = rule, .rows = 0, .cols = 0, .param = ddp->weights + p.range.begin,
                       .master = arrays[0], .state = arrays.data() + 1, .grad = ddp->grads[0] + p.range.begin,
-                      .decay = ddp->decay + p.range.begin / kUnit, .step = step, .work = step ? ddp->work : nullptr};
+                      .rates = ddp->rates + p.range.begin / kUnit, .step = step, .work = step ? ddp->work : nullptr};
     if (p.tensor >= 0) {
         const TensorSpec& tensor = ddp->arena->tensors[p.tensor];
         u.rows = tensor.rows;
         u.cols = tensor.cols;
         return kMatrixRules[rule](u, ddp->stream);
     }
-    if (step) update(rule, 0, u.param, u.master, u.state, u.grad, u.decay, p.range.size(), step, ddp->stream);
+    if (step) update(rule, 0, u.param, u.master, u.state, u.grad, u.rates, p.range.size(), step, ddp->stream);
     return 0;
 }
 
@@ -136,9 +136,9 @@ void ddp_create(Ddp* ddp, Comm* comm, const Arena* arena, const OptimizerInfo* o
     for (const StateSpec& array : optimizer->state) ddp->state.push_back(ddp_create_state(ddp, array.name));
     for (const char* name : ddp->reduction->state)
         ddp->replica_state.push_back({name, comm_shared<float>(comm, size_t(settings.replicas) * arena->n, name)});
-    const std::vector<uint8_t> decay = arena_decay(*arena);
-    ddp->decay = device<uint8_t>(decay.size(), "which tensors decay");
-    copy_to_device(ddp->decay, decay.data(), decay.size(), nullptr);
+    const std::vector<Rates> rates = arena_rates(*arena);
+    ddp->rates = device<Rates>(rates.size(), "rates of the tensors");
+    copy_to_device(ddp->rates, rates.data(), rates.size() * sizeof(Rates), nullptr);
     size_t bytes = 1;
     for (const Piece& p : ddp->pieces) bytes = std::max(bytes, update_piece(ddp, p, nullptr));
     ddp->work = device<char>(bytes, "work space of the optimizer");
@@ -161,7 +161,7 @@ void ddp_destroy(Ddp* ddp) {
     for (size_t k = 1; k < ddp->grads.size(); k++) device_free(ddp->grads[k]);
     for (const StateArray& array : ddp->state)
         if (kOnGpu) device_free(array.own);
-    device_free(ddp->decay);
+    device_free(ddp->rates);
     device_free(ddp->work);
     transport_destroy(&ddp->transport);
 }

@@ -74,7 +74,7 @@ struct Ddp {
     std::vector<float*> kept;               // by own replica: bucket 0 before it was added; empty: no audit is due
     std::vector<StateArray> state;          // masters first
     std::vector<NamedArray> replica_state;  // (replicas, n)  the reduction's, of which a host has those of its replicas
-    uint8_t* decay;                         // (n / kUnit)  by unit, where kernels can read it
+    Rates* rates;                           // (n / kUnit)  by unit, where kernels can read it
     void* work;                             // of the matrix rule
     Stream stream;                          // communication
     int64_t steps;                          // begun

@@ -284,7 +284,7 @@ std::vector<SafeTensor> cut_llmc(const std::string& path, const SafeTensor& all,
         const TensorSpec& t = table[i];
         const uint64_t row = t.cols * (all.dtype == "F32" ? 4 : 2), rows = i == 0 ? all.shape[0] : t.rows;  // padded
         if (rows < t.file_rows) in.fail("header[7]", std::to_string(rows), std::to_string(t.file_rows) + " or more");
-        const auto shape = t.decay ? std::vector<uint64_t>{t.file_rows, t.cols} : std::vector<uint64_t>{t.cols};
+        const auto shape = t.matrix ? std::vector<uint64_t>{t.file_rows, t.cols} : std::vector<uint64_t>{t.cols};
         tensors.push_back({t.name, all.dtype, shape, in.skip(rows * row), t.file_rows * row, in.file.file});
     }
     const uint64_t size = in.file.file->size;

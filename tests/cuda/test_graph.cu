@@ -42,7 +42,7 @@ struct Job {
     floatX* weights = static_cast<floatX*>(device_alloc(n * sizeof(floatX), "weights"));
     float* master = floats(n);
     float *m = floats(n), *v = floats(n), *grads = floats(n), *partials = floats(n / kUnit);
-    uint8_t* decay = static_cast<uint8_t*>(device_alloc(n / kUnit, "decay"));
+    Rates* rates = static_cast<Rates*>(device_alloc(n / kUnit * sizeof(Rates), "rates"));
     PassResult* results = static_cast<PassResult*>(device_alloc(3 * sizeof(PassResult), "losses and norm"));
     StepState* state = static_cast<StepState*>(device_alloc(sizeof(StepState), "state"));
     StepState* host_state = static_cast<StepState*>(host_alloc(sizeof(StepState), "state"));
@@ -59,15 +59,15 @@ struct Job {
         store_floats(stored.data(), init.data(), n);
         copy_to_device(weights, stored.data(), n * sizeof(floatX), nullptr);
         copy_to_device(master, init.data(), n * sizeof(float), nullptr);
-        const std::vector<uint8_t> decays = arena_decay(arena);
-        copy_to_device(decay, decays.data(), decays.size(), nullptr);
+        const std::vector<Rates> own = arena_rates(arena);
+        copy_to_device(rates, own.data(), own.size() * sizeof(Rates), nullptr);
         stream_sync(nullptr);
     }
     ~Job() {
         model_destroy(&model);
         stream_destroy(updates);
         for (const Event mark : {updated[0], updated[1], done}) event_destroy(mark);
-        for (void* p : {(void*)weights, (void*)master, (void*)m, (void*)v, (void*)grads, (void*)partials, (void*)decay,
+        for (void* p : {(void*)weights, (void*)master, (void*)m, (void*)v, (void*)grads, (void*)partials, (void*)rates,
                         (void*)results, (void*)state})
             device_free(p);
         for (void* p : {(void*)host_state, (void*)host_results, (void*)batch}) host_free(p);
@@ -94,7 +94,7 @@ struct Job {
         copy_to_host_later(host_results, results, 3 * sizeof(PassResult), updates);
         event_record(done, updates);
         float* const moments[] = {m, v};
-        update(0, 0, weights, master, moments, grads, decay, n, state, updates);
+        update(0, 0, weights, master, moments, grads, rates, n, state, updates);
         event_record(updated[turn], updates);
     }};
 

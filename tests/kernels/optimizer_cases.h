@@ -18,8 +18,9 @@ struct Formula {
     double& w;
     double* state;          // as many as OptimizerInfo::state
     double grad;            // the clipped mean
-    double decay;           // factor of weight decay; 0: a vector
-    double lr;
+    double decay;           // factor of weight decay
+    double lr;              // with the tensor's factor
+    const Rates& rates;     // of the tensor
     const double* hyper;
     int update;             // from 1
 };
@@ -42,6 +43,8 @@ inline std::vector<double> default_values(const OptimizerInfo& info) {
     return hyper;
 }
 
+static const std::vector<Rates> kRatesOfUnits = {{.decay = 1}, {.decay = 0}, {.lr = 0.5f, .decay = 3, .group = 1}};
+
 // An arena of three units on the backend: weights, and state that starts as zeros.
 struct Updated {
     static constexpr size_t kUnits = 3, n = kUnits * kUnit;
@@ -49,12 +52,12 @@ struct Updated {
         master = on_device(weights);
         for (size_t k = 0; k < info.state.size(); k++) arrays.push_back(on_device(std::vector<float>(n)));
         half = on_device(std::vector<BACKEND::floatX>(n));
-        decays = on_device(std::vector<uint8_t>{1, 0, 1});
+        rates = on_device(kRatesOfUnits);
         state = on_device(std::vector<StepState>(1));
     }
     ~Updated() {
         for (float* array : arrays) BACKEND::device_free(array);
-        for (void* p : {(void*)master, (void*)half, (void*)decays, (void*)state}) BACKEND::device_free(p);
+        for (void* p : {(void*)master, (void*)half, (void*)rates, (void*)state}) BACKEND::device_free(p);
     }
     Updated(const Updated&) = delete;
     // Update number `number`, in calls of `units` units.
@@ -69,7 +72,7 @@ struct Updated {
             BACKEND::floatX* param = half + at;
             if (sizeof(BACKEND::floatX) == 4) param = reinterpret_cast<BACKEND::floatX*>(master + at);
             BACKEND::update(find_optimizer(info.name), 0, param, master + at, own.data(), grad + at,
-                            decays + at / kUnit, units * kUnit, state, nullptr);
+                            rates + at / kUnit, units * kUnit, state, nullptr);
         }
         BACKEND::stream_sync(nullptr);
         BACKEND::device_free(grad);
@@ -78,7 +81,7 @@ struct Updated {
     float* master;
     std::vector<float*> arrays;
     BACKEND::floatX* half;
-    uint8_t* decays;
+    Rates* rates;
     StepState* state;
 };
 
@@ -94,9 +97,11 @@ inline void expect_formula(const OptimizerInfo& info, const std::vector<double>&
     for (int number = 1; number <= 5; number++) {
         const std::vector<float> grads = normal(n, 3);
         got.update(hyper, grads, number, 1e-2f, Updated::kUnits);
-        for (size_t i = 0; i < n; i++)
-            formula({w[i], &state[i * info.state.size()], 0.25 * double(grads[i]), i / kUnit == 1 ? 0.0 : 1.0,
-                     double(1e-2f), hyper.data(), number});
+        for (size_t i = 0; i < n; i++) {
+            const Rates& rates = kRatesOfUnits[i / kUnit];
+            formula({w[i], &state[i * info.state.size()], 0.25 * double(grads[i]), rates.decay,
+                     double(1e-2f) * rates.lr, rates, hyper.data(), number});
+        }
     }
     for (size_t i = 0; i < n; i++) moved = std::fmax(moved, std::fabs(w[i] - double(start[i])));
     EXPECT(moved > 0.03, "%s: the weights moved by %g only: the test tests nothing", info.name, moved);

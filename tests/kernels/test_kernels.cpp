@@ -1006,8 +1006,9 @@ static void update_case(size_t optimizer, int stage, float spoil, size_t units) 
     const OptimizerInfo& info = *all_optimizers()[optimizer];
     const std::vector<double> hyper = default_values(info);
     std::vector<std::vector<float>> arrays(info.state.size(), std::vector<float>(n));
-    std::vector<float> w = normal(n), decays(units);
-    for (size_t k = 0; k < units; k++) decays[k] = float(k % 2);
+    std::vector<float> w = normal(n), rates;
+    for (size_t k = 0; k < units; k++) rates.insert(rates.end(), {float(1 + k), float(k % 2), 0});  // 0 has an int's bits
+    static_assert(sizeof(Rates) == 3 * sizeof(float));
     StepState now = {42, 0, 1e-3f, 0.5f, {}};
     for (now.step = 0; now.step < 2; now.step++) {
         std::vector<float*> at;
@@ -1015,7 +1016,7 @@ static void update_case(size_t optimizer, int stage, float spoil, size_t units) 
         std::vector<float> grads = normal(n);
         grads[3] = 0;                                       // where only eps keeps AdamW's quotient finite
         info.prepare(&now, hyper.data(), now.step + 1, 0.5);
-        std::vector<uint8_t> all(units);
+        const std::vector<Rates> all(units, {.decay = 0});
         std::vector<SPEC::floatX> stored(n);
         SPEC::update(int(optimizer), 0, stored.data(), w.data(), at.data(), grads.data(), all.data(), n, &now, nullptr);
     }
@@ -1029,9 +1030,9 @@ static void update_case(size_t optimizer, int stage, float spoil, size_t units) 
     Tensor& master = c.inout(kFloat, w);
     Arrays list;
     for (const std::vector<float>& array : arrays) list.list.push_back(&c.inout(kFloat, array));
-    Tensor &grad = c.in(kFloat, normal(n)), &decay = c.in(kByte, decays), &half = c.scratch(kX, n);
+    Tensor &grad = c.in(kFloat, normal(n)), &by_unit = c.in(kFloat, rates), &half = c.scratch(kX, n);
     Either param = {sizeof(SPEC::floatX) == 2 ? &half : &master, sizeof(BACKEND::floatX) == 2 ? &half : &master};
-    RUN(c, update, int(optimizer), stage, param, master, list, grad, decay, n, state);
+    RUN(c, update, int(optimizer), stage, param, master, list, grad, by_unit, n, state);
     list.list.push_back(&master);
     for (const Tensor* t : list.list) {
         c.same(*t);
@@ -1158,11 +1159,11 @@ TEST(muon_matrix) {
         float *const master = on_device(pad(w0)), *const momentum = on_device(pad({})),
                      *const grad = on_device(pad({}));
         BACKEND::floatX* const half = on_device(std::vector<BACKEND::floatX>(padded));
-        uint8_t* const decay = on_device(std::vector<uint8_t>(units, 1));
+        Rates* const rates = on_device(std::vector<Rates>(units, {.lr = 0.5f, .decay = 0.5f}));
         StepState* const state = on_device(std::vector<StepState>(1));
         float* const arrays[] = {momentum};
         BACKEND::MatrixUpdate u = {
-            find_optimizer("muon"), rows, cols, half, master, arrays, grad, decay, state, nullptr};
+            find_optimizer("muon"), rows, cols, half, master, arrays, grad, rates, state, nullptr};
         if (sizeof(BACKEND::floatX) == 4) u.param = reinterpret_cast<BACKEND::floatX*>(master);
         u.work = BACKEND::device_alloc(BACKEND::muon_matrix(u, nullptr), "test");
         for (uint32_t step = 0; step < 3; step++) {
@@ -1180,7 +1181,7 @@ TEST(muon_matrix) {
             }
             d = orthogonal(d, rows, cols);
             const double scale = std::sqrt(std::fmax(1, double(rows) / double(cols)));
-            for (size_t i = 0; i < n; i++) w[i] -= 0.02 * (scale * d[i] + 0.1 * w[i]);
+            for (size_t i = 0; i < n; i++) w[i] -= 0.5 * 0.02 * (scale * d[i] + 0.5 * 0.1 * w[i]);
         }
         // An element of an orthogonal matrix is 1 / sqrt(longer side) in size. bf16 keeps 8 bits of each of 15
         // products.
@@ -1188,7 +1189,7 @@ TEST(muon_matrix) {
         const double size = 3 * 0.02 / std::sqrt(double(std::min(rows, cols))), tolerance = size * (kHalf ? 0.1 : 1e-4);
         expect_near(got.data(), w.data(), n, tolerance, format("muon %zu x %zu", rows, cols).c_str());
         for (size_t i = n; i < padded; i++) EXPECT(got[i] == 0, "padding[%zu] became %g", i, double(got[i]));
-        for (void* p : {(void*)master, (void*)momentum, (void*)grad, (void*)half, (void*)decay, (void*)state, u.work})
+        for (void* p : {(void*)master, (void*)momentum, (void*)grad, (void*)half, (void*)rates, (void*)state, u.work})
             BACKEND::device_free(p);
     }
 }
@@ -1201,7 +1202,7 @@ static void run_without_rows(int B, int T, float rate, bool accumulate, bool les
     Mask mask = {rate, state};
     Case c("");
     Tensor &x = c.out(kX, 600), &y = c.out(kX, 600), &z = c.out(kX, 600), &u = c.out(kFloat, 600),
-           &v = c.out(kFloat, 600), &tokens = c.in(kInt, std::vector<float>(8, 1e9f)), &decay = c.in(kByte, {1});
+           &v = c.out(kFloat, 600), &tokens = c.in(kInt, std::vector<float>(8, 1e9f)), &rates = c.in(kFloat, {1, 1, 0});
     const auto gradient = [&](int n) -> Tensor& {
         return c.inout(kFloat, accumulate ? normal(size_t(n)) : std::vector<float>(size_t(n), kNaN));
     };
@@ -1238,7 +1239,7 @@ static void run_without_rows(int B, int T, float rate, bool accumulate, bool les
     Terms terms = {{&u, &v}, {}};
     WRITES(tree_reduce, {}, u, v, terms, 2, Tree::kBalanced, none);
     Arrays arrays = {{&matrix, &row}, {}};
-    WRITES(update, {}, 0, 0, x, u, arrays, v, decay, none, state);
+    WRITES(update, {}, 0, 0, x, u, arrays, v, rates, none, state);
     WRITES(matrix_polynomial, {}, x, 1.5f, -2.0f, y, 0.75f, bias, 0);
 #undef LIST
 #undef WRITES

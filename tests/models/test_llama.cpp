@@ -81,15 +81,15 @@ struct Training {
     Device<float> masters, m, v, grads, partials;
     Device<PassResult> results;
     Device<StepState> state;
-    Device<uint8_t> decay;
+    Device<Rates> rates;
 
     explicit Training(const Golden& g)
         : config(parse_config(g.config, g.name.c_str())), arena(arena_layout(config.info->tensors(config.shape))),
           weights(arena.n), masters(golden_weights(arena)), m(arena.n), v(arena.n), grads(arena.n),
-          partials(arena.n / kUnit), results(2), state(1), decay(arena.n / kUnit) {
+          partials(arena.n / kUnit), results(2), state(1), rates(arena.n / kUnit) {
         weights.put(golden_weights(arena));
-        const std::vector<uint8_t> decays = arena_decay(arena);
-        copy_to_device(decay.at, decays.data(), decays.size(), nullptr);
+        const std::vector<Rates> own = arena_rates(arena);
+        copy_to_device(rates.at, own.data(), own.size() * sizeof(Rates), nullptr);
         stream_sync(nullptr);
         model_create(&model, config.info, config.shape, kB, kT, 0, weights.at, true);
         model_set_gradients(&model, grads.at);
@@ -116,7 +116,7 @@ struct Training {
         clip_scale(state.at, &results.at[1].loss, partials.at, partials.n, 1.0, kB * kT, nullptr);
         float* const moments[] = {m.at, v.at};
         float* const master = kExact ? reinterpret_cast<float*>(weights.at) : masters.at;
-        update(find_optimizer("adamw"), 0, weights.at, master, moments, grads.at, decay.at, arena.n, state.at, nullptr);
+        update(find_optimizer("adamw"), 0, weights.at, master, moments, grads.at, rates.at, arena.n, state.at, nullptr);
         PassResult out[2];
         copy_to_host(out, results.at, sizeof out, nullptr);
         return {out[0].loss / (kB * kT), out[1].loss};

@@ -148,7 +148,7 @@ TEST(first_weights) {
             const size_t end = t + 1 < arena.tensors.size() ? arena.offset[t + 1] : arena.n;
             for (size_t i = n; i < end - arena.offset[t]; i++)
                 EXPECT(x[i] == 0, "%s: padding %zu", spec.name.c_str(), i);
-            EXPECT(spec.decay == (spec.file_rows > 1), "%s", spec.name.c_str());
+            EXPECT(spec.matrix == (spec.file_rows > 1), "%s", spec.name.c_str());
         }
     });
 }

@@ -190,12 +190,12 @@ TEST(adamw_first_step) {
     Floats w(kUnit, 1), m(kUnit, 0), v(kUnit, 0), g(kUnit, 3e-3f);
     g[1] = -200;
     g[2] = 0;
-    const uint8_t decay[1] = {1};
+    const Rates rates[1] = {{.decay = 1}};
     StepState state = {0, 0, 0.125f, 0.25f, {}};
     const double hyper[] = {0.9, 0.95, 1e-8, 0.5};
     adamw_info.prepare(&state, hyper, 1, 1);
     float* const moments[] = {m.data(), v.data()};
-    update(find_optimizer("adamw"), 0, w.data(), w.data(), moments, g.data(), decay, kUnit, &state, nullptr);
+    update(find_optimizer("adamw"), 0, w.data(), w.data(), moments, g.data(), rates, kUnit, &state, nullptr);
     const double shrunk = 1 - 0.125 * 0.5, want[3] = {shrunk - 0.125, shrunk + 0.125, shrunk};
     expect_near(w.data(), want, 3, 3e-6, "weights");  // eps / |g| is 1.3e-5, times lr
     const double want_m[3] = {0.1 * 0.25 * 3e-3, 0.1 * 0.25 * -200, 0},
@@ -530,7 +530,7 @@ TEST(golden_embedding) {
 // Three steps of 8 weights that decay and 8 that do not.
 static void golden_steps(const OptimizerInfo& info, const std::vector<double>& hyper) {
     const size_t n = 2 * kUnit;                                      // 8 weights at the start of each unit
-    const uint8_t decay[2] = {1, 0};
+    const Rates rates[2] = {{.decay = 1}, {.decay = 0}};
     const auto spread = [&](const Floats& x) {
         Floats y(n, 0);
         std::copy_n(x.begin(), 8, y.begin());
@@ -543,7 +543,7 @@ static void golden_steps(const OptimizerInfo& info, const std::vector<double>& h
         StepState state = {0, uint32_t(step), 0.0625f / float(1 << step), 1, {}};
         info.prepare(&state, hyper.data(), step + 1, 1);
         float* const arrays[] = {m.data(), v.data()};
-        update(find_optimizer(info.name), 0, w.data(), w.data(), arrays, grad.data(), decay, n, &state, nullptr);
+        update(find_optimizer(info.name), 0, w.data(), w.data(), arrays, grad.data(), rates, n, &state, nullptr);
         Floats got(w.begin(), w.begin() + 8);
         got.insert(got.end(), w.begin() + kUnit, w.begin() + kUnit + 8);
         expect_golden(format("%s.weights%d", info.name, step).c_str(), got);

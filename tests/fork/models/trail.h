@@ -11,7 +11,8 @@ template <class F> struct TrailTensors { F embedding, fcw, fcb, projw, projb; };
 inline std::vector<TensorSpec> trail_tensors(const Shape& c) {
     const size_t C = size_t(c.C), H = size_t(c.extra[0]);
     return {
-        {"embedding.weight", size_t(c.Vp), C, size_t(c.V), false, 0.1f, true, true},
+        {"embedding.weight", size_t(c.Vp), C, size_t(c.V), false, 0.1f, true, true, {}, false,
+         {.lr = 0.5f, .decay = 0, .group = 1}},
         {"fc.weight", H, C, H, false, 0.1f, true},
         {"fc.bias", 1, H, 1, false, 0, false},
         {"proj.weight", C, H, C, false, 0.1f, true},

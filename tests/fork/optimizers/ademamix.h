@@ -8,7 +8,7 @@ struct ademamix_rule {
     static constexpr int kState[] = {3};
     enum { kBeta1, kBeta2, kBeta3, kAlpha, kEps, kWeightDecay, kBias1, kBias2 };
 
-    RULE void element(int, float& w, float* state, float grad, bool decay, const StepState& step) {
+    RULE void element(int, float& w, float* state, float grad, const Rates& rates, const StepState& step) {
         const float* const p = step.values;
         const float g = grad * step.grad_scale;
         float &m = state[0], &v = state[1], &slow = state[2];
@@ -16,7 +16,7 @@ struct ademamix_rule {
         v = p[kBeta2] * v + (1 - p[kBeta2]) * (g * g);
         slow = p[kBeta3] * slow + (1 - p[kBeta3]) * g;
         const float direction = (m / p[kBias1] + p[kAlpha] * slow) / (sqrtf(v / p[kBias2]) + p[kEps]);
-        w = w - step.lr * (direction + (decay ? p[kWeightDecay] : 0.0f) * w);
+        w = w - step.lr * rates.lr * (direction + p[kWeightDecay] * rates.decay * w);
     }
 };
 

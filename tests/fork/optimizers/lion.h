@@ -7,11 +7,11 @@ struct lion_rule {
     static constexpr int kState[] = {1};
     enum { kBeta1, kBeta2, kWeightDecay };
 
-    RULE void element(int, float& w, float* state, float grad, bool decay, const StepState& step) {
+    RULE void element(int, float& w, float* state, float grad, const Rates& rates, const StepState& step) {
         const float* const p = step.values;
         const float g = grad * step.grad_scale, u = p[kBeta1] * state[0] + (1 - p[kBeta1]) * g;
         const float sign = u > 0 ? 1.0f : u < 0 ? -1.0f : 0.0f;
-        w = w - step.lr * (sign + (decay ? p[kWeightDecay] : 0.0f) * w);
+        w = w - step.lr * rates.lr * (sign + p[kWeightDecay] * rates.decay * w);
         state[0] = p[kBeta2] * state[0] + (1 - p[kBeta2]) * g;
     }
 };

@@ -21,4 +21,16 @@ TEST(ademamix) {
     });
 }
 
+// Its matrices are Muon's, which has a test.
+TEST(grouped) {
+    expect_formula(grouped_info, {0.9, 0.95, 1e-8, 0.1, 0.95, 0.02, 0.05}, [](const Formula& f) {
+        double &m = f.state[0], &v = f.state[1];
+        m = f.hyper[0] * m + (1 - f.hyper[0]) * f.grad;
+        v = f.hyper[1] * v + (1 - f.hyper[1]) * f.grad * f.grad;
+        const double bias1 = 1 - std::pow(f.hyper[0], f.update), bias2 = 1 - std::pow(f.hyper[1], f.update);
+        const double lr = f.rates.group == 1 ? 0.5 * f.hyper[6] * double(f.rates.lr) : f.lr;    // 0.5: the schedule's
+        f.w -= lr * (m / bias1 / (std::sqrt(v / bias2) + f.hyper[2]) + f.decay * f.hyper[3] * f.w);
+    });
+}
+
 int main(int argc, char** argv) { return run_tests(argc, argv); }
