@@ -65,6 +65,7 @@ void allocate(Trainer* t, Init* init) {
     t->batches = static_cast<int*>(host_alloc(n * 2 * batch_tokens(t) * sizeof(int), "batches"));
     t->results = device<PassResult>(n + 1, "results");
     t->host_results = static_cast<PassResult*>(host_alloc((n + 1) * sizeof(PassResult), "results"));
+    t->at.sums.resize(size_t(optimizer->sums));
     t->states = device<StepState>(2, "step");
     t->host_states = static_cast<StepState*>(host_alloc(2 * sizeof(StepState), "step"));
     executor_create(&t->executor, t->comm, &t->ddp, kOnGpu && o.graph, o.trace);
@@ -75,8 +76,10 @@ void allocate(Trainer* t, Init* init) {
 void load_weights(Trainer* t, const Init& init) {
     const Options& o = t->options;
     if (t->comm->rank == 0) {
-        if (t->run.resumed()) read_state(t->run.checkpoint, t->arena, ddp_arrays(&t->ddp), o.tuning.weights_file());
+        const std::vector<NamedArray> arrays = ddp_named_state(&t->ddp);
+        if (t->run.resumed()) read_state(t->run.checkpoint, t->arena, arrays, o.tuning.weights_file());
         else load_first_weights(t->ddp.state[0].host, t->arena, o, init, t->data);
+        if (!t->run.resumed()) ddp_first_state(&t->ddp);
     }
     ddp_broadcast_state(&t->ddp);
 }
@@ -94,7 +97,7 @@ void open_outputs(Trainer* t, const Init& init) {
     files.texts = t->data.vocabulary.files;
     files.arena = &t->arena;
     if (t->comm->rank == 0) describe_frozen(&files, t->options, init);
-    files.arrays = ddp_arrays(&t->ddp);
+    files.arrays = ddp_named_state(&t->ddp);
     t->report = reporter_create({&t->options, t->comm, &t->run, &t->data, find_model(t->options.model), device_name(),
                                  t->ddp.transport.name, device_peak_flops() * t->comm->size});
     t->checkpoints = checkpoints_create(t->comm, t->report.get(), files, !kOnGpu, device_kind());
@@ -149,7 +152,7 @@ void set_step_state(Trainer* t) {
     *host_state(t) = {.seed = o.seed, .step = uint32_t(t->at.step), .lr = float(o.lr * schedule), .grad_scale = 0};
     host_state(t)->tokens = double(t->loader->step_targets());
     const OptimizerInfo& rule = *t->ddp.optimizer;
-    rule.prepare(host_state(t), hyper_values(o, rule.hyper).data(), t->at.step + 1, schedule);
+    rule.prepare(host_state(t), hyper_values(o, rule.hyper).data(), t->at.step + 1, schedule, t->at.sums.data());
 }
 
 void load_batches(Trainer* t) {
@@ -246,9 +249,8 @@ StepStats train_step(Trainer* t) {
 
 // Scores validation data and --task. A request to stop ends this early and is returned; a resume scores again. After
 // the last step there is no resume, so requests do not end it.
-uint32_t validate(Trainer* t) {
+uint32_t score_weights(Trainer* t) {
     const bool last = t->at.step == t->options.steps;
-    ddp_settle(&t->ddp);
     comm_progress(t->comm, t->at.step, "evaluation");
     const Score score = evaluate(&t->model, t->data, t->options.batch_size, t->options.eval_steps, t->comm, last);
     if (score.requests) return score.requests;
@@ -264,8 +266,17 @@ uint32_t validate(Trainer* t) {
     return answers.requests;
 }
 
+uint32_t validate(Trainer* t) {
+    ddp_settle(&t->ddp);
+    ddp_exchange_weights(&t->ddp);
+    const uint32_t requests = score_weights(t);
+    ddp_exchange_weights(&t->ddp);
+    return requests;
+}
+
 void sample_text(Trainer* t) {
     ddp_settle(&t->ddp);
+    ddp_exchange_weights(&t->ddp);
     comm_progress(t->comm, t->at.step, "sampling");
     report_sample(t->report.get(), t->at.step, [t](const Print& print) {
         const auto pass_on = [&](const std::string& text) {
@@ -275,6 +286,7 @@ void sample_text(Trainer* t) {
         return generate_text(&t->model, t->data.vocabulary, t->data.start, t->options, uint32_t(t->at.step), pass_on);
     });
     comm_barrier(t->comm);
+    ddp_exchange_weights(&t->ddp);
 }
 
 // Starts a save: training waits while the state is gathered and copied, not while a thread of rank 0 writes it.

@@ -87,7 +87,7 @@ static Measured data_parallel(const Options& o, const Data& data, const Shape& s
                     .step = uint32_t(step),
                     .lr = float(o.lr * schedule_fraction(o, step)),
                     .grad_scale = 0};
-                adamw_info.prepare(&state, hyper_values(o, adamw_info.hyper).data(), step + 1, 1);
+                adamw_info.prepare(&state, hyper_values(o, adamw_info.hyper).data(), step + 1, 1, nullptr);
             }
             together.arrive_and_wait();
             if (w > 0) std::memcpy(r.weights, root, n * sizeof(float));  // the broadcast

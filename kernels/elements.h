@@ -144,4 +144,14 @@ void each_row(size_t rows, size_t columns, const Terms& terms, const Use& use, S
 }
 #endif
 
+// Calls use(column, sum) for all columns. The sum is that of terms(row, column), a float, over the rows in order.
+template <class Terms, class Use>
+void each_column(size_t rows, size_t columns, const Terms& terms, const Use& use, Stream stream) {
+    each_element(1, columns, [=] ON_DEVICE(size_t, size_t column) {
+        float sum = 0;
+        for (size_t row = 0; row < rows; row++) sum += terms(row, column);
+        use(column, sum);
+    }, stream);
+}
+
 }  // namespace BACKEND

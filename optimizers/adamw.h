@@ -36,7 +36,7 @@ inline const OptimizerInfo adamw_info = {
         {"eps", 1e-8, kTiny, "adam-epsilon adam-eps epsilon", "added to the denominator"},
         {"weight-decay", 0.1, kNotNegative, "wd decay -c", "of matrices and embeddings; vectors are not decayed"},
     },
-    .prepare = [](StepState* step, const double* hyper, int64_t update, double) {
+    .prepare = [](StepState* step, const double* hyper, int64_t update, double, double*) {
         for (int i = 0; i < adamw_rule::kBias1; i++) step->values[i] = float(hyper[i]);
         for (int i = 0; i < 2; i++)
             step->values[adamw_rule::kBias1 + i] = float(1 - same_pow(hyper[i], double(update)));

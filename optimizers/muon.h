@@ -40,8 +40,8 @@ inline const OptimizerInfo muon_info = {
         {"muon-lr", 0.02, kNotNegative, "matrix-lr",
          "peak learning rate of matrices; --lr is that of all others; default with --init: 0.001", 0.001},
     },
-    .prepare = [](StepState* step, const double* hyper, int64_t update, double schedule) {
-        adamw_info.prepare(step, hyper, update, schedule);
+    .prepare = [](StepState* step, const double* hyper, int64_t update, double schedule, double* sums) {
+        adamw_info.prepare(step, hyper, update, schedule, sums);
         step->values[muon_rule::kMomentum] = float(hyper[4]);
         step->values[muon_rule::kMatrixLr] = float(hyper[5] * schedule);
     },

@@ -11,8 +11,9 @@
 // part begins.
 //
 // An optimizer can also have a rule for whole matrices: NAME_matrix, in NAME.cpp and namespace BACKEND, which calls
-// operations of kernels.h. Its elementwise parts are the stages after stage 0. An optimizer without one has
-// inline constexpr auto NAME_matrix = nullptr.
+// operations of kernels.h. Its elementwise parts are the stages after stage 0. What kernels.h does not have is written
+// once for CPUs and GPUs with kernels/elements.h: NAME_host.cpp, and NAME.cu that includes it. An optimizer without
+// such a rule has inline constexpr auto NAME_matrix = nullptr.
 #pragma once
 #include <cmath>
 #include <span>
@@ -26,8 +27,13 @@
 #define RULE static inline __attribute__((always_inline))
 #endif
 
-// A state array. name: in optim.safetensors, "TENSOR.exp_avg".
-struct StateSpec { const char* name; };
+// A state array. Tensors of the elementwise rule have a number per element in it.
+enum class Per { element, row, column, none };
+struct StateSpec {
+    const char* name;                                           // in optim.safetensors: "TENSOR.exp_avg"
+    Per matrix = Per::element, vector = Per::element;           // of tensors with the matrix rule; a vector has one row
+    bool from_weights = false;                                  // it starts as a copy of the weights; false: as zeros
+};
 
 // One row of a table of functions f<RULE, STAGE>: all stages of one optimizer. It stands in X of OPTIMIZERS(X), which
 // is X(adamw) X(sgd) X(muon) (build/optimizers.h).
@@ -47,14 +53,20 @@ struct OptimizerInfo {
     std::span<const StateSpec> state;   // its rule's kArrays
     std::vector<Hyper> hyper;
     // Sets step->values, which the rule reads, from the values of `hyper` for update number `update` (from 1).
-    // schedule: this step's learning rate as a fraction of --lr.
-    void (*prepare)(StepState* step, const double* hyper, int64_t update, double schedule);
+    // schedule: this step's learning rate as a fraction of --lr. sums: numbers that it keeps from step to step.
+    void (*prepare)(StepState* step, const double* hyper, int64_t update, double schedule, double* sums);
     double lr_factor = 1;               // multiplies the default --lr, which presets and --init state for AdamW
     bool (*whole)(const TensorSpec& tensor) = nullptr;  // whether the matrix rule updates it, whole and on one rank
+    int sums = 0;                       // how many; they start as 0, and state.json has them
+    // The stage that exchanges the weights and array 0, if array 0 is what a user gets, as an average is: evaluation,
+    // samples and model.safetensors have array 0, and optim.safetensors has the weights by its name. 0: none.
+    int exchange = 0;
 };
 
 const std::vector<const OptimizerInfo*>& all_optimizers();      // in the order of optimizers/list
 int find_optimizer(const std::string& name);                    // its place in that order; -1: there is none
+// Where the tensors of a state array lie.
+Arena state_layout(const OptimizerInfo& info, const StateSpec& array, const Arena& weights);
 
 #ifdef BACKEND
 #include "kernels/kernels.h"
@@ -63,10 +75,10 @@ namespace BACKEND {
 // A matrix (rows, cols), what update() takes for it, and scratch memory.
 struct MatrixUpdate {
     int optimizer;
-    size_t rows, cols;
+    size_t rows, cols, file_rows;       // file_rows: without padding rows, which are zeros
     floatX* param;
     float* master;
-    float* const* state;
+    float* const* state;                // each as long as its StateSpec says
     const float* grad;
     const Rates* rates;
     const StepState* step;

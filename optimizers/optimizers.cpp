@@ -21,3 +21,17 @@ int find_optimizer(const std::string& name) {
         if (name == all_optimizers()[i]->name) return int(i);
     return -1;
 }
+
+Arena state_layout(const OptimizerInfo& info, const StateSpec& array, const Arena& weights) {
+    std::vector<TensorSpec> table = weights.tensors;
+    for (TensorSpec& t : table) {
+        const Per per = t.rows > 1 ? array.matrix : array.vector;
+        if (per == Per::element || !info.whole || !info.whole(t)) continue;
+        t.transposed = false;
+        if (per == Per::row) t.cols = 1;
+        else t.parts.clear();
+        if (per == Per::column) t.rows = t.file_rows = 1;
+        if (per == Per::none) t.rows = t.file_rows = 0;
+    }
+    return arena_layout(std::move(table));
+}

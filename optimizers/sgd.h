@@ -27,7 +27,7 @@ inline const OptimizerInfo sgd_info = {
         {"momentum", 0.9, kBelowOne, "sgd-momentum", "what a step keeps of the gradients before it"},
         {"weight-decay", 0, kNotNegative, "", ""},      // see adamw.h
     },
-    .prepare = [](StepState* step, const double* hyper, int64_t, double) {
+    .prepare = [](StepState* step, const double* hyper, int64_t, double, double*) {
         for (int i = 0; i < 2; i++) step->values[i] = float(hyper[i]);
     },
     .lr_factor = 100,

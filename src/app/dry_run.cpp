@@ -39,14 +39,17 @@ static void print_prediction(const Options& o, const std::string& plan) {
 static double memory_of(const Options& o, const Model& m, int ranks, bool on_gpu, int sharing, std::string* said) {
     const OptimizerInfo& optimizer = *all_optimizers()[size_t(find_optimizer(o.optimizer))];
     const double floats = double(m.trained.n) * sizeof(float), W = ranks, activations = double(m.memory_bytes);
+    double kept = 0;                                // bytes of the optimizer's state
+    for (const StateSpec& array : optimizer.state)
+        kept += double(state_layout(optimizer, array, m.trained).n) * sizeof(float);
     // In fp32 the masters are the weights. A CPU's checkpoint is written from a copy.
-    const double arrays = double(optimizer.state.size()) + 1, masters = sizeof(floatX) == sizeof(float) ? 0 : 1;
-    const double of_replicas = double(find_reduction(o.reduce).state.size()) * o.replicas;
+    const double masters = sizeof(floatX) == sizeof(float) ? 0 : floats;
+    const double of_replicas = floats * double(find_reduction(o.reduce).state.size()) * o.replicas;
     const double owners = on_gpu ? W : sharing, stored = floats * sizeof(floatX) / sizeof(float);
-    const double weights = stored / sharing, state = floats * (arrays - 1 + masters + of_replicas) / owners;
+    const double weights = stored / sharing, state = (kept + masters + of_replicas) / owners;
     const double gradients = floats * std::bit_width(unsigned(o.replicas / ranks));
     const double received = W > sharing ? double(kBucketBytes) : 0;
-    const double copy = on_gpu ? 0 : floats * (arrays + of_replicas) / sharing;
+    const double copy = on_gpu ? 0 : (kept + floats + of_replicas) / sharing;
     const double frozen = m.tuning.freezes() ? double(m.arena.n) * sizeof(floatX) / sharing : 0;
     const double sum = weights + frozen + state + gradients + activations + received + copy, MB = 1e-6;
     const std::string beside = frozen > 0 ? format("frozen %.1f, ", frozen * MB) : "";

@@ -22,7 +22,7 @@ Arena arena_layout(std::vector<TensorSpec> tensors) {
     Arena arena;
     arena.tensors = std::move(tensors);
     for (const TensorSpec& t : arena.tensors) {
-        CHECK(t.matrix || t.rows == 1, "%s: a vector of %zu rows", t.name.c_str(), t.rows);
+        CHECK(t.matrix || t.rows <= 1, "%s: a vector of %zu rows", t.name.c_str(), t.rows);
         arena.offset.push_back(arena.n);
         arena.n += round_up(t.rows * t.cols, kUnit);
     }

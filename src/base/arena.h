@@ -11,7 +11,7 @@
 // One parameter tensor of a model. src/ knows nothing else about a model's tensors.
 struct TensorSpec {
     std::string name;       // as in the checkpoint: "transformer.h.0.attn.c_attn.weight"
-    size_t rows, cols;      // in memory, padding rows included; a vector is 1 x cols
+    size_t rows, cols;      // in memory, padding rows included; a vector is 1 x cols; 0 rows: not in files
     size_t file_rows;       // rows without padding, which are in files and count as parameters (wte: V of Vp)
     bool transposed;        // files store it as (cols, file_rows), as Hugging Face's Conv1D does
     float init_std;         // standard deviation of the first weights; 0: all are zero; kOnes: all are one
@@ -36,7 +36,13 @@ struct Arena {
 };
 // An array of arena.n floats in the arena's order. In a file its tensors are called TENSOR.NAME, or TENSOR if name is
 // ""; they have no padding rows, and they are cut into parts or transposed if the arena's table says so.
-struct NamedArray { std::string name; float* data; };
+// own: the array's arena, if it is not that of the weights.
+struct NamedArray {
+    std::string name;
+    float* data;
+    const Arena* own = nullptr;
+    const Arena& arena(const Arena& weights) const { return own ? *own : weights; }
+};
 Arena arena_layout(std::vector<TensorSpec> tensors);
 const TensorSpec& tensor_at(const Arena& arena, size_t element);       // the tensor that the element is part of
 std::vector<Rates> arena_rates(const Arena& arena);         // of each unit, for kernels: decay is a factor

@@ -223,8 +223,10 @@ static void retire(const std::string& ckpt, int64_t step, int keep, const std::s
     remove_stale(ckpt);
 }
 
-void require_space(const std::string& folder, const Arena& arena, size_t arrays) {
-    require_space(folder, arrays * count_parameters(arena.tensors) * sizeof(float), "no space for a checkpoint");
+void require_space(const std::string& folder, const CheckpointFiles& files) {
+    uint64_t floats = 0;
+    for (const NamedArray& array : files.arrays) floats += count_parameters(array.arena(*files.arena).tensors);
+    require_space(folder, floats * sizeof(float), "no space for a checkpoint");
 }
 
 static void set_latest(const std::string& ckpt, const std::string& name) {
@@ -242,7 +244,7 @@ std::string write_checkpoint(const std::string& out_dir, int64_t step, const Che
     try {
         make_directories(ckpt);
         remove_stale(ckpt);
-        require_space(ckpt, *files.arena, files.arrays.size());
+        require_space(ckpt, files);
         make_directories(temporary);
         write_files(temporary, step, files);
         fault_point("ckpt_done", 0, step);
@@ -271,13 +273,15 @@ std::string write_checkpoint(const std::string& out_dir, int64_t step, const Che
 void read_state(const std::string& folder, const Arena& arena, const std::vector<NamedArray>& arrays,
                 const std::string& weights) {
     const SafeTensors state = open_safetensors(path_join(folder, "optim.safetensors"));
-    const auto is_state = [](const NamedArray& array) { return !array.name.empty(); };
-    const size_t want = size_t(std::ranges::count_if(arrays, is_state)) * count_file_tensors(arena);
+    size_t want = 0;
+    for (const NamedArray& array : arrays)
+        want += array.name.empty() ? 0 : count_file_tensors(array.arena(arena));
     if (state.tensors.size() != want)
         die_content(state.path + ": another optimizer's state", std::to_string(state.tensors.size()) + " tensors",
                     std::to_string(want) + "; resume with the optimizer and the --reduce the run began with");
     for (const NamedArray& array : arrays)
-        if (is_state(array)) read_safetensors(state, arena, "." + array.name, array.data);
+        if (!array.name.empty())
+            read_safetensors(state, array.arena(arena), "." + array.name, array.data);
         else read_safetensors(open_safetensors(path_join(folder, weights)), arena, "", array.data);
 }
 

@@ -34,10 +34,10 @@ struct CheckpointFiles {
 // Writes a checkpoint and returns its folder. keep: how many complete checkpoints stay, 0: all. Throws kExitWrite, or
 // kExitOther if a value is not finite. Then older checkpoints are untouched, and nothing half-written remains.
 std::string write_checkpoint(const std::string& out_dir, int64_t step, const CheckpointFiles& files, int keep);
-// Throws kExitWrite if the folder's disk has less room than `arrays` arrays take.
-void require_space(const std::string& folder, const Arena& arena, size_t arrays);
+// Throws kExitWrite if the folder's disk has less room than files.arrays take.
+void require_space(const std::string& folder, const CheckpointFiles& files);
 
-// Fills arrays of arena.n floats from a checkpoint folder: "" with the weights, others with the optimizer's state.
+// Fills arrays from a checkpoint folder: "" with the weights, others with the optimizer's state. arena: of the weights.
 // weights: the name of the weights' file. kExitBadContent if a file holds another optimizer's state.
 void read_state(const std::string& folder, const Arena& arena, const std::vector<NamedArray>& arrays,
                 const std::string& weights = "model.safetensors");

@@ -124,6 +124,7 @@ static size_t file_elements(const TensorSpec& spec) { return spec.file_rows * sp
 struct FileTensor { std::string name; std::vector<uint64_t> shape; size_t begin, n; };
 static std::vector<FileTensor> file_tensors(const TensorSpec& spec) {
     const uint64_t cols = spec.cols, n = file_elements(spec);
+    if (spec.rows == 0) return {};
     if (spec.transposed) return {{spec.name, {cols, spec.file_rows}, 0, n}};
     std::vector<FileTensor> tensors;
     size_t begin = 0;
@@ -138,7 +139,7 @@ static std::vector<FileTensor> file_tensors(const TensorSpec& spec) {
 
 size_t count_file_tensors(const Arena& arena) {
     size_t n = 0;
-    for (const TensorSpec& spec : arena.tensors) n += parts_of(spec).size();
+    for (const TensorSpec& spec : arena.tensors) n += file_tensors(spec).size();
     return n;
 }
 
@@ -190,7 +191,7 @@ static std::string header_of(const Arena& arena, const std::vector<NamedArray>& 
     header.raw("__metadata__", "{\"format\":\"pt\"}");                  // older readers require this key
     uint64_t at = 0;
     for (const NamedArray& array : arrays)
-        for (const TensorSpec& spec : arena.tensors)
+        for (const TensorSpec& spec : array.arena(arena).tensors)
             for (const FileTensor& t : file_tensors(spec)) {
                 const std::string name = t.name + (array.name.empty() ? "" : "." + array.name);
                 const uint64_t begin = at;
@@ -213,9 +214,10 @@ void write_safetensors(FileWriter* file, const Arena& arena, const std::vector<N
     std::vector<float> buffer;
     for (const NamedArray& array : arrays)
         for (size_t i = 0; i < arena.tensors.size(); i++) {
-            const TensorSpec& spec = arena.tensors[i];
+            const Arena& own = array.arena(arena);
+            const TensorSpec& spec = own.tensors[i];
             const size_t n = file_elements(spec);
-            const float* values = array.data + arena.offset[i];
+            const float* values = array.data + own.offset[i];
             check_finite(kExitOther, values, n, spec.name, "the model is not saved");
             if (spec.transposed) {
                 buffer.resize(n);

@@ -13,7 +13,7 @@
 struct Saver {
     std::string out_dir;
     int keep;
-    std::unique_ptr<float[]> copy;          // (arrays, n); null: nothing is copied
+    std::unique_ptr<float[]> copy;          // of all arrays; null: nothing is copied
     int64_t step = 0;
     double begin = 0;
     CheckpointFiles files = {};
@@ -39,15 +39,21 @@ static Saved save(Saver* s) {
     return saved;
 }
 
-Saver* saver_create(const Arena& arena, size_t arrays, bool copy, const std::string& out_dir, int keep) {
+Saver* saver_create(const CheckpointFiles& files, bool copy, const std::string& out_dir, int keep) {
     rlimit most;
     getrlimit(RLIMIT_FSIZE, &most);
-    const uint64_t want = count_parameters(arena.tensors) * sizeof(float) * std::max<size_t>(1, arrays - 1);
+    uint64_t weights = 0, state = 0, all = 0;
+    for (const NamedArray& array : files.arrays) {
+        const Arena& arena = array.arena(*files.arena);
+        (array.name.empty() ? weights : state) += count_parameters(arena.tensors) * sizeof(float);
+        all += arena.n;
+    }
+    const uint64_t want = std::max(weights, state);
     if (most.rlim_cur < want)
         die(kExitWrite, "ulimit -f: got files of %s bytes, want %s for a checkpoint; raise it",
             with_commas(most.rlim_cur).c_str(), with_commas(want).c_str());
     // make_unique writes zeros, so that a lack of memory shows now and not at the first save.
-    return new Saver{out_dir, keep, copy ? std::make_unique<float[]>(arrays * arena.n) : nullptr};
+    return new Saver{out_dir, keep, copy ? std::make_unique<float[]>(all) : nullptr};
 }
 
 void saver_destroy(Saver* s) { delete s; }
@@ -62,8 +68,9 @@ void saver_start(Saver* s, int64_t step, const CheckpointFiles& files, std::func
     float* to = s->copy.get();
     for (NamedArray& array : s->files.arrays) {
         if (!s->copy) break;
-        std::copy_n(array.data, files.arena->n, to);
-        array.data = std::exchange(to, to + files.arena->n);
+        const size_t n = array.arena(*files.arena).n;
+        std::copy_n(array.data, n, to);
+        array.data = std::exchange(to, to + n);
     }
     under_way = true;                       // since the thread may begin late
     s->result = std::async(save, s);        // if no thread can be started, saver_result calls save

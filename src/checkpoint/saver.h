@@ -12,9 +12,9 @@
 #include "src/checkpoint/checkpoint.h"
 
 struct Saver;
-// copy: saver_start copies the `arrays` arrays (4 bytes per element), which may then change; else they must not change
-// until the save has ended.
-Saver* saver_create(const Arena& arena, size_t arrays, bool copy, const std::string& out_dir, int keep);
+// files: those that every save will have. copy: saver_start copies their arrays (4 bytes per element), which may then
+// change; else they must not change until the save has ended.
+Saver* saver_create(const CheckpointFiles& files, bool copy, const std::string& out_dir, int keep);
 void saver_destroy(Saver* saver);           // waits for the save under way; does nothing for null
 
 // Starts a save; none may be under way. The writer calls before_commit first, then files.progress as it goes.

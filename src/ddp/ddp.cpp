@@ -60,7 +60,6 @@ static void cut_buckets(Ddp* ddp) {
 
 static void list_pieces(Ddp* ddp) {
     std::vector<Piece>& pieces = ddp->pieces;
-    size_t packed = 0;
     for (size_t b = ddp->buckets.size(); b-- > 0;)
         for (size_t t = 0; t < ddp->arena->tensors.size(); t++) {
             const Range own = ddp->buckets[b].own(ddp->comm->rank), all = span(*ddp->arena, t);
@@ -69,8 +68,7 @@ static void list_pieces(Ddp* ddp) {
             const int tensor = is_whole(ddp, t) ? int(t) : -1;
             const bool goes_on = !pieces.empty() && pieces.back().tensor < 0 && pieces.back().range.end == r.begin;
             if (tensor < 0 && goes_on) pieces.back().range.end = r.end;
-            else pieces.push_back({tensor, r, kOnGpu ? packed : r.begin});
-            packed += r.size();
+            else pieces.push_back({tensor, r});
         }
 }
 
@@ -95,21 +93,24 @@ static MatrixRule* const kMatrixRules[] = {OPTIMIZERS(X)};
 static const ReductionRule* const kReductionRules[] = {REDUCTIONS(X)};      // in the order of all_reductions()
 #undef X
 
-// Updates a piece, or without `step` returns the bytes of work space that this needs.
-static size_t update_piece(const Ddp* ddp, const Piece& p, const StepState* step) {
+// Updates a piece by a stage of the elementwise rule, or a whole tensor by stage 0; or without `step` returns the bytes
+// of work space that this needs.
+static size_t update_piece(const Ddp* ddp, size_t piece, const StepState* step, int stage = 0) {
+    const Piece& p = ddp->pieces[piece];
     const int rule = find_optimizer(ddp->optimizer->name);
     std::vector<float*> arrays;
-    for (const StateArray& array : ddp->state) arrays.push_back(array.own + p.at);
-    MatrixUpdate u = {.optimizer = rule, .rows = 0, .cols = 0, .param = ddp->weights + p.range.begin,
+    for (const StateArray& array : ddp->state) arrays.push_back(array.own + array.at[piece]);
+    MatrixUpdate u = {.optimizer = rule, .rows = 0, .cols = 0, .file_rows = 0, .param = ddp->weights + p.range.begin,
                       .master = arrays[0], .state = arrays.data() + 1, .grad = ddp->grads[0] + p.range.begin,
                       .rates = ddp->rates + p.range.begin / kUnit, .step = step, .work = step ? ddp->work : nullptr};
-    if (p.tensor >= 0) {
+    if (p.tensor >= 0 && stage == 0) {
         const TensorSpec& tensor = ddp->arena->tensors[p.tensor];
         u.rows = tensor.rows;
         u.cols = tensor.cols;
+        u.file_rows = tensor.file_rows;
         return kMatrixRules[rule](u, ddp->stream);
     }
-    if (step) update(rule, 0, u.param, u.master, u.state, u.grad, u.rates, p.range.size(), step, ddp->stream);
+    if (step) update(rule, stage, u.param, u.master, u.state, u.grad, u.rates, p.range.size(), step, ddp->stream);
     return 0;
 }
 
@@ -132,16 +133,18 @@ void ddp_create(Ddp* ddp, Comm* comm, const Arena* arena, const OptimizerInfo* o
     ddp->grads.push_back(ddp->transport.gradients);
     for (int k = 1; k < ddp->own_replicas; k *= 2)
         ddp->grads.push_back(device<float>(arena->n, "a replica's gradients"));
-    ddp->state.push_back(ddp_create_state(ddp, ""));
-    for (const StateSpec& array : optimizer->state) ddp->state.push_back(ddp_create_state(ddp, array.name));
-    for (const char* name : ddp->reduction->state)
-        ddp->replica_state.push_back({name, comm_shared<float>(comm, size_t(settings.replicas) * arena->n, name)});
+    ddp_create_state(ddp);
+    for (const char* name : ddp->reduction->state) {
+        float* const all = comm_shared<float>(comm, size_t(settings.replicas) * arena->n, name);
+        ddp->replica_state.push_back({name, all, arena});
+    }
     const std::vector<Rates> rates = arena_rates(*arena);
     ddp->rates = device<Rates>(rates.size(), "rates of the tensors");
     copy_to_device(ddp->rates, rates.data(), rates.size() * sizeof(Rates), nullptr);
     size_t bytes = 1;
-    for (const Piece& p : ddp->pieces) bytes = std::max(bytes, update_piece(ddp, p, nullptr));
+    for (size_t p = 0; p < ddp->pieces.size(); p++) bytes = std::max(bytes, update_piece(ddp, p, nullptr));
     ddp->work = device<char>(bytes, "work space of the optimizer");
+    ddp->still = device<StepState>(1, "step");
     stream_sync(nullptr);
     ddp->stream = stream_create();
     const auto events = [&](size_t count) {
@@ -163,6 +166,7 @@ void ddp_destroy(Ddp* ddp) {
         if (kOnGpu) device_free(array.own);
     device_free(ddp->rates);
     device_free(ddp->work);
+    device_free(ddp->still);
     transport_destroy(&ddp->transport);
 }
 
@@ -324,8 +328,18 @@ void ddp_clip_grad_norm(Ddp* ddp, StepState* state, double* norm, double clip) {
 }
 
 void ddp_update(Ddp* ddp, const StepState* state) {
-    for (const Piece& p : ddp->pieces) update_piece(ddp, p, state);
+    for (size_t p = 0; p < ddp->pieces.size(); p++) update_piece(ddp, p, state);
     event_record(ddp->marks[0].updated, ddp->stream);
+}
+
+void ddp_exchange_weights(Ddp* ddp) {
+    if (ddp->optimizer->exchange == 0) return;
+    stream_wait(ddp->stream, nullptr);
+    comm_barrier(ddp->comm);                    // on a CPU ranks read the weights of other ranks where they lie
+    for (size_t p = 0; p < ddp->pieces.size(); p++) update_piece(ddp, p, ddp->still, ddp->optimizer->exchange);
+    event_record(ddp->marks[0].updated, ddp->stream);
+    ddp_all_gather_weights(ddp);
+    ddp_settle(ddp);
 }
 
 void ddp_all_gather_weights(Ddp* ddp) {

@@ -36,17 +36,19 @@ struct ReductionRule;
 
 constexpr size_t kBucketBytes = 25 << 20, kFirstBucketBytes = 1 << 20;  // as PyTorch's
 
-// A float per weight. With floatX = float the masters are the weights.
+// With floatX = float the masters are the weights.
 struct StateArray {
     std::string name;           // "" are the fp32 masters, the others are as OptimizerInfo::state
-    float* host;                // all n values, shared by the host's ranks, for checkpoints
+    Arena arena;                // the masters' is that of the weights; see state_layout
+    float* host;                // all arena.n values, shared by the host's ranks, for checkpoints
     float* own;                 // what this rank updates: on a CPU the same memory, on a GPU its pieces, packed
+    std::vector<Range> range;   // by piece: where it is in `host`
+    std::vector<size_t> at;     // by piece: where it begins in `own`
 };
 // A part of this rank's slices: a tensor of the matrix rule, or a range without such a tensor.
 struct Piece {
     int tensor;                 // -1: by the elementwise rule
     Range range;
-    size_t at;                  // in StateArray::own
 };
 
 struct DdpSettings {
@@ -76,6 +78,7 @@ struct Ddp {
     std::vector<NamedArray> replica_state;  // (replicas, n)  the reduction's, of which a host has those of its replicas
     Rates* rates;                           // (n / kUnit)  by unit, where kernels can read it
     void* work;                             // of the matrix rule
+    StepState* still;                       // zeros, for a stage that belongs to no step
     Stream stream;                          // communication
     int64_t steps;                          // begun
     size_t next;                            // first bucket of this step that is not on the stream yet
@@ -90,11 +93,16 @@ struct Ddp {
 void ddp_create(Ddp* ddp, Comm* comm, const Arena* arena, const OptimizerInfo* optimizer, const DdpSettings& settings);
 void ddp_destroy(Ddp* ddp);
 
-// ---- the state, for checkpoints: state.cpp
-StateArray ddp_create_state(Ddp* ddp, const std::string& name);     // name: "" are the masters
+// ---- the state, of masters, optimizer and replicas: state.cpp
+void ddp_create_state(Ddp* ddp);
+void ddp_first_state(Ddp* ddp);             // copies the weights, in state[0].host, to arrays that start from them
 void ddp_broadcast_state(Ddp* ddp);         // gives every rank rank 0's state; sets the weights
 void ddp_gather_state(Ddp* ddp);            // makes all arrays complete: of replicas on rank 0's host, others on each
-std::vector<NamedArray> ddp_arrays(const Ddp* ddp);     // what a checkpoint has: masters, optimizer, replicas
+// Returns the state as checkpoints have it: "" are the weights that a user gets (OptimizerInfo::exchange).
+std::vector<NamedArray> ddp_named_state(const Ddp* ddp);
+// Between steps: the weights become those that a user gets, and the next call makes them those that are trained again.
+// Does nothing if they are the same. Collective.
+void ddp_exchange_weights(Ddp* ddp);
 
 // The step, in this order; src/app/executor.cpp calls the two that prepare a launch. i counts this rank's
 // micro-batches.

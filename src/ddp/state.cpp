@@ -1,4 +1,6 @@
-// state.cpp -- the arrays of the optimizer's state: who has them, and how checkpoints get them (ddp.h).
+// state.cpp -- fp32 weights and the optimizer's arrays: where a rank's pieces of them lie, and all of them for
+// checkpoints; and the arrays that each replica has (ddp.h).
+#include <algorithm>
 #include <type_traits>
 #include "src/base/common.h"
 #include "src/ddp/ddp.h"
@@ -7,22 +9,34 @@ namespace BACKEND {
 
 constexpr bool kMastersAreWeights = std::is_same_v<floatX, float>;
 
-StateArray ddp_create_state(Ddp* ddp, const std::string& name) {
-    const char* const what = name.empty() ? "fp32 weights" : name.c_str();
-    size_t own = kUnit;                         // more than 0, for a rank without a piece
-    for (const Piece& p : ddp->pieces) own += p.range.size();
-    float* const host = name.empty() && kMastersAreWeights ? reinterpret_cast<float*>(ddp->weights)
-        : comm_shared<float>(ddp->comm, ddp->arena->n, what);
-    return {name, host, kOnGpu ? device<float>(own, what) : host};
+// Returns where a place of the weights' arena lies in `arena`: where a tensor begins, or inside one that has as many
+// elements in both.
+static size_t place_of(const Ddp* ddp, const Arena& arena, size_t at) {
+    const std::vector<size_t>& offset = ddp->arena->offset;
+    const size_t t = size_t(std::ranges::upper_bound(offset, at) - offset.begin()) - 1;
+    return at == ddp->arena->n ? arena.n : arena.offset[t] + (at - offset[t]);
 }
 
-std::vector<NamedArray> ddp_arrays(const Ddp* ddp) {
-    std::vector<NamedArray> arrays;
-    for (const StateArray& array : ddp->state) arrays.push_back({array.name, array.host});
-    for (const NamedArray& array : ddp->replica_state)
-        for (int r = 0; r < ddp->settings.replicas; r++)
-            arrays.push_back({format("%s.replica%d", array.name.c_str(), r), array.data + r * ddp->arena->n});
-    return arrays;
+static StateArray create_state(Ddp* ddp, const std::string& name, const Arena& arena) {
+    const char* const what = name.empty() ? "fp32 weights" : name.c_str();
+    StateArray array = {name, arena, nullptr, nullptr, {}, {}};
+    size_t own = 0;
+    for (const Piece& p : ddp->pieces) {
+        const Range r = {place_of(ddp, arena, p.range.begin), place_of(ddp, arena, p.range.end)};
+        array.range.push_back(r);
+        array.at.push_back(kOnGpu ? own : r.begin);
+        own += r.size();
+    }
+    array.host = name.empty() && kMastersAreWeights ? reinterpret_cast<float*>(ddp->weights)
+        : comm_shared<float>(ddp->comm, std::max(arena.n, kUnit), what);
+    array.own = kOnGpu ? device<float>(own + kUnit, what) : array.host;     // more than 0, for a rank without a piece
+    return array;
+}
+
+void ddp_create_state(Ddp* ddp) {
+    ddp->state.push_back(create_state(ddp, "", *ddp->arena));
+    for (const StateSpec& array : ddp->optimizer->state)
+        ddp->state.push_back(create_state(ddp, array.name, state_layout(*ddp->optimizer, array, *ddp->arena)));
 }
 
 // Sends the state of each host's replicas to the other hosts, or all of it from rank 0's host to them.
@@ -41,15 +55,16 @@ void ddp_broadcast_state(Ddp* ddp) {
     const size_t n = ddp->arena->n;
     move_replicas(ddp, false);
     for (const StateArray& array : ddp->state)
-        if (comm->hosts > 1) comm_broadcast(comm, array.host, n * sizeof(float), 0);
+        if (comm->hosts > 1) comm_broadcast(comm, array.host, array.arena.n * sizeof(float), 0);
     comm_barrier(comm);
     if constexpr (kOnGpu) {
         std::vector<floatX> weights(n);
         store_floats(weights.data(), ddp->state[0].host, n);
         copy_to_device(ddp->weights, weights.data(), n * sizeof(floatX), nullptr);
         for (const StateArray& array : ddp->state)
-            for (const Piece& p : ddp->pieces)
-                copy_to_device(array.own + p.at, array.host + p.range.begin, p.range.size() * sizeof(float), nullptr);
+            for (size_t p = 0; p < ddp->pieces.size(); p++)
+                copy_to_device(array.own + array.at[p], array.host + array.range[p].begin,
+                               array.range[p].size() * sizeof(float), nullptr);
         stream_sync(nullptr);
     } else if (!kMastersAreWeights && comm->local_rank == 0) store_floats(ddp->weights, ddp->state[0].host, n);
     comm_barrier(comm);
@@ -57,15 +72,33 @@ void ddp_broadcast_state(Ddp* ddp) {
 
 void ddp_gather_state(Ddp* ddp) {
     for (const StateArray& array : ddp->state) {
-        for (const Piece& p : ddp->pieces)
-            if (kOnGpu)
-                copy_to_host(array.host + p.range.begin, array.own + p.at, p.range.size() * sizeof(float), ddp->stream);
-        for (const Bucket& bucket : ddp->buckets)
-            if (static_cast<void*>(array.host) != ddp->weights)         // weights are gathered in every step
-                gather_hosts(bucket, array.host, kUnit * sizeof(float));
+        for (size_t p = 0; p < ddp->pieces.size() && kOnGpu; p++)
+            copy_to_host(array.host + array.range[p].begin, array.own + array.at[p],
+                         array.range[p].size() * sizeof(float), ddp->stream);
+        for (Bucket bucket : ddp->buckets) {
+            if (static_cast<void*>(array.host) == ddp->weights) break;  // weights are gathered in every step
+            for (size_t& cut : bucket.cut) cut = place_of(ddp, array.arena, cut);
+            gather_hosts(bucket, array.host, kUnit * sizeof(float));
+        }
     }
     move_replicas(ddp, true);
     comm_barrier(ddp->comm);
+}
+
+void ddp_first_state(Ddp* ddp) {
+    for (size_t k = 0; k < ddp->optimizer->state.size(); k++)
+        if (ddp->optimizer->state[k].from_weights)
+            std::copy_n(ddp->state[0].host, ddp->arena->n, ddp->state[k + 1].host);
+}
+
+std::vector<NamedArray> ddp_named_state(const Ddp* ddp) {
+    std::vector<NamedArray> arrays;
+    for (const StateArray& array : ddp->state) arrays.push_back({array.name, array.host, &array.arena});
+    if (ddp->optimizer->exchange) std::swap(arrays[0].name, arrays[1].name);
+    for (const NamedArray& array : ddp->replica_state)
+        for (int r = 0; r < ddp->settings.replicas; r++)
+            arrays.push_back({format("%s.replica%d", array.name.c_str(), r), array.data + r * ddp->arena->n, ddp->arena});
+    return arrays;
 }
 
 }  // namespace BACKEND

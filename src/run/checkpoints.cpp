@@ -26,10 +26,10 @@ Checkpoints* checkpoints_create(Comm* comm, Reporter* report, const CheckpointFi
     if (comm->rank != 0) return c.release();
     // On a resume and with --force it is too early to check: old files are removed before the first save.
     if (o.save_every > 0 && !run.resumed() && !run.overwrite)
-        require_space(run.folder(), *files.arena, files.arrays.size());
+        require_space(run.folder(), files);
     // A process that ends waits at most --timeout seconds for a save: a disk may hang.
     comm_at_end(comm, [seconds = o.timeout] { saver_wait(seconds); });
-    c->saver = saver_create(*files.arena, files.arrays.size(), copy, run.folder(), o.keep);
+    c->saver = saver_create(files, copy, run.folder(), o.keep);
     c->files = files;
     c->files.run_id = run.id;
     c->files.progress = [comm] { comm_still_works(comm); };
@@ -90,6 +90,7 @@ void checkpoints_start(Checkpoints* c, const RunProgress& at) {
         JsonLine state = c->facts;
         state.add("step", at.step).add("tokens", at.step * c->report->options->total_batch_size)
             .add("bad_steps", at.bad_steps).add("best_val", at.best_val).add("best_step", at.best_step);
+        for (size_t i = 0; i < at.sums.size(); i++) state.add(format("sum%zu", i).c_str(), at.sums[i]);
         c->files.state_json = state.text() + "\n";
         c->files.best_step = at.best_step;
         report_place(c->report, at.step);
@@ -133,6 +134,8 @@ RunProgress read_progress(const std::string& checkpoint, Comm* comm, Options* op
         die_content(path + ": step", std::to_string(step), "that of " + folder);
     if (bad > 4) die_content(path + ": bad_steps", std::to_string(bad), "less than 5");
     RunProgress at = {.step = int64_t(step), .bad_steps = int(bad)};
+    at.sums.resize(size_t(all_optimizers()[size_t(find_optimizer(options->optimizer))]->sums));
+    for (size_t i = 0; i < at.sums.size(); i++) at.sums[i] = state.get_double(format("sum%zu", i), where);
     if (scores_differ) return at;
     state.find("best_val").as_double(&at.best_val);
     parse_whole(state.find("best_step").text(), &at.best_step);     // older checkpoints do not have it

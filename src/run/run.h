@@ -63,6 +63,7 @@ struct RunProgress {
     int bad_steps = 0;                  // in a row, without a finite gradient
     double best_val = 1e300;            // nats per token
     int64_t best_step = -1;             // steps done when it was found; -1: never
+    std::vector<double> sums = {};      // what the optimizer's prepare() keeps from step to step
 };
 
 struct StepTimes { double compute, comm, exposed; };        // seconds of this rank; exposed: not hidden by computation

@@ -76,7 +76,7 @@ struct Job {
         turn = step % 2;
         *host_state = {.seed = 42, .step = uint32_t(step), .lr = 1e-2f / float(step + 1), .grad_scale = 0};
         const double hyper[] = {0.9, 0.95, 1e-8, 0.1};
-        adamw_info.prepare(host_state, hyper, step + 1, 1);
+        adamw_info.prepare(host_state, hyper, step + 1, 1, nullptr);
         for (size_t i = 0; i < 4 * N; i++) batch[i] = int((i * 7 + size_t(step) * 5) % 19);
     }
     void step() {  // what the streams do

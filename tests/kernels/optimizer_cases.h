@@ -50,40 +50,48 @@ struct Updated {
     static constexpr size_t kUnits = 3, n = kUnits * kUnit;
     explicit Updated(const OptimizerInfo& info_, const std::vector<float>& weights) : info(info_) {
         master = on_device(weights);
-        for (size_t k = 0; k < info.state.size(); k++) arrays.push_back(on_device(std::vector<float>(n)));
+        grad = on_device(std::vector<float>(n));
+        for (const StateSpec& array : info.state)
+            arrays.push_back(on_device(array.from_weights ? weights : std::vector<float>(n)));
+        sums.resize(size_t(info.sums));
         half = on_device(std::vector<BACKEND::floatX>(n));
         rates = on_device(kRatesOfUnits);
         state = on_device(std::vector<StepState>(1));
     }
     ~Updated() {
         for (float* array : arrays) BACKEND::device_free(array);
-        for (void* p : {(void*)master, (void*)half, (void*)rates, (void*)state}) BACKEND::device_free(p);
+        for (void* p : {(void*)master, (void*)grad, (void*)half, (void*)rates, (void*)state}) BACKEND::device_free(p);
     }
     Updated(const Updated&) = delete;
     // Update number `number`, in calls of `units` units.
     void update(const std::vector<double>& hyper, const std::vector<float>& grads, int number, float lr, size_t units) {
         StepState now = {42, uint32_t(number - 1), lr, 0.25f, {}};
-        info.prepare(&now, hyper.data(), number, 0.5);
+        info.prepare(&now, hyper.data(), number, 0.5, sums.data());
         BACKEND::copy_to_device(state, &now, sizeof now, nullptr);
-        float* const grad = on_device(grads);
+        BACKEND::copy_to_device(grad, grads.data(), n * sizeof(float), nullptr);
+        run(0, units);
+    }
+    void run(int stage, size_t units) {
         for (size_t at = 0; at < n; at += units * kUnit) {
             std::vector<float*> own;
             for (float* array : arrays) own.push_back(array + at);
             BACKEND::floatX* param = half + at;
             if (sizeof(BACKEND::floatX) == 4) param = reinterpret_cast<BACKEND::floatX*>(master + at);
-            BACKEND::update(find_optimizer(info.name), 0, param, master + at, own.data(), grad + at,
+            BACKEND::update(find_optimizer(info.name), stage, param, master + at, own.data(), grad + at,
                             rates + at / kUnit, units * kUnit, state, nullptr);
         }
         BACKEND::stream_sync(nullptr);
-        BACKEND::device_free(grad);
     }
     const OptimizerInfo& info;
-    float* master;
+    float *master, *grad;
     std::vector<float*> arrays;
+    std::vector<double> sums;
     BACKEND::floatX* half;
     Rates* rates;
     StepState* state;
 };
+
+inline float lr_of(int number) { return 1e-2f * (number < 3 ? 0.5f : 1.0f); }
 
 // Five steps of the rule against the formula; the weights may differ by the roundings of a float.
 inline void expect_formula(const OptimizerInfo& info, const std::vector<double>& hyper,
@@ -93,14 +101,16 @@ inline void expect_formula(const OptimizerInfo& info, const std::vector<double>&
     const std::vector<float> start = normal(n);
     Updated got(info, start);
     std::vector<double> w(start.begin(), start.end()), state(n * info.state.size());
+    for (size_t i = 0; i < state.size(); i++)
+        if (info.state[i % info.state.size()].from_weights) state[i] = double(start[i / info.state.size()]);
     double moved = 0;
     for (int number = 1; number <= 5; number++) {
         const std::vector<float> grads = normal(n, 3);
-        got.update(hyper, grads, number, 1e-2f, Updated::kUnits);
+        got.update(hyper, grads, number, lr_of(number), Updated::kUnits);
         for (size_t i = 0; i < n; i++) {
             const Rates& rates = kRatesOfUnits[i / kUnit];
             formula({w[i], &state[i * info.state.size()], 0.25 * double(grads[i]), rates.decay,
-                     double(1e-2f) * rates.lr, rates, hyper.data(), number});
+                     double(lr_of(number)) * rates.lr, rates, hyper.data(), number});
         }
     }
     for (size_t i = 0; i < n; i++) moved = std::fmax(moved, std::fabs(w[i] - double(start[i])));

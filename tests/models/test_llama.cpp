@@ -109,7 +109,7 @@ struct Training {
         std::vector<double> hyper;
         for (const Hyper& h : adamw_info.hyper) hyper.push_back(h.value);
         StepState now = {.seed = 0, .step = uint32_t(number), .lr = 3e-3f, .grad_scale = 1};
-        adamw_info.prepare(&now, hyper.data(), number + 1, 1);
+        adamw_info.prepare(&now, hyper.data(), number + 1, 1, nullptr);
         copy_to_device(state.at, &now, sizeof now, nullptr);
         const float* const terms[] = {grads.at};
         tree_reduce(grads.at, partials.at, terms, 1, Tree::kBalanced, arena.n, nullptr);

@@ -193,7 +193,7 @@ TEST(adamw_first_step) {
     const Rates rates[1] = {{.decay = 1}};
     StepState state = {0, 0, 0.125f, 0.25f, {}};
     const double hyper[] = {0.9, 0.95, 1e-8, 0.5};
-    adamw_info.prepare(&state, hyper, 1, 1);
+    adamw_info.prepare(&state, hyper, 1, 1, nullptr);
     float* const moments[] = {m.data(), v.data()};
     update(find_optimizer("adamw"), 0, w.data(), w.data(), moments, g.data(), rates, kUnit, &state, nullptr);
     const double shrunk = 1 - 0.125 * 0.5, want[3] = {shrunk - 0.125, shrunk + 0.125, shrunk};
@@ -541,7 +541,7 @@ static void golden_steps(const OptimizerInfo& info, const std::vector<double>& h
     for (int step = 0; step < 3; step++) {
         const Floats grad = spread(input(format("adamw.grad%d", step).c_str()));
         StepState state = {0, uint32_t(step), 0.0625f / float(1 << step), 1, {}};
-        info.prepare(&state, hyper.data(), step + 1, 1);
+        info.prepare(&state, hyper.data(), step + 1, 1, nullptr);
         float* const arrays[] = {m.data(), v.data()};
         update(find_optimizer(info.name), 0, w.data(), w.data(), arrays, grad.data(), rates, n, &state, nullptr);
         Floats got(w.begin(), w.begin() + 8);

@@ -39,7 +39,7 @@ check "its rules pass the tests of rules" "$copy/build/tests/kernels_cpu"
 check "and have the values of their formulas" "$copy/build/tests/rules_cpu"
 train=$copy/train_gpt
 by="$train --device cpu --threads 1 --data tests/golden/lines.txt --model trail --replicas 4 --steps 12 --save-every 6
-    --optimizer"
+    --eval-steps 0 --optimizer"
 job="$by lion"
 one() { run one env; }
 check "it trains" one
@@ -50,8 +50,8 @@ two() { $job --np 2 --out-dir "$tmp/two" >"$tmp/two.log" 2>&1 || { tail -n 3 "$t
 check "--np 2 trains" two
 check "to the same bytes" same "$tmp/one" "$tmp/two"
 halved() {      # steps 0 to 11: half of --lr from step 9 on
-    $job --schedule half --halve-at 0.75 --lr 0.0078125 --warmup-steps 0 --out-dir "$tmp/halved" >"$tmp/halved.log" 2>&1 ||
-        { tail -n 3 "$tmp/halved.log"; return 1; }
+    $job --schedule half --halve-at 0.75 --lr 0.0078125 --warmup-steps 0 --out-dir "$tmp/halved" \
+        >"$tmp/halved.log" 2>&1 || { tail -n 3 "$tmp/halved.log"; return 1; }
     [ "$(grep -o '"lr":[^,]*' "$tmp/halved/metrics.jsonl" | uniq -c | tr -s ' \n' ' ')" = \
         ' 9 "lr":0.0078125 3 "lr":0.00390625 ' ] ||
         { grep -o '"lr":[^,]*' "$tmp/halved/metrics.jsonl" | uniq -c; return 1; }
@@ -70,23 +70,42 @@ expect "int8: a GPU is refused" 2 'reduce int8: needs CPUs' $train --dry-run --f
 expect "int8: its state is not that of another reduction" 65 'reduce the run began with' \
     $train --resume "$tmp/int8-one" --steps 14 --reduce ordered
 job="$by lion"
-# Each of the others: the same bytes on two ranks, and from the middle on.
+# Each of the others: the same bytes on two ranks, on two hosts, and from the middle on. state.json has times and a name
+# of the run, and what the rule keeps from step to step.
+two_ranks() { LOCKSTEP_BUCKET_UNITS=1 "$@" --np 2; }
 for rule in $(ls tests/fork/optimizers/*.h | sed 's|.*/||; s|\.h$||; /^lion$/d'); do
-    both() {
-        for np in 1 2; do
-            $by "$rule" --np $np --out-dir "$tmp/$rule$np" >"$tmp/$rule.log" 2>&1 ||
-                { tail -n 3 "$tmp/$rule.log"; return 1; }
+    trains() { out=$tmp/$rule$1; shift; "$@" $by "$rule" --out-dir "$out" >"$tmp/$rule.log" 2>&1; }
+    alike() {
+        for o in "$tmp/${rule}1" "$tmp/$rule$1"; do
+            grep -o '"sum[0-9]":[^,]*' "$o/ckpt/step_00000012/state.json" >"$o.sums"
         done
-        diff -r "$tmp/${rule}1/ckpt/step_00000012" "$tmp/${rule}2/ckpt/step_00000012" -x state.json -x DONE
+        cmp "$tmp/${rule}1.sums" "$tmp/$rule$1.sums" &&
+            diff -r "$tmp/${rule}1/ckpt/step_00000012" "$tmp/$rule$1/ckpt/step_00000012" -x state.json -x DONE
     }
+    last() { tail -n 3 "$tmp/$rule.log"; return 1; }
+    both() { trains 1 env && trains 2 two_ranks && alike 2 || last; }
+    hosts() { trains h on_hosts 4 2 env LOCKSTEP_BUCKET_UNITS=1 && alike h || last; }
     again() {
-        rm -rf "$tmp/${rule}2/ckpt/step_00000012" && $train --resume "$tmp/${rule}2" --np 4 >"$tmp/$rule.log" 2>&1 ||
-            { tail -n 3 "$tmp/$rule.log"; return 1; }
-        diff -r "$tmp/${rule}1/ckpt/step_00000012" "$tmp/${rule}2/ckpt/step_00000012" -x state.json -x DONE
+        rm -rf "$tmp/${rule}2/ckpt/step_00000012" && $train --resume "$tmp/${rule}2" --np 4 >"$tmp/$rule.log" 2>&1 &&
+            alike 2 || last
     }
     check "$rule: --np 2 writes the checkpoint of --np 1" both
+    check "$rule: so do two hosts of two ranks" hosts
     check "$rule: so does a resume from the middle with --np 4" again
 done
+# What a user gets of schedule-free AdamW is the average: evaluation, model.safetensors and what is made of it.
+free=$tmp/schedulefree1
+averaged() {
+    $train eval "$free" >"$tmp/eval" && awk -F'[ :,]' -v want="$(grep '"event":"val","step":12' "$free/metrics.jsonl" |
+        sed 's/.*"loss":\([^,]*\),.*/\1/')" '/^val loss/ { got = $3 }
+        END { print got, want; exit !(got - want < 1e-6 && want - got < 1e-6) }' "$tmp/eval"
+}
+check "schedulefree: the checkpoint has the weights that were evaluated" averaged
+expect "adafactor: the dry run has rows and columns" 0 'optimizer [0-9]\.[0-9]' \
+    $train --device cpu --preset gpt2-124m --optimizer adafactor --dry-run
+bytes() { wc -c <"$tmp/adafactor1/ckpt/step_00000012/$1"; }
+smaller() { [ $((2 * $(bytes optim.safetensors))) -lt "$(bytes model.safetensors)" ]; }
+check "adafactor: so has the checkpoint" smaller
 half() {
     $job --out-dir "$tmp/half" >"$tmp/half.log" 2>&1 && rm -rf "$tmp/half/ckpt/step_00000012" &&
         $train --resume "$tmp/half" >>"$tmp/half.log" 2>&1 || { tail -n 3 "$tmp/half.log"; return 1; }

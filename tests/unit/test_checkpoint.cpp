@@ -942,7 +942,7 @@ namespace {
 struct SaverFolder : TempFolder {
     Sample s;
     Saver* saver;
-    explicit SaverFolder(bool copy = true) : saver(saver_create(s.arena, 3, copy, path, 0)) {}
+    explicit SaverFolder(bool copy = true) : saver(saver_create(s.files(), copy, path, 0)) {}
     ~SaverFolder() { saver_destroy(saver); }
     // A save waits, once begun, until `go` is true.
     std::atomic<bool> go{true};

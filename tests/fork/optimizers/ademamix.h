@@ -34,7 +34,7 @@ inline const OptimizerInfo ademamix_info = {
         {"eps", 1e-8, kTiny, "", "added to the denominator"},
         {"weight-decay", 0.1, kNotNegative, "", "of matrices and embeddings"},
     },
-    .prepare = [](StepState* step, const double* hyper, int64_t update, double) {
+    .prepare = [](StepState* step, const double* hyper, int64_t update, double, double*) {
         for (int i = 0; i < ademamix_rule::kBias1; i++) step->values[i] = float(hyper[i]);
         for (int i = 0; i < 2; i++)
             step->values[ademamix_rule::kBias1 + i] = float(1 - same_pow(hyper[i], double(update)));

@@ -20,8 +20,8 @@ inline const OptimizerInfo grouped_info = {
         muon_info.hyper[0], muon_info.hyper[1], muon_info.hyper[2], muon_info.hyper[3], muon_info.hyper[4],
         muon_info.hyper[5], {"group-lr", 0.05, kNotNegative, "", "peak learning rate of the tensors of group 1"},
     },
-    .prepare = [](StepState* step, const double* hyper, int64_t update, double schedule) {
-        muon_info.prepare(step, hyper, update, schedule);
+    .prepare = [](StepState* step, const double* hyper, int64_t update, double schedule, double* sums) {
+        muon_info.prepare(step, hyper, update, schedule, sums);
         step->values[grouped_rule::kGroupLr] = float(hyper[6] * schedule);
     },
     .whole = [](const TensorSpec& tensor) { return tensor.rows > 1 && tensor.rates.group == 0; },

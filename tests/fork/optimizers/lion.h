@@ -27,7 +27,7 @@ inline const OptimizerInfo lion_info = {
         {"beta2", 0.99, kBelowOne, "", "of the momentum that is kept"},
         {"weight-decay", 0.1, kNotNegative, "", "of matrices and embeddings"},
     },
-    .prepare = [](StepState* step, const double* hyper, int64_t, double) {
+    .prepare = [](StepState* step, const double* hyper, int64_t, double, double*) {
         for (int i = 0; i < 3; i++) step->values[i] = float(hyper[i]);
     },
     .lr_factor = 0.3,
