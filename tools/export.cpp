@@ -6,7 +6,7 @@
 //     --llmc FILE    llm.c's model file, version 3 (fp32); GPT-2 only
 //
 // OUT is whatever --init takes: a run, a checkpoint, a Hugging Face folder, a folder of PEFT. A checkpoint's checksums
-// are verified first.
+// are verified first. With --average there are several, and their average is exported.
 #include <unistd.h>
 #include <algorithm>
 #include <bit>
@@ -29,6 +29,7 @@ namespace {
 struct Exported {
     std::string folder, name;                           // name: of the run, for GGUF's general.name
     bool tuned;                                         // the folder is PEFT's; `values` are merged
+    bool averaged;                                      // `values` are of several folders
     ModelTexts texts;
     ModelConfig config;
     Arena arena;
@@ -36,7 +37,7 @@ struct Exported {
 };
 
 Exported load(const Init& init, const std::string& name) {
-    Exported m = {init.saved(), name, !init.tuned.empty(), init.texts, init.config, {}, {}};
+    Exported m = {init.saved(), name, !init.tuned.empty(), false, init.texts, init.config, {}, {}};
     m.config.shape.Vp = m.config.shape.V;               // no padding
     m.arena = arena_layout(m.config.info->tensors(m.config.shape));
     m.values.resize(m.arena.n);
@@ -45,9 +46,37 @@ Exported load(const Init& init, const std::string& name) {
 }
 
 struct Arguments {
-    std::string out, hf, gguf, llmc, type = "f16";
-    bool merge = false;
+    Words out;
+    std::string hf, gguf, llmc, type = "f16";
+    bool merge = false, average = false;
 };
+
+// Returns how a model's shape differs from that of `first`: "--layers: got 2, want 1"; "" if it does not.
+std::string difference(const ModelConfig& first, const ModelConfig& own) {
+    if (own.info != first.info) return format("--model: got %s, want %s", own.info->name, first.info->name);
+    if (own.shape.V != first.shape.V) return format("vocabulary: got %d, want %d", own.shape.V, first.shape.V);
+    for (const ShapeKey& key : first.info->keys)
+        if (const double got = key.get(own.shape), want = key.get(first.shape); got != want)
+            return format("--%s: got %g, want %g", key.option, got, want);
+    return "";
+}
+
+// Returns the average of models of one shape: sums in double, in the order given, divided once. All but the weights is
+// the first one's.
+Exported load_average(const Words& folders) {
+    Exported m = load(init_of_path(folders[0]), base_name(folders[0]));
+    std::vector<double> sums(m.values.begin(), m.values.end());
+    for (size_t k = 1; k < folders.size(); k++) {
+        const Exported next = load(init_of_path(folders[k]), "");
+        if (const std::string differs = difference(m.config, next.config); !differs.empty())
+            die(kExitUsage, "--average: %s: %s as in %s", folders[k].c_str(), differs.c_str(), folders[0].c_str());
+        for (size_t i = 0; i < sums.size(); i++) sums[i] += double(next.values[i]);
+    }
+    for (size_t i = 0; i < sums.size(); i++) m.values[i] = float(sums[i] / double(folders.size()));
+    m.tuned = false;
+    m.averaged = true;
+    return m;
+}
 
 size_t bytes_of(const TensorSpec& t) { return t.rows * t.cols * sizeof(float); }
 const float* values_of(const Exported& m, size_t i) { return m.values.data() + m.arena.offset[i]; }
@@ -134,7 +163,7 @@ void copy_file(const std::string& from, const std::string& to) {
 }
 
 void fill_hf(const Exported& m, const Arguments& a, const Output& out) {
-    const bool whole = m.tuned ? a.merge : !file_exists(path_join(m.folder, "model.safetensors"));
+    const bool whole = m.averaged || (m.tuned ? a.merge : !file_exists(path_join(m.folder, "model.safetensors")));
     for (const std::string& name : out.names) {
         const std::string from = path_join(m.folder, name), to = out.path(name);
         // In PEFT's folder a config.json would say that the model is there, too.
@@ -418,9 +447,11 @@ void fill_gguf(const Exported& m, const Arguments& a, const Output& out) {
 // ---------------------------------------------------------------------------------------------------- command line
 
 void check_arguments(const Words& models, Arguments* a) {
-    if (models.size() > 1) die(kExitUsage, "got a second folder: %s: want one", models[1].c_str());
+    if (models.size() > 1 && !a->average)
+        die(kExitUsage, "got a second folder: %s: want one, or --average", models[1].c_str());
+    if (models.size() < 2 && a->average) die(kExitUsage, "--average: got %zu folders, want several", models.size());
     if (models.empty()) die(kExitUsage, "want the folder of a run, a checkpoint or a Hugging Face model");
-    a->out = models[0];
+    a->out = models;
     if (a->hf.empty() && a->gguf.empty() && a->llmc.empty())
         die(kExitUsage, "want --hf DIR, --gguf FILE or --llmc FILE; see export --help");
     gguf_type(a->type);
@@ -429,8 +460,8 @@ void check_arguments(const Words& models, Arguments* a) {
 }
 
 int run(const Arguments& a) {
-    const Init init = init_of_path(a.out);
-    const std::string name = base_name(a.out), kind = init.config.info->name;
+    const Init init = init_of_path(a.out[0]);
+    const std::string name = base_name(a.out[0]), kind = init.config.info->name;
     for (const auto& [option, path, known] : {std::tuple("--gguf", a.gguf, !gguf_keys(kind).empty()),
                                               std::tuple("--llmc", a.llmc, kind == "gpt2")})
         if (!path.empty() && !known)
@@ -440,7 +471,8 @@ int run(const Arguments& a) {
     if (!a.gguf.empty()) wanted.push_back({file_output("--gguf", a.gguf, ".Modelfile"), fill_gguf});
     if (!a.llmc.empty()) wanted.push_back({file_output("--llmc", a.llmc), fill_llmc});
     for (const auto& [out, fill] : wanted) out.refuse_existing();
-    const Exported m = load(init, name);                // nothing is written from a model that does not fit its config
+    // Nothing is written from a model that does not fit its config.
+    const Exported m = a.average ? load_average(a.out) : load(init, name);
     for (const auto& [out, fill] : wanted) {
         out.write([&, fill = fill, &out = out] { fill(m, a, out); });
         if (fill == fill_hf)
@@ -460,9 +492,11 @@ int main(int argc, char** argv) {
     Arguments a;
     const Tool tool = {"export",
         "usage: export OUT [--hf DIR [--merge]] [--gguf FILE [--type TYPE]] [--llmc FILE]\n"
+        "       export --average OUT OUT... with the same options: the average of models of one shape\n"
         "Writes the model of a run, checkpoint or Hugging Face folder OUT for other programs:\n",
         {{"--hf", "DIR", "Hugging Face folder: transformers' from_pretrained(DIR)", &a.hf},
          {"--merge", "", "of a run with --lora the whole model, not PEFT's adapters beside it", &a.merge},
+         {"--average", "", "of the weights of several OUT, such as a run's last checkpoints", &a.average},
          {"--gguf", "FILE", "GGUF with tokenizer: llama.cpp, LM Studio; with FILE.Modelfile for ollama", &a.gguf},
          {"--type", "TYPE", "of its matrices: f16, f32, bf16, or q8_0 of 8 bits", &a.type},
          {"--llmc", "FILE", "llm.c's checkpoint, version 3 (fp32)", &a.llmc}},

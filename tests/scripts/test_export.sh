@@ -68,4 +68,40 @@ check "is filled" test -s "$tmp/empty/model.safetensors"
 echo mine >"$tmp/one.gguf.Modelfile"
 expect "somebody's Modelfile" 2 'Modelfile: it exists' $export "$tmp/run" --gguf "$tmp/one.gguf"
 check "stays" grep -q mine "$tmp/one.gguf.Modelfile"
+
+# An average: each value is the sum in double in the order given, divided once.
+$train --layers 1 --heads 1 --channels 16 --seq-len 16 --batch-size 1 --total-batch-size 16 --steps 3 --lr 0.1 \
+    --data tests/golden/lines.txt --eval-every 0 --sample-every 0 --save-every 1 --keep 0 --out-dir "$tmp/three" \
+    >"$tmp/run.log" 2>&1 || fail "a run with three checkpoints" "$(tail -n 1 "$tmp/run.log")"
+step=$tmp/three/ckpt/step_0000000
+expect "--average" 0 'Hugging Face' $export --average ${step}1 ${step}2 ${step}3 --hf "$tmp/mean"
+cat >"$tmp/mean.py" <<'END'
+import array, json, sys
+def read(folder):
+    data = open(folder + "/model.safetensors", "rb").read()
+    length = int.from_bytes(data[:8], "little")
+    return json.loads(data[8:8 + length]), array.array("f", data[8 + length:])
+(head, got), *models = [read(folder) for folder in sys.argv[1:]]
+assert all(model[0] == head for model in models), "other tensors"
+for i, value in enumerate(got):
+    total = 0.0
+    for _, values in models:
+        total += values[i]
+    want = array.array("f", [total / len(models)])[0]
+    assert value == want, f"{i}: got {value}, want {want}"
+assert got != models[-1][1], "the average is the last one"
+END
+if command -v python3 >/dev/null; then
+    check "is the mean of each weight" python3 "$tmp/mean.py" "$tmp/mean" ${step}1 ${step}2 ${step}3
+else skip "is the mean of each weight" "no python3"; fi
+expect "and a model" 0 '^val loss' $train eval "$tmp/mean" --data tests/golden/lines.txt
+expect "--average of the same twice" 0 'Hugging Face' $export --average ${step}2 ${step}2 --hf "$tmp/twice"
+check "is that one" cmp "$tmp/twice/model.safetensors" ${step}2/model.safetensors
+$train --layers 2 --heads 1 --channels 16 --seq-len 16 --batch-size 1 --total-batch-size 16 --steps 1 \
+    --data tests/golden/lines.txt --eval-every 0 --sample-every 0 --out-dir "$tmp/deeper" >"$tmp/run.log" 2>&1
+expect "--average with another shape" 2 'deeper: --layers: got 2, want 1' \
+    $export --average ${step}1 "$tmp/deeper" --hf "$tmp/none"
+check "writes nothing" test ! -e "$tmp/none"
+expect "--average of one" 2 'got 1 folders, want several' $export --average ${step}1 --hf "$tmp/none"
+expect "two without --average" 2 'second folder' $export ${step}1 ${step}2 --hf "$tmp/none"
 summary
