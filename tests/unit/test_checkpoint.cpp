@@ -19,6 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "models/config.h"
+#include "optimizers/optimizer.h"
 #include "src/base/json.h"
 #include "src/checkpoint/saver.h"
 #include "src/text/model_file.h"
@@ -590,6 +591,48 @@ TEST(read_state_by_name) {
     expect_error(kExitBadContent, "got 0 tensors, want 28", [&] {
         read_state(without, s.arena, {{"exp_avg", m.data()}});
     });
+}
+
+// Arrays with a number per row or column of a matrix: shapes in the file, and the same values back.
+TEST(state_of_rows_and_columns) {
+    TempFolder dir;
+    Sample s;
+    std::vector<TensorSpec> table = gpt2_table();
+    table[0].parts = {{"top.weight", 100}, {"rest.weight", kV - 100}};
+    s.arena = arena_layout(table);
+    const StateSpec specs[] = {{"row", Per::row, Per::none}, {"column", Per::column, Per::none},
+                               {"vector", Per::none, Per::element}};
+    const OptimizerInfo info = {.name = "test", .state = specs, .hyper = {}, .prepare = nullptr,
+                                .whole = [](const TensorSpec& t) { return !t.name.ends_with("wpe.weight"); }};
+    std::vector<Arena> arenas;
+    std::vector<std::vector<float>> values, back;
+    for (const StateSpec& spec : specs) arenas.push_back(state_layout(info, spec, s.arena));
+    CheckpointFiles files = s.files();
+    files.arrays.resize(1);
+    std::vector<NamedArray> read = {};
+    for (size_t k = 0; k < 3; k++) values.push_back(fill(arenas[k], 10));
+    for (const Arena& arena : arenas) back.push_back(std::vector<float>(arena.n, NAN));
+    for (size_t k = 0; k < 3; k++) files.arrays.push_back({specs[k].name, values[k].data(), &arenas[k]});
+    for (size_t k = 0; k < 3; k++) read.push_back({specs[k].name, back[k].data(), &arenas[k]});
+    const std::string folder = write_checkpoint(dir.path, 1, files, 0);
+    read_state(folder, s.arena, read);
+    EXPECT(back == values, "values");
+    const SafeTensors state = open_safetensors(folder + "/optim.safetensors");
+    const auto shape = [&](const std::string& name) {
+        const auto found = std::ranges::find(state.tensors, name, &SafeTensor::name);
+        return found == state.tensors.end() ? "none" : shape_text(found->shape);
+    };
+    const std::string fc = "transformer.h.1.mlp.c_fc.", wpe = "transformer.wpe.weight.";
+    const struct { std::string name, want; } known[] = {
+        {"top.weight.row", "[100,1]"}, {"rest.weight.row", "[157,1]"}, {"transformer.wte.weight.column", "[1,16]"},
+        {fc + "weight.row", "[64,1]"}, {fc + "weight.column", "[1,16]"}, {fc + "weight.vector", "none"},
+        {fc + "bias.vector", "[64]"}, {fc + "bias.row", "none"}, {fc + "bias.column", "none"},
+        {wpe + "row", "[5,16]"}, {wpe + "vector", "[5,16]"}};        // its rule is for single weights
+    for (const auto& [name, want] : known)
+        EXPECT(shape(name) == want, "%s: got %s, want %s", name.c_str(), shape(name).c_str(), want.c_str());
+    EXPECT(arenas[1].n < s.arena.n && arenas[2].n < s.arena.n, "%zu and %zu of %zu", arenas[1].n, arenas[2].n,
+           s.arena.n);
+    expect_error(kExitBadContent, "another optimizer's state", [&] { read_state(folder, s.arena, {read[0]}); });
 }
 
 TEST(every_flipped_bit_is_found) {
