@@ -147,15 +147,15 @@ void add_attention(Sections& all, const Operands& o, int HS, bool portable) {
         const std::string name = d + (rate > 0 ? " dropout" : "");
         const uint64_t blocks = portable || rate > 0 ? 16 : 8;
         all.push_back({"attention_forward" + name, blocks, kX * NC * 4 + statistics, 2 * products, NC, [=] {
-            attention_forward(o.x, o.lse, o.y, B, T, NH, NH, HS, drop, nullptr);
+            attention_forward(o.x, o.lse, o.y, {B, T, NH, NH, HS, drop});
         }});
         all.push_back({"attention_backward" + name, blocks, kX * NC * 8 + statistics, 5 * products, 3 * NC, [=] {
-            attention_backward(o.x, o.dw, o.z, o.y, o.z, o.rstd, B, T, NH, NH, HS, drop, nullptr);
+            attention_backward(o.x, o.dw, o.z, o.y, o.z, o.rstd, {B, T, NH, NH, HS, drop});
         }});
     }
     if (portable) return;
     all.push_back({"attention_cached" + d + ", 1 row", kAll, kX * 2 * 700 * C, 4.0 * 700 * C, C, [=] {
-        attention_cached(o.x, o.z, o.y, 700, 1, T, NH, NH, HS, nullptr);
+        attention_cached(o.x, o.z, o.y, 700, T, {1, 1, NH, NH, HS});
     }});
 }
 

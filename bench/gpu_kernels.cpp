@@ -348,7 +348,7 @@ static void token_table(const Shape& s) {
     memory_line(format("matmul_forward %d to %d", C, Vp), 0, double(Vp) * C * kX,
                 [=] { matmul_forward(out, x, wte, nullptr, 1, C, Vp, nullptr); });
     memory_line("attention_cached", 0, 2.0 * maxT * C * kX,
-                [=] { attention_cached(out, cache, qkv, first, 1, maxT, s.NH, s.NH, HS, nullptr); });
+                [=] { attention_cached(out, cache, qkv, first, maxT, {1, 1, s.NH, s.NH, HS}); });
     free_all();
 }
 
@@ -383,11 +383,11 @@ static void attention_table(const Shape& s) {
     for (const bool dropped : {true, false}) {  // what backward reads is of the forward before it
         const Dropout& d = dropped ? drop : none;
         line(dropped ? "attention_forward, dropout" : "attention_forward", dropped ? 0 : s.L, 2,
-             [=] { attention_forward(out, lse, qkv, B, T, NH, NH, HS, d, nullptr); },
+             [=] { attention_forward(out, lse, qkv, {B, T, NH, NH, HS, d}); },
              {{out, n * kX}, {lse, stats * kF}});
-        attention_forward(out, lse, qkv, B, T, NH, NH, HS, d, nullptr);
+        attention_forward(out, lse, qkv, {B, T, NH, NH, HS, d});
         line(dropped ? "attention_backward, dropout" : "attention_backward", dropped ? 0 : s.L, 5,
-             [=] { attention_backward(dqkv, delta, dout, qkv, out, lse, B, T, NH, NH, HS, d, nullptr); },
+             [=] { attention_backward(dqkv, delta, dout, qkv, out, lse, {B, T, NH, NH, HS, d}); },
              {{dqkv, 3 * n * kX}});
     }
     free_all();

@@ -107,10 +107,10 @@ static void attention(double count, int B, int T, int NH, int NK, int HS, float 
     floatX *qkv = floats(n * wide), *dqkv = floats(n * wide), *out = floats(n * C), *dout = floats(n * C);
     float *lse = gradients(n * size_t(NH)), *delta = gradients(n * size_t(NH));
     line("attention forward" + shape, count, 2 * product, 0,
-         [&] { attention_forward(out, lse, qkv, B, T, NH, NK, HS, drop, nullptr); });
-    attention_forward(out, lse, qkv, B, T, NH, NK, HS, drop, nullptr);
+         [&] { attention_forward(out, lse, qkv, {B, T, NH, NK, HS, drop}); });
+    attention_forward(out, lse, qkv, {B, T, NH, NK, HS, drop});
     line("attention backward" + shape, count, 5 * product, 0,
-         [&] { attention_backward(dqkv, delta, dout, qkv, out, lse, B, T, NH, NK, HS, drop, nullptr); });
+         [&] { attention_backward(dqkv, delta, dout, qkv, out, lse, {B, T, NH, NK, HS, drop}); });
     for (void* p : {(void*)qkv, (void*)dqkv, (void*)out, (void*)dout, (void*)lse, (void*)delta}) device_free(p);
 }
 

@@ -127,17 +127,17 @@ void matmul_gelu_forward(floatX* out, floatX* pre, const floatX* inp, const floa
 // out = gelu(pre), the same bits as matmul_gelu_forward gave    (n), n a multiple of 8
 void gelu_forward(floatX* out, const floatX* pre, size_t n, Stream stream = nullptr);
 
-// Causal attention, per head: out_t = sum_{u<=t} drop(p_tu) v_u,  p_tu = exp(q_t.k_u / sqrt(HS) - lse_t),
-// lse_t = log sum_{u<=t} exp(q_t.k_u / sqrt(HS)).    qkv (B,T,NH+2NK,HS), out (B,T,NH,HS), lse (B,NH,T)
-//   A row of qkv has q of NH heads, k of NK, v of NK; NK divides NH, and head h reads k and v number h / (NH/NK).
-//   HS at most 128; dropout's element index is ((b*NH + h)*T + t)*T + u
-void attention_forward(floatX* out, float* lse, const floatX* qkv, int B, int T, int NH, int NK, int HS,
-                       const Dropout& drop, Stream stream = nullptr);
+// Causal attention, per head: out_t = sum_{u<=t} drop(p_tu) v_u,  p_tu = exp(scale q_t.k_u - lse_t),
+// lse_t = log sum_{u<=t} exp(scale q_t.k_u).    qkv (B,T,NH+2NK,HS), out (B,T,NH,HS), lse (B,NH,T)
+//   Sizes, dropout and scale: Attention of numbers.h. A row of qkv has q of NH heads, k of NK, v of NK; head h reads k
+//   and v number h / (NH/NK).
+void attention_forward(floatX* out, float* lse, const floatX* qkv, const Attention& attention,
+                       Stream stream = nullptr);
 
-// The same for n new positions after `first` cached ones of one sequence, without dropout. Appends their k and v to the
-// cache.
-//   qkv (n,NH+2NK,HS), cache (2,NK,maxT,HS), out (n,NH,HS); first + n <= maxT
-void attention_cached(floatX* out, floatX* cache, const floatX* qkv, int first, int n, int maxT, int NH, int NK, int HS,
+// The same for T new positions after `first` cached ones of one sequence: B is 1, and there is no dropout. Appends
+// their k and v to the cache.
+//   qkv (T,NH+2NK,HS), cache (2,NK,maxT,HS), out (T,NH,HS); first + T <= maxT
+void attention_cached(floatX* out, floatX* cache, const floatX* qkv, int first, int maxT, const Attention& attention,
                       Stream stream = nullptr);
 
 // Softmax and cross entropy of each row: losses[i] = -log softmax(logits_i)[targets[i]] over the first V columns. With
@@ -183,8 +183,7 @@ void matmul_backward_params(float* dweight, float* dbias, const floatX* dout, co
 // dqkv = the gradient through attention_forward; dk and dv are sums over the heads that read k and v
 //   delta: work space (B,NH,T)
 void attention_backward(floatX* dqkv, float* delta, const floatX* dout, const floatX* qkv, const floatX* out,
-                        const float* lse, int B, int T, int NH, int NK, int HS, const Dropout& drop,
-                        Stream stream = nullptr);
+                        const float* lse, const Attention& attention, Stream stream = nullptr);
 
 // ---------------- the update, over the arena
 

@@ -217,6 +217,12 @@ struct Heads {
     size_t row(int b, int h, int t) const { return (size_t(b) * NH + h) * T + t; }     // of lse, delta
 };
 
+// A new member of Attention stops the compiler here, so that it is not left out in silence.
+static real scale_of(const Attention& attention) {
+    const auto& [B, T, NH, NK, HS, drop, scale] = attention;
+    return scale > 0 ? real(scale) : 1 / std::sqrt(real(HS));
+}
+
 // The output at a position is a weighted mean of the values v of all positions up to it. The weight of a position
 // grows with the product of its key k with this position's query q. 1 / sqrt(HS) keeps the variance of q.k at 1 for
 // any head size. Softmax does not change when the maximum is subtracted, and then no exponential overflows and the
@@ -226,8 +232,7 @@ struct Heads {
 // is work space, factor(u) is dropout's factor. attend divides `out` by the sum once; it does not divide each p.
 template <class F>
 static real attend(floatX* out, real* p, const floatX* q, const floatX* k, const floatX* v, size_t stride, int n,
-                   int HS, const F& factor) {
-    const real scale = 1 / std::sqrt(real(HS));
+                   int HS, real scale, const F& factor) {
     real max = -INFINITY, total = 0;
     for (int u = 0; u < n; u++) {
         p[u] = dot(k + u * stride, q, HS);
@@ -247,8 +252,9 @@ static real attend(floatX* out, real* p, const floatX* q, const floatX* k, const
 
 // Positions after t are never looked at: a language model must not see what it predicts. lse is kept so that backward
 // can make p again: T numbers per head, not T^2.
-void attention_forward(floatX* out, float* lse, const floatX* qkv, int B, int T, int NH, int NK, int HS,
-                       const Dropout& drop, Stream) {
+void attention_forward(floatX* out, float* lse, const floatX* qkv, const Attention& attention, Stream) {
+    const int B = attention.B, T = attention.T, NH = attention.NH, NK = attention.NK, HS = attention.HS;
+    const Dropout& drop = attention.drop;
     const Heads heads = {T, NH, NK, HS};
     std::vector<real> p(size_t(T), 0);
     for (int b = 0; b < B; b++)
@@ -257,14 +263,17 @@ void attention_forward(floatX* out, float* lse, const floatX* qkv, int B, int T,
                 const size_t row = heads.row(b, h, t), k = heads.at(b, 0, kK, h), v = heads.at(b, 0, kV, h);
                 const auto factor = [&](int u) { return dropped(drop, uint64_t(row) * T + u); };
                 lse[row] = float(attend(out + heads.out(b, t, h), p.data(), qkv + heads.at(b, t, kQ, h), qkv + k,
-                                        qkv + v, heads.at(0, 1, kQ, 0), t + 1, HS, factor));
+                                        qkv + v, heads.at(0, 1, kQ, 0), t + 1, HS, scale_of(attention), factor));
             }
 }
 
 // Generation asks for one more position at a time. The keys and values of the earlier ones do not change, so the cache
 // keeps them.
-void attention_cached(floatX* out, floatX* cache, const floatX* qkv, int first, int n, int maxT, int NH, int NK, int HS,
+void attention_cached(floatX* out, floatX* cache, const floatX* qkv, int first, int maxT, const Attention& attention,
                       Stream) {
+    const int n = attention.T, NH = attention.NH, NK = attention.NK, HS = attention.HS;
+    CHECK(attention.B == 1 && attention.drop.rate == 0, "attention_cached: B is %d, dropout %g, want 1 and 0",
+          attention.B, double(attention.drop.rate));
     CHECK(first >= 0 && n >= 0 && first + n <= maxT, "attention_cached: %d + %d, room for %d", first, n, maxT);
     const Heads heads = {n, NH, NK, HS};
     std::vector<real> p(size_t(maxT), 0);
@@ -278,7 +287,7 @@ void attention_cached(floatX* out, floatX* cache, const floatX* qkv, int first, 
             }
         for (int t = 0; t < n; t++)
             attend(out + heads.out(0, t, h), p.data(), qkv + heads.at(0, t, kQ, h), keys, values, size_t(HS),
-                   first + t + 1, HS, one);
+                   first + t + 1, HS, scale_of(attention), one);
     }
 }
 
@@ -411,9 +420,11 @@ void matmul_backward_params(float* dweight, float* dbias, const floatX* dout, co
 // The sum over w is the same for all u, and equals dout_t . out_t: delta_t. So no row of p need be complete at any
 // time, which makes a fast version possible (Dao et al. 2022, arXiv 2205.14135).
 void attention_backward(floatX* dqkv, float* delta, const floatX* dout, const floatX* qkv, const floatX* out,
-                        const float* lse, int B, int T, int NH, int NK, int HS, const Dropout& drop, Stream) {
+                        const float* lse, const Attention& attention, Stream) {
+    const int B = attention.B, T = attention.T, NH = attention.NH, NK = attention.NK, HS = attention.HS;
+    const Dropout& drop = attention.drop;
     const Heads heads = {T, NH, NK, HS};
-    const real scale = 1 / std::sqrt(real(HS));
+    const real scale = scale_of(attention);
     const int share = NH / NK;                                  // heads that read the same keys and values
     std::vector<real> p(size_t(share) * T * T, 0), ds(p);       // of these heads, [head][t][u]; p is masked
     const auto pair = [&](int h, int t, int u) { return (size_t(h % share) * T + t) * T + u; };

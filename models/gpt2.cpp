@@ -87,6 +87,12 @@ void plan(Model* m, Layout& place) {
     place(a.delta, rows);
 }
 
+Attention attention_of(const Model* m, const Pass& pass, int l) {
+    const int NH = m->shape.NH;
+    return {.B = pass.B, .T = pass.T, .NH = NH, .NK = NH, .HS = m->shape.C / NH,
+            .drop = dropout(m, pass, 4 * l + kAttention)};
+}
+
 // ------------------------------------------------------------------------------------------------------------- forward
 
 // Computes a block from qkv up to gelu: all that backward needs. The MLP's projection is not among it.
@@ -94,14 +100,13 @@ void forward_block(Model* m, const Pass& pass, int l) {
     const Block& b = own<Gpt2>(m).block[l];
     const auto w = block_of(m->weights, l);
     floatX* const branch = own<Gpt2>(m).branch;
-    const int C = m->shape.C, NH = m->shape.NH, maxT = m->shape.T, N = pass.N();
+    const int C = m->shape.C, maxT = m->shape.T, N = pass.N();
     linear_forward(b.qkv, b.ln1.out, w.qkvw, w.qkvb, N);
     if (pass.cache) {           // (L,2,NH,maxT,HS)
         floatX* const cache = static_cast<floatX*>(pass.cache) + size_t(l) * 2 * size_t(maxT) * size_t(C);
-        attention_cached(b.att, cache, b.qkv, pass.first, pass.T, maxT, NH, NH, C / NH);
+        attention_cached(b.att, cache, b.qkv, pass.first, maxT, attention_of(m, pass, l));
     } else {
-        const Dropout drop = dropout(m, pass, 4 * l + kAttention);
-        attention_forward(b.att, b.lse, b.qkv, pass.B, pass.T, NH, NH, C / NH, drop);
+        attention_forward(b.att, b.lse, b.qkv, attention_of(m, pass, l));
     }
     linear_forward(branch, b.att, w.attprojw, w.attprojb, N);
     residual_layernorm_forward(b.ln2.inp, b.ln2.out, b.ln2.mean, b.ln2.rstd, b.ln1.inp, branch, w.ln2.w, w.ln2.b, kEps,
@@ -158,7 +163,7 @@ void backward_block(Model* m, const Pass& pass, int l, floatX* dnorm) {
     const Block& b = a.block[l];
     const auto w = block_of(m->weights, l);
     const auto d = block_of(m->grads, l);
-    const int C = m->shape.C, NH = m->shape.NH, N = pass.N();
+    const int C = m->shape.C, N = pass.N();
     const bool acc = pass.accumulate;
     const floatX* dmlp = drop(m, pass, 4 * l + kMlp, a.branch, a.dresidual);
     gelu_linear_backward(a.dwide, d.fcprojw, d.fcprojb, dmlp, b.gelu, b.fc, w.fcprojw, N, acc);
@@ -168,8 +173,7 @@ void backward_block(Model* m, const Pass& pass, int l, floatX* dnorm) {
 
     const floatX* dproj = drop(m, pass, 4 * l + kProjection, a.branch, a.dresidual);
     linear_backward(dnorm, d.attprojw, d.attprojb, dproj, b.att, w.attprojw, N, acc);
-    attention_backward(a.dwide, a.delta, dnorm, b.qkv, b.att, b.lse, pass.B, pass.T, NH, NH, C / NH,
-                       dropout(m, pass, 4 * l + kAttention));
+    attention_backward(a.dwide, a.delta, dnorm, b.qkv, b.att, b.lse, attention_of(m, pass, l));
     linear_backward(dnorm, d.qkvw, d.qkvb, a.dwide, b.ln1.out, w.qkvw, N, acc);
     layernorm_backward(a.dresidual, d.ln1.w, d.ln1.b, dnorm, b.ln1.inp, b.ln1.mean, b.ln1.rstd, w.ln1.w, N, C, false,
                        acc);

@@ -105,6 +105,11 @@ void plan(Model* m, Layout& place, LlamaKind kind) {
     if (kind.norms) place(a.dnorms, kNormSums * size_t(c.NH + c.NK) * HS);
 }
 
+Attention attention_of(const Model* m, const Pass& pass) {
+    const LlamaSizes c(m->shape);
+    return {.B = pass.B, .T = pass.T, .NH = c.NH, .NK = c.NK, .HS = c.HS};
+}
+
 // ------------------------------------------------------------------------------------------------------------- forward
 
 // Computes a block from qkv up to act: all that backward needs. The MLP's last product is not among it.
@@ -122,9 +127,9 @@ void forward_block(Model* m, const Pass& pass, int l) {
     if (pass.cache) {           // (L,2,NK,maxT,HS)
         const size_t layer = size_t(2) * size_t(c.NK) * size_t(maxT) * size_t(c.HS);
         floatX* const cache = static_cast<floatX*>(pass.cache) + size_t(l) * layer;
-        attention_cached(b.att, cache, b.qkv, pass.first, pass.T, maxT, c.NH, c.NK, c.HS);
+        attention_cached(b.att, cache, b.qkv, pass.first, maxT, attention_of(m, pass));
     } else {
-        attention_forward(b.att, b.lse, b.qkv, pass.B, pass.T, c.NH, c.NK, c.HS, {});
+        attention_forward(b.att, b.lse, b.qkv, attention_of(m, pass));
     }
     linear_forward(a.branch, b.att, w.ow, nullptr, N);
     residual_layernorm_forward(b.ln2.inp, b.ln2.out, nullptr, b.ln2.rstd, b.ln1.inp, a.branch, w.ln2w, nullptr, eps, N,
@@ -189,7 +194,7 @@ void backward_block(Model* m, const Pass& pass, int l, floatX* dnorm) {
     layernorm_backward(a.dresidual, d.ln2w, nullptr, dnorm, b.ln2.inp, nullptr, b.ln2.rstd, w.ln2w, N, c.C, false, acc);
 
     linear_backward(a.datt, d.ow, nullptr, a.dresidual, b.att, w.ow, N, acc);
-    attention_backward(a.dqkv, a.delta, a.datt, b.qkv, b.att, b.lse, pass.B, pass.T, c.NH, c.NK, c.HS, {});
+    attention_backward(a.dqkv, a.delta, a.datt, b.qkv, b.att, b.lse, attention_of(m, pass));
     rotate_heads(a.dqkv, a.rotary, N, pass.T, 0, c.NH, c.NK, c.HS, true);
     if (a.kind.norms)
         norm_heads_backward(a.dqkv, d.qnormw, d.knormw, a.dnorms, b.raw, b.raw_rstd, w.qnormw, w.knormw, N, c.NH, c.NK,

@@ -382,11 +382,14 @@ attention_backward_kv_kernel(bf16* dqkv, const bf16* dout, const bf16* qkv, cons
 
 // ------------------------ launchers
 
-AttentionShape shape_of(int B, int T, int NH, int NK, int HS) {
+// A new member of Attention stops the compiler here, so that it is not left out in silence.
+AttentionShape shape_of(const Attention& attention) {
+    const auto& [B, T, NH, NK, HS, drop, scale] = attention;
     CHECK(HS > 0 && HS % 8 == 0 && HS <= 128, "attention: HS is %d, want a multiple of 8 up to 128", HS);
     CHECK(NK > 0 && NH > 0 && NH % NK == 0, "attention: NK is %d, want a divisor of NH, which is %d", NK, NH);
     CHECK(B >= 0 && T >= 0 && size_t(B) * NH * div_up(T, 16) < size_t(1) << 31, "attention: B=%d T=%d NH=%d", B, T, NH);
-    return {T, NH, NK, HS, B * NH, NH / NK, (NH + 2 * NK) * HS, 1 / std::sqrt(float(HS))};
+    return {T, NH, NK, HS, B * NH, NH / NK, (NH + 2 * NK) * HS,
+            scale > 0 ? scale : 1 / std::sqrt(float(HS))};
 }
 
 // Calls f(D, DROP), as integral constants, for the narrowest tile that holds HS columns.
@@ -404,35 +407,37 @@ void launch_rows(void (*kernel)(P...), int heads, const AttentionShape& s, Strea
 
 }  // namespace
 
-void attention_forward(bf16* out, float* lse, const bf16* qkv, int B, int T, int NH, int NK, int HS,
-                       const Dropout& drop, Stream stream) {
-    const AttentionShape s = shape_of(B, T, NH, NK, HS);
-    if (B * T == 0) return;
-    if (sm90_takes(HS, drop)) return forward_sm90(out, lse, qkv, s, stream);
-    with_tile(HS, drop, [&](auto D, auto DROP) {
+void attention_forward(bf16* out, float* lse, const bf16* qkv, const Attention& attention, Stream stream) {
+    const AttentionShape s = shape_of(attention);
+    if (attention.B * attention.T == 0) return;
+    if (sm90_takes(attention)) return forward_sm90(out, lse, qkv, s, stream);
+    with_tile(s.HS, attention.drop, [&](auto D, auto DROP) {
         launch_rows<Forward<D, DROP>>(attention_forward_kernel<D, DROP, false>, s.heads, s, stream,
-                                      out, lse, qkv, s, drop, Cache());
+                                      out, lse, qkv, s, attention.drop, Cache());
     });
 }
 
 void attention_backward(bf16* dqkv, float* delta, const bf16* dout, const bf16* qkv, const bf16* out, const float* lse,
-                        int B, int T, int NH, int NK, int HS, const Dropout& drop, Stream stream) {
-    const AttentionShape s = shape_of(B, T, NH, NK, HS);
-    if (B * T == 0) return;
-    if (sm90_takes(HS, drop)) return backward_sm90(dqkv, delta, dout, qkv, out, lse, s, stream);
-    with_tile(HS, drop, [&](auto D, auto DROP) {
+                        const Attention& attention, Stream stream) {
+    const AttentionShape s = shape_of(attention);
+    if (attention.B * attention.T == 0) return;
+    if (sm90_takes(attention)) return backward_sm90(dqkv, delta, dout, qkv, out, lse, s, stream);
+    with_tile(s.HS, attention.drop, [&](auto D, auto DROP) {
         launch_rows<BackwardQ<D>>(attention_backward_q_kernel<D, DROP>, s.heads, s, stream,
-                                  dqkv, delta, dout, qkv, out, lse, s, drop);
+                                  dqkv, delta, dout, qkv, out, lse, s, attention.drop);
         launch_rows<BackwardKv<D, DROP>>(attention_backward_kv_kernel<D, DROP>, s.heads / s.group, s, stream,
-                                         dqkv, dout, qkv, lse, delta, s, drop);
+                                         dqkv, dout, qkv, lse, delta, s, attention.drop);
     });
 }
 
-void attention_cached(bf16* out, bf16* cache, const bf16* qkv, int first, int n, int maxT, int NH, int NK, int HS,
+void attention_cached(bf16* out, bf16* cache, const bf16* qkv, int first, int maxT, const Attention& attention,
                       Stream stream) {
+    const int n = attention.T, NK = attention.NK, HS = attention.HS;
+    CHECK(attention.B == 1 && attention.drop.rate == 0, "attention_cached: B is %d, dropout %g, want 1 and 0",
+          attention.B, double(attention.drop.rate));
     CHECK(first >= 0 && n >= 0 && first + n <= maxT, "attention_cached: %d and %d of %d positions", first, n, maxT);
     if (n == 0) return;
-    const AttentionShape s = shape_of(1, n, NH, NK, HS);
+    const AttentionShape s = shape_of(attention);
     const Cache to = {cache, first, maxT};
     each_element(2 * size_t(n) * size_t(NK), size_t(HS) / 8, [=] ON_DEVICE(size_t row, size_t pack) {
         const int head = int(row) % NK, which = int(row) / NK % 2, t = int(row) / (NK * 2);

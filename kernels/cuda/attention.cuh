@@ -10,7 +10,7 @@ constexpr float kLog2e = 1.44269504f, kLn2 = 0.693147181f;
 struct AttentionShape {
     int T, NH, NK, HS, heads, group;    // heads: B * NH; group: NH / NK heads that share k and v
     int columns;    // of qkv: (NH + 2 NK) * HS
-    float scale;    // 1 / sqrt(HS)
+    float scale;    // of the scores
 };
 
 // The rows and the head that a thread block computes. Blocks of a head come one after another, so that its operands
@@ -113,7 +113,7 @@ __device__ void store_rows(bf16* to, int stride, int rows, int HS, bf16* own, co
 }
 
 // These are in attention_sm90.cu: whether it has kernels for this case and this device, and its launchers.
-bool sm90_takes(int HS, const Dropout& drop);
+bool sm90_takes(const Attention& attention);
 void forward_sm90(bf16* out, float* lse, const bf16* qkv, const AttentionShape& s, Stream stream);
 void backward_sm90(bf16* dqkv, float* delta, const bf16* dout, const bf16* qkv, const bf16* out, const float* lse,
                    const AttentionShape& s, Stream stream);

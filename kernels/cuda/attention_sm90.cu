@@ -379,7 +379,11 @@ template <class F> void with_size(int HS, F f) {
 
 }  // namespace
 
-bool sm90_takes(int HS, const Dropout& drop) { return hopper() && drop.rate == 0 && (HS == 64 || HS == 128); }
+// A new member of Attention stops the compiler here: decide whether these kernels compute it.
+bool sm90_takes(const Attention& attention) {
+    const auto& [B, T, NH, NK, HS, drop, scale] = attention;        // the scale is AttentionShape's
+    return hopper() && drop.rate == 0 && (HS == 64 || HS == 128);
+}
 
 void forward_sm90(bf16* out, float* lse, const bf16* qkv, const AttentionShape& s, Stream stream) {
     with_size(s.HS, [&](auto D) {

@@ -54,6 +54,15 @@ struct Dropout {
     const StepState* state; // seed and step
 };
 
+// What attention computes, beside its arrays. Each set of kernels takes it apart into all of its members, by `const
+// auto& [B, T, ...] = attention`: with a new member none compiles until it says what it does with it.
+struct Attention {
+    int B, T;               // sequences, and positions of each
+    int NH, NK, HS;         // heads; heads of keys and values, a divisor of NH; head size, at most 128
+    Dropout drop = {};      // of the probabilities; the element's index is ((b*NH + h)*T + t)*T + u
+    float scale = 0;        // of the scores; 0: 1 / sqrt(HS)
+};
+
 // The order in which terms are added. kBalanced: a balanced binary tree, for terms that are sums over equal numbers
 // of replicas. kNested: terms[0] + (terms[1] + (...)), which ddp.cpp uses inside a rank. There the terms are sums
 // over 4, 2, 1 and 1 replicas, for example: each term but the last covers the number of replicas that all later ones

@@ -127,8 +127,8 @@ std::string capture_attention(const Attention& shape, int shift = 0) {
     const Graph graph = graph_capture(
         [&a] {                          // nothing runs: any memory will do
             auto* const f = reinterpret_cast<float*>(a.qkv);
-            attention_forward(a.qkv, f, a.qkv, a.B, a.T, a.NH, a.NK, a.HS, {}, nullptr);
-            attention_backward(a.qkv, f, a.qkv, a.qkv, a.qkv, f, a.B, a.T, a.NH, a.NK, a.HS, {}, nullptr);
+            attention_forward(a.qkv, f, a.qkv, {a.B, a.T, a.NH, a.NK, a.HS});
+            attention_backward(a.qkv, f, a.qkv, a.qkv, a.qkv, f, {a.B, a.T, a.NH, a.NK, a.HS});
         }, nullptr, true, &why);
     graph_destroy(graph);
     device_free(a.qkv - shift);

@@ -191,6 +191,8 @@ struct State {
 };
 
 struct Mask { float rate; const State& state; };                    // a Dropout; its state is null at rate 0
+// An Attention with a dropout of both sides.
+struct Heads { int B, T, NH, NK, HS; Mask& mask; float scale = 0; };
 struct Terms { std::vector<Tensor*> terms; std::vector<const float*> at[2]; };   // tree_reduce's array of arrays
 struct Arrays { std::vector<Tensor*> list; std::vector<float*> at[2]; };        // update's array of arrays
 struct Either { Tensor *spec, *backend; };                          // another array on each side
@@ -202,6 +204,7 @@ inline const StepState* pick(Side side, const State& s) { return s.at[side]; }
 inline Dropout pick(Side side, Mask& m) {
     return {m.rate, kRandomDropout + 5, 3, m.rate > 0 ? m.state.at[side] : nullptr};
 }
+inline Attention pick(Side side, Heads& h) { return {h.B, h.T, h.NH, h.NK, h.HS, pick(side, h.mask), h.scale}; }
 inline const float* const* pick(Side side, Terms& t) {
     t.at[side].clear();
     for (const Tensor* term : t.terms) t.at[side].push_back(reinterpret_cast<const float*>(term->at(side)));

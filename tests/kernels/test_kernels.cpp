@@ -759,8 +759,9 @@ TEST(accumulate_is_one_add) {
 
 // ------------------------------------------------------------------------------------------------------- attention
 
-struct Attention {
+struct AttentionCase {
     int B, T, NH, NK, HS;
+    Heads heads(Mask& mask, float scale = 0) const { return {B, T, NH, NK, HS, mask, scale}; }
     size_t rows() const { return size_t(B) * size_t(T) * size_t(NH); }  // of lse
     size_t n() const { return rows() * size_t(HS); }                    // of out
     size_t n_qkv() const { return size_t(B) * size_t(T) * size_t(NH + 2 * NK) * size_t(HS); }
@@ -768,21 +769,26 @@ struct Attention {
         return format("%s B=%d T=%d NH=%d NK=%d HS=%d dropout=%g", name, B, T, NH, NK, HS, rate);
     }
 };
-static const Attention kAttentions[] = {
+static const AttentionCase kAttentions[] = {
     {1, 1, 1, 1, 8},    {2, 2, 3, 3, 24},   {1, 17, 2, 2, 64},  {2, 65, 3, 3, 8}, {1, 129, 2, 2, 128},
     {1, 130, 1, 1, 64}, {3, 33, 2, 2, 40},  {2, 65, 2, 2, 64},  {1, 257, 1, 1, 64}, {2, 1, 1, 1, 128},
     {1, 257, 1, 1, 128},
     {2, 1, 7, 1, 8},    {1, 33, 14, 2, 24}, {2, 35, 6, 3, 40},  {2, 67, 4, 2, 8}, {1, 67, 14, 2, 64},
     {2, 131, 4, 2, 64}, {1, 195, 3, 1, 64}, {1, 67, 7, 1, 128}, {2, 131, 4, 2, 128}};
+// Every other case has a scale of its own, 1.5 / sqrt(HS).
+static float scale_in(const AttentionCase& s) {
+    return (&s - kAttentions) % 2 ? 1.5f / std::sqrt(float(s.HS)) : 0.0f;
+}
 
 TEST(attention_forward) {
-    for (const Attention& s : kAttentions)
+    for (const AttentionCase& s : kAttentions)
         for (const float rate : kRates) {
             const State state(kState);
             Mask mask = {rate, state};
+            Heads heads = s.heads(mask, scale_in(s));
             Case c(s.text("attention_forward", rate));
             Tensor &out = c.out(kX, s.n()), &lse = c.out(kFloat, s.rows()), &qkv = c.in(kX, normal(s.n_qkv()));
-            RUN(c, attention_forward, out, lse, qkv, s.B, s.T, s.NH, s.NK, s.HS, mask);
+            RUN(c, attention_forward, out, lse, qkv, heads);
             c.near(out, 8 + root(s.HS) + root(s.T), 1);  // k: q.k, exp, and a sum of T terms; kx: of p, if it is stored
             c.near(lse, 8 + root(s.HS), 0, 1);           // k: q.k, exp and log of scores of size 1
         }
@@ -794,12 +800,13 @@ TEST(attention_forward_large_scores) {
     const size_t n = size_t(T * NH * HS);
     const State state(kState);
     Mask none = {0, state};
+    Heads heads = {1, T, NH, NH, HS, none};
     Case c("attention_forward, large scores");
     std::vector<float> x = integers(3 * n, -25, 25);
     for (size_t i = 0; i < n; i++)
         x[i / size_t(NH * HS) * size_t(3 * NH * HS) + i % size_t(NH * HS)] = i % 3 ? 5.0f : -7.0f;
     Tensor &out = c.out(kX, n), &lse = c.out(kFloat, size_t(T * NH)), &qkv = c.in(kX, x);
-    RUN(c, attention_forward, out, lse, qkv, 1, T, NH, NH, HS, none);
+    RUN(c, attention_forward, out, lse, qkv, heads);
     EXPECT(*std::max_element(lse.want.begin(), lse.want.end()) > 150,
            "the scores are not large: the test tests nothing");
     c.near(out, 64, 1);  // k: exp of a difference of 100 loses 7 bits at the most
@@ -807,23 +814,24 @@ TEST(attention_forward_large_scores) {
 }
 
 TEST(attention_backward) {
-    for (const Attention& s : kAttentions)
+    for (const AttentionCase& s : kAttentions)
         for (const float rate : kRates) {
             const State state(kState);
             Mask mask = {rate, state};
             const std::vector<float> x = normal(s.n_qkv());
             std::vector<float> y(s.n()), l(s.rows());
+            Heads heads = s.heads(mask, scale_in(s));
             {  // forward's results are inputs
                 Case c("attention_forward for attention_backward");
                 Tensor &out = c.out(kX, s.n()), &lse = c.out(kFloat, s.rows()), &qkv = c.in(kX, x);
-                RUN(c, attention_forward, out, lse, qkv, s.B, s.T, s.NH, s.NK, s.HS, mask);
+                RUN(c, attention_forward, out, lse, qkv, heads);
                 y.assign(out.want.begin(), out.want.end());
                 l.assign(lse.want.begin(), lse.want.end());
             }
             Case c(s.text("attention_backward", rate));
             Tensor &dqkv = c.out(kX, s.n_qkv()), &delta = c.scratch(kFloat, s.rows()), &dout = c.in(kX, normal(s.n()));
             Tensor &qkv = c.in(kX, x), &out = c.in(kX, y), &lse = c.in(kFloat, l);
-            RUN(c, attention_backward, dqkv, delta, dout, qkv, out, lse, s.B, s.T, s.NH, s.NK, s.HS, mask);
+            RUN(c, attention_backward, dqkv, delta, dout, qkv, out, lse, heads);
             // k: two dot products, exp, sums of a term per query of the group; kx: of p and ds
             c.near(dqkv, 16 + root(s.HS) + root(s.T * s.NH / s.NK), 1);
         }
@@ -839,20 +847,23 @@ TEST(attention_cached) {
         const State state(kState);
         Mask none = {0, state};
         const std::vector<float> x = normal(size_t(wide) * size_t(T));
+        Heads whole = {1, T, s.NH, s.NK, s.HS, none, s.NK == 2 ? 0.3f : 0};
         Case all("attention_forward for attention_cached");
         Tensor &out_all = all.out(kX, row * size_t(T)), &lse = all.out(kFloat, size_t(T * s.NH)),
                &qkv_all = all.in(kX, x);
-        RUN(all, attention_forward, out_all, lse, qkv_all, 1, T, s.NH, s.NK, s.HS, none);
+        RUN(all, attention_forward, out_all, lse, qkv_all, whole);
 
         std::vector<float> cache_now(cache_n, 12345);  // whatever is read of what was never written shows
         const int pieces[] = {1, 3, 1, T - 5};
         for (int piece = 0, first = 0; piece < 4; first += pieces[piece++]) {
             const int n = pieces[piece];
+            Heads heads = whole;
+            heads.T = n;
             Case c(format("attention_cached first=%d n=%d NH=%d NK=%d HS=%d maxT=%d", first, n, s.NH, s.NK, s.HS,
                           s.maxT));
             Tensor &out = c.out(kX, row * size_t(n)), &cache = c.inout(kX, cache_now);
             Tensor& qkv = c.in(kX, {x.begin() + wide * first, x.begin() + wide * (first + n)});
-            RUN(c, attention_cached, out, cache, qkv, first, n, s.maxT, s.NH, s.NK, s.HS);
+            RUN(c, attention_cached, out, cache, qkv, first, s.maxT, heads);
             c.same(cache);
             c.near(out, 8 + root(s.HS) + root(T), 1);  // k, kx: as attention_forward
             cache_now.assign(cache.got.begin(), cache.got.end());
@@ -1201,7 +1212,8 @@ static void run_without_rows(int B, int T, float rate, bool accumulate, bool les
     const int C = 24, NH = 4, NK = 2, HS = 8, V = 20, Vp = 32;
     const size_t none = 0;
     const State state(kState);
-    Mask mask = {rate, state};
+    Mask mask = {rate, state}, no_mask = {0, state};
+    Heads heads = {B, T, NH, NK, HS, mask}, nothing = {1, 0, NH, NK, HS, no_mask};
     Case c("");
     Tensor &x = c.out(kX, 600), &y = c.out(kX, 600), &z = c.out(kX, 600), &u = c.out(kFloat, 600),
            &v = c.out(kFloat, 600), &tokens = c.in(kInt, std::vector<float>(8, 1e9f)), &rates = c.in(kFloat, {1, 1, 0});
@@ -1228,8 +1240,8 @@ static void run_without_rows(int B, int T, float rate, bool accumulate, bool les
     WRITES(matmul_forward, {}, x, y, z, bias, 0, C, C);
     WRITES(matmul_gelu_forward, {}, x, y, y, z, bias, 0, C, C);
     WRITES(gelu_forward, {}, x, y, none);
-    WRITES(attention_forward, {}, x, u, y, B, T, NH, NK, HS, mask);
-    WRITES(attention_cached, {}, x, y, z, 3, 0, 7, NH, NK, HS);
+    WRITES(attention_forward, {}, x, u, y, heads);
+    WRITES(attention_cached, {}, x, y, z, 3, 7, nothing);
     WRITES(classifier, {}, u, x, tokens, 0, V, Vp, !less);
     WRITES(embedding_backward, LIST(&matrix), v, matrix, x, tokens, B, T, C, C, mask, accumulate);
     WRITES(layernorm_backward, LIST(&row, dbias), x, row, dbias, y, z, mean, v, z, 0, C, less, accumulate);
@@ -1237,7 +1249,7 @@ static void run_without_rows(int B, int T, float rate, bool accumulate, bool les
     WRITES(matmul_backward_input, {}, x, y, z, 0, C, C);
     WRITES(matmul_gelu_backward_input, {}, x, y, z, x, 0, C, C);
     WRITES(matmul_backward_params, LIST(&matrix, dbias), matrix, dbias, x, y, 0, C, C, accumulate);
-    WRITES(attention_backward, {}, x, u, y, z, y, v, B, T, NH, NK, HS, mask);
+    WRITES(attention_backward, {}, x, u, y, z, y, v, heads);
     Terms terms = {{&u, &v}, {}};
     WRITES(tree_reduce, {}, u, v, terms, 2, Tree::kBalanced, none);
     Arrays arrays = {{&matrix, &row}, {}};

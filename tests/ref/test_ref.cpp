@@ -107,7 +107,7 @@ TEST(attention_by_hand) {
         qkv[0][2][i] = 4;
         qkv[1][2][i] = 8;
     }
-    attention_forward(&out[0][0], lse, &qkv[0][0][0], 1, 2, 1, 1, 8, kNone, nullptr);
+    attention_forward(&out[0][0], lse, &qkv[0][0][0], {1, 2, 1, 1, 8});
     EXPECT(out[0][0] == 4 && lse[0] == 0, "the first position sees only itself: out %g lse %g", out[0][0], lse[0]);
     EXPECT(std::fabs(out[1][3] - 7) < 8 * FLT_EPSILON, "out %.9g, want 7", out[1][3]);  // q is rounded
     EXPECT(std::fabs(lse[1] - std::log(4.0)) < 4 * FLT_EPSILON, "lse %.9g, want log 4", lse[1]);
@@ -121,13 +121,17 @@ TEST(attention_cached_is_attention) {
         const std::vector<float> qkv = values(size_t(T * wide), 2);
         std::vector<float> want(size_t(T * C)), lse(size_t(T * NH)), out(size_t(T * C));
         std::vector<float> cache(size_t(2 * maxT * NK * HS), NAN);
-        attention_forward(want.data(), lse.data(), qkv.data(), 1, T, NH, NK, HS, kNone, nullptr);
+        attention_forward(want.data(), lse.data(), qkv.data(), {1, T, NH, NK, HS});
         for (int first = 0, n = 1; first < T; first += n, n = std::min(n + 1, T - first))
-            attention_cached(out.data() + first * C, cache.data(), qkv.data() + first * wide, first, n, maxT, NH, NK,
-                             HS, nullptr);
+            attention_cached(out.data() + first * C, cache.data(), qkv.data() + first * wide, first, maxT,
+                             {1, n, NH, NK, HS});
         expect_near(out.data(), want.data(), out.size(), 0, "out");
         expect_error(kExitOther, "room for 10",
-                     [&] { attention_cached(out.data(), cache.data(), qkv.data(), 9, 2, maxT, NH, NK, HS, nullptr); });
+                     [&] { attention_cached(out.data(), cache.data(), qkv.data(), 9, maxT, {1, 2, NH, NK, HS}); });
+        const Attention dropped = {1, 1, NH, NK, HS, kDrop}, two = {2, 1, NH, NK, HS};
+        for (const Attention& bad : {dropped, two})
+            expect_error(kExitOther, "want 1 and 0",
+                         [&] { attention_cached(out.data(), cache.data(), qkv.data(), 0, maxT, bad); });
     }
 }
 
@@ -341,15 +345,16 @@ TEST(differences_attention) {
     Floats dout = values(n), out(n), lse(B * NH * T), delta(B * NH * T);
     for (const int NK : {4, 2, 1})
         for (const Dropout& drop : {kNone, kDrop}) {
+            const Attention attention = {B, T, NH, NK, HS, drop, NK == 2 ? 0.7f : 0};
             const int wide = B * T * (NH + 2 * NK) * HS;
             Floats qkv = values(wide), dqkv(wide, NAN);
             const auto loss = [&] {
-                attention_forward(out.data(), lse.data(), qkv.data(), B, T, NH, NK, HS, drop, nullptr);
+                attention_forward(out.data(), lse.data(), qkv.data(), attention);
                 return weighted(dout, out);
             };
             loss();
-            attention_backward(dqkv.data(), delta.data(), dout.data(), qkv.data(), out.data(), lse.data(), B, T, NH, NK,
-                               HS, drop, nullptr);
+            attention_backward(dqkv.data(), delta.data(), dout.data(), qkv.data(), out.data(), lse.data(),
+                               attention);
             check_gradient("dqkv", qkv, dqkv, loss);
         }
 }
@@ -492,9 +497,9 @@ TEST(golden_mlp) {
 static void expect_attention(const std::string& name, int B, int T, int NH, int NK, int HS) {
     const Floats qkv = input((name + ".qkv").c_str()), dout = input((name + ".dout").c_str());
     Floats out(dout.size()), lse(size_t(B * NH * T)), delta(lse.size()), dqkv(qkv.size(), NAN);
-    attention_forward(out.data(), lse.data(), qkv.data(), B, T, NH, NK, HS, kNone, nullptr);
-    attention_backward(dqkv.data(), delta.data(), dout.data(), qkv.data(), out.data(), lse.data(), B, T, NH, NK, HS,
-                       kNone, nullptr);
+    attention_forward(out.data(), lse.data(), qkv.data(), {B, T, NH, NK, HS});
+    attention_backward(dqkv.data(), delta.data(), dout.data(), qkv.data(), out.data(), lse.data(),
+                       {B, T, NH, NK, HS});
     expect_golden((name + ".out").c_str(), out);
     expect_golden((name + ".dqkv").c_str(), dqkv);
 }
