@@ -208,6 +208,11 @@ StepStats collect_stats(Trainer* t) {
     refuse_unwritten(t, results);
     StepStats s = {.step = t->at.step, .lr = double(host_state(t)->lr), .norm = t->host_results[n].loss};
     for (const PassResult& r : results) s.loss += r.loss;
+    for (const char* const name : find_model(t->options.model)->measures) {
+        double sum = 0;
+        for (const PassResult& r : results) sum += r.measures[s.measures.size()];
+        s.measures.push_back({name, sum / double(results.size())});
+    }
     s.loss /= host_state(t)->tokens;
     s.skipped = !std::isfinite(s.norm);
     s.times = executor_times(&t->executor, s.step);

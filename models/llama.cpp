@@ -1,29 +1,80 @@
 // llama.cpp -- the Llama family: memory, forward, then backward as its mirror. Formulas are in kernels.h and
 // llama_ops.h, tensors in llama_config.cpp.
-#include "models/llama.h"
-#include "models/llama_ops.h"
-#include "models/model.h"
+#include "models/llama_parts.h"
 
 namespace BACKEND {
-namespace {
 
-struct Norm {                   // of an RMSNorm
-    floatX *inp;                // (N,C)    the residual stream
-    floatX *out;                // (N,C)
-    float *rstd;                // (N)
-};
+// ----------------------------------------------------------------------------------------------------------- attention
+
+static Attention attention_of(const Model* m, const Pass& pass) {
+    const LlamaSizes c(m->shape);
+    return {.B = pass.B, .T = pass.T, .NH = c.NH, .NK = c.NK, .HS = c.HS};
+}
+
+void llama_place_shared(Model* m, Layout& place, LlamaShared* shared, LlamaKind kind) {
+    const LlamaSizes c(m->shape);
+    Shape s = m->shape;
+    const size_t rows = size_t(m->B) * size_t(m->T) * size_t(c.NH), HS = size_t(c.HS);
+    place(shared->rotary, size_t(s.T) * HS);
+    if (place.memory)
+        rotary_table(shared->rotary, s.T, c.HS, {rope_theta(s), rope_factor(s), rope_low(s), rope_high(s),
+                     rope_context(s)});
+    if (!m->training) return;
+    place(shared->datt, rows * HS);
+    place(shared->dqkv, size_t(m->B) * size_t(m->T) * size_t(c.width));
+    place(shared->delta, rows);
+    if (kind.norms) place(shared->dnorms, kNormSums * size_t(c.NH + c.NK) * HS);
+}
+
+void llama_attention_forward(Model* m, const Pass& pass, int l, const LlamaShared& shared, const LlamaAttention& a,
+                             const LlamaAttentionTensors<Weight>& w, floatX* out, const floatX* inp) {
+    const LlamaSizes c(m->shape);
+    const int N = pass.N(), maxT = m->shape.T;
+    linear_forward(a.qkv, inp, w.qkvw, w.qkvb, N);
+    if (w.qnormw)
+        norm_heads_forward(a.qkv, a.raw, a.raw_rstd, w.qnormw, w.knormw, N, c.NH, c.NK, c.HS, norm_eps(m->shape));
+    rotate_heads(a.qkv, shared.rotary, N, pass.T, pass.first, c.NH, c.NK, c.HS, false);
+    if (pass.cache) {
+        const size_t layer = size_t(2) * size_t(c.NK) * size_t(maxT) * size_t(c.HS);
+        floatX* const cache = static_cast<floatX*>(pass.cache) + size_t(l) * layer;
+        attention_cached(a.att, cache, a.qkv, pass.first, maxT, attention_of(m, pass));
+    } else {
+        attention_forward(a.att, a.lse, a.qkv, attention_of(m, pass));
+    }
+    linear_forward(out, a.att, w.ow, nullptr, N);
+}
+
+void llama_attention_backward(Model* m, const Pass& pass, const LlamaShared& shared, const LlamaAttention& a,
+                              const LlamaAttentionTensors<Weight>& w, const LlamaAttentionTensors<float*>& d,
+                              floatX* dinp, const floatX* dout, const floatX* inp) {
+    const LlamaSizes c(m->shape);
+    const int N = pass.N();
+    const bool acc = pass.accumulate;
+    linear_backward(shared.datt, d.ow, nullptr, dout, a.att, w.ow, N, acc);
+    attention_backward(shared.dqkv, shared.delta, shared.datt, a.qkv, a.att, a.lse, attention_of(m, pass));
+    rotate_heads(shared.dqkv, shared.rotary, N, pass.T, 0, c.NH, c.NK, c.HS, true);
+    if (w.qnormw)
+        norm_heads_backward(shared.dqkv, d.qnormw, d.knormw, shared.dnorms, a.raw, a.raw_rstd, w.qnormw, w.knormw, N,
+                            c.NH, c.NK, c.HS, acc);
+    linear_backward(dinp, d.qkvw, d.qkvb, shared.dqkv, inp, w.qkvw, N, acc);
+}
+
+size_t llama_cache_bytes(const Shape& shape) {
+    const LlamaSizes c(shape);
+    return size_t(c.L) * 2 * size_t(c.NK) * size_t(shape.T) * size_t(c.HS) * sizeof(floatX);
+}
+
+// ----------------------------------------------------------------------------------------------------------- the model
+
+namespace {
 
 // The arrays that a block's forward fills and its backward reads. With --recompute all blocks share some of them, and
 // backward computes those again:
 //   1  act     2  the outputs of ln1 and ln2, too     3  all but the block's input
 struct Block {
-    Norm ln1;
-    floatX *qkv;                // (N,heads,HS)
-    floatX *raw;                // (N,NH+NK,HS)     q and k before their norm; Qwen3 only
-    float *raw_rstd;            // (N,NH+NK)
-    floatX *att;                // (N,NH,HS)
-    float *lse;                 // (B,NH,T)
-    Norm ln2;
+    LlamaNorm ln1;
+    LlamaAttention att;
+    LlamaNorm ln2;
     floatX *gateup;             // (N,2F)   in backward its gradient
     floatX *act;                // (N,F)
 };
@@ -31,16 +82,12 @@ struct Block {
 struct Llama {
     LlamaKind kind;
     std::vector<Block> block;   // L
-    Norm norm;                  // the final norm; its output is the hidden state
-    float *rotary;              // (context,HS/2,2)
+    LlamaNorm norm;             // the final norm; its output is the hidden state
+    LlamaShared shared;
     floatX *branch;             // (N,C)    a branch's output, before it is added
     // backward
     floatX *dresidual;          // (N,C)    the residual stream's gradient, carried from the head to the embedding
     floatX *dact;               // (N,F)
-    floatX *datt;               // (N,NH,HS)
-    floatX *dqkv;               // (N,heads,HS)
-    float *delta;               // (B,NH,T)
-    float *dnorms;              // work space of norm_heads_backward
 };
 
 int block_tensors(LlamaKind kind) { return 6 + kind.bias + 2 * kind.norms; }
@@ -54,7 +101,7 @@ template <class F> LlamaBlock<F> block_of(Model* m, const std::vector<F>& all, i
     const LlamaKind kind = own<Llama>(m).kind;
     const F* next = &all[size_t(block_begin(m, l))];
     const auto take = [&](bool there) { return there ? *next++ : F{}; };
-    return {take(true), take(true), take(kind.bias), take(kind.norms), take(kind.norms), take(true), take(true),
+    return {take(true), {take(true), take(kind.bias), take(kind.norms), take(kind.norms), take(true)}, take(true),
             take(true), take(true)};
 }
 template <class F> LlamaEnds<F> ends_of(Model* m, const std::vector<F>& all) {
@@ -63,11 +110,9 @@ template <class F> LlamaEnds<F> ends_of(Model* m, const std::vector<F>& all) {
 
 void plan(Model* m, Layout& place, LlamaKind kind) {
     const LlamaSizes c(m->shape);
-    Shape shape = m->shape;
     Llama& a = own<Llama>(m);
     a.kind = kind;
-    const size_t N = size_t(m->B) * size_t(m->T), C = size_t(c.C), HS = size_t(c.HS), F = size_t(c.F);
-    const size_t rows = N * size_t(c.NH), normed = size_t(c.NH + c.NK), width = size_t(c.width);
+    const size_t N = size_t(m->B) * size_t(m->T), C = size_t(c.C), F = size_t(c.F);
     a.block.resize(size_t(c.L));
     for (Block& b : a.block) {
         b = a.block[0];         // a block shares the first block's array where `keep` gives it none
@@ -77,11 +122,7 @@ void plan(Model* m, Layout& place, LlamaKind kind) {
         place(b.ln1.inp, N * C);
         keep(b.ln1.out, N * C, 2);
         keep(b.ln1.rstd, N, 3);
-        keep(b.qkv, N * width, 3);
-        if (kind.norms) keep(b.raw, N * normed * HS, 3);
-        if (kind.norms) keep(b.raw_rstd, N * normed, 3);
-        keep(b.att, rows * HS, 3);
-        keep(b.lse, rows, 3);
+        llama_place_attention(m, &b.att, kind, [&](auto*& array, size_t n) { keep(array, n, 3); });
         keep(b.ln2.inp, N * C, 3);
         keep(b.ln2.out, N * C, 2);
         keep(b.ln2.rstd, N, 3);
@@ -91,23 +132,11 @@ void plan(Model* m, Layout& place, LlamaKind kind) {
     place(a.norm.inp, N * C);
     place(a.norm.out, N * C);
     place(a.norm.rstd, N);
-    place(a.rotary, size_t(shape.T) * HS);
     place(a.branch, N * C);
-    if (place.memory)
-        rotary_table(a.rotary, shape.T, c.HS, {rope_theta(shape), rope_factor(shape), rope_low(shape), rope_high(shape),
-                     rope_context(shape)});
+    llama_place_shared(m, place, &a.shared, kind);
     if (!m->training) return;
     place(a.dresidual, N * C);
     place(a.dact, N * F);
-    place(a.datt, rows * HS);
-    place(a.dqkv, N * width);
-    place(a.delta, rows);
-    if (kind.norms) place(a.dnorms, kNormSums * size_t(c.NH + c.NK) * HS);
-}
-
-Attention attention_of(const Model* m, const Pass& pass) {
-    const LlamaSizes c(m->shape);
-    return {.B = pass.B, .T = pass.T, .NH = c.NH, .NK = c.NK, .HS = c.HS};
 }
 
 // ------------------------------------------------------------------------------------------------------------- forward
@@ -118,20 +147,9 @@ void forward_block(Model* m, const Pass& pass, int l) {
     const Llama& a = own<Llama>(m);
     const Block& b = a.block[size_t(l)];
     const auto w = block_of(m, m->weights, l);
-    const int N = pass.N(), maxT = m->shape.T;
+    const int N = pass.N();
     const float eps = norm_eps(m->shape);
-    linear_forward(b.qkv, b.ln1.out, w.qkvw, w.qkvb, N);
-    if (a.kind.norms)
-        norm_heads_forward(b.qkv, b.raw, b.raw_rstd, w.qnormw, w.knormw, N, c.NH, c.NK, c.HS, eps);
-    rotate_heads(b.qkv, a.rotary, N, pass.T, pass.first, c.NH, c.NK, c.HS, false);
-    if (pass.cache) {           // (L,2,NK,maxT,HS)
-        const size_t layer = size_t(2) * size_t(c.NK) * size_t(maxT) * size_t(c.HS);
-        floatX* const cache = static_cast<floatX*>(pass.cache) + size_t(l) * layer;
-        attention_cached(b.att, cache, b.qkv, pass.first, maxT, attention_of(m, pass));
-    } else {
-        attention_forward(b.att, b.lse, b.qkv, attention_of(m, pass));
-    }
-    linear_forward(a.branch, b.att, w.ow, nullptr, N);
+    llama_attention_forward(m, pass, l, a.shared, b.att, w.att, a.branch, b.ln1.out);
     residual_layernorm_forward(b.ln2.inp, b.ln2.out, nullptr, b.ln2.rstd, b.ln1.inp, a.branch, w.ln2w, nullptr, eps, N,
                                c.C, {});
     linear_forward(b.gateup, b.ln2.out, w.gateupw, nullptr, N);
@@ -143,14 +161,14 @@ const floatX* forward(Model* m, const Pass& pass) {
     const int C = m->shape.C, L = m->shape.L, N = pass.N();
     const float eps = norm_eps(m->shape);
     const auto ends = ends_of(m, m->weights);
-    const Norm& first = a.block[0].ln1;
+    const LlamaNorm& first = a.block[0].ln1;
     pass.needed(0, block_end(m, 0));
     embedding_forward(first.inp, m->tokens, ends.embedding, nullptr, pass.B, pass.T, C, 0, {});
     layernorm_forward(first.out, nullptr, first.rstd, first.inp, block_of(m, m->weights, 0).ln1w, nullptr, eps, N, C);
     for (int l = 0; l < L; l++) {
         const bool last = l + 1 == L;
         const Block& b = a.block[size_t(l)];
-        const Norm& next = last ? a.norm : a.block[size_t(l) + 1].ln1;
+        const LlamaNorm& next = last ? a.norm : a.block[size_t(l) + 1].ln1;
         const floatX* const next_w = last ? ends.normw : block_of(m, m->weights, l + 1).ln1w;
         forward_block(m, pass, l);
         linear_forward(a.branch, b.act, block_of(m, m->weights, l).downw, nullptr, N);
@@ -168,7 +186,7 @@ void recompute_block(Model* m, const Pass& pass, int l) {
     const Block& b = own<Llama>(m).block[size_t(l)];
     const auto w = block_of(m, m->weights, l);
     const int C = m->shape.C, N = pass.N(), level = m->recompute;
-    const auto again = [&](const Norm& n, const floatX* weight) {
+    const auto again = [&](const LlamaNorm& n, const floatX* weight) {
         layernorm_forward(n.out, nullptr, n.rstd, n.inp, weight, nullptr, norm_eps(m->shape), N, C);
     };
     if (l + 1 == m->shape.L) return;                // forward computed this block last: the arrays are still its own
@@ -193,13 +211,7 @@ void backward_block(Model* m, const Pass& pass, int l, floatX* dnorm) {
     linear_backward(dnorm, d.gateupw, nullptr, b.gateup, b.ln2.out, w.gateupw, N, acc);
     layernorm_backward(a.dresidual, d.ln2w, nullptr, dnorm, b.ln2.inp, nullptr, b.ln2.rstd, w.ln2w, N, c.C, false, acc);
 
-    linear_backward(a.datt, d.ow, nullptr, a.dresidual, b.att, w.ow, N, acc);
-    attention_backward(a.dqkv, a.delta, a.datt, b.qkv, b.att, b.lse, attention_of(m, pass));
-    rotate_heads(a.dqkv, a.rotary, N, pass.T, 0, c.NH, c.NK, c.HS, true);
-    if (a.kind.norms)
-        norm_heads_backward(a.dqkv, d.qnormw, d.knormw, a.dnorms, b.raw, b.raw_rstd, w.qnormw, w.knormw, N, c.NH, c.NK,
-                            c.HS, acc);
-    linear_backward(dnorm, d.qkvw, d.qkvb, a.dqkv, b.ln1.out, w.qkvw, N, acc);
+    llama_attention_backward(m, pass, a.shared, b.att, w.att, d.att, dnorm, a.dresidual, b.ln1.out);
     layernorm_backward(a.dresidual, d.ln1w, nullptr, dnorm, b.ln1.inp, nullptr, b.ln1.rstd, w.ln1w, N, c.C, false, acc);
 }
 
@@ -223,12 +235,7 @@ void backward(Model* m, const Pass& pass, floatX* dhidden) {
     pass.ready(0, block_begin(m, 0));
 }
 
-constexpr ModelKind kind_of(void (*plan)(Model*, Layout&)) {
-    return {plan, forward, backward, [](const Shape& shape) {
-        const LlamaSizes c(shape);
-        return size_t(c.L) * 2 * size_t(c.NK) * size_t(shape.T) * size_t(c.HS) * sizeof(floatX);
-    }};
-}
+constexpr ModelKind kind_of(void (*plan)(Model*, Layout&)) { return {plan, forward, backward, llama_cache_bytes}; }
 
 }  // namespace
 

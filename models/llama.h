@@ -12,7 +12,8 @@
 #include "models/shape.h"
 #include "src/base/common.h"
 
-struct LlamaKind { bool bias, norms; };                 // Qwen2 has biases of q, k, v; Qwen3 has norms of q, k
+// Qwen2 has biases of q, k, v; Qwen3 has norms of q, k. A variant with experts reads their keys of config.json itself.
+struct LlamaKind { bool bias, norms, experts = false; };
 constexpr LlamaKind kLlama = {false, false}, kQwen2 = {true, false}, kQwen3 = {false, true};
 
 // The family's own numbers in a Shape.
@@ -37,11 +38,14 @@ struct LlamaSizes {
 
 // The tensors by name, in the order of the table; null: this kind has none. F: Weight for weights, float* for
 // gradients.
-template <class F> struct LlamaBlock {
-    F ln1w;                         // (C)
+template <class F> struct LlamaAttentionTensors {
     F qkvw, qkvb;                   // (heads * HS,C) (heads * HS)   rows: q of all heads, then k, then v
     F qnormw, knormw;               // (HS) (HS)
     F ow;                           // (C,NH*HS)
+};
+template <class F> struct LlamaBlock {
+    F ln1w;                         // (C)
+    LlamaAttentionTensors<F> att;
     F ln2w;                         // (C)
     F gateupw, downw;               // (2F,C) (C,F)     rows: gate, then up
 };
@@ -50,7 +54,10 @@ template <class F> struct LlamaEnds {
     F normw;                        // (C)      after them: the final norm
 };
 
-std::vector<TensorSpec> llama_tensors(const Shape& shape, LlamaKind kind);
+// Appends the tensors between a block's second norm and the next block; layer: "model.layers.0.".
+using LlamaMlp = void (*)(std::vector<TensorSpec>* table, const Shape& shape, const std::string& layer);
+void llama_mlp(std::vector<TensorSpec>* table, const Shape& shape, const std::string& layer);
+std::vector<TensorSpec> llama_tensors(const Shape& shape, LlamaKind kind, LlamaMlp mlp = llama_mlp);
 std::vector<FixedKey> llama_fixed(const Shape& shape, LlamaKind kind);
 void llama_read(const Json& config, Shape* shape, LlamaKind kind, const char* what);
 std::string llama_check(Shape& shape, LlamaKind kind);

@@ -5,9 +5,16 @@
 #include "models/config.h"
 #include "src/base/json.h"
 
-std::vector<TensorSpec> llama_tensors(const Shape& shape, LlamaKind kind) {
+void llama_mlp(std::vector<TensorSpec>* table, const Shape& shape, const std::string& layer) {
+    const size_t C = size_t(shape.C), F = size_t(LlamaSizes(shape).F);
+    table->push_back({layer + "mlp.gate_up.weight", 2 * F, C, 2 * F, false, 0.02f, true, false,
+                      {{layer + "mlp.gate_proj.weight", F}, {layer + "mlp.up_proj.weight", F}}});
+    table->push_back({layer + "mlp.down_proj.weight", C, F, C, false, 0.02f, true});
+}
+
+std::vector<TensorSpec> llama_tensors(const Shape& shape, LlamaKind kind, LlamaMlp mlp) {
     const LlamaSizes c(shape);
-    const size_t C = size_t(c.C), H = size_t(c.HS), F = size_t(c.F), Q = size_t(c.NH) * H, K = size_t(c.NK) * H;
+    const size_t C = size_t(c.C), H = size_t(c.HS), Q = size_t(c.NH) * H, K = size_t(c.NK) * H;
     const float s = 0.02f;
     Shape own = shape;
     std::vector<TensorSpec> table;
@@ -35,9 +42,7 @@ std::vector<TensorSpec> llama_tensors(const Shape& shape, LlamaKind kind) {
         if (kind.norms) vector(att + "k_norm.weight", H, kOnes);
         matrix(att + "o_proj.weight", C, Q);
         vector(layer + "post_attention_layernorm.weight", C, kOnes);
-        matrix(layer + "mlp.gate_up.weight", 2 * F, C,
-               {{layer + "mlp.gate_proj.weight", F}, {layer + "mlp.up_proj.weight", F}});
-        matrix(layer + "mlp.down_proj.weight", C, F);
+        mlp(&table, shape, layer);
     }
     vector("model.norm.weight", C, kOnes);
     return table;
@@ -114,10 +119,11 @@ std::vector<FixedKey> llama_fixed(const Shape& shape, LlamaKind kind) {
 static bool is_null(const Json& value) { return !value || value.kind() == Json::null; }
 
 // Refuses keys that would change what the model computes, and that are not supported here.
-static void refuse_others(const Json& config, const char* what) {
+static void refuse_others(const Json& config, LlamaKind kind, const char* what) {
     for (JsonItems i(config); i.next();) {
         const std::string key = i.key.text(), value = i.value.text();
-        if (key.find("experts") < key.size() || key.starts_with("moe_")) refuse(what, key, i.value, "no experts");
+        const bool of_experts = key.find("experts") < key.size() || key.starts_with("moe_");
+        if (of_experts && !kind.experts) refuse(what, key, i.value, "no experts");
         if (key == "rope_interleaved" && value == "true") refuse(what, key, i.value, "false");
         if (key == "partial_rotary_factor" && value != "1" && value != "1.0" && value != "null")
             refuse(what, key, i.value, "1");
@@ -128,7 +134,7 @@ static void refuse_others(const Json& config, const char* what) {
 }
 
 // If rope_scaling is neither null nor empty, it replaces rope_parameters; see modeling_rope_utils.py.
-static void read_rope(const Json& config, Shape* s, const char* what) {
+static void read_rope(const Json& config, Shape* s, LlamaKind kind, const char* what) {
     const Json old = config.find("rope_scaling"), now = config.find("rope_parameters");
     const bool older = !is_null(old) && (old.kind() != Json::object || JsonItems(old).next());
     const Json& rope = older ? old : now;
@@ -141,7 +147,7 @@ static void read_rope(const Json& config, Shape* s, const char* what) {
     rope_high(*s) = 4;
     rope_context(*s) = 8192;
     if (is_null(rope)) return;
-    refuse_others(rope, what);
+    refuse_others(rope, kind, what);
     for (JsonItems i(rope); i.next();)
         if (i.value.kind() == Json::object) refuse(what, i.key.text(), i.value, "one set of angles for all layers");
     const Json type = rope.find("rope_type") ? rope.find("rope_type") : rope.find("type");
@@ -160,7 +166,7 @@ static void read_rope(const Json& config, Shape* s, const char* what) {
 
 void llama_read(const Json& config, Shape* s, LlamaKind kind, const char* what) {
     const bool qwen = kind.bias || kind.norms;
-    refuse_others(config, what);
+    refuse_others(config, kind, what);
     // The three have different defaults for absent keys. Qwen's would give it 32 key/value heads, or heads of 128, so
     // a Qwen has to name these keys.
     const auto size = [&](const char* key, const Limits& limits, bool required, int otherwise) {
@@ -172,5 +178,5 @@ void llama_read(const Json& config, Shape* s, LlamaKind kind, const char* what) 
     if (tied && tied.kind() != Json::boolean) refuse(what, "tie_word_embeddings", tied, "true or false");
     untied_head(*s) = tied.text() != "true";
     if (!is_null(config.find("attention_dropout"))) read_number(config, "attention_dropout", kBelowOne, what);
-    read_rope(config, s, what);
+    read_rope(config, s, kind, what);
 }

@@ -54,6 +54,7 @@ Model model_plan(const ModelInfo* info, const Shape& shape, int B, int T, int re
                  const Tuning& tuning) {
     check_device(*info, shape, on_gpu);
     const int chunk = logits_chunk(B * T, shape.Vp, on_gpu);
+    CHECK(info->measures.size() <= kMeasures, "%s: more than %zu measures", info->name, kMeasures);
     Model m = {.kind = find_kind(info), .shape = shape, .B = B, .T = T, .recompute = recompute, .training = training,
                .chunk = chunk, .arena = arena_layout(info->tensors(shape)), .tuning = tuning};
     m.trained = arena_layout(trained_tensors(m.arena.tensors, tuning, &m.trained_begin));
@@ -104,6 +105,12 @@ void model_set_gradients(Model* m, float* grads) {
 
 // ------------------------------------------------------------------------------------------------------------ the head
 
+// Computes the logits of n rows.
+static void logits_of(Model* m, const floatX* hidden, int n) {
+    matmul_forward(m->logits, hidden, m->weights[0], nullptr, n, m->shape.C, m->shape.Vp);
+    if (m->kind->logits) m->kind->logits(m, m->logits, n);
+}
+
 // Computes logits and losses, a chunk of rows at a time; with dhidden also the gradients of hidden and of the head's
 // weight.
 static void head(Model* m, const Pass& pass, const floatX* hidden, floatX* dhidden) {
@@ -112,9 +119,10 @@ static void head(Model* m, const Pass& pass, const floatX* hidden, floatX* dhidd
     for (int row = 0; row < N; row += m->chunk) {
         const int n = std::min(m->chunk, N - row);
         const size_t at = size_t(row) * size_t(C);
-        matmul_forward(m->logits, hidden + at, weight, nullptr, n, C, Vp);
+        logits_of(m, hidden + at, n);
         classifier(m->losses + row, m->logits, m->targets + row, n, m->shape.V, Vp, dhidden != nullptr);
         if (!dhidden) continue;
+        if (m->kind->dlogits) m->kind->dlogits(m, m->logits, n);
         const bool accumulate = pass.accumulate || row > 0;
         matmul_backward_input(dhidden + at, m->logits, weight, n, C, Vp);
         if (!m->grads[0]) continue;             // it is frozen
@@ -148,6 +156,7 @@ void model_forward_backward(Model* m, const Pass& caller, PassResult* result, co
         });
     };
     Pass pass = caller;
+    pass.measures = result->measures;
     pass.needed = [&](int first, int last) { caller.needed(trained(first), trained(last)); };
     pass.ready = [&](int first, int last) {
         if (!caller.ready) return;
@@ -179,8 +188,7 @@ double model_loss(Model* m, const int* tokens, const int* targets, int B, int T,
 void model_generate_step(Model* m, void* cache, const int* tokens, int first, int n, float* logits) {
     const Shape& c = m->shape;
     const floatX* hidden = forward(m, {.B = 1, .T = n, .cache = cache, .first = first}, tokens, nullptr);
-    const floatX* last = hidden + size_t(n - 1) * size_t(c.C);
-    matmul_forward(m->logits, last, m->weights[0], nullptr, 1, c.C, c.Vp);
+    logits_of(m, hidden + size_t(n - 1) * size_t(c.C), 1);
     std::vector<floatX> row(static_cast<size_t>(c.V));
     copy_to_host(row.data(), m->logits, row.size() * sizeof(floatX));
     load_floats(logits, row.data(), row.size());

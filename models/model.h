@@ -34,6 +34,8 @@ struct Pass {
     // Generation: B is 1, and the tokens are at positions first..first+T-1. The cache holds the positions before them.
     void* cache = nullptr;
     int first = 0;
+    // Where the model writes its own numbers (ModelInfo::measures), in device memory; null where nobody asks.
+    double* measures = nullptr;
     // Forward calls `needed` before it reads weights, which may still be on their way from other ranks. Backward calls
     // `ready` when gradients are written for the last time: from the table's end down to its start. A model gives
     // tensors of its table; model_forward_backward translates them to the trained tensors. A caller may leave `ready`
@@ -46,6 +48,7 @@ struct Pass {
 struct PassResult {
     double loss;                            // summed, nats
     uint64_t unwritten;                     // elements from the first one that backward left out to the arena's end
+    double measures[kMeasures];             // of ModelInfo::measures
 };
 
 struct Model;
@@ -59,6 +62,11 @@ struct ModelKind {
     // part of its weight's gradient.
     void (*backward)(Model* m, const Pass& pass, floatX* dhidden);
     size_t (*cache_bytes)(const Shape& shape);      // of the cache for one sequence
+    // Null, or a function of the head's product: logits changes n rows of logits (n,Vp), in place, and dlogits takes
+    // their gradient back, for the same rows and right after it. A model keeps for itself what dlogits needs, in an
+    // array of m->chunk rows.
+    void (*logits)(Model* m, floatX* logits, int n) = nullptr;
+    void (*dlogits)(Model* m, floatX* dlogits, int n) = nullptr;
 };
 const ModelKind* find_kind(const ModelInfo* info);
 

@@ -54,6 +54,8 @@ struct FixedKey {
 // Options that go together, as words: "layers 4 heads 4 ...".
 struct Preset { const char *name, *aliases; std::string options; };
 
+constexpr size_t kMeasures = 4;                     // as many as a model may have
+
 struct ModelInfo {
     const char *name, *title;                       // name: in --model, models/list, and config.json's model_type
     const char* architecture;                       // config.json's architectures[0]
@@ -73,6 +75,9 @@ struct ModelInfo {
     // Reads keys of config.json that `keys` and `fixed` cannot describe. Throws kExitBadContent. Null: no such keys.
     void (*read)(const Json& config, Shape* shape, const char* what) = nullptr;
     bool gguf = false;                              // GGUF has a form for it, by the same name
+    // Names of numbers that a training pass gives beside the loss: "aux_loss". metrics.jsonl and the console have their
+    // mean over the step's micro-batches.
+    std::vector<const char*> measures = {};
     // What tests of all models take beside 2 layers of 2 heads, 16 channels, 12 positions and 19 tokens: as a preset's
     // options, "mlp-size 24". So small that a test is fast, so large that every operation matters; a key that is not
     // named is as small as its limits allow.

@@ -167,6 +167,7 @@ void report_step(Reporter* r, const StepStats& s) {
     if (s.ranks.size() > 1)
         line.add("compute_ms_min", ms(fastest->compute)).add("compute_ms_max", ms(slowest->compute))
             .add("slowest_rank", slowest - s.ranks.begin());
+    for (const auto& [name, value] : s.measures) line.add(name, value);
     r->log->event(line);
     if (!r->spiked && s.step < std::max<int64_t>(100, 5 * o.warmup_steps)) {
         r->first_losses.push_back({s.step, s.loss});
@@ -183,6 +184,7 @@ void report_step(Reporter* r, const StepStats& s) {
                               (long long)s.step, (long long)o.steps, std::fabs(s.loss), s.lr, std::fabs(s.norm),
                               s.seconds * 1e3, speed);             // fabs: x86's own NaN would print as -nan
     text += mfu > 0 ? format("mfu %.1f%%", 100 * mfu) : format("%.1f GFLOP/s", flops * 1e-9);
+    for (const auto& [name, value] : s.measures) text += format(" | %s %.4g", name, value);
     if (s.ranks.size() > 1) text += format(" | comm %.1f ms exposed %.1f", s.times.comm * 1e3, s.times.exposed * 1e3);
     r->log->text("%s | eta %s", text.c_str(), duration(left * (now - r->began) / double(r->steps_here)).c_str());
 }

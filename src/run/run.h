@@ -84,6 +84,7 @@ struct StepStats {
     uint32_t requests = 0;              // of all ranks
     StepTimes times = {};
     std::vector<RankReport> ranks = {};
+    std::vector<std::pair<const char*, double>> measures = {};      // the model's own numbers, by name
 };
 
 // What a report names beside the steps.

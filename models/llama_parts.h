@@ -1,0 +1,54 @@
+// llama_parts.h -- the Llama family's attention, which other models may have, too. llama.cpp defines its functions.
+#pragma once
+#include "models/llama.h"
+#include "models/llama_ops.h"
+#include "models/model.h"
+
+namespace BACKEND {
+
+struct LlamaNorm {              // of an RMSNorm
+    floatX *inp;                // (N,C)    the residual stream
+    floatX *out;                // (N,C)
+    float *rstd;                // (N)
+};
+
+// The arrays that forward fills in a block and backward reads.
+struct LlamaAttention {
+    floatX *qkv;                // (N,heads,HS)
+    floatX *raw;                // (N,NH+NK,HS)     q and k before their norm; Qwen3 only
+    float *raw_rstd;            // (N,NH+NK)
+    floatX *att;                // (N,NH,HS)
+    float *lse;                 // (B,NH,T)
+};
+
+// What the blocks share.
+struct LlamaShared {
+    float *rotary;              // (context,HS/2,2)
+    // backward
+    floatX *datt;               // (N,NH,HS)
+    floatX *dqkv;               // (N,heads,HS)
+    float *delta;               // (B,NH,T)
+    float *dnorms;              // work space of norm_heads_backward
+};
+void llama_place_shared(Model* m, Layout& place, LlamaShared* shared, LlamaKind kind);
+// Calls keep(array, n) for the arrays of a block.
+template <class Keep> void llama_place_attention(const Model* m, LlamaAttention* a, LlamaKind kind, const Keep& keep) {
+    const LlamaSizes c(m->shape);
+    const size_t N = size_t(m->B) * size_t(m->T), HS = size_t(c.HS), normed = size_t(c.NH + c.NK);
+    keep(a->qkv, N * size_t(c.width));
+    if (kind.norms) keep(a->raw, N * normed * HS);
+    if (kind.norms) keep(a->raw_rstd, N * normed);
+    keep(a->att, N * size_t(c.NH) * HS);
+    keep(a->lse, N * size_t(c.NH));
+}
+
+// out = o(attention(rotate(qkv(inp))))    inp, out (N,C); l: number of the block, for the cache (L,2,NK,maxT,HS)
+void llama_attention_forward(Model* m, const Pass& pass, int l, const LlamaShared& shared, const LlamaAttention& a,
+                             const LlamaAttentionTensors<Weight>& w, floatX* out, const floatX* inp);
+// Writes the gradients of the tensors and dinp. inp: as in forward
+void llama_attention_backward(Model* m, const Pass& pass, const LlamaShared& shared, const LlamaAttention& a,
+                              const LlamaAttentionTensors<Weight>& w, const LlamaAttentionTensors<float*>& d,
+                              floatX* dinp, const floatX* dout, const floatX* inp);
+size_t llama_cache_bytes(const Shape& shape);
+
+}  // namespace BACKEND
