@@ -32,7 +32,7 @@ struct LlamaShared {
 };
 void llama_place_shared(Model* m, Layout& place, LlamaShared* shared, LlamaKind kind);
 // Calls keep(array, n) for the arrays of a block.
-template <class Keep> void llama_place_attention(const Model* m, LlamaAttention* a, LlamaKind kind, const Keep& keep) {
+template <class Keep> void llama_place_attention(const Model* m, LlamaAttention* a, LlamaKind kind, Keep&& keep) {
     const LlamaSizes c(m->shape);
     const size_t N = size_t(m->B) * size_t(m->T), HS = size_t(c.HS), normed = size_t(c.NH + c.NK);
     keep(a->qkv, N * size_t(c.width));

@@ -58,7 +58,7 @@ constexpr size_t kMeasures = 4;                     // as many as a model may ha
 
 struct ModelInfo {
     const char *name, *title;                       // name: in --model, models/list, and config.json's model_type
-    const char* architecture;                       // config.json's architectures[0]
+    const char* architecture;                       // config.json's architectures[0]; a new function has a new name
     std::vector<ShapeKey> keys;
     std::vector<FixedKey> (*fixed)(const Shape& shape);
     std::vector<const char*> dropouts;              // config.json's keys for the one dropout rate; empty: no dropout

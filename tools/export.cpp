@@ -459,6 +459,30 @@ void check_arguments(const Words& models, Arguments* a) {
         if (path.ends_with('/')) die(kExitUsage, "%s: want the name of a file", path.c_str());
 }
 
+// The options of a model's shape that other programs compute with, for each architecture they have. A model of that
+// name may have others, where they are off: what is written would else compute another function there.
+constexpr const char kLlama[] = "layers heads kv-heads head-size channels mlp-size seq-len untied-head norm-eps "
+                                "rope-theta rope-factor rope-low rope-high rope-context";
+constexpr struct { const char *architecture, *options; } kKnown[] = {
+    {"GPT2LMHeadModel", "layers heads channels seq-len"}, {"LlamaForCausalLM", kLlama}, {"Qwen2ForCausalLM", kLlama},
+    {"Qwen3ForCausalLM", kLlama},
+};
+
+// kExitUsage if the model is not what a format, or a program that reads it, knows by its architecture.
+void refuse_unknown(const std::string& option, const ModelConfig& config) {
+    const ModelInfo& info = *config.info;
+    for (const auto& [architecture, options] : kKnown) {
+        if (std::string(info.architecture) != architecture) continue;
+        for (const ShapeKey& key : info.keys) {
+            const double value = key.get(config.shape), off = key.absent == ShapeKey::kNone ? 0 : key.absent;
+            if ((" " + std::string(options) + " ").find(format(" %s ", key.option)) != std::string::npos) continue;
+            if (value == off) continue;
+            die(kExitUsage, "%s: %s: got --%s %g, want %g: %s has no such number elsewhere; give the model an "
+                "architecture of its own", option.c_str(), info.name, key.option, value, off, architecture);
+        }
+    }
+}
+
 int run(const Arguments& a) {
     const Init init = init_of_path(a.out[0]);
     const std::string name = base_name(a.out[0]), kind = init.config.info->name;
@@ -466,6 +490,8 @@ int run(const Arguments& a) {
                                               std::tuple("--llmc", a.llmc, kind == "gpt2")})
         if (!path.empty() && !known)
             die(kExitUsage, "%s: has no form for a model %s; --hf holds any", option, kind.c_str());
+    for (const auto& [option, path] : {std::pair("--hf", a.hf), {"--gguf", a.gguf}, {"--llmc", a.llmc}})
+        if (!path.empty()) refuse_unknown(option, init.config);
     std::vector<std::pair<Output, decltype(&fill_hf)>> wanted;
     if (!a.hf.empty()) wanted.push_back({hf_output(a.hf), fill_hf});
     if (!a.gguf.empty()) wanted.push_back({file_output("--gguf", a.gguf, ".Modelfile"), fill_gguf});

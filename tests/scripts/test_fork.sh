@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_fork.sh -- a fork: a model, optimizers, a schedule and a reduction of its own (tests/fork), files and lines in
+# test_fork.sh -- a fork: models, optimizers, a schedule and a reduction of its own (tests/fork), files and lines in
 # lists, go into a copy of the tree where nothing else is touched. The copy builds, and all works with them.
 # slow
 . tests/lib.sh
@@ -15,25 +15,29 @@ cxx=$(sed -n 's/^cxx = //p' build/config.ninja 2>/dev/null)
 build() { (cd "$copy" && CXX="$cxx" NVCC= ./configure && "$ninja" "$@") >"$tmp/build.log" 2>&1; }
 compiled() { grep -o 'C++ .*' "$tmp/build.log"; }
 build train_gpt || { fail "the copy builds" "$(tail -n 3 "$tmp/build.log" | tr '\n' '|')"; give_up; }
-cp tests/fork/models/* "$copy/models/" && echo trail >>"$copy/models/list"
+cp tests/fork/models/trail.* "$copy/models/" && echo trail >>"$copy/models/list"
 model_alone() {     # 5: its source and the kinds for two backends, the list of models
     build train_gpt || { tail -n 3 "$tmp/build.log"; return 1; }
     compiled
     [ "$(compiled | wc -l)" -eq 5 ] && ! compiled | grep -vE '/(trail|kinds|models)\.o$'
 }
 check "a line in models/list compiles the model and the lists alone" model_alone
+cp tests/fork/models/mixtral.* "$copy/models/" && echo mixtral >>"$copy/models/list"
+cp tests/fork/test_mixtral.cpp "$copy/tests/models/"
 cp tests/fork/optimizers/* "$copy/optimizers/"
 cp tests/fork/tests/* "$copy/tests/kernels/"
 cp tests/fork/reductions/* "$copy/src/ddp/reductions/" && echo int8 >>"$copy/src/ddp/reductions/list"
 for rule in tests/fork/optimizers/*.h; do basename "$rule" .h >>"$copy/optimizers/list"; done
 sed -i '/kSchedules = {/r tests/fork/schedule' "$copy/src/options/schedule.cpp"
-if ! build train_gpt build/info build/export build/tests/model_cpu build/tests/options \
-        build/tests/kernels_cpu build/tests/rules_cpu; then
+if ! build train_gpt build/info build/export build/tests/model_cpu build/tests/options build/tests/config \
+        build/tests/mixtral_cpu build/tests/kernels_cpu build/tests/rules_cpu; then
     fail "the fork builds" "$(grep -E 'error|FAILED' "$tmp/build.log" | head -n 3 | tr '\n' '|')"
     give_up
 fi
 ok "the fork builds"
-check "its model passes the tests of models" "$copy/build/tests/model_cpu"
+check "its models pass the tests of models" "$copy/build/tests/model_cpu"
+check "their declarations come back from config.json" "$copy/build/tests/config"
+check "the mixture of experts has transformers' loss and gradients" "$copy/build/tests/mixtral_cpu"
 check "its options pass the tests of options" "$copy/build/tests/options"
 check "its rules pass the tests of rules" "$copy/build/tests/kernels_cpu"
 check "and have the values of their formulas" "$copy/build/tests/rules_cpu"
@@ -127,6 +131,36 @@ expect "adapters beside it" 0 '^done ' $train --device cpu --init "$tmp/one" --l
 expect "another optimizer's state is refused" 2 'optimizer.*adamw.*lion' \
     $train --resume "$tmp/one" --optimizer adamw --steps 20
 
+# A model that another one's format cannot hold is no file of that format: it would compute another function there.
+borrowed() {
+    sed -i 's/TrailLMHead/LlamaForCausalLM/' "$copy/models/trail.h" && build build/info build/export || return 1
+}
+check "a model under another's architecture builds" borrowed
+expect "its export names the number that transformers would not read" 2 'inner|soft-cap' \
+    "$copy/build/export" "$tmp/one" --hf "$tmp/borrowed"
+check "and writes nothing" test ! -e "$tmp/borrowed/config.json"
+cp tests/fork/models/trail.h "$copy/models/"
+
+# The mixture of experts: more ranks, a resume, samples, measures; an expert may have no token in a step.
+moe="$train --device cpu --threads 1 --data tests/golden/lines.txt --model mixtral --replicas 4 --steps 12
+    --save-every 6"
+m_one() { build train_gpt && $moe --out-dir "$tmp/m1" >"$tmp/m1.log" 2>&1 || { tail -n 3 "$tmp/m1.log"; return 1; }; }
+check "the mixture trains" m_one
+m_two() { $moe --np 4 --overlap on --out-dir "$tmp/m4" >"$tmp/m4.log" 2>&1 || { tail -n 3 "$tmp/m4.log"; return 1; }; }
+check "--np 4 trains it" m_two
+check "to the same bytes" same "$tmp/m1" "$tmp/m4"
+check "its measures are in metrics.jsonl" grep -q '"aux_loss":[0-9.]*,"expert_load":[0-9.]*' "$tmp/m1/metrics.jsonl"
+check "and on the console" grep -q 'aux_loss [0-9.]* | expert_load [0-9.]*' "$tmp/m1.log"
+m_half() {
+    rm -rf "$tmp/m1/ckpt/step_00000012" && $train --resume "$tmp/m1" --np 2 >"$tmp/m1.log" 2>&1 ||
+        { tail -n 3 "$tmp/m1.log"; return 1; }
+}
+check "a resume with other ranks" m_half
+check "gives the same bytes" same "$tmp/m1" "$tmp/m4"
+expect "sample" 0 '.' $train sample "$tmp/m1" --prompt "The " --max-tokens 20
+expect "--lora" 0 '^done ' $train --device cpu --init "$tmp/m1" --lora 8 --data tests/golden/lines.txt --steps 2 \
+    --sample-every 0 --out-dir "$tmp/m_adapters"
+
 # Editors save by renaming, so that the folder is new too: only what the source is part of is built again.
 little() {
     (cd "$copy" && cp models/trail.cpp models/trail.new && echo '// saved' >>models/trail.new &&
@@ -171,5 +205,16 @@ check "a backward that forgets it in some steps builds" changed \
 for more in "--np 1" "--np 2 --overlap on" "--np 4 --overlap on" "--np 2 --grad-clip 0"; do
     expect "it is named then: $more" 1 'fc\.weight: not written by micro-batch 4 of step 3' $job $more --force \
         --out-dir "$tmp/sometimes"
+done
+forgets_experts() {
+    sed -i 's/^\( *\)linear_backward(a.dact/\1if (n == 0) continue;\n&/' "$copy/models/mixtral.cpp" && build train_gpt ||
+        return 1
+    grep -q 'if (n == 0) continue' "$copy/models/mixtral.cpp"
+}
+check "a mixture that leaves an expert without tokens out builds" forgets_experts
+few="$moe --seq-len 8 --batch-size 1 --total-batch-size 32 --experts 16 --experts-used 1"
+for ranks in 1 2; do
+    expect "the expert is named, --np $ranks" 1 'experts\.[0-9]*\.w13\.weight: not written by micro-batch' \
+        $few --np $ranks --out-dir "$tmp/expert$ranks"
 done
 summary

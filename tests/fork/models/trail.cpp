@@ -1,6 +1,7 @@
 // trail.cpp -- the model of trail.h. Its own operation is a plain loop and has no CUDA form.
 #include "models/model.h"
 #include "models/trail.h"
+#include "src/base/numbers.h"
 
 namespace BACKEND {
 namespace {
@@ -8,6 +9,7 @@ namespace {
 struct Trail {
     floatX *trail, *fc, *gelu, *hidden;         // (N,C) (N,H) (N,H) (N,C)
     floatX* dfc;                                // (N,H)
+    floatX* capped;                             // (chunk,Vp)   logits, which dlogits reads
 };
 
 // Rows begin, begin + step, ... of x become x + half of the row before. state: the row
@@ -34,13 +36,37 @@ void plan(Model* m, Layout& place) {
     place(a.fc, N * H);
     place(a.gelu, N * H);
     place(a.hidden, N * C);
-    if (m->training) place(a.dfc, N * H);
+    if (!m->training) return;
+    place(a.dfc, N * H);
+    place(a.capped, size_t(m->chunk) * size_t(m->shape.Vp));
+}
+
+// cap tanh(z / cap). Training keeps it.
+void logits(Model* m, floatX* z, int n) {
+    const double cap = double(m->shape.real[0]);
+    std::vector<float> x(size_t(n) * size_t(m->shape.Vp));
+    load_floats(x.data(), z, x.size());
+    for (float& value : x)
+        if (cap > 0) value = float(cap * (1 - 2 / (1 + same_exp(2 * double(value) / cap))));
+    store_floats(z, x.data(), x.size());
+    if (m->training) store_floats(own<Trail>(m).capped, x.data(), x.size());
+}
+
+// dz = dlogits (1 - (logits / cap)^2)
+void dlogits(Model* m, floatX* d, int n) {
+    const double cap = double(m->shape.real[0]);
+    std::vector<float> x(size_t(n) * size_t(m->shape.Vp)), y(x);
+    load_floats(x.data(), d, x.size());
+    load_floats(y.data(), own<Trail>(m).capped, y.size());
+    for (size_t i = 0; i < x.size(); i++)
+        if (cap > 0) x[i] = float(double(x[i]) * (1 - double(y[i]) * double(y[i]) / (cap * cap)));
+    store_floats(d, x.data(), x.size());
 }
 
 const floatX* forward(Model* m, const Pass& pass) {
     const Trail& a = own<Trail>(m);
     const auto w = tensors_of(m->weights);
-    const int C = m->shape.C, H = m->shape.extra[0], N = pass.N();
+    const int C = m->shape.C, N = pass.N();
     pass.needed(0, 5);
     embedding_forward(a.trail, m->tokens, w.embedding, nullptr, N, 1, C, 0, {});
     floatX* const state = static_cast<floatX*>(pass.cache);
@@ -55,7 +81,7 @@ void backward(Model* m, const Pass& pass, floatX* dhidden) {
     const Trail& a = own<Trail>(m);
     const auto w = tensors_of(m->weights);
     const auto d = tensors_of(m->grads);
-    const int C = m->shape.C, H = m->shape.extra[0], N = pass.N();
+    const int C = m->shape.C, N = pass.N();
     gelu_linear_backward(a.dfc, d.projw, d.projb, dhidden, a.gelu, a.fc, w.projw, N, pass.accumulate);
     linear_backward(dhidden, d.fcw, d.fcb, a.dfc, a.trail, w.fcw, N, pass.accumulate);
     for (int b = 0; b < pass.B; b++) fade(dhidden, nullptr, (b + 1) * pass.T - 1, -1, pass.T, C);
@@ -70,6 +96,8 @@ extern const ModelKind trail_kind = {
     .forward = forward,
     .backward = backward,
     .cache_bytes = [](const Shape& c) { return size_t(c.C) * sizeof(floatX); },
+    .logits = logits,
+    .dlogits = dlogits,
 };
 
 }  // namespace BACKEND

@@ -1,6 +1,8 @@
-// trail.h -- a model that a fork adds: what was read fades by half with each token, and an MLP reads the trail.
+// trail.h -- a model that a fork adds: what was read fades by half with each token, and an MLP reads the trail. Its
+// head is its own: logits are capped.
 //
-//     trail_t = trail_{t-1} / 2 + embedding[token_t];   logits = (proj gelu(fc trail)) embedding^T
+//     trail_t = trail_{t-1} / 2 + embedding[token_t];   z = (proj gelu(fc trail)) embedding^T
+//     logits = cap tanh(z / cap), or z where --soft-cap is 0
 #pragma once
 #include "models/shape.h"
 #include "src/base/common.h"
@@ -30,12 +32,14 @@ inline const ModelInfo trail_info = {
         {"inner", "inner_size", [](Shape& s) -> int& { return s.extra[0]; }, {"from 8 to 65536", 8, 65536}, "",
          "width of the MLP"},
         {"seq-len", "max_position_embeddings", [](Shape& s) -> int& { return s.T; }, kContext, "", "longest sequence"},
+        {"soft-cap", "final_logit_softcapping", [](Shape& s) -> float& { return s.real[0]; }, kNotNegative, "",
+         "what logits stay below; 0: none", 0},
     },
     .fixed = [](const Shape&) { return std::vector<FixedKey>{}; },
     .dropouts = {},
     .presets = [] { return std::vector<Preset>{{"trail-nano", "",
-                 "channels 32 inner 64 seq-len 32 batch-size 2 total-batch-size 512 steps 30 lr 1e-2 warmup-steps 3 "
-                 "eval-every 10 eval-steps 4 sample-every 0 log-every 10 save-every 10"}}; },
+                 "channels 32 inner 64 soft-cap 7.5 seq-len 32 batch-size 2 total-batch-size 512 steps 30 lr 1e-2 "
+                 "warmup-steps 3 eval-every 10 eval-steps 4 sample-every 0 log-every 10 save-every 10"}}; },
     .gpu_preset = "trail-nano",
     .cuda = false,
     .check = [](Shape& c) {
@@ -44,5 +48,5 @@ inline const ModelInfo trail_info = {
     .tensors = trail_tensors,
     .flops_per_token = [](const Shape& c, int) { return 6.0 * c.C * (2.0 * c.extra[0] + c.V); },
     .text = [](const Shape& c) { return format("%d channels, %d inside", c.C, c.extra[0]); },
-    .test_shape = "inner 24",
+    .test_shape = "inner 24 soft-cap 0.75",
 };
