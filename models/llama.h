@@ -110,7 +110,8 @@ ModelInfo llama_family(const char* name, const char* title, const char* architec
         .head_size = [](const Shape& c) { return LlamaSizes(c).HS; },
         .read = [](const Json& config, Shape* c, const char* what) { llama_read(config, c, kKind, what); },
         .gguf = true,
-        .test_shape = "kv-heads 1 mlp-size 24 rope-factor 4 rope-low 1.25 rope-high 3 rope-context 64",
+        .test_shape = kKind.bias ? "kv-heads 1 mlp-size 24 rope-factor 4 rope-low 1.25 rope-high 3 rope-context 64"
+            : "kv-heads 1 mlp-size 24 rope-factor 4 rope-low 1.25 rope-high 3 rope-context 64 untied-head 1",
     };
 }
 

@@ -281,4 +281,32 @@ TEST(norms_of_heads) {
     }
 }
 
+// Without rows nothing is written, and "=" makes parameter gradients 0.
+TEST(no_rows) {
+    const int NH = 4, NK = 2, HS = 8, F = 8;
+    const std::vector<float> before = numbers(256, 77, 1);
+    Device<floatX> x(before), y(before);
+    Device<float> f(before), g(before);
+    const auto unchanged = [&](const char* op) {
+        EXPECT(x.host() == before && y.host() == before && f.host() == before && g.host() == before, "%s", op);
+    };
+    rotary_table(f.at, 0, HS, {10000, 1, 1, 4, 8192});
+    unchanged("rotary_table");
+    rotate_heads(x.at, f.at, 0, 5, 0, NH, NK, HS, false);
+    unchanged("rotate_heads");
+    norm_heads_forward(x.at, y.at, f.at, x.at, x.at, 0, NH, NK, HS, 1e-6f);
+    unchanged("norm_heads_forward");
+    swiglu_forward(x.at, y.at, 0, F);
+    unchanged("swiglu_forward");
+    swiglu_backward(x.at, y.at, 0, F);
+    unchanged("swiglu_backward");
+    for (const bool accumulate : {true, false}) {
+        Device<float> partials(size_t(kNormSums) * (NH + NK) * HS);
+        norm_heads_backward(x.at, f.at, g.at, partials.at, y.at, f.at, x.at, x.at, 0, NH, NK, HS, accumulate);
+        std::vector<float> want = before;
+        if (!accumulate) std::fill_n(want.begin(), HS, 0.0f);
+        EXPECT(x.host() == before && f.host() == want && g.host() == want, "norm_heads_backward");
+    }
+}
+
 int main(int argc, char** argv) { return run_tests(argc, argv); }

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <vector>
-#include "models/model.h"
+#include "models/lora.h"
 #include "models/tuning.h"
 #include "src/base/numbers.h"
 #include "tests/models/small_shape.h"
@@ -164,6 +164,17 @@ TEST(adapters_are_a_sum_of_matrices) {
 TEST(some_matrices_have_adapters) {
     compare(*find_model("gpt2"), "c_attn,c_fc");
     compare(*find_model("llama"), "o_proj,down_proj");
+}
+
+TEST(no_elements) {
+    Device device;
+    float* const poisoned = device.poisoned(64);
+    floatX* const x = reinterpret_cast<floatX*>(poisoned);
+    add_scaled(x, nullptr, 2, x, 0);
+    add_scaled(x, x, 2, x, 0);
+    std::vector<float> after(64);
+    copy_to_host(after.data(), poisoned, sizeof(float) * 64);
+    for (const float value : after) EXPECT(std::isnan(value), "something is written");
 }
 
 int main(int argc, char** argv) { return run_tests(argc, argv); }

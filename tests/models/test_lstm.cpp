@@ -130,4 +130,15 @@ TEST(rows_are_transposed_and_back) {
     }
 }
 
+TEST(no_rows) {
+    const std::vector<float> before = numbers(256, 78, 1);
+    Device<floatX> x(before), y(before);
+    Device<float> f(before), g(before);
+    transpose_rows(x.at, y.at, 0, 5, 8 * sizeof(floatX));
+    transpose_rows(x.at, y.at, 3, 0, 8 * sizeof(floatX));
+    lstm_cell_forward(x.at, f.at, y.at, x.at, g.at, 0, 8);
+    lstm_cell_backward(x.at, f.at, y.at, y.at, g.at, g.at, 0, 8);
+    EXPECT(x.host() == before && y.host() == before && f.host() == before && g.host() == before, "something is written");
+}
+
 int main(int argc, char** argv) { return run_tests(argc, argv); }

@@ -205,11 +205,13 @@ TEST(an_unwritten_gradient_is_named) {
 
 // Central differences of a few weights of every tensor. fp32 rounding of the summed loss is about 3e-6, so that with a
 // step of 1e-3 the difference is exact to about 4e-3. Two steps take out most of the error of curvature (Richardson).
+// Models with dropout are tested with it, too: its masks are the same in every pass of a step.
 TEST(gradient_of_every_tensor) {
-    each_model([](const ModelInfo& info, const Shape& shape) {
+    const auto compare = [](const ModelInfo& info, const Shape& shape) {
         Fixture f(info, shape, 2, 11);
-        const double loss = f.backward();
-        EXPECT(std::fabs(loss - f.loss()) < 1e-4, "%.9g forward and backward, %.9g forward", loss, f.loss());
+        const auto loss_of = [&] { return shape.dropout > 0 ? f.backward() : f.loss(); };
+        const double loss = f.backward(), again = loss_of();
+        EXPECT(std::fabs(loss - again) < 1e-4, "%.9g forward and backward, %.9g forward", loss, again);
         const std::vector<float> grads = f.gradients();
         const Arena& arena = f.model.arena;
         for (size_t i = 0; i < f.n; i++)
@@ -223,17 +225,22 @@ TEST(gradient_of_every_tensor) {
                     std::vector<float> w = f.init;
                     w[i] = f.init[i] + h;
                     f.set(w);
-                    const double up = f.loss();
+                    const double up = loss_of();
                     w[i] = f.init[i] - h;
                     f.set(w);
-                    return (up - f.loss()) / (2 * double(h));
+                    return (up - loss_of()) / (2 * double(h));
                 };
                 const double want = (4 * difference(1e-3f) - difference(2e-3f)) / 3;
                 const double tol = 0.02 + 0.03 * std::fabs(want);
-                EXPECT(std::fabs(double(grads[i]) - want) <= tol, "%s[%zu]: got %g, want %g", spec.name.c_str(), at,
-                       double(grads[i]), want);
+                EXPECT(std::fabs(double(grads[i]) - want) <= tol, "dropout %g: %s[%zu]: got %g, want %g",
+                       double(shape.dropout), spec.name.c_str(), at, double(grads[i]), want);
             }
         }
+    };
+    each_model([&](const ModelInfo& info, Shape shape) {
+        compare(info, shape);
+        shape.dropout = 0.2f;
+        if (!info.dropouts.empty()) compare(info, shape);
     });
 }
 

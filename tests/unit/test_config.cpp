@@ -59,7 +59,8 @@ Shape with_another(const ModelInfo& info, const Shape& shape, const ShapeKey& ke
 
 // Returns the text with another value of a key; "": without the key.
 std::string without(const std::string& text, const std::string& key, const std::string& value) {
-    const std::string rest = text.substr(text.find("\"" + key + "\"")), field = rest.substr(0, rest.find_first_of(",\n"));
+    const std::string rest = text.substr(text.find("\"" + key + "\""));
+    const std::string field = rest.substr(0, rest.find_first_of(",\n"));
     if (value.empty()) return replace(text, field + ",\n", "");
     return replace(text, field, "\"" + key + "\": " + value);
 }
@@ -125,7 +126,8 @@ TEST(config_of_a_fine_tune) {
 TEST(refusals_name_the_key_of_every_model) {
     for (const ModelInfo* info : all_models()) {
         const std::string text = config_json(some_config(*info));
-        std::vector<ShapeKey> keys = {{"vocab-size", "vocab_size", [](Shape& s) -> int& { return s.V; }, kSize, "", ""}};
+        std::vector<ShapeKey> keys = {
+            {"vocab-size", "vocab_size", [](Shape& s) -> int& { return s.V; }, kSize, "", ""}};
         for (const ShapeKey& key : info->keys)
             if (*key.hf) keys.push_back(key);
         for (const ShapeKey& key : keys) {
