@@ -138,7 +138,7 @@ TEST(no_rows) {
     transpose_rows(x.at, y.at, 3, 0, 8 * sizeof(floatX));
     lstm_cell_forward(x.at, f.at, y.at, x.at, g.at, 0, 8);
     lstm_cell_backward(x.at, f.at, y.at, y.at, g.at, g.at, 0, 8);
-    EXPECT(x.host() == before && y.host() == before && f.host() == before && g.host() == before, "something is written");
+    EXPECT(x.host() == before && y.host() == before && f.host() == before && g.host() == before, "it is written");
 }
 
 int main(int argc, char** argv) { return run_tests(argc, argv); }
