@@ -79,7 +79,7 @@ struct Ladder {
 
     Ladder(const char* name, double bytes, double flops, double elements)
         : bytes(bytes), flops(flops), elements(elements) {
-        printf("%s: moves %.3g MB, %.3g GFLOP\n", name, bytes / 1e6, flops / 1e9);
+        if (bytes > 0) printf("%s: moves %.3g MB, %.3g GFLOP\n", name, bytes / 1e6, flops / 1e9);
         if (!soft_gpu_section) return;
         file = "/tmp/ladder." + std::to_string(getpid());
         setenv("SOFT_GPU_COUNT", file.c_str(), 1);

@@ -71,6 +71,14 @@ struct Table {
 // ".u32"
 template <class T> std::string name_of() { return (std::is_signed_v<T> ? ".s" : ".u") + std::to_string(sizeof(T) * 8); }
 
+// a * b + c rounded down. s + error is exact: the product of two floats is a double, and error is what the sum rounds off.
+inline F32 fma_down(F32 a, F32 b, F32 c) {
+    const F64 product = F64(a) * b, s = product + c, part = s - product, error = (product - (s - part)) + (c - part);
+    const F32 rounded = F32(s);
+    const bool above = F64(rounded) > s || (F64(rounded) == s && error < 0);
+    return above ? std::nextafter(rounded, -INFINITY) : rounded;
+}
+
 template <class T> void add_floats(Table& t, const std::string& type) {
     for (const std::string round : {"", ".rn"}) {
         t.add("add" + round + type, [](T a, T b) { return a + b; });
@@ -237,6 +245,7 @@ Table make_table() {
     t.add("mul.hi.s32", [](S32 a, S32 b) { return S32(S64(a) * b >> 32); });
     t.add("mul.hi.u32", [](U32 a, U32 b) { return U32(U64(a) * b >> 32); });
     t.add("mul.hi.s64", [](S64 a, S64 b) { return S64(static_cast<__int128>(a) * b >> 64); });
+    t.add("fma.rm.f32", [](F32 a, F32 b, F32 c) { return fma_down(a, b, c); });
     t.add("mul.hi.u64", [](U64 a, U64 b) { return U64(static_cast<unsigned __int128>(a) * b >> 64); });
     t.add("mul.wide.s16", [](S16 a, S16 b) { return S32(a) * b; });
     t.add("mul.wide.u16", [](U16 a, U16 b) { return U32(a) * b; });
@@ -266,6 +275,7 @@ Table make_table() {
     t.add("cvt.rn.f64.s32", [](S32 a) { return F64(a); });
     t.add("cvt.rn.f64.u32", [](U32 a) { return F64(a); });
     t.add("cvt.f64.f32", [](F32 a) { return F64(a); });
+    t.add("cvt.sat.f32.f32", [](F32 a) { return a > 0 ? std::fmin(a, 1.0f) : 0.0f; });       // a NaN becomes 0
     t.add("cvt.rpi.f32.f32", [](F32 a) { return std::ceil(a); });
     t.add("cvt.rzi.u32.f32", [](F32 a) { return !(a > 0) ? 0 : a < 0x1p32f ? U32(a) : ~0u; });
     t.add("cvt.rn.bf16x2.f32", [](F32 a, F32 b) { return bf16_bits(a) << 16 | bf16_bits(b); });
