@@ -1,5 +1,5 @@
-// exercises_cuda.h -- the functions of the CUDA exercises: each launches a kernel that you write. All pointers are to the
-// GPU's memory; rows lie one after the other.
+// exercises_cuda.h -- the functions of the CUDA exercises: each launches a kernel that you write. All pointers are to
+// the GPU's memory; rows lie one after the other.
 #pragma once
 #include "exercises.h"
 

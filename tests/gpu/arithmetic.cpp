@@ -71,7 +71,7 @@ struct Table {
 // ".u32"
 template <class T> std::string name_of() { return (std::is_signed_v<T> ? ".s" : ".u") + std::to_string(sizeof(T) * 8); }
 
-// a * b + c rounded down. s + error is exact: the product of two floats is a double, and error is what the sum rounds off.
+// a * b + c rounded down. s + error is exact: a product of two floats is a double, and error is what the sum loses.
 inline F32 fma_down(F32 a, F32 b, F32 c) {
     const F64 product = F64(a) * b, s = product + c, part = s - product, error = (product - (s - part)) + (c - part);
     const F32 rounded = F32(s);

@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_exercises_cuda.sh -- learn/check and the CUDA exercises on the software GPU: right, slow and wrong are told apart.
+# test_exercises_cuda.sh -- learn/check and the CUDA exercises on the software GPU tells right, slow and wrong apart.
 # slow
 . tests/lib.sh
 [ -f build/ptx.a ] && [ -f build/src.a ] || skip_all exercises "build/ptx.a is not there; ninja build/ptx.a makes it"

@@ -10,6 +10,7 @@ void softmax_loss(float* losses, float* dlogits, const float* logits, const int*
         float sum = 0;
         for (int v = 0; v < V; v++) sum += std::exp(row[v] - most);
         losses[n] = std::log(sum) - (row[targets[n]] - most);
-        for (int v = 0; v < V; v++) dlogits[n * V + v] = std::exp(row[v] - most) / sum - (v == targets[n] ? 1.0f : 0.0f);
+        for (int v = 0; v < V; v++)
+            dlogits[n * V + v] = std::exp(row[v] - most) / sum - (v == targets[n] ? 1.0f : 0.0f);
     }
 }
