@@ -59,7 +59,8 @@ void allocate(Trainer* t, Init* init) {
     const size_t n = size_t(own_micro_batches(t));
     // On CPUs of one host backward and the reduction need the same cores: by default they do not overlap.
     const bool overlap = o.overlap && (o.is_given("overlap") || kOnGpu || t->comm->hosts > 1);
-    ddp_create(&t->ddp, t->comm, &t->arena, optimizer, {o.replicas, int(n), overlap, o.reduce, o.hyper});
+    ddp_create(&t->ddp, t->comm, &t->arena, optimizer,
+               {o.replicas, int(n), overlap, o.reduce, o.hyper, o.grad_clip, o.steps});
     model_create(&t->model, find_model(o.model), o.shape, o.batch_size, o.shape.T, o.recompute, t->ddp.weights, true,
                  o.tuning, load_frozen_weights(t->comm, o, init));
     t->batches = static_cast<int*>(host_alloc(n * 2 * batch_tokens(t) * sizeof(int), "batches"));
@@ -81,7 +82,7 @@ void load_weights(Trainer* t, const Init& init) {
         else load_first_weights(t->ddp.state[0].host, t->arena, o, init, t->data);
         if (!t->run.resumed()) ddp_first_state(&t->ddp);
     }
-    ddp_broadcast_state(&t->ddp);
+    ddp_broadcast_state(&t->ddp, !t->run.resumed());
 }
 
 void open_loader(Trainer* t) {
@@ -178,10 +179,12 @@ void enqueue_step(Trainer* t) {
     const Options& o = t->options;
     copy_to_device(state(t), host_state(t), sizeof(StepState), nullptr);
     for (int i = 0; i < own_micro_batches(t); i++) {
+        model_set_weights(&t->model, ddp_weights(ddp, i));
         model_set_gradients(&t->model, ddp_grads(ddp, i));
         model_forward_backward(&t->model, micro_batch_pass(t, i), t->results + i, tokens(t, i), targets(t, i));
         ddp_sum_replicas(ddp, i, state(t));     // sums the replicas that are complete inside this rank
     }
+    model_set_weights(&t->model, ddp->weights);
     ddp_reduce_scatter(ddp);                    // backward has started this for most buckets
     const int n = own_micro_batches(t);
     ddp_clip_grad_norm(ddp, state(t), &t->results[n].loss, o.grad_clip);
@@ -190,22 +193,13 @@ void enqueue_step(Trainer* t) {
     ddp_update(ddp, state(t));                  // each rank updates its slices; nothing, if a gradient is not finite
 }
 
-// Ends the run if a backward has left a gradient out. No weight has changed: a NaN was in its place (PassResult).
-void refuse_unwritten(const Trainer* t, const std::vector<PassResult>& results) {
-    for (size_t i = 0; i < results.size(); i++)
-        if (results[i].unwritten)
-            die(kExitOther, "model %s: gradient of %s: not written by micro-batch %zu of step %lld; backward has to "
-                "write all gradients in every pass, zeros too", t->options.model.c_str(),
-                tensor_at(t->arena, t->arena.n - results[i].unwritten).name.c_str(), i, (long long)t->at.step);
-}
-
 // Waits for the results and exchanges what every rank has to know of the step.
 StepStats collect_stats(Trainer* t) {
     executor_wait(&t->executor, t->at.step);
     const size_t n = size_t(own_micro_batches(t));
     std::vector<PassResult> results(n * size_t(t->comm->size));     // in micro-batch order, for any number of ranks
     comm_allgather(t->comm, results.data(), t->host_results, n * sizeof(PassResult));
-    refuse_unwritten(t, results);
+    refuse_unwritten(results, t->options.model, t->arena, t->at.step);
     StepStats s = {.step = t->at.step, .lr = double(host_state(t)->lr), .norm = t->host_results[n].loss};
     for (const PassResult& r : results) s.loss += r.loss;
     for (const char* const name : find_model(t->options.model)->measures) {
@@ -214,10 +208,9 @@ StepStats collect_stats(Trainer* t) {
         s.measures.push_back({name, sum / double(results.size())});
     }
     s.loss /= host_state(t)->tokens;
-    s.skipped = !std::isfinite(s.norm);
     s.times = executor_times(&t->executor, s.step);
-    s.ranks = comm_gather(t->comm, RankReport{pending_requests(), s.times.compute, checkpoints_saved(t->checkpoints)});
-    for (const RankReport& r : s.ranks) s.requests |= r.requests;
+    join_reports(&s, comm_gather(t->comm, RankReport{pending_requests(), s.times.compute,
+                                                     checkpoints_saved(t->checkpoints), s.norm}));
     return s;
 }
 
@@ -238,7 +231,7 @@ StepStats train_step(Trainer* t) {
     set_step_state(t);
     if (t->at.step > 0 && due(t, t->options.audit_every))
         audit_replicas(&t->model, &t->ddp, t->loader.get(), state(t), *host_state(t), t->at.step, own_micro_batches(t));
-    ddp_begin(&t->ddp);
+    ddp_begin(&t->ddp, t->at.step);
     execute_step(&t->executor, t->at.step, [t] { enqueue_step(t); });
     ddp_all_gather_weights(&t->ddp);            // the next forward waits for it tensor by tensor
     StepStats s = collect_stats(t);

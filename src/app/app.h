@@ -126,7 +126,12 @@ std::vector<double> score_rows(Model* model, const std::vector<Task::Row>& rows,
 void audit_replicas(Model* model, Ddp* ddp, BatchLoader* loader, StepState* device_state, const StepState& state,
                     int64_t step, int micro_batches);
 
-// After a step whose replicas were kept: kExitDisagree if their sum, by plain loops, is not what the update has used.
+// kExitOther if a backward has left a gradient out. No weight has changed: a NaN was in its place (PassResult).
+void refuse_unwritten(const std::vector<PassResult>& results, const std::string& model, const Arena& arena,
+                      int64_t step);
+
+// After a step in which replicas have met and were kept: kExitDisagree if their sum, by plain loops, is not what the
+// update has used.
 // Else does nothing. Collective.
 void audit_sum(Ddp* ddp, int64_t step);
 

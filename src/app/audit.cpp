@@ -58,8 +58,17 @@ void audit_replicas(Model* model, Ddp* ddp, BatchLoader* loader, StepState* devi
     ddp_keep_replicas(ddp);
 }
 
+void refuse_unwritten(const std::vector<PassResult>& results, const std::string& model, const Arena& arena,
+                      int64_t step) {
+    for (size_t i = 0; i < results.size(); i++)
+        if (results[i].unwritten)
+            die(kExitOther, "model %s: gradient of %s: not written by micro-batch %zu of step %lld; backward has to "
+                "write all gradients in every pass, zeros too", model.c_str(),
+                tensor_at(arena, arena.n - results[i].unwritten).name.c_str(), i, (long long)step);
+}
+
 void audit_sum(Ddp* ddp, int64_t step) {
-    if (ddp->kept.empty()) return;
+    if (ddp->kept.empty() || !ddp->meets) return;
     const std::string wrong = comm_first_text(ddp->comm, ddp_wrong_sum(ddp));
     if (!wrong.empty())
         die(kExitDisagree, "replicas disagree: step %lld: %s; a replica's gradient may be changed before it enters the "

@@ -44,7 +44,10 @@ static double memory_of(const Options& o, const Model& m, int ranks, bool on_gpu
         kept += double(state_layout(optimizer, array, m.trained).n) * sizeof(float);
     // In fp32 the masters are the weights. A CPU's checkpoint is written from a copy.
     const double masters = sizeof(floatX) == sizeof(float) ? 0 : floats;
-    const double of_replicas = floats * double(find_reduction(o.reduce).state.size()) * o.replicas;
+    const ReductionInfo& reduction = find_reduction(o.reduce);
+    const double own = floats * double(reduction.state.size()) + (reduction.local_steps ? kept : 0);
+    const double of_replicas = own * o.replicas;
+    if (reduction.local_steps) kept = floats * double(reduction.meeting_state.size());
     const double owners = on_gpu ? W : sharing, stored = floats * sizeof(floatX) / sizeof(float);
     const double weights = stored / sharing, state = (kept + masters + of_replicas) / owners;
     const double gradients = floats * std::bit_width(unsigned(o.replicas / ranks));

@@ -97,7 +97,7 @@ static void write_trace(const Executor* e, int64_t step) {
         span(e, "compute", format("micro-batch %zu", i), at, end - at, ddp_spare_multiprocessors(e->ddp, int(i)));
         at = end;
     }
-    for (size_t b = 0; b < events.begin.size(); b++)
+    for (size_t b = 0; b < events.begin.size() && e->ddp->meets; b++)
         span(e, "communication", format("bucket %zu", b), event_seconds(e->begin, events.begin[b]),
              event_seconds(events.begin[b], events.end[b]), e->ddp->transport.multiprocessors);
     span(e, "host", format("step %lld", (long long)step), 0, now_seconds() - e->began, 0);

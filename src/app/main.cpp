@@ -83,6 +83,7 @@ static int start(int argc, char** argv, Process* process) {
     catch_signals(world.rank == 0);         // not before: while the ranks meet, a signal ends it
     const Run run = find_run(&options, comm);
     if (options.tensorboard && world.rank == 0) require_tool("--tensorboard", "tensorboard");
+    if (options.dtype == "auto" && !find_reduction(options.reduce).in_bf16) options.dtype = "fp32";
     const size_t backend = choose_backend(backends, &options);      // by the run's storage type
     check_reduction(options, backends[backend]);
     const int code = train[backend](options, comm, run);

@@ -72,17 +72,6 @@ static void list_pieces(Ddp* ddp) {
         }
 }
 
-std::vector<size_t> Bucket::host_cuts(size_t unit_bytes) const {
-    const auto first = cut.begin() + comm->local_rank * comm->hosts;
-    std::vector<size_t> bytes(first, first + comm->hosts + 1);
-    for (size_t& at : bytes) at = at / kUnit * unit_bytes;
-    return bytes;
-}
-
-void gather_hosts(const Bucket& bucket, void* array, size_t unit_bytes) {
-    comm_hosts_gather(bucket.comm, array, bucket.host_cuts(unit_bytes).data());
-}
-
 // ------------------------------------------------------------------------------------------------------------ set up
 
 // OPTIMIZERS(X), of build/optimizers.h, is X(adamw) X(sgd) X(muon).
@@ -114,6 +103,12 @@ static size_t update_piece(const Ddp* ddp, size_t piece, const StepState* step, 
     return 0;
 }
 
+size_t ddp_work_bytes(const Ddp* ddp) {
+    size_t bytes = 1;
+    for (size_t p = 0; p < ddp->pieces.size(); p++) bytes = std::max(bytes, update_piece(ddp, p, nullptr));
+    return bytes;
+}
+
 void ddp_create(Ddp* ddp, Comm* comm, const Arena* arena, const OptimizerInfo* optimizer,
                 const DdpSettings& settings) {
     *ddp = Ddp{};
@@ -134,16 +129,10 @@ void ddp_create(Ddp* ddp, Comm* comm, const Arena* arena, const OptimizerInfo* o
     for (int k = 1; k < ddp->own_replicas; k *= 2)
         ddp->grads.push_back(device<float>(arena->n, "a replica's gradients"));
     ddp_create_state(ddp);
-    for (const char* name : ddp->reduction->state) {
-        float* const all = comm_shared<float>(comm, size_t(settings.replicas) * arena->n, name);
-        ddp->replica_state.push_back({name, all, arena});
-    }
     const std::vector<Rates> rates = arena_rates(*arena);
     ddp->rates = device<Rates>(rates.size(), "rates of the tensors");
     copy_to_device(ddp->rates, rates.data(), rates.size() * sizeof(Rates), nullptr);
-    size_t bytes = 1;
-    for (size_t p = 0; p < ddp->pieces.size(); p++) bytes = std::max(bytes, update_piece(ddp, p, nullptr));
-    ddp->work = device<char>(bytes, "work space of the optimizer");
+    ddp->work = device<char>(ddp_work_bytes(ddp), "work space of the optimizer");
     ddp->still = device<StepState>(1, "step");
     stream_sync(nullptr);
     ddp->stream = stream_create();
@@ -156,6 +145,8 @@ void ddp_create(Ddp* ddp, Comm* comm, const Arena* arena, const OptimizerInfo* o
     ddp->batch_done = events(ddp->micro_batches);
     for (Ddp::Events& marks : ddp->marks)
         marks = {events(1)[0], events(1)[0], events(buckets), events(buckets), events(buckets)};
+    ddp->meets = true;
+    if (ddp->rule->create) ddp->rule->create(ddp);
 }
 
 void ddp_destroy(Ddp* ddp) {
@@ -172,9 +163,10 @@ void ddp_destroy(Ddp* ddp) {
 
 // ---------------------------------------------------------------------------------------------------------- the step
 
-void ddp_begin(Ddp* ddp) {
+void ddp_begin(Ddp* ddp, int64_t step) {
     ddp->steps++;
     std::swap(ddp->marks[0], ddp->marks[1]);
+    if (ddp->rule->begin) ddp->rule->begin(ddp, step);
 }
 
 void ddp_rewind(Ddp* ddp) {
@@ -221,6 +213,10 @@ float* ddp_grads(Ddp* ddp, int i) {
     return ddp->grads[std::popcount(unsigned(i / batches_of_replica(ddp)))];
 }
 
+floatX* ddp_weights(Ddp* ddp, int i) {
+    return ddp->replicas.empty() ? ddp->weights : ddp->replicas[i / batches_of_replica(ddp)].weights;
+}
+
 bool ddp_accumulates(const Ddp* ddp, int i) { return i % batches_of_replica(ddp) > 0; }
 
 // Gives the reduction's rule an own replica's whole gradient, before anything is added to it.
@@ -229,7 +225,7 @@ static void apply_rule(Ddp* ddp, int replica, const StepState* step) {
     const int number = ddp->comm->rank * ddp->own_replicas + replica;
     float* const grads = ddp->grads[std::popcount(unsigned(replica))];
     std::vector<float*> state;
-    for (const NamedArray& array : ddp->replica_state) state.push_back(array.data + number * ddp->arena->n);
+    for (const StateArray& array : ddp->replica_state) state.push_back(array.host + number * array.arena.n);
     ddp->rule->on_replica({number, grads, {0, ddp->arena->n}, state.data(), step, ddp});
 }
 
@@ -249,7 +245,7 @@ void ddp_sum_replicas(Ddp* ddp, int i, const StepState* step) {
     comm_progress(ddp->comm, -1, "forward and backward");
     if (ddp_accumulates(ddp, i + 1)) return;
     apply_rule(ddp, int(replica), step);
-    if (int(replica) + 1 == ddp->own_replicas) return;
+    if (!ddp->meets || int(replica) + 1 == ddp->own_replicas) return;
     keep_replica(ddp, int(replica), nullptr);
     const int carries = std::countr_one(replica);
     float* const* const terms = &ddp->grads[std::popcount(replica) - carries];
@@ -316,6 +312,7 @@ void ddp_reduce_scatter(Ddp* ddp) {
     comm_progress(ddp->comm, -1, "reduction");
     fault_point("reduce", ddp->comm->rank, current_step());
     event_record(ddp->marks[0].computed, nullptr);
+    if (!ddp->meets) return;
     start_buckets(ddp, 0);                      // the stream waits for backward even if none is left
     if constexpr (!kOnGpu) {
         stream_sync(ddp->stream);
@@ -324,11 +321,13 @@ void ddp_reduce_scatter(Ddp* ddp) {
 }
 
 void ddp_clip_grad_norm(Ddp* ddp, StepState* state, double* norm, double clip) {
-    clip_scale(state, norm, ddp->transport.partials, ddp->arena->n / kUnit, clip, 0, ddp->stream);
+    if (!ddp->replicas.empty()) *norm = ddp->norm;      // each has its own, and is clipped by that
+    else clip_scale(state, norm, ddp->transport.partials, ddp->arena->n / kUnit, clip, 0, ddp->stream);
 }
 
 void ddp_update(Ddp* ddp, const StepState* state) {
-    for (size_t p = 0; p < ddp->pieces.size(); p++) update_piece(ddp, p, state);
+    if (ddp->rule->update) ddp->rule->update(ddp);
+    else for (size_t p = 0; p < ddp->pieces.size(); p++) update_piece(ddp, p, state);
     event_record(ddp->marks[0].updated, ddp->stream);
 }
 
@@ -343,11 +342,13 @@ void ddp_exchange_weights(Ddp* ddp) {
 }
 
 void ddp_all_gather_weights(Ddp* ddp) {
+    if (!ddp->meets) return;
     for (size_t b = ddp->buckets.size(); b-- > 0;) {
         transport_gather(&ddp->transport, ddp->weights, kUnit * sizeof(floatX), ddp->buckets[b], ddp->stream);
         if (b == 0) transport_finish(&ddp->transport);
         event_record(ddp->marks[0].gathered[b], ddp->stream);
     }
+    if (ddp->rule->gathered) ddp->rule->gathered(ddp);
 }
 
 }  // namespace BACKEND

@@ -57,6 +57,8 @@ struct DdpSettings {
     bool overlap;                           // reduce during backward
     std::string reduce;                     // how replicas meet: a name of src/ddp/reductions/list
     std::map<std::string, double> hyper;    // the reduction's options, by name
+    double grad_clip;                       // for replicas that take steps of their own
+    int64_t steps;                          // of the run: such replicas meet after the last one
 };
 
 struct Ddp {
@@ -68,6 +70,9 @@ struct Ddp {
     const ReductionRule* rule;
     int own_replicas, micro_batches;        // of this rank
     bool overlap;
+    bool meets;                             // in this step; false only with replicas that take steps of their own
+    std::vector<Ddp> replicas;              // this rank's, if they do
+    double norm;                            // largest norm of their gradients in this step
     std::vector<Bucket> buckets;            // from the arena's end to its start
     std::vector<Piece> pieces;              // from its start to its end
     Transport transport;
@@ -75,7 +80,7 @@ struct Ddp {
     std::vector<float*> grads;              // log2(own_replicas) + 1 buffers of (n), the transport's first
     std::vector<float*> kept;               // by own replica: bucket 0 before it was added; empty: no audit is due
     std::vector<StateArray> state;          // masters first
-    std::vector<NamedArray> replica_state;  // (replicas, n)  the reduction's, of which a host has those of its replicas
+    std::vector<StateArray> replica_state;  // host: (replicas, arena.n), of which a host has those of its replicas
     Rates* rates;                           // (n / kUnit)  by unit, where kernels can read it
     void* work;                             // of the matrix rule
     StepState* still;                       // zeros, for a stage that belongs to no step
@@ -92,11 +97,14 @@ struct Ddp {
 
 void ddp_create(Ddp* ddp, Comm* comm, const Arena* arena, const OptimizerInfo* optimizer, const DdpSettings& settings);
 void ddp_destroy(Ddp* ddp);
+size_t ddp_work_bytes(const Ddp* ddp);      // work space that the optimizer needs for the pieces
 
 // ---- the state, of masters, optimizer and replicas: state.cpp
 void ddp_create_state(Ddp* ddp);
+StateArray ddp_describe_state(const Ddp* ddp, const std::string& name, const Arena& arena);     // without memory
 void ddp_first_state(Ddp* ddp);             // copies the weights, in state[0].host, to arrays that start from them
-void ddp_broadcast_state(Ddp* ddp);         // gives every rank rank 0's state; sets the weights
+// Gives every rank rank 0's state, and sets the weights. fresh: that of replicas is zeros on all.
+void ddp_broadcast_state(Ddp* ddp, bool fresh);
 void ddp_gather_state(Ddp* ddp);            // makes all arrays complete: of replicas on rank 0's host, others on each
 // Returns the state as checkpoints have it: "" are the weights that a user gets (OptimizerInfo::exchange).
 std::vector<NamedArray> ddp_named_state(const Ddp* ddp);
@@ -106,13 +114,14 @@ void ddp_exchange_weights(Ddp* ddp);
 
 // The step, in this order; src/app/executor.cpp calls the two that prepare a launch. i counts this rank's
 // micro-batches.
-void ddp_begin(Ddp* ddp);
+void ddp_begin(Ddp* ddp, int64_t step);
 void ddp_rewind(Ddp* ddp);      // makes bucket 0 the next one: before each try to enqueue or capture the step's work
 // Returns how many multiprocessors micro-batch i's kernels leave to communication: the first runs beside the all-gather
 // of the weights, the last beside the reduction.
 int ddp_spare_multiprocessors(const Ddp* ddp, int i);
 void ddp_weights_needed(Ddp* ddp, int first, int last);     // the main stream waits for the weights of [first, last)
 float* ddp_grads(Ddp* ddp, int i);                          // (n)  the buffer of micro-batch i's replica
+floatX* ddp_weights(Ddp* ddp, int i);                       // (n)  the weights that it trains
 bool ddp_accumulates(const Ddp* ddp, int i);                // true if i is not its replica's first: "+=", not "="
 void ddp_gradients_ready(Ddp* ddp, int first);              // tensors from `first` on are final: starts their buckets
 void ddp_sum_replicas(Ddp* ddp, int i, const StepState* step);      // after micro-batch i: adds complete replicas

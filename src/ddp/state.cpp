@@ -2,6 +2,7 @@
 // checkpoints; and the arrays that each replica has (ddp.h).
 #include <algorithm>
 #include <type_traits>
+#include "build/reductions.h"
 #include "src/base/common.h"
 #include "src/ddp/ddp.h"
 
@@ -17,8 +18,18 @@ static size_t place_of(const Ddp* ddp, const Arena& arena, size_t at) {
     return at == ddp->arena->n ? arena.n : arena.offset[t] + (at - offset[t]);
 }
 
-static StateArray create_state(Ddp* ddp, const std::string& name, const Arena& arena) {
-    const char* const what = name.empty() ? "fp32 weights" : name.c_str();
+std::vector<size_t> Bucket::host_cuts(size_t unit_bytes) const {
+    const auto first = cut.begin() + comm->local_rank * comm->hosts;
+    std::vector<size_t> bytes(first, first + comm->hosts + 1);
+    for (size_t& at : bytes) at = at / kUnit * unit_bytes;
+    return bytes;
+}
+
+void gather_hosts(const Bucket& bucket, void* array, size_t unit_bytes) {
+    comm_hosts_gather(bucket.comm, array, bucket.host_cuts(unit_bytes).data());
+}
+
+StateArray ddp_describe_state(const Ddp* ddp, const std::string& name, const Arena& arena) {
     StateArray array = {name, arena, nullptr, nullptr, {}, {}};
     size_t own = 0;
     for (const Piece& p : ddp->pieces) {
@@ -27,33 +38,53 @@ static StateArray create_state(Ddp* ddp, const std::string& name, const Arena& a
         array.at.push_back(kOnGpu ? own : r.begin);
         own += r.size();
     }
+    return array;
+}
+
+static StateArray create_state(Ddp* ddp, const std::string& name, const Arena& arena) {
+    const char* const what = name.empty() ? "fp32 weights" : name.c_str();
+    StateArray array = ddp_describe_state(ddp, name, arena);
+    const size_t own = ddp->pieces.empty() ? 0 : array.at.back() + array.range.back().size();
     array.host = name.empty() && kMastersAreWeights ? reinterpret_cast<float*>(ddp->weights)
         : comm_shared<float>(ddp->comm, std::max(arena.n, kUnit), what);
     array.own = kOnGpu ? device<float>(own + kUnit, what) : array.host;     // more than 0, for a rank without a piece
     return array;
 }
 
+// An array that each replica has: (replicas, arena.n).
+static StateArray create_replica_state(Ddp* ddp, const std::string& name, const Arena& arena) {
+    float* const all = comm_shared<float>(ddp->comm, size_t(ddp->settings.replicas) * arena.n, name.c_str());
+    return {name, arena, all, all, {}, {}};
+}
+
 void ddp_create_state(Ddp* ddp) {
+    const ReductionInfo& reduction = *ddp->reduction;
     ddp->state.push_back(create_state(ddp, "", *ddp->arena));
-    for (const StateSpec& array : ddp->optimizer->state)
-        ddp->state.push_back(create_state(ddp, array.name, state_layout(*ddp->optimizer, array, *ddp->arena)));
+    for (const char* name : reduction.state) ddp->replica_state.push_back(create_replica_state(ddp, name, *ddp->arena));
+    for (const StateSpec& array : ddp->optimizer->state) {
+        const Arena arena = state_layout(*ddp->optimizer, array, *ddp->arena);
+        if (reduction.local_steps) ddp->replica_state.push_back(create_replica_state(ddp, array.name, arena));
+        else ddp->state.push_back(create_state(ddp, array.name, arena));
+    }
+    for (const char* name : reduction.meeting_state) ddp->state.push_back(create_state(ddp, name, *ddp->arena));
 }
 
 // Sends the state of each host's replicas to the other hosts, or all of it from rank 0's host to them.
 static void move_replicas(Ddp* ddp, bool gather) {
     Comm* const comm = ddp->comm;
-    const size_t bytes = size_t(ddp->settings.replicas) * ddp->arena->n * sizeof(float);
-    std::vector<size_t> cuts(size_t(comm->hosts) + 1);
-    for (size_t h = 0; h < cuts.size() && comm->local_rank == 0; h++) cuts[h] = bytes / size_t(comm->hosts) * h;
-    for (const NamedArray& array : ddp->replica_state)
-        if (comm->hosts > 1 && gather) comm_hosts_gather(comm, array.data, cuts.data());
-        else if (comm->hosts > 1) comm_broadcast(comm, array.data, bytes, 0);
+    for (const StateArray& array : ddp->replica_state) {
+        const size_t bytes = size_t(ddp->settings.replicas) * array.arena.n * sizeof(float);
+        std::vector<size_t> cuts(size_t(comm->hosts) + 1);
+        for (size_t h = 0; h < cuts.size() && comm->local_rank == 0; h++) cuts[h] = bytes / size_t(comm->hosts) * h;
+        if (comm->hosts > 1 && gather) comm_hosts_gather(comm, array.host, cuts.data());
+        else if (comm->hosts > 1) comm_broadcast(comm, array.host, bytes, 0);
+    }
 }
 
-void ddp_broadcast_state(Ddp* ddp) {
+void ddp_broadcast_state(Ddp* ddp, bool fresh) {
     Comm* const comm = ddp->comm;
     const size_t n = ddp->arena->n;
-    move_replicas(ddp, false);
+    if (!fresh) move_replicas(ddp, false);
     for (const StateArray& array : ddp->state)
         if (comm->hosts > 1) comm_broadcast(comm, array.host, array.arena.n * sizeof(float), 0);
     comm_barrier(comm);
@@ -95,9 +126,10 @@ std::vector<NamedArray> ddp_named_state(const Ddp* ddp) {
     std::vector<NamedArray> arrays;
     for (const StateArray& array : ddp->state) arrays.push_back({array.name, array.host, &array.arena});
     if (ddp->optimizer->exchange) std::swap(arrays[0].name, arrays[1].name);
-    for (const NamedArray& array : ddp->replica_state)
+    for (const StateArray& array : ddp->replica_state)
         for (int r = 0; r < ddp->settings.replicas; r++)
-            arrays.push_back({format("%s.replica%d", array.name.c_str(), r), array.data + r * ddp->arena->n, ddp->arena});
+            arrays.push_back({format("%s.replica%d", array.name.c_str(), r), array.host + size_t(r) * array.arena.n,
+                              &array.arena});
     return arrays;
 }
 

@@ -322,7 +322,7 @@ std::string help_of_trainer(const std::string& preset) {
            "  train_gpt help data               these options alone: model, data, optimisation, system, ...\n\n"
            "--seq-len 64, --seq-len=64 and --seq_len 64 are the same; 512k = 512000.\n"
            "Defaults are those of --preset " + preset +
-           "; see also --help with --preset, --model, --optimizer or --device gpu.\n";
+           "; see also --help with --preset, --model, --optimizer, --reduce or --device gpu.\n";
 }
 
 // Returns the text of --help, with the defaults of the model, preset and optimizer asked for, or for lm the options of
@@ -332,6 +332,7 @@ std::string help_text(const Options& asked, const std::string& topic, bool train
     o.model = asked.model;
     o.preset = asked.preset;
     o.optimizer = asked.optimizer;
+    o.reduce = asked.reduce;
     o.schedule = asked.schedule;
     if (trains) resolve_options(&o, asked.device == "gpu");
     else o.tokenizer = "";

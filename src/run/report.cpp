@@ -17,6 +17,15 @@ std::shared_ptr<Reporter> reporter_create(const RunFacts& facts) {
     return r;
 }
 
+void join_reports(StepStats* s, const std::vector<RankReport>& ranks) {
+    for (const RankReport& r : ranks) {
+        s->requests |= r.requests;
+        s->norm = std::max(s->norm, r.norm);
+    }
+    s->skipped = !std::isfinite(s->norm);
+    s->ranks = ranks;
+}
+
 static void print_header(const Reporter* r, size_t parameters) {
     const Options& o = *r->options;
     const Data& data = *r->data;

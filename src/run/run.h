@@ -73,11 +73,12 @@ struct RankReport {
     uint32_t requests;                  // by signal: bit n is signal n
     double compute;                     // seconds
     bool saved;                         // rank 0: the save under way has ended
+    double norm;                        // of the gradient, or the largest of its replicas'
 };
 
 struct StepStats {
     int64_t step;                       // the number of the step, from 0
-    double lr, norm;                    // norm: of the mean gradient, before clipping
+    double lr, norm;                    // norm: of the mean gradient, or the largest of replicas', before clipping
     double loss = 0;                    // nats per token, before the update
     double seconds = 0;                 // of this rank
     bool skipped = false;               // the gradient was not finite
@@ -86,6 +87,9 @@ struct StepStats {
     std::vector<RankReport> ranks = {};
     std::vector<std::pair<const char*, double>> measures = {};      // the model's own numbers, by name
 };
+
+// Adds what the ranks report to the stats: requests; the largest norm, and whether it is finite.
+void join_reports(StepStats* stats, const std::vector<RankReport>& ranks);
 
 // What a report names beside the steps.
 struct RunFacts {

@@ -36,7 +36,7 @@ done
 echo 'See `src/ddp/none.h`.' >"$tmp/page.md"
 check "a file that is not there is noticed" test -n "$(missing "$tmp/page.md")"
 # docs/ddp.md names functions, too; these are PyTorch's.
-theirs='^(_sync_module_states|init_process_group|set_epoch)$'
+theirs='^(_sync_module_states|init_process_group|register_comm_hook|set_epoch)$'
 unknown() {
     for name in $(grep -oE '`[a-z_]+_[a-z_]+`' docs/ddp.md | tr -d '`' | sort -u | grep -vE "$theirs"); do
         grep -rqw "$name" src kernels train_gpt.cu || echo "$name"

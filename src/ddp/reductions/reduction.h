@@ -20,6 +20,10 @@ struct ReductionInfo {
     // Arrays of n floats that each replica has, zeros at first. A checkpoint has them as "TENSOR.NAME.replica3", so
     // that a run goes on with any number of ranks. On CPUs only.
     std::vector<const char*> state = {};
+    // Replicas update weights of their own, the first array of `state`, in every step; the arrays of the optimizer
+    // follow it. Those that an update has when replicas meet are meeting_state.
+    bool local_steps = false;
+    std::vector<const char*> meeting_state = {};
 };
 
 const std::vector<const ReductionInfo*>& all_reductions();      // in the order of src/ddp/reductions/list
@@ -45,6 +49,11 @@ struct ReductionRule {
     // Called once per step and replica, in the order of a rank's replicas. What it writes must depend on the arguments
     // alone. Null: gradients enter the tree as they are. With one, reductions do not begin during backward.
     void (*on_replica)(const ReplicaGradient& gradient) = nullptr;
+    // Of local_steps; null: nothing.
+    void (*create)(Ddp* ddp) = nullptr;                 // fills Ddp::replicas
+    void (*begin)(Ddp* ddp, int64_t step) = nullptr;    // sets Ddp::meets
+    void (*update)(Ddp* ddp) = nullptr;                 // when they meet, in place of the optimizer: this rank's slices
+    void (*gathered)(Ddp* ddp) = nullptr;               // when all ranks have the weights of a meeting
 };
 
 }  // namespace BACKEND
