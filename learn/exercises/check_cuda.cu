@@ -1,5 +1,5 @@
-// check_cuda.cu -- says whether a CUDA exercise is solved, as check.cpp does. On a GPU it times the kernel beside a copy
-// of the same bytes; the software GPU of this repository's tests counts bytes and turns at shared memory instead.
+// check_cuda.cu -- says whether a CUDA exercise is solved, as check.cpp does. On a GPU it times the kernel beside a
+// copy of the same bytes; the software GPU of this repository's tests counts bytes and turns at shared memory instead.
 #include "../cuda/ladder.h"
 #include "exercises_cuda.h"
 
