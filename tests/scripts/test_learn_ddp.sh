@@ -45,6 +45,6 @@ names=$(sed -n '/^\/\/ The same in train_gpt/,$s/^\/\/     .\{36\}//p' learn/ddp
     grep -oE '[a-z]+(_[a-z]+)+')
 check "the last page names functions" test "$(echo "$names" | wc -l)" -ge 10
 for name in $names; do
-    check "$name is there" grep -qE "\<$name\(" train_gpt.cu src/ddp/ddp.cpp models/model.h
+    check "$name is there" grep -qE "\<$name\(" train_gpt.cu src/ddp/*.cpp models/model.h
 done
 summary
