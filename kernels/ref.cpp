@@ -272,8 +272,7 @@ void attention_forward(floatX* out, float* lse, const floatX* qkv, const Attenti
 void attention_cached(floatX* out, floatX* cache, const floatX* qkv, int first, int maxT, const Attention& attention,
                       Stream) {
     const int n = attention.T, NH = attention.NH, NK = attention.NK, HS = attention.HS;
-    CHECK(attention.B == 1 && attention.drop.rate == 0, "attention_cached: B is %d, dropout %g, want 1 and 0",
-          attention.B, double(attention.drop.rate));
+    CHECK(attention.B == 1 && attention.drop.rate == 0, "attention_cached: want a B of 1 and no dropout");
     CHECK(first >= 0 && n >= 0 && first + n <= maxT, "attention_cached: %d + %d, room for %d", first, n, maxT);
     const Heads heads = {n, NH, NK, HS};
     std::vector<real> p(size_t(maxT), 0);

@@ -18,12 +18,16 @@ struct Head {
     size_t row;     // lse[row + t] is query t's; the index of dropout's element (t, u) is (row + t) * queries + u
 };
 
-// Head `head` = b * NH + h of qkv (B,T,NH+2NK,HS).
-static Head head_of(const floatX* qkv, int head, int T, int NH, int NK, int HS, const Mask& mask, float scale) {
+// Head `head` = b * NH + h of qkv (B,T,NH+2NK,HS). A new member of Attention stops the compiler here, so that it is not
+// left out in silence.
+static Head head_of(const floatX* qkv, int head, const Attention& attention) {
+    const auto& [B, T, NH, NK, HS, drop, given] = attention;
+    const float scale = given > 0 ? given : 1.0f / __builtin_sqrtf(float(HS));
     const size_t row = size_t(NH + 2 * NK) * HS, rows = size_t(T);
     const floatX* first = qkv + head / NH * rows * row;
     const floatX* k = first + (NH + head % NH / (NH / NK)) * HS;
-    return {first + head % NH * HS, k, k + NK * HS, row, row, size_t(NH) * HS, T, 0, HS, mask, scale, head * rows};
+    return {first + head % NH * HS, k, k + NK * HS, row, row, size_t(NH) * HS, T, 0, HS, mask_of(drop), scale,
+            head * rows};
 }
 // The offset of head `head` in out (B,T,NH,HS).
 static size_t out_of(int head, int T, int NH, int HS) { return (size_t(head / NH) * T * NH + head % NH) * HS; }
@@ -52,11 +56,6 @@ static void store_transposed(floatX* out, size_t stride, const float* x, int HS,
 }
 
 static size_t packed(int n) { return size_t(round_up(n, kStep)); }
-// A new member of Attention stops the compiler here, so that it is not left out in silence.
-static float scale_of(const Attention& attention) {
-    const auto& [B, T, NH, NK, HS, drop, scale] = attention;
-    return scale > 0 ? scale : 1.0f / __builtin_sqrtf(float(HS));
-}
 
 // Packs rows of x (T,HS) as lanes, in panels of kRows or kCols.
 template <bool kOfB> static void pack_positions(Packed* out, const floatX* x, size_t ld, int T, int HS) {
@@ -163,27 +162,23 @@ static void heads_forward(Head h, int heads, floatX* out, float* lse) {
 static void attention_forward(floatX* out, float* lse, const floatX* qkv, const Attention& attention, Stream) {
     const int B = attention.B, T = attention.T, NH = attention.NH, NK = attention.NK, HS = attention.HS;
     if (T == 0) return;
-    const Mask mask = mask_of(attention.drop);
-    const float scale = scale_of(attention);
     const int heads = B * NK < 4 * get_threads() ? 1 : NH / NK;
     parallel_for(B * NH / heads, [&](int task) {
         const int head = task * heads;
-        heads_forward(head_of(qkv, head, T, NH, NK, HS, mask, scale), heads, out + out_of(head, T, NH, HS), lse);
+        heads_forward(head_of(qkv, head, attention), heads, out + out_of(head, T, NH, HS), lse);
     });
 }
 
 static void attention_cached(floatX* out, floatX* cache, const floatX* qkv, int first, int maxT,
                              const Attention& attention, Stream) {
     const int n = attention.T, NH = attention.NH, NK = attention.NK, HS = attention.HS;
-    CHECK(attention.B == 1 && attention.drop.rate == 0, "attention_cached: B is %d, dropout %g, want 1 and 0",
-          attention.B, double(attention.drop.rate));
+    CHECK(attention.B == 1 && attention.drop.rate == 0, "attention_cached: want a B of 1 and no dropout");
     CHECK(first >= 0 && n >= 0 && first + n <= maxT, "attention_cached: %d + %d, room for %d", first, n, maxT);
     if (n == 0) return;
-    const float scale = scale_of(attention);
     const size_t H = size_t(HS);
     parallel_for(NK, [&](int shared) {
         const int heads = NH / NK, head = shared * heads;
-        Head h = head_of(qkv, head, n, NH, NK, HS, {}, scale);
+        Head h = head_of(qkv, head, attention);
         floatX *k = cache + size_t(shared) * maxT * H, *v = k + size_t(NK) * maxT * H;
         for (int t = 0; t < n; t++) {
             memcpy(k + (first + t) * H, h.k + t * h.kv_stride, H * sizeof(floatX));
@@ -350,11 +345,9 @@ static void attention_backward(floatX* dqkv, float*, const floatX* dout, const f
                                const float* lse, const Attention& attention, Stream) {
     const int B = attention.B, T = attention.T, NH = attention.NH, NK = attention.NK, HS = attention.HS;
     if (T == 0) return;
-    const Mask mask = mask_of(attention.drop);
-    const float scale = scale_of(attention);
     parallel_for(B * NK, [&](int shared) {
         const int heads = NH / NK, head = shared * heads;
-        const Head h = head_of(qkv, head, T, NH, NK, HS, mask, scale);
+        const Head h = head_of(qkv, head, attention);
         const size_t o = out_of(head, T, NH, HS);
         const auto gradient = [&](const floatX* x) { return dqkv + (x - qkv); };
         Backward{h, out + o, dout + o, gradient(h.q), gradient(h.k), gradient(h.v), lse}.run(heads);

@@ -433,8 +433,7 @@ void attention_backward(bf16* dqkv, float* delta, const bf16* dout, const bf16* 
 void attention_cached(bf16* out, bf16* cache, const bf16* qkv, int first, int maxT, const Attention& attention,
                       Stream stream) {
     const int n = attention.T, NK = attention.NK, HS = attention.HS;
-    CHECK(attention.B == 1 && attention.drop.rate == 0, "attention_cached: B is %d, dropout %g, want 1 and 0",
-          attention.B, double(attention.drop.rate));
+    CHECK(attention.B == 1 && attention.drop.rate == 0, "attention_cached: want a B of 1 and no dropout");
     CHECK(first >= 0 && n >= 0 && first + n <= maxT, "attention_cached: %d and %d of %d positions", first, n, maxT);
     if (n == 0) return;
     const AttentionShape s = shape_of(attention);

@@ -130,7 +130,7 @@ TEST(attention_cached_is_attention) {
                      [&] { attention_cached(out.data(), cache.data(), qkv.data(), 9, maxT, {1, 2, NH, NK, HS}); });
         const Attention dropped = {1, 1, NH, NK, HS, kDrop}, two = {2, 1, NH, NK, HS};
         for (const Attention& bad : {dropped, two})
-            expect_error(kExitOther, "want 1 and 0",
+            expect_error(kExitOther, "want a B of 1",
                          [&] { attention_cached(out.data(), cache.data(), qkv.data(), 0, maxT, bad); });
     }
 }
