@@ -44,6 +44,21 @@ static Floats numbers(int n, uint32_t seed) {
 }
 static Floats nans(size_t n) { return Floats(n, std::numeric_limits<float>::quiet_NaN()); }
 
+// Returns what a wrong number i has to do with the one wanted, if that can be seen.
+static string usual_mistake(const Floats& got, const Floats& want, size_t i) {
+    const double x = double(got[i]), y = double(want[i]), ratio = x / y;
+    const auto near_integer = [](double r) { return r > 1.5 && r < 1e6 && std::fabs(r - std::round(r)) < 1e-6 * r; };
+    if (std::isnan(got[i])) return ": never written, or computed from what was not";
+    if (std::isinf(got[i])) return ": a number on the way is too large for a float, or something is divided by 0";
+    if (got[i] == 0) return ": still 0, or left out";
+    if (std::fabs(x + y) < 1e-6 * std::fabs(y)) return ": the sign is turned";
+    if (near_integer(ratio)) return ": " + to_string(std::lround(ratio)) + " times too large, is a division missing?";
+    if (near_integer(1 / ratio)) return ": " + to_string(std::lround(1 / ratio)) + " times too small";
+    if (i > 0 && got[i] == want[i - 1]) return ": that is number " + to_string(i - 1) + ", one place off";
+    if (i + 1 < want.size() && got[i] == want[i + 1]) return ": that is number " + to_string(i + 1) + ", one place off";
+    return "";
+}
+
 // Compares a result with the one wanted. terms: how many numbers are added for each; size: how large their sum is when
 // all have one sign. Each addition may be off by 2^-24 of it. terms 0: no sum, so all bits must agree.
 static void compare(const string& what, const Floats& got, const Floats& want, int terms, double size) {
@@ -51,13 +66,15 @@ static void compare(const string& what, const Floats& got, const Floats& want, i
         if (std::bit_cast<uint32_t>(got[i]) == std::bit_cast<uint32_t>(want[i])) continue;
         if (got[i] == 0 && want[i] == 0) continue;      // the sign of a zero
         const double off = std::fabs(double(got[i]) - double(want[i]));
-        if (!(off <= (terms + 4) * size * 0x1p-23) || terms == 0)
-            wrong("%s: number %zu is %.9g, want %.9g%s", what.c_str(), i, double(got[i]), double(want[i]),
-                  std::isnan(got[i]) && !std::isnan(want[i]) ? " (never written, or computed from what was not)" : "");
         char text[200];
         snprintf(text, sizeof text, "%s: number %zu is %.9g (bits %08x), in the order asked for it is %.9g (bits %08x)",
                  what.c_str(), i, double(got[i]), std::bit_cast<uint32_t>(got[i]), double(want[i]),
                  std::bit_cast<uint32_t>(want[i]));
+        if (terms == 0 && off <= 1e-6 * std::fabs(double(want[i])))
+            wrong("%s: near, but nothing is added here that could be in another order", text);
+        if (!(off <= (terms + 4) * size * 0x1p-23))
+            wrong("%s: number %zu is %.9g, want %.9g%s", what.c_str(), i, double(got[i]), double(want[i]),
+                  usual_mistake(got, want, i).c_str());
         if (other_order.empty()) other_order = text;
     }
 }
@@ -67,8 +84,10 @@ static void check_dot() {
         const Floats a = numbers(n, 1), b = numbers(n, 2);
         float p[8] = {};
         for (int i = 0; i < n; i++) p[i & 7] = std::fma(a[size_t(i)], b[size_t(i)], p[i & 7]);
+        double size = 0;
+        for (size_t i = 0; i < a.size(); i++) size += std::fabs(double(a[i] * b[i]));
         const float want = ((p[0] + p[4]) + (p[2] + p[6])) + ((p[1] + p[5]) + (p[3] + p[7]));
-        compare("n = " + to_string(n), {dot(a.data(), b.data(), n)}, {want}, n, n);
+        compare("n = " + to_string(n), {dot(a.data(), b.data(), n)}, {want}, n, size);
     }
 }
 
@@ -245,12 +264,19 @@ static void check_tree() {
 }
 
 static void check_same_bits() {
-    for_ranks([](const vector<const float*>& gradients, Floats want, int ranks) {
+    Floats one_rank;
+    for_ranks([&](const vector<const float*>& gradients, Floats want, int ranks) {
         for (float& x : want) x /= float(gradients.size());
         Floats got = nans(100);
         mean_gradient(got.data(), gradients, 100, ranks);
         compare(to_string(gradients.size()) + " gradients on " + to_string(ranks) + " ranks", got, want,
                 int(gradients.size()), 1);
+        if (ranks == 1) one_rank = got;
+        for (size_t i = 0; i < got.size(); i++)
+            if (got[i] != one_rank[i])
+                wrong("%zu gradients: number %zu has bits %08x with 1 rank and %08x with %d: near, but not the same",
+                      gradients.size(), i, std::bit_cast<uint32_t>(one_rank[i]), std::bit_cast<uint32_t>(got[i]),
+                      ranks);
     });
 }
 
@@ -304,30 +330,35 @@ static void check_mask() {
 
 void Trainer::train() {
     step++;
-    for (int i = 0; i < 3; i++) {
+    const size_t own = size_t(4 / ranks);
+    for (size_t i = 0; i < 4; i++) {
         random = random * 1664525 + 1013904223;
         const float grad = random >> 31 ? 2 * w[i] - float(step % 3) : 0;
-        m[i] = 0.9f * m[i] + 0.1f * grad;
-        v[i] = 0.95f * v[i] + 0.05f * grad * grad;
-        w[i] -= 0.01f * m[i] / float(1 - std::pow(0.9, step)) /
-                (std::sqrt(v[i] / float(1 - std::pow(0.95, step))) + 1e-8f);
+        float &mi = m[i / own][i % own], &vi = v[i / own][i % own];
+        mi = 0.9f * mi + 0.1f * grad;
+        vi = 0.95f * vi + 0.05f * grad * grad;
+        w[i] -= 0.01f * mi / float(1 - std::pow(0.9, step)) / (std::sqrt(vi / float(1 - std::pow(0.95, step))) + 1e-8f);
     }
 }
 
+// Trains 20 steps, and is stopped after each of them; what goes on has the same number of ranks, or another.
 static void check_resume() {
     constexpr int kSteps = 20;
-    Trainer whole;
+    Trainer whole(1);
     for (int i = 0; i < kSteps; i++) whole.train();
-    for (int stop = 0; stop <= kSteps; stop++) {
-        Trainer first;
-        for (int i = 0; i < stop; i++) first.train();
-        Trainer second = load(save(first));
-        for (int i = stop; i < kSteps; i++) second.train();
-        for (int i = 0; i < 3; i++)
-            if (second.w[i] != whole.w[i])
-                wrong("stopped after step %d: weight %d is %.9g at the end, want %.9g. Averages, step or generator?",
-                      stop, i, double(second.w[i]), double(whole.w[i]));
-    }
+    for (const auto& [before, after] : {std::pair(1, 1), {2, 2}, {4, 4}, {1, 4}, {4, 1}, {2, 4}, {4, 2}})
+        for (int stop = 0; stop <= kSteps; stop++) {
+            Trainer first(before);
+            for (int i = 0; i < stop; i++) first.train();
+            Trainer second = load(save(first), after);
+            if (second.ranks != after) wrong("load gives %d ranks, want %d", second.ranks, after);
+            for (int i = stop; i < kSteps; i++) second.train();
+            for (int i = 0; i < 4; i++)
+                if (second.w[i] != whole.w[i])
+                    wrong("%d ranks stopped after step %d, %d went on: weight %d is %.9g at the end, want %.9g. "
+                          "Averages, step or generator?", before, stop, after, i, double(second.w[i]),
+                          double(whole.w[i]));
+        }
 }
 
 // Which operation must come before which: a set of pairs, with all that follows from it.

@@ -23,15 +23,19 @@ EXERCISE void tree_sum(float* sum, const std::vector<const float*>& replicas, in
 EXERCISE std::vector<int> samples_of(int step, int rank, int ranks, int replicas, int batch);
 EXERCISE void attend(float* out, const float* q, const float* k, const float* v, const int* document, int T, int D);
 
-// resume: a trainer of three numbers.
+// resume: a trainer of four weights, whose ranks share the optimizer's state, as in a sharded update.
 struct Trainer {
-    float w[3] = {0.5f, -0.25f, 1}, m[3] = {}, v[3] = {};       // weights, and AdamW's two averages
+    int ranks;                                  // 1, 2 or 4
+    float w[4] = {0.5f, -0.25f, 1, 2};          // the weights, which all ranks have
+    std::vector<std::vector<float>> m, v;       // (ranks, 4 / ranks): AdamW's averages of each rank's own weights
     int step = 0;
     uint32_t random = 1;                        // the state of a generator, which says what dropout drops
+    explicit Trainer(int ranks)
+        : ranks(ranks), m(size_t(ranks), std::vector<float>(size_t(4 / ranks))), v(m) {}
     void train();                               // one step
 };
 EXERCISE std::vector<float> save(const Trainer& trainer);
-EXERCISE Trainer load(const std::vector<float>& saved);
+EXERCISE Trainer load(const std::vector<float>& saved, int ranks);
 
 // race: an operation waits until another one, of the other stream, has completed.
 struct Wait { const char *operation, *waits_for; };
