@@ -71,7 +71,7 @@ inline const ModelInfo mixtral_info = [] {
     info.gguf = false;
     info.measures = {"aux_loss", "expert_load"};
     // With all experts in use the function is smooth, and aux_loss is not part of the loss that tests differentiate.
-    info.test_shape = "kv-heads 1 mlp-size 24 experts 3 experts-used 3 rope-factor 4 rope-low 1.25 rope-high 3 "
-                      "rope-context 64";
+    info.test_shape = "kv-heads 1 mlp-size 24 untied-head 1 experts 3 experts-used 3 rope-factor 4 rope-low 1.25 "
+                      "rope-high 3 rope-context 64";
     return info;
 }();
