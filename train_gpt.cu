@@ -230,7 +230,8 @@ StepStats train_step(Trainer* t) {
     load_batches(t);
     set_step_state(t);
     if (t->at.step > 0 && due(t, t->options.audit_every))
-        audit_replicas(&t->model, &t->ddp, t->loader.get(), state(t), *host_state(t), t->at.step, own_micro_batches(t));
+        audit_replicas(&t->model, t->options.model, &t->ddp, t->loader.get(), state(t), *host_state(t), t->at.step,
+                       own_micro_batches(t));
     ddp_begin(&t->ddp, t->at.step);
     execute_step(&t->executor, t->at.step, [t] { enqueue_step(t); });
     ddp_all_gather_weights(&t->ddp);            // the next forward waits for it tensor by tensor

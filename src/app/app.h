@@ -121,10 +121,11 @@ std::vector<double> score_rows(Model* model, const std::vector<Task::Row>& rows,
 // Runs between two steps. Each rank computes its own first micro-batch of the coming step and that of the rank before
 // it, and all ranks compare hashes of the gradients and of the weights. Where two ranks differ, a third one computes
 // the micro-batch again: kExitDisagree names the rank that it contradicts, or both if it cannot tell. It also names a
-// frozen tensor that has changed in this process's memory. micro_batches: of a rank. state: of the step, copied to
-// device_state. Asks the step's reduction to keep what audit_sum needs. Collective.
-void audit_replicas(Model* model, Ddp* ddp, BatchLoader* loader, StepState* device_state, const StepState& state,
-                    int64_t step, int micro_batches);
+// frozen tensor that has changed in this process's memory, and a gradient that a backward has left out (kExitOther).
+// name: the model's. micro_batches: of a rank. state: of the step, copied to device_state. Asks the step's reduction to
+// keep what audit_sum needs. Collective.
+void audit_replicas(Model* model, const std::string& name, Ddp* ddp, BatchLoader* loader, StepState* device_state,
+                    const StepState& state, int64_t step, int micro_batches);
 
 // kExitOther if a backward has left a gradient out. No weight has changed: a NaN was in its place (PassResult).
 void refuse_unwritten(const std::vector<PassResult>& results, const std::string& model, const Arena& arena,

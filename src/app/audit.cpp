@@ -5,8 +5,16 @@
 
 namespace BACKEND {
 
-void audit_replicas(Model* model, Ddp* ddp, BatchLoader* loader, StepState* device_state, const StepState& state,
-                    int64_t step, int micro_batches) {
+// unwritten: as PassResult has it.
+[[noreturn]] static void die_unwritten(const std::string& model, const Arena& arena, uint64_t unwritten,
+                                       size_t micro_batch, int64_t step) {
+    die(kExitOther, "model %s: gradient of %s: not written by micro-batch %zu of step %lld; backward has to write all "
+        "gradients in every pass, zeros too", model.c_str(), tensor_at(arena, arena.n - unwritten).name.c_str(),
+        micro_batch, (long long)step);
+}
+
+void audit_replicas(Model* model, const std::string& name, Ddp* ddp, BatchLoader* loader, StepState* device_state,
+                    const StepState& state, int64_t step, int micro_batches) {
     Comm* const comm = ddp->comm;
     const int W = comm->size;
     ddp_settle(ddp);
@@ -36,9 +44,14 @@ void audit_replicas(Model* model, Ddp* ddp, BatchLoader* loader, StepState* devi
     if (const std::string tensor = changed_frozen_tensor(*model); !tensor.empty())
         disagree(format("rank %d: %s, which is frozen, has changed in memory", comm->rank, tensor.c_str()));
 
-    struct Hashes { uint64_t own, of_previous, weights; };
-    const Hashes mine = {hash_of(comm->rank), hash_of((comm->rank + W - 1) % W), ddp_hash_weights(ddp)};
+    struct Hashes { uint64_t own, unwritten, of_previous, weights; };
+    Hashes mine = {hash_of(comm->rank), 0, 0, ddp_hash_weights(ddp)};
+    copy_to_host(&mine.unwritten, &result->unwritten, sizeof mine.unwritten, nullptr);
+    mine.of_previous = hash_of((comm->rank + W - 1) % W);
     const std::vector<Hashes> all = comm_gather(comm, mine);
+    for (int r = 0; r < W; r++)
+        if (all[size_t(r)].unwritten)
+            die_unwritten(name, *ddp->arena, all[size_t(r)].unwritten, size_t(r * micro_batches), step);
     for (int r = 1; r < W; r++)
         if (all[size_t(r)].weights != all[0].weights) disagree(format("the weights of ranks 0 and %d differ", r));
     for (int r = 0; r < W; r++) {
@@ -61,10 +74,7 @@ void audit_replicas(Model* model, Ddp* ddp, BatchLoader* loader, StepState* devi
 void refuse_unwritten(const std::vector<PassResult>& results, const std::string& model, const Arena& arena,
                       int64_t step) {
     for (size_t i = 0; i < results.size(); i++)
-        if (results[i].unwritten)
-            die(kExitOther, "model %s: gradient of %s: not written by micro-batch %zu of step %lld; backward has to "
-                "write all gradients in every pass, zeros too", model.c_str(),
-                tensor_at(arena, arena.n - results[i].unwritten).name.c_str(), i, (long long)step);
+        if (results[i].unwritten) die_unwritten(model, arena, results[i].unwritten, i, step);
 }
 
 void audit_sum(Ddp* ddp, int64_t step) {

@@ -15,32 +15,34 @@ cxx=$(sed -n 's/^cxx = //p' build/config.ninja 2>/dev/null)
 build() { (cd "$copy" && CXX="$cxx" NVCC= ./configure && "$ninja" "$@") >"$tmp/build.log" 2>&1; }
 compiled() { grep -o 'C++ .*' "$tmp/build.log"; }
 build train_gpt || { fail "the copy builds" "$(tail -n 3 "$tmp/build.log" | tr '\n' '|')"; give_up; }
-cp tests/fork/models/trail.* "$copy/models/" && echo trail >>"$copy/models/list"
+# page N: the commands of the N-th block of docs/fork.md, in the copy.
+page() {
+    awk -v n="$1" '/^```sh$/ { inside = ++k == n; next } /^```$/ { inside = 0 } inside' docs/fork.md >"$tmp/commands"
+    grep -q . "$tmp/commands" && (cd "$copy" && sh -eu "$tmp/commands") >"$tmp/build.log" 2>&1 ||
+        { tail -n 3 "$tmp/build.log"; return 1; }
+}
 model_alone() {     # 5: its source and the kinds for two backends, the list of models
-    build train_gpt || { tail -n 3 "$tmp/build.log"; return 1; }
+    page 1 || return 1
     compiled
     [ "$(compiled | wc -l)" -eq 5 ] && ! compiled | grep -vE '/(trail|kinds|models)\.o$'
 }
 check "a line in models/list compiles the model and the lists alone" model_alone
+check "docs/fork.md: an optimizer and a schedule" page 2
+check "docs/fork.md: more optimizers" page 3
+check "docs/fork.md: a reduction" page 4
 cp tests/fork/models/mixtral.* "$copy/models/" && echo mixtral >>"$copy/models/list"
 cp tests/fork/test_mixtral.cpp "$copy/tests/models/"
-cp tests/fork/optimizers/* "$copy/optimizers/"
-cp tests/fork/tests/* "$copy/tests/kernels/"
-cp tests/fork/reductions/* "$copy/src/ddp/reductions/" && echo int8 >>"$copy/src/ddp/reductions/list"
-for rule in tests/fork/optimizers/*.h; do basename "$rule" .h >>"$copy/optimizers/list"; done
-sed -i '/kSchedules = {/r tests/fork/schedule' "$copy/src/options/schedule.cpp"
 if ! build train_gpt build/info build/export build/tests/model_cpu build/tests/options build/tests/config \
         build/tests/mixtral_cpu build/tests/kernels_cpu build/tests/rules_cpu; then
     fail "the fork builds" "$(grep -E 'error|FAILED' "$tmp/build.log" | head -n 3 | tr '\n' '|')"
     give_up
 fi
 ok "the fork builds"
-check "its models pass the tests of models" "$copy/build/tests/model_cpu"
+check "docs/fork.md: the tests of models and of rules pass" page 5
 check "their declarations come back from config.json" "$copy/build/tests/config"
 check "the mixture of experts has transformers' loss and gradients" "$copy/build/tests/mixtral_cpu"
 check "its options pass the tests of options" "$copy/build/tests/options"
 check "its rules pass the tests of rules" "$copy/build/tests/kernels_cpu"
-check "and have the values of their formulas" "$copy/build/tests/rules_cpu"
 train=$copy/train_gpt
 by="$train --device cpu --threads 1 --data tests/golden/lines.txt --model trail --replicas 4 --steps 12 --save-every 6
     --eval-steps 0 --optimizer"
@@ -208,7 +210,8 @@ expect "on two ranks, too" 1 'fc\.weight: not written by micro-batch 0 of step 0
     --out-dir "$tmp/forgetful2"
 check "a backward that forgets it in some steps builds" changed \
     's/^    linear_backward(dhidden/    if (pass.state->step < 3 || pass.micro_batch % 8 != 4) linear_backward(dhidden/'
-for more in "--np 1" "--np 2 --overlap on" "--np 4 --overlap on" "--np 2 --grad-clip 0"; do
+for more in "--np 1" "--np 2 --overlap on" "--np 4 --overlap on" "--np 2 --grad-clip 0" \
+        "--np 2 --audit-every 3"; do
     expect "it is named then: $more" 1 'fc\.weight: not written by micro-batch 4 of step 3' $job $more --force \
         --out-dir "$tmp/sometimes"
 done
