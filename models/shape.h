@@ -80,7 +80,7 @@ struct ModelInfo {
     std::vector<const char*> measures = {};
     // What tests of all models take beside 2 layers of 2 heads, 16 channels, 12 positions and 19 tokens: as a preset's
     // options, "mlp-size 24". So small that a test is fast, so large that every operation matters; a key that is not
-    // named is as small as its limits allow.
+    // named is as small as its limits allow. Name both where one enables the other: rope-low needs a rope-factor.
     const char* test_shape = "";
 };
 

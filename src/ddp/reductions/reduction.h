@@ -5,7 +5,9 @@
 // BACKEND NAME_rule, a ReductionRule: what it does otherwise than the tree. Long functions go into NAME.cpp beside it.
 //
 // A rule may change the gradient of a replica, before it enters the tree, and nothing where ranks meet: a rank has more
-// or fewer replicas in another start of the same run, a replica is always the same. The audit finds what breaks this.
+// or fewer replicas in another start of the same run, a replica is always the same. The audit finds a sum that breaks
+// this. What a rule itself makes depend on ranks or on the start, such as a static variable, only a comparison finds:
+// tests/scripts/test_lists.sh trains every reduction of the list on 1, 2 and 4 ranks, and resumes.
 #pragma once
 #include <string>
 #include <vector>
@@ -16,7 +18,7 @@ struct ReductionInfo {
     const char* help;                   // of --reduce, behind the name
     bool on_cpus = true, on_gpus = false, in_bf16 = true;       // where it runs; elsewhere it is refused
     bool by_library = false;            // the transport's library adds, in its own order: bits depend on the ranks
-    std::vector<Hyper> hyper = {};      // its options; their values are in DdpSettings::hyper
+    std::vector<Hyper> hyper = {};      // its options; values: ddp->settings.hyper.at("name"), by ddp.h
     // Arrays of n floats that each replica has, zeros at first. A checkpoint has them as "TENSOR.NAME.replica3", so
     // that a run goes on with any number of ranks. On CPUs only.
     std::vector<const char*> state = {};
