@@ -27,10 +27,11 @@ for of in gpt2 llama qwen3; do
     expect "$of: is a folder" 0 'Hugging Face folder' $tools/info "$tmp/$of.in"
     check "$of: no other files" test "$(ls -A "$tmp/$of.in" | tr '\n' ' ')" = \
         "config.json model.safetensors tokenizer.json "
-    same_loss() { [ "$($train eval "$1" --data $corpus)" = "$($train eval "$tmp/$of" --data $corpus)" ]; }
+    loss_of() { $train eval "$1" --data $corpus --device cpu --dtype fp32; }
+    same_loss() { [ "$(loss_of "$1")" = "$(loss_of "$tmp/$of")" ]; }
     check "$of: the loss of the folder" same_loss "$tmp/$of.in"
     check "$of: the loss of the file" same_loss "$tmp/$of.gguf"
-    said() { $train sample "$1" --prompt T --max-tokens 20 --temperature 0 2>&1; }
+    said() { $train sample "$1" --device cpu --dtype fp32 --prompt T --max-tokens 20 --temperature 0 2>&1; }
     check "$of: the text of the file" test "$(said "$tmp/$of.gguf")" = "$(said "$tmp/$of")"
 done
 expect "llm.c's file" 0 . $import "$tmp/gpt2.bin" -o "$tmp/bin.in"
