@@ -3,7 +3,7 @@
 //     nvcc -std=c++20 -O3 -arch=native learn/cuda/layernorm.cu -o layernorm && ./layernorm     Hopper: -arch=sm_90a
 //
 // A ladder is one operation, written again and again. Each rung is a kernel with one idea more than the rung before. On
-// a GPU a rung's time is printed. On the software GPU of this repository's tests (tests/scripts/test_ladders.sh, no GPU
+// a GPU a rung's time is printed. On the software GPU of this repository's tests (tests/long/test_ladders.sh, no GPU
 // needed) it is counted what the rung has executed, because time says which rung is fast, and counters say why:
 //
 //     bytes      what crosses between the multiprocessors and the L2 cache, in sectors of 32 bytes, as a multiple of

@@ -8,15 +8,17 @@ constexpr int N = SMALL ? 512 : 16384, C = 768;         // rows, and channels of
 constexpr float kEps = 1e-5f;
 
 // a + b: one thread an element. Neighbouring threads read neighbouring numbers, which is as good as it gets: the 32
-// requests of a warp become one of 128 bytes, 4 sectors.
+// requests of a warp become one of 128 bytes, 4 sectors. blockIdx, blockDim and threadIdx tell a thread which one it is
+// (docs/tour.md, section 7). The first two rungs are timed with this kernel before them.
 __global__ void add(float* sum, const float* a, const float* b) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < N * C) sum[i] = a[i] + b[i];
 }
 
 // Rung 1: a thread for each row, as one would write it for a CPU. In each turn of the loop the 32 threads of a warp
-// read numbers that lie 768 apart, so that each of them needs a sector of its own: 32 bytes for 4. And there are as
-// many threads as rows, of which a GPU wants 200,000.
+// read numbers that lie 768 apart, so that each of them needs a sector of its own: 32 bytes for 4. The next
+// turns want the rest of these sectors, but the threads of a multiprocessor together have more of them than its cache
+// holds. And there are 16,384 threads, where an H100 has room for 132 x 2,048.
 __global__ void a_thread_a_row(float* y, const float* x, const float* weight, const float* bias) {
     const int row = blockIdx.x * blockDim.x + threadIdx.x;
     if (row >= N) return;
@@ -102,17 +104,27 @@ int main() {
     const Array<float> A = a, B = b, W = weight, O = bias;
     Array<float> sum(N * C), y(N * C);
     const std::vector<float> want = plain(a, b, weight, bias);
+    // Each rung leaves a + b in `sum`, too. NaNs are put there before the next one.
+    const auto sums = [&] {
+        const std::vector<float> got = sum.values();
+        for (int i = 0; i < N * C; i++)
+            if (got[i] != a[i] + b[i]) return 1;
+        sum.fill(0xff);
+        y.fill(0xff);
+        return 0;
+    };
     Ladder ladder("layernorm", 4.0 * N * C * sizeof(float), 8.0 * N * C, N * C);        // a, b in; sum, y out
     ladder.climb("a thread a row", y, want, 1e-5, [&] {
         add<<<N * C / 256, 256>>>(sum, A, B);
         a_thread_a_row<<<N / 32, 32>>>(y, sum, W, O);
     });
-    y.fill(0xff);
+    ladder.wrong += sums();
     ladder.climb("a warp a row", y, want, 1e-5, [&] {
         add<<<N * C / 256, 256>>>(sum, A, B);
         a_warp_a_row<<<N / 4, 128>>>(y, sum, W, O);
     });
-    y.fill(0xff);
+    ladder.wrong += sums();
     ladder.climb("in registers, fused, 16 bytes", y, want, 1e-5, [&] { fused<<<N / 4, 128>>>(sum, y, A, B, W, O); });
+    ladder.wrong += sums();
     return ladder.result();
 }

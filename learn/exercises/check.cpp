@@ -192,7 +192,7 @@ static void check_lion() {
 
 static void check_clip() {
     for (const int n : {1, 4096, 4097, 20000})
-        for (const float limit : {1.0f, 1e6f}) {
+        for (const float limit : {1.0f, 0.25f, 1e6f}) {
             Floats g = numbers(n, 1);
             double all = 0;
             for (size_t begin = 0; begin < g.size(); begin += 4096) {

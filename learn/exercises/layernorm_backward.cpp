@@ -1,5 +1,6 @@
-// layernorm_backward -- the gradients of out = norm weight + bias, with norm = (x - mean) scale, for N rows of C
-// channels.
+// layernorm_backward -- LayerNorm's gradient, of N rows of C channels.
+//
+//   out = norm * weight + bias,   norm = (x - mean) * scale
 //
 //   dout, x, dx (N,C); weight, dweight, dbias (C); mean, scale (N): of each row, scale = 1 / deviation
 //
@@ -8,6 +9,8 @@
 //   dx = (d - a - norm b) scale
 //
 // The last line is what is left of the chain rule through mean and deviation, which depend on all x of a row.
+//
+// dweight and dbias hold anything at first: set them, do not add to them, as PyTorch's .grad does.
 //
 // Order: each sum in the order of its index, starting from 0, each term as sum = sum + term. norm is computed as
 // (x - mean) * scale, and dx as the formula is written, from left to right.

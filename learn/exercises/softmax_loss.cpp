@@ -10,7 +10,8 @@
 // Order: with most = the largest logit of the row, sum = sum of std::exp(logit - most) in the order of v, in float.
 // loss = std::log(sum) - (logit of the target - most). p = std::exp(logit - most) / sum.
 //
-// train_gpt's is `classifier` in kernels/ref.cpp. Hint: docs/tour.md, section 3, has this gradient with numbers.
+// Gradients are sums over rows here: without the division by N that docs/tour.md has in section 3. train_gpt's is
+// `classifier` in kernels/ref.cpp. Hint: that section has this gradient with numbers.
 #include <cmath>
 #include "exercises.h"
 

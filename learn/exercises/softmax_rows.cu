@@ -1,5 +1,7 @@
-// softmax_rows -- the softmax of each of N rows of C numbers: out = exp(x - most) / sum of exp(x - most), where `most`
-// is the largest x of the row. C is a multiple of 32, at most 1024.
+// softmax_rows -- the softmax of each of N rows of C numbers.
+//
+// out = exp(x - most) / sum of exp(x - most), where `most` is the largest x of the row. C is a multiple of 32, at most
+// 1024.
 //
 // Give each row a warp. Thread `lane` takes the numbers lane, lane + 32, ...; __shfl_xor_sync(~0u, x, distance) returns
 // the x of the thread whose number differs in the bit `distance`. Five exchanges give a maximum or a sum to all.

@@ -1,5 +1,6 @@
-// warmup -- the learning rate of a step: it rises in a line for `warmup` steps, then falls along half a wave of a
-// cosine.
+// warmup -- the learning rate of a step.
+//
+// It rises in a line for `warmup` steps, then it falls along half a wave of a cosine:
 //
 //   step < warmup:   peak (step + 1) / warmup
 //   else:            peak (f + (1 - f) (1 + cos(pi u)) / 2)
