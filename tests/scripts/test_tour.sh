@@ -18,7 +18,7 @@ check "a wrong dw is noticed" wrong 'dlogits\[n\]\[v\] \* x\[n\]\[c\]' 'dlogits[
 check "at most 3,000 words" test "$(wc -w <"$page")" -le 3000
 sums=$(grep -cE '^[0-9a-f]{64}$' "$page")
 check "two runs, one sha256" test "$sums $(grep -E '^[0-9a-f]{64}$' "$page" | sort -u | wc -l)" = "2 1"
-for name in $(grep -o 'learn/check [a-z_]*' "$page" | cut -d' ' -f2 | sort -u); do
+for name in $(grep -o 'learn/check [a-z_0-9]*' "$page" | cut -d' ' -f2 | sort -u); do
     check "the exercise $name is there" sh -c "ls learn/exercises/$name.*"
 done
 summary
