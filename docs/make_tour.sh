@@ -108,7 +108,7 @@ tree_picture | draw 76 31 >"$pictures/tree.svg"
 [ "${1:-}" != --by-hand ] || exit 0
 
 if [ -s build/ladders.txt ]; then
-    sed -n '/^[a-z]*: moves/p; /^  [1-9] /s/right ([^)]*) *//p' build/ladders.txt >"$tmp/ladders"
+    sed -n '/^[a-z][^:]*: moves/p; /^  [1-9] /s/right ([^)]*) *//p' build/ladders.txt >"$tmp/ladders"
     put ladders "$tmp/ladders"
 fi
 
