@@ -28,7 +28,7 @@ constexpr int kGpuChannels = 8192, kGpuTerms = 64;
 // What an optimizer may treat otherwise from tensor to tensor: a model's table says it, and a rule gets it.
 struct Rates {
     float lr = 1;               // factor of the learning rate
-    float decay = kByShape;     // factor of weight decay; kByShape: 1 for a matrix, 0 for a vector. A rule gets a factor
+    float decay = kByShape;     // factor of weight decay; kByShape: 1 for a matrix, 0 for a vector. Rules get a factor
     int group = 0;              // for an optimizer that knows what the model means by it
     static constexpr float kByShape = -1;
 };

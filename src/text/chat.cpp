@@ -152,8 +152,8 @@ std::vector<Control> find_controls(std::u32string_view text, const Tokenizer& to
     return all;
 }
 
-// Returns where the text of an empty turn would stand in `text`: with "x" in this turn, the template's rendering differs
-// there for the first time. npos: the template writes no "x" there.
+// Returns where the text of an empty turn would stand in `text`: with "x" in this turn, the rendering differs there for
+// the first time. npos: the template writes no "x" there.
 size_t place_of_empty(const ChatTemplate& chat, std::vector<JinjaTurn> turns, size_t turn, std::u32string_view text) {
     const std::u32string x = turns[turn].content = characters_of("x", kGiven | kAnswer);
     const std::u32string filled = chat.form->render(turns, turns.size(), false);

@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_lists.sh -- everything in the lists keeps the promise: each model, optimizer, schedule and reduction trains to the
-# same bits with 1, 2 and 4 ranks, and after a resume from the middle. A fork's own are in the lists, too.
+# test_lists.sh -- everything in the lists keeps the promise: each model, optimizer, schedule and reduction trains to
+# the same bits with 1, 2 and 4 ranks, and after a resume from the middle. A fork's own are in the lists, too.
 . tests/lib.sh
 listed() { grep -v '^#' "$1"; }
 values() { $train --help --device cpu | sed -n "s/^ *--$1 \([a-z0-9_|]*\).*/\1/p" | tr '|' ' '; }
