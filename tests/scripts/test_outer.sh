@@ -135,8 +135,9 @@ memory() {
 check "the dry run counts the replicas' arrays" memory
 
 # Bytes between two hosts, each with a rank: on the wire of a network of its own, both ways.
-wire="--dtype fp32 --layers 2 --heads 2 --channels 128 --seq-len 32 --batch-size 2 --total-batch-size 512
-    --lr 3e-3 --warmup-steps 0 --data tests/golden/lines.txt --sample-every 0 --eval-every 0 --save-every 0 --audit-every 0"
+wire="--dtype fp32 --layers 2 --heads 2 --channels 128 --seq-len 32 --batch-size 2 --total-batch-size 512 --lr
+    3e-3 --warmup-steps 0 --data tests/golden/lines.txt --sample-every 0 --eval-every 0 --save-every 0
+    --audit-every 0"
 counted() {         # OPTION...
     unshare -rn sh -c '. tests/lib.sh; rm -rf "$tmp"; tmp=$1; trap - EXIT; shift
         ip link set lo up && on_hosts 2 2 "$@" >"$tmp/sent.log" 2>&1 &&
