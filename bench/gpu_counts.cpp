@@ -165,13 +165,23 @@ void add_rows(Sections& all, const Operands& o) {
     std::vector<int> distinct = o.text;
     std::sort(distinct.begin(), distinct.end());
     const double tokens = double(std::unique(distinct.begin(), distinct.end()) - distinct.begin()) * C;
+    const auto rmsnorm = [=](int rows, int channels, floatX* inp, floatX* out) {
+        return LayerNorm{.N = rows, .C = channels, .inp = inp, .out = out, .rstd = o.rstd, .weight = o.w,
+                         .eps = 1e-5f};
+    };
+    const auto layernorm = [=](floatX* inp, floatX* out) {
+        LayerNorm norm = rmsnorm(N, C, inp, out);
+        norm.mean = o.mean;
+        norm.bias = o.bias;
+        return norm;
+    };
     for (const Dropout& d : {none, drop}) {
         const std::string name = d.rate > 0 ? " dropout" : "";
         all.push_back({"embedding_forward" + name, 256, kX * (NC + tokens + positions) + 4 * N, 0, NC, [=] {
             embedding_forward(o.x, o.tokens, o.w, o.z, B, T, C, 0, d, nullptr);
         }});
         all.push_back({"residual_layernorm_forward" + name, 64, kX * 4 * NC + 2 * kF * N, 0, NC, [=] {
-            residual_layernorm_forward(o.x, o.z, o.mean, o.lse, o.y, o.z + N * C, o.w, o.bias, 1e-5f, N, C, d, nullptr);
+            residual_layernorm_forward(layernorm(o.x, o.z), o.y, o.z + N * C, d);
         }});
     }
     const Sections others = {
@@ -179,21 +189,19 @@ void add_rows(Sections& all, const Operands& o) {
             embedding_backward(o.dw, o.lse, o.x, o.tokens, B, T, C, T, none, false, nullptr);
         }},
         {"layernorm_forward", 64, kX * 2 * NC + 2 * kF * N, 0, NC, [=] {
-            layernorm_forward(o.x, o.mean, o.lse, o.y, o.w, o.bias, 1e-5f, N, C, nullptr);
+            layernorm_forward(layernorm(o.y, o.x));
         }},
         {"residual rmsnorm forward", 64, kX * 4 * NC + kF * N, 0, NC, [=] {
-            residual_layernorm_forward(o.x, o.z, nullptr, o.lse, o.y, o.z + N * C, o.w, nullptr, 1e-5f, N, C, none,
-                                       nullptr);
+            residual_layernorm_forward(rmsnorm(N, C, o.x, o.z), o.y, o.z + N * C, none);
         }},
         {"residual rmsnorm forward, C 4096", 64, kX * 4 * 2048 * 4096 + kF * 2048, 0, 2048 * 4096, [=] {
-            residual_layernorm_forward(o.x, o.x + 2048 * 4096, nullptr, o.lse, o.y, o.z, o.w, nullptr, 1e-5f, 2048,
-                                       4096, none, nullptr);
+            residual_layernorm_forward(rmsnorm(2048, 4096, o.x, o.x + 2048 * 4096), o.y, o.z, none);
         }},
         {"layernorm_backward", 64, kX * 4 * NC + 2 * kF * N, 0, NC, [=] {
-            layernorm_backward(o.x, o.db, o.db + C, o.y, o.z, o.mean, o.rstd, o.w, N, C, false, false, nullptr);
+            layernorm_backward(o.x, o.db, o.db + C, o.y, layernorm(o.z, nullptr), false, false);
         }},
         {"rmsnorm backward", 64, kX * 4 * NC + kF * N, 0, NC, [=] {
-            layernorm_backward(o.x, o.db, nullptr, o.y, o.z, nullptr, o.rstd, o.w, N, C, false, false, nullptr);
+            layernorm_backward(o.x, o.db, nullptr, o.y, rmsnorm(N, C, o.z, nullptr), false, false);
         }},
         {"gelu_forward", 64, kX * 8 * NC, 0, 4 * NC, [=] { gelu_forward(o.x, o.y, size_t(N) * 4 * C, nullptr); }},
         {"dropout_backward", 64, kX * 2 * NC, 0, NC, [=] { dropout_backward(o.x, o.y, size_t(N) * C, drop, nullptr); }},

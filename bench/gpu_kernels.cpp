@@ -256,21 +256,25 @@ static void rows_table(const Shape& s) {
     size_t distinct;
     const int* const tokens = words(size_t(N), s.V, &distinct);
     const double positions = double(T) * C;
+    const LayerNorm norm = {.N = N, .C = C, .inp = x, .out = y, .mean = mean, .rstd = rstd, .weight = w, .bias = b,
+                            .eps = 1e-5f};
+    LayerNorm joined = norm;
+    joined.inp = z;
 
     memory_line("embedding_forward", 1, 2.0 * double(bytes) + positions * kX + 4.0 * N,
                 [=] { embedding_forward(y, tokens, wte, wpe, B, T, C, 0, none, nullptr); }, {{y, bytes}});
     memory_line("layernorm_forward", 1, 2.0 * double(bytes),
-                [=] { layernorm_forward(y, mean, rstd, x, w, b, 1e-5f, N, C, nullptr); }, {{y, bytes}});
+                [=] { layernorm_forward(norm); }, {{y, bytes}});
     memory_line("residual_layernorm_forward", 2 * s.L, 4.0 * double(bytes),
-                [=] { residual_layernorm_forward(z, y, mean, rstd, x, branch, w, b, 1e-5f, N, C, none, nullptr); },
+                [=] { residual_layernorm_forward(joined, x, branch, none); },
                 {{y, bytes}, {z, bytes}});
     memory_line("residual_layernorm_forward, dropout", 0, 4.0 * double(bytes),
-                [=] { residual_layernorm_forward(z, y, mean, rstd, x, branch, w, b, 1e-5f, N, C, drop, nullptr); },
+                [=] { residual_layernorm_forward(joined, x, branch, drop); },
                 {{y, bytes}, {z, bytes}});
     memory_line("layernorm_backward", 2 * s.L + 1, 4.0 * double(bytes),
-                [=] { layernorm_backward(y, dw, db, branch, x, mean, rstd, w, N, C, false, true, nullptr); });
+                [=] { layernorm_backward(y, dw, db, branch, norm, false, true); });
     memory_line("layernorm_backward, first", 0, 3.0 * double(bytes),
-                [=] { layernorm_backward(y, dw, db, branch, x, mean, rstd, w, N, C, true, false, nullptr); },
+                [=] { layernorm_backward(y, dw, db, branch, norm, true, false); },
                 {{y, bytes}, {dw, size_t(C) * kF}, {db, size_t(C) * kF}});
     memory_line("dropout_backward", 0, 2.0 * double(bytes), [=] { dropout_backward(y, x, n, drop, nullptr); },
                 {{y, bytes}});

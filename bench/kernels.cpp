@@ -128,14 +128,13 @@ static void rows(const Shape& c, double count, int B, int T, int chunk) {
     std::vector<int> tokens(std::max(N, size_t(chunk)));
     for (size_t i = 0; i < tokens.size(); i++) tokens[i] = int(i * 7919 % size_t(c.V));
 
-    line("layernorm forward" + shape, count, 0, double(n) * 2 * X,
-         [&] { layernorm_forward(y, mean, rstd, x, weight, bias, 1e-5f, int(N), C, nullptr); });
-    line("residual layernorm forward" + shape, count * 2 * c.L, 0, double(n) * 4 * X, [&] {
-        residual_layernorm_forward(x, y, mean, rstd, x, branch, weight, bias, 1e-5f, int(N), C, none, nullptr);
-    });
-    line("layernorm backward" + shape, count * (2 * c.L + 1), 0, double(n) * 4 * X, [&] {
-        layernorm_backward(y, dweight, dbias, branch, x, mean, rstd, weight, int(N), C, false, false, nullptr);
-    });
+    const LayerNorm norm = {.N = int(N), .C = C, .inp = x, .out = y, .mean = mean, .rstd = rstd, .weight = weight,
+                            .bias = bias, .eps = 1e-5f};
+    line("layernorm forward" + shape, count, 0, double(n) * 2 * X, [&] { layernorm_forward(norm); });
+    line("residual layernorm forward" + shape, count * 2 * c.L, 0, double(n) * 4 * X,
+         [&] { residual_layernorm_forward(norm, x, branch, none); });
+    line("layernorm backward" + shape, count * (2 * c.L + 1), 0, double(n) * 4 * X,
+         [&] { layernorm_backward(y, dweight, dbias, branch, norm, false, false); });
     line("embedding forward" + shape, count, 0, double(n) * 3 * X,
          [&] { embedding_forward(y, tokens.data(), wte, wpe, B, T, C, 0, none, nullptr); });
     line("embedding backward" + shape, count, 0, double(n) * (2 * X + 2 * F),

@@ -105,16 +105,23 @@ int get_threads();
 void embedding_forward(floatX* out, const int* tokens, const floatX* wte, const floatX* wpe, int B, int T, int C,
                        int first, const Dropout& drop, Stream stream = nullptr);
 
-// LayerNorm: out = (inp - mean) * rstd * weight + bias, rstd = 1 / sqrt(var + eps), var biased. If mean is null, here
-// and below, it is RMSNorm (Zhang and Sennrich 2019): 0 takes the mean's place, var is the mean of inp^2, bias is null.
-//   inp, out (N,C), mean, rstd (N); on a GPU C is at most kGpuChannels
-void layernorm_forward(floatX* out, float* mean, float* rstd, const floatX* inp, const floatX* weight,
-                       const floatX* bias, float eps, int N, int C, Stream stream = nullptr);
+// LayerNorm: out = (inp - mean) * rstd * weight + bias, rstd = 1 / sqrt(var + eps), var biased. If mean is null it is
+// RMSNorm (Zhang and Sennrich 2019): 0 takes the mean's place, var is the mean of inp^2, bias is null. Each set of
+// kernels takes it apart, as Attention (numbers.h).
+struct LayerNorm {
+    int N, C;                               // on a GPU C is at most kGpuChannels
+    floatX *inp, *out;                      // (N,C)
+    float *mean = nullptr, *rstd;           // (N)
+    const floatX *weight, *bias = nullptr;  // (C)
+    float eps;
+};
 
-// residual = inp + drop(branch);  out = LayerNorm(residual)    (N,C); residual may be inp
-void residual_layernorm_forward(floatX* residual, floatX* out, float* mean, float* rstd, const floatX* inp,
-                                const floatX* branch, const floatX* weight, const floatX* bias, float eps, int N,
-                                int C, const Dropout& drop, Stream stream = nullptr);
+// Writes out, mean and rstd.
+void layernorm_forward(const LayerNorm& norm, Stream stream = nullptr);
+
+// norm.inp = inp + drop(branch), and then layernorm_forward(norm)    inp, branch (N,C); norm.inp may be inp
+void residual_layernorm_forward(const LayerNorm& norm, const floatX* inp, const floatX* branch, const Dropout& drop,
+                                Stream stream = nullptr);
 
 // out = inp weight^T + bias    inp (N,C), weight (OC,C), bias (OC) or null, out (N,OC)
 void matmul_forward(floatX* out, const floatX* inp, const floatX* weight, const floatX* bias, int N, int C, int OC,
@@ -159,10 +166,9 @@ void embedding_backward(float* dwte, float* dwpe, const floatX* dout, const int*
                         const Dropout& drop, bool accumulate, Stream stream = nullptr);
 
 // dinp += the gradient through LayerNorm (the residual stream's gradient), or "=" where `first`;
-// dweight, dbias (+)= sums over rows; RMSNorm has no dbias, it is null.
-void layernorm_backward(floatX* dinp, float* dweight, float* dbias, const floatX* dout, const floatX* inp,
-                        const float* mean, const float* rstd, const floatX* weight, int N, int C, bool first,
-                        bool accumulate, Stream stream = nullptr);
+// dweight, dbias (+)= sums over rows; RMSNorm has no dbias, it is null. Nothing reads norm.out, bias and eps.
+void layernorm_backward(floatX* dinp, float* dweight, float* dbias, const floatX* dout, const LayerNorm& norm,
+                        bool first, bool accumulate, Stream stream = nullptr);
 
 // dinp = drop(dout), with forward's mask    (n), n a multiple of 8; dinp may be dout
 void dropout_backward(floatX* dinp, const floatX* dout, size_t n, const Dropout& drop,

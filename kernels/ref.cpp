@@ -155,8 +155,8 @@ void embedding_forward(floatX* out, const int* tokens, const floatX* wte, const 
 // et al. 2016). eps keeps a constant row from dividing by zero. The variance divides by C, not C - 1, and takes a
 // second pass over the row: E[x^2] - mean^2 would cancel catastrophically where the mean is large.
 // If mean is null it is RMSNorm, which does not subtract the mean, scales the row to mean square 1, and has no shift.
-void layernorm_forward(floatX* out, float* mean, float* rstd, const floatX* inp, const floatX* weight,
-                       const floatX* bias, float eps, int N, int C, Stream) {
+void layernorm_forward(const LayerNorm& norm, Stream) {
+    const auto& [N, C, inp, out, mean, rstd, weight, bias, eps] = norm;
     for (int n = 0; n < N; n++) {
         const floatX* x = inp + size_t(n) * C;
         const real m = mean ? sum_along_row(C, [&](real& sum, int c) { sum += get(x[c]); }) / real(C) : 0;
@@ -170,12 +170,11 @@ void layernorm_forward(floatX* out, float* mean, float* rstd, const floatX* inp,
 }
 
 // A branch's output is added to the residual stream, and the next branch reads the stream normalised.
-void residual_layernorm_forward(floatX* residual, floatX* out, float* mean, float* rstd, const floatX* inp,
-                                const floatX* branch, const floatX* weight, const floatX* bias, float eps, int N,
-                                int C, const Dropout& drop, Stream stream) {
-    for (size_t i = 0; i < size_t(N) * C; i++) 
-        put(residual[i], fma(get(branch[i]), dropped(drop, i), get(inp[i])));
-    layernorm_forward(out, mean, rstd, residual, weight, bias, eps, N, C, stream);
+void residual_layernorm_forward(const LayerNorm& norm, const floatX* inp, const floatX* branch, const Dropout& drop,
+                                Stream stream) {
+    for (size_t i = 0; i < size_t(norm.N) * norm.C; i++)
+        put(norm.inp[i], fma(get(branch[i]), dropped(drop, i), get(inp[i])));
+    layernorm_forward(norm, stream);
 }
 
 // Each output is the dot product of a row of inp with a row of weight.
@@ -350,12 +349,13 @@ void embedding_backward(float* dwte, float* dwpe, const floatX* dout, const int*
 //     dx = rstd * (g - average(g) - xhat * average(g * xhat))
 // Both parts are taken away because neither a constant added to x nor a scale of its distance from the mean changes
 // xhat. RMSNorm subtracts no mean, so average(g) is absent: dx = rstd * (g - xhat * average(g * xhat)).
-void layernorm_backward(floatX* dinp, float* dweight, float* dbias, const floatX* dout, const floatX* inp,
-                        const float* mean, const float* rstd, const floatX* weight, int N, int C, bool first,
-                        bool accumulate, Stream) {
+void layernorm_backward(floatX* dinp, float* dweight, float* dbias, const floatX* dout, const LayerNorm& norm,
+                        bool first, bool accumulate, Stream) {
+    const int N = norm.N, C = norm.C;
+    const float *const mean = norm.mean, *const rstd = norm.rstd;
     const auto dy = [&](int n, int c) { return get(dout[size_t(n) * C + c]); };
-    const auto g = [&](int n, int c) { return dy(n, c) * get(weight[c]); };
-    const auto xhat = [&](int n, int c) { return (get(inp[size_t(n) * C + c]) - (mean ? mean[n] : 0)) * rstd[n]; };
+    const auto g = [&](int n, int c) { return dy(n, c) * get(norm.weight[c]); };
+    const auto xhat = [&](int n, int c) { return (get(norm.inp[size_t(n) * C + c]) - (mean ? mean[n] : 0)) * rstd[n]; };
     for (int n = 0; n < N; n++) {
         const real g_sum = sum_along_row(C, [&](real& sum, int c) { sum += g(n, c); });
         const real g_xhat_sum = sum_along_row(C, [&](real& sum, int c) { sum = fma(g(n, c), xhat(n, c), sum); });

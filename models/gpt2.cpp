@@ -8,27 +8,21 @@ namespace {
 
 constexpr float kEps = 1e-5f;    // of LayerNorm
 
-struct Norm {                   // of a LayerNorm
-    floatX *inp;                // (N,C)    the residual stream
-    floatX *out;                // (N,C)
-    float *mean, *rstd;         // (N)
-};
-
 // The arrays that a block's forward fills and its backward reads. With --recompute all blocks share some of them, and
 // backward computes those again:
 //   1  gelu     2  the outputs of ln1 and ln2, too     3  all but the block's input
 struct Block {
-    Norm ln1;
+    LayerNorm ln1;              // its inp is the residual stream; norm_of adds what is not an array
     floatX *qkv;                // (N,3C)
     floatX *att;                // (N,C)
     float *lse;                 // (B,NH,T)
-    Norm ln2;
+    LayerNorm ln2;
     floatX *fc, *gelu;          // (N,4C)   before and after the activation
 };
 
 struct Gpt2 {
     std::vector<Block> block;   // L
-    Norm lnf;                   // the final norm; its output is the hidden state
+    LayerNorm lnf;              // the final norm; its output is the hidden state
     floatX *branch;             // (N,C)    a branch's output, before it is added; in backward its gradient
     // backward
     floatX *dresidual;          // (N,C)    the residual stream's gradient, carried from the head to the embedding
@@ -93,6 +87,12 @@ Attention attention_of(const Model* m, const Pass& pass, int l) {
             .drop = dropout(m, pass, 4 * l + kAttention)};
 }
 
+// The norm with its tensors, for a pass.
+LayerNorm norm_of(const Model* m, const Pass& pass, const LayerNorm& arrays, const Gpt2Norm<Weight>& w) {
+    return {.N = pass.N(), .C = m->shape.C, .inp = arrays.inp, .out = arrays.out, .mean = arrays.mean,
+            .rstd = arrays.rstd, .weight = w.w, .bias = w.b, .eps = kEps};
+}
+
 // ------------------------------------------------------------------------------------------------------------- forward
 
 // Computes a block from qkv up to gelu: all that backward needs. The MLP's projection is not among it.
@@ -109,8 +109,8 @@ void forward_block(Model* m, const Pass& pass, int l) {
         attention_forward(b.att, b.lse, b.qkv, attention_of(m, pass, l));
     }
     linear_forward(branch, b.att, w.attprojw, w.attprojb, N);
-    residual_layernorm_forward(b.ln2.inp, b.ln2.out, b.ln2.mean, b.ln2.rstd, b.ln1.inp, branch, w.ln2.w, w.ln2.b, kEps,
-                               N, C, dropout(m, pass, 4 * l + kProjection));
+    residual_layernorm_forward(norm_of(m, pass, b.ln2, w.ln2), b.ln1.inp, branch,
+                               dropout(m, pass, 4 * l + kProjection));
     linear_gelu_forward(b.gelu, b.fc, b.ln2.out, w.fcw, w.fcb, N);
 }
 
@@ -118,23 +118,21 @@ const floatX* forward(Model* m, const Pass& pass) {
     const Gpt2& a = own<Gpt2>(m);
     const int C = m->shape.C, L = m->shape.L, N = pass.N();
     const auto ends = ends_of(m->weights);
-    const Norm& first = a.block[0].ln1;
+    const LayerNorm first = norm_of(m, pass, a.block[0].ln1, block_of(m->weights, 0).ln1);
     pass.needed(0, block_end(m, 0));
     embedding_forward(first.inp, m->tokens, ends.wte, ends.wpe, pass.B, pass.T, C, pass.first,
                       dropout(m, pass, kEmbedding));
-    const auto [first_w, first_b] = block_of(m->weights, 0).ln1;
-    layernorm_forward(first.out, first.mean, first.rstd, first.inp, first_w, first_b, kEps, N, C);
+    layernorm_forward(first);
     for (int l = 0; l < L; l++) {
         const bool last = l + 1 == L;
         const Block& b = a.block[l];
-        const Norm& next = last ? a.lnf : a.block[l + 1].ln1;
+        const LayerNorm next = last ? norm_of(m, pass, a.lnf, ends.lnf)
+                                    : norm_of(m, pass, a.block[l + 1].ln1, block_of(m->weights, l + 1).ln1);
         const auto w = block_of(m->weights, l);
-        const auto [next_w, next_b] = last ? ends.lnf : block_of(m->weights, l + 1).ln1;
         forward_block(m, pass, l);
         linear_forward(a.branch, b.gelu, w.fcprojw, w.fcprojb, N);
         pass.needed(block_begin(l + 1), block_end(m, l + 1));
-        residual_layernorm_forward(next.inp, next.out, next.mean, next.rstd, b.ln2.inp, a.branch, next_w, next_b, kEps,
-                                   N, C, dropout(m, pass, 4 * l + kMlp));
+        residual_layernorm_forward(next, b.ln2.inp, a.branch, dropout(m, pass, 4 * l + kMlp));
     }
     return a.lnf.out;
 }
@@ -145,15 +143,12 @@ const floatX* forward(Model* m, const Pass& pass) {
 void recompute_block(Model* m, const Pass& pass, int l) {
     const Block& b = own<Gpt2>(m).block[l];
     const auto w = block_of(m->weights, l);
-    const int C = m->shape.C, N = pass.N(), level = m->recompute;
-    const auto again = [&](const Norm& n, const Gpt2Norm<Weight>& norm) {
-        layernorm_forward(n.out, n.mean, n.rstd, n.inp, norm.w, norm.b, kEps, N, C);
-    };
+    const int level = m->recompute;
     if (l + 1 == m->shape.L) return;                // forward computed this block last: the arrays are still its own
-    if (level >= 2) again(b.ln1, w.ln1);
+    if (level >= 2) layernorm_forward(norm_of(m, pass, b.ln1, w.ln1));
     if (level >= 3) return forward_block(m, pass, l);
-    if (level >= 2) again(b.ln2, w.ln2);
-    if (level >= 1) gelu_forward(b.gelu, b.fc, size_t(N) * 4 * size_t(C));
+    if (level >= 2) layernorm_forward(norm_of(m, pass, b.ln2, w.ln2));
+    if (level >= 1) gelu_forward(b.gelu, b.fc, size_t(pass.N()) * 4 * size_t(m->shape.C));
 }
 
 // dresidual is the gradient of the residual stream: each branch reads it, and adds its part through its LayerNorm.
@@ -163,20 +158,18 @@ void backward_block(Model* m, const Pass& pass, int l, floatX* dnorm) {
     const Block& b = a.block[l];
     const auto w = block_of(m->weights, l);
     const auto d = block_of(m->grads, l);
-    const int C = m->shape.C, N = pass.N();
+    const int N = pass.N();
     const bool acc = pass.accumulate;
     const floatX* dmlp = drop(m, pass, 4 * l + kMlp, a.branch, a.dresidual);
     gelu_linear_backward(a.dwide, d.fcprojw, d.fcprojb, dmlp, b.gelu, b.fc, w.fcprojw, N, acc);
     linear_backward(dnorm, d.fcw, d.fcb, a.dwide, b.ln2.out, w.fcw, N, acc);
-    layernorm_backward(a.dresidual, d.ln2.w, d.ln2.b, dnorm, b.ln2.inp, b.ln2.mean, b.ln2.rstd, w.ln2.w, N, C, false,
-                       acc);
+    layernorm_backward(a.dresidual, d.ln2.w, d.ln2.b, dnorm, norm_of(m, pass, b.ln2, w.ln2), false, acc);
 
     const floatX* dproj = drop(m, pass, 4 * l + kProjection, a.branch, a.dresidual);
     linear_backward(dnorm, d.attprojw, d.attprojb, dproj, b.att, w.attprojw, N, acc);
     attention_backward(a.dwide, a.delta, dnorm, b.qkv, b.att, b.lse, attention_of(m, pass, l));
     linear_backward(dnorm, d.qkvw, d.qkvb, a.dwide, b.ln1.out, w.qkvw, N, acc);
-    layernorm_backward(a.dresidual, d.ln1.w, d.ln1.b, dnorm, b.ln1.inp, b.ln1.mean, b.ln1.rstd, w.ln1.w, N, C, false,
-                       acc);
+    layernorm_backward(a.dresidual, d.ln1.w, d.ln1.b, dnorm, norm_of(m, pass, b.ln1, w.ln1), false, acc);
 }
 
 void backward(Model* m, const Pass& pass, floatX* dhidden) {
@@ -184,8 +177,7 @@ void backward(Model* m, const Pass& pass, floatX* dhidden) {
     const int C = m->shape.C, L = m->shape.L;
     const auto w = ends_of(m->weights);
     const auto d = ends_of(m->grads);
-    layernorm_backward(a.dresidual, d.lnf.w, d.lnf.b, dhidden, a.lnf.inp, a.lnf.mean, a.lnf.rstd, w.lnf.w, pass.N(), C,
-                       true, pass.accumulate);
+    layernorm_backward(a.dresidual, d.lnf.w, d.lnf.b, dhidden, norm_of(m, pass, a.lnf, w.lnf), true, pass.accumulate);
     pass.ready(block_begin(L), block_end(m, L));
     for (int l = L - 1; l >= 0; l--) {
         recompute_block(m, pass, l);

@@ -72,9 +72,9 @@ namespace {
 // backward computes those again:
 //   1  act     2  the outputs of ln1 and ln2, too     3  all but the block's input
 struct Block {
-    LlamaNorm ln1;
+    LayerNorm ln1;              // its inp is the residual stream; norm_of adds what is not an array
     LlamaAttention att;
-    LlamaNorm ln2;
+    LayerNorm ln2;
     floatX *gateup;             // (N,2F)   in backward its gradient
     floatX *act;                // (N,F)
 };
@@ -82,7 +82,7 @@ struct Block {
 struct Llama {
     LlamaKind kind;
     std::vector<Block> block;   // L
-    LlamaNorm norm;             // the final norm; its output is the hidden state
+    LayerNorm norm;             // the final norm; its output is the hidden state
     LlamaShared shared;
     floatX *branch;             // (N,C)    a branch's output, before it is added
     // backward
@@ -148,10 +148,8 @@ void forward_block(Model* m, const Pass& pass, int l) {
     const Block& b = a.block[size_t(l)];
     const auto w = block_of(m, m->weights, l);
     const int N = pass.N();
-    const float eps = norm_eps(m->shape);
     llama_attention_forward(m, pass, l, a.shared, b.att, w.att, a.branch, b.ln1.out);
-    residual_layernorm_forward(b.ln2.inp, b.ln2.out, nullptr, b.ln2.rstd, b.ln1.inp, a.branch, w.ln2w, nullptr, eps, N,
-                               c.C, {});
+    residual_layernorm_forward(norm_of(m, pass, b.ln2, w.ln2w), b.ln1.inp, a.branch, {});
     linear_forward(b.gateup, b.ln2.out, w.gateupw, nullptr, N);
     swiglu_forward(b.act, b.gateup, N, c.F);
 }
@@ -159,22 +157,21 @@ void forward_block(Model* m, const Pass& pass, int l) {
 const floatX* forward(Model* m, const Pass& pass) {
     const Llama& a = own<Llama>(m);
     const int C = m->shape.C, L = m->shape.L, N = pass.N();
-    const float eps = norm_eps(m->shape);
     const auto ends = ends_of(m, m->weights);
-    const LlamaNorm& first = a.block[0].ln1;
+    const LayerNorm first = norm_of(m, pass, a.block[0].ln1, block_of(m, m->weights, 0).ln1w);
     pass.needed(0, block_end(m, 0));
     embedding_forward(first.inp, m->tokens, ends.embedding, nullptr, pass.B, pass.T, C, 0, {});
-    layernorm_forward(first.out, nullptr, first.rstd, first.inp, block_of(m, m->weights, 0).ln1w, nullptr, eps, N, C);
+    layernorm_forward(first);
     for (int l = 0; l < L; l++) {
         const bool last = l + 1 == L;
         const Block& b = a.block[size_t(l)];
-        const LlamaNorm& next = last ? a.norm : a.block[size_t(l) + 1].ln1;
-        const floatX* const next_w = last ? ends.normw : block_of(m, m->weights, l + 1).ln1w;
+        const LayerNorm next = last ? norm_of(m, pass, a.norm, ends.normw)
+                                    : norm_of(m, pass, a.block[size_t(l) + 1].ln1,
+                                              block_of(m, m->weights, l + 1).ln1w);
         forward_block(m, pass, l);
         linear_forward(a.branch, b.act, block_of(m, m->weights, l).downw, nullptr, N);
         pass.needed(block_begin(m, l + 1), block_end(m, l + 1));
-        residual_layernorm_forward(next.inp, next.out, nullptr, next.rstd, b.ln2.inp, a.branch, next_w, nullptr, eps, N,
-                                   C, {});
+        residual_layernorm_forward(next, b.ln2.inp, a.branch, {});
     }
     return a.norm.out;
 }
@@ -185,15 +182,12 @@ const floatX* forward(Model* m, const Pass& pass) {
 void recompute_block(Model* m, const Pass& pass, int l) {
     const Block& b = own<Llama>(m).block[size_t(l)];
     const auto w = block_of(m, m->weights, l);
-    const int C = m->shape.C, N = pass.N(), level = m->recompute;
-    const auto again = [&](const LlamaNorm& n, const floatX* weight) {
-        layernorm_forward(n.out, nullptr, n.rstd, n.inp, weight, nullptr, norm_eps(m->shape), N, C);
-    };
+    const int level = m->recompute;
     if (l + 1 == m->shape.L) return;                // forward computed this block last: the arrays are still its own
-    if (level >= 2) again(b.ln1, w.ln1w);
+    if (level >= 2) layernorm_forward(norm_of(m, pass, b.ln1, w.ln1w));
     if (level >= 3) return forward_block(m, pass, l);
-    if (level >= 2) again(b.ln2, w.ln2w);
-    if (level >= 1) swiglu_forward(b.act, b.gateup, N, LlamaSizes(m->shape).F);
+    if (level >= 2) layernorm_forward(norm_of(m, pass, b.ln2, w.ln2w));
+    if (level >= 1) swiglu_forward(b.act, b.gateup, pass.N(), LlamaSizes(m->shape).F);
 }
 
 // dresidual is the gradient of the residual stream: each branch reads it, and adds its part through its norm.
@@ -209,10 +203,10 @@ void backward_block(Model* m, const Pass& pass, int l, floatX* dnorm) {
     linear_backward(a.dact, d.downw, nullptr, a.dresidual, b.act, w.downw, N, acc);
     swiglu_backward(b.gateup, a.dact, N, c.F);
     linear_backward(dnorm, d.gateupw, nullptr, b.gateup, b.ln2.out, w.gateupw, N, acc);
-    layernorm_backward(a.dresidual, d.ln2w, nullptr, dnorm, b.ln2.inp, nullptr, b.ln2.rstd, w.ln2w, N, c.C, false, acc);
+    layernorm_backward(a.dresidual, d.ln2w, nullptr, dnorm, norm_of(m, pass, b.ln2, w.ln2w), false, acc);
 
     llama_attention_backward(m, pass, a.shared, b.att, w.att, d.att, dnorm, a.dresidual, b.ln1.out);
-    layernorm_backward(a.dresidual, d.ln1w, nullptr, dnorm, b.ln1.inp, nullptr, b.ln1.rstd, w.ln1w, N, c.C, false, acc);
+    layernorm_backward(a.dresidual, d.ln1w, nullptr, dnorm, norm_of(m, pass, b.ln1, w.ln1w), false, acc);
 }
 
 void backward(Model* m, const Pass& pass, floatX* dhidden) {
@@ -221,8 +215,7 @@ void backward(Model* m, const Pass& pass, floatX* dhidden) {
     const bool acc = pass.accumulate, untied = untied_head(m->shape) != 0;
     const auto w = ends_of(m, m->weights);
     const auto d = ends_of(m, m->grads);
-    layernorm_backward(a.dresidual, d.normw, nullptr, dhidden, a.norm.inp, nullptr, a.norm.rstd, w.normw, pass.N(), C,
-                       true, acc);
+    layernorm_backward(a.dresidual, d.normw, nullptr, dhidden, norm_of(m, pass, a.norm, w.normw), true, acc);
     pass.ready(block_begin(m, L), block_end(m, L));
     for (int l = L - 1; l >= 0; l--) {
         recompute_block(m, pass, l);

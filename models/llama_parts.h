@@ -6,11 +6,11 @@
 
 namespace BACKEND {
 
-struct LlamaNorm {              // of an RMSNorm
-    floatX *inp;                // (N,C)    the residual stream
-    floatX *out;                // (N,C)
-    float *rstd;                // (N)
-};
+// The RMSNorm with its tensor, for a pass.
+inline LayerNorm norm_of(Model* m, const Pass& pass, const LayerNorm& arrays, const Weight& weight) {
+    return {.N = pass.N(), .C = m->shape.C, .inp = arrays.inp, .out = arrays.out, .rstd = arrays.rstd,
+            .weight = weight, .eps = norm_eps(m->shape)};
+}
 
 // The arrays that forward fills in a block and backward reads.
 struct LlamaAttention {

@@ -19,22 +19,25 @@ static void layernorm_row(floatX* out, float* mean_n, float* rstd_n, const float
     *rstd_n = rstd;
 }
 
-// Where branch is null, inp itself is normalised, and residual is not used.
-static void residual_layernorm_forward(floatX* residual, floatX* out, float* mean, float* rstd, const floatX* inp,
-                                       const floatX* branch, const floatX* weight, const floatX* bias, float eps,
-                                       int N, int C, const Dropout& drop, Stream) {
-    const Mask mask = mask_of(drop);
-    const floatX* x = branch ? residual : inp;
-    for_rows(N, C, [&](int n) {
-        const size_t at = size_t(n) * C;
-        if (branch) add_dropped(residual + at, inp + at, branch + at, C, mask, at);
-        layernorm_row(out + at, mean ? mean + n : nullptr, rstd + n, x + at, weight, bias, eps, C);
-    });
+// Row n. A new member of LayerNorm stops the compiler here, so that it is not left out in silence.
+static void layernorm_row(const LayerNorm& norm, int n) {
+    const auto& [N, C, inp, out, mean, rstd, weight, bias, eps] = norm;
+    const size_t at = size_t(n) * C;
+    layernorm_row(out + at, mean ? mean + n : nullptr, rstd + n, inp + at, weight, bias, eps, C);
 }
 
-static void layernorm_forward(floatX* out, float* mean, float* rstd, const floatX* inp, const floatX* weight,
-                              const floatX* bias, float eps, int N, int C, Stream s) {
-    residual_layernorm_forward(nullptr, out, mean, rstd, inp, nullptr, weight, bias, eps, N, C, {}, s);
+static void layernorm_forward(const LayerNorm& norm, Stream) {
+    for_rows(norm.N, norm.C, [&](int n) { layernorm_row(norm, n); });
+}
+
+static void residual_layernorm_forward(const LayerNorm& norm, const floatX* inp, const floatX* branch,
+                                       const Dropout& drop, Stream) {
+    const Mask mask = mask_of(drop);
+    for_rows(norm.N, norm.C, [&](int n) {
+        const size_t at = size_t(n) * norm.C;
+        add_dropped(norm.inp + at, inp + at, branch + at, norm.C, mask, at);
+        layernorm_row(norm, n);
+    });
 }
 
 // One row. With xhat = (x - mean) rstd and g = dout weight: dinp (+)= rstd (g - average(g) - xhat average(g xhat)),
@@ -59,10 +62,10 @@ static void layernorm_backward_row(floatX* dinp, float* dweight, float* dbias, c
 }
 
 // Each block of rows sums its own dweight and dbias; then the blocks are added in order.
-static void layernorm_backward(floatX* dinp, float* dweight, float* dbias, const floatX* dout, const floatX* inp,
-                               const float* mean, const float* rstd, const floatX* weight, int N, int C, bool first,
-                               bool accumulate, Stream) {
+static void layernorm_backward(floatX* dinp, float* dweight, float* dbias, const floatX* dout, const LayerNorm& norm,
+                               bool first, bool accumulate, Stream) {
     constexpr int kBlock = 32, kColumns = 256;
+    const int N = norm.N, C = norm.C;
     const int blocks = max(1, ceil_div(N, kBlock));
     const size_t stride = 2 * size_t(C);
     float* partials = caller_buffer(blocks * stride);           // [block][dweight, dbias][C]
@@ -71,8 +74,8 @@ static void layernorm_backward(floatX* dinp, float* dweight, float* dbias, const
         memset(sums, 0, stride * sizeof(float));
         for (int n = block * kBlock; n < min(N, (block + 1) * kBlock); n++) {
             const size_t at = size_t(n) * C;
-            layernorm_backward_row(dinp + at, sums, sums + C, dout + at, inp + at, mean ? mean + n : nullptr, rstd[n],
-                                   weight, C, first);
+            layernorm_backward_row(dinp + at, sums, sums + C, dout + at, norm.inp + at,
+                                   norm.mean ? norm.mean + n : nullptr, norm.rstd[n], norm.weight, C, first);
         }
     });
     parallel_for(ceil_div(C, kColumns), [&](int task) {

@@ -219,14 +219,13 @@ RowLayout layout_of(int C) {
 
 }  // namespace
 
-void layernorm_forward(floatX* out, float* mean, float* rstd, const floatX* inp, const floatX* weight,
-                       const floatX* bias, float eps, int N, int C, Stream stream) {
-    residual_layernorm_forward(nullptr, out, mean, rstd, inp, nullptr, weight, bias, eps, N, C, {}, stream);
+void layernorm_forward(const LayerNorm& norm, Stream stream) {
+    residual_layernorm_forward(norm, norm.inp, nullptr, {}, stream);
 }
 
-void residual_layernorm_forward(floatX* residual, floatX* out, float* mean, float* rstd, const floatX* inp,
-                                const floatX* branch, const floatX* weight, const floatX* bias, float eps, int N,
-                                int C, const Dropout& drop, Stream stream) {
+void residual_layernorm_forward(const LayerNorm& norm, const floatX* inp, const floatX* branch, const Dropout& drop,
+                                Stream stream) {
+    const auto& [N, C, residual, out, mean, rstd, weight, bias, eps] = norm;
     constexpr decltype(&layernorm_forward_kernel<1>) kKernels[] = {
         layernorm_forward_kernel<1>, layernorm_forward_kernel<2>, layernorm_forward_kernel<3>,
         layernorm_forward_kernel<4>};
@@ -235,9 +234,9 @@ void residual_layernorm_forward(floatX* residual, floatX* out, float* mean, floa
            weight, bias, eps, N, C, l.warps, drop);
 }
 
-void layernorm_backward(floatX* dinp, float* dweight, float* dbias, const floatX* dout, const floatX* inp,
-                        const float* mean, const float* rstd, const floatX* weight, int N, int C, bool first,
-                        bool accumulate, Stream stream) {
+void layernorm_backward(floatX* dinp, float* dweight, float* dbias, const floatX* dout, const LayerNorm& norm,
+                        bool first, bool accumulate, Stream stream) {
+    const int N = norm.N, C = norm.C;
     constexpr decltype(&layernorm_backward_kernel<1, kBlockWarps>) kKernels[] = {
         layernorm_backward_kernel<1, kBlockWarps>, layernorm_backward_kernel<2, kBlockWarps>,
         layernorm_backward_kernel<3, kBlockWarps>, layernorm_backward_kernel<4, kBlockWarps>,
@@ -247,8 +246,8 @@ void layernorm_backward(floatX* dinp, float* dweight, float* dbias, const floatX
     const int blocks = std::min(kMultiprocessors * blocks_at_once(l.packs), div_up(N, l.slots * kMinRows));
     float* const partials = static_cast<float*>(scratch(size_t(blocks) * 2 * C * sizeof(float), stream));
     const size_t ring = 2 * 3 * l.packs * l.threads * sizeof(uint4);       // or (2,C) floats, if there are slots
-    launch(kernel, blocks, l.threads, ring, stream, dinp, partials, dout, inp, mean, rstd, weight, N, C, l.warps,
-           first);
+    launch(kernel, blocks, l.threads, ring, stream, dinp, partials, dout, norm.inp, norm.mean, norm.rstd, norm.weight,
+           N, C, l.warps, first);
     launch(reduce_partials_kernel, div_up(dbias ? 2 * C : C, kReduceColumns), kReduceColumns * kReduceSlices, 0, stream,
            dweight, dbias, partials, blocks, C, accumulate);
 }

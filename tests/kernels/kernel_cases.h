@@ -3,7 +3,8 @@
 //
 //     Case c("layernorm_forward N=3 C=24");
 //     Tensor &out = c.out(kX, N * C), &inp = c.in(kX, normal(N * C));
-//     RUN(c, layernorm_forward, out, ..., inp, ..., N, C);
+//     Norm norm = {N, C, &inp, &out, ...};
+//     RUN(c, layernorm_forward, norm);
 //     c.near(out, 8);
 //
 // BACKEND (-DBACKEND=cpu) is held to SPEC (-DSPEC=ref16; ref by default). GPUs have ref64, which computes in double and
@@ -193,6 +194,8 @@ struct State {
 struct Mask { float rate; const State& state; };                    // a Dropout; its state is null at rate 0
 // An Attention with a dropout of both sides.
 struct Heads { int B, T, NH, NK, HS; Mask& mask; float scale = 0; };
+// A LayerNorm with arrays of both sides.
+struct Norm { int N, C; Tensor *inp, *out, *mean, *rstd, *weight, *bias; float eps; };
 struct Terms { std::vector<Tensor*> terms; std::vector<const float*> at[2]; };   // tree_reduce's array of arrays
 struct Arrays { std::vector<Tensor*> list; std::vector<float*> at[2]; };        // update's array of arrays
 struct Either { Tensor *spec, *backend; };                          // another array on each side
@@ -205,6 +208,15 @@ inline Dropout pick(Side side, Mask& m) {
     return {m.rate, kRandomDropout + 5, 3, m.rate > 0 ? m.state.at[side] : nullptr};
 }
 inline Attention pick(Side side, Heads& h) { return {h.B, h.T, h.NH, h.NK, h.HS, pick(side, h.mask), h.scale}; }
+struct NormOfSide {
+    Side side;
+    const Norm& n;
+    Pointer at(Tensor* t) const { return pick(side, t); }
+    template <class LayerNorm> operator LayerNorm() const {
+        return {n.N, n.C, at(n.inp), at(n.out), at(n.mean), at(n.rstd), at(n.weight), at(n.bias), n.eps};
+    }
+};
+inline NormOfSide pick(Side side, Norm& norm) { return {side, norm}; }
 inline const float* const* pick(Side side, Terms& t) {
     t.at[side].clear();
     for (const Tensor* term : t.terms) t.at[side].push_back(reinterpret_cast<const float*>(term->at(side)));

@@ -312,20 +312,20 @@ TEST(embedding_backward_of_many_rows) {
     c.near(dwpe, 4 + root(B));  // k: B terms, and the division
 }
 
-struct Norm { int N, C; };
-static const Norm kNorms[] = {{1, 8},     {3, 24},   {65, 64}, {130, 136}, {3, 768}, {9, 264},
+struct NormSize { int N, C; };
+static const NormSize kNorms[] = {{1, 8},     {3, 24},   {65, 64}, {130, 136}, {3, 768}, {9, 264},
                               {65, 1600}, {5, 8192}, {7, 56},  {5, 576},   {3, 4104}, {5, 4096},
                               {3, 1280}};
 
 // LayerNorm, and RMSNorm, where mean and bias are null.
 struct NormForm { bool rms; float eps; };
 static const NormForm kNormForms[] = {{false, 1e-5f}, {false, 0.25f}, {true, 1e-6f}, {true, 0.25f}};
-static std::string text_of(const NormForm& form, const Norm& s) {
+static std::string text_of(const NormForm& form, const NormSize& s) {
     return format("%s eps=%g N=%d C=%d", form.rms ? "RMSNorm" : "LayerNorm", form.eps, s.N, s.C);
 }
 
 TEST(layernorm_forward) {
-    for (const Norm& s : kNorms)
+    for (const NormSize& s : kNorms)
         for (const NormForm& form : kNormForms)
             for (const double mean_of_inp : {0.0, 100.0}) {
                 const size_t C = size_t(s.C), N = size_t(s.N);
@@ -337,7 +337,8 @@ TEST(layernorm_forward) {
                 if (s.N > 2) std::fill(x.begin() + s.C, x.begin() + 2 * s.C, form.rms ? 0.0f : 0.5f);
                 Tensor &inp = c.in(kX, x), &weight = c.in(kX, normal(C));
                 Tensor* bias = form.rms ? nullptr : &c.in(kX, normal(C));
-                RUN(c, layernorm_forward, out, mean, rstd, inp, weight, bias, form.eps, s.N, s.C);
+                Norm norm = {s.N, s.C, &inp, &out, mean, &rstd, &weight, bias, form.eps};
+                RUN(c, layernorm_forward, norm);
                 const bool cancels = mean_of_inp != 0 && !form.rms;
                 c.near(out, cancels ? 400 : 8);    // k: a few roundings of values of size 1, or of size 100
                 if (mean) c.near(*mean, 4, 0, 1);  // k: a sum of C terms of size 1, divided by C
@@ -345,7 +346,7 @@ TEST(layernorm_forward) {
             }
 }
 
-static void residual_layernorm(const Norm& s, const NormForm& form, float rate, bool in_place) {
+static void residual_layernorm(const NormSize& s, const NormForm& form, float rate, bool in_place) {
     const size_t C = size_t(s.C), N = size_t(s.N);
     const State state(kState);
     Mask mask = {rate, state};
@@ -356,20 +357,21 @@ static void residual_layernorm(const Norm& s, const NormForm& form, float rate, 
     Tensor& inp = in_place ? residual : c.in(kX, normal(N * C));
     Tensor &branch = c.in(kX, normal(N * C)), &weight = c.in(kX, normal(C));
     Tensor* bias = form.rms ? nullptr : &c.in(kX, normal(C));
-    RUN(c, residual_layernorm_forward, residual, out, mean, rstd, inp, branch, weight, bias, form.eps, s.N, s.C, mask);
+    Norm norm = {s.N, s.C, &residual, &out, mean, &rstd, &weight, bias, form.eps};
+    RUN(c, residual_layernorm_forward, norm, inp, branch, mask);
     c.near(residual, 2);               // k: one division and one add
     c.near(out, 8, 1);                 // k: as layernorm_forward; kx: of the residual as stored
     if (mean) c.near(*mean, 4, 1, 1);  // k: as layernorm_forward
     c.near(rstd, 8, 1);                // k: as out
 }
 TEST(residual_layernorm_forward) {
-    for (const Norm& s : kNorms)
+    for (const NormSize& s : kNorms)
         for (const NormForm& form : kNormForms)
             for (const float rate : kRates)
                 for (const bool in_place : {false, true}) residual_layernorm(s, form, rate, in_place);
 }
 
-static void layernorm_backward_case(const Norm& s, bool rms, bool first, bool accumulate) {
+static void layernorm_backward_case(const NormSize& s, bool rms, bool first, bool accumulate) {
     const size_t C = size_t(s.C), N = size_t(s.N);
     const NormForm form = {rms, 1e-5f};
     Case c(format("layernorm_backward %s first=%d accumulate=%d", text_of(form, s).c_str(), first, accumulate));
@@ -389,18 +391,19 @@ static void layernorm_backward_case(const Norm& s, bool rms, bool first, bool ac
     Tensor* dbias = rms ? nullptr : accumulate ? &c.inout(kFloat, normal(C)) : &c.out(kFloat, C);
     Tensor &dout = c.in(kX, normal(N * C, 1, rms ? 0.5 : 0)), &inp = c.in(kX, x), &weight = c.in(kX, normal(C));
     Tensor *means = rms ? nullptr : &c.in(kFloat, mean), &rstds = c.in(kFloat, rstd);
-    RUN(c, layernorm_backward, dinp, dweight, dbias, dout, inp, means, rstds, weight, s.N, s.C, first, accumulate);
+    Norm norm = {s.N, s.C, &inp, nullptr, means, &rstds, &weight, nullptr, form.eps};
+    RUN(c, layernorm_backward, dinp, dweight, dbias, dout, norm, first, accumulate);
     c.near(dinp, 8);                                 // k: five operations after two means over the row
     c.near(dweight, 4 + root(double(N)));            // k: a sum over N rows
     if (dbias) c.near(*dbias, 4 + root(double(N)));  // k: as dweight
 }
 TEST(layernorm_backward) {
-    for (const Norm& s : kNorms)
+    for (const NormSize& s : kNorms)
         for (const bool rms : {false, true})
             for (const bool first : {false, true})
                 for (const bool accumulate : {false, true}) layernorm_backward_case(s, rms, first, accumulate);
     // On a GPU: slots that meet many rows, and more partial sums than reduce_partials_kernel adds in one turn.
-    for (const Norm& s : {Norm{300, 2048}, Norm{2100, 8}})
+    for (const NormSize& s : {NormSize{300, 2048}, NormSize{2100, 8}})
         for (const bool rms : {false, true}) layernorm_backward_case(s, rms, false, true);
 }
 
@@ -723,7 +726,7 @@ TEST(accumulate_is_one_add) {
             return got;
         });
     }
-    for (const Norm& s : kNorms) {
+    for (const NormSize& s : kNorms) {
         const size_t N = size_t(s.N), C = size_t(s.C);
         const std::vector<float> dout = normal(N * C), inp = normal(N * C), ones(std::max(N, C), 1);
         const std::string what = format("layernorm_backward N=%d C=%d", s.N, s.C);
@@ -732,8 +735,8 @@ TEST(accumulate_is_one_add) {
             Tensor &dx = c.out(kX, N * C), &dweight = c.inout(kFloat, {start.begin(), start.begin() + s.C});
             Tensor* dbias = start.size() == C ? nullptr : &c.inout(kFloat, {start.begin() + s.C, start.end()});
             Tensor &dy = c.in(kX, dout), &x = c.in(kX, inp), &one = c.in(kFloat, ones), &weight = c.in(kX, ones);
-            Tensor* mean = dbias ? &one : nullptr;
-            RUN(c, layernorm_backward, dx, dweight, dbias, dy, x, mean, one, weight, s.N, s.C, true, accumulate);
+            Norm norm = {s.N, s.C, &x, nullptr, dbias ? &one : nullptr, &one, &weight, nullptr, 0};
+            RUN(c, layernorm_backward, dx, dweight, dbias, dy, norm, true, accumulate);
             std::vector<double> got = dweight.got;
             if (dbias) got.insert(got.end(), dbias->got.begin(), dbias->got.end());
             return got;
@@ -1222,6 +1225,7 @@ static void run_without_rows(int B, int T, float rate, bool accumulate, bool les
     };
     Tensor &matrix = gradient(C * C), &row = gradient(C), &shift = gradient(C);
     Tensor *mean = less ? nullptr : &u, *bias = less ? nullptr : &z, *dbias = less ? nullptr : &shift;
+    Norm norm = {0, C, &x, &y, mean, &v, &z, bias, 1e-5f};
     const auto expect = [&](const char* op, std::vector<const Tensor*> written) {
         for (const Tensor& t : c.tensors) {
             const bool zero = !accumulate && std::find(written.begin(), written.end(), &t) != written.end();
@@ -1235,8 +1239,8 @@ static void run_without_rows(int B, int T, float rate, bool accumulate, bool les
 #define WRITES(op, gradients, ...) (c.what = #op, RUN(c, op, __VA_ARGS__), expect(#op, gradients))
 #define LIST(...) {__VA_ARGS__}
     WRITES(embedding_forward, {}, x, tokens, y, bias, B, T, C, 9, mask);
-    WRITES(layernorm_forward, {}, x, mean, v, y, z, bias, 1e-5f, 0, C);
-    WRITES(residual_layernorm_forward, {}, x, y, mean, v, x, y, z, bias, 1e-5f, 0, C, mask);
+    WRITES(layernorm_forward, {}, norm);
+    WRITES(residual_layernorm_forward, {}, norm, x, y, mask);
     WRITES(matmul_forward, {}, x, y, z, bias, 0, C, C);
     WRITES(matmul_gelu_forward, {}, x, y, y, z, bias, 0, C, C);
     WRITES(gelu_forward, {}, x, y, none);
@@ -1244,7 +1248,7 @@ static void run_without_rows(int B, int T, float rate, bool accumulate, bool les
     WRITES(attention_cached, {}, x, y, z, 3, 7, nothing);
     WRITES(classifier, {}, u, x, tokens, 0, V, Vp, !less);
     WRITES(embedding_backward, LIST(&matrix), v, matrix, x, tokens, B, T, C, C, mask, accumulate);
-    WRITES(layernorm_backward, LIST(&row, dbias), x, row, dbias, y, z, mean, v, z, 0, C, less, accumulate);
+    WRITES(layernorm_backward, LIST(&row, dbias), x, row, dbias, y, norm, less, accumulate);
     WRITES(dropout_backward, {}, x, y, none, mask);
     WRITES(matmul_backward_input, {}, x, y, z, 0, C, C);
     WRITES(matmul_gelu_backward_input, {}, x, y, z, x, 0, C, C);

@@ -44,10 +44,10 @@ TEST(embedding_by_hand) {
 }
 
 TEST(layernorm_by_hand) {
-    const float x[8] = {1, 3, 1, 3, 1, 3, 1, 3}, weight[8] = {1, 1, 2, 2, 1, 1, 1, 1},
-                bias[8] = {0, 0, 0, 0, 5, 5, 0, 0};
-    float out[8], mean, rstd;
-    layernorm_forward(out, &mean, &rstd, x, weight, bias, 1e-5f, 1, 8, nullptr);
+    const float weight[8] = {1, 1, 2, 2, 1, 1, 1, 1}, bias[8] = {0, 0, 0, 0, 5, 5, 0, 0};
+    float x[8] = {1, 3, 1, 3, 1, 3, 1, 3}, out[8], mean, rstd;
+    layernorm_forward({.N = 1, .C = 8, .inp = x, .out = out, .mean = &mean, .rstd = &rstd, .weight = weight,
+                       .bias = bias, .eps = 1e-5f});
     const double r = 1 / std::sqrt(1 + 1e-5),
                  want[8] = {-r, r, -2 * r, 2 * r, 5 - r, 5 + r, -r, r};  // mean 2, variance 1
     expect_near(out, want, 8, 4 * FLT_EPSILON, "out");                   // 4: values below 8, one rounding
@@ -55,9 +55,9 @@ TEST(layernorm_by_hand) {
 }
 
 TEST(rmsnorm_by_hand) {
-    const float x[8] = {1, 3, 1, 3, 1, -3, 1, 3}, weight[8] = {1, 1, 2, 2, 1, 1, 0, -1};
-    float out[8], rstd;
-    layernorm_forward(out, nullptr, &rstd, x, weight, nullptr, 4, 1, 8, nullptr);  // the mean of x^2 is 5, 5 + 4 is 9
+    const float weight[8] = {1, 1, 2, 2, 1, 1, 0, -1};
+    float x[8] = {1, 3, 1, 3, 1, -3, 1, 3}, out[8], rstd;       // the mean of x^2 is 5, 5 + 4 is 9
+    layernorm_forward({.N = 1, .C = 8, .inp = x, .out = out, .rstd = &rstd, .weight = weight, .eps = 4});
     const double want[8] = {1 / 3.0, 1, 2 / 3.0, 2, 1 / 3.0, -1, 0, -1};
     expect_near(out, want, 8, 2 * FLT_EPSILON, "out");
     EXPECT(std::fabs(rstd - 1 / 3.0) < FLT_EPSILON, "rstd %.9g", rstd);
@@ -296,16 +296,16 @@ static void residual_layernorm(const Dropout& drop, bool rms) {
     const int N = 3, C = 8;
     Floats inp = values(N * C), branch = values(N * C), weight = values(C), bias = values(C);
     Floats dout = values(N * C), dstream = values(N * C), out(N * C), residual(N * C), mean(N), rstd(N);
-    float *const means = rms ? nullptr : mean.data(), *const shift = rms ? nullptr : bias.data();
+    const LayerNorm norm = {.N = N, .C = C, .inp = residual.data(), .out = out.data(),
+                            .mean = rms ? nullptr : mean.data(), .rstd = rstd.data(), .weight = weight.data(),
+                            .bias = rms ? nullptr : bias.data(), .eps = 0.01f};
     const auto loss = [&] {
-        residual_layernorm_forward(residual.data(), out.data(), means, rstd.data(), inp.data(), branch.data(),
-                                   weight.data(), shift, 0.01f, N, C, drop, nullptr);
+        residual_layernorm_forward(norm, inp.data(), branch.data(), drop);
         return weighted(dout, out) + weighted(dstream, residual);
     };
     loss();
     Floats dinp = dstream, dbranch(N * C), dweight(C, NAN), dbias(C, NAN);
-    layernorm_backward(dinp.data(), dweight.data(), rms ? nullptr : dbias.data(), dout.data(), residual.data(), means,
-                       rstd.data(), weight.data(), N, C, false, false, nullptr);
+    layernorm_backward(dinp.data(), dweight.data(), rms ? nullptr : dbias.data(), dout.data(), norm, false, false);
     dropout_backward(dbranch.data(), dinp.data(), size_t(N * C), drop, nullptr);
     check_gradient("dinp", inp, dinp, loss);
     check_gradient("dbranch", branch, dbranch, loss);
@@ -449,11 +449,12 @@ static void expect_golden(const char* name, const Floats& got) {
 
 TEST(golden_layernorm) {
     const int N = 3, C = 24;
-    const Floats x = input("ln.inp"), w = input("ln.weight"), b = input("ln.bias"), dout = input("ln.dout");
-    Floats out(N * C), mean(N), rstd(N), dinp(N * C, NAN), dw(C, NAN), db(C, NAN);
-    layernorm_forward(out.data(), mean.data(), rstd.data(), x.data(), w.data(), b.data(), 1e-5f, N, C, nullptr);
-    layernorm_backward(dinp.data(), dw.data(), db.data(), dout.data(), x.data(), mean.data(), rstd.data(), w.data(), N,
-                       C, true, false, nullptr);
+    const Floats w = input("ln.weight"), b = input("ln.bias"), dout = input("ln.dout");
+    Floats x = input("ln.inp"), out(N * C), mean(N), rstd(N), dinp(N * C, NAN), dw(C, NAN), db(C, NAN);
+    const LayerNorm norm = {.N = N, .C = C, .inp = x.data(), .out = out.data(), .mean = mean.data(),
+                            .rstd = rstd.data(), .weight = w.data(), .bias = b.data(), .eps = 1e-5f};
+    layernorm_forward(norm);
+    layernorm_backward(dinp.data(), dw.data(), db.data(), dout.data(), norm, true, false);
     expect_golden("ln.out", out);
     expect_golden("ln.dinp", dinp);
     expect_golden("ln.dweight", dw);
@@ -462,11 +463,12 @@ TEST(golden_layernorm) {
 
 TEST(golden_rmsnorm) {
     const int N = 3, C = 24;
-    const Floats x = input("rms.inp"), w = input("rms.weight"), dout = input("rms.dout");
-    Floats out(N * C), rstd(N), dinp(N * C, NAN), dw(C, NAN);
-    layernorm_forward(out.data(), nullptr, rstd.data(), x.data(), w.data(), nullptr, 0.125f, N, C, nullptr);
-    layernorm_backward(dinp.data(), dw.data(), nullptr, dout.data(), x.data(), nullptr, rstd.data(), w.data(), N, C,
-                       true, false, nullptr);
+    const Floats w = input("rms.weight"), dout = input("rms.dout");
+    Floats x = input("rms.inp"), out(N * C), rstd(N), dinp(N * C, NAN), dw(C, NAN);
+    const LayerNorm norm = {.N = N, .C = C, .inp = x.data(), .out = out.data(), .rstd = rstd.data(),
+                            .weight = w.data(), .eps = 0.125f};
+    layernorm_forward(norm);
+    layernorm_backward(dinp.data(), dw.data(), nullptr, dout.data(), norm, true, false);
     expect_golden("rms.out", out);
     expect_golden("rms.dinp", dinp);
     expect_golden("rms.dweight", dw);

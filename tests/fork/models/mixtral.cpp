@@ -11,9 +11,9 @@ namespace {
 // The arrays that a block's forward fills and its backward reads. A choice is one of the N K pairs of a row and an
 // expert; choices are sorted by expert, and then by row.
 struct Block {
-    LlamaNorm ln1;
+    LayerNorm ln1;
     LlamaAttention att;
-    LlamaNorm ln2;
+    LayerNorm ln2;
     floatX *router;                     // (N,Ep)
     floatX *x, *gateup, *act, *y;       // (N K,C) (N K,2F) (N K,F) (N K,C)  of each choice
     std::vector<double> p;              // (N,E)
@@ -24,7 +24,7 @@ struct Block {
 
 struct Mixtral {
     std::vector<Block> block;           // L
-    LlamaNorm norm;                     // the final norm; its output is the hidden state
+    LayerNorm norm;                     // the final norm; its output is the hidden state
     LlamaShared shared;
     floatX *branch;                     // (N,C)    a branch's output, before it is added
     std::vector<double> share;          // (E)      f of mixtral.h
@@ -59,7 +59,7 @@ void plan(Model* m, Layout& place) {
     const size_t N = size_t(m->B) * size_t(m->T), C = size_t(m->shape.C), F = size_t(LlamaSizes(m->shape).F);
     const size_t NK = N * size_t(K(m)), rows = N * size_t(Ep(m));
     a.block.resize(size_t(m->shape.L));
-    const auto place_norm = [&](LlamaNorm* norm) {
+    const auto place_norm = [&](LayerNorm* norm) {
         place(norm->inp, N * C);
         place(norm->out, N * C);
         place(norm->rstd, N);
@@ -169,25 +169,24 @@ void balance(Model* m, const Pass& pass) {
 
 const floatX* forward(Model* m, const Pass& pass) {
     Mixtral& a = own<Mixtral>(m);
-    const int C = m->shape.C, N = pass.N(), L = m->shape.L;
-    const float eps = norm_eps(m->shape);
+    const int C = m->shape.C, L = m->shape.L;
     const auto ends = ends_of(m, m->weights);
     pass.needed(0, block_end(m, 0));
-    const LlamaNorm& first = a.block[0].ln1;
+    const LayerNorm first = norm_of(m, pass, a.block[0].ln1, block_of(m, m->weights, 0).ln1w);
     embedding_forward(first.inp, m->tokens, ends.embedding, nullptr, pass.B, pass.T, C, 0, {});
-    layernorm_forward(first.out, nullptr, first.rstd, first.inp, block_of(m, m->weights, 0).ln1w, nullptr, eps, N, C);
+    layernorm_forward(first);
     for (int l = 0; l < L; l++) {
         const bool last = l + 1 == L;
         Block& b = a.block[size_t(l)];
         const auto w = block_of(m, m->weights, l);
-        const LlamaNorm& next = last ? a.norm : a.block[size_t(l) + 1].ln1;
+        const LayerNorm next = last ? norm_of(m, pass, a.norm, ends.normw)
+                                    : norm_of(m, pass, a.block[size_t(l) + 1].ln1,
+                                              block_of(m, m->weights, l + 1).ln1w);
         llama_attention_forward(m, pass, l, a.shared, b.att, w.att, a.branch, b.ln1.out);
-        residual_layernorm_forward(b.ln2.inp, b.ln2.out, nullptr, b.ln2.rstd, b.ln1.inp, a.branch, w.ln2w, nullptr, eps,
-                                   N, C, {});
+        residual_layernorm_forward(norm_of(m, pass, b.ln2, w.ln2w), b.ln1.inp, a.branch, {});
         forward_experts(m, pass, &b, w, a.branch);
         pass.needed(block_begin(m, l + 1), block_end(m, l + 1));
-        residual_layernorm_forward(next.inp, next.out, nullptr, next.rstd, b.ln2.inp, a.branch,
-                                   last ? ends.normw : block_of(m, m->weights, l + 1).ln1w, nullptr, eps, N, C, {});
+        residual_layernorm_forward(next, b.ln2.inp, a.branch, {});
     }
     balance(m, pass);
     return a.norm.out;
@@ -262,22 +261,20 @@ void backward_experts(Model* m, const Pass& pass, int l, floatX* dinp, const flo
 
 void backward(Model* m, const Pass& pass, floatX* dhidden) {
     Mixtral& a = own<Mixtral>(m);
-    const int C = m->shape.C, L = m->shape.L, N = pass.N();
+    const int C = m->shape.C, L = m->shape.L;
     const bool acc = pass.accumulate;
     const auto d = ends_of(m, m->grads);
-    layernorm_backward(a.dresidual, d.normw, nullptr, dhidden, a.norm.inp, nullptr, a.norm.rstd,
-                       ends_of(m, m->weights).normw, N, C, true, acc);
+    layernorm_backward(a.dresidual, d.normw, nullptr, dhidden,
+                       norm_of(m, pass, a.norm, ends_of(m, m->weights).normw), true, acc);
     pass.ready(block_begin(m, L), block_end(m, L));
     for (int l = L - 1; l >= 0; l--) {
         const Block& b = a.block[size_t(l)];
         const auto w_l = block_of(m, m->weights, l);
         const auto d_l = block_of(m, m->grads, l);
         backward_experts(m, pass, l, dhidden, a.dresidual);
-        layernorm_backward(a.dresidual, d_l.ln2w, nullptr, dhidden, b.ln2.inp, nullptr, b.ln2.rstd, w_l.ln2w, N, C,
-                           false, acc);
+        layernorm_backward(a.dresidual, d_l.ln2w, nullptr, dhidden, norm_of(m, pass, b.ln2, w_l.ln2w), false, acc);
         llama_attention_backward(m, pass, a.shared, b.att, w_l.att, d_l.att, dhidden, a.dresidual, b.ln1.out);
-        layernorm_backward(a.dresidual, d_l.ln1w, nullptr, dhidden, b.ln1.inp, nullptr, b.ln1.rstd, w_l.ln1w, N, C,
-                           false, acc);
+        layernorm_backward(a.dresidual, d_l.ln1w, nullptr, dhidden, norm_of(m, pass, b.ln1, w_l.ln1w), false, acc);
         pass.ready(block_begin(m, l), block_end(m, l));
     }
     // A tied head has already written its part of this gradient.
