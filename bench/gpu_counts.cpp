@@ -178,7 +178,7 @@ void add_rows(Sections& all, const Operands& o) {
     for (const Dropout& d : {none, drop}) {
         const std::string name = d.rate > 0 ? " dropout" : "";
         all.push_back({"embedding_forward" + name, 256, kX * (NC + tokens + positions) + 4 * N, 0, NC, [=] {
-            embedding_forward(o.x, o.tokens, o.w, o.z, B, T, C, 0, d, nullptr);
+            embedding_forward(o.x, o.tokens, o.w, o.z, {B, T, C, d});
         }});
         all.push_back({"residual_layernorm_forward" + name, 64, kX * 4 * NC + 2 * kF * N, 0, NC, [=] {
             residual_layernorm_forward(layernorm(o.x, o.z), o.y, o.z + N * C, d);
@@ -186,7 +186,7 @@ void add_rows(Sections& all, const Operands& o) {
     }
     const Sections others = {
         {"embedding_backward", kAll, kX * NC + kF * (2 * tokens + positions) + 4 * N, 0, NC, [=] {
-            embedding_backward(o.dw, o.lse, o.x, o.tokens, B, T, C, T, none, false, nullptr);
+            embedding_backward(o.dw, o.lse, o.x, o.tokens, T, {B, T, C}, false);
         }},
         {"layernorm_forward", 64, kX * 2 * NC + 2 * kF * N, 0, NC, [=] {
             layernorm_forward(layernorm(o.y, o.x));

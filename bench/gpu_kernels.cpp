@@ -262,7 +262,7 @@ static void rows_table(const Shape& s) {
     joined.inp = z;
 
     memory_line("embedding_forward", 1, 2.0 * double(bytes) + positions * kX + 4.0 * N,
-                [=] { embedding_forward(y, tokens, wte, wpe, B, T, C, 0, none, nullptr); }, {{y, bytes}});
+                [=] { embedding_forward(y, tokens, wte, wpe, {B, T, C}); }, {{y, bytes}});
     memory_line("layernorm_forward", 1, 2.0 * double(bytes),
                 [=] { layernorm_forward(norm); }, {{y, bytes}});
     memory_line("residual_layernorm_forward", 2 * s.L, 4.0 * double(bytes),
@@ -279,12 +279,12 @@ static void rows_table(const Shape& s) {
     memory_line("dropout_backward", 0, 2.0 * double(bytes), [=] { dropout_backward(y, x, n, drop, nullptr); },
                 {{y, bytes}});
     memory_line("embedding_backward", 1, double(bytes) + 2 * kF * (double(distinct) * C + positions) + 4.0 * N,
-                [=] { embedding_backward(dwte, dwpe, x, tokens, B, T, C, T, none, true, nullptr); });
+                [=] { embedding_backward(dwte, dwpe, x, tokens, T, {B, T, C}, true); });
     if (wanted("embedding_backward"))
         check_bits("embedding_backward",
                    [=] {
                        device_zero(dwte, size_t(Vp) * size_t(C) * kF, nullptr);
-                       embedding_backward(dwte, dwpe, x, tokens, B, T, C, T, none, false, nullptr);
+                       embedding_backward(dwte, dwpe, x, tokens, T, {B, T, C}, false);
                    },
                    {{dwte, size_t(Vp) * size_t(C) * kF}, {dwpe, size_t(T) * size_t(C) * kF}});
     memory_line("sum_in_order", 1, 0, [=] { sum_in_order(total, losses, size_t(N), nullptr); },

@@ -136,9 +136,9 @@ static void rows(const Shape& c, double count, int B, int T, int chunk) {
     line("layernorm backward" + shape, count * (2 * c.L + 1), 0, double(n) * 4 * X,
          [&] { layernorm_backward(y, dweight, dbias, branch, norm, false, false); });
     line("embedding forward" + shape, count, 0, double(n) * 3 * X,
-         [&] { embedding_forward(y, tokens.data(), wte, wpe, B, T, C, 0, none, nullptr); });
+         [&] { embedding_forward(y, tokens.data(), wte, wpe, {B, T, C}); });
     line("embedding backward" + shape, count, 0, double(n) * (2 * X + 2 * F),
-         [&] { embedding_backward(dwte, dwpe, y, tokens.data(), B, T, C, T, none, true, nullptr); });
+         [&] { embedding_backward(dwte, dwpe, y, tokens.data(), T, {B, T, C}, true); });
     line(format("classifier %d x %d", chunk, c.V), count * double(N) / chunk, 0, double(logit_count) * 2 * X,
          [&] { classifier(losses, logits, tokens.data(), chunk, c.V, c.Vp, true, nullptr); });
     for (void* p :

@@ -99,11 +99,11 @@ int get_threads();
 
 // ---------------- forward
 
-// out[b,t,:] = drop(wte[tokens[b,t],:] + wpe[first + t,:])
-//   out (B,T,C), tokens (B,T) in 0..V-1, wte (Vp,C), wpe (maxT,C) or null: no positions. drop() is what Dropout
+// out[b,t,:] = drop(wte[tokens[b,t],:] + wpe[t,:])
+//   out (B,T,C), tokens (B,T) in 0..V-1, wte (Vp,C), wpe (T,C) or null: no positions. drop() is what Dropout
 //   (numbers.h) says; an element's index is its place in the flat array (attention states its own)
-void embedding_forward(floatX* out, const int* tokens, const floatX* wte, const floatX* wpe, int B, int T, int C,
-                       int first, const Dropout& drop, Stream stream = nullptr);
+void embedding_forward(floatX* out, const int* tokens, const floatX* wte, const floatX* wpe,
+                       const Embedding& embedding, Stream stream = nullptr);
 
 // LayerNorm: out = (inp - mean) * rstd * weight + bias, rstd = 1 / sqrt(var + eps), var biased. If mean is null it is
 // RMSNorm (Zhang and Sennrich 2019): 0 takes the mean's place, var is the mean of inp^2, bias is null. Each set of
@@ -162,8 +162,8 @@ void sum_in_order(double* total, const float* x, size_t n, Stream stream = nullp
 // dwte[tokens[b,t],:] += drop(dout[b,t,:]), rows in order of (b,t); dwpe[t,:] (+)= sum_b drop(dout[b,t,:]).
 //   dout (B,T,C), dwte (Vp,C), which the head has written already, or null: then nothing is written; dwpe (maxT,C) or
 //   null, rows T.. are 0 with "="
-void embedding_backward(float* dwte, float* dwpe, const floatX* dout, const int* tokens, int B, int T, int C, int maxT,
-                        const Dropout& drop, bool accumulate, Stream stream = nullptr);
+void embedding_backward(float* dwte, float* dwpe, const floatX* dout, const int* tokens, int maxT,
+                        const Embedding& embedding, bool accumulate, Stream stream = nullptr);
 
 // dinp += the gradient through LayerNorm (the residual stream's gradient), or "=" where `first`;
 // dweight, dbias (+)= sums over rows; RMSNorm has no dbias, it is null. Nothing reads norm.out, bias and eps.

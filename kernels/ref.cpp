@@ -140,13 +140,14 @@ const char* device_kind() { return kDouble ? "ref64" : "cpu fma" ARITHMETIC; }  
 // ---------------------------------------------------------------------------------------------------------- forward
 
 // A token is a row of a table, and so is a position. Their sum is the start of the residual stream.
-void embedding_forward(floatX* out, const int* tokens, const floatX* wte, const floatX* wpe, int B, int T, int C,
-                       int first, const Dropout& drop, Stream) {
+void embedding_forward(floatX* out, const int* tokens, const floatX* wte, const floatX* wpe,
+                       const Embedding& embedding, Stream) {
+    const auto& [B, T, C, drop] = embedding;
     for (int n = 0; n < B * T; n++)
         for (int c = 0; c < C; c++) {
             const size_t i = size_t(n) * C + c;
             const real token = get(wte[size_t(tokens[n]) * C + c]);
-            const real x = wpe ? token + get(wpe[size_t(first + n % T) * C + c]) : token;
+            const real x = wpe ? token + get(wpe[size_t(n % T) * C + c]) : token;
             put(out[i], x * dropped(drop, i));
         }
 }
@@ -323,9 +324,10 @@ void sum_in_order(double* total, const float* x, size_t n, Stream) {
 
 // A row of a table was copied to every place where its token stands, so its gradient is the sum over those places. The
 // sum for dwte is not complete before it is added: dwte holds the head's gradient and takes the rows one after another.
-void embedding_backward(float* dwte, float* dwpe, const floatX* dout, const int* tokens, int B, int T, int C, int maxT,
-                        const Dropout& drop, bool accumulate, Stream) {
+void embedding_backward(float* dwte, float* dwpe, const floatX* dout, const int* tokens, int maxT,
+                        const Embedding& embedding, bool accumulate, Stream) {
     if (!dwte) return;
+    const auto& [B, T, C, drop] = embedding;
     for (int n = 0; n < B * T; n++)
         for (int c = 0; c < C; c++) {
             const size_t i = size_t(n) * C + c;

@@ -93,6 +93,10 @@ LayerNorm norm_of(const Model* m, const Pass& pass, const LayerNorm& arrays, con
             .rstd = arrays.rstd, .weight = w.w, .bias = w.b, .eps = kEps};
 }
 
+Embedding embedding_of(const Model* m, const Pass& pass) {
+    return {.B = pass.B, .T = pass.T, .C = m->shape.C, .drop = dropout(m, pass, kEmbedding)};
+}
+
 // ------------------------------------------------------------------------------------------------------------- forward
 
 // Computes a block from qkv up to gelu: all that backward needs. The MLP's projection is not among it.
@@ -116,12 +120,12 @@ void forward_block(Model* m, const Pass& pass, int l) {
 
 const floatX* forward(Model* m, const Pass& pass) {
     const Gpt2& a = own<Gpt2>(m);
-    const int C = m->shape.C, L = m->shape.L, N = pass.N();
+    const int L = m->shape.L, N = pass.N();
     const auto ends = ends_of(m->weights);
     const LayerNorm first = norm_of(m, pass, a.block[0].ln1, block_of(m->weights, 0).ln1);
     pass.needed(0, block_end(m, 0));
-    embedding_forward(first.inp, m->tokens, ends.wte, ends.wpe, pass.B, pass.T, C, pass.first,
-                      dropout(m, pass, kEmbedding));
+    embedding_forward(first.inp, m->tokens, ends.wte, ends.wpe.at + size_t(pass.first) * size_t(m->shape.C),
+                      embedding_of(m, pass));
     layernorm_forward(first);
     for (int l = 0; l < L; l++) {
         const bool last = l + 1 == L;
@@ -174,7 +178,7 @@ void backward_block(Model* m, const Pass& pass, int l, floatX* dnorm) {
 
 void backward(Model* m, const Pass& pass, floatX* dhidden) {
     const Gpt2& a = own<Gpt2>(m);
-    const int C = m->shape.C, L = m->shape.L;
+    const int L = m->shape.L;
     const auto w = ends_of(m->weights);
     const auto d = ends_of(m->grads);
     layernorm_backward(a.dresidual, d.lnf.w, d.lnf.b, dhidden, norm_of(m, pass, a.lnf, w.lnf), true, pass.accumulate);
@@ -184,8 +188,7 @@ void backward(Model* m, const Pass& pass, floatX* dhidden) {
         backward_block(m, pass, l, dhidden);
         pass.ready(block_begin(l), block_end(m, l));
     }
-    embedding_backward(d.wte, d.wpe, a.dresidual, m->tokens, pass.B, pass.T, C, m->shape.T,
-                       dropout(m, pass, kEmbedding), pass.accumulate);
+    embedding_backward(d.wte, d.wpe, a.dresidual, m->tokens, m->shape.T, embedding_of(m, pass), pass.accumulate);
     pass.ready(0, block_begin(0));
 }
 

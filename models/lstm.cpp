@@ -99,7 +99,7 @@ const floatX* forward(Model* m, const Pass& pass) {
     const int C = m->shape.C, L = m->shape.L;
     pass.needed(0, 1);
     transpose_rows(a.tokens, m->tokens, pass.B, pass.T, sizeof(int));
-    embedding_forward(a.embedded, a.tokens, m->weights[0], nullptr, pass.N(), 1, C, 0, {});
+    embedding_forward(a.embedded, a.tokens, m->weights[0], nullptr, {.B = pass.N(), .T = 1, .C = C});
     for (int l = 0; l < L; l++) {
         pass.needed(layer_begin(l), layer_begin(l + 1));
         forward_layer(m, pass, l);
@@ -137,7 +137,7 @@ void backward(Model* m, const Pass& pass, floatX* dhidden) {
         backward_layer(m, pass, l);
         pass.ready(layer_begin(l), layer_begin(l + 1));
     }
-    embedding_backward(m->grads[0], nullptr, a.dy, a.tokens, pass.N(), 1, C, 1, {}, pass.accumulate);
+    embedding_backward(m->grads[0], nullptr, a.dy, a.tokens, 1, {.B = pass.N(), .T = 1, .C = C}, pass.accumulate);
     pass.ready(0, 1);
 }
 

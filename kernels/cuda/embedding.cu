@@ -116,14 +116,15 @@ token_backward_kernel(float* dwte, const floatX* dout, const int2* groups, const
 }  // namespace
 
 // An element is a pack of 8 channels.
-void embedding_forward(floatX* out, const int* tokens, const floatX* wte, const floatX* wpe, int B, int T, int C,
-                       int first, const Dropout& drop, Stream stream) {
+void embedding_forward(floatX* out, const int* tokens, const floatX* wte, const floatX* wpe,
+                       const Embedding& embedding, Stream stream) {
+    const auto& [B, T, C, drop] = embedding;
     CHECK(C % 8 == 0, "embedding_forward: C is %d", C);
-    each_element(size_t(B) * size_t(T), size_t(C) / 8, [=] ON_DEVICE(size_t row, size_t pack) {
+    const size_t rows = size_t(B) * size_t(T), packs = size_t(C) / 8;
+    each_element(rows, packs, [=, T = T, C = C, drop = drop] ON_DEVICE(size_t row, size_t pack) {
         const size_t c = pack * 8, at = row * size_t(C) + c;
         Pack8 sum = load8(wte + size_t(tokens[row]) * size_t(C) + c);
-        const size_t position = size_t(first) + row % size_t(T);
-        const Pack8 p = wpe ? load8(wpe + position * size_t(C) + c) : Pack8{};
+        const Pack8 p = wpe ? load8(wpe + row % size_t(T) * size_t(C) + c) : Pack8{};
         for (int k = 0; k < 8; k++) sum.x[k] += p.x[k];
         if (drop.rate > 0) dropout8(drop, at, &sum);
         store8(out + at, sum);
@@ -149,11 +150,12 @@ static void position_backward(float* dwpe, const floatX* dout, int B, int T, int
     }, stream);
 }
 
-void embedding_backward(float* dwte, float* dwpe, const floatX* dout, const int* tokens, int B, int T, int C, int maxT,
-                        const Dropout& drop, bool accumulate, Stream stream) {
+void embedding_backward(float* dwte, float* dwpe, const floatX* dout, const int* tokens, int maxT,
+                        const Embedding& embedding, bool accumulate, Stream stream) {
+    const int B = embedding.B, T = embedding.T, C = embedding.C, N = B * T;
+    const Dropout& drop = embedding.drop;
     CHECK(C % 8 == 0 && T <= maxT, "embedding_backward: C is %d, T %d, maxT %d", C, T, maxT);
     if (!dwte) return;
-    const int N = B * T;
     if (dwpe) position_backward(dwpe, dout, B, T, C, maxT, drop, accumulate, stream);
     // places (kBuckets), keys (N), groups (N), order (N)
     const size_t bytes = kBuckets * sizeof(int) + N * (sizeof(uint64_t) + sizeof(int2) + sizeof(int));

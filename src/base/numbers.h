@@ -63,6 +63,12 @@ struct Attention {
     float scale = 0;        // of the scores; 0: 1 / sqrt(HS)
 };
 
+// What the embedding computes, beside its arrays. Each set of kernels takes it apart, too.
+struct Embedding {
+    int B, T, C;            // sequences, positions of each, channels
+    Dropout drop = {};      // of the sum; the element's index is its place in (B,T,C)
+};
+
 // The order in which terms are added. kBalanced: a balanced binary tree, for terms that are sums over equal numbers
 // of replicas. kNested: terms[0] + (terms[1] + (...)), which ddp.cpp uses inside a rank. There the terms are sums
 // over 4, 2, 1 and 1 replicas, for example: each term but the last covers the number of replicas that all later ones

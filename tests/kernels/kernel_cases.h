@@ -194,6 +194,7 @@ struct State {
 struct Mask { float rate; const State& state; };                    // a Dropout; its state is null at rate 0
 // An Attention with a dropout of both sides.
 struct Heads { int B, T, NH, NK, HS; Mask& mask; float scale = 0; };
+struct Tokens { int B, T, C; Mask& mask; };          // an Embedding
 // A LayerNorm with arrays of both sides.
 struct Norm { int N, C; Tensor *inp, *out, *mean, *rstd, *weight, *bias; float eps; };
 struct Terms { std::vector<Tensor*> terms; std::vector<const float*> at[2]; };   // tree_reduce's array of arrays
@@ -208,6 +209,7 @@ inline Dropout pick(Side side, Mask& m) {
     return {m.rate, kRandomDropout + 5, 3, m.rate > 0 ? m.state.at[side] : nullptr};
 }
 inline Attention pick(Side side, Heads& h) { return {h.B, h.T, h.NH, h.NK, h.HS, pick(side, h.mask), h.scale}; }
+inline Embedding pick(Side side, Tokens& e) { return {e.B, e.T, e.C, pick(side, e.mask)}; }
 struct NormOfSide {
     Side side;
     const Norm& n;

@@ -259,19 +259,19 @@ static int vocabulary(const Rows& s) { return s.C == 8 ? 1900 : 65; }  // more t
 
 TEST(embedding_forward) {
     for (const Rows& s : kEmbeddings)
-        for (const float rate : kRates)
-            for (const int first : {0, 9}) {
-                const size_t C = size_t(s.C), N = size_t(s.B) * size_t(s.T);
-                const int V = vocabulary(s);
-                const State state(kState);
-                Mask mask = {rate, state};
-                Case c(format("embedding_forward B=%d T=%d C=%d first=%d dropout=%g", s.B, s.T, s.C, first, rate));
-                Tensor &out = c.out(kX, N * C), &tokens = c.in(kInt, tokens_of(N, V));
-                Tensor &wte = c.in(kX, normal(size_t(V + 15) * C)), &wpe = c.in(kX, normal(size_t(s.T + first) * C));
-                RUN(c, embedding_forward, out, tokens, wte, wpe, s.B, s.T, s.C, first, mask);
-                c.near(out, 2);  // k: one add and one division
-                if (rate == 0) c.same(out);
-            }
+        for (const float rate : kRates) {
+            const size_t C = size_t(s.C), N = size_t(s.B) * size_t(s.T);
+            const int V = vocabulary(s);
+            const State state(kState);
+            Mask mask = {rate, state};
+            Tokens sizes = {s.B, s.T, s.C, mask};
+            Case c(format("embedding_forward B=%d T=%d C=%d dropout=%g", s.B, s.T, s.C, rate));
+            Tensor &out = c.out(kX, N * C), &tokens = c.in(kInt, tokens_of(N, V));
+            Tensor &wte = c.in(kX, normal(size_t(V + 15) * C)), &wpe = c.in(kX, normal(size_t(s.T) * C));
+            RUN(c, embedding_forward, out, tokens, wte, wpe, sizes);
+            c.near(out, 2);  // k: one add and one division
+            if (rate == 0) c.same(out);
+        }
 }
 
 TEST(embedding_backward) {
@@ -283,6 +283,7 @@ TEST(embedding_backward) {
                     const int V = vocabulary(s), maxT = s.T + 3;
                     const State state(kState);
                     Mask mask = {rate, state};
+                    Tokens sizes = {s.B, s.T, s.C, mask};
                     Case c(format("embedding_backward B=%d T=%d C=%d dropout=%g accumulate=%d one_token=%d", s.B, s.T,
                                   s.C, rate, accumulate, one_token));
                     Tensor& dwte = c.inout(kFloat, normal(size_t(V + 15) * C));
@@ -290,7 +291,7 @@ TEST(embedding_backward) {
                         accumulate ? c.inout(kFloat, normal(size_t(maxT) * C)) : c.out(kFloat, size_t(maxT) * C);
                     Tensor& dout = c.in(kX, normal(N * C));
                     Tensor& tokens = c.in(kInt, one_token ? std::vector<float>(N, float(V - 1)) : tokens_of(N, V));
-                    RUN(c, embedding_backward, dwte, dwpe, dout, tokens, s.B, s.T, s.C, maxT, mask, accumulate);
+                    RUN(c, embedding_backward, dwte, dwpe, dout, tokens, maxT, sizes, accumulate);
                     c.near(dwte, 4 + root(double(N)));  // k: up to N terms, and the division
                     c.near(dwpe, 4 + root(s.B));        // k: B terms, and the division
                     if (rate == 0) c.same(dwte);        // the order of the additions is given
@@ -303,11 +304,12 @@ TEST(embedding_backward_of_many_rows) {
     const size_t C = 8, N = size_t(B) * size_t(T);
     const State state(kState);
     Mask none = {0, state};
+    Tokens sizes = {B, T, int(C), none};
     Case c("embedding_backward of 9,100 rows");
     c.once = true;
     Tensor &dwte = c.inout(kFloat, normal(size_t(V) * C)), &dwpe = c.out(kFloat, size_t(T) * C);
     Tensor &dout = c.in(kX, normal(N * C)), &tokens = c.in(kInt, tokens_of(N, V));
-    RUN(c, embedding_backward, dwte, dwpe, dout, tokens, B, T, int(C), T, none, false);
+    RUN(c, embedding_backward, dwte, dwpe, dout, tokens, T, sizes, false);
     c.same(dwte);
     c.near(dwpe, 4 + root(B));  // k: B terms, and the division
 }
@@ -751,10 +753,11 @@ TEST(accumulate_is_one_add) {
         const std::string what = format("embedding_backward B=%d T=%d C=%d", s.B, s.T, s.C);
         expect_one_add(what, size_t(s.T) * C, [&](const std::vector<float>& start, bool accumulate) {
             Mask mask = {0.3f, state};
+            Tokens sizes = {s.B, s.T, s.C, mask};
             Case c(what);
             Tensor &dwte = c.inout(kFloat, std::vector<float>(80 * C, 0)), &dwpe = c.inout(kFloat, start);
             Tensor &dy = c.in(kX, dout), &t = c.in(kInt, tokens);
-            RUN(c, embedding_backward, dwte, dwpe, dy, t, s.B, s.T, s.C, s.T, mask, accumulate);
+            RUN(c, embedding_backward, dwte, dwpe, dy, t, s.T, sizes, accumulate);
             return dwpe.got;
         });
     }
@@ -1217,6 +1220,7 @@ static void run_without_rows(int B, int T, float rate, bool accumulate, bool les
     const State state(kState);
     Mask mask = {rate, state}, no_mask = {0, state};
     Heads heads = {B, T, NH, NK, HS, mask}, nothing = {1, 0, NH, NK, HS, no_mask};
+    Tokens sizes = {B, T, C, mask};
     Case c("");
     Tensor &x = c.out(kX, 600), &y = c.out(kX, 600), &z = c.out(kX, 600), &u = c.out(kFloat, 600),
            &v = c.out(kFloat, 600), &tokens = c.in(kInt, std::vector<float>(8, 1e9f)), &rates = c.in(kFloat, {1, 1, 0});
@@ -1238,7 +1242,7 @@ static void run_without_rows(int B, int T, float rate, bool accumulate, bool les
     };
 #define WRITES(op, gradients, ...) (c.what = #op, RUN(c, op, __VA_ARGS__), expect(#op, gradients))
 #define LIST(...) {__VA_ARGS__}
-    WRITES(embedding_forward, {}, x, tokens, y, bias, B, T, C, 9, mask);
+    WRITES(embedding_forward, {}, x, tokens, y, bias, sizes);
     WRITES(layernorm_forward, {}, norm);
     WRITES(residual_layernorm_forward, {}, norm, x, y, mask);
     WRITES(matmul_forward, {}, x, y, z, bias, 0, C, C);
@@ -1247,7 +1251,7 @@ static void run_without_rows(int B, int T, float rate, bool accumulate, bool les
     WRITES(attention_forward, {}, x, u, y, heads);
     WRITES(attention_cached, {}, x, y, z, 3, 7, nothing);
     WRITES(classifier, {}, u, x, tokens, 0, V, Vp, !less);
-    WRITES(embedding_backward, LIST(&matrix), v, matrix, x, tokens, B, T, C, C, mask, accumulate);
+    WRITES(embedding_backward, LIST(&matrix), v, matrix, x, tokens, C, sizes, accumulate);
     WRITES(layernorm_backward, LIST(&row, dbias), x, row, dbias, y, norm, less, accumulate);
     WRITES(dropout_backward, {}, x, y, none, mask);
     WRITES(matmul_backward_input, {}, x, y, z, 0, C, C);

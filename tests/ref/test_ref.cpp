@@ -38,7 +38,7 @@ TEST(embedding_by_hand) {
     const int tokens[2] = {1, 0};
     const float wte[2 * 2] = {10, 20, 30, 40}, wpe[4 * 2] = {1, 2, 3, 4, 5, 6, 7, 8};  // C = 2
     float out[4];
-    embedding_forward(out, tokens, wte, wpe, 1, 2, 2, 2, kNone, nullptr);
+    embedding_forward(out, tokens, wte, wpe + 2 * 2, {.B = 1, .T = 2, .C = 2});
     const float want[4] = {35, 46, 17, 28};  // positions 2 and 3
     expect_near(out, want, 4, 0, "out");
 }
@@ -279,12 +279,13 @@ TEST(differences_embedding) {
     Floats wte = values(V * C), wpe = values(maxT * C), dout = values(B * T * C), out(B * T * C);
     Floats dwte(V * C, 0), dwpe(maxT * C, NAN);
     for (const Dropout& drop : {kNone, kDrop}) {
+        const Embedding embedding = {.B = B, .T = T, .C = C, .drop = drop};
         const auto loss = [&] {
-            embedding_forward(out.data(), tokens, wte.data(), wpe.data(), B, T, C, 0, drop, nullptr);
+            embedding_forward(out.data(), tokens, wte.data(), wpe.data(), embedding);
             return weighted(dout, out);
         };
         std::fill(dwte.begin(), dwte.end(), 0.0f);
-        embedding_backward(dwte.data(), dwpe.data(), dout.data(), tokens, B, T, C, maxT, drop, false, nullptr);
+        embedding_backward(dwte.data(), dwpe.data(), dout.data(), tokens, maxT, embedding, false);
         check_gradient("dwte", wte, dwte, loss);
         check_gradient("dwpe", wpe, dwpe, loss);
     }
@@ -527,8 +528,9 @@ TEST(golden_embedding) {
     const Floats wte = input("emb.wte"), wpe = input("emb.wpe"), dout = input("emb.dout"), t = input("emb.tokens");
     const std::vector<int> tokens(t.begin(), t.end());
     Floats out(B * T * C), dwte(V * C, 0), dwpe(maxT * C, NAN);
-    embedding_forward(out.data(), tokens.data(), wte.data(), wpe.data(), B, T, C, 0, kNone, nullptr);
-    embedding_backward(dwte.data(), dwpe.data(), dout.data(), tokens.data(), B, T, C, maxT, kNone, false, nullptr);
+    const Embedding embedding = {.B = B, .T = T, .C = C};
+    embedding_forward(out.data(), tokens.data(), wte.data(), wpe.data(), embedding);
+    embedding_backward(dwte.data(), dwpe.data(), dout.data(), tokens.data(), maxT, embedding, false);
     expect_golden("emb.out", out);
     expect_golden("emb.dwte", dwte);
     expect_golden("emb.dwpe", dwpe);

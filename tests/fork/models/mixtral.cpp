@@ -173,7 +173,7 @@ const floatX* forward(Model* m, const Pass& pass) {
     const auto ends = ends_of(m, m->weights);
     pass.needed(0, block_end(m, 0));
     const LayerNorm first = norm_of(m, pass, a.block[0].ln1, block_of(m, m->weights, 0).ln1w);
-    embedding_forward(first.inp, m->tokens, ends.embedding, nullptr, pass.B, pass.T, C, 0, {});
+    embedding_forward(first.inp, m->tokens, ends.embedding, nullptr, {.B = pass.B, .T = pass.T, .C = C});
     layernorm_forward(first);
     for (int l = 0; l < L; l++) {
         const bool last = l + 1 == L;
@@ -280,7 +280,8 @@ void backward(Model* m, const Pass& pass, floatX* dhidden) {
     // A tied head has already written its part of this gradient.
     if (untied_head(m->shape) && d.embedding && !acc)
         device_zero(d.embedding, size_t(m->shape.Vp) * size_t(C) * sizeof(float));
-    embedding_backward(d.embedding, nullptr, a.dresidual, m->tokens, pass.B, pass.T, C, m->shape.T, {}, acc);
+    embedding_backward(d.embedding, nullptr, a.dresidual, m->tokens, m->shape.T, {.B = pass.B, .T = pass.T, .C = C},
+                       acc);
     pass.ready(0, block_begin(m, 0));
 }
 

@@ -68,7 +68,7 @@ const floatX* forward(Model* m, const Pass& pass) {
     const auto w = tensors_of(m->weights);
     const int C = m->shape.C, N = pass.N();
     pass.needed(0, 5);
-    embedding_forward(a.trail, m->tokens, w.embedding, nullptr, N, 1, C, 0, {});
+    embedding_forward(a.trail, m->tokens, w.embedding, nullptr, {.B = N, .T = 1, .C = C});
     floatX* const state = static_cast<floatX*>(pass.cache);
     if (state && pass.first == 0) device_zero(state, size_t(C) * sizeof(floatX));
     for (int b = 0; b < pass.B; b++) fade(a.trail, state, b * pass.T, 1, pass.T, C);
@@ -85,7 +85,7 @@ void backward(Model* m, const Pass& pass, floatX* dhidden) {
     gelu_linear_backward(a.dfc, d.projw, d.projb, dhidden, a.gelu, a.fc, w.projw, N, pass.accumulate);
     linear_backward(dhidden, d.fcw, d.fcb, a.dfc, a.trail, w.fcw, N, pass.accumulate);
     for (int b = 0; b < pass.B; b++) fade(dhidden, nullptr, (b + 1) * pass.T - 1, -1, pass.T, C);
-    embedding_backward(d.embedding, nullptr, dhidden, m->tokens, N, 1, C, 1, {}, pass.accumulate);
+    embedding_backward(d.embedding, nullptr, dhidden, m->tokens, 1, {.B = N, .T = 1, .C = C}, pass.accumulate);
     pass.ready(0, 5);
 }
 
