@@ -111,7 +111,7 @@ static Measured data_parallel(const Options& o, const Data& data, const Shape& s
             tree_reduce(r.grads, partials, terms.data(), W, Tree::kBalanced, n, nullptr);
             clip_scale(&state, &norm, partials, n / kUnit, o.grad_clip, double(o.total_batch_size), nullptr);
             float* const moments[] = {m, v};
-            update(0, 0, root, root, moments, r.grads, arena_rates(arena).data(), n, &state, nullptr);
+            update(0, 0, {n, root, root, moments, r.grads, arena_rates(arena).data(), &state});
             double loss = 0;
             for (const PassResult& r : results) loss += r.loss;
             result.losses.push_back(loss / double(o.total_batch_size));

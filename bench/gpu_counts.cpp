@@ -235,7 +235,7 @@ void add_update(Sections& all, const Operands& o) {
         }},
         {"update by adamw", 64, double(n) * (7 * kF + kX), 0, double(n), [=] {
             float* const state[] = {o.m, o.v};
-            update(0, 0, o.x, o.master, state, o.grad, o.rates, n, o.step, nullptr);
+            update(0, 0, {n, o.x, o.master, state, o.grad, o.rates, o.step});
         }},
         {"matrix_polynomial", 64, kX * 3 * rows * rows, 0, double(rows * rows), [=] {
             matrix_polynomial(o.x, 3, -4, o.y, 2, o.z, int(rows), nullptr);

@@ -333,7 +333,7 @@ static void update_table(size_t n) {
                 {{norm, sizeof(double)}});
     memory_line("adamw_update", 1, 7 * bytes + 2 * double(n) * kX, [=] {
         float* const moments[] = {m, v};
-        update(0, 0, param, master, moments, grad, rates, n, state, nullptr);
+        update(0, 0, {n, param, master, moments, grad, rates, state});
     });
     memory_line("hash_floats", 0, bytes, [=] { hash_floats(grad, n, nullptr); });
     free_all();

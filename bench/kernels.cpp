@@ -160,7 +160,7 @@ static void update_table(size_t n, int folds) {
          [&] { tree_reduce(g, partials, terms + 1, 1, Tree::kBalanced, n, nullptr); });
     float* const moments[] = {m, v};
     line("adamw update" + shape, 1, 0, 7 * bytes + stored,
-         [&] { update(0, 0, param, w, moments, g, rates.data(), n, &state, nullptr); });
+         [&] { update(0, 0, {n, param, w, moments, g, rates.data(), &state}); });
     line("tree_reduce of 2" + shape, folds, 0, 3 * bytes,
          [&] { tree_reduce(w, partials, terms, 2, Tree::kBalanced, n, nullptr); });
     line("hash floats" + shape, 0, 0, bytes, [&] { sink = float(hash_floats(g, n, nullptr)); });

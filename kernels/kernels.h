@@ -208,13 +208,20 @@ void tree_reduce(float* out, float* partials, const float* const* terms, int cou
 void clip_scale(StepState* state, double* norm, const float* partials, size_t units, double clip, double tokens,
                 Stream stream = nullptr);
 
-// Runs one stage of an optimizer's rule on n elements, a multiple of kUnit. The rule is NAME_rule::element of
-// optimizers/NAME.h, where NAME is number `optimizer` of optimizers/list. Every operation is rounded to float, in the
-// order written. master and state "="; param = master rounded; rates[k] are those of unit k. Nothing is written if
-// step->grad_scale is not finite.
-//   grad may be master; with floatX = float param may be master, too
-void update(int optimizer, int stage, floatX* param, float* master, float* const* state, const float* grad,
-            const Rates* rates, size_t n, const StepState* step, Stream stream = nullptr);
+// What a rule of an optimizer updates. Each set of kernels takes it apart, as Attention.
+struct Update {
+    size_t n;                       // a multiple of kUnit
+    floatX* param;                  // (n)          master rounded; with floatX = float it may be master
+    float *master, *const *state;   // (n), (n)s    the weights, and as many arrays as the stage has
+    const float* grad;              // (n)          may be master
+    const Rates* rates;             // (n / kUnit)  of each unit
+    const StepState* step;
+};
+
+// Runs one stage of an optimizer's rule. The rule is NAME_rule::element of optimizers/NAME.h, where NAME is number
+// `optimizer` of optimizers/list. Every operation is rounded to float, in the order written. param, master and state
+// "=". Nothing is written if step->grad_scale is not finite.
+void update(int optimizer, int stage, const Update& arrays, Stream stream = nullptr);
 
 // out = a I + b x + c y    out, x, y (n,n); x or y may be null, and out may be either of them
 void matrix_polynomial(floatX* out, float a, float b, const floatX* x, float c, const floatX* y, int n,

@@ -507,27 +507,26 @@ void clip_scale(StepState* state, double* norm, const float* partials, size_t un
 }
 
 template <class Rule, int STAGE>
-static void update_loop(floatX* param, float* master, float* const* state, const float* grad, const Rates* rates,
-                        size_t n, const StepState& step) {
+static void update_loop(const Update& arrays) {
     if constexpr (STAGE < int(std::size(Rule::kState))) {
+        const auto& [n, param, master, state, grad, rates, step] = arrays;
         constexpr int kArrays = Rule::kState[STAGE];
         for (size_t i = 0; i < n; i++) {
             float own[kArrays + 1];
             for (int k = 0; k < kArrays; k++) own[k] = state[k][i];
-            Rule::element(STAGE, master[i], own, grad[i], rates[i / kUnit], step);
+            Rule::element(STAGE, master[i], own, grad[i], rates[i / kUnit], *step);
             for (int k = 0; k < kArrays; k++) state[k][i] = own[k];
             put(param[i], master[i]);               // with floatX = float they may be the same memory
         }
     }
 }
 
-void update(int optimizer, int stage, floatX* param, float* master, float* const* state, const float* grad,
-            const Rates* rates, size_t n, const StepState* step, Stream) {
+void update(int optimizer, int stage, const Update& arrays, Stream) {
 #define X(name) OPTIMIZER_STAGES(update_loop, name),
     static constexpr decltype(&update_loop<adamw_rule, 0>) kLoops[][kMaxStages] = {OPTIMIZERS(X)};
 #undef X
-    CHECK(n % kUnit == 0, "update: %zu elements", n);
-    if (std::isfinite(step->grad_scale)) kLoops[optimizer][stage](param, master, state, grad, rates, n, *step);
+    CHECK(arrays.n % kUnit == 0, "update: %zu elements", arrays.n);
+    if (std::isfinite(arrays.step->grad_scale)) kLoops[optimizer][stage](arrays);
 }
 
 void matrix_polynomial(floatX* out, float a, float b, const floatX* x, float c, const floatX* y, int n, Stream) {

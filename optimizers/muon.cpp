@@ -12,7 +12,7 @@ namespace BACKEND {
 size_t muon_matrix(const MatrixUpdate& u, Stream stream) {
     constexpr float a = 3.4445f, b = -4.7750f, c = 2.0315f;
     const int rows = int(u.rows), cols = int(u.cols), shorter = std::min(rows, cols), longer = std::max(rows, cols);
-    const size_t n = round_up(u.rows * u.cols, kUnit), square = size_t(shorter) * size_t(shorter);
+    const size_t n = u.n, square = size_t(shorter) * size_t(shorter);
     Layout place = {.memory = static_cast<char*>(u.work)};
     float *direction, *partials;            // direction: in the end the matrix's update
     floatX *x, *next, *gram, *polynomial;
@@ -29,7 +29,7 @@ size_t muon_matrix(const MatrixUpdate& u, Stream stream) {
     if (!u.work) return place.bytes;
 
     const auto stage = [&](int number, floatX* param, float* master, const float* grad, const StepState* step) {
-        update(u.optimizer, number, param, master, u.state, grad, u.rates, n, step, stream);
+        update(u.optimizer, number, {u.n, param, master, u.state, grad, u.rates, step}, stream);
     };
     stage(muon_rule::kDirection, x, direction, u.grad, u.step);
     const float* const term = direction;

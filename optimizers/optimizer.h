@@ -72,16 +72,10 @@ Arena state_layout(const OptimizerInfo& info, const StateSpec& array, const Aren
 #include "kernels/kernels.h"
 namespace BACKEND {
 
-// A matrix (rows, cols), what update() takes for it, and scratch memory.
-struct MatrixUpdate {
+// A matrix (rows, cols), what update() takes for it, and scratch memory. State arrays are as long as StateSpec says.
+struct MatrixUpdate : Update {
     int optimizer;
     size_t rows, cols, file_rows;       // file_rows: without padding rows, which are zeros
-    floatX* param;
-    float* master;
-    float* const* state;                // each as long as its StateSpec says
-    const float* grad;
-    const Rates* rates;
-    const StepState* step;
     void* work;
 };
 // Updates the matrix, and returns how many bytes `work` needs. With work = null it only returns them.

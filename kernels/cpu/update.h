@@ -71,28 +71,26 @@ static void update_elements(float* master, const float* grad, Rates rates, const
     }
 }
 
-template <class Rule, int STAGE> static void update_unit(floatX* param, float* master, float* const* state, size_t at,
-                                                         const float* grad, const Rates& rates,
-                                                         const StepState& in_memory) {
+// The unit whose first element is `at`.
+template <class Rule, int STAGE> static void update_unit(const Update& u, size_t at) {
     if constexpr (STAGE < int(sizeof Rule::kState / sizeof(int))) {
-        const StepState step = in_memory;
+        const auto& [n, param, master, state, grad, rates, in_memory] = u;
+        const StepState step = *in_memory;
         [&]<int... K>(std::integer_sequence<int, K...>) {
-            update_elements<Rule, STAGE>(master, grad, rates, step, kUnit, (state[K] + at)...);
+            update_elements<Rule, STAGE>(u.master + at, u.grad + at, u.rates[at / kUnit], step, kUnit,
+                                         (u.state[K] + at)...);
         }(std::make_integer_sequence<int, Rule::kState[STAGE]>());
         if (static_cast<void*>(param) == master) return;
-        for (size_t i = 0; i < kUnit; i += kWidth) store(param + i, load(master + i));
+        for (size_t i = at; i < at + kUnit; i += kWidth) store(param + i, load(master + i));
     }
 }
 
-static void update(int optimizer, int stage, floatX* param, float* master, float* const* state, const float* grad,
-                   const Rates* rates, size_t n, const StepState* step, Stream) {
+static void update(int optimizer, int stage, const Update& arrays, Stream) {
 #define X(name) OPTIMIZER_STAGES(update_unit, name),
     static constexpr decltype(&update_unit<adamw_rule, 0>) kUnits[][kMaxStages] = {OPTIMIZERS(X)};
 #undef X
-    if (!__builtin_isfinite(step->grad_scale)) return;
-    for_units(n, [&](size_t i) {
-        kUnits[optimizer][stage](param + i, master + i, state, i, grad + i, rates[i / kUnit], *step);
-    });
+    if (!__builtin_isfinite(arrays.step->grad_scale)) return;
+    for_units(arrays.n, [&](size_t at) { kUnits[optimizer][stage](arrays, at); });
 }
 
 static void matrix_polynomial(floatX* out, float a, float b, const floatX* x, float c, const floatX* y, int n, Stream) {

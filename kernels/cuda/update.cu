@@ -140,10 +140,9 @@ update_kernel(floatX* param, float* master, const __grid_constant__ State<Rule::
     }
 }
 
-template <class Rule, int STAGE>
-void launch_update(floatX* param, float* master, float* const* state, const float* grad, const Rates* rates, size_t n,
-                   const StepState* step, Stream stream) {
+template <class Rule, int STAGE> void launch_update(const Update& u, Stream stream) {
     if constexpr (STAGE < int(std::size(Rule::kState))) {
+        const auto& [n, param, master, state, grad, rates, step] = u;
         State<Rule::kState[STAGE]> arrays = {};
         for (int k = 0; k < Rule::kState[STAGE]; k++) arrays.at[k] = state[k];
         launch(update_kernel<Rule, STAGE>, unsigned(n / kUnit), kThreads, 0, stream, param, master, arrays, grad, rates,
@@ -194,14 +193,13 @@ void find_poison(uint64_t* left, const float* x, size_t n, size_t step, const fl
     launch(find_poison_kernel, 1, kThreads, 0, stream, left, x, n, step, end);
 }
 
-void update(int optimizer, int stage, floatX* param, float* master, float* const* state, const float* grad,
-            const Rates* rates, size_t n, const StepState* step, Stream stream) {
+void update(int optimizer, int stage, const Update& arrays, Stream stream) {
 #define X(name) OPTIMIZER_STAGES(launch_update, name),
     static constexpr decltype(&launch_update<adamw_rule, 0>) kLaunches[][kMaxStages] = {OPTIMIZERS(X)};
 #undef X
-    CHECK(n % kUnit == 0, "update: %zu elements", n);
-    if (n == 0) return;
-    kLaunches[optimizer][stage](param, master, state, grad, rates, n, step, stream);
+    CHECK(arrays.n % kUnit == 0, "update: %zu elements", arrays.n);
+    if (arrays.n == 0) return;
+    kLaunches[optimizer][stage](arrays, stream);
 }
 
 void matrix_polynomial(floatX* out, float a, float b, const floatX* x, float c, const floatX* y, int n, Stream stream) {

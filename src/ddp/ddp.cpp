@@ -22,17 +22,15 @@ static size_t update_piece(const Ddp* ddp, size_t piece, const StepState* step, 
     const int rule = find_optimizer(ddp->optimizer->name);
     std::vector<float*> arrays;
     for (const StateArray& array : ddp->state) arrays.push_back(array.own + array.at[piece]);
-    MatrixUpdate u = {.optimizer = rule, .rows = 0, .cols = 0, .file_rows = 0, .param = ddp->weights + p.range.begin,
-                      .master = arrays[0], .state = arrays.data() + 1, .grad = ddp->grads[0] + p.range.begin,
-                      .rates = ddp->rates + p.range.begin / kUnit, .step = step, .work = step ? ddp->work : nullptr};
+    const Update u = {.n = p.range.size(), .param = ddp->weights + p.range.begin, .master = arrays[0],
+                      .state = arrays.data() + 1, .grad = ddp->grads[0] + p.range.begin,
+                      .rates = ddp->rates + p.range.begin / kUnit, .step = step};
     if (p.tensor >= 0 && stage == 0) {
         const TensorSpec& tensor = ddp->arena->tensors[p.tensor];
-        u.rows = tensor.rows;
-        u.cols = tensor.cols;
-        u.file_rows = tensor.file_rows;
-        return kMatrixRules[rule](u, ddp->stream);
+        return kMatrixRules[rule]({u, rule, tensor.rows, tensor.cols, tensor.file_rows, step ? ddp->work : nullptr},
+                                  ddp->stream);
     }
-    if (step) update(rule, stage, u.param, u.master, u.state, u.grad, u.rates, p.range.size(), step, ddp->stream);
+    if (step) update(rule, stage, u, ddp->stream);
     return 0;
 }
 

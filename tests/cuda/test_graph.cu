@@ -94,7 +94,7 @@ struct Job {
         copy_to_host_later(host_results, results, 3 * sizeof(PassResult), updates);
         event_record(done, updates);
         float* const moments[] = {m, v};
-        update(0, 0, weights, master, moments, grads, rates, n, state, updates);
+        update(0, 0, {n, weights, master, moments, grads, rates, state}, updates);
         event_record(updated[turn], updates);
     }};
 

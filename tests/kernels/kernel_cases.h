@@ -200,6 +200,8 @@ struct Norm { int N, C; Tensor *inp, *out, *mean, *rstd, *weight, *bias; float e
 struct Terms { std::vector<Tensor*> terms; std::vector<const float*> at[2]; };   // tree_reduce's array of arrays
 struct Arrays { std::vector<Tensor*> list; std::vector<float*> at[2]; };        // update's array of arrays
 struct Either { Tensor *spec, *backend; };                          // another array on each side
+// An Update with arrays of both sides.
+struct Updates { size_t n; Either param; Tensor& master; Arrays& state; Tensor &grad, &rates; const State& step; };
 
 inline Pointer pick(Side side, Tensor& t) { return {t.at(side)}; }
 inline Pointer pick(Side side, Tensor*& t) { return {t ? t->at(side) : nullptr}; }
@@ -229,6 +231,15 @@ inline float* const* pick(Side side, Arrays& a) {
     for (const Tensor* array : a.list) a.at[side].push_back(reinterpret_cast<float*>(array->at(side)));
     return a.at[side].data();
 }
+struct UpdateOfSide {
+    Side side;
+    Updates& u;
+    template <class Update> operator Update() const {
+        return {u.n, pick(side, u.param), pick(side, u.master), pick(side, u.state), pick(side, u.grad),
+                pick(side, u.rates), pick(side, u.step)};
+    }
+};
+inline UpdateOfSide pick(Side side, Updates& u) { return {side, u}; }
 template <class T> const T& pick(Side, const T& value) { return value; }
 
 struct Case {

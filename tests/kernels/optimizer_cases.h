@@ -77,8 +77,9 @@ struct Updated {
             for (float* array : arrays) own.push_back(array + at);
             BACKEND::floatX* param = half + at;
             if (sizeof(BACKEND::floatX) == 4) param = reinterpret_cast<BACKEND::floatX*>(master + at);
-            BACKEND::update(find_optimizer(info.name), stage, param, master + at, own.data(), grad + at,
-                            rates + at / kUnit, units * kUnit, state, nullptr);
+            BACKEND::update(find_optimizer(info.name), stage,
+                            {.n = units * kUnit, .param = param, .master = master + at, .state = own.data(),
+                             .grad = grad + at, .rates = rates + at / kUnit, .step = state});
         }
         BACKEND::stream_sync(nullptr);
     }

@@ -1036,7 +1036,7 @@ static void update_case(size_t optimizer, int stage, float spoil, size_t units) 
         info.prepare(&now, hyper.data(), now.step + 1, 0.5, sums.data());
         const std::vector<Rates> all(units, {.decay = 0});
         std::vector<SPEC::floatX> stored(n);
-        SPEC::update(int(optimizer), 0, stored.data(), w.data(), at.data(), grads.data(), all.data(), n, &now, nullptr);
+        SPEC::update(int(optimizer), 0, {n, stored.data(), w.data(), at.data(), grads.data(), all.data(), &now});
     }
     for (size_t k = size_t(kStages[optimizer][0]); k < arrays.size(); k++)
         for (float& x : arrays[k] = normal(n)) x *= x;
@@ -1050,7 +1050,8 @@ static void update_case(size_t optimizer, int stage, float spoil, size_t units) 
     for (const std::vector<float>& array : arrays) list.list.push_back(&c.inout(kFloat, array));
     Tensor &grad = c.in(kFloat, normal(n)), &by_unit = c.in(kFloat, rates), &half = c.scratch(kX, n);
     Either param = {sizeof(SPEC::floatX) == 2 ? &half : &master, sizeof(BACKEND::floatX) == 2 ? &half : &master};
-    RUN(c, update, int(optimizer), stage, param, master, list, grad, by_unit, n, state);
+    Updates updates = {n, param, master, list, grad, by_unit, state};
+    RUN(c, update, int(optimizer), stage, updates);
     list.list.push_back(&master);
     for (const Tensor* t : list.list) {
         c.same(*t);
@@ -1182,7 +1183,7 @@ TEST(muon_matrix) {
         StepState* const state = on_device(std::vector<StepState>(1));
         float* const arrays[] = {momentum};
         BACKEND::MatrixUpdate u = {
-            find_optimizer("muon"), rows, cols, rows, half, master, arrays, grad, rates, state, nullptr};
+            {padded, half, master, arrays, grad, rates, state}, find_optimizer("muon"), rows, cols, rows, nullptr};
         if (sizeof(BACKEND::floatX) == 4) u.param = reinterpret_cast<BACKEND::floatX*>(master);
         u.work = BACKEND::device_alloc(BACKEND::muon_matrix(u, nullptr), "test");
         for (uint32_t step = 0; step < 3; step++) {
@@ -1261,7 +1262,8 @@ static void run_without_rows(int B, int T, float rate, bool accumulate, bool les
     Terms terms = {{&u, &v}, {}};
     WRITES(tree_reduce, {}, u, v, terms, 2, Tree::kBalanced, none);
     Arrays arrays = {{&matrix, &row}, {}};
-    WRITES(update, {}, 0, 0, x, u, arrays, v, rates, none, state);
+    Updates updates = {none, {&x, &x}, u, arrays, v, rates, state};
+    WRITES(update, {}, 0, 0, updates);
     WRITES(matrix_polynomial, {}, x, 1.5f, -2.0f, y, 0.75f, bias, 0);
 #undef LIST
 #undef WRITES

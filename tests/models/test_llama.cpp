@@ -116,7 +116,7 @@ struct Training {
         clip_scale(state.at, &results.at[1].loss, partials.at, partials.n, 1.0, kB * kT, nullptr);
         float* const moments[] = {m.at, v.at};
         float* const master = kExact ? reinterpret_cast<float*>(weights.at) : masters.at;
-        update(find_optimizer("adamw"), 0, weights.at, master, moments, grads.at, rates.at, arena.n, state.at, nullptr);
+        update(find_optimizer("adamw"), 0, {arena.n, weights.at, master, moments, grads.at, rates.at, state.at});
         PassResult out[2];
         copy_to_host(out, results.at, sizeof out, nullptr);
         return {out[0].loss / (kB * kT), out[1].loss};

@@ -199,7 +199,7 @@ TEST(adamw_first_step) {
     const double hyper[] = {0.9, 0.95, 1e-8, 0.5};
     adamw_info.prepare(&state, hyper, 1, 1, nullptr);
     float* const moments[] = {m.data(), v.data()};
-    update(find_optimizer("adamw"), 0, w.data(), w.data(), moments, g.data(), rates, kUnit, &state, nullptr);
+    update(find_optimizer("adamw"), 0, {kUnit, w.data(), w.data(), moments, g.data(), rates, &state});
     const double shrunk = 1 - 0.125 * 0.5, want[3] = {shrunk - 0.125, shrunk + 0.125, shrunk};
     expect_near(w.data(), want, 3, 3e-6, "weights");  // eps / |g| is 1.3e-5, times lr
     const double want_m[3] = {0.1 * 0.25 * 3e-3, 0.1 * 0.25 * -200, 0},
@@ -552,7 +552,7 @@ static void golden_steps(const OptimizerInfo& info, const std::vector<double>& h
         StepState state = {0, uint32_t(step), 0.0625f / float(1 << step), 1, {}};
         info.prepare(&state, hyper.data(), step + 1, 1, nullptr);
         float* const arrays[] = {m.data(), v.data()};
-        update(find_optimizer(info.name), 0, w.data(), w.data(), arrays, grad.data(), rates, n, &state, nullptr);
+        update(find_optimizer(info.name), 0, {n, w.data(), w.data(), arrays, grad.data(), rates, &state});
         Floats got(w.begin(), w.begin() + 8);
         got.insert(got.end(), w.begin() + kUnit, w.begin() + kUnit + 8);
         expect_golden(format("%s.weights%d", info.name, step).c_str(), got);

@@ -105,8 +105,8 @@ TEST(adafactor) {
         BACKEND::floatX* const half = on_device(std::vector<BACKEND::floatX>(padded));
         Rates* const rates = on_device(std::vector<Rates>(units, {.lr = 0.5f, .decay = 0}));
         StepState* const step = on_device(std::vector<StepState>(1));
-        BACKEND::MatrixUpdate u = {find_optimizer("adafactor"), rows, cols, used, half, master, arrays, grad, rates,
-                                   step, nullptr};
+        BACKEND::MatrixUpdate u = {
+            {padded, half, master, arrays, grad, rates, step}, find_optimizer("adafactor"), rows, cols, used, nullptr};
         if (sizeof(BACKEND::floatX) == 4) u.param = reinterpret_cast<BACKEND::floatX*>(master);
         u.work = BACKEND::device_alloc(BACKEND::adafactor_matrix(u, nullptr), "test");
         for (int number = 1; number <= 3; number++) {
