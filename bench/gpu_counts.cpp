@@ -248,16 +248,17 @@ void add_update(Sections& all, const Operands& o) {
 // 2,048 rows: heads of q, k and v 12 + 2 x 4 of 64 elements (Llama), 16 + 2 x 8 of 128 (Qwen3), 2,048 wide in between.
 void add_llama(Sections& all, const Operands& o) {
     constexpr int rows = 2048;
+    const Attention normed_heads = {1, rows, 16, 8, 128};
     constexpr double turned = rows * 16 * 64, normed = rows * 24 * 128, wide = rows * 2048;
     const Sections others = {
         {"rotate_heads", 64, kX * 2 * turned + kF * T * 64, 0, turned, [=] {
-            rotate_heads(o.x, o.mean, rows, T, 0, 12, 4, 64, false, nullptr);
+            rotate_heads(o.x, o.mean, 0, false, {rows / T, T, 12, 4, 64});
         }},
         {"norm_heads_forward", 64, kX * 3 * normed + kF * rows * 24, 0, normed, [=] {
-            norm_heads_forward(o.x, o.y, o.lse, o.w, o.w, rows, 16, 8, 128, 1e-6f, nullptr);
+            norm_heads_forward(o.x, {o.w, o.w, o.y, o.lse, 1e-6f}, normed_heads);
         }},
         {"norm_heads_backward", 64, kX * 3 * normed + kF * rows * 24, 0, normed, [=] {
-            norm_heads_backward(o.x, o.db, o.db + 128, o.dw, o.y, o.rstd, o.w, o.w, rows, 16, 8, 128, false, nullptr);
+            norm_heads_backward(o.x, o.db, o.db + 128, o.dw, {o.w, o.w, o.y, o.rstd, 1e-6f}, normed_heads, false);
         }},
         {"swiglu_forward", 64, kX * 3 * wide, 0, wide, [=] { swiglu_forward(o.x, o.y, rows, 2048, nullptr); }},
         {"swiglu_backward", 64, kX * 5 * wide, 0, wide, [=] { swiglu_backward(o.x, o.y, rows, 2048, nullptr); }},

@@ -11,6 +11,10 @@ static Attention attention_of(const Model* m, const Pass& pass) {
     return {.B = pass.B, .T = pass.T, .NH = c.NH, .NK = c.NK, .HS = c.HS};
 }
 
+static HeadNorm head_norm_of(Model* m, const LlamaAttention& a, const LlamaAttentionTensors<Weight>& w) {
+    return {.qweight = w.qnormw, .kweight = w.knormw, .raw = a.raw, .rstd = a.raw_rstd, .eps = norm_eps(m->shape)};
+}
+
 void llama_place_shared(Model* m, Layout& place, LlamaShared* shared, LlamaKind kind) {
     const LlamaSizes c(m->shape);
     Shape s = m->shape;
@@ -28,18 +32,17 @@ void llama_place_shared(Model* m, Layout& place, LlamaShared* shared, LlamaKind 
 
 void llama_attention_forward(Model* m, const Pass& pass, int l, const LlamaShared& shared, const LlamaAttention& a,
                              const LlamaAttentionTensors<Weight>& w, floatX* out, const floatX* inp) {
-    const LlamaSizes c(m->shape);
+    const Attention attention = attention_of(m, pass);
     const int N = pass.N(), maxT = m->shape.T;
     linear_forward(a.qkv, inp, w.qkvw, w.qkvb, N);
-    if (w.qnormw)
-        norm_heads_forward(a.qkv, a.raw, a.raw_rstd, w.qnormw, w.knormw, N, c.NH, c.NK, c.HS, norm_eps(m->shape));
-    rotate_heads(a.qkv, shared.rotary, N, pass.T, pass.first, c.NH, c.NK, c.HS, false);
+    if (w.qnormw) norm_heads_forward(a.qkv, head_norm_of(m, a, w), attention);
+    rotate_heads(a.qkv, shared.rotary, pass.first, false, attention);
     if (pass.cache) {
-        const size_t layer = size_t(2) * size_t(c.NK) * size_t(maxT) * size_t(c.HS);
+        const size_t layer = size_t(2) * size_t(attention.NK) * size_t(maxT) * size_t(attention.HS);
         floatX* const cache = static_cast<floatX*>(pass.cache) + size_t(l) * layer;
-        attention_cached(a.att, cache, a.qkv, pass.first, maxT, attention_of(m, pass));
+        attention_cached(a.att, cache, a.qkv, pass.first, maxT, attention);
     } else {
-        attention_forward(a.att, a.lse, a.qkv, attention_of(m, pass));
+        attention_forward(a.att, a.lse, a.qkv, attention);
     }
     linear_forward(out, a.att, w.ow, nullptr, N);
 }
@@ -47,15 +50,14 @@ void llama_attention_forward(Model* m, const Pass& pass, int l, const LlamaShare
 void llama_attention_backward(Model* m, const Pass& pass, const LlamaShared& shared, const LlamaAttention& a,
                               const LlamaAttentionTensors<Weight>& w, const LlamaAttentionTensors<float*>& d,
                               floatX* dinp, const floatX* dout, const floatX* inp) {
-    const LlamaSizes c(m->shape);
+    const Attention attention = attention_of(m, pass);
     const int N = pass.N();
     const bool acc = pass.accumulate;
     linear_backward(shared.datt, d.ow, nullptr, dout, a.att, w.ow, N, acc);
-    attention_backward(shared.dqkv, shared.delta, shared.datt, a.qkv, a.att, a.lse, attention_of(m, pass));
-    rotate_heads(shared.dqkv, shared.rotary, N, pass.T, 0, c.NH, c.NK, c.HS, true);
+    attention_backward(shared.dqkv, shared.delta, shared.datt, a.qkv, a.att, a.lse, attention);
+    rotate_heads(shared.dqkv, shared.rotary, 0, true, attention);
     if (w.qnormw)
-        norm_heads_backward(shared.dqkv, d.qnormw, d.knormw, shared.dnorms, a.raw, a.raw_rstd, w.qnormw, w.knormw, N,
-                            c.NH, c.NK, c.HS, acc);
+        norm_heads_backward(shared.dqkv, d.qnormw, d.knormw, shared.dnorms, head_norm_of(m, a, w), attention, acc);
     linear_backward(dinp, d.qkvw, d.qkvb, shared.dqkv, inp, w.qkvw, N, acc);
 }
 

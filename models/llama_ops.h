@@ -1,6 +1,7 @@
 // llama_ops.h -- operations that only the Llama family has. RMSNorm and attention are those of kernels.h.
 //
-// A row of qkv has `heads` = NH + 2 NK heads of HS elements: q of all heads, then k, then v.
+// A row of qkv has `heads` = NH + 2 NK heads of HS elements: q of all heads, then k, then v. N is B*T. Of
+// Attention only the sizes matter.
 #pragma once
 #include "kernels/kernels.h"
 
@@ -20,23 +21,28 @@ void rotary_table(float* table, int positions, int HS, const Rope& rope, Stream 
 // gradient. For j < HS/2:
 //     x_j, x_{j+HS/2} = x_j cos - x_{j+HS/2} sin, x_{j+HS/2} cos + x_j sin
 //   qkv (N,heads,HS); row i is at position first + i % T
-void rotate_heads(floatX* qkv, const float* table, int N, int T, int first, int NH, int NK, int HS, bool back,
+void rotate_heads(floatX* qkv, const float* table, int first, bool back, const Attention& attention,
                   Stream stream = nullptr);
 
+struct HeadNorm {
+    const floatX *qweight, *kweight;    // (HS)
+    floatX* raw;                        // (N,NH+NK,HS)     the old q and k
+    float* rstd;                        // (N,NH+NK)        r of each head
+    float eps;
+};
+
 // RMSNorm of each head of q and k, in place: x = x * r * weight, r = 1 / sqrt(mean(x^2) + eps)
-//   qkv (N,heads,HS), qweight, kweight (HS); copies the old q and k to raw (N,NH+NK,HS), and r to rstd (N,NH+NK)
+//   qkv (N,heads,HS); writes raw and rstd
 // A head's sum has 64 partial sums that are joined by halves (each_row of kernels/elements.h).
-void norm_heads_forward(floatX* qkv, floatX* raw, float* rstd, const floatX* qweight, const floatX* kweight, int N,
-                        int NH, int NK, int HS, float eps, Stream stream = nullptr);
+void norm_heads_forward(floatX* qkv, const HeadNorm& norm, const Attention& attention, Stream stream = nullptr);
 
 // Takes dqkv, in place, back through norm_heads_forward. dqweight, dkweight (+)= sums over rows and heads: a head has
 // kNormSums partial sums, and number i takes rows i, i + 64, ... in order. They are joined by halves, and then the
 // heads are added in order.
 //   partials: work space (kNormSums,NH+NK,HS)
 constexpr int kNormSums = 64;
-void norm_heads_backward(floatX* dqkv, float* dqweight, float* dkweight, float* partials, const floatX* raw,
-                         const float* rstd, const floatX* qweight, const floatX* kweight, int N, int NH, int NK,
-                         int HS, bool accumulate, Stream stream = nullptr);
+void norm_heads_backward(floatX* dqkv, float* dqweight, float* dkweight, float* partials, const HeadNorm& norm,
+                         const Attention& attention, bool accumulate, Stream stream = nullptr);
 
 // out = silu(gate) up, silu(x) = x / (1 + e^-x)    gateup (N,2F): gate, then up; out (N,F)
 void swiglu_forward(floatX* out, const floatX* gateup, int N, int F, Stream stream = nullptr);

@@ -25,13 +25,30 @@ void rotary_table(float* table, int positions, int HS, const Rope& rope, Stream 
     }, stream);
 }
 
+namespace {
+
+// Numbers the heads of q and k of all rows: number i is head i % heads of row i / heads.
+struct Heads {
+    unsigned heads, queries;
+    size_t rows, HS, width;     // width: of a row of qkv
+    explicit Heads(const Attention& a)
+        : heads(unsigned(a.NH + a.NK)), queries(unsigned(a.NH)), rows(size_t(a.B) * size_t(a.T)), HS(size_t(a.HS)),
+          width(size_t(a.NH + 2 * a.NK) * HS) {}
+    HOST_DEVICE size_t in_qkv(size_t i) const {
+        return size_t(unsigned(i) / heads) * width + size_t(unsigned(i) % heads) * HS;
+    }
+    HOST_DEVICE bool of_q(size_t i) const { return unsigned(i) % heads < queries; }
+};
+
+}  // namespace
+
 // A column is four elements of a head's first half and their four partners in the second. A half is a multiple of 4.
-void rotate_heads(floatX* qkv, const float* table, int N, int T, int first, int NH, int NK, int HS, bool back,
-                  Stream stream) {
-    const size_t half = size_t(HS) / 2, width = size_t(NH + 2 * NK) * size_t(HS);
-    const unsigned fours = unsigned(half) / 4, length = unsigned(T), start = unsigned(first);
+void rotate_heads(floatX* qkv, const float* table, int first, bool back, const Attention& attention, Stream stream) {
+    const Heads of(attention);
+    const size_t half = of.HS / 2, width = of.width;
+    const unsigned fours = unsigned(half) / 4, length = unsigned(attention.T), start = unsigned(first);
     const float direction = back ? -1.0f : 1.0f;
-    each_element(size_t(N), size_t(NH + NK) * fours, [=] ON_DEVICE(size_t row, size_t column) {
+    each_element(of.rows, size_t(of.heads) * fours, [=] ON_DEVICE(size_t row, size_t column) {
         const unsigned head = unsigned(column) / fours, j = unsigned(column) % fours * 4;
         const float* const angles = table + size_t(start + unsigned(row) % length) * 2 * half + j;
         floatX* const x = qkv + row * width + head * 2 * half + j;
@@ -47,53 +64,35 @@ void rotate_heads(floatX* qkv, const float* table, int N, int T, int first, int 
     }, stream);
 }
 
-namespace {
-
-// Numbers the heads of q and k of all rows: number i is head i % heads of row i / heads.
-struct Heads {
-    unsigned heads, queries;
-    size_t HS, width;           // width: of a row of qkv
-    Heads(int NH, int NK, int HS)
-        : heads(unsigned(NH + NK)), queries(unsigned(NH)), HS(size_t(HS)), width(size_t(NH + 2 * NK) * size_t(HS)) {}
-    HOST_DEVICE size_t in_qkv(size_t i) const {
-        return size_t(unsigned(i) / heads) * width + size_t(unsigned(i) % heads) * HS;
-    }
-    HOST_DEVICE bool of_q(size_t i) const { return unsigned(i) % heads < queries; }
-};
-
-}  // namespace
-
-void norm_heads_forward(floatX* qkv, floatX* raw, float* rstd, const floatX* qweight, const floatX* kweight, int N,
-                        int NH, int NK, int HS, float eps, Stream stream) {
-    const Heads of(NH, NK, HS);
-    each_row(size_t(N) * of.heads, of.HS, [=] ON_DEVICE(size_t i, size_t j) {
+void norm_heads_forward(floatX* qkv, const HeadNorm& norm, const Attention& attention, Stream stream) {
+    const Heads of(attention);
+    each_row(of.rows * of.heads, of.HS, [=] ON_DEVICE(size_t i, size_t j) {
         Pack<8> x = load<8>(qkv + of.in_qkv(i) + j);
         for (float& v : x.x) v *= v;
         return x;
     }, [=] ON_DEVICE(size_t i, size_t j, float squares) {
         floatX* const at = qkv + of.in_qkv(i) + j;
         Pack<8> x = load<8>(at);
-        const Pack<8> weight = load<8>((of.of_q(i) ? qweight : kweight) + j);
-        const float r = 1.0f / sqrtf(squares / float(of.HS) + eps);
-        if (j == 0) rstd[i] = r;
-        store(raw + i * of.HS + j, x);
+        const Pack<8> weight = load<8>((of.of_q(i) ? norm.qweight : norm.kweight) + j);
+        const float r = 1.0f / sqrtf(squares / float(of.HS) + norm.eps);
+        if (j == 0) norm.rstd[i] = r;
+        store(norm.raw + i * of.HS + j, x);
         for (int k = 0; k < 8; k++) x.x[k] = x.x[k] * r * weight.x[k];
         store(at, x);
     }, stream);
 }
 
-void norm_heads_backward(floatX* dqkv, float* dqweight, float* dkweight, float* partials, const floatX* raw,
-                         const float* rstd, const floatX* qweight, const floatX* kweight, int N, int NH, int NK,
-                         int HS, bool accumulate, Stream stream) {
-    const Heads of(NH, NK, HS);
-    const size_t rows = size_t(N), normed = of.heads * of.HS;
+void norm_heads_backward(floatX* dqkv, float* dqweight, float* dkweight, float* partials, const HeadNorm& norm,
+                         const Attention& attention, bool accumulate, Stream stream) {
+    const Heads of(attention);
+    const size_t normed = of.heads * of.HS;
     // The weights' gradients come first, because the last loop overwrites dqkv.
     each_element(kNormSums, normed / 8, [=] ON_DEVICE(size_t part, size_t eight) {
         const size_t column = eight * 8, head = unsigned(column) / unsigned(of.HS);
         Pack<8> sum = {};
-        for (size_t row = part; row < rows; row += kNormSums) {
-            const Pack<8> d = load<8>(dqkv + row * of.width + column), x = load<8>(raw + row * normed + column);
-            const float r = rstd[row * of.heads + head];
+        for (size_t row = part; row < of.rows; row += kNormSums) {
+            const Pack<8> d = load<8>(dqkv + row * of.width + column), x = load<8>(norm.raw + row * normed + column);
+            const float r = norm.rstd[row * of.heads + head];
             for (int k = 0; k < 8; k++) sum.x[k] += d.x[k] * x.x[k] * r;
         }
         store(partials + part * normed + column, sum);
@@ -108,15 +107,16 @@ void norm_heads_backward(floatX* dqkv, float* dqweight, float* dkweight, float* 
         float* const to = (which ? dkweight : dqweight) + j;
         *to = accumulate ? *to + sum : sum;
     }, stream);
-    each_row(rows * of.heads, of.HS, [=] ON_DEVICE(size_t i, size_t j) {
-        const Pack<8> d = load<8>(dqkv + of.in_qkv(i) + j), x = load<8>(raw + i * of.HS + j);
-        Pack<8> terms = load<8>((of.of_q(i) ? qweight : kweight) + j);
-        for (int k = 0; k < 8; k++) terms.x[k] = d.x[k] * terms.x[k] * x.x[k] * rstd[i];
+    each_row(of.rows * of.heads, of.HS, [=] ON_DEVICE(size_t i, size_t j) {
+        const Pack<8> d = load<8>(dqkv + of.in_qkv(i) + j), x = load<8>(norm.raw + i * of.HS + j);
+        Pack<8> terms = load<8>((of.of_q(i) ? norm.qweight : norm.kweight) + j);
+        for (int k = 0; k < 8; k++) terms.x[k] = d.x[k] * terms.x[k] * x.x[k] * norm.rstd[i];
         return terms;
     }, [=] ON_DEVICE(size_t i, size_t j, float sum) {
         floatX* const at = dqkv + of.in_qkv(i) + j;
-        const Pack<8> x = load<8>(raw + i * of.HS + j), weight = load<8>((of.of_q(i) ? qweight : kweight) + j);
-        const float r = rstd[i], mean = sum / float(of.HS);
+        const Pack<8> x = load<8>(norm.raw + i * of.HS + j);
+        const Pack<8> weight = load<8>((of.of_q(i) ? norm.qweight : norm.kweight) + j);
+        const float r = norm.rstd[i], mean = sum / float(of.HS);
         Pack<8> d = load<8>(at);
         for (int k = 0; k < 8; k++) d.x[k] = r * (d.x[k] * weight.x[k] - x.x[k] * r * mean);
         store(at, d);

@@ -203,7 +203,7 @@ TEST(rotation) {
     rotary_table(table.at, T + 7, HS, {100, 1, 1, 4, 8192}, nullptr);
     const std::vector<float> before = numbers(size_t(N) * width, 1, 2), angles = table.host();
     Device<floatX> x(before);
-    rotate_heads(x.at, table.at, N, T, 7, NH, NK, HS, false, nullptr);
+    rotate_heads(x.at, table.at, 7, false, {N / T, T, NH, NK, HS});
     const std::vector<float> turned = x.host();
     for (size_t row = 0; row < size_t(N); row++)
         for (size_t i = 0; i < width; i++) {
@@ -215,7 +215,7 @@ TEST(rotation) {
             if (head >= size_t(NH + NK)) want = double(before[row * width + i]);
             EXPECT(std::fabs(double(turned[row * width + i]) - want) <= (kExact ? 1e-6 : 2e-2), "row %zu, %zu", row, i);
         }
-    rotate_heads(x.at, table.at, N, T, 7, NH, NK, HS, true, nullptr);
+    rotate_heads(x.at, table.at, 7, true, {N / T, T, NH, NK, HS});
     const std::vector<float> back = x.host();
     expect_close(back, before, kExact ? 1e-6 : 1e-2, "turned back");
 }
@@ -251,9 +251,9 @@ TEST(norms_of_heads) {
         Device<floatX> qkv(x), dqkv(d), raw(rows * normed * H), qw(weight[0]), kw(weight[1]);
         Device<float> rstd(rows * normed), dq(std::vector<float>(H, 0.5f)), dk(std::vector<float>(H, 0.5f)),
             partials(kNormSums * normed * H);
-        norm_heads_forward(qkv.at, raw.at, rstd.at, qw.at, kw.at, N, NH, NK, HS, eps, nullptr);
-        norm_heads_backward(dqkv.at, dq.at, dk.at, partials.at, raw.at, rstd.at, qw.at, kw.at, N, NH, NK, HS, true,
-                            nullptr);
+        const HeadNorm norm = {qw.at, kw.at, raw.at, rstd.at, eps};
+        norm_heads_forward(qkv.at, norm, {1, N, NH, NK, HS});
+        norm_heads_backward(dqkv.at, dq.at, dk.at, partials.at, norm, {1, N, NH, NK, HS}, true);
         std::vector<float> want = x, dwant = d;
         std::vector<double> dweight[] = {std::vector<double>(H, 0.5), std::vector<double>(H, 0.5)};
         for (size_t row = 0; row < rows; row++)
@@ -292,9 +292,11 @@ TEST(no_rows) {
     };
     rotary_table(f.at, 0, HS, {10000, 1, 1, 4, 8192});
     unchanged("rotary_table");
-    rotate_heads(x.at, f.at, 0, 5, 0, NH, NK, HS, false);
+    const Attention none = {0, 5, NH, NK, HS};
+    const HeadNorm norm = {x.at, x.at, y.at, f.at, 1e-6f};
+    rotate_heads(x.at, f.at, 0, false, none);
     unchanged("rotate_heads");
-    norm_heads_forward(x.at, y.at, f.at, x.at, x.at, 0, NH, NK, HS, 1e-6f);
+    norm_heads_forward(x.at, norm, none);
     unchanged("norm_heads_forward");
     swiglu_forward(x.at, y.at, 0, F);
     unchanged("swiglu_forward");
@@ -302,7 +304,7 @@ TEST(no_rows) {
     unchanged("swiglu_backward");
     for (const bool accumulate : {true, false}) {
         Device<float> partials(size_t(kNormSums) * (NH + NK) * HS);
-        norm_heads_backward(x.at, f.at, g.at, partials.at, y.at, f.at, x.at, x.at, 0, NH, NK, HS, accumulate);
+        norm_heads_backward(x.at, f.at, g.at, partials.at, norm, none, accumulate);
         std::vector<float> want = before;
         if (!accumulate) std::fill_n(want.begin(), HS, 0.0f);
         EXPECT(x.host() == before && f.host() == want && g.host() == want, "norm_heads_backward");
