@@ -132,8 +132,7 @@ void refuse_unwritten(const std::vector<PassResult>& results, const std::string&
                       int64_t step);
 
 // After a step in which replicas have met and were kept: kExitDisagree if their sum, by plain loops, is not what the
-// update has used.
-// Else does nothing. Collective.
+// update has used. After any other step it does nothing. Collective.
 void audit_sum(Ddp* ddp, int64_t step);
 
 }  // namespace BACKEND

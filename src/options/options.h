@@ -23,7 +23,7 @@ struct Options {
     int64_t steps = 0, warmup_steps = 0, total_batch_size = 0;
     int batch_size = 0, replicas = 0;   // B, R
     std::string optimizer = "adamw", schedule = "cosine";
-    // Of optimizer, schedule and reduction, by option; complete after resolve_options.
+    // Values of the hyperparameters of optimizer, schedule and reduction, by option; complete after resolve_options.
     std::map<std::string, double> hyper;
     double lr = 0, final_lr_frac = 0, grad_clip = 1;
     uint64_t seed = 1337;

@@ -28,7 +28,7 @@ expect "learn/check: a stub" 3 '^not written yet' learn/check dot
 expect "learn/check lists all" 0 '^tree +not written yet +the sum of R replicas' learn/check
 expect "the begin of a name" 4 'did you mean softmax_(loss|rows)' learn/check softmax
 expect "two letters in another order" 4 'did you mean tree' learn/check trea
-expect "a name that is like none" 4 'no exercise xyzzy learn/check lists them' learn/check xyzzy
+expect "a name that is like none" 4 'no exercise xyzzy; learn/check lists them' learn/check xyzzy
 echo 'float dot(' >"$tmp/broken.cpp"
 expect "a file that does not compile" 4 'error' learn/check dot "$tmp/broken.cpp"
 

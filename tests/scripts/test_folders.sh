@@ -22,6 +22,7 @@ has() { grep -qE -- "$2" "$1" || { echo "no line like '$2' in $1:"; tail -n 4 "$
 hold() {
     out=$1 point=$2 step=$3; shift 3
     touch "$tmp/hold"
+    : >"$tmp/$out.log"          # await must not see the line of the run before
     LOCKSTEP_HOLD="$tmp/hold" LOCKSTEP_FAULT="rank=0,step=$step,at=$point,do=hold$faults" \
         $faulty $job --steps 20 --save-every 5 --keep 0 --out-dir "$tmp/$out" "$@" >"$tmp/$out.log" 2>&1 &
     pid=$!

@@ -15,10 +15,13 @@ cxx=$(sed -n 's/^cxx = //p' build/config.ninja 2>/dev/null)
 build() { (cd "$copy" && CXX="$cxx" NVCC= ./configure && "$ninja" "$@") >"$tmp/build.log" 2>&1; }
 compiled() { grep -o 'C++ .*' "$tmp/build.log"; }
 build train_gpt || { fail "the copy builds" "$(tail -n 3 "$tmp/build.log" | tr '\n' '|')"; give_up; }
-# page N: the commands of the N-th block of docs/fork.md, in the copy.
+# page N: the commands of the N-th block of docs/fork.md, in the copy and with its own programs.
 page() {
     awk -v n="$1" '/^```sh$/ { inside = ++k == n; next } /^```$/ { inside = 0 } inside' docs/fork.md >"$tmp/commands"
-    grep -q . "$tmp/commands" && (cd "$copy" && sh -eu "$tmp/commands") >"$tmp/build.log" 2>&1 ||
+    grep -q . "$tmp/commands" && (
+        unset TEST_TOTALS TRAIN_GPT TRAIN_GPT_FAULTS TRAIN_GPT_PTX TOOLS
+        cd "$copy" && sh -eu "$tmp/commands"
+    ) >"$tmp/build.log" 2>&1 ||
         { tail -n 3 "$tmp/build.log"; return 1; }
 }
 model_alone() {     # 5: its source and the kinds for two backends, the list of models

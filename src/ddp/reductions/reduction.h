@@ -51,7 +51,7 @@ struct ReductionRule {
     // Called once per step and replica, in the order of a rank's replicas. What it writes must depend on the arguments
     // alone. Null: gradients enter the tree as they are. With one, reductions do not begin during backward.
     void (*on_replica)(const ReplicaGradient& gradient) = nullptr;
-    // Of local_steps; null: nothing.
+    // For rules with local_steps. One that is null does nothing.
     void (*create)(Ddp* ddp) = nullptr;                 // fills Ddp::replicas
     void (*begin)(Ddp* ddp, int64_t step) = nullptr;    // sets Ddp::meets
     void (*update)(Ddp* ddp) = nullptr;                 // when they meet, in place of the optimizer: this rank's slices
