@@ -63,6 +63,7 @@ void allocate(Trainer* t, Init* init) {
                {o.replicas, int(n), overlap, o.reduce, o.hyper, o.grad_clip, o.steps});
     model_create(&t->model, find_model(o.model), o.shape, o.batch_size, o.shape.T, o.recompute, t->ddp.weights, true,
                  o.tuning, load_frozen_weights(t->comm, o, init));
+    t->model.documents = t->data.vocabulary.documents;
     t->batches = static_cast<int*>(host_alloc(n * 2 * batch_tokens(t) * sizeof(int), "batches"));
     t->results = device<PassResult>(n + 1, "results");
     t->host_results = static_cast<PassResult*>(host_alloc((n + 1) * sizeof(PassResult), "results"));

@@ -98,6 +98,7 @@ struct Model {
     std::vector<int> trained_begin = {};    // [i]: how many of them come before tensor i of the table
     std::shared_ptr<Adapters> adapters = {};        // linear.cpp's own; null if the table is trained
     std::vector<uint64_t> frozen_hashes = {};       // of each frozen tensor, taken by model_create
+    DocumentTokens documents = {};          // of the tokenizer, for a model that treats documents one by one
     std::any own = {};                      // this model's own arrays, a struct of its .cpp
     // Arrays that every model has.
     floatX* logits = nullptr;               // (chunk,Vp)

@@ -25,6 +25,14 @@ constexpr uint32_t kPoison = 0x7fc5eed5;
 // Limits of the GPU kernels: channels in LayerNorm, where a block keeps a row in registers, and terms in tree_reduce.
 constexpr int kGpuChannels = 8192, kGpuTerms = 64;
 
+// The tokens that stand before and behind each document of the data; -1: none does. A document starts at `begin`, or
+// behind `end` where nothing stands before it.
+struct DocumentTokens {
+    int begin = -1, end = -1;
+    bool start_at(int token) const { return token == begin; }
+    bool start_behind(int token) const { return begin < 0 && token == end; }
+};
+
 // What an optimizer may treat otherwise from tensor to tensor: a model's table says it, and a rule gets it.
 struct Rates {
     float lr = 1;               // factor of the learning rate

@@ -19,6 +19,7 @@
 #include <string_view>
 #include <utility>
 #include <vector>
+#include "src/base/numbers.h"
 #include "src/comm/comm.h"
 #include "src/data/sampler.h"
 
@@ -97,6 +98,7 @@ struct Vocabulary {
     std::string name = "none";              // of the tokenizer: "byte", "gpt2", its file; "none": tokens have no text
     int tokens = 0;                         // how many the tokenizer has; a model may have more
     std::vector<int> ends = {};             // tokens that end a text or a turn
+    DocumentTokens documents = {};          // that stand around each document
     std::vector<int> untrained = {};        // control tokens of the data whose rows in the model are not trained
     std::string config = "{}";              // members that config.json gets: which tokens begin and end a text
     bool chats = false;                     // the training data are conversations

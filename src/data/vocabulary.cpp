@@ -9,8 +9,9 @@ static std::string vocabulary_json(const Vocabulary& v) {
     std::vector<std::string> files;
     for (const auto& [name, text] : v.files) files.push_back(json_quote(name));
     return JsonLine().raw("name", json_quote(v.name, true)).add("tokens", v.tokens)
-        .raw("ends", json_list(v.ends)).raw("untrained", json_list(v.untrained)).raw("config", v.config)
-        .add("chats", v.chats).add("is_bpe", v.is_bpe).add("rows", v.bytes.size())
+        .raw("ends", json_list(v.ends)).add("begin", v.documents.begin).add("end", v.documents.end)
+        .raw("untrained", json_list(v.untrained)).raw("config", v.config).add("chats", v.chats)
+        .add("is_bpe", v.is_bpe).add("rows", v.bytes.size())
         .raw("files", "[" + join(files, ",") + "]").text() + "\n";
 }
 
@@ -56,6 +57,7 @@ Vocabulary read_vocabulary(const std::string& folder) {
     const auto is = [&](const char* key) { return json.at(key, what).text() == "true"; };
     Vocabulary v = {.name = json.get_string("name", what), .tokens = int(json.get_double("tokens", what)),
                     .ends = parse_list<int>(json.at("ends", what)),
+                    .documents = {int(json.get_double("begin", what)), int(json.get_double("end", what))},
                     .untrained = parse_list<int>(json.at("untrained", what)),
                     .config = json.at("config", what).text(), .chats = is("chats"), .is_bpe = is("is_bpe")};
     v.bytes = read_table(path_join(folder, "bytes.bin"), json.get_u64("rows", what));

@@ -34,6 +34,7 @@ Loaded::Loaded(const std::string& path, int B, size_t T) {
     weights = static_cast<floatX*>(device_alloc(arena.n * sizeof(floatX), "weights"));
     load_device_weights(weights, arena, init);
     model_create(&model, init.config.info, shape, B, shape.T, 3, weights, false);
+    model.documents = {tokenizer.begin, tokenizer.eot};
 }
 
 void Loaded::require_text(const char* what) const {

@@ -36,7 +36,7 @@ static std::string config_changes(const Tokenizer& t, const ChatTemplate& chat, 
 
 Vocabulary vocabulary_of(const Tokenizer& t, const ChatTemplate& chat, const std::string& config) {
     return {.name = t.kind == Tokenizer::none ? "none" : t.name, .tokens = t.vocab_size, .ends = ends_of(t, chat),
-            .config = config_changes(t, chat, config), .chats = chat.form != nullptr,
+            .documents = {t.begin, t.eot}, .config = config_changes(t, chat, config), .chats = chat.form != nullptr,
             .is_bpe = t.kind == Tokenizer::bpe, .bytes = t.bytes};
 }
 

@@ -71,6 +71,7 @@ struct Fixture {
             tokens.push_back(int(r.v[0] % uint32_t(shape.V)));
             targets.push_back(int(r.v[1] % uint32_t(shape.V)));
         }
+        model.documents.begin = tokens[tokens.size() / 2];
     }
     ~Fixture() {
         model_destroy(&model);
@@ -367,6 +368,7 @@ TEST(generation_equals_the_full_forward) {
         Fixture f(info, shape, 1, 12);
         void* const cache = device_alloc(f.model.kind->cache_bytes(shape), "test");
         std::vector<float> logits(size_t(shape.V));
+        f.model.documents = {.end = f.tokens[4]};       // a document starts behind the first piece
         const int pieces[][2] = {{0, 5}, {5, 1}, {6, 1}, {7, 5}, {0, 3}, {3, 2}};  // the second text begins anew
         for (const auto& [first, n] : pieces) {
             model_generate_step(&f.model, cache, f.tokens.data() + first, first, n, logits.data());

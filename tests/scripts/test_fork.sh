@@ -127,6 +127,21 @@ expect "another model's option is refused" 2 'heads' $train --model trail --head
 expect "dry run" 0 'trail|inside' $train --model trail --optimizer lion --dry-run
 expect "sample" 0 '.' $train sample "$tmp/one" --prompt "The " --max-tokens 40
 expect "eval" 0 '^val loss' $train eval "$tmp/one"
+# The tokenizer's begin of a document reaches the model, in training and in eval.
+documents() {
+    rm -rf "$tmp/texts" "$tmp/documents"
+    mkdir "$tmp/texts" && for i in 1 2 3 4 5 6 7 8; do cp tests/golden/lines.txt "$tmp/texts/$i.txt"; done
+    $by lion --data "$tmp/texts" --seq-len 24 --out-dir "$tmp/documents" >"$tmp/documents.log" 2>&1 ||
+        { tail -n 3 "$tmp/documents.log"; return 1; }
+    ! grep '"documents":[^0]' "$tmp/one/metrics.jsonl" && grep '"documents":[0-9.]*[1-9]' "$tmp/documents/metrics.jsonl"
+}
+check "where a document starts the model knows it" documents
+trained_as_scored() {
+    want=$(sed -n 's/.*"event":"val","step":12,"loss":\([^,]*\),.*/\1/p' "$tmp/documents/metrics.jsonl")
+    $train eval "$tmp/documents" >"$tmp/eval" && awk -v want="$want" '/^val loss/ { got = $3 }
+        END { print got, want; exit !(got - want < 1e-6 && want - got < 1e-6) }' "$tmp/eval"
+}
+check "and eval knows it" trained_as_scored
 expect "info" 0 'Trail|trail' "$copy/build/info" "$tmp/one/ckpt/step_00000012"
 expect "export --hf" 0 '.' "$copy/build/export" "$tmp/one" --hf "$tmp/hf"
 check "with the config" grep -q '"inner_size": 64' "$tmp/hf/config.json"

@@ -1,4 +1,5 @@
 // trail.cpp -- the model of trail.h. Its own operation is a plain loop and has no CUDA form.
+#include <algorithm>
 #include "models/model.h"
 #include "models/trail.h"
 #include "src/base/numbers.h"
@@ -12,17 +13,24 @@ struct Trail {
     floatX* capped;                             // (chunk,Vp)   logits, which dlogits reads
 };
 
-// Rows begin, begin + step, ... of x become x + half of the row before. state: the row
-// before the first, and then the last; or null.
-void fade(floatX* x, floatX* state, int begin, int step, int rows, int C) {
-    std::vector<float> sum(size_t(C), 0.0f), row(sum);
+// Rows begin, begin + step, ... of x become x + half of the row before, if that belongs to the same document. step is
+// 1, or -1 for the gradient. state: the row before the first, and then the last; or null. Returns how many documents
+// start.
+int fade(Model* m, floatX* x, floatX* state, int begin, int step, int rows) {
+    std::vector<float> sum(size_t(m->shape.C), 0.0f), row(sum);
     if (state) load_floats(sum.data(), state, sum.size());
+    int documents = 0;
     for (int i = 0, n = begin; i < rows; i++, n += step) {
-        load_floats(row.data(), x + size_t(n) * size_t(C), row.size());
+        const bool at = m->documents.start_at(m->tokens[n]), behind = m->documents.start_behind(m->tokens[n]);
+        if (step > 0 ? at : behind) std::ranges::fill(sum, 0.0f);
+        load_floats(row.data(), x + size_t(n) * row.size(), row.size());
         for (size_t c = 0; c < sum.size(); c++) sum[c] = row[c] + 0.5f * sum[c];
-        store_floats(x + size_t(n) * size_t(C), sum.data(), sum.size());
+        store_floats(x + size_t(n) * sum.size(), sum.data(), sum.size());
+        if (step > 0 ? behind : at) std::ranges::fill(sum, 0.0f);
+        documents += at || behind;
     }
     if (state) store_floats(state, sum.data(), sum.size());
+    return documents;
 }
 
 template <class F> TrailTensors<F> tensors_of(const std::vector<F>& all) {
@@ -71,7 +79,9 @@ const floatX* forward(Model* m, const Pass& pass) {
     embedding_forward(a.trail, m->tokens, w.embedding, nullptr, {.B = N, .T = 1, .C = C});
     floatX* const state = static_cast<floatX*>(pass.cache);
     if (state && pass.first == 0) device_zero(state, size_t(C) * sizeof(floatX));
-    for (int b = 0; b < pass.B; b++) fade(a.trail, state, b * pass.T, 1, pass.T, C);
+    int documents = 0;
+    for (int b = 0; b < pass.B; b++) documents += fade(m, a.trail, state, b * pass.T, 1, pass.T);
+    if (pass.measures) pass.measures[0] = documents;
     linear_gelu_forward(a.gelu, a.fc, a.trail, w.fcw, w.fcb, N);
     linear_forward(a.hidden, a.gelu, w.projw, w.projb, N);
     return a.hidden;
@@ -84,7 +94,7 @@ void backward(Model* m, const Pass& pass, floatX* dhidden) {
     const int C = m->shape.C, N = pass.N();
     gelu_linear_backward(a.dfc, d.projw, d.projb, dhidden, a.gelu, a.fc, w.projw, N, pass.accumulate);
     linear_backward(dhidden, d.fcw, d.fcb, a.dfc, a.trail, w.fcw, N, pass.accumulate);
-    for (int b = 0; b < pass.B; b++) fade(dhidden, nullptr, (b + 1) * pass.T - 1, -1, pass.T, C);
+    for (int b = 0; b < pass.B; b++) fade(m, dhidden, nullptr, (b + 1) * pass.T - 1, -1, pass.T);
     embedding_backward(d.embedding, nullptr, dhidden, m->tokens, 1, {.B = N, .T = 1, .C = C}, pass.accumulate);
     pass.ready(0, 5);
 }

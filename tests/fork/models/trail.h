@@ -1,7 +1,8 @@
-// trail.h -- a model that a fork adds: what was read fades by half with each token, and an MLP reads the trail. Its
-// head is its own: logits are capped.
+// trail.h -- a model that a fork adds: what was read fades by half with each token, and an MLP reads the trail. A new
+// document begins without what the one before has left. Its head is its own: logits are capped.
 //
-//     trail_t = trail_{t-1} / 2 + embedding[token_t];   z = (proj gelu(fc trail)) embedding^T
+//     trail_t = trail_{t-1} / 2 + embedding[token_t], or embedding[token_t] where a document starts
+//     z = (proj gelu(fc trail)) embedding^T
 //     logits = cap tanh(z / cap), or z where --soft-cap is 0
 #pragma once
 #include "models/shape.h"
@@ -48,5 +49,6 @@ inline const ModelInfo trail_info = {
     .tensors = trail_tensors,
     .flops_per_token = [](const Shape& c, int) { return 6.0 * c.C * (2.0 * c.extra[0] + c.V); },
     .text = [](const Shape& c) { return format("%d channels, %d inside", c.C, c.extra[0]); },
+    .measures = {"documents"},                  // that start in a micro-batch
     .test_shape = "inner 24 soft-cap 0.75",
 };
