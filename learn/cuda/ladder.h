@@ -11,6 +11,10 @@
 //                that everything is read 8 times.
 //     issued     instructions that warps execute, for each element of the result
 //     shared     turns at shared memory, as a multiple of the fewest possible: more than 1 are bank conflicts
+//     bound      of a multiprocessor's units the one with most to do, and its cycles for each element of the result. A
+//                cycle has 4 instructions, 64 bytes from the L2 cache, one turn at shared memory, half a warp's special
+//                function (exp, a root), 4,096 flops of tensor cores. A rung takes at least that, and at least what
+//                memory takes, which stands in a ladder's first line.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -19,6 +23,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -72,6 +77,8 @@ template <class X = float> std::vector<X> numbers(size_t n, uint32_t seed) {
     return x;
 }
 
+constexpr double kMemoryBytes = 3.35e12 / 1.98e9 / 132;  // an H100's, for a cycle of a multiprocessor
+
 struct Ladder {
     double bytes, flops, elements;                      // what the operation has to move, to multiply and to make
     std::string file = {};                              // of the software GPU's counters
@@ -79,7 +86,9 @@ struct Ladder {
 
     Ladder(const char* name, double bytes, double flops, double elements)
         : bytes(bytes), flops(flops), elements(elements) {
-        if (bytes > 0) printf("%s: moves %.3g MB, %.3g GFLOP\n", name, bytes / 1e6, flops / 1e9);
+        if (bytes > 0)
+            printf("%s: moves %.3g MB, %.3g GFLOP; memory takes %.2g cycles an element\n", name, bytes / 1e6,
+                   flops / 1e9, bytes / elements / kMemoryBytes);
         if (!soft_gpu_section) return;
         file = "/tmp/ladder." + std::to_string(getpid());
         setenv("SOFT_GPU_COUNT", file.c_str(), 1);
@@ -126,7 +135,7 @@ struct Ladder {
     // Returns what the software GPU has counted for all kernels of a rung.
     std::string counters(const std::string& name) const {
         soft_gpu_section("", UINT64_MAX, 0, 0, 0);
-        double sectors = 0, issued = 0, wavefronts = 0, ideal = 0;
+        std::map<std::string, double> n;                // the sum of each counter
         std::ifstream in(file);
         std::vector<std::string> columns;
         for (std::string line; std::getline(in, line);) {
@@ -134,15 +143,18 @@ struct Ladder {
             std::stringstream text(line);
             for (std::string field; std::getline(text, field, '\t');) fields.push_back(field);
             if (fields[0] == "columns") columns = fields;
-            for (size_t i = 0; i < fields.size() && fields[0] == "kernel" && fields[1] == name; i++)
-                for (const auto& [column, sum] : {std::pair("sectors", &sectors), {"box_sectors", &sectors},
-                                                {"issued", &issued}, {"wavefronts", &wavefronts}, {"ideal", &ideal}})
-                    if (columns[i] == column) *sum += atof(fields[i].c_str());
+            for (size_t i = 3; i < fields.size() && fields[0] == "kernel" && fields[1] == name; i++)
+                n[columns[i]] += atof(fields[i].c_str());
         }
         remove(file.c_str());
-        char text[100];
-        snprintf(text, sizeof text, "bytes %5.2f x  issued %7.3f an element  shared %.2f x", sectors * 32 / bytes,
-                 issued / elements, ideal > 0 ? wavefronts / ideal : 0);
+        const double sectors = n["sectors"] + n["box_sectors"], box = n["box_bytes"] + n["wgmma_bytes"];
+        const std::pair<double, const char*> unit = std::max<std::pair<double, const char*>>({
+            {n["issued"] / 4, "issue"}, {sectors * 32 / 64, "L2"}, {n["tensor_cycles"], "tensor"},
+            {n["wavefronts"] + n["shuffle"] + box / 128, "shared"}, {2 * n["special"], "special"}});
+        char text[120], shared[20] = "  -   ";
+        if (n["ideal"] > 0) snprintf(shared, sizeof shared, "%.2f x", n["wavefronts"] / n["ideal"]);
+        snprintf(text, sizeof text, "bytes %6.2f x  issued %6.3f  shared %s  bound %s %.3f", sectors * 32 / bytes,
+                 n["issued"] / elements, shared, unit.second, unit.first / elements);
         return text;
     }
     int result() const { return wrong > 0; }

@@ -34,6 +34,8 @@ done <<'COUNTERS'
 layernorm bytes 1 8 10 of most sectors an eighth is used
 layernorm bytes 2 2.2 2.4 the row is read three times
 layernorm bytes 3 1.5 1.5 the row is read once
+layernorm bound.L2 1 2.1 2.3 the L2 cache takes longer than memory, 1.2
+layernorm bound.L2 3 0.3 0.4 memory takes longer than all units
 layernorm issued 3 0.2 0.4 a third of the instructions
 sum issued 3 0.05 0.18 most additions are a thread's own
 adamw bytes 1 1.95 2.05 every intermediate goes through memory
@@ -44,6 +46,7 @@ matmul bytes 2 4 7 each number is used 32 times
 matmul shared 2 1 1.01 no bank conflicts
 matmul bytes 3 2 4 each number is used 64 times
 matmul issued 3 8 16 half of the instructions
+matmul bound.shared 3 4 5 shared memory binds, a fourth of rung 2
 matmul issued 4 0.3 1 tensor cores multiply
 matmul issued 6 0.1 0.4 wgmma reads for itself
 attention bytes 1 400 700 the scores travel
