@@ -102,7 +102,8 @@ static void parse_options(int argc, char** argv) {
 
 // Checks the options, and computes those that were not given.
 static void complete_options() {
-    for (const size_t n : {L, NH, C, T, B, steps}) require(n > 0 && n < 1 << 24, "got a size of 0, want 1 or more");
+    for (const size_t n : {L, NH, C, T, B, steps})
+        require(n > 0 && n < 1 << 24, "got a size of 0 or above 16777215, want one between");
     require(C % NH == 0 && C / NH % 8 == 0 && C / NH <= 128, "--channels: want --heads times 8, 16, ... or 128");
     if (step_tokens == kUnset) step_tokens = B * T * std::bit_floor(4096 / (B * T) | 1);
     const size_t n = micro_batches();
@@ -167,7 +168,7 @@ static float uniform(uint32_t bits) { return float(bits >> 8) * (1.0f / 16777216
 // ------------------------------------------------------------------------------------------ 3. from tokens to batches
 // Returns the place of i in a random order of 0 .. n - 1, another order for each epoch. A list of n numbers is not
 // needed: a Feistel network mixes the halves of i's bits, which permutes the numbers below a power of four. A result
-// that is not below n is mixed again until it is.
+// that is not below n is mixed again until it is: it moves on along its cycle, so that no two numbers meet.
 static uint64_t permute(uint64_t i, uint64_t n, uint64_t epoch) {
     const int half = int(std::bit_width(n - 1) + 1) / 2;                // bits
     const uint64_t mask = (uint64_t(1) << half) - 1;
@@ -274,11 +275,12 @@ static void init_weights(Out weights) {
 
 // ------------------------------------------------------------------------------------------------ 5. two kinds of sums
 // Nearly all that a GPT computes is sums, of two kinds. A sum along a row, as a mean, adds numbers that lie side by
-// side. A vector of 4, 8 or 16 numbers adds as many at a time, so that there are 64 partial sums, which each of them
-// divides. A sum down the rows, as in a matrix product, adds whole rows, one after another: its columns lie side by
-// side and need no partial sums. Only the gradients of LayerNorm's weights have some: train_gpt's threads share rows.
+// side. A CPU's vector adds 4, 8 or 16 at a time. There are 64 partial sums, a multiple of each, so that all these CPUs
+// give the same bits. A sum down the rows, as in a matrix product, adds whole rows, one after another: its columns lie
+// side by side and need no partial sums. Only the gradients of LayerNorm's weights have some, because train_gpt gives
+// each thread a block of rows.
 constexpr size_t kPartialSums = 64;             // of a sum along a row
-constexpr size_t kFewRows = 4;                  // so few rows times a matrix are sums along rows
+constexpr size_t kFewRows = 4;                  // so few rows times a matrix are sums along rows, as in generation
 constexpr size_t kNormRows = 32;                // a block of rows, of the gradients of LayerNorm's weights
 
 // Returns the sum of n terms; add(sum, i) adds term i to a partial sum. Partial sum j takes terms j, j + 64, ... in
@@ -291,7 +293,8 @@ template <class Add> static float sum_along(size_t n, const Add& add) {
     return part[0];
 }
 
-// A sum down the rows: sums[j] = the sum over i < count of x[i * x_stride] rows[i * stride + j], for n columns j.
+// A row times a matrix; every product of matrices here is made of it. It is a sum down the rows:
+// sums[j] = the sum over i < count of x[i * x_stride] rows[i * stride + j], for n columns j.
 static void weighted_rows(Out sums, size_t n, size_t count, In x, size_t x_stride, In rows, size_t stride) {
     std::fill(sums, sums + n, 0.0f);
     for (size_t i = 0; i < count; i++)
@@ -402,11 +405,12 @@ static void attention_forward(Out out, Out lse, In qkv, const Pass& pass, size_t
     const float scale = 1.0f / std::sqrt(float(HS));
     Array p(T);
     for (size_t head = 0; head / NH * T < pass.rows.end; head++) {
-        const size_t row = head / NH * T, channel = head % NH * HS, scores = head * T;     // where they begin
+        // `head` counts the heads of all sequences. Its rows, its channels and its part of lse begin at these.
+        const size_t row = head / NH * T, channel = head % NH * HS, scores = head * T;
         const size_t end = min(T, pass.rows.end - row);
         const float *q = qkv + row * stride + channel, *k = q + C, *v = k + C;
         const Array kt = transposed(k, end, HS, stride);                // (HS,end)
-        for (size_t t = row == 0 ? pass.rows.begin : 0; t < end; t++) {        // its new rows
+        for (size_t t = row == 0 ? pass.rows.begin : 0; t < end; t++) {         // a text's earlier rows are there
             weighted_rows(p, t + 1, HS, q + t * stride, 1, kt, end);            // q_t.k_u for all u <= t
             // e^(x - largest) instead of e^x, which may be infinite: their quotients are the same.
             const float largest = *std::max_element(p.begin(), p.begin() + ptrdiff_t(t + 1));
@@ -423,7 +427,8 @@ static void attention_forward(Out out, Out lse, In qkv, const Pass& pass, size_t
 
 // losses_n = -log p[target], p = softmax of row n of the logits (N,Vp): how surprised the model is by the next token.
 // The logits become their gradient, p, less 1 at the target: training pushes the target's logit up and all others down.
-// Columns V .. Vp - 1 belong to no token and take no part.
+// They are gradients of the sum of the losses: adamw divides by the step's tokens. Columns V .. Vp - 1 belong to no
+// token and take no part.
 static void classifier(Out losses, Out logits, const size_t* targets, size_t N) {
     for (size_t n = 0; n < N; n++) {
         float* const x = logits + n * Vp;
@@ -442,7 +447,7 @@ static void classifier(Out losses, Out logits, const size_t* targets, size_t N) 
 //     x = x + fcproj(gelu(fc(ln2(x))))               then each is processed by itself
 //     logits = lnf(x) wte^T                          the matrix that reads tokens writes them, too
 
-// What forward leaves for backward. The model's end is block L, which has only x and ln1: the final norm.
+// What forward leaves for backward. The model's end is block L, which uses only x and ln1: the final norm.
 struct Block {
     size_t N = B * T;
     Array x = Array(N * C), ln1 = Array(N * C);         // x: the residual stream as the block finds it
@@ -478,8 +483,9 @@ static void forward(Model& m, In weights, const size_t* tokens, const Pass& pass
 // -------------------------------------------------------------------------------------------------------- 8. backward
 // dx, the gradient of x, says how much the loss grows when x does. PyTorch's autograd finds gradients by the chain
 // rule, from the last operation back to the first; here the rule of each operation is written out. Where x is used
-// twice its gradients are added. A weight is used in every row, so that its gradient is a sum over rows. That is
-// complete before it is added to what earlier micro-batches left; a step begins with zeros, as after zero_grad().
+// twice its gradients are added. A weight is used in every row, so that its gradient is a sum over rows. The sum is
+// complete before it is added to what earlier micro-batches left, but for wte's, to which each token adds. A step
+// begins with zeros, as after zero_grad().
 
 // Adds complete sums to a gradient.
 static void add_to(Out gradient, In sums, size_t n) {
@@ -507,7 +513,7 @@ static void gelu_backward(Out dpre, In dout, In pre, size_t n) {
 // dx += rstd (g - average(g) - xhat average(g xhat)), xhat = (x - mean) rstd, g = dout weight. The averages stand there
 // because mean and rstd depend on x, too. dweight += the sum over rows of dout xhat, dbias += that of dout.
 static void layernorm_backward(Out dx, Gradient d, In dout, In x, Layer layer) {
-    Array xhat(C), g(C), dweight(C), dbias(C), w(C), b(C);      // dweight, dbias: sums of blocks of rows; w, b: of one
+    Array xhat(C), g(C), dweight(C), dbias(C), w(C), b(C);      // dweight, dbias: of blocks of rows; w, b: of one block
     for (size_t n = 0; n < B * T; n++, dx += C, dout += C, x += C) {
         const auto [mean, rstd] = moments(x);
         for (size_t c = 0; c < C; c++) {
@@ -751,9 +757,10 @@ static void save(const string& path, In weights) {
 }
 
 // --------------------------------------------------------------------------------- 13. ranks, and the training loop
-// Ranks are processes, here of one machine. What they exchange lies in memory that all see. Between machines it would
-// travel where they wait: first each rank gets its share of all gradients, a reduce-scatter, at the end all weights, an
-// all-gather. A rank updates its share of the units and keeps their moments, as in PyTorch's ZeroRedundancyOptimizer.
+// Ranks are processes, here of one machine. What they exchange lies in memory that all see. Between machines there
+// would be a reduce-scatter where they wait first, which gives each rank its share of all gradients, and an all-gather
+// of the weights where they wait last. A rank updates its share of the units and keeps their moments, as in PyTorch's
+// ZeroRedundancyOptimizer.
 
 // Returns zeros, in memory that stays common to this process and to its copies.
 template <class X> static X* shared(size_t n) {
@@ -821,17 +828,20 @@ int main(int argc, char** argv) {
     const Shared s;
     init_weights(s.weights);
     vector<pid_t> ranks;
-    for (size_t rank = 0; rank < W; rank++) {
-        ranks.push_back(fork());
-        require(ranks.back() >= 0, "cannot start a rank");
-        if (ranks.back() > 0) continue;
-        train(s, parts, rank);
-        return 0;
-    }
     int status = 0;
+    while (ranks.size() < W && status == 0) {
+        const pid_t pid = fork();
+        if (pid == 0) {
+            train(s, parts, ranks.size());
+            return 0;
+        }
+        if (pid > 0) ranks.push_back(pid);
+        else status = SIGKILL;                  // as if it was lost
+    }
     while (status == 0 && wait(&status) > 0) {}
-    for (size_t k = 0; k < W && status != 0; k++) kill(ranks[k], SIGKILL);
-    require(WIFEXITED(status), "a rank was lost");
+    for (const pid_t pid : ranks)
+        if (status != 0) kill(pid, SIGKILL);
+    require(WIFEXITED(status), "a rank was lost, or could not be started");
     return WEXITSTATUS(status);                 // if it is not 0 the rank has said why
 }
 

@@ -5,7 +5,8 @@
 //
 // The activations of a large batch do not fit into a GPU's memory, so that it is computed piece by piece. backward adds
 // each piece's gradient to the same buffer. An all-reduce after each of 8 pieces would give the same sum, and send 8
-// times the bytes. PyTorch's no_sync() leaves it out; here there is one all-reduce a step.
+// times the bytes. PyTorch's no_sync() leaves it out; here there is one all-reduce a step. The bits are those of step
+// 1: a rank adds its samples in the same order.
 //
 // The gradient is divided once, by the samples of the whole step. Means of means would be wrong as soon as two ranks or
 // two micro-batches have different numbers of samples, or of tokens that count.

@@ -7,7 +7,8 @@
 // for the network. But backward completes the last layer's gradient first, and nothing changes it any more. A bucket is
 // a part of the gradient that is sent in one piece, here a layer. When the last micro-batch has completed a bucket, a
 // second thread starts its all-reduce, and the first goes on with the layer before. On a GPU the second thread is a
-// second CUDA stream. All ranks must take the buckets in the same order, or two of them wait for each other forever.
+// second CUDA stream. All ranks must take the buckets in the same order, or they add different ones; a network library
+// may wait forever then.
 //
 // The bits are those of step 2: each element is the same sum of the same terms, whenever it is made.
 #include <thread>
@@ -59,6 +60,7 @@ static void train(const Shared& s, size_t rank) {
         }
     }
     communication.join();
+    s.meeting.wait();                                   // all losses are there
     double loss = 0;
     for (size_t r = 0; r < s.ranks; r++) loss += s.losses[r];
     if (rank == 0) report(s.ranks, loss / kBatch, w.data(), floats, v.size());

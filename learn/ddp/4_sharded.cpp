@@ -7,7 +7,8 @@
 // memory. An all-reduce is two halves. After the first, a reduce-scatter, a rank has the sum of its slice of each
 // bucket. The second, an all-gather, would give all slices to all ranks. Between them there is room for the update: a
 // rank updates its slices of the weights, and what is gathered are weights. That is ZeRO-1 (Rajbhandari et al. 2020).
-// A rank reads 2 (W - 1) / W of the elements instead of W - 1 times all of them, and keeps 1 / W of the state.
+// A rank reads 2 (W - 1) / W of the elements, and keeps 1 / W of the state. A good all-reduce, as NCCL's, reads no more
+// than that; step 3's reads all elements W - 1 times.
 //
 // The bits are those of step 3: an update looks at one element, whoever makes it.
 #include <thread>
@@ -66,6 +67,7 @@ static void train(const Shared& s, size_t rank) {
         s.updated.wait();                               // all have read weights and gradients: they may be overwritten
     }
     communication.join();
+    s.meeting.wait();                                   // all losses are there
     double loss = 0;
     for (size_t r = 0; r < s.ranks; r++) loss += s.losses[r];
     if (rank == 0) report(s.ranks, loss / kBatch, w.data(), floats, v.size());

@@ -5,10 +5,9 @@
 //
 // Until now a rank added its samples in order and then the ranks were added, so that the order depended on their
 // number. Here a run has 8 replicas, however many ranks compute them. Each replica has a gradient of its own, and these
-// meet in one binary tree: ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)). With two ranks each computes four replicas
-// and adds them: that is one half of the tree. With eight ranks each has one replica, and all additions are made where
-// the ranks meet. Every addition has the same two operands in
-// all cases, and so the same result.
+// meet in one binary tree: ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)). With two ranks each computes four replicas and
+// adds them: that is one half of the tree. With eight ranks each has one replica, and all additions are made where the
+// ranks meet. Every addition has the same two operands in all cases, and so the same result.
 //
 // It costs gradient buffers: a rank with 4 replicas needs 4 here. Sums of 2, 4, ... replicas can be made as soon as
 // they are complete, so that log2(replicas of a rank) + 1 buffers are enough; train_gpt does that.
@@ -69,6 +68,7 @@ static void train(const Shared& s, size_t rank) {
         s.updated.wait();                               // all have read weights and gradients: they may be overwritten
     }
     communication.join();
+    s.meeting.wait();                                   // all losses are there
     double loss = 0;
     for (size_t r = 0; r < kReplicas; r++) loss += s.losses[r];
     if (rank == 0) report(s.ranks, loss / kBatch, w.data(), floats, v.size());

@@ -1,4 +1,4 @@
-// mlp.h -- what the five steps train, and how their ranks are started. Nothing here is about data parallelism.
+// mlp.h -- what the five steps train, and how their ranks are started and wait for each other.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -92,15 +92,17 @@ struct Meeting {
 // Runs f(rank) in as many processes as the command line says, and ends them all if one is lost.
 template <class F> int run(size_t ranks, const F& f) {
     std::vector<pid_t> all;
-    for (size_t rank = 0; rank < ranks; rank++) {
-        all.push_back(fork());
-        if (all.back() == 0) {
+    int status = 0;                                     // 0: all is well
+    for (size_t rank = 0; rank < ranks && status == 0; rank++) {
+        const pid_t pid = fork();
+        if (pid == 0) {
             f(rank);
             fflush(stdout);
             _exit(0);
         }
+        if (pid < 0) perror("fork"), status = 1;
+        else all.push_back(pid);
     }
-    int status = 0;
     while (status == 0 && wait(&status) > 0) {}
     for (const pid_t pid : all)
         if (status != 0) kill(pid, SIGKILL);

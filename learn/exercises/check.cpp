@@ -22,6 +22,8 @@ using Floats = vector<float>;
     exit(3);
 }
 
+static string counted(size_t n, const char* what) { return to_string(n) + " " + what + (n == 1 ? "" : "s"); }
+
 static string other_order;                              // the first difference that another order explains
 
 [[noreturn]] static void wrong(const char* format, ...) {
@@ -71,7 +73,7 @@ static void compare(const string& what, const Floats& got, const Floats& want, i
                  what.c_str(), i, double(got[i]), std::bit_cast<uint32_t>(got[i]), double(want[i]),
                  std::bit_cast<uint32_t>(want[i]));
         if (terms == 0 && off <= 1e-6 * std::fabs(double(want[i])))
-            wrong("%s: near, but nothing is added here that could be in another order", text);
+            wrong("%s: near; each line has to be computed as it is written", text);
         if (!(off <= (terms + 4) * size * 0x1p-23))
             wrong("%s: number %zu is %.9g, want %.9g%s", what.c_str(), i, double(got[i]), double(want[i]),
                   usual_mistake(got, want, i).c_str());
@@ -178,7 +180,8 @@ static void check_warmup() {
 
 static void check_lion() {
     Floats w = numbers(100, 1), m = numbers(100, 2), grad = numbers(100, 3);
-    m[3] = grad[3] = 0;
+    m[3] = grad[3] = 0;                                 // sign(0)
+    m[5] = 1, grad[5] = -8.5f;                          // the new m would have another sign here than u
     Floats want = w, want_m = m;
     for (size_t i = 0; i < w.size(); i++) {
         const float u = 0.9f * want_m[i] + (1 - 0.9f) * grad[i];
@@ -201,8 +204,10 @@ static void check_clip() {
                 all += double(sum);
             }
             const float want = std::sqrt(all) > double(limit) ? float(double(limit) / std::sqrt(all)) : 1.0f;
-            const string what = "n = " + to_string(n) + ", limit " + to_string(int(limit));
-            compare(what, {clip_factor(g.data(), n, limit)}, {want}, 4096, double(want));
+            char what_limit[40];
+            snprintf(what_limit, sizeof what_limit, "n = %d, limit %g", n, double(limit));
+            const string what = what_limit;
+            compare(what, {clip_factor(g.data(), n, limit)}, {want}, std::min(n, 4096), double(want));
             for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
                 g[size_t(n - 1)] = bad;
                 compare(what + ", one number is " + to_string(bad), {clip_factor(g.data(), n, limit)}, {0}, 0, 0);
@@ -258,7 +263,7 @@ static void check_tree() {
         }
         Floats got = nans(100);
         tree_sum(got.data(), sums, 100);
-        compare(to_string(gradients.size()) + " replicas on " + to_string(ranks) + " ranks", got, want,
+        compare(counted(gradients.size(), "replica") + " on " + counted(size_t(ranks), "rank"), got, want,
                 int(gradients.size()), double(gradients.size()));
     });
 }
@@ -269,7 +274,7 @@ static void check_same_bits() {
         for (float& x : want) x /= float(gradients.size());
         Floats got = nans(100);
         mean_gradient(got.data(), gradients, 100, ranks);
-        compare(to_string(gradients.size()) + " gradients on " + to_string(ranks) + " ranks", got, want,
+        compare(counted(gradients.size(), "gradient") + " on " + counted(size_t(ranks), "rank"), got, want,
                 int(gradients.size()), 1);
         if (ranks == 1) one_rank = got;
         for (size_t i = 0; i < got.size(); i++)
@@ -323,8 +328,11 @@ static void check_mask() {
                 }
             }
             attend(got.data(), q.data(), k.data(), v.data(), documents.data(), int(T), int(D));
-            compare("T = " + to_string(T) + ", D = " + to_string(D) + ", documents " + listed(documents), got, want,
-                    int(T + D), 8);
+            const string what = "T = " + to_string(T) + ", D = " + to_string(D) + ", documents " + listed(documents);
+            for (size_t t = 0; t < T; t++) {
+                const auto row = [&](const Floats& all) { return Floats(&all[t * D], &all[t * D] + D); };
+                compare(what + ", position " + to_string(t), row(got), row(want), int(T + D), 8);
+            }
         }
 }
 
@@ -355,9 +363,10 @@ static void check_resume() {
             for (int i = stop; i < kSteps; i++) second.train();
             for (int i = 0; i < 4; i++)
                 if (second.w[i] != whole.w[i])
-                    wrong("%d ranks stopped after step %d, %d went on: weight %d is %.9g at the end, want %.9g. "
-                          "Averages, step or generator?", before, stop, after, i, double(second.w[i]),
-                          double(whole.w[i]));
+                    wrong("%s stopped after step %d, %d went on: weight %d is %.9g at the end, want %.9g. %s",
+                          counted(before, "rank").c_str(), stop, after, i, double(second.w[i]), double(whole.w[i]),
+                          before == after ? "Averages, step or generator?"
+                                          : "With the same ranks it is right: whose averages stand where?");
         }
 }
 
@@ -380,14 +389,28 @@ static Order with_streams(Order order) {
     return order;
 }
 
+// What each operation needs, in the order of a step.
+static const vector<std::pair<string, vector<string>>> needed = {
+    {"reduce2", {"backward2"}}, {"reduce1", {"backward1"}}, {"reduce0", {"backward0"}},
+    {"update", {"reduce2", "reduce1", "reduce0"}}, {"gather0", {"update"}}, {"gather1", {"update"}},
+    {"gather2", {"update"}}, {"forward0", {"gather0"}}, {"forward1", {"gather1"}}, {"forward2", {"gather2"}}};
+
+// Returns what has run of each stream when `name` may begin: "compute: backward2; comm: nothing".
+static string run_before(const string& name, const Order& given) {
+    string text;
+    for (const vector<string>& stream : streams) {
+        string ran;
+        for (const string& other : stream)
+            if (given.contains({other, name})) ran += " " + other;
+        text += (text.empty() ? "compute:" : "; comm:") + (ran.empty() ? " nothing" : ran);
+    }
+    return text;
+}
+
 static void check_race() {
     Order needs, given;
-    for (const char* layer : {"0", "1", "2"}) {
-        needs.insert({string("backward") + layer, string("reduce") + layer});
-        needs.insert({string("reduce") + layer, "update"});
-        needs.insert({"update", string("gather") + layer});
-        needs.insert({string("gather") + layer, string("forward") + layer});
-    }
+    for (const auto& [name, befores] : needed)
+        for (const string& before : befores) needs.insert({before, name});
     const auto known = [](const string& name) {
         return std::any_of(streams.begin(), streams.end(),
                            [&](const vector<string>& s) { return std::find(s.begin(), s.end(), name) != s.end(); });
@@ -403,32 +426,45 @@ static void check_race() {
         for (const string& name : stream)
             if (given.contains({name, name}))
                 wrong("%s waits for itself, through others: the step never ends", name.c_str());
-    for (const auto& [before, after] : needs)
-        if (!given.contains({before, after})) {
-            string order;
-            for (const vector<string>& stream : streams)
-                for (const string& name : stream)
-                    if (given.contains({name, after})) order += name + " ";
-            wrong("%s may begin when these have run, each stream's in order: %sIt needs what %s has not done yet",
-                  after.c_str(), order.c_str(), before.c_str());
-        }
-    for (const auto& [before, after] : given)
-        if (!needs.contains({before, after}))
-            wrong("all that is needed has come, but %s waits for %s without a reason", after.c_str(), before.c_str());
+    for (const auto& [name, befores] : needed)
+        for (const string& before : befores)
+            if (!given.contains({before, name}))
+                wrong("%s may begin when these have run: %s. It needs what %s has not done yet", name.c_str(),
+                      run_before(name, given).c_str(), before.c_str());
+    for (const Wait& wait : waits())
+        if (!needs.contains({wait.waits_for, wait.operation}))
+            wrong("nothing begins too early, but %s waits for %s without a reason", wait.operation, wait.waits_for);
 }
 
-struct Exercise { const char* name; void (*check)(); };
+// An exercise, its check, and what must be defined for it; null where it is not.
+struct Exercise { const char* name; void (*check)(); vector<const void*> functions; };
+template <class F> static const void* at(F* function) { return reinterpret_cast<const void*>(function); }
 static const Exercise exercises[] = {
-    {"dot", check_dot}, {"relu2", check_relu2}, {"softmax_loss", check_softmax_loss},
-    {"layernorm_backward", check_layernorm_backward}, {"mask", check_mask}, {"warmup", check_warmup},
-    {"lion", check_lion}, {"clip", check_clip}, {"tree", check_tree}, {"same_bits", check_same_bits},
-    {"deal", check_deal}, {"buckets", check_buckets}, {"race", check_race}, {"resume", check_resume},
+    {"dot", check_dot, {at(dot)}},
+    {"relu2", check_relu2, {at(relu2_forward), at(relu2_backward)}},
+    {"softmax_loss", check_softmax_loss, {at(softmax_loss)}},
+    {"layernorm_backward", check_layernorm_backward, {at(layernorm_backward)}},
+    {"mask", check_mask, {at(attend)}},
+    {"warmup", check_warmup, {at(learning_rate)}},
+    {"lion", check_lion, {at(lion)}},
+    {"clip", check_clip, {at(clip_factor)}},
+    {"tree", check_tree, {at(tree_sum)}},
+    {"same_bits", check_same_bits, {at(mean_gradient)}},
+    {"deal", check_deal, {at(samples_of)}},
+    {"buckets", check_buckets, {at(buckets)}},
+    {"race", check_race, {at(waits)}},
+    {"resume", check_resume, {at(save), at(load)}},
 };
 
 int main(int, char** argv) {
     setvbuf(stdout, nullptr, _IOLBF, 0);
     for (const Exercise& exercise : exercises) {
         if (argv[1] != string(exercise.name)) continue;
+        for (const void* function : exercise.functions)
+            if (!function) {
+                puts("a function of exercises.h is not defined in this file, or has other parameters");
+                return 4;
+            }
         exercise.check();
         puts(other_order.empty() ? "RIGHT: all bits" : ("RIGHT IN ANOTHER ORDER: " + other_order).c_str());
         return other_order.empty() ? 0 : 1;

@@ -1,4 +1,5 @@
-// race -- two streams, and the waits between them. One is missing here, and one is not needed.
+// race -- two streams, and the waits between them. One is missing, and one is longer than needed; where you shorten it
+// another becomes necessary.
 //
 // A stream executes its operations in order; two streams know nothing of each other. In a step of three layers
 //
@@ -13,7 +14,7 @@
 // orders that the waits allow, shows one in which an operation reads what is not there yet, and names waits that hold
 // up something for no reason: they cost the overlap.
 //
-// train_gpt's are events: src/ddp/ddp.cpp, Ddp::Events.
+// train_gpt's are events: src/ddp/ddp.h, Ddp::Events.
 #include "exercises.h"
 
 std::vector<Wait> waits() {
