@@ -1,20 +1,23 @@
 // ladder.h -- what all ladders share: memory, the comparison with plain loops, and what is said of each rung.
 //
-//     nvcc -std=c++20 -O3 -arch=native learn/cuda/layernorm.cu -o layernorm && ./layernorm     Hopper: -arch=sm_90a
+//     learn/ladder layernorm
 //
-// A ladder is one operation, written again and again. Each rung is a kernel with one idea more than the rung before. On
-// a GPU a rung's time is printed. On the software GPU of this repository's tests (tests/long/test_ladders.sh, no GPU
-// needed) it is counted what the rung has executed, because time says which rung is fast, and counters say why:
+// A ladder is one operation, written again and again. Each rung is a kernel with one idea more than the rung before. A
+// rung's result is compared with plain loops; in brackets stands its largest error, as a part of the largest number.
+// On a GPU a rung's time follows. On the software GPU of this repository's tests counters follow: time says which rung
+// is fast, and counters say why.
 //
-//     bytes      what crosses between the multiprocessors and the L2 cache, in sectors of 32 bytes, as a multiple of
-//                the bytes that the operation has to move at least. 8 means that of each sector an eighth is used, or
-//                that everything is read 8 times.
+//     bytes      the sectors of 32 bytes that warps ask for, as a multiple of the bytes that the operation has to move
+//                at least. 8 means that an eighth of each sector is used, or that everything is read 8 times. It is as
+//                if there was no L1 cache, which answers a part of them on a GPU.
 //     issued     instructions that warps execute, for each element of the result
-//     shared     turns at shared memory, as a multiple of the fewest possible: more than 1 are bank conflicts
+//     shared     turns at shared memory, as a multiple of the fewest possible. It has 32 banks of 4 bytes: word i is in
+//                bank i % 32, and a bank serves one word a turn. More than 1 are bank conflicts; accesses by TMA and
+//                wgmma are not counted.
 //     bound      of a multiprocessor's units the one with most to do, and its cycles for each element of the result. A
 //                cycle has 4 instructions, 64 bytes from the L2 cache, one turn at shared memory, half a warp's special
 //                function (exp, a root), 4,096 flops of tensor cores. A rung takes at least that, and at least what
-//                memory takes, which stands in a ladder's first line.
+//                memory takes, which stands in a ladder's first line. How long warps wait no counter shows.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -42,7 +45,7 @@ extern "C" __attribute__((weak)) void soft_gpu_section(const char* name, uint64_
 inline void check(cudaError_t error) {
     if (error == cudaSuccess) return;
     fprintf(stderr, "CUDA: %s\n", cudaGetErrorString(error));
-    exit(1);
+    exit(2);
 }
 
 // An array in the GPU's memory. It converts to its pointer.

@@ -16,9 +16,9 @@ __global__ void add(float* sum, const float* a, const float* b) {
 }
 
 // Rung 1: a thread for each row, as one would write it for a CPU. In each turn of the loop the 32 threads of a warp
-// read numbers that lie 768 apart, so that each of them needs a sector of its own: 32 bytes for 4. The next
-// turns want the rest of these sectors, but the threads of a multiprocessor together have more of them than its cache
-// holds. And there are 16,384 threads, where an H100 has room for 132 x 2,048.
+// read numbers that lie 768 apart, so that each of them needs a sector of its own: 32 bytes for 4. The next turns want
+// the rest of these sectors, which the L1 cache may still have; but the rows are read three times, and it does not hold
+// the rows of all threads. And there are 16,384 threads, where an H100 has room for 132 x 2,048: most of it is idle.
 __global__ void a_thread_a_row(float* y, const float* x, const float* weight, const float* bias) {
     const int row = blockIdx.x * blockDim.x + threadIdx.x;
     if (row >= N) return;
@@ -32,14 +32,16 @@ __global__ void a_thread_a_row(float* y, const float* x, const float* weight, co
 }
 
 // Returns the sum of x over the 32 threads of a warp, to all of them. A shuffle reads a register of another thread of
-// the warp. After five exchanges, with the threads 16, 8, 4, 2 and 1 away, each has everything.
+// the warp. After five exchanges, with the threads 16, 8, 4, 2 and 1 away, each has everything. ~0u says that all 32
+// threads take part.
 __device__ float warp_sum(float x) {
     for (int distance = 16; distance > 0; distance /= 2) x += __shfl_xor_sync(~0u, x, distance);
     return x;
 }
 
 // Rung 2: a warp for each row. Its threads read 32 neighbours at a time, every sector is used whole, and there are 32
-// times more threads. The sums of a row are now made of 32 parts, so the last bits differ from rung 1's.
+// times more threads. They issue some more instructions, for the shuffles. The sums of a row are now made of 32 parts,
+// so the last bits differ from rung 1's.
 __global__ void a_warp_a_row(float* y, const float* x, const float* weight, const float* bias) {
     const int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
     if (row >= N) return;
@@ -54,8 +56,8 @@ __global__ void a_warp_a_row(float* y, const float* x, const float* weight, cons
 
 // Rung 3: two ideas. The row stays in registers, so that it is read once and not three times; what is in registers can
 // also take in the addition before it, which then needs no kernel and no second journey through memory. And a thread
-// asks for 16 bytes at a time, float4: a quarter of the instructions, and more bytes under way. The bytes are still 1.5
-// times the least, because weight and bias come again for each row; they come from the L2 cache.
+// asks for 16 bytes at a time, float4: a quarter of the loads, a third of all instructions, and more bytes under way.
+// The bytes are still 1.5 times the least, because weight and bias are read again for each row, from a cache.
 __global__ void fused(float* sum, float* y, const float* a, const float* b, const float* weight, const float* bias) {
     constexpr int kParts = C / 128;                     // of 32 threads x 4 floats
     const int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;

@@ -1,17 +1,18 @@
 // matmul.cu -- the ladder of a matrix product: out (M,N) = a (M,K) times the transpose of b (N,K), as a linear layer
 // has it: a are activations, b is the weight.
 //
-// Each number of a is needed N times and each of b M times. The ladder is about where it is fetched from each time:
-// the L2 cache, the shared memory of a multiprocessor, or a register, each ten times nearer than the one before. From
-// rung 4 on the numbers are bf16 and tensor cores multiply.
+// Each number of a is needed N times and each of b M times. The ladder is about where it is fetched from each time: the
+// L2 cache, the shared memory of a multiprocessor, or a register, each with more bytes a cycle than the one before.
+// From rung 4 on the numbers are bf16 and tensor cores multiply, so that there is less to move.
 #include <cuda.h>
 #include <dlfcn.h>
 #include "ladder.h"
 
 constexpr int M = SMALL ? 256 : 2048, N = M, K = SMALL ? 256 : 1024;
 
-// Rung 1: a thread for each result. For one multiplication it fetches two numbers. The threads of a warp have the same
-// row of a and 32 rows of b: of b they touch 32 sectors each time, and use 4 bytes of each.
+// Rung 1: a thread for each result. For one multiplication it fetches two numbers. Threads are numbered along x first,
+// so a warp has one m and 32 n: one row of a and 32 rows of b. Of b it touches 32 sectors each time, and uses 4 bytes
+// of each.
 __global__ void naive(float* out, const float* a, const float* b) {
     const int m = blockIdx.y * blockDim.y + threadIdx.y, n = blockIdx.x * blockDim.x + threadIdx.x;
     float sum = 0;
@@ -20,8 +21,9 @@ __global__ void naive(float* out, const float* a, const float* b) {
 }
 
 // Rung 2: a block of 32 x 32 threads fetches 32 x 32 numbers of a and of b together, whole sectors, into shared memory,
-// where each is used 32 times. The rows there are 33 long: thread x reads row x, and with 32 all of a column would lie
-// in one bank, so that a warp's 32 requests would take 32 turns.
+// where each is used 32 times. __syncthreads waits until all threads of the block are there. The rows of the tile are
+// 33 long: thread x reads row x, and with 32 all of a column would lie in one bank, so that a warp's 32 requests would
+// take 32 turns. The instructions are as many as before: for each multiplication a thread still reads two numbers.
 __global__ void shared_tiles(float* out, const float* a, const float* b) {
     __shared__ float as[32][33], bs[32][33];
     const int x = threadIdx.x, y = threadIdx.y, m = blockIdx.y * 32 + y, n = blockIdx.x * 32 + x;
@@ -37,7 +39,8 @@ __global__ void shared_tiles(float* out, const float* a, const float* b) {
 }
 
 // Rung 3: a thread has 4 x 4 results in registers. For 16 multiplications it reads 4 + 4 numbers from shared memory,
-// where rung 2 reads 32. They lie there transposed, [k][m] and [k][n], so that 4 are one request of 16 bytes.
+// where rung 2 reads 32. They lie there transposed, [k][m] and [k][n], so that 4 are one request of 16 bytes. Writing
+// them so has a few bank conflicts. The block's tile is 64 x 64: each number that was fetched is used 64 times.
 __global__ void register_tiles(float* out, const float* a, const float* b) {
     __shared__ float4 as[16][16 + 1], bs[16][16 + 1];   // 16 of k times 64 of m and of n
     const int x = threadIdx.x % 16, y = threadIdx.x / 16, m0 = blockIdx.y * 64, n0 = blockIdx.x * 64;
@@ -77,7 +80,7 @@ __device__ void mma(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned
                  "{%0,%1,%2,%3};" : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
-constexpr int kTile = 64, kStep = 32, kRow = kStep + 8; // a block's tile; k of a step; with padding, as in rung 2
+constexpr int kTile = 64, kStep = 32, kRow = kStep + 8; // a block's tile; k of a step; 16 bytes of padding
 using Tile = bf16[kTile][kRow];
 
 // Multiplies a step's tiles: the warp's 32 x 32 results are 2 x 4 of the tensor core's.
@@ -102,10 +105,11 @@ __device__ void store(float* out, const float (&sum)[2][4][4], int m, int n) {
                     {sum[i][j][half * 2], sum[i][j][half * 2 + 1]};
 }
 
-// Rung 4: an instruction of a warp multiplies 16 x 8 x 16 numbers: 64 for each thread, where rung 3 has one. Four warps
-// have a quarter of the tile each. The rows of a tile are padded so that ldmatrix has no bank conflicts; the copies to
-// the tile still have some.
+// Rung 4: an instruction of a warp makes 16 x 8 x 16 multiplications: 64 for each thread, where rung 3 has one. Four
+// warps have a quarter of the tile each. Rows of 80 bytes begin on multiples of 16, and 8 of them, which ldmatrix reads
+// at a time, lie in different banks; the copies to the tile still have some conflicts.
 __global__ void tensor_cores(float* out, const bf16* a, const bf16* b) {
+    static_assert(kStep == 32);                         // below a row of a step is 4 pieces of 8 numbers
     __shared__ Tile as, bs;
     const int warp = threadIdx.x / 32, m = warp / 2 * 32, n = warp % 2 * 32;
     const int m0 = blockIdx.y * kTile, n0 = blockIdx.x * kTile;
@@ -125,8 +129,8 @@ __global__ void tensor_cores(float* out, const bf16* a, const bf16* b) {
 
 // Rung 5: in rung 4 the tensor cores wait while the next tiles come. cp.async copies to shared memory beside the
 // program, without registers between; so three steps have tiles of their own, and two are under way while one is
-// multiplied. A group is what was started up to a commit; wait_group 1 waits for all groups but the newest. More
-// instructions are issued than in rung 4, for addresses. They cost less than the waits did.
+// multiplied. A group is what was started up to a commit, which may be nothing; wait_group 1 waits for all groups but
+// the newest. More instructions are issued than in rung 4, for addresses. What is won, less waiting, no counter shows.
 __device__ void copy16(void* to, const void* from) {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, 16;" :: "r"(address(to)), "l"(from) : "memory");
 }
@@ -166,12 +170,14 @@ constexpr bool kHopper = false;
 __global__ void is_for_hopper(int* answer) {
     if (threadIdx.x == 0) *answer = kHopper;
 }
-// What a tile of 64 rows of 64 bf16 is to wgmma: its address, the distance of 8 rows, and the swizzle in which TMA has
-// left it: piece p of 16 bytes of row r lies at place p xor r % 8, so that a column of pieces is spread over all banks.
+// What a tile of 64 rows of 64 bf16 is to wgmma: in units of 16 bytes its address, from bit 32 on the distance of 8
+// rows, and in bit 62 the swizzle in which TMA has left it: piece p of 16 bytes of row r lies at place p xor r % 8, so
+// that a column of pieces is spread over all banks.
 __device__ uint64_t descriptor(const void* tile) {
     return (address(tile) & 0x3ffff) >> 4 | uint64_t(1024 >> 4) << 32 | uint64_t(1) << 62;
 }
-// TMA copies a tile by one instruction of one thread. The barrier counts the bytes that have come.
+// TMA copies a tile by one instruction of one thread. The barrier counts the bytes that have come. Its phase ends with
+// the last of them: use n of a slot waits for phase n % 2.
 __device__ void copy_tile(void* to, const CUtensorMap* map, uint64_t* bar, int x, int y) {
     HOPPER("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];"
            :: "r"(address(to)), "l"(map), "r"(address(bar)), "r"(x), "r"(y) : "memory");
@@ -189,7 +195,7 @@ __device__ void wgmma(float (&d)[32], uint64_t a, uint64_t b) {
            : SUMS : "l"(a), "l"(b));
 }
 // Before the first product the registers are ready; wait_for_products waits for all. Both name the registers, so that
-// the compiler writes and reads them on the right side.
+// the compiler moves no access to them across the wait.
 __device__ void fence(float (&d)[32]) { HOPPER("wgmma.fence.sync.aligned;" : SUMS :: "memory"); }
 __device__ void wait_for_products(float (&d)[32]) { HOPPER("wgmma.wait_group.sync.aligned 0;" : SUMS :: "memory"); }
 
@@ -223,7 +229,8 @@ __global__ void wgmma_and_tma(float* out, const __grid_constant__ CUtensorMap a,
         wait_for(&full[step % kSlots], step / kSlots % 2);
         fence(sum);
         #pragma unroll
-        for (int k = 0; k < 64 * 2; k += 16 * 2) wgmma(sum, descriptor(tile + k), descriptor(tile + kBytes + k));
+        for (int byte = 0; byte < 128; byte += 32)              // 16 of a row's 64 numbers
+            wgmma(sum, descriptor(tile + byte), descriptor(tile + kBytes + byte));
         HOPPER("wgmma.commit_group.sync.aligned;" ::: "memory");
         start(step + kSlots - 1);                               // into the tiles of the step before
         wait_for_products(sum);

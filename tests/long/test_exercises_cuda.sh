@@ -2,7 +2,7 @@
 # test_exercises_cuda.sh -- learn/check and the CUDA exercises on the software GPU tells right, slow and wrong apart.
 # slow
 . tests/lib.sh
-[ -f build/ptx.a ] && [ -f build/src.a ] || skip_all exercises "build/ptx.a is not there; ninja build/ptx.a makes it"
+[ -f build/soft_gpu.a ] || skip_all exercises "build/soft_gpu.a is not there; with nvcc ninja build/soft_gpu.a makes it"
 for exercise in transpose softmax_rows; do
     expect "$exercise: the answer" 0 '^RIGHT$' learn/check $exercise learn/exercises/answers/$exercise.cu
     expect "$exercise: the stub" 3 '^not written yet' learn/check $exercise
@@ -17,8 +17,8 @@ done <<'CHANGES'
 transpose|\[33\]|[32]|1|^RIGHT, BUT SLOW: threads of a warp wait
 transpose|out\[(c + i) .*|out[(c + threadIdx.x) * rows + r + i] = tile[i][threadIdx.x];|1|it moves too many
 transpose|tile\[threadIdx.x\]\[i\]|tile[i][threadIdx.x]|2|^WRONG
-transpose|i < 32|i < 31|1|CUDA: .*transpose.cu:9.* never written
-transpose|__syncthreads();||1|CUDA: .*transpose.cu
+transpose|i < 32|i < 31|2|CUDA: .*transpose.cu:9.* never written
+transpose|__syncthreads();||2|CUDA: .*transpose.cu
 softmax_rows|expf(own\[k\] - most)|expf(own[k])|2|^WRONG
 softmax_rows|distance = 16|distance = 8|2|^WRONG
 softmax_rows|= own\[k\] / sum|= expf(x[row * C + lane + 32 * k] - most) / sum|1|it moves too many

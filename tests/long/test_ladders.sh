@@ -3,18 +3,11 @@
 # says, and planted faults are found. The table is left in build/ladders.txt.
 # slow
 . tests/lib.sh
-nvcc=$(sed -n 's/^nvcc = //p' build/config.ninja 2>/dev/null)
-ccbin=$(sed -n 's/^ccbin = //p' build/config.ninja 2>/dev/null)
-[ -n "$nvcc" ] || skip_all ladders "nvcc is not installed; the CUDA Toolkit has it"
-[ -f build/ptx.a ] || skip_all ladders "build/ptx.a is not there; ninja build/ptx.a build/src.a makes it"
-# compile SOURCE PROGRAM: for the software GPU. Only matmul.cu has something of its own for Hopper.
-compile() {
-    hopper=
-    case $1 in *matmul.cu) hopper='-gencode arch=compute_90a,code=compute_90a' ;; esac
-    "$nvcc" -std=c++20 -O3 -DSMALL=1 ${ccbin:+-ccbin "$ccbin"} -Werror all-warnings --no-compress -lineinfo \
-        -gencode arch=compute_80,code=compute_80 $hopper -I learn/cuda -x cu -c "$1" -o "$2.o" &&
-        ${CXX:-g++} "$2.o" build/ptx.a build/src.a -Wl,--wrap=dlopen,--wrap=dlsym -pthread -ldl -o "$2"
-}
+root=$PWD
+. learn/cuda/build.sh
+[ -f build/soft_gpu.a ] || skip_all ladders "build/soft_gpu.a is not there; with nvcc ninja build/soft_gpu.a makes it"
+compile() { (PATH=$tmp/no-gpu:$PATH && cuda_program "$2" "$1"); }       # for the software GPU
+mkdir "$tmp/no-gpu" && printf '#!/bin/sh\nexit 1\n' >"$tmp/no-gpu/nvidia-smi" && chmod +x "$tmp/no-gpu/nvidia-smi"
 : >build/ladders.txt
 for ladder in layernorm sum adamw matmul attention; do
     check "$ladder compiles" compile learn/cuda/$ladder.cu "$tmp/$ladder"
