@@ -463,7 +463,7 @@ bool comm_abort(Comm* comm, int code, const std::string& message) {
     if (comm->size == 1) return false;
     take_end(comm);
     send_message(comm, Kind::failure, code, format("rank %d: %s", comm->rank, message.c_str()));
-    return wait_for_close(comm, comm->rank == 0 ? 0.3 : 1.0) && comm->rank != 0;
+    return wait_for_close(comm, comm->rank == 0 ? 0.3 : 4) && comm->rank != 0;      // rank 0 may be slow to print
 }
 
 void comm_at_end(Comm* comm, std::function<void()> clean_up) {
