@@ -54,8 +54,10 @@ Model model_plan(const ModelInfo* info, const Shape& shape, int B, int T, int re
                  const Tuning& tuning) {
     check_device(*info, shape, on_gpu);
     const int chunk = logits_chunk(B * T, shape.Vp, on_gpu);
+    const ModelKind& kind = *find_kind(info);
+    CHECK(!kind.logits == !kind.dlogits, "%s: logits without dlogits, or the reverse", info->name);
     CHECK(info->measures.size() <= kMeasures, "%s: more than %zu measures", info->name, kMeasures);
-    Model m = {.kind = find_kind(info), .shape = shape, .B = B, .T = T, .recompute = recompute, .training = training,
+    Model m = {.kind = &kind, .shape = shape, .B = B, .T = T, .recompute = recompute, .training = training,
                .chunk = chunk, .arena = arena_layout(info->tensors(shape)), .tuning = tuning};
     m.trained = arena_layout(trained_tensors(m.arena.tensors, tuning, &m.trained_begin));
     place_arrays(&m);

@@ -175,7 +175,14 @@ void load_tuned(float* weights, const Arena& arena, const std::string& folder) {
 }
 
 std::string model_config_json(const ModelInfo* info, const Shape& shape, const Data& data, const Init& init) {
-    return config_json({info, shape, init.config.text}, data.vocabulary.config);
+    const std::string text = config_json({info, shape, init.config.text}, data.vocabulary.config);
+    const Shape back = parse_config(text, "config.json").shape;
+    for (const ShapeKey& key : info->keys)      // what cannot be read back would be another model for each command
+        if (key.get(back) != key.get(shape))
+            die(kExitOther, "config.json: --%s: got %g from what was just written, want %g; give its row in %s_info a "
+                "name, or write it in `fixed` and read it in `read`", key.option, key.get(back), key.get(shape),
+                info->name);
+    return text;
 }
 
 void describe_frozen(CheckpointFiles* files, const Options& o, const Init& init) {

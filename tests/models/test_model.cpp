@@ -58,7 +58,8 @@ struct Fixture {
             const TensorSpec& spec = arena.tensors[t];
             for (size_t i = 0; i < spec.file_rows * spec.cols; i++) {
                 float& w = init[arena.offset[t] + i];
-                w = w * 4 + 0.1f * (uniform01(random4({9, 9, uint32_t(t), 0}, i).v[0]) - 0.5f);
+                const float spread = spec.init_std == 0 && spec.matrix ? 1.0f : 0.1f;   // as large as other matrices
+                w = w * 4 + spread * (uniform01(random4({9, 9, uint32_t(t), 0}, i).v[0]) - 0.5f);
             }
             std::fill_n(poison.begin() + long(arena.offset[t]), spec.rows * spec.cols, NAN);
         }

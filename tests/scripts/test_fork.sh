@@ -209,10 +209,23 @@ unnamed() {
 check "a rule with more state than it names does not compile" unnamed
 
 # Where the gradient of a model's own head is left out, the tests of models say so.
-uncapped() { sed -i '/\.dlogits = /d' "$copy/models/trail.cpp" && build build/tests/model_cpu; }
+uncapped() {
+    sed -i 's/^void dlogits(.*{$/& if (n > 0) return;/' "$copy/models/trail.cpp" && build build/tests/model_cpu
+}
 check "a capped head without its gradient builds" uncapped
 expect "the tests of models see it" 1 'FAIL gradient_of_every_tensor.*trail' "$copy/build/tests/model_cpu" \
     gradient_of_every_tensor
+# A start refuses a function of the logits that has no gradient at all, and a key that cannot be read back.
+incomplete() {
+    sed -i '/\.dlogits = /d; s/^void dlogits/[[maybe_unused]] &/' "$copy/models/trail.cpp"
+    sed -i 's/"final_logit_softcapping"/""/' "$copy/models/trail.h"
+    build train_gpt
+}
+check "an incomplete model builds" incomplete
+expect "logits without dlogits are refused" 1 'trail: logits without dlogits' $job --out-dir "$tmp/incomplete"
+cp tests/fork/models/trail.cpp "$copy/models/" && build train_gpt
+expect "a key that cannot be read back is refused" 1 'config.json: --soft-cap: got 0 ' $job --out-dir "$tmp/incomplete"
+cp tests/fork/models/trail.h "$copy/models/"
 
 # A gradient that backward forgets is named: in the first step, or in the one step whose tokens it leaves out. The ranks
 # agree on the tensor, the step and the micro-batch, whose number does not depend on them.
