@@ -18,7 +18,7 @@ static bool is_program(const std::string& path) { return access(path.c_str(), X_
 
 std::string tool_path(const std::string& name) {
     const std::string own = parent_folder(program_path()) + "/", built = own + "build/" + name;
-    return is_program(built) ? built : own + name;
+    return is_program(own + name) && !is_program(built) ? own + name : built;
 }
 
 std::string require_tool(const std::string& what, const std::string& name) {

@@ -210,14 +210,26 @@ inline const StepState* pick(Side side, const State& s) { return s.at[side]; }
 inline Dropout pick(Side side, Mask& m) {
     return {m.rate, kRandomDropout + 5, 3, m.rate > 0 ? m.state.at[side] : nullptr};
 }
-inline Attention pick(Side side, Heads& h) { return {h.B, h.T, h.NH, h.NK, h.HS, pick(side, h.mask), h.scale}; }
-inline Embedding pick(Side side, Tokens& e) { return {e.B, e.T, e.C, pick(side, e.mask)}; }
+// The bindings stop a new member at the compiler, until the cases have it.
+inline Attention pick(Side side, Heads& h) {
+    const Attention a = {h.B, h.T, h.NH, h.NK, h.HS, pick(side, h.mask), h.scale};
+    [[maybe_unused]] const auto& [B, T, NH, NK, HS, drop, scale] = a;
+    return a;
+}
+inline Embedding pick(Side side, Tokens& tokens) {
+    const Embedding e = {tokens.B, tokens.T, tokens.C, pick(side, tokens.mask)};
+    [[maybe_unused]] const auto& [B, T, C, drop] = e;
+    return e;
+}
 struct NormOfSide {
     Side side;
     const Norm& n;
     Pointer at(Tensor* t) const { return pick(side, t); }
     template <class LayerNorm> operator LayerNorm() const {
-        return {n.N, n.C, at(n.inp), at(n.out), at(n.mean), at(n.rstd), at(n.weight), at(n.bias), n.eps};
+        const LayerNorm norm = {n.N,        n.C,          at(n.inp),  at(n.out), at(n.mean),
+                                at(n.rstd), at(n.weight), at(n.bias), n.eps};
+        [[maybe_unused]] const auto& [N, C, inp, out, mean, rstd, weight, bias, eps] = norm;
+        return norm;
     }
 };
 inline NormOfSide pick(Side side, Norm& norm) { return {side, norm}; }

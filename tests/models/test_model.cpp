@@ -363,6 +363,24 @@ TEST(what_the_trainer_relies_on) {
     });
 }
 
+// An option that forward, backward and the cache ignore alike passes all tests above.
+TEST(every_number_has_an_effect) {
+    each_model([](const ModelInfo& info, const Shape& usual) {
+        const double loss = Fixture(info, usual, 2, 12).loss();
+        for (const ShapeKey& key : info.keys) {
+            const double old = key.get(usual);
+            bool changes = key.option == std::string("seq-len");        // the longest that may come
+            for (const double x : {old + 1, 2 * old, old / 2, old + 8, 1.1 * old}) {
+                Shape other = usual;
+                key.set(&other, x);
+                if (changes || !key.limits.hold(x) || key.get(other) == old || !info.check(other).empty()) continue;
+                changes = Fixture(info, other, 2, 12).loss() != loss;
+            }
+            EXPECT(changes, "--%s: no value but %g gives another loss", key.option, old);
+        }
+    });
+}
+
 // Logits of the last position, from the whole forward pass: the loss against each possible target is -log softmax.
 TEST(generation_equals_the_full_forward) {
     each_model([](const ModelInfo& info, const Shape& shape) {
