@@ -62,9 +62,12 @@ void device_free(void* memory) {
 
 void* host_alloc(size_t bytes, const char* what) { return device_alloc(bytes, what); }
 void host_free(void* memory) { device_free(memory); }
-void copy_to_device(void* device, const void* host, size_t bytes, Stream) { std::memcpy(device, host, bytes); }
-void copy_to_host(void* host, const void* device, size_t bytes, Stream) { std::memcpy(host, device, bytes); }
-void copy_to_host_later(void* host, const void* device, size_t bytes, Stream) { std::memcpy(host, device, bytes); }
+static void copy(void* to, const void* from, size_t bytes) {
+    if (bytes > 0) std::memcpy(to, from, bytes);        // memcpy takes no null, which an empty array may be
+}
+void copy_to_device(void* device, const void* host, size_t bytes, Stream) { copy(device, host, bytes); }
+void copy_to_host(void* host, const void* device, size_t bytes, Stream) { copy(host, device, bytes); }
+void copy_to_host_later(void* host, const void* device, size_t bytes, Stream) { copy(host, device, bytes); }
 void device_zero(void* device, size_t bytes, Stream) { std::memset(device, 0, bytes); }
 void poison(float* x, size_t n, size_t step, Stream) {
     for (size_t i = 0; i < n; i += step) x[i] = std::bit_cast<float>(kPoison);
