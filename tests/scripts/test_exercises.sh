@@ -29,6 +29,8 @@ expect "learn/check lists all" 0 '^tree +not written yet +the sum of R replicas'
 expect "the begin of a name" 4 'did you mean softmax_(loss|rows)' learn/check softmax
 expect "two letters in another order" 4 'did you mean tree' learn/check trea
 expect "a name that is like none" 4 'no exercise xyzzy; learn/check lists them' learn/check xyzzy
+expect "learn/ladder lists the ladders" 0 '^learn/ladder matmul +' learn/ladder
+expect "a ladder that is not there" 4 'no ladder matmal' learn/ladder matmal
 echo 'float dot(' >"$tmp/broken.cpp"
 expect "a file that does not compile" 4 'error' learn/check dot "$tmp/broken.cpp"
 echo '#include "exercises.h"
