@@ -363,7 +363,20 @@ TEST(what_the_trainer_relies_on) {
     });
 }
 
-// An option that forward, backward and the cache ignore alike passes all tests above.
+// Returns the shape with other values of a number, those that the model takes.
+static std::vector<Shape> with_others(const ModelInfo& info, const Shape& shape, const ShapeKey& key) {
+    const double old = key.get(shape);
+    std::vector<Shape> all;
+    for (const double x : {old + 1, 2 * old, old / 2, old + 8, 1.1 * old}) {
+        Shape other = shape;
+        key.set(&other, x);
+        if (key.limits.hold(x) && key.get(other) != old && info.check(other).empty()) all.push_back(other);
+    }
+    return all;
+}
+
+// An option that forward, backward and the cache ignore alike passes all tests above. One that another one enables has
+// an effect beside another value of that.
 TEST(every_number_has_an_effect) {
     each_model([](const ModelInfo& info, const Shape& usual) {
         const auto trained = [&](const Shape& shape) {      // the gradients, and the loss
@@ -373,18 +386,18 @@ TEST(every_number_has_an_effect) {
             all.push_back(float(loss));
             return all;
         };
-        const std::vector<float> want = trained(usual);
-        for (const ShapeKey& key : info.keys) {
-            const double old = key.get(usual);
-            bool changes = key.option == std::string("seq-len");        // the longest that may come
-            for (const double x : {old + 1, 2 * old, old / 2, old + 8, 1.1 * old}) {
-                Shape other = usual;
-                key.set(&other, x);
-                if (changes || !key.limits.hold(x) || key.get(other) == old || !info.check(other).empty()) continue;
+        const auto has_effect = [&](const Shape& shape, const ShapeKey& key) {
+            const std::vector<float> want = trained(shape);
+            return std::ranges::any_of(with_others(info, shape, key), [&](const Shape& other) {
                 const std::vector<float> got = trained(other);
-                changes = got.size() != want.size() || !same_bits(got, want);
-            }
-            EXPECT(changes, "--%s: no value but %g gives another loss or gradient", key.option, old);
+                return got.size() != want.size() || !same_bits(got, want);
+            });
+        };
+        for (const ShapeKey& key : info.keys) {
+            bool effect = key.option == std::string("seq-len") || has_effect(usual, key);   // the longest that may come
+            for (const ShapeKey& enables : info.keys)
+                for (const Shape& shape : with_others(info, usual, enables)) effect = effect || has_effect(shape, key);
+            EXPECT(effect, "--%s: no value but %g gives another loss or gradient", key.option, key.get(usual));
         }
     });
 }
