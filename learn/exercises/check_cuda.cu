@@ -32,7 +32,7 @@ static void compare(const std::string& what, const std::vector<float>& got, cons
         run();
         check(cudaDeviceSynchronize());
         const std::string said = ladder.counters("exercise");
-        sscanf(said.c_str(), "bytes %lf x issued %lf an element shared %lf", &moved, &issued, &turns);
+        sscanf(said.c_str(), "bytes %lf x issued %lf shared %lf", &moved, &issued, &turns);
         puts(said.c_str());
     } else {
         const Array<char> from(size_t(bytes / 2)), to(size_t(bytes / 2));
@@ -44,7 +44,7 @@ static void compare(const std::string& what, const std::vector<float>& got, cons
         printf("%.2f times as long as a copy\n", times);
         moved = times / 1.2;                            // a copy takes the least time, and 1.2 times that is good
     }
-    if (moved > 1.05) end("RIGHT, BUT SLOW: it moves too many bytes, or too few at a time", 1);
+    if (moved > 1.05) end("RIGHT, BUT SLOW: it moves more than 1.05 times the bytes, or too few at a time", 1);
     if (turns > 1.05) end("RIGHT, BUT SLOW: threads of a warp wait for the same bank of shared memory", 1);
     end("RIGHT", 0);
 }

@@ -15,12 +15,12 @@ while IFS='|' read -r exercise from to code said; do
     expect "$exercise: $to" "$code" "$said" learn/check "$exercise" "$tmp/$exercise.cu"
 done <<'CHANGES'
 transpose|\[33\]|[32]|1|^RIGHT, BUT SLOW: threads of a warp wait
-transpose|out\[(c + i) .*|out[(c + threadIdx.x) * rows + r + i] = tile[i][threadIdx.x];|1|it moves too many
+transpose|out\[(c + i) .*|out[(c + threadIdx.x) * rows + r + i] = tile[i][threadIdx.x];|1|it moves more than
 transpose|tile\[threadIdx.x\]\[i\]|tile[i][threadIdx.x]|2|^WRONG
 transpose|i < 32|i < 31|2|CUDA: .*transpose.cu:9.* never written
 transpose|__syncthreads();||2|CUDA: .*transpose.cu
 softmax_rows|expf(own\[k\] - most)|expf(own[k])|2|^WRONG
 softmax_rows|distance = 16|distance = 8|2|^WRONG
-softmax_rows|= own\[k\] / sum|= expf(x[row * C + lane + 32 * k] - most) / sum|1|it moves too many
+softmax_rows|= own\[k\] / sum|= expf(x[row * C + lane + 32 * k] - most) / sum|1|it moves more than
 CHANGES
 summary
