@@ -131,8 +131,8 @@ expect "eval" 0 '^val loss' $train eval "$tmp/one"
 documents() {
     rm -rf "$tmp/texts" "$tmp/documents"
     mkdir "$tmp/texts" && for i in 1 2 3 4 5 6 7 8; do cp tests/golden/lines.txt "$tmp/texts/$i.txt"; done
-    $(echo "$by" | sed "s|--data [^ ]*|--data $tmp/texts|") lion --seq-len 24 --out-dir "$tmp/documents" \
-        >"$tmp/documents.log" 2>&1 || { tail -n 3 "$tmp/documents.log"; return 1; }
+    $(echo "$by" | sed "s|--data [^ ]*|--data $tmp/texts --val-data $tmp/texts|") lion --seq-len 24 \
+        --out-dir "$tmp/documents" >"$tmp/documents.log" 2>&1 || { tail -n 3 "$tmp/documents.log"; return 1; }
     ! grep '"documents":[^0]' "$tmp/one/metrics.jsonl" && grep '"documents":[0-9.]*[1-9]' "$tmp/documents/metrics.jsonl"
 }
 check "where a document starts the model knows it" documents
