@@ -1,7 +1,7 @@
 // llama_ops.h -- operations that only the Llama family has. RMSNorm and attention are those of kernels.h.
 //
-// A row of qkv has `heads` = NH + 2 NK heads of HS elements: q of all heads, then k, then v. N is B*T. Of
-// Attention only the sizes matter.
+// A row of qkv has `heads` = NH + 2 NK heads of HS elements: q of all heads, then k, then v. N is B*T. Of an Attention
+// these operations read only the sizes.
 #pragma once
 #include "kernels/kernels.h"
 
@@ -24,6 +24,7 @@ void rotary_table(float* table, int positions, int HS, const Rope& rope, Stream 
 void rotate_heads(floatX* qkv, const float* table, int first, bool back, const Attention& attention,
                   Stream stream = nullptr);
 
+// What the two operations below read, and write where a comment says so.
 struct HeadNorm {
     const floatX *qweight, *kweight;    // (HS)
     floatX* raw;                        // (N,NH+NK,HS)     the old q and k

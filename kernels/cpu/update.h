@@ -71,7 +71,7 @@ static void update_elements(float* master, const float* grad, Rates rates, const
     }
 }
 
-// The unit whose first element is `at`.
+// Updates the unit whose first element is `at`. The lambda reads u, because clang 14 captures no structured binding.
 template <class Rule, int STAGE> static void update_unit(const Update& u, size_t at) {
     if constexpr (STAGE < int(sizeof Rule::kState / sizeof(int))) {
         const auto& [n, param, master, state, grad, rates, in_memory] = u;
