@@ -6,9 +6,9 @@ namespace BACKEND {
 
 // ----------------------------------------------------------------------------------------------------------- attention
 
-static Attention attention_of(const Model* m, const Pass& pass) {
+static Attention attention_of(const Model* m, const Pass& pass, const LlamaShared& shared) {
     const LlamaSizes c(m->shape);
-    return {.B = pass.B, .T = pass.T, .NH = c.NH, .NK = c.NK, .HS = c.HS};
+    return {.B = pass.B, .T = pass.T, .NH = c.NH, .NK = c.NK, .HS = c.HS, .scale = shared.scale};
 }
 
 static HeadNorm head_norm_of(Model* m, const LlamaAttention& a, const LlamaAttentionTensors<Weight>& w) {
@@ -32,7 +32,7 @@ void llama_place_shared(Model* m, Layout& place, LlamaShared* shared, LlamaKind 
 
 void llama_attention_forward(Model* m, const Pass& pass, int l, const LlamaShared& shared, const LlamaAttention& a,
                              const LlamaAttentionTensors<Weight>& w, floatX* out, const floatX* inp) {
-    const Attention attention = attention_of(m, pass);
+    const Attention attention = attention_of(m, pass, shared);
     const int N = pass.N(), maxT = m->shape.T;
     linear_forward(a.qkv, inp, w.qkvw, w.qkvb, N);
     if (w.qnormw) norm_heads_forward(a.qkv, head_norm_of(m, a, w), attention);
@@ -50,7 +50,7 @@ void llama_attention_forward(Model* m, const Pass& pass, int l, const LlamaShare
 void llama_attention_backward(Model* m, const Pass& pass, const LlamaShared& shared, const LlamaAttention& a,
                               const LlamaAttentionTensors<Weight>& w, const LlamaAttentionTensors<float*>& d,
                               floatX* dinp, const floatX* dout, const floatX* inp) {
-    const Attention attention = attention_of(m, pass);
+    const Attention attention = attention_of(m, pass, shared);
     const int N = pass.N();
     const bool acc = pass.accumulate;
     linear_backward(shared.datt, d.ow, nullptr, dout, a.att, w.ow, N, acc);

@@ -21,8 +21,10 @@ struct LlamaAttention {
     float *lse;                 // (B,NH,T)
 };
 
-// What the blocks share.
+// What the blocks share. An option of attention that a model wants has its place here; attention_of in llama.cpp
+// passes it to forward, backward and the cache alike.
 struct LlamaShared {
+    float scale = 0;            // of attention's scores; 0: 1 / sqrt(HS)
     float *rotary;              // (context,HS/2,2)
     // backward
     floatX *datt;               // (N,NH,HS)
