@@ -442,6 +442,7 @@ void resolve_options(Options* o, bool gpu) {
             die(kExitUsage, "--%s: is no option of %s with %s, %s and --reduce %s", name.c_str(), model.name,
                 optimizer.name, schedule.name.c_str(), o->reduce.c_str());
     bool total_may_change = false, warmup_may_change = false;
+    Words set_by_preset;
     const Words preset = split(find_preset(o->preset).second.options);
     for (size_t i = 0; i + 1 < preset.size(); i += 2) {
         const Row* row = find_row(preset[i]);
@@ -449,6 +450,7 @@ void resolve_options(Options* o, bool gpu) {
         if (!applies(*row, *o) || o->is_given(row->name) || contains(o->saved, row->name)) continue;
         if (value_text(*row, *o) != value_text(*row, Options())) continue;      // --init has set it
         CHECK(set_value(*row, o, preset[i + 1]), "preset %s: %s", o->preset.c_str(), preset[i].c_str());
+        set_by_preset.push_back(row->name);
         if (row->name == "lr" && !o->init.empty()) o->lr = tuning_rate(o->tuning, o->shape.C);
         if (row->name == "lr") o->lr *= optimizer.lr_factor;
         if (row->name == "lr" && !o->init.empty())
@@ -464,7 +466,12 @@ void resolve_options(Options* o, bool gpu) {
     for (const Hyper& h : find_reduction(o->reduce).hyper) o->hyper.try_emplace(h.option, h.value);
     if (o->command != "train") return;      // the shape comes from the model's folder
     if (o->perplexity || o->stride) die(kExitUsage, "--perplexity, --stride: want eval OUT with them");
-    if (const std::string wrong = model.check(o->shape); !wrong.empty()) die(kExitUsage, "%s", wrong.c_str());
+    if (const std::string wrong = model.check(o->shape); !wrong.empty()) {
+        const std::string option = wrong.substr(0, wrong.find(':'));
+        const bool by_preset = contains(set_by_preset, option.substr(2));
+        const std::string source = by_preset ? "; " + option + " comes with --preset " + o->preset : "";
+        die(kExitUsage, "%s%s", wrong.c_str(), source.c_str());
+    }
     check_batch(o, total_may_change);
 }
 

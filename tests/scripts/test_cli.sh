@@ -254,6 +254,8 @@ mistake "not a number" 2 'lr' --lr fast
 mistake "no such model" 2 'gpt2' --model gpt5
 mistake "a missing file" 66 'nowhere.txt' --data "$tmp/nowhere.txt"
 mistake "heads that do not divide" 2 'heads' --heads 3 --channels 64
+mistake "a preset's heads that do not divide" 2 'channels 32; --heads comes with --preset nano$' --channels 40
+mistake "one's own heads that do not divide" 2 'try --channels 24$' --channels 36 --heads 3
 mistake "a batch that does not divide" 2 'total-batch-size' --batch-size 3 --seq-len 16 --total-batch-size 100
 CUDA_VISIBLE_DEVICES= mistake "no GPU, or no CUDA in this build" 2 'gpu' --device gpu
 mistake "nccl on a CPU" 2 'nccl' --reduce nccl
