@@ -9,7 +9,7 @@
 //
 //     bytes      the sectors of 32 bytes that warps ask for, as a multiple of the bytes that the operation has to move
 //                at least. 8 means that an eighth of each sector is used, or that everything is read 8 times. It is as
-//                if there was no L1 cache, which answers a part of them on a GPU.
+//                if there was no L1 cache, which answers a part of them on a GPU. Local memory counts, too.
 //     issued     instructions that warps execute, for each element of the result
 //     shared     turns at shared memory, as a multiple of the fewest possible. It has 32 banks of 4 bytes: word i is in
 //                bank i % 32, and a bank serves one word a turn. More than 1 are bank conflicts; accesses by TMA and

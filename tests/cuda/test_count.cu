@@ -24,6 +24,12 @@ template <class T, int STRIDE> __global__ void shared_memory(T* x) {
     __syncthreads();
     x[threadIdx.x] = s[(31 - threadIdx.x) * STRIDE];
 }
+// Writes 16 words and reads one, which is the same of each lane, or not.
+template <int STRIDE> __global__ void local_memory(float* x, unsigned n) {
+    float own[16];
+    for (int i = 0; i < 16; i++) own[i] = x[threadIdx.x] * float(i);
+    x[threadIdx.x] = own[(n + threadIdx.x * STRIDE) % 16];
+}
 __global__ void sums(float* x, int n) {
     float sum = x[threadIdx.x];
     for (int i = 0; i < n; i++) sum += float(i);
@@ -99,6 +105,12 @@ TEST(shared_memory) {
     wavefronts("16 bytes, stride 1", count(shared_memory<float4, 1>, 1, 1, four), 8, 8);
     wavefronts("16 bytes, stride 2", count(shared_memory<float4, 2>, 1, 1, four), 16, 8);
     wavefronts("16 bytes, stride 8", count(shared_memory<float4, 8>, 1, 1, four), 64, 8);
+}
+
+TEST(local_memory) {
+    expect("one word", count(local_memory<0>, 1, 1, memory, 3u),
+           {{"sectors", 4 + 16 * 4 + 4 + 4}, {"read", 128}, {"written", 128}});
+    expect("other words", count(local_memory<1>, 1, 1, memory, 3u), {{"sectors", 4 + 16 * 4 + 32 + 4}});
 }
 
 // What grows with n by exactly n, however the compiler unrolls.

@@ -69,6 +69,11 @@ KERNEL(never_written) {
     __syncwarp();
     x[place()] = s[threadIdx.x ^ 1];
 }
+KERNEL(beyond_local_memory) {
+    float own[8];
+    for (int i = 0; i < 8; i++) own[i] = from[i];
+    x[place()] = own[threadIdx.x % 8 + (FAULT ? 4 : 0)];
+}
 KERNEL(divides_by_zero) { as<int>(x + place()) = 7 / (as<int>(from + threadIdx.x) + !FAULT); }
 KERNEL(unknown_instruction) {
     if (FAULT) asm volatile("nanosleep.u32 20;");
@@ -395,6 +400,7 @@ FAULT(misaligned_vector, "address 0x[0-9a-f]+ is not aligned to 16 bytes")
 FAULT(beyond_shared_memory, "shared access of 4 bytes at [0-9]+ of 16384")
 FAULT(misaligned_in_shared_memory, "address 0x[0-9a-f]+ is not aligned to 4 bytes")
 FAULT(never_written, "shared read of 4 bytes at 160: byte 0 was never written")
+FAULT(beyond_local_memory, "local access of 4 bytes at 32 of 32")
 FAULT(divides_by_zero, "division by zero")
 FAULT(unknown_instruction, "line [0-9]+ .*nanosleep.u32: unknown instruction")
 FAULT(copy_beyond_the_end, "global access of 16 bytes at 0x[0-9a-f]+: not allocated")

@@ -286,6 +286,8 @@ Table make_table() {
     t.add("cvta.to.global.u64", [](U64 a) { return a; });
     t.add("cvta.shared.u64", [](U64 a) { return a + kSharedWindow; });
     t.add("cvta.param.u64", [](U64 a) { return a + kParamWindow; });
+    t.add("cvta.to.local.u64", [](U64 a) { return a - kLocalWindow; });
+    t.add("cvta.local.u64", [](U64 a) { return a + kLocalWindow; });
     return t;
 }
 

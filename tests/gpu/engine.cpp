@@ -264,13 +264,14 @@ uint32_t special_value(const std::string& name, const Block& b, unsigned thread)
     if (name.starts_with("%nctaid.")) return l.grid[axis];
     fail("special register %s", name.c_str());
 }
-// Predicates that nobody has set are random, and the registers' bytes 0xff.
+// Predicates that nobody has set are random, and the bytes of registers and local memory 0xff.
 void set_up_warp(Warp& w, Block& b, int id, char* registers) {
     const Kernel& k = *b.kernel;
     w.block = &b;
     w.id = id;
     w.rf = registers;
     w.pr = reinterpret_cast<uint32_t*>(w.rf + k.rf_bytes);
+    w.local.assign(32 * size_t(k.local), char(0xff));
     w.groups.resize(1);
     std::memcpy(w.rf, k.registers.data(), k.registers.size());
     for (int p = 0; p < k.preds; p++) w.pr[p] = uint32_t(b.draw());

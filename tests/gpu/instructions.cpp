@@ -42,7 +42,7 @@ template <class T> T common(const Warp& w, int slot, uint32_t mask, const char* 
 
 // ---- memory
 
-enum Space { kGlobal, kShared, kParam, kGeneric };
+enum Space { kGlobal, kShared, kParam, kLocal, kGeneric };
 
 [[noreturn]] void out_of_bounds(const char* space, uint64_t at, int bytes) {
     fail("%s access of %d bytes at 0x%llx: not allocated", space, bytes, Ull(at));
@@ -62,7 +62,14 @@ char* place(Warp& w, uint64_t at, int bytes, int lane, const char* value = nullp
         if (KIND != kReads || at + unsigned(bytes) > b.launch->params.size()) out_of_bounds("parameter", at, bytes);
         return const_cast<char*>(b.launch->params.data()) + at;
     }
+    if constexpr (SPACE == kLocal) {
+        const uint64_t size = uint64_t(b.kernel->local);
+        if (at + unsigned(bytes) > size || at > size)
+            fail("local access of %d bytes at %lld of %llu", bytes, static_cast<long long>(at), Ull(size));
+        return w.local.data() + uint64_t(lane) * size + at;
+    }
     if constexpr (SPACE == kGeneric) {
+        if (at - kLocalWindow < kWindow) return place<kLocal, KIND>(w, at - kLocalWindow, bytes, lane);
         if (at - kSharedWindow < kWindow) return place<kShared, KIND>(w, at - kSharedWindow, bytes, lane, value);
         if (at - kParamWindow < kWindow) return place<kParam, KIND>(w, at - kParamWindow, bytes, lane);
     }
@@ -598,10 +605,12 @@ const Special* find_special(const std::string& name) {
     static const std::unordered_map<std::string, Special> table = {
         {"ld", {by_lane<load<kGeneric>>}},
         {"ld.global", {by_lane<load<kGlobal>>}},
+        {"ld.local", {by_lane<load<kLocal>>}},
         {"ld.param", {load_parameter}},
         {"ld.shared", {by_lane<load<kShared>>}},
         {"st", {by_lane<store<kGeneric>>}},
         {"st.global", {by_lane<store<kGlobal>>}},
+        {"st.local", {by_lane<store<kLocal>>}},
         {"st.shared", {by_lane<store<kShared>>}},
         {"pack", {by_lane<pack>}},
         {"unpack", {by_lane<unpack>}},

@@ -1,7 +1,7 @@
 // parse.cpp -- PTX text becomes Kernel::code.
 //
 // It knows the PTX that nvcc writes: a statement goes to its semicolon, registers and labels belong to the braces
-// around them, shared arrays may be declared late. What it does not know is an error, never a guess: it names the
+// around them, arrays may be declared late. What it does not know is an error, never a guess: it names the
 // instruction, its line in the PTX and its place in the source.
 #include <algorithm>
 #include <cctype>
@@ -104,13 +104,13 @@ template <class F> static void each_place(std::string_view text, std::string_vie
     for (size_t at = 0; (at = text.find(word, at)) != text.npos; at++) f(at);
 }
 
-// ".shared .align 4 .b8 name[256]", ".shared .align 4 .u32 name", ".extern .shared .align 16 .b8 name[]"
-static SharedArray shared_array(std::string_view s, size_t at) {
+// ".shared .align 4 .b8 name[256]", ".shared .align 4 .u32 name", ".extern .shared .align 16 .b8 name[]", ".local ..."
+static DeclaredArray declared_array(std::string_view s, size_t at) {
     const std::string text(s.substr(at, s.find(';', at) - at));
     int align = 1, count = 1;
     char name[2048], type[16];
-    if (sscanf(text.c_str(), ".shared .align %d .%15s %2000[^[ \n][%d]", &align, type, name, &count) < 3)
-        fail("%s: want .shared .align N .type name", text.c_str());
+    if (sscanf(text.c_str(), ".%*[a-z] .align %d .%15s %2000[^[ \n][%d]", &align, type, name, &count) < 3)
+        fail("%s: want .align N .type name", text.c_str());
     const bool dynamic = s.substr(0, at).ends_with(".extern ");
     return {name, align, dynamic ? 0 : std::atoi(type + 1) / 8 * count, dynamic};
 }
@@ -143,7 +143,7 @@ Module::Module(std::string text_) : text(std::move(text_)) {
     each_place(s, ".shared .align", [&](size_t at) {
         for (const auto& [_, k] : kernels)
             if (s.data() + at >= k->text.begin() && s.data() + at < k->text.end()) return;      // the kernel's own
-        shared.push_back(shared_array(s, at));
+        shared.push_back(declared_array(s, at));
     });
     if (s.find("\n.func") != s.npos || s.find(".visible .func") != s.npos)
         fail("PTX: a .func: got a call that is not inlined, want none; kernels call __device__ functions that inline");
@@ -174,7 +174,7 @@ struct Parser {
         std::vector<std::pair<int, std::string>> jumps;         // instruction and label, not found yet
     };
     std::vector<Scope> scopes{1};
-    std::map<std::string, int> places;                          // of arrays in shared memory and of parameters
+    std::map<std::string, int> places;                          // of arrays, and of parameters
     std::map<std::pair<int, uint64_t>, int> constants;          // (bytes, value): register
     std::vector<int> reads, writes;                             // registers of the instruction
     int loc = 0;
@@ -451,22 +451,30 @@ struct Parser {
         }
     }
     void place_shared(std::string_view text) {
-        std::vector<SharedArray> arrays;
-        for (const SharedArray& a : m.shared)
+        std::vector<DeclaredArray> arrays;
+        for (const DeclaredArray& a : m.shared)
             if (text.find(a.name) != text.npos) arrays.push_back(a);
-        each_place(text, ".shared .align", [&](size_t at) { arrays.push_back(shared_array(text, at)); });
-        std::ranges::stable_partition(arrays, [](const SharedArray& a) { return !a.dynamic; });
-        for (const SharedArray& a : arrays) {
+        each_place(text, ".shared .align", [&](size_t at) { arrays.push_back(declared_array(text, at)); });
+        std::ranges::stable_partition(arrays, [](const DeclaredArray& a) { return !a.dynamic; });
+        for (const DeclaredArray& a : arrays) {
             k.dynamic_at = places[a.name] = round_up(k.dynamic_at, a.align);
             if (a.dynamic) continue;
             k.arrays[k.dynamic_at] = a.name;
             k.static_shared = k.dynamic_at += a.bytes;
         }
     }
+    void place_local(std::string_view text) {
+        each_place(text, ".local .align", [&](size_t at) {
+            const DeclaredArray a = declared_array(text, at);
+            places[a.name] = round_up(k.local, a.align);
+            k.local = places[a.name] + a.bytes;
+        });
+    }
     void statement(const std::string& s) {
         if (s[0] != '.') instruction(s);
         else if (s.starts_with(".reg")) declare_registers(s);
-        else if (!s.starts_with(".shared") && !s.starts_with(".pragma")) fail("directive %.60s: unknown", s.c_str());
+        else if (!s.starts_with(".shared") && !s.starts_with(".local") && !s.starts_with(".pragma"))
+            fail("directive %.60s: unknown", s.c_str());
     }
 
     // ".param .align 64 .b8 name[128]", ".param .u64 .ptr .global .align 1 name"
@@ -513,6 +521,7 @@ struct Parser {
     }
     void body(std::string_view s) {
         place_shared(s);
+        place_local(s);
         for (size_t i = 0; i < s.size();) {
             const size_t line_end = std::min(s.find('\n', i), s.size());
             size_t word_end = i;
