@@ -67,7 +67,7 @@ int main() {
         want[i] = float(double(w[i]) - 1e-3 * way);
     }
     const Array<float> G = g;
-    Array<float> W(n), M(n), V(n), step(n), squares(n);
+    Array<float> W(n, "W"), M(n), V(n), step(n), squares(n);
     const auto begin = [&] {                            // the same start for each rung
         const size_t bytes = n * sizeof(float);
         for (const auto& [to, from] : {std::pair(&W, &w), {&M, &m}, {&V, &v}})

@@ -188,7 +188,7 @@ int main() {
     const Floats q32(q.begin(), q.end()), k32(k.begin(), k.end()), v32(v.begin(), v.end());
     const Array<bf16> Q = q, K = k, V = v;
     const Array<float> Q32 = q32, K32 = k32, V32 = v32;
-    Array<float> out(n), scores(H * T * T);
+    Array<float> out(n, "out", D), scores(H * T * T);
     const Floats want = plain(q32, k32, v32);
     Ladder ladder("attention", 4.0 * n * sizeof(float), 2.0 * H * T * T * D, n);     // half of 4 H T T D: causal
     ladder.climb("the matrix of scores", out, want, 1e-5, [&] {

@@ -48,11 +48,12 @@ inline void check(cudaError_t error) {
     exit(2);
 }
 
-// An array in the GPU's memory. It converts to its pointer.
+// An array in the GPU's memory. It converts to its pointer. A vector has one column.
 template <class X> struct Array {
     X* at = nullptr;
-    size_t n;
-    explicit Array(size_t n) : n(n) {
+    size_t n, columns;
+    const char* name;                                   // for messages
+    explicit Array(size_t n, const char* name = "out", size_t columns = 1) : n(n), columns(columns), name(name) {
         check(cudaMalloc(reinterpret_cast<void**>(&at), n * sizeof(X)));
         fill(0xff);                                     // NaN, so that what a kernel forgets to write is seen
     }
@@ -97,6 +98,23 @@ struct Ladder {
         setenv("SOFT_GPU_COUNT", file.c_str(), 1);
     }
 
+    // Returns the largest error, as a part of the largest number, and "" or a line that names the first wrong number.
+    template <class X> auto compare(const char* name, const Array<X>& out, const auto& want, double tolerance) {
+        double worst = 0, largest = 0;
+        size_t first = 0, count = 0;                    // of the wrong numbers
+        const std::vector<X> got = out.values();
+        for (const float value : want) largest = std::max(largest, std::fabs(double(value)));
+        for (size_t i = want.size(); i-- > 0;) {
+            const double error = std::fabs(double(float(got[i])) - double(want[i]));
+            if (!(error <= worst) && !std::isnan(worst)) worst = error;         // a NaN stays
+            if (!(error <= tolerance * largest)) first = i, count++, wrong++;
+        }
+        char text[400];
+        snprintf(text, sizeof text, "    %s: %s[%zu] (row %zu, column %zu), the first wrong number of %zu: got %.9g, "
+                 "want %.9g; follow the thread that has to write it\n", name, out.name, first, first / out.columns,
+                 first % out.columns, count, float(got[first]), want[first]);
+        return std::pair(worst / largest, std::string(count > 0 ? text : ""));
+    }
     // Runs a rung and compares what it leaves in `out` with `want`. tolerance: of the largest number of `want`.
     template <class X> void climb(const char* name, const Array<X>& out, const std::vector<float>& want,
                                   double tolerance, const std::function<void()>& run) {
@@ -104,17 +122,9 @@ struct Ladder {
         run();
         check(cudaGetLastError());
         check(cudaDeviceSynchronize());
-        double worst = 0, largest = 0;
-        const std::vector<X> got = out.values();
-        for (size_t i = 0; i < want.size(); i++) {
-            const double error = std::fabs(double(float(got[i])) - double(want[i]));
-            worst = error <= worst ? worst : error;     // a NaN stays
-            largest = std::max(largest, std::fabs(double(want[i])));
-        }
-        const bool right = worst <= tolerance * largest;
-        wrong += !right;
-        printf("  %d %-34s %s (%.0e)  %s\n", ++rung, name, right ? "right" : "WRONG", worst / largest,
-               soft_gpu_section ? counters(name).c_str() : time_of(run).c_str());
+        const auto [error, fault] = compare(name, out, want, tolerance);
+        printf("  %d %-34s %s (%.0e)  %s\n%s", ++rung, name, fault.empty() ? "right" : "WRONG", error,
+               soft_gpu_section ? counters(name).c_str() : time_of(run).c_str(), fault.c_str());
         fflush(stdout);
     }
     // Returns a rung's time, the median of 20, and the rates that follow from it.

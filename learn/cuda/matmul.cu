@@ -266,7 +266,7 @@ int main() {
         }
     const Array<bf16> A = a, B = b;
     const Array<float> A32 = a32, B32 = b32;
-    Array<float> out(M * N);
+    Array<float> out(M * N, "out", N);
     const auto climb = [&](Ladder& ladder, const char* name, const std::function<void()>& run) {
         out.fill(0xff);
         ladder.climb(name, out, want, 1e-5, run);

@@ -58,7 +58,7 @@ int main() {
     double total = 0;
     for (const float value : x) total += double(value);
     const Array<float> X = x;
-    Array<float> sum(1), sums(kBlocks);
+    Array<float> sum(1, "sum"), sums(kBlocks);
     Ladder ladder("sum", n * sizeof(float), n, n);
     const auto climb = [&](const char* name, double tolerance, const std::function<void()>& run) {
         ladder.climb(name, sum, {float(total)}, tolerance, run);

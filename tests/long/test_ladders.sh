@@ -63,7 +63,22 @@ planted() {
     check "$2 compiles" compile "$tmp/planted.cu" "$tmp/planted"
     check "$2 is found" sh -c "! '$tmp/planted' >'$tmp/planted.txt' 2>&1"
 }
+# named RUNG NUMBER COUNT: the planted program says which number is the first wrong one of how many.
+named() {
+    grep -F "    $1: $2, the first wrong number of $3" "$tmp/planted.txt" >"$tmp/named.txt"
+    check "$1: $2 is named" grep -qE ': got [^ ]+, want [^ ]+; [a-z]+' "$tmp/named.txt"
+}
 planted layernorm "a reduction over half a warp" 's/distance = 16; distance > 0/distance = 8; distance > 0/'
+named "a warp a row" "y[0] (row 0, column 0)" ""
+check "and none of the right rung" test "$(grep -c '^    a thread a row:' "$tmp/planted.txt")" -eq 0
+planted layernorm "a number that no thread writes" \
+    's/c = 0; c < C; c++) y/c = row == 2; c < C; c++) y/'
+named "a thread a row" "y[1536] (row 2, column 0)" 1:
+check "and its rung is not right" grep -q '^  1 .* WRONG (-\{0,1\}nan)' "$tmp/planted.txt"
+planted layernorm "a wrong number of the second array" 's/a\[i\] + b\[i\];/a[i] + (i == 770 ? 0 : b[i]);/'
+named "a warp a row" "sum[770] (row 1, column 2)" 1:
+planted adamw "three wrong numbers of a vector" 's/w\[i\] -=/if (i % 99999 != 7) w[i] -=/'
+named "a kernel a line" "W[7] (row 7, column 0)" 3:
 planted matmul "tiles that are overwritten while others read" '/all have read/s/__syncthreads();//'
 planted matmul "a wait for too few copies" 's/wait_group 1/wait_group 2/'
 planted attention "a mask of one key too few" 's/% 2 <= t ?/% 2 < t ?/'
@@ -73,8 +88,8 @@ check "a row in local memory compiles" compile "$tmp/local.cu" "$tmp/local"
 check "it is right" sh -c "'$tmp/local' >'$tmp/local.txt'"
 check "and moves 2.25 times the least" test "$(of local 3 bytes)" = 2.25
 check "at most 1,400 lines" test "$(cat learn/cuda/* | wc -l)" -le 1400
-check "and 150 in the header, below its words" \
-    test "$(sed -n '/^#pragma once/,$p' learn/cuda/ladder.h | wc -l)" -le 150
+check "and 154 in the header, below its words" \
+    test "$(sed -n '/^#pragma once/,$p' learn/cuda/ladder.h | wc -l)" -le 154
 # The lines of each kernel, from its head to its closing brace.
 long() { awk '/^__global__/ { n = 0; name = $0 } { n++ } /^}/ { if (name != "" && n > 60) print name, n; name = "" }' \
     learn/cuda/*.cu; }
