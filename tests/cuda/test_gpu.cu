@@ -490,6 +490,38 @@ TEST(local_memory_is_a_threads_own) {
     }
 }
 
+// Conversions that no kernel of the trainer has, but a first kernel of one's own may.
+struct Converted { int toward_zero, nearest; float whole, below, cut, near; };
+__global__ void convert(Converted* out, const float* in) {
+    const float x = in[threadIdx.x];
+    const short whole = short(threadIdx.x * 1000);
+    out[threadIdx.x] = {int(x), __float2int_rn(x), float(whole), floorf(x), truncf(x), rintf(x)};
+}
+TEST(floats_are_converted) {
+    std::vector<float> in = {0, -0.0f, 0.5f, -0.5f, 1.5f, 2.5f, -2.5f, 1e-30f, -1e-30f, 16777216, 3e9f, -3e9f,
+                             2147483520.0f, INFINITY, -INFINITY, NAN, 0.49999997f, -7.75f, 8388607.5f, 1e30f};
+    in.resize(32, 1.25f);                       // a warp
+    const Memory<float> In(in);
+    const Memory<Converted> Out(in.size());
+    convert<<<1, unsigned(in.size())>>>(Out.p, In.p);
+    check(cudaGetLastError());
+    const std::vector<Converted> got = Out.host();
+    for (size_t t = 0; t < in.size(); t++) {
+        const float x = in[t];
+        const auto whole = [](double y) {       // a NaN is 0, and what is too large the largest
+            return std::isnan(y) ? 0 : int(std::min(std::max(y, -0x1p31), 0x1p31 - 1));
+        };
+        const Converted want = {whole(std::trunc(double(x))), whole(std::nearbyint(double(x))),
+                                float(short(t * 1000)), std::floor(x), std::trunc(x), std::nearbyint(x)};
+        EXPECT(std::isnan(x) || std::memcmp(&got[t], &want, sizeof want) == 0,
+               "%g: got %d %d %g %g %g %g, want %d %d %g %g %g %g", x, got[t].toward_zero, got[t].nearest,
+               got[t].whole, got[t].below, got[t].cut, got[t].near, want.toward_zero, want.nearest, want.whole,
+               want.below, want.cut, want.near);
+        EXPECT(!std::isnan(x) || (got[t].toward_zero == 0 && got[t].nearest == 0), "a NaN became %d and %d",
+               got[t].toward_zero, got[t].nearest);
+    }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) { return run_tests(argc, argv); }

@@ -169,6 +169,9 @@ void add_predicates(Table& t) {
 
 // ---- others
 
+// Returns a whole number; what is too large becomes the largest, and a NaN 0.
+S32 to_s32(F32 x) { return std::isnan(x) ? 0 : x < 0x1p31f ? S32(std::fmax(x, -0x1p31f)) : 0x7fffffff; }
+
 // Returns x as bf16, rounded to nearest, ties to even; a NaN becomes 0x7fff (cvt).
 U32 bf16_bits(float x) {
     if (std::isnan(x)) return 0x7fff;
@@ -266,6 +269,7 @@ Table make_table() {
     t.add("shf.l.wrap.b32", [](U32 a, U32 b, U32 n) { return U32((U64(b) << 32 | a) << (n & 31) >> 32); });
     t.add("shf.r.wrap.b32", [](U32 a, U32 b, U32 n) { return U32((U64(b) << 32 | a) >> (n & 31)); });
 
+    t.add("cvt.rn.f32.s16", [](S16 a) { return F32(a); });
     t.add("cvt.rn.f32.u16", [](U16 a) { return F32(a); });
     t.add("cvt.rn.f32.s32", [](S32 a) { return F32(a); });
     t.add("cvt.rn.f32.u32", [](U32 a) { return F32(a); });
@@ -277,6 +281,11 @@ Table make_table() {
     t.add("cvt.f64.f32", [](F32 a) { return F64(a); });
     t.add("cvt.sat.f32.f32", [](F32 a) { return a > 0 ? std::fmin(a, 1.0f) : 0.0f; });       // a NaN becomes 0
     t.add("cvt.rpi.f32.f32", [](F32 a) { return std::ceil(a); });
+    t.add("cvt.rmi.f32.f32", [](F32 a) { return std::floor(a); });
+    t.add("cvt.rzi.f32.f32", [](F32 a) { return std::trunc(a); });
+    t.add("cvt.rni.f32.f32", [](F32 a) { return std::nearbyint(a); });
+    t.add("cvt.rzi.s32.f32", [](F32 a) { return to_s32(std::trunc(a)); });
+    t.add("cvt.rni.s32.f32", [](F32 a) { return to_s32(std::nearbyint(a)); });
     t.add("cvt.rzi.u32.f32", [](F32 a) { return !(a > 0) ? 0 : a < 0x1p32f ? U32(a) : ~0u; });
     t.add("cvt.rn.bf16x2.f32", [](F32 a, F32 b) { return bf16_bits(a) << 16 | bf16_bits(b); });
 
