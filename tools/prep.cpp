@@ -50,7 +50,8 @@ Tool tool_of(Arguments* a) {
         {{"-o", "DIR", "a new folder, or that of an interrupted start", &a->out},
          {"--tokenizer", "T", "as of train_gpt; bpe:N learns from the first 16 MiB", &a->tokenizer},
          {"--text-field", "NAME", "of JSON", &a->field},
-         {"--skip-bad-lines", "N", "leave out at most N lines of JSON that cannot be read", &a->skip_bad_lines},
+         {"--skip-bad-lines", "N", "leave out at most N lines of JSON that cannot be read, in all inputs together",
+          &a->skip_bad_lines},
          {"--val-frac", "X", "of the documents, for validation; of a single text its last part", &a->val_frac,
           {"from 0 to 0.5", 0, 0.5}},
          {"--shard-tokens", "N", "tokens of a shard", &a->shard_tokens, {"from 1 to 2147483648", 1, 0x1p31}},
@@ -82,7 +83,7 @@ struct Stream {
     const Input& input;
     InputFile file;
     std::unique_ptr<FILE, int (*)(FILE*)> pipe{nullptr, pclose};
-    uint64_t at = 0;                        // bytes taken
+    uint64_t at = 0, line = 1;              // bytes taken, and the line that is next
     std::string ahead = {};                 // bytes read, not taken yet
 
     explicit Stream(const Input& of) : input(of), file(of.path) {
@@ -162,7 +163,7 @@ std::vector<Input> find_inputs(const std::vector<std::string>& paths, const std:
 
 // Whole documents: lines of JSON, one value of JSON, or one text.
 constexpr size_t kChunk = 4 << 20;
-struct Chunk { std::string text; const Input& of; std::string where; bool alone; };     // alone: the only text of all
+struct Chunk { std::string text; const Input& of; uint64_t line; bool alone; };     // its first; the only text of all
 
 [[noreturn]] void too_large(const std::string& where) {
     die(kExitOther, "%s: a text that does not fit into memory; make it several files, or lines of .jsonl",
@@ -198,8 +199,8 @@ struct Reader {
             }
             if (n > 0) {
                 const uint64_t at = stream->at;
-                Chunk chunk = {stream->take(n), of, of.path + (at ? ": from byte " + std::to_string(at) : ""),
-                               of.kind == Input::text && inputs.size() == 1};
+                Chunk chunk = {stream->take(n), of, stream->line, of.kind == Input::text && inputs.size() == 1};
+                stream->line += uint64_t(std::ranges::count(chunk.text, '\n'));
                 hashes[input] = hash_bytes(chunk.text.data(), n, hashes[input]);
                 if (at == 0) chunk.text.erase(0, n - without_mark(chunk.text).size());
                 return chunk;
@@ -240,9 +241,9 @@ void add_document(std::string_view text, const Tokenizer& tokenizer, bool begins
 }
 
 template <class F> void each_document(const Chunk& chunk, const std::string& field, BadLines* bad, const F& f) {
-    RecordReader records = {chunk.where, bad};
+    RecordReader records = {chunk.of.path, bad};
     const auto add = [&](const Json& json) {
-        const char* const what = chunk.where.c_str();
+        const char* const what = records.what.c_str();
         if (json.kind() != Json::object) die_content(what, json_shown(json), "an object");
         if (!json.find(field) && !conversation_key(json).empty())
             die_content(what, describe_fields(json), field + "; conversations go to train_gpt --data as they are");
@@ -252,9 +253,9 @@ template <class F> void each_document(const Chunk& chunk, const std::string& fie
     };
     std::string_view rest = chunk.text;
     if (chunk.of.kind == Input::value) return records.value(rest, add);
-    if (chunk.of.kind == Input::text) require_utf8(rest, chunk.where);
+    if (chunk.of.kind == Input::text) require_utf8(rest, chunk.of.path);
     if (chunk.of.kind == Input::text) return rest.empty() ? void() : f(rest);
-    for (uint64_t number = 1; !rest.empty(); number++) records.line(next_word(&rest, '\n'), number, add);
+    for (uint64_t number = chunk.line; !rest.empty(); number++) records.line(next_word(&rest, '\n'), number, add);
 }
 
 Encoded encode(const Chunk& chunk, const Tokenizer& tokenizer, const Arguments& a) try {
@@ -262,7 +263,7 @@ Encoded encode(const Chunk& chunk, const Tokenizer& tokenizer, const Arguments& 
     out.bytes = chunk.text.size();
     if (chunk.alone) {                      // one stream without documents: its end is for validation
         const std::string_view all = chunk.text;
-        require_utf8(all, chunk.where);
+        require_utf8(all, chunk.of.path);
         const double head = double(all.size()) * (1 - a.val_frac);
         const size_t line = all.rfind('\n', size_t(head)), at = line == all.npos ? size_t(head) : line + 1;
         const size_t cut = a.val_frac > 0 ? at : all.size();
@@ -277,7 +278,7 @@ Encoded encode(const Chunk& chunk, const Tokenizer& tokenizer, const Arguments& 
     });
     return out;
 } catch (const std::bad_alloc&) {
-    too_large(chunk.where);
+    too_large(chunk.of.path);
 }
 
 Tokenizer open_tokenizer(const Arguments& a, const std::vector<Input>& inputs) {
@@ -384,7 +385,10 @@ struct Job {
         JsonLine json;
         json.raw("of", identity(a, inputs)).add("vocab_size", vocab_size).add("token_bytes", width).add("saves", saves)
             .raw("hashes", "[" + join(hashes, ",") + "]").add("at", place.at).add("tokenizer", tokenizer);
-        if (a.skip_bad_lines) json.add("bad_lines", bad.count).add("first_bad", bad.first);
+        std::vector<std::string> bad_files;
+        for (const auto& [file, of] : bad.files)
+            bad_files.push_back(JsonLine().add("file", file).add("lines", of.count).add("first", of.first).text());
+        if (a.skip_bad_lines) json.add("bad_lines", bad.count).raw("bad_files", "[" + join(bad_files, ",") + "]");
         for (const Output& o : out)
             json.raw(o.name, JsonLine().add("documents", o.documents).add("tokens", o.total)
                                  .add("rest", crc32c(0, o.tokens.data(), o.tokens.size() * 4))
@@ -410,7 +414,9 @@ struct Job {
                 a.out.c_str());
         saves = state.get_u64("saves", what);
         if (a.skip_bad_lines) bad.count = state.get_u64("bad_lines", what);
-        if (a.skip_bad_lines) bad.first = state.get_string("first_bad", what);
+        for (JsonItems i(state.find("bad_files")); i.next();)
+            bad.files[i.value.get_string("file", what)] =   // a later line is not the first
+                {i.value.get_u64("lines", what), 0, i.value.get_string("first", what)};
         for (Output& o : out) {
             const Json of = state.at(o.name, what);
             o.documents = of.get_u64("documents", what);
@@ -516,11 +522,12 @@ int run(const Arguments& a) {
         const Encoded encoded = done.result.get();
         bool full = false;
         text_bytes += encoded.bytes;
-        if (job.bad.first.empty()) job.bad.first = encoded.bad.first;
-        job.bad.count += encoded.bad.count;
-        if (job.bad.count > job.bad.allowed)
-            die(kExitBadContent, "%s; in all %llu lines are bad, and %d may be", encoded.bad.first.c_str(),
-                (unsigned long long)job.bad.count, a.skip_bad_lines);
+        for (const auto& [file, bad] : encoded.bad.files) {
+            job.bad.add(file, bad);
+            if (job.bad.count > job.bad.allowed)
+                die(kExitBadContent, "%s: %s; in all %llu lines are bad, and %d may be", file.c_str(),
+                    bad.first.c_str(), (unsigned long long)job.bad.count, a.skip_bad_lines);
+        }
         for (int k = 0; k < 2; k++) {
             Output& o = job.out[k];
             const Part& part = encoded.parts[k];
@@ -547,7 +554,7 @@ int run(const Arguments& a) {
     while (!under_way.empty()) take();
     job.finish({reader.hashes, UINT64_MAX});
     if (isatty(2)) std::fputc('\n', stderr);
-    if (job.bad.count) warn("%s", job.bad.text().c_str());
+    for (const std::string& line : job.bad.text()) warn("%s", line.c_str());
     for (const Output& o : job.out)
         std::printf("%s: %s documents, %s tokens, %zu shards\n", o.name, with_commas(o.documents).c_str(),
                     with_commas(o.total).c_str(), o.shards.size());

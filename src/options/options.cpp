@@ -105,7 +105,7 @@ std::vector<Row> make_table() {
          "--data; else its last tenth, of several files at least one",
          "input-val-bin -j"},
         {"skip-bad-lines", "N", &O::skip_bad_lines, kFixed,
-         "leave out N lines of JSON that cannot be read, and N of validation"},
+         "leave out N lines of JSON that cannot be read, in all files together, and N of validation"},
         {"tokenizer", "byte|char|gpt2|bpe:N|FILE", &O::tokenizer, kFixed, "bpe:N learns N tokens from the data, in "
          "GPT-2's split, bpe:N:llama3, :qwen2 or :smollm in theirs; FILE: tokenizer.json"},
         {"chat-template", "auto|chatml|llama3", &O::chat_template, kFixed, "of conversations in --data; auto: that of "

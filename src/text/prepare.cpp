@@ -239,8 +239,10 @@ void make_tokens(const TextChoice& c, const Source& source, const DataOptions& o
         if (!about.masked)
             about.note = source.format == Format::text && source.files.size() == 1 ? "text" :
                 with_commas(text.ends.size()) + (source.format == Format::text ? " texts" : " documents of JSON");
-        if (text.bad.count) about.note += "; " + text.bad.text();
-        if (text.bad.count && o.says && &source == &c.sources.val) warn("validation data: %s", text.bad.text().c_str());
+        for (const std::string& skipped : text.bad.text()) {
+            about.note += "; " + skipped;
+            if (o.says && &source == &c.sources.val) warn("validation %s", skipped.c_str());
+        }
     }
     about.count = tokens.size() / about.width;
     if (hash_text(source) != hash) die_changed(source);

@@ -27,15 +27,26 @@ void require_utf8(std::string_view text, const std::string& where) {
     }
 }
 
-void BadLines::skip(Error error) {
+void BadLines::skip(const std::string& place, Error error) {
     if (count > 0 && count == allowed) error.message += "; --skip-bad-lines allows no more";
     if (count == allowed) throw error;
-    if (count++ == 0) first = error.message;
+    const std::string file = place.substr(0, place.rfind(": "));
+    add(file, {1, std::stoull(place.substr(place.rfind(' ') + 1)), error.message.substr(file.size() + 2)});
 }
 
-std::string BadLines::text() const {
-    if (count == 1) return "1 bad line is skipped: " + first;
-    return with_commas(count) + " bad lines are skipped, the first: " + first;
+void BadLines::add(const std::string& file, const File& more) {
+    File& all = files.try_emplace(file, File{0, more.line, more.first}).first->second;
+    if (more.line < all.line) all = {all.count, more.line, more.first};
+    all.count += more.count;
+    count += more.count;
+}
+
+std::vector<std::string> BadLines::text() const {
+    std::vector<std::string> out;
+    for (const auto& [file, bad] : files)
+        out.push_back(file + ": " + with_commas(bad.count) + (bad.count == 1 ? " line is" : " lines are") +
+                      " skipped, the first: " + bad.first);
+    return out;
 }
 
 static void read_records(const std::string& path, bool masked, Text* text) {
@@ -131,7 +142,7 @@ static std::vector<uint32_t> encode_or_skip(const Conversation& conversation, co
         encode_chat(conversation, chat, tokenizer, &tokens);
     } catch (Error& error) {
         error.message = conversation.place + ": " + error.message;
-        bad->skip(error);
+        bad->skip(conversation.place, error);
         tokens.clear();
     }
     return tokens;

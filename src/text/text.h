@@ -1,6 +1,7 @@
 // text.h -- reads the texts that --data means, finds their documents and their part for validation, and encodes them.
 #pragma once
 #include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,12 +17,14 @@ size_t nine_tenths(std::string_view text);  // the byte at which character floor
 
 void require_utf8(std::string_view text, const std::string& where);     // kExitBadContent, with line and byte
 
-// Records that cannot be read: `allowed` of them are skipped, the next one is an error.
+// Records that cannot be read: `allowed` of them, of all files together, are skipped, the next one is an error.
 struct BadLines {
+    struct File { uint64_t count, line; std::string first; };   // the first one's number and error
     uint64_t allowed = 0, count = 0;
-    std::string first = {};                     // the error of the first
-    void skip(Error error);                     // or throws it
-    std::string text() const;                   // what was skipped: "1 bad line is skipped: ..."
+    std::map<std::string, File> files = {};     // those that have any
+    void skip(const std::string& place, Error error);   // or throws the error, which begins with "FILE: line 3"
+    void add(const std::string& file, const File& more);
+    std::vector<std::string> text() const;      // of each file: "a.jsonl: 2 lines are skipped, the first: line 3: ..."
 };
 
 // Reads the records of JSON: objects on lines, or in a list. Errors name the record behind `what`.
@@ -47,7 +50,7 @@ struct RecordReader {
         f();
     } catch (Error& e) {
         e.message.insert(what.size(), place);
-        bad->skip(e);
+        bad->skip(what + place, e);
     }
 };
 

@@ -182,13 +182,13 @@ for bad in '{"text": "cut' '{"txet": 1}' '{"text": 5}' '["text"]' '{"text": "\ud
     expect "$bad is bad" 65 'bad.jsonl: line 10: ' $bad_run --data "$tmp/bad.jsonl"
     expect "twice" 65 'bad.jsonl: line 11: .*--skip-bad-lines allows no more' $bad_run --data "$tmp/bad.jsonl" \
         --skip-bad-lines 1
-    expect "and skipped" 0 '400 documents of JSON; 2 bad lines are skipped, the first: .*bad.jsonl: line 10: ' \
+    expect "and skipped" 0 '400 documents of JSON; .*bad.jsonl: 2 lines are skipped, the first: line 10: ' \
         $bad_run --data "$tmp/bad.jsonl" --skip-bad-lines 2
 done
 expect "a resume skips no others" 2 'skip-bad-lines: got 3' $train --resume "$tmp/bad" --steps 3 --skip-bad-lines 3
 expect "but as many" 0 '^done' $train --resume "$tmp/bad" --steps 3
 cp "$tmp/bad.jsonl" "$tmp/bad_val.jsonl"
-expect "those of validation are said, too" 0 'warning: validation data: 2 bad lines are skipped' $bad_run \
+expect "those of validation are said, too" 0 'validation .*bad_val.jsonl: 2 lines are skipped' $bad_run \
     --data "$tmp/d.jsonl" --val-data "$tmp/bad_val.jsonl" --skip-bad-lines 2
 sed 's/"text"/"txt"/' "$tmp/d.jsonl" >"$tmp/fields.dat"
 expect "JSON as text is said" 0 'fields.dat: JSON without a known field is taken as text' $bad_run \
@@ -196,12 +196,36 @@ expect "JSON as text is said" 0 'fields.dat: JSON without a known field is taken
 printf '\377\376\0\0a\0\0\0' >"$tmp/wide.txt"
 expect "UTF-32" 65 'got UTF-32, want UTF-8 text: iconv -f UTF-32' $bad_run --data "$tmp/wide.txt"
 for n in 1 2; do
-    expect "prep, up to $n" $((n % 2 * 65)) 'bad.jsonl: line 1[01]: ' $prep "$tmp/bad.jsonl" -o "$tmp/bad$n" \
+    expect "prep, up to $n" $((n % 2 * 65)) 'bad.jsonl: .*line 1[01]: ' $prep "$tmp/bad.jsonl" -o "$tmp/bad$n" \
         --tokenizer byte --skip-bad-lines $n
 done
 tail -n +2 "$tmp/c.jsonl" | { echo '{"messages": [{"role": "user"'; cat; } >"$tmp/bad.jsonl"
-expect "the first of conversations" 0 '399 conversations.*; 1 bad line is skipped: ' $bad_run --data "$tmp/bad.jsonl" \
-    --skip-bad-lines 1
+expect "the first of conversations" 0 '399 conversations.*bad.jsonl: 1 line is skipped, the first: line 1: ' $bad_run \
+    --data "$tmp/bad.jsonl" --skip-bad-lines 1
+# Each file is named with its number, in whatever it is given; a file without any is not. N is for all together.
+mkdir "$tmp/mixed"
+{ head -n 2 "$tmp/d.jsonl"; echo '{'; head -n 9 "$tmp/d.jsonl"; echo '["text"]'; } >"$tmp/mixed/a.jsonl"
+cp "$tmp/d.jsonl" "$tmp/mixed/b.jsonl"
+{ cat "$tmp/d.jsonl"; echo '{"text": 5}'; } >"$tmp/mixed/c.jsonl"
+of_a='a.jsonl: 2 lines are skipped, the first: line 3: ' of_c='c.jsonl: 1 line is skipped, the first: line 401: '
+expect "a folder" 0 "$of_a.*; data: .*$of_c" $bad_run --data "$tmp/mixed" --skip-bad-lines 3
+check "names no good file" sh -c "! grep 'b.jsonl: .*skipped' $tmp/expect.log"
+expect "and no more in all" 65 'c.jsonl: line 401: .*allows no more' $bad_run --data "$tmp/mixed" --skip-bad-lines 2
+# Lines are counted over prep's chunks of 4 MiB, and over what an interrupted start had read.
+awk '{ for (i = 0; i < 400; i++) print } END { for (i = 0; i < 400; i++) print "{" }' "$tmp/d.jsonl" >"$tmp/large.jsonl"
+named() {
+    grep -q "prep: warning: .*$of_a" "$tmp/expect.log" && grep -q "prep: warning: .*$of_c" "$tmp/expect.log" &&
+        grep -q 'large.jsonl: 400 lines are skipped, the first: line 160001: ' "$tmp/expect.log" &&
+        ! grep 'b.jsonl: .*skipped' "$tmp/expect.log"
+}
+sources="$tmp/large.jsonl $tmp/mixed/a.jsonl $tmp/mixed/[bc].jsonl -o $tmp/named --tokenizer byte
+         --shard-tokens 1000000 --skip-bad-lines 403"
+sed -i '2 s/^{/[/' "$tmp/mixed/c.jsonl"
+expect "prep, one too many" 65 'c.jsonl: line 2: .*in all 404 lines are bad, and 403 may be' $prep $sources
+check "has saved some" grep -q '"bad_files":\[{"file":".*large.jsonl","lines":' "$tmp/named/prep.json"
+sed -i '2 s/^\[/{/' "$tmp/mixed/c.jsonl"
+expect "goes on" 0 '^next ' $prep $sources
+check "and names each" named
 emptied() { $prep --empty-cache && [ "$(entries "$LOCKSTEP_CACHE" '*')" -eq 0 ]; }
 check 'prep empties it' emptied
 full() {

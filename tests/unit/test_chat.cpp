@@ -468,21 +468,22 @@ TEST(conversations_that_a_template_refuses) {
                            "{% if add_generation_prompt %}{{ 'assistant' }}{% endif %}";
     for (const int at : {1, 7, 18}) {
         write(at);
-        const std::string where = format("chat.jsonl: line %d: folder: chat_template: got \"no system\"", at);
+        const std::string what = "folder: chat_template: got \"no system\"", where = format("line %d: ", at) + what;
         o.skip_bad_lines = 0;
-        expect_error(kExitBadContent, where, [&] { open_text(o); });
+        expect_error(kExitBadContent, "chat.jsonl: " + where, [&] { open_text(o); });
         o.skip_bad_lines = 1;
         const Opened data = open_text(o);
         EXPECT(data.train.samples + data.val.samples == 19, "%d: %d windows", at, int(data.train.samples));
-        EXPECT(data.train.description.find("19 conversations") != std::string::npos &&
-                   data.train.description.find("; 1 bad line is skipped: data: ") != std::string::npos &&
-                   data.train.description.find(where) != std::string::npos, "%s", data.train.description.c_str());
+        const std::string& said = data.train.description;
+        EXPECT(said.find("19 conversations") != said.npos &&
+                   said.find("chat.jsonl: 1 line is skipped, the first: " + where) != said.npos, "%s", said.c_str());
     }
     dir.add("chat.jsonl", system + read_file(dir.path + "/chat.jsonl"));
     expect_error(kExitBadContent, "line 19: folder: chat_template: got \"no system\", want turns that the template "
                  "writes; --skip-bad-lines allows no more", [&] { open_text(o); });
     o.skip_bad_lines = 5;
-    EXPECT(open_text(o).train.description.find("; 2 bad lines are skipped, the first: ") != std::string::npos, "two");
+    const std::string said = open_text(o).train.description;
+    EXPECT(said.find("chat.jsonl: 2 lines are skipped, the first: line 1: ") != said.npos, "%s", said.c_str());
 }
 
 // Against transformers: tests/long/test_chat.sh.
