@@ -23,6 +23,7 @@ namespace {
 enum Adds { kAsFile = -1, kNothing, kBegin };
 struct TokenizerClass { const char *name, *bos, *eos, *pad; Adds adds; };
 constexpr TokenizerClass kClasses[] = {
+    {"PreTrainedTokenizer", "", "", "", kAsFile},
     {"GPT2Tokenizer", "<|endoftext|>", "<|endoftext|>", "", kAsFile},
     {"CodeGenTokenizer", "<|endoftext|>", "<|endoftext|>", "", kAsFile},
     {"Qwen2Tokenizer", "", "<|endoftext|>", "<|endoftext|>", kAsFile},
@@ -52,7 +53,7 @@ std::vector<int> tokens_of(const Json& file, const char* key, uint64_t rows, con
     return tokens;
 }
 
-// Returns the row of the class that the files name; null: there is none, and the files say all.
+// Returns the row of the class that the files name; null: it is not known, and the files say all.
 const TokenizerClass* class_of(const ModelTexts& texts) {
     std::string name = parsed(texts.tokenizer_config, "tokenizer_config.json").find("tokenizer_class").text();
     if (name.empty()) name = parsed(texts.config, "config.json").find("tokenizer_class").text();
@@ -142,6 +143,7 @@ void read_ends(Tokenizer* t, const ModelTexts& texts, const std::string& where) 
     const std::string folder = parent_folder(where), of_config = folder + ": config.json",
         of_generation = folder + ": generation_config.json";
     const Json config = parsed(texts.config, of_config), generation = parsed(texts.generation_config, of_generation);
+    const bool behind = !t->guessed && t->eot >= 0;     // the post_processor puts a token there
     uint64_t rows = uint64_t(t->vocab_size);
     config.find("vocab_size").as_u64(&rows);
     const std::map<std::string, std::string> names = special_tokens(texts);
@@ -171,7 +173,7 @@ void read_ends(Tokenizer* t, const ModelTexts& texts, const std::string& where) 
         t->ends = ends;
         return;
     }
-    if (!t->guessed && t->eot >= 0 && !ends.empty() && t->eot != ends[0])
+    if (behind && !ends.empty() && t->eot != ends[0])
         warn("%s: post_processor: token %d behind a text: %d is taken, as eos_token or eos_token_id says",
              where.c_str(), t->eot, ends[0]);
     if (ends.empty() && t->guessed && !stated)
@@ -184,9 +186,17 @@ void read_ends(Tokenizer* t, const ModelTexts& texts, const std::string& where) 
     t->bos = token("bos_token");
     for (const int id : tokens_of(config, "bos_token_id", rows, of_config))
         if (t->bos < 0) t->bos = id;
-    const Json adds = parsed(texts.tokenizer_config, folder).find("add_bos_token");
-    const bool stated_begin = adds.kind() == Json::boolean, adds_begin = adds.text() == "true";
+    const Json own = parsed(texts.tokenizer_config, folder), adds = own.find("add_bos_token");
+    const auto is_true = [](const Json& x) { return x.kind() != Json::null && x.text() != "false" && x.text() != "0"; };
+    const bool stated_begin = bool(adds), adds_begin = is_true(adds);
     const TokenizerClass* const c = class_of(texts);
+    const Json kind = own.find("tokenizer_class") ? own.find("tokenizer_class") : config.find("tokenizer_class");
+    const std::string of = c ? "" : " of tokenizer_class " + (kind ? json_shown(kind) : "null") +
+        ", which is not known here,";
+    const char* const to_do = c ? "" : "; if the class obeys it, the post_processor has to say so";
+    if (is_true(own.find("add_eos_token")) && (c ? c->adds != kAsFile : !behind))
+        warn("%s: tokenizer_config.json: add_eos_token%s is true, but %s%s", folder.c_str(), of.c_str(), t->eot < 0 ?
+             "no file names eos_token" : "documents alone end so, not a prompt or a single text", to_do);
     const bool class_begins = c && (stated_begin ? adds_begin : c->adds == kBegin);
     if (c && c->adds != kAsFile && (t->bos >= 0 || !class_begins)) {        // without bos_token the file decides
         t->begin = class_begins ? t->bos : -1;
@@ -199,7 +209,8 @@ void read_ends(Tokenizer* t, const ModelTexts& texts, const std::string& where) 
         warn("%s: post_processor: token %d stands before a text, though bos_token is %d", where.c_str(), before,
              t->bos);
     if (stated_begin && adds_begin != (before >= 0))
-        warn("%s: tokenizer_config.json: add_bos_token is %s, but the post_processor of tokenizer.json puts %s before "
-             "a text, which is done", folder.c_str(), adds.text().c_str(), before >= 0 ? "a token" : "none");
+        warn("%s: tokenizer_config.json: add_bos_token%s is %s, but the post_processor of tokenizer.json puts %s "
+             "before a text, which is done%s", folder.c_str(), of.c_str(), adds.text().c_str(),
+             before >= 0 ? "a token" : "none", to_do);
     if (before >= 0) t->bos = before;
 }

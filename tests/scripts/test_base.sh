@@ -144,7 +144,23 @@ bare GPTNeoXTokenizerFast ,"add_bos_token":true with
 bare PreTrainedTokenizerFast none without
 flat PreTrainedTokenizerFast none with
 flat GPT2Tokenizer none with
+bare GPT2TokenizerFast ,"add_bos_token":true without
+bare Qwen2Tokenizer ,"add_bos_token":true without
+flat LlamaTokenizer ,"add_bos_token":null without
+bare CodeLlamaTokenizer ,"add_eos_token":true with
 CLASSES
+# A class that obeys no such key is taken as the file says. Whether one that is not known here does is not known.
+says() { as "$1" "$(class "$2" "$3")" && score as >/dev/null 2>"$tmp/as.log" && grep -q "$4" "$tmp/as.log"; }
+silent() { as "$1" "$(class "$2" "$3")" && score as >/dev/null 2>"$tmp/as.log" && ! grep "add_[be]os" "$tmp/as.log"; }
+unknown='of tokenizer_class "MyTokenizerFast", which is not known here, is true'
+check "an unknown class, bos" says bare MyTokenizerFast ',"add_bos_token":true' "add_bos_token $unknown"
+check "that the file has" silent flat MyTokenizerFast ',"add_bos_token":true'
+check "an unknown class, eos" says flat MyTokenizerFast ',"add_eos_token":true' "add_eos_token $unknown"
+check "that it has not" silent flat MyTokenizerFast ',"add_eos_token":false'
+check "a class that obeys" says flat LlamaTokenizerFast ',"add_eos_token":true' 'add_eos_token is true, but documents'
+for name in GPT2 Qwen2 CodeGen PreTrained; do
+    check "$name does not" silent flat "${name}TokenizerFast" ',"add_eos_token":true'
+done
 as bare "$(class LlamaTokenizerFast)"
 expect "it is said" 0 'a LlamaTokenizer puts "<end>" before a text, whatever the post_processor' \
     $train eval "$tmp/as" --data "$tmp/docs.jsonl"
