@@ -43,22 +43,27 @@ def configuration(r, data, tmp):
     """Returns the options of a run on which its bits depend, and its number of replicas."""
     model, of = r.choice(list(models)), r.choice(list(data))
     job = f"--data {data[of]} --batch-size 1 --sample-every {r.choice([0, 4])} --max-tokens 8".split()
-    shape = f"--model {model} --seq-len 64 {models[model]}".split()
+    shape, length = f"--model {model} {models[model]}".split(), r.choice([33, 50, 64])
     if r.random() < 0.4:
         base = f"{tmp}/{model}-{of}"
         if not os.path.exists(base):
-            run([train, *job, *shape, "--steps", "2", "--save-every", "2", "--total-batch-size", "128", "--threads",
-                 "1", "--out-dir", base], f"{tmp}/base.log")
+            run([train, *job, *shape, "--seq-len", "64", "--steps", "2", "--save-every", "2", "--total-batch-size",
+                 "128", "--threads", "1", "--out-dir", base], f"{tmp}/base.log")
         job += ["--init", base] + (["--lora", "8"] if r.random() < 0.5 else [])
     else:
         job += shape
+    job += ["--seq-len", str(length)]
     replicas = r.choice([1, 2, 4, 8])
-    job += f"--replicas {replicas} --total-batch-size {64 * replicas * r.choice([1, 2])}".split()
+    job += f"--replicas {replicas} --total-batch-size {length * replicas * r.choice([1, 2, 3])}".split()
     job += f"--seed {r.randrange(9)}".split()
     job += f"--steps {r.randrange(8, 40)} --save-every {r.randrange(1, 9)} --eval-every {r.randrange(0, 9)}".split()
     job += f"--eval-steps 2 --keep {r.choice([0, 1, 2])} --lr {r.choice(['1e-3', '1e-2'])}".split()
-    job += f"--dtype {r.choice(['fp32', 'bf16'])} --sampler {r.choice(['lockstep', 'torch'])}".split()
-    job += f"--optimizer {r.choice(['adamw', 'sgd', 'muon'])} --schedule {r.choice(['cosine', 'wsd'])}".split()
+    outer = r.random() < 0.3
+    job += f"--reduce outer --local-steps {r.choice([1, 3, 10])}".split() if outer else []
+    job += f"--dtype {'fp32' if outer else r.choice(['fp32', 'bf16'])}".split()
+    job += f"--sampler {r.choice(['lockstep', 'torch'])} --grad-clip {r.choice([0, 0.1, 1])}".split()
+    job += f"--schedule {r.choice(['cosine', 'linear', 'constant', 'wsd'])}".split()
+    job += f"--optimizer {r.choice(['adamw', 'sgd', 'muon'])} --warmup-steps {r.randrange(4)}".split()
     job += ["--tensorboard"] if r.random() < 0.3 else []
     return job + (["--dropout", "0.1"] if model == "gpt2" and r.random() < 0.5 else []), replicas
 
