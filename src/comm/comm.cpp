@@ -1,12 +1,12 @@
-// comm.cpp -- the life of a job: the ranks meet, exchange messages, watch each other and end together.
+// comm.cpp -- how the ranks of a job connect, exchange messages, watch each other and end together.
 //
-//     meeting   rendezvous.cpp; an Error is thrown to the caller
+//     meeting   rendezvous.cpp connects the ranks; an Error is thrown to the caller
 //     running   every second a thread of each rank sends its record to rank 0 (rank 0: to all) and looks for silent
 //               ranks; rank 0 sends the first failure to all ranks, which then end, so no other wait needs a deadline
-//     aborting  the watching thread stops, and an Error of the main thread becomes the failure
-//     leaving   after a last barrier each rank sends a farewell; from then on a closed connection is no failure
+//     aborting  the main thread stops the watching thread, and sends its Error to the other ranks as the failure
+//     leaving   after a last barrier each rank sends a farewell; after that its closed connection is no failure
 //
-// Whichever thread sets `ending` first ends the process.
+// The thread, main or watching, that sets `ending` first ends the process.
 #include "src/comm/comm.h"
 #include <algorithm>
 #include <atomic>
@@ -31,22 +31,22 @@
 
 namespace {
 
-constexpr size_t kChunk = size_t(1) << 20;          // bytes that a rank exchanges at a time
+constexpr size_t kChunk = size_t(1) << 20;          // bytes that a rank sends in one round of a collective
 constexpr size_t kHugePage = size_t(2) << 20;
 constexpr off_t kMemoryBytes = off_t(1) << 46;      // size of a host's memory file without its tag; sparse
-constexpr double kSlowFactor = 5;                   // times the timeout: for start-up, the first step and a checkpoint
+constexpr double kSlowFactor = 5;                   // this many timeouts for start-up, the first step and a checkpoint
 
-// What a rank does. It lies in memory that the host's ranks share: they can read the last step of a dead rank. It may
-// be read while it changes.
+// What a rank does now. It lies in memory that the host's ranks share, so that they can read the last step of a dead
+// rank. It may be read while it changes.
 struct alignas(64) Record {
     int64_t step = -1;
-    uint64_t steps = 0;                     // how many have begun
-    uint64_t count = 0;                     // grows with everything the rank does
-    uint64_t waiting = 0;                   // how many threads wait for other ranks or for the GPU
+    uint64_t steps = 0;                     // number of steps that the rank has begun
+    uint64_t count = 0;                     // grows whenever the rank makes progress
+    uint64_t waiting = 0;                   // number of threads that wait for other ranks or for the GPU
     char phase[24] = {};
 };
 
-// Copies words that another thread or process may be changing.
+// Copies 8-byte words, each atomically, that another thread or process may be changing.
 void copy_words(void* to, const void* from, size_t bytes) {
     for (size_t i = 0; i < bytes / 8; i++) {
         const uint64_t word = __atomic_load_n(static_cast<const uint64_t*>(from) + i, __ATOMIC_RELAXED);
@@ -60,10 +60,10 @@ Record read_record(const Record& record) {
     return copy;
 }
 
-struct alignas(64) Barrier { std::atomic<uint64_t> arrived; };      // number of arrivals so far
+struct alignas(64) Barrier { std::atomic<uint64_t> arrived; };      // number of arrivals since the start
 
-// Describes a call of a collective. Ranks compare their calls and fail if these differ. crc: of the bytes that follow
-// it between hosts.
+// Describes a call of a collective. Ranks compare their calls and fail if these differ. crc: checksum of the bytes that
+// follow the Call between hosts.
 struct Call { char what[16]; int64_t root; uint64_t number, bytes, crc; };
 
 struct RankMemory { Record record; Call calls[2]; };
@@ -73,7 +73,7 @@ struct Message { Kind kind; int32_t code; Record record; char text[896]; };
 
 // What the watching thread knows of a rank.
 struct Watched {
-    Socket socket;                          // none: this rank itself, or closed
+    Socket socket;                          // empty for this rank itself, and after a close
     bool farewell = false;
     size_t got = 0;                         // bytes of `incoming` that have been received
     Message incoming = {};
@@ -86,14 +86,14 @@ struct Watched {
 struct Comm::Impl {
     Meeting meeting;
     std::vector<Socket> mesh[2];            // connections by host: [0] for small collectives, [1] for comm_hosts_*
-    uint64_t rounds[2] = {};                // exchanges so far, by mesh
-    Socket memory;                          // the host's memory file; none if there is one rank
-    size_t mapped = 0;                      // bytes of it that are in use
+    uint64_t rounds[2] = {};                // by mesh: number of the next Call
+    Socket memory;                          // the host's memory file; empty if there is one rank
+    size_t mapped = 0;                      // bytes of that file that are in use
     Barrier* barriers = nullptr;
     RankMemory* ranks = nullptr;            // by local rank
     char* mailbox = nullptr;                // (2, size, kChunk): two halves, which alternate
     Record* record = nullptr;               // of this rank
-    Descriptor launcher;                    // a pidfd of World::starter, or none
+    Descriptor launcher;                    // a pidfd of World::starter, or empty
     std::vector<Watched> watched;           // on rank 0: by rank; elsewhere: rank 0, then this rank
     std::jthread watcher;
     std::atomic<bool> ending{false};
@@ -110,9 +110,9 @@ std::string describe(const Comm* comm, int rank) {
     return format("rank %d (host %s, pid %d)", rank, p.host.c_str(), p.pid);
 }
 
-// Sends a message to rank 0, or from rank 0 to all ranks; gives up after 0.1 s each. A closed connection is noticed by
-// read_messages, not here. A rank that has left many records unread, because it is stopped or cut off, is sent no more
-// records: sending these must not wait.
+// Sends a message to rank 0, or from rank 0 to all ranks; gives up on a rank after 0.1 s. read_messages, not this,
+// notices closed connections. Sending a record must not wait: a rank whose socket is full, because the rank is stopped
+// or cut off, gets none.
 void send_message(Comm* comm, Kind kind, int code = 0, const std::string& text = "") {
     Message m = {kind, code, read_record(*comm->impl->record), {}};
     std::snprintf(m.text, sizeof m.text, "%s", text.c_str());
@@ -123,8 +123,8 @@ void send_message(Comm* comm, Kind kind, int code = 0, const std::string& text =
     }
 }
 
-// Reads until the others close, for at most `seconds`: closing a socket with unread bytes would discard what was sent
-// last. Returns true if all closed.
+// Reads until the other ranks close their connections, for at most `seconds`: closing a socket with unread bytes would
+// discard what was sent last. Returns true if all closed.
 bool wait_for_close(Comm* comm, double seconds) {
     const double deadline = now_seconds() + seconds;
     char discarded;
@@ -136,8 +136,8 @@ bool wait_for_close(Comm* comm, double seconds) {
     return now_seconds() < deadline;
 }
 
-// Ends the process, unless the main thread does already. That a rank is lost or stuck is printed by every rank, since
-// the output of each may be the only one that survives. Any other failure is printed by rank 0 alone.
+// Ends the process, unless the main thread does so already. Every rank prints that a rank is lost or stuck, since its
+// output may be the only one that survives. Rank 0 alone prints any other failure.
 void end_job(Comm* comm, int code, const std::string& text) {
     if (comm->impl->ending.exchange(true)) return;
     if (comm->rank == 0) send_message(comm, Kind::failure, code, text);
@@ -148,7 +148,7 @@ void end_job(Comm* comm, int code, const std::string& text) {
     _exit(code);
 }
 
-// Ends the process because a rank is lost or stuck, and prints what that rank did last.
+// Ends the process because a rank is lost or stuck. The error says what that rank did last.
 void end_lost(Comm* comm, int rank, const std::string& what) {
     const bool here = rank / comm->local_size == comm->host;
     const Record r = here ? read_record(comm->impl->ranks[rank % comm->local_size].record)
@@ -201,7 +201,7 @@ void judge(Comm* comm, double now) {
     if (comm->rank != 0) return;
     note_record(&all[0], read_record(*comm->impl->record), now);
     double longest_wait = 0, longest_still = 0, least_still = now;
-    int culprit = -1;                                       // the rank without progress for longest that does not wait
+    int culprit = -1;                                       // longest without progress of the ranks that do not wait
     bool steady = true;
     for (int r = 0; r < comm->size; r++) {
         const Watched& w = all[r];
@@ -218,9 +218,9 @@ void judge(Comm* comm, double now) {
     if ((culprit < 0 ? least_still : std::min(longest_still, longest_wait)) > limit) end_stuck(comm, culprit, limit);
 }
 
-// What the watching thread runs. Its loop allocates no memory before a failure, because there may be none left.
+// The watching thread runs this. Its loop allocates no memory before a failure, because there may be none left.
 void watch(Comm* comm) {
-    sigset_t signals;                                       // they go to the main thread
+    sigset_t signals;                                       // signals go to the main thread
     sigfillset(&signals);
     pthread_sigmask(SIG_BLOCK, &signals, nullptr);
     std::vector<Watched>& all = comm->impl->watched;
@@ -233,20 +233,20 @@ void watch(Comm* comm) {
         for (size_t r = 0; r < all.size(); r++)
             if (polls[r].revents) read_messages(comm, int(r));
         const double now = now_seconds();
-        if (now - last > 2 * interval)                      // this process was stopped, the others were not silent
+        if (now - last > 2 * interval)                      // this process was stopped: others were not silent
             for (Watched& w : all) w.heard = w.advanced = now;
         last = now;
         if (now < next) continue;
         next = now + interval;
-        pollfd ended = {comm->impl->launcher.fd, POLLIN, 0};        // the launcher's end; a script of it may go on
+        pollfd ended = {comm->impl->launcher.fd, POLLIN, 0};        // readable once the launcher has ended
         if (poll(&ended, 1, 0) == 1) end_job(comm, kExitPeer, "launcher lost: it has ended and left this rank");
         send_message(comm, Kind::record);
         judge(comm, now);
     }
 }
 
-// Stops the watching thread, so that only this thread can end the process. Does not return if the watching thread ends
-// the process already.
+// Stops the watching thread, so that only this thread can end the process. Does not return if the watching thread is
+// already ending the process.
 void take_end(Comm* comm) {
     while (comm->impl->ending.exchange(true)) pause();
     if (comm->impl->watcher.joinable()) comm->impl->watcher.join();
@@ -271,7 +271,7 @@ Call make_call(Comm* comm, int mesh, const char* what, int root, size_t bytes) {
     return call;
 }
 
-// The rank that this one exchanges with on another host.
+// Returns the rank on another host with which this rank exchanges data: it has the same local rank.
 int partner(const Comm* comm, int host) { return host * comm->local_size + comm->local_rank; }
 
 // Sends `out` to one host while it receives `in` from another. All ranks do both at once: if each sent first, all could
@@ -281,7 +281,7 @@ void send_and_receive(Comm* comm, int mesh, int to, Bytes out, int from, Bytes i
     while (out.size + in.size > 0) {
         const int sent = move_some(out_fd, true, &out), got = move_some(in_fd, false, &in);
         if (sent < 0 || got < 0) {
-            usleep(2000000);                                // the watching thread may end the process and say more
+            usleep(2000000);                                // the watching thread may know more and end the process
             die(kExitPeer, "peer lost: %s: data connection closed",
                 describe(comm, partner(comm, sent < 0 ? to : from)).c_str());
         }
@@ -354,7 +354,7 @@ void mailbox_rounds(Comm* comm, const char* what, int root, const void* mine, si
 
 // ---- the start
 
-// Finds out which ranks share a host. kExitUsage unless each host has as many ranks as the first, consecutive ones.
+// Sets host, hosts, local_rank, local_size and peers. kExitUsage unless all hosts have equally many, consecutive ranks.
 void lay_out_hosts(Comm* comm) {
     const std::vector<PeerInfo>& peers = comm->impl->meeting.peers;
     std::map<std::string, int> host_of;     // by host_id
@@ -373,7 +373,7 @@ void lay_out_hosts(Comm* comm) {
     comm->local_rank = comm->rank % local;
 }
 
-// Maps the memory file of the host's first rank, as all ranks of the host do.
+// Opens the memory file of the host's first rank, which all ranks of the host map, and makes the Comm's arrays in it.
 void share_host_memory(Comm* comm) {
     auto* impl = comm->impl;
     const PeerInfo& leader = impl->meeting.peers[comm->host * comm->local_size];
@@ -390,7 +390,7 @@ void share_host_memory(Comm* comm) {
     impl->record = new (&impl->ranks[comm->local_rank].record) Record;
 }
 
-// Starts the watching thread, and connects this rank to its partners on the other hosts.
+// Starts the watching thread, and connects this rank to its partners, the ranks of equal local rank on other hosts.
 void connect_ranks(Comm* comm) {
     auto* impl = comm->impl;
     for (Socket& s : impl->meeting.control) impl->watched.emplace_back().socket = std::move(s);
@@ -435,7 +435,7 @@ Comm* comm_create(const World& world, double timeout) {
 }
 
 void comm_destroy(Comm* comm) {
-    comm_barrier(comm);                 // from now on a connection that closes is no failure
+    comm_barrier(comm);                 // after this a closed connection is no failure
     take_end(comm);
     send_message(comm, Kind::farewell);
     wait_for_close(comm, 1);
@@ -496,7 +496,7 @@ std::string comm_first_text(Comm* comm, std::string text) {
     return text;
 }
 
-// Refuses a size that could never fit. The kernel does that only for memory that is not shared.
+// Refuses a size above what this process may use. The kernel refuses such a size only for memory that is not shared.
 void* comm_shared(Comm* comm, size_t bytes, const char* what) {
     auto* impl = comm->impl;
     const Allowance most = allowed_memory();

@@ -1,11 +1,11 @@
 // comm.h -- the ranks of a job find each other, exchange messages, share memory and notice that one is lost.
 //
-// Every rank calls these functions in the same order, except those marked Local. None can hang: if a rank is lost (its
-// control connection closes) or makes no progress for `timeout` seconds, every process of the job prints one line that
-// names it and exits with kExitPeer.
+// Every rank calls the functions that take a Comm in the same order, except those marked Local. None can hang: if a
+// rank is lost (its control connection closes) or makes no progress for `timeout` seconds, every process of the job
+// prints one line that names that rank and exits with kExitPeer.
 //
 //     control   a connection of each rank to rank 0, which a thread watches: a Unix socket on one host, else TCP
-//     data      shared memory within a host; TCP between the ranks of equal local rank on different hosts
+//     data      shared memory within a host; between hosts, TCP connections of ranks that have equal local ranks
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -14,28 +14,28 @@
 
 struct Error;                           // src/base/common.h
 
-// What the launcher says about this process, before it has talked to any other.
+// What the launcher's environment variables say about this process. It is known before any connection.
 struct World {
     int rank = 0, size = 1;
-    std::string launcher = "none";      // "torchrun", "Open MPI", "srun", ..., for messages
+    std::string launcher = "none";      // "torchrun", "--np", "Open MPI", "srun", ...
     std::string variables;              // the variables that gave rank and size, "RANK=1 WORLD_SIZE=2"
-    std::string assumed;                // why all ranks are assumed to be on this host; empty: it is known
-    bool dies_with_parent = false;      // the rank must end with its parent, the launcher or a script of it
-    int starter = 0;                    // pid of the launcher's process that started the ranks of this host
-    bool restarts_ranks = false;        // the launcher may restart a rank while the others wait for it
+    std::string assumed;                // why all ranks are assumed to be on this host; empty: nothing is assumed
+    bool dies_with_parent = false;      // the rank must end with its parent: the launcher, or a script that it started
+    int starter = 0;                    // pid of the launcher's process that started this host's ranks; 0: unknown
+    bool restarts_ranks = false;        // while the ranks meet, the launcher may restart one of them
     std::string job;                    // equal on all ranks of a job, different for two jobs of one user
     std::string master_addr;            // where rank 0 listens; empty: all ranks are on this host
     int master_port = 0;                // 0: derived from the job's name
 };
-// Reads the variables of torchrun, Open MPI, MVAPICH2, Horovod, Flux, PMI and srun, in this order. get: getenv, except
-// in tests. kExitUsage: a size without a rank, a rank without a size, two launchers that disagree. LOCKSTEP_JOB names
-// the job.
+// Reads the variables of torchrun, Open MPI, MVAPICH2, Horovod, Flux, PALS, PMI and srun; the first that is found
+// counts. LOCKSTEP_JOB, if set, is the job's name. kExitUsage: a size without a rank, a rank without a size, or two
+// launchers that disagree. get: getenv, except in tests.
 World find_world(const std::function<const char*(const char*)>& get);
 bool is_loopback(const std::string& host);
 
 struct Comm {
     int rank = 0, size = 1;
-    int host = 0, hosts = 1;            // number of this host, in order of the hosts' first ranks
+    int host = 0, hosts = 1;            // number of this host; hosts are numbered in order of their first ranks
     int local_rank = 0, local_size = 1; // rank = host * local_size + local_rank; local_size is equal on all hosts
     struct Peer { std::string host; int pid; };
     std::vector<Peer> peers = {};       // by rank
@@ -45,18 +45,18 @@ struct Comm {
     Impl* impl = nullptr;
 };
 
-Comm* comm_create(const World& world, double timeout);      // connects the ranks; kExitPeer names missing ones
+Comm* comm_create(const World& world, double timeout);      // connects the ranks; kExitPeer names missing ranks
 // Prints an error that ends this rank before it has a Comm, and sends it to the other ranks, which then end, too. If
-// rank 0 has the same error, only rank 0 prints it.
+// rank 0 has the same error, only rank 0 prints it. Local.
 void end_before_meeting(const World& world, const Error& error);
 void comm_destroy(Comm* comm);                              // waits for all ranks, disconnects
 
-// Records what this rank does now; step -1: the step stays. Local. A rank that others wait for counts as stuck if it
-// calls neither this nor a collective for `timeout` seconds. The limit is 5 times that in phase "checkpoint", and until
-// all ranks have begun a second step.
+// Records the step and the phase in which this rank is; step -1: the step is unchanged. Local. A rank that others wait
+// for counts as stuck if for `timeout` seconds it calls neither this nor comm_still_works nor a collective. The limit
+// is 5 times that in phase "checkpoint", and until all ranks have begun a second step.
 void comm_progress(Comm* comm, int64_t step, const char* phase);
-void comm_still_works(Comm* comm);              // records that another thread has made progress; Local
-void comm_waiting(Comm* comm, bool waits);      // begins or ends a wait, in which this rank is not stuck; Local
+void comm_still_works(Comm* comm);              // records progress in the same phase; any thread may call it; Local
+void comm_waiting(Comm* comm, bool waits);      // begins or ends a wait: a waiting rank is not stuck; Local
 // Tells the peers that this rank ends with an error. Returns true if rank 0 prints the message, false if the caller
 // must; does not return if the job is ending already. Local.
 bool comm_abort(Comm* comm, int code, const std::string& message);
@@ -64,10 +64,10 @@ bool comm_abort(Comm* comm, int code, const std::string& message);
 void comm_at_end(Comm* comm, std::function<void()> clean_up);
 
 void comm_barrier(Comm* comm);
-void comm_local_barrier(Comm* comm, int channel);   // of this host's ranks; channel 0: main threads, 1: reduction
+void comm_local_barrier(Comm* comm, int channel);   // of this host's main threads (0) or reduction threads (1)
 void comm_allgather(Comm* comm, void* out, const void* in, size_t bytes);   // out: (size, bytes)
 void comm_broadcast(Comm* comm, void* data, size_t bytes, int root);
-std::string comm_first_text(Comm* comm, std::string text);  // the text of the first rank that has one
+std::string comm_first_text(Comm* comm, std::string text);  // returns the first text, by rank, that is not empty
 
 // Returns zeroed, page-aligned memory that this host's ranks share. It is never freed. kExitOther: there is too little.
 void* comm_shared(Comm* comm, size_t bytes, const char* what);
@@ -82,16 +82,16 @@ template <class T> std::vector<T> comm_gather(Comm* comm, const T& mine) {
     return all;
 }
 
-// Returns how many threads this rank gets: `wanted`, or if that is 0, its share of the host's CPUs. Warns if the ranks
-// of the host have more threads than CPUs.
+// Returns how many threads this rank gets: `wanted`; if that is 0, its share of the host's CPUs, or less if
+// OMP_NUM_THREADS or SLURM_CPUS_PER_TASK allows less. Warns if the host's ranks have more threads than CPUs.
 int rank_threads(Comm* comm, int wanted);
 
 // These exchange data between hosts, among the ranks of equal local rank. One thread at a time may call them. Part h of
 // data is the bytes [cut[h], cut[h + 1]).
-//   scatter   sends part h of data to host h, and receives part `host` of the data of every other host h, in pieces, at
-//             room + h * piece. Calls arrived(at, n) when bytes [at, at + n) of the part have come from all hosts; then
-//             it reuses room.
-//   gather    sends part `host` of data to the other hosts, and receives their parts into data.
+//   scatter   sends part h of data to host h, and receives part `host` of the data of every other host h: at most
+//             `piece` bytes at a time, at room + h * piece. Calls arrived(at, n) when bytes [at, at + n) of the part
+//             have come from all hosts, and overwrites them after that.
+//   gather    sends part `host` of data to the other hosts, and receives part h of host h into data.
 using Arrived = std::function<void(size_t at, size_t n)>;
 void comm_hosts_scatter(Comm* comm, const void* data, const size_t* cut, void* room, size_t piece,
                         const Arrived& arrived);

@@ -22,7 +22,7 @@ bool follow_supervisor(std::string* out_dir, std::string* resume) {
 
 void report_out_dir(const std::string& out_dir, const std::string& id) {
     const char* const fd = std::getenv("LOCKSTEP_SUPERVISOR_FD");       // a memory file
-    const std::string text = out_dir + '\0' + id + '\0';        // the text before may have been longer
+    const std::string text = out_dir + '\0' + id + '\0';        // ends it: the previous text may have been longer
     if (fd && pwrite(std::atoi(fd), text.data(), text.size(), 0) != ssize_t(text.size()))
         warn("--np: cannot tell the supervisor where this run saves: %s", std::strerror(errno));
 }

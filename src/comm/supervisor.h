@@ -1,6 +1,6 @@
 // supervisor.h -- what a rank learns from the supervisor that started it (`--np N`: tools/launch.cpp), and what it
-// tells the supervisor. They communicate by the environment variables LOCKSTEP_TRY, LOCKSTEP_BEGAN, LOCKSTEP_OUT_DIR
-// and LOCKSTEP_SUPERVISOR_FD; without these a rank has no supervisor.
+// tells the supervisor. A rank reads LOCKSTEP_TRY, LOCKSTEP_BEGAN and LOCKSTEP_OUT_DIR, and writes to the memory file
+// LOCKSTEP_SUPERVISOR_FD. If these environment variables are not set, it has no supervisor.
 #pragma once
 #include <string>
 
@@ -8,9 +8,9 @@
 // contains it ("" before).
 void report_out_dir(const std::string& out_dir, const std::string& id = "");
 double job_seconds();       // seconds since this process or its supervisor was started
-int job_restarts();         // how often the supervisor has restarted all ranks
-std::string newest_checkpoint(const std::string& out_dir);      // its name, as ckpt/latest has it; "": nothing is saved
+int job_restarts();         // how often the supervisor has restarted the job
+std::string newest_checkpoint(const std::string& out_dir);      // its name, from ckpt/latest; "": nothing is saved
 
-// In a rank that was restarted: sets *out_dir to the run's folder and *resume to "auto", and returns true; the caller
-// must then ignore --force. If nothing was saved in that folder, a --resume PATH stays as it is.
+// In a restarted rank, if the run's folder is known: sets *out_dir to it and *resume to "auto", and returns true; the
+// caller must then ignore --force. If nothing was saved in that folder, a --resume PATH is left unchanged.
 bool follow_supervisor(std::string* out_dir, std::string* resume);
