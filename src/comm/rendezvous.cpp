@@ -19,15 +19,15 @@
 
 namespace {
 
-constexpr size_t kMaxPending = 64;          // connections without a valid Claim; 4 more per rank
-constexpr double kNotice = 10;              // seconds after which a rank says for whom it waits
+constexpr size_t kMaxPending = 64;          // limit of connections without a valid Claim; 4 more per rank
+constexpr double kNotice = 10;              // seconds after which a rank says what it waits for
 constexpr double kLingers = 5;              // seconds for which a rank that cannot start tells the others so
 
-// Both have a fixed size, so that a stranger cannot make a rank allocate memory. code: the exit code with which the
-// sender ends, or 0; text: its error.
+// A Claim and an Answer have a fixed size, so that a stranger cannot make a rank allocate memory. code: the exit code
+// with which the sender ends, or 0; text: its error.
 struct Claim { PeerInfo peer; int32_t code; char text[508]; Digest nonce, proof; };
 struct Answer { int32_t code; char text[508]; Digest proof; };
-struct Connection { Socket socket; Digest nonce = {}; Claim claim = {}; };      // nonce: the listener's
+struct Connection { Socket socket; Digest nonce = {}; Claim claim = {}; };      // nonce: sent by the listener
 using Connections = std::map<int, Connection>;              // by rank
 
 struct Address {
@@ -38,12 +38,12 @@ using Addresses = std::vector<Address>;
 
 template <size_t n> void copy_text(char (&to)[n], const std::string& from) { std::snprintf(to, n, "%s", from.c_str()); }
 
-// Returns the proof of a Claim or an Answer. nonce: that of the side that checks the proof.
+// Returns the proof of a Claim or an Answer. nonce: the one that was made by the side that checks the proof.
 template <class T> Digest prove(const Meeting& m, const Digest& nonce, const T& message) {
     return hmac_sha256(m.key, bytes_of(nonce) + bytes_of(message).substr(0, offsetof(T, proof)));
 }
 
-// Compares in constant time: how long it takes does not tell where the first difference is.
+// Compares in constant time, so that the time does not tell where the first difference is.
 bool same(const Digest& a, const Digest& b) {
     int differ = 0;
     for (size_t i = 0; i < a.size(); i++) differ |= a[i] ^ b[i];
@@ -56,7 +56,7 @@ Digest fresh_nonce() {
     return nonce;
 }
 
-// Warns once, after kNotice seconds, what a rank waits for.
+// Warns once, after kNotice seconds, and says what a rank waits for.
 struct Notice {
     double due = now_seconds() + kNotice;
     void say(const std::string& what) {
@@ -89,7 +89,7 @@ std::string describe(const Address& a) {
     return numeric(a) + format(":%d", ntohs(a.tcp.sin_port));       // sin6_port is at the same place
 }
 
-// Returns all addresses of a host; if there are none, sets *why. host "": every interface of this host.
+// Returns all addresses of a host, or none and the reason in *why. host "": every interface of this host.
 Addresses resolve(const std::string& host, int port, std::string* why) {
     addrinfo hints = {AI_PASSIVE, AF_UNSPEC, SOCK_STREAM, 0, 0, nullptr, nullptr, nullptr}, *found = nullptr;
     const char* const name = host.empty() ? nullptr : host.c_str();
@@ -109,7 +109,7 @@ Addresses resolve(const std::string& host, int port, std::string* why) {
     return all;
 }
 
-// Returns the addresses at which a rank listens.
+// Returns the addresses at which a rank listens, or none and the reason in *why.
 Addresses addresses_of(const Meeting& m, int rank, std::string* why) {
     const PeerInfo& peer = m.peers[rank];
     if (m.master_addr.empty()) return {unix_address(m.job_hash, rank, rank ? peer.pid : 0)};
@@ -121,15 +121,15 @@ Socket make_socket(const Address& a, int flags = 0) {
     Socket s(socket(a.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | flags, 0));
     const int on = 1;
     const timeval patience = {2, 0};                        // for connect, in seconds
-    setsockopt(s.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);     // accepted connections inherit this
+    setsockopt(s.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);     // accepted sockets inherit it
     setsockopt(s.fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    setsockopt(s.fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);    // IPv4 has a listener of its own
+    setsockopt(s.fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);    // IPv4 has its own listener
     setsockopt(s.fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
     return s;
 }
 
-// Listens at those `addresses` that are of this host, at the first free port from `first` to `last` (0: any port).
-// kExitPeer: there is none.
+// Listens at those `addresses` that belong to this host, at the first free port from `first` to `last` (0: any port).
+// Sets me.port. kExitPeer: no address belongs to this host, or no port is free.
 void listen_at(Meeting* m, Addresses addresses, int first, int last) {
     std::string why;
     bool taken = false;
@@ -157,7 +157,7 @@ void listen_at(Meeting* m, Addresses addresses, int first, int last) {
         : "rank 0 is on this host, and MASTER_ADDR is not: set it to this host, with torchrun by --rdzv_endpoint");
 }
 
-// Returns whether this user is on the other side of a Unix socket; true for TCP, where the secret decides.
+// Returns whether a Unix socket's other side runs as this user; true for TCP, where the secret decides.
 bool same_user(const Meeting& m, const Socket& s) {
     ucred peer = {};
     socklen_t size = sizeof peer;
@@ -171,7 +171,7 @@ bool same_user(const Meeting& m, const Socket& s) {
 
 // ---- the listening side
 
-// Answers a Claim with an error, or, if error.code is 0, with the news that the ranks have met.
+// Answers a Claim with an error, or, if error.code is 0, with the message that all ranks have come.
 void answer(const Meeting& m, const Connection& c, const Error& error) {
     Answer a = {error.code, {}, {}};
     copy_text(a.text, error.message);
@@ -186,7 +186,7 @@ bool read_claim(const Meeting& m, Connection* c, std::string* stranger) {
     const bool tcp = !m.master_addr.empty() && getpeername(c->socket.fd, &from.any, &from.size) == 0;
     if (!receive_all(c->socket.fd, &c->claim, sizeof c->claim, 0)) return false;
     if (!same(c->claim.proof, prove(m, c->nonce, c->claim))) {
-        const Answer nothing = {};          // tells a rank of another job or secret why it is dropped
+        const Answer nothing = {};          // its wrong proof says that the job or the secret differs
         *stranger = tcp ? numeric(from) : "this host";
         return send_all(c->socket.fd, &nothing, sizeof nothing, 0) && false;
     }
@@ -196,13 +196,13 @@ bool read_claim(const Meeting& m, Connection* c, std::string* stranger) {
     return true;
 }
 
-// Accepts the connections that wait, and sends each a nonce. If there are too many, closes the oldest pending one.
+// Accepts the connections that wait, and sends a nonce to each. If there are too many, closes the oldest pending one.
 void accept_waiting(const Meeting& m, std::vector<Connection>* pending) {
     for (const Socket& listener : m.listeners) {
         for (int fd; (fd = accept4(listener.fd, nullptr, nullptr, SOCK_CLOEXEC)) >= 0;) {
             Connection c = {Socket(fd), fresh_nonce()};
             if (!same_user(m, c.socket) || !send_all(fd, &c.nonce, sizeof c.nonce, 0)) continue;
-            if (pending->size() >= kMaxPending + 4 * m.peers.size()) pending->erase(pending->begin());  // may try again
+            if (pending->size() >= kMaxPending + 4 * m.peers.size()) pending->erase(pending->begin());  // it may retry
             pending->push_back(std::move(c));
         }
         if (errno != EMFILE && errno != ENFILE) continue;
@@ -211,7 +211,8 @@ void accept_waiting(const Meeting& m, std::vector<Connection>* pending) {
     }
 }
 
-// Returns the Claims that have come. Sets *stranger to the sender of one that is not of this job.
+// Waits up to 0.1 s for connections. Returns those whose valid Claim has come, and sets *stranger to the sender of one
+// that is not of this job.
 std::vector<Connection> read_claims(const Meeting& m, std::vector<Connection>* pending, std::string* stranger) {
     std::vector<pollfd> polls;
     for (const Socket& listener : m.listeners) polls.push_back({listener.fd, POLLIN, 0});
@@ -227,8 +228,8 @@ std::vector<Connection> read_claims(const Meeting& m, std::vector<Connection>* p
     return claims;
 }
 
-// Puts a connection into *all as that of its rank. If the launcher restarts ranks, the process that began last stays
-// there. Throws the error in the connection's Claim.
+// Puts a connection into *all under its rank. If the launcher restarts ranks, *all keeps the process that began last;
+// else kExitUsage: two processes claim one rank. Throws the error in the connection's Claim.
 void take_place(const Meeting& m, Connection* c, std::set<int>* missing, Connections* all) {
     const PeerInfo& peer = c->claim.peer;
     const int rank = peer.rank;
@@ -246,8 +247,7 @@ void take_place(const Meeting& m, Connection* c, std::set<int>* missing, Connect
     c->socket = Socket();
 }
 
-// Removes ranks that have closed their connection, and waits for them again if the launcher restarts ranks; if it does
-// not, throws kExitPeer.
+// Moves ranks that have disconnected from *all back to *missing if the launcher restarts ranks, else throws kExitPeer.
 void drop_left(const Meeting& m, std::set<int>* missing, Connections* all) {
     std::erase_if(*all, [&](const auto& entry) {
         const auto& [rank, c] = entry;
@@ -268,8 +268,8 @@ std::string list_ranks(const Meeting& m, const std::set<int>& ranks, const std::
     return text;
 }
 
-// Sends the error that ends this rank to the ranks of `claims`, and to those that connect within `seconds`. Ends early
-// when all ranks were told.
+// Sends the error that ends this rank to the ranks of `claims`, and to those that connect within `seconds`. Returns
+// early when all ranks have been told.
 void tell_all(const Meeting& m, std::vector<Connection> claims, std::vector<Connection> pending, double seconds,
               const Error& error) {
     std::set<int> told = {m.me.rank};
@@ -283,13 +283,12 @@ void tell_all(const Meeting& m, std::vector<Connection> claims, std::vector<Conn
     }
 }
 
-// Accepts a connection of each missing rank. Answers them when all are there, or else with the error that ends this
-// rank.
+// Accepts each missing rank's connection. Answers all when the last has come, or with the error that ends this rank.
 Connections accept_ranks(const Meeting& m, std::set<int> missing) {
     Connections all;
     std::vector<Connection> pending, claims;
     std::string stranger;
-    // A rank that cannot connect knows why, so it must report first: this one waits longer.
+    // A rank that cannot connect to this one knows why and must report first, so this one waits longer.
     const double deadline = m.deadline + (m.met ? kLingers : 0);
     try {
         for (Notice notice; !missing.empty();) {
@@ -313,8 +312,8 @@ Connections accept_ranks(const Meeting& m, std::set<int> missing) {
 
 // ---- the connecting side
 
-// Makes this rank listen for data, at the address of its socket `fd` to rank 0. If that is loopback and there may be
-// other hosts (a host may resolve its own name to 127.0.1.1), it listens at every interface.
+// Makes this rank listen for data connections, at the address of its socket `fd` to rank 0. If that is loopback and
+// there may be other hosts (a host may resolve its own name to 127.0.1.1), it listens at every interface.
 void listen_for_data(Meeting* m, int fd) {
     std::string none;
     Addresses at(1);
@@ -331,9 +330,9 @@ void listen_for_data(Meeting* m, int fd) {
     listen_at(m, at, first, last);
 }
 
-// Sends the Claim and reads the Answer. Returns true if the listener has proved that it is of the job, false if the
-// connection closed. kExitPeer: the proof is wrong. Throws the error in the Answer. error: that of this rank, for the
-// Claim.
+// Sends the Claim, with `error` in it, and reads the Answer. Returns true if the listener has proved that it belongs to
+// the job, false if the connection closed or the time was up. kExitPeer: the proof is wrong. Throws the error in the
+// Answer.
 bool introduce(const Meeting& m, int fd, const std::string& to, const Error& error) {
     Digest nonce;
     Answer a;
@@ -351,6 +350,7 @@ bool introduce(const Meeting& m, int fd, const std::string& to, const Error& err
     return true;
 }
 
+// Connects to a rank and introduces this one; tries again until the deadline. kExitPeer: that rank cannot be reached.
 Connection connect_to(Meeting* m, int rank, const Error& error = {}) {
     bool met = false;
     std::string tried;
@@ -384,7 +384,7 @@ Connection connect_to(Meeting* m, int rank, const Error& error = {}) {
 
 // ---- meetings
 
-// Connects to those of `ranks` below this one, one after the other, and accepts those above. `ranks` ascend and include
+// Connects to each of `ranks` below this one, and then accepts a connection of each above. `ranks` ascend and include
 // this one.
 Connections meet(Meeting* m, const std::vector<int>& ranks) {
     const auto self = std::ranges::find(ranks, m->me.rank);
@@ -395,7 +395,7 @@ Connections meet(Meeting* m, const std::vector<int>& ranks) {
     return all;
 }
 
-// Returns a text that is equal on ranks that can share memory: those on one boot of a machine, in the same namespaces.
+// Returns a text that is equal on ranks that can share memory: on one boot of one machine and in the same namespaces.
 std::string host_identity() {
     if (const char* const given = std::getenv("LOCKSTEP_HOST_ID")) return given;
     std::string id = read_kernel_file("/proc/sys/kernel/random/boot_id").substr(0, 36);
@@ -419,13 +419,13 @@ Meeting begin_meeting(const World& world, double patience) {
     m.has_secret = !secret.empty();
     m.key = secret + '\0' + world.job + '\0' + std::to_string(world.size);
     m.job_hash = hash_bytes(world.job.data(), world.job.size(), 0);
-    // The default is equal on all hosts and below Linux's ephemeral ports.
+    // The default port is the same on all hosts, and below Linux's ephemeral ports.
     if (m.master_port == 0) m.master_port = 20000 + int(m.job_hash % 10000);
     return m;
 }
 
-// Returns the addresses of rank 0; waits while its name has none yet. kExitUsage: rank 0 is on another host, and there
-// is no secret.
+// Returns the addresses of rank 0; waits while its name has none yet. kExitPeer: it gets none in time. kExitUsage: they
+// are not loopback, and there is no secret.
 Addresses find_rank_0(const Meeting& m) {
     std::string why;
     Addresses at;
@@ -438,12 +438,12 @@ Addresses find_rank_0(const Meeting& m) {
     if (!m.master_addr.empty() && !loopback && !m.has_secret)
         die(kExitUsage, "no secret: %s: only loopback is served without one; give all hosts the same "
             "LOCKSTEP_SECRET, or LOCKSTEP_SECRET_FILE=a file of mode 0600", m.master_addr.c_str());
-    // On many distributions a host resolves its own name to 127.0.1.1, where the others would not find rank 0. Then
-    // rank 0 listens at every interface.
+    // On many distributions a host resolves its own name to 127.0.1.1, where other hosts would not find rank 0. So rank
+    // 0 listens at every interface.
     return loopback && m.has_secret ? resolve("", m.master_port, &why) : at;
 }
 
-// Tells rank 0, or on rank 0 all other ranks, that this rank ends with an error. Returns the error that came back.
+// Tells rank 0, or from rank 0 all ranks, that this rank ends with an error. Returns the error in reply; code 0: none.
 Error tell(const World& world, const Error& error, double patience) {
     try {
         Meeting m = begin_meeting(world, patience);
@@ -511,7 +511,7 @@ Meeting meet_ranks(const World& world, int memory, double patience) {
     if (world.size == 1) return m;
     const Addresses rank_0 = find_rank_0(m);
     if (first) listen_at(&m, rank_0, m.master_port, m.master_port);
-    std::vector<int> ranks(world.size);    // to connect here
+    std::vector<int> ranks(world.size);    // in this rank's meeting
     std::iota(ranks.begin(), ranks.end(), 0);
     if (!first) ranks = {0, world.rank};
     Connections all = meet(&m, ranks);
@@ -533,7 +533,7 @@ std::vector<Socket> meet_peers(Meeting* m, const std::vector<int>& ranks) {
 }
 
 void end_before_meeting(const World& world, const Error& error) {
-    // An error "rank N ..." is from a meeting, which has told it to the others.
+    // An error "rank N ..." comes from a meeting, which has told it to the other ranks.
     const bool tells = world.size > 1 && error.code != kExitPeer && !error.message.starts_with("rank ");
     const Error reply = tells && world.rank > 0 ? tell(world, error, 1) : Error{};
     if (reply.message != "rank 0: " + error.message) print_error(error);    // else rank 0 has said the same

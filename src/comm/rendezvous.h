@@ -3,20 +3,20 @@
 // Lower ranks listen; higher ranks connect, and try again until the deadline. A connection begins with three frames:
 //
 //     listener  -> a nonce
-//     connector -> a Claim: its PeerInfo, the error with which it ends or none, a nonce of its own, and the HMAC of the
-//                  listener's nonce and all this
-//     listener  -> an Answer, once all ranks that it waits for are there: an error or none, and the HMAC of the
-//                  connector's nonce and this; rank 0 then sends the PeerInfos of all ranks
+//     connector -> a Claim: its PeerInfo, the error with which it ends, if any, a nonce of its own, and the HMAC of
+//                  the listener's nonce and these fields
+//     listener  -> an Answer, once all ranks that it waits for have come: an error, if any, and the HMAC of the
+//                  connector's nonce and that error; rank 0 then sends the PeerInfos of all ranks
 //
 // An error of one rank thus becomes the error of all: a listener that has one, or reads one in a Claim, answers with
 // it. The key of the HMACs is the job's secret, name and size. On one host the sockets are abstract Unix sockets, and
-// both sides check the other's user. Between hosts they are TCP sockets, and without a secret only loopback is served.
+// both sides check the other's user. Between hosts they are TCP sockets; without a secret only loopback is used.
 // All that follows the frames is clear text, so the network between hosts must be private. A connection that does not
-// prove that it is of the job never counts as a rank and delays no rank.
+// prove that it belongs to the job never counts as a rank and delays no rank.
 //
-// Between hosts rank 0 listens at MASTER_ADDR and MASTER_PORT, also for data. Any other rank listens for the data of
-// higher ranks at the address from which it reached rank 0, at a port of LOCKSTEP_PORTS. On one host each rank listens
-// at a Unix socket of its own.
+// Between hosts rank 0 listens at MASTER_ADDR and MASTER_PORT, also for data. Any other rank listens for the data
+// connections of higher ranks at the address from which it reached rank 0, at a port of LOCKSTEP_PORTS or, without
+// that, at any. On one host each rank listens at a Unix socket of its own.
 #pragma once
 #include <array>
 #include <string>
@@ -49,10 +49,10 @@ inline bool receive_all(int fd, void* data, size_t bytes, double seconds) {
 // What a rank says about itself.
 struct PeerInfo {
     int32_t rank, pid;
-    int32_t memory;         // its descriptor of a memory file, which the ranks of its host map
+    int32_t memory;         // its descriptor of a memory file; a host's ranks map the file of their first rank
     uint32_t port;          // the port at which it listens for data, between hosts
     int64_t began;          // when it began to meet, in ns since 1970
-    char address[48];       // of its listener for data, as rank 0 sees it; empty: MASTER_ADDR
+    char address[48];       // address of its listener for data, as rank 0 sees it; empty: MASTER_ADDR
     char host[64];
     char host_id[160];      // equal on ranks that can share memory
 };
@@ -60,21 +60,21 @@ struct PeerInfo {
 struct Meeting : World {
     PeerInfo me = {};
     std::string key = {};
-    uint64_t job_hash = 0;          // hash of the job's name; plus the rank: the tag of its memory file
+    uint64_t job_hash = 0;          // hash of the job's name; job_hash + rank tags the rank's memory file
     bool has_secret = false, met = false;
     double deadline = 0;            // on the clock of now_seconds()
     std::vector<Socket> listeners = {};
     std::vector<PeerInfo> peers = {};       // by rank
-    std::vector<Socket> control = {};       // on rank 0: by rank; elsewhere: to rank 0, then its own, which is none
+    std::vector<Socket> control = {};       // on rank 0: by rank, [0] empty; elsewhere: to rank 0, then an empty one
 };
 
-// Lets all ranks meet, within `patience` seconds. memory: see PeerInfo. kExitUsage: there is no secret, or a rank was
-// claimed twice; kExitPeer: ranks are missing, or not authenticated. Throws the error of another rank, too.
+// Connects all ranks with rank 0 within `patience` seconds. memory: see PeerInfo. kExitUsage: there is no secret, or
+// two processes claim one rank; kExitPeer: ranks are missing, or not authenticated. Throws another rank's error, too.
 Meeting meet_ranks(const World& world, int memory, double patience);
-// Connects `ranks`, which ascend and include this one, with each other. Returns a socket for each, none for this rank.
+// Connects `ranks`, which ascend and include this one, with each other. Returns a socket for each, empty for this rank.
 std::vector<Socket> meet_peers(Meeting* meeting, const std::vector<int>& ranks);
 
-// Returns the job's secret from LOCKSTEP_SECRET or LOCKSTEP_SECRET_FILE (of mode 0600, else kExitUsage); empty: neither
-// is set.
+// Returns the job's secret: LOCKSTEP_SECRET, or the content of LOCKSTEP_SECRET_FILE, which must be of mode 0600 or
+// stricter and belong to this user or root (else kExitUsage). Empty: neither is set.
 std::string job_secret();
 Digest hmac_sha256(const std::string& key, const std::string& message);     // RFC 2104

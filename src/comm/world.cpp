@@ -1,9 +1,9 @@
 // world.cpp -- finds out which rank this process is, from the launcher's environment variables. No code of a launcher
 // is linked or called.
 //
-// Pitfalls: mpirun inside SLURM sets the variables of both; a batch shell of SLURM is no step and has no SLURM_STEP_
-// variables; a RANK left exported in a shell contradicts mpirun; with a size but no rank, or a rank but no size, each
-// of N processes would take itself for rank 0; torchrun's agents count restarts independently of each other;
+// Pitfalls: under mpirun inside SLURM the variables of both are set; a batch shell of SLURM is no step and has no
+// SLURM_STEP_ variables; a RANK left exported in a shell contradicts mpirun; with a size but no rank, or a rank but no
+// size, each of N processes would take itself for rank 0; torchrun's agents count restarts independently of each other;
 // MASTER_ADDR may be a name on one rank and a number on another.
 #include <algorithm>
 #include <unistd.h>
@@ -15,12 +15,12 @@ namespace {
 
 using Get = std::function<const char*(const char*)>;
 
-// The variables of each launcher, in order of precedence. A launcher that lacks a variable has "".
+// The names of each launcher's variables, in order of precedence. "": the launcher has no such variable.
 struct Launcher {
     const char *name, *rank, *size;
     const char *local_size, *hosts;     // ranks on this host; hosts of the job
-    const char* job[3];                 // equal on all ranks of a job, and different for two jobs
-    bool starter;                       // two jobs of a host may have the same `job`, but not the same starter
+    const char* job[3];                 // values are equal on all ranks of a job, and different for two jobs
+    bool starter;                       // two jobs on a host may have equal `job` values; their starters differ
 };
 constexpr Launcher kLaunchers[] = {
     {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "", {"TORCHELASTIC_RUN_ID", "", ""}, false},
@@ -48,7 +48,7 @@ std::string text(const Get& get, const char* name) {
     return value ? value : "";
 }
 
-// Returns the variable's number, or `absent` if it is unset or empty. kExitUsage: it is no number from low to high.
+// Returns the variable's value, or `absent` if it is unset or empty. kExitUsage: it is no number from low to high.
 int number(const Get& get, const char* name, int low, int high, int absent) {
     const std::string value = text(get, name);
     if (value.empty()) return absent;
@@ -56,7 +56,7 @@ int number(const Get& get, const char* name, int low, int high, int absent) {
     die(kExitUsage, "launcher: %s: got \"%s\", want a number from %d to %d", name, value.c_str(), low, high);
 }
 
-// Returns the first host of a list of SLURM: "rack[2-3]n[01-04,7],login" -> "rack2n01".
+// Returns the first host of a SLURM host list: "rack[2-3]n[01-04,7],login" -> "rack2n01".
 std::string first_host(std::string hosts) {
     for (size_t open; (open = hosts.find('[')) < hosts.find(',');) {
         const size_t close = std::min(hosts.find(']', open), hosts.size() - 1);
@@ -66,19 +66,19 @@ std::string first_host(std::string hosts) {
     return hosts.substr(0, hosts.find(','));
 }
 
-struct Starter { int pid; unsigned long long began; };      // pid 0: it is outside this container
+struct Starter { int pid; unsigned long long began; };      // began: clock ticks since boot; pid 0: not visible here
 
-// Finds the process that started the ranks of this host. It is the nearest ancestor without `variable`, "RANK=1", in
-// its environment; a script between that process and this one has it.
+// Finds the process that started the ranks of this host: the nearest ancestor whose environment lacks `variable`, such
+// as "RANK=1". The environment of a script between that process and this one has it.
 Starter find_starter(const std::string& variable) {
     Starter starter = {getppid(), 0};
     for (int parent = 0; starter.pid > 0; starter.pid = std::exchange(parent, 0)) {
         const std::string proc = format("/proc/%d/", starter.pid), stat = read_kernel_file(proc + "stat");
         const std::string environment = '\0' + read_kernel_file(proc + "environ");
-        const char* const fields = stat.c_str() + stat.rfind(')') + 1;      // the name before may be any text
+        const char* const fields = stat.c_str() + stat.rfind(')') + 1;      // the name in () may be any text
         std::sscanf(fields, " %*c %d" "%*s%*s%*s%*s%*s%*s%*s%*s%*s" "%*s%*s%*s%*s%*s%*s%*s%*s" "%llu", &parent,
                     &starter.began);
-        // An mpiexec that a rank of another mpiexec called has that rank's variables.
+        // A proxy has the variable, too, if a rank of one mpiexec called another mpiexec.
         const bool proxy = stat.find("(hydra_pmi_proxy)") != stat.npos;
         if (proxy || environment.find('\0' + variable + '\0') == environment.npos) return starter;
     }
@@ -96,14 +96,14 @@ std::string job_name(const Get& get, const Launcher& launcher, const Starter& st
     return job;
 }
 
-// Sets where the ranks meet: the address of rank 0, or "" if all ranks are on this host. That is an assumption if no
-// variable says how many hosts there are.
+// Sets master_addr to the address of rank 0, or to "" if all ranks are on this host. If no variable says how many hosts
+// there are, that may be an assumption. In the body, `hosts` is 0 if unknown, and 2 stands for any number above 1.
 void find_master(const Get& get, const Launcher& launcher, World* world) {
     const int local = number(get, launcher.local_size, 1, world->size, 0);
     const int hosts = local == world->size ? 1 : local > 0 ? 2 : number(get, launcher.hosts, 1, kMaxRanks, 0);
     const bool secret = get("LOCKSTEP_SECRET") || get("LOCKSTEP_SECRET_FILE");
     std::string address = text(get, "MASTER_ADDR");
-    // Some operators of clusters set MASTER_ADDR to "localhost" on rank 0 and to rank 0's name on the others. A secret
+    // Some Kubernetes operators set MASTER_ADDR to "localhost" on rank 0 and to rank 0's name on the others. A secret
     // shows that there are several hosts.
     const bool assumed = hosts == 0 && (address.empty() || (is_loopback(address) && !secret));
     if (assumed) world->assumed = address.empty() ? "MASTER_ADDR is not set" : "MASTER_ADDR is " + address;
@@ -127,7 +127,7 @@ World find_world(const Get& get) {
     // torchrun and --np set RANK themselves, even inside an mpirun job whose ranks are numbered otherwise.
     const bool innermost = get("TORCHELASTIC_RUN_ID") || get("LOCKSTEP_TRY");
     for (const Launcher& l : kLaunchers) {
-        if (l.name == std::string("PALS") && !get("PALS_APID")) continue;       // the same variables as PMI's
+        if (l.name == std::string("PALS") && !get("PALS_APID")) continue;       // its variables are PMI's
         const int size = number(get, l.size, 1, kMaxRanks, 0);
         const int rank = size > 0 ? number(get, l.rank, 0, size - 1, -1) : -1;
         if (size > 1 && rank < 0 && incomplete.empty())
