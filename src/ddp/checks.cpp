@@ -1,4 +1,4 @@
-// checks.cpp -- measures and checks of a step (ddp.h): times, hashes, a bucket's replicas added again by plain loops.
+// checks.cpp -- measures and checks of a step (ddp.h): times, hashes, and a second sum of a bucket by plain loops.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -42,7 +42,7 @@ void ddp_keep_replicas(Ddp* ddp) {
         ddp->kept.push_back(device<float>(ddp->buckets[0].whole().size(), "a replica's gradients, for an audit"));
 }
 
-// Returns all replicas' copies, (replicas, n), and ends the keeping.
+// Returns the copies of bucket 0 of all replicas of the run, (replicas, n), and frees this rank's copies. Collective.
 static std::vector<float> take_kept(Ddp* ddp, size_t n) {
     std::vector<float> mine, all;
     for (float* const kept : ddp->kept) {
@@ -56,13 +56,13 @@ static std::vector<float> take_kept(Ddp* ddp, size_t n) {
     return all;
 }
 
-// Adds x[0], x[stride], ... by halves: neighbours first, then their sums. count is a power of two.
+// Adds x[0], x[stride], ... in a balanced binary tree. count: number of terms, a power of two.
 static float fold(const float* x, size_t stride, size_t count) {
     if (count == 1) return *x;
     return fold(x, stride, count / 2) + fold(x + stride * (count / 2), stride, count / 2);
 }
 
-// A CPU takes numbers below 1.2e-38 as 0, a GPU does not: sums so small need not be the same.
+// The host flushes subnormal numbers (below 1.2e-38) to 0 and a GPU does not, so tiny sums may differ.
 static bool same(float a, float b) { return a == b || (std::isnan(a) && std::isnan(b)) || std::fabs(a - b) < 1e-36f; }
 
 std::string ddp_wrong_sum(Ddp* ddp) {

@@ -1,4 +1,4 @@
-// create.cpp -- before the first step: where buckets, slices and pieces are cut, memory and events (ddp.h).
+// create.cpp -- what ddp_create does: cuts buckets, slices and pieces, and makes memory and events (ddp.h).
 #include <algorithm>
 #include <cstdlib>
 #include "build/reductions.h"
@@ -16,7 +16,7 @@ static bool is_whole(const Ddp* ddp, size_t tensor) {
     return ddp->optimizer->whole && ddp->optimizer->whole(ddp->arena->tensors[tensor]);
 }
 
-// Cuts may be at every unit, but not inside a whole tensor.
+// Returns the offsets at which the arena may be cut: every unit, but none inside a tensor that the matrix rule updates.
 static std::vector<size_t> possible_cuts(const Ddp* ddp) {
     std::vector<size_t> cuts;
     for (size_t t = 0; t < ddp->arena->tensors.size(); t++) {
@@ -28,7 +28,7 @@ static std::vector<size_t> possible_cuts(const Ddp* ddp) {
 }
 
 // Cuts the range from cuts[first] to cuts[last] into one slice per rank. load[i] counts the elements of slice i in all
-// buckets so far. Each slice takes elements until its load is nearest to what all slices hold on average.
+// buckets so far. Each slice takes elements until its load is nearest to the average load.
 static std::vector<size_t> cut_slices(const std::vector<size_t>& cuts, size_t first, size_t last,
                                       std::vector<size_t>* load) {
     const size_t share = (cuts.back() - cuts[first]) / load->size();
@@ -42,7 +42,7 @@ static std::vector<size_t> cut_slices(const std::vector<size_t>& cuts, size_t fi
     return slices;
 }
 
-// Cuts from the arena's end: a small bucket, so that communication starts early; then full ones.
+// Cuts buckets from the arena's end: first a small one, so that communication starts early, then full ones.
 static void cut_buckets(Ddp* ddp) {
     const char* const units = std::getenv("LOCKSTEP_BUCKET_UNITS");    // for tests
     const std::vector<size_t> cuts = possible_cuts(ddp);

@@ -1,5 +1,5 @@
-// ddp.cpp -- the ordered reduction, the sharded update and the all-gather. Read ddp.h first; create.cpp has what comes
-// before the first step.
+// ddp.cpp -- the ordered reduction, the sharded update and the all-gather. Read ddp.h first; create.cpp runs before
+// the first step.
 #include "src/ddp/ddp.h"
 #include <algorithm>
 #include <bit>
@@ -15,8 +15,8 @@ namespace BACKEND {
 static MatrixRule* const kMatrixRules[] = {OPTIMIZERS(X)};
 #undef X
 
-// Updates a piece by a stage of the elementwise rule, or a whole tensor by stage 0; or without `step` returns the bytes
-// of work space that this needs.
+// Updates a piece by a stage of the optimizer; stage 0 uses the matrix rule for its tensors. Returns the bytes of work
+// space that the matrix rule needs, else 0. step = null: updates nothing.
 static size_t update_piece(const Ddp* ddp, size_t piece, const StepState* step, int stage = 0) {
     const Piece& p = ddp->pieces[piece];
     const int rule = find_optimizer(ddp->optimizer->name);
@@ -99,7 +99,7 @@ floatX* ddp_weights(Ddp* ddp, int i) {
 
 bool ddp_accumulates(const Ddp* ddp, int i) { return i % batches_of_replica(ddp) > 0; }
 
-// Gives the reduction's rule an own replica's whole gradient, before anything is added to it.
+// Calls the reduction's rule with the complete gradient of one of this rank's replicas, before anything is added to it.
 static void apply_rule(Ddp* ddp, int replica, const StepState* step) {
     if (!ddp->rule->on_replica) return;
     const int number = ddp->comm->rank * ddp->own_replicas + replica;
@@ -109,7 +109,7 @@ static void apply_rule(Ddp* ddp, int replica, const StepState* step) {
     ddp->rule->on_replica({number, grads, {0, ddp->arena->n}, state.data(), step, ddp});
 }
 
-// Copies bucket 0 of an own replica that is complete, for ddp_wrong_sum.
+// Copies bucket 0 of one of this rank's replicas, whose gradient is complete, for ddp_wrong_sum.
 static void keep_replica(Ddp* ddp, int replica, Stream stream) {
     if (ddp->kept.empty()) return;
     const Range bucket = ddp->buckets[0].whole();
@@ -132,14 +132,14 @@ void ddp_sum_replicas(Ddp* ddp, int i, const StepState* step) {
     tree_reduce(terms[0], nullptr, terms, carries + 1, Tree::kNested, ddp->arena->n, nullptr);
 }
 
-// Adds terms into this rank's gradients. last: these are then sums over all replicas, and their squares go to partials.
+// Writes the sum of terms to this rank's gradients. last: it is over all replicas, and its squares go to partials.
 static void add_terms(Ddp* ddp, Tree tree, Range to, const std::vector<const float*>& terms, bool last) {
     Transport* const x = &ddp->transport;
     float* const partials = last ? x->partials + to.begin / kUnit : nullptr;
     tree_reduce(x->gradients + to.begin, partials, terms.data(), int(terms.size()), tree, to.size(), ddp->stream);
 }
 
-// Adds the last replica's buffer and those that ddp_sum_replicas has left, in all of the bucket.
+// Adds, in the whole bucket, the last replica's buffer and the buffers that ddp_sum_replicas has left.
 static void reduce_inside_rank(Ddp* ddp, const Bucket& bucket) {
     std::vector<const float*> buffers;
     for (const float* grads : ddp->grads) buffers.push_back(grads + bucket.whole().begin);
@@ -154,9 +154,9 @@ static void reduce_across_ranks(Ddp* ddp, const Bucket& bucket) {
                      });
 }
 
-// Leaves the sum over all replicas in this rank's slice of grads[0], and the squares of all slices in partials:
+// Leaves the sum over all replicas in this rank's slice of grads[0], and the sums of squares of all slices in partials:
 //
-//     the last replica's buffer -> kept, where an audit is due keep_replica
+//     the last replica's buffer -> kept, if an audit is due    keep_replica
 //     all buffers of this rank  -> grads[0], whole bucket      reduce_inside_rank
 //     grads[0] of all ranks     -> grads[0], own slice         reduce_across_ranks
 //     partials of own slice     -> partials, whole bucket      transport_gather
@@ -175,7 +175,7 @@ static void run_bucket(Ddp* ddp, size_t b) {
     event_record(ddp->marks[0].end[b], ddp->stream);
 }
 
-// Starts the buckets that lie at `from` or behind. A GPU's stream gets the work here; a CPU's thread calls run_bucket.
+// Starts the buckets that begin at `from` or later: on a GPU enqueues their work, on a CPU queues calls of run_bucket.
 static void start_buckets(Ddp* ddp, size_t from) {
     stream_wait(ddp->stream, nullptr);
     for (size_t& b = ddp->next; b < ddp->buckets.size() && ddp->buckets[b].whole().begin >= from; b++) {
@@ -193,15 +193,15 @@ void ddp_reduce_scatter(Ddp* ddp) {
     fault_point("reduce", ddp->comm->rank, current_step());
     event_record(ddp->marks[0].computed, nullptr);
     if (!ddp->meets) return;
-    start_buckets(ddp, 0);                      // the stream waits for backward even if none is left
+    start_buckets(ddp, 0);                      // even if no bucket is left, the stream waits for backward
     if constexpr (!kOnGpu) {
         stream_sync(ddp->stream);
-        transport_finish(&ddp->transport);      // the other ranks' partials are there
+        transport_finish(&ddp->transport);      // waits for the other ranks' partials
     }
 }
 
 void ddp_clip_grad_norm(Ddp* ddp, StepState* state, double* norm, double clip) {
-    if (!ddp->replicas.empty()) *norm = ddp->norm;      // each has its own, and is clipped by that
+    if (!ddp->replicas.empty()) *norm = ddp->norm;      // each replica was clipped by its own norm
     else clip_scale(state, norm, ddp->transport.partials, ddp->arena->n / kUnit, clip, 0, ddp->stream);
 }
 
@@ -214,7 +214,7 @@ void ddp_update(Ddp* ddp, const StepState* state) {
 void ddp_exchange_weights(Ddp* ddp) {
     if (ddp->optimizer->exchange == 0) return;
     stream_wait(ddp->stream, nullptr);
-    comm_barrier(ddp->comm);                    // on a CPU ranks read the weights of other ranks where they lie
+    comm_barrier(ddp->comm);                    // on a CPU ranks share the weights, and may still read them
     for (size_t p = 0; p < ddp->pieces.size(); p++) update_piece(ddp, p, ddp->still, ddp->optimizer->exchange);
     event_record(ddp->marks[0].updated, ddp->stream);
     ddp_all_gather_weights(ddp);

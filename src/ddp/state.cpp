@@ -1,5 +1,5 @@
-// state.cpp -- fp32 weights and the optimizer's arrays: where a rank's pieces of them lie, and all of them for
-// checkpoints; and the arrays that each replica has (ddp.h).
+// state.cpp -- fp32 masters, the optimizer's arrays and those of each replica (ddp.h): where a rank's pieces of them
+// lie, and how they become complete for checkpoints.
 #include <algorithm>
 #include <type_traits>
 #include "build/reductions.h"
@@ -10,8 +10,8 @@ namespace BACKEND {
 
 constexpr bool kMastersAreWeights = std::is_same_v<floatX, float>;
 
-// Returns where a place of the weights' arena lies in `arena`: where a tensor begins, or inside one that has as many
-// elements in both.
+// Returns the offset in `arena` that corresponds to offset `at` in the weights' arena. `at` must be where a tensor
+// begins, or inside a tensor that has the same number of elements in both arenas.
 static size_t place_of(const Ddp* ddp, const Arena& arena, size_t at) {
     const std::vector<size_t>& offset = ddp->arena->offset;
     const size_t t = size_t(std::ranges::upper_bound(offset, at) - offset.begin()) - 1;
@@ -47,11 +47,11 @@ static StateArray create_state(Ddp* ddp, const std::string& name, const Arena& a
     const size_t own = ddp->pieces.empty() ? 0 : array.at.back() + array.range.back().size();
     array.host = name.empty() && kMastersAreWeights ? reinterpret_cast<float*>(ddp->weights)
         : comm_shared<float>(ddp->comm, std::max(arena.n, kUnit), what);
-    array.own = kOnGpu ? device<float>(own + kUnit, what) : array.host;     // more than 0, for a rank without a piece
+    array.own = kOnGpu ? device<float>(own + kUnit, what) : array.host;     // not 0 bytes if there is no piece
     return array;
 }
 
-// An array that each replica has: (replicas, arena.n).
+// Returns an array that each replica has, with shape (replicas, arena.n).
 static StateArray create_replica_state(Ddp* ddp, const std::string& name, const Arena& arena) {
     float* const all = comm_shared<float>(ddp->comm, size_t(ddp->settings.replicas) * arena.n, name.c_str());
     return {name, arena, all, all, {}, {}};
@@ -69,7 +69,7 @@ void ddp_create_state(Ddp* ddp) {
     for (const char* name : reduction.meeting_state) ddp->state.push_back(create_state(ddp, name, *ddp->arena));
 }
 
-// Sends the state of each host's replicas to the other hosts, or all of it from rank 0's host to them.
+// With `gather`, sends the state of each host's replicas to the other hosts; else sends that of all from rank 0's host.
 static void move_replicas(Ddp* ddp, bool gather) {
     Comm* const comm = ddp->comm;
     for (const StateArray& array : ddp->replica_state) {

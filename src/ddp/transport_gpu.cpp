@@ -1,7 +1,7 @@
 // transport_gpu.cpp -- GPU ranks: NCCL. Reductions and gathers are put on the stream; the host does not wait.
 //
-// Each rank sends every other one its slice of the bucket, in one group: a reduce-scatter whose sums are left to
-// tree_reduce, so that their order is ours. Grouped sends and receives carry the same bytes as ncclReduceScatter does.
+// Each rank sends to every other rank that rank's slice of the bucket, in one NCCL group: a reduce-scatter in which
+// tree_reduce adds, in the tree's order. Grouped sends and receives move as many bytes as ncclReduceScatter.
 #include <algorithm>
 #include <cstdlib>
 #include <set>
@@ -14,14 +14,14 @@ namespace BACKEND {
 
 static const Nccl* nccl;        // null with one rank
 
-// So many blocks of NCCL are enough for NVLink and for network cards: see docs/kernels.md.
+// The number of thread blocks that NCCL may use. 16 are enough for NVLink and for network cards (docs/kernels.md).
 constexpr int kBlocks = 16, kMostBlocks = 64;       // NCCL's own limit
 
 static void check(int result, const char* what) {
     if (result != 0) die(kExitPeer, "NCCL: %s: %s; NCCL_DEBUG=INFO says more", what, nccl->error_string(result));
 }
 
-// A launcher may show each rank its own GPU only (srun --gpus-per-task 1): then the addresses on the bus differ.
+// A launcher may show only one GPU to each rank (srun --gpus-per-task 1). Then the GPUs' addresses on the bus differ.
 void transport_place(Comm* comm) {
     const int devices = device_count();
     device_select(comm->local_rank % devices);
@@ -32,7 +32,7 @@ void transport_place(Comm* comm) {
     if (!std::getenv("LOCKSTEP_SHARE_GPU"))
         die(kExitUsage, "ranks: %d on a host with %d GPUs: got more ranks than GPUs, want one rank per GPU; start %d",
             comm->local_size, devices, devices);
-    // NCCL refuses two ranks on one GPU of one host: each is told that it is a host of its own.
+    // NCCL refuses two ranks of one host on one GPU, so each rank gets its own host id.
     setenv("NCCL_HOSTID", format("%s-%d", comm->peers[comm->rank].host.c_str(), comm->rank).c_str(), 0);
 }
 
@@ -42,7 +42,7 @@ void transport_create(Transport* x, Comm* comm, size_t n, const std::vector<Buck
     x->weights = device<floatX>(n, "weights");
     x->partials = device<float>(n / kUnit, "partial norms");
     if (comm->size == 1) return;
-    setenv("NCCL_MAX_CTAS", std::to_string(kBlocks).c_str(), 0);       // the user's own stays
+    setenv("NCCL_MAX_CTAS", std::to_string(kBlocks).c_str(), 0);       // the user's value stays
     x->multiprocessors = std::clamp(int(std::strtol(std::getenv("NCCL_MAX_CTAS"), nullptr, 0)), 0, kMostBlocks);
     int v = 0;
     nccl = nccl_load();
@@ -68,7 +68,7 @@ void transport_destroy(Transport* x) {
 
 struct Swap { int rank; const void* out; size_t out_bytes; void* in; size_t in_bytes; };
 
-// Sends to ranks and receives from them, as one operation.
+// Sends slices to ranks and receives slices from them, as one NCCL group.
 static void swap_slices(Transport* x, const std::vector<Swap>& swaps, Stream stream) {
     void* const native = stream_native(stream);
     check(nccl->group_start(), "group");
@@ -79,7 +79,7 @@ static void swap_slices(Transport* x, const std::vector<Swap>& swaps, Stream str
     check(nccl->group_end(), "group");
 }
 
-// A reduce-scatter among ranks first, first + step, ...: sends them their slices, receives this rank's, and adds.
+// A reduce-scatter among ranks first, first + step, ...: sends them their slices, receives this rank's, and adds these.
 static void exchange(Transport* x, const std::vector<Range>& slices, int first, int step, bool last, Stream stream,
                      const Sum& sum) {
     std::vector<Swap> swaps;
@@ -95,7 +95,7 @@ static void exchange(Transport* x, const std::vector<Range>& slices, int first, 
         rank += step;
     }
     swap_slices(x, swaps, stream);
-    for (size_t n = terms.size(); n > kGpuTerms; terms.resize(n)) {     // sums of blocks are terms of the same tree
+    for (size_t n = terms.size(); n > kGpuTerms; terms.resize(n)) {     // block sums are nodes of the same tree
         n /= kGpuTerms;
         for (size_t b = 0; b < n; b++) {
             terms[b] = terms[b * kGpuTerms];

@@ -1,10 +1,10 @@
-// transport_host.cpp -- CPU ranks: shared memory on a host, TCP between hosts. The calling thread does it all.
+// transport_host.cpp -- CPU ranks: shared memory on a host, TCP between hosts. The calling thread does all work.
 #include <algorithm>
 #include "src/ddp/transport.h"
 
 namespace BACKEND {
 
-// How many elements are received from each host, and added in the cache, at a time: 1 MiB, 32 MiB from all at most.
+// Returns how many elements each host sends at a time, to be added in the cache: 1 MiB, or 32 MiB / hosts if less.
 static size_t piece_of(const Comm* comm) { return kUnit * std::clamp(2048 / comm->hosts, 1, 64); }
 
 void transport_place(Comm*) {}
@@ -22,7 +22,7 @@ void transport_destroy(Transport* x) { device_free(x->received); }
 void transport_reduce(Transport* x, const Bucket& bucket, Stream, const Sum& sum) {
     Comm* const comm = x->comm;
     if (comm->size == 1) return;
-    if (comm->local_size > 1) comm_local_barrier(comm, 1);              // every rank of this host has its sums
+    if (comm->local_size > 1) comm_local_barrier(comm, 1);              // this host's ranks have their sums
     const Range slice = bucket.local(comm->local_rank);
     std::vector<const float*> terms;
     for (int l = 0; l < comm->local_size; l++)

@@ -1,4 +1,4 @@
-// nccl.h -- inside a rank the tree, but NCCL adds the sums of the ranks (transport_gpu.cpp): for comparison.
+// nccl.h -- the tree adds replicas inside a rank, and NCCL adds the ranks' sums (transport_gpu.cpp); for comparison.
 #pragma once
 #include "src/ddp/reductions/reduction.h"
 

@@ -1,4 +1,4 @@
-// ordered.h -- the default: replicas are added in one fixed tree (ddp.h), the same bits on any number of ranks.
+// ordered.h -- the default: one fixed tree (ddp.h) adds the replicas, with the same bits on any number of ranks.
 #pragma once
 #include "src/ddp/reductions/reduction.h"
 

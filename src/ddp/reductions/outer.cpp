@@ -1,4 +1,4 @@
-// outer.cpp -- see outer.h. On CPUs in fp32, where weights and masters are one array that a host's ranks share.
+// outer.cpp -- see outer.h. It runs on CPUs in fp32: weights and masters are one array that a host's ranks share.
 #include "src/ddp/reductions/outer.h"
 #include <algorithm>
 #include <cmath>
@@ -9,7 +9,7 @@ namespace BACKEND {
 
 static float* floats(floatX* weights) { return reinterpret_cast<float*>(weights); }
 
-// Returns a replica as a run of its own: one rank, which has the whole arena.
+// Returns the Ddp with which one replica takes its steps: that of a run on one rank, which updates the whole arena.
 static Ddp alone(const Ddp* ddp, int replica) {
     static constexpr ReductionRule plain = {};
     const Arena& arena = *ddp->arena;
@@ -53,7 +53,7 @@ void outer_begin(Ddp* ddp, int64_t step) {
     if (step == 0) outer_gathered(ddp);
 }
 
-// The replica's own step. When replicas meet, leaves in place of its gradient what it has moved by.
+// Takes the replica's own step: optimizer(w_r, state_r, g_r). When replicas meet, overwrites its gradient with w - w_r.
 void outer_on_replica(const ReplicaGradient& g) {
     Ddp* const ddp = g.ddp;
     Ddp* const one = &ddp->replicas[size_t(g.replica % ddp->own_replicas)];

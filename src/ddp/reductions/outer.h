@@ -1,13 +1,13 @@
 // outer.h -- DiLoCo (Douillard et al. 2023, arXiv 2311.08105): replicas take --local-steps steps each, and then meet.
 //
-//     in each step, replica r   w_r, state_r = optimizer(w_r, state_r, g_r)    g_r: its own gradient, clipped alone
+//     in each step, replica r   w_r, state_r = optimizer(w_r, state_r, g_r)    g_r: its gradient, clipped by its norm
 //     when replicas meet        d = mean over r of (w - w_r)                   in ddp's tree
 //                               m = momentum m + d;   w = w - lr (d + momentum m);   w_r = w
 //
-// They meet after each --local-steps steps and after the last one. Differences and weights travel then only, the losses
-// in every step. g_r is divided by the step's tokens / R: so a meeting with lr 1 and momentum 0 after each step of sgd
-// is, but for rounding, a step of --reduce ordered. Moments are never averaged: a replica keeps its own. Everywhere but
-// in a replica's own passes the model's weights are w, those of the last meeting.
+// They meet after every --local-steps steps and after the last step. Only then do ranks exchange differences and
+// weights; they exchange losses in every step. g_r is divided by the step's tokens / R, so a meeting with lr 1 and
+// momentum 0 after each step of sgd is, except for rounding, a step of --reduce ordered. A replica keeps its own
+// moments: they are never averaged. Forward and backward of replica r use w_r; all else uses w, of the last meeting.
 #pragma once
 #include "src/ddp/reductions/reduction.h"
 
