@@ -33,7 +33,7 @@ struct Bucket {
         const int i = rank % comm->local_size * comm->hosts + rank / comm->local_size;
         return {cut[i], cut[i + 1]};
     }
-    // Returns (hosts + 1) byte offsets in an array: the ends of the slices in local(local_rank). unit_bytes: see below.
+    // Returns the (hosts + 1) byte offsets in an array between which the slices in local(local_rank) lie, host by host.
     std::vector<size_t> host_cuts(size_t unit_bytes) const;
 };
 // Exchanges the bucket's slices with other hosts, in an array that a host's ranks share. unit_bytes: of kUnit elements.
