@@ -15,8 +15,8 @@
 namespace {
 
 constexpr char kWork[] = ".work-", kMade[] = ".made", kVariable[] = "LOCKSTEP_CACHE";
-constexpr int64_t kKeptSeconds = 3600;      // for which an entry that was used stays: a process may still read it
-constexpr useconds_t kPause = 200'000;      // between two looks at another process's work
+constexpr int64_t kKeptSeconds = 3600;      // an entry used so recently is kept: a process may still read it
+constexpr useconds_t kPause = 200'000;      // microseconds between two looks at another process's work
 
 std::string variable(const char* name) {
     const char* const value = std::getenv(name);
@@ -42,7 +42,7 @@ bool can_use(const std::string& path) try {
     return false;
 }
 
-// Returns a folder in the one for temporary files, where anyone may have made it.
+// Makes and returns a folder in the one for temporary files. kExitWrite: another user may have made it.
 std::string temporary_cache() {
     const std::string tmp = variable("TMPDIR");
     const std::string path = path_join(tmp.empty() ? "/tmp" : tmp, format("lockstep-%u", unsigned(geteuid())));
@@ -68,7 +68,7 @@ uint64_t size_limit() {
     die(kExitUsage, "LOCKSTEP_CACHE_SIZE: got %s, want a number of bytes, such as 500M or 20G", text.c_str());
 }
 
-// Writes a file or folder with all that is in it to the disk.
+// Fsyncs a file, or a folder and all that is in it.
 void sync_tree(const std::string& path) {
     if (is_directory(path)) {
         for (const std::string& name : list_directory(path)) sync_tree(path_join(path, name));
@@ -79,7 +79,7 @@ void sync_tree(const std::string& path) {
         die(kExitWrite, "write failed: %s: %s", path.c_str(), std::strerror(errno));
 }
 
-// Adds a line for each file of a folder, CRC-32C, size and name, to *lines and the sizes to *bytes.
+// Appends a line with CRC-32C, size and name to *lines for each file in folder/inside, and adds its size to *bytes.
 void add_files(const std::string& folder, const std::string& inside, std::string* lines, uint64_t* bytes) {
     for (const std::string& name : list_directory(path_join(folder, inside))) {
         const std::string file = inside.empty() ? name : inside + "/" + name, path = path_join(folder, file);
@@ -94,7 +94,7 @@ void add_files(const std::string& folder, const std::string& inside, std::string
     }
 }
 
-// Returns what .made says of an entry: the bytes of its files, and a line for each.
+// Returns what .made must contain for an entry: the bytes of all its files, and a line for each file.
 std::string inventory(const std::string& entry) {
     std::string lines;
     uint64_t bytes = 0;
@@ -102,7 +102,7 @@ std::string inventory(const std::string& entry) {
     return std::to_string(bytes) + "\n" + lines;
 }
 
-// Returns whether the entry's files are those that were made.
+// Returns whether the entry's files have the names, sizes and checksums in .made.
 bool is_whole(const std::string& entry) try {
     return read_file(path_join(entry, kMade)) == inventory(entry);
 } catch (const Error& error) {
@@ -110,7 +110,7 @@ bool is_whole(const std::string& entry) try {
     throw;
 }
 
-// The work on one entry. Only the process whose `lock` holds FOLDER/.work-NAME makes or removes the entry.
+// The work on one entry: only the process whose `lock` holds FOLDER/.work-NAME makes or removes the entry.
 struct Work {
     const std::string entry, path;
     FolderLock lock = {};
@@ -135,7 +135,7 @@ struct Work {
         for (const std::string& name : list_directory(path))
             if (!name.starts_with(".lock")) remove_tree(inside(name.c_str()));
     }
-    // The lock's file goes last: when it is gone, another process may have locked the folder and work in it.
+    // .lock is removed last: after that another process may lock the folder and work in it.
     ~Work() {
         if (!locked) return;
         try {
@@ -151,11 +151,11 @@ struct Work {
 
 struct Entry {
     std::string name;
-    int64_t used;           // when, in seconds
+    int64_t used;           // time of its last use, in seconds since 1970
     uint64_t bytes;
 };
 
-// Returns the complete entries, those first that were not used for longest.
+// Returns the complete entries, in ascending order of their last use.
 std::vector<Entry> list_entries(const std::string& folder) {
     std::vector<Entry> entries;
     for (const std::string& name : list_directory(folder)) {
@@ -170,8 +170,8 @@ std::vector<Entry> list_entries(const std::string& folder) {
     return entries;
 }
 
-// Removes the entry, unless it was used since it was listed or another process works on it. It is renamed first, so
-// that it is never half there. Returns whether it is gone: that of another user may have to stay.
+// Removes the entry, unless it was used since it was listed or another process works on it. Renames it first, so that
+// it is never incomplete. Returns false if it is left, such as another user's entry, which this one may not remove.
 bool remove_entry(const std::string& folder, const Entry& entry) try {
     Work work(folder, entry.name);
     struct stat info;
@@ -183,7 +183,7 @@ bool remove_entry(const std::string& folder, const Entry& entry) try {
     return false;
 }
 
-// Removes what killed processes have left. What another user's have left may have to stay.
+// Removes the folders that killed processes have left. Errors are ignored: some may belong to another user.
 void remove_leftovers(const std::string& folder) {
     for (const std::string& name : list_directory(folder)) try {
         if (name.starts_with(kWork)) Work(folder, name.substr(sizeof kWork - 1)).try_lock();
@@ -200,15 +200,15 @@ void make_room(const std::string& folder, uint64_t limit) {
     }
 }
 
-// Notes that the entry is used now. Returns false if it is not there, or damaged. A time that cannot be set is no
-// error.
+// Sets the entry's time to now. Returns false if the entry is absent or damaged. It is no error if the time cannot be
+// set.
 bool use(const std::string& entry) {
     if (!is_whole(entry)) return false;
     utimensat(AT_FDCWD, entry.c_str(), nullptr, 0);
     return true;
 }
 
-// Takes a damaged entry away. The lock is held, so that no other process takes away what one has made anew.
+// Moves a damaged entry into the work folder. The lock is held, so no process can move away an entry made anew.
 void remove_damaged(const Work& work) {
     if (!file_exists(work.entry)) return;
     warn("the cache: %s: it is damaged, and made anew", work.entry.c_str());
@@ -242,7 +242,7 @@ static std::string find_or_make(const std::string& folder, const std::string& na
         if (use(work.entry)) return work.entry;
         if (work.try_lock()) break;
     }
-    if (use(work.entry)) return work.entry;             // made between the look and the lock
+    if (use(work.entry)) return work.entry;             // another process has just made it
     remove_damaged(work);
     remove_leftovers(folder);
     make_room(folder, size_limit());

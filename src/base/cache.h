@@ -1,27 +1,27 @@
-// cache.h -- folders that a tool makes once and uses again, until they are the oldest and there is no room.
+// cache.h -- entries: folders that a tool makes once and uses again. If room is needed, the oldest ones are removed.
 //
-//     FOLDER/NAME/            an entry: complete or absent. Its time is that of its last use
-//     FOLDER/NAME/.made       the bytes of the entry's files, and each one's checksum, size and name. A folder without
-//                             this file stays, unless it has the name of an entry that is wanted
-//     FOLDER/.work-NAME/      locked by the process that makes or removes the entry; one without a lock is left over
+//     FOLDER/NAME/            an entry: complete or absent. Its modification time is the time of its last use
+//     FOLDER/NAME/.made       the bytes of all files of the entry, and each file's checksum, size and name. A folder
+//                             without .made is not removed, unless an entry of its name is to be made
+//     FOLDER/.work-NAME/      locked by the process that makes or removes the entry; without a lock it is a leftover
 #pragma once
 #include <functional>
 #include <string>
 
 // Returns the folder LOCKSTEP_CACHE, or the first of these that can be made and written: XDG_CACHE_HOME/lockstep,
 // HOME/.cache/lockstep, cache/ in the existing folder `otherwise` ("": none), ${TMPDIR:-/tmp}/lockstep-UID.
-// kExitWrite: the folder LOCKSTEP_CACHE or the last one cannot be used. The last one must belong to this user: anyone
-// can make it.
+// kExitWrite: the folder LOCKSTEP_CACHE or the last one cannot be used. The last one must belong to this user, because
+// any user can make it.
 std::string cache_folder(const std::string& otherwise);
-// Returns FOLDER/NAME. If it is not there, or damaged, make(into) fills an empty folder, which gets that name when all
-// of it is on the disk. While another process makes it, this one calls waiting() some times a second; if that process
-// dies, this one makes it. First the entries that were not used for longest go, until all have at most
-// LOCKSTEP_CACHE_SIZE bytes (20G); those used within an hour stay. An error of make() or waiting() passes on, and
-// nothing stays behind.
+// Returns FOLDER/NAME. If it is absent or damaged, calls make(into), which fills an empty folder; this gets that name
+// when all of it is on the disk. While another process makes it, this one calls waiting() several times a second; if
+// that process dies, this one makes it. Before that it removes the entries that were not used for longest, until all
+// together have at most LOCKSTEP_CACHE_SIZE bytes (20G), but none used within an hour. An error of make() or waiting()
+// is passed on, and nothing of the entry is left.
 std::string cached(const std::string& folder, const std::string& name,
                    const std::function<void(const std::string& into)>& make, const std::function<void()>& waiting);
-// Makes the folder `path`, which must not exist or be empty, in the same way: complete or absent. kExitWrite also if
-// another process makes it now.
+// Makes the folder `path`, which must be absent or empty, in the same way: it becomes complete or stays absent.
+// kExitWrite, also if another process is making it.
 void make_folder(const std::string& path, const std::function<void(const std::string& into)>& make);
-// Removes all entries, and what killed processes have left. One that another process makes or removes now stays.
+// Removes all entries and what killed processes have left, but no entry that another process is making or removing.
 void empty_cache(const std::string& folder);

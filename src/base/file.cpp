@@ -1,4 +1,4 @@
-// file.cpp -- files by direct system calls. Every result is checked, and an error names the path and the reason.
+// file.cpp -- calls the system directly and checks every result. An error names the path and the reason.
 #include "src/base/file.h"
 #include <algorithm>
 #include <atomic>
@@ -28,7 +28,7 @@ Descriptor::~Descriptor() {
     if (fd >= 0) ::close(fd);
 }
 
-// Returns the exit code for a failed read: there is no such file, its medium is damaged, or it cannot be read now.
+// Returns the exit code for the errno of a failed read: no such file, a damaged medium, or unreadable at the moment.
 static int code_of(int error) {
     switch (error) {
         case ENOENT: case ENOTDIR: case ELOOP: case ENAMETOOLONG: case ENXIO: return kExitNoInput;
@@ -57,7 +57,7 @@ template <class F> static auto patiently(const std::string& path, const F& call)
     }
 }
 
-// O_NONBLOCK: opening a FIFO without a writer must not hang. Links are followed: Hugging Face's cache uses them.
+// O_NONBLOCK: opening a FIFO without a writer must not hang. Links are followed, since Hugging Face's cache has them.
 InputFile::InputFile(const std::string& path, const char* what)
     : path(path), file(patiently(path, [&] { return ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC); })) {
     if (file.fd < 0 || patiently(path, [&] { return ::fstat(file.fd, &info); }) != 0) fail_read(what, path);
@@ -87,7 +87,7 @@ bool InputFile::touched() {
     return old.st_size != info.st_size || differ(old.st_mtim, info.st_mtim) || differ(old.st_ctim, info.st_ctim);
 }
 
-constexpr uint64_t kPiece = 64 << 10;           // bytes; a piece stays in the CPU's cache until it is used
+constexpr uint64_t kPiece = 64 << 10;           // bytes of a read, which stay in the CPU's cache until they are used
 
 uint32_t InputFile::checksum(uint32_t crc) const {
     std::vector<char> piece(size_t(std::min(kPiece, size)));
@@ -144,7 +144,7 @@ static mode_t mode_of(const std::string& path) {
 bool file_exists(const std::string& path) { return mode_of(path) != 0; }
 bool is_directory(const std::string& path) { return S_ISDIR(mode_of(path)); }
 
-// It does not use std::filesystem's iterator, whose noexcept functions end the process when there is no memory.
+// This does not use std::filesystem's iterator, whose noexcept functions end the process when there is no memory.
 std::vector<std::string> list_directory(const std::string& path) {
     std::vector<std::string> names;
     const auto list = [&] {
@@ -160,8 +160,8 @@ std::vector<std::string> list_directory(const std::string& path) {
     return names;
 }
 
-// Appends the paths that consist of `done` and a match of the pattern `rest`. It does not use glob(), which mistakes an
-// error in the middle of reading a folder for the folder's end.
+// Appends the existing paths that consist of `done` and a match of the pattern `rest`. This does not use glob(), which
+// mistakes an error in the middle of reading a folder for the folder's end.
 static void expand(const std::string& done, const std::string& rest, std::vector<std::string>* paths) {
     if (rest.empty()) {
         if (file_exists(done)) paths->push_back(done);
@@ -284,7 +284,7 @@ void FileWriter::finish() {
 
 void write_file_atomic(const std::string& path, std::string_view content) {
     const std::string temporary = path + ".tmp" + std::to_string(::getpid());
-    ::unlink(temporary.c_str());                        // left by a killed process of the same pid
+    ::unlink(temporary.c_str());                        // a killed process with the same pid may have left it
     try {
         FileWriter file(temporary);
         file.write(content.data(), content.size());
@@ -304,7 +304,7 @@ void remove_temporaries(const std::string& path) {
             remove_tree(path_join(folder, name));
 }
 
-// Castagnoli's polynomial, reflected. kCrc[k][b] is the checksum of byte b followed by k zero bytes.
+// Tables for Castagnoli's polynomial, reflected: kCrc[k][b] is the checksum of byte b followed by k zero bytes.
 static constexpr auto kCrc = [] {
     std::array<std::array<uint32_t, 256>, 8> table{};
     for (uint32_t b = 0; b < 256; b++)
@@ -363,7 +363,7 @@ static void sha_block(std::array<uint32_t, 8>* hash, const char* block) {
         const uint32_t s1 = rotr(w[t - 2], 17) ^ rotr(w[t - 2], 19) ^ w[t - 2] >> 10;
         w[t] = w[t - 16] + s0 + w[t - 7] + s1;
     }
-    auto s = *hash;                                     // the variables a to h of the standard
+    auto s = *hash;                                     // has the standard's variables a to h
     for (size_t t = 0; t < 64; t++) {
         const uint32_t a = s[0], b = s[1], c = s[2], e = s[4], f = s[5], g = s[6];
         const uint32_t t1 = s[7] + (rotr(e, 6) ^ rotr(e, 11) ^ rotr(e, 25)) + ((e & f) ^ (~e & g)) + k[t] + w[t];
@@ -395,12 +395,12 @@ uint64_t hash_bytes(const void* data, size_t bytes, uint64_t seed) {
     constexpr uint64_t kA = 0x9e3779b97f4a7c15, kB = 0xd6e8feb86659fd93;    // odd: 2^64 / golden ratio; from a mixer
     uint64_t lane[4];
     for (uint64_t i = 0; i < 4; i++) lane[i] = mix64(seed + kA * (i + 1));
-    for (size_t at = 0; at <= bytes; at += 32) {                            // the last block is filled up with zeros
+    for (size_t at = 0; at <= bytes; at += 32) {                            // zeros fill up the last block
         uint64_t words[4] = {};
         if (at < bytes) std::memcpy(words, static_cast<const char*>(data) + at, std::min<size_t>(bytes - at, 32));
         for (size_t i = 0; i < 4; i++) lane[i] = std::rotl(lane[i] ^ words[i] * kA, 29) * kB;
     }
-    uint64_t h = mix64(bytes);                                              // tells these from zeros in the data
+    uint64_t h = mix64(bytes);                                              // distinguishes these zeros from data
     for (const uint64_t x : lane) h = mix64(h ^ x);
     return h;
 }

@@ -1,4 +1,4 @@
-// file.h -- files: checked reading and writing, checksums. Every failure is an Error with the path.
+// file.h -- reads and writes files with checks, and computes checksums. A failure throws an Error with the path.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-// Owns a file descriptor or socket and closes it. fd -1: it owns none.
+// Owns a file descriptor or socket, and closes it in the end. fd -1: it owns none.
 struct Descriptor {
     int fd;
     explicit Descriptor(int fd = -1) : fd(fd) {}
@@ -18,17 +18,17 @@ struct Descriptor {
     ~Descriptor();
 };
 
-// A regular file that is open for reading. Its size is that at the open; bytes that are appended later are not read. A
+// A regular file that is open for reading. `size` is its size when it was opened; bytes appended later are not read. A
 // read that fails is tried again for about three seconds. If it still fails, the error is kExitBadContent for a damaged
-// medium (EIO and the like), and kExitOther, "cannot be read now", for all else: a stale handle, no memory, no
+// medium (EIO and the like), and kExitOther, "cannot be read now", for any other reason: a stale handle, no memory, no
 // permission, too many files.
 struct InputFile {
     uint64_t size = 0;
     const std::string path;
-    // what: begins an error, before the path. kExitNoInput: there is no such file, or it is not a regular one.
+    // what: the beginning of an error, before the path. kExitNoInput: there is no such file, or it is not regular.
     explicit InputFile(const std::string& path, const char* what = "cannot open");
     void read(uint64_t offset, void* out, size_t bytes) const;  // from any thread; kExitBadContent: it was cut short
-    uint32_t checksum(uint32_t crc = 0) const;              // crc32c of all bytes
+    uint32_t checksum(uint32_t crc = 0) const;              // CRC-32C of all bytes
     // Returns whether the file's size or times have changed since the last call (at first: since the open). If so, its
     // content may have changed.
     bool touched();
@@ -39,43 +39,43 @@ struct InputFile {
 std::string read_file(const std::string& path);             // the whole content; for small files
 std::string read_kernel_file(const std::string& path);      // of /proc or /sys; "" if it cannot be read
 
-// Reads a file from its start on, in pieces.
+// Reads a file in pieces, from its start to its end.
 struct FileReader {
     const std::shared_ptr<const InputFile> file;
     explicit FileReader(const std::string& path) : file(std::make_shared<InputFile>(path)) {}
     // Returns the next bytes: n or more, fewer only at the end of the file. They are valid until the next call.
     std::string_view look(uint64_t n);
     void take(size_t n) { taken += n; }                     // moves on by n of the bytes that look returned
-    bool line(std::string_view* out);                       // reads the next line, without its end; false: none
+    bool line(std::string_view* out);                       // reads the next line, without '\n'; false: no line is left
   private:
     std::string ahead = {};
     size_t taken = 0;                                       // how many bytes of `ahead` were taken
     uint64_t at = 0;                                        // offset in the file of the byte after `ahead`
 };
 
-// These two throw an Error, as InputFile does, if the answer cannot be found out: after a wrong "no", a run could begin
-// anew.
+// These two throw an Error, as InputFile does, if the file cannot be looked up: after a wrong "no", a run could start
+// from the beginning.
 bool file_exists(const std::string& path);
 bool is_directory(const std::string& path);
 std::vector<std::string> list_directory(const std::string& path);  // names, sorted, without . and ..
-std::vector<std::string> expand_glob(const std::string& pattern);  // sorted; empty if nothing matches
-void make_directories(const std::string& path);             // kExitWrite, also from the next three
+std::vector<std::string> expand_glob(const std::string& pattern);  // paths, sorted; empty if nothing matches
+void make_directories(const std::string& path);             // this and the next three functions throw kExitWrite
 void sync_directory(const std::string& path);               // fsync of a folder; warns if the file system has none
 void remove_tree(const std::string& path);                  // does not follow links
 void rename_file(const std::string& from, const std::string& to);  // a file or folder
-// Throws kExitWrite, "WHAT: FOLDER: got ...", if fewer bytes are free on the folder's disk. It does not see quotas.
+// Throws kExitWrite, "WHAT: FOLDER: got ...", if the folder's disk has fewer bytes free. It does not see quotas.
 void require_space(const std::string& folder, uint64_t bytes, const char* what);
 std::string without_slash(const std::string& path);         // removes slashes at the end; "/" stays
 std::string base_name(const std::string& path);             // "a/b/" -> "b"
 std::string parent_folder(const std::string& path);         // "a/b" -> "a", "b" -> "."
 std::string path_join(const std::string& a, const std::string& b);
-std::string program_path();                                 // of the running program, absolute
+std::string program_path();                                 // absolute path of the running program
 
-// Writes a new file, and counts and checksums its bytes. Throws kExitWrite.
+// Writes a new file, and counts and checksums its bytes. kExitWrite, also if the file exists.
 struct FileWriter {
     explicit FileWriter(const std::string& path);
     void write(const void* data, size_t count);
-    void finish();                                          // fsync and close, both checked; else it is incomplete
+    void finish();                                          // fsyncs and closes; without it the file is incomplete
     uint64_t bytes = 0;
     uint32_t crc = 0;                                       // CRC-32C of all bytes
   private:
@@ -84,8 +84,8 @@ struct FileWriter {
 };
 // Replaces a file: writes a temporary file, fsyncs it, renames it to `path` and fsyncs the folder. Throws kExitWrite.
 void write_file_atomic(const std::string& path, std::string_view content);
-void remove_temporaries(const std::string& path);           // the files that a killed write_file_atomic(path) left
+void remove_temporaries(const std::string& path);           // removes what a killed write_file_atomic(path) left
 
 uint32_t crc32c(uint32_t crc, const void* data, size_t bytes);  // crc: 0 at first; "123456789" gives e3069283
 std::array<uint8_t, 32> sha256(std::string message);
-uint64_t hash_bytes(const void* data, size_t bytes, uint64_t seed);  // fast; for identities, not for security
+uint64_t hash_bytes(const void* data, size_t bytes, uint64_t seed);  // fast and not cryptographic

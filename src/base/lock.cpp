@@ -14,7 +14,7 @@
 
 namespace {
 
-// Maps each lock's `held` to its `path`, which messages show. Any thread that writes an error reads it.
+// Maps each lock's `held` to its `path`, which messages show. Any thread that writes an error reads this map.
 std::mutex names_mutex;
 std::map<std::string, std::string> names;
 
@@ -28,7 +28,7 @@ std::string link_text(const std::string& link) {
     return {text, size_t(std::max<ssize_t>(readlink(link.c_str(), text, sizeof text), 0))};
 }
 
-// Returns when a process of this pid namespace began, in clock ticks since the boot; "" if there is none.
+// Returns when a process of this pid namespace began, in clock ticks since the boot; "" if there is no such process.
 std::string began(int pid) {
     const std::string stat = read_kernel_file(format("/proc/%d/stat", pid));
     std::string_view rest = std::string_view(stat).substr(stat.rfind(')') + 1);     // npos + 1 is 0
@@ -45,8 +45,8 @@ std::string claim_text(int pid) {
                   link_text("/proc/self/ns/pid").c_str(), pid, began(pid).c_str());
 }
 
-// Reads host and pid of a claim_text. Returns whether that process has certainly ended: it was of this boot and pid
-// namespace, and now its pid is another process's or none's.
+// Reads host and pid of a claim_text. Returns whether that process has certainly ended: it was of this host, boot and
+// pid namespace, and now no process or another one has its pid.
 bool has_ended(const std::string& claim, char (&host)[65], int* pid) {
     if (std::sscanf(claim.c_str(), "host %64s boot %*s space %*s pid %d", host, pid) != 2) return false;
     const std::string now = claim_text(*pid);
@@ -54,7 +54,7 @@ bool has_ended(const std::string& claim, char (&host)[65], int* pid) {
     return !began(getpid()).empty() && claim.starts_with(now.substr(0, place)) && claim != now;
 }
 
-// Another process has locked the folder or removed it.
+// The error if another process has locked the folder or removed it.
 struct Missed : Error {};
 
 [[noreturn]] void die_in_use(const char* what, const std::string& folder, const std::string& file,
@@ -74,8 +74,8 @@ struct Missed : Error {};
     throw reason;
 }
 
-// Makes FOLDER/.locked. A file that an ended process has left is renamed first. If two processes do so at once, one may
-// have renamed the file that the other has just made; it then puts that file back.
+// Makes FOLDER/.locked. If an ended process has left such a file, renames that first. If two processes do so at once,
+// one may rename the file that the other has just made; it then puts that file back.
 void make_lock_file(FolderLock* lock, const char* what, const char* cure) {
     const std::string path = path_join(lock->held, ".locked"), aside = format("%s.%d", path.c_str(), int(getpid()));
     const auto in_use = [&] {
@@ -120,18 +120,18 @@ void lock_folder(FolderLock* lock, const std::string& path, const char* what, co
     lock->folder = Descriptor(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (lock->folder.fd < 0) die_unlocked(what, path, "cannot open");
     lock->held = format("/proc/self/fd/%d", lock->folder.fd);
-    if (!lock->holds(lock->held)) lock->held = path;        // there is no /proc
+    if (!lock->holds(lock->held)) lock->held = path;        // /proc is not mounted
     {
         const std::lock_guard guard(names_mutex);
         names[lock->held] = path;
     }
     const std::string file = path_join(lock->held, ".lock");
-    do {            // another process may have removed the file that this one has just opened
+    do {            // again if another process has removed the file that this one has just opened
         lock->file = Descriptor(open(file.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644));
         if (lock->file.fd < 0) die_unlocked(what, file);
         const int error = flock(lock->file.fd, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
         if (error == EWOULDBLOCK) die_in_use(what, lock->held, file, cure);
-        // A host whose mount of the same folder has no flock may have made .locked.
+        // Another host, which mounts the same folder without flock, may have made .locked.
         if (error || file_exists(path_join(lock->held, ".locked"))) make_lock_file(lock, what, cure);
         if (error)
             warn("%s: %s: its file system cannot lock files (%s); the file .locked stands for the lock", what,
@@ -148,12 +148,12 @@ bool try_lock_folder(FolderLock* lock, const std::string& path, const char* what
     return false;
 }
 
-// Returns whether the folder is where it was, or sets *path to where it is now.
+// Returns true if the folder is where it was, else false and in *path where it is now. kExitWrite: it was deleted.
 static bool find_folder(const FolderLock& lock, std::string* path) {
     struct stat there;
     if (lock.holds(lock.path)) return true;
-    for (int tries = 0; tries < 10; tries++) {      // it may be moved again while this looks
-        // A disk or server that does not answer now says nothing about where the folder is.
+    for (int tries = 0; tries < 10; tries++) {      // it may be moved again during the search
+        // If a disk or server does not answer now, nothing says that the folder has moved.
         if (stat(lock.path.c_str(), &there) != 0 && errno != ENOENT && errno != ENOTDIR) return true;
         *path = link_text(format("/proc/self/fd/%d", lock.folder.fd));
         if (lock.holds(*path)) return false;
@@ -176,7 +176,7 @@ bool check_lock(FolderLock* lock) {
     }
     const std::string file = path_join(lock->held, lock->claim.empty() ? ".lock" : ".locked");
     struct stat there;
-    if (stat(file.c_str(), &there) != 0 && errno != ENOENT) return moved;       // it cannot be looked at now
+    if (stat(file.c_str(), &there) != 0 && errno != ENOENT) return moved;       // the file cannot be looked up now
     const std::string text = lock->claim.empty() ? "" : read_kernel_file(file);
     if (!text.empty() && text != lock->claim)
         die(kExitWrite, "the folder is not locked any more: %s: another process has replaced it; let one process at a "
