@@ -1,4 +1,4 @@
-// arena.cpp -- computes where each tensor lies, and writes the first weights.
+// arena.cpp -- computes the offset of each tensor, and writes the initial weights.
 #include "src/base/arena.h"
 #include <algorithm>
 #include <cmath>
@@ -43,14 +43,14 @@ std::vector<Rates> arena_rates(const Arena& arena) {
     return rates;
 }
 
-// Makes two normal numbers from two uniform ones (Box and Muller 1958). 1 - u is never 0, so its logarithm is finite.
+// Makes two normal numbers from two uniform numbers (Box and Muller 1958). 1 - u is never 0: its logarithm is finite.
 static void normal_pair(uint32_t a, uint32_t b, float std, float out[2]) {
     const double radius = std::sqrt(-2.0 * same_log(1.0 - uniform01(a))), angle = 2.0 * M_PI * uniform01(b);
     out[0] = float(std * radius * same_cos(angle));
     out[1] = float(std * radius * same_sin(angle));
 }
 
-// Writes a unit that begins at element `begin` of tensor t.
+// Writes the initial weights of the unit that begins at element `begin` of tensor t.
 static void init_unit(float* w, const TensorSpec& spec, size_t t, size_t begin, uint64_t seed) {
     const size_t total = spec.file_rows * spec.cols, n = std::min(kUnit, total - std::min(total, begin));
     std::fill_n(w, kUnit, 0.0f);

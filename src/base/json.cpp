@@ -1,4 +1,4 @@
-// json.cpp -- a recursive-descent parser. The same code first checks a text and later finds the values in it.
+// json.cpp -- a recursive-descent parser. The same code first checks a text and later finds values in it.
 #include "src/base/json.h"
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 #include "src/base/utf8.h"
 
 namespace {
-constexpr int kMaxDepth = 32;   // of arrays and objects inside each other
+constexpr int kMaxDepth = 32;   // levels of arrays and objects
 
 struct Parser {
     std::string_view text;
@@ -18,7 +18,7 @@ struct Parser {
         const std::string got = at < text.size() ? json_quote(text.substr(at, 1)) : "the end";
         die_content(format("%s: byte %zu", what, at), got, want);
     }
-    char peek() const { return at < text.size() ? text[at] : '\0'; }    // a NUL in the text is refused anywhere
+    char peek() const { return at < text.size() ? text[at] : '\0'; }    // no rule accepts a NUL in the text
     bool take(char c) { return at < text.size() && text[at] == c && ++at; }
     void space() {
         while (take(' ') || take('\t') || take('\n') || take('\r')) {}
@@ -55,7 +55,7 @@ struct Parser {
         return code;
     }
     static bool is_byte(uint32_t code) { return code >= 0xDC80 && code < 0xDD00; }
-    uint32_t escape() {                                 // after its backslash
+    uint32_t escape() {                                 // parses what follows a backslash
         static constexpr std::string_view kFrom = "\"\\/bfnrt", kTo = "\"\\/\b\f\n\r\t";
         if (const size_t i = kFrom.find(peek()); i != kFrom.npos && ++at) return uint32_t(kTo[i]);
         if (!take('u')) fail("one of \" \\ / b f n r t u");
@@ -91,9 +91,9 @@ struct Parser {
         string();
         if (!token(':')) fail("':'");
     }
-    void items(bool object, int depth) {                // after the bracket
+    void items(bool object, int depth) {                // parses what follows the bracket
         const char close = object ? '}' : ']';
-        std::vector<uint32_t> keys;     // where each begins
+        std::vector<uint32_t> keys;     // the byte at which each begins
         if (token(close)) return;
         do {
             space();
@@ -103,7 +103,7 @@ struct Parser {
         } while (token(','));
         if (!take(close)) fail(object ? "',' or '}'" : "',' or ']'");
         const auto name = [&](uint32_t place) { return Json{text.substr(place)}.text(); };
-        std::ranges::sort(keys, {}, name);              // sorted, because a vocabulary has 50,000 keys
+        std::ranges::sort(keys, {}, name);              // fast enough for a vocabulary of 50,000 keys
         if (const auto twice = std::ranges::adjacent_find(keys, {}, name); twice != keys.end())
             die_content(format("%s: byte %zu", what, at), "key " + json_quote(name(*twice)) + " twice", "each once");
     }
@@ -127,7 +127,7 @@ struct Parser {
     }
 };
 
-std::string_view raw(const Json& value) {               // its text as it is written
+std::string_view raw(const Json& value) {               // the value's text as it is written
     Parser parser{value.from};
     if (value) parser.value(0);
     return value.from.substr(0, parser.at);

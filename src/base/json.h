@@ -1,7 +1,7 @@
-// json.h -- reads and writes JSON (RFC 8259). NaN and Infinity, which Python writes, are numbers that have no value.
+// json.h -- reads and writes JSON (RFC 8259). NaN and Infinity (Python writes them) are numbers that as_double refuses.
 //
 // The reader checks that the text is UTF-8, nests at most 32 deep and has no duplicate keys, no lone surrogates and
-// nothing after the value. It keeps numbers as text, so that as_u64 is exact up to 2^64-1. Its errors are
+// nothing after the value. Numbers stay text, so as_u64 is exact up to 2^64-1. Errors of parse_json are
 // kExitBadContent, "what: byte N: got X, want Y".
 //
 // A path need not be UTF-8. In files that contain paths, a byte XX that is not UTF-8 is written as \udcXX, as Python's
@@ -17,16 +17,16 @@
 #include <vector>
 
 struct Json {
-    std::string_view from;                    // from the value to the end of the text; empty: no such value
+    std::string_view from;                    // the value and all text behind it; empty: there is no such value
     enum Kind { null, boolean, number, string, array, object };
 
     Kind kind() const;                        // null where there is no value
     explicit operator bool() const { return !from.empty(); }
-    std::string text() const;                 // a string decoded; any other value as it is written
-    bool as_u64(uint64_t* out) const;         // false if not an integer in 0..2^64-1; 1.0 is none
-    bool as_double(double* out) const;        // false if not a number, or too large
-    Json find(std::string_view key) const;    // empty if it is absent, or if this is no object
-    // Return the value under `key`. kExitBadContent, with what, key, got and want: it is absent or of another type.
+    std::string text() const;                 // a string is decoded; any other value is as it is written
+    bool as_u64(uint64_t* out) const;         // false if it is not an integer in 0..2^64-1; 1.0 is not an integer
+    bool as_double(double* out) const;        // false if it is not a finite number that a double holds
+    Json find(std::string_view key) const;    // the value under `key`; empty if it is absent or this is no object
+    // These return the value under `key`. kExitBadContent, with what and key: it is absent or of another type.
     Json at(std::string_view key, const char* what) const;
     std::string get_string(std::string_view key, const char* what) const;
     uint64_t get_u64(std::string_view key, const char* what) const;
@@ -37,11 +37,11 @@ Json parse_json(std::string&& text, const char* what, bool paths = false) = dele
 
 // Walks through an array or object in the text's order: for (JsonItems i(x); i.next();) ... i.key, i.value
 struct JsonItems {
-    Json key, value;                          // key: empty in an array
+    Json key, value;                          // of the current item; key is empty in an array
     explicit JsonItems(const Json& of);
     bool next();
   private:
-    std::string_view rest;                    // from the last value on; at first, from after the bracket
+    std::string_view rest;                    // from the current value on; at first, what is behind the bracket
     bool object;
 };
 
@@ -50,7 +50,7 @@ struct JsonItems {
 // Returns text as a JSON string with its quotes. A byte that is not UTF-8 becomes U+FFFD, or with `path` \udcXX.
 std::string json_quote(std::string_view text, bool path = false);
 std::string json_shown(const Json& value);    // for "got X" in an error: short, whatever the value is
-std::string json_number(double x, int digits = 17); // null for NaN and infinities
+std::string json_number(double x, int digits = 17); // "null" for NaN and infinities
 inline std::string json_number(float x) { return json_number(double(x), 9); }
 
 // One object on one line: JsonLine().add("step", 3).add("loss", 1.5).text()
@@ -61,14 +61,14 @@ struct JsonLine {
         else if constexpr (std::is_integral_v<T>) return raw(key, std::to_string(x));
         else return raw(key, json_quote(x));
     }
-    JsonLine& add(const JsonLine& more);      // adds its members
+    JsonLine& add(const JsonLine& more);      // adds the members of `more`
     JsonLine& raw(const char* key, const std::string& json);  // json: a value that is JSON already
     std::string text() const { return "{" + body + "}"; }
   private:
     std::string body;
 };
 
-// The members of an object in their order: keys, and values as JSON. An empty value removes a member.
+// The members of an object in their order: keys, and values as JSON. set_member with an empty value removes one.
 using JsonMembers = std::vector<std::pair<std::string, std::string>>;
 JsonMembers json_members(const Json& object);
 void set_member(JsonMembers* members, const std::string& key, const std::string& value);

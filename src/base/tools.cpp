@@ -41,8 +41,8 @@ static std::vector<char*> pointers(const std::string& name, const Arguments& arg
     return argv;
 }
 
-// input: becomes the tool's standard input, and signals are blocked in it; -1: both are as in this process. output:
-// becomes its standard output; -1: that is as in this process.
+// Starts a tool. input: becomes its standard input, and its signals are blocked; -1: it inherits both. output: becomes
+// its standard output; -1: it inherits that. kExitOther: it cannot start.
 static pid_t start_tool(const std::string& what, const std::string& path, const Arguments& arguments, int input = -1,
                         int output = -1) {
     posix_spawn_file_actions_t files;
@@ -55,7 +55,7 @@ static pid_t start_tool(const std::string& what, const std::string& path, const 
     if (input >= 0) posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
     if (input >= 0) posix_spawn_file_actions_adddup2(&files, input, STDIN_FILENO);
     if (output >= 0) posix_spawn_file_actions_adddup2(&files, output, STDOUT_FILENO);
-    signal(SIGCHLD, SIG_DFL);               // if our parent left it ignored, waitpid finds nobody
+    signal(SIGCHLD, SIG_DFL);               // if it were ignored, as by our parent, waitpid would fail
     pid_t pid;
     const std::vector<char*> argv = pointers(path, arguments);
     const int error = posix_spawn(&pid, path.c_str(), &files, &attributes, argv.data(), environ);
@@ -65,7 +65,7 @@ static pid_t start_tool(const std::string& what, const std::string& path, const 
     return pid;
 }
 
-// Returns the status of waitpid.
+// Waits for a child's end and returns waitpid's status.
 static int wait_for(pid_t pid) {
     int status = 0;
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
@@ -73,7 +73,7 @@ static int wait_for(pid_t pid) {
 }
 
 void run_tool(const std::string& what, const std::string& path, const Arguments& arguments) {
-    std::fflush(nullptr);                                       // what was printed comes first
+    std::fflush(nullptr);                                       // our output must come before the tool's
     const int status = wait_for(start_tool(what, path, arguments));
     const int code = WIFEXITED(status) ? WEXITSTATUS(status) : int(kExitOther);
     if (code) die(code, "%s: %s ended with code %d", what.c_str(), shown_path(path).c_str(), code);
@@ -85,7 +85,7 @@ void hand_over(const std::string& what, const std::string& path, const Arguments
     cannot_start(what, path, errno);
 }
 
-// Reads lines until the other side has closed the pipe. Returns the last that is not empty.
+// Reads lines until the other side closes the pipe; calls progress() at each empty one. Returns the last other one.
 static std::string read_answer(int pipe, const std::function<void()>& progress) {
     std::string line, answer;
     char piece[4096];
@@ -98,7 +98,7 @@ static std::string read_answer(int pipe, const std::function<void()>& progress) 
     return answer;
 }
 
-// The request is a file in memory: a pipe would fill up while the tool waits for somebody to read its own.
+// The request is a file in memory. A pipe could fill up while the tool waits until its own output is read.
 std::string ask_tool(const std::string& what, const std::string& path, const Arguments& arguments,
                      const std::string& request, const std::function<void()>& progress) {
     const std::string name = format("%s: %s", what.c_str(), shown_path(path).c_str());
@@ -126,7 +126,7 @@ std::string ask_tool(const std::string& what, const std::string& path, const Arg
     return answer;
 }
 
-constexpr double kFollowerSeconds = 20;     // in which a follower must finish
+constexpr double kFollowerSeconds = 20;     // time in which a follower must finish
 
 Follower::Follower(const std::string& what, const std::string& path, const Arguments& arguments)
     : name(format("%s: %s", what.c_str(), shown_path(path).c_str())) {

@@ -1,4 +1,4 @@
-// tools.h -- finds and starts the other programs (tools) that were built with this one, as git does with its commands.
+// tools.h -- finds and starts tools: the other programs that were built with this one, as git does with its commands.
 #pragma once
 #include <functional>
 #include <string>
@@ -8,33 +8,33 @@
 
 using Arguments = std::vector<std::string>;
 
-// Returns where the tool is: beside this program, or in its build/. It may be missing.
+// Returns the tool's path: beside this program, or in build/ there. The tool may be missing.
 std::string tool_path(const std::string& name);
-// Returns the same for `what` needs the tool, an option ("--np") or a command. Throws kExitNoInput if it is missing.
+// Returns tool_path(name). kExitNoInput: the tool is missing. what: what needs the tool, an option ("--np") or command.
 std::string require_tool(const std::string& what, const std::string& name);
-// Replaces this process by the tool (execv): the pid stays, and the tool's exit code is this process's. name: its
-// argv[0], as ps shows it; by default its path. Throws kExitOther if the tool cannot be started.
+// Replaces this process by the tool (execv): the pid does not change, and the tool's exit code becomes this process's.
+// name: the tool's argv[0], which ps shows; by default its path. kExitOther: the tool cannot be started.
 [[noreturn]] void hand_over(const std::string& what, const std::string& path, const Arguments& arguments,
                             const std::string& name = "");
-// Runs the tool and waits for its end. Throws its exit code if that is not 0, or kExitOther if it cannot start.
+// Runs the tool and waits for its end. Throws its exit code if it is not 0; kExitOther: it cannot start or was killed.
 void run_tool(const std::string& what, const std::string& path, const Arguments& arguments);
 
-// Runs a tool that answers a request, which it reads from its standard input to the end. Each line of its standard
-// output is the answer or, if it is empty, progress, at which this calls progress(). Returns the last answer; "": there
-// is none. If the tool ends with another code than 0, that line is its error, which this throws with the same code.
-// kExitOther: it cannot start, or a signal has killed it. The tool blocks signals. It ends at its next progress if this
-// process dies or progress() throws, which passes on. The tool's side is answer_request in tools/tool.h.
+// Runs a tool that reads a request from its standard input, to the end, and writes lines to its standard output. An
+// empty line reports progress, and this calls progress(). Any other line is the answer; returns the last one, or "" if
+// there is none. If the tool's exit code is not 0, the last answer is its error, which this throws with that code.
+// kExitOther: it cannot start, or a signal has killed it. Signals are blocked in the tool. If this process dies, or if
+// progress() throws, which ends this call, the tool ends at its next progress line: see answer_request in tools/tool.h.
 std::string ask_tool(const std::string& what, const std::string& path, const Arguments& arguments,
                      const std::string& request, const std::function<void()>& progress);
 
 // A tool that runs beside this process and reads the files that this process writes. Its standard input is a pipe that
-// closes when this object is destroyed or this process ends in any way; then the tool finishes. It blocks signals.
+// closes when this object is destroyed or this process ends, in any way; then the tool finishes. It blocks signals.
 class Follower {
   public:
-    Follower(const std::string& what, const std::string& path, const Arguments& arguments);      // kExitOther
-    ~Follower();                            // waits for the tool's end; kills one that hangs
+    Follower(const std::string& what, const std::string& path, const Arguments& arguments);      // may throw kExitOther
+    ~Follower();                            // waits for the tool's end; kills it after 20 s
     Follower(const Follower&) = delete;
-    void check();                           // warns if the tool has failed
+    void check();                           // warns, once, if the tool has ended with an error
   private:
     std::string name;
     Descriptor input;

@@ -38,7 +38,7 @@ std::string value_text(const OptionRow& row) {
     }, row.to);
 }
 
-// Reads digits exactly, and other forms (2.5e3, 512k, 2M) of a whole number up to 2^53.
+// Reads a number. A whole number in digits is exact; in other forms (2.5e3, 512k, 2M) it may be up to 2^53.
 template <class T> static bool parse_number(std::string_view text, const Limits& limits, T* out) {
     constexpr bool kWhole = std::is_integral_v<T>;
     if (kWhole && parse_whole(text, out)) return limits.hold(double(*out));
@@ -47,7 +47,7 @@ template <class T> static bool parse_number(std::string_view text, const Limits&
     if (!parse_whole(text.substr(0, text.size() - (unit > 1)), &x) || !limits.hold(x *= unit)) return false;
     if (kWhole && (x != std::floor(x) || x > std::min(0x1p53, double(std::numeric_limits<T>::max())))) return false;
     *out = T(x);
-    return limits.hold(double(*out));           // a float rounds
+    return limits.hold(double(*out));           // a float is rounded
 }
 
 bool set_option(const OptionRow& row, const std::string& text) {
