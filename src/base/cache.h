@@ -20,7 +20,7 @@ std::string cache_folder(const std::string& otherwise);
 // is passed on, and nothing of the entry is left.
 std::string cached(const std::string& folder, const std::string& name,
                    const std::function<void(const std::string& into)>& make, const std::function<void()>& waiting);
-// Makes the folder `path`, which must be absent or empty, in the same way: it becomes complete or stays absent.
+// Makes the folder `path`, which must be absent or empty, in the same way: it becomes complete or stays as it is.
 // kExitWrite, also if another process is making it.
 void make_folder(const std::string& path, const std::function<void(const std::string& into)>& make);
 // Removes all entries and what killed processes have left, but no entry that another process is making or removing.

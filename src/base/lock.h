@@ -18,8 +18,8 @@ struct FolderLock {
     void release();             // removes .locked; .lock stays, and its flock lasts until `file` is closed
     bool holds(const std::string& path) const;      // whether path is the locked folder
 };
-// Locks an existing folder; first releases what `lock` held. what: begins errors, "the run folder". cure: ends them and
-// says what else helps. kExitWrite: it cannot be locked, or another process, which the error names, has locked it.
+// Locks an existing folder; first releases what `lock` held. what: its name in errors, "the run folder". cure: advice
+// at their end. kExitWrite: it cannot be locked, or another process, which the error names, has locked it.
 void lock_folder(FolderLock* lock, const std::string& path, const char* what, const char* cure);
 // Calls lock_folder. Returns false if another process has locked or removed the folder.
 bool try_lock_folder(FolderLock* lock, const std::string& path, const char* what);

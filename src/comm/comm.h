@@ -64,7 +64,7 @@ bool comm_abort(Comm* comm, int code, const std::string& message);
 void comm_at_end(Comm* comm, std::function<void()> clean_up);
 
 void comm_barrier(Comm* comm);
-void comm_local_barrier(Comm* comm, int channel);   // of this host's main threads (0) or reduction threads (1)
+void comm_local_barrier(Comm* comm, int channel);   // of this host's ranks. channel: 0 in main threads, 1 in reductions
 void comm_allgather(Comm* comm, void* out, const void* in, size_t bytes);   // out: (size, bytes)
 void comm_broadcast(Comm* comm, void* data, size_t bytes, int root);
 std::string comm_first_text(Comm* comm, std::string text);  // returns the first text, by rank, that is not empty

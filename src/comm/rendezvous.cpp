@@ -23,8 +23,8 @@ constexpr size_t kMaxPending = 64;          // limit of connections without a va
 constexpr double kNotice = 10;              // seconds after which a rank says what it waits for
 constexpr double kLingers = 5;              // seconds for which a rank that cannot start tells the others so
 
-// A Claim and an Answer have a fixed size, so that a stranger cannot make a rank allocate memory. code: the exit code
-// with which the sender ends, or 0; text: its error.
+// A Claim and an Answer have a fixed size, so that a stranger cannot make a rank allocate memory. code: 0, or the exit
+// code with which the receiver must end; text: the error of that code.
 struct Claim { PeerInfo peer; int32_t code; char text[508]; Digest nonce, proof; };
 struct Answer { int32_t code; char text[508]; Digest proof; };
 struct Connection { Socket socket; Digest nonce = {}; Claim claim = {}; };      // nonce: sent by the listener

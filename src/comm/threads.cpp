@@ -21,7 +21,7 @@ int rank_threads(Comm* comm, int wanted) {
     if (comm->local_rank == 0 && sum > usable)
         warn("--threads %d: %d threads on %d CPUs are slower than %d; leave it out", wanted, sum, usable, usable);
     const int share = cpu_share(masks, comm->local_rank, quota);
-    const bool started = comm->launcher == "--np" || comm->launcher == "torchrun";      // may be one Slurm task
+    const bool started = comm->launcher == "--np" || comm->launcher == "torchrun";      // its ranks share a Slurm task
     const int ranks = !started ? 1 : std::getenv("SLURM_STEP_ID") ? comm->local_size : 0;
     const int own = wanted ? wanted : threads_by_environment(share, ranks);
     if (comm->local_rank == 0 && !wanted && own < share)

@@ -1,4 +1,4 @@
-// create.cpp -- what ddp_create does: cuts buckets, slices and pieces, and makes memory and events (ddp.h).
+// create.cpp -- ddp_create and ddp_destroy: the cuts of buckets, slices and pieces, memory and events (ddp.h).
 #include <algorithm>
 #include <cstdlib>
 #include "build/reductions.h"

@@ -87,7 +87,7 @@ struct Ddp {
     Stream stream;                          // the communication stream
     int64_t steps;                          // number of steps that this process has begun
     size_t next;                            // first bucket of this step that is not on the stream yet
-    struct Events {                         // [0]: of this step; [1]: of the last one, whose all-gather may still run
+    struct Events {                         // [0]: of this step; [1]: of the previous one: its all-gather may still run
         Event computed, updated;            // after this rank's backward, after its update
         std::vector<Event> begin, end, gathered;        // by bucket: reduction begins, ends; all-gather ends
     } marks[2];
@@ -114,7 +114,7 @@ void ddp_exchange_weights(Ddp* ddp);
 
 // The functions of a step, in the order of their calls; src/app/executor.cpp calls ddp_rewind. i is the number of a
 // micro-batch of this rank.
-void ddp_begin(Ddp* ddp, int64_t step);
+void ddp_begin(Ddp* ddp, int64_t step);     // step: its number in the run, from 0
 void ddp_rewind(Ddp* ddp);      // makes bucket 0 the next one: before each try to enqueue or capture the step's work
 // Returns how many multiprocessors the kernels of micro-batch i leave to communication: the first one runs during the
 // all-gather of the weights, and with overlap the last one during the reduction.
@@ -143,8 +143,8 @@ uint64_t ddp_hash_weights(const Ddp* ddp);
 
 // The next reduction keeps each replica's bucket 0 as it enters the tree. After it, ddp_wrong_sum adds these copies by
 // plain loops, compares with the sum that the update has used, and returns a text that names the first element of this
-// rank's slice that differs; "": none differs, or nothing was kept. This finds a reduction whose sum depends on the
-// number of ranks. Collective. With --reduce nccl and several ranks nothing is kept.
+// rank's slice that differs; "": none differs, or nothing was kept. This finds any change of a sum in the tree, which
+// would depend on the ranks. Collective. With --reduce nccl and several ranks nothing is kept.
 void ddp_keep_replicas(Ddp* ddp);
 std::string ddp_wrong_sum(Ddp* ddp);
 // Tests only: damages one of n numbers in device memory if the fault hook of common.h asks for it at this point.
