@@ -4,8 +4,8 @@
 //     each_row(rows, columns, terms, use, stream);        where every row has a sum
 //
 // So a model's own operations are written once: they are in NAME_host.cpp, and for GPUs NAME.cu includes
-// kernels/cuda/common.cuh and then that file. On a GPU a thread computes one element, and the next thread the next
-// column. Memory is fastest if a thread loads 16 bytes at once: so a "column" may stand for a Pack of elements.
+// kernels/cuda/common.cuh and then that file. On a GPU neighbouring threads compute neighbouring columns.
+// Memory is fastest if a thread loads 16 bytes at once, so a "column" may stand for a Pack of elements.
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -20,17 +20,17 @@
 
 namespace BACKEND {
 
-// Storage <-> float, in memory of the host or of the device.
+// widen converts a stored element to float; store rounds a float to storage. Host and device code may call both.
 HOST_DEVICE inline float widen(float x) { return x; }
 HOST_DEVICE inline float widen(bf16 x) { return std::bit_cast<float>(uint32_t(x.bits) << 16); }
 HOST_DEVICE inline void store(float& to, float x) { to = x; }
-HOST_DEVICE inline void store(bf16& to, float x) {          // to nearest even; a NaN stays one
+HOST_DEVICE inline void store(bf16& to, float x) {          // rounds to nearest even; a NaN stays a NaN
     const uint32_t bits = std::bit_cast<uint32_t>(x);
     to.bits = uint16_t(x != x ? bits >> 16 | 0x40u : (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
-// N neighbouring elements, N a power of two. load and store move up to 16 bytes in one access. p is aligned to N
-// elements.
+// A Pack holds N neighbouring elements as floats; N is a power of two. load and
+// store move up to 16 bytes in one memory access. p must be aligned to N elements.
 template <int N> struct Pack { float x[N]; };
 template <int N, class F> struct alignas(N * sizeof(F)) Stored { F x[N]; };
 template <int N, class F> HOST_DEVICE inline Pack<N> load(const F* p) {
@@ -45,24 +45,24 @@ template <int N, class F> HOST_DEVICE inline void store(F* p, const Pack<N>& pac
     *reinterpret_cast<Stored<N, F>*>(p) = stored;
 }
 
-// The sum of a row: partial sum i takes columns i, i + 64, ... in order. Then the upper half of the partial sums is
-// added to the lower half until one is left. The CPU's other sums have the same order (docs/cpu.md).
+// A row's sum has 64 partial sums; number i takes columns i, i + 64, ... in order. join_halves then adds their upper
+// half to the lower half until one is left. The CPU's other sums along a row have this order, too (docs/arithmetic.md).
 constexpr int kRowSums = 64;
 template <int N> HOST_DEVICE inline float join_halves(float* sums) {
     for (int n = N / 2; n > 0; n /= 2)
         for (int i = 0; i < n; i++) sums[i] += sums[i + n];
     return sums[0];
 }
-// The same sum of x(0) to x(N - 1), without an array, which a GPU would keep in memory if N is large.
+// Returns the same sum of x(0) to x(N - 1), without an array: a GPU would keep a large array in local memory.
 template <int N, int COUNT = 1, class X> HOST_DEVICE inline float join_halves(const X& x, int i = 0) {
     if constexpr (COUNT == N) return x(i);
     else return join_halves<N, 2 * COUNT>(x, i) + join_halves<N, 2 * COUNT>(x, i + COUNT);
 }
 
-// e^x = 2^n e^r, |r| <= ln(2)/2, e^r by its series: relative error below 1e-7.
+// Returns e^x, relative error below 1.1e-7, for x limited to -87 .. 87: 2^n e^r, |r| <= ln(2)/2, e^r by its series.
 HOST_DEVICE inline float exponential(float x) {
     constexpr float kLog2e = 1.44269504f, kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;
-    constexpr float kToNearest = 12582912.0f; // 1.5 * 2^23: adding it leaves a whole number in the lowest bits
+    constexpr float kToNearest = 12582912.0f; // 1.5 * 2^23: adding it rounds to a whole number, in the lowest bits
     x = x < -87.0f ? -87.0f : x > 87.0f ? 87.0f : x;
     const float shifted = x * kLog2e + kToNearest, n = shifted - kToNearest, r = (x - n * kLn2High) - n * kLn2Low;
     const float tail = 1.0f / 24 + r * (1.0f / 120 + r * (1.0f / 720 + r * (1.0f / 5040)));
@@ -73,9 +73,9 @@ HOST_DEVICE inline float sigmoid(float x) { return 1.0f / (1.0f + exponential(-x
 
 // each_element calls f(row, column) for all rows and columns.
 //
-// each_row calls use(row, column, sum) for all rows and for columns 0, 8, ...; `columns` is a multiple of 8. The sum is
-// that of the row's terms, of which terms(row, column) returns eight as a Pack. use may overwrite what terms of the
-// same row and column has read.
+// each_row calls use(row, column, sum) for all rows and for columns 0, 8, ...; `columns` is a multiple
+// of 8. terms(row, column) returns the terms of eight columns, from `column` on, as a Pack, and sum is
+// the sum of all terms of the row. use may overwrite what terms has read for the same row and column.
 #ifdef __CUDACC__
 // A block has 128 threads: 4 rows x 32 columns, or another split if the matrix has fewer columns or rows.
 template <class F> __global__ void __launch_bounds__(128) each_element_kernel(size_t rows, size_t columns, F f) {
@@ -86,7 +86,7 @@ template <class F> __global__ void __launch_bounds__(128) each_element_kernel(si
 }
 template <class F> void each_element(size_t rows, size_t columns, const F& f, Stream stream) {
     if (rows * columns == 0) return;
-    constexpr size_t kThreads = 128, kMostDown = 4096;      // blocks along y, of which CUDA allows 65,535
+    constexpr size_t kThreads = 128, kMostDown = 4096;      // at most this many blocks along y; CUDA allows 65,535
     const size_t down = std::min(std::bit_ceil(rows), kThreads / std::min<size_t>(32, std::bit_ceil(columns)));
     const size_t across = kThreads / down, blocks_down = std::min(div_up(rows, down), kMostDown);
     launch(each_element_kernel<F>, dim3(unsigned(div_up(columns, across)), unsigned(blocks_down)),
@@ -114,7 +114,7 @@ void each_row(size_t rows, size_t columns, const Terms& terms, const Use& use, S
     if (blocks) launch(each_row_kernel<Terms, Use>, blocks, 128, 0, stream, rows, columns, terms, use);
 }
 #else
-// A task has up to 512 elements: of several rows, or of a part of one.
+// A task computes up to 512 elements, of several rows or of a part of one row.
 template <class F> void each_element(size_t rows, size_t columns, const F& f, Stream) {
     constexpr size_t kTask = 512;
     const size_t together = std::max<size_t>(1, kTask / std::max<size_t>(1, columns));
@@ -144,7 +144,7 @@ void each_row(size_t rows, size_t columns, const Terms& terms, const Use& use, S
 }
 #endif
 
-// Calls use(column, sum) for all columns. The sum is that of terms(row, column), a float, over the rows in order.
+// Calls use(column, sum) for all columns. sum adds up the floats terms(row, column) over the rows, in order.
 template <class Terms, class Use>
 void each_column(size_t rows, size_t columns, const Terms& terms, const Use& use, Stream stream) {
     each_element(1, columns, [=] ON_DEVICE(size_t, size_t column) {

@@ -1,15 +1,15 @@
-// kernels.h -- every operation once: its formula, its shapes, whether it writes "=" or "+=", and what may alias.
+// kernels.h -- declares every operation: its formula, its shapes, whether it writes "=" or "+=", and what may alias.
 //
-// Sizes   B batch, T positions, N = B*T rows, C channels, NH heads, NK heads of keys and values, HS head size, V
-//         vocabulary, Vp = V rounded up to 16. C, OC, HS are multiples of 8; pointers are aligned to 16 bytes, into the
-//         arena to 64.
-// Names   gradient = "d" + name. Matrices are row-major; a weight is (outputs, inputs). Statistics and sums are float.
-// Writes  activations are written with "="; parameter gradients, which are fp32, with "=", or with "+=" if `accumulate`
-//         is set: one add of the complete sum. An op leaves alone what it does not write. Arrays overlap only where
-//         "may be" says so. B, T, N, n and units may be 0: then only sums and, with "=", parameter gradients are
-//         written, as 0.
-// Bits depend on the arguments alone (docs/arithmetic.md). A backend is a namespace with these operations; a test can
-// link several.
+// Sizes   B sequences of T positions, N = B*T rows, C channels, OC output channels, NH heads, NK heads of keys and
+//         values, HS head size, V vocabulary, Vp = V rounded up to a multiple of 16. C, OC and HS are multiples of 8.
+//         Pointers are aligned to 16 bytes, and pointers into the arena to 64.
+// Names   dx is the gradient of x. Matrices are row-major; a weight is (outputs, inputs). Statistics and sums are fp32.
+// Writes  Activations are written with "=". Parameter gradients, which are fp32, are written with "=", or with "+=" if
+//         `accumulate` is set: then the complete sum is added once. An operation changes nothing else. Arrays overlap
+//         only where "may be" says so. B, T, N, n and units may be 0: then only sums and, with "=", parameter gradients
+//         are written, as 0.
+// On one device_kind a result's bits depend on the arguments alone (docs/arithmetic.md). A backend is a namespace with
+// these operations; a test can link several.
 #include <functional>
 #include <string>
 #include "src/base/numbers.h"
@@ -19,7 +19,7 @@
 // The version of the rules in docs/arithmetic.md. It is part of a CPU's device_kind.
 #define ARITHMETIC ", arithmetic 2"
 
-// The backends. ref, ref16 and ref64 are the specification, plain loops that compute in `real`.
+// These are the backends. ref, ref16 and ref64 are the specification: plain loops that compute in `real`.
 namespace ref { using floatX = float; using real = float; constexpr bool kOnGpu = false; }
 namespace ref16 { using floatX = bf16; using real = float; constexpr bool kOnGpu = false; }
 namespace ref64 { using floatX = float; using real = double; constexpr bool kOnGpu = false; }
@@ -28,29 +28,29 @@ namespace cpu16 { using floatX = bf16; constexpr bool kOnGpu = false; }
 namespace gpu { using floatX = bf16; constexpr bool kOnGpu = true; }
 #endif
 
-#ifndef OPERATIONS_DECLARED             // of this backend; a test of two undefines it in between
+#ifndef OPERATIONS_DECLARED             // by this backend; a test of two undefines it and includes this again
 #define OPERATIONS_DECLARED
 namespace BACKEND {
 
 // ---------------- memory and streams
 
-// Zeroed memory of the device, 64-byte aligned.
+// device_alloc returns zeroed device memory, aligned to 64 bytes, or throws an Error that names `what`.
 void* device_alloc(size_t bytes, const char* what);
 void device_free(void* memory);
-void* host_alloc(size_t bytes, const char* what);    // zeroed host memory; pinned for a GPU: copies are fast
+void* host_alloc(size_t bytes, const char* what);    // zeroed host memory, pinned for a GPU: so copies are fast
 void host_free(void* memory);
 
-// copy_to_device reads `host` until the copy is done. copy_to_host returns when the bytes are there.
-// copy_to_host_later returns at once; the bytes are there after an event_sync or stream_sync.
+// copy_to_device may return before the copy is done; until then `host` must not change. copy_to_host returns when the
+// bytes are there. copy_to_host_later may return before; the bytes are there after an event_sync or a stream_sync.
 void copy_to_device(void* device, const void* host, size_t bytes, Stream stream = nullptr);
 void copy_to_host(void* host, const void* device, size_t bytes, Stream stream = nullptr);
 void copy_to_host_later(void* host, const void* device, size_t bytes, Stream stream = nullptr);
 void device_zero(void* device, size_t bytes, Stream stream = nullptr);
-// poison writes kPoison (numbers.h) to elements 0, step, 2 step, ... of n. find_poison looks for it in the same places:
-// if x[i] is the first that holds it, left[0] = max(left[0], end - (x + i)); end: of the arena, behind x[n - 1].
+// poison writes kPoison (numbers.h) to elements 0, step, 2 step, ... of n. find_poison searches these elements: if x[i]
+// is the first that holds it, left[0] = max(left[0], end - (x + i)), where `end` is the end of the arena that holds x.
 void poison(float* x, size_t n, size_t step, Stream stream = nullptr);
 void find_poison(uint64_t* left, const float* x, size_t n, size_t step, const float* end, Stream stream = nullptr);
-// floatX <-> float, both on the host, round to nearest even.
+// These convert n elements from float to floatX, rounded to nearest even, and back. Both arrays are in host memory.
 void store_floats(floatX* device, const float* host, size_t n);
 void load_floats(float* host, const floatX* device, size_t n);
 
@@ -58,56 +58,56 @@ void load_floats(float* host, const floatX* device, size_t n);
 // stream's work is done when the call returns, and a second stream is a thread that runs the work of stream_call.
 Stream stream_create();
 void stream_destroy(Stream stream);
-void stream_call(Stream stream, std::function<void()> call);    // CPUs only: work of a second stream
+void stream_call(Stream stream, std::function<void()> call);    // CPUs only: adds work to a second stream
 void stream_wait(Stream stream, Stream other);   // later work on `stream` waits for the work that is on `other` now
-void stream_sync(Stream stream);    // waits until `stream` is empty; an Error inside it is thrown here
+void stream_sync(Stream stream);    // waits until `stream` is empty; an Error of its work is thrown here
 void* stream_native(Stream stream);    // GPUs only: the cudaStream_t, for libraries
 // Persistent kernels launched from now on leave `count` of a GPU's multiprocessors free for other streams. Results do
 // not depend on it.
 void spare_multiprocessors(int count);
 
-// An event is a point in a stream's work. Nothing waits for one that was never recorded.
+// An event is a point in a stream's work. One that was never recorded counts as passed; on a CPU every event does.
 using Event = struct EventTag*;
 Event event_create();
 void event_destroy(Event event);
-void event_record(Event event, Stream stream);    // after the work that is on the stream now
+void event_record(Event event, Stream stream);    // it is passed after the work that is on the stream now
 void event_sync(Event event);    // the caller waits until it is passed
-bool event_done(Event event);    // does not wait
+bool event_done(Event event);    // whether it is passed; does not wait
 void stream_wait_event(Stream stream, Event event);  // later work on `stream` waits for it
-double event_seconds(Event from, Event to);    // between two that were passed
+double event_seconds(Event from, Event to);    // between two events that are passed
 
-// GPUs only: a CUDA graph, repeated work as one launch. graph_capture records, instead of running it, what enqueue()
-// puts on the main stream, and what it puts on `joined` after a stream_wait for the main stream. It returns null if
-// something cannot be recorded; `why` says what. dependent: records programmatic dependent launches, if there are any,
-// as such; else as plain launches. graph_launch uses the recorded memory and events again. It returns false if work
-// space has moved: then capture again.
+// GPUs only: a CUDA graph launches recorded work at once. graph_capture records the work that enqueue() puts on the
+// main stream, and on `joined` after a stream_wait for the main stream; this work does not run. It returns null if
+// something cannot be recorded, and `why` says what. If `dependent` is set, programmatic dependent launches, if there
+// are any, are recorded as such, else as plain launches. graph_launch runs the recorded work with the same memory and
+// events. It returns false and launches nothing if work space has moved since; then the caller has to capture again.
 using Graph = struct GraphTag*;
 Graph graph_capture(const std::function<void()>& enqueue, Stream joined, bool dependent, std::string* why);
 bool graph_launch(Graph graph);
 void graph_destroy(Graph graph);
 
-int device_count();    // devices of this kind that answer; 0: none, or no driver
+int device_count();    // usable devices of this kind; 0 if there is none, or no driver
 void device_select(int index);    // GPUs only: this process uses that one
-void device_memory(size_t* free, size_t* total);     // bytes
+void device_memory(size_t* free, size_t* total);     // in bytes
 const char* device_name();    // "cpu avx2, 2 threads"
 const char* device_kind();    // "cpu fma, arithmetic 2": devices of one kind round alike, and all ranks have one kind
 const char* device_address();    // of a GPU on the PCI bus, "0000:1b:00.0"; "" for a CPU
 bool storage_is_fast();    // the device is fast with floatX: --dtype auto takes it
-double device_peak_flops();    // dense bf16, fp32 sums, from the data sheet; NaN where it is not known
+double device_peak_flops();    // per second: dense bf16, fp32 sums, from the data sheet; NaN if unknown
 void set_threads(int n);    // CPU threads of this process (0: what affinity and cgroup allow)
 int get_threads();
 
 // ---------------- forward
 
 // out[b,t,:] = drop(wte[tokens[b,t],:] + wpe[t,:])
-//   out (B,T,C), tokens (B,T) in 0..V-1, wte (Vp,C), wpe (T,C) or null: no positions. drop() is what Dropout
-//   (numbers.h) says; an element's index is its place in the flat array (attention states its own)
+//   out (B,T,C), tokens (B,T) in 0..V-1, wte (Vp,C), wpe (T,C), or null if there are no position embeddings. drop() is
+//   the Dropout of numbers.h; an element's index is its place in the flat array (attention has an index of its own)
 void embedding_forward(floatX* out, const int* tokens, const floatX* wte, const floatX* wpe,
                        const Embedding& embedding, Stream stream = nullptr);
 
-// LayerNorm: out = (inp - mean) * rstd * weight + bias, rstd = 1 / sqrt(var + eps), var biased. If mean is null it is
-// RMSNorm (Zhang and Sennrich 2019): 0 takes the mean's place, var is the mean of inp^2, bias is null. Each set of
-// kernels takes it apart, as Attention (numbers.h).
+// LayerNorm: out = (inp - mean) * rstd * weight + bias, rstd = 1 / sqrt(var + eps); var is the biased variance.
+// If mean is null it is RMSNorm (Zhang and Sennrich 2019): 0 takes the mean's place, var is the mean of inp^2,
+// and bias is null. Each backend takes all members apart by a structured binding, as with Attention (numbers.h).
 struct LayerNorm {
     int N, C;                               // on a GPU C is at most kGpuChannels
     floatX *inp, *out;                      // (N,C)
@@ -116,7 +116,7 @@ struct LayerNorm {
     float eps;
 };
 
-// Writes out, mean and rstd.
+// Computes norm.out, norm.rstd and, unless it is null, norm.mean from norm.inp.
 void layernorm_forward(const LayerNorm& norm, Stream stream = nullptr);
 
 // norm.inp = inp + drop(branch), and then layernorm_forward(norm)    inp, branch (N,C); norm.inp may be inp
@@ -136,20 +136,20 @@ void gelu_forward(floatX* out, const floatX* pre, size_t n, Stream stream = null
 
 // Causal attention, per head: out_t = sum_{u<=t} drop(p_tu) v_u,  p_tu = exp(scale q_t.k_u - lse_t),
 // lse_t = log sum_{u<=t} exp(scale q_t.k_u).    qkv (B,T,NH+2NK,HS), out (B,T,NH,HS), lse (B,NH,T)
-//   Sizes, dropout and scale: Attention of numbers.h. A row of qkv has q of NH heads, k of NK, v of NK; head h reads k
-//   and v number h / (NH/NK).
+//   Sizes, dropout and scale are those of Attention (numbers.h). A row of qkv holds q of NH heads, k of NK heads and v
+//   of NK heads; query head h reads k and v of head h / (NH/NK), rounded down.
 void attention_forward(floatX* out, float* lse, const floatX* qkv, const Attention& attention,
                        Stream stream = nullptr);
 
-// The same for T new positions after `first` cached ones of one sequence: B is 1, and there is no dropout. Appends
-// their k and v to the cache.
+// Computes the same for T new positions of one sequence, after `first` positions in the
+// cache, and appends their k and v to the cache. B must be 1 and the dropout rate 0.
 //   qkv (T,NH+2NK,HS), cache (2,NK,maxT,HS), out (T,NH,HS); first + T <= maxT
 void attention_cached(floatX* out, floatX* cache, const floatX* qkv, int first, int maxT, const Attention& attention,
                       Stream stream = nullptr);
 
-// Softmax and cross entropy of each row: losses[i] = -log softmax(logits_i)[targets[i]] over the first V columns. With
-// `backward` logits become their gradient, softmax - onehot, not scaled by 1/N, and 0 in columns V..Vp-1.
-//   logits (N,Vp), targets (N) in 0..V-1, or -1: no loss and no gradient; losses (N)
+// Computes softmax and cross entropy by row: losses[i] = -log softmax(logits_i)[targets[i]] over the first V columns.
+// With `backward` the logits become their gradient: softmax - onehot, not scaled by 1/N, and 0 in columns V..Vp-1.
+//   logits (N,Vp), losses (N), targets (N) in 0..V-1, or -1 for a row whose loss and gradient are 0
 void classifier(float* losses, floatX* logits, const int* targets, int N, int V, int Vp, bool backward,
                 Stream stream = nullptr);
 
@@ -160,13 +160,13 @@ void sum_in_order(double* total, const float* x, size_t n, Stream stream = nullp
 // ---------------- backward
 
 // dwte[tokens[b,t],:] += drop(dout[b,t,:]), rows in order of (b,t); dwpe[t,:] (+)= sum_b drop(dout[b,t,:]).
-//   dout (B,T,C), dwte (Vp,C), which the head has written already, or null: then nothing is written; dwpe (maxT,C) or
-//   null, rows T.. are 0 with "="
+//   dout (B,T,C); dwte (Vp,C), which already holds the head's gradient, or null: then dwpe is not written, either;
+//   dwpe (maxT,C) or null; with "=" its rows from T on become 0
 void embedding_backward(float* dwte, float* dwpe, const floatX* dout, const int* tokens, int maxT,
                         const Embedding& embedding, bool accumulate, Stream stream = nullptr);
 
-// dinp += the gradient through LayerNorm (the residual stream's gradient), or "=" where `first`;
-// dweight, dbias (+)= sums over rows; RMSNorm has no dbias, it is null. Nothing reads norm.out, bias and eps.
+// dinp += the gradient through LayerNorm, or "=" if `first` is set; dinp is the residual stream's gradient. dweight
+// and dbias (+)= sums over rows. RMSNorm has no bias: dbias is null. norm.out, norm.bias and norm.eps are not read.
 void layernorm_backward(floatX* dinp, float* dweight, float* dbias, const floatX* dout, const LayerNorm& norm,
                         bool first, bool accumulate, Stream stream = nullptr);
 
@@ -196,9 +196,9 @@ void attention_backward(floatX* dqkv, float* delta, const floatX* dout, const fl
 // out[i] = the sum of terms[0..count-1][i]. Tree::kBalanced: sum(lo,n) = sum(lo,n/2) + sum(lo+n/2,n/2), count is a
 // power of two. Tree::kNested: sum(lo,n) = terms[lo] + sum(lo+1,n-1). Gradients of different replicas are
 // added here alone, unless --reduce nccl lets NCCL add them.
-//   n is a multiple of kUnit; out may be any of the terms; a GPU takes at most kGpuTerms
-// partials[k], if not null, = sum of squares of unit k of out, in float: partial sum s_j, j < 16, takes elements j,
-// j+16, ... of the unit in order; then ((s_0 + s_1) + s_2) + ... + s_15.
+//   n is a multiple of kUnit; out may be any of the terms; on a GPU count is at most kGpuTerms
+// If partials is not null, partials[k] = the sum of squares of unit k of out, in float: partial sum
+// s_j, j < 16, takes elements j, j+16, ... of the unit in order; then ((s_0 + s_1) + s_2) + ... + s_15.
 void tree_reduce(float* out, float* partials, const float* const* terms, int count, Tree tree, size_t n,
                  Stream stream = nullptr);
 
@@ -208,26 +208,26 @@ void tree_reduce(float* out, float* partials, const float* const* terms, int cou
 void clip_scale(StepState* state, double* norm, const float* partials, size_t units, double clip, double tokens,
                 Stream stream = nullptr);
 
-// What a rule of an optimizer updates. Each set of kernels takes it apart, as Attention.
+// Update holds the arrays of one stage of an optimizer's rule. Each backend takes it apart, as it does Attention.
 struct Update {
     size_t n;                       // a multiple of kUnit
     floatX* param;                  // (n)          master rounded; with floatX = float it may be master
-    float *master, *const *state;   // (n), (n)s    the weights, and as many arrays as the stage has
+    float *master, *const *state;   // (n), each (n)  the weights in fp32; the state arrays of the stage
     const float* grad;              // (n)          may be master
     const Rates* rates;             // (n / kUnit)  of each unit
     const StepState* step;
 };
 
-// Runs one stage of an optimizer's rule. The rule is NAME_rule::element of optimizers/NAME.h, where NAME is number
-// `optimizer` of optimizers/list. Every operation is rounded to float, in the order written. param, master and state
-// "=". Nothing is written if step->grad_scale is not finite.
+// Runs one stage of an optimizer's rule on every element, and writes param, master and state. The rule is
+// NAME_rule::element of optimizers/NAME.h, where NAME is number `optimizer` of optimizers/list. Every
+// operation is rounded to float, in the order written. Nothing is written if step->grad_scale is not finite.
 void update(int optimizer, int stage, const Update& arrays, Stream stream = nullptr);
 
 // out = a I + b x + c y    out, x, y (n,n); x or y may be null, and out may be either of them
 void matrix_polynomial(floatX* out, float a, float b, const floatX* x, float c, const floatX* y, int n,
                        Stream stream = nullptr);
 
-// Hash of the bits of n elements and their order; the last unit may be short. mix() is mix64 of numbers.h, a bijection.
+// Returns a hash of n elements' bits, in order; the last unit may be short. mix is the bijection mix64 (numbers.h).
 //   unit k:  u_k = sum over its elements i = 0, 1, ... of mix((i + 1) << 32 | bits of x[k * kUnit + i])    (mod 2^64)
 //   whole:   h = n;  for k = 0, 1, ...: h = mix(h ^ u_k)
 uint64_t hash_floats(const float* x, size_t n, Stream stream = nullptr);
