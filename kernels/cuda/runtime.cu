@@ -1,4 +1,4 @@
-// runtime.cu -- memory and streams of kernels.h, for a CUDA device.
+// runtime.cu -- memory, streams, events and graphs of kernels.h, for a CUDA device.
 //
 // All streams are non-blocking: nothing here touches CUDA's default stream, which would wait for all others. A later
 // call reports an error in a kernel, at the latest stream_sync. Such an error is permanent, and the process has to end.
@@ -21,7 +21,7 @@ void check(cudaError_t error, int line = __builtin_LINE()) {
     die(kExitOther, "gpu: runtime.cu:%d: %s; nvidia-smi shows its state", line, cudaGetErrorString(error));
 }
 
-// CUDA keeps the current device per thread, so each thread that comes here selects this process's one.
+// Makes this process's device the calling thread's current one, because CUDA has a current device per thread.
 std::atomic<int> selected{0};
 void use_device() {
     static thread_local int current = 0;
@@ -37,8 +37,8 @@ int attribute(cudaDeviceAttr which) {
     return value;
 }
 
-thread_local bool capturing = false;        // this thread is inside graph_capture
-thread_local bool dependent_nodes = true;    // and the graph may have dependent launches
+thread_local bool capturing = false;        // whether this thread is inside graph_capture
+thread_local bool dependent_nodes = true;    // whether that graph may have dependent launches
 std::atomic<int> scratch_moves{0};    // counts moves of scratch memory, whose address graphs hold
 
 struct DeviceStream {
@@ -62,7 +62,7 @@ DeviceStream* find_queue(Stream stream) {
     use_device();
     return stream ? reinterpret_cast<DeviceStream*>(stream) : main_queue;
 }
-// The same for a caller that enqueues something other than a kernel.
+// Returns the same as find_queue, for a caller that enqueues something other than a kernel.
 DeviceStream* queue_of(Stream stream) {
     DeviceStream* const queue = find_queue(stream);
     queue->ends_in_kernel = false;
@@ -82,8 +82,8 @@ DeviceStream* queue_of(Stream stream) {
 
 // ------------------------ devices
 
-// The kernels need compute capability 8.0; CUDA lists the fastest device first. No driver and no device are no error; a
-// driver that does not work (too old for this build, not started) is reported once.
+// Counts the devices before the first with a compute capability below 8.0; CUDA lists the fastest first. No driver
+// or no device is no error; a driver that does not work (too old for this build, not started) is reported once.
 int device_count() {
     int count = 0, usable = 0, driver = 0, major = 0;
     if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess) {
@@ -130,7 +130,7 @@ size_t shared_memory_of_block() {
     return size_t(bytes);
 }
 
-// "gpu NVIDIA H200, 132 SMs"
+// Returns "gpu NVIDIA H200, 132 SMs", for example.
 const char* device_name() {
     static const std::string name = [] {
         cudaDeviceProp properties;
@@ -153,7 +153,7 @@ const char* device_address() {
 
 bool storage_is_fast() { return true; }
 
-// TFLOP/s from NVIDIA's data sheets. The first of these names that is part of the device's name counts.
+// The table has TFLOP/s from NVIDIA's data sheets. The first of its names that is part of the device's name counts.
 double device_peak_flops() {
     static const struct { const char* name; double peak; } kPeaks[] = {
         {"B200", 2250}, {"H100 PCIe", 756}, {"H100 NVL", 835}, {"H100", 989}, {"H800", 989}, {"H200", 989},
@@ -175,7 +175,7 @@ void* device_alloc(size_t bytes, const char* what) {
     if (const cudaError_t error = cudaMalloc(&memory, bytes ? bytes : 1); error != cudaSuccess)
         die_of_memory(what, error, bytes, "");
     check(cudaMemsetAsync(memory, 0, bytes, queue->handle));
-    check(cudaStreamSynchronize(queue->handle));    // any stream may use it next, and none waits for the main one
+    check(cudaStreamSynchronize(queue->handle));    // any stream may use it next, without waiting for the main one
     return memory;
 }
 void device_free(void* memory) {
@@ -196,8 +196,8 @@ void host_free(void* memory) {
     if (memory) check(cudaFreeHost(memory));
 }
 
-// If `host` is not pinned, CUDA may read it at once, before the stream reaches the copy. Work of the stream that still
-// writes that memory has to be done by then.
+// CUDA may read memory that is not pinned at once, before the stream reaches the copy. So if
+// `host` is not pinned, this first waits for the stream's work, which may still write that memory.
 void copy_to_device(void* device, const void* host, size_t bytes, Stream stream) {
     if (!bytes) return;
     DeviceStream* const queue = queue_of(stream);
@@ -224,7 +224,7 @@ void load_floats(float* host, const floatX* device, size_t n) {
     for (size_t i = 0; i < n; i++) host[i] = widen(device[i]);
 }
 
-// The work space grows in the first step and not later, because sizes repeat.
+// Returns the stream's work space, enlarged if need be. That happens in the first step only, because sizes repeat.
 void* scratch(size_t bytes, Stream stream) {
     DeviceStream* const queue = find_queue(stream);
     if (bytes <= queue->scratch_bytes) return queue->scratch;
@@ -241,8 +241,8 @@ void* scratch(size_t bytes, Stream stream) {
 
 void* stream_native(Stream stream) { return queue_of(stream)->handle; }
 
-// Kernels overlap only if the build has code for the device: code that the driver has translated from PTX of an older
-// architecture does not wait for the kernel before.
+// A kernel may begin early only if the build has code for the device: code that the driver has translated
+// from PTX of an older architecture may have no griddepcontrol, so it would not wait for the kernel before.
 cudaStream_t launch_stream(Stream stream, bool* behind_kernel) {
     static const int major = attribute(cudaDevAttrComputeCapabilityMajor);
     DeviceStream* const queue = find_queue(stream);
@@ -251,7 +251,7 @@ cudaStream_t launch_stream(Stream stream, bool* behind_kernel) {
     return queue->handle;
 }
 
-// The stream is urgent: it is for communication, which must not wait until a backward has no more blocks to start.
+// The stream has the highest priority: communication must not wait until all blocks of a backward kernel have started.
 Stream stream_create() { return reinterpret_cast<Stream>(new DeviceStream(true)); }
 
 void stream_destroy(Stream stream) {
@@ -274,8 +274,8 @@ void stream_sync(Stream stream) { check(cudaStreamSynchronize(queue_of(stream)->
 
 // ------------------------ events
 
-// In a graph, records of events and waits for them are nodes ("external"). So an event can order work inside a graph
-// and work outside of it, and can measure time within a graph.
+// In a graph, records of events and waits for them are nodes ("external"). So an event can
+// order work inside a graph with work outside of it, and can measure time within a graph.
 struct EventTag { cudaEvent_t event = nullptr; std::atomic<bool> set{false}; };
 
 Event event_create() {
@@ -318,7 +318,7 @@ double event_seconds(Event from, Event to) {
 
 struct GraphTag { cudaGraphExec_t exec; int scratch_moves; };
 
-// Captures this thread's work only: other threads of the process may ask CUDA for copies meanwhile.
+// Captures only this thread's work, because other threads of the process may meanwhile ask CUDA for copies.
 Graph graph_capture(const std::function<void()>& enqueue, Stream joined, bool dependent, std::string* why) {
     DeviceStream* const queue = queue_of(nullptr);
     cudaGraph_t graph = nullptr;
@@ -332,10 +332,10 @@ Graph graph_capture(const std::function<void()>& enqueue, Stream joined, bool de
         stream_wait(nullptr, joined);
     } catch (const Error& e) { *why = e.message; }
     capturing = false;
-    queue_of(nullptr);    // what was captured did not run, so
-    queue_of(joined);    // neither ends in a kernel
+    queue_of(nullptr);    // the captured work has not run, so the newest
+    queue_of(joined);    // work of neither stream is a kernel
     cudaError_t error = cudaStreamEndCapture(queue->handle, &graph);
-    if (error == cudaSuccess && why->empty())       // else all nodes would have the main stream's priority
+    if (error == cudaSuccess && why->empty())       // without the flag all would have the main stream's priority
         error = cudaGraphInstantiate(&exec, graph, cudaGraphInstantiateFlagUseNodePriority);
     if (error != cudaSuccess && why->empty()) *why = cudaGetErrorString(error);
     cudaGetLastError();
